@@ -1,0 +1,124 @@
+/* backends/cpu/kernels.h - the kernels of the CPU backend: pure functions on buffers, sizes and a range.
+ * Every kernel follows a rule of engine/NUMERICS.md; the scalar one is the specification, the others equal it to the bit.
+ * Threads: pure; callers give disjoint output ranges to different threads and have set the denormal mode (rule A2). */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_BACKENDS_CPU_KERNELS_H
+#define MR_BACKENDS_CPU_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/tensor/tensor.h"
+
+typedef enum mr_isa { MR_ISA_SCALAR, MR_ISA_AVX2, MR_ISA_AVX512, MR_ISA_COUNT } mr_isa;
+
+/* --- Weight panels -------------------------------------------------------------------------------------------------
+ * 16 output rows side by side, k ascending, blocks of one panel contiguous; rows past the matrix are zero.
+ *   F32   for each k: f32 [16 rows]
+ *   F16   for each k: f16 [16 rows]
+ *   Q8_0  for each 32 k (544 bytes): f16 d[16 rows]; 8 groups of u8 [16 rows][4 k] = q + 128
+ *   Q4_K  for each 256 k (2368 bytes): f16 d[16]; f16 dmin[16]; for each of 8 sub-blocks u8 sc[16], u8 m[16];
+ *         for each sub-block 4 groups of u8 [16 rows][4 k]: group g has k 4g..4g+3 low, k 16+4g..16+4g+3 high
+ *   Q6_K  for each 256 k (3360 bytes): f16 d[16]; for each of 16 sub-blocks i8 sc[16]; then the quants, see matmul_q6_k.h
+ */
+size_t mr_panel_bytes(mr_type type, int32_t k); /* of one panel; 0 for a type without panels or a k that does not fit */
+
+typedef struct mr_repack_args {
+    mr_type type;
+    int32_t k, n;         /* columns and rows of the matrix */
+    const uint8_t *src;   /* rows in file layout, from row 0 of the matrix */
+    size_t src_row_bytes;
+    uint8_t *dst;         /* panel 0; 64-byte aligned */
+} mr_repack_args;
+/* Writes panels [panel_first, panel_last). */
+void mr_repack(const mr_repack_args *args, int32_t panel_first, int32_t panel_last);
+
+/* --- Matrix product: rule M ----------------------------------------------------------------------------------------- */
+typedef struct mr_matmul_args {
+    const uint8_t *w;     /* panels, 64-byte aligned */
+    int32_t k, n;         /* w: [n, k] */
+    const uint8_t *a;     /* rows of A8 (quantised types) or f32 (F32, F16), 64-byte aligned */
+    size_t a_row_bytes;
+    float *y;             /* [rows][n] */
+    size_t y_row_bytes;
+    const float *bias;    /* [n], or NULL */
+    const float *add;     /* [rows][n], or NULL; may be y itself */
+    size_t add_row_bytes;
+} mr_matmul_args;
+/* Output rows of panels [panel_first, panel_last) for activation rows [row_first, row_last). */
+typedef void mr_matmul_fn(const mr_matmul_args *args, int32_t panel_first, int32_t panel_last, int32_t row_first,
+                          int32_t row_last);
+
+/* --- Rows ------------------------------------------------------------------------------------------------------------ */
+/* Rule Q: x[n] to one A8 row (planes q, d, sum); n a multiple of 32. */
+typedef void mr_quantize_fn(const float *x, uint8_t *a8, int32_t n);
+/* Rule N: y[n] = x[n] normed in groups of m, times w[m]. x and y may be the same. */
+typedef void mr_rms_norm_fn(const float *x, const float *w, float *y, int32_t n, int32_t m, float eps);
+/* Rule R: table of one position: cos[half], sin[half]. */
+typedef void mr_rope_table_fn(const double *freq, int32_t half, int32_t position, float magnitude, float *out);
+/* Rule R: n_heads heads of head_dim in x turn in place by the table of their row (cos[n_rot/2], sin[n_rot/2]). */
+typedef void mr_rope_fn(float *x, int32_t n_heads, int32_t head_dim, int32_t n_rot, mr_rope_pairs pairs,
+                        const float *table);
+/* Rule G: y[n] = silu(gate[n]) * up[n]; y may be gate or up. */
+typedef void mr_silu_mul_fn(const float *gate, const float *up, float *y, int32_t n);
+
+/* --- Keys, values, attention: rules K and T --------------------------------------------------------------------------
+ * The store of one layer: k [block][kv head][head_dim][16], v [block][kv head][16][head_dim], f16 or f32. A slot is
+ * block * 16 + position % 16. */
+typedef struct mr_kv_write_args {
+    const float *k, *v; /* [rows][n_kv_heads][head_dim] */
+    size_t k_row_bytes, v_row_bytes;
+    const int32_t *slots; /* [rows] */
+    void *k_store, *v_store;
+    mr_type kv_type;
+    int32_t n_kv_heads, head_dim;
+} mr_kv_write_args;
+typedef void mr_kv_write_fn(const mr_kv_write_args *args, int32_t row_first, int32_t row_last);
+
+typedef struct mr_attention_args {
+    const float *q; /* [rows][n_heads][head_dim] */
+    size_t q_row_bytes;
+    const void *k_store, *v_store;
+    mr_type kv_type;
+    const int32_t *row_seq;      /* [rows]: line of the block table */
+    const int32_t *row_position; /* [rows]: the row sees positions 0 .. row_position */
+    const int32_t *block_table;  /* [sequences][table_stride]: KV blocks in position order */
+    int32_t table_stride;
+    int32_t n_heads, n_kv_heads, head_dim; /* n_heads a multiple of n_kv_heads; head_dim a multiple of 16, at most 256 */
+    float scale;
+    float *out; /* [rows][n_heads][head_dim] */
+    size_t out_row_bytes;
+} mr_attention_args;
+/* Rows [row_first, row_last) for the query heads of KV heads [kv_head_first, kv_head_last). Uses the stack only (< 64 KiB). */
+typedef void mr_attention_fn(const mr_attention_args *args, int32_t row_first, int32_t row_last, int32_t kv_head_first,
+                             int32_t kv_head_last);
+
+/* The table of one instruction set; entries that a level lacks are those of the next lower level. */
+typedef struct mr_kernels {
+    mr_matmul_fn *matmul[MR_TYPE_FILE_COUNT]; /* NULL for types without is_weight */
+#define KERNEL(name, type, has_avx2, has_avx512) type *name;
+#define MATMUL(name, weight, has_avx2, has_avx512)
+#include "backends/cpu/cpu_kernels.def"
+#undef KERNEL
+#undef MATMUL
+} mr_kernels;
+
+/* Never NULL; a level that this CPU lacks must not be called. */
+const mr_kernels *mr_kernels_get(mr_isa isa);
+/* The best level of this CPU, capped by MILLRACE_CPU_ISA = scalar | avx2 | avx512. */
+mr_isa mr_isa_detect(void);
+const char *mr_isa_name(mr_isa isa);
+
+/* Prototypes of every kernel: mr_<name>_<isa>. */
+#define PROTO_0(name, type, isa)
+#define PROTO_1(name, type, isa) type mr_##name##_##isa;
+#define KERNEL(name, type, has_avx2, has_avx512)                                                                       \
+    PROTO_1(name, type, scalar) PROTO_##has_avx2(name, type, avx2) PROTO_##has_avx512(name, type, avx512)
+#define MATMUL(name, weight, has_avx2, has_avx512) KERNEL(name, mr_matmul_fn, has_avx2, has_avx512)
+#include "backends/cpu/cpu_kernels.def"
+#undef KERNEL
+#undef MATMUL
+#undef PROTO_0
+#undef PROTO_1
+
+#endif

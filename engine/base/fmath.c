@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/base/fmath.h"
+
+static const double LN2_HI = 6.93147180369123816490e-01; /* high 33 bits of ln 2 */
+static const double LN2_LO = 1.90821492927058770002e-10;
+
+static double bits_f64(uint64_t u) {
+    double d;
+    memcpy(&d, &u, 8);
+    return d;
+}
+
+static uint64_t f64_bits(double d) {
+    uint64_t u;
+    memcpy(&u, &d, 8);
+    return u;
+}
+
+/* Rounds to the nearest integer, |x| < 2^51. */
+static double round_even(double x) {
+    const double magic = 6755399441055744.0; /* 1.5 * 2^52 */
+    return (x + magic) - magic;
+}
+
+double mr_exp(double x) {
+    if (x < -700.0)
+        return 0.0;
+    if (x > 709.0)
+        x = 709.0;
+    double n = round_even(x * 1.44269504088896338700);
+    double r = fma(n, -LN2_HI, x);
+    r = fma(n, -LN2_LO, r);
+    /* Taylor series to r^17 / 17!, |r| <= 0.35. */
+    double p = 1.0;
+    for (int i = 17; i >= 1; i--)
+        p = fma(p, r / (double)i, 1.0);
+    return p * bits_f64((uint64_t)(1023 + (int64_t)n) << 52);
+}
+
+double mr_log(double x) {
+    /* x = 2^e * m with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh((m - 1) / (m + 1)). */
+    uint64_t u = f64_bits(x);
+    int64_t e = (int64_t)(u >> 52) - 1023;
+    double m = bits_f64((u & 0xfffffffffffffull) | 0x3ff0000000000000ull);
+    if (m > 1.4142135623730951) {
+        m *= 0.5;
+        e++;
+    }
+    double s = (m - 1.0) / (m + 1.0), s2 = s * s, p = 0.0;
+    for (int i = 23; i >= 1; i -= 2)
+        p = fma(p, s2, 1.0 / (double)i);
+    return fma((double)e, LN2_HI, fma((double)e, LN2_LO, 2.0 * s * p));
+}
+
+double mr_pow(double x, double y) {
+    return mr_exp(y * mr_log(x));
+}
+
+void mr_sincos(double x, double *out_sin, double *out_cos) {
+    const double half_pi_hi = 1.57079632679489655800, half_pi_lo = 6.12323399573676603587e-17;
+    double n = round_even(x * 6.36619772367581382433e-01);
+    double r = fma(n, -half_pi_hi, x);
+    r = fma(n, -half_pi_lo, r);
+    double r2 = r * r, s = 1.0, c = 1.0;
+    for (int i = 20; i >= 2; i -= 2)
+        s = fma(s, -r2 / (double)(i * (i + 1)), 1.0);
+    for (int i = 19; i >= 1; i -= 2)
+        c = fma(c, -r2 / (double)(i * (i + 1)), 1.0);
+    s *= r;
+    switch ((int64_t)n & 3) {
+    case 0:
+        *out_sin = s, *out_cos = c;
+        break;
+    case 1:
+        *out_sin = c, *out_cos = -s;
+        break;
+    case 2:
+        *out_sin = -s, *out_cos = -c;
+        break;
+    default:
+        *out_sin = -c, *out_cos = s;
+    }
+}

@@ -1,0 +1,68 @@
+/* engine/base/fmath.h - the functions of the token path, our own, so that every machine computes the same bits.
+ * Rule F1 of engine/NUMERICS.md: only IEEE additions, multiplications, divisions and fmaf, in the order written here.
+ * Vector kernels repeat these steps lane by lane. Polynomials are Taylor series on a reduced range.
+ * Threads: pure functions. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_ENGINE_BASE_FMATH_H
+#define MR_ENGINE_BASE_FMATH_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define MR_EXPF_MIN (-87.0f)    /* below: 0 */
+#define MR_EXPF_MAX 88.0f       /* above: computed as 88 */
+#define MR_EXPF_LOG2E 1.44269504f
+#define MR_EXPF_MAGIC 12582912.0f /* 1.5 * 2^23: adding it rounds to the nearest integer, ties to even */
+#define MR_EXPF_LN2_HI 0.693145752f
+#define MR_EXPF_LN2_LO 1.42860677e-06f
+#define MR_EXPF_C2 0.5f
+#define MR_EXPF_C3 0.166666672f
+#define MR_EXPF_C4 0.0416666679f
+#define MR_EXPF_C5 0.00833333377f
+#define MR_EXPF_C6 0.00138888892f
+
+static inline float mr_bits_f32(uint32_t u) {
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+static inline uint32_t mr_f32_bits(float f) {
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    return u;
+}
+
+/* e^x in float: x = n ln 2 + r with |r| <= ln 2 / 2, then 2^n * p(r). NaN stays NaN. */
+static inline float mr_expf(float x) {
+    if (x < MR_EXPF_MIN)
+        return 0.0f;
+    float c = x > MR_EXPF_MAX ? MR_EXPF_MAX : x;
+    float shifted = fmaf(c, MR_EXPF_LOG2E, MR_EXPF_MAGIC);
+    float n = shifted - MR_EXPF_MAGIC;
+    float r = fmaf(n, -MR_EXPF_LN2_HI, c);
+    r = fmaf(n, -MR_EXPF_LN2_LO, r);
+    float p = MR_EXPF_C6;
+    p = fmaf(p, r, MR_EXPF_C5);
+    p = fmaf(p, r, MR_EXPF_C4);
+    p = fmaf(p, r, MR_EXPF_C3);
+    p = fmaf(p, r, MR_EXPF_C2);
+    p = fmaf(p, r, 1.0f);
+    p = fmaf(p, r, 1.0f);
+    /* 2^n by adding n to the exponent; n sits in the low bits of shifted. */
+    return mr_bits_f32(mr_f32_bits(p) + (mr_f32_bits(shifted) << 23));
+}
+
+/* x / (1 + e^-x) */
+static inline float mr_siluf(float x) {
+    return x / (1.0f + mr_expf(-x));
+}
+
+/* Double functions for constants and angles; absolute error below 1e-15 on their ranges. */
+double mr_exp(double x);
+double mr_log(double x);           /* x > 0, finite */
+double mr_pow(double x, double y); /* x > 0: exp(y log x) */
+/* Sine and cosine of an angle in radians, |x| < 2^30, reduced in double with a two-part pi/2. */
+void mr_sincos(double x, double *out_sin, double *out_cos);
+
+#endif

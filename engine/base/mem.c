@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/base/mem.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { HUGE_PAGE = 2 << 20 };
+
+static atomic_uint_fast64_t n_allocs;
+static atomic_size_t live_bytes, budget_bytes;
+static atomic_int_fast64_t fail_at = -1;
+static _Thread_local uint64_t n_thread_allocs;
+
+/* Counts one allocation; false when a test wants this one to fail. */
+static bool count_one(void) {
+    atomic_fetch_add_explicit(&n_allocs, 1, memory_order_relaxed);
+    n_thread_allocs++;
+    if (atomic_load_explicit(&fail_at, memory_order_relaxed) < 0)
+        return true;
+    return atomic_fetch_sub(&fail_at, 1) != 0;
+}
+
+void *mr_alloc(size_t bytes) {
+    return count_one() ? calloc(1, bytes ? bytes : 1) : NULL;
+}
+
+void *mr_alloc_array(size_t n, size_t size) {
+    size_t bytes;
+    return mr_mul_size(n, size, &bytes) ? mr_alloc(bytes) : NULL;
+}
+
+void *mr_realloc(void *p, size_t bytes) {
+    return count_one() ? realloc(p, bytes ? bytes : 1) : NULL;
+}
+
+void mr_free(void *p) {
+    free(p);
+}
+
+char *mr_strndup(const char *s, size_t n) {
+    size_t len = strnlen(s, n);
+    char *copy = mr_alloc(len + 1);
+    if (copy)
+        memcpy(copy, s, len);
+    return copy;
+}
+
+char *mr_strdup(const char *s) {
+    return mr_strndup(s, strlen(s));
+}
+
+/* Takes bytes from the budget; false when it does not allow them. */
+static bool budget_take(size_t bytes) {
+    size_t budget = atomic_load(&budget_bytes);
+    size_t held = atomic_fetch_add(&live_bytes, bytes);
+    if (budget == 0 || (held <= budget && bytes <= budget - held))
+        return true;
+    atomic_fetch_sub(&live_bytes, bytes);
+    return false;
+}
+
+void *mr_pages_alloc(size_t bytes) {
+    size_t size, span;
+    if (!count_one() || !mr_add_size(bytes ? bytes : 1, HUGE_PAGE - 1, &size))
+        return NULL;
+    size = size / HUGE_PAGE * HUGE_PAGE;
+    if (!mr_add_size(size, HUGE_PAGE, &span) || !budget_take(size))
+        return NULL;
+    char *p = mmap(NULL, span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) {
+        atomic_fetch_sub(&live_bytes, size);
+        return NULL;
+    }
+    /* Keep the aligned part of the span only. */
+    size_t head = (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE;
+    if (head)
+        munmap(p, head);
+    if (HUGE_PAGE - head)
+        munmap(p + head + size, HUGE_PAGE - head);
+    if (bytes >= HUGE_PAGE)
+        madvise(p + head, size, MADV_HUGEPAGE);
+    return p + head;
+}
+
+void mr_pages_free(void *p, size_t bytes) {
+    if (!p)
+        return;
+    size_t size = mr_round_up(bytes ? bytes : 1, HUGE_PAGE);
+    munmap(p, size);
+    atomic_fetch_sub(&live_bytes, size);
+}
+
+mr_mem_stats mr_mem_get_stats(void) {
+    return (mr_mem_stats){
+        .n_allocs = atomic_load(&n_allocs),
+        .live_bytes = atomic_load(&live_bytes),
+        .budget_bytes = atomic_load(&budget_bytes),
+    };
+}
+
+void mr_mem_set_budget(size_t bytes) {
+    atomic_store(&budget_bytes, bytes);
+}
+
+void mr_mem_fail_at(int64_t n) {
+    atomic_store(&fail_at, n);
+}
+
+uint64_t mr_mem_thread_allocs(void) {
+    return n_thread_allocs;
+}

@@ -1,0 +1,21 @@
+/* engine/base/rng.h - counter-based random numbers: Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random
+ * numbers: as easy as 1, 2, 3", 2011. A number is a pure function of its arguments, so a replay needs no state.
+ * Threads: pure functions. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_ENGINE_BASE_RNG_H
+#define MR_ENGINE_BASE_RNG_H
+
+#include <stdint.h>
+
+typedef struct mr_philox {
+    uint32_t word[4];
+} mr_philox;
+
+/* Ten rounds over the counter under key. */
+mr_philox mr_philox4x32(mr_philox counter, uint32_t key0, uint32_t key1);
+
+/* Uniform in [0, 1), a multiple of 2^-24: the top 24 bits of the first word. Key: seed, low half first; counter:
+ * counter and stream, low halves first. */
+float mr_rng_f32(uint64_t seed, uint64_t stream, uint64_t counter);
+
+#endif

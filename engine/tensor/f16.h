@@ -1,0 +1,43 @@
+/* engine/tensor/f16.h - half precision to and from single, with integers only: exact also while denormals are flushed.
+ * Subnormal halves are values (rule F2 of engine/NUMERICS.md). Threads: pure functions. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_ENGINE_TENSOR_F16_H
+#define MR_ENGINE_TENSOR_F16_H
+
+#include <stdint.h>
+
+#include "engine/base/fmath.h"
+
+static inline float mr_f16_to_f32(uint16_t h) {
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exp = (h >> 10) & 0x1fu, man = h & 0x3ffu;
+    if (exp == 31)
+        return mr_bits_f32(sign | 0x7f800000u | man << 13 | (man ? 0x400000u : 0)); /* NaN becomes quiet */
+    if (exp == 0) {
+        if (man == 0)
+            return mr_bits_f32(sign);
+        int shift = __builtin_clz(man) - 21; /* brings the highest bit of man to bit 10 */
+        man = man << shift & 0x3ffu;
+        exp = (uint32_t)(1 - shift);
+    }
+    return mr_bits_f32(sign | (exp + 112u) << 23 | man << 13);
+}
+
+/* Nearest, ties to even, as the F16C instructions convert. */
+static inline uint16_t mr_f32_to_f16(float f) {
+    uint32_t u = mr_f32_bits(f), sign = u >> 16 & 0x8000u, mag = u & 0x7fffffffu;
+    if (mag >= 0x7f800000u)
+        return (uint16_t)(sign | 0x7c00u | (mag > 0x7f800000u ? 0x200u | (mag >> 13 & 0x1ffu) : 0));
+    if (mag >= 0x477ff000u) /* 65520 and more rounds to infinity */
+        return (uint16_t)(sign | 0x7c00u);
+    if (mag < 0x33000000u) /* below half of the smallest subnormal, 2^-25 */
+        return (uint16_t)sign;
+    uint32_t exp = mag >> 23, man = (mag & 0x7fffffu) | 0x800000u;
+    uint32_t drop = exp < 113 ? 126 - exp : 13; /* bits of man to round away; subnormal results lose more */
+    uint32_t half = 1u << (drop - 1), rest = man & ((1u << drop) - 1), q = man >> drop;
+    q += rest > half || (rest == half && (q & 1u));
+    /* A normal q still holds its leading one, which adds 1 to the exponent field. */
+    uint32_t h = exp < 113 ? q : ((exp - 113u) << 10) + q;
+    return (uint16_t)(sign | h);
+}
+
+#endif

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/tensor/tensor.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/mem.h"
+
+bool mr_tensor_init(mr_tensor *t, const char *name, mr_type type, int64_t columns, int64_t rows, mr_storage storage,
+                    mr_row_count row_count) {
+    memset(t, 0, sizeof *t);
+    if (columns < 1 || columns > INT32_MAX || rows < 1 || rows > INT32_MAX)
+        return false;
+    snprintf(t->name, sizeof t->name, "%s", name);
+    t->type = type;
+    t->storage = storage;
+    t->row_count = row_count;
+    t->ne[0] = (int32_t)columns;
+    t->ne[1] = (int32_t)rows;
+    if (!mr_type_bytes(type, columns, &t->row_bytes))
+        return false;
+    bool as_in_file = storage == MR_STORAGE_WEIGHT || storage == MR_STORAGE_FILE || columns == 1;
+    if (!as_in_file)
+        t->row_bytes = mr_round_up(t->row_bytes, 64);
+    return mr_mul_size(t->row_bytes, (size_t)rows, &t->bytes);
+}
+
+const char *mr_op_name(mr_op op) {
+    static const char *const names[MR_OP_COUNT] = {
+        [MR_OP_EMBED] = "embed",         [MR_OP_ROPE_TABLE] = "rope_table", [MR_OP_RMS_NORM] = "rms_norm",
+        [MR_OP_QUANTIZE] = "quantize",   [MR_OP_MATMUL] = "matmul",         [MR_OP_ROPE] = "rope",
+        [MR_OP_KV_WRITE] = "kv_write",   [MR_OP_ATTENTION] = "attention",   [MR_OP_SILU_MUL] = "silu_mul",
+        [MR_OP_ADD] = "add",             [MR_OP_TAKE_ROWS] = "take_rows",
+    };
+    return (unsigned)op < MR_OP_COUNT ? names[op] : "?";
+}

@@ -1,0 +1,107 @@
+/* engine/tensor/tensor.h - what a graph is made of: tensors, and the nodes that compute them. Plain data.
+ * A graph is built once for a row bucket and used for every step: the number of rows, positions, KV slots and block
+ * tables are inputs, never parameters (invariant I6).
+ * Threads: plain data, the owner serialises. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_ENGINE_TENSOR_TENSOR_H
+#define MR_ENGINE_TENSOR_TENSOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/tensor/type.h"
+
+typedef struct mr_buffer mr_buffer; /* memory of one backend: backends/backend.h */
+
+enum {
+    MR_MAX_INPUTS = 6,  /* of one node */
+    MR_KV_BLOCK = 16,   /* token positions of one KV block */
+    MR_PANEL = 16,      /* output rows of one weight panel */
+    MR_NO_TENSOR = -1,
+};
+
+typedef enum mr_storage {
+    MR_STORAGE_WEIGHT,   /* a matrix in the backend's own layout (mr_backend_ops.weight_load) */
+    MR_STORAGE_FILE,     /* bytes as they lie in the file: vectors, the embedding table */
+    MR_STORAGE_CONSTANT, /* computed at build time, copied in once: rope frequencies */
+    MR_STORAGE_STATE,    /* keys and values, live across steps */
+    MR_STORAGE_INPUT,    /* written before each step */
+    MR_STORAGE_WORK,     /* planned from lifetimes inside the step */
+    MR_STORAGE_OUTPUT,   /* like WORK, but alive until the end of the step */
+} mr_storage;
+
+/* How many rows (ne[1]) of a tensor are real in a step; the bucket gives the upper bound. */
+typedef enum mr_row_count {
+    MR_ROWS_FIXED, /* all of ne[1] */
+    MR_ROWS_STEP,  /* the rows of the micro-batch */
+    MR_ROWS_OUT,   /* the rows that want logits */
+    MR_ROWS_KINDS,
+} mr_row_count;
+
+typedef struct mr_tensor {
+    char name[64];
+    mr_type type;
+    mr_storage storage;
+    mr_row_count row_count;
+    int32_t ne[2];       /* elements: ne[0] innermost, contiguous; ne[1] rows */
+    size_t row_bytes;    /* bytes from one row to the next */
+    size_t bytes;        /* of the whole tensor in its buffer */
+    mr_buffer *buffer;   /* borrowed; NULL until placed */
+    size_t offset;       /* in buffer */
+} mr_tensor;
+
+/* Shapes are [columns, rows] with columns innermost. R rows of a step, d width, H heads, G KV heads, D head size.
+ * Inputs that may be absent are MR_NO_TENSOR. The rules named are those of engine/NUMERICS.md. */
+typedef enum mr_op {
+    MR_OP_EMBED,      /* in: table [d, vocabulary] file, ids [1, R] i32; out [d, R] f32 */
+    MR_OP_ROPE_TABLE, /* in: frequencies [D/2, 1] f64, positions [1, R] i32; out [D, R] f32: cosines, then sines */
+    MR_OP_RMS_NORM,   /* in: x [n, R] f32, weight [m, 1] f32, n a multiple of m: each m elements are normed apart.
+                       * out [n, R] f32 or A8 */
+    MR_OP_QUANTIZE,   /* in: x [n, R] f32; out [n, R] A8 */
+    MR_OP_MATMUL,     /* in: w [k, n] weight, a [k, R] f32 or A8, bias [n, 1] f32 or none, add [n, R] f32 or none;
+                       * out [n, R] f32 = w a + bias + add */
+    MR_OP_ROPE,       /* in: x [H*D, R] f32, table [D, R]; out may be x. Rotates the first n_rot of each D */
+    MR_OP_KV_WRITE,   /* in: k [G*D, R] f32, v [G*D, R] f32, slots [1, R] i32; state k, v; no out */
+    MR_OP_ATTENTION,  /* in: q [H*D, R] f32, k state, v state, row sequence [1, R], row position [1, R],
+                       * block tables [max blocks, sequences] i32; out [H*D, R] f32 */
+    MR_OP_SILU_MUL,   /* in: gate [n, R] f32, up [n, R] f32; out [n, R] f32 or A8 = silu(gate) * up */
+    MR_OP_ADD,        /* in: a [n, R] f32, b [n, R] f32; out [n, R] f32 */
+    MR_OP_TAKE_ROWS,  /* in: x [n, R] f32, rows [1, O] i32; out [n, O] f32 */
+    MR_OP_COUNT,
+} mr_op;
+
+typedef enum mr_rope_pairs {
+    MR_ROPE_INTERLEAVED, /* element 2i turns with 2i + 1 (llama) */
+    MR_ROPE_HALVES,      /* element i turns with i + n_rot / 2 (NeoX, qwen) */
+} mr_rope_pairs;
+
+typedef union mr_op_params {
+    struct {
+        float eps;
+    } norm;
+    struct {
+        int32_t head_dim, n_rot;
+        mr_rope_pairs pairs;
+        float magnitude; /* cosines and sines are multiplied by it (YaRN); ROPE_TABLE */
+    } rope;
+    struct {
+        int32_t n_heads, n_kv_heads, head_dim;
+        float scale; /* of q . k; ATTENTION */
+    } attention;       /* also KV_WRITE */
+} mr_op_params;
+
+typedef struct mr_node {
+    mr_op op;
+    int32_t in[MR_MAX_INPUTS]; /* tensor ids; MR_NO_TENSOR where absent */
+    int32_t out;               /* tensor id; MR_NO_TENSOR for KV_WRITE */
+    int32_t group;             /* nodes of one group do not depend on each other and may run at once */
+    mr_op_params params;
+} mr_node;
+
+/* A tensor of type [columns, rows] with rows padded to 64 bytes; false when a size overflows or does not fit the type. */
+bool mr_tensor_init(mr_tensor *t, const char *name, mr_type type, int64_t columns, int64_t rows, mr_storage storage,
+                    mr_row_count row_count);
+const char *mr_op_name(mr_op op);
+
+#endif
