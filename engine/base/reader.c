@@ -97,6 +97,6 @@ size_t mr_reader_remaining(const mr_reader *r) {
 mr_status mr_reader_status(const mr_reader *r, mr_err *err) {
     if (!r->failed)
         return MR_OK;
-    return mr_err_set(err, MR_E_FORMAT, "data ends early: %" PRIu64 " bytes wanted at byte %zu of %zu", r->wanted, r->pos,
-                      r->size);
+    return mr_err_set(err, MR_E_FORMAT, "data ends early: %" PRIu64 " bytes wanted at byte %zu of %zu", r->wanted,
+                      r->pos, r->size);
 }

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/base/thread.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#if defined(__x86_64__) || defined(__i386__)
+#include <immintrin.h>
+#endif
+
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+
+struct mr_thread {
+    pthread_t handle;
+    mr_thread_fn fn;
+    void *ctx;
+    char name[16]; /* the kernel's limit */
+};
+
+static void *thread_main(void *arg) {
+    mr_thread *t = arg;
+    pthread_setname_np(pthread_self(), t->name);
+    t->fn(t->ctx);
+    return NULL;
+}
+
+/* The smallest stack that the system takes for a wish of bytes. */
+static size_t stack_size(size_t bytes) {
+    size_t least = (size_t)PTHREAD_STACK_MIN, page = (size_t)sysconf(_SC_PAGESIZE);
+    return mr_round_up(bytes > least ? bytes : least, page);
+}
+
+mr_status mr_thread_create(const char *name, size_t stack_bytes, mr_thread_fn fn, void *ctx, mr_thread **out_thread,
+                           mr_err *err) {
+    mr_status status = MR_OK;
+    pthread_attr_t attr;
+    sigset_t all, old;
+    mr_thread *t = mr_alloc(sizeof *t);
+    if (!t || pthread_attr_init(&attr) != 0) {
+        mr_free(t);
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for thread %s", name);
+    }
+    t->fn = fn;
+    t->ctx = ctx;
+    snprintf(t->name, sizeof t->name, "%s", name);
+    if (stack_bytes && pthread_attr_setstacksize(&attr, stack_size(stack_bytes)) != 0) {
+        status = mr_err_set(err, MR_E_INVALID, "thread %s: a stack of %zu bytes is refused", name, stack_bytes);
+        goto out;
+    }
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int rc = pthread_create(&t->handle, &attr, thread_main, t);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (rc != 0) {
+        status = mr_err_set(err, MR_E_NO_MEMORY, "thread %s does not start: error %d%s", name, rc,
+                            rc == EAGAIN ? "; hint: the limit of threads or memory is reached (ulimit -u)" : "");
+        goto out;
+    }
+    *out_thread = t;
+    t = NULL;
+out:
+    pthread_attr_destroy(&attr);
+    mr_free(t);
+    return status;
+}
+
+void mr_thread_join(mr_thread *t) {
+    if (!t)
+        return;
+    MR_ASSERT(pthread_join(t->handle, NULL) == 0);
+    mr_free(t);
+}
+
+/* On Linux none of these calls takes memory: a failure is a misuse. */
+void mr_mutex_init(mr_mutex *m) {
+    MR_ASSERT(pthread_mutex_init(&m->m, NULL) == 0);
+}
+
+void mr_mutex_deinit(mr_mutex *m) {
+    MR_ASSERT(pthread_mutex_destroy(&m->m) == 0);
+}
+
+void mr_mutex_lock(mr_mutex *m) {
+    MR_ASSERT(pthread_mutex_lock(&m->m) == 0);
+}
+
+void mr_mutex_unlock(mr_mutex *m) {
+    MR_ASSERT(pthread_mutex_unlock(&m->m) == 0);
+}
+
+void mr_cond_init(mr_cond *c) {
+    pthread_condattr_t attr;
+    MR_ASSERT(pthread_condattr_init(&attr) == 0 && pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0);
+    MR_ASSERT(pthread_cond_init(&c->c, &attr) == 0);
+    pthread_condattr_destroy(&attr);
+}
+
+void mr_cond_deinit(mr_cond *c) {
+    MR_ASSERT(pthread_cond_destroy(&c->c) == 0);
+}
+
+bool mr_cond_wait_until(mr_cond *c, mr_mutex *m, int64_t deadline_ns) {
+    if (deadline_ns == MR_NEVER) {
+        MR_ASSERT(pthread_cond_wait(&c->c, &m->m) == 0);
+        return true;
+    }
+    deadline_ns = deadline_ns > 0 ? deadline_ns : 0;
+    struct timespec ts = {.tv_sec = (time_t)(deadline_ns / MR_NS_PER_S), .tv_nsec = (long)(deadline_ns % MR_NS_PER_S)};
+    int rc = pthread_cond_timedwait(&c->c, &m->m, &ts);
+    MR_ASSERT(rc == 0 || rc == ETIMEDOUT);
+    return rc == 0;
+}
+
+void mr_cond_signal(mr_cond *c) {
+    pthread_cond_signal(&c->c);
+}
+
+void mr_cond_broadcast(mr_cond *c) {
+    pthread_cond_broadcast(&c->c);
+}
+
+void mr_thread_set_denormals_flushed(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    const unsigned flush = 1u << 15 | 1u << 6; /* FTZ, DAZ */
+    unsigned mode = _mm_getcsr();
+    if ((mode & flush) != flush)
+        _mm_setcsr(mode | flush);
+#elif defined(__aarch64__)
+    const uint64_t flush = UINT64_C(1) << 24; /* FZ; FZ16 (bit 19) stays off */
+    uint64_t mode;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(mode));
+    if (!(mode & flush))
+        __asm__ volatile("msr fpcr, %0" : : "r"(mode | flush));
+#endif
+}

@@ -1,0 +1,59 @@
+/* engine/base/thread.h - threads, locks with monotonic deadlines, the cores this process may use, and the floating
+ * point mode of threads that compute.
+ * Threads: what is said at each function; locks are what they are everywhere.
+ * Deadlines are real monotonic time: a frozen clock (clock.h) does not move them. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_ENGINE_BASE_THREAD_H
+#define MR_ENGINE_BASE_THREAD_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/base/status.h"
+
+typedef struct mr_thread mr_thread;
+typedef void (*mr_thread_fn)(void *ctx);
+
+/* Starts fn(ctx). name: at most 15 bytes are kept; stack_bytes: 0 for the system's size. Signals are blocked in the
+ * new thread, so that handlers run in threads that were not made here.
+ * MR_E_NO_MEMORY: the system has no memory or no more threads. */
+MR_MUST_USE mr_status mr_thread_create(const char *name, size_t stack_bytes, mr_thread_fn fn, void *ctx,
+                                       mr_thread **out_thread, mr_err *err);
+/* Waits until the thread's function returns, and frees the thread; NULL is accepted. */
+void mr_thread_join(mr_thread *thread);
+
+typedef struct mr_mutex {
+    pthread_mutex_t m;
+} mr_mutex;
+typedef struct mr_cond {
+    pthread_cond_t c;
+} mr_cond;
+
+void mr_mutex_init(mr_mutex *m);
+void mr_mutex_deinit(mr_mutex *m);
+void mr_mutex_lock(mr_mutex *m);
+void mr_mutex_unlock(mr_mutex *m);
+
+void mr_cond_init(mr_cond *c);
+void mr_cond_deinit(mr_cond *c);
+/* Waits for a signal (or nothing: check the condition again) until deadline_ns of mr_clock_now_ns(), MR_NEVER for no
+ * end; false when the deadline has passed. The caller holds m. */
+bool mr_cond_wait_until(mr_cond *c, mr_mutex *m, int64_t deadline_ns);
+void mr_cond_signal(mr_cond *c);
+void mr_cond_broadcast(mr_cond *c);
+
+/* CPUs that the calling thread may run on: writes the first max ids, ascending, and returns how many there are. */
+int mr_thread_allowed_cpus(int *out_ids, int max);
+/* How many threads this process can keep busy: the allowed CPUs, or the CPU quota of its control groups (v2 and v1,
+ * rounded to the nearest whole) where that is less; at least 1. */
+int mr_thread_usable_cores(void);
+/* Binds the calling thread to one CPU id. MR_E_INVALID: the system refuses it. */
+MR_MUST_USE mr_status mr_thread_pin(int cpu_id, mr_err *err);
+
+/* Float32 denormals read and written by the calling thread become zero (FTZ and DAZ on x86, FZ on AArch64; elsewhere
+ * nothing). Part of the numerics contract: every thread that computes calls it. f16 denormals are values and stay. */
+void mr_thread_set_denormals_flushed(void);
+
+#endif
