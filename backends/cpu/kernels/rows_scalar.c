@@ -1,0 +1,111 @@
+/* backends/cpu/kernels/rows_scalar.c - the operations on single rows, as specified: rules Q, N, R, G and K.
+ * Order of accumulation: sums of rule N have the 16 lanes of rule S1; everything else is element by element. */
+// SPDX-License-Identifier: Apache-2.0
+#include <float.h>
+
+#include "backends/cpu/kernels.h"
+#include "backends/cpu/kernels/vec_scalar.h"
+#include "engine/base/fmath.h"
+#include "engine/tensor/f16.h"
+
+/* Nearest integer, ties to even, for |x| < 2^22. */
+static int32_t round_even(float x) {
+    return (int32_t)((x + MR_EXPF_MAGIC) - MR_EXPF_MAGIC);
+}
+
+/* The largest |x| of 32, by its bits: so a NaN is larger than infinity, and denormals compare as they are. */
+static float max_abs_32(const float *x) {
+    uint32_t max = 0;
+    for (int i = 0; i < 32; i++) {
+        uint32_t u = mr_f32_bits(x[i]) & 0x7fffffffu;
+        max = u > max ? u : max;
+    }
+    return mr_bits_f32(max);
+}
+
+/* Rule Q: planes q[n], d[n / 32], sum[n / 32]. */
+void mr_quantize_scalar(const float *x, uint8_t *a8, int32_t n) {
+    int8_t *q = (int8_t *)a8;
+    float *d = (float *)(a8 + n);
+    int32_t *sum = (int32_t *)(a8 + n + n / 32 * 4);
+    for (int32_t b = 0; b < n / 32; b++) {
+        float amax = max_abs_32(x + b * 32), scale = amax / 127.0f, inverse = 127.0f / amax;
+        if (!(amax <= FLT_MAX))
+            scale = NAN, inverse = 0;
+        else if (scale < FLT_MIN)
+            scale = 0, inverse = 0;
+        d[b] = scale;
+        sum[b] = 0;
+        for (int32_t i = b * 32; i < b * 32 + 32; i++) {
+            q[i] = inverse > 0 ? (int8_t)round_even(x[i] * inverse) : 0;
+            sum[b] += q[i];
+        }
+    }
+}
+
+/* Rule N on one group of n elements. */
+static void norm_group(const float *x, const float *w, float *y, int32_t n, float eps) {
+    float lane[MR_LANES] = {0};
+    for (int32_t i = 0; i < n; i++)
+        lane[i % MR_LANES] += x[i] * x[i];
+    float s = 1.0f / sqrtf(lanes_tree(lane) / (float)n + eps);
+    for (int32_t i = 0; i < n; i++)
+        y[i] = (x[i] * s) * w[i];
+}
+
+void mr_rms_norm_scalar(const float *x, const float *w, float *y, int32_t n, int32_t m, float eps) {
+    for (int32_t i = 0; i < n; i += m)
+        norm_group(x + i, w, y + i, m, eps);
+}
+
+/* Rule R: out is cos[half], sin[half]. */
+void mr_rope_table_scalar(const double *freq, int32_t half, int32_t position, float magnitude, float *out) {
+    for (int32_t i = 0; i < half; i++) {
+        double s, c;
+        mr_sincos((double)position * freq[i], &s, &c);
+        out[i] = (float)c * magnitude;
+        out[half + i] = (float)s * magnitude;
+    }
+}
+
+void mr_rope_scalar(float *x, int32_t n_heads, int32_t head_dim, int32_t n_rot, mr_rope_pairs pairs,
+                    const float *table) {
+    int32_t half = n_rot / 2, step = pairs == MR_ROPE_INTERLEAVED ? 2 : 1, apart = step == 2 ? 1 : half;
+    for (int32_t h = 0; h < n_heads; h++, x += head_dim)
+        for (int32_t i = 0; i < half; i++) {
+            float *p0 = x + i * step, *p1 = p0 + apart, x0 = *p0, x1 = *p1;
+            float c = table[i], s = table[half + i];
+            *p0 = fmaf(x0, c, -(x1 * s));
+            *p1 = fmaf(x0, s, x1 * c);
+        }
+}
+
+/* Rule G. */
+void mr_silu_mul_scalar(const float *gate, const float *up, float *y, int32_t n) {
+    for (int32_t i = 0; i < n; i++)
+        y[i] = mr_siluf(gate[i]) * up[i];
+}
+
+static void kv_put(void *store, int64_t i, float x, mr_type type) {
+    if (type == MR_TYPE_F16)
+        ((uint16_t *)store)[i] = mr_f32_to_f16(x);
+    else
+        ((float *)store)[i] = x;
+}
+
+/* Rule K: k [block][kv head][head_dim][16], v [block][kv head][16][head_dim]. */
+void mr_kv_write_scalar(const mr_kv_write_args *a, int32_t row_first, int32_t row_last) {
+    int32_t dim = a->head_dim;
+    for (int32_t r = row_first; r < row_last; r++) {
+        const float *k = (const float *)((const char *)a->k + (size_t)r * a->k_row_bytes);
+        const float *v = (const float *)((const char *)a->v + (size_t)r * a->v_row_bytes);
+        int64_t block = a->slots[r] / MR_KV_BLOCK, t = a->slots[r] % MR_KV_BLOCK;
+        for (int32_t h = 0; h < a->n_kv_heads; h++) {
+            int64_t base = (block * a->n_kv_heads + h) * dim * MR_KV_BLOCK;
+            for (int32_t i = 0; i < dim; i++) {
+                kv_put(a->k_store, base + (int64_t)i * MR_KV_BLOCK + t, k[h * dim + i], a->kv_type);
+                kv_put(a->v_store, base + t * dim + i, v[h * dim + i], a->kv_type);
+            }
+        }
+    }
+}

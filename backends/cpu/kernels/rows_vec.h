@@ -1,0 +1,145 @@
+/* backends/cpu/kernels/rows_vec.h - the operations on single rows on 16 lanes: rules Q, N, R, G and K, the bits of
+ * rows_scalar.c. Include after vec_avx2.h or vec_avx512.h.
+ * Lane i of a sum is virtual lane i of rule S1; an absent element of the tail is loaded as +0, and x * x + 0 leaves
+ * its lane as it is. Threads: pure functions. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_BACKENDS_CPU_KERNELS_ROWS_VEC_H
+#define MR_BACKENDS_CPU_KERNELS_ROWS_VEC_H
+
+#include <float.h>
+#include <string.h>
+
+#include "backends/cpu/kernels.h"
+#include "backends/cpu/kernels/vec_exp.h"
+
+/* Rule Q: planes q[n], d[n / 32], sum[n / 32]. */
+MR_INLINE void quantize_vec(const float *x, uint8_t *a8, int32_t n) {
+    int8_t *q = (int8_t *)a8;
+    float *d = (float *)(a8 + n);
+    int32_t *sum = (int32_t *)(a8 + n + n / 32 * 4);
+    for (int32_t b = 0; b < n / 32; b++, x += 32, q += 32) {
+        v16 x0 = v16_load(x), x1 = v16_load(x + 16);
+        int32_t max = v16i_reduce_max(v16i_max(v16_abs_bits(x0), v16_abs_bits(x1)));
+        float amax = mr_bits_f32((uint32_t)max), scale = amax / 127.0f;
+        bool finite = amax <= FLT_MAX;
+        if (!finite || scale < FLT_MIN) {
+            d[b] = finite ? 0.0f : NAN;
+            sum[b] = 0;
+            memset(q, 0, 32);
+            continue;
+        }
+        v16 inverse = v16_set1(127.0f / amax);
+        v16i q0 = v16_round(v16_mul(x0, inverse)), q1 = v16_round(v16_mul(x1, inverse));
+        d[b] = scale;
+        sum[b] = v16i_reduce_add(v16i_add(q0, q1));
+        v16i_store_i8(q, q0);
+        v16i_store_i8(q + 16, q1);
+    }
+}
+
+/* Rule N on one group of n elements. */
+MR_INLINE void norm_group_vec(const float *x, const float *w, float *y, int32_t n, float eps) {
+    int32_t full = n / 16 * 16, tail = n - full;
+    v16 lanes = v16_set1(0.0f);
+    for (int32_t i = 0; i < full; i += 16) {
+        v16 e = v16_load(x + i);
+        lanes = v16_add(lanes, v16_mul(e, e));
+    }
+    if (tail) {
+        v16 e = v16_load_n(x + full, tail);
+        lanes = v16_add(lanes, v16_mul(e, e));
+    }
+    v16 s = v16_set1(1.0f / sqrtf(v16_tree(lanes) / (float)n + eps));
+    for (int32_t i = 0; i < full; i += 16)
+        v16_store(y + i, v16_mul(v16_mul(v16_load(x + i), s), v16_load(w + i)));
+    if (tail)
+        v16_store_n(y + full, v16_mul(v16_mul(v16_load_n(x + full, tail), s), v16_load_n(w + full, tail)), tail);
+}
+
+MR_INLINE void rms_norm_vec(const float *x, const float *w, float *y, int32_t n, int32_t m, float eps) {
+    for (int32_t i = 0; i < n; i += m)
+        norm_group_vec(x + i, w, y + i, m, eps);
+}
+
+/* Rule G. */
+MR_INLINE void silu_mul_vec(const float *gate, const float *up, float *y, int32_t n) {
+    int32_t full = n / 16 * 16, tail = n - full;
+    for (int32_t i = 0; i < full; i += 16)
+        v16_store(y + i, v16_mul(v16_silu(v16_load(gate + i)), v16_load(up + i)));
+    if (tail)
+        v16_store_n(y + full, v16_mul(v16_silu(v16_load_n(gate + full, tail)), v16_load_n(up + full, tail)), tail);
+}
+
+/* Rule R, element i with i + half. */
+MR_INLINE void rope_halves_vec(float *x, int32_t half, const float *table) {
+    for (int32_t i = 0; i < half; i += 16) {
+        int32_t n = half - i < 16 ? half - i : 16;
+        v16 x0 = v16_load_n(x + i, n), x1 = v16_load_n(x + half + i, n);
+        v16 c = v16_load_n(table + i, n), s = v16_load_n(table + half + i, n);
+        v16_store_n(x + i, v16_fma(x0, c, v16_neg(v16_mul(x1, s))), n);
+        v16_store_n(x + half + i, v16_fma(x0, s, v16_mul(x1, c)), n);
+    }
+}
+
+/* Rule R, element 2i with 2i + 1, for n <= 16 elements: cs holds c0 s0 c1 s1 …, sc holds s0 c0 s1 c1 …
+ * Even lanes: fma(x0, c, -(x1 * s)); odd lanes: fma(x0, s, x1 * c). */
+MR_INLINE void rope_pairs_vec(float *x, v16 cs, v16 sc, int32_t n) {
+    v16 e = v16_load_n(x, n);
+    v16_store_n(x, v16_fmaddsub(v16_dup_even(e), cs, v16_mul(v16_dup_odd(e), sc)), n);
+}
+
+MR_INLINE void rope_vec(float *x, int32_t n_heads, int32_t head_dim, int32_t n_rot, mr_rope_pairs pairs,
+                        const float *table) {
+    int32_t half = n_rot / 2;
+    if (pairs == MR_ROPE_HALVES) {
+        for (int32_t h = 0; h < n_heads; h++)
+            rope_halves_vec(x + (int64_t)h * head_dim, half, table);
+        return;
+    }
+    for (int32_t i = 0; i < half; i += 8) {
+        int32_t n_pairs = half - i < 8 ? half - i : 8;
+        float cs[16] = {0}, sc[16] = {0};
+        for (int32_t p = 0; p < n_pairs; p++) {
+            cs[2 * p] = sc[2 * p + 1] = table[i + p];
+            cs[2 * p + 1] = sc[2 * p] = table[half + i + p];
+        }
+        v16 vcs = v16_load(cs), vsc = v16_load(sc);
+        for (int32_t h = 0; h < n_heads; h++)
+            rope_pairs_vec(x + (int64_t)h * head_dim + 2 * i, vcs, vsc, 2 * n_pairs);
+    }
+}
+
+/* Rule K for one head of one row: k goes into column t of [dim][16], v into row t of [16][dim]; t is already added. */
+MR_INLINE void kv_write_head_f16(const float *k, const float *v, uint16_t *k_store, uint16_t *v_store, int32_t dim) {
+    for (int32_t i = 0; i < dim; i += 16) {
+        uint16_t half[16];
+        v16_store_f16(half, v16_load(k + i));
+        for (int32_t j = 0; j < 16; j++)
+            k_store[(i + j) * MR_KV_BLOCK] = half[j];
+        v16_store_f16(v_store + i, v16_load(v + i));
+    }
+}
+MR_INLINE void kv_write_head_f32(const float *k, const float *v, float *k_store, float *v_store, int32_t dim) {
+    for (int32_t i = 0; i < dim; i++)
+        k_store[i * MR_KV_BLOCK] = k[i];
+    memcpy(v_store, v, (size_t)dim * 4);
+}
+
+MR_INLINE void kv_write_vec(const mr_kv_write_args *a, int32_t row_first, int32_t row_last) {
+    int32_t dim = a->head_dim;
+    for (int32_t r = row_first; r < row_last; r++) {
+        const float *k = (const float *)((const char *)a->k + (size_t)r * a->k_row_bytes);
+        const float *v = (const float *)((const char *)a->v + (size_t)r * a->v_row_bytes);
+        int64_t block = a->slots[r] / MR_KV_BLOCK, t = a->slots[r] % MR_KV_BLOCK;
+        for (int32_t h = 0; h < a->n_kv_heads; h++, k += dim, v += dim) {
+            int64_t base = (block * a->n_kv_heads + h) * dim * MR_KV_BLOCK;
+            if (a->kv_type == MR_TYPE_F16)
+                kv_write_head_f16(k, v, (uint16_t *)a->k_store + base + t, (uint16_t *)a->v_store + base + t * dim,
+                                  dim);
+            else
+                kv_write_head_f32(k, v, (float *)a->k_store + base + t, (float *)a->v_store + base + t * dim, dim);
+        }
+    }
+}
+
+#endif

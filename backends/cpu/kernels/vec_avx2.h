@@ -1,0 +1,154 @@
+/* backends/cpu/kernels/vec_avx2.h - the 16 virtual lanes of rule S1 as two 256-bit registers, lanes 0..7 and 8..15.
+ * The names are those of vec_avx512.h. Loads and stores need no alignment. Threads: pure functions. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_BACKENDS_CPU_KERNELS_VEC_H
+#define MR_BACKENDS_CPU_KERNELS_VEC_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#define MR_INLINE static inline __attribute__((always_inline))
+
+typedef struct v16 {
+    __m256 lo, hi;
+} v16; /* 16 floats */
+typedef struct v16i {
+    __m256i lo, hi;
+} v16i;           /* 16 int32 */
+typedef v16 v16m; /* 16 truth values: all bits of a lane or none */
+
+MR_INLINE v16 v16_set1(float x) {
+    return (v16){_mm256_set1_ps(x), _mm256_set1_ps(x)};
+}
+MR_INLINE v16 v16_load(const float *p) {
+    return (v16){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
+MR_INLINE void v16_store(float *p, v16 x) {
+    _mm256_storeu_ps(p, x.lo);
+    _mm256_storeu_ps(p + 8, x.hi);
+}
+MR_INLINE v16m v16m_first(int32_t n) { /* lanes below n, 0 <= n <= 16 */
+    __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return (v16m){_mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane)),
+                  _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(n - 8), lane))};
+}
+/* The first n elements, 1 <= n <= 16; the others are +0 and not touched. */
+MR_INLINE v16 v16_load_n(const float *p, int32_t n) {
+    v16m m = v16m_first(n);
+    return (v16){_mm256_maskload_ps(p, _mm256_castps_si256(m.lo)),
+                 _mm256_maskload_ps(p + 8, _mm256_castps_si256(m.hi))};
+}
+MR_INLINE void v16_store_n(float *p, v16 x, int32_t n) {
+    v16m m = v16m_first(n);
+    _mm256_maskstore_ps(p, _mm256_castps_si256(m.lo), x.lo);
+    _mm256_maskstore_ps(p + 8, _mm256_castps_si256(m.hi), x.hi);
+}
+MR_INLINE v16 v16_load_f16(const uint16_t *p) {
+    return (v16){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)),
+                 _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 8)))};
+}
+MR_INLINE void v16_store_f16(uint16_t *p, v16 x) {
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x.lo, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128((__m128i *)(p + 8), _mm256_cvtps_ph(x.hi, _MM_FROUND_TO_NEAREST_INT));
+}
+
+MR_INLINE v16 v16_add(v16 a, v16 b) {
+    return (v16){_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
+}
+MR_INLINE v16 v16_sub(v16 a, v16 b) {
+    return (v16){_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
+}
+MR_INLINE v16 v16_mul(v16 a, v16 b) {
+    return (v16){_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+}
+MR_INLINE v16 v16_div(v16 a, v16 b) {
+    return (v16){_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
+}
+MR_INLINE v16 v16_fma(v16 a, v16 b, v16 c) {
+    return (v16){_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
+MR_INLINE v16 v16_fmaddsub(v16 a, v16 b, v16 c) { /* even lanes a b - c, odd + c */
+    return (v16){_mm256_fmaddsub_ps(a.lo, b.lo, c.lo), _mm256_fmaddsub_ps(a.hi, b.hi, c.hi)};
+}
+MR_INLINE v16 v16_max(v16 a, v16 b) { /* a > b ? a : b */
+    return (v16){_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
+}
+MR_INLINE v16 v16_min(v16 a, v16 b) { /* a < b ? a : b */
+    return (v16){_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
+}
+MR_INLINE v16 v16_neg(v16 a) {
+    __m256 sign = _mm256_set1_ps(-0.0f);
+    return (v16){_mm256_xor_ps(a.lo, sign), _mm256_xor_ps(a.hi, sign)};
+}
+MR_INLINE v16 v16_dup_even(v16 a) {
+    return (v16){_mm256_moveldup_ps(a.lo), _mm256_moveldup_ps(a.hi)};
+}
+MR_INLINE v16 v16_dup_odd(v16 a) {
+    return (v16){_mm256_movehdup_ps(a.lo), _mm256_movehdup_ps(a.hi)};
+}
+
+MR_INLINE v16m v16_less(v16 a, v16 b) {
+    return (v16m){_mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ)};
+}
+MR_INLINE v16m v16_is_nan(v16 a) {
+    return (v16m){_mm256_cmp_ps(a.lo, a.lo, _CMP_UNORD_Q), _mm256_cmp_ps(a.hi, a.hi, _CMP_UNORD_Q)};
+}
+MR_INLINE v16 v16_select(v16m m, v16 yes, v16 no) {
+    return (v16){_mm256_blendv_ps(no.lo, yes.lo, m.lo), _mm256_blendv_ps(no.hi, yes.hi, m.hi)};
+}
+
+MR_INLINE v16i v16_bits(v16 a) {
+    return (v16i){_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)};
+}
+MR_INLINE v16 v16_from_bits(v16i a) {
+    return (v16){_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)};
+}
+MR_INLINE v16i v16i_add(v16i a, v16i b) {
+    return (v16i){_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
+}
+MR_INLINE v16i v16i_max(v16i a, v16i b) {
+    return (v16i){_mm256_max_epi32(a.lo, b.lo), _mm256_max_epi32(a.hi, b.hi)};
+}
+MR_INLINE v16i v16i_shift_left_23(v16i a) {
+    return (v16i){_mm256_slli_epi32(a.lo, 23), _mm256_slli_epi32(a.hi, 23)};
+}
+MR_INLINE v16i v16_abs_bits(v16 a) {
+    __m256i mask = _mm256_set1_epi32(0x7fffffff);
+    v16i u = v16_bits(a);
+    return (v16i){_mm256_and_si256(u.lo, mask), _mm256_and_si256(u.hi, mask)};
+}
+MR_INLINE v16i v16_round(v16 a) { /* nearest, ties to even */
+    return (v16i){_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)};
+}
+MR_INLINE int32_t v16i_reduce_add(v16i a) {
+    __m256i t = _mm256_add_epi32(a.lo, a.hi);
+    __m128i u = _mm_add_epi32(_mm256_castsi256_si128(t), _mm256_extracti128_si256(t, 1));
+    u = _mm_add_epi32(u, _mm_shuffle_epi32(u, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(u, _mm_shuffle_epi32(u, 0xb1)));
+}
+MR_INLINE int32_t v16i_reduce_max(v16i a) {
+    __m256i t = _mm256_max_epi32(a.lo, a.hi);
+    __m128i u = _mm_max_epi32(_mm256_castsi256_si128(t), _mm256_extracti128_si256(t, 1));
+    u = _mm_max_epi32(u, _mm_shuffle_epi32(u, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(u, _mm_shuffle_epi32(u, 0xb1)));
+}
+MR_INLINE void v16i_store_i8(int8_t *p, v16i a) {
+    __m256i t = _mm256_permute4x64_epi64(_mm256_packs_epi32(a.lo, a.hi), 0xd8);
+    _mm_storeu_si128((__m128i *)p, _mm_packs_epi16(_mm256_castsi256_si128(t), _mm256_extracti128_si256(t, 1)));
+}
+
+/* The tree of rule S1. */
+MR_INLINE float v16_tree(v16 a) {
+    __m256 t8 = _mm256_add_ps(a.lo, a.hi);
+    __m128 t = _mm_add_ps(_mm256_castps256_ps128(t8), _mm256_extractf128_ps(t8, 1));
+    t = _mm_add_ps(t, _mm_movehl_ps(t, t));
+    return _mm_cvtss_f32(_mm_add_ss(t, _mm_movehdup_ps(t)));
+}
+MR_INLINE float v16_reduce_max(v16 a) { /* no NaN among them */
+    __m256 t8 = _mm256_max_ps(a.lo, a.hi);
+    __m128 t = _mm_max_ps(_mm256_castps256_ps128(t8), _mm256_extractf128_ps(t8, 1));
+    t = _mm_max_ps(t, _mm_movehl_ps(t, t));
+    return _mm_cvtss_f32(_mm_max_ss(t, _mm_movehdup_ps(t)));
+}
+
+#endif

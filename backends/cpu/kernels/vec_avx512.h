@@ -1,0 +1,131 @@
+/* backends/cpu/kernels/vec_avx512.h - the 16 virtual lanes of rule S1 as one 512-bit register.
+ * vec_avx2.h gives the same names for two 256-bit registers; the bodies *_vec.h are written on these names alone.
+ * Loads and stores need no alignment. Threads: pure functions. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_BACKENDS_CPU_KERNELS_VEC_H
+#define MR_BACKENDS_CPU_KERNELS_VEC_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#define MR_INLINE static inline __attribute__((always_inline))
+
+typedef __m512 v16;     /* 16 floats */
+typedef __m512i v16i;   /* 16 int32 */
+typedef __mmask16 v16m; /* 16 truth values */
+
+MR_INLINE v16 v16_set1(float x) {
+    return _mm512_set1_ps(x);
+}
+MR_INLINE v16 v16_load(const float *p) {
+    return _mm512_loadu_ps(p);
+}
+MR_INLINE void v16_store(float *p, v16 x) {
+    _mm512_storeu_ps(p, x);
+}
+MR_INLINE v16m v16m_first(int32_t n) {
+    return (v16m)((1u << n) - 1u);
+} /* lanes below n, 0 <= n <= 16 */
+/* The first n elements, 1 <= n <= 16; the others are +0 and not touched. */
+MR_INLINE v16 v16_load_n(const float *p, int32_t n) {
+    return _mm512_maskz_loadu_ps(v16m_first(n), p);
+}
+MR_INLINE void v16_store_n(float *p, v16 x, int32_t n) {
+    _mm512_mask_storeu_ps(p, v16m_first(n), x);
+}
+MR_INLINE v16 v16_load_f16(const uint16_t *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+MR_INLINE void v16_store_f16(uint16_t *p, v16 x) {
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+MR_INLINE v16 v16_add(v16 a, v16 b) {
+    return _mm512_add_ps(a, b);
+}
+MR_INLINE v16 v16_sub(v16 a, v16 b) {
+    return _mm512_sub_ps(a, b);
+}
+MR_INLINE v16 v16_mul(v16 a, v16 b) {
+    return _mm512_mul_ps(a, b);
+}
+MR_INLINE v16 v16_div(v16 a, v16 b) {
+    return _mm512_div_ps(a, b);
+}
+MR_INLINE v16 v16_fma(v16 a, v16 b, v16 c) {
+    return _mm512_fmadd_ps(a, b, c);
+}
+MR_INLINE v16 v16_fmaddsub(v16 a, v16 b, v16 c) {
+    return _mm512_fmaddsub_ps(a, b, c);
+} /* even lanes a b - c, odd + c */
+MR_INLINE v16 v16_max(v16 a, v16 b) {
+    return _mm512_max_ps(a, b);
+} /* a > b ? a : b */
+MR_INLINE v16 v16_min(v16 a, v16 b) {
+    return _mm512_min_ps(a, b);
+} /* a < b ? a : b */
+MR_INLINE v16 v16_neg(v16 a) {
+    return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f));
+}
+MR_INLINE v16 v16_dup_even(v16 a) {
+    return _mm512_moveldup_ps(a);
+}
+MR_INLINE v16 v16_dup_odd(v16 a) {
+    return _mm512_movehdup_ps(a);
+}
+
+MR_INLINE v16m v16_less(v16 a, v16 b) {
+    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
+}
+MR_INLINE v16m v16_is_nan(v16 a) {
+    return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);
+}
+MR_INLINE v16 v16_select(v16m m, v16 yes, v16 no) {
+    return _mm512_mask_blend_ps(m, no, yes);
+}
+
+MR_INLINE v16i v16_bits(v16 a) {
+    return _mm512_castps_si512(a);
+}
+MR_INLINE v16 v16_from_bits(v16i a) {
+    return _mm512_castsi512_ps(a);
+}
+MR_INLINE v16i v16i_add(v16i a, v16i b) {
+    return _mm512_add_epi32(a, b);
+}
+MR_INLINE v16i v16i_max(v16i a, v16i b) {
+    return _mm512_max_epi32(a, b);
+}
+MR_INLINE v16i v16i_shift_left_23(v16i a) {
+    return _mm512_slli_epi32(a, 23);
+}
+MR_INLINE v16i v16_abs_bits(v16 a) {
+    return _mm512_and_si512(v16_bits(a), _mm512_set1_epi32(0x7fffffff));
+}
+MR_INLINE v16i v16_round(v16 a) {
+    return _mm512_cvtps_epi32(a);
+} /* nearest, ties to even */
+MR_INLINE int32_t v16i_reduce_add(v16i a) {
+    return _mm512_reduce_add_epi32(a);
+}
+MR_INLINE int32_t v16i_reduce_max(v16i a) {
+    return _mm512_reduce_max_epi32(a);
+}
+MR_INLINE void v16i_store_i8(int8_t *p, v16i a) {
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(a));
+}
+
+/* 8 lanes to one: the last three levels of the tree of rule S1. */
+MR_INLINE float v8_tree(__m256 a) {
+    __m128 t = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    t = _mm_add_ps(t, _mm_movehl_ps(t, t));
+    return _mm_cvtss_f32(_mm_add_ss(t, _mm_movehdup_ps(t)));
+}
+MR_INLINE float v16_tree(v16 a) {
+    return v8_tree(_mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1)));
+}
+MR_INLINE float v16_reduce_max(v16 a) {
+    return _mm512_reduce_max_ps(a);
+} /* no NaN among them */
+
+#endif
