@@ -102,7 +102,7 @@ static void write_line(const char *line, size_t bytes) {
             return;
 }
 
-void mr_log(mr_log_level level, const char *component, const char *fmt, ...) {
+void mr_log_write(mr_log_level level, const char *component, const char *fmt, ...) {
     if (!mr_log_enabled(level))
         return;
     int saved_errno = errno;
