@@ -1,0 +1,141 @@
+/* engine/gguf/gguf.h - a reader of GGUF model files, versions 2 and 3, little-endian.
+ * Everything in the file is checked while it is opened, and before it is used or allocated for: after a successful open
+ * all names, values and tensor ranges below are inside the file.
+ * Format:  the GGUF specification, ggml/docs/gguf.md.
+ * Owns:    the mapping of the file, the tables and the names. Borrows: the memory given to mr_gguf_open_memory, which
+ *          outlives the object. Text and data pointers live until mr_gguf_close.
+ * Threads: an open file does not change, so all functions but close may be called from any thread.
+ * Errors:  any mr_status function may return MR_E_NO_MEMORY; others are named at the function. Texts name the key or
+ *          tensor and the value. A file that another program cuts short while it is mapped ends this one with SIGBUS:
+ *          replace model files by renaming, never by writing into them. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_ENGINE_GGUF_GGUF_H
+#define MR_ENGINE_GGUF_GGUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/base/status.h"
+#include "engine/base/str.h"
+#include "engine/tensor/type.h"
+
+enum {
+    MR_GGUF_MAX_DIMS = 4,
+    MR_GGUF_MAX_KEYS = 1 << 16,
+    MR_GGUF_MAX_KEY_BYTES = 65535, /* of a key's name, by the specification */
+    MR_GGUF_MAX_TENSORS = 1 << 18,
+    MR_GGUF_MAX_TENSOR_NAME_BYTES = 255, /* the specification says 64; longer ones are seen */
+    MR_GGUF_MAX_STRINGS = 1 << 24,       /* in one array */
+    MR_GGUF_MIN_ALIGNMENT = 8,
+    MR_GGUF_DEFAULT_ALIGNMENT = 32,
+    MR_GGUF_MAX_ALIGNMENT = 1 << 20,
+    MR_GGUF_MAX_HEADER_BYTES = 1 << 30, /* everything in front of the tensor data */
+};
+
+/* Types of metadata values, with the numbers of the file format. */
+typedef enum mr_gguf_type {
+    MR_GGUF_U8 = 0,
+    MR_GGUF_I8 = 1,
+    MR_GGUF_U16 = 2,
+    MR_GGUF_I16 = 3,
+    MR_GGUF_U32 = 4,
+    MR_GGUF_I32 = 5,
+    MR_GGUF_F32 = 6,
+    MR_GGUF_BOOL = 7,
+    MR_GGUF_STRING = 8,
+    MR_GGUF_ARRAY = 9, /* never an element of an array here: a file with nested arrays is refused */
+    MR_GGUF_U64 = 10,
+    MR_GGUF_I64 = 11,
+    MR_GGUF_F64 = 12,
+    MR_GGUF_TYPE_COUNT = 13,
+} mr_gguf_type;
+
+typedef struct mr_gguf mr_gguf;
+
+typedef struct mr_gguf_tensor {
+    const char *name; /* printable ASCII, 1 to 255 bytes */
+    mr_type type;
+    int32_t n_dims;               /* 1 to 4 */
+    int64_t ne[MR_GGUF_MAX_DIMS]; /* elements, innermost first; 1 beyond n_dims */
+    uint64_t offset;              /* of the data, from the start of the file */
+    size_t bytes;
+    const uint8_t *data;
+} mr_gguf_tensor;
+
+/* Maps the file. MR_E_NOT_FOUND: no such file. MR_E_IO: it cannot be opened or mapped. MR_E_FORMAT: it is no GGUF file,
+ * is malformed or truncated. MR_E_UNSUPPORTED: another version, byte order or tensor type, or one part of a split
+ * model. */
+MR_MUST_USE mr_status mr_gguf_open(const char *path, mr_gguf **out_gguf, mr_err *err);
+/* The same for a file that is in memory. */
+MR_MUST_USE mr_status mr_gguf_open_memory(const void *data, size_t size, mr_gguf **out_gguf, mr_err *err);
+void mr_gguf_close(mr_gguf *g);
+
+uint32_t mr_gguf_version(const mr_gguf *g);
+size_t mr_gguf_file_bytes(const mr_gguf *g);
+/* The first byte of the file; mr_gguf_header_bytes are in front of the tensor data. */
+const uint8_t *mr_gguf_file_data(const mr_gguf *g);
+size_t mr_gguf_header_bytes(const mr_gguf *g);
+
+/* Tensors, in the order of the file. The pointers are stable. */
+int32_t mr_gguf_n_tensors(const mr_gguf *g);
+const mr_gguf_tensor *mr_gguf_tensor_at(const mr_gguf *g, int32_t idx);
+/* NULL when there is none of that name. */
+const mr_gguf_tensor *mr_gguf_find_tensor(const mr_gguf *g, const char *name);
+
+/* Keys, in the order of the file. */
+int32_t mr_gguf_n_keys(const mr_gguf *g);
+const char *mr_gguf_key_name(const mr_gguf *g, int32_t idx);
+mr_gguf_type mr_gguf_key_type(const mr_gguf *g, int32_t idx);
+/* The value as one line of printable text in at most size bytes, its zero included; long arrays and texts are cut short
+ * and say how long they are. */
+void mr_gguf_key_format(const mr_gguf *g, int32_t idx, char *out_text, size_t size);
+/* "u32", "string" and so on; "?" for a number that is none. */
+const char *mr_gguf_type_name(int32_t type);
+bool mr_gguf_has_key(const mr_gguf *g, const char *key);
+
+/* One value by its key. MR_E_NOT_FOUND: no such key. MR_E_FORMAT: the value has another type, or does not fit; the text
+ * says which. Integers may be stored in any integer type, floats as f32 or f64. */
+MR_MUST_USE mr_status mr_gguf_get_u32(const mr_gguf *g, const char *key, uint32_t *out, mr_err *err);
+MR_MUST_USE mr_status mr_gguf_get_i32(const mr_gguf *g, const char *key, int32_t *out, mr_err *err);
+MR_MUST_USE mr_status mr_gguf_get_u64(const mr_gguf *g, const char *key, uint64_t *out, mr_err *err);
+MR_MUST_USE mr_status mr_gguf_get_i64(const mr_gguf *g, const char *key, int64_t *out, mr_err *err);
+MR_MUST_USE mr_status mr_gguf_get_f32(const mr_gguf *g, const char *key, float *out, mr_err *err);
+MR_MUST_USE mr_status mr_gguf_get_bool(const mr_gguf *g, const char *key, bool *out, mr_err *err);
+/* The bytes lie in the file: not terminated, and perhaps no valid UTF-8. */
+MR_MUST_USE mr_status mr_gguf_get_str(const mr_gguf *g, const char *key, mr_str *out, mr_err *err);
+
+/* What the elements of an array must be. */
+typedef enum mr_gguf_elems {
+    MR_GGUF_ELEMS_ANY,
+    MR_GGUF_ELEMS_INTEGERS, /* any integer type */
+    MR_GGUF_ELEMS_FLOATS,   /* f32 or f64 */
+    MR_GGUF_ELEMS_BOOLS,
+    MR_GGUF_ELEMS_STRINGS,
+} mr_gguf_elems;
+
+typedef struct mr_gguf_array {
+    mr_gguf_type type; /* of the elements */
+    size_t n;
+    const uint8_t *data;           /* in the file: little-endian, unaligned */
+    const uint32_t *string_starts; /* of strings: where each one's text starts, from the start of data */
+} mr_gguf_array;
+
+/* An array by its key. MR_E_NOT_FOUND: no such key. MR_E_FORMAT: no array, or of other elements. */
+MR_MUST_USE mr_status mr_gguf_get_array(const mr_gguf *g, const char *key, mr_gguf_elems elems, mr_gguf_array *out,
+                                        mr_err *err);
+/* Elements; idx < n, and the elements are of that kind. i64 takes integers and bools (a u64 beyond INT64_MAX comes out
+ * negative); i32 and u32 saturate. */
+mr_str mr_gguf_array_str(const mr_gguf_array *a, size_t idx);
+int64_t mr_gguf_array_i64(const mr_gguf_array *a, size_t idx);
+int32_t mr_gguf_array_i32(const mr_gguf_array *a, size_t idx);
+uint32_t mr_gguf_array_u32(const mr_gguf_array *a, size_t idx);
+float mr_gguf_array_f32(const mr_gguf_array *a, size_t idx);
+
+/* Hints about the pages of a range of the mapped file; nothing happens for a file in memory. release gives the whole
+ * pages inside the range back, so the memory that the process holds falls; they are read again when touched. prefetch
+ * starts reading all pages that the range touches. A range outside the file is ignored. */
+void mr_gguf_release_pages(const mr_gguf *g, const void *data, size_t bytes);
+void mr_gguf_prefetch(const mr_gguf *g, const void *data, size_t bytes);
+
+#endif

@@ -1,0 +1,48 @@
+/* engine/gguf/gguf_internal.h - what the files of the reader share. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_ENGINE_GGUF_GGUF_INTERNAL_H
+#define MR_ENGINE_GGUF_GGUF_INTERNAL_H
+
+#include "engine/base/arena.h"
+#include "engine/base/reader.h"
+#include "engine/gguf/gguf.h"
+
+/* How much of a name stands in an error text. */
+#define GGUF_NAME "'%.100s'"
+
+typedef struct gguf_key {
+    const char *name;
+    mr_gguf_type type;
+    mr_gguf_array value; /* a single value is an array of one */
+} gguf_key;
+
+struct mr_gguf {
+    const uint8_t *data;
+    size_t size;
+    bool mapped;     /* data is a mapping of ours */
+    mr_arena *arena; /* names, tables, string starts */
+    uint32_t version, alignment;
+    int32_t n_keys, n_tensors;
+    size_t header_bytes;
+    gguf_key *keys, **keys_by_name;
+    mr_gguf_tensor *tensors, **tensors_by_name;
+};
+
+/* Reads everything in front of the tensor data into g, whose data, size and arena are set. */
+mr_status gguf_parse(mr_gguf *g, mr_err *err);
+/* The tensor table, at r; the keys are there. */
+mr_status gguf_parse_tensors(mr_gguf *g, mr_reader *r, mr_err *err);
+
+/* A name of 1 to max_bytes printable ASCII characters, copied into the arena and terminated. "what idx of n" stands in
+ * error texts. */
+mr_status gguf_read_name(mr_gguf *g, mr_reader *r, const char *what, int32_t idx, int32_t n, size_t max_bytes,
+                         const char **out_name, mr_err *err);
+/* The error for a read of r that did not fit; put the place in front of it. */
+mr_status gguf_ends_early(const mr_gguf *g, const mr_reader *r, mr_err *err);
+mr_status gguf_no_memory(const mr_gguf *g, mr_err *err);
+
+/* Bytes of one value of a type; 0 for strings, arrays and unknown types. */
+size_t gguf_type_bytes(uint32_t type);
+const gguf_key *gguf_find_key(const mr_gguf *g, const char *name);
+
+#endif
