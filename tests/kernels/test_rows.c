@@ -1,0 +1,362 @@
+/* The row kernels (rules Q, N, R, G, K): every instruction set against scalar to the bit, scalar against doubles. */
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backends/cpu/kernels.h"
+#include "engine/base/fmath.h"
+#include "engine/base/thread.h"
+#include "engine/tensor/f16.h"
+
+enum { MAX_N = 4096, GUARD = 16 };
+static const uint32_t GUARD_BITS = 0x7fabcdefu;
+
+static uint64_t seed = 1;
+
+static uint32_t next_bits(void) {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(seed >> 32);
+}
+
+/* In [-1, 1). */
+static float next_float(void) {
+    return (float)(int32_t)next_bits() * 0x1p-31f;
+}
+
+typedef enum fill { PLAIN, ZERO, DENORMAL, TINY, LARGE, TIES, INFINITE, NANS, ANY_BITS, FILLS } fill;
+
+static float next_of(fill how) {
+    float x = next_float();
+    switch (how) {
+    case ZERO:
+        return x < 0 ? -0.0f : 0.0f;
+    case DENORMAL:
+        return mr_bits_f32(next_bits() & 0x807fffffu);
+    case TINY:
+        return x * (next_bits() % 4 ? 1e-37f : 1e-35f);
+    case LARGE:
+        return x * (next_bits() % 4 ? 1e18f : 3e38f);
+    case TIES: /* with 127 as the largest, products land on halves */
+        return (float)((int32_t)(next_bits() % 509) - 254) * 0.5f;
+    case INFINITE:
+        return next_bits() % 16 ? x : x < 0 ? -INFINITY : INFINITY;
+    case NANS:
+        return next_bits() % 16 ? x : mr_bits_f32(next_bits() | 0x7f800001u);
+    case ANY_BITS:
+        return mr_bits_f32(next_bits());
+    default:
+        return x * 4.0f;
+    }
+}
+
+static void fill_with(float *x, int32_t n, fill how) {
+    for (int32_t i = 0; i < n; i++)
+        x[i] = next_of(how);
+}
+
+static bool is_same(float a, float b) {
+    return mr_f32_bits(a) == mr_f32_bits(b) || (a != a && b != b);
+}
+
+static void assert_same(const float *a, const float *b, int32_t n) {
+    for (int32_t i = 0; i < n; i++)
+        if (!is_same(a[i], b[i]))
+            fail_msg("element %d of %d: %.9g (%08x), scalar has %.9g (%08x)", i, n, (double)a[i], mr_f32_bits(a[i]),
+                     (double)b[i], mr_f32_bits(b[i]));
+}
+
+/* An output of at most MAX_N floats between guards. */
+typedef struct guarded {
+    float before[GUARD], x[MAX_N], after[GUARD];
+} guarded;
+
+static void guard_set(guarded *g) {
+    float *p = g->before;
+    for (int32_t i = 0; i < MAX_N + 2 * GUARD; i++)
+        p[i] = mr_bits_f32(GUARD_BITS);
+}
+
+static void assert_guards(const guarded *g, int32_t n) {
+    for (int32_t i = 0; i < GUARD; i++)
+        assert_true(mr_f32_bits(g->before[i]) == GUARD_BITS && mr_f32_bits(g->x[n + i]) == GUARD_BITS);
+}
+
+static const int32_t SIZES[] = {1, 2, 7, 8, 9, 15, 16, 17, 23, 24, 25, 31, 32, 33, 40, 63, 64, 65, 80, 100, 128, 2048};
+enum { N_SIZES = sizeof SIZES / sizeof SIZES[0] };
+
+static float xs[MAX_N + 1], ws[MAX_N + 1], want[MAX_N];
+static guarded out;
+
+/* Calls check(kernels of each vector level of this CPU, how, a size). */
+static void for_each_case(void (*check)(const mr_kernels *k, fill how, int32_t n)) {
+    for (int isa = MR_ISA_SCALAR + 1; isa <= (int)mr_isa_detect(); isa++)
+        for (fill how = PLAIN; how < FILLS; how++)
+            for (int i = 0; i < N_SIZES; i++)
+                for (int round = 0; round < 3; round++)
+                    check(mr_kernels_get((mr_isa)isa), how, SIZES[i]);
+}
+
+static const mr_kernels *scalar(void) {
+    return mr_kernels_get(MR_ISA_SCALAR);
+}
+
+static void check_quantize(const mr_kernels *k, fill how, int32_t n) {
+    n *= 32;
+    if (n + n / 32 * 8 > MAX_N * 4 || n > MAX_N)
+        return;
+    fill_with(xs + 1, n, how); /* x need not be aligned */
+    scalar()->quantize(xs + 1, (uint8_t *)want, n);
+    guard_set(&out);
+    k->quantize(xs + 1, (uint8_t *)out.x, n);
+    assert_memory_equal(out.x, want, (size_t)n);
+    assert_same(out.x + n / 4, want + n / 4, n / 32);
+    assert_memory_equal(out.x + n / 4 + n / 32, want + n / 4 + n / 32, (size_t)n / 32 * 4);
+    assert_guards(&out, n / 4 + n / 16);
+}
+
+static void test_quantize_equals_scalar(void **state) {
+    (void)state;
+    for_each_case(check_quantize);
+}
+
+static void check_rms_norm(const mr_kernels *k, fill how, int32_t n) {
+    int32_t groups = 1 + (int32_t)(next_bits() % 2);
+    fill_with(xs + 1, n * groups, how);
+    fill_with(ws + 1, n, PLAIN);
+    scalar()->rms_norm(xs + 1, ws + 1, want, n * groups, n, 1e-5f);
+    guard_set(&out);
+    k->rms_norm(xs + 1, ws + 1, out.x, n * groups, n, 1e-5f);
+    assert_same(out.x, want, n * groups);
+    assert_guards(&out, n * groups);
+    k->rms_norm(xs + 1, ws + 1, xs + 1, n * groups, n, 1e-5f);
+    assert_same(xs + 1, want, n * groups);
+}
+
+static void test_rms_norm_equals_scalar(void **state) {
+    (void)state;
+    for_each_case(check_rms_norm);
+}
+
+static void check_silu_mul(const mr_kernels *k, fill how, int32_t n) {
+    fill_with(xs + 1, n, how);
+    fill_with(ws + 1, n, next_bits() % 2 ? PLAIN : how);
+    for (int32_t i = 0; i < n && how == LARGE; i++) /* around the ends of the range of exp */
+        xs[1 + i] = next_bits() % 4 ? next_float() * 95.0f : xs[1 + i];
+    scalar()->silu_mul(xs + 1, ws + 1, want, n);
+    guard_set(&out);
+    k->silu_mul(xs + 1, ws + 1, out.x, n);
+    assert_same(out.x, want, n);
+    assert_guards(&out, n);
+    k->silu_mul(xs + 1, ws + 1, xs + 1, n);
+    assert_same(xs + 1, want, n);
+}
+
+static void test_silu_mul_equals_scalar(void **state) {
+    (void)state;
+    for_each_case(check_silu_mul);
+}
+
+static void check_rope(const mr_kernels *k, fill how, int32_t n) {
+    static const int32_t DIMS[] = {2, 4, 14, 16, 18, 32, 64, 80, 96, 128, 256};
+    int32_t dim = DIMS[next_bits() % (sizeof DIMS / sizeof DIMS[0])], heads = 1 + n % 5;
+    int32_t n_rot = next_bits() % 2 ? dim : 2 * (1 + (int32_t)(next_bits() % (uint32_t)(dim / 2)));
+    mr_rope_pairs pairs = next_bits() % 2 ? MR_ROPE_INTERLEAVED : MR_ROPE_HALVES;
+    guard_set(&out);
+    fill_with(out.x, heads * dim, how);
+    fill_with(ws + 1, n_rot, next_bits() % 8 ? PLAIN : how);
+    memcpy(want, out.x, sizeof want);
+    scalar()->rope(want, heads, dim, n_rot, pairs, ws + 1);
+    k->rope(out.x, heads, dim, n_rot, pairs, ws + 1);
+    assert_same(out.x, want, heads * dim);
+    assert_guards(&out, heads * dim);
+}
+
+static void test_rope_equals_scalar(void **state) {
+    (void)state;
+    for_each_case(check_rope);
+}
+
+/* Rows of n_kv_heads * head_dim into the slots of a small store, k and v in one buffer each. */
+static void check_kv_write_type(const mr_kernels *k, fill how, mr_type type, int32_t dim) {
+    enum { ROWS = 5, HEADS = 2, BLOCKS = 3 };
+    static float store[4][BLOCKS * HEADS * 256 * MR_KV_BLOCK + 16];
+    static float kv[2][ROWS * (HEADS * 256 + 3)];
+    size_t elem = type == MR_TYPE_F16 ? 2 : 4, bytes = elem * (size_t)(BLOCKS * HEADS * dim * MR_KV_BLOCK);
+    int32_t slots[ROWS];
+    for (int32_t i = 0; i < ROWS; i++)
+        slots[i] = (int32_t)((next_bits() % 3 + (uint32_t)i * 9) % (BLOCKS * MR_KV_BLOCK));
+    for (int i = 0; i < 2; i++)
+        fill_with(kv[i], ROWS * (HEADS * dim + 3), how);
+    memset(store, 0x5a, sizeof store);
+    mr_kv_write_args a = {.k = kv[0],
+                          .v = kv[1],
+                          .k_row_bytes = (size_t)(HEADS * dim + 3) * 4,
+                          .v_row_bytes = (size_t)(HEADS * dim + 1) * 4,
+                          .slots = slots,
+                          .k_store = store[0],
+                          .v_store = store[1],
+                          .kv_type = type,
+                          .n_kv_heads = HEADS,
+                          .head_dim = dim};
+    scalar()->kv_write(&a, 0, ROWS);
+    a.k_store = store[2], a.v_store = store[3];
+    k->kv_write(&a, 0, 2);
+    k->kv_write(&a, 2, ROWS);
+    for (int i = 0; i < 2; i++) {
+        if (type == MR_TYPE_F32)
+            assert_same(store[i + 2], store[i], (int32_t)(bytes / 4));
+        for (size_t j = 0; j < bytes / 2 && type == MR_TYPE_F16; j++)
+            assert_true(
+                is_same(mr_f16_to_f32(((uint16_t *)store[i + 2])[j]), mr_f16_to_f32(((uint16_t *)store[i])[j])));
+        assert_memory_equal((char *)store[i + 2] + bytes, (char *)store[i] + bytes, 64);
+    }
+    /* And the place of one element. */
+    int32_t r = ROWS - 1, h = HEADS - 1, d = dim - 1, block = slots[r] / MR_KV_BLOCK, t = slots[r] % MR_KV_BLOCK;
+    float x = kv[0][r * (HEADS * dim + 3) + h * dim + d];
+    int32_t at = ((block * HEADS + h) * dim + d) * MR_KV_BLOCK + t;
+    if (type == MR_TYPE_F32)
+        assert_true(is_same(store[0][at], x));
+    else
+        assert_true(is_same(mr_f16_to_f32(((uint16_t *)store[0])[at]), mr_f16_to_f32(mr_f32_to_f16(x))));
+}
+
+static void check_kv_write(const mr_kernels *k, fill how, int32_t n) {
+    check_kv_write_type(k, how, MR_TYPE_F16, 16 * (1 + n % 8));
+    check_kv_write_type(k, how, MR_TYPE_F32, 16 * (1 + n % 8));
+}
+
+static void test_kv_write_equals_scalar(void **state) {
+    (void)state;
+    for_each_case(check_kv_write);
+}
+
+/* --- Scalar against its meaning ------------------------------------------------------------------------------------
+ */
+
+static void test_quantize_rounds_to_nearest_even(void **state) {
+    (void)state;
+    float x[32] = {127.0f, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, 126.5f, 125.5f, 0.49f, -127.0f, 3.0f};
+    static const int8_t WANT[32] = {127, 0, 2, 2, 0, -2, -2, 126, 126, 0, -127, 3};
+    float row[10];
+    scalar()->quantize(x, (uint8_t *)row, 32);
+    assert_memory_equal(row, WANT, 32);
+    assert_true(row[8] == 1.0f);
+    int32_t sum = 0, got;
+    for (int i = 0; i < 32; i++)
+        sum += WANT[i];
+    memcpy(&got, row + 9, 4);
+    assert_int_equal(got, sum);
+}
+
+static void test_quantize_edges(void **state) {
+    (void)state;
+    static const int8_t NONE[32];
+    static const float EDGES[] = {0.0f, 1e-39f, 1e-37f, INFINITY, NAN};
+    for (int e = 0; e < 5; e++) {
+        float x[32] = {0}, row[10];
+        x[17] = EDGES[e];
+        scalar()->quantize(x, (uint8_t *)row, 32);
+        assert_memory_equal(row, NONE, 32);
+        assert_true(e < 3 ? row[8] == 0.0f : isnan(row[8]));
+        assert_memory_equal(row + 9, NONE, 4);
+    }
+    float x[32] = {[5] = 3e38f, [6] = -2e38f}, row[10];
+    scalar()->quantize(x, (uint8_t *)row, 32);
+    assert_int_equal(((int8_t *)row)[5], 127);
+    assert_int_equal(((int8_t *)row)[6], -85);
+}
+
+static void test_quantize_error_is_half_a_step(void **state) {
+    (void)state;
+    float x[256], row[256 / 4 + 16];
+    for (int round = 0; round < 200; round++) {
+        fill_with(x, 256, PLAIN);
+        scalar()->quantize(x, (uint8_t *)row, 256);
+        for (int i = 0; i < 256; i++) {
+            double d = (double)row[64 + i / 32];
+            assert_true(fabs((double)x[i] - d * ((int8_t *)row)[i]) <= d * 0.50002);
+        }
+    }
+}
+
+static void test_rms_norm_is_close_to_double(void **state) {
+    (void)state;
+    for (int i = 0; i < N_SIZES; i++) {
+        int32_t n = SIZES[i];
+        fill_with(xs, n, PLAIN);
+        fill_with(ws, n, PLAIN);
+        scalar()->rms_norm(xs, ws, want, n, n, 1e-6f);
+        double ss = 0;
+        for (int32_t j = 0; j < n; j++)
+            ss += (double)xs[j] * (double)xs[j];
+        for (int32_t j = 0; j < n; j++) {
+            double y = (double)xs[j] / sqrt(ss / n + 1e-6) * (double)ws[j];
+            assert_true(fabs((double)want[j] - y) <= 2e-6 * fabs(y));
+        }
+    }
+}
+
+static void test_rope_is_close_to_double(void **state) {
+    (void)state;
+    enum { HALF = 32 };
+    double freq[HALF];
+    for (int i = 0; i < HALF; i++)
+        freq[i] = pow(10000.0, -i / (double)HALF);
+    for (int32_t position = 0; position < 100000; position = position * 3 + 1)
+        for (mr_rope_pairs pairs = MR_ROPE_INTERLEAVED; pairs <= MR_ROPE_HALVES; pairs++) {
+            float table[2 * HALF], x[80], y[80];
+            fill_with(x, 80, PLAIN);
+            memcpy(y, x, sizeof y);
+            scalar()->rope_table(freq, HALF, position, 1.25f, table);
+            scalar()->rope(y, 1, 80, 2 * HALF, pairs, table);
+            for (int i = 0; i < HALF; i++) {
+                int a = pairs == MR_ROPE_HALVES ? i : 2 * i, b = pairs == MR_ROPE_HALVES ? i + HALF : 2 * i + 1;
+                double c = 1.25 * cos(position * freq[i]), s = 1.25 * sin(position * freq[i]);
+                assert_true(fabs((double)y[a] - ((double)x[a] * c - (double)x[b] * s)) < 3e-6);
+                assert_true(fabs((double)y[b] - ((double)x[a] * s + (double)x[b] * c)) < 3e-6);
+            }
+            assert_memory_equal(x + 64, y + 64, 64);
+        }
+}
+
+static void test_silu_mul_is_close_to_double(void **state) {
+    (void)state;
+    for (int round = 0; round < 100000; round++) {
+        float g = next_float() * 80.0f, u = next_float(), y;
+        scalar()->silu_mul(&g, &u, &y, 1);
+        double exact = (double)g / (1 + exp(-(double)g)) * (double)u;
+        assert_true(fabs((double)y - exact) <= 1e-6 * fabs(exact));
+    }
+    float edge[4] = {INFINITY, -200.0f, NAN, mr_bits_f32(0x7fffffffu)}, one[4] = {1, 1, 1, 1}, y[4];
+    scalar()->silu_mul(edge, one, y, 4);
+    assert_true(y[0] == INFINITY && y[1] <= 0.0f && y[1] > -1e-30f && isnan(y[2]) && isnan(y[3]));
+}
+
+static int set_mode(void **state) {
+    (void)state;
+    mr_thread_set_denormals_flushed();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_quantize_equals_scalar),
+        cmocka_unit_test(test_rms_norm_equals_scalar),
+        cmocka_unit_test(test_silu_mul_equals_scalar),
+        cmocka_unit_test(test_rope_equals_scalar),
+        cmocka_unit_test(test_kv_write_equals_scalar),
+        cmocka_unit_test(test_quantize_rounds_to_nearest_even),
+        cmocka_unit_test(test_quantize_edges),
+        cmocka_unit_test(test_quantize_error_is_half_a_step),
+        cmocka_unit_test(test_rms_norm_is_close_to_double),
+        cmocka_unit_test(test_rope_is_close_to_double),
+        cmocka_unit_test(test_silu_mul_is_close_to_double),
+    };
+    return cmocka_run_group_tests(tests, set_mode, NULL);
+}
