@@ -1,0 +1,87 @@
+/* engine/gguf/model_info.h - what a model is: its hyper-parameters, read from the metadata and checked, and which
+ * tensor belongs to which part of it. The same for every architecture; keys are those of the GGUF specification, with A
+ * for the value of general.architecture. Owns:    nothing; mr_model_info is plain data. Threads: pure functions of an
+ * open file. Errors:  MR_E_FORMAT: a key or tensor is missing, of the wrong type or shape, or out of its range.
+ *          MR_E_UNSUPPORTED: a model of another kind. Texts name the key or tensor and the value. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_ENGINE_GGUF_MODEL_INFO_H
+#define MR_ENGINE_GGUF_MODEL_INFO_H
+
+#include "engine/gguf/gguf.h"
+
+enum {
+    MR_MODEL_MAX_LAYERS = 4096,
+    MR_MODEL_MAX_WIDTH = 1 << 20, /* of d_model */
+    MR_MODEL_MAX_FF = 1 << 22,    /* of n_ff */
+    MR_MODEL_MAX_HEADS = 1 << 14,
+    MR_MODEL_MAX_HEAD_DIM = 1 << 12,
+    MR_MODEL_MAX_VOCAB = 1 << 24,
+    MR_MODEL_MAX_CONTEXT = 1 << 30,
+    MR_MODEL_MAX_EXPERTS = 1 << 12,
+};
+
+typedef enum mr_rope_scaling {
+    MR_ROPE_SCALING_NONE,
+    MR_ROPE_SCALING_LINEAR, /* positions are divided by factor */
+    MR_ROPE_SCALING_YARN,   /* Peng et al., "YaRN: efficient context window extension", 2023 */
+} mr_rope_scaling;
+
+typedef struct mr_model_rope {
+    int32_t n_rot;   /* A.rope.dimension_count, else head_dim: the first n_rot elements of each head turn */
+    float freq_base; /* A.rope.freq_base, else 10000 */
+    mr_rope_scaling scaling;
+    float factor;             /* 1 without scaling */
+    int32_t original_context; /* A.rope.scaling.original_context_length, else context_length */
+    float attn_factor;        /* A.rope.scaling.attn_factor times .yarn_attn_factor, else 1 */
+    float ext_factor;         /* A.rope.scaling.yarn_ext_factor, else 1 for YaRN and 0 otherwise */
+    float beta_fast;          /* A.rope.scaling.yarn_beta_fast, else 32 */
+    float beta_slow;          /* A.rope.scaling.yarn_beta_slow, else 1 */
+    bool has_factors;         /* rope_freqs.weight: [n_rot / 2] f32, each divides one frequency (Llama 3.1) */
+} mr_model_rope;
+
+typedef struct mr_model_info {
+    char arch[64];  /* letters, digits, '-', '_' and '.' */
+    char name[128]; /* general.name, cut; may be empty; any bytes but control characters */
+    int32_t n_layers;
+    int32_t d_model;
+    int32_t n_ff; /* width of the feed-forward part without experts */
+    int32_t n_heads;
+    int32_t n_kv_heads; /* divides n_heads */
+    int32_t head_dim;   /* of queries, keys and values; even */
+    float norm_eps;     /* A.attention.layer_norm_rms_epsilon, else .layer_norm_epsilon */
+    int32_t vocab_size; /* rows of token_embd.weight */
+    int32_t context_length;
+    int32_t sliding_window; /* A.attention.sliding_window; 0: every token sees all before it */
+    mr_model_rope rope;
+    int32_t n_experts;            /* 0: no experts */
+    int32_t n_experts_used;       /* 1 to n_experts, or 0 */
+    int32_t n_ff_expert;          /* A.expert_feed_forward_length, else n_ff; 0 without experts */
+    bool tied_output;             /* no output.weight: the output matrix is token_embd.weight */
+    int32_t file_type;            /* general.file_type, -1 where it is missing */
+    int32_t quantization_version; /* 0 where it is missing */
+} mr_model_info;
+
+/* Reads and checks all of it, and that the layers of the tensors are those of the model. */
+MR_MUST_USE mr_status mr_model_info_read(const mr_gguf *g, mr_model_info *out, mr_err *err);
+
+/* Which part of the model a tensor belongs to, by its name. */
+typedef enum mr_model_part {
+    MR_MODEL_EMBEDDING, /* token_embd.*: the head stage has it, and the tail stage if the output is tied */
+    MR_MODEL_LAYER,     /* blk.N.* */
+    MR_MODEL_OUTPUT,    /* output_norm.* and output.*: the tail stage */
+    MR_MODEL_SHARED,    /* all others, such as rope_freqs.weight: every stage */
+    MR_MODEL_BAD_LAYER, /* blk. without a plain number below MR_MODEL_MAX_LAYERS after it; none in a file that was read
+                         */
+} mr_model_part;
+
+/* out_layer is written for MR_MODEL_LAYER only, and may be NULL. */
+mr_model_part mr_model_tensor_part(const char *name, int32_t *out_layer);
+
+/* Bytes of the parts in the file. */
+size_t mr_model_layer_bytes(const mr_gguf *g, int32_t layer);
+size_t mr_model_embedding_bytes(const mr_gguf *g);
+/* What the tail stage needs beside its layers: with a tied output also the embedding. */
+size_t mr_model_output_bytes(const mr_gguf *g);
+size_t mr_model_shared_bytes(const mr_gguf *g);
+
+#endif

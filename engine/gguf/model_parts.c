@@ -1,0 +1,62 @@
+/* Which tensor belongs to which part of a model, and how many bytes the parts have. */
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/gguf/model_info.h"
+
+static bool starts_with(const char *name, const char *prefix) {
+    return strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
+/* "N." with a decimal number without leading zeros; -1 otherwise. */
+static int32_t parse_layer(const char *text) {
+    int32_t layer = 0;
+    const char *p = text;
+    for (; *p >= '0' && *p <= '9' && layer < MR_MODEL_MAX_LAYERS; p++)
+        layer = 10 * layer + (*p - '0');
+    bool plain = p > text && *p == '.' && (*text != '0' || p == text + 1);
+    return plain && layer < MR_MODEL_MAX_LAYERS ? layer : -1;
+}
+
+mr_model_part mr_model_tensor_part(const char *name, int32_t *out_layer) {
+    if (starts_with(name, "blk.")) {
+        int32_t layer = parse_layer(name + 4);
+        if (layer < 0)
+            return MR_MODEL_BAD_LAYER;
+        if (out_layer)
+            *out_layer = layer;
+        return MR_MODEL_LAYER;
+    }
+    if (starts_with(name, "token_embd."))
+        return MR_MODEL_EMBEDDING;
+    if (starts_with(name, "output_norm.") || starts_with(name, "output."))
+        return MR_MODEL_OUTPUT;
+    return MR_MODEL_SHARED;
+}
+
+/* Tensors do not overlap, so the sum is at most the size of the file. */
+static size_t part_bytes(const mr_gguf *g, mr_model_part part, int32_t layer) {
+    size_t bytes = 0;
+    for (int32_t i = 0; i < mr_gguf_n_tensors(g); i++) {
+        const mr_gguf_tensor *t = mr_gguf_tensor_at(g, i);
+        int32_t n = layer;
+        if (mr_model_tensor_part(t->name, &n) == part && n == layer)
+            bytes += t->bytes;
+    }
+    return bytes;
+}
+
+size_t mr_model_layer_bytes(const mr_gguf *g, int32_t layer) {
+    return part_bytes(g, MR_MODEL_LAYER, layer);
+}
+
+size_t mr_model_embedding_bytes(const mr_gguf *g) {
+    return part_bytes(g, MR_MODEL_EMBEDDING, 0);
+}
+
+size_t mr_model_output_bytes(const mr_gguf *g) {
+    bool tied = !mr_gguf_find_tensor(g, "output.weight");
+    return part_bytes(g, MR_MODEL_OUTPUT, 0) + (tied ? mr_model_embedding_bytes(g) : 0);
+}
+
+size_t mr_model_shared_bytes(const mr_gguf *g) {
+    return part_bytes(g, MR_MODEL_SHARED, 0);
+}
