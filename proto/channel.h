@@ -1,0 +1,89 @@
+/* proto/channel.h - messages between the endpoints of a job: the coordinator and the stages.
+ * Point-to-point, ordered for each (sender, tag), matched to receives that were posted ahead. Implementations: local.
+ * Owns:    its own bookkeeping. Borrows: every posted buffer until its request is done or cancelled.
+ * Threads: one endpoint is bound to one thread; mr_channel_wake alone may be called from anywhere.
+ * Errors:  MR_E_PEER_LOST when the other side is gone (from post or from test: implementations differ), MR_E_PROTOCOL
+ *          for a message longer than the posted buffer (that receive alone is affected, the send completes),
+ *          MR_E_NO_MEMORY when all request slots are in use (a bound set at create), MR_E_INVALID for a peer or a tag
+ *          that does not exist. A post that fails leaves nothing posted.
+ * Nothing is allocated after create. An endpoint may send to itself. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_PROTO_CHANNEL_H
+#define MR_PROTO_CHANNEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/base/status.h"
+
+typedef struct mr_channel mr_channel;
+
+enum { MR_CHANNEL_MAX_TAG = 32767 }; /* the largest that every MPI library has to take */
+
+/* A handle to a posted send or receive; 0 is none. Invalid once test has reported it done or failed, or cancel has
+ * returned. */
+typedef uint64_t mr_request;
+
+typedef struct mr_completion {
+    bool done;
+    size_t bytes; /* of the message; 0 until it is done */
+} mr_completion;
+
+typedef struct mr_channel_ops {
+    const char *name;
+    mr_status (*post_send)(mr_channel *ch, int32_t peer, uint32_t tag, const void *data, size_t bytes, mr_request *out,
+                           mr_err *err);
+    mr_status (*post_recv)(mr_channel *ch, int32_t peer, uint32_t tag, void *buffer, size_t capacity, mr_request *out,
+                           mr_err *err);
+    mr_status (*test)(mr_channel *ch, mr_request request, mr_completion *out, mr_err *err);
+    bool (*cancel)(mr_channel *ch, mr_request request);
+    mr_status (*wait)(mr_channel *ch, int64_t deadline_ns, mr_err *err);
+    void (*wake)(mr_channel *ch);
+    void (*destroy)(mr_channel *ch);
+} mr_channel_ops;
+
+/* Every implementation begins with this. */
+struct mr_channel {
+    const mr_channel_ops *ops;
+    int32_t self;    /* this endpoint */
+    int32_t n_peers; /* endpoints are 0 .. n_peers - 1 */
+};
+
+/* Sends data[bytes] to peer; data stays valid until the request is done. Never blocks. */
+MR_MUST_USE static inline mr_status mr_channel_post_send(mr_channel *ch, int32_t peer, uint32_t tag, const void *data,
+                                                         size_t bytes, mr_request *out, mr_err *err) {
+    return ch->ops->post_send(ch, peer, tag, data, bytes, out, err);
+}
+/* Accepts the next message of (peer, tag) into buffer[capacity]. */
+MR_MUST_USE static inline mr_status mr_channel_post_recv(mr_channel *ch, int32_t peer, uint32_t tag, void *buffer,
+                                                         size_t capacity, mr_request *out, mr_err *err) {
+    return ch->ops->post_recv(ch, peer, tag, buffer, capacity, out, err);
+}
+/* Says whether the request is done, without blocking. On an error status the request is finished too, and *out is not
+ * written. */
+MR_MUST_USE static inline mr_status mr_channel_test(mr_channel *ch, mr_request request, mr_completion *out,
+                                                    mr_err *err) {
+    return ch->ops->test(ch, request, out, err);
+}
+/* Gives the request up; 0 is accepted. A message that it had matched already is lost. True: its buffer is the caller's
+ * again. False: the implementation cannot take a send back (MPI), and may read the buffer until the process ends. */
+static inline bool mr_channel_cancel(mr_channel *ch, mr_request request) {
+    return request ? ch->ops->cancel(ch, request) : true;
+}
+/* Returns when a request may have completed since the last wait, after a wake, at the deadline (MR_OK too), or for
+ * nothing: the caller tests its requests and waits again. Deadlines are those of mr_clock_now_ns(). */
+MR_MUST_USE static inline mr_status mr_channel_wait(mr_channel *ch, int64_t deadline_ns, mr_err *err) {
+    return ch->ops->wait(ch, deadline_ns, err);
+}
+/* Makes a current or the next wait of this endpoint return. Thread-safe. */
+static inline void mr_channel_wake(mr_channel *ch) {
+    ch->ops->wake(ch);
+}
+/* Cancels what is posted. The others' requests to and from this endpoint become MR_E_PEER_LOST. NULL is accepted. */
+static inline void mr_channel_destroy(mr_channel *ch) {
+    if (ch)
+        ch->ops->destroy(ch);
+}
+
+#endif

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "proto/frame.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+
+/* Gives the hash state its size, so that it can lie on the stack. */
+#define XXH_STATIC_LINKING_ONLY
+#include <xxhash.h>
+
+#include "engine/base/le.h"
+#include "proto/limits.h"
+
+enum {
+    MAGIC = 0x3146524d, /* "MRF1" */
+    AT_MAGIC = 0,
+    AT_VERSION = 4,
+    AT_KIND = 6,
+    AT_EPOCH = 8,
+    AT_ROWS = 12,
+    AT_STEP = 16,
+    AT_TYPE = 24,
+    AT_ROW_BYTES = 28,
+    AT_PAYLOAD_BYTES = 32,
+    AT_CHECKSUM = 40,
+};
+
+/* XXH3-64 of everything but the checksum's own 8 bytes. */
+static uint64_t checksum(const uint8_t *buffer, size_t payload_bytes) {
+    XXH3_state_t state;
+    XXH3_INITSTATE(&state);
+    XXH3_64bits_reset(&state);
+    XXH3_64bits_update(&state, buffer, AT_CHECKSUM);
+    XXH3_64bits_update(&state, buffer + MR_FRAME_BYTES, payload_bytes);
+    return XXH3_64bits_digest(&state);
+}
+
+void mr_frame_seal(const mr_frame *frame, uint8_t *buffer) {
+    mr_store_le32(buffer + AT_MAGIC, MAGIC);
+    mr_store_le16(buffer + AT_VERSION, MR_WIRE_VERSION);
+    mr_store_le16(buffer + AT_KIND, (uint16_t)frame->kind);
+    mr_store_le32(buffer + AT_EPOCH, frame->epoch);
+    mr_store_le32(buffer + AT_ROWS, frame->rows);
+    mr_store_le64(buffer + AT_STEP, frame->step);
+    mr_store_le32(buffer + AT_TYPE, frame->type);
+    mr_store_le32(buffer + AT_ROW_BYTES, frame->row_bytes);
+    mr_store_le64(buffer + AT_PAYLOAD_BYTES, frame->payload_bytes);
+    mr_store_le64(buffer + AT_CHECKSUM, checksum(buffer, (size_t)frame->payload_bytes));
+}
+
+/* The magic, the version and the kind: is this a frame that we can read at all? */
+static mr_status check_start(const uint8_t *buffer, size_t bytes, mr_frame_kind expected, mr_err *err) {
+    if (bytes < MR_FRAME_BYTES)
+        return mr_err_set(err, MR_E_PROTOCOL, "frame of %zu bytes is shorter than its header of %d", bytes,
+                          MR_FRAME_BYTES);
+    uint32_t magic = mr_load_le32(buffer + AT_MAGIC);
+    if (magic != MAGIC)
+        return mr_err_set(err, MR_E_PROTOCOL, "frame has magic 0x%08" PRIx32 " instead of 0x%08x", magic, MAGIC);
+    unsigned version = mr_load_le16(buffer + AT_VERSION);
+    if (version != MR_WIRE_VERSION)
+        return mr_err_set(
+            err, MR_E_PROTOCOL,
+            "frame has wire version %u, this program speaks %d; hint: run the same millrace on every host", version,
+            MR_WIRE_VERSION);
+    unsigned kind = mr_load_le16(buffer + AT_KIND);
+    if (kind != (unsigned)expected)
+        return mr_err_set(err, MR_E_PROTOCOL, "frame has kind %u where kind %u belongs", kind, (unsigned)expected);
+    return MR_OK;
+}
+
+mr_status mr_frame_check_rows(const mr_frame *frame, mr_err *err) {
+    if (frame->kind != MR_FRAME_ACTIVATIONS && frame->kind != MR_FRAME_LOGITS)
+        return MR_OK;
+    if (frame->rows > MR_MAX_STEP_ROWS)
+        return mr_err_set(err, MR_E_PROTOCOL, "frame has %" PRIu32 " rows, more than %d", frame->rows,
+                          MR_MAX_STEP_ROWS);
+    if ((uint64_t)frame->rows * frame->row_bytes != frame->payload_bytes)
+        return mr_err_set(err, MR_E_PROTOCOL,
+                          "frame of %" PRIu32 " rows of %" PRIu32 " bytes has a payload of %" PRIu64 " bytes",
+                          frame->rows, frame->row_bytes, frame->payload_bytes);
+    return MR_OK;
+}
+
+mr_status mr_frame_open(const uint8_t *buffer, size_t bytes, mr_frame_kind expected, mr_frame *out, mr_err *err) {
+    mr_status status = check_start(buffer, bytes, expected, err);
+    if (status != MR_OK)
+        return status;
+    mr_frame f = {
+        .kind = expected,
+        .epoch = mr_load_le32(buffer + AT_EPOCH),
+        .step = mr_load_le64(buffer + AT_STEP),
+        .rows = mr_load_le32(buffer + AT_ROWS),
+        .type = mr_load_le32(buffer + AT_TYPE),
+        .row_bytes = mr_load_le32(buffer + AT_ROW_BYTES),
+        .payload_bytes = mr_load_le64(buffer + AT_PAYLOAD_BYTES),
+    };
+    if (f.payload_bytes != bytes - MR_FRAME_BYTES)
+        return mr_err_set(err, MR_E_PROTOCOL, "frame of %zu bytes claims a payload of %" PRIu64 " bytes", bytes,
+                          f.payload_bytes);
+    status = mr_frame_check_rows(&f, err);
+    if (status != MR_OK)
+        return status;
+    uint64_t sum = checksum(buffer, bytes - MR_FRAME_BYTES), claimed = mr_load_le64(buffer + AT_CHECKSUM);
+    if (sum != claimed)
+        return mr_err_set(err, MR_E_PROTOCOL, "frame has checksum 0x%016" PRIx64 " where its bytes give 0x%016" PRIx64,
+                          claimed, sum);
+    *out = f;
+    return MR_OK;
+}

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "proto/link.h"
+
+#include <inttypes.h>
+
+#include "engine/base/mem.h"
+
+/* A slot begins on a multiple of 64 bytes; its frame's header lies so that the payload does too. */
+enum { ALIGNMENT = 64, HEADER_AT = ALIGNMENT - MR_FRAME_BYTES };
+
+/* What both ends of a link have. */
+typedef struct ring {
+    mr_channel *ch;
+    int32_t peer, n_slots;
+    mr_frame_kind kind;
+    uint32_t epoch, tag;
+    size_t payload_bytes, slot_bytes;
+    uint8_t *slots;       /* n_slots of slot_bytes, aligned */
+    mr_request *requests; /* of each slot, 0 for none */
+} ring;
+
+struct mr_inbox {
+    ring ring;
+    int32_t head;  /* the slot of the oldest message */
+    bool peeked;   /* head holds a message that was handed out, described by frame */
+    bool unposted; /* head's message was dropped, and its receive could not be posted again yet */
+    mr_frame frame;
+};
+
+struct mr_outbox {
+    ring ring;
+    int32_t next;     /* the slot that is looked at first */
+    int32_t reserved; /* a slot, or -1 */
+    bool lost;
+};
+
+static uint8_t *ring_frame(const ring *r, int32_t slot) {
+    return r->slots + (size_t)slot * r->slot_bytes + HEADER_AT;
+}
+
+static uint8_t *ring_payload(const ring *r, int32_t slot) {
+    return ring_frame(r, slot) + MR_FRAME_BYTES;
+}
+
+/* One block: the object (its first object_bytes, zeroed), the requests, the slots. NULL without memory. */
+static void *ring_create(size_t object_bytes, const ring *wish, ring *out_ring) {
+    ring r = *wish;
+    size_t n = (size_t)r.n_slots, all_slots, bytes, head = mr_round_up(object_bytes, sizeof(mr_request));
+    if (!mr_add_size(r.payload_bytes, 2 * ALIGNMENT - 1, &r.slot_bytes))
+        return NULL;
+    r.slot_bytes = r.slot_bytes / ALIGNMENT * ALIGNMENT;
+    if (!mr_mul_size(n, r.slot_bytes, &all_slots) ||
+        !mr_add_size(all_slots, head + n * sizeof(mr_request) + ALIGNMENT, &bytes))
+        return NULL;
+    char *block = mr_alloc(bytes);
+    if (!block)
+        return NULL;
+    r.requests = (mr_request *)(block + head);
+    uintptr_t at = (uintptr_t)(r.requests + n);
+    r.slots = (uint8_t *)(r.requests + n) + (-at & (ALIGNMENT - 1));
+    *out_ring = r;
+    return block;
+}
+
+static ring ring_wish(mr_channel *ch, int32_t peer, mr_link_kind kind, uint32_t epoch, int32_t n_slots,
+                      size_t payload_bytes) {
+    return (ring){.ch = ch,
+                  .peer = peer,
+                  .n_slots = n_slots,
+                  .kind = (mr_frame_kind)kind,
+                  .epoch = epoch,
+                  .tag = mr_link_tag(kind, epoch),
+                  .payload_bytes = payload_bytes};
+}
+
+static mr_status ring_check(const ring *r, mr_err *err) {
+    if (r->peer < 0 || r->peer >= r->ch->n_peers || r->n_slots < 1)
+        return mr_err_set(err, MR_E_INVALID, "link of %" PRId32 " slots with endpoint %" PRId32 " of %" PRId32,
+                          r->n_slots, r->peer, r->ch->n_peers);
+    return MR_OK;
+}
+
+static mr_status ring_no_memory(const ring *r, mr_err *err) {
+    return mr_err_set(err, MR_E_NO_MEMORY,
+                      "no memory for a link with endpoint %" PRId32 ": %" PRId32 " slots of %zu bytes", r->peer,
+                      r->n_slots, r->payload_bytes);
+}
+
+/* Cancels what is posted, and frees the block unless the channel may still read it. */
+static void ring_destroy(ring *r, void *block) {
+    bool ours = true;
+    for (int32_t i = 0; i < r->n_slots; i++)
+        ours = mr_channel_cancel(r->ch, r->requests[i]) && ours;
+    if (ours)
+        mr_free(block);
+}
+
+static mr_status inbox_post(mr_inbox *in, int32_t slot, mr_err *err) {
+    ring *r = &in->ring;
+    return mr_channel_post_recv(r->ch, r->peer, r->tag, ring_frame(r, slot), MR_FRAME_BYTES + r->payload_bytes,
+                                &r->requests[slot], err);
+}
+
+mr_status mr_inbox_create(mr_channel *ch, int32_t peer, mr_link_kind kind, uint32_t epoch, int32_t n_slots,
+                          size_t payload_bytes, mr_inbox **out, mr_err *err) {
+    const ring wish = ring_wish(ch, peer, kind, epoch, n_slots, payload_bytes);
+    ring made;
+    mr_status status = ring_check(&wish, err);
+    if (status != MR_OK)
+        return status;
+    mr_inbox *in = ring_create(sizeof *in, &wish, &made);
+    if (!in)
+        return ring_no_memory(&wish, err);
+    in->ring = made;
+    for (int32_t i = 0; i < n_slots && status == MR_OK; i++)
+        status = inbox_post(in, i, err);
+    if (status != MR_OK) {
+        mr_inbox_destroy(in);
+        return status;
+    }
+    *out = in;
+    return MR_OK;
+}
+
+void mr_inbox_destroy(mr_inbox *in) {
+    if (in)
+        ring_destroy(&in->ring, in);
+}
+
+/* Posts the receive of head again, and goes on to the next slot. A lost peer leaves the slot without a request, which
+ * the peek that comes to it reports. */
+static mr_status inbox_advance(mr_inbox *in, mr_err *err) {
+    mr_status status = inbox_post(in, in->head, err);
+    if (status != MR_OK && status != MR_E_PEER_LOST)
+        return status;
+    in->peeked = in->unposted = false;
+    in->head = in->head + 1 < in->ring.n_slots ? in->head + 1 : 0;
+    return MR_OK;
+}
+
+/* Drops the message of head: a frame of another epoch, or a malformed one, of which status and text tell. */
+static mr_status inbox_drop(mr_inbox *in, mr_status status, const mr_err *text, mr_err *err) {
+    mr_err ignored;
+    in->unposted = inbox_advance(in, &ignored) != MR_OK;
+    if (status == MR_OK)
+        return MR_OK;
+    return mr_err_set(err, status, "message from endpoint %" PRId32 ": %s", in->ring.peer, text->text);
+}
+
+/* Looks at the slot of the oldest message; *out_arrived: it is peeked now, or it was dropped. */
+static mr_status inbox_look(mr_inbox *in, bool *out_arrived, mr_err *err) {
+    ring *r = &in->ring;
+    mr_err text;
+    mr_completion c = {.done = false};
+    mr_status status = in->unposted ? inbox_advance(in, err) : MR_OK;
+    if (status != MR_OK)
+        return status;
+    if (!r->requests[in->head])
+        return mr_err_set(err, MR_E_PEER_LOST, "endpoint %" PRId32 " is gone", r->peer);
+    status = mr_channel_test(r->ch, r->requests[in->head], &c, &text);
+    if (status == MR_OK && !c.done) {
+        *out_arrived = false;
+        return MR_OK;
+    }
+    r->requests[in->head] = 0;
+    if (status != MR_OK && status != MR_E_PROTOCOL)
+        return mr_err_set(err, status, "%s", text.text);
+    if (status == MR_OK)
+        status = mr_frame_open(ring_frame(r, in->head), c.bytes, r->kind, &in->frame, &text);
+    *out_arrived = true;
+    in->peeked = status == MR_OK && in->frame.epoch == r->epoch;
+    return in->peeked ? MR_OK : inbox_drop(in, status, &text, err);
+}
+
+mr_status mr_inbox_peek(mr_inbox *in, mr_frame *out, const uint8_t **out_payload, mr_err *err) {
+    bool arrived = true;
+    for (int32_t i = 0; i < in->ring.n_slots && arrived && !in->peeked; i++) {
+        mr_status status = inbox_look(in, &arrived, err);
+        if (status != MR_OK)
+            return status;
+    }
+    if (in->peeked)
+        *out = in->frame;
+    *out_payload = in->peeked ? ring_payload(&in->ring, in->head) : NULL;
+    return MR_OK;
+}
+
+mr_status mr_inbox_release(mr_inbox *in, mr_err *err) {
+    return in->peeked ? inbox_advance(in, err) : MR_OK;
+}
+
+mr_status mr_outbox_create(mr_channel *ch, int32_t peer, mr_link_kind kind, uint32_t epoch, int32_t n_slots,
+                           size_t payload_bytes, mr_outbox **out, mr_err *err) {
+    const ring wish = ring_wish(ch, peer, kind, epoch, n_slots, payload_bytes);
+    ring made;
+    mr_status status = ring_check(&wish, err);
+    if (status != MR_OK)
+        return status;
+    mr_outbox *made_out = ring_create(sizeof *made_out, &wish, &made);
+    if (!made_out)
+        return ring_no_memory(&wish, err);
+    made_out->ring = made;
+    made_out->reserved = -1;
+    *out = made_out;
+    return MR_OK;
+}
+
+void mr_outbox_destroy(mr_outbox *out) {
+    if (out)
+        ring_destroy(&out->ring, out);
+}
+
+static mr_status outbox_lost(mr_outbox *out, mr_err *err) {
+    out->lost = true;
+    return mr_err_set(err, MR_E_PEER_LOST, "endpoint %" PRId32 " is gone", out->ring.peer);
+}
+
+/* Tests the send of a slot, if there is one; *out_free: the slot has none any more. */
+static mr_status outbox_settle(mr_outbox *out, int32_t slot, bool *out_free, mr_err *err) {
+    ring *r = &out->ring;
+    mr_completion c = {.done = true};
+    mr_status status = MR_OK;
+    if (r->requests[slot])
+        status = mr_channel_test(r->ch, r->requests[slot], &c, err);
+    if (status != MR_OK || c.done)
+        r->requests[slot] = 0;
+    if (status == MR_E_PEER_LOST)
+        return outbox_lost(out, err);
+    *out_free = c.done;
+    return status;
+}
+
+mr_status mr_outbox_reserve(mr_outbox *out, uint8_t **out_payload, mr_err *err) {
+    if (out->lost)
+        return outbox_lost(out, err);
+    for (int32_t i = 0; i < out->ring.n_slots && out->reserved < 0; i++) {
+        int32_t slot = (int32_t)(((int64_t)out->next + i) % out->ring.n_slots);
+        bool is_free = false;
+        mr_status status = outbox_settle(out, slot, &is_free, err);
+        if (status != MR_OK)
+            return status;
+        if (is_free)
+            out->reserved = slot;
+    }
+    *out_payload = out->reserved < 0 ? NULL : ring_payload(&out->ring, out->reserved);
+    return MR_OK;
+}
+
+mr_status mr_outbox_send(mr_outbox *out, const mr_frame *frame, mr_err *err) {
+    ring *r = &out->ring;
+    mr_frame f = *frame;
+    mr_err text;
+    if (out->lost)
+        return outbox_lost(out, err);
+    if (out->reserved < 0)
+        return mr_err_set(err, MR_E_INVALID, "no buffer of the link to endpoint %" PRId32 " is reserved", r->peer);
+    if (f.payload_bytes > r->payload_bytes)
+        return mr_err_set(err, MR_E_INVALID,
+                          "payload of %" PRIu64 " bytes on a link to endpoint %" PRId32 " that takes %zu",
+                          f.payload_bytes, r->peer, r->payload_bytes);
+    f.kind = r->kind;
+    f.epoch = r->epoch;
+    if (mr_frame_check_rows(&f, &text) != MR_OK)
+        return mr_err_set(err, MR_E_INVALID, "%s", text.text);
+    uint8_t *buffer = ring_frame(r, out->reserved);
+    mr_frame_seal(&f, buffer);
+    mr_status status = mr_channel_post_send(r->ch, r->peer, r->tag, buffer, MR_FRAME_BYTES + (size_t)f.payload_bytes,
+                                            &r->requests[out->reserved], err);
+    if (status == MR_E_PEER_LOST)
+        return outbox_lost(out, err);
+    if (status != MR_OK)
+        return status;
+    out->next = out->reserved + 1 < r->n_slots ? out->reserved + 1 : 0;
+    out->reserved = -1;
+    return MR_OK;
+}
+
+mr_status mr_outbox_flushed(mr_outbox *out, bool *out_flushed, mr_err *err) {
+    bool all = true;
+    if (out->lost)
+        return outbox_lost(out, err);
+    for (int32_t i = 0; i < out->ring.n_slots; i++) {
+        bool is_free = false;
+        mr_status status = outbox_settle(out, i, &is_free, err);
+        if (status != MR_OK)
+            return status;
+        all = all && is_free;
+    }
+    *out_flushed = all;
+    return MR_OK;
+}
