@@ -19,7 +19,8 @@ typedef enum mr_isa { MR_ISA_SCALAR, MR_ISA_AVX2, MR_ISA_AVX512, MR_ISA_COUNT } 
  *   Q8_0  for each 32 k (544 bytes): f16 d[16 rows]; 8 groups of u8 [16 rows][4 k] = q + 128
  *   Q4_K  for each 256 k (2368 bytes): f16 d[16]; f16 dmin[16]; for each of 8 sub-blocks u8 sc[16], u8 m[16];
  *         for each sub-block 4 groups of u8 [16 rows][4 k]: group g has k 4g..4g+3 low, k 16+4g..16+4g+3 high
- *   Q6_K  for each 256 k (3360 bytes): f16 d[16]; for each of 16 sub-blocks i8 sc[16]; then the quants, see matmul_q6_k.h
+ *   Q6_K  for each 256 k (3360 bytes): f16 d[16]; for each of 16 sub-blocks i8 sc[16]; for each sub-block 3 groups of
+ *         u8 [16 rows][4 k] = q + 32 of k 4g..4g+3 in bits 0-5; bits 7-6 of groups 0, 1, 2: bits 5-4, 3-2, 1-0 of k 12..15
  */
 size_t mr_panel_bytes(mr_type type, int32_t k); /* of one panel; 0 for a type without panels or a k that does not fit */
 
@@ -107,6 +108,8 @@ typedef struct mr_kernels {
 const mr_kernels *mr_kernels_get(mr_isa isa);
 /* The best level of this CPU, capped by MILLRACE_CPU_ISA = scalar | avx2 | avx512. */
 mr_isa mr_isa_detect(void);
+/* The value of MILLRACE_CPU_ISA when it names no level (and is ignored); else NULL. */
+const char *mr_isa_env_error(void);
 const char *mr_isa_name(mr_isa isa);
 
 /* Prototypes of every kernel: mr_<name>_<isa>. */

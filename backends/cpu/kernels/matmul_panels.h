@@ -1,0 +1,67 @@
+/* backends/cpu/kernels/matmul_panels.h - the blocks that weight panels are made of, and views of rows.
+ * A panel holds 16 rows of a matrix side by side, so that one 64-byte register holds 4 consecutive k (or one, for
+ * floats) of all 16: "group" below. Every array [..][16][4] is one group in each line.
+ *
+ * Q6_K packs four groups of 6-bit values v0..v3 into three of bytes: the top two bits of A, B and C are v3's bits 5-4,
+ * 3-2 and 1-0, the low six bits are v0, v1 and v2. Unpacking 64 values takes 9 operations; the file's own split into
+ * nibbles and 2-bit planes takes 13. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_PANELS_H
+#define MR_BACKENDS_CPU_KERNELS_MATMUL_PANELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backends/cpu/kernels.h"
+#include "engine/tensor/quant.h"
+#include "engine/tensor/tensor.h"
+
+typedef struct mr_panel_q8_0 { /* 32 k */
+    uint16_t d[MR_PANEL];      /* f16 */
+    uint8_t q[8][MR_PANEL][4]; /* value + 128 */
+} mr_panel_q8_0;
+
+typedef struct mr_panel_q4_k { /* 256 k */
+    uint16_t d[MR_PANEL], dmin[MR_PANEL];
+    struct {
+        uint8_t sc[MR_PANEL], m[MR_PANEL];
+    } scale[8];
+    uint8_t q[8][4][MR_PANEL][4]; /* group g of sub-block j: k 4g..4g+3 low, k 16+4g..16+4g+3 high */
+} mr_panel_q4_k;
+
+typedef struct mr_panel_q6_k { /* 256 k */
+    uint16_t d[MR_PANEL];
+    int8_t sc[16][MR_PANEL];
+    uint8_t q[16][3][MR_PANEL][4]; /* sub-block j: A, B, C of its four groups; values + 32 */
+} mr_panel_q6_k;
+
+_Static_assert(sizeof(mr_panel_q8_0) == 544, "Q8_0 panel block");
+_Static_assert(sizeof(mr_panel_q4_k) == 2368, "Q4_K panel block");
+_Static_assert(sizeof(mr_panel_q6_k) == 3360, "Q6_K panel block");
+
+/* One row of activations: x[i] = d[i / 32] * q[i]. */
+typedef struct a8_row {
+    const int8_t *q;
+    const float *d;
+    const int32_t *sum;
+} a8_row;
+
+static inline a8_row a8_row_at(const uint8_t *a, int32_t k) {
+    size_t n = (size_t)k;
+    return (a8_row){(const int8_t *)a, (const float *)(const void *)(a + n),
+                    (const int32_t *)(const void *)(a + n + n / 8)};
+}
+
+static inline const uint8_t *matmul_a_row(const mr_matmul_args *args, int32_t row) {
+    return args->a + (size_t)row * args->a_row_bytes;
+}
+static inline float *matmul_y_row(const mr_matmul_args *args, int32_t row) {
+    return (float *)(void *)((uint8_t *)args->y + (size_t)row * args->y_row_bytes);
+}
+/* NULL when there is nothing to add. */
+static inline const float *matmul_add_row(const mr_matmul_args *args, int32_t row) {
+    const uint8_t *add = (const uint8_t *)args->add;
+    return add ? (const float *)(const void *)(add + (size_t)row * args->add_row_bytes) : NULL;
+}
+
+#endif

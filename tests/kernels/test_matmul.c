@@ -1,0 +1,288 @@
+/* tests/kernels/test_matmul.c - every matrix product of every instruction set that this CPU has, against rule M. */
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/cpu/kernels.h"
+#include "engine/base/thread.h"
+#include "engine/tensor/type.h"
+#include "test_matmul_reference.h"
+
+enum { MAX_N = 100, MAX_ROWS = 49, GUARD = 0xa5, ALIGN = 64 };
+static const int32_t SIZES_N[] = {1, 15, 16, 17, 31, 32, 33, 48, 100};
+static const int32_t SIZES_ROWS[] = {1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 25, 48, 49};
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+/* One matrix and one batch of rows, with rule M's results before bias and add. */
+typedef struct problem {
+    mr_type type;
+    int32_t k;
+    uint8_t *file; /* MAX_N rows in file layout, at an odd address */
+    uint8_t *file_block;
+    size_t file_row_bytes;
+    uint8_t *a;
+    size_t a_row_bytes;
+    float *want; /* [MAX_ROWS][MAX_N] */
+    float bias[MAX_N];
+    float add[MAX_ROWS][MAX_N + 3];
+} problem;
+
+/* What a call gets besides the problem. */
+typedef struct variant {
+    int32_t n, rows;
+    bool bias, add, alias, split;
+} variant;
+
+static void *aligned(size_t bytes) {
+    void *p = NULL;
+    if (posix_memalign(&p, ALIGN, bytes ? bytes : 1) != 0)
+        abort();
+    return p;
+}
+
+static problem *problem_create(mr_type type, int32_t k, values kind, uint64_t seed) {
+    problem *p = calloc(1, sizeof *p);
+    if (!p)
+        abort();
+    rng r = {seed};
+    const mr_type_info *info = mr_type_get(type);
+    p->type = type;
+    p->k = k;
+    p->file_row_bytes = (size_t)(k / info->block_elems) * (size_t)info->block_bytes;
+    p->file_block = aligned(p->file_row_bytes * MAX_N + 1);
+    p->file = p->file_block + 1;
+    for (size_t n = 0; n < MAX_N; n++)
+        random_weights(&r, kind, type, k, p->file + n * p->file_row_bytes);
+    p->a_row_bytes = (activation_bytes(type, k) + ALIGN - 1) / ALIGN * ALIGN;
+    p->a = aligned(p->a_row_bytes * MAX_ROWS);
+    for (size_t row = 0; row < MAX_ROWS; row++)
+        random_activations(&r, kind, type, k, p->a + row * p->a_row_bytes);
+    p->want = aligned(sizeof(float) * MAX_ROWS * MAX_N);
+    for (size_t row = 0; row < MAX_ROWS; row++)
+        for (size_t n = 0; n < MAX_N; n++)
+            p->want[row * MAX_N + n] =
+                reference_dot(type, p->file + n * p->file_row_bytes, p->a + row * p->a_row_bytes, k);
+    for (int n = 0; n < MAX_N; n++)
+        p->bias[n] = rng_unit(&r);
+    for (int row = 0; row < MAX_ROWS; row++)
+        for (int n = 0; n < MAX_N + 3; n++)
+            p->add[row][n] = rng_unit(&r);
+    return p;
+}
+
+static void problem_destroy(problem *p) {
+    free(p->file_block);
+    free(p->a);
+    free(p->want);
+    free(p);
+}
+
+/* The first n rows as panels. */
+static uint8_t *panels_create(const problem *p, int32_t n) {
+    int32_t n_panels = (n + MR_PANEL - 1) / MR_PANEL;
+    size_t bytes = mr_panel_bytes(p->type, p->k) * (size_t)n_panels;
+    uint8_t *w = aligned(bytes);
+    memset(w, GUARD, bytes);
+    mr_repack_args args = {p->type, p->k, n, p->file, p->file_row_bytes, w};
+    mr_repack(&args, n_panels / 2, n_panels); /* in two parts, as threads do */
+    mr_repack(&args, 0, n_panels / 2);
+    return w;
+}
+
+static bool same_bits(float a, float b) {
+    return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));
+}
+
+static float expected(const problem *p, const variant *v, int32_t row, int32_t n) {
+    float y = p->want[row * MAX_N + n];
+    if (v->bias)
+        y += p->bias[n];
+    if (v->add)
+        y += p->add[row][n];
+    return y;
+}
+
+/* Rows of v->n values lie 3 floats apart; everything around them must stay as it was. */
+static void check_outputs(const problem *p, const variant *v, const float *y, const float *before, mr_isa isa) {
+    size_t stride = (size_t)v->n + 3;
+    for (int32_t row = 0; row < v->rows; row++)
+        for (int32_t n = 0; n < v->n + 3; n++) {
+            float got = y[(size_t)row * stride + (size_t)n];
+            float want = n < v->n ? expected(p, v, row, n) : before[(size_t)row * stride + (size_t)n];
+            if (!same_bits(got, want))
+                fail_msg("%s %s k %d n %d rows %d bias %d add %d alias %d split %d: y[%d][%d] is %a, not %a",
+                         mr_type_name(p->type), mr_isa_name(isa), p->k, v->n, v->rows, v->bias, v->add, v->alias,
+                         v->split, row, n, (double)got, (double)want);
+        }
+}
+
+static void call(mr_matmul_fn *fn, const mr_matmul_args *args, const variant *v) {
+    int32_t n_panels = (v->n + MR_PANEL - 1) / MR_PANEL, panel = v->split ? n_panels / 2 : n_panels;
+    int32_t row = v->split ? v->rows / 3 : v->rows;
+    fn(args, panel, n_panels, row, v->rows);
+    fn(args, 0, panel, row, v->rows);
+    fn(args, 0, n_panels, 0, row);
+}
+
+static void check_variant(const problem *p, const uint8_t *w, const variant *v, mr_isa isa) {
+    size_t stride = (size_t)v->n + 3, bytes = stride * (size_t)v->rows * sizeof(float);
+    float *y = malloc(bytes), *before = malloc(bytes);
+    if (!y || !before)
+        abort();
+    memset(y, GUARD, bytes);
+    if (v->alias)
+        for (int32_t row = 0; row < v->rows; row++)
+            memcpy(y + (size_t)row * stride, p->add[row], (size_t)v->n * sizeof(float));
+    memcpy(before, y, bytes);
+    mr_matmul_args args = {.w = w, .k = p->k, .n = v->n, .a = p->a, .a_row_bytes = p->a_row_bytes};
+    args.y = y;
+    args.y_row_bytes = stride * sizeof(float);
+    args.bias = v->bias ? p->bias : NULL;
+    args.add = !v->add ? NULL : v->alias ? y : p->add[0];
+    args.add_row_bytes = v->alias ? args.y_row_bytes : sizeof p->add[0];
+    call(mr_kernels_get(isa)->matmul[p->type], &args, v);
+    check_outputs(p, v, y, before, isa);
+    free(y);
+    free(before);
+}
+
+/* Every epilogue, whole and split. */
+static void check_size(const problem *p, const uint8_t *w, int32_t n, int32_t rows, mr_isa isa) {
+    for (int bits = 0; bits < 16; bits++) {
+        variant v = {n, rows, .bias = bits & 1, .add = bits & 2, .alias = bits & 4, .split = bits & 8};
+        bool rare = n < MAX_N && rows > 8; /* few of the epilogues there: the time of the test */
+        if ((v.alias && !v.add) || (rare && bits != 0 && bits != 15))
+            continue;
+        check_variant(p, w, &v, isa);
+    }
+}
+
+static void check_problem(mr_type type, int32_t k, values kind) {
+    problem *p = problem_create(type, k, kind, 1 + (uint64_t)k * 64 + (uint64_t)type);
+    for (size_t i = 0; i < COUNT(SIZES_N); i++) {
+        uint8_t *w = panels_create(p, SIZES_N[i]);
+        for (mr_isa isa = MR_ISA_SCALAR; isa <= mr_isa_detect(); isa++)
+            for (size_t j = 0; j < COUNT(SIZES_ROWS); j++) {
+                int32_t n = SIZES_N[i], rows = SIZES_ROWS[j];
+                if (isa == MR_ISA_SCALAR && (int64_t)n * rows * k > 300000 && rows != 3)
+                    continue;
+                check_size(p, w, n, rows, isa);
+            }
+        free(w);
+    }
+    problem_destroy(p);
+}
+
+static void check_type(mr_type type, const int32_t *ks, size_t n_ks) {
+    for (size_t i = 0; i < n_ks; i++) {
+        check_problem(type, ks[i], VALUES_PLAIN);
+        check_problem(type, ks[i], VALUES_SPECIAL);
+    }
+}
+
+static const int32_t KS_FLOAT[] = {1, 3, 17, 256, 513};
+static const int32_t KS_Q8_0[] = {32, 64, 288, 512, 1056, 2080};
+static const int32_t KS_K[] = {256, 512, 1280, 2304};
+
+static void test_f32_matches_rule_m(void **state) {
+    (void)state;
+    check_type(MR_TYPE_F32, KS_FLOAT, COUNT(KS_FLOAT));
+}
+static void test_f16_matches_rule_m(void **state) {
+    (void)state;
+    check_type(MR_TYPE_F16, KS_FLOAT, COUNT(KS_FLOAT));
+}
+static void test_q8_0_matches_rule_m(void **state) {
+    (void)state;
+    check_type(MR_TYPE_Q8_0, KS_Q8_0, COUNT(KS_Q8_0));
+}
+static void test_q4_k_matches_rule_m(void **state) {
+    (void)state;
+    check_type(MR_TYPE_Q4_K, KS_K, COUNT(KS_K));
+}
+static void test_q6_k_matches_rule_m(void **state) {
+    (void)state;
+    check_type(MR_TYPE_Q6_K, KS_K, COUNT(KS_K));
+}
+
+/* Rule M itself computes the product that mr_dequantize defines. */
+static void test_reference_is_close_to_double(void **state) {
+    (void)state;
+    static const struct {
+        mr_type type;
+        int32_t k;
+    } CASES[] = {
+        {MR_TYPE_F32, 513}, {MR_TYPE_F16, 513}, {MR_TYPE_Q8_0, 2080}, {MR_TYPE_Q4_K, 2304}, {MR_TYPE_Q6_K, 2304}};
+    for (size_t i = 0; i < COUNT(CASES); i++) {
+        problem *p = problem_create(CASES[i].type, CASES[i].k, VALUES_PLAIN, 99 + i);
+        for (size_t row = 0; row < MAX_ROWS; row++)
+            for (size_t n = 0; n < MAX_N; n++) {
+                double size, want = double_dot(p->type, p->file + n * p->file_row_bytes, p->a + row * p->a_row_bytes,
+                                               p->k, &size);
+                assert_true(fabs((double)p->want[row * MAX_N + n] - want) <= 4e-6 * size);
+            }
+        problem_destroy(p);
+    }
+}
+
+static void test_panel_bytes(void **state) {
+    (void)state;
+    assert_int_equal(mr_panel_bytes(MR_TYPE_F32, 3), 192);
+    assert_int_equal(mr_panel_bytes(MR_TYPE_F16, 3), 96);
+    assert_int_equal(mr_panel_bytes(MR_TYPE_Q8_0, 64), 2 * 544);
+    assert_int_equal(mr_panel_bytes(MR_TYPE_Q8_0, 33), 0);
+    assert_int_equal(mr_panel_bytes(MR_TYPE_Q4_K, 512), 2 * 2368);
+    assert_int_equal(mr_panel_bytes(MR_TYPE_Q4_K, 128), 0);
+    assert_int_equal(mr_panel_bytes(MR_TYPE_Q6_K, 512), 2 * 3360);
+    assert_int_equal(mr_panel_bytes(MR_TYPE_Q6_K, 0), 0);
+    assert_int_equal(mr_panel_bytes(MR_TYPE_Q4_0, 256), 0);
+}
+
+static void test_isa_is_capped_by_environment(void **state) {
+    (void)state;
+    const char *saved = getenv("MILLRACE_CPU_ISA");
+    char *copy = saved ? strdup(saved) : NULL;
+    mr_isa best = MR_ISA_SCALAR;
+    unsetenv("MILLRACE_CPU_ISA");
+    best = mr_isa_detect();
+    setenv("MILLRACE_CPU_ISA", "scalar", 1);
+    assert_int_equal(mr_isa_detect(), MR_ISA_SCALAR);
+    assert_null(mr_isa_env_error());
+    setenv("MILLRACE_CPU_ISA", "avx2", 1);
+    assert_int_equal(mr_isa_detect(), best < MR_ISA_AVX2 ? best : MR_ISA_AVX2);
+    setenv("MILLRACE_CPU_ISA", "mmx", 1);
+    assert_int_equal(mr_isa_detect(), best);
+    assert_string_equal(mr_isa_env_error(), "mmx");
+    setenv("MILLRACE_CPU_ISA", "", 1);
+    assert_int_equal(mr_isa_detect(), best);
+    assert_null(mr_isa_env_error());
+    if (copy)
+        setenv("MILLRACE_CPU_ISA", copy, 1);
+    else
+        unsetenv("MILLRACE_CPU_ISA");
+    free(copy);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_panel_bytes),
+        cmocka_unit_test(test_isa_is_capped_by_environment),
+        cmocka_unit_test(test_reference_is_close_to_double),
+        cmocka_unit_test(test_f32_matches_rule_m),
+        cmocka_unit_test(test_f16_matches_rule_m),
+        cmocka_unit_test(test_q8_0_matches_rule_m),
+        cmocka_unit_test(test_q4_k_matches_rule_m),
+        cmocka_unit_test(test_q6_k_matches_rule_m),
+    };
+    mr_thread_set_denormals_flushed();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
