@@ -1,0 +1,113 @@
+/* tests/kernels/test_f16.c - rule A3: half precision by integers (f16.h) against its definition and the F16C
+ * instructions. */
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "backends/cpu/kernels.h"
+#include "engine/base/thread.h"
+#include "engine/tensor/f16.h"
+
+/* The value of a half by its definition; NaN for all of them. */
+static double half_value(uint16_t h) {
+    int exp = h >> 10 & 31, man = h & 1023;
+    double size = exp == 31  ? (man ? (double)NAN : (double)INFINITY)
+                  : exp == 0 ? ldexp(man, -24)
+                             : ldexp(1024 + man, exp - 25);
+    return h & 0x8000 ? -size : size;
+}
+
+static void test_halves_have_their_value(void **state) {
+    (void)state;
+    for (uint32_t h = 0; h < 65536; h++) {
+        double want = half_value((uint16_t)h);
+        float got = mr_f16_to_f32((uint16_t)h);
+        if (isnan(want))
+            assert_true(isnan(got));
+        else
+            assert_true(mr_f32_bits(got) == mr_f32_bits((float)want));
+    }
+}
+
+static void test_halves_survive_the_round_trip(void **state) {
+    (void)state;
+    for (uint32_t h = 0; h < 65536; h++) {
+        uint32_t quiet = (h & 0x7c00) == 0x7c00 && (h & 0x3ff) ? h | 0x200 : h;
+        assert_int_equal(mr_f32_to_f16(mr_f16_to_f32((uint16_t)h)), quiet);
+    }
+}
+
+/* Halfway between neighbours goes to the even one; the floats beside it to the nearer one. */
+static void test_rounding_is_to_nearest_even(void **state) {
+    (void)state;
+    for (uint32_t h = 0; h < 0x7bff; h++) {
+        float mid = (float)((half_value((uint16_t)h) + half_value((uint16_t)(h + 1))) / 2);
+        uint32_t bits = mr_f32_bits(mid);
+        assert_int_equal(mr_f32_to_f16(mid), h + (h & 1));
+        assert_int_equal(mr_f32_to_f16(mr_bits_f32(bits - 1)), h);
+        assert_int_equal(mr_f32_to_f16(mr_bits_f32(bits + 1)), h + 1);
+        assert_int_equal(mr_f32_to_f16(-mid), 0x8000 | (h + (h & 1)));
+    }
+    assert_int_equal(mr_f32_to_f16(65519.996f), 0x7bff);
+    assert_int_equal(mr_f32_to_f16(65520.0f), 0x7c00);
+    assert_int_equal(mr_f32_to_f16(-1e30f), 0xfc00);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx,f16c"))) static float f16c_to_f32(uint16_t h) {
+    return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(h)));
+}
+__attribute__((target("avx,f16c"))) static uint16_t f16c_from_f32(float f) {
+    return (uint16_t)_mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(f), _MM_FROUND_TO_NEAREST_INT), 0);
+}
+#endif
+
+static void compare_with_f16c(void) {
+#if defined(__x86_64__)
+    if (mr_isa_detect() < MR_ISA_AVX2)
+        skip();
+    for (uint32_t h = 0; h < 65536; h++)
+        assert_int_equal(mr_f32_bits(mr_f16_to_f32((uint16_t)h)), mr_f32_bits(f16c_to_f32((uint16_t)h)));
+    /* Every exponent and sign with many mantissas: an odd stride over all floats. */
+    for (uint64_t bits = 0; bits <= UINT32_MAX; bits += 1021) {
+        float f = mr_bits_f32((uint32_t)bits);
+        if (mr_f32_to_f16(f) != f16c_from_f32(f))
+            fail_msg("%a (0x%08x) becomes 0x%04x, not 0x%04x", (double)f, (unsigned)bits, mr_f32_to_f16(f),
+                     f16c_from_f32(f));
+    }
+#else
+    skip();
+#endif
+}
+
+static void test_equals_f16c(void **state) {
+    (void)state;
+    compare_with_f16c();
+}
+
+/* Last: the mode stays. */
+static void test_equals_f16c_with_denormals_flushed(void **state) {
+    (void)state;
+    mr_thread_set_denormals_flushed();
+    compare_with_f16c();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_halves_have_their_value),
+        cmocka_unit_test(test_halves_survive_the_round_trip),
+        cmocka_unit_test(test_rounding_is_to_nearest_even),
+        cmocka_unit_test(test_equals_f16c),
+        cmocka_unit_test(test_equals_f16c_with_denormals_flushed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
