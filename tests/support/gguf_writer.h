@@ -1,0 +1,76 @@
+/* tests/support/gguf_writer.h - makes GGUF files for tests, in memory or at a path: good ones, and broken ones on
+ * purpose. Owns:    everything given to it is copied. Borrowed out: the bytes of the file, until the next call.
+ * Threads: caller serialises.
+ * Errors:  none: it is for tests, and ends the process when the system has no memory. It does not use mr_alloc, so
+ *          allocation sweeps do not hit it. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_TESTS_SUPPORT_GGUF_WRITER_H
+#define MR_TESTS_SUPPORT_GGUF_WRITER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/tensor/type.h"
+
+typedef struct gguf_writer gguf_writer;
+
+/* Version 3, alignment 32. */
+gguf_writer *gguf_writer_create(void);
+void gguf_writer_destroy(gguf_writer *w);
+void gguf_writer_version(gguf_writer *w, uint32_t version);
+/* Lays the tensors out with this alignment, and adds general.alignment. Before the first tensor. */
+void gguf_writer_alignment(gguf_writer *w, uint32_t alignment);
+
+void gguf_writer_u32(gguf_writer *w, const char *key, uint32_t v);
+void gguf_writer_i32(gguf_writer *w, const char *key, int32_t v);
+void gguf_writer_u64(gguf_writer *w, const char *key, uint64_t v);
+void gguf_writer_f32(gguf_writer *w, const char *key, float v);
+void gguf_writer_bool(gguf_writer *w, const char *key, bool v);
+void gguf_writer_str(gguf_writer *w, const char *key, const char *v);
+void gguf_writer_u32s(gguf_writer *w, const char *key, const uint32_t *v, size_t n);
+void gguf_writer_i32s(gguf_writer *w, const char *key, const int32_t *v, size_t n);
+void gguf_writer_f32s(gguf_writer *w, const char *key, const float *v, size_t n);
+void gguf_writer_strs(gguf_writer *w, const char *key, const char *const *v, size_t n);
+/* Any type number and any bytes as the value. */
+void gguf_writer_raw(gguf_writer *w, const char *key, uint32_t type, const void *value, size_t bytes);
+
+/* A tensor with its data, which follows that of the tensor before at the alignment; data may be NULL for zeros. The
+ * type is one that mr_type_bytes knows, ne holds n_dims numbers. */
+void gguf_writer_tensor(gguf_writer *w, const char *name, mr_type type, int n_dims, const int64_t *ne,
+                        const void *data);
+/* For one and two dimensions. */
+void gguf_writer_vector(gguf_writer *w, const char *name, mr_type type, int64_t n, const void *data);
+void gguf_writer_matrix(gguf_writer *w, const char *name, mr_type type, int64_t columns, int64_t rows,
+                        const void *data);
+
+/* An entry of the tensor table as it stands here, and no data. At most 8 dimensions. */
+typedef struct gguf_raw_tensor {
+    const char *name;
+    uint32_t n_dims;
+    uint64_t ne[8];
+    uint32_t type;
+    uint64_t offset;
+} gguf_raw_tensor;
+void gguf_writer_raw_tensor(gguf_writer *w, const gguf_raw_tensor *t);
+/* Bytes at the end of the data section. */
+void gguf_writer_raw_data(gguf_writer *w, const void *data, size_t bytes);
+/* The counts in the header, whatever was added. */
+void gguf_writer_counts(gguf_writer *w, uint64_t n_tensors, uint64_t n_keys);
+
+/* The file so far; the writer may go on. */
+const uint8_t *gguf_writer_bytes(gguf_writer *w, size_t *out_size);
+/* Writes it to path; false when that fails. */
+bool gguf_writer_save(gguf_writer *w, const char *path);
+
+/* A small whole model that mr_model_info_read accepts: zeros in all tensors. */
+typedef struct gguf_model_shape {
+    const char *arch; /* NULL: llama */
+    mr_type type;     /* of the matrices; d_model and n_ff are multiples of its block */
+    int32_t n_layers, d_model, n_ff, n_heads, n_kv_heads, vocab_size, context_length;
+    bool tied_output;
+} gguf_model_shape;
+void gguf_writer_model_keys(gguf_writer *w, const gguf_model_shape *m);
+void gguf_writer_model_tensors(gguf_writer *w, const gguf_model_shape *m);
+
+#endif
