@@ -5,6 +5,7 @@
 
 enum {
     MR_MAX_STAGES = 1024,
+    MR_MAX_LAYERS = 1 << 16,
     MR_MAX_SEQUENCES = 4096,  /* live at once, in all micro-batches */
     MR_MAX_STEP_ROWS = 4096,  /* rows of one micro-batch */
     MR_MAX_RING_SLOTS = 64,   /* steps in flight */

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "proto/messages.h"
+
+enum { KV_TYPE_F32 = 0, KV_TYPE_F16 = 1 }; /* GGUF's numbers */
+
+/* The checks of one message. Sticky, as a reader is: after the first failure the others pass. */
+typedef struct checks {
+    mr_err *err;
+    mr_status status;
+    const char *message; /* "plan" */
+    const char *item;    /* "stage" while the items of a repeated field are looked at */
+    size_t item_idx;
+} checks;
+
+/* Fails with "<message>: <item> <idx>: <what>". */
+static void MR_PRINTF(2, 3) fail(checks *c, const char *fmt, ...) {
+    char what[MR_ERR_TEXT_BYTES];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(what, sizeof what, fmt, args);
+    va_end(args);
+    if (c->item)
+        c->status = mr_err_set(c->err, MR_E_PROTOCOL, "%s: %s %zu: %s", c->message, c->item, c->item_idx, what);
+    else
+        c->status = mr_err_set(c->err, MR_E_PROTOCOL, "%s: %s", c->message, what);
+}
+
+static void in_range(checks *c, const char *field, uint64_t value, uint64_t low, uint64_t high) {
+    if (c->status == MR_OK && (value < low || value > high))
+        fail(c, "%s is %" PRIu64 ", allowed is %" PRIu64 " to %" PRIu64, field, value, low, high);
+}
+
+static void below(checks *c, const char *field, uint64_t value, uint64_t limit) {
+    if (c->status == MR_OK && value >= limit)
+        fail(c, "%s is %" PRIu64 ", allowed is below %" PRIu64, field, value, limit);
+}
+
+static void int_in_range(checks *c, const char *field, int64_t value, int64_t low, int64_t high) {
+    if (c->status == MR_OK && (value < low || value > high))
+        fail(c, "%s is %" PRId64 ", allowed is %" PRId64 " to %" PRId64, field, value, low, high);
+}
+
+static void float_in_range(checks *c, const char *field, float value, float low, float high) {
+    if (c->status == MR_OK && !(value >= low && value <= high)) /* also when it is not a number */
+        fail(c, "%s is %g, allowed is %g to %g", field, (double)value, (double)low, (double)high);
+}
+
+static void all_below(checks *c, const char *field, const uint32_t *values, size_t n, uint32_t limit) {
+    for (size_t i = 0; i < n && c->status == MR_OK; i++)
+        if (values[i] >= limit)
+            fail(c, "%s %zu is %" PRIu32 ", allowed is below %" PRIu32, field, i, values[i], limit);
+}
+
+static void known_fields(checks *c, const ProtobufCMessage *m) {
+    if (c->status == MR_OK && m->n_unknown_fields > 0)
+        fail(c, "unknown field %" PRIu32, m->unknown_fields[0].tag);
+}
+
+static void known_status(checks *c, uint32_t value) {
+    bool known = value == MR_OK || (value >= MR_E_INVALID && value <= MR_E_NO_MEMORY) || value == MR_E_NUMERICS ||
+                 (value >= MR_E_TIMEOUT && value <= MR_E_PROTOCOL) || value == MR_E_INTERNAL || value == MR_E_DEVICE;
+    if (c->status == MR_OK && !known)
+        fail(c, "status is %" PRIu32 ", which is none", value);
+}
+
+static void check_plan(checks *c, const Millrace__Plan *plan) {
+    known_fields(c, &plan->base);
+    in_range(c, "the number of stages", plan->n_stages, 1, MR_MAX_STAGES);
+    in_range(c, "n_kv_blocks", plan->n_kv_blocks, 1, MR_MAX_KV_BLOCKS);
+    in_range(c, "kv_type", plan->kv_type, KV_TYPE_F32, KV_TYPE_F16);
+    in_range(c, "max_rows", plan->max_rows, 1, MR_MAX_STEP_ROWS);
+    in_range(c, "max_sequences", plan->max_sequences, 1, MR_MAX_SEQUENCES);
+    in_range(c, "max_context", plan->max_context, 1, MR_MAX_CONTEXT);
+    in_range(c, "ring_slots", plan->ring_slots, 1, MR_MAX_RING_SLOTS);
+    uint32_t next_layer = 0;
+    c->item = "stage";
+    for (size_t i = 0; i < plan->n_stages && c->status == MR_OK; i++) {
+        const Millrace__StageRange *s = plan->stages[i];
+        c->item_idx = i;
+        known_fields(c, &s->base);
+        below(c, "rank", s->rank, MR_MAX_STAGES);
+        in_range(c, "first_layer", s->first_layer, next_layer, next_layer);
+        in_range(c, "last_layer", s->last_layer, (uint64_t)s->first_layer + 1, MR_MAX_LAYERS);
+        next_layer = s->last_layer;
+    }
+}
+
+static void check_sampling(checks *c, const Millrace__Sampling *s) {
+    known_fields(c, &s->base);
+    float_in_range(c, "temperature", s->temperature, 0.0f, 1000.0f);
+    int_in_range(c, "top_k", s->top_k, -1, INT32_MAX);
+    float_in_range(c, "top_p", s->top_p, 0.0f, 1.0f);
+    float_in_range(c, "min_p", s->min_p, 0.0f, 1.0f);
+    float_in_range(c, "repeat_penalty", s->repeat_penalty, 0.0f, 1000.0f);
+    int_in_range(c, "repeat_last_n", s->repeat_last_n, -1, MR_MAX_CONTEXT);
+    below(c, "choice", s->choice, MR_MAX_SEQUENCES);
+}
+
+static void check_open(checks *c, const Millrace__OpenSequence *open, const mr_msg_limits *limits) {
+    known_fields(c, &open->base);
+    below(c, "slot", open->slot, limits->max_sequences);
+    in_range(c, "the number of ids", open->n_ids, 0, limits->max_context);
+    all_below(c, "id", open->ids, open->n_ids, limits->n_vocab);
+    if (c->status == MR_OK && open->sampling)
+        check_sampling(c, open->sampling);
+}
+
+static void check_run(checks *c, const Millrace__Run *run, const mr_msg_limits *limits) {
+    uint32_t table_entries =
+        limits->max_context / MR_WIRE_BLOCK_TOKENS + (limits->max_context % MR_WIRE_BLOCK_TOKENS > 0);
+    known_fields(c, &run->base);
+    below(c, "slot", run->slot, limits->max_sequences);
+    in_range(c, "n_rows", run->n_rows, 1, limits->max_rows);
+    in_range(c, "first_position + n_rows", (uint64_t)run->first_position + run->n_rows, 1, limits->max_context);
+    /* No ids: the one row takes the id that was sampled last for the slot. */
+    if (run->n_ids > 0 || run->n_rows != 1)
+        in_range(c, "the number of ids", run->n_ids, run->n_rows, run->n_rows);
+    all_below(c, "id", run->ids, run->n_ids, limits->n_vocab);
+    in_range(c, "the number of blocks", run->n_blocks, 0, table_entries);
+    in_range(c, "first_block_idx + the number of blocks", (uint64_t)run->first_block_idx + run->n_blocks, 0,
+             table_entries);
+    all_below(c, "block", run->blocks, run->n_blocks, limits->n_kv_blocks);
+    int_in_range(c, "want", (int)run->want, MILLRACE__WANT__WANT_NOTHING, MILLRACE__WANT__WANT_ALL_LOGITS);
+}
+
+static void check_step(checks *c, const Millrace__StepPlan *step, const mr_msg_limits *limits) {
+    uint64_t n_rows = 0;
+    known_fields(c, &step->base);
+    in_range(c, "the number of runs", step->n_runs, 1, limits->max_rows);
+    c->item = "run";
+    for (size_t i = 0; i < step->n_runs && c->status == MR_OK; i++) {
+        c->item_idx = i;
+        check_run(c, step->runs[i], limits);
+        n_rows += step->runs[i]->n_rows;
+    }
+    c->item = NULL;
+    in_range(c, "the number of rows", n_rows, 1, limits->max_rows);
+}
+
+mr_status mr_msg_check_control(const Millrace__Control *m, const mr_msg_limits *limits, mr_err *err) {
+    checks c = {.err = err, .message = "control message"};
+    known_fields(&c, &m->base);
+    if (c.status != MR_OK)
+        return c.status;
+    switch ((int)m->body_case) {
+    case MILLRACE__CONTROL__BODY_PLAN:
+        c.message = "plan";
+        check_plan(&c, m->plan);
+        break;
+    case MILLRACE__CONTROL__BODY_OPEN:
+        c.message = "open sequence";
+        check_open(&c, m->open, limits);
+        break;
+    case MILLRACE__CONTROL__BODY_CLOSE:
+        c.message = "close sequence";
+        known_fields(&c, &m->close->base);
+        below(&c, "slot", m->close->slot, limits->max_sequences);
+        break;
+    case MILLRACE__CONTROL__BODY_STEP:
+        c.message = "step plan";
+        check_step(&c, m->step, limits);
+        break;
+    case MILLRACE__CONTROL__BODY_SHUTDOWN:
+        c.message = "shutdown";
+        known_fields(&c, &m->shutdown->base);
+        break;
+    default:
+        fail(&c, "body is %d, which is none", (int)m->body_case);
+    }
+    return c.status;
+}
+
+mr_status mr_msg_check_tokens(const Millrace__Tokens *m, const mr_msg_limits *limits, mr_err *err) {
+    checks c = {.err = err, .message = "tokens"};
+    known_fields(&c, &m->base);
+    in_range(&c, "the number of tokens", m->n_tokens, 0, limits->max_rows);
+    c.item = "token";
+    for (size_t i = 0; i < m->n_tokens && c.status == MR_OK; i++) {
+        const Millrace__Token *t = m->tokens[i];
+        c.item_idx = i;
+        known_fields(&c, &t->base);
+        below(&c, "slot", t->slot, limits->max_sequences);
+        in_range(&c, "position", t->position, 1, limits->max_context);
+        below(&c, "id", t->id, limits->n_vocab);
+        known_status(&c, t->status);
+    }
+    return c.status;
+}
+
+mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *limits, mr_err *err) {
+    checks c = {.err = err, .message = "report"};
+    known_fields(&c, &m->base);
+    if (c.status != MR_OK)
+        return c.status;
+    switch ((int)m->body_case) {
+    case MILLRACE__REPORT__BODY_READY:
+        c.message = "ready";
+        known_fields(&c, &m->ready->base);
+        below(&c, "stage", m->ready->stage, limits->n_stages);
+        break;
+    case MILLRACE__REPORT__BODY_FAILURE:
+        c.message = "failure";
+        known_fields(&c, &m->failure->base);
+        below(&c, "stage", m->failure->stage, limits->n_stages);
+        known_status(&c, m->failure->status);
+        in_range(&c, "status", m->failure->status, MR_E_INVALID, UINT32_MAX);
+        break;
+    case MILLRACE__REPORT__BODY_PROGRESS:
+        c.message = "load progress";
+        known_fields(&c, &m->progress->base);
+        below(&c, "stage", m->progress->stage, limits->n_stages);
+        in_range(&c, "done_bytes", m->progress->done_bytes, 0, m->progress->total_bytes);
+        break;
+    default:
+        fail(&c, "body is %d, which is none", (int)m->body_case);
+    }
+    return c.status;
+}

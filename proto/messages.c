@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "proto/messages.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+mr_status mr_msg_pack(const ProtobufCMessage *message, uint8_t *dst, size_t capacity, size_t *out_bytes, mr_err *err) {
+    size_t bytes = protobuf_c_message_get_packed_size(message);
+    if (bytes > capacity)
+        return mr_err_set(err, MR_E_TOO_LONG, "%s message of %zu bytes does not fit into %zu",
+                          message->descriptor->short_name, bytes, capacity);
+    *out_bytes = protobuf_c_message_pack(message, dst);
+    return MR_OK;
+}
+
+/* What n items of a repeated message field take in the arena: the item, the pointer to it, and the unpacker's notes,
+ * which come in slabs that double (40 bytes for a field are 8 more than it uses). */
+static size_t items_bytes(size_t n, size_t item_bytes) {
+    const size_t align = 16, note = 40;
+    return n * (item_bytes + align + sizeof(void *)) + (2 * n + 64) * note;
+}
+
+size_t mr_msg_arena_bytes(const mr_msg_limits *limits) {
+    const size_t fixed = 4096; /* the arena itself, the outer messages, alignment */
+    size_t rows = limits->max_rows, context = limits->max_context;
+    size_t plan = items_bytes(MR_MAX_STAGES, sizeof(Millrace__StageRange));
+    size_t open = context * sizeof(uint32_t);
+    size_t tokens = items_bytes(rows, sizeof(Millrace__Token));
+    /* A packed number takes at least one byte, so the bytes of a message bound the entries of its block tables. */
+    size_t blocks = rows * (context / MR_WIRE_BLOCK_TOKENS + 1);
+    blocks = blocks < MR_MAX_CONTROL_BYTES ? blocks : MR_MAX_CONTROL_BYTES;
+    /* A run has up to eight fields, which fit the unpacker's stack, and two arrays. */
+    size_t step = items_bytes(rows, sizeof(Millrace__Run) + 32) + (rows + blocks) * sizeof(uint32_t);
+    size_t most = MR_MAX_REPORT_BYTES;
+    most = most > plan ? most : plan;
+    most = most > open ? most : open;
+    most = most > tokens ? most : tokens;
+    most = most > step ? most : step;
+    return fixed + most;
+}
+
+/* protobuf-c's memory is the arena's. */
+typedef struct arena_user {
+    mr_arena *arena;
+    bool refused;
+} arena_user;
+
+static void *arena_user_alloc(void *data, size_t bytes) {
+    arena_user *user = data;
+    void *p = mr_arena_alloc(user->arena, bytes);
+    user->refused = user->refused || !p;
+    return p;
+}
+
+static void arena_user_free(void *data, void *p) {
+    (void)data;
+    (void)p;
+}
+
+typedef struct packed {
+    const uint8_t *data;
+    size_t bytes, max_bytes;
+    const ProtobufCMessageDescriptor *descriptor;
+} packed;
+
+/* Unpacks without checks; NULL with err set. */
+static ProtobufCMessage *unpack(const packed *from, mr_arena *arena, mr_err *err) {
+    arena_user user = {.arena = arena};
+    ProtobufCAllocator allocator = {.alloc = arena_user_alloc, .free = arena_user_free, .allocator_data = &user};
+    const char *name = from->descriptor->short_name;
+    mr_arena_reset(arena);
+    if (from->bytes > from->max_bytes) {
+        mr_err_set(err, MR_E_PROTOCOL, "%s message has %zu bytes, more than %zu", name, from->bytes, from->max_bytes);
+        return NULL;
+    }
+    ProtobufCMessage *m = protobuf_c_message_unpack(from->descriptor, &allocator, from->bytes, from->data);
+    if (m)
+        return m;
+    if (user.refused)
+        mr_err_set(err, MR_E_PROTOCOL, "%s message of %zu bytes needs more than %zu bytes of memory", name, from->bytes,
+                   mr_arena_get_stats(arena).held_bytes);
+    else
+        mr_err_set(err, MR_E_PROTOCOL, "%s message of %zu bytes is malformed", name, from->bytes);
+    return NULL;
+}
+
+mr_status mr_msg_unpack_control(const uint8_t *data, size_t bytes, const mr_msg_limits *limits, mr_arena *arena,
+                                Millrace__Control **out, mr_err *err) {
+    const packed from = {data, bytes, MR_MAX_CONTROL_BYTES, &millrace__control__descriptor};
+    Millrace__Control *m = (Millrace__Control *)unpack(&from, arena, err);
+    if (!m)
+        return MR_E_PROTOCOL;
+    mr_status status = mr_msg_check_control(m, limits, err);
+    if (status == MR_OK)
+        *out = m;
+    return status;
+}
+
+mr_status mr_msg_unpack_tokens(const uint8_t *data, size_t bytes, const mr_msg_limits *limits, mr_arena *arena,
+                               Millrace__Tokens **out, mr_err *err) {
+    const packed from = {data, bytes, MR_MAX_TOKENS_BYTES, &millrace__tokens__descriptor};
+    Millrace__Tokens *m = (Millrace__Tokens *)unpack(&from, arena, err);
+    if (!m)
+        return MR_E_PROTOCOL;
+    mr_status status = mr_msg_check_tokens(m, limits, err);
+    if (status == MR_OK)
+        *out = m;
+    return status;
+}
+
+/* Makes text safe to log: cut, and nothing in it but printable ASCII. */
+static void clean_text(char *text) {
+    size_t n = strnlen(text, MR_MAX_ERROR_TEXT);
+    if (n == 0)
+        return; /* protobuf-c's own empty string, which is constant */
+    for (size_t i = 0; i < n; i++)
+        if (text[i] < 0x20 || text[i] > 0x7e)
+            text[i] = '?';
+    text[n < MR_MAX_ERROR_TEXT ? n : MR_MAX_ERROR_TEXT - 1] = 0;
+}
+
+mr_status mr_msg_unpack_report(const uint8_t *data, size_t bytes, const mr_msg_limits *limits, mr_arena *arena,
+                               Millrace__Report **out, mr_err *err) {
+    const packed from = {data, bytes, MR_MAX_REPORT_BYTES, &millrace__report__descriptor};
+    Millrace__Report *m = (Millrace__Report *)unpack(&from, arena, err);
+    if (!m)
+        return MR_E_PROTOCOL;
+    mr_status status = mr_msg_check_report(m, limits, err);
+    if (status != MR_OK)
+        return status;
+    if (m->body_case == MILLRACE__REPORT__BODY_FAILURE)
+        clean_text(m->failure->text);
+    *out = m;
+    return MR_OK;
+}

@@ -1,0 +1,52 @@
+/* proto/messages.h - packing, unpacking and checking the messages of millrace.proto.
+ * What unpack gives has been checked: every count, slot, position, block and id is inside the limits, so that its
+ * reader may use it as an index. A message with a field that this program does not know is refused: all ranks of a job
+ * speak one wire version. Owns:    nothing; unpacked messages live in the caller's arena. Threads: pure functions; the
+ * caller serialises the arena. Errors:  MR_E_PROTOCOL names the field, its value and what is allowed. With an arena
+ * over a fixed buffer nothing is allocated. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_PROTO_MESSAGES_H
+#define MR_PROTO_MESSAGES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/base/arena.h"
+#include "engine/base/status.h"
+#include "proto/limits.h"
+#include "proto/millrace.pb-c.h"
+
+/* The bounds that follow from the plan in force and from the model. All zero: there is no plan yet, and of the control
+ * messages only Plan and Shutdown pass. */
+typedef struct mr_msg_limits {
+    uint32_t n_stages;
+    uint32_t max_rows;      /* of one step */
+    uint32_t max_sequences; /* sequence slots */
+    uint32_t max_context;   /* tokens of one sequence */
+    uint32_t n_kv_blocks;
+    uint32_t n_vocab; /* token ids are below it */
+} mr_msg_limits;
+
+/* Packs any message into dst[capacity]. MR_E_TOO_LONG: it does not fit, and dst is untouched. */
+MR_MUST_USE mr_status mr_msg_pack(const ProtobufCMessage *message, uint8_t *dst, size_t capacity, size_t *out_bytes,
+                                  mr_err *err);
+
+/* The size of a fixed arena's buffer that holds any well-packed message within limits (and any Plan). */
+size_t mr_msg_arena_bytes(const mr_msg_limits *limits);
+
+/* Unpack and check data[bytes]. The arena is reset first: a message lives until the next one is unpacked into the same
+ * arena. One that needs more than the arena has is refused with MR_E_PROTOCOL. */
+MR_MUST_USE mr_status mr_msg_unpack_control(const uint8_t *data, size_t bytes, const mr_msg_limits *limits,
+                                            mr_arena *arena, Millrace__Control **out, mr_err *err);
+MR_MUST_USE mr_status mr_msg_unpack_tokens(const uint8_t *data, size_t bytes, const mr_msg_limits *limits,
+                                           mr_arena *arena, Millrace__Tokens **out, mr_err *err);
+/* The text of a failure comes back printable (other bytes are '?') and shorter than MR_MAX_ERROR_TEXT. */
+MR_MUST_USE mr_status mr_msg_unpack_report(const uint8_t *data, size_t bytes, const mr_msg_limits *limits,
+                                           mr_arena *arena, Millrace__Report **out, mr_err *err);
+
+/* The checks of unpack, for whoever has put a message together and wants to know that its receiver will take it. */
+MR_MUST_USE mr_status mr_msg_check_control(const Millrace__Control *m, const mr_msg_limits *limits, mr_err *err);
+MR_MUST_USE mr_status mr_msg_check_tokens(const Millrace__Tokens *m, const mr_msg_limits *limits, mr_err *err);
+MR_MUST_USE mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *limits, mr_err *err);
+
+#endif
