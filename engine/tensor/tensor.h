@@ -25,7 +25,7 @@ typedef enum mr_storage {
     MR_STORAGE_WEIGHT,   /* a matrix in the backend's own layout (mr_backend_ops.weight_load) */
     MR_STORAGE_FILE,     /* bytes as they lie in the file: vectors, the embedding table */
     MR_STORAGE_CONSTANT, /* computed at build time, copied in once: rope frequencies */
-    MR_STORAGE_STATE,    /* keys and values, live across steps */
+    MR_STORAGE_STATE,    /* keys, values and block tables: live across steps */
     MR_STORAGE_INPUT,    /* written before each step */
     MR_STORAGE_WORK,     /* planned from lifetimes inside the step */
     MR_STORAGE_OUTPUT,   /* like WORK, but alive until the end of the step */
@@ -64,7 +64,7 @@ typedef enum mr_op {
     MR_OP_ROPE,       /* in: x [H*D, R] f32, table [D, R]; out may be x. Rotates the first n_rot of each D */
     MR_OP_KV_WRITE,   /* in: k [G*D, R] f32, v [G*D, R] f32, slots [1, R] i32; state k, v; no out */
     MR_OP_ATTENTION,  /* in: q [H*D, R] f32, k state, v state, row sequence [1, R], row position [1, R],
-                       * block tables [max blocks, sequences] i32; out [H*D, R] f32 */
+                       * block tables [max blocks, slots] i32 state; out [H*D, R] f32 */
     MR_OP_SILU_MUL,   /* in: gate [n, R] f32, up [n, R] f32; out [n, R] f32 or A8 = silu(gate) * up */
     MR_OP_ADD,        /* in: a [n, R] f32, b [n, R] f32; out [n, R] f32 */
     MR_OP_TAKE_ROWS,  /* in: x [n, R] f32, rows [1, O] i32; out [n, O] f32 */

@@ -1,0 +1,80 @@
+/* backends/backend.h - the interface to a device that stores tensors and runs nodes.
+ * Device memory is opaque: it is filled and read through set and get, and weights pass weight_load, which may give them any
+ * layout. set, get, weight_load and submit are carried out in the order of the calls, on one queue of the backend; each
+ * returns a fence, a number that grows, and may return before its work is done. The caller's memory is in use until the
+ * fence is reached. The CPU backend is done when a call returns.
+ * Owns:    a backend owns its buffers' memory and its threads; buffers and programs must be destroyed before it.
+ * Threads: caller serialises all calls on one backend. Two backends are independent.
+ * Errors:  any call may return MR_E_NO_MEMORY or, from a device, MR_E_DEVICE, which stays. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_BACKENDS_BACKEND_H
+#define MR_BACKENDS_BACKEND_H
+
+#include "engine/base/status.h"
+#include "engine/tensor/tensor.h"
+
+typedef struct mr_backend mr_backend;
+typedef struct mr_program mr_program; /* nodes made ready to run again and again */
+typedef uint64_t mr_fence;
+
+typedef struct mr_device_info {
+    char name[128];
+    size_t memory_bytes;   /* that buffers may use at most, 0: not known */
+    size_t alignment;      /* of tensors inside buffers */
+    bool host_addressable; /* buffer_wrap works */
+} mr_device_info;
+
+/* One run of a program: how many rows are real, and whom to call meanwhile. */
+typedef struct mr_run {
+    int32_t n_rows[MR_ROWS_KINDS];
+    void (*progress)(void *ctx); /* called by the submitting thread between groups of nodes, or NULL; must not block */
+    void *progress_ctx;
+} mr_run;
+
+/* The nodes to prepare; borrowed until program_destroy. Nodes are sorted by group. All tensors are placed. */
+typedef struct mr_program_desc {
+    const mr_tensor *tensors;
+    const mr_node *nodes;
+    int32_t n_nodes;
+} mr_program_desc;
+
+typedef struct mr_backend_ops {
+    void (*destroy)(mr_backend *be);
+    void (*describe)(const mr_backend *be, mr_device_info *out);
+    /* Whether the node runs here, by its op, types and shapes. tensors need not be placed. */
+    bool (*supports)(const mr_backend *be, const mr_tensor *tensors, const mr_node *node);
+
+    mr_status (*buffer_create)(mr_backend *be, size_t bytes, mr_buffer **out, mr_err *err);
+    /* A read-only buffer over host memory that outlives it; MR_E_UNSUPPORTED unless host_addressable. */
+    mr_status (*buffer_wrap)(mr_backend *be, const void *host, size_t bytes, mr_buffer **out, mr_err *err);
+    void (*buffer_destroy)(mr_backend *be, mr_buffer *buffer);
+    mr_status (*set)(mr_backend *be, mr_buffer *buffer, size_t offset, const void *src, size_t bytes, mr_fence *out,
+                     mr_err *err);
+    mr_status (*get)(mr_backend *be, const mr_buffer *buffer, size_t offset, void *dst, size_t bytes, mr_fence *out,
+                     mr_err *err);
+
+    /* Bytes that a matrix of the file takes in this backend's layout; MR_E_UNSUPPORTED for a type it cannot multiply. */
+    mr_status (*weight_bytes)(const mr_backend *be, mr_type type, int32_t columns, int32_t rows, size_t *out,
+                              mr_err *err);
+    /* Puts a placed WEIGHT tensor into the layout; src: its rows as in the file. */
+    mr_status (*weight_load)(mr_backend *be, const mr_tensor *tensor, const uint8_t *src, mr_fence *out, mr_err *err);
+
+    mr_status (*program_create)(mr_backend *be, const mr_program_desc *desc, mr_program **out, mr_err *err);
+    void (*program_destroy)(mr_backend *be, mr_program *program);
+    /* Allocates nothing (invariant I5). */
+    mr_status (*submit)(mr_backend *be, mr_program *program, const mr_run *run, mr_fence *out, mr_err *err);
+    /* Waits until the fence is reached, or MR_E_TIMEOUT at the deadline. */
+    mr_status (*wait)(mr_backend *be, mr_fence fence, int64_t deadline_ns, mr_err *err);
+} mr_backend_ops;
+
+/* Every implementation begins with this. */
+struct mr_backend {
+    const mr_backend_ops *ops;
+};
+
+static inline void mr_backend_destroy(mr_backend *be) {
+    if (be)
+        be->ops->destroy(be);
+}
+
+#endif

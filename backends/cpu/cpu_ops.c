@@ -1,0 +1,245 @@
+/* backends/cpu/cpu_ops.c - how each op is cut into tasks, and which kernel runs a task. */
+// SPDX-License-Identifier: Apache-2.0
+#include <string.h>
+
+#include "backends/cpu/cpu_internal.h"
+#include "engine/tensor/quant.h"
+
+enum {
+    TASK_BYTES = 256 << 10, /* weights of one matmul task at least: some 6 us of memory time */
+    TASKS_PER_THREAD = 8,   /* at most this many matmul tasks for each thread */
+    NARROW_ROWS = 32,       /* up to here every row is a task of its own */
+    ATTENTION_ROWS = 32,    /* rows of one attention task in a prefill */
+    MAX_ROW_FLOATS = 65536, /* columns of a row that is quantised while it is made */
+};
+
+static int32_t min_i32(int32_t a, int32_t b) {
+    return a < b ? a : b;
+}
+
+static bool is_float_weight(const mr_tensor *w) {
+    return w->type == MR_TYPE_F32 || w->type == MR_TYPE_F16;
+}
+
+static bool supports_matmul(const mr_tensor *w, const mr_tensor *a) {
+    if (mr_panel_bytes(w->type, w->ne[0]) == 0)
+        return false;
+    return a->type == (is_float_weight(w) ? MR_TYPE_F32 : MR_TYPE_A8);
+}
+
+bool cpu_supports(const mr_backend *be, const mr_tensor *tensors, const mr_node *n) {
+    (void)be;
+    const mr_tensor *a = n->in[0] == MR_NO_TENSOR ? NULL : &tensors[n->in[0]];
+    switch (n->op) {
+    case MR_OP_EMBED: {
+        const mr_type_info *info = mr_type_get(a->type);
+        return info && info->is_weight;
+    }
+    case MR_OP_MATMUL:
+        return supports_matmul(a, &tensors[n->in[1]]);
+    case MR_OP_RMS_NORM:
+    case MR_OP_SILU_MUL:
+        return tensors[n->out].type == MR_TYPE_F32 || a->ne[0] <= MAX_ROW_FLOATS;
+    case MR_OP_KV_WRITE:
+    case MR_OP_ATTENTION: {
+        mr_type kv = tensors[n->in[n->op == MR_OP_ATTENTION ? 1 : 3]].type;
+        int32_t d = n->params.attention.head_dim;
+        return (kv == MR_TYPE_F16 || kv == MR_TYPE_F32) && d % 16 == 0 && d >= 16 && d <= 256;
+    }
+    default:
+        return n->op < MR_OP_COUNT;
+    }
+}
+
+/* --- Cutting ------------------------------------------------------------------------------------------------------- */
+
+/* Rows of the node that are real in this run: those of its result, or of k for KV_WRITE. */
+static int32_t real_rows(const cpu_node *n, const mr_run *run) {
+    const mr_tensor *t = n->out ? n->out : n->in[0];
+    return t->row_count == MR_ROWS_FIXED ? t->ne[1] : run->n_rows[t->row_count];
+}
+
+static int32_t matmul_tasks(const cpu_backend *be, const cpu_node *n) {
+    const mr_tensor *w = n->in[0];
+    int64_t n_panels = (w->ne[1] + MR_PANEL - 1) / MR_PANEL;
+    int64_t bytes = n_panels * (int64_t)mr_panel_bytes(w->type, w->ne[0]);
+    int64_t tasks = bytes / TASK_BYTES + 1, most = (int64_t)be->n_threads * TASKS_PER_THREAD;
+    tasks = tasks > most ? most : tasks;
+    /* Panels go in pairs through the kernels. */
+    int64_t pairs = (n_panels + 1) / 2;
+    return (int32_t)(tasks > pairs ? pairs : tasks);
+}
+
+static int32_t attention_row_tasks(int32_t n_rows) {
+    return n_rows <= NARROW_ROWS ? n_rows : (n_rows + ATTENTION_ROWS - 1) / ATTENTION_ROWS;
+}
+
+int32_t cpu_count_tasks(const cpu_backend *be, const cpu_node *n, const mr_run *run) {
+    int32_t n_rows = real_rows(n, run);
+    if (n_rows == 0)
+        return 0;
+    switch (n->node->op) {
+    case MR_OP_MATMUL:
+        return matmul_tasks(be, n);
+    case MR_OP_ATTENTION:
+        return attention_row_tasks(n_rows) * n->node->params.attention.n_kv_heads;
+    default:
+        return n_rows <= NARROW_ROWS ? n_rows : min_i32(n_rows, be->n_threads * TASKS_PER_THREAD);
+    }
+}
+
+/* Part idx of n_parts of [0, total). */
+static void cut(int32_t total, int32_t idx, int32_t n_parts, int32_t *out_first, int32_t *out_last) {
+    *out_first = (int32_t)((int64_t)total * idx / n_parts);
+    *out_last = (int32_t)((int64_t)total * (idx + 1) / n_parts);
+}
+
+/* --- Running ------------------------------------------------------------------------------------------------------- */
+
+static void run_matmul(const cpu_backend *be, const cpu_node *n, int32_t n_rows, int32_t idx, int32_t n_tasks) {
+    const mr_tensor *w = n->in[0], *a = n->in[1], *add = n->in[3];
+    mr_matmul_args args = {
+        .w = cpu_data(w),
+        .k = w->ne[0],
+        .n = w->ne[1],
+        .a = cpu_data(a),
+        .a_row_bytes = a->row_bytes,
+        .y = (float *)cpu_data(n->out),
+        .y_row_bytes = n->out->row_bytes,
+        .bias = (const float *)cpu_data(n->in[2]),
+        .add = (const float *)cpu_data(add),
+        .add_row_bytes = add ? add->row_bytes : 0,
+    };
+    int32_t n_panels = (w->ne[1] + MR_PANEL - 1) / MR_PANEL, first, last;
+    cut((n_panels + 1) / 2, idx, n_tasks, &first, &last);
+    be->kernels->matmul[w->type](&args, first * 2, min_i32(last * 2, n_panels), 0, n_rows);
+}
+
+static void run_attention(const cpu_backend *be, const cpu_node *n, int32_t n_rows, int32_t idx) {
+    const mr_tensor *q = n->in[0], *table = n->in[5];
+    mr_attention_args args = {
+        .q = (const float *)cpu_data(q),
+        .q_row_bytes = q->row_bytes,
+        .k_store = cpu_data(n->in[1]),
+        .v_store = cpu_data(n->in[2]),
+        .kv_type = n->in[1]->type,
+        .row_seq = (const int32_t *)cpu_data(n->in[3]),
+        .row_position = (const int32_t *)cpu_data(n->in[4]),
+        .block_table = (const int32_t *)cpu_data(table),
+        .table_stride = (int32_t)(table->row_bytes / sizeof(int32_t)),
+        .n_heads = n->node->params.attention.n_heads,
+        .n_kv_heads = n->node->params.attention.n_kv_heads,
+        .head_dim = n->node->params.attention.head_dim,
+        .scale = n->node->params.attention.scale,
+        .out = (float *)cpu_data(n->out),
+        .out_row_bytes = n->out->row_bytes,
+    };
+    int32_t row_tasks = attention_row_tasks(n_rows), first, last, kv_head = idx / row_tasks;
+    /* The last rows see the most positions: they are claimed first. */
+    cut(n_rows, row_tasks - 1 - idx % row_tasks, row_tasks, &first, &last);
+    be->kernels->attention(&args, first, last, kv_head, kv_head + 1);
+}
+
+static void run_kv_write(const cpu_backend *be, const cpu_node *n, int32_t first, int32_t last) {
+    mr_kv_write_args args = {
+        .k = (const float *)cpu_data(n->in[0]),
+        .v = (const float *)cpu_data(n->in[1]),
+        .k_row_bytes = n->in[0]->row_bytes,
+        .v_row_bytes = n->in[1]->row_bytes,
+        .slots = (const int32_t *)cpu_data(n->in[2]),
+        .k_store = cpu_data(n->in[3]),
+        .v_store = cpu_data(n->in[4]),
+        .kv_type = n->in[3]->type,
+        .n_kv_heads = n->node->params.attention.n_kv_heads,
+        .head_dim = n->node->params.attention.head_dim,
+    };
+    be->kernels->kv_write(&args, first, last);
+}
+
+static void run_embed(const cpu_node *n, int32_t row) {
+    const mr_tensor *table = n->in[0];
+    int32_t id = ((const int32_t *)cpu_data(n->in[1]))[row];
+    uint8_t *out = cpu_data(n->out) + (size_t)row * n->out->row_bytes;
+    mr_dequantize(table->type, cpu_data(table) + (size_t)id * table->row_bytes, (float *)out, table->ne[0]);
+}
+
+static void run_rope(const cpu_backend *be, const cpu_node *n, int32_t row) {
+    const mr_tensor *x = n->in[0], *table = n->in[1];
+    float *out = (float *)(cpu_data(n->out) + (size_t)row * n->out->row_bytes);
+    const float *in = (const float *)(cpu_data(x) + (size_t)row * x->row_bytes);
+    const float *turns = (const float *)(cpu_data(table) + (size_t)row * table->row_bytes);
+    if (out != in)
+        memcpy(out, in, (size_t)x->ne[0] * sizeof(float));
+    int32_t head_dim = n->node->params.rope.head_dim;
+    be->kernels->rope(out, x->ne[0] / head_dim, head_dim, n->node->params.rope.n_rot, n->node->params.rope.pairs, turns);
+}
+
+/* Ops whose rows are independent. */
+static void run_row(const cpu_backend *be, const cpu_node *n, int32_t row) {
+    const mr_tensor *x = n->in[0], *out = n->out;
+    uint8_t *y = cpu_data(out) + (size_t)row * out->row_bytes;
+    const uint8_t *a = cpu_data(x) + (x->row_count == MR_ROWS_FIXED ? 0 : (size_t)row * x->row_bytes);
+    float scratch[MAX_ROW_FLOATS];
+    float *f32 = out->type == MR_TYPE_A8 ? scratch : (float *)y;
+    switch (n->node->op) {
+    case MR_OP_EMBED:
+        run_embed(n, row);
+        return;
+    case MR_OP_ROPE:
+        run_rope(be, n, row);
+        return;
+    case MR_OP_ROPE_TABLE: {
+        int32_t position = ((const int32_t *)cpu_data(n->in[1]))[row];
+        be->kernels->rope_table((const double *)cpu_data(x), x->ne[0], position, n->node->params.rope.magnitude,
+                                (float *)y);
+        return;
+    }
+    case MR_OP_QUANTIZE:
+        be->kernels->quantize((const float *)a, y, x->ne[0]);
+        return;
+    case MR_OP_RMS_NORM:
+        be->kernels->rms_norm((const float *)a, (const float *)cpu_data(n->in[1]), f32, x->ne[0], n->in[1]->ne[0],
+                              n->node->params.norm.eps);
+        break;
+    case MR_OP_SILU_MUL:
+        be->kernels->silu_mul((const float *)a, (const float *)(cpu_data(n->in[1]) + (size_t)row * n->in[1]->row_bytes),
+                              f32, x->ne[0]);
+        break;
+    case MR_OP_ADD: {
+        const float *b = (const float *)(cpu_data(n->in[1]) + (size_t)row * n->in[1]->row_bytes);
+        for (int32_t i = 0; i < x->ne[0]; i++)
+            f32[i] = ((const float *)a)[i] + b[i];
+        return;
+    }
+    case MR_OP_TAKE_ROWS: {
+        int32_t from = ((const int32_t *)cpu_data(n->in[1]))[row];
+        memcpy(y, cpu_data(x) + (size_t)from * x->row_bytes, (size_t)x->ne[0] * sizeof(float));
+        return;
+    }
+    default:
+        MR_ASSERT(!"an op that is not done row by row");
+    }
+    if (out->type == MR_TYPE_A8)
+        be->kernels->quantize(scratch, y, out->ne[0]);
+}
+
+void cpu_run_task(const cpu_backend *be, const cpu_node *n, const mr_run *run, int32_t idx, int32_t n_tasks) {
+    int32_t n_rows = real_rows(n, run), first, last;
+    switch (n->node->op) {
+    case MR_OP_MATMUL:
+        run_matmul(be, n, n_rows, idx, n_tasks);
+        return;
+    case MR_OP_ATTENTION:
+        run_attention(be, n, n_rows, idx);
+        return;
+    default:
+        break;
+    }
+    cut(n_rows, idx, n_tasks, &first, &last);
+    if (n->node->op == MR_OP_KV_WRITE) {
+        run_kv_write(be, n, first, last);
+        return;
+    }
+    for (int32_t row = first; row < last; row++)
+        run_row(be, n, row);
+}

@@ -1,0 +1,103 @@
+/* backends/cpu/cpu_program.c - runs the nodes of a program on the pool: all tasks of a group are claimed from one counter,
+ * and one barrier stands between groups. A step allocates nothing. */
+// SPDX-License-Identifier: Apache-2.0
+#include <stdatomic.h>
+
+#include "backends/cpu/cpu_internal.h"
+#include "engine/base/mem.h"
+
+/* Nodes [first, last) of a group, and the next task to claim. A cache line of its own for each counter. */
+typedef struct group {
+    _Alignas(64) atomic_int next; /* claimed by fetch_add on every thread; reset before the run */
+    int32_t first, last;
+} group;
+
+struct mr_program {
+    cpu_node *nodes;
+    group *groups;
+    int32_t n_nodes, n_groups;
+    void *groups_memory; /* groups is aligned inside it */
+    const cpu_backend *be;
+    const mr_run *run; /* of the submit under way */
+};
+
+void cpu_program_destroy(mr_backend *be, mr_program *p) {
+    (void)be;
+    if (!p)
+        return;
+    mr_free(p->nodes);
+    mr_free(p->groups_memory);
+    mr_free(p);
+}
+
+static void fill_nodes(mr_program *p, const mr_program_desc *desc) {
+    int32_t n_groups = 0;
+    for (int32_t i = 0; i < desc->n_nodes; i++) {
+        const mr_node *n = &desc->nodes[i];
+        cpu_node *c = &p->nodes[i];
+        c->node = n;
+        c->out = n->out == MR_NO_TENSOR ? NULL : &desc->tensors[n->out];
+        for (int k = 0; k < MR_MAX_INPUTS; k++)
+            c->in[k] = n->in[k] == MR_NO_TENSOR ? NULL : &desc->tensors[n->in[k]];
+        if (i == 0 || n->group != desc->nodes[i - 1].group)
+            p->groups[n_groups++].first = i;
+        p->groups[n_groups - 1].last = i + 1;
+    }
+    p->n_nodes = desc->n_nodes;
+    p->n_groups = n_groups;
+}
+
+mr_status cpu_program_create(mr_backend *be, const mr_program_desc *desc, mr_program **out, mr_err *err) {
+    mr_program *p = mr_alloc(sizeof *p);
+    size_t n = (size_t)desc->n_nodes;
+    if (p) {
+        p->be = (const cpu_backend *)be;
+        p->nodes = mr_alloc_array(n, sizeof *p->nodes);
+        p->groups_memory = mr_alloc_array(n + 1, sizeof *p->groups);
+    }
+    if (!p || !p->nodes || !p->groups_memory) {
+        cpu_program_destroy(be, p);
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a program of %d nodes", desc->n_nodes);
+    }
+    p->groups = (group *)mr_round_up((uintptr_t)p->groups_memory, _Alignof(group));
+    fill_nodes(p, desc);
+    *out = p;
+    return MR_OK;
+}
+
+/* Claims and runs tasks of one group until none is left. */
+static void run_group(mr_program *p, group *g) {
+    int32_t task = atomic_fetch_add_explicit(&g->next, 1, memory_order_relaxed);
+    int32_t base = 0; /* tasks of the nodes before the current one */
+    for (int32_t i = g->first; i < g->last; i++) {
+        int32_t n_tasks = cpu_count_tasks(p->be, &p->nodes[i], p->run);
+        while (task < base + n_tasks) {
+            cpu_run_task(p->be, &p->nodes[i], p->run, task - base, n_tasks);
+            task = atomic_fetch_add_explicit(&g->next, 1, memory_order_relaxed);
+        }
+        base += n_tasks;
+    }
+}
+
+static void run_all(void *ctx, int thread_idx, int n_threads) {
+    mr_program *p = ctx;
+    for (int32_t i = 0; i < p->n_groups; i++) {
+        run_group(p, &p->groups[i]);
+        if (n_threads > 1)
+            mr_pool_barrier(p->be->pool);
+        if (thread_idx == 0 && p->run->progress)
+            p->run->progress(p->run->progress_ctx);
+    }
+}
+
+mr_status cpu_submit(mr_backend *be, mr_program *p, const mr_run *run, mr_fence *out, mr_err *err) {
+    (void)be;
+    (void)err;
+    for (int32_t i = 0; i < p->n_groups; i++)
+        atomic_store_explicit(&p->groups[i].next, 0, memory_order_relaxed);
+    p->run = run;
+    mr_pool_run(p->be->pool, run_all, p);
+    p->run = NULL;
+    *out = 0;
+    return MR_OK;
+}

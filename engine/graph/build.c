@@ -1,0 +1,290 @@
+/* engine/graph/build.c - tensors and nodes are added and their shapes checked. */
+// SPDX-License-Identifier: Apache-2.0
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/mem.h"
+#include "engine/graph/graph_internal.h"
+
+mr_status mr_graph_create(int32_t max_rows, int32_t max_out_rows, mr_graph **out, mr_err *err) {
+    if (max_rows < 1 || max_out_rows < 1)
+        return mr_err_set(err, MR_E_INVALID, "a graph needs at least one row (got %d and %d)", max_rows, max_out_rows);
+    mr_graph *g = mr_alloc(sizeof *g);
+    if (!g)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a graph");
+    g->max_rows[MR_ROWS_FIXED] = 1;
+    g->max_rows[MR_ROWS_STEP] = max_rows;
+    g->max_rows[MR_ROWS_OUT] = max_out_rows;
+    *out = g;
+    return MR_OK;
+}
+
+void mr_graph_destroy(mr_graph *g) {
+    if (!g)
+        return;
+    if (g->program)
+        g->backend->ops->program_destroy(g->backend, g->program);
+    mr_free(g->tensors);
+    mr_free(g->nodes);
+    mr_free(g);
+}
+
+/* Keeps the first error; the graph is then dead until finish reports it. */
+static int32_t fail(mr_graph *g, mr_status status, const char *text) {
+    if (g->err.status == MR_OK)
+        mr_err_set(&g->err, status, "graph: %s", text);
+    return MR_NO_TENSOR;
+}
+
+/* Makes room for one more element of an array that doubles. */
+static bool grow(void **array, int32_t n, int32_t *cap, size_t size) {
+    if (n < *cap)
+        return true;
+    int32_t wanted = *cap ? *cap * 2 : 64;
+    void *p = mr_realloc(*array, (size_t)wanted * size);
+    if (!p)
+        return false;
+    *array = p;
+    *cap = wanted;
+    return true;
+}
+
+int32_t graph_add_tensor(mr_graph *g, const mr_tensor *t) {
+    if (g->err.status != MR_OK)
+        return MR_NO_TENSOR;
+    if (!grow((void **)&g->tensors, g->n_tensors, &g->cap_tensors, sizeof *g->tensors))
+        return fail(g, MR_E_NO_MEMORY, "no memory for tensors");
+    g->tensors[g->n_tensors] = *t;
+    return g->n_tensors++;
+}
+
+mr_node *graph_add_node(mr_graph *g, mr_op op, int32_t out) {
+    if (g->err.status != MR_OK)
+        return NULL;
+    if (!grow((void **)&g->nodes, g->n_nodes, &g->cap_nodes, sizeof *g->nodes)) {
+        fail(g, MR_E_NO_MEMORY, "no memory for nodes");
+        return NULL;
+    }
+    mr_node *node = &g->nodes[g->n_nodes++];
+    memset(node, 0, sizeof *node);
+    node->op = op;
+    node->out = out;
+    for (int i = 0; i < MR_MAX_INPUTS; i++)
+        node->in[i] = MR_NO_TENSOR;
+    return node;
+}
+
+static int32_t new_tensor(mr_graph *g, const char *name, mr_type type, int64_t columns, mr_row_count rows,
+                          mr_storage storage) {
+    mr_tensor t;
+    if (!mr_tensor_init(&t, name, type, columns, g->max_rows[rows], storage, rows))
+        return fail(g, MR_E_INVALID, "a shape does not fit its type");
+    return graph_add_tensor(g, &t);
+}
+
+/* A result of op: [columns, rows] f32. */
+static int32_t result(mr_graph *g, mr_op op, int32_t columns, mr_row_count rows) {
+    char name[64];
+    snprintf(name, sizeof name, "%s.%d", mr_op_name(op), g->n_nodes);
+    return new_tensor(g, name, MR_TYPE_F32, columns, rows, MR_STORAGE_WORK);
+}
+
+int32_t mr_graph_use(mr_graph *g, const mr_tensor *t) {
+    return graph_add_tensor(g, t);
+}
+
+int32_t mr_graph_input(mr_graph *g, const char *name, mr_type type, int32_t columns, mr_row_count rows) {
+    return new_tensor(g, name, type, columns, rows, MR_STORAGE_INPUT);
+}
+
+void mr_graph_output(mr_graph *g, int32_t tensor) {
+    if (g->err.status == MR_OK && tensor >= 0 && tensor < g->n_tensors)
+        g->tensors[tensor].storage = MR_STORAGE_OUTPUT;
+    else
+        fail(g, MR_E_INVALID, "an output is no tensor");
+}
+
+/* The tensor with this id, if it has the type and the columns (0: any); NULL and an error otherwise. */
+static const mr_tensor *want(mr_graph *g, int32_t id, mr_type type, int32_t columns, const char *what) {
+    if (g->err.status != MR_OK)
+        return NULL;
+    if (id < 0 || id >= g->n_tensors) {
+        mr_err_set(&g->err, MR_E_INVALID, "graph: %s is no tensor", what);
+        return NULL;
+    }
+    const mr_tensor *t = &g->tensors[id];
+    if (t->type != type || (columns > 0 && t->ne[0] != columns)) {
+        mr_err_set(&g->err, MR_E_INVALID, "graph: %s: tensor '%s' is %s with %d columns, wanted %s with %d", what, t->name,
+                   mr_type_name(t->type), t->ne[0], mr_type_name(type), columns);
+        return NULL;
+    }
+    return t;
+}
+
+int32_t mr_graph_embed(mr_graph *g, int32_t table, int32_t ids) {
+    if (!want(g, ids, MR_TYPE_I32, 1, "ids of embed"))
+        return MR_NO_TENSOR;
+    if (table < 0 || table >= g->n_tensors)
+        return fail(g, MR_E_INVALID, "table of embed is no tensor");
+    int32_t out = result(g, MR_OP_EMBED, g->tensors[table].ne[0], g->tensors[ids].row_count);
+    mr_node *n = graph_add_node(g, MR_OP_EMBED, out);
+    if (!n)
+        return MR_NO_TENSOR;
+    n->in[0] = table;
+    n->in[1] = ids;
+    return out;
+}
+
+int32_t mr_graph_rope_table(mr_graph *g, int32_t frequencies, int32_t positions, float magnitude) {
+    const mr_tensor *f = want(g, frequencies, MR_TYPE_F64, 0, "frequencies of rope_table");
+    if (!f || !want(g, positions, MR_TYPE_I32, 1, "positions of rope_table"))
+        return MR_NO_TENSOR;
+    int32_t out = result(g, MR_OP_ROPE_TABLE, f->ne[0] * 2, MR_ROWS_STEP);
+    mr_node *n = graph_add_node(g, MR_OP_ROPE_TABLE, out);
+    if (!n)
+        return MR_NO_TENSOR;
+    n->in[0] = frequencies;
+    n->in[1] = positions;
+    n->params.rope.magnitude = magnitude;
+    return out;
+}
+
+int32_t mr_graph_rms_norm(mr_graph *g, int32_t x, int32_t weight, float eps) {
+    const mr_tensor *t = want(g, x, MR_TYPE_F32, 0, "x of rms_norm");
+    const mr_tensor *w = t ? want(g, weight, MR_TYPE_F32, 0, "weight of rms_norm") : NULL;
+    if (!w)
+        return MR_NO_TENSOR;
+    if (t->ne[0] % w->ne[0] != 0)
+        return fail(g, MR_E_INVALID, "rms_norm: the row is no multiple of the weight");
+    int32_t out = result(g, MR_OP_RMS_NORM, t->ne[0], t->row_count);
+    mr_node *n = graph_add_node(g, MR_OP_RMS_NORM, out);
+    if (!n)
+        return MR_NO_TENSOR;
+    n->in[0] = x;
+    n->in[1] = weight;
+    n->params.norm.eps = eps;
+    return out;
+}
+
+/* x as A8: the result of an earlier QUANTIZE of x, or a new one. */
+static int32_t quantized(mr_graph *g, int32_t x) {
+    for (int32_t i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i].op == MR_OP_QUANTIZE && g->nodes[i].in[0] == x)
+            return g->nodes[i].out;
+    mr_tensor t = g->tensors[x];
+    if (!mr_tensor_init(&t, "quantize", MR_TYPE_A8, t.ne[0], t.ne[1], MR_STORAGE_WORK, t.row_count))
+        return fail(g, MR_E_INVALID, "quantize: columns are no multiple of 32");
+    int32_t out = graph_add_tensor(g, &t);
+    mr_node *n = graph_add_node(g, MR_OP_QUANTIZE, out);
+    if (!n)
+        return MR_NO_TENSOR;
+    n->in[0] = x;
+    return out;
+}
+
+int32_t mr_graph_matmul(mr_graph *g, int32_t w, int32_t x, int32_t bias, int32_t add) {
+    const mr_tensor *t = want(g, x, MR_TYPE_F32, 0, "x of matmul");
+    if (!t)
+        return MR_NO_TENSOR;
+    if (w < 0 || w >= g->n_tensors || g->tensors[w].storage != MR_STORAGE_WEIGHT || g->tensors[w].ne[0] != t->ne[0])
+        return fail(g, MR_E_INVALID, "matmul: w is no weight with as many columns as x");
+    mr_row_count rows = t->row_count;
+    int32_t n_out = g->tensors[w].ne[1];
+    if (bias != MR_NO_TENSOR && !want(g, bias, MR_TYPE_F32, n_out, "bias of matmul"))
+        return MR_NO_TENSOR;
+    if (add != MR_NO_TENSOR && !want(g, add, MR_TYPE_F32, n_out, "add of matmul"))
+        return MR_NO_TENSOR;
+    bool is_float = g->tensors[w].type == MR_TYPE_F32 || g->tensors[w].type == MR_TYPE_F16;
+    int32_t a = is_float ? x : quantized(g, x);
+    int32_t out = result(g, MR_OP_MATMUL, n_out, rows);
+    mr_node *n = graph_add_node(g, MR_OP_MATMUL, out);
+    if (!n)
+        return MR_NO_TENSOR;
+    n->in[0] = w;
+    n->in[1] = a;
+    n->in[2] = bias;
+    n->in[3] = add;
+    return out;
+}
+
+int32_t mr_graph_rope(mr_graph *g, int32_t x, int32_t table, const mr_rope_desc *desc) {
+    const mr_tensor *t = want(g, x, MR_TYPE_F32, 0, "x of rope");
+    if (!t || !want(g, table, MR_TYPE_F32, desc->n_rot, "table of rope"))
+        return MR_NO_TENSOR;
+    if (desc->n_rot > desc->head_dim || desc->n_rot % 2 != 0 || t->ne[0] % desc->head_dim != 0)
+        return fail(g, MR_E_INVALID, "rope: rotated part, head and row do not fit");
+    int32_t out = result(g, MR_OP_ROPE, t->ne[0], t->row_count);
+    mr_node *n = graph_add_node(g, MR_OP_ROPE, out);
+    if (!n)
+        return MR_NO_TENSOR;
+    n->in[0] = x;
+    n->in[1] = table;
+    n->params.rope.head_dim = desc->head_dim;
+    n->params.rope.n_rot = desc->n_rot;
+    n->params.rope.pairs = desc->pairs;
+    return out;
+}
+
+int32_t mr_graph_attention(mr_graph *g, int32_t q, int32_t k, int32_t v, const mr_attention_desc *desc) {
+    int32_t kv_width = desc->n_kv_heads * desc->head_dim, width = desc->n_heads * desc->head_dim;
+    if (!want(g, q, MR_TYPE_F32, width, "q of attention") || !want(g, k, MR_TYPE_F32, kv_width, "k of attention") ||
+        !want(g, v, MR_TYPE_F32, kv_width, "v of attention"))
+        return MR_NO_TENSOR;
+    if (desc->n_kv_heads < 1 || desc->n_heads % desc->n_kv_heads != 0)
+        return fail(g, MR_E_INVALID, "attention: heads are no multiple of KV heads");
+    mr_op_params params = {.attention = {.n_heads = desc->n_heads,
+                                         .n_kv_heads = desc->n_kv_heads,
+                                         .head_dim = desc->head_dim,
+                                         .scale = desc->scale}};
+    mr_node *write = graph_add_node(g, MR_OP_KV_WRITE, MR_NO_TENSOR);
+    if (!write)
+        return MR_NO_TENSOR;
+    write->params = params;
+    const int32_t write_in[MR_MAX_INPUTS] = {k, v, desc->slots, desc->k_state, desc->v_state, MR_NO_TENSOR};
+    memcpy(write->in, write_in, sizeof write_in);
+
+    int32_t out = result(g, MR_OP_ATTENTION, width, g->tensors[q].row_count);
+    mr_node *n = graph_add_node(g, MR_OP_ATTENTION, out);
+    if (!n)
+        return MR_NO_TENSOR;
+    n->params = params;
+    const int32_t in[MR_MAX_INPUTS] = {q,           desc->k_state, desc->v_state, desc->row_seq, desc->row_position,
+                                       desc->block_table};
+    memcpy(n->in, in, sizeof in);
+    return out;
+}
+
+/* A node with two inputs of one shape and a result of the same. */
+static int32_t pairwise(mr_graph *g, mr_op op, int32_t a, int32_t b) {
+    const mr_tensor *t = want(g, a, MR_TYPE_F32, 0, mr_op_name(op));
+    if (!t || !want(g, b, MR_TYPE_F32, t->ne[0], mr_op_name(op)))
+        return MR_NO_TENSOR;
+    int32_t out = result(g, op, t->ne[0], t->row_count);
+    mr_node *n = graph_add_node(g, op, out);
+    if (!n)
+        return MR_NO_TENSOR;
+    n->in[0] = a;
+    n->in[1] = b;
+    return out;
+}
+
+int32_t mr_graph_silu_mul(mr_graph *g, int32_t gate, int32_t up) {
+    return pairwise(g, MR_OP_SILU_MUL, gate, up);
+}
+
+int32_t mr_graph_add(mr_graph *g, int32_t a, int32_t b) {
+    return pairwise(g, MR_OP_ADD, a, b);
+}
+
+int32_t mr_graph_take_rows(mr_graph *g, int32_t x, int32_t rows) {
+    const mr_tensor *t = want(g, x, MR_TYPE_F32, 0, "x of take_rows");
+    if (!t || !want(g, rows, MR_TYPE_I32, 1, "rows of take_rows"))
+        return MR_NO_TENSOR;
+    int32_t out = result(g, MR_OP_TAKE_ROWS, t->ne[0], MR_ROWS_OUT);
+    mr_node *n = graph_add_node(g, MR_OP_TAKE_ROWS, out);
+    if (!n)
+        return MR_NO_TENSOR;
+    n->in[0] = x;
+    n->in[1] = rows;
+    return out;
+}

@@ -1,0 +1,42 @@
+/* engine/graph/fuse.c - a norm or gate whose result is only quantised writes A8 itself: one pass and one barrier less. */
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/graph/graph_internal.h"
+
+static int count_readers(const mr_graph *g, int32_t tensor) {
+    int n = 0;
+    for (int32_t i = 0; i < g->n_nodes; i++)
+        for (int k = 0; k < MR_MAX_INPUTS; k++)
+            n += g->nodes[i].in[k] == tensor;
+    return n;
+}
+
+static mr_node *find_producer(mr_graph *g, int32_t before, int32_t tensor) {
+    for (int32_t i = before - 1; i >= 0; i--)
+        if (g->nodes[i].out == tensor)
+            return &g->nodes[i];
+    return NULL;
+}
+
+/* Takes the quantisation of a row over into the node that makes the row, where nobody else wants the floats. */
+static bool fuse_into_producer(mr_graph *g, int32_t at) {
+    mr_node *n = &g->nodes[at];
+    int32_t x = n->op == MR_OP_QUANTIZE ? n->in[0] : MR_NO_TENSOR;
+    if (x == MR_NO_TENSOR || g->tensors[x].storage != MR_STORAGE_WORK || count_readers(g, x) != 1)
+        return false;
+    mr_node *producer = find_producer(g, at, x);
+    if (!producer || (producer->op != MR_OP_RMS_NORM && producer->op != MR_OP_SILU_MUL))
+        return false;
+    producer->out = n->out; /* x is never made now, and gets no memory */
+    return true;
+}
+
+void graph_fuse(mr_graph *g) {
+    int32_t kept = 0;
+    for (int32_t i = 0; i < g->n_nodes; i++)
+        if (fuse_into_producer(g, i))
+            g->nodes[i].op = MR_OP_COUNT;
+    for (int32_t i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i].op != MR_OP_COUNT)
+            g->nodes[kept++] = g->nodes[i];
+    g->n_nodes = kept;
+}

@@ -1,0 +1,76 @@
+/* engine/graph/graph.h - builds the graph of a stage, finds what may run at once, plans its memory, runs it.
+ * Life: create, add tensors and nodes, mr_graph_finish (fusion, groups, memory plan; work_bytes is known now and nothing
+ * is allocated yet), mr_graph_place (work memory given by the caller), then run again and again.
+ * Owns:    its arrays and its program. Borrows: backend, buffers of placed tensors and the work buffer; all outlive it.
+ * Threads: bound to the thread that runs it.
+ * Errors:  adding never fails at once: the first error stays, makes later additions no-ops, and comes out of
+ *          mr_graph_finish. So that a model file reads like a formula. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_ENGINE_GRAPH_GRAPH_H
+#define MR_ENGINE_GRAPH_GRAPH_H
+
+#include "backends/backend.h"
+#include "engine/base/status.h"
+#include "engine/tensor/tensor.h"
+
+typedef struct mr_graph mr_graph;
+
+/* rows: upper bounds of MR_ROWS_STEP and MR_ROWS_OUT tensors. */
+MR_MUST_USE mr_status mr_graph_create(int32_t max_rows, int32_t max_out_rows, mr_graph **out, mr_err *err);
+void mr_graph_destroy(mr_graph *g);
+
+/* --- Tensors: ids ---------------------------------------------------------------------------------------------------- */
+/* A copy of a tensor that lives outside (weights, constants, state); placed or not. */
+int32_t mr_graph_use(mr_graph *g, const mr_tensor *t);
+/* [columns, rows of the kind] written by the caller before each run. */
+int32_t mr_graph_input(mr_graph *g, const char *name, mr_type type, int32_t columns, mr_row_count rows);
+/* Marks a tensor as a result: it stays readable until the next run. */
+void mr_graph_output(mr_graph *g, int32_t tensor);
+
+/* --- Nodes: shapes as in engine/tensor/tensor.h; each returns the id of its result ------------------------------------ */
+int32_t mr_graph_embed(mr_graph *g, int32_t table, int32_t ids);
+int32_t mr_graph_rope_table(mr_graph *g, int32_t frequencies, int32_t positions, float magnitude);
+int32_t mr_graph_rms_norm(mr_graph *g, int32_t x, int32_t weight, float eps);
+/* w x + bias + add; quantises x once for all products that want it. bias and add may be MR_NO_TENSOR. */
+int32_t mr_graph_matmul(mr_graph *g, int32_t w, int32_t x, int32_t bias, int32_t add);
+typedef struct mr_rope_desc {
+    int32_t head_dim, n_rot;
+    mr_rope_pairs pairs;
+} mr_rope_desc;
+int32_t mr_graph_rope(mr_graph *g, int32_t x, int32_t table, const mr_rope_desc *desc);
+typedef struct mr_attention_desc {
+    int32_t n_heads, n_kv_heads, head_dim;
+    float scale;
+    int32_t k_state, v_state;                          /* of the layer */
+    int32_t slots, row_seq, row_position, block_table; /* inputs */
+} mr_attention_desc;
+/* Writes k and v into the store, then attends with q. */
+int32_t mr_graph_attention(mr_graph *g, int32_t q, int32_t k, int32_t v, const mr_attention_desc *desc);
+int32_t mr_graph_silu_mul(mr_graph *g, int32_t gate, int32_t up);
+int32_t mr_graph_add(mr_graph *g, int32_t a, int32_t b);
+/* The rows of x that the input rows [1, O] names. */
+int32_t mr_graph_take_rows(mr_graph *g, int32_t x, int32_t rows);
+
+/* --- Finish, place, run ------------------------------------------------------------------------------------------------ */
+typedef struct mr_graph_stats {
+    int32_t n_nodes, n_groups;
+    size_t work_bytes;      /* inputs, intermediates and outputs: the size of the work buffer */
+    size_t unshared_bytes;  /* what they would take without reuse */
+} mr_graph_stats;
+
+/* Checks support by the backend, fuses, groups, plans memory with the given alignment. */
+MR_MUST_USE mr_status mr_graph_finish(mr_graph *g, mr_backend *backend, mr_graph_stats *out, mr_err *err);
+/* Puts work tensors into work[work_bytes] and prepares the program. */
+MR_MUST_USE mr_status mr_graph_place(mr_graph *g, mr_buffer *work, mr_err *err);
+MR_MUST_USE mr_status mr_graph_run(mr_graph *g, const mr_run *run, mr_err *err);
+
+/* Writes or reads the first n_rows rows of an input or output; rows on the host have row_bytes from one to the next. */
+MR_MUST_USE mr_status mr_graph_set_rows(mr_graph *g, int32_t tensor, const void *src, size_t row_bytes, int32_t n_rows,
+                                        mr_err *err);
+MR_MUST_USE mr_status mr_graph_get_rows(mr_graph *g, int32_t tensor, int32_t first_row, int32_t n_rows, void *dst,
+                                        size_t row_bytes, mr_err *err);
+
+const mr_tensor *mr_graph_tensor(const mr_graph *g, int32_t tensor);
+const mr_node *mr_graph_nodes(const mr_graph *g, int32_t *out_n);
+
+#endif

@@ -1,0 +1,45 @@
+/* engine/graph/group.c - finds what may run at once: nodes with the same longest chain before them form a group. */
+// SPDX-License-Identifier: Apache-2.0
+#include <string.h>
+
+#include "engine/base/mem.h"
+#include "engine/graph/graph_internal.h"
+
+/* KV_WRITE changes its two state tensors: later readers of them come after it. */
+static void note_written(const mr_node *n, int32_t *ready) {
+    if (n->out != MR_NO_TENSOR)
+        ready[n->out] = n->group + 1;
+    if (n->op == MR_OP_KV_WRITE)
+        ready[n->in[3]] = ready[n->in[4]] = n->group + 1;
+}
+
+mr_status graph_group(mr_graph *g, mr_err *err) {
+    /* ready[t]: the first group that may read tensor t. */
+    int32_t *ready = mr_alloc_array((size_t)g->n_tensors + 1, sizeof *ready);
+    mr_node *sorted = mr_alloc_array((size_t)g->n_nodes + 1, sizeof *sorted);
+    mr_status status = MR_OK;
+    if (!ready || !sorted) {
+        status = mr_err_set(err, MR_E_NO_MEMORY, "no memory to group %d nodes", g->n_nodes);
+        goto out;
+    }
+    int32_t n_groups = 0;
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        mr_node *n = &g->nodes[i];
+        n->group = 0;
+        for (int k = 0; k < MR_MAX_INPUTS; k++)
+            if (n->in[k] != MR_NO_TENSOR && ready[n->in[k]] > n->group)
+                n->group = ready[n->in[k]];
+        note_written(n, ready);
+        n_groups = n->group + 1 > n_groups ? n->group + 1 : n_groups;
+    }
+    int32_t at = 0;
+    for (int32_t group = 0; group < n_groups; group++)
+        for (int32_t i = 0; i < g->n_nodes; i++)
+            if (g->nodes[i].group == group)
+                sorted[at++] = g->nodes[i];
+    memcpy(g->nodes, sorted, (size_t)at * sizeof *sorted);
+out:
+    mr_free(ready);
+    mr_free(sorted);
+    return status;
+}

@@ -1,0 +1,147 @@
+/* engine/graph/memory.c - offsets in the work buffer, from lifetimes, before anything is allocated.
+ * A lifetime is the range of groups in which a tensor is written or read. A node may write over an input that nobody
+ * reads later. Then the largest tensor first, each at the lowest offset where no tensor alive with it lies
+ * (greedy by size: Pisarchyk and Lee, "Efficient memory management for deep neural net inference", 2020). */
+// SPDX-License-Identifier: Apache-2.0
+#include <stdlib.h>
+
+#include "engine/base/mem.h"
+#include "engine/graph/graph_internal.h"
+
+typedef struct life {
+    int32_t tensor;
+    int32_t first, last;    /* groups, inclusive */
+    int32_t root;           /* tensor whose memory this one uses; itself if its own */
+    int32_t n_readers_last; /* readers in the last group */
+    size_t bytes, offset;
+} life;
+
+static int32_t last_group(const mr_graph *g) {
+    return g->n_nodes ? g->nodes[g->n_nodes - 1].group : 0;
+}
+
+static void find_lifetimes(const mr_graph *g, life *lives) {
+    for (int32_t t = 0; t < g->n_tensors; t++) {
+        bool is_input = g->tensors[t].storage == MR_STORAGE_INPUT;
+        lives[t] = (life){.tensor = t, .first = is_input ? 0 : -1, .last = is_input ? 0 : -1, .root = t};
+        lives[t].bytes = g->tensors[t].bytes;
+    }
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const mr_node *n = &g->nodes[i];
+        if (n->out != MR_NO_TENSOR && lives[n->out].first < 0)
+            lives[n->out].first = lives[n->out].last = n->group;
+        for (int k = 0; k < MR_MAX_INPUTS; k++) {
+            if (n->in[k] == MR_NO_TENSOR)
+                continue;
+            life *l = &lives[n->in[k]];
+            l->n_readers_last = l->last == n->group ? l->n_readers_last + 1 : 1;
+            l->last = n->group;
+        }
+    }
+    for (int32_t t = 0; t < g->n_tensors; t++)
+        if (g->tensors[t].storage == MR_STORAGE_OUTPUT)
+            lives[t].last = last_group(g);
+}
+
+/* The input that a node may overwrite with its result, element by element; MR_NO_TENSOR if there is none. */
+static int32_t overwritable(const mr_node *n) {
+    switch (n->op) {
+    case MR_OP_MATMUL:
+        return n->in[3];
+    case MR_OP_ROPE:
+    case MR_OP_ADD:
+    case MR_OP_SILU_MUL:
+    case MR_OP_RMS_NORM:
+        return n->in[0];
+    default:
+        return MR_NO_TENSOR;
+    }
+}
+
+static void share_in_place(const mr_graph *g, life *lives) {
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const mr_node *n = &g->nodes[i];
+        int32_t in = overwritable(n);
+        if (in == MR_NO_TENSOR || n->out == MR_NO_TENSOR)
+            continue;
+        const mr_tensor *a = &g->tensors[in], *b = &g->tensors[n->out];
+        bool dies_here = lives[in].last == n->group && lives[in].n_readers_last == 1;
+        bool may = a->storage == MR_STORAGE_WORK || a->storage == MR_STORAGE_INPUT;
+        if (!dies_here || !may || a->type != b->type || a->bytes != b->bytes || lives[n->out].first != n->group)
+            continue;
+        life *root = &lives[lives[in].root];
+        lives[n->out].root = root->tensor;
+        if (lives[n->out].last > root->last)
+            root->last = lives[n->out].last;
+    }
+}
+
+static int by_size(const void *a, const void *b) {
+    const life *x = *(const life *const *)a, *y = *(const life *const *)b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    return x->tensor < y->tensor ? -1 : 1;
+}
+
+/* The lowest offset for l beside those of placed[n] that live at the same time; placed is sorted by offset. */
+static size_t lowest_gap(const life *l, life *const *placed, int32_t n) {
+    size_t at = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const life *p = placed[i];
+        if (p->last < l->first || p->first > l->last)
+            continue;
+        if (at + l->bytes <= p->offset)
+            break;
+        if (p->offset + p->bytes > at)
+            at = p->offset + p->bytes;
+    }
+    return at;
+}
+
+static void insert_by_offset(life **placed, int32_t n, life *l) {
+    int32_t i = n;
+    for (; i > 0 && placed[i - 1]->offset > l->offset; i--)
+        placed[i] = placed[i - 1];
+    placed[i] = l;
+}
+
+mr_status graph_plan_memory(mr_graph *g, size_t alignment, size_t *out_bytes, size_t *out_unshared, mr_err *err) {
+    life *lives = mr_alloc_array((size_t)g->n_tensors + 1, sizeof *lives);
+    life **order = mr_alloc_array((size_t)g->n_tensors + 1, sizeof *order);
+    life **placed = mr_alloc_array((size_t)g->n_tensors + 1, sizeof *placed);
+    mr_status status = MR_OK;
+    if (!lives || !order || !placed) {
+        status = mr_err_set(err, MR_E_NO_MEMORY, "no memory to plan %d tensors", g->n_tensors);
+        goto out;
+    }
+    find_lifetimes(g, lives);
+    share_in_place(g, lives);
+
+    int32_t n = 0;
+    size_t total = 0, unshared = 0;
+    for (int32_t t = 0; t < g->n_tensors; t++) {
+        if (!graph_is_work(&g->tensors[t]) || lives[t].first < 0)
+            continue;
+        lives[t].bytes = mr_round_up(lives[t].bytes, alignment);
+        unshared += lives[t].bytes;
+        if (lives[t].root == t)
+            order[n++] = &lives[t];
+    }
+    qsort(order, (size_t)n, sizeof *order, by_size);
+    for (int32_t i = 0; i < n; i++) {
+        order[i]->offset = lowest_gap(order[i], placed, i);
+        insert_by_offset(placed, i, order[i]);
+        size_t end = order[i]->offset + order[i]->bytes;
+        total = end > total ? end : total;
+    }
+    for (int32_t t = 0; t < g->n_tensors; t++)
+        if (graph_is_work(&g->tensors[t]) && lives[t].first >= 0)
+            g->tensors[t].offset = lives[lives[t].root].offset;
+    *out_bytes = total;
+    *out_unshared = unshared;
+out:
+    mr_free(lives);
+    mr_free(order);
+    mr_free(placed);
+    return status;
+}

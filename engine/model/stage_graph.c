@@ -1,0 +1,75 @@
+/* engine/model/stage_graph.c - the graph of a layer range, from its inputs to its activations or logits. */
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/base/fmath.h"
+#include "engine/model/weights_internal.h"
+
+static int32_t use(mr_graph *g, const weight *w) {
+    return weight_exists(w) ? mr_graph_use(g, &w->tensor) : MR_NO_TENSOR;
+}
+
+static void add_inputs(mr_graph *g, const mr_weights *ws, mr_stage_io *io) {
+    *io = (mr_stage_io){MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR,
+                        MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR};
+    if (weights_is_head(ws))
+        io->ids = mr_graph_input(g, "ids", MR_TYPE_I32, 1, MR_ROWS_STEP);
+    else
+        io->x_in = mr_graph_input(g, "x", MR_TYPE_F32, ws->info->d_model, MR_ROWS_STEP);
+    io->positions = mr_graph_input(g, "positions", MR_TYPE_I32, 1, MR_ROWS_STEP);
+    io->slots = mr_graph_input(g, "slots", MR_TYPE_I32, 1, MR_ROWS_STEP);
+    io->row_seq = mr_graph_input(g, "row_seq", MR_TYPE_I32, 1, MR_ROWS_STEP);
+    if (weights_is_tail(ws))
+        io->out_rows = mr_graph_input(g, "out_rows", MR_TYPE_I32, 1, MR_ROWS_OUT);
+}
+
+static mr_layer_ctx layer_context(mr_graph *g, const mr_weights *ws, const mr_stage_state *state, const mr_stage_io *io) {
+    const mr_model_info *m = ws->info;
+    /* 1 / sqrt(head_dim): square root and division are IEEE exact. */
+    float scale = 1.0f / sqrtf((float)m->head_dim);
+    mr_layer_ctx ctx = {
+        .eps = m->norm_eps,
+        .rope = {.head_dim = m->head_dim, .n_rot = m->rope.n_rot, .pairs = ws->arch->rope_pairs},
+        .attention = {.n_heads = m->n_heads,
+                      .n_kv_heads = m->n_kv_heads,
+                      .head_dim = m->head_dim,
+                      .scale = scale,
+                      .slots = io->slots,
+                      .row_seq = io->row_seq,
+                      .row_position = io->positions,
+                      .block_table = mr_graph_use(g, &state->block_table)},
+    };
+    ctx.rope_table = mr_graph_rope_table(g, use(g, &ws->rope_freq), io->positions, ws->rope_magnitude);
+    return ctx;
+}
+
+mr_status mr_stage_graph_build(const mr_weights *ws, const mr_stage_state *state, const mr_stage_shape *shape,
+                               mr_graph **out, mr_stage_io *out_io, mr_err *err) {
+    mr_graph *g;
+    mr_status status = mr_graph_create(shape->max_rows, shape->max_out_rows, &g, err);
+    if (status != MR_OK)
+        return status;
+    mr_stage_io io;
+    add_inputs(g, ws, &io);
+    int32_t x = weights_is_head(ws) ? mr_graph_embed(g, use(g, &ws->token_embd), io.ids) : io.x_in;
+
+    mr_layer_ctx ctx = layer_context(g, ws, state, &io);
+    for (int32_t l = 0; l < ws->range.last - ws->range.first; l++) {
+        int32_t w[MR_LAYER_SLOTS];
+        for (int s = 0; s < MR_LAYER_SLOTS; s++)
+            w[s] = use(g, &ws->layers[l][s]);
+        ctx.attention.k_state = mr_graph_use(g, &state->k[l]);
+        ctx.attention.v_state = mr_graph_use(g, &state->v[l]);
+        x = ws->arch->layer(g, &ctx, w, x);
+    }
+    if (weights_is_tail(ws)) {
+        x = mr_graph_take_rows(g, x, io.out_rows);
+        x = mr_graph_rms_norm(g, x, use(g, &ws->output_norm), ws->info->norm_eps);
+        io.logits = mr_graph_matmul(g, use(g, &ws->output), x, MR_NO_TENSOR, MR_NO_TENSOR);
+        mr_graph_output(g, io.logits);
+    } else {
+        io.x_out = x;
+        mr_graph_output(g, x);
+    }
+    *out = g;
+    *out_io = io;
+    return MR_OK;
+}

@@ -1,0 +1,337 @@
+/* engine/model/weights.c - the tensors of a layer range: which, of what shape, where they go, and loading them. */
+// SPDX-License-Identifier: Apache-2.0
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/model/weights_internal.h"
+#include "engine/tensor/quant.h"
+
+/* Sizes that a tensor may have, resolved by the model's info. */
+typedef enum dim { DIM_ONE, DIM_D, DIM_Q, DIM_KV, DIM_HEAD, DIM_FF, DIM_VOCAB, DIM_PAIRS } dim;
+
+/* columns: elements of a row (the input of a product); rows: DIM_ONE for a vector. */
+typedef struct tensor_spec {
+    const char *name;
+    dim columns, rows;
+} tensor_spec;
+
+static const tensor_spec LAYER[MR_LAYER_SLOTS] = {
+    [MR_W_ATTN_NORM] = {"attn_norm.weight", DIM_D, DIM_ONE},
+    [MR_W_Q] = {"attn_q.weight", DIM_D, DIM_Q},
+    [MR_W_Q_BIAS] = {"attn_q.bias", DIM_Q, DIM_ONE},
+    [MR_W_Q_NORM] = {"attn_q_norm.weight", DIM_HEAD, DIM_ONE},
+    [MR_W_K] = {"attn_k.weight", DIM_D, DIM_KV},
+    [MR_W_K_BIAS] = {"attn_k.bias", DIM_KV, DIM_ONE},
+    [MR_W_K_NORM] = {"attn_k_norm.weight", DIM_HEAD, DIM_ONE},
+    [MR_W_V] = {"attn_v.weight", DIM_D, DIM_KV},
+    [MR_W_V_BIAS] = {"attn_v.bias", DIM_KV, DIM_ONE},
+    [MR_W_O] = {"attn_output.weight", DIM_Q, DIM_D},
+    [MR_W_O_BIAS] = {"attn_output.bias", DIM_D, DIM_ONE},
+    [MR_W_FFN_NORM] = {"ffn_norm.weight", DIM_D, DIM_ONE},
+    [MR_W_GATE] = {"ffn_gate.weight", DIM_D, DIM_FF},
+    [MR_W_UP] = {"ffn_up.weight", DIM_D, DIM_FF},
+    [MR_W_DOWN] = {"ffn_down.weight", DIM_FF, DIM_D},
+};
+static const tensor_spec TOKEN_EMBD = {"token_embd.weight", DIM_D, DIM_VOCAB};
+static const tensor_spec OUTPUT_NORM = {"output_norm.weight", DIM_D, DIM_ONE};
+static const tensor_spec OUTPUT = {"output.weight", DIM_D, DIM_VOCAB};
+static const tensor_spec TIED_OUTPUT = {"token_embd.weight", DIM_D, DIM_VOCAB};
+
+static int64_t resolve(const mr_model_info *m, dim d) {
+    switch (d) {
+    case DIM_ONE:
+        return 1;
+    case DIM_D:
+        return m->d_model;
+    case DIM_Q:
+        return (int64_t)m->n_heads * m->head_dim;
+    case DIM_KV:
+        return (int64_t)m->n_kv_heads * m->head_dim;
+    case DIM_HEAD:
+        return m->head_dim;
+    case DIM_FF:
+        return m->n_ff;
+    case DIM_VOCAB:
+        return m->vocab_size;
+    case DIM_PAIRS:
+        return m->rope.n_rot / 2;
+    }
+    return 0;
+}
+
+/* Matrices and tables must have a type that this version multiplies; vectors are floats. */
+static mr_status check_type(const mr_gguf_tensor *t, bool is_vector, mr_err *err) {
+    const mr_type_info *info = mr_type_get(t->type);
+    bool is_float = t->type == MR_TYPE_F32 || t->type == MR_TYPE_F16;
+    if (info && info->is_weight && (!is_vector || is_float))
+        return MR_OK;
+    return mr_err_set(err, MR_E_UNSUPPORTED,
+                      "tensor '%s' has type %s, which this version does not %s; hint: %s", t->name,
+                      mr_type_name(t->type), is_vector ? "read as a vector" : "multiply",
+                      is_vector ? "vectors are F32 or F16" : "it runs F32, F16, Q8_0, Q4_K and Q6_K");
+}
+
+/* Fills w with the tensor called name, described but not placed. An absent optional one leaves w empty. */
+static mr_status find(const mr_weights *ws, const char *name, const tensor_spec *spec, bool required,
+                      mr_storage storage, weight *w, mr_err *err) {
+    const mr_gguf_tensor *t = mr_gguf_find_tensor(ws->gguf, name);
+    if (!t)
+        return required ? mr_err_set(err, MR_E_FORMAT, "tensor '%s' is missing; hint: a %s model needs it", name,
+                                     ws->arch->name)
+                        : MR_OK;
+    int64_t columns = resolve(ws->info, spec->columns), rows = resolve(ws->info, spec->rows);
+    if (t->ne[0] != columns || t->ne[1] != rows || t->ne[2] != 1 || t->ne[3] != 1)
+        return mr_err_set(err, MR_E_FORMAT, "tensor '%s' has shape [%lld, %lld, %lld, %lld], wanted [%lld, %lld]", name,
+                          (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2], (long long)t->ne[3],
+                          (long long)columns, (long long)rows);
+    bool is_vector = spec->rows == DIM_ONE;
+    mr_status status = check_type(t, is_vector, err);
+    if (status != MR_OK)
+        return status;
+    /* Vectors become float32 when they are loaded. */
+    mr_type type = is_vector ? MR_TYPE_F32 : t->type;
+    if (!mr_tensor_init(&w->tensor, name, type, columns, rows, storage, MR_ROWS_FIXED))
+        return mr_err_set(err, MR_E_FORMAT, "tensor '%s': %lld columns do not fit type %s", name, (long long)columns,
+                          mr_type_name(type));
+    if (storage == MR_STORAGE_WEIGHT)
+        status = ws->backend->ops->weight_bytes(ws->backend, type, (int32_t)columns, (int32_t)rows, &w->tensor.bytes,
+                                                err);
+    w->source = t;
+    return status == MR_OK ? MR_OK : mr_err_prefix(err, "tensor '%s'", name);
+}
+
+static mr_status find_layer(mr_weights *ws, int32_t layer, mr_err *err) {
+    weight *slots = ws->layers[layer - ws->range.first];
+    for (int s = 0; s < MR_LAYER_SLOTS; s++) {
+        uint32_t bit = 1u << s;
+        if (!((ws->arch->required | ws->arch->optional) & bit))
+            continue;
+        char name[64];
+        snprintf(name, sizeof name, "blk.%d.%s", layer, LAYER[s].name);
+        mr_storage storage = LAYER[s].rows == DIM_ONE ? MR_STORAGE_FILE : MR_STORAGE_WEIGHT;
+        mr_status status = find(ws, name, &LAYER[s], ws->arch->required & bit, storage, &slots[s], err);
+        if (status != MR_OK)
+            return status;
+    }
+    return MR_OK;
+}
+
+/* A tensor of the range's layers that no slot took would silently change what the model computes. */
+static mr_status check_all_used(const mr_weights *ws, mr_err *err) {
+    for (int32_t i = 0; i < mr_gguf_n_tensors(ws->gguf); i++) {
+        const mr_gguf_tensor *t = mr_gguf_tensor_at(ws->gguf, i);
+        int32_t layer;
+        if (mr_model_tensor_part(t->name, &layer) != MR_MODEL_LAYER || layer < ws->range.first ||
+            layer >= ws->range.last)
+            continue;
+        bool used = false;
+        for (int s = 0; s < MR_LAYER_SLOTS && !used; s++)
+            used = ws->layers[layer - ws->range.first][s].source == t;
+        if (!used)
+            return mr_err_set(err, MR_E_UNSUPPORTED, "tensor '%s' is unknown to architecture %s in this version",
+                              t->name, ws->arch->name);
+    }
+    return MR_OK;
+}
+
+static mr_status find_rope(mr_weights *ws, mr_err *err) {
+    int32_t n_pairs = ws->info->rope.n_rot / 2;
+    float *factors = NULL;
+    mr_status status = MR_OK;
+    ws->rope_values = mr_alloc_array((size_t)n_pairs, sizeof *ws->rope_values);
+    if (!ws->rope_values)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for RoPE frequencies");
+    if (ws->info->rope.has_factors) {
+        const mr_gguf_tensor *t = mr_gguf_find_tensor(ws->gguf, "rope_freqs.weight");
+        factors = mr_alloc_array((size_t)n_pairs, sizeof *factors);
+        if (!factors || !t || t->type != MR_TYPE_F32 || t->ne[0] != n_pairs) {
+            status = factors ? mr_err_set(err, MR_E_FORMAT, "tensor 'rope_freqs.weight' is no F32 [%d]", n_pairs)
+                             : mr_err_set(err, MR_E_NO_MEMORY, "no memory for RoPE factors");
+            goto out;
+        }
+        mr_dequantize(t->type, t->data, factors, n_pairs);
+        for (int32_t i = 0; i < n_pairs; i++) {
+            if (!(factors[i] > 0.0f && factors[i] < 1e6f)) {
+                status = mr_err_set(err, MR_E_FORMAT, "tensor 'rope_freqs.weight': factor %d is %g", i,
+                                    (double)factors[i]);
+                goto out;
+            }
+        }
+    }
+    mr_rope_frequencies(ws->info, factors, ws->rope_values, &ws->rope_magnitude);
+    if (!mr_tensor_init(&ws->rope_freq.tensor, "rope_frequencies", MR_TYPE_F64, n_pairs, 1, MR_STORAGE_CONSTANT,
+                        MR_ROWS_FIXED))
+        status = mr_err_set(err, MR_E_FORMAT, "%d RoPE pairs", n_pairs);
+out:
+    mr_free(factors);
+    return status;
+}
+
+static mr_status find_all(mr_weights *ws, mr_err *err) {
+    mr_status status = find_rope(ws, err);
+    for (int32_t l = ws->range.first; l < ws->range.last && status == MR_OK; l++)
+        status = find_layer(ws, l, err);
+    if (status == MR_OK)
+        status = check_all_used(ws, err);
+    if (status == MR_OK && weights_is_head(ws))
+        status = find(ws, TOKEN_EMBD.name, &TOKEN_EMBD, true, MR_STORAGE_FILE, &ws->token_embd, err);
+    if (status == MR_OK && weights_is_tail(ws)) {
+        const tensor_spec *output = ws->info->tied_output ? &TIED_OUTPUT : &OUTPUT;
+        status = find(ws, OUTPUT_NORM.name, &OUTPUT_NORM, true, MR_STORAGE_FILE, &ws->output_norm, err);
+        if (status == MR_OK)
+            status = find(ws, output->name, output, true, MR_STORAGE_WEIGHT, &ws->output, err);
+    }
+    return status;
+}
+
+/* Calls visit for every tensor that goes into the buffer. */
+typedef mr_status visit_fn(mr_weights *ws, weight *w, void *ctx, mr_err *err);
+
+static mr_status visit_all(mr_weights *ws, visit_fn *visit, void *ctx, mr_err *err) {
+    weight *const others[] = {&ws->output_norm, &ws->output, &ws->rope_freq};
+    mr_status status = MR_OK;
+    for (size_t i = 0; i < sizeof others / sizeof others[0] && status == MR_OK; i++)
+        if (weight_exists(others[i]))
+            status = visit(ws, others[i], ctx, err);
+    for (int32_t l = 0; l < ws->range.last - ws->range.first; l++)
+        for (int s = 0; s < MR_LAYER_SLOTS && status == MR_OK; s++)
+            if (weight_exists(&ws->layers[l][s]))
+                status = visit(ws, &ws->layers[l][s], ctx, err);
+    return status;
+}
+
+static mr_status assign_offset(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
+    size_t alignment = *(const size_t *)ctx;
+    w->tensor.offset = ws->bytes;
+    if (!mr_add_size(ws->bytes, mr_round_up(w->tensor.bytes, alignment), &ws->bytes))
+        return mr_err_set(err, MR_E_TOO_LONG, "the weights of layers %d to %d are too large", ws->range.first,
+                          ws->range.last);
+    return MR_OK;
+}
+
+mr_status mr_weights_create(const mr_gguf *gguf, const mr_model_info *info, mr_layer_range range, mr_backend *backend,
+                            mr_weights **out, mr_err *err) {
+    if (range.first < 0 || range.first >= range.last || range.last > info->n_layers)
+        return mr_err_set(err, MR_E_INVALID, "layers %d to %d of a model with %d", range.first, range.last,
+                          info->n_layers);
+    mr_weights *ws = mr_alloc(sizeof *ws);
+    if (!ws)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the weights' table");
+    ws->gguf = gguf;
+    ws->info = info;
+    ws->backend = backend;
+    ws->range = range;
+    ws->layers = mr_alloc_array((size_t)(range.last - range.first), sizeof *ws->layers);
+    mr_status status = ws->layers ? mr_arch_find(info->arch, &ws->arch, err)
+                                  : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the weights' table");
+    if (status == MR_OK && info->n_experts > 0)
+        status = mr_err_set(err, MR_E_UNSUPPORTED, "the model has %d experts; this version runs dense models only",
+                            info->n_experts);
+    if (status == MR_OK && info->sliding_window > 0)
+        status = mr_err_set(err, MR_E_UNSUPPORTED, "the model has a sliding window of %d; this version has none",
+                            info->sliding_window);
+    if (status == MR_OK)
+        status = find_all(ws, err);
+    mr_device_info device;
+    backend->ops->describe(backend, &device);
+    if (status == MR_OK)
+        status = visit_all(ws, assign_offset, &device.alignment, err);
+    if (status != MR_OK) {
+        mr_weights_destroy(ws);
+        return status;
+    }
+    *out = ws;
+    return MR_OK;
+}
+
+void mr_weights_destroy(mr_weights *ws) {
+    if (!ws)
+        return;
+    ws->backend->ops->buffer_destroy(ws->backend, ws->buffer);
+    ws->backend->ops->buffer_destroy(ws->backend, ws->mapped);
+    mr_free(ws->layers);
+    mr_free(ws->rope_values);
+    mr_free(ws);
+}
+
+size_t mr_weights_bytes(const mr_weights *ws) {
+    return ws->bytes;
+}
+
+/* --- Loading --------------------------------------------------------------------------------------------------------- */
+
+typedef struct load_state {
+    mr_load_progress *progress;
+    void *ctx;
+    size_t done_bytes;
+} load_state;
+
+/* A vector of the file as float32. */
+static mr_status load_vector(mr_weights *ws, weight *w, mr_fence *fence, mr_err *err) {
+    float *values = mr_alloc_array((size_t)w->tensor.ne[0], sizeof *values);
+    if (!values)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory to convert tensor '%s'", w->tensor.name);
+    mr_dequantize(w->source->type, w->source->data, values, w->tensor.ne[0]);
+    size_t bytes = (size_t)w->tensor.ne[0] * sizeof *values;
+    mr_status status = ws->backend->ops->set(ws->backend, ws->buffer, w->tensor.offset, values, bytes, fence, err);
+    if (status == MR_OK)
+        status = ws->backend->ops->wait(ws->backend, *fence, MR_NEVER, err);
+    mr_free(values);
+    return status;
+}
+
+static mr_status load_one(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
+    load_state *state = ctx;
+    const mr_backend_ops *ops = ws->backend->ops;
+    mr_fence fence = 0;
+    mr_status status;
+    w->tensor.buffer = ws->buffer;
+    if (w->tensor.storage == MR_STORAGE_CONSTANT)
+        status = ops->set(ws->backend, ws->buffer, w->tensor.offset, ws->rope_values,
+                          (size_t)w->tensor.ne[0] * sizeof *ws->rope_values, &fence, err);
+    else if (w->tensor.storage == MR_STORAGE_FILE)
+        status = load_vector(ws, w, &fence, err);
+    else
+        status = ops->weight_load(ws->backend, &w->tensor, w->source->data, &fence, err);
+    if (status == MR_OK)
+        status = ops->wait(ws->backend, fence, MR_NEVER, err);
+    if (w->source)
+        mr_gguf_release_pages(ws->gguf, w->source->data, w->source->bytes);
+    state->done_bytes += w->tensor.bytes;
+    if (status == MR_OK && state->progress)
+        state->progress(state->ctx, state->done_bytes, ws->bytes);
+    return status;
+}
+
+/* The embedding table stays in the mapped file where the backend can read it there, and is copied otherwise. */
+static mr_status load_embedding(mr_weights *ws, mr_err *err) {
+    weight *w = &ws->token_embd;
+    const mr_backend_ops *ops = ws->backend->ops;
+    mr_device_info device;
+    ops->describe(ws->backend, &device);
+    w->tensor.offset = 0;
+    if (device.host_addressable) {
+        mr_status status = ops->buffer_wrap(ws->backend, w->source->data, w->source->bytes, &ws->mapped, err);
+        w->tensor.buffer = ws->mapped;
+        return status;
+    }
+    mr_fence fence = 0;
+    mr_status status = ops->buffer_create(ws->backend, w->source->bytes, &ws->mapped, err);
+    if (status == MR_OK)
+        status = ops->set(ws->backend, ws->mapped, 0, w->source->data, w->source->bytes, &fence, err);
+    w->tensor.buffer = ws->mapped;
+    return status == MR_OK ? ops->wait(ws->backend, fence, MR_NEVER, err) : status;
+}
+
+mr_status mr_weights_load(mr_weights *ws, mr_load_progress *progress, void *ctx, mr_err *err) {
+    load_state state = {.progress = progress, .ctx = ctx};
+    mr_status status = ws->backend->ops->buffer_create(ws->backend, ws->bytes, &ws->buffer, err);
+    if (status == MR_OK)
+        status = visit_all(ws, load_one, &state, err);
+    if (status == MR_OK && weight_exists(&ws->token_embd))
+        status = load_embedding(ws, err);
+    return status == MR_OK ? MR_OK
+                           : mr_err_prefix(err, "loading layers %d to %d", ws->range.first, ws->range.last - 1);
+}

@@ -1,0 +1,40 @@
+/* engine/model/weights_internal.h - the tensors of a stage, for weights.c and stage_graph.c. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_ENGINE_MODEL_WEIGHTS_INTERNAL_H
+#define MR_ENGINE_MODEL_WEIGHTS_INTERNAL_H
+
+#include "engine/model/model.h"
+
+/* A tensor and where it comes from; name[0] == 0 when the file has none. */
+typedef struct weight {
+    mr_tensor tensor;
+    const mr_gguf_tensor *source; /* NULL for a constant made at load */
+} weight;
+
+struct mr_weights {
+    const mr_gguf *gguf;
+    const mr_model_info *info;
+    const mr_arch *arch;
+    mr_backend *backend;
+    mr_layer_range range;
+    weight token_embd, output_norm, output; /* where this stage has them */
+    weight rope_freq;                       /* constant */
+    weight (*layers)[MR_LAYER_SLOTS];       /* [last - first] */
+    double *rope_values;                    /* [n_rot / 2] */
+    float rope_magnitude;
+    size_t bytes;              /* of buffer */
+    mr_buffer *buffer;         /* matrices, vectors, constants */
+    mr_buffer *mapped;         /* the file, for the embedding table */
+};
+
+static inline bool weight_exists(const weight *w) {
+    return w->tensor.name[0] != 0;
+}
+static inline bool weights_is_head(const mr_weights *w) {
+    return w->range.first == 0;
+}
+static inline bool weights_is_tail(const mr_weights *w) {
+    return w->range.last == w->info->n_layers;
+}
+
+#endif

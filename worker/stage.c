@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/stage.h"
+
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+
+enum { MAX_BUCKETS = 16 };
+
+/* A graph for up to max_rows rows: 1, 2, 4 ... */
+typedef struct bucket {
+    int32_t max_rows;
+    mr_graph *graph;
+    mr_stage_io io;
+} bucket;
+
+struct mr_stage {
+    mr_stage_config config;
+    mr_backend *backend;
+    mr_weights *weights;
+    mr_kv_store *kv;
+    mr_buffer *work, *table; /* work memory of all buckets; block table */
+    mr_tensor *kv_tensors;   /* keys of all layers, then values */
+    mr_stage_state state;
+    bucket buckets[MAX_BUCKETS];
+    int32_t n_buckets;
+    const bucket *last; /* of the last run */
+    mr_step_rows rows;
+    int32_t *row_arrays; /* the memory of rows */
+    mr_stage_sizes sizes;
+};
+
+static int32_t blocks_of(int32_t tokens) {
+    return (tokens + MR_KV_BLOCK - 1) / MR_KV_BLOCK;
+}
+
+static mr_kv_desc kv_desc(const mr_stage_config *c) {
+    return (mr_kv_desc){
+        .n_layers = c->range.last - c->range.first,
+        .n_blocks = c->n_kv_blocks,
+        .n_kv_heads = c->info->n_kv_heads,
+        .head_dim = c->info->head_dim,
+        .type = c->kv_type,
+    };
+}
+
+/* Describes the state tensors without memory behind them. */
+static mr_status describe_state(mr_stage *s, mr_err *err) {
+    int32_t n = s->config.range.last - s->config.range.first;
+    mr_kv_desc desc = kv_desc(&s->config);
+    mr_tensor k, v;
+    mr_status status = mr_kv_layer_describe(&desc, &k, &v, err);
+    if (status != MR_OK)
+        return status;
+    s->kv_tensors = mr_alloc_array(2 * (size_t)n, sizeof *s->kv_tensors);
+    if (!s->kv_tensors)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a stage");
+    for (int32_t l = 0; l < n; l++) {
+        s->kv_tensors[l] = k;
+        s->kv_tensors[n + l] = v;
+    }
+    s->state.k = s->kv_tensors;
+    s->state.v = s->kv_tensors + n;
+    if (!mr_tensor_init(&s->state.block_table, "block_table", MR_TYPE_I32, blocks_of(s->config.max_context),
+                        s->config.max_sequences, MR_STORAGE_STATE, MR_ROWS_FIXED))
+        return mr_err_set(err, MR_E_TOO_LONG, "block tables of %d tokens for %d sequences", s->config.max_context,
+                          s->config.max_sequences);
+    return MR_OK;
+}
+
+static mr_status allocate_state(mr_stage *s, mr_err *err) {
+    mr_kv_desc desc = kv_desc(&s->config);
+    mr_status status = mr_kv_store_create(s->backend, &desc, &s->kv, err);
+    if (status == MR_OK)
+        status = s->backend->ops->buffer_create(s->backend, s->state.block_table.bytes, &s->table, err);
+    if (status != MR_OK)
+        return status;
+    s->state.block_table.buffer = s->table;
+    for (int32_t l = 0; l < desc.n_layers; l++)
+        mr_kv_store_layer(s->kv, l, &s->kv_tensors[l], &s->kv_tensors[desc.n_layers + l]);
+    return MR_OK;
+}
+
+/* Builds and plans the graph of one bucket. */
+static mr_status build_bucket(mr_stage *s, int32_t max_rows, bucket *out, size_t *work_bytes, mr_err *err) {
+    int32_t max_out = s->config.max_out_rows < max_rows ? s->config.max_out_rows : max_rows;
+    mr_stage_shape shape = {.max_rows = max_rows, .max_out_rows = max_out};
+    mr_graph_stats stats;
+    out->max_rows = max_rows;
+    mr_status status = mr_stage_graph_build(s->weights, &s->state, &shape, &out->graph, &out->io, err);
+    if (status == MR_OK)
+        status = mr_graph_finish(out->graph, s->backend, &stats, err);
+    if (status == MR_OK && stats.work_bytes > *work_bytes)
+        *work_bytes = stats.work_bytes;
+    return status;
+}
+
+static mr_status build_all_buckets(mr_stage *s, mr_err *err) {
+    mr_status status = MR_OK;
+    for (int32_t rows = 1; status == MR_OK; rows *= 2) {
+        MR_ASSERT(s->n_buckets < MAX_BUCKETS);
+        bool last = rows >= s->config.max_rows;
+        bucket *b = &s->buckets[s->n_buckets++];
+        status = build_bucket(s, last ? s->config.max_rows : rows, b, &s->sizes.work_bytes, err);
+        if (last)
+            break;
+    }
+    if (status == MR_OK)
+        status = s->backend->ops->buffer_create(s->backend, s->sizes.work_bytes, &s->work, err);
+    for (int32_t i = 0; i < s->n_buckets && status == MR_OK; i++)
+        status = mr_graph_place(s->buckets[i].graph, s->work, err);
+    return status;
+}
+
+static mr_status allocate_rows(mr_stage *s, mr_err *err) {
+    size_t n = (size_t)s->config.max_rows;
+    s->row_arrays = mr_alloc_array(5 * n, sizeof *s->row_arrays);
+    if (!s->row_arrays)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the rows of a step");
+    s->rows = (mr_step_rows){
+        .ids = s->row_arrays,
+        .positions = s->row_arrays + n,
+        .slots = s->row_arrays + 2 * n,
+        .row_seq = s->row_arrays + 3 * n,
+        .out_rows = s->row_arrays + 4 * n,
+    };
+    return MR_OK;
+}
+
+/* The part of creating that loads nothing: weights' table, state tensors, sizes. */
+static mr_status describe(const mr_stage_config *config, mr_backend *backend, mr_stage **out, mr_err *err) {
+    if (config->max_rows < 1 || config->max_rows > 1 << (MAX_BUCKETS - 1) || config->max_out_rows < 1 ||
+        config->max_out_rows > config->max_rows || config->max_sequences < 1 || config->max_context < 1)
+        return mr_err_set(err, MR_E_INVALID, "a stage for %d rows, %d with logits, %d sequences of %d tokens",
+                          config->max_rows, config->max_out_rows, config->max_sequences, config->max_context);
+    mr_stage *s = mr_alloc(sizeof *s);
+    if (!s)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a stage");
+    s->config = *config;
+    s->backend = backend;
+    mr_kv_desc kv = kv_desc(config);
+    mr_status status = mr_weights_create(config->gguf, config->info, config->range, backend, &s->weights, err);
+    if (status == MR_OK)
+        status = describe_state(s, err);
+    if (status == MR_OK)
+        status = mr_kv_store_bytes(&kv, &s->sizes.kv_bytes, err);
+    if (status != MR_OK) {
+        mr_stage_destroy(s);
+        return status;
+    }
+    s->sizes.weight_bytes = mr_weights_bytes(s->weights);
+    *out = s;
+    return MR_OK;
+}
+
+mr_status mr_stage_measure(const mr_stage_config *config, mr_backend *backend, mr_stage_sizes *out, mr_err *err) {
+    mr_stage *s;
+    mr_status status = describe(config, backend, &s, err);
+    if (status != MR_OK)
+        return status;
+    s->n_buckets = 1;
+    status = build_bucket(s, config->max_rows, &s->buckets[0], &s->sizes.work_bytes, err);
+    if (status == MR_OK)
+        *out = s->sizes;
+    mr_stage_destroy(s);
+    return status;
+}
+
+mr_status mr_stage_create(const mr_stage_config *config, mr_backend *backend, mr_load_progress *progress,
+                          void *progress_ctx, mr_stage **out, mr_err *err) {
+    mr_stage *s;
+    mr_status status = describe(config, backend, &s, err);
+    if (status != MR_OK)
+        return status;
+    status = mr_weights_load(s->weights, progress, progress_ctx, err);
+    if (status == MR_OK)
+        status = allocate_state(s, err);
+    if (status == MR_OK)
+        status = build_all_buckets(s, err);
+    if (status == MR_OK)
+        status = allocate_rows(s, err);
+    if (status != MR_OK) {
+        mr_stage_destroy(s);
+        return status;
+    }
+    *out = s;
+    return MR_OK;
+}
+
+void mr_stage_destroy(mr_stage *s) {
+    if (!s)
+        return;
+    for (int32_t i = 0; i < s->n_buckets; i++)
+        mr_graph_destroy(s->buckets[i].graph);
+    s->backend->ops->buffer_destroy(s->backend, s->work);
+    s->backend->ops->buffer_destroy(s->backend, s->table);
+    mr_kv_store_destroy(s->kv);
+    mr_weights_destroy(s->weights);
+    mr_free(s->kv_tensors);
+    mr_free(s->row_arrays);
+    mr_free(s);
+}
+
+mr_stage_sizes mr_stage_get_sizes(const mr_stage *s) {
+    return s->sizes;
+}
+
+mr_step_rows *mr_stage_rows(mr_stage *s) {
+    return &s->rows;
+}
+
+mr_status mr_stage_set_blocks(mr_stage *s, int32_t slot, int32_t first, const int32_t *blocks, int32_t n,
+                              mr_err *err) {
+    const mr_tensor *t = &s->state.block_table;
+    MR_ASSERT(slot >= 0 && slot < t->ne[1] && first >= 0 && n >= 0 && n <= t->ne[0] - first);
+    if (n == 0)
+        return MR_OK;
+    mr_fence fence = 0;
+    size_t offset = t->offset + (size_t)slot * t->row_bytes + (size_t)first * sizeof *blocks;
+    mr_status status =
+        s->backend->ops->set(s->backend, t->buffer, offset, blocks, (size_t)n * sizeof *blocks, &fence, err);
+    return status == MR_OK ? s->backend->ops->wait(s->backend, fence, MR_NEVER, err) : status;
+}
+
+/* Writes one i32 for each row; an input that this stage does not have is skipped. */
+static mr_status set_input(const bucket *b, int32_t tensor, const int32_t *values, int32_t n, mr_err *err) {
+    if (tensor == MR_NO_TENSOR || n == 0)
+        return MR_OK;
+    return mr_graph_set_rows(b->graph, tensor, values, sizeof *values, n, err);
+}
+
+mr_status mr_stage_run(mr_stage *s, const float *x_in, void (*progress)(void *ctx), void *progress_ctx, mr_err *err) {
+    const mr_step_rows *r = &s->rows;
+    MR_ASSERT(r->n_rows >= 1 && r->n_rows <= s->config.max_rows && r->n_out >= 0 && r->n_out <= s->config.max_out_rows);
+    int32_t i = 0;
+    while (s->buckets[i].max_rows < r->n_rows)
+        i++;
+    const bucket *b = &s->buckets[i];
+    s->last = b;
+    mr_status status = set_input(b, b->io.ids, r->ids, r->n_rows, err);
+    if (status == MR_OK && b->io.x_in != MR_NO_TENSOR)
+        status = mr_graph_set_rows(b->graph, b->io.x_in, x_in, (size_t)s->config.info->d_model * sizeof *x_in,
+                                   r->n_rows, err);
+    if (status == MR_OK)
+        status = set_input(b, b->io.positions, r->positions, r->n_rows, err);
+    if (status == MR_OK)
+        status = set_input(b, b->io.slots, r->slots, r->n_rows, err);
+    if (status == MR_OK)
+        status = set_input(b, b->io.row_seq, r->row_seq, r->n_rows, err);
+    if (status == MR_OK)
+        status = set_input(b, b->io.out_rows, r->out_rows, r->n_out, err);
+    mr_run run = {.n_rows = {[MR_ROWS_STEP] = r->n_rows, [MR_ROWS_OUT] = r->n_out},
+                  .progress = progress,
+                  .progress_ctx = progress_ctx};
+    return status == MR_OK ? mr_graph_run(b->graph, &run, err) : status;
+}
+
+mr_status mr_stage_read_activations(mr_stage *s, float *out_x, mr_err *err) {
+    return mr_graph_get_rows(s->last->graph, s->last->io.x_out, 0, s->rows.n_rows, out_x,
+                             (size_t)s->config.info->d_model * sizeof *out_x, err);
+}
+
+mr_status mr_stage_read_logits(mr_stage *s, int32_t out_row, float *out_logits, mr_err *err) {
+    return mr_graph_get_rows(s->last->graph, s->last->io.logits, out_row, 1, out_logits,
+                             (size_t)s->config.info->vocab_size * sizeof *out_logits, err);
+}
