@@ -1,0 +1,16 @@
+/* backends/cpu/kernels/attention_avx512.c - rule T (attention_vec.h) with AVX-512 F, BW, VL, DQ.
+ * A product of 6 queries and 4 vectors keeps 24 sums in registers and loads 10 values for 24 fma. */
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cpu/kernels/vec_avx512.h"
+
+#define PRODUCT_SHAPES                                                                                                 \
+    PRODUCT(1, 1)                                                                                                      \
+    PRODUCT(1, 2) PRODUCT(1, 4) PRODUCT(2, 1) PRODUCT(2, 2) PRODUCT(2, 4) PRODUCT(3, 1) PRODUCT(3, 2) PRODUCT(3, 4)    \
+        PRODUCT(4, 1) PRODUCT(4, 2) PRODUCT(4, 4) PRODUCT(5, 1) PRODUCT(5, 2) PRODUCT(5, 4) PRODUCT(6, 1)              \
+            PRODUCT(6, 2) PRODUCT(6, 4)
+#include "backends/cpu/kernels/attention_vec.h"
+
+void mr_attention_avx512(const mr_attention_args *args, int32_t row_first, int32_t row_last, int32_t kv_head_first,
+                         int32_t kv_head_last) {
+    attention_vec(args, row_first, row_last, kv_head_first, kv_head_last);
+}

@@ -1,0 +1,372 @@
+/* The attention kernels (rule T): every instruction set against scalar to the bit, however the rows are batched; scalar
+ * against doubles. Whatever a row must not see is poisoned. */
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backends/cpu/kernels.h"
+#include "engine/base/fmath.h"
+#include "engine/base/thread.h"
+
+static uint64_t seed = 1;
+
+static uint32_t next_bits(void) {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(seed >> 32);
+}
+
+static int32_t next_below(int32_t n) {
+    return (int32_t)(next_bits() % (uint32_t)n);
+}
+
+/* In [-1, 1). */
+static float next_float(void) {
+    return (float)(int32_t)next_bits() * 0x1p-31f;
+}
+
+static void swap_i32(int32_t *a, int32_t *b) {
+    int32_t t = *a;
+    *a = *b;
+    *b = t;
+}
+
+/* --- A scene: sequences with their keys and values in a store, and rows that look at them ---------------------------
+ */
+
+enum { MAX_ROWS = 128, MAX_SEQS = 16, STRIDE = 96, N_KV_HEADS = 2, OUT_PAD = 16 };
+static const uint32_t GUARD_BITS = 0x7fabcdefu;
+static const int32_t NOWHERE = 0x00ffffff; /* a block id far outside of every store */
+
+typedef struct scene {
+    mr_attention_args args;
+    int32_t n_rows, n_seqs, n_blocks;
+    int32_t length[MAX_SEQS]; /* positions written */
+    int32_t row_seq[MAX_ROWS], row_position[MAX_ROWS];
+    int32_t table[MAX_SEQS * STRIDE];
+    float *q, *out, *want, *k, *v; /* k, v: [sequence][position][kv head][head_dim], as written */
+    void *k_store, *v_store;
+    size_t store_bytes;
+} scene;
+
+static void *xalloc(size_t bytes) {
+    void *p = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    assert_non_null(p);
+    return p;
+}
+
+/* Adds a sequence with n_rows rows, the first of which sees n_context positions. */
+static void scene_add(scene *s, int32_t n_context, int32_t n_rows) {
+    int32_t seq = s->n_seqs++;
+    assert_true(seq < MAX_SEQS && s->n_rows + n_rows <= MAX_ROWS);
+    s->length[seq] = n_context + n_rows - 1;
+    assert_true(s->length[seq] <= STRIDE * MR_KV_BLOCK);
+    for (int32_t i = 0; i < n_rows; i++) {
+        s->row_seq[s->n_rows] = seq;
+        s->row_position[s->n_rows++] = n_context - 1 + i;
+    }
+}
+
+static void scene_shuffle_rows(scene *s) {
+    for (int32_t i = s->n_rows - 1; i > 0; i--) {
+        int32_t j = next_below(i + 1);
+        swap_i32(&s->row_seq[i], &s->row_seq[j]);
+        swap_i32(&s->row_position[i], &s->row_position[j]);
+    }
+}
+
+/* Block ids in random order; NOWHERE in the lines of the table behind the last block. */
+static void scene_make_table(scene *s) {
+    int32_t ids[MAX_SEQS * STRIDE], used = 0;
+    s->n_blocks = 3;
+    for (int32_t i = 0; i < s->n_seqs; i++)
+        s->n_blocks += (s->length[i] + MR_KV_BLOCK - 1) / MR_KV_BLOCK;
+    for (int32_t i = 0; i < s->n_blocks; i++)
+        ids[i] = i;
+    for (int32_t i = s->n_blocks - 1; i > 0; i--)
+        swap_i32(&ids[i], &ids[next_below(i + 1)]);
+    for (int32_t i = 0; i < s->n_seqs; i++)
+        for (int32_t b = 0; b < STRIDE; b++)
+            s->table[i * STRIDE + b] = b * MR_KV_BLOCK < s->length[i] ? ids[used++] : NOWHERE;
+}
+
+static float *scene_key(scene *s, int32_t seq, int32_t position) {
+    return s->k + ((int64_t)seq * STRIDE * MR_KV_BLOCK + position) * N_KV_HEADS * s->args.head_dim;
+}
+
+static float *scene_value(scene *s, int32_t seq, int32_t position) {
+    return s->v + ((int64_t)seq * STRIDE * MR_KV_BLOCK + position) * N_KV_HEADS * s->args.head_dim;
+}
+
+/* Poison everywhere (all bits set is a NaN in both types), then every position of every sequence. */
+static void scene_fill_store(scene *s) {
+    memset(s->k_store, 0xff, s->store_bytes);
+    memset(s->v_store, 0xff, s->store_bytes);
+    for (int32_t seq = 0; seq < s->n_seqs; seq++)
+        for (int32_t p = 0; p < s->length[seq]; p++) {
+            int32_t slot = s->table[seq * STRIDE + p / MR_KV_BLOCK] * MR_KV_BLOCK + p % MR_KV_BLOCK;
+            mr_kv_write_args w = {.k = scene_key(s, seq, p),
+                                  .v = scene_value(s, seq, p),
+                                  .slots = &slot,
+                                  .k_store = s->k_store,
+                                  .v_store = s->v_store,
+                                  .kv_type = s->args.kv_type,
+                                  .n_kv_heads = N_KV_HEADS,
+                                  .head_dim = s->args.head_dim};
+            mr_kernels_get(MR_ISA_SCALAR)->kv_write(&w, 0, 1);
+        }
+}
+
+static size_t out_floats(const scene *s) {
+    return (size_t)s->n_rows * s->args.out_row_bytes / 4 + OUT_PAD;
+}
+
+/* After the sequences are added: memory, block table, random keys, values and queries. The store is filled apart. */
+static void scene_build(scene *s, mr_type type, int32_t head_dim, int32_t group) {
+    int32_t n_heads = group * N_KV_HEADS, q_row = n_heads * head_dim + 5, out_row = n_heads * head_dim + OUT_PAD;
+    int64_t n_kv = (int64_t)s->n_seqs * STRIDE * MR_KV_BLOCK * N_KV_HEADS * head_dim;
+    scene_make_table(s);
+    s->store_bytes = (size_t)(s->n_blocks * MR_KV_BLOCK * N_KV_HEADS * head_dim) * (type == MR_TYPE_F16 ? 2 : 4);
+    s->k_store = xalloc(s->store_bytes);
+    s->v_store = xalloc(s->store_bytes);
+    s->k = xalloc((size_t)n_kv * 4);
+    s->v = xalloc((size_t)n_kv * 4);
+    s->q = xalloc((size_t)(s->n_rows * q_row) * 4);
+    s->args = (mr_attention_args){.q = s->q,
+                                  .q_row_bytes = (size_t)q_row * 4,
+                                  .k_store = s->k_store,
+                                  .v_store = s->v_store,
+                                  .kv_type = type,
+                                  .row_seq = s->row_seq,
+                                  .row_position = s->row_position,
+                                  .block_table = s->table,
+                                  .table_stride = STRIDE,
+                                  .n_heads = n_heads,
+                                  .n_kv_heads = N_KV_HEADS,
+                                  .head_dim = head_dim,
+                                  .scale = 1.0f / sqrtf((float)head_dim),
+                                  .out_row_bytes = (size_t)out_row * 4};
+    s->out = xalloc(out_floats(s) * 4);
+    s->want = xalloc(out_floats(s) * 4);
+    for (int64_t i = 0; i < n_kv; i++)
+        s->k[i] = next_float() * 2.0f, s->v[i] = next_float();
+    for (int32_t i = 0; i < s->n_rows * q_row; i++)
+        s->q[i] = next_float() * 4.0f;
+}
+
+static void scene_deinit(scene *s) {
+    void *all[] = {s->q, s->out, s->want, s->k, s->v, s->k_store, s->v_store};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        free(all[i]);
+}
+
+static void poison_out(scene *s, float *out) {
+    for (size_t i = 0; i < out_floats(s); i++)
+        out[i] = mr_bits_f32(GUARD_BITS);
+    s->args.out = out + OUT_PAD;
+}
+
+/* Every float of out, also the guards before, between and after the rows. */
+static void assert_same_out(const scene *s) {
+    for (size_t i = 0; i < out_floats(s); i++) {
+        float a = s->out[i], b = s->want[i];
+        bool is_guard = mr_f32_bits(b) == GUARD_BITS;
+        if (mr_f32_bits(a) != mr_f32_bits(b) && (is_guard || a == a || b == b))
+            fail_msg("float %zu: %.9g, scalar has %.9g", i, (double)a, (double)b);
+    }
+}
+
+static void run_scalar(scene *s) {
+    poison_out(s, s->want);
+    mr_kernels_get(MR_ISA_SCALAR)->attention(&s->args, 0, s->n_rows, 0, N_KV_HEADS);
+}
+
+/* All rows together, each row alone, random splits, and the KV heads apart: always the bits of want. */
+static void check_splits(scene *s, mr_isa isa) {
+    mr_attention_fn *attention = mr_kernels_get(isa)->attention;
+    for (int how = 0; how < 5; how++) {
+        poison_out(s, s->out);
+        for (int32_t r = 0, n; r < s->n_rows; r += n) {
+            n = how == 0 ? s->n_rows : how == 1 ? 1 : 1 + next_below(how == 2 ? 4 : 40);
+            n = n < s->n_rows - r ? n : s->n_rows - r;
+            if (how % 2) {
+                attention(&s->args, r, r + n, 1, 2);
+                attention(&s->args, r, r + n, 0, 1);
+            } else
+                attention(&s->args, r, r + n, 0, N_KV_HEADS);
+        }
+        assert_same_out(s);
+    }
+}
+
+static void check_all(scene *s) {
+    scene_fill_store(s);
+    run_scalar(s);
+    for (int isa = MR_ISA_SCALAR + 1; isa <= (int)mr_isa_detect(); isa++)
+        check_splits(s, (mr_isa)isa);
+}
+
+/* --- Tests ----------------------------------------------------------------------------------------------------------
+ */
+
+static const mr_type TYPES[] = {MR_TYPE_F16, MR_TYPE_F32};
+
+/* One row for each context around the sizes of block, tile and partition, and a few chunks. */
+static void check_shape(mr_type type, int32_t head_dim, int32_t group) {
+    static const int32_t CONTEXTS[] = {1, 15, 16, 17, 63, 64, 65, 511, 512, 513, 1100};
+    scene s = {0};
+    for (size_t i = 0; i < sizeof CONTEXTS / sizeof CONTEXTS[0]; i++)
+        scene_add(&s, CONTEXTS[i], 1);
+    scene_add(&s, 1, 21);
+    scene_add(&s, 60, 9);
+    scene_add(&s, 509, 7);
+    if (next_below(3) == 0)
+        scene_shuffle_rows(&s);
+    scene_build(&s, type, head_dim, group);
+    check_all(&s);
+    scene_deinit(&s);
+}
+
+static void test_every_shape_equals_scalar(void **state) {
+    (void)state;
+    static const int32_t DIMS[] = {16, 32, 64, 80, 96, 112, 128, 256}, GROUPS[] = {1, 2, 3, 4, 5, 7, 8, 13};
+    for (int t = 0; t < 2; t++)
+        for (int d = 0; d < 8; d++)
+            for (int g = 0; g < 8; g++)
+                check_shape(TYPES[t], DIMS[d], GROUPS[g]);
+}
+
+static void test_chunks_of_a_prompt_equal_scalar(void **state) {
+    (void)state;
+    for (int t = 0; t < 2; t++)
+        for (int32_t group = 1; group <= 4; group *= 2) {
+            scene s = {0};
+            scene_add(&s, 480, 70);
+            scene_add(&s, 1, 50);
+            scene_build(&s, TYPES[t], 64, group);
+            check_all(&s);
+            scene_deinit(&s);
+        }
+}
+
+/* A row that sees no infinity or NaN is not touched by those that later rows of its chunk see. */
+static void test_later_positions_do_not_leak(void **state) {
+    (void)state;
+    static const float BAD[] = {INFINITY, -INFINITY, NAN};
+    for (int i = 0; i < 12; i++) {
+        scene s = {0};
+        scene_add(&s, 50, 30);
+        scene_build(&s, TYPES[i % 2], 32, 1 + i % 4);
+        for (int32_t p = 60; p < 79; p += 7) {
+            (i % 3 ? scene_value(&s, 0, p) : scene_key(&s, 0, p))[3] = BAD[i % 3];
+            (i % 3 ? scene_value(&s, 0, p) : scene_key(&s, 0, p))[32 + 3] = BAD[i % 3];
+        }
+        check_all(&s);
+        for (int32_t r = 0; r < s.n_rows; r++)
+            for (int32_t e = 0; e < s.args.n_heads * 32 && s.row_position[r] < 60; e++)
+                assert_true(isfinite(s.want[OUT_PAD + (size_t)r * s.args.out_row_bytes / 4 + (size_t)e]));
+        scene_deinit(&s);
+    }
+}
+
+/* Scores that are NaN (any payload), infinite, huge, denormal or all equal. */
+static void test_special_scores_equal_scalar(void **state) {
+    (void)state;
+    const float specials[] = {
+        NAN,    INFINITY, -INFINITY, mr_bits_f32(0x7fffffffu), mr_bits_f32(0xff800001u), 1e30f, -1e30f,
+        1e-40f, 0.0f,     -0.0f};
+    const int n_specials = sizeof specials / sizeof specials[0];
+    for (int i = 0; i < n_specials * 2; i++) {
+        scene s = {0};
+        scene_add(&s, 1, 3);
+        scene_add(&s, 130, 4);
+        scene_add(&s, 1030, 2);
+        scene_build(&s, TYPES[i / n_specials], 32, 2);
+        float x = specials[i % n_specials];
+        int32_t n_q = s.n_rows * (int32_t)(s.args.q_row_bytes / 4);
+        for (int32_t e = 0; e < n_q; e++) {
+            if (x == 0.0f || next_below(97) == 0)
+                s.q[e] = x;
+        }
+        for (int n = 0; n < 20; n++)
+            scene_key(&s, 2, next_below(1031))[next_below(64)] = x;
+        check_all(&s);
+        for (int32_t e = 0; e < 64; e++) /* a NaN in the query makes the whole head NaN */
+            s.q[e] = x != x && e == 5 ? x : next_float();
+        check_all(&s);
+        for (int32_t e = 0; e < 32 && x != x; e++)
+            assert_true(isnan(s.want[OUT_PAD + e]));
+        scene_deinit(&s);
+    }
+}
+
+/* Weights that vanish, appear and vanish again: the maximum moves up and down over tiles and partitions. */
+static void test_moving_maximum_equals_scalar(void **state) {
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        scene s = {0};
+        scene_add(&s, 700 + i * 64, 6);
+        scene_build(&s, TYPES[i % 2], 16, 3);
+        for (int32_t p = 0; p < s.length[0]; p++)
+            for (int32_t e = 0; e < 2 * 16; e++)
+                scene_key(&s, 0, p)[e] *= (float)((p * 7 / (10 + i * 40)) % 5) * 12.0f;
+        check_all(&s);
+        scene_deinit(&s);
+    }
+}
+
+/* Softmax of q k, then the weighted sum, in doubles from the values as written. */
+static double exact(scene *s, int32_t row, int32_t head, int32_t d) {
+    int32_t dim = s->args.head_dim, seq = s->row_seq[row], kv = head / (s->args.n_heads / N_KV_HEADS) * dim;
+    const float *q = s->q + (size_t)row * s->args.q_row_bytes / 4 + (size_t)(head * dim);
+    double sum = 0, out = 0;
+    for (int32_t p = 0; p <= s->row_position[row]; p++) {
+        double score = 0;
+        for (int32_t e = 0; e < dim; e++)
+            score += (double)q[e] * (double)scene_key(s, seq, p)[kv + e];
+        double w = exp(score * (double)s->args.scale);
+        sum += w;
+        out += w * (double)scene_value(s, seq, p)[kv + d];
+    }
+    return out / sum;
+}
+
+static void test_scalar_is_close_to_double(void **state) {
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        scene s = {0};
+        scene_add(&s, 1, 4);
+        scene_add(&s, 64, 3);
+        scene_add(&s, 1100, 1);
+        scene_build(&s, TYPES[t], 64, 2);
+        scene_fill_store(&s);
+        run_scalar(&s);
+        for (int32_t r = 0; r < s.n_rows; r++)
+            for (int32_t head = 0; head < s.args.n_heads; head++)
+                for (int32_t d = head; d < 64; d += 9) {
+                    double got = (double)s.args.out[(size_t)r * s.args.out_row_bytes / 4 + (size_t)(head * 64 + d)];
+                    assert_true(fabs(got - exact(&s, r, head, d)) < (TYPES[t] == MR_TYPE_F32 ? 1e-5 : 4e-3));
+                }
+        scene_deinit(&s);
+    }
+}
+
+static int set_mode(void **state) {
+    (void)state;
+    mr_thread_set_denormals_flushed();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_shape_equals_scalar),    cmocka_unit_test(test_chunks_of_a_prompt_equal_scalar),
+        cmocka_unit_test(test_later_positions_do_not_leak),  cmocka_unit_test(test_special_scores_equal_scalar),
+        cmocka_unit_test(test_moving_maximum_equals_scalar), cmocka_unit_test(test_scalar_is_close_to_double),
+    };
+    return cmocka_run_group_tests(tests, set_mode, NULL);
+}
