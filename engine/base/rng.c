@@ -15,8 +15,12 @@ mr_philox mr_philox4x32(mr_philox counter, uint32_t key0, uint32_t key1) {
     return (mr_philox){{a, b, c, d}};
 }
 
-float mr_rng_f32(uint64_t seed, uint64_t stream, uint64_t counter) {
+uint64_t mr_rng_u64(uint64_t seed, uint64_t stream, uint64_t counter) {
     mr_philox in = {{(uint32_t)counter, (uint32_t)(counter >> 32), (uint32_t)stream, (uint32_t)(stream >> 32)}};
     mr_philox out = mr_philox4x32(in, (uint32_t)seed, (uint32_t)(seed >> 32));
-    return (float)(out.word[0] >> 8) * 0x1p-24f;
+    return (uint64_t)out.word[0] << 32 | out.word[1];
+}
+
+float mr_rng_f32(uint64_t seed, uint64_t stream, uint64_t counter) {
+    return (float)(mr_rng_u64(seed, stream, counter) >> 40) * 0x1p-24f;
 }

@@ -14,8 +14,10 @@ typedef struct mr_philox {
 /* Ten rounds over the counter under key. */
 mr_philox mr_philox4x32(mr_philox counter, uint32_t key0, uint32_t key1);
 
-/* Uniform in [0, 1), a multiple of 2^-24: the top 24 bits of the first word. Key: seed, low half first; counter:
- * counter and stream, low halves first. */
+/* 64 uniform bits: the first word above the second. Key: seed, low half first; counter: counter and stream, low halves
+ * first. */
+uint64_t mr_rng_u64(uint64_t seed, uint64_t stream, uint64_t counter);
+/* Uniform in [0, 1), a multiple of 2^-24: the top 24 bits of mr_rng_u64. */
 float mr_rng_f32(uint64_t seed, uint64_t stream, uint64_t counter);
 
 #endif

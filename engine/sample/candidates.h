@@ -1,0 +1,78 @@
+/* engine/sample/candidates.h - internal: the tokens that may still be chosen.
+ * Every stage that narrows them keeps a beginning of one order: falling logit, ties by rising id. So a stage finds a
+ * cut in that order, and nothing is ever sorted; the candidates themselves stay in id order.
+ * Threads: caller serialises. Errors: none; nothing is allocated after create. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_ENGINE_SAMPLE_CANDIDATES_H
+#define MR_ENGINE_SAMPLE_CANDIDATES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/base/fmath.h"
+#include "engine/sample/sampler.h"
+#include "engine/sample/weights.h"
+
+enum {
+    SAMPLE_BLOCK = 32,      /* logits that are looked at together: most blocks hold nothing of interest */
+    SAMPLE_N_BINS = 1 << 11 /* of the histogram of top-p */
+};
+
+struct mr_sampler_scratch {
+    int32_t n_vocab;
+    weights_fn weights_of; /* the fastest for this machine; all give the same */
+    float *changed;        /* [n_vocab] logits after the stages that change them */
+    float *logits;         /* [n_vocab] of the candidates, once they are packed */
+    int32_t *ids;          /* [n_vocab] of the candidates, once they are packed */
+    uint64_t *weights;     /* [n_vocab] of the candidates; the heap of top-k */
+    uint64_t *bins;        /* [SAMPLE_N_BINS] */
+};
+
+typedef struct candidates {
+    mr_sampler_scratch *scratch;
+    int32_t n;
+    const float *logits; /* [n]; the caller's, scratch->changed or scratch->logits */
+    const int32_t *ids;  /* [n] rising, or NULL: candidate i is token i */
+    float max_logit;     /* no NaN, not -inf */
+} candidates;
+
+static inline int32_t candidates_id(const candidates *c, int32_t i) {
+    return c->ids ? c->ids[i] : i;
+}
+
+/* The last one that stays: what has a higher logit stays too, and what has this logit and no higher id. */
+typedef struct cut {
+    float logit;
+    int32_t last_id;
+} cut;
+
+void candidates_keep(candidates *c, cut last);
+
+/* The highest logit and the lowest id that has it; *out_id is -1 where a logit is NaN. */
+float candidates_max(const float *logits, int32_t n, int32_t *out_id);
+
+/* Whether one of SAMPLE_BLOCK logits is above limit, or at least limit; NaN is. (Sums over all of them, because that
+ * becomes vector code.) */
+static inline bool block_exceeds(const float *x, float limit) {
+    int n = 0;
+    for (int l = 0; l < SAMPLE_BLOCK; l++)
+        n += !(x[l] <= limit);
+    return n > 0;
+}
+static inline bool block_reaches(const float *x, float limit) {
+    int n = 0;
+    for (int l = 0; l < SAMPLE_BLOCK; l++)
+        n += !(x[l] < limit);
+    return n > 0;
+}
+
+/* A number that is ordered as the logit is; both zeros give the same one. */
+static inline uint32_t logit_key(float logit) {
+    uint32_t u = mr_f32_bits(logit + 0.0f);
+    return u >> 31 ? ~u : u | UINT32_C(1) << 31;
+}
+static inline float key_logit(uint32_t key) {
+    return mr_bits_f32(key >> 31 ? key ^ UINT32_C(1) << 31 : ~key);
+}
+
+#endif

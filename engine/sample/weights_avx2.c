@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/sample/weights_body.h"
+
+uint64_t weights_avx2(const float *logits, int32_t n, float max, float temperature, uint64_t *out_weights) {
+    return weights_body(logits, n, max, temperature, out_weights);
+}

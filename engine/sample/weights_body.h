@@ -1,0 +1,31 @@
+/* engine/sample/weights_body.h - the body that weights_baseline.c and weights_avx2.c compile for their instructions. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_ENGINE_SAMPLE_WEIGHTS_BODY_H
+#define MR_ENGINE_SAMPLE_WEIGHTS_BODY_H
+
+#include "engine/base/fmath.h"
+#include "engine/sample/weights.h"
+
+/* Rounds x in [0, 2^51] by letting it sink to the last bit of 2^52. */
+static inline uint64_t round_u64(double x) {
+    const double magic = 0x1p52;
+    double shifted = x + magic;
+    uint64_t u;
+    memcpy(&u, &shifted, sizeof u);
+    return u - UINT64_C(0x4330000000000000);
+}
+
+static inline uint64_t weights_body(const float *logits, int32_t n, float max, float temperature,
+                                    uint64_t *restrict out_weights) {
+    uint64_t sum = 0;
+    for (int32_t i = 0; i < n; i++) {
+        float below = (logits[i] - max) / temperature;
+        below = logits[i] == max ? 0.0f : below; /* also for two infinities */
+        uint64_t w = round_u64((double)mr_expf(below) * 0x1p40);
+        out_weights[i] = w;
+        sum += w;
+    }
+    return sum;
+}
+
+#endif

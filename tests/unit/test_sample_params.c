@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "engine/sample/sampler.h"
+
+/* The defaults with one field changed. */
+static mr_sampling_params with_temperature(float value) {
+    mr_sampling_params p = mr_sampling_params_default();
+    p.temperature = value;
+    return p;
+}
+static mr_sampling_params with_top_k(int32_t value) {
+    mr_sampling_params p = mr_sampling_params_default();
+    p.top_k = value;
+    return p;
+}
+static mr_sampling_params with_top_p(float value) {
+    mr_sampling_params p = mr_sampling_params_default();
+    p.top_p = value;
+    return p;
+}
+static mr_sampling_params with_min_p(float value) {
+    mr_sampling_params p = mr_sampling_params_default();
+    p.min_p = value;
+    return p;
+}
+static mr_sampling_params with_repeat_penalty(float value) {
+    mr_sampling_params p = mr_sampling_params_default();
+    p.repeat_penalty = value;
+    return p;
+}
+static mr_sampling_params with_repeat_last_n(int32_t value) {
+    mr_sampling_params p = mr_sampling_params_default();
+    p.repeat_last_n = value;
+    return p;
+}
+
+static void refuse(mr_sampling_params p, const char *text) {
+    mr_err err;
+    assert_int_equal(mr_sampling_params_check(&p, &err), MR_E_INVALID);
+    assert_int_equal(err.status, MR_E_INVALID);
+    if (!strstr(err.text, text))
+        fail_msg("'%s' is not in '%s'", text, err.text);
+}
+
+static void accept(mr_sampling_params p) {
+    assert_int_equal(mr_sampling_params_check(&p, NULL), MR_OK);
+}
+
+static void test_ranges(void **state) {
+    (void)state;
+    accept(mr_sampling_params_default());
+    accept(with_temperature(0.0f));
+    accept(with_temperature(100.0f));
+    refuse(with_temperature(-0.1f), "temperature -0.1 is not in [0, 100]");
+    refuse(with_temperature(100.5f), "temperature 100.5");
+    refuse(with_temperature(NAN), "temperature");
+    refuse(with_temperature(INFINITY), "temperature inf");
+    accept(with_top_k(0));
+    accept(with_top_k(INT32_MAX));
+    refuse(with_top_k(-1), "top_k -1");
+    accept(with_top_p(0.0f));
+    accept(with_top_p(1.0f));
+    refuse(with_top_p(1.01f), "top_p 1.01 is not in [0, 1]");
+    refuse(with_top_p(NAN), "top_p");
+    accept(with_min_p(0.0f));
+    accept(with_min_p(1.0f));
+    refuse(with_min_p(-1.0f), "min_p -1 is not in [0, 1]");
+    refuse(with_min_p(NAN), "min_p");
+    accept(with_repeat_penalty(0.5f));
+    refuse(with_repeat_penalty(0.0f), "repeat_penalty 0 is not in (0, 100]");
+    refuse(with_repeat_penalty(NAN), "repeat_penalty");
+    accept(with_repeat_last_n(-1));
+    accept(with_repeat_last_n(0));
+    refuse(with_repeat_last_n(-2), "repeat_last_n -2");
+}
+
+static void test_create_refuses_what_is_out_of_range(void **state) {
+    (void)state;
+    static const int32_t prompt[] = {0, 9, 3};
+    mr_sampler_config good = {
+        .n_vocab = 10, .params = mr_sampling_params_default(), .prompt_ids = prompt, .n_prompt = 3, .max_context = 100};
+    mr_sampler *s = NULL;
+    mr_err err;
+    assert_int_equal(mr_sampler_create(&good, &s, &err), MR_OK);
+    assert_int_equal(mr_sampler_accept(s, 9, &err), MR_OK);
+    assert_int_equal(mr_sampler_accept(s, 10, &err), MR_E_INVALID);
+    assert_non_null(strstr(err.text, "token 10"));
+    assert_int_equal(mr_sampler_accept(s, -1, &err), MR_E_INVALID);
+    mr_sampler_destroy(s);
+    s = NULL;
+
+    mr_sampler_config c = good;
+    c.n_vocab = 9;
+    assert_int_equal(mr_sampler_create(&c, &s, &err), MR_E_INVALID);
+    assert_non_null(strstr(err.text, "token 9"));
+    c = good;
+    c.n_vocab = 0;
+    assert_int_equal(mr_sampler_create(&c, &s, &err), MR_E_INVALID);
+    c.n_vocab = MR_SAMPLER_MAX_VOCAB + 1;
+    assert_int_equal(mr_sampler_create(&c, &s, &err), MR_E_INVALID);
+    c = good;
+    c.max_context = 0;
+    assert_int_equal(mr_sampler_create(&c, &s, &err), MR_E_INVALID);
+    c = good;
+    c.n_prompt = -1;
+    assert_int_equal(mr_sampler_create(&c, &s, &err), MR_E_INVALID);
+    c = good;
+    c.params.top_p = 2;
+    assert_int_equal(mr_sampler_create(&c, &s, &err), MR_E_INVALID);
+    assert_null(s);
+    mr_sampler_destroy(NULL);
+
+    mr_sampler_scratch *scratch = NULL;
+    assert_int_equal(mr_sampler_scratch_create(0, &scratch, &err), MR_E_INVALID);
+    assert_null(scratch);
+    mr_sampler_scratch_destroy(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_create_refuses_what_is_out_of_range),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
