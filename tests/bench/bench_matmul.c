@@ -1,0 +1,331 @@
+/* tests/bench/bench_matmul.c - matrix products against the limits of this machine.
+ *   bench_matmul [-r repetitions] [-m weight MiB] [type ...]
+ * Matrix-vector: bytes of the FILE layout per second, and the share of a plain AVX-512 read loop over the same memory.
+ * Tiles: operations per second, and the share of the VNNI peak (quantised types) or the float32 fma peak.
+ * Weights are read from a region larger than the caches, one matrix after the other, as a model's are. Everything of
+ * one line runs alternately, and medians are printed: on a shared machine only the ratios mean anything. */
+// SPDX-License-Identifier: Apache-2.0
+#include <immintrin.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "backends/cpu/kernels.h"
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/base/pool.h"
+#include "engine/base/thread.h"
+#include "engine/tensor/f16.h"
+
+#define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")))
+enum { MAX_THREADS = 2, MAX_ROWS = 512, MAX_K = 5632, MAX_N = 5632, MAX_REPS = 99, SOURCE_ROWS = 64 };
+
+typedef struct bench {
+    mr_pool *pools[MAX_THREADS + 1];
+    uint8_t *weights; /* [weight_bytes], filled with panels of the type on turn */
+    size_t weight_bytes;
+    uint8_t *a; /* MAX_ROWS rows, f32 or A8 */
+    float *y;
+    int reps;
+} bench;
+
+/* --- Limits ---------------------------------------------------------------------------------------------------------
+ */
+
+static volatile int32_t sink;
+
+AVX512 static void read_loop(const uint8_t *p, size_t bytes) {
+    __m512i s[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()};
+    for (size_t i = 0; i + 256 <= bytes; i += 256)
+#pragma GCC unroll 4
+        for (size_t j = 0; j < 4; j++)
+            s[j] = _mm512_xor_si512(s[j], _mm512_load_si512(p + i + j * 64));
+    sink = _mm512_reduce_add_epi32(_mm512_xor_si512(_mm512_xor_si512(s[0], s[1]), _mm512_xor_si512(s[2], s[3])));
+}
+
+enum { PEAK_LOOPS = 200000, CHAINS = 12 };
+
+AVX512 static void vnni_loop(void) {
+    __m512i acc[CHAINS], x = _mm512_set1_epi8(3);
+    for (int i = 0; i < CHAINS; i++)
+        acc[i] = _mm512_set1_epi32(i);
+    for (int n = 0; n < PEAK_LOOPS; n++) {
+        __asm__ volatile("" : "+v"(x)); /* a new value, as far as the compiler knows */
+#pragma GCC unroll 12
+        for (int i = 0; i < CHAINS; i++)
+            acc[i] = _mm512_dpbusd_epi32(acc[i], x, x);
+    }
+    for (int i = 1; i < CHAINS; i++)
+        acc[0] = _mm512_add_epi32(acc[0], acc[i]);
+    sink = _mm512_reduce_add_epi32(acc[0]);
+}
+
+AVX512 static void fma_loop(void) {
+    __m512 acc[CHAINS], x = _mm512_set1_ps(0.5f);
+    for (int i = 0; i < CHAINS; i++)
+        acc[i] = _mm512_set1_ps((float)i);
+    for (int n = 0; n < PEAK_LOOPS; n++) {
+        __asm__ volatile("" : "+v"(x));
+#pragma GCC unroll 12
+        for (int i = 0; i < CHAINS; i++)
+            acc[i] = _mm512_fmadd_ps(acc[i], x, x);
+    }
+    for (int i = 1; i < CHAINS; i++)
+        acc[0] = _mm512_add_ps(acc[0], acc[i]);
+    sink = (int32_t)_mm512_reduce_add_ps(acc[0]);
+}
+
+/* --- Work of one thread ---------------------------------------------------------------------------------------------
+ */
+
+typedef enum work { WORK_READ, WORK_VNNI, WORK_FMA, WORK_MATMUL } work;
+
+typedef struct job {
+    const bench *b;
+    work what;
+    mr_matmul_fn *fn;
+    mr_type type;
+    int32_t k, n, rows, n_matrices;
+    double seconds[MAX_THREADS]; /* out: of each thread */
+} job;
+
+static void run_matrices(const job *j, int thread_idx, int n_threads) {
+    const bench *b = j->b;
+    size_t panel_bytes = mr_panel_bytes(j->type, j->k);
+    int32_t n_panels = j->n / MR_PANEL, pairs = n_panels / 2;
+    int32_t first = pairs * thread_idx / n_threads * 2;
+    int32_t last = thread_idx + 1 == n_threads ? n_panels : pairs * (thread_idx + 1) / n_threads * 2;
+    mr_matmul_args args = {.k = j->k, .n = j->n, .a = b->a, .y = b->y, .y_row_bytes = (size_t)j->n * sizeof(float)};
+    bool is_float = j->type == MR_TYPE_F32 || j->type == MR_TYPE_F16;
+    args.a_row_bytes = mr_round_up(is_float ? (size_t)j->k * 4 : (size_t)j->k / 4 * 5, 64);
+    for (int32_t i = 0; i < j->n_matrices; i++) {
+        args.w = b->weights + (size_t)i * (size_t)n_panels * panel_bytes;
+        j->fn(&args, first, last, 0, j->rows);
+    }
+}
+
+static double thread_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void run_thread(void *ctx, int thread_idx, int n_threads) {
+    job *j = ctx;
+    double start = thread_seconds();
+    size_t part = j->b->weight_bytes / (size_t)n_threads / 256 * 256;
+    if (j->what == WORK_READ)
+        read_loop(j->b->weights + part * (size_t)thread_idx, part);
+    else if (j->what == WORK_VNNI)
+        vnni_loop();
+    else if (j->what == WORK_FMA)
+        fma_loop();
+    else
+        run_matrices(j, thread_idx, n_threads);
+    j->seconds[thread_idx] = thread_seconds() - start;
+}
+
+static double seconds(job *j, int n_threads) {
+    double slowest = 0;
+    mr_pool_run(j->b->pools[n_threads], run_thread, j);
+    for (int i = 0; i < n_threads; i++)
+        slowest = j->seconds[i] > slowest ? j->seconds[i] : slowest;
+    return slowest;
+}
+
+static int compare(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *v, int n) {
+    qsort(v, (size_t)n, sizeof *v, compare);
+    return v[n / 2];
+}
+
+/* Medians of two jobs that run alternately. */
+static void alternate(const bench *b, job *one, job *other, int n_threads, double out[2]) {
+    double t[2][MAX_REPS];
+    for (int i = 0; i < b->reps; i++) {
+        t[0][i] = seconds(one, n_threads);
+        t[1][i] = seconds(other, n_threads);
+    }
+    out[0] = median(t[0], b->reps);
+    out[1] = median(t[1], b->reps);
+}
+
+/* --- Data -----------------------------------------------------------------------------------------------------------
+ */
+
+static uint32_t next_random(void) {
+    static uint64_t state = 1;
+    state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)(state >> 33);
+}
+
+static void fill_activations(bench *b, mr_type type, int32_t k) {
+    bool is_float = type == MR_TYPE_F32 || type == MR_TYPE_F16;
+    size_t row_bytes = mr_round_up(is_float ? (size_t)k * 4 : (size_t)k / 4 * 5, 64);
+    for (size_t row = 0; row < MAX_ROWS; row++) {
+        uint8_t *a = b->a + row * row_bytes;
+        float *f = (float *)(void *)a;
+        for (int32_t i = 0; i < k; i++) {
+            if (is_float)
+                f[i] = (float)(next_random() % 1000) * 1e-3f;
+            else
+                a[i] = (uint8_t)(next_random() % 255 - 127);
+        }
+        for (int32_t i = 0; i < k / 32 && !is_float; i++) {
+            int32_t sum = 0;
+            for (int e = 0; e < 32; e++)
+                sum += (int8_t)a[i * 32 + e];
+            ((float *)(void *)(a + k))[i] = 0.01f;
+            ((int32_t *)(void *)(a + k + k / 8))[i] = sum;
+        }
+    }
+}
+
+/* The whole region becomes panels of random rows with k columns. Returns the seconds of one repacked byte. */
+static bool fill_weights(bench *b, mr_type type, int32_t k, double *out_repack_gbs) {
+    const mr_type_info *info = mr_type_get(type);
+    size_t row_bytes = (size_t)(k / info->block_elems) * (size_t)info->block_bytes,
+           panel_bytes = mr_panel_bytes(type, k);
+    uint8_t *src = mr_alloc(row_bytes * SOURCE_ROWS);
+    if (!src)
+        return false;
+    for (size_t i = 0; i < row_bytes * SOURCE_ROWS; i++)
+        src[i] = (uint8_t)next_random();
+    uint16_t small = mr_f32_to_f16(0.01f);
+    size_t d_offset = type == MR_TYPE_Q6_K ? 208 : 0, step = (size_t)info->block_bytes;
+    for (size_t i = 0; i < row_bytes * SOURCE_ROWS; i += step) {
+        memcpy(src + i + d_offset, &small, 2);
+        if (type == MR_TYPE_Q4_K)
+            memcpy(src + i + 2, &small, 2);
+        if (type == MR_TYPE_F32)
+            memcpy(src + i, &(float){0.01f}, 4);
+    }
+    mr_repack_args args = {type, k, SOURCE_ROWS, src, row_bytes, b->weights};
+    int64_t start = mr_clock_now_ns();
+    size_t done = 0;
+    for (; done + panel_bytes * (SOURCE_ROWS / MR_PANEL) <= b->weight_bytes;
+         done += panel_bytes * (SOURCE_ROWS / MR_PANEL)) {
+        args.dst = b->weights + done;
+        mr_repack(&args, 0, SOURCE_ROWS / MR_PANEL);
+    }
+    double bytes = (double)(done / panel_bytes) * MR_PANEL * (double)row_bytes;
+    *out_repack_gbs = bytes / (double)(mr_clock_now_ns() - start);
+    mr_free(src);
+    return true;
+}
+
+/* --- Lines of the table ---------------------------------------------------------------------------------------------
+ */
+
+static void print_limits(const bench *b) {
+    for (int threads = 1; threads <= MAX_THREADS; threads++) {
+        job read = {.b = b, .what = WORK_READ}, vnni = {.b = b, .what = WORK_VNNI}, fma = {.b = b, .what = WORK_FMA};
+        double t[2], u[2];
+        alternate(b, &read, &vnni, threads, t);
+        alternate(b, &read, &fma, threads, u);
+        double loops = (double)PEAK_LOOPS * CHAINS * threads;
+        printf("limits      %d thread%s  read %5.1f GB/s   VNNI %.3f TOPS   fma %.3f TFLOPS\n", threads,
+               threads > 1 ? "s" : " ", (double)b->weight_bytes / t[0] * 1e-9, loops * 128 / t[1] * 1e-12,
+               loops * 32 / u[1] * 1e-12);
+    }
+}
+
+static void print_vector(const bench *b, const job *base, const char *isa, int threads) {
+    const mr_type_info *info = mr_type_get(base->type);
+    size_t matrix_bytes = (size_t)(base->n / MR_PANEL) * mr_panel_bytes(base->type, base->k);
+    job j = *base, read = {.b = b, .what = WORK_READ};
+    double t[2];
+    j.rows = 1;
+    j.n_matrices = (int32_t)(b->weight_bytes / matrix_bytes);
+    alternate(b, &read, &j, threads, t);
+    double file_bytes = (double)j.n_matrices * j.n * (j.k / info->block_elems) * info->block_bytes;
+    double gbs = file_bytes / t[1] * 1e-9, limit = (double)b->weight_bytes / t[0] * 1e-9;
+    printf("%-5s %-6s %d thread%s  vector %5dx%-5d           %6.1f GB/s   %.2f of the read loop\n", info->name, isa,
+           threads, threads > 1 ? "s" : " ", base->n, base->k, gbs, gbs / limit);
+}
+
+static void print_tile(const bench *b, const job *base, const char *isa, int threads) {
+    size_t matrix_bytes = (size_t)(base->n / MR_PANEL) * mr_panel_bytes(base->type, base->k);
+    bool is_float = base->type == MR_TYPE_F32 || base->type == MR_TYPE_F16;
+    job j = *base, peak = {.b = b, .what = is_float ? WORK_FMA : WORK_VNNI};
+    double t[2], ops = 2.0 * j.n * j.k * j.rows;
+    j.n_matrices = (int32_t)(b->weight_bytes / matrix_bytes);
+    int32_t enough = (int32_t)(4e9 * threads / ops) + 1; /* some 10 ms */
+    j.n_matrices = j.n_matrices < enough ? j.n_matrices : enough;
+    alternate(b, &peak, &j, threads, t);
+    double tops = ops * j.n_matrices / t[1] * 1e-12;
+    double limit = (double)PEAK_LOOPS * CHAINS * threads * (is_float ? 32 : 128) / t[0] * 1e-12;
+    printf("%-5s %-6s %d thread%s  tile   %5dx%-5d %3d rows  %6.3f TOPS   %.2f of the %s peak\n",
+           mr_type_name(base->type), isa, threads, threads > 1 ? "s" : " ", j.n, j.k, j.rows, tops, tops / limit,
+           is_float ? "fma" : "VNNI");
+}
+
+static void run_type(bench *b, mr_type type, mr_isa isa) {
+    static const int32_t SHAPES[][2] = {{2048, 2048}, {5632, 2048}, {2048, 5632}}; /* n, k */
+    static const int32_t ROWS[] = {2, 4, 8, 16, 32, 64, 512};
+    mr_matmul_fn *fn = mr_kernels_get(isa)->matmul[type];
+    for (size_t s = 0; s < sizeof SHAPES / sizeof SHAPES[0]; s++) {
+        job j = {.b = b, .what = WORK_MATMUL, .fn = fn, .type = type, .n = SHAPES[s][0], .k = SHAPES[s][1]};
+        double repack;
+        if (!fn || !fill_weights(b, type, j.k, &repack))
+            return;
+        fill_activations(b, type, j.k);
+        if (s == 0)
+            printf("%-5s        1 thread   repack from cache             %6.1f GB/s\n", mr_type_name(type), repack);
+        for (int threads = 1; threads <= MAX_THREADS; threads++) {
+            print_vector(b, &j, mr_isa_name(isa), threads);
+            for (size_t r = 0; r < sizeof ROWS / sizeof ROWS[0]; r++) {
+                j.rows = ROWS[r];
+                print_tile(b, &j, mr_isa_name(isa), threads);
+            }
+        }
+    }
+}
+
+static bool bench_init(bench *b) {
+    for (int i = 1; i <= MAX_THREADS; i++)
+        if (mr_pool_create(i, false, &b->pools[i], NULL) != MR_OK)
+            return false;
+    b->weights = mr_pages_alloc(b->weight_bytes);
+    b->a = mr_pages_alloc((size_t)MAX_ROWS * MAX_K * 4);
+    b->y = mr_pages_alloc((size_t)MAX_ROWS * MAX_N * 4);
+    return b->weights && b->a && b->y;
+}
+
+int main(int argc, char **argv) {
+    static const mr_type TYPES[] = {MR_TYPE_F32, MR_TYPE_F16, MR_TYPE_Q8_0, MR_TYPE_Q4_K, MR_TYPE_Q6_K};
+    bench b = {.reps = 11, .weight_bytes = (size_t)1 << 30};
+    int arg = 1;
+    for (; arg + 1 < argc && argv[arg][0] == '-'; arg += 2) {
+        int value = atoi(argv[arg + 1]);
+        if (argv[arg][1] == 'r' && value > 0 && value <= MAX_REPS)
+            b.reps = value;
+        if (argv[arg][1] == 'm' && value >= 64 && value <= 65536)
+            b.weight_bytes = (size_t)value << 20;
+    }
+    mr_isa isa = mr_isa_detect();
+    if (isa < MR_ISA_AVX512)
+        fprintf(stderr, "bench_matmul: the limits need avx512, this is %s\n", mr_isa_name(isa));
+    if (isa < MR_ISA_AVX512 || !bench_init(&b))
+        return 1;
+    memset(b.weights, 1, b.weight_bytes);
+    print_limits(&b);
+    for (size_t i = 0; i < sizeof TYPES / sizeof TYPES[0]; i++) {
+        bool wanted = arg == argc;
+        for (int j = arg; j < argc; j++)
+            wanted |= strcmp(argv[j], mr_type_name(TYPES[i])) == 0;
+        if (wanted)
+            run_type(&b, TYPES[i], isa);
+    }
+    for (int i = 1; i <= MAX_THREADS; i++)
+        mr_pool_destroy(b.pools[i]);
+    mr_pages_free(b.weights, b.weight_bytes);
+    mr_pages_free(b.a, (size_t)MAX_ROWS * MAX_K * 4);
+    mr_pages_free(b.y, (size_t)MAX_ROWS * MAX_N * 4);
+    return 0;
+}
