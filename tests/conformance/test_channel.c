@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "test_channel.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/thread.h"
+#include "proto/channel_local.h"
+
+enum { MAX_ENDPOINTS = 8, MAX_TESTS = 64 };
+static const int64_t PATIENCE_NS = 60 * MR_NS_PER_S;
+
+static mr_status local_create(int32_t n_endpoints, int32_t max_requests, void **out_world, mr_err *err) {
+    mr_local_hub *hub = NULL;
+    mr_status status = mr_local_hub_create(n_endpoints, max_requests, &hub, err);
+    if (status == MR_OK)
+        *out_world = hub;
+    return status;
+}
+
+static mr_status local_open(void *world, int32_t self, mr_channel **out, mr_err *err) {
+    return mr_local_channel_open(world, self, out, err);
+}
+
+static void local_destroy(void *world) {
+    mr_local_hub_destroy(world);
+}
+
+static const channel_factory factories[] = {
+    {"local", local_create, local_open, local_destroy},
+};
+
+bool check_failed(const endpoint *e, const char *file, int line, const char *what) {
+    fprintf(stderr, "%s:%d: endpoint %d, seed %llu: %s\n", file, line, e->self, (unsigned long long)e->seed, what);
+    return false;
+}
+
+mr_status finish(mr_channel *ch, mr_request request, size_t *out_bytes) {
+    int64_t deadline = mr_clock_now_ns() + PATIENCE_NS;
+    mr_completion c = {.done = false};
+    for (;;) {
+        mr_status status = mr_channel_test(ch, request, &c, NULL);
+        if (status != MR_OK)
+            return status;
+        if (c.done)
+            break;
+        if (mr_clock_now_ns() >= deadline) {
+            mr_channel_cancel(ch, request);
+            return MR_E_TIMEOUT;
+        }
+        status = mr_channel_wait(ch, deadline, NULL);
+        if (status != MR_OK)
+            return status;
+    }
+    if (out_bytes)
+        *out_bytes = c.bytes;
+    return MR_OK;
+}
+
+mr_status send_now(mr_channel *ch, int32_t peer, uint32_t tag, const void *data, size_t bytes) {
+    mr_request r = 0;
+    mr_status status = mr_channel_post_send(ch, peer, tag, data, bytes, &r, NULL);
+    return status == MR_OK ? finish(ch, r, NULL) : status;
+}
+
+mr_status recv_now(mr_channel *ch, int32_t peer, uint32_t tag, void *buffer, size_t capacity, size_t *out_bytes) {
+    mr_request r = 0;
+    mr_status status = mr_channel_post_recv(ch, peer, tag, buffer, capacity, &r, NULL);
+    return status == MR_OK ? finish(ch, r, out_bytes) : status;
+}
+
+static uint8_t pattern_byte(size_t i, uint64_t seed, uint64_t number) {
+    uint64_t x = (i / 8 + 1) * UINT64_C(0x9e3779b97f4a7c15) + seed * UINT64_C(0xbf58476d1ce4e5b9) + number;
+    x = (x ^ (x >> 29)) * UINT64_C(0x94d049bb133111eb);
+    return (uint8_t)(x >> (8 * (i % 8)));
+}
+
+void fill_pattern(uint8_t *dst, size_t bytes, uint64_t seed, uint64_t number) {
+    for (size_t i = 0; i < bytes; i++)
+        dst[i] = pattern_byte(i, seed, number);
+}
+
+bool has_pattern(const uint8_t *data, size_t bytes, uint64_t seed, uint64_t number) {
+    for (size_t i = 0; i < bytes; i++)
+        if (data[i] != pattern_byte(i, seed, number))
+            return false;
+    return true;
+}
+
+/* One endpoint's thread. */
+typedef struct runner {
+    const channel_factory *factory;
+    const channel_test *test;
+    void *world;
+    endpoint end;
+    mr_thread *thread;
+    bool passed;
+} runner;
+
+static void runner_main(void *ctx) {
+    runner *r = ctx;
+    r->passed = r->factory->open(r->world, r->end.self, &r->end.ch, NULL) == MR_OK && r->test->body(&r->end);
+}
+
+typedef struct suite_case {
+    const channel_factory *factory;
+    const channel_test *test;
+} suite_case;
+
+static uint64_t suite_seed(void) {
+    const char *s = getenv("MILLRACE_TEST_SEED");
+    return s ? strtoull(s, NULL, 0) : 1;
+}
+
+static void run_case(void **state) {
+    const suite_case *c = *state;
+    runner runners[MAX_ENDPOINTS] = {0};
+    void *world = NULL;
+    bool passed = true;
+    int32_t n = c->test->n_endpoints;
+    assert_int_equal(c->factory->create(n, MAX_REQUESTS, &world, NULL), MR_OK);
+    for (int32_t i = 0; i < n; i++) {
+        runners[i] = (runner){.factory = c->factory, .test = c->test, .world = world};
+        runners[i].end = (endpoint){.self = i, .n = n, .seed = suite_seed()};
+        assert_int_equal(mr_thread_create("endpoint", 0, runner_main, &runners[i], &runners[i].thread, NULL), MR_OK);
+    }
+    for (int32_t i = 0; i < n; i++)
+        mr_thread_join(runners[i].thread);
+    /* Only now: an endpoint that is done first must not be lost to the others. */
+    for (int32_t i = 0; i < n; i++) {
+        mr_channel_destroy(runners[i].end.ch);
+        passed = passed && runners[i].passed;
+    }
+    c->factory->destroy(world);
+    assert_true(passed);
+}
+
+static size_t add_tests(const channel_factory *f, const channel_test *tests, suite_case *cases, struct CMUnitTest *out,
+                        size_t n) {
+    static char names[MAX_TESTS][96];
+    for (; tests->name; tests++, n++) {
+        assert_true(n < MAX_TESTS);
+        snprintf(names[n], sizeof names[n], "%s: %s", f->name, tests->name);
+        cases[n] = (suite_case){f, tests};
+        out[n] = (struct CMUnitTest){.name = names[n], .test_func = run_case, .initial_state = &cases[n]};
+    }
+    return n;
+}
+
+int main(void) {
+    static suite_case cases[MAX_TESTS];
+    static struct CMUnitTest tests[MAX_TESTS];
+    size_t n = 0;
+    printf("MILLRACE_TEST_SEED=%llu\n", (unsigned long long)suite_seed());
+    for (size_t i = 0; i < sizeof factories / sizeof factories[0]; i++) {
+        n = add_tests(&factories[i], channel_basic_tests, cases, tests, n);
+        n = add_tests(&factories[i], channel_fault_tests, cases, tests, n);
+        n = add_tests(&factories[i], channel_load_tests, cases, tests, n);
+    }
+    /* The group's size is not known to the compiler, so cmocka's macro cannot count it. */
+    return _cmocka_run_group_tests("channels", tests, n, NULL, NULL);
+}
