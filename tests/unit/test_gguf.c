@@ -25,6 +25,8 @@ static mr_gguf *open_writer(gguf_writer *w) {
 
 /* Every value type once, as single values and as arrays. */
 static gguf_writer *all_types(void) {
+    char text[131] = {0};
+    memset(text, 't', sizeof text - 1);
     gguf_writer *w = gguf_writer_create();
     gguf_writer_raw(w, "v.u8", MR_GGUF_U8, "\xfe", 1);
     gguf_writer_raw(w, "v.i8", MR_GGUF_I8, "\xfe", 1);
@@ -39,6 +41,8 @@ static gguf_writer *all_types(void) {
     gguf_writer_bool(w, "v.bool", true);
     gguf_writer_str(w, "v.str", "a \"text\"\n\x1b");
     gguf_writer_str(w, "v.empty", "");
+    gguf_writer_str(w, "v.long", text);
+    gguf_writer_strs(w, "a.long", (const char *const[]){text}, 1);
     gguf_writer_u32s(w, "a.u32", (const uint32_t[]){1, 2, 0xffffffff}, 3);
     gguf_writer_i32s(w, "a.i32", (const int32_t[]){-1, 0, 1, 2, 3, 4, 5, 6}, 8);
     gguf_writer_f32s(w, "a.f32", (const float[]){0.5f, -2}, 2);
@@ -175,6 +179,10 @@ static void test_values_print_as_one_line(void **state) {
         {"a.i32", "[-1, 0, 1, 2, 3, 4, ...] (8 items)"},
         {"a.str", "[\"\", \"one\", \"two\"]"},
         {"a.none", "[]"},
+        {"v.long",
+         "\"tttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttt"
+         "tttttttttttttttttttttt\"... (130 bytes)"},
+        {"a.long", "[\"tttttttttttttttttttttttt\"... (130 bytes)]"},
         {"a.bool", "[false, true]"},
     };
     gguf_writer *w = all_types();
@@ -182,7 +190,7 @@ static void test_values_print_as_one_line(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         for (int32_t k = 0; k < mr_gguf_n_keys(g); k++)
             if (strcmp(mr_gguf_key_name(g, k), cases[i].key) == 0) {
-                char text[100];
+                char text[200];
                 mr_gguf_key_format(g, k, text, sizeof text);
                 assert_string_equal(text, cases[i].text);
                 mr_gguf_key_format(g, k, text, 1);

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -263,6 +264,11 @@ static void test_tensors_must_not_overlap(void **state) {
     }
 }
 
+static void make_path(char *path, size_t size) {
+    const char *dir = getenv("TMPDIR");
+    snprintf(path, size, "%s/millrace-test-%ld.gguf", dir ? dir : "/tmp", (long)getpid());
+}
+
 /* A small whole model with one key of every kind. */
 static gguf_writer *small_model(void) {
     const gguf_model_shape shape = {.type = MR_TYPE_F16,
@@ -324,31 +330,80 @@ static void test_every_byte_changed(void **state) {
     gguf_writer_destroy(w);
 }
 
+/* Opens from memory, or from path where that is given. */
+static mr_status open_failing_at(int64_t n, const uint8_t *data, size_t size, const char *path) {
+    mr_gguf *g = NULL;
+    mr_err err = {0};
+    mr_model_info info;
+    mr_mem_fail_at(n);
+    mr_status status = path ? mr_gguf_open(path, &g, &err) : mr_gguf_open_memory(data, size, &g, &err);
+    if (status)
+        assert_null(g);
+    else
+        status = mr_model_info_read(g, &info, &err);
+    mr_mem_fail_at(-1);
+    if (status)
+        assert_non_null(strstr(err.text, "memory"));
+    mr_gguf_close(g);
+    return status;
+}
+
 static void test_every_allocation_fails(void **state) {
     (void)state;
-    size_t size, n = 0;
-    gguf_writer *w = small_model();
+    /* Large enough for several chunks of tables, names and string starts. */
+    const gguf_model_shape shape = {.type = MR_TYPE_F16,
+                                    .n_layers = 200,
+                                    .d_model = 4,
+                                    .n_ff = 2,
+                                    .n_heads = 2,
+                                    .n_kv_heads = 1,
+                                    .vocab_size = 30000,
+                                    .context_length = 16};
+    char path[256];
+    size_t size;
+    gguf_writer *w = gguf_writer_create();
+    gguf_writer_model_keys(w, &shape);
+    gguf_writer_model_tensors(w, &shape);
     const uint8_t *data = gguf_writer_bytes(w, &size);
-    mr_status status = MR_E_NO_MEMORY;
-    for (; status != MR_OK && n < 100; n++) {
-        mr_gguf *g = NULL;
-        mr_err err = {0};
-        mr_model_info info;
-        mr_mem_fail_at((int64_t)n);
-        status = mr_gguf_open_memory(data, size, &g, &err);
-        if (!status)
-            status = mr_model_info_read(g, &info, &err);
-        mr_mem_fail_at(-1);
-        if (status) {
-            assert_int_equal(status, MR_E_NO_MEMORY);
-            assert_non_null(strstr(err.text, "memory"));
-            assert_null(g);
+    make_path(path, sizeof path);
+    assert_true(gguf_writer_save(w, path));
+    for (int from_path = 0; from_path < 2; from_path++) {
+        mr_status status = MR_E_NO_MEMORY;
+        int64_t n = 0;
+        for (; status != MR_OK && n < 100; n++) {
+            status = open_failing_at(n, data, size, from_path ? path : NULL);
+            assert_true(status == MR_OK || status == MR_E_NO_MEMORY);
         }
-        mr_gguf_close(g);
+        assert_int_equal(status, MR_OK);
+        assert_true(n >= 6);
     }
-    assert_int_equal(status, MR_OK);
-    assert_true(n >= 3);
+    unlink(path);
     gguf_writer_destroy(w);
+}
+
+/* A file with holes, so that it takes no room. */
+static void test_header_larger_than_its_limit(void **state) {
+    (void)state;
+    char path[256];
+    size_t size;
+    mr_gguf *g = NULL;
+    mr_err err = {0};
+    gguf_writer *w = gguf_writer_create();
+    gguf_writer_raw(w, "k", MR_GGUF_STRING, "\0\0\0\100\0\0\0\0", 8);
+    const uint8_t *data = gguf_writer_bytes(w, &size);
+    make_path(path, sizeof path);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, size, f), size);
+    fclose(f);
+    gguf_writer_destroy(w);
+    if (truncate(path, 3L << 30) != 0) {
+        print_message("skipped: no file of 3 GiB can be made\n");
+    } else {
+        assert_int_equal(mr_gguf_open(path, &g, &err), MR_E_UNSUPPORTED);
+        assert_non_null(strstr(err.text, "key 'k': the header is larger than the limit of 1073741824 bytes"));
+    }
+    unlink(path);
 }
 
 /* A file of 100 bytes that promises much takes little memory: counts are checked before anything is allocated for. */
@@ -395,6 +450,7 @@ int main(void) {
         cmocka_unit_test(test_truncation_at_every_byte),
         cmocka_unit_test(test_every_byte_changed),
         cmocka_unit_test(test_every_allocation_fails),
+        cmocka_unit_test(test_header_larger_than_its_limit),
         cmocka_unit_test(test_memory_follows_the_size_of_the_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
