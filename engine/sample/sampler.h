@@ -6,8 +6,8 @@
  * of neural text degeneration", 2020) min-p           what has min_p times the probability of the best at least
  *   temperature     softmax of l / temperature over what is left; 0 takes the highest logit and skips the rest
  * "Higher" is by logit, then by lower token id, everywhere. A draw goes through the tokens left by rising id.
- * Rule S1 of engine/NUMERICS.md: a weight is a 40-bit fixed-point number, so sums are exact and have no order; the
- * random number is a pure function of (seed, choice, position). So a result is the same bits on every machine, and a
+ * Numerics: a weight is a 40-bit fixed-point number (weights.h), so sums are exact and have no order; the random
+ * number is a pure function of (seed, choice, position). So a result is the same bits on every machine, and a
  * sampler made from a journal goes on as the old one would have.
  * -inf is a token that cannot come; tokens of +inf share all probability equally.
  * Owns:    a sampler the window of its history, a scratch its work memory. Borrows: nothing after create.
