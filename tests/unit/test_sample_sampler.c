@@ -51,7 +51,7 @@ static void make_logits(float *logits, int32_t n, uint64_t seed, float scale) {
 }
 
 /* Chi-square of the tokens drawn at positions 0, 1, … against weights (any scale; 0: must not come). The bound is some
- * five standard deviations above the mean, and the seeds are fixed: it holds always or never. */
+ * five standard deviations above the mean; seeds are fixed, so it holds always or never. */
 static void expect_distribution(const float *logits, int32_t n, mr_sampling_params params, const double *weights) {
     enum { N_DRAWS = 40000 };
     static int count[MAX_VOCAB];
