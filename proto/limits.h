@@ -3,6 +3,8 @@
 #ifndef MR_PROTO_LIMITS_H
 #define MR_PROTO_LIMITS_H
 
+#include <stdint.h>
+
 enum {
     MR_MAX_STAGES = 1024,
     MR_MAX_LAYERS = 1 << 16,
@@ -17,6 +19,13 @@ enum {
     MR_MAX_REPORT_BYTES = 64 << 10,
     MR_MAX_LOGITS_BYTES = 8 << 20, /* one logits message: rows are split over several */
     MR_MAX_ERROR_TEXT = 512,       /* bytes of a failure's text, its end included */
+    MR_LOGITS_BYTES_WANTED = 1 << 20,
 };
+
+/* Rows of [n_vocab] float32 in one logits message: as many as fit the wanted size, at least one. */
+static inline uint32_t mr_logits_message_rows(uint32_t n_vocab) {
+    uint32_t rows = MR_LOGITS_BYTES_WANTED / 4 / n_vocab;
+    return rows ? rows : 1;
+}
 
 #endif

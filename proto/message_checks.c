@@ -74,6 +74,7 @@ static void check_plan(checks *c, const Millrace__Plan *plan) {
     in_range(c, "n_kv_blocks", plan->n_kv_blocks, 1, MR_MAX_KV_BLOCKS);
     in_range(c, "kv_type", plan->kv_type, KV_TYPE_F32, KV_TYPE_F16);
     in_range(c, "max_rows", plan->max_rows, 1, MR_MAX_STEP_ROWS);
+    in_range(c, "max_out_rows", plan->max_out_rows, 1, plan->max_rows);
     in_range(c, "max_sequences", plan->max_sequences, 1, MR_MAX_SEQUENCES);
     in_range(c, "max_context", plan->max_context, 1, MR_MAX_CONTEXT);
     in_range(c, "ring_slots", plan->ring_slots, 1, MR_MAX_RING_SLOTS);

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Every limit of every message is broken once. */
+#include "test_proto_samples.h"
+
+#include <math.h>
+#include <string.h>
+
+/* One change to a good message, and what the error has to say about it. */
+#define BROKEN(which, control_body, report_body, change, words)                                                        \
+    do {                                                                                                               \
+        samples s;                                                                                                     \
+        samples_init(&s, (control_body), (report_body));                                                               \
+        expect_accepted(&s, (which));                                                                                  \
+        s.change;                                                                                                      \
+        expect_refused(&s, (which), (words));                                                                          \
+    } while (0)
+#define BROKEN_CONTROL(body, change, words) BROKEN(CONTROL, MILLRACE__CONTROL__BODY_##body, 1, change, words)
+#define BROKEN_TOKENS(change, words) BROKEN(TOKENS, 1, 1, change, words)
+#define BROKEN_REPORT(body, change, words) BROKEN(REPORT, 1, MILLRACE__REPORT__BODY_##body, change, words)
+
+static void test_plan_limits(void **state) {
+    (void)state;
+    BROKEN_CONTROL(PLAN, plan.n_stages = 0, "plan: the number of stages is 0, allowed is 1 to 1024");
+    BROKEN_CONTROL(PLAN, plan.n_kv_blocks = 0, "n_kv_blocks is 0");
+    BROKEN_CONTROL(PLAN, plan.n_kv_blocks++, "n_kv_blocks is 67108865");
+    BROKEN_CONTROL(PLAN, plan.kv_type = 2, "kv_type is 2, allowed is 0 to 1");
+    BROKEN_CONTROL(PLAN, plan.max_rows = 0, "max_rows is 0");
+    BROKEN_CONTROL(PLAN, plan.max_rows++, "max_rows is 4097");
+    BROKEN_CONTROL(PLAN, plan.max_out_rows = 0, "max_out_rows is 0");
+    BROKEN_CONTROL(PLAN, plan.max_out_rows++, "max_out_rows is 4097, allowed is 1 to 4096");
+    BROKEN_CONTROL(PLAN, plan.max_sequences = 0, "max_sequences is 0");
+    BROKEN_CONTROL(PLAN, plan.max_sequences++, "max_sequences is 4097");
+    BROKEN_CONTROL(PLAN, plan.max_context = 0, "max_context is 0");
+    BROKEN_CONTROL(PLAN, plan.max_context++, "max_context is 1048577");
+    BROKEN_CONTROL(PLAN, plan.ring_slots = 0, "ring_slots is 0");
+    BROKEN_CONTROL(PLAN, plan.ring_slots++, "ring_slots is 65");
+    BROKEN_CONTROL(PLAN, stage[2].rank = 1024, "plan: stage 2: rank is 1024, allowed is below 1024");
+    BROKEN_CONTROL(PLAN, stage[0].first_layer = 1, "stage 0: first_layer is 1, allowed is 0 to 0");
+    BROKEN_CONTROL(PLAN, stage[1].first_layer = 9, "stage 1: first_layer is 9, allowed is 10 to 10");
+    BROKEN_CONTROL(PLAN, stage[1].last_layer = 10, "stage 1: last_layer is 10, allowed is 11 to 65536");
+    BROKEN_CONTROL(PLAN, stage[2].last_layer = 65537, "stage 2: last_layer is 65537");
+}
+
+static void test_open_limits(void **state) {
+    (void)state;
+    BROKEN_CONTROL(OPEN, open.slot = 8, "open sequence: slot is 8, allowed is below 8");
+    BROKEN_CONTROL(OPEN, prompt[3] = 1000, "id 3 is 1000, allowed is below 1000");
+    BROKEN_CONTROL(OPEN, sampling.temperature = -0.5f, "temperature is -0.5");
+    BROKEN_CONTROL(OPEN, sampling.temperature = NAN, "temperature is ");
+    BROKEN_CONTROL(OPEN, sampling.temperature = INFINITY, "temperature is inf");
+    BROKEN_CONTROL(OPEN, sampling.top_k = -2, "top_k is -2");
+    BROKEN_CONTROL(OPEN, sampling.top_p = 1.5f, "top_p is 1.5, allowed is 0 to 1");
+    BROKEN_CONTROL(OPEN, sampling.min_p = -1.0f, "min_p is -1");
+    BROKEN_CONTROL(OPEN, sampling.repeat_penalty = 1e9f, "repeat_penalty is 1e+09");
+    BROKEN_CONTROL(OPEN, sampling.repeat_last_n = -2, "repeat_last_n is -2");
+    BROKEN_CONTROL(OPEN, sampling.repeat_last_n = MR_MAX_CONTEXT + 1, "repeat_last_n is 1048577");
+    BROKEN_CONTROL(OPEN, sampling.choice = MR_MAX_SEQUENCES, "choice is 4096");
+    BROKEN_CONTROL(CLOSE, close.slot = 8, "close sequence: slot is 8");
+    samples s;
+    uint32_t many[CONTEXT + 1] = {0};
+    samples_init(&s, MILLRACE__CONTROL__BODY_OPEN, 1);
+    s.open.ids = many;
+    s.open.n_ids = CONTEXT;
+    expect_accepted(&s, CONTROL);
+    s.open.n_ids = CONTEXT + 1;
+    expect_refused(&s, CONTROL, "the number of ids is 101, allowed is 0 to 100");
+    /* What the other stages get: slot and generation. */
+    s.open.n_ids = 0;
+    s.open.sampling = NULL;
+    expect_accepted(&s, CONTROL);
+}
+
+static void test_step_limits(void **state) {
+    (void)state;
+    BROKEN_CONTROL(STEP, step.n_runs = 0, "step plan: the number of runs is 0, allowed is 1 to 16");
+    BROKEN_CONTROL(STEP, run[2].slot = 8, "step plan: run 2: slot is 8, allowed is below 8");
+    BROKEN_CONTROL(STEP, run[0].n_rows = 0, "run 0: n_rows is 0");
+    BROKEN_CONTROL(STEP, run[0].n_rows = 17, "run 0: n_rows is 17, allowed is 1 to 16");
+    BROKEN_CONTROL(STEP, run[1].first_position++, "run 1: first_position + n_rows is 101, allowed is 1 to 100");
+    BROKEN_CONTROL(STEP, run[1].first_position = UINT32_MAX, "first_position + n_rows is 4294967309");
+    BROKEN_CONTROL(STEP, run[1].n_ids = 13, "run 1: the number of ids is 13, allowed is 14 to 14");
+    BROKEN_CONTROL(STEP, run[1].n_ids = 0, "run 1: the number of ids is 0, allowed is 14 to 14");
+    BROKEN_CONTROL(STEP, run[1].n_rows = 1, "run 1: the number of ids is 14, allowed is 1 to 1");
+    BROKEN_CONTROL(STEP, ids[13]++, "run 1: id 13 is 1000, allowed is below 1000");
+    BROKEN_CONTROL(STEP, run[1].n_blocks = 8, "run 1: the number of blocks is 8, allowed is 0 to 7");
+    BROKEN_CONTROL(STEP, run[1].first_block_idx = 5, "first_block_idx + the number of blocks is 8, allowed is 0 to 7");
+    BROKEN_CONTROL(STEP, run[1].first_block_idx = UINT32_MAX, "first_block_idx + the number of blocks is 4294967298");
+    BROKEN_CONTROL(STEP, blocks[2]++, "run 1: block 2 is 50, allowed is below 50");
+    BROKEN_CONTROL(STEP, run[0].want = (Millrace__Want)3, "run 0: want is 3, allowed is 0 to 2");
+    BROKEN_CONTROL(STEP, run[0].want = (Millrace__Want)-1, "run 0: want is -1");
+    /* Each run is in order, but together they have too many rows. */
+    BROKEN_CONTROL(STEP, runs[2] = &s.run[1], "step plan: the number of rows is 29, allowed is 1 to 16");
+    /* One row with its id is fine as well. */
+    samples s;
+    samples_init(&s, MILLRACE__CONTROL__BODY_STEP, 1);
+    s.run[0].n_ids = 1;
+    s.run[0].ids = s.ids;
+    expect_accepted(&s, CONTROL);
+}
+
+static void test_tokens_limits(void **state) {
+    (void)state;
+    BROKEN_TOKENS(token[1].slot = 8, "tokens: token 1: slot is 8");
+    BROKEN_TOKENS(token[0].position = 0, "token 0: position is 0, allowed is 1 to 100");
+    BROKEN_TOKENS(token[1].position++, "token 1: position is 101");
+    BROKEN_TOKENS(token[0].id++, "token 0: id is 1000");
+    BROKEN_TOKENS(token[0].status = 1, "token 0: status is 1");
+    BROKEN_TOKENS(token[0].status = MR_E_DEVICE + 1, "token 0: status is 402");
+    samples s;
+    Millrace__Token *many[17];
+    samples_init(&s, 1, 1);
+    for (size_t i = 0; i < 17; i++)
+        many[i] = &s.token[0];
+    s.tokens.tokens = many;
+    s.tokens.n_tokens = 16;
+    expect_accepted(&s, TOKENS);
+    s.tokens.n_tokens = 17;
+    expect_refused(&s, TOKENS, "the number of tokens is 17, allowed is 0 to 16");
+    s.tokens.n_tokens = 0;
+    expect_accepted(&s, TOKENS);
+}
+
+static void test_report_limits(void **state) {
+    (void)state;
+    BROKEN_REPORT(READY, ready.stage = 4, "ready: stage is 4, allowed is below 4");
+    BROKEN_REPORT(FAILURE, failure.stage = 4, "failure: stage is 4");
+    BROKEN_REPORT(FAILURE, failure.status = 99, "failure: status is 99");
+    BROKEN_REPORT(FAILURE, failure.status = 0, "failure: status is 0, allowed is 100");
+    BROKEN_REPORT(PROGRESS, progress.stage = 4, "load progress: stage is 4");
+    BROKEN_REPORT(PROGRESS, progress.done_bytes = 2, "done_bytes is 2, allowed is 0 to 1");
+}
+
+/* Every status of the program may be sent. */
+static void test_every_status_is_known(void **state) {
+    (void)state;
+    samples s;
+    samples_init(&s, 1, 1);
+    for (uint32_t value = 0; value < 1000; value++) {
+        bool known = strcmp(mr_status_name((mr_status)value), "unknown status") != 0;
+        s.token[0].status = value;
+        assert_int_equal(mr_msg_check_tokens(&s.tokens, &sample_limits, NULL), known ? MR_OK : MR_E_PROTOCOL);
+    }
+}
+
+static void test_without_a_plan_only_a_plan_passes(void **state) {
+    (void)state;
+    static const mr_msg_limits none = {0};
+    for (int body = MILLRACE__CONTROL__BODY_PLAN; body <= MILLRACE__CONTROL__BODY_SHUTDOWN; body++) {
+        samples s;
+        bool passes = body == MILLRACE__CONTROL__BODY_PLAN || body == MILLRACE__CONTROL__BODY_SHUTDOWN;
+        samples_init(&s, body, 1);
+        assert_int_equal(mr_msg_check_control(&s.control, &sample_limits, NULL), MR_OK);
+        assert_int_equal(mr_msg_check_control(&s.control, &none, NULL), passes ? MR_OK : MR_E_PROTOCOL);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plan_limits),
+        cmocka_unit_test(test_open_limits),
+        cmocka_unit_test(test_step_limits),
+        cmocka_unit_test(test_tokens_limits),
+        cmocka_unit_test(test_report_limits),
+        cmocka_unit_test(test_every_status_is_known),
+        cmocka_unit_test(test_without_a_plan_only_a_plan_passes),
+    };
+    return cmocka_run_group_tests_name("proto_limits", tests, NULL, NULL);
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "test_proto_samples.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const mr_msg_limits sample_limits = {
+    .n_stages = 4,
+    .max_rows = 16,
+    .max_sequences = 8,
+    .max_context = CONTEXT, /* 7 blocks */
+    .n_kv_blocks = 50,
+    .n_vocab = 1000,
+};
+
+static void plan_init(samples *s) {
+    s->plan = (Millrace__Plan)MILLRACE__PLAN__INIT;
+    for (uint32_t i = 0; i < 3; i++) {
+        s->stage[i] = (Millrace__StageRange)MILLRACE__STAGE_RANGE__INIT;
+        s->stage[i].rank = 3 - i;
+        s->stage[i].first_layer = 10 * i;
+        s->stage[i].last_layer = 10 * i + 10;
+        s->stages[i] = &s->stage[i];
+    }
+    s->plan.epoch = 7;
+    s->plan.n_stages = 3;
+    s->plan.stages = s->stages;
+    s->plan.n_kv_blocks = MR_MAX_KV_BLOCKS;
+    s->plan.kv_type = 1;
+    s->plan.max_rows = MR_MAX_STEP_ROWS;
+    s->plan.max_out_rows = MR_MAX_STEP_ROWS;
+    s->plan.max_sequences = MR_MAX_SEQUENCES;
+    s->plan.max_context = MR_MAX_CONTEXT;
+    s->plan.ring_slots = MR_MAX_RING_SLOTS;
+}
+
+static void open_init(samples *s) {
+    s->open = (Millrace__OpenSequence)MILLRACE__OPEN_SEQUENCE__INIT;
+    s->open.slot = 7;
+    s->open.generation = UINT32_MAX;
+    s->open.n_ids = 5;
+    s->open.ids = s->prompt;
+    s->prompt[4] = 999;
+    s->open.sampling = &s->sampling;
+    s->sampling = (Millrace__Sampling)MILLRACE__SAMPLING__INIT;
+    s->sampling.temperature = 0.8f;
+    s->sampling.top_k = -1;
+    s->sampling.top_p = 1.0f;
+    s->sampling.repeat_penalty = 1.1f;
+    s->sampling.repeat_last_n = -1;
+    s->sampling.seed = UINT64_MAX;
+    s->close = (Millrace__CloseSequence)MILLRACE__CLOSE_SEQUENCE__INIT;
+    s->close.slot = 7;
+}
+
+static void step_init(samples *s) {
+    s->step = (Millrace__StepPlan)MILLRACE__STEP_PLAN__INIT;
+    s->step.step = UINT64_MAX;
+    s->step.n_runs = 3;
+    s->step.runs = s->runs;
+    for (uint32_t i = 0; i < 3; i++) {
+        s->run[i] = (Millrace__Run)MILLRACE__RUN__INIT;
+        s->run[i].slot = 7 - i;
+        s->run[i].first_position = CONTEXT - 1;
+        s->run[i].n_rows = 1;
+        s->run[i].want = (Millrace__Want)i;
+        s->runs[i] = &s->run[i];
+    }
+    /* A prefill chunk up to the end of the context, with the last blocks of its table. */
+    s->run[1].n_rows = 14;
+    s->run[1].first_position = CONTEXT - 14;
+    s->run[1].n_ids = 14;
+    s->run[1].ids = s->ids;
+    s->run[1].first_block_idx = 4;
+    s->run[1].n_blocks = 3;
+    s->run[1].blocks = s->blocks;
+    s->ids[13] = 999;
+    s->blocks[2] = 49;
+}
+
+static void tokens_init(samples *s) {
+    s->tokens = (Millrace__Tokens)MILLRACE__TOKENS__INIT;
+    s->tokens.step = 5;
+    s->tokens.n_tokens = 2;
+    s->tokens.tokens = s->token_list;
+    for (uint32_t i = 0; i < 2; i++) {
+        s->token[i] = (Millrace__Token)MILLRACE__TOKEN__INIT;
+        s->token[i].slot = 7;
+        s->token[i].position = i ? CONTEXT : 1;
+        s->token[i].id = 999;
+        s->token[i].status = i ? MR_E_NUMERICS : MR_OK;
+        s->token_list[i] = &s->token[i];
+    }
+}
+
+static void report_init(samples *s) {
+    s->report = (Millrace__Report)MILLRACE__REPORT__INIT;
+    s->ready = (Millrace__Ready)MILLRACE__READY__INIT;
+    s->ready.stage = 3;
+    s->ready.weight_bytes = UINT64_MAX;
+    s->failure = (Millrace__Failure)MILLRACE__FAILURE__INIT;
+    s->failure.stage = 3;
+    s->failure.status = MR_E_DEVICE;
+    s->failure.text = s->text;
+    snprintf(s->text, sizeof s->text, "the disk is full");
+    s->progress = (Millrace__LoadProgress)MILLRACE__LOAD_PROGRESS__INIT;
+    s->progress.stage = 3;
+    s->progress.done_bytes = s->progress.total_bytes = 1;
+}
+
+void samples_init(samples *s, int control_body, int report_body) {
+    *s = (samples){0};
+    plan_init(s);
+    open_init(s);
+    step_init(s);
+    tokens_init(s);
+    report_init(s);
+    s->shutdown = (Millrace__Shutdown)MILLRACE__SHUTDOWN__INIT;
+    s->control = (Millrace__Control)MILLRACE__CONTROL__INIT;
+    s->control.body_case = (Millrace__Control__BodyCase)control_body;
+    s->report.body_case = (Millrace__Report__BodyCase)report_body;
+    if (control_body == MILLRACE__CONTROL__BODY_PLAN)
+        s->control.plan = &s->plan;
+    else if (control_body == MILLRACE__CONTROL__BODY_OPEN)
+        s->control.open = &s->open;
+    else if (control_body == MILLRACE__CONTROL__BODY_CLOSE)
+        s->control.close = &s->close;
+    else if (control_body == MILLRACE__CONTROL__BODY_STEP)
+        s->control.step = &s->step;
+    else
+        s->control.shutdown = &s->shutdown;
+    if (report_body == MILLRACE__REPORT__BODY_READY)
+        s->report.ready = &s->ready;
+    else if (report_body == MILLRACE__REPORT__BODY_FAILURE)
+        s->report.failure = &s->failure;
+    else
+        s->report.progress = &s->progress;
+}
+
+mr_arena *sample_arena(void) {
+    static uint64_t memory[ARENA_BYTES / 8];
+    return mr_arena_create_fixed(memory, sizeof memory);
+}
+
+void pack(samples *s, message which) {
+    const ProtobufCMessage *const all[] = {&s->control.base, &s->tokens.base, &s->report.base};
+    mr_err err;
+    if (mr_msg_pack(all[which], s->packed, sizeof s->packed, &s->bytes, &err) != MR_OK)
+        fail_msg("%s", err.text);
+}
+
+mr_status unpack(const samples *s, message which, const mr_msg_limits *l, mr_arena *a, void *out, mr_err *err) {
+    if (which == CONTROL)
+        return mr_msg_unpack_control(s->packed, s->bytes, l, a, out, err);
+    if (which == TOKENS)
+        return mr_msg_unpack_tokens(s->packed, s->bytes, l, a, out, err);
+    return mr_msg_unpack_report(s->packed, s->bytes, l, a, out, err);
+}
+
+void expect_text(const mr_err *err, const char *words) {
+    if (!strstr(err->text, words))
+        fail_msg("\"%s\" does not say \"%s\"", err->text, words);
+}
+
+void expect_refused(samples *s, message which, const char *words) {
+    mr_err err = {0};
+    void *out = s;
+    pack(s, which);
+    assert_int_equal(unpack(s, which, &sample_limits, sample_arena(), &out, &err), MR_E_PROTOCOL);
+    assert_int_equal(err.status, MR_E_PROTOCOL);
+    assert_ptr_equal(out, s);
+    expect_text(&err, words);
+    assert_int_equal(unpack(s, which, &sample_limits, sample_arena(), &out, NULL), MR_E_PROTOCOL);
+}
+
+void expect_accepted(samples *s, message which) {
+    mr_err err = {0};
+    void *out = NULL;
+    pack(s, which);
+    if (unpack(s, which, &sample_limits, sample_arena(), &out, &err) != MR_OK)
+        fail_msg("%s", err.text);
+    assert_non_null(out);
+}

@@ -1,0 +1,60 @@
+/* tests/unit/test_proto_samples.h - a good message of each kind, to be sent as it is or with one thing broken.
+ * Threads: one thread, as cmocka. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_TESTS_UNIT_TEST_PROTO_SAMPLES_H
+#define MR_TESTS_UNIT_TEST_PROTO_SAMPLES_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <stdbool.h>
+
+#include "proto/messages.h"
+
+enum { PACKED_BYTES = 8192, ARENA_BYTES = 64 << 10, CONTEXT = 100 };
+
+/* What the samples just meet. */
+extern const mr_msg_limits sample_limits;
+
+typedef struct samples {
+    Millrace__Control control;
+    Millrace__Plan plan;
+    Millrace__StageRange stage[3], *stages[3];
+    Millrace__OpenSequence open;
+    Millrace__Sampling sampling;
+    uint32_t prompt[5];
+    Millrace__CloseSequence close;
+    Millrace__StepPlan step;
+    Millrace__Run run[3], *runs[3];
+    uint32_t ids[16], blocks[8];
+    Millrace__Shutdown shutdown;
+    Millrace__Tokens tokens;
+    Millrace__Token token[2], *token_list[2];
+    Millrace__Report report;
+    Millrace__Ready ready;
+    Millrace__Failure failure;
+    Millrace__LoadProgress progress;
+    char text[2000];
+    uint8_t packed[PACKED_BYTES];
+    size_t bytes;
+} samples;
+
+/* What to send: a body of control or of report. */
+void samples_init(samples *s, int control_body, int report_body);
+
+typedef enum message { CONTROL, TOKENS, REPORT } message;
+
+/* A fixed arena of ARENA_BYTES, the same memory each time. */
+mr_arena *sample_arena(void);
+/* Into s->packed. */
+void pack(samples *s, message which);
+mr_status unpack(const samples *s, message which, const mr_msg_limits *l, mr_arena *a, void *out, mr_err *err);
+void expect_text(const mr_err *err, const char *words);
+/* Packs and unpacks under sample_limits. */
+void expect_refused(samples *s, message which, const char *words);
+void expect_accepted(samples *s, message which);
+
+#endif
