@@ -3,7 +3,7 @@
  * all names, values and tensor ranges below are inside the file.
  * Format:  the GGUF specification, ggml/docs/gguf.md.
  * Owns:    the mapping of the file, the tables and the names. Borrows: the memory given to mr_gguf_open_memory, which
- *          outlives the object. Text and data pointers live until mr_gguf_close.
+ *          outlives the object (and its alignment is that of the tensor data). Text and data pointers live until close.
  * Threads: an open file does not change, so all functions but close may be called from any thread.
  * Errors:  any mr_status function may return MR_E_NO_MEMORY; others are named at the function. Texts name the key or
  *          tensor and the value. A file that another program cuts short while it is mapped ends this one with SIGBUS:
