@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/text/end_tokens.h"
+
+/* Files often name only one of several ends: base models' end of text, say, and not the end of a chat turn. Some files
+ * give these the user-defined type, though they are control tokens. */
+static const char *const WELL_KNOWN[] = {
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<end_of_turn>",
+    "<|return|>",
+    "<|call|>",
+    "</s>",
+    "<eos>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<|fim_pad|>",
+    "<|repo_name|>",
+    "<|file_sep|>",
+    "<｜end▁of▁sentence｜>",
+    "<end_of_utterance>",
+};
+
+static void add(end_tokens *ends, int32_t id) {
+    if (id < 0 || ends->n == END_TOKENS_MAX || end_tokens_contain(ends, id))
+        return;
+    int32_t i = ends->n++;
+    for (; i > 0 && ends->ids[i - 1] > id; i--)
+        ends->ids[i] = ends->ids[i - 1];
+    ends->ids[i] = id;
+}
+
+void end_tokens_collect(const vocab *v, const mr_vocab_desc *desc, end_tokens *out_ends) {
+    *out_ends = (end_tokens){0};
+    add(out_ends, desc->eos_id);
+    add(out_ends, desc->eot_id);
+    add(out_ends, desc->eom_id);
+    for (size_t i = 0; i < sizeof WELL_KNOWN / sizeof *WELL_KNOWN; i++) {
+        mr_str text = mr_str_from(WELL_KNOWN[i]);
+        int32_t id = token_index_find(&v->by_text, text.data, text.len);
+        if (id >= 0 && (v->types[id] == MR_TOKEN_CONTROL || v->types[id] == MR_TOKEN_USER_DEFINED))
+            add(out_ends, id);
+    }
+}
+
+bool end_tokens_contain(const end_tokens *ends, int32_t id) {
+    for (int32_t i = 0; i < ends->n; i++)
+        if (ends->ids[i] == id)
+            return true;
+    return false;
+}

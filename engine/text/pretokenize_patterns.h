@@ -1,0 +1,26 @@
+/* engine/text/pretokenize_patterns.h - the table of pre-tokenizers.
+ * Threads: pure functions. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_ENGINE_TEXT_PRETOKENIZE_PATTERNS_H
+#define MR_ENGINE_TEXT_PRETOKENIZE_PATTERNS_H
+
+#include <stdbool.h>
+
+#include "engine/base/str.h"
+
+enum { PRETOK_MAX_STEPS = 6, PRETOK_MAX_NAMES = 4 };
+
+typedef struct pretok_kind {
+    const char *names[PRETOK_MAX_NAMES]; /* values of tokenizer.ggml.pre */
+    /* Each step cuts every word of the step before: matches are words, and so is what lies between them. */
+    const char *steps[PRETOK_MAX_STEPS];
+    bool ignores_merges;
+    bool adds_bos;
+} pretok_kind;
+
+/* NULL: no such one. The empty name is the first kind. */
+const pretok_kind *pretok_kind_find(mr_str name);
+/* Writes all names, separated by commas, into out. */
+void pretok_kind_list(char *out, size_t size);
+
+#endif
