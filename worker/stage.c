@@ -153,7 +153,7 @@ static mr_status describe(const mr_stage_config *config, mr_backend *backend, mr
 }
 
 mr_status mr_stage_measure(const mr_stage_config *config, mr_backend *backend, mr_stage_sizes *out, mr_err *err) {
-    mr_stage *s;
+    mr_stage *s = NULL;
     mr_status status = describe(config, backend, &s, err);
     if (status != MR_OK)
         return status;
@@ -167,7 +167,7 @@ mr_status mr_stage_measure(const mr_stage_config *config, mr_backend *backend, m
 
 mr_status mr_stage_create(const mr_stage_config *config, mr_backend *backend, mr_load_progress *progress,
                           void *progress_ctx, mr_stage **out, mr_err *err) {
-    mr_stage *s;
+    mr_stage *s = NULL;
     mr_status status = describe(config, backend, &s, err);
     if (status != MR_OK)
         return status;

@@ -131,7 +131,7 @@ static void repack_some(void *ctx, int thread_idx, int n_threads) {
 
 static mr_status weight_load(mr_backend *base, const mr_tensor *t, const uint8_t *src, mr_fence *out, mr_err *err) {
     cpu_backend *be = (cpu_backend *)base;
-    size_t bytes;
+    size_t bytes = 0;
     mr_status status = weight_bytes(base, t->type, t->ne[0], t->ne[1], &bytes, err);
     if (status == MR_OK)
         status = check_range(t->buffer, t->offset, bytes, err);

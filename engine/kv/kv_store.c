@@ -29,7 +29,7 @@ mr_status mr_kv_layer_describe(const mr_kv_desc *d, mr_tensor *out_k, mr_tensor 
 
 mr_status mr_kv_store_bytes(const mr_kv_desc *d, size_t *out, mr_err *err) {
     mr_tensor k, v;
-    size_t bytes;
+    size_t bytes = 0;
     mr_status status = mr_kv_layer_describe(d, &k, &v, err);
     if (status != MR_OK)
         return status;
@@ -40,7 +40,7 @@ mr_status mr_kv_store_bytes(const mr_kv_desc *d, size_t *out, mr_err *err) {
 }
 
 mr_status mr_kv_store_create(mr_backend *backend, const mr_kv_desc *desc, mr_kv_store **out, mr_err *err) {
-    size_t bytes;
+    size_t bytes = 0;
     mr_status status = mr_kv_store_bytes(desc, &bytes, err);
     if (status != MR_OK)
         return status;

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/sequences.h"
+
+#include <string.h>
+
+#include "engine/base/mem.h"
+#include "engine/tensor/tensor.h"
+
+struct mr_sequences {
+    mr_msg_limits limits;
+    bool is_tail;
+    mr_sequence *slots; /* [limits.max_sequences] */
+    int32_t *blocks;    /* the tables of all slots */
+};
+
+static size_t table_entries(const mr_msg_limits *limits) {
+    return ((size_t)limits->max_context + MR_KV_BLOCK - 1) / MR_KV_BLOCK;
+}
+
+mr_status mr_sequences_create(const mr_msg_limits *limits, bool is_tail, mr_sequences **out, mr_err *err) {
+    mr_sequences *all = mr_alloc(sizeof *all);
+    size_t n_slots = limits->max_sequences, n_entries = 0;
+    if (all && mr_mul_size(n_slots, table_entries(limits), &n_entries)) {
+        all->limits = *limits;
+        all->is_tail = is_tail;
+        all->slots = mr_alloc_array(n_slots, sizeof *all->slots);
+        all->blocks = mr_alloc_array(n_entries, sizeof *all->blocks);
+    }
+    if (!all || !all->slots || !all->blocks) {
+        mr_sequences_destroy(all);
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for %zu sequence slots of %u tokens", n_slots,
+                          limits->max_context);
+    }
+    for (size_t i = 0; i < n_slots; i++)
+        all->slots[i].blocks = all->blocks + i * table_entries(limits);
+    *out = all;
+    return MR_OK;
+}
+
+void mr_sequences_destroy(mr_sequences *all) {
+    if (!all)
+        return;
+    for (uint32_t i = 0; all->slots && i < all->limits.max_sequences; i++)
+        mr_sampler_destroy(all->slots[i].sampler);
+    mr_free(all->slots);
+    mr_free(all->blocks);
+    mr_free(all);
+}
+
+static mr_status create_sampler(const mr_sequences *all, const Millrace__OpenSequence *open, mr_sampler **out,
+                                mr_err *err) {
+    const Millrace__Sampling *p = open->sampling;
+    if (!p)
+        return MR_OK; /* nothing will be sampled: logits only */
+    mr_sampler_config config = {
+        .n_vocab = (int32_t)all->limits.n_vocab,
+        .params = {.temperature = p->temperature,
+                   .top_k = p->top_k,
+                   .top_p = p->top_p,
+                   .min_p = p->min_p,
+                   .repeat_penalty = p->repeat_penalty,
+                   .repeat_last_n = p->repeat_last_n,
+                   .seed = p->seed},
+        .choice = p->choice,
+        .prompt_ids = (const int32_t *)open->ids, /* checked to be below the vocabulary, which fits int32 */
+        .n_prompt = (int32_t)open->n_ids,
+        .max_context = (int32_t)all->limits.max_context,
+    };
+    return mr_sampler_create(&config, out, err);
+}
+
+mr_status mr_sequences_open(mr_sequences *all, const Millrace__OpenSequence *open, mr_err *err) {
+    MR_ASSERT(open->slot < all->limits.max_sequences);
+    mr_sequence *s = &all->slots[open->slot];
+    mr_sampler *sampler = NULL;
+    mr_status status = all->is_tail ? create_sampler(all, open, &sampler, err) : MR_OK;
+    if (status != MR_OK)
+        return status;
+    mr_sampler_destroy(s->sampler);
+    *s = (mr_sequence){
+        .is_open = true, .generation = open->generation, .blocks = s->blocks, .last_position = -1, .sampler = sampler};
+    return MR_OK;
+}
+
+mr_status mr_sequences_close(mr_sequences *all, const Millrace__CloseSequence *close, mr_err *err) {
+    mr_sequence *s = NULL;
+    mr_status status = mr_sequences_find(all, close->slot, close->generation, &s, err);
+    if (status != MR_OK)
+        return status;
+    mr_sampler_destroy(s->sampler);
+    s->sampler = NULL;
+    s->is_open = false;
+    return MR_OK;
+}
+
+mr_status mr_sequences_find(mr_sequences *all, uint32_t slot, uint32_t generation, mr_sequence **out, mr_err *err) {
+    MR_ASSERT(slot < all->limits.max_sequences);
+    mr_sequence *s = &all->slots[slot];
+    if (!s->is_open || s->generation != generation)
+        return mr_err_set(err, MR_E_PROTOCOL, "sequence slot %u is not open in generation %u", slot, generation);
+    *out = s;
+    return MR_OK;
+}
+
+mr_status mr_sequence_take_blocks(mr_sequence *s, const Millrace__Run *run, mr_err *err) {
+    if (run->first_block_idx > (uint32_t)s->n_blocks)
+        return mr_err_set(err, MR_E_PROTOCOL, "slot %u: block table entries from %u on, but only %d are known", run->slot,
+                          run->first_block_idx, s->n_blocks);
+    for (size_t i = 0; i < run->n_blocks; i++)
+        s->blocks[run->first_block_idx + i] = (int32_t)run->blocks[i];
+    int32_t end = (int32_t)(run->first_block_idx + run->n_blocks);
+    s->n_blocks = run->n_blocks > 0 ? end : s->n_blocks;
+    uint32_t last_position = run->first_position + run->n_rows - 1;
+    if (last_position / MR_KV_BLOCK >= (uint32_t)s->n_blocks)
+        return mr_err_set(err, MR_E_PROTOCOL, "slot %u: position %u lies in no KV block: the table has %d", run->slot,
+                          last_position, s->n_blocks);
+    return MR_OK;
+}
+
+void mr_sequences_note_token(mr_sequences *all, const Millrace__Token *token) {
+    mr_sequence *s = &all->slots[token->slot];
+    if (!s->is_open || s->generation != token->generation)
+        return;
+    /* After a failure a row that is already planned runs on token 0; nobody reads its result. */
+    s->last_id = token->status == MR_OK ? (int32_t)token->id : 0;
+    s->last_position = token->position;
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/tail.h"
+
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+
+struct mr_tail {
+    mr_tail_config config;
+    mr_sampler_scratch *scratch;
+    float *logits; /* [vocabulary] of the row at hand */
+    Millrace__Token *tokens;
+    Millrace__Token **token_ptrs; /* [max_out_rows], into tokens */
+    mr_outbox *to_coordinator, *to_head, *logits_out;
+};
+
+enum { LOGITS_SLOTS = 2 };
+
+static mr_status open_links(mr_tail *t, mr_err *err) {
+    const mr_tail_config *c = &t->config;
+    mr_status status = mr_outbox_create(c->channel, c->coordinator, MR_LINK_TOKENS, c->epoch, c->n_slots,
+                                        MR_MAX_TOKENS_BYTES, &t->to_coordinator, err);
+    if (status == MR_OK && c->head != c->channel->self)
+        status = mr_outbox_create(c->channel, c->head, MR_LINK_TOKENS, c->epoch, c->n_slots, MR_MAX_TOKENS_BYTES,
+                                  &t->to_head, err);
+    size_t logits_bytes = (size_t)mr_logits_message_rows(c->limits.n_vocab) * c->limits.n_vocab * sizeof(float);
+    if (status == MR_OK)
+        status = mr_outbox_create(c->channel, c->coordinator, MR_LINK_LOGITS, c->epoch, LOGITS_SLOTS, logits_bytes,
+                                  &t->logits_out, err);
+    return status;
+}
+
+mr_status mr_tail_create(const mr_tail_config *config, mr_tail **out, mr_err *err) {
+    mr_tail *t = mr_alloc(sizeof *t);
+    if (!t)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the sampling stage");
+    t->config = *config;
+    t->logits = mr_alloc_array(config->limits.n_vocab, sizeof *t->logits);
+    t->tokens = mr_alloc_array(config->max_out_rows, sizeof *t->tokens);
+    t->token_ptrs = mr_alloc_array(config->max_out_rows, sizeof(Millrace__Token *));
+    mr_status status = t->logits && t->tokens && t->token_ptrs
+                           ? mr_sampler_scratch_create((int32_t)config->limits.n_vocab, &t->scratch, err)
+                           : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the sampling stage");
+    if (status == MR_OK)
+        status = open_links(t, err);
+    if (status != MR_OK) {
+        mr_tail_destroy(t);
+        return status;
+    }
+    for (uint32_t i = 0; i < config->max_out_rows; i++)
+        t->token_ptrs[i] = &t->tokens[i];
+    *out = t;
+    return MR_OK;
+}
+
+void mr_tail_destroy(mr_tail *t) {
+    if (!t)
+        return;
+    mr_outbox_destroy(t->to_coordinator);
+    mr_outbox_destroy(t->to_head);
+    mr_outbox_destroy(t->logits_out);
+    mr_sampler_scratch_destroy(t->scratch);
+    mr_free(t->logits);
+    mr_free(t->tokens);
+    mr_free(t->token_ptrs);
+    mr_free(t);
+}
+
+/* A send buffer; waits until there is one. */
+static mr_status reserve(mr_tail *t, mr_outbox *out, uint8_t **payload, mr_err *err) {
+    for (;;) {
+        mr_status status = mr_outbox_reserve(out, payload, err);
+        if (status != MR_OK || *payload)
+            return status;
+        status = mr_channel_wait(t->config.channel, MR_NEVER, err);
+        if (status != MR_OK)
+            return status;
+    }
+}
+
+/* Sends logits of n out rows from first on, in messages of bounded size. */
+static mr_status send_logits(mr_tail *t, mr_stage *stage, uint64_t step, int32_t first, int32_t n, mr_err *err) {
+    uint32_t row_bytes = t->config.limits.n_vocab * (uint32_t)sizeof(float);
+    int32_t at_once = (int32_t)mr_logits_message_rows(t->config.limits.n_vocab);
+    mr_status status = MR_OK;
+    for (int32_t done = 0; done < n && status == MR_OK;) {
+        int32_t rows = n - done < at_once ? n - done : at_once;
+        uint8_t *payload;
+        status = reserve(t, t->logits_out, &payload, err);
+        for (int32_t i = 0; i < rows && status == MR_OK; i++)
+            status = mr_stage_read_logits(stage, first + done + i, (float *)(payload + (size_t)i * row_bytes), err);
+        mr_frame frame = {.step = step,
+                          .rows = (uint32_t)rows,
+                          .type = MR_TYPE_F32,
+                          .row_bytes = row_bytes,
+                          .payload_bytes = (uint64_t)rows * row_bytes};
+        if (status == MR_OK)
+            status = mr_outbox_send(t->logits_out, &frame, err);
+        done += rows;
+    }
+    return status;
+}
+
+/* Samples from one out row; what is wrong with its numbers is told in the token. */
+static mr_status sample(mr_tail *t, mr_stage *stage, mr_sequence *s, const Millrace__Run *run, int32_t out_row,
+                        Millrace__Token *token, mr_err *err) {
+    int32_t id = 0;
+    int64_t position = (int64_t)run->first_position + run->n_rows;
+    mr_status status = mr_stage_read_logits(stage, out_row, t->logits, err);
+    if (status != MR_OK)
+        return status;
+    if (!s->sampler)
+        return mr_err_set(err, MR_E_PROTOCOL, "slot %u was opened without sampling parameters", run->slot);
+    status = mr_sampler_sample(s->sampler, t->scratch, t->logits, position, &id, err);
+    if (status == MR_OK)
+        status = mr_sampler_accept(s->sampler, id, err);
+    millrace__token__init(token);
+    token->slot = run->slot;
+    token->generation = run->generation;
+    token->position = (uint32_t)position;
+    token->id = (uint32_t)id;
+    token->status = (uint32_t)status;
+    return status == MR_E_NUMERICS ? MR_OK : status;
+}
+
+static mr_status send_tokens(mr_tail *t, mr_outbox *out, const Millrace__Tokens *tokens, mr_err *err) {
+    uint8_t *payload;
+    size_t bytes;
+    mr_status status = reserve(t, out, &payload, err);
+    if (status == MR_OK)
+        status = mr_msg_pack(&tokens->base, payload, MR_MAX_TOKENS_BYTES, &bytes, err);
+    if (status != MR_OK)
+        return status;
+    mr_frame frame = {.step = tokens->step, .payload_bytes = bytes};
+    return mr_outbox_send(out, &frame, err);
+}
+
+mr_status mr_tail_finish_step(mr_tail *t, mr_stage *stage, mr_sequences *all, const Millrace__StepPlan *plan,
+                              mr_err *err) {
+    Millrace__Tokens tokens = MILLRACE__TOKENS__INIT;
+    tokens.step = plan->step;
+    tokens.tokens = t->token_ptrs;
+    int32_t out_row = 0;
+    mr_status status = MR_OK;
+    for (size_t i = 0; i < plan->n_runs && status == MR_OK; i++) {
+        const Millrace__Run *run = plan->runs[i];
+        mr_sequence *s = NULL;
+        status = mr_sequences_find(all, run->slot, run->generation, &s, err);
+        if (status != MR_OK)
+            break;
+        if (run->want == MILLRACE__WANT__WANT_ALL_LOGITS) {
+            status = send_logits(t, stage, plan->step, out_row, (int32_t)run->n_rows, err);
+            out_row += (int32_t)run->n_rows;
+        } else if (run->want == MILLRACE__WANT__WANT_TOKEN) {
+            Millrace__Token *token = &t->tokens[tokens.n_tokens++];
+            status = sample(t, stage, s, run, out_row++, token, err);
+            if (status == MR_OK && !t->to_head)
+                mr_sequences_note_token(all, token);
+        }
+    }
+    /* The head first: the next step of these rows waits for it. */
+    if (status == MR_OK && t->to_head)
+        status = send_tokens(t, t->to_head, &tokens, err);
+    if (status == MR_OK)
+        status = send_tokens(t, t->to_coordinator, &tokens, err);
+    return status;
+}

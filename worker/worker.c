@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/worker.h"
+
+#include <string.h>
+
+#include "engine/base/arena.h"
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/mem.h"
+#include "engine/base/thread.h"
+#include "proto/link.h"
+#include "worker/sequences.h"
+#include "worker/stage.h"
+#include "worker/step.h"
+#include "worker/tail.h"
+
+enum { PLAN_ARENA_BYTES = 256 << 10 }; /* for the messages that may come before the limits are known */
+
+typedef struct worker {
+    const mr_worker_config *config;
+    mr_gguf *gguf;
+    mr_model_info info;
+    int32_t stage_idx, n_stages;
+    int32_t head, next, previous, tail_peer; /* endpoints; -1 where there is none */
+    uint32_t max_out_rows;
+    int32_t ring_slots;
+    mr_msg_limits limits;
+    mr_stage *stage;
+    mr_sequences *sequences;
+    mr_tail *tail; /* last stage only */
+    mr_inbox *control, *x_in, *tokens_in;
+    mr_outbox *report, *x_out;
+    void *control_memory, *tokens_memory;
+    mr_arena *control_arena, *tokens_arena; /* fixed, in the memory above */
+    const Millrace__StepPlan *pending;      /* the next step, in control_arena; its message is not released yet */
+    bool stop;
+} worker;
+
+static bool is_head(const worker *w) {
+    return w->stage_idx == 0;
+}
+static bool is_tail(const worker *w) {
+    return w->stage_idx == w->n_stages - 1;
+}
+
+/* --- Reports to the coordinator ---------------------------------------------------------------------------------- */
+
+/* Sends a report if a buffer is free; progress may be lost, the others have room: there are few. */
+static mr_status send_report(worker *w, const Millrace__Report *report, mr_err *err) {
+    uint8_t *payload = NULL;
+    size_t bytes;
+    mr_status status = mr_outbox_reserve(w->report, &payload, err);
+    if (status != MR_OK || !payload)
+        return status;
+    status = mr_msg_pack(&report->base, payload, MR_MAX_REPORT_BYTES, &bytes, err);
+    mr_frame frame = {.payload_bytes = bytes};
+    return status == MR_OK ? mr_outbox_send(w->report, &frame, err) : status;
+}
+
+static void report_progress(void *ctx, size_t done_bytes, size_t total_bytes) {
+    worker *w = ctx;
+    mr_err ignored;
+    Millrace__LoadProgress progress = MILLRACE__LOAD_PROGRESS__INIT;
+    Millrace__Report report = MILLRACE__REPORT__INIT;
+    progress.stage = (uint32_t)w->stage_idx;
+    progress.done_bytes = done_bytes;
+    progress.total_bytes = total_bytes;
+    report.body_case = MILLRACE__REPORT__BODY_PROGRESS;
+    report.progress = &progress;
+    if (send_report(w, &report, &ignored) != MR_OK)
+        mr_log_write(MR_LOG_DEBUG, "worker", "progress was not reported: %s", ignored.text);
+}
+
+static mr_status report_ready(worker *w, mr_err *err) {
+    mr_stage_sizes sizes = mr_stage_get_sizes(w->stage);
+    Millrace__Ready ready = MILLRACE__READY__INIT;
+    Millrace__Report report = MILLRACE__REPORT__INIT;
+    ready.stage = (uint32_t)w->stage_idx;
+    ready.weight_bytes = sizes.weight_bytes;
+    ready.kv_bytes = sizes.kv_bytes;
+    ready.work_bytes = sizes.work_bytes;
+    report.body_case = MILLRACE__REPORT__BODY_READY;
+    report.ready = &ready;
+    return send_report(w, &report, err);
+}
+
+static void report_failure(worker *w, const mr_err *cause) {
+    mr_err ignored;
+    Millrace__Failure failure = MILLRACE__FAILURE__INIT;
+    Millrace__Report report = MILLRACE__REPORT__INIT;
+    failure.stage = (uint32_t)w->stage_idx;
+    failure.status = (uint32_t)cause->status;
+    failure.text = (char *)(uintptr_t)cause->text;
+    report.body_case = MILLRACE__REPORT__BODY_FAILURE;
+    report.failure = &failure;
+    bool flushed = false;
+    int64_t deadline = mr_clock_now_ns() + 2 * MR_NS_PER_S;
+    if (!w->report || send_report(w, &report, &ignored) != MR_OK)
+        return;
+    /* The channel goes away after this: wait until the coordinator has the message. */
+    while (mr_outbox_flushed(w->report, &flushed, &ignored) == MR_OK && !flushed && mr_clock_now_ns() < deadline)
+        if (mr_channel_wait(w->config->channel, deadline, &ignored) != MR_OK)
+            return;
+}
+
+/* --- Start ----------------------------------------------------------------------------------------------------------- */
+
+static mr_status take_memory(size_t bytes, void **memory, mr_arena **arena, mr_err *err) {
+    *memory = mr_alloc(bytes);
+    *arena = *memory ? mr_arena_create_fixed(*memory, bytes) : NULL;
+    return *arena ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for messages of %zu bytes", bytes);
+}
+
+static void drop_memory(void **memory, mr_arena **arena) {
+    mr_arena_destroy(*arena);
+    mr_free(*memory);
+    *memory = NULL;
+    *arena = NULL;
+}
+
+/* Opens the model and the links to the coordinator, before there is a plan. */
+static mr_status start(worker *w, mr_err *err) {
+    const mr_worker_config *c = w->config;
+    mr_status status = mr_outbox_create(c->channel, c->coordinator, MR_LINK_REPORT, c->epoch, MR_REPORT_SLOTS,
+                                        MR_MAX_REPORT_BYTES, &w->report, err);
+    if (status == MR_OK)
+        status = mr_inbox_create(c->channel, c->coordinator, MR_LINK_CONTROL, c->epoch, MR_CONTROL_SLOTS,
+                                 MR_MAX_CONTROL_BYTES, &w->control, err);
+    if (status == MR_OK)
+        status = mr_gguf_open(c->model_path, &w->gguf, err);
+    if (status == MR_OK)
+        status = mr_model_info_read(w->gguf, &w->info, err);
+    if (status == MR_OK)
+        status = take_memory(PLAN_ARENA_BYTES, &w->control_memory, &w->control_arena, err);
+    return status;
+}
+
+/* Finds this stage and its neighbours in the plan. */
+static mr_status find_place(worker *w, const Millrace__Plan *plan, mr_layer_range *range, mr_err *err) {
+    w->stage_idx = w->next = w->previous = -1;
+    w->n_stages = (int32_t)plan->n_stages;
+    for (int32_t i = 0; i < w->n_stages; i++) {
+        const Millrace__StageRange *s = plan->stages[i];
+        if (s->rank >= (uint32_t)w->config->channel->n_peers)
+            return mr_err_set(err, MR_E_PROTOCOL, "the plan names rank %u of %d", s->rank,
+                              w->config->channel->n_peers);
+        if ((int32_t)s->rank != w->config->channel->self)
+            continue;
+        w->stage_idx = i;
+        *range = (mr_layer_range){(int32_t)s->first_layer, (int32_t)s->last_layer};
+    }
+    if (w->stage_idx < 0)
+        return mr_err_set(err, MR_E_PROTOCOL, "the plan gives rank %d no layers", w->config->channel->self);
+    uint32_t last = plan->stages[w->n_stages - 1]->last_layer;
+    if (last != (uint32_t)w->info.n_layers)
+        return mr_err_set(err, MR_E_PROTOCOL, "the plan cuts %u layers, the model has %d", last, w->info.n_layers);
+    w->head = (int32_t)plan->stages[0]->rank;
+    w->tail_peer = (int32_t)plan->stages[w->n_stages - 1]->rank;
+    if (!is_head(w))
+        w->previous = (int32_t)plan->stages[w->stage_idx - 1]->rank;
+    if (!is_tail(w))
+        w->next = (int32_t)plan->stages[w->stage_idx + 1]->rank;
+    return MR_OK;
+}
+
+static mr_status open_links(worker *w, mr_err *err) {
+    mr_channel *ch = w->config->channel;
+    uint32_t epoch = w->config->epoch;
+    size_t x_bytes = (size_t)w->limits.max_rows * (size_t)w->info.d_model * sizeof(float);
+    mr_status status = MR_OK;
+    if (w->previous >= 0)
+        status = mr_inbox_create(ch, w->previous, MR_LINK_ACTIVATIONS, epoch, w->ring_slots, x_bytes, &w->x_in, err);
+    if (status == MR_OK && w->next >= 0)
+        status = mr_outbox_create(ch, w->next, MR_LINK_ACTIVATIONS, epoch, w->ring_slots, x_bytes, &w->x_out, err);
+    if (status == MR_OK && is_head(w) && !is_tail(w))
+        status = mr_inbox_create(ch, w->tail_peer, MR_LINK_TOKENS, epoch, w->ring_slots, MR_MAX_TOKENS_BYTES,
+                                 &w->tokens_in, err);
+    if (status == MR_OK && is_tail(w)) {
+        mr_tail_config tail = {.channel = ch,
+                               .coordinator = w->config->coordinator,
+                               .head = w->head,
+                               .epoch = epoch,
+                               .n_slots = w->ring_slots,
+                               .limits = w->limits,
+                               .max_out_rows = w->max_out_rows};
+        status = mr_tail_create(&tail, &w->tail, err);
+    }
+    return status;
+}
+
+/* Loads the layers that the plan gives to this stage, and posts its receives. */
+static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
+    mr_layer_range range;
+    mr_status status = find_place(w, plan, &range, err);
+    if (status != MR_OK)
+        return status;
+    w->limits = (mr_msg_limits){.n_stages = (uint32_t)w->n_stages,
+                                .max_rows = plan->max_rows,
+                                .max_sequences = plan->max_sequences,
+                                .max_context = plan->max_context,
+                                .n_kv_blocks = plan->n_kv_blocks,
+                                .n_vocab = (uint32_t)w->info.vocab_size};
+    w->max_out_rows = plan->max_out_rows;
+    w->ring_slots = (int32_t)plan->ring_slots;
+    mr_stage_config config = {.gguf = w->gguf,
+                              .info = &w->info,
+                              .range = range,
+                              .max_rows = (int32_t)plan->max_rows,
+                              .max_out_rows = (int32_t)plan->max_out_rows,
+                              .max_sequences = (int32_t)plan->max_sequences,
+                              .max_context = (int32_t)plan->max_context,
+                              .n_kv_blocks = (int32_t)plan->n_kv_blocks,
+                              .kv_type = (mr_type)plan->kv_type};
+    /* The plan lies in the arena that is replaced here: nothing reads it below. */
+    drop_memory(&w->control_memory, &w->control_arena);
+    size_t arena_bytes = mr_msg_arena_bytes(&w->limits);
+    status = take_memory(arena_bytes, &w->control_memory, &w->control_arena, err);
+    if (status == MR_OK)
+        status = take_memory(arena_bytes, &w->tokens_memory, &w->tokens_arena, err);
+    if (status == MR_OK)
+        status = mr_sequences_create(&w->limits, is_tail(w), &w->sequences, err);
+    if (status == MR_OK)
+        status = mr_stage_create(&config, w->config->backend, report_progress, w, &w->stage, err);
+    if (status == MR_OK)
+        status = open_links(w, err);
+    return status == MR_OK ? report_ready(w, err) : status;
+}
+
+/* --- Steps ------------------------------------------------------------------------------------------------------------ */
+
+/* Notes all ids that have come back from the tail. */
+static mr_status take_tokens(worker *w, mr_err *err) {
+    for (;;) {
+        mr_frame frame;
+        const uint8_t *payload;
+        Millrace__Tokens *tokens;
+        mr_status status = mr_inbox_peek(w->tokens_in, &frame, &payload, err);
+        if (status != MR_OK || !payload)
+            return status;
+        status = mr_msg_unpack_tokens(payload, frame.payload_bytes, &w->limits, w->tokens_arena, &tokens, err);
+        for (size_t i = 0; status == MR_OK && i < tokens->n_tokens; i++)
+            mr_sequences_note_token(w->sequences, tokens->tokens[i]);
+        if (status == MR_OK)
+            status = mr_inbox_release(w->tokens_in, err);
+        if (status != MR_OK)
+            return status;
+    }
+}
+
+/* The activations of the pending step, NULL while they have not come. */
+static mr_status peek_activations(worker *w, const float **out_x, mr_err *err) {
+    mr_frame frame;
+    const uint8_t *payload;
+    mr_status status = mr_inbox_peek(w->x_in, &frame, &payload, err);
+    if (status != MR_OK || !payload)
+        return status;
+    uint32_t n_rows = 0;
+    for (size_t i = 0; i < w->pending->n_runs; i++)
+        n_rows += w->pending->runs[i]->n_rows;
+    uint32_t row_bytes = (uint32_t)w->info.d_model * (uint32_t)sizeof(float);
+    if (frame.step != w->pending->step || frame.rows != n_rows || frame.type != MR_TYPE_F32 ||
+        frame.row_bytes != row_bytes)
+        return mr_err_set(err, MR_E_PROTOCOL,
+                          "rank %d sent step %llu with %u rows of %u bytes, the plan says step %llu with %u of %u",
+                          w->previous, (unsigned long long)frame.step, frame.rows, frame.row_bytes,
+                          (unsigned long long)w->pending->step, n_rows, row_bytes);
+    *out_x = (const float *)payload;
+    return MR_OK;
+}
+
+static mr_status send_activations(worker *w, uint8_t *payload, mr_err *err) {
+    int32_t n_rows = mr_stage_rows(w->stage)->n_rows;
+    uint32_t row_bytes = (uint32_t)w->info.d_model * (uint32_t)sizeof(float);
+    mr_frame frame = {.step = w->pending->step,
+                      .rows = (uint32_t)n_rows,
+                      .type = MR_TYPE_F32,
+                      .row_bytes = row_bytes,
+                      .payload_bytes = (uint64_t)n_rows * row_bytes};
+    mr_status status = mr_stage_read_activations(w->stage, (float *)payload, err);
+    return status == MR_OK ? mr_outbox_send(w->x_out, &frame, err) : status;
+}
+
+/* What the pending step needs before it can run; *ready stays false while something is missing. */
+static mr_status gather(worker *w, const float **x, uint8_t **payload, bool *ready, mr_err *err) {
+    mr_status status = w->tokens_in ? take_tokens(w, err) : MR_OK;
+    bool have_input = false;
+    if (status == MR_OK && is_head(w))
+        status = mr_step_ids_ready(w->sequences, w->pending, &have_input, err);
+    else if (status == MR_OK) {
+        status = peek_activations(w, x, err);
+        have_input = *x != NULL;
+    }
+    if (status == MR_OK && have_input && w->x_out)
+        status = mr_outbox_reserve(w->x_out, payload, err);
+    *ready = have_input && (!w->x_out || *payload);
+    return status;
+}
+
+/* Runs the pending step if all it needs is there; *did says whether it ran. */
+static mr_status try_step(worker *w, bool *did, mr_err *err) {
+    const float *x = NULL;
+    uint8_t *payload = NULL;
+    bool ready = false;
+    mr_status status = gather(w, &x, &payload, &ready, err);
+    if (status != MR_OK || !ready)
+        return status;
+    status = mr_step_fill(w->stage, w->sequences, w->pending, w->max_out_rows, err);
+    if (status == MR_OK)
+        status = mr_stage_run(w->stage, x, NULL, NULL, err);
+    if (status == MR_OK && w->x_in)
+        status = mr_inbox_release(w->x_in, err);
+    if (status == MR_OK && w->x_out)
+        status = send_activations(w, payload, err);
+    if (status == MR_OK && w->tail)
+        status = mr_tail_finish_step(w->tail, w->stage, w->sequences, w->pending, err);
+    if (status == MR_OK)
+        status = mr_inbox_release(w->control, err);
+    w->pending = NULL;
+    *did = true;
+    return status;
+}
+
+/* Looks at the next control message; a step stays pending until it has run. */
+static mr_status take_control(worker *w, bool *did, mr_err *err) {
+    mr_frame frame;
+    const uint8_t *payload;
+    Millrace__Control *message;
+    mr_status status = mr_inbox_peek(w->control, &frame, &payload, err);
+    if (status != MR_OK || !payload)
+        return status;
+    status = mr_msg_unpack_control(payload, frame.payload_bytes, &w->limits, w->control_arena, &message, err);
+    if (status != MR_OK)
+        return status;
+    *did = true;
+    switch (message->body_case) {
+    case MILLRACE__CONTROL__BODY_PLAN:
+        status = w->stage ? mr_err_set(err, MR_E_PROTOCOL, "a second plan in epoch %u", w->config->epoch)
+                          : take_plan(w, message->plan, err);
+        break;
+    case MILLRACE__CONTROL__BODY_OPEN:
+        status = mr_sequences_open(w->sequences, message->open, err);
+        break;
+    case MILLRACE__CONTROL__BODY_CLOSE:
+        status = mr_sequences_close(w->sequences, message->close, err);
+        break;
+    case MILLRACE__CONTROL__BODY_STEP:
+        w->pending = message->step;
+        return MR_OK;
+    case MILLRACE__CONTROL__BODY_SHUTDOWN:
+        w->stop = true;
+        break;
+    default:
+        status = mr_err_set(err, MR_E_PROTOCOL, "an empty control message");
+    }
+    return status == MR_OK ? mr_inbox_release(w->control, err) : status;
+}
+
+static mr_status serve(worker *w, mr_err *err) {
+    while (!w->stop) {
+        bool did = false;
+        mr_status status = w->pending ? try_step(w, &did, err) : take_control(w, &did, err);
+        if (status == MR_OK && !did)
+            status = mr_channel_wait(w->config->channel, MR_NEVER, err);
+        if (status != MR_OK)
+            return status;
+    }
+    return MR_OK;
+}
+
+static void finish(worker *w) {
+    mr_tail_destroy(w->tail);
+    mr_inbox_destroy(w->x_in);
+    mr_outbox_destroy(w->x_out);
+    mr_inbox_destroy(w->tokens_in);
+    mr_inbox_destroy(w->control);
+    mr_outbox_destroy(w->report);
+    mr_stage_destroy(w->stage);
+    mr_sequences_destroy(w->sequences);
+    drop_memory(&w->control_memory, &w->control_arena);
+    drop_memory(&w->tokens_memory, &w->tokens_arena);
+    mr_gguf_close(w->gguf);
+}
+
+mr_status mr_worker_run(const mr_worker_config *config, mr_err *err) {
+    mr_err own;
+    worker w = {.config = config};
+    mr_thread_set_denormals_flushed();
+    mr_status status = start(&w, &own);
+    if (status == MR_OK)
+        status = serve(&w, &own);
+    if (status != MR_OK) {
+        report_failure(&w, &own);
+        mr_err_set(err, status, "%s", own.text);
+    }
+    finish(&w);
+    return status;
+}

@@ -1,0 +1,27 @@
+/* worker/worker.h - the life of a stage: wait for the plan, load its layers, run steps until it is told to end.
+ * The same loop runs as a thread on a local channel and as a rank on a network.
+ * Owns:    everything it loads and posts. Borrows: channel and backend, which outlive the call.
+ * Threads: mr_worker_run is the step thread: channel and backend are used by it alone while it runs.
+ * Errors:  what stops a stage is reported to the coordinator (a Failure message) and returned. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_WORKER_WORKER_H
+#define MR_WORKER_WORKER_H
+
+#include "backends/backend.h"
+#include "engine/base/status.h"
+#include "proto/channel.h"
+
+enum { MR_CONTROL_SLOTS = 32, MR_REPORT_SLOTS = 8 }; /* of the control and report links, on both sides */
+
+typedef struct mr_worker_config {
+    const char *model_path;
+    mr_channel *channel;
+    int32_t coordinator; /* its endpoint */
+    uint32_t epoch;
+    mr_backend *backend;
+} mr_worker_config;
+
+/* Returns MR_OK after a shutdown message. */
+MR_MUST_USE mr_status mr_worker_run(const mr_worker_config *config, mr_err *err);
+
+#endif
