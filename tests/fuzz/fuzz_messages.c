@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/mem.h"
+#include "proto/messages.h"
+#include "tests/fuzz/fuzz.h"
+
+enum { ARENA_BYTES = 64 << 10 };
+
+static const mr_msg_limits limits = {
+    .n_stages = 4,
+    .max_rows = 32,
+    .max_sequences = 8,
+    .max_context = 200,
+    .n_kv_blocks = 50,
+    .n_vocab = 1000,
+};
+
+/* Uses what has passed as its readers do: as indices into tables of just the right size. */
+static volatile uint8_t slots[8], vocabulary[1000], blocks[50], positions[201], stages[4];
+
+static void use_run(const Millrace__Run *run) {
+    slots[run->slot]++;
+    for (uint32_t i = 0; i < run->n_rows; i++)
+        positions[run->first_position + i]++;
+    for (size_t i = 0; i < run->n_ids; i++)
+        vocabulary[run->ids[i]]++;
+    for (size_t i = 0; i < run->n_blocks; i++) {
+        blocks[run->blocks[i]]++;
+        positions[(run->first_block_idx + i) * MR_WIRE_BLOCK_TOKENS]++;
+    }
+    MR_ASSERT(run->n_ids == run->n_rows || (run->n_ids == 0 && run->n_rows == 1));
+}
+
+static void use_step(const Millrace__StepPlan *step) {
+    uint64_t n_rows = 0;
+    for (size_t i = 0; i < step->n_runs; i++) {
+        use_run(step->runs[i]);
+        n_rows += step->runs[i]->n_rows;
+    }
+    MR_ASSERT(n_rows >= 1 && n_rows <= limits.max_rows);
+}
+
+static void use_plan(const Millrace__Plan *plan) {
+    MR_ASSERT(plan->n_stages >= 1 && plan->stages[0]->first_layer == 0);
+    for (size_t i = 0; i < plan->n_stages; i++) {
+        const Millrace__StageRange *s = plan->stages[i];
+        MR_ASSERT(s->first_layer < s->last_layer);
+        MR_ASSERT(i == 0 || s->first_layer == plan->stages[i - 1]->last_layer);
+    }
+}
+
+static void use_control(const Millrace__Control *c) {
+    switch (c->body_case) {
+    case MILLRACE__CONTROL__BODY_PLAN:
+        use_plan(c->plan);
+        break;
+    case MILLRACE__CONTROL__BODY_OPEN:
+        slots[c->open->slot]++;
+        for (size_t i = 0; i < c->open->n_ids; i++)
+            vocabulary[c->open->ids[i]]++;
+        break;
+    case MILLRACE__CONTROL__BODY_CLOSE:
+        slots[c->close->slot]++;
+        break;
+    case MILLRACE__CONTROL__BODY_STEP:
+        use_step(c->step);
+        break;
+    case MILLRACE__CONTROL__BODY_SHUTDOWN:
+        break;
+    default:
+        MR_ASSERT(!"a body that is none has passed");
+    }
+}
+
+static void use_tokens(const Millrace__Tokens *t) {
+    MR_ASSERT(t->n_tokens <= limits.max_rows);
+    for (size_t i = 0; i < t->n_tokens; i++) {
+        slots[t->tokens[i]->slot]++;
+        vocabulary[t->tokens[i]->id]++;
+        positions[t->tokens[i]->position]++;
+    }
+}
+
+static void use_report(const Millrace__Report *r) {
+    if (r->body_case == MILLRACE__REPORT__BODY_READY)
+        stages[r->ready->stage]++;
+    else if (r->body_case == MILLRACE__REPORT__BODY_PROGRESS)
+        stages[r->progress->stage]++;
+    else
+        stages[r->failure->stage]++;
+    if (r->body_case != MILLRACE__REPORT__BODY_FAILURE)
+        return;
+    MR_ASSERT(strlen(r->failure->text) < MR_MAX_ERROR_TEXT);
+    for (const char *s = r->failure->text; *s; s++)
+        MR_ASSERT(*s >= 0x20 && *s <= 0x7e);
+}
+
+/* Unpacks and uses one message of a kind (0 to 2); NULL when it was refused. */
+static const ProtobufCMessage *receive(int kind, const uint8_t *data, size_t size, mr_arena *arena) {
+    mr_err err = {0};
+    void *m = NULL;
+    mr_status status;
+    if (kind == 0)
+        status = mr_msg_unpack_control(data, size, &limits, arena, (Millrace__Control **)&m, &err);
+    else if (kind == 1)
+        status = mr_msg_unpack_tokens(data, size, &limits, arena, (Millrace__Tokens **)&m, &err);
+    else
+        status = mr_msg_unpack_report(data, size, &limits, arena, (Millrace__Report **)&m, &err);
+    if (status != MR_OK) {
+        MR_ASSERT(status == MR_E_PROTOCOL && err.status == status && err.text[0] && !m);
+        return NULL;
+    }
+    if (kind == 0)
+        use_control(m);
+    else if (kind == 1)
+        use_tokens(m);
+    else
+        use_report(m);
+    return m;
+}
+
+/* What has passed can be packed again, and passes again. */
+static void send_again(int kind, const ProtobufCMessage *m, size_t size) {
+    static uint8_t memory[ARENA_BYTES];
+    size_t bytes = 0, capacity = 2 * size + 1024;
+    uint8_t *packed = malloc(capacity);
+    MR_ASSERT(packed && mr_msg_pack(m, packed, capacity, &bytes, NULL) == MR_OK);
+    MR_ASSERT(receive(kind, packed, bytes, mr_arena_create_fixed(memory, sizeof memory)));
+    free(packed);
+}
+
+/* The first byte says which message, and how much memory there is; the rest is the message. */
+int mr_fuzz_messages(const uint8_t *data, size_t size) {
+    if (size == 0)
+        return 0;
+    int kind = data[0] % 3;
+    size_t room = data[0] & 0x80 ? (size_t)(data[0] & 0x7c) * 16 + 256 : ARENA_BYTES;
+    uint8_t *memory = malloc(room);
+    mr_arena *fixed = mr_arena_create_fixed(memory, room), *loose = NULL;
+    MR_ASSERT(memory && fixed);
+    data++;
+    size--;
+    const ProtobufCMessage *m = receive(kind, data, size, fixed);
+    if (m && room == ARENA_BYTES)
+        send_again(kind, m, size);
+    /* Chunks of one byte: each allocation is a block of its own, whose ends a sanitizer watches. */
+    MR_ASSERT(mr_arena_create(1, 1 << 20, &loose, NULL) == MR_OK);
+    receive(kind, data, size, loose);
+    mr_arena_destroy(loose);
+    free(memory);
+    return 0;
+}
