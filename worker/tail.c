@@ -15,8 +15,6 @@ struct mr_tail {
     mr_outbox *to_coordinator, *to_head, *logits_out;
 };
 
-enum { LOGITS_SLOTS = 2 };
-
 static mr_status open_links(mr_tail *t, mr_err *err) {
     const mr_tail_config *c = &t->config;
     mr_status status = mr_outbox_create(c->channel, c->coordinator, MR_LINK_TOKENS, c->epoch, c->n_slots,
@@ -26,7 +24,7 @@ static mr_status open_links(mr_tail *t, mr_err *err) {
                                   &t->to_head, err);
     size_t logits_bytes = (size_t)mr_logits_message_rows(c->limits.n_vocab) * c->limits.n_vocab * sizeof(float);
     if (status == MR_OK)
-        status = mr_outbox_create(c->channel, c->coordinator, MR_LINK_LOGITS, c->epoch, LOGITS_SLOTS, logits_bytes,
+        status = mr_outbox_create(c->channel, c->coordinator, MR_LINK_LOGITS, c->epoch, MR_LOGITS_SLOTS, logits_bytes,
                                   &t->logits_out, err);
     return status;
 }

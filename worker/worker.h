@@ -11,8 +11,6 @@
 #include "engine/base/status.h"
 #include "proto/channel.h"
 
-enum { MR_CONTROL_SLOTS = 32, MR_REPORT_SLOTS = 8 }; /* of the control and report links, on both sides */
-
 typedef struct mr_worker_config {
     const char *model_path;
     mr_channel *channel;

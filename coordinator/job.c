@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/job.h"
+
+#include <string.h>
+
+#include "coordinator/job_internal.h"
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+
+int32_t mr_job_ring_slots(int32_t n_stages) {
+    /* Two steps for each stage: one that runs and one whose plan is there already. */
+    return 2 * n_stages < MR_MAX_RING_SLOTS ? 2 * n_stages : MR_MAX_RING_SLOTS;
+}
+
+/* --- Reports of the stages ------------------------------------------------------------------------------------------- */
+
+static mr_status note_failure(const mr_job *job, const Millrace__Failure *f, mr_err *err) {
+    const mr_plan_stage *s = &job->plan.stages[f->stage];
+    return mr_err_set(err, (mr_status)f->status, "stage %u (layers %d to %d): %s", f->stage, s->first, s->last - 1,
+                      f->text);
+}
+
+static void note_progress(mr_job *job, const Millrace__LoadProgress *p) {
+    size_t done = 0, total = 0;
+    job->done_bytes[p->stage] = p->done_bytes;
+    job->total_bytes[p->stage] = p->total_bytes;
+    for (int32_t i = 0; i < job->plan.n_stages; i++) {
+        done += job->done_bytes[i];
+        total += job->total_bytes[i];
+    }
+    if (job->config.progress)
+        job->config.progress(job->config.progress_ctx, done, total);
+}
+
+mr_status job_take_reports(mr_job *job, bool *did, mr_err *err) {
+    for (;;) {
+        Millrace__Report *report;
+        mr_status status = mr_stage_links_next_report(job->links, &report, err);
+        if (status != MR_OK || !report)
+            return status;
+        *did = true;
+        switch (report->body_case) {
+        case MILLRACE__REPORT__BODY_FAILURE:
+            return note_failure(job, report->failure, err);
+        case MILLRACE__REPORT__BODY_PROGRESS:
+            note_progress(job, report->progress);
+            break;
+        case MILLRACE__REPORT__BODY_READY:
+            job->ready[report->ready->stage] = true;
+            job->reports[report->ready->stage] = (mr_stage_report){
+                report->ready->weight_bytes, report->ready->kv_bytes, report->ready->work_bytes};
+            break;
+        default:
+            break;
+        }
+    }
+}
+
+mr_status job_find_cause(mr_job *job, mr_status status, mr_err *err) {
+    int64_t deadline = mr_clock_now_ns() + MR_NS_PER_S / 2;
+    mr_err other;
+    while (status == MR_E_PEER_LOST && mr_clock_now_ns() < deadline) {
+        bool did = false;
+        mr_status next = job_take_reports(job, &did, &other);
+        if (next != MR_OK && next != MR_E_PEER_LOST)
+            return mr_err_set(err, next, "%s", other.text);
+        if (next == MR_OK && mr_channel_wait(job->config.channel, deadline, &other) != MR_OK)
+            break;
+        if (next == MR_E_PEER_LOST && !did)
+            break; /* nothing more will come from there */
+    }
+    return status;
+}
+
+/* --- Create and destroy ------------------------------------------------------------------------------------------------ */
+
+static mr_status send_plan(mr_job *job, mr_err *err) {
+    int32_t n = job->plan.n_stages;
+    Millrace__StageRange *ranges = mr_alloc_array((size_t)n, sizeof *ranges);
+    Millrace__StageRange **range_ptrs = mr_alloc_array((size_t)n, sizeof(Millrace__StageRange *));
+    mr_status status = MR_OK;
+    bool ready = false;
+    if (!ranges || !range_ptrs) {
+        status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for a plan of %d stages", n);
+        goto out;
+    }
+    for (int32_t i = 0; i < n; i++) {
+        millrace__stage_range__init(&ranges[i]);
+        ranges[i].rank = (uint32_t)i;
+        ranges[i].first_layer = (uint32_t)job->plan.stages[i].first;
+        ranges[i].last_layer = (uint32_t)job->plan.stages[i].last;
+        range_ptrs[i] = &ranges[i];
+    }
+    Millrace__Plan plan = MILLRACE__PLAN__INIT;
+    plan.epoch = job->config.epoch;
+    plan.n_stages = (size_t)n;
+    plan.stages = range_ptrs;
+    plan.n_kv_blocks = (uint32_t)job->config.n_kv_blocks;
+    plan.kv_type = (uint32_t)job->config.kv_type;
+    plan.max_rows = (uint32_t)job->config.max_rows;
+    plan.max_out_rows = (uint32_t)job->config.max_out_rows;
+    plan.max_sequences = (uint32_t)job->config.max_sequences;
+    plan.max_context = (uint32_t)job->config.max_context;
+    plan.ring_slots = (uint32_t)job->ring_slots;
+    Millrace__Control message = MILLRACE__CONTROL__INIT;
+    message.body_case = MILLRACE__CONTROL__BODY_PLAN;
+    message.plan = &plan;
+    status = mr_stage_links_ready(job->links, &ready, err);
+    if (status == MR_OK)
+        status = mr_stage_links_send(job->links, &message, NULL, err);
+out:
+    mr_free(ranges);
+    mr_free(range_ptrs);
+    return status;
+}
+
+static mr_status wait_until_loaded(mr_job *job, mr_err *err) {
+    for (;;) {
+        bool did = false;
+        mr_status status = job_take_reports(job, &did, err);
+        if (status != MR_OK)
+            return job_find_cause(job, status, err);
+        bool all = true;
+        for (int32_t i = 0; i < job->plan.n_stages; i++)
+            all = all && job->ready[i];
+        if (all)
+            return MR_OK;
+        if (!did)
+            status = mr_channel_wait(job->config.channel, MR_NEVER, err);
+        if (status != MR_OK)
+            return status;
+    }
+}
+
+static mr_status allocate(mr_job *job, mr_err *err) {
+    size_t n_stages = (size_t)job->plan.n_stages, n_slots = (size_t)job->config.max_sequences;
+    job->slots = mr_alloc_array(n_slots, sizeof *job->slots);
+    job->steps = mr_alloc_array((size_t)job->ring_slots, sizeof *job->steps);
+    job->reports = mr_alloc_array(n_stages, sizeof *job->reports);
+    job->done_bytes = mr_alloc_array(n_stages, sizeof *job->done_bytes);
+    job->total_bytes = mr_alloc_array(n_stages, sizeof *job->total_bytes);
+    job->ready = mr_alloc_array(n_stages, sizeof *job->ready);
+    if (!job->slots || !job->steps || !job->reports || !job->done_bytes || !job->total_bytes ||
+        !job->ready)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a job of %zu stages", n_stages);
+    int32_t max_blocks = (job->config.max_context + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
+    mr_scheduler_config scheduler = {.n_stages = job->plan.n_stages,
+                                     .max_rows = job->config.max_rows,
+                                     .max_out_rows = job->config.max_out_rows,
+                                     .max_sequences = job->config.max_sequences};
+    mr_stage_links_config links = {
+        .channel = job->config.channel,
+        .n_stages = job->plan.n_stages,
+        .epoch = job->config.epoch,
+        .ring_slots = job->ring_slots,
+        .limits = {.n_stages = (uint32_t)job->plan.n_stages,
+                   .max_rows = (uint32_t)job->config.max_rows,
+                   .max_sequences = (uint32_t)job->config.max_sequences,
+                   .max_context = (uint32_t)job->config.max_context,
+                   .n_kv_blocks = (uint32_t)job->config.n_kv_blocks,
+                   .n_vocab = (uint32_t)job->config.info->vocab_size},
+    };
+    mr_status status = mr_journal_create(&job->journal, err);
+    if (status == MR_OK)
+        status = mr_ledger_create(job->config.n_kv_blocks, job->config.max_sequences, max_blocks, &job->ledger, err);
+    if (status == MR_OK)
+        status = mr_scheduler_create(&scheduler, job->ledger, &job->scheduler, err);
+    return status == MR_OK ? mr_stage_links_create(&links, &job->links, err) : status;
+}
+
+mr_status mr_job_create(const mr_job_config *config, mr_job **out, mr_err *err) {
+    mr_job *job = mr_alloc(sizeof *job);
+    if (!job)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a job");
+    job->config = *config;
+    job->plan = *config->plan;
+    job->ring_slots = mr_job_ring_slots(config->plan->n_stages);
+    mr_status status = allocate(job, err);
+    if (status == MR_OK)
+        status = send_plan(job, err);
+    if (status == MR_OK)
+        status = wait_until_loaded(job, err);
+    if (status != MR_OK) {
+        mr_job_destroy(job);
+        return status;
+    }
+    *out = job;
+    return MR_OK;
+}
+
+void mr_job_destroy(mr_job *job) {
+    if (!job)
+        return;
+    if (job->links) {
+        mr_err ignored;
+        bool ready = false;
+        Millrace__Shutdown shutdown = MILLRACE__SHUTDOWN__INIT;
+        Millrace__Control message = MILLRACE__CONTROL__INIT;
+        message.body_case = MILLRACE__CONTROL__BODY_SHUTDOWN;
+        message.shutdown = &shutdown;
+        if (mr_stage_links_ready(job->links, &ready, &ignored) == MR_OK && ready &&
+            mr_stage_links_send(job->links, &message, NULL, &ignored) == MR_OK)
+            mr_stage_links_flush(job->links, mr_clock_now_ns() + 2 * MR_NS_PER_S);
+    }
+    mr_stage_links_destroy(job->links);
+    mr_scheduler_destroy(job->scheduler);
+    mr_ledger_destroy(job->ledger);
+    mr_journal_destroy(job->journal);
+    mr_free(job->slots);
+    mr_free(job->steps);
+    mr_free(job->reports);
+    mr_free(job->done_bytes);
+    mr_free(job->total_bytes);
+    mr_free(job->ready);
+    mr_free(job);
+}
+
+const mr_stage_report *mr_job_stage_report(const mr_job *job, int32_t stage) {
+    return &job->reports[stage];
+}
+
+/* --- Sequences ---------------------------------------------------------------------------------------------------------- */
+
+mr_status mr_job_submit(mr_job *job, const mr_sequence_desc *desc, int32_t *out_sequence, mr_err *err) {
+    int32_t n = desc->n_prompt, context = job->config.max_context;
+    if (n < 1)
+        return mr_err_set(err, MR_E_INVALID, "the prompt is empty: a sequence needs one token at least");
+    for (int32_t i = 0; i < n; i++)
+        if (desc->prompt_ids[i] < 0 || desc->prompt_ids[i] >= job->config.info->vocab_size)
+            return mr_err_set(err, MR_E_INVALID, "token id %d at position %d is outside the vocabulary of %d",
+                              desc->prompt_ids[i], i, job->config.info->vocab_size);
+    bool samples = desc->on_logits == NULL;
+    if (n + samples > context)
+        return mr_err_set(err, MR_E_TOO_LONG, "the prompt has %d tokens, the context %d; hint: a larger --ctx", n,
+                          context);
+    if (samples && desc->max_tokens < 1)
+        return mr_err_set(err, MR_E_INVALID, "%d tokens to generate; hint: 1 or more", desc->max_tokens);
+    int32_t room = context - n;
+    int32_t max_ids = samples ? n + (desc->max_tokens < room ? desc->max_tokens : room) : n;
+    int64_t capacity = (int64_t)job->config.n_kv_blocks * MR_WIRE_BLOCK_TOKENS;
+    if (max_ids > capacity)
+        return mr_err_set(err, MR_E_TOO_LONG, "the sequence may reach %d tokens, the KV cache holds %lld", max_ids,
+                          (long long)capacity);
+    mr_status status = mr_journal_append(job->journal, desc, max_ids, out_sequence, err);
+    if (status == MR_OK)
+        job->n_unfinished++;
+    return status;
+}
+
+mr_job_timings mr_job_get_timings(const mr_job *job) {
+    return job->timings;
+}

@@ -1,0 +1,96 @@
+/* coordinator/job.h - runs sequences over the stages of a job: plan out, steps by the rules of the ring, tokens back.
+ * The coordinator thread owns it; stages are threads or ranks at the other ends of the channel.
+ * Owns:    ledger, journal, links. Borrows: channel and info, which outlive it.
+ * Threads: bound to one thread. Callbacks run on it and must not call into the job.
+ * Errors:  a sequence that fails ends with its status in the event; what breaks a stage comes out of create or run with the
+ *          stage and its text. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_COORDINATOR_JOB_H
+#define MR_COORDINATOR_JOB_H
+
+#include <stdbool.h>
+
+#include "coordinator/plan.h"
+#include "proto/channel.h"
+
+typedef struct mr_job mr_job;
+
+/* Sizes that a stage reported after loading. */
+typedef struct mr_stage_report {
+    size_t weight_bytes, kv_bytes, work_bytes;
+} mr_stage_report;
+
+typedef struct mr_job_config {
+    const mr_model_info *info;
+    const mr_plan *plan; /* stage i is endpoint i of the channel; copied */
+    mr_channel *channel;
+    uint32_t epoch;
+    int32_t max_rows;      /* rows of one step: the prefill chunk */
+    int32_t max_out_rows;  /* rows of one step that want logits */
+    int32_t max_sequences; /* live at once */
+    int32_t max_context;   /* tokens of one sequence, prompt included */
+    int32_t n_kv_blocks;   /* of MR_WIRE_BLOCK_TOKENS tokens */
+    int32_t kv_type;       /* GGUF type number: F16 or F32 */
+    /* Called while stages load: bytes done and in total over all stages. May be NULL. */
+    void (*progress)(void *ctx, size_t done_bytes, size_t total_bytes);
+    void *progress_ctx;
+} mr_job_config;
+
+/* Ring slots of a job with this many stages: steps in flight at most. */
+int32_t mr_job_ring_slots(int32_t n_stages);
+
+/* Sends the plan and waits until every stage has loaded its layers. */
+MR_MUST_USE mr_status mr_job_create(const mr_job_config *config, mr_job **out, mr_err *err);
+/* Tells the stages to end (if they still listen) and frees everything. NULL is accepted. */
+void mr_job_destroy(mr_job *job);
+const mr_stage_report *mr_job_stage_report(const mr_job *job, int32_t stage);
+
+typedef enum mr_finish {
+    MR_FINISH_NONE,   /* goes on */
+    MR_FINISH_STOP,   /* the callback said so: an end token or a stop text */
+    MR_FINISH_LENGTH, /* max_tokens or the context is full */
+    MR_FINISH_ERROR,  /* status and text of the event say why */
+} mr_finish;
+
+/* One more token of a sequence, or its failure. */
+typedef struct mr_token_event {
+    int32_t sequence; /* as mr_job_submit numbered it */
+    int32_t id;
+    int32_t n_generated; /* this one included */
+    mr_finish finish;    /* NONE or LENGTH; ERROR without a token */
+    mr_status status;
+    const char *text; /* of the error */
+} mr_token_event;
+
+typedef struct mr_sequence_desc {
+    const int32_t *prompt_ids; /* [n_prompt], copied; at least one */
+    int32_t n_prompt;
+    int32_t max_tokens; /* to generate; 0 with on_logits: only the logits of the prompt are wanted */
+    float temperature;
+    int32_t top_k;
+    float top_p, min_p, repeat_penalty;
+    int32_t repeat_last_n;
+    uint64_t seed;
+    uint32_t choice;
+    /* Returns true when the sequence is to stop with this token. */
+    bool (*on_token)(void *ctx, const mr_token_event *event);
+    /* If set, no token is sampled: every prompt position's logits [n_rows, vocabulary] are delivered, in order. */
+    void (*on_logits)(void *ctx, int32_t first_position, int32_t n_rows, const float *logits);
+    void *ctx;
+} mr_sequence_desc;
+
+/* MR_E_TOO_LONG: prompt and one token do not fit the context (or the KV cache); MR_E_INVALID: an id outside the
+ * vocabulary, an empty prompt. *out_sequence counts from 0. */
+MR_MUST_USE mr_status mr_job_submit(mr_job *job, const mr_sequence_desc *desc, int32_t *out_sequence, mr_err *err);
+
+/* Runs until every submitted sequence has finished. */
+MR_MUST_USE mr_status mr_job_run(mr_job *job, mr_err *err);
+
+typedef struct mr_job_timings {
+    int64_t first_token_ns; /* from the start of run to the first token; 0: none */
+    int64_t prefill_tokens, prefill_ns;
+    int64_t decode_tokens, decode_ns; /* tokens after each sequence's first, and the time from the first to the last */
+} mr_job_timings;
+mr_job_timings mr_job_get_timings(const mr_job *job);
+
+#endif

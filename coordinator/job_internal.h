@@ -1,0 +1,53 @@
+/* coordinator/job_internal.h - the state of a job, shared by job.c (its life) and job_run.c (its steps). */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_COORDINATOR_JOB_INTERNAL_H
+#define MR_COORDINATOR_JOB_INTERNAL_H
+
+#include "coordinator/job.h"
+#include "coordinator/journal.h"
+#include "coordinator/ledger.h"
+#include "coordinator/scheduler.h"
+#include "coordinator/stage_links.h"
+
+/* One step under way, kept at step % ring_slots. */
+typedef struct mr_step_record {
+    uint64_t step;
+    bool tokens_in;
+    mr_logits_run logits; /* what it will bring */
+    int32_t n_rows_in;    /* logits rows delivered */
+} mr_step_record;
+
+/* A sequence slot of the stages. */
+typedef struct mr_slot_account {
+    mr_entry *entry;     /* who is in it; NULL: nobody */
+    uint32_t generation; /* of the last one who was */
+    bool closing;        /* nobody is in it, and the stages have not been told yet */
+} mr_slot_account;
+
+struct mr_job {
+    mr_job_config config;
+    mr_plan plan;
+    int32_t ring_slots;
+    mr_stage_links *links;
+    mr_ledger *ledger;
+    mr_journal *journal;
+    mr_scheduler *scheduler;
+    mr_slot_account *slots; /* [max_sequences] */
+    mr_step_record *steps;    /* [ring_slots] */
+    uint64_t n_issued, n_done; /* steps are numbered from 1 */
+    int32_t n_admitted;        /* entries of the journal that have had a slot */
+    int32_t n_unfinished, n_closing;
+    mr_stage_report *reports; /* [n_stages] */
+    size_t *done_bytes, *total_bytes;
+    bool *ready;
+    int64_t start_ns, first_token_ns, last_first_token_ns;
+    mr_job_timings timings;
+};
+
+/* Takes all reports that have come; *did says whether there were any. A failure of a stage is returned. */
+mr_status job_take_reports(mr_job *job, bool *did, mr_err *err);
+/* The cause behind a status: a stage that loses its neighbour reports that as well, so another stage's own failure is
+ * looked for during a moment. */
+mr_status job_find_cause(mr_job *job, mr_status status, mr_err *err);
+
+#endif

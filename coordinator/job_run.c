@@ -1,0 +1,239 @@
+/* coordinator/job_run.c - the turns of a job: slots in, steps out, tokens and logits in. */
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/job_internal.h"
+#include "engine/base/clock.h"
+
+static mr_status send_open(mr_job *job, const mr_entry *e, mr_err *err) {
+    Millrace__Sampling sampling = MILLRACE__SAMPLING__INIT;
+    sampling.temperature = e->desc.temperature;
+    sampling.top_k = e->desc.top_k;
+    sampling.top_p = e->desc.top_p;
+    sampling.min_p = e->desc.min_p;
+    sampling.repeat_penalty = e->desc.repeat_penalty;
+    sampling.repeat_last_n = e->desc.repeat_last_n;
+    sampling.seed = e->desc.seed;
+    sampling.choice = e->desc.choice;
+    Millrace__OpenSequence open = MILLRACE__OPEN_SEQUENCE__INIT, brief = MILLRACE__OPEN_SEQUENCE__INIT;
+    open.slot = brief.slot = (uint32_t)e->slot;
+    open.generation = brief.generation = e->generation;
+    open.ids = (uint32_t *)e->ids;
+    open.n_ids = (size_t)e->n_ids;
+    open.sampling = e->desc.on_logits ? NULL : &sampling;
+    Millrace__Control message = MILLRACE__CONTROL__INIT, for_tail = MILLRACE__CONTROL__INIT;
+    message.body_case = for_tail.body_case = MILLRACE__CONTROL__BODY_OPEN;
+    message.open = &brief;
+    for_tail.open = &open;
+    return mr_stage_links_send(job->links, &message, &for_tail, err);
+}
+
+/* Gives waiting sequences slots and blocks, in the order of their arrival, while there are any. */
+static mr_status admit(mr_job *job, bool *did, mr_err *err) {
+    while (job->n_admitted < mr_journal_count(job->journal)) {
+        mr_entry *e = mr_journal_entry(job->journal, job->n_admitted);
+        int32_t slot = 0;
+        while (slot < job->config.max_sequences && (job->slots[slot].entry || job->slots[slot].closing))
+            slot++;
+        bool ready = false;
+        if (slot == job->config.max_sequences)
+            return MR_OK;
+        mr_status status = mr_stage_links_ready(job->links, &ready, err);
+        int32_t n_blocks = (e->max_ids + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
+        if (status != MR_OK || !ready || !mr_ledger_reserve(job->ledger, slot, n_blocks))
+            return status;
+        e->slot = slot;
+        e->generation = ++job->slots[slot].generation;
+        e->state = MR_ENTRY_LIVE;
+        job->slots[slot].entry = e;
+        job->n_admitted++;
+        mr_scheduler_join(job->scheduler, e);
+        *did = true;
+        status = send_open(job, e, err);
+        if (status != MR_OK)
+            return status;
+    }
+    return MR_OK;
+}
+
+/* Tells the stages which slots are empty now. */
+static mr_status close_empty(mr_job *job, bool *did, mr_err *err) {
+    for (int32_t i = 0; i < job->config.max_sequences && job->n_closing > 0; i++) {
+        mr_slot_account *s = &job->slots[i];
+        bool ready = false;
+        if (!s->closing)
+            continue;
+        mr_status status = mr_stage_links_ready(job->links, &ready, err);
+        if (status != MR_OK || !ready)
+            return status;
+        Millrace__CloseSequence close = MILLRACE__CLOSE_SEQUENCE__INIT;
+        Millrace__Control message = MILLRACE__CONTROL__INIT;
+        close.slot = (uint32_t)i;
+        close.generation = s->generation;
+        message.body_case = MILLRACE__CONTROL__BODY_CLOSE;
+        message.close = &close;
+        status = mr_stage_links_send(job->links, &message, NULL, err);
+        if (status != MR_OK)
+            return status;
+        s->closing = false;
+        job->n_closing--;
+        *did = true;
+    }
+    return MR_OK;
+}
+
+/* Ends a sequence: its rows that are still under way are wasted, its blocks are free for others. */
+static void finish(mr_job *job, mr_entry *e) {
+    mr_scheduler_leave(job->scheduler, e);
+    mr_ledger_release(job->ledger, e->slot);
+    job->slots[e->slot].entry = NULL;
+    job->slots[e->slot].closing = true;
+    job->n_closing++;
+    e->state = MR_ENTRY_DONE;
+    job->n_unfinished--;
+}
+
+/* --- Steps -------------------------------------------------------------------------------------------------------------- */
+
+/* Issues steps while the ring has room and rows are there. */
+static mr_status issue(mr_job *job, bool *did, mr_err *err) {
+    while (job->n_issued - job->n_done < (uint64_t)job->ring_slots) {
+        bool ready = false;
+        mr_status status = mr_stage_links_ready(job->links, &ready, err);
+        if (status != MR_OK || !ready)
+            return status;
+        mr_step_record record = {.step = job->n_issued + 1};
+        const Millrace__StepPlan *plan = mr_scheduler_next(job->scheduler, record.step, &record.logits);
+        if (!plan)
+            return MR_OK;
+        Millrace__Control message = MILLRACE__CONTROL__INIT;
+        message.body_case = MILLRACE__CONTROL__BODY_STEP;
+        message.step = (Millrace__StepPlan *)(uintptr_t)plan;
+        status = mr_stage_links_send(job->links, &message, NULL, err);
+        if (status != MR_OK)
+            return status;
+        job->steps[record.step % (uint64_t)job->ring_slots] = record;
+        job->n_issued = record.step;
+        *did = true;
+    }
+    return MR_OK;
+}
+
+static void note_first_token(mr_job *job) {
+    job->last_first_token_ns = mr_clock_now_ns();
+    if (job->first_token_ns == 0)
+        job->first_token_ns = job->last_first_token_ns;
+}
+
+/* A token of a live sequence; sequences that have ended since are none of its business. */
+static void take_token(mr_job *job, const Millrace__Token *t) {
+    mr_entry *e = job->slots[t->slot].entry;
+    if (!e || e->generation != t->generation)
+        return;
+    mr_token_event event = {.sequence = e->sequence, .id = (int32_t)t->id, .status = (mr_status)t->status};
+    if (t->status != MR_OK) {
+        event.finish = MR_FINISH_ERROR;
+        event.text = "the model computed values that are not numbers";
+    } else {
+        e->ids[e->n_ids++] = (int32_t)t->id;
+        event.n_generated = e->n_ids - e->n_prompt;
+        event.finish = e->n_ids == e->max_ids ? MR_FINISH_LENGTH : MR_FINISH_NONE;
+        if (event.n_generated == 1)
+            note_first_token(job);
+        else
+            job->timings.decode_tokens++;
+    }
+    bool stop = e->desc.on_token && e->desc.on_token(e->desc.ctx, &event);
+    if (stop || event.finish != MR_FINISH_NONE)
+        finish(job, e);
+}
+
+/* Counts steps as done, in order. */
+static void advance(mr_job *job) {
+    while (job->n_done < job->n_issued) {
+        const mr_step_record *r = &job->steps[(job->n_done + 1) % (uint64_t)job->ring_slots];
+        if (!r->tokens_in || r->n_rows_in < r->logits.n_rows)
+            return;
+        job->n_done++;
+    }
+}
+
+static mr_status take_tokens(mr_job *job, bool *did, mr_err *err) {
+    for (;;) {
+        Millrace__Tokens *tokens;
+        mr_status status = mr_stage_links_next_tokens(job->links, &tokens, err);
+        if (status != MR_OK || !tokens)
+            return status;
+        mr_step_record *r = &job->steps[tokens->step % (uint64_t)job->ring_slots];
+        if (r->step != tokens->step || r->tokens_in || tokens->step > job->n_issued)
+            return mr_err_set(err, MR_E_PROTOCOL, "tokens of step %llu, which is not under way",
+                              (unsigned long long)tokens->step);
+        r->tokens_in = true;
+        *did = true;
+        for (size_t i = 0; i < tokens->n_tokens; i++)
+            take_token(job, tokens->tokens[i]);
+        advance(job);
+    }
+}
+
+static mr_status take_logits(mr_job *job, bool *did, mr_err *err) {
+    for (;;) {
+        mr_frame frame;
+        const float *logits = NULL;
+        mr_status status = mr_stage_links_peek_logits(job->links, &frame, &logits, err);
+        if (status != MR_OK || !logits)
+            return status;
+        mr_step_record *r = &job->steps[frame.step % (uint64_t)job->ring_slots];
+        if (r->step != frame.step || (int64_t)r->n_rows_in + frame.rows > r->logits.n_rows)
+            return mr_err_set(err, MR_E_PROTOCOL, "%u rows of logits of step %llu, which wants no more", frame.rows,
+                              (unsigned long long)frame.step);
+        mr_entry *e = r->logits.entry;
+        e->desc.on_logits(e->desc.ctx, r->logits.first_position + r->n_rows_in, (int32_t)frame.rows, logits);
+        r->n_rows_in += (int32_t)frame.rows;
+        e->n_delivered += (int32_t)frame.rows;
+        *did = true;
+        status = mr_stage_links_release_logits(job->links, err);
+        if (status != MR_OK)
+            return status;
+        if (e->n_delivered == e->n_prompt)
+            finish(job, e);
+        advance(job);
+    }
+}
+
+static mr_status turn(mr_job *job, bool *did, mr_err *err) {
+    mr_status status = close_empty(job, did, err);
+    if (status == MR_OK)
+        status = admit(job, did, err);
+    if (status == MR_OK)
+        status = issue(job, did, err);
+    if (status == MR_OK)
+        status = take_tokens(job, did, err);
+    if (status == MR_OK)
+        status = take_logits(job, did, err);
+    if (status == MR_OK)
+        status = job_take_reports(job, did, err);
+    return status;
+}
+
+mr_status mr_job_run(mr_job *job, mr_err *err) {
+    mr_status status = MR_OK;
+    job->start_ns = mr_clock_now_ns();
+    int64_t n_prompt = 0;
+    for (int32_t i = job->n_admitted; i < mr_journal_count(job->journal); i++)
+        n_prompt += mr_journal_entry(job->journal, i)->n_prompt;
+    while (job->n_unfinished > 0 && status == MR_OK) {
+        bool did = false;
+        status = turn(job, &did, err);
+        if (status == MR_OK && !did && job->n_unfinished > 0)
+            status = mr_channel_wait(job->config.channel, MR_NEVER, err);
+    }
+    if (status != MR_OK)
+        return job_find_cause(job, status, err);
+    int64_t end_ns = mr_clock_now_ns();
+    job->timings.prefill_tokens += n_prompt;
+    job->timings.prefill_ns += (job->last_first_token_ns ? job->last_first_token_ns : end_ns) - job->start_ns;
+    if (job->first_token_ns) {
+        job->timings.first_token_ns = job->first_token_ns - job->start_ns;
+        job->timings.decode_ns += end_ns - job->first_token_ns;
+    }
+    return MR_OK;
+}

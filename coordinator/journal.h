@@ -1,0 +1,40 @@
+/* coordinator/journal.h - what must be kept to rebuild any sequence: its ids, its parameters, how far it is (invariant I2).
+ * Owns:    entries and their ids. Threads: bound to the coordinator thread.
+ * Errors:  MR_E_NO_MEMORY on append only. Ids grow inside room taken then, so a step allocates nothing. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_COORDINATOR_JOURNAL_H
+#define MR_COORDINATOR_JOURNAL_H
+
+#include "coordinator/job.h"
+
+typedef enum mr_entry_state {
+    MR_ENTRY_WAITING, /* for a slot and KV blocks */
+    MR_ENTRY_LIVE,    /* in a slot */
+    MR_ENTRY_DONE,
+} mr_entry_state;
+
+typedef struct mr_entry {
+    int32_t sequence;      /* its number */
+    mr_sequence_desc desc; /* prompt_ids is not kept: they are in ids */
+    int32_t *ids;          /* prompt, then what was generated */
+    int32_t n_prompt, n_ids;
+    int32_t max_ids; /* n_ids may grow to this: length limit and context taken together */
+    mr_entry_state state;
+    int32_t slot;
+    uint32_t generation;  /* of the slot */
+    int32_t n_issued;     /* rows 0 .. n_issued - 1 have been put into steps */
+    int32_t n_delivered;  /* positions whose logits were delivered */
+    uint64_t last_step;   /* that carried a row of it */
+} mr_entry;
+
+typedef struct mr_journal mr_journal;
+
+MR_MUST_USE mr_status mr_journal_create(mr_journal **out, mr_err *err);
+void mr_journal_destroy(mr_journal *j);
+/* Copies desc and its prompt; max_ids bounds prompt and generated ids together. Pointers to earlier entries stay valid. */
+MR_MUST_USE mr_status mr_journal_append(mr_journal *j, const mr_sequence_desc *desc, int32_t max_ids,
+                                        int32_t *out_sequence, mr_err *err);
+int32_t mr_journal_count(const mr_journal *j);
+mr_entry *mr_journal_entry(mr_journal *j, int32_t sequence);
+
+#endif

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/local_cluster.h"
+
+#include <stdio.h>
+
+#include "backends/cpu/cpu_backend.h"
+#include "engine/base/log.h"
+#include "engine/base/mem.h"
+#include "engine/base/thread.h"
+#include "proto/channel_local.h"
+#include "worker/worker.h"
+
+enum { MAX_REQUESTS = 4096 }; /* posted by one endpoint */
+
+typedef struct stage_thread {
+    mr_local_cluster *cluster;
+    mr_channel *channel;
+    mr_backend *backend;
+    mr_thread *thread;
+} stage_thread;
+
+struct mr_local_cluster {
+    mr_local_cluster_config config;
+    char *model_path;
+    mr_local_hub *hub;
+    mr_channel *channel; /* the coordinator's */
+    stage_thread *stages;
+};
+
+static void run_stage(void *ctx) {
+    stage_thread *t = ctx;
+    mr_err err;
+    mr_worker_config config = {.model_path = t->cluster->model_path,
+                               .channel = t->channel,
+                               .coordinator = t->cluster->config.n_stages,
+                               .epoch = t->cluster->config.epoch,
+                               .backend = t->backend};
+    if (mr_worker_run(&config, &err) != MR_OK)
+        mr_log_write(MR_LOG_DEBUG, "worker", "stage %d ended: %s", t->channel->self, err.text);
+    mr_channel_destroy(t->channel);
+}
+
+static mr_status start_stage(mr_local_cluster *c, int32_t idx, mr_err *err) {
+    stage_thread *t = &c->stages[idx];
+    mr_cpu_options options = {.n_threads = c->config.threads_per_stage};
+    char name[32];
+    snprintf(name, sizeof name, "stage %d", idx);
+    t->cluster = c;
+    mr_status status = mr_cpu_backend_create(&options, &t->backend, err);
+    if (status == MR_OK)
+        status = mr_local_channel_open(c->hub, idx, &t->channel, err);
+    if (status != MR_OK)
+        return status;
+    status = mr_thread_create(name, 0, run_stage, t, &t->thread, err);
+    if (status != MR_OK)
+        mr_channel_destroy(t->channel);
+    return status;
+}
+
+mr_status mr_local_cluster_create(const mr_local_cluster_config *config, mr_local_cluster **out, mr_err *err) {
+    mr_local_cluster *c = mr_alloc(sizeof *c);
+    if (c) {
+        c->config = *config;
+        c->model_path = mr_strdup(config->model_path);
+        c->stages = mr_alloc_array((size_t)config->n_stages, sizeof *c->stages);
+    }
+    mr_status status = c && c->model_path && c->stages
+                           ? mr_local_hub_create(config->n_stages + 1, MAX_REQUESTS, &c->hub, err)
+                           : mr_err_set(err, MR_E_NO_MEMORY, "no memory for %d stages", config->n_stages);
+    if (status == MR_OK)
+        status = mr_local_channel_open(c->hub, config->n_stages, &c->channel, err);
+    for (int32_t i = 0; i < config->n_stages && status == MR_OK; i++)
+        status = start_stage(c, i, err);
+    if (status != MR_OK) {
+        mr_local_cluster_destroy(c);
+        return status;
+    }
+    *out = c;
+    return MR_OK;
+}
+
+mr_channel *mr_local_cluster_channel(mr_local_cluster *c) {
+    return c->channel;
+}
+
+void mr_local_cluster_destroy(mr_local_cluster *c) {
+    if (!c)
+        return;
+    mr_channel_destroy(c->channel);
+    for (int32_t i = 0; c->stages && i < c->config.n_stages; i++) {
+        mr_thread_join(c->stages[i].thread);
+        mr_backend_destroy(c->stages[i].backend);
+    }
+    mr_local_hub_destroy(c->hub);
+    mr_free(c->stages);
+    mr_free(c->model_path);
+    mr_free(c);
+}

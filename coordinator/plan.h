@@ -1,0 +1,30 @@
+/* coordinator/plan.h - who holds which layers: contiguous ranges that balance the bytes which each stage reads for a token.
+ * The output matrix is charged to the last stage; the embedding costs memory, but a step reads only rows of it.
+ * Owns:    nothing; plain data. Threads: pure functions.
+ * Errors:  MR_E_INVALID names the cut or number that is wrong and what is allowed. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_COORDINATOR_PLAN_H
+#define MR_COORDINATOR_PLAN_H
+
+#include "engine/base/status.h"
+#include "engine/gguf/model_info.h"
+#include "proto/limits.h"
+
+typedef struct mr_plan_stage {
+    int32_t first, last;  /* layers [first, last) */
+    size_t weight_bytes;  /* in the file: its layers, and embedding or output where it has them */
+} mr_plan_stage;
+
+typedef struct mr_plan {
+    int32_t n_stages;
+    mr_plan_stage stages[MR_MAX_STAGES];
+} mr_plan;
+
+/* The cut into n_stages whose largest stage is smallest. More stages than layers are refused. */
+MR_MUST_USE mr_status mr_plan_balance(const mr_gguf *g, const mr_model_info *info, int32_t n_stages, mr_plan *out,
+                                      mr_err *err);
+/* The cut at the given layers: first_layers[i] is the first layer of stage i + 1, ascending, inside the model. */
+MR_MUST_USE mr_status mr_plan_cut(const mr_gguf *g, const mr_model_info *info, const int32_t *first_layers, int32_t n,
+                                  mr_plan *out, mr_err *err);
+
+#endif

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/stage_links.h"
+
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+
+struct mr_stage_links {
+    mr_stage_links_config config;
+    mr_outbox **control; /* [n_stages] */
+    mr_inbox **report;   /* [n_stages] */
+    mr_inbox *tokens, *logits;
+    void *memory; /* of the arena */
+    mr_arena *arena;
+};
+
+static mr_status open_all(mr_stage_links *l, mr_err *err) {
+    const mr_stage_links_config *c = &l->config;
+    int32_t tail = c->n_stages - 1;
+    mr_status status = MR_OK;
+    for (int32_t i = 0; i < c->n_stages && status == MR_OK; i++) {
+        status = mr_inbox_create(c->channel, i, MR_LINK_REPORT, c->epoch, MR_REPORT_SLOTS, MR_MAX_REPORT_BYTES,
+                                 &l->report[i], err);
+        if (status == MR_OK)
+            status = mr_outbox_create(c->channel, i, MR_LINK_CONTROL, c->epoch, MR_CONTROL_SLOTS, MR_MAX_CONTROL_BYTES,
+                                      &l->control[i], err);
+    }
+    if (status == MR_OK)
+        status = mr_inbox_create(c->channel, tail, MR_LINK_TOKENS, c->epoch, c->ring_slots, MR_MAX_TOKENS_BYTES,
+                                 &l->tokens, err);
+    size_t logits_bytes = (size_t)mr_logits_message_rows(c->limits.n_vocab) * c->limits.n_vocab * sizeof(float);
+    if (status == MR_OK)
+        status = mr_inbox_create(c->channel, tail, MR_LINK_LOGITS, c->epoch, MR_LOGITS_SLOTS, logits_bytes, &l->logits,
+                                 err);
+    return status;
+}
+
+mr_status mr_stage_links_create(const mr_stage_links_config *config, mr_stage_links **out, mr_err *err) {
+    mr_stage_links *l = mr_alloc(sizeof *l);
+    size_t n = (size_t)config->n_stages, arena_bytes = mr_msg_arena_bytes(&config->limits);
+    if (l) {
+        l->config = *config;
+        l->control = mr_alloc_array(n, sizeof(mr_outbox *));
+        l->report = mr_alloc_array(n, sizeof(mr_inbox *));
+        l->memory = mr_alloc(arena_bytes);
+        l->arena = l->memory ? mr_arena_create_fixed(l->memory, arena_bytes) : NULL;
+    }
+    mr_status status = l && l->control && l->report && l->arena
+                           ? open_all(l, err)
+                           : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the links to %zu stages", n);
+    if (status != MR_OK) {
+        mr_stage_links_destroy(l);
+        return status;
+    }
+    *out = l;
+    return MR_OK;
+}
+
+void mr_stage_links_destroy(mr_stage_links *l) {
+    if (!l)
+        return;
+    for (int32_t i = 0; i < l->config.n_stages; i++) {
+        if (l->control)
+            mr_outbox_destroy(l->control[i]);
+        if (l->report)
+            mr_inbox_destroy(l->report[i]);
+    }
+    mr_inbox_destroy(l->tokens);
+    mr_inbox_destroy(l->logits);
+    mr_arena_destroy(l->arena);
+    mr_free(l->memory);
+    mr_free(l->control);
+    mr_free(l->report);
+    mr_free(l);
+}
+
+mr_status mr_stage_links_ready(mr_stage_links *l, bool *out_ready, mr_err *err) {
+    bool ready = true;
+    for (int32_t i = 0; i < l->config.n_stages && ready; i++) {
+        uint8_t *payload = NULL;
+        mr_status status = mr_outbox_reserve(l->control[i], &payload, err);
+        if (status != MR_OK) {
+            mr_err_prefix(err, "stage %d", i);
+            return status;
+        }
+        ready = payload != NULL;
+    }
+    *out_ready = ready;
+    return MR_OK;
+}
+
+mr_status mr_stage_links_send(mr_stage_links *l, const Millrace__Control *message, const Millrace__Control *for_tail,
+                              mr_err *err) {
+    /* Both are packed once: the copy for a further stage is taken from the first one's. */
+    uint8_t *first = NULL;
+    size_t bytes = 0;
+    mr_status status = MR_OK;
+    for (int32_t i = 0; i < l->config.n_stages && status == MR_OK; i++) {
+        bool is_tail = i == l->config.n_stages - 1;
+        const Millrace__Control *m = is_tail && for_tail ? for_tail : message;
+        uint8_t *payload = NULL;
+        status = mr_outbox_reserve(l->control[i], &payload, err);
+        MR_ASSERT(status != MR_OK || payload);
+        if (status == MR_OK && first && m == message)
+            memcpy(payload, first, bytes);
+        else if (status == MR_OK)
+            status = mr_msg_pack(&m->base, payload, MR_MAX_CONTROL_BYTES, &bytes, err);
+        first = first || m != message ? first : payload;
+        mr_frame frame = {.payload_bytes = bytes};
+        if (status == MR_OK)
+            status = mr_outbox_send(l->control[i], &frame, err);
+        if (status != MR_OK)
+            mr_err_prefix(err, "stage %d", i);
+    }
+    return status;
+}
+
+void mr_stage_links_flush(mr_stage_links *l, int64_t deadline_ns) {
+    mr_err ignored;
+    for (int32_t i = 0; i < l->config.n_stages; i++) {
+        bool flushed = false;
+        while (mr_outbox_flushed(l->control[i], &flushed, &ignored) == MR_OK && !flushed &&
+               mr_clock_now_ns() < deadline_ns)
+            if (mr_channel_wait(l->config.channel, deadline_ns, &ignored) != MR_OK)
+                return;
+    }
+}
+
+mr_status mr_stage_links_next_report(mr_stage_links *l, Millrace__Report **out, mr_err *err) {
+    *out = NULL;
+    for (int32_t i = 0; i < l->config.n_stages; i++) {
+        mr_frame frame;
+        const uint8_t *payload = NULL;
+        mr_status status = mr_inbox_peek(l->report[i], &frame, &payload, err);
+        if (status == MR_OK && !payload)
+            continue;
+        if (status == MR_OK)
+            status = mr_msg_unpack_report(payload, frame.payload_bytes, &l->config.limits, l->arena, out, err);
+        if (status == MR_OK)
+            status = mr_inbox_release(l->report[i], err);
+        if (status != MR_OK)
+            mr_err_prefix(err, "stage %d", i);
+        return status;
+    }
+    return MR_OK;
+}
+
+mr_status mr_stage_links_next_tokens(mr_stage_links *l, Millrace__Tokens **out, mr_err *err) {
+    mr_frame frame;
+    const uint8_t *payload = NULL;
+    *out = NULL;
+    mr_status status = mr_inbox_peek(l->tokens, &frame, &payload, err);
+    if (status != MR_OK || !payload)
+        return status;
+    status = mr_msg_unpack_tokens(payload, frame.payload_bytes, &l->config.limits, l->arena, out, err);
+    return status == MR_OK ? mr_inbox_release(l->tokens, err) : status;
+}
+
+mr_status mr_stage_links_peek_logits(mr_stage_links *l, mr_frame *out, const float **out_logits, mr_err *err) {
+    const uint8_t *payload = NULL;
+    mr_status status = mr_inbox_peek(l->logits, out, &payload, err);
+    if (status != MR_OK)
+        return status;
+    *out_logits = (const float *)payload;
+    if (payload && out->row_bytes != l->config.limits.n_vocab * sizeof(float))
+        return mr_err_set(err, MR_E_PROTOCOL, "logits with rows of %u bytes for a vocabulary of %u", out->row_bytes,
+                          l->config.limits.n_vocab);
+    return MR_OK;
+}
+
+mr_status mr_stage_links_release_logits(mr_stage_links *l, mr_err *err) {
+    return mr_inbox_release(l->logits, err);
+}
