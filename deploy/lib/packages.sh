@@ -116,7 +116,7 @@ apt_get() {
 apt_knows() {
     local p
     for p in "$@"; do
-        apt-cache policy "$p" 2>/dev/null | grep -q 'Candidate: [^(]' || return 1
+        [[ $(LC_ALL=C apt-cache policy "$p" 2>/dev/null) == *"Candidate: "[!\(]* ]] || return 1
     done
 }
 
