@@ -14,7 +14,10 @@
 #include "worker/step.h"
 #include "worker/tail.h"
 
-enum { PLAN_ARENA_BYTES = 256 << 10 }; /* for the messages that may come before the limits are known */
+enum {
+    PLAN_ARENA_BYTES = 256 << 10, /* for the messages that may come before the limits are known */
+    PROGRESS_INTERVAL_NS = 50000000,
+};
 
 typedef struct worker {
     const mr_worker_config *config;
@@ -33,6 +36,7 @@ typedef struct worker {
     void *control_memory, *tokens_memory;
     mr_arena *control_arena, *tokens_arena; /* fixed, in the memory above */
     const Millrace__StepPlan *pending;      /* the next step, in control_arena; its message is not released yet */
+    int64_t progress_ns; /* when the last progress was reported */
     bool stop;
 } worker;
 
@@ -45,11 +49,16 @@ static bool is_tail(const worker *w) {
 
 /* --- Reports to the coordinator ---------------------------------------------------------------------------------- */
 
-/* Sends a report if a buffer is free; progress may be lost, the others have room: there are few. */
-static mr_status send_report(worker *w, const Millrace__Report *report, mr_err *err) {
+/* Sends a report. While all buffers are under way it waits until the deadline; then the report is lost. */
+static mr_status send_report(worker *w, const Millrace__Report *report, int64_t deadline_ns, mr_err *err) {
     uint8_t *payload = NULL;
-    size_t bytes;
+    size_t bytes = 0;
     mr_status status = mr_outbox_reserve(w->report, &payload, err);
+    while (status == MR_OK && !payload && mr_clock_now_ns() < deadline_ns) {
+        status = mr_channel_wait(w->config->channel, deadline_ns, err);
+        if (status == MR_OK)
+            status = mr_outbox_reserve(w->report, &payload, err);
+    }
     if (status != MR_OK || !payload)
         return status;
     status = mr_msg_pack(&report->base, payload, MR_MAX_REPORT_BYTES, &bytes, err);
@@ -60,6 +69,10 @@ static mr_status send_report(worker *w, const Millrace__Report *report, mr_err *
 static void report_progress(void *ctx, size_t done_bytes, size_t total_bytes) {
     worker *w = ctx;
     mr_err ignored;
+    int64_t now = mr_clock_now_ns();
+    if (now - w->progress_ns < PROGRESS_INTERVAL_NS && done_bytes < total_bytes)
+        return;
+    w->progress_ns = now;
     Millrace__LoadProgress progress = MILLRACE__LOAD_PROGRESS__INIT;
     Millrace__Report report = MILLRACE__REPORT__INIT;
     progress.stage = (uint32_t)w->stage_idx;
@@ -67,7 +80,7 @@ static void report_progress(void *ctx, size_t done_bytes, size_t total_bytes) {
     progress.total_bytes = total_bytes;
     report.body_case = MILLRACE__REPORT__BODY_PROGRESS;
     report.progress = &progress;
-    if (send_report(w, &report, &ignored) != MR_OK)
+    if (send_report(w, &report, 0, &ignored) != MR_OK)
         mr_log_write(MR_LOG_DEBUG, "worker", "progress was not reported: %s", ignored.text);
 }
 
@@ -81,7 +94,7 @@ static mr_status report_ready(worker *w, mr_err *err) {
     ready.work_bytes = sizes.work_bytes;
     report.body_case = MILLRACE__REPORT__BODY_READY;
     report.ready = &ready;
-    return send_report(w, &report, err);
+    return send_report(w, &report, MR_NEVER, err);
 }
 
 static void report_failure(worker *w, const mr_err *cause) {
@@ -95,7 +108,7 @@ static void report_failure(worker *w, const mr_err *cause) {
     report.failure = &failure;
     bool flushed = false;
     int64_t deadline = mr_clock_now_ns() + 2 * MR_NS_PER_S;
-    if (!w->report || send_report(w, &report, &ignored) != MR_OK)
+    if (!w->report || send_report(w, &report, deadline, &ignored) != MR_OK)
         return;
     /* The channel goes away after this: wait until the coordinator has the message. */
     while (mr_outbox_flushed(w->report, &flushed, &ignored) == MR_OK && !flushed && mr_clock_now_ns() < deadline)
