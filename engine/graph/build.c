@@ -98,10 +98,11 @@ int32_t mr_graph_input(mr_graph *g, const char *name, mr_type type, int32_t colu
 }
 
 void mr_graph_output(mr_graph *g, int32_t tensor) {
-    if (g->err.status == MR_OK && tensor >= 0 && tensor < g->n_tensors)
+    if (g->err.status == MR_OK && tensor >= 0 && tensor < g->n_tensors &&
+        g->tensors[tensor].storage == MR_STORAGE_WORK)
         g->tensors[tensor].storage = MR_STORAGE_OUTPUT;
     else
-        fail(g, MR_E_INVALID, "an output is no tensor");
+        fail(g, MR_E_INVALID, "an output is no result of a node");
 }
 
 /* The tensor with this id, if it has the type and the columns (0: any); NULL and an error otherwise. */
@@ -119,6 +120,17 @@ static const mr_tensor *want(mr_graph *g, int32_t id, mr_type type, int32_t colu
         return NULL;
     }
     return t;
+}
+
+/* The same, and b has as many rows as a in every step. */
+static const mr_tensor *want_beside(mr_graph *g, int32_t b, int32_t a, mr_type type, int32_t columns,
+                                    const char *what) {
+    const mr_tensor *t = want(g, b, type, columns, what);
+    if (!t || t->row_count == g->tensors[a].row_count)
+        return t;
+    mr_err_set(&g->err, MR_E_INVALID, "graph: %s: tensor '%s' has not the rows of '%s'", what, t->name,
+               g->tensors[a].name);
+    return NULL;
 }
 
 int32_t mr_graph_embed(mr_graph *g, int32_t table, int32_t ids) {
@@ -192,7 +204,7 @@ int32_t mr_graph_matmul(mr_graph *g, int32_t w, int32_t x, int32_t bias, int32_t
     int32_t n_out = g->tensors[w].ne[1];
     if (bias != MR_NO_TENSOR && !want(g, bias, MR_TYPE_F32, n_out, "bias of matmul"))
         return MR_NO_TENSOR;
-    if (add != MR_NO_TENSOR && !want(g, add, MR_TYPE_F32, n_out, "add of matmul"))
+    if (add != MR_NO_TENSOR && !want_beside(g, add, x, MR_TYPE_F32, n_out, "add of matmul"))
         return MR_NO_TENSOR;
     bool is_float = g->tensors[w].type == MR_TYPE_F32 || g->tensors[w].type == MR_TYPE_F16;
     int32_t a = is_float ? x : quantized(g, x);
@@ -209,9 +221,9 @@ int32_t mr_graph_matmul(mr_graph *g, int32_t w, int32_t x, int32_t bias, int32_t
 
 int32_t mr_graph_rope(mr_graph *g, int32_t x, int32_t table, const mr_rope_desc *desc) {
     const mr_tensor *t = want(g, x, MR_TYPE_F32, 0, "x of rope");
-    if (!t || !want(g, table, MR_TYPE_F32, desc->n_rot, "table of rope"))
+    if (!t || !want_beside(g, table, x, MR_TYPE_F32, desc->n_rot, "table of rope"))
         return MR_NO_TENSOR;
-    if (desc->n_rot > desc->head_dim || desc->n_rot % 2 != 0 || t->ne[0] % desc->head_dim != 0)
+    if (desc->n_rot < 2 || desc->n_rot > desc->head_dim || desc->n_rot % 2 != 0 || t->ne[0] % desc->head_dim != 0)
         return fail(g, MR_E_INVALID, "rope: rotated part, head and row do not fit");
     int32_t out = result(g, MR_OP_ROPE, t->ne[0], t->row_count);
     mr_node *n = graph_add_node(g, MR_OP_ROPE, out);
@@ -225,13 +237,31 @@ int32_t mr_graph_rope(mr_graph *g, int32_t x, int32_t table, const mr_rope_desc 
     return out;
 }
 
+static bool is_state(const mr_graph *g, int32_t id) {
+    return id >= 0 && id < g->n_tensors && g->tensors[id].storage == MR_STORAGE_STATE;
+}
+
+/* The tensors of the store, and the inputs that say where each row belongs. */
+static bool attention_desc_is_good(mr_graph *g, int32_t q, const mr_attention_desc *desc) {
+    if (desc->n_kv_heads < 1 || desc->head_dim < 1 || desc->n_heads < 1 || desc->n_heads % desc->n_kv_heads != 0) {
+        fail(g, MR_E_INVALID, "attention: heads are no multiple of KV heads");
+        return false;
+    }
+    if (!is_state(g, desc->k_state) || !is_state(g, desc->v_state) || !is_state(g, desc->block_table)) {
+        fail(g, MR_E_INVALID, "attention: keys, values or block table are no state");
+        return false;
+    }
+    return want_beside(g, desc->slots, q, MR_TYPE_I32, 1, "slots of attention") &&
+           want_beside(g, desc->row_seq, q, MR_TYPE_I32, 1, "row_seq of attention") &&
+           want_beside(g, desc->row_position, q, MR_TYPE_I32, 1, "row_position of attention");
+}
+
 int32_t mr_graph_attention(mr_graph *g, int32_t q, int32_t k, int32_t v, const mr_attention_desc *desc) {
     int32_t kv_width = desc->n_kv_heads * desc->head_dim, width = desc->n_heads * desc->head_dim;
-    if (!want(g, q, MR_TYPE_F32, width, "q of attention") || !want(g, k, MR_TYPE_F32, kv_width, "k of attention") ||
-        !want(g, v, MR_TYPE_F32, kv_width, "v of attention"))
+    if (!want(g, q, MR_TYPE_F32, width, "q of attention") ||
+        !want_beside(g, k, q, MR_TYPE_F32, kv_width, "k of attention") ||
+        !want_beside(g, v, q, MR_TYPE_F32, kv_width, "v of attention") || !attention_desc_is_good(g, q, desc))
         return MR_NO_TENSOR;
-    if (desc->n_kv_heads < 1 || desc->n_heads % desc->n_kv_heads != 0)
-        return fail(g, MR_E_INVALID, "attention: heads are no multiple of KV heads");
     mr_op_params params = {.attention = {.n_heads = desc->n_heads,
                                          .n_kv_heads = desc->n_kv_heads,
                                          .head_dim = desc->head_dim,
@@ -257,7 +287,7 @@ int32_t mr_graph_attention(mr_graph *g, int32_t q, int32_t k, int32_t v, const m
 /* A node with two inputs of one shape and a result of the same. */
 static int32_t pairwise(mr_graph *g, mr_op op, int32_t a, int32_t b) {
     const mr_tensor *t = want(g, a, MR_TYPE_F32, 0, mr_op_name(op));
-    if (!t || !want(g, b, MR_TYPE_F32, t->ne[0], mr_op_name(op)))
+    if (!t || !want_beside(g, b, a, MR_TYPE_F32, t->ne[0], mr_op_name(op)))
         return MR_NO_TENSOR;
     int32_t out = result(g, op, t->ne[0], t->row_count);
     mr_node *n = graph_add_node(g, op, out);
@@ -280,6 +310,8 @@ int32_t mr_graph_take_rows(mr_graph *g, int32_t x, int32_t rows) {
     const mr_tensor *t = want(g, x, MR_TYPE_F32, 0, "x of take_rows");
     if (!t || !want(g, rows, MR_TYPE_I32, 1, "rows of take_rows"))
         return MR_NO_TENSOR;
+    if (g->tensors[rows].row_count != MR_ROWS_OUT)
+        return fail(g, MR_E_INVALID, "take_rows: rows is no input of the rows that want logits");
     int32_t out = result(g, MR_OP_TAKE_ROWS, t->ne[0], MR_ROWS_OUT);
     mr_node *n = graph_add_node(g, MR_OP_TAKE_ROWS, out);
     if (!n)

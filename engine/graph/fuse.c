@@ -1,4 +1,5 @@
-/* engine/graph/fuse.c - a norm or gate whose result is only quantised writes A8 itself: one pass and one barrier less. */
+/* engine/graph/fuse.c - a norm or gate whose result is only quantised writes A8 itself, where the backend does
+ * that: one pass and one barrier less. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/graph/graph_internal.h"
 
@@ -27,7 +28,10 @@ static bool fuse_into_producer(mr_graph *g, int32_t at) {
     if (!producer || (producer->op != MR_OP_RMS_NORM && producer->op != MR_OP_SILU_MUL))
         return false;
     producer->out = n->out; /* x is never made now, and gets no memory */
-    return true;
+    if (g->backend->ops->supports(g->backend, g->tensors, producer))
+        return true;
+    producer->out = x;
+    return false;
 }
 
 void graph_fuse(mr_graph *g) {

@@ -13,12 +13,23 @@ static void note_written(const mr_node *n, int32_t *ready) {
         ready[n->in[3]] = ready[n->in[4]] = n->group + 1;
 }
 
+/* ... and it comes after those that read them before. read[t]: the last group that reads tensor t, plus 1. */
+static void wait_for_readers(mr_node *n, int32_t *read) {
+    if (n->op == MR_OP_KV_WRITE)
+        for (int k = 3; k <= 4; k++)
+            n->group = read[n->in[k]] > n->group ? read[n->in[k]] : n->group;
+    for (int k = 0; k < MR_MAX_INPUTS; k++)
+        if (n->in[k] != MR_NO_TENSOR && read[n->in[k]] < n->group + 1)
+            read[n->in[k]] = n->group + 1;
+}
+
 mr_status graph_group(mr_graph *g, mr_err *err) {
     /* ready[t]: the first group that may read tensor t. */
     int32_t *ready = mr_alloc_array((size_t)g->n_tensors + 1, sizeof *ready);
+    int32_t *read = mr_alloc_array((size_t)g->n_tensors + 1, sizeof *read);
     mr_node *sorted = mr_alloc_array((size_t)g->n_nodes + 1, sizeof *sorted);
     mr_status status = MR_OK;
-    if (!ready || !sorted) {
+    if (!ready || !read || !sorted) {
         status = mr_err_set(err, MR_E_NO_MEMORY, "no memory to group %d nodes", g->n_nodes);
         goto out;
     }
@@ -29,6 +40,7 @@ mr_status graph_group(mr_graph *g, mr_err *err) {
         for (int k = 0; k < MR_MAX_INPUTS; k++)
             if (n->in[k] != MR_NO_TENSOR && ready[n->in[k]] > n->group)
                 n->group = ready[n->in[k]];
+        wait_for_readers(n, read);
         note_written(n, ready);
         n_groups = n->group + 1 > n_groups ? n->group + 1 : n_groups;
     }
@@ -40,6 +52,7 @@ mr_status graph_group(mr_graph *g, mr_err *err) {
     memcpy(g->nodes, sorted, (size_t)at * sizeof *sorted);
 out:
     mr_free(ready);
+    mr_free(read);
     mr_free(sorted);
     return status;
 }

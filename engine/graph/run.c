@@ -4,15 +4,23 @@
 #include "engine/base/mem.h"
 #include "engine/graph/graph_internal.h"
 
-static mr_status check_support(const mr_graph *g, mr_err *err) {
-    for (int32_t i = 0; i < g->n_nodes; i++) {
-        const mr_node *n = &g->nodes[i];
-        if (!g->backend->ops->supports(g->backend, g->tensors, n)) {
-            const mr_tensor *t = &g->tensors[n->in[0] != MR_NO_TENSOR ? n->in[0] : n->out];
-            return mr_err_set(err, MR_E_UNSUPPORTED, "no backend runs %s on tensor '%s' of type %s", mr_op_name(n->op),
-                              t->name, mr_type_name(t->type));
-        }
+/* Says what the node has that no backend runs. */
+static mr_status unsupported(const mr_graph *g, const mr_node *n, mr_err *err) {
+    const mr_tensor *t = &g->tensors[n->in[0] != MR_NO_TENSOR ? n->in[0] : n->out];
+    if (n->op == MR_OP_KV_WRITE || n->op == MR_OP_ATTENTION) {
+        const mr_tensor *keys = &g->tensors[n->in[n->op == MR_OP_ATTENTION ? 1 : 3]];
+        return mr_err_set(err, MR_E_UNSUPPORTED,
+                          "no backend runs %s on tensor '%s' with heads of %d elements and keys in %s",
+                          mr_op_name(n->op), t->name, n->params.attention.head_dim, mr_type_name(keys->type));
     }
+    return mr_err_set(err, MR_E_UNSUPPORTED, "no backend runs %s on tensor '%s' of type %s", mr_op_name(n->op), t->name,
+                      mr_type_name(t->type));
+}
+
+static mr_status check_support(const mr_graph *g, mr_err *err) {
+    for (int32_t i = 0; i < g->n_nodes; i++)
+        if (!g->backend->ops->supports(g->backend, g->tensors, &g->nodes[i]))
+            return unsupported(g, &g->nodes[i], err);
     return MR_OK;
 }
 
