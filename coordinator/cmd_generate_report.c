@@ -1,0 +1,104 @@
+/* What `millrace generate` prints: texts as they come, the JSON object, statistics. */
+// SPDX-License-Identifier: Apache-2.0
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "coordinator/cmd_generate.h"
+#include "coordinator/output.h"
+#include "coordinator/output_json.h"
+#include "engine/base/clock.h"
+
+static void put(generation *g, const char *bytes, size_t n) {
+    if (g->out_err.status == MR_OK && n > 0 && output_write(bytes, n, &g->out_err) != MR_OK)
+        g->printing = g->n; /* nothing more can be printed */
+}
+
+static void begin(generation *g, const gen_sequence *s) {
+    char header[32];
+    int n = g->n > 1 ? snprintf(header, sizeof header, "== prompt %" PRId32 "\n", s->idx + 1) : 0;
+    put(g, header, (size_t)n);
+    if (g->echo)
+        put(g, s->prompt.data, s->prompt.len);
+    g->begun = true;
+}
+
+void gen_print(generation *g) {
+    while (!g->json && g->printing < g->n) {
+        gen_sequence *s = &g->sequences[g->printing];
+        bool nothing = s->finish == GEN_ERROR && s->text.text.len == 0;
+        if (!g->begun && !(nothing && g->n == 1))
+            begin(g, s);
+        size_t ready = output_text_ready(&s->text);
+        if (ready > s->n_printed)
+            put(g, s->text.text.data + s->n_printed, ready - s->n_printed);
+        s->n_printed = ready;
+        if (s->finish == GEN_RUNNING)
+            return;
+        if (g->begun)
+            put(g, "\n", 1);
+        g->begun = false;
+        g->printing++;
+    }
+}
+
+static const char *finish_name(gen_finish finish) {
+    static const char *const NAMES[] = {[GEN_RUNNING] = "interrupted",
+                                        [GEN_STOP] = "stop",
+                                        [GEN_LENGTH] = "length",
+                                        [GEN_INTERRUPTED] = "interrupted",
+                                        [GEN_ERROR] = "error"};
+    return NAMES[finish];
+}
+
+static json_t *sequence_json(const gen_sequence *s) {
+    json_t *ids = json_array();
+    for (size_t i = 0; i < s->ids.n; i++)
+        if (json_array_append_new(ids, json_integer(s->ids.ids[i])) != 0)
+            return json_decref(ids), NULL;
+    json_t *o = json_pack("{s:o, s:o, s:o, s:s}", "prompt", output_json_text(s->prompt), "ids", ids, "text",
+                          output_json_text((mr_str){s->text.text.data, s->text.text.len}), "finish_reason",
+                          finish_name(s->finish));
+    if (o && s->finish == GEN_ERROR && json_object_set_new(o, "error", json_string(s->err.text)) != 0)
+        return json_decref(o), NULL;
+    return o;
+}
+
+static double milliseconds(int64_t ns) {
+    return (double)ns / (double)MR_NS_PER_MS;
+}
+
+static double rate(int64_t n, int64_t ns) {
+    return ns > 0 ? (double)n * (double)MR_NS_PER_S / (double)ns : 0;
+}
+
+static mr_job_timings timings_of(const generation *g) {
+    return g->session.job ? mr_job_get_timings(g->session.job) : (mr_job_timings){0};
+}
+
+mr_status gen_print_json(const generation *g, mr_err *err) {
+    mr_job_timings t = timings_of(g);
+    json_t *sequences = json_array();
+    for (int32_t i = 0; i < g->n && sequences; i++) {
+        if (json_array_append_new(sequences, sequence_json(&g->sequences[i])) != 0) {
+            json_decref(sequences);
+            sequences = NULL;
+        }
+    }
+    json_t *root =
+        json_pack("{s:o, s:{s:f, s:f, s:f, s:f}, s:I, s:o}", "sequences", sequences, "timings", "load_ms",
+                  milliseconds(g->session.load_ns), "time_to_first_token_ms", milliseconds(t.first_token_ns),
+                  "prefill_tokens_per_second", rate(t.prefill_tokens, t.prefill_ns), "decode_tokens_per_second",
+                  rate(t.decode_tokens, t.decode_ns), "seed", (json_int_t)g->sampling.seed, "plan",
+                  output_json_plan(&g->session.plan, g->session.sizes));
+    return output_json_print(root, err);
+}
+
+void gen_note_statistics(const generation *g) {
+    mr_job_timings t = timings_of(g);
+    size_t n_generated = 0;
+    for (int32_t i = 0; i < g->n; i++)
+        n_generated += g->sequences[i].ids.n;
+    output_note("prefill: %" PRId64 " tokens, %.1f tokens/s; first token after %.0f ms", t.prefill_tokens,
+                rate(t.prefill_tokens, t.prefill_ns), milliseconds(t.first_token_ns));
+    output_note("decode: %zu tokens, %.1f tokens/s", n_generated, rate(t.decode_tokens, t.decode_ns));
+}

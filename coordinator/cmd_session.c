@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/cmd_session.h"
+
+#include <inttypes.h>
+
+#include "backends/cpu/cpu_backend.h"
+#include "coordinator/output_table.h"
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/base/thread.h"
+
+enum {
+    DEFAULT_CONTEXT = 4096,
+    EPOCH = 1,
+    /* Weights, KV cache, work memory and block tables of a stage are pages of 2 MiB each. */
+    PAGE_BYTES = 2 << 20,
+    BUFFERS_OF_STAGE = 4,
+};
+
+/* --- Choices ------------------------------------------------------------------------------------------------------ */
+
+static mr_status choose_plan(cmd_session *s, mr_err *err) {
+    const mr_option_value *cut = &s->options->values[MR_OPTION_CUT];
+    const mr_option_value *stages = &s->options->values[MR_OPTION_STAGES];
+    if (cut->given && stages->given && stages->number != cut->n + 1)
+        return mr_err_set(err, MR_E_INVALID,
+                          "--cut names the first layers of %" PRId32 " stages, --stages is %" PRId64
+                          "; hint: one of the two is enough",
+                          cut->n + 1, stages->number);
+    mr_status status;
+    if (cut->given) {
+        status = mr_plan_cut(s->gguf, &s->info, cut->ints, cut->n, &s->plan, err);
+    } else {
+        int32_t n = stages->given ? (int32_t)stages->number : 1;
+        status = mr_plan_balance(s->gguf, &s->info, n, &s->plan, err);
+    }
+    if (status != MR_OK)
+        mr_err_prefix(err, cut->given ? "--cut" : "--stages");
+    return status;
+}
+
+static void choose_numbers(cmd_session *s) {
+    const mr_options *o = s->options;
+    int32_t model_ctx = s->info.context_length < MR_MAX_CONTEXT ? s->info.context_length : MR_MAX_CONTEXT;
+    s->ctx = model_ctx < DEFAULT_CONTEXT ? model_ctx : DEFAULT_CONTEXT;
+    if (mr_options_given(o, MR_OPTION_CTX))
+        s->ctx = (int32_t)mr_options_number(o, MR_OPTION_CTX);
+    if (s->ctx > s->info.context_length)
+        output_warning("--ctx is %" PRId32 ", but the model was made for %" PRId32 " tokens: it may write nonsense",
+                       s->ctx, s->info.context_length);
+    int32_t shared = mr_thread_usable_cores() / s->plan.n_stages;
+    s->threads = shared < 1 ? 1 : shared;
+    if (mr_options_given(o, MR_OPTION_THREADS))
+        s->threads = (int32_t)mr_options_number(o, MR_OPTION_THREADS);
+    s->kv_type = mr_options_number(o, MR_OPTION_KV_TYPE) == 0 ? MR_TYPE_F16 : MR_TYPE_F32;
+}
+
+mr_status cmd_session_open(const mr_options *options, cmd_session *s, mr_err *err) {
+    *s = (cmd_session){.options = options};
+    mr_status status = cmd_model_open(options, &s->model_path, &s->gguf, err);
+    if (status != MR_OK)
+        return status;
+    status = mr_model_info_read(s->gguf, &s->info, err);
+    if (status != MR_OK)
+        return mr_err_prefix(err, "%.160s", s->model_path);
+    status = choose_plan(s, err);
+    if (status == MR_OK)
+        choose_numbers(s);
+    return status;
+}
+
+void cmd_session_close(cmd_session *s) {
+    mr_job_destroy(s->job);
+    mr_local_cluster_destroy(s->cluster);
+    mr_gguf_close(s->gguf);
+    mr_free(s->sizes);
+    mr_free(s->model_path);
+    *s = (cmd_session){0};
+}
+
+mr_status cmd_session_check_length(const cmd_session *s, int64_t n_tokens, int32_t more, mr_err *err) {
+    if (n_tokens + more <= s->ctx)
+        return MR_OK;
+    const char *hint = s->ctx < s->info.context_length ? "; hint: a larger --ctx" : "";
+    return mr_err_set(err, MR_E_TOO_LONG,
+                      "the prompt has %" PRId64 " tokens%s, but the context has %" PRId32 " (the model's: %" PRId32
+                      ")%s",
+                      n_tokens, more ? " and needs room for one more" : "", s->ctx, s->info.context_length, hint);
+}
+
+/* --- Sizes -------------------------------------------------------------------------------------------------------- */
+
+static mr_status measure(cmd_session *s, mr_err *err) {
+    mr_backend *backend = NULL;
+    mr_cpu_options cpu = {.n_threads = s->threads};
+    mr_status status = mr_cpu_backend_create(&cpu, &backend, err);
+    for (int32_t i = 0; i < s->plan.n_stages && status == MR_OK; i++) {
+        mr_stage_config config = {.gguf = s->gguf,
+                                  .info = &s->info,
+                                  .range = {s->plan.stages[i].first, s->plan.stages[i].last},
+                                  .max_rows = s->max_rows,
+                                  .max_out_rows = s->max_out_rows,
+                                  .max_sequences = s->max_sequences,
+                                  .max_context = s->ctx,
+                                  .n_kv_blocks = s->n_kv_blocks,
+                                  .kv_type = s->kv_type};
+        status = mr_stage_measure(&config, backend, &s->sizes[i], err);
+        if (status != MR_OK)
+            mr_err_prefix(err, "%.160s", s->model_path);
+    }
+    mr_backend_destroy(backend);
+    return status;
+}
+
+static mr_stage_sizes total_sizes(const cmd_session *s) {
+    mr_stage_sizes total = {0};
+    for (int32_t i = 0; i < s->plan.n_stages; i++) {
+        total.weight_bytes += s->sizes[i].weight_bytes;
+        total.kv_bytes += s->sizes[i].kv_bytes;
+        total.work_bytes += s->sizes[i].work_bytes;
+    }
+    return total;
+}
+
+static mr_status over_budget(const mr_stage_sizes *total, size_t budget, mr_err *err) {
+    char all[OUTPUT_BYTES_TEXT], weights[OUTPUT_BYTES_TEXT], kv[OUTPUT_BYTES_TEXT], work[OUTPUT_BYTES_TEXT],
+        allowed[OUTPUT_BYTES_TEXT];
+    output_bytes_text(total->weight_bytes + total->kv_bytes + total->work_bytes, all);
+    output_bytes_text(total->weight_bytes, weights);
+    output_bytes_text(total->kv_bytes, kv);
+    output_bytes_text(total->work_bytes, work);
+    output_bytes_text(budget, allowed);
+    return mr_err_set(err, MR_E_NO_MEMORY,
+                      "not enough memory: weights need %s, the KV cache %s, buffers %s, together %s; --mem allows %s",
+                      weights, kv, work, all, allowed);
+}
+
+/* Takes KV blocks away until all fits into the budget; sequences then wait for each other. */
+static mr_status fit_budget(cmd_session *s, const cmd_session_needs *needs, mr_err *err) {
+    mr_stage_sizes total = total_sizes(s);
+    size_t budget = (size_t)mr_options_number(s->options, MR_OPTION_MEM);
+    size_t fixed = total.weight_bytes + total.work_bytes;
+    if (budget == 0 || fixed + total.kv_bytes <= budget)
+        return MR_OK;
+    size_t rounding = (size_t)s->plan.n_stages * BUFFERS_OF_STAGE * PAGE_BYTES;
+    size_t block_bytes = total.kv_bytes / (size_t)s->n_kv_blocks;
+    size_t n_blocks = fixed + rounding < budget ? (budget - fixed - rounding) / block_bytes : 0;
+    if ((int64_t)n_blocks * MR_WIRE_BLOCK_TOKENS < needs->min_kv_tokens)
+        return over_budget(&total, budget, err);
+    s->n_kv_blocks = (int32_t)n_blocks;
+    return measure(s, err);
+}
+
+static int32_t at_most(int64_t v, int64_t limit) {
+    return (int32_t)(v < limit ? v : limit);
+}
+
+mr_status cmd_session_size(cmd_session *s, const cmd_session_needs *needs, mr_err *err) {
+    s->max_sequences = needs->max_sequences;
+    s->max_rows = at_most(needs->max_rows, mr_options_number(s->options, MR_OPTION_CHUNK));
+    s->max_out_rows = needs->all_logits ? s->max_rows : at_most(needs->max_sequences, s->max_rows);
+    s->n_kv_blocks = at_most(needs->kv_tokens / MR_WIRE_BLOCK_TOKENS, MR_MAX_KV_BLOCKS);
+    s->sizes = mr_alloc_array((size_t)s->plan.n_stages, sizeof *s->sizes);
+    if (!s->sizes)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a plan of %" PRId32 " stages", s->plan.n_stages);
+    mr_status status = measure(s, err);
+    return status == MR_OK ? fit_budget(s, needs, err) : status;
+}
+
+static const char *plural(int32_t n, const char *one, const char *many) {
+    return n == 1 ? one : many;
+}
+
+static bool print_heading(const cmd_session *s, mr_text_buf *out) {
+    int32_t n_stages = s->plan.n_stages;
+    return output_printf(out,
+                         "%s%s%s: %" PRId32 " layers in %" PRId32 " %s of %" PRId32 " %s; context %" PRId32
+                         ", at most %" PRId32 " rows at once, KV %s\n",
+                         s->info.arch, s->info.name[0] ? " " : "", s->info.name, s->info.n_layers, n_stages,
+                         plural(n_stages, "stage", "stages"), s->threads, plural(s->threads, "thread", "threads"),
+                         s->ctx, s->max_rows, mr_options_text(s->options, MR_OPTION_KV_TYPE));
+}
+
+static void add_row(output_table *t, const mr_stage_sizes *sizes) {
+    output_table_bytes_cell(t, sizes->weight_bytes);
+    output_table_bytes_cell(t, sizes->kv_bytes);
+    output_table_bytes_cell(t, sizes->work_bytes);
+    output_table_bytes_cell(t, sizes->weight_bytes + sizes->kv_bytes + sizes->work_bytes);
+}
+
+mr_status cmd_session_print_plan(const cmd_session *s, mr_text_buf *out, mr_err *err) {
+    static const char *const HEADS[] = {"stage", "layers", "weights", "KV cache", "buffers", "together"};
+    mr_stage_sizes total = total_sizes(s);
+    output_table t = {.align = "rrrrrr"};
+    for (size_t i = 0; i < sizeof HEADS / sizeof HEADS[0]; i++)
+        output_table_cell(&t, "%s", HEADS[i]);
+    for (int32_t i = 0; i < s->plan.n_stages; i++) {
+        output_table_cell(&t, "%" PRId32, i);
+        output_table_cell(&t, "%" PRId32 "-%" PRId32, s->plan.stages[i].first, s->plan.stages[i].last - 1);
+        add_row(&t, &s->sizes[i]);
+    }
+    output_table_cell(&t, "all");
+    output_table_cell(&t, "%" PRId32, s->info.n_layers);
+    add_row(&t, &total);
+    t.failed |= !print_heading(s, out);
+    mr_status status = output_table_print(&t, out, err);
+    output_table_deinit(&t);
+    return status;
+}
+
+/* --- Start -------------------------------------------------------------------------------------------------------- */
+
+static mr_status create_job(cmd_session *s, mr_err *err) {
+    mr_job_config config = {.info = &s->info,
+                            .plan = &s->plan,
+                            .channel = mr_local_cluster_channel(s->cluster),
+                            .epoch = EPOCH,
+                            .max_rows = s->max_rows,
+                            .max_out_rows = s->max_out_rows,
+                            .max_sequences = s->max_sequences,
+                            .max_context = s->ctx,
+                            .n_kv_blocks = s->n_kv_blocks,
+                            .kv_type = (int32_t)s->kv_type,
+                            .progress = progress_update,
+                            .progress_ctx = &s->bar};
+    progress_begin(&s->bar);
+    mr_status status = mr_job_create(&config, &s->job, err);
+    progress_end(&s->bar);
+    return status;
+}
+
+mr_status cmd_session_start(cmd_session *s, mr_err *err) {
+    mr_text_buf table = {0};
+    char bytes[OUTPUT_BYTES_TEXT];
+    int64_t start_ns = mr_clock_now_ns();
+    mr_local_cluster_config cluster = {
+        .model_path = s->model_path, .n_stages = s->plan.n_stages, .threads_per_stage = s->threads, .epoch = EPOCH};
+    mr_status status = cmd_session_print_plan(s, &table, err);
+    if (status == MR_OK)
+        output_note_lines(table.data);
+    mr_text_buf_deinit(&table);
+    mr_mem_set_budget((size_t)mr_options_number(s->options, MR_OPTION_MEM));
+    if (status == MR_OK)
+        status = mr_local_cluster_create(&cluster, &s->cluster, err);
+    if (status == MR_OK)
+        status = create_job(s, err);
+    if (status != MR_OK)
+        return status;
+    s->load_ns = mr_clock_now_ns() - start_ns;
+    output_bytes_text(total_sizes(s).weight_bytes, bytes);
+    output_note("loaded %s in %.2f s", bytes, (double)s->load_ns / (double)MR_NS_PER_S);
+    return MR_OK;
+}

@@ -1,0 +1,71 @@
+/* coordinator/cmd_session.h - what the commands that run or plan a model share: the model, the choices that options
+ * leave open, the plan with its sizes, and the cluster inside this process with its job.
+ * Life:    open; cmd_session_size once the sequences are known; start (not for `plan`); close.
+ * Owns:    all of it. Borrows: the options. {0} may be closed.
+ * Threads: bound to the main thread.
+ * Errors:  MR_E_INVALID for options that do not fit together or the model; texts name model file, option or stage. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_COORDINATOR_CMD_SESSION_H
+#define MR_COORDINATOR_CMD_SESSION_H
+
+#include "coordinator/job.h"
+#include "coordinator/local_cluster.h"
+#include "coordinator/options.h"
+#include "coordinator/plan.h"
+#include "coordinator/progress.h"
+#include "engine/text/buffers.h"
+#include "worker/stage.h"
+
+/* What the sequences of a command need. */
+typedef struct cmd_session_needs {
+    int64_t max_rows;      /* that one step can have at all */
+    int32_t max_sequences; /* live at once */
+    bool all_logits;       /* every row wants logits, not only one of each sequence */
+    int64_t kv_tokens;     /* of all sequences, each rounded up to blocks */
+    int64_t min_kv_tokens; /* of the largest one: with less the command cannot run */
+} cmd_session_needs;
+
+typedef struct cmd_session {
+    const mr_options *options;
+    char *model_path;
+    mr_gguf *gguf;
+    mr_model_info info;
+    mr_plan plan;
+    int32_t threads, ctx;
+    mr_type kv_type;
+    /* From cmd_session_size. */
+    int32_t max_rows, max_out_rows, max_sequences, n_kv_blocks;
+    mr_stage_sizes *sizes; /* [plan.n_stages] */
+    /* From cmd_session_start. */
+    mr_local_cluster *cluster;
+    mr_job *job;
+    progress bar;
+    int64_t load_ns;
+} cmd_session;
+
+/* The model file that MODEL or --demo names. */
+MR_MUST_USE mr_status cmd_model_path(const mr_options *options, char **out_path, mr_err *err);
+/* The first argument that is not MODEL, or NULL. */
+const char *cmd_text_argument(const mr_options *options);
+/* Opens the file alone. */
+MR_MUST_USE mr_status cmd_model_open(const mr_options *options, char **out_path, mr_gguf **out_gguf, mr_err *err);
+
+/* Opens the model and plans its stages. */
+MR_MUST_USE mr_status cmd_session_open(const mr_options *options, cmd_session *s, mr_err *err);
+void cmd_session_close(cmd_session *s);
+
+/* The prompt's tokens fit the context, with `more` behind them. MR_E_TOO_LONG. */
+MR_MUST_USE mr_status cmd_session_check_length(const cmd_session *s, int64_t n_tokens, int32_t more, mr_err *err);
+/* Tokens of the KV blocks that a sequence of n tokens takes. */
+static inline int64_t cmd_session_whole_blocks(int64_t n) {
+    return (n + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS * MR_WIRE_BLOCK_TOKENS;
+}
+/* Chooses rows and KV blocks and measures the stages. MR_E_NO_MEMORY: more than --mem allows. */
+MR_MUST_USE mr_status cmd_session_size(cmd_session *s, const cmd_session_needs *needs, mr_err *err);
+/* Loads the model, with plan and progress as notes. */
+MR_MUST_USE mr_status cmd_session_start(cmd_session *s, mr_err *err);
+
+/* The plan as a table: stage, layers, weights, KV cache, buffers. */
+MR_MUST_USE mr_status cmd_session_print_plan(const cmd_session *s, mr_text_buf *out, mr_err *err);
+
+#endif

@@ -1,0 +1,120 @@
+/* coordinator/main.c - the program: options, one command, exit status. */
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backends/cpu/kernels.h"
+#include "coordinator/cmd.h"
+#include "coordinator/options.h"
+#include "coordinator/output.h"
+#include "engine/base/log.h"
+#include "engine/base/mem.h"
+
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
+
+typedef mr_status cmd_fn(const mr_options *options, mr_err *err);
+
+static cmd_fn *const COMMANDS[MR_COMMAND_COUNT] = {
+    [MR_COMMAND_GENERATE] = cmd_generate, [MR_COMMAND_LOGITS] = cmd_logits, [MR_COMMAND_TOKENIZE] = cmd_tokenize,
+    [MR_COMMAND_INSPECT] = cmd_inspect,   [MR_COMMAND_PLAN] = cmd_plan,
+};
+
+/* Opens /dev/null in place of standard streams that are closed, so that no file of ours takes their numbers; in the
+ * wrong direction, so that using them is still an error. */
+static void fill_standard_streams(void) {
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
+            return;
+}
+
+static mr_status check_isa(mr_err *err) {
+    char levels[64];
+    size_t used = 0;
+    const char *wrong = mr_isa_env_error();
+    if (!wrong)
+        return MR_OK;
+    for (int i = 0; i < MR_ISA_COUNT; i++)
+        used += (size_t)snprintf(levels + used, sizeof levels - used, "%s%s", i ? ", " : "", mr_isa_name((mr_isa)i));
+    return mr_err_set(err, MR_E_INVALID, "MILLRACE_CPU_ISA: \"%.80s\" is not one of %s", wrong, levels);
+}
+
+static void warn_of_variables(void) {
+    size_t pos = 0;
+    mr_str name;
+    const char *nearest;
+    while (mr_options_unknown_variable(environ, &pos, &name, &nearest)) {
+        int len = name.len < 80 ? (int)name.len : 80;
+        if (nearest)
+            output_warning("unknown environment variable %.*s; hint: did you mean %s?", len, name.data, nearest);
+        else
+            output_warning("unknown environment variable %.*s", len, name.data);
+    }
+}
+
+static void configure_log(const mr_options *o) {
+    mr_log_level level = MR_LOG_INFO;
+    if (mr_log_level_parse(mr_options_text(o, MR_OPTION_LOG_LEVEL), &level))
+        mr_log_set_level(level);
+    output_set_log_json(mr_options_number(o, MR_OPTION_LOG_JSON) != 0);
+}
+
+/* --version, --options and the help texts, in one write. */
+static mr_status print_text(const mr_options *o, mr_err *err) {
+    char *text = NULL;
+    size_t len = 0;
+    FILE *f = open_memstream(&text, &len);
+    if (!f)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a help text");
+    if (o->version)
+        fprintf(f, "millrace %s\n", MILLRACE_VERSION);
+    else if (o->markdown)
+        mr_options_document(f);
+    else if (o->command == MR_COMMAND_COUNT)
+        mr_options_help(f);
+    else
+        mr_options_command_help(f, o->command);
+    mr_status status =
+        fclose(f) == 0 ? output_write(text, len, err) : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a help text");
+    free(text);
+    return status;
+}
+
+static mr_status run(const mr_options *o, mr_err *err) {
+    if (o->version || o->markdown || mr_options_number(o, MR_OPTION_HELP))
+        return print_text(o, err);
+    configure_log(o);
+    warn_of_variables();
+    mr_status status = check_isa(err);
+    return status == MR_OK ? COMMANDS[o->command](o, err) : status;
+}
+
+static int exit_status(mr_status status) {
+    switch (status) {
+    case MR_OK:
+        return 0;
+    case MR_E_INVALID:
+        return EXIT_USAGE;
+    case MR_E_CANCELLED:
+        return EXIT_INTERRUPTED;
+    default:
+        return EXIT_FAILED;
+    }
+}
+
+int main(int argc, char **argv) {
+    mr_options options;
+    mr_err err = {0};
+    fill_standard_streams();
+    signal(SIGPIPE, SIG_IGN);
+    mr_status status = mr_options_parse(argc, argv, environ, &options, &err);
+    if (status == MR_OK)
+        status = run(&options, &err);
+    mr_options_deinit(&options);
+    if (status != MR_OK)
+        output_error(&err);
+    return exit_status(status);
+}

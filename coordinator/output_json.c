@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/output_json.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "coordinator/output.h"
+#include "engine/text/utf8.h"
+
+json_t *output_json_text(mr_str text) {
+    json_t *value = NULL;
+    mr_text_buf clean = {0};
+    mr_utf8_decoder decoder = {0};
+    /* Most texts are valid, and need no room for replacements. */
+    if ((value = json_stringn(text.len ? text.data : "", text.len)) != NULL)
+        return value;
+    for (size_t i = 0; i < text.len; i++) {
+        if (!mr_text_buf_reserve(&clean, MR_UTF8_MAX_STEP_BYTES))
+            goto out;
+        clean.len += mr_utf8_decoder_push(&decoder, (uint8_t)text.data[i], clean.data + clean.len);
+    }
+    if (!mr_text_buf_reserve(&clean, MR_UTF8_MAX_STEP_BYTES))
+        goto out;
+    clean.len += mr_utf8_decoder_finish(&decoder, clean.data + clean.len);
+    value = json_stringn(clean.data, clean.len);
+out:
+    mr_text_buf_deinit(&clean);
+    return value;
+}
+
+json_t *output_json_plan(const mr_plan *plan, const mr_stage_sizes *sizes) {
+    char host[HOST_NAME_MAX + 1] = "";
+    if (gethostname(host, sizeof host - 1) != 0)
+        host[0] = 0;
+    json_t *stages = json_array();
+    for (int32_t i = 0; i < plan->n_stages && stages; i++) {
+        const mr_plan_stage *p = &plan->stages[i];
+        /* All stages are threads of rank 0. */
+        json_t *stage = json_pack("{s:i, s:i, s:o, s:i, s:i, s:I}", "stage", i, "rank", 0, "host",
+                                  output_json_text(mr_str_from(host)), "first_layer", p->first, "last_layer", p->last,
+                                  "weight_bytes", (json_int_t)(sizes ? sizes[i].weight_bytes : p->weight_bytes));
+        if (stage && sizes) {
+            json_object_set_new(stage, "kv_bytes", json_integer((json_int_t)sizes[i].kv_bytes));
+            json_object_set_new(stage, "buffer_bytes", json_integer((json_int_t)sizes[i].work_bytes));
+        }
+        if (json_array_append_new(stages, stage) != 0) {
+            json_decref(stages);
+            stages = NULL;
+        }
+    }
+    return stages;
+}
+
+mr_status output_json_print(json_t *root, mr_err *err) {
+    mr_status status = MR_OK;
+    char *text = root ? json_dumps(root, JSON_REAL_PRECISION(9)) : NULL;
+    size_t len = text ? strlen(text) : 0;
+    json_decref(root);
+    if (!text)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the JSON object");
+    text[len] = '\n'; /* in the place of the zero */
+    status = output_write(text, len + 1, err);
+    free(text);
+    return status;
+}

@@ -1,0 +1,22 @@
+/* coordinator/progress.h - how far loading has come: one line that updates itself on a terminal, plain lines otherwise.
+ * Owns:    nothing. Threads: bound to the main thread. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_COORDINATOR_PROGRESS_H
+#define MR_COORDINATOR_PROGRESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct progress {
+    bool on_terminal, shown;
+    int64_t next_ns; /* not before this */
+} progress;
+
+void progress_begin(progress *p);
+/* ctx is a progress: fits mr_job_config.progress. */
+void progress_update(void *ctx, size_t done_bytes, size_t total_bytes);
+/* Erases the line on a terminal. */
+void progress_end(progress *p);
+
+#endif
