@@ -174,6 +174,16 @@ static void run_rope(const cpu_backend *be, const cpu_node *n, int32_t row) {
     be->kernels->rope(out, x->ne[0] / head_dim, head_dim, n->node->params.rope.n_rot, n->node->params.rope.pairs, turns);
 }
 
+static void run_rope_table(const cpu_backend *be, const cpu_node *n, int32_t row) {
+    const mr_tensor *constant = n->in[0];
+    const float *angles[MR_ROPE_ROWS];
+    for (int i = 0; i < MR_ROPE_ROWS; i++)
+        angles[i] = (const float *)(cpu_data(constant) + (size_t)i * constant->row_bytes);
+    int32_t position = ((const int32_t *)cpu_data(n->in[1]))[row];
+    float *out = (float *)(cpu_data(n->out) + (size_t)row * n->out->row_bytes);
+    be->kernels->rope_table(angles, constant->ne[0], position, n->node->params.rope.magnitude, out);
+}
+
 /* Ops whose rows are independent. */
 static void run_row(const cpu_backend *be, const cpu_node *n, int32_t row) {
     const mr_tensor *x = n->in[0], *out = n->out;
@@ -188,12 +198,9 @@ static void run_row(const cpu_backend *be, const cpu_node *n, int32_t row) {
     case MR_OP_ROPE:
         run_rope(be, n, row);
         return;
-    case MR_OP_ROPE_TABLE: {
-        int32_t position = ((const int32_t *)cpu_data(n->in[1]))[row];
-        be->kernels->rope_table((const double *)cpu_data(x), x->ne[0], position, n->node->params.rope.magnitude,
-                                (float *)y);
+    case MR_OP_ROPE_TABLE:
+        run_rope_table(be, n, row);
         return;
-    }
     case MR_OP_QUANTIZE:
         be->kernels->quantize((const float *)a, y, x->ne[0]);
         return;

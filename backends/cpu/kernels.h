@@ -55,8 +55,9 @@ typedef void mr_matmul_fn(const mr_matmul_args *args, int32_t panel_first, int32
 typedef void mr_quantize_fn(const float *x, uint8_t *a8, int32_t n);
 /* Rule N: y[n] = x[n] normed in groups of m, times w[m]. x and y may be the same. */
 typedef void mr_rms_norm_fn(const float *x, const float *w, float *y, int32_t n, int32_t m, float eps);
-/* Rule R: table of one position: cos[half], sin[half]. */
-typedef void mr_rope_table_fn(const double *freq, int32_t half, int32_t position, float magnitude, float *out);
+/* Rule R: table of one position: cos[half], sin[half]. angles[r]: row r of the constant, [half]. */
+typedef void mr_rope_table_fn(const float *const angles[MR_ROPE_ROWS], int32_t half, int32_t position, float magnitude,
+                              float *out);
 /* Rule R: n_heads heads of head_dim in x turn in place by the table of their row (cos[n_rot/2], sin[n_rot/2]). */
 typedef void mr_rope_fn(float *x, int32_t n_heads, int32_t head_dim, int32_t n_rot, mr_rope_pairs pairs,
                         const float *table);

@@ -147,15 +147,17 @@ int32_t mr_graph_embed(mr_graph *g, int32_t table, int32_t ids) {
     return out;
 }
 
-int32_t mr_graph_rope_table(mr_graph *g, int32_t frequencies, int32_t positions, float magnitude) {
-    const mr_tensor *f = want(g, frequencies, MR_TYPE_F64, 0, "frequencies of rope_table");
+int32_t mr_graph_rope_table(mr_graph *g, int32_t angles, int32_t positions, float magnitude) {
+    const mr_tensor *f = want(g, angles, MR_TYPE_F32, 0, "angles of rope_table");
     if (!f || !want(g, positions, MR_TYPE_I32, 1, "positions of rope_table"))
         return MR_NO_TENSOR;
+    if (f->ne[1] != MR_ROPE_ROWS)
+        return fail(g, MR_E_INVALID, "rope_table: angles have not the rows of rule R");
     int32_t out = result(g, MR_OP_ROPE_TABLE, f->ne[0] * 2, MR_ROWS_STEP);
     mr_node *n = graph_add_node(g, MR_OP_ROPE_TABLE, out);
     if (!n)
         return MR_NO_TENSOR;
-    n->in[0] = frequencies;
+    n->in[0] = angles;
     n->in[1] = positions;
     n->params.rope.magnitude = magnitude;
     return out;

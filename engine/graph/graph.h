@@ -29,7 +29,7 @@ void mr_graph_output(mr_graph *g, int32_t tensor);
 
 /* --- Nodes: shapes as in engine/tensor/tensor.h; each returns the id of its result ------------------------------------ */
 int32_t mr_graph_embed(mr_graph *g, int32_t table, int32_t ids);
-int32_t mr_graph_rope_table(mr_graph *g, int32_t frequencies, int32_t positions, float magnitude);
+int32_t mr_graph_rope_table(mr_graph *g, int32_t angles, int32_t positions, float magnitude);
 int32_t mr_graph_rms_norm(mr_graph *g, int32_t x, int32_t weight, float eps);
 /* w x + bias + add; quantises x once for all products that want it. bias and add may be MR_NO_TENSOR. */
 int32_t mr_graph_matmul(mr_graph *g, int32_t w, int32_t x, int32_t bias, int32_t add);

@@ -102,8 +102,9 @@ typedef struct mr_stage_io {
 MR_MUST_USE mr_status mr_stage_graph_build(const mr_weights *w, const mr_stage_state *state,
                                            const mr_stage_shape *shape, mr_graph **out, mr_stage_io *out_io, mr_err *err);
 
-/* Rotation frequencies [n_rot / 2] of a model in double: base, factors of a rope_freqs tensor (NULL for none), linear and
- * YaRN scaling (Peng et al., 2023). out_magnitude: what cosines and sines are multiplied by. */
-void mr_rope_frequencies(const mr_model_info *info, const float *factors, double *out_freq, float *out_magnitude);
+/* The constant of rule R, [MR_ROPE_ROWS][row_floats] with n_rot / 2 values in each row: base, factors of a rope_freqs tensor
+ * (NULL for none), linear and YaRN scaling (Peng et al., 2023). out_magnitude: what cosines and sines are multiplied by. */
+void mr_rope_angles(const mr_model_info *info, const float *factors, size_t row_floats, float *out_angles,
+                    float *out_magnitude);
 
 #endif

@@ -37,7 +37,7 @@ static mr_layer_ctx layer_context(mr_graph *g, const mr_weights *ws, const mr_st
                       .row_position = io->positions,
                       .block_table = mr_graph_use(g, &state->block_table)},
     };
-    ctx.rope_table = mr_graph_rope_table(g, use(g, &ws->rope_freq), io->positions, ws->rope_magnitude);
+    ctx.rope_table = mr_graph_rope_table(g, use(g, &ws->rope_angles), io->positions, ws->rope_magnitude);
     return ctx;
 }
 

@@ -9,7 +9,7 @@
 #include "engine/tensor/quant.h"
 
 /* Sizes that a tensor may have, resolved by the model's info. */
-typedef enum dim { DIM_ONE, DIM_D, DIM_Q, DIM_KV, DIM_HEAD, DIM_FF, DIM_VOCAB, DIM_PAIRS } dim;
+typedef enum dim { DIM_ONE, DIM_D, DIM_Q, DIM_KV, DIM_HEAD, DIM_FF, DIM_VOCAB } dim;
 
 /* columns: elements of a row (the input of a product); rows: DIM_ONE for a vector. */
 typedef struct tensor_spec {
@@ -38,6 +38,7 @@ static const tensor_spec TOKEN_EMBD = {"token_embd.weight", DIM_D, DIM_VOCAB};
 static const tensor_spec OUTPUT_NORM = {"output_norm.weight", DIM_D, DIM_ONE};
 static const tensor_spec OUTPUT = {"output.weight", DIM_D, DIM_VOCAB};
 static const tensor_spec TIED_OUTPUT = {"token_embd.weight", DIM_D, DIM_VOCAB};
+static const char ROPE_FREQS[] = "rope_freqs.weight";
 
 static int64_t resolve(const mr_model_info *m, dim d) {
     switch (d) {
@@ -55,8 +56,6 @@ static int64_t resolve(const mr_model_info *m, dim d) {
         return m->n_ff;
     case DIM_VOCAB:
         return m->vocab_size;
-    case DIM_PAIRS:
-        return m->rope.n_rot / 2;
     }
     return 0;
 }
@@ -118,53 +117,69 @@ static mr_status find_layer(mr_weights *ws, int32_t layer, mr_err *err) {
     return MR_OK;
 }
 
-/* A tensor of the range's layers that no slot took would silently change what the model computes. */
+/* Whether this stage computes with the tensor's part of the model. */
+static bool is_of_stage(const mr_weights *ws, const mr_gguf_tensor *t) {
+    int32_t layer;
+    switch (mr_model_tensor_part(t->name, &layer)) {
+    case MR_MODEL_LAYER:
+        return layer >= ws->range.first && layer < ws->range.last;
+    case MR_MODEL_EMBEDDING:
+        return weights_is_head(ws);
+    case MR_MODEL_OUTPUT:
+        return weights_is_tail(ws);
+    default:
+        return true;
+    }
+}
+
+static bool is_used(const mr_weights *ws, const mr_gguf_tensor *t) {
+    int32_t layer;
+    if (mr_model_tensor_part(t->name, &layer) != MR_MODEL_LAYER)
+        return t == ws->token_embd.source || t == ws->output_norm.source || t == ws->output.source ||
+               strcmp(t->name, ROPE_FREQS) == 0;
+    for (int s = 0; s < MR_LAYER_SLOTS; s++)
+        if (ws->layers[layer - ws->range.first][s].source == t)
+            return true;
+    return false;
+}
+
+/* A tensor of this stage that nothing took would silently change what the model computes. */
 static mr_status check_all_used(const mr_weights *ws, mr_err *err) {
     for (int32_t i = 0; i < mr_gguf_n_tensors(ws->gguf); i++) {
         const mr_gguf_tensor *t = mr_gguf_tensor_at(ws->gguf, i);
-        int32_t layer;
-        if (mr_model_tensor_part(t->name, &layer) != MR_MODEL_LAYER || layer < ws->range.first ||
-            layer >= ws->range.last)
-            continue;
-        bool used = false;
-        for (int s = 0; s < MR_LAYER_SLOTS && !used; s++)
-            used = ws->layers[layer - ws->range.first][s].source == t;
-        if (!used)
-            return mr_err_set(err, MR_E_UNSUPPORTED, "tensor '%s' is unknown to architecture %s in this version",
+        if (is_of_stage(ws, t) && !is_used(ws, t))
+            return mr_err_set(err, MR_E_UNSUPPORTED, "tensor '%.100s' is unknown to architecture %s in this version",
                               t->name, ws->arch->name);
     }
     return MR_OK;
 }
 
+/* Writes the factors of the file's rope_freqs tensor. */
+static mr_status read_rope_factors(const mr_weights *ws, float *out_factors, int32_t n_pairs, mr_err *err) {
+    const mr_gguf_tensor *t = mr_gguf_find_tensor(ws->gguf, ROPE_FREQS);
+    if (!t || t->type != MR_TYPE_F32 || t->ne[0] != n_pairs || t->ne[1] != 1 || t->ne[2] != 1 || t->ne[3] != 1)
+        return mr_err_set(err, MR_E_FORMAT, "tensor '%s' is no F32 [%d]", ROPE_FREQS, n_pairs);
+    mr_dequantize(t->type, t->data, out_factors, n_pairs);
+    for (int32_t i = 0; i < n_pairs; i++)
+        if (!(out_factors[i] > 0.0f && out_factors[i] < 1e6f))
+            return mr_err_set(err, MR_E_FORMAT, "tensor '%s': factor %d is %g", ROPE_FREQS, i, (double)out_factors[i]);
+    return MR_OK;
+}
+
 static mr_status find_rope(mr_weights *ws, mr_err *err) {
     int32_t n_pairs = ws->info->rope.n_rot / 2;
-    float *factors = NULL;
-    mr_status status = MR_OK;
-    ws->rope_values = mr_alloc_array((size_t)n_pairs, sizeof *ws->rope_values);
-    if (!ws->rope_values)
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for RoPE frequencies");
-    if (ws->info->rope.has_factors) {
-        const mr_gguf_tensor *t = mr_gguf_find_tensor(ws->gguf, "rope_freqs.weight");
-        factors = mr_alloc_array((size_t)n_pairs, sizeof *factors);
-        if (!factors || !t || t->type != MR_TYPE_F32 || t->ne[0] != n_pairs) {
-            status = factors ? mr_err_set(err, MR_E_FORMAT, "tensor 'rope_freqs.weight' is no F32 [%d]", n_pairs)
-                             : mr_err_set(err, MR_E_NO_MEMORY, "no memory for RoPE factors");
-            goto out;
-        }
-        mr_dequantize(t->type, t->data, factors, n_pairs);
-        for (int32_t i = 0; i < n_pairs; i++) {
-            if (!(factors[i] > 0.0f && factors[i] < 1e6f)) {
-                status = mr_err_set(err, MR_E_FORMAT, "tensor 'rope_freqs.weight': factor %d is %g", i,
-                                    (double)factors[i]);
-                goto out;
-            }
-        }
-    }
-    mr_rope_frequencies(ws->info, factors, ws->rope_values, &ws->rope_magnitude);
-    if (!mr_tensor_init(&ws->rope_freq.tensor, "rope_frequencies", MR_TYPE_F64, n_pairs, 1, MR_STORAGE_CONSTANT,
-                        MR_ROWS_FIXED))
-        status = mr_err_set(err, MR_E_FORMAT, "%d RoPE pairs", n_pairs);
-out:
+    mr_tensor *t = &ws->rope_angles.tensor;
+    if (!mr_tensor_init(t, "rope_angles", MR_TYPE_F32, n_pairs, MR_ROPE_ROWS, MR_STORAGE_CONSTANT, MR_ROWS_FIXED))
+        return mr_err_set(err, MR_E_FORMAT, "%d RoPE pairs", n_pairs);
+    float *factors = mr_alloc_array((size_t)n_pairs, sizeof *factors);
+    ws->rope_values = mr_alloc(t->bytes);
+    mr_status status = factors && ws->rope_values ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for RoPE angles");
+    bool has_factors = ws->info->rope.has_factors;
+    if (status == MR_OK && has_factors)
+        status = read_rope_factors(ws, factors, n_pairs, err);
+    if (status == MR_OK)
+        mr_rope_angles(ws->info, has_factors ? factors : NULL, t->row_bytes / sizeof(float), ws->rope_values,
+                       &ws->rope_magnitude);
     mr_free(factors);
     return status;
 }
@@ -173,8 +188,6 @@ static mr_status find_all(mr_weights *ws, mr_err *err) {
     mr_status status = find_rope(ws, err);
     for (int32_t l = ws->range.first; l < ws->range.last && status == MR_OK; l++)
         status = find_layer(ws, l, err);
-    if (status == MR_OK)
-        status = check_all_used(ws, err);
     if (status == MR_OK && weights_is_head(ws))
         status = find(ws, TOKEN_EMBD.name, &TOKEN_EMBD, true, MR_STORAGE_FILE, &ws->token_embd, err);
     if (status == MR_OK && weights_is_tail(ws)) {
@@ -183,14 +196,14 @@ static mr_status find_all(mr_weights *ws, mr_err *err) {
         if (status == MR_OK)
             status = find(ws, output->name, output, true, MR_STORAGE_WEIGHT, &ws->output, err);
     }
-    return status;
+    return status == MR_OK ? check_all_used(ws, err) : status;
 }
 
 /* Calls visit for every tensor that goes into the buffer. */
 typedef mr_status visit_fn(mr_weights *ws, weight *w, void *ctx, mr_err *err);
 
 static mr_status visit_all(mr_weights *ws, visit_fn *visit, void *ctx, mr_err *err) {
-    weight *const others[] = {&ws->output_norm, &ws->output, &ws->rope_freq};
+    weight *const others[] = {&ws->output_norm, &ws->output, &ws->rope_angles};
     mr_status status = MR_OK;
     for (size_t i = 0; i < sizeof others / sizeof others[0] && status == MR_OK; i++)
         if (weight_exists(others[i]))
@@ -289,8 +302,7 @@ static mr_status load_one(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
     mr_status status;
     w->tensor.buffer = ws->buffer;
     if (w->tensor.storage == MR_STORAGE_CONSTANT)
-        status = ops->set(ws->backend, ws->buffer, w->tensor.offset, ws->rope_values,
-                          (size_t)w->tensor.ne[0] * sizeof *ws->rope_values, &fence, err);
+        status = ops->set(ws->backend, ws->buffer, w->tensor.offset, ws->rope_values, w->tensor.bytes, &fence, err);
     else if (w->tensor.storage == MR_STORAGE_FILE)
         status = load_vector(ws, w, &fence, err);
     else
@@ -332,6 +344,8 @@ mr_status mr_weights_load(mr_weights *ws, mr_load_progress *progress, void *ctx,
         status = visit_all(ws, load_one, &state, err);
     if (status == MR_OK && weight_exists(&ws->token_embd))
         status = load_embedding(ws, err);
+    if (status == MR_OK && progress)
+        progress(ctx, ws->bytes, ws->bytes); /* paddings were not counted */
     return status == MR_OK ? MR_OK
                            : mr_err_prefix(err, "loading layers %d to %d", ws->range.first, ws->range.last - 1);
 }

@@ -18,9 +18,9 @@ struct mr_weights {
     mr_backend *backend;
     mr_layer_range range;
     weight token_embd, output_norm, output; /* where this stage has them */
-    weight rope_freq;                       /* constant */
+    weight rope_angles;                     /* constant */
     weight (*layers)[MR_LAYER_SLOTS];       /* [last - first] */
-    double *rope_values;                    /* [n_rot / 2] */
+    float *rope_values;                     /* of rope_angles */
     float rope_magnitude;
     size_t bytes;              /* of buffer */
     mr_buffer *buffer;         /* matrices, vectors, constants */

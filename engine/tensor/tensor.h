@@ -55,7 +55,8 @@ typedef struct mr_tensor {
  * Inputs that may be absent are MR_NO_TENSOR. The rules named are those of engine/NUMERICS.md. */
 typedef enum mr_op {
     MR_OP_EMBED,      /* in: table [d, vocabulary] file, ids [1, R] i32; out [d, R] f32 */
-    MR_OP_ROPE_TABLE, /* in: frequencies [D/2, 1] f64, positions [1, R] i32; out [D, R] f32: cosines, then sines */
+    MR_OP_ROPE_TABLE, /* in: angles [D/2, MR_ROPE_ROWS] f32 constant, positions [1, R] i32;
+                       * out [D, R] f32: cosines, then sines */
     MR_OP_RMS_NORM,   /* in: x [n, R] f32, weight [m, 1] f32, n a multiple of m: each m elements are normed apart.
                        * out [n, R] f32 or A8 */
     MR_OP_QUANTIZE,   /* in: x [n, R] f32; out [n, R] A8 */
@@ -75,6 +76,9 @@ typedef enum mr_rope_pairs {
     MR_ROPE_INTERLEAVED, /* element 2i turns with 2i + 1 (llama) */
     MR_ROPE_HALVES,      /* element i turns with i + n_rot / 2 (NeoX, qwen) */
 } mr_rope_pairs;
+
+/* Rows of the constant that makes angles (rule R): step[0] is 1, the others turn a pair's angle into the next one's. */
+typedef enum mr_rope_row { MR_ROPE_STEP, MR_ROPE_FACTOR, MR_ROPE_SLOW, MR_ROPE_KEEP, MR_ROPE_ROWS } mr_rope_row;
 
 typedef union mr_op_params {
     struct {

@@ -272,15 +272,30 @@ static void test_quantize_edges(void **state) {
     assert_int_equal(((int8_t *)row)[6], -85);
 }
 
-static void test_quantize_error_is_half_a_step(void **state) {
+/* The largest |x| of a block of 32. */
+static double largest(const float *x) {
+    double amax = 0;
+    for (int i = 0; i < 32; i++)
+        amax = fabs((double)x[i]) > amax ? fabs((double)x[i]) : amax;
+    return amax;
+}
+
+/* Each q is the nearest for a step of amax / 127, and d leaves no more squared error than that step would. */
+static void test_quantize_error_is_the_least(void **state) {
     (void)state;
     float x[256], row[256 / 4 + 16];
     for (int round = 0; round < 200; round++) {
         fill_with(x, 256, PLAIN);
         scalar()->quantize(x, (uint8_t *)row, 256);
-        for (int i = 0; i < 256; i++) {
-            double d = (double)row[64 + i / 32];
-            assert_true(fabs((double)x[i] - d * ((int8_t *)row)[i]) <= d * 0.50002);
+        for (int b = 0; b < 8; b++) {
+            double step = largest(x + b * 32) / 127, error = 0, plain = 0;
+            for (int i = b * 32; i < b * 32 + 32; i++) {
+                double q = ((int8_t *)row)[i], e = (double)x[i] - (double)row[64 + b] * q, p = (double)x[i] - step * q;
+                assert_true(fabs(p) <= step * 0.50002);
+                error += e * e;
+                plain += p * p;
+            }
+            assert_true(error <= plain * 1.00001);
         }
     }
 }
@@ -305,19 +320,28 @@ static void test_rms_norm_is_close_to_double(void **state) {
 static void test_rope_is_close_to_double(void **state) {
     (void)state;
     enum { HALF = 32 };
-    double freq[HALF];
-    for (int i = 0; i < HALF; i++)
-        freq[i] = pow(10000.0, -i / (double)HALF);
+    float step[HALF], factor[HALF], slow[HALF], keep[HALF];
+    const float *angles[MR_ROPE_ROWS] = {step, factor, slow, keep};
+    for (int i = 0; i < HALF; i++) {
+        step[i] = i ? (float)pow(10000.0, -1 / (double)HALF) : 1.0f;
+        factor[i] = 1.0f + (float)i / 8;
+        slow[i] = 0.25f;
+        keep[i] = (float)i / HALF;
+    }
     for (int32_t position = 0; position < 100000; position = position * 3 + 1)
         for (mr_rope_pairs pairs = MR_ROPE_INTERLEAVED; pairs <= MR_ROPE_HALVES; pairs++) {
             float table[2 * HALF], x[80], y[80];
             fill_with(x, 80, PLAIN);
             memcpy(y, x, sizeof y);
-            scalar()->rope_table(freq, HALF, position, 1.25f, table);
+            scalar()->rope_table(angles, HALF, position, 1.25f, table);
             scalar()->rope(y, 1, 80, 2 * HALF, pairs, table);
+            float theta = (float)position;
             for (int i = 0; i < HALF; i++) {
+                theta *= step[i];
+                float own = theta / factor[i];
+                double angle = (double)(own * slow[i] + own * keep[i]);
                 int a = pairs == MR_ROPE_HALVES ? i : 2 * i, b = pairs == MR_ROPE_HALVES ? i + HALF : 2 * i + 1;
-                double c = 1.25 * cos(position * freq[i]), s = 1.25 * sin(position * freq[i]);
+                double c = 1.25 * cos(angle), s = 1.25 * sin(angle);
                 assert_true(fabs((double)y[a] - ((double)x[a] * c - (double)x[b] * s)) < 3e-6);
                 assert_true(fabs((double)y[b] - ((double)x[a] * s + (double)x[b] * c)) < 3e-6);
             }
@@ -353,7 +377,7 @@ int main(void) {
         cmocka_unit_test(test_kv_write_equals_scalar),
         cmocka_unit_test(test_quantize_rounds_to_nearest_even),
         cmocka_unit_test(test_quantize_edges),
-        cmocka_unit_test(test_quantize_error_is_half_a_step),
+        cmocka_unit_test(test_quantize_error_is_the_least),
         cmocka_unit_test(test_rms_norm_is_close_to_double),
         cmocka_unit_test(test_rope_is_close_to_double),
         cmocka_unit_test(test_silu_mul_is_close_to_double),

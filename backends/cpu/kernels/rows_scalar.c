@@ -2,6 +2,7 @@
  * Order of accumulation: sums of rule N have the 16 lanes of rule S1; everything else is element by element. */
 // SPDX-License-Identifier: Apache-2.0
 #include <float.h>
+#include <string.h>
 
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/kernels/vec_scalar.h"
@@ -9,8 +10,8 @@
 #include "engine/tensor/f16.h"
 
 /* Nearest integer, ties to even, for |x| < 2^22. */
-static int32_t round_even(float x) {
-    return (int32_t)((x + MR_EXPF_MAGIC) - MR_EXPF_MAGIC);
+static float round_even(float x) {
+    return (x + MR_EXPF_MAGIC) - MR_EXPF_MAGIC;
 }
 
 /* The largest |x| of 32, by its bits: so a NaN is larger than infinity, and denormals compare as they are. */
@@ -23,24 +24,33 @@ static float max_abs_32(const float *x) {
     return mr_bits_f32(max);
 }
 
+/* Rule Q on one block: its q, and its d and sum as results. */
+static float quantize_block(const float x[32], int8_t q[32], int32_t *out_sum) {
+    float amax = max_abs_32(x), xq[MR_LANES] = {0}, r[32];
+    int32_t sum = 0, qq = 0;
+    if (!(amax <= FLT_MAX) || amax / 127.0f < FLT_MIN) {
+        memset(q, 0, 32);
+        *out_sum = 0;
+        return amax <= FLT_MAX ? 0.0f : NAN;
+    }
+    for (int i = 0; i < 32; i++) {
+        r[i] = round_even(x[i] * (127.0f / amax));
+        q[i] = (int8_t)r[i];
+        sum += q[i];
+        qq += q[i] * q[i];
+    }
+    for (int i = 0; i < MR_LANES; i++)
+        xq[i] = fmaf(x[i + 16], r[i + 16], x[i] * r[i]);
+    *out_sum = sum;
+    return lanes_tree(xq) / (float)qq;
+}
+
 /* Rule Q: planes q[n], d[n / 32], sum[n / 32]. */
 void mr_quantize_scalar(const float *x, uint8_t *a8, int32_t n) {
-    int8_t *q = (int8_t *)a8;
     float *d = (float *)(a8 + n);
     int32_t *sum = (int32_t *)(a8 + n + n / 32 * 4);
-    for (int32_t b = 0; b < n / 32; b++) {
-        float amax = max_abs_32(x + b * 32), scale = amax / 127.0f, inverse = 127.0f / amax;
-        if (!(amax <= FLT_MAX))
-            scale = NAN, inverse = 0;
-        else if (scale < FLT_MIN)
-            scale = 0, inverse = 0;
-        d[b] = scale;
-        sum[b] = 0;
-        for (int32_t i = b * 32; i < b * 32 + 32; i++) {
-            q[i] = inverse > 0 ? (int8_t)round_even(x[i] * inverse) : 0;
-            sum[b] += q[i];
-        }
-    }
+    for (int32_t b = 0; b < n / 32; b++)
+        d[b] = quantize_block(x + b * 32, (int8_t *)a8 + b * 32, &sum[b]);
 }
 
 /* Rule N on one group of n elements. */
@@ -59,10 +69,14 @@ void mr_rms_norm_scalar(const float *x, const float *w, float *y, int32_t n, int
 }
 
 /* Rule R: out is cos[half], sin[half]. */
-void mr_rope_table_scalar(const double *freq, int32_t half, int32_t position, float magnitude, float *out) {
+void mr_rope_table_scalar(const float *const angles[MR_ROPE_ROWS], int32_t half, int32_t position, float magnitude,
+                          float *out) {
+    float theta = (float)position;
     for (int32_t i = 0; i < half; i++) {
         double s, c;
-        mr_sincos((double)position * freq[i], &s, &c);
+        theta *= angles[MR_ROPE_STEP][i];
+        float own = theta / angles[MR_ROPE_FACTOR][i];
+        mr_sincos((double)(own * angles[MR_ROPE_SLOW][i] + own * angles[MR_ROPE_KEEP][i]), &s, &c);
         out[i] = (float)c * magnitude;
         out[half + i] = (float)s * magnitude;
     }

@@ -28,12 +28,16 @@ MR_INLINE void quantize_vec(const float *x, uint8_t *a8, int32_t n) {
             memset(q, 0, 32);
             continue;
         }
-        v16 inverse = v16_set1(127.0f / amax);
-        v16i q0 = v16_round(v16_mul(x0, inverse)), q1 = v16_round(v16_mul(x1, inverse));
-        d[b] = scale;
-        sum[b] = v16i_reduce_add(v16i_add(q0, q1));
-        v16i_store_i8(q, q0);
-        v16i_store_i8(q + 16, q1);
+        v16 inverse = v16_set1(127.0f / amax), magic = v16_set1(MR_EXPF_MAGIC);
+        v16 q0 = v16_sub(v16_add(v16_mul(x0, inverse), magic), magic);
+        v16 q1 = v16_sub(v16_add(v16_mul(x1, inverse), magic), magic);
+        float xq = v16_tree(v16_fma(x1, q1, v16_mul(x0, q0)));
+        float qq = v16_tree(v16_fma(q1, q1, v16_mul(q0, q0))); /* integers below 2^24: exact */
+        v16i i0 = v16_round(q0), i1 = v16_round(q1);
+        d[b] = xq / qq;
+        sum[b] = v16i_reduce_add(v16i_add(i0, i1));
+        v16i_store_i8(q, i0);
+        v16i_store_i8(q + 16, i1);
     }
 }
 

@@ -1,0 +1,55 @@
+/* engine/model/rope_angles.c - the constant of rule R. The angle of a pair is made from that of the pair before it in float32,
+ * as ggml does (ggml_rope_cache_init): a trained model is run with those angles everywhere, and exact ones differ from them by
+ * 1e-5 of the logits at position 4500. */
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/base/fmath.h"
+#include "engine/model/model.h"
+
+static const double TWO_PI = 6.28318530717958647693;
+
+/* What is no number becomes low. */
+static double clamp(double x, double low, double high) {
+    return x > low ? (x < high ? x : high) : low;
+}
+
+/* Index of the pair that turns `turns` times over the original context; a real number, at most one outside the pairs
+ * (a base of 1 turns all pairs alike, and would make it infinite). */
+static double pair_of_turns(const mr_model_rope *r, double turns) {
+    double wave = (double)r->original_context / (turns * TWO_PI);
+    double pair = (double)r->n_rot * mr_log(wave) / (2.0 * mr_log((double)r->freq_base));
+    return clamp(pair, -1.0, (double)r->n_rot);
+}
+
+/* The nearest integer below, without libm; x is small. */
+static double floor_of(double x) {
+    double t = (double)(int64_t)x;
+    return t > x ? t - 1.0 : t;
+}
+
+/* The pairs between which YaRN goes over from keeping a frequency to slowing it. */
+static void yarn_ramp(const mr_model_rope *r, double *out_low, double *out_high) {
+    *out_low = clamp(floor_of(pair_of_turns(r, (double)r->beta_fast)), 0, r->n_rot - 1);
+    *out_high = clamp(-floor_of(-pair_of_turns(r, (double)r->beta_slow)), 0, r->n_rot - 1);
+}
+
+void mr_rope_angles(const mr_model_info *info, const float *factors, size_t row_floats, float *out_angles,
+                    float *out_magnitude) {
+    const mr_model_rope *r = &info->rope;
+    bool yarn = r->scaling == MR_ROPE_SCALING_YARN && r->ext_factor != 0.0f;
+    float scale = r->scaling == MR_ROPE_SCALING_NONE ? 1.0f : 1.0f / r->factor;
+    float step = (float)mr_pow((double)r->freq_base, -2.0 / (double)r->n_rot);
+    double low = 0, high = 0;
+    if (yarn)
+        yarn_ramp(r, &low, &high);
+    for (int32_t i = 0; i < r->n_rot / 2; i++) {
+        double width = high - low < 0.001 ? 0.001 : high - low;
+        float keep = yarn ? (float)(1.0 - clamp((i - low) / width, 0, 1)) * r->ext_factor : 0.0f;
+        out_angles[MR_ROPE_STEP * row_floats + (size_t)i] = i == 0 ? 1.0f : step;
+        out_angles[MR_ROPE_FACTOR * row_floats + (size_t)i] = factors ? factors[i] : 1.0f;
+        out_angles[MR_ROPE_SLOW * row_floats + (size_t)i] = scale * (1.0f - keep);
+        out_angles[MR_ROPE_KEEP * row_floats + (size_t)i] = keep;
+    }
+    *out_magnitude = 1.0f;
+    if (r->scaling == MR_ROPE_SCALING_YARN)
+        *out_magnitude = (float)((double)r->attn_factor * (yarn ? 1.0 + 0.1 * mr_log((double)r->factor) : 1.0));
+}
