@@ -19,7 +19,9 @@ mr_status mr_kv_layer_describe(const mr_kv_desc *d, mr_tensor *out_k, mr_tensor 
     if (d->type != MR_TYPE_F16 && d->type != MR_TYPE_F32)
         return mr_err_set(err, MR_E_UNSUPPORTED, "keys and values cannot be stored as %s; hint: f16 or f32",
                           mr_type_name(d->type));
-    int64_t block = (int64_t)d->n_kv_heads * d->head_dim * MR_KV_BLOCK;
+    int64_t block = (int64_t)d->n_kv_heads * d->head_dim;
+    if (block <= INT32_MAX) /* a larger one is refused below as it is */
+        block *= MR_KV_BLOCK;
     if (!mr_tensor_init(out_k, "keys", d->type, block, d->n_blocks, MR_STORAGE_STATE, MR_ROWS_FIXED) ||
         !mr_tensor_init(out_v, "values", d->type, block, d->n_blocks, MR_STORAGE_STATE, MR_ROWS_FIXED))
         return mr_err_set(err, MR_E_TOO_LONG, "a KV store of %d blocks of %lld elements is too large", d->n_blocks,
@@ -33,7 +35,7 @@ mr_status mr_kv_store_bytes(const mr_kv_desc *d, size_t *out, mr_err *err) {
     mr_status status = mr_kv_layer_describe(d, &k, &v, err);
     if (status != MR_OK)
         return status;
-    if (!mr_mul_size(k.bytes + v.bytes, (size_t)d->n_layers, &bytes))
+    if (!mr_add_size(k.bytes, v.bytes, &bytes) || !mr_mul_size(bytes, (size_t)d->n_layers, &bytes))
         return mr_err_set(err, MR_E_TOO_LONG, "a KV store of %d layers is too large", d->n_layers);
     *out = bytes;
     return MR_OK;
