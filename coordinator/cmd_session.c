@@ -12,9 +12,7 @@
 enum {
     DEFAULT_CONTEXT = 4096,
     EPOCH = 1,
-    /* Weights, KV cache, work memory and block tables of a stage are pages of 2 MiB each. */
-    PAGE_BYTES = 2 << 20,
-    BUFFERS_OF_STAGE = 4,
+    PAGE_BYTES = 2 << 20, /* of mr_pages_alloc */
 };
 
 /* --- Choices ------------------------------------------------------------------------------------------------------ */
@@ -122,32 +120,56 @@ static mr_stage_sizes total_sizes(const cmd_session *s) {
     return total;
 }
 
-static mr_status over_budget(const mr_stage_sizes *total, size_t budget, mr_err *err) {
+static size_t in_pages(size_t bytes) {
+    return mr_round_up(bytes ? bytes : 1, PAGE_BYTES);
+}
+
+/* What all stages would allocate with n_blocks KV blocks: each of their buffers is whole pages. */
+static size_t allocated_bytes(const cmd_session *s, int32_t n_blocks) {
+    size_t table = (size_t)s->max_sequences * (size_t)(cmd_session_whole_blocks(s->ctx) / MR_WIRE_BLOCK_TOKENS),
+           sum = 0;
+    for (int32_t i = 0; i < s->plan.n_stages; i++) {
+        const mr_stage_sizes *z = &s->sizes[i];
+        size_t block = z->kv_bytes / (size_t)s->n_kv_blocks;
+        sum += in_pages(z->weight_bytes) + in_pages(z->work_bytes) + in_pages(block * (size_t)n_blocks) +
+               in_pages(table * sizeof(int32_t));
+    }
+    return sum;
+}
+
+static mr_status over_budget(const cmd_session *s, int32_t least_blocks, size_t budget, mr_err *err) {
     char all[OUTPUT_BYTES_TEXT], weights[OUTPUT_BYTES_TEXT], kv[OUTPUT_BYTES_TEXT], work[OUTPUT_BYTES_TEXT],
         allowed[OUTPUT_BYTES_TEXT];
-    output_bytes_text(total->weight_bytes + total->kv_bytes + total->work_bytes, all);
-    output_bytes_text(total->weight_bytes, weights);
-    output_bytes_text(total->kv_bytes, kv);
-    output_bytes_text(total->work_bytes, work);
+    mr_stage_sizes total = total_sizes(s);
+    output_bytes_text(allocated_bytes(s, least_blocks), all);
+    output_bytes_text(total.weight_bytes, weights);
+    output_bytes_text(total.kv_bytes / (size_t)s->n_kv_blocks * (size_t)least_blocks, kv);
+    output_bytes_text(total.work_bytes, work);
     output_bytes_text(budget, allowed);
     return mr_err_set(err, MR_E_NO_MEMORY,
-                      "not enough memory: weights need %s, the KV cache %s, buffers %s, together %s; --mem allows %s",
+                      "not enough memory: weights need %s, the KV cache %s, buffers %s, together %s in pages of 2 MiB; "
+                      "--mem allows %s",
                       weights, kv, work, all, allowed);
 }
 
 /* Takes KV blocks away until all fits into the budget; sequences then wait for each other. */
 static mr_status fit_budget(cmd_session *s, const cmd_session_needs *needs, mr_err *err) {
-    mr_stage_sizes total = total_sizes(s);
     size_t budget = (size_t)mr_options_number(s->options, MR_OPTION_MEM);
-    size_t fixed = total.weight_bytes + total.work_bytes;
-    if (budget == 0 || fixed + total.kv_bytes <= budget)
+    if (budget == 0 || allocated_bytes(s, s->n_kv_blocks) <= budget)
         return MR_OK;
-    size_t rounding = (size_t)s->plan.n_stages * BUFFERS_OF_STAGE * PAGE_BYTES;
-    size_t block_bytes = total.kv_bytes / (size_t)s->n_kv_blocks;
-    size_t n_blocks = fixed + rounding < budget ? (budget - fixed - rounding) / block_bytes : 0;
-    if ((int64_t)n_blocks * MR_WIRE_BLOCK_TOKENS < needs->min_kv_tokens)
-        return over_budget(&total, budget, err);
-    s->n_kv_blocks = (int32_t)n_blocks;
+    int32_t low = (int32_t)(cmd_session_whole_blocks(needs->min_kv_tokens) / MR_WIRE_BLOCK_TOKENS);
+    int32_t high = s->n_kv_blocks;
+    if (allocated_bytes(s, low) > budget)
+        return over_budget(s, low, budget, err);
+    /* low fits, high does not. */
+    while (high - low > 1) {
+        int32_t mid = low + (high - low) / 2;
+        if (allocated_bytes(s, mid) <= budget)
+            low = mid;
+        else
+            high = mid;
+    }
+    s->n_kv_blocks = low;
     return measure(s, err);
 }
 

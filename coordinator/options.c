@@ -86,7 +86,8 @@ void mr_options_deinit(mr_options *o) {
 
 enum { MAX_NAME = 64 };
 
-/* Insertions, deletions and changes from a to b (Levenshtein); names longer than MAX_NAME are far from all. */
+/* Insertions, deletions and changes from a to b (Levenshtein); names longer than MAX_NAME are far from all. Two letters
+ * that changed places count as two. */
 static size_t distance(const char *a, size_t a_len, const char *b, size_t b_len) {
     size_t row[MAX_NAME + 1];
     if (a_len > MAX_NAME || b_len > MAX_NAME)
@@ -108,7 +109,7 @@ static size_t distance(const char *a, size_t a_len, const char *b, size_t b_len)
 
 const char *option_nearest(const char *name, size_t len, const char *const *names, size_t n) {
     const char *best = NULL;
-    size_t best_distance = 1 + (len > 3 ? len / 3 : 1);
+    size_t best_distance = 1 + (len > 8 ? len / 3 : len > 3 ? 2 : 1);
     for (size_t i = 0; i < n; i++) {
         size_t d = names[i] ? distance(name, len, names[i], strlen(names[i])) : MAX_NAME;
         if (d < best_distance) {
