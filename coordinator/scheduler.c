@@ -110,18 +110,20 @@ static void add_decode_rows(mr_scheduler *s, uint64_t step) {
     }
 }
 
-/* A run whose logits are all wanted is the only one of its step that is read out. */
+/* One run of a step at most brings the logits of all its rows. */
 static void add_prefill_rows(mr_scheduler *s, uint64_t step, mr_logits_run *out_logits) {
-    for (int32_t i = 0; i < s->n_live && !out_logits->entry; i++) {
+    for (int32_t i = 0; i < s->n_live; i++) {
         mr_entry *e = s->live[i];
-        int32_t room = s->config.max_rows - s->n_rows, n = e->n_prompt - e->n_issued;
+        int32_t room = s->config.max_rows - s->n_rows, out_room = s->config.max_out_rows - s->n_out;
+        int32_t n = e->n_prompt - e->n_issued;
         bool wants_logits = e->desc.on_logits != NULL;
-        if (n <= 0 || room <= 0 || s->n_out >= (wants_logits ? 1 : s->config.max_out_rows))
+        if (n <= 0 || room <= 0 || out_room <= 0 || (wants_logits && out_logits->entry))
             continue;
         n = n < room ? n : room;
         if (wants_logits) {
-            n = n < s->config.max_out_rows ? n : s->config.max_out_rows;
+            n = n < out_room ? n : out_room;
             *out_logits = (mr_logits_run){.entry = e, .first_position = e->n_issued, .n_rows = n};
+            s->n_out += n;
         }
         Millrace__Run *run = add_run(s, e, n);
         e->last_step = step;

@@ -1,0 +1,274 @@
+/* tests/cluster/test_same_bits.c - invariant I1: logits and sampled ids are the same to the bit for a pairwise list of stages,
+ * cuts, threads, instruction sets, chunks, KV types and company in the micro-batch, through coordinator, channels and stages.
+ * Argument: "demo", or the name of a model of the test vectors. */
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "backends/cpu/kernels.h"
+#include "coordinator/job.h"
+#include "coordinator/local_cluster.h"
+#include "engine/base/mem.h"
+#include "engine/base/rng.h"
+
+enum { N_POSITIONS = 160, N_GENERATED = 24, N_COMPANY = 3, N_FACTORS = 6, N_COMBINATIONS = 40, SKIPPED = 77 };
+
+/* The factors and their levels. */
+enum { STAGES, CUT, THREADS, ISA, CHUNK, COMPANY };
+static const int N_LEVELS[N_FACTORS] = {5, 2, 3, 3, 4, 2};
+static const int STAGE_COUNTS[] = {1, 2, 3, 5, 8};
+static const int CHUNKS[] = {1, 7, 48, 160};
+static const char *const ISAS[] = {"scalar", "avx2", "avx512"};
+
+typedef struct combination {
+    int level[N_FACTORS];
+} combination;
+
+/* What a run gives: the logits of one sequence, and what N_COMPANY others generate. */
+typedef struct results {
+    float *logits; /* [N_POSITIONS, vocabulary] */
+    int32_t ids[N_COMPANY][N_GENERATED];
+    int32_t n_ids[N_COMPANY];
+    int32_t n_rows; /* of logits delivered */
+    int32_t n_vocab;
+} results;
+
+typedef struct listener {
+    results *out;
+    int idx;
+} listener;
+
+static char model_path[1024];
+static mr_gguf *gguf;
+static mr_model_info info;
+
+static void on_logits(void *ctx, int32_t first, int32_t n_rows, const float *logits) {
+    results *out = ((listener *)ctx)->out;
+    assert_int_equal(first, out->n_rows);
+    memcpy(out->logits + (size_t)first * (size_t)out->n_vocab, logits,
+           (size_t)n_rows * (size_t)out->n_vocab * sizeof *logits);
+    out->n_rows += n_rows;
+}
+
+static bool on_token(void *ctx, const mr_token_event *event) {
+    listener *l = ctx;
+    assert_int_equal(event->status, MR_OK);
+    l->out->ids[l->idx][l->out->n_ids[l->idx]++] = event->id;
+    return false;
+}
+
+static int32_t prompt_id(int seed, int position) {
+    return (int32_t)(mr_rng_u64(99, (uint32_t)seed, (uint64_t)position) % (uint64_t)info.vocab_size);
+}
+
+static void submit(mr_job *job, listener *l, bool wants_logits) {
+    int32_t ids[N_POSITIONS], n = wants_logits ? N_POSITIONS : 5 + 9 * l->idx, sequence;
+    mr_err err;
+    for (int i = 0; i < n; i++)
+        ids[i] = prompt_id(wants_logits ? 0 : 1 + l->idx, i);
+    mr_sequence_desc desc = {.prompt_ids = ids,
+                             .n_prompt = n,
+                             .max_tokens = N_GENERATED,
+                             .temperature = 0.9f,
+                             .top_k = 40,
+                             .top_p = 0.95f,
+                             .repeat_penalty = 1.1f,
+                             .repeat_last_n = 64,
+                             .seed = 17,
+                             .ctx = l};
+    if (wants_logits)
+        desc.on_logits = on_logits;
+    else
+        desc.on_token = on_token;
+    if (mr_job_submit(job, &desc, &sequence, &err) != MR_OK)
+        fail_msg("%s", err.text);
+}
+
+static void make_plan(const combination *c, mr_plan *plan) {
+    int n_stages = STAGE_COUNTS[c->level[STAGES]];
+    int32_t cuts[8];
+    mr_err err;
+    n_stages = n_stages > info.n_layers ? info.n_layers : n_stages;
+    for (int i = 0; i + 1 < n_stages; i++)
+        cuts[i] = i + 1; /* one layer each, and the rest in the last stage */
+    mr_status status = c->level[CUT] == 0 ? mr_plan_balance(gguf, &info, n_stages, plan, &err)
+                                          : mr_plan_cut(gguf, &info, cuts, n_stages - 1, plan, &err);
+    if (status != MR_OK)
+        fail_msg("%s", err.text);
+}
+
+/* Runs one combination. Company 0: the logits sequence alone, then the others one by one; 1: all together. */
+static void run_combination(const combination *c, mr_type kv_type, results *out) {
+    static mr_plan plan;
+    mr_err err;
+    mr_local_cluster *cluster = NULL;
+    mr_job *job = NULL;
+    listener listeners[N_COMPANY + 1];
+    setenv("MILLRACE_CPU_ISA", ISAS[c->level[ISA]], 1);
+    make_plan(c, &plan);
+    mr_local_cluster_config local = {.model_path = model_path,
+                                     .n_stages = plan.n_stages,
+                                     .threads_per_stage = 1 + c->level[THREADS],
+                                     .epoch = 1};
+    int chunk = CHUNKS[c->level[CHUNK]];
+    bool together = c->level[COMPANY] == 1;
+    if (mr_local_cluster_create(&local, &cluster, &err) != MR_OK)
+        fail_msg("%s", err.text);
+    mr_job_config config = {.info = &info,
+                            .plan = &plan,
+                            .channel = mr_local_cluster_channel(cluster),
+                            .epoch = 1,
+                            .max_rows = chunk,
+                            .max_out_rows = chunk,
+                            .max_sequences = N_COMPANY + 1,
+                            .max_context = 256,
+                            .n_kv_blocks = 16 * (N_COMPANY + 1),
+                            .kv_type = kv_type};
+    if (mr_job_create(&config, &job, &err) != MR_OK)
+        fail_msg("%s", err.text);
+    out->n_rows = 0;
+    for (int i = 0; i <= N_COMPANY; i++) {
+        int idx = together ? (i + 1) % (N_COMPANY + 1) : i; /* together the logits come last, beside decode rows */
+        listeners[idx] = (listener){.out = out, .idx = idx - 1};
+        if (idx > 0)
+            out->n_ids[idx - 1] = 0;
+        submit(job, &listeners[idx], idx == 0);
+        if ((!together || i == N_COMPANY) && mr_job_run(job, &err) != MR_OK)
+            fail_msg("%s", err.text);
+    }
+    mr_job_destroy(job);
+    mr_local_cluster_destroy(cluster);
+    assert_int_equal(out->n_rows, N_POSITIONS);
+}
+
+static void compare(const combination *c, const results *want, const results *got) {
+    char what[128];
+    snprintf(what, sizeof what, "%d stages, cut %d, %d threads, %s, chunk %d, %s", STAGE_COUNTS[c->level[STAGES]],
+             c->level[CUT], 1 + c->level[THREADS], ISAS[c->level[ISA]], CHUNKS[c->level[CHUNK]],
+             c->level[COMPANY] ? "together" : "alone");
+    for (int p = 0; p < N_POSITIONS; p++) {
+        size_t at = (size_t)p * (size_t)want->n_vocab;
+        if (memcmp(want->logits + at, got->logits + at, (size_t)want->n_vocab * sizeof(float)) != 0)
+            fail_msg("logits of position %d differ: %s", p, what);
+    }
+    for (int i = 0; i < N_COMPANY; i++)
+        if (got->n_ids[i] != N_GENERATED || memcmp(want->ids[i], got->ids[i], sizeof want->ids[i]) != 0)
+            fail_msg("sampled ids of sequence %d differ: %s", i, what);
+}
+
+/* --- The pairwise list ----------------------------------------------------------------------------------------------- */
+
+/* covered[f][level of f][g][level of g] for f < g */
+typedef bool pair_table[N_FACTORS][8][N_FACTORS][8];
+
+static int visit_pairs(const combination *c, pair_table *covered, bool mark) {
+    int n_new = 0;
+    for (int f = 0; f < N_FACTORS; f++)
+        for (int g = f + 1; g < N_FACTORS; g++) {
+            bool *pair = &(*covered)[f][c->level[f]][g][c->level[g]];
+            n_new += !*pair;
+            *pair = *pair || mark;
+        }
+    return n_new;
+}
+
+static int count_pairs(void) {
+    int n = 0;
+    for (int f = 0; f < N_FACTORS; f++)
+        for (int g = f + 1; g < N_FACTORS; g++)
+            n += N_LEVELS[f] * N_LEVELS[g];
+    return n;
+}
+
+/* Greedy: each next combination is the one of some random ones that covers the most new pairs. */
+static void make_combinations(combination list[N_COMBINATIONS]) {
+    pair_table covered = {0};
+    uint64_t counter = 0;
+    int left = count_pairs();
+    for (int n = 0; n < N_COMBINATIONS; n++) {
+        int best = -1;
+        for (int attempt = 0; attempt < 200; attempt++) {
+            combination c;
+            for (int f = 0; f < N_FACTORS; f++)
+                c.level[f] = (int)(mr_rng_u64(4, 0, counter++) % (uint64_t)N_LEVELS[f]);
+            int n_new = visit_pairs(&c, &covered, false);
+            if (n_new > best) {
+                best = n_new;
+                list[n] = c;
+            }
+        }
+        left -= visit_pairs(&list[n], &covered, true);
+    }
+    assert_int_equal(left, 0);
+}
+
+static bool isa_is_here(int level) {
+    unsetenv("MILLRACE_CPU_ISA");
+    return level <= (int)mr_isa_detect();
+}
+
+static void run_list(mr_type kv_type, int stride) {
+    combination list[N_COMBINATIONS], first = {.level = {0, 0, 0, 0, 3, 0}};
+    results want = {.n_vocab = info.vocab_size}, got = want;
+    size_t n = (size_t)N_POSITIONS * (size_t)info.vocab_size;
+    want.logits = mr_alloc_array(n, sizeof(float));
+    got.logits = mr_alloc_array(n, sizeof(float));
+    assert_true(want.logits && got.logits);
+    make_combinations(list);
+    for (first.level[ISA] = 2; !isa_is_here(first.level[ISA]);)
+        first.level[ISA]--;
+    run_combination(&first, kv_type, &want);
+    int n_run = 0;
+    for (int i = 0; i < N_COMBINATIONS; i += stride) {
+        if (!isa_is_here(list[i].level[ISA]))
+            continue;
+        run_combination(&list[i], kv_type, &got);
+        compare(&list[i], &want, &got);
+        n_run++;
+    }
+    print_message("%d combinations with %s keys and values: the same bits\n", n_run, mr_type_name(kv_type));
+    mr_free(want.logits);
+    mr_free(got.logits);
+}
+
+static void test_f16_kv(void **state) {
+    (void)state;
+    run_list(MR_TYPE_F16, 1);
+}
+
+static void test_f32_kv(void **state) {
+    (void)state;
+    run_list(MR_TYPE_F32, 4);
+}
+
+static void find_model(const char *name) {
+    const char *vectors = getenv("MILLRACE_TEST_VECTORS");
+    if (strcmp(name, "demo") == 0)
+        snprintf(model_path, sizeof model_path, "%s/deploy/demo/millrace-demo.gguf", MILLRACE_SOURCE_DIR);
+    else
+        snprintf(model_path, sizeof model_path, "%s/models/%s.gguf", vectors ? vectors : ".", name);
+    if (strcmp(name, "demo") != 0 && access(model_path, R_OK) != 0) {
+        printf("skipped: %s is not there\n", model_path);
+        exit(SKIPPED);
+    }
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_f16_kv), cmocka_unit_test(test_f32_kv)};
+    mr_err err;
+    find_model(argc > 1 ? argv[1] : "demo");
+    if (mr_gguf_open(model_path, &gguf, &err) != MR_OK || mr_model_info_read(gguf, &info, &err) != MR_OK) {
+        fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    mr_gguf_close(gguf);
+    return failed;
+}
