@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`millrace generate`: streaming, several prompts, JSON, stops, seeds, interruption."""
+import json
+import re
+import signal
+import subprocess
+import unittest
+
+import cli
+import tiny_model
+
+
+class Case(cli.Case):
+    def text(self, *args, model=None, **kwargs):
+        return self.good("generate", model or self.model, *args, **kwargs).decode()
+
+    def json(self, *args, model=None):
+        return json.loads(self.text(*args, "--json", model=model))
+
+
+class Texts(Case):
+    def test_single_prompt(self):
+        text = self.text("-p", "ab", "-n", "12", "--seed", "1")
+        self.assertTrue(text.endswith("\n"))
+        self.assertTrue(set(text.split()) <= set(tiny_model.WORDS), text)
+        self.assertEqual(len(text.split()), 12)
+        self.assertTrue(text.startswith(" "))  # the text goes on where the prompt stops
+        self.assertEqual(text, self.json("-p", "ab", "-n", "12", "--seed", "1")["sequences"][0]["text"] + "\n")
+
+    def test_several_prompts(self):
+        common = ["-n", "9", "--seed", "5"]
+        alone = [self.text("-p", p, *common) for p in ("ab", "cde", "f g")]
+        file = self.file("prompt.txt", "f g\n")
+        together = self.text("-p", "ab", "-p", "cde", "-f", file, *common)
+        self.assertEqual(together, "".join(f"== prompt {i + 1}\n{t}" for i, t in enumerate(alone)))
+        # Neither the plan nor who runs beside it changes a text.
+        for args in (["--sequences", "1"], ["--stages", "3"], ["--cut", "2"], ["--chunk", "1"], ["--threads", "3"],
+                     ["--mem", "60M", "--stages", "2"]):
+            self.assertEqual(together, self.text("-p", "ab", "-p", "cde", "-f", file, *common, *args), args)
+
+    def test_many_prompts(self):
+        prompts = [arg for i in range(300) for arg in ("-p", f"x{i}")]
+        found = self.json(*prompts, "-n", "3", "--seed", "2")["sequences"]
+        self.assertEqual(len(found), 300)
+        self.assertTrue(all(len(s["ids"]) == 3 and s["finish_reason"] == "length" for s in found))
+        self.assertEqual(found[299]["text"] + "\n", self.text("-p", "x299", "-n", "3", "--seed", "2"))
+
+    def test_files(self):
+        common = ["-n", "5", "--seed", "3"]
+        wanted = self.text("-p", "a\nb", *common)
+        self.assertEqual(wanted, self.text("-f", self.file("p.txt", "a\nb\n"), *common))
+        self.assertEqual(wanted, self.text("-f", "-", *common, stdin=b"a\nb"))
+        self.assertNotEqual(wanted, self.text("-f", self.file("p.txt", "a\nb\n\n"), *common))
+
+    def test_echo(self):
+        text = self.text("-p", "ab", "-n", "4", "--seed", "1")
+        self.assertEqual("ab" + text, self.text("-p", "ab", "-n", "4", "--seed", "1", "--echo"))
+
+    def test_to_the_end_of_the_context(self):
+        sequence = self.json("-p", "ab", "-n", "-1", "--ctx", "40", "--ignore-eos")["sequences"][0]
+        self.assertEqual(sequence["finish_reason"], "length")
+        n_prompt = len(self.good("tokenize", self.model, "ab", "--bos").split())
+        self.assertEqual(len(sequence["ids"]), 40 - n_prompt)
+
+    def test_defaults_from_the_environment(self):
+        out = self.good("generate", self.model, "-p", "ab", env={"MILLRACE_N_PREDICT": "3"}).decode()
+        self.assertEqual(len(out.split()), 3)
+
+
+class Stops(Case):
+    COMMON = ["-p", "ab", "-n", "24", "--seed", "11", "--top-k", "20"]
+
+    def test_stop_texts(self):
+        whole = self.text(*self.COMMON)[:-1]
+        # Ends of words, beginnings of words, and texts that span several tokens.
+        for start, end in ((10, 13), (7, 20), (1, 2), (30, 31), (40, 60)):
+            stop = whole[start:end]
+            found = self.json(*self.COMMON, "--stop", stop)["sequences"][0]
+            self.assertEqual(found["text"], whole[:whole.index(stop)], stop)
+            self.assertEqual(found["finish_reason"], "stop")
+            self.assertEqual(self.text(*self.COMMON, "--stop", stop, "--stop", "never"), found["text"] + "\n")
+
+    def test_no_stop(self):
+        whole = self.text(*self.COMMON)
+        # What is held back because it might become a stop text comes out at the end.
+        last_word = whole.split()[-1]
+        self.assertEqual(whole, self.text(*self.COMMON, "--stop", last_word + " and more"))
+
+    def test_end_token(self):
+        ids = self.json(*self.COMMON)["sequences"][0]["ids"]
+        word = next(i for i in ids[2:] if i not in ids[:2])
+        n = ids.index(word)
+        model = tiny_model.make(self.path("eos.gguf"), eos=word)
+        found = self.json(*self.COMMON, model=model)["sequences"][0]
+        self.assertEqual(found["finish_reason"], "stop")
+        self.assertEqual(found["ids"], ids[: n + 1])
+        self.assertEqual(len(found["text"].split()), n)
+        found = self.json(*self.COMMON, "--ignore-eos", model=model)["sequences"][0]
+        self.assertEqual((found["ids"], found["finish_reason"]), (ids, "length"))
+
+
+class Seeds(Case):
+    def test_random_seed_is_printed(self):
+        done = self.run_bin("generate", self.model, "-p", "ab", "-n", "20")
+        seed = re.search(r"seed (\d+)", done.stderr.decode()).group(1)
+        self.assertEqual(done.stdout.decode(), self.text("-p", "ab", "-n", "20", "--seed", seed))
+        other = self.run_bin("generate", self.model, "-p", "ab", "-n", "20")
+        self.assertNotEqual(done.stdout, other.stdout)  # one in 10^20
+
+    def test_greedy_needs_no_seed(self):
+        first = self.text("-p", "ab", "-n", "20", "--temp", "0")
+        self.assertEqual(first, self.text("-p", "ab", "-n", "20", "--temp", "0", "--stages", "2"))
+        self.assertEqual(first, self.text("-p", "ab", "-n", "20", "--top-k", "1"))
+
+
+class Reports(Case):
+    def test_json(self):
+        found = self.json("-p", "a\xe9b", "-p", "c", "-n", "4", "--stages", "2")
+        self.assertTrue({"sequences", "timings", "plan"} <= set(found))
+        self.assertEqual([s["prompt"] for s in found["sequences"]], ["a\xe9b", "c"])
+        for s in found["sequences"]:
+            self.assertEqual(set(s), {"prompt", "ids", "text", "finish_reason"})
+            self.assertEqual((len(s["ids"]), s["finish_reason"]), (4, "length"))
+        self.assertEqual(set(found["timings"]), {"load_ms", "time_to_first_token_ms", "prefill_tokens_per_second",
+                                                 "decode_tokens_per_second"})
+        self.assertTrue(all(v > 0 for v in found["timings"].values()), found["timings"])
+        plan = found["plan"]
+        self.assertEqual([p["stage"] for p in plan], [0, 1])
+        self.assertEqual((plan[0]["first_layer"], plan[0]["last_layer"]), (0, plan[1]["first_layer"]))
+        self.assertEqual(plan[1]["last_layer"], 3)
+        self.assertTrue(all(p["rank"] == 0 and p["host"] and p["weight_bytes"] > 0 for p in plan))
+
+    def test_json_of_bytes_that_are_no_text(self):
+        found = self.json("-f", self.file("p.bin", b"a\xff\x00b"), "-n", "1")
+        self.assertEqual(found["sequences"][0]["prompt"], "a\ufffd\0b")
+
+    def test_json_of_a_bad_prompt(self):
+        done = self.bad(1, "prompt 1", "generate", self.model, "-p", "a" * 99, "-p", "b", "-n", "2", "--ctx", "20",
+                        "--json")
+        first, second = json.loads(done.stdout)["sequences"]
+        self.assertEqual((first["finish_reason"], first["ids"], first["text"]), ("error", [], ""))
+        self.assertIn("context", first["error"])
+        self.assertEqual(second["finish_reason"], "length")
+
+    def test_notes(self):
+        done = self.run_bin("generate", self.model, "-p", "ab", "-n", "4", "--stages", "3")
+        notes = done.stderr.decode()
+        for word in ("3 layers in 3 stages", "stage  layers", "KV cache", "loaded", "seed", "prefill:", "decode:",
+                     "tokens/s", "first token"):
+            self.assertIn(word, notes)
+        self.assertNotIn("\r", notes)
+        self.assertEqual(self.run_bin("generate", self.model, "-p", "a", "--log-level", "warn").stderr, b"")
+
+    def test_log_json(self):
+        done = self.run_bin("generate", self.model, "-p", "ab", "-n", "4", "--log-json")
+        lines = [json.loads(line) for line in done.stderr.decode().splitlines()]
+        self.assertTrue(any("decode" in str(line) for line in lines))
+        done = self.run_bin("generate", self.model, "-p", "ab" * 999, "--log-json")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("context", str(json.loads(done.stderr)))
+
+
+class Interruptions(Case):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.long_model = tiny_model.make(cls.path("long.gguf"), context=1 << 17)
+
+    def start(self, *args):
+        return subprocess.Popen([cli.BIN, "generate", self.long_model, "-p", "ab", "-n", "-1", "--ctx", "100000",
+                                 "--ignore-eos", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                env=cli.environment())
+
+    def test_interrupt(self):
+        with self.start("-p", "cd") as p:
+            head = p.stdout.read(30)
+            p.send_signal(signal.SIGINT)
+            tail, notes = p.communicate(timeout=cli.LIMIT_S)
+        text = (head + tail).decode()
+        self.assertEqual(p.returncode, 130, notes)
+        self.assertTrue(text.startswith("== prompt 1\n") and text.endswith("\n"))
+        self.assertEqual(text.count("== prompt 2\n"), 1)
+        self.assertNotIn(b"error", notes)
+
+    def test_interrupt_with_json(self):
+        with self.start("--json") as p:
+            for line in p.stderr:
+                if line.startswith(b"sampling"):
+                    break
+            p.send_signal(signal.SIGINT)
+            out, _ = p.communicate(timeout=cli.LIMIT_S)
+        # The signal may also come before the handler is there.
+        if p.returncode != -signal.SIGINT:
+            self.assertEqual(p.returncode, 130)
+            self.assertEqual(json.loads(out)["sequences"][0]["finish_reason"], "interrupted")
+
+    def test_nobody_reads(self):
+        with self.start("--log-level", "error") as p:
+            p.stdout.read(30)
+            p.stdout.close()
+            notes = p.stderr.read()
+            self.assertEqual(p.wait(timeout=cli.LIMIT_S), 1)
+        self.assertEqual(notes, b"")
+
+
+@cli.needs_demo
+class Demo(Case):
+    def test_story(self):
+        args = ["-p", "Once upon a time", "-n", "60", "--seed", "7"]
+        out = self.good("generate", "--demo", *args, "--stages", "3").decode()
+        self.assertGreater(len(out.split()), 20)
+        self.assertEqual(out, self.text(*args, model=cli.DEMO))
+
+
+if __name__ == "__main__":
+    unittest.main()

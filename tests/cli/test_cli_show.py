@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Help texts, `millrace tokenize`, `millrace inspect` and `millrace plan`."""
+import json
+import os
+import re
+import unittest
+
+import cli
+import tiny_model
+
+COMMANDS = ["generate", "logits", "tokenize", "inspect", "plan"]
+
+
+class Help(cli.Case):
+    def options(self):
+        """(flag, commands) of each row of the table."""
+        text = self.good("--options").decode()
+        rows = re.findall(r"^\| `(?:-\w, )?--([\w-]+)[^`]*` \| ([\w, ]+) \|", text, re.M)
+        self.assertGreater(len(rows), 30)
+        return [(flag, COMMANDS if names == "all" else names.split(", ")) for flag, names in rows]
+
+    def test_every_option_is_in_the_help_of_its_commands(self):
+        for command in COMMANDS:
+            text = self.good(command, "--help").decode()
+            self.assertIn(f"usage: millrace {command} MODEL", text)
+            self.assertIn("examples:\n", text)
+            flags = re.findall(r"^  (?:-\w, |    )--([\w-]+)", text, re.M)
+            self.assertEqual(flags, [flag for flag, names in self.options() if command in names])
+            self.assertLessEqual(max(len(line) for line in text.split("\n")), 120)
+
+    def test_document_is_up_to_date(self):
+        path = os.path.join(cli.SOURCE, "coordinator", "OPTIONS.md")
+        with open(path, encoding="utf-8") as f:
+            self.assertEqual(f.read(), self.good("--options").decode(),
+                             "run: millrace --options > coordinator/OPTIONS.md")
+
+    def test_general_help(self):
+        text = self.good("--help").decode()
+        for word in COMMANDS + ["--version", "exit status", "MILLRACE_CPU_ISA"]:
+            self.assertIn(word, text)
+        self.assertRegex(self.good("--version").decode(), r"^millrace \d+\.\d+\.\d+\n$")
+
+
+class Tokenize(cli.Case):
+    TEXTS = ["", " ", "a", " a  b ", "line\nnext\r\n\ttab", "caf\xe9 \u4e16\u754c \U0001f999", "mill", "</s><s>", "\0x"]
+
+    def round_trip(self, model, text, *args):
+        data = text.encode()
+        ids = self.good("tokenize", model, "-f", self.file("t.txt", data), *args)
+        self.assertRegex(ids, rb"^(\d+( \d+)*)?\n$")
+        if ids == b"\n":
+            self.assertEqual(data, b"")
+            return
+        found = self.good("tokenize", model, "--decode", "-f", self.file("i.txt", ids), *args)
+        self.assertEqual(found, data, args)
+
+    def test_round_trip(self):
+        for text in self.TEXTS:
+            self.round_trip(self.model, text)
+        self.round_trip(self.model, "no control tokens <s>here", "--no-special")
+
+    @cli.needs_demo
+    def test_round_trip_of_the_demo(self):
+        for text in self.TEXTS + ["Once upon a time there was a little mill."]:
+            self.round_trip(cli.DEMO, text)
+
+    def test_sources(self):
+        ids = self.good("tokenize", self.model, "ab c")
+        self.assertEqual(ids, self.good("tokenize", self.model, stdin=b"ab c"))
+        self.assertEqual(ids, self.good("tokenize", self.model, "-f", "-", stdin=b"ab c"))
+        self.assertEqual(b"ab c", self.good("tokenize", self.model, "--decode", stdin=ids))
+        self.assertEqual(b"ab c", self.good("tokenize", self.model, "--decode", ids.decode().strip()))
+
+    def test_special_tokens(self):
+        plain = self.good("tokenize", self.model, "ab").split()
+        self.assertEqual([b"1"] + plain, self.good("tokenize", self.model, "ab", "--bos").split())
+        self.assertIn(b"2", self.good("tokenize", self.model, "a</s>b").split())
+        self.assertNotIn(b"2", self.good("tokenize", self.model, "a</s>b", "--no-special").split())
+        self.assertEqual(b"<s>ab</s>", self.good("tokenize", self.model, "--decode", "1 100 101 2"))
+        self.assertEqual(b"ab", self.good("tokenize", self.model, "--decode", "--no-special", "1 100 101 2"))
+
+
+class Inspect(cli.Case):
+    def test_text(self):
+        text = self.good("inspect", self.model).decode()
+        for word in ("GGUF version 3", "general.architecture", "\"llama\"", "blk.2.ffn_down.weight", "64 x 32", "F32",
+                     "layer 2", "all tensors", "embedding"):
+            self.assertIn(word, text)
+
+    def test_json(self):
+        found = json.loads(self.good("inspect", self.model, "--json"))
+        self.assertEqual(found["version"], 3)
+        self.assertEqual(found["file_bytes"], os.stat(self.model).st_size)
+        self.assertEqual(found["metadata"]["llama.block_count"], 3)
+        self.assertEqual(found["metadata"]["general.name"], "tiny")
+        self.assertEqual(found["metadata"]["tokenizer.ggml.tokens"], {"array_of": "string", "length": tiny_model.VOCAB})
+        self.assertEqual(len(found["tensors"]), 3 + 9 * 3)
+        self.assertEqual(found["tensors"][0]["shape"], [32, tiny_model.VOCAB])
+        parts = found["bytes"]
+        self.assertEqual(len(parts["layers"]), 3)
+        self.assertEqual(parts["tensors"], sum(t["bytes"] for t in found["tensors"]))
+        self.assertEqual(parts["tensors"],
+                         parts["embedding"] + sum(parts["layers"]) + parts["output"] + parts["others"])
+
+    def test_a_vocabulary_alone(self):
+        g = tiny_model.Gguf()
+        g.key("general.architecture", tiny_model.STRING, "llama")
+        self.assertIn("tensors: 0", self.good("inspect", self.file("vocab.gguf", g.bytes())).decode())
+
+
+class Plan(cli.Case):
+    def plan(self, *args):
+        return json.loads(self.good("plan", self.model, "--json", *args))
+
+    def test_stages(self):
+        found = self.plan("--stages", "3")
+        self.assertEqual([(p["first_layer"], p["last_layer"]) for p in found["plan"]], [(0, 1), (1, 2), (2, 3)])
+        self.assertEqual((found["layers"], found["context"], found["kv_type"]), (3, 512, "f16"))
+        cut = self.plan("--cut", "2")["plan"]
+        self.assertEqual([(p["first_layer"], p["last_layer"]) for p in cut], [(0, 2), (2, 3)])
+        for key in ("weight_bytes", "kv_bytes", "buffer_bytes"):
+            self.assertTrue(all(p[key] > 0 for p in cut), key)
+
+    def test_sizes_follow_the_options(self):
+        kv = self.plan()["plan"][0]["kv_bytes"]
+        self.assertEqual(self.plan("--kv-type", "f32")["plan"][0]["kv_bytes"], 2 * kv)
+        self.assertEqual(self.plan("--sequences", "3")["plan"][0]["kv_bytes"], 3 * kv)
+        self.assertEqual(self.plan("--ctx", "256")["plan"][0]["kv_bytes"], kv // 2)
+        small, large = self.plan("--chunk", "16"), self.plan("--chunk", "256")
+        self.assertLess(small["plan"][0]["buffer_bytes"], large["plan"][0]["buffer_bytes"])
+
+    def test_text(self):
+        text = self.good("plan", self.model, "--stages", "2", "--threads", "1").decode()
+        for word in ("llama tiny: 3 layers in 2 stages of 1 thread", "weights", "KV cache", "buffers", "all"):
+            self.assertIn(word, text)
+
+    def test_context_beyond_the_model(self):
+        done = self.run_bin("plan", self.model, "--ctx", "1000")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("millrace: warning: --ctx is 1000, but the model was made for 512", done.stderr.decode())
+
+
+if __name__ == "__main__":
+    unittest.main()
