@@ -2,10 +2,11 @@
 /* Cancelling, full tables, messages that are too long, and endpoints that go away. */
 #include <string.h>
 
+#include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "test_channel.h"
 
-enum { TAG = 9, TAG_GO = 10, TAG_NEVER = 11 };
+enum { TAG = 30, TAG_GO = 10, TAG_NEVER = 11, MIDDLE_BYTES = 8 << 20, MIDDLE_STEP_NS = 200000 };
 
 static bool say(endpoint *e, int32_t peer, char what) {
     CHECK(e, send_now(e->ch, peer, TAG_GO, &what, 1) == MR_OK);
@@ -88,7 +89,7 @@ static bool too_long(endpoint *e) {
     mr_completion done;
     mr_err err = {0};
     if (e->self == 0) {
-        CHECK(e, send_now(e->ch, 1, TAG, "123456789", 9) == MR_OK);
+        CHECK(e, send_now(e->ch, 1, TAG, "12345678", 8) == MR_OK);
         CHECK(e, send_now(e->ch, 1, TAG, "12345678", 8) == MR_OK);
         CHECK(e, say(e, 1, '!'));
         return true;
@@ -170,6 +171,65 @@ static bool receiver_lost(endpoint *e) {
     return true;
 }
 
+/* One round of the test below, at the side that cancels after a while: then the buffer is its own, whatever the other
+ * side is doing. */
+static bool cancel_late(endpoint *e, uint8_t *data, uint32_t round, bool sender) {
+    int32_t peer = 1 - e->self;
+    char go;
+    mr_request r = 0;
+    mr_completion c = {.done = false};
+    int64_t until = mr_clock_now_ns();
+    memset(data, 's', MIDDLE_BYTES);
+    if (sender)
+        CHECK(e, mr_channel_post_send(e->ch, peer, TAG + round, data, MIDDLE_BYTES, &r, NULL) == MR_OK);
+    else
+        CHECK(e, mr_channel_post_recv(e->ch, peer, TAG + round, data, MIDDLE_BYTES, &r, NULL) == MR_OK);
+    CHECK(e, say(e, peer, '!'));
+    until += round * MIDDLE_STEP_NS;
+    while (!c.done && mr_clock_now_ns() < until)
+        CHECK(e, mr_channel_test(e->ch, r, &c, NULL) == MR_OK);
+    bool ours = c.done || mr_channel_cancel(e->ch, r);
+    if (ours)
+        memset(data, 'x', MIDDLE_BYTES);
+    CHECK(e, hear(e, peer, &go));
+    for (size_t i = 0; i < MIDDLE_BYTES && ours; i++)
+        CHECK(e, data[i] == 'x');
+    return true;
+}
+
+/* The other side: posts what matches; a message that comes is whole. */
+static bool cancel_late_peer(endpoint *e, uint8_t *data, uint32_t round, bool sender) {
+    int32_t peer = 1 - e->self;
+    char go;
+    mr_request r = 0;
+    mr_completion c = {.done = false};
+    memset(data, 'r', MIDDLE_BYTES);
+    CHECK(e, hear(e, peer, &go));
+    if (sender)
+        CHECK(e, mr_channel_post_send(e->ch, peer, TAG + round, data, MIDDLE_BYTES, &r, NULL) == MR_OK);
+    else
+        CHECK(e, mr_channel_post_recv(e->ch, peer, TAG + round, data, MIDDLE_BYTES, &r, NULL) == MR_OK);
+    CHECK(e, say(e, peer, '!'));
+    CHECK(e, mr_channel_test(e->ch, r, &c, NULL) == MR_OK);
+    if (!c.done)
+        CHECK(e, mr_channel_cancel(e->ch, r) || sender);
+    for (size_t i = 0; i < MIDDLE_BYTES && c.done && !sender; i++)
+        CHECK(e, data[i] == 's');
+    return true;
+}
+
+static bool cancel_in_the_middle(endpoint *e) {
+    uint8_t *data = mr_alloc(MIDDLE_BYTES);
+    bool ok = data != NULL;
+    for (uint32_t i = 0; i < 24 && ok; i++) {
+        bool sender = (i % 2 == 0) == (e->self == 0);
+        ok = e->self == 0 ? cancel_late(e, data, 2 + i / 2, sender) : cancel_late_peer(e, data, 2 + i / 2, sender);
+    }
+    mr_free(data);
+    CHECK(e, ok);
+    return true;
+}
+
 /* One round of the test below: a long message with a tag of its own, finished or cancelled at once. */
 static mr_status start_and_leave(endpoint *e, uint32_t round, bool to_the_end) {
     enum { BYTES = 1 << 20 };
@@ -219,6 +279,7 @@ const channel_test channel_fault_tests[] = {
     {"all request slots in use", all_slots_in_use, 1},
     {"a lost peer", peer_lost, 3},
     {"a lost receiver", receiver_lost, 2},
+    {"requests that are cancelled in the middle", cancel_in_the_middle, 2},
     {"endpoints that leave in the middle", leave_in_the_middle, 2},
     {NULL, NULL, 0},
 };

@@ -107,6 +107,8 @@ static void test_errors_name_what_is_wrong(void **state) {
     make_frame(&activations, buffer);
     mr_store_le64(buffer + 32, UINT64_MAX);
     expect_refused(buffer, MR_FRAME_ACTIVATIONS, "payload of 18446744073709551615");
+    mr_store_le64(buffer + 32, PAYLOAD_BYTES - 1);
+    expect_refused(buffer, MR_FRAME_ACTIVATIONS, "frame of 108 bytes claims a payload of 59");
     make_frame(&activations, buffer);
     buffer[BYTES - 1] ^= 1;
     expect_refused(buffer, MR_FRAME_ACTIVATIONS, "checksum");
