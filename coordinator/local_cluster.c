@@ -14,6 +14,7 @@ enum { MAX_REQUESTS = 4096 }; /* posted by one endpoint */
 
 typedef struct stage_thread {
     mr_local_cluster *cluster;
+    int cpu_id; /* of its step thread; -1: any */
     mr_channel *channel;
     mr_backend *backend;
     mr_thread *thread;
@@ -25,11 +26,14 @@ struct mr_local_cluster {
     mr_local_hub *hub;
     mr_channel *channel; /* the coordinator's */
     stage_thread *stages;
+    int *cpu_ids; /* one for each thread of the cluster, when it has as many threads as CPUs; else NULL */
 };
 
 static void run_stage(void *ctx) {
     stage_thread *t = ctx;
     mr_err err;
+    if (t->cpu_id >= 0 && mr_thread_pin(t->cpu_id, &err) != MR_OK)
+        mr_log_write(MR_LOG_DEBUG, "worker", "stage %d is not bound to a CPU: %s", t->channel->self, err.text);
     mr_worker_config config = {.model_path = t->cluster->model_path,
                                .channel = t->channel,
                                .coordinator = t->cluster->config.n_stages,
@@ -42,10 +46,13 @@ static void run_stage(void *ctx) {
 
 static mr_status start_stage(mr_local_cluster *c, int32_t idx, mr_err *err) {
     stage_thread *t = &c->stages[idx];
-    mr_cpu_options options = {.n_threads = c->config.threads_per_stage};
+    int32_t n_threads = c->config.threads_per_stage;
+    const int *cpu_ids = c->cpu_ids ? c->cpu_ids + idx * n_threads : NULL;
+    mr_cpu_options options = {.n_threads = n_threads, .cpu_ids = cpu_ids};
     char name[32];
     snprintf(name, sizeof name, "stage %d", idx);
     t->cluster = c;
+    t->cpu_id = cpu_ids ? cpu_ids[0] : -1;
     mr_status status = mr_cpu_backend_create(&options, &t->backend, err);
     if (status == MR_OK)
         status = mr_local_channel_open(c->hub, idx, &t->channel, err);
@@ -55,6 +62,19 @@ static mr_status start_stage(mr_local_cluster *c, int32_t idx, mr_err *err) {
     if (status != MR_OK)
         mr_channel_destroy(t->channel);
     return status;
+}
+
+/* Binds threads to CPUs when the cluster has a thread for each of them: the system may put two busy threads on one CPU for
+ * long. With fewer threads another process may need the same CPUs, and with more there is nothing to gain. */
+static mr_status choose_cpus(mr_local_cluster *c, mr_err *err) {
+    int n_threads = c->config.n_stages * c->config.threads_per_stage;
+    if (mr_thread_allowed_cpus(NULL, 0) != n_threads)
+        return MR_OK;
+    c->cpu_ids = mr_alloc_array((size_t)n_threads, sizeof *c->cpu_ids);
+    if (!c->cpu_ids)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for %d CPU ids", n_threads);
+    mr_thread_allowed_cpus(c->cpu_ids, n_threads);
+    return MR_OK;
 }
 
 mr_status mr_local_cluster_create(const mr_local_cluster_config *config, mr_local_cluster **out, mr_err *err) {
@@ -67,6 +87,8 @@ mr_status mr_local_cluster_create(const mr_local_cluster_config *config, mr_loca
     mr_status status = c && c->model_path && c->stages
                            ? mr_local_hub_create(config->n_stages + 1, MAX_REQUESTS, &c->hub, err)
                            : mr_err_set(err, MR_E_NO_MEMORY, "no memory for %d stages", config->n_stages);
+    if (status == MR_OK)
+        status = choose_cpus(c, err);
     if (status == MR_OK)
         status = mr_local_channel_open(c->hub, config->n_stages, &c->channel, err);
     for (int32_t i = 0; i < config->n_stages && status == MR_OK; i++)
@@ -93,6 +115,7 @@ void mr_local_cluster_destroy(mr_local_cluster *c) {
     }
     mr_local_hub_destroy(c->hub);
     mr_free(c->stages);
+    mr_free(c->cpu_ids);
     mr_free(c->model_path);
     mr_free(c);
 }

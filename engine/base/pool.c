@@ -177,14 +177,10 @@ int mr_pool_n_threads(const mr_pool *pool) {
     return pool->n_threads;
 }
 
-mr_status mr_pool_create(int n_threads, bool pin, mr_pool **out_pool, mr_err *err) {
+mr_status mr_pool_create(int n_threads, const int *cpu_ids, mr_pool **out_pool, mr_err *err) {
     if (n_threads < 1 || n_threads > MR_POOL_MAX_THREADS)
         return mr_err_set(err, MR_E_INVALID, "a pool of %d threads: 1 to %d are possible", n_threads,
                           MR_POOL_MAX_THREADS);
-    int cpu_ids[MR_POOL_MAX_THREADS];
-    int n_cpus = pin ? mr_thread_allowed_cpus(cpu_ids, MR_POOL_MAX_THREADS) : 0;
-    n_cpus = n_cpus < MR_POOL_MAX_THREADS ? n_cpus : MR_POOL_MAX_THREADS;
-
     mr_status status = MR_OK;
     mr_pool *pool = mr_alloc(sizeof *pool);
     pool_worker *workers = mr_alloc_array((size_t)n_threads, sizeof *workers);
@@ -197,7 +193,7 @@ mr_status mr_pool_create(int n_threads, bool pin, mr_pool **out_pool, mr_err *er
     pool->workers = workers;
     for (int i = 1; i < n_threads && status == MR_OK; i++) {
         pool_worker *w = &workers[i];
-        *w = (pool_worker){.pool = pool, .thread_idx = i, .cpu_id = n_cpus > 0 ? cpu_ids[i % n_cpus] : -1};
+        *w = (pool_worker){.pool = pool, .thread_idx = i, .cpu_id = cpu_ids ? cpu_ids[i] : -1};
         char name[16];
         snprintf(name, sizeof name, "mr-pool-%d", i);
         status = mr_thread_create(name, WORKER_STACK, worker_main, w, &w->thread, err);

@@ -6,8 +6,6 @@
 #ifndef MR_ENGINE_BASE_POOL_H
 #define MR_ENGINE_BASE_POOL_H
 
-#include <stdbool.h>
-
 #include "engine/base/status.h"
 
 enum { MR_POOL_MAX_THREADS = 1024 };
@@ -15,10 +13,9 @@ enum { MR_POOL_MAX_THREADS = 1024 };
 typedef struct mr_pool mr_pool;
 typedef void (*mr_pool_fn)(void *ctx, int thread_idx, int n_threads);
 
-/* pin: thread i > 0 is bound to the i-th CPU (modulo their number) that the caller may use now; a refusal is ignored.
- * The caller itself is not bound, because threads that it makes later would inherit that.
- * MR_E_INVALID: n_threads is not in [1, MR_POOL_MAX_THREADS]. */
-MR_MUST_USE mr_status mr_pool_create(int n_threads, bool pin, mr_pool **out_pool, mr_err *err);
+/* cpu_ids: thread i > 0 is bound to cpu_ids[i] (a refusal is ignored); NULL binds nobody. The caller itself is not bound,
+ * because threads that it makes later would inherit that. MR_E_INVALID: n_threads is not in [1, MR_POOL_MAX_THREADS]. */
+MR_MUST_USE mr_status mr_pool_create(int n_threads, const int *cpu_ids, mr_pool **out_pool, mr_err *err);
 void mr_pool_destroy(mr_pool *pool);
 int mr_pool_n_threads(const mr_pool *pool);
 

@@ -35,7 +35,8 @@ static void test_every_thread_runs_once_for_each_run(void **state) {
     (void)state;
     for (int n = 1; n <= MAX_THREADS; n++) {
         shared s = {0};
-        assert_int_equal(mr_pool_create(n, n % 2, &s.pool, NULL), MR_OK);
+        int cpu_ids[MAX_THREADS] = {0}; /* all on the first CPU, in every second round */
+        assert_int_equal(mr_pool_create(n, n % 2 ? cpu_ids : NULL, &s.pool, NULL), MR_OK);
         assert_int_equal(mr_pool_n_threads(s.pool), n);
         uint64_t n_allocs = mr_mem_get_stats().n_allocs;
         for (int64_t run = 1; run <= 300; run++) {
@@ -66,7 +67,7 @@ static void test_barrier_separates_rounds(void **state) {
     (void)state;
     for (int n = 1; n <= MAX_THREADS; n *= 2) {
         shared s = {.n_rounds = n <= 2 ? 3000 : 200};
-        assert_int_equal(mr_pool_create(n, false, &s.pool, NULL), MR_OK);
+        assert_int_equal(mr_pool_create(n, NULL, &s.pool, NULL), MR_OK);
         for (int run = 0; run < 3; run++)
             mr_pool_run(s.pool, rounds, &s);
         assert_int_equal(atomic_load(&s.n_bad), 0);
@@ -90,7 +91,7 @@ static void slow_worker(void *ctx, int thread_idx, int n_threads) {
 static void test_parked_threads_wake(void **state) {
     (void)state;
     shared s = {0};
-    assert_int_equal(mr_pool_create(3, false, &s.pool, NULL), MR_OK);
+    assert_int_equal(mr_pool_create(3, NULL, &s.pool, NULL), MR_OK);
     for (int64_t run = 1; run <= 20; run++) {
         mr_pool_run(s.pool, slow_worker, &s);
         spin_until(mr_clock_now_ns() + MR_NS_PER_MS);
@@ -111,7 +112,7 @@ static void test_denormals_are_flushed_in_all_threads(void **state) {
 #if defined(__x86_64__) || defined(__aarch64__)
     for (int n = 1; n <= 3; n += 2) {
         shared s = {.tiny = {1, 1, 1}};
-        assert_int_equal(mr_pool_create(n, false, &s.pool, NULL), MR_OK);
+        assert_int_equal(mr_pool_create(n, NULL, &s.pool, NULL), MR_OK);
         mr_pool_run(s.pool, square_of_tiny, &s);
         for (int i = 0; i < n; i++)
             assert_true(s.tiny[i] == 0.0f);
@@ -124,14 +125,14 @@ static void test_bad_counts_and_failures(void **state) {
     (void)state;
     mr_pool *pool = NULL;
     mr_err err;
-    assert_int_equal(mr_pool_create(0, false, &pool, &err), MR_E_INVALID);
-    assert_int_equal(mr_pool_create(MR_POOL_MAX_THREADS + 1, false, &pool, &err), MR_E_INVALID);
+    assert_int_equal(mr_pool_create(0, NULL, &pool, &err), MR_E_INVALID);
+    assert_int_equal(mr_pool_create(MR_POOL_MAX_THREADS + 1, NULL, &pool, &err), MR_E_INVALID);
     assert_null(pool);
     mr_status status = MR_E_NO_MEMORY;
     for (int64_t n = 0; status != MR_OK; n++) {
         assert_true(n < 20);
         mr_mem_fail_at(n);
-        status = mr_pool_create(4, false, &pool, &err);
+        status = mr_pool_create(4, NULL, &pool, &err);
         mr_mem_fail_at(-1);
         assert_true(status == MR_OK || (status == MR_E_NO_MEMORY && pool == NULL));
     }
