@@ -49,7 +49,8 @@ mr_status graph_group(mr_graph *g, mr_err *err) {
         for (int32_t i = 0; i < g->n_nodes; i++)
             if (g->nodes[i].group == group)
                 sorted[at++] = g->nodes[i];
-    memcpy(g->nodes, sorted, (size_t)at * sizeof *sorted);
+    if (at > 0) /* an empty graph has no array */
+        memcpy(g->nodes, sorted, (size_t)at * sizeof *sorted);
 out:
     mr_free(ready);
     mr_free(read);
