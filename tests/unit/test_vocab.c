@@ -14,15 +14,8 @@
 
 #define KEY(name) "tokenizer.ggml." name
 
-static const char *const TOKENS[] = {"<unk>",
-                                     "<s>",
-                                     "</s>",
-                                     "\xE2\x96\x81",
-                                     "a",
-                                     "b",
-                                     "ab",
-                                     "\xE2\x96\x81"
-                                     "ab"};
+#define SPACE "\xE2\x96\x81" /* how a space is written in the vocabulary */
+static const char *const TOKENS[] = {"<unk>", "<s>", "</s>", SPACE, "a", "b", "ab", (SPACE "ab")};
 static const float SCORES[] = {0, 0, 0, -10, -11, -12, -1, -2};
 static const int32_t TYPES[] = {2, 3, 3, 1, 1, 1, 1, 1};
 enum { N = 8 };
