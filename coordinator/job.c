@@ -119,7 +119,7 @@ static mr_status wait_until_loaded(mr_job *job, mr_err *err) {
         bool did = false;
         mr_status status = job_take_reports(job, &did, err);
         if (status != MR_OK)
-            return job_find_cause(job, status, err);
+            return status;
         bool all = true;
         for (int32_t i = 0; i < job->plan.n_stages; i++)
             all = all && job->ready[i];
@@ -176,10 +176,14 @@ mr_status mr_job_create(const mr_job_config *config, mr_job **out, mr_err *err) 
     job->plan = *config->plan;
     job->ring_slots = mr_job_ring_slots(config->plan->n_stages);
     mr_status status = allocate(job, err);
-    if (status == MR_OK)
-        status = send_plan(job, err);
-    if (status == MR_OK)
-        status = wait_until_loaded(job, err);
+    if (status == MR_OK) {
+        status = mr_stage_links_open_results(job->links, err);
+        if (status == MR_OK)
+            status = send_plan(job, err);
+        if (status == MR_OK)
+            status = wait_until_loaded(job, err);
+        status = job_find_cause(job, status, err);
+    }
     if (status != MR_OK) {
         mr_job_destroy(job);
         return status;

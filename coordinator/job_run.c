@@ -124,10 +124,13 @@ static void note_first_token(mr_job *job) {
 }
 
 /* A token of a live sequence; sequences that have ended since are none of its business. */
-static void take_token(mr_job *job, const Millrace__Token *t) {
+static mr_status take_token(mr_job *job, const Millrace__Token *t, mr_err *err) {
     mr_entry *e = job->slots[t->slot].entry;
     if (!e || e->generation != t->generation)
-        return;
+        return MR_OK;
+    if (e->desc.on_logits || t->position != (uint32_t)e->n_ids || e->n_ids > e->n_issued)
+        return mr_err_set(err, MR_E_PROTOCOL, "a token of slot %u at position %u, where none is due", t->slot,
+                          t->position);
     mr_token_event event = {.sequence = e->sequence, .id = (int32_t)t->id, .status = (mr_status)t->status};
     if (t->status != MR_OK) {
         event.finish = MR_FINISH_ERROR;
@@ -144,6 +147,7 @@ static void take_token(mr_job *job, const Millrace__Token *t) {
     bool stop = e->desc.on_token && e->desc.on_token(e->desc.ctx, &event);
     if (stop || event.finish != MR_FINISH_NONE)
         finish(job, e);
+    return MR_OK;
 }
 
 /* Counts steps as done, in order. */
@@ -163,13 +167,15 @@ static mr_status take_tokens(mr_job *job, bool *did, mr_err *err) {
         if (status != MR_OK || !tokens)
             return status;
         mr_step_record *r = &job->steps[tokens->step % (uint64_t)job->ring_slots];
-        if (r->step != tokens->step || r->tokens_in || tokens->step > job->n_issued)
+        if (r->step != tokens->step || r->tokens_in || tokens->step <= job->n_done)
             return mr_err_set(err, MR_E_PROTOCOL, "tokens of step %llu, which is not under way",
                               (unsigned long long)tokens->step);
         r->tokens_in = true;
         *did = true;
-        for (size_t i = 0; i < tokens->n_tokens; i++)
-            take_token(job, tokens->tokens[i]);
+        for (size_t i = 0; i < tokens->n_tokens && status == MR_OK; i++)
+            status = take_token(job, tokens->tokens[i], err);
+        if (status != MR_OK)
+            return status;
         advance(job);
     }
 }
@@ -182,9 +188,10 @@ static mr_status take_logits(mr_job *job, bool *did, mr_err *err) {
         if (status != MR_OK || !logits)
             return status;
         mr_step_record *r = &job->steps[frame.step % (uint64_t)job->ring_slots];
-        if (r->step != frame.step || (int64_t)r->n_rows_in + frame.rows > r->logits.n_rows)
-            return mr_err_set(err, MR_E_PROTOCOL, "%u rows of logits of step %llu, which wants no more", frame.rows,
-                              (unsigned long long)frame.step);
+        if (r->step != frame.step || frame.rows == 0 || (int64_t)r->n_rows_in + frame.rows > r->logits.n_rows)
+            return mr_err_set(err, MR_E_PROTOCOL, "%u rows of logits of step %llu, which wants %d", frame.rows,
+                              (unsigned long long)frame.step,
+                              r->step == frame.step ? r->logits.n_rows - r->n_rows_in : 0);
         mr_entry *e = r->logits.entry;
         e->desc.on_logits(e->desc.ctx, r->logits.first_position + r->n_rows_in, (int32_t)frame.rows, logits);
         r->n_rows_in += (int32_t)frame.rows;
@@ -217,6 +224,7 @@ static mr_status turn(mr_job *job, bool *did, mr_err *err) {
 mr_status mr_job_run(mr_job *job, mr_err *err) {
     mr_status status = MR_OK;
     job->start_ns = mr_clock_now_ns();
+    job->first_token_ns = job->last_first_token_ns = 0;
     int64_t n_prompt = 0;
     for (int32_t i = job->n_admitted; i < mr_journal_count(job->journal); i++)
         n_prompt += mr_journal_entry(job->journal, i)->n_prompt;

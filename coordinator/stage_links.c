@@ -17,7 +17,6 @@ struct mr_stage_links {
 
 static mr_status open_all(mr_stage_links *l, mr_err *err) {
     const mr_stage_links_config *c = &l->config;
-    int32_t tail = c->n_stages - 1;
     mr_status status = MR_OK;
     for (int32_t i = 0; i < c->n_stages && status == MR_OK; i++) {
         status = mr_inbox_create(c->channel, i, MR_LINK_REPORT, c->epoch, MR_REPORT_SLOTS, MR_MAX_REPORT_BYTES,
@@ -25,14 +24,9 @@ static mr_status open_all(mr_stage_links *l, mr_err *err) {
         if (status == MR_OK)
             status = mr_outbox_create(c->channel, i, MR_LINK_CONTROL, c->epoch, MR_CONTROL_SLOTS, MR_MAX_CONTROL_BYTES,
                                       &l->control[i], err);
+        if (status != MR_OK)
+            mr_err_prefix(err, "stage %d", i);
     }
-    if (status == MR_OK)
-        status = mr_inbox_create(c->channel, tail, MR_LINK_TOKENS, c->epoch, c->ring_slots, MR_MAX_TOKENS_BYTES,
-                                 &l->tokens, err);
-    size_t logits_bytes = (size_t)mr_logits_message_rows(c->limits.n_vocab) * c->limits.n_vocab * sizeof(float);
-    if (status == MR_OK)
-        status = mr_inbox_create(c->channel, tail, MR_LINK_LOGITS, c->epoch, MR_LOGITS_SLOTS, logits_bytes, &l->logits,
-                                 err);
     return status;
 }
 
@@ -55,6 +49,23 @@ mr_status mr_stage_links_create(const mr_stage_links_config *config, mr_stage_li
     }
     *out = l;
     return MR_OK;
+}
+
+/* Names the last stage in an error of its link. */
+static mr_status of_tail(const mr_stage_links *l, mr_status status, mr_err *err) {
+    return status == MR_OK ? MR_OK : mr_err_prefix(err, "stage %d", l->config.n_stages - 1);
+}
+
+mr_status mr_stage_links_open_results(mr_stage_links *l, mr_err *err) {
+    const mr_stage_links_config *c = &l->config;
+    int32_t tail = c->n_stages - 1;
+    size_t logits_bytes = (size_t)mr_logits_message_rows(c->limits.n_vocab) * c->limits.n_vocab * sizeof(float);
+    mr_status status = mr_inbox_create(c->channel, tail, MR_LINK_TOKENS, c->epoch, c->ring_slots, MR_MAX_TOKENS_BYTES,
+                                       &l->tokens, err);
+    if (status == MR_OK)
+        status =
+            mr_inbox_create(c->channel, tail, MR_LINK_LOGITS, c->epoch, MR_LOGITS_SLOTS, logits_bytes, &l->logits, err);
+    return of_tail(l, status, err);
 }
 
 void mr_stage_links_destroy(mr_stage_links *l) {
@@ -127,23 +138,51 @@ void mr_stage_links_flush(mr_stage_links *l, int64_t deadline_ns) {
     }
 }
 
-mr_status mr_stage_links_next_report(mr_stage_links *l, Millrace__Report **out, mr_err *err) {
-    *out = NULL;
-    for (int32_t i = 0; i < l->config.n_stages; i++) {
-        mr_frame frame;
-        const uint8_t *payload = NULL;
-        mr_status status = mr_inbox_peek(l->report[i], &frame, &payload, err);
-        if (status == MR_OK && !payload)
-            continue;
-        if (status == MR_OK)
-            status = mr_msg_unpack_report(payload, frame.payload_bytes, &l->config.limits, l->arena, out, err);
-        if (status == MR_OK)
-            status = mr_inbox_release(l->report[i], err);
-        if (status != MR_OK)
-            mr_err_prefix(err, "stage %d", i);
-        return status;
-    }
+/* A stage speaks for itself only. A failure may be older than the plan, when its sender did not know its number. */
+static mr_status check_sender(Millrace__Report *report, uint32_t stage, mr_err *err) {
+    uint32_t named = stage;
+    if (report->body_case == MILLRACE__REPORT__BODY_FAILURE)
+        report->failure->stage = stage;
+    else if (report->body_case == MILLRACE__REPORT__BODY_READY)
+        named = report->ready->stage;
+    else if (report->body_case == MILLRACE__REPORT__BODY_PROGRESS)
+        named = report->progress->stage;
+    return named == stage ? MR_OK : mr_err_set(err, MR_E_PROTOCOL, "a report in the name of stage %u", named);
+}
+
+/* The next report of one stage, NULL when there is none. */
+static mr_status take_report(mr_stage_links *l, int32_t stage, Millrace__Report **out, mr_err *err) {
+    mr_frame frame;
+    const uint8_t *payload = NULL;
+    Millrace__Report *report = NULL;
+    mr_status status = mr_inbox_peek(l->report[stage], &frame, &payload, err);
+    if (status == MR_OK && !payload)
+        return MR_OK;
+    if (status == MR_OK)
+        status = mr_msg_unpack_report(payload, frame.payload_bytes, &l->config.limits, l->arena, &report, err);
+    if (status == MR_OK)
+        status = check_sender(report, (uint32_t)stage, err);
+    if (status == MR_OK)
+        status = mr_inbox_release(l->report[stage], err);
+    if (status != MR_OK)
+        return mr_err_prefix(err, "stage %d", stage);
+    *out = report;
     return MR_OK;
+}
+
+mr_status mr_stage_links_next_report(mr_stage_links *l, Millrace__Report **out, mr_err *err) {
+    mr_status lost = MR_OK;
+    *out = NULL;
+    for (int32_t i = 0; i < l->config.n_stages && !*out; i++) {
+        mr_err text;
+        mr_status status = take_report(l, i, out, &text);
+        if (status != MR_OK)
+            mr_err_set(err, status, "%s", text.text);
+        if (status != MR_OK && status != MR_E_PEER_LOST)
+            return status;
+        lost = status == MR_OK ? lost : status;
+    }
+    return *out ? MR_OK : lost;
 }
 
 mr_status mr_stage_links_next_tokens(mr_stage_links *l, Millrace__Tokens **out, mr_err *err) {
@@ -151,22 +190,21 @@ mr_status mr_stage_links_next_tokens(mr_stage_links *l, Millrace__Tokens **out, 
     const uint8_t *payload = NULL;
     *out = NULL;
     mr_status status = mr_inbox_peek(l->tokens, &frame, &payload, err);
-    if (status != MR_OK || !payload)
-        return status;
-    status = mr_msg_unpack_tokens(payload, frame.payload_bytes, &l->config.limits, l->arena, out, err);
-    return status == MR_OK ? mr_inbox_release(l->tokens, err) : status;
+    if (status == MR_OK && payload)
+        status = mr_msg_unpack_tokens(payload, frame.payload_bytes, &l->config.limits, l->arena, out, err);
+    if (status == MR_OK && payload)
+        status = mr_inbox_release(l->tokens, err);
+    return of_tail(l, status, err);
 }
 
 mr_status mr_stage_links_peek_logits(mr_stage_links *l, mr_frame *out, const float **out_logits, mr_err *err) {
     const uint8_t *payload = NULL;
     mr_status status = mr_inbox_peek(l->logits, out, &payload, err);
-    if (status != MR_OK)
-        return status;
-    *out_logits = (const float *)payload;
-    if (payload && out->row_bytes != l->config.limits.n_vocab * sizeof(float))
-        return mr_err_set(err, MR_E_PROTOCOL, "logits with rows of %u bytes for a vocabulary of %u", out->row_bytes,
-                          l->config.limits.n_vocab);
-    return MR_OK;
+    if (status == MR_OK && payload && out->row_bytes != l->config.limits.n_vocab * sizeof(float))
+        status = mr_err_set(err, MR_E_PROTOCOL, "logits with rows of %u bytes for a vocabulary of %u", out->row_bytes,
+                            l->config.limits.n_vocab);
+    *out_logits = status == MR_OK ? (const float *)payload : NULL;
+    return of_tail(l, status, err);
 }
 
 mr_status mr_stage_links_release_logits(mr_stage_links *l, mr_err *err) {

@@ -19,7 +19,11 @@ typedef struct mr_stage_links_config {
     mr_msg_limits limits;
 } mr_stage_links_config;
 
+/* Reports and control. */
 MR_MUST_USE mr_status mr_stage_links_create(const mr_stage_links_config *config, mr_stage_links **out, mr_err *err);
+/* Tokens and logits of the last stage, before the plan is sent. Apart from create, so that the report of a stage that
+ * has failed already is not lost with the links. */
+MR_MUST_USE mr_status mr_stage_links_open_results(mr_stage_links *l, mr_err *err);
 void mr_stage_links_destroy(mr_stage_links *l);
 
 /* Whether a message can be sent to every stage now. */
@@ -30,7 +34,8 @@ MR_MUST_USE mr_status mr_stage_links_send(mr_stage_links *l, const Millrace__Con
 /* Waits up to deadline_ns until every control message has been taken. */
 void mr_stage_links_flush(mr_stage_links *l, int64_t deadline_ns);
 
-/* The next report of any stage, NULL when there is none; valid until the next call. */
+/* The next report of any stage, NULL when there is none; valid until the next call. That a stage is gone is said after
+ * the reports of all others. */
 MR_MUST_USE mr_status mr_stage_links_next_report(mr_stage_links *l, Millrace__Report **out, mr_err *err);
 /* The next tokens message; NULL when there is none; valid until the next call. */
 MR_MUST_USE mr_status mr_stage_links_next_tokens(mr_stage_links *l, Millrace__Tokens **out, mr_err *err);

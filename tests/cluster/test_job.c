@@ -1,0 +1,278 @@
+/* tests/cluster/test_job.c - sequences of a job over a cluster of threads: more of them than fit at once, early stops, length
+ * limits, prompts that are refused. */
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "coordinator/job_internal.h"
+#include "engine/base/clock.h"
+#include "tests/cluster/test_job_support.h"
+
+enum { N_MANY = 50, VOCAB = 90 };
+
+static job_model model;
+
+static void start(job_rig *rig, const job_rig_config *config) {
+    mr_err err;
+    if (job_rig_start(rig, config, &err) != MR_OK)
+        fail_msg("%s", err.text);
+}
+
+static void run(job_rig *rig) {
+    mr_err err;
+    if (mr_job_run(rig->job, &err) != MR_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(mr_ledger_n_free(rig->job->ledger), rig->job->config.n_kv_blocks);
+}
+
+/* Submits a sequence with a prompt of its own. */
+static void submit(job_rig *rig, int32_t number, int32_t n_prompt, int32_t max_tokens, listener *l) {
+    int32_t ids[64], sequence;
+    mr_err err;
+    mr_sequence_desc desc = job_sequence(number, l);
+    assert_true(n_prompt <= 64);
+    job_prompt(number, n_prompt, VOCAB, ids);
+    desc.prompt_ids = ids;
+    desc.n_prompt = n_prompt;
+    desc.max_tokens = max_tokens;
+    if (mr_job_submit(rig->job, &desc, &sequence, &err) != MR_OK)
+        fail_msg("%s", err.text);
+}
+
+static int32_t prompt_length(int32_t number) {
+    return 1 + number * 7 % 20;
+}
+
+static int32_t max_tokens(int32_t number) {
+    return 1 + number * 5 % 12;
+}
+
+/* What sequence number generates when nobody else is there. */
+static void run_alone(job_rig *rig, int32_t number, listener *out) {
+    *out = (listener){0};
+    submit(rig, number, prompt_length(number), max_tokens(number), out);
+    run(rig);
+    assert_int_equal(out->n_ids, max_tokens(number));
+    assert_int_equal(out->finish, MR_FINISH_LENGTH);
+}
+
+static void assert_same_ids(const listener *want, const listener *got) {
+    assert_int_equal(got->n_ids, want->n_ids);
+    assert_memory_equal(got->ids, want->ids, (size_t)want->n_ids * sizeof *want->ids);
+}
+
+/* 50 sequences, four slots, KV blocks for two of the longest. */
+static void test_more_sequences_than_room(void **state) {
+    (void)state;
+    static listener alone[N_MANY], together[N_MANY];
+    const int32_t stages[] = {1, 3};
+    job_rig rig;
+    int32_t clock;
+    start(&rig, &(job_rig_config){.model = &model, .n_stages = 1, .max_sequences = 1});
+    for (int32_t i = 0; i < N_MANY; i++)
+        run_alone(&rig, i, &alone[i]);
+    job_rig_stop(&rig);
+    for (size_t s = 0; s < sizeof stages / sizeof stages[0]; s++) {
+        clock = 0;
+        start(&rig, &(job_rig_config){.model = &model, .n_stages = stages[s], .max_rows = 96, .n_kv_blocks = 4});
+        for (int32_t i = 0; i < N_MANY; i++) {
+            together[i] = (listener){.clock = &clock};
+            submit(&rig, i, prompt_length(i), max_tokens(i), &together[i]);
+        }
+        run(&rig);
+        for (int32_t i = 0; i < N_MANY; i++) {
+            assert_same_ids(&alone[i], &together[i]);
+            assert_int_equal(together[i].finish, MR_FINISH_LENGTH);
+            assert_int_equal(together[i].first_token_at, i); /* each whole prompt fits a step */
+        }
+        job_rig_stop(&rig);
+    }
+}
+
+/* Prompts in chunks of a few rows, beside decoding sequences. */
+static void test_small_chunks(void **state) {
+    (void)state;
+    enum { N = 12 };
+    static listener alone[N], together[N];
+    job_rig rig;
+    start(&rig, &(job_rig_config){.model = &model, .n_stages = 1, .max_sequences = 1});
+    for (int32_t i = 0; i < N; i++)
+        run_alone(&rig, i, &alone[i]);
+    job_rig_stop(&rig);
+    start(&rig, &(job_rig_config){.model = &model, .n_stages = 2, .max_rows = 3, .max_sequences = 5});
+    for (int32_t i = 0; i < N; i++) {
+        together[i] = (listener){0};
+        submit(&rig, i, prompt_length(i), max_tokens(i), &together[i]);
+    }
+    run(&rig);
+    for (int32_t i = 0; i < N; i++)
+        assert_same_ids(&alone[i], &together[i]);
+    job_rig_stop(&rig);
+}
+
+/* A sequence that stops early: at most one row of it is wasted, and the next one in its slot and blocks is not disturbed. */
+static void test_early_stop(void **state) {
+    (void)state;
+    enum { STOP = 5 };
+    job_rig rig;
+    listener alone, stopped[2] = {{.stop_after = STOP}, {.stop_after = 1}}, after = {0};
+    for (int32_t n_stages = 1; n_stages <= 3; n_stages++) {
+        stopped[0] = (listener){.stop_after = STOP};
+        stopped[1] = (listener){.stop_after = 1};
+        after = (listener){0};
+        start(&rig, &(job_rig_config){.model = &model, .n_stages = n_stages, .max_sequences = 1, .n_kv_blocks = 3});
+        run_alone(&rig, 4, &alone);
+        uint64_t before = rig.job->n_issued;
+        submit(&rig, 2, 9, 30, &stopped[0]);
+        run(&rig);
+        assert_int_equal(stopped[0].n_ids, STOP);
+        assert_true(rig.job->n_issued - before <= STOP + 1);
+        stopped[0] = (listener){.stop_after = STOP};
+        submit(&rig, 2, 9, 30, &stopped[0]);
+        submit(&rig, 3, 33, 10, &stopped[1]);
+        submit(&rig, 4, prompt_length(4), max_tokens(4), &after);
+        run(&rig);
+        assert_int_equal(stopped[0].n_ids, STOP);
+        assert_int_equal(stopped[0].finish, MR_FINISH_STOP);
+        assert_int_equal(stopped[1].n_ids, 1);
+        assert_same_ids(&alone, &after);
+        job_rig_stop(&rig);
+    }
+}
+
+static void test_length_limits(void **state) {
+    (void)state;
+    const struct {
+        int32_t n_prompt, max_tokens, want;
+    } cases[] = {{5, 1, 1}, {31, 1, 1}, {31, 1000, 1}, {10, 1000, 22}, {1, 1000000000, 31}, {16, 16, 16}, {16, 17, 16}};
+    job_rig rig;
+    start(&rig, &(job_rig_config){.model = &model, .n_stages = 2, .max_context = 32, .n_kv_blocks = 2});
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        listener l = {0};
+        uint64_t before = rig.job->n_issued;
+        submit(&rig, (int32_t)i, cases[i].n_prompt, cases[i].max_tokens, &l);
+        run(&rig);
+        assert_int_equal(l.n_ids, cases[i].want);
+        assert_int_equal(l.finish, MR_FINISH_LENGTH);
+        /* One step for the prompt and the first token, and no row past the limit. */
+        assert_int_equal(rig.job->n_issued - before, cases[i].want);
+    }
+    job_rig_stop(&rig);
+}
+
+static void test_logits_only(void **state) {
+    (void)state;
+    job_rig rig;
+    int32_t ids[32], sequence;
+    mr_err err;
+    start(&rig, &(job_rig_config){.model = &model, .n_stages = 2, .max_rows = 5, .max_context = 32, .n_kv_blocks = 4});
+    listener logits = {0}, token = {0};
+    mr_sequence_desc desc = job_sequence(1, &logits);
+    job_prompt(1, 32, VOCAB, ids);
+    desc.on_token = NULL;
+    desc.on_logits = listener_logits;
+    desc.prompt_ids = ids;
+    desc.n_prompt = 32; /* the whole context: no token follows */
+    assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
+    submit(&rig, 2, 7, 9, &token);
+    run(&rig);
+    assert_int_equal(logits.n_logits, 32);
+    assert_int_equal(token.n_ids, 9);
+    job_rig_stop(&rig);
+}
+
+static void refuse(job_rig *rig, const mr_sequence_desc *desc, mr_status want, const char *text) {
+    mr_err err;
+    int32_t sequence = -7;
+    assert_int_equal(mr_job_submit(rig->job, desc, &sequence, &err), want);
+    assert_int_equal(err.status, want);
+    assert_int_equal(sequence, -7);
+    if (!strstr(err.text, text))
+        fail_msg("\"%s\" does not say \"%s\"", err.text, text);
+}
+
+/* Every refusal names the value, and the job goes on. */
+static void test_prompts_that_are_refused(void **state) {
+    (void)state;
+    int32_t ids[64] = {0};
+    job_rig rig;
+    listener l = {0};
+    start(&rig, &(job_rig_config){.model = &model, .n_stages = 2, .max_context = 32, .n_kv_blocks = 1});
+    mr_sequence_desc desc = job_sequence(0, &l);
+    desc.prompt_ids = ids;
+    desc.max_tokens = 1;
+    refuse(&rig, &desc, MR_E_INVALID, "empty");
+    desc.n_prompt = 3;
+    ids[1] = VOCAB;
+    refuse(&rig, &desc, MR_E_INVALID, "token id 90 at position 1 is outside the vocabulary of 90");
+    ids[1] = -5;
+    refuse(&rig, &desc, MR_E_INVALID, "token id -5 at position 1");
+    ids[1] = 1;
+    desc.max_tokens = 0;
+    refuse(&rig, &desc, MR_E_INVALID, "0 tokens to generate");
+    desc.max_tokens = -3;
+    refuse(&rig, &desc, MR_E_INVALID, "-3 tokens to generate");
+    desc.max_tokens = 14;
+    refuse(&rig, &desc, MR_E_TOO_LONG, "may reach 17 tokens, the KV cache holds 16");
+    desc.n_prompt = 32;
+    refuse(&rig, &desc, MR_E_TOO_LONG, "the prompt has 32 tokens, the context 32");
+    run(&rig); /* nothing was submitted */
+    submit(&rig, 1, 3, 13, &l);
+    run(&rig);
+    assert_int_equal(l.n_ids, 13);
+    job_rig_stop(&rig);
+}
+
+/* Each run measures itself. */
+static void test_timings_of_a_second_run(void **state) {
+    (void)state;
+    job_rig rig;
+    start(&rig, &(job_rig_config){.model = &model, .n_stages = 1});
+    int64_t before = mr_clock_now_ns(), start_ns = 0;
+    for (int i = 0; i < 2; i++) {
+        listener l = {0};
+        submit(&rig, i, 5, 6, &l);
+        start_ns = mr_clock_now_ns();
+        run(&rig);
+    }
+    int64_t end = mr_clock_now_ns();
+    mr_job_timings t = mr_job_get_timings(rig.job);
+    assert_true(t.first_token_ns > 0 && t.first_token_ns <= end - start_ns);
+    assert_true(t.prefill_ns > 0 && t.decode_ns > 0 && t.prefill_ns + t.decode_ns <= end - before);
+    assert_int_equal(t.prefill_tokens, 10);
+    assert_int_equal(t.decode_tokens, 10);
+    job_rig_stop(&rig);
+}
+
+static void test_create_and_destroy_at_once(void **state) {
+    (void)state;
+    int n_threads = job_count_threads();
+    job_rig rig;
+    listener l = {0};
+    start(&rig, &(job_rig_config){.model = &model, .n_stages = 4});
+    submit(&rig, 0, 3, 3, &l); /* never run */
+    job_rig_stop(&rig);
+    assert_int_equal(job_count_threads(), n_threads);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_more_sequences_than_room),
+        cmocka_unit_test(test_small_chunks),
+        cmocka_unit_test(test_early_stop),
+        cmocka_unit_test(test_length_limits),
+        cmocka_unit_test(test_logits_only),
+        cmocka_unit_test(test_prompts_that_are_refused),
+        cmocka_unit_test(test_timings_of_a_second_run),
+        cmocka_unit_test(test_create_and_destroy_at_once),
+    };
+    tiny_desc desc = job_model_desc();
+    job_model_init(&model, tiny_model_write(&desc));
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    job_model_deinit(&model);
+    return failed;
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/cluster/test_job_support.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "engine/base/rng.h"
+
+tiny_desc job_model_desc(void) {
+    tiny_desc d = tiny_default("llama", MR_TYPE_Q8_0);
+    d.n_layers = 4;
+    return d;
+}
+
+void job_save_bytes(char path[64], const void *bytes, size_t n) {
+    strcpy(path, "/tmp/millrace-test-XXXXXX");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, bytes, n), n);
+    close(fd);
+}
+
+void job_model_init(job_model *m, gguf_writer *w) {
+    size_t n;
+    const uint8_t *bytes = gguf_writer_bytes(w, &n);
+    job_save_bytes(m->path, bytes, n);
+    m->tiny = tiny_model_open(w);
+}
+
+void job_model_deinit(job_model *m) {
+    unlink(m->path);
+    tiny_model_destroy(m->tiny);
+}
+
+static int32_t or_else(int32_t v, int32_t otherwise) {
+    return v ? v : otherwise;
+}
+
+mr_status job_rig_start(job_rig *rig, const job_rig_config *config, mr_err *err) {
+    const job_model *m = config->model;
+    *rig = (job_rig){0};
+    mr_local_cluster_config local = {.model_path = config->stage_path ? config->stage_path : m->path,
+                                     .n_stages = config->n_stages,
+                                     .threads_per_stage = 1,
+                                     .epoch = 1};
+    if (mr_plan_balance(m->tiny->gguf, &m->tiny->info, config->n_stages, &rig->plan, err) != MR_OK ||
+        mr_local_cluster_create(&local, &rig->cluster, err) != MR_OK)
+        fail_msg("%s", err->text);
+    mr_job_config job = {.info = &m->tiny->info,
+                         .plan = &rig->plan,
+                         .channel = mr_local_cluster_channel(rig->cluster),
+                         .epoch = 1,
+                         .max_rows = or_else(config->max_rows, 64),
+                         .max_out_rows = or_else(config->max_rows, 64),
+                         .max_sequences = or_else(config->max_sequences, 4),
+                         .max_context = or_else(config->max_context, 64),
+                         .n_kv_blocks = or_else(config->n_kv_blocks, 16),
+                         .kv_type = MR_TYPE_F16};
+    return mr_job_create(&job, &rig->job, err);
+}
+
+void job_rig_stop(job_rig *rig) {
+    mr_job_destroy(rig->job);
+    mr_local_cluster_destroy(rig->cluster);
+    *rig = (job_rig){0};
+}
+
+bool listener_token(void *ctx, const mr_token_event *event) {
+    listener *l = ctx;
+    assert_int_equal(l->finish, MR_FINISH_NONE);
+    l->finish = event->finish;
+    l->status = event->status;
+    if (event->finish == MR_FINISH_ERROR) {
+        snprintf(l->text, sizeof l->text, "%s", event->text);
+        return false;
+    }
+    assert_int_equal(event->status, MR_OK);
+    assert_true(l->n_ids < MAX_HEARD);
+    if (l->n_ids == 0 && l->clock)
+        l->first_token_at = (*l->clock)++;
+    l->ids[l->n_ids++] = event->id;
+    assert_int_equal(event->n_generated, l->n_ids);
+    if (l->n_ids != l->stop_after)
+        return false;
+    l->finish = MR_FINISH_STOP;
+    return true;
+}
+
+void listener_logits(void *ctx, int32_t first_position, int32_t n_rows, const float *logits) {
+    listener *l = ctx;
+    (void)logits;
+    assert_int_equal(first_position, l->n_logits);
+    l->n_logits += n_rows;
+}
+
+void job_prompt(int32_t number, int32_t n, int32_t limit, int32_t *out_ids) {
+    for (int32_t i = 0; i < n; i++)
+        out_ids[i] = (int32_t)(mr_rng_u64(7, (uint32_t)number, (uint64_t)i) % (uint64_t)limit);
+}
+
+mr_sequence_desc job_sequence(int32_t number, listener *l) {
+    return (mr_sequence_desc){.temperature = 0.9f,
+                              .top_k = 40,
+                              .top_p = 0.95f,
+                              .repeat_penalty = 1.1f,
+                              .repeat_last_n = 32,
+                              .seed = 1000 + (uint64_t)number,
+                              .on_token = listener_token,
+                              .ctx = l};
+}
+
+int job_count_threads(void) {
+    int n = 0;
+    DIR *d = opendir("/proc/self/task");
+    assert_non_null(d);
+    for (struct dirent *e = readdir(d); e; e = readdir(d))
+        n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}

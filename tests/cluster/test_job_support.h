@@ -1,0 +1,69 @@
+/* tests/cluster/test_job_support.h - a tiny model on disk, a cluster of threads over it, a job, and ears for its sequences.
+ * Owns:    a job_rig owns cluster and job; a job_model owns its file and the open model.
+ * Threads: caller serialises.
+ * Errors:  those of the job come back; everything else fails the test. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_TESTS_CLUSTER_TEST_JOB_SUPPORT_H
+#define MR_TESTS_CLUSTER_TEST_JOB_SUPPORT_H
+
+#include "coordinator/job.h"
+#include "coordinator/local_cluster.h"
+#include "tests/support/tiny_model.h"
+
+typedef struct job_model {
+    char path[64]; /* of the file, removed with the model */
+    tiny_model *tiny;
+} job_model;
+
+/* Four layers of width 64, vocabulary of 90 ids. */
+tiny_desc job_model_desc(void);
+/* Takes the writer over. */
+void job_model_init(job_model *m, gguf_writer *w);
+void job_model_deinit(job_model *m);
+/* A file with these bytes; the caller unlinks path. */
+void job_save_bytes(char path[64], const void *bytes, size_t n);
+
+typedef struct job_rig_config {
+    const job_model *model;
+    const char *stage_path; /* what the stages open; NULL: the model's file */
+    int32_t n_stages;
+    int32_t max_rows, max_sequences, max_context, n_kv_blocks; /* 0: 64, 4, 64, 16 */
+} job_rig_config;
+
+typedef struct job_rig {
+    mr_plan plan;
+    mr_local_cluster *cluster;
+    mr_job *job; /* NULL after a failure */
+} job_rig;
+
+/* Fails the test when the cluster cannot be made; what mr_job_create says comes back. */
+mr_status job_rig_start(job_rig *rig, const job_rig_config *config, mr_err *err);
+void job_rig_stop(job_rig *rig);
+
+enum { MAX_HEARD = 64 };
+
+/* What one sequence told its callbacks. */
+typedef struct listener {
+    int32_t stop_after; /* tokens; 0: never */
+    int32_t *clock;     /* counts the first tokens of all listeners that share it; may be NULL */
+    int32_t ids[MAX_HEARD], n_ids;
+    int32_t first_token_at; /* of *clock */
+    int32_t n_logits;       /* rows */
+    mr_finish finish;       /* of the last event */
+    mr_status status;
+    char text[128];
+} listener;
+
+/* on_token and on_logits of a listener. */
+bool listener_token(void *ctx, const mr_token_event *event);
+void listener_logits(void *ctx, int32_t first_position, int32_t n_rows, const float *logits);
+
+/* A random prompt of n ids, the same for the same number; ids below limit. */
+void job_prompt(int32_t number, int32_t n, int32_t limit, int32_t *out_ids);
+/* Sampling with temperature and a penalty, seeded by number; prompt and max_tokens are the caller's to set. */
+mr_sequence_desc job_sequence(int32_t number, listener *l);
+
+/* Threads of this process. */
+int job_count_threads(void);
+
+#endif
