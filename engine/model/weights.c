@@ -344,6 +344,8 @@ mr_status mr_weights_load(mr_weights *ws, mr_load_progress *progress, void *ctx,
         status = visit_all(ws, load_one, &state, err);
     if (status == MR_OK && weight_exists(&ws->token_embd))
         status = load_embedding(ws, err);
+    /* The kernel maps pages around those that were touched, up to 2 MiB of them: their part of other stages' layers too. */
+    mr_gguf_release_pages(ws->gguf, mr_gguf_file_data(ws->gguf), mr_gguf_file_bytes(ws->gguf));
     if (status == MR_OK && progress)
         progress(ctx, ws->bytes, ws->bytes); /* paddings were not counted */
     return status == MR_OK ? MR_OK
