@@ -24,7 +24,7 @@ tiny_desc tiny_default(const char *arch, mr_type type) {
         .type = type,
         .n_layers = 2,
         .d_model = wide ? 256 : 64,
-        .n_ff = wide ? 512 : 160,
+        .n_ff = wide ? 256 : 160,
         .n_heads = 4,
         .n_kv_heads = 2,
         .vocab_size = 90,
