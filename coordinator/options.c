@@ -287,7 +287,7 @@ mr_status mr_options_parse(int argc, char *const *argv, char *const *environ, mr
     if (status != MR_OK || out->command == MR_COMMAND_COUNT)
         return status;
     /* A request for help is answered whatever else is wrong, in the environment, too. */
-    for (int i = 2; i < argc; i++)
+    for (int i = 2; i < argc && strcmp(argv[i], "--") != 0; i++)
         if (strcmp(argv[i], "--help") == 0)
             out->values[MR_OPTION_HELP].number = 1;
     if (out->values[MR_OPTION_HELP].number)

@@ -64,7 +64,21 @@ void output_note(const char *fmt, ...) {
     va_end(args);
 }
 
+/* The log would take lines of a table that differ in their numbers only for repeats: there they become one line. */
+static void note_joined(const char *lines) {
+    char joined[MAX_LINE];
+    snprintf(joined, sizeof joined, "%s", lines);
+    for (char *c = joined; *c; c++)
+        if (*c == '\n')
+            *c = c[1] ? ';' : 0;
+    output_note("%s", joined);
+}
+
 void output_note_lines(const char *lines) {
+    if (log_json) {
+        note_joined(lines);
+        return;
+    }
     while (*lines) {
         size_t len = strcspn(lines, "\n");
         output_note("%.*s", (int)len, lines);

@@ -12,7 +12,7 @@ import tiny_model
 BIN = os.environ.get("MILLRACE_BIN", "build/release/bin/millrace")
 SOURCE = os.environ.get("MILLRACE_SOURCE_DIR", os.path.join(os.path.dirname(__file__), "..", ".."))
 DEMO = os.path.join(os.path.dirname(os.path.abspath(BIN)), "millrace-demo.gguf")
-LIMIT_S = 60  # of one command; sanitizer builds on busy machines are slow
+LIMIT_S = 180  # of one command; sanitizer builds on busy machines are slow
 
 needs_demo = unittest.skipUnless(os.path.exists(DEMO), "the demo model is not there")
 

@@ -4,6 +4,8 @@
 import json
 import os
 import re
+import shutil
+import subprocess
 import unittest
 
 import cli
@@ -40,6 +42,26 @@ class Help(cli.Case):
         for word in COMMANDS + ["--version", "exit status", "MILLRACE_CPU_ISA"]:
             self.assertIn(word, text)
         self.assertRegex(self.good("--version").decode(), r"^millrace \d+\.\d+\.\d+\n$")
+
+
+class DemoPlaces(cli.Case):
+    """The demo model lies beside the program, or in share/millrace of the folder above."""
+
+    def inspect(self, program):
+        return subprocess.run([program, "inspect", "--demo", "--json"], capture_output=True, timeout=cli.LIMIT_S,
+                              env=cli.environment(), check=False)
+
+    def test_places(self):
+        os.makedirs(self.path("bin"))
+        os.makedirs(self.path("share/millrace"))
+        program = shutil.copy(cli.BIN, self.path("bin/millrace"))
+        done = self.inspect(program)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr.decode(), r"^millrace: error: the demo model is neither [^\n]*\.gguf file\n$")
+        for place in ("bin", "share/millrace"):
+            demo = shutil.copy(self.model, self.path(f"{place}/millrace-demo.gguf"))
+            self.assertEqual(json.loads(self.inspect(program).stdout)["metadata"]["general.name"], "tiny")
+            os.unlink(demo)
 
 
 class Tokenize(cli.Case):
