@@ -23,7 +23,7 @@ enum {
     LINE_BYTES = 64,           /* of the cache */
     YIELD_NS = 60000,          /* of yields before it sleeps */
     SPINS = 100,               /* pauses before a thread yields its core each time */
-    WORKER_STACK = 1024 << 10, /* kernels keep small tiles on the stack */
+    WORKER_STACK = 4 << 20, /* kernels keep tiles and one long row on the stack; sanitizers need more of it */
 };
 
 typedef struct pool_worker {
@@ -194,7 +194,7 @@ mr_status mr_pool_create(int n_threads, const int *cpu_ids, mr_pool **out_pool, 
     for (int i = 1; i < n_threads && status == MR_OK; i++) {
         pool_worker *w = &workers[i];
         *w = (pool_worker){.pool = pool, .thread_idx = i, .cpu_id = cpu_ids ? cpu_ids[i] : -1};
-        char name[16];
+        char name[32];
         snprintf(name, sizeof name, "mr-pool-%d", i);
         status = mr_thread_create(name, WORKER_STACK, worker_main, w, &w->thread, err);
     }
