@@ -97,23 +97,39 @@ static mr_status report_ready(worker *w, mr_err *err) {
     return send_report(w, &report, MR_NEVER, err);
 }
 
+/* Waits until the coordinator has taken all reports and lets go. It may be opening its links just now, and would find this
+ * end gone before it could read why. */
+static void linger(worker *w, int64_t deadline_ns) {
+    mr_err ignored;
+    mr_frame frame;
+    const uint8_t *payload;
+    bool flushed = false;
+    while (mr_clock_now_ns() < deadline_ns) {
+        payload = NULL;
+        mr_status status = mr_outbox_flushed(w->report, &flushed, &ignored);
+        if (status == MR_OK && w->control)
+            status = mr_inbox_peek(w->control, &frame, &payload, &ignored);
+        if (status == MR_OK && payload)
+            status = mr_inbox_release(w->control, &ignored); /* too late for it */
+        else if (status == MR_OK && !(flushed && !w->control))
+            status = mr_channel_wait(w->config->channel, deadline_ns, &ignored);
+        else if (status != MR_E_PROTOCOL)
+            return;
+    }
+}
+
 static void report_failure(worker *w, const mr_err *cause) {
     mr_err ignored;
     Millrace__Failure failure = MILLRACE__FAILURE__INIT;
     Millrace__Report report = MILLRACE__REPORT__INIT;
-    failure.stage = (uint32_t)w->stage_idx;
+    failure.stage = w->stage_idx < 0 ? 0 : (uint32_t)w->stage_idx; /* not known before the plan */
     failure.status = (uint32_t)cause->status;
     failure.text = (char *)(uintptr_t)cause->text;
     report.body_case = MILLRACE__REPORT__BODY_FAILURE;
     report.failure = &failure;
-    bool flushed = false;
     int64_t deadline = mr_clock_now_ns() + 2 * MR_NS_PER_S;
-    if (!w->report || send_report(w, &report, deadline, &ignored) != MR_OK)
-        return;
-    /* The channel goes away after this: wait until the coordinator has the message. */
-    while (mr_outbox_flushed(w->report, &flushed, &ignored) == MR_OK && !flushed && mr_clock_now_ns() < deadline)
-        if (mr_channel_wait(w->config->channel, deadline, &ignored) != MR_OK)
-            return;
+    if (w->report && send_report(w, &report, deadline, &ignored) == MR_OK)
+        linger(w, deadline);
 }
 
 /* --- Start ----------------------------------------------------------------------------------------------------------- */
@@ -159,6 +175,9 @@ static mr_status find_place(worker *w, const Millrace__Plan *plan, mr_layer_rang
                               w->config->channel->n_peers);
         if ((int32_t)s->rank != w->config->channel->self)
             continue;
+        if (w->stage_idx >= 0)
+            return mr_err_set(err, MR_E_PROTOCOL, "the plan names rank %u twice: stages %d and %d", s->rank,
+                              w->stage_idx, i);
         w->stage_idx = i;
         *range = (mr_layer_range){(int32_t)s->first_layer, (int32_t)s->last_layer};
     }
