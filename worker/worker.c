@@ -36,7 +36,9 @@ typedef struct worker {
     void *control_memory, *tokens_memory;
     mr_arena *control_arena, *tokens_arena; /* fixed, in the memory above */
     const Millrace__StepPlan *pending;      /* the next step, in control_arena; its message is not released yet */
-    int64_t progress_ns; /* when the last progress was reported */
+    uint64_t step_run;    /* the last step that this stage has run; 0: none */
+    uint64_t step_tokens; /* the last step whose ids have come back */
+    int64_t progress_ns;  /* when the last progress was reported */
     bool stop;
 } worker;
 
@@ -260,6 +262,15 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
 
 /* --- Steps ------------------------------------------------------------------------------------------------------------ */
 
+/* Ids come in the order of the steps, and only of those that have been through here. */
+static mr_status check_tokens(const worker *w, const Millrace__Tokens *tokens, mr_err *err) {
+    if (tokens->step > w->step_tokens && tokens->step <= w->step_run)
+        return MR_OK;
+    return mr_err_set(err, MR_E_PROTOCOL, "rank %d sent tokens of step %llu after step %llu, this stage has run step %llu",
+                      w->tail_peer, (unsigned long long)tokens->step, (unsigned long long)w->step_tokens,
+                      (unsigned long long)w->step_run);
+}
+
 /* Notes all ids that have come back from the tail. */
 static mr_status take_tokens(worker *w, mr_err *err) {
     for (;;) {
@@ -270,6 +281,10 @@ static mr_status take_tokens(worker *w, mr_err *err) {
         if (status != MR_OK || !payload)
             return status;
         status = mr_msg_unpack_tokens(payload, frame.payload_bytes, &w->limits, w->tokens_arena, &tokens, err);
+        if (status == MR_OK)
+            status = check_tokens(w, tokens, err);
+        if (status == MR_OK)
+            w->step_tokens = tokens->step;
         for (size_t i = 0; status == MR_OK && i < tokens->n_tokens; i++)
             mr_sequences_note_token(w->sequences, tokens->tokens[i]);
         if (status == MR_OK)
@@ -347,6 +362,7 @@ static mr_status try_step(worker *w, bool *did, mr_err *err) {
         status = mr_tail_finish_step(w->tail, w->stage, w->sequences, w->pending, err);
     if (status == MR_OK)
         status = mr_inbox_release(w->control, err);
+    w->step_run = w->pending->step;
     w->pending = NULL;
     *did = true;
     return status;

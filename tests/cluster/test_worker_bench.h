@@ -1,0 +1,85 @@
+/* tests/cluster/test_worker_bench.h - one stage in a thread, between a coordinator and a neighbour that the test plays.
+ * Endpoints 0 and 1 are stages, 2 is the coordinator.
+ * Threads: coordinator and neighbour belong to the test's thread. Errors: all of them fail the test. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_TESTS_CLUSTER_TEST_WORKER_BENCH_H
+#define MR_TESTS_CLUSTER_TEST_WORKER_BENCH_H
+
+#include "backends/backend.h"
+#include "engine/base/thread.h"
+#include "proto/channel_local.h"
+#include "proto/link.h"
+#include "proto/messages.h"
+#include "tests/support/tiny_model.h"
+
+enum {
+    COORDINATOR = 2,
+    EPOCH = 5,
+    N_LAYERS = 2,
+    WIDTH = 64,
+    VOCAB = 90,
+    MAX_ROWS = 8,
+    MAX_OUT_ROWS = 4,
+    MAX_CONTEXT = 32,
+    N_KV_BLOCKS = 4,
+    RING_SLOTS = 4
+};
+
+typedef struct bench {
+    mr_local_hub *hub;
+    mr_channel *coordinator, *worker, *peer;
+    int32_t self; /* endpoint of the worker; the peer is the other one */
+    mr_backend *backend;
+    mr_thread *thread;
+    mr_outbox *control;
+    mr_inbox *report, *tokens;
+    mr_outbox *to_worker; /* from the peer: activations or tokens */
+    mr_arena *arena;      /* of the last message received */
+    bool told_to_end;
+    mr_status status; /* what mr_worker_run returned, after bench_end */
+    mr_err err;
+} bench;
+
+/* The model's file: N_LAYERS layers. */
+void bench_model_create(void);
+void bench_model_remove(void);
+
+void bench_start(bench *b, int32_t self);
+/* Waits until the worker has returned. Unless it was told to end, the coordinator leaves first. */
+void bench_end(bench *b);
+void bench_coordinator_leaves(bench *b);
+void bench_peer_leaves(bench *b);
+
+/* Sends from the coordinator. */
+void bench_control(bench *b, const Millrace__Control *message);
+void bench_shutdown(bench *b);
+/* A plan over n stages with one layer each, ranks 0 to n - 1; a single stage has rank self and all layers. edit changes
+ * it before it is sent; it may be NULL. */
+void bench_plan(bench *b, int32_t n_stages, void (*edit)(Millrace__Plan *plan));
+void bench_open(bench *b, uint32_t slot, uint32_t generation, bool samples);
+void bench_close(bench *b, uint32_t slot, uint32_t generation);
+/* A step of one run; blocks first_block_idx and following are block_id and following. */
+typedef struct bench_run {
+    uint32_t slot, generation, first_position, n_rows;
+    uint32_t first_block_idx, n_blocks, block_id;
+    uint32_t id; /* of all rows */
+    bool without_ids;
+    Millrace__Want want;
+} bench_run;
+void bench_step(bench *b, uint64_t step, const bench_run *run);
+/* Any bytes as a frame of the control link. */
+void bench_raw(bench *b, const uint8_t *bytes, size_t n);
+
+/* Sends from the peer. */
+void bench_peer_opens(bench *b, mr_link_kind kind);
+void bench_peer_sends(bench *b, const mr_frame *frame, const void *payload);
+void bench_peer_tokens(bench *b, uint64_t step, uint32_t slot, uint32_t position);
+
+/* Waits for the worker to say that it is ready. */
+void bench_ready(bench *b);
+/* The next tokens message. */
+const Millrace__Tokens *bench_tokens(bench *b);
+/* Waits for a failure and for the end of the worker, which must be want and hold text both times. */
+void bench_expect(bench *b, mr_status want, const char *text);
+
+#endif
