@@ -1,0 +1,306 @@
+/* tests/unit/test_scheduler.c - the rules of the ring (ARCHITECTURE.md) as properties of every step, over random arrivals,
+ * lengths, early ends and delays. The test is the job: it admits, brings tokens back, and ends sequences. */
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "coordinator/scheduler.h"
+#include "engine/base/mem.h"
+#include "engine/base/rng.h"
+
+enum { N_SEQUENCES = 40, MAX_SLOTS = 8, MAX_RING = 8, CONTEXT = 96, MAX_RUNS = 64 };
+
+/* What a step under way will bring. */
+typedef struct flight {
+    mr_entry *tokens[MAX_RUNS];
+    int32_t n_tokens;
+    mr_logits_run logits;
+} flight;
+
+typedef struct sim {
+    mr_scheduler_config config;
+    int32_t n_slots, n_blocks, ring;
+    mr_journal *journal;
+    mr_ledger *ledger;
+    mr_scheduler *scheduler;
+    mr_entry *slots[MAX_SLOTS];
+    uint64_t joined_at[MAX_SLOTS]; /* steps issued before */
+    int32_t n_admitted, n_done;
+    flight flights[MAX_RING];
+    uint64_t n_issued, n_back; /* steps */
+    uint64_t seed, counter;
+} sim;
+
+static uint32_t draw(sim *s, uint32_t below) {
+    return (uint32_t)(mr_rng_u64(s->seed, 0, s->counter++) % below);
+}
+
+static void on_logits(void *ctx, int32_t first_position, int32_t n_rows, const float *logits) {
+    (void)ctx;
+    (void)first_position;
+    (void)n_rows;
+    (void)logits;
+}
+
+/* --- The job ---------------------------------------------------------------------------------------------------------- */
+
+static void sim_init(sim *s, uint64_t seed, int32_t n_stages, int32_t max_rows) {
+    mr_err err;
+    *s = (sim){.seed = seed, .n_slots = MAX_SLOTS, .n_blocks = 14, .ring = 2 * n_stages};
+    s->config = (mr_scheduler_config){
+        .n_stages = n_stages, .max_rows = max_rows, .max_out_rows = 1 + max_rows / 2, .max_sequences = MAX_SLOTS};
+    assert_int_equal(mr_journal_create(&s->journal, &err), MR_OK);
+    assert_int_equal(mr_ledger_create(s->n_blocks, MAX_SLOTS, CONTEXT / MR_WIRE_BLOCK_TOKENS, &s->ledger, &err), MR_OK);
+    assert_int_equal(mr_scheduler_create(&s->config, s->ledger, &s->scheduler, &err), MR_OK);
+    for (int32_t i = 0; i < N_SEQUENCES; i++) {
+        int32_t ids[CONTEXT] = {0}, sequence;
+        bool logits = draw(s, 5) == 0;
+        int32_t n_prompt = 1 + (int32_t)draw(s, draw(s, 4) ? 12 : 60);
+        int32_t max_ids = n_prompt + (logits ? 0 : 1 + (int32_t)draw(s, 30));
+        mr_sequence_desc desc = {.prompt_ids = ids, .n_prompt = n_prompt, .on_logits = logits ? on_logits : NULL};
+        assert_int_equal(mr_journal_append(s->journal, &desc, max_ids, &sequence, &err), MR_OK);
+    }
+}
+
+static void sim_deinit(sim *s) {
+    mr_scheduler_destroy(s->scheduler);
+    mr_ledger_destroy(s->ledger);
+    mr_journal_destroy(s->journal);
+}
+
+static void admit(sim *s) {
+    int32_t slot = 0;
+    if (s->n_admitted == N_SEQUENCES)
+        return;
+    mr_entry *e = mr_journal_entry(s->journal, s->n_admitted);
+    while (slot < s->n_slots && s->slots[slot])
+        slot++;
+    int32_t n_blocks = (e->max_ids + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
+    if (slot == s->n_slots || !mr_ledger_reserve(s->ledger, slot, n_blocks))
+        return;
+    e->slot = slot;
+    e->state = MR_ENTRY_LIVE;
+    s->slots[slot] = e;
+    s->joined_at[slot] = s->n_issued;
+    s->n_admitted++;
+    mr_scheduler_join(s->scheduler, e);
+}
+
+static void finish(sim *s, mr_entry *e) {
+    mr_scheduler_leave(s->scheduler, e);
+    mr_ledger_release(s->ledger, e->slot);
+    s->slots[e->slot] = NULL;
+    e->state = MR_ENTRY_DONE;
+    s->n_done++;
+}
+
+/* The oldest step comes back. */
+static void land(sim *s) {
+    if (s->n_back == s->n_issued)
+        return;
+    flight *f = &s->flights[++s->n_back % (uint64_t)s->ring];
+    for (int32_t i = 0; i < f->n_tokens; i++) {
+        mr_entry *e = f->tokens[i];
+        if (e->state == MR_ENTRY_DONE)
+            continue;
+        e->ids[e->n_ids++] = 1;
+        if (e->n_ids == e->max_ids)
+            assert_int_equal(e->n_issued, e->max_ids - 1); /* all rows that were due, and not one more */
+        if (e->n_ids == e->max_ids || draw(s, 20) == 0)
+            finish(s, e);
+    }
+    mr_entry *e = f->logits.entry;
+    if (!e)
+        return;
+    assert_int_equal(f->logits.first_position, e->n_delivered);
+    e->n_delivered += f->logits.n_rows;
+    if (e->n_delivered == e->n_prompt)
+        finish(s, e);
+}
+
+/* --- The properties ----------------------------------------------------------------------------------------------------- */
+
+/* A live sequence before the step was made. */
+typedef struct before {
+    mr_entry *entry;
+    int32_t n_issued;
+    uint64_t waits_since;    /* the step before its wait */
+    bool decoding, eligible; /* for a decode row */
+    bool chosen;
+} before;
+
+static int32_t look(const sim *s, before live[MAX_SLOTS]) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n_slots; i++) {
+        mr_entry *e = s->slots[i];
+        if (!e)
+            continue;
+        bool decoding = e->n_issued >= e->n_prompt;
+        /* One ahead of what is known at most, and the token that it brings is inside the limit. */
+        bool eligible = decoding && e->n_issued <= e->n_ids && e->n_issued + 2 <= e->max_ids;
+        uint64_t since = e->last_step > s->joined_at[i] ? e->last_step : s->joined_at[i];
+        live[n++] = (before){e, e->n_issued, since, decoding, eligible, false};
+    }
+    return n;
+}
+
+static before *of_run(const sim *s, before *live, int32_t n, const Millrace__Run *run) {
+    for (int32_t i = 0; i < n; i++)
+        if (live[i].entry == s->slots[run->slot])
+            return &live[i];
+    fail_msg("a run of slot %u, which nobody is in", run->slot);
+    return NULL;
+}
+
+static void check_run(const sim *s, before *b, const Millrace__Run *run) {
+    const mr_entry *e = b->entry;
+    int32_t end = b->n_issued + (int32_t)run->n_rows;
+    assert_false(b->chosen); /* one run of a sequence */
+    b->chosen = true;
+    assert_int_equal(run->first_position, b->n_issued);
+    assert_true(run->n_rows >= 1);
+    assert_int_equal(e->n_issued, end);
+    assert_int_equal(e->last_step, s->n_issued + 1);
+    if (b->decoding) {
+        assert_true(b->eligible);
+        assert_int_equal(run->n_rows, 1);
+        assert_int_equal(run->want, MILLRACE__WANT__WANT_TOKEN);
+    } else {
+        assert_true(end <= e->n_prompt);
+        Millrace__Want last = end == e->n_prompt ? MILLRACE__WANT__WANT_TOKEN : MILLRACE__WANT__WANT_NOTHING;
+        assert_int_equal(run->want, e->desc.on_logits ? MILLRACE__WANT__WANT_ALL_LOGITS : last);
+    }
+    assert_int_equal(run->n_ids, end <= e->n_ids ? run->n_rows : 0);
+    if (run->n_ids)
+        assert_ptr_equal(run->ids, e->ids + b->n_issued);
+    /* The blocks sent so far reach to the last row, and none is sent twice. */
+    int32_t had = (b->n_issued + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
+    int32_t needed = (end + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
+    assert_int_equal(run->first_block_idx, had);
+    assert_int_equal(run->n_blocks, needed - had);
+}
+
+/* Who waited longer goes first: nobody who could have had a row waits while one who waited less has one. */
+static void check_order(const before *live, int32_t n, bool decoding) {
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t k = 0; k < n; k++) {
+            bool same = live[i].decoding == decoding && live[k].decoding == decoding;
+            bool waits = !live[i].chosen && (!decoding || live[i].eligible) && !live[i].entry->desc.on_logits;
+            if (same && waits && live[k].chosen)
+                assert_true(live[k].waits_since <= live[i].waits_since);
+        }
+}
+
+static void check_step(const sim *s, const Millrace__StepPlan *plan, const mr_logits_run *logits, before *live,
+                       int32_t n) {
+    int32_t n_rows = 0, n_out = 0, n_decoded = 0, n_decoding = 0, n_logits = 0;
+    for (size_t i = 0; i < plan->n_runs; i++) {
+        const Millrace__Run *run = plan->runs[i];
+        before *b = of_run(s, live, n, run);
+        check_run(s, b, run);
+        n_rows += (int32_t)run->n_rows;
+        n_decoded += b->decoding;
+        n_out += run->want == MILLRACE__WANT__WANT_TOKEN;
+        if (run->want == MILLRACE__WANT__WANT_ALL_LOGITS) {
+            n_out += (int32_t)run->n_rows;
+            n_logits++;
+            assert_ptr_equal(logits->entry, b->entry);
+            assert_int_equal(logits->first_position, run->first_position);
+            assert_int_equal(logits->n_rows, run->n_rows);
+        }
+    }
+    for (int32_t i = 0; i < n; i++)
+        n_decoding += live[i].decoding;
+    assert_true(n_rows >= 1 && n_rows <= s->config.max_rows);
+    assert_true(n_out <= s->config.max_out_rows);
+    assert_true(n_decoded <= (n_decoding + s->config.n_stages - 1) / s->config.n_stages);
+    assert_true(n_logits <= 1 && (n_logits == 1) == (logits->entry != NULL));
+    check_order(live, n, true);
+    if (n_rows == s->config.max_rows && n_out < s->config.max_out_rows)
+        check_order(live, n, false); /* else some run did not fit for want of logits */
+}
+
+static void issue(sim *s) {
+    before live[MAX_SLOTS];
+    mr_logits_run logits;
+    if (s->n_issued - s->n_back == (uint64_t)s->ring)
+        return;
+    int32_t n = look(s, live);
+    uint64_t allocs = mr_mem_thread_allocs();
+    const Millrace__StepPlan *plan = mr_scheduler_next(s->scheduler, s->n_issued + 1, &logits);
+    assert_int_equal(mr_mem_thread_allocs(), allocs);
+    if (!plan) {
+        for (int32_t i = 0; i < n; i++)
+            assert_true(live[i].decoding && !live[i].eligible); /* nothing could be done */
+        return;
+    }
+    assert_int_equal(plan->step, s->n_issued + 1);
+    check_step(s, plan, &logits, live, n);
+    flight *f = &s->flights[++s->n_issued % (uint64_t)s->ring];
+    *f = (flight){.logits = logits};
+    for (size_t i = 0; i < plan->n_runs; i++)
+        if (plan->runs[i]->want == MILLRACE__WANT__WANT_TOKEN)
+            f->tokens[f->n_tokens++] = s->slots[plan->runs[i]->slot];
+}
+
+static void simulate(uint64_t seed, int32_t n_stages, int32_t max_rows) {
+    sim s;
+    sim_init(&s, seed, n_stages, max_rows);
+    for (int32_t turn = 0; s.n_done < N_SEQUENCES; turn++) {
+        assert_true(turn < 100000); /* everybody comes to an end */
+        switch (draw(&s, 4)) {
+        case 0:
+            admit(&s);
+            break;
+        case 1:
+            land(&s);
+            break;
+        default:
+            issue(&s);
+        }
+    }
+    assert_int_equal(mr_ledger_n_free(s.ledger), s.n_blocks);
+    sim_deinit(&s);
+}
+
+static void test_rules_of_the_ring(void **state) {
+    (void)state;
+    const int32_t rows[] = {1, 2, 5, 16, 64};
+    for (int32_t n_stages = 1; n_stages <= MAX_RING / 2; n_stages++)
+        for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++)
+            for (uint64_t seed = 0; seed < 12; seed++)
+                simulate(seed, n_stages, rows[r]);
+}
+
+static void test_failing_allocations(void **state) {
+    (void)state;
+    const mr_scheduler_config config = {.n_stages = 2, .max_rows = 8, .max_out_rows = 8, .max_sequences = 77};
+    mr_scheduler *s = NULL;
+    mr_err err;
+    int n_failed = 0;
+    for (;; n_failed++) {
+        mr_mem_fail_at(n_failed);
+        mr_status status = mr_scheduler_create(&config, NULL, &s, &err);
+        mr_mem_fail_at(-1);
+        if (status == MR_OK)
+            break;
+        assert_int_equal(status, MR_E_NO_MEMORY);
+        assert_non_null(strstr(err.text, "77 sequences"));
+    }
+    assert_true(n_failed >= 5);
+    mr_scheduler_destroy(s);
+    mr_scheduler_destroy(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rules_of_the_ring),
+        cmocka_unit_test(test_failing_allocations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
