@@ -1,6 +1,5 @@
 /* tests/cluster/test_job_peers.c - a job whose stages send what no stage should, or go away: each ends with the status and
- * the text that tell what was wrong. The stages are played by the test itself, inside the waits of the coordinator's
- * channel, so that there are no threads and everything happens in one order. */
+ * the text that tell what was wrong. */
 // SPDX-License-Identifier: Apache-2.0
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,187 +10,13 @@
 #include <cmocka.h>
 
 #include "coordinator/job.h"
-#include "engine/base/clock.h"
-#include "proto/channel_local.h"
-#include "proto/link.h"
-#include "proto/messages.h"
+#include "tests/cluster/test_job_cast.h"
 
-enum { N_STAGES = 2, COORDINATOR = N_STAGES, VOCAB = 90, EPOCH = 1, N_PROMPT = 3 };
-
-typedef struct cast cast;
-typedef void (*act)(cast *c);
-
-/* The coordinator's channel with the two stages behind it. Act n is played in the coordinator's wait number n; after the
- * last one all stages leave, so that nothing waits for ever. */
-struct cast {
-    mr_channel base; /* what the coordinator is given */
-    mr_channel *inner;
-    mr_local_hub *hub;
-    mr_channel *stages[N_STAGES];
-    mr_inbox *control[N_STAGES];
-    mr_outbox *report[N_STAGES];
-    mr_outbox *tokens, *logits; /* of the last stage */
-    const act *acts;
-    int n_acts, n_played;
-    act on_first_send; /* before the first message of the coordinator; NULL: nothing */
-};
-
-static cast *cast_of(mr_channel *ch) {
-    return (cast *)ch;
-}
-
-/* --- The channel ------------------------------------------------------------------------------------------------------ */
-
-static void leave(cast *c, int stage) {
-    mr_inbox_destroy(c->control[stage]);
-    mr_outbox_destroy(c->report[stage]);
-    c->control[stage] = NULL;
-    c->report[stage] = NULL;
-    if (stage == N_STAGES - 1) {
-        mr_outbox_destroy(c->tokens);
-        mr_outbox_destroy(c->logits);
-        c->tokens = c->logits = NULL;
-    }
-    mr_channel_destroy(c->stages[stage]);
-    c->stages[stage] = NULL;
-}
-
-static mr_status cast_send(mr_channel *ch, int32_t peer, uint32_t tag, const void *data, size_t bytes, mr_request *out,
-                           mr_err *err) {
-    cast *c = cast_of(ch);
-    act first = c->on_first_send;
-    c->on_first_send = NULL;
-    if (first)
-        first(c);
-    return mr_channel_post_send(c->inner, peer, tag, data, bytes, out, err);
-}
-
-static mr_status cast_recv(mr_channel *ch, int32_t peer, uint32_t tag, void *buffer, size_t capacity, mr_request *out,
-                           mr_err *err) {
-    return mr_channel_post_recv(cast_of(ch)->inner, peer, tag, buffer, capacity, out, err);
-}
-
-static mr_status cast_test(mr_channel *ch, mr_request request, mr_completion *out, mr_err *err) {
-    return mr_channel_test(cast_of(ch)->inner, request, out, err);
-}
-
-static bool cast_cancel(mr_channel *ch, mr_request request) {
-    return mr_channel_cancel(cast_of(ch)->inner, request);
-}
-
-static mr_status cast_wait(mr_channel *ch, int64_t deadline_ns, mr_err *err) {
-    cast *c = cast_of(ch);
-    (void)deadline_ns;
-    if (c->n_played < c->n_acts)
-        c->acts[c->n_played++](c);
-    else
-        for (int i = 0; i < N_STAGES; i++)
-            if (c->stages[i])
-                leave(c, i);
-    return mr_channel_wait(c->inner, mr_clock_now_ns(), err);
-}
-
-static void cast_create(cast *c) {
-    static const mr_channel_ops ops = {.name = "played",
-                                       .post_send = cast_send,
-                                       .post_recv = cast_recv,
-                                       .test = cast_test,
-                                       .cancel = cast_cancel,
-                                       .wait = cast_wait};
-    mr_err err;
-    assert_int_equal(mr_local_hub_create(N_STAGES + 1, 256, &c->hub, &err), MR_OK);
-    assert_int_equal(mr_local_channel_open(c->hub, COORDINATOR, &c->inner, &err), MR_OK);
-    c->base = (mr_channel){.ops = &ops, .self = COORDINATOR, .n_peers = N_STAGES + 1};
-    for (int i = 0; i < N_STAGES; i++) {
-        assert_int_equal(mr_local_channel_open(c->hub, i, &c->stages[i], &err), MR_OK);
-        assert_int_equal(mr_inbox_create(c->stages[i], COORDINATOR, MR_LINK_CONTROL, EPOCH, MR_CONTROL_SLOTS,
-                                         MR_MAX_CONTROL_BYTES, &c->control[i], &err),
-                         MR_OK);
-        assert_int_equal(mr_outbox_create(c->stages[i], COORDINATOR, MR_LINK_REPORT, EPOCH, MR_REPORT_SLOTS,
-                                          MR_MAX_REPORT_BYTES, &c->report[i], &err),
-                         MR_OK);
-    }
-    mr_channel *tail = c->stages[N_STAGES - 1];
-    assert_int_equal(
-        mr_outbox_create(tail, COORDINATOR, MR_LINK_TOKENS, EPOCH, 4, MR_MAX_TOKENS_BYTES, &c->tokens, &err), MR_OK);
-    assert_int_equal(
-        mr_outbox_create(tail, COORDINATOR, MR_LINK_LOGITS, EPOCH, MR_LOGITS_SLOTS, VOCAB * 16 * 4, &c->logits, &err),
-        MR_OK);
-}
-
-static void cast_destroy(cast *c) {
-    for (int i = 0; i < N_STAGES; i++)
-        if (c->stages[i])
-            leave(c, i);
-    mr_channel_destroy(c->inner);
-    mr_local_hub_destroy(c->hub);
-}
-
-/* --- What stages send --------------------------------------------------------------------------------------------------- */
-
-static void send_frame(mr_outbox *out, mr_frame frame, const void *payload) {
-    mr_err err;
-    uint8_t *buffer = NULL;
-    assert_int_equal(mr_outbox_reserve(out, &buffer, &err), MR_OK);
-    assert_non_null(buffer);
-    if (frame.payload_bytes)
-        memcpy(buffer, payload, frame.payload_bytes);
-    if (mr_outbox_send(out, &frame, &err) != MR_OK)
-        fail_msg("%s", err.text);
-}
-
-static void send_message(mr_outbox *out, const ProtobufCMessage *message) {
-    uint8_t bytes[4096];
-    mr_frame frame = {0};
-    mr_err err;
-    size_t n = 0;
-    assert_int_equal(mr_msg_pack(message, bytes, sizeof bytes, &n, &err), MR_OK);
-    frame.payload_bytes = n;
-    send_frame(out, frame, bytes);
-}
-
-static void send_ready(cast *c, int from, uint32_t stage) {
-    Millrace__Ready ready = MILLRACE__READY__INIT;
-    Millrace__Report report = MILLRACE__REPORT__INIT;
-    ready.stage = stage;
-    report.body_case = MILLRACE__REPORT__BODY_READY;
-    report.ready = &ready;
-    send_message(c->report[from], &report.base);
-}
-
-static void send_failure(cast *c, int from, uint32_t stage, mr_status status, const char *text) {
-    Millrace__Failure failure = MILLRACE__FAILURE__INIT;
-    Millrace__Report report = MILLRACE__REPORT__INIT;
-    failure.stage = stage;
-    failure.status = (uint32_t)status;
-    failure.text = (char *)(uintptr_t)text;
-    report.body_case = MILLRACE__REPORT__BODY_FAILURE;
-    report.failure = &failure;
-    send_message(c->report[from], &report.base);
-}
-
-static void send_token(cast *c, uint64_t step, uint32_t slot, uint32_t position) {
-    Millrace__Token token = MILLRACE__TOKEN__INIT, *ptr = &token;
-    Millrace__Tokens tokens = MILLRACE__TOKENS__INIT;
-    token.slot = slot;
-    token.generation = 1;
-    token.position = position;
-    token.id = 5;
-    tokens.step = step;
-    tokens.n_tokens = 1;
-    tokens.tokens = &ptr;
-    send_message(c->tokens, &tokens.base);
-}
-
-static void send_logits(cast *c, uint64_t step, uint32_t rows, uint32_t row_bytes) {
-    static float zeros[VOCAB * 16];
-    mr_frame frame = {.step = step, .rows = rows, .row_bytes = row_bytes, .payload_bytes = (uint64_t)rows * row_bytes};
-    send_frame(c->logits, frame, zeros);
-}
+enum { N_PROMPT = 3 };
 
 static void all_ready(cast *c) {
     for (int i = 0; i < N_STAGES; i++)
-        send_ready(c, i, (uint32_t)i);
+        cast_send_ready(c, i, (uint32_t)i);
 }
 
 /* --- The job ------------------------------------------------------------------------------------------------------------ */
@@ -265,30 +90,30 @@ static void expect_of_act(act second, mr_status want, const char *text) {
 /* --- Tokens ------------------------------------------------------------------------------------------------------------- */
 
 static void token_for_logits(cast *c) {
-    send_token(c, 1, 0, N_PROMPT);
+    cast_send_token(c, 1, 0, N_PROMPT);
 }
 static void tokens_of_step_0(cast *c) {
-    send_token(c, 0, 1, N_PROMPT);
+    cast_send_token(c, 0, 1, N_PROMPT);
 }
 static void tokens_of_step_3(cast *c) {
-    send_token(c, 3, 1, N_PROMPT);
+    cast_send_token(c, 3, 1, N_PROMPT);
 }
 static void tokens_of_step_5(cast *c) {
-    send_token(c, 5, 1, N_PROMPT); /* the ring's place of step 1 */
+    cast_send_token(c, 5, 1, N_PROMPT); /* the ring's place of step 1 */
 }
 static void tokens_twice(cast *c) {
-    send_token(c, 1, 1, N_PROMPT);
-    send_token(c, 1, 1, N_PROMPT + 1);
+    cast_send_token(c, 1, 1, N_PROMPT);
+    cast_send_token(c, 1, 1, N_PROMPT + 1);
 }
 static void token_of_another_position(cast *c) {
-    send_token(c, 1, 1, N_PROMPT + 1);
+    cast_send_token(c, 1, 1, N_PROMPT + 1);
 }
 static void token_of_no_slot(cast *c) {
-    send_token(c, 1, 2, N_PROMPT);
+    cast_send_token(c, 1, 2, N_PROMPT);
 }
 static void broken_tokens(cast *c) {
     mr_frame frame = {.payload_bytes = 5};
-    send_frame(c->tokens, frame, "\xff\xff\xff\xff\xff");
+    cast_send_frame(c->tokens, frame, "\xff\xff\xff\xff\xff");
 }
 
 static void test_tokens(void **state) {
@@ -306,29 +131,29 @@ static void test_tokens(void **state) {
 /* --- Logits ------------------------------------------------------------------------------------------------------------- */
 
 static void logits_of_step_0(cast *c) {
-    send_logits(c, 0, 1, VOCAB * 4);
+    cast_send_logits(c, 0, 1, VOCAB * 4);
 }
 static void no_logits_of_step_0(cast *c) {
-    send_logits(c, 0, 0, VOCAB * 4);
+    cast_send_logits(c, 0, 0, VOCAB * 4);
 }
 static void no_logits_of_step_1(cast *c) {
-    send_logits(c, 1, 0, VOCAB * 4);
+    cast_send_logits(c, 1, 0, VOCAB * 4);
 }
 static void logits_of_step_2(cast *c) {
-    send_logits(c, 2, 1, VOCAB * 4);
+    cast_send_logits(c, 2, 1, VOCAB * 4);
 }
 static void no_logits_of_step_2(cast *c) {
-    send_logits(c, 2, 0, VOCAB * 4);
+    cast_send_logits(c, 2, 0, VOCAB * 4);
 }
 static void too_many_logits(cast *c) {
-    send_logits(c, 1, N_PROMPT + 1, VOCAB * 4);
+    cast_send_logits(c, 1, N_PROMPT + 1, VOCAB * 4);
 }
 static void too_many_logits_later(cast *c) {
-    send_logits(c, 1, N_PROMPT - 1, VOCAB * 4);
-    send_logits(c, 1, 2, VOCAB * 4);
+    cast_send_logits(c, 1, N_PROMPT - 1, VOCAB * 4);
+    cast_send_logits(c, 1, 2, VOCAB * 4);
 }
 static void short_logits(cast *c) {
-    send_logits(c, 1, 1, VOCAB * 4 - 4);
+    cast_send_logits(c, 1, 1, VOCAB * 4 - 4);
 }
 
 static void test_logits(void **state) {
@@ -346,44 +171,44 @@ static void test_logits(void **state) {
 /* --- Reports and losses -------------------------------------------------------------------------------------------------- */
 
 static void failure_of_1(cast *c) {
-    send_failure(c, 1, 1, MR_E_DEVICE, "the fan fell off");
+    cast_send_failure(c, 1, 1, MR_E_DEVICE, "the fan fell off");
 }
 static void nothing(cast *c) {
     (void)c;
 }
 static void stage_0_leaves(cast *c) {
-    leave(c, 0);
+    cast_leave(c, 0);
 }
 static void stage_1_leaves(cast *c) {
-    leave(c, 1);
+    cast_leave(c, 1);
 }
 /* Stage 1 fails, and stage 0 goes after it. */
 static void one_after_the_other(cast *c) {
     failure_of_1(c);
-    leave(c, 1);
-    leave(c, 0);
+    cast_leave(c, 1);
+    cast_leave(c, 0);
 }
 /* Stage 0 tells of the loss, too. */
 static void both_tell(cast *c) {
     failure_of_1(c);
-    leave(c, 1);
-    send_failure(c, 0, 0, MR_E_PEER_LOST, "endpoint 1 is gone");
-    leave(c, 0);
+    cast_leave(c, 1);
+    cast_send_failure(c, 0, 0, MR_E_PEER_LOST, "endpoint 1 is gone");
+    cast_leave(c, 0);
 }
 /* Before there is a plan a stage does not know its number. */
 static void failure_without_number(cast *c) {
-    send_failure(c, 1, 0, MR_E_FORMAT, "the file is torn");
+    cast_send_failure(c, 1, 0, MR_E_FORMAT, "the file is torn");
 }
 static void failure_and_gone(cast *c) {
     failure_without_number(c);
-    leave(c, 1);
+    cast_leave(c, 1);
 }
 static void ready_of_another(cast *c) {
-    send_ready(c, 0, 1);
+    cast_send_ready(c, 0, 1);
 }
 static void broken_report(cast *c) {
     mr_frame frame = {.payload_bytes = 3};
-    send_frame(c->report[1], frame, "\xff\xff\xff");
+    cast_send_frame(c->report[1], frame, "\xff\xff\xff");
 }
 
 static void test_reports_while_steps_run(void **state) {
