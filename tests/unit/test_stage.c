@@ -229,6 +229,10 @@ static void test_llama(void **state) {
         d.tied_output = t % 2 == 1;
         d.biases = t == 2;
         d.rope_factors = t == 1;
+        if (t == 0) { /* matrices that are cut into several tasks */
+            d.d_model = 256;
+            d.n_ff = 512;
+        }
         check_model(&d);
     }
 }
@@ -256,6 +260,44 @@ static void test_qwen3(void **state) {
     check_model(&d);
 }
 
+/* Positions beyond the tiles of 64 and the partitions of 512 that attention is cut into. */
+static void run_long(const tiny_model *m, const chain_config *config, int32_t n, int32_t chunk, float *logits) {
+    chain *c = chain_create(m, config);
+    for (int32_t position = 0; position < n;) {
+        chain_row rows[CHAIN_MAX_ROWS];
+        int32_t n_rows = 0;
+        for (; n_rows < chunk && position < n; n_rows++, position++)
+            rows[n_rows] = (chain_row){.position = position,
+                                       .id = position * 31 % m->info.vocab_size,
+                                       .logits = logits + (size_t)position * (size_t)m->info.vocab_size};
+        chain_step(c, rows, n_rows);
+    }
+    chain_destroy(c);
+}
+
+static void test_a_long_context(void **state) {
+    (void)state;
+    enum { LENGTH = 1100 };
+    tiny_desc d = tiny_default("llama", MR_TYPE_F16);
+    d.context_length = LENGTH;
+    tiny_model *m = tiny_model_create(&d);
+    size_t n = (size_t)LENGTH * (size_t)d.vocab_size;
+    float *want = calloc(n, sizeof *want), *got = calloc(n, sizeof *got);
+    assert_true(want && got);
+    chain_config one = {.n_stages = 1, .n_threads = 1, .isa = "scalar", .kv_type = MR_TYPE_F16};
+    chain_config two = {.n_stages = 2, .n_threads = 2, .kv_type = MR_TYPE_F16, .shuffled = true};
+    run_long(m, &one, LENGTH, CHAIN_MAX_ROWS, want);
+    for (int32_t chunk = 5; chunk <= 85; chunk += 40) {
+        run_long(m, &two, LENGTH, chunk, got);
+        for (size_t i = 0; i < n; i++)
+            if (memcmp(&got[i], &want[i], sizeof want[i]) != 0)
+                fail_msg("chunk %d: position %zu differs", chunk, i / (size_t)d.vocab_size);
+    }
+    free(want);
+    free(got);
+    tiny_model_destroy(m);
+}
+
 static int setup(void **state) {
     (void)state;
     choose_combinations();
@@ -268,6 +310,7 @@ int main(void) {
         cmocka_unit_test(test_llama),
         cmocka_unit_test(test_qwen2),
         cmocka_unit_test(test_qwen3),
+        cmocka_unit_test(test_a_long_context),
     };
     return cmocka_run_group_tests_name("stage", tests, setup, NULL);
 }
