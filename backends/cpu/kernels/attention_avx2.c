@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/kernels/vec_avx2.h"
 
+enum { MAX_QUERIES = 6 }; /* of one product */
 #define PRODUCT_SHAPES                                                                                                 \
     PRODUCT(1, 1)                                                                                                      \
     PRODUCT(1, 2) PRODUCT(1, 4) PRODUCT(2, 1) PRODUCT(2, 2) PRODUCT(3, 1) PRODUCT(4, 1) PRODUCT(5, 1) PRODUCT(6, 1)

@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-enum { MAX_QUERIES = 6, MAX_VECTORS = 4, MAX_SEGMENTS = 4 };
+enum { MAX_VECTORS = 4, MAX_SEGMENTS = 4, MAX_RUNS = 4, LINE = 64 };
 
 /* k is cut into segments, because KV blocks lie anywhere. */
 typedef struct product {
@@ -20,8 +20,16 @@ typedef struct product {
     int32_t b_stride; /* elements from one k to the next */
     float *c;         /* [query][c_stride] */
     int32_t c_stride;
-    const float *factor; /* [query]; NULL: c starts at +0 */
+    const float *factor;             /* [query]; NULL: c starts at +0 */
+    const char *ahead[MAX_SEGMENTS]; /* lines of cache to ask for on the way; NULL: none */
 } product;
+
+/* Memory that will be read next. Products ask for it on their way, because hardware does not guess the next block. */
+typedef struct ahead {
+    const char *run[MAX_RUNS]; /* of run_bytes each */
+    int32_t n_runs, run_bytes;
+    int32_t run_idx, offset; /* asked for so far */
+} ahead;
 
 typedef void product_fn(const product *p, int32_t first_vector);
 
@@ -31,74 +39,110 @@ typedef void product_fn(const product *p, int32_t first_vector);
 #define MR_UNROLL _Pragma("GCC unroll 8")
 #endif
 
-MR_INLINE v16 load_kv(const void *p, int64_t i, const bool is_half) {
-    return is_half ? v16_load_f16((const uint16_t *)p + i) : v16_load((const float *)p + i);
+/* Where b lies. */
+typedef enum source { SOURCE_F32, SOURCE_F16, SOURCE_STAGE, SOURCES } source;
+
+/* Lines to ask for at each k: as many as are read. The stage is read from the nearest cache, once for each product of a
+ * block; one line then is more than enough. */
+MR_INLINE int32_t lines_per_k(const source from, const int nv) {
+    return from == SOURCE_F32 ? nv : from == SOURCE_F16 && nv > 1 ? nv / 2 : 1;
 }
 
-MR_INLINE void product_body(const product *p, int32_t first_vector, const int nq, const int nv, const bool is_half) {
+/* One segment: a, b and the sums move on. */
+MR_INLINE void product_segment(const float *a[MAX_QUERIES], const void *const *b_first, v16 acc[][MAX_VECTORS],
+                               int64_t n, int64_t stride, const char *lines, const int nq, const int nv,
+                               const source from) {
+    const char *b[MAX_VECTORS];
+    MR_UNROLL
+    for (int i = 0; i < nv; i++)
+        b[i] = b_first[i];
+    stride *= from == SOURCE_F16 ? 2 : 4;
+    for (int64_t k = 0; k < n; k++) {
+        if (lines) {
+            MR_UNROLL
+            for (int i = 0; i < lines_per_k(from, nv); i++)
+                _mm_prefetch(lines + i * LINE, _MM_HINT_T0);
+            lines += lines_per_k(from, nv) * LINE;
+        }
+        v16 bv[MAX_VECTORS];
+        MR_UNROLL
+        for (int i = 0; i < nv; i++) {
+            bv[i] = from == SOURCE_F16 ? v16_load_f16((const uint16_t *)b[i]) : v16_load((const float *)b[i]);
+            b[i] += stride;
+        }
+        MR_UNROLL
+        for (int j = 0; j < nq; j++) {
+            v16 av = v16_set1(a[j][k]);
+            MR_UNROLL
+            for (int i = 0; i < nv; i++)
+                acc[j][i] = v16_fma(av, bv[i], acc[j][i]);
+        }
+    }
+    MR_UNROLL
+    for (int j = 0; j < nq; j++)
+        a[j] += n;
+}
+
+MR_INLINE void product_body(const product *p, int32_t first_vector, const int nq, const int nv, const source from) {
     v16 acc[MAX_QUERIES][MAX_VECTORS];
     const float *a[MAX_QUERIES];
+    float *c = p->c + first_vector * 16;
+    const int64_t c_stride = p->c_stride;
     MR_UNROLL
     for (int j = 0; j < nq; j++) {
-        const float *c = p->c + (int64_t)j * p->c_stride + first_vector * 16;
         a[j] = p->a[j];
         MR_UNROLL
         for (int i = 0; i < nv; i++)
-            acc[j][i] = p->factor ? v16_mul(v16_load(c + 16 * i), v16_set1(p->factor[j])) : v16_set1(0.0f);
+            acc[j][i] =
+                p->factor ? v16_mul(v16_load(c + j * c_stride + 16 * i), v16_set1(p->factor[j])) : v16_set1(0.0f);
     }
-    for (int32_t s = 0; s < p->n_segments; s++) {
-        const void *b[MAX_VECTORS];
-        MR_UNROLL
-        for (int i = 0; i < nv; i++)
-            b[i] = p->b[s][first_vector + i];
-        const int64_t n = p->n[s], stride = p->b_stride;
-        for (int64_t k = 0; k < n; k++) {
-            v16 bv[MAX_VECTORS];
-            MR_UNROLL
-            for (int i = 0; i < nv; i++)
-                bv[i] = load_kv(b[i], k * stride, is_half);
-            MR_UNROLL
-            for (int j = 0; j < nq; j++) {
-                v16 av = v16_set1(a[j][k]);
-                MR_UNROLL
-                for (int i = 0; i < nv; i++)
-                    acc[j][i] = v16_fma(av, bv[i], acc[j][i]);
-            }
-        }
-        MR_UNROLL
-        for (int j = 0; j < nq; j++)
-            a[j] += n;
-    }
+    for (int32_t s = 0; s < p->n_segments; s++)
+        product_segment(a, p->b[s] + first_vector, acc, p->n[s], p->b_stride, p->ahead[s], nq, nv, from);
     MR_UNROLL
     for (int j = 0; j < nq; j++)
         MR_UNROLL
     for (int i = 0; i < nv; i++)
-        v16_store(p->c + (int64_t)j * p->c_stride + (first_vector + i) * 16, acc[j][i]);
+        v16_store(c + j * c_stride + 16 * i, acc[j][i]);
 }
 
 /* One function for each number of queries, vectors and type; only the widths that fit into the registers. */
 #define PRODUCT(nq, nv)                                                                                                \
     static void product_f32_##nq##x##nv(const product *p, int32_t first_vector) {                                      \
-        product_body(p, first_vector, nq, nv, false);                                                                  \
+        product_body(p, first_vector, nq, nv, SOURCE_F32);                                                             \
     }                                                                                                                  \
     static void product_f16_##nq##x##nv(const product *p, int32_t first_vector) {                                      \
-        product_body(p, first_vector, nq, nv, true);                                                                   \
+        product_body(p, first_vector, nq, nv, SOURCE_F16);                                                             \
+    }                                                                                                                  \
+    static void product_stage_##nq##x##nv(const product *p, int32_t first_vector) {                                    \
+        product_body(p, first_vector, nq, nv, SOURCE_STAGE);                                                           \
     }
 PRODUCT_SHAPES
 #undef PRODUCT
 
-#define PRODUCT(nq, nv) [0][nq][nv] = product_f32_##nq##x##nv, [1][nq][nv] = product_f16_##nq##x##nv,
-static product_fn *const PRODUCTS[2][MAX_QUERIES + 1][MAX_VECTORS + 1] = {PRODUCT_SHAPES};
+#define PRODUCT(nq, nv)                                                                                                \
+    [SOURCE_F32][nq][nv] = product_f32_##nq##x##nv, [SOURCE_F16][nq][nv] = product_f16_##nq##x##nv,                    \
+    [SOURCE_STAGE][nq][nv] = product_stage_##nq##x##nv,
+static product_fn *const PRODUCTS[SOURCES][MAX_QUERIES + 1][MAX_VECTORS + 1] = {PRODUCT_SHAPES};
 #undef PRODUCT
 
+/* The segments of p ask for what comes next in w. */
+static void ahead_take(ahead *w, product *p, int32_t n_lines) {
+    for (int32_t s = 0; s < p->n_segments; s++) {
+        p->ahead[s] = w->run_idx < w->n_runs ? w->run[w->run_idx] + w->offset : NULL;
+        w->offset += p->n[s] * n_lines * LINE;
+        if (w->offset >= w->run_bytes)
+            w->offset = 0, w->run_idx++;
+    }
+}
+
 /* Vectors 0 .. n_vectors - 1 for n_queries. */
-static void product_run(const product *p, int32_t n_queries, int32_t n_vectors, bool is_half) {
-    for (int32_t i = 0; i < n_vectors;) {
-        int32_t width = n_vectors - i;
-        while (!PRODUCTS[is_half][n_queries][width])
+static void product_run(product *p, int32_t n_queries, int32_t n_vectors, source from, ahead *w) {
+    for (int32_t i = 0, width; i < n_vectors; i += width) {
+        width = n_vectors - i;
+        while (!PRODUCTS[from][n_queries][width])
             width--;
-        PRODUCTS[is_half][n_queries][width](p, i);
-        i += width;
+        ahead_take(w, p, lines_per_k(from, width));
+        PRODUCTS[from][n_queries][width](p, i);
     }
 }
 

@@ -26,257 +26,331 @@ enum {
     BLOCK_QUERIES = 48,
     BLOCK_SUMS = 6144, /* floats: 48 queries of 128 elements, 24 of 256 */
     STAGE_WIDTH = 64,  /* head elements staged at once */
-    STAGE_QUERIES = 8, /* more queries than this are worth a stage */
+    PART_QUERIES = 6,  /* more than MAX_QUERIES are cut into products of at most this */
 };
 
-/* Queries that share a sequence and a KV head, in order of position, and their state; 60 KiB. */
+/* Queries of one sequence and their state; 60 KiB. Each of n_kv KV heads has n queries, in order of position:
+ * query g * n + j is the j-th of KV head kv_first + g. */
 typedef struct block {
     const mr_attention_args *args;
     const int32_t *kv_blocks;
-    int32_t kv_head, n;
-    bool is_half, is_staged;
+    int32_t kv_first, n_kv, n, n_positions; /* n_positions: that anybody sees */
+    bool is_half;
+    source from; /* of products */
     const float *q[BLOCK_QUERIES];
     float *out[BLOCK_QUERIES]; /* holds the sums of the merged partitions until the end */
     int32_t n_visible[BLOCK_QUERIES];
-    float m[BLOCK_QUERIES], all_m[BLOCK_QUERIES], factor[BLOCK_QUERIES];
+    float m[BLOCK_QUERIES], all_m[BLOCK_QUERIES];
+    float factor[BLOCK_QUERIES + 16]; /* of the sums so far when a tile is added */
     _Alignas(64) float l[BLOCK_QUERIES * 16];
     float all_l[BLOCK_QUERIES * 16];
     float scores[BLOCK_QUERIES * TILE]; /* then weights */
     float o[BLOCK_SUMS];                /* [query][head_dim] */
     float stage[STAGE_WIDTH * TILE];
+    ahead next;
 } block;
 
-/* One tile of a block: queries [first, n) see it; the last of them sees n_positions. */
+/* One tile of a block: of each KV head the queries [first, n) see it, the last of them n_positions of it. */
 typedef struct tile {
     int32_t position, first, n_positions;
-    const char *k[TILE_BLOCKS], *v[TILE_BLOCKS]; /* of the blocks that hold visible positions */
 } tile;
+
+/* The same of one KV head, with queries [first, last) of the block. */
+typedef struct head_tile {
+    int32_t position, first, last, n_blocks;
+    const char *store[TILE_BLOCKS]; /* keys or values of the blocks that hold visible positions */
+} head_tile;
 
 static int32_t min_i32(int32_t a, int32_t b) {
     return a < b ? a : b;
 }
 
-/* How many positions of the tile query j sees, 1 to 64. */
-static int32_t tile_visible(const block *u, const tile *t, int32_t j) {
-    return min_i32(u->n_visible[j] - t->position, TILE);
+static int32_t blocks_of(int32_t n_positions) {
+    return (n_positions + MR_KV_BLOCK - 1) / MR_KV_BLOCK;
+}
+
+static int32_t clamp_lanes(int32_t n) {
+    return n < 0 ? 0 : min_i32(n, 16);
+}
+
+static int32_t element_bytes(const block *u) {
+    return u->is_half ? 2 : 4;
+}
+
+static int32_t block_bytes(const block *u) {
+    return u->args->head_dim * MR_KV_BLOCK * element_bytes(u);
+}
+
+/* How many positions of the tile at position query j sees, 1 to 64. */
+static int32_t tile_visible(const block *u, int32_t position, int32_t j) {
+    return min_i32(u->n_visible[j] - position, TILE);
 }
 
 /* The next product takes this many of n queries: even parts. */
 static int32_t next_queries(int32_t n) {
-    int32_t parts = (n + MAX_QUERIES - 1) / MAX_QUERIES;
+    int32_t parts = n <= MAX_QUERIES ? 1 : (n + PART_QUERIES - 1) / PART_QUERIES;
     return (n + parts - 1) / parts;
 }
 
-static void tile_init(tile *t, const block *u, int32_t position) {
-    const mr_attention_args *a = u->args;
-    t->position = position;
-    t->first = 0;
-    while (u->n_visible[t->first] <= position)
-        t->first++;
-    t->n_positions = min_i32(u->n_visible[u->n - 1] - position, TILE);
-    size_t bytes = (size_t)a->head_dim * MR_KV_BLOCK * (u->is_half ? 2 : 4);
-    for (int32_t i = 0; i * MR_KV_BLOCK < t->n_positions; i++) {
-        int64_t index = (int64_t)u->kv_blocks[position / MR_KV_BLOCK + i] * a->n_kv_heads + u->kv_head;
-        t->k[i] = (const char *)a->k_store + (size_t)index * bytes;
-        t->v[i] = (const char *)a->v_store + (size_t)index * bytes;
-    }
+/* --- Memory --------------------------------------------------------------------------------------------------------- */
+
+/* The blocks of keys or values that hold positions [position, position + n), n <= 64. */
+static void find_blocks(const block *u, const void *store, int32_t kv_head, int32_t position, int32_t n,
+                        const char *out[TILE_BLOCKS]) {
+    const int32_t *ids = u->kv_blocks + position / MR_KV_BLOCK;
+    for (int32_t i = 0; i < blocks_of(n); i++)
+        out[i] = (const char *)store + ((int64_t)ids[i] * u->args->n_kv_heads + kv_head) * block_bytes(u);
 }
 
-/* Scores of head elements [d, d + n), added to those before. */
-static void add_scores(block *u, const tile *t, const product *kv, int32_t d, int32_t n) {
-    static const float ONES[MAX_QUERIES] = {1, 1, 1, 1, 1, 1};
-    int32_t vectors = (t->n_positions + 15) / 16, nq;
-    product p = *kv;
-    p.n[0] = n;
-    p.n_segments = 1;
-    p.b_stride = MR_KV_BLOCK;
-    p.c_stride = TILE;
-    p.factor = d ? ONES : NULL;
-    for (int32_t j = t->first; j < u->n; j += nq) {
-        nq = next_queries(u->n - j);
+static tile tile_at(const block *u, int32_t position) {
+    tile t = {.position = position, .n_positions = min_i32(u->n_positions - position, TILE)};
+    while (u->n_visible[t.first] <= position)
+        t.first++;
+    return t;
+}
+
+static void head_tile_init(head_tile *h, const block *u, const tile *t, int32_t g, const void *store) {
+    h->position = t->position;
+    h->first = g * u->n + t->first;
+    h->last = g * u->n + u->n;
+    h->n_blocks = blocks_of(t->n_positions);
+    find_blocks(u, store, u->kv_first + g, t->position, t->n_positions, h->store);
+}
+
+/* The products that follow ask for the keys or values of positions [position, position + 64) on their way, whole runs of
+ * the block's KV heads: the distance hides the latency, and the order is one that hardware can guess on. */
+static void start_ahead(block *u, const void *store, int32_t position) {
+    int32_t n = min_i32(u->n_positions - position, TILE);
+    u->next.run_bytes = u->n_kv * block_bytes(u);
+    u->next.n_runs = n > 0 ? blocks_of(n) : 0;
+    u->next.run_idx = u->next.offset = 0;
+    find_blocks(u, store, u->kv_first, position, n, u->next.run);
+}
+
+/* --- Scores --------------------------------------------------------------------------------------------------------- */
+
+/* Scores of head elements [d, d + n), added to those before; k: vectors of 16 positions, each [n][16]. */
+static void add_scores(block *u, const head_tile *h, const void *const k[TILE_BLOCKS], int32_t d, int32_t n) {
+    static const float ONES[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    product p = {.n_segments = MAX_SEGMENTS, .b_stride = MR_KV_BLOCK, .c_stride = TILE, .factor = d ? ONES : NULL};
+    for (int32_t s = 0; s < p.n_segments; s++) {
+        p.n[s] = n / MAX_SEGMENTS;
+        for (int32_t i = 0; i < h->n_blocks; i++)
+            p.b[s][i] = (const char *)k[i] + s * p.n[s] * MR_KV_BLOCK * (u->from == SOURCE_F16 ? 2 : 4);
+    }
+    for (int32_t j = h->first, nq; j < h->last; j += nq) {
+        nq = next_queries(h->last - j);
         for (int32_t i = 0; i < nq; i++)
             p.a[i] = u->q[j + i] + d;
         p.c = u->scores + j * TILE;
-        product_run(&p, nq, vectors, u->is_half && !u->is_staged);
+        product_run(&p, nq, h->n_blocks, u->from, &u->next);
     }
 }
 
-static void tile_scores(block *u, const tile *t) {
-    int32_t dim = u->args->head_dim, blocks = (t->n_positions + MR_KV_BLOCK - 1) / MR_KV_BLOCK;
-    product p;
-    if (!u->is_staged) {
-        for (int32_t i = 0; i < blocks; i++)
-            p.b[0][i] = t->k[i];
-        add_scores(u, t, &p, 0, dim);
+static void head_scores(block *u, const tile *t, int32_t g) {
+    int32_t dim = u->args->head_dim;
+    const void *k[TILE_BLOCKS];
+    head_tile h;
+    head_tile_init(&h, u, t, g, u->args->k_store);
+    if (u->from != SOURCE_STAGE) {
+        for (int32_t i = 0; i < h.n_blocks; i++)
+            k[i] = h.store[i];
+        add_scores(u, &h, k, 0, dim);
         return;
     }
     for (int32_t d = 0; d < dim; d += STAGE_WIDTH) {
-        int32_t n = min_i32(dim - d, STAGE_WIDTH) * MR_KV_BLOCK;
-        for (int32_t i = 0; i < blocks; i++) {
+        int32_t n = min_i32(dim - d, STAGE_WIDTH);
+        for (int32_t i = 0; i < h.n_blocks; i++) {
             float *stage = u->stage + i * STAGE_WIDTH * MR_KV_BLOCK;
-            const uint16_t *k = (const uint16_t *)t->k[i] + d * MR_KV_BLOCK;
-            for (int32_t e = 0; e < n; e += 16)
-                v16_store(stage + e, v16_load_f16(k + e));
-            p.b[0][i] = stage;
+            const uint16_t *from = (const uint16_t *)h.store[i] + d * MR_KV_BLOCK;
+            for (int32_t e = 0; e < n * MR_KV_BLOCK; e += 16)
+                v16_store(stage + e, v16_load_f16(from + e));
+            k[i] = stage;
         }
-        add_scores(u, t, &p, d, n / MR_KV_BLOCK);
+        add_scores(u, &h, k, d, n);
     }
 }
 
-/* Scores to weights for query j, which sees n positions; its maximum, lanes and factor follow. */
-MR_INLINE void weigh(block *u, int32_t j, int32_t n, const bool is_full) {
-    const v16 low = v16_set1(-INFINITY), zero = v16_set1(0.0f), scale = v16_set1(u->args->scale);
+/* --- Weights -------------------------------------------------------------------------------------------------------- */
+
+/* Scales the scores of query j, which sees n positions of the tile, and takes their maximum. */
+MR_INLINE void scale_scores(block *u, int32_t j, int32_t n, const bool is_full) {
+    v16 scale = v16_set1(u->args->scale), max = v16_set1(u->m[j]);
     float *scores = u->scores + j * TILE, old = u->m[j];
-    v16 s[TILE / 16], max = v16_set1(old);
-    v16m sees[TILE / 16];
     MR_UNROLL
-    for (int i = 0; i < TILE / 16; i++) {
-        s[i] = v16_mul(v16_load(scores + 16 * i), scale);
-        if (!is_full) {
-            int32_t lanes = n - 16 * i;
-            sees[i] = v16m_first(lanes < 0 ? 0 : min_i32(lanes, 16));
-            s[i] = v16_select(sees[i], s[i], low);
-        }
-        max = v16_max(s[i], max); /* not s where s is NaN */
-    }
-    float m = v16_reduce_max(max);
-    MR_UNROLL
-    for (int i = 0; i < TILE / 16; i++) {
-        s[i] = v16_exp(v16_sub(s[i], v16_set1(m)));
+    for (int i = 0; i < TILE; i += 16) {
+        v16 s = v16_mul(v16_load(scores + i), scale);
         if (!is_full)
-            s[i] = v16_select(sees[i], s[i], zero);
-        v16_store(scores + 16 * i, s[i]);
+            s = v16_select(v16m_first(clamp_lanes(n - i)), s, v16_set1(-INFINITY));
+        v16_store(scores + i, s);
+        max = v16_max(s, max); /* not s where s is NaN */
     }
-    float change = old - m, c = old == -INFINITY ? 0.0f : change == change ? mr_expf(change) : change;
-    v16 sum = v16_add(v16_add(v16_add(s[0], s[1]), s[2]), s[3]);
-    v16_store(u->l + j * 16, v16_fma(v16_load(u->l + j * 16), v16_set1(c), sum));
-    u->m[j] = m;
-    u->factor[j] = c;
+    u->m[j] = v16_reduce_max(max);
+    u->factor[j] = old == -INFINITY ? old : old - u->m[j];
 }
 
+/* Scores of query j to weights; its lanes follow. */
+MR_INLINE void weigh(block *u, int32_t j, int32_t n, const bool is_full) {
+    v16 w[TILE / 16], m = v16_set1(u->m[j]);
+    float *scores = u->scores + j * TILE, *l = u->l + j * 16;
+    MR_UNROLL
+    for (int i = 0; i < TILE / 16; i++) {
+        w[i] = v16_exp_declining(v16_sub(v16_load(scores + 16 * i), m));
+        if (!is_full)
+            w[i] = v16_select(v16m_first(clamp_lanes(n - 16 * i)), w[i], v16_set1(0.0f));
+        v16_store(scores + 16 * i, w[i]);
+    }
+    v16 sum = v16_add(v16_add(v16_add(w[0], w[1]), w[2]), w[3]);
+    v16_store(l, v16_fma(v16_load(l), v16_set1(u->factor[j]), sum));
+}
+
+/* In three sweeps over the queries, so that what runs side by side does not depend on each other. */
 static void tile_weights(block *u, const tile *t) {
-    for (int32_t j = t->first; j < u->n; j++) {
-        int32_t n = tile_visible(u, t, j);
+    int32_t n_queries = u->n * u->n_kv;
+    for (int32_t j = 0; j < n_queries; j++) {
+        int32_t n = tile_visible(u, t->position, j);
+        if (n == TILE)
+            scale_scores(u, j, n, true);
+        else if (n > 0)
+            scale_scores(u, j, n, false);
+    }
+    for (int32_t j = 0; j < n_queries; j += 16)
+        v16_store(u->factor + j, v16_exp_declining(v16_load(u->factor + j)));
+    for (int32_t j = 0; j < n_queries; j++) {
+        int32_t n = tile_visible(u, t->position, j);
         if (n == TILE)
             weigh(u, j, n, true);
-        else
+        else if (n > 0)
             weigh(u, j, n, false);
     }
 }
 
+/* --- Values --------------------------------------------------------------------------------------------------------- */
+
 /* Segments of positions [from, to) of the tile, head elements [d, d + 16 * vectors). */
-static void value_segments(const block *u, const tile *t, int32_t from, int32_t to, int32_t d, int32_t vectors,
+static void value_segments(const block *u, const head_tile *h, int32_t from, int32_t to, int32_t d, int32_t vectors,
                            product *p) {
-    p->b_stride = u->is_staged ? vectors * 16 : u->args->head_dim;
+    int32_t dim = u->args->head_dim, bytes = u->from == SOURCE_STAGE ? 4 : element_bytes(u);
+    p->b_stride = u->from == SOURCE_STAGE ? vectors * 16 : dim;
     p->n_segments = 0;
     for (int32_t s; from < to; from += p->n[s]) {
+        int32_t row = from % MR_KV_BLOCK;
+        const char *b = u->from == SOURCE_STAGE ? (const char *)(u->stage + from * p->b_stride)
+                                                : h->store[from / MR_KV_BLOCK] + (row * dim + d) * bytes;
         s = p->n_segments++;
-        int32_t block_idx = from / MR_KV_BLOCK, row = from % MR_KV_BLOCK;
-        const char *b = (const char *)(u->stage + from * p->b_stride);
-        p->n[s] = u->is_staged ? to - from : min_i32(to - from, MR_KV_BLOCK - row);
-        if (!u->is_staged)
-            b = t->v[block_idx] + (size_t)(row * u->args->head_dim + d) * (u->is_half ? 2 : 4);
+        p->n[s] = min_i32(to - from, MR_KV_BLOCK - row);
         for (int32_t i = 0; i < vectors; i++)
-            p->b[s][i] = b + i * 16 * (u->is_half && !u->is_staged ? 2 : 4);
+            p->b[s][i] = b + i * 16 * bytes;
     }
 }
 
 /* Values of head elements [d, d + 16 * vectors) for queries [j, j + nq). */
-static void add_values(block *u, const tile *t, int32_t d, int32_t vectors, int32_t j, int32_t nq) {
+static void add_values(block *u, const head_tile *h, int32_t d, int32_t vectors, int32_t j, int32_t nq) {
     static const float ONE = 1.0f;
-    bool is_half = u->is_half && !u->is_staged;
-    int32_t dim = u->args->head_dim, common = tile_visible(u, t, j); /* queries see more and more */
+    int32_t dim = u->args->head_dim, common = tile_visible(u, h->position, j); /* queries see more and more */
     product p = {.c = u->o + j * dim + d, .c_stride = dim, .factor = u->factor + j};
     for (int32_t i = 0; i < nq; i++)
         p.a[i] = u->scores + (j + i) * TILE;
-    value_segments(u, t, 0, common, d, vectors, &p);
-    product_run(&p, nq, vectors, is_half);
+    value_segments(u, h, 0, common, d, vectors, &p);
+    product_run(&p, nq, vectors, u->from, &u->next);
     p.factor = &ONE;
     for (int32_t i = 1; i < nq; i++) {
-        int32_t n = tile_visible(u, t, j + i);
+        int32_t n = tile_visible(u, h->position, j + i);
         if (n == common)
             continue;
         p.a[0] = u->scores + (j + i) * TILE + common;
         p.c = u->o + (j + i) * dim + d;
-        value_segments(u, t, common, n, d, vectors, &p);
-        product_run(&p, 1, vectors, is_half);
+        value_segments(u, h, common, n, d, vectors, &p);
+        product_run(&p, 1, vectors, u->from, &u->next);
     }
 }
 
-static void tile_values(block *u, const tile *t) {
-    int32_t dim = u->args->head_dim, nq;
-    for (int32_t d = 0; d < dim; d += STAGE_WIDTH) {
-        int32_t n = min_i32(dim - d, STAGE_WIDTH);
-        for (int32_t p = 0; p < t->n_positions && u->is_staged; p++) {
-            const uint16_t *v = (const uint16_t *)t->v[p / MR_KV_BLOCK] + p % MR_KV_BLOCK * dim + d;
+static void head_values(block *u, const tile *t, int32_t g) {
+    int32_t dim = u->args->head_dim, parts = (dim + STAGE_WIDTH - 1) / STAGE_WIDTH, n, nq;
+    head_tile h;
+    head_tile_init(&h, u, t, g, u->args->v_store);
+    for (int32_t d = 0; d < dim; d += n, parts--) {
+        n = ((dim - d) / 16 + parts - 1) / parts * 16; /* even parts */
+        for (int32_t p = 0; p < t->n_positions && u->from == SOURCE_STAGE; p++) {
+            const uint16_t *v = (const uint16_t *)h.store[p / MR_KV_BLOCK] + p % MR_KV_BLOCK * dim + d;
             for (int32_t e = 0; e < n; e += 16)
                 v16_store(u->stage + p * n + e, v16_load_f16(v + e));
         }
-        for (int32_t j = t->first; j < u->n; j += nq) {
-            nq = next_queries(u->n - j);
-            add_values(u, t, d, n / 16, j, nq);
+        for (int32_t j = h.first; j < h.last; j += nq) {
+            nq = next_queries(h.last - j);
+            add_values(u, &h, d, n / 16, j, nq);
         }
     }
 }
 
-/* The partition's state into the running one, for the queries that saw the partition. */
-static void merge(block *u, int32_t first, bool is_first_partition) {
+/* --- Partitions and blocks ------------------------------------------------------------------------------------------ */
+
+/* The partition's state of query j into the running one. */
+static void merge(block *u, int32_t j, bool is_first_partition) {
     int32_t dim = u->args->head_dim;
-    for (int32_t j = first; j < u->n; j++) {
-        float *l = u->l + j * 16, *all_l = u->all_l + j * 16, *o = u->o + j * dim, *out = u->out[j];
-        if (is_first_partition) {
-            u->all_m[j] = u->m[j];
-            memcpy(all_l, l, 16 * sizeof *l);
-            memcpy(out, o, (size_t)dim * sizeof *o);
-            continue;
-        }
-        float m = u->m[j] > u->all_m[j] ? u->m[j] : u->all_m[j], x1 = u->all_m[j] - m, x2 = u->m[j] - m;
-        v16 c1 = v16_exp(v16_set1(x1)), c2 = v16_exp(v16_set1(x2));
-        v16_store(all_l, v16_fma(v16_load(all_l), c1, v16_mul(v16_load(l), c2)));
-        for (int32_t d = 0; d < dim; d += 16)
-            v16_store(out + d, v16_fma(v16_load(out + d), c1, v16_mul(v16_load(o + d), c2)));
-        u->all_m[j] = m;
+    float *l = u->l + j * 16, *all_l = u->all_l + j * 16, *o = u->o + j * dim, *out = u->out[j];
+    if (is_first_partition) {
+        u->all_m[j] = u->m[j];
+        memcpy(all_l, l, 16 * sizeof *l);
+        memcpy(out, o, (size_t)dim * sizeof *o);
+        return;
     }
+    float m = u->m[j] > u->all_m[j] ? u->m[j] : u->all_m[j];
+    v16 c1 = v16_exp(v16_set1(u->all_m[j] - m)), c2 = v16_exp(v16_set1(u->m[j] - m));
+    v16_store(all_l, v16_fma(v16_load(all_l), c1, v16_mul(v16_load(l), c2)));
+    for (int32_t d = 0; d < dim; d += 16)
+        v16_store(out + d, v16_fma(v16_load(out + d), c1, v16_mul(v16_load(o + d), c2)));
+    u->all_m[j] = m;
 }
 
-static void block_run(block *u) {
-    int32_t dim = u->args->head_dim, n_positions = u->n_visible[u->n - 1];
-    for (int32_t start = 0; start < n_positions; start += PARTITION) {
-        tile t;
-        for (int32_t j = 0; j < u->n; j++)
-            u->m[j] = -INFINITY;
-        memset(u->l, 0, (size_t)u->n * 16 * sizeof *u->l);
-        memset(u->o, 0, (size_t)u->n * (size_t)dim * sizeof *u->o);
-        int32_t first = 0;
-        while (u->n_visible[first] <= start)
-            first++;
-        for (int32_t p = start; p < min_i32(start + PARTITION, n_positions); p += TILE) {
-            tile_init(&t, u, p);
-            tile_scores(u, &t);
-            tile_weights(u, &t);
-            tile_values(u, &t);
-        }
-        merge(u, first, start == 0);
+static void run_partition(block *u, int32_t start) {
+    int32_t n_queries = u->n * u->n_kv;
+    for (int32_t j = 0; j < n_queries; j++)
+        u->m[j] = -INFINITY;
+    memset(u->l, 0, (size_t)n_queries * 16 * sizeof *u->l);
+    memset(u->o, 0, (size_t)(n_queries * u->args->head_dim) * sizeof *u->o);
+    for (int32_t p = start; p < min_i32(start + PARTITION, u->n_positions); p += TILE) {
+        tile t = tile_at(u, p);
+        start_ahead(u, u->args->v_store, p);
+        for (int32_t g = 0; g < u->n_kv; g++)
+            head_scores(u, &t, g);
+        tile_weights(u, &t);
+        start_ahead(u, u->args->k_store, p + TILE);
+        for (int32_t g = 0; g < u->n_kv; g++)
+            head_values(u, &t, g);
     }
-    for (int32_t j = 0; j < u->n; j++) {
-        v16 sum = v16_set1(v16_tree(v16_load(u->all_l + j * 16)));
-        for (int32_t d = 0; d < dim; d += 16)
-            v16_store(u->out[j] + d, v16_div(v16_load(u->out[j] + d), sum));
-    }
+    for (int32_t j = 0; j < n_queries; j++)
+        if (u->n_visible[j] > start)
+            merge(u, j, start == 0);
 }
 
-/* Queries [first, first + n) of rows from row on: query i is head i % group of the KV head in row + i / group. */
-static void block_init(block *u, int32_t row, int32_t first, int32_t n) {
+/* Queries [first, first + n) of each KV head; query i is head i % group of it, of row + i / group. */
+static void block_init(block *u, int32_t row, int32_t first, int32_t n, int32_t kv_first, int32_t n_kv) {
     const mr_attention_args *a = u->args;
     int32_t group = a->n_heads / a->n_kv_heads;
     u->n = n;
-    u->is_staged = u->is_half && n > STAGE_QUERIES;
+    u->kv_first = kv_first;
+    u->n_kv = n_kv;
+    u->from = !u->is_half ? SOURCE_F32 : n > MAX_QUERIES ? SOURCE_STAGE : SOURCE_F16;
     u->kv_blocks = a->block_table + (int64_t)a->row_seq[row] * a->table_stride;
-    for (int32_t j = 0; j < n; j++) {
-        int32_t r = row + (first + j) / group, head = u->kv_head * group + (first + j) % group;
-        u->q[j] = (const float *)((const char *)a->q + (size_t)r * a->q_row_bytes) + (int64_t)head * a->head_dim;
-        u->out[j] = (float *)((char *)a->out + (size_t)r * a->out_row_bytes) + (int64_t)head * a->head_dim;
-        u->n_visible[j] = a->row_position[r] + 1;
+    for (int32_t i = 0; i < n * n_kv; i++) {
+        int32_t j = first + i % n, r = row + j / group, head = (kv_first + i / n) * group + j % group;
+        u->q[i] = (const float *)((const char *)a->q + (size_t)r * a->q_row_bytes) + (int64_t)head * a->head_dim;
+        u->out[i] = (float *)((char *)a->out + (size_t)r * a->out_row_bytes) + (int64_t)head * a->head_dim;
+        u->n_visible[i] = a->row_position[r] + 1;
+    }
+    u->n_positions = u->n_visible[n - 1];
+    memset(u->factor, 0, sizeof u->factor);
+}
+
+static void block_run(block *u) {
+    int32_t dim = u->args->head_dim;
+    for (int32_t start = 0; start < u->n_positions; start += PARTITION)
+        run_partition(u, start);
+    for (int32_t j = 0; j < u->n * u->n_kv; j++) {
+        v16 sum = v16_set1(v16_tree(v16_load(u->all_l + j * 16)));
+        for (int32_t d = 0; d < dim; d += 16)
+            v16_store(u->out[j] + d, v16_div(v16_load(u->out[j] + d), sum));
     }
 }
 
@@ -288,17 +362,23 @@ static int32_t count_run(const mr_attention_args *a, int32_t row, int32_t row_la
     return r - row;
 }
 
+/* All KV heads of a block together where they fit: then memory is read in longer runs. */
 MR_INLINE void attention_vec(const mr_attention_args *a, int32_t row_first, int32_t row_last, int32_t kv_head_first,
                              int32_t kv_head_last) {
     block u;
     u.args = a;
     u.is_half = a->kv_type == MR_TYPE_F16;
-    int32_t rows, group = a->n_heads / a->n_kv_heads, most = min_i32(BLOCK_QUERIES, BLOCK_SUMS / a->head_dim);
-    for (int32_t row = row_first; row < row_last; row += rows) {
+    int32_t group = a->n_heads / a->n_kv_heads, most = min_i32(BLOCK_QUERIES, BLOCK_SUMS / a->head_dim);
+    for (int32_t row = row_first, rows; row < row_last; row += rows) {
         rows = count_run(a, row, row_last);
-        for (u.kv_head = kv_head_first; u.kv_head < kv_head_last; u.kv_head++)
-            for (int32_t i = 0; i < rows * group; i += u.n)
-                block_init(&u, row, i, min_i32(rows * group - i, most)), block_run(&u);
+        int32_t n = rows * group, at_once = n < most ? most / n : 1;
+        for (int32_t kv = kv_head_first, n_kv; kv < kv_head_last; kv += n_kv) {
+            n_kv = min_i32(kv_head_last - kv, at_once);
+            for (int32_t i = 0; i < n; i += u.n) {
+                block_init(&u, row, i, min_i32(n - i, most), kv, n_kv);
+                block_run(&u);
+            }
+        }
     }
 }
 

@@ -109,8 +109,14 @@ MR_INLINE v16i v16i_add(v16i a, v16i b) {
 MR_INLINE v16i v16i_max(v16i a, v16i b) {
     return (v16i){_mm256_max_epi32(a.lo, b.lo), _mm256_max_epi32(a.hi, b.hi)};
 }
-MR_INLINE v16i v16i_shift_left_23(v16i a) {
-    return (v16i){_mm256_slli_epi32(a.lo, 23), _mm256_slli_epi32(a.hi, 23)};
+MR_INLINE v16 v16_zero_if(v16m m, v16 x) {
+    return (v16){_mm256_andnot_ps(m.lo, x.lo), _mm256_andnot_ps(m.hi, x.hi)};
+}
+/* p * 2^n, normal, by adding n to the exponent; NaN where p is. n = shifted - MR_EXPF_MAGIC, in the low bits of shifted. */
+MR_INLINE v16 v16_times_2n(v16 p, v16 shifted, v16 n) {
+    (void)n;
+    v16i up = {_mm256_slli_epi32(v16_bits(shifted).lo, 23), _mm256_slli_epi32(v16_bits(shifted).hi, 23)};
+    return v16_select(v16_is_nan(p), p, v16_from_bits(v16i_add(v16_bits(p), up)));
 }
 MR_INLINE v16i v16_abs_bits(v16 a) {
     __m256i mask = _mm256_set1_epi32(0x7fffffff);

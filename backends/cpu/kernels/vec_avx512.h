@@ -84,6 +84,15 @@ MR_INLINE v16 v16_select(v16m m, v16 yes, v16 no) {
     return _mm512_mask_blend_ps(m, no, yes);
 }
 
+MR_INLINE v16 v16_zero_if(v16m m, v16 x) {
+    return _mm512_maskz_mov_ps((v16m)~m, x);
+}
+/* p * 2^n, normal; NaN where p is. n = shifted - MR_EXPF_MAGIC. */
+MR_INLINE v16 v16_times_2n(v16 p, v16 shifted, v16 n) {
+    (void)shifted;
+    return _mm512_scalef_ps(p, n);
+}
+
 MR_INLINE v16i v16_bits(v16 a) {
     return _mm512_castps_si512(a);
 }
@@ -95,9 +104,6 @@ MR_INLINE v16i v16i_add(v16i a, v16i b) {
 }
 MR_INLINE v16i v16i_max(v16i a, v16i b) {
     return _mm512_max_epi32(a, b);
-}
-MR_INLINE v16i v16i_shift_left_23(v16i a) {
-    return _mm512_slli_epi32(a, 23);
 }
 MR_INLINE v16i v16_abs_bits(v16 a) {
     return _mm512_and_si512(v16_bits(a), _mm512_set1_epi32(0x7fffffff));

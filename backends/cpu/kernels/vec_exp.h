@@ -4,11 +4,13 @@
 #ifndef MR_BACKENDS_CPU_KERNELS_VEC_EXP_H
 #define MR_BACKENDS_CPU_KERNELS_VEC_EXP_H
 
+#include <stdbool.h>
+
 #include "engine/base/fmath.h"
 
-/* e^x; a NaN stays NaN whatever its payload. */
-MR_INLINE v16 v16_exp(v16 x) {
-    v16 c = v16_min(v16_set1(MR_EXPF_MAX), x); /* x where x is NaN */
+/* e^x; a NaN stays NaN whatever its payload. is_declining: no x is positive, so the upper clamp has nothing to do. */
+MR_INLINE v16 exp_body(v16 x, const bool is_declining) {
+    v16 c = is_declining ? x : v16_min(v16_set1(MR_EXPF_MAX), x); /* x where x is NaN */
     v16 magic = v16_set1(MR_EXPF_MAGIC), one = v16_set1(1.0f);
     v16 shifted = v16_fma(c, v16_set1(MR_EXPF_LOG2E), magic);
     v16 n = v16_sub(shifted, magic);
@@ -21,9 +23,13 @@ MR_INLINE v16 v16_exp(v16 x) {
     p = v16_fma(p, r, v16_set1(MR_EXPF_C2));
     p = v16_fma(p, r, one);
     p = v16_fma(p, r, one);
-    v16 y = v16_from_bits(v16i_add(v16_bits(p), v16i_shift_left_23(v16_bits(shifted))));
-    y = v16_select(v16_less(x, v16_set1(MR_EXPF_MIN)), v16_set1(0.0f), y);
-    return v16_select(v16_is_nan(x), x, y);
+    return v16_zero_if(v16_less(x, v16_set1(MR_EXPF_MIN)), v16_times_2n(p, shifted, n));
+}
+MR_INLINE v16 v16_exp(v16 x) {
+    return exp_body(x, false);
+}
+MR_INLINE v16 v16_exp_declining(v16 x) {
+    return exp_body(x, true);
 }
 
 /* x / (1 + e^-x) */
