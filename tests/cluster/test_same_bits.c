@@ -1,6 +1,6 @@
 /* tests/cluster/test_same_bits.c - invariant I1: logits and sampled ids are the same to the bit for a pairwise list of stages,
  * cuts, threads, instruction sets, chunks, KV types and company in the micro-batch, through coordinator, channels and stages.
- * Argument: "demo", or the name of a model of the test vectors. */
+ * Arguments: "demo", or the name of a model of the test vectors; and N, to take every Nth combination only. */
 // SPDX-License-Identifier: Apache-2.0
 #include <setjmp.h>
 #include <stdarg.h>
@@ -46,6 +46,7 @@ typedef struct listener {
 } listener;
 
 static char model_path[1024];
+static int stride = 1; /* of the combinations that are run */
 static mr_gguf *gguf;
 static mr_model_info info;
 
@@ -214,7 +215,7 @@ static bool isa_is_here(int level) {
     return level <= (int)mr_isa_detect();
 }
 
-static void run_list(mr_type kv_type, int stride) {
+static void run_list(mr_type kv_type, int every) {
     combination list[N_COMBINATIONS], first = {.level = {0, 0, 0, 0, 3, 0}};
     results want = {.n_vocab = info.vocab_size}, got = want;
     size_t n = (size_t)N_POSITIONS * (size_t)info.vocab_size;
@@ -226,7 +227,7 @@ static void run_list(mr_type kv_type, int stride) {
         first.level[ISA]--;
     run_combination(&first, kv_type, &want);
     int n_run = 0;
-    for (int i = 0; i < N_COMBINATIONS; i += stride) {
+    for (int i = 0; i < N_COMBINATIONS; i += every) {
         if (!isa_is_here(list[i].level[ISA]))
             continue;
         run_combination(&list[i], kv_type, &got);
@@ -240,12 +241,12 @@ static void run_list(mr_type kv_type, int stride) {
 
 static void test_f16_kv(void **state) {
     (void)state;
-    run_list(MR_TYPE_F16, 1);
+    run_list(MR_TYPE_F16, stride);
 }
 
 static void test_f32_kv(void **state) {
     (void)state;
-    run_list(MR_TYPE_F32, 4);
+    run_list(MR_TYPE_F32, 4 * stride);
 }
 
 static void find_model(const char *name) {
@@ -264,6 +265,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_f16_kv), cmocka_unit_test(test_f32_kv)};
     mr_err err;
     find_model(argc > 1 ? argv[1] : "demo");
+    stride = argc > 2 && atoi(argv[2]) > 0 ? atoi(argv[2]) : 1;
     if (mr_gguf_open(model_path, &gguf, &err) != MR_OK || mr_model_info_read(gguf, &info, &err) != MR_OK) {
         fprintf(stderr, "%s\n", err.text);
         return 1;
