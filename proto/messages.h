@@ -1,9 +1,11 @@
 /* proto/messages.h - packing, unpacking and checking the messages of millrace.proto.
- * What unpack gives has been checked: every count, slot, position, block and id is inside the limits, so that its
- * reader may use it as an index. A message with a field that this program does not know is refused: all ranks of a job
- * speak one wire version. Owns:    nothing; unpacked messages live in the caller's arena. Threads: pure functions; the
- * caller serialises the arena. Errors:  MR_E_PROTOCOL names the field, its value and what is allowed. With an arena
- * over a fixed buffer nothing is allocated. */
+ * What unpack gives has been checked: every count, slot, position, block and id is inside the limits, so that its reader
+ * may use it as an index. A message with a field that this program does not know is refused: all ranks of a job speak one
+ * wire version.
+ * Owns:    nothing; unpacked messages live in the caller's arena.
+ * Threads: pure functions; the caller serialises the arena.
+ * Errors:  MR_E_PROTOCOL names the field, its value and what is allowed. With an arena over a fixed buffer nothing is
+ *          allocated. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_PROTO_MESSAGES_H
 #define MR_PROTO_MESSAGES_H

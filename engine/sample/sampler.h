@@ -1,12 +1,14 @@
 /* engine/sample/sampler.h - chooses the next token of a sequence from its logits.
  * The chain, in the order that users of llama.cpp know: repeat penalty, top-k, top-p, min-p, temperature, draw.
- *   repeat penalty  each distinct token of the last repeat_last_n of the history, prompt included: l > 0 ? l / p : l *
- * p (Keskar et al., "CTRL: a conditional transformer language model", 2019) top-k           the k highest logits top-p
- * the fewest highest of what is left whose share of its softmax is top_p at least (Holtzman et al., "The curious case
- * of neural text degeneration", 2020) min-p           what has min_p times the probability of the best at least
+ *   repeat penalty  each distinct token of the last repeat_last_n of the history, prompt included: l > 0 ? l / p : l * p
+ *                   (Keskar et al., "CTRL: a conditional transformer language model", 2019)
+ *   top-k           the k highest logits
+ *   top-p           the fewest highest of what is left whose share of its softmax is top_p at least
+ *                   (Holtzman et al., "The curious case of neural text degeneration", 2020)
+ *   min-p           what has min_p times the probability of the best at least
  *   temperature     softmax of l / temperature over what is left; 0 takes the highest logit and skips the rest
  * "Higher" is by logit, then by lower token id, everywhere. A draw goes through the tokens left by rising id.
- * Numerics: a weight is a 40-bit fixed-point number (weights.h), so sums are exact and have no order; the random
+ * Rule D of engine/NUMERICS.md: a weight is a 40-bit fixed-point number (weights.h), so sums are exact and have no order; the random
  * number is a pure function of (seed, choice, position). So a result is the same bits on every machine, and a
  * sampler made from a journal goes on as the old one would have.
  * -inf is a token that cannot come; tokens of +inf share all probability equally.

@@ -1,5 +1,6 @@
 /* tests/support/gguf_writer.h - makes GGUF files for tests, in memory or at a path: good ones, and broken ones on
- * purpose. Owns:    everything given to it is copied. Borrowed out: the bytes of the file, until the next call.
+ * purpose.
+ * Owns:    everything given to it is copied. Borrowed out: the bytes of the file, until the next call.
  * Threads: caller serialises.
  * Errors:  none: it is for tests, and ends the process when the system has no memory. It does not use mr_alloc, so
  *          allocation sweeps do not hit it. */
