@@ -47,8 +47,8 @@ mr_status job_take_reports(mr_job *job, bool *did, mr_err *err) {
             break;
         case MILLRACE__REPORT__BODY_READY:
             job->ready[report->ready->stage] = true;
-            job->reports[report->ready->stage] = (mr_stage_report){
-                report->ready->weight_bytes, report->ready->kv_bytes, report->ready->work_bytes};
+            job->reports[report->ready->stage] =
+                (mr_stage_report){report->ready->weight_bytes, report->ready->kv_bytes, report->ready->work_bytes};
             break;
         default:
             break;
@@ -140,8 +140,7 @@ static mr_status allocate(mr_job *job, mr_err *err) {
     job->done_bytes = mr_alloc_array(n_stages, sizeof *job->done_bytes);
     job->total_bytes = mr_alloc_array(n_stages, sizeof *job->total_bytes);
     job->ready = mr_alloc_array(n_stages, sizeof *job->ready);
-    if (!job->slots || !job->steps || !job->reports || !job->done_bytes || !job->total_bytes ||
-        !job->ready)
+    if (!job->slots || !job->steps || !job->reports || !job->done_bytes || !job->total_bytes || !job->ready)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a job of %zu stages", n_stages);
     int32_t max_blocks = (job->config.max_context + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
     mr_scheduler_config scheduler = {.n_stages = job->plan.n_stages,

@@ -32,8 +32,8 @@ struct mr_job {
     mr_ledger *ledger;
     mr_journal *journal;
     mr_scheduler *scheduler;
-    mr_slot_account *slots; /* [max_sequences] */
-    mr_step_record *steps;    /* [ring_slots] */
+    mr_slot_account *slots;    /* [max_sequences] */
+    mr_step_record *steps;     /* [ring_slots] */
     uint64_t n_issued, n_done; /* steps are numbered from 1 */
     int32_t n_admitted;        /* entries of the journal that have had a slot */
     int32_t n_unfinished, n_closing;

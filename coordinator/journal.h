@@ -21,10 +21,10 @@ typedef struct mr_entry {
     int32_t max_ids; /* n_ids may grow to this: length limit and context taken together */
     mr_entry_state state;
     int32_t slot;
-    uint32_t generation;  /* of the slot */
-    int32_t n_issued;     /* rows 0 .. n_issued - 1 have been put into steps */
-    int32_t n_delivered;  /* positions whose logits were delivered */
-    uint64_t last_step;   /* that carried a row of it */
+    uint32_t generation; /* of the slot */
+    int32_t n_issued;    /* rows 0 .. n_issued - 1 have been put into steps */
+    int32_t n_delivered; /* positions whose logits were delivered */
+    uint64_t last_step;  /* that carried a row of it */
 } mr_entry;
 
 typedef struct mr_journal mr_journal;

@@ -19,7 +19,8 @@ typedef struct mr_local_cluster_config {
     uint32_t epoch;
 } mr_local_cluster_config;
 
-MR_MUST_USE mr_status mr_local_cluster_create(const mr_local_cluster_config *config, mr_local_cluster **out, mr_err *err);
+MR_MUST_USE mr_status mr_local_cluster_create(const mr_local_cluster_config *config, mr_local_cluster **out,
+                                              mr_err *err);
 /* The coordinator's end: stages are endpoints 0 .. n_stages - 1. Borrowed. */
 mr_channel *mr_local_cluster_channel(mr_local_cluster *c);
 /* Ends the coordinator's channel, which ends stages that still wait, and joins them. After mr_job_destroy. */

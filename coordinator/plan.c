@@ -52,8 +52,9 @@ static bool cut_within(const mr_gguf *g, const mr_model_info *info, const size_t
 
 mr_status mr_plan_balance(const mr_gguf *g, const mr_model_info *info, int32_t n_stages, mr_plan *out, mr_err *err) {
     if (n_stages < 1 || n_stages > MR_MAX_STAGES || n_stages > info->n_layers)
-        return mr_err_set(err, MR_E_INVALID, "%" PRId32 " stages for a model of %" PRId32 " layers; hint: 1 to %" PRId32,
-                          n_stages, info->n_layers, info->n_layers < MR_MAX_STAGES ? info->n_layers : MR_MAX_STAGES);
+        return mr_err_set(err, MR_E_INVALID,
+                          "%" PRId32 " stages for a model of %" PRId32 " layers; hint: 1 to %" PRId32, n_stages,
+                          info->n_layers, info->n_layers < MR_MAX_STAGES ? info->n_layers : MR_MAX_STAGES);
     size_t *prefix = layer_prefix(g, info);
     if (!prefix)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory to plan %" PRId32 " layers", info->n_layers);

@@ -11,8 +11,8 @@
 #include "proto/limits.h"
 
 typedef struct mr_plan_stage {
-    int32_t first, last;  /* layers [first, last) */
-    size_t weight_bytes;  /* in the file: its layers, and embedding or output where it has them */
+    int32_t first, last; /* layers [first, last) */
+    size_t weight_bytes; /* in the file: its layers, and embedding or output where it has them */
 } mr_plan_stage;
 
 typedef struct mr_plan {

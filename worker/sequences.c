@@ -104,8 +104,8 @@ mr_status mr_sequences_find(mr_sequences *all, uint32_t slot, uint32_t generatio
 
 mr_status mr_sequence_take_blocks(mr_sequence *s, const Millrace__Run *run, mr_err *err) {
     if (run->first_block_idx > (uint32_t)s->n_blocks)
-        return mr_err_set(err, MR_E_PROTOCOL, "slot %u: block table entries from %u on, but only %d are known", run->slot,
-                          run->first_block_idx, s->n_blocks);
+        return mr_err_set(err, MR_E_PROTOCOL, "slot %u: block table entries from %u on, but only %d are known",
+                          run->slot, run->first_block_idx, s->n_blocks);
     for (size_t i = 0; i < run->n_blocks; i++)
         s->blocks[run->first_block_idx + i] = (int32_t)run->blocks[i];
     int32_t end = (int32_t)(run->first_block_idx + run->n_blocks);

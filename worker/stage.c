@@ -208,8 +208,7 @@ mr_step_rows *mr_stage_rows(mr_stage *s) {
     return &s->rows;
 }
 
-mr_status mr_stage_set_blocks(mr_stage *s, int32_t slot, int32_t first, const int32_t *blocks, int32_t n,
-                              mr_err *err) {
+mr_status mr_stage_set_blocks(mr_stage *s, int32_t slot, int32_t first, const int32_t *blocks, int32_t n, mr_err *err) {
     const mr_tensor *t = &s->state.block_table;
     MR_ASSERT(slot >= 0 && slot < t->ne[1] && first >= 0 && n >= 0 && n <= t->ne[0] - first);
     if (n == 0)

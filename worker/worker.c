@@ -36,9 +36,9 @@ typedef struct worker {
     void *control_memory, *tokens_memory;
     mr_arena *control_arena, *tokens_arena; /* fixed, in the memory above */
     const Millrace__StepPlan *pending;      /* the next step, in control_arena; its message is not released yet */
-    uint64_t step_run;    /* the last step that this stage has run; 0: none */
-    uint64_t step_tokens; /* the last step whose ids have come back */
-    int64_t progress_ns;  /* when the last progress was reported */
+    uint64_t step_run;                      /* the last step that this stage has run; 0: none */
+    uint64_t step_tokens;                   /* the last step whose ids have come back */
+    int64_t progress_ns;                    /* when the last progress was reported */
     bool stop;
 } worker;
 
@@ -173,8 +173,7 @@ static mr_status find_place(worker *w, const Millrace__Plan *plan, mr_layer_rang
     for (int32_t i = 0; i < w->n_stages; i++) {
         const Millrace__StageRange *s = plan->stages[i];
         if (s->rank >= (uint32_t)w->config->channel->n_peers)
-            return mr_err_set(err, MR_E_PROTOCOL, "the plan names rank %u of %d", s->rank,
-                              w->config->channel->n_peers);
+            return mr_err_set(err, MR_E_PROTOCOL, "the plan names rank %u of %d", s->rank, w->config->channel->n_peers);
         if ((int32_t)s->rank != w->config->channel->self)
             continue;
         if (w->stage_idx >= 0)
@@ -266,8 +265,9 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
 static mr_status check_tokens(const worker *w, const Millrace__Tokens *tokens, mr_err *err) {
     if (tokens->step > w->step_tokens && tokens->step <= w->step_run)
         return MR_OK;
-    return mr_err_set(err, MR_E_PROTOCOL, "rank %d sent tokens of step %llu after step %llu, this stage has run step %llu",
-                      w->tail_peer, (unsigned long long)tokens->step, (unsigned long long)w->step_tokens,
+    return mr_err_set(err, MR_E_PROTOCOL,
+                      "rank %d sent tokens of step %llu after step %llu, this stage has run step %llu", w->tail_peer,
+                      (unsigned long long)tokens->step, (unsigned long long)w->step_tokens,
                       (unsigned long long)w->step_run);
 }
 

@@ -7,8 +7,9 @@
 #include "backends/backend.h"
 
 typedef struct mr_cpu_options {
-    int32_t n_threads;  /* computing threads, the caller's included; at least 1 */
-    const int *cpu_ids; /* [n_threads] CPUs to bind them to, all but the caller's; NULL: bind nobody. Read in create only */
+    int32_t n_threads; /* computing threads, the caller's included; at least 1 */
+    const int
+        *cpu_ids; /* [n_threads] CPUs to bind them to, all but the caller's; NULL: bind nobody. Read in create only */
 } mr_cpu_options;
 
 MR_MUST_USE mr_status mr_cpu_backend_create(const mr_cpu_options *options, mr_backend **out, mr_err *err);

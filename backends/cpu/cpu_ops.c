@@ -171,7 +171,8 @@ static void run_rope(const cpu_backend *be, const cpu_node *n, int32_t row) {
     if (out != in)
         memcpy(out, in, (size_t)x->ne[0] * sizeof(float));
     int32_t head_dim = n->node->params.rope.head_dim;
-    be->kernels->rope(out, x->ne[0] / head_dim, head_dim, n->node->params.rope.n_rot, n->node->params.rope.pairs, turns);
+    be->kernels->rope(out, x->ne[0] / head_dim, head_dim, n->node->params.rope.n_rot, n->node->params.rope.pairs,
+                      turns);
 }
 
 static void run_rope_table(const cpu_backend *be, const cpu_node *n, int32_t row) {

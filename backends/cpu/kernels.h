@@ -26,24 +26,24 @@ size_t mr_panel_bytes(mr_type type, int32_t k); /* of one panel; 0 for a type wi
 
 typedef struct mr_repack_args {
     mr_type type;
-    int32_t k, n;         /* columns and rows of the matrix */
-    const uint8_t *src;   /* rows in file layout, from row 0 of the matrix */
+    int32_t k, n;       /* columns and rows of the matrix */
+    const uint8_t *src; /* rows in file layout, from row 0 of the matrix */
     size_t src_row_bytes;
-    uint8_t *dst;         /* panel 0; 64-byte aligned */
+    uint8_t *dst; /* panel 0; 64-byte aligned */
 } mr_repack_args;
 /* Writes panels [panel_first, panel_last). */
 void mr_repack(const mr_repack_args *args, int32_t panel_first, int32_t panel_last);
 
 /* --- Matrix product: rule M ----------------------------------------------------------------------------------------- */
 typedef struct mr_matmul_args {
-    const uint8_t *w;     /* panels, 64-byte aligned */
-    int32_t k, n;         /* w: [n, k] */
-    const uint8_t *a;     /* rows of A8 (quantised types) or f32 (F32, F16), 64-byte aligned */
+    const uint8_t *w; /* panels, 64-byte aligned */
+    int32_t k, n;     /* w: [n, k] */
+    const uint8_t *a; /* rows of A8 (quantised types) or f32 (F32, F16), 64-byte aligned */
     size_t a_row_bytes;
-    float *y;             /* [rows][n] */
+    float *y; /* [rows][n] */
     size_t y_row_bytes;
-    const float *bias;    /* [n], or NULL */
-    const float *add;     /* [rows][n], or NULL; may be y itself */
+    const float *bias; /* [n], or NULL */
+    const float *add;  /* [rows][n], or NULL; may be y itself */
     size_t add_row_bytes;
 } mr_matmul_args;
 /* Output rows of panels [panel_first, panel_last) for activation rows [row_first, row_last). */
@@ -86,7 +86,8 @@ typedef struct mr_attention_args {
     const int32_t *row_position; /* [rows]: the row sees positions 0 .. row_position */
     const int32_t *block_table;  /* [sequences][table_stride]: KV blocks in position order */
     int32_t table_stride;
-    int32_t n_heads, n_kv_heads, head_dim; /* n_heads a multiple of n_kv_heads; head_dim a multiple of 16, at most 256 */
+    int32_t n_heads, n_kv_heads,
+        head_dim; /* n_heads a multiple of n_kv_heads; head_dim a multiple of 16, at most 256 */
     float scale;
     float *out; /* [rows][n_heads][head_dim] */
     size_t out_row_bytes;

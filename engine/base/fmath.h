@@ -10,8 +10,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#define MR_EXPF_MIN (-87.0f)    /* below: 0 */
-#define MR_EXPF_MAX 88.0f       /* above: computed as 88 */
+#define MR_EXPF_MIN (-87.0f) /* below: 0 */
+#define MR_EXPF_MAX 88.0f    /* above: computed as 88 */
 #define MR_EXPF_LOG2E 1.44269504f
 #define MR_EXPF_MAGIC 12582912.0f /* 1.5 * 2^23: adding it rounds to the nearest integer, ties to even */
 #define MR_EXPF_LN2_HI 0.693145752f

@@ -20,9 +20,9 @@
 #include "engine/base/thread.h"
 
 enum {
-    LINE_BYTES = 64,           /* of the cache */
-    YIELD_NS = 60000,          /* of yields before it sleeps */
-    SPINS = 100,               /* pauses before a thread yields its core each time */
+    LINE_BYTES = 64,        /* of the cache */
+    YIELD_NS = 60000,       /* of yields before it sleeps */
+    SPINS = 100,            /* pauses before a thread yields its core each time */
     WORKER_STACK = 4 << 20, /* kernels keep tiles and one long row on the stack; sanitizers need more of it */
 };
 

@@ -98,8 +98,7 @@ int32_t mr_graph_input(mr_graph *g, const char *name, mr_type type, int32_t colu
 }
 
 void mr_graph_output(mr_graph *g, int32_t tensor) {
-    if (g->err.status == MR_OK && tensor >= 0 && tensor < g->n_tensors &&
-        g->tensors[tensor].storage == MR_STORAGE_WORK)
+    if (g->err.status == MR_OK && tensor >= 0 && tensor < g->n_tensors && g->tensors[tensor].storage == MR_STORAGE_WORK)
         g->tensors[tensor].storage = MR_STORAGE_OUTPUT;
     else
         fail(g, MR_E_INVALID, "an output is no result of a node");
@@ -115,8 +114,8 @@ static const mr_tensor *want(mr_graph *g, int32_t id, mr_type type, int32_t colu
     }
     const mr_tensor *t = &g->tensors[id];
     if (t->type != type || (columns > 0 && t->ne[0] != columns)) {
-        mr_err_set(&g->err, MR_E_INVALID, "graph: %s: tensor '%s' is %s with %d columns, wanted %s with %d", what, t->name,
-                   mr_type_name(t->type), t->ne[0], mr_type_name(type), columns);
+        mr_err_set(&g->err, MR_E_INVALID, "graph: %s: tensor '%s' is %s with %d columns, wanted %s with %d", what,
+                   t->name, mr_type_name(t->type), t->ne[0], mr_type_name(type), columns);
         return NULL;
     }
     return t;
@@ -280,8 +279,8 @@ int32_t mr_graph_attention(mr_graph *g, int32_t q, int32_t k, int32_t v, const m
     if (!n)
         return MR_NO_TENSOR;
     n->params = params;
-    const int32_t in[MR_MAX_INPUTS] = {q,           desc->k_state, desc->v_state, desc->row_seq, desc->row_position,
-                                       desc->block_table};
+    const int32_t in[MR_MAX_INPUTS] = {
+        q, desc->k_state, desc->v_state, desc->row_seq, desc->row_position, desc->block_table};
     memcpy(n->in, in, sizeof in);
     return out;
 }

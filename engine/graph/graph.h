@@ -54,8 +54,8 @@ int32_t mr_graph_take_rows(mr_graph *g, int32_t x, int32_t rows);
 /* --- Finish, place, run ------------------------------------------------------------------------------------------------ */
 typedef struct mr_graph_stats {
     int32_t n_nodes, n_groups;
-    size_t work_bytes;      /* inputs, intermediates and outputs: the size of the work buffer */
-    size_t unshared_bytes;  /* what they would take without reuse */
+    size_t work_bytes;     /* inputs, intermediates and outputs: the size of the work buffer */
+    size_t unshared_bytes; /* what they would take without reuse */
 } mr_graph_stats;
 
 /* Checks support by the backend, fuses, groups, plans memory with the given alignment. */

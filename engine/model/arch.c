@@ -12,7 +12,7 @@ mr_status mr_arch_find(const char *name, const mr_arch **out, mr_err *err) {
             return MR_OK;
         }
     }
-    return mr_err_set(err, MR_E_UNSUPPORTED,
-                      "the model's architecture is '%s', which this version does not run; it runs llama, qwen2 and qwen3",
-                      name);
+    return mr_err_set(
+        err, MR_E_UNSUPPORTED,
+        "the model's architecture is '%s', which this version does not run; it runs llama, qwen2 and qwen3", name);
 }

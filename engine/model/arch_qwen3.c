@@ -6,20 +6,20 @@
 #define NONE MR_NO_TENSOR
 
 static int32_t layer(mr_graph *g, const mr_layer_ctx *ctx, const int32_t w[MR_LAYER_SLOTS], int32_t x /* [d, R] */) {
-    int32_t h = mr_graph_rms_norm(g, x, w[MR_W_ATTN_NORM], ctx->eps);              /* [d, R] */
-    int32_t q = mr_graph_matmul(g, w[MR_W_Q], h, NONE, NONE);                      /* [H*D, R] */
-    int32_t k = mr_graph_matmul(g, w[MR_W_K], h, NONE, NONE);                      /* [G*D, R] */
-    int32_t v = mr_graph_matmul(g, w[MR_W_V], h, NONE, NONE);                      /* [G*D, R] */
-    q = mr_graph_rms_norm(g, q, w[MR_W_Q_NORM], ctx->eps);                         /* each D apart */
+    int32_t h = mr_graph_rms_norm(g, x, w[MR_W_ATTN_NORM], ctx->eps); /* [d, R] */
+    int32_t q = mr_graph_matmul(g, w[MR_W_Q], h, NONE, NONE);         /* [H*D, R] */
+    int32_t k = mr_graph_matmul(g, w[MR_W_K], h, NONE, NONE);         /* [G*D, R] */
+    int32_t v = mr_graph_matmul(g, w[MR_W_V], h, NONE, NONE);         /* [G*D, R] */
+    q = mr_graph_rms_norm(g, q, w[MR_W_Q_NORM], ctx->eps);            /* each D apart */
     k = mr_graph_rms_norm(g, k, w[MR_W_K_NORM], ctx->eps);
     q = mr_graph_rope(g, q, ctx->rope_table, &ctx->rope);
     k = mr_graph_rope(g, k, ctx->rope_table, &ctx->rope);
-    int32_t a = mr_graph_attention(g, q, k, v, &ctx->attention);                   /* [H*D, R] */
-    x = mr_graph_matmul(g, w[MR_W_O], a, NONE, x);                                 /* [d, R] */
+    int32_t a = mr_graph_attention(g, q, k, v, &ctx->attention); /* [H*D, R] */
+    x = mr_graph_matmul(g, w[MR_W_O], a, NONE, x);               /* [d, R] */
 
-    h = mr_graph_rms_norm(g, x, w[MR_W_FFN_NORM], ctx->eps);                       /* [d, R] */
-    int32_t gate = mr_graph_matmul(g, w[MR_W_GATE], h, NONE, NONE);                /* [f, R] */
-    int32_t up = mr_graph_matmul(g, w[MR_W_UP], h, NONE, NONE);                    /* [f, R] */
+    h = mr_graph_rms_norm(g, x, w[MR_W_FFN_NORM], ctx->eps);        /* [d, R] */
+    int32_t gate = mr_graph_matmul(g, w[MR_W_GATE], h, NONE, NONE); /* [f, R] */
+    int32_t up = mr_graph_matmul(g, w[MR_W_UP], h, NONE, NONE);     /* [f, R] */
     return mr_graph_matmul(g, w[MR_W_DOWN], mr_graph_silu_mul(g, gate, up), NONE, x);
 }
 

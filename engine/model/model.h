@@ -88,19 +88,20 @@ typedef struct mr_stage_state {
 
 /* Ids of a stage graph's inputs and outputs; MR_NO_TENSOR for what this stage does not have. */
 typedef struct mr_stage_io {
-    int32_t ids;         /* head: [1, R] i32 */
-    int32_t x_in;        /* others: [d, R] f32 */
-    int32_t positions;   /* [1, R] i32 */
-    int32_t slots;       /* [1, R] i32 */
-    int32_t row_seq;     /* [1, R] i32: the line of the block table */
-    int32_t out_rows;    /* tail: [1, O] i32 */
-    int32_t x_out;       /* all but the tail: [d, R] f32 */
-    int32_t logits;      /* tail: [vocabulary, O] f32 */
+    int32_t ids;       /* head: [1, R] i32 */
+    int32_t x_in;      /* others: [d, R] f32 */
+    int32_t positions; /* [1, R] i32 */
+    int32_t slots;     /* [1, R] i32 */
+    int32_t row_seq;   /* [1, R] i32: the line of the block table */
+    int32_t out_rows;  /* tail: [1, O] i32 */
+    int32_t x_out;     /* all but the tail: [d, R] f32 */
+    int32_t logits;    /* tail: [vocabulary, O] f32 */
 } mr_stage_io;
 
 /* Builds (does not finish) the graph. */
 MR_MUST_USE mr_status mr_stage_graph_build(const mr_weights *w, const mr_stage_state *state,
-                                           const mr_stage_shape *shape, mr_graph **out, mr_stage_io *out_io, mr_err *err);
+                                           const mr_stage_shape *shape, mr_graph **out, mr_stage_io *out_io,
+                                           mr_err *err);
 
 /* The constant of rule R, [MR_ROPE_ROWS][row_floats] with n_rot / 2 values in each row: base, factors of a rope_freqs tensor
  * (NULL for none), linear and YaRN scaling (Peng et al., 2023). out_magnitude: what cosines and sines are multiplied by. */

@@ -21,7 +21,8 @@ static void add_inputs(mr_graph *g, const mr_weights *ws, mr_stage_io *io) {
         io->out_rows = mr_graph_input(g, "out_rows", MR_TYPE_I32, 1, MR_ROWS_OUT);
 }
 
-static mr_layer_ctx layer_context(mr_graph *g, const mr_weights *ws, const mr_stage_state *state, const mr_stage_io *io) {
+static mr_layer_ctx layer_context(mr_graph *g, const mr_weights *ws, const mr_stage_state *state,
+                                  const mr_stage_io *io) {
     const mr_model_info *m = ws->info;
     /* 1 / sqrt(head_dim): square root and division are IEEE exact. */
     float scale = 1.0f / sqrtf((float)m->head_dim);

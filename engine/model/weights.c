@@ -66,9 +66,8 @@ static mr_status check_type(const mr_gguf_tensor *t, bool is_vector, mr_err *err
     bool is_float = t->type == MR_TYPE_F32 || t->type == MR_TYPE_F16;
     if (info && info->is_weight && (!is_vector || is_float))
         return MR_OK;
-    return mr_err_set(err, MR_E_UNSUPPORTED,
-                      "tensor '%s' has type %s, which this version does not %s; hint: %s", t->name,
-                      mr_type_name(t->type), is_vector ? "read as a vector" : "multiply",
+    return mr_err_set(err, MR_E_UNSUPPORTED, "tensor '%s' has type %s, which this version does not %s; hint: %s",
+                      t->name, mr_type_name(t->type), is_vector ? "read as a vector" : "multiply",
                       is_vector ? "vectors are F32 or F16" : "it runs F32, F16, Q8_0, Q4_K and Q6_K");
 }
 
@@ -95,8 +94,8 @@ static mr_status find(const mr_weights *ws, const char *name, const tensor_spec 
         return mr_err_set(err, MR_E_FORMAT, "tensor '%s': %lld columns do not fit type %s", name, (long long)columns,
                           mr_type_name(type));
     if (storage == MR_STORAGE_WEIGHT)
-        status = ws->backend->ops->weight_bytes(ws->backend, type, (int32_t)columns, (int32_t)rows, &w->tensor.bytes,
-                                                err);
+        status =
+            ws->backend->ops->weight_bytes(ws->backend, type, (int32_t)columns, (int32_t)rows, &w->tensor.bytes, err);
     w->source = t;
     return status == MR_OK ? MR_OK : mr_err_prefix(err, "tensor '%s'", name);
 }
@@ -173,7 +172,8 @@ static mr_status find_rope(mr_weights *ws, mr_err *err) {
         return mr_err_set(err, MR_E_FORMAT, "%d RoPE pairs", n_pairs);
     float *factors = mr_alloc_array((size_t)n_pairs, sizeof *factors);
     ws->rope_values = mr_alloc(t->bytes);
-    mr_status status = factors && ws->rope_values ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for RoPE angles");
+    mr_status status =
+        factors && ws->rope_values ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for RoPE angles");
     bool has_factors = ws->info->rope.has_factors;
     if (status == MR_OK && has_factors)
         status = read_rope_factors(ws, factors, n_pairs, err);
@@ -348,6 +348,5 @@ mr_status mr_weights_load(mr_weights *ws, mr_load_progress *progress, void *ctx,
     mr_gguf_release_pages(ws->gguf, mr_gguf_file_data(ws->gguf), mr_gguf_file_bytes(ws->gguf));
     if (status == MR_OK && progress)
         progress(ctx, ws->bytes, ws->bytes); /* paddings were not counted */
-    return status == MR_OK ? MR_OK
-                           : mr_err_prefix(err, "loading layers %d to %d", ws->range.first, ws->range.last - 1);
+    return status == MR_OK ? MR_OK : mr_err_prefix(err, "loading layers %d to %d", ws->range.first, ws->range.last - 1);
 }

@@ -22,9 +22,9 @@ struct mr_weights {
     weight (*layers)[MR_LAYER_SLOTS];       /* [last - first] */
     float *rope_values;                     /* of rope_angles */
     float rope_magnitude;
-    size_t bytes;              /* of buffer */
-    mr_buffer *buffer;         /* matrices, vectors, constants */
-    mr_buffer *mapped;         /* the file, for the embedding table */
+    size_t bytes;      /* of buffer */
+    mr_buffer *buffer; /* matrices, vectors, constants */
+    mr_buffer *mapped; /* the file, for the embedding table */
 };
 
 static inline bool weight_exists(const weight *w) {

@@ -15,9 +15,9 @@
 typedef struct mr_buffer mr_buffer; /* memory of one backend: backends/backend.h */
 
 enum {
-    MR_MAX_INPUTS = 6,  /* of one node */
-    MR_KV_BLOCK = 16,   /* token positions of one KV block */
-    MR_PANEL = 16,      /* output rows of one weight panel */
+    MR_MAX_INPUTS = 6, /* of one node */
+    MR_KV_BLOCK = 16,  /* token positions of one KV block */
+    MR_PANEL = 16,     /* output rows of one weight panel */
     MR_NO_TENSOR = -1,
 };
 
@@ -44,11 +44,11 @@ typedef struct mr_tensor {
     mr_type type;
     mr_storage storage;
     mr_row_count row_count;
-    int32_t ne[2];       /* elements: ne[0] innermost, contiguous; ne[1] rows */
-    size_t row_bytes;    /* bytes from one row to the next */
-    size_t bytes;        /* of the whole tensor in its buffer */
-    mr_buffer *buffer;   /* borrowed; NULL until placed */
-    size_t offset;       /* in buffer */
+    int32_t ne[2];     /* elements: ne[0] innermost, contiguous; ne[1] rows */
+    size_t row_bytes;  /* bytes from one row to the next */
+    size_t bytes;      /* of the whole tensor in its buffer */
+    mr_buffer *buffer; /* borrowed; NULL until placed */
+    size_t offset;     /* in buffer */
 } mr_tensor;
 
 /* Shapes are [columns, rows] with columns innermost. R rows of a step, d width, H heads, G KV heads, D head size.
@@ -92,7 +92,7 @@ typedef union mr_op_params {
     struct {
         int32_t n_heads, n_kv_heads, head_dim;
         float scale; /* of q . k; ATTENTION */
-    } attention;       /* also KV_WRITE */
+    } attention;     /* also KV_WRITE */
 } mr_op_params;
 
 typedef struct mr_node {

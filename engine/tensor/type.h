@@ -50,10 +50,10 @@ typedef enum mr_type {
 } mr_type;
 
 typedef struct mr_type_info {
-    const char *name;     /* as GGUF tools print it */
-    int32_t block_elems;  /* elements of one block */
-    int32_t block_bytes;  /* bytes of one block */
-    bool is_weight;       /* this version multiplies matrices of it */
+    const char *name;    /* as GGUF tools print it */
+    int32_t block_elems; /* elements of one block */
+    int32_t block_bytes; /* bytes of one block */
+    bool is_weight;      /* this version multiplies matrices of it */
 } mr_type_info;
 
 /* NULL for a number that is no type. */

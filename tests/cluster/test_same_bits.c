@@ -114,10 +114,8 @@ static void run_combination(const combination *c, mr_type kv_type, results *out)
     listener listeners[N_COMPANY + 1];
     setenv("MILLRACE_CPU_ISA", ISAS[c->level[ISA]], 1);
     make_plan(c, &plan);
-    mr_local_cluster_config local = {.model_path = model_path,
-                                     .n_stages = plan.n_stages,
-                                     .threads_per_stage = 1 + c->level[THREADS],
-                                     .epoch = 1};
+    mr_local_cluster_config local = {
+        .model_path = model_path, .n_stages = plan.n_stages, .threads_per_stage = 1 + c->level[THREADS], .epoch = 1};
     int chunk = CHUNKS[c->level[CHUNK]];
     bool together = c->level[COMPANY] == 1;
     if (mr_local_cluster_create(&local, &cluster, &err) != MR_OK)

@@ -61,7 +61,7 @@ MR_INLINE void product_segment(const float *a[MAX_QUERIES], const void *const *b
         if (lines) {
             MR_UNROLL
             for (int i = 0; i < lines_per_k(from, nv); i++)
-                _mm_prefetch(lines + i * LINE, _MM_HINT_T0);
+                _mm_prefetch(lines + i * LINE, _MM_HINT_T1);
             lines += lines_per_k(from, nv) * LINE;
         }
         v16 bv[MAX_VECTORS];

@@ -50,16 +50,13 @@ typedef struct block {
     ahead next;
 } block;
 
-/* One tile of a block: of each KV head the queries [first, n) see it, the last of them n_positions of it. */
+/* One tile and KV head of a block: queries [first, last) see it, the last of them n_positions of it. */
 typedef struct tile {
-    int32_t position, first, n_positions;
+    int32_t position, first, last, n_positions;
+    const char *k[TILE_BLOCKS], *v[TILE_BLOCKS]; /* those that hold visible positions */
+    const char *next_k[TILE_BLOCKS];             /* of the tile that is next, n_next of them */
+    int32_t n_next;
 } tile;
-
-/* The same of one KV head, with queries [first, last) of the block. */
-typedef struct head_tile {
-    int32_t position, first, last, n_blocks;
-    const char *store[TILE_BLOCKS]; /* keys or values of the blocks that hold visible positions */
-} head_tile;
 
 static int32_t min_i32(int32_t a, int32_t b) {
     return a < b ? a : b;
@@ -81,9 +78,9 @@ static int32_t block_bytes(const block *u) {
     return u->args->head_dim * MR_KV_BLOCK * element_bytes(u);
 }
 
-/* How many positions of the tile at position query j sees, 1 to 64. */
-static int32_t tile_visible(const block *u, int32_t position, int32_t j) {
-    return min_i32(u->n_visible[j] - position, TILE);
+/* How many positions of the tile query j sees, 1 to 64. */
+static int32_t tile_visible(const block *u, const tile *t, int32_t j) {
+    return min_i32(u->n_visible[j] - t->position, TILE);
 }
 
 /* The next product takes this many of n queries: even parts. */
@@ -102,76 +99,87 @@ static void find_blocks(const block *u, const void *store, int32_t kv_head, int3
         out[i] = (const char *)store + ((int64_t)ids[i] * u->args->n_kv_heads + kv_head) * block_bytes(u);
 }
 
-static tile tile_at(const block *u, int32_t position) {
-    tile t = {.position = position, .n_positions = min_i32(u->n_positions - position, TILE)};
-    while (u->n_visible[t.first] <= position)
-        t.first++;
-    return t;
+static void tile_init(tile *t, const block *u, int32_t position, int32_t g) {
+    const mr_attention_args *a = u->args;
+    bool is_last = g + 1 == u->n_kv; /* after the last KV head the first one of the next tile */
+    int32_t next = is_last ? position + TILE : position, next_head = u->kv_first + (is_last ? 0 : g + 1);
+    int32_t n_next = min_i32(u->n_positions - next, TILE);
+    t->position = position;
+    t->first = g * u->n;
+    t->last = t->first + u->n;
+    while (u->n_visible[t->first] <= position)
+        t->first++;
+    t->n_positions = min_i32(u->n_positions - position, TILE);
+    t->n_next = n_next > 0 ? blocks_of(n_next) : 0;
+    find_blocks(u, a->k_store, u->kv_first + g, position, t->n_positions, t->k);
+    find_blocks(u, a->v_store, u->kv_first + g, position, t->n_positions, t->v);
+    find_blocks(u, a->k_store, next_head, next, n_next, t->next_k);
 }
 
-static void head_tile_init(head_tile *h, const block *u, const tile *t, int32_t g, const void *store) {
-    h->position = t->position;
-    h->first = g * u->n + t->first;
-    h->last = g * u->n + u->n;
-    h->n_blocks = blocks_of(t->n_positions);
-    find_blocks(u, store, u->kv_first + g, t->position, t->n_positions, h->store);
-}
-
-/* The products that follow ask for the keys or values of positions [position, position + 64) on their way, whole runs of
- * the block's KV heads: the distance hides the latency, and the order is one that hardware can guess on. */
-static void start_ahead(block *u, const void *store, int32_t position) {
-    int32_t n = min_i32(u->n_positions - position, TILE);
-    u->next.run_bytes = u->n_kv * block_bytes(u);
-    u->next.n_runs = n > 0 ? blocks_of(n) : 0;
+/* The products that follow ask for these blocks. */
+static void start_ahead(block *u, const char *const *blocks, int32_t n) {
+    u->next.run_bytes = block_bytes(u);
+    u->next.n_runs = n;
     u->next.run_idx = u->next.offset = 0;
-    find_blocks(u, store, u->kv_first, position, n, u->next.run);
+    for (int32_t i = 0; i < n; i++)
+        u->next.run[i] = blocks[i];
 }
 
 /* --- Scores --------------------------------------------------------------------------------------------------------- */
 
 /* Scores of head elements [d, d + n), added to those before; k: vectors of 16 positions, each [n][16]. */
-static void add_scores(block *u, const head_tile *h, const void *const k[TILE_BLOCKS], int32_t d, int32_t n) {
+static void add_scores(block *u, const tile *t, const void *const k[TILE_BLOCKS], int32_t d, int32_t n) {
     static const float ONES[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     product p = {.n_segments = MAX_SEGMENTS, .b_stride = MR_KV_BLOCK, .c_stride = TILE, .factor = d ? ONES : NULL};
     for (int32_t s = 0; s < p.n_segments; s++) {
         p.n[s] = n / MAX_SEGMENTS;
-        for (int32_t i = 0; i < h->n_blocks; i++)
+        for (int32_t i = 0; i < blocks_of(t->n_positions); i++)
             p.b[s][i] = (const char *)k[i] + s * p.n[s] * MR_KV_BLOCK * (u->from == SOURCE_F16 ? 2 : 4);
     }
-    for (int32_t j = h->first, nq; j < h->last; j += nq) {
-        nq = next_queries(h->last - j);
+    for (int32_t j = t->first, nq; j < t->last; j += nq) {
+        nq = next_queries(t->last - j);
         for (int32_t i = 0; i < nq; i++)
             p.a[i] = u->q[j + i] + d;
         p.c = u->scores + j * TILE;
-        product_run(&p, nq, h->n_blocks, u->from, &u->next);
+        product_run(&p, nq, blocks_of(t->n_positions), u->from, &u->next);
     }
 }
 
-static void head_scores(block *u, const tile *t, int32_t g) {
+static void tile_scores(block *u, const tile *t) {
     int32_t dim = u->args->head_dim;
     const void *k[TILE_BLOCKS];
-    head_tile h;
-    head_tile_init(&h, u, t, g, u->args->k_store);
+    start_ahead(u, t->v, blocks_of(t->n_positions));
     if (u->from != SOURCE_STAGE) {
-        for (int32_t i = 0; i < h.n_blocks; i++)
-            k[i] = h.store[i];
-        add_scores(u, &h, k, 0, dim);
+        for (int32_t i = 0; i < blocks_of(t->n_positions); i++)
+            k[i] = t->k[i];
+        add_scores(u, t, k, 0, dim);
         return;
     }
     for (int32_t d = 0; d < dim; d += STAGE_WIDTH) {
         int32_t n = min_i32(dim - d, STAGE_WIDTH);
-        for (int32_t i = 0; i < h.n_blocks; i++) {
+        for (int32_t i = 0; i < blocks_of(t->n_positions); i++) {
             float *stage = u->stage + i * STAGE_WIDTH * MR_KV_BLOCK;
-            const uint16_t *from = (const uint16_t *)h.store[i] + d * MR_KV_BLOCK;
+            const uint16_t *from = (const uint16_t *)t->k[i] + d * MR_KV_BLOCK;
             for (int32_t e = 0; e < n * MR_KV_BLOCK; e += 16)
                 v16_store(stage + e, v16_load_f16(from + e));
             k[i] = stage;
         }
-        add_scores(u, &h, k, d, n);
+        add_scores(u, t, k, d, n);
     }
 }
 
 /* --- Weights -------------------------------------------------------------------------------------------------------- */
+
+static void ask_lines(block *u, int32_t n) {
+    ahead *w = &u->next;
+    if (w->run_idx >= w->n_runs)
+        return;
+    for (int32_t i = 0; i < n; i++)
+        _mm_prefetch(w->run[w->run_idx] + w->offset + i * LINE, _MM_HINT_T1);
+    w->offset += n * LINE;
+    if (w->offset >= w->run_bytes)
+        w->offset = 0, w->run_idx++;
+}
 
 /* Scales the scores of query j, which sees n positions of the tile, and takes their maximum. */
 MR_INLINE void scale_scores(block *u, int32_t j, int32_t n, const bool is_full) {
@@ -206,29 +214,26 @@ MR_INLINE void weigh(block *u, int32_t j, int32_t n, const bool is_full) {
 
 /* In three sweeps over the queries, so that what runs side by side does not depend on each other. */
 static void tile_weights(block *u, const tile *t) {
-    int32_t n_queries = u->n * u->n_kv;
-    for (int32_t j = 0; j < n_queries; j++) {
-        int32_t n = tile_visible(u, t->position, j);
-        if (n == TILE)
-            scale_scores(u, j, n, true);
-        else if (n > 0)
-            scale_scores(u, j, n, false);
-    }
-    for (int32_t j = 0; j < n_queries; j += 16)
+    start_ahead(u, t->next_k, t->n_next);
+    int32_t full = t->first; /* the first query that sees the whole tile */
+    while (full < t->last && tile_visible(u, t, full) < TILE)
+        full++;
+    for (int32_t j = t->first; j < full; j++)
+        scale_scores(u, j, tile_visible(u, t, j), false);
+    for (int32_t j = full; j < t->last; j++)
+        scale_scores(u, j, TILE, true), ask_lines(u, 4);
+    for (int32_t j = t->first; j < t->last; j += 16)
         v16_store(u->factor + j, v16_exp_declining(v16_load(u->factor + j)));
-    for (int32_t j = 0; j < n_queries; j++) {
-        int32_t n = tile_visible(u, t->position, j);
-        if (n == TILE)
-            weigh(u, j, n, true);
-        else if (n > 0)
-            weigh(u, j, n, false);
-    }
+    for (int32_t j = t->first; j < full; j++)
+        weigh(u, j, tile_visible(u, t, j), false);
+    for (int32_t j = full; j < t->last; j++)
+        weigh(u, j, TILE, true), ask_lines(u, 4);
 }
 
 /* --- Values --------------------------------------------------------------------------------------------------------- */
 
 /* Segments of positions [from, to) of the tile, head elements [d, d + 16 * vectors). */
-static void value_segments(const block *u, const head_tile *h, int32_t from, int32_t to, int32_t d, int32_t vectors,
+static void value_segments(const block *u, const tile *t, int32_t from, int32_t to, int32_t d, int32_t vectors,
                            product *p) {
     int32_t dim = u->args->head_dim, bytes = u->from == SOURCE_STAGE ? 4 : element_bytes(u);
     p->b_stride = u->from == SOURCE_STAGE ? vectors * 16 : dim;
@@ -236,7 +241,7 @@ static void value_segments(const block *u, const head_tile *h, int32_t from, int
     for (int32_t s; from < to; from += p->n[s]) {
         int32_t row = from % MR_KV_BLOCK;
         const char *b = u->from == SOURCE_STAGE ? (const char *)(u->stage + from * p->b_stride)
-                                                : h->store[from / MR_KV_BLOCK] + (row * dim + d) * bytes;
+                                                : t->v[from / MR_KV_BLOCK] + (row * dim + d) * bytes;
         s = p->n_segments++;
         p->n[s] = min_i32(to - from, MR_KV_BLOCK - row);
         for (int32_t i = 0; i < vectors; i++)
@@ -245,40 +250,38 @@ static void value_segments(const block *u, const head_tile *h, int32_t from, int
 }
 
 /* Values of head elements [d, d + 16 * vectors) for queries [j, j + nq). */
-static void add_values(block *u, const head_tile *h, int32_t d, int32_t vectors, int32_t j, int32_t nq) {
+static void add_values(block *u, const tile *t, int32_t d, int32_t vectors, int32_t j, int32_t nq) {
     static const float ONE = 1.0f;
-    int32_t dim = u->args->head_dim, common = tile_visible(u, h->position, j); /* queries see more and more */
+    int32_t dim = u->args->head_dim, common = tile_visible(u, t, j); /* queries see more and more */
     product p = {.c = u->o + j * dim + d, .c_stride = dim, .factor = u->factor + j};
     for (int32_t i = 0; i < nq; i++)
         p.a[i] = u->scores + (j + i) * TILE;
-    value_segments(u, h, 0, common, d, vectors, &p);
+    value_segments(u, t, 0, common, d, vectors, &p);
     product_run(&p, nq, vectors, u->from, &u->next);
     p.factor = &ONE;
     for (int32_t i = 1; i < nq; i++) {
-        int32_t n = tile_visible(u, h->position, j + i);
+        int32_t n = tile_visible(u, t, j + i);
         if (n == common)
             continue;
         p.a[0] = u->scores + (j + i) * TILE + common;
         p.c = u->o + (j + i) * dim + d;
-        value_segments(u, h, common, n, d, vectors, &p);
+        value_segments(u, t, common, n, d, vectors, &p);
         product_run(&p, 1, vectors, u->from, &u->next);
     }
 }
 
-static void head_values(block *u, const tile *t, int32_t g) {
+static void tile_values(block *u, const tile *t) {
     int32_t dim = u->args->head_dim, parts = (dim + STAGE_WIDTH - 1) / STAGE_WIDTH, n, nq;
-    head_tile h;
-    head_tile_init(&h, u, t, g, u->args->v_store);
     for (int32_t d = 0; d < dim; d += n, parts--) {
         n = ((dim - d) / 16 + parts - 1) / parts * 16; /* even parts */
         for (int32_t p = 0; p < t->n_positions && u->from == SOURCE_STAGE; p++) {
-            const uint16_t *v = (const uint16_t *)h.store[p / MR_KV_BLOCK] + p % MR_KV_BLOCK * dim + d;
+            const uint16_t *v = (const uint16_t *)t->v[p / MR_KV_BLOCK] + p % MR_KV_BLOCK * dim + d;
             for (int32_t e = 0; e < n; e += 16)
                 v16_store(u->stage + p * n + e, v16_load_f16(v + e));
         }
-        for (int32_t j = h.first; j < h.last; j += nq) {
-            nq = next_queries(h.last - j);
-            add_values(u, &h, d, n / 16, j, nq);
+        for (int32_t j = t->first; j < t->last; j += nq) {
+            nq = next_queries(t->last - j);
+            add_values(u, t, d, n / 16, j, nq);
         }
     }
 }
@@ -309,16 +312,14 @@ static void run_partition(block *u, int32_t start) {
         u->m[j] = -INFINITY;
     memset(u->l, 0, (size_t)n_queries * 16 * sizeof *u->l);
     memset(u->o, 0, (size_t)(n_queries * u->args->head_dim) * sizeof *u->o);
-    for (int32_t p = start; p < min_i32(start + PARTITION, u->n_positions); p += TILE) {
-        tile t = tile_at(u, p);
-        start_ahead(u, u->args->v_store, p);
-        for (int32_t g = 0; g < u->n_kv; g++)
-            head_scores(u, &t, g);
-        tile_weights(u, &t);
-        start_ahead(u, u->args->k_store, p + TILE);
-        for (int32_t g = 0; g < u->n_kv; g++)
-            head_values(u, &t, g);
-    }
+    for (int32_t p = start; p < min_i32(start + PARTITION, u->n_positions); p += TILE)
+        for (int32_t g = 0; g < u->n_kv; g++) {
+            tile t;
+            tile_init(&t, u, p, g);
+            tile_scores(u, &t);
+            tile_weights(u, &t);
+            tile_values(u, &t);
+        }
     for (int32_t j = 0; j < n_queries; j++)
         if (u->n_visible[j] > start)
             merge(u, j, start == 0);
