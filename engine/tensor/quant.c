@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "engine/base/le.h"
 #include "engine/base/status.h"
 #include "engine/tensor/f16.h"
 
@@ -29,7 +30,6 @@ static void dequantize_q6_k(const mr_block_q6_k *b, float *out) {
         out[i] = d * (float)b->sc[i / 16] * (float)(mr_q6_k_value(b, i) - 32);
 }
 
-/* Files may be mapped at any address: blocks hold no more than bytes and halves, and the loader checks even addresses. */
 void mr_dequantize(mr_type type, const void *src, float *out, int64_t n) {
     switch (type) {
     case MR_TYPE_F32:
@@ -37,7 +37,7 @@ void mr_dequantize(mr_type type, const void *src, float *out, int64_t n) {
         return;
     case MR_TYPE_F16:
         for (int64_t i = 0; i < n; i++)
-            out[i] = mr_f16_to_f32(((const uint16_t *)src)[i]);
+            out[i] = mr_f16_to_f32(mr_load_le16((const uint8_t *)src + 2 * i));
         return;
     case MR_TYPE_Q8_0:
         for (int64_t i = 0; i < n / MR_Q8_0_BLOCK; i++)

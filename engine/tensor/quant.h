@@ -1,6 +1,6 @@
 /* engine/tensor/quant.h - the block formats of GGUF, and their values in float: the specification of every weight type.
  * Source: the GGUF specification and the public block structures of ggml; K-quants by I. Kawrakow (ggml PR 1684).
- * All halves are little-endian. Threads: pure functions. */
+ * All halves are little-endian. A block may lie at any address. Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_TENSOR_QUANT_H
 #define MR_ENGINE_TENSOR_QUANT_H
@@ -12,14 +12,14 @@
 enum { MR_Q8_0_BLOCK = 32, MR_QK_BLOCK = 256 };
 
 /* x[i] = d * q[i] */
-typedef struct mr_block_q8_0 {
+typedef struct __attribute__((packed)) mr_block_q8_0 {
     uint16_t d; /* f16 */
     int8_t q[32];
 } mr_block_q8_0;
 
 /* Eight sub-blocks of 32: x = d * sc[j] * q - dmin * m[j], q of 4 bits.
  * q: for each pair of sub-blocks (2p, 2p + 1) 32 bytes, the low nibbles are sub-block 2p, the high ones 2p + 1. */
-typedef struct mr_block_q4_k {
+typedef struct __attribute__((packed)) mr_block_q4_k {
     uint16_t d, dmin;   /* f16 */
     uint8_t scales[12]; /* eight 6-bit sc and eight 6-bit m, packed: mr_q4_k_scale */
     uint8_t q[128];
@@ -30,7 +30,7 @@ typedef struct mr_block_q4_k {
  *                         h*128 + l + 32 = ql[h*64 + l + 32] low,  bits 2-3
  *                         h*128 + l + 64 = ql[h*64 + l] high,      bits 4-5
  *                         h*128 + l + 96 = ql[h*64 + l + 32] high, bits 6-7 */
-typedef struct mr_block_q6_k {
+typedef struct __attribute__((packed)) mr_block_q6_k {
     uint8_t ql[128], qh[64];
     int8_t sc[16];
     uint16_t d; /* f16 */
