@@ -170,17 +170,6 @@ static void tile_scores(block *u, const tile *t) {
 
 /* --- Weights -------------------------------------------------------------------------------------------------------- */
 
-static void ask_lines(block *u, int32_t n) {
-    ahead *w = &u->next;
-    if (w->run_idx >= w->n_runs)
-        return;
-    for (int32_t i = 0; i < n; i++)
-        _mm_prefetch(w->run[w->run_idx] + w->offset + i * LINE, _MM_HINT_T1);
-    w->offset += n * LINE;
-    if (w->offset >= w->run_bytes)
-        w->offset = 0, w->run_idx++;
-}
-
 /* Scales the scores of query j, which sees n positions of the tile, and takes their maximum. */
 MR_INLINE void scale_scores(block *u, int32_t j, int32_t n, const bool is_full) {
     v16 scale = v16_set1(u->args->scale), max = v16_set1(u->m[j]);
@@ -214,20 +203,19 @@ MR_INLINE void weigh(block *u, int32_t j, int32_t n, const bool is_full) {
 
 /* In three sweeps over the queries, so that what runs side by side does not depend on each other. */
 static void tile_weights(block *u, const tile *t) {
-    start_ahead(u, t->next_k, t->n_next);
     int32_t full = t->first; /* the first query that sees the whole tile */
     while (full < t->last && tile_visible(u, t, full) < TILE)
         full++;
     for (int32_t j = t->first; j < full; j++)
         scale_scores(u, j, tile_visible(u, t, j), false);
     for (int32_t j = full; j < t->last; j++)
-        scale_scores(u, j, TILE, true), ask_lines(u, 4);
+        scale_scores(u, j, TILE, true);
     for (int32_t j = t->first; j < t->last; j += 16)
         v16_store(u->factor + j, v16_exp_declining(v16_load(u->factor + j)));
     for (int32_t j = t->first; j < full; j++)
         weigh(u, j, tile_visible(u, t, j), false);
     for (int32_t j = full; j < t->last; j++)
-        weigh(u, j, TILE, true), ask_lines(u, 4);
+        weigh(u, j, TILE, true);
 }
 
 /* --- Values --------------------------------------------------------------------------------------------------------- */
@@ -272,6 +260,7 @@ static void add_values(block *u, const tile *t, int32_t d, int32_t vectors, int3
 
 static void tile_values(block *u, const tile *t) {
     int32_t dim = u->args->head_dim, parts = (dim + STAGE_WIDTH - 1) / STAGE_WIDTH, n, nq;
+    start_ahead(u, t->next_k, t->n_next);
     for (int32_t d = 0; d < dim; d += n, parts--) {
         n = ((dim - d) / 16 + parts - 1) / parts * 16; /* even parts */
         for (int32_t p = 0; p < t->n_positions && u->from == SOURCE_STAGE; p++) {
