@@ -39,7 +39,7 @@ static void swap_i32(int32_t *a, int32_t *b) {
 /* --- A scene: sequences with their keys and values in a store, and rows that look at them ---------------------------
  */
 
-enum { MAX_ROWS = 128, MAX_SEQS = 16, STRIDE = 96, N_KV_HEADS = 2, OUT_PAD = 16 };
+enum { MAX_ROWS = 128, MAX_SEQS = 16, STRIDE = 96, N_KV_HEADS = 3, OUT_PAD = 16 };
 static const uint32_t GUARD_BITS = 0x7fabcdefu;
 static const int32_t NOWHERE = 0x00ffffff; /* a block id far outside of every store */
 
@@ -195,7 +195,7 @@ static void check_splits(scene *s, mr_isa isa) {
             n = how == 0 ? s->n_rows : how == 1 ? 1 : 1 + next_below(how == 2 ? 4 : 40);
             n = n < s->n_rows - r ? n : s->n_rows - r;
             if (how % 2) {
-                attention(&s->args, r, r + n, 1, 2);
+                attention(&s->args, r, r + n, 1, N_KV_HEADS);
                 attention(&s->args, r, r + n, 0, 1);
             } else
                 attention(&s->args, r, r + n, 0, N_KV_HEADS);
@@ -234,7 +234,7 @@ static void check_shape(mr_type type, int32_t head_dim, int32_t group) {
 
 static void test_every_shape_equals_scalar(void **state) {
     (void)state;
-    static const int32_t DIMS[] = {16, 32, 64, 80, 96, 112, 128, 256}, GROUPS[] = {1, 2, 3, 4, 5, 7, 8, 13};
+    static const int32_t DIMS[] = {16, 32, 64, 80, 96, 112, 128, 256}, GROUPS[] = {1, 2, 3, 4, 5, 7, 8, 20};
     for (int t = 0; t < 2; t++)
         for (int d = 0; d < 8; d++)
             for (int g = 0; g < 8; g++)
