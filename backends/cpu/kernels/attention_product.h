@@ -8,6 +8,7 @@
 #define MR_BACKENDS_CPU_KERNELS_ATTENTION_PRODUCT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 enum { MAX_VECTORS = 4, MAX_SEGMENTS = 4, MAX_RUNS = 4, LINE = 64 };
 
@@ -20,7 +21,8 @@ typedef struct product {
     int32_t b_stride; /* elements from one k to the next */
     float *c;         /* [query][c_stride] */
     int32_t c_stride;
-    const float *factor;             /* [query]; NULL: c starts at +0 */
+    bool is_first;                   /* c starts at +0 */
+    const float *factor;             /* [query]: else c is multiplied by it; NULL: taken as it is */
     const char *ahead[MAX_SEGMENTS]; /* lines of cache to ask for on the way; NULL: none */
 } product;
 
@@ -83,6 +85,11 @@ MR_INLINE void product_segment(const float *a[MAX_QUERIES], const void *const *b
         a[j] += n;
 }
 
+MR_INLINE v16 product_start(const product *p, const float *c, int32_t j) {
+    v16 x = p->is_first ? v16_set1(0.0f) : v16_load(c);
+    return p->factor ? v16_mul(x, v16_set1(p->factor[j])) : x;
+}
+
 MR_INLINE void product_body(const product *p, int32_t first_vector, const int nq, const int nv, const source from) {
     v16 acc[MAX_QUERIES][MAX_VECTORS];
     const float *a[MAX_QUERIES];
@@ -93,16 +100,16 @@ MR_INLINE void product_body(const product *p, int32_t first_vector, const int nq
         a[j] = p->a[j];
         MR_UNROLL
         for (int i = 0; i < nv; i++)
-            acc[j][i] =
-                p->factor ? v16_mul(v16_load(c + j * c_stride + 16 * i), v16_set1(p->factor[j])) : v16_set1(0.0f);
+            acc[j][i] = product_start(p, c + j * c_stride + 16 * i, j);
     }
     for (int32_t s = 0; s < p->n_segments; s++)
         product_segment(a, p->b[s] + first_vector, acc, p->n[s], p->b_stride, p->ahead[s], nq, nv, from);
     MR_UNROLL
-    for (int j = 0; j < nq; j++)
+    for (int j = 0; j < nq; j++) {
         MR_UNROLL
-    for (int i = 0; i < nv; i++)
-        v16_store(c + j * c_stride + 16 * i, acc[j][i]);
+        for (int i = 0; i < nv; i++)
+            v16_store(c + j * c_stride + 16 * i, acc[j][i]);
+    }
 }
 
 /* One function for each number of queries, vectors and type; only the widths that fit into the registers. */

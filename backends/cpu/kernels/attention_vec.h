@@ -94,9 +94,10 @@ static int32_t next_queries(int32_t n) {
 /* The blocks of keys or values that hold positions [position, position + n), n <= 64. */
 static void find_blocks(const block *u, const void *store, int32_t kv_head, int32_t position, int32_t n,
                         const char *out[TILE_BLOCKS]) {
-    const int32_t *ids = u->kv_blocks + position / MR_KV_BLOCK;
-    for (int32_t i = 0; i < blocks_of(n); i++)
-        out[i] = (const char *)store + ((int64_t)ids[i] * u->args->n_kv_heads + kv_head) * block_bytes(u);
+    for (int32_t i = 0; i < blocks_of(n); i++) {
+        int64_t id = u->kv_blocks[position / MR_KV_BLOCK + i];
+        out[i] = (const char *)store + (id * u->args->n_kv_heads + kv_head) * block_bytes(u);
+    }
 }
 
 static void tile_init(tile *t, const block *u, int32_t position, int32_t g) {
@@ -129,12 +130,12 @@ static void start_ahead(block *u, const char *const *blocks, int32_t n) {
 
 /* Scores of head elements [d, d + n), added to those before; k: vectors of 16 positions, each [n][16]. */
 static void add_scores(block *u, const tile *t, const void *const k[TILE_BLOCKS], int32_t d, int32_t n) {
-    static const float ONES[8] = {1, 1, 1, 1, 1, 1, 1, 1};
-    product p = {.n_segments = MAX_SEGMENTS, .b_stride = MR_KV_BLOCK, .c_stride = TILE, .factor = d ? ONES : NULL};
-    for (int32_t s = 0; s < p.n_segments; s++) {
-        p.n[s] = n / MAX_SEGMENTS;
+    int32_t step = n / MAX_SEGMENTS, bytes = u->from == SOURCE_F16 ? 2 : 4;
+    product p = {.n_segments = MAX_SEGMENTS, .b_stride = MR_KV_BLOCK, .c_stride = TILE, .is_first = d == 0};
+    for (int32_t s = 0; s < MAX_SEGMENTS; s++) {
+        p.n[s] = step;
         for (int32_t i = 0; i < blocks_of(t->n_positions); i++)
-            p.b[s][i] = (const char *)k[i] + s * p.n[s] * MR_KV_BLOCK * (u->from == SOURCE_F16 ? 2 : 4);
+            p.b[s][i] = (const char *)k[i] + s * step * MR_KV_BLOCK * bytes;
     }
     for (int32_t j = t->first, nq; j < t->last; j += nq) {
         nq = next_queries(t->last - j);
@@ -142,6 +143,17 @@ static void add_scores(block *u, const tile *t, const void *const k[TILE_BLOCKS]
             p.a[i] = u->q[j + i] + d;
         p.c = u->scores + j * TILE;
         product_run(&p, nq, blocks_of(t->n_positions), u->from, &u->next);
+    }
+}
+
+/* Head elements [d, d + n) of the tile's keys as f32: of each block [n][16]. */
+static void stage_keys(block *u, const tile *t, int32_t d, int32_t n, const void *out_k[TILE_BLOCKS]) {
+    for (int32_t i = 0; i < blocks_of(t->n_positions); i++) {
+        float *stage = u->stage + i * STAGE_WIDTH * MR_KV_BLOCK;
+        const uint16_t *k = (const uint16_t *)t->k[i] + d * MR_KV_BLOCK;
+        for (int32_t e = 0; e < n * MR_KV_BLOCK; e += 16)
+            v16_store(stage + e, v16_load_f16(k + e));
+        out_k[i] = stage;
     }
 }
 
@@ -157,13 +169,7 @@ static void tile_scores(block *u, const tile *t) {
     }
     for (int32_t d = 0; d < dim; d += STAGE_WIDTH) {
         int32_t n = min_i32(dim - d, STAGE_WIDTH);
-        for (int32_t i = 0; i < blocks_of(t->n_positions); i++) {
-            float *stage = u->stage + i * STAGE_WIDTH * MR_KV_BLOCK;
-            const uint16_t *from = (const uint16_t *)t->k[i] + d * MR_KV_BLOCK;
-            for (int32_t e = 0; e < n * MR_KV_BLOCK; e += 16)
-                v16_store(stage + e, v16_load_f16(from + e));
-            k[i] = stage;
-        }
+        stage_keys(u, t, d, n, k);
         add_scores(u, t, k, d, n);
     }
 }
@@ -220,57 +226,65 @@ static void tile_weights(block *u, const tile *t) {
 
 /* --- Values --------------------------------------------------------------------------------------------------------- */
 
-/* Segments of positions [from, to) of the tile, head elements [d, d + 16 * vectors). */
-static void value_segments(const block *u, const tile *t, int32_t from, int32_t to, int32_t d, int32_t vectors,
-                           product *p) {
-    int32_t dim = u->args->head_dim, bytes = u->from == SOURCE_STAGE ? 4 : element_bytes(u);
-    p->b_stride = u->from == SOURCE_STAGE ? vectors * 16 : dim;
-    p->n_segments = 0;
-    for (int32_t s; from < to; from += p->n[s]) {
-        int32_t row = from % MR_KV_BLOCK;
-        const char *b = u->from == SOURCE_STAGE ? (const char *)(u->stage + from * p->b_stride)
-                                                : t->v[from / MR_KV_BLOCK] + (row * dim + d) * bytes;
-        s = p->n_segments++;
-        p->n[s] = min_i32(to - from, MR_KV_BLOCK - row);
-        for (int32_t i = 0; i < vectors; i++)
-            p->b[s][i] = b + i * 16 * bytes;
+/* Head elements [d, d + n) of the tile's values as f32: [position][n]. */
+static void stage_values(block *u, const tile *t, int32_t d, int32_t n) {
+    int32_t dim = u->args->head_dim;
+    for (int32_t p = 0; p < t->n_positions; p++) {
+        const uint16_t *v = (const uint16_t *)t->v[p / MR_KV_BLOCK] + p % MR_KV_BLOCK * dim + d;
+        for (int32_t e = 0; e < n; e += 16)
+            v16_store(u->stage + p * n + e, v16_load_f16(v + e));
     }
 }
 
-/* Values of head elements [d, d + 16 * vectors) for queries [j, j + nq). */
-static void add_values(block *u, const tile *t, int32_t d, int32_t vectors, int32_t j, int32_t nq) {
-    static const float ONE = 1.0f;
+/* Head element d of the value at position i of the tile; of the stage, if it holds n elements from d on. */
+static const char *value_at(const block *u, const tile *t, int32_t i, int32_t d, int32_t n) {
+    if (u->from == SOURCE_STAGE)
+        return (const char *)(u->stage + i * n);
+    return t->v[i / MR_KV_BLOCK] + (i % MR_KV_BLOCK * u->args->head_dim + d) * element_bytes(u);
+}
+
+/* p walks positions [from, to) of the tile, head elements [d, d + n). */
+static void value_segments(const block *u, const tile *t, int32_t from, int32_t to, int32_t d, int32_t n, product *p) {
+    int32_t vector_bytes = 16 * (u->from == SOURCE_F16 ? 2 : 4), s = 0;
+    p->b_stride = u->from == SOURCE_STAGE ? n : u->args->head_dim;
+    for (; from < to; from += p->n[s++]) {
+        p->n[s] = min_i32(to - from, MR_KV_BLOCK - from % MR_KV_BLOCK);
+        for (int32_t i = 0; i < n / 16; i++)
+            p->b[s][i] = value_at(u, t, from, d, n) + i * vector_bytes;
+    }
+    p->n_segments = s;
+}
+
+/* Values of head elements [d, d + n) for queries [j, j + nq): those positions together that all of them see. */
+static void add_values(block *u, const tile *t, int32_t d, int32_t n, int32_t j, int32_t nq) {
     int32_t dim = u->args->head_dim, common = tile_visible(u, t, j); /* queries see more and more */
     product p = {.c = u->o + j * dim + d, .c_stride = dim, .factor = u->factor + j};
     for (int32_t i = 0; i < nq; i++)
         p.a[i] = u->scores + (j + i) * TILE;
-    value_segments(u, t, 0, common, d, vectors, &p);
-    product_run(&p, nq, vectors, u->from, &u->next);
-    p.factor = &ONE;
-    for (int32_t i = 1; i < nq; i++) {
-        int32_t n = tile_visible(u, t, j + i);
-        if (n == common)
+    value_segments(u, t, 0, common, d, n, &p);
+    product_run(&p, nq, n / 16, u->from, &u->next);
+    p.factor = NULL;
+    for (int32_t i = j + 1; i < j + nq; i++) {
+        int32_t visible = tile_visible(u, t, i);
+        if (visible == common)
             continue;
-        p.a[0] = u->scores + (j + i) * TILE + common;
-        p.c = u->o + (j + i) * dim + d;
-        value_segments(u, t, common, n, d, vectors, &p);
-        product_run(&p, 1, vectors, u->from, &u->next);
+        p.a[0] = u->scores + i * TILE + common;
+        p.c = u->o + i * dim + d;
+        value_segments(u, t, common, visible, d, n, &p);
+        product_run(&p, 1, n / 16, u->from, &u->next);
     }
 }
 
 static void tile_values(block *u, const tile *t) {
-    int32_t dim = u->args->head_dim, parts = (dim + STAGE_WIDTH - 1) / STAGE_WIDTH, n, nq;
+    int32_t dim = u->args->head_dim, parts = (dim + STAGE_WIDTH - 1) / STAGE_WIDTH;
     start_ahead(u, t->next_k, t->n_next);
-    for (int32_t d = 0; d < dim; d += n, parts--) {
+    for (int32_t d = 0, n; d < dim; d += n, parts--) {
         n = ((dim - d) / 16 + parts - 1) / parts * 16; /* even parts */
-        for (int32_t p = 0; p < t->n_positions && u->from == SOURCE_STAGE; p++) {
-            const uint16_t *v = (const uint16_t *)t->v[p / MR_KV_BLOCK] + p % MR_KV_BLOCK * dim + d;
-            for (int32_t e = 0; e < n; e += 16)
-                v16_store(u->stage + p * n + e, v16_load_f16(v + e));
-        }
-        for (int32_t j = t->first; j < t->last; j += nq) {
+        if (u->from == SOURCE_STAGE)
+            stage_values(u, t, d, n);
+        for (int32_t j = t->first, nq; j < t->last; j += nq) {
             nq = next_queries(t->last - j);
-            add_values(u, t, d, n / 16, j, nq);
+            add_values(u, t, d, n, j, nq);
         }
     }
 }
@@ -330,7 +344,7 @@ static void block_init(block *u, int32_t row, int32_t first, int32_t n, int32_t 
         u->n_visible[i] = a->row_position[r] + 1;
     }
     u->n_positions = u->n_visible[n - 1];
-    memset(u->factor, 0, sizeof u->factor);
+    memset(u->factor, 0, sizeof u->factor); /* tile_weights runs over the end of a KV head */
 }
 
 static void block_run(block *u) {
@@ -361,7 +375,7 @@ MR_INLINE void attention_vec(const mr_attention_args *a, int32_t row_first, int3
     int32_t group = a->n_heads / a->n_kv_heads, most = min_i32(BLOCK_QUERIES, BLOCK_SUMS / a->head_dim);
     for (int32_t row = row_first, rows; row < row_last; row += rows) {
         rows = count_run(a, row, row_last);
-        int32_t n = rows * group, at_once = n < most ? most / n : 1;
+        int32_t n = rows * group, at_once = n <= most ? most / n : 1;
         for (int32_t kv = kv_head_first, n_kv; kv < kv_head_last; kv += n_kv) {
             n_kv = min_i32(kv_head_last - kv, at_once);
             for (int32_t i = 0; i < n; i += u.n) {
