@@ -57,6 +57,7 @@ typedef struct mr_token_event {
     int32_t sequence; /* as mr_job_submit numbered it */
     int32_t id;
     int32_t n_generated; /* this one included */
+    int64_t time_ns;     /* monotonic, when it came; one time for all tokens of a step */
     mr_finish finish;    /* NONE or LENGTH; ERROR without a token */
     mr_status status;
     const char *text; /* of the error */

@@ -117,21 +117,22 @@ static mr_status issue(mr_job *job, bool *did, mr_err *err) {
     return MR_OK;
 }
 
-static void note_first_token(mr_job *job) {
-    job->last_first_token_ns = mr_clock_now_ns();
+static void note_first_token(mr_job *job, int64_t now_ns) {
+    job->last_first_token_ns = now_ns;
     if (job->first_token_ns == 0)
         job->first_token_ns = job->last_first_token_ns;
 }
 
 /* A token of a live sequence; sequences that have ended since are none of its business. */
-static mr_status take_token(mr_job *job, const Millrace__Token *t, mr_err *err) {
+static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_ns, mr_err *err) {
     mr_entry *e = job->slots[t->slot].entry;
     if (!e || e->generation != t->generation)
         return MR_OK;
     if (e->desc.on_logits || t->position != (uint32_t)e->n_ids || e->n_ids > e->n_issued)
         return mr_err_set(err, MR_E_PROTOCOL, "a token of slot %u at position %u, where none is due", t->slot,
                           t->position);
-    mr_token_event event = {.sequence = e->sequence, .id = (int32_t)t->id, .status = (mr_status)t->status};
+    mr_token_event event = {
+        .sequence = e->sequence, .id = (int32_t)t->id, .time_ns = now_ns, .status = (mr_status)t->status};
     if (t->status != MR_OK) {
         event.finish = MR_FINISH_ERROR;
         event.text = "the model computed values that are not numbers";
@@ -140,7 +141,7 @@ static mr_status take_token(mr_job *job, const Millrace__Token *t, mr_err *err) 
         event.n_generated = e->n_ids - e->n_prompt;
         event.finish = e->n_ids == e->max_ids ? MR_FINISH_LENGTH : MR_FINISH_NONE;
         if (event.n_generated == 1)
-            note_first_token(job);
+            note_first_token(job, now_ns);
         else
             job->timings.decode_tokens++;
     }
@@ -172,8 +173,9 @@ static mr_status take_tokens(mr_job *job, bool *did, mr_err *err) {
                               (unsigned long long)tokens->step);
         r->tokens_in = true;
         *did = true;
+        int64_t now_ns = mr_clock_now_ns();
         for (size_t i = 0; i < tokens->n_tokens && status == MR_OK; i++)
-            status = take_token(job, tokens->tokens[i], err);
+            status = take_token(job, tokens->tokens[i], now_ns, err);
         if (status != MR_OK)
             return status;
         advance(job);
