@@ -2,31 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/random.h>
 
 #include "coordinator/cmd.h"
 #include "coordinator/cmd_generate.h"
+#include "coordinator/interrupt.h"
 #include "coordinator/output.h"
 #include "coordinator/vocab.h"
 #include "engine/base/clock.h"
 
 enum { MAX_LIVE = 256 };
-
-/* Set by the handler, read by the thread that it interrupts. */
-static volatile sig_atomic_t interrupted;
-
-static void on_interrupt(int signal_number) {
-    (void)signal_number;
-    interrupted = 1;
-}
-
-/* The first Ctrl-C ends the texts at their next token, the second one the program at once. */
-static void catch_interrupt(void) {
-    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESETHAND | SA_RESTART};
-    sigaction(SIGINT, &action, NULL);
-}
 
 /* --- Options ------------------------------------------------------------------------------------------------------ */
 
@@ -90,7 +76,7 @@ static gen_finish take_token(gen_sequence *s, const mr_token_event *event, mr_er
         return GEN_STOP;
     if (event->finish == MR_FINISH_LENGTH)
         return GEN_LENGTH;
-    return interrupted || g->out_err.status != MR_OK ? GEN_INTERRUPTED : GEN_RUNNING;
+    return interrupt_seen() || g->out_err.status != MR_OK ? GEN_INTERRUPTED : GEN_RUNNING;
 }
 
 static void end_sequence(gen_sequence *s, gen_finish finish, const mr_err *why) {
@@ -177,7 +163,7 @@ static mr_status run(generation *g, int32_t n_good, mr_err *err) {
     output_note("sampling: temp %g, top-k %" PRId32 ", top-p %g, min-p %g, repeat-penalty %g, seed %" PRIu64,
                 (double)p->temperature, p->top_k, (double)p->top_p, (double)p->min_p, (double)p->repeat_penalty,
                 p->seed);
-    catch_interrupt();
+    interrupt_catch(); /* the texts end at their next token */
     submit_all(g);
     gen_print(g);
     status = mr_job_run(g->session.job, err);
@@ -193,7 +179,7 @@ static mr_status outcome(const generation *g, mr_err *err) {
         *err = g->out_err;
         return err->status;
     }
-    if (interrupted)
+    if (interrupt_seen())
         return mr_err_set(err, MR_E_CANCELLED, "%s", "");
     for (int32_t i = 0; i < g->n; i++)
         if (g->sequences[i].finish == GEN_ERROR)
