@@ -14,7 +14,8 @@ enum {
     IN_TOKENIZE = 1 << MR_COMMAND_TOKENIZE,
     IN_INSPECT = 1 << MR_COMMAND_INSPECT,
     IN_PLAN = 1 << MR_COMMAND_PLAN,
-    IN_RUN = IN_GENERATE | IN_LOGITS | IN_PLAN, /* those that lay out stages */
+    IN_BENCH = 1 << MR_COMMAND_BENCH,
+    IN_RUN = IN_GENERATE | IN_LOGITS | IN_PLAN | IN_BENCH, /* those that lay out stages */
     IN_ALL = (1 << MR_COMMAND_COUNT) - 1,
 };
 

@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`millrace bench`: which tests run, the table and the JSON array, sizes that do not fit, interruption. No figure is
+tested beyond being there: machines differ, and are busy."""
+import json
+import signal
+import subprocess
+import unittest
+
+import cli
+import tiny_model
+
+SHORT = ["-p", "20", "-n", "6"]  # the context of the tiny model is short, and sanitizer builds are slow
+
+
+class Case(cli.Case):
+    def measured(self, *args, model=None, **kwargs):
+        return json.loads(self.good("bench", model or self.model, *args, "--json", **kwargs))
+
+    def names(self, *args, **kwargs):
+        """(test, rows, sequences) of each object."""
+        return [(t["test"], t["rows"], t["sequences"]) for t in self.measured(*args, "-r", "1", **kwargs)]
+
+
+class Reports(Case):
+    def test_json(self):
+        found = self.measured(*SHORT, "-b", "3", "--threads", "2", "--stages", "3", "--repeat", "4")
+        self.assertEqual(len(found), 2)
+        for t, (name, rows, sequences) in zip(found, (("prefill", 20, 1), ("decode", 6, 3))):
+            self.assertEqual((t["test"], t["rows"], t["sequences"]), (name, rows, sequences))
+            self.assertEqual((t["threads"], t["stages"], t["repeats"]), (2, 3, 4))
+            self.assertTrue(0 < t["min"] <= t["tokens_per_second"] <= t["max"], t)
+        self.assertGreater(found[0]["time_to_first_token_ms"], 0)
+        self.assertNotIn("time_to_first_token_ms", found[1])
+
+    def test_table(self):
+        done = self.run_bin("bench", self.model, *SHORT, "-b", "1,2", "--cut", "1", "-t", "1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = [line.split() for line in done.stdout.decode().splitlines()]
+        self.assertEqual(lines[0], ["test", "rows", "sequences", "threads", "stages", "tokens/s", "spread", "first",
+                                    "token"])
+        self.assertEqual([line[:5] for line in lines[1:]], [["prefill", "20", "1", "1", "2"],
+                                                            ["decode", "6", "1", "1", "2"],
+                                                            ["decode", "6", "2", "1", "2"]])
+        for line in lines[1:]:
+            median, low, to, high = line[5:9]
+            self.assertEqual(to, "to")
+            self.assertTrue(0 < float(low) <= float(median) <= float(high), line)
+        self.assertEqual([line[9:] == ["-"] for line in lines[1:]], [False, True, True])
+
+    def test_notes(self):
+        done = self.run_bin("bench", self.model, *SHORT, "-b", "2")
+        notes = done.stderr.decode()
+        for word in ("layers in 1 stage", "loaded", "prefill of 20 tokens: ", "decode of 6 tokens, 2 at once: "):
+            self.assertIn(word, notes)
+        self.assertEqual(self.run_bin("bench", self.model, *SHORT, "--log-level", "warn").stderr, b"")
+
+
+class Tests(Case):
+    def test_lists(self):
+        self.assertEqual(self.names("-p", "9,3", "-n", "4,2", "-b", "1,5"),
+                         [("prefill", 9, 1), ("prefill", 3, 1), ("decode", 4, 1), ("decode", 4, 5), ("decode", 2, 1),
+                          ("decode", 2, 5)])
+
+    def test_left_out(self):
+        self.assertEqual(self.names("-p", "0", "-n", "4"), [("decode", 4, 1)])
+        self.assertEqual(self.names("-p", "4", "-n", "0", "-b", "7"), [("prefill", 4, 1)])
+        self.assertEqual(self.names("-p", "0,4", "-n", "3,0"), [("prefill", 4, 1), ("decode", 3, 1)])
+        self.bad(2, ["-p", "-n"], "bench", self.model, "-p", "0", "-n", "0")
+
+    def test_defaults_shrink_to_the_context(self):
+        self.assertEqual(self.names("--ctx", "40"), [("prefill", 39, 1), ("decode", 38, 1)])
+        self.assertEqual(self.names("--ctx", "2"), [("prefill", 1, 1)])
+        self.bad(2, ["-p", "-n"], "bench", self.model, "--ctx", "1")
+
+    def test_models_without_tokenizer(self):
+        model = tiny_model.make(self.path("dumb.gguf"), tokenizer=False)
+        self.assertEqual(self.names(*SHORT, model=model), [("prefill", 20, 1), ("decode", 6, 1)])
+
+    def test_full_steps(self):
+        self.assertEqual(self.names("-p", "0", "-n", "16", "-b", "64", "--chunk", "64", "--stages", "3"),
+                         [("decode", 16, 64)])
+        self.assertEqual(self.names("-p", "30", "-n", "0", "--chunk", "4", "--stages", "2"), [("prefill", 30, 1)])
+
+
+class WrongUse(Case):
+    def test_values(self):
+        for args, words in ((["-p", "x"], ["-p", "x"]), (["-p", "-1"], ["-p", "-1", "0 to"]),
+                            (["-n", "3,"], ["-n", "3,"]), (["-b", "0"], ["-b", "1 to"]),
+                            (["-b", "1,9999"], ["-b", "9999"]), (["-r", "0"], ["-r", "1 to"]),
+                            (["--sequences", "3"], ["bench", "--sequences"]), (["text"], ["text", "bench"])):
+            self.bad(2, words, "bench", self.model, *args)
+        self.bad(2, ["model", "--demo"], "bench")
+
+    def test_context(self):
+        self.bad(2, ["-p", "40 tokens", "context of 40", "--ctx"], "bench", self.model, "-p", "3,40", "--ctx", "40")
+        self.bad(2, ["-n", "39 tokens", "context of 40", "--ctx"], "bench", self.model, "-n", "39", "--ctx", "40")
+        self.assertEqual(self.names("-p", "39", "-n", "38", "--ctx", "40"), [("prefill", 39, 1), ("decode", 38, 1)])
+
+    def test_rows(self):
+        self.bad(2, ["-b", "5 sequences", "--chunk"], "bench", self.model, "-b", "2,5", "--chunk", "4")
+
+    def test_memory(self):
+        """Sequences that waited for each other would not be measured at once."""
+        self.bad(1, ["--mem", "KV cache"], "bench", self.model, *SHORT, "-b", "4", "--mem", "1M")
+
+    def test_missing_file(self):
+        self.bad(1, ["nothing.gguf", "No such file"], "bench", self.path("nothing.gguf"))
+
+
+class Interruptions(Case):
+    def interrupted(self, *args):
+        """What a benchmark without end has printed after Ctrl-C, once its first test was done."""
+        with subprocess.Popen([cli.BIN, "bench", self.model, "-p", "4", "-n", "8", "-b", ",".join(["1"] * 1000), "-r",
+                               "1000", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              env=cli.environment()) as p:
+            for line in p.stderr:
+                if line.startswith(b"prefill"):
+                    break
+            p.send_signal(signal.SIGINT)
+            out, notes = p.communicate(timeout=cli.LIMIT_S)
+        self.assertEqual(p.returncode, 130, notes)
+        self.assertNotIn(b"error", notes)
+        return out.decode()
+
+    def test_table_of_what_is_done(self):
+        self.assertRegex(self.interrupted(), r"^  test .*\n  prefill +4 ")
+
+    def test_json_of_what_is_done(self):
+        self.assertEqual(json.loads(self.interrupted("--json"))[0]["test"], "prefill")
+
+
+@cli.needs_demo
+class Demo(Case):
+    def test_demo(self):
+        found = json.loads(self.good("bench", "--demo", "-p", "32,64", "-n", "8", "-b", "1,8", "--stages", "2", "-r",
+                                     "1", "--json"))
+        self.assertEqual([(t["test"], t["rows"], t["sequences"]) for t in found],
+                         [("prefill", 32, 1), ("prefill", 64, 1), ("decode", 8, 1), ("decode", 8, 8)])
+        self.assertTrue(all(t["tokens_per_second"] > 0 and t["stages"] == 2 for t in found))
+
+
+if __name__ == "__main__":
+    unittest.main()
