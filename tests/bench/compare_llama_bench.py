@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times bench_model beside llama.cpp's llama-bench on one file, in turn, and prints medians and ratios.
+"""Times `millrace bench` beside llama.cpp's llama-bench on one file, in turn, and prints medians and ratios.
 
-    compare_llama_bench.py BENCH_MODEL LLAMA_BENCH MODEL [--pairs 7] [--threads 2] [-p 512] [-n 48]
+    compare_llama_bench.py MILLRACE LLAMA_BENCH MODEL [--pairs 7] [--threads 2] [-p 512] [-n 48]
 
-llama-bench gets one CPU for each thread (-C, --cpu-strict 1), as bench_model's threads do when it uses all CPUs.
+Both measure the prefill of one prompt and the decoding of one sequence from an empty context, after a warm-up.
+llama-bench gets one CPU for each thread (-C, --cpu-strict 1), as millrace's threads do when it uses all CPUs.
 """
 
 import argparse
@@ -14,10 +15,10 @@ import subprocess
 
 
 def ours(a):
-    out = subprocess.run([a.bench_model, a.model, "1", str(a.threads), str(a.p), str(a.n), "1"], check=True,
-                         capture_output=True, text=True).stdout
-    r = json.loads(out)
-    return r["prefill_tokens_per_second"], r["decode_tokens_per_second"]
+    out = subprocess.run([a.millrace, "bench", a.model, "-t", str(a.threads), "-p", str(a.p), "-n", str(a.n), "-b", "1",
+                          "-r", "1", "--json"], check=True, capture_output=True, text=True).stdout
+    rates = {r["test"]: r["tokens_per_second"] for r in json.loads(out)}
+    return rates["prefill"], rates["decode"]
 
 
 def theirs(a):
@@ -31,7 +32,7 @@ def theirs(a):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("bench_model")
+    p.add_argument("millrace")
     p.add_argument("llama_bench")
     p.add_argument("model")
     p.add_argument("--pairs", type=int, default=7)
