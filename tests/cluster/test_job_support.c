@@ -84,6 +84,8 @@ bool listener_token(void *ctx, const mr_token_event *event) {
         return false;
     }
     assert_int_equal(event->status, MR_OK);
+    assert_true(event->time_ns > l->heard_ns);
+    l->heard_ns = event->time_ns;
     assert_true(l->n_ids < MAX_HEARD);
     if (l->n_ids == 0 && l->clock)
         l->first_token_at = (*l->clock)++;

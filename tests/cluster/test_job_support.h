@@ -48,6 +48,7 @@ typedef struct listener {
     int32_t *clock;     /* counts the first tokens of all listeners that share it; may be NULL */
     int32_t ids[MAX_HEARD], n_ids;
     int32_t first_token_at; /* of *clock */
+    int64_t heard_ns;       /* time of the last token */
     int32_t n_logits;       /* rows */
     mr_finish finish;       /* of the last event */
     mr_status status;
