@@ -1,0 +1,258 @@
+/* The digest of the kernels: one number for all instruction sets, and any wrong bit changes it. */
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <fenv.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "backends/cpu/self_test.h"
+#include "engine/base/clock.h"
+#include "engine/base/fmath.h"
+#include "engine/base/mem.h"
+#include "engine/base/numerics.h"
+#include "engine/base/thread.h"
+
+/* Of numerics version 1; the first test prints the number to record. */
+static const uint64_t GOLDEN = UINT64_C(0x55d7f38c2b87df3c);
+
+static uint64_t digest_of(const mr_kernels *kernels) {
+    uint64_t digest = 0;
+    mr_err err = {0};
+    if (mr_kernels_digest(kernels, &digest, &err) != MR_OK)
+        fail_msg("%s", err.text);
+    return digest;
+}
+
+static void test_every_level_equals_the_recorded_digest(void **state) {
+    (void)state;
+    for (mr_isa isa = MR_ISA_SCALAR; isa < MR_ISA_COUNT; isa++) {
+        if (isa > mr_isa_detect()) {
+            print_message("%s: skipped, not on this CPU or capped by MILLRACE_CPU_ISA\n", mr_isa_name(isa));
+            continue;
+        }
+        int64_t start_ns = mr_clock_now_ns();
+        uint64_t digest = digest_of(mr_kernels_get(isa));
+        print_message("%s: %016" PRIx64 " in %.1f ms\n", mr_isa_name(isa), digest,
+                      (double)(mr_clock_now_ns() - start_ns) * 1e-6);
+        if (digest != GOLDEN)
+            fail_msg("%s: the digest is %016" PRIx64 ", recorded for numerics version %d is %016" PRIx64
+                     "; hint: kernels compute other bits than before: a bug, or a change of engine/NUMERICS.md, which "
+                     "raises MR_NUMERICS_VERSION there and in engine/base/numerics.h; then record the new digest here",
+                     mr_isa_name(isa), digest, MR_NUMERICS_VERSION, GOLDEN);
+    }
+}
+
+static void test_any_cap_gives_the_recorded_digest(void **state) {
+    (void)state;
+    const char *saved = getenv("MILLRACE_CPU_ISA");
+    char *copy = saved ? strdup(saved) : NULL;
+    for (mr_isa isa = MR_ISA_SCALAR; isa < MR_ISA_COUNT; isa++) {
+        uint64_t digest = 0;
+        setenv("MILLRACE_CPU_ISA", mr_isa_name(isa), 1);
+        assert_int_equal(mr_cpu_self_test(&digest, NULL), MR_OK);
+        assert_true(digest == GOLDEN);
+    }
+    if (copy)
+        setenv("MILLRACE_CPU_ISA", copy, 1);
+    else
+        unsetenv("MILLRACE_CPU_ISA");
+    free(copy);
+}
+
+static void run_self_test(void *ctx) {
+    if (mr_cpu_self_test(ctx, NULL) != MR_OK)
+        *(uint64_t *)ctx = 0;
+}
+
+static void test_threads_agree(void **state) {
+    (void)state;
+    enum { N_THREADS = 4 };
+    mr_thread *threads[N_THREADS];
+    uint64_t digests[N_THREADS] = {0};
+    for (int i = 0; i < N_THREADS; i++)
+        assert_int_equal(mr_thread_create("self-test", 0, run_self_test, &digests[i], &threads[i], NULL), MR_OK);
+    for (int i = 0; i < N_THREADS; i++)
+        mr_thread_join(threads[i]);
+    for (int i = 0; i < N_THREADS; i++)
+        assert_true(digests[i] == GOLDEN);
+}
+
+/* --- Kernels that are off by one bit ------------------------------------------------------------------------------ */
+
+/* The real kernels, but call number `broken_call` of the one named `broken` flips the lowest bit of one output. */
+static const mr_kernels *real;
+static const char *broken;
+static int broken_call, n_calls;
+
+static bool is_broken(const char *name) {
+    return broken && strcmp(broken, name) == 0 && n_calls++ == broken_call;
+}
+
+static void flip(const char *name, void *p) {
+    if (is_broken(name))
+        *(uint8_t *)p ^= 1;
+}
+
+static void broken_quantize(const float *x, uint8_t *a8, int32_t n) {
+    real->quantize(x, a8, n);
+    flip("quantize", a8 + n - 1);
+}
+static void broken_rms_norm(const float *x, const float *w, float *y, int32_t n, int32_t m, float eps) {
+    real->rms_norm(x, w, y, n, m, eps);
+    flip("rms_norm", y + n - 1);
+}
+static void broken_rope_table(const float *const angles[MR_ROPE_ROWS], int32_t half, int32_t position, float magnitude,
+                              float *out) {
+    real->rope_table(angles, half, position, magnitude, out);
+    flip("rope_table", out + half - 1);
+}
+static void broken_rope(float *x, int32_t n_heads, int32_t head_dim, int32_t n_rot, mr_rope_pairs pairs,
+                        const float *table) {
+    real->rope(x, n_heads, head_dim, n_rot, pairs, table);
+    flip("rope", x + n_heads * head_dim - 1);
+}
+static void broken_silu_mul(const float *gate, const float *up, float *y, int32_t n) {
+    real->silu_mul(gate, up, y, n);
+    flip("silu_mul", y + n - 1);
+}
+static void broken_kv_write(const mr_kv_write_args *args, int32_t row_first, int32_t row_last) {
+    real->kv_write(args, row_first, row_last);
+    int64_t element =
+        (int64_t)args->slots[row_last - 1] / MR_KV_BLOCK * MR_KV_BLOCK * args->n_kv_heads * args->head_dim;
+    flip("kv_write", (uint8_t *)args->v_store + element * (args->kv_type == MR_TYPE_F16 ? 2 : 4));
+}
+static void broken_attention(const mr_attention_args *args, int32_t row_first, int32_t row_last, int32_t kv_head_first,
+                             int32_t kv_head_last) {
+    real->attention(args, row_first, row_last, kv_head_first, kv_head_last);
+    float *last = args->out + (size_t)(row_last - 1) * args->out_row_bytes / sizeof(float);
+    flip("attention", last + args->n_heads * args->head_dim - 1);
+}
+
+static void flip_product(const char *name, const mr_matmul_args *args, int32_t row_last) {
+    flip(name, args->y + (size_t)(row_last - 1) * args->y_row_bytes / sizeof(float) + args->n - 1);
+}
+
+#define KERNEL(name, type, has_avx2, has_avx512)
+#define MATMUL(name, weight, has_avx2, has_avx512)                                                                     \
+    static void broken_##name(const mr_matmul_args *args, int32_t panel_first, int32_t panel_last, int32_t row_first,  \
+                              int32_t row_last) {                                                                      \
+        real->matmul[weight](args, panel_first, panel_last, row_first, row_last);                                      \
+        flip_product(#name, args, row_last);                                                                           \
+    }
+#include "backends/cpu/cpu_kernels.def"
+#undef KERNEL
+#undef MATMUL
+
+#define KERNEL(name, type, has_avx2, has_avx512) .name = broken_##name,
+#define MATMUL(name, weight, has_avx2, has_avx512) .matmul[weight] = broken_##name,
+static const mr_kernels BROKEN = {
+#include "backends/cpu/cpu_kernels.def"
+};
+#undef KERNEL
+#undef MATMUL
+
+#define KERNEL(name, type, has_avx2, has_avx512) #name,
+#define MATMUL(name, weight, has_avx2, has_avx512) #name,
+static const char *const NAMES[] = {
+#include "backends/cpu/cpu_kernels.def"
+};
+#undef KERNEL
+#undef MATMUL
+
+static void test_one_bit_of_any_kernel_shows(void **state) {
+    (void)state;
+    real = mr_kernels_get(mr_isa_detect());
+    broken = NULL;
+    assert_true(digest_of(&BROKEN) == GOLDEN);
+    for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++) {
+        broken = NAMES[i];
+        broken_call = -1; /* none: counts the calls */
+        n_calls = 0;
+        assert_true(digest_of(&BROKEN) == GOLDEN);
+        int last = n_calls - 1;
+        if (last < 1)
+            fail_msg("the self-test calls %s less than twice", broken);
+        for (broken_call = 0; broken_call <= last; broken_call += last) {
+            n_calls = 0;
+            if (digest_of(&BROKEN) == GOLDEN)
+                fail_msg("the digest does not show a wrong bit of call %d of %s", broken_call, broken);
+        }
+    }
+    broken = NULL;
+}
+
+/* --- The floating point mode -------------------------------------------------------------------------------------- */
+
+static void test_rounding_mode_shows(void **state) {
+    (void)state;
+    for (mr_isa isa = MR_ISA_SCALAR; isa <= mr_isa_detect(); isa++) {
+        assert_int_equal(fesetround(FE_TOWARDZERO), 0);
+        uint64_t digest = digest_of(mr_kernels_get(isa));
+        assert_int_equal(fesetround(FE_TONEAREST), 0);
+        assert_true(digest != GOLDEN);
+    }
+}
+
+#if defined(__x86_64__)
+static void unflushed_silu_mul(const float *gate, const float *up, float *y, int32_t n) {
+    unsigned mode = _mm_getcsr();
+    _mm_setcsr(mode & ~(1u << 15 | 1u << 6));
+    real->silu_mul(gate, up, y, n);
+    _mm_setcsr(mode);
+}
+static void unflushed_matmul(const mr_matmul_args *args, int32_t panel_first, int32_t panel_last, int32_t row_first,
+                             int32_t row_last) {
+    unsigned mode = _mm_getcsr();
+    _mm_setcsr(mode & ~(1u << 15 | 1u << 6));
+    real->matmul[MR_TYPE_Q8_0](args, panel_first, panel_last, row_first, row_last);
+    _mm_setcsr(mode);
+}
+
+/* Denormals that are not flushed in one kernel only: the inputs hold some. */
+static void test_denormal_mode_shows(void **state) {
+    (void)state;
+    real = mr_kernels_get(mr_isa_detect());
+    mr_kernels k = *real;
+    k.silu_mul = unflushed_silu_mul;
+    assert_true(digest_of(&k) != GOLDEN);
+    k = *real;
+    k.matmul[MR_TYPE_Q8_0] = unflushed_matmul;
+    assert_true(digest_of(&k) != GOLDEN);
+}
+#endif
+
+static void test_no_memory(void **state) {
+    (void)state;
+    uint64_t digest = 7;
+    mr_err err = {0};
+    mr_mem_fail_at(0);
+    assert_int_equal(mr_cpu_self_test(&digest, &err), MR_E_NO_MEMORY);
+    assert_true(digest == 7);
+    mr_mem_fail_at(-1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_level_equals_the_recorded_digest),
+        cmocka_unit_test(test_any_cap_gives_the_recorded_digest),
+        cmocka_unit_test(test_threads_agree),
+        cmocka_unit_test(test_one_bit_of_any_kernel_shows),
+        cmocka_unit_test(test_rounding_mode_shows),
+#if defined(__x86_64__)
+        cmocka_unit_test(test_denormal_mode_shows),
+#endif
+        cmocka_unit_test(test_no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
