@@ -93,8 +93,8 @@ static void fill_inputs(trial *t) {
         t->pool[i] = pool_value(mr_rng_u64(SEED, 0, i));
     for (int32_t r = 0; r < N_ROWS; r++) {
         memcpy(t->x[r], t->pool + 131 * r, sizeof t->x[r]);
-        for (int32_t i = 0; i < MAX_K && r % 7 == 3; i++) /* rows at the edge of the normal numbers */
-            t->x[r][i] *= 0x1p-118f;
+        for (int32_t i = 0; i < MAX_K && r % 7 == 3; i++) /* on both sides of the smallest scale of rule Q */
+            t->x[r][i] *= r % 2 ? 0x1p-119f : 0x1p-120f;
     }
 }
 

@@ -24,7 +24,7 @@
 #include "engine/base/thread.h"
 
 /* Of numerics version 1; the first test prints the number to record. */
-static const uint64_t GOLDEN = UINT64_C(0x55d7f38c2b87df3c);
+static const uint64_t GOLDEN = UINT64_C(0x9f56a7e928ba82ab);
 
 static uint64_t digest_of(const mr_kernels *kernels) {
     uint64_t digest = 0;
