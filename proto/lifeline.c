@@ -1,0 +1,404 @@
+/* proto/lifeline.c - the connections of a lifeline and the thread that watches them.
+ * The thread is asked to wake when a connection ends, not for every byte: what has come is read once a beat, together
+ * with the own sign of life. So the cost is two wake-ups a second, whatever the peers do. */
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/mem.h"
+#include "engine/base/thread.h"
+#include "proto/lifeline_internal.h"
+#include "proto/limits.h"
+
+enum {
+    MAX_STRANGERS = 64, /* connections without a hello, beyond one for each rank that is missing */
+    PENDING = -1,       /* the rank of such a connection */
+    READ_BYTES = 256,   /* of one peer at a time; some ten are normal after a pause */
+    WHY_BYTES = 128,
+};
+
+#define BEAT_NS (500 * MR_NS_PER_MS)
+#define SILENT_BEATS 10
+#define GOODBYE_NS (500 * MR_NS_PER_MS)
+
+static const uint8_t ALIVE = 'h', GOODBYE = 'b';
+
+typedef struct conn {
+    int fd;       /* -1: this place is free */
+    int32_t rank; /* of the peer, or PENDING */
+    int32_t silent_beats;
+    short revents;
+    uint8_t n_hello; /* bytes of it received */
+    uint8_t hello[LIFELINE_HELLO_BYTES];
+} conn;
+
+struct mr_lifeline {
+    lifeline_config config;
+    mr_thread *thread;
+    int stop_fd;
+    int listen_fd;       /* -1: all ranks have come, or this is not rank 0 */
+    bool accepts_paused; /* until the next beat: the system has no descriptor left */
+    int32_t n_ranks;
+    int32_t n_missing; /* ranks that have not come yet */
+    bool *seen;        /* [n_ranks], those that have come */
+    int64_t next_beat_ns;
+    int32_t n_conns;
+    conn *conns;          /* [n_conns] */
+    struct pollfd *polls; /* [2 + n_conns] */
+    uint8_t token[LIFELINE_TOKEN_BYTES];
+    char address[MR_LIFELINE_ADDRESS_BYTES];
+};
+
+static void conn_lose(mr_lifeline *l, conn *c, const char *why) {
+    lifeline_fd_close(&c->fd);
+    l->config.lost(l->config.ctx, c->rank, why);
+}
+
+static void conn_lose_silent(mr_lifeline *l, conn *c) {
+    char why[WHY_BYTES];
+    snprintf(why, sizeof why, "no sign of life for %g s",
+             (double)l->config.beat_ns * l->config.silent_beats / (double)MR_NS_PER_S);
+    conn_lose(l, c, why);
+}
+
+static void conn_lose_error(mr_lifeline *l, conn *c, int error) {
+    char why[WHY_BYTES];
+    snprintf(why, sizeof why, "its connection failed: %s", strerror(error));
+    conn_lose(l, c, why);
+}
+
+/* Takes what a peer has sent. One read: a peer that floods gets no more of the thread than the others. */
+static void peer_read(mr_lifeline *l, conn *c) {
+    uint8_t bytes[READ_BYTES];
+    ssize_t n = recv(c->fd, bytes, sizeof bytes, 0);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n < 0) {
+        conn_lose_error(l, c, errno);
+        return;
+    }
+    if (n == 0) {
+        conn_lose(l, c, "its connection closed");
+        return;
+    }
+    c->silent_beats = 0;
+    for (ssize_t i = 0; i < n; i++) {
+        if (bytes[i] == GOODBYE) {
+            lifeline_fd_close(&c->fd);
+            return;
+        }
+        if (bytes[i] != ALIVE) {
+            conn_lose(l, c, "it sent something malformed");
+            return;
+        }
+    }
+}
+
+/* Every rank is here: nobody else has business at this port. */
+static void door_close(mr_lifeline *l) {
+    lifeline_fd_close(&l->listen_fd);
+    for (int32_t i = 0; i < l->n_conns; i++)
+        if (l->conns[i].rank == PENDING)
+            lifeline_fd_close(&l->conns[i].fd);
+}
+
+/* The hello is whole: the connection becomes a peer, or is closed. */
+static void pending_admit(mr_lifeline *l, conn *c) {
+    uint8_t answer[LIFELINE_ANSWER_BYTES];
+    int32_t rank = lifeline_hello_read(l->token, c->hello, l->n_ranks);
+    lifeline_answer_write(l->token, answer);
+    if (rank < 0 || l->seen[rank] || send(c->fd, answer, sizeof answer, MSG_NOSIGNAL) != (ssize_t)sizeof answer) {
+        lifeline_fd_close(&c->fd);
+        return;
+    }
+    c->rank = rank;
+    c->silent_beats = 0;
+    l->seen[rank] = true;
+    if (--l->n_missing == 0)
+        door_close(l);
+}
+
+static void pending_read(mr_lifeline *l, conn *c) {
+    ssize_t n = recv(c->fd, c->hello + c->n_hello, sizeof c->hello - c->n_hello, 0);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0) {
+        lifeline_fd_close(&c->fd);
+        return;
+    }
+    c->n_hello = (uint8_t)(c->n_hello + n);
+    if (c->n_hello == sizeof c->hello)
+        pending_admit(l, c);
+}
+
+static conn *conn_free_place(mr_lifeline *l) {
+    for (int32_t i = 0; i < l->n_conns; i++)
+        if (l->conns[i].fd < 0)
+            return &l->conns[i];
+    return NULL;
+}
+
+/* Takes the connections that wait, as long as there is a place; those beyond wait in the system. */
+static void door_answer(mr_lifeline *l) {
+    int on = 1;
+    for (conn *c = conn_free_place(l); c; c = conn_free_place(l)) {
+        int fd = accept4(l->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0 && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+            l->accepts_paused = true;
+            mr_log_write(MR_LOG_WARN, "lifeline", "a connection cannot be accepted now: %s", strerror(errno));
+        }
+        if (fd < 0)
+            return;
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        *c = (conn){.fd = fd, .rank = PENDING};
+    }
+}
+
+/* Reads, then judges who was silent, then shows that this process is alive. */
+static void lifeline_beat(mr_lifeline *l) {
+    for (int32_t i = 0; i < l->n_conns; i++) {
+        conn *c = &l->conns[i];
+        if (c->fd < 0)
+            continue;
+        c->silent_beats++;
+        if (c->rank != PENDING)
+            peer_read(l, c);
+        if (c->fd < 0)
+            continue;
+        if (c->silent_beats <= l->config.silent_beats) {
+            if (c->rank != PENDING) /* where it fails, poll tells */
+                (void)send(c->fd, &ALIVE, 1, MSG_NOSIGNAL);
+        } else if (c->rank == PENDING) {
+            lifeline_fd_close(&c->fd);
+        } else {
+            conn_lose_silent(l, c);
+        }
+    }
+    l->accepts_paused = false;
+    l->next_beat_ns = mr_clock_now_ns() + l->config.beat_ns;
+}
+
+/* Fills polls from index n on with the open connections, and returns how many entries there are now. */
+static int conns_watch(mr_lifeline *l, int n) {
+    for (int32_t i = 0; i < l->n_conns; i++)
+        if (l->conns[i].fd >= 0)
+            l->polls[n++] =
+                (struct pollfd){.fd = l->conns[i].fd, .events = l->conns[i].rank == PENDING ? POLLIN : POLLRDHUP};
+    return n;
+}
+
+/* The way back: what poll has found at the same entries. */
+static void conns_take_events(mr_lifeline *l, int n) {
+    for (int32_t i = 0; i < l->n_conns; i++)
+        l->conns[i].revents = l->conns[i].fd >= 0 ? l->polls[n++].revents : 0;
+}
+
+/* Sleeps until something happens or a beat is due; the events are left in the connections. False: stop. */
+static bool lifeline_sleep(mr_lifeline *l) {
+    bool listens = l->listen_fd >= 0 && !l->accepts_paused && conn_free_place(l);
+    l->polls[0] = (struct pollfd){.fd = l->stop_fd, .events = POLLIN};
+    l->polls[1] = (struct pollfd){.fd = listens ? l->listen_fd : -1, .events = POLLIN};
+    int n = conns_watch(l, 2);
+    int timeout_ms = n > 2 || l->accepts_paused ? lifeline_wait_ms(l->next_beat_ns) : -1;
+    if (poll(l->polls, (nfds_t)n, timeout_ms) < 0) {
+        for (int i = 0; i < n; i++)
+            l->polls[i].revents = 0;
+        if (errno != EINTR) /* no memory for a long list: what has ended shows at the next beat */
+            (void)poll(l->polls, 1, (int)(l->config.beat_ns / MR_NS_PER_MS));
+    }
+    conns_take_events(l, 2);
+    return l->polls[0].revents == 0;
+}
+
+/* Says goodbye and waits until the peers have closed their ends too: closing earlier could answer their next sign of
+ * life with a reset that overtakes the goodbye. */
+static void lifeline_part(mr_lifeline *l) {
+    int64_t deadline_ns = mr_clock_now_ns() + GOODBYE_NS;
+    int n;
+    door_close(l);
+    for (int32_t i = 0; i < l->n_conns; i++) {
+        if (l->conns[i].fd < 0)
+            continue;
+        (void)send(l->conns[i].fd, &GOODBYE, 1, MSG_NOSIGNAL);
+        (void)shutdown(l->conns[i].fd, SHUT_WR);
+    }
+    while ((n = conns_watch(l, 0)) > 0 && poll(l->polls, (nfds_t)n, lifeline_wait_ms(deadline_ns)) > 0) {
+        conns_take_events(l, 0);
+        for (int32_t i = 0; i < l->n_conns; i++)
+            if (l->conns[i].revents)
+                lifeline_fd_close(&l->conns[i].fd);
+    }
+}
+
+static void lifeline_run(void *ctx) {
+    mr_lifeline *l = ctx;
+    l->next_beat_ns = mr_clock_now_ns() + l->config.beat_ns;
+    while (lifeline_sleep(l)) {
+        for (int32_t i = 0; i < l->n_conns; i++) {
+            conn *c = &l->conns[i];
+            if (!c->revents || c->fd < 0)
+                continue;
+            if (c->rank == PENDING)
+                pending_read(l, c);
+            else
+                peer_read(l, c);
+        }
+        if (l->listen_fd >= 0 && l->polls[1].revents)
+            door_answer(l);
+        if (mr_clock_now_ns() >= l->next_beat_ns)
+            lifeline_beat(l);
+    }
+    lifeline_part(l);
+}
+
+static void lifeline_destroy(mr_lifeline *l) {
+    if (!l)
+        return;
+    for (int32_t i = 0; l->conns && i < l->n_conns; i++)
+        lifeline_fd_close(&l->conns[i].fd);
+    lifeline_fd_close(&l->listen_fd);
+    lifeline_fd_close(&l->stop_fd);
+    mr_free(l->conns);
+    mr_free(l->polls);
+    mr_free(l->seen);
+    mr_free(l);
+}
+
+static mr_status lifeline_create(int32_t n_ranks, int32_t n_conns, const lifeline_config *config, mr_lifeline **out,
+                                 mr_err *err) {
+    mr_status status = MR_OK;
+    mr_lifeline *l = mr_alloc(sizeof *l);
+    if (!l)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a lifeline");
+    l->config = *config;
+    l->n_ranks = n_ranks;
+    l->n_missing = n_ranks - 1;
+    l->listen_fd = -1;
+    l->n_conns = n_conns;
+    l->seen = mr_alloc_array((size_t)n_ranks, sizeof *l->seen);
+    l->conns = mr_alloc_array((size_t)n_conns, sizeof *l->conns);
+    l->polls = mr_alloc_array((size_t)n_conns + 2, sizeof *l->polls);
+    for (int32_t i = 0; l->conns && i < n_conns; i++)
+        l->conns[i].fd = -1;
+    l->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (l->stop_fd < 0)
+        status = mr_err_set(err, MR_E_IO, "no eventfd for a lifeline: %s", strerror(errno));
+    else if (!l->seen || !l->conns || !l->polls)
+        status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for a lifeline of %" PRId32 " ranks", n_ranks);
+    if (status == MR_OK)
+        *out = l;
+    else
+        lifeline_destroy(l);
+    return status;
+}
+
+/* An ephemeral port of all interfaces; -1 and errno where the family is not there. */
+static int door_open(int family, uint16_t *out_port) {
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+    struct sockaddr_in v4 = {.sin_family = AF_INET};
+    struct sockaddr *a = family == AF_INET6 ? (struct sockaddr *)&v6 : (struct sockaddr *)&v4;
+    socklen_t n = family == AF_INET6 ? sizeof v6 : sizeof v4;
+    int off = 0;
+    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    if ((family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0) ||
+        bind(fd, a, n) != 0 || listen(fd, SOMAXCONN) != 0 || getsockname(fd, a, &n) != 0) {
+        int error = errno;
+        lifeline_fd_close(&fd);
+        errno = error;
+        return -1;
+    }
+    *out_port = ntohs(family == AF_INET6 ? v6.sin6_port : v4.sin_port);
+    return fd;
+}
+
+static mr_status lifeline_open(mr_lifeline *l, mr_err *err) {
+    uint16_t port = 0;
+    int family = AF_INET6;
+    l->listen_fd = door_open(AF_INET6, &port);
+    if (l->listen_fd < 0) {
+        family = AF_INET;
+        l->listen_fd = door_open(AF_INET, &port);
+    }
+    if (l->listen_fd < 0)
+        return mr_err_set(err, MR_E_IO, "no port to listen on for the lifelines of the ranks: %s", strerror(errno));
+    if (getrandom(l->token, sizeof l->token, 0) != (ssize_t)sizeof l->token)
+        return mr_err_set(err, MR_E_IO, "the system gives no random bytes: %s", strerror(errno));
+    return lifeline_address_write(l->token, family, port, l->address, err);
+}
+
+mr_status lifeline_listen(int32_t n_ranks, const lifeline_config *config, mr_lifeline **out, mr_err *err) {
+    mr_lifeline *l = NULL;
+    if (n_ranks < 1 || n_ranks > MR_MAX_STAGES)
+        return mr_err_set(err, MR_E_INVALID, "a lifeline for %" PRId32 " ranks (1 to %d)", n_ranks, MR_MAX_STAGES);
+    mr_status status = lifeline_create(n_ranks, n_ranks + MAX_STRANGERS, config, &l, err);
+    if (status == MR_OK)
+        status = lifeline_open(l, err);
+    if (status == MR_OK)
+        status = mr_thread_create("mr-lifeline", 0, lifeline_run, l, &l->thread, err);
+    if (status == MR_OK)
+        *out = l;
+    else
+        lifeline_destroy(l);
+    return status;
+}
+
+mr_status lifeline_connect(const char *address, int32_t self_rank, int64_t deadline_ns, const lifeline_config *config,
+                           mr_lifeline **out, mr_err *err) {
+    lifeline_places places;
+    mr_lifeline *l = NULL;
+    if (self_rank < 1 || self_rank >= MR_MAX_STAGES)
+        return mr_err_set(err, MR_E_INVALID, "rank %" PRId32 " has no lifeline (1 to %d)", self_rank,
+                          MR_MAX_STAGES - 1);
+    mr_status status = lifeline_address_read(address, &places, err);
+    if (status == MR_OK)
+        status = lifeline_create(1, 1, config, &l, err);
+    if (status == MR_OK)
+        status = lifeline_race(&places, self_rank, deadline_ns, &l->conns[0].fd, err);
+    if (status == MR_OK)
+        status = mr_thread_create("mr-lifeline", 0, lifeline_run, l, &l->thread, err);
+    if (status == MR_OK)
+        *out = l;
+    else
+        lifeline_destroy(l);
+    return status;
+}
+
+static lifeline_config normal_config(mr_lifeline_lost *lost, void *ctx) {
+    return (lifeline_config){.lost = lost, .ctx = ctx, .beat_ns = BEAT_NS, .silent_beats = SILENT_BEATS};
+}
+
+mr_status mr_lifeline_listen(int32_t n_ranks, mr_lifeline_lost *lost, void *ctx, mr_lifeline **out, mr_err *err) {
+    lifeline_config config = normal_config(lost, ctx);
+    return lifeline_listen(n_ranks, &config, out, err);
+}
+
+mr_status mr_lifeline_connect(const char *address, int32_t self_rank, int64_t deadline_ns, mr_lifeline_lost *lost,
+                              void *ctx, mr_lifeline **out, mr_err *err) {
+    lifeline_config config = normal_config(lost, ctx);
+    return lifeline_connect(address, self_rank, deadline_ns, &config, out, err);
+}
+
+const char *mr_lifeline_address(const mr_lifeline *l) {
+    return l->address;
+}
+
+void mr_lifeline_close(mr_lifeline *l) {
+    uint64_t one = 1;
+    if (!l)
+        return;
+    MR_ASSERT(write(l->stop_fd, &one, sizeof one) == (ssize_t)sizeof one);
+    mr_thread_join(l->thread);
+    lifeline_destroy(l);
+}
