@@ -72,8 +72,9 @@ static void conn_lose_silent(mr_lifeline *l, conn *c) {
 }
 
 static void conn_lose_error(mr_lifeline *l, conn *c, int error) {
-    char why[WHY_BYTES];
-    snprintf(why, sizeof why, "its connection failed: %s", strerror(error));
+    char why[WHY_BYTES] = "its connection closed"; /* also by a reset, where the dead one had not read everything */
+    if (error != ECONNRESET && error != EPIPE)
+        snprintf(why, sizeof why, "its connection failed: %s", strerror(error));
     conn_lose(l, c, why);
 }
 

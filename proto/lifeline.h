@@ -1,11 +1,13 @@
 /* proto/lifeline.h - tells a process at once that another process of its job has died.
- * One plain TCP connection from every rank to rank 0, watched by a thread of its own at both ends. The kernel closes it
- * when a process dies, whatever that process was doing; where a host or its network vanishes, a byte that should come
- * every 500 ms is missing for 5 s. Time in which the watching process itself was stopped does not count.
+ * One plain TCP connection from every rank to rank 0, watched by a thread of its own at both ends. The kernel closes
+ * it when a process dies, whatever that process was doing; where a host or its network vanishes, a byte that should
+ * come every 500 ms is missing for 5 s. Time in which the watching process itself was stopped does not count.
+ * Linux frees the memory of a killed process before it closes its files: measured 30 ms for a GB of 4 KiB pages and
+ * 2 ms for a GB of huge pages until the death shows.
  * Owns:    its sockets (at rank 0 one for each other rank) and its thread. A process that forks and does not exec lends
  *          its sockets to the child: its death shows when the child has ended too.
  * Threads: create and close are for one thread; mr_lifeline_address may be called from any.
- * Errors:  MR_E_IO when the system refuses a socket or a thread's eventfd, MR_E_NO_MEMORY, MR_E_INVALID for a rank or a
+ * Errors:  MR_E_IO when the system refuses a socket or an eventfd, MR_E_NO_MEMORY, MR_E_INVALID for a rank or a
  *          number of ranks outside MR_MAX_STAGES; others are named at the function.
  * What anybody may send to the port is checked: whoever does not know the token is dropped, and nothing else happens.
  * The token keeps strangers and wrong hosts out; it does not protect against somebody who reads the network. */
