@@ -1,5 +1,5 @@
 /* proto/channel.h - messages between the endpoints of a job: the coordinator and the stages.
- * Point-to-point, ordered for each (sender, tag), matched to receives that were posted ahead. Implementations: local.
+ * Point-to-point, ordered for each (sender, tag), matched to receives that were posted ahead. Implementations: local, mpi.
  * Owns:    its own bookkeeping. Borrows: every posted buffer until its request is done or cancelled.
  * Threads: one endpoint is bound to one thread; mr_channel_wake alone may be called from anywhere.
  * Errors:  MR_E_PEER_LOST when the other side is gone (from post or from test: implementations differ), MR_E_PROTOCOL
@@ -14,12 +14,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "engine/base/status.h"
 
 typedef struct mr_channel mr_channel;
 
-enum { MR_CHANNEL_MAX_TAG = 32767 }; /* the largest that every MPI library has to take */
+enum {
+    MR_CHANNEL_MAX_TAG = 32767,  /* the largest that every MPI library has to take */
+    MR_CHANNEL_NAME_BYTES = 112, /* of a peer's name */
+};
 
 /* A handle to a posted send or receive; 0 is none. Invalid once test has reported it done or failed, or cancel has
  * returned. */
@@ -39,7 +43,10 @@ typedef struct mr_channel_ops {
     mr_status (*test)(mr_channel *ch, mr_request request, mr_completion *out, mr_err *err);
     bool (*cancel)(mr_channel *ch, mr_request request);
     mr_status (*wait)(mr_channel *ch, int64_t deadline_ns, mr_err *err);
+    void (*progress)(mr_channel *ch); /* NULL: nothing to do */
     void (*wake)(mr_channel *ch);
+    /* NULL: peers have numbers only. */
+    void (*peer_name)(const mr_channel *ch, int32_t peer, char out[MR_CHANNEL_NAME_BYTES]);
     void (*destroy)(mr_channel *ch);
 } mr_channel_ops;
 
@@ -66,8 +73,9 @@ MR_MUST_USE static inline mr_status mr_channel_test(mr_channel *ch, mr_request r
                                                     mr_err *err) {
     return ch->ops->test(ch, request, out, err);
 }
-/* Gives the request up; 0 is accepted. A message that it had matched already is lost. True: its buffer is the caller's
- * again. False: the implementation cannot take a send back (MPI), and may read the buffer until the process ends. */
+/* Gives the request up; 0 is accepted, and one that test has reported as failed. A message that it had matched already is
+ * lost. True: its buffer is the caller's again. False: the implementation cannot take it back (MPI: sends, and receives
+ * that a lost peer has begun to fill), and may use the buffer until the process ends. */
 static inline bool mr_channel_cancel(mr_channel *ch, mr_request request) {
     return request ? ch->ops->cancel(ch, request) : true;
 }
@@ -75,6 +83,19 @@ static inline bool mr_channel_cancel(mr_channel *ch, mr_request request) {
  * nothing: the caller tests its requests and waits again. Deadlines are those of mr_clock_now_ns(). */
 MR_MUST_USE static inline mr_status mr_channel_wait(mr_channel *ch, int64_t deadline_ns, mr_err *err) {
     return ch->ops->wait(ch, deadline_ns, err);
+}
+/* Moves messages along during other work, without blocking: now and then, from the endpoint's own thread. */
+static inline void mr_channel_progress(mr_channel *ch) {
+    if (ch->ops->progress)
+        ch->ops->progress(ch);
+}
+/* "rank 2 on node7", "endpoint 2"; returns out. */
+static inline const char *mr_channel_peer_name(const mr_channel *ch, int32_t peer, char out[MR_CHANNEL_NAME_BYTES]) {
+    if (ch->ops->peer_name)
+        ch->ops->peer_name(ch, peer, out);
+    else
+        snprintf(out, MR_CHANNEL_NAME_BYTES, "endpoint %d", (int)peer);
+    return out;
 }
 /* Makes a current or the next wait of this endpoint return. Thread-safe. */
 static inline void mr_channel_wake(mr_channel *ch) {

@@ -15,6 +15,7 @@ typedef struct ring {
     mr_frame_kind kind;
     uint32_t epoch, tag;
     size_t payload_bytes, slot_bytes;
+    bool lost;            /* the peer is gone; requests that said so stay, for cancel */
     uint8_t *slots;       /* n_slots of slot_bytes, aligned */
     mr_request *requests; /* of each slot, 0 for none */
 } ring;
@@ -31,7 +32,6 @@ struct mr_outbox {
     ring ring;
     int32_t next;     /* the slot that is looked at first */
     int32_t reserved; /* a slot, or -1 */
-    bool lost;
 };
 
 static uint8_t *ring_frame(const ring *r, int32_t slot) {
@@ -84,6 +84,13 @@ static mr_status ring_no_memory(const ring *r, mr_err *err) {
     return mr_err_set(err, MR_E_NO_MEMORY,
                       "no memory for a link with endpoint %" PRId32 ": %" PRId32 " slots of %zu bytes", r->peer,
                       r->n_slots, r->payload_bytes);
+}
+
+/* Says that the peer is gone, now and whenever it is asked again. */
+static mr_status ring_lost(ring *r, mr_err *err) {
+    char name[MR_CHANNEL_NAME_BYTES];
+    r->lost = true;
+    return mr_err_set(err, MR_E_PEER_LOST, "%s is gone", mr_channel_peer_name(r->ch, r->peer, name));
 }
 
 /* Cancels what is posted, and frees the block unless the channel may still read it. */
@@ -142,9 +149,11 @@ static mr_status inbox_advance(mr_inbox *in, mr_err *err) {
 static mr_status inbox_drop(mr_inbox *in, mr_status status, const mr_err *text, mr_err *err) {
     mr_err ignored;
     in->unposted = inbox_advance(in, &ignored) != MR_OK;
+    char name[MR_CHANNEL_NAME_BYTES];
     if (status == MR_OK)
         return MR_OK;
-    return mr_err_set(err, status, "message from endpoint %" PRId32 ": %s", in->ring.peer, text->text);
+    return mr_err_set(err, status, "message from %s: %s", mr_channel_peer_name(in->ring.ch, in->ring.peer, name),
+                      text->text);
 }
 
 /* Looks at the slot of the oldest message; *out_arrived: it is peeked now, or it was dropped. */
@@ -155,13 +164,15 @@ static mr_status inbox_look(mr_inbox *in, bool *out_arrived, mr_err *err) {
     mr_status status = in->unposted ? inbox_advance(in, err) : MR_OK;
     if (status != MR_OK)
         return status;
-    if (!r->requests[in->head])
-        return mr_err_set(err, MR_E_PEER_LOST, "endpoint %" PRId32 " is gone", r->peer);
+    if (r->lost || !r->requests[in->head])
+        return ring_lost(r, err);
     status = mr_channel_test(r->ch, r->requests[in->head], &c, &text);
     if (status == MR_OK && !c.done) {
         *out_arrived = false;
         return MR_OK;
     }
+    if (status == MR_E_PEER_LOST)
+        return ring_lost(r, err);
     r->requests[in->head] = 0;
     if (status != MR_OK && status != MR_E_PROTOCOL)
         return mr_err_set(err, status, "%s", text.text);
@@ -210,11 +221,6 @@ void mr_outbox_destroy(mr_outbox *out) {
         ring_destroy(&out->ring, out);
 }
 
-static mr_status outbox_lost(mr_outbox *out, mr_err *err) {
-    out->lost = true;
-    return mr_err_set(err, MR_E_PEER_LOST, "endpoint %" PRId32 " is gone", out->ring.peer);
-}
-
 /* Tests the send of a slot, if there is one; *out_free: the slot has none any more. */
 static mr_status outbox_settle(mr_outbox *out, int32_t slot, bool *out_free, mr_err *err) {
     ring *r = &out->ring;
@@ -222,17 +228,17 @@ static mr_status outbox_settle(mr_outbox *out, int32_t slot, bool *out_free, mr_
     mr_status status = MR_OK;
     if (r->requests[slot])
         status = mr_channel_test(r->ch, r->requests[slot], &c, err);
+    if (status == MR_E_PEER_LOST)
+        return ring_lost(r, err);
     if (status != MR_OK || c.done)
         r->requests[slot] = 0;
-    if (status == MR_E_PEER_LOST)
-        return outbox_lost(out, err);
     *out_free = c.done;
     return status;
 }
 
 mr_status mr_outbox_reserve(mr_outbox *out, uint8_t **out_payload, mr_err *err) {
-    if (out->lost)
-        return outbox_lost(out, err);
+    if (out->ring.lost)
+        return ring_lost(&out->ring, err);
     for (int32_t i = 0; i < out->ring.n_slots && out->reserved < 0; i++) {
         int32_t slot = (int32_t)(((int64_t)out->next + i) % out->ring.n_slots);
         bool is_free = false;
@@ -250,8 +256,8 @@ mr_status mr_outbox_send(mr_outbox *out, const mr_frame *frame, mr_err *err) {
     ring *r = &out->ring;
     mr_frame f = *frame;
     mr_err text;
-    if (out->lost)
-        return outbox_lost(out, err);
+    if (out->ring.lost)
+        return ring_lost(&out->ring, err);
     if (out->reserved < 0)
         return mr_err_set(err, MR_E_INVALID, "no buffer of the link to endpoint %" PRId32 " is reserved", r->peer);
     if (f.payload_bytes > r->payload_bytes)
@@ -267,7 +273,7 @@ mr_status mr_outbox_send(mr_outbox *out, const mr_frame *frame, mr_err *err) {
     mr_status status = mr_channel_post_send(r->ch, r->peer, r->tag, buffer, MR_FRAME_BYTES + (size_t)f.payload_bytes,
                                             &r->requests[out->reserved], err);
     if (status == MR_E_PEER_LOST)
-        return outbox_lost(out, err);
+        return ring_lost(&out->ring, err);
     if (status != MR_OK)
         return status;
     out->next = out->reserved + 1 < r->n_slots ? out->reserved + 1 : 0;
@@ -277,8 +283,8 @@ mr_status mr_outbox_send(mr_outbox *out, const mr_frame *frame, mr_err *err) {
 
 mr_status mr_outbox_flushed(mr_outbox *out, bool *out_flushed, mr_err *err) {
     bool all = true;
-    if (out->lost)
-        return outbox_lost(out, err);
+    if (out->ring.lost)
+        return ring_lost(&out->ring, err);
     for (int32_t i = 0; i < out->ring.n_slots; i++) {
         bool is_free = false;
         mr_status status = outbox_settle(out, i, &is_free, err);
