@@ -1,0 +1,618 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "proto/channel_mpi.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <mpi.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/base/thread.h"
+
+enum {
+    MAX_REQUESTS = 1 << 20,
+    CANCEL_TRIES = 100, /* tests after MPI_Cancel until a receive is given up */
+};
+/* How the owner waits. It spins while work has been there lately; with shared cores it sleeps for a part of the time
+ * that it has waited already. */
+static const int64_t IDLE_AFTER_NS = MR_NS_PER_S, IDLE_SLEEP_NS = 5 * MR_NS_PER_MS, SHARED_SPIN_NS = 50000;
+enum { SHARED_SLEEP_SHARE = 8 };
+
+typedef enum request_state {
+    REQUEST_FREE,
+    REQUEST_SUBMITTED, /* waits for the owner to post it */
+    REQUEST_ACTIVE,    /* MPI has it */
+    REQUEST_DONE,      /* status says how; until its endpoint tests or cancels it */
+    REQUEST_STUCK,     /* failed likewise, but MPI keeps its buffer for ever */
+} request_state;
+
+typedef struct request request;
+struct request {
+    request *next; /* free, or submitted */
+    request_state state;
+    bool is_send, cancel; /* cancel: the endpoint wants it back */
+    mr_status status;
+    uint32_t tag, generation; /* the generation is part of the handle, and tells a stale one */
+    int32_t self, peer;       /* endpoints */
+    void *buffer;
+    size_t bytes;         /* to send, or room to receive */
+    size_t message_bytes; /* of a finished request */
+    int active_idx;
+};
+
+typedef struct endpoint {
+    mr_channel base;
+    mr_mpi *mpi;
+    bool open;
+    bool event;      /* something has happened since the last wait */
+    mr_cond changed; /* its thread waits on it; the owner of MPI only while it sleeps */
+    request *table, *free;
+} endpoint;
+
+struct mr_mpi {
+    mr_mpi_config config;
+    int rank, n_ranks;
+    mr_mpi_card *cards; /* [n_ranks] */
+    /* By whether the sender and the receiver are the coordinator, which shares rank 0 with a stage. */
+    MPI_Comm comms[2][2];
+    atomic_bool *lost; /* [n_ranks] */
+    atomic_bool news;  /* something was submitted or lost, or an endpoint was woken, since the owner looked */
+
+    mr_mutex lock; /* guards the endpoints and their requests */
+    endpoint stage, coordinator;
+    request *submitted, **submitted_end;
+
+    /* The owner's own. */
+    MPI_Request *active; /* the first n_active of [2 * max_requests] */
+    request **active_of;
+    int *done_idx;
+    MPI_Status *done_status;
+    int n_active;
+    bool any_lost;
+    int64_t busy_ns; /* when something last happened */
+};
+
+/* --- Requests --------------------------------------------------------------------------------------------------------- */
+
+static endpoint *endpoint_of(mr_channel *ch) {
+    return (endpoint *)ch; /* base comes first */
+}
+
+static bool is_coordinator(const mr_mpi *m, int32_t idx) {
+    return idx == m->n_ranks;
+}
+
+static int rank_of(const mr_mpi *m, int32_t idx) {
+    return is_coordinator(m, idx) ? 0 : idx;
+}
+
+static endpoint *endpoint_with(mr_mpi *m, int32_t self) {
+    return is_coordinator(m, self) ? &m->coordinator : &m->stage;
+}
+
+static mr_request request_handle(const endpoint *ep, const request *r) {
+    return (uint64_t)r->generation << 32 | (uint64_t)(r - ep->table + 1);
+}
+
+/* The posted request of a handle; NULL for a stale one. */
+static request *request_of(endpoint *ep, mr_request handle) {
+    uint64_t idx = (handle & UINT32_MAX) - 1;
+    if (idx >= (uint64_t)ep->mpi->config.max_requests)
+        return NULL;
+    request *r = &ep->table[idx];
+    return r->state != REQUEST_FREE && r->generation == handle >> 32 ? r : NULL;
+}
+
+static void request_free(endpoint *ep, request *r) {
+    r->state = REQUEST_FREE;
+    r->generation++;
+    r->next = ep->free;
+    ep->free = r;
+}
+
+static void endpoint_notify(endpoint *ep) {
+    ep->event = true;
+    mr_cond_signal(&ep->changed);
+}
+
+static void request_finish(mr_mpi *m, request *r, request_state state, mr_status status, size_t message_bytes) {
+    r->state = state;
+    r->status = status;
+    r->message_bytes = message_bytes;
+    endpoint_notify(endpoint_with(m, r->self));
+}
+
+/* --- The owner: all that touches MPI; the lock is held unless said otherwise -------------------------------------------- */
+
+static mr_status mpi_failed(int code, const char *what, mr_err *err) {
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int len = 0;
+    MPI_Error_string(code, text, &len);
+    return mr_err_set(err, MR_E_IO, "%s: %.300s", what, text);
+}
+
+static mr_status request_mpi_status(int code) {
+    int class = MPI_SUCCESS;
+    if (code == MPI_SUCCESS)
+        return MR_OK;
+    MPI_Error_class(code, &class);
+    return class == MPI_ERR_TRUNCATE ? MR_E_PROTOCOL : MR_E_PEER_LOST;
+}
+
+static void active_remove(mr_mpi *m, const request *r) {
+    int last = --m->n_active;
+    m->active[r->active_idx] = m->active[last];
+    m->active_of[r->active_idx] = m->active_of[last];
+    m->active_of[r->active_idx]->active_idx = r->active_idx;
+}
+
+/* Hands a submitted request to MPI. */
+static void start_request(mr_mpi *m, request *r) {
+    int32_t sender = r->is_send ? r->self : r->peer, receiver = r->is_send ? r->peer : r->self;
+    MPI_Comm comm = m->comms[is_coordinator(m, sender)][is_coordinator(m, receiver)];
+    int peer = rank_of(m, r->peer), code;
+    if (r->is_send)
+        code = MPI_Isend(r->buffer, (int)r->bytes, MPI_BYTE, peer, (int)r->tag, comm, &m->active[m->n_active]);
+    else
+        code = MPI_Irecv(r->buffer, (int)r->bytes, MPI_BYTE, peer, (int)r->tag, comm, &m->active[m->n_active]);
+    if (code != MPI_SUCCESS) {
+        request_finish(m, r, REQUEST_DONE, request_mpi_status(code), 0);
+        return;
+    }
+    r->state = REQUEST_ACTIVE;
+    r->active_idx = m->n_active;
+    m->active_of[m->n_active++] = r;
+}
+
+/* Ends an active request that nobody wants any more, or whose peer is gone. A receive that no message has matched can be
+ * taken back; what MPI does not let go of is stuck. */
+static void withdraw(mr_mpi *m, request *r, mr_status status) {
+    MPI_Request *active = &m->active[r->active_idx];
+    int done = 0;
+    if (!r->is_send)
+        MPI_Cancel(active);
+    for (int i = 0; i < CANCEL_TRIES && !done; i++)
+        if (MPI_Test(active, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            done = 1;
+    active_remove(m, r);
+    request_finish(m, r, done ? REQUEST_DONE : REQUEST_STUCK, status, 0);
+}
+
+/* Posts what was submitted, and withdraws what was cancelled. */
+static void take_submitted(mr_mpi *m) {
+    while (m->submitted) {
+        request *r = m->submitted;
+        m->submitted = r->next;
+        if (r->state == REQUEST_ACTIVE)
+            withdraw(m, r, MR_E_CANCELLED);
+        else if (r->state == REQUEST_SUBMITTED && r->cancel)
+            request_finish(m, r, REQUEST_DONE, MR_E_CANCELLED, 0);
+        else if (r->state == REQUEST_SUBMITTED)
+            start_request(m, r);
+    }
+    m->submitted_end = &m->submitted;
+}
+
+static void end_requests_of_lost(mr_mpi *m) {
+    for (int i = 0; i < m->n_ranks; i++)
+        m->any_lost |= atomic_load(&m->lost[i]);
+    for (int i = 0; m->any_lost && i < m->n_active;)
+        if (atomic_load(&m->lost[rank_of(m, m->active_of[i]->peer)]))
+            withdraw(m, m->active_of[i], MR_E_PEER_LOST); /* the last one takes its place */
+        else
+            i++;
+}
+
+static void finish_tested(mr_mpi *m, int n_done, bool in_status) {
+    for (int i = 0; i < n_done; i++) {
+        request *r = m->active_of[m->done_idx[i]];
+        int code = in_status ? m->done_status[i].MPI_ERROR : MPI_SUCCESS, count = (int)r->bytes;
+        if (!r->is_send && code == MPI_SUCCESS)
+            MPI_Get_count(&m->done_status[i], MPI_BYTE, &count);
+        request_finish(m, r, REQUEST_DONE, request_mpi_status(code), (size_t)count);
+    }
+    /* MPI has set the handles of finished requests to null. */
+    for (int i = 0; i < m->n_active;)
+        if (m->active[i] == MPI_REQUEST_NULL)
+            active_remove(m, m->active_of[i]);
+        else
+            i++;
+}
+
+/* Takes news, and lets MPI work. The lock is not held. */
+static void progress(mr_mpi *m) {
+    int n_done = 0, code = MPI_SUCCESS;
+    if (atomic_exchange(&m->news, false)) {
+        mr_mutex_lock(&m->lock);
+        take_submitted(m);
+        end_requests_of_lost(m);
+        mr_mutex_unlock(&m->lock);
+        m->busy_ns = mr_clock_now_ns();
+    }
+    if (m->n_active > 0)
+        code = MPI_Testsome(m->n_active, m->active, &n_done, m->done_idx, m->done_status);
+    if (n_done == 0 || n_done == MPI_UNDEFINED)
+        return;
+    mr_mutex_lock(&m->lock);
+    finish_tested(m, n_done, code == MPI_ERR_IN_STATUS);
+    mr_mutex_unlock(&m->lock);
+    m->busy_ns = mr_clock_now_ns();
+}
+
+/* Sleeps for a while, or until there is news. The lock is not held. */
+static void sleep_for(mr_mpi *m, int64_t deadline_ns) {
+    mr_mutex_lock(&m->lock);
+    if (!m->stage.event && !atomic_load(&m->news))
+        (void)mr_cond_wait_until(&m->stage.changed, &m->lock, deadline_ns);
+    mr_mutex_unlock(&m->lock);
+}
+
+/* Between two looks: gives the core away if others may need it. */
+static void relax(mr_mpi *m, int64_t start_ns, int64_t now_ns, int64_t deadline_ns) {
+    int64_t waited = now_ns - start_ns, pause = 0;
+    if (m->config.shares_cores && waited > SHARED_SPIN_NS)
+        pause = waited / SHARED_SLEEP_SHARE;
+    if (now_ns - m->busy_ns > IDLE_AFTER_NS || pause > IDLE_SLEEP_NS)
+        pause = IDLE_SLEEP_NS;
+    if (pause == 0)
+        sched_yield();
+    else
+        sleep_for(m, deadline_ns - now_ns < pause ? deadline_ns : now_ns + pause);
+}
+
+/* --- Channels ----------------------------------------------------------------------------------------------------------- */
+
+/* Gives r to the owner; the lock is held. The owner's own requests are with MPI when this returns. */
+static void submit(mr_mpi *m, endpoint *ep, request *r) {
+    r->next = NULL;
+    *m->submitted_end = r;
+    m->submitted_end = &r->next;
+    if (ep == &m->stage) {
+        take_submitted(m);
+        return;
+    }
+    atomic_store(&m->news, true);
+    mr_cond_signal(&m->stage.changed);
+}
+
+static mr_status check_post(const endpoint *ep, int32_t peer, uint32_t tag, size_t bytes, mr_err *err) {
+    if (peer < 0 || peer >= ep->base.n_peers || tag > MR_CHANNEL_MAX_TAG)
+        return mr_err_set(err, MR_E_INVALID, "no endpoint %" PRId32 " of %" PRId32 " with tag %" PRIu32 " (at most %d)",
+                          peer, ep->base.n_peers, tag, MR_CHANNEL_MAX_TAG);
+    if (bytes > INT_MAX)
+        return mr_err_set(err, MR_E_INVALID, "a message of %zu bytes; MPI takes %d", bytes, INT_MAX);
+    return MR_OK;
+}
+
+static mr_status peer_lost(const endpoint *ep, int32_t peer, mr_err *err) {
+    char name[MR_CHANNEL_NAME_BYTES];
+    return mr_err_set(err, MR_E_PEER_LOST, "%s is gone", mr_channel_peer_name(&ep->base, peer, name));
+}
+
+/* Posts a copy of wish, which has peer, tag, is_send and its buffer. */
+static mr_status post(mr_channel *ch, const request *wish, mr_request *out, mr_err *err) {
+    endpoint *ep = endpoint_of(ch);
+    mr_mpi *m = ep->mpi;
+    mr_status status = check_post(ep, wish->peer, wish->tag, wish->bytes, err);
+    if (status != MR_OK)
+        return status;
+    if (atomic_load(&m->lost[rank_of(m, wish->peer)]))
+        return peer_lost(ep, wish->peer, err);
+    mr_mutex_lock(&m->lock);
+    request *r = ep->free;
+    if (r) {
+        ep->free = r->next;
+        uint32_t generation = r->generation;
+        *r = *wish;
+        r->state = REQUEST_SUBMITTED;
+        r->self = ch->self;
+        r->generation = generation;
+        *out = request_handle(ep, r);
+        submit(m, ep, r);
+    } else {
+        status = mr_err_set(err, MR_E_NO_MEMORY, "all %" PRId32 " requests of endpoint %" PRId32 " are in use",
+                            m->config.max_requests, ch->self);
+    }
+    mr_mutex_unlock(&m->lock);
+    return status;
+}
+
+static mr_status mpi_post_send(mr_channel *ch, int32_t peer, uint32_t tag, const void *data, size_t bytes,
+                               mr_request *out, mr_err *err) {
+    /* MPI wants a pointer to what it only reads. */
+    const request wish = {.is_send = true, .peer = peer, .tag = tag, .buffer = (void *)(uintptr_t)data, .bytes = bytes};
+    return post(ch, &wish, out, err);
+}
+
+static mr_status mpi_post_recv(mr_channel *ch, int32_t peer, uint32_t tag, void *buffer, size_t capacity,
+                               mr_request *out, mr_err *err) {
+    const request wish = {.peer = peer, .tag = tag, .buffer = buffer, .bytes = capacity};
+    return post(ch, &wish, out, err);
+}
+
+static mr_status request_status(const endpoint *ep, const request *r, mr_err *err) {
+    char name[MR_CHANNEL_NAME_BYTES];
+    if (r->status == MR_E_PROTOCOL)
+        return mr_err_set(err, MR_E_PROTOCOL,
+                          "%s sent a message with tag %" PRIu32 " where at most %zu bytes are taken",
+                          mr_channel_peer_name(&ep->base, r->peer, name), r->tag, r->bytes);
+    return r->status == MR_OK ? MR_OK : peer_lost(ep, r->peer, err);
+}
+
+static mr_status mpi_test(mr_channel *ch, mr_request handle, mr_completion *out, mr_err *err) {
+    endpoint *ep = endpoint_of(ch);
+    mr_status status = MR_OK;
+    mr_mutex_lock(&ep->mpi->lock);
+    request *r = request_of(ep, handle);
+    if (!r) {
+        status = mr_err_set(err, MR_E_INVALID, "request 0x%" PRIx64 " of endpoint %" PRId32 " is not posted", handle,
+                            ch->self);
+    } else if (r->state == REQUEST_SUBMITTED || r->state == REQUEST_ACTIVE) {
+        *out = (mr_completion){.done = false};
+    } else {
+        status = request_status(ep, r, err);
+        if (status == MR_OK)
+            *out = (mr_completion){.done = true, .bytes = r->message_bytes};
+        if (r->state == REQUEST_DONE)
+            request_free(ep, r);
+    }
+    mr_mutex_unlock(&ep->mpi->lock);
+    return status;
+}
+
+/* Takes r back, waiting for the owner where it has to; the lock is held. A request that is stuck is never used again. */
+static bool request_withdraw(endpoint *ep, request *r) {
+    if (r->state == REQUEST_SUBMITTED || r->state == REQUEST_ACTIVE) {
+        r->cancel = true;
+        if (r->state == REQUEST_ACTIVE)
+            submit(ep->mpi, ep, r);
+        while (r->state == REQUEST_SUBMITTED || r->state == REQUEST_ACTIVE)
+            (void)mr_cond_wait_until(&ep->changed, &ep->mpi->lock, MR_NEVER);
+    }
+    if (r->state == REQUEST_STUCK)
+        return false;
+    if (r->state == REQUEST_DONE)
+        request_free(ep, r);
+    return true;
+}
+
+static bool mpi_cancel(mr_channel *ch, mr_request handle) {
+    endpoint *ep = endpoint_of(ch);
+    mr_mutex_lock(&ep->mpi->lock);
+    request *r = request_of(ep, handle);
+    bool ours = !r || request_withdraw(ep, r);
+    mr_mutex_unlock(&ep->mpi->lock);
+    return ours;
+}
+
+static bool take_event(endpoint *ep) {
+    mr_mutex_lock(&ep->mpi->lock);
+    bool event = ep->event;
+    ep->event = false;
+    mr_mutex_unlock(&ep->mpi->lock);
+    return event;
+}
+
+static mr_status stage_wait(mr_channel *ch, int64_t deadline_ns, mr_err *err) {
+    (void)err;
+    endpoint *ep = endpoint_of(ch);
+    int64_t start = mr_clock_now_ns();
+    for (progress(ep->mpi); !take_event(ep); progress(ep->mpi)) {
+        int64_t now = mr_clock_now_ns();
+        if (now >= deadline_ns)
+            break;
+        relax(ep->mpi, start, now, deadline_ns);
+    }
+    return MR_OK;
+}
+
+static mr_status coordinator_wait(mr_channel *ch, int64_t deadline_ns, mr_err *err) {
+    (void)err;
+    endpoint *ep = endpoint_of(ch);
+    mr_mutex_lock(&ep->mpi->lock);
+    while (!ep->event && mr_cond_wait_until(&ep->changed, &ep->mpi->lock, deadline_ns))
+        continue;
+    ep->event = false;
+    mr_mutex_unlock(&ep->mpi->lock);
+    return MR_OK;
+}
+
+static void stage_progress(mr_channel *ch) {
+    progress(endpoint_of(ch)->mpi);
+}
+
+static void mpi_wake(mr_channel *ch) {
+    endpoint *ep = endpoint_of(ch);
+    mr_mutex_lock(&ep->mpi->lock);
+    endpoint_notify(ep);
+    mr_mutex_unlock(&ep->mpi->lock);
+}
+
+static void mpi_peer_name(const mr_channel *ch, int32_t peer, char out[MR_CHANNEL_NAME_BYTES]) {
+    const mr_mpi *m = ((const endpoint *)ch)->mpi;
+    const char *role = is_coordinator(m, peer) ? "the coordinator, " : "";
+    int rank = rank_of(m, peer);
+    snprintf(out, MR_CHANNEL_NAME_BYTES, "%srank %d on %s", role, rank, m->cards[rank].host);
+}
+
+static void mpi_destroy(mr_channel *ch) {
+    endpoint *ep = endpoint_of(ch);
+    mr_mpi *m = ep->mpi;
+    mr_mutex_lock(&m->lock);
+    for (int32_t i = 0; i < m->config.max_requests; i++)
+        (void)request_withdraw(ep, &ep->table[i]);
+    ep->open = false;
+    endpoint_notify(&m->stage); /* mr_mpi_finish may wait for it */
+    mr_mutex_unlock(&m->lock);
+}
+
+static const mr_channel_ops stage_ops = {
+    .name = "mpi",
+    .post_send = mpi_post_send,
+    .post_recv = mpi_post_recv,
+    .test = mpi_test,
+    .cancel = mpi_cancel,
+    .wait = stage_wait,
+    .progress = stage_progress,
+    .wake = mpi_wake,
+    .peer_name = mpi_peer_name,
+    .destroy = mpi_destroy,
+};
+
+static const mr_channel_ops coordinator_ops = {
+    .name = "mpi coordinator",
+    .post_send = mpi_post_send,
+    .post_recv = mpi_post_recv,
+    .test = mpi_test,
+    .cancel = mpi_cancel,
+    .wait = coordinator_wait,
+    .wake = mpi_wake,
+    .peer_name = mpi_peer_name,
+    .destroy = mpi_destroy,
+};
+
+/* --- Start and end ------------------------------------------------------------------------------------------------------ */
+
+static mr_status endpoint_init(mr_mpi *m, endpoint *ep, int32_t self, const mr_channel_ops *ops, mr_err *err) {
+    ep->base = (mr_channel){.ops = ops, .self = self, .n_peers = m->n_ranks + 1};
+    ep->mpi = m;
+    ep->open = true;
+    ep->table = mr_alloc_array((size_t)m->config.max_requests, sizeof *ep->table);
+    if (!ep->table)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for %" PRId32 " requests", m->config.max_requests);
+    for (int32_t i = m->config.max_requests; i-- > 0;)
+        request_free(ep, &ep->table[i]);
+    return MR_OK;
+}
+
+static mr_status allocate(mr_mpi *m, mr_err *err) {
+    size_t n_ranks = (size_t)m->n_ranks, n = 2 * (size_t)m->config.max_requests;
+    m->cards = mr_alloc_array(n_ranks, sizeof *m->cards);
+    m->lost = mr_alloc_array(n_ranks, sizeof *m->lost);
+    m->active = mr_alloc_array(n, sizeof(MPI_Request));
+    m->active_of = mr_alloc_array(n, sizeof(request *));
+    m->done_idx = mr_alloc_array(n, sizeof *m->done_idx);
+    m->done_status = mr_alloc_array(n, sizeof *m->done_status);
+    if (!m->cards || !m->lost || !m->active || !m->active_of || !m->done_idx || !m->done_status)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a job of %zu ranks", n_ranks);
+    mr_status status = endpoint_init(m, &m->stage, m->rank, &stage_ops, err);
+    if (status == MR_OK && m->rank == 0)
+        status = endpoint_init(m, &m->coordinator, m->n_ranks, &coordinator_ops, err);
+    return status;
+}
+
+static void release(mr_mpi *m) {
+    mr_cond_deinit(&m->stage.changed);
+    mr_cond_deinit(&m->coordinator.changed);
+    mr_mutex_deinit(&m->lock);
+    mr_free(m->stage.table);
+    mr_free(m->coordinator.table);
+    mr_free(m->cards);
+    mr_free(m->lost);
+    mr_free(m->active);
+    mr_free(m->active_of);
+    mr_free(m->done_idx);
+    mr_free(m->done_status);
+    mr_free(m);
+}
+
+/* The only collective calls there are. */
+static mr_status meet(mr_mpi *m, mr_err *err) {
+    int code = MPI_Allgather(&m->config.card, sizeof m->config.card, MPI_BYTE, m->cards, sizeof m->config.card,
+                             MPI_BYTE, MPI_COMM_WORLD);
+    for (int i = 0; i < 4 && code == MPI_SUCCESS; i++)
+        code = MPI_Comm_dup(MPI_COMM_WORLD, &m->comms[i / 2][i % 2]); /* error handlers are copied */
+    for (int i = 0; i < m->n_ranks; i++) {
+        mr_mpi_card *c = &m->cards[i];
+        c->host[sizeof c->host - 1] = c->version[sizeof c->version - 1] = c->lifeline[sizeof c->lifeline - 1] = 0;
+    }
+    return code == MPI_SUCCESS ? MR_OK : mpi_failed(code, "MPI could not make its communicators", err);
+}
+
+static mr_status init_mpi(mr_mpi *m, mr_err *err) {
+    int provided = MPI_THREAD_SINGLE;
+    int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+    if (code != MPI_SUCCESS)
+        return mpi_failed(code, "MPI does not start", err);
+    if (provided < MPI_THREAD_FUNNELED)
+        return mr_err_set(err, MR_E_UNSUPPORTED, "this MPI library does not allow threads beside its own");
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(MPI_COMM_WORLD, &m->rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &m->n_ranks);
+    return MR_OK;
+}
+
+mr_status mr_mpi_start(const mr_mpi_config *config, mr_mpi **out, mr_err *err) {
+    mr_mpi *m = mr_alloc(sizeof *m);
+    if (!m)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for MPI");
+    MR_ASSERT(config->max_requests >= 1 && config->max_requests <= MAX_REQUESTS);
+    m->config = *config;
+    m->submitted_end = &m->submitted;
+    mr_mutex_init(&m->lock);
+    mr_cond_init(&m->stage.changed);
+    mr_cond_init(&m->coordinator.changed);
+    mr_status status = init_mpi(m, err);
+    if (status == MR_OK)
+        status = allocate(m, err);
+    if (status == MR_OK)
+        status = meet(m, err);
+    if (status != MR_OK) {
+        release(m);
+        return status;
+    }
+    m->busy_ns = mr_clock_now_ns();
+    *out = m;
+    return MR_OK;
+}
+
+int32_t mr_mpi_rank(const mr_mpi *m) {
+    return m->rank;
+}
+
+int32_t mr_mpi_n_ranks(const mr_mpi *m) {
+    return m->n_ranks;
+}
+
+const mr_mpi_card *mr_mpi_card_of(const mr_mpi *m, int32_t rank) {
+    return &m->cards[rank];
+}
+
+mr_channel *mr_mpi_stage_channel(mr_mpi *m) {
+    return &m->stage.base;
+}
+
+mr_channel *mr_mpi_coordinator_channel(mr_mpi *m) {
+    return &m->coordinator.base;
+}
+
+void mr_mpi_peer_lost(mr_mpi *m, int32_t rank) {
+    mr_mutex_lock(&m->lock);
+    atomic_store(&m->lost[rank], true);
+    atomic_store(&m->news, true);
+    endpoint_notify(&m->stage);
+    endpoint_notify(&m->coordinator);
+    mr_mutex_unlock(&m->lock);
+}
+
+static bool coordinator_open(mr_mpi *m) {
+    mr_mutex_lock(&m->lock);
+    bool open = m->coordinator.open;
+    mr_mutex_unlock(&m->lock);
+    return open;
+}
+
+void mr_mpi_finish(mr_mpi *m) {
+    while (coordinator_open(m))
+        (void)stage_wait(&m->stage.base, MR_NEVER, NULL);
+    if (!m->any_lost) {
+        for (int i = 0; i < 4; i++)
+            MPI_Comm_free(&m->comms[i / 2][i % 2]);
+        MPI_Finalize();
+        release(m);
+    }
+}
