@@ -19,11 +19,14 @@ enum {
     MR_MAX_REPORT_BYTES = 64 << 10,
     MR_MAX_LOGITS_BYTES = 8 << 20, /* one logits message: rows are split over several */
     MR_MAX_ERROR_TEXT = 512,       /* bytes of a failure's text, its end included */
+    MR_MAX_HELLO_BYTES = 16 << 10,
+    MR_MAX_LOBBY_BYTES = 4 << 10, /* a control message of epoch 0 */
     MR_LOGITS_BYTES_WANTED = 1 << 20,
     /* Slots of the links; those of activations and tokens are the plan's ring slots. */
     MR_CONTROL_SLOTS = 32,
     MR_REPORT_SLOTS = 8,
     MR_LOGITS_SLOTS = 2,
+    MR_LOBBY_SLOTS = 2,
 };
 
 /* Rows of [n_vocab] float32 in one logits message: as many as fit the wanted size, at least one. */

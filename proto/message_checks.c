@@ -6,7 +6,11 @@
 
 #include "proto/messages.h"
 
-enum { KV_TYPE_F32 = 0, KV_TYPE_F16 = 1 }; /* GGUF's numbers */
+enum {
+    KV_TYPE_F32 = 0, /* GGUF's numbers */
+    KV_TYPE_F16 = 1,
+    MAX_CORES = 1 << 20,
+};
 
 /* The checks of one message. Sticky, as a reader is: after the first failure the others pass. */
 typedef struct checks {
@@ -170,6 +174,11 @@ mr_status mr_msg_check_control(const Millrace__Control *m, const mr_msg_limits *
         c.message = "shutdown";
         known_fields(&c, &m->shutdown->base);
         break;
+    case MILLRACE__CONTROL__BODY_START:
+        c.message = "start";
+        known_fields(&c, &m->start->base);
+        in_range(&c, "epoch", m->start->epoch, 1, UINT32_MAX);
+        break;
     default:
         fail(&c, "body is %d, which is none", (int)m->body_case);
     }
@@ -216,6 +225,12 @@ mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *li
         known_fields(&c, &m->progress->base);
         below(&c, "stage", m->progress->stage, limits->n_stages);
         in_range(&c, "done_bytes", m->progress->done_bytes, 0, m->progress->total_bytes);
+        break;
+    case MILLRACE__REPORT__BODY_HELLO: /* may have fields of another version: the reader compares versions first */
+        c.message = "hello";
+        known_status(&c, m->hello->status);
+        in_range(&c, "cores", m->hello->cores, 0, MAX_CORES);
+        in_range(&c, "threads", m->hello->threads, 0, MAX_CORES);
         break;
     default:
         fail(&c, "body is %d, which is none", (int)m->body_case);

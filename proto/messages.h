@@ -19,7 +19,7 @@
 #include "proto/millrace.pb-c.h"
 
 /* The bounds that follow from the plan in force and from the model. All zero: there is no plan yet, and of the control
- * messages only Plan and Shutdown pass. */
+ * messages only Plan, Start and Shutdown pass. */
 typedef struct mr_msg_limits {
     uint32_t n_stages;
     uint32_t max_rows;      /* of one step */
@@ -42,7 +42,7 @@ MR_MUST_USE mr_status mr_msg_unpack_control(const uint8_t *data, size_t bytes, c
                                             mr_arena *arena, Millrace__Control **out, mr_err *err);
 MR_MUST_USE mr_status mr_msg_unpack_tokens(const uint8_t *data, size_t bytes, const mr_msg_limits *limits,
                                            mr_arena *arena, Millrace__Tokens **out, mr_err *err);
-/* The text of a failure comes back printable (other bytes are '?') and shorter than MR_MAX_ERROR_TEXT. */
+/* Texts come back printable (other bytes are '?') and shorter than MR_MAX_ERROR_TEXT. */
 MR_MUST_USE mr_status mr_msg_unpack_report(const uint8_t *data, size_t bytes, const mr_msg_limits *limits,
                                            mr_arena *arena, Millrace__Report **out, mr_err *err);
 

@@ -72,6 +72,7 @@ static void report_progress(void *ctx, size_t done_bytes, size_t total_bytes) {
     worker *w = ctx;
     mr_err ignored;
     int64_t now = mr_clock_now_ns();
+    mr_channel_progress(w->config->channel);
     if (now - w->progress_ns < PROGRESS_INTERVAL_NS && done_bytes < total_bytes)
         return;
     w->progress_ns = now;
@@ -99,6 +100,10 @@ static mr_status report_ready(worker *w, mr_err *err) {
     return send_report(w, &report, MR_NEVER, err);
 }
 
+static bool told_to_end(const worker *w) {
+    return w->config->told_to_end && w->config->told_to_end(w->config->told_to_end_ctx);
+}
+
 /* Waits until the coordinator has taken all reports and lets go. It may be opening its links just now, and would find this
  * end gone before it could read why. */
 static void linger(worker *w, int64_t deadline_ns) {
@@ -106,7 +111,7 @@ static void linger(worker *w, int64_t deadline_ns) {
     mr_frame frame;
     const uint8_t *payload;
     bool flushed = false;
-    while (mr_clock_now_ns() < deadline_ns) {
+    while (mr_clock_now_ns() < deadline_ns && !told_to_end(w)) {
         payload = NULL;
         mr_status status = mr_outbox_flushed(w->report, &flushed, &ignored);
         if (status == MR_OK && w->control)
@@ -343,6 +348,11 @@ static mr_status gather(worker *w, const float **x, uint8_t **payload, bool *rea
     return status;
 }
 
+/* Between the nodes of a graph: messages go on while this stage computes. */
+static void make_progress(void *channel) {
+    mr_channel_progress(channel);
+}
+
 /* Runs the pending step if all it needs is there; *did says whether it ran. */
 static mr_status try_step(worker *w, bool *did, mr_err *err) {
     const float *x = NULL;
@@ -353,7 +363,7 @@ static mr_status try_step(worker *w, bool *did, mr_err *err) {
         return status;
     status = mr_step_fill(w->stage, w->sequences, w->pending, w->max_out_rows, err);
     if (status == MR_OK)
-        status = mr_stage_run(w->stage, x, NULL, NULL, err);
+        status = mr_stage_run(w->stage, x, make_progress, w->config->channel, err);
     if (status == MR_OK && w->x_in)
         status = mr_inbox_release(w->x_in, err);
     if (status == MR_OK && w->x_out)
@@ -404,7 +414,7 @@ static mr_status take_control(worker *w, bool *did, mr_err *err) {
 }
 
 static mr_status serve(worker *w, mr_err *err) {
-    while (!w->stop) {
+    while (!w->stop && !told_to_end(w)) {
         bool did = false;
         mr_status status = w->pending ? try_step(w, &did, err) : take_control(w, &did, err);
         if (status == MR_OK && !did)

@@ -7,6 +7,8 @@
 #ifndef MR_WORKER_WORKER_H
 #define MR_WORKER_WORKER_H
 
+#include <stdbool.h>
+
 #include "backends/backend.h"
 #include "engine/base/status.h"
 #include "proto/channel.h"
@@ -17,9 +19,12 @@ typedef struct mr_worker_config {
     int32_t coordinator; /* its endpoint */
     uint32_t epoch;
     mr_backend *backend;
+    /* Asked whenever the stage looks for messages: true ends it as a shutdown message does. May be NULL. */
+    bool (*told_to_end)(void *ctx);
+    void *told_to_end_ctx;
 } mr_worker_config;
 
-/* Returns MR_OK after a shutdown message. */
+/* Returns MR_OK after a shutdown message, or when it is told to end. */
 MR_MUST_USE mr_status mr_worker_run(const mr_worker_config *config, mr_err *err);
 
 #endif

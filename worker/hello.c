@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/hello.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "backends/cpu/kernels.h"
+#include "backends/cpu/self_test.h"
+#include "engine/base/numerics.h"
+#include "engine/base/thread.h"
+
+enum { SAMPLE_BYTES = 64 }; /* of each tensor, from its middle */
+
+uint64_t mr_hello_file_digest(const mr_gguf *g) {
+    uint64_t digest = XXH3_64bits(mr_gguf_file_data(g), mr_gguf_header_bytes(g));
+    for (int32_t i = 0; i < mr_gguf_n_tensors(g); i++) {
+        const mr_gguf_tensor *t = mr_gguf_tensor_at(g, i);
+        size_t n = t->bytes < SAMPLE_BYTES ? t->bytes : SAMPLE_BYTES;
+        digest = XXH3_64bits_withSeed(t->data + (t->bytes - n) / 2, n, digest);
+    }
+    return digest;
+}
+
+/* Memory that could be taken without swapping; 0: not known. */
+static uint64_t available_bytes(void) {
+    char line[128];
+    uint64_t kib = 0;
+    FILE *f = fopen("/proc/meminfo", "re");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %" SCNu64, &kib) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return kib * 1024;
+}
+
+static mr_status look_at_file(mr_hello *h, const char *path) {
+    mr_gguf *g = NULL;
+    mr_status status = mr_gguf_open(path, &g, &h->problem);
+    if (status != MR_OK)
+        return status;
+    h->message.file_bytes = mr_gguf_file_bytes(g);
+    h->message.file_digest = mr_hello_file_digest(g);
+    mr_gguf_close(g);
+    return MR_OK;
+}
+
+void mr_hello_fill(mr_hello *h, const char *model_path, int32_t n_threads, const mr_err *problem) {
+    *h = (mr_hello){0};
+    millrace__hello__init(&h->message);
+    if (gethostname(h->host, sizeof h->host - 1) != 0)
+        strcpy(h->host, "?");
+    h->message.host = h->host;
+    h->message.version = (char *)(uintptr_t)MILLRACE_VERSION;
+    h->message.numerics = MR_NUMERICS_VERSION;
+    h->message.isa = (char *)(uintptr_t)mr_isa_name(mr_isa_detect());
+    h->message.cores = (uint32_t)mr_thread_usable_cores();
+    h->message.threads = (uint32_t)n_threads;
+    h->message.memory_bytes = available_bytes();
+    if (model_path)
+        h->message.model_path = (char *)(uintptr_t)model_path;
+    mr_status status = MR_OK;
+    if (problem) {
+        h->problem = *problem;
+        status = problem->status;
+    }
+    if (status == MR_OK)
+        status = mr_cpu_self_test(&h->message.self_test, &h->problem);
+    if (status == MR_OK)
+        status = look_at_file(h, model_path);
+    h->message.status = (uint32_t)status;
+    if (status != MR_OK)
+        h->message.text = h->problem.text;
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/lobby.h"
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "proto/link.h"
+#include "proto/messages.h"
+#include "worker/hello.h"
+#include "worker/worker.h"
+
+typedef struct lobby {
+    const mr_lobby_config *config;
+    mr_outbox *report;
+    mr_inbox *control;
+    mr_arena *arena;
+    Millrace__Control *message; /* that was taken last, in the arena */
+} lobby;
+
+static mr_status open_links(lobby *l, mr_err *err) {
+    const mr_lobby_config *c = l->config;
+    const mr_msg_limits none = {0};
+    size_t arena_bytes = mr_msg_arena_bytes(&none);
+    mr_status status = mr_arena_create(arena_bytes, arena_bytes, &l->arena, err);
+    if (status == MR_OK)
+        status =
+            mr_outbox_create(c->channel, c->coordinator, MR_LINK_REPORT, 0, 1, MR_MAX_HELLO_BYTES, &l->report, err);
+    if (status == MR_OK)
+        status = mr_inbox_create(c->channel, c->coordinator, MR_LINK_CONTROL, 0, MR_LOBBY_SLOTS, MR_MAX_LOBBY_BYTES,
+                                 &l->control, err);
+    return status;
+}
+
+static mr_status say_hello(lobby *l, mr_err *err) {
+    mr_hello hello;
+    uint8_t *payload = NULL;
+    size_t bytes = 0;
+    Millrace__Report report = MILLRACE__REPORT__INIT;
+    mr_hello_fill(&hello, l->config->model_path, l->config->n_threads, l->config->problem);
+    report.body_case = MILLRACE__REPORT__BODY_HELLO;
+    report.hello = &hello.message;
+    mr_status status = mr_outbox_reserve(l->report, &payload, err);
+    if (status == MR_OK)
+        status = mr_msg_pack(&report.base, payload, MR_MAX_HELLO_BYTES, &bytes, err);
+    mr_frame frame = {.payload_bytes = bytes};
+    return status == MR_OK ? mr_outbox_send(l->report, &frame, err) : status;
+}
+
+/* The next message, which stays until it is released; NULL while there is none. */
+static mr_status peek(lobby *l, mr_err *err) {
+    const mr_msg_limits none = {0};
+    mr_frame frame;
+    const uint8_t *payload = NULL;
+    l->message = NULL;
+    mr_status status = mr_inbox_peek(l->control, &frame, &payload, err);
+    if (status != MR_OK || !payload)
+        return status;
+    return mr_msg_unpack_control(payload, frame.payload_bytes, &none, l->arena, &l->message, err);
+}
+
+/* What a running stage asks now and then. That the coordinator is gone will be found again by the lobby. */
+static bool told_to_end(void *ctx) {
+    lobby *l = ctx;
+    mr_err ignored;
+    return peek(l, &ignored) != MR_OK || (l->message && l->message->body_case == MILLRACE__CONTROL__BODY_SHUTDOWN);
+}
+
+static void run_stage(lobby *l, uint32_t epoch) {
+    mr_err err;
+    mr_worker_config config = {.model_path = l->config->model_path,
+                               .channel = l->config->channel,
+                               .coordinator = l->config->coordinator,
+                               .epoch = epoch,
+                               .backend = l->config->backend,
+                               .told_to_end = told_to_end,
+                               .told_to_end_ctx = l};
+    if (mr_worker_run(&config, &err) != MR_OK)
+        mr_log_write(MR_LOG_DEBUG, "worker", "the stage ended: %s", err.text);
+}
+
+static mr_status wait_to_be_told(lobby *l, mr_err *err) {
+    for (;;) {
+        mr_status status = peek(l, err);
+        if (status == MR_OK && !l->message)
+            status = mr_channel_wait(l->config->channel, MR_NEVER, err);
+        if (status != MR_OK)
+            return status;
+        if (!l->message)
+            continue;
+        if (l->message->body_case == MILLRACE__CONTROL__BODY_SHUTDOWN)
+            return MR_OK;
+        if (l->message->body_case != MILLRACE__CONTROL__BODY_START || !l->config->backend)
+            return mr_err_set(err, MR_E_PROTOCOL, "the coordinator sent a message that nobody waits for in the lobby");
+        uint32_t epoch = l->message->start->epoch;
+        status = mr_inbox_release(l->control, err);
+        if (status != MR_OK)
+            return status;
+        run_stage(l, epoch);
+    }
+}
+
+mr_status mr_lobby_run(const mr_lobby_config *config, mr_err *err) {
+    lobby l = {.config = config};
+    mr_status status = open_links(&l, err);
+    if (status == MR_OK)
+        status = say_hello(&l, err);
+    if (status == MR_OK)
+        status = wait_to_be_told(&l, err);
+    mr_inbox_destroy(l.control);
+    mr_outbox_destroy(l.report);
+    mr_arena_destroy(l.arena);
+    return status;
+}
