@@ -25,16 +25,20 @@ static mr_status choose_plan(cmd_session *s, mr_err *err) {
                           "--cut names the first layers of %" PRId32 " stages, --stages is %" PRId64
                           "; hint: one of the two is enough",
                           cut->n + 1, stages->number);
-    mr_status status;
-    if (cut->given) {
-        status = mr_plan_cut(s->gguf, &s->info, cut->ints, cut->n, &s->plan, err);
-    } else {
-        int32_t n = stages->given ? (int32_t)stages->number : 1;
-        status = mr_plan_balance(s->gguf, &s->info, n, &s->plan, err);
-    }
+    int32_t n_ranks = rank_place_get().n_ranks, n = n_ranks < s->info.n_layers ? n_ranks : s->info.n_layers;
+    if (cut->given || stages->given)
+        n = cut->given ? cut->n + 1 : (int32_t)stages->number;
+    if (n_ranks > 1 && n > n_ranks)
+        return mr_err_set(err, MR_E_INVALID, "%" PRId32 " stages need as many ranks, but %" PRId32 " were started", n,
+                          n_ranks);
+    mr_status status = cut->given ? mr_plan_cut(s->gguf, &s->info, cut->ints, cut->n, &s->plan, err)
+                                  : mr_plan_balance(s->gguf, &s->info, n, &s->plan, err);
     if (status != MR_OK)
-        mr_err_prefix(err, cut->given ? "--cut" : "--stages");
-    return status;
+        return mr_err_prefix(err, cut->given ? "--cut" : "--stages");
+    if (n < n_ranks)
+        output_note("%" PRId32 " of %" PRId32 " ranks are left out: the model is cut into %" PRId32, n_ranks - n,
+                    n_ranks, n);
+    return MR_OK;
 }
 
 static void choose_numbers(cmd_session *s) {
@@ -50,6 +54,8 @@ static void choose_numbers(cmd_session *s) {
     s->threads = shared < 1 ? 1 : shared;
     if (mr_options_given(o, MR_OPTION_THREADS))
         s->threads = (int32_t)mr_options_number(o, MR_OPTION_THREADS);
+    else if (s->cluster.n_ranks > 0)
+        s->threads = s->cluster.threads;
     s->kv_type = mr_options_number(o, MR_OPTION_KV_TYPE) == 0 ? MR_TYPE_F16 : MR_TYPE_F32;
 }
 
@@ -61,7 +67,10 @@ mr_status cmd_session_open(const mr_options *options, cmd_session *s, mr_err *er
     status = mr_model_info_read(s->gguf, &s->info, err);
     if (status != MR_OK)
         return mr_err_prefix(err, "%.160s", s->model_path);
-    status = choose_plan(s, err);
+    if (options->command != MR_COMMAND_PLAN)
+        status = cmd_cluster_open(options, s->model_path, &s->cluster, err);
+    if (status == MR_OK)
+        status = choose_plan(s, err);
     if (status == MR_OK)
         choose_numbers(s);
     return status;
@@ -69,7 +78,7 @@ mr_status cmd_session_open(const mr_options *options, cmd_session *s, mr_err *er
 
 void cmd_session_close(cmd_session *s) {
     mr_job_destroy(s->job);
-    mr_local_cluster_destroy(s->cluster);
+    cmd_cluster_close(&s->cluster);
     mr_gguf_close(s->gguf);
     mr_free(s->sizes);
     mr_free(s->model_path);
@@ -124,17 +133,20 @@ static size_t in_pages(size_t bytes) {
     return mr_round_up(bytes ? bytes : 1, PAGE_BYTES);
 }
 
-/* What all stages would allocate with n_blocks KV blocks: each of their buffers is whole pages. */
+/* What all stages of a process, or of that which needs most, would allocate with n_blocks KV blocks: each of their
+ * buffers is whole pages. */
 static size_t allocated_bytes(const cmd_session *s, int32_t n_blocks) {
     size_t table = (size_t)s->max_sequences * (size_t)(cmd_session_whole_blocks(s->ctx) / MR_WIRE_BLOCK_TOKENS),
-           sum = 0;
+           sum = 0, most = 0;
     for (int32_t i = 0; i < s->plan.n_stages; i++) {
         const mr_stage_sizes *z = &s->sizes[i];
         size_t block = z->kv_bytes / (size_t)s->n_kv_blocks;
-        sum += in_pages(z->weight_bytes) + in_pages(z->work_bytes) + in_pages(block * (size_t)n_blocks) +
-               in_pages(table * sizeof(int32_t));
+        size_t stage = in_pages(z->weight_bytes) + in_pages(z->work_bytes) + in_pages(block * (size_t)n_blocks) +
+                       in_pages(table * sizeof(int32_t));
+        sum += stage;
+        most = stage > most ? stage : most;
     }
-    return sum;
+    return s->cluster.n_ranks > 0 ? most : sum;
 }
 
 static mr_status over_budget(const cmd_session *s, int32_t least_blocks, size_t budget, mr_err *err) {
@@ -213,17 +225,24 @@ static void add_row(output_table *t, const mr_stage_sizes *sizes) {
 mr_status cmd_session_print_plan(const cmd_session *s, mr_text_buf *out, mr_err *err) {
     static const char *const HEADS[] = {"stage", "layers", "weights", "KV cache", "buffers", "together"};
     mr_stage_sizes total = total_sizes(s);
-    output_table t = {.align = "rrrrrr"};
+    bool ranks = s->cluster.n_ranks > 0;
+    output_table t = {.align = ranks ? "rrrrrrl" : "rrrrrr"};
     for (size_t i = 0; i < sizeof HEADS / sizeof HEADS[0]; i++)
         output_table_cell(&t, "%s", HEADS[i]);
+    if (ranks)
+        output_table_cell(&t, "host");
     for (int32_t i = 0; i < s->plan.n_stages; i++) {
         output_table_cell(&t, "%" PRId32, i);
         output_table_cell(&t, "%" PRId32 "-%" PRId32, s->plan.stages[i].first, s->plan.stages[i].last - 1);
         add_row(&t, &s->sizes[i]);
+        if (ranks)
+            output_table_cell(&t, "%s", cmd_cluster_rank(&s->cluster, i)->host);
     }
     output_table_cell(&t, "all");
     output_table_cell(&t, "%" PRId32, s->info.n_layers);
     add_row(&t, &total);
+    if (ranks)
+        output_table_cell(&t, "%s", "");
     t.failed |= !print_heading(s, out);
     mr_status status = output_table_print(&t, out, err);
     output_table_deinit(&t);
@@ -235,7 +254,7 @@ mr_status cmd_session_print_plan(const cmd_session *s, mr_text_buf *out, mr_err 
 static mr_status create_job(cmd_session *s, mr_err *err) {
     mr_job_config config = {.info = &s->info,
                             .plan = &s->plan,
-                            .channel = mr_local_cluster_channel(s->cluster),
+                            .channel = cmd_cluster_channel(&s->cluster),
                             .epoch = EPOCH,
                             .max_rows = s->max_rows,
                             .max_out_rows = s->max_out_rows,
@@ -255,15 +274,13 @@ mr_status cmd_session_start(cmd_session *s, mr_err *err) {
     mr_text_buf table = {0};
     char bytes[OUTPUT_BYTES_TEXT];
     int64_t start_ns = mr_clock_now_ns();
-    mr_local_cluster_config cluster = {
-        .model_path = s->model_path, .n_stages = s->plan.n_stages, .threads_per_stage = s->threads, .epoch = EPOCH};
     mr_status status = cmd_session_print_plan(s, &table, err);
     if (status == MR_OK)
         output_note_lines(table.data);
     mr_text_buf_deinit(&table);
     mr_mem_set_budget((size_t)mr_options_number(s->options, MR_OPTION_MEM));
     if (status == MR_OK)
-        status = mr_local_cluster_create(&cluster, &s->cluster, err);
+        status = cmd_cluster_start(&s->cluster, s->model_path, s->plan.n_stages, s->threads, EPOCH, err);
     if (status == MR_OK)
         status = create_job(s, err);
     if (status != MR_OK)

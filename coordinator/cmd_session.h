@@ -1,5 +1,5 @@
 /* coordinator/cmd_session.h - what the commands that run or plan a model share: the model, the choices that options
- * leave open, the plan with its sizes, and the cluster inside this process with its job.
+ * leave open, the plan with its sizes, and the cluster with its job.
  * Life:    open; cmd_session_size once the sequences are known; start (not for `plan`); close.
  * Owns:    all of it. Borrows: the options. {0} may be closed.
  * Threads: bound to the main thread.
@@ -8,8 +8,8 @@
 #ifndef MR_COORDINATOR_CMD_SESSION_H
 #define MR_COORDINATOR_CMD_SESSION_H
 
+#include "coordinator/cmd_cluster.h"
 #include "coordinator/job.h"
-#include "coordinator/local_cluster.h"
 #include "coordinator/options.h"
 #include "coordinator/plan.h"
 #include "coordinator/progress.h"
@@ -30,6 +30,7 @@ typedef struct cmd_session {
     char *model_path;
     mr_gguf *gguf;
     mr_model_info info;
+    cmd_cluster cluster;
     mr_plan plan;
     int32_t threads, ctx;
     mr_type kv_type;
@@ -37,7 +38,6 @@ typedef struct cmd_session {
     int32_t max_rows, max_out_rows, max_sequences, n_kv_blocks;
     mr_stage_sizes *sizes; /* [plan.n_stages] */
     /* From cmd_session_start. */
-    mr_local_cluster *cluster;
     mr_job *job;
     progress bar;
     int64_t load_ns;
@@ -50,7 +50,7 @@ const char *cmd_text_argument(const mr_options *options);
 /* Opens the file alone. */
 MR_MUST_USE mr_status cmd_model_open(const mr_options *options, char **out_path, mr_gguf **out_gguf, mr_err *err);
 
-/* Opens the model and plans its stages. */
+/* Opens the model, meets the other ranks where there are any, and plans the stages. */
 MR_MUST_USE mr_status cmd_session_open(const mr_options *options, cmd_session *s, mr_err *err);
 void cmd_session_close(cmd_session *s);
 

@@ -9,6 +9,7 @@
 
 #include "backends/cpu/kernels.h"
 #include "coordinator/cmd.h"
+#include "coordinator/cmd_session.h"
 #include "coordinator/options.h"
 #include "coordinator/output.h"
 #include "engine/base/log.h"
@@ -105,16 +106,50 @@ static int exit_status(mr_status status) {
     }
 }
 
+static bool runs_on_ranks(const mr_options *o) {
+    if (o->version || o->markdown || mr_options_number(o, MR_OPTION_HELP))
+        return false;
+    return o->command == MR_COMMAND_GENERATE || o->command == MR_COMMAND_LOGITS || o->command == MR_COMMAND_BENCH;
+}
+
+/* What a rank other than the first does: it follows, or it has nothing to do. A command line that it cannot read was
+ * refused by rank 0 as well, which says so; if not, rank 0 hears of it. */
+static int follow(const mr_options *o, mr_err *problem) {
+    char *path = NULL;
+    if (problem->status == MR_OK && !runs_on_ranks(o))
+        return 0;
+    if (problem->status == MR_OK) {
+        configure_log(o);
+        mr_mem_set_budget((size_t)mr_options_number(o, MR_OPTION_MEM));
+        if (check_isa(problem) == MR_OK && cmd_model_path(o, &path, problem) == MR_OK)
+            problem->status = MR_OK;
+    }
+    rank_config config = cmd_cluster_rank_config(o, path);
+    config.problem = problem->status == MR_OK ? NULL : problem;
+    int status = rank_follow(&config);
+    mr_free(path);
+    return status;
+}
+
 int main(int argc, char **argv) {
     mr_options options;
     mr_err err = {0};
     fill_standard_streams();
     signal(SIGPIPE, SIG_IGN);
     mr_status status = mr_options_parse(argc, argv, environ, &options, &err);
+    if (rank_place_get().rank > 0) {
+        int code = follow(&options, &err);
+        mr_options_deinit(&options);
+        if (rank_left_behind())
+            _exit(code);
+        return code;
+    }
     if (status == MR_OK)
         status = run(&options, &err);
     mr_options_deinit(&options);
-    if (status != MR_OK)
+    if (status != MR_OK && !rank_loss_reported())
         output_error(&err);
+    if (rank_left_behind())
+        _exit(exit_status(status));
     return exit_status(status);
 }

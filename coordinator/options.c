@@ -16,6 +16,7 @@ enum {
     IN_PLAN = 1 << MR_COMMAND_PLAN,
     IN_BENCH = 1 << MR_COMMAND_BENCH,
     IN_RUN = IN_GENERATE | IN_LOGITS | IN_PLAN | IN_BENCH, /* those that lay out stages */
+    IN_RANKS = IN_GENERATE | IN_LOGITS | IN_BENCH,         /* those whose stages may be ranks */
     IN_ALL = (1 << MR_COMMAND_COUNT) - 1,
 };
 

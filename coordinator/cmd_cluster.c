@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/cmd_cluster.h"
+
+#include "coordinator/output.h"
+#include "engine/base/clock.h"
+
+static const int64_t QUIET_NS = 3 * MR_NS_PER_S, END_PATIENCE_NS = MR_NS_PER_S;
+
+rank_config cmd_cluster_rank_config(const mr_options *options, const char *model_path) {
+    bool given = mr_options_given(options, MR_OPTION_THREADS);
+    return (rank_config){.place = rank_place_get(),
+                         .model_path = model_path,
+                         .n_threads = given ? (int32_t)mr_options_number(options, MR_OPTION_THREADS) : 0,
+                         .patience_ns = mr_options_number(options, MR_OPTION_START_TIMEOUT) * MR_NS_PER_S};
+}
+
+static void note_missing(const char *ranks) {
+    output_note("waiting for %s", ranks);
+}
+
+static mr_status call_roll(cmd_cluster *c, const rank_config *config, mr_err *err) {
+    mr_status status = mr_roll_call_create(rank_channel(c->rank), c->n_ranks, &c->roll, err);
+    int64_t now = mr_clock_now_ns();
+    int64_t quiet_until = config->patience_ns < QUIET_NS ? now + config->patience_ns : now + QUIET_NS;
+    if (status == MR_OK)
+        status = mr_roll_call_wait(c->roll, quiet_until, NULL, err);
+    if (status == MR_E_TIMEOUT)
+        status = mr_roll_call_wait(c->roll, now + config->patience_ns, note_missing, err);
+    return status == MR_OK ? mr_roll_call_check(c->roll, err) : status;
+}
+
+mr_status cmd_cluster_open(const mr_options *options, const char *model_path, cmd_cluster *c, mr_err *err) {
+    *c = (cmd_cluster){0};
+    rank_config config = cmd_cluster_rank_config(options, model_path);
+    if (config.place.n_ranks == 1) {
+        rank_share share;
+        rank_place_share(&config.place, &share); /* mpirun -n 1 binds to one core */
+        return MR_OK;
+    }
+    mr_status status = rank_start(&config, &c->rank, err);
+    if (status != MR_OK)
+        return status;
+    c->n_ranks = config.place.n_ranks;
+    c->threads = rank_threads(c->rank);
+    return call_roll(c, &config, err);
+}
+
+mr_status cmd_cluster_start(cmd_cluster *c, const char *model_path, int32_t n_stages, int32_t threads, uint32_t epoch,
+                            mr_err *err) {
+    if (c->roll)
+        return mr_roll_call_start(c->roll, n_stages, epoch, err);
+    mr_local_cluster_config local = {
+        .model_path = model_path, .n_stages = n_stages, .threads_per_stage = threads, .epoch = epoch};
+    return mr_local_cluster_create(&local, &c->local, err);
+}
+
+mr_channel *cmd_cluster_channel(cmd_cluster *c) {
+    return c->rank ? rank_channel(c->rank) : mr_local_cluster_channel(c->local);
+}
+
+const mr_rank_info *cmd_cluster_rank(const cmd_cluster *c, int32_t stage) {
+    return c->roll ? mr_roll_call_info(c->roll, stage) : NULL;
+}
+
+void cmd_cluster_close(cmd_cluster *c) {
+    if (c->roll)
+        mr_roll_call_dismiss(c->roll, mr_clock_now_ns() + END_PATIENCE_NS);
+    mr_roll_call_destroy(c->roll);
+    rank_end(c->rank);
+    mr_local_cluster_destroy(c->local);
+    *c = (cmd_cluster){0};
+}

@@ -1,0 +1,38 @@
+/* coordinator/cmd_cluster.h - where the stages of a command run: as threads of this process, or as the ranks that a
+ * launcher has started.
+ * Life:    open; start once there is a plan; close. {0} may be closed.
+ * Owns:    ranks, roll call, local cluster.
+ * Threads: bound to the main thread.
+ * Errors:  name rank and host. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_COORDINATOR_CMD_CLUSTER_H
+#define MR_COORDINATOR_CMD_CLUSTER_H
+
+#include "coordinator/local_cluster.h"
+#include "coordinator/options.h"
+#include "coordinator/rank.h"
+#include "coordinator/roll_call.h"
+
+typedef struct cmd_cluster {
+    int32_t n_ranks; /* 0: threads */
+    int32_t threads; /* of each stage, where ranks have decided it; 0: not yet */
+    rank_process *rank;
+    mr_roll_call *roll;
+    mr_local_cluster *local;
+} cmd_cluster;
+
+/* What rank_start and rank_follow need to know from the command line. */
+rank_config cmd_cluster_rank_config(const mr_options *options, const char *model_path);
+
+/* With ranks: waits for all of them, and checks that they fit together. */
+MR_MUST_USE mr_status cmd_cluster_open(const mr_options *options, const char *model_path, cmd_cluster *c, mr_err *err);
+/* Starts n_stages stages of an epoch; surplus ranks go on waiting. */
+MR_MUST_USE mr_status cmd_cluster_start(cmd_cluster *c, const char *model_path, int32_t n_stages, int32_t threads,
+                                        uint32_t epoch, mr_err *err);
+mr_channel *cmd_cluster_channel(cmd_cluster *c);
+/* What is known of a stage's rank; NULL where stages are threads. */
+const mr_rank_info *cmd_cluster_rank(const cmd_cluster *c, int32_t stage);
+/* After the job is destroyed. */
+void cmd_cluster_close(cmd_cluster *c);
+
+#endif

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/rank.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backends/cpu/cpu_backend.h"
+#include "coordinator/interrupt.h"
+#include "coordinator/output.h"
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/mem.h"
+#include "engine/base/thread.h"
+#include "proto/channel_mpi.h"
+#include "proto/lifeline.h"
+#include "worker/lobby.h"
+
+enum {
+    MAX_REQUESTS = 1 << 14, /* posted by one endpoint */
+    EXIT_FAILED = 1,
+    EXIT_TERMINATED = 128 + SIGTERM,
+};
+static const int64_t LIFELINE_PATIENCE_NS = 5 * MR_NS_PER_S, END_PATIENCE_NS = 2 * MR_NS_PER_S,
+                     SIGNAL_LOOK_NS = 50 * MR_NS_PER_MS, SIGNAL_GRACE_NS = 400 * MR_NS_PER_MS;
+
+typedef enum rank_state { RANK_STARTING, RANK_RUNNING, RANK_ENDED } rank_state;
+
+struct rank_process {
+    rank_config config;
+    rank_share share;
+    int32_t n_threads;
+    mr_thread *step_thread;
+    mr_lifeline *lifeline;
+    mr_mutex lock; /* guards what follows */
+    mr_cond changed;
+    rank_state state;
+    mr_status status; /* of the step thread */
+    mr_err err;
+    mr_mpi *mpi; /* NULL before it runs, and after its end */
+};
+
+static atomic_bool loss_reported, left_behind;
+
+bool rank_loss_reported(void) {
+    return atomic_load(&loss_reported);
+}
+
+bool rank_left_behind(void) {
+    return atomic_load(&left_behind);
+}
+
+/* --- The step thread ---------------------------------------------------------------------------------------------------- */
+
+static void set_state(rank_process *p, rank_state state, mr_mpi *mpi) {
+    mr_mutex_lock(&p->lock);
+    p->state = state;
+    p->mpi = mpi;
+    mr_cond_broadcast(&p->changed);
+    mr_mutex_unlock(&p->lock);
+}
+
+static void note_failure(rank_process *p, mr_status status, const mr_err *err) {
+    mr_mutex_lock(&p->lock);
+    p->status = status;
+    p->err = *err;
+    mr_mutex_unlock(&p->lock);
+}
+
+static mr_status start_mpi(rank_process *p, mr_mpi **out, mr_err *err) {
+    mr_mpi_config config = {.max_requests = MAX_REQUESTS,
+                            .shares_cores = p->share.n_cpus == 0 || p->n_threads > p->share.n_cores};
+    if (gethostname(config.card.host, sizeof config.card.host - 1) != 0)
+        strcpy(config.card.host, "?");
+    if (p->lifeline)
+        snprintf(config.card.lifeline, sizeof config.card.lifeline, "%s", mr_lifeline_address(p->lifeline));
+    return mr_mpi_start(&config, out, err);
+}
+
+/* Binds threads one by one where they fill the share: the system may put two busy ones on one CPU for long. */
+static mr_status create_backend(const rank_process *p, mr_backend **out, mr_err *err) {
+    bool fill = p->share.n_cpus == p->n_threads;
+    mr_cpu_options options = {.n_threads = p->n_threads, .cpu_ids = fill ? p->share.cpu_ids : NULL};
+    rank_place_take_share(&p->share);
+    if (fill && mr_thread_pin(p->share.cpu_ids[0], err) != MR_OK)
+        mr_log_write(MR_LOG_DEBUG, "rank", "the step thread is not bound to a CPU: %s", err->text);
+    return mr_cpu_backend_create(&options, out, err);
+}
+
+static void run_rank(void *ctx) {
+    rank_process *p = ctx;
+    mr_backend *backend = NULL;
+    mr_mpi *mpi = NULL;
+    mr_err err, problem;
+    mr_status status = start_mpi(p, &mpi, &err);
+    if (status != MR_OK) {
+        note_failure(p, status, &err);
+        set_state(p, RANK_ENDED, NULL);
+        return;
+    }
+    set_state(p, RANK_RUNNING, mpi);
+    mr_lobby_config lobby = {.model_path = p->config.model_path,
+                             .channel = mr_mpi_stage_channel(mpi),
+                             .coordinator = mr_mpi_n_ranks(mpi),
+                             .n_threads = p->n_threads,
+                             .problem = p->config.problem};
+    if (!lobby.problem && create_backend(p, &backend, &problem) != MR_OK)
+        lobby.problem = &problem;
+    lobby.backend = backend;
+    status = mr_lobby_run(&lobby, &err);
+    if (status != MR_OK)
+        note_failure(p, status, &err);
+    mr_channel_destroy(lobby.channel);
+    mr_backend_destroy(backend);
+    mr_mpi_finish(mpi);
+    set_state(p, RANK_ENDED, NULL);
+}
+
+/* --- The lifeline ------------------------------------------------------------------------------------------------------- */
+
+/* The other ranks end themselves when rank 0 is gone; the first of them says so. */
+static void leave(const rank_process *p, const char *why) {
+    mr_err err;
+    (void)mr_err_set(&err, MR_E_PEER_LOST, "rank 0 on %s is gone: %s", p->mpi ? mr_mpi_card_of(p->mpi, 0)->host : "?",
+                     why);
+    if (p->config.place.rank == 1)
+        output_error(&err);
+    _exit(EXIT_FAILED);
+}
+
+/* On the lifeline's thread. */
+static void on_lost(void *ctx, int32_t rank, const char *why) {
+    rank_process *p = ctx;
+    mr_err err;
+    mr_mutex_lock(&p->lock);
+    if (p->config.place.rank != 0)
+        leave(p, why);
+    if (p->mpi) {
+        (void)mr_err_set(&err, MR_E_PEER_LOST, "rank %d on %s is gone: %s", (int)rank,
+                         mr_mpi_card_of(p->mpi, rank)->host, why);
+        if (!interrupt_seen() && !atomic_exchange(&loss_reported, true))
+            output_error(&err);
+        mr_mpi_peer_lost(p->mpi, rank);
+    }
+    mr_mutex_unlock(&p->lock);
+}
+
+/* A job without it works; only a death is noticed later, by mpirun. */
+static void connect_lifeline(rank_process *p) {
+    mr_err err;
+    const char *address = mr_mpi_card_of(p->mpi, 0)->lifeline;
+    if (!address[0])
+        return;
+    if (mr_lifeline_connect(address, p->config.place.rank, mr_clock_now_ns() + LIFELINE_PATIENCE_NS, on_lost, p,
+                            &p->lifeline, &err) != MR_OK)
+        output_warning("rank %d on %s has no lifeline to rank 0, so a death may be noticed late: %s",
+                       (int)p->config.place.rank, mr_mpi_card_of(p->mpi, p->config.place.rank)->host, err.text);
+}
+
+/* --- Start and end ------------------------------------------------------------------------------------------------------ */
+
+static mr_status create(const rank_config *config, rank_process **out, mr_err *err) {
+    rank_process *p = mr_alloc(sizeof *p);
+    if (!p)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a rank");
+    *p = (rank_process){.config = *config};
+    mr_mutex_init(&p->lock);
+    mr_cond_init(&p->changed);
+    mr_log_set_rank(config->place.rank);
+    rank_place_share(&config->place, &p->share);
+    p->n_threads = config->n_threads ? config->n_threads : p->share.n_cores;
+    mr_status status = MR_OK;
+    if (config->place.rank == 0)
+        status = mr_lifeline_listen(config->place.n_ranks, on_lost, p, &p->lifeline, err);
+    if (status == MR_OK)
+        status = mr_thread_create("step", 0, run_rank, p, &p->step_thread, err);
+    *out = p;
+    return status;
+}
+
+/* Waits until the state is at least the given one; false at the deadline. */
+static bool wait_for_state(rank_process *p, rank_state state, int64_t deadline_ns) {
+    mr_mutex_lock(&p->lock);
+    while (p->state < state && mr_cond_wait_until(&p->changed, &p->lock, deadline_ns))
+        continue;
+    bool reached = p->state >= state;
+    mr_mutex_unlock(&p->lock);
+    return reached;
+}
+
+static mr_status wait_for_mpi(rank_process *p, mr_err *err) {
+    if (!wait_for_state(p, RANK_RUNNING, mr_clock_now_ns() + p->config.patience_ns))
+        return mr_err_set(err, MR_E_TIMEOUT,
+                          "MPI has not started within %d s: of %d ranks some do not run, or their hosts do not reach "
+                          "each other; hint: a firewall, or the wrong network (--mca btl_tcp_if_include)",
+                          (int)(p->config.patience_ns / MR_NS_PER_S), (int)p->config.place.n_ranks);
+    mr_mutex_lock(&p->lock);
+    mr_status status = p->status;
+    if (status != MR_OK)
+        *err = p->err;
+    mr_mutex_unlock(&p->lock);
+    return status;
+}
+
+/* Frees p unless its step thread cannot be ended. */
+static void release(rank_process *p) {
+    mr_lifeline_close(p->lifeline);
+    p->lifeline = NULL;
+    if (p->step_thread && !wait_for_state(p, RANK_ENDED, mr_clock_now_ns() + END_PATIENCE_NS)) {
+        atomic_store(&left_behind, true);
+        return;
+    }
+    mr_thread_join(p->step_thread);
+    mr_cond_deinit(&p->changed);
+    mr_mutex_deinit(&p->lock);
+    mr_free(p);
+}
+
+mr_status rank_start(const rank_config *config, rank_process **out, mr_err *err) {
+    rank_process *p = NULL;
+    mr_status status = create(config, &p, err);
+    if (status == MR_OK)
+        status = wait_for_mpi(p, err);
+    if (status != MR_OK) {
+        if (p)
+            release(p);
+        return status;
+    }
+    *out = p;
+    return MR_OK;
+}
+
+mr_channel *rank_channel(rank_process *p) {
+    return mr_mpi_coordinator_channel(p->mpi);
+}
+
+int32_t rank_threads(const rank_process *p) {
+    return p->n_threads;
+}
+
+void rank_end(rank_process *p) {
+    if (!p)
+        return;
+    mr_channel_destroy(rank_channel(p));
+    release(p);
+}
+
+/* --- The others ----------------------------------------------------------------------------------------------------------- */
+
+static void signals_that_end(sigset_t *out) {
+    sigemptyset(out);
+    sigaddset(out, SIGINT);
+    sigaddset(out, SIGTERM);
+    sigaddset(out, SIGHUP);
+}
+
+/* Waits for the end of the step thread. On a signal it goes on for a moment: where all ranks were told to end, rank 0 has
+ * the word, and should not take this end for a death. */
+static void wait_and_watch_signals(rank_process *p) {
+    sigset_t set;
+    signals_that_end(&set);
+    const struct timespec none = {0};
+    while (!wait_for_state(p, RANK_ENDED, mr_clock_now_ns() + SIGNAL_LOOK_NS)) {
+        if (sigtimedwait(&set, NULL, &none) < 0)
+            continue;
+        (void)wait_for_state(p, RANK_ENDED, mr_clock_now_ns() + SIGNAL_GRACE_NS);
+        _exit(EXIT_TERMINATED);
+    }
+}
+
+static int report(const rank_process *p, mr_err *err) {
+    char host[64] = "?";
+    (void)gethostname(host, sizeof host - 1);
+    mr_err_prefix(err, "rank %d on %s", (int)p->config.place.rank, host);
+    output_error(err);
+    return EXIT_FAILED;
+}
+
+int rank_follow(const rank_config *config) {
+    rank_process *p = NULL;
+    sigset_t set;
+    mr_err err;
+    int exit_status = 0;
+    signals_that_end(&set);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    mr_status status = create(config, &p, &err);
+    if (status == MR_OK)
+        status = wait_for_mpi(p, &err);
+    if (status == MR_OK) {
+        connect_lifeline(p);
+        wait_and_watch_signals(p);
+        status = p->status;
+        err = p->err;
+    }
+    if (status != MR_OK)
+        exit_status = report(p, &err);
+    release(p);
+    return exit_status;
+}

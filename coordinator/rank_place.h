@@ -1,0 +1,35 @@
+/* coordinator/rank_place.h - where a launcher (mpirun, srun) has put this process: known before MPI starts.
+ * Source:  the environment: OMPI_COMM_WORLD_* of Open MPI, PMI_* and MPI_LOCAL* of MPICH's launchers, PMIX_RANK and SLURM_*
+ *          of srun. What Open MPI's mpirun binds to was measured with 4.1.4.
+ * Threads: pure functions of the environment, but rank_place_take_share, which moves the calling thread. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_COORDINATOR_RANK_PLACE_H
+#define MR_COORDINATOR_RANK_PLACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { RANK_MAX_CPUS = 1024 };
+
+typedef struct rank_place {
+    int32_t rank, n_ranks;       /* 0 of 1: alone */
+    int32_t local_rank, n_local; /* among the ranks of this host */
+} rank_place;
+
+rank_place rank_place_get(void);
+
+/* The CPUs of one rank on its host. */
+typedef struct rank_share {
+    int32_t n_cpus; /* 0: the ranks share all CPUs, there are fewer than ranks */
+    int cpu_ids[RANK_MAX_CPUS];
+    int32_t n_cores; /* that the rank can keep busy: n_cpus, or less by a quota of the control group; at least 1 */
+} rank_share;
+
+/* Undoes what mpirun bound this process to of its own accord (one core where there are two ranks or one), for this thread
+ * and those that it starts, and gives this rank its part of the host's CPUs. What the user asked mpirun or srun to
+ * bind to stays, and is the share. */
+void rank_place_share(const rank_place *place, rank_share *out);
+/* Binds the calling thread, and those that it starts, to the share. */
+void rank_place_take_share(const rank_share *share);
+
+#endif

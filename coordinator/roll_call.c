@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/roll_call.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "proto/link.h"
+#include "proto/messages.h"
+
+enum { MAX_NAMED = 8 }; /* ranks in one line */
+
+struct mr_roll_call {
+    mr_channel *channel;
+    int32_t n_ranks;
+    mr_inbox **hello;    /* [n_ranks] */
+    mr_outbox **control; /* [n_ranks] */
+    mr_rank_info *infos; /* [n_ranks] */
+    mr_arena *arena;
+};
+
+mr_status mr_roll_call_create(mr_channel *ch, int32_t n_ranks, mr_roll_call **out, mr_err *err) {
+    const mr_msg_limits none = {0};
+    size_t n = (size_t)n_ranks, arena_bytes = mr_msg_arena_bytes(&none);
+    mr_roll_call *r = mr_alloc(sizeof *r);
+    if (r) {
+        *r = (mr_roll_call){.channel = ch, .n_ranks = n_ranks};
+        r->hello = mr_alloc_array(n, sizeof(mr_inbox *));
+        r->control = mr_alloc_array(n, sizeof(mr_outbox *));
+        r->infos = mr_alloc_array(n, sizeof *r->infos);
+    }
+    mr_status status = r && r->hello && r->control && r->infos
+                           ? mr_arena_create(arena_bytes, arena_bytes, &r->arena, err)
+                           : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the lobby of %zu ranks", n);
+    for (int32_t i = 0; i < n_ranks && status == MR_OK; i++) {
+        status = mr_inbox_create(ch, i, MR_LINK_REPORT, 0, 1, MR_MAX_HELLO_BYTES, &r->hello[i], err);
+        if (status == MR_OK)
+            status =
+                mr_outbox_create(ch, i, MR_LINK_CONTROL, 0, MR_LOBBY_SLOTS, MR_MAX_LOBBY_BYTES, &r->control[i], err);
+    }
+    if (status != MR_OK) {
+        mr_roll_call_destroy(r);
+        return status;
+    }
+    *out = r;
+    return MR_OK;
+}
+
+void mr_roll_call_destroy(mr_roll_call *r) {
+    if (!r)
+        return;
+    for (int32_t i = 0; i < r->n_ranks; i++) {
+        if (r->hello)
+            mr_inbox_destroy(r->hello[i]);
+        if (r->control)
+            mr_outbox_destroy(r->control[i]);
+    }
+    mr_arena_destroy(r->arena);
+    mr_free(r->hello);
+    mr_free(r->control);
+    mr_free(r->infos);
+    mr_free(r);
+}
+
+const mr_rank_info *mr_roll_call_info(const mr_roll_call *r, int32_t rank) {
+    return &r->infos[rank];
+}
+
+/* --- Hello -------------------------------------------------------------------------------------------------------------- */
+
+static void note(mr_rank_info *info, const Millrace__Hello *h) {
+    size_t path_len = strlen(h->model_path), cut = path_len < sizeof info->model_path ? 0 : path_len + 1;
+    cut = cut ? cut - sizeof info->model_path : 0;
+    *info = (mr_rank_info){.here = true,
+                           .status = (mr_status)h->status,
+                           .numerics = h->numerics,
+                           .cores = (int32_t)h->cores,
+                           .threads = (int32_t)h->threads,
+                           .self_test = h->self_test,
+                           .memory_bytes = h->memory_bytes,
+                           .file_bytes = h->file_bytes,
+                           .file_digest = h->file_digest};
+    snprintf(info->version, sizeof info->version, "%s", h->version);
+    snprintf(info->host, sizeof info->host, "%s", h->host);
+    snprintf(info->isa, sizeof info->isa, "%s", h->isa);
+    snprintf(info->model_path, sizeof info->model_path, "%s", h->model_path + cut);
+    snprintf(info->problem, sizeof info->problem, "%s", h->text);
+}
+
+/* Takes the hello of one rank, if it has come. */
+static mr_status take_hello(mr_roll_call *r, int32_t rank, mr_err *err) {
+    const mr_msg_limits none = {0};
+    char name[MR_CHANNEL_NAME_BYTES];
+    mr_frame frame;
+    const uint8_t *payload = NULL;
+    Millrace__Report *report = NULL;
+    mr_status status = mr_inbox_peek(r->hello[rank], &frame, &payload, err);
+    if (status != MR_OK || !payload)
+        return status;
+    status = mr_msg_unpack_report(payload, frame.payload_bytes, &none, r->arena, &report, err);
+    if (status == MR_OK && report->body_case != MILLRACE__REPORT__BODY_HELLO)
+        status = mr_err_set(err, MR_E_PROTOCOL, "another report in the place of its hello");
+    if (status != MR_OK)
+        return mr_err_prefix(err, "%s", mr_channel_peer_name(r->channel, rank, name));
+    note(&r->infos[rank], report->hello);
+    return mr_inbox_release(r->hello[rank], err);
+}
+
+/* Names those whose hello was not (or was) heard; returns how many there are. */
+static int32_t name_ranks(const mr_roll_call *r, bool here, char *out, size_t size) {
+    char name[MR_CHANNEL_NAME_BYTES];
+    int32_t n = 0;
+    size_t used = 0;
+    out[0] = 0;
+    for (int32_t i = 0; i < r->n_ranks; i++) {
+        if (r->infos[i].here != here || ++n > MAX_NAMED)
+            continue;
+        int len =
+            snprintf(out + used, size - used, "%s%s", used ? ", " : "", mr_channel_peer_name(r->channel, i, name));
+        used = len < 0 || used + (size_t)len >= size ? size - 1 : used + (size_t)len;
+    }
+    if (n > MAX_NAMED && used < size)
+        snprintf(out + used, size - used, " and %" PRId32 " more", n - MAX_NAMED);
+    return n;
+}
+
+mr_status mr_roll_call_wait(mr_roll_call *r, int64_t deadline_ns, void (*missing)(const char *ranks), mr_err *err) {
+    char names[MR_ERR_TEXT_BYTES / 2];
+    int64_t next_ns = mr_clock_now_ns() + MR_NS_PER_S;
+    for (;;) {
+        mr_status status = MR_OK;
+        for (int32_t i = 0; i < r->n_ranks && status == MR_OK; i++)
+            if (!r->infos[i].here)
+                status = take_hello(r, i, err);
+        if (status != MR_OK || name_ranks(r, false, names, sizeof names) == 0)
+            return status;
+        int64_t now = mr_clock_now_ns();
+        if (now >= deadline_ns)
+            return mr_err_set(
+                err, MR_E_TIMEOUT,
+                "no word from %s; hint: does the program run there, and does its network let MPI through?", names);
+        if (now >= next_ns) {
+            next_ns = now + MR_NS_PER_S;
+            if (missing)
+                missing(names);
+        }
+        status = mr_channel_wait(r->channel, next_ns < deadline_ns ? next_ns : deadline_ns, err);
+        if (status != MR_OK)
+            return status;
+    }
+}
+
+/* --- Checks ------------------------------------------------------------------------------------------------------------- */
+
+/* What is wrong with a rank, compared with the first one. */
+static mr_status check_rank(const mr_rank_info *a, const mr_rank_info *b, mr_err *err) {
+    if (strcmp(a->version, b->version) != 0)
+        return mr_err_set(err, MR_E_INVALID,
+                          "it runs millrace %s, rank 0 runs %s; hint: install the same version on every host",
+                          b->version, a->version);
+    if (a->numerics != b->numerics)
+        return mr_err_set(err, MR_E_INVALID, "it follows numerics %" PRIu32 ", rank 0 numerics %" PRIu32, b->numerics,
+                          a->numerics);
+    if (b->status != MR_OK)
+        return mr_err_set(err, b->status, "%s", b->problem);
+    if (a->self_test != b->self_test)
+        return mr_err_set(err, MR_E_INVALID,
+                          "its kernels (%s) compute other bits than those of rank 0 (%s): self-test 0x%016" PRIx64
+                          ", not 0x%016" PRIx64 "; hint: another build, or a fault of its hardware",
+                          b->isa, a->isa, b->self_test, a->self_test);
+    if (a->file_bytes != b->file_bytes)
+        return mr_err_set(err, MR_E_INVALID,
+                          "its model file %s has %" PRIu64 " bytes, that of rank 0 has %" PRIu64
+                          "; hint: copy the same file to every host",
+                          b->model_path, b->file_bytes, a->file_bytes);
+    if (a->file_digest != b->file_digest)
+        return mr_err_set(
+            err, MR_E_INVALID,
+            "its model file %s is another one than that of rank 0, with the same size (digest 0x%016" PRIx64
+            ", not 0x%016" PRIx64 "); hint: copy the same file to every host",
+            b->model_path, b->file_digest, a->file_digest);
+    return MR_OK;
+}
+
+mr_status mr_roll_call_check(const mr_roll_call *r, mr_err *err) {
+    char name[MR_CHANNEL_NAME_BYTES];
+    int32_t n_bad = 0;
+    mr_status first = MR_OK;
+    for (int32_t i = 0; i < r->n_ranks; i++) {
+        mr_err text;
+        mr_status status = check_rank(&r->infos[0], &r->infos[i], &text);
+        if (status == MR_OK || n_bad++ > 0)
+            continue;
+        first = mr_err_set(err, status, "%s: %s", mr_channel_peer_name(r->channel, i, name), text.text);
+    }
+    if (n_bad > 1)
+        mr_err_prefix(err, "%" PRId32 " ranks cannot take part, the first is", n_bad);
+    return first;
+}
+
+/* --- Orders --------------------------------------------------------------------------------------------------------------- */
+
+static mr_status send(mr_roll_call *r, int32_t rank, const Millrace__Control *message, mr_err *err) {
+    uint8_t *payload = NULL;
+    size_t bytes = 0;
+    mr_status status = mr_outbox_reserve(r->control[rank], &payload, err);
+    if (status == MR_OK && !payload)
+        return mr_err_set(err, MR_E_TIMEOUT, "rank %" PRId32 " does not take its messages", rank);
+    if (status == MR_OK)
+        status = mr_msg_pack(&message->base, payload, MR_MAX_LOBBY_BYTES, &bytes, err);
+    mr_frame frame = {.payload_bytes = bytes};
+    return status == MR_OK ? mr_outbox_send(r->control[rank], &frame, err) : status;
+}
+
+mr_status mr_roll_call_start(mr_roll_call *r, int32_t n, uint32_t epoch, mr_err *err) {
+    Millrace__Start start = MILLRACE__START__INIT;
+    Millrace__Control message = MILLRACE__CONTROL__INIT;
+    mr_status status = MR_OK;
+    start.epoch = epoch;
+    message.body_case = MILLRACE__CONTROL__BODY_START;
+    message.start = &start;
+    for (int32_t i = 0; i < n && status == MR_OK; i++)
+        status = send(r, i, &message, err);
+    return status;
+}
+
+void mr_roll_call_dismiss(mr_roll_call *r, int64_t deadline_ns) {
+    Millrace__Shutdown shutdown = MILLRACE__SHUTDOWN__INIT;
+    Millrace__Control message = MILLRACE__CONTROL__INIT;
+    mr_err ignored;
+    message.body_case = MILLRACE__CONTROL__BODY_SHUTDOWN;
+    message.shutdown = &shutdown;
+    for (int32_t i = 0; i < r->n_ranks; i++)
+        if (send(r, i, &message, &ignored) != MR_OK)
+            continue; /* it is gone, or has been told before */
+    for (int32_t i = 0; i < r->n_ranks; i++) {
+        bool flushed = false;
+        while (mr_outbox_flushed(r->control[i], &flushed, &ignored) == MR_OK && !flushed &&
+               mr_clock_now_ns() < deadline_ns)
+            if (mr_channel_wait(r->channel, deadline_ns, &ignored) != MR_OK)
+                return;
+    }
+}
