@@ -145,7 +145,8 @@ say_what_to_install() {
         "openSUSE: zypper install $(unique "${SUSE[@]}")" \
         "Arch: pacman -S --needed $(unique "${ARCH[@]}")" \
         "Debian, Ubuntu: apt-get install $(unique "${DEBIAN[@]}")" \
-        "others: whatever holds what is listed as missing; modules must be known to pkg-config"
+        "others: whatever holds what is listed as missing; modules must be known to pkg-config" \
+        "Open MPI may lie outside PATH until it is chosen: module load mpi/openmpi-x86_64, or as your system says"
     exit 1
 }
 
