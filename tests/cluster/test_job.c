@@ -256,7 +256,7 @@ static void test_create_and_destroy_at_once(void **state) {
     start(&rig, &(job_rig_config){.model = &model, .n_stages = 4});
     submit(&rig, 0, 3, 3, &l); /* never run */
     job_rig_stop(&rig);
-    assert_int_equal(job_count_threads(), n_threads);
+    job_expect_threads(n_threads);
 }
 
 int main(void) {

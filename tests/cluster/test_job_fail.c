@@ -30,7 +30,7 @@ static void expect_failure(const char *path, mr_status want, const char *stage, 
         fail_msg("%s: \"%s\"; expected %s of %s: \"%s\"", mr_status_name(status), err.text, mr_status_name(want), stage,
                  cause);
     assert_true(mr_clock_now_ns() - start < 5 * MR_NS_PER_S);
-    assert_int_equal(job_count_threads(), n_threads);
+    job_expect_threads(n_threads);
     assert_int_equal(mr_mem_get_stats().live_bytes, 0);
 }
 

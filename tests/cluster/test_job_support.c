@@ -124,6 +124,15 @@ static void do_nothing(void *ctx) {
     (void)ctx;
 }
 
+void job_expect_threads(int n) {
+    int have = job_count_threads();
+    for (int i = 0; i < 2000 && have != n; i++) {
+        usleep(1000);
+        have = job_count_threads();
+    }
+    assert_int_equal(have, n);
+}
+
 int job_count_threads(void) {
     int n = 0;
     mr_thread *thread;

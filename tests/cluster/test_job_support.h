@@ -66,5 +66,7 @@ mr_sequence_desc job_sequence(int32_t number, listener *l);
 
 /* Threads of this process. */
 int job_count_threads(void);
+/* The system may list a thread for a moment after it was joined. */
+void job_expect_threads(int n);
 
 #endif
