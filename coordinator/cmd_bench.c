@@ -308,7 +308,6 @@ static mr_status print_table(const bench *b, mr_err *err) {
 /* An interrupted benchmark prints the tests that it has done. */
 static mr_status run_all(bench *b, mr_err *err) {
     mr_status status = MR_OK;
-    interrupt_catch();
     for (int32_t i = 0; i < b->n && status == MR_OK; i++)
         status = run_test(b, &b->tests[i], err);
     if (status != MR_OK && status != MR_E_CANCELLED)

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/cmd_cluster.h"
 
+#include "coordinator/interrupt.h"
 #include "coordinator/output.h"
 #include "engine/base/clock.h"
 
-static const int64_t QUIET_NS = 3 * MR_NS_PER_S, END_PATIENCE_NS = MR_NS_PER_S;
+static const int64_t QUIET_NS = 3 * MR_NS_PER_S, END_PATIENCE_NS = MR_NS_PER_S / 2;
 
 rank_config cmd_cluster_rank_config(const mr_options *options, const char *model_path) {
     bool given = mr_options_given(options, MR_OPTION_THREADS);
@@ -14,8 +15,9 @@ rank_config cmd_cluster_rank_config(const mr_options *options, const char *model
                          .patience_ns = mr_options_number(options, MR_OPTION_START_TIMEOUT) * MR_NS_PER_S};
 }
 
-static void note_missing(const char *ranks) {
+static bool note_missing(const char *ranks) {
     output_note("waiting for %s", ranks);
+    return !interrupt_seen();
 }
 
 static mr_status call_roll(cmd_cluster *c, const rank_config *config, mr_err *err) {
@@ -37,6 +39,7 @@ mr_status cmd_cluster_open(const mr_options *options, const char *model_path, cm
         rank_place_share(&config.place, &share); /* mpirun -n 1 binds to one core */
         return MR_OK;
     }
+    interrupt_catch();
     mr_status status = rank_start(&config, &c->rank, err);
     if (status != MR_OK)
         return status;
@@ -60,6 +63,16 @@ mr_channel *cmd_cluster_channel(cmd_cluster *c) {
 
 const mr_rank_info *cmd_cluster_rank(const cmd_cluster *c, int32_t stage) {
     return c->roll ? mr_roll_call_info(c->roll, stage) : NULL;
+}
+
+void cmd_cluster_tell_of_interrupt(const cmd_cluster *c) {
+    mr_err err;
+    if (!c->rank || !interrupt_seen() || rank_loss_reported())
+        return;
+    char name[MR_CHANNEL_NAME_BYTES];
+    (void)mr_err_set(&err, MR_E_CANCELLED, "%s: interrupted by %s",
+                     mr_channel_peer_name(rank_channel(c->rank), 0, name), interrupt_name());
+    output_error(&err);
 }
 
 void cmd_cluster_close(cmd_cluster *c) {

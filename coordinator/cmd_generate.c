@@ -163,15 +163,14 @@ static mr_status run(generation *g, int32_t n_good, mr_err *err) {
     output_note("sampling: temp %g, top-k %" PRId32 ", top-p %g, min-p %g, repeat-penalty %g, seed %" PRIu64,
                 (double)p->temperature, p->top_k, (double)p->top_p, (double)p->min_p, (double)p->repeat_penalty,
                 p->seed);
-    interrupt_catch(); /* the texts end at their next token */
     submit_all(g);
     gen_print(g);
     status = mr_job_run(g->session.job, err);
     for (int32_t i = 0; i < g->n; i++)
         if (g->sequences[i].finish == GEN_RUNNING)
-            g->sequences[i].finish = GEN_INTERRUPTED; /* by the error that ended the run */
+            g->sequences[i].finish = GEN_INTERRUPTED; /* by the error or the signal that ended the run */
     gen_print(g);
-    return status;
+    return status == MR_E_CANCELLED ? MR_OK : status; /* what there is counts; outcome() says how it ended */
 }
 
 static mr_status outcome(const generation *g, mr_err *err) {

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "backends/cpu/cpu_backend.h"
+#include "coordinator/interrupt.h"
 #include "coordinator/output_table.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
@@ -77,6 +78,7 @@ mr_status cmd_session_open(const mr_options *options, cmd_session *s, mr_err *er
 }
 
 void cmd_session_close(cmd_session *s) {
+    cmd_cluster_tell_of_interrupt(&s->cluster);
     mr_job_destroy(s->job);
     cmd_cluster_close(&s->cluster);
     mr_gguf_close(s->gguf);
@@ -251,6 +253,10 @@ mr_status cmd_session_print_plan(const cmd_session *s, mr_text_buf *out, mr_err 
 
 /* --- Start -------------------------------------------------------------------------------------------------------- */
 
+static void note_silent(const char *stages) {
+    output_note("still loading: %s", stages);
+}
+
 static mr_status create_job(cmd_session *s, mr_err *err) {
     mr_job_config config = {.info = &s->info,
                             .plan = &s->plan,
@@ -263,7 +269,9 @@ static mr_status create_job(cmd_session *s, mr_err *err) {
                             .n_kv_blocks = s->n_kv_blocks,
                             .kv_type = (int32_t)s->kv_type,
                             .progress = progress_update,
-                            .progress_ctx = &s->bar};
+                            .progress_ctx = &s->bar,
+                            .silent = note_silent,
+                            .interrupted = interrupt_seen};
     progress_begin(&s->bar);
     mr_status status = mr_job_create(&config, &s->job, err);
     progress_end(&s->bar);
@@ -278,6 +286,7 @@ mr_status cmd_session_start(cmd_session *s, mr_err *err) {
     if (status == MR_OK)
         output_note_lines(table.data);
     mr_text_buf_deinit(&table);
+    interrupt_catch();
     mr_mem_set_budget((size_t)mr_options_number(s->options, MR_OPTION_MEM));
     if (status == MR_OK)
         status = cmd_cluster_start(&s->cluster, s->model_path, s->plan.n_stages, s->threads, EPOCH, err);

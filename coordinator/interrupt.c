@@ -4,19 +4,40 @@
 #include <signal.h>
 #include <stddef.h>
 
+static const int SIGNALS[] = {SIGINT, SIGTERM};
+enum { N_SIGNALS = sizeof SIGNALS / sizeof SIGNALS[0] };
+
 /* Set by the handler, read by the thread that it interrupts. */
 static volatile sig_atomic_t interrupted;
+static struct sigaction before[N_SIGNALS]; /* what a second signal does */
 
 static void on_interrupt(int signal_number) {
-    (void)signal_number;
-    interrupted = 1;
+    for (int i = 0; i < N_SIGNALS; i++)
+        if (SIGNALS[i] == signal_number)
+            sigaction(signal_number, &before[i], NULL);
+    interrupted = signal_number;
 }
 
 void interrupt_catch(void) {
-    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESETHAND | SA_RESTART};
-    sigaction(SIGINT, &action, NULL);
+    const struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
+    for (int i = 0; i < N_SIGNALS && !interrupted; i++) {
+        struct sigaction was;
+        /* A signal that the program was told to ignore (nohup) stays ignored. */
+        if (sigaction(SIGNALS[i], NULL, &was) != 0 || was.sa_handler == SIG_IGN || was.sa_handler == on_interrupt)
+            continue;
+        before[i] = was;
+        sigaction(SIGNALS[i], &action, NULL);
+    }
 }
 
 bool interrupt_seen(void) {
     return interrupted != 0;
+}
+
+const char *interrupt_name(void) {
+    return interrupted == SIGINT ? "SIGINT" : interrupted == SIGTERM ? "SIGTERM" : "";
+}
+
+int interrupt_exit_status(void) {
+    return 128 + (interrupted ? interrupted : SIGINT);
 }

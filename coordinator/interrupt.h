@@ -1,4 +1,4 @@
-/* coordinator/interrupt.h - Ctrl-C for commands that end early but in order.
+/* coordinator/interrupt.h - Ctrl-C (SIGINT), and SIGTERM as mpirun sends it, for commands that end early but in order.
  * Threads: bound to the main thread, the one that a signal interrupts. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_INTERRUPT_H
@@ -6,8 +6,13 @@
 
 #include <stdbool.h>
 
-/* From here on the first Ctrl-C is only noted; the second one ends the program at once. */
+/* From here on the first signal is only noted; the second one does what it did before: by default it ends the program.
+ * May be called again. */
 void interrupt_catch(void);
 bool interrupt_seen(void);
+/* "SIGTERM"; "" while none was seen. */
+const char *interrupt_name(void);
+/* Of a program that a signal has ended, as shells have it: 130 after SIGINT. */
+int interrupt_exit_status(void);
 
 #endif

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/job.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "coordinator/job_internal.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+
+static const int64_t INTERRUPT_LOOK_NS = 100 * MR_NS_PER_MS, SILENCE_NS = 10 * MR_NS_PER_S, FLUSH_NS = MR_NS_PER_S / 2;
 
 int32_t mr_job_ring_slots(int32_t n_stages) {
     /* Two steps for each stage: one that runs and one whose plan is there already. */
@@ -14,16 +17,28 @@ int32_t mr_job_ring_slots(int32_t n_stages) {
 
 /* --- Reports of the stages ------------------------------------------------------------------------------------------- */
 
+/* ", rank 2 on node7" for a stage that is a process of its own. */
+static const char *place_of(const mr_job *job, uint32_t stage, char out[MR_CHANNEL_NAME_BYTES + 4]) {
+    char name[MR_CHANNEL_NAME_BYTES];
+    out[0] = 0;
+    if (job->config.channel->ops->peer_name)
+        snprintf(out, MR_CHANNEL_NAME_BYTES + 4, ", %s",
+                 mr_channel_peer_name(job->config.channel, (int32_t)stage, name));
+    return out;
+}
+
 static mr_status note_failure(const mr_job *job, const Millrace__Failure *f, mr_err *err) {
     const mr_plan_stage *s = &job->plan.stages[f->stage];
-    return mr_err_set(err, (mr_status)f->status, "stage %u (layers %d to %d): %s", f->stage, s->first, s->last - 1,
-                      f->text);
+    char place[MR_CHANNEL_NAME_BYTES + 4];
+    return mr_err_set(err, (mr_status)f->status, "stage %u (layers %d to %d%s): %s", f->stage, s->first, s->last - 1,
+                      place_of(job, f->stage, place), f->text);
 }
 
 static void note_progress(mr_job *job, const Millrace__LoadProgress *p) {
     size_t done = 0, total = 0;
     job->done_bytes[p->stage] = p->done_bytes;
     job->total_bytes[p->stage] = p->total_bytes;
+    job->heard_ns[p->stage] = mr_clock_now_ns();
     for (int32_t i = 0; i < job->plan.n_stages; i++) {
         done += job->done_bytes[i];
         total += job->total_bytes[i];
@@ -114,7 +129,33 @@ out:
     return status;
 }
 
+mr_status job_wait(mr_job *job, mr_err *err) {
+    bool asks = job->config.interrupted != NULL;
+    if (asks && job->config.interrupted())
+        return mr_err_set(err, MR_E_CANCELLED, "%s", "");
+    return mr_channel_wait(job->config.channel, asks ? mr_clock_now_ns() + INTERRUPT_LOOK_NS : MR_NEVER, err);
+}
+
+/* Names the stages that have been loading without a word for long, once in a while. */
+static void name_silent(mr_job *job) {
+    char names[256], place[MR_CHANNEL_NAME_BYTES + 4];
+    size_t used = 0;
+    int64_t now = mr_clock_now_ns();
+    for (int32_t i = 0; i < job->plan.n_stages && used + 1 < sizeof names; i++) {
+        if (job->ready[i] || now - job->heard_ns[i] < SILENCE_NS)
+            continue;
+        job->heard_ns[i] = now;
+        int n = snprintf(names + used, sizeof names - used, "%sstage %d%s", used ? "; " : "", i,
+                         place_of(job, (uint32_t)i, place));
+        used += n > 0 ? (size_t)n : 0;
+    }
+    if (used > 0 && job->config.silent)
+        job->config.silent(names);
+}
+
 static mr_status wait_until_loaded(mr_job *job, mr_err *err) {
+    for (int32_t i = 0; i < job->plan.n_stages; i++)
+        job->heard_ns[i] = mr_clock_now_ns();
     for (;;) {
         bool did = false;
         mr_status status = job_take_reports(job, &did, err);
@@ -125,8 +166,9 @@ static mr_status wait_until_loaded(mr_job *job, mr_err *err) {
             all = all && job->ready[i];
         if (all)
             return MR_OK;
+        name_silent(job);
         if (!did)
-            status = mr_channel_wait(job->config.channel, MR_NEVER, err);
+            status = job_wait(job, err);
         if (status != MR_OK)
             return status;
     }
@@ -140,7 +182,9 @@ static mr_status allocate(mr_job *job, mr_err *err) {
     job->done_bytes = mr_alloc_array(n_stages, sizeof *job->done_bytes);
     job->total_bytes = mr_alloc_array(n_stages, sizeof *job->total_bytes);
     job->ready = mr_alloc_array(n_stages, sizeof *job->ready);
-    if (!job->slots || !job->steps || !job->reports || !job->done_bytes || !job->total_bytes || !job->ready)
+    job->heard_ns = mr_alloc_array(n_stages, sizeof *job->heard_ns);
+    if (!job->slots || !job->steps || !job->reports || !job->done_bytes || !job->total_bytes || !job->ready ||
+        !job->heard_ns)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a job of %zu stages", n_stages);
     int32_t max_blocks = (job->config.max_context + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
     mr_scheduler_config scheduler = {.n_stages = job->plan.n_stages,
@@ -203,7 +247,7 @@ void mr_job_destroy(mr_job *job) {
         message.shutdown = &shutdown;
         if (mr_stage_links_ready(job->links, &ready, &ignored) == MR_OK && ready &&
             mr_stage_links_send(job->links, &message, NULL, &ignored) == MR_OK)
-            mr_stage_links_flush(job->links, mr_clock_now_ns() + 2 * MR_NS_PER_S);
+            mr_stage_links_flush(job->links, mr_clock_now_ns() + FLUSH_NS);
     }
     mr_stage_links_destroy(job->links);
     mr_scheduler_destroy(job->scheduler);
@@ -215,6 +259,7 @@ void mr_job_destroy(mr_job *job) {
     mr_free(job->done_bytes);
     mr_free(job->total_bytes);
     mr_free(job->ready);
+    mr_free(job->heard_ns);
     mr_free(job);
 }
 

@@ -34,6 +34,10 @@ typedef struct mr_job_config {
     /* Called while stages load: bytes done and in total over all stages. May be NULL. */
     void (*progress)(void *ctx, size_t done_bytes, size_t total_bytes);
     void *progress_ctx;
+    /* Called with the stages that have been silent for some seconds of loading: "stage 2, rank 2 on node7". May be NULL. */
+    void (*silent)(const char *stages);
+    /* Asked ten times a second: true ends create or run with MR_E_CANCELLED and no text. May be NULL. */
+    bool (*interrupted)(void);
 } mr_job_config;
 
 /* Ring slots of a job with this many stages: steps in flight at most. */

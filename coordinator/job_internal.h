@@ -40,10 +40,13 @@ struct mr_job {
     mr_stage_report *reports; /* [n_stages] */
     size_t *done_bytes, *total_bytes;
     bool *ready;
+    int64_t *heard_ns; /* [n_stages]: the last report while loading */
     int64_t start_ns, first_token_ns, last_first_token_ns;
     mr_job_timings timings;
 };
 
+/* Waits until something may have happened, or for a moment. MR_E_CANCELLED: the user wants no more. */
+mr_status job_wait(mr_job *job, mr_err *err);
 /* Takes all reports that have come; *did says whether there were any. A failure of a stage is returned. */
 mr_status job_take_reports(mr_job *job, bool *did, mr_err *err);
 /* The cause behind a status: a stage that loses its neighbour reports that as well, so another stage's own failure is

@@ -234,7 +234,7 @@ mr_status mr_job_run(mr_job *job, mr_err *err) {
         bool did = false;
         status = turn(job, &did, err);
         if (status == MR_OK && !did && job->n_unfinished > 0)
-            status = mr_channel_wait(job->config.channel, MR_NEVER, err);
+            status = job_wait(job, err);
     }
     if (status != MR_OK)
         return job_find_cause(job, status, err);

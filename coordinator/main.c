@@ -10,12 +10,13 @@
 #include "backends/cpu/kernels.h"
 #include "coordinator/cmd.h"
 #include "coordinator/cmd_session.h"
+#include "coordinator/interrupt.h"
 #include "coordinator/options.h"
 #include "coordinator/output.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 
-enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 typedef mr_status cmd_fn(const mr_options *options, mr_err *err);
 
@@ -100,7 +101,7 @@ static int exit_status(mr_status status) {
     case MR_E_INVALID:
         return EXIT_USAGE;
     case MR_E_CANCELLED:
-        return EXIT_INTERRUPTED;
+        return interrupt_exit_status();
     default:
         return EXIT_FAILED;
     }

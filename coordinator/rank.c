@@ -23,7 +23,7 @@ enum {
     EXIT_FAILED = 1,
     EXIT_TERMINATED = 128 + SIGTERM,
 };
-static const int64_t LIFELINE_PATIENCE_NS = 5 * MR_NS_PER_S, END_PATIENCE_NS = 2 * MR_NS_PER_S,
+static const int64_t LIFELINE_PATIENCE_NS = 5 * MR_NS_PER_S, END_PATIENCE_NS = MR_NS_PER_S,
                      SIGNAL_LOOK_NS = 50 * MR_NS_PER_MS, SIGNAL_GRACE_NS = 400 * MR_NS_PER_MS;
 
 typedef enum rank_state { RANK_STARTING, RANK_RUNNING, RANK_ENDED } rank_state;
@@ -42,7 +42,7 @@ struct rank_process {
     mr_mpi *mpi; /* NULL before it runs, and after its end */
 };
 
-static atomic_bool loss_reported, left_behind;
+static atomic_bool loss_reported, left_behind, signalled;
 
 bool rank_loss_reported(void) {
     return atomic_load(&loss_reported);
@@ -125,7 +125,7 @@ static void leave(const rank_process *p, const char *why) {
     mr_err err;
     (void)mr_err_set(&err, MR_E_PEER_LOST, "rank 0 on %s is gone: %s", p->mpi ? mr_mpi_card_of(p->mpi, 0)->host : "?",
                      why);
-    if (p->config.place.rank == 1)
+    if (p->config.place.rank == 1 && !atomic_load(&signalled))
         output_error(&err);
     _exit(EXIT_FAILED);
 }
@@ -191,7 +191,11 @@ static bool wait_for_state(rank_process *p, rank_state state, int64_t deadline_n
 }
 
 static mr_status wait_for_mpi(rank_process *p, mr_err *err) {
-    if (!wait_for_state(p, RANK_RUNNING, mr_clock_now_ns() + p->config.patience_ns))
+    int64_t deadline = mr_clock_now_ns() + p->config.patience_ns;
+    while (!wait_for_state(p, RANK_RUNNING, mr_clock_now_ns() + SIGNAL_LOOK_NS) && mr_clock_now_ns() < deadline)
+        if (interrupt_seen())
+            return mr_err_set(err, MR_E_CANCELLED, "%s", "");
+    if (!wait_for_state(p, RANK_RUNNING, deadline))
         return mr_err_set(err, MR_E_TIMEOUT,
                           "MPI has not started within %d s: of %d ranks some do not run, or their hosts do not reach "
                           "each other; hint: a firewall, or the wrong network (--mca btl_tcp_if_include)",
@@ -265,6 +269,7 @@ static void wait_and_watch_signals(rank_process *p) {
     while (!wait_for_state(p, RANK_ENDED, mr_clock_now_ns() + SIGNAL_LOOK_NS)) {
         if (sigtimedwait(&set, NULL, &none) < 0)
             continue;
+        atomic_store(&signalled, true);
         (void)wait_for_state(p, RANK_ENDED, mr_clock_now_ns() + SIGNAL_GRACE_NS);
         _exit(EXIT_TERMINATED);
     }

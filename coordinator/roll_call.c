@@ -126,7 +126,7 @@ static int32_t name_ranks(const mr_roll_call *r, bool here, char *out, size_t si
     return n;
 }
 
-mr_status mr_roll_call_wait(mr_roll_call *r, int64_t deadline_ns, void (*missing)(const char *ranks), mr_err *err) {
+mr_status mr_roll_call_wait(mr_roll_call *r, int64_t deadline_ns, bool (*missing)(const char *ranks), mr_err *err) {
     char names[MR_ERR_TEXT_BYTES / 2];
     int64_t next_ns = mr_clock_now_ns() + MR_NS_PER_S;
     for (;;) {
@@ -143,8 +143,8 @@ mr_status mr_roll_call_wait(mr_roll_call *r, int64_t deadline_ns, void (*missing
                 "no word from %s; hint: does the program run there, and does its network let MPI through?", names);
         if (now >= next_ns) {
             next_ns = now + MR_NS_PER_S;
-            if (missing)
-                missing(names);
+            if (missing && !missing(names))
+                return mr_err_set(err, MR_E_CANCELLED, "%s", "");
         }
         status = mr_channel_wait(r->channel, next_ns < deadline_ns ? next_ns : deadline_ns, err);
         if (status != MR_OK)

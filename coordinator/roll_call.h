@@ -30,8 +30,8 @@ MR_MUST_USE mr_status mr_roll_call_create(mr_channel *ch, int32_t n_ranks, mr_ro
 void mr_roll_call_destroy(mr_roll_call *r);
 
 /* Waits until all have said hello, until deadline_ns at most. missing, if not NULL, is called once a second with the ranks
- * that are awaited, as "rank 2 on node7, rank 3 on node8". */
-MR_MUST_USE mr_status mr_roll_call_wait(mr_roll_call *r, int64_t deadline_ns, void (*missing)(const char *ranks),
+ * that are awaited, as "rank 2 on node7, rank 3 on node8", and returns false to give up: MR_E_CANCELLED. */
+MR_MUST_USE mr_status mr_roll_call_wait(mr_roll_call *r, int64_t deadline_ns, bool (*missing)(const char *ranks),
                                         mr_err *err);
 const mr_rank_info *mr_roll_call_info(const mr_roll_call *r, int32_t rank);
 /* The ranks run the same program, compute the same bits and have the same model file. */

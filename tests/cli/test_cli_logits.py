@@ -95,7 +95,7 @@ class Files(cli.Case):
             self.assertTrue(self.files())
             time.sleep(0.05)  # the name is there a moment before the handler
             p.send_signal(number)
-            self.assertEqual(p.wait(timeout=cli.LIMIT_S), -number)
+            self.assertEqual(p.wait(timeout=cli.LIMIT_S), 128 + number)
             p.stderr.close()
             self.assertEqual(self.files(), [])
 
