@@ -7,14 +7,11 @@
 #include <cmocka.h>
 
 #include <stdio.h>
-#include <stdlib.h>
 
-#include "engine/base/clock.h"
 #include "engine/base/thread.h"
 #include "proto/channel_local.h"
 
 enum { MAX_ENDPOINTS = 8, MAX_TESTS = 64 };
-static const int64_t PATIENCE_NS = 60 * MR_NS_PER_S;
 
 static mr_status local_create(int32_t n_endpoints, int32_t max_requests, void **out_world, mr_err *err) {
     mr_local_hub *hub = NULL;
@@ -36,63 +33,6 @@ static const channel_factory factories[] = {
     {"local", local_create, local_open, local_destroy},
 };
 
-bool check_failed(const endpoint *e, const char *file, int line, const char *what) {
-    fprintf(stderr, "%s:%d: endpoint %d, seed %llu: %s\n", file, line, e->self, (unsigned long long)e->seed, what);
-    return false;
-}
-
-mr_status finish(mr_channel *ch, mr_request request, size_t *out_bytes) {
-    int64_t deadline = mr_clock_now_ns() + PATIENCE_NS;
-    mr_completion c = {.done = false};
-    for (;;) {
-        mr_status status = mr_channel_test(ch, request, &c, NULL);
-        if (status != MR_OK)
-            return status;
-        if (c.done)
-            break;
-        if (mr_clock_now_ns() >= deadline) {
-            mr_channel_cancel(ch, request);
-            return MR_E_TIMEOUT;
-        }
-        status = mr_channel_wait(ch, deadline, NULL);
-        if (status != MR_OK)
-            return status;
-    }
-    if (out_bytes)
-        *out_bytes = c.bytes;
-    return MR_OK;
-}
-
-mr_status send_now(mr_channel *ch, int32_t peer, uint32_t tag, const void *data, size_t bytes) {
-    mr_request r = 0;
-    mr_status status = mr_channel_post_send(ch, peer, tag, data, bytes, &r, NULL);
-    return status == MR_OK ? finish(ch, r, NULL) : status;
-}
-
-mr_status recv_now(mr_channel *ch, int32_t peer, uint32_t tag, void *buffer, size_t capacity, size_t *out_bytes) {
-    mr_request r = 0;
-    mr_status status = mr_channel_post_recv(ch, peer, tag, buffer, capacity, &r, NULL);
-    return status == MR_OK ? finish(ch, r, out_bytes) : status;
-}
-
-static uint8_t pattern_byte(size_t i, uint64_t seed, uint64_t number) {
-    uint64_t x = (i / 8 + 1) * UINT64_C(0x9e3779b97f4a7c15) + seed * UINT64_C(0xbf58476d1ce4e5b9) + number;
-    x = (x ^ (x >> 29)) * UINT64_C(0x94d049bb133111eb);
-    return (uint8_t)(x >> (8 * (i % 8)));
-}
-
-void fill_pattern(uint8_t *dst, size_t bytes, uint64_t seed, uint64_t number) {
-    for (size_t i = 0; i < bytes; i++)
-        dst[i] = pattern_byte(i, seed, number);
-}
-
-bool has_pattern(const uint8_t *data, size_t bytes, uint64_t seed, uint64_t number) {
-    for (size_t i = 0; i < bytes; i++)
-        if (data[i] != pattern_byte(i, seed, number))
-            return false;
-    return true;
-}
-
 /* One endpoint's thread. */
 typedef struct runner {
     const channel_factory *factory;
@@ -112,11 +52,6 @@ typedef struct suite_case {
     const channel_factory *factory;
     const channel_test *test;
 } suite_case;
-
-static uint64_t suite_seed(void) {
-    const char *s = getenv("MILLRACE_TEST_SEED");
-    return s ? strtoull(s, NULL, 0) : 1;
-}
 
 static void run_case(void **state) {
     const suite_case *c = *state;
@@ -160,7 +95,8 @@ int main(void) {
     printf("MILLRACE_TEST_SEED=%llu\n", (unsigned long long)suite_seed());
     for (size_t i = 0; i < sizeof factories / sizeof factories[0]; i++) {
         n = add_tests(&factories[i], channel_basic_tests, cases, tests, n);
-        n = add_tests(&factories[i], channel_fault_tests, cases, tests, n);
+        n = add_tests(&factories[i], channel_cancel_tests, cases, tests, n);
+        n = add_tests(&factories[i], channel_lost_tests, cases, tests, n);
         n = add_tests(&factories[i], channel_load_tests, cases, tests, n);
     }
     /* The group's size is not known to the compiler, so cmocka's macro cannot count it. */

@@ -24,6 +24,7 @@ typedef struct endpoint {
     mr_channel *ch; /* a body that destroys it sets it to NULL */
     int32_t self, n;
     uint64_t seed;
+    bool sends_stay; /* MPI: a send that is cancelled may be delivered, and what has begun to arrive goes on */
 } endpoint;
 
 /* False: a check has failed, and was printed. */
@@ -37,8 +38,11 @@ typedef struct channel_test {
 
 enum { MAX_REQUESTS = 64 }; /* of each endpoint, in every test */
 
-extern const channel_test channel_basic_tests[], channel_fault_tests[], channel_load_tests[]; /* end with a NULL name */
+/* Each ends with a NULL name. Those of lost need an implementation that notices by itself that an endpoint is gone. */
+extern const channel_test channel_basic_tests[], channel_cancel_tests[], channel_lost_tests[], channel_load_tests[];
 
+/* MILLRACE_TEST_SEED, or 1. */
+uint64_t suite_seed(void);
 /* Prints what failed; returns false. */
 bool check_failed(const endpoint *e, const char *file, int line, const char *what);
 #define CHECK(e, cond)                                                                                                 \
