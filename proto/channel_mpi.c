@@ -16,6 +16,7 @@
 enum {
     MAX_REQUESTS = 1 << 20,
     CANCEL_TRIES = 100, /* tests after MPI_Cancel until a receive is given up */
+    LOST_LOOKS = 100,   /* for messages that a lost rank had sent, without finding any */
 };
 /* How the owner waits. It spins while work has been there lately; with shared cores it sleeps for a part of the time
  * that it has waited already. */
@@ -35,6 +36,7 @@ struct request {
     request *next; /* free, or submitted */
     request_state state;
     bool is_send, cancel; /* cancel: the endpoint wants it back */
+    bool queued;          /* among those submitted: stays what it is until the owner has taken it off */
     mr_status status;
     uint32_t tag, generation; /* the generation is part of the handle, and tells a stale one */
     int32_t self, peer;       /* endpoints */
@@ -72,7 +74,7 @@ struct mr_mpi {
     int *done_idx;
     MPI_Status *done_status;
     int n_active;
-    bool any_lost;
+    int n_lost;      /* ranks whose requests have been ended */
     int64_t busy_ns; /* when something last happened */
 };
 
@@ -126,6 +128,10 @@ static void request_finish(mr_mpi *m, request *r, request_state state, mr_status
     endpoint_notify(endpoint_with(m, r->self));
 }
 
+static bool is_lost(const mr_mpi *m, const request *r) {
+    return atomic_load(&m->lost[rank_of(m, r->peer)]);
+}
+
 /* --- The owner: all that touches MPI; the lock is held unless said otherwise -------------------------------------------- */
 
 static mr_status mpi_failed(int code, const char *what, mr_err *err) {
@@ -168,40 +174,56 @@ static void start_request(mr_mpi *m, request *r) {
     m->active_of[m->n_active++] = r;
 }
 
-/* Ends an active request that nobody wants any more, or whose peer is gone. A receive that no message has matched can be
- * taken back; what MPI does not let go of is stuck. */
-static void withdraw(mr_mpi *m, request *r, mr_status status) {
-    MPI_Request *active = &m->active[r->active_idx];
-    int done = 0;
-    if (!r->is_send)
-        MPI_Cancel(active);
-    for (int i = 0; i < CANCEL_TRIES && !done; i++)
-        if (MPI_Test(active, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
-            done = 1;
-    active_remove(m, r);
-    request_finish(m, r, done ? REQUEST_DONE : REQUEST_STUCK, status, 0);
+/* MPI is done with r: with this code, and without an error with this status. */
+static void finish_with(mr_mpi *m, request *r, int code, const MPI_Status *status) {
+    int count = (int)r->bytes;
+    if (!r->is_send && code == MPI_SUCCESS)
+        MPI_Get_count(status, MPI_BYTE, &count);
+    request_finish(m, r, REQUEST_DONE, request_mpi_status(code), (size_t)count);
 }
 
-/* Posts what was submitted, and withdraws what was cancelled. */
+/* Ends an active request that nobody wants any more, or whose peer is gone. A receive that no message has matched can be
+ * taken back; what MPI does not let go of is stuck; what turns out to be done has not failed. */
+static void withdraw(mr_mpi *m, request *r, mr_status status) {
+    MPI_Request *active = &m->active[r->active_idx];
+    MPI_Status mpi_status;
+    int done = 0, cancelled = 0, code = MPI_SUCCESS;
+    if (!r->is_send)
+        MPI_Cancel(active);
+    for (int i = 0; i < CANCEL_TRIES && !done && code == MPI_SUCCESS; i++)
+        code = MPI_Test(active, &done, &mpi_status);
+    active_remove(m, r);
+    if (code == MPI_SUCCESS && done)
+        MPI_Test_cancelled(&mpi_status, &cancelled);
+    if (code == MPI_SUCCESS && (!done || cancelled))
+        request_finish(m, r, done ? REQUEST_DONE : REQUEST_STUCK, status, 0);
+    else
+        finish_with(m, r, code, &mpi_status);
+}
+
+/* Posts what was submitted, and withdraws what was cancelled. A request that has ended meanwhile is only taken off. */
 static void take_submitted(mr_mpi *m) {
     while (m->submitted) {
         request *r = m->submitted;
         m->submitted = r->next;
+        r->queued = false;
         if (r->state == REQUEST_ACTIVE)
             withdraw(m, r, MR_E_CANCELLED);
         else if (r->state == REQUEST_SUBMITTED && r->cancel)
             request_finish(m, r, REQUEST_DONE, MR_E_CANCELLED, 0);
+        else if (r->state == REQUEST_SUBMITTED && is_lost(m, r))
+            request_finish(m, r, REQUEST_DONE, MR_E_PEER_LOST, 0);
         else if (r->state == REQUEST_SUBMITTED)
             start_request(m, r);
+        else
+            endpoint_notify(endpoint_with(m, r->self)); /* which may wait for this alone */
     }
     m->submitted_end = &m->submitted;
 }
 
 static void end_requests_of_lost(mr_mpi *m) {
-    for (int i = 0; i < m->n_ranks; i++)
-        m->any_lost |= atomic_load(&m->lost[i]);
-    for (int i = 0; m->any_lost && i < m->n_active;)
-        if (atomic_load(&m->lost[rank_of(m, m->active_of[i]->peer)]))
+    for (int i = 0; i < m->n_active;)
+        if (is_lost(m, m->active_of[i]))
             withdraw(m, m->active_of[i], MR_E_PEER_LOST); /* the last one takes its place */
         else
             i++;
@@ -209,13 +231,10 @@ static void end_requests_of_lost(mr_mpi *m) {
 
 static void finish_tested(mr_mpi *m, int n_done, bool in_status) {
     for (int i = 0; i < n_done; i++) {
-        request *r = m->active_of[m->done_idx[i]];
-        int code = in_status ? m->done_status[i].MPI_ERROR : MPI_SUCCESS, count = (int)r->bytes;
-        if (!r->is_send && code == MPI_SUCCESS)
-            MPI_Get_count(&m->done_status[i], MPI_BYTE, &count);
-        request_finish(m, r, REQUEST_DONE, request_mpi_status(code), (size_t)count);
+        int idx = m->done_idx[i], code = in_status ? m->done_status[i].MPI_ERROR : MPI_SUCCESS;
+        finish_with(m, m->active_of[idx], code, &m->done_status[i]);
+        m->active[idx] = MPI_REQUEST_NULL; /* as MPI does it, unless it keeps those that failed */
     }
-    /* MPI has set the handles of finished requests to null. */
     for (int i = 0; i < m->n_active;)
         if (m->active[i] == MPI_REQUEST_NULL)
             active_remove(m, m->active_of[i]);
@@ -223,27 +242,49 @@ static void finish_tested(mr_mpi *m, int n_done, bool in_status) {
             i++;
 }
 
-/* Takes news, and lets MPI work. The lock is not held. */
-static void progress(mr_mpi *m) {
+/* Lets MPI work; true when requests have ended. The lock is not held here and below. */
+static bool test_active(mr_mpi *m) {
     int n_done = 0, code = MPI_SUCCESS;
-    if (atomic_exchange(&m->news, false)) {
-        mr_mutex_lock(&m->lock);
-        take_submitted(m);
-        end_requests_of_lost(m);
-        mr_mutex_unlock(&m->lock);
-        m->busy_ns = mr_clock_now_ns();
-    }
     if (m->n_active > 0)
         code = MPI_Testsome(m->n_active, m->active, &n_done, m->done_idx, m->done_status);
     if (n_done == 0 || n_done == MPI_UNDEFINED)
-        return;
+        return false;
     mr_mutex_lock(&m->lock);
     finish_tested(m, n_done, code == MPI_ERR_IN_STATUS);
     mr_mutex_unlock(&m->lock);
     m->busy_ns = mr_clock_now_ns();
+    return true;
 }
 
-/* Sleeps for a while, or until there is news. The lock is not held. */
+/* Ends what is posted to and from ranks that were lost since the last look, after all that they had sent. */
+static void take_losses(mr_mpi *m) {
+    int n_lost = 0;
+    for (int i = 0; i < m->n_ranks; i++)
+        n_lost += atomic_load(&m->lost[i]);
+    if (n_lost == m->n_lost)
+        return;
+    m->n_lost = n_lost;
+    for (int i = 0; i < LOST_LOOKS; i++)
+        if (test_active(m))
+            i = 0;
+    mr_mutex_lock(&m->lock);
+    end_requests_of_lost(m);
+    mr_mutex_unlock(&m->lock);
+}
+
+/* Takes news, and lets MPI work. */
+static void progress(mr_mpi *m) {
+    if (atomic_exchange(&m->news, false)) {
+        mr_mutex_lock(&m->lock);
+        take_submitted(m);
+        mr_mutex_unlock(&m->lock);
+        take_losses(m);
+        m->busy_ns = mr_clock_now_ns();
+    }
+    (void)test_active(m);
+}
+
+/* Sleeps for a while, or until there is news. */
 static void sleep_for(mr_mpi *m, int64_t deadline_ns) {
     mr_mutex_lock(&m->lock);
     if (!m->stage.event && !atomic_load(&m->news))
@@ -253,7 +294,7 @@ static void sleep_for(mr_mpi *m, int64_t deadline_ns) {
 
 /* Between two looks: gives the core away if others may need it. */
 static void relax(mr_mpi *m, int64_t start_ns, int64_t now_ns, int64_t deadline_ns) {
-    int64_t waited = now_ns - start_ns, pause = 0;
+    int64_t waited = now_ns - (start_ns > m->busy_ns ? start_ns : m->busy_ns), pause = 0;
     if (m->config.shares_cores && waited > SHARED_SPIN_NS)
         pause = waited / SHARED_SLEEP_SHARE;
     if (now_ns - m->busy_ns > IDLE_AFTER_NS || pause > IDLE_SLEEP_NS)
@@ -269,6 +310,7 @@ static void relax(mr_mpi *m, int64_t start_ns, int64_t now_ns, int64_t deadline_
 /* Gives r to the owner; the lock is held. The owner's own requests are with MPI when this returns. */
 static void submit(mr_mpi *m, endpoint *ep, request *r) {
     r->next = NULL;
+    r->queued = true;
     *m->submitted_end = r;
     m->submitted_end = &r->next;
     if (ep == &m->stage) {
@@ -370,7 +412,7 @@ static bool request_withdraw(endpoint *ep, request *r) {
         r->cancel = true;
         if (r->state == REQUEST_ACTIVE)
             submit(ep->mpi, ep, r);
-        while (r->state == REQUEST_SUBMITTED || r->state == REQUEST_ACTIVE)
+        while (r->state == REQUEST_SUBMITTED || r->state == REQUEST_ACTIVE || r->queued)
             (void)mr_cond_wait_until(&ep->changed, &ep->mpi->lock, MR_NEVER);
     }
     if (r->state == REQUEST_STUCK)
@@ -609,7 +651,8 @@ static bool coordinator_open(mr_mpi *m) {
 void mr_mpi_finish(mr_mpi *m) {
     while (coordinator_open(m))
         (void)stage_wait(&m->stage.base, MR_NEVER, NULL);
-    if (!m->any_lost) {
+    take_losses(m);
+    if (m->n_lost == 0) {
         for (int i = 0; i < 4; i++)
             MPI_Comm_free(&m->comms[i / 2][i % 2]);
         MPI_Finalize();

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What only the MPI channel does: the loss of a rank that it is told of, sends that stay, two threads, idle waiting. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/thread.h"
+#include "test_channel_mpi.h"
+
+enum { TAG = 300, TAG_NEVER, TAG_LARGE, LARGE_BYTES = 4 << 20 };
+
+static endpoint as_endpoint(const mpi_world *w, mr_channel *ch) {
+    return (endpoint){.ch = ch, .self = ch->self, .n = w->n_ranks + 1, .seed = suite_seed()};
+}
+
+/* --- Faults ------------------------------------------------------------------------------------------------------------- */
+
+/* A large send that nobody receives cannot be taken back; the receiver gets it whole, later. */
+static bool cancel_large_send(mpi_world *w) {
+    static uint8_t data[LARGE_BYTES]; /* MPI may read it for as long as the process lives */
+    endpoint e = as_endpoint(w, w->stage);
+    size_t bytes = 0;
+    mr_request r = 0;
+    if (w->rank == 0) {
+        fill_pattern(data, LARGE_BYTES, e.seed, 1);
+        CHECK(&e, mr_channel_post_send(e.ch, 1, TAG_LARGE, data, LARGE_BYTES, &r, NULL) == MR_OK);
+        CHECK(&e, !mr_channel_cancel(e.ch, r));
+        CHECK(&e, send_now(e.ch, 1, TAG, "!", 1) == MR_OK);
+    } else if (w->rank == 1) {
+        char go;
+        CHECK(&e, recv_now(e.ch, 0, TAG, &go, 1, NULL) == MR_OK);
+        CHECK(&e, recv_now(e.ch, 0, TAG_LARGE, data, LARGE_BYTES, &bytes) == MR_OK && bytes == LARGE_BYTES);
+        CHECK(&e, has_pattern(data, LARGE_BYTES, e.seed, 1));
+    }
+    return true;
+}
+
+/* --- Two threads ----------------------------------------------------------------------------------------------------------- */
+
+static void spin_for(uint32_t n) {
+    for (volatile uint32_t i = 0; i < n; i = i + 1)
+        continue;
+}
+
+/* The coordinator cancels receives whose message comes at this moment, and goes on with the same slots. */
+static bool cancel_while_it_finishes(void *ctx) {
+    enum { ROUNDS = 20000 };
+    mpi_world *w = ctx;
+    endpoint e = as_endpoint(w, w->coordinator);
+    static char sent = 's', got[2];
+    mr_completion c = {.done = false};
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        mr_request first = 0, second = 0, sending = 0;
+        uint32_t tag = 400 + i % 1000;
+        CHECK(&e, mr_channel_post_recv(e.ch, e.self, tag, &got[0], 1, &first, NULL) == MR_OK);
+        CHECK(&e, mr_channel_post_send(e.ch, e.self, tag, &sent, 1, &sending, NULL) == MR_OK);
+        spin_for(i * 37 % 5000);
+        CHECK(&e, mr_channel_cancel(e.ch, first));
+        CHECK(&e, mr_channel_test(e.ch, first, &c, NULL) == MR_E_INVALID);
+        CHECK(&e, mr_channel_post_recv(e.ch, e.self, 1400, &got[1], 1, &second, NULL) == MR_OK);
+        CHECK(&e, finish(e.ch, sending, NULL) == MR_OK);
+        CHECK(&e, mr_channel_test(e.ch, second, &c, NULL) == MR_OK && !c.done);
+        CHECK(&e, mr_channel_cancel(e.ch, second));
+        /* Where the first receive was taken back, its message is still under way. */
+        CHECK(&e, mr_channel_post_recv(e.ch, e.self, tag, &got[0], 1, &first, NULL) == MR_OK);
+        CHECK(&e, mr_channel_test(e.ch, first, &c, NULL) == MR_OK && mr_channel_cancel(e.ch, first));
+    }
+    return true;
+}
+
+static bool cancel_races(mpi_world *w) {
+    return w->rank != 0 || run_beside(w, cancel_while_it_finishes, w);
+}
+
+/* Fills both tables of rank 0: receives of the one endpoint, sends of the other. */
+static bool post_all_sends(void *ctx) {
+    mpi_world *w = ctx;
+    endpoint e = as_endpoint(w, w->coordinator);
+    mr_request r[MAX_REQUESTS], more;
+    for (int32_t i = 0; i < MAX_REQUESTS; i++)
+        CHECK(&e, mr_channel_post_send(e.ch, 0, TAG, "x", 1, &r[i], NULL) == MR_OK);
+    CHECK(&e, mr_channel_post_send(e.ch, 0, TAG, "x", 1, &more, NULL) == MR_E_NO_MEMORY);
+    for (int32_t i = 0; i < MAX_REQUESTS; i++)
+        CHECK(&e, finish(e.ch, r[i], NULL) == MR_OK);
+    return true;
+}
+
+static bool many_requests(mpi_world *w) {
+    endpoint e = as_endpoint(w, w->stage);
+    char bytes[MAX_REQUESTS];
+    mr_request r[MAX_REQUESTS];
+    if (w->rank != 0)
+        return true;
+    for (int32_t i = 0; i < MAX_REQUESTS; i++)
+        CHECK(&e, mr_channel_post_recv(e.ch, w->n_ranks, TAG, &bytes[i], 1, &r[i], NULL) == MR_OK);
+    CHECK(&e, run_beside(w, post_all_sends, w));
+    for (int32_t i = 0; i < MAX_REQUESTS; i++)
+        CHECK(&e, finish(e.ch, r[i], NULL) == MR_OK && bytes[i] == 'x');
+    return true;
+}
+
+/* --- Idle waiting ------------------------------------------------------------------------------------------------------------ */
+
+static mr_status wait_for_s(mr_channel *ch, double s) {
+    int64_t deadline = mr_clock_now_ns() + (int64_t)(s * 1e9);
+    mr_status status = MR_OK;
+    while (status == MR_OK && mr_clock_now_ns() < deadline)
+        status = mr_channel_wait(ch, deadline, NULL);
+    return status;
+}
+
+static double cpu_s(void) {
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+}
+
+/* After a second without work a waiting owner takes hardly any time of its core. */
+static bool idle_cpu(mpi_world *w) {
+    const double WINDOW_S = 3.0;
+    endpoint e = as_endpoint(w, w->stage);
+    CHECK(&e, wait_for_s(w->stage, 1.5) == MR_OK);
+    double before = cpu_s();
+    CHECK(&e, wait_for_s(w->stage, WINDOW_S) == MR_OK);
+    double share = (cpu_s() - before) / WINDOW_S;
+    if (w->rank == 0)
+        printf("       a waiting rank takes %.2f %% of a core\n", 100 * share);
+    CHECK(&e, share < 0.05);
+    return true;
+}
+
+static void wake_main(void *ctx) {
+    mr_channel_wake(ctx);
+}
+
+/* Wakes, and the coordinator's requests, reach an owner that sleeps between its looks. */
+static bool talk_to_itself(void *ctx) {
+    mpi_world *w = ctx;
+    endpoint e = as_endpoint(w, w->coordinator);
+    mr_request r = 0;
+    char c = 0;
+    CHECK(&e, mr_channel_post_recv(e.ch, e.self, TAG, &c, 1, &r, NULL) == MR_OK);
+    CHECK(&e, send_now(e.ch, e.self, TAG, "y", 1) == MR_OK && finish(e.ch, r, NULL) == MR_OK && c == 'y');
+    return true;
+}
+
+static bool wake_from_sleep(mpi_world *w) {
+    endpoint e = as_endpoint(w, w->stage);
+    mr_thread *t = NULL;
+    CHECK(&e, wait_for_s(w->stage, 1.2) == MR_OK);
+    int64_t start = mr_clock_now_ns();
+    CHECK(&e, mr_thread_create("waker", 0, wake_main, w->stage, &t, NULL) == MR_OK);
+    mr_status status = mr_channel_wait(w->stage, start + 50 * MR_NS_PER_S, NULL);
+    mr_thread_join(t);
+    CHECK(&e, status == MR_OK && mr_clock_now_ns() < start + 40 * MR_NS_PER_S);
+    return w->rank != 0 || run_beside(w, talk_to_itself, w);
+}
+
+const mpi_test mpi_fault_tests[] = {
+    {"all slots of both endpoints in use", many_requests},
+    {"receives that are cancelled while they finish", cancel_races},
+    {"a waiting rank leaves its core alone", idle_cpu},
+    {"waking a sleeping owner", wake_from_sleep},
+    {NULL, NULL},
+};
+
+/* --- Lost ranks -------------------------------------------------------------------------------------------------------------- */
+
+typedef struct loss {
+    mpi_world *world;
+    int32_t victim;
+} loss;
+
+static void lose_main(void *ctx) {
+    const loss *l = ctx;
+    mr_mpi_peer_lost(l->world->mpi, l->victim);
+}
+
+/* Both sides of what is posted to a rank end when it is lost, and nothing else does. */
+static bool ends_at_loss(const mpi_world *w, mr_channel *ch, int32_t victim) {
+    endpoint e = as_endpoint(w, ch);
+    static uint8_t never[2][2], own[2]; /* of the stage, of the coordinator */
+    uint8_t *n = never[ch == w->coordinator], *o = &own[ch == w->coordinator];
+    mr_request r[2] = {0}, mine = 0, late = 0;
+    mr_err err = {0};
+    mr_thread *t = NULL;
+    char name[MR_CHANNEL_NAME_BYTES];
+    loss l = {(mpi_world *)(uintptr_t)w, victim};
+    for (int i = 0; i < 2; i++)
+        CHECK(&e, mr_channel_post_recv(ch, victim, TAG_NEVER, &n[i], 1, &r[i], NULL) == MR_OK);
+    CHECK(&e, mr_channel_post_recv(ch, ch->self, TAG, o, 1, &mine, NULL) == MR_OK);
+    CHECK(&e, mr_thread_create("lifeline", 0, lose_main, &l, &t, NULL) == MR_OK);
+    mr_status status = finish(ch, r[0], NULL);
+    mr_thread_join(t);
+    CHECK(&e, status == MR_E_PEER_LOST);
+    mr_completion c;
+    CHECK(&e, mr_channel_test(ch, r[1], &c, &err) == MR_E_PEER_LOST);
+    CHECK(&e, strstr(err.text, mr_channel_peer_name(ch, victim, name)));
+    CHECK(&e, mr_channel_cancel(ch, r[0]) && mr_channel_cancel(ch, r[1]));
+    CHECK(&e, mr_channel_post_recv(ch, victim, TAG, n, 1, &late, &err) == MR_E_PEER_LOST);
+    CHECK(&e, mr_channel_post_send(ch, victim, TAG, n, 1, &late, &err) == MR_E_PEER_LOST && late == 0);
+    CHECK(&e, strstr(err.text, mr_channel_peer_name(ch, victim, name)));
+    CHECK(&e, send_now(ch, ch->self, TAG, "m", 1) == MR_OK && finish(ch, mine, NULL) == MR_OK && *o == 'm');
+    return true;
+}
+
+static bool stage_loses(mpi_world *w) {
+    return w->rank != 0 || ends_at_loss(w, w->stage, 1);
+}
+
+static bool coordinator_loses_body(void *ctx) {
+    mpi_world *w = ctx;
+    return ends_at_loss(w, w->coordinator, 2);
+}
+
+static bool coordinator_loses(mpi_world *w) {
+    return w->rank != 0 || run_beside(w, coordinator_loses_body, w);
+}
+
+/* A large send to a rank that does not receive it: it is lost, and MPI keeps the buffer. */
+static bool large_send_to_the_lost(mpi_world *w) {
+    static uint8_t data[LARGE_BYTES];
+    endpoint e = as_endpoint(w, w->stage);
+    mr_request r = 0;
+    mr_completion c;
+    if (w->rank != 0)
+        return true;
+    CHECK(&e, mr_channel_post_send(e.ch, 3, TAG_LARGE, data, LARGE_BYTES, &r, NULL) == MR_OK);
+    mr_mpi_peer_lost(w->mpi, 3);
+    CHECK(&e, finish(e.ch, r, NULL) == MR_E_PEER_LOST);
+    CHECK(&e, mr_channel_test(e.ch, r, &c, NULL) == MR_E_PEER_LOST); /* it stays, for cancel */
+    CHECK(&e, !mr_channel_cancel(e.ch, r));
+    return true;
+}
+
+/* What a rank had sent before its end is received; what it has not sent is lost. */
+static bool words_before_the_loss(mpi_world *w) {
+    enum { N = 5 };
+    endpoint e = as_endpoint(w, w->stage);
+    static char got[N + 1];
+    mr_request r[N + 1];
+    size_t bytes = 0;
+    for (int32_t i = 0; i <= N && w->rank == 0; i++)
+        CHECK(&e, mr_channel_post_recv(e.ch, 4, TAG, &got[i], 1, &r[i], NULL) == MR_OK);
+    CHECK(&e, mpi_agree(true));
+    for (int32_t i = 0; i < N && w->rank == 4; i++)
+        CHECK(&e, send_now(e.ch, 0, TAG, &"words"[i], 1) == MR_OK);
+    CHECK(&e, mpi_agree(true));
+    if (w->rank != 0)
+        return true;
+    mr_mpi_peer_lost(w->mpi, 4);
+    CHECK(&e, finish(e.ch, r[N], NULL) == MR_E_PEER_LOST);
+    for (int32_t i = 0; i < N; i++)
+        CHECK(&e, finish(e.ch, r[i], &bytes) == MR_OK && bytes == 1 && got[i] == "words"[i]);
+    return true;
+}
+
+const mpi_test mpi_lost_tests[] = {
+    {"a large send cannot be taken back", cancel_large_send},
+    {"receives of a lost rank", stage_loses},
+    {"receives of a lost rank, at the coordinator", coordinator_loses},
+    {"a large send to a lost rank", large_send_to_the_lost},
+    {"what was sent before the loss", words_before_the_loss},
+    {NULL, NULL},
+};
