@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/clock.h"
@@ -575,8 +576,18 @@ static mr_status meet(mr_mpi *m, mr_err *err) {
     return code == MPI_SUCCESS ? MR_OK : mpi_failed(code, "MPI could not make its communicators", err);
 }
 
+/* Open MPI compares the length of a message with its receive before it copies, but not where one process writes or reads
+ * the memory of another: a large message that is too long overruns the buffer then (4.1.4, shared memory with CMA and
+ * TCP). So it copies, unless the user says something else. Measured for 16 KiB and 1 MiB, one way, between two ranks of
+ * one host: shared memory 4.5 and 105 us, with CMA 15 and 136 us; TCP over loopback 13 and 292 us, with put 9 and 148. */
+static void prefer_checked_copies(void) {
+    setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", false);
+    setenv("OMPI_MCA_btl_tcp_flags", "send,inplace,need-ack,need-csum,hetero-rdma", false);
+}
+
 static mr_status init_mpi(mr_mpi *m, mr_err *err) {
     int provided = MPI_THREAD_SINGLE;
+    prefer_checked_copies();
     int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
     if (code != MPI_SUCCESS)
         return mpi_failed(code, "MPI does not start", err);
