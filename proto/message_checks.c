@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "proto/messages.h"
+#include "proto/phases.h"
 
 enum {
     KV_TYPE_F32 = 0, /* GGUF's numbers */
@@ -174,6 +175,10 @@ mr_status mr_msg_check_control(const Millrace__Control *m, const mr_msg_limits *
         c.message = "shutdown";
         known_fields(&c, &m->shutdown->base);
         break;
+    case MILLRACE__CONTROL__BODY_PING:
+        c.message = "ping";
+        known_fields(&c, &m->ping->base);
+        break;
     case MILLRACE__CONTROL__BODY_START:
         c.message = "start";
         known_fields(&c, &m->start->base);
@@ -202,6 +207,18 @@ mr_status mr_msg_check_tokens(const Millrace__Tokens *m, const mr_msg_limits *li
     return c.status;
 }
 
+static void check_spans(checks *c, const Millrace__Spans *s, const mr_msg_limits *limits) {
+    known_fields(c, &s->base);
+    below(c, "stage", s->stage, limits->n_stages);
+    in_range(c, "the number of steps", s->n_step, s->n_phase, s->n_phase);
+    in_range(c, "the number of rows", s->n_rows, s->n_phase, s->n_phase);
+    in_range(c, "the number of starts", s->n_start_ns, s->n_phase, s->n_phase);
+    in_range(c, "the number of ends", s->n_end_ns, s->n_phase, s->n_phase);
+    all_below(c, "phase", s->phase, s->n_phase, MR_PHASE_COUNT);
+    for (size_t i = 0; i < s->n_phase && c->status == MR_OK; i++)
+        in_range(c, "end_ns", s->end_ns[i], s->start_ns[i], INT64_MAX);
+}
+
 mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *limits, mr_err *err) {
     checks c = {.err = err, .message = "report"};
     known_fields(&c, &m->base);
@@ -225,6 +242,20 @@ mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *li
         known_fields(&c, &m->progress->base);
         below(&c, "stage", m->progress->stage, limits->n_stages);
         in_range(&c, "done_bytes", m->progress->done_bytes, 0, m->progress->total_bytes);
+        break;
+    case MILLRACE__REPORT__BODY_PONG:
+        c.message = "pong";
+        known_fields(&c, &m->pong->base);
+        break;
+    case MILLRACE__REPORT__BODY_SPANS:
+        c.message = "spans";
+        check_spans(&c, m->spans, limits);
+        break;
+    case MILLRACE__REPORT__BODY_SECONDS:
+        c.message = "seconds";
+        known_fields(&c, &m->seconds->base);
+        below(&c, "stage", m->seconds->stage, limits->n_stages);
+        in_range(&c, "the number of phases", m->seconds->n_ns, MR_PHASE_COUNT, MR_PHASE_COUNT);
         break;
     case MILLRACE__REPORT__BODY_HELLO: /* may have fields of another version: the reader compares versions first */
         c.message = "hello";

@@ -22,27 +22,33 @@ static mr_status open_links(lobby *l, mr_err *err) {
     size_t arena_bytes = mr_msg_arena_bytes(&none);
     mr_status status = mr_arena_create(arena_bytes, arena_bytes, &l->arena, err);
     if (status == MR_OK)
-        status =
-            mr_outbox_create(c->channel, c->coordinator, MR_LINK_REPORT, 0, 1, MR_MAX_HELLO_BYTES, &l->report, err);
+        status = mr_outbox_create(c->channel, c->coordinator, MR_LINK_REPORT, 0, MR_LOBBY_SLOTS, MR_MAX_HELLO_BYTES,
+                                  &l->report, err);
     if (status == MR_OK)
         status = mr_inbox_create(c->channel, c->coordinator, MR_LINK_CONTROL, 0, MR_LOBBY_SLOTS, MR_MAX_LOBBY_BYTES,
                                  &l->control, err);
     return status;
 }
 
-static mr_status say_hello(lobby *l, mr_err *err) {
-    mr_hello hello;
+static mr_status send_report(lobby *l, const Millrace__Report *report, mr_err *err) {
     uint8_t *payload = NULL;
     size_t bytes = 0;
+    mr_status status = mr_outbox_reserve(l->report, &payload, err);
+    if (status == MR_OK && !payload)
+        return mr_err_set(err, MR_E_TIMEOUT, "the coordinator does not take reports");
+    if (status == MR_OK)
+        status = mr_msg_pack(&report->base, payload, MR_MAX_HELLO_BYTES, &bytes, err);
+    mr_frame frame = {.payload_bytes = bytes};
+    return status == MR_OK ? mr_outbox_send(l->report, &frame, err) : status;
+}
+
+static mr_status say_hello(lobby *l, mr_err *err) {
+    mr_hello hello;
     Millrace__Report report = MILLRACE__REPORT__INIT;
     mr_hello_fill(&hello, l->config->model_path, l->config->n_threads, l->config->problem);
     report.body_case = MILLRACE__REPORT__BODY_HELLO;
     report.hello = &hello.message;
-    mr_status status = mr_outbox_reserve(l->report, &payload, err);
-    if (status == MR_OK)
-        status = mr_msg_pack(&report.base, payload, MR_MAX_HELLO_BYTES, &bytes, err);
-    mr_frame frame = {.payload_bytes = bytes};
-    return status == MR_OK ? mr_outbox_send(l->report, &frame, err) : status;
+    return send_report(l, &report, err);
 }
 
 /* The next message, which stays until it is released; NULL while there is none. */
@@ -77,6 +83,16 @@ static void run_stage(lobby *l, uint32_t epoch) {
         mr_log_write(MR_LOG_DEBUG, "worker", "the stage ended: %s", err.text);
 }
 
+static mr_status answer_ping(lobby *l, mr_err *err) {
+    Millrace__Pong pong = MILLRACE__PONG__INIT;
+    Millrace__Report report = MILLRACE__REPORT__INIT;
+    pong.clock_ns = mr_clock_now_ns();
+    report.body_case = MILLRACE__REPORT__BODY_PONG;
+    report.pong = &pong;
+    mr_status status = mr_inbox_release(l->control, err);
+    return status == MR_OK ? send_report(l, &report, err) : status;
+}
+
 static mr_status wait_to_be_told(lobby *l, mr_err *err) {
     for (;;) {
         mr_status status = peek(l, err);
@@ -88,6 +104,12 @@ static mr_status wait_to_be_told(lobby *l, mr_err *err) {
             continue;
         if (l->message->body_case == MILLRACE__CONTROL__BODY_SHUTDOWN)
             return MR_OK;
+        if (l->message->body_case == MILLRACE__CONTROL__BODY_PING) {
+            status = answer_ping(l, err);
+            if (status != MR_OK)
+                return status;
+            continue;
+        }
         if (l->message->body_case != MILLRACE__CONTROL__BODY_START || !l->config->backend)
             return mr_err_set(err, MR_E_PROTOCOL, "the coordinator sent a message that nobody waits for in the lobby");
         uint32_t epoch = l->message->start->epoch;

@@ -71,6 +71,7 @@ static mr_status reserve(mr_tail *t, mr_outbox *out, uint8_t **payload, mr_err *
         mr_status status = mr_outbox_reserve(out, payload, err);
         if (status != MR_OK || *payload)
             return status;
+        mr_stage_clock_enter(t->config.clock, MR_PHASE_WAIT_OUT);
         status = mr_channel_wait(t->config.channel, MR_NEVER, err);
         if (status != MR_OK)
             return status;
@@ -86,6 +87,7 @@ static mr_status send_logits(mr_tail *t, mr_stage *stage, uint64_t step, int32_t
         int32_t rows = n - done < at_once ? n - done : at_once;
         uint8_t *payload;
         status = reserve(t, t->logits_out, &payload, err);
+        mr_stage_clock_enter(t->config.clock, MR_PHASE_WIRE);
         for (int32_t i = 0; i < rows && status == MR_OK; i++)
             status = mr_stage_read_logits(stage, first + done + i, (float *)(payload + (size_t)i * row_bytes), err);
         mr_frame frame = {.step = step,
@@ -105,6 +107,7 @@ static mr_status sample(mr_tail *t, mr_stage *stage, mr_sequence *s, const Millr
                         Millrace__Token *token, mr_err *err) {
     int32_t id = 0;
     int64_t position = (int64_t)run->first_position + run->n_rows;
+    mr_stage_clock_enter(t->config.clock, MR_PHASE_SAMPLING);
     mr_status status = mr_stage_read_logits(stage, out_row, t->logits, err);
     if (status != MR_OK)
         return status;
@@ -126,6 +129,7 @@ static mr_status send_tokens(mr_tail *t, mr_outbox *out, const Millrace__Tokens 
     uint8_t *payload;
     size_t bytes;
     mr_status status = reserve(t, out, &payload, err);
+    mr_stage_clock_enter(t->config.clock, MR_PHASE_WIRE);
     if (status == MR_OK)
         status = mr_msg_pack(&tokens->base, payload, MR_MAX_TOKENS_BYTES, &bytes, err);
     if (status != MR_OK)

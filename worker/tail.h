@@ -9,6 +9,7 @@
 #include "proto/link.h"
 #include "worker/sequences.h"
 #include "worker/stage.h"
+#include "worker/stage_clock.h"
 
 typedef struct mr_tail_config {
     mr_channel *channel;
@@ -18,6 +19,7 @@ typedef struct mr_tail_config {
     int32_t n_slots; /* steps in flight */
     mr_msg_limits limits;
     uint32_t max_out_rows;
+    mr_stage_clock *clock; /* borrowed; may be NULL */
 } mr_tail_config;
 
 typedef struct mr_tail mr_tail;

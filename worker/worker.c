@@ -11,10 +11,12 @@
 #include "proto/link.h"
 #include "worker/sequences.h"
 #include "worker/stage.h"
+#include "worker/stage_clock.h"
 #include "worker/step.h"
 #include "worker/tail.h"
 
 enum {
+    SPANS_AT_ONCE = 512,          /* in one report */
     PLAN_ARENA_BYTES = 256 << 10, /* for the messages that may come before the limits are known */
     PROGRESS_INTERVAL_NS = 50000000,
 };
@@ -39,8 +41,12 @@ typedef struct worker {
     uint64_t step_run;                      /* the last step that this stage has run; 0: none */
     uint64_t step_tokens;                   /* the last step whose ids have come back */
     int64_t progress_ns;                    /* when the last progress was reported */
+    mr_stage_clock clock;
+    mr_phase waits_for; /* what a pending step lacks */
     bool stop;
 } worker;
+
+static const int64_t END_PATIENCE_NS = MR_NS_PER_S / 2;
 
 static bool is_head(const worker *w) {
     return w->stage_idx == 0;
@@ -98,6 +104,70 @@ static mr_status report_ready(worker *w, mr_err *err) {
     report.body_case = MILLRACE__REPORT__BODY_READY;
     report.ready = &ready;
     return send_report(w, &report, MR_NEVER, err);
+}
+
+/* Reports spans when many have come together, or all of them at the end; those that find no buffer wait. */
+static mr_status report_spans(worker *w, bool all, mr_err *err) {
+    mr_span spans[SPANS_AT_ONCE];
+    uint32_t phase[SPANS_AT_ONCE], rows[SPANS_AT_ONCE];
+    uint64_t step[SPANS_AT_ONCE], start_ns[SPANS_AT_ONCE], end_ns[SPANS_AT_ONCE];
+    int64_t deadline = all ? mr_clock_now_ns() + END_PATIENCE_NS : 0;
+    mr_status status = MR_OK;
+    uint8_t *payload = NULL;
+    while (status == MR_OK && w->clock.n_spans >= (all ? 1 : SPANS_AT_ONCE)) {
+        Millrace__Spans message = MILLRACE__SPANS__INIT;
+        Millrace__Report report = MILLRACE__REPORT__INIT;
+        status = mr_outbox_reserve(w->report, &payload, err);
+        if (status != MR_OK || (!payload && !all))
+            return status;
+        size_t n = (size_t)mr_stage_clock_take(&w->clock, spans, SPANS_AT_ONCE);
+        for (size_t i = 0; i < n; i++) {
+            phase[i] = spans[i].phase;
+            rows[i] = spans[i].rows;
+            step[i] = spans[i].step;
+            start_ns[i] = (uint64_t)spans[i].start_ns;
+            end_ns[i] = (uint64_t)spans[i].end_ns;
+        }
+        message.stage = (uint32_t)w->stage_idx;
+        message.n_phase = message.n_rows = message.n_step = message.n_start_ns = message.n_end_ns = n;
+        message.phase = phase;
+        message.rows = rows;
+        message.step = step;
+        message.start_ns = start_ns;
+        message.end_ns = end_ns;
+        report.body_case = MILLRACE__REPORT__BODY_SPANS;
+        report.spans = &message;
+        status = send_report(w, &report, deadline, err);
+    }
+    return status;
+}
+
+/* The last words of a stage that was told to end. */
+static mr_status report_seconds(worker *w, mr_err *err) {
+    uint64_t ns[MR_PHASE_COUNT];
+    Millrace__Seconds seconds = MILLRACE__SECONDS__INIT;
+    Millrace__Report report = MILLRACE__REPORT__INIT;
+    int64_t deadline = mr_clock_now_ns() + END_PATIENCE_NS;
+    mr_stage_clock_enter(&w->clock, MR_PHASE_WIRE);
+    mr_status status = report_spans(w, true, err);
+    for (int i = 0; i < MR_PHASE_COUNT; i++)
+        ns[i] = (uint64_t)w->clock.ns[i];
+    seconds.stage = (uint32_t)w->stage_idx;
+    seconds.n_ns = MR_PHASE_COUNT;
+    seconds.ns = ns;
+    seconds.steps = w->clock.n_steps;
+    seconds.dropped_spans = w->clock.n_dropped;
+    report.body_case = MILLRACE__REPORT__BODY_SECONDS;
+    report.seconds = &seconds;
+    if (status == MR_OK)
+        status = send_report(w, &report, deadline, err);
+    bool flushed = false;
+    while (status == MR_OK && !flushed && mr_clock_now_ns() < deadline) {
+        status = mr_outbox_flushed(w->report, &flushed, err);
+        if (status == MR_OK && !flushed)
+            status = mr_channel_wait(w->config->channel, deadline, err);
+    }
+    return status;
 }
 
 static bool told_to_end(const worker *w) {
@@ -220,7 +290,8 @@ static mr_status open_links(worker *w, mr_err *err) {
                                .epoch = epoch,
                                .n_slots = w->ring_slots,
                                .limits = w->limits,
-                               .max_out_rows = w->max_out_rows};
+                               .max_out_rows = w->max_out_rows,
+                               .clock = &w->clock};
         status = mr_tail_create(&tail, &w->tail, err);
     }
     return status;
@@ -249,6 +320,7 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
                               .max_context = (int32_t)plan->max_context,
                               .n_kv_blocks = (int32_t)plan->n_kv_blocks,
                               .kv_type = (mr_type)plan->kv_type};
+    bool trace = plan->trace;
     /* The plan lies in the arena that is replaced here: nothing reads it below. */
     drop_memory(&w->control_memory, &w->control_arena);
     size_t arena_bytes = mr_msg_arena_bytes(&w->limits);
@@ -261,6 +333,8 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
         status = mr_stage_create(&config, w->config->backend, report_progress, w, &w->stage, err);
     if (status == MR_OK)
         status = open_links(w, err);
+    if (status == MR_OK)
+        status = mr_stage_clock_start(&w->clock, trace, err);
     return status == MR_OK ? report_ready(w, err) : status;
 }
 
@@ -342,6 +416,7 @@ static mr_status gather(worker *w, const float **x, uint8_t **payload, bool *rea
         status = peek_activations(w, x, err);
         have_input = *x != NULL;
     }
+    w->waits_for = have_input ? MR_PHASE_WAIT_OUT : MR_PHASE_WAIT_IN;
     if (status == MR_OK && have_input && w->x_out)
         status = mr_outbox_reserve(w->x_out, payload, err);
     *ready = have_input && (!w->x_out || *payload);
@@ -362,8 +437,10 @@ static mr_status try_step(worker *w, bool *did, mr_err *err) {
     if (status != MR_OK || !ready)
         return status;
     status = mr_step_fill(w->stage, w->sequences, w->pending, w->max_out_rows, err);
+    mr_stage_clock_begin_step(&w->clock, w->pending->step, (uint32_t)mr_stage_rows(w->stage)->n_rows);
     if (status == MR_OK)
         status = mr_stage_run(w->stage, x, make_progress, w->config->channel, err);
+    mr_stage_clock_enter(&w->clock, MR_PHASE_WIRE);
     if (status == MR_OK && w->x_in)
         status = mr_inbox_release(w->x_in, err);
     if (status == MR_OK && w->x_out)
@@ -386,6 +463,7 @@ static mr_status take_control(worker *w, bool *did, mr_err *err) {
     mr_status status = mr_inbox_peek(w->control, &frame, &payload, err);
     if (status != MR_OK || !payload)
         return status;
+    mr_stage_clock_enter(&w->clock, MR_PHASE_WIRE);
     status = mr_msg_unpack_control(payload, frame.payload_bytes, &w->limits, w->control_arena, &message, err);
     if (status != MR_OK)
         return status;
@@ -406,7 +484,7 @@ static mr_status take_control(worker *w, bool *did, mr_err *err) {
         return MR_OK;
     case MILLRACE__CONTROL__BODY_SHUTDOWN:
         w->stop = true;
-        break;
+        return w->stage ? report_seconds(w, err) : MR_OK;
     default:
         status = mr_err_set(err, MR_E_PROTOCOL, "an empty control message");
     }
@@ -417,8 +495,12 @@ static mr_status serve(worker *w, mr_err *err) {
     while (!w->stop && !told_to_end(w)) {
         bool did = false;
         mr_status status = w->pending ? try_step(w, &did, err) : take_control(w, &did, err);
-        if (status == MR_OK && !did)
+        if (status == MR_OK)
+            status = report_spans(w, false, err);
+        if (status == MR_OK && !did) {
+            mr_stage_clock_enter(&w->clock, w->pending ? w->waits_for : MR_PHASE_NO_WORK);
             status = mr_channel_wait(w->config->channel, MR_NEVER, err);
+        }
         if (status != MR_OK)
             return status;
     }
@@ -427,6 +509,7 @@ static mr_status serve(worker *w, mr_err *err) {
 
 static void finish(worker *w) {
     mr_tail_destroy(w->tail);
+    mr_stage_clock_end(&w->clock);
     mr_inbox_destroy(w->x_in);
     mr_outbox_destroy(w->x_out);
     mr_inbox_destroy(w->tokens_in);

@@ -1,0 +1,33 @@
+/* proto/phases.h - what a stage does with its time: every moment of its step thread is one of these.
+ * Threads: pure functions. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_PROTO_PHASES_H
+#define MR_PROTO_PHASES_H
+
+#include <stdint.h>
+
+typedef enum mr_phase {
+    MR_PHASE_NO_WORK,  /* no step is planned */
+    MR_PHASE_WAIT_IN,  /* a step is planned, its activations or ids have not come */
+    MR_PHASE_WAIT_OUT, /* they have, but there is no free buffer for what it will send */
+    MR_PHASE_COMPUTE,
+    MR_PHASE_WIRE, /* reading messages, and packing, checking and sending them */
+    MR_PHASE_SAMPLING,
+    MR_PHASE_COUNT,
+} mr_phase;
+
+/* "compute", "wait-in" and so on. */
+static inline const char *mr_phase_name(mr_phase phase) {
+    static const char *const NAMES[MR_PHASE_COUNT] = {"no-work", "wait-in", "wait-out", "compute", "wire", "sampling"};
+    return NAMES[phase];
+}
+
+/* A stretch of one phase. */
+typedef struct mr_span {
+    int64_t start_ns, end_ns;
+    uint64_t step; /* the one at hand, or the last one */
+    uint32_t rows; /* of it */
+    mr_phase phase;
+} mr_span;
+
+#endif
