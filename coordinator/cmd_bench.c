@@ -325,6 +325,8 @@ mr_status cmd_bench(const mr_options *options, mr_err *err) {
         status = start(&b, err);
     if (status == MR_OK)
         status = run_all(&b, err);
+    if (status == MR_OK)
+        status = cmd_session_stop(&b.session, err);
     cmd_session_close(&b.session);
     mr_free(b.tests);
     mr_free(b.rates);

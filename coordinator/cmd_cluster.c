@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/cmd_cluster.h"
 
+#include <string.h>
+
 #include "coordinator/interrupt.h"
 #include "coordinator/output.h"
 #include "engine/base/clock.h"
@@ -46,6 +48,11 @@ mr_status cmd_cluster_open(const mr_options *options, const char *model_path, cm
     c->n_ranks = config.place.n_ranks;
     c->threads = rank_threads(c->rank);
     return call_roll(c, &config, err);
+}
+
+mr_status cmd_cluster_compare_clocks(cmd_cluster *c, int32_t n_stages, int64_t *out_offset_ns, mr_err *err) {
+    memset(out_offset_ns, 0, (size_t)n_stages * sizeof *out_offset_ns);
+    return c->roll ? mr_roll_call_compare_clocks(c->roll, n_stages, out_offset_ns, err) : MR_OK;
 }
 
 mr_status cmd_cluster_start(cmd_cluster *c, const char *model_path, int32_t n_stages, int32_t threads, uint32_t epoch,

@@ -26,6 +26,8 @@ rank_config cmd_cluster_rank_config(const mr_options *options, const char *model
 
 /* With ranks: waits for all of them, and checks that they fit together. */
 MR_MUST_USE mr_status cmd_cluster_open(const mr_options *options, const char *model_path, cmd_cluster *c, mr_err *err);
+/* How far the clocks of the stages' hosts are ahead: out_offset_ns[n_stages]; 0 for threads. Before start. */
+MR_MUST_USE mr_status cmd_cluster_compare_clocks(cmd_cluster *c, int32_t n_stages, int64_t *out_offset_ns, mr_err *err);
 /* Starts n_stages stages of an epoch; surplus ranks go on waiting. */
 MR_MUST_USE mr_status cmd_cluster_start(cmd_cluster *c, const char *model_path, int32_t n_stages, int32_t threads,
                                         uint32_t epoch, mr_err *err);

@@ -204,6 +204,8 @@ mr_status cmd_generate(const mr_options *options, mr_err *err) {
         status = gen_print_json(&g, err);
     if (status == MR_OK && n_good > 0 && g.out_err.status == MR_OK)
         gen_note_statistics(&g);
+    if (status == MR_OK && n_good > 0)
+        status = cmd_session_stop(&g.session, err);
     if (status == MR_OK)
         status = outcome(&g, err);
 out:

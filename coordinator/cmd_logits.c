@@ -99,6 +99,8 @@ mr_status cmd_logits(const mr_options *options, mr_err *err) {
     if (status == MR_OK)
         status = run(&r, err);
     if (status == MR_OK)
+        status = cmd_session_stop(&r.session, err);
+    if (status == MR_OK)
         status = output_file_commit(&r.out, err);
     output_file_abort(&r.out);
     cmd_session_close(&r.session);

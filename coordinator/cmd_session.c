@@ -78,8 +78,12 @@ mr_status cmd_session_open(const mr_options *options, cmd_session *s, mr_err *er
 }
 
 void cmd_session_close(cmd_session *s) {
+    mr_err ignored;
     cmd_cluster_tell_of_interrupt(&s->cluster);
     mr_job_destroy(s->job);
+    if (trace_file_close(&s->trace, &ignored) != MR_OK)
+        output_warning("%s", ignored.text);
+    mr_free(s->clock_offset_ns);
     cmd_cluster_close(&s->cluster);
     mr_gguf_close(s->gguf);
     mr_free(s->sizes);
@@ -257,6 +261,41 @@ static void note_silent(const char *stages) {
     output_note("still loading: %s", stages);
 }
 
+/* Opens the file of --trace and names its tracks. */
+static mr_status open_trace(cmd_session *s, mr_err *err) {
+    const char *path = mr_options_text(s->options, MR_OPTION_TRACE);
+    if (!path)
+        return MR_OK;
+    s->clock_offset_ns = mr_alloc_array((size_t)s->plan.n_stages, sizeof *s->clock_offset_ns);
+    if (!s->clock_offset_ns)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a trace of %" PRId32 " stages", s->plan.n_stages);
+    mr_status status = cmd_cluster_compare_clocks(&s->cluster, s->plan.n_stages, s->clock_offset_ns, err);
+    if (status == MR_OK)
+        status = trace_file_open(&s->trace, path, s->clock_offset_ns, err);
+    for (int32_t i = 0; i < s->plan.n_stages && status == MR_OK; i++) {
+        char title[160];
+        const mr_rank_info *rank = cmd_cluster_rank(&s->cluster, i);
+        snprintf(title, sizeof title, "stage %" PRId32 ", layers %" PRId32 " to %" PRId32 "%s%s", i,
+                 s->plan.stages[i].first, s->plan.stages[i].last - 1, rank ? ", on " : "", rank ? rank->host : "");
+        trace_file_name(&s->trace, i, title);
+    }
+    return status;
+}
+
+mr_status cmd_session_stop(cmd_session *s, mr_err *err) {
+    mr_text_buf table = {0};
+    if (!s->trace.file)
+        return MR_OK;
+    mr_job_stop(s->job);
+    mr_status status = trace_file_close(&s->trace, err);
+    if (status == MR_OK)
+        status = trace_shares_print(s->job, s->plan.n_stages, &table, err);
+    if (status == MR_OK)
+        output_note_lines(table.data);
+    mr_text_buf_deinit(&table);
+    return status;
+}
+
 static mr_status create_job(cmd_session *s, mr_err *err) {
     mr_job_config config = {.info = &s->info,
                             .plan = &s->plan,
@@ -271,6 +310,8 @@ static mr_status create_job(cmd_session *s, mr_err *err) {
                             .progress = progress_update,
                             .progress_ctx = &s->bar,
                             .silent = note_silent,
+                            .on_spans = s->trace.file ? trace_file_spans : NULL,
+                            .on_spans_ctx = &s->trace,
                             .interrupted = interrupt_seen};
     progress_begin(&s->bar);
     mr_status status = mr_job_create(&config, &s->job, err);
@@ -288,6 +329,8 @@ mr_status cmd_session_start(cmd_session *s, mr_err *err) {
     mr_text_buf_deinit(&table);
     interrupt_catch();
     mr_mem_set_budget((size_t)mr_options_number(s->options, MR_OPTION_MEM));
+    if (status == MR_OK)
+        status = open_trace(s, err);
     if (status == MR_OK)
         status = cmd_cluster_start(&s->cluster, s->model_path, s->plan.n_stages, s->threads, EPOCH, err);
     if (status == MR_OK)

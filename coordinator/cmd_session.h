@@ -13,6 +13,7 @@
 #include "coordinator/options.h"
 #include "coordinator/plan.h"
 #include "coordinator/progress.h"
+#include "coordinator/trace_file.h"
 #include "engine/text/buffers.h"
 #include "worker/stage.h"
 
@@ -39,6 +40,8 @@ typedef struct cmd_session {
     mr_stage_sizes *sizes; /* [plan.n_stages] */
     /* From cmd_session_start. */
     mr_job *job;
+    trace_file trace;
+    int64_t *clock_offset_ns; /* [plan.n_stages], with a trace */
     progress bar;
     int64_t load_ns;
 } cmd_session;
@@ -64,6 +67,9 @@ static inline int64_t cmd_session_whole_blocks(int64_t n) {
 MR_MUST_USE mr_status cmd_session_size(cmd_session *s, const cmd_session_needs *needs, mr_err *err);
 /* Loads the model, with plan and progress as notes. */
 MR_MUST_USE mr_status cmd_session_start(cmd_session *s, mr_err *err);
+
+/* After the last run: with --trace ends the stages, finishes the file and says where the time went. */
+MR_MUST_USE mr_status cmd_session_stop(cmd_session *s, mr_err *err);
 
 /* The plan as a table: stage, layers, weights, KV cache, buffers. */
 MR_MUST_USE mr_status cmd_session_print_plan(const cmd_session *s, mr_text_buf *out, mr_err *err);

@@ -8,7 +8,8 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
-static const int64_t INTERRUPT_LOOK_NS = 100 * MR_NS_PER_MS, SILENCE_NS = 10 * MR_NS_PER_S, FLUSH_NS = MR_NS_PER_S / 2;
+static const int64_t INTERRUPT_LOOK_NS = 100 * MR_NS_PER_MS, SILENCE_NS = 10 * MR_NS_PER_S, FLUSH_NS = MR_NS_PER_S / 2,
+                     STOP_NS = MR_NS_PER_S;
 
 int32_t mr_job_ring_slots(int32_t n_stages) {
     /* Two steps for each stage: one that runs and one whose plan is there already. */
@@ -47,6 +48,25 @@ static void note_progress(mr_job *job, const Millrace__LoadProgress *p) {
         job->config.progress(job->config.progress_ctx, done, total);
 }
 
+static void note_spans(mr_job *job, const Millrace__Spans *s) {
+    if (!job->spans)
+        return;
+    for (size_t i = 0; i < s->n_phase; i++)
+        job->spans[i] = (mr_span){.phase = (mr_phase)s->phase[i],
+                                  .step = s->step[i],
+                                  .rows = s->rows[i],
+                                  .start_ns = (int64_t)s->start_ns[i],
+                                  .end_ns = (int64_t)s->end_ns[i]};
+    job->config.on_spans(job->config.on_spans_ctx, (int32_t)s->stage, job->spans, (int32_t)s->n_phase);
+}
+
+static void note_seconds(mr_job *job, const Millrace__Seconds *s) {
+    mr_stage_seconds *out = &job->seconds[s->stage];
+    *out = (mr_stage_seconds){.known = true, .n_steps = s->steps, .n_dropped_spans = s->dropped_spans};
+    for (int i = 0; i < MR_PHASE_COUNT; i++)
+        out->ns[i] = (int64_t)s->ns[i];
+}
+
 mr_status job_take_reports(mr_job *job, bool *did, mr_err *err) {
     for (;;) {
         Millrace__Report *report;
@@ -64,6 +84,12 @@ mr_status job_take_reports(mr_job *job, bool *did, mr_err *err) {
             job->ready[report->ready->stage] = true;
             job->reports[report->ready->stage] =
                 (mr_stage_report){report->ready->weight_bytes, report->ready->kv_bytes, report->ready->work_bytes};
+            break;
+        case MILLRACE__REPORT__BODY_SPANS:
+            note_spans(job, report->spans);
+            break;
+        case MILLRACE__REPORT__BODY_SECONDS:
+            note_seconds(job, report->seconds);
             break;
         default:
             break;
@@ -117,6 +143,7 @@ static mr_status send_plan(mr_job *job, mr_err *err) {
     plan.max_sequences = (uint32_t)job->config.max_sequences;
     plan.max_context = (uint32_t)job->config.max_context;
     plan.ring_slots = (uint32_t)job->ring_slots;
+    plan.trace = job->config.on_spans != NULL;
     Millrace__Control message = MILLRACE__CONTROL__INIT;
     message.body_case = MILLRACE__CONTROL__BODY_PLAN;
     message.plan = &plan;
@@ -183,8 +210,11 @@ static mr_status allocate(mr_job *job, mr_err *err) {
     job->total_bytes = mr_alloc_array(n_stages, sizeof *job->total_bytes);
     job->ready = mr_alloc_array(n_stages, sizeof *job->ready);
     job->heard_ns = mr_alloc_array(n_stages, sizeof *job->heard_ns);
+    job->seconds = mr_alloc_array(n_stages, sizeof *job->seconds);
+    if (job->config.on_spans)
+        job->spans = mr_alloc_array(MR_MAX_REPORT_BYTES, sizeof *job->spans);
     if (!job->slots || !job->steps || !job->reports || !job->done_bytes || !job->total_bytes || !job->ready ||
-        !job->heard_ns)
+        !job->heard_ns || !job->seconds || (job->config.on_spans && !job->spans))
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a job of %zu stages", n_stages);
     int32_t max_blocks = (job->config.max_context + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
     mr_scheduler_config scheduler = {.n_stages = job->plan.n_stages,
@@ -235,20 +265,46 @@ mr_status mr_job_create(const mr_job_config *config, mr_job **out, mr_err *err) 
     return MR_OK;
 }
 
+/* Tells the stages to end, if they still listen. */
+static void send_shutdown(mr_job *job) {
+    mr_err ignored;
+    bool ready = false;
+    Millrace__Shutdown shutdown = MILLRACE__SHUTDOWN__INIT;
+    Millrace__Control message = MILLRACE__CONTROL__INIT;
+    message.body_case = MILLRACE__CONTROL__BODY_SHUTDOWN;
+    message.shutdown = &shutdown;
+    job->stopped = true;
+    if (mr_stage_links_ready(job->links, &ready, &ignored) == MR_OK && ready &&
+        mr_stage_links_send(job->links, &message, NULL, &ignored) == MR_OK)
+        mr_stage_links_flush(job->links, mr_clock_now_ns() + FLUSH_NS);
+}
+
+void mr_job_stop(mr_job *job) {
+    int64_t deadline = mr_clock_now_ns() + STOP_NS;
+    mr_err ignored;
+    if (!job->stopped)
+        send_shutdown(job);
+    while (mr_clock_now_ns() < deadline) {
+        bool did = false, all = true;
+        mr_status status = job_take_reports(job, &did, &ignored);
+        if (status != MR_OK && status != MR_E_PEER_LOST) /* stages leave one after the other */
+            return;
+        for (int32_t i = 0; i < job->plan.n_stages; i++)
+            all = all && job->seconds[i].known;
+        if (all || (!did && mr_channel_wait(job->config.channel, deadline, &ignored) != MR_OK))
+            return;
+    }
+}
+
+const mr_stage_seconds *mr_job_stage_seconds(const mr_job *job, int32_t stage) {
+    return &job->seconds[stage];
+}
+
 void mr_job_destroy(mr_job *job) {
     if (!job)
         return;
-    if (job->links) {
-        mr_err ignored;
-        bool ready = false;
-        Millrace__Shutdown shutdown = MILLRACE__SHUTDOWN__INIT;
-        Millrace__Control message = MILLRACE__CONTROL__INIT;
-        message.body_case = MILLRACE__CONTROL__BODY_SHUTDOWN;
-        message.shutdown = &shutdown;
-        if (mr_stage_links_ready(job->links, &ready, &ignored) == MR_OK && ready &&
-            mr_stage_links_send(job->links, &message, NULL, &ignored) == MR_OK)
-            mr_stage_links_flush(job->links, mr_clock_now_ns() + FLUSH_NS);
-    }
+    if (job->links && !job->stopped)
+        send_shutdown(job);
     mr_stage_links_destroy(job->links);
     mr_scheduler_destroy(job->scheduler);
     mr_ledger_destroy(job->ledger);
@@ -260,6 +316,8 @@ void mr_job_destroy(mr_job *job) {
     mr_free(job->total_bytes);
     mr_free(job->ready);
     mr_free(job->heard_ns);
+    mr_free(job->seconds);
+    mr_free(job->spans);
     mr_free(job);
 }
 

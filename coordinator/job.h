@@ -12,6 +12,7 @@
 
 #include "coordinator/plan.h"
 #include "proto/channel.h"
+#include "proto/phases.h"
 
 typedef struct mr_job mr_job;
 
@@ -36,6 +37,9 @@ typedef struct mr_job_config {
     void *progress_ctx;
     /* Called with the stages that have been silent for some seconds of loading: "stage 2, rank 2 on node7". May be NULL. */
     void (*silent)(const char *stages);
+    /* If set, stages report what they did when: the times are those of their hosts' clocks. */
+    void (*on_spans)(void *ctx, int32_t stage, const mr_span *spans, int32_t n);
+    void *on_spans_ctx;
     /* Asked ten times a second: true ends create or run with MR_E_CANCELLED and no text. May be NULL. */
     bool (*interrupted)(void);
 } mr_job_config;
@@ -48,6 +52,17 @@ MR_MUST_USE mr_status mr_job_create(const mr_job_config *config, mr_job **out, m
 /* Tells the stages to end (if they still listen) and frees everything. NULL is accepted. */
 void mr_job_destroy(mr_job *job);
 const mr_stage_report *mr_job_stage_report(const mr_job *job, int32_t stage);
+
+/* Where the time of a stage went, from its start to its end. */
+typedef struct mr_stage_seconds {
+    bool known; /* it has ended and said so */
+    int64_t ns[MR_PHASE_COUNT];
+    uint64_t n_steps, n_dropped_spans;
+} mr_stage_seconds;
+
+/* Ends the stages of a job that has run, and takes their last reports; nothing can run after that. */
+void mr_job_stop(mr_job *job);
+const mr_stage_seconds *mr_job_stage_seconds(const mr_job *job, int32_t stage);
 
 typedef enum mr_finish {
     MR_FINISH_NONE,   /* goes on */

@@ -37,7 +37,10 @@ struct mr_job {
     uint64_t n_issued, n_done; /* steps are numbered from 1 */
     int32_t n_admitted;        /* entries of the journal that have had a slot */
     int32_t n_unfinished, n_closing;
-    mr_stage_report *reports; /* [n_stages] */
+    mr_stage_report *reports;  /* [n_stages] */
+    mr_stage_seconds *seconds; /* [n_stages] */
+    mr_span *spans;            /* [MR_MAX_REPORT_BYTES], of one report; NULL: not wanted */
+    bool stopped;              /* the stages were told to end */
     size_t *done_bytes, *total_bytes;
     bool *ready;
     int64_t *heard_ns; /* [n_stages]: the last report while loading */

@@ -31,6 +31,7 @@ void output_table_bytes_cell(output_table *t, size_t bytes) {
 
 /* Names of tensors and keys are printable ASCII, so a byte is a column. */
 mr_status output_table_print(const output_table *t, mr_text_buf *out, mr_err *err) {
+    MR_ASSERT(strlen(t->align) <= OUTPUT_TABLE_MAX_COLUMNS);
     size_t n_columns = strlen(t->align), width[OUTPUT_TABLE_MAX_COLUMNS] = {0};
     bool ok = !t->failed;
     const char *cell = t->cells.data;

@@ -8,7 +8,7 @@
 
 #include "coordinator/output.h"
 
-enum { OUTPUT_TABLE_MAX_COLUMNS = 8 };
+enum { OUTPUT_TABLE_MAX_COLUMNS = 16 };
 
 typedef struct output_table {
     const char *align; /* one letter for each column: l left, r right */

@@ -10,7 +10,11 @@
 #include "proto/link.h"
 #include "proto/messages.h"
 
-enum { MAX_NAMED = 8 }; /* ranks in one line */
+enum {
+    MAX_NAMED = 8, /* ranks in one line */
+    N_PINGS = 4,
+};
+static const int64_t PING_PATIENCE_NS = 5 * MR_NS_PER_S;
 
 struct mr_roll_call {
     mr_channel *channel;
@@ -35,7 +39,7 @@ mr_status mr_roll_call_create(mr_channel *ch, int32_t n_ranks, mr_roll_call **ou
                            ? mr_arena_create(arena_bytes, arena_bytes, &r->arena, err)
                            : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the lobby of %zu ranks", n);
     for (int32_t i = 0; i < n_ranks && status == MR_OK; i++) {
-        status = mr_inbox_create(ch, i, MR_LINK_REPORT, 0, 1, MR_MAX_HELLO_BYTES, &r->hello[i], err);
+        status = mr_inbox_create(ch, i, MR_LINK_REPORT, 0, MR_LOBBY_SLOTS, MR_MAX_HELLO_BYTES, &r->hello[i], err);
         if (status == MR_OK)
             status =
                 mr_outbox_create(ch, i, MR_LINK_CONTROL, 0, MR_LOBBY_SLOTS, MR_MAX_LOBBY_BYTES, &r->control[i], err);
@@ -89,23 +93,32 @@ static void note(mr_rank_info *info, const Millrace__Hello *h) {
     snprintf(info->problem, sizeof info->problem, "%s", h->text);
 }
 
-/* Takes the hello of one rank, if it has come. */
-static mr_status take_hello(mr_roll_call *r, int32_t rank, mr_err *err) {
+/* The next report of one rank, which has to be of the kind that is due; NULL while there is none. It lives in the arena. */
+static mr_status take_report(mr_roll_call *r, int32_t rank, Millrace__Report__BodyCase due, Millrace__Report **out,
+                             mr_err *err) {
     const mr_msg_limits none = {0};
     char name[MR_CHANNEL_NAME_BYTES];
     mr_frame frame;
     const uint8_t *payload = NULL;
-    Millrace__Report *report = NULL;
+    *out = NULL;
     mr_status status = mr_inbox_peek(r->hello[rank], &frame, &payload, err);
     if (status != MR_OK || !payload)
         return status;
-    status = mr_msg_unpack_report(payload, frame.payload_bytes, &none, r->arena, &report, err);
-    if (status == MR_OK && report->body_case != MILLRACE__REPORT__BODY_HELLO)
-        status = mr_err_set(err, MR_E_PROTOCOL, "another report in the place of its hello");
+    status = mr_msg_unpack_report(payload, frame.payload_bytes, &none, r->arena, out, err);
+    if (status == MR_OK && (*out)->body_case != due)
+        status = mr_err_set(err, MR_E_PROTOCOL, "it sent report %d where report %d was due", (int)(*out)->body_case,
+                            (int)due);
     if (status != MR_OK)
         return mr_err_prefix(err, "%s", mr_channel_peer_name(r->channel, rank, name));
-    note(&r->infos[rank], report->hello);
     return mr_inbox_release(r->hello[rank], err);
+}
+
+static mr_status take_hello(mr_roll_call *r, int32_t rank, mr_err *err) {
+    Millrace__Report *report;
+    mr_status status = take_report(r, rank, MILLRACE__REPORT__BODY_HELLO, &report, err);
+    if (status == MR_OK && report)
+        note(&r->infos[rank], report->hello);
+    return status;
 }
 
 /* Names those whose hello was not (or was) heard; returns how many there are. */
@@ -212,6 +225,46 @@ static mr_status send(mr_roll_call *r, int32_t rank, const Millrace__Control *me
         status = mr_msg_pack(&message->base, payload, MR_MAX_LOBBY_BYTES, &bytes, err);
     mr_frame frame = {.payload_bytes = bytes};
     return status == MR_OK ? mr_outbox_send(r->control[rank], &frame, err) : status;
+}
+
+/* Asks a rank for its clock once: half of the way there and back lies before the answer. */
+static mr_status ping(mr_roll_call *r, int32_t rank, int64_t *out_offset_ns, int64_t *out_trip_ns, mr_err *err) {
+    char name[MR_CHANNEL_NAME_BYTES];
+    Millrace__Ping body = MILLRACE__PING__INIT;
+    Millrace__Control message = MILLRACE__CONTROL__INIT;
+    Millrace__Report *report = NULL;
+    message.body_case = MILLRACE__CONTROL__BODY_PING;
+    message.ping = &body;
+    int64_t start = mr_clock_now_ns(), deadline = start + PING_PATIENCE_NS;
+    mr_status status = send(r, rank, &message, err);
+    while (status == MR_OK && !report) {
+        status = take_report(r, rank, MILLRACE__REPORT__BODY_PONG, &report, err);
+        if (status == MR_OK && !report && mr_clock_now_ns() >= deadline)
+            return mr_err_set(err, MR_E_TIMEOUT, "no answer from %s", mr_channel_peer_name(r->channel, rank, name));
+        if (status == MR_OK && !report)
+            status = mr_channel_wait(r->channel, deadline, err);
+    }
+    if (status != MR_OK)
+        return status;
+    int64_t end = mr_clock_now_ns();
+    *out_trip_ns = end - start;
+    *out_offset_ns = report->pong->clock_ns - (start + (end - start) / 2);
+    return MR_OK;
+}
+
+mr_status mr_roll_call_compare_clocks(mr_roll_call *r, int32_t n, int64_t *out_offset_ns, mr_err *err) {
+    mr_status status = MR_OK;
+    for (int32_t i = 0; i < n && status == MR_OK; i++) {
+        int64_t least = INT64_MAX, offset = 0, trip = 0;
+        for (int k = 0; k < N_PINGS && status == MR_OK; k++) {
+            status = ping(r, i, &offset, &trip, err);
+            if (status == MR_OK && trip < least) {
+                least = trip;
+                out_offset_ns[i] = offset;
+            }
+        }
+    }
+    return status;
 }
 
 mr_status mr_roll_call_start(mr_roll_call *r, int32_t n, uint32_t epoch, mr_err *err) {

@@ -147,6 +147,10 @@ static mr_status check_sender(Millrace__Report *report, uint32_t stage, mr_err *
         named = report->ready->stage;
     else if (report->body_case == MILLRACE__REPORT__BODY_PROGRESS)
         named = report->progress->stage;
+    else if (report->body_case == MILLRACE__REPORT__BODY_SPANS)
+        named = report->spans->stage;
+    else if (report->body_case == MILLRACE__REPORT__BODY_SECONDS)
+        named = report->seconds->stage;
     return named == stage ? MR_OK : mr_err_set(err, MR_E_PROTOCOL, "a report in the name of stage %u", named);
 }
 
