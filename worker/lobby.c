@@ -14,6 +14,8 @@ typedef struct lobby {
     mr_inbox *control;
     mr_arena *arena;
     Millrace__Control *message; /* that was taken last, in the arena */
+    mr_status status;           /* of that look while a stage ran, and its text */
+    mr_err err;
 } lobby;
 
 static mr_status open_links(lobby *l, mr_err *err) {
@@ -63,11 +65,12 @@ static mr_status peek(lobby *l, mr_err *err) {
     return mr_msg_unpack_control(payload, frame.payload_bytes, &none, l->arena, &l->message, err);
 }
 
-/* What a running stage asks now and then. That the coordinator is gone will be found again by the lobby. */
+/* What a running stage asks now and then. A malformed message is told of once, so the lobby keeps what is wrong. */
 static bool told_to_end(void *ctx) {
     lobby *l = ctx;
-    mr_err ignored;
-    return peek(l, &ignored) != MR_OK || (l->message && l->message->body_case == MILLRACE__CONTROL__BODY_SHUTDOWN);
+    if (l->status == MR_OK)
+        l->status = peek(l, &l->err);
+    return l->status != MR_OK || (l->message && l->message->body_case == MILLRACE__CONTROL__BODY_SHUTDOWN);
 }
 
 static void run_stage(lobby *l, uint32_t epoch) {
@@ -117,6 +120,8 @@ static mr_status wait_to_be_told(lobby *l, mr_err *err) {
         if (status != MR_OK)
             return status;
         run_stage(l, epoch);
+        if (l->status != MR_OK)
+            return mr_err_set(err, l->status, "%s", l->err.text);
     }
 }
 

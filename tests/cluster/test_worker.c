@@ -123,23 +123,23 @@ static void test_malformed_frames(void **state) {
     uint8_t bytes[128] = {0};
     bench b;
     bench_start(&b, 0);
-    bench_raw(&b, bytes, sizeof bytes);
+    bench_raw(&b, EPOCH, bytes, sizeof bytes);
     bench_expect(&b, MR_E_PROTOCOL, "message from endpoint 2: frame");
     bench_start(&b, 0);
-    bench_raw(&b, bytes, 0);
+    bench_raw(&b, EPOCH, bytes, 0);
     bench_expect(&b, MR_E_PROTOCOL, "message from endpoint 2");
     size_t n = make_frame(bytes, EPOCH, "\x2a\x00", 2);
     bytes[MR_FRAME_BYTES] ^= 1;
     bench_start(&b, 0);
-    bench_raw(&b, bytes, n);
+    bench_raw(&b, EPOCH, bytes, n);
     bench_expect(&b, MR_E_PROTOCOL, "checksum");
     n = make_frame(bytes, EPOCH, "\xff\xff\xff", 3);
     bench_start(&b, 0);
-    bench_raw(&b, bytes, n);
+    bench_raw(&b, EPOCH, bytes, n);
     bench_expect(&b, MR_E_PROTOCOL, "");
     n = make_frame(bytes, EPOCH, "", 0); /* a message without a body */
     bench_start(&b, 0);
-    bench_raw(&b, bytes, n);
+    bench_raw(&b, EPOCH, bytes, n);
     bench_expect(&b, MR_E_PROTOCOL, "body is 0");
 }
 
@@ -151,11 +151,11 @@ static void test_other_epochs_are_dropped(void **state) {
     bench_run run = prompt_run();
     size_t n = make_frame(bytes, EPOCH + 4096, "\x2a\x00", 2); /* the same tag */
     bench_start(&b, 0);
-    bench_raw(&b, bytes, n);
+    bench_raw(&b, EPOCH, bytes, n);
     bench_plan(&b, 1, NULL);
     bench_ready(&b);
     for (int i = 0; i < MR_CONTROL_SLOTS + 3; i++)
-        bench_raw(&b, bytes, n);
+        bench_raw(&b, EPOCH, bytes, n);
     bench_open(&b, 0, 1, true);
     bench_step(&b, 1, &run);
     assert_int_equal(bench_tokens(&b)->step, 1);

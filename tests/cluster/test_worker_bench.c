@@ -12,6 +12,7 @@
 
 #include "backends/cpu/cpu_backend.h"
 #include "engine/base/clock.h"
+#include "worker/lobby.h"
 #include "worker/worker.h"
 
 enum { TIMEOUT_S = 30, ARENA_BYTES = 256 << 10 };
@@ -55,7 +56,18 @@ static void run_worker(void *ctx) {
     mr_channel_destroy(b->worker);
 }
 
-void bench_start(bench *b, int32_t self) {
+static void run_lobby(void *ctx) {
+    bench *b = ctx;
+    mr_lobby_config config = {.model_path = model_path,
+                              .channel = b->worker,
+                              .coordinator = COORDINATOR,
+                              .backend = b->backend,
+                              .n_threads = 1};
+    b->status = mr_lobby_run(&config, &b->err);
+    mr_channel_destroy(b->worker);
+}
+
+static void start(bench *b, int32_t self, mr_thread_fn run) {
     mr_err err;
     *b = (bench){.self = self};
     ok(mr_local_hub_create(3, 512, &b->hub, &err), &err);
@@ -72,15 +84,28 @@ void bench_start(bench *b, int32_t self) {
     ok(mr_inbox_create(b->coordinator, self, MR_LINK_TOKENS, EPOCH, RING_SLOTS, MR_MAX_TOKENS_BYTES, &b->tokens, &err),
        &err);
     ok(mr_arena_create(ARENA_BYTES, ARENA_BYTES, &b->arena, &err), &err);
-    ok(mr_thread_create("worker", 0, run_worker, b, &b->thread, &err), &err);
+    if (run == run_lobby)
+        ok(mr_outbox_create(b->coordinator, self, MR_LINK_CONTROL, 0, MR_LOBBY_SLOTS, MR_MAX_LOBBY_BYTES, &b->lobby,
+                            &err),
+           &err);
+    ok(mr_thread_create("worker", 0, run, b, &b->thread, &err), &err);
+}
+
+void bench_start(bench *b, int32_t self) {
+    start(b, self, run_worker);
+}
+
+void bench_start_in_lobby(bench *b, int32_t self) {
+    start(b, self, run_lobby);
 }
 
 void bench_coordinator_leaves(bench *b) {
     mr_outbox_destroy(b->control);
+    mr_outbox_destroy(b->lobby);
     mr_inbox_destroy(b->report);
     mr_inbox_destroy(b->tokens);
     mr_channel_destroy(b->coordinator);
-    b->control = NULL;
+    b->control = b->lobby = NULL;
     b->report = b->tokens = NULL;
     b->coordinator = NULL;
 }
@@ -130,13 +155,30 @@ void bench_control(bench *b, const Millrace__Control *message) {
     send(b->control, &message->base, NULL, NULL);
 }
 
-void bench_shutdown(bench *b) {
+static void send_shutdown(bench *b, mr_outbox *out) {
     Millrace__Shutdown shutdown = MILLRACE__SHUTDOWN__INIT;
     Millrace__Control control = MILLRACE__CONTROL__INIT;
     control.body_case = MILLRACE__CONTROL__BODY_SHUTDOWN;
     control.shutdown = &shutdown;
-    bench_control(b, &control);
+    send(out, &control.base, NULL, NULL);
     b->told_to_end = true;
+}
+
+void bench_shutdown(bench *b) {
+    send_shutdown(b, b->control);
+}
+
+void bench_lobby_shutdown(bench *b) {
+    send_shutdown(b, b->lobby);
+}
+
+void bench_lobby_start(bench *b) {
+    Millrace__Start start_it = MILLRACE__START__INIT;
+    Millrace__Control control = MILLRACE__CONTROL__INIT;
+    start_it.epoch = EPOCH;
+    control.body_case = MILLRACE__CONTROL__BODY_START;
+    control.start = &start_it;
+    send(b->lobby, &control.base, NULL, NULL);
 }
 
 void bench_plan(bench *b, int32_t n_stages, void (*edit)(Millrace__Plan *plan)) {
@@ -220,11 +262,11 @@ void bench_step(bench *b, uint64_t step, const bench_run *r) {
     bench_control(b, &control);
 }
 
-void bench_raw(bench *b, const uint8_t *bytes, size_t n) {
+void bench_raw(bench *b, uint32_t epoch, const uint8_t *bytes, size_t n) {
     mr_request request = 0;
     mr_completion c = {0};
     mr_err err;
-    ok(mr_channel_post_send(b->coordinator, b->self, mr_link_tag(MR_LINK_CONTROL, EPOCH), bytes, n, &request, &err),
+    ok(mr_channel_post_send(b->coordinator, b->self, mr_link_tag(MR_LINK_CONTROL, epoch), bytes, n, &request, &err),
        &err);
     for (;;) {
         ok(mr_channel_test(b->coordinator, request, &c, &err), &err);
@@ -274,7 +316,7 @@ static const uint8_t *receive(bench *b, mr_inbox *in, mr_frame *frame) {
     }
 }
 
-/* The next report that is no progress. */
+/* The next report that is ready or failure. */
 static const Millrace__Report *next_report(bench *b) {
     for (;;) {
         mr_frame frame;
@@ -283,7 +325,7 @@ static const Millrace__Report *next_report(bench *b) {
         const uint8_t *payload = receive(b, b->report, &frame);
         ok(mr_msg_unpack_report(payload, frame.payload_bytes, &LIMITS, b->arena, &report, &err), &err);
         ok(mr_inbox_release(b->report, &err), &err);
-        if (report->body_case != MILLRACE__REPORT__BODY_PROGRESS)
+        if (report->body_case == MILLRACE__REPORT__BODY_READY || report->body_case == MILLRACE__REPORT__BODY_FAILURE)
             return report;
     }
 }

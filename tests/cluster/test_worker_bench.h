@@ -31,7 +31,7 @@ typedef struct bench {
     int32_t self; /* endpoint of the worker; the peer is the other one */
     mr_backend *backend;
     mr_thread *thread;
-    mr_outbox *control;
+    mr_outbox *control, *lobby; /* lobby: of epoch 0 */
     mr_inbox *report, *tokens;
     mr_outbox *to_worker; /* from the peer: activations or tokens */
     mr_arena *arena;      /* of the last message received */
@@ -45,6 +45,10 @@ void bench_model_create(void);
 void bench_model_remove(void);
 
 void bench_start(bench *b, int32_t self);
+/* The same behind a lobby: the stage runs after bench_lobby_start. b->status is what mr_lobby_run returned. */
+void bench_start_in_lobby(bench *b, int32_t self);
+void bench_lobby_start(bench *b);
+void bench_lobby_shutdown(bench *b);
 /* Waits until the worker has returned. Unless it was told to end, the coordinator leaves first. */
 void bench_end(bench *b);
 void bench_coordinator_leaves(bench *b);
@@ -67,8 +71,8 @@ typedef struct bench_run {
     Millrace__Want want;
 } bench_run;
 void bench_step(bench *b, uint64_t step, const bench_run *run);
-/* Any bytes as a frame of the control link. */
-void bench_raw(bench *b, const uint8_t *bytes, size_t n);
+/* Any bytes as a frame of the control link of an epoch. */
+void bench_raw(bench *b, uint32_t epoch, const uint8_t *bytes, size_t n);
 
 /* Sends from the peer. */
 void bench_peer_opens(bench *b, mr_link_kind kind);
