@@ -254,6 +254,8 @@ class Job:
         command = [*command, "-n", str(n)]
         command += hosts.mpirun_args() if hosts else []
         command += ["--mca", "btl", btl] if btl else []
+        for name in ("MILLRACE_CPU_ISA", "ASAN_OPTIONS"):
+            command += ["-x", name] if name in os.environ else []
         command += [*mpirun_args, *([program_path()] if program is None else program), *args]
         if hosts:
             command = hosts.enter(*command)

@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Invariant I1 over processes: ids and logits of any number of ranks under mpirun are those of one process, to the bit,
+through shared memory, TCP and several hosts. Argument: the class of tests to run. Exit status 77: all were skipped."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from hosts import SKIPPED, Hosts, program_path, run_ranks  # noqa: E402 (after the path)
+
+BIN = program_path()
+DEMO = os.path.join(os.path.dirname(BIN), "millrace-demo.gguf")
+VECTORS = os.path.join(os.environ.get("MILLRACE_TEST_VECTORS", ""), "models")
+LIMIT_S = 120  # of one command; sanitizer builds on busy machines are slow
+PROMPTS = ["Once upon a time", "The miller of Otterby", "It rained. ", "x"]
+GENERATE = [word for prompt in PROMPTS for word in ("-p", prompt)]
+GENERATE += ["-n", "24", "--temp", "0.8", "--seed", "7", "--ignore-eos", "--json"]
+N_LOGITS = 96
+
+
+class Case(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(prefix="millrace-mpi-")
+        cls.alone = {}
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def ids_file(self):
+        with open(self.path("ids.txt"), "w", encoding="ascii") as f:
+            f.write(" ".join(str(1 + i * 37 % 300) for i in range(N_LOGITS)))
+        return f.name
+
+    def logits_args(self, model):
+        return ["logits", model, "--ids-file", self.ids_file(), "-o", self.path("logits.f32")]
+
+    def read_logits(self):
+        with open(self.path("logits.f32"), "rb") as f:
+            data = f.read()
+        os.unlink(self.path("logits.f32"))
+        return data
+
+    @staticmethod
+    def ids(output):
+        sequences = json.loads(output)["sequences"]
+        return [(s["ids"], s["text"], s["finish_reason"]) for s in sequences]
+
+    def one_process(self, model):
+        """Ids and logits of a model without mpirun; computed once."""
+        if model not in self.alone:
+            out = subprocess.run([BIN, "generate", model, *GENERATE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                 timeout=LIMIT_S, check=True).stdout
+            subprocess.run([BIN, *self.logits_args(model)], stderr=subprocess.DEVNULL, timeout=LIMIT_S, check=True)
+            self.alone[model] = (self.ids(out), self.read_logits())
+            self.assertEqual([len(ids) for ids, _, _ in self.alone[model][0]], [24] * len(PROMPTS))
+            self.assertEqual(len(self.alone[model][1]) % (4 * N_LOGITS), 0)
+        return self.alone[model]
+
+    def good(self, n, args, **kwargs):
+        """The end of a job that succeeds and leaves nothing behind."""
+        done = run_ranks(n, args, timeout=LIMIT_S, **kwargs)
+        self.assertEqual((done.status, done.left), (0, []), str(done))
+        return done
+
+    def check_ids(self, n, model, *args, **kwargs):
+        done = self.good(n, ["generate", model, *GENERATE, *args], **kwargs)
+        self.assertEqual(self.ids(done.stdout), self.one_process(model)[0], str(done))
+        return json.loads(done.stdout)["plan"], done.stderr.decode()
+
+    def check_logits(self, n, model, *args, **kwargs):
+        done = self.good(n, [*self.logits_args(model), *args], **kwargs)
+        self.assertTrue(self.read_logits() == self.one_process(model)[1], str(done))
+
+    def check(self, n, model, **kwargs):
+        """Ids and logits over n ranks; each holds a stage."""
+        with self.subTest(n=n, model=os.path.basename(model)):
+            plan, messages = self.check_ids(n, model, **kwargs)
+            self.assertEqual([stage["stage"] for stage in plan], list(range(n)))
+            self.check_logits(n, model, **kwargs)
+            return messages
+
+
+@unittest.skipUnless(os.path.exists(DEMO), "the demo model is not there")
+class Demo(Case):
+    """Through shared memory, and what else mpirun finds best."""
+
+    def test_ranks(self):
+        for n in (1, 2, 3, 4, 8):
+            self.check(n, DEMO)
+
+    def test_surplus_ranks(self):
+        plan, messages = self.check_ids(10, DEMO)
+        self.assertEqual(len(plan), 8)
+        self.assertIn("2 of 10 ranks are left out", messages)
+        self.check_logits(10, DEMO)
+
+    def test_stages(self):
+        plan, messages = self.check_ids(4, DEMO, "--stages", "2")
+        self.assertEqual(len(plan), 2)
+        self.assertIn("2 of 4 ranks are left out", messages)
+        done = run_ranks(2, ["generate", DEMO, *GENERATE, "--stages", "3"])
+        self.assertEqual((done.status, done.stdout, done.left), (2, b"", []), str(done))
+        self.assertIn(b"3 stages", done.stderr)
+
+    def test_cut(self):
+        plan, _ = self.check_ids(3, DEMO, "--cut", "1,7")
+        self.assertEqual([(s["first_layer"], s["last_layer"]) for s in plan], [(0, 1), (1, 7), (7, 8)])
+        self.check_logits(3, DEMO, "--cut", "1,7")
+
+    def test_chunks_and_threads(self):
+        self.check_logits(3, DEMO, "--chunk", "7", "--threads", "1")
+        self.check_ids(2, DEMO, "--chunk", "3", "--threads", "2", "--sequences", "2")
+
+    def test_instruction_sets_meet(self):
+        """One rank with the best instructions of this machine, one with the scalar code."""
+        args = [*self.logits_args(DEMO)]
+        self.check_logits(1, DEMO, ":", "-n", "1", "-x", "MILLRACE_CPU_ISA=scalar", BIN, *args)
+
+
+@unittest.skipUnless(os.path.exists(DEMO), "the demo model is not there")
+class Tcp(Case):
+    def test_ranks(self):
+        for n in (2, 3, 4, 8):
+            self.check(n, DEMO, btl="tcp,self")
+
+
+@unittest.skipUnless(os.path.exists(DEMO), "the demo model is not there")
+class Network(Case):
+    """Hosts with networks of their own."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        why = Hosts.available()
+        if why:
+            cls.tearDownClass()
+            raise unittest.SkipTest(why)
+
+    @staticmethod
+    def hosts_of(messages):
+        """The last column of the plan, without the line of sums."""
+        lines = messages.splitlines()
+        first = next(i for i, line in enumerate(lines) if line.endswith("host")) + 1
+        return [line.split()[-1] for line in lines[first:] if line.split()[0].isdigit()]
+
+    def test_one_rank_on_each_host(self):
+        with Hosts(3) as hosts:
+            messages = self.check(3, DEMO, hosts=hosts)
+            self.assertEqual(self.hosts_of(messages), list(hosts.names.values()))
+
+    def test_two_ranks_on_each_host(self):
+        with Hosts(2, slots=2) as hosts:
+            messages = self.check(4, DEMO, hosts=hosts)
+            self.assertEqual(self.hosts_of(messages), [hosts.names[i] for i in "aabb"])
+
+    def test_another_file_on_one_host(self):
+        model, other = self.path("model.gguf"), self.path("other.gguf")
+        shutil.copyfile(DEMO, model)
+        with open(DEMO, "rb") as f:
+            data = bytearray(f.read())
+        data[data.index(b"Millrace demo")] ^= 1
+        with open(other, "wb") as f:
+            f.write(data)
+        with Hosts(2, replace={"b": {model: other}}) as hosts:
+            self.refused(hosts, model)
+        with Hosts(2, hide={"b": [model]}) as hosts:
+            self.refused(hosts, model)
+
+    def refused(self, hosts, model):
+        """One line names rank, host and file."""
+        done = run_ranks(2, ["generate", model, *GENERATE], hosts=hosts)
+        self.assertGreater(done.status, 0, str(done))
+        self.assertEqual((done.stdout, done.left), (b"", []), str(done))
+        self.assertEqual(len(done.stderr.splitlines()), 1, str(done))
+        for word in ("rank 1 on " + hosts.names["b"], model):
+            self.assertIn(word, done.stderr.decode())
+
+
+@unittest.skipUnless(os.path.isdir(VECTORS), "there are no test vectors")
+class Vectors(Case):
+    def test_models(self):
+        for name in ("llama-Q8_0", "llama-Q4_K", "qwen2-Q8_0", "qwen3-Q4_K"):
+            for n in (2, 3):
+                self.check(n, os.path.join(VECTORS, name + ".gguf"))
+
+
+def main():
+    program = unittest.main(exit=False)
+    skips = {why for _, why in program.result.skipped}
+    if program.result.wasSuccessful() and skips and len(program.result.skipped) >= max(program.result.testsRun, 1):
+        print("skipped: " + "; ".join(skips))
+        return SKIPPED
+    return not program.result.wasSuccessful()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
