@@ -12,6 +12,7 @@ enum {
     KV_TYPE_F16 = 1,
     MAX_CORES = 1 << 20,
 };
+static const int64_t MAX_CLOCK_NS = INT64_MAX / 4; /* 73 years of monotonic time: differences do not overflow */
 
 /* The checks of one message. Sticky, as a reader is: after the first failure the others pass. */
 typedef struct checks {
@@ -216,7 +217,7 @@ static void check_spans(checks *c, const Millrace__Spans *s, const mr_msg_limits
     in_range(c, "the number of ends", s->n_end_ns, s->n_phase, s->n_phase);
     all_below(c, "phase", s->phase, s->n_phase, MR_PHASE_COUNT);
     for (size_t i = 0; i < s->n_phase && c->status == MR_OK; i++)
-        in_range(c, "end_ns", s->end_ns[i], s->start_ns[i], INT64_MAX);
+        in_range(c, "end_ns", s->end_ns[i], s->start_ns[i], MAX_CLOCK_NS);
 }
 
 mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *limits, mr_err *err) {
@@ -246,6 +247,7 @@ mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *li
     case MILLRACE__REPORT__BODY_PONG:
         c.message = "pong";
         known_fields(&c, &m->pong->base);
+        int_in_range(&c, "clock_ns", m->pong->clock_ns, 0, MAX_CLOCK_NS);
         break;
     case MILLRACE__REPORT__BODY_SPANS:
         c.message = "spans";
@@ -256,6 +258,9 @@ mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *li
         known_fields(&c, &m->seconds->base);
         below(&c, "stage", m->seconds->stage, limits->n_stages);
         in_range(&c, "the number of phases", m->seconds->n_ns, MR_PHASE_COUNT, MR_PHASE_COUNT);
+        for (size_t i = 0; i < m->seconds->n_ns && c.status == MR_OK; i++)
+            if (m->seconds->ns[i] > MR_MAX_PHASE_NS)
+                fail(&c, "the time of phase %zu is %" PRIu64 " ns", i, m->seconds->ns[i]);
         break;
     case MILLRACE__REPORT__BODY_HELLO: /* may have fields of another version: the reader compares versions first */
         c.message = "hello";

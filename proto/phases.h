@@ -16,6 +16,9 @@ typedef enum mr_phase {
     MR_PHASE_COUNT,
 } mr_phase;
 
+/* Of one phase of one stage: the phases can be added. */
+#define MR_MAX_PHASE_NS (INT64_MAX / MR_PHASE_COUNT)
+
 /* "compute", "wait-in" and so on. */
 static inline const char *mr_phase_name(mr_phase phase) {
     static const char *const NAMES[MR_PHASE_COUNT] = {"no-work", "wait-in", "wait-out", "compute", "wire", "sampling"};

@@ -2,8 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "proto/messages.h"
+#include "proto/phases.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { ARENA_BYTES = 64 << 10 };
@@ -18,7 +20,8 @@ static const mr_msg_limits limits = {
 };
 
 /* Uses what has passed as its readers do: as indices into tables of just the right size. */
-static volatile uint8_t slots[8], vocabulary[1000], blocks[50], positions[201], stages[4];
+static volatile uint8_t slots[8], vocabulary[1000], blocks[50], positions[201], stages[4], phases[MR_PHASE_COUNT];
+static volatile int64_t time_ns;
 
 static void use_run(const Millrace__Run *run) {
     slots[run->slot]++;
@@ -67,7 +70,11 @@ static void use_control(const Millrace__Control *c) {
     case MILLRACE__CONTROL__BODY_STEP:
         use_step(c->step);
         break;
+    case MILLRACE__CONTROL__BODY_START:
+        MR_ASSERT(c->start->epoch > 0);
+        break;
     case MILLRACE__CONTROL__BODY_SHUTDOWN:
+    case MILLRACE__CONTROL__BODY_PING:
         break;
     default:
         MR_ASSERT(!"a body that is none has passed");
@@ -83,18 +90,62 @@ static void use_tokens(const Millrace__Tokens *t) {
     }
 }
 
-static void use_report(const Millrace__Report *r) {
-    if (r->body_case == MILLRACE__REPORT__BODY_READY)
-        stages[r->ready->stage]++;
-    else if (r->body_case == MILLRACE__REPORT__BODY_PROGRESS)
-        stages[r->progress->stage]++;
-    else
-        stages[r->failure->stage]++;
-    if (r->body_case != MILLRACE__REPORT__BODY_FAILURE)
-        return;
-    MR_ASSERT(strlen(r->failure->text) < MR_MAX_ERROR_TEXT);
-    for (const char *s = r->failure->text; *s; s++)
+static void use_text(const char *text) {
+    MR_ASSERT(strlen(text) < MR_MAX_ERROR_TEXT);
+    for (const char *s = text; *s; s++)
         MR_ASSERT(*s >= 0x20 && *s <= 0x7e);
+}
+
+static void use_hello(const Millrace__Hello *h) {
+    const char *const texts[] = {h->version, h->host, h->isa, h->text, h->model_path};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        use_text(texts[i]);
+    MR_ASSERT((int32_t)h->cores >= 0 && (int32_t)h->threads >= 0);
+}
+
+static void use_spans(const Millrace__Spans *s) {
+    stages[s->stage]++;
+    for (size_t i = 0; i < s->n_phase; i++) {
+        phases[s->phase[i]]++;
+        time_ns = (int64_t)s->end_ns[i] - (int64_t)s->start_ns[i];
+        MR_ASSERT(time_ns >= 0);
+        vocabulary[(s->step[i] + s->rows[i]) % 1000]++;
+    }
+}
+
+static void use_seconds(const Millrace__Seconds *s) {
+    stages[s->stage]++;
+    for (size_t i = 0; i < MR_PHASE_COUNT; i++)
+        phases[i] += s->ns[i] > 0;
+}
+
+static void use_report(const Millrace__Report *r) {
+    switch (r->body_case) {
+    case MILLRACE__REPORT__BODY_READY:
+        stages[r->ready->stage]++;
+        break;
+    case MILLRACE__REPORT__BODY_PROGRESS:
+        stages[r->progress->stage]++;
+        break;
+    case MILLRACE__REPORT__BODY_FAILURE:
+        stages[r->failure->stage]++;
+        use_text(r->failure->text);
+        break;
+    case MILLRACE__REPORT__BODY_HELLO:
+        use_hello(r->hello);
+        break;
+    case MILLRACE__REPORT__BODY_PONG: /* the coordinator takes its own clock off */
+        time_ns = r->pong->clock_ns - MR_NS_PER_S;
+        break;
+    case MILLRACE__REPORT__BODY_SPANS:
+        use_spans(r->spans);
+        break;
+    case MILLRACE__REPORT__BODY_SECONDS:
+        use_seconds(r->seconds);
+        break;
+    default:
+        MR_ASSERT(!"a body that is none has passed");
+    }
 }
 
 /* Unpacks and uses one message of a kind (0 to 2); NULL when it was refused. */

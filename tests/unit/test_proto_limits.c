@@ -128,6 +128,40 @@ static void test_report_limits(void **state) {
     BROKEN_REPORT(FAILURE, failure.status = 0, "failure: status is 0, allowed is 100");
     BROKEN_REPORT(PROGRESS, progress.stage = 4, "load progress: stage is 4");
     BROKEN_REPORT(PROGRESS, progress.done_bytes = 2, "done_bytes is 2, allowed is 0 to 1");
+    BROKEN_REPORT(SPANS, spans.stage = 4, "spans: stage is 4");
+    BROKEN_REPORT(SPANS, phases[1] = MR_PHASE_COUNT, "phase 1 is 6, allowed is below 6");
+    BROKEN_REPORT(SPANS, spans.n_step = 2, "the number of steps is 2, allowed is 3 to 3");
+    BROKEN_REPORT(SPANS, spans.n_rows = 0, "the number of rows is 0");
+    BROKEN_REPORT(SPANS, spans.n_start_ns = 2, "the number of starts is 2");
+    BROKEN_REPORT(SPANS, spans.n_end_ns = 2, "the number of ends is 2");
+    BROKEN_REPORT(SPANS, ends_ns[2] = 1, "end_ns is 1, allowed is 2 to");
+    BROKEN_REPORT(SPANS, ends_ns[0]++, "end_ns is 2305843009213693952");
+    BROKEN_REPORT(SECONDS, seconds.stage = 4, "seconds: stage is 4");
+    BROKEN_REPORT(SECONDS, seconds.n_ns = 5, "the number of phases is 5, allowed is 6 to 6");
+    BROKEN_REPORT(SECONDS, phase_ns[5] = MR_MAX_PHASE_NS + 1, "the time of phase 5 is");
+}
+
+/* What is sent in the lobby, where nothing is known of each other. */
+static void test_lobby_limits(void **state) {
+    (void)state;
+    BROKEN_CONTROL(START, start.epoch = 0, "start: epoch is 0, allowed is 1 to 4294967295");
+    BROKEN_REPORT(HELLO, hello.status = 99, "hello: status is 99");
+    BROKEN_REPORT(HELLO, hello.cores = (1 << 20) + 1, "hello: cores is 1048577");
+    BROKEN_REPORT(HELLO, hello.threads = UINT32_MAX, "hello: threads is 4294967295");
+    BROKEN_REPORT(PONG, pong.clock_ns++, "clock_ns is 2305843009213693952");
+    BROKEN_REPORT(PONG, pong.clock_ns = -1, "pong: clock_ns is -1, allowed is 0 to");
+    samples s;
+    mr_err err;
+    samples_init(&s, MILLRACE__CONTROL__BODY_PING, MILLRACE__REPORT__BODY_HELLO);
+    expect_accepted(&s, CONTROL);
+    memset(s.version, 'v', sizeof s.version - 1);
+    memset(s.host, '\t', sizeof s.host - 1);
+    Millrace__Report *report = NULL;
+    pack(&s, REPORT);
+    assert_int_equal(unpack(&s, REPORT, &sample_limits, sample_arena(), &report, &err), MR_OK);
+    assert_int_equal(strlen(report->hello->version), MR_MAX_ERROR_TEXT - 1);
+    assert_int_equal(strlen(report->hello->host), MR_MAX_ERROR_TEXT - 1);
+    assert_int_equal(strspn(report->hello->host, "?"), MR_MAX_ERROR_TEXT - 1);
 }
 
 /* Every status of the program may be sent. */
@@ -142,12 +176,12 @@ static void test_every_status_is_known(void **state) {
     }
 }
 
-static void test_without_a_plan_only_a_plan_passes(void **state) {
+static void test_what_passes_without_a_plan(void **state) {
     (void)state;
     static const mr_msg_limits none = {0};
-    for (int body = MILLRACE__CONTROL__BODY_PLAN; body <= MILLRACE__CONTROL__BODY_SHUTDOWN; body++) {
+    for (int body = MILLRACE__CONTROL__BODY_PLAN; body <= MILLRACE__CONTROL__BODY_PING; body++) {
         samples s;
-        bool passes = body == MILLRACE__CONTROL__BODY_PLAN || body == MILLRACE__CONTROL__BODY_SHUTDOWN;
+        bool passes = body == MILLRACE__CONTROL__BODY_PLAN || body >= MILLRACE__CONTROL__BODY_SHUTDOWN;
         samples_init(&s, body, 1);
         assert_int_equal(mr_msg_check_control(&s.control, &sample_limits, NULL), MR_OK);
         assert_int_equal(mr_msg_check_control(&s.control, &none, NULL), passes ? MR_OK : MR_E_PROTOCOL);
@@ -156,13 +190,10 @@ static void test_without_a_plan_only_a_plan_passes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan_limits),
-        cmocka_unit_test(test_open_limits),
-        cmocka_unit_test(test_step_limits),
-        cmocka_unit_test(test_tokens_limits),
-        cmocka_unit_test(test_report_limits),
-        cmocka_unit_test(test_every_status_is_known),
-        cmocka_unit_test(test_without_a_plan_only_a_plan_passes),
+        cmocka_unit_test(test_plan_limits),           cmocka_unit_test(test_open_limits),
+        cmocka_unit_test(test_step_limits),           cmocka_unit_test(test_tokens_limits),
+        cmocka_unit_test(test_report_limits),         cmocka_unit_test(test_lobby_limits),
+        cmocka_unit_test(test_every_status_is_known), cmocka_unit_test(test_what_passes_without_a_plan),
     };
     return cmocka_run_group_tests_name("proto_limits", tests, NULL, NULL);
 }

@@ -108,6 +108,44 @@ static void report_init(samples *s) {
     s->progress.done_bytes = s->progress.total_bytes = 1;
 }
 
+static void hello_init(samples *s) {
+    s->hello = (Millrace__Hello)MILLRACE__HELLO__INIT;
+    snprintf(s->version, sizeof s->version, "0.1.0");
+    snprintf(s->host, sizeof s->host, "node7");
+    s->hello.version = s->version;
+    s->hello.host = s->hello.isa = s->hello.model_path = s->host;
+    s->hello.text = s->text;
+    s->hello.status = MR_E_NOT_FOUND;
+    s->hello.numerics = 1;
+    s->hello.cores = s->hello.threads = 64;
+    s->hello.self_test = s->hello.file_digest = UINT64_MAX;
+    s->hello.memory_bytes = s->hello.file_bytes = UINT64_MAX;
+    s->pong = (Millrace__Pong)MILLRACE__PONG__INIT;
+    s->pong.clock_ns = INT64_MAX / 4;
+}
+
+static void spans_init(samples *s) {
+    s->spans = (Millrace__Spans)MILLRACE__SPANS__INIT;
+    for (uint32_t i = 0; i < 3; i++) {
+        s->phases[i] = i;
+        s->span_steps[i] = s->span_rows[i] = 5;
+        s->starts_ns[i] = i;
+        s->ends_ns[i] = INT64_MAX / 4;
+    }
+    s->phases[2] = MR_PHASE_COUNT - 1;
+    s->spans.stage = 3;
+    s->spans.n_phase = s->spans.n_step = s->spans.n_rows = s->spans.n_start_ns = s->spans.n_end_ns = 3;
+    s->spans.phase = s->phases;
+    s->spans.step = s->span_steps;
+    s->spans.rows = s->span_rows;
+    s->spans.start_ns = s->starts_ns;
+    s->spans.end_ns = s->ends_ns;
+    s->seconds = (Millrace__Seconds)MILLRACE__SECONDS__INIT;
+    s->seconds.stage = 3;
+    s->seconds.n_ns = MR_PHASE_COUNT;
+    s->seconds.ns = s->phase_ns;
+}
+
 void samples_init(samples *s, int control_body, int report_body) {
     *s = (samples){0};
     plan_init(s);
@@ -115,7 +153,12 @@ void samples_init(samples *s, int control_body, int report_body) {
     step_init(s);
     tokens_init(s);
     report_init(s);
+    hello_init(s);
+    spans_init(s);
     s->shutdown = (Millrace__Shutdown)MILLRACE__SHUTDOWN__INIT;
+    s->start = (Millrace__Start)MILLRACE__START__INIT;
+    s->start.epoch = UINT32_MAX;
+    s->ping = (Millrace__Ping)MILLRACE__PING__INIT;
     s->control = (Millrace__Control)MILLRACE__CONTROL__INIT;
     s->control.body_case = (Millrace__Control__BodyCase)control_body;
     s->report.body_case = (Millrace__Report__BodyCase)report_body;
@@ -127,14 +170,26 @@ void samples_init(samples *s, int control_body, int report_body) {
         s->control.close = &s->close;
     else if (control_body == MILLRACE__CONTROL__BODY_STEP)
         s->control.step = &s->step;
-    else
+    else if (control_body == MILLRACE__CONTROL__BODY_SHUTDOWN)
         s->control.shutdown = &s->shutdown;
+    else if (control_body == MILLRACE__CONTROL__BODY_START)
+        s->control.start = &s->start;
+    else
+        s->control.ping = &s->ping;
     if (report_body == MILLRACE__REPORT__BODY_READY)
         s->report.ready = &s->ready;
     else if (report_body == MILLRACE__REPORT__BODY_FAILURE)
         s->report.failure = &s->failure;
-    else
+    else if (report_body == MILLRACE__REPORT__BODY_PROGRESS)
         s->report.progress = &s->progress;
+    else if (report_body == MILLRACE__REPORT__BODY_HELLO)
+        s->report.hello = &s->hello;
+    else if (report_body == MILLRACE__REPORT__BODY_PONG)
+        s->report.pong = &s->pong;
+    else if (report_body == MILLRACE__REPORT__BODY_SPANS)
+        s->report.spans = &s->spans;
+    else
+        s->report.seconds = &s->seconds;
 }
 
 mr_arena *sample_arena(void) {

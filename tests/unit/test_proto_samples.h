@@ -13,6 +13,7 @@
 #include <stdbool.h>
 
 #include "proto/messages.h"
+#include "proto/phases.h"
 
 enum { PACKED_BYTES = 8192, ARENA_BYTES = 64 << 10, CONTEXT = 100 };
 
@@ -31,12 +32,21 @@ typedef struct samples {
     Millrace__Run run[3], *runs[3];
     uint32_t ids[16], blocks[8];
     Millrace__Shutdown shutdown;
+    Millrace__Start start;
+    Millrace__Ping ping;
     Millrace__Tokens tokens;
     Millrace__Token token[2], *token_list[2];
     Millrace__Report report;
     Millrace__Ready ready;
     Millrace__Failure failure;
     Millrace__LoadProgress progress;
+    Millrace__Hello hello;
+    Millrace__Pong pong;
+    Millrace__Spans spans;
+    Millrace__Seconds seconds;
+    uint32_t phases[3], span_rows[3];
+    uint64_t span_steps[3], starts_ns[3], ends_ns[3], phase_ns[MR_PHASE_COUNT];
+    char version[600], host[600]; /* of hello, as text is */
     char text[2000];
     uint8_t packed[PACKED_BYTES];
     size_t bytes;
