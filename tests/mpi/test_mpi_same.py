@@ -11,7 +11,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from hosts import SKIPPED, Hosts, program_path, run_ranks  # noqa: E402 (after the path)
+from hosts import Hosts, program_path, run_ranks, run_tests  # noqa: E402 (after the path)
 
 BIN = program_path()
 DEMO = os.path.join(os.path.dirname(BIN), "millrace-demo.gguf")
@@ -181,7 +181,8 @@ class Network(Case):
         done = run_ranks(2, ["generate", model, *GENERATE], hosts=hosts)
         self.assertGreater(done.status, 0, str(done))
         self.assertEqual((done.stdout, done.left), (b"", []), str(done))
-        self.assertEqual(len(done.stderr.splitlines()), 1, str(done))
+        lines = [line for line in done.stderr.splitlines() if b"plm:rsh: Warning" not in line]  # a race in mpirun
+        self.assertEqual(len(lines), 1, str(done))
         for word in ("rank 1 on " + hosts.names["b"], model):
             self.assertIn(word, done.stderr.decode())
 
@@ -194,14 +195,5 @@ class Vectors(Case):
                 self.check(n, os.path.join(VECTORS, name + ".gguf"))
 
 
-def main():
-    program = unittest.main(exit=False)
-    skips = {why for _, why in program.result.skipped}
-    if program.result.wasSuccessful() and skips and len(program.result.skipped) >= max(program.result.testsRun, 1):
-        print("skipped: " + "; ".join(skips))
-        return SKIPPED
-    return not program.result.wasSuccessful()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_tests())
