@@ -7,8 +7,9 @@
 
 A host is a process that sleeps in namespaces of its own (network, UTS, mount); mpirun's agent enters them in place of
 ssh, and passes as few variables on as ssh does. The bridge between the hosts stands in a network namespace too, so that
-nothing of the machine changes: no address, no firewall rule, no name can clash. The hosts end when the pipes to them
-close, so also when this process is killed. Needs root; `unshare -Ur` gives enough of it where the system lets users.
+nothing of the machine changes: no address, no firewall rule, no name can clash. The hosts end, with all that runs on
+them, when the pipes to them close, so also when this process is killed. Needs root; `unshare -Ur` gives enough of it
+where the system lets users.
 
 As a program, over two hosts of which the second has another file in place of the model:
 
@@ -33,8 +34,15 @@ LETTERS = "abcdefghijklmnop"
 NAMESPACES = ["--net", "--uts", "--mount"]
 MARK = "MR_TEST_JOB"  # in the environment of every process of a job
 
-# Runs in the namespaces of a new host until its input closes. $1: the host's name.
-HOLDER = 'hostname "$1" && ip link set lo up && echo ready && exec cat >/dev/null'
+# Runs in the namespaces of a new host until its input closes, and then ends all processes on it. $1: the host's name.
+HOLDER = """
+hostname "$1" && ip link set lo up && echo ready || exit 1
+cat >/dev/null
+network=$(readlink /proc/$$/ns/net)
+for p in /proc/[0-9]*; do
+    if [ "$p" != /proc/$$ ] && [ "$(readlink $p/ns/net)" = "$network" ]; then kill -9 ${p#/proc/}; fi
+done 2>/dev/null
+"""
 
 
 class Unavailable(Exception):
@@ -72,27 +80,11 @@ class Holder:
     def call(self, *args):
         call(*self.enter(*args))
 
-    def processes(self):
-        """The processes on this host, the holder itself left out."""
-        own = os.readlink("/proc/%d/ns/net" % self.pid)
-        found = []
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                if os.readlink("/proc/%s/ns/net" % pid) == own and int(pid) != self.pid:
-                    found.append(int(pid))
-            except OSError:
-                pass
-        return found
-
-    def kill_processes(self):
-        for pid in self.processes():
-            kill(pid)
-
     def close(self):
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             stream.close()
         try:
-            self.process.wait(2)
+            self.process.wait(10)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -141,7 +133,6 @@ class Hosts:
 
     def __exit__(self, *_):
         for holder in self.holders.values():
-            holder.kill_processes()
             holder.close()
         if self.switch:
             self.switch.close()
