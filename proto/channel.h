@@ -73,10 +73,10 @@ MR_MUST_USE static inline mr_status mr_channel_test(mr_channel *ch, mr_request r
                                                     mr_err *err) {
     return ch->ops->test(ch, request, out, err);
 }
-/* Gives the request up; 0 is accepted, and one that test has reported as failed. A message that it had matched already is
- * lost, and a send may have been delivered. True: its buffer is the caller's again. False: the implementation cannot take
- * it back (MPI: large sends, and large receives that have begun to arrive): the message goes on, and the buffer is used
- * until the process ends. */
+/* Gives the request up; 0 is accepted, and one that test has reported as failed. A message that it had matched already
+ * is lost, and a send may have been delivered. True: its buffer is the caller's again. False: the implementation cannot
+ * take it back (MPI: large sends, and large receives that have begun to arrive): the message goes on, and its buffer is
+ * in use until the process ends. */
 static inline bool mr_channel_cancel(mr_channel *ch, mr_request request) {
     return request ? ch->ops->cancel(ch, request) : true;
 }

@@ -79,7 +79,7 @@ struct mr_mpi {
     int64_t busy_ns; /* when something last happened */
 };
 
-/* --- Requests --------------------------------------------------------------------------------------------------------- */
+/* --- Requests ----------------------------------------------------------------------------------------------------- */
 
 static endpoint *endpoint_of(mr_channel *ch) {
     return (endpoint *)ch; /* base comes first */
@@ -133,7 +133,7 @@ static bool is_lost(const mr_mpi *m, const request *r) {
     return atomic_load(&m->lost[rank_of(m, r->peer)]);
 }
 
-/* --- The owner: all that touches MPI; the lock is held unless said otherwise -------------------------------------------- */
+/* --- The owner: all that touches MPI; the lock is held unless said otherwise -------------------------------------- */
 
 static mr_status mpi_failed(int code, const char *what, mr_err *err) {
     char text[MPI_MAX_ERROR_STRING] = "";
@@ -183,8 +183,8 @@ static void finish_with(mr_mpi *m, request *r, int code, const MPI_Status *statu
     request_finish(m, r, REQUEST_DONE, request_mpi_status(code), (size_t)count);
 }
 
-/* Ends an active request that nobody wants any more, or whose peer is gone. A receive that no message has matched can be
- * taken back; what MPI does not let go of is stuck; what turns out to be done has not failed. */
+/* Ends an active request that nobody wants any more, or whose peer is gone. A receive that no message has matched can
+ * be taken back; what MPI does not let go of is stuck; what turns out to be done has not failed. */
 static void withdraw(mr_mpi *m, request *r, mr_status status) {
     MPI_Request *active = &m->active[r->active_idx];
     MPI_Status mpi_status;
@@ -306,7 +306,7 @@ static void relax(mr_mpi *m, int64_t start_ns, int64_t now_ns, int64_t deadline_
         sleep_for(m, deadline_ns - now_ns < pause ? deadline_ns : now_ns + pause);
 }
 
-/* --- Channels ----------------------------------------------------------------------------------------------------------- */
+/* --- Channels ----------------------------------------------------------------------------------------------------- */
 
 /* Gives r to the owner; the lock is held. The owner's own requests are with MPI when this returns. */
 static void submit(mr_mpi *m, endpoint *ep, request *r) {
@@ -518,7 +518,7 @@ static const mr_channel_ops coordinator_ops = {
     .destroy = mpi_destroy,
 };
 
-/* --- Start and end ------------------------------------------------------------------------------------------------------ */
+/* --- Start and end ------------------------------------------------------------------------------------------------ */
 
 static mr_status endpoint_init(mr_mpi *m, endpoint *ep, int32_t self, const mr_channel_ops *ops, mr_err *err) {
     ep->base = (mr_channel){.ops = ops, .self = self, .n_peers = m->n_ranks + 1};
@@ -576,10 +576,10 @@ static mr_status meet(mr_mpi *m, mr_err *err) {
     return code == MPI_SUCCESS ? MR_OK : mpi_failed(code, "MPI could not make its communicators", err);
 }
 
-/* Open MPI compares the length of a message with its receive before it copies, but not where one process writes or reads
- * the memory of another: a large message that is too long overruns the buffer then (4.1.4, shared memory with CMA and
- * TCP). So it copies, unless the user says something else. Measured for 16 KiB and 1 MiB, one way, between two ranks of
- * one host: shared memory 4.5 and 105 us, with CMA 15 and 136 us; TCP over loopback 13 and 292 us, with put 9 and 148. */
+/* Open MPI compares the length of a message with its receive before it copies, but not where one process writes or
+ * reads the memory of another: a large message that is too long overruns the buffer then (4.1.4: shared memory with
+ * CMA, TCP). So it copies, unless the user says something else. Measured for 16 KiB and 1 MiB between two ranks of one
+ * host: shared memory 4.5 and 105 us, with CMA 15 and 136; TCP over loopback 13 and 292 us, with put 9 and 148. */
 static void prefer_checked_copies(void) {
     setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", false);
     setenv("OMPI_MCA_btl_tcp_flags", "send,inplace,need-ack,need-csum,hetero-rdma", false);

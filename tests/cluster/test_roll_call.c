@@ -78,7 +78,7 @@ static void rig_stop(rig *r) {
     alarm(0);
 }
 
-/* --- Lobbies ---------------------------------------------------------------------------------------------------------- */
+/* --- Lobbies ------------------------------------------------------------------------------------------------------ */
 
 static void run_lobby(void *ctx) {
     rank *k = ctx;
@@ -151,7 +151,7 @@ static void test_problems(void **state) {
     rig_stop(&r);
 }
 
-/* --- Jobs ------------------------------------------------------------------------------------------------------------- */
+/* --- Jobs --------------------------------------------------------------------------------------------------------- */
 
 /* Two of three ranks take part in an epoch, and generate a few tokens. */
 static void run_job(rig *r, const job_model *m, uint32_t epoch, listener *l) {
@@ -198,7 +198,7 @@ static void test_takes_part_twice(void **state) {
     rig_stop(&r);
 }
 
-/* --- Ranks that the test plays ---------------------------------------------------------------------------------------- */
+/* --- Ranks that the test plays ------------------------------------------------------------------------------------ */
 
 static void good_hello(Millrace__Hello *h) {
     static char version[] = "1.2.3", host[] = "node", isa[] = "avx2", path[] = "/data/model.gguf";
@@ -299,7 +299,7 @@ static void test_one_is_gone(void **state) {
     rig_stop(&r);
 }
 
-/* --- Refusals --------------------------------------------------------------------------------------------------------- */
+/* --- Refusals ----------------------------------------------------------------------------------------------------- */
 
 static void other_version(Millrace__Hello *h) {
     h->version = (char *)(uintptr_t) "1.2.4";
@@ -356,7 +356,7 @@ static void test_refusals(void **state) {
         }
 }
 
-/* --- Strange hellos --------------------------------------------------------------------------------------------------- */
+/* --- Strange hellos ----------------------------------------------------------------------------------------------- */
 
 static void unknown_field(Millrace__Hello *h) {
     static uint8_t data[] = {3, 'n', 'e', 'w'};
@@ -454,7 +454,7 @@ static void test_broken_hellos(void **state) {
     expect_refused(&r);
 }
 
-/* --- Orders to ranks that the test plays -------------------------------------------------------------------------------- */
+/* --- Orders to ranks that the test plays -------------------------------------------------------------------------- */
 
 /* A rank that does not take its messages is not waited for beyond the deadline. */
 static void test_orders_that_nobody_takes(void **state) {

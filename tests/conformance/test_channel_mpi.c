@@ -1,5 +1,5 @@
-/* tests/conformance/test_channel_mpi.c - the channel suite between the ranks of one mpirun: rank r is endpoint r, or the
- * coordinator, in a second thread of rank 0, is the first or the last endpoint.
+/* tests/conformance/test_channel_mpi.c - the channel suite between the ranks of one mpirun: rank r is endpoint r; or
+ * the coordinator, in a second thread of rank 0, is the first or the last endpoint.
  * usage: mpirun -n N test_channel_mpi suite|lost */
 // SPDX-License-Identifier: Apache-2.0
 #include "test_channel_mpi.h"
@@ -28,7 +28,7 @@ bool mpi_agree(bool ok) {
     return done && all;
 }
 
-/* --- The coordinator's thread ------------------------------------------------------------------------------------------- */
+/* --- The coordinator's thread ------------------------------------------------------------------------------------- */
 
 typedef struct beside {
     mpi_world *world;
@@ -65,7 +65,7 @@ bool run_beside(mpi_world *w, bool (*body)(void *ctx), void *ctx) {
     return beside_end(&b, beside_start(&b));
 }
 
-/* --- Tests of the suite ------------------------------------------------------------------------------------------------- */
+/* --- Tests of the suite ------------------------------------------------------------------------------------------- */
 
 /* A channel whose endpoint i is endpoint places[i] of another one. */
 typedef struct mapped {
@@ -196,7 +196,7 @@ static bool run_own(mpi_world *w, const mpi_test *t) {
     return ok;
 }
 
-/* --- Start and end ------------------------------------------------------------------------------------------------------ */
+/* --- Start and end ------------------------------------------------------------------------------------------------ */
 
 static bool destroy_coordinator(void *ctx) {
     mr_channel_destroy(ctx);

@@ -15,7 +15,7 @@ static endpoint as_endpoint(const mpi_world *w, mr_channel *ch) {
     return (endpoint){.ch = ch, .self = ch->self, .n = w->n_ranks + 1, .seed = suite_seed()};
 }
 
-/* --- Faults ------------------------------------------------------------------------------------------------------------- */
+/* --- Faults ------------------------------------------------------------------------------------------------------- */
 
 /* A large send that nobody receives cannot be taken back; the receiver gets it whole, later. */
 static bool cancel_large_send(mpi_world *w) {
@@ -59,7 +59,7 @@ static bool truncate_large(mpi_world *w) {
     return true;
 }
 
-/* --- Two threads ----------------------------------------------------------------------------------------------------------- */
+/* --- Two threads -------------------------------------------------------------------------------------------------- */
 
 static void spin_for(uint32_t n) {
     for (volatile uint32_t i = 0; i < n; i = i + 1)
@@ -123,7 +123,7 @@ static bool many_requests(mpi_world *w) {
     return true;
 }
 
-/* --- Idle waiting ------------------------------------------------------------------------------------------------------------ */
+/* --- Idle waiting ------------------------------------------------------------------------------------------------- */
 
 static mr_status wait_for_s(mr_channel *ch, double s) {
     int64_t deadline = mr_clock_now_ns() + (int64_t)(s * 1e9);
@@ -189,7 +189,7 @@ const mpi_test mpi_fault_tests[] = {
     {NULL, NULL},
 };
 
-/* --- Lost ranks -------------------------------------------------------------------------------------------------------------- */
+/* --- Lost ranks --------------------------------------------------------------------------------------------------- */
 
 typedef struct loss {
     mpi_world *world;
@@ -280,11 +280,39 @@ static bool words_before_the_loss(mpi_world *w) {
     return true;
 }
 
+/* The coordinator posts while the rank is lost: whatever was accepted ends. */
+static bool post_while_losing(void *ctx) {
+    mpi_world *w = ctx;
+    endpoint e = as_endpoint(w, w->coordinator);
+    static char bytes[MAX_REQUESTS];
+    mr_request r[MAX_REQUESTS];
+    mr_thread *t = NULL;
+    loss l = {w, 5};
+    int32_t n = 0;
+    mr_status status = MR_OK;
+    CHECK(&e, mr_thread_create("lifeline", 0, lose_main, &l, &t, NULL) == MR_OK);
+    while (status == MR_OK && n < MAX_REQUESTS) {
+        status = mr_channel_post_recv(e.ch, l.victim, TAG_NEVER, &bytes[n], 1, &r[n], NULL);
+        n += status == MR_OK;
+        spin_for(2000);
+    }
+    mr_thread_join(t);
+    CHECK(&e, status == MR_OK || status == MR_E_PEER_LOST);
+    for (int32_t i = 0; i < n; i++)
+        CHECK(&e, finish(e.ch, r[i], NULL) == MR_E_PEER_LOST);
+    return true;
+}
+
+static bool posts_race_with_loss(mpi_world *w) {
+    return w->rank != 0 || run_beside(w, post_while_losing, w);
+}
+
 const mpi_test mpi_lost_tests[] = {
     {"a large send cannot be taken back", cancel_large_send},
     {"receives of a lost rank", stage_loses},
     {"receives of a lost rank, at the coordinator", coordinator_loses},
     {"a large send to a lost rank", large_send_to_the_lost},
     {"what was sent before the loss", words_before_the_loss},
+    {"posts during the loss", posts_race_with_loss},
     {NULL, NULL},
 };

@@ -1,5 +1,5 @@
-/* tests/unit/test_rank_place.c - where a launcher has put this process, and which CPUs it gets there. Every case runs in a
- * child, whose environment and CPUs are its own. */
+/* tests/unit/test_rank_place.c - where a launcher has put this process, and which CPUs it gets there. Every case runs
+ * in a child, whose environment and CPUs are its own. */
 // SPDX-License-Identifier: Apache-2.0
 #include <sched.h>
 #include <setjmp.h>
@@ -84,7 +84,7 @@ static void test_places(void **state) {
             fail_msg("case %zu: %s", i, cases[i].env[0] ? cases[i].env[0] : "nothing set");
 }
 
-/* --- Shares ------------------------------------------------------------------------------------------------------------- */
+/* --- Shares ------------------------------------------------------------------------------------------------------- */
 
 static int all[RANK_MAX_CPUS], n_all;
 
