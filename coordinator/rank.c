@@ -69,6 +69,22 @@ static void note_failure(rank_process *p, mr_status status, const mr_err *err) {
     mr_mutex_unlock(&p->lock);
 }
 
+/* Without the daemon of its launcher, MPI starts a world of one. */
+static mr_status check_world(const rank_process *p, mr_mpi *mpi, mr_err *err) {
+    int32_t rank = mr_mpi_rank(mpi), n_ranks = mr_mpi_n_ranks(mpi);
+    const rank_place *place = &p->config.place;
+    if (rank == place->rank && n_ranks == place->n_ranks)
+        return MR_OK;
+    mr_channel_destroy(mr_mpi_stage_channel(mpi));
+    if (rank == 0)
+        mr_channel_destroy(mr_mpi_coordinator_channel(mpi));
+    mr_mpi_finish(mpi);
+    return mr_err_set(err, MR_E_IO,
+                      "the environment says that this is rank %d of %d, but MPI finds %d of %d: no MPI daemon can be "
+                      "reached; hint: start it with mpirun, or without OMPI_* and PMI* variables",
+                      (int)place->rank, (int)place->n_ranks, (int)rank, (int)n_ranks);
+}
+
 static mr_status start_mpi(rank_process *p, mr_mpi **out, mr_err *err) {
     mr_mpi_config config = {.max_requests = MAX_REQUESTS,
                             .shares_cores = p->share.n_cpus == 0 || p->n_threads > p->share.n_cores};
@@ -76,7 +92,8 @@ static mr_status start_mpi(rank_process *p, mr_mpi **out, mr_err *err) {
         strcpy(config.card.host, "?");
     if (p->lifeline)
         snprintf(config.card.lifeline, sizeof config.card.lifeline, "%s", mr_lifeline_address(p->lifeline));
-    return mr_mpi_start(&config, out, err);
+    mr_status status = mr_mpi_start(&config, out, err);
+    return status == MR_OK ? check_world(p, *out, err) : status;
 }
 
 /* Binds threads one by one where they fill the share: the system may put two busy ones on one CPU for long. */
