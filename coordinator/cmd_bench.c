@@ -222,7 +222,7 @@ static int64_t larger(int64_t a, int64_t b) {
 static mr_status start(bench *b, mr_err *err) {
     cmd_session_needs needs = {.max_sequences = 1};
     int32_t longest = 1;
-    int64_t chunk = mr_options_number(b->options, MR_OPTION_CHUNK);
+    int64_t chunk = b->session.chunk;
     for (int32_t i = 0; i < b->n; i++) {
         const bench_test *t = &b->tests[i];
         int32_t n_prompt = t->decode ? 1 : t->rows, n_tokens = t->decode ? t->rows + 2 : t->rows + 1;

@@ -12,6 +12,7 @@
 
 enum {
     DEFAULT_CONTEXT = 4096,
+    MAX_CHUNK = 512, /* by default */
     EPOCH = 1,
     PAGE_BYTES = 2 << 20, /* of mr_pages_alloc */
 };
@@ -57,6 +58,10 @@ static void choose_numbers(cmd_session *s) {
         s->threads = (int32_t)mr_options_number(o, MR_OPTION_THREADS);
     else if (s->cluster.n_ranks > 0)
         s->threads = s->cluster.threads;
+    /* The chunks of one prompt fill a pipeline: the more of them, the less of it waits at both ends. */
+    s->chunk = s->plan.n_stages == 1 ? MAX_CHUNK : s->plan.n_stages == 2 ? MAX_CHUNK / 2 : MAX_CHUNK / 4;
+    if (mr_options_given(o, MR_OPTION_CHUNK))
+        s->chunk = (int32_t)mr_options_number(o, MR_OPTION_CHUNK);
     s->kv_type = mr_options_number(o, MR_OPTION_KV_TYPE) == 0 ? MR_TYPE_F16 : MR_TYPE_F32;
 }
 
@@ -197,7 +202,7 @@ static int32_t at_most(int64_t v, int64_t limit) {
 
 mr_status cmd_session_size(cmd_session *s, const cmd_session_needs *needs, mr_err *err) {
     s->max_sequences = needs->max_sequences;
-    s->max_rows = at_most(needs->max_rows, mr_options_number(s->options, MR_OPTION_CHUNK));
+    s->max_rows = at_most(needs->max_rows, s->chunk);
     s->max_out_rows = needs->all_logits ? s->max_rows : at_most(needs->max_sequences, s->max_rows);
     s->n_kv_blocks = at_most(needs->kv_tokens / MR_WIRE_BLOCK_TOKENS, MR_MAX_KV_BLOCKS);
     s->sizes = mr_alloc_array((size_t)s->plan.n_stages, sizeof *s->sizes);

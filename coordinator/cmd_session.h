@@ -33,7 +33,7 @@ typedef struct cmd_session {
     mr_model_info info;
     cmd_cluster cluster;
     mr_plan plan;
-    int32_t threads, ctx;
+    int32_t threads, ctx, chunk;
     mr_type kv_type;
     /* From cmd_session_size. */
     int32_t max_rows, max_out_rows, max_sequences, n_kv_blocks;
