@@ -20,13 +20,15 @@
 
 enum {
     MAX_REQUESTS = 1 << 14, /* posted by one endpoint */
+    HOST_BYTES = sizeof((mr_mpi_card *)0)->host,
     EXIT_FAILED = 1,
     EXIT_TERMINATED = 128 + SIGTERM,
 };
 static const int64_t LIFELINE_PATIENCE_NS = 5 * MR_NS_PER_S, END_PATIENCE_NS = MR_NS_PER_S,
-                     SIGNAL_LOOK_NS = 50 * MR_NS_PER_MS, SIGNAL_GRACE_NS = 400 * MR_NS_PER_MS;
+                     FOLLOW_PATIENCE_NS = 4 * MR_NS_PER_S, SIGNAL_LOOK_NS = 50 * MR_NS_PER_MS,
+                     SIGNAL_GRACE_NS = 400 * MR_NS_PER_MS;
 
-typedef enum rank_state { RANK_STARTING, RANK_RUNNING, RANK_ENDED } rank_state;
+typedef enum rank_state { RANK_STARTING, RANK_RUNNING, RANK_FINISHING, RANK_ENDED } rank_state;
 
 struct rank_process {
     rank_config config;
@@ -39,7 +41,8 @@ struct rank_process {
     rank_state state;
     mr_status status; /* of the step thread */
     mr_err err;
-    mr_mpi *mpi; /* NULL before it runs, and after its end */
+    mr_mpi *mpi;       /* NULL before it runs, and when it ends */
+    mr_mpi_card first; /* of rank 0, once it runs */
 };
 
 static atomic_bool loss_reported, left_behind, signalled;
@@ -50,6 +53,14 @@ bool rank_loss_reported(void) {
 
 bool rank_left_behind(void) {
     return atomic_load(&left_behind);
+}
+
+/* The name of this host; returns out. */
+static const char *host_name(char out[HOST_BYTES]) {
+    memset(out, 0, HOST_BYTES);
+    if (gethostname(out, HOST_BYTES - 1) != 0)
+        strcpy(out, "?");
+    return out;
 }
 
 /* --- The step thread ---------------------------------------------------------------------------------------------------- */
@@ -88,8 +99,7 @@ static mr_status check_world(const rank_process *p, mr_mpi *mpi, mr_err *err) {
 static mr_status start_mpi(rank_process *p, mr_mpi **out, mr_err *err) {
     mr_mpi_config config = {.max_requests = MAX_REQUESTS,
                             .shares_cores = p->share.n_cpus == 0 || p->n_threads > p->share.n_cores};
-    if (gethostname(config.card.host, sizeof config.card.host - 1) != 0)
-        strcpy(config.card.host, "?");
+    (void)host_name(config.card.host);
     if (p->lifeline)
         snprintf(config.card.lifeline, sizeof config.card.lifeline, "%s", mr_lifeline_address(p->lifeline));
     mr_status status = mr_mpi_start(&config, out, err);
@@ -117,6 +127,7 @@ static void run_rank(void *ctx) {
         set_state(p, RANK_ENDED, NULL);
         return;
     }
+    p->first = *mr_mpi_card_of(mpi, 0);
     set_state(p, RANK_RUNNING, mpi);
     mr_lobby_config lobby = {.model_path = p->config.model_path,
                              .channel = mr_mpi_stage_channel(mpi),
@@ -127,10 +138,14 @@ static void run_rank(void *ctx) {
         lobby.problem = &problem;
     lobby.backend = backend;
     status = mr_lobby_run(&lobby, &err);
-    if (status != MR_OK)
-        note_failure(p, status, &err);
     mr_channel_destroy(lobby.channel);
     mr_backend_destroy(backend);
+    if (status != MR_OK) {
+        note_failure(p, status, &err);
+        mr_mpi_peer_lost(mpi, p->config.place.rank); /* the coordinator of this process waits for it no more */
+    }
+    mr_mpi_serve(mpi);
+    set_state(p, RANK_FINISHING, NULL);
     mr_mpi_finish(mpi);
     set_state(p, RANK_ENDED, NULL);
 }
@@ -140,8 +155,7 @@ static void run_rank(void *ctx) {
 /* The other ranks end themselves when rank 0 is gone; the first of them says so. */
 static void leave(const rank_process *p, const char *why) {
     mr_err err;
-    (void)mr_err_set(&err, MR_E_PEER_LOST, "rank 0 on %s is gone: %s", p->mpi ? mr_mpi_card_of(p->mpi, 0)->host : "?",
-                     why);
+    (void)mr_err_set(&err, MR_E_PEER_LOST, "rank 0 on %s is gone: %s", p->first.host, why);
     if (p->config.place.rank == 1 && !atomic_load(&signalled))
         output_error(&err);
     _exit(EXIT_FAILED);
@@ -166,14 +180,14 @@ static void on_lost(void *ctx, int32_t rank, const char *why) {
 
 /* A job without it works; only a death is noticed later, by mpirun. */
 static void connect_lifeline(rank_process *p) {
+    char host[HOST_BYTES];
     mr_err err;
-    const char *address = mr_mpi_card_of(p->mpi, 0)->lifeline;
-    if (!address[0])
+    if (!p->first.lifeline[0])
         return;
-    if (mr_lifeline_connect(address, p->config.place.rank, mr_clock_now_ns() + LIFELINE_PATIENCE_NS, on_lost, p,
-                            &p->lifeline, &err) != MR_OK)
-        output_warning("rank %d on %s has no lifeline to rank 0, so a death may be noticed late: %s",
-                       (int)p->config.place.rank, mr_mpi_card_of(p->mpi, p->config.place.rank)->host, err.text);
+    if (mr_lifeline_connect(p->first.lifeline, p->config.place.rank, mr_clock_now_ns() + LIFELINE_PATIENCE_NS, on_lost,
+                            p, &p->lifeline, &err) != MR_OK)
+        output_warning("rank %d on %s has no lifeline to rank 0 on %s, so a death may be noticed late: %s",
+                       (int)p->config.place.rank, host_name(host), p->first.host, err.text);
 }
 
 /* --- Start and end ------------------------------------------------------------------------------------------------------ */
@@ -226,10 +240,10 @@ static mr_status wait_for_mpi(rank_process *p, mr_err *err) {
 }
 
 /* Frees p unless its step thread cannot be ended. */
-static void release(rank_process *p) {
+static void release(rank_process *p, int64_t patience_ns) {
     mr_lifeline_close(p->lifeline);
     p->lifeline = NULL;
-    if (p->step_thread && !wait_for_state(p, RANK_ENDED, mr_clock_now_ns() + END_PATIENCE_NS)) {
+    if (p->step_thread && !wait_for_state(p, RANK_ENDED, mr_clock_now_ns() + patience_ns)) {
         atomic_store(&left_behind, true);
         return;
     }
@@ -246,7 +260,7 @@ mr_status rank_start(const rank_config *config, rank_process **out, mr_err *err)
         status = wait_for_mpi(p, err);
     if (status != MR_OK) {
         if (p)
-            release(p);
+            release(p, END_PATIENCE_NS);
         return status;
     }
     *out = p;
@@ -265,7 +279,7 @@ void rank_end(rank_process *p) {
     if (!p)
         return;
     mr_channel_destroy(rank_channel(p));
-    release(p);
+    release(p, END_PATIENCE_NS);
 }
 
 /* --- The others ----------------------------------------------------------------------------------------------------------- */
@@ -277,13 +291,13 @@ static void signals_that_end(sigset_t *out) {
     sigaddset(out, SIGHUP);
 }
 
-/* Waits for the end of the step thread. On a signal it goes on for a moment: where all ranks were told to end, rank 0 has
+/* Waits until the step thread is done. On a signal it goes on for a moment: where all ranks were told to end, rank 0 has
  * the word, and should not take this end for a death. */
 static void wait_and_watch_signals(rank_process *p) {
     sigset_t set;
     signals_that_end(&set);
     const struct timespec none = {0};
-    while (!wait_for_state(p, RANK_ENDED, mr_clock_now_ns() + SIGNAL_LOOK_NS)) {
+    while (!wait_for_state(p, RANK_FINISHING, mr_clock_now_ns() + SIGNAL_LOOK_NS)) {
         if (sigtimedwait(&set, NULL, &none) < 0)
             continue;
         atomic_store(&signalled, true);
@@ -293,9 +307,8 @@ static void wait_and_watch_signals(rank_process *p) {
 }
 
 static int report(const rank_process *p, mr_err *err) {
-    char host[64] = "?";
-    (void)gethostname(host, sizeof host - 1);
-    mr_err_prefix(err, "rank %d on %s", (int)p->config.place.rank, host);
+    char host[HOST_BYTES];
+    mr_err_prefix(err, "rank %d on %s", (int)p->config.place.rank, host_name(host));
     output_error(err);
     return EXIT_FAILED;
 }
@@ -304,7 +317,6 @@ int rank_follow(const rank_config *config) {
     rank_process *p = NULL;
     sigset_t set;
     mr_err err;
-    int exit_status = 0;
     signals_that_end(&set);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     mr_status status = create(config, &p, &err);
@@ -317,7 +329,7 @@ int rank_follow(const rank_config *config) {
         err = p->err;
     }
     if (status != MR_OK)
-        exit_status = report(p, &err);
-    release(p);
-    return exit_status;
+        _exit(report(p, &err)); /* without a goodbye: for rank 0 this is a death */
+    release(p, FOLLOW_PATIENCE_NS);
+    return 0;
 }

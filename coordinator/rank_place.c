@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/base/thread.h"
 
@@ -51,7 +52,10 @@ static bool binding_was_chosen(void) {
     const char *policy = getenv("OMPI_MCA_hwloc_base_binding_policy");
     if (policy)
         return strncmp(policy, "none", 4) != 0;
-    return !getenv("OMPI_COMM_WORLD_RANK"); /* srun binds as it is configured */
+    if (getenv("OMPI_COMM_WORLD_RANK"))
+        return false;
+    /* srun and others bind as they are configured, or not at all. */
+    return mr_thread_allowed_cpus(NULL, 0) < sysconf(_SC_NPROCESSORS_ONLN);
 }
 
 /* Lets the calling thread run on every CPU that the system allows this process. */

@@ -489,7 +489,7 @@ static void mpi_destroy(mr_channel *ch) {
     for (int32_t i = 0; i < m->config.max_requests; i++)
         (void)request_withdraw(ep, &ep->table[i]);
     ep->open = false;
-    endpoint_notify(&m->stage); /* mr_mpi_finish may wait for it */
+    endpoint_notify(&m->stage); /* mr_mpi_serve may wait for it */
     mr_mutex_unlock(&m->lock);
 }
 
@@ -659,9 +659,13 @@ static bool coordinator_open(mr_mpi *m) {
     return open;
 }
 
-void mr_mpi_finish(mr_mpi *m) {
+void mr_mpi_serve(mr_mpi *m) {
     while (coordinator_open(m))
         (void)stage_wait(&m->stage.base, MR_NEVER, NULL);
+}
+
+void mr_mpi_finish(mr_mpi *m) {
+    mr_mpi_serve(m);
     take_losses(m);
     if (m->n_lost == 0) {
         for (int i = 0; i < 4; i++)

@@ -36,14 +36,17 @@ const mr_mpi_card *mr_mpi_card_of(const mr_mpi *m, int32_t rank);
 
 /* The endpoint of this rank's stage, bound to the thread that called start. Destroyed like any channel. */
 mr_channel *mr_mpi_stage_channel(mr_mpi *m);
-/* The coordinator's endpoint; rank 0 only. It has to be destroyed before mr_mpi_finish can return. */
+/* The coordinator's endpoint; rank 0 only. It has to be destroyed before mr_mpi_serve can return. */
 mr_channel *mr_mpi_coordinator_channel(mr_mpi *m);
 
 /* A rank is gone: requests to and from it end with MR_E_PEER_LOST. Thread-safe. */
 void mr_mpi_peer_lost(mr_mpi *m, int32_t rank);
 
-/* By the owner, after the stage's channel is destroyed: makes progress for the coordinator until its channel is
- * destroyed too, ends MPI and frees everything. With a lost rank MPI is left as it is: its end would wait for ever. */
+/* By the owner, when it has nothing else to do any more: makes progress for the coordinator until its channel is
+ * destroyed. Returns at once at the other ranks. */
+void mr_mpi_serve(mr_mpi *m);
+/* By the owner, after serve and the end of all channels: ends MPI and frees everything. With a lost rank MPI is left as it
+ * is: its end would wait for ever. */
 void mr_mpi_finish(mr_mpi *m);
 
 #endif
