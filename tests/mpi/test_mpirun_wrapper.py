@@ -153,6 +153,8 @@ class Ends(Case):
                 begin = time.monotonic()
                 job.process.send_signal(number)
                 done = job.wait(20)
+                if recovery:
+                    self.assertEqual((done.status, done.stderr), (128 + number, b""), str(done))
                 self.assertGreater(done.status, 0, str(done))
                 self.assertEqual(done.left, [], str(done))
                 self.assertLess(time.monotonic() - begin, 10)
