@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/cmd_cluster.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "coordinator/interrupt.h"
 #include "coordinator/output.h"
 #include "engine/base/clock.h"
 
+enum { DEFAULT_PATIENCE_S = 60 };
 static const int64_t QUIET_NS = 3 * MR_NS_PER_S, END_PATIENCE_NS = MR_NS_PER_S / 2;
 
 rank_config cmd_cluster_rank_config(const mr_options *options, const char *model_path) {
     bool given = mr_options_given(options, MR_OPTION_THREADS);
+    int64_t seconds = mr_options_number(options, MR_OPTION_START_TIMEOUT); /* 0: the command line cannot be read */
     return (rank_config){.place = rank_place_get(),
                          .model_path = model_path,
                          .n_threads = given ? (int32_t)mr_options_number(options, MR_OPTION_THREADS) : 0,
-                         .patience_ns = mr_options_number(options, MR_OPTION_START_TIMEOUT) * MR_NS_PER_S};
+                         .patience_ns = (seconds ? seconds : DEFAULT_PATIENCE_S) * MR_NS_PER_S};
 }
 
 static bool note_missing(const char *ranks) {
@@ -33,6 +36,22 @@ static mr_status call_roll(cmd_cluster *c, const rank_config *config, mr_err *er
     return status == MR_OK ? mr_roll_call_check(c->roll, err) : status;
 }
 
+static bool met; /* rank_start has been tried */
+
+void cmd_cluster_dismiss_unmet(const mr_options *options) {
+    mr_err ignored;
+    cmd_cluster c = {0};
+    rank_config config = cmd_cluster_rank_config(options, NULL);
+    const mr_err problem = {.status = MR_E_CANCELLED};
+    config.problem = &problem;
+    if (met || config.place.n_ranks == 1 || !getenv("OMPI_MCA_orte_enable_recovery"))
+        return;
+    if (rank_start(&config, &c.rank, &ignored) == MR_OK &&
+        mr_roll_call_create(rank_channel(c.rank), config.place.n_ranks, &c.roll, &ignored) != MR_OK)
+        c.roll = NULL;
+    cmd_cluster_close(&c);
+}
+
 mr_status cmd_cluster_open(const mr_options *options, const char *model_path, cmd_cluster *c, mr_err *err) {
     *c = (cmd_cluster){0};
     rank_config config = cmd_cluster_rank_config(options, model_path);
@@ -42,6 +61,7 @@ mr_status cmd_cluster_open(const mr_options *options, const char *model_path, cm
         return MR_OK;
     }
     interrupt_catch();
+    met = true;
     mr_status status = rank_start(&config, &c->rank, err);
     if (status != MR_OK)
         return status;

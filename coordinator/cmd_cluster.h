@@ -34,6 +34,9 @@ MR_MUST_USE mr_status cmd_cluster_start(cmd_cluster *c, const char *model_path, 
 mr_channel *cmd_cluster_channel(cmd_cluster *c);
 /* What is known of a stage's rank; NULL where stages are threads. */
 const mr_rank_info *cmd_cluster_rank(const cmd_cluster *c, int32_t stage);
+/* Where the launcher lets ranks live on without the first one (mpirun --enable-recovery): tells them to end after all, for
+ * a command that has failed before it met them. */
+void cmd_cluster_dismiss_unmet(const mr_options *options);
 /* Says now that a signal ends ranks, what main() would say too late: mpirun gives them a second. */
 void cmd_cluster_tell_of_interrupt(const cmd_cluster *c);
 /* After the job is destroyed. */

@@ -89,7 +89,7 @@ mr_status gen_print_json(const generation *g, mr_err *err) {
                   milliseconds(g->session.load_ns), "time_to_first_token_ms", milliseconds(t.first_token_ns),
                   "prefill_tokens_per_second", rate(t.prefill_tokens, t.prefill_ns), "decode_tokens_per_second",
                   rate(t.decode_tokens, t.decode_ns), "seed", (json_int_t)g->sampling.seed, "plan",
-                  output_json_plan(&g->session.plan, g->session.sizes));
+                  output_json_plan(&g->session.plan, g->session.sizes, &g->session.cluster));
     return output_json_print(root, err);
 }
 

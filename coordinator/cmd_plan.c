@@ -6,7 +6,7 @@
 #include "coordinator/output_json.h"
 
 static mr_status print_json(const cmd_session *s, mr_err *err) {
-    json_t *plan = output_json_plan(&s->plan, s->sizes);
+    json_t *plan = output_json_plan(&s->plan, s->sizes, &s->cluster);
     json_t *root =
         json_pack("{s:o, s:s, s:i, s:i, s:i, s:i, s:i, s:s, s:o}", "model",
                   output_json_text(mr_str_from(s->model_path)), "architecture", s->info.arch, "layers",

@@ -19,6 +19,10 @@ enum {
 
 /* --- Choices ------------------------------------------------------------------------------------------------------ */
 
+static const char *plural(int32_t n, const char *one, const char *many) {
+    return n == 1 ? one : many;
+}
+
 static mr_status choose_plan(cmd_session *s, mr_err *err) {
     const mr_option_value *cut = &s->options->values[MR_OPTION_CUT];
     const mr_option_value *stages = &s->options->values[MR_OPTION_STAGES];
@@ -38,8 +42,8 @@ static mr_status choose_plan(cmd_session *s, mr_err *err) {
     if (status != MR_OK)
         return mr_err_prefix(err, cut->given ? "--cut" : "--stages");
     if (n < n_ranks)
-        output_note("%" PRId32 " of %" PRId32 " ranks are left out: the model is cut into %" PRId32, n_ranks - n,
-                    n_ranks, n);
+        output_note("%" PRId32 " of %" PRId32 " ranks %s left out: the model is cut into %" PRId32, n_ranks - n,
+                    n_ranks, plural(n_ranks - n, "is", "are"), n);
     return MR_OK;
 }
 
@@ -210,10 +214,6 @@ mr_status cmd_session_size(cmd_session *s, const cmd_session_needs *needs, mr_er
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a plan of %" PRId32 " stages", s->plan.n_stages);
     mr_status status = measure(s, err);
     return status == MR_OK ? fit_budget(s, needs, err) : status;
-}
-
-static const char *plural(int32_t n, const char *one, const char *many) {
-    return n == 1 ? one : many;
 }
 
 static bool print_heading(const cmd_session *s, mr_text_buf *out) {

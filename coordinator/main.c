@@ -156,11 +156,14 @@ int main(int argc, char **argv) {
             _exit(code);
         return code;
     }
-    if (status == MR_OK)
+    bool readable = status == MR_OK;
+    if (readable)
         status = run(&options, &err);
-    mr_options_deinit(&options);
     if (status != MR_OK && !rank_loss_reported())
         output_error(&err);
+    if (status != MR_OK && (!readable || runs_on_ranks(&options)))
+        cmd_cluster_dismiss_unmet(&options);
+    mr_options_deinit(&options);
     write_status_file(exit_status(status));
     if (rank_left_behind())
         _exit(exit_status(status));

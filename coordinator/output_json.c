@@ -29,17 +29,18 @@ out:
     return value;
 }
 
-json_t *output_json_plan(const mr_plan *plan, const mr_stage_sizes *sizes) {
-    char host[HOST_NAME_MAX + 1] = "";
-    if (gethostname(host, sizeof host - 1) != 0)
-        host[0] = 0;
+json_t *output_json_plan(const mr_plan *plan, const mr_stage_sizes *sizes, const cmd_cluster *cluster) {
+    char here[HOST_NAME_MAX + 1] = "";
+    if (gethostname(here, sizeof here - 1) != 0)
+        here[0] = 0;
     json_t *stages = json_array();
     for (int32_t i = 0; i < plan->n_stages && stages; i++) {
         const mr_plan_stage *p = &plan->stages[i];
-        /* All stages are threads of rank 0. */
-        json_t *stage = json_pack("{s:i, s:i, s:o, s:i, s:i, s:I}", "stage", i, "rank", 0, "host",
-                                  output_json_text(mr_str_from(host)), "first_layer", p->first, "last_layer", p->last,
-                                  "weight_bytes", (json_int_t)(sizes ? sizes[i].weight_bytes : p->weight_bytes));
+        const mr_rank_info *rank = cmd_cluster_rank(cluster, i); /* NULL: a thread of rank 0 */
+        json_t *stage =
+            json_pack("{s:i, s:i, s:o, s:i, s:i, s:I}", "stage", i, "rank", rank ? i : 0, "host",
+                      output_json_text(mr_str_from(rank ? rank->host : here)), "first_layer", p->first, "last_layer",
+                      p->last, "weight_bytes", (json_int_t)(sizes ? sizes[i].weight_bytes : p->weight_bytes));
         if (stage && sizes) {
             json_object_set_new(stage, "kv_bytes", json_integer((json_int_t)sizes[i].kv_bytes));
             json_object_set_new(stage, "buffer_bytes", json_integer((json_int_t)sizes[i].work_bytes));

@@ -7,14 +7,15 @@
 
 #include <jansson.h>
 
+#include "coordinator/cmd_cluster.h"
 #include "coordinator/plan.h"
 #include "engine/base/str.h"
 #include "worker/stage.h"
 
 /* Any bytes: those that are no UTF-8 become U+FFFD. */
 json_t *output_json_text(mr_str text);
-/* The stages of a plan inside this process; sizes [n_stages] may be NULL. */
-json_t *output_json_plan(const mr_plan *plan, const mr_stage_sizes *sizes);
+/* The stages of a plan, and where they are; sizes [n_stages] may be NULL. */
+json_t *output_json_plan(const mr_plan *plan, const mr_stage_sizes *sizes, const cmd_cluster *cluster);
 /* Writes root as one line to standard output, and releases it. */
 MR_MUST_USE mr_status output_json_print(json_t *root, mr_err *err);
 

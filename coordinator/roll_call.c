@@ -170,27 +170,27 @@ mr_status mr_roll_call_wait(mr_roll_call *r, int64_t deadline_ns, bool (*missing
 /* What is wrong with a rank, compared with the first one. */
 static mr_status check_rank(const mr_rank_info *a, const mr_rank_info *b, mr_err *err) {
     if (strcmp(a->version, b->version) != 0)
-        return mr_err_set(err, MR_E_INVALID,
+        return mr_err_set(err, MR_E_UNSUPPORTED,
                           "it runs millrace %s, rank 0 runs %s; hint: install the same version on every host",
                           b->version, a->version);
     if (a->numerics != b->numerics)
-        return mr_err_set(err, MR_E_INVALID, "it follows numerics %" PRIu32 ", rank 0 numerics %" PRIu32, b->numerics,
-                          a->numerics);
+        return mr_err_set(err, MR_E_UNSUPPORTED, "it follows numerics %" PRIu32 ", rank 0 numerics %" PRIu32,
+                          b->numerics, a->numerics);
     if (b->status != MR_OK)
         return mr_err_set(err, b->status, "%s", b->problem);
     if (a->self_test != b->self_test)
-        return mr_err_set(err, MR_E_INVALID,
+        return mr_err_set(err, MR_E_UNSUPPORTED,
                           "its kernels (%s) compute other bits than those of rank 0 (%s): self-test 0x%016" PRIx64
                           ", not 0x%016" PRIx64 "; hint: another build, or a fault of its hardware",
                           b->isa, a->isa, b->self_test, a->self_test);
     if (a->file_bytes != b->file_bytes)
-        return mr_err_set(err, MR_E_INVALID,
+        return mr_err_set(err, MR_E_FORMAT,
                           "its model file %s has %" PRIu64 " bytes, that of rank 0 has %" PRIu64
                           "; hint: copy the same file to every host",
                           b->model_path, b->file_bytes, a->file_bytes);
     if (a->file_digest != b->file_digest)
         return mr_err_set(
-            err, MR_E_INVALID,
+            err, MR_E_FORMAT,
             "its model file %s is another one than that of rank 0, with the same size (digest 0x%016" PRIx64
             ", not 0x%016" PRIx64 "); hint: copy the same file to every host",
             b->model_path, b->file_digest, a->file_digest);

@@ -333,13 +333,13 @@ static void test_refusals(void **state) {
         mr_status status;
         const char *text;
     } cases[] = {
-        {other_version, MR_E_INVALID, "endpoint 1: it runs millrace 1.2.4, rank 0 runs 1.2.3"},
-        {other_numerics, MR_E_INVALID, "endpoint 1: it follows numerics 2, rank 0 numerics 1"},
+        {other_version, MR_E_UNSUPPORTED, "endpoint 1: it runs millrace 1.2.4, rank 0 runs 1.2.3"},
+        {other_numerics, MR_E_UNSUPPORTED, "endpoint 1: it follows numerics 2, rank 0 numerics 1"},
         {a_problem, MR_E_FORMAT, "endpoint 1: no GGUF file"},
-        {other_bits, MR_E_INVALID, "endpoint 1: its kernels (avx2) compute other bits than those of rank 0"},
-        {other_size, MR_E_INVALID,
+        {other_bits, MR_E_UNSUPPORTED, "endpoint 1: its kernels (avx2) compute other bits than those of rank 0"},
+        {other_size, MR_E_FORMAT,
          "endpoint 1: its model file /data/model.gguf has 1001 bytes, that of rank 0 has 1000"},
-        {other_file, MR_E_INVALID, "endpoint 1: its model file /data/model.gguf is another one than that of rank 0"},
+        {other_file, MR_E_FORMAT, "endpoint 1: its model file /data/model.gguf is another one than that of rank 0"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         for (int n_bad = 1; n_bad <= 2; n_bad++) {
