@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What goes wrong with ranks: each time one clear message with rank and host, a status that is not 0, and no process left
+after 5 s. Argument: the class of tests to run. Exit status 77: all were skipped."""
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from hosts import Hosts, Job, program_path, run_ranks, run_tests  # noqa: E402 (after the path)
+
+BIN = program_path()
+DEMO = os.path.join(os.path.dirname(BIN), "millrace-demo.gguf")
+WRAPPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "deploy", "millrace-mpirun")
+# Each goes on for minutes, and does nothing but what it is named for.
+PREFILL = ["bench", "--demo", "-p", "400", "-n", "0", "-r", "1000", "--log-level", "warn"]
+DECODE = ["bench", "--demo", "-p", "0", "-n", "300", "-b", "4", "-r", "1000", "--log-level", "warn"]
+LIMIT_S = 60
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="millrace-faults-")
+
+    def tearDown(self):
+        shutil.rmtree(self.folder)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    @staticmethod
+    def start(n, args, hosts=None):
+        """A job under deploy/millrace-mpirun."""
+        return Job(n, args, hosts=hosts, launcher=[WRAPPER], env={"MILLRACE_BIN": BIN})
+
+    def check(self, done, rank, host):
+        """It failed, named rank and host once, and left nothing."""
+        text = done.stderr.decode()
+        self.assertNotIn(done.status, (0, None), str(done))
+        self.assertEqual(done.left, [], str(done))
+        errors = [line for line in text.splitlines() if line.startswith("millrace: error: ")]
+        self.assertLessEqual(len(errors), 1, str(done))
+        if errors:
+            self.assertIn("rank %d on %s" % (rank, host), errors[0], str(done))
+        else:  # by mpirun, before there is a lifeline
+            self.assertRegex(text, r"rank %d\b" % rank, str(done))
+            self.assertIn(host, text, str(done))
+
+
+class Kill(Case):
+    def kill(self, args, rank, delay, hosts=None, host=None):
+        job = self.start(3, args, hosts)
+        pid = job.rank_pid(rank)
+        time.sleep(delay)
+        os.kill(pid, signal.SIGKILL)
+        done = job.wait(LIMIT_S)
+        self.check(done, rank, host or socket.gethostname())
+        self.assertEqual(done.status, 137, str(done))
+        return done
+
+    def test_start_and_load(self):
+        """From before MPI starts to after the model is loaded, which takes half a second."""
+        for i in range(9):
+            self.kill(PREFILL, i % 3, i * 0.07)
+
+    def test_prefill_and_decode(self):
+        for args in (PREFILL, DECODE):
+            for rank in (0, 1, 2):
+                done = self.kill(args, rank, 1.5)
+                self.assertIn(b"millrace: error: rank %d" % rank, done.stderr, str(done))
+
+    def test_hosts(self):
+        if Hosts.available():
+            self.skipTest(Hosts.available())
+        for rank, letter in ((1, "b"), (0, "a")):
+            with Hosts(3) as hosts:
+                self.kill(DECODE, rank, 2, hosts, hosts.names[letter])
+
+
+class Signals(Case):
+    def test_to_mpirun(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            for delay in (0.4, 1.5):
+                job = self.start(3, DECODE)
+                job.rank_pid(0)
+                time.sleep(delay)
+                job.process.send_signal(number)
+                done = job.wait(LIMIT_S)
+                self.assertNotIn(done.status, (0, None), str(done))
+                self.assertEqual(done.left, [], str(done))
+                errors = re.findall(b"millrace: error: .*", done.stderr)
+                self.assertLessEqual(len(errors), 1, str(done))
+                if delay > 1:
+                    self.assertIn(b"rank 0 on %s: interrupted by SIGTERM" % socket.gethostname().encode(), errors[0])
+
+    def test_to_a_rank(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            for rank in (0, 2):
+                job = self.start(3, DECODE)
+                pid = job.rank_pid(rank)
+                time.sleep(1.5)
+                os.kill(pid, number)
+                done = job.wait(LIMIT_S)
+                self.check(done, rank, socket.gethostname())
+                self.assertEqual(done.status, 128 + (number if rank == 0 else signal.SIGTERM), str(done))
+
+
+class Start(Case):
+    """What rank 0 refuses before anything is loaded. The ranks of one mpirun may be different programs."""
+
+    def two(self, second, first=None):
+        """Rank 0 and rank 1 with command lines of their own."""
+        first = first or ["generate", DEMO, "-p", "x"]
+        return run_ranks(1, [*first, ":", "-n", "1", *second])
+
+    def refused(self, done, *words):
+        self.check(done, 1, socket.gethostname())
+        self.assertEqual(done.stdout, b"", str(done))
+        for word in words:
+            self.assertIn(word, done.stderr.decode(), str(done))
+
+    def test_model_files(self):
+        with open(DEMO, "rb") as f:
+            data = bytearray(f.read())
+        with open(self.path("short.gguf"), "wb") as f:
+            f.write(data[:-100])
+        for i in range(len(data) // 2, len(data), 32):
+            data[i] ^= 1
+        with open(self.path("other.gguf"), "wb") as f:
+            f.write(data)
+        for name, word in (("missing", "No such file"), ("short", "data ends at"), ("other", "another one than")):
+            path = self.path(name + ".gguf")
+            self.refused(self.two([BIN, "generate", path, "-p", "x"]), path, word)
+
+    def test_another_version(self):
+        with open(BIN, "rb") as f:
+            data = f.read()
+        version = subprocess.run([BIN, "--version"], check=True, stdout=subprocess.PIPE).stdout.split()[1]
+        other = self.path("millrace")
+        with open(other, "wb") as f:
+            f.write(data.replace(version + b"\0", b"9" * len(version) + b"\0"))
+        os.chmod(other, 0o755)
+        self.refused(self.two([other, "generate", DEMO, "-p", "x"]), "runs millrace 9", "same version")
+
+    def test_command_lines(self):
+        self.refused(self.two([BIN, "generate", DEMO, "--nonsense"]), "--nonsense")
+        done = run_ranks(3, ["generate", DEMO, "--nonsense"])
+        self.assertEqual((done.status, done.left), (2, []), str(done))
+        self.assertEqual(done.stderr.count(b"--nonsense"), 1, str(done))
+        done = run_ranks(2, ["generate", DEMO, "-p", "x", "--stages", "3"])
+        self.assertEqual((done.status, done.left), (2, []), str(done))
+        self.assertIn(b"3 stages need as many ranks, but 2 were started", done.stderr)
+
+    def test_missing_rank(self):
+        """Rank 1 is there, but is stopped before it can start MPI."""
+        job = Job(2, ["generate", DEMO, "-p", "x", "--start-timeout", "2"])
+        os.kill(job.rank_pid(1), signal.SIGSTOP)
+        done = job.wait(LIMIT_S)
+        self.assertNotIn(done.status, (0, None), str(done))
+        self.assertEqual(done.left, [], str(done))
+        self.assertRegex(done.stderr.decode(), "no word from rank 1|MPI has not started within 2 s|rank 1 on")
+
+    def test_no_daemon(self):
+        environment = dict(os.environ, OMPI_COMM_WORLD_RANK="0", OMPI_COMM_WORLD_SIZE="2")
+        done = subprocess.run([BIN, "generate", DEMO, "-p", "x"], env=environment, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, timeout=LIMIT_S)
+        self.assertEqual((done.returncode, done.stdout), (1, b""), done)
+        self.assertIn(b"no MPI daemon can be reached", done.stderr)
+
+
+class Disk(Case):
+    def test_full(self):
+        with open(self.path("ids"), "w", encoding="ascii") as f:
+            f.write("1 2 3")
+        for extra in (["-o", "/dev/full"], ["-o", self.path("out"), "--trace", "/dev/full"],
+                      ["-o", self.path("out"), "--trace", "/nowhere/trace"]):
+            done = run_ranks(2, ["logits", DEMO, "--ids-file", self.path("ids"), "--log-level", "warn", *extra])
+            self.assertEqual((done.status, done.left), (1, []), str(done))
+            self.assertRegex(done.stderr, b"^millrace: error: /[a-z/]+ cannot be written: [A-Z][a-z ]+\n$", str(done))
+
+
+if __name__ == "__main__":
+    sys.exit(run_tests())
