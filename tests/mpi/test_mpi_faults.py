@@ -66,9 +66,9 @@ class Kill(Case):
         return done
 
     def test_start_and_load(self):
-        """From before MPI starts to after the model is loaded, which takes half a second."""
+        """From where MPI starts to after the model is loaded, which takes half a second."""
         for i in range(9):
-            self.kill(PREFILL, i % 3, i * 0.07)
+            self.kill(PREFILL, i % 3, 0.03 + i * 0.07)
 
     def test_prefill_and_decode(self):
         for args in (PREFILL, DECODE):
