@@ -111,7 +111,6 @@ static void test_defaults(void **state) {
     assert_float_equal(mr_options_real(&o, MR_OPTION_TEMP), 0.8, 0);
     assert_float_equal(mr_options_real(&o, MR_OPTION_MIN_P), 0.05, 0);
     assert_false(mr_options_given(&o, MR_OPTION_CHUNK));
-    assert_false(mr_options_given(&o, MR_OPTION_CHUNK));
     assert_null(mr_options_text(&o, MR_OPTION_IDS_FILE));
     assert_int_equal(o.values[MR_OPTION_PROMPT].n, 0);
     mr_options_deinit(&o);
