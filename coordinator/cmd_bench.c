@@ -226,7 +226,7 @@ static mr_status start(bench *b, mr_err *err) {
     for (int32_t i = 0; i < b->n; i++) {
         const bench_test *t = &b->tests[i];
         int32_t n_prompt = t->decode ? 1 : t->rows, n_tokens = t->decode ? t->rows + 2 : t->rows + 1;
-        if (t->sequences > chunk)
+        if (t->sequences > chunk && mr_options_given(b->options, MR_OPTION_CHUNK))
             return mr_err_set(err, MR_E_INVALID,
                               "-b: %" PRId32 " sequences are more than the %" PRId64
                               " rows of a step; hint: a larger --chunk",

@@ -11,6 +11,10 @@
 enum { DEFAULT_PATIENCE_S = 60 };
 static const int64_t QUIET_NS = 3 * MR_NS_PER_S, END_PATIENCE_NS = MR_NS_PER_S / 2;
 
+bool cmd_cluster_ended(void) {
+    return interrupt_seen() || rank_loss_reported();
+}
+
 rank_config cmd_cluster_rank_config(const mr_options *options, const char *model_path) {
     bool given = mr_options_given(options, MR_OPTION_THREADS);
     int64_t seconds = mr_options_number(options, MR_OPTION_START_TIMEOUT); /* 0: the command line cannot be read */
@@ -20,19 +24,21 @@ rank_config cmd_cluster_rank_config(const mr_options *options, const char *model
                          .patience_ns = (seconds ? seconds : DEFAULT_PATIENCE_S) * MR_NS_PER_S};
 }
 
-static bool note_missing(const char *ranks) {
-    output_note("waiting for %s", ranks);
-    return !interrupt_seen();
+/* Says who is awaited, after some seconds and then once a second. */
+static bool note_missing(void *ctx, const char *ranks) {
+    int64_t *next_ns = ctx, now = mr_clock_now_ns();
+    if (now >= *next_ns) {
+        output_note("waiting for %s", ranks);
+        *next_ns = now + MR_NS_PER_S;
+    }
+    return !cmd_cluster_ended();
 }
 
 static mr_status call_roll(cmd_cluster *c, const rank_config *config, mr_err *err) {
+    int64_t now = mr_clock_now_ns(), next_note_ns = now + QUIET_NS;
     mr_status status = mr_roll_call_create(rank_channel(c->rank), c->n_ranks, &c->roll, err);
-    int64_t now = mr_clock_now_ns();
-    int64_t quiet_until = config->patience_ns < QUIET_NS ? now + config->patience_ns : now + QUIET_NS;
     if (status == MR_OK)
-        status = mr_roll_call_wait(c->roll, quiet_until, NULL, err);
-    if (status == MR_E_TIMEOUT)
-        status = mr_roll_call_wait(c->roll, now + config->patience_ns, note_missing, err);
+        status = mr_roll_call_wait(c->roll, now + config->patience_ns, note_missing, &next_note_ns, err);
     return status == MR_OK ? mr_roll_call_check(c->roll, err) : status;
 }
 
@@ -42,7 +48,7 @@ void cmd_cluster_dismiss_unmet(const mr_options *options) {
     mr_err ignored;
     cmd_cluster c = {0};
     rank_config config = cmd_cluster_rank_config(options, NULL);
-    const mr_err problem = {.status = MR_E_CANCELLED};
+    const mr_err problem = {.status = MR_E_INVALID};
     config.problem = &problem;
     if (met || config.place.n_ranks == 1 || !getenv("OMPI_MCA_orte_enable_recovery"))
         return;
@@ -92,11 +98,12 @@ const mr_rank_info *cmd_cluster_rank(const cmd_cluster *c, int32_t stage) {
     return c->roll ? mr_roll_call_info(c->roll, stage) : NULL;
 }
 
-void cmd_cluster_tell_of_interrupt(const cmd_cluster *c) {
+void cmd_cluster_tell_of_interrupt(cmd_cluster *c) {
     mr_err err;
-    if (!c->rank || !interrupt_seen() || rank_loss_reported())
-        return;
     char name[MR_CHANNEL_NAME_BYTES];
+    if (!c->rank || c->told || !interrupt_seen() || rank_loss_reported())
+        return;
+    c->told = true;
     (void)mr_err_set(&err, MR_E_CANCELLED, "%s: interrupted by %s",
                      mr_channel_peer_name(rank_channel(c->rank), 0, name), interrupt_name());
     output_error(&err);
@@ -104,9 +111,9 @@ void cmd_cluster_tell_of_interrupt(const cmd_cluster *c) {
 
 void cmd_cluster_close(cmd_cluster *c) {
     if (c->roll)
-        mr_roll_call_dismiss(c->roll, mr_clock_now_ns() + END_PATIENCE_NS);
+        mr_roll_call_dismiss(c->roll, rank_loss_reported(), mr_clock_now_ns() + END_PATIENCE_NS);
     mr_roll_call_destroy(c->roll);
-    rank_end(c->rank);
+    rank_end(c->rank, c->well);
     mr_local_cluster_destroy(c->local);
     *c = (cmd_cluster){0};
 }

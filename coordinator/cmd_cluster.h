@@ -19,7 +19,12 @@ typedef struct cmd_cluster {
     rank_process *rank;
     mr_roll_call *roll;
     mr_local_cluster *local;
+    bool told; /* that a signal ends the ranks */
+    bool well; /* the command has done what it should */
 } cmd_cluster;
+
+/* Whether there is no use in going on: a signal has come, or a rank is lost. */
+bool cmd_cluster_ended(void);
 
 /* What rank_start and rank_follow need to know from the command line. */
 rank_config cmd_cluster_rank_config(const mr_options *options, const char *model_path);
@@ -37,8 +42,8 @@ const mr_rank_info *cmd_cluster_rank(const cmd_cluster *c, int32_t stage);
 /* Where the launcher lets ranks live on without the first one (mpirun --enable-recovery): tells them to end after all, for
  * a command that has failed before it met them. */
 void cmd_cluster_dismiss_unmet(const mr_options *options);
-/* Says now that a signal ends ranks, what main() would say too late: mpirun gives them a second. */
-void cmd_cluster_tell_of_interrupt(const cmd_cluster *c);
+/* Says now, once, that a signal ends ranks; main() would say it too late: mpirun gives them a second. */
+void cmd_cluster_tell_of_interrupt(cmd_cluster *c);
 /* After the job is destroyed. */
 void cmd_cluster_close(cmd_cluster *c);
 

@@ -170,7 +170,9 @@ static mr_status run(generation *g, int32_t n_good, mr_err *err) {
         if (g->sequences[i].finish == GEN_RUNNING)
             g->sequences[i].finish = GEN_INTERRUPTED; /* by the error or the signal that ended the run */
     gen_print(g);
-    return status == MR_E_CANCELLED ? MR_OK : status; /* what there is counts; outcome() says how it ended */
+    return status == MR_E_CANCELLED && interrupt_seen()
+               ? MR_OK
+               : status; /* what there is counts; outcome() says how it ended */
 }
 
 static mr_status outcome(const generation *g, mr_err *err) {

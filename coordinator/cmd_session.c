@@ -40,7 +40,7 @@ static mr_status choose_plan(cmd_session *s, mr_err *err) {
     mr_status status = cut->given ? mr_plan_cut(s->gguf, &s->info, cut->ints, cut->n, &s->plan, err)
                                   : mr_plan_balance(s->gguf, &s->info, n, &s->plan, err);
     if (status != MR_OK)
-        return mr_err_prefix(err, cut->given ? "--cut" : "--stages");
+        return cut->given || stages->given ? mr_err_prefix(err, cut->given ? "--cut" : "--stages") : status;
     if (n < n_ranks)
         output_note("%" PRId32 " of %" PRId32 " ranks %s left out: the model is cut into %" PRId32, n_ranks - n,
                     n_ranks, plural(n_ranks - n, "is", "are"), n);
@@ -206,6 +206,8 @@ static int32_t at_most(int64_t v, int64_t limit) {
 
 mr_status cmd_session_size(cmd_session *s, const cmd_session_needs *needs, mr_err *err) {
     s->max_sequences = needs->max_sequences;
+    if (!mr_options_given(s->options, MR_OPTION_CHUNK) && s->chunk < needs->max_sequences)
+        s->chunk = needs->max_sequences; /* all of them in one step */
     s->max_rows = at_most(needs->max_rows, s->chunk);
     s->max_out_rows = needs->all_logits ? s->max_rows : at_most(needs->max_sequences, s->max_rows);
     s->n_kv_blocks = at_most(needs->kv_tokens / MR_WIRE_BLOCK_TOKENS, MR_MAX_KV_BLOCKS);
@@ -289,6 +291,8 @@ static mr_status open_trace(cmd_session *s, mr_err *err) {
 
 mr_status cmd_session_stop(cmd_session *s, mr_err *err) {
     mr_text_buf table = {0};
+    s->cluster.well = true;
+    cmd_cluster_tell_of_interrupt(&s->cluster);
     if (!s->trace.file)
         return MR_OK;
     mr_job_stop(s->job);
@@ -297,6 +301,10 @@ mr_status cmd_session_stop(cmd_session *s, mr_err *err) {
         status = trace_shares_print(s->job, s->plan.n_stages, &table, err);
     if (status == MR_OK)
         output_note_lines(table.data);
+    for (int32_t i = 0; i < s->plan.n_stages; i++)
+        if (mr_job_stage_seconds(s->job, i)->n_dropped_spans > 0)
+            output_warning("%s has gaps: stage %" PRId32 " could not send %" PRIu64 " spans", s->trace.path, i,
+                           mr_job_stage_seconds(s->job, i)->n_dropped_spans);
     mr_text_buf_deinit(&table);
     return status;
 }
@@ -317,7 +325,7 @@ static mr_status create_job(cmd_session *s, mr_err *err) {
                             .silent = note_silent,
                             .on_spans = s->trace.file ? trace_file_spans : NULL,
                             .on_spans_ctx = &s->trace,
-                            .interrupted = interrupt_seen};
+                            .interrupted = cmd_cluster_ended};
     progress_begin(&s->bar);
     mr_status status = mr_job_create(&config, &s->job, err);
     progress_end(&s->bar);

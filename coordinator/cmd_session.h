@@ -68,7 +68,7 @@ MR_MUST_USE mr_status cmd_session_size(cmd_session *s, const cmd_session_needs *
 /* Loads the model, with plan and progress as notes. */
 MR_MUST_USE mr_status cmd_session_start(cmd_session *s, mr_err *err);
 
-/* After the last run: with --trace ends the stages, finishes the file and says where the time went. */
+/* After the last run, where all is well: with --trace ends the stages, finishes the file and says where the time went. */
 MR_MUST_USE mr_status cmd_session_stop(cmd_session *s, mr_err *err);
 
 /* The plan as a table: stage, layers, weights, KV cache, buffers. */

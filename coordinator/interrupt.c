@@ -2,13 +2,14 @@
 #include "coordinator/interrupt.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 
 static const int SIGNALS[] = {SIGINT, SIGTERM};
 enum { N_SIGNALS = sizeof SIGNALS / sizeof SIGNALS[0] };
 
-/* Set by the handler, read by the thread that it interrupts. */
-static volatile sig_atomic_t interrupted;
+/* Set by the handler, read by any thread. */
+static atomic_int interrupted;
 static struct sigaction before[N_SIGNALS]; /* what a second signal does */
 
 static void on_interrupt(int signal_number) {
@@ -35,9 +36,11 @@ bool interrupt_seen(void) {
 }
 
 const char *interrupt_name(void) {
-    return interrupted == SIGINT ? "SIGINT" : interrupted == SIGTERM ? "SIGTERM" : "";
+    int number = interrupted;
+    return number == SIGINT ? "SIGINT" : number == SIGTERM ? "SIGTERM" : "";
 }
 
 int interrupt_exit_status(void) {
-    return 128 + (interrupted ? interrupted : SIGINT);
+    int number = interrupted;
+    return 128 + (number ? number : SIGINT);
 }

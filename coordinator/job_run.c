@@ -129,8 +129,11 @@ static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_n
     if (!e || e->generation != t->generation)
         return MR_OK;
     if (e->desc.on_logits || t->position != (uint32_t)e->n_ids || e->n_ids > e->n_issued)
-        return mr_err_set(err, MR_E_PROTOCOL, "a token of slot %u at position %u, where none is due", t->slot,
-                          t->position);
+        return mr_stage_links_of_tail(job->links,
+                                      mr_err_set(err, MR_E_PROTOCOL,
+                                                 "a token of slot %u at position %u, where none is due", t->slot,
+                                                 t->position),
+                                      err);
     mr_token_event event = {
         .sequence = e->sequence, .id = (int32_t)t->id, .time_ns = now_ns, .status = (mr_status)t->status};
     if (t->status != MR_OK) {
@@ -169,8 +172,10 @@ static mr_status take_tokens(mr_job *job, bool *did, mr_err *err) {
             return status;
         mr_step_record *r = &job->steps[tokens->step % (uint64_t)job->ring_slots];
         if (r->step != tokens->step || r->tokens_in || tokens->step <= job->n_done)
-            return mr_err_set(err, MR_E_PROTOCOL, "tokens of step %llu, which is not under way",
-                              (unsigned long long)tokens->step);
+            return mr_stage_links_of_tail(job->links,
+                                          mr_err_set(err, MR_E_PROTOCOL, "tokens of step %llu, which is not under way",
+                                                     (unsigned long long)tokens->step),
+                                          err);
         r->tokens_in = true;
         *did = true;
         int64_t now_ns = mr_clock_now_ns();
@@ -191,9 +196,11 @@ static mr_status take_logits(mr_job *job, bool *did, mr_err *err) {
             return status;
         mr_step_record *r = &job->steps[frame.step % (uint64_t)job->ring_slots];
         if (r->step != frame.step || frame.rows == 0 || (int64_t)r->n_rows_in + frame.rows > r->logits.n_rows)
-            return mr_err_set(err, MR_E_PROTOCOL, "%u rows of logits of step %llu, which wants %d", frame.rows,
-                              (unsigned long long)frame.step,
-                              r->step == frame.step ? r->logits.n_rows - r->n_rows_in : 0);
+            return mr_stage_links_of_tail(
+                job->links,
+                mr_err_set(err, MR_E_PROTOCOL, "%u rows of logits of step %llu, which wants %d", frame.rows,
+                           (unsigned long long)frame.step, r->step == frame.step ? r->logits.n_rows - r->n_rows_in : 0),
+                err);
         mr_entry *e = r->logits.entry;
         e->desc.on_logits(e->desc.ctx, r->logits.first_position + r->n_rows_in, (int32_t)frame.rows, logits);
         r->n_rows_in += (int32_t)frame.rows;

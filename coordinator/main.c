@@ -143,6 +143,11 @@ static void write_status_file(int status) {
         output_warning("%.160s cannot be written: %s", path, strerror(errno));
 }
 
+/* What the loss of a rank, which was reported, brings about. */
+static bool is_of_peers(mr_status status) {
+    return status == MR_E_PEER_LOST || status == MR_E_TIMEOUT || status == MR_E_PROTOCOL;
+}
+
 int main(int argc, char **argv) {
     mr_options options;
     mr_err err = {0};
@@ -159,7 +164,9 @@ int main(int argc, char **argv) {
     bool readable = status == MR_OK;
     if (readable)
         status = run(&options, &err);
-    if (status != MR_OK && !rank_loss_reported())
+    if (status == MR_E_CANCELLED && rank_loss_reported())
+        status = MR_E_PEER_LOST;
+    if (status != MR_OK && !(rank_loss_reported() && is_of_peers(status)))
         output_error(&err);
     if (status != MR_OK && (!readable || runs_on_ranks(&options)))
         cmd_cluster_dismiss_unmet(&options);

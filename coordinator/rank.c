@@ -25,13 +25,15 @@ enum {
     EXIT_TERMINATED = 128 + SIGTERM,
 };
 static const int64_t LIFELINE_PATIENCE_NS = 5 * MR_NS_PER_S, END_PATIENCE_NS = MR_NS_PER_S,
-                     FOLLOW_PATIENCE_NS = 4 * MR_NS_PER_S, SIGNAL_LOOK_NS = 50 * MR_NS_PER_MS,
+                     FOLLOW_PATIENCE_NS = 20 * MR_NS_PER_S, SIGNAL_LOOK_NS = 50 * MR_NS_PER_MS,
                      SIGNAL_GRACE_NS = 400 * MR_NS_PER_MS;
 
 typedef enum rank_state { RANK_STARTING, RANK_RUNNING, RANK_FINISHING, RANK_ENDED } rank_state;
 
 struct rank_process {
     rank_config config;
+    char *model_path; /* copies, for a step thread that is left behind */
+    mr_err problem;
     rank_share share;
     int32_t n_threads;
     mr_thread *step_thread;
@@ -41,8 +43,10 @@ struct rank_process {
     rank_state state;
     mr_status status; /* of the step thread */
     mr_err err;
-    mr_mpi *mpi;       /* NULL before it runs, and when it ends */
-    mr_mpi_card first; /* of rank 0, once it runs */
+    mr_mpi *mpi;        /* NULL before it runs, and when it ends */
+    mr_mpi_card first;  /* of rank 0, once it runs */
+    bool goodbye;       /* of rank 0 */
+    int32_t early_loss; /* a rank that was lost before mpi was there; 0: none */
 };
 
 static atomic_bool loss_reported, left_behind, signalled;
@@ -129,6 +133,8 @@ static void run_rank(void *ctx) {
     }
     p->first = *mr_mpi_card_of(mpi, 0);
     set_state(p, RANK_RUNNING, mpi);
+    if (p->early_loss)
+        mr_mpi_peer_lost(mpi, p->early_loss);
     mr_lobby_config lobby = {.model_path = p->config.model_path,
                              .channel = mr_mpi_stage_channel(mpi),
                              .coordinator = mr_mpi_n_ranks(mpi),
@@ -137,13 +143,14 @@ static void run_rank(void *ctx) {
     if (!lobby.problem && create_backend(p, &backend, &problem) != MR_OK)
         lobby.problem = &problem;
     lobby.backend = backend;
-    status = mr_lobby_run(&lobby, &err);
+    bool abandoned = false;
+    status = mr_lobby_run(&lobby, &abandoned, &err);
     mr_channel_destroy(lobby.channel);
     mr_backend_destroy(backend);
-    if (status != MR_OK) {
+    if (status != MR_OK)
         note_failure(p, status, &err);
-        mr_mpi_peer_lost(mpi, p->config.place.rank); /* the coordinator of this process waits for it no more */
-    }
+    if (status != MR_OK || abandoned) /* the coordinator of this process waits for it no more, MPI is left as it is */
+        mr_mpi_peer_lost(mpi, p->config.place.rank);
     mr_mpi_serve(mpi);
     set_state(p, RANK_FINISHING, NULL);
     mr_mpi_finish(mpi);
@@ -161,21 +168,35 @@ static void leave(const rank_process *p, const char *why) {
     _exit(EXIT_FAILED);
 }
 
+/* At rank 0: what is posted with the rank ends, and the user hears of the first loss. */
+static void note_loss(rank_process *p, int32_t rank, const char *why) {
+    char host[HOST_BYTES] = "?";
+    mr_err err;
+    mr_mutex_lock(&p->lock);
+    if (p->mpi) {
+        memcpy(host, mr_mpi_card_of(p->mpi, rank)->host, HOST_BYTES);
+        mr_mpi_peer_lost(p->mpi, rank);
+    } else {
+        p->early_loss = rank;
+    }
+    mr_mutex_unlock(&p->lock);
+    (void)mr_err_set(&err, MR_E_PEER_LOST, "rank %d on %s is gone: %s", (int)rank, host, why);
+    if (!interrupt_seen() && !atomic_exchange(&loss_reported, true))
+        output_error(&err);
+}
+
 /* On the lifeline's thread. */
 static void on_lost(void *ctx, int32_t rank, const char *why) {
     rank_process *p = ctx;
-    mr_err err;
-    mr_mutex_lock(&p->lock);
-    if (p->config.place.rank != 0)
+    if (p->config.place.rank == 0 && why) {
+        note_loss(p, rank, why);
+    } else if (p->config.place.rank != 0 && why) {
         leave(p, why);
-    if (p->mpi) {
-        (void)mr_err_set(&err, MR_E_PEER_LOST, "rank %d on %s is gone: %s", (int)rank,
-                         mr_mpi_card_of(p->mpi, rank)->host, why);
-        if (!interrupt_seen() && !atomic_exchange(&loss_reported, true))
-            output_error(&err);
-        mr_mpi_peer_lost(p->mpi, rank);
+    } else if (p->config.place.rank != 0) {
+        mr_mutex_lock(&p->lock);
+        p->goodbye = true;
+        mr_mutex_unlock(&p->lock);
     }
-    mr_mutex_unlock(&p->lock);
 }
 
 /* A job without it works; only a death is noticed later, by mpirun. */
@@ -202,13 +223,18 @@ static mr_status create(const rank_config *config, rank_process **out, mr_err *e
     mr_log_set_rank(config->place.rank);
     rank_place_share(&config->place, &p->share);
     p->n_threads = config->n_threads ? config->n_threads : p->share.n_cores;
-    mr_status status = MR_OK;
-    if (config->place.rank == 0)
-        status = mr_lifeline_listen(config->place.n_ranks, on_lost, p, &p->lifeline, err);
-    if (status == MR_OK)
-        status = mr_thread_create("step", 0, run_rank, p, &p->step_thread, err);
+    if (config->problem) {
+        p->problem = *config->problem;
+        p->config.problem = &p->problem;
+    }
+    if (config->model_path)
+        p->config.model_path = p->model_path = mr_strdup(config->model_path);
     *out = p;
-    return status;
+    if (config->model_path && !p->model_path)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a path");
+    if (config->place.rank == 0 && mr_lifeline_listen(config->place.n_ranks, on_lost, p, &p->lifeline, err) != MR_OK)
+        output_warning("the ranks have no lifeline, so a death may be noticed late: %s", err->text);
+    return mr_thread_create("step", 0, run_rank, p, &p->step_thread, err);
 }
 
 /* Waits until the state is at least the given one; false at the deadline. */
@@ -221,10 +247,26 @@ static bool wait_for_state(rank_process *p, rank_state state, int64_t deadline_n
     return reached;
 }
 
+static void signals_that_end(sigset_t *out) {
+    sigemptyset(out);
+    sigaddset(out, SIGINT);
+    sigaddset(out, SIGTERM);
+    sigaddset(out, SIGHUP);
+}
+
+/* Of a follower, where they are blocked. */
+static bool signal_has_come(void) {
+    const struct timespec none = {0};
+    sigset_t set;
+    signals_that_end(&set);
+    return sigtimedwait(&set, NULL, &none) >= 0;
+}
+
 static mr_status wait_for_mpi(rank_process *p, mr_err *err) {
-    int64_t deadline = mr_clock_now_ns() + p->config.patience_ns;
+    /* The others give rank 0 the time to say it for all. */
+    int64_t deadline = mr_clock_now_ns() + p->config.patience_ns + (p->config.place.rank == 0 ? 0 : FOLLOW_PATIENCE_NS);
     while (!wait_for_state(p, RANK_RUNNING, mr_clock_now_ns() + SIGNAL_LOOK_NS) && mr_clock_now_ns() < deadline)
-        if (interrupt_seen())
+        if (interrupt_seen() || (p->config.place.rank != 0 && signal_has_come()))
             return mr_err_set(err, MR_E_CANCELLED, "%s", "");
     if (!wait_for_state(p, RANK_RUNNING, deadline))
         return mr_err_set(err, MR_E_TIMEOUT,
@@ -250,6 +292,7 @@ static void release(rank_process *p, int64_t patience_ns) {
     mr_thread_join(p->step_thread);
     mr_cond_deinit(&p->changed);
     mr_mutex_deinit(&p->lock);
+    mr_free(p->model_path);
     mr_free(p);
 }
 
@@ -275,30 +318,28 @@ int32_t rank_threads(const rank_process *p) {
     return p->n_threads;
 }
 
-void rank_end(rank_process *p) {
+void rank_end(rank_process *p, bool well) {
     if (!p)
         return;
     mr_channel_destroy(rank_channel(p));
-    release(p, END_PATIENCE_NS);
+    /* Where all is well, the others may take a while to give their memory back. */
+    release(p, well && !rank_loss_reported() && !interrupt_seen() ? FOLLOW_PATIENCE_NS : END_PATIENCE_NS);
 }
 
 /* --- The others ----------------------------------------------------------------------------------------------------------- */
 
-static void signals_that_end(sigset_t *out) {
-    sigemptyset(out);
-    sigaddset(out, SIGINT);
-    sigaddset(out, SIGTERM);
-    sigaddset(out, SIGHUP);
+static bool goodbye_said(rank_process *p) {
+    mr_mutex_lock(&p->lock);
+    bool said = p->goodbye;
+    mr_mutex_unlock(&p->lock);
+    return said;
 }
 
-/* Waits until the step thread is done. On a signal it goes on for a moment: where all ranks were told to end, rank 0 has
- * the word, and should not take this end for a death. */
-static void wait_and_watch_signals(rank_process *p) {
-    sigset_t set;
-    signals_that_end(&set);
-    const struct timespec none = {0};
-    while (!wait_for_state(p, RANK_FINISHING, mr_clock_now_ns() + SIGNAL_LOOK_NS)) {
-        if (sigtimedwait(&set, NULL, &none) < 0)
+/* Waits until the step thread is done, or rank 0 has left. On a signal it goes on for a moment: where all ranks were told
+ * to end, rank 0 has the word, and should not take this end for a death. */
+static void wait_and_watch(rank_process *p) {
+    while (!wait_for_state(p, RANK_FINISHING, mr_clock_now_ns() + SIGNAL_LOOK_NS) && !goodbye_said(p)) {
+        if (!signal_has_come())
             continue;
         atomic_store(&signalled, true);
         (void)wait_for_state(p, RANK_ENDED, mr_clock_now_ns() + SIGNAL_GRACE_NS);
@@ -306,9 +347,9 @@ static void wait_and_watch_signals(rank_process *p) {
     }
 }
 
-static int report(const rank_process *p, mr_err *err) {
+static int report(int32_t rank, mr_err *err) {
     char host[HOST_BYTES];
-    mr_err_prefix(err, "rank %d on %s", (int)p->config.place.rank, host_name(host));
+    mr_err_prefix(err, "rank %d on %s", (int)rank, host_name(host));
     output_error(err);
     return EXIT_FAILED;
 }
@@ -322,14 +363,18 @@ int rank_follow(const rank_config *config) {
     mr_status status = create(config, &p, &err);
     if (status == MR_OK)
         status = wait_for_mpi(p, &err);
-    if (status == MR_OK) {
-        connect_lifeline(p);
-        wait_and_watch_signals(p);
-        status = p->status;
-        err = p->err;
-    }
+    if (status == MR_E_CANCELLED)
+        _exit(EXIT_TERMINATED);
     if (status != MR_OK)
-        _exit(report(p, &err)); /* without a goodbye: for rank 0 this is a death */
+        _exit(report(config->place.rank, &err));
+    connect_lifeline(p);
+    wait_and_watch(p);
+    mr_mutex_lock(&p->lock);
+    status = p->status;
+    err = p->err;
+    mr_mutex_unlock(&p->lock);
+    if (status != MR_OK)
+        _exit(report(config->place.rank, &err)); /* without a goodbye: for rank 0 this is a death */
     release(p, FOLLOW_PATIENCE_NS);
     return 0;
 }

@@ -28,8 +28,9 @@ typedef struct rank_config {
 MR_MUST_USE mr_status rank_start(const rank_config *config, rank_process **out, mr_err *err);
 mr_channel *rank_channel(rank_process *p);
 int32_t rank_threads(const rank_process *p);
-/* Ends MPI and frees everything; the coordinator's links are gone before. NULL is accepted. */
-void rank_end(rank_process *p);
+/* Ends MPI and frees everything; the coordinator's links are gone before. well: nothing has failed, so that the other ranks
+ * are worth waiting for. NULL is accepted. */
+void rank_end(rank_process *p, bool well);
 
 /* The others: until the coordinator tells this rank to end, or is gone. Returns the exit status. */
 int rank_follow(const rank_config *config);

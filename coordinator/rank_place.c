@@ -47,14 +47,20 @@ rank_place rank_place_get(void) {
     return (rank_place){0, 1, 0, 1};
 }
 
-/* Whether the user has chosen what the ranks are bound to. mpirun notes its policy only when it was given one. */
+/* Whether mpirun has bound this process of its own accord: it notes a policy only when it was given one. */
+static bool bound_by_default(void) {
+    return getenv("OMPI_MCA_orte_bound_at_launch") && !getenv("OMPI_MCA_hwloc_base_binding_policy") &&
+           !getenv("OMPI_MCA_hwloc_base_cpu_list");
+}
+
+/* Whether somebody has chosen what each rank is bound to: the policy of mpirun, or whoever else made it less than the
+ * host (srun, as it is configured). Under mpirun without a policy, or with "none", fewer CPUs are those of all ranks. */
 static bool binding_was_chosen(void) {
     const char *policy = getenv("OMPI_MCA_hwloc_base_binding_policy");
     if (policy)
         return strncmp(policy, "none", 4) != 0;
     if (getenv("OMPI_COMM_WORLD_RANK"))
-        return false;
-    /* srun and others bind as they are configured, or not at all. */
+        return getenv("OMPI_MCA_hwloc_base_cpu_list") != NULL;
     return mr_thread_allowed_cpus(NULL, 0) < sysconf(_SC_NPROCESSORS_ONLN);
 }
 
@@ -67,18 +73,25 @@ static void widen(void) {
 
 void rank_place_share(const rank_place *place, rank_share *out) {
     *out = (rank_share){0};
-    bool chosen = place->n_local < 1 || binding_was_chosen();
-    if (!chosen)
+    if (bound_by_default())
         widen();
+    bool chosen = binding_was_chosen();
     int n = mr_thread_allowed_cpus(out->cpu_ids, RANK_MAX_CPUS);
     n = n < RANK_MAX_CPUS ? n : RANK_MAX_CPUS;
+    long n_online = sysconf(_SC_NPROCESSORS_ONLN);
+    /* Ranks that are bound to more CPUs together than there are share them: who has which is not known. */
+    bool overlap = chosen && (long)n * place->n_local > n_online;
     int32_t usable = mr_thread_usable_cores(), first = 0, last = n;
     if (!chosen) {
         first = (int32_t)((int64_t)n * place->local_rank / place->n_local);
         last = (int32_t)((int64_t)n * (place->local_rank + 1) / place->n_local);
         usable /= place->n_local;
+    } else if (overlap && n_online / place->n_local < usable) {
+        usable = (int32_t)(n_online / place->n_local);
     }
-    out->n_cpus = n >= place->n_local || chosen ? last - first : 0;
+    out->n_cpus = n < place->n_local || overlap ? 0 : last - first;
+    if (chosen && !overlap)
+        out->n_cpus = n;
     memmove(out->cpu_ids, out->cpu_ids + first, (size_t)out->n_cpus * sizeof out->cpu_ids[0]);
     out->n_cores = usable < 1 ? 1 : usable;
     if (out->n_cpus > 0 && out->n_cores > out->n_cpus)

@@ -1,7 +1,7 @@
 /* coordinator/rank_place.h - where a launcher (mpirun, srun) has put this process: known before MPI starts.
  * Source:  the environment: OMPI_COMM_WORLD_* of Open MPI, PMI_* and MPI_LOCAL* of MPICH's launchers, PMIX_RANK and SLURM_*
  *          of srun. What Open MPI's mpirun binds to was measured with 4.1.4.
- * Threads: pure functions of the environment, but rank_place_take_share, which moves the calling thread. */
+ * Threads: rank_place_share and rank_place_take_share move the calling thread. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_RANK_PLACE_H
 #define MR_COORDINATOR_RANK_PLACE_H
@@ -20,7 +20,7 @@ rank_place rank_place_get(void);
 
 /* The CPUs of one rank on its host. */
 typedef struct rank_share {
-    int32_t n_cpus; /* 0: the ranks share all CPUs, there are fewer than ranks */
+    int32_t n_cpus; /* 0: the ranks share CPUs, and none is bound */
     int cpu_ids[RANK_MAX_CPUS];
     int32_t n_cores; /* that the rank can keep busy: n_cpus, or less by a quota of the control group; at least 1 */
 } rank_share;

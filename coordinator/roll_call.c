@@ -14,7 +14,7 @@ enum {
     MAX_NAMED = 8, /* ranks in one line */
     N_PINGS = 4,
 };
-static const int64_t PING_PATIENCE_NS = 5 * MR_NS_PER_S;
+static const int64_t PING_PATIENCE_NS = 5 * MR_NS_PER_S, LOOK_NS = 100 * MR_NS_PER_MS;
 
 struct mr_roll_call {
     mr_channel *channel;
@@ -139,9 +139,9 @@ static int32_t name_ranks(const mr_roll_call *r, bool here, char *out, size_t si
     return n;
 }
 
-mr_status mr_roll_call_wait(mr_roll_call *r, int64_t deadline_ns, bool (*missing)(const char *ranks), mr_err *err) {
+mr_status mr_roll_call_wait(mr_roll_call *r, int64_t deadline_ns, bool (*missing)(void *ctx, const char *ranks),
+                            void *ctx, mr_err *err) {
     char names[MR_ERR_TEXT_BYTES / 2];
-    int64_t next_ns = mr_clock_now_ns() + MR_NS_PER_S;
     for (;;) {
         mr_status status = MR_OK;
         for (int32_t i = 0; i < r->n_ranks && status == MR_OK; i++)
@@ -149,17 +149,14 @@ mr_status mr_roll_call_wait(mr_roll_call *r, int64_t deadline_ns, bool (*missing
                 status = take_hello(r, i, err);
         if (status != MR_OK || name_ranks(r, false, names, sizeof names) == 0)
             return status;
-        int64_t now = mr_clock_now_ns();
+        int64_t now = mr_clock_now_ns(), look = now + LOOK_NS;
         if (now >= deadline_ns)
             return mr_err_set(
                 err, MR_E_TIMEOUT,
                 "no word from %s; hint: does the program run there, and does its network let MPI through?", names);
-        if (now >= next_ns) {
-            next_ns = now + MR_NS_PER_S;
-            if (missing && !missing(names))
-                return mr_err_set(err, MR_E_CANCELLED, "%s", "");
-        }
-        status = mr_channel_wait(r->channel, next_ns < deadline_ns ? next_ns : deadline_ns, err);
+        if (missing && !missing(ctx, names))
+            return mr_err_set(err, MR_E_CANCELLED, "%s", "");
+        status = mr_channel_wait(r->channel, look < deadline_ns ? look : deadline_ns, err);
         if (status != MR_OK)
             return status;
     }
@@ -207,6 +204,8 @@ mr_status mr_roll_call_check(const mr_roll_call *r, mr_err *err) {
         if (status == MR_OK || n_bad++ > 0)
             continue;
         first = mr_err_set(err, status, "%s: %s", mr_channel_peer_name(r->channel, i, name), text.text);
+        if (i == 0)
+            return first; /* the others were compared with it */
     }
     if (n_bad > 1)
         mr_err_prefix(err, "%" PRId32 " ranks cannot take part, the first is", n_bad);
@@ -279,11 +278,12 @@ mr_status mr_roll_call_start(mr_roll_call *r, int32_t n, uint32_t epoch, mr_err 
     return status;
 }
 
-void mr_roll_call_dismiss(mr_roll_call *r, int64_t deadline_ns) {
+void mr_roll_call_dismiss(mr_roll_call *r, bool abandon, int64_t deadline_ns) {
     Millrace__Shutdown shutdown = MILLRACE__SHUTDOWN__INIT;
     Millrace__Control message = MILLRACE__CONTROL__INIT;
     mr_err ignored;
     message.body_case = MILLRACE__CONTROL__BODY_SHUTDOWN;
+    shutdown.abandon = abandon;
     message.shutdown = &shutdown;
     for (int32_t i = 0; i < r->n_ranks; i++)
         if (send(r, i, &message, &ignored) != MR_OK)

@@ -15,7 +15,7 @@
 typedef struct mr_rank_info {
     bool here; /* it has said hello */
     char version[32], host[64], isa[16];
-    char model_path[256]; /* its end, where it is longer */
+    char model_path[256]; /* the end of its first 511 bytes */
     char problem[256];    /* why it cannot take part */
     mr_status status;     /* likewise; MR_OK: it can */
     uint32_t numerics;
@@ -29,10 +29,10 @@ typedef struct mr_roll_call mr_roll_call;
 MR_MUST_USE mr_status mr_roll_call_create(mr_channel *ch, int32_t n_ranks, mr_roll_call **out, mr_err *err);
 void mr_roll_call_destroy(mr_roll_call *r);
 
-/* Waits until all have said hello, until deadline_ns at most. missing, if not NULL, is called once a second with the ranks
- * that are awaited, as "rank 2 on node7, rank 3 on node8", and returns false to give up: MR_E_CANCELLED. */
-MR_MUST_USE mr_status mr_roll_call_wait(mr_roll_call *r, int64_t deadline_ns, bool (*missing)(const char *ranks),
-                                        mr_err *err);
+/* Waits until all have said hello, until deadline_ns at most. missing, if not NULL, is called ten times a second with the
+ * ranks that are awaited, as "rank 2 on node7, rank 3 on node8", and returns false to give up: MR_E_CANCELLED. */
+MR_MUST_USE mr_status mr_roll_call_wait(mr_roll_call *r, int64_t deadline_ns,
+                                        bool (*missing)(void *ctx, const char *ranks), void *ctx, mr_err *err);
 const mr_rank_info *mr_roll_call_info(const mr_roll_call *r, int32_t rank);
 /* The ranks run the same program, compute the same bits and have the same model file. */
 MR_MUST_USE mr_status mr_roll_call_check(const mr_roll_call *r, mr_err *err);
@@ -42,7 +42,8 @@ MR_MUST_USE mr_status mr_roll_call_check(const mr_roll_call *r, mr_err *err);
 MR_MUST_USE mr_status mr_roll_call_compare_clocks(mr_roll_call *r, int32_t n, int64_t *out_offset_ns, mr_err *err);
 /* Tells ranks 0 .. n - 1 to take part in an epoch. */
 MR_MUST_USE mr_status mr_roll_call_start(mr_roll_call *r, int32_t n, uint32_t epoch, mr_err *err);
-/* Tells all ranks to end, and waits until they have heard it, until deadline_ns at most. Once. */
-void mr_roll_call_dismiss(mr_roll_call *r, int64_t deadline_ns);
+/* Tells all ranks to end, and waits until they have heard it, until deadline_ns at most. abandon: a rank is lost, the
+ * others shall not wait for anybody. Once. */
+void mr_roll_call_dismiss(mr_roll_call *r, bool abandon, int64_t deadline_ns);
 
 #endif

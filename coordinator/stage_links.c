@@ -15,6 +15,14 @@ struct mr_stage_links {
     mr_arena *arena;
 };
 
+/* Names a stage, and its rank and host where it has them, in an error about it. */
+static mr_status of_stage(const mr_stage_links *l, int32_t stage, mr_err *err) {
+    char name[MR_CHANNEL_NAME_BYTES];
+    if (!l->config.channel->ops->peer_name)
+        return mr_err_prefix(err, "stage %d", stage);
+    return mr_err_prefix(err, "stage %d, %s", stage, mr_channel_peer_name(l->config.channel, stage, name));
+}
+
 static mr_status open_all(mr_stage_links *l, mr_err *err) {
     const mr_stage_links_config *c = &l->config;
     mr_status status = MR_OK;
@@ -25,7 +33,7 @@ static mr_status open_all(mr_stage_links *l, mr_err *err) {
             status = mr_outbox_create(c->channel, i, MR_LINK_CONTROL, c->epoch, MR_CONTROL_SLOTS, MR_MAX_CONTROL_BYTES,
                                       &l->control[i], err);
         if (status != MR_OK)
-            mr_err_prefix(err, "stage %d", i);
+            of_stage(l, i, err);
     }
     return status;
 }
@@ -51,9 +59,8 @@ mr_status mr_stage_links_create(const mr_stage_links_config *config, mr_stage_li
     return MR_OK;
 }
 
-/* Names the last stage in an error of its link. */
-static mr_status of_tail(const mr_stage_links *l, mr_status status, mr_err *err) {
-    return status == MR_OK ? MR_OK : mr_err_prefix(err, "stage %d", l->config.n_stages - 1);
+mr_status mr_stage_links_of_tail(const mr_stage_links *l, mr_status status, mr_err *err) {
+    return status == MR_OK ? MR_OK : of_stage(l, l->config.n_stages - 1, err);
 }
 
 mr_status mr_stage_links_open_results(mr_stage_links *l, mr_err *err) {
@@ -65,7 +72,7 @@ mr_status mr_stage_links_open_results(mr_stage_links *l, mr_err *err) {
     if (status == MR_OK)
         status =
             mr_inbox_create(c->channel, tail, MR_LINK_LOGITS, c->epoch, MR_LOGITS_SLOTS, logits_bytes, &l->logits, err);
-    return of_tail(l, status, err);
+    return mr_stage_links_of_tail(l, status, err);
 }
 
 void mr_stage_links_destroy(mr_stage_links *l) {
@@ -92,7 +99,7 @@ mr_status mr_stage_links_ready(mr_stage_links *l, bool *out_ready, mr_err *err) 
         uint8_t *payload = NULL;
         mr_status status = mr_outbox_reserve(l->control[i], &payload, err);
         if (status != MR_OK) {
-            mr_err_prefix(err, "stage %d", i);
+            of_stage(l, i, err);
             return status;
         }
         ready = payload != NULL;
@@ -122,7 +129,7 @@ mr_status mr_stage_links_send(mr_stage_links *l, const Millrace__Control *messag
         if (status == MR_OK)
             status = mr_outbox_send(l->control[i], &frame, err);
         if (status != MR_OK)
-            mr_err_prefix(err, "stage %d", i);
+            of_stage(l, i, err);
     }
     return status;
 }
@@ -169,7 +176,7 @@ static mr_status take_report(mr_stage_links *l, int32_t stage, Millrace__Report 
     if (status == MR_OK)
         status = mr_inbox_release(l->report[stage], err);
     if (status != MR_OK)
-        return mr_err_prefix(err, "stage %d", stage);
+        return of_stage(l, stage, err);
     *out = report;
     return MR_OK;
 }
@@ -198,7 +205,7 @@ mr_status mr_stage_links_next_tokens(mr_stage_links *l, Millrace__Tokens **out, 
         status = mr_msg_unpack_tokens(payload, frame.payload_bytes, &l->config.limits, l->arena, out, err);
     if (status == MR_OK && payload)
         status = mr_inbox_release(l->tokens, err);
-    return of_tail(l, status, err);
+    return mr_stage_links_of_tail(l, status, err);
 }
 
 mr_status mr_stage_links_peek_logits(mr_stage_links *l, mr_frame *out, const float **out_logits, mr_err *err) {
@@ -208,7 +215,7 @@ mr_status mr_stage_links_peek_logits(mr_stage_links *l, mr_frame *out, const flo
         status = mr_err_set(err, MR_E_PROTOCOL, "logits with rows of %u bytes for a vocabulary of %u", out->row_bytes,
                             l->config.limits.n_vocab);
     *out_logits = status == MR_OK ? (const float *)payload : NULL;
-    return of_tail(l, status, err);
+    return mr_stage_links_of_tail(l, status, err);
 }
 
 mr_status mr_stage_links_release_logits(mr_stage_links *l, mr_err *err) {

@@ -37,6 +37,8 @@ void mr_stage_links_flush(mr_stage_links *l, int64_t deadline_ns);
 /* The next report of any stage, NULL when there is none; valid until the next call. That a stage is gone is said after
  * the reports of all others. */
 MR_MUST_USE mr_status mr_stage_links_next_report(mr_stage_links *l, Millrace__Report **out, mr_err *err);
+/* Names the last stage in an error about what it sent; returns status. */
+mr_status mr_stage_links_of_tail(const mr_stage_links *l, mr_status status, mr_err *err);
 /* The next tokens message; NULL when there is none; valid until the next call. */
 MR_MUST_USE mr_status mr_stage_links_next_tokens(mr_stage_links *l, Millrace__Tokens **out, mr_err *err);
 /* The next logits message, NULL when there is none; stays until released. */

@@ -73,7 +73,10 @@ mr_status trace_shares_print(const mr_job *job, int32_t n_stages, mr_text_buf *o
             all += s->ns[k];
         output_table_cell(&t, "%" PRId32, i);
         for (int k = 0; k < N; k++)
-            output_table_cell(&t, "%.1f %%", all ? 100.0 * (double)s->ns[ORDER[k]] / (double)all : 0.0);
+            if (all > 0)
+                output_table_cell(&t, "%.1f %%", 100.0 * (double)s->ns[ORDER[k]] / (double)all);
+            else
+                output_table_cell(&t, "-"); /* it did not end in time to say so */
         output_table_cell(&t, "%.2f", (double)all / (double)MR_NS_PER_S);
         output_table_cell(&t, "%" PRIu64, s->n_steps);
     }

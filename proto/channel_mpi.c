@@ -21,7 +21,8 @@ enum {
 };
 /* How the owner waits. It spins while work has been there lately; with shared cores it sleeps for a part of the time
  * that it has waited already. */
-static const int64_t IDLE_AFTER_NS = MR_NS_PER_S, IDLE_SLEEP_NS = 5 * MR_NS_PER_MS, SHARED_SPIN_NS = 50000;
+static const int64_t IDLE_AFTER_NS = MR_NS_PER_S, IDLE_SLEEP_NS = 5 * MR_NS_PER_MS, SHARED_SPIN_NS = 50000,
+                     OWNER_PATIENCE_NS = 2 * MR_NS_PER_S;
 enum { SHARED_SLEEP_SHARE = 8 };
 
 typedef enum request_state {
@@ -64,6 +65,8 @@ struct mr_mpi {
     MPI_Comm comms[2][2];
     atomic_bool *lost; /* [n_ranks] */
     atomic_bool news;  /* something was submitted or lost, or an endpoint was woken, since the owner looked */
+
+    bool owner_stuck; /* it has not looked for long: what it holds is left to it, and nobody waits for it again */
 
     mr_mutex lock; /* guards the endpoints and their requests */
     endpoint stage, coordinator;
@@ -407,16 +410,22 @@ static mr_status mpi_test(mr_channel *ch, mr_request handle, mr_completion *out,
     return status;
 }
 
+static bool request_is_pending(const request *r) {
+    return r->state == REQUEST_SUBMITTED || r->state == REQUEST_ACTIVE || r->queued;
+}
+
 /* Takes r back, waiting for the owner where it has to; the lock is held. A request that is stuck is never used again. */
 static bool request_withdraw(endpoint *ep, request *r) {
+    mr_mpi *m = ep->mpi;
+    int64_t deadline = mr_clock_now_ns() + OWNER_PATIENCE_NS;
     if (r->state == REQUEST_SUBMITTED || r->state == REQUEST_ACTIVE) {
         r->cancel = true;
         if (r->state == REQUEST_ACTIVE)
-            submit(ep->mpi, ep, r);
-        while (r->state == REQUEST_SUBMITTED || r->state == REQUEST_ACTIVE || r->queued)
-            (void)mr_cond_wait_until(&ep->changed, &ep->mpi->lock, MR_NEVER);
+            submit(m, ep, r);
+        while (!m->owner_stuck && request_is_pending(r))
+            m->owner_stuck = !mr_cond_wait_until(&ep->changed, &m->lock, deadline) && request_is_pending(r);
     }
-    if (r->state == REQUEST_STUCK)
+    if (r->state == REQUEST_STUCK || request_is_pending(r))
         return false;
     if (r->state == REQUEST_DONE)
         request_free(ep, r);
@@ -571,7 +580,9 @@ static mr_status meet(mr_mpi *m, mr_err *err) {
         code = MPI_Comm_dup(MPI_COMM_WORLD, &m->comms[i / 2][i % 2]); /* error handlers are copied */
     for (int i = 0; i < m->n_ranks; i++) {
         mr_mpi_card *c = &m->cards[i];
-        c->host[sizeof c->host - 1] = c->version[sizeof c->version - 1] = c->lifeline[sizeof c->lifeline - 1] = 0;
+        c->host[sizeof c->host - 1] = c->lifeline[sizeof c->lifeline - 1] = 0;
+        for (char *t = c->host; *t; t++)
+            *t = *t > ' ' && *t < 0x7f ? *t : '?';
     }
     return code == MPI_SUCCESS ? MR_OK : mpi_failed(code, "MPI could not make its communicators", err);
 }

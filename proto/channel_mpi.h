@@ -18,7 +18,6 @@ typedef struct mr_mpi mr_mpi;
 /* What every rank says of itself while MPI starts. Texts end with 0. */
 typedef struct mr_mpi_card {
     char host[64];
-    char version[32];   /* of the program */
     char lifeline[512]; /* of rank 0: where the others connect to (proto/lifeline.h) */
 } mr_mpi_card;
 

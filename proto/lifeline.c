@@ -28,7 +28,7 @@ enum {
 };
 
 #define BEAT_NS (500 * MR_NS_PER_MS)
-#define SILENT_BEATS 10
+#define SILENT_BEATS 9 /* whole ones: a peer is lost in the tenth at the latest */
 #define GOODBYE_NS (500 * MR_NS_PER_MS)
 
 static const uint8_t ALIVE = 'h', GOODBYE = 'b';
@@ -67,7 +67,7 @@ static void conn_lose(mr_lifeline *l, conn *c, const char *why) {
 static void conn_lose_silent(mr_lifeline *l, conn *c) {
     char why[WHY_BYTES];
     snprintf(why, sizeof why, "no sign of life for %g s",
-             (double)l->config.beat_ns * l->config.silent_beats / (double)MR_NS_PER_S);
+             (double)l->config.beat_ns * (l->config.silent_beats + 1) / (double)MR_NS_PER_S);
     conn_lose(l, c, why);
 }
 
@@ -95,7 +95,7 @@ static void peer_read(mr_lifeline *l, conn *c) {
     c->silent_beats = 0;
     for (ssize_t i = 0; i < n; i++) {
         if (bytes[i] == GOODBYE) {
-            lifeline_fd_close(&c->fd);
+            conn_lose(l, c, NULL);
             return;
         }
         if (bytes[i] != ALIVE) {

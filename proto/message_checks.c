@@ -74,6 +74,12 @@ static void known_status(checks *c, uint32_t value) {
         fail(c, "status is %" PRIu32 ", which is none", value);
 }
 
+/* That somebody asked for an end is not for a peer to say. */
+static void not_cancelled(checks *c, uint32_t status) {
+    if (c->status == MR_OK && status == MR_E_CANCELLED)
+        fail(c, "status is %" PRIu32 ", which no rank has", status);
+}
+
 static void check_plan(checks *c, const Millrace__Plan *plan) {
     known_fields(c, &plan->base);
     in_range(c, "the number of stages", plan->n_stages, 1, MR_MAX_STAGES);
@@ -236,6 +242,7 @@ mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *li
         known_fields(&c, &m->failure->base);
         below(&c, "stage", m->failure->stage, limits->n_stages);
         known_status(&c, m->failure->status);
+        not_cancelled(&c, m->failure->status);
         in_range(&c, "status", m->failure->status, MR_E_INVALID, UINT32_MAX);
         break;
     case MILLRACE__REPORT__BODY_PROGRESS:
@@ -265,6 +272,7 @@ mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *li
     case MILLRACE__REPORT__BODY_HELLO: /* may have fields of another version: the reader compares versions first */
         c.message = "hello";
         known_status(&c, m->hello->status);
+        not_cancelled(&c, m->hello->status);
         in_range(&c, "cores", m->hello->cores, 0, MAX_CORES);
         in_range(&c, "threads", m->hello->threads, 0, MAX_CORES);
         break;

@@ -96,7 +96,7 @@ static mr_status answer_ping(lobby *l, mr_err *err) {
     return status == MR_OK ? send_report(l, &report, err) : status;
 }
 
-static mr_status wait_to_be_told(lobby *l, mr_err *err) {
+static mr_status wait_to_be_told(lobby *l, bool *out_abandoned, mr_err *err) {
     for (;;) {
         mr_status status = peek(l, err);
         if (status == MR_OK && !l->message)
@@ -105,8 +105,10 @@ static mr_status wait_to_be_told(lobby *l, mr_err *err) {
             return status;
         if (!l->message)
             continue;
-        if (l->message->body_case == MILLRACE__CONTROL__BODY_SHUTDOWN)
+        if (l->message->body_case == MILLRACE__CONTROL__BODY_SHUTDOWN) {
+            *out_abandoned = l->message->shutdown->abandon;
             return MR_OK;
+        }
         if (l->message->body_case == MILLRACE__CONTROL__BODY_PING) {
             status = answer_ping(l, err);
             if (status != MR_OK)
@@ -125,13 +127,14 @@ static mr_status wait_to_be_told(lobby *l, mr_err *err) {
     }
 }
 
-mr_status mr_lobby_run(const mr_lobby_config *config, mr_err *err) {
+mr_status mr_lobby_run(const mr_lobby_config *config, bool *out_abandoned, mr_err *err) {
     lobby l = {.config = config};
+    *out_abandoned = false;
     mr_status status = open_links(&l, err);
     if (status == MR_OK)
         status = say_hello(&l, err);
     if (status == MR_OK)
-        status = wait_to_be_told(&l, err);
+        status = wait_to_be_told(&l, out_abandoned, err);
     mr_inbox_destroy(l.control);
     mr_outbox_destroy(l.report);
     mr_arena_destroy(l.arena);

@@ -3,7 +3,7 @@
  * Owns:    its links, of epoch 0. Borrows: everything in the config.
  * Threads: mr_lobby_run is the step thread.
  * Errors:  what keeps this rank from taking part goes into its hello, and a stage's failure to the coordinator: neither
- *          is an error here. MR_E_PEER_LOST: the coordinator is gone. */
+ *          is an error here. MR_E_PEER_LOST: the coordinator is gone; MR_E_PROTOCOL, MR_E_NO_MEMORY. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_LOBBY_H
 #define MR_WORKER_LOBBY_H
@@ -21,7 +21,7 @@ typedef struct mr_lobby_config {
     const mr_err *problem; /* why this rank cannot take part; NULL: nothing is known against it */
 } mr_lobby_config;
 
-/* Returns MR_OK after a shutdown message. */
-MR_MUST_USE mr_status mr_lobby_run(const mr_lobby_config *config, mr_err *err);
+/* Returns MR_OK after a shutdown message; *out_abandoned: a rank is lost, and nobody is to be waited for. */
+MR_MUST_USE mr_status mr_lobby_run(const mr_lobby_config *config, bool *out_abandoned, mr_err *err);
 
 #endif

@@ -71,6 +71,8 @@ static mr_status reserve(mr_tail *t, mr_outbox *out, uint8_t **payload, mr_err *
         mr_status status = mr_outbox_reserve(out, payload, err);
         if (status != MR_OK || *payload)
             return status;
+        if (t->config.told_to_end && t->config.told_to_end(t->config.told_to_end_ctx))
+            return mr_err_set(err, MR_E_CANCELLED, "told to end");
         mr_stage_clock_enter(t->config.clock, MR_PHASE_WAIT_OUT);
         status = mr_channel_wait(t->config.channel, MR_NEVER, err);
         if (status != MR_OK)

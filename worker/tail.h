@@ -19,7 +19,9 @@ typedef struct mr_tail_config {
     int32_t n_slots; /* steps in flight */
     mr_msg_limits limits;
     uint32_t max_out_rows;
-    mr_stage_clock *clock; /* borrowed; may be NULL */
+    mr_stage_clock *clock;          /* borrowed; may be NULL */
+    bool (*told_to_end)(void *ctx); /* as in mr_worker_config; ends waiting with MR_E_CANCELLED. May be NULL */
+    void *told_to_end_ctx;
 } mr_tail_config;
 
 typedef struct mr_tail mr_tail;

@@ -247,8 +247,8 @@ static mr_status find_place(worker *w, const Millrace__Plan *plan, mr_layer_rang
     w->n_stages = (int32_t)plan->n_stages;
     for (int32_t i = 0; i < w->n_stages; i++) {
         const Millrace__StageRange *s = plan->stages[i];
-        if (s->rank >= (uint32_t)w->config->channel->n_peers)
-            return mr_err_set(err, MR_E_PROTOCOL, "the plan names rank %u of %d", s->rank, w->config->channel->n_peers);
+        if (s->rank >= (uint32_t)w->config->coordinator)
+            return mr_err_set(err, MR_E_PROTOCOL, "the plan names rank %u of %d", s->rank, w->config->coordinator);
         if ((int32_t)s->rank != w->config->channel->self)
             continue;
         if (w->stage_idx >= 0)
@@ -291,7 +291,9 @@ static mr_status open_links(worker *w, mr_err *err) {
                                .n_slots = w->ring_slots,
                                .limits = w->limits,
                                .max_out_rows = w->max_out_rows,
-                               .clock = &w->clock};
+                               .clock = &w->clock,
+                               .told_to_end = w->config->told_to_end,
+                               .told_to_end_ctx = w->config->told_to_end_ctx};
         status = mr_tail_create(&tail, &w->tail, err);
     }
     return status;
@@ -340,12 +342,17 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
 
 /* --- Steps ------------------------------------------------------------------------------------------------------------ */
 
+/* Names who sent the message that err is about. */
+static mr_status from_peer(const worker *w, int32_t peer, mr_err *err) {
+    char name[MR_CHANNEL_NAME_BYTES];
+    return mr_err_prefix(err, "message from %s", mr_channel_peer_name(w->config->channel, peer, name));
+}
+
 /* Ids come in the order of the steps, and only of those that have been through here. */
 static mr_status check_tokens(const worker *w, const Millrace__Tokens *tokens, mr_err *err) {
     if (tokens->step > w->step_tokens && tokens->step <= w->step_run)
         return MR_OK;
-    return mr_err_set(err, MR_E_PROTOCOL,
-                      "rank %d sent tokens of step %llu after step %llu, this stage has run step %llu", w->tail_peer,
+    return mr_err_set(err, MR_E_PROTOCOL, "tokens of step %llu after step %llu, this stage has run step %llu",
                       (unsigned long long)tokens->step, (unsigned long long)w->step_tokens,
                       (unsigned long long)w->step_run);
 }
@@ -362,6 +369,8 @@ static mr_status take_tokens(worker *w, mr_err *err) {
         status = mr_msg_unpack_tokens(payload, frame.payload_bytes, &w->limits, w->tokens_arena, &tokens, err);
         if (status == MR_OK)
             status = check_tokens(w, tokens, err);
+        if (status != MR_OK)
+            return from_peer(w, w->tail_peer, err);
         if (status == MR_OK)
             w->step_tokens = tokens->step;
         for (size_t i = 0; status == MR_OK && i < tokens->n_tokens; i++)
@@ -385,11 +394,13 @@ static mr_status peek_activations(worker *w, const float **out_x, mr_err *err) {
         n_rows += w->pending->runs[i]->n_rows;
     uint32_t row_bytes = (uint32_t)w->info.d_model * (uint32_t)sizeof(float);
     if (frame.step != w->pending->step || frame.rows != n_rows || frame.type != MR_TYPE_F32 ||
-        frame.row_bytes != row_bytes)
-        return mr_err_set(err, MR_E_PROTOCOL,
-                          "rank %d sent step %llu with %u rows of %u bytes, the plan says step %llu with %u of %u",
-                          w->previous, (unsigned long long)frame.step, frame.rows, frame.row_bytes,
-                          (unsigned long long)w->pending->step, n_rows, row_bytes);
+        frame.row_bytes != row_bytes) {
+        (void)mr_err_set(err, MR_E_PROTOCOL,
+                         "step %llu with %u rows of %u bytes, the plan says step %llu with %u of %u",
+                         (unsigned long long)frame.step, frame.rows, frame.row_bytes,
+                         (unsigned long long)w->pending->step, n_rows, row_bytes);
+        return from_peer(w, w->previous, err);
+    }
     *out_x = (const float *)payload;
     return MR_OK;
 }
@@ -433,6 +444,7 @@ static mr_status try_step(worker *w, bool *did, mr_err *err) {
     const float *x = NULL;
     uint8_t *payload = NULL;
     bool ready = false;
+    mr_stage_clock_enter(&w->clock, MR_PHASE_WIRE);
     mr_status status = gather(w, &x, &payload, &ready, err);
     if (status != MR_OK || !ready)
         return status;
@@ -486,7 +498,7 @@ static mr_status take_control(worker *w, bool *did, mr_err *err) {
         w->stop = true;
         return w->stage ? report_seconds(w, err) : MR_OK;
     default:
-        status = mr_err_set(err, MR_E_PROTOCOL, "an empty control message");
+        status = mr_err_set(err, MR_E_PROTOCOL, "a control message that has no place here");
     }
     return status == MR_OK ? mr_inbox_release(w->control, err) : status;
 }
@@ -495,6 +507,8 @@ static mr_status serve(worker *w, mr_err *err) {
     while (!w->stop && !told_to_end(w)) {
         bool did = false;
         mr_status status = w->pending ? try_step(w, &did, err) : take_control(w, &did, err);
+        if (status == MR_E_CANCELLED && told_to_end(w))
+            return MR_OK;
         if (status == MR_OK)
             status = report_spans(w, false, err);
         if (status == MR_OK && !did) {

@@ -40,6 +40,9 @@ static void twice(Millrace__Plan *plan) {
     plan->stages[1]->rank = 0;
 }
 static void without_me(Millrace__Plan *plan) {
+    plan->stages[0]->rank = 1;
+}
+static void the_coordinator(Millrace__Plan *plan) {
     plan->stages[0]->rank = COORDINATOR;
 }
 static void nobody(Millrace__Plan *plan) {
@@ -69,7 +72,8 @@ static void test_plans(void **state) {
         {a_gap, "stage 1: first_layer is 5"},
         {twice, "rank 0 twice"},
         {without_me, "the plan gives rank 0 no layers"},
-        {nobody, "the plan names rank 7 of 3"},
+        {the_coordinator, "the plan names rank 2 of 2"},
+        {nobody, "the plan names rank 7 of 2"},
         {many_rows, "max_rows is 4097"},
         {many_out_rows, "max_out_rows is 9"},
         {many_blocks, "n_kv_blocks is"},
@@ -236,14 +240,14 @@ static void test_activations(void **state) {
         mr_frame frame;
         const char *text;
     } cases[] = {
-        {{.step = 2, .rows = 3, .row_bytes = WIDTH * 4}, "rank 0 sent step 2 with 3 rows"},
-        {{.step = 0, .rows = 3, .row_bytes = WIDTH * 4}, "rank 0 sent step 0 with 3 rows"},
+        {{.step = 2, .rows = 3, .row_bytes = WIDTH * 4}, "message from endpoint 0: step 2 with 3 rows"},
+        {{.step = 0, .rows = 3, .row_bytes = WIDTH * 4}, "message from endpoint 0: step 0 with 3 rows"},
         {{.step = 1, .rows = 2, .row_bytes = WIDTH * 4},
          "with 2 rows of 256 bytes, the plan says step 1 with 3 of 256"},
         {{.step = 1, .rows = 4, .row_bytes = WIDTH * 4}, "with 4 rows of 256 bytes"},
         {{.step = 1, .rows = 0, .row_bytes = WIDTH * 4}, "with 0 rows of 256 bytes"},
         {{.step = 1, .rows = 3, .row_bytes = WIDTH * 4 - 4}, "with 3 rows of 252 bytes"},
-        {{.step = 1, .rows = 3, .row_bytes = WIDTH * 4, .type = MR_TYPE_F16}, "rank 0 sent step 1"},
+        {{.step = 1, .rows = 3, .row_bytes = WIDTH * 4, .type = MR_TYPE_F16}, "message from endpoint 0: step 1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         bench b;

@@ -63,7 +63,8 @@ static void run_lobby(void *ctx) {
                               .coordinator = COORDINATOR,
                               .backend = b->backend,
                               .n_threads = 1};
-    b->status = mr_lobby_run(&config, &b->err);
+    bool abandoned;
+    b->status = mr_lobby_run(&config, &abandoned, &b->err);
     mr_channel_destroy(b->worker);
 }
 

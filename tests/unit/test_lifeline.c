@@ -42,6 +42,8 @@ typedef struct losses {
 } losses;
 
 static void note_loss(void *ctx, int32_t rank, const char *why) {
+    if (!why)
+        return; /* a goodbye */
     losses *seen = ctx;
     mr_mutex_lock(&seen->lock);
     if (seen->n < MAX_LOSSES) {
@@ -102,7 +104,7 @@ static lifeline_config config_of(losses *seen, pace at) {
     return (lifeline_config){.lost = note_loss,
                              .ctx = seen,
                              .beat_ns = at == SLOW ? 100 * MR_NS_PER_S : 20 * MR_NS_PER_MS,
-                             .silent_beats = at == STRICT ? 10 : 1000};
+                             .silent_beats = at == STRICT ? 9 : 1000};
 }
 
 static mr_lifeline *listen_for(int32_t n_ranks, losses *seen, pace at) {

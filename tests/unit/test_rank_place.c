@@ -132,6 +132,7 @@ static int check_undone(const void *ctx) {
     (void)ctx;
     mr_err err;
     setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+    setenv("OMPI_MCA_orte_bound_at_launch", "1", 1);
     if (mr_thread_pin(all[0], &err) != MR_OK)
         return 1;
     rank_share s = share_of(0, 1);
@@ -158,6 +159,27 @@ static int check_bound_to_none(const void *ctx) {
     return s.n_cpus == 1 && s.cpu_ids[0] == all[n_all - 1] ? 0 : 1;
 }
 
+/* taskset and the like are not undone: the ranks divide what they are left with. */
+static int check_narrowed(const void *ctx) {
+    (void)ctx;
+    mr_err err;
+    setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+    setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
+    if (mr_thread_pin(all[n_all - 1], &err) != MR_OK)
+        return 1;
+    rank_share s = share_of(0, 1);
+    return s.n_cpus == 1 && s.cpu_ids[0] == all[n_all - 1] ? 0 : 2;
+}
+
+/* Ranks that are bound to the same CPUs share them, and none is bound to one. */
+static int check_overlap(const void *ctx) {
+    (void)ctx;
+    setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+    setenv("OMPI_MCA_hwloc_base_binding_policy", "socket", 1);
+    rank_share s = share_of(0, 1000);
+    return s.n_cpus == 0 && s.n_cores == 1 ? 0 : 1;
+}
+
 static int check_take(const void *ctx) {
     (void)ctx;
     int now[RANK_MAX_CPUS];
@@ -174,6 +196,8 @@ static void test_binding(void **state) {
     assert_int_equal(in_child(check_undone, NULL), 0);
     assert_int_equal(in_child(check_chosen, "core"), 0);
     assert_int_equal(in_child(check_bound_to_none, NULL), 0);
+    assert_int_equal(in_child(check_narrowed, NULL), 0);
+    assert_int_equal(in_child(check_overlap, NULL), 0);
     assert_int_equal(in_child(check_take, NULL), 0);
 }
 
