@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "backends/cpu/cpu_backend.h"
@@ -22,6 +23,7 @@ enum {
     MAX_REQUESTS = 1 << 14, /* posted by one endpoint */
     HOST_BYTES = sizeof((mr_mpi_card *)0)->host,
     EXIT_FAILED = 1,
+    LEAVE_AFTER_NS = 300000000,
     EXIT_TERMINATED = 128 + SIGTERM,
 };
 static const int64_t LIFELINE_PATIENCE_NS = 5 * MR_NS_PER_S, END_PATIENCE_NS = MR_NS_PER_S,
@@ -159,12 +161,14 @@ static void run_rank(void *ctx) {
 
 /* --- The lifeline ------------------------------------------------------------------------------------------------------- */
 
-/* The other ranks end themselves when rank 0 is gone; the first of them says so. */
+/* The other ranks end themselves when rank 0 is gone; the first of them says so. Not at once: mpirun is to hear of rank 0
+ * first, whose status is the one that counts. */
 static void leave(const rank_process *p, const char *why) {
     mr_err err;
     (void)mr_err_set(&err, MR_E_PEER_LOST, "rank 0 on %s is gone: %s", p->first.host, why);
     if (p->config.place.rank == 1 && !atomic_load(&signalled))
         output_error(&err);
+    (void)nanosleep(&(struct timespec){.tv_nsec = LEAVE_AFTER_NS}, NULL);
     _exit(EXIT_FAILED);
 }
 

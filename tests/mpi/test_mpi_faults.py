@@ -62,7 +62,8 @@ class Kill(Case):
         os.kill(pid, signal.SIGKILL)
         done = job.wait(LIMIT_S)
         self.check(done, rank, host or socket.gethostname())
-        self.assertEqual(done.status, 137, str(done))
+        # Where rank 0 dies, another rank that leaves may be the first one that mpirun hears of.
+        self.assertIn(done.status, (137,) if rank else (137, 1), str(done))
         return done
 
     def test_start_and_load(self):
