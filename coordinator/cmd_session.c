@@ -2,6 +2,7 @@
 #include "coordinator/cmd_session.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "backends/cpu/cpu_backend.h"
 #include "coordinator/interrupt.h"
@@ -204,6 +205,29 @@ static int32_t at_most(int64_t v, int64_t limit) {
     return (int32_t)(v < limit ? v : limit);
 }
 
+/* Hosts whose stages take more than is free there. */
+static void warn_of_memory(const cmd_session *s) {
+    char need[OUTPUT_BYTES_TEXT], have[OUTPUT_BYTES_TEXT];
+    for (int32_t i = 0; i < s->plan.n_stages && s->cluster.n_ranks > 0; i++) {
+        const mr_rank_info *rank = cmd_cluster_rank(&s->cluster, i);
+        size_t sum = 0;
+        bool first = true; /* of its host */
+        for (int32_t k = 0; k < s->plan.n_stages; k++) {
+            if (strcmp(cmd_cluster_rank(&s->cluster, k)->host, rank->host) != 0)
+                continue;
+            first = first && k >= i;
+            sum += s->sizes[k].weight_bytes + s->sizes[k].kv_bytes + s->sizes[k].work_bytes;
+        }
+        if (!first || rank->memory_bytes == 0 || sum <= rank->memory_bytes)
+            continue;
+        output_bytes_text(sum, need);
+        output_bytes_text((size_t)rank->memory_bytes, have);
+        output_warning("%s has %s of memory free, its stages take %s: the system may kill them; hint: more hosts, or "
+                       "fewer layers there (--cut)",
+                       rank->host, have, need);
+    }
+}
+
 mr_status cmd_session_size(cmd_session *s, const cmd_session_needs *needs, mr_err *err) {
     s->max_sequences = needs->max_sequences;
     if (!mr_options_given(s->options, MR_OPTION_CHUNK) && s->chunk < needs->max_sequences)
@@ -215,17 +239,37 @@ mr_status cmd_session_size(cmd_session *s, const cmd_session_needs *needs, mr_er
     if (!s->sizes)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a plan of %" PRId32 " stages", s->plan.n_stages);
     mr_status status = measure(s, err);
-    return status == MR_OK ? fit_budget(s, needs, err) : status;
+    if (status == MR_OK)
+        status = fit_budget(s, needs, err);
+    if (status == MR_OK)
+        warn_of_memory(s);
+    return status;
+}
+
+/* "2 threads", or "2 to 8 threads" where ranks differ. */
+static void threads_text(const cmd_session *s, char out[48]) {
+    int32_t least = s->threads, most = s->threads;
+    for (int32_t i = 0; i < s->plan.n_stages && s->cluster.n_ranks > 0; i++) {
+        int32_t n = cmd_cluster_rank(&s->cluster, i)->threads;
+        least = n < least ? n : least;
+        most = n > most ? n : most;
+    }
+    if (least == most)
+        snprintf(out, 48, "%" PRId32 " %s", most, plural(most, "thread", "threads"));
+    else
+        snprintf(out, 48, "%" PRId32 " to %" PRId32 " threads", least, most);
 }
 
 static bool print_heading(const cmd_session *s, mr_text_buf *out) {
     int32_t n_stages = s->plan.n_stages;
+    char threads[48];
+    threads_text(s, threads);
     return output_printf(out,
-                         "%s%s%s: %" PRId32 " layers in %" PRId32 " %s of %" PRId32 " %s; context %" PRId32
-                         ", at most %" PRId32 " rows at once, KV %s\n",
+                         "%s%s%s: %" PRId32 " layers in %" PRId32 " %s of %s; context %" PRId32 ", at most %" PRId32
+                         " rows at once, KV %s\n",
                          s->info.arch, s->info.name[0] ? " " : "", s->info.name, s->info.n_layers, n_stages,
-                         plural(n_stages, "stage", "stages"), s->threads, plural(s->threads, "thread", "threads"),
-                         s->ctx, s->max_rows, mr_options_text(s->options, MR_OPTION_KV_TYPE));
+                         plural(n_stages, "stage", "stages"), threads, s->ctx, s->max_rows,
+                         mr_options_text(s->options, MR_OPTION_KV_TYPE));
 }
 
 static void add_row(output_table *t, const mr_stage_sizes *sizes) {
