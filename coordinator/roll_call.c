@@ -215,15 +215,13 @@ mr_status mr_roll_call_check(const mr_roll_call *r, mr_err *err) {
 /* --- Orders --------------------------------------------------------------------------------------------------------------- */
 
 static mr_status send(mr_roll_call *r, int32_t rank, const Millrace__Control *message, mr_err *err) {
-    uint8_t *payload = NULL;
-    size_t bytes = 0;
-    mr_status status = mr_outbox_reserve(r->control[rank], &payload, err);
-    if (status == MR_OK && !payload)
-        return mr_err_set(err, MR_E_TIMEOUT, "rank %" PRId32 " does not take its messages", rank);
-    if (status == MR_OK)
-        status = mr_msg_pack(&message->base, payload, MR_MAX_LOBBY_BYTES, &bytes, err);
-    mr_frame frame = {.payload_bytes = bytes};
-    return status == MR_OK ? mr_outbox_send(r->control[rank], &frame, err) : status;
+    char name[MR_CHANNEL_NAME_BYTES];
+    bool sent = false;
+    mr_status status = mr_outbox_send_message(r->control[rank], &message->base, &sent, err);
+    if (status == MR_OK && !sent)
+        return mr_err_set(err, MR_E_TIMEOUT, "%s does not take its messages",
+                          mr_channel_peer_name(r->channel, rank, name));
+    return status;
 }
 
 /* Asks a rank for its clock once: half of the way there and back lies before the answer. */
@@ -288,11 +286,6 @@ void mr_roll_call_dismiss(mr_roll_call *r, bool abandon, int64_t deadline_ns) {
     for (int32_t i = 0; i < r->n_ranks; i++)
         if (send(r, i, &message, &ignored) != MR_OK)
             continue; /* it is gone, or has been told before */
-    for (int32_t i = 0; i < r->n_ranks; i++) {
-        bool flushed = false;
-        while (mr_outbox_flushed(r->control[i], &flushed, &ignored) == MR_OK && !flushed &&
-               mr_clock_now_ns() < deadline_ns)
-            if (mr_channel_wait(r->channel, deadline_ns, &ignored) != MR_OK)
-                return;
-    }
+    for (int32_t i = 0; i < r->n_ranks; i++)
+        mr_outbox_flush(r->control[i], deadline_ns);
 }

@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
 struct mr_stage_links {
@@ -135,14 +134,8 @@ mr_status mr_stage_links_send(mr_stage_links *l, const Millrace__Control *messag
 }
 
 void mr_stage_links_flush(mr_stage_links *l, int64_t deadline_ns) {
-    mr_err ignored;
-    for (int32_t i = 0; i < l->config.n_stages; i++) {
-        bool flushed = false;
-        while (mr_outbox_flushed(l->control[i], &flushed, &ignored) == MR_OK && !flushed &&
-               mr_clock_now_ns() < deadline_ns)
-            if (mr_channel_wait(l->config.channel, deadline_ns, &ignored) != MR_OK)
-                return;
-    }
+    for (int32_t i = 0; i < l->config.n_stages; i++)
+        mr_outbox_flush(l->control[i], deadline_ns);
 }
 
 /* A stage speaks for itself only. A failure may be older than the plan, when its sender did not know its number. */

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 
+#include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
 /* A slot begins on a multiple of 64 bytes; its frame's header lies so that the payload does too. */
@@ -279,6 +280,29 @@ mr_status mr_outbox_send(mr_outbox *out, const mr_frame *frame, mr_err *err) {
     out->next = out->reserved + 1 < r->n_slots ? out->reserved + 1 : 0;
     out->reserved = -1;
     return MR_OK;
+}
+
+mr_status mr_outbox_send_message(mr_outbox *out, const ProtobufCMessage *message, bool *out_sent, mr_err *err) {
+    uint8_t *payload = NULL;
+    size_t bytes = 0;
+    *out_sent = false;
+    mr_status status = mr_outbox_reserve(out, &payload, err);
+    if (status != MR_OK || !payload)
+        return status;
+    status = mr_msg_pack(message, payload, out->ring.payload_bytes, &bytes, err);
+    const mr_frame frame = {.payload_bytes = bytes};
+    if (status == MR_OK)
+        status = mr_outbox_send(out, &frame, err);
+    *out_sent = status == MR_OK;
+    return status;
+}
+
+void mr_outbox_flush(mr_outbox *out, int64_t deadline_ns) {
+    mr_err ignored;
+    bool flushed = false;
+    while (mr_outbox_flushed(out, &flushed, &ignored) == MR_OK && !flushed && mr_clock_now_ns() < deadline_ns)
+        if (mr_channel_wait(out->ring.ch, deadline_ns, &ignored) != MR_OK)
+            return;
 }
 
 mr_status mr_outbox_flushed(mr_outbox *out, bool *out_flushed, mr_err *err) {

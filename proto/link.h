@@ -10,6 +10,7 @@
 
 #include "proto/channel.h"
 #include "proto/frame.h"
+#include "proto/messages.h"
 
 /* What a link carries; part of the tag. The low bits of the epoch are the other part. Between two endpoints there is at
  * most one link of a kind, direction and epoch at a time. */
@@ -52,6 +53,11 @@ MR_MUST_USE mr_status mr_outbox_reserve(mr_outbox *out, uint8_t **out_payload, m
 /* Seals and sends the reserved buffer with frame->payload_bytes of payload; kind and epoch are filled in. On an error
  * it stays reserved. MR_E_INVALID: nothing is reserved, or the payload is longer than the buffer or not of its rows. */
 MR_MUST_USE mr_status mr_outbox_send(mr_outbox *out, const mr_frame *frame, mr_err *err);
+/* Packs a message of millrace.proto into a free buffer and sends it; *out_sent stays false while all slots are under way. */
+MR_MUST_USE mr_status mr_outbox_send_message(mr_outbox *out, const ProtobufCMessage *message, bool *out_sent,
+                                             mr_err *err);
+/* Waits until every send has completed or the peer is gone, until deadline_ns at most. */
+void mr_outbox_flush(mr_outbox *out, int64_t deadline_ns);
 /* True when every send has completed. */
 MR_MUST_USE mr_status mr_outbox_flushed(mr_outbox *out, bool *out_flushed, mr_err *err);
 

@@ -33,15 +33,11 @@ static mr_status open_links(lobby *l, mr_err *err) {
 }
 
 static mr_status send_report(lobby *l, const Millrace__Report *report, mr_err *err) {
-    uint8_t *payload = NULL;
-    size_t bytes = 0;
-    mr_status status = mr_outbox_reserve(l->report, &payload, err);
-    if (status == MR_OK && !payload)
+    bool sent = false;
+    mr_status status = mr_outbox_send_message(l->report, &report->base, &sent, err);
+    if (status == MR_OK && !sent)
         return mr_err_set(err, MR_E_TIMEOUT, "the coordinator does not take reports");
-    if (status == MR_OK)
-        status = mr_msg_pack(&report->base, payload, MR_MAX_HELLO_BYTES, &bytes, err);
-    mr_frame frame = {.payload_bytes = bytes};
-    return status == MR_OK ? mr_outbox_send(l->report, &frame, err) : status;
+    return status;
 }
 
 static mr_status say_hello(lobby *l, mr_err *err) {

@@ -59,19 +59,14 @@ static bool is_tail(const worker *w) {
 
 /* Sends a report. While all buffers are under way it waits until the deadline; then the report is lost. */
 static mr_status send_report(worker *w, const Millrace__Report *report, int64_t deadline_ns, mr_err *err) {
-    uint8_t *payload = NULL;
-    size_t bytes = 0;
-    mr_status status = mr_outbox_reserve(w->report, &payload, err);
-    while (status == MR_OK && !payload && mr_clock_now_ns() < deadline_ns) {
+    bool sent = false;
+    mr_status status = mr_outbox_send_message(w->report, &report->base, &sent, err);
+    while (status == MR_OK && !sent && mr_clock_now_ns() < deadline_ns) {
         status = mr_channel_wait(w->config->channel, deadline_ns, err);
         if (status == MR_OK)
-            status = mr_outbox_reserve(w->report, &payload, err);
+            status = mr_outbox_send_message(w->report, &report->base, &sent, err);
     }
-    if (status != MR_OK || !payload)
-        return status;
-    status = mr_msg_pack(&report->base, payload, MR_MAX_REPORT_BYTES, &bytes, err);
-    mr_frame frame = {.payload_bytes = bytes};
-    return status == MR_OK ? mr_outbox_send(w->report, &frame, err) : status;
+    return status;
 }
 
 static void report_progress(void *ctx, size_t done_bytes, size_t total_bytes) {
@@ -161,12 +156,8 @@ static mr_status report_seconds(worker *w, mr_err *err) {
     report.seconds = &seconds;
     if (status == MR_OK)
         status = send_report(w, &report, deadline, err);
-    bool flushed = false;
-    while (status == MR_OK && !flushed && mr_clock_now_ns() < deadline) {
-        status = mr_outbox_flushed(w->report, &flushed, err);
-        if (status == MR_OK && !flushed)
-            status = mr_channel_wait(w->config->channel, deadline, err);
-    }
+    if (status == MR_OK)
+        mr_outbox_flush(w->report, deadline);
     return status;
 }
 
