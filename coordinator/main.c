@@ -115,21 +115,22 @@ static bool runs_on_ranks(const mr_options *o) {
 
 /* What a rank other than the first does: it follows, or it has nothing to do. A command line that it cannot read was
  * refused by rank 0 as well, which says so; if not, rank 0 hears of it. */
-static int follow(const mr_options *o, mr_err *problem) {
+static int follow(const mr_options *o, mr_status status, mr_err *problem) {
     char *path = NULL;
-    if (problem->status == MR_OK && !runs_on_ranks(o))
+    if (status == MR_OK && !runs_on_ranks(o))
         return 0;
-    if (problem->status == MR_OK) {
+    if (status == MR_OK) {
         configure_log(o);
         mr_mem_set_budget((size_t)mr_options_number(o, MR_OPTION_MEM));
-        if (check_isa(problem) == MR_OK && cmd_model_path(o, &path, problem) == MR_OK)
-            problem->status = MR_OK;
+        status = check_isa(problem);
+        if (status == MR_OK)
+            status = cmd_model_path(o, &path, problem);
     }
     rank_config config = cmd_cluster_rank_config(o, path);
-    config.problem = problem->status == MR_OK ? NULL : problem;
-    int status = rank_follow(&config);
+    config.problem = status == MR_OK ? NULL : problem;
+    int code = rank_follow(&config);
     mr_free(path);
-    return status;
+    return code;
 }
 
 /* For mpirun --enable-recovery, which returns 0 whatever its ranks return. */
@@ -155,7 +156,7 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN);
     mr_status status = mr_options_parse(argc, argv, environ, &options, &err);
     if (rank_place_get().rank > 0) {
-        int code = follow(&options, &err);
+        int code = follow(&options, status, &err);
         mr_options_deinit(&options);
         if (rank_left_behind())
             _exit(code);
