@@ -3,22 +3,37 @@
 """Writes a llama-architecture GGUF file with random weights, for benchmarks (Python standard library only).
 
     make_random_model.py OUT [--type Q8_0] [--layers 22] [--width 2048] [--ff 5632] [--heads 32] [--kv-heads 4]
-                             [--vocab 32000] [--context 4096]
+                             [--vocab 32000] [--context 8192]
 
-The default is a 1.1B model. Values repeat after some megabytes: benchmarks do not care.
+The default is a 1.1B model. All matrices are of one type, and their elements spread by about 0.02 around 0, so that
+nothing overflows. Values repeat after some megabytes: benchmarks do not care. The vocabulary has a token for each byte and
+words that are only numbered.
 """
 
 import argparse
 import random
 import struct
 
-# name: (type number, block elements, block bytes, offsets of the float16 scales in a block, scale)
+# name: (type number, block elements, block bytes, ((offset of a float16 scale in a block, scale), ...))
 TYPES = {
-    "F16": (1, 1, 2, None, 0),
-    "Q8_0": (8, 32, 34, (0,), 0.0003),
-    "Q4_K": (12, 256, 144, (0, 2), 0.0001),
-    "Q6_K": (14, 256, 210, (208,), 0.00002),
+    "F16": (1, 1, 2, ()),
+    "BF16": (30, 1, 2, ()),
+    "Q4_0": (2, 32, 18, ((0, 0.0045),)),
+    "Q4_1": (3, 32, 20, ((0, 0.0045), (2, -0.034))),
+    "Q5_0": (6, 32, 22, ((0, 0.0022),)),
+    "Q5_1": (7, 32, 24, ((0, 0.0022), (2, -0.034))),
+    "Q8_0": (8, 32, 34, ((0, 0.0003),)),
+    "Q2_K": (10, 256, 84, ((80, 0.0025), (82, 0.0037))),
+    "Q3_K": (11, 256, 110, ((108, 0.0006),)),
+    "Q4_K": (12, 256, 144, ((0, 0.0001), (2, 0.00075))),
+    "Q5_K": (13, 256, 176, ((0, 0.00005), (2, 0.00075))),
+    "Q6_K": (14, 256, 210, ((208, 0.00002),)),
+    "IQ4_NL": (20, 32, 18, ((0, 0.0003),)),
+    "IQ4_XS": (23, 256, 136, ((0, 0.00002),)),
+    "MXFP4": (39, 32, 17, ()),
 }
+MXFP4_EXPONENT = 119  # 2 ** (119 - 127) times elements up to 6
+FIRST_WORD = 3 + 256  # after three control tokens and the bytes
 ALIGNMENT = 32
 
 
@@ -34,20 +49,47 @@ def key(name, kind, value):
     return text(name) + struct.pack("<I", number) + struct.pack(form, value)
 
 
+def array(name, number, values):
+    """values: bytes of the elements, whose type has that number."""
+    return text(name) + struct.pack("<IIQ", 9, number, len(values)) + b"".join(values)
+
+
+def vocabulary(n):
+    """Keys of a SentencePiece vocabulary: 2 unknown, 3 control, 6 byte, 1 plain."""
+    words = ["<unk>", "<s>", "</s>"] + [f"<0x{i:02X}>" for i in range(256)]
+    kinds = [2, 3, 3] + [6] * 256
+    words = (words + [f"\u2581w{i}" for i in range(FIRST_WORD, n)])[:n]
+    kinds = (kinds + [1] * n)[:n]
+    return [
+        key("tokenizer.ggml.model", "string", "llama"),
+        array("tokenizer.ggml.tokens", 8, [text(w) for w in words]),
+        array("tokenizer.ggml.scores", 6, [struct.pack("<f", -i) for i in range(n)]),
+        array("tokenizer.ggml.token_type", 5, [struct.pack("<i", k) for k in kinds]),
+        key("tokenizer.ggml.bos_token_id", "u32", 1),
+        key("tokenizer.ggml.eos_token_id", "u32", 2),
+        key("tokenizer.ggml.unknown_token_id", "u32", 0),
+    ]
+
+
 def random_blocks(type_name, rng):
     """Some megabytes of valid blocks."""
-    _, _, size, scales, scale = TYPES[type_name]
-    if scales is None:
-        return b"".join(struct.pack("<e", rng.gauss(0, 0.02)) for _ in range(1 << 18))
+    _, elems, size, scales = TYPES[type_name]
+    if elems == 1:
+        values = [rng.gauss(0, 0.02) for _ in range(1 << 18)]
+        if type_name == "BF16":  # the upper half of a float32
+            return b"".join(struct.pack("<f", v)[2:] for v in values)
+        return struct.pack(f"<{len(values)}e", *values)
     data = bytearray(rng.randbytes(size * 16384))
     for start in range(0, len(data), size):
-        for offset in scales:
+        for offset, scale in scales:
             data[start + offset : start + offset + 2] = struct.pack("<e", scale * rng.uniform(0.5, 1.5))
+        if type_name == "MXFP4":
+            data[start] = MXFP4_EXPONENT + rng.randrange(2)
     return bytes(data)
 
 
 def write_tensor(f, type_name, n_elems, pool, rng):
-    _, elems, size, _, _ = TYPES[type_name]
+    _, elems, size, _ = TYPES[type_name]
     left = n_elems // elems * size
     while left > 0:
         start = rng.randrange(len(pool) // size) * size
@@ -79,7 +121,7 @@ def main():
     p.add_argument("out")
     p.add_argument("--type", choices=sorted(TYPES), default="Q8_0")
     for name, value in (("layers", 22), ("width", 2048), ("ff", 5632), ("heads", 32), ("kv-heads", 4),
-                        ("vocab", 32000), ("context", 4096)):
+                        ("vocab", 32000), ("context", 8192)):
         p.add_argument("--" + name, type=int, default=value)
     a = p.parse_args()
     rng = random.Random(1)
@@ -96,8 +138,7 @@ def main():
         key("llama.attention.layer_norm_rms_epsilon", "f32", 1e-5),
         key("llama.rope.dimension_count", "u32", a.width // a.heads),
         key("llama.vocab_size", "u32", a.vocab),
-        key("tokenizer.ggml.model", "string", "no_vocab"),
-    ]
+    ] + vocabulary(a.vocab)
     infos, offset = [], 0
     for name, columns, rows, vector in tensors(a):
         number, elems, size = (0, 1, 4) if vector else TYPES[a.type][:3]
