@@ -138,7 +138,8 @@ static mr_status describe(const mr_stage_config *config, mr_backend *backend, mr
     s->config = *config;
     s->backend = backend;
     mr_kv_desc kv = kv_desc(config);
-    mr_status status = mr_weights_create(config->gguf, config->info, config->range, backend, &s->weights, err);
+    mr_weights_desc weights = {config->gguf, config->info, config->range, config->map_weights};
+    mr_status status = mr_weights_create(&weights, backend, &s->weights, err);
     if (status == MR_OK)
         status = describe_state(s, err);
     if (status == MR_OK)

@@ -21,6 +21,7 @@ typedef struct mr_stage_config {
     int32_t max_context;   /* tokens of one sequence */
     int32_t n_kv_blocks;
     mr_type kv_type;
+    bool map_weights; /* mr_weights_desc.map */
 } mr_stage_config;
 
 typedef struct mr_stage_sizes {

@@ -9,11 +9,12 @@
 #include "backends/cpu/cpu_internal.h"
 #include "engine/base/mem.h"
 
-enum { ALIGNMENT = 64, PANELS_PER_CLAIM = 4 };
+enum { PANELS_PER_CLAIM = 4 };
 
 static void destroy(mr_backend *base) {
     cpu_backend *be = (cpu_backend *)base;
     mr_pool_destroy(be->pool);
+    mr_free(be->scratch_memory);
     mr_free(be);
 }
 
@@ -22,7 +23,7 @@ static void describe(const mr_backend *base, mr_device_info *out) {
     memset(out, 0, sizeof *out);
     snprintf(out->name, sizeof out->name, "CPU %s, %d thread%s", mr_isa_name(be->isa), be->n_threads,
              be->n_threads == 1 ? "" : "s");
-    out->alignment = ALIGNMENT;
+    out->alignment = CPU_ALIGNMENT;
     out->host_addressable = true;
 }
 

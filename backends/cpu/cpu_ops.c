@@ -11,6 +11,7 @@ enum {
     NARROW_ROWS = 32,       /* up to here every row is a task of its own */
     ATTENTION_ROWS = 32,    /* rows of one attention task in a prefill */
     MAX_ROW_FLOATS = 65536, /* columns of a row that is quantised while it is made */
+    FILE_PANELS = 2,        /* made at once of a matrix in file layout: kernels take panels in pairs */
 };
 
 static int32_t min_i32(int32_t a, int32_t b) {
@@ -96,7 +97,44 @@ static void cut(int32_t total, int32_t idx, int32_t n_parts, int32_t *out_first,
 
 /* --- Running ------------------------------------------------------------------------------------------------------- */
 
-static void run_matmul(const cpu_backend *be, const cpu_node *n, int32_t n_rows, int32_t idx, int32_t n_tasks) {
+size_t cpu_scratch_bytes(const cpu_node *n) {
+    const mr_tensor *w = n->in[0];
+    bool in_file = n->node->op == MR_OP_MATMUL && w->storage == MR_STORAGE_FILE;
+    return in_file ? FILE_PANELS * mr_panel_bytes(w->type, w->ne[0]) : 0;
+}
+
+typedef struct panel_range {
+    int32_t first, last; /* [first, last) */
+} panel_range;
+
+/* The product with a range of panels of a matrix in file layout: a few panels at a time are made in scratch, and go
+ * through the ordinary kernel. So the bits are those of a matrix that was repacked at load. */
+static void run_file_panels(const mr_tensor *w, mr_matmul_fn *kernel, const mr_matmul_args *whole, panel_range range,
+                            int32_t n_rows, uint8_t *scratch) {
+    for (int32_t panel = range.first; panel < range.last; panel += FILE_PANELS) {
+        int32_t from = panel * MR_PANEL, n = min_i32(whole->n - from, FILE_PANELS * MR_PANEL);
+        int32_t n_panels = min_i32(range.last - panel, FILE_PANELS);
+        mr_repack_args repack = {
+            .type = w->type,
+            .k = whole->k,
+            .n = n,
+            .src = whole->w + (size_t)from * w->row_bytes,
+            .src_row_bytes = w->row_bytes,
+            .dst = scratch,
+        };
+        mr_repack(&repack, 0, n_panels);
+        mr_matmul_args args = *whole;
+        args.w = scratch;
+        args.n = n;
+        args.y += from;
+        args.bias = whole->bias ? whole->bias + from : NULL;
+        args.add = whole->add ? whole->add + from : NULL;
+        kernel(&args, 0, n_panels, 0, n_rows);
+    }
+}
+
+static void run_matmul(const cpu_backend *be, const cpu_node *n, int32_t n_rows, int32_t idx, int32_t n_tasks,
+                       int thread_idx) {
     const mr_tensor *w = n->in[0], *a = n->in[1], *add = n->in[3];
     mr_matmul_args args = {
         .w = cpu_data(w),
@@ -112,7 +150,12 @@ static void run_matmul(const cpu_backend *be, const cpu_node *n, int32_t n_rows,
     };
     int32_t n_panels = (w->ne[1] + MR_PANEL - 1) / MR_PANEL, first, last;
     cut((n_panels + 1) / 2, idx, n_tasks, &first, &last);
-    be->kernels->matmul[w->type](&args, first * 2, min_i32(last * 2, n_panels), 0, n_rows);
+    panel_range range = {first * 2, min_i32(last * 2, n_panels)};
+    mr_matmul_fn *kernel = be->kernels->matmul[w->type];
+    if (w->storage == MR_STORAGE_FILE)
+        run_file_panels(w, kernel, &args, range, n_rows, be->scratch + (size_t)thread_idx * be->scratch_bytes);
+    else
+        kernel(&args, range.first, range.last, 0, n_rows);
 }
 
 static void run_attention(const cpu_backend *be, const cpu_node *n, int32_t n_rows, int32_t idx) {
@@ -231,11 +274,12 @@ static void run_row(const cpu_backend *be, const cpu_node *n, int32_t row) {
         be->kernels->quantize(scratch, y, out->ne[0]);
 }
 
-void cpu_run_task(const cpu_backend *be, const cpu_node *n, const mr_run *run, int32_t idx, int32_t n_tasks) {
+void cpu_run_task(const cpu_backend *be, const cpu_node *n, const mr_run *run, int32_t idx, int32_t n_tasks,
+                  int thread_idx) {
     int32_t n_rows = real_rows(n, run), first, last;
     switch (n->node->op) {
     case MR_OP_MATMUL:
-        run_matmul(be, n, n_rows, idx, n_tasks);
+        run_matmul(be, n, n_rows, idx, n_tasks, thread_idx);
         return;
     case MR_OP_ATTENTION:
         run_attention(be, n, n_rows, idx);

@@ -47,6 +47,26 @@ static void fill_nodes(mr_program *p, const mr_program_desc *desc) {
     p->n_groups = n_groups;
 }
 
+/* Makes room for the panels that threads make of matrices in file layout. */
+static mr_status grow_scratch(cpu_backend *be, const mr_program *p, mr_err *err) {
+    size_t bytes = be->scratch_bytes;
+    for (int32_t i = 0; i < p->n_nodes; i++) {
+        size_t need = mr_round_up(cpu_scratch_bytes(&p->nodes[i]), CPU_ALIGNMENT);
+        bytes = need > bytes ? need : bytes;
+    }
+    if (bytes == be->scratch_bytes)
+        return MR_OK;
+    mr_free(be->scratch_memory);
+    be->scratch_bytes = 0;
+    be->scratch_memory = mr_alloc(bytes * (size_t)be->n_threads + CPU_ALIGNMENT);
+    if (!be->scratch_memory)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory to convert weights in: %zu bytes for each of %d threads",
+                          bytes, be->n_threads);
+    be->scratch = (uint8_t *)mr_round_up((uintptr_t)be->scratch_memory, CPU_ALIGNMENT);
+    be->scratch_bytes = bytes;
+    return MR_OK;
+}
+
 mr_status cpu_program_create(mr_backend *be, const mr_program_desc *desc, mr_program **out, mr_err *err) {
     mr_program *p = mr_alloc(sizeof *p);
     size_t n = (size_t)desc->n_nodes;
@@ -61,18 +81,22 @@ mr_status cpu_program_create(mr_backend *be, const mr_program_desc *desc, mr_pro
     }
     p->groups = (group *)mr_round_up((uintptr_t)p->groups_memory, _Alignof(group));
     fill_nodes(p, desc);
-    *out = p;
-    return MR_OK;
+    mr_status status = grow_scratch((cpu_backend *)be, p, err);
+    if (status == MR_OK)
+        *out = p;
+    else
+        cpu_program_destroy(be, p);
+    return status;
 }
 
 /* Claims and runs tasks of one group until none is left. */
-static void run_group(mr_program *p, group *g) {
+static void run_group(mr_program *p, group *g, int thread_idx) {
     int32_t task = atomic_fetch_add_explicit(&g->next, 1, memory_order_relaxed);
     int32_t base = 0; /* tasks of the nodes before the current one */
     for (int32_t i = g->first; i < g->last; i++) {
         int32_t n_tasks = cpu_count_tasks(p->be, &p->nodes[i], p->run);
         while (task < base + n_tasks) {
-            cpu_run_task(p->be, &p->nodes[i], p->run, task - base, n_tasks);
+            cpu_run_task(p->be, &p->nodes[i], p->run, task - base, n_tasks, thread_idx);
             task = atomic_fetch_add_explicit(&g->next, 1, memory_order_relaxed);
         }
         base += n_tasks;
@@ -82,7 +106,7 @@ static void run_group(mr_program *p, group *g) {
 static void run_all(void *ctx, int thread_idx, int n_threads) {
     mr_program *p = ctx;
     for (int32_t i = 0; i < p->n_groups; i++) {
-        run_group(p, &p->groups[i]);
+        run_group(p, &p->groups[i], thread_idx);
         if (n_threads > 1)
             mr_pool_barrier(p->be->pool);
         if (thread_idx == 0 && p->run->progress)

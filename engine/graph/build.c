@@ -195,11 +195,16 @@ static int32_t quantized(mr_graph *g, int32_t x) {
     return out;
 }
 
+/* What lies as in the file is a matrix where it has rows, and else a vector. */
+static bool is_matrix(const mr_tensor *t) {
+    return t->storage == MR_STORAGE_WEIGHT || (t->storage == MR_STORAGE_FILE && t->ne[1] > 1);
+}
+
 int32_t mr_graph_matmul(mr_graph *g, int32_t w, int32_t x, int32_t bias, int32_t add) {
     const mr_tensor *t = want(g, x, MR_TYPE_F32, 0, "x of matmul");
     if (!t)
         return MR_NO_TENSOR;
-    if (w < 0 || w >= g->n_tensors || g->tensors[w].storage != MR_STORAGE_WEIGHT || g->tensors[w].ne[0] != t->ne[0])
+    if (w < 0 || w >= g->n_tensors || !is_matrix(&g->tensors[w]) || g->tensors[w].ne[0] != t->ne[0])
         return fail(g, MR_E_INVALID, "matmul: w is no weight with as many columns as x");
     mr_row_count rows = t->row_count;
     int32_t n_out = g->tensors[w].ne[1];

@@ -64,11 +64,20 @@ typedef struct mr_layer_range {
 
 typedef struct mr_weights mr_weights;
 
+typedef struct mr_weights_desc {
+    const mr_gguf *gguf;
+    const mr_model_info *info;
+    mr_layer_range range;
+    /* Matrices stay in the mapped file, in its layout, where the backend can read it there: they take no memory that the
+     * system cannot take back, and products convert them again and again. */
+    bool map;
+} mr_weights_desc;
+
 /* Looks up and checks the tensors of a range, and computes what they take; nothing is loaded. */
-MR_MUST_USE mr_status mr_weights_create(const mr_gguf *gguf, const mr_model_info *info, mr_layer_range range,
-                                        mr_backend *backend, mr_weights **out, mr_err *err);
+MR_MUST_USE mr_status mr_weights_create(const mr_weights_desc *desc, mr_backend *backend, mr_weights **out,
+                                        mr_err *err);
 void mr_weights_destroy(mr_weights *w);
-/* Bytes in the backend's layout, tables that stay in the mapped file not counted. */
+/* Bytes in the backend's layout; what stays in the mapped file is not counted. */
 size_t mr_weights_bytes(const mr_weights *w);
 /* Loads them; each tensor's file pages are given back once it is repacked. progress may be NULL. */
 typedef void mr_load_progress(void *ctx, size_t done_bytes, size_t total_bytes);

@@ -97,6 +97,7 @@ static mr_status find(const mr_weights *ws, const char *name, const tensor_spec 
         status =
             ws->backend->ops->weight_bytes(ws->backend, type, (int32_t)columns, (int32_t)rows, &w->tensor.bytes, err);
     w->source = t;
+    w->is_mapped = storage == MR_STORAGE_FILE && !is_vector;
     return status == MR_OK ? MR_OK : mr_err_prefix(err, "tensor '%s'", name);
 }
 
@@ -108,7 +109,7 @@ static mr_status find_layer(mr_weights *ws, int32_t layer, mr_err *err) {
             continue;
         char name[64];
         snprintf(name, sizeof name, "blk.%d.%s", layer, LAYER[s].name);
-        mr_storage storage = LAYER[s].rows == DIM_ONE ? MR_STORAGE_FILE : MR_STORAGE_WEIGHT;
+        mr_storage storage = LAYER[s].rows == DIM_ONE ? MR_STORAGE_FILE : ws->matrices;
         mr_status status = find(ws, name, &LAYER[s], ws->arch->required & bit, storage, &slots[s], err);
         if (status != MR_OK)
             return status;
@@ -194,16 +195,16 @@ static mr_status find_all(mr_weights *ws, mr_err *err) {
         const tensor_spec *output = ws->info->tied_output ? &TIED_OUTPUT : &OUTPUT;
         status = find(ws, OUTPUT_NORM.name, &OUTPUT_NORM, true, MR_STORAGE_FILE, &ws->output_norm, err);
         if (status == MR_OK)
-            status = find(ws, output->name, output, true, MR_STORAGE_WEIGHT, &ws->output, err);
+            status = find(ws, output->name, output, true, ws->matrices, &ws->output, err);
     }
     return status == MR_OK ? check_all_used(ws, err) : status;
 }
 
-/* Calls visit for every tensor that goes into the buffer. */
+/* Calls visit for every tensor. */
 typedef mr_status visit_fn(mr_weights *ws, weight *w, void *ctx, mr_err *err);
 
 static mr_status visit_all(mr_weights *ws, visit_fn *visit, void *ctx, mr_err *err) {
-    weight *const others[] = {&ws->output_norm, &ws->output, &ws->rope_angles};
+    weight *const others[] = {&ws->token_embd, &ws->output_norm, &ws->output, &ws->rope_angles};
     mr_status status = MR_OK;
     for (size_t i = 0; i < sizeof others / sizeof others[0] && status == MR_OK; i++)
         if (weight_exists(others[i]))
@@ -217,6 +218,8 @@ static mr_status visit_all(mr_weights *ws, visit_fn *visit, void *ctx, mr_err *e
 
 static mr_status assign_offset(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
     size_t alignment = *(const size_t *)ctx;
+    if (w->is_mapped)
+        return MR_OK;
     w->tensor.offset = ws->bytes;
     if (!mr_add_size(ws->bytes, mr_round_up(w->tensor.bytes, alignment), &ws->bytes))
         return mr_err_set(err, MR_E_TOO_LONG, "the weights of layers %d to %d are too large", ws->range.first,
@@ -224,18 +227,22 @@ static mr_status assign_offset(mr_weights *ws, weight *w, void *ctx, mr_err *err
     return MR_OK;
 }
 
-mr_status mr_weights_create(const mr_gguf *gguf, const mr_model_info *info, mr_layer_range range, mr_backend *backend,
-                            mr_weights **out, mr_err *err) {
+mr_status mr_weights_create(const mr_weights_desc *desc, mr_backend *backend, mr_weights **out, mr_err *err) {
+    mr_layer_range range = desc->range;
+    const mr_model_info *info = desc->info;
+    mr_device_info device;
+    backend->ops->describe(backend, &device);
     if (range.first < 0 || range.first >= range.last || range.last > info->n_layers)
         return mr_err_set(err, MR_E_INVALID, "layers %d to %d of a model with %d", range.first, range.last,
                           info->n_layers);
     mr_weights *ws = mr_alloc(sizeof *ws);
     if (!ws)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the weights' table");
-    ws->gguf = gguf;
+    ws->gguf = desc->gguf;
     ws->info = info;
     ws->backend = backend;
     ws->range = range;
+    ws->matrices = desc->map && device.host_addressable ? MR_STORAGE_FILE : MR_STORAGE_WEIGHT;
     ws->layers = mr_alloc_array((size_t)(range.last - range.first), sizeof *ws->layers);
     mr_status status = ws->layers ? mr_arch_find(info->arch, &ws->arch, err)
                                   : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the weights' table");
@@ -247,8 +254,6 @@ mr_status mr_weights_create(const mr_gguf *gguf, const mr_model_info *info, mr_l
                             info->sliding_window);
     if (status == MR_OK)
         status = find_all(ws, err);
-    mr_device_info device;
-    backend->ops->describe(backend, &device);
     if (status == MR_OK)
         status = visit_all(ws, assign_offset, &device.alignment, err);
     if (status != MR_OK) {
@@ -300,6 +305,8 @@ static mr_status load_one(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
     const mr_backend_ops *ops = ws->backend->ops;
     mr_fence fence = 0;
     mr_status status;
+    if (w->is_mapped)
+        return MR_OK;
     w->tensor.buffer = ws->buffer;
     if (w->tensor.storage == MR_STORAGE_CONSTANT)
         status = ops->set(ws->backend, ws->buffer, w->tensor.offset, ws->rope_values, w->tensor.bytes, &fence, err);
@@ -317,24 +324,34 @@ static mr_status load_one(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
     return status;
 }
 
-/* The embedding table stays in the mapped file where the backend can read it there, and is copied otherwise. */
-static mr_status load_embedding(mr_weights *ws, mr_err *err) {
-    weight *w = &ws->token_embd;
+/* Mapped tensors are read where they lie, or where the backend cannot do that (then it is the embedding table alone), in
+ * a copy of their bytes. */
+static mr_status map_file(mr_weights *ws, mr_err *err) {
     const mr_backend_ops *ops = ws->backend->ops;
+    const mr_gguf_tensor *table = ws->token_embd.source;
     mr_device_info device;
     ops->describe(ws->backend, &device);
-    w->tensor.offset = 0;
-    if (device.host_addressable) {
-        mr_status status = ops->buffer_wrap(ws->backend, w->source->data, w->source->bytes, &ws->mapped, err);
-        w->tensor.buffer = ws->mapped;
-        return status;
-    }
+    if (device.host_addressable)
+        return ops->buffer_wrap(ws->backend, mr_gguf_file_data(ws->gguf), mr_gguf_file_bytes(ws->gguf), &ws->mapped,
+                                err);
+    if (!table)
+        return MR_OK;
+    ws->mapped_offset = table->offset;
     mr_fence fence = 0;
-    mr_status status = ops->buffer_create(ws->backend, w->source->bytes, &ws->mapped, err);
+    mr_status status = ops->buffer_create(ws->backend, table->bytes, &ws->mapped, err);
     if (status == MR_OK)
-        status = ops->set(ws->backend, ws->mapped, 0, w->source->data, w->source->bytes, &fence, err);
-    w->tensor.buffer = ws->mapped;
+        status = ops->set(ws->backend, ws->mapped, 0, table->data, table->bytes, &fence, err);
     return status == MR_OK ? ops->wait(ws->backend, fence, MR_NEVER, err) : status;
+}
+
+static mr_status place_mapped(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
+    (void)ctx;
+    (void)err;
+    if (w->is_mapped) {
+        w->tensor.buffer = ws->mapped;
+        w->tensor.offset = w->source->offset - ws->mapped_offset;
+    }
+    return MR_OK;
 }
 
 mr_status mr_weights_load(mr_weights *ws, mr_load_progress *progress, void *ctx, mr_err *err) {
@@ -342,8 +359,10 @@ mr_status mr_weights_load(mr_weights *ws, mr_load_progress *progress, void *ctx,
     mr_status status = ws->backend->ops->buffer_create(ws->backend, ws->bytes, &ws->buffer, err);
     if (status == MR_OK)
         status = visit_all(ws, load_one, &state, err);
-    if (status == MR_OK && weight_exists(&ws->token_embd))
-        status = load_embedding(ws, err);
+    if (status == MR_OK)
+        status = map_file(ws, err);
+    if (status == MR_OK)
+        status = visit_all(ws, place_mapped, NULL, err);
     /* The kernel maps pages around those that were touched, up to 2 MiB of them: their part of other stages' layers too. */
     mr_gguf_release_pages(ws->gguf, mr_gguf_file_data(ws->gguf), mr_gguf_file_bytes(ws->gguf));
     if (status == MR_OK && progress)

@@ -23,7 +23,7 @@ enum {
 
 typedef enum mr_storage {
     MR_STORAGE_WEIGHT,   /* a matrix in the backend's own layout (mr_backend_ops.weight_load) */
-    MR_STORAGE_FILE,     /* bytes as they lie in the file: vectors, the embedding table */
+    MR_STORAGE_FILE,     /* bytes as they lie in the file: vectors, the embedding table, matrices of a mapped model */
     MR_STORAGE_CONSTANT, /* computed at build time, copied in once: rope frequencies */
     MR_STORAGE_STATE,    /* keys, values and block tables: live across steps */
     MR_STORAGE_INPUT,    /* written before each step */
@@ -60,7 +60,7 @@ typedef enum mr_op {
     MR_OP_RMS_NORM,   /* in: x [n, R] f32, weight [m, 1] f32, n a multiple of m: each m elements are normed apart.
                        * out [n, R] f32 or A8 */
     MR_OP_QUANTIZE,   /* in: x [n, R] f32; out [n, R] A8 */
-    MR_OP_MATMUL,     /* in: w [k, n] weight, a [k, R] f32 or A8, bias [n, 1] f32 or none, add [n, R] f32 or none;
+    MR_OP_MATMUL,     /* in: w [k, n] weight or file, a [k, R] f32 or A8, bias [n, 1] f32 or none, add [n, R] f32 or none;
                        * out [n, R] f32 = w a + bias + add */
     MR_OP_ROPE,       /* in: x [H*D, R] f32, table [D, R]; out may be x. Rotates the first n_rot of each D */
     MR_OP_KV_WRITE,   /* in: k [G*D, R] f32, v [G*D, R] f32, slots [1, R] i32; state k, v; no out */

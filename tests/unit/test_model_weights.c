@@ -29,7 +29,8 @@ static int close_backend(void **state) {
 }
 
 static mr_status create(const tiny_model *m, int32_t first, int32_t last, mr_weights **out, mr_err *err) {
-    return mr_weights_create(m->gguf, &m->info, (mr_layer_range){first, last}, backend, out, err);
+    mr_weights_desc desc = {.gguf = m->gguf, .info = &m->info, .range = {first, last}};
+    return mr_weights_create(&desc, backend, out, err);
 }
 
 /* Takes the model over. Creating layers [first, last) fails with want, and the text holds both parts. */

@@ -1,5 +1,5 @@
 /* Invariant I1 on small models: the logits of a row have the same bits for any cut, chunking, company in the step, order
- * of KV blocks, number of threads and instruction set. Combinations are pairwise: every value of a factor meets every
+ * of KV blocks, number of threads, instruction set and layout of the weights. Combinations are pairwise: every value of a factor meets every
  * value of every other. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
@@ -19,10 +19,10 @@ enum { SEED = 5, MAX_COMBINATIONS = 64 };
 
 /* --- Combinations ------------------------------------------------------------------------------------------------------ */
 
-enum { F_STAGES, F_CHUNK, F_THREADS, F_ISA, F_TOGETHER, F_SHUFFLED, N_FACTORS };
+enum { F_STAGES, F_CHUNK, F_THREADS, F_ISA, F_TOGETHER, F_SHUFFLED, F_MAPPED, N_FACTORS };
 static const char *const ISAS[] = {"scalar", "avx2", "avx512"};
 static const int32_t CHUNKS[] = {1, 3, 7, CHAIN_MAX_ROWS};
-static const int LEVELS[N_FACTORS] = {4, 4, 3, 3, 2, 2};
+static const int LEVELS[N_FACTORS] = {4, 4, 3, 3, 2, 2, 2};
 
 typedef struct combination {
     int level[N_FACTORS];
@@ -156,6 +156,7 @@ static bool check_combination(const tiny_model *m, const combination *c, mr_type
         .isa = ISAS[v[F_ISA]],
         .kv_type = kv_type,
         .shuffled = v[F_SHUFFLED] != 0,
+        .map_weights = v[F_MAPPED] != 0,
     };
     char what[160];
     if (!chain_set_isa(config.isa))
@@ -163,9 +164,10 @@ static bool check_combination(const tiny_model *m, const combination *c, mr_type
     result got = result_make(m);
     chain *p = chain_create(m, &config);
     run_all(p, &got, CHUNKS[v[F_CHUNK]], v[F_TOGETHER] != 0);
-    snprintf(what, sizeof what, "%s, KV %s, %d stages, chunk %d, %d threads, %s, %s, blocks %s", m->info.arch,
+    snprintf(what, sizeof what, "%s, KV %s, %d stages, chunk %d, %d threads, %s, %s, blocks %s%s", m->info.arch,
              mr_type_name(kv_type), config.n_stages, CHUNKS[v[F_CHUNK]], config.n_threads, config.isa,
-             v[F_TOGETHER] ? "together" : "alone", config.shuffled ? "shuffled" : "in order");
+             v[F_TOGETHER] ? "together" : "alone", config.shuffled ? "shuffled" : "in order",
+             config.map_weights ? ", weights in the file" : "");
     expect_same(&got, want, what);
     chain_destroy(p);
     free(got.logits);

@@ -28,6 +28,7 @@ typedef struct chain_config {
     const char *isa;   /* for MILLRACE_CPU_ISA; NULL: the best of this machine */
     mr_type kv_type;
     int32_t max_context; /* 0: that of the model */
+    bool map_weights;    /* matrices stay as they are in the file */
     bool shuffled;       /* KV blocks and sequence slots in a random order */
 } chain_config;
 

@@ -82,6 +82,7 @@ static void test_a_stage_takes_what_was_measured(void **state) {
             c.max_rows = rows[r];
             c.max_out_rows = i % 2 ? 1 : rows[r];
             c.kv_type = i % 3 ? MR_TYPE_F16 : MR_TYPE_F32;
+            c.map_weights = (i + r) % 2;
             check_sizes(&c);
         }
         tiny_model_destroy(m);
@@ -111,12 +112,12 @@ static void test_sizes_that_cannot_be(void **state) {
 
 /* --- Steps ------------------------------------------------------------------------------------------------------------- */
 
-static void test_a_step_allocates_nothing(void **state) {
-    (void)state;
+static void check_allocations(bool map_weights) {
     static float logits[CHAIN_MAX_ROWS][90];
     tiny_desc d = tiny_default("qwen3", MR_TYPE_Q8_0);
     tiny_model *m = tiny_model_create(&d);
-    chain *p = chain_create(m, &(chain_config){.n_stages = 2, .n_threads = 3, .kv_type = MR_TYPE_F16});
+    chain_config config = {.n_stages = 2, .n_threads = 3, .kv_type = MR_TYPE_F16, .map_weights = map_weights};
+    chain *p = chain_create(m, &config);
     chain_row rows[CHAIN_MAX_ROWS];
     int32_t position = 0;
     uint64_t all = mr_mem_get_stats().n_allocs, own = mr_mem_thread_allocs();
@@ -132,6 +133,12 @@ static void test_a_step_allocates_nothing(void **state) {
     chain_destroy(p);
     assert_true(mr_mem_get_stats().n_allocs > all - 1 && own > 0);
     tiny_model_destroy(m);
+}
+
+static void test_a_step_allocates_nothing(void **state) {
+    (void)state;
+    check_allocations(false);
+    check_allocations(true);
 }
 
 static void count(void *ctx) {
