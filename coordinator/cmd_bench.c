@@ -1,151 +1,77 @@
-/* cmd_bench.c - `millrace bench`: tokens per second of prefill and decode.
- * A prefill test is one prompt of `rows` tokens, timed until its first token is there. A decode test is sequences with a
- * prompt of one token; its clock runs from the step that brings the last of them its first token to the step that ends
- * the first of them, and the tokens of all sequences after the one step and up to the other count. */
+/* cmd_bench.c - `millrace bench`: tokens per second of prefill and decode, and how near they are to the machine's limits.
+ * What the tests are stands in bench.h. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "coordinator/bench.h"
 #include "coordinator/cmd.h"
 #include "coordinator/cmd_session.h"
 #include "coordinator/interrupt.h"
 #include "coordinator/output.h"
-#include "coordinator/output_json.h"
-#include "coordinator/output_table.h"
-#include "engine/base/clock.h"
 #include "engine/base/mem.h"
-#include "engine/base/rng.h"
 
 enum {
-    SEED = 1, /* of the prompts' ids */
     WARM_UP_PREFILL = 64,
     WARM_UP_DECODE = 4, /* tokens: all graphs are built with the model, so a few do */
 };
 
-typedef struct bench_test {
-    bool decode;
-    int32_t rows;             /* tokens of the prompt, or tokens that each sequence generates after its first */
-    int32_t sequences;        /* 1 in prefill */
-    double median, low, high; /* tokens per second */
-} bench_test;
-
+/* All tests, and the session for one number of threads. */
 typedef struct bench {
+    mr_options options; /* the user's, with that number; lists are borrowed */
     cmd_session session;
-    const mr_options *options;
+    bench_work work;
+    mr_cpu_limits limits; /* zeros: not known */
     bench_test *tests;
-    int32_t n, n_done;
-    int32_t *ids; /* room for the longest prompt */
-    double *rates;
+    int32_t n, n_done; /* of all sessions */
+    int32_t *ids;      /* room for the longest prompt of the session */
+    bench_sample *samples;
     int32_t repeats;
+    bench_run run;
 } bench;
-
-/* One run of a test. */
-typedef struct bench_run {
-    int32_t n_sequences, n_begun;
-    int64_t start_ns, begun_ns, end_ns; /* of the run; of the step with the last first token; of the first end, or 0 */
-    int64_t n_tokens;                   /* after begun_ns, up to end_ns */
-    mr_err err;                         /* of the first sequence that failed; status MR_OK until then */
-} bench_run;
-
-/* --- One run ------------------------------------------------------------------------------------------------------ */
-
-static bool on_token(void *ctx, const mr_token_event *event) {
-    bench_run *r = ctx;
-    if (event->finish == MR_FINISH_ERROR) {
-        if (r->err.status == MR_OK)
-            (void)mr_err_set(&r->err, event->status, "%s", event->text);
-        return true;
-    }
-    if (event->n_generated == 1) {
-        r->n_begun++;
-        r->begun_ns = event->time_ns;
-    } else if (r->n_begun == r->n_sequences && event->time_ns > r->begun_ns &&
-               (r->end_ns == 0 || event->time_ns == r->end_ns)) {
-        r->n_tokens++;
-    }
-    if (event->finish == MR_FINISH_LENGTH && r->end_ns == 0)
-        r->end_ns = event->time_ns;
-    return interrupt_seen();
-}
-
-static mr_status submit(bench *b, int32_t sequence, int32_t n_prompt, int32_t n_generate, bench_run *r, mr_err *err) {
-    uint64_t n_vocab = (uint64_t)b->session.info.vocab_size;
-    int32_t number;
-    for (int32_t i = 0; i < n_prompt; i++)
-        b->ids[i] = (int32_t)(mr_rng_u64(SEED, (uint64_t)sequence, (uint64_t)i) % n_vocab);
-    mr_sequence_desc desc = {.prompt_ids = b->ids,
-                             .n_prompt = n_prompt,
-                             .max_tokens = n_generate,
-                             .top_p = 1,
-                             .repeat_penalty = 1,
-                             .on_token = on_token,
-                             .ctx = r};
-    return mr_job_submit(b->session.job, &desc, &number, err);
-}
-
-static mr_status run_once(bench *b, const bench_test *t, int32_t rows, bench_run *r, mr_err *err) {
-    mr_status status = interrupt_seen() ? mr_err_set(err, MR_E_CANCELLED, "%s", "") : MR_OK;
-    *r = (bench_run){.n_sequences = t->sequences};
-    for (int32_t i = 0; i < t->sequences && status == MR_OK; i++)
-        status = t->decode ? submit(b, i, 1, rows + 1, r, err) : submit(b, i, rows, 1, r, err);
-    r->start_ns = mr_clock_now_ns();
-    if (status == MR_OK)
-        status = mr_job_run(b->session.job, err);
-    if (status == MR_OK && interrupt_seen())
-        status = mr_err_set(err, MR_E_CANCELLED, "%s", "");
-    if (status == MR_OK && r->err.status != MR_OK) {
-        *err = r->err;
-        status = err->status;
-    }
-    return status;
-}
-
-/* Tokens per second. */
-static mr_status measure_once(bench *b, const bench_test *t, double *out_rate, mr_err *err) {
-    bench_run r;
-    mr_status status = run_once(b, t, t->rows, &r, err);
-    if (status != MR_OK)
-        return status;
-    if (t->decode && r.n_tokens == 0)
-        return mr_err_set(err, MR_E_INVALID,
-                          "-n: with %" PRId32 " tokens the first of %" PRId32
-                          " sequences ended before the last one began; hint: a larger -n",
-                          t->rows, t->sequences);
-    int64_t ns = t->decode ? r.end_ns - r.begun_ns : r.begun_ns - r.start_ns;
-    double n = t->decode ? (double)r.n_tokens : (double)t->rows;
-    *out_rate = n * (double)MR_NS_PER_S / (double)(ns > 0 ? ns : 1);
-    return MR_OK;
-}
 
 /* --- A test ------------------------------------------------------------------------------------------------------- */
 
 static int compare_rates(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
+    double x = ((const bench_sample *)a)->rate, y = ((const bench_sample *)b)->rate;
     return (x > y) - (x < y);
 }
 
 static void summarise(const bench *b, bench_test *t) {
     size_t n = (size_t)b->repeats;
-    qsort(b->rates, n, sizeof *b->rates, compare_rates);
-    t->low = b->rates[0];
-    t->high = b->rates[n - 1];
-    t->median = (b->rates[(n - 1) / 2] + b->rates[n / 2]) / 2;
+    qsort(b->samples, n, sizeof *b->samples, compare_rates);
+    const bench_sample *x = &b->samples[(n - 1) / 2], *y = &b->samples[n / 2];
+    t->low = b->samples[0].rate;
+    t->high = b->samples[n - 1].rate;
+    t->median = (bench_sample){(x->rate + y->rate) / 2, (x->share + y->share) / 2};
 }
 
 static void note(const bench_test *t) {
+    char at[48] = "";
+    if (t->depth > 0)
+        snprintf(at, sizeof at, " at depth %" PRId32, t->depth);
     if (t->decode)
-        output_note("decode of %" PRId32 " tokens, %" PRId32 " at once: %.1f tokens/s", t->rows, t->sequences,
-                    t->median);
+        output_note("decode of %" PRId32 " tokens, %" PRId32 " at once%s: %.1f tokens/s", t->rows, t->sequences, at,
+                    t->median.rate);
     else
-        output_note("prefill of %" PRId32 " tokens: %.1f tokens/s", t->rows, t->median);
+        output_note("prefill of %" PRId32 " tokens%s: %.1f tokens/s", t->rows, at, t->median.rate);
+}
+
+static mr_status run_once(bench *b, const bench_test *t, mr_err *err) {
+    return bench_run_once(b->session.job, b->session.info.vocab_size, b->ids, t, &b->run, err);
 }
 
 static mr_status run_test(bench *b, bench_test *t, mr_err *err) {
-    int32_t warm_up = t->decode ? WARM_UP_DECODE : WARM_UP_PREFILL;
-    bench_run r;
-    mr_status status = run_once(b, t, t->rows < warm_up ? t->rows : warm_up, &r, err);
-    for (int32_t i = 0; i < b->repeats && status == MR_OK; i++)
-        status = measure_once(b, t, &b->rates[i], err);
+    bench_test warm_up = *t;
+    int32_t most = t->decode ? WARM_UP_DECODE : WARM_UP_PREFILL;
+    warm_up.depth = warm_up.extra = 0;
+    warm_up.rows = t->rows < most ? t->rows : most;
+    mr_status status = run_once(b, &warm_up, err);
+    for (int32_t i = 0; i < b->repeats && status == MR_OK; i++) {
+        status = run_once(b, t, err);
+        if (status == MR_OK)
+            status = bench_run_rate(&b->run, &b->work, &b->samples[i], err);
+    }
     if (status != MR_OK)
         return status;
     summarise(b, t);
@@ -156,11 +82,45 @@ static mr_status run_test(bench *b, bench_test *t, mr_err *err) {
 
 /* --- Options ------------------------------------------------------------------------------------------------------ */
 
+static int32_t larger(int32_t a, int32_t b) {
+    return a > b ? a : b;
+}
+
+static int32_t largest(const mr_option_value *list) {
+    int32_t most = 0;
+    for (int32_t i = 0; i < list->n; i++)
+        most = larger(most, list->ints[i]);
+    return most;
+}
+
+/* Decode steps that the first sequence may have while the others' prompts are read; a step takes its decode rows first. */
+static int32_t steps_until_all_decode(const bench *b, int32_t sequences, int32_t depth) {
+    int32_t spare = b->session.chunk > 2 * sequences ? b->session.chunk - sequences : b->session.chunk / 2 + 1;
+    int64_t rows = (int64_t)sequences * (depth + 1), steps = (rows + spare - 1) / spare;
+    return depth == 0 || sequences == 1 ? 0 : (int32_t)(steps < MR_MAX_CONTEXT ? steps : MR_MAX_CONTEXT);
+}
+
+/* Without --chunk and --ctx both are large enough for the tests, as far as the model goes. */
+static void choose_sizes(bench *b) {
+    const mr_option_value *v = b->options.values;
+    cmd_session *s = &b->session;
+    int32_t batch = largest(&v[MR_OPTION_BENCH_BATCH]), depth = largest(&v[MR_OPTION_BENCH_DEPTH]);
+    if (!v[MR_OPTION_CHUNK].given)
+        s->chunk = larger(s->chunk, batch);
+    if (v[MR_OPTION_CTX].given || depth == 0)
+        return;
+    int32_t most = s->info.context_length < MR_MAX_CONTEXT ? s->info.context_length : MR_MAX_CONTEXT;
+    int64_t rows = larger(largest(&v[MR_OPTION_BENCH_PREFILL]),
+                          largest(&v[MR_OPTION_BENCH_DECODE]) + 1 + steps_until_all_decode(b, batch, depth));
+    int64_t wanted = depth + s->chunk + rows + 1;
+    s->ctx = larger(s->ctx, wanted < most ? (int32_t)wanted : most);
+}
+
 /* The length that a list asks for; a default shrinks to what the context holds beside `more` tokens. */
 static mr_status fit(const bench *b, mr_option_id id, int32_t wanted, int32_t more, int32_t *out, mr_err *err) {
     const cmd_session *s = &b->session;
     int32_t room = s->ctx > more ? s->ctx - more : 0;
-    if (wanted > room && mr_options_given(b->options, id))
+    if (wanted > room && mr_options_given(&b->options, id))
         return mr_err_set(err, MR_E_INVALID,
                           "-%c: %" PRId32 " tokens and %" PRId32 " more do not fit the context of %" PRId32 "%s",
                           mr_option_spec_of(id)->letter, wanted, more, s->ctx,
@@ -169,167 +129,172 @@ static mr_status fit(const bench *b, mr_option_id id, int32_t wanted, int32_t mo
     return MR_OK;
 }
 
-static mr_status list_prefill(bench *b, mr_err *err) {
-    const mr_option_value *p = &b->options->values[MR_OPTION_BENCH_PREFILL];
+static void add_test(bench *b, bench_test t) {
+    t.threads = b->session.threads;
+    t.n_stages = b->session.plan.n_stages;
+    t.products = b->work.is_int8 ? "int8" : "f32";
+    if (t.rows > 0)
+        b->tests[b->n++] = t;
+}
+
+static mr_status list_prefill(bench *b, int32_t depth, mr_err *err) {
+    const mr_option_value *p = &b->options.values[MR_OPTION_BENCH_PREFILL];
+    int32_t chunk = b->session.chunk;
     for (int32_t i = 0; i < p->n; i++) {
-        bench_test *t = &b->tests[b->n];
-        *t = (bench_test){.sequences = 1};
-        mr_status status = fit(b, MR_OPTION_BENCH_PREFILL, p->ints[i], 1, &t->rows, err);
+        bench_test t = {.sequences = 1, .depth = (depth + chunk - 1) / chunk * chunk};
+        mr_status status = fit(b, MR_OPTION_BENCH_PREFILL, p->ints[i], t.depth + 1, &t.rows, err);
         if (status != MR_OK)
             return status;
-        b->n += t->rows > 0;
+        add_test(b, t);
     }
     return MR_OK;
 }
 
-static mr_status list_decode(bench *b, mr_err *err) {
-    const mr_option_value *n = &b->options->values[MR_OPTION_BENCH_DECODE];
-    const mr_option_value *batch = &b->options->values[MR_OPTION_BENCH_BATCH];
+static mr_status list_decode(bench *b, int32_t depth, mr_err *err) {
+    const mr_option_value *n = &b->options.values[MR_OPTION_BENCH_DECODE];
+    const mr_option_value *batch = &b->options.values[MR_OPTION_BENCH_BATCH];
     for (int32_t i = 0; i < n->n * batch->n; i++) {
-        bench_test *t = &b->tests[b->n];
-        *t = (bench_test){.decode = true, .sequences = batch->ints[i % batch->n]};
-        mr_status status = fit(b, MR_OPTION_BENCH_DECODE, n->ints[i / batch->n], 2, &t->rows, err);
+        int32_t sequences = batch->ints[i % batch->n];
+        bench_test t = {.decode = true,
+                        .sequences = sequences,
+                        .depth = depth,
+                        .extra = steps_until_all_decode(b, sequences, depth)};
+        mr_status status = fit(b, MR_OPTION_BENCH_DECODE, n->ints[i / batch->n], depth + t.extra + 2, &t.rows, err);
         if (status != MR_OK)
             return status;
-        b->n += t->rows > 0;
+        add_test(b, t);
     }
     return MR_OK;
 }
 
+/* The tests of this session, behind those of the sessions before. */
 static mr_status list_tests(bench *b, mr_err *err) {
-    const mr_option_value *v = b->options->values;
-    int32_t most = v[MR_OPTION_BENCH_PREFILL].n + v[MR_OPTION_BENCH_DECODE].n * v[MR_OPTION_BENCH_BATCH].n;
-    b->repeats = (int32_t)mr_options_number(b->options, MR_OPTION_REPEAT);
-    b->tests = mr_alloc_array((size_t)most, sizeof *b->tests);
-    b->rates = mr_alloc_array((size_t)b->repeats, sizeof *b->rates);
-    if (!b->tests || !b->rates)
+    const mr_option_value *v = b->options.values, *depth = &v[MR_OPTION_BENCH_DEPTH];
+    int32_t before = b->n, most = before + depth->n * (v[MR_OPTION_BENCH_PREFILL].n +
+                                                       v[MR_OPTION_BENCH_DECODE].n * v[MR_OPTION_BENCH_BATCH].n);
+    bench_test *tests = mr_realloc(b->tests, (size_t)most * sizeof *tests);
+    if (!tests)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for %" PRId32 " tests", most);
-    mr_status status = list_prefill(b, err);
-    if (status == MR_OK)
-        status = list_decode(b, err);
-    if (status == MR_OK && b->n == 0)
+    b->tests = tests;
+    mr_status status = MR_OK;
+    for (int32_t i = 0; i < depth->n && status == MR_OK; i++) {
+        status = list_prefill(b, depth->ints[i], err);
+        if (status == MR_OK)
+            status = list_decode(b, depth->ints[i], err);
+    }
+    if (status == MR_OK && b->n == before)
         status = mr_err_set(err, MR_E_INVALID, "-p and -n leave no test to run");
     return status;
 }
 
 /* --- The session -------------------------------------------------------------------------------------------------- */
 
-static int64_t larger(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
-/* One session for all tests. Every sequence of a test has to be live at once, so the KV cache cannot be smaller. */
-static mr_status start(bench *b, mr_err *err) {
+/* Every sequence of a test has to be live at once, so the KV cache cannot be smaller. */
+static mr_status size(bench *b, mr_err *err) {
     cmd_session_needs needs = {.max_sequences = 1};
     int32_t longest = 1;
     int64_t chunk = b->session.chunk;
-    for (int32_t i = 0; i < b->n; i++) {
+    for (int32_t i = b->n_done; i < b->n; i++) {
         const bench_test *t = &b->tests[i];
-        int32_t n_prompt = t->decode ? 1 : t->rows, n_tokens = t->decode ? t->rows + 2 : t->rows + 1;
-        if (t->sequences > chunk && mr_options_given(b->options, MR_OPTION_CHUNK))
+        int32_t n_prompt = bench_prompt_tokens(t);
+        int64_t rows = (int64_t)n_prompt * t->sequences,
+                kv = t->sequences * cmd_session_whole_blocks(n_prompt + bench_new_tokens(t));
+        if (t->sequences > chunk && mr_options_given(&b->options, MR_OPTION_CHUNK))
             return mr_err_set(err, MR_E_INVALID,
                               "-b: %" PRId32 " sequences are more than the %" PRId64
                               " rows of a step; hint: a larger --chunk",
                               t->sequences, chunk);
-        longest = (int32_t)larger(longest, n_prompt);
-        needs.max_rows = larger(needs.max_rows, (int64_t)n_prompt * t->sequences);
-        needs.max_sequences = (int32_t)larger(needs.max_sequences, t->sequences);
-        needs.kv_tokens = larger(needs.kv_tokens, t->sequences * cmd_session_whole_blocks(n_tokens));
+        longest = larger(longest, n_prompt);
+        needs.max_rows = rows > needs.max_rows ? rows : needs.max_rows;
+        needs.max_sequences = larger(needs.max_sequences, t->sequences);
+        needs.kv_tokens = kv > needs.kv_tokens ? kv : needs.kv_tokens;
     }
     needs.min_kv_tokens = needs.kv_tokens;
     b->ids = mr_alloc_array((size_t)longest, sizeof *b->ids);
     if (!b->ids)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a prompt of %" PRId32 " tokens", longest);
-    mr_status status = cmd_session_size(&b->session, &needs, err);
-    return status == MR_OK ? cmd_session_start(&b->session, err) : status;
+    return cmd_session_size(&b->session, &needs, err);
 }
 
-/* --- Results ------------------------------------------------------------------------------------------------------ */
-
-static const char *test_name(const bench_test *t) {
-    return t->decode ? "decode" : "prefill";
-}
-
-static double first_token_ms(const bench_test *t) {
-    return 1e3 * t->rows / t->median;
-}
-
-static json_t *test_json(const bench *b, const bench_test *t) {
-    json_t *o = json_pack("{s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:i}", "test", test_name(t), "rows", t->rows,
-                          "sequences", t->sequences, "threads", b->session.threads, "stages", b->session.plan.n_stages,
-                          "tokens_per_second", t->median, "min", t->low, "max", t->high, "repeats", b->repeats);
-    if (o && !t->decode && json_object_set_new(o, "time_to_first_token_ms", json_real(first_token_ms(t))) != 0)
-        return json_decref(o), NULL;
-    return o;
-}
-
-static mr_status print_json(const bench *b, mr_err *err) {
-    json_t *root = json_array();
-    for (int32_t i = 0; i < b->n_done && root; i++) {
-        if (json_array_append_new(root, test_json(b, &b->tests[i])) != 0) {
-            json_decref(root);
-            root = NULL;
-        }
-    }
-    return output_json_print(root, err);
-}
-
-static void add_row(const bench *b, const bench_test *t, output_table *table) {
-    output_table_cell(table, "%s", test_name(t));
-    output_table_cell(table, "%" PRId32, t->rows);
-    output_table_cell(table, "%" PRId32, t->sequences);
-    output_table_cell(table, "%" PRId32, b->session.threads);
-    output_table_cell(table, "%" PRId32, b->session.plan.n_stages);
-    output_table_cell(table, "%.1f", t->median);
-    output_table_cell(table, "%.1f to %.1f", t->low, t->high);
-    if (t->decode)
-        output_table_cell(table, "-");
-    else
-        output_table_cell(table, "%.1f ms", first_token_ms(t));
-}
-
-static mr_status print_table(const bench *b, mr_err *err) {
-    static const char *const HEADS[] = {"test",   "rows",     "sequences", "threads",
-                                        "stages", "tokens/s", "spread",    "first token"};
-    output_table table = {.align = "lrrrrrrr"};
-    mr_text_buf text = {0};
-    for (size_t i = 0; i < sizeof HEADS / sizeof HEADS[0]; i++)
-        output_table_cell(&table, "%s", HEADS[i]);
-    for (int32_t i = 0; i < b->n_done; i++)
-        add_row(b, &b->tests[i], &table);
-    mr_status status = output_table_print(&table, &text, err);
-    if (status == MR_OK)
-        status = output_write(text.data, text.len, err);
-    mr_text_buf_deinit(&text);
-    output_table_deinit(&table);
+/* The limits of as many threads as the stages have together. */
+static mr_status read_limits(bench *b, mr_err *err) {
+    mr_cpu_options cpu = {.n_threads = b->session.threads * b->session.plan.n_stages};
+    mr_cpu_limits limits = {0};
+    mr_mem_set_budget(0); /* that of a session before does not hold for the loops */
+    mr_status status = b->session.cluster.n_ranks > 0 ? MR_OK : mr_cpu_limits_measure(&cpu, &limits, err);
+    for (int32_t i = b->n_done; i < b->n; i++)
+        b->tests[i].limits = limits;
     return status;
 }
 
-/* An interrupted benchmark prints the tests that it has done. */
-static mr_status run_all(bench *b, mr_err *err) {
+static mr_status run_tests(bench *b, mr_err *err) {
     mr_status status = MR_OK;
-    for (int32_t i = 0; i < b->n && status == MR_OK; i++)
-        status = run_test(b, &b->tests[i], err);
-    if (status != MR_OK && status != MR_E_CANCELLED)
-        return status;
-    mr_status printed = mr_options_number(b->options, MR_OPTION_BENCH_JSON) ? print_json(b, err) : print_table(b, err);
-    return printed == MR_OK ? status : printed;
+    while (b->n_done < b->n && status == MR_OK)
+        status = run_test(b, &b->tests[b->n_done], err);
+    return status;
 }
 
+/* All tests with one number of threads; n_threads 0: as the session chooses. */
+static mr_status run_session(bench *b, int32_t n_threads, mr_err *err) {
+    cmd_session *s = &b->session;
+    b->options.values[MR_OPTION_THREADS] = (mr_option_value){.given = n_threads > 0, .number = n_threads};
+    mr_status status = cmd_session_open(&b->options, s, err);
+    if (status == MR_OK) {
+        b->work = bench_work_of(s->gguf, &s->info, s->kv_type);
+        choose_sizes(b);
+        status = list_tests(b, err);
+    }
+    if (status == MR_OK)
+        status = size(b, err);
+    if (status == MR_OK)
+        status = read_limits(b, err);
+    s->on_step = bench_run_on_step;
+    s->on_step_ctx = &b->run;
+    if (status == MR_OK)
+        status = cmd_session_start(s, err);
+    if (status == MR_OK)
+        status = run_tests(b, err);
+    if (status == MR_OK)
+        status = cmd_session_stop(s, err);
+    cmd_session_close(s);
+    mr_free(b->ids);
+    b->ids = NULL;
+    return status;
+}
+
+static mr_status print_results(const bench *b, mr_err *err) {
+    if (mr_options_number(&b->options, MR_OPTION_BENCH_JSON))
+        return bench_print_json(b->tests, b->n_done, b->repeats, err);
+    if (mr_options_number(&b->options, MR_OPTION_BENCH_CSV))
+        return bench_print_csv(b->tests, b->n_done, b->repeats, err);
+    return bench_print_table(b->tests, b->n_done, err);
+}
+
+static mr_status check_options(const mr_options *o, mr_err *err) {
+    int32_t n = o->values[MR_OPTION_BENCH_THREADS].n;
+    if (mr_options_number(o, MR_OPTION_BENCH_JSON) && mr_options_number(o, MR_OPTION_BENCH_CSV))
+        return mr_err_set(err, MR_E_INVALID, "both --json and --csv were given; hint: one of the two");
+    if (n > 1 && (rank_place_get().n_ranks > 1 || mr_options_given(o, MR_OPTION_TRACE)))
+        return mr_err_set(err, MR_E_INVALID, "-t: %" PRId32 " numbers of threads, but %s; hint: one number", n,
+                          rank_place_get().n_ranks > 1 ? "ranks have one" : "--trace writes one file");
+    return MR_OK;
+}
+
+/* An interrupted benchmark prints the tests that it has done. */
 mr_status cmd_bench(const mr_options *options, mr_err *err) {
-    bench b = {.options = options};
-    mr_status status = cmd_session_open(options, &b.session, err);
-    if (status == MR_OK)
-        status = list_tests(&b, err);
-    if (status == MR_OK)
-        status = start(&b, err);
-    if (status == MR_OK)
-        status = run_all(&b, err);
-    if (status == MR_OK)
-        status = cmd_session_stop(&b.session, err);
-    cmd_session_close(&b.session);
+    const mr_option_value *threads = &options->values[MR_OPTION_BENCH_THREADS];
+    bench b = {.options = *options, .repeats = (int32_t)mr_options_number(options, MR_OPTION_REPEAT)};
+    mr_status status = check_options(options, err);
+    b.samples = mr_alloc_array((size_t)b.repeats, sizeof *b.samples);
+    if (status == MR_OK && !b.samples)
+        status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for %" PRId32 " runs", b.repeats);
+    for (int32_t i = 0; i < (threads->n > 0 ? threads->n : 1) && status == MR_OK; i++)
+        status = run_session(&b, threads->n > 0 ? threads->ints[i] : 0, err);
+    if (status == MR_OK || (status == MR_E_CANCELLED && b.n_done > 0)) {
+        mr_status printed = print_results(&b, err);
+        status = printed == MR_OK ? status : printed;
+    }
     mr_free(b.tests);
-    mr_free(b.rates);
-    mr_free(b.ids);
+    mr_free(b.samples);
     return status;
 }

@@ -16,11 +16,12 @@ bool cmd_cluster_ended(void) {
 }
 
 rank_config cmd_cluster_rank_config(const mr_options *options, const char *model_path) {
-    bool given = mr_options_given(options, MR_OPTION_THREADS);
+    const mr_option_value *list = &options->values[MR_OPTION_BENCH_THREADS];
+    int32_t n_threads = list->given ? list->ints[0] : (int32_t)mr_options_number(options, MR_OPTION_THREADS);
     int64_t seconds = mr_options_number(options, MR_OPTION_START_TIMEOUT); /* 0: the command line cannot be read */
     return (rank_config){.place = rank_place_get(),
                          .model_path = model_path,
-                         .n_threads = given ? (int32_t)mr_options_number(options, MR_OPTION_THREADS) : 0,
+                         .n_threads = n_threads,
                          .patience_ns = (seconds ? seconds : DEFAULT_PATIENCE_S) * MR_NS_PER_S};
 }
 

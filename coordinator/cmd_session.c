@@ -369,6 +369,8 @@ static mr_status create_job(cmd_session *s, mr_err *err) {
                             .silent = note_silent,
                             .on_spans = s->trace.file ? trace_file_spans : NULL,
                             .on_spans_ctx = &s->trace,
+                            .on_step = s->on_step,
+                            .on_step_ctx = s->on_step_ctx,
                             .interrupted = cmd_cluster_ended};
     progress_begin(&s->bar);
     mr_status status = mr_job_create(&config, &s->job, err);

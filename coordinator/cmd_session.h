@@ -44,6 +44,9 @@ typedef struct cmd_session {
     int64_t *clock_offset_ns; /* [plan.n_stages], with a trace */
     progress bar;
     int64_t load_ns;
+    /* May be set before cmd_session_start; see job.h. */
+    void (*on_step)(void *ctx, int32_t n_rows);
+    void *on_step_ctx;
 } cmd_session;
 
 /* The model file that MODEL or --demo names. */

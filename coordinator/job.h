@@ -40,6 +40,9 @@ typedef struct mr_job_config {
     /* If set, stages report what they did when: the times are those of their hosts' clocks. */
     void (*on_spans)(void *ctx, int32_t stage, const mr_span *spans, int32_t n);
     void *on_spans_ctx;
+    /* Called when a step is done, in their order: how many rows it had. May be NULL. */
+    void (*on_step)(void *ctx, int32_t n_rows);
+    void *on_step_ctx;
     /* Asked ten times a second: true ends create or run with MR_E_CANCELLED and no text. May be NULL. */
     bool (*interrupted)(void);
 } mr_job_config;

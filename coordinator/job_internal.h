@@ -12,6 +12,7 @@
 /* One step under way, kept at step % ring_slots. */
 typedef struct mr_step_record {
     uint64_t step;
+    int32_t n_rows;
     bool tokens_in;
     mr_logits_run logits; /* what it will bring */
     int32_t n_rows_in;    /* logits rows delivered */

@@ -110,6 +110,8 @@ static mr_status issue(mr_job *job, bool *did, mr_err *err) {
         status = mr_stage_links_send(job->links, &message, NULL, err);
         if (status != MR_OK)
             return status;
+        for (size_t i = 0; i < plan->n_runs; i++)
+            record.n_rows += (int32_t)plan->runs[i]->n_rows;
         job->steps[record.step % (uint64_t)job->ring_slots] = record;
         job->n_issued = record.step;
         *did = true;
@@ -161,6 +163,8 @@ static void advance(mr_job *job) {
         if (!r->tokens_in || r->n_rows_in < r->logits.n_rows)
             return;
         job->n_done++;
+        if (job->config.on_step)
+            job->config.on_step(job->config.on_step_ctx, r->n_rows);
     }
 }
 

@@ -37,16 +37,45 @@ class Reports(Case):
         done = self.run_bin("bench", self.model, *SHORT, "-b", "1,2", "--cut", "1", "-t", "1")
         self.assertEqual(done.returncode, 0, done.stderr)
         lines = [line.split() for line in done.stdout.decode().splitlines()]
-        self.assertEqual(lines[0], ["test", "rows", "sequences", "threads", "stages", "tokens/s", "spread", "first",
-                                    "token"])
-        self.assertEqual([line[:5] for line in lines[1:]], [["prefill", "20", "1", "1", "2"],
-                                                            ["decode", "6", "1", "1", "2"],
-                                                            ["decode", "6", "2", "1", "2"]])
-        for line in lines[1:]:
-            median, low, to, high = line[5:9]
+        self.assertEqual(lines[0], ["test", "rows", "depth", "sequences", "threads", "stages", "tokens/s", "spread",
+                                    "share", "first", "token"])
+        rows = lines[1:4]
+        self.assertEqual([line[:6] for line in rows], [["prefill", "20", "0", "1", "1", "2"],
+                                                       ["decode", "6", "0", "1", "1", "2"],
+                                                       ["decode", "6", "0", "2", "1", "2"]])
+        for line in rows:
+            median, low, to, high = line[6:10]
             self.assertEqual(to, "to")
             self.assertTrue(0 < float(low) <= float(median) <= float(high), line)
-        self.assertEqual([line[9:] == ["-"] for line in lines[1:]], [False, True, True])
+        self.assertEqual([line[11:14] for line in rows], [["%", "of", "f32"], ["%", "of", "read"], ["%", "of", "read"]])
+        self.assertEqual([line[14:] == ["-"] for line in rows], [False, True, True])
+        self.assertEqual(lines[4], [])
+        self.assertEqual([line[:6] for line in lines[5:]], [["limits", "of", "2", "threads:", "read", "loop"]])
+
+    def test_csv(self):
+        """The fields of --json, with nothing for those that a test has not."""
+        with_shares = json.loads(self.good("bench", self.model, *SHORT, "-r", "1", "--json"))
+        lines = self.good("bench", self.model, *SHORT, "-r", "1", "--csv").decode().splitlines()
+        rows = [dict(zip(lines[0].split(","), line.split(","), strict=True)) for line in lines[1:]]
+        self.assertEqual([row["test"] for row in rows], ["prefill", "decode"])
+        for row, t in zip(rows, with_shares, strict=True):
+            self.assertEqual({k for k, v in row.items() if v}, set(t))
+        self.bad(2, ["--json", "--csv"], "bench", self.model, "--json", "--csv")
+
+    def test_shares_are_what_the_file_says(self):
+        """Products and bytes of the tiny model, counted here."""
+        width, ff, kv, layers, vocab = 32, 64, 16, 3, tiny_model.VOCAB
+        matrices = layers * (2 * width * width + 2 * width * kv + 3 * width * ff)
+        prefill, decode = self.measured(*SHORT, "-r", "1", "-b", "1", "-t", "1")
+        products = matrices + width * vocab / 20  # of a token; the output for the last one alone
+        self.assertAlmostEqual(prefill["peak_share"] / (prefill["tokens_per_second"] * products /
+                                                        prefill["f32_products_per_second"]), 1, places=4)
+        weights = 4 * (matrices + layers * 2 * width + width + width * vocab + width)
+        cache = layers * 2 * 2 * kv * (2 + 7) / 2  # of f16, at 2 to 7 positions
+        self.assertAlmostEqual(decode["bandwidth_share"] / (decode["tokens_per_second"] * (weights + cache) /
+                                                            decode["read_bytes_per_second"]), 1, places=4)
+        for key in ("read_bytes_per_second", "int8_products_per_second", "f32_products_per_second"):
+            self.assertGreater(prefill[key], 1e6)
 
     def test_notes(self):
         done = self.run_bin("bench", self.model, *SHORT, "-b", "2")
@@ -61,6 +90,23 @@ class Tests(Case):
         self.assertEqual(self.names("-p", "9,3", "-n", "4,2", "-b", "1,5"),
                          [("prefill", 9, 1), ("prefill", 3, 1), ("decode", 4, 1), ("decode", 4, 5), ("decode", 2, 1),
                           ("decode", 2, 5)])
+
+    def test_threads(self):
+        found = self.measured(*SHORT, "-t", "1,2", "-r", "1")
+        self.assertEqual([(t["test"], t["threads"]) for t in found],
+                         [("prefill", 1), ("decode", 1), ("prefill", 2), ("decode", 2)])
+        found = self.measured(*SHORT, "-r", "1", env={"MILLRACE_THREADS": "3"})
+        self.assertEqual([t["threads"] for t in found], [3, 3])
+        self.bad(2, ["-t", "--trace"], "bench", self.model, "-t", "1,2", "--trace", self.path("trace.json"))
+
+    def test_depth(self):
+        """Depths of prefill are whole steps; the sequences of a decode test have time to come together."""
+        found = self.measured(*SHORT, "-d", "0,30", "-b", "1,9", "--chunk", "16", "-r", "1", "--stages", "2")
+        self.assertEqual([(t["test"], t["rows"], t["depth"], t["sequences"]) for t in found],
+                         [("prefill", 20, 0, 1), ("decode", 6, 0, 1), ("decode", 6, 0, 9),
+                          ("prefill", 20, 32, 1), ("decode", 6, 30, 1), ("decode", 6, 30, 9)])
+        self.assertEqual(["time_to_first_token_ms" in t for t in found], [True] + 5 * [False])
+        self.bad(2, ["-p", "context of 40"], "bench", self.model, "-p", "20", "-d", "32", "--ctx", "40", "--chunk", "8")
 
     def test_left_out(self):
         self.assertEqual(self.names("-p", "0", "-n", "4"), [("decode", 4, 1)])

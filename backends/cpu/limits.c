@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cpu/limits.h"
+
+#include "backends/cpu/kernels.h"
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/base/pool.h"
+
+enum {
+    READ_BYTES = 1 << 29, /* of all threads: a cloud machine may share a cache of some hundred MiB */
+    READ_UNIT = 1024,     /* bytes of a thread are a multiple of it */
+    FIRST_ROUNDS = 1024,
+};
+static const int64_t RUN_NS = 5 * MR_NS_PER_MS; /* of a run of products at least */
+static const int64_t TIME_NS = MR_NS_PER_S / 5; /* for all runs of a loop, the last one not counted */
+
+typedef struct loops {
+    mr_limit_read_fn *read;
+    mr_limit_product_fn *int8, *f32;
+} loops;
+
+static const loops LOOPS[MR_ISA_COUNT] = {
+    [MR_ISA_SCALAR] = {mr_limit_read_scalar, mr_limit_int8_scalar, mr_limit_f32_scalar},
+#if defined(__x86_64__)
+    [MR_ISA_AVX2] = {mr_limit_read_avx2, mr_limit_int8_avx2, mr_limit_f32_avx2},
+    [MR_ISA_AVX512] = {mr_limit_read_avx512, mr_limit_int8_avx512, mr_limit_f32_avx512},
+#endif
+};
+
+/* One run of a loop on all threads. */
+typedef struct run {
+    mr_limit_read_fn *read; /* or NULL: product */
+    const uint8_t *bytes;
+    size_t n_bytes; /* of each thread */
+    mr_limit_product_fn *product;
+    int64_t rounds;
+    int32_t per_round; /* written by thread 0 */
+} run;
+
+static void run_thread(void *ctx, int thread_idx, int n_threads) {
+    run *r = ctx;
+    (void)n_threads;
+    if (r->read) {
+        r->read(r->bytes + (size_t)thread_idx * r->n_bytes, r->n_bytes);
+        return;
+    }
+    int32_t per_round = r->product(r->rounds);
+    if (thread_idx == 0)
+        r->per_round = per_round;
+}
+
+static int64_t time_run(mr_pool *pool, run *r) {
+    int64_t start_ns = mr_clock_now_ns();
+    mr_pool_run(pool, run_thread, r);
+    int64_t ns = mr_clock_now_ns() - start_ns;
+    return ns > 0 ? ns : 1;
+}
+
+/* The shortest of the runs that fit into the time, three at least. */
+static int64_t best_ns(mr_pool *pool, run *r) {
+    int64_t best = INT64_MAX, end_ns = mr_clock_now_ns() + TIME_NS;
+    for (int i = 0; i < 3 || mr_clock_now_ns() < end_ns; i++) {
+        int64_t ns = time_run(pool, r);
+        best = ns < best ? ns : best;
+    }
+    return best;
+}
+
+static double measure_products(mr_pool *pool, mr_limit_product_fn *product) {
+    run r = {.product = product, .rounds = FIRST_ROUNDS};
+    while (time_run(pool, &r) < RUN_NS)
+        r.rounds *= 2;
+    int64_t ns = best_ns(pool, &r);
+    return (double)r.per_round * (double)r.rounds * mr_pool_n_threads(pool) * (double)MR_NS_PER_S / (double)ns;
+}
+
+static mr_status measure_read(mr_pool *pool, mr_limit_read_fn *read, double *out, mr_err *err) {
+    size_t n_threads = (size_t)mr_pool_n_threads(pool), n_bytes = READ_BYTES / n_threads / READ_UNIT * READ_UNIT;
+    uint8_t *bytes = mr_pages_alloc(READ_BYTES);
+    if (!bytes)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a read loop over %d MiB", READ_BYTES >> 20);
+    for (size_t i = 0; i < READ_BYTES; i += 4096)
+        bytes[i] = 1; /* pages that were never written may all be one */
+    run r = {.read = read, .bytes = bytes, .n_bytes = n_bytes};
+    *out = (double)n_bytes * (double)n_threads * (double)MR_NS_PER_S / (double)best_ns(pool, &r);
+    mr_pages_free(bytes, READ_BYTES);
+    return MR_OK;
+}
+
+mr_status mr_cpu_limits_measure(const mr_cpu_options *options, mr_cpu_limits *out, mr_err *err) {
+    const loops *l = &LOOPS[mr_isa_detect()];
+    mr_pool *pool = NULL;
+    mr_cpu_limits found;
+    mr_status status = mr_pool_create(options->n_threads, options->cpu_ids, &pool, err);
+    if (status != MR_OK)
+        return status;
+    status = measure_read(pool, l->read, &found.read_bytes, err);
+    if (status == MR_OK) {
+        found.int8_products = measure_products(pool, l->int8);
+        found.f32_products = measure_products(pool, l->f32);
+        *out = found;
+    }
+    mr_pool_destroy(pool);
+    return status;
+}

@@ -1,0 +1,85 @@
+/* The loops that read the machine's limits: every instruction set of this machine stays inside its memory, and counts its
+ * products. No figure is tested beyond making sense: machines differ, and are busy. */
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/cpu/kernels.h"
+#include "backends/cpu/limits.h"
+#include "engine/base/mem.h"
+
+typedef struct level {
+    mr_isa isa;
+    mr_limit_read_fn *read;
+    mr_limit_product_fn *int8, *f32;
+} level;
+
+static const level LEVELS[] = {
+    {MR_ISA_SCALAR, mr_limit_read_scalar, mr_limit_int8_scalar, mr_limit_f32_scalar},
+#if defined(__x86_64__)
+    {MR_ISA_AVX2, mr_limit_read_avx2, mr_limit_int8_avx2, mr_limit_f32_avx2},
+    {MR_ISA_AVX512, mr_limit_read_avx512, mr_limit_int8_avx512, mr_limit_f32_avx512},
+#endif
+};
+
+static void test_loops(void **state) {
+    (void)state;
+    const size_t bytes = 3 * 1024;
+    uint8_t *p = aligned_alloc(64, bytes); /* sanitizers see a read behind it */
+    assert_non_null(p);
+    memset(p, 1, bytes);
+    for (size_t i = 0; i < sizeof LEVELS / sizeof LEVELS[0] && LEVELS[i].isa <= mr_isa_detect(); i++) {
+        LEVELS[i].read(p, bytes);
+        LEVELS[i].read(p, 0);
+        assert_true(LEVELS[i].int8(3) >= 64);
+        assert_true(LEVELS[i].f32(3) >= 64);
+    }
+    free(p);
+}
+
+static void test_measurement(void **state) {
+    (void)state;
+    mr_err err;
+    for (int32_t n = 1; n <= 3; n++) {
+        mr_cpu_limits limits = {0};
+        size_t before = mr_mem_get_stats().live_bytes;
+        assert_int_equal(mr_cpu_limits_measure(&(mr_cpu_options){.n_threads = n}, &limits, &err), MR_OK);
+        assert_true(limits.read_bytes > 1e6 && limits.read_bytes < 1e14);
+        assert_true(limits.int8_products > 1e6 && limits.int8_products < 1e16);
+        assert_true(limits.f32_products > 1e6 && limits.f32_products < 1e16);
+        assert_int_equal(mr_mem_get_stats().live_bytes, before);
+    }
+}
+
+static void test_failures(void **state) {
+    (void)state;
+    mr_err err;
+    mr_status status = MR_E_NO_MEMORY;
+    for (int64_t n = 0; status != MR_OK; n++) {
+        mr_cpu_limits limits = {.read_bytes = -1};
+        assert_true(n < 100);
+        mr_mem_fail_at(n);
+        status = mr_cpu_limits_measure(&(mr_cpu_options){.n_threads = 2}, &limits, &err);
+        mr_mem_fail_at(-1);
+        if (status != MR_OK) {
+            assert_int_equal(status, MR_E_NO_MEMORY);
+            assert_true(limits.read_bytes == -1);
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_loops),
+        cmocka_unit_test(test_measurement),
+        cmocka_unit_test(test_failures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
