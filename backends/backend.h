@@ -3,6 +3,16 @@
  * layout. set, get, weight_load and submit are carried out in the order of the calls, on one queue of the backend; each
  * returns a fence, a number that grows, and may return before its work is done. The caller's memory is in use until the
  * fence is reached. The CPU backend is done when a call returns.
+ *
+ * A rank may have several backends (mr_backends): a graph is split over them, and tensors are copied where a split reads
+ * what another memory holds (engine/graph/graph.h). Backends that are host_addressable share one memory, the host's: work
+ * tensors that they exchange lie in buffers of the last backend of the list and are never copied. So such a backend finds the
+ * bytes of a tensor at buffer->base + offset, whoever made the buffer, and only WEIGHT tensors, whose layout is its own, are
+ * always of its own making.
+ * A backend that only multiplies matrices (BLAS) is host_addressable, supports nothing but MATMUL, and says no for shapes
+ * where the next backend is faster (tensors[out].ne[1] is the most rows that a node can have). It takes activations in f32
+ * and A8 (engine/tensor/type.h), so that graphs need not differ. With keeps_source it takes no memory for weights.
+ *
  * Owns:    a backend owns its buffers' memory and its threads; buffers and programs must be destroyed before it.
  * Threads: caller serialises all calls on one backend. Two backends are independent.
  * Errors:  any call may return MR_E_NO_MEMORY or, from a device, MR_E_DEVICE, which stays. */
@@ -19,12 +29,31 @@ typedef uint64_t mr_fence;
 
 typedef struct mr_device_info {
     char name[128];
-    size_t memory_bytes;   /* that buffers may use at most, 0: not known */
-    size_t alignment;      /* of tensors inside buffers */
-    bool host_addressable; /* buffer_wrap works */
+    size_t memory_bytes; /* that buffers may use at most, 0: not known */
+    size_t alignment;    /* of tensors inside buffers */
+    bool
+        host_addressable; /* buffer_wrap works, and tensors in buffers of other host_addressable backends can be used */
+    /* weight_load notes where src lies instead of copying it: src lives as long as the tensor's buffer. Such a backend gets
+     * every matrix that it takes, beside the backend that holds the matrix. */
+    bool keeps_source;
 } mr_device_info;
 
-/* One run of a program: how many rows are real, and whom to call meanwhile. */
+enum { MR_MAX_BACKENDS = 4 };
+/* The backends of a stage in order of preference. The last one runs every node that the others do not; if there are others,
+ * it is host_addressable. */
+typedef struct mr_backends {
+    mr_backend *at[MR_MAX_BACKENDS];
+    int32_t n;
+} mr_backends;
+
+/* Every implementation's buffers begin with this. */
+struct mr_buffer {
+    uint8_t *base; /* first byte, where the host may read and write it; NULL in the memory of a device */
+    size_t bytes;
+    bool wrapped; /* borrowed host memory, read-only */
+};
+
+/* One run of a program: how many rows are real, and whom to call meanwhile. Copied by submit. */
 typedef struct mr_run {
     int32_t n_rows[MR_ROWS_KINDS];
     void (*progress)(void *ctx); /* called by the submitting thread between groups of nodes, or NULL; must not block */
@@ -56,7 +85,7 @@ typedef struct mr_backend_ops {
     /* Bytes that a matrix of the file takes in this backend's layout; MR_E_UNSUPPORTED for a type it cannot multiply. */
     mr_status (*weight_bytes)(const mr_backend *be, mr_type type, int32_t columns, int32_t rows, size_t *out,
                               mr_err *err);
-    /* Puts a placed WEIGHT tensor into the layout; src: its rows as in the file. */
+    /* Puts a placed WEIGHT tensor into the layout; src: its rows as in the file (see keeps_source). */
     mr_status (*weight_load)(mr_backend *be, const mr_tensor *tensor, const uint8_t *src, mr_fence *out, mr_err *err);
 
     mr_status (*program_create)(mr_backend *be, const mr_program_desc *desc, mr_program **out, mr_err *err);

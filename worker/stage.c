@@ -15,11 +15,14 @@ typedef struct bucket {
 
 struct mr_stage {
     mr_stage_config config;
-    mr_backend *backend;
+    mr_backends backends;
+    mr_backend *kv_backend; /* holds keys, values and block table */
     mr_weights *weights;
     mr_kv_store *kv;
-    mr_buffer *work, *table; /* work memory of all buckets; block table */
-    mr_tensor *kv_tensors;   /* keys of all layers, then values */
+    mr_buffer *work[MR_MAX_BACKENDS]; /* of all buckets */
+    size_t work_bytes[MR_MAX_BACKENDS];
+    mr_buffer *table;      /* block table */
+    mr_tensor *kv_tensors; /* keys of all layers, then values */
     mr_stage_state state;
     bucket buckets[MAX_BUCKETS];
     int32_t n_buckets;
@@ -43,6 +46,55 @@ static mr_kv_desc kv_desc(const mr_stage_config *c) {
     };
 }
 
+/* The nodes of one attention of this stage, for asking who supports them. */
+static mr_status make_attention(const mr_stage *s, mr_graph **out, mr_err *err) {
+    const mr_model_info *m = s->config.info;
+    mr_kv_desc desc = kv_desc(&s->config);
+    mr_tensor k, v, table;
+    mr_status status = mr_kv_layer_describe(&desc, &k, &v, err);
+    if (status == MR_OK)
+        status = mr_graph_create(1, 1, out, err);
+    if (status != MR_OK)
+        return status;
+    mr_graph *g = *out;
+    if (!mr_tensor_init(&table, "block_table", MR_TYPE_I32, 1, 1, MR_STORAGE_STATE, MR_ROWS_FIXED))
+        return mr_err_set(err, MR_E_INTERNAL, "a block table of one entry");
+    mr_attention_desc attention = {
+        .n_heads = m->n_heads,
+        .n_kv_heads = m->n_kv_heads,
+        .head_dim = m->head_dim,
+        .k_state = mr_graph_use(g, &k),
+        .v_state = mr_graph_use(g, &v),
+        .slots = mr_graph_input(g, "slots", MR_TYPE_I32, 1, MR_ROWS_STEP),
+        .row_seq = mr_graph_input(g, "row_seq", MR_TYPE_I32, 1, MR_ROWS_STEP),
+        .row_position = mr_graph_input(g, "positions", MR_TYPE_I32, 1, MR_ROWS_STEP),
+        .block_table = mr_graph_use(g, &table),
+    };
+    int32_t q = mr_graph_input(g, "q", MR_TYPE_F32, m->n_heads * m->head_dim, MR_ROWS_STEP);
+    int32_t kv = mr_graph_input(g, "kv", MR_TYPE_F32, m->n_kv_heads * m->head_dim, MR_ROWS_STEP);
+    mr_graph_attention(g, q, kv, kv, &attention);
+    return MR_OK;
+}
+
+/* Keys and values live on the first backend that attends. */
+static mr_status choose_kv_backend(mr_stage *s, mr_err *err) {
+    s->kv_backend = s->backends.at[s->backends.n - 1];
+    mr_graph *g = NULL;
+    mr_status status = s->backends.n > 1 ? make_attention(s, &g, err) : MR_OK;
+    for (int32_t b = s->backends.n - 2; b >= 0 && g && status == MR_OK; b--) {
+        mr_backend *be = s->backends.at[b];
+        int32_t n;
+        const mr_node *nodes = mr_graph_nodes(g, &n);
+        bool all = n > 0;
+        for (int32_t i = 0; i < n; i++)
+            all = all && be->ops->supports(be, mr_graph_tensor(g, 0), &nodes[i]);
+        if (all)
+            s->kv_backend = be;
+    }
+    mr_graph_destroy(g);
+    return status;
+}
+
 /* Describes the state tensors without memory behind them. */
 static mr_status describe_state(mr_stage *s, mr_err *err) {
     int32_t n = s->config.range.last - s->config.range.first;
@@ -54,6 +106,7 @@ static mr_status describe_state(mr_stage *s, mr_err *err) {
     s->kv_tensors = mr_alloc_array(2 * (size_t)n, sizeof *s->kv_tensors);
     if (!s->kv_tensors)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a stage");
+    k.home = v.home = s->kv_backend;
     for (int32_t l = 0; l < n; l++) {
         s->kv_tensors[l] = k;
         s->kv_tensors[n + l] = v;
@@ -64,14 +117,15 @@ static mr_status describe_state(mr_stage *s, mr_err *err) {
                         s->config.max_sequences, MR_STORAGE_STATE, MR_ROWS_FIXED))
         return mr_err_set(err, MR_E_TOO_LONG, "block tables of %d tokens for %d sequences", s->config.max_context,
                           s->config.max_sequences);
+    s->state.block_table.home = s->kv_backend;
     return MR_OK;
 }
 
 static mr_status allocate_state(mr_stage *s, mr_err *err) {
     mr_kv_desc desc = kv_desc(&s->config);
-    mr_status status = mr_kv_store_create(s->backend, &desc, &s->kv, err);
+    mr_status status = mr_kv_store_create(s->kv_backend, &desc, &s->kv, err);
     if (status == MR_OK)
-        status = s->backend->ops->buffer_create(s->backend, s->state.block_table.bytes, &s->table, err);
+        status = s->kv_backend->ops->buffer_create(s->kv_backend, s->state.block_table.bytes, &s->table, err);
     if (status != MR_OK)
         return status;
     s->state.block_table.buffer = s->table;
@@ -81,16 +135,19 @@ static mr_status allocate_state(mr_stage *s, mr_err *err) {
 }
 
 /* Builds and plans the graph of one bucket. */
-static mr_status build_bucket(mr_stage *s, int32_t max_rows, bucket *out, size_t *work_bytes, mr_err *err) {
+static mr_status build_bucket(mr_stage *s, int32_t max_rows, bucket *out, mr_err *err) {
     int32_t max_out = s->config.max_out_rows < max_rows ? s->config.max_out_rows : max_rows;
     mr_stage_shape shape = {.max_rows = max_rows, .max_out_rows = max_out};
     mr_graph_stats stats;
     out->max_rows = max_rows;
     mr_status status = mr_stage_graph_build(s->weights, &s->state, &shape, &out->graph, &out->io, err);
     if (status == MR_OK)
-        status = mr_graph_finish(out->graph, s->backend, &stats, err);
-    if (status == MR_OK && stats.work_bytes > *work_bytes)
-        *work_bytes = stats.work_bytes;
+        status = mr_graph_finish(out->graph, &s->backends, &stats, err);
+    for (int32_t b = 0; status == MR_OK && b < s->backends.n; b++)
+        if (stats.work_bytes[b] > s->work_bytes[b]) {
+            s->sizes.work_bytes += stats.work_bytes[b] - s->work_bytes[b];
+            s->work_bytes[b] = stats.work_bytes[b];
+        }
     return status;
 }
 
@@ -100,12 +157,13 @@ static mr_status build_all_buckets(mr_stage *s, mr_err *err) {
         MR_ASSERT(s->n_buckets < MAX_BUCKETS);
         bool last = rows >= s->config.max_rows;
         bucket *b = &s->buckets[s->n_buckets++];
-        status = build_bucket(s, last ? s->config.max_rows : rows, b, &s->sizes.work_bytes, err);
+        status = build_bucket(s, last ? s->config.max_rows : rows, b, err);
         if (last)
             break;
     }
-    if (status == MR_OK)
-        status = s->backend->ops->buffer_create(s->backend, s->sizes.work_bytes, &s->work, err);
+    for (int32_t b = 0; b < s->backends.n && status == MR_OK; b++)
+        if (s->work_bytes[b] > 0)
+            status = s->backends.at[b]->ops->buffer_create(s->backends.at[b], s->work_bytes[b], &s->work[b], err);
     for (int32_t i = 0; i < s->n_buckets && status == MR_OK; i++)
         status = mr_graph_place(s->buckets[i].graph, s->work, err);
     return status;
@@ -129,17 +187,21 @@ static mr_status allocate_rows(mr_stage *s, mr_err *err) {
 /* The part of creating that loads nothing: weights' table, state tensors, sizes. */
 static mr_status describe(const mr_stage_config *config, mr_backend *backend, mr_stage **out, mr_err *err) {
     if (config->max_rows < 1 || config->max_rows > 1 << (MAX_BUCKETS - 1) || config->max_out_rows < 1 ||
-        config->max_out_rows > config->max_rows || config->max_sequences < 1 || config->max_context < 1)
+        config->max_out_rows > config->max_rows || config->max_sequences < 1 || config->max_context < 1 ||
+        config->devices.n >= MR_MAX_BACKENDS)
         return mr_err_set(err, MR_E_INVALID, "a stage for %d rows, %d with logits, %d sequences of %d tokens",
                           config->max_rows, config->max_out_rows, config->max_sequences, config->max_context);
     mr_stage *s = mr_alloc(sizeof *s);
     if (!s)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a stage");
     s->config = *config;
-    s->backend = backend;
+    s->backends = config->devices;
+    s->backends.at[s->backends.n++] = backend;
     mr_kv_desc kv = kv_desc(config);
     mr_weights_desc weights = {config->gguf, config->info, config->range, config->map_weights};
-    mr_status status = mr_weights_create(&weights, backend, &s->weights, err);
+    mr_status status = mr_weights_create(&weights, &s->backends, &s->weights, err);
+    if (status == MR_OK)
+        status = choose_kv_backend(s, err);
     if (status == MR_OK)
         status = describe_state(s, err);
     if (status == MR_OK)
@@ -159,7 +221,7 @@ mr_status mr_stage_measure(const mr_stage_config *config, mr_backend *backend, m
     if (status != MR_OK)
         return status;
     s->n_buckets = 1;
-    status = build_bucket(s, config->max_rows, &s->buckets[0], &s->sizes.work_bytes, err);
+    status = build_bucket(s, config->max_rows, &s->buckets[0], err);
     if (status == MR_OK)
         *out = s->sizes;
     mr_stage_destroy(s);
@@ -192,8 +254,10 @@ void mr_stage_destroy(mr_stage *s) {
         return;
     for (int32_t i = 0; i < s->n_buckets; i++)
         mr_graph_destroy(s->buckets[i].graph);
-    s->backend->ops->buffer_destroy(s->backend, s->work);
-    s->backend->ops->buffer_destroy(s->backend, s->table);
+    for (int32_t b = 0; b < s->backends.n; b++)
+        s->backends.at[b]->ops->buffer_destroy(s->backends.at[b], s->work[b]);
+    if (s->table)
+        s->kv_backend->ops->buffer_destroy(s->kv_backend, s->table);
     mr_kv_store_destroy(s->kv);
     mr_weights_destroy(s->weights);
     mr_free(s->kv_tensors);
@@ -217,8 +281,8 @@ mr_status mr_stage_set_blocks(mr_stage *s, int32_t slot, int32_t first, const in
     mr_fence fence = 0;
     size_t offset = t->offset + (size_t)slot * t->row_bytes + (size_t)first * sizeof *blocks;
     mr_status status =
-        s->backend->ops->set(s->backend, t->buffer, offset, blocks, (size_t)n * sizeof *blocks, &fence, err);
-    return status == MR_OK ? s->backend->ops->wait(s->backend, fence, MR_NEVER, err) : status;
+        s->kv_backend->ops->set(s->kv_backend, t->buffer, offset, blocks, (size_t)n * sizeof *blocks, &fence, err);
+    return status == MR_OK ? s->kv_backend->ops->wait(s->kv_backend, fence, MR_NEVER, err) : status;
 }
 
 /* Writes one i32 for each row; an input that this stage does not have is skipped. */

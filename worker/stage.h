@@ -1,6 +1,6 @@
 /* worker/stage.h - one stage of the pipeline: its weights, its KV blocks, and a graph for every row bucket.
  * Life: create loads everything; then for each step fill mr_stage_step(), run, read results.
- * Owns:    weights, KV store, graphs, work memory. Borrows: gguf, info and backend, which outlive it.
+ * Owns:    weights, KV store, graphs, work memory. Borrows: gguf, info and backends, which outlive it.
  * Threads: bound to the step thread.
  * Errors:  create: whatever loading says. run: MR_E_DEVICE and the like. A run allocates nothing. */
 // SPDX-License-Identifier: Apache-2.0
@@ -22,10 +22,12 @@ typedef struct mr_stage_config {
     int32_t n_kv_blocks;
     mr_type kv_type;
     bool map_weights; /* mr_weights_desc.map */
+    /* Used in this order before the backend that is given beside, which runs everything; at most MR_MAX_BACKENDS - 1. */
+    mr_backends devices;
 } mr_stage_config;
 
 typedef struct mr_stage_sizes {
-    size_t weight_bytes, kv_bytes, work_bytes;
+    size_t weight_bytes, kv_bytes, work_bytes; /* on all backends together */
 } mr_stage_sizes;
 
 /* What a stage would take; nothing is loaded. */

@@ -9,12 +9,6 @@
 
 enum { CPU_ALIGNMENT = 64 }; /* of tensors in buffers, and of panels */
 
-struct mr_buffer {
-    uint8_t *base;
-    size_t bytes;
-    bool wrapped; /* borrowed host memory, read-only */
-};
-
 typedef struct cpu_backend {
     mr_backend base;
     mr_pool *pool;

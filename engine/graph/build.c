@@ -22,8 +22,15 @@ mr_status mr_graph_create(int32_t max_rows, int32_t max_out_rows, mr_graph **out
 void mr_graph_destroy(mr_graph *g) {
     if (!g)
         return;
-    if (g->program)
-        g->backend->ops->program_destroy(g->backend, g->program);
+    for (int32_t s = 0; s < g->n_splits; s++) {
+        mr_backend *be = g->backends.at[g->splits[s].backend];
+        if (g->splits[s].program)
+            be->ops->program_destroy(be, g->splits[s].program);
+    }
+    mr_free(g->splits);
+    mr_free(g->copies);
+    mr_free(g->issue);
+    mr_free(g->also);
     mr_free(g->tensors);
     mr_free(g->nodes);
     mr_free(g);
@@ -36,8 +43,7 @@ static int32_t fail(mr_graph *g, mr_status status, const char *text) {
     return MR_NO_TENSOR;
 }
 
-/* Makes room for one more element of an array that doubles. */
-static bool grow(void **array, int32_t n, int32_t *cap, size_t size) {
+bool graph_grow(void **array, int32_t n, int32_t *cap, size_t size) {
     if (n < *cap)
         return true;
     int32_t wanted = *cap ? *cap * 2 : 64;
@@ -52,16 +58,19 @@ static bool grow(void **array, int32_t n, int32_t *cap, size_t size) {
 int32_t graph_add_tensor(mr_graph *g, const mr_tensor *t) {
     if (g->err.status != MR_OK)
         return MR_NO_TENSOR;
-    if (!grow((void **)&g->tensors, g->n_tensors, &g->cap_tensors, sizeof *g->tensors))
+    int32_t cap = g->cap_tensors; /* of both arrays */
+    if (!graph_grow((void **)&g->also, g->n_tensors, &cap, sizeof *g->also) ||
+        !graph_grow((void **)&g->tensors, g->n_tensors, &g->cap_tensors, sizeof *g->tensors))
         return fail(g, MR_E_NO_MEMORY, "no memory for tensors");
     g->tensors[g->n_tensors] = *t;
+    g->also[g->n_tensors] = MR_NO_TENSOR;
     return g->n_tensors++;
 }
 
 mr_node *graph_add_node(mr_graph *g, mr_op op, int32_t out) {
     if (g->err.status != MR_OK)
         return NULL;
-    if (!grow((void **)&g->nodes, g->n_nodes, &g->cap_nodes, sizeof *g->nodes)) {
+    if (!graph_grow((void **)&g->nodes, g->n_nodes, &g->cap_nodes, sizeof *g->nodes)) {
         fail(g, MR_E_NO_MEMORY, "no memory for nodes");
         return NULL;
     }
@@ -91,6 +100,19 @@ static int32_t result(mr_graph *g, mr_op op, int32_t columns, mr_row_count rows)
 
 int32_t mr_graph_use(mr_graph *g, const mr_tensor *t) {
     return graph_add_tensor(g, t);
+}
+
+void mr_graph_use_also(mr_graph *g, int32_t id, const mr_tensor *t) {
+    int32_t copy = graph_add_tensor(g, t);
+    if (copy == MR_NO_TENSOR)
+        return;
+    if (id < 0 || id >= copy || g->tensors[id].type != t->type || g->tensors[id].ne[0] != t->ne[0] ||
+        g->tensors[id].ne[1] != t->ne[1]) {
+        fail(g, MR_E_INVALID, "a copy is not like its tensor");
+        return;
+    }
+    g->also[copy] = g->also[id];
+    g->also[id] = copy;
 }
 
 int32_t mr_graph_input(mr_graph *g, const char *name, mr_type type, int32_t columns, mr_row_count rows) {

@@ -1,5 +1,5 @@
-/* engine/graph/fuse.c - a norm or gate whose result is only quantised writes A8 itself, where the backend does
- * that: one pass and one barrier less. */
+/* engine/graph/fuse.c - a norm or gate whose result is only quantised writes A8 itself, where the backend that
+ * would run it does that: one pass and one barrier less. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/graph/graph_internal.h"
 
@@ -27,8 +27,11 @@ static bool fuse_into_producer(mr_graph *g, int32_t at) {
     mr_node *producer = find_producer(g, at, x);
     if (!producer || (producer->op != MR_OP_RMS_NORM && producer->op != MR_OP_SILU_MUL))
         return false;
+    int32_t b = 0;
+    while (b < g->backends.n - 1 && !graph_can_run(g, b, producer))
+        b++;
     producer->out = n->out; /* x is never made now, and gets no memory */
-    if (g->backend->ops->supports(g->backend, g->tensors, producer))
+    if (graph_can_run(g, b, producer))
         return true;
     producer->out = x;
     return false;

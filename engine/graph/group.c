@@ -1,4 +1,5 @@
-/* engine/graph/group.c - finds what may run at once: nodes with the same longest chain before them form a group. */
+/* engine/graph/group.c - finds what may run at once: nodes of a split with the same longest chain before them form a group.
+ * Groups have one numbering through all splits. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -33,16 +34,21 @@ mr_status graph_group(mr_graph *g, mr_err *err) {
         status = mr_err_set(err, MR_E_NO_MEMORY, "no memory to group %d nodes", g->n_nodes);
         goto out;
     }
-    int32_t n_groups = 0;
+    int32_t n_groups = 0, s = -1, base = 0; /* base: the first group of split s */
     for (int32_t i = 0; i < g->n_nodes; i++) {
         mr_node *n = &g->nodes[i];
-        n->group = 0;
+        if (s < 0 || i == g->splits[s].last) {
+            base = n_groups;
+            s++;
+        }
+        n->group = base;
         for (int k = 0; k < MR_MAX_INPUTS; k++)
             if (n->in[k] != MR_NO_TENSOR && ready[n->in[k]] > n->group)
                 n->group = ready[n->in[k]];
         wait_for_readers(n, read);
         note_written(n, ready);
         n_groups = n->group + 1 > n_groups ? n->group + 1 : n_groups;
+        g->splits[s].last_group = n_groups - 1;
     }
     int32_t at = 0;
     for (int32_t group = 0; group < n_groups; group++)

@@ -1,6 +1,7 @@
 /* engine/graph/memory.c - offsets in the work buffer, from lifetimes, before anything is allocated.
  * A lifetime is the range of groups in which a tensor is written or read. A node may write over an input that nobody
- * reads later. Then the largest tensor first, each at the lowest offset where no tensor alive with it lies
+ * reads later. A tensor that is copied between memories lives as long as its copy may be under way: see note_copies. Then
+ * for each memory the largest tensor first, each at the lowest offset where no tensor alive with it lies
  * (greedy by size: Pisarchyk and Lee, "Efficient memory management for deep neural net inference", 2020). */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
@@ -20,24 +21,47 @@ static int32_t last_group(const mr_graph *g) {
     return g->n_nodes ? g->nodes[g->n_nodes - 1].group : 0;
 }
 
+static void note_reader(life *l, int32_t group) {
+    if (group < l->last)
+        return;
+    l->n_readers_last = l->last == group ? l->n_readers_last + 1 : 1;
+    l->last = group;
+}
+
+/* The last group of the split that makes what is copied; nothing is written in its place from then on. */
+static int32_t made_in(const mr_graph *g, const graph_copy *c) {
+    return c->after == GRAPH_BEFORE_ALL ? 0 : g->splits[c->after].last_group;
+}
+
+/* A device reads its own memory in the order of its queue: after the split that made the tensor. The host's memory is read
+ * until the host computes again after the split that needs the copy: mr_graph_run waits there. */
+static void note_copies(const mr_graph *g, life *lives) {
+    for (int32_t i = 0; i < g->n_copies; i++) {
+        const graph_copy *c = &g->copies[i];
+        int32_t s = c->before;
+        while (s + 1 < g->n_splits && !graph_is_host(g, g->memory[g->splits[s + 1].backend]))
+            s++;
+        note_reader(&lives[c->src], c->to_host ? made_in(g, c) : g->splits[s].last_group);
+    }
+}
+
 static void find_lifetimes(const mr_graph *g, life *lives) {
     for (int32_t t = 0; t < g->n_tensors; t++) {
         bool is_input = g->tensors[t].storage == MR_STORAGE_INPUT;
         lives[t] = (life){.tensor = t, .first = is_input ? 0 : -1, .last = is_input ? 0 : -1, .root = t};
         lives[t].bytes = g->tensors[t].bytes;
     }
+    for (int32_t c = 0; c < g->n_copies; c++)
+        lives[g->copies[c].dst].first = lives[g->copies[c].dst].last = made_in(g, &g->copies[c]);
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const mr_node *n = &g->nodes[i];
         if (n->out != MR_NO_TENSOR && lives[n->out].first < 0)
             lives[n->out].first = lives[n->out].last = n->group;
-        for (int k = 0; k < MR_MAX_INPUTS; k++) {
-            if (n->in[k] == MR_NO_TENSOR)
-                continue;
-            life *l = &lives[n->in[k]];
-            l->n_readers_last = l->last == n->group ? l->n_readers_last + 1 : 1;
-            l->last = n->group;
-        }
+        for (int k = 0; k < MR_MAX_INPUTS; k++)
+            if (n->in[k] != MR_NO_TENSOR)
+                note_reader(&lives[n->in[k]], n->group);
     }
+    note_copies(g, lives);
     for (int32_t t = 0; t < g->n_tensors; t++)
         if (g->tensors[t].storage == MR_STORAGE_OUTPUT)
             lives[t].last = last_group(g);
@@ -105,43 +129,61 @@ static void insert_by_offset(life **placed, int32_t n, life *l) {
     placed[i] = l;
 }
 
-mr_status graph_plan_memory(mr_graph *g, size_t alignment, size_t *out_bytes, size_t *out_unshared, mr_err *err) {
-    life *lives = mr_alloc_array((size_t)g->n_tensors + 1, sizeof *lives);
-    life **order = mr_alloc_array((size_t)g->n_tensors + 1, sizeof *order);
-    life **placed = mr_alloc_array((size_t)g->n_tensors + 1, sizeof *placed);
+/* What the passes of the plan share. */
+typedef struct plan {
+    const mr_graph *g;
+    life *lives;            /* [n_tensors] */
+    life **order, **placed; /* scratch of the same size */
+} plan;
+
+/* Places the tensors of one memory; returns the bytes that they take, and adds what they would take without sharing. */
+static size_t plan_one(const plan *p, int32_t memory, size_t *unshared) {
+    mr_device_info device;
+    mr_backend *owner = p->g->backends.at[memory];
+    owner->ops->describe(owner, &device);
+    int32_t n = 0;
+    size_t total = 0;
+    for (int32_t t = 0; t < p->g->n_tensors; t++) {
+        life *l = &p->lives[t];
+        if (!graph_is_work(&p->g->tensors[t]) || l->first < 0 || graph_home(p->g, t) != memory)
+            continue;
+        l->bytes = mr_round_up(l->bytes, device.alignment);
+        *unshared += l->bytes;
+        if (l->root == t)
+            p->order[n++] = l;
+    }
+    qsort(p->order, (size_t)n, sizeof *p->order, by_size);
+    for (int32_t i = 0; i < n; i++) {
+        life *l = p->order[i];
+        l->offset = lowest_gap(l, p->placed, i);
+        insert_by_offset(p->placed, i, l);
+        total = l->offset + l->bytes > total ? l->offset + l->bytes : total;
+    }
+    return total;
+}
+
+mr_status graph_plan_memory(mr_graph *g, mr_graph_stats *stats, mr_err *err) {
+    size_t n = (size_t)g->n_tensors + 1;
+    plan p = {.g = g};
+    p.lives = mr_alloc_array(n, sizeof *p.lives);
+    p.order = mr_alloc_array(n, sizeof *p.order);
+    p.placed = mr_alloc_array(n, sizeof *p.placed);
     mr_status status = MR_OK;
-    if (!lives || !order || !placed) {
+    if (!p.lives || !p.order || !p.placed) {
         status = mr_err_set(err, MR_E_NO_MEMORY, "no memory to plan %d tensors", g->n_tensors);
         goto out;
     }
-    find_lifetimes(g, lives);
-    share_in_place(g, lives);
-
-    int32_t n = 0;
-    size_t total = 0, unshared = 0;
-    for (int32_t t = 0; t < g->n_tensors; t++) {
-        if (!graph_is_work(&g->tensors[t]) || lives[t].first < 0)
-            continue;
-        lives[t].bytes = mr_round_up(lives[t].bytes, alignment);
-        unshared += lives[t].bytes;
-        if (lives[t].root == t)
-            order[n++] = &lives[t];
-    }
-    qsort(order, (size_t)n, sizeof *order, by_size);
-    for (int32_t i = 0; i < n; i++) {
-        order[i]->offset = lowest_gap(order[i], placed, i);
-        insert_by_offset(placed, i, order[i]);
-        size_t end = order[i]->offset + order[i]->bytes;
-        total = end > total ? end : total;
-    }
+    find_lifetimes(g, p.lives);
+    share_in_place(g, p.lives);
+    stats->unshared_bytes = 0;
+    for (int32_t m = 0; m < g->backends.n; m++)
+        stats->work_bytes[m] = plan_one(&p, m, &stats->unshared_bytes);
     for (int32_t t = 0; t < g->n_tensors; t++)
-        if (graph_is_work(&g->tensors[t]) && lives[t].first >= 0)
-            g->tensors[t].offset = lives[lives[t].root].offset;
-    *out_bytes = total;
-    *out_unshared = unshared;
+        if (graph_is_work(&g->tensors[t]) && p.lives[t].first >= 0)
+            g->tensors[t].offset = p.lives[p.lives[t].root].offset;
 out:
-    mr_free(lives);
-    mr_free(order);
-    mr_free(placed);
+    mr_free(p.lives);
+    mr_free(p.order);
+    mr_free(p.placed);
     return status;
 }

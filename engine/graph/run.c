@@ -4,83 +4,205 @@
 #include "engine/base/mem.h"
 #include "engine/graph/graph_internal.h"
 
-/* Says what the node has that no backend runs. */
-static mr_status unsupported(const mr_graph *g, const mr_node *n, mr_err *err) {
-    const mr_tensor *t = &g->tensors[n->in[0] != MR_NO_TENSOR ? n->in[0] : n->out];
-    if (n->op == MR_OP_KV_WRITE || n->op == MR_OP_ATTENTION) {
-        const mr_tensor *keys = &g->tensors[n->in[n->op == MR_OP_ATTENTION ? 1 : 3]];
-        return mr_err_set(err, MR_E_UNSUPPORTED,
-                          "no backend runs %s on tensor '%s' with heads of %d elements and keys in %s",
-                          mr_op_name(n->op), t->name, n->params.attention.head_dim, mr_type_name(keys->type));
-    }
-    return mr_err_set(err, MR_E_UNSUPPORTED, "no backend runs %s on tensor '%s' of type %s", mr_op_name(n->op), t->name,
-                      mr_type_name(t->type));
-}
+/* How long a wait for a device may be without a call of progress. */
+enum { PROGRESS_NS = 100000 };
 
-static mr_status check_support(const mr_graph *g, mr_err *err) {
-    for (int32_t i = 0; i < g->n_nodes; i++)
-        if (!g->backend->ops->supports(g->backend, g->tensors, &g->nodes[i]))
-            return unsupported(g, &g->nodes[i], err);
+/* Takes the list over and finds out which backends share the host's memory. */
+static mr_status use_backends(mr_graph *g, const mr_backends *backends, mr_err *err) {
+    int32_t last = backends->n - 1;
+    MR_ASSERT(backends->n >= 1 && backends->n <= MR_MAX_BACKENDS);
+    g->backends = *backends;
+    for (int32_t b = 0; b < backends->n; b++) {
+        mr_device_info device;
+        backends->at[b]->ops->describe(backends->at[b], &device);
+        g->memory[b] = device.host_addressable ? last : b;
+        if (b == last && b > 0 && !device.host_addressable)
+            return mr_err_set(err, MR_E_INVALID, "backend '%s' stands last of %d, but the host cannot use its memory",
+                              device.name, backends->n);
+    }
     return MR_OK;
 }
 
-mr_status mr_graph_finish(mr_graph *g, mr_backend *backend, mr_graph_stats *out, mr_err *err) {
+mr_status mr_graph_finish(mr_graph *g, const mr_backends *backends, mr_graph_stats *out, mr_err *err) {
     if (g->err.status != MR_OK)
         return mr_err_set(err, g->err.status, "%s", g->err.text);
-    mr_device_info device;
-    g->backend = backend;
-    backend->ops->describe(backend, &device);
+    mr_status status = use_backends(g, backends, err);
+    if (status != MR_OK)
+        return status;
     graph_fuse(g);
-    mr_status status = check_support(g, err);
+    status = graph_assign(g, err);
+    if (status == MR_OK)
+        status = graph_split_nodes(g, err);
     if (status == MR_OK)
         status = graph_group(g, err);
-    mr_graph_stats stats = {.n_nodes = g->n_nodes};
+    mr_graph_stats stats = {.n_nodes = g->n_nodes, .n_splits = g->n_splits, .n_copies = g->n_copies};
     stats.n_groups = g->n_nodes ? g->nodes[g->n_nodes - 1].group + 1 : 0;
     if (status == MR_OK)
-        status = graph_plan_memory(g, device.alignment, &stats.work_bytes, &stats.unshared_bytes, err);
+        status = graph_plan_memory(g, &stats, err);
     if (status == MR_OK)
         *out = stats;
     return status;
 }
 
-mr_status mr_graph_place(mr_graph *g, mr_buffer *work, mr_err *err) {
+mr_status mr_graph_place(mr_graph *g, mr_buffer *const *work, mr_err *err) {
     for (int32_t t = 0; t < g->n_tensors; t++)
         if (graph_is_work(&g->tensors[t]))
-            g->tensors[t].buffer = work;
-    mr_program_desc desc = {.tensors = g->tensors, .nodes = g->nodes, .n_nodes = g->n_nodes};
-    return g->backend->ops->program_create(g->backend, &desc, &g->program, err);
+            g->tensors[t].buffer = work[graph_home(g, t)];
+    mr_status status = MR_OK;
+    for (int32_t s = 0; s < g->n_splits && status == MR_OK; s++) {
+        graph_split *split = &g->splits[s];
+        mr_backend *be = g->backends.at[split->backend];
+        mr_program_desc desc = {
+            .tensors = g->tensors, .nodes = g->nodes + split->first, .n_nodes = split->last - split->first};
+        status = be->ops->program_create(be, &desc, &split->program, err);
+    }
+    return status;
+}
+
+/* --- Running ----------------------------------------------------------------------------------------------------------- */
+
+/* One run: what has been given to whom. */
+typedef struct flight {
+    mr_graph *g;
+    const mr_run *run;
+    int32_t next_issue;  /* in g->issue */
+    int32_t next_settle; /* in g->copies: those before it no longer read the host's memory */
+    mr_fence last[MR_MAX_BACKENDS];
+    bool is_busy[MR_MAX_BACKENDS]; /* last has not been waited for */
+} flight;
+
+/* Waits, and lets the caller do its work meanwhile. */
+static mr_status wait_for(flight *f, int32_t b, mr_fence fence, mr_err *err) {
+    mr_backend *be = f->g->backends.at[b];
+    if (!f->run->progress)
+        return be->ops->wait(be, fence, MR_NEVER, err);
+    for (;;) {
+        mr_status status = be->ops->wait(be, fence, mr_clock_now_ns() + PROGRESS_NS, err);
+        if (status != MR_E_TIMEOUT)
+            return status;
+        f->run->progress(f->run->progress_ctx);
+    }
+}
+
+static int32_t device_of(const mr_graph *g, const graph_copy *c) {
+    return graph_home(g, c->to_host ? c->src : c->dst);
+}
+
+/* Gives the copy of the rows that are real to the device. */
+static mr_status start_copy(flight *f, graph_copy *c, mr_err *err) {
+    const mr_tensor *src = &f->g->tensors[c->src], *dst = &f->g->tensors[c->dst];
+    int32_t b = device_of(f->g, c);
+    mr_backend *be = f->g->backends.at[b];
+    size_t bytes =
+        src->row_count == MR_ROWS_FIXED ? src->bytes : src->row_bytes * (size_t)f->run->n_rows[src->row_count];
+    mr_status status;
+    if (c->to_host)
+        status = be->ops->get(be, src->buffer, src->offset, dst->buffer->base + dst->offset, bytes, &c->fence, err);
+    else
+        status = be->ops->set(be, dst->buffer, dst->offset, src->buffer->base + src->offset, bytes, &c->fence, err);
+    if (status == MR_OK) {
+        f->last[b] = c->fence;
+        f->is_busy[b] = true;
+    }
+    return status;
+}
+
+/* Starts the copies of what this split has made. */
+static mr_status start_copies_after(flight *f, int32_t split, mr_err *err) {
+    mr_graph *g = f->g;
+    mr_status status = MR_OK;
+    for (; f->next_issue < g->n_issue && g->copies[g->issue[f->next_issue]].after == split && status == MR_OK;
+         f->next_issue++)
+        status = start_copy(f, &g->copies[g->issue[f->next_issue]], err);
+    return status;
+}
+
+/* Before the host computes: waits until the copies for earlier splits have left its memory. */
+static mr_status settle_copies(flight *f, int32_t split, mr_err *err) {
+    mr_graph *g = f->g;
+    mr_status status = MR_OK;
+    for (; f->next_settle < g->splits[split].first_copy && status == MR_OK; f->next_settle++) {
+        const graph_copy *c = &g->copies[f->next_settle];
+        if (!c->to_host)
+            status = wait_for(f, device_of(g, c), c->fence, err);
+    }
+    return status;
+}
+
+/* Brings in what the split reads: the host waits for it, a device has it in its queue before the split. */
+static mr_status fetch_copies(flight *f, const graph_split *split, mr_err *err) {
+    mr_graph *g = f->g;
+    mr_status status = MR_OK;
+    for (int32_t i = split->first_copy; i < split->last_copy && status == MR_OK; i++) {
+        graph_copy *c = &g->copies[i];
+        if (c->to_host)
+            status = wait_for(f, device_of(g, c), c->fence, err);
+        else if (c->is_late)
+            status = start_copy(f, c, err);
+    }
+    return status;
+}
+
+static mr_status run_split(flight *f, int32_t s, mr_err *err) {
+    mr_graph *g = f->g;
+    const graph_split *split = &g->splits[s];
+    int32_t b = split->backend;
+    mr_backend *be = g->backends.at[b];
+    bool on_host = graph_is_host(g, g->memory[b]);
+    mr_status status = fetch_copies(f, split, err);
+    if (status == MR_OK && on_host)
+        status = settle_copies(f, s, err);
+    if (status == MR_OK)
+        status = be->ops->submit(be, split->program, f->run, &f->last[b], err);
+    if (status != MR_OK)
+        return status;
+    f->is_busy[b] = !on_host;
+    return on_host ? wait_for(f, b, f->last[b], err) : MR_OK;
 }
 
 mr_status mr_graph_run(mr_graph *g, const mr_run *run, mr_err *err) {
-    mr_fence fence;
-    mr_status status = g->backend->ops->submit(g->backend, g->program, run, &fence, err);
-    return status == MR_OK ? g->backend->ops->wait(g->backend, fence, MR_NEVER, err) : status;
+    flight f = {.g = g, .run = run};
+    mr_status status = start_copies_after(&f, GRAPH_BEFORE_ALL, err);
+    for (int32_t s = 0; s < g->n_splits && status == MR_OK; s++) {
+        status = run_split(&f, s, err);
+        if (status == MR_OK)
+            status = start_copies_after(&f, s, err);
+    }
+    for (int32_t b = 0; b < g->backends.n; b++) {
+        if (!f.is_busy[b])
+            continue;
+        mr_status end = wait_for(&f, b, f.last[b], status == MR_OK ? err : NULL);
+        status = status == MR_OK ? end : status;
+    }
+    return status;
 }
 
 mr_status mr_graph_set_rows(mr_graph *g, int32_t tensor, const void *src, size_t row_bytes, int32_t n_rows,
                             mr_err *err) {
     const mr_tensor *t = &g->tensors[tensor];
+    mr_backend *be = g->backends.at[graph_home(g, tensor)];
     mr_fence fence = 0;
     MR_ASSERT(n_rows <= t->ne[1] && row_bytes <= t->row_bytes);
     if (row_bytes == t->row_bytes)
-        return g->backend->ops->set(g->backend, t->buffer, t->offset, src, row_bytes * (size_t)n_rows, &fence, err);
+        return be->ops->set(be, t->buffer, t->offset, src, row_bytes * (size_t)n_rows, &fence, err);
     mr_status status = MR_OK;
     for (int32_t r = 0; r < n_rows && status == MR_OK; r++)
-        status = g->backend->ops->set(g->backend, t->buffer, t->offset + (size_t)r * t->row_bytes,
-                                      (const char *)src + (size_t)r * row_bytes, row_bytes, &fence, err);
+        status = be->ops->set(be, t->buffer, t->offset + (size_t)r * t->row_bytes,
+                              (const char *)src + (size_t)r * row_bytes, row_bytes, &fence, err);
     return status;
 }
 
 mr_status mr_graph_get_rows(mr_graph *g, int32_t tensor, int32_t first_row, int32_t n_rows, void *dst, size_t row_bytes,
                             mr_err *err) {
     const mr_tensor *t = &g->tensors[tensor];
+    mr_backend *be = g->backends.at[graph_home(g, tensor)];
     mr_fence fence = 0;
     MR_ASSERT(first_row >= 0 && first_row + n_rows <= t->ne[1] && row_bytes <= t->row_bytes);
     mr_status status = MR_OK;
     for (int32_t r = 0; r < n_rows && status == MR_OK; r++)
-        status = g->backend->ops->get(g->backend, t->buffer, t->offset + (size_t)(first_row + r) * t->row_bytes,
-                                      (char *)dst + (size_t)r * row_bytes, row_bytes, &fence, err);
-    return status == MR_OK ? g->backend->ops->wait(g->backend, fence, MR_NEVER, err) : status;
+        status = be->ops->get(be, t->buffer, t->offset + (size_t)(first_row + r) * t->row_bytes,
+                              (char *)dst + (size_t)r * row_bytes, row_bytes, &fence, err);
+    return status == MR_OK ? be->ops->wait(be, fence, MR_NEVER, err) : status;
 }
 
 const mr_tensor *mr_graph_tensor(const mr_graph *g, int32_t tensor) {

@@ -75,6 +75,7 @@ void mr_kv_store_layer(const mr_kv_store *kv, int32_t layer_idx, mr_tensor *out_
     *out_k = kv->k;
     *out_v = kv->v;
     out_k->buffer = out_v->buffer = kv->buffer;
+    out_k->home = out_v->home = kv->backend;
     out_k->offset = (size_t)layer_idx * (kv->k.bytes + kv->v.bytes);
     out_v->offset = out_k->offset + kv->k.bytes;
     snprintf(out_k->name, sizeof out_k->name, "keys.%d", layer_idx);

@@ -1,6 +1,6 @@
 /* engine/model/model.h - architectures: from a GGUF file to the graph of a layer range.
  * A stage is layers [first, last): the first stage also embeds, the last one also has the output norm and matrix.
- * Owns:    mr_weights owns its buffers. Borrows: gguf, info and backend, which outlive it.
+ * Owns:    mr_weights owns its buffers. Borrows: gguf, info and backends, which outlive it.
  * Threads: caller serialises.
  * Errors:  MR_E_UNSUPPORTED for an architecture, tensor or type that this version does not run, MR_E_FORMAT for a tensor of
  *          the wrong shape; both name the tensor. */
@@ -68,16 +68,17 @@ typedef struct mr_weights_desc {
     const mr_gguf *gguf;
     const mr_model_info *info;
     mr_layer_range range;
-    /* Matrices stay in the mapped file, in its layout, where the backend can read it there: they take no memory that the
+    /* Matrices stay in the mapped file, in its layout, where the last backend can read it there: they take no memory that the
      * system cannot take back, and products convert them again and again. */
     bool map;
 } mr_weights_desc;
 
-/* Looks up and checks the tensors of a range, and computes what they take; nothing is loaded. */
-MR_MUST_USE mr_status mr_weights_create(const mr_weights_desc *desc, mr_backend *backend, mr_weights **out,
+/* Looks up and checks the tensors of a range, chooses the backend that holds each, and computes what they take; nothing is
+ * loaded. */
+MR_MUST_USE mr_status mr_weights_create(const mr_weights_desc *desc, const mr_backends *backends, mr_weights **out,
                                         mr_err *err);
 void mr_weights_destroy(mr_weights *w);
-/* Bytes in the backend's layout; what stays in the mapped file is not counted. */
+/* Bytes in the layouts of all backends; what stays in the mapped file is not counted. */
 size_t mr_weights_bytes(const mr_weights *w);
 /* Loads them; each tensor's file pages are given back once it is repacked. progress may be NULL. */
 typedef void mr_load_progress(void *ctx, size_t done_bytes, size_t total_bytes);

@@ -3,8 +3,21 @@
 #include "engine/base/fmath.h"
 #include "engine/model/weights_internal.h"
 
-static int32_t use(mr_graph *g, const weight *w) {
-    return weight_exists(w) ? mr_graph_use(g, &w->tensor) : MR_NO_TENSOR;
+/* The tensor, wherever backends have it. */
+static int32_t use(mr_graph *g, const mr_weights *ws, const weight *w) {
+    if (weight_exists(w) && w->is_mapped)
+        return mr_graph_use(g, &w->tensor);
+    int32_t id = MR_NO_TENSOR;
+    for (int32_t b = 0; weight_exists(w) && b < ws->backends.n; b++) {
+        if (!w->at[b].is_used)
+            continue;
+        mr_tensor t = weight_instance(ws, w, b);
+        if (id == MR_NO_TENSOR)
+            id = mr_graph_use(g, &t);
+        else
+            mr_graph_use_also(g, id, &t);
+    }
+    return id;
 }
 
 static void add_inputs(mr_graph *g, const mr_weights *ws, mr_stage_io *io) {
@@ -38,7 +51,7 @@ static mr_layer_ctx layer_context(mr_graph *g, const mr_weights *ws, const mr_st
                       .row_position = io->positions,
                       .block_table = mr_graph_use(g, &state->block_table)},
     };
-    ctx.rope_table = mr_graph_rope_table(g, use(g, &ws->rope_angles), io->positions, ws->rope_magnitude);
+    ctx.rope_table = mr_graph_rope_table(g, use(g, ws, &ws->rope_angles), io->positions, ws->rope_magnitude);
     return ctx;
 }
 
@@ -50,21 +63,21 @@ mr_status mr_stage_graph_build(const mr_weights *ws, const mr_stage_state *state
         return status;
     mr_stage_io io;
     add_inputs(g, ws, &io);
-    int32_t x = weights_is_head(ws) ? mr_graph_embed(g, use(g, &ws->token_embd), io.ids) : io.x_in;
+    int32_t x = weights_is_head(ws) ? mr_graph_embed(g, mr_graph_use(g, &ws->token_embd.tensor), io.ids) : io.x_in;
 
     mr_layer_ctx ctx = layer_context(g, ws, state, &io);
     for (int32_t l = 0; l < ws->range.last - ws->range.first; l++) {
         int32_t w[MR_LAYER_SLOTS];
         for (int s = 0; s < MR_LAYER_SLOTS; s++)
-            w[s] = use(g, &ws->layers[l][s]);
+            w[s] = use(g, ws, &ws->layers[l][s]);
         ctx.attention.k_state = mr_graph_use(g, &state->k[l]);
         ctx.attention.v_state = mr_graph_use(g, &state->v[l]);
         x = ws->arch->layer(g, &ctx, w, x);
     }
     if (weights_is_tail(ws)) {
         x = mr_graph_take_rows(g, x, io.out_rows);
-        x = mr_graph_rms_norm(g, x, use(g, &ws->output_norm), ws->info->norm_eps);
-        io.logits = mr_graph_matmul(g, use(g, &ws->output), x, MR_NO_TENSOR, MR_NO_TENSOR);
+        x = mr_graph_rms_norm(g, x, use(g, ws, &ws->output_norm), ws->info->norm_eps);
+        io.logits = mr_graph_matmul(g, use(g, ws, &ws->output), x, MR_NO_TENSOR, MR_NO_TENSOR);
         mr_graph_output(g, io.logits);
     } else {
         io.x_out = x;

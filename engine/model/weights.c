@@ -216,22 +216,39 @@ static mr_status visit_all(mr_weights *ws, visit_fn *visit, void *ctx, mr_err *e
     return status;
 }
 
-static mr_status assign_offset(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
-    size_t alignment = *(const size_t *)ctx;
+/* A matrix goes to the first backend that multiplies by its type, and to those before it that need no memory for it.
+ * Vectors and constants lie in every memory, so that no step copies them. */
+static mr_status assign_places(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
+    (void)ctx;
     if (w->is_mapped)
         return MR_OK;
-    w->tensor.offset = ws->bytes;
-    if (!mr_add_size(ws->bytes, mr_round_up(w->tensor.bytes, alignment), &ws->bytes))
-        return mr_err_set(err, MR_E_TOO_LONG, "the weights of layers %d to %d are too large", ws->range.first,
-                          ws->range.last);
+    const mr_tensor *t = &w->tensor;
+    bool is_matrix = t->storage == MR_STORAGE_WEIGHT, is_taken = false;
+    for (int32_t b = 0; b < ws->backends.n; b++) {
+        mr_backend *be = ws->backends.at[b];
+        bool is_last = b == ws->backends.n - 1;
+        size_t bytes = t->bytes;
+        mr_device_info device;
+        be->ops->describe(be, &device);
+        if (is_matrix ? is_taken && !device.keeps_source : !is_last && device.host_addressable)
+            continue;
+        if (is_matrix && !is_last && be->ops->weight_bytes(be, t->type, t->ne[0], t->ne[1], &bytes, NULL) != MR_OK)
+            continue;
+        is_taken = is_taken || !device.keeps_source;
+        w->at[b] = (weight_place){.is_used = true, .offset = ws->bytes[b], .bytes = bytes};
+        if (!mr_add_size(ws->bytes[b], mr_round_up(bytes, device.alignment), &ws->bytes[b]))
+            return mr_err_set(err, MR_E_TOO_LONG, "the weights of layers %d to %d are too large", ws->range.first,
+                              ws->range.last);
+    }
     return MR_OK;
 }
 
-mr_status mr_weights_create(const mr_weights_desc *desc, mr_backend *backend, mr_weights **out, mr_err *err) {
+mr_status mr_weights_create(const mr_weights_desc *desc, const mr_backends *backends, mr_weights **out, mr_err *err) {
     mr_layer_range range = desc->range;
     const mr_model_info *info = desc->info;
     mr_device_info device;
-    backend->ops->describe(backend, &device);
+    mr_backend *last = backends->at[backends->n - 1];
+    last->ops->describe(last, &device);
     if (range.first < 0 || range.first >= range.last || range.last > info->n_layers)
         return mr_err_set(err, MR_E_INVALID, "layers %d to %d of a model with %d", range.first, range.last,
                           info->n_layers);
@@ -240,7 +257,8 @@ mr_status mr_weights_create(const mr_weights_desc *desc, mr_backend *backend, mr
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the weights' table");
     ws->gguf = desc->gguf;
     ws->info = info;
-    ws->backend = backend;
+    ws->backends = *backends;
+    ws->backend = last;
     ws->range = range;
     ws->matrices = desc->map && device.host_addressable ? MR_STORAGE_FILE : MR_STORAGE_WEIGHT;
     ws->layers = mr_alloc_array((size_t)(range.last - range.first), sizeof *ws->layers);
@@ -255,7 +273,7 @@ mr_status mr_weights_create(const mr_weights_desc *desc, mr_backend *backend, mr
     if (status == MR_OK)
         status = find_all(ws, err);
     if (status == MR_OK)
-        status = visit_all(ws, assign_offset, &device.alignment, err);
+        status = visit_all(ws, assign_places, NULL, err);
     if (status != MR_OK) {
         mr_weights_destroy(ws);
         return status;
@@ -267,7 +285,8 @@ mr_status mr_weights_create(const mr_weights_desc *desc, mr_backend *backend, mr
 void mr_weights_destroy(mr_weights *ws) {
     if (!ws)
         return;
-    ws->backend->ops->buffer_destroy(ws->backend, ws->buffer);
+    for (int32_t b = 0; b < ws->backends.n; b++)
+        ws->backends.at[b]->ops->buffer_destroy(ws->backends.at[b], ws->buffers[b]);
     ws->backend->ops->buffer_destroy(ws->backend, ws->mapped);
     mr_free(ws->layers);
     mr_free(ws->rope_values);
@@ -275,7 +294,19 @@ void mr_weights_destroy(mr_weights *ws) {
 }
 
 size_t mr_weights_bytes(const mr_weights *ws) {
-    return ws->bytes;
+    size_t bytes = 0;
+    for (int32_t b = 0; b < ws->backends.n; b++)
+        bytes += ws->bytes[b];
+    return bytes;
+}
+
+mr_tensor weight_instance(const mr_weights *ws, const weight *w, int32_t b) {
+    mr_tensor t = w->tensor;
+    t.bytes = w->at[b].bytes;
+    t.offset = w->at[b].offset;
+    t.buffer = ws->buffers[b];
+    t.home = ws->backends.at[b];
+    return t;
 }
 
 /* --- Loading --------------------------------------------------------------------------------------------------------- */
@@ -287,40 +318,48 @@ typedef struct load_state {
 } load_state;
 
 /* A vector of the file as float32. */
-static mr_status load_vector(mr_weights *ws, weight *w, mr_fence *fence, mr_err *err) {
-    float *values = mr_alloc_array((size_t)w->tensor.ne[0], sizeof *values);
+static mr_status load_vector(const weight *w, const mr_tensor *t, mr_err *err) {
+    const mr_backend_ops *ops = t->home->ops;
+    mr_fence fence = 0;
+    float *values = mr_alloc_array((size_t)t->ne[0], sizeof *values);
     if (!values)
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory to convert tensor '%s'", w->tensor.name);
-    mr_dequantize(w->source->type, w->source->data, values, w->tensor.ne[0]);
-    size_t bytes = (size_t)w->tensor.ne[0] * sizeof *values;
-    mr_status status = ws->backend->ops->set(ws->backend, ws->buffer, w->tensor.offset, values, bytes, fence, err);
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory to convert tensor '%s'", t->name);
+    mr_dequantize(w->source->type, w->source->data, values, t->ne[0]);
+    mr_status status = ops->set(t->home, t->buffer, t->offset, values, (size_t)t->ne[0] * sizeof *values, &fence, err);
     if (status == MR_OK)
-        status = ws->backend->ops->wait(ws->backend, *fence, MR_NEVER, err);
+        status = ops->wait(t->home, fence, MR_NEVER, err);
     mr_free(values);
     return status;
 }
 
-static mr_status load_one(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
-    load_state *state = ctx;
-    const mr_backend_ops *ops = ws->backend->ops;
+/* Loads what one backend has of a tensor. */
+static mr_status load_instance(const mr_weights *ws, const weight *w, const mr_tensor *t, mr_err *err) {
+    const mr_backend_ops *ops = t->home->ops;
     mr_fence fence = 0;
     mr_status status;
-    if (w->is_mapped)
-        return MR_OK;
-    w->tensor.buffer = ws->buffer;
-    if (w->tensor.storage == MR_STORAGE_CONSTANT)
-        status = ops->set(ws->backend, ws->buffer, w->tensor.offset, ws->rope_values, w->tensor.bytes, &fence, err);
-    else if (w->tensor.storage == MR_STORAGE_FILE)
-        status = load_vector(ws, w, &fence, err);
+    if (t->storage == MR_STORAGE_FILE)
+        return load_vector(w, t, err);
+    if (t->storage == MR_STORAGE_CONSTANT)
+        status = ops->set(t->home, t->buffer, t->offset, ws->rope_values, t->bytes, &fence, err);
     else
-        status = ops->weight_load(ws->backend, &w->tensor, w->source->data, &fence, err);
-    if (status == MR_OK)
-        status = ops->wait(ws->backend, fence, MR_NEVER, err);
+        status = ops->weight_load(t->home, t, w->source->data, &fence, err);
+    return status == MR_OK ? ops->wait(t->home, fence, MR_NEVER, err) : status;
+}
+
+static mr_status load_one(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
+    load_state *state = ctx;
+    mr_status status = MR_OK;
+    for (int32_t b = 0; b < ws->backends.n && status == MR_OK; b++) {
+        if (!w->at[b].is_used)
+            continue;
+        mr_tensor t = weight_instance(ws, w, b);
+        status = load_instance(ws, w, &t, err);
+        state->done_bytes += t.bytes;
+    }
     if (w->source)
         mr_gguf_release_pages(ws->gguf, w->source->data, w->source->bytes);
-    state->done_bytes += w->tensor.bytes;
     if (status == MR_OK && state->progress)
-        state->progress(state->ctx, state->done_bytes, ws->bytes);
+        state->progress(state->ctx, state->done_bytes, mr_weights_bytes(ws));
     return status;
 }
 
@@ -356,7 +395,10 @@ static mr_status place_mapped(mr_weights *ws, weight *w, void *ctx, mr_err *err)
 
 mr_status mr_weights_load(mr_weights *ws, mr_load_progress *progress, void *ctx, mr_err *err) {
     load_state state = {.progress = progress, .ctx = ctx};
-    mr_status status = ws->backend->ops->buffer_create(ws->backend, ws->bytes, &ws->buffer, err);
+    mr_status status = MR_OK;
+    for (int32_t b = 0; b < ws->backends.n && status == MR_OK; b++)
+        if (ws->bytes[b] > 0)
+            status = ws->backends.at[b]->ops->buffer_create(ws->backends.at[b], ws->bytes[b], &ws->buffers[b], err);
     if (status == MR_OK)
         status = visit_all(ws, load_one, &state, err);
     if (status == MR_OK)
@@ -366,6 +408,6 @@ mr_status mr_weights_load(mr_weights *ws, mr_load_progress *progress, void *ctx,
     /* The kernel maps pages around those that were touched, up to 2 MiB of them: their part of other stages' layers too. */
     mr_gguf_release_pages(ws->gguf, mr_gguf_file_data(ws->gguf), mr_gguf_file_bytes(ws->gguf));
     if (status == MR_OK && progress)
-        progress(ctx, ws->bytes, ws->bytes); /* paddings were not counted */
+        progress(ctx, mr_weights_bytes(ws), mr_weights_bytes(ws)); /* paddings were not counted */
     return status == MR_OK ? MR_OK : mr_err_prefix(err, "loading layers %d to %d", ws->range.first, ws->range.last - 1);
 }

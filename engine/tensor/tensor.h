@@ -13,6 +13,7 @@
 #include "engine/tensor/type.h"
 
 typedef struct mr_buffer mr_buffer; /* memory of one backend: backends/backend.h */
+typedef struct mr_backend mr_backend;
 
 enum {
     MR_MAX_INPUTS = 6, /* of one node */
@@ -49,6 +50,7 @@ typedef struct mr_tensor {
     size_t bytes;      /* of the whole tensor in its buffer */
     mr_buffer *buffer; /* borrowed; NULL until placed */
     size_t offset;     /* in buffer */
+    mr_backend *home;  /* borrowed: whose buffer holds it, or will; NULL: the last backend of the graph */
 } mr_tensor;
 
 /* Shapes are [columns, rows] with columns innermost. R rows of a step, d width, H heads, G KV heads, D head size.
@@ -100,6 +102,7 @@ typedef struct mr_node {
     int32_t in[MR_MAX_INPUTS]; /* tensor ids; MR_NO_TENSOR where absent */
     int32_t out;               /* tensor id; MR_NO_TENSOR for KV_WRITE */
     int32_t group;             /* nodes of one group do not depend on each other and may run at once */
+    int32_t backend;           /* that runs it: its index in the list of the graph's backends */
     mr_op_params params;
 } mr_node;
 

@@ -204,7 +204,7 @@ static void test_bad_shapes_are_one_sticky_error(void **state) {
         mr_graph_output(g, 0);
         mr_graph_nodes(g, &n_after);
         assert_int_equal(n_after, n_before);
-        mr_status status = mr_graph_finish(g, &be.base, &stats, &err);
+        mr_status status = mr_graph_finish(g, &(mr_backends){.at = {&be.base}, .n = 1}, &stats, &err);
         if (status != MR_E_INVALID || !strstr(err.text, BAD[i].text))
             fail_msg("case %zu: %s: '%s', expected '%s'", i, mr_status_name(status), err.text, BAD[i].text);
         assert_int_equal(stats.n_nodes, -7);
@@ -248,7 +248,7 @@ static void test_an_unsupported_node_is_named(void **state) {
         mr_graph_output(g, add_layer(g, &in, MR_TYPE_Q8_0, add_rows(g)));
         mr_graph_stats stats;
         mr_err err = {0};
-        mr_status status = mr_graph_finish(g, &be.base, &stats, &err);
+        mr_status status = mr_graph_finish(g, &(mr_backends){.at = {&be.base}, .n = 1}, &stats, &err);
         if (status != MR_E_UNSUPPORTED || !strstr(err.text, mr_op_name(ops[i])) || !strstr(err.text, "tensor '"))
             fail_msg("%s: %s: '%s'", mr_op_name(ops[i]), mr_status_name(status), err.text);
         mr_graph_destroy(g);
@@ -268,7 +268,7 @@ static void test_the_cpu_names_heads_that_do_not_fit(void **state) {
     int32_t k = mr_graph_input(g, "k", MR_TYPE_F32, 24 * KV_HEADS, MR_ROWS_STEP);
     mr_graph_attention(g, q, k, k, &in.attention);
     mr_graph_stats stats;
-    assert_int_equal(mr_graph_finish(g, be, &stats, &err), MR_E_UNSUPPORTED);
+    assert_int_equal(mr_graph_finish(g, &(mr_backends){.at = {be}, .n = 1}, &stats, &err), MR_E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "heads of 24"));
     mr_graph_destroy(g);
     mr_backend_destroy(be);
@@ -286,8 +286,8 @@ static mr_status build_and_place(mr_backend *be, mr_buffer *work, mr_graph **out
     for (int l = 0; l < 6; l++) /* more than the first sizes of the arrays */
         x = add_layer(*out, &in, l % 2 ? MR_TYPE_Q8_0 : MR_TYPE_F16, x);
     mr_graph_output(*out, x);
-    status = mr_graph_finish(*out, be, &stats, err);
-    return status == MR_OK ? mr_graph_place(*out, work, err) : status;
+    status = mr_graph_finish(*out, &(mr_backends){.at = {be}, .n = 1}, &stats, err);
+    return status == MR_OK ? mr_graph_place(*out, &work, err) : status;
 }
 
 static void test_failing_allocations(void **state) {

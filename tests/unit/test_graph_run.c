@@ -34,10 +34,10 @@ static sums sums_make(int32_t n_threads) {
     s.taken = mr_graph_take_rows(s.g, s.sum, s.wanted);
     mr_graph_output(s.g, s.sum);
     mr_graph_output(s.g, s.taken);
-    if (mr_graph_finish(s.g, s.be, &s.stats, &err) != MR_OK)
+    if (mr_graph_finish(s.g, &(mr_backends){.at = {s.be}, .n = 1}, &s.stats, &err) != MR_OK)
         fail_msg("%s", err.text);
-    assert_int_equal(s.be->ops->buffer_create(s.be, s.stats.work_bytes, &s.work, &err), MR_OK);
-    assert_int_equal(mr_graph_place(s.g, s.work, &err), MR_OK);
+    assert_int_equal(s.be->ops->buffer_create(s.be, s.stats.work_bytes[0], &s.work, &err), MR_OK);
+    assert_int_equal(mr_graph_place(s.g, &s.work, &err), MR_OK);
     return s;
 }
 
@@ -141,10 +141,10 @@ static void test_fused_and_plain_are_the_same(void **state) {
         mr_graph_output(g, y);
         if (!fused)
             mr_graph_output(g, h);
-        assert_int_equal(mr_graph_finish(g, be, &stats, NULL), MR_OK);
+        assert_int_equal(mr_graph_finish(g, &(mr_backends){.at = {be}, .n = 1}, &stats, NULL), MR_OK);
         assert_int_equal(count_nodes(g, MR_OP_QUANTIZE), fused ? 0 : 1);
-        assert_int_equal(be->ops->buffer_create(be, stats.work_bytes, &work, NULL), MR_OK);
-        assert_int_equal(mr_graph_place(g, work, NULL), MR_OK);
+        assert_int_equal(be->ops->buffer_create(be, stats.work_bytes[0], &work, NULL), MR_OK);
+        assert_int_equal(mr_graph_place(g, &work, NULL), MR_OK);
         for (int i = 0; i < WIDTH; i++) {
             row[i] = (float)(i * i % 37) - 18.0f;
             weight[i] = 0.5f + (float)i / 100.0f;

@@ -113,7 +113,7 @@ int32_t add_layer(mr_graph *g, layer_inputs *in, mr_type weights, int32_t x) {
 mr_graph_stats finish_ok(mr_graph *g, fake_backend *be) {
     mr_err err = {0};
     mr_graph_stats stats = {0};
-    if (mr_graph_finish(g, &be->base, &stats, &err) != MR_OK)
+    if (mr_graph_finish(g, &(mr_backends){.at = {&be->base}, .n = 1}, &stats, &err) != MR_OK)
         fail_msg("finish: %s", err.text);
     return stats;
 }

@@ -30,7 +30,7 @@ static int close_backend(void **state) {
 
 static mr_status create(const tiny_model *m, int32_t first, int32_t last, mr_weights **out, mr_err *err) {
     mr_weights_desc desc = {.gguf = m->gguf, .info = &m->info, .range = {first, last}};
-    return mr_weights_create(&desc, backend, out, err);
+    return mr_weights_create(&desc, &(mr_backends){.at = {backend}, .n = 1}, out, err);
 }
 
 /* Takes the model over. Creating layers [first, last) fails with want, and the text holds both parts. */

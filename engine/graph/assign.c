@@ -1,0 +1,176 @@
+/* engine/graph/assign.c - which backend runs which node: by what it has to reach, by support, by neighbours. */
+// SPDX-License-Identifier: Apache-2.0
+#include <string.h>
+
+#include "engine/base/mem.h"
+#include "engine/graph/graph_internal.h"
+
+/* What a border costs besides its bytes, in bytes: a fence and its wait are some 10 us. */
+enum { BORDER_BYTES = 64 << 10, MAX_SWEEPS = 8 };
+
+/* Matrices, tables and state are never copied for a step: their reader goes where they are. */
+static bool is_bound(const mr_graph *g, const mr_node *n, int k) {
+    mr_storage storage = g->tensors[n->in[k]].storage;
+    bool is_matrix = k == 0 && (n->op == MR_OP_MATMUL || n->op == MR_OP_EMBED);
+    return storage == MR_STORAGE_WEIGHT || storage == MR_STORAGE_STATE || (is_matrix && storage == MR_STORAGE_FILE);
+}
+
+bool graph_can_run(const mr_graph *g, int32_t b, const mr_node *node) {
+    mr_node n = *node;
+    for (int k = 0; k < MR_MAX_INPUTS; k++) {
+        if (n.in[k] == MR_NO_TENSOR || !is_bound(g, node, k))
+            continue;
+        n.in[k] = graph_reach(g, b, n.in[k]);
+        if (n.in[k] == MR_NO_TENSOR)
+            return false;
+    }
+    return g->backends.at[b]->ops->supports(g->backends.at[b], g->tensors, &n);
+}
+
+/* Says what the node has that no backend runs. */
+static mr_status unsupported(const mr_graph *g, const mr_node *n, mr_err *err) {
+    const mr_tensor *t = &g->tensors[n->in[0] != MR_NO_TENSOR ? n->in[0] : n->out];
+    if (n->op == MR_OP_KV_WRITE || n->op == MR_OP_ATTENTION) {
+        const mr_tensor *keys = &g->tensors[n->in[n->op == MR_OP_ATTENTION ? 1 : 3]];
+        return mr_err_set(err, MR_E_UNSUPPORTED,
+                          "no backend runs %s on tensor '%s' with heads of %d elements and keys in %s",
+                          mr_op_name(n->op), t->name, n->params.attention.head_dim, mr_type_name(keys->type));
+    }
+    return mr_err_set(err, MR_E_UNSUPPORTED, "no backend runs %s on tensor '%s' of type %s", mr_op_name(n->op), t->name,
+                      mr_type_name(t->type));
+}
+
+/* Who makes and who reads each tensor. */
+typedef struct edges {
+    int32_t *producer;     /* [n_tensors]: node, or -1 */
+    int32_t *first_reader; /* [n_tensors]: node * MR_MAX_INPUTS + input, or -1 */
+    int32_t *next_reader;  /* [n_nodes * MR_MAX_INPUTS] */
+    uint8_t *may;          /* [n_nodes]: bit b: backend b can run it */
+    bool *is_free;         /* [n_nodes]: it may follow its neighbours */
+} edges;
+
+static mr_status edges_init(edges *e, const mr_graph *g, mr_err *err) {
+    size_t n_tensors = (size_t)g->n_tensors + 1, n_nodes = (size_t)g->n_nodes + 1;
+    e->producer = mr_alloc_array(n_tensors, sizeof *e->producer);
+    e->first_reader = mr_alloc_array(n_tensors, sizeof *e->first_reader);
+    e->next_reader = mr_alloc_array(n_nodes * MR_MAX_INPUTS, sizeof *e->next_reader);
+    e->may = mr_alloc_array(n_nodes, sizeof *e->may);
+    e->is_free = mr_alloc_array(n_nodes, sizeof *e->is_free);
+    if (!e->producer || !e->first_reader || !e->next_reader || !e->may || !e->is_free)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory to share out %d nodes", g->n_nodes);
+    for (int32_t t = 0; t < g->n_tensors; t++)
+        e->producer[t] = e->first_reader[t] = -1;
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        if (g->nodes[i].out != MR_NO_TENSOR)
+            e->producer[g->nodes[i].out] = i;
+        for (int k = 0; k < MR_MAX_INPUTS; k++) {
+            int32_t t = g->nodes[i].in[k];
+            if (t == MR_NO_TENSOR)
+                continue;
+            e->next_reader[i * MR_MAX_INPUTS + k] = e->first_reader[t];
+            e->first_reader[t] = i * MR_MAX_INPUTS + k;
+        }
+    }
+    return MR_OK;
+}
+
+static void edges_deinit(edges *e) {
+    mr_free(e->producer);
+    mr_free(e->first_reader);
+    mr_free(e->next_reader);
+    mr_free(e->may);
+    mr_free(e->is_free);
+}
+
+/* Puts every node on the first backend that can run it, and finds those that may move. */
+static mr_status choose_first(mr_graph *g, edges *e, mr_err *err) {
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        mr_node *n = &g->nodes[i];
+        n->backend = -1;
+        for (int32_t b = g->backends.n - 1; b >= 0; b--)
+            if (graph_can_run(g, b, n)) {
+                e->may[i] |= (uint8_t)(1u << b);
+                n->backend = b;
+            }
+        if (n->backend < 0)
+            return unsupported(g, n, err);
+        e->is_free[i] = (e->may[i] & (e->may[i] - 1)) != 0;
+        for (int k = 0; k < MR_MAX_INPUTS; k++)
+            if (n->in[k] != MR_NO_TENSOR && is_bound(g, n, k))
+                e->is_free[i] = false;
+    }
+    return MR_OK;
+}
+
+/* Bytes that cross a border if node i runs on backend b and its neighbours stay where they are. */
+static int64_t border_bytes(const mr_graph *g, const edges *e, int32_t i, int32_t b) {
+    const mr_node *n = &g->nodes[i];
+    int64_t bytes = 0;
+    for (int k = 0; k < MR_MAX_INPUTS; k++) {
+        int32_t t = n->in[k];
+        if (t == MR_NO_TENSOR)
+            continue;
+        int32_t p = e->producer[t];
+        bool crosses = p >= 0 ? g->memory[g->nodes[p].backend] != g->memory[b]
+                              : g->tensors[t].storage != MR_STORAGE_INPUT && graph_reach(g, b, t) == MR_NO_TENSOR;
+        bytes += crosses ? BORDER_BYTES + (int64_t)g->tensors[t].bytes : 0;
+    }
+    unsigned readers = 0; /* a memory gets one copy, however many read it there */
+    for (int32_t r = n->out == MR_NO_TENSOR ? -1 : e->first_reader[n->out]; r >= 0; r = e->next_reader[r])
+        readers |= 1u << g->memory[g->nodes[r / MR_MAX_INPUTS].backend];
+    readers &= ~(1u << g->memory[b]);
+    for (; readers; readers &= readers - 1)
+        bytes += BORDER_BYTES + (int64_t)g->tensors[n->out].bytes;
+    return bytes;
+}
+
+/* A node that is free starts where the largest of its inputs is made. */
+static void follow_inputs(mr_graph *g, const edges *e) {
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        mr_node *n = &g->nodes[i];
+        size_t most = 0;
+        for (int k = 0; k < MR_MAX_INPUTS && e->is_free[i]; k++) {
+            int32_t p = n->in[k] == MR_NO_TENSOR ? -1 : e->producer[n->in[k]];
+            if (p < 0 || !(e->may[i] >> g->nodes[p].backend & 1) || g->tensors[n->in[k]].bytes <= most)
+                continue;
+            most = g->tensors[n->in[k]].bytes;
+            n->backend = g->nodes[p].backend;
+        }
+    }
+}
+
+/* Moves it where fewer bytes cross, or as few to a backend that is preferred. Every move makes the sum smaller, or the
+ * preference better, so it ends; the sweeps bound it in any case. */
+static bool settle(mr_graph *g, const edges *e, int32_t i) {
+    mr_node *n = &g->nodes[i];
+    int32_t best = n->backend;
+    int64_t least = border_bytes(g, e, i, best);
+    for (int32_t b = 0; b < g->backends.n && e->is_free[i]; b++) {
+        int64_t bytes = (e->may[i] >> b & 1) ? border_bytes(g, e, i, b) : INT64_MAX;
+        if (bytes < least || (bytes == least && b < best)) {
+            least = bytes;
+            best = b;
+        }
+    }
+    bool moved = best != n->backend;
+    n->backend = best;
+    return moved;
+}
+
+mr_status graph_assign(mr_graph *g, mr_err *err) {
+    edges e = {0};
+    mr_status status = edges_init(&e, g, err);
+    if (status == MR_OK)
+        status = choose_first(g, &e, err);
+    if (status == MR_OK && g->backends.n > 1) {
+        follow_inputs(g, &e);
+        bool moved = true;
+        for (int sweep = 0; sweep < MAX_SWEEPS && moved; sweep++) {
+            moved = false;
+            for (int32_t i = 0; i < g->n_nodes; i++) /* forwards and backwards in turn */
+                moved |= settle(g, &e, sweep % 2 ? g->n_nodes - 1 - i : i);
+        }
+    }
+    edges_deinit(&e);
+    return status;
+}

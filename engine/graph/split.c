@@ -1,0 +1,227 @@
+/* engine/graph/split.c - sorts nodes into splits, as few as their dependencies allow, and adds the copies between them. */
+// SPDX-License-Identifier: Apache-2.0
+#include <string.h>
+
+#include "engine/base/mem.h"
+#include "engine/graph/graph_internal.h"
+
+/* --- The order of nodes ------------------------------------------------------------------------------------------------ */
+
+typedef struct sorter {
+    mr_node *sorted;  /* [n_nodes] */
+    bool *done;       /* [n_nodes] */
+    bool *made;       /* [n_tensors]: its producer is in sorted; true for what no node makes */
+    bool *held_write; /* [n_tensors]: an earlier node that is not in sorted writes this state ... */
+    bool *held_read;  /* ... or reads it */
+    int32_t n;        /* in sorted */
+} sorter;
+
+static mr_status sorter_init(sorter *s, const mr_graph *g, mr_err *err) {
+    size_t n_nodes = (size_t)g->n_nodes + 1, n_tensors = (size_t)g->n_tensors + 1;
+    s->sorted = mr_alloc_array(n_nodes, sizeof *s->sorted);
+    s->done = mr_alloc_array(n_nodes, sizeof *s->done);
+    s->made = mr_alloc_array(n_tensors, sizeof *s->made);
+    s->held_write = mr_alloc_array(n_tensors, sizeof *s->held_write);
+    s->held_read = mr_alloc_array(n_tensors, sizeof *s->held_read);
+    return s->sorted && s->done && s->made && s->held_write && s->held_read
+               ? MR_OK
+               : mr_err_set(err, MR_E_NO_MEMORY, "no memory to split %d nodes", g->n_nodes);
+}
+
+static void sorter_deinit(sorter *s) {
+    mr_free(s->sorted);
+    mr_free(s->done);
+    mr_free(s->made);
+    mr_free(s->held_write);
+    mr_free(s->held_read);
+}
+
+/* KV_WRITE changes its two state tensors. */
+static bool writes(const mr_node *n, int k) {
+    return n->op == MR_OP_KV_WRITE && (k == 3 || k == 4);
+}
+
+static bool is_ready(const sorter *s, const mr_node *n) {
+    for (int k = 0; k < MR_MAX_INPUTS; k++) {
+        int32_t t = n->in[k];
+        if (t != MR_NO_TENSOR && (!s->made[t] || s->held_write[t] || (writes(n, k) && s->held_read[t])))
+            return false;
+    }
+    return true;
+}
+
+/* Takes all nodes of backend b that can run now: one walk finds them, for every node stands behind what it needs. */
+static void take_all(sorter *s, const mr_graph *g, int32_t b) {
+    memset(s->held_write, 0, (size_t)g->n_tensors * sizeof *s->held_write);
+    memset(s->held_read, 0, (size_t)g->n_tensors * sizeof *s->held_read);
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const mr_node *n = &g->nodes[i];
+        if (s->done[i])
+            continue;
+        if (n->backend == b && is_ready(s, n)) {
+            s->done[i] = true;
+            if (n->out != MR_NO_TENSOR)
+                s->made[n->out] = true;
+            s->sorted[s->n++] = *n;
+            continue;
+        }
+        for (int k = 0; k < MR_MAX_INPUTS; k++)
+            if (n->in[k] != MR_NO_TENSOR)
+                *(writes(n, k) ? &s->held_write[n->in[k]] : &s->held_read[n->in[k]]) = true;
+    }
+}
+
+static int32_t first_left(const sorter *s, const mr_graph *g) {
+    int32_t i = 0;
+    while (i < g->n_nodes && s->done[i])
+        i++;
+    return i;
+}
+
+/* Sorts all nodes, those of backend b first; returns the number of splits. */
+static int32_t sort_from(sorter *s, const mr_graph *g, int32_t b) {
+    int32_t n_splits = 0;
+    memset(s->done, 0, (size_t)g->n_nodes * sizeof *s->done);
+    for (int32_t t = 0; t < g->n_tensors; t++)
+        s->made[t] = true;
+    for (int32_t i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i].out != MR_NO_TENSOR)
+            s->made[g->nodes[i].out] = false;
+    s->n = 0;
+    take_all(s, g, b);
+    n_splits += s->n > 0;
+    for (; s->n < g->n_nodes; n_splits++)
+        take_all(s, g, g->nodes[first_left(s, g)].backend);
+    return n_splits;
+}
+
+static mr_status add_splits(mr_graph *g, mr_err *err) {
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        int32_t b = g->nodes[i].backend;
+        if (i == 0 || g->nodes[i - 1].backend != b) {
+            if (!graph_grow((void **)&g->splits, g->n_splits, &g->cap_splits, sizeof *g->splits))
+                return mr_err_set(err, MR_E_NO_MEMORY, "no memory for splits");
+            g->splits[g->n_splits++] = (graph_split){.backend = b, .first = i};
+        }
+        g->splits[g->n_splits - 1].last = i + 1;
+    }
+    return MR_OK;
+}
+
+static mr_status sort_nodes(mr_graph *g, mr_err *err) {
+    sorter s = {0};
+    mr_status status = sorter_init(&s, g, err);
+    int32_t best = 0, fewest = INT32_MAX;
+    for (int32_t b = 0; status == MR_OK && b < g->backends.n; b++) {
+        int32_t n = sort_from(&s, g, b);
+        if (n < fewest) {
+            fewest = n;
+            best = b;
+        }
+    }
+    if (status == MR_OK && g->n_nodes > 0) { /* an empty graph has no array */
+        sort_from(&s, g, best);
+        memcpy(g->nodes, s.sorted, (size_t)g->n_nodes * sizeof *g->nodes);
+    }
+    sorter_deinit(&s);
+    return status == MR_OK ? add_splits(g, err) : status;
+}
+
+/* --- Homes and copies -------------------------------------------------------------------------------------------------- */
+
+/* A result lives in the memory of the backend that makes it, an input in that of its readers if they agree. */
+static void give_homes(mr_graph *g) {
+    int32_t last = g->backends.n - 1;
+    for (int32_t t = 0; t < g->n_tensors; t++)
+        if (graph_is_work(&g->tensors[t]))
+            g->tensors[t].home = NULL;
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const mr_node *n = &g->nodes[i];
+        mr_backend *owner = g->backends.at[g->memory[n->backend]];
+        if (n->out != MR_NO_TENSOR)
+            g->tensors[n->out].home = owner;
+        for (int k = 0; k < MR_MAX_INPUTS; k++) {
+            mr_tensor *t = n->in[k] == MR_NO_TENSOR ? NULL : &g->tensors[n->in[k]];
+            if (t && t->storage == MR_STORAGE_INPUT)
+                t->home = !t->home || t->home == owner ? owner : g->backends.at[last];
+        }
+    }
+}
+
+static mr_status add_copy(mr_graph *g, int32_t src, int32_t memory, graph_copy copy, int32_t *out, mr_err *err) {
+    mr_tensor t = g->tensors[src];
+    t.storage = MR_STORAGE_WORK;
+    t.home = g->backends.at[memory];
+    t.buffer = NULL;
+    copy.src = src;
+    copy.dst = graph_add_tensor(g, &t);
+    copy.to_host = graph_is_host(g, memory);
+    if (copy.dst == MR_NO_TENSOR || !graph_grow((void **)&g->copies, g->n_copies, &g->cap_copies, sizeof *g->copies))
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for copies");
+    g->copies[g->n_copies++] = copy;
+    g->also[copy.dst] = g->also[src];
+    g->also[src] = copy.dst;
+    *out = copy.dst;
+    return MR_OK;
+}
+
+/* The tensor with the values of id in the memory of split s; a copy if need be. made_by[id]: the split that makes it. */
+static mr_status bring(mr_graph *g, const int32_t *made_by, int32_t s, int32_t id, int32_t *out, mr_err *err) {
+    int32_t memory = g->memory[g->splits[s].backend], host = g->backends.n - 1;
+    *out = graph_reach(g, g->splits[s].backend, id);
+    if (*out != MR_NO_TENSOR)
+        return MR_OK;
+    graph_copy copy = {.after = made_by[id], .before = s};
+    int32_t src = graph_reach(g, host, id);
+    mr_status status = MR_OK;
+    if (memory == host)
+        src = id;
+    else if (src == MR_NO_TENSOR) /* from device to device */
+        status = add_copy(g, id, host, copy, &src, err);
+    copy.is_late = memory != host && src != id && g->tensors[id].home != g->backends.at[host];
+    return status == MR_OK ? add_copy(g, src, memory, copy, out, err) : status;
+}
+
+static mr_status add_copies(mr_graph *g, mr_err *err) {
+    /* Ids of nodes are those before copies: made_by needs no room for the tensors that are added. */
+    int32_t *made_by = mr_alloc_array((size_t)g->n_tensors + 1, sizeof *made_by);
+    mr_status status = made_by ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for copies");
+    for (int32_t t = 0; status == MR_OK && t < g->n_tensors; t++)
+        made_by[t] = GRAPH_BEFORE_ALL;
+    for (int32_t s = 0; s < g->n_splits && status == MR_OK; s++) {
+        graph_split *split = &g->splits[s];
+        split->first_copy = g->n_copies;
+        for (int32_t i = split->first; i < split->last && status == MR_OK; i++) {
+            mr_node *n = &g->nodes[i];
+            if (n->out != MR_NO_TENSOR)
+                made_by[n->out] = s;
+            for (int k = 0; k < MR_MAX_INPUTS && status == MR_OK; k++)
+                if (n->in[k] != MR_NO_TENSOR)
+                    status = bring(g, made_by, s, n->in[k], &n->in[k], err);
+        }
+        split->last_copy = g->n_copies;
+    }
+    mr_free(made_by);
+    return status;
+}
+
+/* Copies that start as soon as their tensor is made, in that order. */
+static mr_status sort_issue(mr_graph *g, mr_err *err) {
+    g->issue = mr_alloc_array((size_t)g->n_copies + 1, sizeof *g->issue);
+    if (!g->issue)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for copies");
+    for (int32_t after = GRAPH_BEFORE_ALL; after < g->n_splits; after++)
+        for (int32_t c = 0; c < g->n_copies; c++)
+            if (!g->copies[c].is_late && g->copies[c].after == after)
+                g->issue[g->n_issue++] = c;
+    return MR_OK;
+}
+
+mr_status graph_split_nodes(mr_graph *g, mr_err *err) {
+    mr_status status = sort_nodes(g, err);
+    if (status != MR_OK)
+        return status;
+    give_homes(g);
+    status = add_copies(g, err);
+    return status == MR_OK ? sort_issue(g, err) : status;
+}
