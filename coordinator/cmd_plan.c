@@ -7,11 +7,11 @@
 
 static mr_status print_json(const cmd_session *s, mr_err *err) {
     json_t *plan = output_json_plan(&s->plan, s->sizes, &s->cluster);
-    json_t *root =
-        json_pack("{s:o, s:s, s:i, s:i, s:i, s:i, s:i, s:s, s:o}", "model",
-                  output_json_text(mr_str_from(s->model_path)), "architecture", s->info.arch, "layers",
-                  s->info.n_layers, "threads", s->threads, "context", s->ctx, "chunk", s->max_rows, "sequences",
-                  s->max_sequences, "kv_type", mr_options_text(s->options, MR_OPTION_KV_TYPE), "plan", plan);
+    json_t *root = json_pack("{s:o, s:s, s:i, s:i, s:i, s:i, s:i, s:s, s:b, s:o}", "model",
+                             output_json_text(mr_str_from(s->model_path)), "architecture", s->info.arch, "layers",
+                             s->info.n_layers, "threads", s->threads, "context", s->ctx, "chunk", s->max_rows,
+                             "sequences", s->max_sequences, "kv_type", mr_options_text(s->options, MR_OPTION_KV_TYPE),
+                             "repacked", !s->map_weights, "plan", plan);
     return output_json_print(root, err);
 }
 

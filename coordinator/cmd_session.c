@@ -16,6 +16,7 @@ enum {
     MAX_CHUNK = 512, /* by default */
     EPOCH = 1,
     PAGE_BYTES = 2 << 20, /* of mr_pages_alloc */
+    SPARE_PART = 16,      /* of the memory that is free: one such part stays so */
 };
 
 /* --- Choices ------------------------------------------------------------------------------------------------------ */
@@ -126,7 +127,8 @@ static mr_status measure(cmd_session *s, mr_err *err) {
                                   .max_sequences = s->max_sequences,
                                   .max_context = s->ctx,
                                   .n_kv_blocks = s->n_kv_blocks,
-                                  .kv_type = s->kv_type};
+                                  .kv_type = s->kv_type,
+                                  .map_weights = s->map_weights};
         status = mr_stage_measure(&config, backend, &s->sizes[i], err);
         if (status != MR_OK)
             mr_err_prefix(err, "%.160s", s->model_path);
@@ -180,12 +182,17 @@ static mr_status over_budget(const cmd_session *s, int32_t least_blocks, size_t 
                       weights, kv, work, all, allowed);
 }
 
+/* KV blocks without which the command cannot run. */
+static int32_t least_blocks(const cmd_session_needs *needs) {
+    return (int32_t)(cmd_session_whole_blocks(needs->min_kv_tokens) / MR_WIRE_BLOCK_TOKENS);
+}
+
 /* Takes KV blocks away until all fits into the budget; sequences then wait for each other. */
 static mr_status fit_budget(cmd_session *s, const cmd_session_needs *needs, mr_err *err) {
     size_t budget = (size_t)mr_options_number(s->options, MR_OPTION_MEM);
     if (budget == 0 || allocated_bytes(s, s->n_kv_blocks) <= budget)
         return MR_OK;
-    int32_t low = (int32_t)(cmd_session_whole_blocks(needs->min_kv_tokens) / MR_WIRE_BLOCK_TOKENS);
+    int32_t low = least_blocks(needs);
     int32_t high = s->n_kv_blocks;
     if (allocated_bytes(s, low) > budget)
         return over_budget(s, low, budget, err);
@@ -205,27 +212,68 @@ static int32_t at_most(int64_t v, int64_t limit) {
     return (int32_t)(v < limit ? v : limit);
 }
 
+/* Whether stage i is the first of its host, and memory there is known: what the host's stages take, and what it has. */
+static bool host_memory(const cmd_session *s, int32_t i, uint64_t *out_need, uint64_t *out_have) {
+    const mr_rank_info *rank = cmd_cluster_rank(&s->cluster, i);
+    uint64_t sum = 0;
+    for (int32_t k = 0; k < s->plan.n_stages; k++) {
+        if (rank && strcmp(cmd_cluster_rank(&s->cluster, k)->host, rank->host) != 0)
+            continue;
+        if (k < i)
+            return false;
+        sum += s->sizes[k].weight_bytes + s->sizes[k].kv_bytes + s->sizes[k].work_bytes;
+    }
+    *out_need = sum;
+    *out_have = rank ? rank->memory_bytes : mr_mem_available();
+    return *out_have > 0;
+}
+
 /* Hosts whose stages take more than is free there. */
 static void warn_of_memory(const cmd_session *s) {
-    char need[OUTPUT_BYTES_TEXT], have[OUTPUT_BYTES_TEXT];
+    char need_text[OUTPUT_BYTES_TEXT], have_text[OUTPUT_BYTES_TEXT];
+    uint64_t need, have;
     for (int32_t i = 0; i < s->plan.n_stages && s->cluster.n_ranks > 0; i++) {
-        const mr_rank_info *rank = cmd_cluster_rank(&s->cluster, i);
-        size_t sum = 0;
-        bool first = true; /* of its host */
-        for (int32_t k = 0; k < s->plan.n_stages; k++) {
-            if (strcmp(cmd_cluster_rank(&s->cluster, k)->host, rank->host) != 0)
-                continue;
-            first = first && k >= i;
-            sum += s->sizes[k].weight_bytes + s->sizes[k].kv_bytes + s->sizes[k].work_bytes;
-        }
-        if (!first || rank->memory_bytes == 0 || sum <= rank->memory_bytes)
+        if (!host_memory(s, i, &need, &have) || need <= have)
             continue;
-        output_bytes_text(sum, need);
-        output_bytes_text((size_t)rank->memory_bytes, have);
+        output_bytes_text((size_t)need, need_text);
+        output_bytes_text((size_t)have, have_text);
         output_warning("%s has %s of memory free, its stages take %s: the system may kill them; hint: more hosts, or "
                        "fewer layers there (--cut)",
-                       rank->host, have, need);
+                       cmd_cluster_rank(&s->cluster, i)->host, have_text, need_text);
     }
+}
+
+/* Whether repacked matrices do not fit: into the budget even with the fewest KV blocks, or (some memory of a host is
+ * for others) where they would run. Says so. */
+static bool is_short_of_memory(const cmd_session *s, int32_t least_blocks) {
+    char need_text[OUTPUT_BYTES_TEXT], have_text[OUTPUT_BYTES_TEXT];
+    uint64_t need = allocated_bytes(s, least_blocks);
+    uint64_t have = (uint64_t)mr_options_number(s->options, MR_OPTION_MEM);
+    const char *where = "--mem";
+    bool is_short = have > 0 && need > have;
+    for (int32_t i = 0; i < s->plan.n_stages && !is_short && s->options->command != MR_COMMAND_PLAN; i++) {
+        const mr_rank_info *rank = cmd_cluster_rank(&s->cluster, i);
+        where = rank ? rank->host : "this machine";
+        is_short = host_memory(s, i, &need, &have) && need > have - have / SPARE_PART;
+    }
+    if (!is_short)
+        return false;
+    output_bytes_text((size_t)need, need_text);
+    output_bytes_text((size_t)have, have_text);
+    output_note(
+        "matrices stay in the model file, as with --no-repack: %s has %s of memory, repacked they would need %s", where,
+        have_text, need_text);
+    return true;
+}
+
+/* Decides where the matrices are to be, and measures the stages. */
+static mr_status place_weights(cmd_session *s, const cmd_session_needs *needs, mr_err *err) {
+    s->map_weights = mr_options_number(s->options, MR_OPTION_NO_REPACK) != 0;
+    mr_status status = measure(s, err);
+    if (status != MR_OK || s->map_weights || !is_short_of_memory(s, least_blocks(needs)))
+        return status;
+    s->map_weights = true;
+    return measure(s, err);
 }
 
 mr_status cmd_session_size(cmd_session *s, const cmd_session_needs *needs, mr_err *err) {
@@ -238,7 +286,7 @@ mr_status cmd_session_size(cmd_session *s, const cmd_session_needs *needs, mr_er
     s->sizes = mr_alloc_array((size_t)s->plan.n_stages, sizeof *s->sizes);
     if (!s->sizes)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a plan of %" PRId32 " stages", s->plan.n_stages);
-    mr_status status = measure(s, err);
+    mr_status status = place_weights(s, needs, err);
     if (status == MR_OK)
         status = fit_budget(s, needs, err);
     if (status == MR_OK)
@@ -266,10 +314,11 @@ static bool print_heading(const cmd_session *s, mr_text_buf *out) {
     threads_text(s, threads);
     return output_printf(out,
                          "%s%s%s: %" PRId32 " layers in %" PRId32 " %s of %s; context %" PRId32 ", at most %" PRId32
-                         " rows at once, KV %s\n",
+                         " rows at once, KV %s%s\n",
                          s->info.arch, s->info.name[0] ? " " : "", s->info.name, s->info.n_layers, n_stages,
                          plural(n_stages, "stage", "stages"), threads, s->ctx, s->max_rows,
-                         mr_options_text(s->options, MR_OPTION_KV_TYPE));
+                         mr_options_text(s->options, MR_OPTION_KV_TYPE),
+                         s->map_weights ? ", matrices in the model file" : "");
 }
 
 static void add_row(output_table *t, const mr_stage_sizes *sizes) {
@@ -364,6 +413,7 @@ static mr_status create_job(cmd_session *s, mr_err *err) {
                             .max_context = s->ctx,
                             .n_kv_blocks = s->n_kv_blocks,
                             .kv_type = (int32_t)s->kv_type,
+                            .map_weights = s->map_weights,
                             .progress = progress_update,
                             .progress_ctx = &s->bar,
                             .silent = note_silent,

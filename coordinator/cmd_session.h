@@ -38,6 +38,7 @@ typedef struct cmd_session {
     /* From cmd_session_size. */
     int32_t max_rows, max_out_rows, max_sequences, n_kv_blocks;
     mr_stage_sizes *sizes; /* [plan.n_stages] */
+    bool map_weights;      /* matrices stay in the mapped file */
     /* From cmd_session_start. */
     mr_job *job;
     trace_file trace;

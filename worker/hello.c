@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/hello.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/self_test.h"
+#include "engine/base/mem.h"
 #include "engine/base/numerics.h"
 #include "engine/base/thread.h"
 
@@ -22,19 +21,6 @@ uint64_t mr_hello_file_digest(const mr_gguf *g) {
         digest = XXH3_64bits_withSeed(t->data + (t->bytes - n) / 2, n, digest);
     }
     return digest;
-}
-
-/* Memory that could be taken without swapping; 0: not known. */
-static uint64_t available_bytes(void) {
-    char line[128];
-    uint64_t kib = 0;
-    FILE *f = fopen("/proc/meminfo", "re");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %" SCNu64, &kib) == 1)
-            break;
-    if (f)
-        fclose(f);
-    return kib * 1024;
 }
 
 static mr_status look_at_file(mr_hello *h, const char *path) {
@@ -59,7 +45,7 @@ void mr_hello_fill(mr_hello *h, const char *model_path, int32_t n_threads, const
     h->message.isa = (char *)(uintptr_t)mr_isa_name(mr_isa_detect());
     h->message.cores = (uint32_t)mr_thread_usable_cores();
     h->message.threads = (uint32_t)n_threads;
-    h->message.memory_bytes = available_bytes();
+    h->message.memory_bytes = mr_mem_available();
     if (model_path)
         h->message.model_path = (char *)(uintptr_t)model_path;
     mr_status status = MR_OK;

@@ -312,7 +312,8 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
                               .max_sequences = (int32_t)plan->max_sequences,
                               .max_context = (int32_t)plan->max_context,
                               .n_kv_blocks = (int32_t)plan->n_kv_blocks,
-                              .kv_type = (mr_type)plan->kv_type};
+                              .kv_type = (mr_type)plan->kv_type,
+                              .map_weights = plan->map_weights};
     bool trace = plan->trace;
     /* The plan lies in the arena that is replaced here: nothing reads it below. */
     drop_memory(&w->control_memory, &w->control_arena);

@@ -29,6 +29,10 @@ typedef struct mr_mem_stats {
 } mr_mem_stats;
 mr_mem_stats mr_mem_get_stats(void);
 
+/* Bytes that the system would give without swapping: free ones and those of file pages, limits of control groups
+ * (versions 1 and 2) counted, the budget not. 0: not known. */
+uint64_t mr_mem_available(void);
+
 /* Limits what mr_pages_alloc may hold at any time; 0 lifts the limit. */
 void mr_mem_set_budget(size_t bytes);
 

@@ -26,7 +26,7 @@ class Logits(cli.Case):
         whole = self.logits(ids)
         self.assertEqual(len(whole), 100 * ROW)
         for args in (["--chunk", "1"], ["--chunk", "7"], ["--chunk", "4096"], ["--stages", "3"], ["--cut", "1"],
-                     ["--threads", "3"]):
+                     ["--threads", "3"], ["--no-repack"], ["--no-repack", "--stages", "2", "--threads", "2"]):
             self.assertEqual(whole, self.logits(ids, *args), args)
         self.assertNotEqual(whole, self.logits(ids, "--kv-type", "f32"))
         for last in (1, 7, 100):

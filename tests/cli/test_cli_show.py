@@ -149,6 +149,9 @@ class Plan(cli.Case):
         self.assertEqual(self.plan("--kv-type", "f32")["plan"][0]["kv_bytes"], 2 * kv)
         self.assertEqual(self.plan("--sequences", "3")["plan"][0]["kv_bytes"], 3 * kv)
         self.assertEqual(self.plan("--ctx", "256")["plan"][0]["kv_bytes"], kv // 2)
+        repacked, mapped = self.plan(), self.plan("--no-repack")
+        self.assertEqual((repacked["repacked"], mapped["repacked"]), (True, False))
+        self.assertLess(mapped["plan"][0]["weight_bytes"], repacked["plan"][0]["weight_bytes"])
         small, large = self.plan("--chunk", "16"), self.plan("--chunk", "256")
         self.assertLess(small["plan"][0]["buffer_bytes"], large["plan"][0]["buffer_bytes"])
 

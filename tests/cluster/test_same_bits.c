@@ -18,11 +18,11 @@
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
 
-enum { N_POSITIONS = 160, N_GENERATED = 24, N_COMPANY = 3, N_FACTORS = 6, N_COMBINATIONS = 40, SKIPPED = 77 };
+enum { N_POSITIONS = 160, N_GENERATED = 24, N_COMPANY = 3, N_FACTORS = 7, N_COMBINATIONS = 40, SKIPPED = 77 };
 
 /* The factors and their levels. */
-enum { STAGES, CUT, THREADS, ISA, CHUNK, COMPANY };
-static const int N_LEVELS[N_FACTORS] = {5, 2, 3, 3, 4, 2};
+enum { STAGES, CUT, THREADS, ISA, CHUNK, COMPANY, MAPPED };
+static const int N_LEVELS[N_FACTORS] = {5, 2, 3, 3, 4, 2, 2};
 static const int STAGE_COUNTS[] = {1, 2, 3, 5, 8};
 static const int CHUNKS[] = {1, 7, 48, 160};
 static const char *const ISAS[] = {"scalar", "avx2", "avx512"};
@@ -129,7 +129,8 @@ static void run_combination(const combination *c, mr_type kv_type, results *out)
                             .max_sequences = N_COMPANY + 1,
                             .max_context = 256,
                             .n_kv_blocks = 16 * (N_COMPANY + 1),
-                            .kv_type = kv_type};
+                            .kv_type = kv_type,
+                            .map_weights = c->level[MAPPED] == 1};
     if (mr_job_create(&config, &job, &err) != MR_OK)
         fail_msg("%s", err.text);
     out->n_rows = 0;
@@ -148,10 +149,10 @@ static void run_combination(const combination *c, mr_type kv_type, results *out)
 }
 
 static void compare(const combination *c, const results *want, const results *got) {
-    char what[128];
-    snprintf(what, sizeof what, "%d stages, cut %d, %d threads, %s, chunk %d, %s", STAGE_COUNTS[c->level[STAGES]],
+    char what[160];
+    snprintf(what, sizeof what, "%d stages, cut %d, %d threads, %s, chunk %d, %s%s", STAGE_COUNTS[c->level[STAGES]],
              c->level[CUT], 1 + c->level[THREADS], ISAS[c->level[ISA]], CHUNKS[c->level[CHUNK]],
-             c->level[COMPANY] ? "together" : "alone");
+             c->level[COMPANY] ? "together" : "alone", c->level[MAPPED] ? ", matrices in the file" : "");
     for (int p = 0; p < N_POSITIONS; p++) {
         size_t at = (size_t)p * (size_t)want->n_vocab;
         if (memcmp(want->logits + at, got->logits + at, (size_t)want->n_vocab * sizeof(float)) != 0)

@@ -9,13 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
-#include "engine/base/thread_cpus.h"
 
 typedef struct seen {
     char name[32];
@@ -142,67 +140,12 @@ static void test_cores(void **state) {
     assert_in_range(mr_thread_usable_cores(), 1, n);
 }
 
-static char root[] = "/tmp/mr_test_cgroup_XXXXXX";
-
-/* Writes text to root/path, with the folders on the way. */
-static void put(const char *path, const char *text) {
-    char full[512];
-    snprintf(full, sizeof full, "%s/%s", root, path);
-    for (char *p = full + strlen(root) + 1; (p = strchr(p, '/')) != NULL; p++) {
-        *p = 0;
-        mkdir(full, 0700);
-        *p = '/';
-    }
-    FILE *f = fopen(full, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-}
-
-static double quota(const char *groups) {
-    char file[512];
-    put("self", groups);
-    snprintf(file, sizeof file, "%s/self", root);
-    return thread_cpu_quota(file, root);
-}
-
-static void test_quota_of_control_groups(void **state) {
-    (void)state;
-    assert_non_null(mkdtemp(root));
-    assert_true(quota("0::/\n") == 0);
-    put("a/b/cpu.max", "max 100000\n");
-    assert_true(quota("0::/a/b\n") == 0);
-    put("a/b/cpu.max", "250000 100000\n");
-    assert_true(quota("0::/a/b\n") == 2.5);
-    assert_true(quota("0::/a\n") == 0);
-    put("a/cpu.max", "150000 100000\n");
-    assert_true(quota("0::/a/b\n") == 1.5);
-    put("cpu.max", "50000 100000\n");
-    assert_true(quota("0::/a/b\n") == 0.5);
-    assert_true(quota("0::/not/there\n") == 0.5);
-    put("cpu.max", "garbage");
-    put("cpu,cpuacct/job/cpu.cfs_quota_us", "-1\n");
-    put("cpu,cpuacct/job/cpu.cfs_period_us", "100000\n");
-    const char *v1 = "5:memory:/m\n4:cpu,cpuacct:/job/step\n3:cpuset:/x\n0::/\n";
-    assert_true(quota(v1) == 0);
-    put("cpu,cpuacct/job/cpu.cfs_quota_us", "300000\n");
-    assert_true(quota(v1) == 3.0);
-    put("cpu,cpuacct/job/cpu.cfs_period_us", "0\n");
-    assert_true(quota(v1) == 0);
-    assert_true(quota("") == 0 && quota("::\n:\nno colons") == 0);
-    assert_true(thread_cpu_quota("/nowhere", root) == 0);
-    char command[600];
-    snprintf(command, sizeof command, "rm -r '%s'", root);
-    assert_int_equal(system(command), 0);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_thread_has_its_name_stack_and_modes),
         cmocka_unit_test(test_failure_to_start),
         cmocka_unit_test(test_conditions_and_deadlines),
         cmocka_unit_test(test_cores),
-        cmocka_unit_test(test_quota_of_control_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
