@@ -21,8 +21,9 @@ enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 typedef mr_status cmd_fn(const mr_options *options, mr_err *err);
 
 static cmd_fn *const COMMANDS[MR_COMMAND_COUNT] = {
-    [MR_COMMAND_GENERATE] = cmd_generate, [MR_COMMAND_LOGITS] = cmd_logits, [MR_COMMAND_TOKENIZE] = cmd_tokenize,
-    [MR_COMMAND_INSPECT] = cmd_inspect,   [MR_COMMAND_PLAN] = cmd_plan,     [MR_COMMAND_BENCH] = cmd_bench,
+    [MR_COMMAND_GENERATE] = cmd_generate,     [MR_COMMAND_LOGITS] = cmd_logits, [MR_COMMAND_TOKENIZE] = cmd_tokenize,
+    [MR_COMMAND_INSPECT] = cmd_inspect,       [MR_COMMAND_PLAN] = cmd_plan,     [MR_COMMAND_BENCH] = cmd_bench,
+    [MR_COMMAND_PERPLEXITY] = cmd_perplexity,
 };
 
 /* Opens /dev/null in place of standard streams that are closed, so that no file of ours takes their numbers; in the
@@ -110,7 +111,8 @@ static int exit_status(mr_status status) {
 static bool runs_on_ranks(const mr_options *o) {
     if (o->version || o->markdown || mr_options_number(o, MR_OPTION_HELP))
         return false;
-    return o->command == MR_COMMAND_GENERATE || o->command == MR_COMMAND_LOGITS || o->command == MR_COMMAND_BENCH;
+    return o->command == MR_COMMAND_GENERATE || o->command == MR_COMMAND_LOGITS ||
+           o->command == MR_COMMAND_PERPLEXITY || o->command == MR_COMMAND_BENCH;
 }
 
 /* What a rank other than the first does: it follows, or it has nothing to do. A command line that it cannot read was

@@ -11,12 +11,13 @@
 enum {
     IN_GENERATE = 1 << MR_COMMAND_GENERATE,
     IN_LOGITS = 1 << MR_COMMAND_LOGITS,
+    IN_PERPLEXITY = 1 << MR_COMMAND_PERPLEXITY,
     IN_TOKENIZE = 1 << MR_COMMAND_TOKENIZE,
     IN_INSPECT = 1 << MR_COMMAND_INSPECT,
     IN_PLAN = 1 << MR_COMMAND_PLAN,
     IN_BENCH = 1 << MR_COMMAND_BENCH,
-    IN_RUN = IN_GENERATE | IN_LOGITS | IN_PLAN | IN_BENCH, /* those that lay out stages */
-    IN_RANKS = IN_GENERATE | IN_LOGITS | IN_BENCH,         /* those whose stages may be ranks */
+    IN_RUN = IN_GENERATE | IN_LOGITS | IN_PERPLEXITY | IN_PLAN | IN_BENCH, /* those that lay out stages */
+    IN_RANKS = IN_GENERATE | IN_LOGITS | IN_PERPLEXITY | IN_BENCH,         /* those whose stages may be ranks */
     IN_ALL = (1 << MR_COMMAND_COUNT) - 1,
 };
 

@@ -11,7 +11,7 @@ import unittest
 import cli
 import tiny_model
 
-COMMANDS = ["generate", "logits", "tokenize", "inspect", "plan", "bench"]
+COMMANDS = ["generate", "logits", "perplexity", "tokenize", "inspect", "plan", "bench"]
 
 
 class Help(cli.Case):

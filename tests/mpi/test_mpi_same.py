@@ -121,6 +121,14 @@ class Demo(Case):
         self.check_logits(3, DEMO, "--chunk", "7", "--threads", "1")
         self.check_ids(2, DEMO, "--chunk", "3", "--threads", "2", "--sequences", "2")
 
+    def test_perplexity(self):
+        with open(self.path("text"), "w", encoding="ascii") as f:
+            f.write("Once upon a time a little mill stood beside the river. " * 40)
+        args = ["perplexity", DEMO, "-f", f.name, "--ctx", "100"]
+        alone = subprocess.run([BIN, *args], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=LIMIT_S,
+                               check=True).stdout
+        self.assertEqual(self.good(3, args).stdout, alone)
+
     def test_instruction_sets_meet(self):
         """One rank with the best instructions of this machine, one with the scalar code."""
         args = [*self.logits_args(DEMO)]
