@@ -27,13 +27,20 @@ mr_status cpu_submit(mr_backend *be, mr_program *program, const mr_run *run, mr_
 bool cpu_supports(const mr_backend *be, const mr_tensor *tensors, const mr_node *node);
 
 /* --- Tasks: a node is cut into independent parts that threads claim ------------------------------------------------ */
+typedef struct cpu_cut cpu_cut; /* of attention: depends on the rows of a run */
 /* What a node computes in one run. */
 typedef struct cpu_node {
     const mr_node *node;
     const mr_tensor *out; /* NULL for KV_WRITE */
     const mr_tensor *in[MR_MAX_INPUTS];
+    cpu_cut *cut; /* of ATTENTION */
 } cpu_node;
 
+/* Rows of the node that are real in this run: those of its result, or of k for KV_WRITE. */
+static inline int32_t cpu_real_rows(const cpu_node *n, const mr_run *run) {
+    const mr_tensor *t = n->out ? n->out : n->in[0];
+    return t->row_count == MR_ROWS_FIXED ? t->ne[1] : run->n_rows[t->row_count];
+}
 /* Number of tasks of the node for these row counts; the same on every thread. */
 int32_t cpu_count_tasks(const cpu_backend *be, const cpu_node *n, const mr_run *run);
 /* Bytes that a thread needs beside it to run a task of the node; 0 for most. */
@@ -41,6 +48,17 @@ size_t cpu_scratch_bytes(const cpu_node *n);
 /* Runs task idx of that number. thread_idx: whose scratch it may use. */
 void cpu_run_task(const cpu_backend *be, const cpu_node *n, const mr_run *run, int32_t idx, int32_t n_tasks,
                   int thread_idx);
+
+/* --- Attention: cpu_attention.c --- */
+/* Gives the node a cut: one of cuts[*n_cuts], or a new one behind them. Nodes come in order of their groups. */
+mr_status cpu_cut_find(const cpu_backend *be, cpu_node *n, cpu_cut **cuts, int32_t *n_cuts, mr_err *err);
+void cpu_cut_destroy(cpu_cut *cut);
+/* Cuts a run of so many rows, whose sequences and positions are there; before any thread counts tasks. */
+void cpu_cut_make(const cpu_backend *be, cpu_cut *cut, const mr_run *run);
+int32_t cpu_cut_n_tasks(const cpu_cut *cut);
+void cpu_run_attention(const cpu_backend *be, const cpu_node *n, int32_t idx);
+/* Rows [first, last) of a KV_WRITE. */
+void cpu_run_kv_write(const cpu_backend *be, const cpu_node *n, int32_t first, int32_t last);
 
 /* First byte of a placed tensor; NULL for NULL. */
 static inline uint8_t *cpu_data(const mr_tensor *t) {

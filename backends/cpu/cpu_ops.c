@@ -9,7 +9,6 @@ enum {
     TASK_BYTES = 256 << 10, /* weights of one matmul task at least: some 6 us of memory time */
     TASKS_PER_THREAD = 8,   /* at most this many matmul tasks for each thread */
     NARROW_ROWS = 32,       /* up to here every row is a task of its own */
-    ATTENTION_ROWS = 32,    /* rows of one attention task in a prefill */
     MAX_ROW_FLOATS = 65536, /* columns of a row that is quantised while it is made */
     FILE_PANELS = 2,        /* made at once of a matrix in file layout: kernels take panels in pairs */
 };
@@ -45,7 +44,7 @@ bool cpu_supports(const mr_backend *be, const mr_tensor *tensors, const mr_node 
     case MR_OP_ATTENTION: {
         mr_type kv = tensors[n->in[n->op == MR_OP_ATTENTION ? 1 : 3]].type;
         int32_t d = n->params.attention.head_dim;
-        return (kv == MR_TYPE_F16 || kv == MR_TYPE_F32) && d % 16 == 0 && d >= 16 && d <= 256;
+        return mr_kv_head_bytes(kv, d) > 0 && d % 16 == 0 && d >= 16 && d <= 256;
     }
     default:
         return n->op < MR_OP_COUNT;
@@ -53,12 +52,6 @@ bool cpu_supports(const mr_backend *be, const mr_tensor *tensors, const mr_node 
 }
 
 /* --- Cutting ------------------------------------------------------------------------------------------------------- */
-
-/* Rows of the node that are real in this run: those of its result, or of k for KV_WRITE. */
-static int32_t real_rows(const cpu_node *n, const mr_run *run) {
-    const mr_tensor *t = n->out ? n->out : n->in[0];
-    return t->row_count == MR_ROWS_FIXED ? t->ne[1] : run->n_rows[t->row_count];
-}
 
 static int32_t matmul_tasks(const cpu_backend *be, const cpu_node *n) {
     const mr_tensor *w = n->in[0];
@@ -71,19 +64,15 @@ static int32_t matmul_tasks(const cpu_backend *be, const cpu_node *n) {
     return (int32_t)(tasks > pairs ? pairs : tasks);
 }
 
-static int32_t attention_row_tasks(int32_t n_rows) {
-    return n_rows <= NARROW_ROWS ? n_rows : (n_rows + ATTENTION_ROWS - 1) / ATTENTION_ROWS;
-}
-
 int32_t cpu_count_tasks(const cpu_backend *be, const cpu_node *n, const mr_run *run) {
-    int32_t n_rows = real_rows(n, run);
+    int32_t n_rows = cpu_real_rows(n, run);
     if (n_rows == 0)
         return 0;
     switch (n->node->op) {
     case MR_OP_MATMUL:
         return matmul_tasks(be, n);
     case MR_OP_ATTENTION:
-        return attention_row_tasks(n_rows) * n->node->params.attention.n_kv_heads;
+        return cpu_cut_n_tasks(n->cut);
     default:
         return n_rows <= NARROW_ROWS ? n_rows : min_i32(n_rows, be->n_threads * TASKS_PER_THREAD);
     }
@@ -156,47 +145,6 @@ static void run_matmul(const cpu_backend *be, const cpu_node *n, int32_t n_rows,
         run_file_panels(w, kernel, &args, range, n_rows, be->scratch + (size_t)thread_idx * be->scratch_bytes);
     else
         kernel(&args, range.first, range.last, 0, n_rows);
-}
-
-static void run_attention(const cpu_backend *be, const cpu_node *n, int32_t n_rows, int32_t idx) {
-    const mr_tensor *q = n->in[0], *table = n->in[5];
-    mr_attention_args args = {
-        .q = (const float *)cpu_data(q),
-        .q_row_bytes = q->row_bytes,
-        .k_store = cpu_data(n->in[1]),
-        .v_store = cpu_data(n->in[2]),
-        .kv_type = n->in[1]->type,
-        .row_seq = (const int32_t *)cpu_data(n->in[3]),
-        .row_position = (const int32_t *)cpu_data(n->in[4]),
-        .block_table = (const int32_t *)cpu_data(table),
-        .table_stride = (int32_t)(table->row_bytes / sizeof(int32_t)),
-        .n_heads = n->node->params.attention.n_heads,
-        .n_kv_heads = n->node->params.attention.n_kv_heads,
-        .head_dim = n->node->params.attention.head_dim,
-        .scale = n->node->params.attention.scale,
-        .out = (float *)cpu_data(n->out),
-        .out_row_bytes = n->out->row_bytes,
-    };
-    int32_t row_tasks = attention_row_tasks(n_rows), first, last, kv_head = idx / row_tasks;
-    /* The last rows see the most positions: they are claimed first. */
-    cut(n_rows, row_tasks - 1 - idx % row_tasks, row_tasks, &first, &last);
-    be->kernels->attention(&args, first, last, kv_head, kv_head + 1);
-}
-
-static void run_kv_write(const cpu_backend *be, const cpu_node *n, int32_t first, int32_t last) {
-    mr_kv_write_args args = {
-        .k = (const float *)cpu_data(n->in[0]),
-        .v = (const float *)cpu_data(n->in[1]),
-        .k_row_bytes = n->in[0]->row_bytes,
-        .v_row_bytes = n->in[1]->row_bytes,
-        .slots = (const int32_t *)cpu_data(n->in[2]),
-        .k_store = cpu_data(n->in[3]),
-        .v_store = cpu_data(n->in[4]),
-        .kv_type = n->in[3]->type,
-        .n_kv_heads = n->node->params.attention.n_kv_heads,
-        .head_dim = n->node->params.attention.head_dim,
-    };
-    be->kernels->kv_write(&args, first, last);
 }
 
 static void run_embed(const cpu_node *n, int32_t row) {
@@ -276,20 +224,20 @@ static void run_row(const cpu_backend *be, const cpu_node *n, int32_t row) {
 
 void cpu_run_task(const cpu_backend *be, const cpu_node *n, const mr_run *run, int32_t idx, int32_t n_tasks,
                   int thread_idx) {
-    int32_t n_rows = real_rows(n, run), first, last;
+    int32_t n_rows = cpu_real_rows(n, run), first, last;
     switch (n->node->op) {
     case MR_OP_MATMUL:
         run_matmul(be, n, n_rows, idx, n_tasks, thread_idx);
         return;
     case MR_OP_ATTENTION:
-        run_attention(be, n, n_rows, idx);
+        cpu_run_attention(be, n, idx);
         return;
     default:
         break;
     }
     cut(n_rows, idx, n_tasks, &first, &last);
     if (n->node->op == MR_OP_KV_WRITE) {
-        run_kv_write(be, n, first, last);
+        cpu_run_kv_write(be, n, first, last);
         return;
     }
     for (int32_t row = first; row < last; row++)

@@ -17,6 +17,8 @@ struct mr_program {
     group *groups;
     int32_t n_nodes, n_groups;
     void *groups_memory; /* groups is aligned inside it */
+    cpu_cut **cuts;      /* of attention */
+    int32_t n_cuts;
     const cpu_backend *be;
     const mr_run *run; /* of the submit under way */
 };
@@ -25,6 +27,9 @@ void cpu_program_destroy(mr_backend *be, mr_program *p) {
     (void)be;
     if (!p)
         return;
+    for (int32_t i = 0; i < p->n_cuts; i++)
+        cpu_cut_destroy(p->cuts[i]);
+    mr_free(p->cuts);
     mr_free(p->nodes);
     mr_free(p->groups_memory);
     mr_free(p);
@@ -74,14 +79,18 @@ mr_status cpu_program_create(mr_backend *be, const mr_program_desc *desc, mr_pro
         p->be = (const cpu_backend *)be;
         p->nodes = mr_alloc_array(n, sizeof *p->nodes);
         p->groups_memory = mr_alloc_array(n + 1, sizeof *p->groups);
+        p->cuts = mr_alloc_array(n + 1, sizeof(cpu_cut *));
     }
-    if (!p || !p->nodes || !p->groups_memory) {
+    if (!p || !p->nodes || !p->groups_memory || !p->cuts) {
         cpu_program_destroy(be, p);
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a program of %d nodes", desc->n_nodes);
     }
     p->groups = (group *)mr_round_up((uintptr_t)p->groups_memory, _Alignof(group));
     fill_nodes(p, desc);
     mr_status status = grow_scratch((cpu_backend *)be, p, err);
+    for (int32_t i = 0; i < p->n_nodes && status == MR_OK; i++)
+        if (p->nodes[i].node->op == MR_OP_ATTENTION)
+            status = cpu_cut_find(p->be, &p->nodes[i], p->cuts, &p->n_cuts, err);
     if (status == MR_OK)
         *out = p;
     else
@@ -119,6 +128,8 @@ mr_status cpu_submit(mr_backend *be, mr_program *p, const mr_run *run, mr_fence 
     (void)err;
     for (int32_t i = 0; i < p->n_groups; i++)
         atomic_store_explicit(&p->groups[i].next, 0, memory_order_relaxed);
+    for (int32_t i = 0; i < p->n_cuts; i++)
+        cpu_cut_make(p->be, p->cuts[i], run);
     p->run = run;
     mr_pool_run(p->be->pool, run_all, p);
     p->run = NULL;

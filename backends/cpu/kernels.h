@@ -65,13 +65,32 @@ typedef void mr_rope_fn(float *x, int32_t n_heads, int32_t head_dim, int32_t n_r
 typedef void mr_silu_mul_fn(const float *gate, const float *up, float *y, int32_t n);
 
 /* --- Keys, values, attention: rules K and T --------------------------------------------------------------------------
- * The store of one layer: k [block][kv head][head_dim][16], v [block][kv head][16][head_dim], f16 or f32. A slot is
- * block * 16 + position % 16. */
+ * The store of one layer has for each block and KV head, side by side: k [head_dim][16], v [16][head_dim].
+ * F16, F32: these elements. Q8_0: i8 of all of them, then f16 scales: of k [head_dim / 32][16], of v [16][head_dim / 32].
+ * A slot is block * 16 + position % 16. */
+/* Bytes of a block and head, of keys as of values; 0: not a type of keys and values, or head_dim does not fit. */
+static inline size_t mr_kv_head_bytes(mr_type type, int32_t head_dim) {
+    size_t elements = (size_t)head_dim * MR_KV_BLOCK;
+    switch (type) {
+    case MR_TYPE_F32:
+        return elements * 4;
+    case MR_TYPE_F16:
+        return elements * 2;
+    case MR_TYPE_Q8_0:
+        return head_dim % 32 == 0 ? elements + elements / 32 * 2 : 0;
+    default:
+        return 0;
+    }
+}
+
+enum { MR_ATTENTION_PARTITION = 512, MR_ATTENTION_QUERIES = 48, MR_ATTENTION_SUMS = 6144 };
+
 typedef struct mr_kv_write_args {
     const float *k, *v; /* [rows][n_kv_heads][head_dim] */
     size_t k_row_bytes, v_row_bytes;
     const int32_t *slots; /* [rows] */
     void *k_store, *v_store;
+    size_t block_bytes; /* from one block to the next, of keys and of values */
     mr_type kv_type;
     int32_t n_kv_heads, head_dim;
 } mr_kv_write_args;
@@ -81,20 +100,53 @@ typedef struct mr_attention_args {
     const float *q; /* [rows][n_heads][head_dim] */
     size_t q_row_bytes;
     const void *k_store, *v_store;
+    size_t block_bytes;
     mr_type kv_type;
     const int32_t *row_seq;      /* [rows]: line of the block table */
-    const int32_t *row_position; /* [rows]: the row sees positions 0 .. row_position */
+    const int32_t *row_position; /* [rows]: the last position that the row sees */
     const int32_t *block_table;  /* [sequences][table_stride]: KV blocks in position order */
     int32_t table_stride;
     int32_t n_heads, n_kv_heads,
         head_dim; /* n_heads a multiple of n_kv_heads; head_dim a multiple of 16, at most 256 */
     float scale;
-    float *out; /* [rows][n_heads][head_dim] */
+    float soft_cap;     /* 0: none */
+    int32_t window;     /* positions that a row sees, its own included; 0: all */
+    const float *sinks; /* [n_heads], or NULL */
+    float *out;         /* [rows][n_heads][head_dim] */
     size_t out_row_bytes;
 } mr_attention_args;
-/* Rows [row_first, row_last) for the query heads of KV heads [kv_head_first, kv_head_last). Uses the stack only (< 64 KiB). */
-typedef void mr_attention_fn(const mr_attention_args *args, int32_t row_first, int32_t row_last, int32_t kv_head_first,
-                             int32_t kv_head_last);
+
+/* Partitions [first, last) that some rows of one sequence see, computed by several calls. Rows times heads are at most
+ * mr_attention_most queries. The state of what is merged is handed from call to call; its sums lie in out. */
+typedef struct mr_attention_chain {
+    _Alignas(64) _Atomic int32_t next; /* the partition that is merged next; first again after the last one */
+    int32_t first, last;
+    float m[MR_ATTENTION_QUERIES], l[MR_ATTENTION_QUERIES * 16];
+} mr_attention_chain;
+
+/* What one call computes: rows [row_first, row_last) for the query heads of KV heads [kv_head_first, kv_head_last). */
+typedef struct mr_attention_part {
+    int32_t row_first, row_last, kv_head_first, kv_head_last;
+    mr_attention_chain *chain; /* NULL: all that the rows see */
+    int32_t partition;         /* of the chain; the call waits until those before it are merged by other threads */
+} mr_attention_part;
+/* Uses the stack only (< 64 KiB). */
+typedef void mr_attention_fn(const mr_attention_args *args, const mr_attention_part *part);
+
+/* The first position that a row sees. */
+static inline int32_t mr_attention_first(const mr_attention_args *args, int32_t row) {
+    int32_t n = args->row_position[row] + 1;
+    return args->window && n > args->window ? n - args->window : 0;
+}
+/* Queries that one chain may have. */
+static inline int32_t mr_attention_most(int32_t head_dim) {
+    int32_t n = MR_ATTENTION_SUMS / head_dim;
+    return n < MR_ATTENTION_QUERIES ? n : MR_ATTENTION_QUERIES;
+}
+/* Returns when the partition is the next one to merge. A caller has to claim partitions in ascending order. */
+void mr_attention_chain_wait(mr_attention_chain *chain, int32_t partition);
+/* After merging it. */
+void mr_attention_chain_pass(mr_attention_chain *chain, int32_t partition);
 
 /* The table of one instruction set; entries that a level lacks are those of the next lower level. */
 typedef struct mr_kernels {

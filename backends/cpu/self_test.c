@@ -44,6 +44,7 @@ typedef struct trial {
     _Alignas(64) uint8_t k_store[KV_BLOCKS * KV_FLOATS * MR_KV_BLOCK * sizeof(float)];
     _Alignas(64) uint8_t v_store[KV_BLOCKS * KV_FLOATS * MR_KV_BLOCK * sizeof(float)];
     _Alignas(64) float out[OUT];
+    mr_attention_chain chain;
     uint8_t file[N * ROW_FILE_BYTES];
     int32_t slots[MAX_POSITIONS];
     int32_t block_table[2][LONG_BLOCKS];
@@ -105,7 +106,9 @@ static void test_functions(trial *t) {
         t->out[i] = mr_expf((float)(i - 128) * 0.75f + t->pool[i]);
     for (int32_t i = 0; i < 64; i++)
         t->out[256 + i] = (float)mr_log(1.0 + 1000.0 * (double)i);
-    add_floats(t, t->out, 256 + 64);
+    for (int32_t i = 0; i < 128; i++)
+        t->out[320 + i] = mr_tanhf(t->pool[i] * 4.0f);
+    add_floats(t, t->out, 256 + 64 + 128);
 }
 
 /* --- Rules M, E, Q ------------------------------------------------------------------------------------------------ */
@@ -246,6 +249,9 @@ static void test_rope(trial *t) {
 typedef struct attention_case {
     int32_t head_dim, group, n_kv_heads;
     int32_t n_positions; /* of the first sequence: two or three partitions */
+    int32_t window;
+    float soft_cap;
+    bool has_sinks;
 } attention_case;
 
 static void make_block_table(trial *t) {
@@ -268,8 +274,8 @@ static void write_kv(trial *t, mr_kv_write_args *args, int32_t seq, int32_t n) {
 
 /* What is not written stays NaN, and is read by nobody. */
 static void fill_store(trial *t, const attention_case *c, mr_type type) {
-    size_t bytes = (size_t)(KV_BLOCKS * MR_KV_BLOCK * c->n_kv_heads * c->head_dim) * (type == MR_TYPE_F16 ? 2 : 4);
-    mr_kv_write_args args = {.k_store = t->k_store, .v_store = t->v_store, .kv_type = type};
+    size_t block_bytes = (size_t)c->n_kv_heads * mr_kv_head_bytes(type, c->head_dim), bytes = KV_BLOCKS * block_bytes;
+    mr_kv_write_args args = {.k_store = t->k_store, .v_store = t->v_store, .block_bytes = block_bytes, .kv_type = type};
     args.n_kv_heads = c->n_kv_heads;
     args.head_dim = c->head_dim;
     memset(t->k_store, 0xff, bytes);
@@ -278,6 +284,16 @@ static void fill_store(trial *t, const attention_case *c, mr_type type) {
     write_kv(t, &args, 1, SHORT_POSITIONS);
     add_bytes(t, t->k_store, bytes);
     add_bytes(t, t->v_store, bytes);
+}
+
+/* One row of the first sequence, partition by partition. */
+static void attend_in_parts(trial *t, const mr_attention_args *args, int32_t row) {
+    mr_attention_part part = {
+        .row_first = row, .row_last = row + 1, .kv_head_last = args->n_kv_heads, .chain = &t->chain};
+    t->chain.first = t->chain.next = mr_attention_first(args, row) / MR_ATTENTION_PARTITION;
+    t->chain.last = args->row_position[row] / MR_ATTENTION_PARTITION + 1;
+    for (part.partition = t->chain.first; part.partition < t->chain.last; part.partition++)
+        t->kernels->attention(args, &part);
 }
 
 /* Single rows, rows of a chunk, and a prefill whose rows stand around tiles. */
@@ -291,6 +307,7 @@ static void test_attention(trial *t, const attention_case *c, mr_type type) {
                               .q_row_bytes = 1021 * sizeof(float),
                               .k_store = t->k_store,
                               .v_store = t->v_store,
+                              .block_bytes = (size_t)c->n_kv_heads * mr_kv_head_bytes(type, c->head_dim),
                               .kv_type = type,
                               .row_seq = SEQ,
                               .row_position = position,
@@ -300,25 +317,38 @@ static void test_attention(trial *t, const attention_case *c, mr_type type) {
                               .n_kv_heads = c->n_kv_heads,
                               .head_dim = c->head_dim,
                               .scale = 0.125f,
+                              .soft_cap = c->soft_cap,
+                              .window = c->window,
+                              .sinks = c->has_sinks ? t->pool + 200 : NULL,
                               .out = t->out,
                               .out_row_bytes = MAX_QUERY_FLOATS * sizeof(float)};
-    for (int i = 0; i + 1 < COUNT(ENDS); i++)
-        t->kernels->attention(&args, ENDS[i], ENDS[i + 1], 0, c->n_kv_heads);
+    for (int i = 0; i + 1 < COUNT(ENDS); i++) {
+        mr_attention_part part = {.row_first = ENDS[i], .row_last = ENDS[i + 1], .kv_head_last = c->n_kv_heads};
+        t->kernels->attention(&args, &part);
+    }
+    attend_in_parts(t, &args, 1);
     for (int32_t r = 0; r < N_QUERY_ROWS; r++)
         add_floats(t, t->out + r * MAX_QUERY_FLOATS, n);
 }
 
 static void test_attentions(trial *t) {
-    static const attention_case CASES[] = {{80, 3, 2, MAX_POSITIONS - 7},
-                                           {256, 1, 1, 530},
-                                           {16, 8, 2, 514},
-                                           {32, 5, 1, 577},
-                                           {48, 7, 1, 600},
-                                           {128, 4, 1, 513}};
+    static const attention_case CASES[] = {
+        {80, 3, 2, MAX_POSITIONS - 7, 0, 0, false},
+        {256, 1, 1, 530, 0, 0, false},
+        {16, 8, 2, 514, 0, 0, false},
+        {32, 5, 1, 577, 0, 0, false},
+        {48, 7, 1, 600, 0, 0, false},
+        {128, 4, 1, 513, 0, 0, false},
+        {64, 4, 2, 1030, 70, 2.5f, false},
+        {32, 6, 2, 600, 550, 0, true},
+        {96, 2, 2, 1000, 0, 30.0f, true},
+    };
     make_block_table(t);
     for (int i = 0; i < COUNT(CASES); i++) {
         test_attention(t, &CASES[i], MR_TYPE_F16);
         test_attention(t, &CASES[i], MR_TYPE_F32);
+        if (CASES[i].head_dim % 32 == 0)
+            test_attention(t, &CASES[i], MR_TYPE_Q8_0);
     }
 }
 

@@ -1,6 +1,7 @@
 /* engine/base/fmath.h - the functions of the token path, our own, so that every machine computes the same bits.
  * Rule F1 of engine/NUMERICS.md: only IEEE additions, multiplications, divisions and fmaf, in the order written here.
- * Vector kernels repeat these steps lane by lane. Polynomials are Taylor series on a reduced range.
+ * Vector kernels repeat these steps lane by lane. Polynomials are Taylor series on a reduced
+ * range, but for tanh.
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_BASE_FMATH_H
@@ -56,6 +57,27 @@ static inline float mr_expf(float x) {
 /* x / (1 + e^-x) */
 static inline float mr_siluf(float x) {
     return x / (1.0f + mr_expf(-x));
+}
+
+#define MR_TANHF_SMALL 0.625f /* up to here a polynomial, fitted to 4e-9 */
+#define MR_TANHF_C3 -0.333332839f
+#define MR_TANHF_C5 0.133314913f
+#define MR_TANHF_C7 -0.0537434955f
+#define MR_TANHF_C9 0.0206505796f
+#define MR_TANHF_C11 -0.00571703712f
+
+/* Hyperbolic tangent: x + x^3 p(x^2) for small x, else 1 - 2 / (e^2|x| + 1) with the sign of x. NaN stays NaN. */
+static inline float mr_tanhf(float x) {
+    float a = fabsf(x), t = x * x, p = MR_TANHF_C11;
+    if (a > MR_TANHF_SMALL) {
+        float y = 1.0f - 2.0f / (mr_expf(2.0f * a) + 1.0f);
+        return x < 0.0f ? -y : y;
+    }
+    p = fmaf(p, t, MR_TANHF_C9);
+    p = fmaf(p, t, MR_TANHF_C7);
+    p = fmaf(p, t, MR_TANHF_C5);
+    p = fmaf(p, t, MR_TANHF_C3);
+    return fmaf(x * t, p, x);
 }
 
 /* Double functions for constants and angles; absolute error below 1e-15 on their ranges. */

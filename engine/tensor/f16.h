@@ -8,6 +8,8 @@
 
 #include "engine/base/fmath.h"
 
+enum { MR_F16_NAN = 0x7e00 };
+
 static inline float mr_f16_to_f32(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exp = (h >> 10) & 0x1fu, man = h & 0x3ffu;
     if (exp == 31)

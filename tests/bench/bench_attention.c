@@ -69,7 +69,7 @@ AVX512 static void fma_loop(void) {
 
 static size_t layer_bytes(const job *j) { /* keys, and as much again for values */
     size_t blocks = (size_t)(j->depth + j->n_rows + MR_KV_BLOCK - 1) / MR_KV_BLOCK;
-    return blocks * MR_KV_BLOCK * N_KV_HEADS * (size_t)j->head_dim * (j->type == MR_TYPE_F16 ? 2 : 4);
+    return blocks * N_KV_HEADS * mr_kv_head_bytes(j->type, j->head_dim);
 }
 
 static void run_layers(const job *j, int thread_idx, int n_threads) {
@@ -77,6 +77,7 @@ static void run_layers(const job *j, int thread_idx, int n_threads) {
     size_t half = layer_bytes(j), row_bytes = (size_t)(N_HEADS * j->head_dim) * sizeof(float);
     mr_attention_args a = {.q = b->q,
                            .q_row_bytes = row_bytes,
+                           .block_bytes = N_KV_HEADS * mr_kv_head_bytes(j->type, j->head_dim),
                            .kv_type = j->type,
                            .row_seq = b->row_seq,
                            .row_position = b->row_position,
@@ -90,7 +91,10 @@ static void run_layers(const job *j, int thread_idx, int n_threads) {
     for (int32_t i = 0; i < j->n_layers; i++) {
         a.k_store = b->kv + (size_t)i * 2 * half;
         a.v_store = b->kv + (size_t)i * 2 * half + half;
-        j->fn(&a, 0, j->n_rows, N_KV_HEADS * thread_idx / n_threads, N_KV_HEADS * (thread_idx + 1) / n_threads);
+        mr_attention_part part = {.row_last = j->n_rows,
+                                  .kv_head_first = N_KV_HEADS * thread_idx / n_threads,
+                                  .kv_head_last = N_KV_HEADS * (thread_idx + 1) / n_threads};
+        j->fn(&a, &part);
     }
 }
 
@@ -161,7 +165,8 @@ static void fill_kv(bench *b, mr_type type) {
         if (type == MR_TYPE_F32)
             ((float *)(void *)b->kv)[i] = x;
         else
-            memset(b->kv + i * 4, 0, 4), memcpy(b->kv + i * 4, &half, 2);
+            memset(b->kv + i * 4, 0, 4),
+                memcpy(b->kv + i * 4, &half, 2); /* of Q8_0 some scales are small, and all finite */
     }
 }
 
@@ -246,6 +251,7 @@ int main(int argc, char **argv) {
     for (int isa = MR_ISA_AVX512; isa > MR_ISA_SCALAR; isa--) {
         run_type(&b, MR_TYPE_F16, (mr_isa)isa);
         run_type(&b, MR_TYPE_F32, (mr_isa)isa);
+        run_type(&b, MR_TYPE_Q8_0, (mr_isa)isa);
     }
     return 0;
 }

@@ -115,6 +115,7 @@ static void scene_fill_store(scene *s) {
                                   .slots = &slot,
                                   .k_store = s->k_store,
                                   .v_store = s->v_store,
+                                  .block_bytes = s->args.block_bytes,
                                   .kv_type = s->args.kv_type,
                                   .n_kv_heads = N_KV_HEADS,
                                   .head_dim = s->args.head_dim};
@@ -131,7 +132,8 @@ static void scene_build(scene *s, mr_type type, int32_t head_dim, int32_t group)
     int32_t n_heads = group * N_KV_HEADS, q_row = n_heads * head_dim + 5, out_row = n_heads * head_dim + OUT_PAD;
     int64_t n_kv = (int64_t)s->n_seqs * STRIDE * MR_KV_BLOCK * N_KV_HEADS * head_dim;
     scene_make_table(s);
-    s->store_bytes = (size_t)(s->n_blocks * MR_KV_BLOCK * N_KV_HEADS * head_dim) * (type == MR_TYPE_F16 ? 2 : 4);
+    size_t block_bytes = N_KV_HEADS * mr_kv_head_bytes(type, head_dim) + 64;
+    s->store_bytes = (size_t)s->n_blocks * block_bytes;
     s->k_store = xalloc(s->store_bytes);
     s->v_store = xalloc(s->store_bytes);
     s->k = xalloc((size_t)n_kv * 4);
@@ -141,6 +143,7 @@ static void scene_build(scene *s, mr_type type, int32_t head_dim, int32_t group)
                                   .q_row_bytes = (size_t)q_row * 4,
                                   .k_store = s->k_store,
                                   .v_store = s->v_store,
+                                  .block_bytes = block_bytes,
                                   .kv_type = type,
                                   .row_seq = s->row_seq,
                                   .row_position = s->row_position,
@@ -181,40 +184,98 @@ static void assert_same_out(const scene *s) {
     }
 }
 
+static void run(const scene *s, mr_isa isa, int32_t row_first, int32_t row_last, int32_t first, int32_t last) {
+    mr_attention_part part = {
+        .row_first = row_first, .row_last = row_last, .kv_head_first = first, .kv_head_last = last};
+    mr_kernels_get(isa)->attention(&s->args, &part);
+}
+
 static void run_scalar(scene *s) {
     poison_out(s, s->want);
-    mr_kernels_get(MR_ISA_SCALAR)->attention(&s->args, 0, s->n_rows, 0, N_KV_HEADS);
+    run(s, MR_ISA_SCALAR, 0, s->n_rows, 0, N_KV_HEADS);
+}
+
+/* Rows from r on that may be one chain: one sequence, rising positions, and not too many. */
+static int32_t chain_rows(const scene *s, int32_t r, int32_t most) {
+    int32_t n = 1;
+    while (n < most && r + n < s->n_rows && s->row_seq[r + n] == s->row_seq[r] &&
+           s->row_position[r + n] >= s->row_position[r + n - 1])
+        n++;
+    return n;
+}
+
+/* The rows as chains of some KV heads, one partition in each call. */
+static void run_chains(scene *s, mr_isa isa) {
+    static mr_attention_chain chain;
+    int32_t group = s->args.n_heads / N_KV_HEADS, most = mr_attention_most(s->args.head_dim) / group;
+    for (int32_t r = 0, n; r < s->n_rows; r += n) {
+        n = chain_rows(s, r, 1 + next_below(most));
+        memset(&chain, 0xff, sizeof chain);
+        chain.first = mr_attention_first(&s->args, r) / MR_ATTENTION_PARTITION;
+        chain.last = s->row_position[r + n - 1] / MR_ATTENTION_PARTITION + 1;
+        chain.next = chain.first;
+        for (int32_t h = 0, heads; h < N_KV_HEADS; h += heads) {
+            heads = 1 + next_below(N_KV_HEADS - h);
+            heads = heads * n > most ? 1 : heads;
+            for (int32_t p = chain.first; p < chain.last; p++) {
+                mr_attention_part part = {r, r + n, h, h + heads, &chain, p};
+                assert_int_equal(chain.next, p);
+                mr_kernels_get(isa)->attention(&s->args, &part);
+            }
+            assert_int_equal(chain.next, chain.first);
+        }
+    }
 }
 
 /* All rows together, each row alone, random splits, and the KV heads apart: always the bits of want. */
 static void check_splits(scene *s, mr_isa isa) {
-    mr_attention_fn *attention = mr_kernels_get(isa)->attention;
     for (int how = 0; how < 5; how++) {
         poison_out(s, s->out);
         for (int32_t r = 0, n; r < s->n_rows; r += n) {
             n = how == 0 ? s->n_rows : how == 1 ? 1 : 1 + next_below(how == 2 ? 4 : 40);
             n = n < s->n_rows - r ? n : s->n_rows - r;
             if (how % 2) {
-                attention(&s->args, r, r + n, 1, N_KV_HEADS);
-                attention(&s->args, r, r + n, 0, 1);
+                run(s, isa, r, r + n, 1, N_KV_HEADS);
+                run(s, isa, r, r + n, 0, 1);
             } else
-                attention(&s->args, r, r + n, 0, N_KV_HEADS);
+                run(s, isa, r, r + n, 0, N_KV_HEADS);
         }
         assert_same_out(s);
     }
 }
 
+static void check_chains(scene *s, mr_isa isa) {
+    poison_out(s, s->out);
+    run_chains(s, isa);
+    assert_same_out(s);
+}
+
 static void check_all(scene *s) {
     scene_fill_store(s);
     run_scalar(s);
-    for (int isa = MR_ISA_SCALAR + 1; isa <= (int)mr_isa_detect(); isa++)
+    if (next_below(4) == 0)
+        check_chains(s, MR_ISA_SCALAR);
+    for (int isa = MR_ISA_SCALAR + 1; isa <= (int)mr_isa_detect(); isa++) {
         check_splits(s, (mr_isa)isa);
+        check_chains(s, (mr_isa)isa);
+    }
 }
 
 /* --- Tests ----------------------------------------------------------------------------------------------------------
  */
 
-static const mr_type TYPES[] = {MR_TYPE_F16, MR_TYPE_F32};
+enum { N_TYPES = 3 };
+static const mr_type TYPES[N_TYPES] = {MR_TYPE_F16, MR_TYPE_F32, MR_TYPE_Q8_0};
+
+/* A window around the sizes of block, tile and partition, a soft cap and sinks, or some of them. */
+static void set_options(scene *s, float sinks[]) {
+    static const int32_t WINDOWS[] = {0, 1, 2, 16, 17, 63, 64, 65, 130, 511, 512, 513, 700, 100000};
+    s->args.window = WINDOWS[next_below(sizeof WINDOWS / sizeof WINDOWS[0])];
+    s->args.soft_cap = next_below(2) ? 1.0f + 4.0f * (next_float() + 1.0f) : 0.0f;
+    s->args.sinks = next_below(2) ? sinks : NULL;
+    for (int32_t h = 0; h < s->args.n_heads; h++)
+        sinks[h] = next_float() * 8.0f;
+}
 
 /* One row for each context around the sizes of block, tile and partition, and a few chunks. */
 static void check_shape(mr_type type, int32_t head_dim, int32_t group) {
@@ -228,6 +289,9 @@ static void check_shape(mr_type type, int32_t head_dim, int32_t group) {
     if (next_below(3) == 0)
         scene_shuffle_rows(&s);
     scene_build(&s, type, head_dim, group);
+    float sinks[20 * N_KV_HEADS];
+    if (next_below(3) > 0)
+        set_options(&s, sinks);
     check_all(&s);
     scene_deinit(&s);
 }
@@ -235,40 +299,69 @@ static void check_shape(mr_type type, int32_t head_dim, int32_t group) {
 static void test_every_shape_equals_scalar(void **state) {
     (void)state;
     static const int32_t DIMS[] = {16, 32, 64, 80, 96, 112, 128, 256}, GROUPS[] = {1, 2, 3, 4, 5, 7, 8, 20};
-    for (int t = 0; t < 2; t++)
+    for (int t = 0; t < N_TYPES; t++)
         for (int d = 0; d < 8; d++)
-            for (int g = 0; g < 8; g++)
+            for (int g = 0; g < 8 && mr_kv_head_bytes(TYPES[t], DIMS[d]) > 0; g++)
                 check_shape(TYPES[t], DIMS[d], GROUPS[g]);
 }
 
 static void test_chunks_of_a_prompt_equal_scalar(void **state) {
     (void)state;
-    for (int t = 0; t < 2; t++)
+    for (int t = 0; t < N_TYPES; t++)
         for (int32_t group = 1; group <= 4; group *= 2) {
             scene s = {0};
             scene_add(&s, 480, 70);
             scene_add(&s, 1, 50);
             scene_build(&s, TYPES[t], 64, group);
             check_all(&s);
+            for (int i = 0; i < 2; i++) {
+                float sinks[4 * N_KV_HEADS];
+                set_options(&s, sinks);
+                check_all(&s);
+            }
             scene_deinit(&s);
         }
 }
 
-/* A row that sees no infinity or NaN is not touched by those that later rows of its chunk see. */
-static void test_later_positions_do_not_leak(void **state) {
+/* Rows far apart in one run: between their windows lie tiles that nobody sees. */
+static void test_windows_far_apart_equal_scalar(void **state) {
     (void)state;
-    static const float BAD[] = {INFINITY, -INFINITY, NAN};
     for (int i = 0; i < 12; i++) {
         scene s = {0};
+        float sinks[5 * N_KV_HEADS];
+        scene_add(&s, 1500, 1);
+        for (int32_t r = 1; r < 6; r++) {
+            s.row_seq[s.n_rows] = 0;
+            s.row_position[s.n_rows] = r * 250 + next_below(200);
+            swap_i32(&s.row_position[s.n_rows], &s.row_position[s.n_rows - 1]);
+            s.n_rows++;
+        }
+        scene_build(&s, TYPES[i % N_TYPES], 64, 5);
+        set_options(&s, sinks);
+        s.args.window = 1 + next_below(100);
+        check_all(&s);
+        scene_deinit(&s);
+    }
+}
+
+/* A row that sees no infinity or NaN is not touched by those that other rows of its chunk see, before or after it. */
+static void test_other_positions_do_not_leak(void **state) {
+    (void)state;
+    static const float BAD[] = {INFINITY, -INFINITY, NAN};
+    for (int i = 0; i < 24; i++) {
+        scene s = {0};
         scene_add(&s, 50, 30);
-        scene_build(&s, TYPES[i % 2], 32, 1 + i % 4);
-        for (int32_t p = 60; p < 79; p += 7) {
+        scene_build(&s, TYPES[i % N_TYPES], 32, 1 + i % 4);
+        bool has_window = i >= 12;
+        s.args.window = has_window ? 20 : 0; /* the first row sees positions from 30 on */
+        for (int32_t p = has_window ? 9 : 60; p < (has_window ? 40 : 79); p += 7) {
             (i % 3 ? scene_value(&s, 0, p) : scene_key(&s, 0, p))[3] = BAD[i % 3];
             (i % 3 ? scene_value(&s, 0, p) : scene_key(&s, 0, p))[32 + 3] = BAD[i % 3];
         }
         check_all(&s);
         for (int32_t r = 0; r < s.n_rows; r++)
-            for (int32_t e = 0; e < s.args.n_heads * 32 && s.row_position[r] < 60; e++)
+            for (int32_t e = 0;
+                 e < s.args.n_heads * 32 && (has_window ? s.row_position[r] > 57 : s.row_position[r] < 60); e++)
                 assert_true(isfinite(s.want[OUT_PAD + (size_t)r * s.args.out_row_bytes / 4 + (size_t)e]));
         scene_deinit(&s);
     }
@@ -281,12 +374,15 @@ static void test_special_scores_equal_scalar(void **state) {
         NAN,    INFINITY, -INFINITY, mr_bits_f32(0x7fffffffu), mr_bits_f32(0xff800001u), 1e30f, -1e30f,
         1e-40f, 0.0f,     -0.0f};
     const int n_specials = sizeof specials / sizeof specials[0];
-    for (int i = 0; i < n_specials * 2; i++) {
+    for (int i = 0; i < n_specials * N_TYPES * 2; i++) {
         scene s = {0};
         scene_add(&s, 1, 3);
         scene_add(&s, 130, 4);
         scene_add(&s, 1030, 2);
-        scene_build(&s, TYPES[i / n_specials], 32, 2);
+        float sinks[2 * N_KV_HEADS];
+        scene_build(&s, TYPES[i / n_specials % N_TYPES], 32, 2);
+        if (i >= n_specials * N_TYPES)
+            set_options(&s, sinks);
         float x = specials[i % n_specials];
         int32_t n_q = s.n_rows * (int32_t)(s.args.q_row_bytes / 4);
         for (int32_t e = 0; e < n_q; e++) {
@@ -299,7 +395,7 @@ static void test_special_scores_equal_scalar(void **state) {
         for (int32_t e = 0; e < 64; e++) /* a NaN in the query makes the whole head NaN */
             s.q[e] = x != x && e == 5 ? x : next_float();
         check_all(&s);
-        for (int32_t e = 0; e < 32 && x != x; e++)
+        for (int32_t e = 0; e < 32 && x != x; e++) /* the sink has no value that could hide it */
             assert_true(isnan(s.want[OUT_PAD + e]));
         scene_deinit(&s);
     }
@@ -311,9 +407,9 @@ static void test_moving_maximum_equals_scalar(void **state) {
     for (int i = 0; i < 12; i++) {
         scene s = {0};
         scene_add(&s, 700 + i * 64, 6);
-        scene_build(&s, TYPES[i % 2], 16, 3);
+        scene_build(&s, TYPES[i % N_TYPES], 32, 3);
         for (int32_t p = 0; p < s.length[0]; p++)
-            for (int32_t e = 0; e < 2 * 16; e++)
+            for (int32_t e = 0; e < 2 * 32; e++)
                 scene_key(&s, 0, p)[e] *= (float)((p * 7 / (10 + i * 40)) % 5) * 12.0f;
         check_all(&s);
         scene_deinit(&s);
@@ -324,36 +420,54 @@ static void test_moving_maximum_equals_scalar(void **state) {
 static double exact(scene *s, int32_t row, int32_t head, int32_t d) {
     int32_t dim = s->args.head_dim, seq = s->row_seq[row], kv = head / (s->args.n_heads / N_KV_HEADS) * dim;
     const float *q = s->q + (size_t)row * s->args.q_row_bytes / 4 + (size_t)(head * dim);
-    double sum = 0, out = 0;
-    for (int32_t p = 0; p <= s->row_position[row]; p++) {
+    int32_t first = s->args.window ? s->row_position[row] + 1 - s->args.window : 0;
+    double sum = s->args.sinks ? exp((double)s->args.sinks[head]) : 0, out = 0, cap = (double)s->args.soft_cap;
+    for (int32_t p = first < 0 ? 0 : first; p <= s->row_position[row]; p++) {
         double score = 0;
         for (int32_t e = 0; e < dim; e++)
             score += (double)q[e] * (double)scene_key(s, seq, p)[kv + e];
-        double w = exp(score * (double)s->args.scale);
+        score *= (double)s->args.scale;
+        double w = exp(cap != 0 ? cap * tanh(score / cap) : score);
         sum += w;
         out += w * (double)scene_value(s, seq, p)[kv + d];
     }
     return out / sum;
 }
 
+static double worst_error(scene *s) {
+    double worst = 0;
+    for (int32_t r = 0; r < s->n_rows; r++)
+        for (int32_t head = 0; head < s->args.n_heads; head++)
+            for (int32_t d = head; d < 64; d += 9) {
+                double got = (double)s->args.out[(size_t)r * s->args.out_row_bytes / 4 + (size_t)(head * 64 + d)];
+                double error = fabs(got - exact(s, r, head, d));
+                worst = error > worst ? error : worst;
+            }
+    return worst;
+}
+
 static void test_scalar_is_close_to_double(void **state) {
     (void)state;
-    for (int t = 0; t < 2; t++) {
-        scene s = {0};
-        scene_add(&s, 1, 4);
-        scene_add(&s, 64, 3);
-        scene_add(&s, 1100, 1);
-        scene_build(&s, TYPES[t], 64, 2);
-        scene_fill_store(&s);
-        run_scalar(&s);
-        for (int32_t r = 0; r < s.n_rows; r++)
-            for (int32_t head = 0; head < s.args.n_heads; head++)
-                for (int32_t d = head; d < 64; d += 9) {
-                    double got = (double)s.args.out[(size_t)r * s.args.out_row_bytes / 4 + (size_t)(head * 64 + d)];
-                    assert_true(fabs(got - exact(&s, r, head, d)) < (TYPES[t] == MR_TYPE_F32 ? 1e-5 : 4e-3));
-                }
-        scene_deinit(&s);
-    }
+    static const float SINKS[2 * N_KV_HEADS] = {1, -2, 3, 0, 5, 9}, CAPS[] = {0, 0, 2.5f, 30};
+    static const int32_t WINDOWS[] = {0, 3, 0, 600};
+    for (int t = 0; t < N_TYPES; t++)
+        for (int i = 0; i < 4; i++) {
+            double limit = TYPES[t] == MR_TYPE_F32 ? 1e-5 : TYPES[t] == MR_TYPE_F16 ? 4e-3 : 4e-2;
+            scene s = {0};
+            scene_add(&s, 1, 4);
+            scene_add(&s, 64, 3);
+            scene_add(&s, 1100, 1);
+            scene_build(&s, TYPES[t], 64, 2);
+            s.args.window = WINDOWS[i];
+            s.args.soft_cap = CAPS[i];
+            s.args.sinks = i % 2 ? SINKS : NULL;
+            scene_fill_store(&s);
+            run_scalar(&s);
+            double error = worst_error(&s);
+            if (error > limit)
+                fail_msg("%s, options %d: an error of %g, allowed are %g", mr_type_name(TYPES[t]), i, error, limit);
+            scene_deinit(&s);
+        }
 }
 
 static int set_mode(void **state) {
@@ -364,9 +478,10 @@ static int set_mode(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_shape_equals_scalar),    cmocka_unit_test(test_chunks_of_a_prompt_equal_scalar),
-        cmocka_unit_test(test_later_positions_do_not_leak),  cmocka_unit_test(test_special_scores_equal_scalar),
-        cmocka_unit_test(test_moving_maximum_equals_scalar), cmocka_unit_test(test_scalar_is_close_to_double),
+        cmocka_unit_test(test_every_shape_equals_scalar),      cmocka_unit_test(test_chunks_of_a_prompt_equal_scalar),
+        cmocka_unit_test(test_other_positions_do_not_leak),    cmocka_unit_test(test_special_scores_equal_scalar),
+        cmocka_unit_test(test_moving_maximum_equals_scalar),   cmocka_unit_test(test_scalar_is_close_to_double),
+        cmocka_unit_test(test_windows_far_apart_equal_scalar),
     };
     return cmocka_run_group_tests(tests, set_mode, NULL);
 }

@@ -28,6 +28,19 @@ static void test_expf_edges(void **state) {
     assert_true(isnan(mr_siluf(NAN)));
 }
 
+static void test_tanhf_is_close_to_libm(void **state) {
+    (void)state;
+    double worst = 0;
+    for (float x = -12.0f; x < 12.0f; x += 0.000371f) {
+        double want = tanh((double)x), error = fabs((double)mr_tanhf(x) / want - 1);
+        worst = error > worst ? error : worst;
+    }
+    assert_true(worst < 3e-7);
+    assert_true(mr_tanhf(0.0f) == 0.0f && mr_tanhf(1e-6f) == 1e-6f);
+    assert_true(mr_tanhf(INFINITY) == 1.0f && mr_tanhf(-INFINITY) == -1.0f && mr_tanhf(-1e30f) == -1.0f);
+    assert_true(isnan(mr_tanhf(NAN)));
+}
+
 static void test_double_functions_are_close_to_libm(void **state) {
     (void)state;
     for (double x = 1e-6; x < 1e7; x *= 1.37) {
@@ -47,6 +60,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_expf_is_close_to_libm),
         cmocka_unit_test(test_expf_edges),
+        cmocka_unit_test(test_tanhf_is_close_to_libm),
         cmocka_unit_test(test_double_functions_are_close_to_libm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,7 +12,6 @@ enum { MAX_QUERIES = 6 }; /* of one product */
 // clang-format on
 #include "backends/cpu/kernels/attention_vec.h"
 
-void mr_attention_avx2(const mr_attention_args *args, int32_t row_first, int32_t row_last, int32_t kv_head_first,
-                       int32_t kv_head_last) {
-    attention_vec(args, row_first, row_last, kv_head_first, kv_head_last);
+void mr_attention_avx2(const mr_attention_args *args, const mr_attention_part *part) {
+    attention_vec(args, part);
 }

@@ -1,52 +1,73 @@
 /* backends/cpu/kernels/attention_scalar.c - rule T as specified: one row and head at a time.
- * Layout: k [block][kv head][head_dim][16], v [block][kv head][16][head_dim]; see kernels.h.
+ * Layout of the store: see kernels.h.
  * Order of accumulation: scores over head elements, values over positions, tiles of 64 positions, partitions of 512;
  * the sum of weights has 16 lanes by position. Nothing depends on the other rows of the call. */
 // SPDX-License-Identifier: Apache-2.0
+#include <string.h>
+
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/kernels/vec_scalar.h"
 #include "engine/base/fmath.h"
 #include "engine/tensor/f16.h"
 
-enum { TILE = 64, PARTITION = 512, MAX_DIM = 256 };
+enum { TILE = 64, PARTITION = MR_ATTENTION_PARTITION, MAX_DIM = 256 };
 
 /* What is known after some positions: the maximum score, lanes of the sum of weights, the weighted sum of values. */
 typedef struct state {
     float m, l[MR_LANES], o[MAX_DIM];
 } state;
 
-/* One row and head. */
+/* One row and head. It sees positions [first, last). */
 typedef struct query {
     const mr_attention_args *args;
     const float *q;
+    float *out;
     const int32_t *blocks; /* of the row's sequence */
-    int32_t kv_head, n_visible;
+    int32_t head, kv_head, first, last;
 } query;
 
-static float kv_get(const void *store, int64_t i, mr_type type) {
-    return type == MR_TYPE_F16 ? mr_f16_to_f32(((const uint16_t *)store)[i]) : ((const float *)store)[i];
+static int32_t min_i32(int32_t a, int32_t b) {
+    return a < b ? a : b;
 }
 
-/* Element 0 of the block and head that hold position p. */
-static int64_t block_base(const query *u, int32_t p) {
+static int32_t max_i32(int32_t a, int32_t b) {
+    return a > b ? a : b;
+}
+
+/* Element i of what the store has for a block and head; scale_idx: which of its scales belongs to it. */
+static float kv_get(const mr_attention_args *a, const void *store, int32_t i, int32_t scale_idx) {
+    if (a->kv_type == MR_TYPE_F32)
+        return ((const float *)store)[i];
+    if (a->kv_type == MR_TYPE_F16)
+        return mr_f16_to_f32(((const uint16_t *)store)[i]);
+    const int8_t *q = store;
+    return mr_f16_to_f32(((const uint16_t *)(const void *)(q + a->head_dim * MR_KV_BLOCK))[scale_idx]) * (float)q[i];
+}
+
+/* What the store has for the block that holds position p, and the head. */
+static const void *block_of(const query *u, const void *store, int32_t p) {
     const mr_attention_args *a = u->args;
-    return ((int64_t)u->blocks[p / MR_KV_BLOCK] * a->n_kv_heads + u->kv_head) * a->head_dim * MR_KV_BLOCK;
+    size_t head_bytes = mr_kv_head_bytes(a->kv_type, a->head_dim);
+    return (const char *)store + (size_t)u->blocks[p / MR_KV_BLOCK] * a->block_bytes + (size_t)u->kv_head * head_bytes;
 }
 
 static float score(const query *u, int32_t p) {
     const mr_attention_args *a = u->args;
-    int64_t base = block_base(u, p) + p % MR_KV_BLOCK;
+    const void *k = block_of(u, a->k_store, p);
+    int32_t t = p % MR_KV_BLOCK;
     float s = 0;
     for (int32_t d = 0; d < a->head_dim; d++)
-        s = fmaf(u->q[d], kv_get(a->k_store, base + d * MR_KV_BLOCK, a->kv_type), s);
-    return s * a->scale;
+        s = fmaf(u->q[d], kv_get(a, k, d * MR_KV_BLOCK + t, d / 32 * MR_KV_BLOCK + t), s);
+    s *= a->scale;
+    return a->soft_cap != 0.0f ? a->soft_cap * mr_tanhf(s * (1.0f / a->soft_cap)) : s;
 }
 
 static void add_value(const query *u, int32_t p, float w, float *o) {
     const mr_attention_args *a = u->args;
-    int64_t base = block_base(u, p) + (int64_t)(p % MR_KV_BLOCK) * a->head_dim;
+    const void *v = block_of(u, a->v_store, p);
+    int32_t t = p % MR_KV_BLOCK;
     for (int32_t d = 0; d < a->head_dim; d++)
-        o[d] = fmaf(w, kv_get(a->v_store, base + d, a->kv_type), o[d]);
+        o[d] = fmaf(w, kv_get(a, v, t * a->head_dim + d, t * (a->head_dim / 32) + d / 32), o[d]);
 }
 
 /* e^x, and NaN for every NaN. */
@@ -54,31 +75,31 @@ static float exp_or_nan(float x) {
     return x == x ? mr_expf(x) : x;
 }
 
-/* Positions [first, last) of one tile, at least one; positions of the tile from last on weigh 0. */
-static void add_tile(const query *u, int32_t first, int32_t last, state *st) {
-    int32_t n = last - first;
+/* The tile at `position`, of which the query sees at least one position; those that it does not see weigh 0. */
+static void add_tile(const query *u, int32_t position, state *st) {
+    int32_t first = max_i32(u->first - position, 0), last = min_i32(u->last - position, TILE);
     float s[TILE], w[TILE] = {0}, m = st->m;
-    for (int32_t i = 0; i < n; i++) {
-        s[i] = score(u, first + i);
+    for (int32_t i = first; i < last; i++) {
+        s[i] = score(u, position + i);
         m = s[i] > m ? s[i] : m; /* a NaN is not the maximum, but gets a weight of NaN below */
     }
-    for (int32_t i = 0; i < n; i++)
+    for (int32_t i = first; i < last; i++)
         w[i] = exp_or_nan(s[i] - m);
     float c = st->m == -INFINITY ? 0.0f : exp_or_nan(st->m - m);
     for (int32_t i = 0; i < MR_LANES; i++)
         st->l[i] = fmaf(st->l[i], c, ((w[i] + w[i + 16]) + w[i + 32]) + w[i + 48]);
     for (int32_t d = 0; d < u->args->head_dim; d++)
         st->o[d] *= c;
-    for (int32_t i = 0; i < n; i++)
-        add_value(u, first + i, w[i], st->o);
+    for (int32_t i = first; i < last; i++)
+        add_value(u, position + i, w[i], st->o);
     st->m = m;
 }
 
-/* Partition [first, last), last at most the number of visible positions. */
-static void run_partition(const query *u, int32_t first, int32_t last, state *st) {
+static void run_partition(const query *u, int32_t partition, state *st) {
+    int32_t start = partition * PARTITION, end = min_i32(start + PARTITION, u->last);
     *st = (state){.m = -INFINITY};
-    for (int32_t p = first; p < last; p += TILE)
-        add_tile(u, p, p + TILE < last ? p + TILE : last, st);
+    for (int32_t p = max_i32(start, u->first / TILE * TILE); p < end; p += TILE)
+        add_tile(u, p, st);
 }
 
 static void merge(state *all, const state *part, int32_t head_dim) {
@@ -91,31 +112,76 @@ static void merge(state *all, const state *part, int32_t head_dim) {
     all->m = m;
 }
 
-static void attend(const query *u, float *out) {
-    state all, part;
-    for (int32_t p = 0; p < u->n_visible; p += PARTITION) {
-        run_partition(u, p, p + PARTITION < u->n_visible ? p + PARTITION : u->n_visible, p ? &part : &all);
-        if (p)
-            merge(&all, &part, u->args->head_dim);
+/* The result of all partitions, with the sink of the head. */
+static void finish(const query *u, const state *all) {
+    const float *sinks = u->args->sinks;
+    float sum = lanes_tree(all->l), c = 1.0f;
+    if (sinks) {
+        float sink = sinks[u->head], m = sink > all->m ? sink : all->m;
+        c = exp_or_nan(all->m - m);
+        sum = fmaf(sum, c, exp_or_nan(sink - m));
     }
-    float sum = lanes_tree(all.l);
     for (int32_t d = 0; d < u->args->head_dim; d++)
-        out[d] = all.o[d] / sum;
+        u->out[d] = all->o[d] * c / sum;
 }
 
-void mr_attention_scalar(const mr_attention_args *a, int32_t row_first, int32_t row_last, int32_t kv_head_first,
-                         int32_t kv_head_last) {
-    int32_t group = a->n_heads / a->n_kv_heads;
-    for (int32_t r = row_first; r < row_last; r++) {
+/* Partition after partition. */
+static void attend(const query *u) {
+    state all, part;
+    int32_t first = u->first / PARTITION;
+    run_partition(u, first, &all);
+    for (int32_t p = first + 1; p * PARTITION < u->last; p++) {
+        run_partition(u, p, &part);
+        merge(&all, &part, u->args->head_dim);
+    }
+    finish(u, &all);
+}
+
+/* One partition of a chain, of which the query is number j: the state before it comes from the chain and out. */
+static void attend_part(const query *u, const mr_attention_part *part, int32_t j) {
+    mr_attention_chain *chain = part->chain;
+    size_t o_bytes = (size_t)u->args->head_dim * sizeof(float);
+    int32_t p = part->partition;
+    state all, own;
+    if (p < u->first / PARTITION || p * PARTITION >= u->last)
+        return;
+    run_partition(u, p, &own);
+    if (p > u->first / PARTITION) {
+        all.m = chain->m[j];
+        memcpy(all.l, chain->l + j * MR_LANES, sizeof all.l);
+        memcpy(all.o, u->out, o_bytes);
+        merge(&all, &own, u->args->head_dim);
+    } else
+        all = own;
+    chain->m[j] = all.m;
+    memcpy(chain->l + j * MR_LANES, all.l, sizeof all.l);
+    memcpy(u->out, all.o, o_bytes);
+    if ((p + 1) * PARTITION >= u->last)
+        finish(u, &all);
+}
+
+void mr_attention_scalar(const mr_attention_args *a, const mr_attention_part *part) {
+    int32_t group = a->n_heads / a->n_kv_heads, j = 0;
+    if (part->chain)
+        mr_attention_chain_wait(part->chain, part->partition);
+    for (int32_t r = part->row_first; r < part->row_last; r++) {
         const float *q = (const float *)((const char *)a->q + (size_t)r * a->q_row_bytes);
         float *out = (float *)((char *)a->out + (size_t)r * a->out_row_bytes);
-        for (int32_t h = kv_head_first * group; h < kv_head_last * group; h++) {
+        for (int32_t h = part->kv_head_first * group; h < part->kv_head_last * group; h++, j++) {
             query u = {.args = a,
                        .q = q + (int64_t)h * a->head_dim,
+                       .out = out + (int64_t)h * a->head_dim,
                        .blocks = a->block_table + (int64_t)a->row_seq[r] * a->table_stride,
+                       .head = h,
                        .kv_head = h / group,
-                       .n_visible = a->row_position[r] + 1};
-            attend(&u, out + (int64_t)h * a->head_dim);
+                       .first = mr_attention_first(a, r),
+                       .last = a->row_position[r] + 1};
+            if (part->chain)
+                attend_part(&u, part, j);
+            else
+                attend(&u);
         }
     }
+    if (part->chain)
+        mr_attention_chain_pass(part->chain, part->partition);
 }

@@ -1,12 +1,12 @@
 /* backends/cpu/kernels/attention_vec.h - rule T on 16 lanes, the bits of attention_scalar.c.
- * Layout: k [block][kv head][head_dim][16], v [block][kv head][16][head_dim], f16 or f32.
+ * Layout of the store: see kernels.h.
  *
  * A block of queries (rows of one sequence in position order, times the heads that share a KV head) walks the tiles of
  * 64 positions together: scores (lanes are positions), weights, values (lanes are head elements). With a few queries
- * f16 is converted in registers, once for all of a product; with more, a part of the tile is converted once into a
- * stage of 16 KiB for the whole block. Order of accumulation: that of rule T for each query, whatever the block.
- * Positions that a query does not see: their scores are computed where a vector holds them, then replaced; their
- * values are never multiplied, because 0 * infinity is not 0.
+ * f16 is converted in registers, once for all of a product; with more, and always for q8_0, a part of the tile is
+ * converted once into a stage of 16 KiB for the whole block. Order of accumulation: that of rule T for each query, whatever the block.
+ * Positions that a query does not see: their scores are computed where a tile holds them, then replaced; their values
+ * are never multiplied, because 0 * infinity is not 0.
  * Include after vec_avx2.h or vec_avx512.h with PRODUCT_SHAPES defined. Threads: pure functions. Stack: see block. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_ATTENTION_VEC_H
@@ -21,12 +21,12 @@
 
 enum {
     TILE = 64,
-    PARTITION = 512,
+    PARTITION = MR_ATTENTION_PARTITION,
     TILE_BLOCKS = TILE / MR_KV_BLOCK,
-    BLOCK_QUERIES = 48,
-    BLOCK_SUMS = 6144, /* floats: 48 queries of 128 elements, 24 of 256 */
-    STAGE_WIDTH = 64,  /* head elements staged at once */
-    PART_QUERIES = 6,  /* more than MAX_QUERIES are cut into products of at most this */
+    BLOCK_QUERIES = MR_ATTENTION_QUERIES,
+    BLOCK_SUMS = MR_ATTENTION_SUMS, /* floats: 48 queries of 128 elements, 24 of 256 */
+    STAGE_WIDTH = 64,               /* head elements staged at once */
+    PART_QUERIES = 6,               /* more than MAX_QUERIES are cut into products of at most this */
 };
 
 /* Queries of one sequence and their state; 60 KiB. Each of n_kv KV heads has n queries, in order of position:
@@ -34,27 +34,28 @@ enum {
 typedef struct block {
     const mr_attention_args *args;
     const int32_t *kv_blocks;
-    int32_t kv_first, n_kv, n, n_positions; /* n_positions: that anybody sees */
-    bool is_half;
-    source from; /* of products */
+    int32_t kv_first, n_kv, n, n_positions; /* n_positions: 1 + the last one that anybody sees here */
+    int32_t head_bytes;                     /* of a block of the store */
+    source from;                            /* of products */
     const float *q[BLOCK_QUERIES];
-    float *out[BLOCK_QUERIES]; /* holds the sums of the merged partitions until the end */
-    int32_t n_visible[BLOCK_QUERIES];
-    float m[BLOCK_QUERIES], all_m[BLOCK_QUERIES];
+    float *out[BLOCK_QUERIES];                         /* holds the sums of the merged partitions until the end */
+    int32_t first[BLOCK_QUERIES], last[BLOCK_QUERIES]; /* it sees positions [first, last) */
+    float m[BLOCK_QUERIES], sink[BLOCK_QUERIES];
     float factor[BLOCK_QUERIES + 16]; /* of the sums so far when a tile is added */
+    float *all_m, *all_l;             /* of the merged partitions: of the chain, or own_… */
+    float own_m[BLOCK_QUERIES], own_l[BLOCK_QUERIES * 16];
     _Alignas(64) float l[BLOCK_QUERIES * 16];
-    float all_l[BLOCK_QUERIES * 16];
     float scores[BLOCK_QUERIES * TILE]; /* then weights */
     float o[BLOCK_SUMS];                /* [query][head_dim] */
     float stage[STAGE_WIDTH * TILE];
     ahead next;
 } block;
 
-/* One tile and KV head of a block: queries [first, last) see it, the last of them n_positions of it. */
+/* One tile and KV head of a block: queries [first, last) see some of it; its blocks hold n_positions that exist. */
 typedef struct tile {
     int32_t position, first, last, n_positions;
-    const char *k[TILE_BLOCKS], *v[TILE_BLOCKS]; /* those that hold visible positions */
-    const char *next_k[TILE_BLOCKS];             /* of the tile that is next, n_next of them */
+    const char *k[TILE_BLOCKS], *v[TILE_BLOCKS];
+    const char *next_k[TILE_BLOCKS]; /* of the tile that is next, n_next of them */
     int32_t n_next;
 } tile;
 
@@ -70,17 +71,15 @@ static int32_t clamp_lanes(int32_t n) {
     return n < 0 ? 0 : min_i32(n, 16);
 }
 
-static int32_t element_bytes(const block *u) {
-    return u->is_half ? 2 : 4;
+/* Query j sees positions [hidden, visible) of the tile. */
+static int32_t tile_hidden(const block *u, const tile *t, int32_t j) {
+    return u->first[j] > t->position ? u->first[j] - t->position : 0;
 }
-
-static int32_t block_bytes(const block *u) {
-    return u->args->head_dim * MR_KV_BLOCK * element_bytes(u);
-}
-
-/* How many positions of the tile query j sees, 1 to 64. */
 static int32_t tile_visible(const block *u, const tile *t, int32_t j) {
-    return min_i32(u->n_visible[j] - t->position, TILE);
+    return min_i32(u->last[j] - t->position, TILE);
+}
+static bool sees_all(const block *u, const tile *t, int32_t j) {
+    return u->first[j] <= t->position && u->last[j] >= t->position + TILE;
 }
 
 /* The next product takes this many of n queries: even parts. */
@@ -96,7 +95,7 @@ static void find_blocks(const block *u, const void *store, int32_t kv_head, int3
                         const char *out[TILE_BLOCKS]) {
     for (int32_t i = 0; i < blocks_of(n); i++) {
         int64_t id = u->kv_blocks[position / MR_KV_BLOCK + i];
-        out[i] = (const char *)store + (id * u->args->n_kv_heads + kv_head) * block_bytes(u);
+        out[i] = (const char *)store + id * (int64_t)u->args->block_bytes + (int64_t)kv_head * u->head_bytes;
     }
 }
 
@@ -108,8 +107,10 @@ static void tile_init(tile *t, const block *u, int32_t position, int32_t g) {
     t->position = position;
     t->first = g * u->n;
     t->last = t->first + u->n;
-    while (u->n_visible[t->first] <= position)
+    while (u->last[t->first] <= position) /* the last query sees the last position */
         t->first++;
+    while (t->last > t->first && u->first[t->last - 1] >= position + TILE)
+        t->last--;
     t->n_positions = min_i32(u->n_positions - position, TILE);
     t->n_next = n_next > 0 ? blocks_of(n_next) : 0;
     find_blocks(u, a->k_store, u->kv_first + g, position, t->n_positions, t->k);
@@ -119,7 +120,7 @@ static void tile_init(tile *t, const block *u, int32_t position, int32_t g) {
 
 /* The products that follow ask for these blocks. */
 static void start_ahead(block *u, const char *const *blocks, int32_t n) {
-    u->next.run_bytes = block_bytes(u);
+    u->next.run_bytes = u->head_bytes;
     u->next.n_runs = n;
     u->next.run_idx = u->next.offset = 0;
     for (int32_t i = 0; i < n; i++)
@@ -146,20 +147,35 @@ static void add_scores(block *u, const tile *t, const void *const k[TILE_BLOCKS]
     }
 }
 
+/* Scales of a block of Q8_0. */
+static const uint16_t *scales_of(const block *u, const char *kv) {
+    return (const uint16_t *)(const void *)(kv + u->args->head_dim * MR_KV_BLOCK);
+}
+
 /* Head elements [d, d + n) of the tile's keys as f32: of each block [n][16]. */
 static void stage_keys(block *u, const tile *t, int32_t d, int32_t n, const void *out_k[TILE_BLOCKS]) {
     for (int32_t i = 0; i < blocks_of(t->n_positions); i++) {
         float *stage = u->stage + i * STAGE_WIDTH * MR_KV_BLOCK;
-        const uint16_t *k = (const uint16_t *)t->k[i] + d * MR_KV_BLOCK;
-        for (int32_t e = 0; e < n * MR_KV_BLOCK; e += 16)
-            v16_store(stage + e, v16_load_f16(k + e));
         out_k[i] = stage;
+        if (u->args->kv_type == MR_TYPE_F16) {
+            const uint16_t *k = (const uint16_t *)t->k[i] + d * MR_KV_BLOCK;
+            for (int32_t e = 0; e < n * MR_KV_BLOCK; e += 16)
+                v16_store(stage + e, v16_load_f16(k + e));
+            continue;
+        }
+        const int8_t *k = (const int8_t *)t->k[i] + d * MR_KV_BLOCK;
+        const uint16_t *scales = scales_of(u, t->k[i]) + d / 32 * MR_KV_BLOCK;
+        for (int32_t e = 0; e < n * MR_KV_BLOCK; e += 32 * 16, scales += MR_KV_BLOCK) {
+            v16 scale = v16_load_f16(scales);
+            for (int32_t j = e; j < e + 32 * 16; j += 16)
+                v16_store(stage + j, v16_mul(v16_load_i8(k + j), scale));
+        }
     }
 }
 
 static void tile_scores(block *u, const tile *t) {
     int32_t dim = u->args->head_dim;
-    const void *k[TILE_BLOCKS];
+    const void *k[TILE_BLOCKS] = {0};
     start_ahead(u, t->v, blocks_of(t->n_positions));
     if (u->from != SOURCE_STAGE) {
         for (int32_t i = 0; i < blocks_of(t->n_positions); i++)
@@ -176,15 +192,24 @@ static void tile_scores(block *u, const tile *t) {
 
 /* --- Weights -------------------------------------------------------------------------------------------------------- */
 
-/* Scales the scores of query j, which sees n positions of the tile, and takes their maximum. */
-MR_INLINE void scale_scores(block *u, int32_t j, int32_t n, const bool is_full) {
+/* x where the lane is in [first, last), else other. */
+MR_INLINE v16 select_range(v16 x, int32_t first, int32_t last, v16 other) {
+    x = v16_select(v16m_first(clamp_lanes(last)), x, other);
+    return v16_select(v16m_first(clamp_lanes(first)), other, x);
+}
+
+/* Scales the scores of query j, which sees positions [first, last) of the tile, and takes their maximum. */
+MR_INLINE void scale_scores(block *u, int32_t j, int32_t first, int32_t last, const bool is_full, const bool has_cap) {
     v16 scale = v16_set1(u->args->scale), max = v16_set1(u->m[j]);
+    v16 cap = v16_set1(u->args->soft_cap), inverse = v16_set1(1.0f / u->args->soft_cap);
     float *scores = u->scores + j * TILE, old = u->m[j];
     MR_UNROLL
     for (int i = 0; i < TILE; i += 16) {
         v16 s = v16_mul(v16_load(scores + i), scale);
+        if (has_cap)
+            s = v16_mul(cap, v16_tanh(v16_mul(s, inverse)));
         if (!is_full)
-            s = v16_select(v16m_first(clamp_lanes(n - i)), s, v16_set1(-INFINITY));
+            s = select_range(s, first - i, last - i, v16_set1(-INFINITY));
         v16_store(scores + i, s);
         max = v16_max(s, max); /* not s where s is NaN */
     }
@@ -193,14 +218,14 @@ MR_INLINE void scale_scores(block *u, int32_t j, int32_t n, const bool is_full) 
 }
 
 /* Scores of query j to weights; its lanes follow. */
-MR_INLINE void weigh(block *u, int32_t j, int32_t n, const bool is_full) {
+MR_INLINE void weigh(block *u, int32_t j, int32_t first, int32_t last, const bool is_full) {
     v16 w[TILE / 16], m = v16_set1(u->m[j]);
     float *scores = u->scores + j * TILE, *l = u->l + j * 16;
     MR_UNROLL
     for (int i = 0; i < TILE / 16; i++) {
         w[i] = v16_exp_declining(v16_sub(v16_load(scores + 16 * i), m));
         if (!is_full)
-            w[i] = v16_select(v16m_first(clamp_lanes(n - 16 * i)), w[i], v16_set1(0.0f));
+            w[i] = select_range(w[i], first - 16 * i, last - 16 * i, v16_set1(0.0f));
         v16_store(scores + 16 * i, w[i]);
     }
     v16 sum = v16_add(v16_add(v16_add(w[0], w[1]), w[2]), w[3]);
@@ -209,19 +234,24 @@ MR_INLINE void weigh(block *u, int32_t j, int32_t n, const bool is_full) {
 
 /* In three sweeps over the queries, so that what runs side by side does not depend on each other. */
 static void tile_weights(block *u, const tile *t) {
-    int32_t full = t->first; /* the first query that sees the whole tile */
-    while (full < t->last && tile_visible(u, t, full) < TILE)
-        full++;
-    for (int32_t j = t->first; j < full; j++)
-        scale_scores(u, j, tile_visible(u, t, j), false);
-    for (int32_t j = full; j < t->last; j++)
-        scale_scores(u, j, TILE, true);
+    bool has_cap = u->args->soft_cap != 0.0f;
+    for (int32_t j = t->first; j < t->last; j++) {
+        int32_t hidden = tile_hidden(u, t, j), visible = tile_visible(u, t, j);
+        if (has_cap)
+            scale_scores(u, j, hidden, visible, false, true);
+        else if (sees_all(u, t, j))
+            scale_scores(u, j, 0, TILE, true, false);
+        else
+            scale_scores(u, j, hidden, visible, false, false);
+    }
     for (int32_t j = t->first; j < t->last; j += 16)
         v16_store(u->factor + j, v16_exp_declining(v16_load(u->factor + j)));
-    for (int32_t j = t->first; j < full; j++)
-        weigh(u, j, tile_visible(u, t, j), false);
-    for (int32_t j = full; j < t->last; j++)
-        weigh(u, j, TILE, true);
+    for (int32_t j = t->first; j < t->last; j++) {
+        if (sees_all(u, t, j))
+            weigh(u, j, 0, TILE, true);
+        else
+            weigh(u, j, tile_hidden(u, t, j), tile_visible(u, t, j), false);
+    }
 }
 
 /* --- Values --------------------------------------------------------------------------------------------------------- */
@@ -230,9 +260,19 @@ static void tile_weights(block *u, const tile *t) {
 static void stage_values(block *u, const tile *t, int32_t d, int32_t n) {
     int32_t dim = u->args->head_dim;
     for (int32_t p = 0; p < t->n_positions; p++) {
-        const uint16_t *v = (const uint16_t *)t->v[p / MR_KV_BLOCK] + p % MR_KV_BLOCK * dim + d;
+        const char *stored = t->v[p / MR_KV_BLOCK];
+        int32_t row = p % MR_KV_BLOCK;
+        float *stage = u->stage + p * n;
+        if (u->args->kv_type == MR_TYPE_F16) {
+            const uint16_t *v = (const uint16_t *)stored + row * dim + d;
+            for (int32_t e = 0; e < n; e += 16)
+                v16_store(stage + e, v16_load_f16(v + e));
+            continue;
+        }
+        const int8_t *v = (const int8_t *)stored + row * dim;
+        const uint16_t *scales = scales_of(u, stored) + row * (dim / 32);
         for (int32_t e = 0; e < n; e += 16)
-            v16_store(u->stage + p * n + e, v16_load_f16(v + e));
+            v16_store(stage + e, v16_mul(v16_load_i8(v + d + e), v16_set1_f16(scales[(d + e) / 32])));
     }
 }
 
@@ -240,7 +280,7 @@ static void stage_values(block *u, const tile *t, int32_t d, int32_t n) {
 static const char *value_at(const block *u, const tile *t, int32_t i, int32_t d, int32_t n) {
     if (u->from == SOURCE_STAGE)
         return (const char *)(u->stage + i * n);
-    return t->v[i / MR_KV_BLOCK] + (i % MR_KV_BLOCK * u->args->head_dim + d) * element_bytes(u);
+    return t->v[i / MR_KV_BLOCK] + (i % MR_KV_BLOCK * u->args->head_dim + d) * (u->from == SOURCE_F16 ? 2 : 4);
 }
 
 /* p walks positions [from, to) of the tile, head elements [d, d + n). */
@@ -255,23 +295,30 @@ static void value_segments(const block *u, const tile *t, int32_t from, int32_t 
     p->n_segments = s;
 }
 
-/* Values of head elements [d, d + n) for queries [j, j + nq): those positions together that all of them see. */
-static void add_values(block *u, const tile *t, int32_t d, int32_t n, int32_t j, int32_t nq) {
-    int32_t dim = u->args->head_dim, common = tile_visible(u, t, j); /* queries see more and more */
-    product p = {.c = u->o + j * dim + d, .c_stride = dim, .factor = u->factor + j};
+/* Values of positions [from, to) for nq queries from j on; p has their factors or none. */
+static void add_range(block *u, const tile *t, int32_t d, int32_t n, int32_t j, int32_t nq, int32_t from, int32_t to,
+                      bool has_factor) {
+    int32_t dim = u->args->head_dim;
+    product p = {.c = u->o + j * dim + d, .c_stride = dim, .factor = has_factor ? u->factor + j : NULL};
     for (int32_t i = 0; i < nq; i++)
-        p.a[i] = u->scores + (j + i) * TILE;
-    value_segments(u, t, 0, common, d, n, &p);
+        p.a[i] = u->scores + (j + i) * TILE + from;
+    value_segments(u, t, from, to, d, n, &p);
     product_run(&p, nq, n / 16, u->from, &u->next);
-    p.factor = NULL;
-    for (int32_t i = j + 1; i < j + nq; i++) {
+}
+
+/* Values of head elements [d, d + n) for queries [j, j + nq): those positions together that all of them see. At the
+ * start of a window, each query alone. */
+static void add_values(block *u, const tile *t, int32_t d, int32_t n, int32_t j, int32_t nq) {
+    int32_t common = tile_visible(u, t, j); /* queries see more and more */
+    bool is_together = tile_hidden(u, t, j + nq - 1) == 0;
+    if (is_together)
+        add_range(u, t, d, n, j, nq, 0, common, true);
+    for (int32_t i = j; i < j + nq; i++) {
         int32_t visible = tile_visible(u, t, i);
-        if (visible == common)
-            continue;
-        p.a[0] = u->scores + i * TILE + common;
-        p.c = u->o + i * dim + d;
-        value_segments(u, t, common, visible, d, n, &p);
-        product_run(&p, 1, n / 16, u->from, &u->next);
+        if (!is_together)
+            add_range(u, t, d, n, i, 1, tile_hidden(u, t, i), visible, true);
+        else if (visible > common)
+            add_range(u, t, d, n, i, 1, common, visible, false);
     }
 }
 
@@ -309,23 +356,47 @@ static void merge(block *u, int32_t j, bool is_first_partition) {
     u->all_m[j] = m;
 }
 
+/* The result of query j, with the sink of its head. */
+static void finish(block *u, int32_t j) {
+    const mr_attention_args *a = u->args;
+    v16 sum = v16_set1(v16_tree(v16_load(u->all_l + j * 16))), c = v16_set1(1.0f);
+    if (a->sinks) {
+        float sink = u->sink[j], m = sink > u->all_m[j] ? sink : u->all_m[j];
+        c = v16_exp(v16_set1(u->all_m[j] - m));
+        sum = v16_fma(sum, c, v16_exp(v16_set1(sink - m)));
+    }
+    for (int32_t d = 0; d < a->head_dim; d += 16)
+        v16_store(u->out[j] + d, v16_div(v16_mul(v16_load(u->out[j] + d), c), sum));
+}
+
 static void run_partition(block *u, int32_t start) {
-    int32_t n_queries = u->n * u->n_kv;
+    int32_t n_queries = u->n * u->n_kv, tiles_first = u->first[0] / TILE * TILE;
     for (int32_t j = 0; j < n_queries; j++)
         u->m[j] = -INFINITY;
     memset(u->l, 0, (size_t)n_queries * 16 * sizeof *u->l);
     memset(u->o, 0, (size_t)(n_queries * u->args->head_dim) * sizeof *u->o);
-    for (int32_t p = start; p < min_i32(start + PARTITION, u->n_positions); p += TILE)
+    int32_t p = tiles_first > start ? tiles_first : start;
+    for (; p < min_i32(start + PARTITION, u->n_positions); p += TILE)
         for (int32_t g = 0; g < u->n_kv; g++) {
             tile t;
             tile_init(&t, u, p, g);
+            if (t.first >= t.last) /* behind the windows of some, before the others' */
+                continue;
             tile_scores(u, &t);
             tile_weights(u, &t);
             tile_values(u, &t);
         }
-    for (int32_t j = 0; j < n_queries; j++)
-        if (u->n_visible[j] > start)
-            merge(u, j, start == 0);
+}
+
+/* The partition at start goes into the running state; queries that see no more are finished. */
+static void merge_partition(block *u, int32_t start) {
+    for (int32_t j = 0; j < u->n * u->n_kv; j++) {
+        if (u->last[j] <= start || u->first[j] >= start + PARTITION)
+            continue;
+        merge(u, j, u->first[j] >= start);
+        if (u->last[j] <= start + PARTITION)
+            finish(u, j);
+    }
 }
 
 /* Queries [first, first + n) of each KV head; query i is head i % group of it, of row + i / group. */
@@ -335,27 +406,41 @@ static void block_init(block *u, int32_t row, int32_t first, int32_t n, int32_t 
     u->n = n;
     u->kv_first = kv_first;
     u->n_kv = n_kv;
-    u->from = !u->is_half ? SOURCE_F32 : n > MAX_QUERIES ? SOURCE_STAGE : SOURCE_F16;
+    u->from = a->kv_type == MR_TYPE_F32                       ? SOURCE_F32
+              : a->kv_type == MR_TYPE_F16 && n <= MAX_QUERIES ? SOURCE_F16
+                                                              : SOURCE_STAGE;
     u->kv_blocks = a->block_table + (int64_t)a->row_seq[row] * a->table_stride;
     for (int32_t i = 0; i < n * n_kv; i++) {
         int32_t j = first + i % n, r = row + j / group, head = (kv_first + i / n) * group + j % group;
         u->q[i] = (const float *)((const char *)a->q + (size_t)r * a->q_row_bytes) + (int64_t)head * a->head_dim;
         u->out[i] = (float *)((char *)a->out + (size_t)r * a->out_row_bytes) + (int64_t)head * a->head_dim;
-        u->n_visible[i] = a->row_position[r] + 1;
+        u->sink[i] = a->sinks ? a->sinks[head] : 0.0f;
+        u->first[i] = mr_attention_first(a, r);
+        u->last[i] = a->row_position[r] + 1;
     }
-    u->n_positions = u->n_visible[n - 1];
+    u->n_positions = u->last[n - 1];
     memset(u->factor, 0, sizeof u->factor); /* tile_weights runs over the end of a KV head */
 }
 
+/* All partitions. */
 static void block_run(block *u) {
-    int32_t dim = u->args->head_dim;
-    for (int32_t start = 0; start < u->n_positions; start += PARTITION)
+    u->all_m = u->own_m;
+    u->all_l = u->own_l;
+    for (int32_t start = u->first[0] / PARTITION * PARTITION; start < u->n_positions; start += PARTITION) {
         run_partition(u, start);
-    for (int32_t j = 0; j < u->n * u->n_kv; j++) {
-        v16 sum = v16_set1(v16_tree(v16_load(u->all_l + j * 16)));
-        for (int32_t d = 0; d < dim; d += 16)
-            v16_store(u->out[j] + d, v16_div(v16_load(u->out[j] + d), sum));
+        merge_partition(u, start);
     }
+}
+
+/* One partition of a chain. */
+static void block_run_part(block *u, const mr_attention_part *part) {
+    int32_t start = part->partition * PARTITION;
+    u->all_m = part->chain->m;
+    u->all_l = part->chain->l;
+    run_partition(u, start);
+    mr_attention_chain_wait(part->chain, part->partition);
+    merge_partition(u, start);
+    mr_attention_chain_pass(part->chain, part->partition);
 }
 
 /* How many rows from row on share a sequence with positions that do not fall. */
@@ -367,17 +452,22 @@ static int32_t count_run(const mr_attention_args *a, int32_t row, int32_t row_la
 }
 
 /* All KV heads of a block together where they fit: then memory is read in longer runs. */
-MR_INLINE void attention_vec(const mr_attention_args *a, int32_t row_first, int32_t row_last, int32_t kv_head_first,
-                             int32_t kv_head_last) {
+MR_INLINE void attention_vec(const mr_attention_args *a, const mr_attention_part *part) {
     block u;
     u.args = a;
-    u.is_half = a->kv_type == MR_TYPE_F16;
-    int32_t group = a->n_heads / a->n_kv_heads, most = min_i32(BLOCK_QUERIES, BLOCK_SUMS / a->head_dim);
-    for (int32_t row = row_first, rows; row < row_last; row += rows) {
-        rows = count_run(a, row, row_last);
+    u.head_bytes = (int32_t)mr_kv_head_bytes(a->kv_type, a->head_dim);
+    int32_t group = a->n_heads / a->n_kv_heads, most = mr_attention_most(a->head_dim);
+    if (part->chain) {
+        block_init(&u, part->row_first, 0, (part->row_last - part->row_first) * group, part->kv_head_first,
+                   part->kv_head_last - part->kv_head_first);
+        block_run_part(&u, part);
+        return;
+    }
+    for (int32_t row = part->row_first, rows; row < part->row_last; row += rows) {
+        rows = count_run(a, row, part->row_last);
         int32_t n = rows * group, at_once = n <= most ? most / n : 1;
-        for (int32_t kv = kv_head_first, n_kv; kv < kv_head_last; kv += n_kv) {
-            n_kv = min_i32(kv_head_last - kv, at_once);
+        for (int32_t kv = part->kv_head_first, n_kv; kv < part->kv_head_last; kv += n_kv) {
+            n_kv = min_i32(part->kv_head_last - kv, at_once);
             for (int32_t i = 0; i < n; i += u.n) {
                 block_init(&u, row, i, min_i32(n - i, most), kv, n_kv);
                 block_run(&u);

@@ -2,6 +2,7 @@
  * Order of accumulation: sums of rule N have the 16 lanes of rule S1; everything else is element by element. */
 // SPDX-License-Identifier: Apache-2.0
 #include <float.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "backends/cpu/kernels.h"
@@ -100,26 +101,57 @@ void mr_silu_mul_scalar(const float *gate, const float *up, float *y, int32_t n)
         y[i] = mr_siluf(gate[i]) * up[i];
 }
 
-static void kv_put(void *store, int64_t i, float x, mr_type type) {
+/* One element of a float store. */
+static void kv_put(void *store, int32_t i, float x, mr_type type) {
     if (type == MR_TYPE_F16)
         ((uint16_t *)store)[i] = mr_f32_to_f16(x);
     else
         ((float *)store)[i] = x;
 }
 
-/* Rule K: k [block][kv head][head_dim][16], v [block][kv head][16][head_dim]. */
+/* Rule K for 32 head elements in q8_0: q[i * step], and its scale. */
+static uint16_t kv_put_q8_0(const float x[32], int8_t *q, int32_t step) {
+    float amax = max_abs_32(x);
+    uint16_t half = mr_f32_to_f16(amax / 127.0f);
+    float d = mr_f16_to_f32(half);
+    bool is_number = amax <= FLT_MAX && d <= FLT_MAX;
+    for (int32_t i = 0; i < 32; i++) {
+        float r = is_number && d > 0.0f ? x[i] * (1.0f / d) : 0.0f;
+        r = r > 127.0f ? 127.0f : r < -127.0f ? -127.0f : r;
+        q[i * step] = (int8_t)round_even(r);
+    }
+    return is_number ? half : MR_F16_NAN;
+}
+
+/* One head of one row into column t of k [dim][16] and row t of v [16][dim]. */
+static void kv_put_head(const mr_kv_write_args *a, const float *k, const float *v, uint8_t *k_store, uint8_t *v_store,
+                        int32_t t) {
+    int32_t dim = a->head_dim;
+    if (a->kv_type == MR_TYPE_Q8_0) {
+        uint16_t *k_scales = (uint16_t *)(void *)(k_store + dim * MR_KV_BLOCK);
+        uint16_t *v_scales = (uint16_t *)(void *)(v_store + dim * MR_KV_BLOCK) + t * (dim / 32);
+        for (int32_t i = 0; i < dim; i += 32) {
+            k_scales[i / 32 * MR_KV_BLOCK + t] =
+                kv_put_q8_0(k + i, (int8_t *)k_store + i * MR_KV_BLOCK + t, MR_KV_BLOCK);
+            v_scales[i / 32] = kv_put_q8_0(v + i, (int8_t *)v_store + t * dim + i, 1);
+        }
+        return;
+    }
+    for (int32_t i = 0; i < dim; i++) {
+        kv_put(k_store, i * MR_KV_BLOCK + t, k[i], a->kv_type);
+        kv_put(v_store, t * dim + i, v[i], a->kv_type);
+    }
+}
+
+/* Rule K. */
 void mr_kv_write_scalar(const mr_kv_write_args *a, int32_t row_first, int32_t row_last) {
     int32_t dim = a->head_dim;
+    size_t head_bytes = mr_kv_head_bytes(a->kv_type, dim);
     for (int32_t r = row_first; r < row_last; r++) {
         const float *k = (const float *)((const char *)a->k + (size_t)r * a->k_row_bytes);
         const float *v = (const float *)((const char *)a->v + (size_t)r * a->v_row_bytes);
-        int64_t block = a->slots[r] / MR_KV_BLOCK, t = a->slots[r] % MR_KV_BLOCK;
-        for (int32_t h = 0; h < a->n_kv_heads; h++) {
-            int64_t base = (block * a->n_kv_heads + h) * dim * MR_KV_BLOCK;
-            for (int32_t i = 0; i < dim; i++) {
-                kv_put(a->k_store, base + (int64_t)i * MR_KV_BLOCK + t, k[h * dim + i], a->kv_type);
-                kv_put(a->v_store, base + t * dim + i, v[h * dim + i], a->kv_type);
-            }
-        }
+        size_t at = (size_t)(a->slots[r] / MR_KV_BLOCK) * a->block_bytes;
+        for (int32_t h = 0; h < a->n_kv_heads; h++, k += dim, v += dim, at += head_bytes)
+            kv_put_head(a, k, v, (uint8_t *)a->k_store + at, (uint8_t *)a->v_store + at, a->slots[r] % MR_KV_BLOCK);
     }
 }

@@ -11,6 +11,7 @@
 
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/kernels/vec_exp.h"
+#include "engine/tensor/f16.h"
 
 /* Rule Q: planes q[n], d[n / 32], sum[n / 32]. */
 MR_INLINE void quantize_vec(const float *x, uint8_t *a8, int32_t n) {
@@ -129,19 +130,48 @@ MR_INLINE void kv_write_head_f32(const float *k, const float *v, float *k_store,
     memcpy(v_store, v, (size_t)dim * 4);
 }
 
+/* 32 head elements as q8_0: q[i * step], and its scale. */
+MR_INLINE uint16_t kv_write_q8_0(const float *x, int8_t *q, const int32_t step) {
+    v16 x0 = v16_load(x), x1 = v16_load(x + 16);
+    float amax = mr_bits_f32((uint32_t)v16i_reduce_max(v16i_max(v16_abs_bits(x0), v16_abs_bits(x1))));
+    uint16_t half = mr_f32_to_f16(amax / 127.0f);
+    float d = mr_f16_to_f32(half);
+    int8_t row[32] = {0};
+    if (amax <= FLT_MAX && d <= FLT_MAX && d > 0.0f) {
+        v16 inverse = v16_set1(1.0f / d), most = v16_set1(127.0f), least = v16_set1(-127.0f);
+        v16i_store_i8(row, v16_round(v16_max(v16_min(v16_mul(x0, inverse), most), least)));
+        v16i_store_i8(row + 16, v16_round(v16_max(v16_min(v16_mul(x1, inverse), most), least)));
+    }
+    for (int32_t i = 0; i < 32; i++)
+        q[i * step] = row[i];
+    return amax <= FLT_MAX && d <= FLT_MAX ? half : MR_F16_NAN;
+}
+MR_INLINE void kv_write_head_q8_0(const float *k, const float *v, int8_t *k_store, int8_t *v_store, int32_t dim,
+                                  int32_t t) {
+    uint16_t *k_scales = (uint16_t *)(void *)(k_store + dim * MR_KV_BLOCK) + t;
+    uint16_t *v_scales = (uint16_t *)(void *)(v_store + dim * MR_KV_BLOCK) + t * (dim / 32);
+    for (int32_t i = 0; i < dim; i += 32) {
+        k_scales[i / 32 * MR_KV_BLOCK] = kv_write_q8_0(k + i, k_store + i * MR_KV_BLOCK + t, MR_KV_BLOCK);
+        v_scales[i / 32] = kv_write_q8_0(v + i, v_store + t * dim + i, 1);
+    }
+}
+
 MR_INLINE void kv_write_vec(const mr_kv_write_args *a, int32_t row_first, int32_t row_last) {
     int32_t dim = a->head_dim;
+    size_t head_bytes = mr_kv_head_bytes(a->kv_type, dim);
     for (int32_t r = row_first; r < row_last; r++) {
         const float *k = (const float *)((const char *)a->k + (size_t)r * a->k_row_bytes);
         const float *v = (const float *)((const char *)a->v + (size_t)r * a->v_row_bytes);
-        int64_t block = a->slots[r] / MR_KV_BLOCK, t = a->slots[r] % MR_KV_BLOCK;
-        for (int32_t h = 0; h < a->n_kv_heads; h++, k += dim, v += dim) {
-            int64_t base = (block * a->n_kv_heads + h) * dim * MR_KV_BLOCK;
+        int32_t t = a->slots[r] % MR_KV_BLOCK;
+        size_t at = (size_t)(a->slots[r] / MR_KV_BLOCK) * a->block_bytes;
+        for (int32_t h = 0; h < a->n_kv_heads; h++, k += dim, v += dim, at += head_bytes) {
+            void *k_store = (char *)a->k_store + at, *v_store = (char *)a->v_store + at;
             if (a->kv_type == MR_TYPE_F16)
-                kv_write_head_f16(k, v, (uint16_t *)a->k_store + base + t, (uint16_t *)a->v_store + base + t * dim,
-                                  dim);
+                kv_write_head_f16(k, v, (uint16_t *)k_store + t, (uint16_t *)v_store + t * dim, dim);
+            else if (a->kv_type == MR_TYPE_F32)
+                kv_write_head_f32(k, v, (float *)k_store + t, (float *)v_store + t * dim, dim);
             else
-                kv_write_head_f32(k, v, (float *)a->k_store + base + t, (float *)a->v_store + base + t * dim, dim);
+                kv_write_head_q8_0(k, v, k_store, v_store, dim, t);
         }
     }
 }

@@ -47,6 +47,14 @@ MR_INLINE v16 v16_load_f16(const uint16_t *p) {
     return (v16){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)),
                  _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 8)))};
 }
+MR_INLINE v16 v16_load_i8(const int8_t *p) {
+    return (v16){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))),
+                 _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8))))};
+}
+MR_INLINE v16 v16_set1_f16(uint16_t x) {
+    __m256 all = _mm256_cvtph_ps(_mm_set1_epi16((short)x));
+    return (v16){all, all};
+}
 MR_INLINE void v16_store_f16(uint16_t *p, v16 x) {
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x.lo, _MM_FROUND_TO_NEAREST_INT));
     _mm_storeu_si128((__m128i *)(p + 8), _mm256_cvtps_ph(x.hi, _MM_FROUND_TO_NEAREST_INT));

@@ -36,6 +36,12 @@ MR_INLINE void v16_store_n(float *p, v16 x, int32_t n) {
 MR_INLINE v16 v16_load_f16(const uint16_t *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 }
+MR_INLINE v16 v16_load_i8(const int8_t *p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+MR_INLINE v16 v16_set1_f16(uint16_t x) {
+    return _mm512_cvtph_ps(_mm256_set1_epi16((short)x));
+}
 MR_INLINE void v16_store_f16(uint16_t *p, v16 x) {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }

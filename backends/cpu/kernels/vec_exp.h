@@ -1,4 +1,4 @@
-/* backends/cpu/kernels/vec_exp.h - mr_expf and mr_siluf on 16 lanes (rule F1): the steps of engine/base/fmath.h one by
+/* backends/cpu/kernels/vec_exp.h - mr_expf, mr_tanhf and mr_siluf on 16 lanes (rule F1): the steps of engine/base/fmath.h one by
  * one. Include after vec_avx2.h or vec_avx512.h. Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_VEC_EXP_H
@@ -30,6 +30,19 @@ MR_INLINE v16 v16_exp(v16 x) {
 }
 MR_INLINE v16 v16_exp_declining(v16 x) {
     return exp_body(x, true);
+}
+
+MR_INLINE v16 v16_tanh(v16 x) {
+    v16 a = v16_from_bits(v16_abs_bits(x)), t = v16_mul(x, x), one = v16_set1(1.0f);
+    v16 p = v16_fma(v16_set1(MR_TANHF_C11), t, v16_set1(MR_TANHF_C9));
+    p = v16_fma(p, t, v16_set1(MR_TANHF_C7));
+    p = v16_fma(p, t, v16_set1(MR_TANHF_C5));
+    p = v16_fma(p, t, v16_set1(MR_TANHF_C3));
+    p = v16_fma(v16_mul(x, t), p, x);
+    v16 e = v16_add(v16_exp(v16_mul(v16_set1(2.0f), a)), one);
+    v16 y = v16_sub(one, v16_div(v16_set1(2.0f), e));
+    y = v16_select(v16_less(x, v16_set1(0.0f)), v16_neg(y), y);
+    return v16_select(v16_less(v16_set1(MR_TANHF_SMALL), a), y, p);
 }
 
 /* x / (1 + e^-x) */

@@ -1,0 +1,208 @@
+/* backends/cpu/cpu_attention.c - cuts attention into tasks of even work, by rows, KV heads and positions.
+ * Rows of one sequence make a run; a task is a run and some KV heads. Where that is more than its share of all work, the run
+ * is a chain: a task is one partition of it, and the tasks merge their states in ascending order (mr_attention_chain).
+ * Nothing here grows with the context: there are at most TASKS_PER_THREAD chains for each thread. */
+// SPDX-License-Identifier: Apache-2.0
+#include <stdatomic.h>
+#include <string.h>
+
+#include "backends/cpu/cpu_internal.h"
+#include "engine/base/mem.h"
+
+enum { TASKS_PER_THREAD = 4 };
+
+/* Rows [row_first, row_last) of one sequence; they see partitions [part_first, part_last). */
+typedef struct attention_run {
+    int32_t row_first, row_last, part_first, part_last;
+    int32_t n_positions;     /* that any of them sees */
+    int32_t n_heads;         /* KV heads of a task */
+    int32_t n_chains;        /* tasks beside each other; the first chain, or -1 */
+    int32_t chain, task_idx; /* of the first task */
+} attention_run;
+
+struct cpu_cut {
+    const cpu_node *last_user;
+    attention_run *found, *runs; /* by rows, in the order of the tasks */
+    mr_attention_chain *chains;
+    void *chains_memory; /* chains is aligned inside it */
+    int32_t n_runs, n_tasks;
+};
+
+static int32_t min_i32(int32_t a, int32_t b) {
+    return a < b ? a : b;
+}
+
+static mr_attention_args attention_args(const cpu_node *n) {
+    const mr_tensor *q = n->in[0], *table = n->in[5];
+    return (mr_attention_args){
+        .q = (const float *)cpu_data(q),
+        .q_row_bytes = q->row_bytes,
+        .k_store = cpu_data(n->in[1]),
+        .v_store = cpu_data(n->in[2]),
+        .block_bytes = n->in[1]->row_bytes,
+        .kv_type = n->in[1]->type,
+        .row_seq = (const int32_t *)cpu_data(n->in[3]),
+        .row_position = (const int32_t *)cpu_data(n->in[4]),
+        .block_table = (const int32_t *)cpu_data(table),
+        .table_stride = (int32_t)(table->row_bytes / sizeof(int32_t)),
+        .n_heads = n->node->params.attention.n_heads,
+        .n_kv_heads = n->node->params.attention.n_kv_heads,
+        .head_dim = n->node->params.attention.head_dim,
+        .scale = n->node->params.attention.scale,
+        .out = (float *)cpu_data(n->out),
+        .out_row_bytes = n->out->row_bytes,
+    };
+}
+
+/* --- Cutting ------------------------------------------------------------------------------------------------------- */
+
+/* Rows that look at the same positions with heads of the same number may be cut once. */
+static bool is_same_cut(const cpu_node *a, const cpu_node *b) {
+    return a->in[3] == b->in[3] && a->in[4] == b->in[4] && a->out->row_count == b->out->row_count &&
+           memcmp(&a->node->params.attention, &b->node->params.attention, sizeof a->node->params.attention) == 0;
+}
+
+mr_status cpu_cut_find(const cpu_backend *be, cpu_node *n, cpu_cut **cuts, int32_t *n_cuts, mr_err *err) {
+    for (int32_t i = 0; i < *n_cuts; i++)
+        if (is_same_cut(cuts[i]->last_user, n) && cuts[i]->last_user->node->group != n->node->group) {
+            n->cut = cuts[i];
+            cuts[i]->last_user = n;
+            return MR_OK;
+        }
+    size_t max_rows = (size_t)n->out->ne[1], max_chains = (size_t)be->n_threads * TASKS_PER_THREAD;
+    cpu_cut *c = mr_alloc(sizeof *c);
+    if (!c)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory to cut attention");
+    cuts[(*n_cuts)++] = c;
+    c->last_user = n;
+    c->found = mr_alloc_array(max_rows, sizeof *c->found);
+    c->runs = mr_alloc_array(max_rows, sizeof *c->runs);
+    c->chains_memory = mr_alloc_array(max_chains + 1, sizeof *c->chains);
+    if (!c->found || !c->runs || !c->chains_memory)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory to cut attention of %zu rows", max_rows);
+    c->chains = (mr_attention_chain *)mr_round_up((uintptr_t)c->chains_memory, _Alignof(mr_attention_chain));
+    n->cut = c;
+    return MR_OK;
+}
+
+void cpu_cut_destroy(cpu_cut *c) {
+    if (!c)
+        return;
+    mr_free(c->found);
+    mr_free(c->runs);
+    mr_free(c->chains_memory);
+    mr_free(c);
+}
+
+/* Finds the runs of at most max_rows rows; returns the positions times KV heads of all. */
+static int64_t find_runs(cpu_cut *c, const mr_attention_args *a, int32_t n_rows, int32_t max_rows) {
+    int64_t work = 0;
+    c->n_runs = 0;
+    for (int32_t row = 0, end; row < n_rows; row = end) {
+        for (end = row + 1; end < n_rows && end - row < max_rows && a->row_seq[end] == a->row_seq[row] &&
+                            a->row_position[end] >= a->row_position[end - 1];)
+            end++;
+        int32_t first = mr_attention_first(a, row), last = a->row_position[end - 1] + 1;
+        c->found[c->n_runs++] = (attention_run){.row_first = row,
+                                                .row_last = end,
+                                                .part_first = first / MR_ATTENTION_PARTITION,
+                                                .part_last = (last - 1) / MR_ATTENTION_PARTITION + 1,
+                                                .n_positions = last - first,
+                                                .chain = -1};
+        work += (int64_t)(last - first) * a->n_kv_heads;
+    }
+    return work;
+}
+
+/* Gives the run its tasks. share: the work that one task should have. */
+static void add_tasks(cpu_cut *c, attention_run *r, const mr_attention_args *a, int64_t share, int32_t *n_chains) {
+    int32_t most = mr_attention_most(a->head_dim) / (a->n_heads / a->n_kv_heads * (r->row_last - r->row_first));
+    int32_t n_parts = r->part_last - r->part_first, length = r->n_positions;
+    bool is_chain = length > share && n_parts > 1 && most > 0;
+    if (is_chain)
+        length = min_i32(length, MR_ATTENTION_PARTITION);
+    r->n_heads = min_i32(most, a->n_kv_heads);
+    if (share / length < r->n_heads)
+        r->n_heads = (int32_t)(share / length);
+    r->n_heads = r->n_heads < 1 ? 1 : r->n_heads;
+    r->n_chains = (a->n_kv_heads + r->n_heads - 1) / r->n_heads;
+    r->task_idx = c->n_tasks;
+    c->n_tasks += r->n_chains * (is_chain ? n_parts : 1);
+    if (!is_chain)
+        return;
+    r->chain = *n_chains;
+    for (int32_t i = 0; i < r->n_chains; i++) {
+        mr_attention_chain *chain = &c->chains[(*n_chains)++];
+        chain->first = r->part_first;
+        chain->last = r->part_last;
+        atomic_store_explicit(&chain->next, r->part_first, memory_order_relaxed);
+    }
+}
+
+void cpu_cut_make(const cpu_backend *be, cpu_cut *c, const mr_run *run) {
+    mr_attention_args a = attention_args(c->last_user);
+    int32_t group = a.n_heads / a.n_kv_heads, max_rows = mr_attention_most(a.head_dim) / group, n = 0, n_chains = 0;
+    int64_t work = find_runs(c, &a, cpu_real_rows(c->last_user, run), max_rows < 1 ? 1 : max_rows);
+    int64_t share = be->n_threads > 1 ? work / (be->n_threads * TASKS_PER_THREAD) : work;
+    c->n_tasks = 0;
+    /* Long runs first; then, as the last rows see the most positions, from the last one on. */
+    for (int pass = 0; pass < 2; pass++)
+        for (int32_t i = c->n_runs - 1; i >= 0; i--) {
+            if ((c->found[i].n_positions <= share) != pass)
+                continue;
+            c->runs[n] = c->found[i];
+            add_tasks(c, &c->runs[n++], &a, share, &n_chains);
+        }
+    MR_ASSERT(n_chains <= be->n_threads * TASKS_PER_THREAD);
+}
+
+int32_t cpu_cut_n_tasks(const cpu_cut *c) {
+    return c->n_tasks;
+}
+
+/* --- Running ------------------------------------------------------------------------------------------------------- */
+
+/* The run that task idx belongs to. */
+static const attention_run *run_of(const cpu_cut *c, int32_t idx) {
+    int32_t low = 0, high = c->n_runs;
+    while (high - low > 1) {
+        int32_t middle = (low + high) / 2;
+        if (c->runs[middle].task_idx <= idx)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &c->runs[low];
+}
+
+void cpu_run_attention(const cpu_backend *be, const cpu_node *n, int32_t idx) {
+    mr_attention_args args = attention_args(n);
+    const attention_run *r = run_of(n->cut, idx);
+    int32_t task = idx - r->task_idx, beside = task % r->n_chains, head = beside * r->n_heads;
+    mr_attention_part part = {
+        .row_first = r->row_first,
+        .row_last = r->row_last,
+        .kv_head_first = head,
+        .kv_head_last = min_i32(head + r->n_heads, args.n_kv_heads),
+        .chain = r->chain < 0 ? NULL : &n->cut->chains[r->chain + beside],
+        .partition = r->part_first + task / r->n_chains,
+    };
+    be->kernels->attention(&args, &part);
+}
+
+void cpu_run_kv_write(const cpu_backend *be, const cpu_node *n, int32_t first, int32_t last) {
+    mr_kv_write_args args = {
+        .k = (const float *)cpu_data(n->in[0]),
+        .v = (const float *)cpu_data(n->in[1]),
+        .k_row_bytes = n->in[0]->row_bytes,
+        .v_row_bytes = n->in[1]->row_bytes,
+        .slots = (const int32_t *)cpu_data(n->in[2]),
+        .k_store = cpu_data(n->in[3]),
+        .v_store = cpu_data(n->in[4]),
+        .block_bytes = n->in[3]->row_bytes,
+        .kv_type = n->in[3]->type,
+        .n_kv_heads = n->node->params.attention.n_kv_heads,
+        .head_dim = n->node->params.attention.head_dim,
+    };
+    be->kernels->kv_write(&args, first, last);
+}

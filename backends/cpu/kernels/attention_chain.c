@@ -1,0 +1,32 @@
+/* backends/cpu/kernels/attention_chain.c - calls that share the partitions of a chain merge them in ascending order.
+ * The one before was claimed earlier by a thread that runs, so a wait is short; but threads may share cores, and then
+ * that thread needs this one's: hence yields. */
+// SPDX-License-Identifier: Apache-2.0
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "backends/cpu/kernels.h"
+
+enum { SPINS = 100 };
+
+static inline void pause_cpu(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+void mr_attention_chain_wait(mr_attention_chain *chain, int32_t partition) {
+    for (int i = 0; atomic_load_explicit(&chain->next, memory_order_acquire) != partition; i++) {
+        if (i < SPINS)
+            pause_cpu();
+        else
+            sched_yield();
+    }
+}
+
+void mr_attention_chain_pass(mr_attention_chain *chain, int32_t partition) {
+    int32_t next = partition + 1 == chain->last ? chain->first : partition + 1;
+    atomic_store_explicit(&chain->next, next, memory_order_release);
+}
