@@ -39,9 +39,8 @@ static void no_silu_mul(const float *gate, const float *up, float *y, int32_t n)
 static void no_kv_write(const mr_kv_write_args *args, int32_t row_first, int32_t row_last) {
     (void)args, (void)row_first, (void)row_last;
 }
-static void no_attention(const mr_attention_args *args, int32_t row_first, int32_t row_last, int32_t kv_head_first,
-                         int32_t kv_head_last) {
-    (void)args, (void)row_first, (void)row_last, (void)kv_head_first, (void)kv_head_last;
+static void no_attention(const mr_attention_args *args, const mr_attention_part *part) {
+    (void)args, (void)part;
 }
 
 static mr_kernels nothing(void) {
