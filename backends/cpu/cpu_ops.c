@@ -9,7 +9,7 @@ enum {
     TASK_BYTES = 256 << 10, /* weights of one matmul task at least: some 6 us of memory time */
     TASKS_PER_THREAD = 8,   /* at most this many matmul tasks for each thread */
     NARROW_ROWS = 32,       /* up to here every row is a task of its own */
-    MAX_ROW_FLOATS = 65536, /* columns of a row that is quantised while it is made */
+    MAX_ROW_FLOATS = 65536, /* columns of a row that is quantised or rounded while it is made */
     FILE_PANELS = 2,        /* made at once of a matrix in file layout: kernels take panels in pairs */
 };
 
@@ -17,14 +17,8 @@ static int32_t min_i32(int32_t a, int32_t b) {
     return a < b ? a : b;
 }
 
-static bool is_float_weight(const mr_tensor *w) {
-    return w->type == MR_TYPE_F32 || w->type == MR_TYPE_F16;
-}
-
 static bool supports_matmul(const mr_tensor *w, const mr_tensor *a) {
-    if (mr_panel_bytes(w->type, w->ne[0]) == 0)
-        return false;
-    return a->type == (is_float_weight(w) ? MR_TYPE_F32 : MR_TYPE_A8);
+    return mr_panel_bytes(w->type, w->ne[0]) > 0 && a->type == mr_type_activation(w->type);
 }
 
 bool cpu_supports(const mr_backend *be, const mr_tensor *tensors, const mr_node *n) {
@@ -140,7 +134,7 @@ static void run_matmul(const cpu_backend *be, const cpu_node *n, int32_t n_rows,
     int32_t n_panels = (w->ne[1] + MR_PANEL - 1) / MR_PANEL, first, last;
     cut((n_panels + 1) / 2, idx, n_tasks, &first, &last);
     panel_range range = {first * 2, min_i32(last * 2, n_panels)};
-    mr_matmul_fn *kernel = be->kernels->matmul[w->type];
+    mr_matmul_fn *kernel = be->kernels->matmul[mr_panel_of(w->type)];
     if (w->storage == MR_STORAGE_FILE)
         run_file_panels(w, kernel, &args, range, n_rows, be->scratch + (size_t)thread_idx * be->scratch_bytes);
     else
@@ -176,13 +170,21 @@ static void run_rope_table(const cpu_backend *be, const cpu_node *n, int32_t row
     be->kernels->rope_table(angles, constant->ne[0], position, n->node->params.rope.magnitude, out);
 }
 
+/* x[n] as activations of the type. */
+static void make_activations(const cpu_backend *be, const float *x, mr_type type, uint8_t *out, int32_t n) {
+    if (type == MR_TYPE_BF16)
+        be->kernels->round_bf16(x, (uint16_t *)(void *)out, n);
+    else
+        be->kernels->quantize(x, out, n);
+}
+
 /* Ops whose rows are independent. */
 static void run_row(const cpu_backend *be, const cpu_node *n, int32_t row) {
     const mr_tensor *x = n->in[0], *out = n->out;
     uint8_t *y = cpu_data(out) + (size_t)row * out->row_bytes;
     const uint8_t *a = cpu_data(x) + (x->row_count == MR_ROWS_FIXED ? 0 : (size_t)row * x->row_bytes);
     float scratch[MAX_ROW_FLOATS];
-    float *f32 = out->type == MR_TYPE_A8 ? scratch : (float *)y;
+    float *f32 = out->type == MR_TYPE_F32 ? (float *)y : scratch;
     switch (n->node->op) {
     case MR_OP_EMBED:
         run_embed(n, row);
@@ -194,7 +196,7 @@ static void run_row(const cpu_backend *be, const cpu_node *n, int32_t row) {
         run_rope_table(be, n, row);
         return;
     case MR_OP_QUANTIZE:
-        be->kernels->quantize((const float *)a, y, x->ne[0]);
+        make_activations(be, (const float *)a, out->type, y, x->ne[0]);
         return;
     case MR_OP_RMS_NORM:
         be->kernels->rms_norm((const float *)a, (const float *)cpu_data(n->in[1]), f32, x->ne[0], n->in[1]->ne[0],
@@ -218,8 +220,8 @@ static void run_row(const cpu_backend *be, const cpu_node *n, int32_t row) {
     default:
         MR_ASSERT(!"an op that is not done row by row");
     }
-    if (out->type == MR_TYPE_A8)
-        be->kernels->quantize(scratch, y, out->ne[0]);
+    if (out->type != MR_TYPE_F32)
+        make_activations(be, scratch, out->type, y, out->ne[0]);
 }
 
 void cpu_run_task(const cpu_backend *be, const cpu_node *n, const mr_run *run, int32_t idx, int32_t n_tasks,

@@ -14,7 +14,7 @@
 
 /* One table for each level, filled from the list by constant expressions. */
 #define KERNEL(name, type, has_avx2, has_avx512) .name = PICK(name, has_avx2, has_avx512, LEVEL),
-#define MATMUL(name, weight, has_avx2, has_avx512) .matmul[weight] = PICK(name, has_avx2, has_avx512, LEVEL),
+#define MATMUL(name, panel, has_avx2, has_avx512) .matmul[panel] = PICK(name, has_avx2, has_avx512, LEVEL),
 static const mr_kernels TABLES[MR_ISA_COUNT] = {
     [MR_ISA_SCALAR] =
         {

@@ -13,16 +13,51 @@
 typedef enum mr_isa { MR_ISA_SCALAR, MR_ISA_AVX2, MR_ISA_AVX512, MR_ISA_COUNT } mr_isa;
 
 /* --- Weight panels -------------------------------------------------------------------------------------------------
- * 16 output rows side by side, k ascending, blocks of one panel contiguous; rows past the matrix are zero.
- *   F32   for each k: f32 [16 rows]
- *   F16   for each k: f16 [16 rows]
- *   Q8_0  for each 32 k (544 bytes): f16 d[16 rows]; 8 groups of u8 [16 rows][4 k] = q + 128
- *   Q4_K  for each 256 k (2368 bytes): f16 d[16]; f16 dmin[16]; for each of 8 sub-blocks u8 sc[16], u8 m[16];
- *         for each sub-block 4 groups of u8 [16 rows][4 k]: group g has k 4g..4g+3 low, k 16+4g..16+4g+3 high
- *   Q6_K  for each 256 k (3360 bytes): f16 d[16]; for each of 16 sub-blocks i8 sc[16]; for each sub-block 3 groups of
- *         u8 [16 rows][4 k] = q + 32 of k 4g..4g+3 in bits 0-5; bits 7-6 of groups 0, 1, 2: bits 5-4, 3-2, 1-0 of k 12..15
+ * 16 output rows side by side, k ascending, blocks of one panel contiguous; rows past the matrix are zero. A group is
+ * u8 [16 rows][4 k]; a group of nibbles has k g..g+3 low and k 16+g..16+g+3 high, g = 0, 4, 8, 12 of each 32 k.
+ *   F32    for each k: f32 [16 rows]
+ *   F16    for each k: f16 [16 rows]
+ *   BF16   for each 2 k: bf16 [16 rows][2]; behind an odd k stands a zero
+ *   Q8_0   for each 32 k (544 bytes): f16 d[16 rows]; 8 groups of value + 128
+ *   Q4_0   for each 32 k (288 bytes): f16 d[16]; 4 groups of nibbles, value + 8
+ *   IQ4_NL the same with indices of mr_iq4_values
+ *   MXFP4  for each 32 k (272 bytes): u8 e[16]; 4 groups of nibbles, indices of mr_mxfp4_values
+ *   Q4_K   for each 256 k (2368 bytes): f16 d[16]; f16 dmin[16]; for each of 8 sub-blocks u8 sc[16], u8 m[16];
+ *          for each sub-block 4 groups of nibbles
+ *   Q5_K   for each 256 k (2880 bytes): as Q4_K; then for each sub-block u8 high[16 rows][4]: bit g of byte i is bit 4
+ *          of k 4g+i
+ *   Q6_K   for each 256 k (3360 bytes): f16 d[16]; for each of 16 sub-blocks i8 sc[16]; for each sub-block 3 groups of
+ *          value + 32 of k 4g..4g+3 in bits 0-5; bits 7-6 of groups 0, 1, 2: bits 5-4, 3-2, 1-0 of k 12..15
+ *   IQ4_XS for each 256 k (2208 bytes): f16 d[16]; for each of 8 sub-blocks i8 sc[16]; for each sub-block 4 groups of
+ *          nibbles, indices of mr_iq4_values
+ *   X8     for each 32 k (640 bytes): f32 scale[16] of the first 16 k, f32 scale[16] of the others; 8 groups of
+ *          value + 128
+ *   X8M    for each 32 k (768 bytes): as X8, with f32 min[16] twice behind the scales: x = scale * value + min
  */
-size_t mr_panel_bytes(mr_type type, int32_t k); /* of one panel; 0 for a type without panels or a k that does not fit */
+typedef enum mr_panel_type {
+    MR_PANEL_NONE, /* no weight */
+    MR_PANEL_F32,
+    MR_PANEL_F16,
+    MR_PANEL_BF16,
+    MR_PANEL_Q8_0,   /* Q8_0 Q5_0 */
+    MR_PANEL_Q4_0,   /* Q4_0 TQ1_0 TQ2_0 */
+    MR_PANEL_IQ4_NL, /* IQ4_NL */
+    MR_PANEL_MXFP4,  /* MXFP4 */
+    MR_PANEL_Q4_K,   /* Q4_K */
+    MR_PANEL_Q5_K,   /* Q5_K */
+    MR_PANEL_Q6_K,   /* Q6_K Q3_K */
+    MR_PANEL_IQ4_XS, /* IQ4_XS */
+    MR_PANEL_X8,     /* IQ1 IQ2 IQ3 */
+    MR_PANEL_X8M,    /* Q4_1 Q5_1 Q2_K */
+    MR_PANEL_COUNT,
+} mr_panel_type;
+
+/* The panels that a weight type becomes; MR_PANEL_NONE for others. */
+mr_panel_type mr_panel_of(mr_type type);
+/* Bytes of one panel of k columns; 0 where k does not fit: no multiple of the block, or 1 for BF16. */
+size_t mr_panel_type_bytes(mr_panel_type panel, int32_t k);
+/* The same by the weight's type, whose block k has to fit too; 0 for a type without panels. */
+size_t mr_panel_bytes(mr_type type, int32_t k);
 
 typedef struct mr_repack_args {
     mr_type type;
@@ -38,7 +73,7 @@ void mr_repack(const mr_repack_args *args, int32_t panel_first, int32_t panel_la
 typedef struct mr_matmul_args {
     const uint8_t *w; /* panels, 64-byte aligned */
     int32_t k, n;     /* w: [n, k] */
-    const uint8_t *a; /* rows of A8 (quantised types) or f32 (F32, F16), 64-byte aligned */
+    const uint8_t *a; /* rows of mr_type_activation's type, 64-byte aligned */
     size_t a_row_bytes;
     float *y; /* [rows][n] */
     size_t y_row_bytes;
@@ -53,6 +88,8 @@ typedef void mr_matmul_fn(const mr_matmul_args *args, int32_t panel_first, int32
 /* --- Rows ------------------------------------------------------------------------------------------------------------ */
 /* Rule Q: x[n] to one A8 row (planes q, d, sum); n a multiple of 32. */
 typedef void mr_quantize_fn(const float *x, uint8_t *a8, int32_t n);
+/* Rule M: bf16[n] = x[n] rounded; where n is odd, one zero more. */
+typedef void mr_round_bf16_fn(const float *x, uint16_t *bf16, int32_t n);
 /* Rule N: y[n] = x[n] normed in groups of m, times w[m]. x and y may be the same. */
 typedef void mr_rms_norm_fn(const float *x, const float *w, float *y, int32_t n, int32_t m, float eps);
 /* Rule R: table of one position: cos[half], sin[half]. angles[r]: row r of the constant, [half]. */
@@ -150,9 +187,9 @@ void mr_attention_chain_pass(mr_attention_chain *chain, int32_t partition);
 
 /* The table of one instruction set; entries that a level lacks are those of the next lower level. */
 typedef struct mr_kernels {
-    mr_matmul_fn *matmul[MR_TYPE_FILE_COUNT]; /* NULL for types without is_weight */
+    mr_matmul_fn *matmul[MR_PANEL_COUNT]; /* NULL for MR_PANEL_NONE */
 #define KERNEL(name, type, has_avx2, has_avx512) type *name;
-#define MATMUL(name, weight, has_avx2, has_avx512)
+#define MATMUL(name, panel, has_avx2, has_avx512)
 #include "backends/cpu/cpu_kernels.def"
 #undef KERNEL
 #undef MATMUL
@@ -171,7 +208,7 @@ const char *mr_isa_name(mr_isa isa);
 #define PROTO_1(name, type, isa) type mr_##name##_##isa;
 #define KERNEL(name, type, has_avx2, has_avx512)                                                                       \
     PROTO_1(name, type, scalar) PROTO_##has_avx2(name, type, avx2) PROTO_##has_avx512(name, type, avx512)
-#define MATMUL(name, weight, has_avx2, has_avx512) KERNEL(name, mr_matmul_fn, has_avx2, has_avx512)
+#define MATMUL(name, panel, has_avx2, has_avx512) KERNEL(name, mr_matmul_fn, has_avx2, has_avx512)
 #include "backends/cpu/cpu_kernels.def"
 #undef KERNEL
 #undef MATMUL

@@ -23,7 +23,7 @@ enum {
     N_ROWS = 57,            /* activation rows */
     ROW_A8_BYTES = 640,     /* of MAX_K elements; a multiple of 64 */
     ROW_FILE_BYTES = 420,   /* of MAX_K elements of Q6_K, the longest */
-    PANEL_BYTES = 6720,     /* the same as a panel */
+    PANEL_BYTES = 12288,    /* of a panel of MAX_K elements of Q2_K, the longest */
     KV_BLOCKS = 79,         /* a prime: blocks are scattered by a factor */
     KV_FLOATS = 256,        /* KV heads times head elements, at most */
     LONG_BLOCKS = 67,       /* of the first sequence, at most */
@@ -113,10 +113,6 @@ static void test_functions(trial *t) {
 
 /* --- Rules M, E, Q ------------------------------------------------------------------------------------------------ */
 
-static bool is_float(mr_type type) {
-    return type == MR_TYPE_F32 || type == MR_TYPE_F16;
-}
-
 /* An odd number of elements or of small blocks, so that what is unrolled has a rest. */
 static int32_t columns_of(mr_type type) {
     int32_t block = mr_type_get(type)->block_elems;
@@ -129,13 +125,10 @@ static void fill_block(mr_type type, uint64_t idx, uint8_t *block, size_t block_
         block[i] = (uint8_t)mr_rng_u64(SEED, 1 + type, idx * block_bytes + i);
     uint64_t bits = mr_rng_u64(SEED, 1000 + type, idx);
     float value = pool_value(bits);
-    uint16_t d = mr_f32_to_f16(value * 0.02f), dmin = mr_f32_to_f16(value * 0.03f);
     if (type == MR_TYPE_F32)
         mr_store_le_f32(block, value);
     else
-        mr_store_le16(block + (type == MR_TYPE_Q6_K ? offsetof(mr_block_q6_k, d) : 0), d);
-    if (type == MR_TYPE_Q4_K)
-        mr_store_le16(block + offsetof(mr_block_q4_k, dmin), dmin);
+        mr_block_set_scale(type, block, mr_f32_to_f16(value * 0.02f), mr_f32_to_f16(value * 0.03f));
 }
 
 /* A matrix of N rows in file layout: its values, then its panels. */
@@ -160,30 +153,34 @@ static void add_a8_row(trial *t, const uint8_t *a8, int32_t n) {
     add_bytes(t, a8 + n + n / 8, (size_t)n / 8);
 }
 
-static void make_activations(trial *t, int32_t k) {
-    for (int32_t r = 0; r < N_ROWS; r++) {
-        t->kernels->quantize(t->x[r], t->a8[r], k);
-        add_a8_row(t, t->a8[r], k);
-    }
+static void make_activations(trial *t, mr_type type, int32_t k) {
+    for (int32_t r = 0; r < N_ROWS; r++)
+        if (type == MR_TYPE_A8) {
+            t->kernels->quantize(t->x[r], t->a8[r], k);
+            add_a8_row(t, t->a8[r], k);
+        } else if (type == MR_TYPE_BF16) {
+            t->kernels->round_bf16(t->x[r], (uint16_t *)(void *)t->a8[r], k);
+            add_bytes(t, t->a8[r], 2 * (size_t)k);
+        }
 }
 
 /* Products of 1, 2, 5, 16 and 33 rows, with every epilogue. */
 static void test_matmul(trial *t, mr_type type) {
     static const int32_t ENDS[] = {0, 1, 3, 8, 24, N_ROWS};
     int32_t k = columns_of(type);
+    bool as_float = mr_type_activation(type) == MR_TYPE_F32;
     make_weights(t, type, k);
-    if (!is_float(type))
-        make_activations(t, k);
+    make_activations(t, mr_type_activation(type), k);
     for (int i = 0; i + 1 < COUNT(ENDS); i++) {
         int32_t n_values = (ENDS[i + 1] - ENDS[i]) * N;
         memcpy(t->out + ENDS[i] * N, t->pool + i, (size_t)n_values * sizeof(float));
         mr_matmul_args args = {.w = t->panels, .k = k, .n = N, .y = t->out, .y_row_bytes = N * sizeof(float)};
-        args.a = is_float(type) ? (const uint8_t *)t->x : t->a8[0];
-        args.a_row_bytes = is_float(type) ? sizeof t->x[0] : sizeof t->a8[0];
+        args.a = as_float ? (const uint8_t *)t->x : t->a8[0];
+        args.a_row_bytes = as_float ? sizeof t->x[0] : sizeof t->a8[0];
         args.bias = i % 2 ? t->pool + 77 : NULL;
         args.add = i / 2 % 2 ? t->out : NULL;
         args.add_row_bytes = args.y_row_bytes;
-        t->kernels->matmul[type](&args, 0, (N + MR_PANEL - 1) / MR_PANEL, ENDS[i], ENDS[i + 1]);
+        t->kernels->matmul[mr_panel_of(type)](&args, 0, (N + MR_PANEL - 1) / MR_PANEL, ENDS[i], ENDS[i + 1]);
         add_floats(t, t->out + ENDS[i] * N, n_values);
     }
 }
@@ -363,11 +360,9 @@ mr_status mr_kernels_digest(const mr_kernels *kernels, uint64_t *out_digest, mr_
     t->digest = MR_NUMERICS_VERSION;
     fill_inputs(t);
     test_functions(t);
-#define KERNEL(name, type, has_avx2, has_avx512)
-#define MATMUL(name, weight, has_avx2, has_avx512) test_matmul(t, weight);
-#include "backends/cpu/cpu_kernels.def"
-#undef KERNEL
-#undef MATMUL
+    for (int type = 0; type < MR_TYPE_FILE_COUNT; type++)
+        if (mr_panel_of((mr_type)type) != MR_PANEL_NONE)
+            test_matmul(t, (mr_type)type);
     test_quantize_infinity(t);
     test_rows(t);
     test_rope(t);

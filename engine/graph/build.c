@@ -201,13 +201,13 @@ int32_t mr_graph_rms_norm(mr_graph *g, int32_t x, int32_t weight, float eps) {
     return out;
 }
 
-/* x as A8: the result of an earlier QUANTIZE of x, or a new one. */
-static int32_t quantized(mr_graph *g, int32_t x) {
+/* x as A8 or BF16: the result of an earlier QUANTIZE of x, or a new one. */
+static int32_t quantized(mr_graph *g, int32_t x, mr_type type) {
     for (int32_t i = 0; i < g->n_nodes; i++)
-        if (g->nodes[i].op == MR_OP_QUANTIZE && g->nodes[i].in[0] == x)
+        if (g->nodes[i].op == MR_OP_QUANTIZE && g->nodes[i].in[0] == x && g->tensors[g->nodes[i].out].type == type)
             return g->nodes[i].out;
     mr_tensor t = g->tensors[x];
-    if (!mr_tensor_init(&t, "quantize", MR_TYPE_A8, t.ne[0], t.ne[1], MR_STORAGE_WORK, t.row_count))
+    if (!mr_tensor_init(&t, "quantize", type, t.ne[0], t.ne[1], MR_STORAGE_WORK, t.row_count))
         return fail(g, MR_E_INVALID, "quantize: columns are no multiple of 32");
     int32_t out = graph_add_tensor(g, &t);
     mr_node *n = graph_add_node(g, MR_OP_QUANTIZE, out);
@@ -234,8 +234,8 @@ int32_t mr_graph_matmul(mr_graph *g, int32_t w, int32_t x, int32_t bias, int32_t
         return MR_NO_TENSOR;
     if (add != MR_NO_TENSOR && !want_beside(g, add, x, MR_TYPE_F32, n_out, "add of matmul"))
         return MR_NO_TENSOR;
-    bool is_float = g->tensors[w].type == MR_TYPE_F32 || g->tensors[w].type == MR_TYPE_F16;
-    int32_t a = is_float ? x : quantized(g, x);
+    mr_type type = mr_type_activation(g->tensors[w].type);
+    int32_t a = type == MR_TYPE_F32 ? x : quantized(g, x, type);
     int32_t out = result(g, MR_OP_MATMUL, n_out, rows);
     mr_node *n = graph_add_node(g, MR_OP_MATMUL, out);
     if (!n)

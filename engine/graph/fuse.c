@@ -1,4 +1,4 @@
-/* engine/graph/fuse.c - a norm or gate whose result is only quantised writes A8 itself, where the backend that
+/* engine/graph/fuse.c - a norm or gate whose result is only quantised writes A8 (or BF16) itself, where the backend that
  * would run it does that: one pass and one barrier less. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/graph/graph_internal.h"

@@ -63,12 +63,13 @@ static int64_t resolve(const mr_model_info *m, dim d) {
 /* Matrices and tables must have a type that this version multiplies; vectors are floats. */
 static mr_status check_type(const mr_gguf_tensor *t, bool is_vector, mr_err *err) {
     const mr_type_info *info = mr_type_get(t->type);
-    bool is_float = t->type == MR_TYPE_F32 || t->type == MR_TYPE_F16;
+    bool is_float = t->type == MR_TYPE_F32 || t->type == MR_TYPE_F16 || t->type == MR_TYPE_BF16;
     if (info && info->is_weight && (!is_vector || is_float))
         return MR_OK;
     return mr_err_set(err, MR_E_UNSUPPORTED, "tensor '%s' has type %s, which this version does not %s; hint: %s",
                       t->name, mr_type_name(t->type), is_vector ? "read as a vector" : "multiply",
-                      is_vector ? "vectors are F32 or F16" : "it runs F32, F16, Q8_0, Q4_K and Q6_K");
+                      is_vector ? "vectors are F32, F16 or BF16"
+                                : "matrices are floats or of a quantised type that files are published in");
 }
 
 /* Fills w with the tensor called name, described but not placed. An absent optional one leaves w empty. */

@@ -60,15 +60,16 @@ typedef enum mr_op {
     MR_OP_ROPE_TABLE, /* in: angles [D/2, MR_ROPE_ROWS] f32 constant, positions [1, R] i32;
                        * out [D, R] f32: cosines, then sines */
     MR_OP_RMS_NORM,   /* in: x [n, R] f32, weight [m, 1] f32, n a multiple of m: each m elements are normed apart.
-                       * out [n, R] f32 or A8 */
-    MR_OP_QUANTIZE,   /* in: x [n, R] f32; out [n, R] A8 */
-    MR_OP_MATMUL,     /* in: w [k, n] weight or file, a [k, R] f32 or A8, bias [n, 1] f32 or none, add [n, R] f32 or none;
+                       * out [n, R] f32, A8 or BF16 */
+    MR_OP_QUANTIZE,   /* in: x [n, R] f32; out [n, R] A8 or BF16 */
+    MR_OP_MATMUL,     /* in: w [k, n] weight or file, a [k, R] of mr_type_activation(w), bias [n, 1] f32 or none,
+                       * add [n, R] f32 or none;
                        * out [n, R] f32 = w a + bias + add */
     MR_OP_ROPE,       /* in: x [H*D, R] f32, table [D, R]; out may be x. Rotates the first n_rot of each D */
     MR_OP_KV_WRITE,   /* in: k [G*D, R] f32, v [G*D, R] f32, slots [1, R] i32; state k, v; no out */
     MR_OP_ATTENTION,  /* in: q [H*D, R] f32, k state, v state, row sequence [1, R], row position [1, R],
                        * block tables [max blocks, slots] i32 state; out [H*D, R] f32 */
-    MR_OP_SILU_MUL,   /* in: gate [n, R] f32, up [n, R] f32; out [n, R] f32 or A8 = silu(gate) * up */
+    MR_OP_SILU_MUL,   /* in: gate [n, R] f32, up [n, R] f32; out [n, R] f32, A8 or BF16 = silu(gate) * up */
     MR_OP_ADD,        /* in: a [n, R] f32, b [n, R] f32; out [n, R] f32 */
     MR_OP_TAKE_ROWS,  /* in: x [n, R] f32, rows [1, O] i32; out [n, O] f32 */
     MR_OP_COUNT,

@@ -60,6 +60,8 @@ typedef struct mr_type_info {
 const mr_type_info *mr_type_get(int32_t type);
 /* "F16", or "type 99" style text is the caller's: returns "?" for an unknown number. */
 const char *mr_type_name(int32_t type);
+/* What a product with weights of this type reads as activations: MR_TYPE_F32, MR_TYPE_BF16 or MR_TYPE_A8. */
+mr_type mr_type_activation(mr_type weight);
 /* Bytes of n elements; false when n is negative, no multiple of the block, or the product overflows. */
 bool mr_type_bytes(int32_t type, int64_t n_elems, size_t *out);
 

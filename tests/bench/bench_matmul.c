@@ -17,6 +17,7 @@
 #include "engine/base/pool.h"
 #include "engine/base/thread.h"
 #include "engine/tensor/f16.h"
+#include "engine/tensor/quant.h"
 
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")))
 enum { MAX_THREADS = 2, MAX_ROWS = 512, MAX_K = 5632, MAX_N = 5632, MAX_REPS = 99, SOURCE_ROWS = 64 };
@@ -25,7 +26,7 @@ typedef struct bench {
     mr_pool *pools[MAX_THREADS + 1];
     uint8_t *weights; /* [weight_bytes], filled with panels of the type on turn */
     size_t weight_bytes;
-    uint8_t *a; /* MAX_ROWS rows, f32 or A8 */
+    uint8_t *a; /* MAX_ROWS rows of mr_type_activation's type */
     float *y;
     int reps;
 } bench;
@@ -83,6 +84,12 @@ typedef struct job {
     double seconds[MAX_THREADS]; /* out: of each thread */
 } job;
 
+static size_t activation_bytes(mr_type weight, int32_t k) {
+    size_t bytes = 0;
+    (void)mr_type_bytes(mr_type_activation(weight), k, &bytes);
+    return mr_round_up(bytes, 64);
+}
+
 static void run_matrices(const job *j, int thread_idx, int n_threads) {
     const bench *b = j->b;
     size_t panel_bytes = mr_panel_bytes(j->type, j->k);
@@ -90,8 +97,7 @@ static void run_matrices(const job *j, int thread_idx, int n_threads) {
     int32_t first = pairs * thread_idx / n_threads * 2;
     int32_t last = thread_idx + 1 == n_threads ? n_panels : pairs * (thread_idx + 1) / n_threads * 2;
     mr_matmul_args args = {.k = j->k, .n = j->n, .a = b->a, .y = b->y, .y_row_bytes = (size_t)j->n * sizeof(float)};
-    bool is_float = j->type == MR_TYPE_F32 || j->type == MR_TYPE_F16;
-    args.a_row_bytes = mr_round_up(is_float ? (size_t)j->k * 4 : (size_t)j->k / 4 * 5, 64);
+    args.a_row_bytes = activation_bytes(j->type, j->k);
     for (int32_t i = 0; i < j->n_matrices; i++) {
         args.w = b->weights + (size_t)i * (size_t)n_panels * panel_bytes;
         j->fn(&args, first, last, 0, j->rows);
@@ -158,18 +164,20 @@ static uint32_t next_random(void) {
 }
 
 static void fill_activations(bench *b, mr_type type, int32_t k) {
-    bool is_float = type == MR_TYPE_F32 || type == MR_TYPE_F16;
-    size_t row_bytes = mr_round_up(is_float ? (size_t)k * 4 : (size_t)k / 4 * 5, 64);
+    mr_type activation = mr_type_activation(type);
+    size_t row_bytes = activation_bytes(type, k);
     for (size_t row = 0; row < MAX_ROWS; row++) {
         uint8_t *a = b->a + row * row_bytes;
         float *f = (float *)(void *)a;
         for (int32_t i = 0; i < k; i++) {
-            if (is_float)
+            if (activation == MR_TYPE_BF16)
+                ((uint16_t *)(void *)a)[i] = mr_f32_to_bf16((float)(next_random() % 1000) * 1e-3f);
+            else if (activation == MR_TYPE_F32)
                 f[i] = (float)(next_random() % 1000) * 1e-3f;
             else
                 a[i] = (uint8_t)(next_random() % 255 - 127);
         }
-        for (int32_t i = 0; i < k / 32 && !is_float; i++) {
+        for (int32_t i = 0; i < k / 32 && activation == MR_TYPE_A8; i++) {
             int32_t sum = 0;
             for (int e = 0; e < 32; e++)
                 sum += (int8_t)a[i * 32 + e];
@@ -190,14 +198,11 @@ static bool fill_weights(bench *b, mr_type type, int32_t k, double *out_repack_g
     for (size_t i = 0; i < row_bytes * SOURCE_ROWS; i++)
         src[i] = (uint8_t)next_random();
     uint16_t small = mr_f32_to_f16(0.01f);
-    size_t d_offset = type == MR_TYPE_Q6_K ? 208 : 0, step = (size_t)info->block_bytes;
-    for (size_t i = 0; i < row_bytes * SOURCE_ROWS; i += step) {
-        memcpy(src + i + d_offset, &small, 2);
-        if (type == MR_TYPE_Q4_K)
-            memcpy(src + i + 2, &small, 2);
+    for (size_t i = 0; i < row_bytes * SOURCE_ROWS; i += (size_t)info->block_bytes)
         if (type == MR_TYPE_F32)
             memcpy(src + i, &(float){0.01f}, 4);
-    }
+        else
+            mr_block_set_scale(type, src + i, small, small);
     mr_repack_args args = {type, k, SOURCE_ROWS, src, row_bytes, b->weights};
     int64_t start = mr_clock_now_ns();
     size_t done = 0;
@@ -244,7 +249,7 @@ static void print_vector(const bench *b, const job *base, const char *isa, int t
 
 static void print_tile(const bench *b, const job *base, const char *isa, int threads) {
     size_t matrix_bytes = (size_t)(base->n / MR_PANEL) * mr_panel_bytes(base->type, base->k);
-    bool is_float = base->type == MR_TYPE_F32 || base->type == MR_TYPE_F16;
+    bool is_float = mr_type_activation(base->type) != MR_TYPE_A8;
     job j = *base, peak = {.b = b, .what = is_float ? WORK_FMA : WORK_VNNI};
     double t[2], ops = 2.0 * j.n * j.k * j.rows;
     j.n_matrices = (int32_t)(b->weight_bytes / matrix_bytes);
@@ -261,7 +266,7 @@ static void print_tile(const bench *b, const job *base, const char *isa, int thr
 static void run_type(bench *b, mr_type type, mr_isa isa) {
     static const int32_t SHAPES[][2] = {{2048, 2048}, {5632, 2048}, {2048, 5632}}; /* n, k */
     static const int32_t ROWS[] = {2, 4, 8, 16, 32, 64, 512};
-    mr_matmul_fn *fn = mr_kernels_get(isa)->matmul[type];
+    mr_matmul_fn *fn = mr_kernels_get(isa)->matmul[mr_panel_of(type)];
     for (size_t s = 0; s < sizeof SHAPES / sizeof SHAPES[0]; s++) {
         job j = {.b = b, .what = WORK_MATMUL, .fn = fn, .type = type, .n = SHAPES[s][0], .k = SHAPES[s][1]};
         double repack;
@@ -291,7 +296,6 @@ static bool bench_init(bench *b) {
 }
 
 int main(int argc, char **argv) {
-    static const mr_type TYPES[] = {MR_TYPE_F32, MR_TYPE_F16, MR_TYPE_Q8_0, MR_TYPE_Q4_K, MR_TYPE_Q6_K};
     bench b = {.reps = 11, .weight_bytes = (size_t)1 << 30};
     int arg = 1;
     for (; arg + 1 < argc && argv[arg][0] == '-'; arg += 2) {
@@ -302,18 +306,18 @@ int main(int argc, char **argv) {
             b.weight_bytes = (size_t)value << 20;
     }
     mr_isa isa = mr_isa_detect();
-    if (isa < MR_ISA_AVX512)
-        fprintf(stderr, "bench_matmul: the limits need avx512, this is %s\n", mr_isa_name(isa));
-    if (isa < MR_ISA_AVX512 || !bench_init(&b))
+    if (!__builtin_cpu_supports("avx512vnni"))
+        fprintf(stderr, "bench_matmul: the limits need a CPU with AVX-512 VNNI\n");
+    if (!__builtin_cpu_supports("avx512vnni") || !bench_init(&b))
         return 1;
     memset(b.weights, 1, b.weight_bytes);
     print_limits(&b);
-    for (size_t i = 0; i < sizeof TYPES / sizeof TYPES[0]; i++) {
+    for (int type = 0; type < MR_TYPE_FILE_COUNT; type++) {
         bool wanted = arg == argc;
         for (int j = arg; j < argc; j++)
-            wanted |= strcmp(argv[j], mr_type_name(TYPES[i])) == 0;
-        if (wanted)
-            run_type(&b, TYPES[i], isa);
+            wanted |= strcmp(argv[j], mr_type_name(type)) == 0;
+        if (wanted && mr_panel_of((mr_type)type) != MR_PANEL_NONE)
+            run_type(&b, (mr_type)type, isa);
     }
     for (int i = 1; i <= MAX_THREADS; i++)
         mr_pool_destroy(b.pools[i]);

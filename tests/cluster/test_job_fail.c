@@ -58,8 +58,8 @@ static void test_tensors_that_a_stage_refuses(void **state) {
         mr_status want;
         const char *stage;
     } cases[] = {
-        {{"blk.3.ffn_up.weight", TINY_TYPE, MR_TYPE_Q5_0, 0, 0}, MR_E_UNSUPPORTED, "stage 1 (layers "},
-        {{"blk.0.attn_q.weight", TINY_TYPE, MR_TYPE_Q4_0, 0, 0}, MR_E_UNSUPPORTED, "stage 0 (layers "},
+        {{"blk.3.ffn_up.weight", TINY_TYPE, MR_TYPE_Q8_1, 0, 0}, MR_E_UNSUPPORTED, "stage 1 (layers "},
+        {{"blk.0.attn_q.weight", TINY_TYPE, MR_TYPE_I16, 0, 0}, MR_E_UNSUPPORTED, "stage 0 (layers "},
         {{"blk.0.attn_k.weight", TINY_LEAVE_OUT, 0, 0, 0}, MR_E_FORMAT, "stage 0 (layers "},
         {{"blk.3.ffn_down.weight", TINY_SHAPE, 0, 160, 32}, MR_E_FORMAT, "stage 1 (layers "},
     };

@@ -11,8 +11,9 @@
 
 enum { SKIPPED = 77, MAX_PATH = 1024, LAST_OF_LONG = 32 };
 
-/* Limits: for float weights what exact arithmetic leaves, for quantised ones the figure of llama.cpp v0.5.0 in the README
- * of the vectors, which both KV types have to reach. */
+/* Limits: for float weights what exact arithmetic leaves; for quantised ones the figure of llama.cpp v0.5.0 in the README of
+ * the vectors, and 0.7 of it for the K-quants. That figure is with keys and values in f16; both KV types have to reach it, but
+ * for Q4_0, where f32 only turns the rounding of the activations another way: 1.02 of it. */
 typedef struct golden_case {
     const char *name;
     bool is_long;        /* tokens-long.txt, the last 32 positions */
@@ -23,11 +24,11 @@ typedef struct golden_case {
 static const golden_case CASES[] = {
     {"llama-F16", false, 3e-7, 1e-10, NULL},       {"ropefreqs-F16", true, 3e-7, 1e-10, NULL},
     {"yarn-F16", true, 3e-7, 1e-10, NULL},         {"llama-Q8_0", false, 6.53e-4, 6.53e-4, NULL},
-    {"llama-Q4_K", false, 1.34e-3, 1.34e-3, NULL}, {"llama-Q6_K", false, 1.31e-3, 1.31e-3, NULL},
-    {"qwen2-Q8_0", false, 4.09e-4, 4.09e-4, NULL}, {"qwen2-Q4_K", false, 7.77e-4, 7.77e-4, NULL},
-    {"qwen3-Q8_0", false, 5.33e-4, 5.33e-4, NULL}, {"qwen3-Q4_K", false, 1.08e-3, 1.08e-3, NULL},
-    {"llama-BF16", false, 0, 0, "BF16"},           {"llama-Q4_0", false, 0, 0, "Q4_0"},
-    {"llama-Q5_K", false, 0, 0, "Q5_K"},           {"mixtral-F16", false, 0, 0, "experts"},
+    {"llama-Q4_K", false, 9.38e-4, 9.38e-4, NULL}, {"llama-Q6_K", false, 9.17e-4, 9.17e-4, NULL},
+    {"qwen2-Q8_0", false, 4.09e-4, 4.09e-4, NULL}, {"qwen2-Q4_K", false, 5.43e-4, 5.43e-4, NULL},
+    {"qwen3-Q8_0", false, 5.33e-4, 5.33e-4, NULL}, {"qwen3-Q4_K", false, 7.56e-4, 7.56e-4, NULL},
+    {"llama-BF16", false, 5.23e-5, 5.23e-5, NULL}, {"llama-Q4_0", false, 6.19e-4, 6.32e-4, NULL},
+    {"llama-Q5_K", false, 9.45e-4, 9.45e-4, NULL}, {"mixtral-F16", false, 0, 0, "experts"},
 };
 
 typedef struct vectors {

@@ -55,27 +55,27 @@ void random_weights(rng *r, values kind, mr_type type, int32_t k, uint8_t *out_r
         float f = random_float(r, kind);
         if (type == MR_TYPE_F32)
             memcpy(block, &f, 4);
-        else if (type == MR_TYPE_Q6_K)
-            memcpy(block + offsetof(mr_block_q6_k, d), &d, 2);
         else
-            memcpy(block, &d, 2);
-        if (type == MR_TYPE_Q4_K)
-            memcpy(block + 2, &dmin, 2);
+            mr_block_set_scale(type, block, d, dmin);
     }
 }
 
-static bool is_float(mr_type type) {
-    return type == MR_TYPE_F32 || type == MR_TYPE_F16;
-}
-
 size_t activation_bytes(mr_type type, int32_t k) {
-    return is_float(type) ? (size_t)k * 4 : (size_t)k + (size_t)k / 32 * 8;
+    mr_type a = mr_type_activation(type);
+    return a == MR_TYPE_F32    ? (size_t)k * 4
+           : a == MR_TYPE_BF16 ? ((size_t)k + k % 2) * 2
+                               : (size_t)k + (size_t)k / 32 * 8;
 }
 
 void random_activations(rng *r, values kind, mr_type type, int32_t k, uint8_t *out_row) {
-    if (is_float(type)) {
-        for (int32_t i = 0; i < k; i++)
-            ((float *)(void *)out_row)[i] = random_float(r, kind);
+    if (mr_type_activation(type) != MR_TYPE_A8) {
+        for (int32_t i = 0; i < k + k % 2; i++) {
+            float x = i < k ? random_float(r, kind) : 0;
+            if (type == MR_TYPE_BF16)
+                ((uint16_t *)(void *)out_row)[i] = (uint16_t)(mr_f32_bits(x) >> 16);
+            else if (i < k)
+                ((float *)(void *)out_row)[i] = x;
+        }
         return;
     }
     int8_t *q = (int8_t *)out_row;
@@ -101,50 +101,55 @@ typedef struct activations { /* planes of one A8 row */
     const int32_t *sum;
 } activations;
 
-static float dot_q8_0(const uint8_t *w, activations a, int32_t k) {
+/* Elements that share a scale in rule M. */
+static int32_t elements_of_a_scale(mr_type type) {
+    switch (type) {
+    case MR_TYPE_Q2_K:
+    case MR_TYPE_Q3_K:
+    case MR_TYPE_Q6_K:
+    case MR_TYPE_Q4_1:
+    case MR_TYPE_Q5_1:
+    case MR_TYPE_IQ1_S:
+    case MR_TYPE_IQ1_M:
+    case MR_TYPE_IQ2_XXS:
+    case MR_TYPE_IQ2_XS:
+    case MR_TYPE_IQ2_S:
+    case MR_TYPE_IQ3_XXS:
+    case MR_TYPE_IQ3_S:
+        return 16;
+    default:
+        return 32;
+    }
+}
+
+static float dot_quants(mr_type type, const uint8_t *w, activations a, int32_t k) {
+    int32_t block = mr_type_get(type)->block_elems, n = elements_of_a_scale(type);
     float acc = 0;
-    for (int32_t b = 0; b < k / 32; b++) {
-        mr_block_q8_0 block;
-        memcpy(&block, w + (size_t)b * sizeof block, sizeof block);
-        int32_t isum = 0;
-        for (int i = 0; i < 32; i++)
-            isum += block.q[i] * a.q[b * 32 + i];
-        float scale = mr_f16_to_f32(block.d) * a.d[b];
-        acc = fmaf((float)isum, scale, acc);
+    for (int32_t at = 0; at < k; at += n) {
+        mr_quants u;
+        mr_unpack(type, w + (size_t)(at / block) * (size_t)mr_type_get(type)->block_bytes, &u);
+        int32_t isum = 0, sum = 0, in = at % block;
+        for (int i = 0; i < n; i++) {
+            isum += u.q[in + i] * a.q[at + i];
+            sum += a.q[at + i];
+        }
+        float product = u.scale[in / 16] * a.d[at / 32], weighted_sum = a.d[at / 32] * (float)sum;
+        acc = fmaf((float)isum, product, acc);
+        if (mr_has_min(type))
+            acc = fmaf(u.min[in / 16], weighted_sum, acc);
     }
     return acc;
 }
 
-static float dot_q4_k(const uint8_t *w, activations a, int32_t k) {
+static float dot_bf16(const uint8_t *w, const uint16_t *a, int32_t k) {
     float acc = 0;
-    for (int32_t b = 0; b < k / 32; b++) {
-        mr_block_q4_k block;
-        memcpy(&block, w + (size_t)(b / 8) * sizeof block, sizeof block);
-        int32_t isum = 0;
-        for (int i = 0; i < 32; i++)
-            isum += mr_q4_k_value(&block, b % 8 * 32 + i) * a.q[b * 32 + i];
-        uint8_t sc, m;
-        mr_q4_k_scale(block.scales, b % 8, &sc, &m);
-        float scale = mr_f16_to_f32(block.d) * (float)sc, min = mr_f16_to_f32(block.dmin) * (float)m;
-        float product = scale * a.d[b], weighted_sum = a.d[b] * (float)a.sum[b];
-        acc = fmaf((float)isum, product, acc);
-        acc = fmaf(-min, weighted_sum, acc);
-    }
-    return acc;
-}
-
-static float dot_q6_k(const uint8_t *w, activations a, int32_t k) {
-    float acc = 0;
-    for (int32_t b = 0; b < k / 16; b++) {
-        mr_block_q6_k block;
-        memcpy(&block, w + (size_t)(b / 16) * sizeof block, sizeof block);
-        int32_t isum = 0;
-        for (int i = 0; i < 16; i++)
-            isum += (mr_q6_k_value(&block, b % 16 * 16 + i) - 32) * a.q[b * 16 + i];
-        float scale = mr_f16_to_f32(block.d) * (float)block.sc[b % 16];
-        float product = scale * a.d[b / 2];
-        acc = fmaf((float)isum, product, acc);
-    }
+    for (int32_t pair = 0; pair < (k + 1) / 2; pair++)
+        for (int32_t i = 2 * pair + 1; i >= 2 * pair; i--) {
+            uint16_t half = 0;
+            if (i < k)
+                memcpy(&half, w + (size_t)i * 2, 2);
+            acc = fmaf(mr_bf16_to_f32(half), i < k ? mr_bf16_to_f32(a[i]) : 0.0f, acc);
+        }
     return acc;
 }
 
@@ -169,13 +174,20 @@ static activations planes(const uint8_t *a_row, int32_t k) {
 }
 
 float reference_dot(mr_type type, const uint8_t *w_row, const uint8_t *a_row, int32_t k) {
-    if (type == MR_TYPE_Q8_0)
-        return dot_q8_0(w_row, planes(a_row, k), k);
-    if (type == MR_TYPE_Q4_K)
-        return dot_q4_k(w_row, planes(a_row, k), k);
-    if (type == MR_TYPE_Q6_K)
-        return dot_q6_k(w_row, planes(a_row, k), k);
+    if (mr_type_activation(type) == MR_TYPE_A8)
+        return dot_quants(type, w_row, planes(a_row, k), k);
+    if (type == MR_TYPE_BF16)
+        return dot_bf16(w_row, (const uint16_t *)(const void *)a_row, k);
     return dot_float(type, w_row, (const float *)(const void *)a_row, k);
+}
+
+static double activation_value(mr_type type, const uint8_t *a_row, int32_t k, int32_t i) {
+    activations a8 = planes(a_row, k);
+    if (mr_type_activation(type) == MR_TYPE_A8)
+        return (double)a8.d[i / 32] * a8.q[i];
+    if (type == MR_TYPE_BF16)
+        return (double)mr_bf16_to_f32(((const uint16_t *)(const void *)a_row)[i]);
+    return (double)((const float *)(const void *)a_row)[i];
 }
 
 double double_dot(mr_type type, const uint8_t *w_row, const uint8_t *a_row, int32_t k, double *out_size) {
@@ -183,10 +195,9 @@ double double_dot(mr_type type, const uint8_t *w_row, const uint8_t *a_row, int3
     if (!w)
         abort();
     mr_dequantize(type, w_row, w, k);
-    activations a8 = planes(a_row, k);
     double sum = 0, size = 0;
     for (int32_t i = 0; i < k; i++) {
-        double a = is_float(type) ? (double)((const float *)(const void *)a_row)[i] : (double)a8.d[i / 32] * a8.q[i];
+        double a = activation_value(type, a_row, k, i);
         sum += (double)w[i] * a;
         size += fabs((double)w[i] * a);
     }

@@ -1,5 +1,5 @@
 /* tests/kernels/test_matmul_reference.h - random matrices, and rule M of engine/NUMERICS.md once more, element by
- * element from the layout of the FILE: it shares no code with the kernels or with mr_repack. */
+ * element from the layout of the FILE: it knows nothing of panels. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_KERNELS_TEST_MATMUL_REFERENCE_H
 #define MR_TESTS_KERNELS_TEST_MATMUL_REFERENCE_H
@@ -20,7 +20,7 @@ typedef enum values { VALUES_PLAIN, VALUES_SPECIAL } values;
 
 /* One row of k weights in file layout. */
 void random_weights(rng *r, values kind, mr_type type, int32_t k, uint8_t *out_row);
-/* One row of k activations: f32 for float types, else A8. */
+/* One row of k activations of mr_type_activation(type). */
 void random_activations(rng *r, values kind, mr_type type, int32_t k, uint8_t *out_row);
 size_t activation_bytes(mr_type type, int32_t k);
 

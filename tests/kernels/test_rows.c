@@ -126,6 +126,25 @@ static void test_quantize_equals_scalar(void **state) {
     for_each_case(check_quantize);
 }
 
+static void check_round_bf16(const mr_kernels *k, fill how, int32_t n) {
+    fill_with(xs + 1, n, how);
+    guard_set(&out);
+    memcpy(want, out.x, sizeof want);
+    scalar()->round_bf16(xs + 1, (uint16_t *)want, n);
+    k->round_bf16(xs + 1, (uint16_t *)out.x, n);
+    assert_memory_equal(out.x, want, sizeof want);
+    assert_guards(&out, (n + 1) / 2);
+    for (int32_t i = 0; i < n; i++)
+        assert_int_equal(((const uint16_t *)out.x)[i], mr_f32_to_bf16(xs[1 + i]));
+    if (n % 2)
+        assert_int_equal(((const uint16_t *)out.x)[n], 0);
+}
+
+static void test_round_bf16_equals_scalar(void **state) {
+    (void)state;
+    for_each_case(check_round_bf16);
+}
+
 static void check_rms_norm(const mr_kernels *k, fill how, int32_t n) {
     int32_t groups = 1 + (int32_t)(next_bits() % 2);
     fill_with(xs + 1, n * groups, how);
@@ -402,6 +421,7 @@ static int set_mode(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_quantize_equals_scalar),
+        cmocka_unit_test(test_round_bf16_equals_scalar),
         cmocka_unit_test(test_rms_norm_equals_scalar),
         cmocka_unit_test(test_silu_mul_equals_scalar),
         cmocka_unit_test(test_rope_equals_scalar),

@@ -134,7 +134,9 @@ static void test_nodes_without_dependencies_are_one_group(void **state) {
 
 /* Builds a norm and what reads it. */
 typedef struct fused_case {
+    mr_type weight;    /* of the products; 0 is Q8_0 */
     bool float_reader; /* a product by float weights reads the norm too */
+    bool bf16_reader;  /* a product by BF16 weights does */
     bool output;       /* the norm is a result of the graph */
     mr_op refused_a8;
     bool fuses;
@@ -143,11 +145,14 @@ typedef struct fused_case {
 static void check_fusion(const fused_case *c) {
     fake_backend be = fake_backend_make();
     be.refused_a8 = c->refused_a8;
+    mr_type weight = c->weight ? c->weight : MR_TYPE_Q8_0, activation = weight == MR_TYPE_BF16 ? weight : MR_TYPE_A8;
     mr_graph *g = graph_make(4, 2);
     int32_t h = mr_graph_rms_norm(g, add_rows(g), add_vector(g, WIDTH), 1e-5f);
     int32_t y[3];
     for (int i = 0; i < 3; i++)
-        y[i] = mr_graph_matmul(g, add_weight(g, MR_TYPE_Q8_0, WIDTH, 8), h, NONE, NONE);
+        y[i] = mr_graph_matmul(g, add_weight(g, weight, WIDTH, 8), h, NONE, NONE);
+    if (c->bf16_reader)
+        mr_graph_output(g, mr_graph_matmul(g, add_weight(g, MR_TYPE_BF16, WIDTH, 8), h, NONE, NONE));
     if (c->float_reader)
         mr_graph_output(g, mr_graph_matmul(g, add_weight(g, MR_TYPE_F16, WIDTH, 8), h, NONE, NONE));
     if (c->output)
@@ -157,13 +162,15 @@ static void check_fusion(const fused_case *c) {
     check_groups(g, finish_ok(g, &be));
     const mr_node *norm[4] = {0};
     find_nodes(g, MR_OP_RMS_NORM, norm);
-    assert_int_equal(mr_graph_tensor(g, norm[0]->out)->type, c->fuses ? MR_TYPE_A8 : MR_TYPE_F32);
-    assert_int_equal(count_nodes(g, MR_OP_QUANTIZE), c->fuses ? 0 : 1); /* once for all three products */
+    assert_int_equal(mr_graph_tensor(g, norm[0]->out)->type, c->fuses ? activation : MR_TYPE_F32);
+    assert_int_equal(count_nodes(g, MR_OP_QUANTIZE), c->fuses         ? 0
+                                                     : c->bf16_reader ? 2
+                                                                      : 1); /* once for all three products */
     int32_t a8 = maker_of(g, y[0])->in[1];
     for (int i = 0; i < 3; i++) {
         const mr_node *product = maker_of(g, y[i]);
         assert_int_equal(product->in[1], a8);
-        assert_int_equal(mr_graph_tensor(g, a8)->type, MR_TYPE_A8);
+        assert_int_equal(mr_graph_tensor(g, a8)->type, activation);
     }
     assert_int_equal(maker_of(g, a8)->op, c->fuses ? MR_OP_RMS_NORM : MR_OP_QUANTIZE);
     assert_ptr_equal(maker_of(g, h), c->fuses ? NULL : norm[0]);
@@ -176,6 +183,9 @@ static void test_a_norm_quantises_where_nobody_wants_floats(void **state) {
     check_fusion(&(fused_case){.refused_a8 = MR_OP_COUNT, .float_reader = true});
     check_fusion(&(fused_case){.refused_a8 = MR_OP_COUNT, .output = true});
     check_fusion(&(fused_case){.refused_a8 = MR_OP_RMS_NORM});
+    check_fusion(&(fused_case){.refused_a8 = MR_OP_COUNT, .bf16_reader = true});
+    check_fusion(&(fused_case){.refused_a8 = MR_OP_COUNT, .weight = MR_TYPE_BF16, .fuses = true});
+    check_fusion(&(fused_case){.refused_a8 = MR_OP_COUNT, .weight = MR_TYPE_BF16, .float_reader = true});
 }
 
 /* Gates fuse; what attention and a plain input give is quantised by a node of its own. */

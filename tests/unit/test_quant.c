@@ -150,15 +150,106 @@ static void check_type(mr_type type, make_fn *make) {
     free(got);
 }
 
-static void test_every_weight_type(void **state) {
+static void test_described_types(void **state) {
     (void)state;
     for (int type = 0; type < MR_TYPE_FILE_COUNT; type++) {
         const mr_type_info *info = mr_type_get(type);
-        if (info && info->is_weight && !MAKERS[type])
-            fail_msg("type %s is a weight type: describe its block in this file", info->name);
-        if (info && info->is_weight)
+        if (info && MAKERS[type])
             check_type((mr_type)type, MAKERS[type]);
     }
+}
+
+/* One type of quant_types.bin (made by make_quant_types.py with the Python package gguf 0.19). Returns what follows it. */
+static const uint8_t *check_recorded(const uint8_t *p, const uint8_t *end, bool seen[MR_TYPE_FILE_COUNT]) {
+    int32_t head[3];
+    assert_true((size_t)(end - p) >= sizeof head);
+    memcpy(head, p, sizeof head);
+    p += sizeof head;
+    const mr_type_info *info = mr_type_get(head[0]);
+    assert_non_null(info);
+    assert_int_equal(head[2], head[1] * info->block_elems);
+    size_t n = (size_t)head[2], bytes = (size_t)(head[1] * info->block_bytes);
+    assert_true((size_t)(end - p) >= bytes + 4 * n);
+    float *got = malloc(4 * n), *want = malloc(4 * n);
+    assert_true(got && want);
+    mr_dequantize((mr_type)head[0], p, got, head[2]);
+    memcpy(want, p + bytes, 4 * n);
+    for (size_t i = 0; i < n; i++) /* numpy makes zeros of either sign */
+        if (got[i] != want[i])
+            fail_msg("%s: value %zu is %a, not %a", info->name, i, (double)got[i], (double)want[i]);
+    free(got);
+    free(want);
+    seen[head[0]] = true;
+    return p + bytes + 4 * n;
+}
+
+static void test_every_weight_type(void **state) {
+    (void)state;
+    bool seen[MR_TYPE_FILE_COUNT] = {[MR_TYPE_F32] = true};
+    static uint8_t data[200 << 10];
+    FILE *f = fopen(MILLRACE_SOURCE_DIR "/tests/unit/quant_types.bin", "rb");
+    assert_non_null(f);
+    size_t n = fread(data, 1, sizeof data, f);
+    fclose(f);
+    assert_true(n < sizeof data);
+    for (const uint8_t *p = data; p < data + n;)
+        p = check_recorded(p, data + n, seen);
+    for (int type = 0; type < MR_TYPE_FILE_COUNT; type++) {
+        const mr_type_info *info = mr_type_get(type);
+        if (info && info->is_weight && !seen[type])
+            fail_msg("type %s is a weight type: record blocks of it", info->name);
+    }
+}
+
+/* The exponents at both ends: denormal scales are 0 (rule A2). */
+static void test_mxfp4_scales(void **state) {
+    (void)state;
+    assert_true(mr_mxfp4_scale(0) == 0 && mr_mxfp4_scale(1) == 0);
+    assert_true(mr_mxfp4_scale(2) == 0x1p-126f && mr_mxfp4_scale(128) == 1 && mr_mxfp4_scale(255) == 0x1p127f);
+}
+
+/* Twice the scale gives twice every value; a minimum alone shows as it is. */
+static void test_block_set_scale(void **state) {
+    (void)state;
+    for (int type = 0; type < MR_TYPE_FILE_COUNT; type++) {
+        const mr_type_info *info = mr_type_get(type);
+        uint8_t block[256];
+        float one[256], two[256], sum = 0;
+        if (!info || !info->is_weight || type == MR_TYPE_F32)
+            continue;
+        for (size_t i = 0; i < sizeof block; i++)
+            block[i] = (uint8_t)pick(256);
+        mr_block_set_scale((mr_type)type, block, 0x3c00, 0);
+        mr_dequantize((mr_type)type, block, one, info->block_elems);
+        mr_block_set_scale((mr_type)type, block, 0x4000, 0);
+        mr_dequantize((mr_type)type, block, two, info->block_elems);
+        for (int i = 0; i < info->block_elems; i++) {
+            assert_true(two[i] == 2 * one[i]);
+            sum += fabsf(one[i]);
+        }
+        assert_true(sum > 0);
+        if (!mr_has_min((mr_type)type))
+            continue;
+        mr_block_set_scale((mr_type)type, block, 0, 0x4000);
+        mr_dequantize((mr_type)type, block, two, info->block_elems);
+        mr_block_set_scale((mr_type)type, block, 0, 0x3c00);
+        mr_dequantize((mr_type)type, block, one, info->block_elems);
+        for (int i = 0; i < info->block_elems; i++)
+            assert_true(two[i] == 2 * one[i]);
+    }
+}
+
+static void test_bf16_rounding(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t single;
+        uint16_t want;
+    } cases[] = {{0x3f800000, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f808001, 0x3f81}, {0x3f818000, 0x3f82},
+                 {0x80000000, 0x8000}, {0x807fffff, 0x8000}, {0x00800000, 0x0080}, {0x7f7fffff, 0x7f80},
+                 {0x7f7f7fff, 0x7f7f}, {0xff800000, 0xff80}, {0x7f800001, 0x7fc0}, {0xffffffff, 0xffff}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(mr_f32_to_bf16(mr_bits_f32(cases[i].single)), cases[i].want);
+    assert_true(mr_bf16_to_f32(0xbfc0) == -1.5f);
 }
 
 /* The sizes that the descriptions above say. */
@@ -227,10 +318,10 @@ static void test_scales_that_are_not_finite(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_weight_type),
-        cmocka_unit_test(test_block_sizes),
-        cmocka_unit_test(test_known_answers),
-        cmocka_unit_test(test_scales_that_are_not_finite),
+        cmocka_unit_test(test_described_types), cmocka_unit_test(test_every_weight_type),
+        cmocka_unit_test(test_mxfp4_scales),    cmocka_unit_test(test_block_set_scale),
+        cmocka_unit_test(test_bf16_rounding),   cmocka_unit_test(test_block_sizes),
+        cmocka_unit_test(test_known_answers),   cmocka_unit_test(test_scales_that_are_not_finite),
     };
     printf("seed %d\n", SEED);
     return cmocka_run_group_tests_name("quant", tests, NULL, NULL);

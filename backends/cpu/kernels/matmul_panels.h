@@ -21,6 +21,26 @@ typedef struct mr_panel_q8_0 { /* 32 k */
     uint8_t q[8][MR_PANEL][4]; /* value + 128 */
 } mr_panel_q8_0;
 
+typedef struct mr_panel_q4_0 { /* 32 k; also IQ4_NL */
+    uint16_t d[MR_PANEL];
+    uint8_t q[4][MR_PANEL][4]; /* group g: k 4g..4g+3 low, k 16+4g..16+4g+3 high */
+} mr_panel_q4_0;
+
+typedef struct mr_panel_mxfp4 { /* 32 k */
+    uint8_t e[MR_PANEL];
+    uint8_t q[4][MR_PANEL][4];
+} mr_panel_mxfp4;
+
+typedef struct mr_panel_x8 {   /* 32 k */
+    float scale[2][MR_PANEL];  /* of 16 k each */
+    uint8_t q[8][MR_PANEL][4]; /* value + 128 */
+} mr_panel_x8;
+
+typedef struct mr_panel_x8m { /* 32 k */
+    float scale[2][MR_PANEL], min[2][MR_PANEL];
+    uint8_t q[8][MR_PANEL][4]; /* value + 128 */
+} mr_panel_x8m;
+
 typedef struct mr_panel_q4_k { /* 256 k */
     uint16_t d[MR_PANEL], dmin[MR_PANEL];
     struct {
@@ -29,6 +49,17 @@ typedef struct mr_panel_q4_k { /* 256 k */
     uint8_t q[8][4][MR_PANEL][4]; /* group g of sub-block j: k 4g..4g+3 low, k 16+4g..16+4g+3 high */
 } mr_panel_q4_k;
 
+typedef struct mr_panel_q5_k { /* 256 k */
+    mr_panel_q4_k low;
+    uint8_t high[8][MR_PANEL][4]; /* bit g of byte i: bit 4 of k 4g+i of the sub-block */
+} mr_panel_q5_k;
+
+typedef struct mr_panel_iq4_xs { /* 256 k */
+    uint16_t d[MR_PANEL];
+    int8_t sc[8][MR_PANEL];
+    uint8_t q[8][4][MR_PANEL][4];
+} mr_panel_iq4_xs;
+
 typedef struct mr_panel_q6_k { /* 256 k */
     uint16_t d[MR_PANEL];
     int8_t sc[16][MR_PANEL];
@@ -36,6 +67,12 @@ typedef struct mr_panel_q6_k { /* 256 k */
 } mr_panel_q6_k;
 
 _Static_assert(sizeof(mr_panel_q8_0) == 544, "Q8_0 panel block");
+_Static_assert(sizeof(mr_panel_q4_0) == 288, "Q4_0 panel block");
+_Static_assert(sizeof(mr_panel_mxfp4) == 272, "MXFP4 panel block");
+_Static_assert(sizeof(mr_panel_x8) == 640, "X8 panel block");
+_Static_assert(sizeof(mr_panel_x8m) == 768, "X8M panel block");
+_Static_assert(sizeof(mr_panel_q5_k) == 2880, "Q5_K panel block");
+_Static_assert(sizeof(mr_panel_iq4_xs) == 2208, "IQ4_XS panel block");
 _Static_assert(sizeof(mr_panel_q4_k) == 2368, "Q4_K panel block");
 _Static_assert(sizeof(mr_panel_q6_k) == 3360, "Q6_K panel block");
 

@@ -1,5 +1,6 @@
 /* backends/cpu/kernels/repack.c - rows of a file become panels of 16 rows (layouts: kernels.h, matmul_panels.h).
- * A pure rearrangement of bits. Sources may lie at any address. Four values of one row move as one 32-bit word. */
+ * A rearrangement: bits of scales and values are kept, or become the same numbers in another form. Sources may lie at any
+ * address. Four values of one row move as one 32-bit word. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -22,6 +23,8 @@ static uint16_t load16(const uint8_t *p) {
     return v;
 }
 
+/* --- Floats --------------------------------------------------------------------------------------------------------- */
+
 static void repack_f32(uint8_t *dst, const row_ptrs rows, int32_t k) {
     for (int r = 0; r < MR_PANEL; r++)
         if (rows[r])
@@ -36,25 +39,114 @@ static void repack_f16(uint8_t *dst, const row_ptrs rows, int32_t k) {
                 memcpy(dst + (i * MR_PANEL + (size_t)r) * 2, rows[r] + i * 2, 2);
 }
 
-static void block_q8_0(mr_panel_q8_0 *p, int r, const uint8_t *src) {
+static void repack_bf16(uint8_t *dst, const row_ptrs rows, int32_t k) {
+    for (int r = 0; r < MR_PANEL; r++)
+        if (rows[r]) {
+            uint8_t *lane = dst + (size_t)r * 4;
+            for (size_t i = 0; i < (size_t)k / 2; i++)
+                store32(lane + i * MR_PANEL * 4, load32(rows[r] + i * 4));
+            if (k % 2)
+                store32(lane + (size_t)k / 2 * MR_PANEL * 4, load16(rows[r] + (size_t)(k - 1) * 2));
+        }
+}
+
+/* --- Blocks: one block of one row into lane r of the panel's block (or blocks) at dst -------------------------------- */
+
+static void block_q8_0(uint8_t *dst, int r, const uint8_t *src) {
+    mr_panel_q8_0 *p = (mr_panel_q8_0 *)(void *)dst;
     p->d[r] = load16(src);
     for (int g = 0; g < 8; g++)
         store32(p->q[g][r], load32(src + offsetof(mr_block_q8_0, q) + 4 * g) ^ 0x80808080u);
 }
 
-static void block_q4_k(mr_panel_q4_k *p, int r, const uint8_t *src) {
-    mr_block_q4_k b;
-    memcpy(&b, src, sizeof b);
-    p->d[r] = b.d;
-    p->dmin[r] = b.dmin;
+static void block_q4_0(uint8_t *dst, int r, const uint8_t *src) {
+    mr_panel_q4_0 *p = (mr_panel_q4_0 *)(void *)dst;
+    p->d[r] = load16(src);
+    for (int g = 0; g < 4; g++)
+        store32(p->q[g][r], load32(src + offsetof(mr_block_q4_0, q) + 4 * g));
+}
+
+static void block_mxfp4(uint8_t *dst, int r, const uint8_t *src) {
+    mr_panel_mxfp4 *p = (mr_panel_mxfp4 *)(void *)dst;
+    p->e[r] = src[0];
+    for (int g = 0; g < 4; g++)
+        store32(p->q[g][r], load32(src + offsetof(mr_block_mxfp4, q) + 4 * g));
+}
+
+static void put_bytes(uint8_t groups[8][MR_PANEL][4], int r, const int8_t q[32]) {
+    for (int g = 0; g < 8; g++)
+        store32(groups[g][r], load32((const uint8_t *)q + 4 * g) ^ 0x80808080u); /* + 128 */
+}
+
+/* Values 0..15 */
+static void put_nibbles(uint8_t groups[4][MR_PANEL][4], int r, const int8_t q[32]) {
+    const uint8_t *bytes = (const uint8_t *)q;
+    for (int g = 0; g < 4; g++)
+        store32(groups[g][r], load32(bytes + 4 * g) | load32(bytes + 16 + 4 * g) << 4);
+}
+
+static void block_q5_0(uint8_t *dst, int r, const uint8_t *src) {
+    mr_panel_q8_0 *p = (mr_panel_q8_0 *)(void *)dst;
+    mr_quants u;
+    mr_unpack(MR_TYPE_Q5_0, src, &u);
+    p->d[r] = load16(src);
+    put_bytes(p->q, r, u.q);
+}
+
+/* Values -1..2 */
+static void block_tq(mr_type type, mr_panel_q4_0 *p, int r, const uint8_t *src, size_t d_at) {
+    mr_quants u;
+    mr_unpack(type, src, &u);
+    for (int j = 0; j < 8; j++, p++) {
+        p->d[r] = load16(src + d_at);
+        for (int i = 0; i < 32; i++)
+            u.q[32 * j + i] = (int8_t)(u.q[32 * j + i] + 8);
+        put_nibbles(p->q, r, u.q + 32 * j);
+    }
+}
+static void block_tq1_0(uint8_t *dst, int r, const uint8_t *src) {
+    block_tq(MR_TYPE_TQ1_0, (mr_panel_q4_0 *)(void *)dst, r, src, offsetof(mr_block_tq1_0, d));
+}
+static void block_tq2_0(uint8_t *dst, int r, const uint8_t *src) {
+    block_tq(MR_TYPE_TQ2_0, (mr_panel_q4_0 *)(void *)dst, r, src, offsetof(mr_block_tq2_0, d));
+}
+
+/* Sub-blocks 2 * pair and 2 * pair + 1 of Q4_K and Q5_K, from 32 bytes. */
+static void put_pair_k4(mr_panel_q4_k *p, int pair, int r, const uint8_t bytes[32]) {
+    for (int g = 0; g < 4; g++) {
+        uint32_t lo = load32(bytes + g * 4), hi = load32(bytes + g * 4 + 16);
+        store32(p->q[2 * pair][g][r], (lo & 0x0f0f0f0fu) | (hi & 0x0f0f0f0fu) << 4);
+        store32(p->q[2 * pair + 1][g][r], (lo >> 4 & 0x0f0f0f0fu) | (hi & 0xf0f0f0f0u));
+    }
+}
+
+/* d, dmin and scales stand at the same place in Q4_K and Q5_K. */
+static void put_scales_k4(mr_panel_q4_k *p, int r, const uint8_t *src) {
+    p->d[r] = load16(src);
+    p->dmin[r] = load16(src + 2);
     for (int j = 0; j < 8; j++)
-        mr_q4_k_scale(b.scales, j, &p->scale[j].sc[r], &p->scale[j].m[r]);
+        mr_q4_k_scale(src + 4, j, &p->scale[j].sc[r], &p->scale[j].m[r]);
+}
+
+static void block_q4_k(uint8_t *dst, int r, const uint8_t *src) {
+    mr_panel_q4_k *p = (mr_panel_q4_k *)(void *)dst;
+    put_scales_k4(p, r, src);
     for (int pair = 0; pair < 4; pair++)
-        for (int g = 0; g < 4; g++) {
-            uint32_t lo = load32(b.q + pair * 32 + g * 4), hi = load32(b.q + pair * 32 + g * 4 + 16);
-            store32(p->q[2 * pair][g][r], (lo & 0x0f0f0f0fu) | (hi & 0x0f0f0f0fu) << 4);
-            store32(p->q[2 * pair + 1][g][r], (lo >> 4 & 0x0f0f0f0fu) | (hi & 0xf0f0f0f0u));
-        }
+        put_pair_k4(p, pair, r, src + offsetof(mr_block_q4_k, q) + 32 * pair);
+}
+
+static void block_q5_k(uint8_t *dst, int r, const uint8_t *src) {
+    mr_panel_q5_k *p = (mr_panel_q5_k *)(void *)dst;
+    put_scales_k4(&p->low, r, src);
+    for (int pair = 0; pair < 4; pair++)
+        put_pair_k4(&p->low, pair, r, src + offsetof(mr_block_q5_k, q) + 32 * pair);
+    const uint8_t *high = src + offsetof(mr_block_q5_k, high);
+    for (int j = 0; j < 8; j++) {
+        uint32_t bits = 0;
+        for (int g = 0; g < 8; g++)
+            bits |= (load32(high + 4 * g) >> j & 0x01010101u) << g;
+        store32(p->high[j][r], bits);
+    }
 }
 
 /* Values i..i+3 of 6 bits, one in each byte; i a multiple of 4. */
@@ -65,67 +157,210 @@ static uint32_t q6_k_values(const mr_block_q6_k *b, int i) {
     return low | high << 4;
 }
 
-static void block_q6_k(mr_panel_q6_k *p, int r, const uint8_t *src) {
-    mr_block_q6_k b;
-    memcpy(&b, src, sizeof b);
-    p->d[r] = b.d;
+/* Four groups of values of 6 bits into three of bytes. */
+static void put_6_bits(uint8_t groups[3][MR_PANEL][4], int r, const uint32_t v[4]) {
+    store32(groups[0][r], v[0] | (v[3] & 0x30303030u) << 2);
+    store32(groups[1][r], v[1] | (v[3] & 0x0c0c0c0cu) << 4);
+    store32(groups[2][r], v[2] | (v[3] & 0x03030303u) << 6);
+}
+
+static void block_q6_k(uint8_t *dst, int r, const uint8_t *src) {
+    mr_panel_q6_k *p = (mr_panel_q6_k *)(void *)dst;
+    const mr_block_q6_k *b = (const mr_block_q6_k *)src;
+    p->d[r] = b->d;
     for (int j = 0; j < 16; j++) {
-        p->sc[j][r] = b.sc[j];
         uint32_t v[4];
         for (int g = 0; g < 4; g++)
-            v[g] = q6_k_values(&b, j * 16 + g * 4);
-        store32(p->q[j][0][r], v[0] | (v[3] & 0x30303030u) << 2);
-        store32(p->q[j][1][r], v[1] | (v[3] & 0x0c0c0c0cu) << 4);
-        store32(p->q[j][2][r], v[2] | (v[3] & 0x03030303u) << 6);
+            v[g] = q6_k_values(b, j * 16 + g * 4);
+        p->sc[j][r] = b->sc[j];
+        put_6_bits(p->q[j], r, v);
     }
 }
 
-static void repack_q8_0(uint8_t *dst, const row_ptrs rows, int32_t k) {
-    mr_panel_q8_0 *p = (mr_panel_q8_0 *)(void *)dst;
-    for (size_t b = 0; b < (size_t)k / MR_Q8_0_BLOCK; b++, p++)
-        for (int r = 0; r < MR_PANEL; r++) {
-            if (rows[r])
-                block_q8_0(p, r, rows[r] + b * sizeof(mr_block_q8_0));
-            else
-                for (int g = 0; g < 8; g++)
-                    store32(p->q[g][r], 0x80808080u);
-        }
-}
-
-static void repack_q4_k(uint8_t *dst, const row_ptrs rows, int32_t k) {
-    mr_panel_q4_k *p = (mr_panel_q4_k *)(void *)dst;
-    for (size_t b = 0; b < (size_t)k / MR_QK_BLOCK; b++, p++)
-        for (int r = 0; r < MR_PANEL; r++)
-            if (rows[r])
-                block_q4_k(p, r, rows[r] + b * sizeof(mr_block_q4_k));
-}
-
-static void repack_q6_k(uint8_t *dst, const row_ptrs rows, int32_t k) {
+/* Values -4..3 */
+static void block_q3_k(uint8_t *dst, int r, const uint8_t *src) {
     mr_panel_q6_k *p = (mr_panel_q6_k *)(void *)dst;
-    for (size_t b = 0; b < (size_t)k / MR_QK_BLOCK; b++, p++)
-        for (int r = 0; r < MR_PANEL; r++)
-            if (rows[r])
-                block_q6_k(p, r, rows[r] + b * sizeof(mr_block_q6_k));
+    const mr_block_q3_k *b = (const mr_block_q3_k *)src;
+    mr_quants u;
+    mr_unpack(MR_TYPE_Q3_K, src, &u);
+    p->d[r] = b->d;
+    for (int j = 0; j < 16; j++) {
+        uint8_t plus_32[16];
+        uint32_t v[4];
+        for (int i = 0; i < 16; i++)
+            plus_32[i] = (uint8_t)(u.q[16 * j + i] + 32);
+        memcpy(v, plus_32, sizeof v);
+        p->sc[j][r] = mr_q3_k_scale(b->scales, j);
+        put_6_bits(p->q[j], r, v);
+    }
+}
+
+static void block_iq4_xs(uint8_t *dst, int r, const uint8_t *src) {
+    mr_panel_iq4_xs *p = (mr_panel_iq4_xs *)(void *)dst;
+    const mr_block_iq4_xs *b = (const mr_block_iq4_xs *)src;
+    p->d[r] = b->d;
+    for (int j = 0; j < 8; j++) {
+        p->sc[j][r] = mr_iq4_xs_scale(b, j);
+        for (int g = 0; g < 4; g++)
+            store32(p->q[j][g][r], load32(b->q + 16 * j + 4 * g));
+    }
+}
+
+static void put_x8(mr_type type, mr_panel_x8 *p, int r, const uint8_t *src) {
+    mr_quants u;
+    mr_unpack(type, src, &u);
+    for (int j = 0; j < mr_type_get(type)->block_elems / 32; j++, p++) {
+        p->scale[0][r] = u.scale[2 * j];
+        p->scale[1][r] = u.scale[2 * j + 1];
+        put_bytes(p->q, r, u.q + 32 * j);
+    }
+}
+
+static void put_x8m(mr_type type, mr_panel_x8m *p, int r, const uint8_t *src) {
+    mr_quants u;
+    mr_unpack(type, src, &u);
+    for (int j = 0; j < mr_type_get(type)->block_elems / 32; j++, p++) {
+        for (int h = 0; h < 2; h++) {
+            p->scale[h][r] = u.scale[2 * j + h];
+            p->min[h][r] = u.min[2 * j + h];
+        }
+        put_bytes(p->q, r, u.q + 32 * j);
+    }
+}
+
+/* --- Panels ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct panel_info {
+    int32_t k;    /* of one block */
+    size_t bytes; /* of one block */
+} panel_info;
+
+static const panel_info PANELS[MR_PANEL_COUNT] = {
+    [MR_PANEL_F32] = {1, MR_PANEL * 4},
+    [MR_PANEL_F16] = {1, MR_PANEL * 2},
+    [MR_PANEL_BF16] = {2, MR_PANEL * 4},
+    [MR_PANEL_Q8_0] = {32, sizeof(mr_panel_q8_0)},
+    [MR_PANEL_Q4_0] = {32, sizeof(mr_panel_q4_0)},
+    [MR_PANEL_IQ4_NL] = {32, sizeof(mr_panel_q4_0)},
+    [MR_PANEL_MXFP4] = {32, sizeof(mr_panel_mxfp4)},
+    [MR_PANEL_Q4_K] = {MR_QK_BLOCK, sizeof(mr_panel_q4_k)},
+    [MR_PANEL_Q5_K] = {MR_QK_BLOCK, sizeof(mr_panel_q5_k)},
+    [MR_PANEL_Q6_K] = {MR_QK_BLOCK, sizeof(mr_panel_q6_k)},
+    [MR_PANEL_IQ4_XS] = {MR_QK_BLOCK, sizeof(mr_panel_iq4_xs)},
+    [MR_PANEL_X8] = {32, sizeof(mr_panel_x8)},
+    [MR_PANEL_X8M] = {32, sizeof(mr_panel_x8m)},
+};
+
+mr_panel_type mr_panel_of(mr_type type) {
+    static const mr_panel_type OF[MR_TYPE_FILE_COUNT] = {
+        [MR_TYPE_F32] = MR_PANEL_F32,     [MR_TYPE_F16] = MR_PANEL_F16,    [MR_TYPE_BF16] = MR_PANEL_BF16,
+        [MR_TYPE_Q8_0] = MR_PANEL_Q8_0,   [MR_TYPE_Q5_0] = MR_PANEL_Q8_0,  [MR_TYPE_Q4_0] = MR_PANEL_Q4_0,
+        [MR_TYPE_TQ1_0] = MR_PANEL_Q4_0,  [MR_TYPE_TQ2_0] = MR_PANEL_Q4_0, [MR_TYPE_IQ4_NL] = MR_PANEL_IQ4_NL,
+        [MR_TYPE_MXFP4] = MR_PANEL_MXFP4, [MR_TYPE_Q4_K] = MR_PANEL_Q4_K,  [MR_TYPE_Q5_K] = MR_PANEL_Q5_K,
+        [MR_TYPE_Q6_K] = MR_PANEL_Q6_K,   [MR_TYPE_Q3_K] = MR_PANEL_Q6_K,  [MR_TYPE_IQ4_XS] = MR_PANEL_IQ4_XS,
+        [MR_TYPE_IQ1_S] = MR_PANEL_X8,    [MR_TYPE_IQ1_M] = MR_PANEL_X8,   [MR_TYPE_IQ2_XXS] = MR_PANEL_X8,
+        [MR_TYPE_IQ2_XS] = MR_PANEL_X8,   [MR_TYPE_IQ2_S] = MR_PANEL_X8,   [MR_TYPE_IQ3_XXS] = MR_PANEL_X8,
+        [MR_TYPE_IQ3_S] = MR_PANEL_X8,    [MR_TYPE_Q4_1] = MR_PANEL_X8M,   [MR_TYPE_Q5_1] = MR_PANEL_X8M,
+        [MR_TYPE_Q2_K] = MR_PANEL_X8M,
+    };
+    return (unsigned)type < MR_TYPE_FILE_COUNT ? OF[type] : MR_PANEL_NONE;
+}
+
+size_t mr_panel_type_bytes(mr_panel_type panel, int32_t k) {
+    const panel_info *info = &PANELS[panel];
+    if (panel ==
+        MR_PANEL_BF16) /* a row of activations with room for the zero behind an odd k is longer than one column */
+        return k < 2 ? 0 : ((size_t)k + 1) / 2 * info->bytes;
+    return k <= 0 || panel == MR_PANEL_NONE || k % info->k ? 0 : (size_t)(k / info->k) * info->bytes;
 }
 
 size_t mr_panel_bytes(mr_type type, int32_t k) {
-    if (k <= 0)
-        return 0;
-    size_t n = (size_t)k;
+    mr_panel_type panel = mr_panel_of(type);
+    return panel == MR_PANEL_NONE || k % mr_type_get(type)->block_elems ? 0 : mr_panel_type_bytes(panel, k);
+}
+
+/* Where the blocks of a row go: block after block, dst_step apart. */
+typedef struct block_walk {
+    uint8_t *dst;
+    size_t n_blocks, dst_step, src_step;
+} block_walk;
+
+static inline __attribute__((always_inline)) void walk(const block_walk *w, const row_ptrs rows,
+                                                       void (*block)(uint8_t *dst, int r, const uint8_t *src)) {
+    for (size_t b = 0; b < w->n_blocks; b++)
+        for (int r = 0; r < MR_PANEL; r++)
+            if (rows[r])
+                block(w->dst + b * w->dst_step, r, rows[r] + b * w->src_step);
+}
+
+/* The types whose values only move: each has a loop of its own. */
+static bool repack_fast(mr_type type, const block_walk *w, const row_ptrs rows) {
     switch (type) {
-    case MR_TYPE_F32:
-        return n * MR_PANEL * 4;
-    case MR_TYPE_F16:
-        return n * MR_PANEL * 2;
     case MR_TYPE_Q8_0:
-        return n % MR_Q8_0_BLOCK ? 0 : n / MR_Q8_0_BLOCK * sizeof(mr_panel_q8_0);
+        walk(w, rows, block_q8_0);
+        return true;
+    case MR_TYPE_Q4_0:
+    case MR_TYPE_IQ4_NL:
+        walk(w, rows, block_q4_0);
+        return true;
     case MR_TYPE_Q4_K:
-        return n % MR_QK_BLOCK ? 0 : n / MR_QK_BLOCK * sizeof(mr_panel_q4_k);
+        walk(w, rows, block_q4_k);
+        return true;
+    case MR_TYPE_Q5_K:
+        walk(w, rows, block_q5_k);
+        return true;
     case MR_TYPE_Q6_K:
-        return n % MR_QK_BLOCK ? 0 : n / MR_QK_BLOCK * sizeof(mr_panel_q6_k);
+        walk(w, rows, block_q6_k);
+        return true;
     default:
-        return 0;
+        return false;
     }
+}
+
+static void repack_other(mr_type type, const block_walk *w, const row_ptrs rows) {
+    for (size_t b = 0; b < w->n_blocks; b++)
+        for (int r = 0; r < MR_PANEL; r++) {
+            uint8_t *dst = w->dst + b * w->dst_step;
+            const uint8_t *src = rows[r] + b * w->src_step;
+            if (!rows[r])
+                continue;
+            if (type == MR_TYPE_Q5_0)
+                block_q5_0(dst, r, src);
+            else if (type == MR_TYPE_MXFP4)
+                block_mxfp4(dst, r, src);
+            else if (type == MR_TYPE_TQ1_0)
+                block_tq1_0(dst, r, src);
+            else if (type == MR_TYPE_TQ2_0)
+                block_tq2_0(dst, r, src);
+            else if (type == MR_TYPE_Q3_K)
+                block_q3_k(dst, r, src);
+            else if (type == MR_TYPE_IQ4_XS)
+                block_iq4_xs(dst, r, src);
+            else if (mr_panel_of(type) == MR_PANEL_X8M)
+                put_x8m(type, (mr_panel_x8m *)(void *)dst, r, src);
+            else
+                put_x8(type, (mr_panel_x8 *)(void *)dst, r, src);
+        }
+}
+
+static void repack_panel(mr_type type, int32_t k, uint8_t *dst, const row_ptrs rows) {
+    if (type == MR_TYPE_F32) {
+        repack_f32(dst, rows, k);
+        return;
+    }
+    if (type == MR_TYPE_F16) {
+        repack_f16(dst, rows, k);
+        return;
+    }
+    if (type == MR_TYPE_BF16) {
+        repack_bf16(dst, rows, k);
+        return;
+    }
+    const mr_type_info *info = mr_type_get(type);
+    size_t n_blocks = (size_t)(k / info->block_elems);
+    block_walk w = {dst, n_blocks, mr_panel_bytes(type, k) / n_blocks, (size_t)info->block_bytes};
+    if (!repack_fast(type, &w, rows))
+        repack_other(type, &w, rows);
 }
 
 void mr_repack(const mr_repack_args *args, int32_t panel_first, int32_t panel_last) {
@@ -139,15 +374,6 @@ void mr_repack(const mr_repack_args *args, int32_t panel_first, int32_t panel_la
         uint8_t *dst = args->dst + (size_t)p * panel_bytes;
         if (!rows[MR_PANEL - 1])
             memset(dst, 0, panel_bytes); /* zero scales make absent rows zero */
-        if (args->type == MR_TYPE_F32)
-            repack_f32(dst, rows, args->k);
-        else if (args->type == MR_TYPE_F16)
-            repack_f16(dst, rows, args->k);
-        else if (args->type == MR_TYPE_Q8_0)
-            repack_q8_0(dst, rows, args->k);
-        else if (args->type == MR_TYPE_Q4_K)
-            repack_q4_k(dst, rows, args->k);
-        else if (args->type == MR_TYPE_Q6_K)
-            repack_q6_k(dst, rows, args->k);
+        repack_panel(args->type, args->k, dst, rows);
     }
 }

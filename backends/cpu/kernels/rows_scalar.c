@@ -54,6 +54,14 @@ void mr_quantize_scalar(const float *x, uint8_t *a8, int32_t n) {
         d[b] = quantize_block(x + b * 32, (int8_t *)a8 + b * 32, &sum[b]);
 }
 
+/* Rule M, activations of BF16 weights. */
+void mr_round_bf16_scalar(const float *x, uint16_t *bf16, int32_t n) {
+    for (int32_t i = 0; i < n; i++)
+        bf16[i] = mr_f32_to_bf16(x[i]);
+    if (n % 2)
+        bf16[n] = 0;
+}
+
 /* Rule N on one group of n elements. */
 static void norm_group(const float *x, const float *w, float *y, int32_t n, float eps) {
     float lane[MR_LANES] = {0};
