@@ -3,11 +3,11 @@
 """Writes a llama-architecture GGUF file with random weights, for benchmarks (Python standard library only).
 
     make_random_model.py OUT [--type Q8_0] [--layers 22] [--width 2048] [--ff 5632] [--heads 32] [--kv-heads 4]
-                             [--vocab 32000] [--context 8192]
+                             [--vocab 32000] [--context 8192] [--sparse]
 
 The default is a 1.1B model. All matrices are of one type, and their elements spread by about 0.02 around 0, so that
-nothing overflows. Values repeat after some megabytes: benchmarks do not care. The vocabulary has a token for each byte and
-words that are only numbered.
+nothing overflows. Values repeat after some megabytes: benchmarks do not care. The vocabulary has a token for each byte,
+and words that are only numbered. With --sparse the matrices are zeros that take no room on the disk: enough for plans.
 """
 
 import argparse
@@ -123,6 +123,7 @@ def main():
     for name, value in (("layers", 22), ("width", 2048), ("ff", 5632), ("heads", 32), ("kv-heads", 4),
                         ("vocab", 32000), ("context", 8192)):
         p.add_argument("--" + name, type=int, default=value)
+    p.add_argument("--sparse", action="store_true")
     a = p.parse_args()
     rng = random.Random(1)
     keys = [
@@ -147,14 +148,17 @@ def main():
         offset += -(-(columns * rows // elems * size) // ALIGNMENT) * ALIGNMENT
     with open(a.out, "wb") as f:
         f.write(b"GGUF" + struct.pack("<IQQ", 3, len(infos), len(keys)) + b"".join(keys) + b"".join(infos))
-        pool = random_blocks(a.type, rng)
+        pool = None if a.sparse else random_blocks(a.type, rng)
         for _, columns, rows, vector in tensors(a):
             f.write(bytes(-f.tell() % ALIGNMENT))
             if vector:
                 f.write(struct.pack("<f", 1.0) * columns)
+            elif a.sparse:
+                f.seek(columns * rows // TYPES[a.type][1] * TYPES[a.type][2], 1)
             else:
                 write_tensor(f, a.type, columns * rows, pool, rng)
         f.write(bytes(-f.tell() % ALIGNMENT))
+        f.truncate(f.tell())
 
 
 if __name__ == "__main__":

@@ -90,7 +90,8 @@ class Demo(Case):
     def test_every_plan_has_the_same_value(self):
         text, keys = self.text(4000), ("perplexity", "standard_error", "tokens", "windows")
         first = self.perplexity("-f", text, "--ctx", "200", model=cli.DEMO)
-        for args in (["-t", "1"], ["-t", "2"], ["--stages", "2"], ["--stages", "3", "--chunk", "19"], ["--chunk", "64"]):
+        for args in (["-t", "1"], ["-t", "2"], ["--stages", "2"], ["--stages", "3", "--chunk", "19"],
+                     ["--chunk", "64"]):
             found = self.perplexity("-f", text, "--ctx", "200", *args, model=cli.DEMO)
             self.assertEqual([found[k] for k in keys], [first[k] for k in keys], args)
         other = self.perplexity("-f", text, "--ctx", "200", "--kv-type", "f32", model=cli.DEMO)

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import unittest
 
 import cli
@@ -143,6 +144,18 @@ class Plan(cli.Case):
         self.assertEqual([(p["first_layer"], p["last_layer"]) for p in cut], [(0, 2), (2, 3)])
         for key in ("weight_bytes", "kv_bytes", "buffer_bytes"):
             self.assertTrue(all(p[key] > 0 for p in cut), key)
+
+    def test_buffers_do_not_grow_with_the_context(self):
+        """A model of 7B widths, of zeros that take no room on the disk."""
+        model = self.path("7b.gguf")
+        subprocess.run([sys.executable, "-B", os.path.join(cli.SOURCE, "tests", "bench", "make_random_model.py"), model,
+                        "--layers", "4", "--width", "4096", "--ff", "11008", "--kv-heads", "32", "--context", "16384",
+                        "--sparse"], check=True, timeout=cli.LIMIT_S)
+        plans = [json.loads(self.good("plan", model, "--ctx", str(c), "--json", "--chunk", "512"))["plan"][0]
+                 for c in (512, 4096, 16384)]
+        self.assertEqual({p["buffer_bytes"] for p in plans}, {plans[0]["buffer_bytes"]})
+        self.assertLess(plans[0]["buffer_bytes"], 97 << 20)  # llama.cpp's with flash attention, at 512 tokens
+        self.assertEqual(plans[2]["kv_bytes"], 32 * plans[0]["kv_bytes"])
 
     def test_sizes_follow_the_options(self):
         kv = self.plan()["plan"][0]["kv_bytes"]
