@@ -9,7 +9,7 @@
 #include "coordinator/output_table.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
-#include "engine/base/thread.h"
+#include "engine/base/cores.h"
 
 enum {
     DEFAULT_CONTEXT = 4096,
@@ -58,7 +58,9 @@ static void choose_numbers(cmd_session *s) {
     if (s->ctx > s->info.context_length)
         output_warning("--ctx is %" PRId32 ", but the model was made for %" PRId32 " tokens: it may write nonsense",
                        s->ctx, s->info.context_length);
-    int32_t shared = mr_thread_usable_cores() / s->plan.n_stages;
+    mr_cores cores;
+    mr_cores_get(&cores);
+    int32_t shared = mr_cores_usable(&cores) / s->plan.n_stages;
     s->threads = shared < 1 ? 1 : shared;
     if (mr_options_given(o, MR_OPTION_THREADS))
         s->threads = (int32_t)mr_options_number(o, MR_OPTION_THREADS);

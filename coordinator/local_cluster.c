@@ -2,8 +2,10 @@
 #include "coordinator/local_cluster.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "backends/cpu/cpu_backend.h"
+#include "engine/base/cores.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
@@ -26,7 +28,7 @@ struct mr_local_cluster {
     mr_local_hub *hub;
     mr_channel *channel; /* the coordinator's */
     stage_thread *stages;
-    int *cpu_ids; /* one for each thread of the cluster, when it has as many threads as CPUs; else NULL */
+    int *cpu_ids; /* one for each thread of the cluster, when it has as many as there are cores; else NULL */
 };
 
 static void run_stage(void *ctx) {
@@ -64,16 +66,19 @@ static mr_status start_stage(mr_local_cluster *c, int32_t idx, mr_err *err) {
     return status;
 }
 
-/* Binds threads to CPUs when the cluster has a thread for each of them: the system may put two busy threads on one CPU for
- * long. With fewer threads another process may need the same CPUs, and with more there is nothing to gain. */
+/* Binds threads when the cluster has one for each core: the system may put two busy threads on one core for long. Those of
+ * a stage are neighbours. With fewer threads another process may need the same cores, and with more there is nothing to
+ * gain. */
 static mr_status choose_cpus(mr_local_cluster *c, mr_err *err) {
-    int n_threads = c->config.n_stages * c->config.threads_per_stage;
-    if (mr_thread_allowed_cpus(NULL, 0) != n_threads)
+    mr_cores cores;
+    mr_cores_get(&cores);
+    int32_t n_threads = c->config.n_stages * c->config.threads_per_stage;
+    if (cores.n != n_threads)
         return MR_OK;
     c->cpu_ids = mr_alloc_array((size_t)n_threads, sizeof *c->cpu_ids);
     if (!c->cpu_ids)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for %d CPU ids", n_threads);
-    mr_thread_allowed_cpus(c->cpu_ids, n_threads);
+    memcpy(c->cpu_ids, cores.cpu_ids, (size_t)n_threads * sizeof *c->cpu_ids);
     return MR_OK;
 }
 

@@ -8,8 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/base/thread.h"
-
 /* A number from 0 to max at the start of a variable, such as the 2 of "2(x3)"; -1: the variable is missing or something
  * else. */
 static int32_t number_of(const char *variable, long max) {
@@ -55,13 +53,13 @@ static bool bound_by_default(void) {
 
 /* Whether somebody has chosen what each rank is bound to: the policy of mpirun, or whoever else made it less than the
  * host (srun, as it is configured). Under mpirun without a policy, or with "none", fewer CPUs are those of all ranks. */
-static bool binding_was_chosen(void) {
+static bool binding_was_chosen(const mr_cores *cores) {
     const char *policy = getenv("OMPI_MCA_hwloc_base_binding_policy");
     if (policy)
         return strncmp(policy, "none", 4) != 0;
     if (getenv("OMPI_COMM_WORLD_RANK"))
         return getenv("OMPI_MCA_hwloc_base_cpu_list") != NULL;
-    return mr_thread_allowed_cpus(NULL, 0) < sysconf(_SC_NPROCESSORS_ONLN);
+    return cores->n_cpus < cores->n_all_cpus;
 }
 
 /* Lets the calling thread run on every CPU that the system allows this process. */
@@ -71,31 +69,32 @@ static void widen(void) {
     sched_setaffinity(0, sizeof all, &all);
 }
 
-void rank_place_share(const rank_place *place, rank_share *out) {
+void rank_place_divide(const rank_place *place, const mr_cores *cores, int32_t usable, bool chosen, rank_share *out) {
+    int32_t n = cores->n, n_local = place->n_local, first = 0, last = n;
     *out = (rank_share){0};
-    if (bound_by_default())
-        widen();
-    bool chosen = binding_was_chosen();
-    int n = mr_thread_allowed_cpus(out->cpu_ids, RANK_MAX_CPUS);
-    n = n < RANK_MAX_CPUS ? n : RANK_MAX_CPUS;
-    long n_online = sysconf(_SC_NPROCESSORS_ONLN);
-    /* Ranks that are bound to more CPUs together than there are share them: who has which is not known. */
-    bool overlap = chosen && (long)n * place->n_local > n_online;
-    int32_t usable = mr_thread_usable_cores(), first = 0, last = n;
+    /* Ranks that are bound to more cores together than there are share them: who has which is not known. */
+    bool overlap = chosen && (int64_t)n * n_local > cores->n_all;
     if (!chosen) {
-        first = (int32_t)((int64_t)n * place->local_rank / place->n_local);
-        last = (int32_t)((int64_t)n * (place->local_rank + 1) / place->n_local);
-        usable /= place->n_local;
-    } else if (overlap && n_online / place->n_local < usable) {
-        usable = (int32_t)(n_online / place->n_local);
+        first = (int32_t)((int64_t)n * place->local_rank / n_local);
+        last = (int32_t)((int64_t)n * (place->local_rank + 1) / n_local);
+        usable /= n_local;
+    } else if (overlap && cores->n_all / n_local < usable) {
+        usable = cores->n_all / n_local;
     }
-    out->n_cpus = n < place->n_local || overlap ? 0 : last - first;
-    if (chosen && !overlap)
-        out->n_cpus = n;
-    memmove(out->cpu_ids, out->cpu_ids + first, (size_t)out->n_cpus * sizeof out->cpu_ids[0]);
+    if (!overlap && (chosen || n >= n_local))
+        out->n_cpus = last - first;
+    memcpy(out->cpu_ids, cores->cpu_ids + first, (size_t)out->n_cpus * sizeof out->cpu_ids[0]);
     out->n_cores = usable < 1 ? 1 : usable;
     if (out->n_cpus > 0 && out->n_cores > out->n_cpus)
         out->n_cores = out->n_cpus;
+}
+
+void rank_place_share(const rank_place *place, rank_share *out) {
+    mr_cores cores;
+    if (bound_by_default())
+        widen();
+    mr_cores_get(&cores);
+    rank_place_divide(place, &cores, mr_cores_usable(&cores), binding_was_chosen(&cores), out);
 }
 
 void rank_place_take_share(const rank_share *share) {

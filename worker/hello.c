@@ -7,9 +7,9 @@
 
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/self_test.h"
+#include "engine/base/cores.h"
 #include "engine/base/mem.h"
 #include "engine/base/numerics.h"
-#include "engine/base/thread.h"
 
 enum { SAMPLE_BYTES = 64 }; /* of each tensor, from its middle */
 
@@ -35,6 +35,8 @@ static mr_status look_at_file(mr_hello *h, const char *path) {
 }
 
 void mr_hello_fill(mr_hello *h, const char *model_path, int32_t n_threads, const mr_err *problem) {
+    mr_cores cores;
+    mr_cores_get(&cores);
     *h = (mr_hello){0};
     millrace__hello__init(&h->message);
     if (gethostname(h->host, sizeof h->host - 1) != 0)
@@ -43,7 +45,7 @@ void mr_hello_fill(mr_hello *h, const char *model_path, int32_t n_threads, const
     h->message.version = (char *)(uintptr_t)MILLRACE_VERSION;
     h->message.numerics = MR_NUMERICS_VERSION;
     h->message.isa = (char *)(uintptr_t)mr_isa_name(mr_isa_detect());
-    h->message.cores = (uint32_t)mr_thread_usable_cores();
+    h->message.cores = (uint32_t)mr_cores_usable(&cores);
     h->message.threads = (uint32_t)n_threads;
     h->message.memory_bytes = mr_mem_available();
     if (model_path)

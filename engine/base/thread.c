@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -122,6 +123,16 @@ void mr_cond_signal(mr_cond *c) {
 
 void mr_cond_broadcast(mr_cond *c) {
     pthread_cond_broadcast(&c->c);
+}
+
+mr_status mr_thread_pin(int cpu_id, mr_err *err) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (cpu_id >= 0 && cpu_id < CPU_SETSIZE)
+        CPU_SET(cpu_id, &set);
+    if (sched_setaffinity(0, sizeof set, &set) != 0)
+        return mr_err_set(err, MR_E_INVALID, "cannot bind a thread to cpu %d: error %d", cpu_id, errno);
+    return MR_OK;
 }
 
 void mr_thread_set_denormals_flushed(void) {

@@ -1,5 +1,4 @@
-/* engine/base/thread.h - threads, locks with monotonic deadlines, the cores this process may use, and the floating
- * point mode of threads that compute.
+/* engine/base/thread.h - threads, locks with monotonic deadlines, and the floating point mode of threads that compute.
  * Threads: what is said at each function; locks are what they are everywhere.
  * Deadlines are real monotonic time: a frozen clock (clock.h) does not move them. */
 // SPDX-License-Identifier: Apache-2.0
@@ -44,11 +43,6 @@ bool mr_cond_wait_until(mr_cond *c, mr_mutex *m, int64_t deadline_ns);
 void mr_cond_signal(mr_cond *c);
 void mr_cond_broadcast(mr_cond *c);
 
-/* CPUs that the calling thread may run on: writes the first max ids, ascending, and returns how many there are. */
-int mr_thread_allowed_cpus(int *out_ids, int max);
-/* How many threads this process can keep busy: the allowed CPUs, or the CPU quota of its control groups (v2 and v1,
- * rounded to the nearest whole) where that is less; at least 1. */
-int mr_thread_usable_cores(void);
 /* Binds the calling thread to one CPU id. MR_E_INVALID: the system refuses it. */
 MR_MUST_USE mr_status mr_thread_pin(int cpu_id, mr_err *err);
 

@@ -86,7 +86,9 @@ static void test_places(void **state) {
 
 /* --- Shares ------------------------------------------------------------------------------------------------------- */
 
-static int all[RANK_MAX_CPUS], n_all;
+static mr_cores cores_of_host;
+static int32_t *const all = cores_of_host.cpu_ids;
+static int32_t n_all;
 
 static rank_share share_of(int32_t local_rank, int32_t n_local) {
     rank_place place = {local_rank, n_local, local_rank, n_local};
@@ -98,7 +100,10 @@ static rank_share share_of(int32_t local_rank, int32_t n_local) {
 /* The shares of all ranks of a host are its CPUs, each once, and even. */
 static int check_even_shares(const void *ctx) {
     int32_t n_local = *(const int32_t *)ctx;
-    int next = 0, cores = mr_thread_usable_cores();
+    int next = 0;
+    mr_cores now;
+    mr_cores_get(&now);
+    int32_t cores = mr_cores_usable(&now);
     setenv("OMPI_COMM_WORLD_RANK", "0", 1);
     for (int32_t i = 0; i < n_local; i++) {
         rank_share s = share_of(i, n_local);
@@ -182,13 +187,50 @@ static int check_overlap(const void *ctx) {
 
 static int check_take(const void *ctx) {
     (void)ctx;
-    int now[RANK_MAX_CPUS];
+    mr_cores now;
     rank_share s = {.n_cpus = 1, .cpu_ids = {all[n_all - 1]}, .n_cores = 1}, none = {.n_cores = 1};
     rank_place_take_share(&none);
-    if (mr_thread_allowed_cpus(now, RANK_MAX_CPUS) != n_all)
+    mr_cores_get(&now);
+    if (now.n != n_all)
         return 1;
     rank_place_take_share(&s);
-    return mr_thread_allowed_cpus(now, RANK_MAX_CPUS) == 1 && now[0] == all[n_all - 1] ? 0 : 2;
+    mr_cores_get(&now);
+    return now.n == 1 && now.cpu_ids[0] == all[n_all - 1] ? 0 : 2;
+}
+
+/* Hosts that this machine is not: two NUMA nodes of four cores, two CPUs each. */
+typedef struct division {
+    int32_t local_rank, n_local;
+    bool chosen;
+    int32_t n_seen, usable; /* cores that the rank sees, and can keep busy */
+    int32_t n_cpus, first, n_cores;
+} division;
+
+static const division DIVISIONS[] = {
+    {0, 1, false, 8, 8, 8, 0, 8}, {0, 2, false, 8, 8, 4, 0, 4}, {1, 2, false, 8, 8, 4, 4, 4},
+    {3, 4, false, 8, 8, 2, 6, 2}, {0, 3, false, 8, 8, 2, 0, 2}, {1, 3, false, 8, 8, 3, 2, 2},
+    {2, 3, false, 8, 8, 3, 5, 2}, {7, 8, false, 8, 8, 1, 7, 1}, {0, 9, false, 8, 8, 0, 0, 1},
+    {1, 2, false, 8, 2, 4, 4, 1}, /* a quota of two CPUs */
+    {1, 2, false, 4, 4, 2, 2, 2}, /* a control group leaves four cores to all ranks */
+    {1, 2, true, 4, 4, 4, 0, 4},  /* bound to four cores each */
+    {1, 4, true, 8, 8, 0, 0, 2},  /* bound to the same eight */
+};
+
+static void test_divisions(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof DIVISIONS / sizeof DIVISIONS[0]; i++) {
+        const division *d = &DIVISIONS[i];
+        mr_cores cores = {.n = d->n_seen, .n_cpus = 2 * d->n_seen, .n_all = 8, .n_all_cpus = 16};
+        for (int32_t k = 0; k < d->n_seen; k++)
+            cores.cpu_ids[k] = 10 + k;
+        rank_place place = {d->local_rank, d->n_local, d->local_rank, d->n_local};
+        rank_share s;
+        rank_place_divide(&place, &cores, d->usable, d->chosen, &s);
+        if (s.n_cpus != d->n_cpus || s.n_cores != d->n_cores)
+            fail_msg("case %zu: %d CPUs, %d cores", i, s.n_cpus, s.n_cores);
+        for (int32_t k = 0; k < s.n_cpus; k++)
+            assert_int_equal(s.cpu_ids[k], 10 + d->first + k);
+    }
 }
 
 static void test_binding(void **state) {
@@ -206,11 +248,12 @@ int main(void) {
         cmocka_unit_test(test_places),
         cmocka_unit_test(test_even_shares),
         cmocka_unit_test(test_binding),
+        cmocka_unit_test(test_divisions),
     };
     cpu_set_t every;
     memset(&every, 0xff, sizeof every);
     sched_setaffinity(0, sizeof every, &every); /* as the share does: the test may have been bound itself */
-    n_all = mr_thread_allowed_cpus(all, RANK_MAX_CPUS);
-    n_all = n_all < RANK_MAX_CPUS ? n_all : RANK_MAX_CPUS;
+    mr_cores_get(&cores_of_host);
+    n_all = cores_of_host.n;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
