@@ -46,7 +46,7 @@ static mr_kv_desc kv_desc(const mr_stage_config *c) {
     };
 }
 
-/* The nodes of one attention of this stage, for asking who supports them. */
+/* The graph of one attention of this stage, for asking who supports it. */
 static mr_status make_attention(const mr_stage *s, mr_graph **out, mr_err *err) {
     const mr_model_info *m = s->config.info;
     mr_kv_desc desc = kv_desc(&s->config);
@@ -78,21 +78,18 @@ static mr_status make_attention(const mr_stage *s, mr_graph **out, mr_err *err) 
 
 /* Keys and values live on the first backend that attends. */
 static mr_status choose_kv_backend(mr_stage *s, mr_err *err) {
-    s->kv_backend = s->backends.at[s->backends.n - 1];
-    mr_graph *g = NULL;
-    mr_status status = s->backends.n > 1 ? make_attention(s, &g, err) : MR_OK;
-    for (int32_t b = s->backends.n - 2; b >= 0 && g && status == MR_OK; b--) {
-        mr_backend *be = s->backends.at[b];
-        int32_t n;
-        const mr_node *nodes = mr_graph_nodes(g, &n);
-        bool all = n > 0;
-        for (int32_t i = 0; i < n; i++)
-            all = all && be->ops->supports(be, mr_graph_tensor(g, 0), &nodes[i]);
-        if (all)
-            s->kv_backend = be;
+    mr_status status = MR_E_UNSUPPORTED;
+    int32_t b = 0;
+    for (; b < s->backends.n - 1 && status == MR_E_UNSUPPORTED; b++) {
+        mr_graph *g = NULL;
+        mr_graph_stats stats;
+        status = make_attention(s, &g, err);
+        if (status == MR_OK)
+            status = mr_graph_finish(g, &(mr_backends){.at = {s->backends.at[b]}, .n = 1}, &stats, err);
+        mr_graph_destroy(g);
     }
-    mr_graph_destroy(g);
-    return status;
+    s->kv_backend = s->backends.at[status == MR_OK ? b - 1 : b];
+    return status == MR_E_UNSUPPORTED ? MR_OK : status;
 }
 
 /* Describes the state tensors without memory behind them. */

@@ -102,9 +102,20 @@ static mr_status choose_first(mr_graph *g, edges *e, mr_err *err) {
     return MR_OK;
 }
 
-/* Bytes that cross a border if node i runs on backend b and its neighbours stay where they are. */
+/* The memories in which nodes other than i read tensor t, as bits. */
+static unsigned read_in(const mr_graph *g, const edges *e, int32_t t, int32_t i) {
+    unsigned memories = 0;
+    for (int32_t r = e->first_reader[t]; r >= 0; r = e->next_reader[r])
+        if (r / MR_MAX_INPUTS != i)
+            memories |= 1u << g->memory[g->nodes[r / MR_MAX_INPUTS].backend];
+    return memories;
+}
+
+/* Bytes that cross a border because node i runs on backend b, while its neighbours stay where they are. A memory gets one
+ * copy of a tensor, however many read it there. */
 static int64_t border_bytes(const mr_graph *g, const edges *e, int32_t i, int32_t b) {
     const mr_node *n = &g->nodes[i];
+    unsigned here = 1u << g->memory[b];
     int64_t bytes = 0;
     for (int k = 0; k < MR_MAX_INPUTS; k++) {
         int32_t t = n->in[k];
@@ -113,12 +124,10 @@ static int64_t border_bytes(const mr_graph *g, const edges *e, int32_t i, int32_
         int32_t p = e->producer[t];
         bool crosses = p >= 0 ? g->memory[g->nodes[p].backend] != g->memory[b]
                               : g->tensors[t].storage != MR_STORAGE_INPUT && graph_reach(g, b, t) == MR_NO_TENSOR;
-        bytes += crosses ? BORDER_BYTES + (int64_t)g->tensors[t].bytes : 0;
+        if (crosses && !(read_in(g, e, t, i) & here))
+            bytes += BORDER_BYTES + (int64_t)g->tensors[t].bytes;
     }
-    unsigned readers = 0; /* a memory gets one copy, however many read it there */
-    for (int32_t r = n->out == MR_NO_TENSOR ? -1 : e->first_reader[n->out]; r >= 0; r = e->next_reader[r])
-        readers |= 1u << g->memory[g->nodes[r / MR_MAX_INPUTS].backend];
-    readers &= ~(1u << g->memory[b]);
+    unsigned readers = n->out == MR_NO_TENSOR ? 0 : read_in(g, e, n->out, i) & ~here;
     for (; readers; readers &= readers - 1)
         bytes += BORDER_BYTES + (int64_t)g->tensors[n->out].bytes;
     return bytes;

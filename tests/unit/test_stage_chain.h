@@ -29,6 +29,7 @@ typedef struct chain_config {
     mr_type kv_type;
     int32_t max_context; /* 0: that of the model */
     bool map_weights;    /* matrices stay as they are in the file */
+    mr_backends devices; /* of every stage, before its CPU; the caller's */
     bool shuffled;       /* KV blocks and sequence slots in a random order */
 } chain_config;
 

@@ -1,0 +1,304 @@
+/* Graphs over several backends: who runs what, how many splits and copies there are, and that nothing is read before it is
+ * there or written before it was read. (Whole models: test_stage_devices.) */
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backends/cpu/cpu_backend.h"
+#include "engine/base/mem.h"
+#include "test_graph_support.h"
+#include "tests/support/test_device.h"
+
+#define BIT(op) (1u << (op))
+
+enum { ROWS = 4 };
+
+/* A graph over up to two devices and the CPU. */
+typedef struct rig {
+    mr_backends backends;
+    mr_buffer *work[MR_MAX_BACKENDS], *identity[MR_MAX_BACKENDS];
+    mr_graph *g;
+    mr_graph_stats stats;
+} rig;
+
+static void add_device(rig *r, const test_device_options *options) {
+    mr_err err = {0};
+    if (test_device_create(options, &r->backends.at[r->backends.n++], &err) != MR_OK)
+        fail_msg("%s", err.text);
+}
+
+/* Devices with these ops (0: none), then the CPU. */
+static rig rig_make(uint32_t a_ops, uint32_t b_ops) {
+    rig r = {0};
+    if (a_ops)
+        add_device(&r, &(test_device_options){.ops = a_ops});
+    if (b_ops)
+        add_device(&r, &(test_device_options){.ops = b_ops});
+    mr_cpu_options cpu = {.n_threads = 1};
+    assert_int_equal(mr_cpu_backend_create(&cpu, &r.backends.at[r.backends.n++], NULL), MR_OK);
+    r.g = graph_make(ROWS, ROWS);
+    return r;
+}
+
+static void rig_finish(rig *r) {
+    mr_err err = {0};
+    if (mr_graph_finish(r->g, &r->backends, &r->stats, &err) != MR_OK)
+        fail_msg("finish: %s", err.text);
+}
+
+static void rig_place(rig *r) {
+    mr_err err = {0};
+    for (int32_t b = 0; b < r->backends.n; b++) {
+        mr_backend *be = r->backends.at[b];
+        if (r->stats.work_bytes[b] > 0)
+            assert_int_equal(be->ops->buffer_create(be, r->stats.work_bytes[b], &r->work[b], NULL), MR_OK);
+    }
+    if (mr_graph_place(r->g, r->work, &err) != MR_OK)
+        fail_msg("place: %s", err.text);
+}
+
+static void rig_destroy(rig *r) {
+    mr_graph_destroy(r->g);
+    for (int32_t b = 0; b < r->backends.n; b++)
+        for (int i = 0; i < 2; i++)
+            r->backends.at[b]->ops->buffer_destroy(r->backends.at[b], i ? r->identity[b] : r->work[b]);
+    for (int32_t b = 0; b < r->backends.n; b++)
+        mr_backend_destroy(r->backends.at[b]);
+}
+
+/* A square matrix on one of the backends; also on another one, unless that is -1. */
+static int32_t matrix(rig *r, int32_t home, int32_t also) {
+    mr_tensor t;
+    assert_true(mr_tensor_init(&t, "matrix", MR_TYPE_F32, WIDTH, WIDTH, MR_STORAGE_WEIGHT, MR_ROWS_FIXED));
+    t.home = r->backends.at[home];
+    int32_t id = mr_graph_use(r->g, &t);
+    if (also >= 0) {
+        t.home = r->backends.at[also];
+        mr_graph_use_also(r->g, id, &t);
+    }
+    return id;
+}
+
+static int32_t product(rig *r, int32_t home, int32_t x) {
+    return mr_graph_matmul(r->g, matrix(r, home, -1), x, NONE, NONE);
+}
+
+static int32_t home_of(const rig *r, int32_t id) {
+    return maker_of(r->g, id)->backend;
+}
+
+/* --- Who runs what ----------------------------------------------------------------------------------------------------- */
+
+/* Three products of one row: it goes over once, and each result comes back once. */
+static void test_a_tensor_is_copied_once(void **state) {
+    (void)state;
+    rig r = rig_make(BIT(MR_OP_MATMUL), 0);
+    int32_t x = mr_graph_add(r.g, add_rows(r.g), add_rows(r.g));
+    int32_t q = product(&r, 0, x), k = product(&r, 0, x), v = product(&r, 0, x);
+    int32_t sum = mr_graph_add(r.g, mr_graph_add(r.g, q, k), mr_graph_add(r.g, v, q));
+    mr_graph_output(r.g, sum);
+    rig_finish(&r);
+    assert_int_equal(r.stats.n_splits, 3);
+    assert_int_equal(r.stats.n_copies, 4);
+    assert_int_equal(home_of(&r, q), 0);
+    assert_int_equal(home_of(&r, sum), 1);
+    /* The three products are one group, the sums two. */
+    assert_int_equal(r.stats.n_groups, 4);
+    rig_destroy(&r);
+}
+
+/* Two chains that go to the device and back twice: their parts run together, in as many splits as one chain has. */
+static void test_splits_are_as_few_as_can_be(void **state) {
+    (void)state;
+    rig r = rig_make(BIT(MR_OP_MATMUL), 0);
+    for (int chain = 0; chain < 2; chain++) {
+        int32_t x = add_rows(r.g);
+        for (int i = 0; i < 2; i++)
+            x = mr_graph_add(r.g, product(&r, 0, x), x);
+        mr_graph_output(r.g, x);
+    }
+    rig_finish(&r);
+    assert_int_equal(r.stats.n_splits, 4);
+    int32_t n;
+    const mr_node *nodes = mr_graph_nodes(r.g, &n);
+    for (int32_t i = 0; i < n; i++)
+        assert_int_equal(nodes[i].backend, i / 2 % 2);
+    rig_destroy(&r);
+}
+
+/* What can run anywhere stands beside what cannot. */
+static void test_free_nodes_follow_their_neighbours(void **state) {
+    (void)state;
+    uint32_t ops = BIT(MR_OP_MATMUL) | BIT(MR_OP_RMS_NORM) | BIT(MR_OP_SILU_MUL);
+    for (int32_t home = 0; home < 2; home++) {
+        rig r = rig_make(ops, 0);
+        int32_t up = product(&r, home, add_rows(r.g)), gate = product(&r, home, add_rows(r.g));
+        int32_t h = mr_graph_rms_norm(r.g, mr_graph_silu_mul(r.g, gate, up), add_vector(r.g, WIDTH), 1e-5f);
+        mr_graph_output(r.g, product(&r, home, h));
+        rig_finish(&r);
+        assert_int_equal(r.stats.n_splits, 1);
+        assert_int_equal(home_of(&r, h), home);
+        /* The norm's weight lies with the CPU alone. */
+        assert_int_equal(r.stats.n_copies, home == 0 ? 1 : 0);
+        rig_destroy(&r);
+    }
+}
+
+/* Through the host's memory; and the host reads the same copy. */
+static void test_from_device_to_device(void **state) {
+    (void)state;
+    for (int host_reads = 0; host_reads < 2; host_reads++) {
+        rig r = rig_make(BIT(MR_OP_MATMUL), BIT(MR_OP_MATMUL));
+        int32_t y = product(&r, 0, add_rows(r.g)), z = product(&r, 1, y);
+        if (host_reads)
+            mr_graph_output(r.g, mr_graph_add(r.g, y, y));
+        mr_graph_output(r.g, z);
+        rig_finish(&r);
+        assert_int_equal(r.stats.n_splits, 2 + host_reads);
+        assert_int_equal(r.stats.n_copies, 2);
+        rig_destroy(&r);
+    }
+}
+
+static void test_the_first_of_the_list_is_preferred(void **state) {
+    (void)state;
+    rig r = rig_make(BIT(MR_OP_MATMUL), BIT(MR_OP_MATMUL));
+    int32_t x = add_rows(r.g);
+    int32_t y = mr_graph_matmul(r.g, matrix(&r, 2, 1), x, NONE, NONE);
+    int32_t z = mr_graph_matmul(r.g, matrix(&r, 2, 0), y, NONE, NONE);
+    mr_graph_output(r.g, z);
+    rig_finish(&r);
+    assert_int_equal(home_of(&r, y), 1);
+    assert_int_equal(home_of(&r, z), 0);
+    rig_destroy(&r);
+}
+
+static void test_what_cannot_be(void **state) {
+    (void)state;
+    mr_err err = {0};
+    mr_graph_stats stats;
+    rig r = rig_make(BIT(MR_OP_ADD), 0);
+    int32_t x = add_rows(r.g);
+    mr_graph_output(r.g, product(&r, 0, x)); /* the matrix is where nobody multiplies */
+    assert_int_equal(mr_graph_finish(r.g, &r.backends, &stats, &err), MR_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, mr_op_name(MR_OP_MATMUL)));
+    mr_graph_destroy(r.g);
+    r.g = graph_make(ROWS, ROWS);
+    mr_graph_output(r.g, mr_graph_add(r.g, add_rows(r.g), add_rows(r.g)));
+    mr_backends turned = {.at = {r.backends.at[1], r.backends.at[0]}, .n = 2};
+    assert_int_equal(mr_graph_finish(r.g, &turned, &stats, &err), MR_E_INVALID);
+    assert_non_null(strstr(err.text, "stands last"));
+    rig_destroy(&r);
+}
+
+/* --- Running ----------------------------------------------------------------------------------------------------------- */
+
+/* x times the identity, on one of the backends: the same values. */
+static int32_t carry(rig *r, int32_t home, int32_t x) {
+    static float rows[WIDTH][WIDTH];
+    mr_backend *be = r->backends.at[home];
+    mr_fence fence;
+    mr_tensor t;
+    for (int i = 0; i < WIDTH; i++)
+        rows[i][i] = 1.0f;
+    assert_true(mr_tensor_init(&t, "identity", MR_TYPE_F32, WIDTH, WIDTH, MR_STORAGE_WEIGHT, MR_ROWS_FIXED));
+    assert_int_equal(be->ops->weight_bytes(be, MR_TYPE_F32, WIDTH, WIDTH, &t.bytes, NULL), MR_OK);
+    assert_int_equal(be->ops->buffer_create(be, t.bytes, &r->identity[home], NULL), MR_OK);
+    t.home = be;
+    t.buffer = r->identity[home];
+    assert_int_equal(be->ops->weight_load(be, &t, (const uint8_t *)rows, &fence, NULL), MR_OK);
+    assert_int_equal(be->ops->wait(be, fence, INT64_MAX, NULL), MR_OK);
+    return mr_graph_matmul(r->g, mr_graph_use(r->g, &t), x, NONE, NONE);
+}
+
+static void set_all(rig *r, int32_t id, float value) {
+    float rows[ROWS][WIDTH];
+    for (int i = 0; i < ROWS * WIDTH; i++)
+        rows[i / WIDTH][i % WIDTH] = value + (float)i;
+    assert_int_equal(mr_graph_set_rows(r->g, id, rows, sizeof rows[0], ROWS, NULL), MR_OK);
+}
+
+static void expect_all(rig *r, int32_t id, float value, float factor) {
+    float rows[ROWS][WIDTH];
+    assert_int_equal(mr_graph_get_rows(r->g, id, 0, ROWS, rows, sizeof rows[0], NULL), MR_OK);
+    for (int i = 0; i < ROWS * WIDTH; i++)
+        if (rows[i / WIDTH][i % WIDTH] != value + factor * (float)i)
+            fail_msg("element %d is %g, wanted %g", i, (double)rows[i / WIDTH][i % WIDTH],
+                     (double)(value + factor * (float)i));
+}
+
+static void count_call(void *ctx) {
+    ++*(int *)ctx;
+}
+
+/* The slow device A is given x, and the host goes on with what the quick device B has made. It must not write over x, whose
+ * last reader is A, before A has taken it: there is no other reason to wait for A then. */
+static void test_the_host_waits_before_it_writes_over_what_is_copied(void **state) {
+    (void)state;
+    int most_calls = 0;
+    for (uint64_t seed = 0; seed < 5; seed++) {
+        rig r = {0};
+        add_device(&r, &(test_device_options){.ops = BIT(MR_OP_MATMUL), .seed = seed, .max_delay_us = 20000});
+        add_device(&r, &(test_device_options){.ops = BIT(MR_OP_MATMUL)});
+        mr_cpu_options cpu = {.n_threads = 1};
+        assert_int_equal(mr_cpu_backend_create(&cpu, &r.backends.at[r.backends.n++], NULL), MR_OK);
+        r.g = graph_make(ROWS, ROWS);
+        int32_t a = add_rows(r.g), b = add_rows(r.g);
+        int32_t x = mr_graph_add(r.g, a, b), slow = carry(&r, 0, x), y = carry(&r, 1, x);
+        int32_t some = mr_graph_add(r.g, mr_graph_add(r.g, y, a), mr_graph_add(r.g, y, y));
+        int32_t more = mr_graph_add(r.g, mr_graph_add(r.g, y, y), mr_graph_add(r.g, y, y));
+        int32_t z = mr_graph_add(r.g, some, more); /* so many at once that the place of x is used */
+        mr_graph_output(r.g, slow);
+        mr_graph_output(r.g, z);
+        rig_finish(&r);
+        rig_place(&r);
+        set_all(&r, a, 100.0f);
+        set_all(&r, b, 10.0f);
+        int n_calls = 0;
+        mr_run run = {.n_rows = {1, ROWS, ROWS}, .progress = count_call, .progress_ctx = &n_calls};
+        mr_err err = {0};
+        if (mr_graph_run(r.g, &run, &err) != MR_OK)
+            fail_msg("%s", err.text);
+        expect_all(&r, slow, 110.0f, 2.0f);
+        expect_all(&r, z, 870.0f, 15.0f);
+        most_calls = n_calls > most_calls ? n_calls : most_calls;
+        rig_destroy(&r);
+    }
+    assert_true(most_calls > 20); /* while it waited */
+}
+
+/* Only the rows that are real cross a border. */
+static void test_copies_take_the_rows_that_are_real(void **state) {
+    (void)state;
+    rig r = rig_make(BIT(MR_OP_MATMUL), 0);
+    int32_t x = add_rows(r.g);
+    mr_graph_output(r.g, mr_graph_add(r.g, carry(&r, 0, mr_graph_add(r.g, x, x)), x));
+    rig_finish(&r);
+    rig_place(&r);
+    test_device_reset(r.backends.at[0], 0);
+    mr_run run = {.n_rows = {1, 3, 0}};
+    assert_int_equal(mr_graph_run(r.g, &run, NULL), MR_OK);
+    test_device_stats stats = test_device_get_stats(r.backends.at[0]);
+    assert_int_equal(stats.n_sets, 1);
+    assert_int_equal(stats.set_bytes, 3 * WIDTH * sizeof(float));
+    assert_int_equal(stats.get_bytes, 3 * WIDTH * sizeof(float));
+    rig_destroy(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_tensor_is_copied_once),
+        cmocka_unit_test(test_splits_are_as_few_as_can_be),
+        cmocka_unit_test(test_free_nodes_follow_their_neighbours),
+        cmocka_unit_test(test_from_device_to_device),
+        cmocka_unit_test(test_the_first_of_the_list_is_preferred),
+        cmocka_unit_test(test_what_cannot_be),
+        cmocka_unit_test(test_the_host_waits_before_it_writes_over_what_is_copied),
+        cmocka_unit_test(test_copies_take_the_rows_that_are_real),
+    };
+    return cmocka_run_group_tests_name("graph_splits", tests, NULL, NULL);
+}
