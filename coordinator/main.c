@@ -15,6 +15,7 @@
 #include "coordinator/output.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
+#include "engine/graph/debug.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
@@ -34,12 +35,13 @@ static void fill_standard_streams(void) {
             return;
 }
 
-static mr_status check_isa(mr_err *err) {
+/* Environment variables that are no options. */
+static mr_status check_variables(mr_err *err) {
     char levels[64];
     size_t used = 0;
     const char *wrong = mr_isa_env_error();
     if (!wrong)
-        return MR_OK;
+        return mr_graph_variables_check(err);
     for (int i = 0; i < MR_ISA_COUNT; i++)
         used += (size_t)snprintf(levels + used, sizeof levels - used, "%s%s", i ? ", " : "", mr_isa_name((mr_isa)i));
     return mr_err_set(err, MR_E_INVALID, "MILLRACE_CPU_ISA: \"%.80s\" is not one of %s", wrong, levels);
@@ -91,7 +93,7 @@ static mr_status run(const mr_options *o, mr_err *err) {
         return print_text(o, err);
     configure_log(o);
     warn_of_variables();
-    mr_status status = check_isa(err);
+    mr_status status = check_variables(err);
     return status == MR_OK ? COMMANDS[o->command](o, err) : status;
 }
 
@@ -124,7 +126,7 @@ static int follow(const mr_options *o, mr_status status, mr_err *problem) {
     if (status == MR_OK) {
         configure_log(o);
         mr_mem_set_budget((size_t)mr_options_number(o, MR_OPTION_MEM));
-        status = check_isa(problem);
+        status = check_variables(problem);
         if (status == MR_OK)
             status = cmd_model_path(o, &path, problem);
     }

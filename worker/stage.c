@@ -3,6 +3,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "engine/graph/debug.h"
 
 enum { MAX_BUCKETS = 16 };
 
@@ -26,6 +27,7 @@ struct mr_stage {
     mr_stage_state state;
     bucket buckets[MAX_BUCKETS];
     int32_t n_buckets;
+    bool reuses_graphs;
     const bucket *last; /* of the last run */
     mr_step_rows rows;
     int32_t *row_arrays; /* the memory of rows */
@@ -148,6 +150,14 @@ static mr_status build_bucket(mr_stage *s, int32_t max_rows, bucket *out, mr_err
     return status;
 }
 
+/* For measuring what keeping graphs saves: the one new graph in the memory of the old one. */
+static mr_status rebuild_bucket(mr_stage *s, bucket *b, mr_err *err) {
+    mr_graph_destroy(b->graph);
+    b->graph = NULL;
+    mr_status status = build_bucket(s, b->max_rows, b, err);
+    return status == MR_OK ? mr_graph_place(b->graph, s->work, err) : status;
+}
+
 static mr_status build_all_buckets(mr_stage *s, mr_err *err) {
     mr_status status = MR_OK;
     for (int32_t rows = 1; status == MR_OK; rows *= 2) {
@@ -192,6 +202,7 @@ static mr_status describe(const mr_stage_config *config, mr_backend *backend, mr
     if (!s)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a stage");
     s->config = *config;
+    s->reuses_graphs = mr_graph_reuse_wanted();
     s->backends = config->devices;
     s->backends.at[s->backends.n++] = backend;
     mr_kv_desc kv = kv_desc(config);
@@ -295,9 +306,11 @@ mr_status mr_stage_run(mr_stage *s, const float *x_in, void (*progress)(void *ct
     int32_t i = 0;
     while (s->buckets[i].max_rows < r->n_rows)
         i++;
-    const bucket *b = &s->buckets[i];
+    bucket *b = &s->buckets[i];
     s->last = b;
-    mr_status status = set_input(b, b->io.ids, r->ids, r->n_rows, err);
+    mr_status status = s->reuses_graphs ? MR_OK : rebuild_bucket(s, b, err);
+    if (status == MR_OK)
+        status = set_input(b, b->io.ids, r->ids, r->n_rows, err);
     if (status == MR_OK && b->io.x_in != MR_NO_TENSOR)
         status = mr_graph_set_rows(b->graph, b->io.x_in, x_in, (size_t)s->config.info->d_model * sizeof *x_in,
                                    r->n_rows, err);

@@ -2,7 +2,8 @@
  * Life: create loads everything; then for each step fill mr_stage_step(), run, read results.
  * Owns:    weights, KV store, graphs, work memory. Borrows: gguf, info and backends, which outlive it.
  * Threads: bound to the step thread.
- * Errors:  create: whatever loading says. run: MR_E_DEVICE and the like. A run allocates nothing. */
+ * Errors:  create: whatever loading says. run: MR_E_DEVICE and the like. A run allocates nothing
+ *          (but under MILLRACE_GRAPH_REUSE=off, engine/graph/debug.h). */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_STAGE_H
 #define MR_WORKER_STAGE_H

@@ -102,17 +102,9 @@ static void write_line(const char *line, size_t bytes) {
             return;
 }
 
-void mr_log_write(mr_log_level level, const char *component, const char *fmt, ...) {
-    if (!mr_log_enabled(level))
-        return;
-    int saved_errno = errno;
-    char text[MR_LOG_LINE_BYTES], out[MR_LOG_LINE_BYTES];
-    va_list args;
-    va_start(args, fmt);
-    if (vsnprintf(text, sizeof text, fmt, args) < 0)
-        text[0] = 0;
-    va_end(args);
-
+/* counts_repeats: the line is left out when too many were alike. */
+static void write_text(mr_log_level level, const char *component, const char *text, bool counts_repeats) {
+    char out[MR_LOG_LINE_BYTES];
     log_line line = {
         .unix_ms = unix_now_ms(),
         .level = level,
@@ -122,10 +114,29 @@ void mr_log_write(mr_log_level level, const char *component, const char *fmt, ..
     };
     bool json = atomic_load_explicit(&log_json, memory_order_relaxed);
     pthread_mutex_lock(&sink_lock);
-    if (level > MR_LOG_INFO || repeat_admit(level, component, text, &line.n_left_out)) {
+    if (!counts_repeats || repeat_admit(level, component, text, &line.n_left_out)) {
         size_t n = json ? log_line_json(&line, out, sizeof out) : log_line_plain(&line, out, sizeof out);
         write_line(out, n);
     }
     pthread_mutex_unlock(&sink_lock);
+}
+
+void mr_log_write(mr_log_level level, const char *component, const char *fmt, ...) {
+    if (!mr_log_enabled(level))
+        return;
+    int saved_errno = errno;
+    char text[MR_LOG_LINE_BYTES];
+    va_list args;
+    va_start(args, fmt);
+    if (vsnprintf(text, sizeof text, fmt, args) < 0)
+        text[0] = 0;
+    va_end(args);
+    write_text(level, component, text, level <= MR_LOG_INFO);
+    errno = saved_errno;
+}
+
+void mr_log_always(const char *component, const char *text) {
+    int saved_errno = errno;
+    write_text(MR_LOG_INFO, component, text, false);
     errno = saved_errno;
 }

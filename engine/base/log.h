@@ -27,6 +27,8 @@ enum {
 /* One line. Lines of the levels error to info that differ in digits only are alike; the first one that is let through
  * later says how many were left out. Control characters in the text become spaces. */
 void mr_log_write(mr_log_level level, const char *component, const char *fmt, ...) MR_PRINTF(3, 4);
+/* A line that was asked for: of the info level, but never left out. */
+void mr_log_always(const char *component, const char *text);
 /* For text that is costly to make. */
 bool mr_log_enabled(mr_log_level level);
 

@@ -22,6 +22,7 @@ mr_status mr_graph_create(int32_t max_rows, int32_t max_out_rows, mr_graph **out
 void mr_graph_destroy(mr_graph *g) {
     if (!g)
         return;
+    graph_debug_destroy(g);
     for (int32_t s = 0; s < g->n_splits; s++) {
         mr_backend *be = g->backends.at[g->splits[s].backend];
         if (g->splits[s].program)

@@ -27,6 +27,13 @@ typedef struct graph_copy {
     mr_fence fence; /* of the run under way; of src's backend when to_host, else of dst's */
 } graph_copy;
 
+typedef struct graph_times graph_times; /* what the runs took */
+
+/* Groups in which a tensor is alive, inclusive; first < 0: in none. */
+typedef struct graph_range {
+    int32_t first, last;
+} graph_range;
+
 struct mr_graph {
     int32_t max_rows[MR_ROWS_KINDS];
     mr_tensor *tensors;
@@ -37,13 +44,18 @@ struct mr_graph {
     int32_t n_nodes, cap_nodes;
     mr_backends backends;
     int32_t memory[MR_MAX_BACKENDS]; /* of each backend */
+    bool is_host[MR_MAX_BACKENDS];   /* host_addressable */
     graph_split *splits;             /* in the order of their runs */
     int32_t n_splits, cap_splits;
     graph_copy *copies; /* by before */
     int32_t n_copies, cap_copies;
     int32_t *issue; /* the copies that are not late, by after */
     int32_t n_issue;
-    mr_err err; /* the first error of building */
+    mr_graph_stats stats;
+    unsigned debug;      /* mr_graph_debug_wanted at finish */
+    graph_range *ranges; /* [n_tensors]; NULL unless the plan is to be printed */
+    graph_times *times;  /* NULL: not wanted */
+    mr_err err;          /* the first error of building */
 };
 
 /* A new tensor or node; MR_NO_TENSOR or NULL after an error. */
@@ -65,6 +77,15 @@ mr_status graph_group(mr_graph *g, mr_err *err);
 /* Gives work tensors their offsets in the memory of their home. Fills work_bytes and unshared_bytes. */
 mr_status graph_plan_memory(mr_graph *g, mr_graph_stats *stats, mr_err *err);
 
+/* What MILLRACE_GRAPH_DEBUG wants of a graph that is placed, and of one that has run for the last time. */
+mr_status graph_debug_place(mr_graph *g, mr_err *err);
+void graph_debug_destroy(mr_graph *g);
+/* The host starts with a group, ends with one; waited for a device; has run all. */
+void graph_times_start(graph_times *t, int32_t group);
+void graph_times_group(graph_times *t);
+void graph_times_waited(graph_times *t, int64_t ns);
+void graph_times_ran(graph_times *t, int64_t ns);
+
 /* Tensors that live in the work buffer. */
 static inline bool graph_is_work(const mr_tensor *t) {
     return t->storage == MR_STORAGE_WORK || t->storage == MR_STORAGE_INPUT || t->storage == MR_STORAGE_OUTPUT;
@@ -76,10 +97,6 @@ static inline int32_t graph_home(const mr_graph *g, int32_t tensor) {
     while (b < g->backends.n - 1 && g->backends.at[b] != g->tensors[tensor].home)
         b++;
     return b;
-}
-
-static inline bool graph_is_host(const mr_graph *g, int32_t memory) {
-    return g->backends.n > 1 && memory == g->backends.n - 1;
 }
 
 /* The tensor of id's chain that backend b reads where it lies, or MR_NO_TENSOR. Nobody else reads a backend's layout. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "engine/base/mem.h"
+#include "engine/graph/debug.h"
 #include "engine/graph/graph_internal.h"
 
 typedef struct life {
@@ -39,7 +40,7 @@ static void note_copies(const mr_graph *g, life *lives) {
     for (int32_t i = 0; i < g->n_copies; i++) {
         const graph_copy *c = &g->copies[i];
         int32_t s = c->before;
-        while (s + 1 < g->n_splits && !graph_is_host(g, g->memory[g->splits[s + 1].backend]))
+        while (s + 1 < g->n_splits && !g->is_host[g->splits[s + 1].backend])
             s++;
         note_reader(&lives[c->src], c->to_host ? made_in(g, c) : g->splits[s].last_group);
     }
@@ -162,6 +163,16 @@ static size_t plan_one(const plan *p, int32_t memory, size_t *unshared) {
     return total;
 }
 
+/* Keeps the lifetimes for printing. */
+static mr_status keep_ranges(mr_graph *g, const life *lives, mr_err *err) {
+    g->ranges = mr_alloc_array((size_t)g->n_tensors + 1, sizeof *g->ranges);
+    if (!g->ranges)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory to print the plan of %d tensors", g->n_tensors);
+    for (int32_t t = 0; t < g->n_tensors; t++)
+        g->ranges[t] = (graph_range){lives[t].first, lives[t].last};
+    return MR_OK;
+}
+
 mr_status graph_plan_memory(mr_graph *g, mr_graph_stats *stats, mr_err *err) {
     size_t n = (size_t)g->n_tensors + 1;
     plan p = {.g = g};
@@ -181,6 +192,8 @@ mr_status graph_plan_memory(mr_graph *g, mr_graph_stats *stats, mr_err *err) {
     for (int32_t t = 0; t < g->n_tensors; t++)
         if (graph_is_work(&g->tensors[t]) && p.lives[t].first >= 0)
             g->tensors[t].offset = p.lives[p.lives[t].root].offset;
+    if (g->debug & MR_GRAPH_DEBUG_PLAN)
+        status = keep_ranges(g, p.lives, err);
 out:
     mr_free(p.lives);
     mr_free(p.order);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "engine/graph/debug.h"
 #include "engine/graph/graph_internal.h"
 
 /* How long a wait for a device may be without a call of progress. */
@@ -15,7 +16,8 @@ static mr_status use_backends(mr_graph *g, const mr_backends *backends, mr_err *
     for (int32_t b = 0; b < backends->n; b++) {
         mr_device_info device;
         backends->at[b]->ops->describe(backends->at[b], &device);
-        g->memory[b] = device.host_addressable ? last : b;
+        g->is_host[b] = device.host_addressable;
+        g->memory[b] = g->is_host[b] ? last : b;
         if (b == last && b > 0 && !device.host_addressable)
             return mr_err_set(err, MR_E_INVALID, "backend '%s' stands last of %d, but the host cannot use its memory",
                               device.name, backends->n);
@@ -29,18 +31,19 @@ mr_status mr_graph_finish(mr_graph *g, const mr_backends *backends, mr_graph_sta
     mr_status status = use_backends(g, backends, err);
     if (status != MR_OK)
         return status;
+    g->debug = mr_graph_debug_wanted();
     graph_fuse(g);
     status = graph_assign(g, err);
     if (status == MR_OK)
         status = graph_split_nodes(g, err);
     if (status == MR_OK)
         status = graph_group(g, err);
-    mr_graph_stats stats = {.n_nodes = g->n_nodes, .n_splits = g->n_splits, .n_copies = g->n_copies};
-    stats.n_groups = g->n_nodes ? g->nodes[g->n_nodes - 1].group + 1 : 0;
+    g->stats = (mr_graph_stats){.n_nodes = g->n_nodes, .n_splits = g->n_splits, .n_copies = g->n_copies};
+    g->stats.n_groups = g->n_nodes ? g->nodes[g->n_nodes - 1].group + 1 : 0;
     if (status == MR_OK)
-        status = graph_plan_memory(g, &stats, err);
+        status = graph_plan_memory(g, &g->stats, err);
     if (status == MR_OK)
-        *out = stats;
+        *out = g->stats;
     return status;
 }
 
@@ -56,7 +59,7 @@ mr_status mr_graph_place(mr_graph *g, mr_buffer *const *work, mr_err *err) {
             .tensors = g->tensors, .nodes = g->nodes + split->first, .n_nodes = split->last - split->first};
         status = be->ops->program_create(be, &desc, &split->program, err);
     }
-    return status;
+    return status == MR_OK ? graph_debug_place(g, err) : status;
 }
 
 /* --- Running ----------------------------------------------------------------------------------------------------------- */
@@ -65,14 +68,22 @@ mr_status mr_graph_place(mr_graph *g, mr_buffer *const *work, mr_err *err) {
 typedef struct flight {
     mr_graph *g;
     const mr_run *run;
+    mr_run timed;        /* run, with the time taken after each group, where that is wanted */
     int32_t next_issue;  /* in g->issue */
     int32_t next_settle; /* in g->copies: those before it no longer read the host's memory */
     mr_fence last[MR_MAX_BACKENDS];
     bool is_busy[MR_MAX_BACKENDS]; /* last has not been waited for */
 } flight;
 
+static void note_group(void *ctx) {
+    flight *f = ctx;
+    graph_times_group(f->g->times);
+    if (f->run->progress)
+        f->run->progress(f->run->progress_ctx);
+}
+
 /* Waits, and lets the caller do its work meanwhile. */
-static mr_status wait_for(flight *f, int32_t b, mr_fence fence, mr_err *err) {
+static mr_status wait_until(flight *f, int32_t b, mr_fence fence, mr_err *err) {
     mr_backend *be = f->g->backends.at[b];
     if (!f->run->progress)
         return be->ops->wait(be, fence, MR_NEVER, err);
@@ -82,6 +93,14 @@ static mr_status wait_for(flight *f, int32_t b, mr_fence fence, mr_err *err) {
             return status;
         f->run->progress(f->run->progress_ctx);
     }
+}
+
+static mr_status wait_for(flight *f, int32_t b, mr_fence fence, mr_err *err) {
+    int64_t start_ns = f->g->times ? mr_clock_now_ns() : 0;
+    mr_status status = wait_until(f, b, fence, err);
+    if (f->g->times && !f->g->is_host[b])
+        graph_times_waited(f->g->times, mr_clock_now_ns() - start_ns);
+    return status;
 }
 
 static int32_t device_of(const mr_graph *g, const graph_copy *c) {
@@ -148,32 +167,46 @@ static mr_status run_split(flight *f, int32_t s, mr_err *err) {
     const graph_split *split = &g->splits[s];
     int32_t b = split->backend;
     mr_backend *be = g->backends.at[b];
-    bool on_host = graph_is_host(g, g->memory[b]);
+    bool on_host = g->is_host[b];
     mr_status status = fetch_copies(f, split, err);
     if (status == MR_OK && on_host)
         status = settle_copies(f, s, err);
+    if (g->times)
+        graph_times_start(g->times, g->nodes[split->first].group);
     if (status == MR_OK)
-        status = be->ops->submit(be, split->program, f->run, &f->last[b], err);
+        status = be->ops->submit(be, split->program, g->times ? &f->timed : f->run, &f->last[b], err);
     if (status != MR_OK)
         return status;
     f->is_busy[b] = !on_host;
     return on_host ? wait_for(f, b, f->last[b], err) : MR_OK;
 }
 
+/* After an error, too, nothing may be under way when a run is over. */
+static mr_status land(flight *f, mr_status status, mr_err *err) {
+    for (int32_t b = 0; b < f->g->backends.n; b++) {
+        if (!f->is_busy[b])
+            continue;
+        mr_status end = wait_for(f, b, f->last[b], status == MR_OK ? err : NULL);
+        status = status == MR_OK ? end : status;
+    }
+    return status;
+}
+
 mr_status mr_graph_run(mr_graph *g, const mr_run *run, mr_err *err) {
     flight f = {.g = g, .run = run};
+    int64_t start_ns = g->times ? mr_clock_now_ns() : 0;
+    f.timed = *run;
+    f.timed.progress = note_group;
+    f.timed.progress_ctx = &f;
     mr_status status = start_copies_after(&f, GRAPH_BEFORE_ALL, err);
     for (int32_t s = 0; s < g->n_splits && status == MR_OK; s++) {
         status = run_split(&f, s, err);
         if (status == MR_OK)
             status = start_copies_after(&f, s, err);
     }
-    for (int32_t b = 0; b < g->backends.n; b++) {
-        if (!f.is_busy[b])
-            continue;
-        mr_status end = wait_for(&f, b, f.last[b], status == MR_OK ? err : NULL);
-        status = status == MR_OK ? end : status;
-    }
+    status = land(&f, status, err);
+    if (g->times)
+        graph_times_ran(g->times, mr_clock_now_ns() - start_ns);
     return status;
 }
 

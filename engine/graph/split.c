@@ -155,7 +155,7 @@ static mr_status add_copy(mr_graph *g, int32_t src, int32_t memory, graph_copy c
     t.buffer = NULL;
     copy.src = src;
     copy.dst = graph_add_tensor(g, &t);
-    copy.to_host = graph_is_host(g, memory);
+    copy.to_host = g->is_host[memory];
     if (copy.dst == MR_NO_TENSOR || !graph_grow((void **)&g->copies, g->n_copies, &g->cap_copies, sizeof *g->copies))
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for copies");
     g->copies[g->n_copies++] = copy;

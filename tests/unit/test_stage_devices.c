@@ -13,6 +13,7 @@
 #include "backends/cpu/cpu_backend.h"
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
+#include "engine/graph/debug.h"
 #include "test_stage_chain.h"
 #include "tests/support/test_device.h"
 
@@ -37,9 +38,8 @@ static chain_row row_at(const tiny_model *m, int32_t sequence, int32_t position,
     };
 }
 
-/* A prompt at once, the other in pieces, then both token by token; nothing is allocated on the way. */
+/* A prompt at once, the other in pieces, then both token by token. */
 static void run_tokens(chain *p, const tiny_model *m, logits out) {
-    uint64_t n_allocs = mr_mem_get_stats().n_allocs;
     chain_row rows[CHAIN_MAX_ROWS];
     int32_t n = 0;
     for (int32_t i = 0; i < PROMPT; i++)
@@ -62,13 +62,15 @@ static void run_tokens(chain *p, const tiny_model *m, logits out) {
             chain_step(p, rows + 1, 1);
         }
     }
-    assert_int_equal(mr_mem_get_stats().n_allocs, n_allocs);
 }
 
+/* Nothing is allocated in a step, unless graphs are built anew. */
 static void run_on(const tiny_model *m, const mr_backends *devices, int32_t n_stages, logits out) {
     chain_config config = {.n_stages = n_stages, .n_threads = 2, .kv_type = MR_TYPE_F16, .devices = *devices};
     chain *p = chain_create(m, &config);
+    uint64_t n_allocs = mr_mem_get_stats().n_allocs;
     run_tokens(p, m, out);
+    assert_true((mr_mem_get_stats().n_allocs == n_allocs) == mr_graph_reuse_wanted());
     chain_destroy(p);
 }
 
@@ -194,6 +196,24 @@ static void test_a_backend_that_multiplies_in_the_memory_of_the_host(void **stat
         both[0] = both[1];
         both[1] = o;
         check(m, want, both, 2);
+        tiny_model_destroy(m);
+    }
+}
+
+/* Graphs that are built anew for every step change no bit, on the CPU alone and beside a device. */
+static void test_graphs_built_anew(void **state) {
+    (void)state;
+    static const char *const archs[] = {"llama", "qwen2", "qwen3"};
+    for (int i = 0; i < 3; i++) {
+        static logits want, got;
+        tiny_model *m = make_model(archs[i], i == 1 ? MR_TYPE_Q6_K : MR_TYPE_Q8_0, want);
+        test_device_options o = ops_of(TEST_DEVICE_ALL_OPS & ~BIT(MR_OP_RMS_NORM), 2);
+        assert_int_equal(setenv("MILLRACE_GRAPH_REUSE", "off", 1), 0);
+        memset(got, 0, sizeof got);
+        run_on(m, &(mr_backends){.n = 0}, 2, got);
+        assert_memory_equal(got, want, sizeof got);
+        check(m, want, &o, 1);
+        assert_int_equal(unsetenv("MILLRACE_GRAPH_REUSE"), 0);
         tiny_model_destroy(m);
     }
 }
@@ -361,6 +381,7 @@ int main(void) {
         cmocka_unit_test(test_the_bits_do_not_depend_on_the_device),
         cmocka_unit_test(test_a_device_that_does_all_is_left_alone),
         cmocka_unit_test(test_a_backend_that_multiplies_in_the_memory_of_the_host),
+        cmocka_unit_test(test_graphs_built_anew),
         cmocka_unit_test(test_two_stages),
         cmocka_unit_test(test_a_device_that_breaks),
         cmocka_unit_test(test_a_device_with_too_little_memory),
