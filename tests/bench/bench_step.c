@@ -51,7 +51,7 @@ static mr_kernels nothing(void) {
                     .silu_mul = no_silu_mul,
                     .kv_write = no_kv_write,
                     .attention = no_attention};
-    for (int t = 0; t < MR_TYPE_FILE_COUNT; t++)
+    for (size_t t = 0; t < sizeof k.matmul / sizeof k.matmul[0]; t++)
         k.matmul[t] = no_matmul;
     return k;
 }
