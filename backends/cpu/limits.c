@@ -19,6 +19,7 @@ typedef struct loops {
     mr_limit_product_fn *int8, *f32;
 } loops;
 
+/* A level without loops of its own has those of the one below. */
 static const loops LOOPS[MR_ISA_COUNT] = {
     [MR_ISA_SCALAR] = {mr_limit_read_scalar, mr_limit_int8_scalar, mr_limit_f32_scalar},
 #if defined(__x86_64__)
@@ -88,7 +89,10 @@ static mr_status measure_read(mr_pool *pool, mr_limit_read_fn *read, double *out
 }
 
 mr_status mr_cpu_limits_measure(const mr_cpu_options *options, mr_cpu_limits *out, mr_err *err) {
-    const loops *l = &LOOPS[mr_isa_detect()];
+    mr_isa isa = mr_isa_detect();
+    while (!LOOPS[isa].read)
+        isa--;
+    const loops *l = &LOOPS[isa];
     mr_pool *pool = NULL;
     mr_cpu_limits found;
     mr_status status = mr_pool_create(options->n_threads, options->cpu_ids, &pool, err);

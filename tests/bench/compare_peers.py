@@ -48,6 +48,8 @@ def run(command, limit_s):
                               timeout=limit_s, check=False)
     except subprocess.TimeoutExpired:
         return None, f"more than {limit_s} s"
+    except OSError as e:
+        return None, str(e)
     if done.returncode != 0:
         return None, (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
     return done.stdout, done.stderr
@@ -217,7 +219,7 @@ def limits(a, model):
 
 
 def machine():
-    fields = dict(line.split(":", 1) for line in run(["lscpu"], 60)[0].splitlines() if ":" in line)
+    fields = dict(line.split(":", 1) for line in (run(["lscpu"], 60)[0] or "").splitlines() if ":" in line)
     names = [fields.get(k, "?").strip() for k in ("Model name", "CPU(s)", "L3 cache")]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return f"{names[0]}, {names[1]} CPUs, L3 {names[2]}, {memory:.0f} GiB, Linux {platform.release()}"
