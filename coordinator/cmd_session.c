@@ -70,7 +70,8 @@ static void choose_numbers(cmd_session *s) {
     s->chunk = s->plan.n_stages == 1 ? MAX_CHUNK : s->plan.n_stages == 2 ? MAX_CHUNK / 2 : MAX_CHUNK / 4;
     if (mr_options_given(o, MR_OPTION_CHUNK))
         s->chunk = (int32_t)mr_options_number(o, MR_OPTION_CHUNK);
-    s->kv_type = mr_options_number(o, MR_OPTION_KV_TYPE) == 0 ? MR_TYPE_F16 : MR_TYPE_F32;
+    static const mr_type KV_TYPES[] = {MR_TYPE_F16, MR_TYPE_F32, MR_TYPE_Q8_0}; /* in the order of the option */
+    s->kv_type = KV_TYPES[(int)mr_options_number(o, MR_OPTION_KV_TYPE)];
 }
 
 mr_status cmd_session_open(const mr_options *options, cmd_session *s, mr_err *err) {

@@ -10,6 +10,7 @@
 enum {
     KV_TYPE_F32 = 0, /* GGUF's numbers */
     KV_TYPE_F16 = 1,
+    KV_TYPE_Q8_0 = 8,
     MAX_CORES = 1 << 20,
 };
 static const int64_t MAX_CLOCK_NS = INT64_MAX / 4; /* 73 years of monotonic time: differences do not overflow */
@@ -84,7 +85,8 @@ static void check_plan(checks *c, const Millrace__Plan *plan) {
     known_fields(c, &plan->base);
     in_range(c, "the number of stages", plan->n_stages, 1, MR_MAX_STAGES);
     in_range(c, "n_kv_blocks", plan->n_kv_blocks, 1, MR_MAX_KV_BLOCKS);
-    in_range(c, "kv_type", plan->kv_type, KV_TYPE_F32, KV_TYPE_F16);
+    if (plan->kv_type != KV_TYPE_Q8_0)
+        in_range(c, "kv_type", plan->kv_type, KV_TYPE_F32, KV_TYPE_F16);
     in_range(c, "max_rows", plan->max_rows, 1, MR_MAX_STEP_ROWS);
     in_range(c, "max_out_rows", plan->max_out_rows, 1, plan->max_rows);
     in_range(c, "max_sequences", plan->max_sequences, 1, MR_MAX_SEQUENCES);

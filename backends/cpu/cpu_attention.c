@@ -49,6 +49,9 @@ static mr_attention_args attention_args(const cpu_node *n) {
         .n_kv_heads = n->node->params.attention.n_kv_heads,
         .head_dim = n->node->params.attention.head_dim,
         .scale = n->node->params.attention.scale,
+        .soft_cap = n->node->params.attention.soft_cap,
+        .window = n->node->params.attention.window,
+        .sinks = (const float *)cpu_data(n->in[6]),
         .out = (float *)cpu_data(n->out),
         .out_row_bytes = n->out->row_bytes,
     };

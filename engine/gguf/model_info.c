@@ -154,6 +154,8 @@ static void read_attention(source *s, mr_model_info *m) {
     bool rms = !has(s, "attention.layer_norm_epsilon") || has(s, "attention.layer_norm_rms_epsilon");
     m->norm_eps = need_float(s, rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon", 0, 1);
     m->sliding_window = opt_int(s, "attention.sliding_window", 0, MR_MODEL_MAX_CONTEXT, 0);
+    if (!s->status && m->sliding_window > 0 && has(s, "attention.sliding_window_pattern"))
+        s->status = mr_err_set(s->err, MR_E_UNSUPPORTED, "key '%s': a sliding window in some layers only", s->key);
 }
 
 /* Without a type a factor means linear, as older converters wrote it. */

@@ -53,7 +53,8 @@ typedef struct mr_model_info {
     float norm_eps;     /* A.attention.layer_norm_rms_epsilon, else .layer_norm_epsilon */
     int32_t vocab_size; /* rows of token_embd.weight */
     int32_t context_length;
-    int32_t sliding_window; /* A.attention.sliding_window; 0: every token sees all before it */
+    int32_t sliding_window; /* A.attention.sliding_window: of that many tokens, its own included, each sees the values;
+                             * 0: of all before it */
     mr_model_rope rope;
     int32_t n_experts;            /* 0: no experts */
     int32_t n_experts_used;       /* 1 to n_experts, or 0 */

@@ -280,6 +280,12 @@ static bool attention_desc_is_good(mr_graph *g, int32_t q, const mr_attention_de
         fail(g, MR_E_INVALID, "attention: keys, values or block table are no state");
         return false;
     }
+    if (desc->window < 0 || !(desc->soft_cap >= 0.0f)) {
+        fail(g, MR_E_INVALID, "attention: a window or soft cap below zero");
+        return false;
+    }
+    if (desc->sinks != MR_NO_TENSOR && !want(g, desc->sinks, MR_TYPE_F32, desc->n_heads, "sinks of attention"))
+        return false;
     return want_beside(g, desc->slots, q, MR_TYPE_I32, 1, "slots of attention") &&
            want_beside(g, desc->row_seq, q, MR_TYPE_I32, 1, "row_seq of attention") &&
            want_beside(g, desc->row_position, q, MR_TYPE_I32, 1, "row_position of attention");
@@ -294,12 +300,14 @@ int32_t mr_graph_attention(mr_graph *g, int32_t q, int32_t k, int32_t v, const m
     mr_op_params params = {.attention = {.n_heads = desc->n_heads,
                                          .n_kv_heads = desc->n_kv_heads,
                                          .head_dim = desc->head_dim,
-                                         .scale = desc->scale}};
+                                         .scale = desc->scale,
+                                         .soft_cap = desc->soft_cap,
+                                         .window = desc->window}};
     mr_node *write = graph_add_node(g, MR_OP_KV_WRITE, MR_NO_TENSOR);
     if (!write)
         return MR_NO_TENSOR;
     write->params = params;
-    const int32_t write_in[MR_MAX_INPUTS] = {k, v, desc->slots, desc->k_state, desc->v_state, MR_NO_TENSOR};
+    const int32_t write_in[] = {k, v, desc->slots, desc->k_state, desc->v_state};
     memcpy(write->in, write_in, sizeof write_in);
 
     int32_t out = result(g, MR_OP_ATTENTION, width, g->tensors[q].row_count);
@@ -308,7 +316,7 @@ int32_t mr_graph_attention(mr_graph *g, int32_t q, int32_t k, int32_t v, const m
         return MR_NO_TENSOR;
     n->params = params;
     const int32_t in[MR_MAX_INPUTS] = {
-        q, desc->k_state, desc->v_state, desc->row_seq, desc->row_position, desc->block_table};
+        q, desc->k_state, desc->v_state, desc->row_seq, desc->row_position, desc->block_table, desc->sinks};
     memcpy(n->in, in, sizeof in);
     return out;
 }

@@ -50,8 +50,11 @@ int32_t mr_graph_rope(mr_graph *g, int32_t x, int32_t table, const mr_rope_desc 
 typedef struct mr_attention_desc {
     int32_t n_heads, n_kv_heads, head_dim;
     float scale;
+    float soft_cap;                                    /* of scores; 0: none */
+    int32_t window;                                    /* positions that a row sees, its own included; 0: all */
     int32_t k_state, v_state;                          /* of the layer */
     int32_t slots, row_seq, row_position, block_table; /* inputs */
+    int32_t sinks;                                     /* [n_heads, 1] f32 of the layer, or MR_NO_TENSOR */
 } mr_attention_desc;
 /* Writes k and v into the store, then attends with q. */
 int32_t mr_graph_attention(mr_graph *g, int32_t q, int32_t k, int32_t v, const mr_attention_desc *desc);

@@ -16,9 +16,12 @@ mr_status mr_kv_layer_describe(const mr_kv_desc *d, mr_tensor *out_k, mr_tensor 
     if (d->n_layers < 0 || d->n_blocks < 1 || d->n_kv_heads < 1 || d->head_dim < 1)
         return mr_err_set(err, MR_E_INVALID, "a KV store of %d layers, %d blocks, %d heads of %d", d->n_layers,
                           d->n_blocks, d->n_kv_heads, d->head_dim);
-    if (d->type != MR_TYPE_F16 && d->type != MR_TYPE_F32)
-        return mr_err_set(err, MR_E_UNSUPPORTED, "keys and values cannot be stored as %s; hint: f16 or f32",
+    if (d->type != MR_TYPE_F16 && d->type != MR_TYPE_F32 && d->type != MR_TYPE_Q8_0)
+        return mr_err_set(err, MR_E_UNSUPPORTED, "keys and values cannot be stored as %s; hint: f16, q8_0 or f32",
                           mr_type_name(d->type));
+    if (d->type == MR_TYPE_Q8_0 && d->head_dim % mr_type_get(MR_TYPE_Q8_0)->block_elems != 0)
+        return mr_err_set(err, MR_E_UNSUPPORTED,
+                          "heads of %d elements cannot be stored in blocks of 32; hint: --kv-type f16", d->head_dim);
     int64_t block = (int64_t)d->n_kv_heads * d->head_dim;
     if (block <= INT32_MAX) /* a larger one is refused below as it is */
         block *= MR_KV_BLOCK;

@@ -1,5 +1,7 @@
 /* engine/kv/kv_store.h - the keys and values of the layers of one stage, in blocks of MR_KV_BLOCK positions.
- * Layout of a layer: keys [block][kv head][head_dim][16], values [block][kv head][16][head_dim] (rule K).
+ * Layout of a layer: keys [block][kv head][head_dim][16], values [block][kv head][16][head_dim] (rule K); a block is a row of
+ * the tensor. In q8_0 each KV head of a block has its elements, then its scales: of keys [head_dim / 32][16], of values
+ * [16][head_dim / 32].
  * Which sequence owns which block is the coordinator's ledger; here a block is a number.
  * Owns:    one buffer on the backend, taken at create. Borrows: the backend, which outlives it.
  * Threads: immutable after create; the content changes by graph runs only. */
@@ -16,7 +18,7 @@ typedef struct mr_kv_desc {
     int32_t n_layers; /* held here */
     int32_t n_blocks;
     int32_t n_kv_heads, head_dim;
-    mr_type type; /* F16 or F32 */
+    mr_type type; /* F16, F32, or Q8_0 where head_dim is a multiple of 32 */
 } mr_kv_desc;
 
 /* Bytes that the store takes; MR_E_INVALID or MR_E_TOO_LONG for a description that cannot be. */

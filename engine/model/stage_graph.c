@@ -46,10 +46,12 @@ static mr_layer_ctx layer_context(mr_graph *g, const mr_weights *ws, const mr_st
                       .n_kv_heads = m->n_kv_heads,
                       .head_dim = m->head_dim,
                       .scale = scale,
+                      .window = m->sliding_window,
                       .slots = io->slots,
                       .row_seq = io->row_seq,
                       .row_position = io->positions,
-                      .block_table = mr_graph_use(g, &state->block_table)},
+                      .block_table = mr_graph_use(g, &state->block_table),
+                      .sinks = MR_NO_TENSOR},
     };
     ctx.rope_table = mr_graph_rope_table(g, use(g, ws, &ws->rope_angles), io->positions, ws->rope_magnitude);
     return ctx;

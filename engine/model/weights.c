@@ -268,9 +268,6 @@ mr_status mr_weights_create(const mr_weights_desc *desc, const mr_backends *back
     if (status == MR_OK && info->n_experts > 0)
         status = mr_err_set(err, MR_E_UNSUPPORTED, "the model has %d experts; this version runs dense models only",
                             info->n_experts);
-    if (status == MR_OK && info->sliding_window > 0)
-        status = mr_err_set(err, MR_E_UNSUPPORTED, "the model has a sliding window of %d; this version has none",
-                            info->sliding_window);
     if (status == MR_OK)
         status = find_all(ws, err);
     if (status == MR_OK)

@@ -16,7 +16,7 @@ typedef struct mr_buffer mr_buffer; /* memory of one backend: backends/backend.h
 typedef struct mr_backend mr_backend;
 
 enum {
-    MR_MAX_INPUTS = 6, /* of one node */
+    MR_MAX_INPUTS = 7, /* of one node */
     MR_KV_BLOCK = 16,  /* token positions of one KV block */
     MR_PANEL = 16,     /* output rows of one weight panel */
     MR_NO_TENSOR = -1,
@@ -68,7 +68,8 @@ typedef enum mr_op {
     MR_OP_ROPE,       /* in: x [H*D, R] f32, table [D, R]; out may be x. Rotates the first n_rot of each D */
     MR_OP_KV_WRITE,   /* in: k [G*D, R] f32, v [G*D, R] f32, slots [1, R] i32; state k, v; no out */
     MR_OP_ATTENTION,  /* in: q [H*D, R] f32, k state, v state, row sequence [1, R], row position [1, R],
-                       * block tables [max blocks, slots] i32 state; out [H*D, R] f32 */
+                       * block tables [max blocks, slots] i32 state, sinks [H, 1] f32 or none; out [H*D, R] f32.
+                       * Row sequence and row position are there before the program is submitted: they cut the work */
     MR_OP_SILU_MUL,   /* in: gate [n, R] f32, up [n, R] f32; out [n, R] f32, A8 or BF16 = silu(gate) * up */
     MR_OP_ADD,        /* in: a [n, R] f32, b [n, R] f32; out [n, R] f32 */
     MR_OP_TAKE_ROWS,  /* in: x [n, R] f32, rows [1, O] i32; out [n, O] f32 */
@@ -94,8 +95,10 @@ typedef union mr_op_params {
     } rope;
     struct {
         int32_t n_heads, n_kv_heads, head_dim;
-        float scale; /* of q . k; ATTENTION */
-    } attention;     /* also KV_WRITE */
+        float scale;    /* of q . k; from here on ATTENTION only */
+        float soft_cap; /* 0: none */
+        int32_t window; /* positions that a row sees, its own included; 0: all */
+    } attention;        /* also KV_WRITE */
 } mr_op_params;
 
 typedef struct mr_node {

@@ -248,6 +248,11 @@ static void test_f32_kv(void **state) {
     run_list(MR_TYPE_F32, 4 * stride);
 }
 
+static void test_q8_0_kv(void **state) {
+    (void)state;
+    run_list(MR_TYPE_Q8_0, 6 * stride);
+}
+
 static void find_model(const char *name) {
     const char *vectors = getenv("MILLRACE_TEST_VECTORS");
     if (strcmp(name, "demo") == 0)
@@ -261,7 +266,8 @@ static void find_model(const char *name) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_f16_kv), cmocka_unit_test(test_f32_kv)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_f16_kv), cmocka_unit_test(test_f32_kv),
+                                       cmocka_unit_test(test_q8_0_kv)};
     mr_err err;
     find_model(argc > 1 ? argv[1] : "demo");
     stride = argc > 2 && atoi(argv[2]) > 0 ? atoi(argv[2]) : 1;

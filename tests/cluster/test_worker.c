@@ -58,7 +58,7 @@ static void many_blocks(Millrace__Plan *plan) {
     plan->n_kv_blocks = MR_MAX_KV_BLOCKS + 1;
 }
 static void odd_kv_type(Millrace__Plan *plan) {
-    plan->kv_type = 8;
+    plan->kv_type = 9;
 }
 
 static void test_plans(void **state) {
@@ -77,7 +77,7 @@ static void test_plans(void **state) {
         {many_rows, "max_rows is 4097"},
         {many_out_rows, "max_out_rows is 9"},
         {many_blocks, "n_kv_blocks is"},
-        {odd_kv_type, "kv_type is 8"},
+        {odd_kv_type, "kv_type is 9"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         bench b;

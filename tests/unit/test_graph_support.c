@@ -82,7 +82,8 @@ layer_inputs add_layer_inputs(mr_graph *g) {
                       .v_state = add_state(g),
                       .slots = mr_graph_input(g, "slots", MR_TYPE_I32, 1, MR_ROWS_STEP),
                       .row_seq = mr_graph_input(g, "row_seq", MR_TYPE_I32, 1, MR_ROWS_STEP),
-                      .block_table = add_table(g)},
+                      .block_table = add_table(g),
+                      .sinks = NONE},
         .positions = mr_graph_input(g, "positions", MR_TYPE_I32, 1, MR_ROWS_STEP),
     };
     in.attention.row_position = in.positions;

@@ -28,6 +28,9 @@ static void test_bytes(void **state) {
     d.type = MR_TYPE_F32;
     assert_int_equal(mr_kv_store_bytes(&d, &bytes, NULL), MR_OK);
     assert_int_equal(bytes, 2 * 3 * 5 * (2 * 32 * MR_KV_BLOCK) * 4);
+    d.type = MR_TYPE_Q8_0;
+    assert_int_equal(mr_kv_store_bytes(&d, &bytes, NULL), MR_OK);
+    assert_int_equal(bytes, 2 * 3 * 5 * (2 * 32 * MR_KV_BLOCK) / 32 * 34);
     d.n_layers = 0;
     assert_int_equal(mr_kv_store_bytes(&d, &bytes, NULL), MR_OK);
     assert_int_equal(bytes, 0);
@@ -46,7 +49,9 @@ static void test_descriptions_that_cannot_be(void **state) {
         {{1, -5, 1, 16, MR_TYPE_F16}, MR_E_INVALID, "-5 blocks"},
         {{1, 1, 0, 16, MR_TYPE_F16}, MR_E_INVALID, "0 heads"},
         {{1, 1, 1, 0, MR_TYPE_F16}, MR_E_INVALID, "heads of 0"},
-        {{1, 1, 1, 16, MR_TYPE_Q8_0}, MR_E_UNSUPPORTED, "Q8_0"},
+        {{1, 1, 1, 16, MR_TYPE_Q8_0}, MR_E_UNSUPPORTED, "heads of 16"},
+        {{1, 1, 1, 80, MR_TYPE_Q8_0}, MR_E_UNSUPPORTED, "--kv-type f16"},
+        {{1, 1, 1, 32, MR_TYPE_Q4_0}, MR_E_UNSUPPORTED, "Q4_0"},
         {{1, 1, 1, 16, MR_TYPE_BF16}, MR_E_UNSUPPORTED, "BF16"},
         {{1, 1, INT32_MAX, INT32_MAX, MR_TYPE_F32}, MR_E_TOO_LONG, "too large"},
         {{1, 1, 1 << 15, 1 << 13, MR_TYPE_F32}, MR_E_TOO_LONG, "too large"},

@@ -181,9 +181,6 @@ static void test_models_of_other_kinds(void **state) {
     gguf_writer_u32(w, "llama.expert_count", 4);
     gguf_writer_u32(w, "llama.expert_used_count", 2);
     expect_error(tiny_model_open(w), MR_E_UNSUPPORTED, "4 experts", "");
-    w = tiny_model_write(&d);
-    gguf_writer_u32(w, "llama.attention.sliding_window", 77);
-    expect_error(tiny_model_open(w), MR_E_UNSUPPORTED, "sliding window of 77", "");
     d.arch = "gemma9";
     expect_error(tiny_model_create(&d), MR_E_UNSUPPORTED, "'gemma9'", "llama, qwen2 and qwen3");
 }

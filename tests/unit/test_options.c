@@ -183,8 +183,8 @@ static void test_wrong_values(void **state) {
     refuse("generate m -n -2", "-n", "-1 to 1048576");
     refuse("generate m -n 99999999999999999999", "-n", "out of range");
     refuse("generate m -n 1.5", "-n", "\"1.5\"");
-    refuse("generate m --kv-type q8", "--kv-type", "f16|f32");
-    refuse("generate m --kv-type f1", "--kv-type", "f16|f32");
+    refuse("generate m --kv-type q8_1", "--kv-type", "f16|f32|q8_0");
+    refuse("generate m --kv-type f1", "--kv-type", "f16|f32|q8_0");
     refuse("generate m --numerics fast", "--numerics", "exact");
     refuse("generate m --json=maybe", "--json", "maybe");
     refuse("generate m --mem 4X", "--mem", "4X");
