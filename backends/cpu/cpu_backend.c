@@ -15,6 +15,7 @@ static void destroy(mr_backend *base) {
     cpu_backend *be = (cpu_backend *)base;
     mr_pool_destroy(be->pool);
     mr_free(be->scratch_memory);
+    mr_readahead_destroy(be->ahead);
     mr_free(be);
 }
 

@@ -6,6 +6,7 @@
 #include "backends/backend.h"
 #include "backends/cpu/kernels.h"
 #include "engine/base/pool.h"
+#include "engine/base/readahead.h"
 
 enum { CPU_ALIGNMENT = 64 }; /* of tensors in buffers, and of panels */
 
@@ -19,6 +20,7 @@ typedef struct cpu_backend {
      * program_create. */
     uint8_t *scratch, *scratch_memory; /* scratch is aligned inside it */
     size_t scratch_bytes;              /* of each thread, a multiple of 64 */
+    mr_readahead *ahead; /* once a program has more matrices in the file than fit into memory; else NULL */
 } cpu_backend;
 
 mr_status cpu_program_create(mr_backend *be, const mr_program_desc *desc, mr_program **out, mr_err *err);

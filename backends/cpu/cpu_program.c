@@ -6,10 +6,16 @@
 #include "backends/cpu/cpu_internal.h"
 #include "engine/base/mem.h"
 
+enum {
+    WINDOW_BYTES = 8 << 20, /* to read ahead at most: a fast disk needs a millisecond for it */
+    WINDOW_PART = 4,        /* of the memory that is free: one such part at most */
+};
+
 /* Nodes [first, last) of a group, and the next task to claim. A cache line of its own for each counter. */
 typedef struct group {
     _Alignas(64) atomic_int next; /* claimed by fetch_add on every thread; reset before the run */
     int32_t first, last;
+    int32_t range; /* of the matrices in the file: the first one that this group or a later one reads */
 } group;
 
 struct mr_program {
@@ -19,6 +25,8 @@ struct mr_program {
     void *groups_memory; /* groups is aligned inside it */
     cpu_cut **cuts;      /* of attention */
     int32_t n_cuts;
+    mr_read_range *ranges; /* [n_ranges] matrices in the file, in the order of nodes */
+    int32_t n_ranges;
     const cpu_backend *be;
     const mr_run *run; /* of the submit under way */
 };
@@ -29,6 +37,9 @@ void cpu_program_destroy(mr_backend *be, mr_program *p) {
         return;
     for (int32_t i = 0; i < p->n_cuts; i++)
         cpu_cut_destroy(p->cuts[i]);
+    if (p->be && p->be->ahead)
+        mr_readahead_forget(p->be->ahead, p->ranges);
+    mr_free(p->ranges);
     mr_free(p->cuts);
     mr_free(p->nodes);
     mr_free(p->groups_memory);
@@ -50,6 +61,26 @@ static void fill_nodes(mr_program *p, const mr_program_desc *desc) {
     }
     p->n_nodes = desc->n_nodes;
     p->n_groups = n_groups;
+}
+
+/* Notes the matrices in the file, and reads ahead where they do not all fit into memory. */
+static mr_status plan_reading(cpu_backend *be, mr_program *p, mr_err *err) {
+    size_t bytes = 0;
+    for (int32_t g = 0; g < p->n_groups; g++) {
+        p->groups[g].range = p->n_ranges;
+        for (int32_t i = p->groups[g].first; i < p->groups[g].last; i++) {
+            const mr_tensor *w = p->nodes[i].in[0];
+            if (cpu_scratch_bytes(&p->nodes[i]) == 0)
+                continue;
+            p->ranges[p->n_ranges++] = (mr_read_range){cpu_data(w), w->bytes};
+            bytes += w->bytes;
+        }
+    }
+    uint64_t available = bytes > 0 && !be->ahead ? mr_mem_available() : 0;
+    if (available == 0 || bytes <= available)
+        return MR_OK;
+    uint64_t window = available / WINDOW_PART;
+    return mr_readahead_create((size_t)(window < WINDOW_BYTES ? window : WINDOW_BYTES), &be->ahead, err);
 }
 
 /* Makes room for the panels that threads make of matrices in file layout. */
@@ -80,14 +111,17 @@ mr_status cpu_program_create(mr_backend *be, const mr_program_desc *desc, mr_pro
         p->nodes = mr_alloc_array(n, sizeof *p->nodes);
         p->groups_memory = mr_alloc_array(n + 1, sizeof *p->groups);
         p->cuts = mr_alloc_array(n + 1, sizeof(cpu_cut *));
+        p->ranges = mr_alloc_array(n, sizeof *p->ranges);
     }
-    if (!p || !p->nodes || !p->groups_memory || !p->cuts) {
+    if (!p || !p->nodes || !p->groups_memory || !p->cuts || !p->ranges) {
         cpu_program_destroy(be, p);
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a program of %d nodes", desc->n_nodes);
     }
     p->groups = (group *)mr_round_up((uintptr_t)p->groups_memory, _Alignof(group));
     fill_nodes(p, desc);
     mr_status status = grow_scratch((cpu_backend *)be, p, err);
+    if (status == MR_OK)
+        status = plan_reading((cpu_backend *)be, p, err);
     for (int32_t i = 0; i < p->n_nodes && status == MR_OK; i++)
         if (p->nodes[i].node->op == MR_OP_ATTENTION)
             status = cpu_cut_find(p->be, &p->nodes[i], p->cuts, &p->n_cuts, err);
@@ -115,6 +149,8 @@ static void run_group(mr_program *p, group *g, int thread_idx) {
 static void run_all(void *ctx, int thread_idx, int n_threads) {
     mr_program *p = ctx;
     for (int32_t i = 0; i < p->n_groups; i++) {
+        if (thread_idx == 0 && p->be->ahead && p->n_ranges > 0)
+            mr_readahead_post(p->be->ahead, p->ranges, p->n_ranges, p->groups[i].range % p->n_ranges);
         run_group(p, &p->groups[i], thread_idx);
         if (n_threads > 1)
             mr_pool_barrier(p->be->pool);

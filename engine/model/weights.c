@@ -5,6 +5,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "engine/base/readahead.h"
 #include "engine/model/weights_internal.h"
 #include "engine/tensor/quant.h"
 
@@ -201,13 +202,18 @@ static mr_status find_all(mr_weights *ws, mr_err *err) {
     return status == MR_OK ? check_all_used(ws, err) : status;
 }
 
+enum {
+    OTHERS = 4,             /* tensors outside layers */
+    AHEAD_BYTES = 64 << 20, /* read ahead while loading */
+};
+
 /* Calls visit for every tensor. */
 typedef mr_status visit_fn(mr_weights *ws, weight *w, void *ctx, mr_err *err);
 
 static mr_status visit_all(mr_weights *ws, visit_fn *visit, void *ctx, mr_err *err) {
-    weight *const others[] = {&ws->token_embd, &ws->output_norm, &ws->output, &ws->rope_angles};
+    weight *const others[OTHERS] = {&ws->token_embd, &ws->output_norm, &ws->output, &ws->rope_angles};
     mr_status status = MR_OK;
-    for (size_t i = 0; i < sizeof others / sizeof others[0] && status == MR_OK; i++)
+    for (int i = 0; i < OTHERS && status == MR_OK; i++)
         if (weight_exists(others[i]))
             status = visit(ws, others[i], ctx, err);
     for (int32_t l = 0; l < ws->range.last - ws->range.first; l++)
@@ -313,7 +319,34 @@ typedef struct load_state {
     mr_load_progress *progress;
     void *ctx;
     size_t done_bytes;
+    mr_readahead *ahead;
+    mr_read_range *ranges; /* [n_ranges] of the file, in the order of loading */
+    int32_t n_ranges, at;
 } load_state;
+
+static mr_status note_range(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
+    (void)ws;
+    (void)err;
+    load_state *state = ctx;
+    if (w->source && !w->is_mapped)
+        state->ranges[state->n_ranges++] = (mr_read_range){w->source->data, w->source->bytes};
+    return MR_OK;
+}
+
+/* While one tensor is repacked the next ones are read. */
+static mr_status start_reading(mr_weights *ws, load_state *state, mr_err *err) {
+    int32_t n_tensors = OTHERS + (ws->range.last - ws->range.first) * MR_LAYER_SLOTS;
+    state->ranges = mr_alloc_array((size_t)n_tensors, sizeof *state->ranges);
+    if (!state->ranges)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory to load %d tensors", n_tensors);
+    mr_status status = visit_all(ws, note_range, state, err);
+    return status == MR_OK ? mr_readahead_create(AHEAD_BYTES, &state->ahead, err) : status;
+}
+
+static void stop_reading(load_state *state) {
+    mr_readahead_destroy(state->ahead);
+    mr_free(state->ranges);
+}
 
 /* A vector of the file as float32. */
 static mr_status load_vector(const weight *w, const mr_tensor *t, mr_err *err) {
@@ -347,6 +380,8 @@ static mr_status load_instance(const mr_weights *ws, const weight *w, const mr_t
 static mr_status load_one(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
     load_state *state = ctx;
     mr_status status = MR_OK;
+    if (w->source && !w->is_mapped)
+        mr_readahead_post(state->ahead, state->ranges, state->n_ranges, state->at++);
     for (int32_t b = 0; b < ws->backends.n && status == MR_OK; b++) {
         if (!w->at[b].is_used)
             continue;
@@ -398,7 +433,10 @@ mr_status mr_weights_load(mr_weights *ws, mr_load_progress *progress, void *ctx,
         if (ws->bytes[b] > 0)
             status = ws->backends.at[b]->ops->buffer_create(ws->backends.at[b], ws->bytes[b], &ws->buffers[b], err);
     if (status == MR_OK)
+        status = start_reading(ws, &state, err);
+    if (status == MR_OK)
         status = visit_all(ws, load_one, &state, err);
+    stop_reading(&state);
     if (status == MR_OK)
         status = map_file(ws, err);
     if (status == MR_OK)
