@@ -194,6 +194,9 @@ void cpu_run_attention(const cpu_backend *be, const cpu_node *n, int32_t idx) {
 }
 
 void cpu_run_kv_write(const cpu_backend *be, const cpu_node *n, int32_t first, int32_t last) {
+    const mr_tensor *table = n->in[5];
+    const mr_op_params *params = &n->node->params;
+    float turned[CPU_MAX_ROW_FLOATS];
     mr_kv_write_args args = {
         .k = (const float *)cpu_data(n->in[0]),
         .v = (const float *)cpu_data(n->in[1]),
@@ -204,8 +207,20 @@ void cpu_run_kv_write(const cpu_backend *be, const cpu_node *n, int32_t first, i
         .v_store = cpu_data(n->in[4]),
         .block_bytes = n->in[3]->row_bytes,
         .kv_type = n->in[3]->type,
-        .n_kv_heads = n->node->params.attention.n_kv_heads,
-        .head_dim = n->node->params.attention.head_dim,
+        .n_kv_heads = params->attention.n_kv_heads,
+        .head_dim = params->attention.head_dim,
     };
-    be->kernels->kv_write(&args, first, last);
+    if (!table) {
+        be->kernels->kv_write(&args, first, last);
+        return;
+    }
+    args.k = turned;
+    args.k_row_bytes = 0;
+    for (int32_t row = first; row < last; row++) {
+        memcpy(turned, cpu_data(n->in[0]) + (size_t)row * n->in[0]->row_bytes,
+               (size_t)n->in[0]->ne[0] * sizeof *turned);
+        be->kernels->rope(turned, args.n_kv_heads, args.head_dim, params->attention.n_rot, params->attention.pairs,
+                          (const float *)(cpu_data(table) + (size_t)row * table->row_bytes));
+        be->kernels->kv_write(&args, row, row + 1);
+    }
 }

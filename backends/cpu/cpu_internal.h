@@ -8,7 +8,10 @@
 #include "engine/base/pool.h"
 #include "engine/base/readahead.h"
 
-enum { CPU_ALIGNMENT = 64 }; /* of tensors in buffers, and of panels */
+enum {
+    CPU_ALIGNMENT = 64,         /* of tensors in buffers, and of panels */
+    CPU_MAX_ROW_FLOATS = 65536, /* columns of a row that is quantised, rounded or stored while it is made */
+};
 
 typedef struct cpu_backend {
     mr_backend base;

@@ -9,7 +9,6 @@ enum {
     TASK_BYTES = 256 << 10, /* weights of one matmul task at least: some 6 us of memory time */
     TASKS_PER_THREAD = 8,   /* at most this many matmul tasks for each thread */
     NARROW_ROWS = 32,       /* up to here every row is a task of its own */
-    MAX_ROW_FLOATS = 65536, /* columns of a row that is quantised or rounded while it is made */
     FILE_PANELS = 2,        /* made at once of a matrix in file layout: kernels take panels in pairs */
 };
 
@@ -33,8 +32,11 @@ bool cpu_supports(const mr_backend *be, const mr_tensor *tensors, const mr_node 
         return supports_matmul(a, &tensors[n->in[1]]);
     case MR_OP_RMS_NORM:
     case MR_OP_SILU_MUL:
-        return tensors[n->out].type == MR_TYPE_F32 || a->ne[0] <= MAX_ROW_FLOATS;
+        return tensors[n->out].type == MR_TYPE_F32 || a->ne[0] <= CPU_MAX_ROW_FLOATS;
     case MR_OP_KV_WRITE:
+        if (n->in[5] != MR_NO_TENSOR && a->ne[0] > CPU_MAX_ROW_FLOATS)
+            return false;
+        /* fall through */
     case MR_OP_ATTENTION: {
         mr_type kv = tensors[n->in[n->op == MR_OP_ATTENTION ? 1 : 3]].type;
         int32_t d = n->params.attention.head_dim;
@@ -183,7 +185,7 @@ static void run_row(const cpu_backend *be, const cpu_node *n, int32_t row) {
     const mr_tensor *x = n->in[0], *out = n->out;
     uint8_t *y = cpu_data(out) + (size_t)row * out->row_bytes;
     const uint8_t *a = cpu_data(x) + (x->row_count == MR_ROWS_FIXED ? 0 : (size_t)row * x->row_bytes);
-    float scratch[MAX_ROW_FLOATS];
+    float scratch[CPU_MAX_ROW_FLOATS];
     float *f32 = out->type == MR_TYPE_F32 ? (float *)y : scratch;
     switch (n->node->op) {
     case MR_OP_EMBED:

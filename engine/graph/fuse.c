@@ -1,5 +1,5 @@
-/* engine/graph/fuse.c - a norm or gate whose result is only quantised writes A8 (or BF16) itself, where the backend that
- * would run it does that: one pass and one barrier less. */
+/* engine/graph/fuse.c - one pass and one barrier less, where the backend that would run the node does that: a norm or gate
+ * whose result is only quantised writes A8 (or BF16) itself, and keys turn while they are written into the store. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/graph/graph_internal.h"
 
@@ -18,6 +18,14 @@ static mr_node *find_producer(mr_graph *g, int32_t before, int32_t tensor) {
     return NULL;
 }
 
+/* The first backend that runs the node; the last one if none does. */
+static int32_t first_backend(const mr_graph *g, const mr_node *n) {
+    int32_t b = 0;
+    while (b < g->backends.n - 1 && !graph_can_run(g, b, n))
+        b++;
+    return b;
+}
+
 /* Takes the quantisation of a row over into the node that makes the row, where nobody else wants the floats. */
 static bool fuse_into_producer(mr_graph *g, int32_t at) {
     mr_node *n = &g->nodes[at];
@@ -27,9 +35,7 @@ static bool fuse_into_producer(mr_graph *g, int32_t at) {
     mr_node *producer = find_producer(g, at, x);
     if (!producer || (producer->op != MR_OP_RMS_NORM && producer->op != MR_OP_SILU_MUL))
         return false;
-    int32_t b = 0;
-    while (b < g->backends.n - 1 && !graph_can_run(g, b, producer))
-        b++;
+    int32_t b = first_backend(g, producer);
     producer->out = n->out; /* x is never made now, and gets no memory */
     if (graph_can_run(g, b, producer))
         return true;
@@ -37,11 +43,33 @@ static bool fuse_into_producer(mr_graph *g, int32_t at) {
     return false;
 }
 
+/* Takes the RoPE of the keys over into the node that writes them, where nobody else wants them turned. */
+static void fuse_rope(mr_graph *g, int32_t at) {
+    mr_node *n = &g->nodes[at], old = *n;
+    if (n->op != MR_OP_KV_WRITE || n->in[5] != MR_NO_TENSOR || g->tensors[n->in[0]].storage != MR_STORAGE_WORK ||
+        count_readers(g, n->in[0]) != 1)
+        return;
+    mr_node *rope = find_producer(g, at, n->in[0]);
+    if (!rope || rope->op != MR_OP_ROPE)
+        return;
+    int32_t b = first_backend(g, n);
+    n->in[0] = rope->in[0];
+    n->in[5] = rope->in[1];
+    n->params.attention.n_rot = rope->params.rope.n_rot;
+    n->params.attention.pairs = rope->params.rope.pairs;
+    if (graph_can_run(g, b, n))
+        rope->op = MR_OP_COUNT; /* its result is never made now */
+    else
+        *n = old;
+}
+
 void graph_fuse(mr_graph *g) {
     int32_t kept = 0;
-    for (int32_t i = 0; i < g->n_nodes; i++)
+    for (int32_t i = 0; i < g->n_nodes; i++) {
         if (fuse_into_producer(g, i))
             g->nodes[i].op = MR_OP_COUNT;
+        fuse_rope(g, i);
+    }
     for (int32_t i = 0; i < g->n_nodes; i++)
         if (g->nodes[i].op != MR_OP_COUNT)
             g->nodes[kept++] = g->nodes[i];

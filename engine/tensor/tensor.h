@@ -66,13 +66,14 @@ typedef enum mr_op {
                        * add [n, R] f32 or none;
                        * out [n, R] f32 = w a + bias + add */
     MR_OP_ROPE,       /* in: x [H*D, R] f32, table [D, R]; out may be x. Rotates the first n_rot of each D */
-    MR_OP_KV_WRITE,   /* in: k [G*D, R] f32, v [G*D, R] f32, slots [1, R] i32; state k, v; no out */
-    MR_OP_ATTENTION,  /* in: q [H*D, R] f32, k state, v state, row sequence [1, R], row position [1, R],
+    MR_OP_KV_WRITE,  /* in: k [G*D, R] f32, v [G*D, R] f32, slots [1, R] i32; state k, v; RoPE table [n_rot, R] or none,
+                       * by which k turns on its way; no out */
+    MR_OP_ATTENTION, /* in: q [H*D, R] f32, k state, v state, row sequence [1, R], row position [1, R],
                        * block tables [max blocks, slots] i32 state, sinks [H, 1] f32 or none; out [H*D, R] f32.
                        * Row sequence and row position are there before the program is submitted: they cut the work */
-    MR_OP_SILU_MUL,   /* in: gate [n, R] f32, up [n, R] f32; out [n, R] f32, A8 or BF16 = silu(gate) * up */
-    MR_OP_ADD,        /* in: a [n, R] f32, b [n, R] f32; out [n, R] f32 */
-    MR_OP_TAKE_ROWS,  /* in: x [n, R] f32, rows [1, O] i32; out [n, O] f32 */
+    MR_OP_SILU_MUL,  /* in: gate [n, R] f32, up [n, R] f32; out [n, R] f32, A8 or BF16 = silu(gate) * up */
+    MR_OP_ADD,       /* in: a [n, R] f32, b [n, R] f32; out [n, R] f32 */
+    MR_OP_TAKE_ROWS, /* in: x [n, R] f32, rows [1, O] i32; out [n, O] f32 */
     MR_OP_COUNT,
 } mr_op;
 
@@ -95,10 +96,12 @@ typedef union mr_op_params {
     } rope;
     struct {
         int32_t n_heads, n_kv_heads, head_dim;
-        float scale;    /* of q . k; from here on ATTENTION only */
+        float scale;    /* of q . k; this and the next two: ATTENTION */
         float soft_cap; /* 0: none */
         int32_t window; /* positions that a row sees, its own included; 0: all */
-    } attention;        /* also KV_WRITE */
+        int32_t n_rot;  /* this and the next: KV_WRITE with a RoPE table */
+        mr_rope_pairs pairs;
+    } attention; /* also KV_WRITE */
 } mr_op_params;
 
 typedef struct mr_node {

@@ -69,12 +69,12 @@ static void test_a_layer_runs_in_groups(void **state) {
     find_nodes(g, MR_OP_ATTENTION, attention);
     find_nodes(g, MR_OP_MATMUL, product);
     find_nodes(g, MR_OP_SILU_MUL, gate);
-    /* norm and table; q, k, v; two ropes; write; attention; output; norm; gate and up; gating; down */
-    assert_int_equal(stats.n_groups, 10);
+    /* norm and table; q, k, v; rope of q, and write; attention; output; norm; gate and up; gating; down */
+    assert_int_equal(stats.n_groups, 9);
+    assert_int_equal(count_nodes(g, MR_OP_ROPE), 1);
     assert_int_equal(product[0]->group, product[1]->group);
     assert_int_equal(product[0]->group, product[2]->group);
-    assert_int_equal(turn[0]->group, turn[1]->group);
-    assert_int_equal(write[0]->group, turn[1]->group + 1);
+    assert_int_equal(turn[0]->group, write[0]->group);
     assert_int_equal(attention[0]->group, write[0]->group + 1);
     assert_int_equal(maker_of(g, gate[0]->in[0])->group, maker_of(g, gate[0]->in[1])->group);
     mr_graph_destroy(g);
@@ -205,6 +205,39 @@ static void test_what_fuses_in_a_layer(void **state) {
     mr_graph_destroy(g);
 }
 
+/* Keys turn while they are written, where nobody else wants them and the backend does that. */
+static void check_turned_write(bool output, bool refused) {
+    fake_backend be = fake_backend_make();
+    be.refuses_turned_keys = refused;
+    mr_graph *g = graph_make(4, 2);
+    layer_inputs in = add_layer_inputs(g);
+    const mr_rope_desc rope = {.head_dim = HEAD_DIM, .n_rot = 6, .pairs = MR_ROPE_HALVES};
+    int32_t x = mr_graph_add(g, add_rows(g), add_rows(g));
+    int32_t k = mr_graph_matmul(g, add_weight(g, MR_TYPE_F32, WIDTH, KV_WIDTH), x, NONE, NONE);
+    int32_t table = mr_graph_input(g, "table", MR_TYPE_F32, 6, MR_ROWS_STEP);
+    int32_t turned = mr_graph_rope(g, k, table, &rope);
+    mr_graph_output(g, mr_graph_attention(g, x, turned, k, &in.attention));
+    if (output)
+        mr_graph_output(g, turned);
+    check_groups(g, finish_ok(g, &be));
+    const mr_node *write[4] = {0};
+    find_nodes(g, MR_OP_KV_WRITE, write);
+    bool fuses = !output && !refused;
+    assert_int_equal(count_nodes(g, MR_OP_ROPE), !fuses);
+    assert_int_equal(write[0]->in[0], fuses ? k : turned);
+    assert_int_equal(write[0]->in[5], fuses ? table : NONE);
+    assert_int_equal(write[0]->params.attention.n_rot, fuses ? 6 : 0);
+    assert_int_equal(write[0]->params.attention.pairs, fuses ? MR_ROPE_HALVES : 0);
+    mr_graph_destroy(g);
+}
+
+static void test_keys_turn_while_they_are_written(void **state) {
+    (void)state;
+    check_turned_write(false, false);
+    check_turned_write(true, false);
+    check_turned_write(false, true);
+}
+
 /* The last norm's rows are those that want logits: the A8 rows are too. */
 static void test_a8_rows_are_those_of_the_floats(void **state) {
     (void)state;
@@ -234,6 +267,7 @@ int main(void) {
         cmocka_unit_test(test_nodes_without_dependencies_are_one_group),
         cmocka_unit_test(test_a_norm_quantises_where_nobody_wants_floats),
         cmocka_unit_test(test_what_fuses_in_a_layer),
+        cmocka_unit_test(test_keys_turn_while_they_are_written),
         cmocka_unit_test(test_a8_rows_are_those_of_the_floats),
     };
     return cmocka_run_group_tests_name("graph_passes", tests, NULL, NULL);

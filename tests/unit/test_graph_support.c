@@ -14,6 +14,8 @@ static void describe(const mr_backend *be, mr_device_info *out) {
 static bool supports(const mr_backend *base, const mr_tensor *tensors, const mr_node *n) {
     const fake_backend *be = (const fake_backend *)base;
     bool a8 = n->out != NONE && tensors[n->out].type == MR_TYPE_A8;
+    if (be->refuses_turned_keys && n->op == MR_OP_KV_WRITE && n->in[5] != NONE)
+        return false;
     return n->op != be->refused && !(a8 && n->op == be->refused_a8);
 }
 

@@ -14,7 +14,8 @@ typedef struct fake_backend {
     size_t alignment;
     mr_op refused;    /* MR_OP_COUNT: none */
     mr_op refused_a8; /* MR_OP_COUNT: none */
-    int n_programs;   /* alive */
+    bool refuses_turned_keys;
+    int n_programs; /* alive */
 } fake_backend;
 fake_backend fake_backend_make(void);
 

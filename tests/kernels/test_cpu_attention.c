@@ -1,5 +1,5 @@
-/* How attention is cut into tasks: rows of many kinds, however many threads share them, get the bits of one call of the
- * kernel, and each row and head comes from exactly one task or chain. */
+/* Attention on the CPU backend. How it is cut into tasks: rows of many kinds, however many threads share them, get the bits
+ * of one call of the kernel. And keys that turn while they are written. */
 // SPDX-License-Identifier: Apache-2.0
 #include <setjmp.h>
 #include <stdarg.h>
@@ -203,9 +203,84 @@ static void test_any_cut_gives_the_same_bits(void **state) {
         }
 }
 
+/* --- Keys that turn while they are written -------------------------------------------------------------------------- */
+
+enum { T_K, T_V, T_SLOTS, T_K_STORE, T_V_STORE, T_TABLE, T_TURNED, T_COUNT, KV_ROWS = 40 };
+
+static void run_nodes(mr_backend *be, mr_tensor *tensors, mr_node *nodes, int32_t n) {
+    mr_program *program = NULL;
+    mr_fence fence;
+    mr_run run = {.n_rows = {[MR_ROWS_STEP] = KV_ROWS}};
+    mr_program_desc desc = {.tensors = tensors, .nodes = nodes, .n_nodes = n};
+    assert_int_equal(be->ops->program_create(be, &desc, &program, NULL), MR_OK);
+    assert_int_equal(be->ops->submit(be, program, &run, &fence, NULL), MR_OK);
+    be->ops->program_destroy(be, program);
+}
+
+/* One node leaves the bytes in the store that a RoPE and a write leave, and k as it is. */
+static void check_turned_write(mr_type type, mr_rope_pairs pairs, int32_t n_rot, int32_t n_threads) {
+    enum { HEADS = 3, WIDTH = HEADS * DIM, BLOCKS = 4 };
+    mr_tensor t[T_COUNT];
+    mr_backend *be = NULL;
+    mr_buffer *buffer = NULL;
+    size_t bytes = 0;
+    mr_fence fence;
+    static uint8_t first[1 << 18], second[1 << 18];
+    assert_int_equal(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = n_threads}, &be, NULL), MR_OK);
+    for (int i = 0; i < T_COUNT; i++) {
+        bool is_store = i == T_K_STORE || i == T_V_STORE;
+        int32_t columns = is_store ? WIDTH * MR_KV_BLOCK : i == T_SLOTS ? 1 : i == T_TABLE ? n_rot : WIDTH;
+        assert_true(mr_tensor_init(&t[i], "t",
+                                   is_store       ? type
+                                   : i == T_SLOTS ? MR_TYPE_I32
+                                                  : MR_TYPE_F32,
+                                   columns, is_store ? BLOCKS : KV_ROWS, MR_STORAGE_WORK,
+                                   is_store ? MR_ROWS_FIXED : MR_ROWS_STEP));
+        t[i].offset = bytes;
+        bytes += mr_round_up(t[i].bytes, 64);
+    }
+    assert_true(bytes <= sizeof first);
+    assert_int_equal(be->ops->buffer_create(be, bytes, &buffer, NULL), MR_OK);
+    for (size_t i = 0; i < bytes / 4; i++)
+        ((float *)(void *)first)[i] = (float)next_below(2001) * 1e-3f - 1.0f;
+    for (int32_t r = 0; r < KV_ROWS; r++)
+        ((int32_t *)(void *)(first + t[T_SLOTS].offset))[r] = (r * 5 + 3) % (BLOCKS * MR_KV_BLOCK);
+    for (int i = 0; i < T_COUNT; i++)
+        t[i].buffer = buffer;
+    mr_node write = {.op = MR_OP_KV_WRITE,
+                     .in = {T_K, T_V, T_SLOTS, T_K_STORE, T_V_STORE, T_TABLE, MR_NO_TENSOR},
+                     .out = MR_NO_TENSOR,
+                     .params.attention = {.n_kv_heads = HEADS, .head_dim = DIM, .n_rot = n_rot, .pairs = pairs}};
+    assert_int_equal(be->ops->set(be, buffer, 0, first, bytes, &fence, NULL), MR_OK);
+    run_nodes(be, t, &write, 1);
+    assert_int_equal(be->ops->get(be, buffer, 0, second, bytes, &fence, NULL), MR_OK);
+    assert_memory_equal(first + t[T_K].offset, second + t[T_K].offset, t[T_K].bytes);
+
+    mr_node apart[2] = {{.op = MR_OP_ROPE, .out = T_TURNED, .params.rope = {DIM, n_rot, pairs, 0}}, write};
+    const int32_t in[MR_MAX_INPUTS] = {T_K, T_TABLE, -1, -1, -1, -1, -1};
+    memcpy(apart[0].in, in, sizeof in);
+    apart[1].group = 1;
+    apart[1].in[0] = T_TURNED;
+    apart[1].in[5] = MR_NO_TENSOR;
+    assert_int_equal(be->ops->set(be, buffer, 0, first, bytes, &fence, NULL), MR_OK);
+    run_nodes(be, t, apart, 2);
+    assert_int_equal(be->ops->get(be, buffer, 0, first, bytes, &fence, NULL), MR_OK);
+    assert_memory_equal(first, second, t[T_TURNED].offset);
+    be->ops->buffer_destroy(be, buffer);
+    mr_backend_destroy(be);
+}
+
+static void test_keys_turn_while_they_are_written(void **state) {
+    (void)state;
+    static const mr_type TYPES[] = {MR_TYPE_F16, MR_TYPE_F32, MR_TYPE_Q8_0};
+    for (int i = 0; i < 12; i++)
+        check_turned_write(TYPES[i % 3], i % 2 ? MR_ROPE_HALVES : MR_ROPE_INTERLEAVED, i < 6 ? DIM : 18, 1 + i % 4);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_cut_gives_the_same_bits),
+        cmocka_unit_test(test_keys_turn_while_they_are_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
