@@ -7,6 +7,8 @@
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/kernels/matmul_panels.h"
 
+enum { COLUMNS = 16 }; /* of floats that move before the next row's do */
+
 typedef const uint8_t *row_ptrs[MR_PANEL]; /* NULL: past the matrix */
 
 static uint32_t load32(const uint8_t *p) {
@@ -25,29 +27,33 @@ static uint16_t load16(const uint8_t *p) {
 
 /* --- Floats --------------------------------------------------------------------------------------------------------- */
 
+/* Elements of so many bytes, some columns at a time: those of all rows lie in few cache lines. */
+static inline __attribute__((always_inline)) void repack_elems(uint8_t *dst, const row_ptrs rows, size_t n,
+                                                               size_t bytes) {
+    for (size_t first = 0; first < n; first += COLUMNS) {
+        size_t last = n - first < COLUMNS ? n : first + COLUMNS;
+        for (size_t r = 0; r < MR_PANEL; r++)
+            if (rows[r])
+                for (size_t i = first; i < last; i++)
+                    memcpy(dst + (i * MR_PANEL + r) * bytes, rows[r] + i * bytes, bytes);
+    }
+}
+
 static void repack_f32(uint8_t *dst, const row_ptrs rows, int32_t k) {
-    for (int r = 0; r < MR_PANEL; r++)
-        if (rows[r])
-            for (size_t i = 0; i < (size_t)k; i++)
-                memcpy(dst + (i * MR_PANEL + (size_t)r) * 4, rows[r] + i * 4, 4);
+    repack_elems(dst, rows, (size_t)k, 4);
 }
 
 static void repack_f16(uint8_t *dst, const row_ptrs rows, int32_t k) {
-    for (int r = 0; r < MR_PANEL; r++)
-        if (rows[r])
-            for (size_t i = 0; i < (size_t)k; i++)
-                memcpy(dst + (i * MR_PANEL + (size_t)r) * 2, rows[r] + i * 2, 2);
+    repack_elems(dst, rows, (size_t)k, 2);
 }
 
+/* Pairs of columns are one element. */
 static void repack_bf16(uint8_t *dst, const row_ptrs rows, int32_t k) {
-    for (int r = 0; r < MR_PANEL; r++)
-        if (rows[r]) {
-            uint8_t *lane = dst + (size_t)r * 4;
-            for (size_t i = 0; i < (size_t)k / 2; i++)
-                store32(lane + i * MR_PANEL * 4, load32(rows[r] + i * 4));
-            if (k % 2)
-                store32(lane + (size_t)k / 2 * MR_PANEL * 4, load16(rows[r] + (size_t)(k - 1) * 2));
-        }
+    size_t n = (size_t)k / 2;
+    repack_elems(dst, rows, n, 4);
+    for (size_t r = 0; r < MR_PANEL && k % 2; r++)
+        if (rows[r])
+            store32(dst + (n * MR_PANEL + r) * 4, load16(rows[r] + n * 4));
 }
 
 /* --- Blocks: one block of one row into lane r of the panel's block (or blocks) at dst -------------------------------- */
@@ -149,12 +155,16 @@ static void block_q5_k(uint8_t *dst, int r, const uint8_t *src) {
     }
 }
 
-/* Values i..i+3 of 6 bits, one in each byte; i a multiple of 4. */
-static uint32_t q6_k_values(const mr_block_q6_k *b, int i) {
-    int half = i / 128, part = i % 128 / 32, l = i % 32;
-    uint32_t low = load32(b->ql + half * 64 + (part & 1) * 32 + l) >> (part / 2 * 4) & 0x0f0f0f0fu;
-    uint32_t high = load32(b->qh + half * 32 + l) >> (part * 2) & 0x03030303u;
-    return low | high << 4;
+/* Half of a Q6_K block: values 4 l .. 4 l + 3 of its part p, of 32, in v[p][l], one in each byte. */
+static void q6_k_values(const mr_block_q6_k *b, int half, uint32_t v[4][8]) {
+    for (int l = 0; l < 8; l++) {
+        uint32_t low0 = load32(b->ql + half * 64 + 4 * l), low1 = load32(b->ql + half * 64 + 32 + 4 * l);
+        uint32_t high = load32(b->qh + half * 32 + 4 * l);
+        v[0][l] = (low0 & 0x0f0f0f0fu) | (high << 4 & 0x30303030u);
+        v[1][l] = (low1 & 0x0f0f0f0fu) | (high << 2 & 0x30303030u);
+        v[2][l] = (low0 >> 4 & 0x0f0f0f0fu) | (high & 0x30303030u);
+        v[3][l] = (low1 >> 4 & 0x0f0f0f0fu) | (high >> 2 & 0x30303030u);
+    }
 }
 
 /* Four groups of values of 6 bits into three of bytes. */
@@ -168,12 +178,13 @@ static void block_q6_k(uint8_t *dst, int r, const uint8_t *src) {
     mr_panel_q6_k *p = (mr_panel_q6_k *)(void *)dst;
     const mr_block_q6_k *b = (const mr_block_q6_k *)src;
     p->d[r] = b->d;
-    for (int j = 0; j < 16; j++) {
-        uint32_t v[4];
-        for (int g = 0; g < 4; g++)
-            v[g] = q6_k_values(b, j * 16 + g * 4);
-        p->sc[j][r] = b->sc[j];
-        put_6_bits(p->q[j], r, v);
+    for (int half = 0; half < 2; half++) {
+        uint32_t v[4][8];
+        q6_k_values(b, half, v);
+        for (int j = 0; j < 8; j++) {
+            p->sc[8 * half + j][r] = b->sc[8 * half + j];
+            put_6_bits(p->q[8 * half + j], r, &v[j / 2][j % 2 * 4]);
+        }
     }
 }
 
