@@ -20,7 +20,9 @@
 
 #include "backends/cpu/kernels/matmul_avx512.h"
 
-#if defined(__clang__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) /* gcc cannot unroll checked loops, and warns */
+#define INT8_UNROLL
+#elif defined(__clang__)
 #define INT8_UNROLL _Pragma("unroll")
 #else
 #define INT8_UNROLL _Pragma("GCC unroll 16")
