@@ -10,8 +10,9 @@
  * bytes of a tensor at buffer->base + offset, whoever made the buffer, and only WEIGHT tensors, whose layout is its own, are
  * always of its own making.
  * A backend that only multiplies matrices (BLAS) is host_addressable, supports nothing but MATMUL, and says no for shapes
- * where the next backend is faster (tensors[out].ne[1] is the most rows that a node can have). It takes activations in f32
- * and A8 (engine/tensor/type.h), so that graphs need not differ. With keeps_source it takes no memory for weights.
+ * where the next backend is faster (tensors[out].ne[1] is the most rows that a node can have). It takes the activations that
+ * the weight's type has (mr_type_activation: f32, A8 or BF16), so that graphs need not differ. With keeps_source it takes no
+ * memory for weights.
  *
  * Owns:    a backend owns its buffers' memory and its threads; buffers and programs must be destroyed before it.
  * Threads: caller serialises all calls on one backend. Two backends are independent.

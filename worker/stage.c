@@ -71,6 +71,8 @@ static mr_status make_attention(const mr_stage *s, mr_graph **out, mr_err *err) 
         .row_seq = mr_graph_input(g, "row_seq", MR_TYPE_I32, 1, MR_ROWS_STEP),
         .row_position = mr_graph_input(g, "positions", MR_TYPE_I32, 1, MR_ROWS_STEP),
         .block_table = mr_graph_use(g, &table),
+        .window = m->sliding_window,
+        .sinks = MR_NO_TENSOR,
     };
     int32_t q = mr_graph_input(g, "q", MR_TYPE_F32, m->n_heads * m->head_dim, MR_ROWS_STEP);
     int32_t kv = mr_graph_input(g, "kv", MR_TYPE_F32, m->n_kv_heads * m->head_dim, MR_ROWS_STEP);

@@ -1,4 +1,4 @@
-/* tests/support/test_device.h - a backend that is as awkward as a device may be, and computes with the CPU's scalar kernels.
+/* tests/support/test_device.h - a backend that is as awkward as a device may be, and computes with a CPU backend of its own.
  * Its memory cannot be touched by the host: buffers have no address, and their pages are closed but while its own thread
  * works. Calls go into an ordered queue; they begin late, and their fences are reached later still. The destination of a get
  * holds rubbish until then. It runs only the ops that it is told to, has as much memory as it is told, and may break.

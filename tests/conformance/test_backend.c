@@ -1,0 +1,154 @@
+/* The list of backends, and what they promise beside the values of nodes. */
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backends/cpu/cpu_backend.h"
+#include "backends/cpu/kernels.h"
+#include "engine/base/clock.h"
+#include "test_backend.h"
+#include "tests/support/test_device.h"
+
+/* --- The backends ------------------------------------------------------------------------------------------------------ */
+
+/* The CPU at one level; NULL where the machine lacks it. */
+static mr_status create_cpu(mr_isa isa, int32_t n_threads, mr_backend **out, mr_err *err) {
+    assert_int_equal(setenv("MILLRACE_CPU_ISA", mr_isa_name(isa), 1), 0);
+    bool has = mr_isa_detect() == isa;
+    mr_status status = has ? mr_cpu_backend_create(&(mr_cpu_options){.n_threads = n_threads}, out, err) : MR_OK;
+    assert_int_equal(unsetenv("MILLRACE_CPU_ISA"), 0);
+    return status;
+}
+
+static mr_status create_reference(mr_backend **out, mr_err *err) {
+    return create_cpu(MR_ISA_SCALAR, 1, out, err);
+}
+static mr_status create_scalar(mr_backend **out, mr_err *err) {
+    return create_cpu(MR_ISA_SCALAR, 3, out, err);
+}
+static mr_status create_avx2(mr_backend **out, mr_err *err) {
+    return create_cpu(MR_ISA_AVX2, 2, out, err);
+}
+static mr_status create_avx512(mr_backend **out, mr_err *err) {
+    return create_cpu(MR_ISA_AVX512, 2, out, err);
+}
+static mr_status create_device(mr_backend **out, mr_err *err) {
+    return test_device_create(&(test_device_options){.ops = TEST_DEVICE_ALL_OPS, .seed = 1, .max_delay_us = 20}, out,
+                              err);
+}
+/* As BLAS is: products alone, in the memory of the host, of matrices that stay in the file. */
+static mr_status create_multiplier(mr_backend **out, mr_err *err) {
+    test_device_options o = {.ops = 1u << MR_OP_MATMUL, .host_addressable = true, .keeps_source = true};
+    return test_device_create(&o, out, err);
+}
+
+/* The first one is the reference. */
+static const backend_kind KINDS[] = {
+    {"CPU scalar, 1 thread", create_reference, true, 0},
+    {"CPU scalar", create_scalar, true, 0},
+    {"CPU avx2", create_avx2, true, 0},
+    {"CPU avx512", create_avx512, true, 0},
+    {"test device", create_device, true, 0},
+    {"test multiplier", create_multiplier, false, 0},
+};
+enum { N_KINDS = sizeof KINDS / sizeof KINDS[0] };
+static mr_backend *made[N_KINDS];
+
+const backend_kind *backend_kind_at(int i) {
+    return i < N_KINDS ? &KINDS[i] : NULL;
+}
+
+mr_backend *backend_at(int i) {
+    return made[i];
+}
+
+static int make_all(void **state) {
+    (void)state;
+    mr_err err = {0};
+    for (int i = 0; i < N_KINDS; i++) {
+        if (KINDS[i].create(&made[i], &err) != MR_OK)
+            fail_msg("%s: %s", KINDS[i].name, err.text);
+        if (!made[i])
+            print_message("%s: skipped, not on this machine\n", KINDS[i].name);
+    }
+    return 0;
+}
+
+static int destroy_all(void **state) {
+    (void)state;
+    for (int i = 0; i < N_KINDS; i++)
+        mr_backend_destroy(made[i]);
+    return 0;
+}
+
+/* --- The queue --------------------------------------------------------------------------------------------------------- */
+
+/* Many sets and gets without a wait between them happen in their order; fences grow; a deadline in the past is a timeout or
+ * the end. */
+static void check_queue(mr_backend *be, const char *name) {
+    enum { N = 40, BYTES = 4096 };
+    static uint8_t sent[N][BYTES], got[N][BYTES];
+    mr_buffer *b = NULL;
+    mr_fence fence = 0, last = 0;
+    mr_err err = {0};
+    assert_int_equal(be->ops->buffer_create(be, 2 * BYTES, &b, &err), MR_OK);
+    for (int i = 0; i < N; i++) {
+        memset(sent[i], i + 1, BYTES);
+        size_t offset = (size_t)(i % 3) * 1000 + 1;
+        assert_int_equal(be->ops->set(be, b, offset, sent[i], BYTES, &fence, &err), MR_OK);
+        assert_true(fence >= last);
+        last = fence;
+        assert_int_equal(be->ops->get(be, b, offset, got[i], BYTES, &fence, &err), MR_OK);
+        assert_true(fence >= last);
+        last = fence;
+    }
+    mr_status status = be->ops->wait(be, last, mr_clock_now_ns() - 1, &err);
+    assert_true(status == MR_OK || status == MR_E_TIMEOUT);
+    assert_int_equal(be->ops->wait(be, last, MR_NEVER, &err), MR_OK);
+    assert_int_equal(be->ops->wait(be, last, 0, &err), MR_OK); /* reached is reached */
+    if (memcmp(sent, got, sizeof got) != 0)
+        fail_msg("%s: bytes come back in another order", name);
+    be->ops->buffer_destroy(be, b);
+    be->ops->buffer_destroy(be, NULL);
+    be->ops->program_destroy(be, NULL);
+}
+
+static void check_weights(mr_backend *be) {
+    size_t bytes = 77;
+    mr_err err = {0};
+    assert_int_equal(be->ops->weight_bytes(be, MR_TYPE_I32, 64, 16, &bytes, &err), MR_E_UNSUPPORTED);
+    assert_int_equal(bytes, 77);
+    assert_true(strlen(err.text) > 0);
+    assert_int_equal(be->ops->weight_bytes(be, MR_TYPE_F32, 64, 17, &bytes, &err), MR_OK);
+    assert_true(bytes > 0 && bytes != 77);
+}
+
+void test_queue(void **state) {
+    (void)state;
+    for (int i = 0; i < N_KINDS; i++) {
+        if (!made[i])
+            continue;
+        mr_device_info device;
+        made[i]->ops->describe(made[i], &device);
+        assert_true(strlen(device.name) > 0);
+        assert_true(device.alignment >= 64 && (device.alignment & (device.alignment - 1)) == 0);
+        assert_true(device.host_addressable || !device.keeps_source);
+        check_queue(made[i], KINDS[i].name);
+        check_weights(made[i]);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_queue),     cmocka_unit_test(test_matmul), cmocka_unit_test(test_matmul_shapes),
+        cmocka_unit_test(test_rows),      cmocka_unit_test(test_rope),   cmocka_unit_test(test_embed),
+        cmocka_unit_test(test_attention),
+    };
+    return cmocka_run_group_tests_name("backend", tests, make_all, destroy_all);
+}

@@ -1,0 +1,263 @@
+/* One case for each op; loops over types and classes of shapes: one row, around tiles, odd widths. */
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine/kv/kv_store.h"
+#include "test_backend.h"
+
+enum { NONE = MR_NO_TENSOR };
+
+/* --- Products ---------------------------------------------------------------------------------------------------------- */
+
+static int32_t build_matmul(scene *s, const shape *p) {
+    int32_t w = scene_matrix(s, p->type, p->k, p->n, p->storage);
+    if (w == NONE)
+        return NONE;
+    int32_t x = scene_floats(s, p->k, MR_ROWS_STEP);
+    int32_t bias = p->bias ? scene_vector(s, p->n) : NONE;
+    int32_t add = p->add ? scene_floats(s, p->n, MR_ROWS_STEP) : NONE;
+    return mr_graph_matmul(s->g, w, x, bias, add);
+}
+
+static bool is_weight(int32_t type) {
+    const mr_type_info *info = mr_type_get(type);
+    return info && info->is_weight;
+}
+
+/* Every type, in both layouts, one row and many. */
+void test_matmul(void **state) {
+    (void)state;
+    static const int32_t rows[] = {1, 3, 17};
+    int n = 0;
+    for (int32_t type = 0; type < MR_TYPE_FILE_COUNT; type++)
+        for (int i = 0; i < 6 && is_weight(type); i++, n++) {
+            shape p = {.type = (mr_type)type, .k = 512, .n = 40, .rows = rows[i % 3], .bias = i % 2, .add = i > 2};
+            p.storage = i < 3 ? MR_STORAGE_WEIGHT : MR_STORAGE_FILE;
+            expect_same("matmul", build_matmul, NULL, &p);
+        }
+    assert_true(n >= 30);
+}
+
+/* The common types, over panels and tiles that are full, short by one and one too long. */
+void test_matmul_shapes(void **state) {
+    (void)state;
+    static const mr_type types[] = {MR_TYPE_F32, MR_TYPE_F16, MR_TYPE_BF16, MR_TYPE_Q8_0, MR_TYPE_Q4_0, MR_TYPE_Q4_K};
+    static const int32_t ns[] = {1, 15, 16, 17, 31, 33, 64, 100}, rows[] = {1, 2, 4, 5, 7, 8, 9, 16, 31, 33, 65};
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+        for (size_t i = 0; i < 24; i++) {
+            shape p = {.type = types[t], .k = i % 3 ? 256 : 768, .storage = MR_STORAGE_WEIGHT};
+            p.n = ns[i % (sizeof ns / sizeof *ns)];
+            p.rows = rows[i % (sizeof rows / sizeof *rows)];
+            p.bias = i % 4 == 1;
+            p.add = i % 5 == 2;
+            expect_same("matmul", build_matmul, NULL, &p);
+        }
+}
+
+/* --- Rows -------------------------------------------------------------------------------------------------------------- */
+
+static int32_t build_norm(scene *s, const shape *p) {
+    return mr_graph_rms_norm(s->g, scene_floats(s, p->k, MR_ROWS_STEP), scene_vector(s, p->n), 1e-5f);
+}
+
+static int32_t build_gate(scene *s, const shape *p) {
+    int32_t gate = scene_floats(s, p->k, MR_ROWS_STEP);
+    return mr_graph_silu_mul(s->g, gate, scene_floats(s, p->k, MR_ROWS_STEP));
+}
+
+static int32_t build_add(scene *s, const shape *p) {
+    int32_t a = scene_floats(s, p->k, MR_ROWS_STEP);
+    return mr_graph_add(s->g, a, scene_floats(s, p->k, MR_ROWS_STEP));
+}
+
+/* A norm, and a gate, that write the activations of a product themselves. */
+static int32_t build_fused(scene *s, const shape *p) {
+    int32_t up = scene_matrix(s, p->type, p->k, p->n, MR_STORAGE_WEIGHT);
+    int32_t down = up == NONE ? NONE : scene_matrix(s, p->type, p->n, p->k, MR_STORAGE_WEIGHT);
+    if (down == NONE)
+        return NONE;
+    int32_t h = mr_graph_rms_norm(s->g, scene_floats(s, p->k, MR_ROWS_STEP), scene_vector(s, p->k), 1e-6f);
+    int32_t x = mr_graph_matmul(s->g, up, h, NONE, NONE);
+    int32_t y = mr_graph_silu_mul(s->g, x, scene_floats(s, p->n, MR_ROWS_STEP));
+    return mr_graph_matmul(s->g, down, y, NONE, NONE);
+}
+
+static int32_t build_take(scene *s, const shape *p) {
+    int32_t rows[64];
+    for (int32_t i = 0; i < s->max_rows[MR_ROWS_OUT]; i++)
+        rows[i] = (i * 7 + 3) % p->rows;
+    int32_t x = scene_floats(s, p->k, MR_ROWS_STEP);
+    return mr_graph_take_rows(s->g, x, scene_ints(s, rows, MR_ROWS_OUT));
+}
+
+void test_rows(void **state) {
+    (void)state;
+    static const int32_t widths[] = {1, 15, 16, 17, 64, 100, 257, 1024}, rows[] = {1, 2, 33};
+    static const mr_type types[] = {MR_TYPE_F32, MR_TYPE_BF16, MR_TYPE_Q8_0};
+    for (size_t i = 0; i < 24; i++) {
+        shape p = {.k = widths[i % 8], .rows = rows[i / 8]};
+        expect_same("silu_mul", build_gate, NULL, &p);
+        expect_same("add", build_add, NULL, &p);
+        expect_same("take_rows", build_take, NULL, &p);
+        p.n = p.k;
+        expect_same("rms_norm", build_norm, NULL, &p);
+        p.k *= 3; /* heads that are normed apart */
+        expect_same("rms_norm", build_norm, NULL, &p);
+    }
+    for (size_t i = 0; i < 9; i++) {
+        shape p = {.type = types[i % 3], .k = 64, .n = i % 2 ? 160 : 96, .rows = rows[i / 3]};
+        expect_same("norm and gate before products", build_fused, NULL, &p);
+    }
+}
+
+static int32_t build_rope(scene *s, const shape *p) {
+    int32_t positions[64];
+    for (int32_t i = 0; i < p->rows; i++)
+        positions[i] = i * i * 37 + (int32_t)(rng_next(&s->r) % 5);
+    mr_rope_desc desc = {.head_dim = p->head_dim, .n_rot = p->n_rot, .pairs = p->pairs};
+    int32_t table =
+        mr_graph_rope_table(s->g, scene_angles(s, p->n_rot / 2), scene_ints(s, positions, MR_ROWS_STEP), 1.1f);
+    return mr_graph_rope(s->g, scene_floats(s, p->heads * p->head_dim, MR_ROWS_STEP), table, &desc);
+}
+
+void test_rope(void **state) {
+    (void)state;
+    static const int32_t dims[][2] = {{16, 16}, {64, 64}, {64, 48}, {80, 32}, {128, 128}, {256, 2}};
+    static const int32_t rows[] = {1, 3, 33};
+    for (int i = 0; i < 36; i++) {
+        shape p = {.head_dim = dims[i % 6][0],
+                   .n_rot = dims[i % 6][1],
+                   .heads = 1 + i % 4,
+                   .rows = rows[i / 12],
+                   .pairs = i / 6 % 2 ? MR_ROPE_HALVES : MR_ROPE_INTERLEAVED};
+        expect_same("rope", build_rope, NULL, &p);
+    }
+}
+
+static int32_t build_embed(scene *s, const shape *p) {
+    int32_t ids[64];
+    for (int32_t i = 0; i < p->rows; i++)
+        ids[i] = i == 0 ? p->n - 1 : (int32_t)(rng_next(&s->r) % (uint32_t)p->n);
+    int32_t table = scene_matrix(s, p->type, p->k, p->n, MR_STORAGE_FILE);
+    return mr_graph_embed(s->g, table, scene_ints(s, ids, MR_ROWS_STEP));
+}
+
+void test_embed(void **state) {
+    (void)state;
+    for (int32_t type = 0; type < MR_TYPE_FILE_COUNT; type++)
+        for (int32_t rows = 1; rows < 40 && is_weight(type); rows += 19)
+            expect_same("embed", build_embed, NULL, &(shape){.type = (mr_type)type, .k = 512, .n = 37, .rows = rows});
+}
+
+/* --- Attention --------------------------------------------------------------------------------------------------------- */
+
+enum { MAX_ROWS = 640, SEQUENCES = 2 };
+
+/* Rows of two sequences in turn, at positions from first on; blocks of a sequence stand in a mixed order. */
+typedef struct row_ids {
+    int32_t seq[MAX_ROWS], position[MAX_ROWS], slot[MAX_ROWS];
+} row_ids;
+
+static int32_t blocks_each(const shape *p) {
+    return (p->length + p->rows + MR_KV_BLOCK - 1) / MR_KV_BLOCK;
+}
+
+static int32_t block_at(const shape *p, int32_t seq, int32_t i) {
+    int32_t n = blocks_each(p);
+    return seq + SEQUENCES * (n - 1 - i);
+}
+
+static void number_rows(const shape *p, int32_t first, row_ids *out) {
+    assert_true(p->rows <= MAX_ROWS);
+    for (int32_t i = 0; i < p->rows; i++) {
+        out->seq[i] = i % SEQUENCES;
+        out->position[i] = first + i / SEQUENCES;
+        out->slot[i] =
+            block_at(p, out->seq[i], out->position[i] / MR_KV_BLOCK) * MR_KV_BLOCK + out->position[i] % MR_KV_BLOCK;
+    }
+}
+
+/* Ids of the inputs that change from run to run: they come first. */
+enum { IN_SLOTS, IN_SEQ, IN_POSITION, IN_Q, IN_K, IN_V };
+
+static int32_t build_attention(scene *s, const shape *p) {
+    static row_ids rows;
+    static int32_t table[SEQUENCES * 64];
+    mr_kv_desc kv = {.n_layers = 1,
+                     .n_blocks = SEQUENCES * blocks_each(p),
+                     .n_kv_heads = p->kv_heads,
+                     .head_dim = p->head_dim,
+                     .type = p->type};
+    mr_tensor k, v, t;
+    assert_int_equal(mr_kv_layer_describe(&kv, &k, &v, NULL), MR_OK);
+    assert_true(mr_tensor_init(&t, "block_table", MR_TYPE_I32, 64, SEQUENCES, MR_STORAGE_STATE, MR_ROWS_FIXED));
+    assert_true(blocks_each(p) <= 64 && t.bytes == sizeof table);
+    for (int32_t seq = 0; seq < SEQUENCES; seq++)
+        for (int32_t i = 0; i < blocks_each(p); i++)
+            table[seq * 64 + i] = block_at(p, seq, i);
+    number_rows(p, 0, &rows);
+    mr_attention_desc d = {.n_heads = p->heads,
+                           .n_kv_heads = p->kv_heads,
+                           .head_dim = p->head_dim,
+                           .scale = 0.2f,
+                           .soft_cap = p->soft_cap,
+                           .window = p->window,
+                           .slots = scene_ints(s, rows.slot, MR_ROWS_STEP),
+                           .row_seq = scene_ints(s, rows.seq, MR_ROWS_STEP),
+                           .row_position = scene_ints(s, rows.position, MR_ROWS_STEP)};
+    int32_t q = scene_floats(s, p->heads * p->head_dim, MR_ROWS_STEP);
+    int32_t keys = scene_floats(s, p->kv_heads * p->head_dim, MR_ROWS_STEP);
+    int32_t data = scene_floats(s, p->kv_heads * p->head_dim, MR_ROWS_STEP);
+    d.k_state = scene_state(s, &k, NULL);
+    d.v_state = scene_state(s, &v, NULL);
+    d.block_table = scene_state(s, &t, table);
+    d.sinks = p->sinks ? scene_vector(s, p->heads) : NONE;
+    if (p->n_rot > 0) { /* the keys turn on their way into the store */
+        int32_t turns = mr_graph_rope_table(s->g, scene_angles(s, p->n_rot / 2), d.row_position, 1.0f);
+        mr_rope_desc rope = {.head_dim = p->head_dim, .n_rot = p->n_rot, .pairs = p->pairs};
+        keys = mr_graph_rope(s->g, keys, turns, &rope);
+    }
+    return mr_graph_attention(s->g, q, keys, data, &d);
+}
+
+/* The next rows of the sequences: they see those of the first run. */
+static void go_on(scene *s, const shape *p) {
+    static row_ids rows;
+    number_rows(p, p->length, &rows);
+    scene_refill(s, s->inputs[IN_SLOTS].id, rows.slot);
+    scene_refill(s, s->inputs[IN_SEQ].id, rows.seq);
+    scene_refill(s, s->inputs[IN_POSITION].id, rows.position);
+    for (int i = IN_Q; i <= IN_V; i++)
+        scene_refill(s, s->inputs[i].id, NULL);
+}
+
+void test_attention(void **state) {
+    (void)state;
+    static const int32_t dims[] = {16, 64, 80, 128, 256}, rows[] = {1, 2, 6, 33, 70};
+    static const mr_type types[] = {MR_TYPE_F16, MR_TYPE_F32, MR_TYPE_Q8_0};
+    for (int i = 0; i < 30; i++) {
+        shape p = {.type = types[i % 3],
+                   .head_dim = dims[i % 5],
+                   .kv_heads = 1 + i % 3,
+                   .rows = rows[i / 6],
+                   .window = i % 4 == 1 ? 5 + i : 0,
+                   .soft_cap = i % 5 == 2 ? 3.0f : 0.0f,
+                   .sinks = i % 4 == 2,
+                   .n_rot = i % 2 ? 16 : 0,
+                   .pairs = i % 4 == 1 ? MR_ROPE_HALVES : MR_ROPE_INTERLEAVED};
+        if (p.type == MR_TYPE_Q8_0)
+            p.head_dim = 64 << i % 3;
+        p.heads = p.kv_heads * (1 + i % 4);
+        p.length = (p.rows + SEQUENCES - 1) / SEQUENCES;
+        expect_same("attention", build_attention, go_on, &p);
+    }
+    /* Longer than a partition. */
+    shape p = {.type = MR_TYPE_F16, .head_dim = 32, .kv_heads = 1, .heads = 2, .rows = MAX_ROWS, .length = 320};
+    expect_same("attention", build_attention, go_on, &p);
+}
