@@ -10,7 +10,7 @@
 #include "backends/cpu/kernels.h"
 
 static const char *const NAMES[MR_ISA_COUNT] = {
-    [MR_ISA_SCALAR] = "scalar", [MR_ISA_AVX2] = "avx2", [MR_ISA_AVX512] = "avx512"};
+    [MR_ISA_SCALAR] = "scalar", [MR_ISA_AVX2] = "avx2", [MR_ISA_AVXVNNI] = "avxvnni", [MR_ISA_AVX512] = "avx512"};
 
 #if defined(__x86_64__)
 /* clang 14 does not know "f16c". AVX2, checked besides, says that the system saves the registers. */
@@ -19,6 +19,15 @@ static bool has_f16c(void) {
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 #endif
+
+bool mr_has_avxvnni(void) {
+#if defined(__x86_64__)
+    unsigned a, b, c, d;
+    return __builtin_cpu_supports("avx2") && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4);
+#else
+    return false;
+#endif
+}
 
 /* The compiler's run-time check also asks the operating system (XGETBV) whether it saves the registers. */
 static mr_isa hardware_isa(void) {
@@ -29,7 +38,7 @@ static mr_isa hardware_isa(void) {
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni"))
         return MR_ISA_AVX512;
-    return MR_ISA_AVX2;
+    return mr_has_avxvnni() ? MR_ISA_AVXVNNI : MR_ISA_AVX2;
 #else
     return MR_ISA_SCALAR;
 #endif

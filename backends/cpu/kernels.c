@@ -7,8 +7,14 @@
 #define PICK_01(name, level) ((level) >= MR_ISA_AVX512 ? mr_##name##_avx512 : mr_##name##_scalar)
 #define PICK_11(name, level)                                                                                           \
     ((level) >= MR_ISA_AVX512 ? mr_##name##_avx512 : (level) >= MR_ISA_AVX2 ? mr_##name##_avx2 : mr_##name##_scalar)
+#define PICK_20(name, level)                                                                                           \
+    ((level) == MR_ISA_AVXVNNI ? mr_##name##_avxvnni : (level) >= MR_ISA_AVX2 ? mr_##name##_avx2 : mr_##name##_scalar)
+#define PICK_21(name, level) ((level) >= MR_ISA_AVX512 ? mr_##name##_avx512 : PICK_20(name, level))
 #define PICK(name, has_avx2, has_avx512, level) PICK_##has_avx2##has_avx512(name, level)
 #else
+#define PICK_20(name, level)                                                                                           \
+    ((level) == MR_ISA_AVXVNNI ? mr_##name##_avxvnni : (level) >= MR_ISA_AVX2 ? mr_##name##_avx2 : mr_##name##_scalar)
+#define PICK_21(name, level) ((level) >= MR_ISA_AVX512 ? mr_##name##_avx512 : PICK_20(name, level))
 #define PICK(name, has_avx2, has_avx512, level) mr_##name##_scalar
 #endif
 
@@ -28,6 +34,12 @@ static const mr_kernels TABLES[MR_ISA_COUNT] = {
 #include "backends/cpu/cpu_kernels.def"
 #undef LEVEL
         },
+    [MR_ISA_AVXVNNI] =
+        {
+#define LEVEL MR_ISA_AVXVNNI
+#include "backends/cpu/cpu_kernels.def"
+#undef LEVEL
+        },
     [MR_ISA_AVX512] =
         {
 #define LEVEL MR_ISA_AVX512
@@ -37,5 +49,5 @@ static const mr_kernels TABLES[MR_ISA_COUNT] = {
 };
 
 const mr_kernels *mr_kernels_get(mr_isa isa) {
-    return &TABLES[isa];
+    return &TABLES[isa == MR_ISA_AVXVNNI && !mr_has_avxvnni() ? MR_ISA_AVX2 : isa];
 }

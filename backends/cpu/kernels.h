@@ -5,12 +5,14 @@
 #ifndef MR_BACKENDS_CPU_KERNELS_H
 #define MR_BACKENDS_CPU_KERNELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "engine/tensor/tensor.h"
 
-typedef enum mr_isa { MR_ISA_SCALAR, MR_ISA_AVX2, MR_ISA_AVX512, MR_ISA_COUNT } mr_isa;
+/* AVX2 with FMA and F16C; AVXVNNI is AVX2 and AVX-VNNI; AVX512 is F, BW, VL, DQ and VNNI. */
+typedef enum mr_isa { MR_ISA_SCALAR, MR_ISA_AVX2, MR_ISA_AVXVNNI, MR_ISA_AVX512, MR_ISA_COUNT } mr_isa;
 
 /* --- Weight panels -------------------------------------------------------------------------------------------------
  * 16 output rows side by side, k ascending, blocks of one panel contiguous; rows past the matrix are zero. A group is
@@ -185,7 +187,8 @@ void mr_attention_chain_wait(mr_attention_chain *chain, int32_t partition);
 /* After merging it. */
 void mr_attention_chain_pass(mr_attention_chain *chain, int32_t partition);
 
-/* The table of one instruction set; entries that a level lacks are those of the next lower level. */
+/* The table of one instruction set; entries that a level lacks are those of the next lower level, of AVX2 for
+ * AVX512. */
 typedef struct mr_kernels {
     mr_matmul_fn *matmul[MR_PANEL_COUNT]; /* NULL for MR_PANEL_NONE */
 #define KERNEL(name, type, has_avx2, has_avx512) type *name;
@@ -195,17 +198,21 @@ typedef struct mr_kernels {
 #undef MATMUL
 } mr_kernels;
 
-/* Never NULL; a level that this CPU lacks must not be called. */
+/* Never NULL; a level that this CPU lacks must not be called. AVXVNNI is below AVX512, which CPUs have without it: there it
+ * is AVX2. */
 const mr_kernels *mr_kernels_get(mr_isa isa);
-/* The best level of this CPU, capped by MILLRACE_CPU_ISA = scalar | avx2 | avx512. */
+/* The best level of this CPU, capped by MILLRACE_CPU_ISA = scalar | avx2 | avxvnni | avx512. */
 mr_isa mr_isa_detect(void);
 /* The value of MILLRACE_CPU_ISA when it names no level (and is ignored); else NULL. */
 const char *mr_isa_env_error(void);
 const char *mr_isa_name(mr_isa isa);
+/* Whether the CPU has AVX-VNNI. */
+bool mr_has_avxvnni(void);
 
 /* Prototypes of every kernel: mr_<name>_<isa>. */
 #define PROTO_0(name, type, isa)
 #define PROTO_1(name, type, isa) type mr_##name##_##isa;
+#define PROTO_2(name, type, isa) type mr_##name##_##isa, mr_##name##_avxvnni;
 #define KERNEL(name, type, has_avx2, has_avx512)                                                                       \
     PROTO_1(name, type, scalar) PROTO_##has_avx2(name, type, avx2) PROTO_##has_avx512(name, type, avx512)
 #define MATMUL(name, panel, has_avx2, has_avx512) KERNEL(name, mr_matmul_fn, has_avx2, has_avx512)
@@ -214,5 +221,6 @@ const char *mr_isa_name(mr_isa isa);
 #undef MATMUL
 #undef PROTO_0
 #undef PROTO_1
+#undef PROTO_2
 
 #endif

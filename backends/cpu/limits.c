@@ -24,6 +24,7 @@ static const loops LOOPS[MR_ISA_COUNT] = {
     [MR_ISA_SCALAR] = {mr_limit_read_scalar, mr_limit_int8_scalar, mr_limit_f32_scalar},
 #if defined(__x86_64__)
     [MR_ISA_AVX2] = {mr_limit_read_avx2, mr_limit_int8_avx2, mr_limit_f32_avx2},
+    [MR_ISA_AVXVNNI] = {mr_limit_read_avx2, mr_limit_int8_avx2, mr_limit_f32_avx2},
     [MR_ISA_AVX512] = {mr_limit_read_avx512, mr_limit_int8_avx512, mr_limit_f32_avx512},
 #endif
 };
