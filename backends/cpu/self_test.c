@@ -287,7 +287,8 @@ static void fill_store(trial *t, const attention_case *c, mr_type type) {
 static void attend_in_parts(trial *t, const mr_attention_args *args, int32_t row) {
     mr_attention_part part = {
         .row_first = row, .row_last = row + 1, .kv_head_last = args->n_kv_heads, .chain = &t->chain};
-    t->chain.first = t->chain.next = mr_attention_first(args, row) / MR_ATTENTION_PARTITION;
+    t->chain.first = mr_attention_first(args, row) / MR_ATTENTION_PARTITION;
+    t->chain.next = t->chain.first;
     t->chain.last = args->row_position[row] / MR_ATTENTION_PARTITION + 1;
     for (part.partition = t->chain.first; part.partition < t->chain.last; part.partition++)
         t->kernels->attention(args, &part);
