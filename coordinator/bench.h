@@ -53,9 +53,10 @@ typedef struct bench_run {
     const bench_test *test;
     int32_t n_begun;
     int64_t n_rows_done; /* of all steps */
-    int64_t start_ns;    /* of the prompt's rows beyond depth */
-    int64_t begun_ns;    /* of the step with the last first token */
-    int64_t end_ns;      /* 0: not yet */
+    int64_t start_rows;  /* prefill: n_rows_done when the clock began */
+    int64_t start_ns;
+    int64_t begun_ns; /* of the step with the last first token */
+    int64_t end_ns;   /* 0: not yet */
     /* After begun_ns, up to end_ns. */
     int64_t n_tokens, n_steps, n_positions; /* the last: of keys and values that were read */
     int64_t step_ns;                        /* of the last token */

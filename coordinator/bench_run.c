@@ -11,8 +11,10 @@ enum { SEED = 1 }; /* of the prompts' ids */
 void bench_run_on_step(void *ctx, int32_t n_rows) {
     bench_run *r = ctx;
     r->n_rows_done += n_rows;
-    if (r->test && !r->test->decode && r->n_rows_done == r->test->depth)
-        r->start_ns = mr_clock_now_ns();
+    if (!r->test || r->test->decode || r->start_rows >= r->test->depth || r->n_rows_done < r->test->depth)
+        return;
+    r->start_rows = r->n_rows_done;
+    r->start_ns = mr_clock_now_ns();
 }
 
 static void count(bench_run *r, const mr_token_event *event) {
@@ -74,13 +76,18 @@ mr_status bench_run_once(mr_job *job, int32_t vocab_size, int32_t *ids, const be
     return status;
 }
 
+/* Of a prompt, those that the clock saw. */
+static int64_t tokens_of(const bench_run *r) {
+    return r->test->decode ? r->n_tokens : bench_prompt_tokens(r->test) - r->start_rows;
+}
+
 /* What the run has done, as a share of what the machine could have done in its time. */
 static double share_of(const bench_run *r, const bench_work *w, double seconds) {
     const bench_test *t = r->test;
     if (t->limits.read_bytes <= 0 || (t->decode && w->has_experts && r->n_tokens > r->n_steps))
         return -1;
     if (!t->decode)
-        return (t->rows * w->products + w->output_products) / seconds /
+        return ((double)tokens_of(r) * w->products + w->output_products) / seconds /
                (w->is_int8 ? t->limits.int8_products : t->limits.f32_products);
     double bytes = (double)r->n_steps * w->weight_bytes + (double)r->n_tokens * w->row_bytes +
                    (double)r->n_positions * w->position_bytes;
@@ -96,7 +103,7 @@ mr_status bench_run_rate(const bench_run *r, const bench_work *work, bench_sampl
                           t->rows, t->sequences);
     int64_t ns = t->decode ? r->end_ns - r->begun_ns : r->begun_ns - r->start_ns;
     double seconds = (double)(ns > 0 ? ns : 1) / (double)MR_NS_PER_S;
-    out->rate = (t->decode ? (double)r->n_tokens : (double)t->rows) / seconds;
+    out->rate = (double)tokens_of(r) / seconds;
     out->share = share_of(r, work, seconds);
     return MR_OK;
 }
