@@ -2,27 +2,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/kernels/matmul_int8_avx512.h"
 
-ALWAYS_INLINE const mr_panel_q4_k *q4_k(const uint8_t *block) {
+MR_INLINE const mr_panel_q4_k *q4_k(const uint8_t *block) {
     return (const mr_panel_q4_k *)(const void *)block;
 }
 
 /* 0..15 */
-ALWAYS_INLINE __m512i q4_k_group(const uint8_t *block, int sub, int g) {
+MR_INLINE __m512i q4_k_group(const uint8_t *block, int sub, int g) {
     __m512i q = _mm512_loadu_si512(q4_k(block)->q[sub][g % 4]);
     return _mm512_and_si512(g < 4 ? q : _mm512_srli_epi16(q, 4), _mm512_set1_epi8(15));
 }
 
-ALWAYS_INLINE __m512 q4_k_scale(const uint8_t *block, int sub, int half) {
+MR_INLINE __m512 q4_k_scale(const uint8_t *block, int sub, int half) {
     (void)half;
     return _mm512_mul_ps(load_f16(q4_k(block)->d), load_u8(q4_k(block)->scale[sub].sc));
 }
 
-ALWAYS_INLINE __m512 q4_k_min(const uint8_t *block, int sub, int half) {
+MR_INLINE __m512 q4_k_min(const uint8_t *block, int sub, int half) {
     (void)half;
     return negate(_mm512_mul_ps(load_f16(q4_k(block)->dmin), load_u8(q4_k(block)->scale[sub].m)));
 }
 
-static const int8_format Q4_K = {
+static const format Q4_K = {
     .block_k = 256,
     .block_bytes = sizeof(mr_panel_q4_k),
     .n_scales = 1,
@@ -32,7 +32,4 @@ static const int8_format Q4_K = {
     .min = q4_k_min,
 };
 
-void mr_matmul_q4_k_avx512(const mr_matmul_args *args, int32_t panel_first, int32_t panel_last, int32_t row_first,
-                           int32_t row_last) {
-    int8_matmul(Q4_K, args, panel_first, panel_last, row_first, row_last);
-}
+MATMUL_KERNEL(matmul_q4_k_avx512, Q4_K)

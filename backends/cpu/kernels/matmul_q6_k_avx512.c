@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/kernels/matmul_int8_avx512.h"
 
-ALWAYS_INLINE const mr_panel_q6_k *q6_k(const uint8_t *block) {
+MR_INLINE const mr_panel_q6_k *q6_k(const uint8_t *block) {
     return (const mr_panel_q6_k *)(const void *)block;
 }
 
 /* 0..63. Three of the four groups of 16 k lie in the low six bits, the fourth in the high two of all three. */
-ALWAYS_INLINE __m512i q6_k_group(const uint8_t *block, int sub, int g) {
+MR_INLINE __m512i q6_k_group(const uint8_t *block, int sub, int g) {
     const uint8_t(*q)[MR_PANEL][4] = q6_k(block)->q[sub * 2 + g / 4];
     const __m512i low6 = _mm512_set1_epi8(63);
     if (g % 4 < 3)
@@ -20,11 +20,11 @@ ALWAYS_INLINE __m512i q6_k_group(const uint8_t *block, int sub, int g) {
     return _mm512_and_si512(abc, low6);
 }
 
-ALWAYS_INLINE __m512 q6_k_scale(const uint8_t *block, int sub, int half) {
+MR_INLINE __m512 q6_k_scale(const uint8_t *block, int sub, int half) {
     return _mm512_mul_ps(load_f16(q6_k(block)->d), load_i8(q6_k(block)->sc[sub * 2 + half]));
 }
 
-static const int8_format Q6_K = {
+static const format Q6_K = {
     .block_k = 256,
     .block_bytes = sizeof(mr_panel_q6_k),
     .n_scales = 2,
@@ -33,7 +33,4 @@ static const int8_format Q6_K = {
     .scale = q6_k_scale,
 };
 
-void mr_matmul_q6_k_avx512(const mr_matmul_args *args, int32_t panel_first, int32_t panel_last, int32_t row_first,
-                           int32_t row_last) {
-    int8_matmul(Q6_K, args, panel_first, panel_last, row_first, row_last);
-}
+MATMUL_KERNEL(matmul_q6_k_avx512, Q6_K)

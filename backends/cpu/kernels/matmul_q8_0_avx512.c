@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/kernels/matmul_int8_avx512.h"
 
-ALWAYS_INLINE __m512 q8_0_scale(const uint8_t *block, int sub, int half) {
+MR_INLINE __m512 q8_0_scale(const uint8_t *block, int sub, int half) {
     (void)sub, (void)half;
     return load_f16(((const mr_panel_q8_0 *)(const void *)block)->d);
 }
 
-static const int8_format Q8_0 = {
+static const format Q8_0 = {
     .block_k = 32,
     .block_bytes = sizeof(mr_panel_q8_0),
     .n_scales = 1,
@@ -16,7 +16,4 @@ static const int8_format Q8_0 = {
     .scale = q8_0_scale,
 };
 
-void mr_matmul_q8_0_avx512(const mr_matmul_args *args, int32_t panel_first, int32_t panel_last, int32_t row_first,
-                           int32_t row_last) {
-    int8_matmul(Q8_0, args, panel_first, panel_last, row_first, row_last);
-}
+MATMUL_KERNEL(matmul_q8_0_avx512, Q8_0)

@@ -1,0 +1,114 @@
+/* backends/cpu/kernels/matmul_loops.h - the loops around a tile; see matmul_tiles.h. To be included last. Needs
+ *   format                                             a type with block_k and block_bytes, of a panel
+ *   lay_out_row(f, args, row, k, n_k, row_chunk *out)  a chunk of an activation row
+ *   decode(f, tile, direct, weight_chunk *out)         what its tiles share; all of it unless direct
+ *   run_tile_of(f, tile, direct, n_rows)               n_rows sums go on over the chunk; direct where n_rows may be that few */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_LOOPS_H
+#define MR_BACKENDS_CPU_KERNELS_MATMUL_LOOPS_H
+
+#include <string.h>
+
+#include "backends/cpu/kernels/matmul_tiles.h"
+
+/* The panels and rows at hand. */
+typedef struct job {
+    const mr_matmul_args *args;
+    size_t panel_bytes;
+    int32_t panel_last;      /* of the call */
+    int32_t panel, n_panels; /* of the group */
+    int32_t row, n_rows;     /* of the block */
+} job;
+
+typedef struct scratch {
+    weight_chunk weights;
+    row_chunk rows[ROW_BLOCK];
+    _Alignas(LINE) tile_sums sums[GROUP_PAIRS][ROW_BLOCK];
+} scratch;
+
+/* Panel `panel` at k; of a panel that is missing at the end, the one before it: its sums are not stored. */
+MR_INLINE const uint8_t *weights_at(const format f, const job *j, int32_t panel, int32_t k) {
+    panel = least(panel, j->panel_last - 1);
+    return j->args->w + j->panel_bytes * (size_t)panel + (size_t)(k / f.block_k) * (size_t)f.block_bytes;
+}
+
+/* Where panel p of the pair that is read after this one begins: the next pair at k, else the first at the next chunk,
+ * else the first of the next group; NULL after the last. */
+MR_INLINE const uint8_t *next_weights(const format f, const job *j, int32_t pair, int32_t k, int p) {
+    if ((pair + 1) * TILE_PANELS < j->n_panels)
+        return weights_at(f, j, j->panel + (pair + 1) * TILE_PANELS + p, k);
+    if (k + CHUNK < j->args->k)
+        return weights_at(f, j, j->panel + p, k + CHUNK);
+    if (j->panel + j->n_panels < j->panel_last)
+        return weights_at(f, j, j->panel + j->n_panels + p, 0);
+    return NULL;
+}
+
+/* All rows of the block times a chunk of one pair, in tiles of nearly the same height. lines: to ask for of each panel. */
+MR_INLINE void run_pair(const format f, const job *j, tile *t, bool direct, int32_t lines) {
+    int32_t n_tiles = share_of(j->n_rows, TILE_ROWS), n_steps = share_of(t->n_k, STEP);
+    for (int32_t left = j->n_rows; left > 0; n_tiles--) {
+        int32_t n_rows = share_of(left, n_tiles);
+        t->ahead_lines = share_of(share_of(lines, n_steps), n_tiles);
+        run_tile_of(f, t, direct, n_rows);
+        lines -= least(lines, t->ahead_lines * n_steps);
+        for (int p = 0; p < TILE_PANELS; p++)
+            t->ahead[p] += t->ahead_lines * n_steps * LINE;
+        t->rows += n_rows;
+        t->sums += n_rows;
+        left -= n_rows;
+    }
+}
+
+MR_INLINE void run_block(const format f, const job *j, bool direct, scratch *s) {
+    const int32_t k_end = j->args->k, n_pairs = share_of(j->n_panels, TILE_PANELS);
+    for (int32_t pair = 0; pair < n_pairs; pair++)
+        memset(s->sums[pair], 0, sizeof s->sums[0][0] * (size_t)j->n_rows);
+    for (int32_t k = 0; k < k_end; k += CHUNK) {
+        const int32_t n_k = least(CHUNK, k_end - k);
+        for (int32_t r = 0; r < j->n_rows; r++)
+            lay_out_row(f, j->args, j->row + r, k, n_k, &s->rows[r]);
+        for (int32_t pair = 0; pair < n_pairs; pair++) {
+            tile t = {.weights = &s->weights, .rows = s->rows, .sums = s->sums[pair], .n_k = n_k};
+            for (int p = 0; p < TILE_PANELS; p++) {
+                t.w[p] = weights_at(f, j, j->panel + pair * TILE_PANELS + p, k);
+                t.ahead[p] = next_weights(f, j, pair, k, p);
+            }
+            decode(f, &t, direct, &s->weights);
+            run_pair(f, j, &t, direct, t.ahead[0] ? share_of(n_k * f.block_bytes / f.block_k, LINE) : 0);
+        }
+    }
+    for (int32_t r = 0; r < j->n_rows; r++)
+        for (int32_t p = 0; p < j->n_panels; p++)
+            store_panel(j->args, j->row + r, j->panel + p, s->sums[p / TILE_PANELS][r][p % TILE_PANELS]);
+}
+
+MR_INLINE void matmul(const format f, const mr_matmul_args *args, int32_t panel_first, int32_t panel_last,
+                      int32_t row_first, int32_t row_last) {
+    scratch s;
+    const bool direct = row_last - row_first <= DIRECT_ROWS;
+    const int32_t group = TILE_PANELS * (direct ? 1 : GROUP_PAIRS);
+    job j = {
+        .args = args, .panel_bytes = (size_t)(args->k / f.block_k) * (size_t)f.block_bytes, .panel_last = panel_last};
+    for (j.panel = panel_first; j.panel < panel_last; j.panel += j.n_panels) {
+        j.n_panels = least(group, panel_last - j.panel);
+        int32_t n_blocks = share_of(row_last - row_first, ROW_BLOCK);
+        for (j.row = row_first; j.row < row_last; j.row += j.n_rows, n_blocks--) {
+            int32_t rows = share_of(row_last - j.row, n_blocks); /* whole tiles, but at the end */
+            j.n_rows = least(share_of(rows, TILE_ROWS) * TILE_ROWS, row_last - j.row);
+            if (direct)
+                run_block(f, &j, true, &s);
+            else
+                run_block(f, &j, false, &s);
+        }
+    }
+}
+
+/* One kernel for a format that is a constant. */
+#define MATMUL_KERNEL(name, f)                                                                                         \
+    void mr_##name(const mr_matmul_args *args, int32_t panel_first, int32_t panel_last, int32_t row_first,             \
+                   int32_t row_last) {                                                                                 \
+        matmul(f, args, panel_first, panel_last, row_first, row_last);                                                 \
+    }
+
+#endif

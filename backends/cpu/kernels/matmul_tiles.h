@@ -1,0 +1,71 @@
+/* backends/cpu/kernels/matmul_tiles.h - what a matrix product is cut into, for every instruction set.
+ *
+ * A tile is one or two panels (of 16 output rows) by a few activation rows, its sums in registers. Around it: groups
+ * of panels - blocks of rows - chunks of k - pairs of panels - tiles (matmul_loops.h). Sums wait in memory between chunks,
+ * so each walks K in order. For a chunk the activations are laid out once for all pairs of a group, and the weights of a
+ * pair are decoded once for all tiles. With few rows a tile decodes in registers, and a pair is read from end to end.
+ * Meanwhile the weights that come next are asked for, evenly over the tiles: only the first tile of a chunk reads them
+ * from memory.
+ *
+ * A file of kernels includes vec_avx512.h or the like, defines TILE_PANELS (1 or 2), TILE_ROWS, CHUNK (k) and STEP (k from
+ * one asking ahead to the next), includes this, defines struct row_chunk and struct weight_chunk and the functions that
+ * matmul_loops.h names, and includes that. Everything is resolved at compile time. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_TILES_H
+#define MR_BACKENDS_CPU_KERNELS_MATMUL_TILES_H
+
+#include <stdbool.h>
+
+#include "backends/cpu/kernels.h"
+#include "backends/cpu/kernels/matmul_panels.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) /* gcc cannot unroll checked loops, and warns */
+#define UNROLL
+#elif defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+enum {
+    DIRECT_ROWS = 4, /* up to so many, weights are decoded in registers */
+    ROW_BLOCK = 98,
+    GROUP_PAIRS = 8, /* of panels */
+    LINE = 64,       /* bytes of a cache line */
+};
+
+typedef struct row_chunk row_chunk;       /* a chunk of one activation row, laid out */
+typedef struct weight_chunk weight_chunk; /* a chunk of a pair of panels, decoded */
+typedef float tile_sums[TILE_PANELS][MR_PANEL];
+
+/* A chunk of a pair of panels and some rows. */
+typedef struct tile {
+    const uint8_t *w[TILE_PANELS]; /* at the chunk's first k */
+    const weight_chunk *weights;
+    const row_chunk *rows;
+    tile_sums *sums;
+    int32_t n_k;                       /* of the chunk */
+    const uint8_t *ahead[TILE_PANELS]; /* what will be read next */
+    int32_t ahead_lines;               /* of each, to ask for at every step of k */
+} tile;
+
+MR_INLINE int32_t share_of(int32_t n, int32_t parts) {
+    return (n + parts - 1) / parts;
+}
+MR_INLINE int32_t least(int32_t a, int32_t b) {
+    return a < b ? a : b;
+}
+
+/* y[row][panel's lanes] = sums (+ bias) (+ add); lanes past n are neither read nor written. */
+MR_INLINE void store_panel(const mr_matmul_args *args, int32_t row, int32_t panel, const float *sums) {
+    int32_t n0 = panel * MR_PANEL, n = least(args->n - n0, MR_PANEL);
+    v16 y = v16_load(sums);
+    if (args->bias)
+        y = v16_add(y, v16_load_n(args->bias + n0, n));
+    const float *add = matmul_add_row(args, row);
+    if (add)
+        y = v16_add(y, v16_load_n(add + n0, n));
+    v16_store_n(matmul_y_row(args, row) + n0, y, n);
+}
+
+#endif
