@@ -1,4 +1,4 @@
-/* backends/cpu/kernels/matmul_float_avx512.c - rule M for F32 and F16. */
+/* backends/cpu/kernels/matmul_float_avx512.c - rule M for F32, F16 and BF16. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/kernels/vec_avx512.h"
 
@@ -8,3 +8,4 @@ enum { TILE_PANELS = 2, TILE_ROWS = 14, CHUNK = 128, STEP = 16 };
 
 MATMUL_KERNEL(matmul_f32_avx512, F32)
 MATMUL_KERNEL(matmul_f16_avx512, F16)
+MATMUL_KERNEL(matmul_bf16_avx512, BF16)

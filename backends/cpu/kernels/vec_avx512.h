@@ -42,6 +42,13 @@ MR_INLINE v16 v16_load_i8(const int8_t *p) {
 MR_INLINE v16 v16_set1_f16(uint16_t x) {
     return _mm512_cvtph_ps(_mm256_set1_epi16((short)x));
 }
+/* The odd or the even ones of 32 bf16. */
+MR_INLINE v16 v16_load_bf16_odd(const uint16_t *p) {
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32((int)0xffff0000u)));
+}
+MR_INLINE v16 v16_load_bf16_even(const uint16_t *p) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16));
+}
 MR_INLINE void v16_store_f16(uint16_t *p, v16 x) {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
