@@ -42,9 +42,16 @@ typedef struct mr_device_info {
 enum { MR_MAX_BACKENDS = 4 };
 /* The backends of a stage in order of preference. The last one runs every node that the others do not; if there are others,
  * it is host_addressable. */
+typedef struct mr_rates {
+    double products_per_s;     /* multiplications with their additions, in large matrix products; 0: not measured */
+    double copied_bytes_per_s; /* between the host's memory and the device's, either way; weight_load as well */
+} mr_rates;
 typedef struct mr_backends {
     mr_backend *at[MR_MAX_BACKENDS];
     int32_t n;
+    mr_rates rates[MR_MAX_BACKENDS]; /* of at[i] */
+    size_t matrix_bytes
+        [MR_MAX_BACKENDS]; /* that matrices may take on at[i] between steps; 0: no limit. The last has none */
 } mr_backends;
 
 /* Every implementation's buffers begin with this. */
@@ -86,7 +93,8 @@ typedef struct mr_backend_ops {
     /* Bytes that a matrix of the file takes in this backend's layout; MR_E_UNSUPPORTED for a type it cannot multiply. */
     mr_status (*weight_bytes)(const mr_backend *be, mr_type type, int32_t columns, int32_t rows, size_t *out,
                               mr_err *err);
-    /* Puts a placed WEIGHT tensor into the layout; src: its rows as in the file (see keeps_source). */
+    /* Puts a placed WEIGHT tensor into the layout; src: its rows as in the file (see keeps_source). A step may do so:
+     * allocates nothing. */
     mr_status (*weight_load)(mr_backend *be, const mr_tensor *tensor, const uint8_t *src, mr_fence *out, mr_err *err);
 
     mr_status (*program_create)(mr_backend *be, const mr_program_desc *desc, mr_program **out, mr_err *err);

@@ -23,7 +23,8 @@ typedef struct mr_stage_config {
     int32_t n_kv_blocks;
     mr_type kv_type;
     bool map_weights; /* mr_weights_desc.map */
-    /* Used in this order before the backend that is given beside, which runs everything; at most MR_MAX_BACKENDS - 1. */
+    /* Used in this order before the backend that is given beside, which runs everything and has what stands at [n] of rates;
+     * at most MR_MAX_BACKENDS - 1. */
     mr_backends devices;
 } mr_stage_config;
 

@@ -172,6 +172,7 @@ mr_status graph_assign(mr_graph *g, mr_err *err) {
     if (status == MR_OK)
         status = choose_first(g, &e, err);
     if (status == MR_OK && g->backends.n > 1) {
+        graph_offload(g);
         follow_inputs(g, &e);
         bool moved = true;
         for (int sweep = 0; sweep < MAX_SWEEPS && moved; sweep++) {

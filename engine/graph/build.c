@@ -31,7 +31,7 @@ void mr_graph_destroy(mr_graph *g) {
     mr_free(g->splits);
     mr_free(g->copies);
     mr_free(g->issue);
-    mr_free(g->also);
+    mr_free(g->links);
     mr_free(g->tensors);
     mr_free(g->nodes);
     mr_free(g);
@@ -60,11 +60,11 @@ int32_t graph_add_tensor(mr_graph *g, const mr_tensor *t) {
     if (g->err.status != MR_OK)
         return MR_NO_TENSOR;
     int32_t cap = g->cap_tensors; /* of both arrays */
-    if (!graph_grow((void **)&g->also, g->n_tensors, &cap, sizeof *g->also) ||
+    if (!graph_grow((void **)&g->links, g->n_tensors, &cap, sizeof *g->links) ||
         !graph_grow((void **)&g->tensors, g->n_tensors, &g->cap_tensors, sizeof *g->tensors))
         return fail(g, MR_E_NO_MEMORY, "no memory for tensors");
     g->tensors[g->n_tensors] = *t;
-    g->also[g->n_tensors] = MR_NO_TENSOR;
+    g->links[g->n_tensors] = (graph_link){.also = MR_NO_TENSOR};
     return g->n_tensors++;
 }
 
@@ -112,8 +112,13 @@ void mr_graph_use_also(mr_graph *g, int32_t id, const mr_tensor *t) {
         fail(g, MR_E_INVALID, "a copy is not like its tensor");
         return;
     }
-    g->also[copy] = g->also[id];
-    g->also[id] = copy;
+    g->links[copy].also = g->links[id].also;
+    g->links[id].also = copy;
+}
+
+void mr_graph_matrix_source(mr_graph *g, int32_t id, const uint8_t *rows) {
+    if (g->err.status == MR_OK && id >= 0 && id < g->n_tensors)
+        g->links[id].source = rows;
 }
 
 int32_t mr_graph_input(mr_graph *g, const char *name, mr_type type, int32_t columns, mr_row_count rows) {

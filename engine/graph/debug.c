@@ -109,6 +109,11 @@ static void print_splits(const mr_graph *g) {
             fputc('\n', p.f);
             for (int32_t c = split->first_copy; c < split->last_copy; c++) {
                 const graph_copy *copy = &g->copies[c];
+                if (copy->source) {
+                    fprintf(p.f, "    loads %s, %zu bytes, for the run\n", g->tensors[copy->dst].name,
+                            g->tensors[copy->dst].bytes);
+                    continue;
+                }
                 fprintf(p.f, "    copies %s, %zu bytes, from %s to %s\n", g->tensors[copy->src].name,
                         g->tensors[copy->src].bytes, p.devices[graph_home(g, copy->src)].name,
                         p.devices[graph_home(g, copy->dst)].name);
@@ -134,7 +139,7 @@ static void print_plan(const mr_graph *g) {
             fprintf(p.f, "  on %s: %zu bytes\n  %12s %12s  %-9s %s\n", p.devices[b].name, stats->work_bytes[b],
                     "offset", "bytes", "groups", "tensor");
             for (int32_t t = 0; t < g->n_tensors; t++)
-                if (graph_is_work(&g->tensors[t]) && g->ranges[t].first >= 0 && graph_home(g, t) == b)
+                if (graph_is_work(g, t) && g->ranges[t].first >= 0 && graph_home(g, t) == b)
                     fprintf(p.f, "  %12zu %12zu  %4d-%-4d %s\n", g->tensors[t].offset, g->tensors[t].bytes,
                             g->ranges[t].first, g->ranges[t].last, g->tensors[t].name);
         }

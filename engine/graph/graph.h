@@ -31,6 +31,9 @@ void mr_graph_destroy(mr_graph *g);
 int32_t mr_graph_use(mr_graph *g, const mr_tensor *t);
 /* Says that tensor id (of mr_graph_use) can be read in a further memory, too: a copy that the caller keeps there. */
 void mr_graph_use_also(mr_graph *g, int32_t id, const mr_tensor *t);
+/* Where the rows of a matrix lie in the file, for as long as the graph lives: so that a faster device can take it for a run,
+ * where mr_backends.rates say that this pays. */
+void mr_graph_matrix_source(mr_graph *g, int32_t id, const uint8_t *rows);
 /* [columns, rows of the kind] written by the caller before each run. */
 int32_t mr_graph_input(mr_graph *g, const char *name, mr_type type, int32_t columns, mr_row_count rows);
 /* Marks a tensor as a result: it stays readable until the next run. */

@@ -17,11 +17,18 @@ typedef struct graph_split {
     mr_program *program;
 } graph_split;
 
+/* What else is known of a tensor. */
+typedef struct graph_link {
+    int32_t also;          /* the same values in another memory: the next tensor of a chain, or MR_NO_TENSOR */
+    const uint8_t *source; /* a matrix: its rows in the file, or NULL */
+} graph_link;
+
 /* One of the two tensors lies in the host's memory. */
 typedef struct graph_copy {
     int32_t src, dst;
-    int32_t after;  /* the split that makes src, or GRAPH_BEFORE_ALL */
-    int32_t before; /* the first split that needs dst */
+    const uint8_t *source; /* a matrix that is loaded from here for each run; src is MR_NO_TENSOR then */
+    int32_t after;         /* the split that makes src, or GRAPH_BEFORE_ALL */
+    int32_t before;        /* the first split that needs dst */
     bool to_host;
     bool is_late;   /* src comes from another device: issued when dst is needed, not when src is made */
     mr_fence fence; /* of the run under way; of src's backend when to_host, else of dst's */
@@ -37,9 +44,9 @@ typedef struct graph_range {
 struct mr_graph {
     int32_t max_rows[MR_ROWS_KINDS];
     mr_tensor *tensors;
-    int32_t
-        *also; /* the same values in another memory: the next tensor of a chain, or MR_NO_TENSOR; parallel to tensors */
+    graph_link *links; /* parallel to tensors */
     int32_t n_tensors, cap_tensors;
+    int32_t n_built; /* tensors before copies were added */
     mr_node *nodes;
     int32_t n_nodes, cap_nodes;
     mr_backends backends;
@@ -70,6 +77,8 @@ void graph_fuse(mr_graph *g);
 bool graph_can_run(const mr_graph *g, int32_t b, const mr_node *node);
 /* Chooses a backend for each node. */
 mr_status graph_assign(mr_graph *g, mr_err *err);
+/* Moves products to devices that are faster even with the copy of the matrix. */
+void graph_offload(mr_graph *g);
 /* Sorts nodes into splits, gives work tensors their home, and lets nodes read copies where they cannot reach a tensor. */
 mr_status graph_split_nodes(mr_graph *g, mr_err *err);
 /* Numbers the nodes of each split by the longest chain before them in it, and sorts them by that number. */
@@ -86,9 +95,10 @@ void graph_times_group(graph_times *t);
 void graph_times_waited(graph_times *t, int64_t ns);
 void graph_times_ran(graph_times *t, int64_t ns);
 
-/* Tensors that live in the work buffer. */
-static inline bool graph_is_work(const mr_tensor *t) {
-    return t->storage == MR_STORAGE_WORK || t->storage == MR_STORAGE_INPUT || t->storage == MR_STORAGE_OUTPUT;
+/* Tensors that live in the work buffer: matrices that are there for a run, too. */
+static inline bool graph_is_work(const mr_graph *g, int32_t tensor) {
+    mr_storage s = g->tensors[tensor].storage;
+    return s == MR_STORAGE_WORK || s == MR_STORAGE_INPUT || s == MR_STORAGE_OUTPUT || tensor >= g->n_built;
 }
 
 /* Index of the backend whose buffer holds the tensor. */
@@ -101,7 +111,7 @@ static inline int32_t graph_home(const mr_graph *g, int32_t tensor) {
 
 /* The tensor of id's chain that backend b reads where it lies, or MR_NO_TENSOR. Nobody else reads a backend's layout. */
 static inline int32_t graph_reach(const mr_graph *g, int32_t b, int32_t id) {
-    for (; id != MR_NO_TENSOR; id = g->also[id]) {
+    for (; id != MR_NO_TENSOR; id = g->links[id].also) {
         int32_t home = graph_home(g, id);
         if (g->tensors[id].storage == MR_STORAGE_WEIGHT ? home == b : g->memory[home] == g->memory[b])
             return id;

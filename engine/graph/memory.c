@@ -40,6 +40,8 @@ static void note_copies(const mr_graph *g, life *lives) {
     for (int32_t i = 0; i < g->n_copies; i++) {
         const graph_copy *c = &g->copies[i];
         int32_t s = c->before;
+        if (c->source)
+            continue;
         while (s + 1 < g->n_splits && !g->is_host[g->splits[s + 1].backend])
             s++;
         note_reader(&lives[c->src], c->to_host ? made_in(g, c) : g->splits[s].last_group);
@@ -146,7 +148,7 @@ static size_t plan_one(const plan *p, int32_t memory, size_t *unshared) {
     size_t total = 0;
     for (int32_t t = 0; t < p->g->n_tensors; t++) {
         life *l = &p->lives[t];
-        if (!graph_is_work(&p->g->tensors[t]) || l->first < 0 || graph_home(p->g, t) != memory)
+        if (!graph_is_work(p->g, t) || l->first < 0 || graph_home(p->g, t) != memory)
             continue;
         l->bytes = mr_round_up(l->bytes, device.alignment);
         *unshared += l->bytes;
@@ -190,7 +192,7 @@ mr_status graph_plan_memory(mr_graph *g, mr_graph_stats *stats, mr_err *err) {
     for (int32_t m = 0; m < g->backends.n; m++)
         stats->work_bytes[m] = plan_one(&p, m, &stats->unshared_bytes);
     for (int32_t t = 0; t < g->n_tensors; t++)
-        if (graph_is_work(&g->tensors[t]) && p.lives[t].first >= 0)
+        if (graph_is_work(g, t) && p.lives[t].first >= 0)
             g->tensors[t].offset = p.lives[p.lives[t].root].offset;
     if (g->debug & MR_GRAPH_DEBUG_PLAN)
         status = keep_ranges(g, p.lives, err);

@@ -49,7 +49,7 @@ mr_status mr_graph_finish(mr_graph *g, const mr_backends *backends, mr_graph_sta
 
 mr_status mr_graph_place(mr_graph *g, mr_buffer *const *work, mr_err *err) {
     for (int32_t t = 0; t < g->n_tensors; t++)
-        if (graph_is_work(&g->tensors[t]))
+        if (graph_is_work(g, t))
             g->tensors[t].buffer = work[graph_home(g, t)];
     mr_status status = MR_OK;
     for (int32_t s = 0; s < g->n_splits && status == MR_OK; s++) {
@@ -109,13 +109,15 @@ static int32_t device_of(const mr_graph *g, const graph_copy *c) {
 
 /* Gives the copy of the rows that are real to the device. */
 static mr_status start_copy(flight *f, graph_copy *c, mr_err *err) {
-    const mr_tensor *src = &f->g->tensors[c->src], *dst = &f->g->tensors[c->dst];
+    const mr_tensor *dst = &f->g->tensors[c->dst], *src = c->source ? dst : &f->g->tensors[c->src];
     int32_t b = device_of(f->g, c);
     mr_backend *be = f->g->backends.at[b];
     size_t bytes =
         src->row_count == MR_ROWS_FIXED ? src->bytes : src->row_bytes * (size_t)f->run->n_rows[src->row_count];
     mr_status status;
-    if (c->to_host)
+    if (c->source)
+        status = be->ops->weight_load(be, dst, c->source, &c->fence, err);
+    else if (c->to_host)
         status = be->ops->get(be, src->buffer, src->offset, dst->buffer->base + dst->offset, bytes, &c->fence, err);
     else
         status = be->ops->set(be, dst->buffer, dst->offset, src->buffer->base + src->offset, bytes, &c->fence, err);
@@ -142,7 +144,7 @@ static mr_status settle_copies(flight *f, int32_t split, mr_err *err) {
     mr_status status = MR_OK;
     for (; f->next_settle < g->splits[split].first_copy && status == MR_OK; f->next_settle++) {
         const graph_copy *c = &g->copies[f->next_settle];
-        if (!c->to_host)
+        if (!c->to_host && !c->source)
             status = wait_for(f, device_of(g, c), c->fence, err);
     }
     return status;

@@ -133,7 +133,7 @@ static mr_status sort_nodes(mr_graph *g, mr_err *err) {
 static void give_homes(mr_graph *g) {
     int32_t last = g->backends.n - 1;
     for (int32_t t = 0; t < g->n_tensors; t++)
-        if (graph_is_work(&g->tensors[t]))
+        if (graph_is_work(g, t))
             g->tensors[t].home = NULL;
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const mr_node *n = &g->nodes[i];
@@ -159,8 +159,29 @@ static mr_status add_copy(mr_graph *g, int32_t src, int32_t memory, graph_copy c
     if (copy.dst == MR_NO_TENSOR || !graph_grow((void **)&g->copies, g->n_copies, &g->cap_copies, sizeof *g->copies))
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for copies");
     g->copies[g->n_copies++] = copy;
-    g->also[copy.dst] = g->also[src];
-    g->also[src] = copy.dst;
+    g->links[copy.dst].also = g->links[src].also;
+    g->links[src].also = copy.dst;
+    *out = copy.dst;
+    return MR_OK;
+}
+
+/* The matrix of an offloaded product, loaded anew for each split that needs it. */
+static mr_status add_load(mr_graph *g, int32_t s, int32_t id, int32_t *out, mr_err *err) {
+    mr_backend *be = g->backends.at[g->splits[s].backend];
+    mr_tensor t = g->tensors[id];
+    t.storage = MR_STORAGE_WEIGHT;
+    t.home = be;
+    t.buffer = NULL;
+    mr_status status = be->ops->weight_bytes(be, t.type, t.ne[0], t.ne[1], &t.bytes, err);
+    if (status != MR_OK)
+        return status;
+    /* Behind the splits before it in the device's queue. */
+    graph_copy copy = {.src = MR_NO_TENSOR, .after = s - 1, .before = s, .is_late = true};
+    copy.source = g->links[id].source;
+    copy.dst = graph_add_tensor(g, &t);
+    if (copy.dst == MR_NO_TENSOR || !graph_grow((void **)&g->copies, g->n_copies, &g->cap_copies, sizeof *g->copies))
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for copies");
+    g->copies[g->n_copies++] = copy;
     *out = copy.dst;
     return MR_OK;
 }
@@ -195,9 +216,14 @@ static mr_status add_copies(mr_graph *g, mr_err *err) {
             mr_node *n = &g->nodes[i];
             if (n->out != MR_NO_TENSOR)
                 made_by[n->out] = s;
-            for (int k = 0; k < MR_MAX_INPUTS && status == MR_OK; k++)
-                if (n->in[k] != MR_NO_TENSOR)
+            for (int k = 0; k < MR_MAX_INPUTS && status == MR_OK; k++) {
+                if (n->in[k] == MR_NO_TENSOR)
+                    continue;
+                if (n->op == MR_OP_MATMUL && k == 0 && graph_reach(g, split->backend, n->in[0]) == MR_NO_TENSOR)
+                    status = add_load(g, s, n->in[0], &n->in[0], err);
+                else
                     status = bring(g, made_by, s, n->in[k], &n->in[k], err);
+            }
         }
         split->last_copy = g->n_copies;
     }
@@ -221,6 +247,7 @@ mr_status graph_split_nodes(mr_graph *g, mr_err *err) {
     mr_status status = sort_nodes(g, err);
     if (status != MR_OK)
         return status;
+    g->n_built = g->n_tensors;
     give_homes(g);
     status = add_copies(g, err);
     return status == MR_OK ? sort_issue(g, err) : status;

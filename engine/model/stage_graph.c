@@ -5,9 +5,7 @@
 
 /* The tensor, wherever backends have it. */
 static int32_t use(mr_graph *g, const mr_weights *ws, const weight *w) {
-    if (weight_exists(w) && w->is_mapped)
-        return mr_graph_use(g, &w->tensor);
-    int32_t id = MR_NO_TENSOR;
+    int32_t id = weight_exists(w) && w->is_mapped ? mr_graph_use(g, &w->tensor) : MR_NO_TENSOR;
     for (int32_t b = 0; weight_exists(w) && b < ws->backends.n; b++) {
         if (!w->at[b].is_used)
             continue;
@@ -17,6 +15,8 @@ static int32_t use(mr_graph *g, const mr_weights *ws, const weight *w) {
         else
             mr_graph_use_also(g, id, &t);
     }
+    if (weight_exists(w) && w->source && w->tensor.ne[1] > 1)
+        mr_graph_matrix_source(g, id, w->source->data);
     return id;
 }
 

@@ -223,7 +223,7 @@ static mr_status visit_all(mr_weights *ws, visit_fn *visit, void *ctx, mr_err *e
     return status;
 }
 
-/* A matrix goes to the first backend that multiplies by its type, and to those before it that need no memory for it.
+/* A matrix goes to the first backend that multiplies by its type and has room, and to those before it that need no memory for it.
  * Vectors and constants lie in every memory, so that no step copies them. */
 static mr_status assign_places(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
     (void)ctx;
@@ -240,6 +240,9 @@ static mr_status assign_places(mr_weights *ws, weight *w, void *ctx, mr_err *err
         if (is_matrix ? is_taken && !device.keeps_source : !is_last && device.host_addressable)
             continue;
         if (is_matrix && !is_last && be->ops->weight_bytes(be, t->type, t->ne[0], t->ne[1], &bytes, NULL) != MR_OK)
+            continue;
+        size_t limit = is_last || device.keeps_source ? 0 : ws->backends.matrix_bytes[b];
+        if (is_matrix && limit > 0 && (bytes > limit || ws->bytes[b] > limit - bytes))
             continue;
         is_taken = is_taken || !device.keeps_source;
         w->at[b] = (weight_place){.is_used = true, .offset = ws->bytes[b], .bytes = bytes};

@@ -343,6 +343,7 @@ static mr_status weight_bytes(const mr_backend *base, mr_type type, int32_t colu
 static mr_status weight_load(mr_backend *base, const mr_tensor *t, const uint8_t *src, mr_fence *out, mr_err *err) {
     test_device *d = (test_device *)base;
     call c = {.kind = CALL_LOAD, .src = src, .tensor = inside(d, t)};
+    d->stats.n_loads++;
     return give(d, &c, out, err);
 }
 

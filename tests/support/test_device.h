@@ -25,7 +25,7 @@ typedef struct test_device_options {
 } test_device_options;
 
 typedef struct test_device_stats {
-    int n_sets, n_gets, n_submits;
+    int n_sets, n_gets, n_submits, n_loads;
     size_t set_bytes, get_bytes; /* of sets and gets */
     size_t live_bytes;           /* of buffers */
     int most_waiting;            /* calls in the queue at once */

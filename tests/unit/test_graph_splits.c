@@ -215,20 +215,29 @@ static int32_t carry(rig *r, int32_t home, int32_t x) {
     return mr_graph_matmul(r->g, mr_graph_use(r->g, &t), x, NONE, NONE);
 }
 
-static void set_all(rig *r, int32_t id, float value) {
+static void set_some(rig *r, int32_t id, float value, int32_t n_rows) {
     float rows[ROWS][WIDTH];
     for (int i = 0; i < ROWS * WIDTH; i++)
         rows[i / WIDTH][i % WIDTH] = value + (float)i;
-    assert_int_equal(mr_graph_set_rows(r->g, id, rows, sizeof rows[0], ROWS, NULL), MR_OK);
+    assert_int_equal(mr_graph_set_rows(r->g, id, rows, sizeof rows[0], n_rows, NULL), MR_OK);
 }
 
-static void expect_all(rig *r, int32_t id, float value, float factor) {
+static void set_all(rig *r, int32_t id, float value) {
+    set_some(r, id, value, ROWS);
+}
+
+/* The rows hold value + factor i, i counting their elements. */
+static void expect_some(rig *r, int32_t id, float value, float factor, int32_t n_rows) {
     float rows[ROWS][WIDTH];
-    assert_int_equal(mr_graph_get_rows(r->g, id, 0, ROWS, rows, sizeof rows[0], NULL), MR_OK);
-    for (int i = 0; i < ROWS * WIDTH; i++)
+    assert_int_equal(mr_graph_get_rows(r->g, id, 0, n_rows, rows, sizeof rows[0], NULL), MR_OK);
+    for (int i = 0; i < n_rows * WIDTH; i++)
         if (rows[i / WIDTH][i % WIDTH] != value + factor * (float)i)
             fail_msg("element %d is %g, wanted %g", i, (double)rows[i / WIDTH][i % WIDTH],
                      (double)(value + factor * (float)i));
+}
+
+static void expect_all(rig *r, int32_t id, float value, float factor) {
+    expect_some(r, id, value, factor, ROWS);
 }
 
 static void count_call(void *ctx) {
@@ -289,6 +298,47 @@ static void test_copies_take_the_rows_that_are_real(void **state) {
     rig_destroy(&r);
 }
 
+/* A product whose matrix lives with the CPU. Per row it takes the CPU 4.1 us and the device 0.4; taking the matrix there
+ * takes 16 us, and the row there and back 0.5. */
+static void check_offload(int32_t n_rows, bool has_source, double copied_bytes_per_s, bool expected) {
+    static float rows[WIDTH][WIDTH];
+    rig r = rig_make(BIT(MR_OP_MATMUL), 0);
+    r.backends.rates[0] = (mr_rates){.products_per_s = 1e10, .copied_bytes_per_s = copied_bytes_per_s};
+    r.backends.rates[1] = (mr_rates){.products_per_s = 1e9};
+    mr_graph_destroy(r.g);
+    r.g = graph_make(n_rows, n_rows);
+    int32_t x = add_rows(r.g), y = carry(&r, 1, x), z = mr_graph_add(r.g, y, x);
+    int32_t matrix_id = maker_of(r.g, y)->in[0];
+    for (int i = 0; i < WIDTH; i++)
+        rows[i][i] = 1.0f;
+    if (has_source)
+        mr_graph_matrix_source(r.g, matrix_id, (const uint8_t *)rows);
+    mr_graph_output(r.g, z);
+    rig_finish(&r);
+    assert_int_equal(home_of(&r, y), expected ? 0 : 1);
+    assert_int_equal(r.stats.n_copies, expected ? 3 : 0); /* the matrix, the row in and out */
+    rig_place(&r);
+    for (int run = 0; run < 2; run++) {
+        test_device_reset(r.backends.at[0], 0);
+        set_some(&r, x, 7.0f + (float)run, n_rows < ROWS ? n_rows : ROWS);
+        assert_int_equal(mr_graph_run(r.g, &(mr_run){.n_rows = {1, n_rows, n_rows}}, NULL), MR_OK);
+        expect_some(&r, z, 14.0f + 2.0f * (float)run, 2.0f, n_rows < ROWS ? n_rows : ROWS);
+        assert_int_equal(test_device_get_stats(r.backends.at[0]).n_loads, expected);
+    }
+    rig_destroy(&r);
+}
+
+static void test_products_of_many_rows_go_to_a_faster_device(void **state) {
+    (void)state;
+    check_offload(1, true, 1e9, false);
+    check_offload(5, true, 1e9, false);
+    check_offload(8, true, 1e9, true);
+    check_offload(8, false, 1e9, false); /* nothing to take it from */
+    check_offload(8, true, 1e8, false);  /* the copy costs more than it gains */
+    check_offload(64, true, 0, false);   /* not measured */
+    check_offload(64, true, 1e9, true);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_tensor_is_copied_once),
@@ -299,6 +349,7 @@ int main(void) {
         cmocka_unit_test(test_what_cannot_be),
         cmocka_unit_test(test_the_host_waits_before_it_writes_over_what_is_copied),
         cmocka_unit_test(test_copies_take_the_rows_that_are_real),
+        cmocka_unit_test(test_products_of_many_rows_go_to_a_faster_device),
     };
     return cmocka_run_group_tests_name("graph_splits", tests, NULL, NULL);
 }

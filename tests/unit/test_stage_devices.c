@@ -200,6 +200,43 @@ static void test_a_backend_that_multiplies_in_the_memory_of_the_host(void **stat
     }
 }
 
+/* Matrices that find no room on a device are taken there for steps of many rows, where rates say so; beside a backend that
+ * multiplies in the host's memory, too. */
+static void test_matrices_are_taken_to_a_device_for_many_rows(void **state) {
+    (void)state;
+    for (int with_helper = 0; with_helper < 2; with_helper++)
+        for (int room = 0; room < 3; room++) {
+            static logits want, got;
+            tiny_model *m = make_model("llama", room == 1 ? MR_TYPE_F16 : MR_TYPE_Q8_0, want);
+            test_device_options o = ops_of(TEST_DEVICE_ALL_OPS, 4), helper = ops_of(BIT(MR_OP_MATMUL), 5);
+            helper.host_addressable = helper.keeps_source = true;
+            mr_backends devices = {.at = {device(&o)}, .n = 1};
+            if (with_helper)
+                devices.at[devices.n++] = device(&helper);
+            devices.matrix_bytes[0] = room == 0 ? 1 : 20000 * (size_t)room;
+            for (int32_t b = 0; b <= devices.n; b++)
+                devices.rates[b] = (mr_rates){.products_per_s = b ? 1e9 : 1e10, .copied_bytes_per_s = 5e8};
+            chain_config config = {.n_stages = 1, .n_threads = 1, .kv_type = MR_TYPE_F16, .devices = devices};
+            chain *p = chain_create(m, &config);
+            int n_loads = test_device_get_stats(devices.at[0]).n_loads;
+            if (room == 0) /* at load, none */
+                assert_int_equal(n_loads, 0);
+            uint64_t n_allocs = mr_mem_get_stats().n_allocs;
+            chain_row row = row_at(m, 1, 0, got);
+            chain_step(p, &row, 1);
+            assert_int_equal(test_device_get_stats(devices.at[0]).n_loads, n_loads);
+            memset(got, 0, sizeof got);
+            run_tokens(p, m, got);
+            assert_int_equal(mr_mem_get_stats().n_allocs, n_allocs);
+            assert_true(test_device_get_stats(devices.at[0]).n_loads > n_loads);
+            assert_memory_equal(got, want, sizeof got);
+            chain_destroy(p);
+            for (int32_t b = 0; b < devices.n; b++)
+                mr_backend_destroy(devices.at[b]);
+            tiny_model_destroy(m);
+        }
+}
+
 /* Graphs that are built anew for every step change no bit, on the CPU alone and beside a device. */
 static void test_graphs_built_anew(void **state) {
     (void)state;
@@ -381,6 +418,7 @@ int main(void) {
         cmocka_unit_test(test_the_bits_do_not_depend_on_the_device),
         cmocka_unit_test(test_a_device_that_does_all_is_left_alone),
         cmocka_unit_test(test_a_backend_that_multiplies_in_the_memory_of_the_host),
+        cmocka_unit_test(test_matrices_are_taken_to_a_device_for_many_rows),
         cmocka_unit_test(test_graphs_built_anew),
         cmocka_unit_test(test_two_stages),
         cmocka_unit_test(test_a_device_that_breaks),
