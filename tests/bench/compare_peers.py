@@ -225,12 +225,13 @@ def machine():
     return f"{names[0]}, {names[1]} CPUs, L3 {names[2]}, {memory:.0f} GiB, Linux {platform.release()}"
 
 
-def document(a, programs, found):
+def document(a, programs, found, load):
     command = shlex.join(["compare_peers.py", os.path.basename(a.millrace), *map(os.path.basename, a.models)])
     command += "".join(f" {flag} FOLDER" for flag, folder in (("--llama-cpp", a.llama_cpp), ("--ik-llama", a.ik_llama))
                        if folder)
     command += f" --pairs {a.pairs} --threads {a.threads} -n {a.n} --cases {','.join(a.cases)}"
     lines = [BEGIN, f"- date: {datetime.date.today()}", f"- machine: {machine()}",
+             f"- load average before the first round: {load:.1f}",
              f"- limits of {a.threads} threads: {limits(a, a.models[0])}", f"- command: `{command}`"]
     lines += [f"- {p.name}: {p.version()}" for p in programs]
     return "\n".join(lines + ["", *table(a, programs, found), END]) + "\n"
@@ -273,12 +274,12 @@ def main():
     if a.ik_llama:
         programs += [Llama(a, a.ik_llama, "ik_llama.cpp", True, False),
                      Llama(a, a.ik_llama, "ik_llama.cpp -rtr 1", True, True)]
-    found = {}
+    found, load = {}, os.getloadavg()[0]
     for model in a.models:
         found[model] = measure(a, programs, model)
         if a.json:
             write_json(a.json, found)
-        text = document(a, programs, found)
+        text = document(a, programs, found, load)
         if a.results:
             markdown_part.replace(a.results, text)
     print(text)
