@@ -8,8 +8,8 @@
 #include "coordinator/interrupt.h"
 #include "coordinator/output_table.h"
 #include "engine/base/clock.h"
-#include "engine/base/mem.h"
 #include "engine/base/cores.h"
+#include "engine/base/mem.h"
 
 enum {
     DEFAULT_CONTEXT = 4096,
@@ -246,8 +246,8 @@ static void warn_of_memory(const cmd_session *s) {
     }
 }
 
-/* Whether repacked matrices do not fit: into the budget even with the fewest KV blocks, or (some memory of a host is
- * for others) where they would run. Says so. */
+/* Whether stages with repacked matrices do not fit: into the budget even with the fewest KV blocks, or into what a host
+ * has free but for a small part. Says so. */
 static bool is_short_of_memory(const cmd_session *s, int32_t least_blocks) {
     char need_text[OUTPUT_BYTES_TEXT], have_text[OUTPUT_BYTES_TEXT];
     uint64_t need = allocated_bytes(s, least_blocks);
