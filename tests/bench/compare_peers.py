@@ -28,6 +28,7 @@ import shlex
 import statistics
 import subprocess
 import sys
+import tempfile
 
 import markdown_part
 
@@ -41,11 +42,11 @@ CASES = {
 BEGIN, END = "<!-- compare_peers.py: begin -->", "<!-- compare_peers.py: end -->"
 
 
-def run(command, limit_s):
+def run(command, limit_s, folder=None):
     """Standard output and standard error; None and why where the program fails."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-                              timeout=limit_s, check=False)
+                              timeout=limit_s, cwd=folder, check=False)
     except subprocess.TimeoutExpired:
         return None, f"more than {limit_s} s"
     except OSError as e:
@@ -96,7 +97,12 @@ class Llama:
         self.build = "?"
 
     def command(self, program, model):
-        return [os.path.join(self.folder, program), "-m", model, "-t", str(self.a.threads)]
+        return [os.path.abspath(os.path.join(self.folder, program)), "-m", os.path.abspath(model), "-t",
+                str(self.a.threads)]
+
+    def run(self, command):
+        """ik_llama.cpp writes a log into the folder where it runs."""
+        return run(command, self.a.limit, tempfile.gettempdir())
 
     def cpus(self):
         """llama.cpp binds its threads to CPUs, as Millrace does."""
@@ -109,8 +115,7 @@ class Llama:
     def bench(self, model, args, failures):
         """{(prompt, generated tokens): rate}"""
         extra = ["-rtr", str(int(self.repack))] if self.is_ik else self.cpus()
-        out, err = run([*self.command("llama-bench", model), "-r", "1", "-o", "json", *extra, *map(str, args)],
-                       self.a.limit)
+        out, err = self.run([*self.command("llama-bench", model), "-r", "1", "-o", "json", *extra, *map(str, args)])
         if out is None:
             failures.append(err)
             return {}
@@ -121,9 +126,9 @@ class Llama:
     def batched(self, model, failures):
         """{sequences: rate}, from the table, which ik_llama.cpp writes to standard error."""
         extra = ["-wb"] + ["-rtr"] * self.repack if self.is_ik else self.cpus()
-        out, err = run([*self.command("llama-batched-bench", model), "-c", str(max(BATCHES) * (self.a.n + 16)), "-b",
-                        "2048", "-ub", "512", "-npp", "1", "-ntg", str(self.a.n), "-npl", ",".join(map(str, BATCHES)),
-                        *extra], self.a.limit)
+        out, err = self.run([*self.command("llama-batched-bench", model), "-c", str(max(BATCHES) * (self.a.n + 16)),
+                             "-b", "2048", "-ub", "512", "-npp", "1", "-ntg", str(self.a.n), "-npl",
+                             ",".join(map(str, BATCHES)), *extra])
         if out is None:
             failures.append(err)
             return {}
