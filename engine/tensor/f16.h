@@ -49,11 +49,9 @@ static inline float mr_bf16_to_f32(uint16_t h) {
 /* Nearest, ties to even; denormals become zero (rule A2), a NaN stays one: as the instruction VCVTNEPS2BF16 converts. */
 static inline uint16_t mr_f32_to_bf16(float f) {
     uint32_t u = mr_f32_bits(f), mag = u & 0x7fffffffu;
-    if (mag > 0x7f800000u)
-        return (uint16_t)(u >> 16 | 0x40u);
-    if (mag < 0x00800000u)
-        return (uint16_t)(u >> 16 & 0x8000u);
-    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+    uint32_t rounded = (u + 0x7fffu + (u >> 16 & 1u)) >> 16; /* selected without a branch: loops become vectors */
+    rounded = mag < 0x00800000u ? u >> 16 & 0x8000u : rounded;
+    return (uint16_t)(mag > 0x7f800000u ? u >> 16 | 0x40u : rounded);
 }
 
 #endif

@@ -31,8 +31,9 @@ void unpack_q4_1(const uint8_t *block, mr_quants *out) {
 /* Nibbles with a fifth bit from high; value minus offset. */
 static void unpack_5_bits(const uint8_t bytes[16], const uint8_t high[4], int offset, int8_t q[32]) {
     unpack_nibbles(bytes, q);
-    for (int i = 0; i < 32; i++)
-        q[i] = (int8_t)((q[i] | (high[i / 8] >> (i % 8) & 1) << 4) - offset);
+    for (int byte = 0; byte < 4; byte++)
+        for (int i = 0; i < 8; i++)
+            q[8 * byte + i] = (int8_t)((q[8 * byte + i] | (high[byte] >> i & 1) << 4) - offset);
 }
 
 void unpack_q5_0(const uint8_t *block, mr_quants *out) {

@@ -5,8 +5,9 @@
 
 /* Two bits of each element: 128 h + 32 p + l is in q[32 h + l] at bit 2 p. Value minus offset. */
 static void unpack_2_bits(const uint8_t q[64], int offset, int8_t out[MR_QK_BLOCK]) {
-    for (int i = 0; i < MR_QK_BLOCK; i++)
-        out[i] = (int8_t)((q[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3) - offset);
+    for (int part = 0; part < 8; part++)
+        for (int l = 0; l < 32; l++)
+            out[32 * part + l] = (int8_t)((q[part / 4 * 32 + l] >> (part % 4 * 2) & 3) - offset);
 }
 
 void unpack_q2_k(const uint8_t *block, mr_quants *out) {
@@ -25,8 +26,9 @@ void unpack_q3_k(const uint8_t *block, mr_quants *out) {
     for (int j = 0; j < 16; j++)
         out->scale[j] = d * (float)mr_q3_k_scale(b->scales, j);
     unpack_2_bits(b->q, 4, out->q);
-    for (int i = 0; i < MR_QK_BLOCK; i++)
-        out->q[i] = (int8_t)(out->q[i] + (b->high[i % 32] >> (i / 32) & 1) * 4);
+    for (int part = 0; part < 8; part++)
+        for (int l = 0; l < 32; l++)
+            out->q[32 * part + l] = (int8_t)(out->q[32 * part + l] + (b->high[l] >> part & 1) * 4);
 }
 
 /* Scales and minima of Q4_K and Q5_K. */
@@ -42,8 +44,9 @@ static void unpack_scales_k4(uint16_t d_half, uint16_t dmin_half, const uint8_t 
 
 /* 128 bytes: 32 for each pair of sub-blocks, the first of them low. */
 static void unpack_nibbles_k4(const uint8_t q[128], int8_t out[MR_QK_BLOCK]) {
-    for (int i = 0; i < MR_QK_BLOCK; i++)
-        out[i] = (int8_t)(q[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15);
+    for (int j = 0; j < 8; j++)
+        for (int l = 0; l < 32; l++)
+            out[32 * j + l] = (int8_t)(q[j / 2 * 32 + l] >> (j % 2 * 4) & 15);
 }
 
 void unpack_q4_k(const uint8_t *block, mr_quants *out) {
@@ -56,8 +59,9 @@ void unpack_q5_k(const uint8_t *block, mr_quants *out) {
     const mr_block_q5_k *b = (const mr_block_q5_k *)block;
     unpack_scales_k4(b->d, b->dmin, b->scales, out);
     unpack_nibbles_k4(b->q, out->q);
-    for (int i = 0; i < MR_QK_BLOCK; i++)
-        out->q[i] = (int8_t)(out->q[i] | (b->high[i % 32] >> (i / 32) & 1) << 4);
+    for (int j = 0; j < 8; j++)
+        for (int l = 0; l < 32; l++)
+            out->q[32 * j + l] = (int8_t)(out->q[32 * j + l] | (b->high[l] >> j & 1) << 4);
 }
 
 void unpack_q6_k(const uint8_t *block, mr_quants *out) {

@@ -43,8 +43,21 @@ static void repack_f32(uint8_t *dst, const row_ptrs rows, int32_t k) {
     repack_elems(dst, rows, (size_t)k, 4);
 }
 
+/* Two columns of two rows at a time. */
 static void repack_f16(uint8_t *dst, const row_ptrs rows, int32_t k) {
-    repack_elems(dst, rows, (size_t)k, 2);
+    size_t pairs = (size_t)k / 2 * 2;
+    for (size_t first = 0; first < pairs; first += COLUMNS) {
+        size_t last = pairs - first < COLUMNS ? pairs : first + COLUMNS;
+        for (size_t r = 0; r < MR_PANEL && rows[r]; r += 2)
+            for (size_t i = first; i < last; i += 2) {
+                uint32_t a = load32(rows[r] + 2 * i), b = rows[r + 1] ? load32(rows[r + 1] + 2 * i) : 0;
+                store32(dst + (i * MR_PANEL + r) * 2, (a & 0xffffu) | b << 16);
+                store32(dst + ((i + 1) * MR_PANEL + r) * 2, a >> 16 | (b & 0xffff0000u));
+            }
+    }
+    for (size_t r = 0; r < MR_PANEL && k % 2; r++)
+        if (rows[r])
+            memcpy(dst + (pairs * MR_PANEL + r) * 2, rows[r] + 2 * pairs, 2);
 }
 
 /* Pairs of columns are one element. */
@@ -141,18 +154,30 @@ static void block_q4_k(uint8_t *dst, int r, const uint8_t *src) {
         put_pair_k4(p, pair, r, src + offsetof(mr_block_q4_k, q) + 32 * pair);
 }
 
+/* One of the three steps that turn bit j of byte i of word g into bit g of byte i of word j: words that are n apart change
+ * the bits that are n apart. */
+static void swap_bits(uint32_t words[8], int n, uint32_t mask) {
+    for (int g = 0; g < 8; g++)
+        if (!(g & n)) {
+            uint32_t t = (words[g] >> n ^ words[g + n]) & mask;
+            words[g + n] ^= t;
+            words[g] ^= t << n;
+        }
+}
+
 static void block_q5_k(uint8_t *dst, int r, const uint8_t *src) {
     mr_panel_q5_k *p = (mr_panel_q5_k *)(void *)dst;
     put_scales_k4(&p->low, r, src);
     for (int pair = 0; pair < 4; pair++)
         put_pair_k4(&p->low, pair, r, src + offsetof(mr_block_q5_k, q) + 32 * pair);
     const uint8_t *high = src + offsetof(mr_block_q5_k, high);
-    for (int j = 0; j < 8; j++) {
-        uint32_t bits = 0;
-        for (int g = 0; g < 8; g++)
-            bits |= (load32(high + 4 * g) >> j & 0x01010101u) << g;
-        store32(p->high[j][r], bits);
-    }
+    uint32_t bits[8];
+    memcpy(bits, high, sizeof bits);
+    swap_bits(bits, 4, 0x0f0f0f0fu);
+    swap_bits(bits, 2, 0x33333333u);
+    swap_bits(bits, 1, 0x55555555u);
+    for (int j = 0; j < 8; j++)
+        store32(p->high[j][r], bits[j]);
 }
 
 /* Half of a Q6_K block: values 4 l .. 4 l + 3 of its part p, of 32, in v[p][l], one in each byte. */
@@ -279,8 +304,7 @@ mr_panel_type mr_panel_of(mr_type type) {
 
 size_t mr_panel_type_bytes(mr_panel_type panel, int32_t k) {
     const panel_info *info = &PANELS[panel];
-    if (panel ==
-        MR_PANEL_BF16) /* a row of activations with room for the zero behind an odd k is longer than one column */
+    if (panel == MR_PANEL_BF16) /* one column has no room for the zero behind an odd k */
         return k < 2 ? 0 : ((size_t)k + 1) / 2 * info->bytes;
     return k <= 0 || panel == MR_PANEL_NONE || k % info->k ? 0 : (size_t)(k / info->k) * info->bytes;
 }
@@ -331,10 +355,10 @@ static bool repack_fast(mr_type type, const block_walk *w, const row_ptrs rows) 
 static void repack_other(mr_type type, const block_walk *w, const row_ptrs rows) {
     for (size_t b = 0; b < w->n_blocks; b++)
         for (int r = 0; r < MR_PANEL; r++) {
-            uint8_t *dst = w->dst + b * w->dst_step;
-            const uint8_t *src = rows[r] + b * w->src_step;
             if (!rows[r])
                 continue;
+            uint8_t *dst = w->dst + b * w->dst_step;
+            const uint8_t *src = rows[r] + b * w->src_step;
             if (type == MR_TYPE_Q5_0)
                 block_q5_0(dst, r, src);
             else if (type == MR_TYPE_MXFP4)

@@ -8,6 +8,10 @@ void mr_quantize_avx512(const float *x, uint8_t *a8, int32_t n) {
     quantize_vec(x, a8, n);
 }
 
+void mr_round_bf16_avx512(const float *x, uint16_t *bf16, int32_t n) {
+    round_bf16_vec(x, bf16, n);
+}
+
 void mr_rms_norm_avx512(const float *x, const float *w, float *y, int32_t n, int32_t m, float eps) {
     rms_norm_vec(x, w, y, n, m, eps);
 }

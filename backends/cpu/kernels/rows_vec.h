@@ -12,6 +12,7 @@
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/kernels/vec_exp.h"
 #include "engine/tensor/f16.h"
+#include "engine/tensor/f16.h"
 
 /* Rule Q: planes q[n], d[n / 32], sum[n / 32]. */
 MR_INLINE void quantize_vec(const float *x, uint8_t *a8, int32_t n) {
@@ -40,6 +41,14 @@ MR_INLINE void quantize_vec(const float *x, uint8_t *a8, int32_t n) {
         v16i_store_i8(q, i0);
         v16i_store_i8(q + 16, i1);
     }
+}
+
+/* Rule M, activations of BF16 weights; the compiler makes vectors of it. */
+MR_INLINE void round_bf16_vec(const float *x, uint16_t *bf16, int32_t n) {
+    for (int32_t i = 0; i < n; i++)
+        bf16[i] = mr_f32_to_bf16(x[i]);
+    if (n % 2)
+        bf16[n] = 0;
 }
 
 /* Rule N on one group of n elements. */
