@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "backends/cpu/cpu_internal.h"
+#include "backends/host_memory.h"
 #include "engine/base/mem.h"
 
 enum { PANELS_PER_CLAIM = 4 };
@@ -26,77 +27,6 @@ static void describe(const mr_backend *base, mr_device_info *out) {
              be->n_threads == 1 ? "" : "s");
     out->alignment = CPU_ALIGNMENT;
     out->host_addressable = true;
-}
-
-static mr_status buffer_create(mr_backend *base, size_t bytes, mr_buffer **out, mr_err *err) {
-    (void)base;
-    mr_buffer *b = mr_alloc(sizeof *b);
-    uint8_t *p = b ? mr_pages_alloc(bytes) : NULL;
-    if (!p) {
-        mr_free(b);
-        size_t budget = mr_mem_get_stats().budget_bytes;
-        if (budget)
-            return mr_err_set(err, MR_E_NO_MEMORY,
-                              "no memory for a buffer of %zu MiB (%zu of %zu MiB of the budget are in use); hint: more "
-                              "stages, a smaller --ctx or a larger --mem",
-                              bytes >> 20, mr_mem_get_stats().live_bytes >> 20, budget >> 20);
-        return mr_err_set(err, MR_E_NO_MEMORY,
-                          "no memory for a buffer of %zu MiB; hint: cut the model into more stages, or a smaller --ctx",
-                          bytes >> 20);
-    }
-    *b = (mr_buffer){.base = p, .bytes = bytes};
-    *out = b;
-    return MR_OK;
-}
-
-static mr_status buffer_wrap(mr_backend *base, const void *host, size_t bytes, mr_buffer **out, mr_err *err) {
-    (void)base;
-    mr_buffer *b = mr_alloc(sizeof *b);
-    if (!b)
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a buffer");
-    *b = (mr_buffer){.base = (uint8_t *)(uintptr_t)host, .bytes = bytes, .wrapped = true};
-    *out = b;
-    return MR_OK;
-}
-
-static void buffer_destroy(mr_backend *base, mr_buffer *b) {
-    (void)base;
-    if (!b)
-        return;
-    if (!b->wrapped)
-        mr_pages_free(b->base, b->bytes);
-    mr_free(b);
-}
-
-static mr_status check_range(const mr_buffer *b, size_t offset, size_t bytes, mr_err *err) {
-    size_t end;
-    if (!mr_add_size(offset, bytes, &end) || end > b->bytes)
-        return mr_err_set(err, MR_E_INTERNAL, "bytes %zu + %zu are outside a buffer of %zu", offset, bytes, b->bytes);
-    return MR_OK;
-}
-
-static mr_status set(mr_backend *base, mr_buffer *b, size_t offset, const void *src, size_t bytes, mr_fence *out,
-                     mr_err *err) {
-    (void)base;
-    mr_status status = check_range(b, offset, bytes, err);
-    if (status != MR_OK)
-        return status;
-    if (b->wrapped)
-        return mr_err_set(err, MR_E_INTERNAL, "a wrapped buffer is read-only");
-    memcpy(b->base + offset, src, bytes);
-    *out = 0;
-    return MR_OK;
-}
-
-static mr_status get(mr_backend *base, const mr_buffer *b, size_t offset, void *dst, size_t bytes, mr_fence *out,
-                     mr_err *err) {
-    (void)base;
-    mr_status status = check_range(b, offset, bytes, err);
-    if (status != MR_OK)
-        return status;
-    memcpy(dst, b->base + offset, bytes);
-    *out = 0;
-    return MR_OK;
 }
 
 static mr_status weight_bytes(const mr_backend *base, mr_type type, int32_t columns, int32_t rows, size_t *out,
@@ -136,7 +66,7 @@ static mr_status weight_load(mr_backend *base, const mr_tensor *t, const uint8_t
     size_t bytes = 0;
     mr_status status = weight_bytes(base, t->type, t->ne[0], t->ne[1], &bytes, err);
     if (status == MR_OK)
-        status = check_range(t->buffer, t->offset, bytes, err);
+        status = mr_host_check_range(t->buffer, t->offset, bytes, err);
     if (status != MR_OK)
         return status;
     repack_job job = {
@@ -150,29 +80,21 @@ static mr_status weight_load(mr_backend *base, const mr_tensor *t, const uint8_t
     return MR_OK;
 }
 
-static mr_status wait(mr_backend *base, mr_fence fence, int64_t deadline_ns, mr_err *err) {
-    (void)base;
-    (void)fence;
-    (void)deadline_ns;
-    (void)err;
-    return MR_OK; /* every call is done when it returns */
-}
-
 static const mr_backend_ops OPS = {
     .destroy = destroy,
     .describe = describe,
     .supports = cpu_supports,
-    .buffer_create = buffer_create,
-    .buffer_wrap = buffer_wrap,
-    .buffer_destroy = buffer_destroy,
-    .set = set,
-    .get = get,
+    .buffer_create = mr_host_buffer_create,
+    .buffer_wrap = mr_host_buffer_wrap,
+    .buffer_destroy = mr_host_buffer_destroy,
+    .set = mr_host_set,
+    .get = mr_host_get,
     .weight_bytes = weight_bytes,
     .weight_load = weight_load,
     .program_create = cpu_program_create,
     .program_destroy = cpu_program_destroy,
     .submit = cpu_submit,
-    .wait = wait,
+    .wait = mr_host_wait,
 };
 
 mr_status mr_cpu_backend_create(const mr_cpu_options *options, mr_backend **out, mr_err *err) {
