@@ -9,10 +9,9 @@
  * tensors that they exchange lie in buffers of the last backend of the list and are never copied. So such a backend finds the
  * bytes of a tensor at buffer->base + offset, whoever made the buffer, and only WEIGHT tensors, whose layout is its own, are
  * always of its own making.
- * A backend that only multiplies matrices (BLAS) is host_addressable, supports nothing but MATMUL, and says no for shapes
- * where the next backend is faster (tensors[out].ne[1] is the most rows that a node can have). It takes the activations that
- * the weight's type has (mr_type_activation: f32, A8 or BF16), so that graphs need not differ. With keeps_source it takes no
- * memory for weights.
+ * A backend that only multiplies matrices (BLAS) is host_addressable and supports nothing but MATMUL; min_rows leaves few rows
+ * to the next backend. With keeps_source it takes no memory for weights. A backend that refuses a product with activations of
+ * the weight's type (mr_type_activation) and supports it with float32 gets those.
  *
  * Owns:    a backend owns its buffers' memory and its threads; buffers and programs must be destroyed before it.
  * Threads: caller serialises all calls on one backend. Two backends are independent.
@@ -39,7 +38,7 @@ typedef struct mr_device_info {
     bool keeps_source;
 } mr_device_info;
 
-enum { MR_MAX_BACKENDS = 4 };
+enum { MR_MAX_BACKENDS = 4, MR_NO_ROWS = INT32_MAX };
 /* The backends of a stage in order of preference. The last one runs every node that the others do not; if there are others,
  * it is host_addressable. */
 typedef struct mr_rates {
@@ -52,6 +51,9 @@ typedef struct mr_backends {
     mr_rates rates[MR_MAX_BACKENDS]; /* of at[i] */
     size_t matrix_bytes
         [MR_MAX_BACKENDS]; /* that matrices may take on at[i] between steps; 0: no limit. The last has none */
+    /* Products by matrices of a type go to at[i] in graphs that can have so many rows (MR_NO_ROWS: in none), where it
+     * supports them. The last takes all. */
+    int32_t min_rows[MR_MAX_BACKENDS][MR_TYPE_FILE_COUNT];
 } mr_backends;
 
 /* Every implementation's buffers begin with this. */

@@ -15,8 +15,17 @@ static bool is_bound(const mr_graph *g, const mr_node *n, int k) {
     return storage == MR_STORAGE_WEIGHT || storage == MR_STORAGE_STATE || (is_matrix && storage == MR_STORAGE_FILE);
 }
 
+/* Whether measured rates leave a product to a later backend. */
+static bool has_too_few_rows(const mr_graph *g, int32_t b, const mr_node *n) {
+    mr_type type = n->op == MR_OP_MATMUL ? g->tensors[n->in[0]].type : MR_TYPE_FILE_COUNT;
+    return type < MR_TYPE_FILE_COUNT && b < g->backends.n - 1 &&
+           g->tensors[n->out].ne[1] < g->backends.min_rows[b][type];
+}
+
 bool graph_can_run(const mr_graph *g, int32_t b, const mr_node *node) {
     mr_node n = *node;
+    if (has_too_few_rows(g, b, node))
+        return false;
     for (int k = 0; k < MR_MAX_INPUTS; k++) {
         if (n.in[k] == MR_NO_TENSOR || !is_bound(g, node, k))
             continue;

@@ -1,5 +1,6 @@
-/* engine/graph/fuse.c - one pass and one barrier less, where the backend that would run the node does that: a norm or gate
- * whose result is only quantised writes A8 (or BF16) itself, and keys turn while they are written into the store. */
+/* engine/graph/fuse.c - what the backend that would run a node does better: products of floats need no quantisation. One pass
+ * and one barrier less: a norm or gate whose result is only quantised writes A8 (or BF16) itself, and keys turn while they are
+ * written into the store. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/graph/graph_internal.h"
 
@@ -16,6 +17,29 @@ static mr_node *find_producer(mr_graph *g, int32_t before, int32_t tensor) {
         if (g->nodes[i].out == tensor)
             return &g->nodes[i];
     return NULL;
+}
+
+/* Gives the floats to a product, where the first backend that would run it takes them. */
+static void feed_floats(mr_graph *g, int32_t at) {
+    mr_node *n = &g->nodes[at];
+    const mr_node *quantize = n->op == MR_OP_MATMUL ? find_producer(g, at, n->in[1]) : NULL;
+    if (!quantize || quantize->op != MR_OP_QUANTIZE)
+        return;
+    mr_node other = *n;
+    other.in[1] = quantize->in[0];
+    for (int32_t b = 0; b < g->backends.n && !graph_can_run(g, b, n); b++)
+        if (graph_can_run(g, b, &other)) {
+            *n = other;
+            return;
+        }
+}
+
+/* A quantisation that no product wants any more. */
+static void drop_unread(mr_node *n, const mr_graph *g) {
+    if (n->op != MR_OP_QUANTIZE || count_readers(g, n->out) > 0)
+        return;
+    n->op = MR_OP_COUNT;
+    n->in[0] = MR_NO_TENSOR; /* and it reads nothing */
 }
 
 /* The first backend that runs the node; the last one if none does. */
@@ -65,6 +89,10 @@ static void fuse_rope(mr_graph *g, int32_t at) {
 
 void graph_fuse(mr_graph *g) {
     int32_t kept = 0;
+    for (int32_t i = 0; i < g->n_nodes; i++)
+        feed_floats(g, i);
+    for (int32_t i = 0; i < g->n_nodes; i++)
+        drop_unread(&g->nodes[i], g);
     for (int32_t i = 0; i < g->n_nodes; i++) {
         if (fuse_into_producer(g, i))
             g->nodes[i].op = MR_OP_COUNT;

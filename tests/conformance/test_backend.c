@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "backends/blas/blas_backend.h"
 #include "backends/cpu/cpu_backend.h"
 #include "backends/cpu/kernels.h"
 #include "engine/base/clock.h"
@@ -48,14 +49,23 @@ static mr_status create_multiplier(mr_backend **out, mr_err *err) {
     return test_device_create(&o, out, err);
 }
 
+#ifdef MILLRACE_WITH_BLAS
+static mr_status create_blas(mr_backend **out, mr_err *err) {
+    return mr_blas_backend_create(&(mr_blas_options){.n_threads = 2}, out, err);
+}
+#endif
+
 /* The first one is the reference. */
 static const backend_kind KINDS[] = {
-    {"CPU scalar, 1 thread", create_reference, true, 0},
-    {"CPU scalar", create_scalar, true, 0},
-    {"CPU avx2", create_avx2, true, 0},
-    {"CPU avx512", create_avx512, true, 0},
-    {"test device", create_device, true, 0},
-    {"test multiplier", create_multiplier, false, 0},
+    {"CPU scalar, 1 thread", create_reference, true, 0, 0},
+    {"CPU scalar", create_scalar, true, 0, 0},
+    {"CPU avx2", create_avx2, true, 0, 0},
+    {"CPU avx512", create_avx512, true, 0, 0},
+    {"test device", create_device, true, 0, 0},
+    {"test multiplier", create_multiplier, false, 0, 0},
+#ifdef MILLRACE_WITH_BLAS
+    {"BLAS", create_blas, false, 1e-9, 6e-5},
+#endif
 };
 enum { N_KINDS = sizeof KINDS / sizeof KINDS[0] };
 static mr_backend *made[N_KINDS];

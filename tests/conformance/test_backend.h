@@ -16,6 +16,8 @@ typedef struct backend_kind {
     mr_status (*create)(mr_backend **out, mr_err *err);
     bool runs_all;   /* no case may be refused; else those that it does not support are left out */
     double max_nmse; /* of a case's result against the reference; 0: the same bits */
+    /* The same where the reference rounds activations and this backend takes floats; 0: max_nmse. */
+    double max_nmse_rounded;
 } backend_kind;
 
 enum { SCENE_MAX_TENSORS = 16 };

@@ -100,6 +100,8 @@ void *tiny_random(mr_type type, int64_t n, float amplitude, uint64_t seed) {
             *(float *)block = next_uniform(&s, amplitude);
         else if (type == MR_TYPE_F16)
             *(uint16_t *)block = mr_f32_to_f16(next_uniform(&s, amplitude));
+        else if (type == MR_TYPE_BF16)
+            *(uint16_t *)block = mr_f32_to_bf16(next_uniform(&s, amplitude));
         else if (type == MR_TYPE_Q8_0)
             fill_q8_0(&s, block, amplitude);
         else if (type == MR_TYPE_Q4_K)

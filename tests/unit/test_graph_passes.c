@@ -188,6 +188,26 @@ static void test_a_norm_quantises_where_nobody_wants_floats(void **state) {
     check_fusion(&(fused_case){.refused_a8 = MR_OP_COUNT, .weight = MR_TYPE_BF16, .float_reader = true});
 }
 
+/* A backend that multiplies floats only gets the norm's own rows, and nothing is quantised. */
+static void test_products_of_floats_where_the_backend_wants_them(void **state) {
+    (void)state;
+    fake_backend be = fake_backend_make();
+    be.refuses_rounded = true;
+    mr_graph *g = graph_make(4, 2);
+    int32_t h = mr_graph_rms_norm(g, add_rows(g), add_vector(g, WIDTH), 1e-5f);
+    int32_t y[] = {mr_graph_matmul(g, add_weight(g, MR_TYPE_Q8_0, WIDTH, 8), h, NONE, NONE),
+                   mr_graph_matmul(g, add_weight(g, MR_TYPE_BF16, WIDTH, 8), h, NONE, NONE),
+                   mr_graph_matmul(g, add_weight(g, MR_TYPE_F16, WIDTH, 8), h, NONE, NONE)};
+    for (int i = 0; i < 3; i++)
+        mr_graph_output(g, y[i]);
+    check_groups(g, finish_ok(g, &be));
+    assert_int_equal(count_nodes(g, MR_OP_QUANTIZE), 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(maker_of(g, y[i])->in[1], h);
+    assert_int_equal(maker_of(g, h)->op, MR_OP_RMS_NORM);
+    mr_graph_destroy(g);
+}
+
 /* Gates fuse; what attention and a plain input give is quantised by a node of its own. */
 static void test_what_fuses_in_a_layer(void **state) {
     (void)state;
@@ -266,6 +286,7 @@ int main(void) {
         cmocka_unit_test(test_a_write_waits_for_readers),
         cmocka_unit_test(test_nodes_without_dependencies_are_one_group),
         cmocka_unit_test(test_a_norm_quantises_where_nobody_wants_floats),
+        cmocka_unit_test(test_products_of_floats_where_the_backend_wants_them),
         cmocka_unit_test(test_what_fuses_in_a_layer),
         cmocka_unit_test(test_keys_turn_while_they_are_written),
         cmocka_unit_test(test_a8_rows_are_those_of_the_floats),

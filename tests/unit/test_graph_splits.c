@@ -177,6 +177,23 @@ static void test_the_first_of_the_list_is_preferred(void **state) {
     rig_destroy(&r);
 }
 
+/* Graphs of few rows leave a product to the next backend that has the matrix. */
+static void test_measured_rows_decide_who_multiplies(void **state) {
+    (void)state;
+    static const int32_t least[] = {0, 1, ROWS, ROWS + 1, MR_NO_ROWS};
+    for (int i = 0; i < 5; i++) {
+        rig r = rig_make(BIT(MR_OP_MATMUL), 0);
+        r.backends.min_rows[0][MR_TYPE_F32] = least[i];
+        r.backends.min_rows[0][MR_TYPE_F16] = MR_NO_ROWS; /* another type */
+        r.backends.min_rows[1][MR_TYPE_F32] = MR_NO_ROWS; /* the last takes all */
+        int32_t y = mr_graph_matmul(r.g, matrix(&r, 0, 1), add_rows(r.g), NONE, NONE);
+        mr_graph_output(r.g, y);
+        rig_finish(&r);
+        assert_int_equal(home_of(&r, y), least[i] <= ROWS ? 0 : 1);
+        rig_destroy(&r);
+    }
+}
+
 static void test_what_cannot_be(void **state) {
     (void)state;
     mr_err err = {0};
@@ -346,6 +363,7 @@ int main(void) {
         cmocka_unit_test(test_free_nodes_follow_their_neighbours),
         cmocka_unit_test(test_from_device_to_device),
         cmocka_unit_test(test_the_first_of_the_list_is_preferred),
+        cmocka_unit_test(test_measured_rows_decide_who_multiplies),
         cmocka_unit_test(test_what_cannot_be),
         cmocka_unit_test(test_the_host_waits_before_it_writes_over_what_is_copied),
         cmocka_unit_test(test_copies_take_the_rows_that_are_real),

@@ -16,6 +16,8 @@ static bool supports(const mr_backend *base, const mr_tensor *tensors, const mr_
     bool a8 = n->out != NONE && tensors[n->out].type == MR_TYPE_A8;
     if (be->refuses_turned_keys && n->op == MR_OP_KV_WRITE && n->in[5] != NONE)
         return false;
+    if (be->refuses_rounded && n->op == MR_OP_MATMUL && tensors[n->in[1]].type != MR_TYPE_F32)
+        return false;
     return n->op != be->refused && !(a8 && n->op == be->refused_a8);
 }
 

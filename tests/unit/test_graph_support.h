@@ -15,7 +15,8 @@ typedef struct fake_backend {
     mr_op refused;    /* MR_OP_COUNT: none */
     mr_op refused_a8; /* MR_OP_COUNT: none */
     bool refuses_turned_keys;
-    int n_programs; /* alive */
+    bool refuses_rounded; /* products of A8 and BF16 activations */
+    int n_programs;       /* alive */
 } fake_backend;
 fake_backend fake_backend_make(void);
 

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include "backends/blas/blas_internal.h"
+#include "engine/tensor/quant.h"
+
+bool blas_has_f16c(void) {
+#if defined(__x86_64__)
+    /* clang 14 does not know "f16c". AVX, checked besides, says that the system saves the registers. */
+    unsigned a, b, c, d;
+    return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+#else
+    return false;
+#endif
+}
+
+void blas_to_floats(mr_type type, const uint8_t *src, float *out, int32_t n) {
+#if defined(__x86_64__)
+    if (type == MR_TYPE_F16 && blas_has_f16c()) {
+        blas_halves_f16c(src, out, n);
+        return;
+    }
+#endif
+    mr_dequantize(type, src, out, n);
+}

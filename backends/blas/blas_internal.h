@@ -1,0 +1,46 @@
+/* backends/blas/blas_internal.h - what the files of the BLAS backend share. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_BACKENDS_BLAS_BLAS_INTERNAL_H
+#define MR_BACKENDS_BLAS_BLAS_INTERNAL_H
+
+#include "backends/backend.h"
+#include "engine/base/pool.h"
+
+enum { BLAS_ALIGNMENT = 64 }; /* of tensors in buffers; also what the note of a matrix's place takes */
+
+typedef struct blas_backend {
+    mr_backend base;
+    mr_pool *pool;
+    int n_threads;
+    /* Where a thread makes float32 of a block of rows: for thread i at scratch + i * scratch_floats. Grown by
+     * program_create. */
+    float *scratch;
+    void *scratch_memory;  /* scratch is aligned inside it */
+    size_t scratch_floats; /* of each thread, a multiple of 16 */
+} blas_backend;
+
+mr_status blas_program_create(mr_backend *be, const mr_program_desc *desc, mr_program **out, mr_err *err);
+void blas_program_destroy(mr_backend *be, mr_program *program);
+mr_status blas_submit(mr_backend *be, mr_program *program, const mr_run *run, mr_fence *out, mr_err *err);
+
+/* Tells the library to use one thread for each call, and lets it take its memory: called by all threads of the pool. */
+void blas_library_start(mr_pool *pool);
+
+/* y[m][n] = a[m][k] * w[n][k]^T + beta * y, row by row; ld: floats from one row to the next. */
+typedef struct blas_product {
+    int32_t m, n, k;
+    const float *a, *w;
+    float *y;
+    size_t lda, ldw, ldy;
+    float beta;
+} blas_product;
+void blas_multiply(const blas_product *p);
+
+/* out[n] = the values of n elements at src, a whole number of blocks of a weight type. */
+void blas_to_floats(mr_type type, const uint8_t *src, float *out, int32_t n);
+
+/* A file of its own, compiled for F16C: n halves; called where the CPU has it. */
+bool blas_has_f16c(void);
+void blas_halves_f16c(const uint8_t *src, float *out, int32_t n);
+
+#endif

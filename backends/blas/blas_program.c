@@ -1,0 +1,199 @@
+/* backends/blas/blas_program.c - a product is cut into blocks of the matrix's rows; threads claim blocks, make float32 of
+ * them where need be, and multiply. A step allocates nothing. */
+// SPDX-License-Identifier: Apache-2.0
+#include <stdatomic.h>
+#include <string.h>
+
+#include "backends/blas/blas_internal.h"
+#include "backends/host_memory.h"
+#include "engine/base/mem.h"
+
+enum {
+    BLOCK_ROWS = 256,       /* of a matrix at most: the library packs all activations anew for each block */
+    BLOCK_FLOATS = 1 << 20, /* of a block that is converted, at most, unless it is narrower than ... */
+    LEAST_ROWS = 16,
+    BLOCKS_PER_THREAD = 2, /* at least, where the matrix has the rows: threads end together */
+};
+
+typedef struct blas_node {
+    _Alignas(64) atomic_int next; /* block to claim: fetch_add by every thread; reset before the run */
+    const mr_tensor *w, *a, *bias, *add, *out;
+    size_t row_bytes; /* of w in the file */
+    int32_t block_rows;
+    bool ends_group;
+} blas_node;
+
+struct mr_program {
+    blas_node *nodes;
+    void *nodes_memory; /* nodes is aligned inside it */
+    int32_t n_nodes;
+    const blas_backend *be;
+    const mr_run *run; /* of the submit under way */
+};
+
+void blas_program_destroy(mr_backend *be, mr_program *p) {
+    (void)be;
+    if (!p)
+        return;
+    mr_free(p->nodes_memory);
+    mr_free(p);
+}
+
+static int32_t at_most(int32_t a, int32_t b) {
+    return a < b ? a : b;
+}
+
+static int32_t choose_block(const mr_tensor *w, int n_threads) {
+    int32_t even = (w->ne[1] + BLOCKS_PER_THREAD * n_threads - 1) / (BLOCKS_PER_THREAD * n_threads);
+    int32_t rows = at_most(at_most(even, BLOCK_ROWS), BLOCK_FLOATS / w->ne[0]);
+    return (int32_t)mr_round_up(rows < 1 ? 1 : (size_t)rows, LEAST_ROWS);
+}
+
+static const mr_tensor *tensor_at(const mr_program_desc *desc, int32_t id) {
+    return id == MR_NO_TENSOR ? NULL : &desc->tensors[id];
+}
+
+static mr_status fill_node(blas_node *b, const mr_program_desc *desc, int32_t i, int n_threads, mr_err *err) {
+    const mr_node *n = &desc->nodes[i];
+    *b = (blas_node){.w = tensor_at(desc, n->in[0]),
+                     .a = tensor_at(desc, n->in[1]),
+                     .bias = tensor_at(desc, n->in[2]),
+                     .add = tensor_at(desc, n->in[3]),
+                     .out = tensor_at(desc, n->out),
+                     .ends_group = i + 1 == desc->n_nodes || n[1].group != n->group};
+    b->block_rows = choose_block(b->w, n_threads);
+    if (!mr_type_bytes(b->w->type, b->w->ne[0], &b->row_bytes))
+        return mr_err_set(err, MR_E_INTERNAL, "a weight row of %d elements", b->w->ne[0]);
+    return MR_OK;
+}
+
+/* Makes room for the blocks that threads convert. */
+static mr_status grow_scratch(blas_backend *be, const mr_program *p, mr_err *err) {
+    size_t floats = be->scratch_floats;
+    for (int32_t i = 0; i < p->n_nodes; i++) {
+        size_t need = (size_t)p->nodes[i].block_rows * (size_t)p->nodes[i].w->ne[0];
+        floats = need > floats ? need : floats;
+    }
+    if (floats == be->scratch_floats)
+        return MR_OK;
+    mr_free(be->scratch_memory);
+    be->scratch_floats = 0;
+    be->scratch_memory = mr_alloc(floats * sizeof(float) * (size_t)be->n_threads + BLAS_ALIGNMENT);
+    if (!be->scratch_memory)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory to convert weights in: %zu floats for each of %d threads",
+                          floats, be->n_threads);
+    be->scratch = (float *)mr_round_up((uintptr_t)be->scratch_memory, BLAS_ALIGNMENT);
+    be->scratch_floats = floats;
+    return MR_OK;
+}
+
+mr_status blas_program_create(mr_backend *base, const mr_program_desc *desc, mr_program **out, mr_err *err) {
+    blas_backend *be = (blas_backend *)base;
+    mr_program *p = mr_alloc(sizeof *p);
+    if (p)
+        p->nodes_memory = mr_alloc_array((size_t)desc->n_nodes + 1, sizeof *p->nodes);
+    if (!p || !p->nodes_memory) {
+        mr_free(p);
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a program of %d products", desc->n_nodes);
+    }
+    p->be = be;
+    p->n_nodes = desc->n_nodes;
+    p->nodes = (blas_node *)mr_round_up((uintptr_t)p->nodes_memory, _Alignof(blas_node));
+    mr_status status = MR_OK;
+    for (int32_t i = 0; i < p->n_nodes && status == MR_OK; i++)
+        status = fill_node(&p->nodes[i], desc, i, be->n_threads, err);
+    if (status == MR_OK)
+        status = grow_scratch(be, p, err);
+    if (status == MR_OK)
+        *out = p;
+    else
+        blas_program_destroy(base, p);
+    return status;
+}
+
+/* --- Running ----------------------------------------------------------------------------------------------------------- */
+
+static int32_t real_rows(const blas_node *n, const mr_run *run) {
+    return n->out->row_count == MR_ROWS_FIXED ? n->out->ne[1] : run->n_rows[n->out->row_count];
+}
+
+/* The first row of the matrix as the file has it. */
+static const uint8_t *file_rows(const mr_tensor *w) {
+    const uint8_t *rows = mr_host_data(w);
+    if (w->storage == MR_STORAGE_WEIGHT)
+        memcpy(&rows, mr_host_data(w), sizeof rows);
+    return rows;
+}
+
+/* Rows [first, first + n) of the matrix as float32: where they are, or in scratch. */
+static const float *rows_as_floats(const blas_node *b, int32_t first, int32_t n, float *scratch) {
+    const uint8_t *src = file_rows(b->w) + (size_t)first * b->row_bytes;
+    int32_t k = b->w->ne[0];
+    if (b->w->type == MR_TYPE_F32 && (uintptr_t)src % _Alignof(float) == 0)
+        return (const float *)(const void *)src;
+    for (int32_t r = 0; r < n; r++)
+        blas_to_floats(b->w->type, src + (size_t)r * b->row_bytes, scratch + (size_t)r * (size_t)k, k);
+    return scratch;
+}
+
+/* Puts bias + add into columns [first, first + n) of the result. add may be the result itself. */
+static void put_sums(const blas_node *b, int32_t n_rows, int32_t first, int32_t n) {
+    const float *bias = b->bias ? (const float *)mr_host_data(b->bias) + first : NULL;
+    for (int32_t r = 0; r < n_rows; r++) {
+        float *y = (float *)(mr_host_data(b->out) + (size_t)r * b->out->row_bytes) + first;
+        const float *add =
+            b->add ? (const float *)(mr_host_data(b->add) + (size_t)r * b->add->row_bytes) + first : NULL;
+        for (int32_t i = 0; i < n; i++)
+            y[i] = (bias ? bias[i] : 0.0f) + (add ? add[i] : 0.0f);
+    }
+}
+
+static void run_block(const blas_node *b, int32_t n_rows, int32_t idx, float *scratch) {
+    int32_t first = idx * b->block_rows, n = at_most(b->block_rows, b->w->ne[1] - first);
+    bool has_sums = b->bias || b->add;
+    if (has_sums)
+        put_sums(b, n_rows, first, n);
+    blas_product p = {
+        .m = n_rows,
+        .n = n,
+        .k = b->w->ne[0],
+        .a = (const float *)mr_host_data(b->a),
+        .w = rows_as_floats(b, first, n, scratch),
+        .y = (float *)mr_host_data(b->out) + first,
+        .lda = b->a->row_bytes / sizeof(float),
+        .ldw = (size_t)b->w->ne[0],
+        .ldy = b->out->row_bytes / sizeof(float),
+        .beta = has_sums ? 1.0f : 0.0f,
+    };
+    blas_multiply(&p);
+}
+
+static void run_all(void *ctx, int thread_idx, int n_threads) {
+    mr_program *p = ctx;
+    float *scratch = p->be->scratch + (size_t)thread_idx * p->be->scratch_floats;
+    for (int32_t i = 0; i < p->n_nodes; i++) {
+        blas_node *b = &p->nodes[i];
+        int32_t n_rows = real_rows(b, p->run);
+        int32_t n_blocks = n_rows == 0 ? 0 : (b->w->ne[1] + b->block_rows - 1) / b->block_rows;
+        for (int32_t idx; (idx = atomic_fetch_add_explicit(&b->next, 1, memory_order_relaxed)) < n_blocks;)
+            run_block(b, n_rows, idx, scratch);
+        if (!b->ends_group)
+            continue;
+        if (n_threads > 1)
+            mr_pool_barrier(p->be->pool);
+        if (thread_idx == 0 && p->run->progress)
+            p->run->progress(p->run->progress_ctx);
+    }
+}
+
+mr_status blas_submit(mr_backend *be, mr_program *p, const mr_run *run, mr_fence *out, mr_err *err) {
+    (void)be;
+    (void)err;
+    for (int32_t i = 0; i < p->n_nodes; i++)
+        atomic_store_explicit(&p->nodes[i].next, 0, memory_order_relaxed);
+    p->run = run;
+    mr_pool_run(p->be->pool, run_all, p);
+    p->run = NULL;
+    *out = 0;
+    return MR_OK;
+}
