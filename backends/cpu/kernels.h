@@ -82,6 +82,9 @@ typedef struct mr_matmul_args {
     const float *bias; /* [n], or NULL */
     const float *add;  /* [rows][n], or NULL; may be y itself */
     size_t add_row_bytes;
+    /* Where activation row r lies in a, and where its result goes in y and add: the row of a and of y with number a_rows[r],
+     * y_rows[r]; NULL: r. No number of y_rows stands there twice. */
+    const int32_t *a_rows, *y_rows;
 } mr_matmul_args;
 /* Output rows of panels [panel_first, panel_last) for activation rows [row_first, row_last). */
 typedef void mr_matmul_fn(const mr_matmul_args *args, int32_t panel_first, int32_t panel_last, int32_t row_first,

@@ -44,7 +44,16 @@ static mr_matmul_fn *kernel_of(mr_type type, mr_isa isa) {
 typedef struct variant {
     int32_t n, rows;
     bool bias, add, alias, split;
+    bool lists; /* row r takes activations a_row_of(r), and its result goes to y_row_of(r) */
 } variant;
+
+/* Some rows are read twice, others not at all; results go to every row once, in another order. */
+static int32_t a_row_of(const variant *v, int32_t row) {
+    return v->lists ? row * 5 / 2 % v->rows : row;
+}
+static int32_t y_row_of(const variant *v, int32_t row) {
+    return v->lists ? v->rows - 1 - row : row;
+}
 
 static void *aligned(size_t bytes) {
     void *p = NULL;
@@ -107,7 +116,7 @@ static bool same_bits(float a, float b) {
 }
 
 static float expected(const problem *p, const variant *v, int32_t row, int32_t n) {
-    float y = p->want[row * MAX_N + n];
+    float y = p->want[a_row_of(v, y_row_of(v, row)) * MAX_N + n]; /* y_row_of is its own inverse */
     if (v->bias)
         y += p->bias[n];
     if (v->add)
@@ -123,9 +132,10 @@ static void check_outputs(const problem *p, const variant *v, const float *y, co
             float got = y[(size_t)row * stride + (size_t)n];
             float want = n < v->n ? expected(p, v, row, n) : before[(size_t)row * stride + (size_t)n];
             if (!same_bits(got, want))
-                fail_msg("%s %s k %d n %d rows %d bias %d add %d alias %d split %d: y[%d][%d] is %a, not %a",
+                fail_msg("%s %s k %d n %d rows %d bias %d add %d alias %d split %d lists %d: y[%d][%d] is %a, "
+                         "not %a",
                          mr_type_name(p->type), mr_isa_name(isa), p->k, v->n, v->rows, v->bias, v->add, v->alias,
-                         v->split, row, n, (double)got, (double)want);
+                         v->split, v->lists, row, n, (double)got, (double)want);
         }
 }
 
@@ -153,6 +163,13 @@ static void check_variant(const problem *p, const uint8_t *w, const variant *v, 
     args.bias = v->bias ? p->bias : NULL;
     args.add = !v->add ? NULL : v->alias ? y : p->add[0];
     args.add_row_bytes = v->alias ? args.y_row_bytes : sizeof p->add[0];
+    int32_t a_rows[MAX_ROWS], y_rows[MAX_ROWS];
+    for (int32_t row = 0; row < v->rows; row++) {
+        a_rows[row] = a_row_of(v, row);
+        y_rows[row] = y_row_of(v, row);
+    }
+    args.a_rows = v->lists ? a_rows : NULL;
+    args.y_rows = v->lists ? y_rows : NULL;
     call(kernel_of(p->type, isa), &args, v);
     check_outputs(p, v, y, before, isa);
     free(y);
@@ -167,6 +184,9 @@ static void check_size(const problem *p, const uint8_t *w, int32_t n, int32_t ro
         if ((v.alias && !v.add) || (rare && bits != 0 && bits != 15))
             continue;
         check_variant(p, w, &v, isa);
+        v.lists = true;
+        if (bits == 0 || bits == 15) /* the same reads and writes as the others, at other addresses */
+            check_variant(p, w, &v, isa);
     }
 }
 

@@ -90,15 +90,18 @@ static inline a8_row a8_row_at(const uint8_t *a, int32_t k) {
 }
 
 static inline const uint8_t *matmul_a_row(const mr_matmul_args *args, int32_t row) {
-    return args->a + (size_t)row * args->a_row_bytes;
+    return args->a + (size_t)(args->a_rows ? args->a_rows[row] : row) * args->a_row_bytes;
+}
+static inline size_t matmul_result_row(const mr_matmul_args *args, int32_t row) {
+    return (size_t)(args->y_rows ? args->y_rows[row] : row);
 }
 static inline float *matmul_y_row(const mr_matmul_args *args, int32_t row) {
-    return (float *)(void *)((uint8_t *)args->y + (size_t)row * args->y_row_bytes);
+    return (float *)(void *)((uint8_t *)args->y + matmul_result_row(args, row) * args->y_row_bytes);
 }
 /* NULL when there is nothing to add. */
 static inline const float *matmul_add_row(const mr_matmul_args *args, int32_t row) {
     const uint8_t *add = (const uint8_t *)args->add;
-    return add ? (const float *)(const void *)(add + (size_t)row * args->add_row_bytes) : NULL;
+    return add ? (const float *)(const void *)(add + matmul_result_row(args, row) * args->add_row_bytes) : NULL;
 }
 
 #endif
