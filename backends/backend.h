@@ -65,7 +65,7 @@ struct mr_buffer {
 
 /* One run of a program: how many rows are real, and whom to call meanwhile. Copied by submit. */
 typedef struct mr_run {
-    int32_t n_rows[MR_ROWS_KINDS];
+    int32_t n_rows[MR_ROWS_KINDS]; /* mr_graph_run fills in that of MR_ROWS_SLOTS */
     void (*progress)(void *ctx); /* called by the submitting thread between groups of nodes, or NULL; must not block */
     void *progress_ctx;
 } mr_run;

@@ -54,6 +54,24 @@ size_t cpu_scratch_bytes(const cpu_node *n);
 void cpu_run_task(const cpu_backend *be, const cpu_node *n, const mr_run *run, int32_t idx, int32_t n_tasks,
                   int thread_idx);
 
+/* --- Products: cpu_ops.c --- */
+typedef struct cpu_panels {
+    int32_t first, last; /* [first, last) */
+} cpu_panels;
+/* Tasks for n_panels panels of w, those of an expert going in pairs. */
+int32_t cpu_count_panel_tasks(const cpu_backend *be, const mr_tensor *w, int64_t n_panels);
+/* n_rows rows with a range of panels of args->w: panels, or rows of the file, as the storage of w says. */
+void cpu_multiply(const cpu_backend *be, const mr_tensor *w, const mr_matmul_args *args, cpu_panels range,
+                  int32_t n_rows, int thread_idx);
+
+/* --- Experts: cpu_experts.c --- */
+void cpu_run_route(const cpu_node *n, int32_t row);
+void cpu_run_expert_rows(const cpu_node *n, const mr_run *run);
+/* By the rows that each expert has: they are there when the node's group begins. */
+int32_t cpu_count_expert_tasks(const cpu_backend *be, const cpu_node *n);
+void cpu_run_expert_matmul(const cpu_backend *be, const cpu_node *n, int32_t idx, int32_t n_tasks, int thread_idx);
+void cpu_run_expert_sum(const cpu_node *n, int32_t row);
+
 /* --- Attention: cpu_attention.c --- */
 /* Gives the node a cut: one of cuts[*n_cuts], or a new one behind them. Nodes come in order of their groups. */
 mr_status cpu_cut_find(const cpu_backend *be, cpu_node *n, cpu_cut **cuts, int32_t *n_cuts, mr_err *err);

@@ -29,6 +29,7 @@ bool cpu_supports(const mr_backend *be, const mr_tensor *tensors, const mr_node 
         return info && info->is_weight;
     }
     case MR_OP_MATMUL:
+    case MR_OP_EXPERT_MATMUL:
         return supports_matmul(a, &tensors[n->in[1]]);
     case MR_OP_RMS_NORM:
     case MR_OP_SILU_MUL:
@@ -49,9 +50,7 @@ bool cpu_supports(const mr_backend *be, const mr_tensor *tensors, const mr_node 
 
 /* --- Cutting ------------------------------------------------------------------------------------------------------- */
 
-static int32_t matmul_tasks(const cpu_backend *be, const cpu_node *n) {
-    const mr_tensor *w = n->in[0];
-    int64_t n_panels = (w->ne[1] + MR_PANEL - 1) / MR_PANEL;
+int32_t cpu_count_panel_tasks(const cpu_backend *be, const mr_tensor *w, int64_t n_panels) {
     int64_t bytes = n_panels * (int64_t)mr_panel_bytes(w->type, w->ne[0]);
     int64_t tasks = bytes / TASK_BYTES + 1, most = (int64_t)be->n_threads * TASKS_PER_THREAD;
     tasks = tasks > most ? most : tasks;
@@ -66,7 +65,9 @@ int32_t cpu_count_tasks(const cpu_backend *be, const cpu_node *n, const mr_run *
         return 0;
     switch (n->node->op) {
     case MR_OP_MATMUL:
-        return matmul_tasks(be, n);
+        return cpu_count_panel_tasks(be, n->in[0], (n->in[0]->ne[1] + MR_PANEL - 1) / MR_PANEL);
+    case MR_OP_EXPERT_MATMUL:
+        return cpu_count_expert_tasks(be, n);
     case MR_OP_ATTENTION:
         return cpu_cut_n_tasks(n->cut);
     default:
@@ -84,17 +85,14 @@ static void cut(int32_t total, int32_t idx, int32_t n_parts, int32_t *out_first,
 
 size_t cpu_scratch_bytes(const cpu_node *n) {
     const mr_tensor *w = n->in[0];
-    bool in_file = n->node->op == MR_OP_MATMUL && w->storage == MR_STORAGE_FILE;
+    bool is_product = n->node->op == MR_OP_MATMUL || n->node->op == MR_OP_EXPERT_MATMUL;
+    bool in_file = is_product && w->storage == MR_STORAGE_FILE;
     return in_file ? FILE_PANELS * mr_panel_bytes(w->type, w->ne[0]) : 0;
 }
 
-typedef struct panel_range {
-    int32_t first, last; /* [first, last) */
-} panel_range;
-
 /* The product with a range of panels of a matrix in file layout: a few panels at a time are made in scratch, and go
  * through the ordinary kernel. So the bits are those of a matrix that was repacked at load. */
-static void run_file_panels(const mr_tensor *w, mr_matmul_fn *kernel, const mr_matmul_args *whole, panel_range range,
+static void run_file_panels(const mr_tensor *w, mr_matmul_fn *kernel, const mr_matmul_args *whole, cpu_panels range,
                             int32_t n_rows, uint8_t *scratch) {
     for (int32_t panel = range.first; panel < range.last; panel += FILE_PANELS) {
         int32_t from = panel * MR_PANEL, n = min_i32(whole->n - from, FILE_PANELS * MR_PANEL);
@@ -118,6 +116,15 @@ static void run_file_panels(const mr_tensor *w, mr_matmul_fn *kernel, const mr_m
     }
 }
 
+void cpu_multiply(const cpu_backend *be, const mr_tensor *w, const mr_matmul_args *args, cpu_panels range,
+                  int32_t n_rows, int thread_idx) {
+    mr_matmul_fn *kernel = be->kernels->matmul[mr_panel_of(w->type)];
+    if (w->storage == MR_STORAGE_FILE)
+        run_file_panels(w, kernel, args, range, n_rows, be->scratch + (size_t)thread_idx * be->scratch_bytes);
+    else
+        kernel(args, range.first, range.last, 0, n_rows);
+}
+
 static void run_matmul(const cpu_backend *be, const cpu_node *n, int32_t n_rows, int32_t idx, int32_t n_tasks,
                        int thread_idx) {
     const mr_tensor *w = n->in[0], *a = n->in[1], *add = n->in[3];
@@ -135,12 +142,7 @@ static void run_matmul(const cpu_backend *be, const cpu_node *n, int32_t n_rows,
     };
     int32_t n_panels = (w->ne[1] + MR_PANEL - 1) / MR_PANEL, first, last;
     cut((n_panels + 1) / 2, idx, n_tasks, &first, &last);
-    panel_range range = {first * 2, min_i32(last * 2, n_panels)};
-    mr_matmul_fn *kernel = be->kernels->matmul[mr_panel_of(w->type)];
-    if (w->storage == MR_STORAGE_FILE)
-        run_file_panels(w, kernel, &args, range, n_rows, be->scratch + (size_t)thread_idx * be->scratch_bytes);
-    else
-        kernel(&args, range.first, range.last, 0, n_rows);
+    cpu_multiply(be, w, &args, (cpu_panels){first * 2, min_i32(last * 2, n_panels)}, n_rows, thread_idx);
 }
 
 static void run_embed(const cpu_node *n, int32_t row) {
@@ -214,6 +216,12 @@ static void run_row(const cpu_backend *be, const cpu_node *n, int32_t row) {
             f32[i] = ((const float *)a)[i] + b[i];
         return;
     }
+    case MR_OP_ROUTE:
+        cpu_run_route(n, row);
+        return;
+    case MR_OP_EXPERT_SUM:
+        cpu_run_expert_sum(n, row);
+        return;
     case MR_OP_TAKE_ROWS: {
         int32_t from = ((const int32_t *)cpu_data(n->in[1]))[row];
         memcpy(y, cpu_data(x) + (size_t)from * x->row_bytes, (size_t)x->ne[0] * sizeof(float));
@@ -235,6 +243,12 @@ void cpu_run_task(const cpu_backend *be, const cpu_node *n, const mr_run *run, i
         return;
     case MR_OP_ATTENTION:
         cpu_run_attention(be, n, idx);
+        return;
+    case MR_OP_EXPERT_ROWS:
+        cpu_run_expert_rows(n, run);
+        return;
+    case MR_OP_EXPERT_MATMUL:
+        cpu_run_expert_matmul(be, n, idx, n_tasks, thread_idx);
         return;
     default:
         break;

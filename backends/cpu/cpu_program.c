@@ -72,8 +72,9 @@ static mr_status plan_reading(cpu_backend *be, mr_program *p, mr_err *err) {
             const mr_tensor *w = p->nodes[i].in[0];
             if (cpu_scratch_bytes(&p->nodes[i]) == 0)
                 continue;
-            p->ranges[p->n_ranges++] = (mr_read_range){cpu_data(w), w->bytes};
             bytes += w->bytes;
+            if (p->nodes[i].node->op == MR_OP_MATMUL) /* which experts will be read is not known ahead */
+                p->ranges[p->n_ranges++] = (mr_read_range){cpu_data(w), w->bytes};
         }
     }
     uint64_t available = bytes > 0 && !be->ahead ? mr_mem_available() : 0;

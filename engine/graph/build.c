@@ -348,6 +348,72 @@ int32_t mr_graph_add(mr_graph *g, int32_t a, int32_t b) {
     return pairwise(g, MR_OP_ADD, a, b);
 }
 
+/* --- Experts ----------------------------------------------------------------------------------------------------------- */
+
+static bool experts_desc_is_good(mr_graph *g, int32_t x, const mr_experts_desc *desc) {
+    int64_t n_slots = (int64_t)g->max_rows[MR_ROWS_STEP] * desc->n_used;
+    if (desc->n_used < 1 || desc->n_used > desc->n || n_slots > INT32_MAX / 4 || desc->n > INT32_MAX / 4 ||
+        (g->n_experts_used && g->n_experts_used != desc->n_used)) {
+        fail(g, MR_E_INVALID, "experts: a wrong number of them");
+        return false;
+    }
+    if (g->tensors[x].row_count != MR_ROWS_STEP) {
+        fail(g, MR_E_INVALID, "experts: x has not the rows of the step");
+        return false;
+    }
+    g->n_experts_used = desc->n_used;
+    g->max_rows[MR_ROWS_SLOTS] = (int32_t)n_slots;
+    return true;
+}
+
+/* A node about experts, whose result out is. */
+static int32_t expert_node(mr_graph *g, mr_op op, const mr_experts_desc *desc, const int32_t in[3], int32_t out) {
+    mr_node *n = graph_add_node(g, op, out);
+    if (!n)
+        return MR_NO_TENSOR;
+    memcpy(n->in, in, 3 * sizeof *in);
+    n->params.experts.n = desc->n;
+    n->params.experts.n_used = desc->n_used;
+    return out;
+}
+
+/* [n, S] = the matrices w [k, n * E] with x: [k, R] or [k, S]. */
+static int32_t expert_matmul(mr_graph *g, const mr_experts_desc *desc, int32_t w, int32_t x, int32_t rows) {
+    if (g->err.status != MR_OK)
+        return MR_NO_TENSOR;
+    if (w < 0 || w >= g->n_tensors || !is_matrix(&g->tensors[w]) || g->tensors[w].ne[0] != g->tensors[x].ne[0] ||
+        g->tensors[w].ne[1] % desc->n != 0)
+        return fail(g, MR_E_INVALID, "experts: w is no weight of as many matrices, with as many columns as x");
+    mr_type type = mr_type_activation(g->tensors[w].type);
+    int32_t n_out = g->tensors[w].ne[1] / desc->n, a = type == MR_TYPE_F32 ? x : quantized(g, x, type);
+    int32_t out = result(g, MR_OP_EXPERT_MATMUL, n_out, MR_ROWS_SLOTS);
+    return expert_node(g, MR_OP_EXPERT_MATMUL, desc, (const int32_t[]){w, a, rows}, out);
+}
+
+int32_t mr_graph_experts(mr_graph *g, int32_t x, int32_t add, const mr_experts_desc *desc) {
+    const mr_tensor *t = want(g, x, MR_TYPE_F32, 0, "x of experts");
+    if (!t || !want_beside(g, add, x, MR_TYPE_F32, t->ne[0], "add of experts") || !experts_desc_is_good(g, x, desc))
+        return MR_NO_TENSOR;
+    int32_t width = t->ne[0], n_lists = desc->n + 1 + 2 * g->max_rows[MR_ROWS_SLOTS];
+    int32_t logits = mr_graph_matmul(g, desc->router, x, MR_NO_TENSOR, MR_NO_TENSOR);
+    if (!want(g, logits, MR_TYPE_F32, desc->n, "logits of experts"))
+        return MR_NO_TENSOR;
+    const int32_t of_logits[] = {logits, MR_NO_TENSOR, MR_NO_TENSOR};
+    int32_t routes = new_tensor(g, "routes", MR_TYPE_I32, 2 * desc->n_used, MR_ROWS_STEP, MR_STORAGE_WORK);
+    routes = expert_node(g, MR_OP_ROUTE, desc, of_logits, routes);
+    const int32_t of_routes[] = {routes, MR_NO_TENSOR, MR_NO_TENSOR};
+    int32_t rows = new_tensor(g, "expert rows", MR_TYPE_I32, n_lists, MR_ROWS_FIXED, MR_STORAGE_WORK);
+    rows = expert_node(g, MR_OP_EXPERT_ROWS, desc, of_routes, rows);
+    int32_t gate = expert_matmul(g, desc, desc->gate, x, rows);
+    int32_t up = expert_matmul(g, desc, desc->up, x, rows);
+    int32_t h = mr_graph_silu_mul(g, gate, up);
+    int32_t y = expert_matmul(g, desc, desc->down, h, rows);
+    if (!want(g, y, MR_TYPE_F32, width, "result of experts"))
+        return MR_NO_TENSOR;
+    int32_t out = result(g, MR_OP_EXPERT_SUM, width, MR_ROWS_STEP);
+    return expert_node(g, MR_OP_EXPERT_SUM, desc, (const int32_t[]){y, routes, add}, out);
+}
+
 int32_t mr_graph_take_rows(mr_graph *g, int32_t x, int32_t rows) {
     const mr_tensor *t = want(g, x, MR_TYPE_F32, 0, "x of take_rows");
     if (!t || !want(g, rows, MR_TYPE_I32, 1, "rows of take_rows"))

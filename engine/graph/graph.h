@@ -63,6 +63,15 @@ typedef struct mr_attention_desc {
 int32_t mr_graph_attention(mr_graph *g, int32_t q, int32_t k, int32_t v, const mr_attention_desc *desc);
 int32_t mr_graph_silu_mul(mr_graph *g, int32_t gate, int32_t up);
 int32_t mr_graph_add(mr_graph *g, int32_t a, int32_t b);
+/* A feed-forward part of experts, of which each row takes the n_used that the router likes best. */
+typedef struct mr_experts_desc {
+    int32_t n, n_used; /* n_used: the same in all layers of a graph */
+    int32_t router;    /* [d, n] */
+    int32_t gate, up;  /* [d, f * n]: n matrices one behind the other */
+    int32_t down;      /* [f, d * n] */
+} mr_experts_desc;
+/* add + the weighted sum of down(silu(gate x) * up x) over the experts of each row. */
+int32_t mr_graph_experts(mr_graph *g, int32_t x, int32_t add, const mr_experts_desc *desc);
 /* The rows of x that the input rows [1, O] names. */
 int32_t mr_graph_take_rows(mr_graph *g, int32_t x, int32_t rows);
 

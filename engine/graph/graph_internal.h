@@ -42,7 +42,8 @@ typedef struct graph_range {
 } graph_range;
 
 struct mr_graph {
-    int32_t max_rows[MR_ROWS_KINDS];
+    int32_t max_rows[MR_ROWS_KINDS]; /* MR_ROWS_SLOTS: 0 without experts */
+    int32_t n_experts_used;          /* of each row; 0 without experts */
     mr_tensor *tensors;
     graph_link *links; /* parallel to tensors */
     int32_t n_tensors, cap_tensors;

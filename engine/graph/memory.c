@@ -75,6 +75,8 @@ static int32_t overwritable(const mr_node *n) {
     switch (n->op) {
     case MR_OP_MATMUL:
         return n->in[3];
+    case MR_OP_EXPERT_SUM:
+        return n->in[2];
     case MR_OP_ROPE:
     case MR_OP_ADD:
     case MR_OP_SILU_MUL:

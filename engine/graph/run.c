@@ -68,7 +68,7 @@ mr_status mr_graph_place(mr_graph *g, mr_buffer *const *work, mr_err *err) {
 typedef struct flight {
     mr_graph *g;
     const mr_run *run;
-    mr_run timed;        /* run, with the time taken after each group, where that is wanted */
+    mr_run own;          /* run with all row counts; with the time taken after each group, where that is wanted */
     int32_t next_issue;  /* in g->issue */
     int32_t next_settle; /* in g->copies: those before it no longer read the host's memory */
     mr_fence last[MR_MAX_BACKENDS];
@@ -113,7 +113,7 @@ static mr_status start_copy(flight *f, graph_copy *c, mr_err *err) {
     int32_t b = device_of(f->g, c);
     mr_backend *be = f->g->backends.at[b];
     size_t bytes =
-        src->row_count == MR_ROWS_FIXED ? src->bytes : src->row_bytes * (size_t)f->run->n_rows[src->row_count];
+        src->row_count == MR_ROWS_FIXED ? src->bytes : src->row_bytes * (size_t)f->own.n_rows[src->row_count];
     mr_status status;
     if (c->source)
         status = be->ops->weight_load(be, dst, c->source, &c->fence, err);
@@ -176,7 +176,7 @@ static mr_status run_split(flight *f, int32_t s, mr_err *err) {
     if (g->times)
         graph_times_start(g->times, g->nodes[split->first].group);
     if (status == MR_OK)
-        status = be->ops->submit(be, split->program, g->times ? &f->timed : f->run, &f->last[b], err);
+        status = be->ops->submit(be, split->program, &f->own, &f->last[b], err);
     if (status != MR_OK)
         return status;
     f->is_busy[b] = !on_host;
@@ -197,9 +197,12 @@ static mr_status land(flight *f, mr_status status, mr_err *err) {
 mr_status mr_graph_run(mr_graph *g, const mr_run *run, mr_err *err) {
     flight f = {.g = g, .run = run};
     int64_t start_ns = g->times ? mr_clock_now_ns() : 0;
-    f.timed = *run;
-    f.timed.progress = note_group;
-    f.timed.progress_ctx = &f;
+    f.own = *run;
+    f.own.n_rows[MR_ROWS_SLOTS] = run->n_rows[MR_ROWS_STEP] * g->n_experts_used;
+    if (g->times) {
+        f.own.progress = note_group;
+        f.own.progress_ctx = &f;
+    }
     mr_status status = start_copies_after(&f, GRAPH_BEFORE_ALL, err);
     for (int32_t s = 0; s < g->n_splits && status == MR_OK; s++) {
         status = run_split(&f, s, err);

@@ -32,6 +32,10 @@ typedef enum mr_layer_slot {
     MR_W_GATE,
     MR_W_UP,
     MR_W_DOWN,
+    MR_W_ROUTER,
+    MR_W_GATE_EXPERTS,
+    MR_W_UP_EXPERTS,
+    MR_W_DOWN_EXPERTS,
     MR_LAYER_SLOTS,
 } mr_layer_slot;
 
@@ -41,6 +45,7 @@ typedef struct mr_layer_ctx {
     int32_t rope_table;
     mr_rope_desc rope;
     mr_attention_desc attention; /* k_state and v_state are those of the layer at hand */
+    int32_t n_experts, n_experts_used;
 } mr_layer_ctx;
 
 /* One architecture. Slots are bit sets of mr_layer_slot. */
@@ -48,6 +53,7 @@ typedef struct mr_arch {
     const char *name; /* general.architecture */
     mr_rope_pairs rope_pairs;
     uint32_t required, optional;
+    bool has_experts; /* a model may have a router and experts instead of gate, up and down */
     /* Adds one layer: x [d, R] in, its new value out. w holds tensor ids, MR_NO_TENSOR for what the file lacks. */
     int32_t (*layer)(mr_graph *g, const mr_layer_ctx *ctx, const int32_t w[MR_LAYER_SLOTS], int32_t x);
 } mr_arch;

@@ -52,6 +52,8 @@ static mr_layer_ctx layer_context(mr_graph *g, const mr_weights *ws, const mr_st
                       .row_position = io->positions,
                       .block_table = mr_graph_use(g, &state->block_table),
                       .sinks = MR_NO_TENSOR},
+        .n_experts = m->n_experts,
+        .n_experts_used = m->n_experts_used,
     };
     ctx.rope_table = mr_graph_rope_table(g, use(g, ws, &ws->rope_angles), io->positions, ws->rope_magnitude);
     return ctx;

@@ -10,7 +10,7 @@
 #include "engine/tensor/quant.h"
 
 /* Sizes that a tensor may have, resolved by the model's info. */
-typedef enum dim { DIM_ONE, DIM_D, DIM_Q, DIM_KV, DIM_HEAD, DIM_FF, DIM_VOCAB } dim;
+typedef enum dim { DIM_ONE, DIM_D, DIM_Q, DIM_KV, DIM_HEAD, DIM_FF, DIM_VOCAB, DIM_EXPERTS, DIM_FF_EXPERT } dim;
 
 /* columns: elements of a row (the input of a product); rows: DIM_ONE for a vector. */
 typedef struct tensor_spec {
@@ -34,12 +34,25 @@ static const tensor_spec LAYER[MR_LAYER_SLOTS] = {
     [MR_W_GATE] = {"ffn_gate.weight", DIM_D, DIM_FF},
     [MR_W_UP] = {"ffn_up.weight", DIM_D, DIM_FF},
     [MR_W_DOWN] = {"ffn_down.weight", DIM_FF, DIM_D},
+    [MR_W_ROUTER] = {"ffn_gate_inp.weight", DIM_D, DIM_EXPERTS},
+    [MR_W_GATE_EXPERTS] = {"ffn_gate_exps.weight", DIM_D, DIM_FF_EXPERT},
+    [MR_W_UP_EXPERTS] = {"ffn_up_exps.weight", DIM_D, DIM_FF_EXPERT},
+    [MR_W_DOWN_EXPERTS] = {"ffn_down_exps.weight", DIM_FF_EXPERT, DIM_D},
+};
+enum {
+    DENSE_SLOTS = 1u << MR_W_GATE | 1u << MR_W_UP | 1u << MR_W_DOWN,
+    EXPERT_SLOTS = 1u << MR_W_ROUTER | 1u << MR_W_GATE_EXPERTS | 1u << MR_W_UP_EXPERTS | 1u << MR_W_DOWN_EXPERTS,
 };
 static const tensor_spec TOKEN_EMBD = {"token_embd.weight", DIM_D, DIM_VOCAB};
 static const tensor_spec OUTPUT_NORM = {"output_norm.weight", DIM_D, DIM_ONE};
 static const tensor_spec OUTPUT = {"output.weight", DIM_D, DIM_VOCAB};
 static const tensor_spec TIED_OUTPUT = {"token_embd.weight", DIM_D, DIM_VOCAB};
 static const char ROPE_FREQS[] = "rope_freqs.weight";
+
+/* Whether a matrix for each expert stands there, one behind the other. */
+static bool is_of_experts(const tensor_spec *spec) {
+    return spec->columns == DIM_FF_EXPERT || spec->rows == DIM_FF_EXPERT;
+}
 
 static int64_t resolve(const mr_model_info *m, dim d) {
     switch (d) {
@@ -57,6 +70,10 @@ static int64_t resolve(const mr_model_info *m, dim d) {
         return m->n_ff;
     case DIM_VOCAB:
         return m->vocab_size;
+    case DIM_EXPERTS:
+        return m->n_experts;
+    case DIM_FF_EXPERT:
+        return m->n_ff_expert;
     }
     return 0;
 }
@@ -73,6 +90,17 @@ static mr_status check_type(const mr_gguf_tensor *t, bool is_vector, mr_err *err
                                 : "matrices are floats or of a quantised type that files are published in");
 }
 
+static mr_status check_shape(const mr_gguf_tensor *t, int64_t columns, int64_t rows, int32_t n_matrices, mr_err *err) {
+    char third[16] = "";
+    if (t->ne[0] == columns && t->ne[1] == rows && t->ne[2] == n_matrices && t->ne[3] == 1)
+        return MR_OK;
+    if (n_matrices > 1)
+        snprintf(third, sizeof third, ", %d", n_matrices);
+    return mr_err_set(err, MR_E_FORMAT, "tensor '%s' has shape [%lld, %lld, %lld, %lld], wanted [%lld, %lld%s]",
+                      t->name, (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2], (long long)t->ne[3],
+                      (long long)columns, (long long)rows, third);
+}
+
 /* Fills w with the tensor called name, described but not placed. An absent optional one leaves w empty. */
 static mr_status find(const mr_weights *ws, const char *name, const tensor_spec *spec, bool required,
                       mr_storage storage, weight *w, mr_err *err) {
@@ -82,22 +110,26 @@ static mr_status find(const mr_weights *ws, const char *name, const tensor_spec 
                                      ws->arch->name)
                         : MR_OK;
     int64_t columns = resolve(ws->info, spec->columns), rows = resolve(ws->info, spec->rows);
-    if (t->ne[0] != columns || t->ne[1] != rows || t->ne[2] != 1 || t->ne[3] != 1)
-        return mr_err_set(err, MR_E_FORMAT, "tensor '%s' has shape [%lld, %lld, %lld, %lld], wanted [%lld, %lld]", name,
-                          (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2], (long long)t->ne[3],
-                          (long long)columns, (long long)rows);
+    int32_t n_matrices = is_of_experts(spec) ? ws->info->n_experts : 1;
+    mr_status status = check_shape(t, columns, rows, n_matrices, err);
     bool is_vector = spec->rows == DIM_ONE;
-    mr_status status = check_type(t, is_vector, err);
+    if (status == MR_OK)
+        status = check_type(t, is_vector, err);
     if (status != MR_OK)
         return status;
     /* Vectors become float32 when they are loaded. */
     mr_type type = is_vector ? MR_TYPE_F32 : t->type;
-    if (!mr_tensor_init(&w->tensor, name, type, columns, rows, storage, MR_ROWS_FIXED))
+    if (!mr_tensor_init(&w->tensor, name, type, columns, rows * n_matrices, storage, MR_ROWS_FIXED))
         return mr_err_set(err, MR_E_FORMAT, "tensor '%s': %lld columns do not fit type %s", name, (long long)columns,
                           mr_type_name(type));
     if (storage == MR_STORAGE_WEIGHT)
         status =
             ws->backend->ops->weight_bytes(ws->backend, type, (int32_t)columns, (int32_t)rows, &w->tensor.bytes, err);
+    if (status == MR_OK && storage == MR_STORAGE_WEIGHT &&
+        !mr_mul_size(w->tensor.bytes, (size_t)n_matrices, &w->tensor.bytes))
+        status = mr_err_set(err, MR_E_TOO_LONG, "%d experts are too large", n_matrices);
+    w->n_matrices = n_matrices;
+    w->is_of_experts = is_of_experts(spec);
     w->source = t;
     w->is_mapped = storage == MR_STORAGE_FILE && !is_vector;
     return status == MR_OK ? MR_OK : mr_err_prefix(err, "tensor '%s'", name);
@@ -105,14 +137,17 @@ static mr_status find(const mr_weights *ws, const char *name, const tensor_spec 
 
 static mr_status find_layer(mr_weights *ws, int32_t layer, mr_err *err) {
     weight *slots = ws->layers[layer - ws->range.first];
+    uint32_t required = ws->arch->required;
+    if (ws->info->n_experts > 0)
+        required = (required & ~(uint32_t)DENSE_SLOTS) | EXPERT_SLOTS;
     for (int s = 0; s < MR_LAYER_SLOTS; s++) {
         uint32_t bit = 1u << s;
-        if (!((ws->arch->required | ws->arch->optional) & bit))
+        if (!((required | ws->arch->optional) & bit))
             continue;
         char name[64];
         snprintf(name, sizeof name, "blk.%d.%s", layer, LAYER[s].name);
         mr_storage storage = LAYER[s].rows == DIM_ONE ? MR_STORAGE_FILE : ws->matrices;
-        mr_status status = find(ws, name, &LAYER[s], ws->arch->required & bit, storage, &slots[s], err);
+        mr_status status = find(ws, name, &LAYER[s], required & bit, storage, &slots[s], err);
         if (status != MR_OK)
             return status;
     }
@@ -223,8 +258,8 @@ static mr_status visit_all(mr_weights *ws, visit_fn *visit, void *ctx, mr_err *e
     return status;
 }
 
-/* A matrix goes to the first backend that multiplies by its type and has room, and to those before it that need no memory for it.
- * Vectors and constants lie in every memory, so that no step copies them. */
+/* A matrix goes to the first backend that multiplies by its type and has room, and to those before it that need no memory for it;
+ * those of experts go to the last backend, which runs them. Vectors and constants lie in every memory, so that no step copies them. */
 static mr_status assign_places(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
     (void)ctx;
     if (w->is_mapped)
@@ -238,6 +273,8 @@ static mr_status assign_places(mr_weights *ws, weight *w, void *ctx, mr_err *err
         mr_device_info device;
         be->ops->describe(be, &device);
         if (is_matrix ? is_taken && !device.keeps_source : !is_last && device.host_addressable)
+            continue;
+        if (w->is_of_experts && !is_last)
             continue;
         if (is_matrix && !is_last && be->ops->weight_bytes(be, t->type, t->ne[0], t->ne[1], &bytes, NULL) != MR_OK)
             continue;
@@ -274,9 +311,10 @@ mr_status mr_weights_create(const mr_weights_desc *desc, const mr_backends *back
     ws->layers = mr_alloc_array((size_t)(range.last - range.first), sizeof *ws->layers);
     mr_status status = ws->layers ? mr_arch_find(info->arch, &ws->arch, err)
                                   : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the weights' table");
-    if (status == MR_OK && info->n_experts > 0)
-        status = mr_err_set(err, MR_E_UNSUPPORTED, "the model has %d experts; this version runs dense models only",
-                            info->n_experts);
+    if (status == MR_OK && info->n_experts > 0 && !ws->arch->has_experts)
+        status = mr_err_set(err, MR_E_UNSUPPORTED,
+                            "the model has %d experts; this version runs %s models without experts only",
+                            info->n_experts, info->arch);
     if (status == MR_OK)
         status = find_all(ws, err);
     if (status == MR_OK)
@@ -366,17 +404,28 @@ static mr_status load_vector(const weight *w, const mr_tensor *t, mr_err *err) {
     return status;
 }
 
+/* Each matrix by itself: it begins at a border of the layout. */
+static mr_status load_matrices(const weight *w, const mr_tensor *t, mr_err *err) {
+    size_t n = (size_t)w->n_matrices;
+    mr_tensor one = *t;
+    mr_fence fence = 0;
+    mr_status status = MR_OK;
+    one.ne[1] = t->ne[1] / w->n_matrices;
+    one.bytes = t->bytes / n;
+    for (size_t i = 0; i < n && status == MR_OK; i++, one.offset += one.bytes)
+        status = t->home->ops->weight_load(t->home, &one, w->source->data + i * (w->source->bytes / n), &fence, err);
+    return status == MR_OK ? t->home->ops->wait(t->home, fence, MR_NEVER, err) : status;
+}
+
 /* Loads what one backend has of a tensor. */
 static mr_status load_instance(const mr_weights *ws, const weight *w, const mr_tensor *t, mr_err *err) {
     const mr_backend_ops *ops = t->home->ops;
     mr_fence fence = 0;
-    mr_status status;
     if (t->storage == MR_STORAGE_FILE)
         return load_vector(w, t, err);
-    if (t->storage == MR_STORAGE_CONSTANT)
-        status = ops->set(t->home, t->buffer, t->offset, ws->rope_values, t->bytes, &fence, err);
-    else
-        status = ops->weight_load(t->home, t, w->source->data, &fence, err);
+    if (t->storage == MR_STORAGE_WEIGHT)
+        return load_matrices(w, t, err);
+    mr_status status = ops->set(t->home, t->buffer, t->offset, ws->rope_values, t->bytes, &fence, err);
     return status == MR_OK ? ops->wait(t->home, fence, MR_NEVER, err) : status;
 }
 

@@ -27,10 +27,21 @@ bool mr_tensor_init(mr_tensor *t, const char *name, mr_type type, int64_t column
 
 const char *mr_op_name(mr_op op) {
     static const char *const names[MR_OP_COUNT] = {
-        [MR_OP_EMBED] = "embed",       [MR_OP_ROPE_TABLE] = "rope_table", [MR_OP_RMS_NORM] = "rms_norm",
-        [MR_OP_QUANTIZE] = "quantize", [MR_OP_MATMUL] = "matmul",         [MR_OP_ROPE] = "rope",
-        [MR_OP_KV_WRITE] = "kv_write", [MR_OP_ATTENTION] = "attention",   [MR_OP_SILU_MUL] = "silu_mul",
-        [MR_OP_ADD] = "add",           [MR_OP_TAKE_ROWS] = "take_rows",
+        [MR_OP_EMBED] = "embed",
+        [MR_OP_ROPE_TABLE] = "rope_table",
+        [MR_OP_RMS_NORM] = "rms_norm",
+        [MR_OP_QUANTIZE] = "quantize",
+        [MR_OP_MATMUL] = "matmul",
+        [MR_OP_ROPE] = "rope",
+        [MR_OP_KV_WRITE] = "kv_write",
+        [MR_OP_ATTENTION] = "attention",
+        [MR_OP_SILU_MUL] = "silu_mul",
+        [MR_OP_ADD] = "add",
+        [MR_OP_TAKE_ROWS] = "take_rows",
+        [MR_OP_ROUTE] = "route",
+        [MR_OP_EXPERT_ROWS] = "expert_rows",
+        [MR_OP_EXPERT_MATMUL] = "expert_matmul",
+        [MR_OP_EXPERT_SUM] = "expert_sum",
     };
     return (unsigned)op < MR_OP_COUNT ? names[op] : "?";
 }

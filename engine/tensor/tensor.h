@@ -37,6 +37,7 @@ typedef enum mr_row_count {
     MR_ROWS_FIXED, /* all of ne[1] */
     MR_ROWS_STEP,  /* the rows of the micro-batch */
     MR_ROWS_OUT,   /* the rows that want logits */
+    MR_ROWS_SLOTS, /* the experts of the micro-batch's rows: row r has slots r * used .. r * used + used - 1, in routing order */
     MR_ROWS_KINDS,
 } mr_row_count;
 
@@ -54,6 +55,7 @@ typedef struct mr_tensor {
 } mr_tensor;
 
 /* Shapes are [columns, rows] with columns innermost. R rows of a step, d width, H heads, G KV heads, D head size.
+ * E experts, of which each row uses U; S = R*U slots.
  * Inputs that may be absent are MR_NO_TENSOR. The rules named are those of engine/NUMERICS.md. */
 typedef enum mr_op {
     MR_OP_EMBED,      /* in: table [d, vocabulary] file, ids [1, R] i32; out [d, R] f32 */
@@ -74,6 +76,12 @@ typedef enum mr_op {
     MR_OP_SILU_MUL,  /* in: gate [n, R] f32, up [n, R] f32; out [n, R] f32, A8 or BF16 = silu(gate) * up */
     MR_OP_ADD,       /* in: a [n, R] f32, b [n, R] f32; out [n, R] f32 */
     MR_OP_TAKE_ROWS, /* in: x [n, R] f32, rows [1, O] i32; out [n, O] f32 */
+    MR_OP_ROUTE, /* in: logits [E, R] f32; out [2U, R] i32: experts by falling logit, then the bits of their f32 weights */
+    MR_OP_EXPERT_ROWS,   /* in: routes [2U, R]; out [E + 1 + 2S, 1] i32, as mr_expert_rows says */
+    MR_OP_EXPERT_MATMUL, /* in: w [k, n*E] weight or file: E matrices, of which in the backend's layout each begins at a
+                          * multiple of weight_bytes of one; a of mr_type_activation(w): [k, R], or [k, S] of the slots;
+                          * expert rows; out [n, S] f32: of each slot w a, with the matrix of its expert */
+    MR_OP_EXPERT_SUM,    /* in: y [n, S] f32, routes [2U, R], add [n, R] f32; out [n, R] f32 (may be add): rule X */
     MR_OP_COUNT,
 } mr_op;
 
@@ -102,6 +110,9 @@ typedef union mr_op_params {
         int32_t n_rot;  /* this and the next: KV_WRITE with a RoPE table */
         mr_rope_pairs pairs;
     } attention; /* also KV_WRITE */
+    struct {
+        int32_t n, n_used; /* E and U */
+    } experts;             /* all ops of experts */
 } mr_op_params;
 
 typedef struct mr_node {
@@ -112,6 +123,18 @@ typedef struct mr_node {
     int32_t backend;           /* that runs it: its index in the list of the graph's backends */
     mr_op_params params;
 } mr_node;
+
+/* The result of EXPERT_ROWS: which slots each expert has. */
+typedef struct mr_expert_rows {
+    int32_t *first; /* [E + 1]: expert e has slots[first[e]] .. slots[first[e + 1] - 1], in ascending order */
+    int32_t *slots; /* [S] */
+    int32_t *rows;  /* [S]: rows[i] is the row of slots[i] */
+} mr_expert_rows;
+/* n_slots: the most that there can be. */
+static inline mr_expert_rows mr_expert_rows_at(void *data, int32_t n_experts, int32_t n_slots) {
+    int32_t *first = (int32_t *)data;
+    return (mr_expert_rows){first, first + n_experts + 1, first + n_experts + 1 + n_slots};
+}
 
 /* A tensor of type [columns, rows] with rows padded to 64 bytes; false when a size overflows or does not fit the type. */
 bool mr_tensor_init(mr_tensor *t, const char *name, mr_type type, int64_t columns, int64_t rows, mr_storage storage,

@@ -16,22 +16,24 @@ enum { SKIPPED = 77, MAX_PATH = 1024, LAST_OF_LONG = 32 };
  * for Q4_0, where f32 only turns the rounding of the activations another way: 1.02 of it. */
 typedef struct golden_case {
     const char *name;
-    bool is_long;        /* tokens-long.txt, the last 32 positions */
-    double f16, f32;     /* limits of the error, by the type of the KV cache */
-    const char *refused; /* not run by this version: what the error says */
+    bool is_long;    /* tokens-long.txt, the last 32 positions */
+    double f16, f32; /* limits of the error, by the type of the KV cache */
+    bool has_experts;
 } golden_case;
 
 /* What keys and values in q8_0 may add to the error; 1.8e-4 at most were measured, a third of what A8 activations add. */
 static const double Q8_0_KV = 2e-4;
+/* With experts so small a change lets some rows choose others (16 of 160 here); 8.0e-3 was measured, 2.8e-4 for the median row. */
+static const double Q8_0_KV_EXPERTS = 1e-2;
 
 static const golden_case CASES[] = {
-    {"llama-F16", false, 3e-7, 1e-10, NULL},       {"ropefreqs-F16", true, 3e-7, 1e-10, NULL},
-    {"yarn-F16", true, 3e-7, 1e-10, NULL},         {"llama-Q8_0", false, 6.53e-4, 6.53e-4, NULL},
-    {"llama-Q4_K", false, 9.38e-4, 9.38e-4, NULL}, {"llama-Q6_K", false, 9.17e-4, 9.17e-4, NULL},
-    {"qwen2-Q8_0", false, 4.09e-4, 4.09e-4, NULL}, {"qwen2-Q4_K", false, 5.43e-4, 5.43e-4, NULL},
-    {"qwen3-Q8_0", false, 5.33e-4, 5.33e-4, NULL}, {"qwen3-Q4_K", false, 7.56e-4, 7.56e-4, NULL},
-    {"llama-BF16", false, 5.23e-5, 5.23e-5, NULL}, {"llama-Q4_0", false, 6.19e-4, 6.32e-4, NULL},
-    {"llama-Q5_K", false, 9.45e-4, 9.45e-4, NULL}, {"mixtral-F16", false, 0, 0, "experts"},
+    {"llama-F16", false, 3e-7, 1e-10, false},       {"ropefreqs-F16", true, 3e-7, 1e-10, false},
+    {"yarn-F16", true, 3e-7, 1e-10, false},         {"llama-Q8_0", false, 6.53e-4, 6.53e-4, false},
+    {"llama-Q4_K", false, 9.38e-4, 9.38e-4, false}, {"llama-Q6_K", false, 9.17e-4, 9.17e-4, false},
+    {"qwen2-Q8_0", false, 4.09e-4, 4.09e-4, false}, {"qwen2-Q4_K", false, 5.43e-4, 5.43e-4, false},
+    {"qwen3-Q8_0", false, 5.33e-4, 5.33e-4, false}, {"qwen3-Q4_K", false, 7.56e-4, 7.56e-4, false},
+    {"llama-BF16", false, 5.23e-5, 5.23e-5, false}, {"llama-Q4_0", false, 6.19e-4, 6.32e-4, false},
+    {"llama-Q5_K", false, 9.45e-4, 9.45e-4, false}, {"mixtral-F16", false, 3e-7, 1e-10, true},
 };
 
 typedef struct vectors {
@@ -40,23 +42,15 @@ typedef struct vectors {
     int32_t *long_ids, n_long_ids;
 } vectors;
 
-static bool check_refused(const vectors *v, const golden_case *c, const char *path) {
-    golden_logits logits = {0};
-    mr_err err = {0};
-    mr_status status = golden_run(path, MR_TYPE_F16, v->ids, v->n_ids, v->n_ids, &logits, &err);
-    bool ok = status == MR_E_UNSUPPORTED && strstr(err.text, c->refused);
-    printf("%-14s %s: %s: %s\n", c->name, ok ? "ok, refused" : "FAILED", mr_status_name(status), err.text);
-    free(logits.values);
-    return ok;
-}
-
 static bool check_error(const vectors *v, const golden_case *c, const char *path, mr_type kv_type) {
     char ref_path[MAX_PATH + 64];
     golden_logits got = {0};
     mr_err err = {0};
     const int32_t *ids = c->is_long ? v->long_ids : v->ids;
     int32_t n = c->is_long ? v->n_long_ids : v->n_ids, n_last = c->is_long ? LAST_OF_LONG : n;
-    double limit = kv_type == MR_TYPE_F32 ? c->f32 : c->f16 + (kv_type == MR_TYPE_Q8_0 ? Q8_0_KV : 0);
+    double limit = kv_type == MR_TYPE_F32 ? c->f32 : c->f16;
+    if (kv_type == MR_TYPE_Q8_0)
+        limit += c->has_experts ? Q8_0_KV_EXPERTS : Q8_0_KV;
     if (golden_run(path, kv_type, ids, n, n_last, &got, &err) != MR_OK) {
         printf("%-14s FAILED: %s\n", c->name, err.text);
         return false;
@@ -76,8 +70,6 @@ static bool check_error(const vectors *v, const golden_case *c, const char *path
 }
 
 static bool check_case(const vectors *v, const golden_case *c, const char *path) {
-    if (c->refused)
-        return check_refused(v, c, path);
     bool ok = check_error(v, c, path, MR_TYPE_F16);
     ok = check_error(v, c, path, MR_TYPE_Q8_0) && ok;
     return check_error(v, c, path, MR_TYPE_F32) && ok;

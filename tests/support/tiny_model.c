@@ -120,6 +120,7 @@ typedef struct maker {
     gguf_writer *w;
     const tiny_desc *d;
     const char *arch;
+    int32_t n_matrices; /* of the tensors that follow; 0: they have two dimensions */
     uint64_t n_tensors; /* also the seed of the next one's data */
 } maker;
 
@@ -136,7 +137,7 @@ static void put_tensor(maker *m, const char *name, int64_t columns, int64_t rows
         columns = e->columns;
         rows = e->rows;
     }
-    int64_t n = columns * (rows ? rows : 1);
+    int64_t n = columns * (rows ? rows : 1) * (m->n_matrices ? m->n_matrices : 1);
     void *data = tiny_random(type, n, amplitude, m->d->seed * 1000 + m->n_tensors++);
     for (int64_t i = 0; offset != 0.0f && i < n && type <= MR_TYPE_F16; i++) {
         if (type == MR_TYPE_F32)
@@ -144,7 +145,9 @@ static void put_tensor(maker *m, const char *name, int64_t columns, int64_t rows
         else
             ((uint16_t *)data)[i] = mr_f32_to_f16(mr_f16_to_f32(((uint16_t *)data)[i]) + offset);
     }
-    if (rows)
+    if (m->n_matrices)
+        gguf_writer_tensor(m->w, name, type, 3, (const int64_t[]){columns, rows, m->n_matrices}, data);
+    else if (rows)
         gguf_writer_matrix(m->w, name, type, columns, rows, data);
     else
         gguf_writer_vector(m->w, name, type, columns, data);
@@ -165,6 +168,16 @@ static const char *of_layer(int32_t layer, const char *suffix) {
     static char name[64];
     snprintf(name, sizeof name, "blk.%d.%s", layer, suffix);
     return name;
+}
+
+static void put_experts(maker *m, int32_t l) {
+    const tiny_desc *d = m->d;
+    put_matrix(m, of_layer(l, "ffn_gate_inp.weight"), d->d_model, d->n_experts);
+    m->n_matrices = d->n_experts;
+    put_matrix(m, of_layer(l, "ffn_gate_exps.weight"), d->d_model, d->n_ff);
+    put_matrix(m, of_layer(l, "ffn_up_exps.weight"), d->d_model, d->n_ff);
+    put_matrix(m, of_layer(l, "ffn_down_exps.weight"), d->n_ff, d->d_model);
+    m->n_matrices = 0;
 }
 
 static void put_layer(maker *m, int32_t l) {
@@ -189,6 +202,10 @@ static void put_layer(maker *m, int32_t l) {
         put_norm(m, of_layer(l, "attn_k_norm.weight"), head);
     }
     put_norm(m, of_layer(l, "ffn_norm.weight"), width);
+    if (d->n_experts) {
+        put_experts(m, l);
+        return;
+    }
     put_matrix(m, of_layer(l, "ffn_gate.weight"), width, d->n_ff);
     put_matrix(m, of_layer(l, "ffn_up.weight"), width, d->n_ff);
     put_matrix(m, of_layer(l, "ffn_down.weight"), d->n_ff, width);
@@ -213,6 +230,12 @@ gguf_writer *tiny_model_write(const tiny_desc *d) {
     gguf_writer_u32(m.w, key, (uint32_t)head);
     snprintf(key, sizeof key, "%s.attention.value_length", m.arch);
     gguf_writer_u32(m.w, key, (uint32_t)head);
+    if (d->n_experts) {
+        snprintf(key, sizeof key, "%s.expert_count", m.arch);
+        gguf_writer_u32(m.w, key, (uint32_t)d->n_experts);
+        snprintf(key, sizeof key, "%s.expert_used_count", m.arch);
+        gguf_writer_u32(m.w, key, (uint32_t)d->n_experts_used);
+    }
     put_tensor(&m, "token_embd.weight", d->d_model, d->vocab_size, 1.7f, 0.0f);
     for (int32_t l = 0; l < d->n_layers; l++)
         put_layer(&m, l);

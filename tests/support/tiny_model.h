@@ -26,7 +26,8 @@ typedef struct tiny_desc {
     mr_type type;        /* of the matrices and the embedding */
     mr_type vector_type; /* F32 or F16, of norms and biases */
     int32_t n_layers, d_model, n_ff, n_heads, n_kv_heads;
-    int32_t head_dim; /* 0: d_model / n_heads */
+    int32_t head_dim;                  /* 0: d_model / n_heads */
+    int32_t n_experts, n_experts_used; /* 0: none; else as wide as n_ff each */
     int32_t vocab_size, context_length;
     bool tied_output, rope_factors;
     bool biases; /* llama: q, k, v and o have one; qwen2 has those of q, k, v in any case */

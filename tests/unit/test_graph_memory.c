@@ -61,6 +61,8 @@ static int in_place_input(mr_op op) {
     switch (op) {
     case MR_OP_MATMUL:
         return 3;
+    case MR_OP_EXPERT_SUM:
+        return 2;
     case MR_OP_ROPE:
     case MR_OP_ADD:
     case MR_OP_SILU_MUL:

@@ -147,6 +147,39 @@ static void test_a_wrong_type_is_named(void **state) {
     }
 }
 
+static tiny_desc with_experts(const char *arch) {
+    tiny_desc d = tiny_default(arch, MR_TYPE_F32);
+    d.n_experts = 4;
+    d.n_experts_used = 2;
+    return d;
+}
+
+/* Experts stand in for gate, up and down: those are then unknown, and the experts' tensors needed. */
+static void test_tensors_of_experts(void **state) {
+    (void)state;
+    static const char *const names[] = {"blk.1.ffn_gate_inp.weight", "blk.1.ffn_gate_exps.weight",
+                                        "blk.1.ffn_up_exps.weight", "blk.1.ffn_down_exps.weight"};
+    static const char *const wanted[] = {"wanted [64, 4]", "wanted [64, 160, 4]", "wanted [64, 160, 4]",
+                                         "wanted [160, 64, 4]"};
+    tiny_desc d = with_experts("llama"), dense = tiny_default("llama", MR_TYPE_F32);
+    for (size_t i = 0; i < 4; i++) {
+        expect_error(edited(d, (tiny_edit){.name = names[i], .kind = TINY_LEAVE_OUT}), MR_E_FORMAT, names[i],
+                     "missing");
+        tiny_edit shape = {.name = names[i], .kind = TINY_SHAPE, .columns = 32, .rows = 32};
+        expect_error(edited(d, shape), MR_E_FORMAT, names[i], wanted[i]);
+        gguf_writer *w = tiny_model_write(&dense);
+        gguf_writer_vector(w, names[i], MR_TYPE_F32, 16, NULL);
+        expect_error(tiny_model_open(w), MR_E_UNSUPPORTED, names[i], "llama");
+    }
+    gguf_writer *w = tiny_model_write(&d);
+    gguf_writer_vector(w, "blk.1.ffn_up.weight", MR_TYPE_F32, 16, NULL);
+    expect_error(tiny_model_open(w), MR_E_UNSUPPORTED, "blk.1.ffn_up.weight", "llama");
+    /* Four matrices for one, and the router: 16 lanes of which 4 are used. */
+    size_t ffn = 3 * 64 * 160 * sizeof(float), router = 64 * 16 * sizeof(float);
+    size_t bytes = expect_ok(tiny_model_create(&d), 0, 1);
+    assert_int_equal(bytes, expect_ok(tiny_model_create(&dense), 0, 1) + 3 * ffn + router);
+}
+
 /* What nothing takes would change the model without a word: it is refused by the stage that it belongs to. */
 static void test_an_unknown_tensor_is_named(void **state) {
     (void)state;
@@ -176,11 +209,8 @@ static void test_an_unknown_tensor_is_named(void **state) {
 
 static void test_models_of_other_kinds(void **state) {
     (void)state;
-    tiny_desc d = tiny_default("llama", MR_TYPE_F32);
-    gguf_writer *w = tiny_model_write(&d);
-    gguf_writer_u32(w, "llama.expert_count", 4);
-    gguf_writer_u32(w, "llama.expert_used_count", 2);
-    expect_error(tiny_model_open(w), MR_E_UNSUPPORTED, "4 experts", "");
+    tiny_desc d = with_experts("qwen2");
+    expect_error(tiny_model_create(&d), MR_E_UNSUPPORTED, "4 experts", "qwen2");
     d.arch = "gemma9";
     expect_error(tiny_model_create(&d), MR_E_UNSUPPORTED, "'gemma9'", "llama, qwen2 and qwen3");
 }
@@ -281,11 +311,12 @@ static void test_failing_allocations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_missing_tensor_is_named),    cmocka_unit_test(test_a_wrong_shape_is_named),
-        cmocka_unit_test(test_a_wrong_type_is_named),        cmocka_unit_test(test_an_unknown_tensor_is_named),
-        cmocka_unit_test(test_models_of_other_kinds),        cmocka_unit_test(test_ranges_outside_the_model),
-        cmocka_unit_test(test_rope_factors_that_are_none),   cmocka_unit_test(test_stages_add_up_to_the_model),
-        cmocka_unit_test(test_loading_reports_its_progress), cmocka_unit_test(test_failing_allocations),
+        cmocka_unit_test(test_a_missing_tensor_is_named),  cmocka_unit_test(test_a_wrong_shape_is_named),
+        cmocka_unit_test(test_a_wrong_type_is_named),      cmocka_unit_test(test_an_unknown_tensor_is_named),
+        cmocka_unit_test(test_tensors_of_experts),         cmocka_unit_test(test_models_of_other_kinds),
+        cmocka_unit_test(test_ranges_outside_the_model),   cmocka_unit_test(test_rope_factors_that_are_none),
+        cmocka_unit_test(test_stages_add_up_to_the_model), cmocka_unit_test(test_loading_reports_its_progress),
+        cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests_name("model_weights", tests, open_backend, close_backend);
 }

@@ -262,6 +262,28 @@ static void test_qwen3(void **state) {
     check_model(&d);
 }
 
+/* Experts: rows take other company, whole steps leave some experts without rows. */
+static void test_experts(void **state) {
+    (void)state;
+    static const struct {
+        mr_type type;
+        int32_t n, n_used, width, n_ff;
+    } cases[] = {
+        {MR_TYPE_F32, 6, 2, 256, 264}, /* several tasks; a panel of each matrix is half empty */
+        {MR_TYPE_F16, 5, 5, 64, 40},
+        {MR_TYPE_Q8_0, 8, 3, 64, 96},
+        {MR_TYPE_Q4_K, 4, 1, 256, 256},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tiny_desc d = model_of("llama", cases[i].type);
+        d.n_experts = cases[i].n;
+        d.n_experts_used = cases[i].n_used;
+        d.d_model = cases[i].width;
+        d.n_ff = cases[i].n_ff;
+        check_model(&d);
+    }
+}
+
 /* Positions beyond the tiles of 64 and the partitions of 512 that attention is cut into. */
 static void run_long(const tiny_model *m, const chain_config *config, int32_t n, int32_t chunk, float *logits) {
     chain *c = chain_create(m, config);
@@ -309,10 +331,8 @@ static int setup(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_qwen2),
-        cmocka_unit_test(test_qwen3),
-        cmocka_unit_test(test_a_long_context),
+        cmocka_unit_test(test_llama),   cmocka_unit_test(test_qwen2),          cmocka_unit_test(test_qwen3),
+        cmocka_unit_test(test_experts), cmocka_unit_test(test_a_long_context),
     };
     return cmocka_run_group_tests_name("stage", tests, setup, NULL);
 }

@@ -1,0 +1,178 @@
+/* backends/cpu/cpu_experts.c - mixtures of experts: routing, which rows each expert has, and the products of each expert with
+ * all of its rows, which the kernels find by lists. Rule X of engine/NUMERICS.md. */
+// SPDX-License-Identifier: Apache-2.0
+#include <math.h>
+#include <string.h>
+
+#include "backends/cpu/cpu_internal.h"
+#include "engine/base/fmath.h"
+
+enum {
+    WEIGHT_ROWS =
+        4, /* what reading weights costs a product, in rows: with fewer of them the time is that of the memory */
+    SUM_COLUMNS = 256, /* of a row whose sums are on the stack */
+};
+
+static float *float_row(const mr_tensor *t, int32_t row) {
+    return (float *)(void *)(cpu_data(t) + (size_t)row * t->row_bytes);
+}
+static int32_t *int_row(const mr_tensor *t, int32_t row) {
+    return (int32_t *)(void *)(cpu_data(t) + (size_t)row * t->row_bytes);
+}
+
+/* --- Routing ----------------------------------------------------------------------------------------------------------- */
+
+/* Whether expert a stands before b in routing order: the greater logit, a NaN above all numbers, ties by the lower number. */
+static bool is_before(const float *logits, int32_t a, int32_t b) {
+    bool a_is_nan = isnan(logits[a]), b_is_nan = isnan(logits[b]);
+    if (a_is_nan || b_is_nan)
+        return a_is_nan && (!b_is_nan || a < b);
+    return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
+}
+
+/* The first in routing order behind expert `after` (-1: of all). */
+static int32_t next_expert(const float *logits, int32_t n, int32_t after) {
+    int32_t best = -1;
+    for (int32_t e = 0; e < n; e++)
+        if ((after < 0 || is_before(logits, after, e)) && (best < 0 || is_before(logits, e, best)))
+            best = e;
+    return best;
+}
+
+void cpu_run_route(const cpu_node *n, int32_t row) {
+    const float *logits = float_row(n->in[0], row);
+    int32_t n_used = n->node->params.experts.n_used, *experts = int_row(n->out, row);
+    float *weights = (float *)(void *)(experts + n_used), sum = 0.0f;
+    for (int32_t u = 0; u < n_used; u++) {
+        experts[u] = next_expert(logits, n->node->params.experts.n, u ? experts[u - 1] : -1);
+        weights[u] = mr_expf(logits[experts[u]] - logits[experts[0]]);
+        sum += weights[u];
+    }
+    for (int32_t u = 0; u < n_used; u++)
+        weights[u] /= sum;
+}
+
+/* The lists of an EXPERT_ROWS node or of a node that reads them. */
+static mr_expert_rows lists_of(const cpu_node *n, const mr_tensor *lists) {
+    int32_t n_experts = n->node->params.experts.n;
+    return mr_expert_rows_at(cpu_data(lists), n_experts, (lists->ne[0] - n_experts - 1) / 2);
+}
+
+/* Sorts slots by expert, by counting: those of one expert stay in ascending order. */
+void cpu_run_expert_rows(const cpu_node *n, const mr_run *run) {
+    mr_expert_rows l = lists_of(n, n->out);
+    int32_t n_experts = n->node->params.experts.n, n_used = n->node->params.experts.n_used;
+    int32_t n_rows = run->n_rows[MR_ROWS_STEP], *next = l.first + 1; /* next[e]: the place of e's next slot */
+    memset(l.first, 0, ((size_t)n_experts + 1) * sizeof *l.first);
+    for (int32_t row = 0; row < n_rows; row++)
+        for (int32_t u = 0; u < n_used; u++)
+            l.first[int_row(n->in[0], row)[u]]++;
+    for (int32_t e = 0, sum = 0, count; e < n_experts; e++, sum += count) {
+        count = l.first[e];
+        l.first[e] = sum;
+    }
+    memmove(next, l.first, (size_t)n_experts * sizeof *next);
+    l.first[0] = 0;
+    for (int32_t row = 0; row < n_rows; row++)
+        for (int32_t u = 0; u < n_used; u++) {
+            int32_t at = next[int_row(n->in[0], row)[u]]++; /* in the end where the expert's slots end */
+            l.slots[at] = row * n_used + u;
+            l.rows[at] = row;
+        }
+}
+
+/* --- Products ---------------------------------------------------------------------------------------------------------- */
+
+/* What all tasks of a product share: pairs of panels of the experts that have rows stand in a line, each as long as its
+ * work. */
+typedef struct experts_work {
+    mr_expert_rows lists;
+    int32_t n_experts, n_out, n_panels, n_pairs; /* the last three: of one expert */
+    int64_t length;
+} experts_work;
+
+/* The work of a pair of expert e's panels; 0 without rows. */
+static int64_t pair_length(const experts_work *w, int32_t e) {
+    int32_t n_rows = w->lists.first[e + 1] - w->lists.first[e];
+    return n_rows ? n_rows + WEIGHT_ROWS : 0;
+}
+
+static experts_work find_work(const cpu_node *n) {
+    experts_work w = {.lists = lists_of(n, n->in[2]), .n_experts = n->node->params.experts.n, .n_out = n->out->ne[0]};
+    w.n_panels = (w.n_out + MR_PANEL - 1) / MR_PANEL;
+    w.n_pairs = (w.n_panels + 1) / 2;
+    for (int32_t e = 0; e < w.n_experts; e++)
+        w.length += pair_length(&w, e) * w.n_pairs;
+    return w;
+}
+
+int32_t cpu_count_expert_tasks(const cpu_backend *be, const cpu_node *n) {
+    experts_work w = find_work(n);
+    int32_t n_busy = 0;
+    for (int32_t e = 0; e < w.n_experts; e++)
+        n_busy += pair_length(&w, e) > 0;
+    return cpu_count_panel_tasks(be, n->in[0], (int64_t)n_busy * w.n_panels);
+}
+
+/* Pairs of an expert, whose line begins at base, that begin in [0, end). */
+static int32_t pairs_before(const experts_work *w, int32_t e, int64_t base, int64_t end) {
+    int64_t length = pair_length(w, e), n = end <= base ? 0 : (end - base + length - 1) / length;
+    return (int32_t)(n < w->n_pairs ? n : w->n_pairs);
+}
+
+/* Expert e with its rows. */
+static void multiply_expert(const cpu_backend *be, const cpu_node *n, const experts_work *work, int32_t e,
+                            cpu_panels range, int thread_idx) {
+    const mr_tensor *w = n->in[0], *a = n->in[1];
+    bool in_file = w->storage == MR_STORAGE_FILE;
+    size_t matrix_bytes =
+        in_file ? w->row_bytes * (size_t)work->n_out : mr_panel_bytes(w->type, w->ne[0]) * (size_t)work->n_panels;
+    int32_t first = work->lists.first[e];
+    mr_matmul_args args = {
+        .w = cpu_data(w) + (size_t)e * matrix_bytes,
+        .k = w->ne[0],
+        .n = work->n_out,
+        .a = cpu_data(a),
+        .a_row_bytes = a->row_bytes,
+        .y = (float *)(void *)cpu_data(n->out),
+        .y_row_bytes = n->out->row_bytes,
+        .a_rows = (a->row_count == MR_ROWS_SLOTS ? work->lists.slots : work->lists.rows) + first,
+        .y_rows = work->lists.slots + first,
+    };
+    cpu_multiply(be, w, &args, range, work->lists.first[e + 1] - first, thread_idx);
+}
+
+void cpu_run_expert_matmul(const cpu_backend *be, const cpu_node *n, int32_t idx, int32_t n_tasks, int thread_idx) {
+    experts_work w = find_work(n);
+    int64_t from = w.length * idx / n_tasks, to = w.length * (idx + 1) / n_tasks, base = 0;
+    for (int32_t e = 0; e < w.n_experts && base < to; e++) {
+        int64_t length = pair_length(&w, e);
+        if (length == 0)
+            continue;
+        cpu_panels range = {2 * pairs_before(&w, e, base, from), 2 * pairs_before(&w, e, base, to)};
+        range.last = range.last < w.n_panels ? range.last : w.n_panels;
+        if (range.first < range.last)
+            multiply_expert(be, n, &w, e, range, thread_idx);
+        base += length * w.n_pairs;
+    }
+}
+
+/* --- The sum ----------------------------------------------------------------------------------------------------------- */
+
+void cpu_run_expert_sum(const cpu_node *n, int32_t row) {
+    int32_t width = n->out->ne[0], n_used = n->node->params.experts.n_used;
+    const float *weights = (const float *)(const void *)(int_row(n->in[1], row) + n_used);
+    const float *add = float_row(n->in[2], row);
+    float *out = float_row(n->out, row), sum[SUM_COLUMNS];
+    for (int32_t first = 0; first < width; first += SUM_COLUMNS) {
+        int32_t n_columns = width - first < SUM_COLUMNS ? width - first : SUM_COLUMNS;
+        memset(sum, 0, sizeof sum);
+        for (int32_t u = 0; u < n_used; u++) {
+            const float *y = float_row(n->in[0], row * n_used + u) + first, w = weights[u];
+            for (int32_t i = 0; i < n_columns; i++)
+                sum[i] += w * y[i];
+        }
+        for (int32_t i = 0; i < n_columns; i++)
+            out[first + i] = add[first + i] + sum[i];
+    }
+}
