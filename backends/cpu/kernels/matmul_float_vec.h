@@ -120,12 +120,12 @@ MR_INLINE void run_tile_of(const format f, const tile *t, bool direct, int32_t n
     HEIGHT(2)
     HEIGHT(3)
     HEIGHT(4)
-    if (direct)
-        return;
     HEIGHT(5)
     HEIGHT(6)
     HEIGHT(7)
     HEIGHT(8)
+    if (direct)
+        return;
     HEIGHT(9)
     HEIGHT(10)
     HEIGHT(11)

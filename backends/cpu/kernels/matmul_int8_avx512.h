@@ -235,12 +235,12 @@ MR_INLINE void run_tile(const format f, const tile *t, bool direct, int n_rows) 
 }
 
 MR_INLINE void run_tile_of(const format f, const tile *t, bool direct, int32_t n_rows) {
-    if (!direct && n_rows == 7)
-        run_tile(f, t, false, 7);
-    else if (!direct && n_rows == 6)
-        run_tile(f, t, false, 6);
-    else if (!direct && n_rows == 5)
-        run_tile(f, t, false, 5);
+    if (n_rows == 7)
+        run_tile(f, t, direct, 7);
+    else if (n_rows == 6)
+        run_tile(f, t, direct, 6);
+    else if (n_rows == 5)
+        run_tile(f, t, direct, 5);
     else if (n_rows == 4)
         run_tile(f, t, direct, 4);
     else if (n_rows == 3)

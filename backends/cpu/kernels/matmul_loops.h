@@ -87,9 +87,11 @@ MR_INLINE void matmul(const format f, const mr_matmul_args *args, int32_t panel_
                       int32_t row_first, int32_t row_last) {
     scratch s;
     const bool direct = row_last - row_first <= DIRECT_ROWS;
-    const int32_t group = TILE_PANELS * (direct ? 1 : GROUP_PAIRS);
-    job j = {
-        .args = args, .panel_bytes = (size_t)share_of(args->k, f.block_k) * (size_t)f.block_bytes, .panel_last = panel_last};
+    const int32_t group =
+        TILE_PANELS * (row_last - row_first == 1 ? 1 : GROUP_PAIRS); /* one row: a pair from end to end */
+    job j = {.args = args,
+             .panel_bytes = (size_t)share_of(args->k, f.block_k) * (size_t)f.block_bytes,
+             .panel_last = panel_last};
     for (j.panel = panel_first; j.panel < panel_last; j.panel += j.n_panels) {
         j.n_panels = least(group, panel_last - j.panel);
         int32_t n_blocks = share_of(row_last - row_first, ROW_BLOCK);

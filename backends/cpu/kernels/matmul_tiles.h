@@ -3,9 +3,8 @@
  * A tile is one or two panels (of 16 output rows) by a few activation rows, its sums in registers. Around it: groups
  * of panels - blocks of rows - chunks of k - pairs of panels - tiles (matmul_loops.h). Sums wait in memory between chunks,
  * so each walks K in order. For a chunk the activations are laid out once for all pairs of a group, and the weights of a
- * pair are decoded once for all tiles. With few rows a tile decodes in registers, and a pair is read from end to end.
- * Meanwhile the weights that come next are asked for, evenly over the tiles: only the first tile of a chunk reads them
- * from memory.
+ * pair are decoded once for all tiles; with few rows each tile decodes in registers. Meanwhile the weights that come next
+ * are asked for, evenly over the tiles: only the first tile of a chunk reads them from memory.
  *
  * A file of kernels includes vec_avx512.h or the like, defines TILE_PANELS (1 or 2), TILE_ROWS, CHUNK (k) and STEP (k from
  * one asking ahead to the next), includes this, defines struct row_chunk and struct weight_chunk and the functions that
@@ -28,7 +27,7 @@
 #endif
 
 enum {
-    DIRECT_ROWS = 4, /* up to so many, weights are decoded in registers */
+    DIRECT_ROWS = 8, /* up to so many, weights are decoded in registers */
     ROW_BLOCK = 98,
     GROUP_PAIRS = 8, /* of panels */
     LINE = 64,       /* bytes of a cache line */
