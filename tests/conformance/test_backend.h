@@ -49,7 +49,6 @@ int32_t scene_matrix(scene *s, mr_type type, int32_t k, int32_t n, mr_storage st
 int32_t scene_vector(scene *s, int32_t n);
 int32_t scene_angles(scene *s, int32_t half);
 int32_t scene_state(scene *s, const mr_tensor *t, const int32_t *data);
-
 /* What a case is made of; each reads what it needs. */
 typedef struct shape {
     mr_type type;       /* of a matrix, a table, keys */
@@ -62,7 +61,11 @@ typedef struct shape {
     int32_t window; /* 0: none */
     float soft_cap; /* 0: none */
     bool sinks;
+    int32_t experts, used;
 } shape;
+
+/* p->experts random matrices of p->n rows, one behind the other, each loaded by itself. */
+int32_t scene_matrices(scene *s, const shape *p);
 
 /* Builds the graph; returns the tensor to compare. */
 typedef int32_t build_fn(scene *s, const shape *p);
@@ -80,6 +83,7 @@ const backend_kind *backend_kind_at(int i); /* NULL at the end of the list */
 void test_matmul(void **state);
 void test_matmul_shapes(void **state);
 void test_rows(void **state);
+void test_experts(void **state);
 void test_rope(void **state);
 void test_embed(void **state);
 void test_attention(void **state);

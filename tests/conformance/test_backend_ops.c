@@ -116,6 +116,36 @@ void test_rows(void **state) {
     }
 }
 
+static int32_t build_experts(scene *s, const shape *p) {
+    shape up = *p, down = *p;
+    down.k = p->n;
+    down.n = p->k;
+    mr_experts_desc desc = {.n = p->experts, .n_used = p->used};
+    desc.router = scene_matrix(s, MR_TYPE_F32, p->k, p->experts, p->storage);
+    desc.gate = scene_matrices(s, &up);
+    desc.up = scene_matrices(s, &up);
+    desc.down = scene_matrices(s, &down);
+    if (desc.router == NONE || desc.gate == NONE || desc.down == NONE)
+        return NONE;
+    int32_t x = scene_floats(s, p->k, MR_ROWS_STEP);
+    return mr_graph_experts(s->g, x, scene_floats(s, p->k, MR_ROWS_STEP), &desc);
+}
+
+/* One expert of many, most, all; matrices that end inside a panel; both layouts. */
+void test_experts(void **state) {
+    (void)state;
+    static const mr_type types[] = {MR_TYPE_F32, MR_TYPE_F16, MR_TYPE_BF16, MR_TYPE_Q8_0, MR_TYPE_Q4_K, MR_TYPE_Q5_1};
+    static const int32_t rows[] = {1, 2, 33}, used[] = {1, 2, 5, 8};
+    for (size_t i = 0; i < 24; i++) {
+        shape p = {.type = types[i % 6], .storage = i / 6 % 2 ? MR_STORAGE_FILE : MR_STORAGE_WEIGHT, .k = 256};
+        p.n = mr_type_get(p.type)->block_elems == 1 ? 40 : 256;
+        p.rows = rows[i / 8];
+        p.used = used[i % 4];
+        p.experts = i / 2 % 2 ? 8 : 11;
+        expect_same("experts", build_experts, NULL, &p);
+    }
+}
+
 static int32_t build_rope(scene *s, const shape *p) {
     int32_t positions[64];
     for (int32_t i = 0; i < p->rows; i++)

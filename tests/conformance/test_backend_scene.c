@@ -65,45 +65,51 @@ static void place(scene *s, mr_tensor *t) {
     t->offset = 0;
 }
 
-/* Places the tensor and fills it, by set or as a weight. */
+/* Places the tensor and fills it. */
 static int32_t use(scene *s, mr_tensor *t, const void *data, size_t bytes) {
     mr_fence fence = 0;
     mr_err err = {0};
     place(s, t);
-    if (t->storage == MR_STORAGE_WEIGHT)
-        ok(s->be->ops->weight_load(s->be, t, data, &fence, &err), &err);
-    else
-        ok(s->be->ops->set(s->be, t->buffer, 0, data, bytes, &fence, &err), &err);
+    ok(s->be->ops->set(s->be, t->buffer, 0, data, bytes, &fence, &err), &err);
     ok(s->be->ops->wait(s->be, fence, MR_NEVER, &err), &err);
     return mr_graph_use(s->g, t);
 }
 
-int32_t scene_matrix(scene *s, mr_type type, int32_t k, int32_t n, mr_storage storage) {
-    mr_tensor t;
+/* Places n matrices of t's rows, each one loaded by itself. */
+static int32_t use_weights(scene *s, mr_tensor *t, const uint8_t *rows, int32_t n) {
+    mr_fence fence = 0;
     mr_err err = {0};
-    size_t row_bytes;
-    assert_true(mr_type_bytes(type, k, &row_bytes));
-    uint8_t *rows = malloc(row_bytes * (size_t)n);
+    mr_tensor one = *t;
+    one.ne[1] /= n;
+    if (s->be->ops->weight_bytes(s->be, t->type, one.ne[0], one.ne[1], &one.bytes, &err) != MR_OK)
+        return MR_NO_TENSOR;
+    t->bytes = one.bytes * (size_t)n;
+    place(s, t);
+    one.buffer = t->buffer;
+    for (int32_t i = 0; i < n; i++, one.offset += one.bytes, rows += t->row_bytes * (size_t)one.ne[1])
+        ok(s->be->ops->weight_load(s->be, &one, rows, &fence, &err), &err);
+    ok(s->be->ops->wait(s->be, fence, MR_NEVER, &err), &err);
+    return mr_graph_use(s->g, t);
+}
+
+int32_t scene_matrices(scene *s, const shape *p) {
+    mr_tensor t;
+    int32_t n_rows = p->n * p->experts;
+    assert_true(mr_tensor_init(&t, "matrix", p->type, p->k, n_rows, p->storage, MR_ROWS_FIXED));
+    uint8_t *rows = malloc(t.bytes);
     assert_non_null(rows);
-    for (int32_t i = 0; i < n; i++)
-        random_weights(&s->r, VALUES_PLAIN, type, k, rows + (size_t)i * row_bytes);
-    assert_true(mr_tensor_init(&t, "matrix", type, k, n, storage, MR_ROWS_FIXED));
-    int32_t id = MR_NO_TENSOR;
-    if (storage != MR_STORAGE_WEIGHT) {
-        t.row_bytes = row_bytes; /* as in the file: rows are not padded */
-        t.bytes = row_bytes * (size_t)n;
-        id = use(s, &t, rows, t.bytes);
-    } else if (s->be->ops->weight_bytes(s->be, type, k, n, &t.bytes, &err) == MR_OK) {
-        id = use(s, &t, rows, 0);
-        if (s->n_buffers > 0) { /* kept until the scene ends, for a backend that keeps the source */
-            assert_true(s->n_inputs < SCENE_MAX_TENSORS);
-            s->inputs[s->n_inputs].id = MR_NO_TENSOR;
-            s->inputs[s->n_inputs++].data = rows;
-            rows = NULL;
-        }
-    }
-    free(rows);
+    for (int32_t i = 0; i < n_rows; i++)
+        random_weights(&s->r, VALUES_PLAIN, p->type, p->k, rows + (size_t)i * t.row_bytes);
+    int32_t id = p->storage == MR_STORAGE_WEIGHT ? use_weights(s, &t, rows, p->experts) : use(s, &t, rows, t.bytes);
+    /* Kept until the scene ends, for a backend that keeps the source. */
+    assert_true(s->n_inputs < SCENE_MAX_TENSORS);
+    s->inputs[s->n_inputs].id = MR_NO_TENSOR;
+    s->inputs[s->n_inputs++].data = rows;
     return id;
+}
+
+int32_t scene_matrix(scene *s, mr_type type, int32_t k, int32_t n, mr_storage storage) {
+    return scene_matrices(s, &(shape){.type = type, .k = k, .n = n, .storage = storage, .experts = 1});
 }
 
 static int32_t floats(scene *s, const char *name, int32_t columns, int32_t rows, mr_storage storage) {

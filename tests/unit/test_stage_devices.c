@@ -102,13 +102,19 @@ static test_device_stats check(const tiny_model *m, const logits want, const tes
     return stats;
 }
 
-static tiny_model *make_model(const char *arch, mr_type type, logits want) {
+static tiny_model *make_model_with(const char *arch, mr_type type, int32_t n_experts, logits want) {
     tiny_desc d = tiny_default(arch, type);
     d.vocab_size = 90;
+    d.n_experts = n_experts;
+    d.n_experts_used = n_experts / 2;
     tiny_model *m = tiny_model_create(&d);
     memset(want, 0, sizeof(logits));
     run_on(m, &(mr_backends){.n = 0}, 1, want);
     return m;
+}
+
+static tiny_model *make_model(const char *arch, mr_type type, logits want) {
+    return make_model_with(arch, type, 0, want);
 }
 
 /* --- Where things run -------------------------------------------------------------------------------------------------- */
@@ -117,7 +123,7 @@ static test_device_options ops_of(uint32_t ops, uint64_t seed) {
     return (test_device_options){.ops = ops, .seed = seed, .max_delay_us = 40};
 }
 
-static void check_model(const char *arch, mr_type type) {
+static void check_model(const char *arch, mr_type type, int32_t n_experts) {
     static const uint32_t sets[] = {
         TEST_DEVICE_ALL_OPS,
         BIT(MR_OP_MATMUL),
@@ -126,9 +132,11 @@ static void check_model(const char *arch, mr_type type) {
         TEST_DEVICE_ALL_OPS & ~BIT(MR_OP_ATTENTION),
         BIT(MR_OP_RMS_NORM) | BIT(MR_OP_ADD) | BIT(MR_OP_SILU_MUL),
         BIT(MR_OP_TAKE_ROWS),
+        BIT(MR_OP_ROUTE) | BIT(MR_OP_SILU_MUL) | BIT(MR_OP_EXPERT_SUM),
+        BIT(MR_OP_EXPERT_ROWS),
     };
     static logits want;
-    tiny_model *m = make_model(arch, type, want);
+    tiny_model *m = make_model_with(arch, type, n_experts, want);
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         test_device_options o = ops_of(sets[i], i);
         check(m, want, &o, 1);
@@ -146,9 +154,10 @@ static void check_model(const char *arch, mr_type type) {
 
 static void test_the_bits_do_not_depend_on_the_device(void **state) {
     (void)state;
-    check_model("llama", MR_TYPE_Q8_0);
-    check_model("qwen2", MR_TYPE_F16);
-    check_model("qwen3", MR_TYPE_Q4_K);
+    check_model("llama", MR_TYPE_Q8_0, 0);
+    check_model("qwen2", MR_TYPE_F16, 0);
+    check_model("qwen3", MR_TYPE_Q4_K, 0);
+    check_model("llama", MR_TYPE_Q8_0, 6);
 }
 
 /* Devices that do everything: only ids and logits cross the border. */
