@@ -5,28 +5,31 @@
 
 #include "engine/base/mem.h"
 
-/* Bytes of stage [first, last) in the file. */
-static size_t range_bytes(const mr_gguf *g, const mr_model_info *info, const size_t *prefix, int32_t first,
-                          int32_t last) {
-    size_t bytes = prefix[last] - prefix[first] + mr_model_shared_bytes(g);
-    if (first == 0)
-        bytes += mr_model_embedding_bytes(g);
-    if (last == info->n_layers)
-        bytes += mr_model_output_bytes(g);
-    return bytes;
+/* The bytes of each stage in the file. */
+static void fill_weight_bytes(const mr_gguf *g, const mr_model_info *info, mr_plan *plan) {
+    for (int32_t s = 0; s < plan->n_stages; s++) {
+        mr_plan_stage *stage = &plan->stages[s];
+        stage->weight_bytes = mr_model_shared_bytes(g);
+        for (int32_t i = stage->first; i < stage->last; i++)
+            stage->weight_bytes += mr_model_layer_bytes(g, i);
+        if (stage->first == 0)
+            stage->weight_bytes += mr_model_embedding_bytes(g);
+        if (stage->last == info->n_layers)
+            stage->weight_bytes += mr_model_output_bytes(g);
+    }
 }
 
-/* Bytes that a decode step of stage [first, last) reads: the embedding is one row of its table. */
+/* Bytes that a decode step of stage [first, last) reads for one token: the embedding is one row of its table. */
 static size_t range_cost(const mr_gguf *g, const mr_model_info *info, const size_t *prefix, int32_t first,
                          int32_t last) {
     return prefix[last] - prefix[first] + (last == info->n_layers ? mr_model_output_bytes(g) : 0);
 }
 
-/* out[i]: bytes of the layers before i; NULL without memory. */
+/* out[i]: bytes that a token reads of the layers before i; NULL without memory. */
 static size_t *layer_prefix(const mr_gguf *g, const mr_model_info *info) {
     size_t *prefix = mr_alloc_array((size_t)info->n_layers + 1, sizeof *prefix);
     for (int32_t i = 0; prefix && i < info->n_layers; i++)
-        prefix[i + 1] = prefix[i] + mr_model_layer_bytes(g, i);
+        prefix[i + 1] = prefix[i] + mr_model_layer_read_bytes(g, info, i);
     return prefix;
 }
 
@@ -41,7 +44,7 @@ static bool cut_within(const mr_gguf *g, const mr_model_info *info, const size_t
             last++;
         if (s == n_stages - 1)
             last = info->n_layers;
-        out->stages[s] = (mr_plan_stage){first, last, range_bytes(g, info, prefix, first, last)};
+        out->stages[s] = (mr_plan_stage){.first = first, .last = last};
         if (range_cost(g, info, prefix, first, last) > limit)
             return false;
         first = last;
@@ -70,6 +73,7 @@ mr_status mr_plan_balance(const mr_gguf *g, const mr_model_info *info, int32_t n
     bool found = cut_within(g, info, prefix, n_stages, low, out);
     mr_free(prefix);
     MR_ASSERT(found);
+    fill_weight_bytes(g, info, out);
     return MR_OK;
 }
 
@@ -86,14 +90,11 @@ mr_status mr_plan_cut(const mr_gguf *g, const mr_model_info *info, const int32_t
                               first_layers[i], info->n_layers - 1);
         before = first_layers[i];
     }
-    size_t *prefix = layer_prefix(g, info);
-    if (!prefix)
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory to plan %" PRId32 " layers", info->n_layers);
     for (int32_t s = 0; s <= n; s++) {
         int32_t first = s == 0 ? 0 : first_layers[s - 1], last = s == n ? info->n_layers : first_layers[s];
-        out->stages[s] = (mr_plan_stage){first, last, range_bytes(g, info, prefix, first, last)};
+        out->stages[s] = (mr_plan_stage){.first = first, .last = last};
     }
     out->n_stages = n + 1;
-    mr_free(prefix);
+    fill_weight_bytes(g, info, out);
     return MR_OK;
 }

@@ -82,6 +82,8 @@ mr_model_part mr_model_tensor_part(const char *name, int32_t *out_layer);
 
 /* Bytes of the parts in the file. */
 size_t mr_model_layer_bytes(const mr_gguf *g, int32_t layer);
+/* What one token reads of it: of the experts, as many as it uses. */
+size_t mr_model_layer_read_bytes(const mr_gguf *g, const mr_model_info *info, int32_t layer);
 size_t mr_model_embedding_bytes(const mr_gguf *g);
 /* What the tail stage needs beside its layers: with a tied output also the embedding. */
 size_t mr_model_output_bytes(const mr_gguf *g);

@@ -48,6 +48,19 @@ size_t mr_model_layer_bytes(const mr_gguf *g, int32_t layer) {
     return part_bytes(g, MR_MODEL_LAYER, layer);
 }
 
+size_t mr_model_layer_read_bytes(const mr_gguf *g, const mr_model_info *info, int32_t layer) {
+    size_t bytes = 0;
+    for (int32_t i = 0; i < mr_gguf_n_tensors(g); i++) {
+        const mr_gguf_tensor *t = mr_gguf_tensor_at(g, i);
+        int32_t n;
+        if (mr_model_tensor_part(t->name, &n) != MR_MODEL_LAYER || n != layer)
+            continue;
+        bool of_experts = t->n_dims == 3 && info->n_experts > 0;
+        bytes += of_experts ? t->bytes / (size_t)info->n_experts * (size_t)info->n_experts_used : t->bytes;
+    }
+    return bytes;
+}
+
 size_t mr_model_embedding_bytes(const mr_gguf *g) {
     return part_bytes(g, MR_MODEL_EMBEDDING, 0);
 }

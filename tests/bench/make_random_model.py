@@ -3,11 +3,12 @@
 """Writes a llama-architecture GGUF file with random weights, for benchmarks (Python standard library only).
 
     make_random_model.py OUT [--type Q8_0] [--layers 22] [--width 2048] [--ff 5632] [--heads 32] [--kv-heads 4]
-                             [--vocab 32000] [--context 8192] [--sparse]
+                             [--vocab 32000] [--context 8192] [--experts 8 --experts-used 2] [--sparse]
 
 The default is a 1.1B model. All matrices are of one type, and their elements spread by about 0.02 around 0, so that
-nothing overflows. Values repeat after some megabytes: benchmarks do not care. The vocabulary has a token for each byte,
-and words that are only numbered. With --sparse the matrices are zeros that take no room on the disk: enough for plans.
+nothing overflows. With --experts, each layer has that many of width --ff. Values repeat after some megabytes:
+benchmarks do not care. The vocabulary has a token for each byte, and words that are only numbered. With --sparse the
+matrices are zeros that take no room on the disk: enough for plans.
 """
 
 import argparse
@@ -99,21 +100,24 @@ def write_tensor(f, type_name, n_elems, pool, rng):
 
 
 def tensors(a):
-    """(name, columns, rows, is a vector)"""
+    """(name, columns, rows, matrices; 0: a vector)"""
     kv = a.width // a.heads * a.kv_heads
-    yield "token_embd.weight", a.width, a.vocab, False
+    yield "token_embd.weight", a.width, a.vocab, 1
     for i in range(a.layers):
-        yield f"blk.{i}.attn_norm.weight", a.width, 1, True
-        yield f"blk.{i}.attn_q.weight", a.width, a.width, False
-        yield f"blk.{i}.attn_k.weight", a.width, kv, False
-        yield f"blk.{i}.attn_v.weight", a.width, kv, False
-        yield f"blk.{i}.attn_output.weight", a.width, a.width, False
-        yield f"blk.{i}.ffn_norm.weight", a.width, 1, True
-        yield f"blk.{i}.ffn_gate.weight", a.width, a.ff, False
-        yield f"blk.{i}.ffn_up.weight", a.width, a.ff, False
-        yield f"blk.{i}.ffn_down.weight", a.ff, a.width, False
-    yield "output_norm.weight", a.width, 1, True
-    yield "output.weight", a.width, a.vocab, False
+        yield f"blk.{i}.attn_norm.weight", a.width, 1, 0
+        yield f"blk.{i}.attn_q.weight", a.width, a.width, 1
+        yield f"blk.{i}.attn_k.weight", a.width, kv, 1
+        yield f"blk.{i}.attn_v.weight", a.width, kv, 1
+        yield f"blk.{i}.attn_output.weight", a.width, a.width, 1
+        yield f"blk.{i}.ffn_norm.weight", a.width, 1, 0
+        if a.experts:
+            yield f"blk.{i}.ffn_gate_inp.weight", a.width, a.experts, 1
+        suffix, n = ("_exps", a.experts) if a.experts else ("", 1)
+        yield f"blk.{i}.ffn_gate{suffix}.weight", a.width, a.ff, n
+        yield f"blk.{i}.ffn_up{suffix}.weight", a.width, a.ff, n
+        yield f"blk.{i}.ffn_down{suffix}.weight", a.ff, a.width, n
+    yield "output_norm.weight", a.width, 1, 0
+    yield "output.weight", a.width, a.vocab, 1
 
 
 def main():
@@ -121,7 +125,7 @@ def main():
     p.add_argument("out")
     p.add_argument("--type", choices=sorted(TYPES), default="Q8_0")
     for name, value in (("layers", 22), ("width", 2048), ("ff", 5632), ("heads", 32), ("kv-heads", 4),
-                        ("vocab", 32000), ("context", 8192)):
+                        ("vocab", 32000), ("context", 8192), ("experts", 0), ("experts-used", 2)):
         p.add_argument("--" + name, type=int, default=value)
     p.add_argument("--sparse", action="store_true")
     a = p.parse_args()
@@ -140,23 +144,25 @@ def main():
         key("llama.rope.dimension_count", "u32", a.width // a.heads),
         key("llama.vocab_size", "u32", a.vocab),
     ] + vocabulary(a.vocab)
+    if a.experts:
+        keys += [key("llama.expert_count", "u32", a.experts), key("llama.expert_used_count", "u32", a.experts_used)]
     infos, offset = [], 0
-    for name, columns, rows, vector in tensors(a):
-        number, elems, size = (0, 1, 4) if vector else TYPES[a.type][:3]
-        shape = struct.pack("<IQ", 1, columns) if vector else struct.pack("<IQQ", 2, columns, rows)
-        infos.append(text(name) + shape + struct.pack("<IQ", number, offset))
-        offset += -(-(columns * rows // elems * size) // ALIGNMENT) * ALIGNMENT
+    for name, columns, rows, n in tensors(a):
+        number, elems, size = TYPES[a.type][:3] if n else (0, 1, 4)
+        dims = [columns, rows, n][: 1 if n == 0 else 2 if n == 1 else 3]
+        infos.append(text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, number, offset))
+        offset += -(-(columns * rows * max(n, 1) // elems * size) // ALIGNMENT) * ALIGNMENT
     with open(a.out, "wb") as f:
         f.write(b"GGUF" + struct.pack("<IQQ", 3, len(infos), len(keys)) + b"".join(keys) + b"".join(infos))
         pool = None if a.sparse else random_blocks(a.type, rng)
-        for _, columns, rows, vector in tensors(a):
+        for _, columns, rows, n in tensors(a):
             f.write(bytes(-f.tell() % ALIGNMENT))
-            if vector:
+            if n == 0:
                 f.write(struct.pack("<f", 1.0) * columns)
             elif a.sparse:
-                f.seek(columns * rows // TYPES[a.type][1] * TYPES[a.type][2], 1)
+                f.seek(columns * rows * n // TYPES[a.type][1] * TYPES[a.type][2], 1)
             else:
-                write_tensor(f, a.type, columns * rows, pool, rng)
+                write_tensor(f, a.type, columns * rows * n, pool, rng)
         f.write(bytes(-f.tell() % ALIGNMENT))
         f.truncate(f.tell())
 

