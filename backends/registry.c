@@ -16,11 +16,12 @@ static mr_status create_blas(int32_t n_threads, const int *cpu_ids, mr_backend *
 }
 #else
 #define create_blas NULL
+#define mr_blas_library_load NULL
 #endif
 
 static const mr_backend_kind KINDS[] = {
-    {"cpu", "every operation, in exact numerics", create_cpu, NULL},
-    {"blas", "matrix products by a BLAS library, in fast numerics", create_blas,
+    {"cpu", "every operation, in exact numerics", create_cpu, NULL, NULL},
+    {"blas", "matrix products by a BLAS library, in fast numerics", create_blas, mr_blas_library_load,
      "install a BLAS library (on Debian libopenblas-dev) and build with -DMILLRACE_BLAS=ON"},
 };
 
@@ -28,10 +29,22 @@ const mr_backend_kind *mr_backend_kind_at(int i) {
     return i >= 0 && i < (int)(sizeof KINDS / sizeof *KINDS) ? &KINDS[i] : NULL;
 }
 
-mr_status mr_backend_create(const char *name, int32_t n_threads, const int *cpu_ids, mr_backend **out, mr_err *err) {
+static const mr_backend_kind *find(const char *name) {
     const mr_backend_kind *kind;
     for (int i = 0; (kind = mr_backend_kind_at(i)) && strcmp(kind->name, name) != 0;)
         i++;
+    return kind;
+}
+
+void mr_backend_prepare(const char *name) {
+    const mr_backend_kind *kind = find(name);
+    mr_err ignored; /* create says it again */
+    if (kind && kind->prepare)
+        (void)!kind->prepare(&ignored);
+}
+
+mr_status mr_backend_create(const char *name, int32_t n_threads, const int *cpu_ids, mr_backend **out, mr_err *err) {
+    const mr_backend_kind *kind = find(name);
     if (!kind)
         return mr_err_set(err, MR_E_INVALID, "there is no backend '%s'", name);
     if (!kind->create)

@@ -11,14 +11,17 @@
 typedef mr_status mr_backend_create_fn(int32_t n_threads, const int *cpu_ids, mr_backend **out, mr_err *err);
 
 typedef struct mr_backend_kind {
-    const char *name;             /* as --backend has it */
-    const char *about;            /* what it is for */
-    mr_backend_create_fn *create; /* NULL: this program was built without it */
-    const char *hint;             /* how it is built with it; NULL for what always is */
+    const char *name;                  /* as --backend has it */
+    const char *about;                 /* what it is for */
+    mr_backend_create_fn *create;      /* NULL: this program was built without it */
+    mr_status (*prepare)(mr_err *err); /* NULL: nothing to do */
+    const char *hint;                  /* how it is built with it; NULL for what always is */
 } mr_backend_kind;
 
 /* The kinds in order; NULL behind the last. */
 const mr_backend_kind *mr_backend_kind_at(int i);
+/* To be called before there are other threads, if the backend of this name is wanted. */
+void mr_backend_prepare(const char *name);
 /* Creates the backend of this name. MR_E_UNSUPPORTED with a hint: not built in; MR_E_INVALID: there is none. */
 MR_MUST_USE mr_status mr_backend_create(const char *name, int32_t n_threads, const int *cpu_ids, mr_backend **out,
                                         mr_err *err);

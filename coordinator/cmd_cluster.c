@@ -15,13 +15,29 @@ bool cmd_cluster_ended(void) {
     return interrupt_seen() || rank_loss_reported();
 }
 
+mr_status cmd_cluster_devices(const mr_options *o, mr_devices_config *out, mr_err *err) {
+    enum { AUTO, CPU, BLAS }; /* in the order of the option */
+    bool is_fast = mr_options_number(o, MR_OPTION_NUMERICS) == 1;
+    int64_t backend = mr_options_number(o, MR_OPTION_BACKEND);
+    *out = (mr_devices_config){.blas_threads = (int32_t)mr_options_number(o, MR_OPTION_BLAS_THREADS)};
+    if (backend == BLAS && !is_fast)
+        return mr_err_set(err, MR_E_INVALID, "--backend blas does not compute exact numerics; hint: --numerics fast");
+    if (is_fast && backend != CPU)
+        out->wish = backend == BLAS ? MR_DEVICES_BLAS : MR_DEVICES_MEASURED;
+    return MR_OK;
+}
+
 rank_config cmd_cluster_rank_config(const mr_options *options, const char *model_path) {
     const mr_option_value *list = &options->values[MR_OPTION_BENCH_THREADS];
     int32_t n_threads = list->given ? list->ints[0] : (int32_t)mr_options_number(options, MR_OPTION_THREADS);
+    mr_devices_config devices;
+    mr_err ignored; /* rank 0 has refused what contradicts itself */
+    (void)!cmd_cluster_devices(options, &devices, &ignored);
     int64_t seconds = mr_options_number(options, MR_OPTION_START_TIMEOUT); /* 0: the command line cannot be read */
     return (rank_config){.place = rank_place_get(),
                          .model_path = model_path,
                          .n_threads = n_threads,
+                         .devices = devices,
                          .patience_ns = (seconds ? seconds : DEFAULT_PATIENCE_S) * MR_NS_PER_S};
 }
 
@@ -62,6 +78,7 @@ void cmd_cluster_dismiss_unmet(const mr_options *options) {
 mr_status cmd_cluster_open(const mr_options *options, const char *model_path, cmd_cluster *c, mr_err *err) {
     *c = (cmd_cluster){0};
     rank_config config = cmd_cluster_rank_config(options, model_path);
+    c->devices = config.devices;
     if (config.place.n_ranks == 1) {
         rank_share share;
         rank_place_share(&config.place, &share); /* mpirun -n 1 binds to one core */
@@ -86,8 +103,11 @@ mr_status cmd_cluster_start(cmd_cluster *c, const char *model_path, int32_t n_st
                             mr_err *err) {
     if (c->roll)
         return mr_roll_call_start(c->roll, n_stages, epoch, err);
-    mr_local_cluster_config local = {
-        .model_path = model_path, .n_stages = n_stages, .threads_per_stage = threads, .epoch = epoch};
+    mr_local_cluster_config local = {.model_path = model_path,
+                                     .n_stages = n_stages,
+                                     .threads_per_stage = threads,
+                                     .devices = c->devices,
+                                     .epoch = epoch};
     return mr_local_cluster_create(&local, &c->local, err);
 }
 

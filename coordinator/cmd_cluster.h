@@ -19,13 +19,16 @@ typedef struct cmd_cluster {
     rank_process *rank;
     mr_roll_call *roll;
     mr_local_cluster *local;
-    bool told; /* that a signal ends the ranks */
-    bool well; /* the command has done what it should */
+    mr_devices_config devices; /* of each stage */
+    bool told;                 /* that a signal ends the ranks */
+    bool well;                 /* the command has done what it should */
 } cmd_cluster;
 
 /* Whether there is no use in going on: a signal has come, or a rank is lost. */
 bool cmd_cluster_ended(void);
 
+/* The backends that the options want. MR_E_INVALID where they contradict each other. */
+MR_MUST_USE mr_status cmd_cluster_devices(const mr_options *options, mr_devices_config *out, mr_err *err);
 /* What rank_start and rank_follow need to know from the command line. */
 rank_config cmd_cluster_rank_config(const mr_options *options, const char *model_path);
 

@@ -76,7 +76,9 @@ static void choose_numbers(cmd_session *s) {
 
 mr_status cmd_session_open(const mr_options *options, cmd_session *s, mr_err *err) {
     *s = (cmd_session){.options = options};
-    mr_status status = cmd_model_open(options, &s->model_path, &s->gguf, err);
+    mr_status status = cmd_cluster_devices(options, &s->devices, err);
+    if (status == MR_OK)
+        status = cmd_model_open(options, &s->model_path, &s->gguf, err);
     if (status != MR_OK)
         return status;
     status = mr_model_info_read(s->gguf, &s->info, err);
@@ -120,7 +122,10 @@ mr_status cmd_session_check_length(const cmd_session *s, int64_t n_tokens, int32
 static mr_status measure(cmd_session *s, mr_err *err) {
     mr_backend *backend = NULL;
     mr_cpu_options cpu = {.n_threads = s->threads};
+    mr_devices devices = {0};
     mr_status status = mr_cpu_backend_create(&cpu, &backend, err);
+    if (status == MR_OK)
+        status = mr_devices_create(&s->devices, 1, NULL, &devices, err);
     for (int32_t i = 0; i < s->plan.n_stages && status == MR_OK; i++) {
         mr_stage_config config = {.gguf = s->gguf,
                                   .info = &s->info,
@@ -131,11 +136,13 @@ static mr_status measure(cmd_session *s, mr_err *err) {
                                   .max_context = s->ctx,
                                   .n_kv_blocks = s->n_kv_blocks,
                                   .kv_type = s->kv_type,
-                                  .map_weights = s->map_weights};
+                                  .map_weights = s->map_weights,
+                                  .devices = devices.list};
         status = mr_stage_measure(&config, backend, &s->sizes[i], err);
         if (status != MR_OK)
             mr_err_prefix(err, "%.160s", s->model_path);
     }
+    mr_devices_destroy(&devices);
     mr_backend_destroy(backend);
     return status;
 }
@@ -271,7 +278,8 @@ static bool is_short_of_memory(const cmd_session *s, int32_t least_blocks) {
 
 /* Decides where the matrices are to be, and measures the stages. */
 static mr_status place_weights(cmd_session *s, const cmd_session_needs *needs, mr_err *err) {
-    s->map_weights = mr_options_number(s->options, MR_OPTION_NO_REPACK) != 0;
+    /* BLAS reads the file's rows: nobody would read panels. */
+    s->map_weights = mr_options_number(s->options, MR_OPTION_NO_REPACK) != 0 || s->devices.wish == MR_DEVICES_BLAS;
     mr_status status = measure(s, err);
     if (status != MR_OK || s->map_weights || !is_short_of_memory(s, least_blocks(needs)))
         return status;

@@ -32,6 +32,7 @@ typedef struct cmd_session {
     mr_gguf *gguf;
     mr_model_info info;
     cmd_cluster cluster;
+    mr_devices_config devices;
     mr_plan plan;
     int32_t threads, ctx, chunk;
     mr_type kv_type;

@@ -19,6 +19,7 @@ typedef struct stage_thread {
     int cpu_id; /* of its step thread; -1: any */
     mr_channel *channel;
     mr_backend *backend;
+    mr_devices devices;
     mr_thread *thread;
 } stage_thread;
 
@@ -40,7 +41,8 @@ static void run_stage(void *ctx) {
                                .channel = t->channel,
                                .coordinator = t->cluster->config.n_stages,
                                .epoch = t->cluster->config.epoch,
-                               .backend = t->backend};
+                               .backend = t->backend,
+                               .devices = &t->devices};
     if (mr_worker_run(&config, &err) != MR_OK)
         mr_log_write(MR_LOG_DEBUG, "worker", "stage %d ended: %s", t->channel->self, err.text);
     mr_channel_destroy(t->channel);
@@ -56,6 +58,8 @@ static mr_status start_stage(mr_local_cluster *c, int32_t idx, mr_err *err) {
     t->cluster = c;
     t->cpu_id = cpu_ids ? cpu_ids[0] : -1;
     mr_status status = mr_cpu_backend_create(&options, &t->backend, err);
+    if (status == MR_OK)
+        status = mr_devices_create(&c->config.devices, n_threads, cpu_ids, &t->devices, err);
     if (status == MR_OK)
         status = mr_local_channel_open(c->hub, idx, &t->channel, err);
     if (status != MR_OK)
@@ -116,6 +120,7 @@ void mr_local_cluster_destroy(mr_local_cluster *c) {
     mr_channel_destroy(c->channel);
     for (int32_t i = 0; c->stages && i < c->config.n_stages; i++) {
         mr_thread_join(c->stages[i].thread);
+        mr_devices_destroy(&c->stages[i].devices);
         mr_backend_destroy(c->stages[i].backend);
     }
     mr_local_hub_destroy(c->hub);

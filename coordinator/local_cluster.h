@@ -2,13 +2,14 @@
  * The same worker and coordinator code as between ranks (invariant I7).
  * Owns:    hub, channels, backends, stage threads.
  * Threads: create and destroy by one thread, which then uses the coordinator's channel.
- * Errors:  create: no memory, no threads. What fails in a stage is reported over its channel. */
+ * Errors:  create: no memory, no threads, a backend that is not built in. What fails in a stage is reported over its channel. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_LOCAL_CLUSTER_H
 #define MR_COORDINATOR_LOCAL_CLUSTER_H
 
 #include "engine/base/status.h"
 #include "proto/channel.h"
+#include "worker/devices.h"
 
 typedef struct mr_local_cluster mr_local_cluster;
 
@@ -16,6 +17,7 @@ typedef struct mr_local_cluster_config {
     const char *model_path; /* copied */
     int32_t n_stages;
     int32_t threads_per_stage;
+    mr_devices_config devices; /* of each stage */
     uint32_t epoch;
 } mr_local_cluster_config;
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "backends/cpu/kernels.h"
+#include "backends/registry.h"
 #include "coordinator/cmd.h"
 #include "coordinator/cmd_session.h"
 #include "coordinator/interrupt.h"
@@ -67,6 +68,13 @@ static void configure_log(const mr_options *o) {
     output_set_log_json(mr_options_number(o, MR_OPTION_LOG_JSON) != 0);
 }
 
+static void print_version(FILE *f) {
+    const mr_backend_kind *kind;
+    fprintf(f, "millrace %s\n", MILLRACE_VERSION);
+    for (int i = 0; (kind = mr_backend_kind_at(i)); i++)
+        fprintf(f, "backend %s: %s%s\n", kind->name, kind->about, kind->create ? "" : " (not built in)");
+}
+
 /* --version, --options and the help texts, in one write. */
 static mr_status print_text(const mr_options *o, mr_err *err) {
     char *text = NULL;
@@ -75,7 +83,7 @@ static mr_status print_text(const mr_options *o, mr_err *err) {
     if (!f)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a help text");
     if (o->version)
-        fprintf(f, "millrace %s\n", MILLRACE_VERSION);
+        print_version(f);
     else if (o->markdown)
         mr_options_document(f);
     else if (o->command == MR_COMMAND_COUNT)
@@ -159,6 +167,9 @@ int main(int argc, char **argv) {
     fill_standard_streams();
     signal(SIGPIPE, SIG_IGN);
     mr_status status = mr_options_parse(argc, argv, environ, &options, &err);
+    mr_devices_config devices;
+    if (status == MR_OK && cmd_cluster_devices(&options, &devices, &err) == MR_OK)
+        mr_devices_prepare(&devices);
     if (rank_place_get().rank > 0) {
         int code = follow(&options, status, &err);
         mr_options_deinit(&options);

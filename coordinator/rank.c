@@ -113,18 +113,22 @@ static mr_status start_mpi(rank_process *p, mr_mpi **out, mr_err *err) {
 }
 
 /* Binds threads one by one where they fill the share: the system may put two busy ones on one CPU for long. */
-static mr_status create_backend(const rank_process *p, mr_backend **out, mr_err *err) {
+static mr_status create_backends(const rank_process *p, mr_backend **out, mr_devices *out_devices, mr_err *err) {
     bool fill = p->share.n_cpus == p->n_threads;
     mr_cpu_options options = {.n_threads = p->n_threads, .cpu_ids = fill ? p->share.cpu_ids : NULL};
     rank_place_take_share(&p->share);
     if (fill && mr_thread_pin(p->share.cpu_ids[0], err) != MR_OK)
         mr_log_write(MR_LOG_DEBUG, "rank", "the step thread is not bound to a CPU: %s", err->text);
-    return mr_cpu_backend_create(&options, out, err);
+    mr_status status = mr_cpu_backend_create(&options, out, err);
+    if (status == MR_OK)
+        status = mr_devices_create(&p->config.devices, p->n_threads, options.cpu_ids, out_devices, err);
+    return status;
 }
 
 static void run_rank(void *ctx) {
     rank_process *p = ctx;
     mr_backend *backend = NULL;
+    mr_devices devices = {0};
     mr_mpi *mpi = NULL;
     mr_err err, problem;
     mr_status status = start_mpi(p, &mpi, &err);
@@ -142,12 +146,14 @@ static void run_rank(void *ctx) {
                              .coordinator = mr_mpi_n_ranks(mpi),
                              .n_threads = p->n_threads,
                              .problem = p->config.problem};
-    if (!lobby.problem && create_backend(p, &backend, &problem) != MR_OK)
+    if (!lobby.problem && create_backends(p, &backend, &devices, &problem) != MR_OK)
         lobby.problem = &problem;
     lobby.backend = backend;
+    lobby.devices = &devices;
     bool abandoned = false;
     status = mr_lobby_run(&lobby, &abandoned, &err);
     mr_channel_destroy(lobby.channel);
+    mr_devices_destroy(&devices);
     mr_backend_destroy(backend);
     if (status != MR_OK)
         note_failure(p, status, &err);

@@ -13,6 +13,7 @@
 #include "coordinator/rank_place.h"
 #include "engine/base/status.h"
 #include "proto/channel.h"
+#include "worker/devices.h"
 
 typedef struct rank_process rank_process;
 
@@ -20,8 +21,9 @@ typedef struct rank_config {
     rank_place place;
     const char *model_path; /* NULL: problem says why there is none */
     int32_t n_threads;      /* of the stage; 0: the cores of the rank's share */
-    const mr_err *problem;  /* why this rank cannot take part, or NULL */
-    int64_t patience_ns;    /* for MPI to start */
+    mr_devices_config devices;
+    const mr_err *problem; /* why this rank cannot take part, or NULL */
+    int64_t patience_ns;   /* for MPI to start */
 } rank_config;
 
 /* Rank 0. MR_E_TIMEOUT: MPI has not started, because a rank is missing. */

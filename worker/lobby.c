@@ -76,6 +76,7 @@ static void run_stage(lobby *l, uint32_t epoch) {
                                .coordinator = l->config->coordinator,
                                .epoch = epoch,
                                .backend = l->config->backend,
+                               .devices = l->config->devices,
                                .told_to_end = told_to_end,
                                .told_to_end_ctx = l};
     if (mr_worker_run(&config, &err) != MR_OK)

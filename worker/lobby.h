@@ -11,14 +11,16 @@
 #include "backends/backend.h"
 #include "engine/base/status.h"
 #include "proto/channel.h"
+#include "worker/devices.h"
 
 typedef struct mr_lobby_config {
     const char *model_path; /* NULL: problem says why there is none */
     mr_channel *channel;
-    int32_t coordinator;   /* its endpoint */
-    mr_backend *backend;   /* NULL likewise */
-    int32_t n_threads;     /* of the backend */
-    const mr_err *problem; /* why this rank cannot take part; NULL: nothing is known against it */
+    int32_t coordinator;       /* its endpoint */
+    mr_backend *backend;       /* NULL likewise */
+    const mr_devices *devices; /* mr_worker_config.devices */
+    int32_t n_threads;         /* of the backend */
+    const mr_err *problem;     /* why this rank cannot take part; NULL: nothing is known against it */
 } mr_lobby_config;
 
 /* Returns MR_OK after a shutdown message; *out_abandoned: a rank is lost, and nobody is to be waited for. */

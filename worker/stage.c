@@ -4,6 +4,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/graph/debug.h"
+#include "worker/products.h"
 
 enum { MAX_BUCKETS = 16 };
 
@@ -245,6 +246,8 @@ mr_status mr_stage_create(const mr_stage_config *config, mr_backend *backend, mr
     if (status != MR_OK)
         return status;
     status = mr_weights_load(s->weights, progress, progress_ctx, err);
+    if (status == MR_OK && config->measures_products)
+        status = mr_products_measure(&s->backends, s->weights, config->map_weights, config->max_rows, err);
     if (status == MR_OK)
         status = allocate_state(s, err);
     if (status == MR_OK)

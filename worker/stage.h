@@ -26,6 +26,7 @@ typedef struct mr_stage_config {
     /* Used in this order before the backend that is given beside, which runs everything and has what stands at [n] of rates;
      * at most MR_MAX_BACKENDS - 1. */
     mr_backends devices;
+    bool measures_products; /* devices.min_rows comes from a measurement at load (worker/products.h) */
 } mr_stage_config;
 
 typedef struct mr_stage_sizes {

@@ -314,6 +314,10 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
                               .n_kv_blocks = (int32_t)plan->n_kv_blocks,
                               .kv_type = (mr_type)plan->kv_type,
                               .map_weights = plan->map_weights};
+    if (w->config->devices) {
+        config.devices = w->config->devices->list;
+        config.measures_products = w->config->devices->is_measured;
+    }
     bool trace = plan->trace;
     /* The plan lies in the arena that is replaced here: nothing reads it below. */
     drop_memory(&w->control_memory, &w->control_arena);

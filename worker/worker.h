@@ -1,6 +1,6 @@
 /* worker/worker.h - the life of a stage: wait for the plan, load its layers, run steps until it is told to end.
  * The same loop runs as a thread on a local channel and as a rank on a network.
- * Owns:    everything it loads and posts. Borrows: channel and backend, which outlive the call.
+ * Owns:    everything it loads and posts. Borrows: channel, backend and devices, which outlive the call.
  * Threads: mr_worker_run is the step thread: channel and backend are used by it alone while it runs.
  * Errors:  what stops a stage is reported to the coordinator (a Failure message) and returned. */
 // SPDX-License-Identifier: Apache-2.0
@@ -12,6 +12,7 @@
 #include "backends/backend.h"
 #include "engine/base/status.h"
 #include "proto/channel.h"
+#include "worker/devices.h"
 
 typedef struct mr_worker_config {
     const char *model_path;
@@ -19,6 +20,7 @@ typedef struct mr_worker_config {
     int32_t coordinator; /* its endpoint */
     uint32_t epoch;
     mr_backend *backend;
+    const mr_devices *devices; /* used before the backend; NULL: none */
     /* Asked whenever the stage looks for messages: true ends it as a shutdown message does. May be NULL. */
     bool (*told_to_end)(void *ctx);
     void *told_to_end_ctx;

@@ -18,7 +18,7 @@ static void destroy(mr_backend *base) {
 static void describe(const mr_backend *base, mr_device_info *out) {
     const blas_backend *be = (const blas_backend *)base;
     *out = (mr_device_info){.alignment = BLAS_ALIGNMENT, .host_addressable = true, .keeps_source = true};
-    snprintf(out->name, sizeof out->name, "BLAS (%s), %d thread%s", MILLRACE_BLAS_NAME, be->n_threads,
+    snprintf(out->name, sizeof out->name, "BLAS (%s), %d thread%s", blas_library_name(), be->n_threads,
              be->n_threads == 1 ? "" : "s");
 }
 
@@ -67,17 +67,20 @@ static const mr_backend_ops OPS = {
 };
 
 mr_status mr_blas_backend_create(const mr_blas_options *options, mr_backend **out, mr_err *err) {
+    mr_status status = mr_blas_library_load(err);
+    if (status != MR_OK)
+        return status;
     blas_backend *be = mr_alloc(sizeof *be);
     if (!be)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the BLAS backend");
     be->base.ops = &OPS;
     be->n_threads = options->n_threads;
-    mr_status status = mr_pool_create(options->n_threads, options->cpu_ids, &be->pool, err);
+    status = mr_pool_create(options->n_threads, options->cpu_ids, &be->pool, err);
     if (status != MR_OK) {
         mr_free(be);
         return status;
     }
-    blas_library_start(be->pool);
+    blas_library_warm_up(be->pool);
     *out = &be->base;
     return MR_OK;
 }

@@ -6,7 +6,7 @@
 #include "backends/blas/blas_internal.h"
 #include "engine/tensor/quant.h"
 
-bool blas_has_f16c(void) {
+static bool has_f16c(void) {
 #if defined(__x86_64__)
     /* clang 14 does not know "f16c". AVX, checked besides, says that the system saves the registers. */
     unsigned a, b, c, d;
@@ -16,12 +16,10 @@ bool blas_has_f16c(void) {
 #endif
 }
 
-void blas_to_floats(mr_type type, const uint8_t *src, float *out, int32_t n) {
+blas_to_floats_fn *blas_to_floats_of(mr_type type) {
 #if defined(__x86_64__)
-    if (type == MR_TYPE_F16 && blas_has_f16c()) {
-        blas_halves_f16c(src, out, n);
-        return;
-    }
+    if (type == MR_TYPE_F16 && has_f16c())
+        return blas_halves_f16c;
 #endif
-    mr_dequantize(type, src, out, n);
+    return mr_dequantize;
 }

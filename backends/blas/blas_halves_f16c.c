@@ -4,8 +4,10 @@
 #include "backends/blas/blas_internal.h"
 #include "engine/base/le.h"
 
-void blas_halves_f16c(const uint8_t *src, float *out, int32_t n) {
-    int32_t i = 0;
+void blas_halves_f16c(mr_type type, const void *rows, float *out, int64_t n) {
+    (void)type;
+    const uint8_t *src = rows;
+    int64_t i = 0;
     for (; i + 8 <= n; i += 8)
         _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(src + 2 * i))));
     for (; i < n; i++)

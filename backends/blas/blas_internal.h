@@ -23,8 +23,10 @@ mr_status blas_program_create(mr_backend *be, const mr_program_desc *desc, mr_pr
 void blas_program_destroy(mr_backend *be, mr_program *program);
 mr_status blas_submit(mr_backend *be, mr_program *program, const mr_run *run, mr_fence *out, mr_err *err);
 
-/* Tells the library to use one thread for each call, and lets it take its memory: called by all threads of the pool. */
-void blas_library_start(mr_pool *pool);
+/* Of the library that is loaded. */
+const char *blas_library_name(void);
+/* Lets the library take its memory for so many threads. */
+void blas_library_warm_up(mr_pool *pool);
 
 /* y[m][n] = a[m][k] * w[n][k]^T + beta * y, row by row; ld: floats from one row to the next. */
 typedef struct blas_product {
@@ -36,11 +38,11 @@ typedef struct blas_product {
 } blas_product;
 void blas_multiply(const blas_product *p);
 
-/* out[n] = the values of n elements at src, a whole number of blocks of a weight type. */
-void blas_to_floats(mr_type type, const uint8_t *src, float *out, int32_t n);
-
-/* A file of its own, compiled for F16C: n halves; called where the CPU has it. */
-bool blas_has_f16c(void);
-void blas_halves_f16c(const uint8_t *src, float *out, int32_t n);
+/* out[n] = the values of n elements at src, a whole number of blocks of the type. */
+typedef void blas_to_floats_fn(mr_type type, const void *src, float *out, int64_t n);
+/* The fastest on this CPU. Not to be asked in a step: virtual machines take their time to say what a CPU has. */
+blas_to_floats_fn *blas_to_floats_of(mr_type type);
+/* Of F16, compiled for F16C. */
+blas_to_floats_fn blas_halves_f16c;
 
 #endif

@@ -8,17 +8,18 @@
 #include "backends/host_memory.h"
 #include "engine/base/mem.h"
 
+/* The library packs all activations anew for each block, so blocks are large where the matrix is. */
 enum {
-    BLOCK_ROWS = 256,       /* of a matrix at most: the library packs all activations anew for each block */
-    BLOCK_FLOATS = 1 << 20, /* of a block that is converted, at most, unless it is narrower than ... */
-    LEAST_ROWS = 16,
-    BLOCKS_PER_THREAD = 2, /* at least, where the matrix has the rows: threads end together */
+    FEW_ROWS = 256,         /* of a block, where threads can share the matrix so */
+    BLOCK_FLOATS = 2 << 20, /* that are converted at once, at most, unless 16 rows are more */
+    ROW_STEP = 16,
 };
 
 typedef struct blas_node {
     _Alignas(64) atomic_int next; /* block to claim: fetch_add by every thread; reset before the run */
     const mr_tensor *w, *a, *bias, *add, *out;
     size_t row_bytes; /* of w in the file */
+    blas_to_floats_fn *to_floats;
     int32_t block_rows;
     bool ends_group;
 } blas_node;
@@ -43,10 +44,12 @@ static int32_t at_most(int32_t a, int32_t b) {
     return a < b ? a : b;
 }
 
+/* Two blocks for each thread, so that they end together; one where those would be small. */
 static int32_t choose_block(const mr_tensor *w, int n_threads) {
-    int32_t even = (w->ne[1] + BLOCKS_PER_THREAD * n_threads - 1) / (BLOCKS_PER_THREAD * n_threads);
-    int32_t rows = at_most(at_most(even, BLOCK_ROWS), BLOCK_FLOATS / w->ne[0]);
-    return (int32_t)mr_round_up(rows < 1 ? 1 : (size_t)rows, LEAST_ROWS);
+    int32_t n = w->ne[1], half = n / (2 * n_threads), share = (n + n_threads - 1) / n_threads;
+    int32_t rows = half > FEW_ROWS ? half : at_most(share, FEW_ROWS);
+    rows = at_most(rows, BLOCK_FLOATS / w->ne[0]);
+    return (int32_t)mr_round_up(rows < 1 ? 1 : (size_t)rows, ROW_STEP);
 }
 
 static const mr_tensor *tensor_at(const mr_program_desc *desc, int32_t id) {
@@ -61,6 +64,7 @@ static mr_status fill_node(blas_node *b, const mr_program_desc *desc, int32_t i,
                      .add = tensor_at(desc, n->in[3]),
                      .out = tensor_at(desc, n->out),
                      .ends_group = i + 1 == desc->n_nodes || n[1].group != n->group};
+    b->to_floats = blas_to_floats_of(b->w->type);
     b->block_rows = choose_block(b->w, n_threads);
     if (!mr_type_bytes(b->w->type, b->w->ne[0], &b->row_bytes))
         return mr_err_set(err, MR_E_INTERNAL, "a weight row of %d elements", b->w->ne[0]);
@@ -132,7 +136,7 @@ static const float *rows_as_floats(const blas_node *b, int32_t first, int32_t n,
     if (b->w->type == MR_TYPE_F32 && (uintptr_t)src % _Alignof(float) == 0)
         return (const float *)(const void *)src;
     for (int32_t r = 0; r < n; r++)
-        blas_to_floats(b->w->type, src + (size_t)r * b->row_bytes, scratch + (size_t)r * (size_t)k, k);
+        b->to_floats(b->w->type, src + (size_t)r * b->row_bytes, scratch + (size_t)r * (size_t)k, k);
     return scratch;
 }
 

@@ -86,6 +86,8 @@ MR_MUST_USE mr_status mr_weights_create(const mr_weights_desc *desc, const mr_ba
 void mr_weights_destroy(mr_weights *w);
 /* Bytes in the layouts of all backends; what stays in the mapped file is not counted. */
 size_t mr_weights_bytes(const mr_weights *w);
+/* The largest matrix of a type in the file among those that products read, or NULL. */
+const mr_gguf_tensor *mr_weights_largest(const mr_weights *w, mr_type type);
 /* Loads them; each tensor's file pages are given back once it is repacked. progress may be NULL. */
 typedef void mr_load_progress(void *ctx, size_t done_bytes, size_t total_bytes);
 MR_MUST_USE mr_status mr_weights_load(mr_weights *w, mr_load_progress *progress, void *ctx, mr_err *err);

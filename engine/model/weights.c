@@ -345,6 +345,21 @@ size_t mr_weights_bytes(const mr_weights *ws) {
     return bytes;
 }
 
+static void keep_larger(const weight *w, mr_type type, const mr_gguf_tensor **best) {
+    bool is_matrix = weight_exists(w) && w->source && w->tensor.ne[1] > 1 && w->source->type == type;
+    if (is_matrix && (!*best || w->source->bytes > (*best)->bytes))
+        *best = w->source;
+}
+
+const mr_gguf_tensor *mr_weights_largest(const mr_weights *ws, mr_type type) {
+    const mr_gguf_tensor *best = NULL;
+    keep_larger(&ws->output, type, &best);
+    for (int32_t l = 0; l < ws->range.last - ws->range.first; l++)
+        for (int s = 0; s < MR_LAYER_SLOTS; s++)
+            keep_larger(&ws->layers[l][s], type, &best);
+    return best;
+}
+
 mr_tensor weight_instance(const mr_weights *ws, const weight *w, int32_t b) {
     mr_tensor t = w->tensor;
     t.bytes = w->at[b].bytes;

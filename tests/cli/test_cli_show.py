@@ -42,7 +42,7 @@ class Help(cli.Case):
         text = self.good("--help").decode()
         for word in COMMANDS + ["--version", "exit status", "MILLRACE_CPU_ISA"]:
             self.assertIn(word, text)
-        self.assertRegex(self.good("--version").decode(), r"^millrace \d+\.\d+\.\d+\n$")
+        self.assertRegex(self.good("--version").decode(), r"^millrace \d+\.\d+\.\d+\nbackend cpu: .*\nbackend blas: .*\n$")
 
 
 class DemoPlaces(cli.Case):

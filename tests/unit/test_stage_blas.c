@@ -1,6 +1,7 @@
 /* Stages with BLAS beside the CPU: logits are close to the exact ones, few rows keep the exact bits where they are left to the
  * CPU, and a step allocates nothing. */
 // SPDX-License-Identifier: Apache-2.0
+#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -106,6 +107,26 @@ static void test_logits_are_close(void **state) {
     }
 }
 
+static int count_threads(void) {
+    int n = 0;
+    DIR *d = opendir("/proc/self/task");
+    assert_non_null(d);
+    for (const struct dirent *e; (e = readdir(d));)
+        n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
+/* The library computes in our threads and has none that would spin beside the CPU's. Before it is loaded for other tests. */
+static void test_the_library_has_no_threads(void **state) {
+    (void)state;
+    int before = count_threads();
+    mr_backend *blas = make_blas(3);
+    assert_int_equal(count_threads(), before + 2);
+    mr_backend_destroy(blas);
+    assert_int_equal(count_threads(), before);
+}
+
 /* BLAS for so many rows as the prompt has; the CPU for the others, and for the whole model with too short a prompt. */
 static void test_few_rows_are_left_to_the_cpu(void **state) {
     (void)state;
@@ -128,6 +149,7 @@ static void test_few_rows_are_left_to_the_cpu(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_library_has_no_threads),
         cmocka_unit_test(test_logits_are_close),
         cmocka_unit_test(test_few_rows_are_left_to_the_cpu),
     };
