@@ -19,8 +19,8 @@ typedef struct cpu_backend {
     mr_isa isa;
     const mr_kernels *kernels;
     int n_threads;
-    /* Where a thread makes the panels of a matrix in file layout: for thread i at scratch + i * scratch_bytes. Grown by
-     * program_create. */
+    /* Where a thread makes the panels of a matrix in file layout, and pieces of gate and up: for thread i at scratch +
+     * i * scratch_bytes. Grown by program_create. */
     uint8_t *scratch, *scratch_memory; /* scratch is aligned inside it */
     size_t scratch_bytes;              /* of each thread, a multiple of 64 */
     mr_readahead *ahead; /* once a program has more matrices in the file than fit into memory; else NULL */
@@ -63,6 +63,15 @@ int32_t cpu_count_panel_tasks(const cpu_backend *be, const mr_tensor *w, int64_t
 /* n_rows rows with a range of panels of args->w: panels, or rows of the file, as the storage of w says. */
 void cpu_multiply(const cpu_backend *be, const mr_tensor *w, const mr_matmul_args *args, cpu_panels range,
                   int32_t n_rows, int thread_idx);
+
+bool cpu_supports_matmul(const mr_tensor *w, const mr_tensor *a);
+/* What cpu_multiply takes of a thread's scratch. */
+size_t cpu_file_scratch_bytes(const mr_tensor *w);
+
+/* --- Gate and up in one pass: cpu_gate_up.c --- */
+bool cpu_supports_gate_up(const mr_tensor *tensors, const mr_node *node);
+size_t cpu_gate_up_scratch_bytes(const cpu_node *n);
+void cpu_run_gate_up(const cpu_backend *be, const cpu_node *n, int32_t n_rows, cpu_panels range, int thread_idx);
 
 /* --- Experts: cpu_experts.c --- */
 void cpu_run_route(const cpu_node *n, int32_t row);

@@ -16,7 +16,7 @@ static int32_t min_i32(int32_t a, int32_t b) {
     return a < b ? a : b;
 }
 
-static bool supports_matmul(const mr_tensor *w, const mr_tensor *a) {
+bool cpu_supports_matmul(const mr_tensor *w, const mr_tensor *a) {
     return mr_panel_bytes(w->type, w->ne[0]) > 0 && a->type == mr_type_activation(w->type);
 }
 
@@ -30,7 +30,9 @@ bool cpu_supports(const mr_backend *be, const mr_tensor *tensors, const mr_node 
     }
     case MR_OP_MATMUL:
     case MR_OP_EXPERT_MATMUL:
-        return supports_matmul(a, &tensors[n->in[1]]);
+        return cpu_supports_matmul(a, &tensors[n->in[1]]);
+    case MR_OP_GATE_UP:
+        return cpu_supports_gate_up(tensors, n);
     case MR_OP_RMS_NORM:
     case MR_OP_SILU_MUL:
         return tensors[n->out].type == MR_TYPE_F32 || a->ne[0] <= CPU_MAX_ROW_FLOATS;
@@ -50,6 +52,10 @@ bool cpu_supports(const mr_backend *be, const mr_tensor *tensors, const mr_node 
 
 /* --- Cutting ------------------------------------------------------------------------------------------------------- */
 
+static int32_t count_panels(const mr_tensor *w) {
+    return (w->ne[1] + MR_PANEL - 1) / MR_PANEL;
+}
+
 int32_t cpu_count_panel_tasks(const cpu_backend *be, const mr_tensor *w, int64_t n_panels) {
     int64_t bytes = n_panels * (int64_t)mr_panel_bytes(w->type, w->ne[0]);
     int64_t tasks = bytes / TASK_BYTES + 1, most = (int64_t)be->n_threads * TASKS_PER_THREAD;
@@ -65,7 +71,8 @@ int32_t cpu_count_tasks(const cpu_backend *be, const cpu_node *n, const mr_run *
         return 0;
     switch (n->node->op) {
     case MR_OP_MATMUL:
-        return cpu_count_panel_tasks(be, n->in[0], (n->in[0]->ne[1] + MR_PANEL - 1) / MR_PANEL);
+    case MR_OP_GATE_UP:
+        return cpu_count_panel_tasks(be, n->in[0], count_panels(n->in[0]));
     case MR_OP_EXPERT_MATMUL:
         return cpu_count_expert_tasks(be, n);
     case MR_OP_ATTENTION:
@@ -81,13 +88,29 @@ static void cut(int32_t total, int32_t idx, int32_t n_parts, int32_t *out_first,
     *out_last = (int32_t)((int64_t)total * (idx + 1) / n_parts);
 }
 
+/* Panels go through the kernels in pairs. */
+static cpu_panels panels_of_task(const mr_tensor *w, int32_t idx, int32_t n_tasks) {
+    int32_t first, last;
+    cut((count_panels(w) + 1) / 2, idx, n_tasks, &first, &last);
+    return (cpu_panels){first * 2, min_i32(last * 2, count_panels(w))};
+}
+
 /* --- Running ------------------------------------------------------------------------------------------------------- */
 
+size_t cpu_file_scratch_bytes(const mr_tensor *w) {
+    return w->storage == MR_STORAGE_FILE ? FILE_PANELS * mr_panel_bytes(w->type, w->ne[0]) : 0;
+}
+
 size_t cpu_scratch_bytes(const cpu_node *n) {
-    const mr_tensor *w = n->in[0];
-    bool is_product = n->node->op == MR_OP_MATMUL || n->node->op == MR_OP_EXPERT_MATMUL;
-    bool in_file = is_product && w->storage == MR_STORAGE_FILE;
-    return in_file ? FILE_PANELS * mr_panel_bytes(w->type, w->ne[0]) : 0;
+    switch (n->node->op) {
+    case MR_OP_MATMUL:
+    case MR_OP_EXPERT_MATMUL:
+        return cpu_file_scratch_bytes(n->in[0]);
+    case MR_OP_GATE_UP:
+        return cpu_gate_up_scratch_bytes(n);
+    default:
+        return 0;
+    }
 }
 
 /* The product with a range of panels of a matrix in file layout: a few panels at a time are made in scratch, and go
@@ -140,9 +163,7 @@ static void run_matmul(const cpu_backend *be, const cpu_node *n, int32_t n_rows,
         .add = (const float *)cpu_data(add),
         .add_row_bytes = add ? add->row_bytes : 0,
     };
-    int32_t n_panels = (w->ne[1] + MR_PANEL - 1) / MR_PANEL, first, last;
-    cut((n_panels + 1) / 2, idx, n_tasks, &first, &last);
-    cpu_multiply(be, w, &args, (cpu_panels){first * 2, min_i32(last * 2, n_panels)}, n_rows, thread_idx);
+    cpu_multiply(be, w, &args, panels_of_task(w, idx, n_tasks), n_rows, thread_idx);
 }
 
 static void run_embed(const cpu_node *n, int32_t row) {
@@ -240,6 +261,9 @@ void cpu_run_task(const cpu_backend *be, const cpu_node *n, const mr_run *run, i
     switch (n->node->op) {
     case MR_OP_MATMUL:
         run_matmul(be, n, n_rows, idx, n_tasks, thread_idx);
+        return;
+    case MR_OP_GATE_UP:
+        cpu_run_gate_up(be, n, n_rows, panels_of_task(n->in[0], idx, n_tasks), thread_idx);
         return;
     case MR_OP_ATTENTION:
         cpu_run_attention(be, n, idx);

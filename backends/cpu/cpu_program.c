@@ -69,12 +69,16 @@ static mr_status plan_reading(cpu_backend *be, mr_program *p, mr_err *err) {
     for (int32_t g = 0; g < p->n_groups; g++) {
         p->groups[g].range = p->n_ranges;
         for (int32_t i = p->groups[g].first; i < p->groups[g].last; i++) {
-            const mr_tensor *w = p->nodes[i].in[0];
-            if (cpu_scratch_bytes(&p->nodes[i]) == 0)
-                continue;
-            bytes += w->bytes;
-            if (p->nodes[i].node->op == MR_OP_MATMUL) /* which experts will be read is not known ahead */
-                p->ranges[p->n_ranges++] = (mr_read_range){cpu_data(w), w->bytes};
+            mr_op op = p->nodes[i].node->op;
+            int n_matrices = op == MR_OP_GATE_UP ? 2 : op == MR_OP_MATMUL || op == MR_OP_EXPERT_MATMUL;
+            for (int k = 0; k < n_matrices; k++) {
+                const mr_tensor *w = p->nodes[i].in[k];
+                if (w->storage != MR_STORAGE_FILE)
+                    continue;
+                bytes += w->bytes;
+                if (op != MR_OP_EXPERT_MATMUL) /* which experts will be read is not known ahead */
+                    p->ranges[p->n_ranges++] = (mr_read_range){cpu_data(w), w->bytes};
+            }
         }
     }
     uint64_t available = bytes > 0 && !be->ahead ? mr_mem_available() : 0;
@@ -112,7 +116,7 @@ mr_status cpu_program_create(mr_backend *be, const mr_program_desc *desc, mr_pro
         p->nodes = mr_alloc_array(n, sizeof *p->nodes);
         p->groups_memory = mr_alloc_array(n + 1, sizeof *p->groups);
         p->cuts = mr_alloc_array(n + 1, sizeof(cpu_cut *));
-        p->ranges = mr_alloc_array(n, sizeof *p->ranges);
+        p->ranges = mr_alloc_array(2 * n, sizeof *p->ranges);
     }
     if (!p || !p->nodes || !p->groups_memory || !p->cuts || !p->ranges) {
         cpu_program_destroy(be, p);

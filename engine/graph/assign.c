@@ -11,7 +11,8 @@ enum { BORDER_BYTES = 64 << 10, MAX_SWEEPS = 8 };
 /* Matrices, tables and state are never copied for a step: their reader goes where they are. */
 static bool is_bound(const mr_graph *g, const mr_node *n, int k) {
     mr_storage storage = g->tensors[n->in[k]].storage;
-    bool is_matrix = k == 0 && (n->op == MR_OP_MATMUL || n->op == MR_OP_EXPERT_MATMUL || n->op == MR_OP_EMBED);
+    bool is_matrix = (k == 0 && (n->op == MR_OP_MATMUL || n->op == MR_OP_EXPERT_MATMUL || n->op == MR_OP_EMBED)) ||
+                     (k < 2 && n->op == MR_OP_GATE_UP);
     return storage == MR_STORAGE_WEIGHT || storage == MR_STORAGE_STATE || (is_matrix && storage == MR_STORAGE_FILE);
 }
 

@@ -1,6 +1,6 @@
 /* engine/graph/fuse.c - what the backend that would run a node does better: products of floats need no quantisation. One pass
- * and one barrier less: a norm or gate whose result is only quantised writes A8 (or BF16) itself, and keys turn while they are
- * written into the store. */
+ * and one barrier less: a norm or gate whose result is only quantised writes A8 (or BF16) itself, keys turn while they are
+ * written into the store, and gate and up are multiplied in one pass. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/graph/graph_internal.h"
 
@@ -87,6 +87,40 @@ static void fuse_rope(mr_graph *g, int32_t at) {
         *n = old;
 }
 
+/* The product that makes x for node `at` alone, if it is nothing but a product. */
+static mr_node *plain_product(mr_graph *g, int32_t at, int32_t x) {
+    mr_node *n = g->tensors[x].storage == MR_STORAGE_WORK && count_readers(g, x) == 1 ? find_producer(g, at, x) : NULL;
+    bool is_plain = n && n->op == MR_OP_MATMUL && n->in[2] == MR_NO_TENSOR && n->in[3] == MR_NO_TENSOR;
+    return is_plain ? n : NULL;
+}
+
+/* Whether products of backend b may move to a faster one later (offload.c). */
+static bool may_move(const mr_graph *g, int32_t b) {
+    for (int32_t other = 0; other < g->backends.n; other++)
+        if (other != b && g->backends.rates[other].products_per_s > 0)
+            return true;
+    return false;
+}
+
+/* Makes one node of silu(gate) * up and its two products, which then need no memory between them. */
+static void fuse_gate_up(mr_graph *g, int32_t at) {
+    mr_node *n = &g->nodes[at];
+    mr_node *gate = n->op == MR_OP_SILU_MUL ? plain_product(g, at, n->in[0]) : NULL;
+    mr_node *up = gate ? plain_product(g, at, n->in[1]) : NULL;
+    if (!up || gate->in[1] != up->in[1])
+        return;
+    int32_t b = first_backend(g, gate);
+    mr_node both = *n;
+    both.op = MR_OP_GATE_UP;
+    both.in[0] = gate->in[0];
+    both.in[1] = up->in[0];
+    both.in[2] = gate->in[1];
+    if (first_backend(g, up) != b || first_backend(g, n) != b || may_move(g, b) || !graph_can_run(g, b, &both))
+        return;
+    *n = both;
+    gate->op = up->op = MR_OP_COUNT;
+}
+
 void graph_fuse(mr_graph *g) {
     int32_t kept = 0;
     for (int32_t i = 0; i < g->n_nodes; i++)
@@ -98,6 +132,8 @@ void graph_fuse(mr_graph *g) {
             g->nodes[i].op = MR_OP_COUNT;
         fuse_rope(g, i);
     }
+    for (int32_t i = 0; i < g->n_nodes; i++)
+        fuse_gate_up(g, i);
     for (int32_t i = 0; i < g->n_nodes; i++)
         if (g->nodes[i].op != MR_OP_COUNT)
             g->nodes[kept++] = g->nodes[i];

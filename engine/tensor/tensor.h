@@ -74,6 +74,8 @@ typedef enum mr_op {
                        * block tables [max blocks, slots] i32 state, sinks [H, 1] f32 or none; out [H*D, R] f32.
                        * Row sequence and row position are there before the program is submitted: they cut the work */
     MR_OP_SILU_MUL,  /* in: gate [n, R] f32, up [n, R] f32; out [n, R] f32, A8 or BF16 = silu(gate) * up */
+    MR_OP_GATE_UP,   /* in: gate [k, n] weight, up [k, n] weight, a [k, R] f32, A8 or BF16; out [n, R] as SILU_MUL
+                      * = silu(gate a) * (up a) */
     MR_OP_ADD,       /* in: a [n, R] f32, b [n, R] f32; out [n, R] f32 */
     MR_OP_TAKE_ROWS, /* in: x [n, R] f32, rows [1, O] i32; out [n, O] f32 */
     MR_OP_ROUTE, /* in: logits [E, R] f32; out [2U, R] i32: experts by falling logit, then the bits of their f32 weights */

@@ -88,6 +88,16 @@ static int32_t build_fused(scene *s, const shape *p) {
     return mr_graph_matmul(s->g, down, y, NONE, NONE);
 }
 
+static int32_t build_gate_up(scene *s, const shape *p) {
+    int32_t gate = scene_matrix(s, p->type, p->k, p->n, p->storage);
+    int32_t up = gate == NONE ? NONE : scene_matrix(s, p->type, p->k, p->n, p->storage);
+    if (up == NONE)
+        return NONE;
+    int32_t x = scene_floats(s, p->k, MR_ROWS_STEP);
+    gate = mr_graph_matmul(s->g, gate, x, NONE, NONE);
+    return mr_graph_silu_mul(s->g, gate, mr_graph_matmul(s->g, up, x, NONE, NONE));
+}
+
 static int32_t build_take(scene *s, const shape *p) {
     int32_t rows[64];
     for (int32_t i = 0; i < s->max_rows[MR_ROWS_OUT]; i++)
@@ -113,6 +123,8 @@ void test_rows(void **state) {
     for (size_t i = 0; i < 9; i++) {
         shape p = {.type = types[i % 3], .k = 64, .n = i % 2 ? 160 : 96, .rows = rows[i / 3]};
         expect_same("norm and gate before products", build_fused, NULL, &p);
+        p.storage = i % 2 ? MR_STORAGE_FILE : MR_STORAGE_WEIGHT;
+        expect_same("gate_up", build_gate_up, NULL, &p);
     }
 }
 

@@ -1,0 +1,92 @@
+/* backends/cpu/cpu_gate_up.c - silu(gate) * up in one pass: a piece of both products is made in scratch, and multiplied and
+ * rounded while it is in the cache. The kernels are those of the nodes apart, and so are the bits. */
+// SPDX-License-Identifier: Apache-2.0
+#include <string.h>
+
+#include "backends/cpu/cpu_internal.h"
+#include "engine/base/mem.h"
+
+enum {
+    PIECE_ROWS = 98,      /* kernels take so many rows at once */
+    PIECE_FLOATS = 25088, /* 98 rows by 256 columns */
+    MAX_COLUMNS = 2048,   /* of a piece with few rows */
+};
+
+static int32_t min_i32(int32_t a, int32_t b) {
+    return a < b ? a : b;
+}
+
+bool cpu_supports_gate_up(const mr_tensor *tensors, const mr_node *n) {
+    const mr_tensor *gate = &tensors[n->in[0]], *up = &tensors[n->in[1]], *a = &tensors[n->in[2]];
+    return cpu_supports_matmul(gate, a) && cpu_supports_matmul(up, a) && gate->ne[0] == up->ne[0] &&
+           gate->ne[1] == up->ne[1];
+}
+
+/* What cpu_multiply needs for matrices in file layout; the pieces come behind it. */
+static size_t file_bytes(const cpu_node *n) {
+    size_t gate = cpu_file_scratch_bytes(n->in[0]), up = cpu_file_scratch_bytes(n->in[1]);
+    return mr_round_up(gate > up ? gate : up, CPU_ALIGNMENT);
+}
+
+size_t cpu_gate_up_scratch_bytes(const cpu_node *n) {
+    return file_bytes(n) + 2 * PIECE_FLOATS * sizeof(float);
+}
+
+/* One of the products, rows [row, row + n_rows) by columns [column, column + n), into y [n_rows][n]. */
+static void multiply(const cpu_backend *be, const cpu_node *n, int which, int32_t row, int32_t n_rows, int32_t column,
+                     int32_t n_columns, float *y, int thread_idx) {
+    const mr_tensor *w = n->in[which], *a = n->in[2];
+    size_t skipped = w->storage == MR_STORAGE_FILE ? (size_t)column * w->row_bytes
+                                                   : (size_t)(column / MR_PANEL) * mr_panel_bytes(w->type, w->ne[0]);
+    mr_matmul_args args = {
+        .w = cpu_data(w) + skipped,
+        .k = w->ne[0],
+        .n = n_columns,
+        .a = cpu_data(a) + (size_t)row * a->row_bytes,
+        .a_row_bytes = a->row_bytes,
+        .y = y,
+        .y_row_bytes = (size_t)n_columns * sizeof *y,
+    };
+    cpu_multiply(be, w, &args, (cpu_panels){0, (n_columns + MR_PANEL - 1) / MR_PANEL}, n_rows, thread_idx);
+}
+
+/* x[n] as columns [column, column + n) of a row of the type with n_row columns. */
+static void store(const cpu_backend *be, const float *x, mr_type type, uint8_t *row, int32_t n_row, int32_t column,
+                  int32_t n) {
+    if (type != MR_TYPE_A8) {
+        size_t bytes = type == MR_TYPE_F32 ? sizeof(float) : sizeof(uint16_t);
+        if (type == MR_TYPE_F32)
+            memcpy(row + (size_t)column * bytes, x, (size_t)n * bytes);
+        else
+            be->kernels->round_bf16(x, (uint16_t *)(void *)(row + (size_t)column * bytes), n);
+        return;
+    }
+    _Alignas(CPU_ALIGNMENT) uint8_t a8[MAX_COLUMNS + MAX_COLUMNS / 4];
+    be->kernels->quantize(x, a8, n);
+    size_t blocks = (size_t)n / 8, at = (size_t)column / 8, all = (size_t)n_row; /* 4 bytes for each 32 */
+    memcpy(row + column, a8, (size_t)n);
+    memcpy(row + all + at, a8 + n, blocks);
+    memcpy(row + all + all / 8 + at, a8 + n + blocks, blocks);
+}
+
+void cpu_run_gate_up(const cpu_backend *be, const cpu_node *n, int32_t n_rows, cpu_panels range, int thread_idx) {
+    uint8_t *scratch = be->scratch + (size_t)thread_idx * be->scratch_bytes + file_bytes(n);
+    float *gate = (float *)(void *)scratch, *up = gate + PIECE_FLOATS;
+    int32_t columns = PIECE_FLOATS / min_i32(n_rows, PIECE_ROWS) / 256 * 256;
+    int32_t last = min_i32(range.last * MR_PANEL, n->out->ne[0]);
+    columns = min_i32(columns, MAX_COLUMNS);
+    for (int32_t column = range.first * MR_PANEL, n_columns; column < last; column += n_columns) {
+        n_columns = min_i32(columns, last - column);
+        for (int32_t row = 0, rows; row < n_rows; row += rows) {
+            rows = min_i32(PIECE_ROWS, n_rows - row);
+            multiply(be, n, 0, row, rows, column, n_columns, gate, thread_idx);
+            multiply(be, n, 1, row, rows, column, n_columns, up, thread_idx);
+            for (int32_t r = 0; r < rows; r++) {
+                float *x = gate + r * n_columns;
+                be->kernels->silu_mul(x, up + r * n_columns, x, n_columns);
+                store(be, x, n->out->type, cpu_data(n->out) + (size_t)(row + r) * n->out->row_bytes, n->out->ne[0],
+                      column, n_columns);
+            }
+        }
+    }
+}
