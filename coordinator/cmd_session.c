@@ -122,10 +122,11 @@ mr_status cmd_session_check_length(const cmd_session *s, int64_t n_tokens, int32
 static mr_status measure(cmd_session *s, mr_err *err) {
     mr_backend *backend = NULL;
     mr_cpu_options cpu = {.n_threads = s->threads};
+    const mr_devices_config alone = {.wish = s->devices.wish, .blas_threads = 1}; /* nothing runs */
     mr_devices devices = {0};
     mr_status status = mr_cpu_backend_create(&cpu, &backend, err);
     if (status == MR_OK)
-        status = mr_devices_create(&s->devices, 1, NULL, &devices, err);
+        status = mr_devices_create(&alone, 1, NULL, &devices, err);
     for (int32_t i = 0; i < s->plan.n_stages && status == MR_OK; i++) {
         mr_stage_config config = {.gguf = s->gguf,
                                   .info = &s->info,

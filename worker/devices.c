@@ -2,6 +2,7 @@
 #include "worker/devices.h"
 
 #include "backends/registry.h"
+#include "engine/base/log.h"
 
 void mr_devices_prepare(const mr_devices_config *config) {
     if (config->wish != MR_DEVICES_EXACT)
@@ -12,15 +13,19 @@ mr_status mr_devices_create(const mr_devices_config *config, int32_t n_threads, 
                             mr_err *err) {
     mr_devices d = {.is_measured = config->wish == MR_DEVICES_MEASURED};
     int32_t n_blas = config->blas_threads > 0 ? config->blas_threads : n_threads;
+    mr_err why = {0};
     mr_status status = MR_OK;
     if (config->wish != MR_DEVICES_EXACT)
-        status = mr_backend_create("blas", n_blas, n_blas <= n_threads ? cpu_ids : NULL, &d.list.at[0], err);
+        status = mr_backend_create("blas", n_blas, n_blas <= n_threads ? cpu_ids : NULL, &d.list.at[0], &why);
     d.list.n = d.list.at[0] ? 1 : 0;
-    if (status == MR_E_UNSUPPORTED && d.is_measured)
+    if (status == MR_E_UNSUPPORTED && d.is_measured) {
+        mr_log_write(MR_LOG_DEBUG, "worker", "the CPU alone: %s", why.text);
         status = MR_OK;
-    if (status == MR_OK)
-        *out = d;
-    return status;
+    }
+    if (status != MR_OK)
+        return mr_err_set(err, status, "%s", why.text);
+    *out = d;
+    return MR_OK;
 }
 
 void mr_devices_destroy(mr_devices *d) {

@@ -17,6 +17,7 @@ import struct
 
 # name: (type number, block elements, block bytes, ((offset of a float16 scale in a block, scale), ...))
 TYPES = {
+    "F32": (0, 1, 4, ()),
     "F16": (1, 1, 2, ()),
     "BF16": (30, 1, 2, ()),
     "Q4_0": (2, 32, 18, ((0, 0.0045),)),
@@ -77,6 +78,8 @@ def random_blocks(type_name, rng):
     _, elems, size, scales = TYPES[type_name]
     if elems == 1:
         values = [rng.gauss(0, 0.02) for _ in range(1 << 18)]
+        if type_name == "F32":
+            return struct.pack(f"<{len(values)}f", *values)
         if type_name == "BF16":  # the upper half of a float32
             return b"".join(struct.pack("<f", v)[2:] for v in values)
         return struct.pack(f"<{len(values)}e", *values)
