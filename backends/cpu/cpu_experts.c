@@ -8,9 +8,8 @@
 #include "engine/base/fmath.h"
 
 enum {
-    WEIGHT_ROWS =
-        4, /* what reading weights costs a product, in rows: with fewer of them the time is that of the memory */
-    SUM_COLUMNS = 256, /* of a row whose sums are on the stack */
+    WEIGHT_ROWS = 4,   /* of a product, that take about the time of reading its weights */
+    SUM_COLUMNS = 256, /* of a row, whose sums are on the stack */
 };
 
 static float *float_row(const mr_tensor *t, int32_t row) {
@@ -62,23 +61,21 @@ static mr_expert_rows lists_of(const cpu_node *n, const mr_tensor *lists) {
 void cpu_run_expert_rows(const cpu_node *n, const mr_run *run) {
     mr_expert_rows l = lists_of(n, n->out);
     int32_t n_experts = n->node->params.experts.n, n_used = n->node->params.experts.n_used;
-    int32_t n_rows = run->n_rows[MR_ROWS_STEP], *next = l.first + 1; /* next[e]: the place of e's next slot */
+    int32_t n_rows = run->n_rows[MR_ROWS_STEP];
     memset(l.first, 0, ((size_t)n_experts + 1) * sizeof *l.first);
     for (int32_t row = 0; row < n_rows; row++)
         for (int32_t u = 0; u < n_used; u++)
-            l.first[int_row(n->in[0], row)[u]]++;
-    for (int32_t e = 0, sum = 0, count; e < n_experts; e++, sum += count) {
-        count = l.first[e];
-        l.first[e] = sum;
-    }
-    memmove(next, l.first, (size_t)n_experts * sizeof *next);
-    l.first[0] = 0;
+            l.first[int_row(n->in[0], row)[u] + 1]++;
+    for (int32_t e = 0; e < n_experts; e++)
+        l.first[e + 1] += l.first[e];
     for (int32_t row = 0; row < n_rows; row++)
         for (int32_t u = 0; u < n_used; u++) {
-            int32_t at = next[int_row(n->in[0], row)[u]]++; /* in the end where the expert's slots end */
+            int32_t at = l.first[int_row(n->in[0], row)[u]]++; /* in the end where the next expert's begin */
             l.slots[at] = row * n_used + u;
             l.rows[at] = row;
         }
+    memmove(l.first + 1, l.first, (size_t)n_experts * sizeof *l.first);
+    l.first[0] = 0;
 }
 
 /* --- Products ---------------------------------------------------------------------------------------------------------- */

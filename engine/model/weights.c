@@ -47,6 +47,8 @@ static const tensor_spec TOKEN_EMBD = {"token_embd.weight", DIM_D, DIM_VOCAB};
 static const tensor_spec OUTPUT_NORM = {"output_norm.weight", DIM_D, DIM_ONE};
 static const tensor_spec OUTPUT = {"output.weight", DIM_D, DIM_VOCAB};
 static const tensor_spec TIED_OUTPUT = {"token_embd.weight", DIM_D, DIM_VOCAB};
+/* Files of early 2024 have a tensor for each expert. */
+static const char OLD_EXPERTS[] = ", with all experts of a layer in one tensor; old files have to be converted anew";
 static const char ROPE_FREQS[] = "rope_freqs.weight";
 
 /* Whether a matrix for each expert stands there, one behind the other. */
@@ -106,8 +108,8 @@ static mr_status find(const mr_weights *ws, const char *name, const tensor_spec 
                       mr_storage storage, weight *w, mr_err *err) {
     const mr_gguf_tensor *t = mr_gguf_find_tensor(ws->gguf, name);
     if (!t)
-        return required ? mr_err_set(err, MR_E_FORMAT, "tensor '%s' is missing; hint: a %s model needs it", name,
-                                     ws->arch->name)
+        return required ? mr_err_set(err, MR_E_FORMAT, "tensor '%s' is missing; hint: a %s model needs it%s", name,
+                                     ws->arch->name, is_of_experts(spec) ? OLD_EXPERTS : "")
                         : MR_OK;
     int64_t columns = resolve(ws->info, spec->columns), rows = resolve(ws->info, spec->rows);
     int32_t n_matrices = is_of_experts(spec) ? ws->info->n_experts : 1;

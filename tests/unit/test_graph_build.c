@@ -151,6 +151,58 @@ static int32_t attention_without_sequences(mr_graph *g) {
     return attention_with(g, spoil_row_seq);
 }
 
+/* Experts of width 8, with one field of their description spoilt. */
+static mr_experts_desc good_experts(mr_graph *g) {
+    return (mr_experts_desc){.n = 4,
+                             .n_used = 2,
+                             .router = add_weight(g, MR_TYPE_F32, WIDTH, 4),
+                             .gate = add_weight(g, MR_TYPE_F32, WIDTH, 32),
+                             .up = add_weight(g, MR_TYPE_F32, WIDTH, 32),
+                             .down = add_weight(g, MR_TYPE_F32, 8, 4 * WIDTH)};
+}
+static int32_t experts_used_too_many(mr_graph *g) {
+    mr_experts_desc desc = good_experts(g);
+    int32_t x = add_rows(g);
+    desc.n_used = 5;
+    return mr_graph_experts(g, x, x, &desc);
+}
+static int32_t experts_used_otherwise_in_a_later_layer(mr_graph *g) {
+    mr_experts_desc desc = good_experts(g);
+    int32_t x = add_rows(g), y = mr_graph_experts(g, x, x, &desc);
+    assert_int_not_equal(y, NONE);
+    desc.n_used = 1;
+    return mr_graph_experts(g, y, y, &desc);
+}
+static int32_t experts_of_other_rows(mr_graph *g) {
+    mr_experts_desc desc = good_experts(g);
+    int32_t few = mr_graph_input(g, "few", MR_TYPE_F32, WIDTH, MR_ROWS_OUT);
+    return mr_graph_experts(g, few, few, &desc);
+}
+static int32_t experts_and_a_router_of_others(mr_graph *g) {
+    mr_experts_desc desc = good_experts(g);
+    int32_t x = add_rows(g);
+    desc.router = add_weight(g, MR_TYPE_F32, WIDTH, 5);
+    return mr_graph_experts(g, x, x, &desc);
+}
+static int32_t experts_short_of_a_row(mr_graph *g) {
+    mr_experts_desc desc = good_experts(g);
+    int32_t x = add_rows(g);
+    desc.up = add_weight(g, MR_TYPE_F32, WIDTH, 31);
+    return mr_graph_experts(g, x, x, &desc);
+}
+static int32_t experts_of_two_widths(mr_graph *g) {
+    mr_experts_desc desc = good_experts(g);
+    int32_t x = add_rows(g);
+    desc.up = add_weight(g, MR_TYPE_F32, WIDTH, 16);
+    return mr_graph_experts(g, x, x, &desc);
+}
+static int32_t experts_with_a_narrow_result(mr_graph *g) {
+    mr_experts_desc desc = good_experts(g);
+    int32_t x = add_rows(g);
+    desc.down = add_weight(g, MR_TYPE_F32, 8, 4 * WIDTH - 4);
+    return mr_graph_experts(g, x, x, &desc);
+}
+
 static const struct {
     int32_t (*build)(mr_graph *g);
     const char *text;
@@ -184,6 +236,13 @@ static const struct {
     {attention_without_table, "attention"},
     {attention_without_slots, "slots of attention"},
     {attention_without_sequences, "row_seq of attention"},
+    {experts_used_too_many, "experts: a wrong number"},
+    {experts_used_otherwise_in_a_later_layer, "experts: a wrong number"},
+    {experts_of_other_rows, "experts: x"},
+    {experts_and_a_router_of_others, "logits of experts"},
+    {experts_short_of_a_row, "experts: w"},
+    {experts_of_two_widths, "silu_mul"},
+    {experts_with_a_narrow_result, "result of experts"},
 };
 
 /* The first error stays: what follows adds nothing and changes nothing, and finish reports it. */
