@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 #include <stdbool.h>
 #include <stdlib.h>
@@ -10,7 +13,16 @@
 #include "backends/cpu/kernels.h"
 
 static const char *const NAMES[MR_ISA_COUNT] = {
-    [MR_ISA_SCALAR] = "scalar", [MR_ISA_AVX2] = "avx2", [MR_ISA_AVXVNNI] = "avxvnni", [MR_ISA_AVX512] = "avx512"};
+    [MR_ISA_SCALAR] = "scalar",
+#if defined(__aarch64__)
+    [MR_ISA_NEON] = "neon",
+    [MR_ISA_DOTPROD] = "dotprod",
+#else
+    [MR_ISA_AVX2] = "avx2",
+    [MR_ISA_AVXVNNI] = "avxvnni",
+    [MR_ISA_AVX512] = "avx512",
+#endif
+};
 
 #if defined(__x86_64__)
 /* clang 14 does not know "f16c". AVX2, checked besides, says that the system saves the registers. */
@@ -39,6 +51,8 @@ static mr_isa hardware_isa(void) {
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni"))
         return MR_ISA_AVX512;
     return mr_has_avxvnni() ? MR_ISA_AVXVNNI : MR_ISA_AVX2;
+#elif defined(__aarch64__)
+    return getauxval(AT_HWCAP) & HWCAP_ASIMDDP ? MR_ISA_DOTPROD : MR_ISA_NEON;
 #else
     return MR_ISA_SCALAR;
 #endif

@@ -10,17 +10,19 @@
 #define PICK_20(name, level)                                                                                           \
     ((level) == MR_ISA_AVXVNNI ? mr_##name##_avxvnni : (level) >= MR_ISA_AVX2 ? mr_##name##_avx2 : mr_##name##_scalar)
 #define PICK_21(name, level) ((level) >= MR_ISA_AVX512 ? mr_##name##_avx512 : PICK_20(name, level))
-#define PICK(name, has_avx2, has_avx512, level) PICK_##has_avx2##has_avx512(name, level)
+#define PICK(name, has_avx2, has_avx512, has_neon, level) PICK_##has_avx2##has_avx512(name, level)
+#elif defined(__aarch64__)
+#define PICK_0(name, level) mr_##name##_scalar
+#define PICK_1(name, level) ((level) >= MR_ISA_NEON ? mr_##name##_neon : mr_##name##_scalar)
+#define PICK_2(name, level) ((level) >= MR_ISA_DOTPROD ? mr_##name##_dotprod : PICK_1(name, level))
+#define PICK(name, has_avx2, has_avx512, has_neon, level) PICK_##has_neon(name, level)
 #else
-#define PICK_20(name, level)                                                                                           \
-    ((level) == MR_ISA_AVXVNNI ? mr_##name##_avxvnni : (level) >= MR_ISA_AVX2 ? mr_##name##_avx2 : mr_##name##_scalar)
-#define PICK_21(name, level) ((level) >= MR_ISA_AVX512 ? mr_##name##_avx512 : PICK_20(name, level))
-#define PICK(name, has_avx2, has_avx512, level) mr_##name##_scalar
+#define PICK(name, has_avx2, has_avx512, has_neon, level) mr_##name##_scalar
 #endif
 
 /* One table for each level, filled from the list by constant expressions. */
-#define KERNEL(name, type, has_avx2, has_avx512) .name = PICK(name, has_avx2, has_avx512, LEVEL),
-#define MATMUL(name, panel, has_avx2, has_avx512) .matmul[panel] = PICK(name, has_avx2, has_avx512, LEVEL),
+#define KERNEL(name, type, ...) .name = PICK(name, __VA_ARGS__, LEVEL),
+#define MATMUL(name, panel, ...) .matmul[panel] = PICK(name, __VA_ARGS__, LEVEL),
 static const mr_kernels TABLES[MR_ISA_COUNT] = {
     [MR_ISA_SCALAR] =
         {
@@ -28,6 +30,20 @@ static const mr_kernels TABLES[MR_ISA_COUNT] = {
 #include "backends/cpu/cpu_kernels.def"
 #undef LEVEL
         },
+#if defined(__aarch64__)
+    [MR_ISA_NEON] =
+        {
+#define LEVEL MR_ISA_NEON
+#include "backends/cpu/cpu_kernels.def"
+#undef LEVEL
+        },
+    [MR_ISA_DOTPROD] =
+        {
+#define LEVEL MR_ISA_DOTPROD
+#include "backends/cpu/cpu_kernels.def"
+#undef LEVEL
+        },
+#else
     [MR_ISA_AVX2] =
         {
 #define LEVEL MR_ISA_AVX2
@@ -46,8 +62,13 @@ static const mr_kernels TABLES[MR_ISA_COUNT] = {
 #include "backends/cpu/cpu_kernels.def"
 #undef LEVEL
         },
+#endif
 };
 
 const mr_kernels *mr_kernels_get(mr_isa isa) {
-    return &TABLES[isa == MR_ISA_AVXVNNI && !mr_has_avxvnni() ? MR_ISA_AVX2 : isa];
+#if !defined(__aarch64__)
+    if (isa == MR_ISA_AVXVNNI && !mr_has_avxvnni())
+        isa = MR_ISA_AVX2;
+#endif
+    return &TABLES[isa];
 }

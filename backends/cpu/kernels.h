@@ -11,8 +11,13 @@
 
 #include "engine/tensor/tensor.h"
 
-/* AVX2 with FMA and F16C; AVXVNNI is AVX2 and AVX-VNNI; AVX512 is F, BW, VL, DQ and VNNI. */
+/* The levels of this architecture, each better than those before. AVX2 with FMA and F16C; AVXVNNI is AVX2 and AVX-VNNI; AVX512
+ * is F, BW, VL, DQ and VNNI. NEON is what every AArch64 CPU has; DOTPROD is NEON with SDOT (from Armv8.2 on). */
+#if defined(__aarch64__)
+typedef enum mr_isa { MR_ISA_SCALAR, MR_ISA_NEON, MR_ISA_DOTPROD, MR_ISA_COUNT } mr_isa;
+#else
 typedef enum mr_isa { MR_ISA_SCALAR, MR_ISA_AVX2, MR_ISA_AVXVNNI, MR_ISA_AVX512, MR_ISA_COUNT } mr_isa;
+#endif
 
 /* --- Weight panels -------------------------------------------------------------------------------------------------
  * 16 output rows side by side, k ascending, blocks of one panel contiguous; rows past the matrix are zero. A group is
@@ -191,11 +196,11 @@ void mr_attention_chain_wait(mr_attention_chain *chain, int32_t partition);
 void mr_attention_chain_pass(mr_attention_chain *chain, int32_t partition);
 
 /* The table of one instruction set; entries that a level lacks are those of the next lower level, of AVX2 for
- * AVX512. */
+ * AVX512, of NEON for DOTPROD. */
 typedef struct mr_kernels {
     mr_matmul_fn *matmul[MR_PANEL_COUNT]; /* NULL for MR_PANEL_NONE */
-#define KERNEL(name, type, has_avx2, has_avx512) type *name;
-#define MATMUL(name, panel, has_avx2, has_avx512)
+#define KERNEL(name, type, ...) type *name;
+#define MATMUL(name, panel, ...)
 #include "backends/cpu/cpu_kernels.def"
 #undef KERNEL
 #undef MATMUL
@@ -204,21 +209,27 @@ typedef struct mr_kernels {
 /* Never NULL; a level that this CPU lacks must not be called. AVXVNNI is below AVX512, which CPUs have without it: there it
  * is AVX2. */
 const mr_kernels *mr_kernels_get(mr_isa isa);
-/* The best level of this CPU, capped by MILLRACE_CPU_ISA = scalar | avx2 | avxvnni | avx512. */
+/* The best level of this CPU, capped by MILLRACE_CPU_ISA, the name of a level. */
 mr_isa mr_isa_detect(void);
 /* The value of MILLRACE_CPU_ISA when it names no level (and is ignored); else NULL. */
 const char *mr_isa_env_error(void);
 const char *mr_isa_name(mr_isa isa);
-/* Whether the CPU has AVX-VNNI. */
+/* Whether the CPU has AVX-VNNI; x86 only. */
 bool mr_has_avxvnni(void);
 
 /* Prototypes of every kernel: mr_<name>_<isa>. */
 #define PROTO_0(name, type, isa)
 #define PROTO_1(name, type, isa) type mr_##name##_##isa;
+#if defined(__aarch64__)
+#define PROTO_2(name, type, isa) type mr_##name##_##isa, mr_##name##_dotprod;
+#define KERNEL(name, type, has_avx2, has_avx512, has_neon)                                                             \
+    PROTO_1(name, type, scalar) PROTO_##has_neon(name, type, neon)
+#else
 #define PROTO_2(name, type, isa) type mr_##name##_##isa, mr_##name##_avxvnni;
-#define KERNEL(name, type, has_avx2, has_avx512)                                                                       \
+#define KERNEL(name, type, has_avx2, has_avx512, has_neon)                                                             \
     PROTO_1(name, type, scalar) PROTO_##has_avx2(name, type, avx2) PROTO_##has_avx512(name, type, avx512)
-#define MATMUL(name, panel, has_avx2, has_avx512) KERNEL(name, mr_matmul_fn, has_avx2, has_avx512)
+#endif
+#define MATMUL(name, panel, has_avx2, has_avx512, has_neon) KERNEL(name, mr_matmul_fn, has_avx2, has_avx512, has_neon)
 #include "backends/cpu/cpu_kernels.def"
 #undef KERNEL
 #undef MATMUL

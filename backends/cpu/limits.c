@@ -26,6 +26,9 @@ static const loops LOOPS[MR_ISA_COUNT] = {
     [MR_ISA_AVX2] = {mr_limit_read_avx2, mr_limit_int8_avx2, mr_limit_f32_avx2},
     [MR_ISA_AVXVNNI] = {mr_limit_read_avx2, mr_limit_int8_avx2, mr_limit_f32_avx2},
     [MR_ISA_AVX512] = {mr_limit_read_avx512, mr_limit_int8_avx512, mr_limit_f32_avx512},
+#elif defined(__aarch64__)
+    [MR_ISA_NEON] = {mr_limit_read_neon, mr_limit_int8_neon, mr_limit_f32_neon},
+    [MR_ISA_DOTPROD] = {mr_limit_read_neon, mr_limit_int8_dotprod, mr_limit_f32_neon},
 #endif
 };
 

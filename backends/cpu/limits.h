@@ -29,6 +29,9 @@ mr_limit_product_fn mr_limit_int8_scalar, mr_limit_f32_scalar;
 #if defined(__x86_64__)
 mr_limit_read_fn mr_limit_read_avx2, mr_limit_read_avx512;
 mr_limit_product_fn mr_limit_int8_avx2, mr_limit_int8_avx512, mr_limit_f32_avx2, mr_limit_f32_avx512;
+#elif defined(__aarch64__)
+mr_limit_read_fn mr_limit_read_neon;
+mr_limit_product_fn mr_limit_int8_neon, mr_limit_int8_dotprod, mr_limit_f32_neon;
 #endif
 
 #endif

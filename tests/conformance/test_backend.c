@@ -33,11 +33,13 @@ static mr_status create_reference(mr_backend **out, mr_err *err) {
 static mr_status create_scalar(mr_backend **out, mr_err *err) {
     return create_cpu(MR_ISA_SCALAR, 3, out, err);
 }
-static mr_status create_avx2(mr_backend **out, mr_err *err) {
-    return create_cpu(MR_ISA_AVX2, 2, out, err);
+/* AVX2, NEON. */
+static mr_status create_first_level(mr_backend **out, mr_err *err) {
+    return create_cpu(MR_ISA_SCALAR + 1, 2, out, err);
 }
-static mr_status create_avx512(mr_backend **out, mr_err *err) {
-    return create_cpu(MR_ISA_AVX512, 2, out, err);
+/* AVX-512, NEON with dot products. */
+static mr_status create_last_level(mr_backend **out, mr_err *err) {
+    return create_cpu(MR_ISA_COUNT - 1, 2, out, err);
 }
 static mr_status create_device(mr_backend **out, mr_err *err) {
     return test_device_create(&(test_device_options){.ops = TEST_DEVICE_ALL_OPS, .seed = 1, .max_delay_us = 20}, out,
@@ -59,8 +61,8 @@ static mr_status create_blas(mr_backend **out, mr_err *err) {
 static const backend_kind KINDS[] = {
     {"CPU scalar, 1 thread", create_reference, true, 0, 0},
     {"CPU scalar", create_scalar, true, 0, 0},
-    {"CPU avx2", create_avx2, true, 0, 0},
-    {"CPU avx512", create_avx512, true, 0, 0},
+    {"CPU, first vector level", create_first_level, true, 0, 0},
+    {"CPU, last vector level", create_last_level, true, 0, 0},
     {"test device", create_device, true, 0, 0},
     {"test multiplier", create_multiplier, false, 0, 0},
 #ifdef MILLRACE_WITH_BLAS

@@ -1,5 +1,5 @@
-/* tests/kernels/test_f16.c - rule A3: half precision by integers (f16.h) against its definition and the F16C
- * instructions. */
+/* tests/kernels/test_f16.c - rule A3: half precision by integers (f16.h) against its definition and the instructions of
+ * the machine (F16C, FCVT). */
 // SPDX-License-Identifier: Apache-2.0
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +11,8 @@
 #include <math.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #include "backends/cpu/kernels.h"
@@ -62,43 +64,51 @@ static void test_rounding_is_to_nearest_even(void **state) {
     assert_int_equal(mr_f32_to_f16(-1e30f), 0xfc00);
 }
 
+/* The machine's own instructions. */
 #if defined(__x86_64__)
-__attribute__((target("avx,f16c"))) static float f16c_to_f32(uint16_t h) {
+__attribute__((target("avx,f16c"))) static float machine_to_f32(uint16_t h) {
     return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(h)));
 }
-__attribute__((target("avx,f16c"))) static uint16_t f16c_from_f32(float f) {
+__attribute__((target("avx,f16c"))) static uint16_t machine_from_f32(float f) {
     return (uint16_t)_mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(f), _MM_FROUND_TO_NEAREST_INT), 0);
+}
+#elif defined(__aarch64__)
+static float machine_to_f32(uint16_t h) {
+    return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(h))), 0);
+}
+static uint16_t machine_from_f32(float f) {
+    return vget_lane_u16(vreinterpret_u16_f16(vcvt_f16_f32(vdupq_n_f32(f))), 0);
 }
 #endif
 
-static void compare_with_f16c(void) {
-#if defined(__x86_64__)
-    if (mr_isa_detect() < MR_ISA_AVX2)
+static void compare_with_machine(void) {
+#if defined(__x86_64__) || defined(__aarch64__)
+    if (mr_isa_detect() == MR_ISA_SCALAR)
         skip();
     for (uint32_t h = 0; h < 65536; h++)
-        assert_int_equal(mr_f32_bits(mr_f16_to_f32((uint16_t)h)), mr_f32_bits(f16c_to_f32((uint16_t)h)));
+        assert_int_equal(mr_f32_bits(mr_f16_to_f32((uint16_t)h)), mr_f32_bits(machine_to_f32((uint16_t)h)));
     /* Every exponent and sign with many mantissas: an odd stride over all floats. */
     for (uint64_t bits = 0; bits <= UINT32_MAX; bits += 1021) {
         float f = mr_bits_f32((uint32_t)bits);
-        if (mr_f32_to_f16(f) != f16c_from_f32(f))
+        if (mr_f32_to_f16(f) != machine_from_f32(f))
             fail_msg("%a (0x%08x) becomes 0x%04x, not 0x%04x", (double)f, (unsigned)bits, mr_f32_to_f16(f),
-                     f16c_from_f32(f));
+                     machine_from_f32(f));
     }
 #else
     skip();
 #endif
 }
 
-static void test_equals_f16c(void **state) {
+static void test_equals_the_machine(void **state) {
     (void)state;
-    compare_with_f16c();
+    compare_with_machine();
 }
 
 /* Last: the mode stays. */
-static void test_equals_f16c_with_denormals_flushed(void **state) {
+static void test_equals_the_machine_with_denormals_flushed(void **state) {
     (void)state;
     mr_thread_set_denormals_flushed();
-    compare_with_f16c();
+    compare_with_machine();
 }
 
 int main(void) {
@@ -106,8 +116,8 @@ int main(void) {
         cmocka_unit_test(test_halves_have_their_value),
         cmocka_unit_test(test_halves_survive_the_round_trip),
         cmocka_unit_test(test_rounding_is_to_nearest_even),
-        cmocka_unit_test(test_equals_f16c),
-        cmocka_unit_test(test_equals_f16c_with_denormals_flushed),
+        cmocka_unit_test(test_equals_the_machine),
+        cmocka_unit_test(test_equals_the_machine_with_denormals_flushed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/limits.h"
 #include "engine/base/mem.h"
+#include "tests/support/share.h"
 
 typedef struct level {
     mr_isa isa;
@@ -26,6 +27,9 @@ static const level LEVELS[] = {
 #if defined(__x86_64__)
     {MR_ISA_AVX2, mr_limit_read_avx2, mr_limit_int8_avx2, mr_limit_f32_avx2},
     {MR_ISA_AVX512, mr_limit_read_avx512, mr_limit_int8_avx512, mr_limit_f32_avx512},
+#elif defined(__aarch64__)
+    {MR_ISA_NEON, mr_limit_read_neon, mr_limit_int8_neon, mr_limit_f32_neon},
+    {MR_ISA_DOTPROD, mr_limit_read_neon, mr_limit_int8_dotprod, mr_limit_f32_neon},
 #endif
 };
 
@@ -46,6 +50,8 @@ static void test_loops(void **state) {
 
 static void test_measurement(void **state) {
     (void)state;
+    if (share_get() > 1) /* an emulated machine takes half a minute to measure */
+        skip();
     mr_err err;
     for (int32_t n = 1; n <= 3; n++) {
         mr_cpu_limits limits = {0};
@@ -60,6 +66,8 @@ static void test_measurement(void **state) {
 
 static void test_failures(void **state) {
     (void)state;
+    if (share_get() > 1)
+        skip();
     mr_err err;
     mr_status status = MR_E_NO_MEMORY;
     for (int64_t n = 0; status != MR_OK; n++) {

@@ -2,7 +2,7 @@
  *     c[j][i] = c[j][i] * factor[j], then for k = 0, 1, …: c[j][i] = fma(a[j][k], b[k][i], c[j][i])
  * Scores: a is q, k runs over head elements, lanes are positions. Values: a is the weights, k runs over positions,
  * lanes are head elements. Lanes and queries never mix, so the bits do not depend on how many of them run together.
- * Include after vec_avx2.h or vec_avx512.h. Threads: pure functions. */
+ * Include after vec_avx512.h or the like. Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_ATTENTION_PRODUCT_H
 #define MR_BACKENDS_CPU_KERNELS_ATTENTION_PRODUCT_H
@@ -63,7 +63,7 @@ MR_INLINE void product_segment(const float *a[MAX_QUERIES], const void *const *b
         if (lines) {
             MR_UNROLL
             for (int i = 0; i < lines_per_k(from, nv); i++)
-                _mm_prefetch(lines + i * LINE, _MM_HINT_T1);
+                __builtin_prefetch(lines + i * LINE, 0, 2);
             lines += lines_per_k(from, nv) * LINE;
         }
         v16 bv[MAX_VECTORS];

@@ -7,7 +7,7 @@
  * converted once into a stage of 16 KiB for the whole block. Order of accumulation: that of rule T for each query, whatever the block.
  * Positions that a query does not see: their scores are computed where a tile holds them, then replaced; their values
  * are never multiplied, because 0 * infinity is not 0.
- * Include after vec_avx2.h or vec_avx512.h with PRODUCT_SHAPES defined. Threads: pure functions. Stack: see block. */
+ * Include after vec_avx512.h or the like with PRODUCT_SHAPES defined. Threads: pure functions. Stack: see block. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_ATTENTION_VEC_H
 #define MR_BACKENDS_CPU_KERNELS_ATTENTION_VEC_H

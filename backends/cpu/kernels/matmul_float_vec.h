@@ -94,9 +94,9 @@ MR_INLINE void run_tile(const format f, const tile *t, bool direct, int n_rows) 
         acc[i % TILE_PANELS][i / TILE_PANELS] = v16_load(t->sums[i / TILE_PANELS][i % TILE_PANELS]);
     for (int32_t from = 0; from < t->n_k; from += STEP) {
         for (int32_t i = 0; i < t->ahead_lines; i++, ahead += LINE) {
-            _mm_prefetch((const char *)ahead, _MM_HINT_T1);
+            __builtin_prefetch(ahead, 0, 2);
             if (TILE_PANELS > 1)
-                _mm_prefetch((const char *)ahead + other, _MM_HINT_T1);
+                __builtin_prefetch(ahead + other, 0, 2);
         }
         for (int32_t k = from; k < least(from + STEP, t->n_k); k += f.block_k) {
             UNROLL

@@ -1,5 +1,5 @@
 /* backends/cpu/kernels/rows_vec.h - the operations on single rows on 16 lanes: rules Q, N, R, G and K, the bits of
- * rows_scalar.c. Include after vec_avx2.h or vec_avx512.h.
+ * rows_scalar.c. Include after vec_avx512.h or the like.
  * Lane i of a sum is virtual lane i of rule S1; an absent element of the tail is loaded as +0, and x * x + 0 leaves
  * its lane as it is. Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0

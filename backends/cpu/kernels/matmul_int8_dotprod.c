@@ -1,0 +1,6 @@
+/* backends/cpu/kernels/matmul_int8_dotprod.c - the quantised types with NEON and its dot product instructions. */
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cpu/kernels/matmul_int8_neon.h"
+
+#define LEVEL(name) name##_dotprod
+#include "backends/cpu/kernels/matmul_int8_formats_neon.h"

@@ -1,0 +1,235 @@
+/* backends/cpu/kernels/matmul_int8_neon.h - rule M for quantised weights on AArch64, for every panel format.
+ * A tile is one panel by up to 4 rows: 16 registers of integer sums, one lane for each output row as everywhere. Bytes become
+ * signed values when they are decoded, so that no offset has to drop out. With few rows the limit is memory, with many the
+ * products: 64 SDOT for 32 k of a row, and 12 instructions for its scale.
+ *
+ * With the dot product instructions (__ARM_FEATURE_DOTPROD) SDOT adds four products to a 32-bit sum. Without, SMULL makes
+ * 16-bit products; values are within -128..127 and activations within -127..127 (rule Q), so two of them add in 16 bits
+ * (32512 at most) before they are widened: exact.
+ *
+ * SMMLA (i8mm) multiplies two rows of weights by two of activations, 8 k at once: half the instructions of SDOT. But its sums
+ * mix two activation rows, so that pairs of groups have to be woven when they are decoded and sums unwoven for every scale;
+ * counted so, 76 instructions for a row and 32 k become 52, for prompts alone. Not done while there is no such machine to
+ * measure it on.
+ * Include once for each level. Threads: pure functions. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_NEON_H
+#define MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_NEON_H
+
+#include <string.h>
+
+#include "backends/cpu/kernels/vec_neon.h"
+
+enum {
+    TILE_PANELS = 1,
+    TILE_ROWS = 4,
+    CHUNK = 512,
+    STEP = 32,
+    SUBS = CHUNK / 32, /* sub-blocks of 32 k in a chunk */
+    HALVES = CHUNK / 16,
+};
+
+#include "backends/cpu/kernels/matmul_tiles.h"
+
+/* Values of 4 k of 16 rows, 4 rows in each register. */
+typedef struct v16x4 {
+    int8x16_t q0, q1, q2, q3;
+} v16x4;
+
+/* How one format is decoded; a constant. Functions get the block and a sub-block of 32 k in it. */
+typedef struct format {
+    int block_k, block_bytes;                             /* of a panel: 32 or 256 k */
+    int n_scales;                                         /* for 32 k: 1, or 2 (one for each 16) */
+    int n_mins;                                           /* 0, 1 or 2 likewise */
+    v16x4 (*group)(const uint8_t *block, int sub, int g); /* of k 4g .. 4g + 3 */
+    v16 (*scale)(const uint8_t *block, int sub, int half);
+    v16 (*min)(const uint8_t *block, int sub, int half); /* what is multiplied by the sum of activations */
+} format;
+
+struct row_chunk {
+    _Alignas(LINE) int8_t q[CHUNK];
+    float d[SUBS];
+    float d_sum[HALVES]; /* d times the sum of each 32, or 16 */
+};
+
+struct weight_chunk {
+    _Alignas(LINE) float scale[HALVES][MR_PANEL];
+    float min[HALVES][MR_PANEL];
+    int8_t bytes[SUBS][8][MR_PANEL * 4];
+};
+
+MR_INLINE void lay_out_row(const format f, const mr_matmul_args *args, int32_t row, int32_t k, int32_t n_k,
+                           row_chunk *out) {
+    const int32_t n_subs = n_k / 32;
+    a8_row a = a8_row_at(matmul_a_row(args, row), args->k);
+    memcpy(out->q, a.q + k, (size_t)n_k);
+    memcpy(out->d, a.d + k / 32, (size_t)n_subs * sizeof *out->d);
+    for (int32_t j = 0; f.n_mins == 1 && j < n_subs; j++)
+        out->d_sum[j] = out->d[j] * (float)a.sum[k / 32 + j];
+    for (int32_t i = 0; f.n_mins == 2 && i < 2 * n_subs; i++)
+        out->d_sum[i] = out->d[i / 2] * (float)vaddlvq_s8(vld1q_s8(out->q + 16 * i));
+}
+
+/* --- Weights --------------------------------------------------------------------------------------------------------- */
+
+/* The block that holds sub-block j of a chunk, and which of the block's it is. */
+MR_INLINE const uint8_t *block_of(const format f, const uint8_t *w, int32_t j) {
+    return w + (size_t)(j / (f.block_k / 32)) * (size_t)f.block_bytes;
+}
+MR_INLINE int sub_of(const format f, int32_t j) {
+    return j % (f.block_k / 32);
+}
+
+MR_INLINE v16x4 load_group(const int8_t *p) {
+    return (v16x4){vld1q_s8(p), vld1q_s8(p + 16), vld1q_s8(p + 32), vld1q_s8(p + 48)};
+}
+MR_INLINE void store_group(int8_t *p, v16x4 w) {
+    vst1q_s8(p, w.q0);
+    vst1q_s8(p + 16, w.q1);
+    vst1q_s8(p + 32, w.q2);
+    vst1q_s8(p + 48, w.q3);
+}
+
+/* Scales and minima always; values unless they are decoded in registers. */
+MR_INLINE void decode(const format f, const tile *t, bool direct, weight_chunk *out) {
+    for (int32_t j = 0; j < t->n_k / 32; j++) {
+        const uint8_t *block = block_of(f, t->w[0], j);
+        UNROLL
+        for (int h = 0; h < f.n_scales; h++)
+            v16_store(out->scale[j * f.n_scales + h], f.scale(block, sub_of(f, j), h));
+        UNROLL
+        for (int h = 0; h < f.n_mins; h++)
+            v16_store(out->min[j * f.n_mins + h], f.min(block, sub_of(f, j), h));
+        if (direct)
+            continue;
+        UNROLL
+        for (int g = 0; g < 8; g++)
+            store_group(out->bytes[j][g], f.group(block, sub_of(f, j), g));
+    }
+}
+
+MR_INLINE v16x4 group_of(const format f, const tile *t, bool direct, int32_t j, int g) {
+    return direct ? f.group(block_of(f, t->w[0], j), sub_of(f, j), g) : load_group(t->weights->bytes[j][g]);
+}
+
+/* --- Tiles ----------------------------------------------------------------------------------------------------------- */
+
+/* sum += in each lane, the four values of w times activations 4i .. 4i + 3 of x. i is a constant once loops are unrolled;
+ * the instructions want it written as one. */
+MR_INLINE int32x4_t dot_4(int32x4_t sum, int8x16_t w, int8x16_t x, int i) {
+#if defined(__ARM_FEATURE_DOTPROD)
+    switch (i) {
+    case 0:
+        return vdotq_laneq_s32(sum, w, x, 0);
+    case 1:
+        return vdotq_laneq_s32(sum, w, x, 1);
+    case 2:
+        return vdotq_laneq_s32(sum, w, x, 2);
+    default:
+        return vdotq_laneq_s32(sum, w, x, 3);
+    }
+#else
+    int8x16_t four = vreinterpretq_s8_s32(vdupq_n_s32(vreinterpretq_s32_s8(x)[i]));
+    int16x8_t lo = vmull_s8(vget_low_s8(w), vget_low_s8(four)), hi = vmull_high_s8(w, four);
+    return vpadalq_s16(sum, vpaddq_s16(lo, hi));
+#endif
+}
+
+MR_INLINE v16i dot_16(v16i sum, v16x4 w, int8x16_t x, int i) {
+    return (v16i){dot_4(sum.q0, w.q0, x, i), dot_4(sum.q1, w.q1, x, i), dot_4(sum.q2, w.q2, x, i),
+                  dot_4(sum.q3, w.q3, x, i)};
+}
+
+/* acc = fma(minimum, d times the sum of the activations, acc) */
+MR_INLINE void add_minima(const tile *t, int n_rows, int32_t at, v16 acc[TILE_ROWS]) {
+    v16 min = v16_load(t->weights->min[at]);
+    UNROLL
+    for (int r = 0; r < n_rows; r++)
+        acc[r] = v16_fma(min, v16_set1(t->rows[r].d_sum[at]), acc[r]);
+}
+
+/* The k of one scale: half h of sub-block j, or all of it. */
+MR_INLINE void add_products(const format f, const tile *t, bool direct, int n_rows, int32_t j, int h,
+                            v16 acc[TILE_ROWS]) {
+    const int32_t at = j * f.n_scales + h;
+    v16i sum[TILE_ROWS];
+    UNROLL
+    for (int r = 0; r < n_rows; r++)
+        sum[r] = v16_bits(v16_set1(0.0f));
+    UNROLL
+    for (int half = h; half < h + 2 / f.n_scales; half++) {
+        int8x16_t x[TILE_ROWS];
+        UNROLL
+        for (int r = 0; r < n_rows; r++)
+            x[r] = vld1q_s8(t->rows[r].q + j * 32 + half * 16);
+        UNROLL
+        for (int i = 0; i < 4; i++) {
+            v16x4 w = group_of(f, t, direct, j, half * 4 + i);
+            UNROLL
+            for (int r = 0; r < n_rows; r++)
+                sum[r] = dot_16(sum[r], w, x[r], i);
+        }
+    }
+    v16 scale = v16_load(t->weights->scale[at]);
+    UNROLL
+    for (int r = 0; r < n_rows; r++)
+        acc[r] = v16_fma(v16_from_i32(sum[r]), v16_mul(scale, v16_set1(t->rows[r].d[j])), acc[r]);
+    if (f.n_mins == 2)
+        add_minima(t, n_rows, at, acc);
+}
+
+/* n_rows sums of a panel go on over the chunk. direct and n_rows are constants. */
+MR_INLINE void run_tile(const format f, const tile *t, bool direct, int n_rows) {
+    v16 acc[TILE_ROWS];
+    const uint8_t *ahead = t->ahead[0];
+    UNROLL
+    for (int r = 0; r < n_rows; r++)
+        acc[r] = v16_load(t->sums[r][0]);
+    for (int32_t j = 0; j < t->n_k / 32; j++) {
+        for (int32_t i = 0; i < t->ahead_lines; i++, ahead += LINE)
+            __builtin_prefetch(ahead, 0, 2);
+        UNROLL
+        for (int h = 0; h < f.n_scales; h++)
+            add_products(f, t, direct, n_rows, j, h, acc);
+        if (f.n_mins == 1)
+            add_minima(t, n_rows, j, acc);
+    }
+    UNROLL
+    for (int r = 0; r < n_rows; r++)
+        v16_store(t->sums[r][0], acc[r]);
+}
+
+MR_INLINE void run_rows(const format f, const tile *t, bool direct, int32_t n_rows) {
+    if (n_rows == 4)
+        run_tile(f, t, direct, 4);
+    else if (n_rows == 3)
+        run_tile(f, t, direct, 3);
+    else if (n_rows == 2)
+        run_tile(f, t, direct, 2);
+    else
+        run_tile(f, t, direct, 1);
+}
+
+/* Once decoded, formats differ in their numbers of scales and minima alone: code that they share. */
+#define DECODED(n_scales, n_mins)                                                                                      \
+    static void run_decoded_##n_scales##_##n_mins(const tile *t, int32_t n_rows) {                                     \
+        static const format f = {0, 0, n_scales, n_mins, NULL, NULL, NULL};                                            \
+        run_rows(f, t, false, n_rows);                                                                                 \
+    }
+DECODED(1, 0)
+DECODED(1, 1)
+DECODED(2, 0)
+DECODED(2, 2)
+
+MR_INLINE void run_tile_of(const format f, const tile *t, bool direct, int32_t n_rows) {
+    if (direct)
+        run_rows(f, t, true, n_rows);
+    else if (f.n_scales == 1)
+        (f.n_mins ? run_decoded_1_1 : run_decoded_1_0)(t, n_rows);
+    else
+        (f.n_mins ? run_decoded_2_2 : run_decoded_2_0)(t, n_rows);
+}
+
+#include "backends/cpu/kernels/matmul_loops.h"
+
+#endif

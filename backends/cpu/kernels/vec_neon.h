@@ -1,0 +1,229 @@
+/* backends/cpu/kernels/vec_neon.h - the 16 virtual lanes of rule S1 as four 128-bit registers of AArch64.
+ * The names are those of vec_avx512.h. Loads and stores need no alignment. FPCR.FZ (rule A2) flushes single precision only:
+ * subnormal halves are values in both directions, as rule A3 wants it, while FPCR.FZ16 is off. Threads: pure functions. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_BACKENDS_CPU_KERNELS_VEC_H
+#define MR_BACKENDS_CPU_KERNELS_VEC_H
+
+#include <arm_neon.h>
+#include <stdint.h>
+#include <string.h>
+
+#define MR_INLINE static inline __attribute__((always_inline))
+
+typedef struct v16 {
+    float32x4_t q0, q1, q2, q3;
+} v16; /* 16 floats */
+typedef struct v16i {
+    int32x4_t q0, q1, q2, q3;
+} v16i; /* 16 int32 */
+typedef struct v16m {
+    uint32x4_t q0, q1, q2, q3;
+} v16m; /* 16 truth values: all bits of a lane or none */
+
+/* Four times an instruction. */
+#define FOUR_1(op, a)                                                                                                  \
+    { op((a).q0), op((a).q1), op((a).q2), op((a).q3) }
+#define FOUR_2(op, a, b)                                                                                               \
+    { op((a).q0, (b).q0), op((a).q1, (b).q1), op((a).q2, (b).q2), op((a).q3, (b).q3) }
+#define FOUR_3(op, a, b, c)                                                                                            \
+    { op((a).q0, (b).q0, (c).q0), op((a).q1, (b).q1, (c).q1), op((a).q2, (b).q2, (c).q2), op((a).q3, (b).q3, (c).q3) }
+
+MR_INLINE v16 v16_set1(float x) {
+    float32x4_t all = vdupq_n_f32(x);
+    return (v16){all, all, all, all};
+}
+MR_INLINE v16 v16_load(const float *p) {
+    return (v16){vld1q_f32(p), vld1q_f32(p + 4), vld1q_f32(p + 8), vld1q_f32(p + 12)};
+}
+MR_INLINE void v16_store(float *p, v16 x) {
+    vst1q_f32(p, x.q0);
+    vst1q_f32(p + 4, x.q1);
+    vst1q_f32(p + 8, x.q2);
+    vst1q_f32(p + 12, x.q3);
+}
+MR_INLINE v16m v16m_first(int32_t n) { /* lanes below n, 0 <= n <= 16 */
+    static const int32_t LANES[4] = {0, 1, 2, 3};
+    int32x4_t lane = vld1q_s32(LANES);
+    return (v16m){vcltq_s32(lane, vdupq_n_s32(n)), vcltq_s32(lane, vdupq_n_s32(n - 4)),
+                  vcltq_s32(lane, vdupq_n_s32(n - 8)), vcltq_s32(lane, vdupq_n_s32(n - 12))};
+}
+/* The first n elements, 1 <= n <= 16; the others are +0 and not touched. */
+MR_INLINE v16 v16_load_n(const float *p, int32_t n) {
+    float x[16] = {0};
+    if (n == 16)
+        return v16_load(p);
+    memcpy(x, p, (size_t)n * sizeof *x);
+    return v16_load(x);
+}
+MR_INLINE void v16_store_n(float *p, v16 x, int32_t n) {
+    float lanes[16];
+    if (n == 16) {
+        v16_store(p, x);
+        return;
+    }
+    v16_store(lanes, x);
+    memcpy(p, lanes, (size_t)n * sizeof *lanes);
+}
+MR_INLINE float32x4_t load_4_f16(const uint16_t *p) {
+    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
+}
+MR_INLINE v16 v16_load_f16(const uint16_t *p) {
+    return (v16){load_4_f16(p), load_4_f16(p + 4), load_4_f16(p + 8), load_4_f16(p + 12)};
+}
+MR_INLINE v16i v16i_from_i16(int16x8_t lo, int16x8_t hi) {
+    return (v16i){vmovl_s16(vget_low_s16(lo)), vmovl_high_s16(lo), vmovl_s16(vget_low_s16(hi)), vmovl_high_s16(hi)};
+}
+MR_INLINE v16 v16_from_i32(v16i a) {
+    return (v16)FOUR_1(vcvtq_f32_s32, a);
+}
+MR_INLINE v16 v16_load_i8(const int8_t *p) {
+    int8x16_t x = vld1q_s8(p);
+    return v16_from_i32(v16i_from_i16(vmovl_s8(vget_low_s8(x)), vmovl_high_s8(x)));
+}
+MR_INLINE v16 v16_load_u8(const uint8_t *p) {
+    uint8x16_t x = vld1q_u8(p);
+    return v16_from_i32(
+        v16i_from_i16(vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(x))), vreinterpretq_s16_u16(vmovl_high_u8(x))));
+}
+MR_INLINE v16 v16_set1_f16(uint16_t x) {
+    float32x4_t all = vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(x)));
+    return (v16){all, all, all, all};
+}
+/* The odd or the even ones of 4 bf16 pairs, each pair one word: the odd one is its upper half. */
+MR_INLINE float32x4_t load_bf16_odd(const uint16_t *p) {
+    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_u16(vld1q_u16(p)), vdupq_n_u32(0xffff0000u)));
+}
+MR_INLINE float32x4_t load_bf16_even(const uint16_t *p) {
+    return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_u16(vld1q_u16(p)), 16));
+}
+/* The odd or the even ones of 32 bf16. */
+MR_INLINE v16 v16_load_bf16_odd(const uint16_t *p) {
+    return (v16){load_bf16_odd(p), load_bf16_odd(p + 8), load_bf16_odd(p + 16), load_bf16_odd(p + 24)};
+}
+MR_INLINE v16 v16_load_bf16_even(const uint16_t *p) {
+    return (v16){load_bf16_even(p), load_bf16_even(p + 8), load_bf16_even(p + 16), load_bf16_even(p + 24)};
+}
+MR_INLINE void store_4_f16(uint16_t *p, float32x4_t x) {
+    vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x)));
+}
+MR_INLINE void v16_store_f16(uint16_t *p, v16 x) {
+    store_4_f16(p, x.q0);
+    store_4_f16(p + 4, x.q1);
+    store_4_f16(p + 8, x.q2);
+    store_4_f16(p + 12, x.q3);
+}
+
+MR_INLINE v16 v16_add(v16 a, v16 b) {
+    return (v16)FOUR_2(vaddq_f32, a, b);
+}
+MR_INLINE v16 v16_sub(v16 a, v16 b) {
+    return (v16)FOUR_2(vsubq_f32, a, b);
+}
+MR_INLINE v16 v16_mul(v16 a, v16 b) {
+    return (v16)FOUR_2(vmulq_f32, a, b);
+}
+MR_INLINE v16 v16_div(v16 a, v16 b) {
+    return (v16)FOUR_2(vdivq_f32, a, b);
+}
+MR_INLINE v16 v16_fma(v16 a, v16 b, v16 c) { /* the instruction takes the summand first */
+    return (v16)FOUR_3(vfmaq_f32, c, a, b);
+}
+MR_INLINE v16 v16_select(v16m m, v16 yes, v16 no) {
+    return (v16)FOUR_3(vbslq_f32, m, yes, no);
+}
+/* Not FMAX and FMIN, which make a NaN of one NaN. */
+MR_INLINE v16 v16_max(v16 a, v16 b) { /* a > b ? a : b */
+    return v16_select((v16m)FOUR_2(vcgtq_f32, a, b), a, b);
+}
+MR_INLINE v16 v16_min(v16 a, v16 b) { /* a < b ? a : b */
+    return v16_select((v16m)FOUR_2(vcltq_f32, a, b), a, b);
+}
+MR_INLINE v16 v16_neg(v16 a) {
+    return (v16)FOUR_1(vnegq_f32, a);
+}
+MR_INLINE float32x4_t negate_even(float32x4_t a) {
+    uint32x4_t sign = vreinterpretq_u32_u64(vdupq_n_u64(0x80000000u));
+    return vreinterpretq_f32_u32(veorq_u32(vreinterpretq_u32_f32(a), sign));
+}
+MR_INLINE v16 v16_fmaddsub(v16 a, v16 b, v16 c) { /* even lanes a b - c, odd + c */
+    return v16_fma(a, b, (v16)FOUR_1(negate_even, c));
+}
+MR_INLINE float32x4_t dup_even(float32x4_t a) {
+    return vtrn1q_f32(a, a);
+}
+MR_INLINE float32x4_t dup_odd(float32x4_t a) {
+    return vtrn2q_f32(a, a);
+}
+MR_INLINE v16 v16_dup_even(v16 a) {
+    return (v16)FOUR_1(dup_even, a);
+}
+MR_INLINE v16 v16_dup_odd(v16 a) {
+    return (v16)FOUR_1(dup_odd, a);
+}
+
+MR_INLINE uint32x4_t is_nan(float32x4_t a) {
+    return vmvnq_u32(vceqq_f32(a, a));
+}
+MR_INLINE v16m v16_less(v16 a, v16 b) {
+    return (v16m)FOUR_2(vcltq_f32, a, b);
+}
+MR_INLINE v16m v16_is_nan(v16 a) {
+    return (v16m)FOUR_1(is_nan, a);
+}
+
+MR_INLINE v16i v16_bits(v16 a) {
+    return (v16i)FOUR_1(vreinterpretq_s32_f32, a);
+}
+MR_INLINE v16 v16_from_bits(v16i a) {
+    return (v16)FOUR_1(vreinterpretq_f32_s32, a);
+}
+MR_INLINE v16i v16i_add(v16i a, v16i b) {
+    return (v16i)FOUR_2(vaddq_s32, a, b);
+}
+MR_INLINE v16i v16i_max(v16i a, v16i b) {
+    return (v16i)FOUR_2(vmaxq_s32, a, b);
+}
+MR_INLINE float32x4_t zero_if(uint32x4_t m, float32x4_t x) {
+    return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(x), m));
+}
+MR_INLINE v16 v16_zero_if(v16m m, v16 x) {
+    return (v16)FOUR_2(zero_if, m, x);
+}
+MR_INLINE int32x4_t to_exponent(int32x4_t a) {
+    return vshlq_n_s32(a, 23);
+}
+/* p * 2^n, normal, by adding n to the exponent; NaN where p is. n = shifted - MR_EXPF_MAGIC, in the low bits of shifted. */
+MR_INLINE v16 v16_times_2n(v16 p, v16 shifted, v16 n) {
+    (void)n;
+    v16i bits = v16_bits(shifted), up = FOUR_1(to_exponent, bits);
+    return v16_select(v16_is_nan(p), p, v16_from_bits(v16i_add(v16_bits(p), up)));
+}
+MR_INLINE v16i v16_abs_bits(v16 a) {
+    return v16_bits((v16)FOUR_1(vabsq_f32, a));
+}
+MR_INLINE v16i v16_round(v16 a) { /* nearest, ties to even */
+    return (v16i)FOUR_1(vcvtnq_s32_f32, a);
+}
+MR_INLINE int32_t v16i_reduce_add(v16i a) {
+    return vaddvq_s32(vaddq_s32(vaddq_s32(a.q0, a.q1), vaddq_s32(a.q2, a.q3)));
+}
+MR_INLINE int32_t v16i_reduce_max(v16i a) {
+    return vmaxvq_s32(vmaxq_s32(vmaxq_s32(a.q0, a.q1), vmaxq_s32(a.q2, a.q3)));
+}
+MR_INLINE void v16i_store_i8(int8_t *p, v16i a) {
+    int16x8_t lo = vcombine_s16(vmovn_s32(a.q0), vmovn_s32(a.q1)), hi = vcombine_s16(vmovn_s32(a.q2), vmovn_s32(a.q3));
+    vst1q_s8(p, vcombine_s8(vmovn_s16(lo), vmovn_s16(hi)));
+}
+
+/* The tree of rule S1. */
+MR_INLINE float v16_tree(v16 a) {
+    float32x4_t t = vaddq_f32(vaddq_f32(a.q0, a.q2), vaddq_f32(a.q1, a.q3));
+    float32x2_t u = vadd_f32(vget_low_f32(t), vget_high_f32(t));
+    return vget_lane_f32(vpadd_f32(u, u), 0);
+}
+MR_INLINE float v16_reduce_max(v16 a) { /* no NaN among them */
+    return vmaxvq_f32(vmaxq_f32(vmaxq_f32(a.q0, a.q1), vmaxq_f32(a.q2, a.q3)));
+}
+
+#endif

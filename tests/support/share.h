@@ -1,0 +1,21 @@
+/* tests/support/share.h - MILLRACE_TEST_SHARE=n runs one of n cases of long lists: emulated machines are slow. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_TESTS_SUPPORT_SHARE_H
+#define MR_TESTS_SUPPORT_SHARE_H
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+/* At least 1. */
+static inline int share_get(void) {
+    const char *text = getenv("MILLRACE_TEST_SHARE");
+    int n = text ? atoi(text) : 1;
+    return n > 1 ? n : 1;
+}
+
+/* Whether to leave out the next case of a list; *count starts at 0. */
+static inline bool share_skips(int *count) {
+    return (*count)++ % share_get() != 0;
+}
+
+#endif
