@@ -6,20 +6,19 @@
 #include "backends/blas/blas_internal.h"
 #include "engine/tensor/quant.h"
 
-static bool has_f16c(void) {
 #if defined(__x86_64__)
+static bool has_f16c(void) {
     /* clang 14 does not know "f16c". AVX, checked besides, says that the system saves the registers. */
     unsigned a, b, c, d;
     return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
-#else
-    return false;
-#endif
 }
+#endif
 
 blas_to_floats_fn *blas_to_floats_of(mr_type type) {
 #if defined(__x86_64__)
     if (type == MR_TYPE_F16 && has_f16c())
         return blas_halves_f16c;
 #endif
+    (void)type;
     return mr_dequantize;
 }
