@@ -11,7 +11,7 @@
 /* The library packs all activations anew for each block, so blocks are large where the matrix is. */
 enum {
     FEW_ROWS = 256,         /* of a block, where threads can share the matrix so */
-    BLOCK_FLOATS = 2 << 20, /* that are converted at once, at most, unless 16 rows are more */
+    BLOCK_FLOATS = 1 << 20, /* that are converted at once, at most, unless 16 rows are more */
     ROW_STEP = 16,
 };
 
