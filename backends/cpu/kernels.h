@@ -11,8 +11,8 @@
 
 #include "engine/tensor/tensor.h"
 
-/* The levels of this architecture, each better than those before. AVX2 with FMA and F16C; AVXVNNI is AVX2 and AVX-VNNI; AVX512
- * is F, BW, VL, DQ and VNNI. NEON is what every AArch64 CPU has; DOTPROD is NEON with SDOT (from Armv8.2 on). */
+/* The levels of this architecture, each better than those before. AVX2 with FMA and F16C; AVXVNNI is AVX2 and AVX-VNNI;
+ * AVX512 is F, BW, VL, DQ and VNNI. NEON is what every AArch64 CPU has; DOTPROD is NEON with SDOT (from Armv8.2 on). */
 #if defined(__aarch64__)
 typedef enum mr_isa { MR_ISA_SCALAR, MR_ISA_NEON, MR_ISA_DOTPROD, MR_ISA_COUNT } mr_isa;
 #else

@@ -1,4 +1,5 @@
-/* backends/cpu/kernels/matmul_float_neon.c - rule M for F32, F16 and BF16. A tile of 6 rows keeps 24 sums in the 32 registers. */
+/* backends/cpu/kernels/matmul_float_neon.c - rule M for F32, F16 and BF16.
+ * A tile of 6 rows keeps 24 sums in the 32 registers. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/kernels/vec_neon.h"
 

@@ -1,16 +1,16 @@
 /* backends/cpu/kernels/matmul_int8_neon.h - rule M for quantised weights on AArch64, for every panel format.
- * A tile is one panel by up to 4 rows: 16 registers of integer sums, one lane for each output row as everywhere. Bytes become
- * signed values when they are decoded, so that no offset has to drop out. With few rows the limit is memory, with many the
- * products: 64 SDOT for 32 k of a row, and 12 instructions for its scale.
+ * A tile is one panel by up to 4 rows: 16 registers of integer sums, one lane for each output row as everywhere. Bytes
+ * become signed values when they are decoded, so that no offset has to drop out. For one row, 32 k take 32 SDOT, and 12
+ * instructions for the scale.
  *
  * With the dot product instructions (__ARM_FEATURE_DOTPROD) SDOT adds four products to a 32-bit sum. Without, SMULL makes
  * 16-bit products; values are within -128..127 and activations within -127..127 (rule Q), so two of them add in 16 bits
  * (32512 at most) before they are widened: exact.
  *
- * SMMLA (i8mm) multiplies two rows of weights by two of activations, 8 k at once: half the instructions of SDOT. But its sums
- * mix two activation rows, so that pairs of groups have to be woven when they are decoded and sums unwoven for every scale;
- * counted so, 76 instructions for a row and 32 k become 52, for prompts alone. Not done while there is no such machine to
- * measure it on.
+ * SMMLA (i8mm) multiplies two rows of weights by two of activations, 8 k at once: half the instructions of SDOT. But its
+ * sums mix two activation rows, so that pairs of groups have to be woven when they are decoded, and sums unwoven for every
+ * scale: counted so, 44 instructions for a row and 32 k become 32, for prompts alone. Not done while there is no such
+ * machine to measure it on.
  * Include once for each level. Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_NEON_H
@@ -114,8 +114,8 @@ MR_INLINE v16x4 group_of(const format f, const tile *t, bool direct, int32_t j, 
 
 /* --- Tiles ----------------------------------------------------------------------------------------------------------- */
 
-/* sum += in each lane, the four values of w times activations 4i .. 4i + 3 of x. i is a constant once loops are unrolled;
- * the instructions want it written as one. */
+/* sum += in each lane, the four values of w times activations 4i .. 4i + 3 of x. i is a constant once loops are
+ * unrolled; the instructions want it written as one. */
 MR_INLINE int32x4_t dot_4(int32x4_t sum, int8x16_t w, int8x16_t x, int i) {
 #if defined(__ARM_FEATURE_DOTPROD)
     switch (i) {

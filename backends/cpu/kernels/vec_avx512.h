@@ -1,5 +1,6 @@
 /* backends/cpu/kernels/vec_avx512.h - the 16 virtual lanes of rule S1 as one 512-bit register.
- * vec_avx2.h gives the same names for two 256-bit registers, vec_neon.h for four 128-bit ones; the bodies *_vec.h are written on these names alone.
+ * vec_avx2.h gives the same names for two 256-bit registers, vec_neon.h for four 128-bit ones; the
+ * bodies *_vec.h are written on these names alone.
  * Loads and stores need no alignment. Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_VEC_H

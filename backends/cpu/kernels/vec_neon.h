@@ -1,6 +1,6 @@
 /* backends/cpu/kernels/vec_neon.h - the 16 virtual lanes of rule S1 as four 128-bit registers of AArch64.
- * The names are those of vec_avx512.h. Loads and stores need no alignment. FPCR.FZ (rule A2) flushes single precision only:
- * subnormal halves are values in both directions, as rule A3 wants it, while FPCR.FZ16 is off. Threads: pure functions. */
+ * The names are those of vec_avx512.h. Loads and stores need no alignment. FPCR.FZ (rule A2) flushes single precision
+ * only: conversions take and give subnormal halves as values, as rule A3 wants it. Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_VEC_H
 #define MR_BACKENDS_CPU_KERNELS_VEC_H
@@ -193,7 +193,8 @@ MR_INLINE v16 v16_zero_if(v16m m, v16 x) {
 MR_INLINE int32x4_t to_exponent(int32x4_t a) {
     return vshlq_n_s32(a, 23);
 }
-/* p * 2^n, normal, by adding n to the exponent; NaN where p is. n = shifted - MR_EXPF_MAGIC, in the low bits of shifted. */
+/* p * 2^n, normal, by adding n to the exponent; NaN where p is.
+ * n = shifted - MR_EXPF_MAGIC, in the low bits of shifted. */
 MR_INLINE v16 v16_times_2n(v16 p, v16 shifted, v16 n) {
     (void)n;
     v16i bits = v16_bits(shifted), up = FOUR_1(to_exponent, bits);
