@@ -1,4 +1,4 @@
-/* tests/support/share.h - MILLRACE_TEST_SHARE=n runs one of n cases of long lists: emulated machines are slow. */
+/* tests/support/share.h - MILLRACE_TEST_SHARE=n runs one of n cases of long lists: emulated machines and sanitizers are slow. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_SUPPORT_SHARE_H
 #define MR_TESTS_SUPPORT_SHARE_H
