@@ -194,9 +194,9 @@ static void check(const problem *p, const setting *s) {
 
 static void test_rule_x(void **state) {
     (void)state;
-    static const char *const isas[] = {"scalar", "avx2", "avx512"};
+    static const char *const isas[] = {"scalar", "avx2", "avxvnni", "avx512"};
     problem *p = problem_create();
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         for (int n_threads = 1; n_threads <= 3; n_threads++)
             for (int in_file = 0; in_file < 2; in_file++)
                 check(p, &(setting){.in_file = in_file != 0, .n_threads = n_threads, .isa = isas[i]});

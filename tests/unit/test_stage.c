@@ -21,9 +21,9 @@ enum { SEED = 5, MAX_COMBINATIONS = 64 };
 /* --- Combinations ------------------------------------------------------------------------------------------------------ */
 
 enum { F_STAGES, F_CHUNK, F_THREADS, F_ISA, F_TOGETHER, F_SHUFFLED, F_MAPPED, N_FACTORS };
-static const char *const ISAS[] = {"scalar", "avx2", "avx512"};
+static const char *const ISAS[] = {"scalar", "avx2", "avxvnni", "avx512"};
 static const int32_t CHUNKS[] = {1, 3, 7, CHAIN_MAX_ROWS};
-static const int LEVELS[N_FACTORS] = {4, 4, 3, 3, 2, 2, 2};
+static const int LEVELS[N_FACTORS] = {4, 4, 3, 4, 2, 2, 2};
 
 typedef struct combination {
     int level[N_FACTORS];
