@@ -7,8 +7,8 @@
 #include "engine/base/mem.h"
 
 enum {
-    PIECE_ROWS = 98,      /* kernels take so many rows at once */
-    PIECE_FLOATS = 25088, /* 98 rows by 256 columns */
+    PIECE_ROWS = 84,      /* kernels take so many rows at once */
+    PIECE_FLOATS = 21504, /* 84 rows by 256 columns */
     MAX_COLUMNS = 2048,   /* of a piece with few rows */
 };
 

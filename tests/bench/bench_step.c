@@ -43,8 +43,13 @@ static void no_attention(const mr_attention_args *args, const mr_attention_part 
     (void)args, (void)part;
 }
 
+static void no_round_bf16(const float *x, uint16_t *out, int32_t n) {
+    (void)x, (void)out, (void)n;
+}
+
 static mr_kernels nothing(void) {
     mr_kernels k = {.quantize = no_quantize,
+                    .round_bf16 = no_round_bf16,
                     .rms_norm = no_norm,
                     .rope_table = no_rope_table,
                     .rope = no_rope,

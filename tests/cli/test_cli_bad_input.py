@@ -194,7 +194,7 @@ class Usage(cli.Case):
 
     def test_environment(self):
         self.bad(2, ["MILLRACE_TEMP", "hot"], "generate", self.model, "-p", "x", env={"MILLRACE_TEMP": "hot"})
-        self.bad(2, ["MILLRACE_CPU_ISA", "sse9", "scalar, avx2, avxvnni, avx512"], "generate", self.model, "-p", "x",
+        self.bad(2, ["MILLRACE_CPU_ISA", "sse9", "scalar, "], "generate", self.model, "-p", "x",
                  env={"MILLRACE_CPU_ISA": "sse9"})
         done = self.run_bin("inspect", self.model, env={"MILLRACE_TMEP": "1"})
         self.assertEqual(done.returncode, 0)

@@ -22,10 +22,9 @@ enum { N_POSITIONS = 160, N_GENERATED = 24, N_COMPANY = 3, N_FACTORS = 7, N_COMB
 
 /* The factors and their levels. */
 enum { STAGES, CUT, THREADS, ISA, CHUNK, COMPANY, MAPPED };
-static const int N_LEVELS[N_FACTORS] = {5, 2, 3, 4, 4, 2, 2};
+static const int N_LEVELS[N_FACTORS] = {5, 2, 3, MR_ISA_COUNT, 4, 2, 2};
 static const int STAGE_COUNTS[] = {1, 2, 3, 5, 8};
 static const int CHUNKS[] = {1, 7, 48, 160};
-static const char *const ISAS[] = {"scalar", "avx2", "avxvnni", "avx512"};
 
 typedef struct combination {
     int level[N_FACTORS];
@@ -113,7 +112,7 @@ static void run_combination(const combination *c, mr_type kv_type, results *out)
     mr_local_cluster *cluster = NULL;
     mr_job *job = NULL;
     listener listeners[N_COMPANY + 1];
-    setenv("MILLRACE_CPU_ISA", ISAS[c->level[ISA]], 1);
+    setenv("MILLRACE_CPU_ISA", mr_isa_name((mr_isa)c->level[ISA]), 1);
     make_plan(c, &plan);
     mr_local_cluster_config local = {
         .model_path = model_path, .n_stages = plan.n_stages, .threads_per_stage = 1 + c->level[THREADS], .epoch = 1};
@@ -152,7 +151,7 @@ static void run_combination(const combination *c, mr_type kv_type, results *out)
 static void compare(const combination *c, const results *want, const results *got) {
     char what[160];
     snprintf(what, sizeof what, "%d stages, cut %d, %d threads, %s, chunk %d, %s%s", STAGE_COUNTS[c->level[STAGES]],
-             c->level[CUT], 1 + c->level[THREADS], ISAS[c->level[ISA]], CHUNKS[c->level[CHUNK]],
+             c->level[CUT], 1 + c->level[THREADS], mr_isa_name((mr_isa)c->level[ISA]), CHUNKS[c->level[CHUNK]],
              c->level[COMPANY] ? "together" : "alone", c->level[MAPPED] ? ", matrices in the file" : "");
     for (int p = 0; p < N_POSITIONS; p++) {
         size_t at = (size_t)p * (size_t)want->n_vocab;
@@ -223,7 +222,7 @@ static void run_list(mr_type kv_type, int every) {
     got.logits = mr_alloc_array(n, sizeof(float));
     assert_true(want.logits && got.logits);
     make_combinations(list);
-    for (first.level[ISA] = (int)(sizeof ISAS / sizeof ISAS[0]) - 1; !isa_is_here(first.level[ISA]);)
+    for (first.level[ISA] = MR_ISA_COUNT - 1; !isa_is_here(first.level[ISA]);)
         first.level[ISA]--;
     run_combination(&first, kv_type, &want);
     int n_run = 0;

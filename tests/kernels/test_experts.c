@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "backends/cpu/cpu_backend.h"
+#include "backends/cpu/kernels.h"
 #include "engine/base/fmath.h"
 #include "engine/base/thread.h"
 #include "engine/graph/graph.h"
@@ -194,12 +195,11 @@ static void check(const problem *p, const setting *s) {
 
 static void test_rule_x(void **state) {
     (void)state;
-    static const char *const isas[] = {"scalar", "avx2", "avxvnni", "avx512"};
     problem *p = problem_create();
-    for (int i = 0; i < 4; i++)
+    for (int isa = 0; isa < MR_ISA_COUNT; isa++)
         for (int n_threads = 1; n_threads <= 3; n_threads++)
             for (int in_file = 0; in_file < 2; in_file++)
-                check(p, &(setting){.in_file = in_file != 0, .n_threads = n_threads, .isa = isas[i]});
+                check(p, &(setting){.in_file = in_file != 0, .n_threads = n_threads, .isa = mr_isa_name((mr_isa)isa)});
     free(p);
 }
 

@@ -133,8 +133,8 @@ static void test_one_pass_and_three_nodes_are_the_same(void **state) {
         {MR_TYPE_F16, MR_TYPE_F32, MR_TYPE_F16},     {MR_TYPE_BF16, MR_TYPE_BF16, MR_TYPE_BF16},
         {MR_TYPE_Q4_0, MR_TYPE_IQ4_NL, MR_TYPE_F32}, {MR_TYPE_F32, MR_TYPE_F32, MR_TYPE_Q5_0},
     };
-    /* Pieces end at 2048 columns for few rows, at 256 columns and 98 rows for many. */
-    static const int32_t widths[] = {32, 288, 2080}, rows[] = {1, 7, 98, MAX_ROWS};
+    /* Pieces end at 2048 columns for few rows, at 256 columns and 84 rows for many. */
+    static const int32_t widths[] = {32, 288, 2080}, rows[] = {1, 7, 84, MAX_ROWS};
     static float out[2][MAX_ROWS][OUT];
     for (size_t t = 0; t < sizeof types / sizeof *types; t++)
         for (int i = 0; i < 12; i++) {

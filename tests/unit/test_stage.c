@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "backends/cpu/kernels.h"
 #include "engine/base/rng.h"
 #include "test_stage_chain.h"
 #include "tests/support/share.h"
@@ -21,9 +22,8 @@ enum { SEED = 5, MAX_COMBINATIONS = 64 };
 /* --- Combinations ------------------------------------------------------------------------------------------------------ */
 
 enum { F_STAGES, F_CHUNK, F_THREADS, F_ISA, F_TOGETHER, F_SHUFFLED, F_MAPPED, N_FACTORS };
-static const char *const ISAS[] = {"scalar", "avx2", "avxvnni", "avx512"};
 static const int32_t CHUNKS[] = {1, 3, 7, CHAIN_MAX_ROWS};
-static const int LEVELS[N_FACTORS] = {4, 4, 3, 4, 2, 2, 2};
+static const int LEVELS[N_FACTORS] = {4, 4, 3, MR_ISA_COUNT, 2, 2, 2};
 
 typedef struct combination {
     int level[N_FACTORS];
@@ -154,7 +154,7 @@ static bool check_combination(const tiny_model *m, const combination *c, mr_type
     chain_config config = {
         .n_stages = v[F_STAGES] + 1,
         .n_threads = v[F_THREADS] + 1,
-        .isa = ISAS[v[F_ISA]],
+        .isa = mr_isa_name((mr_isa)v[F_ISA]),
         .kv_type = kv_type,
         .shuffled = v[F_SHUFFLED] != 0,
         .map_weights = v[F_MAPPED] != 0,

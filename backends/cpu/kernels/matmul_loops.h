@@ -11,6 +11,8 @@
 
 #include "backends/cpu/kernels/matmul_tiles.h"
 
+_Static_assert(ROW_BLOCK % TILE_ROWS == 0, "whole tiles fill a block of rows");
+
 /* The panels and rows at hand. */
 typedef struct job {
     const mr_matmul_args *args;
@@ -33,7 +35,7 @@ MR_INLINE const uint8_t *weights_at(const format f, const job *j, int32_t panel,
 }
 
 /* Where panel p of the pair that is read after this one begins: the next pair at k, else the first at the next chunk,
- * else the first of the next group; NULL after the last. */
+ * else the first of the next group; after the last, this one, of which no lines are asked for again. */
 MR_INLINE const uint8_t *next_weights(const format f, const job *j, int32_t pair, int32_t k, int p) {
     if ((pair + 1) * TILE_PANELS < j->n_panels)
         return weights_at(f, j, j->panel + (pair + 1) * TILE_PANELS + p, k);
@@ -41,7 +43,7 @@ MR_INLINE const uint8_t *next_weights(const format f, const job *j, int32_t pair
         return weights_at(f, j, j->panel + p, k + CHUNK);
     if (j->panel + j->n_panels < j->panel_last)
         return weights_at(f, j, j->panel + j->n_panels + p, 0);
-    return NULL;
+    return weights_at(f, j, j->panel + pair * TILE_PANELS + p, k);
 }
 
 /* All rows of the block times a chunk of one pair, in tiles of nearly the same height. lines: to ask for of each panel. */
@@ -75,7 +77,7 @@ MR_INLINE void run_block(const format f, const job *j, bool direct, scratch *s) 
                 t.ahead[p] = next_weights(f, j, pair, k, p);
             }
             decode(f, &t, direct, &s->weights);
-            run_pair(f, j, &t, direct, t.ahead[0] ? share_of(n_k * f.block_bytes / f.block_k, LINE) : 0);
+            run_pair(f, j, &t, direct, t.ahead[0] == t.w[0] ? 0 : share_of(n_k * f.block_bytes / f.block_k, LINE));
         }
     }
     for (int32_t r = 0; r < j->n_rows; r++)

@@ -28,7 +28,7 @@
 
 enum {
     DIRECT_ROWS = 8, /* up to so many, weights are decoded in registers */
-    ROW_BLOCK = 98,
+    ROW_BLOCK = 84,  /* a multiple of every TILE_ROWS */
     GROUP_PAIRS = 8, /* of panels */
     LINE = 64,       /* bytes of a cache line */
 };

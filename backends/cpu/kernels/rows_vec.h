@@ -12,7 +12,6 @@
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/kernels/vec_exp.h"
 #include "engine/tensor/f16.h"
-#include "engine/tensor/f16.h"
 
 /* Rule Q: planes q[n], d[n / 32], sum[n / 32]. */
 MR_INLINE void quantize_vec(const float *x, uint8_t *a8, int32_t n) {

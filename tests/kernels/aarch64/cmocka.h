@@ -39,10 +39,15 @@ static inline void cmocka_int_equal(long long a, long long b, const char *file, 
 /* A function of its own: no variable of it changes between setjmp and longjmp. */
 static __attribute__((noinline)) int cmocka_run_one(const struct CMUnitTest *test) {
     void *state = NULL;
-    int result = setjmp(cmocka_end);
-    if (result == CMOCKA_PASSED)
+    switch (setjmp(cmocka_end)) {
+    case CMOCKA_PASSED:
         test->run(&state);
-    return result;
+        return CMOCKA_PASSED;
+    case CMOCKA_FAILED:
+        return CMOCKA_FAILED;
+    default:
+        return CMOCKA_SKIPPED;
+    }
 }
 
 typedef int cmocka_fixture(void **state);
