@@ -39,12 +39,12 @@ typedef struct mr_device_info {
 } mr_device_info;
 
 enum { MR_MAX_BACKENDS = 4, MR_NO_ROWS = INT32_MAX };
-/* The backends of a stage in order of preference. The last one runs every node that the others do not; if there are others,
- * it is host_addressable. */
 typedef struct mr_rates {
     double products_per_s;     /* multiplications with their additions, in large matrix products; 0: not measured */
     double copied_bytes_per_s; /* between the host's memory and the device's, either way; weight_load as well */
 } mr_rates;
+/* The backends of a stage in order of preference. The last one runs every node that the others do not; if there are others,
+ * it is host_addressable. */
 typedef struct mr_backends {
     mr_backend *at[MR_MAX_BACKENDS];
     int32_t n;

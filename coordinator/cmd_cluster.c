@@ -29,7 +29,7 @@ mr_status cmd_cluster_devices(const mr_options *o, mr_devices_config *out, mr_er
 
 rank_config cmd_cluster_rank_config(const mr_options *options, const char *model_path) {
     const mr_option_value *list = &options->values[MR_OPTION_BENCH_THREADS];
-    int32_t n_threads = list->given ? list->ints[0] : (int32_t)mr_options_number(options, MR_OPTION_THREADS);
+    int32_t n_threads = list->n > 0 ? list->ints[0] : (int32_t)mr_options_number(options, MR_OPTION_THREADS);
     mr_devices_config devices;
     mr_err ignored; /* rank 0 has refused what contradicts itself */
     (void)!cmd_cluster_devices(options, &devices, &ignored);

@@ -279,8 +279,9 @@ static bool is_short_of_memory(const cmd_session *s, int32_t least_blocks) {
 
 /* Decides where the matrices are to be, and measures the stages. */
 static mr_status place_weights(cmd_session *s, const cmd_session_needs *needs, mr_err *err) {
-    /* BLAS reads the file's rows: nobody would read panels. */
-    s->map_weights = mr_options_number(s->options, MR_OPTION_NO_REPACK) != 0 || s->devices.wish == MR_DEVICES_BLAS;
+    /* BLAS reads the file's rows: nobody would read panels, but those of experts, which BLAS does not multiply. */
+    s->map_weights = mr_options_number(s->options, MR_OPTION_NO_REPACK) != 0 ||
+                     (s->devices.wish == MR_DEVICES_BLAS && s->info.n_experts == 0);
     mr_status status = measure(s, err);
     if (status != MR_OK || s->map_weights || !is_short_of_memory(s, least_blocks(needs)))
         return status;
@@ -426,6 +427,7 @@ static mr_status create_job(cmd_session *s, mr_err *err) {
                             .n_kv_blocks = s->n_kv_blocks,
                             .kv_type = (int32_t)s->kv_type,
                             .map_weights = s->map_weights,
+                            .fast_numerics = s->devices.wish != MR_DEVICES_EXACT,
                             .progress = progress_update,
                             .progress_ctx = &s->bar,
                             .silent = note_silent,

@@ -144,6 +144,7 @@ static mr_status send_plan(mr_job *job, mr_err *err) {
     plan.max_context = (uint32_t)job->config.max_context;
     plan.ring_slots = (uint32_t)job->ring_slots;
     plan.map_weights = job->config.map_weights;
+    plan.fast_numerics = job->config.fast_numerics;
     plan.trace = job->config.on_spans != NULL;
     Millrace__Control message = MILLRACE__CONTROL__INIT;
     message.body_case = MILLRACE__CONTROL__BODY_PLAN;

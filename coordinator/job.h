@@ -33,6 +33,7 @@ typedef struct mr_job_config {
     int32_t n_kv_blocks;   /* of MR_WIRE_BLOCK_TOKENS tokens */
     int32_t kv_type;       /* GGUF type number: F32, F16 or Q8_0 */
     bool map_weights;      /* matrices stay in the mapped file: mr_weights_desc.map */
+    bool fast_numerics;    /* stages may use devices that are not exact */
     /* Called while stages load: bytes done and in total over all stages. May be NULL. */
     void (*progress)(void *ctx, size_t done_bytes, size_t total_bytes);
     void *progress_ctx;

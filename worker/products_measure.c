@@ -1,5 +1,7 @@
 /* worker/products_measure.c - times products on backends: a graph of one product, as a stage would have it. */
 // SPDX-License-Identifier: Apache-2.0
+#include <math.h>
+
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/graph/graph.h"
@@ -88,7 +90,10 @@ static mr_status time_product(void *ctx, mr_backend *be, const mr_product_sample
     }
     trial_deinit(&t);
     *out_seconds = (double)best_ns / (double)MR_NS_PER_S;
-    return status;
+    if (status != MR_E_NO_MEMORY)
+        return status;
+    *out_seconds = INFINITY; /* what cannot be tried is not faster */
+    return MR_OK;
 }
 
 mr_status mr_products_measure(mr_backends *backends, const mr_weights *weights, bool map_weights, int32_t max_rows,

@@ -197,10 +197,12 @@ static mr_status allocate_rows(mr_stage *s, mr_err *err) {
 /* The part of creating that loads nothing: weights' table, state tensors, sizes. */
 static mr_status describe(const mr_stage_config *config, mr_backend *backend, mr_stage **out, mr_err *err) {
     if (config->max_rows < 1 || config->max_rows > 1 << (MAX_BUCKETS - 1) || config->max_out_rows < 1 ||
-        config->max_out_rows > config->max_rows || config->max_sequences < 1 || config->max_context < 1 ||
-        config->devices.n >= MR_MAX_BACKENDS)
+        config->max_out_rows > config->max_rows || config->max_sequences < 1 || config->max_context < 1)
         return mr_err_set(err, MR_E_INVALID, "a stage for %d rows, %d with logits, %d sequences of %d tokens",
                           config->max_rows, config->max_out_rows, config->max_sequences, config->max_context);
+    if (config->devices.n >= MR_MAX_BACKENDS)
+        return mr_err_set(err, MR_E_INVALID, "a stage with %d devices beside its CPU; at most %d", config->devices.n,
+                          MR_MAX_BACKENDS - 1);
     mr_stage *s = mr_alloc(sizeof *s);
     if (!s)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a stage");

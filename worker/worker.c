@@ -314,7 +314,7 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
                               .n_kv_blocks = (int32_t)plan->n_kv_blocks,
                               .kv_type = (mr_type)plan->kv_type,
                               .map_weights = plan->map_weights};
-    if (w->config->devices) {
+    if (w->config->devices && plan->fast_numerics) {
         config.devices = w->config->devices->list;
         config.measures_products = w->config->devices->is_measured;
     }

@@ -76,7 +76,8 @@ static void page_open(page *p, const mr_graph *g) {
 
 static void page_print(page *p) {
     bool good = p->f && fclose(p->f) == 0;
-    for (char *line = good ? strtok(p->text, "\n") : NULL; line; line = strtok(NULL, "\n"))
+    char *rest = NULL; /* stages of one process print at once */
+    for (char *line = good ? strtok_r(p->text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest))
         mr_log_always("graph", line);
     free(p->text);
 }

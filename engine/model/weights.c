@@ -347,8 +347,10 @@ size_t mr_weights_bytes(const mr_weights *ws) {
     return bytes;
 }
 
+/* Experts stay on the last backend: they do not count. */
 static void keep_larger(const weight *w, mr_type type, const mr_gguf_tensor **best) {
-    bool is_matrix = weight_exists(w) && w->source && w->tensor.ne[1] > 1 && w->source->type == type;
+    bool is_matrix =
+        weight_exists(w) && w->source && !w->is_of_experts && w->tensor.ne[1] > 1 && w->source->type == type;
     if (is_matrix && (!*best || w->source->bytes > (*best)->bytes))
         *best = w->source;
 }

@@ -131,6 +131,7 @@ class Tests(Case):
 
 class WrongUse(Case):
     def test_values(self):
+        self.bad(2, ["-t", "abc"], "bench", self.model, "-t", "abc")
         for args, words in ((["-p", "x"], ["-p", "x"]), (["-p", "-1"], ["-p", "-1", "0 to"]),
                             (["-n", "3,"], ["-n", "3,"]), (["-b", "0"], ["-b", "1 to"]),
                             (["-b", "1,9999"], ["-b", "9999"]), (["-r", "0"], ["-r", "1 to"]),

@@ -134,6 +134,12 @@ class Demo(Case):
         args = [*self.logits_args(DEMO)]
         self.check_logits(1, DEMO, ":", "-n", "1", "-x", "MILLRACE_CPU_ISA=scalar", BIN, *args)
 
+    def test_a_rank_with_wishes_of_its_own(self):
+        """What rank 0 was told holds: a rank whose environment asks for fast numerics computes exact ones."""
+        args = [*self.logits_args(DEMO)]
+        wish = ["-x", "MILLRACE_NUMERICS=fast", "-x", "MILLRACE_BACKEND=blas"]
+        self.check_logits(1, DEMO, ":", "-n", "1", *wish, BIN, *args)
+
 
 @unittest.skipUnless(os.path.exists(DEMO), "the demo model is not there")
 class Tcp(Case):

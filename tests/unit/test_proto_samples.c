@@ -33,6 +33,7 @@ static void plan_init(samples *s) {
     s->plan.max_context = MR_MAX_CONTEXT;
     s->plan.ring_slots = MR_MAX_RING_SLOTS;
     s->plan.map_weights = true;
+    s->plan.fast_numerics = true;
 }
 
 static void open_init(samples *s) {
