@@ -8,6 +8,7 @@
 
 enum {
     READ_BYTES = 1 << 29,   /* of all threads: a cloud machine may share a cache of some hundred MiB */
+    MEMORY_PART = 4,        /* at most this part of the memory that is free */
     READ_UNIT = 1024,       /* bytes of a thread are a multiple of it */
     FIRST_ROUNDS = 1 << 20, /* some milliseconds: a busy machine may be as slow to start threads */
 };
@@ -35,7 +36,7 @@ static const loops LOOPS[MR_ISA_COUNT] = {
 /* One run of a loop on all threads. */
 typedef struct run {
     mr_limit_read_fn *read; /* or NULL: product */
-    const uint8_t *bytes;
+    uint8_t *bytes;
     size_t n_bytes; /* of each thread */
     mr_limit_product_fn *product;
     int64_t rounds;
@@ -52,6 +53,14 @@ static void run_thread(void *ctx, int thread_idx, int n_threads) {
     int32_t per_round = r->product(r->rounds);
     if (thread_idx == 0)
         r->per_round = per_round;
+}
+
+/* Each thread writes its own part first: it lies on that thread's node, and no two pages are one. */
+static void touch_thread(void *ctx, int thread_idx, int n_threads) {
+    run *r = ctx;
+    (void)n_threads;
+    for (size_t i = 0; i < r->n_bytes; i += 4096)
+        r->bytes[(size_t)thread_idx * r->n_bytes + i] = 1;
 }
 
 static int64_t time_run(mr_pool *pool, run *r) {
@@ -85,15 +94,16 @@ static double measure_products(mr_pool *pool, mr_limit_product_fn *product) {
 }
 
 static mr_status measure_read(mr_pool *pool, mr_limit_read_fn *read, double *out, mr_err *err) {
-    size_t n_threads = (size_t)mr_pool_n_threads(pool), n_bytes = READ_BYTES / n_threads / READ_UNIT * READ_UNIT;
-    uint8_t *bytes = mr_pages_alloc(READ_BYTES);
+    uint64_t available = mr_mem_available() / MEMORY_PART; /* 0: not known */
+    size_t all = available > 0 && available < READ_BYTES ? (size_t)available : READ_BYTES;
+    size_t n_threads = (size_t)mr_pool_n_threads(pool), n_bytes = all / n_threads / READ_UNIT * READ_UNIT;
+    uint8_t *bytes = n_bytes > 0 ? mr_pages_alloc(all) : NULL;
     if (!bytes)
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a read loop over %d MiB", READ_BYTES >> 20);
-    for (size_t i = 0; i < READ_BYTES; i += 4096)
-        bytes[i] = 1; /* pages that were never written may all be one */
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a read loop over %zu MiB", all >> 20);
     run r = {.read = read, .bytes = bytes, .n_bytes = n_bytes};
+    mr_pool_run(pool, touch_thread, &r);
     *out = (double)n_bytes * (double)n_threads * (double)MR_NS_PER_S / (double)best_ns(pool, &r);
-    mr_pages_free(bytes, READ_BYTES);
+    mr_pages_free(bytes, all);
     return MR_OK;
 }
 
