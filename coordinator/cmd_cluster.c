@@ -94,17 +94,23 @@ mr_status cmd_cluster_open(const mr_options *options, const char *model_path, cm
     return call_roll(c, &config, err);
 }
 
-mr_status cmd_cluster_compare_clocks(cmd_cluster *c, int32_t n_stages, int64_t *out_offset_ns, mr_err *err) {
-    memset(out_offset_ns, 0, (size_t)n_stages * sizeof *out_offset_ns);
-    return c->roll ? mr_roll_call_compare_clocks(c->roll, n_stages, out_offset_ns, err) : MR_OK;
+mr_status cmd_cluster_compare_clocks(cmd_cluster *c, const mr_plan *plan, int64_t *out_offset_ns, mr_err *err) {
+    mr_status status = MR_OK;
+    memset(out_offset_ns, 0, (size_t)plan->n_stages * sizeof *out_offset_ns);
+    for (int32_t i = 0; i < plan->n_stages && c->roll && status == MR_OK; i++)
+        status = mr_roll_call_compare_clocks(c->roll, plan->stages[i].rank, &out_offset_ns[i], err);
+    return status;
 }
 
-mr_status cmd_cluster_start(cmd_cluster *c, const char *model_path, int32_t n_stages, int32_t threads, uint32_t epoch,
-                            mr_err *err) {
+mr_status cmd_cluster_start(cmd_cluster *c, const char *model_path, const mr_plan *plan, int32_t threads,
+                            uint32_t epoch, mr_err *err) {
+    mr_status status = MR_OK;
+    for (int32_t i = 0; i < plan->n_stages && c->roll && status == MR_OK; i++)
+        status = mr_roll_call_start(c->roll, plan->stages[i].rank, epoch, err);
     if (c->roll)
-        return mr_roll_call_start(c->roll, n_stages, epoch, err);
+        return status;
     mr_local_cluster_config local = {.model_path = model_path,
-                                     .n_stages = n_stages,
+                                     .n_stages = plan->n_stages,
                                      .threads_per_stage = threads,
                                      .devices = c->devices,
                                      .epoch = epoch};
@@ -115,8 +121,8 @@ mr_channel *cmd_cluster_channel(cmd_cluster *c) {
     return c->rank ? rank_channel(c->rank) : mr_local_cluster_channel(c->local);
 }
 
-const mr_rank_info *cmd_cluster_rank(const cmd_cluster *c, int32_t stage) {
-    return c->roll ? mr_roll_call_info(c->roll, stage) : NULL;
+const mr_rank_info *cmd_cluster_rank(const cmd_cluster *c, int32_t rank) {
+    return c->roll ? mr_roll_call_info(c->roll, rank) : NULL;
 }
 
 void cmd_cluster_tell_of_interrupt(cmd_cluster *c) {

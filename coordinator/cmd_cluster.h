@@ -10,6 +10,7 @@
 
 #include "coordinator/local_cluster.h"
 #include "coordinator/options.h"
+#include "coordinator/plan.h"
 #include "coordinator/rank.h"
 #include "coordinator/roll_call.h"
 
@@ -35,13 +36,14 @@ rank_config cmd_cluster_rank_config(const mr_options *options, const char *model
 /* With ranks: waits for all of them, and checks that they fit together. */
 MR_MUST_USE mr_status cmd_cluster_open(const mr_options *options, const char *model_path, cmd_cluster *c, mr_err *err);
 /* How far the clocks of the stages' hosts are ahead: out_offset_ns[n_stages]; 0 for threads. Before start. */
-MR_MUST_USE mr_status cmd_cluster_compare_clocks(cmd_cluster *c, int32_t n_stages, int64_t *out_offset_ns, mr_err *err);
-/* Starts n_stages stages of an epoch; surplus ranks go on waiting. */
-MR_MUST_USE mr_status cmd_cluster_start(cmd_cluster *c, const char *model_path, int32_t n_stages, int32_t threads,
+MR_MUST_USE mr_status cmd_cluster_compare_clocks(cmd_cluster *c, const mr_plan *plan, int64_t *out_offset_ns,
+                                                 mr_err *err);
+/* Starts the stages of a plan in an epoch; ranks that it leaves out go on waiting. Threads: stage i is rank i. */
+MR_MUST_USE mr_status cmd_cluster_start(cmd_cluster *c, const char *model_path, const mr_plan *plan, int32_t threads,
                                         uint32_t epoch, mr_err *err);
 mr_channel *cmd_cluster_channel(cmd_cluster *c);
-/* What is known of a stage's rank; NULL where stages are threads. */
-const mr_rank_info *cmd_cluster_rank(const cmd_cluster *c, int32_t stage);
+/* What is known of a rank; NULL where stages are threads. */
+const mr_rank_info *cmd_cluster_rank(const cmd_cluster *c, int32_t rank);
 /* Where the launcher lets ranks live on without the first one (mpirun --enable-recovery): tells them to end after all, for
  * a command that has failed before it met them. */
 void cmd_cluster_dismiss_unmet(const mr_options *options);

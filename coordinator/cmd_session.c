@@ -25,6 +25,11 @@ static const char *plural(int32_t n, const char *one, const char *many) {
     return n == 1 ? one : many;
 }
 
+/* What is known of the rank of a stage; NULL where stages are threads. */
+static const mr_rank_info *rank_of(const cmd_session *s, int32_t stage) {
+    return cmd_cluster_rank(&s->cluster, s->plan.stages[stage].rank);
+}
+
 static mr_status choose_plan(cmd_session *s, mr_err *err) {
     const mr_option_value *cut = &s->options->values[MR_OPTION_CUT];
     const mr_option_value *stages = &s->options->values[MR_OPTION_STAGES];
@@ -225,10 +230,10 @@ static int32_t at_most(int64_t v, int64_t limit) {
 
 /* Whether stage i is the first of its host, and memory there is known: what the host's stages take, and what it has. */
 static bool host_memory(const cmd_session *s, int32_t i, uint64_t *out_need, uint64_t *out_have) {
-    const mr_rank_info *rank = cmd_cluster_rank(&s->cluster, i);
+    const mr_rank_info *rank = rank_of(s, i);
     uint64_t sum = 0;
     for (int32_t k = 0; k < s->plan.n_stages; k++) {
-        if (rank && strcmp(cmd_cluster_rank(&s->cluster, k)->host, rank->host) != 0)
+        if (rank && strcmp(rank_of(s, k)->host, rank->host) != 0)
             continue;
         if (k < i)
             return false;
@@ -250,7 +255,7 @@ static void warn_of_memory(const cmd_session *s) {
         output_bytes_text((size_t)have, have_text);
         output_warning("%s has %s of memory free, its stages take %s: the system may kill them; hint: more hosts, or "
                        "fewer layers there (--cut)",
-                       cmd_cluster_rank(&s->cluster, i)->host, have_text, need_text);
+                       rank_of(s, i)->host, have_text, need_text);
     }
 }
 
@@ -263,7 +268,7 @@ static bool is_short_of_memory(const cmd_session *s, int32_t least_blocks) {
     const char *where = "--mem";
     bool is_short = have > 0 && need > have;
     for (int32_t i = 0; i < s->plan.n_stages && !is_short && s->options->command != MR_COMMAND_PLAN; i++) {
-        const mr_rank_info *rank = cmd_cluster_rank(&s->cluster, i);
+        const mr_rank_info *rank = rank_of(s, i);
         where = rank ? rank->host : "this machine";
         is_short = host_memory(s, i, &need, &have) && need > have - have / SPARE_PART;
     }
@@ -311,7 +316,7 @@ mr_status cmd_session_size(cmd_session *s, const cmd_session_needs *needs, mr_er
 static void threads_text(const cmd_session *s, char out[48]) {
     int32_t least = s->threads, most = s->threads;
     for (int32_t i = 0; i < s->plan.n_stages && s->cluster.n_ranks > 0; i++) {
-        int32_t n = cmd_cluster_rank(&s->cluster, i)->threads;
+        int32_t n = rank_of(s, i)->threads;
         least = n < least ? n : least;
         most = n > most ? n : most;
     }
@@ -355,7 +360,7 @@ mr_status cmd_session_print_plan(const cmd_session *s, mr_text_buf *out, mr_err 
         output_table_cell(&t, "%" PRId32 "-%" PRId32, s->plan.stages[i].first, s->plan.stages[i].last - 1);
         add_row(&t, &s->sizes[i]);
         if (ranks)
-            output_table_cell(&t, "%s", cmd_cluster_rank(&s->cluster, i)->host);
+            output_table_cell(&t, "%s", rank_of(s, i)->host);
     }
     output_table_cell(&t, "all");
     output_table_cell(&t, "%" PRId32, s->info.n_layers);
@@ -382,12 +387,12 @@ static mr_status open_trace(cmd_session *s, mr_err *err) {
     s->clock_offset_ns = mr_alloc_array((size_t)s->plan.n_stages, sizeof *s->clock_offset_ns);
     if (!s->clock_offset_ns)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a trace of %" PRId32 " stages", s->plan.n_stages);
-    mr_status status = cmd_cluster_compare_clocks(&s->cluster, s->plan.n_stages, s->clock_offset_ns, err);
+    mr_status status = cmd_cluster_compare_clocks(&s->cluster, &s->plan, s->clock_offset_ns, err);
     if (status == MR_OK)
         status = trace_file_open(&s->trace, path, s->clock_offset_ns, err);
     for (int32_t i = 0; i < s->plan.n_stages && status == MR_OK; i++) {
         char title[160];
-        const mr_rank_info *rank = cmd_cluster_rank(&s->cluster, i);
+        const mr_rank_info *rank = rank_of(s, i);
         snprintf(title, sizeof title, "stage %" PRId32 ", layers %" PRId32 " to %" PRId32 "%s%s", i,
                  s->plan.stages[i].first, s->plan.stages[i].last - 1, rank ? ", on " : "", rank ? rank->host : "");
         trace_file_name(&s->trace, i, title);
@@ -455,7 +460,7 @@ mr_status cmd_session_start(cmd_session *s, mr_err *err) {
     if (status == MR_OK)
         status = open_trace(s, err);
     if (status == MR_OK)
-        status = cmd_cluster_start(&s->cluster, s->model_path, s->plan.n_stages, s->threads, EPOCH, err);
+        status = cmd_cluster_start(&s->cluster, s->model_path, &s->plan, s->threads, EPOCH, err);
     if (status == MR_OK)
         status = create_job(s, err);
     if (status != MR_OK)

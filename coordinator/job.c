@@ -24,7 +24,7 @@ static const char *place_of(const mr_job *job, uint32_t stage, char out[MR_CHANN
     out[0] = 0;
     if (job->config.channel->ops->peer_name)
         snprintf(out, MR_CHANNEL_NAME_BYTES + 4, ", %s",
-                 mr_channel_peer_name(job->config.channel, (int32_t)stage, name));
+                 mr_channel_peer_name(job->config.channel, job->plan.stages[stage].rank, name));
     return out;
 }
 
@@ -127,7 +127,7 @@ static mr_status send_plan(mr_job *job, mr_err *err) {
     }
     for (int32_t i = 0; i < n; i++) {
         millrace__stage_range__init(&ranges[i]);
-        ranges[i].rank = (uint32_t)i;
+        ranges[i].rank = (uint32_t)job->plan.stages[i].rank;
         ranges[i].first_layer = (uint32_t)job->plan.stages[i].first;
         ranges[i].last_layer = (uint32_t)job->plan.stages[i].last;
         range_ptrs[i] = &ranges[i];
@@ -225,7 +225,7 @@ static mr_status allocate(mr_job *job, mr_err *err) {
                                      .max_sequences = job->config.max_sequences};
     mr_stage_links_config links = {
         .channel = job->config.channel,
-        .n_stages = job->plan.n_stages,
+        .plan = &job->plan,
         .epoch = job->config.epoch,
         .ring_slots = job->ring_slots,
         .limits = {.n_stages = (uint32_t)job->plan.n_stages,

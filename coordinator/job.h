@@ -23,7 +23,7 @@ typedef struct mr_stage_report {
 
 typedef struct mr_job_config {
     const mr_model_info *info;
-    const mr_plan *plan; /* stage i is endpoint i of the channel; copied */
+    const mr_plan *plan; /* copied */
     mr_channel *channel;
     uint32_t epoch;
     int32_t max_rows;      /* rows of one step: the prefill chunk */

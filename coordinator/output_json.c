@@ -36,9 +36,9 @@ json_t *output_json_plan(const mr_plan *plan, const mr_stage_sizes *sizes, const
     json_t *stages = json_array();
     for (int32_t i = 0; i < plan->n_stages && stages; i++) {
         const mr_plan_stage *p = &plan->stages[i];
-        const mr_rank_info *rank = cmd_cluster_rank(cluster, i); /* NULL: a thread of rank 0 */
+        const mr_rank_info *rank = cmd_cluster_rank(cluster, p->rank); /* NULL: a thread of rank 0 */
         json_t *stage =
-            json_pack("{s:i, s:i, s:o, s:i, s:i, s:I}", "stage", i, "rank", rank ? i : 0, "host",
+            json_pack("{s:i, s:i, s:o, s:i, s:i, s:I}", "stage", i, "rank", rank ? p->rank : 0, "host",
                       output_json_text(mr_str_from(rank ? rank->host : here)), "first_layer", p->first, "last_layer",
                       p->last, "weight_bytes", (json_int_t)(sizes ? sizes[i].weight_bytes : p->weight_bytes));
         if (stage && sizes) {

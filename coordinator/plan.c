@@ -44,7 +44,7 @@ static bool cut_within(const mr_gguf *g, const mr_model_info *info, const size_t
             last++;
         if (s == n_stages - 1)
             last = info->n_layers;
-        out->stages[s] = (mr_plan_stage){.first = first, .last = last};
+        out->stages[s] = (mr_plan_stage){.first = first, .last = last, .rank = s};
         if (range_cost(g, info, prefix, first, last) > limit)
             return false;
         first = last;
@@ -92,7 +92,7 @@ mr_status mr_plan_cut(const mr_gguf *g, const mr_model_info *info, const int32_t
     }
     for (int32_t s = 0; s <= n; s++) {
         int32_t first = s == 0 ? 0 : first_layers[s - 1], last = s == n ? info->n_layers : first_layers[s];
-        out->stages[s] = (mr_plan_stage){.first = first, .last = last};
+        out->stages[s] = (mr_plan_stage){.first = first, .last = last, .rank = s};
     }
     out->n_stages = n + 1;
     fill_weight_bytes(g, info, out);

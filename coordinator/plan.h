@@ -1,4 +1,5 @@
-/* coordinator/plan.h - who holds which layers: contiguous ranges that balance the bytes which each stage reads for a token.
+/* coordinator/plan.h - who holds which layers: contiguous ranges that balance the bytes which each stage reads for a token;
+ * stage i on rank i, as long as nobody moves it.
  * The output matrix is charged to the last stage; the embedding costs memory, but a step reads only rows of it.
  * Owns:    nothing; plain data. Threads: pure functions.
  * Errors:  MR_E_INVALID names the cut or number that is wrong and what is allowed. */
@@ -12,6 +13,7 @@
 
 typedef struct mr_plan_stage {
     int32_t first, last; /* layers [first, last) */
+    int32_t rank;        /* who holds them: an endpoint of the job's channel; each rank has one stage at most */
     size_t weight_bytes; /* in the file: its layers, and embedding or output where it has them */
 } mr_plan_stage;
 

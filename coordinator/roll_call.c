@@ -249,31 +249,26 @@ static mr_status ping(mr_roll_call *r, int32_t rank, int64_t *out_offset_ns, int
     return MR_OK;
 }
 
-mr_status mr_roll_call_compare_clocks(mr_roll_call *r, int32_t n, int64_t *out_offset_ns, mr_err *err) {
+mr_status mr_roll_call_compare_clocks(mr_roll_call *r, int32_t rank, int64_t *out_offset_ns, mr_err *err) {
+    int64_t least = INT64_MAX, offset = 0, trip = 0;
     mr_status status = MR_OK;
-    for (int32_t i = 0; i < n && status == MR_OK; i++) {
-        int64_t least = INT64_MAX, offset = 0, trip = 0;
-        for (int k = 0; k < N_PINGS && status == MR_OK; k++) {
-            status = ping(r, i, &offset, &trip, err);
-            if (status == MR_OK && trip < least) {
-                least = trip;
-                out_offset_ns[i] = offset;
-            }
+    for (int k = 0; k < N_PINGS && status == MR_OK; k++) {
+        status = ping(r, rank, &offset, &trip, err);
+        if (status == MR_OK && trip < least) {
+            least = trip;
+            *out_offset_ns = offset;
         }
     }
     return status;
 }
 
-mr_status mr_roll_call_start(mr_roll_call *r, int32_t n, uint32_t epoch, mr_err *err) {
+mr_status mr_roll_call_start(mr_roll_call *r, int32_t rank, uint32_t epoch, mr_err *err) {
     Millrace__Start start = MILLRACE__START__INIT;
     Millrace__Control message = MILLRACE__CONTROL__INIT;
-    mr_status status = MR_OK;
     start.epoch = epoch;
     message.body_case = MILLRACE__CONTROL__BODY_START;
     message.start = &start;
-    for (int32_t i = 0; i < n && status == MR_OK; i++)
-        status = send(r, i, &message, err);
-    return status;
+    return send(r, rank, &message, err);
 }
 
 void mr_roll_call_dismiss(mr_roll_call *r, bool abandon, int64_t deadline_ns) {

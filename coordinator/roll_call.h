@@ -37,11 +37,10 @@ const mr_rank_info *mr_roll_call_info(const mr_roll_call *r, int32_t rank);
 /* The ranks run the same program, compute the same bits and have the same model file. */
 MR_MUST_USE mr_status mr_roll_call_check(const mr_roll_call *r, mr_err *err);
 
-/* How far the clocks of ranks 0 .. n - 1 are ahead of this one: out_offset_ns[n], to half of the fastest way there and
- * back. */
-MR_MUST_USE mr_status mr_roll_call_compare_clocks(mr_roll_call *r, int32_t n, int64_t *out_offset_ns, mr_err *err);
-/* Tells ranks 0 .. n - 1 to take part in an epoch. */
-MR_MUST_USE mr_status mr_roll_call_start(mr_roll_call *r, int32_t n, uint32_t epoch, mr_err *err);
+/* How far the clock of a rank is ahead of this one, to half of the fastest way there and back. */
+MR_MUST_USE mr_status mr_roll_call_compare_clocks(mr_roll_call *r, int32_t rank, int64_t *out_offset_ns, mr_err *err);
+/* Tells a rank to take part in an epoch. */
+MR_MUST_USE mr_status mr_roll_call_start(mr_roll_call *r, int32_t rank, uint32_t epoch, mr_err *err);
 /* Tells all ranks to end, and waits until they have heard it, until deadline_ns at most. abandon: a rank is lost, the
  * others shall not wait for anybody. Once. */
 void mr_roll_call_dismiss(mr_roll_call *r, bool abandon, int64_t deadline_ns);

@@ -19,18 +19,20 @@ static mr_status of_stage(const mr_stage_links *l, int32_t stage, mr_err *err) {
     char name[MR_CHANNEL_NAME_BYTES];
     if (!l->config.channel->ops->peer_name)
         return mr_err_prefix(err, "stage %d", stage);
-    return mr_err_prefix(err, "stage %d, %s", stage, mr_channel_peer_name(l->config.channel, stage, name));
+    return mr_err_prefix(err, "stage %d, %s", stage,
+                         mr_channel_peer_name(l->config.channel, l->config.plan->stages[stage].rank, name));
 }
 
 static mr_status open_all(mr_stage_links *l, mr_err *err) {
     const mr_stage_links_config *c = &l->config;
     mr_status status = MR_OK;
-    for (int32_t i = 0; i < c->n_stages && status == MR_OK; i++) {
-        status = mr_inbox_create(c->channel, i, MR_LINK_REPORT, c->epoch, MR_REPORT_SLOTS, MR_MAX_REPORT_BYTES,
+    for (int32_t i = 0; i < c->plan->n_stages && status == MR_OK; i++) {
+        int32_t rank = c->plan->stages[i].rank;
+        status = mr_inbox_create(c->channel, rank, MR_LINK_REPORT, c->epoch, MR_REPORT_SLOTS, MR_MAX_REPORT_BYTES,
                                  &l->report[i], err);
         if (status == MR_OK)
-            status = mr_outbox_create(c->channel, i, MR_LINK_CONTROL, c->epoch, MR_CONTROL_SLOTS, MR_MAX_CONTROL_BYTES,
-                                      &l->control[i], err);
+            status = mr_outbox_create(c->channel, rank, MR_LINK_CONTROL, c->epoch, MR_CONTROL_SLOTS,
+                                      MR_MAX_CONTROL_BYTES, &l->control[i], err);
         if (status != MR_OK)
             of_stage(l, i, err);
     }
@@ -39,7 +41,7 @@ static mr_status open_all(mr_stage_links *l, mr_err *err) {
 
 mr_status mr_stage_links_create(const mr_stage_links_config *config, mr_stage_links **out, mr_err *err) {
     mr_stage_links *l = mr_alloc(sizeof *l);
-    size_t n = (size_t)config->n_stages, arena_bytes = mr_msg_arena_bytes(&config->limits);
+    size_t n = (size_t)config->plan->n_stages, arena_bytes = mr_msg_arena_bytes(&config->limits);
     if (l) {
         l->config = *config;
         l->control = mr_alloc_array(n, sizeof(mr_outbox *));
@@ -59,12 +61,12 @@ mr_status mr_stage_links_create(const mr_stage_links_config *config, mr_stage_li
 }
 
 mr_status mr_stage_links_of_tail(const mr_stage_links *l, mr_status status, mr_err *err) {
-    return status == MR_OK ? MR_OK : of_stage(l, l->config.n_stages - 1, err);
+    return status == MR_OK ? MR_OK : of_stage(l, l->config.plan->n_stages - 1, err);
 }
 
 mr_status mr_stage_links_open_results(mr_stage_links *l, mr_err *err) {
     const mr_stage_links_config *c = &l->config;
-    int32_t tail = c->n_stages - 1;
+    int32_t tail = c->plan->stages[c->plan->n_stages - 1].rank;
     size_t logits_bytes = (size_t)mr_logits_message_rows(c->limits.n_vocab) * c->limits.n_vocab * sizeof(float);
     mr_status status = mr_inbox_create(c->channel, tail, MR_LINK_TOKENS, c->epoch, c->ring_slots, MR_MAX_TOKENS_BYTES,
                                        &l->tokens, err);
@@ -77,7 +79,7 @@ mr_status mr_stage_links_open_results(mr_stage_links *l, mr_err *err) {
 void mr_stage_links_destroy(mr_stage_links *l) {
     if (!l)
         return;
-    for (int32_t i = 0; i < l->config.n_stages; i++) {
+    for (int32_t i = 0; i < l->config.plan->n_stages; i++) {
         if (l->control)
             mr_outbox_destroy(l->control[i]);
         if (l->report)
@@ -94,7 +96,7 @@ void mr_stage_links_destroy(mr_stage_links *l) {
 
 mr_status mr_stage_links_ready(mr_stage_links *l, bool *out_ready, mr_err *err) {
     bool ready = true;
-    for (int32_t i = 0; i < l->config.n_stages && ready; i++) {
+    for (int32_t i = 0; i < l->config.plan->n_stages && ready; i++) {
         uint8_t *payload = NULL;
         mr_status status = mr_outbox_reserve(l->control[i], &payload, err);
         if (status != MR_OK) {
@@ -113,8 +115,8 @@ mr_status mr_stage_links_send(mr_stage_links *l, const Millrace__Control *messag
     uint8_t *first = NULL;
     size_t bytes = 0;
     mr_status status = MR_OK;
-    for (int32_t i = 0; i < l->config.n_stages && status == MR_OK; i++) {
-        bool is_tail = i == l->config.n_stages - 1;
+    for (int32_t i = 0; i < l->config.plan->n_stages && status == MR_OK; i++) {
+        bool is_tail = i == l->config.plan->n_stages - 1;
         const Millrace__Control *m = is_tail && for_tail ? for_tail : message;
         uint8_t *payload = NULL;
         status = mr_outbox_reserve(l->control[i], &payload, err);
@@ -134,7 +136,7 @@ mr_status mr_stage_links_send(mr_stage_links *l, const Millrace__Control *messag
 }
 
 void mr_stage_links_flush(mr_stage_links *l, int64_t deadline_ns) {
-    for (int32_t i = 0; i < l->config.n_stages; i++)
+    for (int32_t i = 0; i < l->config.plan->n_stages; i++)
         mr_outbox_flush(l->control[i], deadline_ns);
 }
 
@@ -177,7 +179,7 @@ static mr_status take_report(mr_stage_links *l, int32_t stage, Millrace__Report 
 mr_status mr_stage_links_next_report(mr_stage_links *l, Millrace__Report **out, mr_err *err) {
     mr_status lost = MR_OK;
     *out = NULL;
-    for (int32_t i = 0; i < l->config.n_stages && !*out; i++) {
+    for (int32_t i = 0; i < l->config.plan->n_stages && !*out; i++) {
         mr_err text;
         mr_status status = take_report(l, i, out, &text);
         if (status != MR_OK)

@@ -1,11 +1,12 @@
 /* coordinator/stage_links.h - the coordinator's links to all stages: control out, reports, tokens and logits in.
- * Owns:    the links. Borrows: the channel.
+ * Owns:    the links. Borrows: channel and plan.
  * Threads: bound to the coordinator thread. Sending allocates nothing.
  * Errors:  MR_E_PEER_LOST, MR_E_PROTOCOL name the stage; a stage's own failure comes with its status and text. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_STAGE_LINKS_H
 #define MR_COORDINATOR_STAGE_LINKS_H
 
+#include "coordinator/plan.h"
 #include "proto/link.h"
 #include "proto/messages.h"
 
@@ -13,7 +14,7 @@ typedef struct mr_stage_links mr_stage_links;
 
 typedef struct mr_stage_links_config {
     mr_channel *channel;
-    int32_t n_stages; /* stage i is endpoint i */
+    const mr_plan *plan; /* the rank of a stage is its endpoint */
     uint32_t epoch;
     int32_t ring_slots;
     mr_msg_limits limits;

@@ -52,7 +52,7 @@ static mr_status play(cast *c, mr_err *err) {
     static mr_plan plan;
     mr_model_info info = {.n_layers = 4, .vocab_size = VOCAB};
     mr_job *job = NULL;
-    plan = (mr_plan){.n_stages = N_STAGES, .stages = {{.first = 0, .last = 1}, {.first = 1, .last = 4}}};
+    plan = (mr_plan){.n_stages = N_STAGES, .stages = {{.first = 0, .last = 1}, {.first = 1, .last = 4, .rank = 1}}};
     mr_job_config config = {.info = &info,
                             .plan = &plan,
                             .channel = &c->base,

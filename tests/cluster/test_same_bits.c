@@ -1,5 +1,6 @@
 /* tests/cluster/test_same_bits.c - invariant I1: logits and sampled ids are the same to the bit for a pairwise list of stages,
- * cuts, threads, instruction sets, chunks, KV types and company in the micro-batch, through coordinator, channels and stages.
+ * cuts, orders of ranks, threads, instruction sets, chunks, KV types and company in the micro-batch, through coordinator,
+ * channels and stages.
  * Arguments: "demo", or the name of a model of the test vectors; and N, to take every Nth combination only. */
 // SPDX-License-Identifier: Apache-2.0
 #include <setjmp.h>
@@ -18,11 +19,11 @@
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
 
-enum { N_POSITIONS = 160, N_GENERATED = 24, N_COMPANY = 3, N_FACTORS = 7, N_COMBINATIONS = 40, SKIPPED = 77 };
+enum { N_POSITIONS = 160, N_GENERATED = 24, N_COMPANY = 3, N_FACTORS = 8, N_COMBINATIONS = 40, SKIPPED = 77 };
 
 /* The factors and their levels. */
-enum { STAGES, CUT, THREADS, ISA, CHUNK, COMPANY, MAPPED };
-static const int N_LEVELS[N_FACTORS] = {5, 2, 3, MR_ISA_COUNT, 4, 2, 2};
+enum { STAGES, CUT, THREADS, ISA, CHUNK, COMPANY, MAPPED, RANKS };
+static const int N_LEVELS[N_FACTORS] = {5, 2, 3, MR_ISA_COUNT, 4, 2, 2, 3};
 static const int STAGE_COUNTS[] = {1, 2, 3, 5, 8};
 static const int CHUNKS[] = {1, 7, 48, 160};
 
@@ -103,6 +104,8 @@ static void make_plan(const combination *c, mr_plan *plan) {
                                           : mr_plan_cut(gguf, &info, cuts, n_stages - 1, plan, &err);
     if (status != MR_OK)
         fail_msg("%s", err.text);
+    for (int i = 0; i < n_stages; i++) /* in order; in order, from the second rank on; backwards */
+        plan->stages[i].rank = c->level[RANKS] == 2 ? n_stages - 1 - i : (i + c->level[RANKS]) % n_stages;
 }
 
 /* Runs one combination. Company 0: the logits sequence alone, then the others one by one; 1: all together. */
@@ -150,9 +153,10 @@ static void run_combination(const combination *c, mr_type kv_type, results *out)
 
 static void compare(const combination *c, const results *want, const results *got) {
     char what[160];
-    snprintf(what, sizeof what, "%d stages, cut %d, %d threads, %s, chunk %d, %s%s", STAGE_COUNTS[c->level[STAGES]],
-             c->level[CUT], 1 + c->level[THREADS], mr_isa_name((mr_isa)c->level[ISA]), CHUNKS[c->level[CHUNK]],
-             c->level[COMPANY] ? "together" : "alone", c->level[MAPPED] ? ", matrices in the file" : "");
+    snprintf(what, sizeof what, "%d stages, cut %d, ranks %d, %d threads, %s, chunk %d, %s%s",
+             STAGE_COUNTS[c->level[STAGES]], c->level[CUT], c->level[RANKS], 1 + c->level[THREADS],
+             mr_isa_name((mr_isa)c->level[ISA]), CHUNKS[c->level[CHUNK]], c->level[COMPANY] ? "together" : "alone",
+             c->level[MAPPED] ? ", matrices in the file" : "");
     for (int p = 0; p < N_POSITIONS; p++) {
         size_t at = (size_t)p * (size_t)want->n_vocab;
         if (memcmp(want->logits + at, got->logits + at, (size_t)want->n_vocab * sizeof(float)) != 0)
