@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/micro_batches.h"
+
+static const double NEAR = 1.01; /* more micro-batches have to be worth their messages */
+
+static double larger(double a, double b) {
+    return a > b ? a : b;
+}
+
+/* The slowest stage or link of a step of so many rows, and all of them. */
+static void step_seconds(const mr_pipeline_times *t, double rows, double out_rows, double *out_slow, double *out_sum) {
+    double slow = t->link_row_s * rows, sum = t->hops_s + t->hops_row_s * rows;
+    for (int32_t i = 0; i < t->n_stages; i++) {
+        double s = mr_step_times_at(&t->stages[i], rows);
+        s += i == t->n_stages - 1 ? mr_step_times_at(&t->output, out_rows) : 0;
+        slow = larger(slow, s);
+        sum += s;
+    }
+    *out_slow = slow;
+    *out_sum = sum;
+}
+
+double mr_micro_batches_seconds(const mr_pipeline_times *t, int32_t n, int32_t m) {
+    double rows = (double)n / m, slow, sum;
+    step_seconds(t, rows, rows, &slow, &sum);
+    return larger(m * slow, sum);
+}
+
+int32_t mr_micro_batches_best(const mr_pipeline_times *t, int32_t n, int32_t most) {
+    most = most < n ? most : n;
+    double least = mr_micro_batches_seconds(t, n, 1);
+    if (t->n_stages == 1 || most <= 1)
+        return 1;
+    for (int32_t m = 2; m <= most; m++) {
+        double s = mr_micro_batches_seconds(t, n, m);
+        least = s < least ? s : least;
+    }
+    int32_t best = 1;
+    while (mr_micro_batches_seconds(t, n, best) > NEAR * least)
+        best++;
+    return best;
+}
+
+double mr_prefill_seconds(const mr_pipeline_times *t, int32_t n, int32_t chunk) {
+    int32_t n_whole = (n - 1) / chunk, rest = n - n_whole * chunk;
+    double slow, sum, rest_slow, rest_sum;
+    step_seconds(t, chunk, 0, &slow, &sum);
+    step_seconds(t, rest, 1, &rest_slow, &rest_sum);
+    return n_whole * slow + rest_sum;
+}
