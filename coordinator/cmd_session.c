@@ -15,8 +15,7 @@ enum {
     DEFAULT_CONTEXT = 4096,
     MAX_CHUNK = 512, /* by default */
     EPOCH = 1,
-    PAGE_BYTES = 2 << 20, /* of mr_pages_alloc */
-    SPARE_PART = 16,      /* of the memory that is free: one such part stays so */
+    SPARE_PART = 16, /* of the memory that is free: one such part stays so */
 };
 
 /* --- Choices ------------------------------------------------------------------------------------------------------ */
@@ -143,7 +142,8 @@ static mr_status measure(cmd_session *s, mr_err *err) {
                                   .n_kv_blocks = s->n_kv_blocks,
                                   .kv_type = s->kv_type,
                                   .map_weights = s->map_weights,
-                                  .devices = devices.list};
+                                  .devices = devices.list,
+                                  .measures_products = devices.is_measured};
         status = mr_stage_measure(&config, backend, &s->sizes[i], err);
         if (status != MR_OK)
             mr_err_prefix(err, "%.160s", s->model_path);
@@ -163,20 +163,14 @@ static mr_stage_sizes total_sizes(const cmd_session *s) {
     return total;
 }
 
-static size_t in_pages(size_t bytes) {
-    return mr_round_up(bytes ? bytes : 1, PAGE_BYTES);
-}
-
 /* What all stages of a process, or of that which needs most, would allocate with n_blocks KV blocks: each of their
  * buffers is whole pages. */
 static size_t allocated_bytes(const cmd_session *s, int32_t n_blocks) {
-    size_t table = (size_t)s->max_sequences * (size_t)(cmd_session_whole_blocks(s->ctx) / MR_WIRE_BLOCK_TOKENS),
-           sum = 0, most = 0;
+    size_t sum = 0, most = 0;
     for (int32_t i = 0; i < s->plan.n_stages; i++) {
         const mr_stage_sizes *z = &s->sizes[i];
         size_t block = z->kv_bytes / (size_t)s->n_kv_blocks;
-        size_t stage = in_pages(z->weight_bytes) + in_pages(z->work_bytes) + in_pages(block * (size_t)n_blocks) +
-                       in_pages(table * sizeof(int32_t));
+        size_t stage = z->page_bytes + mr_pages_bytes(block * (size_t)n_blocks);
         sum += stage;
         most = stage > most ? stage : most;
     }

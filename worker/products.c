@@ -46,14 +46,19 @@ static mr_status choose_one(mr_backend *const at[2], const mr_product_sample *s,
     return MR_OK;
 }
 
+void mr_products_leave_all(mr_backends *backends) {
+    for (int32_t b = 0; b < backends->n - 1; b++)
+        for (int32_t type = 0; type < MR_TYPE_FILE_COUNT; type++)
+            backends->min_rows[b][type] = MR_NO_ROWS;
+}
+
 mr_status mr_products_choose(mr_backends *backends, const mr_product_sample *samples, int32_t n_samples,
                              int32_t max_rows, mr_product_timer *timer, void *ctx, mr_err *err) {
     int64_t end_ns = mr_clock_now_ns() + BUDGET_NS;
     mr_backend *last = backends->at[backends->n - 1];
+    mr_products_leave_all(backends);
     for (int32_t b = 0; b < backends->n - 1; b++) {
         int32_t *min_rows = backends->min_rows[b];
-        for (int32_t type = 0; type < MR_TYPE_FILE_COUNT; type++)
-            min_rows[type] = MR_NO_ROWS;
         for (int32_t i = 0; i < n_samples; i++) {
             mr_backend *const at[2] = {backends->at[b], last};
             mr_status status =

@@ -20,6 +20,13 @@ typedef struct mr_product_sample {
 typedef mr_status mr_product_timer(void *ctx, mr_backend *be, const mr_product_sample *s, int32_t n_rows,
                                    double *out_seconds, mr_err *err);
 
+enum { MR_PRODUCTS_TYPES = 5 /* that are measured; files have one to four */ };
+
+/* The types of the stage's matrices that mr_products_measure measures: those with the largest. Returns their number. */
+int32_t mr_products_types(const mr_weights *weights, mr_type out_types[MR_PRODUCTS_TYPES]);
+/* Leaves the products of all types to the last backend. */
+void mr_products_leave_all(mr_backends *backends);
+
 /* Fills backends->min_rows for the samples' types, graphs of 1, 2, 4 ... max_rows rows, and all backends but the last, which
  * is what they are compared with. Types that are not among the samples, or for which there was no time, are left to it. */
 MR_MUST_USE mr_status mr_products_choose(mr_backends *backends, const mr_product_sample *samples, int32_t n_samples,

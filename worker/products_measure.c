@@ -96,21 +96,38 @@ static mr_status time_product(void *ctx, mr_backend *be, const mr_product_sample
     return MR_OK;
 }
 
-mr_status mr_products_measure(mr_backends *backends, const mr_weights *weights, bool map_weights, int32_t max_rows,
-                              mr_err *err) {
-    mr_product_sample samples[MR_TYPE_FILE_COUNT];
-    int32_t n_samples = 0;
+int32_t mr_products_types(const mr_weights *weights, mr_type out_types[MR_PRODUCTS_TYPES]) {
+    const mr_gguf_tensor *found[MR_PRODUCTS_TYPES + 1];
+    int32_t n = 0;
     for (int32_t type = 0; type < MR_TYPE_FILE_COUNT; type++) {
         const mr_gguf_tensor *m = mr_weights_largest(weights, (mr_type)type);
         if (!m)
             continue;
+        int32_t i = n;
+        for (; i > 0 && found[i - 1]->bytes < m->bytes; i--)
+            found[i] = found[i - 1];
+        found[i] = m;
+        n = n < MR_PRODUCTS_TYPES ? n + 1 : n;
+    }
+    for (int32_t i = 0; i < n; i++)
+        out_types[i] = found[i]->type;
+    return n;
+}
+
+mr_status mr_products_measure(mr_backends *backends, const mr_weights *weights, bool map_weights, int32_t max_rows,
+                              mr_err *err) {
+    mr_product_sample samples[MR_PRODUCTS_TYPES];
+    mr_type types[MR_PRODUCTS_TYPES];
+    int32_t n_samples = mr_products_types(weights, types);
+    for (int32_t i = 0; i < n_samples; i++) {
+        const mr_gguf_tensor *m = mr_weights_largest(weights, types[i]);
         int64_t most = MOST_MACS / (m->ne[0] * max_rows);
         int64_t n = most > LEAST_N ? most : LEAST_N;
-        samples[n_samples++] = (mr_product_sample){.type = (mr_type)type,
-                                                   .k = (int32_t)m->ne[0],
-                                                   .n = (int32_t)(n < m->ne[1] ? n : m->ne[1]),
-                                                   .rows = m->data,
-                                                   .is_mapped = map_weights};
+        samples[i] = (mr_product_sample){.type = types[i],
+                                         .k = (int32_t)m->ne[0],
+                                         .n = (int32_t)(n < m->ne[1] ? n : m->ne[1]),
+                                         .rows = m->data,
+                                         .is_mapped = map_weights};
     }
     return mr_products_choose(backends, samples, n_samples, max_rows, time_product, NULL, err);
 }

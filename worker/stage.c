@@ -171,6 +171,35 @@ static mr_status build_all_buckets(mr_stage *s, mr_err *err) {
         if (last)
             break;
     }
+    return status;
+}
+
+static void destroy_buckets(mr_stage *s) {
+    for (int32_t i = 0; i < s->n_buckets; i++)
+        mr_graph_destroy(s->buckets[i].graph);
+    s->n_buckets = 0;
+}
+
+/* Every choice that mr_products_measure could make: each type's products on one of the backends. */
+static mr_status measure_buckets(mr_stage *s, mr_err *err) {
+    mr_type types[MR_PRODUCTS_TYPES];
+    int32_t n_types = s->config.measures_products ? mr_products_types(s->weights, types) : 0, n_choices = 1;
+    mr_status status = MR_OK;
+    for (int32_t i = 0; i < n_types; i++)
+        n_choices *= s->backends.n;
+    for (int32_t choice = 0; choice < n_choices && status == MR_OK; choice++) {
+        if (s->config.measures_products)
+            mr_products_leave_all(&s->backends);
+        for (int32_t i = 0, rest = choice; i < n_types; i++, rest /= s->backends.n)
+            s->backends.min_rows[rest % s->backends.n][types[i]] = 0;
+        status = build_all_buckets(s, err);
+        destroy_buckets(s);
+    }
+    return status;
+}
+
+static mr_status place_buckets(mr_stage *s, mr_err *err) {
+    mr_status status = MR_OK;
     for (int32_t b = 0; b < s->backends.n && status == MR_OK; b++)
         if (s->work_bytes[b] > 0)
             status = s->backends.at[b]->ops->buffer_create(s->backends.at[b], s->work_bytes[b], &s->work[b], err);
@@ -233,10 +262,9 @@ mr_status mr_stage_measure(const mr_stage_config *config, mr_backend *backend, m
     mr_status status = describe(config, backend, &s, err);
     if (status != MR_OK)
         return status;
-    s->n_buckets = 1;
-    status = build_bucket(s, config->max_rows, &s->buckets[0], err);
+    status = measure_buckets(s, err);
     if (status == MR_OK)
-        *out = s->sizes;
+        *out = mr_stage_get_sizes(s);
     mr_stage_destroy(s);
     return status;
 }
@@ -255,6 +283,8 @@ mr_status mr_stage_create(const mr_stage_config *config, mr_backend *backend, mr
     if (status == MR_OK)
         status = build_all_buckets(s, err);
     if (status == MR_OK)
+        status = place_buckets(s, err);
+    if (status == MR_OK)
         status = allocate_rows(s, err);
     if (status != MR_OK) {
         mr_stage_destroy(s);
@@ -267,8 +297,7 @@ mr_status mr_stage_create(const mr_stage_config *config, mr_backend *backend, mr
 void mr_stage_destroy(mr_stage *s) {
     if (!s)
         return;
-    for (int32_t i = 0; i < s->n_buckets; i++)
-        mr_graph_destroy(s->buckets[i].graph);
+    destroy_buckets(s);
     for (int32_t b = 0; b < s->backends.n; b++)
         s->backends.at[b]->ops->buffer_destroy(s->backends.at[b], s->work[b]);
     if (s->table)
@@ -281,7 +310,16 @@ void mr_stage_destroy(mr_stage *s) {
 }
 
 mr_stage_sizes mr_stage_get_sizes(const mr_stage *s) {
-    return s->sizes;
+    mr_stage_sizes sizes = s->sizes;
+    for (int32_t b = 0; b < s->backends.n; b++) {
+        const size_t buffers[] = {mr_weights_bytes_on(s->weights, b), s->work_bytes[b],
+                                  s->backends.at[b] == s->kv_backend ? s->state.block_table.bytes : 0};
+        mr_device_info device;
+        s->backends.at[b]->ops->describe(s->backends.at[b], &device);
+        for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+            sizes.page_bytes += device.host_addressable && buffers[i] > 0 ? mr_pages_bytes(buffers[i]) : 0;
+    }
+    return sizes;
 }
 
 mr_step_rows *mr_stage_rows(mr_stage *s) {

@@ -31,9 +31,11 @@ typedef struct mr_stage_config {
 
 typedef struct mr_stage_sizes {
     size_t weight_bytes, kv_bytes, work_bytes; /* on all backends together */
+    /* What all buffers in the host's memory but that of the KV blocks take of mr_pages_alloc, each in whole pages. */
+    size_t page_bytes;
 } mr_stage_sizes;
 
-/* What a stage would take; nothing is loaded. */
+/* What a stage would take at most, whatever a measurement of products may choose; nothing is loaded. */
 MR_MUST_USE mr_status mr_stage_measure(const mr_stage_config *config, mr_backend *backend, mr_stage_sizes *out,
                                        mr_err *err);
 

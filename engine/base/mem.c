@@ -88,10 +88,14 @@ void *mr_pages_alloc(size_t bytes) {
     return p + head;
 }
 
+size_t mr_pages_bytes(size_t bytes) {
+    return mr_round_up(bytes ? bytes : 1, HUGE_PAGE);
+}
+
 void mr_pages_free(void *p, size_t bytes) {
     if (!p)
         return;
-    size_t size = mr_round_up(bytes ? bytes : 1, HUGE_PAGE);
+    size_t size = mr_pages_bytes(bytes);
     munmap(p, size);
     atomic_fetch_sub(&live_bytes, size);
 }

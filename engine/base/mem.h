@@ -18,6 +18,8 @@ void *mr_realloc(void *p, size_t bytes);
 /* Large blocks (weights, KV, work memory): zeroed pages aligned to 2 MiB, huge pages asked for. Free with mr_pages_free. */
 void *mr_pages_alloc(size_t bytes);
 void mr_pages_free(void *p, size_t bytes);
+/* What mr_pages_alloc takes of memory and budget: whole pages of 2 MiB, at least one. bytes is far from SIZE_MAX. */
+size_t mr_pages_bytes(size_t bytes);
 void mr_free(void *p);
 char *mr_strdup(const char *s);
 char *mr_strndup(const char *s, size_t n);

@@ -86,6 +86,8 @@ MR_MUST_USE mr_status mr_weights_create(const mr_weights_desc *desc, const mr_ba
 void mr_weights_destroy(mr_weights *w);
 /* Bytes in the layouts of all backends; what stays in the mapped file is not counted. */
 size_t mr_weights_bytes(const mr_weights *w);
+/* Of them on backend b of mr_weights_create. */
+size_t mr_weights_bytes_on(const mr_weights *w, int32_t b);
 /* The largest matrix of a type in the file among those that products read, or NULL. */
 const mr_gguf_tensor *mr_weights_largest(const mr_weights *w, mr_type type);
 /* Loads them; each tensor's file pages are given back once it is repacked. progress may be NULL. */

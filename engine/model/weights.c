@@ -347,6 +347,10 @@ size_t mr_weights_bytes(const mr_weights *ws) {
     return bytes;
 }
 
+size_t mr_weights_bytes_on(const mr_weights *ws, int32_t b) {
+    return ws->bytes[b];
+}
+
 /* Experts stay on the last backend: they do not count. */
 static void keep_larger(const weight *w, mr_type type, const mr_gguf_tensor **best) {
     bool is_matrix =

@@ -84,6 +84,18 @@ class Numerics(cli.Case):
         self.assertIn(b"MILLRACE_BLAS_LIBRARY", done.stderr)
         self.assertEqual(self.logits(), self.logits("--numerics", "fast", env=env))
 
+    def test_what_is_planned_is_enough(self):
+        """A budget is too small for the plan, or the run succeeds in it: nothing is found missing later."""
+        n_good = 0
+        for args in ([], ["--stages", "2"], ["--no-repack"], ["--backend", "blas"]):
+            for mib in range(6, 32, 2):
+                done = self.run_bin("logits", self.model, "--ids-file", self.ids, "-o", self.path("x"), "--numerics",
+                                    "fast", *args, "--mem", f"{mib}M")
+                n_good += done.returncode == 0
+                if done.returncode:
+                    self.assertIn(b"not enough memory: weights need", done.stderr, (mib, args))
+        self.assertGreater(n_good, 10)
+
     def test_plan(self):
         if self.has_blas():
             self.assertIn(b"matrices in the model file", self.good("plan", self.model, *BLAS))

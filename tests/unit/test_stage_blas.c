@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "backends/blas/blas_backend.h"
+#include "backends/cpu/cpu_backend.h"
 #include "engine/base/mem.h"
 #include "engine/base/pool.h"
 #include "engine/base/rng.h"
@@ -151,11 +152,70 @@ static void test_few_rows_are_left_to_the_cpu(void **state) {
     tiny_model_destroy(m);
 }
 
+/* Loads a stage whose types in the bits of choice go to BLAS from min_rows on, and compares it with what was measured. */
+static void check_room(const mr_stage_config *config, mr_backend *cpu, const mr_type types[2], int choice,
+                       int32_t min_rows, const mr_stage_sizes *measured) {
+    mr_stage_config c = *config;
+    mr_stage *s = NULL;
+    mr_err err = {0};
+    size_t before = mr_mem_get_stats().live_bytes;
+    c.measures_products = false;
+    for (int i = 0; i < 2; i++)
+        c.devices.min_rows[0][types[i]] = choice >> i & 1 ? min_rows : MR_NO_ROWS;
+    if (mr_stage_create(&c, cpu, NULL, NULL, &s, &err) != MR_OK)
+        fail_msg("%s", err.text);
+    mr_stage_sizes made = mr_stage_get_sizes(s);
+    assert_int_equal(mr_mem_get_stats().live_bytes - before, made.page_bytes + mr_pages_bytes(made.kv_bytes));
+    if (made.work_bytes > measured->work_bytes || made.page_bytes > measured->page_bytes)
+        fail_msg("%s and %s, %d rows, choice %d: %zu + %zu were measured, it has %zu + %zu", mr_type_name(types[0]),
+                 mr_type_name(types[1]), c.max_rows, choice, measured->work_bytes, measured->page_bytes,
+                 made.work_bytes, made.page_bytes);
+    assert_int_equal(made.weight_bytes, measured->weight_bytes);
+    mr_stage_destroy(s);
+}
+
+/* Whatever a measurement of products chooses, a stage takes no more than was said before it. */
+static void test_no_choice_takes_more_than_was_measured(void **state) {
+    (void)state;
+    static const mr_type types[][2] = {
+        {MR_TYPE_Q8_0, MR_TYPE_F16}, {MR_TYPE_F32, MR_TYPE_Q8_0}, {MR_TYPE_BF16, MR_TYPE_Q8_0}};
+    static const char *const others[] = {"blk.1.attn_k.weight", "blk.0.ffn_up.weight", "output.weight"};
+    mr_backend *blas = make_blas(1), *cpu = NULL;
+    assert_int_equal(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &cpu, NULL), MR_OK);
+    for (int i = 0; i < 27; i++) {
+        tiny_desc d = tiny_default("llama", types[i % 3][0]);
+        d.edit = (tiny_edit){.name = others[i / 3 % 3], .kind = TINY_TYPE, .type = types[i % 3][1]};
+        d.n_ff = i % 2 ? 4096 : 160; /* work memory of many pages, and of one */
+        tiny_model *m = tiny_model_create(&d);
+        mr_stage_config c = {.gguf = m->gguf,
+                             .info = &m->info,
+                             .range = {0, 2},
+                             .max_rows = (int32_t[]){1, 24, 300}[i / 9],
+                             .max_out_rows = 1,
+                             .max_sequences = 3,
+                             .max_context = 100,
+                             .n_kv_blocks = 21,
+                             .kv_type = MR_TYPE_F16,
+                             .map_weights = i % 5 == 0,
+                             .devices = {.at = {blas}, .n = 1},
+                             .measures_products = true};
+        mr_stage_sizes measured;
+        assert_int_equal(mr_stage_measure(&c, cpu, &measured, NULL), MR_OK);
+        for (int choice = 0; choice < 4; choice++)
+            for (int32_t min_rows = 1; min_rows <= c.max_rows; min_rows *= 16)
+                check_room(&c, cpu, types[i % 3], choice, min_rows, &measured);
+        tiny_model_destroy(m);
+    }
+    mr_backend_destroy(cpu);
+    mr_backend_destroy(blas);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_library_has_no_threads),
         cmocka_unit_test(test_logits_are_close),
         cmocka_unit_test(test_few_rows_are_left_to_the_cpu),
+        cmocka_unit_test(test_no_choice_takes_more_than_was_measured),
     };
     return cmocka_run_group_tests_name("stage_blas", tests, NULL, NULL);
 }

@@ -58,6 +58,7 @@ static void check_sizes(const mr_stage_config *c) {
     if (mr_stage_create(c, backend, NULL, NULL, &s, &err) != MR_OK)
         fail_msg("create: %s", err.text);
     made = mr_stage_get_sizes(s);
+    assert_int_equal(mr_mem_get_stats().live_bytes - before, made.page_bytes + mr_pages_bytes(made.kv_bytes));
     if (memcmp(&measured, &made, sizeof made) != 0)
         fail_msg("%s, %d rows, %d with logits: measured %zu + %zu + %zu, made %zu + %zu + %zu", c->info->arch,
                  c->max_rows, c->max_out_rows, measured.weight_bytes, measured.kv_bytes, measured.work_bytes,
