@@ -13,19 +13,22 @@
 
 /* What a model reads and multiplies, by its file. Of experts only those that one row uses. */
 typedef struct bench_work {
-    double weight_bytes;    /* that a step reads once, whatever its rows: layers and output */
-    double row_bytes;       /* that each row reads besides: its row of the embedding */
-    double position_bytes;  /* keys and values of one position in all layers */
-    double products;        /* of one row with the matrices of all layers; attention does not count */
-    double output_products; /* of one row with the output matrix */
-    bool is_int8;           /* most products are of quantised weights, and so of 8-bit integers */
-    bool has_experts;       /* rows of a step share some of their experts: nobody knows how many */
+    double weight_bytes;      /* that a step reads once, whatever its rows: layers and output */
+    double row_bytes;         /* that each row reads besides: its row of the embedding */
+    double position_bytes;    /* keys and values of one position in all layers */
+    double products;          /* of one row with the matrices of all layers; attention does not count */
+    double output_products;   /* of one row with the output matrix */
+    bool is_int8;             /* most products are of quantised weights, and so of 8-bit integers */
+    const mr_plan *synthetic; /* stages that sleep: nothing is read or multiplied; NULL: real ones. Borrowed */
+    bool has_experts;         /* rows of a step share some of their experts: nobody knows how many */
 } bench_work;
 bench_work bench_work_of(const mr_gguf *gguf, const mr_model_info *info, mr_type kv_type);
 
 typedef struct bench_sample {
-    double rate;  /* tokens per second */
-    double share; /* prefill: products against the peak; decode: bytes against the read loop; < 0: not known */
+    double rate; /* tokens per second */
+    /* prefill: products against the peak; decode: bytes against the read loop, or the time that the slowest of stages that
+     * sleep has slept; < 0: not known */
+    double share;
 } bench_sample;
 
 typedef struct bench_test {
@@ -37,6 +40,7 @@ typedef struct bench_test {
     int32_t threads, n_stages;
     mr_cpu_limits limits; /* of all threads; zeros: not known */
     const char *products; /* "int8" or "f32": which limit prefill is held against */
+    bool is_synthetic;
     bench_sample median;
     double low, high; /* tokens per second */
 } bench_test;
@@ -60,7 +64,9 @@ typedef struct bench_run {
     /* After begun_ns, up to end_ns. */
     int64_t n_tokens, n_steps, n_positions; /* the last: of keys and values that were read */
     int64_t step_ns;                        /* of the last token */
-    mr_err err;                             /* of the first sequence that failed; status MR_OK until then */
+    int64_t n_full_steps, n_full_rows;      /* of steps that were done in that time, and their rows */
+    bool full_ended;
+    mr_err err; /* of the first sequence that failed; status MR_OK until then */
 } bench_run;
 
 /* Fits mr_job_config.on_step; ctx: the run, whose test may be NULL. */

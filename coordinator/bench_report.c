@@ -32,6 +32,8 @@ static void add_row(const bench_test *t, output_table *table) {
     output_table_cell(table, "%.1f to %.1f", t->low, t->high);
     if (t->median.share < 0)
         output_table_cell(table, "-");
+    else if (t->is_synthetic)
+        output_table_cell(table, "%.1f %% busy", 1e2 * t->median.share);
     else
         output_table_cell(table, "%.1f %% of %s", 1e2 * t->median.share, t->decode ? "read" : t->products);
     if (has_first_token_ms(t))
@@ -101,8 +103,9 @@ static int list_fields(const bench_test *t, int32_t repeats, field out[MAX_FIELD
                             {"max", json_real(t->high)},
                             {"repeats", json_integer(repeats)},
                             {"time_to_first_token_ms", known(has_first_token_ms(t), first_token_ms(t))},
-                            {"bandwidth_share", known(share && t->decode, t->median.share)},
+                            {"bandwidth_share", known(share && t->decode && !t->is_synthetic, t->median.share)},
                             {"peak_share", known(share && !t->decode, t->median.share)},
+                            {"busy_share", known(share && t->is_synthetic, t->median.share)},
                             {"products", json_string(t->products)},
                             {"read_bytes_per_second", known(limits, t->limits.read_bytes)},
                             {"int8_products_per_second", known(limits, t->limits.int8_products)},

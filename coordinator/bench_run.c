@@ -11,6 +11,11 @@ enum { SEED = 1 }; /* of the prompts' ids */
 void bench_run_on_step(void *ctx, int32_t n_rows) {
     bench_run *r = ctx;
     r->n_rows_done += n_rows;
+    if (r->n_tokens > 0 && !r->full_ended) {
+        r->n_full_steps++;
+        r->n_full_rows += n_rows;
+        r->full_ended = r->end_ns != 0;
+    }
     if (!r->test || r->test->decode || r->start_rows >= r->test->depth || r->n_rows_done < r->test->depth)
         return;
     r->start_rows = r->n_rows_done;
@@ -81,9 +86,23 @@ static int64_t tokens_of(const bench_run *r) {
     return r->test->decode ? r->n_tokens : bench_prompt_tokens(r->test) - r->start_rows;
 }
 
+/* How long the slowest stage has slept, as a share of the time. */
+static double busy_share_of(const bench_run *r, const mr_plan *plan, double seconds) {
+    double most_ns = 0;
+    for (int32_t i = 0; i < plan->n_stages; i++) {
+        const mr_plan_stage *s = &plan->stages[i];
+        double ns = (double)r->n_full_steps * (double)s->synthetic_fixed_ns +
+                    (double)r->n_full_rows * (double)s->synthetic_row_ns;
+        most_ns = ns > most_ns ? ns : most_ns;
+    }
+    return r->test->decode ? most_ns / (seconds * (double)MR_NS_PER_S) : -1;
+}
+
 /* What the run has done, as a share of what the machine could have done in its time. */
 static double share_of(const bench_run *r, const bench_work *w, double seconds) {
     const bench_test *t = r->test;
+    if (w->synthetic)
+        return busy_share_of(r, w->synthetic, seconds);
     if (t->limits.read_bytes <= 0 || (t->decode && w->has_experts && r->n_tokens > r->n_steps))
         return -1;
     if (!t->decode)

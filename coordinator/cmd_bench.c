@@ -132,6 +132,7 @@ static mr_status fit(const bench *b, mr_option_id id, int32_t wanted, int32_t mo
 static void add_test(bench *b, bench_test t) {
     t.threads = b->session.threads;
     t.n_stages = b->session.plan.n_stages;
+    t.is_synthetic = b->work.synthetic != NULL;
     t.products = b->work.is_int8 ? "int8" : "f32";
     if (t.rows > 0)
         b->tests[b->n++] = t;
@@ -221,7 +222,8 @@ static mr_status read_limits(bench *b, mr_err *err) {
     mr_cpu_options cpu = {.n_threads = b->session.threads * b->session.plan.n_stages};
     mr_cpu_limits limits = {0};
     mr_mem_set_budget(0); /* that of a session before does not hold for the loops */
-    mr_status status = b->session.cluster.n_ranks > 0 ? MR_OK : mr_cpu_limits_measure(&cpu, &limits, err);
+    bool read = b->session.cluster.n_ranks == 0 && !b->session.plan.synthetic;
+    mr_status status = !read ? MR_OK : mr_cpu_limits_measure(&cpu, &limits, err);
     for (int32_t i = b->n_done; i < b->n; i++)
         b->tests[i].limits = limits;
     return status;
@@ -241,6 +243,7 @@ static mr_status run_session(bench *b, int32_t n_threads, mr_err *err) {
     mr_status status = cmd_session_open(&b->options, s, err);
     if (status == MR_OK) {
         b->work = bench_work_of(s->gguf, &s->info, s->kv_type);
+        b->work.synthetic = s->plan.synthetic ? &s->plan : NULL;
         choose_sizes(b);
         status = list_tests(b, err);
     }

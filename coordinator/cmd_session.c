@@ -7,6 +7,7 @@
 #include "backends/cpu/cpu_backend.h"
 #include "coordinator/interrupt.h"
 #include "coordinator/output_table.h"
+#include "coordinator/synthetic_plan.h"
 #include "engine/base/clock.h"
 #include "engine/base/cores.h"
 #include "engine/base/mem.h"
@@ -40,9 +41,15 @@ static mr_status choose_plan(cmd_session *s, mr_err *err) {
     int32_t n_ranks = rank_place_get().n_ranks, n = n_ranks < s->info.n_layers ? n_ranks : s->info.n_layers;
     if (cut->given || stages->given)
         n = cut->given ? cut->n + 1 : (int32_t)stages->number;
+    const char *synthetic = mr_options_text(s->options, MR_OPTION_SYNTHETIC_STAGE);
+    if (synthetic) /* layers do not matter */
+        n = stages->given ? (int32_t)stages->number : n_ranks > 1 ? n_ranks : synthetic_plan_count(synthetic);
     if (n_ranks > 1 && n > n_ranks)
         return mr_err_set(err, MR_E_INVALID, "%" PRId32 " stages need as many ranks, but %" PRId32 " were started", n,
                           n_ranks);
+    if (synthetic)
+        return cut->given ? mr_err_set(err, MR_E_INVALID, "both --cut and --synthetic-stage were given; hint: --stages")
+                          : synthetic_plan_make(synthetic, s->info.n_layers, n, &s->plan, err);
     mr_status status = cut->given ? mr_plan_cut(s->gguf, &s->info, cut->ints, cut->n, &s->plan, err)
                                   : mr_plan_balance(s->gguf, &s->info, n, &s->plan, err);
     if (status != MR_OK)
@@ -298,6 +305,8 @@ mr_status cmd_session_size(cmd_session *s, const cmd_session_needs *needs, mr_er
     s->sizes = mr_alloc_array((size_t)s->plan.n_stages, sizeof *s->sizes);
     if (!s->sizes)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a plan of %" PRId32 " stages", s->plan.n_stages);
+    if (s->plan.synthetic)
+        return MR_OK; /* stages take no memory to speak of */
     mr_status status = place_weights(s, needs, err);
     if (status == MR_OK)
         status = fit_budget(s, needs, err);
@@ -351,7 +360,10 @@ mr_status cmd_session_print_plan(const cmd_session *s, mr_text_buf *out, mr_err 
         output_table_cell(&t, "host");
     for (int32_t i = 0; i < s->plan.n_stages; i++) {
         output_table_cell(&t, "%" PRId32, i);
-        output_table_cell(&t, "%" PRId32 "-%" PRId32, s->plan.stages[i].first, s->plan.stages[i].last - 1);
+        if (s->plan.synthetic)
+            output_table_cell(&t, "sleeps");
+        else
+            output_table_cell(&t, "%" PRId32 "-%" PRId32, s->plan.stages[i].first, s->plan.stages[i].last - 1);
         add_row(&t, &s->sizes[i]);
         if (ranks)
             output_table_cell(&t, "%s", rank_of(s, i)->host);

@@ -130,6 +130,8 @@ static mr_status send_plan(mr_job *job, mr_err *err) {
         ranges[i].rank = (uint32_t)job->plan.stages[i].rank;
         ranges[i].first_layer = (uint32_t)job->plan.stages[i].first;
         ranges[i].last_layer = (uint32_t)job->plan.stages[i].last;
+        ranges[i].synthetic_fixed_ns = (uint64_t)job->plan.stages[i].synthetic_fixed_ns;
+        ranges[i].synthetic_row_ns = (uint64_t)job->plan.stages[i].synthetic_row_ns;
         range_ptrs[i] = &ranges[i];
     }
     Millrace__Plan plan = MILLRACE__PLAN__INIT;
@@ -145,6 +147,7 @@ static mr_status send_plan(mr_job *job, mr_err *err) {
     plan.ring_slots = (uint32_t)job->ring_slots;
     plan.map_weights = job->config.map_weights;
     plan.fast_numerics = job->config.fast_numerics;
+    plan.synthetic = job->plan.synthetic;
     plan.trace = job->config.on_spans != NULL;
     Millrace__Control message = MILLRACE__CONTROL__INIT;
     message.body_case = MILLRACE__CONTROL__BODY_PLAN;

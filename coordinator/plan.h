@@ -7,6 +7,8 @@
 #ifndef MR_COORDINATOR_PLAN_H
 #define MR_COORDINATOR_PLAN_H
 
+#include <stdbool.h>
+
 #include "engine/base/status.h"
 #include "engine/gguf/model_info.h"
 #include "proto/limits.h"
@@ -15,10 +17,13 @@ typedef struct mr_plan_stage {
     int32_t first, last; /* layers [first, last) */
     int32_t rank;        /* who holds them: an endpoint of the job's channel; each rank has one stage at most */
     size_t weight_bytes; /* in the file: its layers, and embedding or output where it has them */
+    int64_t synthetic_fixed_ns,
+        synthetic_row_ns; /* of a synthetic plan: what a step takes, and each of its rows adds */
 } mr_plan_stage;
 
 typedef struct mr_plan {
     int32_t n_stages;
+    bool synthetic; /* stages sleep instead of computing; more of them than layers are possible */
     mr_plan_stage stages[MR_MAX_STAGES];
 } mr_plan;
 

@@ -17,6 +17,7 @@ enum {
     MR_MAX_CONTROL_BYTES = 4 << 20, /* one control message, packed */
     MR_MAX_TOKENS_BYTES = 256 << 10,
     MR_MAX_REPORT_BYTES = 64 << 10,
+    MR_MAX_SYNTHETIC_MS = 60000,   /* of a step, and of each of its rows */
     MR_MAX_LOGITS_BYTES = 8 << 20, /* one logits message: rows are split over several */
     MR_MAX_ERROR_TEXT = 512,       /* bytes of a failure's text, its end included */
     MR_MAX_HELLO_BYTES = 16 << 10,

@@ -93,6 +93,7 @@ static void check_plan(checks *c, const Millrace__Plan *plan) {
     in_range(c, "max_context", plan->max_context, 1, MR_MAX_CONTEXT);
     in_range(c, "ring_slots", plan->ring_slots, 1, MR_MAX_RING_SLOTS);
     uint32_t next_layer = 0;
+    uint64_t max_synthetic_ns = plan->synthetic ? (uint64_t)MR_MAX_SYNTHETIC_MS * 1000000 : 0;
     c->item = "stage";
     for (size_t i = 0; i < plan->n_stages && c->status == MR_OK; i++) {
         const Millrace__StageRange *s = plan->stages[i];
@@ -100,7 +101,9 @@ static void check_plan(checks *c, const Millrace__Plan *plan) {
         known_fields(c, &s->base);
         below(c, "rank", s->rank, MR_MAX_STAGES);
         in_range(c, "first_layer", s->first_layer, next_layer, next_layer);
-        in_range(c, "last_layer", s->last_layer, (uint64_t)s->first_layer + 1, MR_MAX_LAYERS);
+        in_range(c, "last_layer", s->last_layer, (uint64_t)s->first_layer + !plan->synthetic, MR_MAX_LAYERS);
+        in_range(c, "synthetic_fixed_ns", s->synthetic_fixed_ns, 0, max_synthetic_ns);
+        in_range(c, "synthetic_row_ns", s->synthetic_row_ns, 0, max_synthetic_ns);
         next_layer = s->last_layer;
     }
 }

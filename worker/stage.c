@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/stage.h"
 
+#include <string.h>
+
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/graph/debug.h"
@@ -17,6 +19,7 @@ typedef struct bucket {
 
 struct mr_stage {
     mr_stage_config config;
+    mr_synthetic synthetic; /* config.synthetic points here, or to nothing */
     mr_backends backends;
     mr_backend *kv_backend; /* holds keys, values and block table */
     mr_weights *weights;
@@ -223,12 +226,40 @@ static mr_status allocate_rows(mr_stage *s, mr_err *err) {
     return MR_OK;
 }
 
-/* The part of creating that loads nothing: weights' table, state tensors, sizes. */
-static mr_status describe(const mr_stage_config *config, mr_backend *backend, mr_stage **out, mr_err *err) {
+static mr_status check(const mr_stage_config *config, mr_err *err) {
     if (config->max_rows < 1 || config->max_rows > 1 << (MAX_BUCKETS - 1) || config->max_out_rows < 1 ||
         config->max_out_rows > config->max_rows || config->max_sequences < 1 || config->max_context < 1)
         return mr_err_set(err, MR_E_INVALID, "a stage for %d rows, %d with logits, %d sequences of %d tokens",
                           config->max_rows, config->max_out_rows, config->max_sequences, config->max_context);
+    return MR_OK;
+}
+
+/* A stage without weights, state or graphs. */
+static mr_status create_synthetic(const mr_stage_config *config, mr_stage **out, mr_err *err) {
+    mr_status status = check(config, err);
+    mr_stage *s = status == MR_OK ? mr_alloc(sizeof *s) : NULL;
+    if (status != MR_OK)
+        return status;
+    if (!s)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a stage");
+    s->config = *config;
+    s->synthetic = *config->synthetic;
+    s->config.synthetic = &s->synthetic;
+    mr_synthetic_prepare();
+    status = allocate_rows(s, err);
+    if (status != MR_OK) {
+        mr_stage_destroy(s);
+        return status;
+    }
+    *out = s;
+    return MR_OK;
+}
+
+/* The part of creating that loads nothing: weights' table, state tensors, sizes. */
+static mr_status describe(const mr_stage_config *config, mr_backend *backend, mr_stage **out, mr_err *err) {
+    mr_status status = check(config, err);
+    if (status != MR_OK)
+        return status;
     if (config->devices.n >= MR_MAX_BACKENDS)
         return mr_err_set(err, MR_E_INVALID, "a stage with %d devices beside its CPU; at most %d", config->devices.n,
                           MR_MAX_BACKENDS - 1);
@@ -241,7 +272,7 @@ static mr_status describe(const mr_stage_config *config, mr_backend *backend, mr
     s->backends.at[s->backends.n++] = backend;
     mr_kv_desc kv = kv_desc(config);
     mr_weights_desc weights = {config->gguf, config->info, config->range, config->map_weights};
-    mr_status status = mr_weights_create(&weights, &s->backends, &s->weights, err);
+    status = mr_weights_create(&weights, &s->backends, &s->weights, err);
     if (status == MR_OK)
         status = choose_kv_backend(s, err);
     if (status == MR_OK)
@@ -271,6 +302,8 @@ mr_status mr_stage_measure(const mr_stage_config *config, mr_backend *backend, m
 
 mr_status mr_stage_create(const mr_stage_config *config, mr_backend *backend, mr_load_progress *progress,
                           void *progress_ctx, mr_stage **out, mr_err *err) {
+    if (config->synthetic)
+        return create_synthetic(config, out, err);
     mr_stage *s = NULL;
     mr_status status = describe(config, backend, &s, err);
     if (status != MR_OK)
@@ -309,6 +342,10 @@ void mr_stage_destroy(mr_stage *s) {
     mr_free(s);
 }
 
+bool mr_stage_is_synthetic(const mr_stage *s) {
+    return s->config.synthetic != NULL;
+}
+
 mr_stage_sizes mr_stage_get_sizes(const mr_stage *s) {
     mr_stage_sizes sizes = s->sizes;
     for (int32_t b = 0; b < s->backends.n; b++) {
@@ -327,6 +364,8 @@ mr_step_rows *mr_stage_rows(mr_stage *s) {
 }
 
 mr_status mr_stage_set_blocks(mr_stage *s, int32_t slot, int32_t first, const int32_t *blocks, int32_t n, mr_err *err) {
+    if (s->config.synthetic)
+        return MR_OK;
     const mr_tensor *t = &s->state.block_table;
     MR_ASSERT(slot >= 0 && slot < t->ne[1] && first >= 0 && n >= 0 && n <= t->ne[0] - first);
     if (n == 0)
@@ -348,6 +387,10 @@ static mr_status set_input(const bucket *b, int32_t tensor, const int32_t *value
 mr_status mr_stage_run(mr_stage *s, const float *x_in, void (*progress)(void *ctx), void *progress_ctx, mr_err *err) {
     const mr_step_rows *r = &s->rows;
     MR_ASSERT(r->n_rows >= 1 && r->n_rows <= s->config.max_rows && r->n_out >= 0 && r->n_out <= s->config.max_out_rows);
+    if (s->config.synthetic) {
+        mr_synthetic_run(s->config.synthetic, r->n_rows, progress, progress_ctx);
+        return MR_OK;
+    }
     int32_t i = 0;
     while (s->buckets[i].max_rows < r->n_rows)
         i++;
@@ -374,11 +417,19 @@ mr_status mr_stage_run(mr_stage *s, const float *x_in, void (*progress)(void *ct
 }
 
 mr_status mr_stage_read_activations(mr_stage *s, float *out_x, mr_err *err) {
-    return mr_graph_get_rows(s->last->graph, s->last->io.x_out, 0, s->rows.n_rows, out_x,
-                             (size_t)s->config.info->d_model * sizeof *out_x, err);
+    size_t row_bytes = (size_t)s->config.info->d_model * sizeof *out_x;
+    if (s->config.synthetic) {
+        memset(out_x, 0, (size_t)s->rows.n_rows * row_bytes);
+        return MR_OK;
+    }
+    return mr_graph_get_rows(s->last->graph, s->last->io.x_out, 0, s->rows.n_rows, out_x, row_bytes, err);
 }
 
 mr_status mr_stage_read_logits(mr_stage *s, int32_t out_row, float *out_logits, mr_err *err) {
-    return mr_graph_get_rows(s->last->graph, s->last->io.logits, out_row, 1, out_logits,
-                             (size_t)s->config.info->vocab_size * sizeof *out_logits, err);
+    size_t row_bytes = (size_t)s->config.info->vocab_size * sizeof *out_logits;
+    if (s->config.synthetic) {
+        memset(out_logits, 0, row_bytes);
+        return MR_OK;
+    }
+    return mr_graph_get_rows(s->last->graph, s->last->io.logits, out_row, 1, out_logits, row_bytes, err);
 }

@@ -11,6 +11,7 @@
 #include "backends/backend.h"
 #include "engine/gguf/model_info.h"
 #include "engine/model/model.h"
+#include "worker/synthetic.h"
 
 typedef struct mr_stage_config {
     const mr_gguf *gguf;
@@ -26,7 +27,8 @@ typedef struct mr_stage_config {
     /* Used in this order before the backend that is given beside, which runs everything and has what stands at [n] of rates;
      * at most MR_MAX_BACKENDS - 1. */
     mr_backends devices;
-    bool measures_products; /* devices.min_rows comes from a measurement at load (worker/products.h) */
+    bool measures_products;        /* devices.min_rows comes from a measurement at load (worker/products.h) */
+    const mr_synthetic *synthetic; /* sleeps instead of computing, and loads nothing; copied. NULL: a real stage */
 } mr_stage_config;
 
 typedef struct mr_stage_sizes {
@@ -45,6 +47,7 @@ typedef struct mr_stage mr_stage;
 MR_MUST_USE mr_status mr_stage_create(const mr_stage_config *config, mr_backend *backend, mr_load_progress *progress,
                                       void *progress_ctx, mr_stage **out, mr_err *err);
 void mr_stage_destroy(mr_stage *s);
+bool mr_stage_is_synthetic(const mr_stage *s);
 mr_stage_sizes mr_stage_get_sizes(const mr_stage *s);
 
 /* The rows of the next step; arrays of the stage, filled by the caller. Values must be in their ranges (step.c checks
@@ -66,7 +69,7 @@ MR_MUST_USE mr_status mr_stage_set_blocks(mr_stage *s, int32_t slot, int32_t fir
 /* Runs the step. x_in: [n_rows, d_model] f32, NULL on the head. progress may be NULL: called between groups of nodes. */
 MR_MUST_USE mr_status mr_stage_run(mr_stage *s, const float *x_in, void (*progress)(void *ctx), void *progress_ctx,
                                    mr_err *err);
-/* Results of the last run. Activations [n_rows, d_model]; logits [vocabulary] of one of the out rows. */
+/* Results of the last run, zeros of a synthetic stage. Activations [n_rows, d_model]; logits [vocabulary] of one of the out rows. */
 MR_MUST_USE mr_status mr_stage_read_activations(mr_stage *s, float *out_x, mr_err *err);
 MR_MUST_USE mr_status mr_stage_read_logits(mr_stage *s, int32_t out_row, float *out_logits, mr_err *err);
 

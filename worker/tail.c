@@ -110,14 +110,19 @@ static mr_status sample(mr_tail *t, mr_stage *stage, mr_sequence *s, const Millr
     int32_t id = 0;
     int64_t position = (int64_t)run->first_position + run->n_rows;
     mr_stage_clock_enter(t->config.clock, MR_PHASE_SAMPLING);
-    mr_status status = mr_stage_read_logits(stage, out_row, t->logits, err);
-    if (status != MR_OK)
-        return status;
     if (!s->sampler)
         return mr_err_set(err, MR_E_PROTOCOL, "slot %u was opened without sampling parameters", run->slot);
-    status = mr_sampler_sample(s->sampler, t->scratch, t->logits, position, &id, err);
-    if (status == MR_OK)
-        status = mr_sampler_accept(s->sampler, id, err);
+    mr_status status = MR_OK;
+    if (mr_stage_is_synthetic(stage)) {
+        id = mr_synthetic_id(position, (int32_t)t->config.limits.n_vocab);
+    } else {
+        status = mr_stage_read_logits(stage, out_row, t->logits, err);
+        if (status != MR_OK)
+            return status;
+        status = mr_sampler_sample(s->sampler, t->scratch, t->logits, position, &id, err);
+        if (status == MR_OK)
+            status = mr_sampler_accept(s->sampler, id, err);
+    }
     millrace__token__init(token);
     token->slot = run->slot;
     token->generation = run->generation;

@@ -233,7 +233,8 @@ static mr_status start(worker *w, mr_err *err) {
 }
 
 /* Finds this stage and its neighbours in the plan. */
-static mr_status find_place(worker *w, const Millrace__Plan *plan, mr_layer_range *range, mr_err *err) {
+static mr_status find_place(worker *w, const Millrace__Plan *plan, mr_layer_range *range, mr_synthetic *synthetic,
+                            mr_err *err) {
     w->stage_idx = w->next = w->previous = -1;
     w->n_stages = (int32_t)plan->n_stages;
     for (int32_t i = 0; i < w->n_stages; i++) {
@@ -247,6 +248,7 @@ static mr_status find_place(worker *w, const Millrace__Plan *plan, mr_layer_rang
                               w->stage_idx, i);
         w->stage_idx = i;
         *range = (mr_layer_range){(int32_t)s->first_layer, (int32_t)s->last_layer};
+        *synthetic = (mr_synthetic){(int64_t)s->synthetic_fixed_ns, (int64_t)s->synthetic_row_ns};
     }
     if (w->stage_idx < 0)
         return mr_err_set(err, MR_E_PROTOCOL, "the plan gives rank %d no layers", w->config->channel->self);
@@ -293,7 +295,8 @@ static mr_status open_links(worker *w, mr_err *err) {
 /* Loads the layers that the plan gives to this stage, and posts its receives. */
 static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
     mr_layer_range range;
-    mr_status status = find_place(w, plan, &range, err);
+    mr_synthetic synthetic;
+    mr_status status = find_place(w, plan, &range, &synthetic, err);
     if (status != MR_OK)
         return status;
     w->limits = (mr_msg_limits){.n_stages = (uint32_t)w->n_stages,
@@ -313,7 +316,8 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
                               .max_context = (int32_t)plan->max_context,
                               .n_kv_blocks = (int32_t)plan->n_kv_blocks,
                               .kv_type = (mr_type)plan->kv_type,
-                              .map_weights = plan->map_weights};
+                              .map_weights = plan->map_weights,
+                              .synthetic = plan->synthetic ? &synthetic : NULL};
     if (w->config->devices && plan->fast_numerics) {
         config.devices = w->config->devices->list;
         config.measures_products = w->config->devices->is_measured;
@@ -447,7 +451,8 @@ static mr_status try_step(worker *w, bool *did, mr_err *err) {
     status = mr_step_fill(w->stage, w->sequences, w->pending, w->max_out_rows, err);
     mr_stage_clock_begin_step(&w->clock, w->pending->step, (uint32_t)mr_stage_rows(w->stage)->n_rows);
     if (status == MR_OK)
-        status = mr_stage_run(w->stage, x, make_progress, w->config->channel, err);
+        status = mr_stage_run(w->stage, x, w->config->channel->ops->progress ? make_progress : NULL, w->config->channel,
+                              err);
     mr_stage_clock_enter(&w->clock, MR_PHASE_WIRE);
     if (status == MR_OK && w->x_in)
         status = mr_inbox_release(w->x_in, err);

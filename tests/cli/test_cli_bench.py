@@ -129,6 +129,39 @@ class Tests(Case):
         self.assertEqual(self.names("-p", "30", "-n", "0", "--chunk", "4", "--stages", "2"), [("prefill", 30, 1)])
 
 
+class SyntheticStages(Case):
+    def test_more_stages_than_layers(self):
+        prefill, decode = self.measured(*SHORT, "-r", "1", "--synthetic-stage", "1,0.25", "--stages", "7", "-b", "14")
+        self.assertEqual((prefill["stages"], decode["stages"]), (7, 7))
+        self.assertNotIn("busy_share", prefill)
+        for name in ("bandwidth_share", "read_bytes_per_second"):
+            self.assertNotIn(name, decode)
+        # Tokens come two in a step: what they cost, by their rate, is the share. Sleep is never shorter.
+        self.assertTrue(0 < decode["busy_share"] <= 1.001, decode)
+        self.assertGreater(decode["busy_share"], 0.8 * decode["tokens_per_second"] * 1.25e-3 / 2)
+
+    def test_uneven_stages(self):
+        found = self.measured("-p", "0", "-n", "8", "-b", "4", "-r", "1", "--synthetic-stage", "1,0.1;3,0.2;0,0")[0]
+        self.assertEqual(found["stages"], 3)
+        self.assertTrue(0 < found["busy_share"] <= 1.001, found)
+        done = self.run_bin("bench", self.model, "-p", "0", "-n", "4", "-r", "1", "--synthetic-stage", "1,0")
+        self.assertIn(b"% busy", done.stdout)
+        self.assertIn(b"sleeps", done.stderr)
+
+    def test_ids_are_the_same_in_every_plan(self):
+        texts = {self.good("generate", self.model, "-p", "ab", "-n", "9", "--ignore-eos", "--synthetic-stage", "0,0",
+                           "--stages", n) for n in ("1", "2", "9")}
+        self.assertEqual(len(texts), 1)
+
+    def test_wrong_values(self):
+        for text in ("5", "5,", "5,0.1;", ";", "5;0.1", "5,0.1,3", "-1,0", "5,x", "nan,0", "60001,0", "0,60001"):
+            self.bad(2, ["--synthetic-stage", "MS_PER_ROW"] if ";" not in text else ["--synthetic-stage"], "bench",
+                     self.model, "--synthetic-stage", text)
+        self.bad(2, ["2 stages", "there are 3"], "bench", self.model, "--synthetic-stage", "1,0;2,0", "--stages", "3")
+        self.bad(2, ["--cut"], "bench", self.model, "--synthetic-stage", "1,0", "--cut", "1")
+        self.bad(2, ["--synthetic-stage"], "logits", self.model, "--synthetic-stage", "1,0")
+
+
 class WrongUse(Case):
     def test_values(self):
         self.bad(2, ["-t", "abc"], "bench", self.model, "-t", "abc")

@@ -49,7 +49,7 @@ static void use_plan(const Millrace__Plan *plan) {
     MR_ASSERT(plan->n_stages >= 1 && plan->stages[0]->first_layer == 0);
     for (size_t i = 0; i < plan->n_stages; i++) {
         const Millrace__StageRange *s = plan->stages[i];
-        MR_ASSERT(s->first_layer < s->last_layer);
+        MR_ASSERT(s->first_layer < s->last_layer || (plan->synthetic && s->first_layer == s->last_layer));
         MR_ASSERT(i == 0 || s->first_layer == plan->stages[i - 1]->last_layer);
     }
 }

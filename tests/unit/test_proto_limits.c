@@ -39,6 +39,28 @@ static void test_plan_limits(void **state) {
     BROKEN_CONTROL(PLAN, stage[1].first_layer = 9, "stage 1: first_layer is 9, allowed is 10 to 10");
     BROKEN_CONTROL(PLAN, stage[1].last_layer = 10, "stage 1: last_layer is 10, allowed is 11 to 65536");
     BROKEN_CONTROL(PLAN, stage[2].last_layer = 65537, "stage 2: last_layer is 65537");
+    BROKEN_CONTROL(PLAN, stage[1].synthetic_fixed_ns = 1, "stage 1: synthetic_fixed_ns is 1, allowed is 0 to 0");
+    BROKEN_CONTROL(PLAN, stage[1].synthetic_row_ns = 1, "stage 1: synthetic_row_ns is 1, allowed is 0 to 0");
+}
+
+/* Stages that sleep have times, and may have no layers. */
+static void test_synthetic_plan_limits(void **state) {
+    (void)state;
+    samples s;
+    samples_init(&s, MILLRACE__CONTROL__BODY_PLAN, 1);
+    s.plan.synthetic = true;
+    s.stage[1].last_layer = s.stage[1].first_layer;
+    s.stage[2].first_layer = s.stage[1].first_layer;
+    s.stage[1].synthetic_fixed_ns = s.stage[2].synthetic_row_ns = UINT64_C(60000000000);
+    expect_accepted(&s, CONTROL);
+    s.stage[1].synthetic_fixed_ns++;
+    expect_refused(&s, CONTROL, "stage 1: synthetic_fixed_ns is 60000000001, allowed is 0 to 60000000000");
+    s.stage[1].synthetic_fixed_ns = 0;
+    s.stage[2].synthetic_row_ns++;
+    expect_refused(&s, CONTROL, "stage 2: synthetic_row_ns is 60000000001");
+    s.stage[2].synthetic_row_ns = 0;
+    s.stage[1].last_layer--;
+    expect_refused(&s, CONTROL, "stage 1: last_layer is 9, allowed is 10 to 65536");
 }
 
 static void test_open_limits(void **state) {
@@ -190,7 +212,8 @@ static void test_what_passes_without_a_plan(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan_limits),           cmocka_unit_test(test_open_limits),
+        cmocka_unit_test(test_plan_limits),
+        cmocka_unit_test(test_synthetic_plan_limits),           cmocka_unit_test(test_open_limits),
         cmocka_unit_test(test_step_limits),           cmocka_unit_test(test_tokens_limits),
         cmocka_unit_test(test_report_limits),         cmocka_unit_test(test_lobby_limits),
         cmocka_unit_test(test_every_status_is_known), cmocka_unit_test(test_what_passes_without_a_plan),
