@@ -352,10 +352,15 @@ mr_status mr_job_submit(mr_job *job, const mr_sequence_desc *desc, int32_t *out_
     if (max_ids > capacity)
         return mr_err_set(err, MR_E_TOO_LONG, "the sequence may reach %d tokens, the KV cache holds %lld", max_ids,
                           (long long)capacity);
-    mr_status status = mr_journal_append(job->journal, desc, max_ids, out_sequence, err);
-    if (status == MR_OK)
-        job->n_unfinished++;
-    return status;
+    int32_t sequence;
+    mr_status status = mr_journal_append(job->journal, desc, max_ids, &sequence, err);
+    if (status != MR_OK)
+        return status;
+    job_queue_push(job, mr_journal_entry(job->journal, sequence));
+    job->n_unfinished++;
+    job->timings.prefill_tokens += n;
+    *out_sequence = sequence;
+    return MR_OK;
 }
 
 mr_job_timings mr_job_get_timings(const mr_job *job) {

@@ -1,4 +1,4 @@
-/* coordinator/job_internal.h - the state of a job, shared by job.c (its life) and job_run.c (its steps). */
+/* coordinator/job_internal.h - the state of a job, shared by job.c (its life), job_queue.c (who is in it) and job_run.c (its steps). */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_JOB_INTERNAL_H
 #define MR_COORDINATOR_JOB_INTERNAL_H
@@ -33,11 +33,12 @@ struct mr_job {
     mr_ledger *ledger;
     mr_journal *journal;
     mr_scheduler *scheduler;
-    mr_slot_account *slots;    /* [max_sequences] */
-    mr_step_record *steps;     /* [ring_slots] */
-    uint64_t n_issued, n_done; /* steps are numbered from 1 */
-    int32_t n_admitted;        /* entries of the journal that have had a slot */
-    int32_t n_unfinished, n_closing;
+    mr_slot_account *slots;                 /* [max_sequences] */
+    mr_step_record *steps;                  /* [ring_slots] */
+    uint64_t n_issued, n_done;              /* steps are numbered from 1 */
+    mr_entry *first_waiting, *last_waiting; /* for a slot and blocks, in the order in which they will get them */
+    int32_t n_unfinished, n_live, n_leaving, n_closing;
+    int64_t n_preempted;       /* times that a sequence lost its blocks */
     mr_stage_report *reports;  /* [n_stages] */
     mr_stage_seconds *seconds; /* [n_stages] */
     mr_span *spans;            /* [MR_MAX_REPORT_BYTES], of one report; NULL: not wanted */
@@ -56,5 +57,19 @@ mr_status job_take_reports(mr_job *job, bool *did, mr_err *err);
 /* The cause behind a status: a stage that loses its neighbour reports that as well, so another stage's own failure is
  * looked for during a moment. */
 mr_status job_find_cause(mr_job *job, mr_status status, mr_err *err);
+
+/* Puts an entry where it belongs among those that wait. */
+void job_queue_push(mr_job *job, mr_entry *e);
+/* Gives those that wait slots and blocks, in their order, while there are any. */
+mr_status job_admit(mr_job *job, bool *did, mr_err *err);
+/* Ends a sequence for good, whatever its state. */
+void job_finish(mr_job *job, mr_entry *e);
+/* Takes the blocks of the latest arrival, which waits again and is computed anew from the journal. false: there is nobody
+ * but the oldest, which keeps them. */
+bool job_preempt(mr_job *job);
+/* Empties the slots of preempted sequences whose last ids are in. */
+void job_see_off(mr_job *job, bool *did);
+/* Tells the stages which slots are empty now. */
+mr_status job_close_empty(mr_job *job, bool *did, mr_err *err);
 
 #endif

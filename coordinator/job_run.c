@@ -3,94 +3,6 @@
 #include "coordinator/job_internal.h"
 #include "engine/base/clock.h"
 
-static mr_status send_open(mr_job *job, const mr_entry *e, mr_err *err) {
-    Millrace__Sampling sampling = MILLRACE__SAMPLING__INIT;
-    sampling.temperature = e->desc.temperature;
-    sampling.top_k = e->desc.top_k;
-    sampling.top_p = e->desc.top_p;
-    sampling.min_p = e->desc.min_p;
-    sampling.repeat_penalty = e->desc.repeat_penalty;
-    sampling.repeat_last_n = e->desc.repeat_last_n;
-    sampling.seed = e->desc.seed;
-    sampling.choice = e->desc.choice;
-    Millrace__OpenSequence open = MILLRACE__OPEN_SEQUENCE__INIT, brief = MILLRACE__OPEN_SEQUENCE__INIT;
-    open.slot = brief.slot = (uint32_t)e->slot;
-    open.generation = brief.generation = e->generation;
-    open.ids = (uint32_t *)e->ids;
-    open.n_ids = (size_t)e->n_ids;
-    open.sampling = e->desc.on_logits ? NULL : &sampling;
-    Millrace__Control message = MILLRACE__CONTROL__INIT, for_tail = MILLRACE__CONTROL__INIT;
-    message.body_case = for_tail.body_case = MILLRACE__CONTROL__BODY_OPEN;
-    message.open = &brief;
-    for_tail.open = &open;
-    return mr_stage_links_send(job->links, &message, &for_tail, err);
-}
-
-/* Gives waiting sequences slots and blocks, in the order of their arrival, while there are any. */
-static mr_status admit(mr_job *job, bool *did, mr_err *err) {
-    while (job->n_admitted < mr_journal_count(job->journal)) {
-        mr_entry *e = mr_journal_entry(job->journal, job->n_admitted);
-        int32_t slot = 0;
-        while (slot < job->config.max_sequences && (job->slots[slot].entry || job->slots[slot].closing))
-            slot++;
-        bool ready = false;
-        if (slot == job->config.max_sequences)
-            return MR_OK;
-        mr_status status = mr_stage_links_ready(job->links, &ready, err);
-        int32_t n_blocks = (e->max_ids + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
-        if (status != MR_OK || !ready || !mr_ledger_reserve(job->ledger, slot, n_blocks))
-            return status;
-        e->slot = slot;
-        e->generation = ++job->slots[slot].generation;
-        e->state = MR_ENTRY_LIVE;
-        job->slots[slot].entry = e;
-        job->n_admitted++;
-        mr_scheduler_join(job->scheduler, e);
-        *did = true;
-        status = send_open(job, e, err);
-        if (status != MR_OK)
-            return status;
-    }
-    return MR_OK;
-}
-
-/* Tells the stages which slots are empty now. */
-static mr_status close_empty(mr_job *job, bool *did, mr_err *err) {
-    for (int32_t i = 0; i < job->config.max_sequences && job->n_closing > 0; i++) {
-        mr_slot_account *s = &job->slots[i];
-        bool ready = false;
-        if (!s->closing)
-            continue;
-        mr_status status = mr_stage_links_ready(job->links, &ready, err);
-        if (status != MR_OK || !ready)
-            return status;
-        Millrace__CloseSequence close = MILLRACE__CLOSE_SEQUENCE__INIT;
-        Millrace__Control message = MILLRACE__CONTROL__INIT;
-        close.slot = (uint32_t)i;
-        close.generation = s->generation;
-        message.body_case = MILLRACE__CONTROL__BODY_CLOSE;
-        message.close = &close;
-        status = mr_stage_links_send(job->links, &message, NULL, err);
-        if (status != MR_OK)
-            return status;
-        s->closing = false;
-        job->n_closing--;
-        *did = true;
-    }
-    return MR_OK;
-}
-
-/* Ends a sequence: its rows that are still under way are wasted, its blocks are free for others. */
-static void finish(mr_job *job, mr_entry *e) {
-    mr_scheduler_leave(job->scheduler, e);
-    mr_ledger_release(job->ledger, e->slot);
-    job->slots[e->slot].entry = NULL;
-    job->slots[e->slot].closing = true;
-    job->n_closing++;
-    e->state = MR_ENTRY_DONE;
-    job->n_unfinished--;
-}
-
 /* --- Steps -------------------------------------------------------------------------------------------------------------- */
 
 /* Issues steps while the ring has room and rows are there. */
@@ -102,6 +14,10 @@ static mr_status issue(mr_job *job, bool *did, mr_err *err) {
             return status;
         mr_step_record record = {.step = job->n_issued + 1};
         const Millrace__StepPlan *plan = mr_scheduler_next(job->scheduler, record.step, &record.logits);
+        if (!plan && mr_scheduler_starved(job->scheduler) && job_preempt(job)) {
+            *did = true;
+            continue;
+        }
         if (!plan)
             return MR_OK;
         Millrace__Control message = MILLRACE__CONTROL__INIT;
@@ -115,6 +31,8 @@ static mr_status issue(mr_job *job, bool *did, mr_err *err) {
         job->steps[record.step % (uint64_t)job->ring_slots] = record;
         job->n_issued = record.step;
         *did = true;
+        if (mr_scheduler_starved(job->scheduler))
+            job_preempt(job); /* before its next step, whatever the steps under way may free: nobody is to idle */
     }
     return MR_OK;
 }
@@ -152,7 +70,7 @@ static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_n
     }
     bool stop = e->desc.on_token && e->desc.on_token(e->desc.ctx, &event);
     if (stop || event.finish != MR_FINISH_NONE)
-        finish(job, e);
+        job_finish(job, e);
     return MR_OK;
 }
 
@@ -214,15 +132,16 @@ static mr_status take_logits(mr_job *job, bool *did, mr_err *err) {
         if (status != MR_OK)
             return status;
         if (e->n_delivered == e->n_prompt)
-            finish(job, e);
+            job_finish(job, e);
         advance(job);
     }
 }
 
 static mr_status turn(mr_job *job, bool *did, mr_err *err) {
-    mr_status status = close_empty(job, did, err);
+    job_see_off(job, did);
+    mr_status status = job_close_empty(job, did, err);
     if (status == MR_OK)
-        status = admit(job, did, err);
+        status = job_admit(job, did, err);
     if (status == MR_OK)
         status = issue(job, did, err);
     if (status == MR_OK)
@@ -238,9 +157,6 @@ mr_status mr_job_run(mr_job *job, mr_err *err) {
     mr_status status = MR_OK;
     job->start_ns = mr_clock_now_ns();
     job->first_token_ns = job->last_first_token_ns = 0;
-    int64_t n_prompt = 0;
-    for (int32_t i = job->n_admitted; i < mr_journal_count(job->journal); i++)
-        n_prompt += mr_journal_entry(job->journal, i)->n_prompt;
     while (job->n_unfinished > 0 && status == MR_OK) {
         bool did = false;
         status = turn(job, &did, err);
@@ -250,7 +166,6 @@ mr_status mr_job_run(mr_job *job, mr_err *err) {
     if (status != MR_OK)
         return job_find_cause(job, status, err);
     int64_t end_ns = mr_clock_now_ns();
-    job->timings.prefill_tokens += n_prompt;
     job->timings.prefill_ns += (job->last_first_token_ns ? job->last_first_token_ns : end_ns) - job->start_ns;
     if (job->first_token_ns) {
         job->timings.first_token_ns = job->first_token_ns - job->start_ns;

@@ -10,10 +10,12 @@
 typedef enum mr_entry_state {
     MR_ENTRY_WAITING, /* for a slot and KV blocks */
     MR_ENTRY_LIVE,    /* in a slot */
+    MR_ENTRY_LEAVING, /* preempted: it waits as WAITING does, and its slot until the steps with rows of it are done */
     MR_ENTRY_DONE,
 } mr_entry_state;
 
-typedef struct mr_entry {
+typedef struct mr_entry mr_entry;
+struct mr_entry {
     int32_t sequence;      /* its number */
     mr_sequence_desc desc; /* prompt_ids is not kept: they are in ids */
     int32_t *ids;          /* prompt, then what was generated */
@@ -22,10 +24,13 @@ typedef struct mr_entry {
     mr_entry_state state;
     int32_t slot;
     uint32_t generation; /* of the slot */
+    int32_t n_prefill;   /* ids known when it got the slot: rows below come in chunks, those from here on one by one */
     int32_t n_issued;    /* rows 0 .. n_issued - 1 have been put into steps */
+    int32_t n_sent;      /* entries of its block table that the stages have been sent */
     int32_t n_delivered; /* positions whose logits were delivered */
     uint64_t last_step;  /* that carried a row of it */
-} mr_entry;
+    mr_entry *before, *after; /* in the queue (job_queue.c) */
+};
 
 typedef struct mr_journal mr_journal;
 

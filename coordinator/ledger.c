@@ -3,16 +3,12 @@
 
 #include "engine/base/mem.h"
 
-typedef struct slot_account {
-    int32_t n_blocks, n_reserved; /* reserved counts the blocks held, too */
-} slot_account;
-
 struct mr_ledger {
     int32_t n_blocks, n_slots, max_blocks;
-    int32_t n_free, n_promised; /* promised: reserved and not yet held, over all slots */
-    uint32_t *free_blocks;      /* a stack */
-    uint32_t *tables;           /* [n_slots][max_blocks] */
-    slot_account *slots;
+    int32_t n_free;
+    uint32_t *free_blocks; /* a stack */
+    uint32_t *tables;      /* [n_slots][max_blocks] */
+    int32_t *n_held;       /* [n_slots] */
 };
 
 mr_status mr_ledger_create(int32_t n_blocks, int32_t n_slots, int32_t max_blocks, mr_ledger **out, mr_err *err) {
@@ -22,9 +18,9 @@ mr_status mr_ledger_create(int32_t n_blocks, int32_t n_slots, int32_t max_blocks
         *l = (mr_ledger){.n_blocks = n_blocks, .n_slots = n_slots, .max_blocks = max_blocks, .n_free = n_blocks};
         l->free_blocks = mr_alloc_array((size_t)n_blocks, sizeof *l->free_blocks);
         l->tables = mr_alloc_array(n_entries, sizeof *l->tables);
-        l->slots = mr_alloc_array((size_t)n_slots, sizeof *l->slots);
+        l->n_held = mr_alloc_array((size_t)n_slots, sizeof *l->n_held);
     }
-    if (!l || !l->free_blocks || !l->tables || !l->slots) {
+    if (!l || !l->free_blocks || !l->tables || !l->n_held) {
         mr_ledger_destroy(l);
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for an account of %d KV blocks and %d sequences", n_blocks,
                           n_slots);
@@ -40,44 +36,35 @@ void mr_ledger_destroy(mr_ledger *l) {
         return;
     mr_free(l->free_blocks);
     mr_free(l->tables);
-    mr_free(l->slots);
+    mr_free(l->n_held);
     mr_free(l);
 }
 
-bool mr_ledger_reserve(mr_ledger *l, int32_t slot, int32_t n) {
-    slot_account *s = &l->slots[slot];
-    int32_t more = n - s->n_reserved;
-    if (n > l->max_blocks || more > l->n_free - l->n_promised)
-        return false;
-    if (more > 0) {
-        s->n_reserved = n;
-        l->n_promised += more;
-    }
-    return true;
-}
-
-int32_t mr_ledger_grow(mr_ledger *l, int32_t slot, int32_t n) {
-    slot_account *s = &l->slots[slot];
-    int32_t before = s->n_blocks;
-    MR_ASSERT(n <= s->n_reserved);
-    while (s->n_blocks < n) {
-        l->tables[(size_t)slot * (size_t)l->max_blocks + (size_t)s->n_blocks++] = l->free_blocks[--l->n_free];
-        l->n_promised--;
-    }
-    return before;
-}
-
-const uint32_t *mr_ledger_table(const mr_ledger *l, int32_t slot) {
+static uint32_t *table_of(const mr_ledger *l, int32_t slot) {
     return l->tables + (size_t)slot * (size_t)l->max_blocks;
 }
 
+bool mr_ledger_grow(mr_ledger *l, int32_t slot, int32_t n) {
+    int32_t *held = &l->n_held[slot];
+    if (n > l->max_blocks || n - *held > l->n_free)
+        return false;
+    while (*held < n)
+        table_of(l, slot)[(*held)++] = l->free_blocks[--l->n_free];
+    return true;
+}
+
+const uint32_t *mr_ledger_table(const mr_ledger *l, int32_t slot) {
+    return table_of(l, slot);
+}
+
+int32_t mr_ledger_n_held(const mr_ledger *l, int32_t slot) {
+    return l->n_held[slot];
+}
+
 void mr_ledger_release(mr_ledger *l, int32_t slot) {
-    slot_account *s = &l->slots[slot];
-    const uint32_t *table = mr_ledger_table(l, slot);
-    l->n_promised -= s->n_reserved - s->n_blocks;
-    for (int32_t i = s->n_blocks - 1; i >= 0; i--)
-        l->free_blocks[l->n_free++] = table[i];
-    *s = (slot_account){0};
+    for (int32_t i = l->n_held[slot] - 1; i >= 0; i--)
+        l->free_blocks[l->n_free++] = table_of(l, slot)[i];
+    l->n_held[slot] = 0;
 }
 
 int32_t mr_ledger_n_free(const mr_ledger *l) {

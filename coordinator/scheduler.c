@@ -13,6 +13,7 @@ struct mr_scheduler {
     Millrace__Run *runs;
     Millrace__Run **run_ptrs;
     int32_t n_rows, n_out;
+    bool starved;
 };
 
 mr_status mr_scheduler_create(const mr_scheduler_config *config, mr_ledger *ledger, mr_scheduler **out, mr_err *err) {
@@ -62,7 +63,7 @@ void mr_scheduler_leave(mr_scheduler *s, mr_entry *e) {
 }
 
 static bool is_decoding(const mr_entry *e) {
-    return e->n_issued >= e->n_prompt;
+    return e->n_issued >= e->n_prefill;
 }
 
 /* Whether the next decode row may be issued: its id is known or under way, and the token it brings is inside the limit. */
@@ -70,21 +71,25 @@ static bool may_decode(const mr_entry *e) {
     return e->n_issued <= e->n_ids && e->n_issued + 1 < e->max_ids;
 }
 
-/* Adds rows [n_issued, n_issued + n) of e as a run. */
+/* Adds rows [n_issued, n_issued + n) of e as a run; NULL when it needs a KV block and none is free. */
 static Millrace__Run *add_run(mr_scheduler *s, mr_entry *e, int32_t n) {
-    Millrace__Run *run = &s->runs[s->plan.n_runs++];
     int32_t end = e->n_issued + n;
     int32_t n_blocks = (end + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
-    int32_t before = mr_ledger_grow(s->ledger, e->slot, n_blocks);
+    if (!mr_ledger_grow(s->ledger, e->slot, n_blocks)) {
+        s->starved = true;
+        return NULL;
+    }
+    Millrace__Run *run = &s->runs[s->plan.n_runs++];
     millrace__run__init(run);
     run->slot = (uint32_t)e->slot;
     run->generation = e->generation;
     run->first_position = (uint32_t)e->n_issued;
     run->n_rows = (uint32_t)n;
-    run->first_block_idx = (uint32_t)before;
-    run->n_blocks = n_blocks > before ? (size_t)(n_blocks - before) : 0;
+    run->first_block_idx = (uint32_t)e->n_sent;
+    run->n_blocks = (size_t)(n_blocks - e->n_sent);
     /* protobuf-c wants pointers to what it only reads. */
-    run->blocks = (uint32_t *)(uintptr_t)(mr_ledger_table(s->ledger, e->slot) + before);
+    run->blocks = (uint32_t *)(uintptr_t)(mr_ledger_table(s->ledger, e->slot) + e->n_sent);
+    e->n_sent = n_blocks;
     if (end <= e->n_ids) {
         run->ids = (uint32_t *)(e->ids + e->n_issued);
         run->n_ids = (size_t)n;
@@ -103,7 +108,10 @@ static void add_decode_rows(mr_scheduler *s, uint64_t step) {
         mr_entry *e = s->live[i];
         if (!is_decoding(e) || !may_decode(e) || s->n_rows >= s->config.max_rows || s->n_out >= s->config.max_out_rows)
             continue;
-        add_run(s, e, 1)->want = MILLRACE__WANT__WANT_TOKEN;
+        Millrace__Run *run = add_run(s, e, 1);
+        if (!run)
+            continue;
+        run->want = MILLRACE__WANT__WANT_TOKEN;
         s->n_out++;
         e->last_step = step;
         most--;
@@ -115,21 +123,22 @@ static void add_prefill_rows(mr_scheduler *s, uint64_t step, mr_logits_run *out_
     for (int32_t i = 0; i < s->n_live; i++) {
         mr_entry *e = s->live[i];
         int32_t room = s->config.max_rows - s->n_rows, out_room = s->config.max_out_rows - s->n_out;
-        int32_t n = e->n_prompt - e->n_issued;
+        int32_t n = e->n_prefill - e->n_issued;
         bool wants_logits = e->desc.on_logits != NULL;
         if (n <= 0 || room <= 0 || out_room <= 0 || (wants_logits && out_logits->entry))
             continue;
         n = n < room ? n : room;
-        if (wants_logits) {
+        if (wants_logits)
             n = n < out_room ? n : out_room;
-            *out_logits = (mr_logits_run){.entry = e, .first_position = e->n_issued, .n_rows = n};
-            s->n_out += n;
-        }
         Millrace__Run *run = add_run(s, e, n);
+        if (!run)
+            continue;
         e->last_step = step;
         if (wants_logits) {
             run->want = MILLRACE__WANT__WANT_ALL_LOGITS;
-        } else if (e->n_issued == e->n_prompt) {
+            *out_logits = (mr_logits_run){.entry = e, .first_position = e->n_issued - n, .n_rows = n};
+            s->n_out += n;
+        } else if (e->n_issued == e->n_prefill) {
             run->want = MILLRACE__WANT__WANT_TOKEN;
             s->n_out++;
         }
@@ -153,10 +162,15 @@ const Millrace__StepPlan *mr_scheduler_next(mr_scheduler *s, uint64_t step, mr_l
     s->plan.step = step;
     s->plan.n_runs = 0;
     s->n_rows = s->n_out = 0;
+    s->starved = false;
     add_decode_rows(s, step);
     add_prefill_rows(s, step, out_logits);
     if (s->plan.n_runs == 0)
         return NULL;
     rotate(s, step);
     return &s->plan;
+}
+
+bool mr_scheduler_starved(const mr_scheduler *s) {
+    return s->starved;
 }

@@ -22,7 +22,7 @@ MR_MUST_USE mr_status mr_scheduler_create(const mr_scheduler_config *config, mr_
                                           mr_err *err);
 void mr_scheduler_destroy(mr_scheduler *s);
 
-/* Sequences join when they get a slot, and leave when they finish. */
+/* Sequences join when they get a slot, and leave when they finish or are preempted. */
 void mr_scheduler_join(mr_scheduler *s, mr_entry *e);
 void mr_scheduler_leave(mr_scheduler *s, mr_entry *e);
 
@@ -35,5 +35,7 @@ typedef struct mr_logits_run {
 /* Fills the plan of the next step, number step; NULL when no row can be issued now. Commits: the entries' n_issued moves
  * on and the ledger grows. The plan is valid until the next call. */
 const Millrace__StepPlan *mr_scheduler_next(mr_scheduler *s, uint64_t step, mr_logits_run *out_logits);
+/* Whether a row was left out of that step for want of a KV block. */
+bool mr_scheduler_starved(const mr_scheduler *s);
 
 #endif

@@ -81,9 +81,10 @@ static void admit(sim *s) {
     while (slot < s->n_slots && s->slots[slot])
         slot++;
     int32_t n_blocks = (e->max_ids + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
-    if (slot == s->n_slots || !mr_ledger_reserve(s->ledger, slot, n_blocks))
+    if (slot == s->n_slots || n_blocks > mr_ledger_n_free(s->ledger) || !mr_ledger_grow(s->ledger, slot, n_blocks))
         return;
     e->slot = slot;
+    e->n_prefill = e->n_ids;
     e->state = MR_ENTRY_LIVE;
     s->slots[slot] = e;
     s->joined_at[slot] = s->n_issued;
@@ -239,6 +240,7 @@ static void issue(sim *s) {
             assert_true(live[i].decoding && !live[i].eligible); /* nothing could be done */
         return;
     }
+    assert_false(mr_scheduler_starved(s->scheduler)); /* admit() gives all blocks there will be */
     assert_int_equal(plan->step, s->n_issued + 1);
     check_step(s, plan, &logits, live, n);
     flight *f = &s->flights[++s->n_issued % (uint64_t)s->ring];
@@ -277,6 +279,63 @@ static void test_rules_of_the_ring(void **state) {
                 simulate(seed, n_stages, rows[r]);
 }
 
+static mr_entry *join(mr_scheduler *scheduler, mr_journal *journal, int32_t n_prompt, int32_t slot) {
+    int32_t ids[CONTEXT] = {0}, sequence;
+    mr_sequence_desc desc = {.prompt_ids = ids, .n_prompt = n_prompt};
+    mr_err err;
+    assert_int_equal(mr_journal_append(journal, &desc, CONTEXT, &sequence, &err), MR_OK);
+    mr_entry *e = mr_journal_entry(journal, sequence);
+    e->slot = slot;
+    e->n_prefill = n_prompt;
+    mr_scheduler_join(scheduler, e);
+    return e;
+}
+
+/* Without a free block nothing of a row that needs one is done, the others go on, and it comes later. */
+static void test_rows_that_starve(void **state) {
+    (void)state;
+    const mr_scheduler_config config = {.n_stages = 1, .max_rows = 32, .max_out_rows = 32, .max_sequences = 3};
+    mr_scheduler *s;
+    mr_ledger *l;
+    mr_journal *j;
+    mr_logits_run logits;
+    mr_err err;
+    assert_int_equal(mr_journal_create(&j, &err), MR_OK);
+    assert_int_equal(mr_ledger_create(2, 3, 4, &l, &err), MR_OK);
+    assert_int_equal(mr_scheduler_create(&config, l, &s, &err), MR_OK);
+    mr_entry *a = join(s, j, 16, 0), *b = join(s, j, 5, 1), *c = join(s, j, 7, 2);
+    const Millrace__StepPlan *plan = mr_scheduler_next(s, 1, &logits);
+    assert_non_null(plan);
+    assert_int_equal(plan->n_runs, 2);
+    assert_true(mr_scheduler_starved(s));
+    assert_int_equal(c->n_issued, 0);
+    plan = mr_scheduler_next(s, 2, &logits); /* a would begin a block, b goes on in its first */
+    assert_non_null(plan);
+    assert_int_equal(plan->n_runs, 1);
+    assert_int_equal(plan->runs[0]->slot, b->slot);
+    assert_true(mr_scheduler_starved(s));
+    assert_int_equal(a->n_issued, 16);
+    assert_int_equal(a->n_sent, 1);
+    b->n_ids = 7;
+    mr_scheduler_leave(s, b);
+    mr_ledger_release(l, 1);
+    plan = mr_scheduler_next(s, 3, &logits);
+    assert_non_null(plan);
+    assert_int_equal(plan->n_runs, 1); /* decode rows first */
+    assert_int_equal(plan->runs[0]->slot, a->slot);
+    assert_int_equal(plan->runs[0]->first_block_idx, 1);
+    assert_int_equal(plan->runs[0]->n_blocks, 1);
+    mr_scheduler_leave(s, a);
+    mr_ledger_release(l, 0);
+    plan = mr_scheduler_next(s, 4, &logits);
+    assert_non_null(plan);
+    assert_int_equal(plan->runs[0]->slot, c->slot);
+    assert_false(mr_scheduler_starved(s));
+    mr_scheduler_destroy(s);
+    mr_ledger_destroy(l);
+    mr_journal_destroy(j);
+}
+
 static void test_failing_allocations(void **state) {
     (void)state;
     const mr_scheduler_config config = {.n_stages = 2, .max_rows = 8, .max_out_rows = 8, .max_sequences = 77};
@@ -300,6 +359,7 @@ static void test_failing_allocations(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rules_of_the_ring),
+        cmocka_unit_test(test_rows_that_starve),
         cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

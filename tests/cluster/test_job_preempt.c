@@ -1,0 +1,153 @@
+/* tests/cluster/test_job_preempt.c - more sequences than the KV blocks hold: the latest are preempted and computed anew, and
+ * every text is what it would have been. */
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "coordinator/job_internal.h"
+#include "tests/cluster/test_job_support.h"
+
+enum { N = 24, N_MANY = 500, VOCAB = 90 };
+
+static job_model model;
+
+static void start(job_rig *rig, const job_rig_config *config) {
+    mr_err err;
+    if (job_rig_start(rig, config, &err) != MR_OK)
+        fail_msg("%s", err.text);
+}
+
+static void run(job_rig *rig) {
+    mr_err err;
+    if (mr_job_run(rig->job, &err) != MR_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(mr_ledger_n_free(rig->job->ledger), rig->job->config.n_kv_blocks);
+}
+
+static int32_t prompt_length(int32_t number) {
+    return 1 + number * 7 % 14;
+}
+
+static int32_t max_tokens(int32_t number) {
+    return 30 + number * 5 % 21;
+}
+
+static void submit(job_rig *rig, int32_t number, listener *l) {
+    int32_t ids[64], sequence;
+    mr_err err;
+    mr_sequence_desc desc = job_sequence(number, l);
+    desc.prompt_ids = ids;
+    desc.n_prompt = prompt_length(number);
+    desc.max_tokens = max_tokens(number);
+    job_prompt(number, desc.n_prompt, VOCAB, ids);
+    if (mr_job_submit(rig->job, &desc, &sequence, &err) != MR_OK)
+        fail_msg("%s", err.text);
+}
+
+static void run_all_alone(listener *out, int32_t n) {
+    job_rig rig;
+    start(&rig, &(job_rig_config){.model = &model, .n_stages = 1, .max_sequences = 1});
+    for (int32_t i = 0; i < n; i++) {
+        out[i] = (listener){0};
+        submit(&rig, i, &out[i]);
+        run(&rig);
+    }
+    assert_int_equal(rig.job->n_preempted, 0);
+    job_rig_stop(&rig);
+}
+
+static void assert_same(const listener *want, const listener *got, int32_t n) {
+    for (int32_t i = 0; i < n; i++) {
+        assert_int_equal(got[i].finish, MR_FINISH_LENGTH);
+        assert_int_equal(got[i].n_ids, max_tokens(i));
+        assert_memory_equal(got[i].ids, want[i].ids, (size_t)max_tokens(i) * sizeof *want[i].ids);
+    }
+}
+
+/* Blocks for hardly more than the longest sequence, in every chunking, over one to three stages. */
+static void test_preempted_texts_go_on(void **state) {
+    (void)state;
+    static listener alone[N], together[N];
+    const int32_t rows[] = {3, 64};
+    job_rig rig;
+    run_all_alone(alone, N);
+    for (int32_t n_stages = 1; n_stages <= 3; n_stages++)
+        for (size_t r = 0; r < 2; r++) {
+            start(
+                &rig,
+                &(job_rig_config){
+                    .model = &model, .n_stages = n_stages, .max_rows = rows[r], .max_sequences = 8, .n_kv_blocks = 6});
+            for (int32_t i = 0; i < N; i++) {
+                together[i] = (listener){0};
+                submit(&rig, i, &together[i]);
+            }
+            run(&rig);
+            assert_same(alone, together, N);
+            assert_true(rig.job->n_preempted > 0);
+            job_rig_stop(&rig);
+        }
+}
+
+/* Sequences that want the logits of their prompt have all their blocks when they begin: nobody is computed twice. */
+static void test_logits_among_preempted(void **state) {
+    (void)state;
+    listener texts[4] = {0}, logits[4] = {0};
+    job_rig rig;
+    mr_err err;
+    int32_t ids[64], sequence;
+    start(&rig, &(job_rig_config){.model = &model, .n_stages = 2, .max_rows = 5, .max_sequences = 8, .n_kv_blocks = 5});
+    for (int32_t i = 0; i < 4; i++) {
+        mr_sequence_desc desc = job_sequence(i, &logits[i]);
+        submit(&rig, 8 * i, &texts[i]);
+        job_prompt(i, 40, VOCAB, ids);
+        desc.on_token = NULL;
+        desc.on_logits = listener_logits;
+        desc.prompt_ids = ids;
+        desc.n_prompt = 40;
+        assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
+    }
+    run(&rig);
+    for (int32_t i = 0; i < 4; i++) {
+        assert_int_equal(texts[i].n_ids, max_tokens(8 * i));
+        assert_int_equal(logits[i].n_logits, 40);
+    }
+    job_rig_stop(&rig);
+}
+
+/* 500 requests, KV blocks for 20 of the longest: all complete, their first tokens come in the order of arrival. */
+static void test_overload(void **state) {
+    (void)state;
+    static listener alone[N_MANY], together[N_MANY];
+    int32_t clock = 0;
+    job_rig rig;
+    run_all_alone(alone, N_MANY);
+    start(&rig, &(job_rig_config){.model = &model, .n_stages = 2, .max_sequences = 100, .n_kv_blocks = 20 * 4});
+    for (int32_t i = 0; i < N_MANY; i++) {
+        together[i] = (listener){.clock = &clock};
+        submit(&rig, i, &together[i]);
+    }
+    run(&rig);
+    assert_same(alone, together, N_MANY);
+    assert_true(rig.job->n_preempted > 0);
+    for (int32_t i = 0; i < N_MANY; i++) /* prompts that share a step begin together: those of 64 rows at most */
+        assert_in_range(together[i].first_token_at, i < 64 ? 0 : i - 64, i + 64);
+    print_message("%d sequences were preempted\n", (int)rig.job->n_preempted);
+    job_rig_stop(&rig);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_preempted_texts_go_on),
+        cmocka_unit_test(test_logits_among_preempted),
+        cmocka_unit_test(test_overload),
+    };
+    tiny_desc desc = job_model_desc();
+    job_model_init(&model, tiny_model_write(&desc));
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    job_model_deinit(&model);
+    return failed;
+}
