@@ -7,8 +7,6 @@
 
 #include "coordinator/step_times.h"
 
-enum { MR_MAX_LAYER_KINDS = 16 }; /* layers of a model that differ in tensor types or shapes */
-
 typedef struct mr_rank_facts {
     char host[64];
     int32_t threads;
@@ -16,7 +14,7 @@ typedef struct mr_rank_facts {
     mr_step_times layer[MR_MAX_LAYER_KINDS]; /* of one layer of each kind, at an empty context */
     double position_s;                       /* more seconds of one row in one layer for each position before it */
     mr_step_times output;                    /* output norm, matrix and sampling, for so many rows that want a token */
-    double step_s;                           /* of each step besides: messages in and out, embedding */
+    double step_s;                           /* of each step besides: a message in and one out */
 } mr_rank_facts;
 
 typedef struct mr_link_facts {

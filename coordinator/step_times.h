@@ -4,16 +4,7 @@
 #ifndef MR_COORDINATOR_STEP_TIMES_H
 #define MR_COORDINATOR_STEP_TIMES_H
 
-#include <stdint.h>
-
-enum { MR_STEP_TIMES_MAX = 16 };
-
-/* Points in ascending order of rows. n 0: nothing is known. */
-typedef struct mr_step_times {
-    int32_t n;
-    int32_t rows[MR_STEP_TIMES_MAX];
-    double seconds[MR_STEP_TIMES_MAX];
-} mr_step_times;
+#include "proto/measured.h"
 
 /* Seconds for any number of rows: straight lines between the points, the line of the last two points beyond them, the
  * first point below it; 0 for no rows, and where nothing is known. */

@@ -89,4 +89,10 @@ size_t mr_model_embedding_bytes(const mr_gguf *g);
 size_t mr_model_output_bytes(const mr_gguf *g);
 size_t mr_model_shared_bytes(const mr_gguf *g);
 
+/* Which layers are alike: the same tensors, of the same types and shapes, so that they take the same time. Kinds are
+ * numbered from 0 in the order of their first layers: out_kind[info->n_layers]. Of a model with more than max_kinds
+ * (1 to 256), all further ones count as the last. MR_E_NO_MEMORY. */
+MR_MUST_USE mr_status mr_model_layer_kinds(const mr_gguf *g, const mr_model_info *info, int32_t max_kinds,
+                                           uint8_t *out_kind, int32_t *out_n_kinds, mr_err *err);
+
 #endif

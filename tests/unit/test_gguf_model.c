@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "engine/base/le.h"
+#include "engine/base/mem.h"
 #include "engine/gguf/model_info.h"
 #include "tests/support/gguf_writer.h"
 
@@ -462,6 +463,46 @@ static void test_bytes_of_parts(void **state) {
     }
 }
 
+static void test_layer_kinds(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        mr_type type;
+        int64_t n;
+    } more[] = {{"blk.1.attn_q.bias", MR_TYPE_F32, 64}, {"blk.2.attn_q.bias", MR_TYPE_F32, 64},
+                {"blk.4.attn_q.bias", MR_TYPE_F32, 64}, {"blk.4.extra.weight", MR_TYPE_F32, 8},
+                {"blk.5.attn_q.bias", MR_TYPE_F16, 64}, {"blk.6.attn_k.bias", MR_TYPE_F32, 64},
+                {"blk.7.attn_q.bias", MR_TYPE_F32, 32}, {"blk.8.extra.weight", MR_TYPE_F32, 8},
+                {"blk.8.attn_q.bias", MR_TYPE_F32, 64}};
+    static const uint8_t want[] = {0, 1, 1, 0, 2, 3, 4, 5, 2}, want_of_3[] = {0, 1, 1, 0, 2, 2, 2, 2, 2};
+    gguf_model_shape shape = SHAPE;
+    shape.n_layers = 9;
+    gguf_writer *w = gguf_writer_create();
+    gguf_writer_model_keys(w, &shape);
+    gguf_writer_model_tensors(w, &shape);
+    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++)
+        gguf_writer_vector(w, more[i].name, more[i].type, more[i].n, NULL);
+    size_t size;
+    const uint8_t *data = gguf_writer_bytes(w, &size);
+    mr_gguf *g = NULL;
+    mr_model_info info;
+    uint8_t kind[9];
+    int32_t n;
+    assert_int_equal(mr_gguf_open_memory(data, size, &g, NULL), MR_OK);
+    assert_int_equal(mr_model_info_read(g, &info, NULL), MR_OK);
+    assert_int_equal(mr_model_layer_kinds(g, &info, 16, kind, &n, NULL), MR_OK);
+    assert_int_equal(n, 6);
+    assert_memory_equal(kind, want, sizeof want);
+    assert_int_equal(mr_model_layer_kinds(g, &info, 3, kind, &n, NULL), MR_OK);
+    assert_int_equal(n, 3);
+    assert_memory_equal(kind, want_of_3, sizeof want_of_3);
+    mr_mem_fail_at(0);
+    assert_int_equal(mr_model_layer_kinds(g, &info, 3, kind, &n, NULL), MR_E_NO_MEMORY);
+    mr_mem_fail_at(-1);
+    mr_gguf_close(g);
+    gguf_writer_destroy(w);
+}
+
 /* Facts about real files: one line for each that is asked for by name. */
 static void check_known_file(const char *name, const mr_gguf *g, const mr_model_info *info) {
     if (strcmp(name, "ggml-vocab-llama-bpe.gguf") == 0) {
@@ -550,6 +591,7 @@ int main(void) {
         cmocka_unit_test(test_vocabulary_and_tensors_must_agree),
         cmocka_unit_test(test_parts_of_a_model),
         cmocka_unit_test(test_bytes_of_parts),
+        cmocka_unit_test(test_layer_kinds),
         cmocka_unit_test(test_real_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
