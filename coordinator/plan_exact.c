@@ -66,13 +66,19 @@ static bool are_alike(const plan_problem *p, int32_t a, int32_t b, double tolera
     return alike && (!f->links || alike_links(&f->links[i * n + j], &f->links[j * n + i], tolerance));
 }
 
+/* The member with the least memory stands first, and for all of them. */
 static void make_classes(plan_exact *x, double tolerance) {
     for (int32_t r = 0; r < x->p->n_ranks; r++) {
         int32_t k = 0;
         while (k < x->n_classes && !are_alike(x->p, x->members[k][0], r, tolerance))
             k++;
         x->n_classes += k == x->n_classes;
-        x->members[k][x->n_members[k]++] = r;
+        int32_t *members = x->members[k], n = x->n_members[k]++;
+        members[n] = r;
+        if (n > 0 && x->p->limit[r] < x->p->limit[members[0]]) {
+            members[n] = members[0];
+            members[0] = r;
+        }
     }
 }
 

@@ -16,11 +16,12 @@ enum {
 };
 static const double FINE = 0.001;                  /* of the time: less is no gain */
 static const double TOLERANCES[] = {0, 0.05, 0.1}; /* between ranks that count as alike: measurements are never equal */
-static const double SWAP_WORK = 2e8;               /* stages that all swaps together may look at: about a second */
+static const double SWAP_WORK = 5e7; /* stages that all swaps together may look at: some tenths of a second */
 
 typedef struct search {
     plan_problem problem;
     plan_exact *exact; /* NULL: by orders */
+    bool is_rough;     /* exact takes ranks as equal that are alike only */
     plan_order *order;
     int32_t *ranks;  /* [n_ranks]: the order of now */
     int32_t *chosen; /* [n_ranks]: that of the best plan */
@@ -130,6 +131,16 @@ static void try_swaps(search *s) {
     }
 }
 
+/* The cuts of the best order, by the figures of each rank, and orders that are near it. */
+static void refine(search *s) {
+    if (!s->best.found)
+        return;
+    if (s->problem.n_ranks > 1)
+        try_swaps(s);
+    memcpy(s->ranks, s->chosen, (size_t)s->problem.n_ranks * sizeof *s->ranks);
+    try_all_micro_batches(s);
+}
+
 static void search_orders(search *s) {
     for (int32_t i = 0; i < s->problem.n_ranks; i++)
         s->ranks[i] = i;
@@ -137,10 +148,37 @@ static void search_orders(search *s) {
     plan_problem_set_rows(&s->problem, n_sequences(s));
     order_by_distance(s);
     try_all_micro_batches(s);
-    if (s->best.found && s->problem.n_ranks > 1)
-        try_swaps(s);
-    memcpy(s->ranks, s->chosen, (size_t)s->problem.n_ranks * sizeof *s->ranks);
+    refine(s);
+}
+
+/* Ranks that only count as alike are not. */
+static void refine_classes(search *s) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->best.n_stages; i++)
+        s->ranks[n++] = s->best.stages[i].rank;
+    for (int32_t r = 0; r < s->problem.n_ranks; r++) {
+        bool used = false;
+        for (int32_t i = 0; i < s->best.n_stages; i++)
+            used = used || s->best.stages[i].rank == r;
+        if (!used)
+            s->ranks[n++] = r;
+    }
+    memcpy(s->chosen, s->ranks, (size_t)s->problem.n_ranks * sizeof *s->ranks);
     try_all_micro_batches(s);
+    refine(s);
+}
+
+static void search_plans(search *s) {
+    if (s->exact)
+        try_all_micro_batches(s);
+    if (s->exact && !s->is_rough)
+        return;
+    plan_exact_destroy(s->exact);
+    s->exact = NULL;
+    if (s->best.found)
+        refine_classes(s);
+    else
+        search_orders(s);
 }
 
 /* --- Solve ---------------------------------------------------------------------------------------------------------- */
@@ -167,8 +205,10 @@ static mr_status no_room(const plan_problem *p, mr_err *err) {
 static mr_status search_init(search *s, const mr_planner_config *config, mr_err *err) {
     mr_status status = plan_problem_init(&s->problem, config, err);
     s->seconds = INFINITY;
-    for (size_t i = 0; i < sizeof TOLERANCES / sizeof TOLERANCES[0] && status == MR_OK && !s->exact; i++)
+    for (size_t i = 0; i < sizeof TOLERANCES / sizeof TOLERANCES[0] && status == MR_OK && !s->exact; i++) {
         status = plan_exact_create(&s->problem, TOLERANCES[i], &s->exact, err);
+        s->is_rough = i > 0;
+    }
     if (status == MR_OK)
         status = plan_order_create(&s->problem, &s->order, err);
     if (status != MR_OK)
@@ -185,10 +225,8 @@ mr_status mr_planner_solve(const mr_planner_config *config, mr_plan *out, mr_err
     if (!s)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory to plan");
     mr_status status = search_init(s, config, err);
-    if (status == MR_OK && s->exact)
-        try_all_micro_batches(s);
-    else if (status == MR_OK)
-        search_orders(s);
+    if (status == MR_OK)
+        search_plans(s);
     if (status == MR_OK && !s->best.found)
         status = no_room(&s->problem, err);
     if (status == MR_OK) {
