@@ -161,11 +161,12 @@ out:
     return status;
 }
 
-mr_status job_wait(mr_job *job, mr_err *err) {
+mr_status job_wait(mr_job *job, int64_t deadline_ns, mr_err *err) {
     bool asks = job->config.interrupted != NULL;
     if (asks && job->config.interrupted())
         return mr_err_set(err, MR_E_CANCELLED, "%s", "");
-    return mr_channel_wait(job->config.channel, asks ? mr_clock_now_ns() + INTERRUPT_LOOK_NS : MR_NEVER, err);
+    int64_t look_ns = asks ? mr_clock_now_ns() + INTERRUPT_LOOK_NS : MR_NEVER;
+    return mr_channel_wait(job->config.channel, look_ns < deadline_ns ? look_ns : deadline_ns, err);
 }
 
 /* Names the stages that have been loading without a word for long, once in a while. */
@@ -200,7 +201,7 @@ static mr_status wait_until_loaded(mr_job *job, mr_err *err) {
             return MR_OK;
         name_silent(job);
         if (!did)
-            status = job_wait(job, err);
+            status = job_wait(job, MR_NEVER, err);
         if (status != MR_OK)
             return status;
     }

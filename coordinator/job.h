@@ -108,6 +108,9 @@ typedef struct mr_sequence_desc {
  * vocabulary, an empty prompt. *out_sequence counts from 0. */
 MR_MUST_USE mr_status mr_job_submit(mr_job *job, const mr_sequence_desc *desc, int32_t *out_sequence, mr_err *err);
 
+/* Does what can be done now; where nothing can, waits for something to happen, until deadline_ns at most. Sequences may be
+ * submitted between turns. Times between turns do not count in mr_job_get_timings. */
+MR_MUST_USE mr_status mr_job_turn(mr_job *job, int64_t deadline_ns, mr_err *err);
 /* Runs until every submitted sequence has finished. */
 MR_MUST_USE mr_status mr_job_run(mr_job *job, mr_err *err);
 

@@ -50,8 +50,8 @@ struct mr_job {
     mr_job_timings timings;
 };
 
-/* Waits until something may have happened, or for a moment. MR_E_CANCELLED: the user wants no more. */
-mr_status job_wait(mr_job *job, mr_err *err);
+/* Waits until something may have happened, until deadline_ns, or for a moment. MR_E_CANCELLED: the user wants no more. */
+mr_status job_wait(mr_job *job, int64_t deadline_ns, mr_err *err);
 /* Takes all reports that have come; *did says whether there were any. A failure of a stage is returned. */
 mr_status job_take_reports(mr_job *job, bool *did, mr_err *err);
 /* The cause behind a status: a stage that loses its neighbour reports that as well, so another stage's own failure is

@@ -153,18 +153,22 @@ static mr_status turn(mr_job *job, bool *did, mr_err *err) {
     return status;
 }
 
+mr_status mr_job_turn(mr_job *job, int64_t deadline_ns, mr_err *err) {
+    bool did = false;
+    mr_status status = turn(job, &did, err);
+    if (status == MR_OK && !did && mr_clock_now_ns() < deadline_ns)
+        status = job_wait(job, deadline_ns, err);
+    return status == MR_OK ? MR_OK : job_find_cause(job, status, err);
+}
+
 mr_status mr_job_run(mr_job *job, mr_err *err) {
     mr_status status = MR_OK;
     job->start_ns = mr_clock_now_ns();
     job->first_token_ns = job->last_first_token_ns = 0;
-    while (job->n_unfinished > 0 && status == MR_OK) {
-        bool did = false;
-        status = turn(job, &did, err);
-        if (status == MR_OK && !did && job->n_unfinished > 0)
-            status = job_wait(job, err);
-    }
+    while (job->n_unfinished > 0 && status == MR_OK)
+        status = mr_job_turn(job, MR_NEVER, err);
     if (status != MR_OK)
-        return job_find_cause(job, status, err);
+        return status;
     int64_t end_ns = mr_clock_now_ns();
     job->timings.prefill_ns += (job->last_first_token_ns ? job->last_first_token_ns : end_ns) - job->start_ns;
     if (job->first_token_ns) {
