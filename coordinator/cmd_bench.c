@@ -277,6 +277,8 @@ static mr_status check_options(const mr_options *o, mr_err *err) {
     int32_t n = o->values[MR_OPTION_BENCH_THREADS].n;
     if (mr_options_number(o, MR_OPTION_BENCH_JSON) && mr_options_number(o, MR_OPTION_BENCH_CSV))
         return mr_err_set(err, MR_E_INVALID, "both --json and --csv were given; hint: one of the two");
+    if (mr_options_given(o, MR_OPTION_SEQUENCES))
+        return mr_err_set(err, MR_E_INVALID, "bench: --sequences is of --load and --load-trace; hint: -b");
     if (n > 1 && (rank_place_get().n_ranks > 1 || mr_options_given(o, MR_OPTION_TRACE)))
         return mr_err_set(err, MR_E_INVALID, "-t: %" PRId32 " numbers of threads, but %s; hint: one number", n,
                           rank_place_get().n_ranks > 1 ? "ranks have one" : "--trace writes one file");
@@ -287,6 +289,8 @@ static mr_status check_options(const mr_options *o, mr_err *err) {
 mr_status cmd_bench(const mr_options *options, mr_err *err) {
     const mr_option_value *threads = &options->values[MR_OPTION_BENCH_THREADS];
     bench b = {.options = *options, .repeats = (int32_t)mr_options_number(options, MR_OPTION_REPEAT)};
+    if (mr_options_given(options, MR_OPTION_LOAD) || mr_options_given(options, MR_OPTION_LOAD_TRACE))
+        return cmd_load(options, err);
     mr_status status = check_options(options, err);
     b.samples = mr_alloc_array((size_t)b.repeats, sizeof *b.samples);
     if (status == MR_OK && !b.samples)

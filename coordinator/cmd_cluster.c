@@ -105,6 +105,8 @@ mr_status cmd_cluster_compare_clocks(cmd_cluster *c, const mr_plan *plan, int64_
 mr_status cmd_cluster_start(cmd_cluster *c, const char *model_path, const mr_plan *plan, int32_t threads,
                             uint32_t epoch, mr_err *err) {
     mr_status status = MR_OK;
+    if (c->simulated)
+        return MR_OK;
     for (int32_t i = 0; i < plan->n_stages && c->roll && status == MR_OK; i++)
         status = mr_roll_call_start(c->roll, plan->stages[i].rank, epoch, err);
     if (c->roll)
@@ -118,6 +120,8 @@ mr_status cmd_cluster_start(cmd_cluster *c, const char *model_path, const mr_pla
 }
 
 mr_channel *cmd_cluster_channel(cmd_cluster *c) {
+    if (c->simulated)
+        return mr_virtual_cluster_channel(c->simulated);
     return c->rank ? rank_channel(c->rank) : mr_local_cluster_channel(c->local);
 }
 
@@ -142,5 +146,6 @@ void cmd_cluster_close(cmd_cluster *c) {
     mr_roll_call_destroy(c->roll);
     rank_end(c->rank, c->well);
     mr_local_cluster_destroy(c->local);
+    mr_virtual_cluster_destroy(c->simulated);
     *c = (cmd_cluster){0};
 }

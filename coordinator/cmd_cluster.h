@@ -13,6 +13,7 @@
 #include "coordinator/plan.h"
 #include "coordinator/rank.h"
 #include "coordinator/roll_call.h"
+#include "coordinator/virtual_cluster.h"
 
 typedef struct cmd_cluster {
     int32_t n_ranks; /* 0: threads */
@@ -20,9 +21,10 @@ typedef struct cmd_cluster {
     rank_process *rank;
     mr_roll_call *roll;
     mr_local_cluster *local;
-    mr_devices_config devices; /* of each stage */
-    bool told;                 /* that a signal ends the ranks */
-    bool well;                 /* the command has done what it should */
+    mr_virtual_cluster *simulated; /* set by who wants the stages to exist in numbers only; owned */
+    mr_devices_config devices;     /* of each stage */
+    bool told;                     /* that a signal ends the ranks */
+    bool well;                     /* the command has done what it should */
 } cmd_cluster;
 
 /* Whether there is no use in going on: a signal has come, or a rank is lost. */

@@ -95,7 +95,7 @@ mr_status cmd_session_open(const mr_options *options, cmd_session *s, mr_err *er
     status = mr_model_info_read(s->gguf, &s->info, err);
     if (status != MR_OK)
         return mr_err_prefix(err, "%.160s", s->model_path);
-    if (options->command != MR_COMMAND_PLAN)
+    if (options->command != MR_COMMAND_PLAN && options->command != MR_COMMAND_SIMULATE)
         status = cmd_cluster_open(options, s->model_path, &s->cluster, err);
     if (status == MR_OK)
         status = choose_plan(s, err);

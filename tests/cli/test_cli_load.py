@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`millrace bench --load` and `millrace simulate`: requests that arrive over time. Times of real stages are not tested beyond
+being there; those of simulated ones are exact."""
+import json
+import unittest
+
+import cli
+
+SHORT = ["--load", "40", "--load-seconds", "0.3", "--load-prompt", "9", "--load-tokens", "5"]
+
+
+class Case(cli.Case):
+    def report(self, command, *args, **kwargs):
+        return json.loads(self.good(command, self.model, *args, "--json", **kwargs))
+
+
+class Bench(Case):
+    def test_json(self):
+        found = self.report("bench", *SHORT, "--stages", "2", "-t", "1", "--sequences", "3")
+        self.assertEqual((found["done"], found["failed"]), (found["requests"], 0))
+        self.assertEqual(found["tokens"], 5 * found["requests"])
+        self.assertEqual(len(found["each"]), found["requests"])
+        for request in found["each"]:
+            self.assertEqual((request["prompt_tokens"], request["new_tokens"], request["failed"]), (9, 5, False))
+            self.assertEqual(len(request["token_ms"]), 5)
+            self.assertEqual(request["token_ms"], sorted(request["token_ms"]))
+            self.assertGreater(request["token_ms"][0], request["at_ms"])
+        for name in ("time_to_first_token_ms", "time_between_tokens_ms"):
+            p = found[name]
+            self.assertTrue(0 <= p["p50"] <= p["p90"] <= p["p99"] <= p["max"], p)
+        first = max(r["token_ms"][0] - r["at_ms"] for r in found["each"])
+        self.assertAlmostEqual(found["time_to_first_token_ms"]["max"], first, places=5)
+        self.assertEqual([s["stage"] for s in found["stages"]], [0, 1])
+        self.assertTrue(all(s["compute"] > 0 and s["steps"] > 0 for s in found["stages"]))
+
+    def test_table(self):
+        done = self.run_bin("bench", self.model, *SHORT)
+        lines = [line.split() for line in done.stdout.decode().splitlines()]
+        self.assertEqual(lines[0][1:5], ["of", lines[0][0], "requests", "done,"])
+        self.assertEqual(lines[1], ["p50", "p90", "p99", "max"])
+        self.assertEqual([lines[2][:4], lines[3][:2]], [["time", "to", "first", "token"], ["between", "tokens"]])
+        self.assertEqual(lines[5][:2], ["stage", "compute"])
+
+    def test_seeds(self):
+        first, again, other = (
+            [r["at_ms"] for r in self.report("bench", *SHORT, "--load-seed", seed)["each"]] for seed in ("1", "1", "2"))
+        self.assertEqual(first, again)
+        self.assertNotEqual(first, other)
+
+    def test_trace_file(self):
+        path = self.file("day.csv", "# seconds, prompt, new\n0,4,3\n0.01,20,1\n0.01,1,7\n")
+        found = self.report("bench", "--load-trace", path, "--synthetic-stage", "1,0", "--stages", "5")
+        self.assertEqual([(r["at_ms"], r["prompt_tokens"], len(r["token_ms"])) for r in found["each"]],
+                         [(0, 4, 3), (10, 20, 1), (10, 1, 7)])
+        self.assertEqual(found["time_to_first_token_ms"]["max"] > 5, True)
+        found = self.report("bench", "--load-trace", "-", stdin=b"0,4,1\n")
+        self.assertEqual((found["tokens"], found["time_between_tokens_ms"]), (1, None))
+
+
+class Simulate(Case):
+    TIMES = ["--synthetic-stage", "2,0.5;4,0.5", "--hop-ms", "0.25"]
+
+    def test_exact_times(self):
+        """One request alone: each step goes through both stages and over the hops, the first with its four rows."""
+        path = self.file("one.csv", "1.5,4,3\n")
+        found = self.report("simulate", "--load-trace", path, *self.TIMES)
+        first = 0.25 + (2 + 4 * 0.5) + 0.25 + (4 + 4 * 0.5) + 0.25
+        each = 2.5 + 0.25 + 4.5 + 0.25
+        for ms, expected in zip(found["each"][0]["token_ms"], (first, first + each, first + 2 * each), strict=True):
+            self.assertAlmostEqual(ms, 1500 + expected, places=5)
+        self.assertAlmostEqual(found["stages"][0]["compute"], 1e-3 * (4 + 2 * 2.5), places=8)
+        self.assertAlmostEqual(found["stages"][1]["compute"], 1e-3 * (6 + 2 * 4.5), places=8)
+
+    def test_bandwidth(self):
+        """Four rows of 32 floats at 1 Mbit/s."""
+        path = self.file("one.csv", "0,4,1\n")
+        slow, fast = (self.report("simulate", "--load-trace", path, *self.TIMES, *more)["each"][0]["token_ms"][0]
+                      for more in (["--hop-gbps", "0.001"], []))
+        self.assertAlmostEqual(slow - fast, 4 * 32 * 4 * 8 / 1e3, places=5)
+
+    def test_many_stages(self):
+        found = self.report("simulate", *SHORT, "--stages", "300", "--synthetic-stage", "1,0")
+        self.assertEqual((found["done"], len(found["stages"])), (found["requests"], 300))
+        self.assertGreater(found["time_to_first_token_ms"]["p50"], 300)
+        self.assertEqual(found, self.report("simulate", *SHORT, "--stages", "300", "--synthetic-stage", "1,0"))
+
+    def test_table(self):
+        text = self.good("simulate", self.model, *SHORT, *self.TIMES).decode()
+        self.assertIn("requests done, 0 failed", text)
+        self.assertIn("time to first token", text)
+
+
+class WrongUse(Case):
+    def test_what_arrives(self):
+        for command in ("bench", "simulate"):
+            for args, words in ((["--load", "0"], ["--load", "0.001 to"]), (["--load", "x"], ["--load", "number"]),
+                                (["--load-trace", "nothing.csv"], ["nothing.csv", "No such file"]),
+                                (["--load", "3", "--load-trace", "-"], ["--load", "--load-trace"]),
+                                (["--load", "3", "--load-seconds", "0"], ["--load-seconds"]),
+                                (["--load", "3", "--load-prompt", "0"], ["--load-prompt"]),
+                                (["--load", "3", "--load-tokens", "0"], ["--load-tokens"]),
+                                (["--load", "3", "--load-seed", "-1"], ["--load-seed"]),
+                                (["--load", "1e6", "--load-seconds", "1e6"], ["more than 1048576"]),
+                                (["--load", "0.001", "--load-seconds", "0.001"], ["no request arrives"])):
+                self.bad(1 if "nothing.csv" in args else 2, words, command, self.model, *args, "--synthetic-stage", "1,0")
+        path = self.file("bad.csv", "0,4,1\n0,4\n")
+        self.bad(1, ["bad.csv", "line 2"], "simulate", self.model, "--load-trace", path, "--synthetic-stage", "1,0")
+
+    def test_what_does_not_go_together(self):
+        self.bad(2, ["--csv", "--json"], "bench", self.model, *SHORT, "--csv")
+        self.bad(2, ["-t", "one number"], "bench", self.model, *SHORT, "-t", "1,2")
+        self.bad(2, ["--ctx", "500 tokens"], "bench", self.model, "--load", "9", "--load-prompt", "400", "--load-tokens",
+                 "100", "--ctx", "100")
+        self.bad(2, ["--load", "--load-trace"], "simulate", self.model, "--synthetic-stage", "1,0")
+        self.bad(2, ["--synthetic-stage"], "simulate", self.model, *SHORT)
+        self.bad(2, ["--hop-ms"], "bench", self.model, *SHORT, "--hop-ms", "1")
+        self.bad(2, ["--hop-ms"], "simulate", self.model, *SHORT, "--synthetic-stage", "1,0", "--hop-ms", "-1")
+        self.bad(2, ["--hop-gbps"], "simulate", self.model, *SHORT, "--synthetic-stage", "1,0", "--hop-gbps", "0")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Arrivals, percentiles, and what is reckoned from the times of tokens. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "coordinator/load.h"
+
+static mr_load make(mr_load_poisson p) {
+    mr_load l;
+    mr_err err;
+    assert_int_equal(mr_load_make(&p, &l, &err), MR_OK);
+    return l;
+}
+
+static void test_poisson(void **state) {
+    (void)state;
+    const mr_load_poisson p = {.rate = 200, .seconds = 50, .n_prompt = 7, .n_tokens = 3, .seed = 5};
+    mr_load a = make(p), b = make(p);
+    /* 10,000 expected, with a standard deviation of 100. */
+    assert_in_range(a.n, 9500, 10500);
+    assert_int_equal(a.n, b.n);
+    double square = 0;
+    for (int32_t i = 0; i < a.n; i++) {
+        const mr_load_request *r = &a.requests[i];
+        int64_t gap = r->at_ns - (i ? r[-1].at_ns : 0);
+        assert_true(gap >= 0 && r->at_ns < 50 * INT64_C(1000000000));
+        assert_int_equal(r->at_ns, b.requests[i].at_ns);
+        assert_int_equal(r->n_prompt, 7);
+        assert_int_equal(r->n_tokens, 3);
+        assert_ptr_equal(r->token_ns, a.times + 3 * i);
+        square += 1e-18 * (double)gap * (double)gap;
+    }
+    /* Gaps of a Poisson process have the mean square 2 / rate^2: equal gaps would have half of it. */
+    double ratio = square / a.n * 200 * 200;
+    assert_true(ratio > 1.8 && ratio < 2.2);
+    mr_load_poisson other = p;
+    other.seed = 6;
+    mr_load c = make(other);
+    assert_int_not_equal(a.requests[0].at_ns, c.requests[0].at_ns);
+    mr_load_end(&a);
+    mr_load_end(&b);
+    mr_load_end(&c);
+}
+
+static void test_no_load(void **state) {
+    (void)state;
+    mr_load l;
+    mr_err err;
+    mr_load_poisson many = {.rate = 1e6, .seconds = 1e6, .n_prompt = 1, .n_tokens = 1};
+    assert_int_equal(mr_load_make(&many, &l, &err), MR_E_INVALID);
+    assert_non_null(strstr(err.text, "more than 1048576"));
+    mr_load_poisson none = {.rate = 0.001, .seconds = 0.001, .n_prompt = 1, .n_tokens = 1};
+    assert_int_equal(mr_load_make(&none, &l, &err), MR_E_INVALID);
+    assert_non_null(strstr(err.text, "no request arrives"));
+}
+
+static void test_parse(void **state) {
+    (void)state;
+    mr_load l;
+    mr_err err;
+    assert_int_equal(mr_load_parse(mr_str_from("# a day\n0,3,2\n\n0.25,1,9 \r\n0.25,100,1"), "day.csv", &l, &err),
+                     MR_OK);
+    assert_int_equal(l.n, 3);
+    assert_int_equal(l.requests[0].at_ns, 0);
+    assert_int_equal(l.requests[1].at_ns, 250000000);
+    assert_int_equal(l.requests[1].n_prompt, 1);
+    assert_int_equal(l.requests[1].n_tokens, 9);
+    assert_ptr_equal(l.requests[2].token_ns, l.times + 11);
+    int32_t prompt, together;
+    mr_load_longest(&l, &prompt, &together);
+    assert_int_equal(prompt, 100);
+    assert_int_equal(together, 101);
+    mr_load_end(&l);
+    mr_load_end(&l);
+}
+
+static void test_parse_refuses(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *words;
+    } CASES[] = {
+        {"", "day.csv has no requests"},
+        {"# nothing\n\n", "has no requests"},
+        {"1,2,3\n0.5,2,3\n", "line 2: \"0.5,2,3\" is earlier"},
+        {"0,1,1\nhello\n", "line 2: \"hello\" is not seconds"},
+        {"0,1\n", "line 1"},
+        {"0,1,1,1\n", "line 1"},
+        {"0,0,1\n", "line 1"},
+        {"0,1,0\n", "line 1"},
+        {"-1,1,1\n", "line 1"},
+        {"nan,1,1\n", "line 1"},
+        {"0,1048577,1\n", "line 1"},
+        {"0,99999999999999999999,1\n", "line 1"},
+        {"1e9,1,1\n", "line 1"},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+        mr_load l;
+        mr_err err;
+        assert_int_equal(mr_load_parse(mr_str_from(CASES[i].text), "day.csv", &l, &err), MR_E_FORMAT);
+        if (!strstr(err.text, CASES[i].words))
+            fail_msg("\"%s\": %s", CASES[i].text, err.text);
+    }
+}
+
+/* Nearest ranks: of n values the one number ceil(n p / 100). */
+static void test_percentiles(void **state) {
+    (void)state;
+    double one[] = {7}, four[] = {4, 1, 3, 2}, hundred[100], more[101];
+    mr_percentiles p = mr_percentiles_of(one, 1);
+    assert_true(p.p50 == 7 && p.p90 == 7 && p.p99 == 7 && p.max == 7 && p.n == 1);
+    p = mr_percentiles_of(four, 4);
+    assert_true(p.p50 == 2 && p.p90 == 4 && p.p99 == 4 && p.max == 4);
+    for (int i = 0; i < 101; i++)
+        more[i] = 101 - i;
+    memcpy(hundred, more + 1, sizeof hundred);
+    p = mr_percentiles_of(hundred, 100);
+    assert_true(p.p50 == 50 && p.p90 == 90 && p.p99 == 99 && p.max == 100);
+    p = mr_percentiles_of(more, 101);
+    assert_true(p.p50 == 51 && p.p90 == 91 && p.p99 == 100 && p.max == 101);
+    assert_int_equal(mr_percentiles_of(NULL, 0).n, 0);
+}
+
+static void test_summary(void **state) {
+    (void)state;
+    mr_load l;
+    mr_err err;
+    mr_load_summary s;
+    assert_int_equal(mr_load_parse(mr_str_from("0,3,2\n1,1,3\n2,1,4\n"), "x", &l, &err), MR_OK);
+    const int64_t ms = 1000000, times[] = {100 * ms, 150 * ms, 1300 * ms, 1310 * ms, 1330 * ms, 2500 * ms};
+    memcpy(l.times, times, sizeof times);
+    l.requests[0].n_come = 2;
+    l.requests[1].n_come = 3;
+    l.requests[2].n_come = 1;
+    l.requests[2].failed = true;
+    assert_int_equal(mr_load_summarise(&l, &s, &err), MR_OK);
+    assert_int_equal(s.n_done, 2);
+    assert_int_equal(s.n_failed, 1);
+    assert_int_equal(s.n_tokens, 6);
+    assert_true(fabs(s.seconds - 2.5) < 1e-12);
+    assert_int_equal(s.first_token.n, 3);
+    assert_true(fabs(s.first_token.p50 - 0.3) < 1e-12 && fabs(s.first_token.max - 0.5) < 1e-12);
+    assert_int_equal(s.between_tokens.n, 3);
+    assert_true(fabs(s.between_tokens.p50 - 0.02) < 1e-12 && fabs(s.between_tokens.max - 0.05) < 1e-12);
+    mr_load_end(&l);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_poisson),       cmocka_unit_test(test_no_load),     cmocka_unit_test(test_parse),
+        cmocka_unit_test(test_parse_refuses), cmocka_unit_test(test_percentiles), cmocka_unit_test(test_summary),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
