@@ -158,6 +158,10 @@ static void check_step(checks *c, const Millrace__StepPlan *step, const mr_msg_l
     }
     c->item = NULL;
     in_range(c, "the number of rows", n_rows, 1, limits->max_rows);
+    in_range(c, "the number of copied blocks", step->n_copy_from, 0, limits->max_sequences);
+    in_range(c, "the number of their copies", step->n_copy_to, step->n_copy_from, step->n_copy_from);
+    all_below(c, "copied block", step->copy_from, step->n_copy_from, limits->n_kv_blocks);
+    all_below(c, "copy", step->copy_to, step->n_copy_to, limits->n_kv_blocks);
 }
 
 mr_status mr_msg_check_control(const Millrace__Control *m, const mr_msg_limits *limits, mr_err *err) {

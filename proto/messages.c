@@ -30,7 +30,8 @@ size_t mr_msg_arena_bytes(const mr_msg_limits *limits) {
     size_t blocks = rows * (context / MR_WIRE_BLOCK_TOKENS + 1);
     blocks = blocks < MR_MAX_CONTROL_BYTES ? blocks : MR_MAX_CONTROL_BYTES;
     /* A run has up to eight fields, which fit the unpacker's stack, and two arrays. */
-    size_t step = items_bytes(rows, sizeof(Millrace__Run) + 32) + (rows + blocks) * sizeof(uint32_t);
+    size_t copies = 2 * (size_t)limits->max_sequences;
+    size_t step = items_bytes(rows, sizeof(Millrace__Run) + 32) + (rows + blocks + copies) * sizeof(uint32_t);
     size_t most = MR_MAX_REPORT_BYTES;
     most = most > plan ? most : plan;
     most = most > open ? most : open;

@@ -377,6 +377,10 @@ mr_status mr_stage_set_blocks(mr_stage *s, int32_t slot, int32_t first, const in
     return status == MR_OK ? s->kv_backend->ops->wait(s->kv_backend, fence, MR_NEVER, err) : status;
 }
 
+mr_status mr_stage_copy_block(mr_stage *s, int32_t from, int32_t to, mr_err *err) {
+    return s->config.synthetic ? MR_OK : mr_kv_store_copy(s->kv, from, to, err);
+}
+
 /* Writes one i32 for each row; an input that this stage does not have is skipped. */
 static mr_status set_input(const bucket *b, int32_t tensor, const int32_t *values, int32_t n, mr_err *err) {
     if (tensor == MR_NO_TENSOR || n == 0)

@@ -66,6 +66,8 @@ mr_step_rows *mr_stage_rows(mr_stage *s);
 /* Writes entries [first, first + n) of a sequence slot's block table. */
 MR_MUST_USE mr_status mr_stage_set_blocks(mr_stage *s, int32_t slot, int32_t first, const int32_t *blocks, int32_t n,
                                           mr_err *err);
+/* Makes KV block `to` of every layer what block `from` is. */
+MR_MUST_USE mr_status mr_stage_copy_block(mr_stage *s, int32_t from, int32_t to, mr_err *err);
 /* Runs the step. x_in: [n_rows, d_model] f32, NULL on the head. progress may be NULL: called between groups of nodes. */
 MR_MUST_USE mr_status mr_stage_run(mr_stage *s, const float *x_in, void (*progress)(void *ctx), void *progress_ctx,
                                    mr_err *err);

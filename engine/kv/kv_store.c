@@ -3,13 +3,15 @@
 
 #include <stdio.h>
 
+#include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
 struct mr_kv_store {
     mr_backend *backend;
     mr_buffer *buffer;
     mr_kv_desc desc;
-    mr_tensor k, v; /* of a layer, not placed */
+    mr_tensor k, v;   /* of a layer, not placed */
+    uint8_t *scratch; /* a block's keys or values of one layer, on their way */
 };
 
 mr_status mr_kv_layer_describe(const mr_kv_desc *d, mr_tensor *out_k, mr_tensor *out_v, mr_err *err) {
@@ -55,6 +57,9 @@ mr_status mr_kv_store_create(mr_backend *backend, const mr_kv_desc *desc, mr_kv_
     kv->backend = backend;
     kv->desc = *desc;
     status = mr_kv_layer_describe(desc, &kv->k, &kv->v, err);
+    kv->scratch = mr_alloc(kv->k.row_bytes > kv->v.row_bytes ? kv->k.row_bytes : kv->v.row_bytes);
+    if (status == MR_OK && !kv->scratch)
+        status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for a block");
     if (status == MR_OK && bytes > 0)
         status = backend->ops->buffer_create(backend, bytes, &kv->buffer, err);
     if (status != MR_OK) {
@@ -70,6 +75,7 @@ void mr_kv_store_destroy(mr_kv_store *kv) {
     if (!kv)
         return;
     kv->backend->ops->buffer_destroy(kv->backend, kv->buffer);
+    mr_free(kv->scratch);
     mr_free(kv);
 }
 
@@ -83,4 +89,30 @@ void mr_kv_store_layer(const mr_kv_store *kv, int32_t layer_idx, mr_tensor *out_
     out_v->offset = out_k->offset + kv->k.bytes;
     snprintf(out_k->name, sizeof out_k->name, "keys.%d", layer_idx);
     snprintf(out_v->name, sizeof out_v->name, "values.%d", layer_idx);
+}
+
+/* Through the host, which every backend can reach: copies are rare and small. */
+static mr_status copy_row(mr_kv_store *kv, const mr_tensor *t, int32_t from, int32_t to, mr_err *err) {
+    const mr_backend_ops *ops = kv->backend->ops;
+    mr_fence fence = 0;
+    size_t from_offset = t->offset + (size_t)from * t->row_bytes, to_offset = t->offset + (size_t)to * t->row_bytes;
+    mr_status status = ops->get(kv->backend, kv->buffer, from_offset, kv->scratch, t->row_bytes, &fence, err);
+    if (status == MR_OK)
+        status = ops->wait(kv->backend, fence, MR_NEVER, err);
+    if (status == MR_OK)
+        status = ops->set(kv->backend, kv->buffer, to_offset, kv->scratch, t->row_bytes, &fence, err);
+    return status == MR_OK ? ops->wait(kv->backend, fence, MR_NEVER, err) : status;
+}
+
+mr_status mr_kv_store_copy(mr_kv_store *kv, int32_t from, int32_t to, mr_err *err) {
+    mr_status status = MR_OK;
+    MR_ASSERT(from >= 0 && from < kv->desc.n_blocks && to >= 0 && to < kv->desc.n_blocks);
+    for (int32_t i = 0; i < kv->desc.n_layers && status == MR_OK; i++) {
+        mr_tensor k, v;
+        mr_kv_store_layer(kv, i, &k, &v);
+        status = copy_row(kv, &k, from, to, err);
+        if (status == MR_OK)
+            status = copy_row(kv, &v, from, to, err);
+    }
+    return status;
 }

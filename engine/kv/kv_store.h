@@ -3,8 +3,8 @@
  * the tensor. In q8_0 each KV head of a block has its elements, then its scales: of keys [head_dim / 32][16], of values
  * [16][head_dim / 32].
  * Which sequence owns which block is the coordinator's ledger; here a block is a number.
- * Owns:    one buffer on the backend, taken at create. Borrows: the backend, which outlives it.
- * Threads: immutable after create; the content changes by graph runs only. */
+ * Owns:    one buffer on the backend and a block's room on the host, taken at create. Borrows: the backend, which outlives it.
+ * Threads: caller serialises. The content changes by graph runs and copies only. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_KV_KV_STORE_H
 #define MR_ENGINE_KV_KV_STORE_H
@@ -30,5 +30,8 @@ void mr_kv_store_destroy(mr_kv_store *kv);
 void mr_kv_store_layer(const mr_kv_store *kv, int32_t layer_idx, mr_tensor *out_k, mr_tensor *out_v);
 /* The same without a store, not placed: for graphs that are only measured. */
 MR_MUST_USE mr_status mr_kv_layer_describe(const mr_kv_desc *desc, mr_tensor *out_k, mr_tensor *out_v, mr_err *err);
+
+/* Makes block `to` of every layer what block `from` is. Allocates nothing. */
+MR_MUST_USE mr_status mr_kv_store_copy(mr_kv_store *kv, int32_t from, int32_t to, mr_err *err);
 
 #endif

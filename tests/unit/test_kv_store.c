@@ -104,6 +104,39 @@ static void test_layers_do_not_overlap(void **state) {
     mr_backend_destroy(be);
 }
 
+/* Every type: the block is copied in all layers, and no other one changes. */
+static void test_copies(void **state) {
+    (void)state;
+    const mr_type types[] = {MR_TYPE_F16, MR_TYPE_F32, MR_TYPE_Q8_0};
+    enum { MAX_BYTES = 2 * 3 * 5 * (2 * 32 * MR_KV_BLOCK) * 4 };
+    static uint8_t want[MAX_BYTES], got[MAX_BYTES];
+    for (size_t i = 0; i < 3; i++) {
+        mr_backend *be = backend_make();
+        mr_kv_desc d = DESC;
+        mr_kv_store *kv = NULL;
+        mr_tensor k, v;
+        mr_fence fence;
+        size_t bytes;
+        d.type = types[i];
+        assert_int_equal(mr_kv_store_bytes(&d, &bytes, NULL), MR_OK);
+        assert_int_equal(mr_kv_store_create(be, &d, &kv, NULL), MR_OK);
+        mr_kv_store_layer(kv, 0, &k, &v);
+        for (size_t b = 0; b < bytes; b++)
+            want[b] = (uint8_t)(b * 7 + b / 251);
+        assert_int_equal(be->ops->set(be, k.buffer, 0, want, bytes, &fence, NULL), MR_OK);
+        uint64_t before = mr_mem_thread_allocs();
+        assert_int_equal(mr_kv_store_copy(kv, 4, 1, NULL), MR_OK);
+        assert_int_equal(mr_mem_thread_allocs(), before);
+        size_t block = bytes / 2 / 3 / 5;
+        for (size_t t = 0; t < 6; t++)
+            memcpy(want + (t * 5 + 1) * block, want + (t * 5 + 4) * block, block);
+        assert_int_equal(be->ops->get(be, k.buffer, 0, got, bytes, &fence, NULL), MR_OK);
+        assert_memory_equal(got, want, bytes);
+        mr_kv_store_destroy(kv);
+        mr_backend_destroy(be);
+    }
+}
+
 static void test_a_new_store_is_zero(void **state) {
     (void)state;
     mr_backend *be = backend_make();
@@ -164,6 +197,7 @@ int main(void) {
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_descriptions_that_cannot_be),
         cmocka_unit_test(test_layers_do_not_overlap),
+        cmocka_unit_test(test_copies),
         cmocka_unit_test(test_a_new_store_is_zero),
         cmocka_unit_test(test_a_store_of_no_layers),
         cmocka_unit_test(test_no_memory),
