@@ -11,6 +11,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/cores.h"
 #include "engine/base/mem.h"
+#include "worker/hello.h"
 
 enum {
     DEFAULT_CONTEXT = 4096,
@@ -437,6 +438,7 @@ static mr_status create_job(cmd_session *s, mr_err *err) {
                             .max_context = s->ctx,
                             .n_kv_blocks = s->n_kv_blocks,
                             .kv_type = (int32_t)s->kv_type,
+                            .model_digest = mr_hello_file_digest(s->gguf),
                             .map_weights = s->map_weights,
                             .fast_numerics = s->devices.wish != MR_DEVICES_EXACT,
                             .progress = progress_update,

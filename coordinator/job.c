@@ -216,11 +216,13 @@ static mr_status allocate(mr_job *job, mr_err *err) {
     job->total_bytes = mr_alloc_array(n_stages, sizeof *job->total_bytes);
     job->ready = mr_alloc_array(n_stages, sizeof *job->ready);
     job->heard_ns = mr_alloc_array(n_stages, sizeof *job->heard_ns);
+    job->copy_from = mr_alloc_array(n_slots, sizeof *job->copy_from);
+    job->copy_to = mr_alloc_array(n_slots, sizeof *job->copy_to);
     job->seconds = mr_alloc_array(n_stages, sizeof *job->seconds);
     if (job->config.on_spans)
         job->spans = mr_alloc_array(MR_MAX_REPORT_BYTES, sizeof *job->spans);
     if (!job->slots || !job->steps || !job->reports || !job->done_bytes || !job->total_bytes || !job->ready ||
-        !job->heard_ns || !job->seconds || (job->config.on_spans && !job->spans))
+        !job->heard_ns || !job->seconds || !job->copy_from || !job->copy_to || (job->config.on_spans && !job->spans))
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a job of %zu stages", n_stages);
     int32_t max_blocks = (job->config.max_context + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
     mr_scheduler_config scheduler = {.n_stages = job->plan.n_stages,
@@ -254,6 +256,9 @@ mr_status mr_job_create(const mr_job_config *config, mr_job **out, mr_err *err) 
     job->config = *config;
     job->plan = *config->plan;
     job->ring_slots = mr_job_ring_slots(config->plan->n_stages);
+    const mr_prefix_base base = {
+        .model_digest = config->model_digest, .kv_type = config->kv_type, .fast_numerics = config->fast_numerics};
+    mr_prefix_key_init(&base, &job->base_key);
     mr_status status = allocate(job, err);
     if (status == MR_OK) {
         status = mr_stage_links_open_results(job->links, err);
@@ -322,6 +327,8 @@ void mr_job_destroy(mr_job *job) {
     mr_free(job->total_bytes);
     mr_free(job->ready);
     mr_free(job->heard_ns);
+    mr_free(job->copy_from);
+    mr_free(job->copy_to);
     mr_free(job->seconds);
     mr_free(job->spans);
     mr_free(job);
@@ -357,6 +364,7 @@ mr_status mr_job_submit(mr_job *job, const mr_sequence_desc *desc, int32_t *out_
     mr_status status = mr_journal_append(job->journal, desc, max_ids, &sequence, err);
     if (status != MR_OK)
         return status;
+    job_prefix_init(job, mr_journal_entry(job->journal, sequence));
     job_queue_push(job, mr_journal_entry(job->journal, sequence));
     job->n_unfinished++;
     job->timings.prefill_tokens += n;

@@ -32,6 +32,7 @@ typedef struct mr_job_config {
     int32_t max_context;   /* tokens of one sequence, prompt included */
     int32_t n_kv_blocks;   /* of MR_WIRE_BLOCK_TOKENS tokens */
     int32_t kv_type;       /* GGUF type number: F32, F16 or Q8_0 */
+    uint64_t model_digest; /* of the model file: part of what KV blocks are found by */
     bool map_weights;      /* matrices stay in the mapped file: mr_weights_desc.map */
     bool fast_numerics;    /* stages may use devices that are not exact */
     /* Called while stages load: bytes done and in total over all stages. May be NULL. */
@@ -97,6 +98,7 @@ typedef struct mr_sequence_desc {
     int32_t repeat_last_n;
     uint64_t seed;
     uint32_t choice;
+    bool fresh; /* all of the prompt is computed, whatever is known of it; so it is with on_logits */
     /* Returns true when the sequence is to stop with this token. */
     bool (*on_token)(void *ctx, const mr_token_event *event);
     /* If set, no token is sampled: every prompt position's logits [n_rows, vocabulary] are delivered, in order. */
@@ -115,8 +117,9 @@ MR_MUST_USE mr_status mr_job_turn(mr_job *job, int64_t deadline_ns, mr_err *err)
 MR_MUST_USE mr_status mr_job_run(mr_job *job, mr_err *err);
 
 typedef struct mr_job_timings {
-    int64_t first_token_ns; /* from the start of run to the first token; 0: none */
-    int64_t prefill_tokens, prefill_ns;
+    int64_t first_token_ns;             /* from the start of run to the first token; 0: none */
+    int64_t prefill_tokens, prefill_ns; /* of prompts, without what was there already */
+    int64_t cached_tokens;              /* that was there: shared or copied */
     int64_t decode_tokens, decode_ns; /* tokens after each sequence's first, and the time from the first to the last */
 } mr_job_timings;
 mr_job_timings mr_job_get_timings(const mr_job *job);

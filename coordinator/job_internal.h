@@ -1,4 +1,4 @@
-/* coordinator/job_internal.h - the state of a job, shared by job.c (its life), job_queue.c (who is in it) and job_run.c (its steps). */
+/* coordinator/job_internal.h - the state of a job, shared by job.c (its life), job_queue.c (who is in it), job_prefix.c (what sequences share) and job_run.c (its steps). */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_JOB_INTERNAL_H
 #define MR_COORDINATOR_JOB_INTERNAL_H
@@ -33,10 +33,13 @@ struct mr_job {
     mr_ledger *ledger;
     mr_journal *journal;
     mr_scheduler *scheduler;
-    mr_slot_account *slots;                 /* [max_sequences] */
-    mr_step_record *steps;                  /* [ring_slots] */
-    uint64_t n_issued, n_done;              /* steps are numbered from 1 */
+    mr_slot_account *slots;    /* [max_sequences] */
+    mr_step_record *steps;     /* [ring_slots] */
+    uint64_t n_issued, n_done; /* steps are numbered from 1 */
+    mr_prefix_key base_key;
+    uint32_t *copy_from, *copy_to;          /* [max_sequences], of the step that is being issued */
     mr_entry *first_waiting, *last_waiting; /* for a slot and blocks, in the order in which they will get them */
+    bool may_admit;                         /* something has changed since nobody could be admitted */
     int32_t n_unfinished, n_live, n_leaving, n_closing;
     int64_t n_preempted;       /* times that a sequence lost its blocks */
     mr_stage_report *reports;  /* [n_stages] */
@@ -71,5 +74,16 @@ bool job_preempt(mr_job *job);
 void job_see_off(mr_job *job, bool *did);
 /* Tells the stages which slots are empty now. */
 mr_status job_close_empty(mr_job *job, bool *did, mr_err *err);
+
+/* The keys of a new entry's prompt. */
+void job_prefix_init(const mr_job *job, mr_entry *e);
+typedef enum job_begin { JOB_BEGUN, JOB_NO_BLOCKS, JOB_WAITS_FOR_PREFIX } job_begin;
+/* Gives an entry without blocks all of those for its ids, shared ones first, if spare others stay free; n_issued begins behind
+ * what is there. JOB_WAITS_FOR_PREFIX: a live sequence is computing more of it. */
+job_begin job_prefix_begin(mr_job *job, mr_entry *e, int32_t slot, int32_t spare);
+/* Lets others read what has been issued, of ids that are known. */
+void job_prefix_publish(mr_job *job, mr_entry *e);
+/* Adds the copies that the runs of a step need. */
+void job_prefix_add_copies(mr_job *job, Millrace__StepPlan *plan);
 
 #endif

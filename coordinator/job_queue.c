@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/job_internal.h"
 
+enum { MAX_PASSED = 64 }; /* waiting sequences that one look at the queue passes over */
+
 /* --- The queue --------------------------------------------------------------------------------------------------------- */
 
 /* Whether a is to be served before b. */
@@ -20,12 +22,14 @@ void job_queue_push(mr_job *job, mr_entry *e) {
     e->after = before ? before->after : job->first_waiting;
     *(e->before ? &e->before->after : &job->first_waiting) = e;
     *(e->after ? &e->after->before : &job->last_waiting) = e;
+    job->may_admit = true;
 }
 
 static void queue_remove(mr_job *job, mr_entry *e) {
     *(e->before ? &e->before->after : &job->first_waiting) = e->after;
     *(e->after ? &e->after->before : &job->last_waiting) = e->before;
     e->before = e->after = NULL;
+    job->may_admit = true;
 }
 
 /* --- Admission --------------------------------------------------------------------------------------------------------- */
@@ -43,14 +47,6 @@ static int32_t blocks_to_spare(const mr_job *job) {
         n += e && e->state == MR_ENTRY_LIVE && mr_ledger_n_held(job->ledger, i) < blocks_for(e->max_ids);
     }
     return n;
-}
-
-/* Gives e all blocks of its known ids, if there are enough. The only live sequence needs no watermark. */
-static bool take_blocks(mr_job *job, const mr_entry *e, int32_t slot) {
-    int32_t n = blocks_for(e->n_ids), spare = blocks_to_spare(job) + (n < blocks_for(e->max_ids));
-    if (job->n_live > 0 && n + spare > mr_ledger_n_free(job->ledger))
-        return false;
-    return mr_ledger_grow(job->ledger, slot, n);
 }
 
 static mr_status send_open(mr_job *job, const mr_entry *e, mr_err *err) {
@@ -76,40 +72,64 @@ static mr_status send_open(mr_job *job, const mr_entry *e, mr_err *err) {
     return mr_stage_links_send(job->links, &message, &for_tail, err);
 }
 
+/* A sequence gets its slot and the blocks of its known ids. The only live one needs no watermark. */
+static job_begin begin(mr_job *job, mr_entry *e, int32_t slot) {
+    int32_t spare = blocks_to_spare(job) + (blocks_for(e->n_ids) < blocks_for(e->max_ids));
+    job_begin begun = job_prefix_begin(job, e, slot, job->n_live > 0 ? spare : 0);
+    if (begun != JOB_BEGUN)
+        return begun;
+    queue_remove(job, e);
+    e->slot = slot;
+    e->generation = ++job->slots[slot].generation;
+    e->state = MR_ENTRY_LIVE;
+    e->n_prefill = e->n_ids;
+    e->n_sent = 0;
+    job->slots[slot].entry = e;
+    job->n_live++;
+    mr_scheduler_join(job->scheduler, e);
+    return JOB_BEGUN;
+}
+
+static int32_t empty_slot(const mr_job *job) {
+    int32_t slot = 0;
+    while (slot < job->config.max_sequences && (job->slots[slot].entry || job->slots[slot].closing))
+        slot++;
+    return slot;
+}
+
 mr_status job_admit(mr_job *job, bool *did, mr_err *err) {
-    while (job->first_waiting) {
-        mr_entry *e = job->first_waiting;
-        int32_t slot = 0;
+    int32_t n_passed = 0;
+    mr_entry *next = NULL;
+    for (mr_entry *e = job->may_admit ? job->first_waiting : NULL; e; e = next) {
+        int32_t slot = empty_slot(job);
         bool ready = false;
-        if (e->state == MR_ENTRY_LEAVING)
-            return MR_OK; /* ids of it are under way, and nobody overtakes it */
-        while (slot < job->config.max_sequences && (job->slots[slot].entry || job->slots[slot].closing))
-            slot++;
-        if (slot == job->config.max_sequences)
-            return MR_OK;
         mr_status status = mr_stage_links_ready(job->links, &ready, err);
-        if (status != MR_OK || !ready || !take_blocks(job, e, slot))
+        if (status != MR_OK || !ready)
             return status;
-        queue_remove(job, e);
-        e->slot = slot;
-        e->generation = ++job->slots[slot].generation;
-        e->state = MR_ENTRY_LIVE;
-        e->n_prefill = e->n_ids;
-        e->n_issued = e->n_sent = 0;
-        job->slots[slot].entry = e;
-        job->n_live++;
-        mr_scheduler_join(job->scheduler, e);
+        /* Nobody overtakes a preempted sequence whose ids are under way. */
+        if (e->state == MR_ENTRY_LEAVING || slot == job->config.max_sequences)
+            break;
+        next = e->after;
+        job_begin begun = begin(job, e, slot);
+        if (begun == JOB_NO_BLOCKS)
+            break;
+        if (begun == JOB_WAITS_FOR_PREFIX) {
+            if (++n_passed == MAX_PASSED)
+                break;
+            continue; /* for some steps at most: others may pass */
+        }
         *did = true;
         status = send_open(job, e, err);
         if (status != MR_OK)
             return status;
     }
+    job->may_admit = false;
     return MR_OK;
 }
 
 /* --- The end, for a while or for good ---------------------------------------------------------------------------------- */
 
-static void empty_slot(mr_job *job, mr_entry *e) {
+static void close_slot(mr_job *job, mr_entry *e) {
     job->slots[e->slot].entry = NULL;
     job->slots[e->slot].closing = true;
     job->n_closing++;
@@ -120,6 +140,7 @@ static void leave(mr_job *job, mr_entry *e) {
     mr_scheduler_leave(job->scheduler, e);
     mr_ledger_release(job->ledger, e->slot);
     job->n_live--;
+    job->may_admit = true;
 }
 
 void job_finish(mr_job *job, mr_entry *e) {
@@ -128,7 +149,7 @@ void job_finish(mr_job *job, mr_entry *e) {
     else
         queue_remove(job, e);
     if (e->state != MR_ENTRY_WAITING)
-        empty_slot(job, e);
+        close_slot(job, e);
     job->n_leaving -= e->state == MR_ENTRY_LEAVING;
     e->state = MR_ENTRY_DONE;
     job->n_unfinished--;
@@ -159,9 +180,10 @@ void job_see_off(mr_job *job, bool *did) {
         mr_entry *e = job->slots[i].entry;
         if (!e || e->state != MR_ENTRY_LEAVING || e->last_step > job->n_done)
             continue;
-        empty_slot(job, e);
+        close_slot(job, e);
         e->state = MR_ENTRY_WAITING;
         job->n_leaving--;
+        job->may_admit = true;
         *did = true;
     }
 }
@@ -186,6 +208,7 @@ mr_status job_close_empty(mr_job *job, bool *did, mr_err *err) {
             return status;
         s->closing = false;
         job->n_closing--;
+        job->may_admit = true;
         *did = true;
     }
     return MR_OK;

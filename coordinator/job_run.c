@@ -20,14 +20,18 @@ static mr_status issue(mr_job *job, bool *did, mr_err *err) {
         }
         if (!plan)
             return MR_OK;
+        Millrace__StepPlan step = *plan;
         Millrace__Control message = MILLRACE__CONTROL__INIT;
+        job_prefix_add_copies(job, &step);
         message.body_case = MILLRACE__CONTROL__BODY_STEP;
-        message.step = (Millrace__StepPlan *)(uintptr_t)plan;
+        message.step = &step;
         status = mr_stage_links_send(job->links, &message, NULL, err);
         if (status != MR_OK)
             return status;
-        for (size_t i = 0; i < plan->n_runs; i++)
+        for (size_t i = 0; i < plan->n_runs; i++) {
             record.n_rows += (int32_t)plan->runs[i]->n_rows;
+            job_prefix_publish(job, job->slots[plan->runs[i]->slot].entry);
+        }
         job->steps[record.step % (uint64_t)job->ring_slots] = record;
         job->n_issued = record.step;
         *did = true;
@@ -71,6 +75,8 @@ static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_n
     bool stop = e->desc.on_token && e->desc.on_token(e->desc.ctx, &event);
     if (stop || event.finish != MR_FINISH_NONE)
         job_finish(job, e);
+    else if (e->state == MR_ENTRY_LIVE)
+        job_prefix_publish(job, e);
     return MR_OK;
 }
 

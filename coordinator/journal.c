@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/base/mem.h"
+#include "proto/limits.h"
 
 struct mr_journal {
     mr_entry **entries;
@@ -16,8 +17,10 @@ mr_status mr_journal_create(mr_journal **out, mr_err *err) {
 }
 
 static void entry_destroy(mr_entry *e) {
-    if (e)
+    if (e) {
         mr_free(e->ids);
+        mr_free(e->keys);
+    }
     mr_free(e);
 }
 
@@ -45,9 +48,11 @@ static bool make_room(mr_journal *j) {
 mr_status mr_journal_append(mr_journal *j, const mr_sequence_desc *desc, int32_t max_ids, int32_t *out_sequence,
                             mr_err *err) {
     mr_entry *e = make_room(j) ? mr_alloc(sizeof *e) : NULL;
-    if (e)
+    if (e) {
         e->ids = mr_alloc_array((size_t)max_ids, sizeof *e->ids);
-    if (!e || !e->ids) {
+        e->keys = mr_alloc_array((size_t)max_ids / MR_WIRE_BLOCK_TOKENS + 1, sizeof *e->keys);
+    }
+    if (!e || !e->ids || !e->keys) {
         entry_destroy(e);
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a sequence of %d tokens", max_ids);
     }

@@ -6,6 +6,7 @@
 #define MR_COORDINATOR_JOURNAL_H
 
 #include "coordinator/job.h"
+#include "coordinator/prefix_key.h"
 
 typedef enum mr_entry_state {
     MR_ENTRY_WAITING, /* for a slot and KV blocks */
@@ -20,7 +21,11 @@ struct mr_entry {
     mr_sequence_desc desc; /* prompt_ids is not kept: they are in ids */
     int32_t *ids;          /* prompt, then what was generated */
     int32_t n_prompt, n_ids;
-    int32_t max_ids; /* n_ids may grow to this: length limit and context taken together */
+    mr_prefix_key *keys; /* of the whole blocks of ids (job_prefix.c) */
+    int32_t n_keys, n_promised, n_published;
+    bool begin_is_published;
+    mr_prefix_key begin_key; /* of the prompt without its last id, if that ends inside a block */
+    int32_t max_ids;         /* n_ids may grow to this: length limit and context taken together */
     mr_entry_state state;
     int32_t slot;
     uint32_t generation; /* of the slot */

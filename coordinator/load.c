@@ -178,6 +178,7 @@ static mr_status submit(run *r, mr_job *job, int32_t idx, int32_t n_vocab, int32
                              .max_tokens = q->n_tokens,
                              .top_p = 1,
                              .repeat_penalty = 1,
+                             .fresh = true,
                              .on_token = on_token,
                              .ctx = r};
     mr_status status = mr_job_submit(job, &desc, &number, err);

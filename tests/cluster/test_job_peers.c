@@ -44,6 +44,7 @@ static void submit(mr_job *job) {
     desc.on_logits = NULL;
     desc.on_token = on_token;
     desc.max_tokens = 4;
+    desc.fresh = true; /* or it would wait for the other's step */
     assert_int_equal(mr_job_submit(job, &desc, &sequence, &err), MR_OK);
     free(ids);
 }

@@ -45,6 +45,10 @@ static int32_t or_else(int32_t v, int32_t otherwise) {
     return v ? v : otherwise;
 }
 
+static void count_rows(void *ctx, int32_t n_rows) {
+    *(int64_t *)ctx += n_rows;
+}
+
 mr_status job_rig_start(job_rig *rig, const job_rig_config *config, mr_err *err) {
     const job_model *m = config->model;
     *rig = (job_rig){0};
@@ -64,7 +68,9 @@ mr_status job_rig_start(job_rig *rig, const job_rig_config *config, mr_err *err)
                          .max_sequences = or_else(config->max_sequences, 4),
                          .max_context = or_else(config->max_context, 64),
                          .n_kv_blocks = or_else(config->n_kv_blocks, 16),
-                         .kv_type = MR_TYPE_F16};
+                         .kv_type = MR_TYPE_F16,
+                         .on_step = config->n_rows ? count_rows : NULL,
+                         .on_step_ctx = config->n_rows};
     return mr_job_create(&job, &rig->job, err);
 }
 

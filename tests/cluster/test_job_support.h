@@ -28,6 +28,7 @@ typedef struct job_rig_config {
     const char *stage_path; /* what the stages open; NULL: the model's file */
     int32_t n_stages;
     int32_t max_rows, max_sequences, max_context, n_kv_blocks; /* 0: 64, 4, 64, 16 */
+    int64_t *n_rows;                                           /* counts the rows of steps that are done; may be NULL */
 } job_rig_config;
 
 typedef struct job_rig {

@@ -110,6 +110,9 @@ static void test_step_limits(void **state) {
     BROKEN_CONTROL(STEP, blocks[2]++, "run 1: block 2 is 50, allowed is below 50");
     BROKEN_CONTROL(STEP, run[0].want = (Millrace__Want)3, "run 0: want is 3, allowed is 0 to 2");
     BROKEN_CONTROL(STEP, run[0].want = (Millrace__Want)-1, "run 0: want is -1");
+    BROKEN_CONTROL(STEP, step.n_copy_from = 9, "step plan: the number of copied blocks is 9, allowed is 0 to 8");
+    BROKEN_CONTROL(STEP, step.n_copy_to = 2, "step plan: the number of their copies is 2, allowed is 3 to 3");
+    BROKEN_CONTROL(STEP, copies[1] = 50, "step plan: copy 1 is 50, allowed is below 50");
     /* Each run is in order, but together they have too many rows. */
     BROKEN_CONTROL(STEP, runs[2] = &s.run[1], "step plan: the number of rows is 29, allowed is 1 to 16");
     /* One row with its id is fine as well. */

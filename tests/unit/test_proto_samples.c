@@ -60,6 +60,9 @@ static void step_init(samples *s) {
     s->step.step = UINT64_MAX;
     s->step.n_runs = 3;
     s->step.runs = s->runs;
+    s->step.n_copy_from = s->step.n_copy_to = 3;
+    s->step.copy_from = s->blocks;
+    s->step.copy_to = s->copies;
     for (uint32_t i = 0; i < 3; i++) {
         s->run[i] = (Millrace__Run)MILLRACE__RUN__INIT;
         s->run[i].slot = 7 - i;

@@ -30,7 +30,7 @@ typedef struct samples {
     Millrace__CloseSequence close;
     Millrace__StepPlan step;
     Millrace__Run run[3], *runs[3];
-    uint32_t ids[16], blocks[8];
+    uint32_t ids[16], blocks[9], copies[9];
     Millrace__Shutdown shutdown;
     Millrace__Start start;
     Millrace__Ping ping;
