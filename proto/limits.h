@@ -23,6 +23,14 @@ enum {
     MR_MAX_HELLO_BYTES = 16 << 10,
     MR_MAX_LOBBY_BYTES = 4 << 10, /* a control message of epoch 0 */
     MR_LOGITS_BYTES_WANTED = 1 << 20,
+    /* Model files that go from rank to rank: in blocks, the last one shorter, each named by its SHA-256. */
+    MR_FILE_BLOCK_BYTES = 1 << 20,
+    MR_MAX_FILE_BLOCKS = 1 << 24,
+    MR_FILE_HASH_BYTES = 32,
+    MR_MAX_FILE_HASHES = 256, /* in one answer */
+    MR_MAX_FILE_REQUEST_BYTES = 64,
+    MR_FILE_REQUEST_SLOTS = 16, /* requests of one rank to another that are not answered yet */
+    MR_FILE_ANSWER_SLOTS = 4,
     /* Slots of the links; those of activations and tokens are the plan's ring slots. */
     MR_CONTROL_SLOTS = 32,
     MR_REPORT_SLOTS = 8,

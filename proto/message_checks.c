@@ -164,6 +164,14 @@ static void check_step(checks *c, const Millrace__StepPlan *step, const mr_msg_l
     all_below(c, "copy", step->copy_to, step->n_copy_to, limits->n_kv_blocks);
 }
 
+static void check_share(checks *c, const Millrace__ShareFile *share) {
+    known_fields(c, &share->base);
+    in_range(c, "the number of peers", share->n_peers, 1, MR_MAX_STAGES);
+    all_below(c, "peer", share->peers, share->n_peers, MR_MAX_STAGES);
+    in_range(c, "file_bytes", share->file_bytes, 1, (uint64_t)MR_MAX_FILE_BLOCKS * MR_FILE_BLOCK_BYTES);
+    in_range(c, "header_bytes", share->header_bytes, 1, share->file_bytes);
+}
+
 mr_status mr_msg_check_control(const Millrace__Control *m, const mr_msg_limits *limits, mr_err *err) {
     checks c = {.err = err, .message = "control message"};
     known_fields(&c, &m->base);
@@ -199,6 +207,10 @@ mr_status mr_msg_check_control(const Millrace__Control *m, const mr_msg_limits *
         c.message = "start";
         known_fields(&c, &m->start->base);
         in_range(&c, "epoch", m->start->epoch, 1, UINT32_MAX);
+        break;
+    case MILLRACE__CONTROL__BODY_SHARE:
+        c.message = "share file";
+        check_share(&c, m->share);
         break;
     default:
         fail(&c, "body is %d, which is none", (int)m->body_case);
@@ -284,9 +296,23 @@ mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *li
         not_cancelled(&c, m->hello->status);
         in_range(&c, "cores", m->hello->cores, 0, MAX_CORES);
         in_range(&c, "threads", m->hello->threads, 0, MAX_CORES);
+        in_range(&c, "header_bytes", m->hello->header_bytes, 0, m->hello->file_bytes);
         break;
     default:
         fail(&c, "body is %d, which is none", (int)m->body_case);
     }
+    return c.status;
+}
+
+mr_status mr_msg_check_file_request(const Millrace__FileRequest *m, uint64_t n_file_blocks, mr_err *err) {
+    checks c = {.err = err, .message = "file request"};
+    known_fields(&c, &m->base);
+    int_in_range(&c, "what", (int)m->what, MILLRACE__FILE_REQUEST__WHAT__HASHES, MILLRACE__FILE_REQUEST__WHAT__NO_MORE);
+    if (m->what == MILLRACE__FILE_REQUEST__WHAT__NO_MORE)
+        return c.status;
+    below(&c, "first_block", m->first_block, n_file_blocks);
+    in_range(&c, "n_blocks", m->n_blocks, 1, m->what == MILLRACE__FILE_REQUEST__WHAT__BLOCK ? 1 : MR_MAX_FILE_HASHES);
+    if (c.status == MR_OK)
+        in_range(&c, "first_block + n_blocks", m->first_block + m->n_blocks, 1, n_file_blocks);
     return c.status;
 }

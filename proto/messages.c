@@ -139,3 +139,15 @@ mr_status mr_msg_unpack_report(const uint8_t *data, size_t bytes, const mr_msg_l
     *out = m;
     return MR_OK;
 }
+
+mr_status mr_msg_unpack_file_request(const uint8_t *data, size_t bytes, uint64_t n_file_blocks, mr_arena *arena,
+                                     Millrace__FileRequest **out, mr_err *err) {
+    const packed from = {data, bytes, MR_MAX_FILE_REQUEST_BYTES, &millrace__file_request__descriptor};
+    Millrace__FileRequest *m = (Millrace__FileRequest *)unpack(&from, arena, err);
+    if (!m)
+        return MR_E_PROTOCOL;
+    mr_status status = mr_msg_check_file_request(m, n_file_blocks, err);
+    if (status == MR_OK)
+        *out = m;
+    return status;
+}

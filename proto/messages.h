@@ -19,7 +19,7 @@
 #include "proto/millrace.pb-c.h"
 
 /* The bounds that follow from the plan in force and from the model. All zero: there is no plan yet, and of the control
- * messages only Plan, Start, Ping and Shutdown pass. */
+ * messages only Plan, Start, Ping, ShareFile and Shutdown pass. */
 typedef struct mr_msg_limits {
     uint32_t n_stages;
     uint32_t max_rows;      /* of one step */
@@ -45,10 +45,14 @@ MR_MUST_USE mr_status mr_msg_unpack_tokens(const uint8_t *data, size_t bytes, co
 /* Texts come back printable (other bytes are '?') and shorter than MR_MAX_ERROR_TEXT. */
 MR_MUST_USE mr_status mr_msg_unpack_report(const uint8_t *data, size_t bytes, const mr_msg_limits *limits,
                                            mr_arena *arena, Millrace__Report **out, mr_err *err);
+/* n_file_blocks: of the file that is asked for. */
+MR_MUST_USE mr_status mr_msg_unpack_file_request(const uint8_t *data, size_t bytes, uint64_t n_file_blocks,
+                                                 mr_arena *arena, Millrace__FileRequest **out, mr_err *err);
 
 /* The checks of unpack, for whoever has put a message together and wants to know that its receiver will take it. */
 MR_MUST_USE mr_status mr_msg_check_control(const Millrace__Control *m, const mr_msg_limits *limits, mr_err *err);
 MR_MUST_USE mr_status mr_msg_check_tokens(const Millrace__Tokens *m, const mr_msg_limits *limits, mr_err *err);
 MR_MUST_USE mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *limits, mr_err *err);
+MR_MUST_USE mr_status mr_msg_check_file_request(const Millrace__FileRequest *m, uint64_t n_file_blocks, mr_err *err);
 
 #endif

@@ -8,7 +8,7 @@
 #include "proto/phases.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { ARENA_BYTES = 64 << 10 };
+enum { ARENA_BYTES = 64 << 10, FILE_BLOCKS = 1000 };
 
 static const mr_msg_limits limits = {
     .n_stages = 4,
@@ -21,6 +21,7 @@ static const mr_msg_limits limits = {
 
 /* Uses what has passed as its readers do: as indices into tables of just the right size. */
 static volatile uint8_t slots[8], vocabulary[1000], blocks[50], positions[201], stages[4], phases[MR_PHASE_COUNT];
+static volatile uint8_t file_blocks[FILE_BLOCKS], ranks[MR_MAX_STAGES];
 static volatile int64_t time_ns;
 
 static void use_run(const Millrace__Run *run) {
@@ -73,6 +74,11 @@ static void use_control(const Millrace__Control *c) {
     case MILLRACE__CONTROL__BODY_START:
         MR_ASSERT(c->start->epoch > 0);
         break;
+    case MILLRACE__CONTROL__BODY_SHARE:
+        MR_ASSERT(c->share->n_peers > 0 && c->share->header_bytes <= c->share->file_bytes);
+        for (size_t i = 0; i < c->share->n_peers; i++)
+            ranks[c->share->peers[i]]++;
+        break;
     case MILLRACE__CONTROL__BODY_SHUTDOWN:
     case MILLRACE__CONTROL__BODY_PING:
         break;
@@ -88,6 +94,15 @@ static void use_tokens(const Millrace__Tokens *t) {
         vocabulary[t->tokens[i]->id]++;
         positions[t->tokens[i]->position]++;
     }
+}
+
+static void use_request(const Millrace__FileRequest *r) {
+    if (r->what == MILLRACE__FILE_REQUEST__WHAT__NO_MORE)
+        return;
+    MR_ASSERT(r->n_blocks >= 1 && r->n_blocks <= MR_MAX_FILE_HASHES);
+    MR_ASSERT(r->what == MILLRACE__FILE_REQUEST__WHAT__HASHES || r->n_blocks == 1);
+    for (uint32_t i = 0; i < r->n_blocks; i++)
+        file_blocks[r->first_block + i]++;
 }
 
 static void use_text(const char *text) {
@@ -148,7 +163,7 @@ static void use_report(const Millrace__Report *r) {
     }
 }
 
-/* Unpacks and uses one message of a kind (0 to 2); NULL when it was refused. */
+/* Unpacks and uses one message of a kind (0 to 3); NULL when it was refused. */
 static const ProtobufCMessage *receive(int kind, const uint8_t *data, size_t size, mr_arena *arena) {
     mr_err err = {0};
     void *m = NULL;
@@ -157,6 +172,8 @@ static const ProtobufCMessage *receive(int kind, const uint8_t *data, size_t siz
         status = mr_msg_unpack_control(data, size, &limits, arena, (Millrace__Control **)&m, &err);
     else if (kind == 1)
         status = mr_msg_unpack_tokens(data, size, &limits, arena, (Millrace__Tokens **)&m, &err);
+    else if (kind == 3)
+        status = mr_msg_unpack_file_request(data, size, FILE_BLOCKS, arena, (Millrace__FileRequest **)&m, &err);
     else
         status = mr_msg_unpack_report(data, size, &limits, arena, (Millrace__Report **)&m, &err);
     if (status != MR_OK) {
@@ -167,6 +184,8 @@ static const ProtobufCMessage *receive(int kind, const uint8_t *data, size_t siz
         use_control(m);
     else if (kind == 1)
         use_tokens(m);
+    else if (kind == 3)
+        use_request(m);
     else
         use_report(m);
     return m;
@@ -186,7 +205,7 @@ static void send_again(int kind, const ProtobufCMessage *m, size_t size) {
 int mr_fuzz_messages(const uint8_t *data, size_t size) {
     if (size == 0)
         return 0;
-    int kind = data[0] % 3;
+    int kind = data[0] == 3 ? 3 : data[0] % 3; /* what was found before there was a fourth one stays what it was */
     size_t room = data[0] & 0x80 ? (size_t)(data[0] & 0x7c) * 16 + 256 : ARENA_BYTES;
     uint8_t *memory = malloc(room);
     mr_arena *fixed = mr_arena_create_fixed(memory, room), *loose = NULL;

@@ -45,7 +45,7 @@ static void save_message(samples *s, message which, const char *what, int number
 
 static void save_messages(void) {
     samples s;
-    for (int body = MILLRACE__CONTROL__BODY_PLAN; body <= MILLRACE__CONTROL__BODY_PING; body++) {
+    for (int body = MILLRACE__CONTROL__BODY_PLAN; body <= MILLRACE__CONTROL__BODY_SHARE; body++) {
         samples_init(&s, body, 1);
         save_message(&s, CONTROL, "control", body);
     }
@@ -54,6 +54,7 @@ static void save_messages(void) {
         save_message(&s, REPORT, "report", body);
     }
     save_message(&s, TOKENS, "tokens", 1);
+    save_message(&s, FILE_REQUEST, "file", 1);
 }
 
 int main(int argc, char **argv) {

@@ -189,6 +189,25 @@ static void test_lobby_limits(void **state) {
     assert_int_equal(strspn(report->hello->host, "?"), MR_MAX_ERROR_TEXT - 1);
 }
 
+#define BROKEN_REQUEST(change, words) BROKEN(FILE_REQUEST, 1, 1, change, words)
+
+static void test_file_limits(void **state) {
+    (void)state;
+    BROKEN_CONTROL(SHARE, share.n_peers = 0, "share file: the number of peers is 0");
+    BROKEN_CONTROL(SHARE, peers[1]++, "peer 1 is 1024");
+    BROKEN_CONTROL(SHARE, share.file_bytes++, "file_bytes is 17592186044417");
+    BROKEN_CONTROL(SHARE, share.file_bytes--, "header_bytes is 17592186044416");
+    BROKEN_CONTROL(SHARE, share.header_bytes = 0, "header_bytes is 0");
+    BROKEN_REPORT(HELLO, hello.header_bytes = 2 + (s.hello.file_bytes = 1), "header_bytes is 3, allowed is 0 to 1");
+    BROKEN_REQUEST(request.what = 3, "file request: what is 3");
+    BROKEN_REQUEST(request.what = 1, "n_blocks is 256, allowed is 1 to 1");
+    BROKEN_REQUEST(request.n_blocks = 0, "n_blocks is 0");
+    BROKEN_REQUEST(request.n_blocks++, "n_blocks is 257");
+    BROKEN_REQUEST(request.first_block++, "first_block + n_blocks is 1001, allowed is 1 to 1000");
+    BROKEN_REQUEST(request.first_block = FILE_BLOCKS, "first_block is 1000, allowed is below 1000");
+    BROKEN_REQUEST(request.first_block = UINT64_MAX, "first_block is 18446744073709551615");
+}
+
 /* Every status of the program may be sent. */
 static void test_every_status_is_known(void **state) {
     (void)state;
@@ -204,7 +223,7 @@ static void test_every_status_is_known(void **state) {
 static void test_what_passes_without_a_plan(void **state) {
     (void)state;
     static const mr_msg_limits none = {0};
-    for (int body = MILLRACE__CONTROL__BODY_PLAN; body <= MILLRACE__CONTROL__BODY_PING; body++) {
+    for (int body = MILLRACE__CONTROL__BODY_PLAN; body <= MILLRACE__CONTROL__BODY_SHARE; body++) {
         samples s;
         bool passes = body == MILLRACE__CONTROL__BODY_PLAN || body >= MILLRACE__CONTROL__BODY_SHUTDOWN;
         samples_init(&s, body, 1);
@@ -215,10 +234,10 @@ static void test_what_passes_without_a_plan(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan_limits),
-        cmocka_unit_test(test_synthetic_plan_limits),           cmocka_unit_test(test_open_limits),
-        cmocka_unit_test(test_step_limits),           cmocka_unit_test(test_tokens_limits),
-        cmocka_unit_test(test_report_limits),         cmocka_unit_test(test_lobby_limits),
+        cmocka_unit_test(test_plan_limits),           cmocka_unit_test(test_synthetic_plan_limits),
+        cmocka_unit_test(test_open_limits),           cmocka_unit_test(test_step_limits),
+        cmocka_unit_test(test_tokens_limits),         cmocka_unit_test(test_report_limits),
+        cmocka_unit_test(test_lobby_limits),          cmocka_unit_test(test_file_limits),
         cmocka_unit_test(test_every_status_is_known), cmocka_unit_test(test_what_passes_without_a_plan),
     };
     return cmocka_run_group_tests_name("proto_limits", tests, NULL, NULL);

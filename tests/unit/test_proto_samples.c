@@ -164,6 +164,16 @@ void samples_init(samples *s, int control_body, int report_body) {
     s->start = (Millrace__Start)MILLRACE__START__INIT;
     s->start.epoch = UINT32_MAX;
     s->ping = (Millrace__Ping)MILLRACE__PING__INIT;
+    s->share = (Millrace__ShareFile)MILLRACE__SHARE_FILE__INIT;
+    s->share.n_peers = 2;
+    s->share.peers = s->peers;
+    s->peers[1] = MR_MAX_STAGES - 1;
+    s->share.file_bytes = s->share.header_bytes = (uint64_t)MR_MAX_FILE_BLOCKS * MR_FILE_BLOCK_BYTES;
+    s->share.file_digest = UINT64_MAX;
+    s->request = (Millrace__FileRequest)MILLRACE__FILE_REQUEST__INIT;
+    s->request.what = MILLRACE__FILE_REQUEST__WHAT__HASHES;
+    s->request.first_block = FILE_BLOCKS - MR_MAX_FILE_HASHES;
+    s->request.n_blocks = MR_MAX_FILE_HASHES;
     s->control = (Millrace__Control)MILLRACE__CONTROL__INIT;
     s->control.body_case = (Millrace__Control__BodyCase)control_body;
     s->report.body_case = (Millrace__Report__BodyCase)report_body;
@@ -179,6 +189,8 @@ void samples_init(samples *s, int control_body, int report_body) {
         s->control.shutdown = &s->shutdown;
     else if (control_body == MILLRACE__CONTROL__BODY_START)
         s->control.start = &s->start;
+    else if (control_body == MILLRACE__CONTROL__BODY_SHARE)
+        s->control.share = &s->share;
     else
         s->control.ping = &s->ping;
     if (report_body == MILLRACE__REPORT__BODY_READY)
@@ -203,7 +215,7 @@ mr_arena *sample_arena(void) {
 }
 
 void pack(samples *s, message which) {
-    const ProtobufCMessage *const all[] = {&s->control.base, &s->tokens.base, &s->report.base};
+    const ProtobufCMessage *const all[] = {&s->control.base, &s->tokens.base, &s->report.base, &s->request.base};
     mr_err err;
     if (mr_msg_pack(all[which], s->packed, sizeof s->packed, &s->bytes, &err) != MR_OK)
         fail_msg("%s", err.text);
@@ -214,6 +226,8 @@ mr_status unpack(const samples *s, message which, const mr_msg_limits *l, mr_are
         return mr_msg_unpack_control(s->packed, s->bytes, l, a, out, err);
     if (which == TOKENS)
         return mr_msg_unpack_tokens(s->packed, s->bytes, l, a, out, err);
+    if (which == FILE_REQUEST)
+        return mr_msg_unpack_file_request(s->packed, s->bytes, FILE_BLOCKS, a, out, err);
     return mr_msg_unpack_report(s->packed, s->bytes, l, a, out, err);
 }
 

@@ -15,7 +15,7 @@
 #include "proto/messages.h"
 #include "proto/phases.h"
 
-enum { PACKED_BYTES = 8192, ARENA_BYTES = 64 << 10, CONTEXT = 100 };
+enum { PACKED_BYTES = 8192, ARENA_BYTES = 64 << 10, CONTEXT = 100, FILE_BLOCKS = 1000 };
 
 /* What the samples just meet. */
 extern const mr_msg_limits sample_limits;
@@ -34,6 +34,9 @@ typedef struct samples {
     Millrace__Shutdown shutdown;
     Millrace__Start start;
     Millrace__Ping ping;
+    Millrace__ShareFile share;
+    uint32_t peers[2];
+    Millrace__FileRequest request;
     Millrace__Tokens tokens;
     Millrace__Token token[2], *token_list[2];
     Millrace__Report report;
@@ -55,7 +58,7 @@ typedef struct samples {
 /* What to send: a body of control or of report. */
 void samples_init(samples *s, int control_body, int report_body);
 
-typedef enum message { CONTROL, TOKENS, REPORT } message;
+typedef enum message { CONTROL, TOKENS, REPORT, FILE_REQUEST } message;
 
 /* A fixed arena of ARENA_BYTES, the same memory each time. */
 mr_arena *sample_arena(void);
