@@ -1,0 +1,474 @@
+/* tests/cluster/test_file_share.c - a model file that goes from rank to rank: between real servers and a client, and between
+ * a client and sources that lie, refuse, fall silent or die. */
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/base/thread.h"
+#include "proto/channel_local.h"
+#include "proto/link.h"
+#include "worker/file_blocks.h"
+#include "worker/file_client.h"
+#include "worker/file_server.h"
+
+enum {
+    N_BLOCKS = 140, /* three requests for hashes */
+    FILE_BYTES = (N_BLOCKS - 1) * MR_FILE_BLOCK_BYTES + 77,
+    CLIENT = 0,
+    MAX_SOURCES = MR_FILE_MAX_SOURCES,
+    PATIENCE_S = 60,
+    BAD_BLOCK = 130,
+};
+
+/* What a source does. */
+typedef enum role {
+    SERVES,      /* a real server */
+    GOOD,        /* played by the test, as all that follow */
+    WRONG_BYTES, /* in one block */
+    WRONG_HASH,  /* likewise */
+    DIES,        /* after some answers */
+    REFUSES,     /* likewise */
+    SILENT,
+    ANSWERS_OTHERS, /* a block that nobody asked for */
+    SHORT_BLOCK,
+    MANY_HASHES,
+    ODD_KIND,
+} role;
+
+typedef struct source {
+    role role;
+    int32_t self;
+    mr_local_hub *hub;
+    mr_channel *channel;
+    const char *path;
+    mr_thread *thread;
+    atomic_bool stop;
+    int n_blocks_given;
+    mr_file_server *server;
+} source;
+
+typedef struct rig {
+    int32_t n;
+    mr_local_hub *hub;
+    mr_channel *channel;
+    mr_file_client *client;
+    source sources[MAX_SOURCES];
+    mr_err err;
+    atomic_int turns_left; /* until the client is told to end; negative: never */
+    size_t done_bytes, total_bytes;
+} rig;
+
+static char folder[] = "/tmp/millrace-share-XXXXXX";
+static char model_path[64], other_path[64];
+static uint8_t *content; /* [FILE_BYTES] */
+static const char *served_path = model_path;
+static int n_caches;
+
+static void ok(mr_status status, const mr_err *err) {
+    if (status != MR_OK)
+        fail_msg("%s", err->text);
+}
+
+/* --- Sources ------------------------------------------------------------------------------------------------------- */
+
+static void run_server(source *s) {
+    mr_err err;
+    while (!atomic_load(&s->stop))
+        if (!mr_file_server_serve(s->server, 0))
+            ok(mr_channel_wait(s->channel, MR_NEVER, &err), &err);
+    mr_file_server_destroy(s->server);
+}
+
+/* The good answer to a request; returns the frame. */
+static mr_frame good_answer(const Millrace__FileRequest *m, uint8_t *payload) {
+    if (m->what == MILLRACE__FILE_REQUEST__WHAT__BLOCK) {
+        size_t n = mr_file_block_bytes(FILE_BYTES, m->first_block);
+        memcpy(payload, content + mr_file_block_at(m->first_block), n);
+        return (mr_frame){
+            .step = m->first_block, .type = MR_FILE_ANSWER_BLOCK, .row_bytes = m->fetch, .payload_bytes = n};
+    }
+    for (uint32_t i = 0; i < m->n_blocks; i++) {
+        uint64_t idx = m->first_block + i;
+        mr_file_hash_of(content + mr_file_block_at(idx), mr_file_block_bytes(FILE_BYTES, idx),
+                        (mr_file_hash *)payload + i);
+    }
+    return (mr_frame){.step = m->first_block,
+                      .type = MR_FILE_ANSWER_HASHES,
+                      .rows = m->n_blocks,
+                      .row_bytes = m->fetch,
+                      .payload_bytes = m->n_blocks * sizeof(mr_file_hash)};
+}
+
+/* Makes a good answer what the role wants; false: the source is done. */
+static bool spoil(source *s, mr_frame *f, uint8_t *payload) {
+    bool is_block = f->type == MR_FILE_ANSWER_BLOCK;
+    bool late = s->n_blocks_given >= 3;
+    if (s->role == WRONG_BYTES && is_block && f->step == BAD_BLOCK)
+        payload[5] ^= 1;
+    else if (s->role == WRONG_HASH && !is_block && f->step <= BAD_BLOCK && f->step + f->rows > BAD_BLOCK)
+        payload[(BAD_BLOCK - f->step) * sizeof(mr_file_hash)] ^= 1;
+    else if (s->role == DIES && late)
+        return false;
+    else if (s->role == REFUSES && late) {
+        f->type = MR_FILE_ANSWER_REFUSAL;
+        f->payload_bytes = 10;
+        memcpy(payload, "disk\x01 gone", 10);
+    } else if (s->role == ANSWERS_OTHERS && is_block)
+        f->step = f->step + 1 < N_BLOCKS ? N_BLOCKS : 0;
+    else if (s->role == SHORT_BLOCK && is_block)
+        f->payload_bytes--;
+    else if (s->role == MANY_HASHES && !is_block)
+        f->rows = UINT32_MAX;
+    else if (s->role == ODD_KIND)
+        f->type = 9;
+    s->n_blocks_given += is_block;
+    return true;
+}
+
+static void play(source *s) {
+    static const size_t arena_bytes = 4096;
+    mr_err err;
+    mr_inbox *in = NULL;
+    mr_outbox *out = NULL;
+    mr_arena *arena = NULL;
+    ok(mr_arena_create(arena_bytes, arena_bytes, &arena, &err), &err);
+    ok(mr_inbox_create(s->channel, CLIENT, MR_LINK_FILE, 0, MR_FILE_REQUEST_SLOTS, MR_MAX_FILE_REQUEST_BYTES, &in,
+                       &err),
+       &err);
+    ok(mr_outbox_create(s->channel, CLIENT, MR_LINK_FILE, 0, 2, MR_FILE_BLOCK_BYTES, &out, &err), &err);
+    for (bool goes_on = true; goes_on && !atomic_load(&s->stop);) {
+        mr_frame f;
+        const uint8_t *data = NULL;
+        uint8_t *payload = NULL;
+        Millrace__FileRequest *m;
+        mr_status status = mr_inbox_peek(in, &f, &data, &err);
+        if (status == MR_OK && data && s->role != SILENT)
+            status = mr_outbox_reserve(out, &payload, &err);
+        if (status != MR_OK)
+            break; /* the client is gone */
+        if (!payload) {
+            ok(mr_channel_wait(s->channel, MR_NEVER, &err), &err);
+            continue;
+        }
+        ok(mr_msg_unpack_file_request(data, f.payload_bytes, N_BLOCKS, arena, &m, &err), &err);
+        if (m->what != MILLRACE__FILE_REQUEST__WHAT__NO_MORE) {
+            f = good_answer(m, payload);
+            goes_on = spoil(s, &f, payload) && mr_outbox_send(out, &f, &err) == MR_OK;
+        }
+        ok(mr_inbox_release(in, &err), &err);
+    }
+    mr_inbox_destroy(in);
+    mr_outbox_destroy(out);
+    mr_arena_destroy(arena);
+}
+
+static void run_source(void *ctx) {
+    source *s = ctx;
+    if (s->role == SERVES)
+        run_server(s);
+    else
+        play(s);
+    if (s->role == DIES)
+        mr_channel_destroy(s->channel);
+}
+
+/* --- The rig ------------------------------------------------------------------------------------------------------- */
+
+static void start_source(rig *r, int32_t i, role does, const char *path) {
+    static const uint32_t peers[] = {CLIENT};
+    source *s = &r->sources[i];
+    *s = (source){.role = does, .self = i + 1, .hub = r->hub, .path = path};
+    ok(mr_local_channel_open(r->hub, s->self, &s->channel, &r->err), &r->err);
+    const mr_file_server_config config = {
+        .channel = s->channel, .path = path, .file_bytes = FILE_BYTES, .n_threads = 2, .peers = peers, .n_peers = 1};
+    if (does == SERVES)
+        ok(mr_file_server_create(&config, &s->server, &r->err), &r->err);
+    ok(mr_thread_create("source", 0, run_source, s, &s->thread, &r->err), &r->err);
+}
+
+/* cache: a number; the same one is the same folder, and a new one takes the place of those before. */
+static void open_client(rig *r, int32_t n_sources, int cache) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/cache-%d", folder, cache);
+    if (access(path, F_OK) != 0) {
+        char command[128];
+        snprintf(command, sizeof command, "rm -rf %s/cache-*", folder);
+        assert_int_equal(system(command), 0);
+        assert_int_equal(mkdir(path, 0700), 0);
+    }
+    mr_file_client_config config = {.channel = r->channel,
+                                    .cache_folder = path,
+                                    .file_bytes = FILE_BYTES,
+                                    .header_bytes = MR_FILE_BLOCK_BYTES + 5,
+                                    .digest = 0xabc,
+                                    .n_sources = n_sources};
+    for (int32_t i = 0; i < n_sources; i++)
+        config.sources[i] = i + 1;
+    ok(mr_file_client_create(&config, &r->client, &r->err), &r->err);
+}
+
+static void rig_start(rig *r, const role *roles, int32_t n, int cache) {
+    *r = (rig){.n = n, .turns_left = -1};
+    alarm(PATIENCE_S);
+    ok(mr_local_hub_create(n + 1, 1024, &r->hub, &r->err), &r->err);
+    ok(mr_local_channel_open(r->hub, CLIENT, &r->channel, &r->err), &r->err);
+    for (int32_t i = 0; i < n; i++)
+        start_source(r, i, roles[i], served_path);
+    open_client(r, n, cache);
+}
+
+static void rig_stop(rig *r) {
+    mr_file_client_destroy(r->client);
+    for (int32_t i = 0; i < r->n; i++) {
+        source *s = &r->sources[i];
+        atomic_store(&s->stop, true);
+        if (s->role != DIES)
+            mr_channel_wake(s->channel);
+        mr_thread_join(s->thread);
+        if (s->role != DIES)
+            mr_channel_destroy(s->channel);
+    }
+    mr_channel_destroy(r->channel);
+    mr_local_hub_destroy(r->hub);
+    alarm(0);
+}
+
+static bool told_to_end(void *ctx) {
+    rig *r = ctx;
+    if (atomic_load(&r->turns_left) < 0)
+        return false;
+    return atomic_fetch_sub(&r->turns_left, 1) == 0;
+}
+
+static void note_progress(void *ctx, size_t done_bytes, size_t total_bytes) {
+    rig *r = ctx;
+    assert_true(done_bytes >= r->done_bytes && done_bytes <= total_bytes);
+    r->done_bytes = done_bytes;
+    r->total_bytes = total_bytes;
+}
+
+static mr_status fetch(rig *r, uint64_t at, uint64_t bytes) {
+    const mr_file_range range = {at, bytes};
+    const mr_file_wait wait = {told_to_end, note_progress, r};
+    r->done_bytes = 0;
+    return mr_file_client_fetch(r->client, &range, 1, &wait, &r->err);
+}
+
+/* The cached file has the content in [at, at + bytes). */
+static void expect_content(rig *r, uint64_t at, uint64_t bytes) {
+    uint8_t *found = mr_alloc(bytes);
+    FILE *f = fopen(mr_file_client_path(r->client), "rb");
+    assert_true(found && f && fseek(f, (long)at, SEEK_SET) == 0 && fread(found, 1, bytes, f) == bytes);
+    fclose(f);
+    assert_true(memcmp(found, content + at, bytes) == 0);
+    mr_free(found);
+}
+
+static void expect_error(rig *r, mr_status got, mr_status want, const char *words) {
+    if (got != want || !strstr(r->err.text, words))
+        fail_msg("%s: %s; wanted %s: %s", mr_status_name(got), got == MR_OK ? "" : r->err.text, mr_status_name(want),
+                 words);
+}
+
+/* --- Tests --------------------------------------------------------------------------------------------------------- */
+
+/* Header, a part, all, from two servers; then a second start, which moves nothing; one server gave its share each time. */
+static void test_fetch(void **state) {
+    (void)state;
+    rig r;
+    int cache = n_caches++;
+    rig_start(&r, (role[]){SERVES, SERVES}, 2, cache);
+    mr_file_range header = mr_file_client_header(r.client);
+    ok(fetch(&r, header.at, header.bytes), &r.err);
+    expect_content(&r, header.at, header.bytes);
+    assert_int_equal(mr_file_client_moved_bytes(r.client), 2 * MR_FILE_BLOCK_BYTES);
+    ok(fetch(&r, 10 * MR_FILE_BLOCK_BYTES - 1, 2), &r.err);
+    expect_content(&r, 10 * MR_FILE_BLOCK_BYTES - 1, 2);
+    assert_int_equal(mr_file_client_moved_bytes(r.client), 4 * MR_FILE_BLOCK_BYTES);
+    ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    assert_int_equal(mr_file_client_moved_bytes(r.client), FILE_BYTES);
+    assert_int_equal(r.total_bytes, FILE_BYTES - 4 * MR_FILE_BLOCK_BYTES);
+    assert_int_equal(r.done_bytes, r.total_bytes);
+    expect_content(&r, 0, FILE_BYTES);
+    ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    mr_file_client_destroy(r.client);
+    open_client(&r, 2, cache);
+    ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    assert_int_equal(mr_file_client_moved_bytes(r.client), 0);
+    expect_content(&r, 0, FILE_BYTES);
+    expect_error(&r, fetch(&r, FILE_BYTES - 1, 2), MR_E_INVALID, "outside");
+    rig_stop(&r);
+}
+
+/* Four sources give blocks, each block once. */
+static void test_spread(void **state) {
+    (void)state;
+    rig r;
+    rig_start(&r, (role[]){GOOD, GOOD, GOOD, GOOD}, 4, n_caches++);
+    ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    expect_content(&r, 0, FILE_BYTES);
+    rig_stop(&r);
+    int n_given = 0, n_givers = 0;
+    for (int i = 0; i < 4; i++) {
+        n_givers += r.sources[i].n_blocks_given > 0;
+        n_given += r.sources[i].n_blocks_given;
+    }
+    assert_int_equal(n_given, N_BLOCKS);
+    assert_true(n_givers >= 3); /* all, if each gets a processor meanwhile */
+}
+
+/* Ended in the middle, the next start goes on where it was. */
+static void test_goes_on(void **state) {
+    (void)state;
+    rig r;
+    int cache = n_caches++;
+    rig_start(&r, (role[]){SERVES}, 1, cache);
+    atomic_store(&r.turns_left, 40);
+    assert_int_equal(fetch(&r, 0, FILE_BYTES), MR_E_CANCELLED);
+    uint64_t first = mr_file_client_moved_bytes(r.client);
+    assert_true(first < FILE_BYTES);
+    mr_file_client_destroy(r.client);
+    open_client(&r, 1, cache);
+    atomic_store(&r.turns_left, -1);
+    ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    expect_content(&r, 0, FILE_BYTES);
+    /* What was under way when it ended was sent, but not taken. */
+    assert_true(first + mr_file_client_moved_bytes(r.client) == FILE_BYTES);
+    rig_stop(&r);
+}
+
+/* One of two sources is of no use: the other one gives all. */
+static void test_bad_source(void **state) {
+    (void)state;
+    static const role BAD[] = {DIES, REFUSES, ANSWERS_OTHERS, SHORT_BLOCK, MANY_HASHES, ODD_KIND};
+    for (size_t i = 0; i < sizeof BAD / sizeof BAD[0]; i++) {
+        rig r;
+        rig_start(&r, (role[]){BAD[i], GOOD}, 2, n_caches++);
+        ok(fetch(&r, 0, FILE_BYTES), &r.err);
+        expect_content(&r, 0, FILE_BYTES);
+        rig_stop(&r);
+    }
+}
+
+static void test_no_good_source(void **state) {
+    (void)state;
+    const struct {
+        role role;
+        mr_status status;
+        const char *words;
+    } cases[] = {
+        {DIES, MR_E_PEER_LOST, "endpoint 1 is gone"},
+        {REFUSES, MR_E_IO, "endpoint 1: disk? gone"},
+        {ANSWERS_OTHERS, MR_E_PROTOCOL, "endpoint 1: an answer of kind 2"},
+        {SHORT_BLOCK, MR_E_PROTOCOL, "not asked for"},
+        {MANY_HASHES, MR_E_PROTOCOL, "an answer of kind 1"},
+        {ODD_KIND, MR_E_PROTOCOL, "an answer of kind 9"},
+        {WRONG_BYTES, MR_E_FORMAT, "block 130 of the model file"},
+        {WRONG_HASH, MR_E_FORMAT, "from endpoint 1 is not the one that it announced"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        rig r;
+        rig_start(&r, &cases[i].role, 1, n_caches++);
+        expect_error(&r, fetch(&r, 0, FILE_BYTES), cases[i].status, cases[i].words);
+        /* What had come before that is good. */
+        mr_file_client_destroy(r.client);
+        r.client = NULL;
+        rig_stop(&r);
+    }
+}
+
+/* A block that is damaged on the way, or at one source, comes from the other; where all sources give something else than
+ * the hash says, both are named. */
+static void test_damaged_block(void **state) {
+    (void)state;
+    rig r;
+    rig_start(&r, (role[]){WRONG_BYTES, GOOD}, 2, n_caches++);
+    ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    expect_content(&r, 0, FILE_BYTES);
+    rig_stop(&r);
+    rig_start(&r, (role[]){WRONG_HASH, WRONG_HASH}, 2, n_caches++);
+    expect_error(&r, fetch(&r, 0, FILE_BYTES), MR_E_FORMAT, "block 130 of the model file");
+    assert_non_null(strstr(r.err.text, "is not the one that it announced"));
+    rig_stop(&r);
+}
+
+/* The file of the only source differs from what the cache holds of the same digest: the block is replaced. */
+static void test_stale_cache(void **state) {
+    (void)state;
+    rig r;
+    int cache = n_caches++;
+    rig_start(&r, (role[]){SERVES}, 1, cache);
+    ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    rig_stop(&r);
+    served_path = other_path;
+    rig_start(&r, (role[]){SERVES}, 1, cache);
+    served_path = model_path;
+    ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    assert_int_equal(mr_file_client_moved_bytes(r.client), MR_FILE_BLOCK_BYTES);
+    rig_stop(&r);
+}
+
+static void test_silence(void **state) {
+    (void)state;
+    rig r;
+    rig_start(&r, (role[]){SILENT}, 1, n_caches++);
+    atomic_store(&r.turns_left, 3);
+    assert_int_equal(fetch(&r, 0, FILE_BYTES), MR_E_CANCELLED);
+    rig_stop(&r);
+}
+
+/* What a server makes of a peer that sends nonsense: it is left out. */
+static void test_bad_requests(void **state) {
+    (void)state;
+    rig r;
+    mr_outbox *out = NULL;
+    uint8_t *payload = NULL;
+    rig_start(&r, (role[]){SERVES}, 1, n_caches++);
+    ok(mr_outbox_create(r.channel, 1, MR_LINK_FILE, 0, 2, MR_MAX_FILE_REQUEST_BYTES, &out, &r.err), &r.err);
+    ok(mr_outbox_reserve(out, &payload, &r.err), &r.err);
+    memset(payload, 0xff, 8);
+    ok(mr_outbox_send(out, &(mr_frame){.payload_bytes = 8}, &r.err), &r.err);
+    mr_outbox_flush(out, MR_NEVER);
+    mr_outbox_destroy(out);
+    rig_stop(&r);
+}
+
+static void save(char path[64], const char *name) {
+    snprintf(path, 64, "%s/%s", folder, name);
+    FILE *f = fopen(path, "wb");
+    if (!f || fwrite(content, 1, FILE_BYTES, f) != FILE_BYTES || fclose(f) != 0)
+        abort();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fetch),       cmocka_unit_test(test_spread),         cmocka_unit_test(test_goes_on),
+        cmocka_unit_test(test_bad_source),  cmocka_unit_test(test_no_good_source), cmocka_unit_test(test_damaged_block),
+        cmocka_unit_test(test_stale_cache), cmocka_unit_test(test_silence),        cmocka_unit_test(test_bad_requests),
+    };
+    char command[128];
+    content = mr_alloc(FILE_BYTES);
+    if (!content || !mkdtemp(folder))
+        return 1;
+    for (size_t i = 0; i < FILE_BYTES; i++)
+        content[i] = (uint8_t)(i * 2654435761u >> 13);
+    content[3 * MR_FILE_BLOCK_BYTES] ^= 1;
+    save(other_path, "other");
+    content[3 * MR_FILE_BLOCK_BYTES] ^= 1;
+    save(model_path, "model");
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    mr_free(content);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return failed + (system(command) != 0);
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/file_layers.h"
+
+#include "engine/base/mem.h"
+
+mr_status mr_file_layers_open(mr_file_client *c, const mr_file_wait *wait, mr_gguf **out, mr_err *err) {
+    const mr_file_range header = mr_file_client_header(c);
+    mr_status status = mr_file_client_fetch(c, &header, 1, wait, err);
+    return status == MR_OK ? mr_gguf_open(mr_file_client_path(c), out, err) : status;
+}
+
+bool mr_file_layers_need(const mr_model_info *info, mr_layer_range range, const mr_gguf_tensor *t) {
+    bool is_head = range.first == 0, is_tail = range.last == info->n_layers;
+    int32_t layer;
+    switch (mr_model_tensor_part(t->name, &layer)) {
+    case MR_MODEL_LAYER:
+        return layer >= range.first && layer < range.last;
+    case MR_MODEL_EMBEDDING:
+        return is_head || (is_tail && info->tied_output);
+    case MR_MODEL_OUTPUT:
+        return is_tail;
+    default:
+        return true;
+    }
+}
+
+size_t mr_file_layers_bytes(const mr_gguf *g, const mr_model_info *info, mr_layer_range range) {
+    size_t bytes = 0;
+    for (int32_t i = 0; i < mr_gguf_n_tensors(g); i++)
+        if (mr_file_layers_need(info, range, mr_gguf_tensor_at(g, i)))
+            bytes += mr_gguf_tensor_at(g, i)->bytes;
+    return bytes;
+}
+
+mr_status mr_file_layers_fetch(mr_file_client *c, const mr_gguf *g, const mr_model_info *info, mr_layer_range range,
+                               const mr_file_wait *wait, mr_err *err) {
+    int32_t n = 0;
+    mr_file_range *ranges = mr_alloc_array((size_t)mr_gguf_n_tensors(g), sizeof *ranges);
+    if (!ranges)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a list of %d tensors", mr_gguf_n_tensors(g));
+    for (int32_t i = 0; i < mr_gguf_n_tensors(g); i++) {
+        const mr_gguf_tensor *t = mr_gguf_tensor_at(g, i);
+        if (mr_file_layers_need(info, range, t))
+            ranges[n++] = (mr_file_range){t->offset, t->bytes};
+    }
+    mr_status status = mr_file_client_fetch(c, ranges, n, wait, err);
+    mr_free(ranges);
+    return status;
+}
