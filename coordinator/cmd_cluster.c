@@ -36,6 +36,7 @@ rank_config cmd_cluster_rank_config(const mr_options *options, const char *model
     int64_t seconds = mr_options_number(options, MR_OPTION_START_TIMEOUT); /* 0: the command line cannot be read */
     return (rank_config){.place = rank_place_get(),
                          .model_path = model_path,
+                         .cache_dir = mr_options_text(options, MR_OPTION_CACHE_DIR),
                          .n_threads = n_threads,
                          .devices = devices,
                          .patience_ns = (seconds ? seconds : DEFAULT_PATIENCE_S) * MR_NS_PER_S};
@@ -56,7 +57,9 @@ static mr_status call_roll(cmd_cluster *c, const rank_config *config, mr_err *er
     mr_status status = mr_roll_call_create(rank_channel(c->rank), c->n_ranks, &c->roll, err);
     if (status == MR_OK)
         status = mr_roll_call_wait(c->roll, now + config->patience_ns, note_missing, &next_note_ns, err);
-    return status == MR_OK ? mr_roll_call_check(c->roll, err) : status;
+    if (status == MR_OK)
+        status = mr_roll_call_check(c->roll, err);
+    return status == MR_OK ? mr_roll_call_share_file(c->roll, &c->n_without_file, err) : status;
 }
 
 static bool met; /* rank_start has been tried */

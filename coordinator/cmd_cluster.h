@@ -16,8 +16,9 @@
 #include "coordinator/virtual_cluster.h"
 
 typedef struct cmd_cluster {
-    int32_t n_ranks; /* 0: threads */
-    int32_t threads; /* of each stage, where ranks have decided it; 0: not yet */
+    int32_t n_ranks;        /* 0: threads */
+    int32_t n_without_file; /* ranks that get their layers from others */
+    int32_t threads;        /* of each stage, where ranks have decided it; 0: not yet */
     rank_process *rank;
     mr_roll_call *roll;
     mr_local_cluster *local;

@@ -86,11 +86,20 @@ static void choose_numbers(cmd_session *s) {
     s->kv_type = KV_TYPES[(int)mr_options_number(o, MR_OPTION_KV_TYPE)];
 }
 
+static mr_status hint_at_rank_0(mr_err *err) {
+    const mr_err why = *err;
+    return mr_err_set(err, why.status,
+                      "%.380s; hint: rank 0 needs the model file; a rank that has none gets its layers from others",
+                      why.text);
+}
+
 mr_status cmd_session_open(const mr_options *options, cmd_session *s, mr_err *err) {
     *s = (cmd_session){.options = options};
     mr_status status = cmd_cluster_devices(options, &s->devices, err);
     if (status == MR_OK)
         status = cmd_model_open(options, &s->model_path, &s->gguf, err);
+    if (status == MR_E_NOT_FOUND && rank_place_get().n_ranks > 1)
+        return hint_at_rank_0(err);
     if (status != MR_OK)
         return status;
     status = mr_model_info_read(s->gguf, &s->info, err);
@@ -475,6 +484,15 @@ mr_status cmd_session_start(cmd_session *s, mr_err *err) {
         return status;
     s->load_ns = mr_clock_now_ns() - start_ns;
     output_bytes_text(total_sizes(s).weight_bytes, bytes);
-    output_note("loaded %s in %.2f s", bytes, (double)s->load_ns / (double)MR_NS_PER_S);
+    if (s->cluster.n_without_file == 0) {
+        output_note("loaded %s in %.2f s", bytes, (double)s->load_ns / (double)MR_NS_PER_S);
+        return MR_OK;
+    }
+    uint64_t fetched_bytes = 0;
+    for (int32_t i = 0; i < s->plan.n_stages; i++)
+        fetched_bytes += mr_job_stage_report(s->job, i)->fetched_bytes;
+    output_note("loaded %s in %.2f s; %" PRIu64 " bytes of the model file went to %" PRId32 " %s without it", bytes,
+                (double)s->load_ns / (double)MR_NS_PER_S, fetched_bytes, s->cluster.n_without_file,
+                plural(s->cluster.n_without_file, "rank", "ranks"));
     return MR_OK;
 }

@@ -83,7 +83,8 @@ mr_status job_take_reports(mr_job *job, bool *did, mr_err *err) {
         case MILLRACE__REPORT__BODY_READY:
             job->ready[report->ready->stage] = true;
             job->reports[report->ready->stage] =
-                (mr_stage_report){report->ready->weight_bytes, report->ready->kv_bytes, report->ready->work_bytes};
+                (mr_stage_report){report->ready->weight_bytes, report->ready->kv_bytes, report->ready->work_bytes,
+                                  report->ready->fetched_bytes};
             break;
         case MILLRACE__REPORT__BODY_SPANS:
             note_spans(job, report->spans);

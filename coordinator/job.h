@@ -19,6 +19,7 @@ typedef struct mr_job mr_job;
 /* Sizes that a stage reported after loading. */
 typedef struct mr_stage_report {
     size_t weight_bytes, kv_bytes, work_bytes;
+    uint64_t fetched_bytes; /* of the model file, from other ranks */
 } mr_stage_report;
 
 typedef struct mr_job_config {

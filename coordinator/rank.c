@@ -34,7 +34,7 @@ typedef enum rank_state { RANK_STARTING, RANK_RUNNING, RANK_FINISHING, RANK_ENDE
 
 struct rank_process {
     rank_config config;
-    char *model_path; /* copies, for a step thread that is left behind */
+    char *model_path, *cache_dir; /* copies, for a step thread that is left behind */
     mr_err problem;
     rank_share share;
     int32_t n_threads;
@@ -142,6 +142,7 @@ static void run_rank(void *ctx) {
     if (p->early_loss)
         mr_mpi_peer_lost(mpi, p->early_loss);
     mr_lobby_config lobby = {.model_path = p->config.model_path,
+                             .cache_dir = p->config.cache_dir,
                              .channel = mr_mpi_stage_channel(mpi),
                              .coordinator = mr_mpi_n_ranks(mpi),
                              .n_threads = p->n_threads,
@@ -239,8 +240,10 @@ static mr_status create(const rank_config *config, rank_process **out, mr_err *e
     }
     if (config->model_path)
         p->config.model_path = p->model_path = mr_strdup(config->model_path);
+    if (config->cache_dir)
+        p->config.cache_dir = p->cache_dir = mr_strdup(config->cache_dir);
     *out = p;
-    if (config->model_path && !p->model_path)
+    if ((config->model_path && !p->model_path) || (config->cache_dir && !p->cache_dir))
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a path");
     if (config->place.rank == 0 && mr_lifeline_listen(config->place.n_ranks, on_lost, p, &p->lifeline, err) != MR_OK)
         output_warning("the ranks have no lifeline, so a death may be noticed late: %s", err->text);
@@ -303,6 +306,7 @@ static void release(rank_process *p, int64_t patience_ns) {
     mr_cond_deinit(&p->changed);
     mr_mutex_deinit(&p->lock);
     mr_free(p->model_path);
+    mr_free(p->cache_dir);
     mr_free(p);
 }
 

@@ -20,6 +20,7 @@ typedef struct rank_process rank_process;
 typedef struct rank_config {
     rank_place place;
     const char *model_path; /* NULL: problem says why there is none */
+    const char *cache_dir;  /* mr_lobby_config.cache_dir */
     int32_t n_threads;      /* of the stage; 0: the cores of the rank's share */
     mr_devices_config devices;
     const mr_err *problem; /* why this rank cannot take part, or NULL */

@@ -13,8 +13,9 @@
 enum {
     MAX_NAMED = 8, /* ranks in one line */
     N_PINGS = 4,
+    SOURCES = 4, /* that a rank without the model file asks */
 };
-static const int64_t PING_PATIENCE_NS = 5 * MR_NS_PER_S, LOOK_NS = 100 * MR_NS_PER_MS;
+static const int64_t PATIENCE_NS = 5 * MR_NS_PER_S, LOOK_NS = 100 * MR_NS_PER_MS;
 
 struct mr_roll_call {
     mr_channel *channel;
@@ -85,6 +86,7 @@ static void note(mr_rank_info *info, const Millrace__Hello *h) {
                            .self_test = h->self_test,
                            .memory_bytes = h->memory_bytes,
                            .file_bytes = h->file_bytes,
+                           .header_bytes = h->header_bytes,
                            .file_digest = h->file_digest};
     snprintf(info->version, sizeof info->version, "%s", h->version);
     snprintf(info->host, sizeof info->host, "%s", h->host);
@@ -164,8 +166,31 @@ mr_status mr_roll_call_wait(mr_roll_call *r, int64_t deadline_ns, bool (*missing
 
 /* --- Checks ------------------------------------------------------------------------------------------------------------- */
 
+/* A rank without the file gets it from others; one with another file cannot take part. */
+static mr_status check_file(const mr_roll_call *r, const mr_rank_info *a, const mr_rank_info *b, mr_err *err) {
+    static const char HINT[] =
+        "hint: copy the same file to both, or remove the wrong one: a rank without the file gets its "
+        "layers from the others";
+    char first[MR_CHANNEL_NAME_BYTES];
+    mr_channel_peer_name(r->channel, 0, first);
+    if (a->file_bytes == 0)
+        return mr_err_set(err, MR_E_NOT_FOUND,
+                          "it has no model file %s; hint: rank 0 needs the file, the others do not", a->model_path);
+    if (b->file_bytes == 0)
+        return MR_OK;
+    if (a->file_bytes != b->file_bytes)
+        return mr_err_set(err, MR_E_FORMAT,
+                          "its model file %.60s has %" PRIu64 " bytes, that of %s, %.60s, has %" PRIu64 "; %s",
+                          b->model_path, b->file_bytes, first, a->model_path, a->file_bytes, HINT);
+    if (a->file_digest != b->file_digest)
+        return mr_err_set(err, MR_E_FORMAT,
+                          "its model file %.60s is another one than that of %s, %.60s, with the same size; %s",
+                          b->model_path, first, a->model_path, HINT);
+    return MR_OK;
+}
+
 /* What is wrong with a rank, compared with the first one. */
-static mr_status check_rank(const mr_rank_info *a, const mr_rank_info *b, mr_err *err) {
+static mr_status check_rank(const mr_roll_call *r, const mr_rank_info *a, const mr_rank_info *b, mr_err *err) {
     if (strcmp(a->version, b->version) != 0)
         return mr_err_set(err, MR_E_UNSUPPORTED,
                           "it runs millrace %s, rank 0 runs %s; hint: install the same version on every host",
@@ -180,18 +205,7 @@ static mr_status check_rank(const mr_rank_info *a, const mr_rank_info *b, mr_err
                           "its kernels (%s) compute other bits than those of rank 0 (%s): self-test 0x%016" PRIx64
                           ", not 0x%016" PRIx64 "; hint: another build, or a fault of its hardware",
                           b->isa, a->isa, b->self_test, a->self_test);
-    if (a->file_bytes != b->file_bytes)
-        return mr_err_set(err, MR_E_FORMAT,
-                          "its model file %s has %" PRIu64 " bytes, that of rank 0 has %" PRIu64
-                          "; hint: copy the same file to every host",
-                          b->model_path, b->file_bytes, a->file_bytes);
-    if (a->file_digest != b->file_digest)
-        return mr_err_set(
-            err, MR_E_FORMAT,
-            "its model file %s is another one than that of rank 0, with the same size (digest 0x%016" PRIx64
-            ", not 0x%016" PRIx64 "); hint: copy the same file to every host",
-            b->model_path, b->file_digest, a->file_digest);
-    return MR_OK;
+    return check_file(r, a, b, err);
 }
 
 mr_status mr_roll_call_check(const mr_roll_call *r, mr_err *err) {
@@ -200,7 +214,7 @@ mr_status mr_roll_call_check(const mr_roll_call *r, mr_err *err) {
     mr_status first = MR_OK;
     for (int32_t i = 0; i < r->n_ranks; i++) {
         mr_err text;
-        mr_status status = check_rank(&r->infos[0], &r->infos[i], &text);
+        mr_status status = check_rank(r, &r->infos[0], &r->infos[i], &text);
         if (status == MR_OK || n_bad++ > 0)
             continue;
         first = mr_err_set(err, status, "%s: %s", mr_channel_peer_name(r->channel, i, name), text.text);
@@ -217,7 +231,13 @@ mr_status mr_roll_call_check(const mr_roll_call *r, mr_err *err) {
 static mr_status send(mr_roll_call *r, int32_t rank, const Millrace__Control *message, mr_err *err) {
     char name[MR_CHANNEL_NAME_BYTES];
     bool sent = false;
+    int64_t deadline = mr_clock_now_ns() + PATIENCE_NS;
     mr_status status = mr_outbox_send_message(r->control[rank], &message->base, &sent, err);
+    while (status == MR_OK && !sent && mr_clock_now_ns() < deadline) {
+        status = mr_channel_wait(r->channel, deadline, err);
+        if (status == MR_OK)
+            status = mr_outbox_send_message(r->control[rank], &message->base, &sent, err);
+    }
     if (status == MR_OK && !sent)
         return mr_err_set(err, MR_E_TIMEOUT, "%s does not take its messages",
                           mr_channel_peer_name(r->channel, rank, name));
@@ -232,7 +252,7 @@ static mr_status ping(mr_roll_call *r, int32_t rank, int64_t *out_offset_ns, int
     Millrace__Report *report = NULL;
     message.body_case = MILLRACE__CONTROL__BODY_PING;
     message.ping = &body;
-    int64_t start = mr_clock_now_ns(), deadline = start + PING_PATIENCE_NS;
+    int64_t start = mr_clock_now_ns(), deadline = start + PATIENCE_NS;
     mr_status status = send(r, rank, &message, err);
     while (status == MR_OK && !report) {
         status = take_report(r, rank, MILLRACE__REPORT__BODY_PONG, &report, err);
@@ -247,6 +267,56 @@ static mr_status ping(mr_roll_call *r, int32_t rank, int64_t *out_offset_ns, int
     *out_trip_ns = end - start;
     *out_offset_ns = report->pong->clock_ns - (start + (end - start) / 2);
     return MR_OK;
+}
+
+/* The ranks that have the file, or have not, in ascending order; returns how many there are. */
+static int32_t ranks_with_file(const mr_roll_call *r, bool has, uint32_t *out) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < r->n_ranks; i++)
+        if ((r->infos[i].file_bytes > 0) == has)
+            out[n++] = (uint32_t)i;
+    return n;
+}
+
+/* Rank k of those without the file asks the SOURCES that follow the k-th one with it: all of them get the same to do. */
+static bool may_ask(int32_t k, int32_t source, int32_t n_sources) {
+    return (source - k % n_sources + n_sources) % n_sources < SOURCES;
+}
+
+mr_status mr_roll_call_share_file(mr_roll_call *r, int32_t *out_n, mr_err *err) {
+    size_t n_ranks = (size_t)r->n_ranks;
+    Millrace__ShareFile share = MILLRACE__SHARE_FILE__INIT;
+    Millrace__Control message = MILLRACE__CONTROL__INIT;
+    uint32_t *lists = mr_alloc_array(3 * n_ranks, sizeof *lists), *with = lists, *without = lists + n_ranks;
+    if (!lists)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a list of %zu ranks", n_ranks);
+    int32_t n_with = ranks_with_file(r, true, with), n_without = ranks_with_file(r, false, without);
+    mr_status status = MR_OK;
+    message.body_case = MILLRACE__CONTROL__BODY_SHARE;
+    message.share = &share;
+    share.peers = lists + 2 * n_ranks;
+    share.file_bytes = r->infos[0].file_bytes;
+    share.header_bytes = r->infos[0].header_bytes;
+    share.file_digest = r->infos[0].file_digest;
+    /* Those that give first: they are there when they are asked. */
+    share.gives = true;
+    for (int32_t s = 0; s < n_with && n_without > 0 && status == MR_OK; s++) {
+        share.n_peers = 0;
+        for (int32_t k = 0; k < n_without; k++)
+            if (may_ask(k, s, n_with))
+                share.peers[share.n_peers++] = without[k];
+        status = share.n_peers > 0 ? send(r, (int32_t)with[s], &message, err) : MR_OK;
+    }
+    share.gives = false;
+    for (int32_t k = 0; k < n_without && status == MR_OK; k++) {
+        share.n_peers = 0;
+        for (int32_t s = 0; s < n_with && s < SOURCES; s++)
+            share.peers[share.n_peers++] = with[(k + s) % n_with];
+        status = send(r, (int32_t)without[k], &message, err);
+    }
+    mr_free(lists);
+    *out_n = n_without;
+    return status;
 }
 
 mr_status mr_roll_call_compare_clocks(mr_roll_call *r, int32_t rank, int64_t *out_offset_ns, mr_err *err) {
@@ -278,9 +348,10 @@ void mr_roll_call_dismiss(mr_roll_call *r, bool abandon, int64_t deadline_ns) {
     message.body_case = MILLRACE__CONTROL__BODY_SHUTDOWN;
     shutdown.abandon = abandon;
     message.shutdown = &shutdown;
+    bool sent;
     for (int32_t i = 0; i < r->n_ranks; i++)
-        if (send(r, i, &message, &ignored) != MR_OK)
-            continue; /* it is gone, or has been told before */
+        if (mr_outbox_send_message(r->control[i], &message.base, &sent, &ignored) != MR_OK || !sent)
+            continue; /* it is gone, or does not listen */
     for (int32_t i = 0; i < r->n_ranks; i++)
         mr_outbox_flush(r->control[i], deadline_ns);
 }

@@ -20,7 +20,8 @@ typedef struct mr_rank_info {
     mr_status status;     /* likewise; MR_OK: it can */
     uint32_t numerics;
     int32_t cores, threads;
-    uint64_t self_test, memory_bytes, file_bytes, file_digest;
+    uint64_t self_test, memory_bytes;
+    uint64_t file_bytes, header_bytes, file_digest; /* file_bytes 0: it has no such file */
 } mr_rank_info;
 
 typedef struct mr_roll_call mr_roll_call;
@@ -34,8 +35,12 @@ void mr_roll_call_destroy(mr_roll_call *r);
 MR_MUST_USE mr_status mr_roll_call_wait(mr_roll_call *r, int64_t deadline_ns,
                                         bool (*missing)(void *ctx, const char *ranks), void *ctx, mr_err *err);
 const mr_rank_info *mr_roll_call_info(const mr_roll_call *r, int32_t rank);
-/* The ranks run the same program, compute the same bits and have the same model file. */
+/* The ranks run the same program, compute the same bits, and have the same model file or none. */
 MR_MUST_USE mr_status mr_roll_call_check(const mr_roll_call *r, mr_err *err);
+
+/* Tells ranks without the model file who has it, and those that they may be asked for it; *out_n: how many have none.
+ * Before start. */
+MR_MUST_USE mr_status mr_roll_call_share_file(mr_roll_call *r, int32_t *out_n, mr_err *err);
 
 /* How far the clock of a rank is ahead of this one, to half of the fastest way there and back. */
 MR_MUST_USE mr_status mr_roll_call_compare_clocks(mr_roll_call *r, int32_t rank, int64_t *out_offset_ns, mr_err *err);

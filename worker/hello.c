@@ -23,12 +23,14 @@ uint64_t mr_hello_file_digest(const mr_gguf *g) {
     return digest;
 }
 
+/* A file that is not there is no problem: another rank may have it. */
 static mr_status look_at_file(mr_hello *h, const char *path) {
     mr_gguf *g = NULL;
     mr_status status = mr_gguf_open(path, &g, &h->problem);
     if (status != MR_OK)
-        return status;
+        return status == MR_E_NOT_FOUND ? MR_OK : status;
     h->message.file_bytes = mr_gguf_file_bytes(g);
+    h->message.header_bytes = mr_gguf_header_bytes(g);
     h->message.file_digest = mr_hello_file_digest(g);
     mr_gguf_close(g);
     return MR_OK;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/lobby.h"
 
+#include "engine/base/cache_dir.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
+#include "engine/base/mem.h"
 #include "proto/link.h"
 #include "proto/messages.h"
 #include "worker/hello.h"
@@ -14,7 +16,10 @@ typedef struct lobby {
     mr_inbox *control;
     mr_arena *arena;
     Millrace__Control *message; /* that was taken last, in the arena */
-    mr_status status;           /* of that look while a stage ran, and its text */
+    mr_file_server *file_server;
+    mr_file_client *file_client;
+    mr_err file_problem; /* why there is none of them */
+    mr_status status;    /* of that look while a stage ran, and its text */
     mr_err err;
 } lobby;
 
@@ -69,6 +74,50 @@ static bool told_to_end(void *ctx) {
     return l->status != MR_OK || (l->message && l->message->body_case == MILLRACE__CONTROL__BODY_SHUTDOWN);
 }
 
+static mr_status create_file_server(lobby *l, const Millrace__ShareFile *share, const char *folder, mr_err *err) {
+    const mr_file_server_config config = {.channel = l->config->channel,
+                                          .path = l->config->model_path,
+                                          .cache_folder = folder,
+                                          .file_bytes = share->file_bytes,
+                                          .n_threads = l->config->n_threads,
+                                          .peers = share->peers,
+                                          .n_peers = (int32_t)share->n_peers};
+    return mr_file_server_create(&config, &l->file_server, err);
+}
+
+static mr_status create_file_client(lobby *l, const Millrace__ShareFile *share, const char *folder, mr_err *err) {
+    mr_file_client_config config = {.channel = l->config->channel,
+                                    .cache_folder = folder,
+                                    .file_bytes = share->file_bytes,
+                                    .header_bytes = share->header_bytes,
+                                    .digest = share->file_digest};
+    for (size_t i = 0; i < share->n_peers && i < MR_FILE_MAX_SOURCES; i++)
+        config.sources[config.n_sources++] = (int32_t)share->peers[i];
+    return mr_file_client_create(&config, &l->file_client, err);
+}
+
+static void end_sharing(lobby *l) {
+    mr_file_server_destroy(l->file_server);
+    mr_file_client_destroy(l->file_client);
+    l->file_server = NULL;
+    l->file_client = NULL;
+}
+
+/* What does not work is told by this rank's stage: here nobody would hear it. */
+static mr_status share_file(lobby *l, mr_err *err) {
+    const Millrace__ShareFile *share = l->message->share;
+    char *folder = NULL;
+    end_sharing(l);
+    mr_status status = mr_cache_dir_make(l->config->cache_dir, &folder, &l->file_problem);
+    if (share->gives) /* which it can do without a cache */
+        status = create_file_server(l, share, folder, &l->file_problem);
+    else if (status == MR_OK)
+        status = create_file_client(l, share, folder, &l->file_problem);
+    l->file_problem.status = status;
+    mr_free(folder);
+    return mr_inbox_release(l->control, err);
+}
+
 static void run_stage(lobby *l, uint32_t epoch) {
     mr_err err;
     mr_worker_config config = {.model_path = l->config->model_path,
@@ -77,6 +126,9 @@ static void run_stage(lobby *l, uint32_t epoch) {
                                .epoch = epoch,
                                .backend = l->config->backend,
                                .devices = l->config->devices,
+                               .file_client = l->file_client,
+                               .file_server = l->file_server,
+                               .problem = l->file_problem.status != MR_OK ? &l->file_problem : NULL,
                                .told_to_end = told_to_end,
                                .told_to_end_ctx = l};
     if (mr_worker_run(&config, &err) != MR_OK)
@@ -96,7 +148,8 @@ static mr_status answer_ping(lobby *l, mr_err *err) {
 static mr_status wait_to_be_told(lobby *l, bool *out_abandoned, mr_err *err) {
     for (;;) {
         mr_status status = peek(l, err);
-        if (status == MR_OK && !l->message)
+        bool served = mr_file_server_serve(l->file_server, 0);
+        if (status == MR_OK && !l->message && !served)
             status = mr_channel_wait(l->config->channel, MR_NEVER, err);
         if (status != MR_OK)
             return status;
@@ -108,6 +161,12 @@ static mr_status wait_to_be_told(lobby *l, bool *out_abandoned, mr_err *err) {
         }
         if (l->message->body_case == MILLRACE__CONTROL__BODY_PING) {
             status = answer_ping(l, err);
+            if (status != MR_OK)
+                return status;
+            continue;
+        }
+        if (l->message->body_case == MILLRACE__CONTROL__BODY_SHARE && l->config->model_path) {
+            status = share_file(l, err);
             if (status != MR_OK)
                 return status;
             continue;
@@ -132,6 +191,7 @@ mr_status mr_lobby_run(const mr_lobby_config *config, bool *out_abandoned, mr_er
         status = say_hello(&l, err);
     if (status == MR_OK)
         status = wait_to_be_told(&l, out_abandoned, err);
+    end_sharing(&l);
     mr_inbox_destroy(l.control);
     mr_outbox_destroy(l.report);
     mr_arena_destroy(l.arena);

@@ -15,6 +15,8 @@
 
 typedef struct mr_lobby_config {
     const char *model_path; /* NULL: problem says why there is none */
+    const char
+        *cache_dir; /* mr_cache_dir_make's wish: for parts of a model file that is not here, and for hashes of one */
     mr_channel *channel;
     int32_t coordinator;       /* its endpoint */
     mr_backend *backend;       /* NULL likewise */

@@ -9,6 +9,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
 #include "proto/link.h"
+#include "worker/file_layers.h"
 #include "worker/sequences.h"
 #include "worker/stage.h"
 #include "worker/stage_clock.h"
@@ -40,7 +41,8 @@ typedef struct worker {
     const Millrace__StepPlan *pending;      /* the next step, in control_arena; its message is not released yet */
     uint64_t step_run;                      /* the last step that this stage has run; 0: none */
     uint64_t step_tokens;                   /* the last step whose ids have come back */
-    int64_t progress_ns;                    /* when the last progress was reported */
+    int64_t progress_ns, served_ns;         /* when progress was last reported, and the file server served */
+    size_t fetch_bytes, layer_bytes;        /* that come from other ranks; of the layers' tensors */
     mr_stage_clock clock;
     mr_phase waits_for; /* what a pending step lacks */
     bool stop;
@@ -69,11 +71,10 @@ static mr_status send_report(worker *w, const Millrace__Report *report, int64_t 
     return status;
 }
 
-static void report_progress(void *ctx, size_t done_bytes, size_t total_bytes) {
-    worker *w = ctx;
+/* Of fetching and loading together. */
+static void report_progress(worker *w, size_t done_bytes, size_t total_bytes) {
     mr_err ignored;
     int64_t now = mr_clock_now_ns();
-    mr_channel_progress(w->config->channel);
     if (now - w->progress_ns < PROGRESS_INTERVAL_NS && done_bytes < total_bytes)
         return;
     w->progress_ns = now;
@@ -88,6 +89,22 @@ static void report_progress(void *ctx, size_t done_bytes, size_t total_bytes) {
         mr_log_write(MR_LOG_DEBUG, "worker", "progress was not reported: %s", ignored.text);
 }
 
+static void note_fetched(void *ctx, size_t done_bytes, size_t total_bytes) {
+    worker *w = ctx;
+    w->fetch_bytes = total_bytes;
+    if (w->layer_bytes > 0)
+        report_progress(w, done_bytes, total_bytes + w->layer_bytes);
+}
+
+/* Ranks that wait for this one's file get as much time as the load since the last tensor. */
+static void note_loaded(void *ctx, size_t done_bytes, size_t total_bytes) {
+    worker *w = ctx;
+    mr_channel_progress(w->config->channel);
+    mr_file_server_serve(w->config->file_server, mr_clock_now_ns() - w->served_ns);
+    w->served_ns = mr_clock_now_ns();
+    report_progress(w, w->fetch_bytes + done_bytes, w->fetch_bytes + total_bytes);
+}
+
 static mr_status report_ready(worker *w, mr_err *err) {
     mr_stage_sizes sizes = mr_stage_get_sizes(w->stage);
     Millrace__Ready ready = MILLRACE__READY__INIT;
@@ -96,6 +113,7 @@ static mr_status report_ready(worker *w, mr_err *err) {
     ready.weight_bytes = sizes.weight_bytes;
     ready.kv_bytes = sizes.kv_bytes;
     ready.work_bytes = sizes.work_bytes;
+    ready.fetched_bytes = w->config->file_client ? mr_file_client_moved_bytes(w->config->file_client) : 0;
     report.body_case = MILLRACE__REPORT__BODY_READY;
     report.ready = &ready;
     return send_report(w, &report, MR_NEVER, err);
@@ -215,6 +233,27 @@ static void drop_memory(void **memory, mr_arena **arena) {
     *arena = NULL;
 }
 
+static bool told_to_end_fetch(void *ctx) {
+    return told_to_end(ctx);
+}
+
+static mr_status open_model(worker *w, mr_err *err) {
+    const mr_worker_config *c = w->config;
+    const mr_file_wait wait = {told_to_end_fetch, NULL, w};
+    if (c->problem)
+        return mr_err_set(err, c->problem->status, "%s", c->problem->text);
+    return c->file_client ? mr_file_layers_open(c->file_client, &wait, &w->gguf, err)
+                          : mr_gguf_open(c->model_path, &w->gguf, err);
+}
+
+static mr_status fetch_layers(worker *w, mr_layer_range range, mr_err *err) {
+    const mr_file_wait wait = {told_to_end_fetch, note_fetched, w};
+    if (!w->config->file_client)
+        return MR_OK;
+    w->layer_bytes = mr_file_layers_bytes(w->gguf, &w->info, range);
+    return mr_file_layers_fetch(w->config->file_client, w->gguf, &w->info, range, &wait, err);
+}
+
 /* Opens the model and the links to the coordinator, before there is a plan. */
 static mr_status start(worker *w, mr_err *err) {
     const mr_worker_config *c = w->config;
@@ -224,7 +263,7 @@ static mr_status start(worker *w, mr_err *err) {
         status = mr_inbox_create(c->channel, c->coordinator, MR_LINK_CONTROL, c->epoch, MR_CONTROL_SLOTS,
                                  MR_MAX_CONTROL_BYTES, &w->control, err);
     if (status == MR_OK)
-        status = mr_gguf_open(c->model_path, &w->gguf, err);
+        status = open_model(w, err);
     if (status == MR_OK)
         status = mr_model_info_read(w->gguf, &w->info, err);
     if (status == MR_OK)
@@ -332,7 +371,10 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
     if (status == MR_OK)
         status = mr_sequences_create(&w->limits, is_tail(w), &w->sequences, err);
     if (status == MR_OK)
-        status = mr_stage_create(&config, w->config->backend, report_progress, w, &w->stage, err);
+        status = fetch_layers(w, range, err);
+    w->served_ns = mr_clock_now_ns();
+    if (status == MR_OK)
+        status = mr_stage_create(&config, w->config->backend, note_loaded, w, &w->stage, err);
     if (status == MR_OK)
         status = open_links(w, err);
     if (status == MR_OK)
@@ -512,6 +554,8 @@ static mr_status serve(worker *w, mr_err *err) {
             return MR_OK;
         if (status == MR_OK)
             status = report_spans(w, false, err);
+        if (w->step_run == 0 && !w->pending) /* others may be loading still */
+            did = mr_file_server_serve(w->config->file_server, 0) || did;
         if (status == MR_OK && !did) {
             mr_stage_clock_enter(&w->clock, w->pending ? w->waits_for : MR_PHASE_NO_WORK);
             status = mr_channel_wait(w->config->channel, MR_NEVER, err);
@@ -544,6 +588,8 @@ mr_status mr_worker_run(const mr_worker_config *config, mr_err *err) {
     mr_status status = start(&w, &own);
     if (status == MR_OK)
         status = serve(&w, &own);
+    if (status == MR_E_CANCELLED && told_to_end(&w))
+        status = MR_OK;
     if (status != MR_OK) {
         report_failure(&w, &own);
         mr_err_set(err, status, "%s", own.text);

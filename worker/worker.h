@@ -13,6 +13,8 @@
 #include "engine/base/status.h"
 #include "proto/channel.h"
 #include "worker/devices.h"
+#include "worker/file_client.h"
+#include "worker/file_server.h"
 
 typedef struct mr_worker_config {
     const char *model_path;
@@ -21,6 +23,10 @@ typedef struct mr_worker_config {
     uint32_t epoch;
     mr_backend *backend;
     const mr_devices *devices; /* used before the backend; NULL: none */
+    /* On a host without model_path: what the stage needs of it comes by this; else NULL. */
+    mr_file_client *file_client;
+    mr_file_server *file_server; /* served until the first step comes; NULL: nobody asks this rank */
+    const mr_err *problem;       /* why this stage cannot be; NULL: nothing is known against it */
     /* Asked whenever the stage looks for messages: true ends it as a shutdown message does. May be NULL. */
     bool (*told_to_end)(void *ctx);
     void *told_to_end_ctx;

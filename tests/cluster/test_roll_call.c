@@ -143,12 +143,12 @@ static void test_problems(void **state) {
     rig_start(&r, 3);
     rank_run(&r, 0, m->path, NULL);
     rank_run(&r, 1, NULL, &problem);
-    rank_run(&r, 2, "/nowhere/model.gguf", NULL);
+    rank_run(&r, 2, "/tmp", NULL);
     ok(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), NULL, NULL, &r.err), &r.err);
     assert_int_equal(mr_roll_call_check(r.roll, &r.err), MR_E_IO);
     assert_non_null(strstr(r.err.text, "2 ranks cannot take part"));
     assert_non_null(strstr(r.err.text, "endpoint 1: the model cannot be fetched"));
-    assert_non_null(strstr(mr_roll_call_info(r.roll, 2)->problem, "/nowhere/model.gguf"));
+    assert_non_null(strstr(mr_roll_call_info(r.roll, 2)->problem, "/tmp: this is a directory"));
     dismiss(&r);
     rig_stop(&r);
 }
@@ -331,6 +331,9 @@ static void other_size(Millrace__Hello *h) {
     h->file_bytes = 1001;
     h->file_digest = 0;
 }
+static void no_file(Millrace__Hello *h) {
+    h->file_bytes = h->file_digest = 0;
+}
 static void other_file(Millrace__Hello *h) {
     h->file_digest = 0x2223;
 }
@@ -347,8 +350,11 @@ static void test_refusals(void **state) {
         {a_problem, MR_E_FORMAT, "endpoint 1: no GGUF file"},
         {other_bits, MR_E_UNSUPPORTED, "endpoint 1: its kernels (avx2) compute other bits than those of rank 0"},
         {other_size, MR_E_FORMAT,
-         "endpoint 1: its model file /data/model.gguf has 1001 bytes, that of rank 0 has 1000"},
-        {other_file, MR_E_FORMAT, "endpoint 1: its model file /data/model.gguf is another one than that of rank 0"},
+         "endpoint 1: its model file /data/model.gguf has 1001 bytes, that of endpoint 0, /data/model.gguf, has 1000; "
+         "hint: copy the same file to both, or remove the wrong one"},
+        {other_file, MR_E_FORMAT,
+         "endpoint 1: its model file /data/model.gguf is another one than that of endpoint 0, "
+         "/data/model.gguf, with the same size"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         for (int n_bad = 1; n_bad <= 2; n_bad++) {
@@ -363,6 +369,22 @@ static void test_refusals(void **state) {
                 fail_msg("%s", r.err.text);
             rig_stop(&r);
         }
+}
+
+/* Rank 0 needs the file, the others do not. */
+static void test_no_file(void **state) {
+    (void)state;
+    for (int32_t i = 0; i < 2; i++) {
+        rig r;
+        rig_start(&r, 2);
+        say_hello(&r, i, no_file);
+        say_hello(&r, 1 - i, NULL);
+        ok(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), NULL, NULL, &r.err), &r.err);
+        assert_int_equal(mr_roll_call_check(r.roll, &r.err), i == 0 ? MR_E_NOT_FOUND : MR_OK);
+        if (i == 0 && !strstr(r.err.text, "endpoint 0: it has no model file /data/model.gguf; hint: rank 0 needs"))
+            fail_msg("%s", r.err.text);
+        rig_stop(&r);
+    }
 }
 
 /* --- Strange hellos ----------------------------------------------------------------------------------------------- */
@@ -493,6 +515,7 @@ int main(void) {
         cmocka_unit_test(test_many_are_missing),
         cmocka_unit_test(test_one_is_gone),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_no_file),
         cmocka_unit_test(test_strange_texts),
         cmocka_unit_test(test_broken_hellos),
         cmocka_unit_test(test_orders_that_nobody_takes),

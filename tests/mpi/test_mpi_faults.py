@@ -136,9 +136,14 @@ class Start(Case):
             data[i] ^= 1
         with open(self.path("other.gguf"), "wb") as f:
             f.write(data)
-        for name, word in (("missing", "No such file"), ("short", "data ends at"), ("other", "another one than")):
+        for name, word in (("short", "data ends at"), ("other", "another one than")):
             path = self.path(name + ".gguf")
             self.refused(self.two([BIN, "generate", path, "-p", "x"]), path, word)
+        missing = self.path("missing.gguf")
+        done = self.two([BIN, "generate", DEMO, "-p", "x"], ["generate", missing, "-p", "x"])
+        self.assertEqual((done.status, done.stdout, done.left), (1, b"", []), str(done))
+        self.assertIn(missing, done.stderr.decode(), str(done))
+        self.assertIn("rank 0 needs the model file", done.stderr.decode(), str(done))
 
     def test_another_version(self):
         with open(BIN, "rb") as f:

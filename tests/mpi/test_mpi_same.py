@@ -4,6 +4,7 @@
 through shared memory, TCP and several hosts. Argument: the class of tests to run. Exit status 77: all were skipped."""
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -187,18 +188,41 @@ class Network(Case):
             f.write(data)
         with Hosts(2, replace={"b": {model: other}}) as hosts:
             self.refused(hosts, model)
-        with Hosts(2, hide={"b": [model]}) as hosts:
-            self.refused(hosts, model)
 
-    def refused(self, hosts, model):
+    def test_file_on_one_host(self):
+        """The others get their layers from it, once; each keeps them in a cache of its own."""
+        model, cache = self.path("model.gguf"), self.path("cache")
+        shutil.copyfile(DEMO, model)
+        os.mkdir(cache)
+        with Hosts(3, hide={"b": [model, cache], "c": [model, cache]}) as hosts:
+            self.assertEqual(self.moved(hosts, model, cache), 2)
+            self.assertEqual(self.moved(hosts, model, cache), 0)
+            self.check_logits(3, model, "--cache-dir", cache, "--no-repack", hosts=hosts)
+            self.check_logits(3, model, "--cache-dir", cache, "--cut", "1,7", hosts=hosts)
+
+    def moved(self, hosts, model, cache):
+        """How many times 1 MiB went from host to host, at least; ids are those of one process."""
+        plan, messages = self.check_ids(3, model, "--cache-dir", cache, hosts=hosts)
+        self.assertEqual(len(plan), 3)
+        n_bytes = re.search(r"; (\d+) bytes of the model file went to 2 ranks without it", messages)
+        self.assertLess(int(n_bytes[1]), 2 * os.path.getsize(model))
+        return min(int(n_bytes[1]) >> 20, 2)
+
+    def test_cache_that_cannot_be(self):
+        model = self.path("model.gguf")
+        shutil.copyfile(DEMO, model)
+        with Hosts(2, hide={"b": [model]}) as hosts:
+            self.refused(hosts, model, "--cache-dir", "/dev/null/cache", word="/dev/null cannot be made")
+
+    def refused(self, hosts, model, *args, word=""):
         """One line names rank, host and file."""
-        done = run_ranks(2, ["generate", model, *GENERATE], hosts=hosts)
+        done = run_ranks(2, ["generate", model, "--log-level", "warn", *GENERATE, *args], hosts=hosts)
         self.assertGreater(done.status, 0, str(done))
         self.assertEqual((done.stdout, done.left), (b"", []), str(done))
         lines = [line for line in done.stderr.splitlines() if b"plm:rsh: Warning" not in line]  # a race in mpirun
         self.assertEqual(len(lines), 1, str(done))
-        for word in ("rank 1 on " + hosts.names["b"], model):
-            self.assertIn(word, done.stderr.decode())
+        for words in ("rank 1 on " + hosts.names["b"], word or model):
+            self.assertIn(words, done.stderr.decode())
 
 
 @unittest.skipUnless(os.path.isdir(VECTORS), "there are no test vectors")

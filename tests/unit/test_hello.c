@@ -113,8 +113,8 @@ static void test_problems(void **state) {
     mr_hello h;
     mr_err problem = {0};
     mr_hello_fill(&h, "/nowhere/model.gguf", 1, NULL);
-    assert_int_equal(h.message.status, MR_E_NOT_FOUND);
-    assert_non_null(strstr(h.message.text, "/nowhere/model.gguf"));
+    assert_int_equal(h.message.status, MR_OK); /* others may have it */
+    assert_int_equal(h.message.file_bytes, 0);
     assert_string_equal(h.message.model_path, "/nowhere/model.gguf");
     file_init(&f);
     f.n /= 2;

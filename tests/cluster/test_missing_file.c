@@ -1,0 +1,254 @@
+/* tests/cluster/test_missing_file.c - a job of ranks of which some have no model file: lobbies in threads, which get their
+ * layers from others and compute the same ids. */
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "backends/cpu/cpu_backend.h"
+#include "coordinator/roll_call.h"
+#include "engine/base/clock.h"
+#include "engine/base/thread.h"
+#include "proto/channel_local.h"
+#include "tests/cluster/test_job_support.h"
+#include "worker/lobby.h"
+
+enum { N_RANKS = 4, N_STAGES = 3, MAX_REQUESTS = 1024, PATIENCE_S = 60, N_PROMPT = 5, MAX_TOKENS = 9 };
+
+typedef struct rank {
+    mr_lobby_config config;
+    mr_thread *thread;
+    mr_status status;
+    mr_err err;
+} rank;
+
+typedef struct rig {
+    mr_local_hub *hub;
+    mr_channel *channel; /* the coordinator's, endpoint N_RANKS */
+    mr_roll_call *roll;
+    rank ranks[N_RANKS];
+    int32_t n_without;
+    mr_err err;
+    uint64_t fetched_bytes[N_STAGES]; /* of the last job */
+} rig;
+
+static job_model model;
+static char folder[] = "/tmp/millrace-missing-XXXXXX";
+
+static void ok(mr_status status, const mr_err *err) {
+    if (status != MR_OK)
+        fail_msg("%s", err->text);
+}
+
+static void run_lobby(void *ctx) {
+    rank *k = ctx;
+    bool abandoned;
+    k->status = mr_lobby_run(&k->config, &abandoned, &k->err);
+    mr_channel_destroy(k->config.channel);
+}
+
+/* has: bits of the ranks that have the file. Each rank has a cache of its own, but those of one_cache, which share one. */
+static void rig_start(rig *r, unsigned has, bool one_cache) {
+    static char caches[N_RANKS][128];
+    *r = (rig){0};
+    alarm(PATIENCE_S);
+    ok(mr_local_hub_create(N_RANKS + 1, MAX_REQUESTS, &r->hub, &r->err), &r->err);
+    ok(mr_local_channel_open(r->hub, N_RANKS, &r->channel, &r->err), &r->err);
+    ok(mr_roll_call_create(r->channel, N_RANKS, &r->roll, &r->err), &r->err);
+    for (int32_t i = 0; i < N_RANKS; i++) {
+        rank *k = &r->ranks[i];
+        snprintf(caches[i], sizeof caches[i], "%s/cache%d", folder, one_cache ? N_RANKS : (int)i);
+        k->config = (mr_lobby_config){.model_path = has >> i & 1 ? model.path : "/nowhere/model.gguf",
+                                      .cache_dir = caches[i],
+                                      .coordinator = N_RANKS,
+                                      .n_threads = 1};
+        ok(mr_local_channel_open(r->hub, i, &k->config.channel, &r->err), &r->err);
+        ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &k->config.backend, &r->err), &r->err);
+        ok(mr_thread_create("rank", 0, run_lobby, k, &k->thread, &r->err), &r->err);
+    }
+    ok(mr_roll_call_wait(r->roll, mr_clock_now_ns() + PATIENCE_S * MR_NS_PER_S, NULL, NULL, &r->err), &r->err);
+    ok(mr_roll_call_check(r->roll, &r->err), &r->err);
+    ok(mr_roll_call_share_file(r->roll, &r->n_without, &r->err), &r->err);
+}
+
+static void rig_stop(rig *r) {
+    mr_roll_call_dismiss(r->roll, false, mr_clock_now_ns() + PATIENCE_S * MR_NS_PER_S);
+    for (int32_t i = 0; i < N_RANKS; i++) {
+        mr_thread_join(r->ranks[i].thread);
+        ok(r->ranks[i].status, &r->ranks[i].err);
+        mr_backend_destroy(r->ranks[i].config.backend);
+    }
+    mr_roll_call_destroy(r->roll);
+    mr_channel_destroy(r->channel);
+    mr_local_hub_destroy(r->hub);
+    alarm(0);
+}
+
+static void drop_caches(void) {
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s/cache*", folder);
+    assert_int_equal(system(command), 0);
+}
+
+static void run_sequence(mr_job *job, listener *l, mr_err *err) {
+    int32_t prompt[N_PROMPT], sequence;
+    job_prompt(3, N_PROMPT, model.tiny->info.vocab_size, prompt);
+    mr_sequence_desc desc = job_sequence(3, l);
+    desc.prompt_ids = prompt;
+    desc.n_prompt = N_PROMPT;
+    desc.max_tokens = MAX_TOKENS;
+    ok(mr_job_submit(job, &desc, &sequence, err), err);
+    ok(mr_job_run(job, err), err);
+    assert_int_equal(l->n_ids, MAX_TOKENS);
+}
+
+static void plan_stages(int32_t first_cut, mr_plan *out) {
+    mr_err err;
+    const int32_t cut[] = {first_cut, 4};
+    ok(mr_plan_cut(model.tiny->gguf, &model.tiny->info, cut, 2, out, &err), &err);
+}
+
+/* Two layers, or first_cut, at the head. */
+static mr_status start_job(rig *r, uint32_t epoch, int32_t first_cut, bool map_weights, mr_job **out) {
+    mr_plan plan;
+    plan_stages(first_cut, &plan);
+    for (int32_t i = 0; i < N_STAGES; i++)
+        ok(mr_roll_call_start(r->roll, i, epoch, &r->err), &r->err);
+    const mr_job_config config = {.info = &model.tiny->info,
+                                  .plan = &plan,
+                                  .channel = r->channel,
+                                  .epoch = epoch,
+                                  .max_rows = 64,
+                                  .max_out_rows = 64,
+                                  .max_sequences = 4,
+                                  .max_context = 64,
+                                  .n_kv_blocks = 16,
+                                  .kv_type = MR_TYPE_F16,
+                                  .map_weights = map_weights};
+    return mr_job_create(&config, out, &r->err);
+}
+
+/* Runs a job, whose ids are those of one process that has the file. */
+static void expect_same_ids(rig *r, uint32_t epoch, int32_t first_cut, bool map_weights) {
+    listener alone = {0}, heard = {0};
+    job_rig whole;
+    mr_job *job = NULL;
+    ok(start_job(r, epoch, first_cut, map_weights, &job), &r->err);
+    run_sequence(job, &heard, &r->err);
+    for (int32_t i = 0; i < N_STAGES; i++)
+        r->fetched_bytes[i] = mr_job_stage_report(job, i)->fetched_bytes;
+    mr_job_destroy(job);
+    ok(job_rig_start(&whole, &(job_rig_config){.model = &model, .n_stages = 1}, &r->err), &r->err);
+    run_sequence(whole.job, &alone, &r->err);
+    job_rig_stop(&whole);
+    assert_memory_equal(heard.ids, alone.ids, sizeof heard.ids);
+}
+
+/* Two of three stages get their layers and nothing else, from rank 0 or also from a rank that holds no stage; a second start
+ * moves nothing. */
+static void test_layers_come_from_others(void **state) {
+    (void)state;
+    size_t whole = mr_gguf_file_bytes(model.tiny->gguf);
+    const unsigned has[] = {1u << 0, 1u << 0 | 1u << 3};
+    for (int i = 0; i < 2; i++) {
+        rig r;
+        rig_start(&r, has[i], false);
+        assert_int_equal(r.n_without, 3 - i);
+        expect_same_ids(&r, 1, 2, false);
+        assert_int_equal(r.fetched_bytes[0], 0);
+        assert_true(r.fetched_bytes[1] > whole / 4 && r.fetched_bytes[1] < whole / 4 * 3);
+        assert_true(r.fetched_bytes[2] > whole / 4 && r.fetched_bytes[2] < whole / 4 * 3);
+        rig_stop(&r);
+        rig_start(&r, has[i], false);
+        expect_same_ids(&r, 1, 2, i > 0);
+        assert_true(r.fetched_bytes[1] == 0 && r.fetched_bytes[2] == 0);
+        rig_stop(&r);
+        drop_caches();
+    }
+}
+
+/* Another plan in the same lobby: what is here stays, what is missing comes. */
+static void test_another_plan(void **state) {
+    (void)state;
+    rig r;
+    rig_start(&r, 1u << 0, false);
+    expect_same_ids(&r, 1, 3, false);
+    uint64_t first = r.fetched_bytes[1];
+    expect_same_ids(&r, 2, 1, false);
+    assert_true(r.fetched_bytes[1] > first);
+    rig_stop(&r);
+    drop_caches();
+}
+
+/* Ranks of one host, with one cache. */
+static void test_shared_cache(void **state) {
+    (void)state;
+    rig r;
+    rig_start(&r, 1u << 0, true);
+    expect_same_ids(&r, 1, 2, false);
+    rig_stop(&r);
+    rig_start(&r, 1u << 0, true);
+    expect_same_ids(&r, 1, 2, true);
+    assert_true(r.fetched_bytes[1] == 0 && r.fetched_bytes[2] == 0);
+    rig_stop(&r);
+    drop_caches();
+}
+
+static void test_all_have_it(void **state) {
+    (void)state;
+    rig r;
+    rig_start(&r, (1u << N_RANKS) - 1, false);
+    assert_int_equal(r.n_without, 0);
+    expect_same_ids(&r, 1, 2, false);
+    rig_stop(&r);
+    char path[128];
+    snprintf(path, sizeof path, "%s/cache0", folder);
+    assert_int_equal(access(path, F_OK), -1); /* nobody needs a cache */
+}
+
+/* No place for the cache: the stage says so. */
+static void test_no_cache(void **state) {
+    (void)state;
+    char path[128];
+    rig r;
+    mr_job *job = NULL;
+    snprintf(path, sizeof path, "%s/cache1", folder);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fclose(f);
+    rig_start(&r, 1u << 0, false);
+    assert_int_equal(start_job(&r, 1, 2, false, &job), MR_E_IO);
+    if (!strstr(r.err.text, "stage 1") || !strstr(r.err.text, path))
+        fail_msg("%s", r.err.text);
+    rig_stop(&r);
+    drop_caches();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layers_come_from_others),
+        cmocka_unit_test(test_another_plan),
+        cmocka_unit_test(test_shared_cache),
+        cmocka_unit_test(test_all_have_it),
+        cmocka_unit_test(test_no_cache),
+    };
+    tiny_desc desc = tiny_default("llama", MR_TYPE_F16);
+    char command[128];
+    desc.n_layers = 6;
+    desc.d_model = 256;
+    desc.n_ff = 1024; /* layers of two blocks */
+    if (!mkdtemp(folder))
+        return 1;
+    job_model_init(&model, tiny_model_write(&desc));
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    job_model_deinit(&model);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return failed + (system(command) != 0);
+}
