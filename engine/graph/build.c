@@ -223,9 +223,9 @@ static int32_t quantized(mr_graph *g, int32_t x, mr_type type) {
     return out;
 }
 
-/* What lies as in the file is a matrix where it has rows, and else a vector. */
+/* What lies as in the file is a matrix, maybe of one row, or a vector, which lies as such a one does. */
 static bool is_matrix(const mr_tensor *t) {
-    return t->storage == MR_STORAGE_WEIGHT || (t->storage == MR_STORAGE_FILE && t->ne[1] > 1);
+    return t->storage == MR_STORAGE_WEIGHT || t->storage == MR_STORAGE_FILE;
 }
 
 int32_t mr_graph_matmul(mr_graph *g, int32_t w, int32_t x, int32_t bias, int32_t add) {

@@ -15,7 +15,7 @@ static int32_t use(mr_graph *g, const mr_weights *ws, const weight *w) {
         else
             mr_graph_use_also(g, id, &t);
     }
-    if (weight_exists(w) && w->source && w->tensor.ne[1] > 1)
+    if (w->is_matrix)
         mr_graph_matrix_source(g, id, w->source->data);
     return id;
 }

@@ -131,9 +131,10 @@ static mr_status find(const mr_weights *ws, const char *name, const tensor_spec 
         !mr_mul_size(w->tensor.bytes, (size_t)n_matrices, &w->tensor.bytes))
         status = mr_err_set(err, MR_E_TOO_LONG, "%d experts are too large", n_matrices);
     w->n_matrices = n_matrices;
+    w->is_matrix = !is_vector;
     w->is_of_experts = is_of_experts(spec);
     w->source = t;
-    w->is_mapped = storage == MR_STORAGE_FILE && !is_vector;
+    w->is_mapped = storage == MR_STORAGE_FILE && w->is_matrix;
     return status == MR_OK ? MR_OK : mr_err_prefix(err, "tensor '%s'", name);
 }
 
@@ -353,9 +354,7 @@ size_t mr_weights_bytes_on(const mr_weights *ws, int32_t b) {
 
 /* Experts stay on the last backend: they do not count. */
 static void keep_larger(const weight *w, mr_type type, const mr_gguf_tensor **best) {
-    bool is_matrix =
-        weight_exists(w) && w->source && !w->is_of_experts && w->tensor.ne[1] > 1 && w->source->type == type;
-    if (is_matrix && (!*best || w->source->bytes > (*best)->bytes))
+    if (w->is_matrix && !w->is_of_experts && w->source->type == type && (!*best || w->source->bytes > (*best)->bytes))
         *best = w->source;
 }
 

@@ -16,6 +16,7 @@ typedef struct weight {
     mr_tensor tensor;
     const mr_gguf_tensor *source; /* NULL for a constant made at load */
     int32_t n_matrices;           /* of equal shape, one behind the other: 1, or those of experts */
+    bool is_matrix; /* products and the embedding read its rows: no vector or constant, even where it has one row */
     bool is_of_experts;
     bool is_mapped; /* read in the mapped file: the embedding table, and matrices where that was asked for */
     weight_place at[MR_MAX_BACKENDS];

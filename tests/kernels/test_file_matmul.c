@@ -15,7 +15,7 @@
 #include "test_matmul_reference.h"
 
 enum { K = 512, MAX_N = 100, ROWS = 7, ODD = 1 };
-static const int32_t SIZES_N[] = {2, 15, 16, 17, 33, MAX_N};
+static const int32_t SIZES_N[] = {1, 2, 15, 16, 17, 33, MAX_N};
 
 typedef struct problem {
     mr_type type;

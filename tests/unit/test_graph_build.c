@@ -26,8 +26,8 @@ static int32_t norm_of_ids(mr_graph *g) {
 static int32_t matmul_of_other_columns(mr_graph *g) {
     return mr_graph_matmul(g, add_weight(g, MR_TYPE_F32, WIDTH + 1, 8), add_rows(g), NONE, NONE);
 }
-static int32_t matmul_by_a_vector(mr_graph *g) {
-    return mr_graph_matmul(g, add_vector(g, WIDTH), add_rows(g), NONE, NONE);
+static int32_t matmul_by_activations(mr_graph *g) {
+    return mr_graph_matmul(g, add_rows(g), add_rows(g), NONE, NONE);
 }
 static int32_t matmul_with_short_bias(mr_graph *g) {
     return mr_graph_matmul(g, add_weight(g, MR_TYPE_F32, WIDTH, 8), add_rows(g), add_vector(g, 7), NONE);
@@ -211,7 +211,7 @@ static const struct {
     {norm_of_no_tensor, "x of rms_norm is no tensor"},
     {norm_of_ids, "x of rms_norm: tensor 'ids' is I32"},
     {matmul_of_other_columns, "matmul"},
-    {matmul_by_a_vector, "matmul"},
+    {matmul_by_activations, "matmul: w is no weight"},
     {matmul_with_short_bias, "bias of matmul: tensor 'vector' is F32 with 7 columns, wanted F32 with 8"},
     {matmul_with_short_add, "add of matmul"},
     {matmul_with_add_of_other_rows, "add of matmul: tensor 'few' has not the rows of 'x'"},

@@ -271,9 +271,8 @@ static void test_experts(void **state) {
         int32_t n, n_used, width, n_ff;
     } cases[] = {
         {MR_TYPE_F32, 6, 2, 256, 264}, /* several tasks; a panel of each matrix is half empty */
-        {MR_TYPE_F16, 5, 5, 64, 40},
-        {MR_TYPE_Q8_0, 8, 3, 64, 96},
-        {MR_TYPE_Q4_K, 4, 1, 256, 256},
+        {MR_TYPE_F16, 5, 5, 64, 40},    {MR_TYPE_Q8_0, 8, 3, 64, 96},
+        {MR_TYPE_Q4_K, 4, 1, 256, 256}, {MR_TYPE_Q8_0, 1, 1, 64, 32}, /* a router of one row */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tiny_desc d = model_of("llama", cases[i].type);
