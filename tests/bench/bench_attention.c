@@ -1,5 +1,5 @@
 /* tests/bench/bench_attention.c - attention against the limits of this machine: 32 heads, 4 KV heads.
- *   bench_attention [-r repetitions] [-m MiB of keys and values]
+ *   bench_attention [-r repetitions] [-m MiB of keys and values] [-k F16|F32|Q8_0] [-i avx512|avx2]
  * Decode: bytes of keys and values read per second by one row, and the share of a plain AVX-512 read loop over the same
  * memory. Layers follow each other in a region larger than the caches; block tables are shuffled.
  * Prefill: operations per second of 512 rows behind a depth, and the share of the float32 fma peak.
@@ -28,6 +28,7 @@ typedef struct bench {
     float *q, *out; /* [ROWS][N_HEADS * MAX_DIM] */
     int32_t table[MAX_BLOCKS], row_seq[ROWS], row_position[ROWS];
     int reps;
+    const char *only_type, *only_isa; /* NULL: all */
 } bench;
 
 typedef enum work { WORK_READ, WORK_FMA, WORK_ATTENTION } work;
@@ -199,6 +200,9 @@ static void print_prefill(job j, const char *isa, int threads) {
 }
 
 static void run_type(bench *b, mr_type type, mr_isa isa) {
+    if ((b->only_type && strcmp(b->only_type, mr_type_name(type)) != 0) ||
+        (b->only_isa && strcmp(b->only_isa, mr_isa_name(isa)) != 0))
+        return;
     static const int32_t DIMS[] = {64, 128}, DECODE[] = {512, 4096, 16384}, PREFILL[] = {0, 4096};
     fill_kv(b, type);
     for (int d = 0; d < 2; d++)
@@ -237,6 +241,10 @@ int main(int argc, char **argv) {
         int value = atoi(argv[arg + 1]);
         if (argv[arg][1] == 'r' && value > 0 && value <= MAX_REPS)
             b.reps = value;
+        if (argv[arg][1] == 'k')
+            b.only_type = argv[arg + 1];
+        if (argv[arg][1] == 'i')
+            b.only_isa = argv[arg + 1];
         if (argv[arg][1] == 'm' && value >= 256 && value <= 65536)
             b.kv_bytes = (size_t)value << 20;
     }

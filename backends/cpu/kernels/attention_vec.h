@@ -26,7 +26,8 @@ enum {
     BLOCK_QUERIES = MR_ATTENTION_QUERIES,
     BLOCK_SUMS = MR_ATTENTION_SUMS, /* floats: 48 queries of 128 elements, 24 of 256 */
     STAGE_WIDTH = 64,               /* head elements staged at once */
-    PART_QUERIES = 6,               /* more than MAX_QUERIES are cut into products of at most this */
+    MAX_DIM = 256,                  /* of Q8_0 */
+    PART_QUERIES = 6,               /* from the stage, or more than MAX_QUERIES: products of at most this */
 };
 
 /* Queries of one sequence and their state; 60 KiB. Each of n_kv KV heads has n queries, in order of position:
@@ -83,8 +84,9 @@ static bool sees_all(const block *u, const tile *t, int32_t j) {
 }
 
 /* The next product takes this many of n queries: even parts. */
-static int32_t next_queries(int32_t n) {
-    int32_t parts = n <= MAX_QUERIES ? 1 : (n + PART_QUERIES - 1) / PART_QUERIES;
+static int32_t next_queries(const block *u, int32_t n) {
+    int32_t parts =
+        n <= (u->from == SOURCE_STAGE ? PART_QUERIES : MAX_QUERIES) ? 1 : (n + PART_QUERIES - 1) / PART_QUERIES;
     return (n + parts - 1) / parts;
 }
 
@@ -139,7 +141,7 @@ static void add_scores(block *u, const tile *t, const void *const k[TILE_BLOCKS]
             p.b[s][i] = (const char *)k[i] + s * step * MR_KV_BLOCK * bytes;
     }
     for (int32_t j = t->first, nq; j < t->last; j += nq) {
-        nq = next_queries(t->last - j);
+        nq = next_queries(u, t->last - j);
         for (int32_t i = 0; i < nq; i++)
             p.a[i] = u->q[j + i] + d;
         p.c = u->scores + j * TILE;
@@ -167,6 +169,7 @@ static void stage_keys(block *u, const tile *t, int32_t d, int32_t n, const void
         const uint16_t *scales = scales_of(u, t->k[i]) + d / 32 * MR_KV_BLOCK;
         for (int32_t e = 0; e < n * MR_KV_BLOCK; e += 32 * 16, scales += MR_KV_BLOCK) {
             v16 scale = v16_load_f16(scales);
+            MR_UNROLL
             for (int32_t j = e; j < e + 32 * 16; j += 16)
                 v16_store(stage + j, v16_mul(v16_load_i8(k + j), scale));
         }
@@ -256,23 +259,43 @@ static void tile_weights(block *u, const tile *t) {
 
 /* --- Values --------------------------------------------------------------------------------------------------------- */
 
+/* n elements of a value of Q8_0; the first is element d of a block of 32, whose scale is the first. */
+MR_INLINE void stage_value_q8(const int8_t *v, const float *scales, int32_t d, const int32_t n, float *stage) {
+    MR_UNROLL
+    for (int32_t e = 0; e < n; e += 16)
+        v16_store(stage + e, v16_mul(v16_load_i8(v + e), v16_set1(scales[(uint32_t)(d + e) / 32])));
+}
+
+/* Head elements [d, d + n) of n_rows values of a block of Q8_0. */
+static void stage_values_q8(const block *u, const char *stored, int32_t n_rows, int32_t d, int32_t n, float *stage) {
+    int32_t dim = u->args->head_dim, n_scales = dim / 32; /* of a value */
+    const int8_t *v = (const int8_t *)stored + d;
+    float scales[MAX_DIM / 32 * MR_KV_BLOCK];
+    for (int32_t i = 0; i < n_scales; i++)
+        v16_store(scales + 16 * i, v16_load_f16(scales_of(u, stored) + 16 * i));
+    const float *of_row = scales + d / 32;
+    for (int32_t row = 0; row < n_rows; row++, v += dim, of_row += n_scales, stage += n)
+        if (n == STAGE_WIDTH && d % 32 == 0) /* unrolled */
+            stage_value_q8(v, of_row, 0, STAGE_WIDTH, stage);
+        else
+            stage_value_q8(v, of_row, d % 32, n, stage);
+}
+
 /* Head elements [d, d + n) of the tile's values as f32: [position][n]. */
 static void stage_values(block *u, const tile *t, int32_t d, int32_t n) {
     int32_t dim = u->args->head_dim;
-    for (int32_t p = 0; p < t->n_positions; p++) {
+    for (int32_t p = 0; p < t->n_positions; p += MR_KV_BLOCK) {
+        int32_t n_rows = min_i32(t->n_positions - p, MR_KV_BLOCK);
         const char *stored = t->v[p / MR_KV_BLOCK];
-        int32_t row = p % MR_KV_BLOCK;
         float *stage = u->stage + p * n;
-        if (u->args->kv_type == MR_TYPE_F16) {
-            const uint16_t *v = (const uint16_t *)stored + row * dim + d;
-            for (int32_t e = 0; e < n; e += 16)
-                v16_store(stage + e, v16_load_f16(v + e));
+        if (u->args->kv_type != MR_TYPE_F16) {
+            stage_values_q8(u, stored, n_rows, d, n, stage);
             continue;
         }
-        const int8_t *v = (const int8_t *)stored + row * dim;
-        const uint16_t *scales = scales_of(u, stored) + row * (dim / 32);
-        for (int32_t e = 0; e < n; e += 16)
-            v16_store(stage + e, v16_mul(v16_load_i8(v + d + e), v16_set1_f16(scales[(d + e) / 32])));
+        const uint16_t *v = (const uint16_t *)stored + d;
+        for (int32_t row = 0; row < n_rows; row++, v += dim, stage += n)
+            for (int32_t e = 0; e < n; e += 16)
+                v16_store(stage + e, v16_load_f16(v + e));
     }
 }
 
@@ -330,7 +353,7 @@ static void tile_values(block *u, const tile *t) {
         if (u->from == SOURCE_STAGE)
             stage_values(u, t, d, n);
         for (int32_t j = t->first, nq; j < t->last; j += nq) {
-            nq = next_queries(t->last - j);
+            nq = next_queries(u, t->last - j);
             add_values(u, t, d, n, j, nq);
         }
     }
