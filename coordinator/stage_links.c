@@ -153,6 +153,8 @@ static mr_status check_sender(Millrace__Report *report, uint32_t stage, mr_err *
         named = report->spans->stage;
     else if (report->body_case == MILLRACE__REPORT__BODY_SECONDS)
         named = report->seconds->stage;
+    else if (report->body_case == MILLRACE__REPORT__BODY_STEP_SUMS)
+        named = report->step_sums->stage;
     return named == stage ? MR_OK : mr_err_set(err, MR_E_PROTOCOL, "a report in the name of stage %u", named);
 }
 

@@ -247,6 +247,22 @@ static void check_spans(checks *c, const Millrace__Spans *s, const mr_msg_limits
         in_range(c, "end_ns", s->end_ns[i], s->start_ns[i], MAX_CLOCK_NS);
 }
 
+/* Sums are bounded so that their reader may add and divide them. */
+static void check_step_sums(checks *c, const Millrace__StepSums *s, const mr_msg_limits *limits) {
+    known_fields(c, &s->base);
+    below(c, "stage", s->stage, limits->n_stages);
+    in_range(c, "the number of classes", s->n_steps, 0, MR_ROW_CLASSES);
+    in_range(c, "the number of rows", s->n_rows, s->n_steps, s->n_steps);
+    in_range(c, "the number of times", s->n_ns, s->n_steps, s->n_steps);
+    for (size_t i = 0; i < s->n_steps && c->status == MR_OK; i++) {
+        uint64_t most = (uint64_t)1 << i, least = i > 0 ? most / 2 + 1 : 1;
+        in_range(c, "rows", s->rows[i], least * s->steps[i], most * s->steps[i]);
+        in_range(c, "ns", s->ns[i], 0, MR_MAX_PHASE_NS);
+    }
+    in_range(c, "round_rows", s->round_rows, 0, limits->max_rows);
+    in_range(c, "round_ns", s->round_ns, 0, MR_MAX_PHASE_NS);
+}
+
 mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *limits, mr_err *err) {
     checks c = {.err = err, .message = "report"};
     known_fields(&c, &m->base);
@@ -289,6 +305,10 @@ mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *li
         for (size_t i = 0; i < m->seconds->n_ns && c.status == MR_OK; i++)
             if (m->seconds->ns[i] > MR_MAX_PHASE_NS)
                 fail(&c, "the time of phase %zu is %" PRIu64 " ns", i, m->seconds->ns[i]);
+        break;
+    case MILLRACE__REPORT__BODY_STEP_SUMS:
+        c.message = "step sums";
+        check_step_sums(&c, m->step_sums, limits);
         break;
     case MILLRACE__REPORT__BODY_HELLO: /* may have fields of another version: the reader compares versions first */
         c.message = "hello";

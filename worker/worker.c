@@ -14,6 +14,7 @@
 #include "worker/stage.h"
 #include "worker/stage_clock.h"
 #include "worker/step.h"
+#include "worker/step_sums.h"
 #include "worker/tail.h"
 
 enum {
@@ -44,6 +45,7 @@ typedef struct worker {
     int64_t progress_ns, served_ns;         /* when progress was last reported, and the file server served */
     size_t fetch_bytes, layer_bytes;        /* that come from other ranks; of the layers' tensors */
     mr_stage_clock clock;
+    mr_step_sums sums;
     mr_phase waits_for; /* what a pending step lacks */
     bool stop;
 } worker;
@@ -152,6 +154,23 @@ static mr_status report_spans(worker *w, bool all, mr_err *err) {
         report.spans = &message;
         status = send_report(w, &report, deadline, err);
     }
+    return status;
+}
+
+/* Says now and then how long steps take. What finds no buffer now waits and is added to. */
+static mr_status report_step_sums(worker *w, int64_t now_ns, mr_err *err) {
+    Millrace__StepSums sums = MILLRACE__STEP_SUMS__INIT;
+    Millrace__Report report = MILLRACE__REPORT__INIT;
+    bool sent = false;
+    if (!mr_step_sums_due(&w->sums, now_ns))
+        return MR_OK;
+    sums.stage = (uint32_t)w->stage_idx;
+    mr_step_sums_fill(&w->sums, &sums);
+    report.body_case = MILLRACE__REPORT__BODY_STEP_SUMS;
+    report.step_sums = &sums;
+    mr_status status = mr_outbox_send_message(w->report, &report.base, &sent, err);
+    if (status == MR_OK && sent)
+        mr_step_sums_clear(&w->sums, now_ns);
     return status;
 }
 
@@ -379,6 +398,7 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
         status = open_links(w, err);
     if (status == MR_OK)
         status = mr_stage_clock_start(&w->clock, trace, err);
+    mr_step_sums_clear(&w->sums, mr_clock_now_ns());
     return status == MR_OK ? report_ready(w, err) : status;
 }
 
@@ -413,8 +433,8 @@ static mr_status take_tokens(worker *w, mr_err *err) {
             status = check_tokens(w, tokens, err);
         if (status != MR_OK)
             return from_peer(w, w->tail_peer, err);
-        if (status == MR_OK)
-            w->step_tokens = tokens->step;
+        w->step_tokens = tokens->step;
+        mr_step_sums_came_back(&w->sums, tokens->step, mr_clock_now_ns());
         for (size_t i = 0; status == MR_OK && i < tokens->n_tokens; i++)
             mr_sequences_note_token(w->sequences, tokens->tokens[i]);
         if (status == MR_OK)
@@ -481,6 +501,16 @@ static void make_progress(void *channel) {
     mr_channel_progress(channel);
 }
 
+/* The pending step has been run and sent on. */
+static mr_status note_step(worker *w, int64_t start_ns, mr_err *err) {
+    int64_t now_ns = mr_clock_now_ns();
+    uint32_t n_rows = (uint32_t)mr_stage_rows(w->stage)->n_rows;
+    mr_step_sums_add(&w->sums, n_rows, now_ns - w->clock.ns[MR_PHASE_WAIT_OUT] - start_ns);
+    if (w->tokens_in)
+        mr_step_sums_sent(&w->sums, w->pending->step, n_rows, now_ns);
+    return report_step_sums(w, now_ns, err);
+}
+
 /* Runs the pending step if all it needs is there; *did says whether it ran. */
 static mr_status try_step(worker *w, bool *did, mr_err *err) {
     const float *x = NULL;
@@ -490,6 +520,7 @@ static mr_status try_step(worker *w, bool *did, mr_err *err) {
     mr_status status = gather(w, &x, &payload, &ready, err);
     if (status != MR_OK || !ready)
         return status;
+    int64_t start_ns = mr_clock_now_ns() - w->clock.ns[MR_PHASE_WAIT_OUT]; /* waiting is no part of its time */
     status = mr_step_fill(w->stage, w->sequences, w->pending, w->max_out_rows, err);
     mr_stage_clock_begin_step(&w->clock, w->pending->step, (uint32_t)mr_stage_rows(w->stage)->n_rows);
     if (status == MR_OK)
@@ -504,6 +535,8 @@ static mr_status try_step(worker *w, bool *did, mr_err *err) {
         status = mr_tail_finish_step(w->tail, w->stage, w->sequences, w->pending, err);
     if (status == MR_OK)
         status = mr_inbox_release(w->control, err);
+    if (status == MR_OK)
+        status = note_step(w, start_ns, err);
     w->step_run = w->pending->step;
     w->pending = NULL;
     *did = true;

@@ -134,6 +134,14 @@ static void use_seconds(const Millrace__Seconds *s) {
         phases[i] += s->ns[i] > 0;
 }
 
+static void use_step_sums(const Millrace__StepSums *s) {
+    stages[s->stage]++;
+    MR_ASSERT(s->n_steps <= MR_ROW_CLASSES);
+    for (size_t i = 0; i < s->n_steps; i++)
+        if (s->steps[i] > 0)
+            vocabulary[(s->rows[i] / s->steps[i] + s->ns[i] / s->rows[i]) % 1000]++;
+}
+
 static void use_report(const Millrace__Report *r) {
     switch (r->body_case) {
     case MILLRACE__REPORT__BODY_READY:
@@ -157,6 +165,9 @@ static void use_report(const Millrace__Report *r) {
         break;
     case MILLRACE__REPORT__BODY_SECONDS:
         use_seconds(r->seconds);
+        break;
+    case MILLRACE__REPORT__BODY_STEP_SUMS:
+        use_step_sums(r->step_sums);
         break;
     default:
         MR_ASSERT(!"a body that is none has passed");

@@ -49,7 +49,7 @@ static void save_messages(void) {
         samples_init(&s, body, 1);
         save_message(&s, CONTROL, "control", body);
     }
-    for (int body = MILLRACE__REPORT__BODY_READY; body <= MILLRACE__REPORT__BODY_SECONDS; body++) {
+    for (int body = MILLRACE__REPORT__BODY_READY; body <= MILLRACE__REPORT__BODY_STEP_SUMS; body++) {
         samples_init(&s, 1, body);
         save_message(&s, REPORT, "report", body);
     }

@@ -33,7 +33,7 @@ static void test_plan_limits(void **state) {
     BROKEN_CONTROL(PLAN, plan.max_context = 0, "max_context is 0");
     BROKEN_CONTROL(PLAN, plan.max_context++, "max_context is 1048577");
     BROKEN_CONTROL(PLAN, plan.ring_slots = 0, "ring_slots is 0");
-    BROKEN_CONTROL(PLAN, plan.ring_slots++, "ring_slots is 65");
+    BROKEN_CONTROL(PLAN, plan.ring_slots++, "ring_slots is 257");
     BROKEN_CONTROL(PLAN, stage[2].rank = 1024, "plan: stage 2: rank is 1024, allowed is below 1024");
     BROKEN_CONTROL(PLAN, stage[0].first_layer = 1, "stage 0: first_layer is 1, allowed is 0 to 0");
     BROKEN_CONTROL(PLAN, stage[1].first_layer = 9, "stage 1: first_layer is 9, allowed is 10 to 10");
@@ -166,6 +166,30 @@ static void test_report_limits(void **state) {
     BROKEN_REPORT(SECONDS, phase_ns[5] = MR_MAX_PHASE_NS + 1, "the time of phase 5 is");
 }
 
+static void test_step_sums_limits(void **state) {
+    (void)state;
+    BROKEN_REPORT(STEP_SUMS, step_sums.stage = 4, "step sums: stage is 4");
+    BROKEN_REPORT(STEP_SUMS, step_sums.n_steps = 2, "the number of rows is 3, allowed is 2 to 2");
+    BROKEN_REPORT(STEP_SUMS, step_sums.n_ns = 0, "the number of times is 0, allowed is 3 to 3");
+    BROKEN_REPORT(STEP_SUMS, sum_rows[0]++, "rows is 6, allowed is 5 to 5");
+    BROKEN_REPORT(STEP_SUMS, sum_rows[1] = 1, "rows is 1, allowed is 0 to 0");
+    BROKEN_REPORT(STEP_SUMS, sum_rows[2] = 5, "rows is 5, allowed is 6 to 8");
+    BROKEN_REPORT(STEP_SUMS, sum_rows[2] = 9, "rows is 9, allowed is 6 to 8");
+    BROKEN_REPORT(STEP_SUMS, sum_ns[2]++, "step sums: ns is");
+    BROKEN_REPORT(STEP_SUMS, step_sums.round_rows++, "round_rows is 17, allowed is 0 to 16");
+    BROKEN_REPORT(STEP_SUMS, step_sums.round_ns++, "round_ns is");
+    samples s;
+    uint32_t steps[MR_ROW_CLASSES + 1] = {0};
+    uint64_t sums[MR_ROW_CLASSES + 1] = {0};
+    samples_init(&s, 1, MILLRACE__REPORT__BODY_STEP_SUMS);
+    s.step_sums.n_steps = s.step_sums.n_rows = s.step_sums.n_ns = MR_ROW_CLASSES;
+    s.step_sums.steps = steps;
+    s.step_sums.rows = s.step_sums.ns = sums;
+    expect_accepted(&s, REPORT);
+    s.step_sums.n_steps = s.step_sums.n_rows = s.step_sums.n_ns = MR_ROW_CLASSES + 1;
+    expect_refused(&s, REPORT, "the number of classes is 14, allowed is 0 to 13");
+}
+
 /* What is sent in the lobby, where nothing is known of each other. */
 static void test_lobby_limits(void **state) {
     (void)state;
@@ -234,11 +258,17 @@ static void test_what_passes_without_a_plan(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan_limits),           cmocka_unit_test(test_synthetic_plan_limits),
-        cmocka_unit_test(test_open_limits),           cmocka_unit_test(test_step_limits),
-        cmocka_unit_test(test_tokens_limits),         cmocka_unit_test(test_report_limits),
-        cmocka_unit_test(test_lobby_limits),          cmocka_unit_test(test_file_limits),
-        cmocka_unit_test(test_every_status_is_known), cmocka_unit_test(test_what_passes_without_a_plan),
+        cmocka_unit_test(test_plan_limits),
+        cmocka_unit_test(test_synthetic_plan_limits),
+        cmocka_unit_test(test_open_limits),
+        cmocka_unit_test(test_step_limits),
+        cmocka_unit_test(test_tokens_limits),
+        cmocka_unit_test(test_report_limits),
+        cmocka_unit_test(test_lobby_limits),
+        cmocka_unit_test(test_file_limits),
+        cmocka_unit_test(test_step_sums_limits),
+        cmocka_unit_test(test_every_status_is_known),
+        cmocka_unit_test(test_what_passes_without_a_plan),
     };
     return cmocka_run_group_tests_name("proto_limits", tests, NULL, NULL);
 }

@@ -151,6 +151,21 @@ static void spans_init(samples *s) {
     s->seconds.ns = s->phase_ns;
 }
 
+static void step_sums_init(samples *s) {
+    s->step_sums = (Millrace__StepSums)MILLRACE__STEP_SUMS__INIT;
+    s->step_sums.stage = 3;
+    s->step_sums.n_steps = s->step_sums.n_rows = s->step_sums.n_ns = 3;
+    s->step_sums.steps = s->sum_steps;
+    s->step_sums.rows = s->sum_rows;
+    s->step_sums.ns = s->sum_ns;
+    s->sum_steps[0] = s->sum_rows[0] = 5;
+    s->sum_steps[2] = 2; /* of 3 and of 4 rows; none of 2 */
+    s->sum_rows[2] = 7;
+    s->sum_ns[2] = MR_MAX_PHASE_NS;
+    s->step_sums.round_rows = 16;
+    s->step_sums.round_ns = MR_MAX_PHASE_NS;
+}
+
 void samples_init(samples *s, int control_body, int report_body) {
     *s = (samples){0};
     plan_init(s);
@@ -160,6 +175,7 @@ void samples_init(samples *s, int control_body, int report_body) {
     report_init(s);
     hello_init(s);
     spans_init(s);
+    step_sums_init(s);
     s->shutdown = (Millrace__Shutdown)MILLRACE__SHUTDOWN__INIT;
     s->start = (Millrace__Start)MILLRACE__START__INIT;
     s->start.epoch = UINT32_MAX;
@@ -205,6 +221,8 @@ void samples_init(samples *s, int control_body, int report_body) {
         s->report.pong = &s->pong;
     else if (report_body == MILLRACE__REPORT__BODY_SPANS)
         s->report.spans = &s->spans;
+    else if (report_body == MILLRACE__REPORT__BODY_STEP_SUMS)
+        s->report.step_sums = &s->step_sums;
     else
         s->report.seconds = &s->seconds;
 }

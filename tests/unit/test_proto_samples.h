@@ -47,6 +47,9 @@ typedef struct samples {
     Millrace__Pong pong;
     Millrace__Spans spans;
     Millrace__Seconds seconds;
+    Millrace__StepSums step_sums;
+    uint32_t sum_steps[3];
+    uint64_t sum_rows[3], sum_ns[3];
     uint32_t phases[3], span_rows[3];
     uint64_t span_steps[3], starts_ns[3], ends_ns[3], phase_ns[MR_PHASE_COUNT];
     char version[600], host[600]; /* of hello, as text is */
