@@ -12,8 +12,7 @@ static const int64_t INTERRUPT_LOOK_NS = 100 * MR_NS_PER_MS, SILENCE_NS = 10 * M
                      STOP_NS = MR_NS_PER_S;
 
 int32_t mr_job_ring_slots(int32_t n_stages) {
-    /* Two steps for each stage: one that runs and one whose plan is there already. */
-    return 2 * n_stages < MR_MAX_RING_SLOTS ? 2 * n_stages : MR_MAX_RING_SLOTS;
+    return mr_scheduler_ring_slots(n_stages);
 }
 
 /* --- Reports of the stages ------------------------------------------------------------------------------------------- */
@@ -67,6 +66,12 @@ static void note_seconds(mr_job *job, const Millrace__Seconds *s) {
         out->ns[i] = (int64_t)s->ns[i];
 }
 
+static void note_step_sums(mr_job *job, const Millrace__StepSums *s) {
+    bool is_short = mr_scheduler_micro_batches(job->scheduler) <= job->plan.n_stages;
+    mr_learned_times_add(job->times, s, is_short);
+    mr_scheduler_set_times(job->scheduler, mr_learned_times_get(job->times));
+}
+
 mr_status job_take_reports(mr_job *job, bool *did, mr_err *err) {
     for (;;) {
         Millrace__Report *report;
@@ -91,6 +96,9 @@ mr_status job_take_reports(mr_job *job, bool *did, mr_err *err) {
             break;
         case MILLRACE__REPORT__BODY_SECONDS:
             note_seconds(job, report->seconds);
+            break;
+        case MILLRACE__REPORT__BODY_STEP_SUMS:
+            note_step_sums(job, report->step_sums);
             break;
         default:
             break;
@@ -229,7 +237,9 @@ static mr_status allocate(mr_job *job, mr_err *err) {
     mr_scheduler_config scheduler = {.n_stages = job->plan.n_stages,
                                      .max_rows = job->config.max_rows,
                                      .max_out_rows = job->config.max_out_rows,
-                                     .max_sequences = job->config.max_sequences};
+                                     .max_sequences = job->config.max_sequences,
+                                     .ring_slots = job->ring_slots,
+                                     .token_s = job->config.token_s};
     mr_stage_links_config links = {
         .channel = job->config.channel,
         .plan = &job->plan,
@@ -247,6 +257,12 @@ static mr_status allocate(mr_job *job, mr_err *err) {
         status = mr_ledger_create(job->config.n_kv_blocks, job->config.max_sequences, max_blocks, &job->ledger, err);
     if (status == MR_OK)
         status = mr_scheduler_create(&scheduler, job->ledger, &job->scheduler, err);
+    if (status == MR_OK)
+        status = mr_learned_times_create(job->plan.n_stages, &job->times, err);
+    if (status == MR_OK && job->config.times) {
+        mr_learned_times_measured(job->times, job->config.times);
+        mr_scheduler_set_times(job->scheduler, mr_learned_times_get(job->times));
+    }
     return status == MR_OK ? mr_stage_links_create(&links, &job->links, err) : status;
 }
 
@@ -319,6 +335,7 @@ void mr_job_destroy(mr_job *job) {
         send_shutdown(job);
     mr_stage_links_destroy(job->links);
     mr_scheduler_destroy(job->scheduler);
+    mr_learned_times_destroy(job->times);
     mr_ledger_destroy(job->ledger);
     mr_journal_destroy(job->journal);
     mr_free(job->slots);

@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 
+#include "coordinator/micro_batches.h"
 #include "coordinator/plan.h"
 #include "proto/channel.h"
 #include "proto/phases.h"
@@ -36,6 +37,9 @@ typedef struct mr_job_config {
     uint64_t model_digest; /* of the model file: part of what KV blocks are found by */
     bool map_weights;      /* matrices stay in the mapped file: mr_weights_desc.map */
     bool fast_numerics;    /* stages may use devices that are not exact */
+    double token_s;        /* wanted between the tokens of a sequence: mr_scheduler_config */
+    /* Of the stages, measured before; copied. NULL: they are learned from the first steps on. */
+    const mr_pipeline_times *times;
     /* Called while stages load: bytes done and in total over all stages. May be NULL. */
     void (*progress)(void *ctx, size_t done_bytes, size_t total_bytes);
     void *progress_ctx;
@@ -99,7 +103,8 @@ typedef struct mr_sequence_desc {
     int32_t repeat_last_n;
     uint64_t seed;
     uint32_t choice;
-    bool fresh; /* all of the prompt is computed, whatever is known of it; so it is with on_logits */
+    bool fresh;       /* all of the prompt is computed, whatever is known of it; so it is with on_logits */
+    int32_t priority; /* prompts of a higher one are read first; what waits long goes up */
     /* Returns true when the sequence is to stop with this token. */
     bool (*on_token)(void *ctx, const mr_token_event *event);
     /* If set, no token is sampled: every prompt position's logits [n_rows, vocabulary] are delivered, in order. */

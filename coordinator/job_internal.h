@@ -5,6 +5,7 @@
 
 #include "coordinator/job.h"
 #include "coordinator/journal.h"
+#include "coordinator/learned_times.h"
 #include "coordinator/ledger.h"
 #include "coordinator/scheduler.h"
 #include "coordinator/stage_links.h"
@@ -33,6 +34,7 @@ struct mr_job {
     mr_ledger *ledger;
     mr_journal *journal;
     mr_scheduler *scheduler;
+    mr_learned_times *times;
     mr_slot_account *slots;    /* [max_sequences] */
     mr_step_record *steps;     /* [ring_slots] */
     uint64_t n_issued, n_done; /* steps are numbered from 1 */

@@ -5,9 +5,9 @@
 
 /* --- Steps -------------------------------------------------------------------------------------------------------------- */
 
-/* Issues steps while the ring has room and rows are there. */
+/* Issues steps while the stages should have more of them and rows are there. */
 static mr_status issue(mr_job *job, bool *did, mr_err *err) {
-    while (job->n_issued - job->n_done < (uint64_t)job->ring_slots) {
+    while (job->n_issued - job->n_done < (uint64_t)mr_scheduler_most_steps(job->scheduler)) {
         bool ready = false;
         mr_status status = mr_stage_links_ready(job->links, &ready, err);
         if (status != MR_OK || !ready)

@@ -33,7 +33,8 @@ struct mr_entry {
     int32_t n_issued;    /* rows 0 .. n_issued - 1 have been put into steps */
     int32_t n_sent;      /* entries of its block table that the stages have been sent */
     int32_t n_delivered; /* positions whose logits were delivered */
-    uint64_t last_step;  /* that carried a row of it */
+    uint64_t last_step;  /* that carried a row of it, or was issued last when it got the slot */
+    uint64_t last_turn;  /* of the micro-batches (scheduler.c), likewise; 0: none */
     mr_entry *before, *after; /* in the queue (job_queue.c) */
 };
 

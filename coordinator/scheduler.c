@@ -1,14 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/scheduler.h"
 
+#include <string.h>
+
+#include "coordinator/step_budget.h"
 #include "engine/base/mem.h"
+
+enum {
+    READY_STEPS = 2,      /* whose plans lie ready beside those that the stages run */
+    UNKNOWN_PREFILL = 32, /* rows of prompts in a step with decode rows, while no times are known */
+    LEAST_PREFILL = 8,    /* likewise, however late the tokens come */
+    LEAST_SHARE = 16,     /* of one prompt in a step that has several */
+};
+/* More micro-batches or fewer have to be worth it: times are noisy. */
+static const double SAME = 1.03;
+/* Without a wish for the time between tokens: this many times what it is without prompts. Less than the factor of two that
+ * nobody minds much, because some steps take longer than others. */
+static const double SLOWER = 1.8;
 
 struct mr_scheduler {
     mr_scheduler_config config;
     mr_ledger *ledger;
-    mr_entry **live;  /* [max_sequences], those whose last row is oldest first */
-    mr_entry **spare; /* for reordering live */
+    const mr_pipeline_times *times; /* NULL: not known */
+    mr_entry **live;                /* [max_sequences], those whose last row is oldest first */
+    mr_entry **spare;               /* [max_sequences], for a moment */
+    int32_t *shares;                /* [max_sequences], likewise */
     int32_t n_live;
+    /* Micro-batches take turns; a turn is a step, or passes without one. */
+    uint64_t turn;                      /* the last one */
+    int32_t in_turn[MR_MAX_RING_SLOTS]; /* at turn % MR_MAX_RING_SLOTS: the rows of it that bring a token */
+    int32_t m, m_decode;                /* of the last step; without prompts */
+    int32_t m_decode_for;               /* sequences that m_decode was chosen for; -1: choose anew */
+    mr_prefill_cut cut;                 /* of prompts while nobody decodes */
+    bool cut_known;                     /* for the prompts that are there, by these times */
+    int64_t n_prefilled;                /* rows of prompts since there were none */
+    uint64_t step;
     Millrace__StepPlan plan;
     Millrace__Run *runs;
     Millrace__Run **run_ptrs;
@@ -16,18 +42,35 @@ struct mr_scheduler {
     bool starved;
 };
 
+int32_t mr_scheduler_ring_slots(int32_t n_stages) {
+    /* Two steps for each stage, and more for what stands between few stages. */
+    int32_t n = n_stages == 1 ? 1 + 1 : 2 * n_stages + 2 * READY_STEPS;
+    return n < MR_MAX_RING_SLOTS ? n : MR_MAX_RING_SLOTS;
+}
+
+/* Micro-batches without any further knowledge. */
+static int32_t one_for_each_stage(const mr_scheduler *s) {
+    int32_t most = s->config.ring_slots > READY_STEPS ? s->config.ring_slots - READY_STEPS : 1;
+    return s->config.n_stages < most ? s->config.n_stages : most;
+}
+
 mr_status mr_scheduler_create(const mr_scheduler_config *config, mr_ledger *ledger, mr_scheduler **out, mr_err *err) {
     mr_scheduler *s = mr_alloc(sizeof *s);
     size_t n = (size_t)config->max_sequences;
     if (s) {
         s->config = *config;
+        s->config.ring_slots = config->ring_slots ? config->ring_slots : mr_scheduler_ring_slots(config->n_stages);
         s->ledger = ledger;
+        s->turn = MR_MAX_RING_SLOTS;
+        s->m = s->m_decode = one_for_each_stage(s);
+        s->m_decode_for = -1;
         s->live = mr_alloc_array(n, sizeof(mr_entry *));
         s->spare = mr_alloc_array(n, sizeof(mr_entry *));
+        s->shares = mr_alloc_array(n, sizeof *s->shares);
         s->runs = mr_alloc_array(n, sizeof *s->runs);
         s->run_ptrs = mr_alloc_array(n, sizeof(Millrace__Run *));
     }
-    if (!s || !s->live || !s->spare || !s->runs || !s->run_ptrs) {
+    if (!s || !s->live || !s->spare || !s->shares || !s->runs || !s->run_ptrs) {
         mr_scheduler_destroy(s);
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a scheduler of %zu sequences", n);
     }
@@ -44,14 +87,24 @@ void mr_scheduler_destroy(mr_scheduler *s) {
         return;
     mr_free(s->live);
     mr_free(s->spare);
+    mr_free(s->shares);
     mr_free(s->runs);
     mr_free(s->run_ptrs);
     mr_free(s);
 }
 
+void mr_scheduler_set_times(mr_scheduler *s, const mr_pipeline_times *times) {
+    s->times = times;
+    s->m_decode_for = -1;
+    s->cut_known = false;
+}
+
 void mr_scheduler_join(mr_scheduler *s, mr_entry *e) {
     MR_ASSERT(s->n_live < s->config.max_sequences);
+    e->last_step = s->step; /* it waits since now */
+    e->last_turn = 0;
     s->live[s->n_live++] = e;
+    s->cut_known = false;
 }
 
 void mr_scheduler_leave(mr_scheduler *s, mr_entry *e) {
@@ -62,14 +115,91 @@ void mr_scheduler_leave(mr_scheduler *s, mr_entry *e) {
     s->n_live = kept;
 }
 
-static bool is_decoding(const mr_entry *e) {
-    return e->n_issued >= e->n_prefill;
+int32_t mr_scheduler_micro_batches(const mr_scheduler *s) {
+    return s->m;
 }
 
-/* Whether the next decode row may be issued: its id is known or under way, and the token it brings is inside the limit. */
-static bool may_decode(const mr_entry *e) {
-    return e->n_issued <= e->n_ids && e->n_issued + 1 < e->max_ids;
+int32_t mr_scheduler_most_steps(const mr_scheduler *s) {
+    int32_t n_stages = s->config.n_stages, ready = n_stages == 1 ? 1 : READY_STEPS;
+    int32_t n = (s->m > n_stages ? s->m : n_stages) + ready;
+    return n < s->config.ring_slots ? n : s->config.ring_slots;
 }
+
+/* --- What is to be done ------------------------------------------------------------------------------------------------ */
+
+/* It has decode rows still to come. */
+static bool is_decoding(const mr_entry *e) {
+    return e->n_issued >= e->n_prefill && e->n_issued + 1 < e->max_ids;
+}
+
+/* Whether its next decode row may be issued: its id is known or under way. */
+static bool may_decode(const mr_entry *e) {
+    return e->n_issued <= e->n_ids;
+}
+
+static int32_t prefill_rows(const mr_entry *e) {
+    return e->n_issued < e->n_prefill ? e->n_prefill - e->n_issued : 0;
+}
+
+/* Who is there. */
+typedef struct work {
+    int32_t n_decoding;
+    int64_t n_prefill;  /* rows of prompts */
+    uint64_t last_turn; /* of those that decode, the one that waited longest; UINT64_MAX: nobody decodes */
+} work;
+
+static work look(const mr_scheduler *s) {
+    work w = {.last_turn = UINT64_MAX};
+    for (int32_t i = 0; i < s->n_live; i++) {
+        const mr_entry *e = s->live[i];
+        w.n_prefill += prefill_rows(e);
+        if (!is_decoding(e))
+            continue;
+        w.n_decoding++;
+        w.last_turn = e->last_turn < w.last_turn ? e->last_turn : w.last_turn;
+    }
+    return w;
+}
+
+static double token_seconds(const mr_scheduler *s, int32_t n, int32_t m) {
+    return mr_micro_batches_seconds(s->times, n, m < n ? m : n);
+}
+
+/* Chooses the number of micro-batches for n sequences; a little worse is good enough for the number at hand. */
+static int32_t choose_micro_batches(const mr_scheduler *s, int32_t n) {
+    if (s->config.n_stages == 1 || !s->times || n == 0)
+        return one_for_each_stage(s);
+    int32_t best = mr_micro_batches_best(s->times, n, s->config.ring_slots - READY_STEPS);
+    return token_seconds(s, n, s->m_decode) <= SAME * token_seconds(s, n, best) ? s->m_decode : best;
+}
+
+/* Rows of the step with n_decoding > 0: as many as let tokens come in time. */
+static int32_t rows_with_decoding(const mr_scheduler *s, const work *w) {
+    if (!s->times)
+        return s->n_rows + UNKNOWN_PREFILL;
+    double wanted = s->config.token_s > 0 ? s->config.token_s : SLOWER * token_seconds(s, w->n_decoding, s->m_decode);
+    int32_t rows = mr_step_rows_within(s->times, w->n_decoding, s->m, wanted, s->config.max_rows);
+    return rows > s->n_rows + LEAST_PREFILL ? rows : s->n_rows + LEAST_PREFILL;
+}
+
+/* Rows of prompts in the step at hand. */
+static int32_t prefill_budget(mr_scheduler *s, const work *w) {
+    int32_t room = s->config.max_rows - s->n_rows;
+    if (s->times && !s->cut_known) {
+        s->cut = mr_prefill_cut_best(s->times, s->n_prefilled + w->n_prefill, s->config.max_rows);
+        s->cut_known = true;
+    }
+    int32_t rows = s->config.max_rows;
+    if (s->times)
+        rows = mr_prefill_chunk(s->times, s->cut, s->n_prefilled, w->n_prefill, s->config.max_rows);
+    if (w->n_decoding > 0) {
+        int32_t in_time = rows_with_decoding(s, w) - s->n_rows;
+        rows = in_time < rows ? in_time : rows;
+    }
+    return rows < room ? rows : room;
+}
+
+/* --- Rows -------------------------------------------------------------------------------------------------------------- */
 
 /* Adds rows [n_issued, n_issued + n) of e as a run; NULL when it needs a KV block and none is free. */
 static Millrace__Run *add_run(mr_scheduler *s, mr_entry *e, int32_t n) {
@@ -95,66 +225,144 @@ static Millrace__Run *add_run(mr_scheduler *s, mr_entry *e, int32_t n) {
         run->n_ids = (size_t)n;
     }
     e->n_issued = end;
+    e->last_step = s->plan.step;
     s->n_rows += n;
     return run;
 }
 
-static void add_decode_rows(mr_scheduler *s, uint64_t step) {
-    int32_t n_decoding = 0;
-    for (int32_t i = 0; i < s->n_live; i++)
-        n_decoding += is_decoding(s->live[i]);
-    int32_t most = (n_decoding + s->config.n_stages - 1) / s->config.n_stages;
+/* The share of one of m micro-batches. */
+static int32_t decode_share(const mr_scheduler *s, uint64_t turn, int32_t n) {
+    int32_t least = n / s->m, share = (n + s->m - 1) / s->m;
+    for (int32_t k = 1; k < s->m; k++)
+        if (s->in_turn[(turn - (uint64_t)k) % MR_MAX_RING_SLOTS] < least)
+            share = least > 0 ? least : 1; /* what is too much here moves on until it is there */
+    return share;
+}
+
+static void add_decode_rows(mr_scheduler *s, uint64_t turn, int32_t n_decoding) {
+    int32_t most = decode_share(s, turn, n_decoding);
     for (int32_t i = 0; i < s->n_live && most > 0; i++) {
         mr_entry *e = s->live[i];
-        if (!is_decoding(e) || !may_decode(e) || s->n_rows >= s->config.max_rows || s->n_out >= s->config.max_out_rows)
+        if (s->n_rows >= s->config.max_rows || s->n_out >= s->config.max_out_rows)
+            return;
+        if (!is_decoding(e) || !may_decode(e) || e->last_turn + (uint64_t)s->m > turn)
             continue;
         Millrace__Run *run = add_run(s, e, 1);
         if (!run)
             continue;
         run->want = MILLRACE__WANT__WANT_TOKEN;
         s->n_out++;
-        e->last_step = step;
+        e->last_turn = turn;
         most--;
     }
 }
 
-/* One run of a step at most brings the logits of all its rows. */
-static void add_prefill_rows(mr_scheduler *s, uint64_t step, mr_logits_run *out_logits) {
+static void add_prompt(mr_scheduler *s, mr_entry *e, int32_t n, uint64_t turn, mr_logits_run *out_logits) {
+    int32_t out_room = s->config.max_out_rows - s->n_out;
+    bool wants_logits = e->desc.on_logits != NULL;
+    if (wants_logits)
+        n = n < out_room ? n : out_room;
+    if (n <= 0 || out_room <= 0)
+        return;
+    Millrace__Run *run = add_run(s, e, n);
+    if (!run)
+        return;
+    e->last_turn = turn;
+    if (wants_logits) {
+        run->want = MILLRACE__WANT__WANT_ALL_LOGITS;
+        *out_logits = (mr_logits_run){.entry = e, .first_position = e->n_issued - n, .n_rows = n};
+        s->n_out += n;
+    } else if (e->n_issued == e->n_prefill) {
+        run->want = MILLRACE__WANT__WANT_TOKEN;
+        s->n_out++;
+    }
+}
+
+/* What it has waited for counts for its priority, so that every prompt's time comes. */
+static int64_t priority_of(const mr_scheduler *s, const mr_entry *e) {
+    return e->desc.priority + (int64_t)((s->plan.step - e->last_step) / MR_SCHEDULER_AGING_STEPS);
+}
+
+/* Finds the prompts of the highest priority of which this step has no rows, those that waited longest first, into spare;
+ * returns how many. One run of a step at most brings the logits of all its rows. */
+static int32_t find_prompts(mr_scheduler *s, const mr_logits_run *logits) {
+    int64_t highest = INT64_MIN;
+    int32_t n = 0;
+    bool has_logits = logits->entry != NULL;
     for (int32_t i = 0; i < s->n_live; i++) {
         mr_entry *e = s->live[i];
-        int32_t room = s->config.max_rows - s->n_rows, out_room = s->config.max_out_rows - s->n_out;
-        int32_t n = e->n_prefill - e->n_issued;
         bool wants_logits = e->desc.on_logits != NULL;
-        if (n <= 0 || room <= 0 || out_room <= 0 || (wants_logits && out_logits->entry))
+        if (prefill_rows(e) == 0 || e->last_step == s->plan.step || (wants_logits && logits->entry))
             continue;
-        n = n < room ? n : room;
-        if (wants_logits)
-            n = n < out_room ? n : out_room;
-        Millrace__Run *run = add_run(s, e, n);
-        if (!run)
+        int64_t priority = priority_of(s, e);
+        if (priority < highest)
             continue;
-        e->last_step = step;
-        if (wants_logits) {
-            run->want = MILLRACE__WANT__WANT_ALL_LOGITS;
-            *out_logits = (mr_logits_run){.entry = e, .first_position = e->n_issued - n, .n_rows = n};
-            s->n_out += n;
-        } else if (e->n_issued == e->n_prefill) {
-            run->want = MILLRACE__WANT__WANT_TOKEN;
-            s->n_out++;
+        if (priority > highest) {
+            highest = priority;
+            n = 0;
+            has_logits = logits->entry != NULL;
         }
+        if (wants_logits && has_logits)
+            continue;
+        has_logits = has_logits || wants_logits;
+        s->spare[n++] = e;
+    }
+    return n;
+}
+
+/* Shares rows out among the prompts in spare: the first has half of them, and what the others do not want. */
+static void share_out(mr_scheduler *s, int32_t n, int32_t rows) {
+    int32_t want = prefill_rows(s->spare[0]), half = (rows + 1) / 2, left = rows - (want < half ? want : half);
+    for (int32_t i = 1; i < n; i++) {
+        int32_t share = left / (n - i);
+        want = prefill_rows(s->spare[i]);
+        share = share > LEAST_SHARE ? share : LEAST_SHARE;
+        share = share < left ? share : left;
+        s->shares[i] = want < share ? want : share;
+        left -= s->shares[i];
+        rows -= s->shares[i];
+    }
+    want = prefill_rows(s->spare[0]);
+    s->shares[0] = want < rows ? want : rows;
+}
+
+static void add_prefill_rows(mr_scheduler *s, uint64_t turn, int32_t budget, mr_logits_run *out_logits) {
+    int32_t most = s->n_rows + budget, before = -1;
+    while (s->n_rows < most && s->n_rows > before) {
+        int32_t n = find_prompts(s, out_logits);
+        before = s->n_rows;
+        if (n == 0)
+            break;
+        share_out(s, n, most - s->n_rows);
+        for (int32_t i = 0; i < n; i++)
+            add_prompt(s, s->spare[i], s->shares[i], turn, out_logits);
     }
 }
 
 /* Moves the sequences of this step behind the others, in their order. */
-static void rotate(mr_scheduler *s, uint64_t step) {
+static void rotate(mr_scheduler *s) {
     int32_t n = 0;
     for (int in_step = 0; in_step < 2; in_step++)
         for (int32_t i = 0; i < s->n_live; i++)
-            if ((s->live[i]->last_step == step) == in_step)
+            if ((s->live[i]->last_step == s->plan.step) == in_step)
                 s->spare[n++] = s->live[i];
     mr_entry **live = s->live;
     s->live = s->spare;
     s->spare = live;
+}
+
+/* The step is what it is: notes it. Turns before it that were passed over had no rows. */
+static void commit(mr_scheduler *s, uint64_t turn, int32_t n_prefilled) {
+    int32_t n_tokens = 0;
+    for (size_t i = 0; i < s->plan.n_runs; i++)
+        n_tokens += s->runs[i].want == MILLRACE__WANT__WANT_TOKEN;
+    for (uint64_t t = s->turn + 1; t < turn; t++)
+        s->in_turn[t % MR_MAX_RING_SLOTS] = 0;
+    s->in_turn[turn % MR_MAX_RING_SLOTS] = n_tokens;
+    s->turn = turn;
+    s->step = s->plan.step;
+    s->n_prefilled += n_prefilled;
+    rotate(s);
 }
 
 const Millrace__StepPlan *mr_scheduler_next(mr_scheduler *s, uint64_t step, mr_logits_run *out_logits) {
@@ -163,11 +371,27 @@ const Millrace__StepPlan *mr_scheduler_next(mr_scheduler *s, uint64_t step, mr_l
     s->plan.n_runs = 0;
     s->n_rows = s->n_out = 0;
     s->starved = false;
-    add_decode_rows(s, step);
-    add_prefill_rows(s, step, out_logits);
+    work w = look(s);
+    if (w.n_decoding != s->m_decode_for) {
+        s->m_decode = choose_micro_batches(s, w.n_decoding);
+        s->m_decode_for = w.n_decoding;
+    }
+    s->n_prefilled = w.n_prefill > 0 ? s->n_prefilled : 0;
+    /* Rows of prompts fill the turns that decode rows leave empty, so each stage gets one. */
+    int32_t filling = w.n_prefill > 0 ? one_for_each_stage(s) : 1;
+    s->m = s->m_decode > filling ? s->m_decode : filling;
+    uint64_t turn = s->turn + 1, due = w.n_decoding > 0 ? w.last_turn + (uint64_t)s->m : UINT64_MAX;
+    if (w.n_prefill == 0 && w.n_decoding > 0 && due > turn)
+        turn = due;
+    if (due <= turn)
+        add_decode_rows(s, turn, w.n_decoding);
+    int32_t n_decoded = s->n_rows;
+    /* While ids of rows that are due are under way, a step of prompts alone would go before them. */
+    if (w.n_prefill > 0 && (due > turn || n_decoded > 0))
+        add_prefill_rows(s, turn, prefill_budget(s, &w), out_logits);
     if (s->plan.n_runs == 0)
         return NULL;
-    rotate(s, step);
+    commit(s, turn, s->n_rows - n_decoded);
     return &s->plan;
 }
 

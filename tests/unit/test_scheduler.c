@@ -10,10 +10,11 @@
 #include <cmocka.h>
 
 #include "coordinator/scheduler.h"
+#include "coordinator/step_budget.h"
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
 
-enum { N_SEQUENCES = 40, MAX_SLOTS = 8, MAX_RING = 8, CONTEXT = 96, MAX_RUNS = 64 };
+enum { N_SEQUENCES = 40, MAX_SLOTS = 8, MAX_STAGES = 4, MAX_RING = 12, CONTEXT = 96, MAX_RUNS = 64 };
 
 /* What a step under way will bring. */
 typedef struct flight {
@@ -33,6 +34,8 @@ typedef struct sim {
     int32_t n_admitted, n_done;
     flight flights[MAX_RING];
     uint64_t n_issued, n_back; /* steps */
+    mr_step_times curves[MAX_STAGES];
+    mr_pipeline_times times;
     uint64_t seed, counter;
 } sim;
 
@@ -51,7 +54,7 @@ static void on_logits(void *ctx, int32_t first_position, int32_t n_rows, const f
 
 static void sim_init(sim *s, uint64_t seed, int32_t n_stages, int32_t max_rows) {
     mr_err err;
-    *s = (sim){.seed = seed, .n_slots = MAX_SLOTS, .n_blocks = 14, .ring = 2 * n_stages};
+    *s = (sim){.seed = seed, .n_slots = MAX_SLOTS, .n_blocks = 14, .ring = mr_scheduler_ring_slots(n_stages)};
     s->config = (mr_scheduler_config){
         .n_stages = n_stages, .max_rows = max_rows, .max_out_rows = 1 + max_rows / 2, .max_sequences = MAX_SLOTS};
     assert_int_equal(mr_journal_create(&s->journal, &err), MR_OK);
@@ -62,7 +65,10 @@ static void sim_init(sim *s, uint64_t seed, int32_t n_stages, int32_t max_rows) 
         bool logits = draw(s, 5) == 0;
         int32_t n_prompt = 1 + (int32_t)draw(s, draw(s, 4) ? 12 : 60);
         int32_t max_ids = n_prompt + (logits ? 0 : 1 + (int32_t)draw(s, 30));
-        mr_sequence_desc desc = {.prompt_ids = ids, .n_prompt = n_prompt, .on_logits = logits ? on_logits : NULL};
+        mr_sequence_desc desc = {.prompt_ids = ids,
+                                 .n_prompt = n_prompt,
+                                 .on_logits = logits ? on_logits : NULL,
+                                 .priority = (int32_t)draw(s, 6) / 5};
         assert_int_equal(mr_journal_append(s->journal, &desc, max_ids, &sequence, &err), MR_OK);
     }
 }
@@ -71,6 +77,20 @@ static void sim_deinit(sim *s) {
     mr_scheduler_destroy(s->scheduler);
     mr_ledger_destroy(s->ledger);
     mr_journal_destroy(s->journal);
+}
+
+/* Other times are learned, or all are forgotten. */
+static void change_times(sim *s) {
+    if (draw(s, 4) == 0) {
+        mr_scheduler_set_times(s->scheduler, NULL);
+        return;
+    }
+    for (int32_t i = 0; i < s->config.n_stages; i++)
+        s->curves[i] = (mr_step_times){
+            .n = 3, .rows = {1, 4, 64}, .seconds = {1e-3, 1e-3 * (1 + draw(s, 4)), 1e-3 * (10 + draw(s, 60))}};
+    s->times =
+        (mr_pipeline_times){.n_stages = s->config.n_stages, .stages = s->curves, .hops_s = 1e-3 * (double)draw(s, 12)};
+    mr_scheduler_set_times(s->scheduler, &s->times);
 }
 
 static void admit(sim *s) {
@@ -130,8 +150,9 @@ static void land(sim *s) {
 typedef struct before {
     mr_entry *entry;
     int32_t n_issued;
-    uint64_t waits_since;    /* the step before its wait */
-    bool decoding, eligible; /* for a decode row */
+    uint64_t waits_since; /* the step before its wait */
+    uint64_t last_turn;
+    bool prompt, decoding, eligible; /* has rows of its prompt left; decode rows; one that may be issued */
     bool chosen;
 } before;
 
@@ -141,11 +162,12 @@ static int32_t look(const sim *s, before live[MAX_SLOTS]) {
         mr_entry *e = s->slots[i];
         if (!e)
             continue;
-        bool decoding = e->n_issued >= e->n_prompt;
+        bool prompt = e->n_issued < e->n_prompt;
         /* One ahead of what is known at most, and the token that it brings is inside the limit. */
-        bool eligible = decoding && e->n_issued <= e->n_ids && e->n_issued + 2 <= e->max_ids;
+        bool decoding = !prompt && e->n_issued + 2 <= e->max_ids;
+        bool eligible = decoding && e->n_issued <= e->n_ids;
         uint64_t since = e->last_step > s->joined_at[i] ? e->last_step : s->joined_at[i];
-        live[n++] = (before){e, e->n_issued, since, decoding, eligible, false};
+        live[n++] = (before){e, e->n_issued, since, e->last_turn, prompt, decoding, eligible, false};
     }
     return n;
 }
@@ -169,6 +191,7 @@ static void check_run(const sim *s, before *b, const Millrace__Run *run) {
     assert_int_equal(e->last_step, s->n_issued + 1);
     if (b->decoding) {
         assert_true(b->eligible);
+        assert_true(b->last_turn + (uint64_t)mr_scheduler_micro_batches(s->scheduler) <= e->last_turn);
         assert_int_equal(run->n_rows, 1);
         assert_int_equal(run->want, MILLRACE__WANT__WANT_TOKEN);
     } else {
@@ -190,8 +213,9 @@ static void check_run(const sim *s, before *b, const Millrace__Run *run) {
 static void check_order(const before *live, int32_t n, bool decoding) {
     for (int32_t i = 0; i < n; i++)
         for (int32_t k = 0; k < n; k++) {
-            bool same = live[i].decoding == decoding && live[k].decoding == decoding;
-            bool waits = !live[i].chosen && (!decoding || live[i].eligible) && !live[i].entry->desc.on_logits;
+            bool same = decoding ? live[i].eligible && live[k].eligible : live[i].prompt && live[k].prompt;
+            same = same && live[i].entry->desc.priority >= live[k].entry->desc.priority;
+            bool waits = !live[i].chosen && !live[i].entry->desc.on_logits;
             if (same && waits && live[k].chosen)
                 assert_true(live[k].waits_since <= live[i].waits_since);
         }
@@ -219,7 +243,9 @@ static void check_step(const sim *s, const Millrace__StepPlan *plan, const mr_lo
         n_decoding += live[i].decoding;
     assert_true(n_rows >= 1 && n_rows <= s->config.max_rows);
     assert_true(n_out <= s->config.max_out_rows);
-    assert_true(n_decoded <= (n_decoding + s->config.n_stages - 1) / s->config.n_stages);
+    int32_t m = mr_scheduler_micro_batches(s->scheduler);
+    assert_in_range(m, 1, s->ring);
+    assert_true(n_decoded <= (n_decoding + m - 1) / m);
     assert_true(n_logits <= 1 && (n_logits == 1) == (logits->entry != NULL));
     check_order(live, n, true);
     if (n_rows == s->config.max_rows && n_out < s->config.max_out_rows)
@@ -229,15 +255,21 @@ static void check_step(const sim *s, const Millrace__StepPlan *plan, const mr_lo
 static void issue(sim *s) {
     before live[MAX_SLOTS];
     mr_logits_run logits;
-    if (s->n_issued - s->n_back == (uint64_t)s->ring)
+    int32_t most = mr_scheduler_most_steps(s->scheduler), n_waiting = 0, n_prompts = 0;
+    assert_in_range(most, s->config.n_stages + 1, s->ring);
+    if (s->n_issued - s->n_back >= (uint64_t)most)
         return;
     int32_t n = look(s, live);
     uint64_t allocs = mr_mem_thread_allocs();
     const Millrace__StepPlan *plan = mr_scheduler_next(s->scheduler, s->n_issued + 1, &logits);
     assert_int_equal(mr_mem_thread_allocs(), allocs);
     if (!plan) {
-        for (int32_t i = 0; i < n; i++)
-            assert_true(live[i].decoding && !live[i].eligible); /* nothing could be done */
+        for (int32_t i = 0; i < n; i++) {
+            n_waiting += live[i].decoding && !live[i].eligible;
+            n_prompts += live[i].prompt || live[i].eligible;
+        }
+        assert_true(n_prompts == 0 || n_waiting > 0); /* nothing can be done, or ids come that will let it go on */
+        assert_true(n_prompts == 0 || s->n_issued > s->n_back);
         return;
     }
     assert_false(mr_scheduler_starved(s->scheduler)); /* admit() gives all blocks there will be */
@@ -255,12 +287,18 @@ static void simulate(uint64_t seed, int32_t n_stages, int32_t max_rows) {
     sim_init(&s, seed, n_stages, max_rows);
     for (int32_t turn = 0; s.n_done < N_SEQUENCES; turn++) {
         assert_true(turn < 100000); /* everybody comes to an end */
-        switch (draw(&s, 4)) {
+        switch (draw(&s, 12)) {
         case 0:
+        case 1:
             admit(&s);
             break;
-        case 1:
+        case 2:
+        case 3:
+        case 4:
             land(&s);
+            break;
+        case 5:
+            change_times(&s);
             break;
         default:
             issue(&s);
@@ -273,7 +311,7 @@ static void simulate(uint64_t seed, int32_t n_stages, int32_t max_rows) {
 static void test_rules_of_the_ring(void **state) {
     (void)state;
     const int32_t rows[] = {1, 2, 5, 16, 64};
-    for (int32_t n_stages = 1; n_stages <= MAX_RING / 2; n_stages++)
+    for (int32_t n_stages = 1; n_stages <= MAX_STAGES; n_stages++)
         for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++)
             for (uint64_t seed = 0; seed < 12; seed++)
                 simulate(seed, n_stages, rows[r]);
@@ -336,6 +374,279 @@ static void test_rows_that_starve(void **state) {
     mr_journal_destroy(j);
 }
 
+/* --- What a step has, in small scenes ----------------------------------------------------------------------------------- */
+
+/* A scheduler with a ledger and a journal of its own; steps come back when the scene says so. */
+typedef struct scene {
+    mr_scheduler *scheduler;
+    mr_ledger *ledger;
+    mr_journal *journal;
+    mr_step_times curves[MAX_STAGES];
+    mr_pipeline_times times;
+    int32_t n_slots;
+    uint64_t step;
+} scene;
+
+enum { SCENE_SLOTS = 64, SCENE_CONTEXT = 8192, SCENE_ROWS = 512 };
+
+static void scene_init(scene *c, int32_t n_stages, double token_s) {
+    mr_err err;
+    *c = (scene){0};
+    const mr_scheduler_config config = {.n_stages = n_stages,
+                                        .max_rows = SCENE_ROWS,
+                                        .max_out_rows = SCENE_SLOTS,
+                                        .max_sequences = SCENE_SLOTS,
+                                        .token_s = token_s};
+    int32_t blocks = SCENE_CONTEXT / MR_WIRE_BLOCK_TOKENS;
+    assert_int_equal(mr_journal_create(&c->journal, &err), MR_OK);
+    assert_int_equal(mr_ledger_create(SCENE_SLOTS * blocks, SCENE_SLOTS, blocks, &c->ledger, &err), MR_OK);
+    assert_int_equal(mr_scheduler_create(&config, c->ledger, &c->scheduler, &err), MR_OK);
+}
+
+static void scene_deinit(scene *c) {
+    mr_scheduler_destroy(c->scheduler);
+    mr_ledger_destroy(c->ledger);
+    mr_journal_destroy(c->journal);
+}
+
+/* Every stage takes fixed + rows * row seconds. */
+static void scene_times(scene *c, int32_t n_stages, double fixed, double row, double hops) {
+    for (int32_t i = 0; i < n_stages; i++)
+        c->curves[i] = (mr_step_times){.n = 2, .rows = {1, 1001}, .seconds = {fixed + row, fixed + 1001 * row}};
+    c->times = (mr_pipeline_times){.n_stages = n_stages, .stages = c->curves, .hops_s = hops};
+    mr_scheduler_set_times(c->scheduler, &c->times);
+}
+
+static mr_entry *scene_join(scene *c, int32_t n_prompt, int32_t priority) {
+    static int32_t ids[SCENE_CONTEXT];
+    int32_t sequence;
+    mr_sequence_desc desc = {.prompt_ids = ids, .n_prompt = n_prompt, .priority = priority};
+    mr_err err;
+    assert_int_equal(mr_journal_append(c->journal, &desc, SCENE_CONTEXT, &sequence, &err), MR_OK);
+    mr_entry *e = mr_journal_entry(c->journal, sequence);
+    e->slot = c->n_slots++;
+    e->n_prefill = n_prompt;
+    mr_scheduler_join(c->scheduler, e);
+    return e;
+}
+
+/* Issues one step, which must be possible, and brings its tokens back at once. */
+static const Millrace__StepPlan *scene_step(scene *c) {
+    mr_logits_run logits;
+    const Millrace__StepPlan *plan = mr_scheduler_next(c->scheduler, ++c->step, &logits);
+    assert_non_null(plan);
+    for (int32_t i = 0; i < mr_journal_count(c->journal); i++) {
+        mr_entry *e = mr_journal_entry(c->journal, i);
+        if (e->last_step == c->step && e->n_issued >= e->n_prefill)
+            e->n_ids = e->n_issued + 1;
+    }
+    return plan;
+}
+
+static int32_t rows_of(const Millrace__StepPlan *plan) {
+    int32_t n = 0;
+    for (size_t i = 0; i < plan->n_runs; i++)
+        n += (int32_t)plan->runs[i]->n_rows;
+    return n;
+}
+
+static int32_t rows_for(const Millrace__StepPlan *plan, const mr_entry *e) {
+    for (size_t i = 0; i < plan->n_runs; i++)
+        if (plan->runs[i]->slot == (uint32_t)e->slot)
+            return (int32_t)plan->runs[i]->n_rows;
+    return 0;
+}
+
+/* In any m steps that follow each other every one of n sequences has one row, and the steps differ by a row at most. */
+static void check_balance(scene *c, int32_t n, int32_t m) {
+    for (int32_t round = 0; round < 3; round++) {
+        int32_t least = INT32_MAX, most = 0, sum = 0;
+        uint64_t first = c->step + 1;
+        for (int32_t k = 0; k < m && k < n; k++) {
+            int32_t rows = rows_of(scene_step(c));
+            least = rows < least ? rows : least;
+            most = rows > most ? rows : most;
+            sum += rows;
+        }
+        assert_int_equal(mr_scheduler_micro_batches(c->scheduler), m);
+        assert_int_equal(sum, n);
+        assert_true(most - least <= 1);
+        for (int32_t i = 0; i < mr_journal_count(c->journal); i++) {
+            const mr_entry *e = mr_journal_entry(c->journal, i);
+            assert_true(e->slot < 0 || e->last_step >= first);
+        }
+    }
+}
+
+static void end(scene *c, mr_entry *e) {
+    mr_scheduler_leave(c->scheduler, e);
+    mr_ledger_release(c->ledger, e->slot);
+    e->slot = -1;
+}
+
+/* Micro-batches are equal again soon after sequences have come and gone, and after their number has changed. */
+static void test_balance(void **state) {
+    (void)state;
+    for (int32_t n = 1; n <= 33; n++) {
+        scene c;
+        scene_init(&c, 2, 0);
+        for (int32_t i = 0; i < n; i++)
+            scene_join(&c, 1, 0);
+        for (int i = 0; i < 8; i++)
+            scene_step(&c);
+        check_balance(&c, n, 2);
+        scene_times(&c, 2, 1e-3, 1e-3, n * 2e-3); /* the way back takes so long that more of them are worth it */
+        for (int i = 0; i < 16; i++)
+            scene_step(&c);
+        int32_t m = mr_scheduler_micro_batches(c.scheduler);
+        assert_true(n < 3 || m > 2);
+        check_balance(&c, n, m);
+        for (int32_t i = 0; i < n / 2; i++)
+            end(&c, mr_journal_entry(c.journal, i));
+        mr_scheduler_set_times(c.scheduler, NULL);
+        for (int i = 0; i < 16; i++)
+            scene_step(&c);
+        check_balance(&c, n - n / 2, 2);
+        scene_deinit(&c);
+    }
+}
+
+/* The number follows the times, but not for a little. */
+static void test_micro_batches_follow(void **state) {
+    (void)state;
+    scene c;
+    scene_init(&c, 2, 0);
+    for (int32_t i = 0; i < 32; i++)
+        scene_join(&c, 1, 0);
+    scene_step(&c);
+    scene_times(&c, 2, 1e-4, 1e-3, 0);
+    scene_step(&c);
+    assert_int_equal(mr_scheduler_micro_batches(c.scheduler), 2);
+    scene_times(&c, 2, 1e-4, 1e-3, 5e-4); /* 3 would be faster by 1 % */
+    scene_step(&c);
+    assert_int_equal(mr_scheduler_micro_batches(c.scheduler), 2);
+    scene_times(&c, 2, 1e-4, 1e-3, 1e-2);
+    scene_step(&c);
+    assert_int_equal(mr_scheduler_micro_batches(c.scheduler), 3);
+    scene_times(&c, 2, 20e-3, 1e-5,
+                0); /* steps cost the same, whatever they have: one of them would do, and two do no harm */
+    scene_step(&c);
+    assert_in_range(mr_scheduler_micro_batches(c.scheduler), 1, 2);
+    scene_deinit(&c);
+}
+
+/* While sequences decode, steps have no more rows than the time between tokens allows, and the prompt goes on. */
+static void test_token_budget(void **state) {
+    (void)state;
+    for (int32_t n_stages = 1; n_stages <= 3; n_stages++)
+        for (int wish = 0; wish < 2; wish++) {
+            scene c;
+            double wanted = wish ? 0.05 : 0;
+            scene_init(&c, n_stages, wanted);
+            scene_times(&c, n_stages, 5e-3, 1e-3, 0);
+            for (int32_t i = 0; i < 8; i++)
+                scene_join(&c, 1, 0);
+            for (int i = 0; i < 8; i++)
+                scene_step(&c);
+            int32_t m = mr_scheduler_micro_batches(c.scheduler);
+            double alone = mr_micro_batches_seconds(&c.times, 8, m);
+            mr_entry *e = scene_join(&c, 2000, 0);
+            int64_t n_prompt = 0;
+            while (e->n_issued < e->n_prompt) {
+                const Millrace__StepPlan *plan = scene_step(&c);
+                int32_t rows = rows_of(plan), more = rows_for(plan, e);
+                m = mr_scheduler_micro_batches(c.scheduler);
+                assert_true(m >= n_stages && more > 0);
+                assert_true(rows - more <= (8 + m - 1) / m);
+                double with = mr_micro_batches_seconds(&c.times, rows * m, m);
+                assert_true(more == 8 || with <= (wish ? wanted : 2 * alone));
+                n_prompt += more;
+            }
+            assert_int_equal(n_prompt, 2000);
+            /* Its first token comes in less than three times what it would take alone. */
+            mr_prefill_cut cut = mr_prefill_cut_best(&c.times, 2000, SCENE_ROWS);
+            double first_s = (double)(c.step - 8) * (wish ? wanted : 2 * alone) / m;
+            assert_true(wish || first_s < 3 * mr_prefill_cut_seconds(&c.times, cut, 2000, SCENE_ROWS));
+            scene_deinit(&c);
+        }
+}
+
+/* A long prompt does not hold up short ones, and they do not stop it. */
+static void test_shares(void **state) {
+    (void)state;
+    scene c;
+    scene_init(&c, 1, 0);
+    mr_entry *first = scene_join(&c, 4000, 0), *others[5];
+    const Millrace__StepPlan *plan = scene_step(&c);
+    assert_int_equal(rows_for(plan, first), SCENE_ROWS);
+    for (int i = 0; i < 5; i++)
+        others[i] = scene_join(&c, i < 2 ? 20 : 1000, 0);
+    plan = scene_step(&c); /* the first one has half, and the others equal shares of what they want */
+    assert_int_equal(rows_for(plan, others[0]), 20);
+    assert_int_equal(rows_for(plan, others[1]), 20);
+    assert_int_equal(rows_of(plan), SCENE_ROWS);
+    for (int i = 2; i < 5; i++)
+        assert_int_equal(rows_for(plan, others[i]), (SCENE_ROWS / 2 - 2 * 20) / 3);
+    assert_int_equal(rows_for(plan, first), SCENE_ROWS / 2);
+    /* All prompts alike: each comes to its first token, the first one first. */
+    for (int i = 0; i < 200; i++)
+        scene_step(&c);
+    for (int i = 0; i < 5; i++)
+        assert_true(others[i]->n_issued > others[i]->n_prompt);
+    assert_true(first->n_issued > first->n_prompt);
+    scene_deinit(&c);
+}
+
+/* Higher priorities go first, and what waits long gets its turn all the same. */
+static void test_priorities(void **state) {
+    (void)state;
+    scene c;
+    scene_init(&c, 1, 0);
+    mr_entry *low = scene_join(&c, SCENE_ROWS + 100, 0), *high = NULL;
+    int32_t n_high = 0;
+    uint64_t n_waited = 0, longest = 0;
+    while (low->n_issued < low->n_prompt) {
+        if (!high || high->n_issued >= high->n_prompt) {
+            if (high)
+                end(&c, high);
+            assert_true(++n_high < 1000);
+            c.n_slots = 1 + n_high % 8;
+            high = scene_join(&c, 2 * SCENE_ROWS, 2);
+        }
+        const Millrace__StepPlan *plan = scene_step(&c);
+        int32_t rows = rows_for(plan, low);
+        /* Before its time it has only what the other does not want. */
+        assert_true(rows == 0 || n_waited >= 2 * MR_SCHEDULER_AGING_STEPS - 1 || high->n_issued == high->n_prompt);
+        n_waited = rows > 0 ? 0 : n_waited + 1;
+        longest = n_waited > longest ? n_waited : longest;
+    }
+    assert_in_range(longest, 2 * MR_SCHEDULER_AGING_STEPS - 1, 4 * MR_SCHEDULER_AGING_STEPS);
+    scene_deinit(&c);
+}
+
+/* With nobody decoding the chunks of one prompt follow each other without waiting for anything. */
+static void test_consecutive_chunks(void **state) {
+    (void)state;
+    scene c;
+    mr_logits_run logits;
+    scene_init(&c, 3, 0);
+    scene_times(&c, 3, 5e-3, 1e-3, 0);
+    mr_entry *e = scene_join(&c, 2000, 0);
+    int32_t n = 0;
+    while (e->n_issued < e->n_prompt) {
+        const Millrace__StepPlan *plan = mr_scheduler_next(c.scheduler, ++c.step, &logits);
+        assert_non_null(plan);
+        assert_int_equal(plan->n_runs, 1);
+        assert_in_range(plan->runs[0]->n_rows, e->n_issued < e->n_prompt ? 16 : 1,
+                        256); /* three stages share the work */
+        n++;
+    }
+    assert_in_range(n, 8, 125);
+    assert_non_null(mr_scheduler_next(c.scheduler, ++c.step, &logits)); /* its first decode row, with lead */
+    assert_null(mr_scheduler_next(c.scheduler, ++c.step, &logits));
+    scene_deinit(&c);
+}
+
 static void test_failing_allocations(void **state) {
     (void)state;
     const mr_scheduler_config config = {.n_stages = 2, .max_rows = 8, .max_out_rows = 8, .max_sequences = 77};
@@ -360,6 +671,12 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rules_of_the_ring),
         cmocka_unit_test(test_rows_that_starve),
+        cmocka_unit_test(test_balance),
+        cmocka_unit_test(test_micro_batches_follow),
+        cmocka_unit_test(test_token_budget),
+        cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_priorities),
+        cmocka_unit_test(test_consecutive_chunks),
         cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
