@@ -12,8 +12,6 @@
 #include "proto/channel_local.h"
 #include "worker/worker.h"
 
-enum { MAX_REQUESTS = 4096 }; /* posted by one endpoint */
-
 typedef struct stage_thread {
     mr_local_cluster *cluster;
     int cpu_id; /* of its step thread; -1: any */
@@ -48,6 +46,18 @@ static void run_stage(void *ctx) {
     mr_channel_destroy(t->channel);
 }
 
+static mr_status open_channel(mr_local_cluster *c, int32_t idx, mr_channel **out, mr_err *err) {
+    mr_status status = mr_local_channel_open(c->hub, idx, out, err);
+    if (status != MR_OK || !c->config.wrap)
+        return status;
+    status = c->config.wrap(c->config.wrap_ctx, out, err);
+    if (status != MR_OK) {
+        mr_channel_destroy(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
 static mr_status start_stage(mr_local_cluster *c, int32_t idx, mr_err *err) {
     stage_thread *t = &c->stages[idx];
     int32_t n_threads = c->config.threads_per_stage;
@@ -61,7 +71,7 @@ static mr_status start_stage(mr_local_cluster *c, int32_t idx, mr_err *err) {
     if (status == MR_OK)
         status = mr_devices_create(&c->config.devices, n_threads, cpu_ids, &t->devices, err);
     if (status == MR_OK)
-        status = mr_local_channel_open(c->hub, idx, &t->channel, err);
+        status = open_channel(c, idx, &t->channel, err);
     if (status != MR_OK)
         return status;
     status = mr_thread_create(name, 0, run_stage, t, &t->thread, err);
@@ -94,12 +104,12 @@ mr_status mr_local_cluster_create(const mr_local_cluster_config *config, mr_loca
         c->stages = mr_alloc_array((size_t)config->n_stages, sizeof *c->stages);
     }
     mr_status status = c && c->model_path && c->stages
-                           ? mr_local_hub_create(config->n_stages + 1, MAX_REQUESTS, &c->hub, err)
+                           ? mr_local_hub_create(config->n_stages + 1, MR_LOCAL_CLUSTER_REQUESTS, &c->hub, err)
                            : mr_err_set(err, MR_E_NO_MEMORY, "no memory for %d stages", config->n_stages);
     if (status == MR_OK)
         status = choose_cpus(c, err);
     if (status == MR_OK)
-        status = mr_local_channel_open(c->hub, config->n_stages, &c->channel, err);
+        status = open_channel(c, config->n_stages, &c->channel, err);
     for (int32_t i = 0; i < config->n_stages && status == MR_OK; i++)
         status = start_stage(c, i, err);
     if (status != MR_OK) {

@@ -19,7 +19,13 @@ typedef struct mr_local_cluster_config {
     int32_t threads_per_stage;
     mr_devices_config devices; /* of each stage */
     uint32_t epoch;
+    /* Called once for each endpoint, and may put another channel around its own, which it then owns: how tests let messages
+     * take time. MR_LOCAL_CLUSTER_REQUESTS may be posted. NULL: none. */
+    mr_status (*wrap)(void *ctx, mr_channel **channel, mr_err *err);
+    void *wrap_ctx;
 } mr_local_cluster_config;
+
+enum { MR_LOCAL_CLUSTER_REQUESTS = 4096 }; /* posted by one endpoint at most */
 
 MR_MUST_USE mr_status mr_local_cluster_create(const mr_local_cluster_config *config, mr_local_cluster **out,
                                               mr_err *err);

@@ -55,7 +55,9 @@ mr_status job_rig_start(job_rig *rig, const job_rig_config *config, mr_err *err)
     mr_local_cluster_config local = {.model_path = config->stage_path ? config->stage_path : m->path,
                                      .n_stages = config->n_stages,
                                      .threads_per_stage = 1,
-                                     .epoch = 1};
+                                     .epoch = 1,
+                                     .wrap = config->wrap,
+                                     .wrap_ctx = config->wrap_ctx};
     if (mr_plan_balance(m->tiny->gguf, &m->tiny->info, config->n_stages, &rig->plan, err) != MR_OK ||
         mr_local_cluster_create(&local, &rig->cluster, err) != MR_OK)
         fail_msg("%s", err->text);

@@ -29,6 +29,8 @@ typedef struct job_rig_config {
     int32_t n_stages;
     int32_t max_rows, max_sequences, max_context, n_kv_blocks; /* 0: 64, 4, 64, 16 */
     int64_t *n_rows;                                           /* counts the rows of steps that are done; may be NULL */
+    mr_status (*wrap)(void *ctx, mr_channel **channel, mr_err *err); /* of mr_local_cluster_config */
+    void *wrap_ctx;
 } job_rig_config;
 
 typedef struct job_rig {

@@ -10,6 +10,7 @@
 
 #include "engine/base/thread.h"
 #include "proto/channel_local.h"
+#include "tests/support/channel_delay.h"
 
 enum { MAX_ENDPOINTS = 8, MAX_TESTS = 64 };
 
@@ -29,8 +30,25 @@ static void local_destroy(void *world) {
     mr_local_hub_destroy(world);
 }
 
+/* The same endpoints, with messages that take time and overtake each other. */
+static mr_status delayed_open(void *world, int32_t self, mr_channel **out, mr_err *err) {
+    mr_channel *inner = NULL;
+    const channel_delay_config config = {.latency_ns = 50000,
+                                         .jitter_ns = 400000,
+                                         .bytes_per_second = 4e9,
+                                         .seed = suite_seed(),
+                                         .max_requests = MAX_REQUESTS};
+    mr_status status = mr_local_channel_open(world, self, &inner, err);
+    if (status == MR_OK)
+        status = channel_delay_create(inner, &config, out, err);
+    if (status != MR_OK)
+        mr_channel_destroy(inner);
+    return status;
+}
+
 static const channel_factory factories[] = {
     {"local", local_create, local_open, local_destroy},
+    {"delayed", local_create, delayed_open, local_destroy},
 };
 
 /* One endpoint's thread. */

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+/* How long messages take, and which may overtake which; on a clock that stands. What a channel does besides is tested by the
+ * suite of tests/conformance. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "engine/base/clock.h"
+#include "proto/channel_local.h"
+#include "tests/support/channel_delay.h"
+
+enum { MAX_REQUESTS = 600, N = 200 };
+static const int64_t START = 1000 * MR_NS_PER_S;
+
+typedef struct scene {
+    mr_local_hub *hub;
+    mr_channel *a, *b; /* a delays what it sends to b */
+} scene;
+
+static scene open_scene(channel_delay_config config) {
+    scene s;
+    mr_err err;
+    mr_channel *inner;
+    config.max_requests = MAX_REQUESTS;
+    mr_clock_freeze(START);
+    assert_int_equal(mr_local_hub_create(2, MAX_REQUESTS, &s.hub, &err), MR_OK);
+    assert_int_equal(mr_local_channel_open(s.hub, 0, &inner, &err), MR_OK);
+    assert_int_equal(channel_delay_create(inner, &config, &s.a, &err), MR_OK);
+    assert_int_equal(mr_local_channel_open(s.hub, 1, &s.b, &err), MR_OK);
+    return s;
+}
+
+static void close_scene(scene *s) {
+    mr_channel_destroy(s->a);
+    mr_channel_destroy(s->b);
+    mr_local_hub_destroy(s->hub);
+    mr_clock_freeze(-1);
+}
+
+static bool is_done(mr_channel *ch, mr_request r) {
+    mr_completion c = {0};
+    mr_err err;
+    assert_int_equal(mr_channel_test(ch, r, &c, &err), MR_OK);
+    return c.done;
+}
+
+static mr_request send(scene *s, uint32_t tag, const void *data, size_t bytes) {
+    mr_request r = 0;
+    mr_err err;
+    assert_int_equal(mr_channel_post_send(s->a, 1, tag, data, bytes, &r, &err), MR_OK);
+    return r;
+}
+
+static mr_request receive(scene *s, uint32_t tag, void *data, size_t bytes) {
+    mr_request r = 0;
+    mr_err err;
+    assert_int_equal(mr_channel_post_recv(s->b, 0, tag, data, bytes, &r, &err), MR_OK);
+    return r;
+}
+
+static void test_latency(void **state) {
+    (void)state;
+    scene s = open_scene((channel_delay_config){.latency_ns = 5000});
+    char got = 0;
+    mr_request in = receive(&s, 1, &got, 1), out = send(&s, 1, "x", 1);
+    mr_clock_freeze(START + 4999);
+    assert_false(is_done(s.a, out));
+    assert_false(is_done(s.b, in));
+    mr_clock_freeze(START + 5000);
+    mr_channel_progress(s.a);
+    assert_true(is_done(s.b, in) && is_done(s.a, out));
+    assert_int_equal(got, 'x');
+    close_scene(&s);
+}
+
+/* 3,000 bytes at 1 MB/s are gone after 3 ms, those after them 1 ms later. */
+static void test_bandwidth(void **state) {
+    (void)state;
+    static char data[3000], got[3000];
+    scene s = open_scene((channel_delay_config){.latency_ns = 100, .bytes_per_second = 1e6});
+    mr_request in[2] = {receive(&s, 1, got, sizeof got), receive(&s, 2, got, sizeof got)};
+    mr_request out[2] = {send(&s, 1, data, 3000), send(&s, 2, data, 1000)};
+    mr_clock_freeze(START + 3 * MR_NS_PER_MS + 99);
+    assert_false(is_done(s.a, out[0]));
+    mr_clock_freeze(START + 3 * MR_NS_PER_MS + 100);
+    assert_true(is_done(s.a, out[0]) && is_done(s.b, in[0]));
+    mr_clock_freeze(START + 4 * MR_NS_PER_MS + 99);
+    assert_false(is_done(s.a, out[1]));
+    mr_clock_freeze(START + 4 * MR_NS_PER_MS + 100);
+    assert_true(is_done(s.a, out[1]) && is_done(s.b, in[1]));
+    close_scene(&s);
+}
+
+/* Those of a tag stay in order, and some of the others overtake them. */
+static void test_order(void **state) {
+    (void)state;
+    scene s = open_scene((channel_delay_config){.latency_ns = 10, .jitter_ns = 1000, .seed = 3});
+    int32_t numbers[N], got[N], n_before = 0, first_of[2] = {-1, -1};
+    mr_request in[N], out[N];
+    for (int32_t i = 0; i < N; i++) {
+        numbers[i] = i;
+        in[i] = receive(&s, (uint32_t)i % 2, &got[i], sizeof got[i]);
+        out[i] = send(&s, (uint32_t)i % 2, &numbers[i], sizeof numbers[i]);
+    }
+    bool done[N] = {false};
+    for (int64_t t = 0; t <= 1010; t++) {
+        mr_clock_freeze(START + t);
+        mr_channel_progress(s.a);
+        for (int32_t i = 0; i < N; i++) {
+            if (done[i] || !is_done(s.b, in[i]))
+                continue;
+            done[i] = true;
+            assert_int_equal(got[i], i);
+            assert_true(first_of[i % 2] < i);
+            n_before += first_of[1 - i % 2] < i - 1;
+            first_of[i % 2] = i;
+        }
+    }
+    for (int32_t i = 0; i < N; i++)
+        assert_true(done[i] && is_done(s.a, out[i]));
+    assert_true(n_before > 0);
+    close_scene(&s);
+}
+
+/* What it sent before arrives; what it still holds does not. */
+static void test_death(void **state) {
+    (void)state;
+    scene s = open_scene((channel_delay_config){.latency_ns = 7, .dies_after = 2});
+    char got[3];
+    mr_err err;
+    mr_completion c;
+    mr_request waits = 0, r = 0;
+    assert_int_equal(mr_channel_post_recv(s.a, 1, 9, got, 1, &waits, &err), MR_OK);
+    mr_request in = receive(&s, 1, got, 1), out = send(&s, 1, "x", 1), never = receive(&s, 1, got + 1, 1);
+    mr_clock_freeze(START + 7);
+    assert_true(is_done(s.a, out) && is_done(s.b, in));
+    assert_false(is_done(s.a, waits));
+    out = send(&s, 1, "y", 1);
+    assert_int_equal(mr_channel_test(s.a, out, &c, &err), MR_E_PEER_LOST);
+    assert_int_equal(mr_channel_test(s.a, waits, &c, &err), MR_E_PEER_LOST);
+    assert_int_equal(mr_channel_test(s.b, never, &c, &err), MR_E_PEER_LOST);
+    assert_int_equal(mr_channel_wait(s.a, MR_NEVER, &err), MR_E_PEER_LOST);
+    mr_channel_progress(s.a);
+    mr_channel_wake(s.a);
+    assert_int_equal(mr_channel_post_send(s.a, 1, 1, "z", 1, &r, &err), MR_E_PEER_LOST);
+    assert_int_equal(mr_channel_post_recv(s.a, 1, 1, got, 1, &r, &err), MR_E_PEER_LOST);
+    close_scene(&s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_latency), cmocka_unit_test(test_bandwidth),
+                                       cmocka_unit_test(test_order), cmocka_unit_test(test_death)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
