@@ -390,6 +390,12 @@ mr_status mr_job_submit(mr_job *job, const mr_sequence_desc *desc, int32_t *out_
     return MR_OK;
 }
 
+void mr_job_cancel(mr_job *job, int32_t sequence) {
+    mr_entry *e = mr_journal_entry(job->journal, sequence);
+    if (e->state != MR_ENTRY_DONE)
+        job_finish(job, e);
+}
+
 mr_job_timings mr_job_get_timings(const mr_job *job) {
     return job->timings;
 }

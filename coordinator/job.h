@@ -1,7 +1,7 @@
 /* coordinator/job.h - runs sequences over the stages of a job: plan out, steps by the rules of the ring, tokens back.
  * The coordinator thread owns it; stages are threads or ranks at the other ends of the channel.
  * Owns:    ledger, journal, links. Borrows: channel and info, which outlive it.
- * Threads: bound to one thread. Callbacks run on it and must not call into the job.
+ * Threads: bound to one thread. Callbacks run on it and call nothing of the job but submit and cancel.
  * Errors:  a sequence that fails ends with its status in the event; what breaks a stage comes out of create or run with the
  *          stage and its text. */
 // SPDX-License-Identifier: Apache-2.0
@@ -115,6 +115,9 @@ typedef struct mr_sequence_desc {
 /* MR_E_TOO_LONG: prompt and one token do not fit the context (or the KV cache); MR_E_INVALID: an id outside the
  * vocabulary, an empty prompt. *out_sequence counts from 0. */
 MR_MUST_USE mr_status mr_job_submit(mr_job *job, const mr_sequence_desc *desc, int32_t *out_sequence, mr_err *err);
+
+/* Ends a sequence: no callback of it comes any more. Nothing happens if it has ended. */
+void mr_job_cancel(mr_job *job, int32_t sequence);
 
 /* Does what can be done now; where nothing can, waits for something to happen, until deadline_ns at most. Sequences may be
  * submitted between turns. Times between turns do not count in mr_job_get_timings. */

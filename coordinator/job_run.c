@@ -73,6 +73,8 @@ static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_n
             job->timings.decode_tokens++;
     }
     bool stop = e->desc.on_token && e->desc.on_token(e->desc.ctx, &event);
+    if (e->state == MR_ENTRY_DONE)
+        return MR_OK; /* its own callback has cancelled it */
     if (stop || event.finish != MR_FINISH_NONE)
         job_finish(job, e);
     else if (e->state == MR_ENTRY_LIVE)
@@ -130,14 +132,15 @@ static mr_status take_logits(mr_job *job, bool *did, mr_err *err) {
                            (unsigned long long)frame.step, r->step == frame.step ? r->logits.n_rows - r->n_rows_in : 0),
                 err);
         mr_entry *e = r->logits.entry;
-        e->desc.on_logits(e->desc.ctx, r->logits.first_position + r->n_rows_in, (int32_t)frame.rows, logits);
+        if (e->state != MR_ENTRY_DONE)
+            e->desc.on_logits(e->desc.ctx, r->logits.first_position + r->n_rows_in, (int32_t)frame.rows, logits);
         r->n_rows_in += (int32_t)frame.rows;
         e->n_delivered += (int32_t)frame.rows;
         *did = true;
         status = mr_stage_links_release_logits(job->links, err);
         if (status != MR_OK)
             return status;
-        if (e->n_delivered == e->n_prompt)
+        if (e->n_delivered == e->n_prompt && e->state != MR_ENTRY_DONE)
             job_finish(job, e);
         advance(job);
     }
