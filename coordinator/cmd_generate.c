@@ -143,6 +143,7 @@ static void submit_all(generation *g) {
                                  .repeat_penalty = p->repeat_penalty,
                                  .repeat_last_n = p->repeat_last_n,
                                  .seed = p->seed,
+                                 .choice = (uint32_t)s->choice,
                                  .on_token = on_token,
                                  .ctx = s};
         mr_err err;

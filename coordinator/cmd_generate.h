@@ -18,12 +18,12 @@ typedef enum gen_finish {
 
 struct generation;
 
-/* One prompt and what became of it. */
+/* One choice of a prompt, and what became of it. */
 typedef struct gen_sequence {
     struct generation *all;
-    int32_t idx;
+    int32_t prompt_idx, choice;
     mr_str prompt;
-    mr_text_buf file; /* the prompt's bytes, when it came from a file */
+    mr_text_buf file; /* the prompt's bytes, when it came from a file; of choice 0 */
     mr_token_buf prompt_ids, ids;
     int32_t max_tokens;
     output_text text;
@@ -37,8 +37,8 @@ typedef struct generation {
     cmd_session session;
     mr_tokenizer *tok;
     mr_sampling_params sampling;
-    gen_sequence *sequences;
-    int32_t n;
+    gen_sequence *sequences; /* [n], the choices of each prompt together */
+    int32_t n, n_choices;
     bool json, echo, ignore_eos;
     int32_t printing; /* the sequence whose text is being printed; those after it wait */
     bool begun;       /* its header is out */

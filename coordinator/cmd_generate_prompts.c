@@ -11,21 +11,28 @@
 mr_status gen_prompts_read(generation *g, mr_err *err) {
     const mr_option_value *texts = &g->options->values[MR_OPTION_PROMPT];
     const mr_option_value *files = &g->options->values[MR_OPTION_PROMPT_FILE];
-    g->n = texts->n + files->n;
+    int32_t n_prompts = texts->n + files->n;
+    g->n_choices = (int32_t)mr_options_number(g->options, MR_OPTION_CHOICES);
+    if (n_prompts > INT32_MAX / g->n_choices)
+        return mr_err_set(err, MR_E_TOO_LONG, "--choices: %" PRId32 " of each of %" PRId32 " prompts are too many",
+                          g->n_choices, n_prompts);
+    g->n = n_prompts * g->n_choices;
     if (g->n == 0)
         return mr_err_set(err, MR_E_INVALID, "generate needs a prompt; hint: -p TEXT or -f FILE");
     g->sequences = mr_alloc_array((size_t)g->n, sizeof *g->sequences);
     if (!g->sequences)
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for %" PRId32 " prompts", g->n);
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for %" PRId32 " texts", g->n);
     for (int32_t i = 0; i < g->n; i++) {
         gen_sequence *s = &g->sequences[i];
+        int32_t prompt = i / g->n_choices;
         s->all = g;
-        s->idx = i;
-        if (i < texts->n) {
-            s->prompt = mr_str_from(texts->list[i]);
+        s->prompt_idx = prompt;
+        s->choice = i % g->n_choices;
+        if (prompt < texts->n || s->choice > 0) {
+            s->prompt = s->choice > 0 ? s[-s->choice].prompt : mr_str_from(texts->list[prompt]);
             continue;
         }
-        mr_status status = prompt_file_read(files->list[i - texts->n], PROMPT_FILE_MAX_BYTES, &s->file, err);
+        mr_status status = prompt_file_read(files->list[prompt - texts->n], PROMPT_FILE_MAX_BYTES, &s->file, err);
         if (status != MR_OK)
             return status;
         s->prompt = (mr_str){s->file.data, s->file.len};
@@ -64,10 +71,15 @@ int32_t gen_prompts_encode(generation *g) {
         mr_err err;
         /* The text goes on where the prompt stops; without one it begins here, without the space of its first word. */
         output_text_init(&s->text, g->tok, s->prompt.len ? MR_DECODE_CONTINUES : 0, stops->list, stops->n);
-        if (encode(s, &err) == MR_OK)
+        const gen_sequence *first = s - s->choice;
+        if (first->finish == GEN_ERROR) {
+            s->finish = GEN_ERROR; /* reported with the first choice */
+            s->err = first->err;
+        } else if (encode(s, &err) == MR_OK) {
             n_good++;
-        else
+        } else {
             gen_fail(s, &err);
+        }
     }
     return n_good;
 }
@@ -88,7 +100,7 @@ void gen_fail(gen_sequence *s, const mr_err *err) {
     mr_err shown = *err;
     s->finish = GEN_ERROR;
     s->err = *err;
-    if (s->all->n > 1)
-        mr_err_prefix(&shown, "prompt %" PRId32, s->idx + 1);
+    if (s->all->n > s->all->n_choices)
+        mr_err_prefix(&shown, "prompt %" PRId32, s->prompt_idx + 1);
     output_error(&shown);
 }

@@ -14,8 +14,13 @@ static void put(generation *g, const char *bytes, size_t n) {
 }
 
 static void begin(generation *g, const gen_sequence *s) {
-    char header[32];
-    int n = g->n > 1 ? snprintf(header, sizeof header, "== prompt %" PRId32 "\n", s->idx + 1) : 0;
+    char header[64];
+    int n = 0;
+    if (g->n_choices > 1)
+        n = snprintf(header, sizeof header, "== prompt %" PRId32 ", choice %" PRId32 "\n", s->prompt_idx + 1,
+                     s->choice + 1);
+    else if (g->n > 1)
+        n = snprintf(header, sizeof header, "== prompt %" PRId32 "\n", s->prompt_idx + 1);
     put(g, header, (size_t)n);
     if (g->echo)
         put(g, s->prompt.data, s->prompt.len);
@@ -58,6 +63,8 @@ static json_t *sequence_json(const gen_sequence *s) {
     json_t *o = json_pack("{s:o, s:o, s:o, s:s}", "prompt", output_json_text(s->prompt), "ids", ids, "text",
                           output_json_text((mr_str){s->text.text.data, s->text.text.len}), "finish_reason",
                           finish_name(s->finish));
+    if (o && s->all->n_choices > 1 && json_object_set_new(o, "choice", json_integer(s->choice)) != 0)
+        return json_decref(o), NULL;
     if (o && s->finish == GEN_ERROR && json_object_set_new(o, "error", json_string(s->err.text)) != 0)
         return json_decref(o), NULL;
     return o;
@@ -100,5 +107,7 @@ void gen_note_statistics(const generation *g) {
         n_generated += g->sequences[i].ids.n;
     output_note("prefill: %" PRId64 " tokens, %.1f tokens/s; first token after %.0f ms", t.prefill_tokens,
                 rate(t.prefill_tokens, t.prefill_ns), milliseconds(t.first_token_ns));
+    if (t.cached_tokens > 0)
+        output_note("shared: %" PRId64 " tokens of prompts that began like others", t.cached_tokens);
     output_note("decode: %zu tokens, %.1f tokens/s", n_generated, rate(t.decode_tokens, t.decode_ns));
 }

@@ -39,6 +39,27 @@ class Texts(Case):
                      ["--mem", "60M", "--stages", "2"]):
             self.assertEqual(together, self.text("-p", "ab", "-p", "cde", "-f", file, *common, *args), args)
 
+    def test_choices(self):
+        args = ("-p", "abcdefg" * 5, "-p", "hi", "-n", "9", "--seed", "4", "--temp", "5")
+        single = self.json(*args)["sequences"]
+        found = self.json(*args, "--choices", "3")["sequences"]
+        self.assertEqual([s["choice"] for s in found], [0, 1, 2] * 2)
+        self.assertEqual([s["prompt"] for s in found], ["abcdefg" * 5] * 3 + ["hi"] * 3)
+        self.assertEqual([found[0]["ids"], found[3]["ids"]], [s["ids"] for s in single])
+        for same_prompt in (found[:3], found[3:]):
+            self.assertGreater(len({tuple(s["ids"]) for s in same_prompt}), 1)
+        two = self.json(*args, "--choices", "2", "--sequences", "1")["sequences"]
+        self.assertEqual([s["ids"] for s in two], [found[i]["ids"] for i in (0, 1, 3, 4)])
+        text = self.good("generate", self.model, *args, "--choices", "2").decode()
+        for i in range(4):
+            self.assertEqual(text.count(f"== prompt {i // 2 + 1}, choice {i % 2 + 1}\n"), 1)
+
+    def test_choices_of_a_bad_prompt(self):
+        done = self.bad(1, "the context has 20", "generate", self.model, "-p", "a" * 99, "-p", "b", "-n", "2",
+                        "--ctx", "20", "--choices", "3")
+        self.assertEqual(done.stderr.count(b"the context has 20"), 1)
+        self.assertEqual(done.stdout.count(b"choice"), 6)
+
     def test_many_prompts(self):
         prompts = [arg for i in range(300) for arg in ("-p", f"x{i}")]
         found = self.json(*prompts, "-n", "3", "--seed", "2")["sequences"]
