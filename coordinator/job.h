@@ -104,7 +104,7 @@ typedef struct mr_sequence_desc {
     uint64_t seed;
     uint32_t choice;
     bool fresh;       /* all of the prompt is computed, whatever is known of it; so it is with on_logits */
-    int32_t priority; /* prompts of a higher one are read first; what waits long goes up */
+    int32_t priority; /* those of a higher one get KV blocks and are read first; what waits long goes up */
     /* Returns true when the sequence is to stop with this token. */
     bool (*on_token)(void *ctx, const mr_token_event *event);
     /* If set, no token is sampled: every prompt position's logits [n_rows, vocabulary] are delivered, in order. */

@@ -2,13 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/job_internal.h"
 
-enum { MAX_PASSED = 64 }; /* waiting sequences that one look at the queue passes over */
+enum {
+    MAX_PASSED = 64,     /* waiting sequences that one look at the queue passes over */
+    PRIORITY_AHEAD = 64, /* earlier arrivals that a sequence of a higher priority is served before */
+};
 
 /* --- The queue --------------------------------------------------------------------------------------------------------- */
 
-/* Whether a is to be served before b. */
+/* Whether a is to be served before b: by arrival, and a priority more passes over so many others. So it is one order for all
+ * time, and everybody's turn comes. */
 static bool goes_before(const mr_entry *a, const mr_entry *b) {
-    return a->sequence < b->sequence;
+    int64_t place_a = a->sequence - (int64_t)a->desc.priority * PRIORITY_AHEAD;
+    int64_t place_b = b->sequence - (int64_t)b->desc.priority * PRIORITY_AHEAD;
+    return place_a < place_b || (place_a == place_b && a->sequence < b->sequence);
 }
 
 void job_queue_push(mr_job *job, mr_entry *e) {

@@ -386,8 +386,9 @@ const Millrace__StepPlan *mr_scheduler_next(mr_scheduler *s, uint64_t step, mr_l
     if (due <= turn)
         add_decode_rows(s, turn, w.n_decoding);
     int32_t n_decoded = s->n_rows;
-    /* While ids of rows that are due are under way, a step of prompts alone would go before them. */
-    if (w.n_prefill > 0 && (due > turn || n_decoded > 0))
+    /* While ids of rows that are due are under way, a step of prompts alone would go before them. What starves is not due: it
+     * may wait for these very prompts to end. */
+    if (w.n_prefill > 0 && (due > turn || n_decoded > 0 || s->starved))
         add_prefill_rows(s, turn, prefill_budget(s, &w), out_logits);
     if (s->plan.n_runs == 0)
         return NULL;

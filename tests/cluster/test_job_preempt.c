@@ -139,11 +139,39 @@ static void test_overload(void **state) {
     job_rig_stop(&rig);
 }
 
+/* One slot: those of a higher priority pass over 64 others for each, and no more. */
+static void test_priorities(void **state) {
+    (void)state;
+    enum { N_QUEUED = 200 };
+    static listener heard[N_QUEUED];
+    int32_t ids[4] = {1, 2, 3, 4}, sequence, clock = 0;
+    job_rig rig;
+    mr_err err;
+    start(&rig, &(job_rig_config){.model = &model, .n_stages = 1, .max_sequences = 1});
+    for (int32_t i = 0; i < N_QUEUED; i++) {
+        heard[i] = (listener){.clock = &clock};
+        mr_sequence_desc desc = job_sequence(i, &heard[i]);
+        desc.prompt_ids = ids;
+        desc.n_prompt = 4;
+        desc.max_tokens = 1;
+        desc.priority = i == 100 ? 1 : i == 150 ? 100 : i == 3 ? -1 : 0;
+        assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
+    }
+    run(&rig);
+    assert_int_equal(heard[150].first_token_at, 0);
+    assert_int_equal(heard[100].first_token_at, 37); /* 0 .. 36 but 3, and 150, came before */
+    assert_int_equal(heard[3].first_token_at, 68);   /* 0 .. 66 but 3, 100 and 150 */
+    assert_int_equal(heard[0].first_token_at, 1);
+    assert_int_equal(heard[199].first_token_at, 199);
+    job_rig_stop(&rig);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_preempted_texts_go_on),
         cmocka_unit_test(test_logits_among_preempted),
         cmocka_unit_test(test_overload),
+        cmocka_unit_test(test_priorities),
     };
     tiny_desc desc = job_model_desc();
     job_model_init(&model, tiny_model_write(&desc));
