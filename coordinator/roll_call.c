@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "coordinator/roll_call.h"
+#include "coordinator/roll_call_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,7 +7,6 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
-#include "proto/link.h"
 #include "proto/messages.h"
 
 enum {
@@ -16,15 +15,6 @@ enum {
     SOURCES = 4, /* that a rank without the model file asks */
 };
 static const int64_t PATIENCE_NS = 5 * MR_NS_PER_S, LOOK_NS = 100 * MR_NS_PER_MS;
-
-struct mr_roll_call {
-    mr_channel *channel;
-    int32_t n_ranks;
-    mr_inbox **hello;    /* [n_ranks] */
-    mr_outbox **control; /* [n_ranks] */
-    mr_rank_info *infos; /* [n_ranks] */
-    mr_arena *arena;
-};
 
 mr_status mr_roll_call_create(mr_channel *ch, int32_t n_ranks, mr_roll_call **out, mr_err *err) {
     const mr_msg_limits none = {0};
@@ -95,9 +85,8 @@ static void note(mr_rank_info *info, const Millrace__Hello *h) {
     snprintf(info->problem, sizeof info->problem, "%s", h->text);
 }
 
-/* The next report of one rank, which has to be of the kind that is due; NULL while there is none. It lives in the arena. */
-static mr_status take_report(mr_roll_call *r, int32_t rank, Millrace__Report__BodyCase due, Millrace__Report **out,
-                             mr_err *err) {
+mr_status roll_call_take(mr_roll_call *r, int32_t rank, Millrace__Report__BodyCase due, Millrace__Report **out,
+                         mr_err *err) {
     const mr_msg_limits none = {0};
     char name[MR_CHANNEL_NAME_BYTES];
     mr_frame frame;
@@ -117,7 +106,7 @@ static mr_status take_report(mr_roll_call *r, int32_t rank, Millrace__Report__Bo
 
 static mr_status take_hello(mr_roll_call *r, int32_t rank, mr_err *err) {
     Millrace__Report *report;
-    mr_status status = take_report(r, rank, MILLRACE__REPORT__BODY_HELLO, &report, err);
+    mr_status status = roll_call_take(r, rank, MILLRACE__REPORT__BODY_HELLO, &report, err);
     if (status == MR_OK && report)
         note(&r->infos[rank], report->hello);
     return status;
@@ -228,7 +217,7 @@ mr_status mr_roll_call_check(const mr_roll_call *r, mr_err *err) {
 
 /* --- Orders --------------------------------------------------------------------------------------------------------------- */
 
-static mr_status send(mr_roll_call *r, int32_t rank, const Millrace__Control *message, mr_err *err) {
+mr_status roll_call_send(mr_roll_call *r, int32_t rank, const Millrace__Control *message, mr_err *err) {
     char name[MR_CHANNEL_NAME_BYTES];
     bool sent = false;
     int64_t deadline = mr_clock_now_ns() + PATIENCE_NS;
@@ -244,8 +233,8 @@ static mr_status send(mr_roll_call *r, int32_t rank, const Millrace__Control *me
     return status;
 }
 
-/* Asks a rank for its clock once: half of the way there and back lies before the answer. */
-static mr_status ping(mr_roll_call *r, int32_t rank, int64_t *out_offset_ns, int64_t *out_trip_ns, mr_err *err) {
+/* Half of the way there and back lies before the answer. */
+mr_status roll_call_ping(mr_roll_call *r, int32_t rank, int64_t *out_offset_ns, int64_t *out_trip_ns, mr_err *err) {
     char name[MR_CHANNEL_NAME_BYTES];
     Millrace__Ping body = MILLRACE__PING__INIT;
     Millrace__Control message = MILLRACE__CONTROL__INIT;
@@ -253,9 +242,9 @@ static mr_status ping(mr_roll_call *r, int32_t rank, int64_t *out_offset_ns, int
     message.body_case = MILLRACE__CONTROL__BODY_PING;
     message.ping = &body;
     int64_t start = mr_clock_now_ns(), deadline = start + PATIENCE_NS;
-    mr_status status = send(r, rank, &message, err);
+    mr_status status = roll_call_send(r, rank, &message, err);
     while (status == MR_OK && !report) {
-        status = take_report(r, rank, MILLRACE__REPORT__BODY_PONG, &report, err);
+        status = roll_call_take(r, rank, MILLRACE__REPORT__BODY_PONG, &report, err);
         if (status == MR_OK && !report && mr_clock_now_ns() >= deadline)
             return mr_err_set(err, MR_E_TIMEOUT, "no answer from %s", mr_channel_peer_name(r->channel, rank, name));
         if (status == MR_OK && !report)
@@ -305,14 +294,14 @@ mr_status mr_roll_call_share_file(mr_roll_call *r, int32_t *out_n, mr_err *err) 
         for (int32_t k = 0; k < n_without; k++)
             if (may_ask(k, s, n_with))
                 share.peers[share.n_peers++] = without[k];
-        status = share.n_peers > 0 ? send(r, (int32_t)with[s], &message, err) : MR_OK;
+        status = share.n_peers > 0 ? roll_call_send(r, (int32_t)with[s], &message, err) : MR_OK;
     }
     share.gives = false;
     for (int32_t k = 0; k < n_without && status == MR_OK; k++) {
         share.n_peers = 0;
         for (int32_t s = 0; s < n_with && s < SOURCES; s++)
             share.peers[share.n_peers++] = with[(k + s) % n_with];
-        status = send(r, (int32_t)without[k], &message, err);
+        status = roll_call_send(r, (int32_t)without[k], &message, err);
     }
     mr_free(lists);
     *out_n = n_without;
@@ -323,7 +312,7 @@ mr_status mr_roll_call_compare_clocks(mr_roll_call *r, int32_t rank, int64_t *ou
     int64_t least = INT64_MAX, offset = 0, trip = 0;
     mr_status status = MR_OK;
     for (int k = 0; k < N_PINGS && status == MR_OK; k++) {
-        status = ping(r, rank, &offset, &trip, err);
+        status = roll_call_ping(r, rank, &offset, &trip, err);
         if (status == MR_OK && trip < least) {
             least = trip;
             *out_offset_ns = offset;
@@ -338,7 +327,7 @@ mr_status mr_roll_call_start(mr_roll_call *r, int32_t rank, uint32_t epoch, mr_e
     start.epoch = epoch;
     message.body_case = MILLRACE__CONTROL__BODY_START;
     message.start = &start;
-    return send(r, rank, &message, err);
+    return roll_call_send(r, rank, &message, err);
 }
 
 void mr_roll_call_dismiss(mr_roll_call *r, bool abandon, int64_t deadline_ns) {

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "proto/measured.h"
 #include "proto/messages.h"
 #include "proto/phases.h"
 
@@ -13,6 +14,7 @@ enum {
     KV_TYPE_Q8_0 = 8,
     MAX_CORES = 1 << 20,
 };
+static const double MAX_SECONDS = 86400, MAX_BYTES_PER_SECOND = 1e15;
 static const int64_t MAX_CLOCK_NS = INT64_MAX / 4; /* 73 years of monotonic time: differences do not overflow */
 
 /* The checks of one message. Sticky, as a reader is: after the first failure the others pass. */
@@ -57,6 +59,11 @@ static void float_in_range(checks *c, const char *field, float value, float low,
         fail(c, "%s is %g, allowed is %g to %g", field, (double)value, (double)low, (double)high);
 }
 
+static void double_in_range(checks *c, const char *field, double value, double low, double high) {
+    if (c->status == MR_OK && !(value >= low && value <= high)) /* also when it is not a number */
+        fail(c, "%s is %g, allowed is %g to %g", field, value, low, high);
+}
+
 static void all_below(checks *c, const char *field, const uint32_t *values, size_t n, uint32_t limit) {
     for (size_t i = 0; i < n && c->status == MR_OK; i++)
         if (values[i] >= limit)
@@ -81,12 +88,16 @@ static void not_cancelled(checks *c, uint32_t status) {
         fail(c, "status is %" PRIu32 ", which no rank has", status);
 }
 
+static void known_kv_type(checks *c, uint32_t value) {
+    if (value != KV_TYPE_Q8_0)
+        in_range(c, "kv_type", value, KV_TYPE_F32, KV_TYPE_F16);
+}
+
 static void check_plan(checks *c, const Millrace__Plan *plan) {
     known_fields(c, &plan->base);
     in_range(c, "the number of stages", plan->n_stages, 1, MR_MAX_STAGES);
     in_range(c, "n_kv_blocks", plan->n_kv_blocks, 1, MR_MAX_KV_BLOCKS);
-    if (plan->kv_type != KV_TYPE_Q8_0)
-        in_range(c, "kv_type", plan->kv_type, KV_TYPE_F32, KV_TYPE_F16);
+    known_kv_type(c, plan->kv_type);
     in_range(c, "max_rows", plan->max_rows, 1, MR_MAX_STEP_ROWS);
     in_range(c, "max_out_rows", plan->max_out_rows, 1, plan->max_rows);
     in_range(c, "max_sequences", plan->max_sequences, 1, MR_MAX_SEQUENCES);
@@ -106,6 +117,13 @@ static void check_plan(checks *c, const Millrace__Plan *plan) {
         in_range(c, "synthetic_row_ns", s->synthetic_row_ns, 0, max_synthetic_ns);
         next_layer = s->last_layer;
     }
+}
+
+static void check_measure(checks *c, const Millrace__Measure *m) {
+    known_fields(c, &m->base);
+    known_kv_type(c, m->kv_type);
+    in_range(c, "max_rows", m->max_rows, 1, MR_MAX_STEP_ROWS);
+    in_range(c, "n_together", m->n_together, 1, MR_MAX_STAGES);
 }
 
 static void check_sampling(checks *c, const Millrace__Sampling *s) {
@@ -212,6 +230,15 @@ mr_status mr_msg_check_control(const Millrace__Control *m, const mr_msg_limits *
         c.message = "share file";
         check_share(&c, m->share);
         break;
+    case MILLRACE__CONTROL__BODY_MEASURE:
+        c.message = "measure";
+        check_measure(&c, m->measure);
+        break;
+    case MILLRACE__CONTROL__BODY_PROBE:
+        c.message = "probe";
+        known_fields(&c, &m->probe->base);
+        below(&c, "peer", m->probe->peer, MR_MAX_STAGES);
+        break;
     default:
         fail(&c, "body is %d, which is none", (int)m->body_case);
     }
@@ -263,6 +290,46 @@ static void check_step_sums(checks *c, const Millrace__StepSums *s, const mr_msg
     in_range(c, "round_ns", s->round_ns, 0, MR_MAX_PHASE_NS);
 }
 
+static void check_times(checks *c, const Millrace__Times *t) {
+    uint64_t least = 1;
+    known_fields(c, &t->base);
+    in_range(c, "the number of points", t->n_rows, 1, MR_STEP_TIMES_MAX);
+    in_range(c, "the number of times", t->n_seconds, t->n_rows, t->n_rows);
+    for (size_t i = 0; i < t->n_rows && c->status == MR_OK; i++) {
+        in_range(c, "the rows of a point", t->rows[i], least, MR_MAX_STEP_ROWS);
+        double_in_range(c, "a time", t->seconds[i], 0, MAX_SECONDS);
+        least = (uint64_t)t->rows[i] + 1;
+    }
+}
+
+static void check_facts(checks *c, const Millrace__Facts *f) {
+    known_fields(c, &f->base);
+    known_status(c, f->status);
+    not_cancelled(c, f->status);
+    in_range(c, "the number of kinds of layers", f->n_layers, 0, MR_MAX_LAYER_KINDS);
+    double_in_range(c, "position_s", f->position_s, 0, MAX_SECONDS);
+    double_in_range(c, "sample_s", f->sample_s, 0, MAX_SECONDS);
+    if (c->status == MR_OK && f->n_layers > 0 && !f->output)
+        fail(c, "the times of the output matrix are missing");
+    if (c->status == MR_OK && f->output)
+        check_times(c, f->output);
+    c->item = "kind";
+    for (size_t i = 0; i < f->n_layers && c->status == MR_OK; i++) {
+        c->item_idx = i;
+        check_times(c, f->layers[i]);
+    }
+    c->item = NULL;
+}
+
+static void check_link(checks *c, const Millrace__LinkFacts *l) {
+    known_fields(c, &l->base);
+    below(c, "peer", l->peer, MR_MAX_STAGES);
+    known_status(c, l->status);
+    not_cancelled(c, l->status);
+    double_in_range(c, "latency_s", l->latency_s, 0, MAX_SECONDS);
+    double_in_range(c, "second_bytes", l->second_bytes, l->status == MR_OK ? 1 : 0, MAX_BYTES_PER_SECOND);
+}
+
 mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *limits, mr_err *err) {
     checks c = {.err = err, .message = "report"};
     known_fields(&c, &m->base);
@@ -292,6 +359,14 @@ mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *li
         c.message = "pong";
         known_fields(&c, &m->pong->base);
         int_in_range(&c, "clock_ns", m->pong->clock_ns, 0, MAX_CLOCK_NS);
+        break;
+    case MILLRACE__REPORT__BODY_FACTS:
+        c.message = "facts";
+        check_facts(&c, m->facts);
+        break;
+    case MILLRACE__REPORT__BODY_LINK:
+        c.message = "link facts";
+        check_link(&c, m->link);
         break;
     case MILLRACE__REPORT__BODY_SPANS:
         c.message = "spans";

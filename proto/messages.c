@@ -131,6 +131,10 @@ mr_status mr_msg_unpack_report(const uint8_t *data, size_t bytes, const mr_msg_l
         return status;
     if (m->body_case == MILLRACE__REPORT__BODY_FAILURE)
         clean_text(m->failure->text);
+    if (m->body_case == MILLRACE__REPORT__BODY_FACTS)
+        clean_text(m->facts->text);
+    if (m->body_case == MILLRACE__REPORT__BODY_LINK)
+        clean_text(m->link->text);
     if (m->body_case == MILLRACE__REPORT__BODY_HELLO) {
         char *const texts[] = {m->hello->version, m->hello->host, m->hello->isa, m->hello->text, m->hello->model_path};
         for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)

@@ -19,7 +19,7 @@
 #include "proto/millrace.pb-c.h"
 
 /* The bounds that follow from the plan in force and from the model. All zero: there is no plan yet, and of the control
- * messages only Plan, Start, Ping, ShareFile and Shutdown pass. */
+ * messages only Plan, Start, Ping, ShareFile, Measure, Probe and Shutdown pass. */
 typedef struct mr_msg_limits {
     uint32_t n_stages;
     uint32_t max_rows;      /* of one step */

@@ -8,6 +8,7 @@
 #include "proto/link.h"
 #include "proto/messages.h"
 #include "worker/hello.h"
+#include "worker/lobby_facts.h"
 #include "worker/worker.h"
 
 typedef struct lobby {
@@ -145,6 +146,57 @@ static mr_status answer_ping(lobby *l, mr_err *err) {
     return status == MR_OK ? send_report(l, &report, err) : status;
 }
 
+/* Measures layers or a link, which takes some seconds, and says what came of it. */
+static mr_status answer_measure(lobby *l, mr_err *err) {
+    const Millrace__Measure wish = *l->message->measure;
+    mr_lobby_facts answer;
+    Millrace__Report report = MILLRACE__REPORT__INIT;
+    mr_status status = mr_inbox_release(l->control, err);
+    if (status != MR_OK)
+        return status;
+    if (mr_lobby_measure(l->config, &wish, told_to_end, l, &answer) != MR_OK)
+        return l->status == MR_OK ? MR_OK : mr_err_set(err, l->status, "%s", l->err.text);
+    report.body_case = MILLRACE__REPORT__BODY_FACTS;
+    report.facts = &answer.facts.message;
+    return send_report(l, &report, err);
+}
+
+static mr_status answer_probe(lobby *l, mr_err *err) {
+    const Millrace__Probe wish = *l->message->probe;
+    mr_lobby_facts answer;
+    Millrace__Report report = MILLRACE__REPORT__INIT;
+    mr_status status = mr_inbox_release(l->control, err);
+    if (status != MR_OK)
+        return status;
+    if (mr_lobby_probe(l->config, &wish, told_to_end, l, &answer) != MR_OK)
+        return l->status == MR_OK ? MR_OK : mr_err_set(err, l->status, "%s", l->err.text);
+    report.body_case = MILLRACE__REPORT__BODY_LINK;
+    report.link = &answer.link;
+    return send_report(l, &report, err);
+}
+
+/* Does what is done in the lobby; false: the message is none of these. */
+static bool answer(lobby *l, mr_status *out_status, mr_err *err) {
+    switch ((int)l->message->body_case) {
+    case MILLRACE__CONTROL__BODY_PING:
+        *out_status = answer_ping(l, err);
+        return true;
+    case MILLRACE__CONTROL__BODY_MEASURE:
+        *out_status = answer_measure(l, err);
+        return true;
+    case MILLRACE__CONTROL__BODY_PROBE:
+        *out_status = answer_probe(l, err);
+        return true;
+    case MILLRACE__CONTROL__BODY_SHARE:
+        if (!l->config->model_path)
+            return false;
+        *out_status = share_file(l, err);
+        return true;
+    default:
+        return false;
+    }
+}
+
 static mr_status wait_to_be_told(lobby *l, bool *out_abandoned, mr_err *err) {
     for (;;) {
         mr_status status = peek(l, err);
@@ -159,14 +211,7 @@ static mr_status wait_to_be_told(lobby *l, bool *out_abandoned, mr_err *err) {
             *out_abandoned = l->message->shutdown->abandon;
             return MR_OK;
         }
-        if (l->message->body_case == MILLRACE__CONTROL__BODY_PING) {
-            status = answer_ping(l, err);
-            if (status != MR_OK)
-                return status;
-            continue;
-        }
-        if (l->message->body_case == MILLRACE__CONTROL__BODY_SHARE && l->config->model_path) {
-            status = share_file(l, err);
+        if (answer(l, &status, err)) {
             if (status != MR_OK)
                 return status;
             continue;

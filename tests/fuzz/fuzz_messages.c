@@ -4,6 +4,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "proto/measured.h"
 #include "proto/messages.h"
 #include "proto/phases.h"
 #include "tests/fuzz/fuzz.h"
@@ -79,6 +80,13 @@ static void use_control(const Millrace__Control *c) {
         for (size_t i = 0; i < c->share->n_peers; i++)
             ranks[c->share->peers[i]]++;
         break;
+    case MILLRACE__CONTROL__BODY_MEASURE:
+        MR_ASSERT(c->measure->max_rows >= 1 && c->measure->max_rows <= MR_MAX_STEP_ROWS);
+        MR_ASSERT(c->measure->n_together >= 1);
+        break;
+    case MILLRACE__CONTROL__BODY_PROBE:
+        MR_ASSERT(c->probe->peer < MR_MAX_STAGES);
+        break;
     case MILLRACE__CONTROL__BODY_SHUTDOWN:
     case MILLRACE__CONTROL__BODY_PING:
         break;
@@ -142,6 +150,25 @@ static void use_step_sums(const Millrace__StepSums *s) {
             vocabulary[(s->rows[i] / s->steps[i] + s->ns[i] / s->rows[i]) % 1000]++;
 }
 
+static void use_times(const Millrace__Times *t) {
+    mr_step_times copy = {0};
+    for (size_t i = 0; i < t->n_rows; i++) {
+        copy.rows[i] = (int32_t)t->rows[i];
+        copy.seconds[i] = t->seconds[i];
+        MR_ASSERT(copy.seconds[i] >= 0 && (i == 0 || copy.rows[i] > copy.rows[i - 1]));
+    }
+}
+
+static void use_facts(const Millrace__Facts *f) {
+    use_text(f->text);
+    MR_ASSERT(f->n_layers <= MR_MAX_LAYER_KINDS && (f->output || f->n_layers == 0));
+    for (size_t i = 0; i < f->n_layers; i++)
+        use_times(f->layers[i]);
+    if (f->output)
+        use_times(f->output);
+    MR_ASSERT(f->position_s >= 0 && f->sample_s >= 0);
+}
+
 static void use_report(const Millrace__Report *r) {
     switch (r->body_case) {
     case MILLRACE__REPORT__BODY_READY:
@@ -159,6 +186,13 @@ static void use_report(const Millrace__Report *r) {
         break;
     case MILLRACE__REPORT__BODY_PONG: /* the coordinator takes its own clock off */
         time_ns = r->pong->clock_ns - MR_NS_PER_S;
+        break;
+    case MILLRACE__REPORT__BODY_FACTS:
+        use_facts(r->facts);
+        break;
+    case MILLRACE__REPORT__BODY_LINK:
+        use_text(r->link->text);
+        MR_ASSERT(r->link->peer < MR_MAX_STAGES && r->link->latency_s >= 0 && r->link->second_bytes >= 0);
         break;
     case MILLRACE__REPORT__BODY_SPANS:
         use_spans(r->spans);

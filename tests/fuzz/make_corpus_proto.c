@@ -45,11 +45,11 @@ static void save_message(samples *s, message which, const char *what, int number
 
 static void save_messages(void) {
     samples s;
-    for (int body = MILLRACE__CONTROL__BODY_PLAN; body <= MILLRACE__CONTROL__BODY_SHARE; body++) {
+    for (int body = MILLRACE__CONTROL__BODY_PLAN; body <= MILLRACE__CONTROL__BODY_PROBE; body++) {
         samples_init(&s, body, 1);
         save_message(&s, CONTROL, "control", body);
     }
-    for (int body = MILLRACE__REPORT__BODY_READY; body <= MILLRACE__REPORT__BODY_STEP_SUMS; body++) {
+    for (int body = MILLRACE__REPORT__BODY_READY; body <= MILLRACE__REPORT__BODY_LINK; body++) {
         samples_init(&s, 1, body);
         save_message(&s, REPORT, "report", body);
     }

@@ -190,6 +190,52 @@ static void test_step_sums_limits(void **state) {
     expect_refused(&s, REPORT, "the number of classes is 14, allowed is 0 to 13");
 }
 
+static void test_facts_limits(void **state) {
+    (void)state;
+    BROKEN_CONTROL(MEASURE, measure.kv_type = 2, "measure: kv_type is 2, allowed is 0 to 1");
+    BROKEN_CONTROL(MEASURE, measure.max_rows = 0, "measure: max_rows is 0, allowed is 1 to 4096");
+    BROKEN_CONTROL(MEASURE, measure.max_rows++, "max_rows is 4097");
+    BROKEN_CONTROL(MEASURE, measure.n_together = 0, "n_together is 0");
+    BROKEN_CONTROL(MEASURE, measure.n_together++, "n_together is 1025, allowed is 1 to 1024");
+    BROKEN_CONTROL(PROBE, probe.peer++, "probe: peer is 1024, allowed is below 1024");
+    BROKEN_REPORT(FACTS, facts.status = 99, "facts: status is 99");
+    BROKEN_REPORT(FACTS, facts.status = MR_E_CANCELLED, "which no rank has");
+    BROKEN_REPORT(FACTS, facts.output = NULL, "facts: the times of the output matrix are missing");
+    BROKEN_REPORT(FACTS, facts.position_s = -1, "position_s is -1, allowed is 0 to 86400");
+    BROKEN_REPORT(FACTS, facts.sample_s = NAN, "sample_s is nan");
+    BROKEN_REPORT(FACTS, times[1].n_rows = 0, "kind 1: the number of points is 0, allowed is 1 to 16");
+    BROKEN_REPORT(FACTS, times[1].n_rows++, "kind 1: the number of points is 17");
+    BROKEN_REPORT(FACTS, times[2].n_seconds--, "facts: the number of times is 15, allowed is 16 to 16");
+    BROKEN_REPORT(FACTS, time_rows[0] = 0, "the rows of a point is 0, allowed is 1 to 4096");
+    BROKEN_REPORT(FACTS, time_rows[7] = 7, "the rows of a point is 7, allowed is 8 to 4096");
+    BROKEN_REPORT(FACTS, time_rows[15]++, "the rows of a point is 4097");
+    BROKEN_REPORT(FACTS, times_s[0] = -1e-9, "a time is -1e-09, allowed is 0 to 86400");
+    BROKEN_REPORT(FACTS, times_s[3] = NAN, "a time is nan");
+    BROKEN_REPORT(FACTS, times_s[15] = INFINITY, "a time is inf");
+    BROKEN_REPORT(LINK, link.peer++, "link facts: peer is 1024");
+    BROKEN_REPORT(LINK, link.status = 99, "link facts: status is 99");
+    BROKEN_REPORT(LINK, link.latency_s = NAN, "latency_s is nan");
+    BROKEN_REPORT(LINK, link.second_bytes = 0, "second_bytes is 0, allowed is 1 to 1e+15");
+    BROKEN_REPORT(LINK, link.second_bytes = 2e15, "second_bytes is 2e+15");
+    samples s;
+    Millrace__Times *many[MR_MAX_LAYER_KINDS + 1];
+    samples_init(&s, 1, MILLRACE__REPORT__BODY_FACTS);
+    for (size_t i = 0; i <= MR_MAX_LAYER_KINDS; i++)
+        many[i] = &s.times[0];
+    s.facts.layers = many;
+    s.facts.n_layers = MR_MAX_LAYER_KINDS;
+    expect_accepted(&s, REPORT);
+    s.facts.n_layers++;
+    expect_refused(&s, REPORT, "the number of kinds of layers is 17, allowed is 0 to 16");
+    s.facts.n_layers = 0;
+    s.facts.output = NULL;
+    expect_accepted(&s, REPORT);
+    samples_init(&s, 1, MILLRACE__REPORT__BODY_LINK);
+    s.link.status = MR_E_PEER_LOST;
+    s.link.second_bytes = 0;
+    expect_accepted(&s, REPORT);
+}
+
 /* What is sent in the lobby, where nothing is known of each other. */
 static void test_lobby_limits(void **state) {
     (void)state;
@@ -247,7 +293,7 @@ static void test_every_status_is_known(void **state) {
 static void test_what_passes_without_a_plan(void **state) {
     (void)state;
     static const mr_msg_limits none = {0};
-    for (int body = MILLRACE__CONTROL__BODY_PLAN; body <= MILLRACE__CONTROL__BODY_SHARE; body++) {
+    for (int body = MILLRACE__CONTROL__BODY_PLAN; body <= MILLRACE__CONTROL__BODY_PROBE; body++) {
         samples s;
         bool passes = body == MILLRACE__CONTROL__BODY_PLAN || body >= MILLRACE__CONTROL__BODY_SHUTDOWN;
         samples_init(&s, body, 1);
@@ -258,17 +304,12 @@ static void test_what_passes_without_a_plan(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan_limits),
-        cmocka_unit_test(test_synthetic_plan_limits),
-        cmocka_unit_test(test_open_limits),
-        cmocka_unit_test(test_step_limits),
-        cmocka_unit_test(test_tokens_limits),
-        cmocka_unit_test(test_report_limits),
-        cmocka_unit_test(test_lobby_limits),
-        cmocka_unit_test(test_file_limits),
-        cmocka_unit_test(test_step_sums_limits),
-        cmocka_unit_test(test_every_status_is_known),
-        cmocka_unit_test(test_what_passes_without_a_plan),
+        cmocka_unit_test(test_plan_limits),           cmocka_unit_test(test_synthetic_plan_limits),
+        cmocka_unit_test(test_open_limits),           cmocka_unit_test(test_step_limits),
+        cmocka_unit_test(test_tokens_limits),         cmocka_unit_test(test_report_limits),
+        cmocka_unit_test(test_lobby_limits),          cmocka_unit_test(test_file_limits),
+        cmocka_unit_test(test_step_sums_limits),      cmocka_unit_test(test_facts_limits),
+        cmocka_unit_test(test_every_status_is_known), cmocka_unit_test(test_what_passes_without_a_plan),
     };
     return cmocka_run_group_tests_name("proto_limits", tests, NULL, NULL);
 }

@@ -63,11 +63,12 @@ static void expect_bytes_refused(const uint8_t *data, size_t bytes, const char *
 
 static void test_unknown_and_malformed(void **state) {
     (void)state;
-    static const uint8_t body_9[] = {9 << 3 | 2, 0}, varint_9[] = {9 << 3, 1}, in_step[] = {4 << 3 | 2, 2, 14 << 3, 1};
+    static const uint8_t body_15[] = {15 << 3 | 2, 0}, varint_15[] = {15 << 3, 1},
+                         in_step[] = {4 << 3 | 2, 2, 14 << 3, 1};
     static const uint8_t cut[] = {4 << 3 | 2, 5, 0}, group[] = {1 << 3 | 3}, number_zero[] = {0};
     expect_bytes_refused((const uint8_t *)"", 0, "body is 0");
-    expect_bytes_refused(body_9, sizeof body_9, "control message: unknown field 9");
-    expect_bytes_refused(varint_9, sizeof varint_9, "unknown field 9");
+    expect_bytes_refused(body_15, sizeof body_15, "control message: unknown field 15");
+    expect_bytes_refused(varint_15, sizeof varint_15, "unknown field 15");
     expect_bytes_refused(in_step, sizeof in_step, "step plan: unknown field 14");
     expect_bytes_refused(cut, sizeof cut, "Control message of 3 bytes is malformed");
     expect_bytes_refused(group, sizeof group, "malformed");

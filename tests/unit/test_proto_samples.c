@@ -166,6 +166,39 @@ static void step_sums_init(samples *s) {
     s->step_sums.round_ns = MR_MAX_PHASE_NS;
 }
 
+static void facts_init(samples *s) {
+    s->measure = (Millrace__Measure)MILLRACE__MEASURE__INIT;
+    s->measure.kv_type = 8;
+    s->measure.max_rows = MR_MAX_STEP_ROWS;
+    s->measure.n_together = MR_MAX_STAGES;
+    s->measure.anew = true;
+    s->probe = (Millrace__Probe)MILLRACE__PROBE__INIT;
+    s->probe.peer = MR_MAX_STAGES - 1;
+    s->facts = (Millrace__Facts)MILLRACE__FACTS__INIT;
+    for (uint32_t i = 0; i < MR_STEP_TIMES_MAX; i++) {
+        s->time_rows[i] = i + 1 < MR_STEP_TIMES_MAX ? i + 1 : MR_MAX_STEP_ROWS;
+        s->times_s[i] = i + 1 < MR_STEP_TIMES_MAX ? 0 : 86400;
+    }
+    for (int i = 0; i < 3; i++) {
+        s->times[i] = (Millrace__Times)MILLRACE__TIMES__INIT;
+        s->times[i].n_rows = s->times[i].n_seconds = MR_STEP_TIMES_MAX;
+        s->times[i].rows = s->time_rows;
+        s->times[i].seconds = s->times_s;
+    }
+    s->kinds[0] = &s->times[0];
+    s->kinds[1] = &s->times[1];
+    s->facts.n_layers = 2;
+    s->facts.layers = s->kinds;
+    s->facts.output = &s->times[2];
+    s->facts.position_s = 1e-9;
+    s->facts.text = s->text;
+    s->facts.memory_group = UINT64_MAX;
+    s->link = (Millrace__LinkFacts)MILLRACE__LINK_FACTS__INIT;
+    s->link.peer = MR_MAX_STAGES - 1;
+    s->link.second_bytes = 1;
+    s->link.text = s->text;
+}
+
 void samples_init(samples *s, int control_body, int report_body) {
     *s = (samples){0};
     plan_init(s);
@@ -176,6 +209,7 @@ void samples_init(samples *s, int control_body, int report_body) {
     hello_init(s);
     spans_init(s);
     step_sums_init(s);
+    facts_init(s);
     s->shutdown = (Millrace__Shutdown)MILLRACE__SHUTDOWN__INIT;
     s->start = (Millrace__Start)MILLRACE__START__INIT;
     s->start.epoch = UINT32_MAX;
@@ -207,6 +241,10 @@ void samples_init(samples *s, int control_body, int report_body) {
         s->control.start = &s->start;
     else if (control_body == MILLRACE__CONTROL__BODY_SHARE)
         s->control.share = &s->share;
+    else if (control_body == MILLRACE__CONTROL__BODY_MEASURE)
+        s->control.measure = &s->measure;
+    else if (control_body == MILLRACE__CONTROL__BODY_PROBE)
+        s->control.probe = &s->probe;
     else
         s->control.ping = &s->ping;
     if (report_body == MILLRACE__REPORT__BODY_READY)
@@ -223,6 +261,10 @@ void samples_init(samples *s, int control_body, int report_body) {
         s->report.spans = &s->spans;
     else if (report_body == MILLRACE__REPORT__BODY_STEP_SUMS)
         s->report.step_sums = &s->step_sums;
+    else if (report_body == MILLRACE__REPORT__BODY_FACTS)
+        s->report.facts = &s->facts;
+    else if (report_body == MILLRACE__REPORT__BODY_LINK)
+        s->report.link = &s->link;
     else
         s->report.seconds = &s->seconds;
 }

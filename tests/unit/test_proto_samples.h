@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 
+#include "proto/measured.h"
 #include "proto/messages.h"
 #include "proto/phases.h"
 
@@ -37,6 +38,8 @@ typedef struct samples {
     Millrace__ShareFile share;
     uint32_t peers[2];
     Millrace__FileRequest request;
+    Millrace__Measure measure;
+    Millrace__Probe probe;
     Millrace__Tokens tokens;
     Millrace__Token token[2], *token_list[2];
     Millrace__Report report;
@@ -50,6 +53,11 @@ typedef struct samples {
     Millrace__StepSums step_sums;
     uint32_t sum_steps[3];
     uint64_t sum_rows[3], sum_ns[3];
+    Millrace__Facts facts;
+    Millrace__LinkFacts link;
+    Millrace__Times times[3], *kinds[2];
+    uint32_t time_rows[MR_STEP_TIMES_MAX + 1];
+    double times_s[MR_STEP_TIMES_MAX + 1];
     uint32_t phases[3], span_rows[3];
     uint64_t span_steps[3], starts_ns[3], ends_ns[3], phase_ns[MR_PHASE_COUNT];
     char version[600], host[600]; /* of hello, as text is */

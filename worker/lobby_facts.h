@@ -1,0 +1,25 @@
+/* worker/lobby_facts.h - what a rank in the lobby answers to Measure and Probe messages.
+ * Owns:    nothing; the texts that a message points to. Borrows: the lobby's config.
+ * Threads: the step thread.
+ * Errors:  MR_E_CANCELLED alone: it was told to end, and there is nothing to answer. What else fails becomes the status and
+ *          text of the answer. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_WORKER_LOBBY_FACTS_H
+#define MR_WORKER_LOBBY_FACTS_H
+
+#include "proto/facts_message.h"
+#include "worker/lobby.h"
+
+typedef struct mr_lobby_facts {
+    mr_facts_message facts;
+    Millrace__LinkFacts link;
+    mr_err problem;
+} mr_lobby_facts;
+
+/* told_to_end(ctx) is asked now and then. */
+MR_MUST_USE mr_status mr_lobby_measure(const mr_lobby_config *config, const Millrace__Measure *wish,
+                                       bool (*told_to_end)(void *ctx), void *ctx, mr_lobby_facts *out);
+MR_MUST_USE mr_status mr_lobby_probe(const mr_lobby_config *config, const Millrace__Probe *wish,
+                                     bool (*told_to_end)(void *ctx), void *ctx, mr_lobby_facts *out);
+
+#endif
