@@ -20,7 +20,7 @@
 #include "tests/cluster/test_job_support.h"
 #include "worker/lobby.h"
 
-enum { N_RANKS = 4, N_STAGES = 3, MAX_REQUESTS = 1024, PATIENCE_S = 60, N_PROMPT = 5, MAX_TOKENS = 9 };
+enum { N_RANKS = 4, N_STAGES = 3, MAX_REQUESTS = 1024, PATIENCE_S = 240, N_PROMPT = 3, MAX_TOKENS = 4 };
 
 typedef struct rank {
     mr_lobby_config config;
@@ -135,20 +135,29 @@ static mr_status start_job(rig *r, uint32_t epoch, int32_t first_cut, bool map_w
     return mr_job_create(&config, out, &r->err);
 }
 
-/* Runs a job, whose ids are those of one process that has the file. */
-static void expect_same_ids(rig *r, uint32_t epoch, int32_t first_cut, bool map_weights) {
-    listener alone = {0}, heard = {0};
+/* What one process says that has the file. */
+static const int32_t *ids_alone(void) {
+    static listener alone;
     job_rig whole;
+    mr_err err;
+    if (alone.n_ids > 0)
+        return alone.ids;
+    ok(job_rig_start(&whole, &(job_rig_config){.model = &model, .n_stages = 1}, &err), &err);
+    run_sequence(whole.job, &alone, &err);
+    job_rig_stop(&whole);
+    return alone.ids;
+}
+
+/* Runs a job, whose ids are those of one process. */
+static void expect_same_ids(rig *r, uint32_t epoch, int32_t first_cut, bool map_weights) {
+    listener heard = {0};
     mr_job *job = NULL;
     ok(start_job(r, epoch, first_cut, map_weights, &job), &r->err);
     run_sequence(job, &heard, &r->err);
     for (int32_t i = 0; i < N_STAGES; i++)
         r->fetched_bytes[i] = mr_job_stage_report(job, i)->fetched_bytes;
     mr_job_destroy(job);
-    ok(job_rig_start(&whole, &(job_rig_config){.model = &model, .n_stages = 1}, &r->err), &r->err);
-    run_sequence(whole.job, &alone, &r->err);
-    job_rig_stop(&whole);
-    assert_memory_equal(heard.ids, alone.ids, sizeof heard.ids);
+    assert_memory_equal(heard.ids, ids_alone(), sizeof heard.ids);
 }
 
 /* Two of three stages get their layers and nothing else, from rank 0 or also from a rank that holds no stage; a second start
