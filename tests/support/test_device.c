@@ -55,10 +55,11 @@ typedef struct test_device {
     int n_programs;
     uint64_t n_delays;
     mr_fence issued;
-    int32_t n_calls;      /* since the last reset */
-    mr_mutex memory_lock; /* of buffers: their pages are opened while the thread works */
-    mr_mutex lock;        /* of what follows */
-    mr_cond reached;
+    int32_t n_calls;          /* since the last reset */
+    mr_mutex memory_lock;     /* of buffers: their pages are opened while the thread works */
+    mr_mutex lock;            /* of what follows */
+    mr_cond reached;          /* done, or n_held */
+    int32_t n_held;           /* waits until calls begin */
     mr_fence done, broken_at; /* broken_at 0: works */
     test_device_stats stats;  /* the caller's */
 } test_device;
@@ -128,6 +129,10 @@ static void serve(void *ctx) {
     mr_thread_set_denormals_flushed();
     while (mr_queue_pop(d->queue, &c, MR_NEVER) == MR_OK && c.kind != CALL_END) {
         delay(d);
+        mr_mutex_lock(&d->lock);
+        while (d->n_held > 0)
+            mr_cond_wait_until(&d->reached, &d->lock, MR_NEVER);
+        mr_mutex_unlock(&d->lock);
         bool works = d->broken_at == 0 && !c.breaks; /* nobody else writes broken_at */
         mr_mutex_lock(&d->memory_lock);
         if (works) {
@@ -171,13 +176,23 @@ static mr_status give(test_device *d, call *c, mr_fence *out, mr_err *err) {
     return MR_OK;
 }
 
+/* With the lock. */
+static void release(test_device *d, int32_t n_waits) {
+    d->n_held = n_waits < d->n_held ? d->n_held - n_waits : 0;
+    mr_cond_broadcast(&d->reached);
+}
+
 static mr_status device_wait(mr_backend *base, mr_fence fence, int64_t deadline_ns, mr_err *err) {
     test_device *d = (test_device *)base;
     MR_ASSERT(fence <= d->issued);
     mr_mutex_lock(&d->lock);
     bool in_time = true;
+    if (deadline_ns == MR_NEVER)
+        release(d, d->n_held);
     while (d->done < fence && in_time)
         in_time = mr_cond_wait_until(&d->reached, &d->lock, deadline_ns);
+    if (!in_time)
+        release(d, 1);
     bool reached = d->done >= fence, is_broken = d->broken_at != 0 && d->broken_at <= fence;
     mr_mutex_unlock(&d->lock);
     if (!reached)
@@ -190,6 +205,9 @@ static void destroy(mr_backend *base) {
     for (int i = 0; i < MAX_BUFFERS; i++)
         MR_ASSERT(!d->buffers[i]);
     MR_ASSERT(d->n_programs == 0);
+    mr_mutex_lock(&d->lock);
+    release(d, d->n_held);
+    mr_mutex_unlock(&d->lock);
     if (d->thread)
         MR_ASSERT(mr_queue_push(d->queue, &(call){.kind = CALL_END}, MR_NEVER) == MR_OK);
     mr_thread_join(d->thread);
@@ -466,4 +484,11 @@ void test_device_reset(mr_backend *device, int32_t n_good) {
     d->options.n_good = n_good;
     d->n_calls = 0;
     d->stats = (test_device_stats){.live_bytes = d->stats.live_bytes};
+}
+
+void test_device_hold(mr_backend *device, int32_t n_waits) {
+    test_device *d = (test_device *)device;
+    mr_mutex_lock(&d->lock);
+    d->n_held = n_waits;
+    mr_mutex_unlock(&d->lock);
 }

@@ -35,5 +35,7 @@ MR_MUST_USE mr_status test_device_create(const test_device_options *options, mr_
 test_device_stats test_device_get_stats(mr_backend *device);
 /* Counts calls from now on; after n_good of them the device breaks (0: never). */
 void test_device_reset(mr_backend *device, int32_t n_good);
+/* From now on no call begins until the host has come to a deadline of wait so often, or waits without one. */
+void test_device_hold(mr_backend *device, int32_t n_waits);
 
 #endif
