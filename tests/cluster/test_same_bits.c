@@ -18,6 +18,7 @@
 #include "coordinator/local_cluster.h"
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
+#include "tests/support/isa_env.h"
 
 enum { N_POSITIONS = 160, N_GENERATED = 24, N_COMPANY = 3, N_FACTORS = 8, N_COMBINATIONS = 40, SKIPPED = 77 };
 
@@ -115,7 +116,7 @@ static void run_combination(const combination *c, mr_type kv_type, results *out)
     mr_local_cluster *cluster = NULL;
     mr_job *job = NULL;
     listener listeners[N_COMPANY + 1];
-    setenv("MILLRACE_CPU_ISA", mr_isa_name((mr_isa)c->level[ISA]), 1);
+    char *saved = isa_env_set(mr_isa_name((mr_isa)c->level[ISA]));
     make_plan(c, &plan);
     mr_local_cluster_config local = {
         .model_path = model_path, .n_stages = plan.n_stages, .threads_per_stage = 1 + c->level[THREADS], .epoch = 1};
@@ -123,6 +124,7 @@ static void run_combination(const combination *c, mr_type kv_type, results *out)
     bool together = c->level[COMPANY] == 1;
     if (mr_local_cluster_create(&local, &cluster, &err) != MR_OK)
         fail_msg("%s", err.text);
+    isa_env_restore(saved);
     mr_job_config config = {.info = &info,
                             .plan = &plan,
                             .channel = mr_local_cluster_channel(cluster),
@@ -214,8 +216,10 @@ static void make_combinations(combination list[N_COMBINATIONS]) {
 }
 
 static bool isa_is_here(int level) {
-    unsetenv("MILLRACE_CPU_ISA");
-    return level <= (int)mr_isa_detect();
+    char *saved = isa_env_set(NULL);
+    bool is_here = level <= (int)mr_isa_detect();
+    isa_env_restore(saved);
+    return is_here;
 }
 
 static void run_list(mr_type kv_type, int every) {

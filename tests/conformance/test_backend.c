@@ -14,16 +14,17 @@
 #include "backends/cpu/kernels.h"
 #include "engine/base/clock.h"
 #include "test_backend.h"
+#include "tests/support/isa_env.h"
 #include "tests/support/test_device.h"
 
 /* --- The backends ------------------------------------------------------------------------------------------------------ */
 
 /* The CPU at one level; NULL where the machine lacks it. */
 static mr_status create_cpu(mr_isa isa, int32_t n_threads, mr_backend **out, mr_err *err) {
-    assert_int_equal(setenv("MILLRACE_CPU_ISA", mr_isa_name(isa), 1), 0);
+    char *saved = isa_env_set(mr_isa_name(isa));
     bool has = mr_isa_detect() == isa;
     mr_status status = has ? mr_cpu_backend_create(&(mr_cpu_options){.n_threads = n_threads}, out, err) : MR_OK;
-    assert_int_equal(unsetenv("MILLRACE_CPU_ISA"), 0);
+    isa_env_restore(saved);
     return status;
 }
 

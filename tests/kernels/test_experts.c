@@ -17,6 +17,7 @@
 #include "engine/base/thread.h"
 #include "engine/graph/graph.h"
 #include "test_matmul_reference.h"
+#include "tests/support/isa_env.h"
 
 enum {
     WIDTH = 24,
@@ -162,8 +163,9 @@ static void check(const problem *p, const setting *s) {
     mr_err err = {0};
     mr_buffer *buffers[N_MATRICES], *work = NULL;
     float got[ROWS * WIDTH];
-    setenv("MILLRACE_CPU_ISA", s->isa, 1);
+    char *saved = isa_env_set(s->isa);
     assert_int_equal(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = s->n_threads}, &be, &err), MR_OK);
+    isa_env_restore(saved);
     assert_int_equal(mr_graph_create(ROWS, 1, &g, &err), MR_OK);
     mr_experts_desc desc = {.n = EXPERTS, .n_used = USED};
     buffers[0] = load(be, s, g, p->router[0], (const int32_t[]){WIDTH, EXPERTS, 1}, &desc.router);

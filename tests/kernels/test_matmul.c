@@ -16,6 +16,7 @@
 #include "engine/base/thread.h"
 #include "engine/tensor/quant.h"
 #include "test_matmul_reference.h"
+#include "tests/support/isa_env.h"
 #include "tests/support/share.h"
 
 enum { MAX_N = 100, MAX_ROWS = 49, GUARD = 0xa5, ALIGN = 64 };
@@ -340,11 +341,8 @@ static void test_panel_bytes(void **state) {
 
 static void test_isa_is_capped_by_environment(void **state) {
     (void)state;
-    const char *saved = getenv("MILLRACE_CPU_ISA");
-    char *copy = saved ? strdup(saved) : NULL;
-    mr_isa best = MR_ISA_SCALAR;
-    unsetenv("MILLRACE_CPU_ISA");
-    best = mr_isa_detect();
+    char *saved = isa_env_set(NULL);
+    mr_isa best = mr_isa_detect();
     setenv("MILLRACE_CPU_ISA", "scalar", 1);
     assert_int_equal(mr_isa_detect(), MR_ISA_SCALAR);
     assert_null(mr_isa_env_error());
@@ -356,11 +354,7 @@ static void test_isa_is_capped_by_environment(void **state) {
     setenv("MILLRACE_CPU_ISA", "", 1);
     assert_int_equal(mr_isa_detect(), best);
     assert_null(mr_isa_env_error());
-    if (copy)
-        setenv("MILLRACE_CPU_ISA", copy, 1);
-    else
-        unsetenv("MILLRACE_CPU_ISA");
-    free(copy);
+    isa_env_restore(saved);
 }
 
 int main(void) {

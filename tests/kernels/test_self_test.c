@@ -22,6 +22,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/numerics.h"
 #include "engine/base/thread.h"
+#include "tests/support/isa_env.h"
 #include "tests/support/share.h"
 
 /* Of numerics version 2; the first test prints the number to record. */
@@ -56,19 +57,13 @@ static void test_every_level_equals_the_recorded_digest(void **state) {
 
 static void test_any_cap_gives_the_recorded_digest(void **state) {
     (void)state;
-    const char *saved = getenv("MILLRACE_CPU_ISA");
-    char *copy = saved ? strdup(saved) : NULL;
     for (mr_isa isa = MR_ISA_SCALAR; isa < MR_ISA_COUNT; isa++) {
         uint64_t digest = 0;
-        setenv("MILLRACE_CPU_ISA", mr_isa_name(isa), 1);
+        char *saved = isa_env_set(mr_isa_name(isa));
         assert_int_equal(mr_cpu_self_test(&digest, NULL), MR_OK);
+        isa_env_restore(saved);
         assert_true(digest == GOLDEN);
     }
-    if (copy)
-        setenv("MILLRACE_CPU_ISA", copy, 1);
-    else
-        unsetenv("MILLRACE_CPU_ISA");
-    free(copy);
 }
 
 static void run_self_test(void *ctx) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "test_stage_chain.h"
+#include "tests/support/isa_env.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,15 +25,14 @@ struct chain {
     float *x; /* [CHAIN_MAX_ROWS, d_model] between stages */
 };
 
-bool chain_set_isa(const char *isa) {
-    if (!isa)
-        return unsetenv("MILLRACE_CPU_ISA") == 0;
+bool chain_has_isa(const char *isa) {
     mr_backend *be = NULL;
     mr_device_info device;
-    assert_int_equal(setenv("MILLRACE_CPU_ISA", isa, 1), 0);
+    char *saved = isa_env_set(isa);
     assert_int_equal(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &be, NULL), MR_OK);
     be->ops->describe(be, &device);
     mr_backend_destroy(be);
+    isa_env_restore(saved);
     return strstr(device.name, isa) != NULL;
 }
 
@@ -100,8 +100,9 @@ chain *chain_create(const tiny_model *model, const chain_config *config) {
     p->blocks_each = (p->config.max_context + MR_KV_BLOCK - 1) / MR_KV_BLOCK;
     p->x = calloc((size_t)CHAIN_MAX_ROWS * (size_t)model->info.d_model, sizeof *p->x);
     assert_non_null(p->x);
-    if (!chain_set_isa(config->isa))
+    if (config->isa && !chain_has_isa(config->isa))
         fail_msg("this machine has no %s", config->isa);
+    char *saved = config->isa ? isa_env_set(config->isa) : NULL;
     deal_blocks(p);
     int32_t n_layers = model->info.n_layers, first = 0;
     assert_true(p->n_stages <= n_layers && p->n_stages <= CHAIN_MAX_STAGES);
@@ -110,6 +111,8 @@ chain *chain_create(const tiny_model *model, const chain_config *config) {
         create_stage(p, i, first, first + n);
         first += n;
     }
+    if (config->isa)
+        isa_env_restore(saved);
     p->backends[0]->ops->describe(p->backends[0], &p->device);
     return p;
 }

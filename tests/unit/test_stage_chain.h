@@ -25,7 +25,7 @@ enum { CHAIN_MAX_STAGES = 8, CHAIN_MAX_ROWS = 96, CHAIN_SEQUENCES = 2 };
 typedef struct chain_config {
     int32_t n_stages;  /* layers are shared out; the first stages get one more */
     int32_t n_threads; /* of each stage */
-    const char *isa;   /* for MILLRACE_CPU_ISA; NULL: the best of this machine */
+    const char *isa;   /* NULL: the best that MILLRACE_CPU_ISA allows */
     mr_type kv_type;
     int32_t max_context; /* 0: that of the model */
     bool map_weights;    /* matrices stay as they are in the file */
@@ -47,7 +47,7 @@ typedef struct chain_row {
 /* Runs the rows as one step through all stages. */
 void chain_step(chain *p, const chain_row *rows, int32_t n);
 
-/* Sets MILLRACE_CPU_ISA (NULL: unset), and says whether this machine has the level. */
-bool chain_set_isa(const char *isa);
+/* Whether this machine has the level. */
+bool chain_has_isa(const char *isa);
 
 #endif

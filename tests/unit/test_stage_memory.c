@@ -21,7 +21,6 @@ static mr_backend *backend;
 
 static int open_backend(void **state) {
     (void)state;
-    unsetenv("MILLRACE_CPU_ISA");
     return mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 2}, &backend, NULL) == MR_OK ? 0 : -1;
 }
 

@@ -1,0 +1,24 @@
+/* tests/support/isa_env.h - MILLRACE_CPU_ISA for a moment: what caps the instruction sets of a whole run of the tests is put
+ * back after it. Threads: caller serialises. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_TESTS_SUPPORT_ISA_ENV_H
+#define MR_TESTS_SUPPORT_ISA_ENV_H
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Sets the variable, or takes it away (NULL). Returns what it was, for isa_env_restore. */
+static inline char *isa_env_set(const char *isa) {
+    const char *old = getenv("MILLRACE_CPU_ISA");
+    char *saved = old ? strdup(old) : NULL;
+    if ((isa ? setenv("MILLRACE_CPU_ISA", isa, 1) : unsetenv("MILLRACE_CPU_ISA")) != 0 || (old && !saved))
+        abort();
+    return saved;
+}
+
+static inline void isa_env_restore(char *saved) {
+    free(isa_env_set(saved));
+    free(saved);
+}
+
+#endif
