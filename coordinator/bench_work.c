@@ -21,7 +21,7 @@ bench_work bench_work_of(const mr_gguf *gguf, const mr_model_info *info, mr_type
             w.row_bytes += bytes_of((int32_t)t->type, t->ne[0]);
         if (embedding && !info->tied_output)
             continue;
-        double factor = t->n_dims == 3 ? used : 1;
+        double factor = mr_model_tensor_is_of_experts(info, t) ? used : 1;
         double n = t->n_dims > 1 ? factor * (double)t->ne[0] * (double)t->ne[1] * (double)t->ne[2] : 0;
         w.weight_bytes += factor * (double)t->bytes;
         if (part == MR_MODEL_LAYER)

@@ -80,6 +80,9 @@ typedef enum mr_model_part {
 /* out_layer is written for MR_MODEL_LAYER only, and may be NULL. */
 mr_model_part mr_model_tensor_part(const char *name, int32_t *out_layer);
 
+/* Whether a matrix for each expert stands in the tensor, one behind the other. */
+bool mr_model_tensor_is_of_experts(const mr_model_info *info, const mr_gguf_tensor *t);
+
 /* Bytes of the parts in the file. */
 size_t mr_model_layer_bytes(const mr_gguf *g, int32_t layer);
 /* What one token reads of it: of the experts, as many as it uses. */

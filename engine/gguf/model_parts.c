@@ -32,6 +32,10 @@ mr_model_part mr_model_tensor_part(const char *name, int32_t *out_layer) {
     return MR_MODEL_SHARED;
 }
 
+bool mr_model_tensor_is_of_experts(const mr_model_info *info, const mr_gguf_tensor *t) {
+    return info->n_experts > 0 && t->n_dims == 3;
+}
+
 /* Tensors do not overlap, so the sum is at most the size of the file. */
 static size_t part_bytes(const mr_gguf *g, mr_model_part part, int32_t layer) {
     size_t bytes = 0;
@@ -55,8 +59,9 @@ size_t mr_model_layer_read_bytes(const mr_gguf *g, const mr_model_info *info, in
         int32_t n;
         if (mr_model_tensor_part(t->name, &n) != MR_MODEL_LAYER || n != layer)
             continue;
-        bool of_experts = t->n_dims == 3 && info->n_experts > 0;
-        bytes += of_experts ? t->bytes / (size_t)info->n_experts * (size_t)info->n_experts_used : t->bytes;
+        bytes += mr_model_tensor_is_of_experts(info, t)
+                     ? t->bytes / (size_t)info->n_experts * (size_t)info->n_experts_used
+                     : t->bytes;
     }
     return bytes;
 }
