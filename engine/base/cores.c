@@ -20,9 +20,7 @@ void cores_of_topology(hwloc_topology_t topology, hwloc_const_bitmap_t allowed, 
         out->n_cpus += hwloc_bitmap_weight(own);
         if (out->n == MR_CORES_MAX)
             continue;
-        int node = hwloc_bitmap_first(core->nodeset);
-        out->cpu_ids[out->n] = hwloc_bitmap_first(own);
-        out->node_ids[out->n++] = node > 0 ? node : 0;
+        out->cpu_ids[out->n++] = hwloc_bitmap_first(own);
     }
     hwloc_bitmap_free(own);
 }
@@ -49,10 +47,8 @@ void mr_cores_get(mr_cores *out) {
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     out->n = n < 1 ? 1 : n < MR_CORES_MAX ? (int32_t)n : MR_CORES_MAX;
     out->n_cpus = out->n_all = out->n_all_cpus = out->n;
-    for (int32_t i = 0; i < out->n; i++) {
+    for (int32_t i = 0; i < out->n; i++)
         out->cpu_ids[i] = i;
-        out->node_ids[i] = 0;
-    }
 }
 
 int32_t mr_cores_usable(const mr_cores *cores) {

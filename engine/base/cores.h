@@ -11,11 +11,10 @@ enum { MR_CORES_MAX = 1024 };
 /* Cores that have a CPU on which the calling thread may run. They stand in the order of packages, NUMA nodes and caches, so
  * that a part of the list is as close together as can be. */
 typedef struct mr_cores {
-    int32_t n;                      /* at least 1 */
-    int32_t n_cpus;                 /* on which the thread may run, SMT siblings counted */
-    int32_t n_all, n_all_cpus;      /* cores and CPUs that control groups leave to this process */
-    int32_t cpu_ids[MR_CORES_MAX];  /* [n] the first CPU of each */
-    int32_t node_ids[MR_CORES_MAX]; /* [n] its NUMA node */
+    int32_t n;                     /* at least 1 */
+    int32_t n_cpus;                /* on which the thread may run, SMT siblings counted */
+    int32_t n_all, n_all_cpus;     /* cores and CPUs that control groups leave to this process */
+    int32_t cpu_ids[MR_CORES_MAX]; /* [n] the first CPU of each */
 } mr_cores;
 
 void mr_cores_get(mr_cores *out);
