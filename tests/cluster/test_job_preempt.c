@@ -5,13 +5,14 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "coordinator/job_internal.h"
 #include "tests/cluster/test_job_support.h"
 
-enum { N = 24, N_MANY = 500, VOCAB = 90 };
+enum { N = 24, N_MANY = 500, VOCAB = 90, HANG_S = 60 };
 
 static job_model model;
 
@@ -118,6 +119,30 @@ static void test_logits_among_preempted(void **state) {
     job_rig_stop(&rig);
 }
 
+/* A sequence that waits for a block, which only the end of another's prompt will free: that goes on meanwhile. */
+static void test_prompts_go_on_beside_who_starves(void **state) {
+    (void)state;
+    listener text = {0}, logits = {0};
+    job_rig rig;
+    mr_err err;
+    int32_t ids[64], sequence;
+    start(&rig, &(job_rig_config){.model = &model, .n_stages = 1, .max_rows = 2, .n_kv_blocks = 5});
+    mr_sequence_desc desc = job_sequence(0, &text);
+    job_prompt(0, 40, VOCAB, ids);
+    desc.prompt_ids = ids;
+    desc.n_prompt = 1;
+    desc.max_tokens = 40; /* its third block is due while the other is at row 30 or so */
+    assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
+    desc = (mr_sequence_desc){.prompt_ids = ids, .n_prompt = 40, .on_logits = listener_logits, .ctx = &logits};
+    assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
+    alarm(HANG_S); /* ends the process: a hang is a failure */
+    run(&rig);
+    alarm(0);
+    assert_int_equal(text.n_ids, 40);
+    assert_int_equal(logits.n_logits, 40);
+    job_rig_stop(&rig);
+}
+
 /* 500 requests, KV blocks for 20 of the longest: all complete, their first tokens come in the order of arrival. */
 static void test_overload(void **state) {
     (void)state;
@@ -170,6 +195,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_preempted_texts_go_on),
         cmocka_unit_test(test_logits_among_preempted),
+        cmocka_unit_test(test_prompts_go_on_beside_who_starves),
         cmocka_unit_test(test_overload),
         cmocka_unit_test(test_priorities),
     };
