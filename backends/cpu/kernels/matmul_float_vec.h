@@ -57,24 +57,22 @@ MR_INLINE v16 load_weights(const format f, const uint8_t *w, int32_t k) {
     return k % 2 ? v16_load_bf16_even(halves + (k - 1) * MR_PANEL) : v16_load_bf16_odd(halves + k * MR_PANEL);
 }
 
-MR_INLINE void decode(const format f, const tile *t, bool direct, weight_chunk *out) {
-    for (int p = 0; !direct && !is_f32(f) && p < TILE_PANELS; p++)
-        for (int32_t k = 0; k < t->n_k; k += f.block_k)
-            for (int i = 0; i < f.block_k; i++)
-                v16_store(out->w[p][k + i], load_weights(f, t->w[p], k + i));
-}
-
-MR_INLINE v16 weights_of(const format f, const tile *t, bool direct, int p, int32_t k) {
-    return direct || is_f32(f) ? load_weights(f, t->w[p], k) : v16_load(t->weights->w[p][k]);
+MR_INLINE v16 weights_of(const format f, const tile *t, weight_source from, int p, int32_t k) {
+    if (from == KEPT && !is_f32(f))
+        return v16_load(t->weights->w[p][k]);
+    v16 w = load_weights(f, t->w[p], k);
+    if (from == PANELS_TO_KEEP && !is_f32(f))
+        v16_store(t->weights->w[p][k], w);
+    return w;
 }
 
 /* acc = fma(w[k], x[k], acc) */
-MR_INLINE void add_products(const format f, const tile *t, bool direct, int n_rows, int32_t k,
+MR_INLINE void add_products(const format f, const tile *t, weight_source from, int n_rows, int32_t k,
                             v16 acc[TILE_PANELS][TILE_ROWS]) {
     v16 w[TILE_PANELS];
     UNROLL
     for (int p = 0; p < TILE_PANELS; p++)
-        w[p] = weights_of(f, t, direct, p, k);
+        w[p] = weights_of(f, t, from, p, k);
     UNROLL
     for (int r = 0; r < n_rows; r++) {
         v16 x = v16_set1(t->rows[r].x[k]);
@@ -84,24 +82,24 @@ MR_INLINE void add_products(const format f, const tile *t, bool direct, int n_ro
     }
 }
 
-/* direct and n_rows are constants. */
-MR_INLINE void run_tile(const format f, const tile *t, bool direct, int n_rows) {
+/* from and n_rows are constants. */
+MR_INLINE void run_tile(const format f, const tile *t, weight_source from, int n_rows) {
     v16 acc[TILE_PANELS][TILE_ROWS];
     const uint8_t *ahead = t->ahead[0];
     const ptrdiff_t other = t->ahead[TILE_PANELS - 1] - ahead;
     UNROLL
     for (int i = 0; i < n_rows * TILE_PANELS; i++)
         acc[i % TILE_PANELS][i / TILE_PANELS] = v16_load(t->sums[i / TILE_PANELS][i % TILE_PANELS]);
-    for (int32_t from = 0; from < t->n_k; from += STEP) {
+    for (int32_t k_step = 0; k_step < t->n_k; k_step += STEP) {
         for (int32_t i = 0; i < t->ahead_lines; i++, ahead += LINE) {
             __builtin_prefetch(ahead, 0, 2);
             if (TILE_PANELS > 1)
                 __builtin_prefetch(ahead + other, 0, 2);
         }
-        for (int32_t k = from; k < least(from + STEP, t->n_k); k += f.block_k) {
+        for (int32_t k = k_step; k < least(k_step + STEP, t->n_k); k += f.block_k) {
             UNROLL
             for (int i = 0; i < f.block_k; i++)
-                add_products(f, t, direct, n_rows, k + i, acc);
+                add_products(f, t, from, n_rows, k + i, acc);
         }
     }
     UNROLL
@@ -109,11 +107,11 @@ MR_INLINE void run_tile(const format f, const tile *t, bool direct, int n_rows) 
         v16_store(t->sums[i / TILE_PANELS][i % TILE_PANELS], acc[i % TILE_PANELS][i / TILE_PANELS]);
 }
 
-/* Tiles of every height up to TILE_ROWS. */
-MR_INLINE void run_tile_of(const format f, const tile *t, bool direct, int32_t n_rows) {
+/* Tiles of every height up to TILE_ROWS; where there are several, of at least half of that. */
+MR_INLINE void run_tile_of(const format f, const tile *t, weight_source from, int32_t n_rows) {
 #define HEIGHT(n)                                                                                                      \
-    if (n <= TILE_ROWS && n_rows == n) {                                                                               \
-        run_tile(f, t, direct &&n <= DIRECT_ROWS, n <= TILE_ROWS ? n : 1);                                             \
+    if (n <= TILE_ROWS && n_rows == n && (from == PANELS || n >= TILE_ROWS / 2)) {                                     \
+        run_tile(f, t, from, n <= TILE_ROWS ? n : 1);                                                                  \
         return;                                                                                                        \
     }
     HEIGHT(1)
@@ -124,8 +122,6 @@ MR_INLINE void run_tile_of(const format f, const tile *t, bool direct, int32_t n
     HEIGHT(6)
     HEIGHT(7)
     HEIGHT(8)
-    if (direct)
-        return;
     HEIGHT(9)
     HEIGHT(10)
     HEIGHT(11)

@@ -128,31 +128,35 @@ MR_INLINE int sub_of(const format f, int32_t j) {
     return j % (f.block_k / 32);
 }
 
-/* Scales and minima always; bytes unless they are read from the panel. */
-MR_INLINE void decode(const format f, const tile *t, bool direct, weight_chunk *out) {
-    for (int p = 0; p < TILE_PANELS; p++)
-        for (int32_t j = 0; j < t->n_k / 32; j++) {
-            const uint8_t *block = block_of(f, t->w[p], j);
-            UNROLL
-            for (int h = 0; h < f.n_scales; h++)
-                _mm512_store_ps(out->scale[p][j * f.n_scales + h], f.scale(block, sub_of(f, j), h));
-            UNROLL
-            for (int h = 0; h < f.n_mins; h++)
-                _mm512_store_ps(out->min[p][j * f.n_mins + h], f.min(block, sub_of(f, j), h));
-            if (direct || f.bytes_at)
-                continue;
-            UNROLL
-            for (int g = 0; g < 8; g++)
-                _mm512_store_si512(out->bytes[p][j][g], f.group(block, sub_of(f, j), g));
-        }
-}
-
-MR_INLINE __m512i group_of(const format f, const tile *t, bool direct, int p, int32_t j, int g) {
+MR_INLINE __m512i group_of(const format f, const tile *t, weight_source from, int p, int32_t j, int g) {
     if (f.bytes_at)
         return _mm512_loadu_si512(block_of(f, t->w[p], j) + f.bytes_at + g * LINE);
-    if (direct)
-        return f.group(block_of(f, t->w[p], j), sub_of(f, j), g);
-    return _mm512_load_si512(t->weights->bytes[p][j][g]);
+    if (from == KEPT)
+        return _mm512_load_si512(t->weights->bytes[p][j][g]);
+    __m512i group = f.group(block_of(f, t->w[p], j), sub_of(f, j), g);
+    if (from == PANELS_TO_KEEP)
+        _mm512_store_si512(t->weights->bytes[p][j][g], group);
+    return group;
+}
+
+MR_INLINE __m512 scale_of(const format f, const tile *t, weight_source from, int p, int32_t j, int h) {
+    float *kept = t->weights->scale[p][j * f.n_scales + h];
+    if (from == KEPT)
+        return _mm512_load_ps(kept);
+    __m512 scale = f.scale(block_of(f, t->w[p], j), sub_of(f, j), h);
+    if (from == PANELS_TO_KEEP)
+        _mm512_store_ps(kept, scale);
+    return scale;
+}
+
+MR_INLINE __m512 min_of(const format f, const tile *t, weight_source from, int p, int32_t j, int h) {
+    float *kept = t->weights->min[p][j * f.n_mins + h];
+    if (from == KEPT)
+        return _mm512_load_ps(kept);
+    __m512 min = f.min(block_of(f, t->w[p], j), sub_of(f, j), h);
+    if (from == PANELS_TO_KEEP)
+        _mm512_store_ps(kept, min);
+    return min;
 }
 
 /* Four activations, the same for all lanes. */
@@ -165,11 +169,12 @@ MR_INLINE __m512i broadcast_group(const int8_t *q) {
 /* --- Tiles ----------------------------------------------------------------------------------------------------------- */
 
 /* acc = fma(minimum, d times the sum of the activations, acc) */
-MR_INLINE void add_minima(const tile *t, int n_rows, int32_t at, __m512 acc[TILE_PANELS][TILE_ROWS]) {
-    __m512 min[TILE_PANELS] = {_mm512_load_ps(t->weights->min[0][at]), _mm512_load_ps(t->weights->min[1][at])};
+MR_INLINE void add_minima(const format f, const tile *t, weight_source from, int n_rows, int32_t j, int h,
+                          __m512 acc[TILE_PANELS][TILE_ROWS]) {
+    __m512 min[TILE_PANELS] = {min_of(f, t, from, 0, j, h), min_of(f, t, from, 1, j, h)};
     UNROLL
     for (int r = 0; r < n_rows; r++) {
-        __m512 d_sum = _mm512_set1_ps(t->rows[r].d_sum[at]);
+        __m512 d_sum = _mm512_set1_ps(t->rows[r].d_sum[j * f.n_mins + h]);
         UNROLL
         for (int p = 0; p < TILE_PANELS; p++)
             acc[p][r] = _mm512_fmadd_ps(min[p], d_sum, acc[p][r]);
@@ -177,7 +182,7 @@ MR_INLINE void add_minima(const tile *t, int n_rows, int32_t at, __m512 acc[TILE
 }
 
 /* The k of one scale: half h of sub-block j, or all of it. */
-MR_INLINE void add_products(const format f, const tile *t, bool direct, int n_rows, int32_t j, int h,
+MR_INLINE void add_products(const format f, const tile *t, weight_source from, int n_rows, int32_t j, int h,
                             __m512 acc[TILE_PANELS][TILE_ROWS]) {
     const int32_t at = j * f.n_scales + h;
     __m512i sum[TILE_PANELS][TILE_ROWS];
@@ -187,7 +192,7 @@ MR_INLINE void add_products(const format f, const tile *t, bool direct, int n_ro
     UNROLL
     for (int i = 0; i < 8 / f.n_scales; i++) {
         const int g = h * 4 + i;
-        __m512i w0 = group_of(f, t, direct, 0, j, g), w1 = group_of(f, t, direct, 1, j, g);
+        __m512i w0 = group_of(f, t, from, 0, j, g), w1 = group_of(f, t, from, 1, j, g);
         UNROLL
         for (int r = 0; r < n_rows; r++) {
             __m512i x = broadcast_group(t->rows[r].q + j * 32 + g * 4);
@@ -195,7 +200,7 @@ MR_INLINE void add_products(const format f, const tile *t, bool direct, int n_ro
             sum[1][r] = _mm512_dpbusd_epi32(sum[1][r], w1, x);
         }
     }
-    __m512 scale[TILE_PANELS] = {_mm512_load_ps(t->weights->scale[0][at]), _mm512_load_ps(t->weights->scale[1][at])};
+    __m512 scale[TILE_PANELS] = {scale_of(f, t, from, 0, j, h), scale_of(f, t, from, 1, j, h)};
     UNROLL
     for (int r = 0; r < n_rows; r++) {
         __m512 d = _mm512_set1_ps(t->rows[r].d[j]);
@@ -204,11 +209,11 @@ MR_INLINE void add_products(const format f, const tile *t, bool direct, int n_ro
             acc[p][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[p][r]), _mm512_mul_ps(scale[p], d), acc[p][r]);
     }
     if (f.n_mins == 2)
-        add_minima(t, n_rows, at, acc);
+        add_minima(f, t, from, n_rows, j, h, acc);
 }
 
-/* n_rows sums of two panels go on over the chunk. direct and n_rows are constants. */
-MR_INLINE void run_tile(const format f, const tile *t, bool direct, int n_rows) {
+/* n_rows sums of two panels go on over the chunk. from and n_rows are constants. */
+MR_INLINE void run_tile(const format f, const tile *t, weight_source from, int n_rows) {
     __m512 acc[TILE_PANELS][TILE_ROWS];
     const uint8_t *ahead[TILE_PANELS] = {t->ahead[0], t->ahead[1]};
     UNROLL
@@ -223,9 +228,9 @@ MR_INLINE void run_tile(const format f, const tile *t, bool direct, int n_rows) 
         }
         UNROLL
         for (int h = 0; h < f.n_scales; h++)
-            add_products(f, t, direct, n_rows, j, h, acc);
+            add_products(f, t, from, n_rows, j, h, acc);
         if (f.n_mins == 1)
-            add_minima(t, n_rows, j, acc);
+            add_minima(f, t, from, n_rows, j, 0, acc);
     }
     UNROLL
     for (int r = 0; r < n_rows; r++) {
@@ -234,21 +239,22 @@ MR_INLINE void run_tile(const format f, const tile *t, bool direct, int n_rows) 
     }
 }
 
-MR_INLINE void run_tile_of(const format f, const tile *t, bool direct, int32_t n_rows) {
+/* Where there are several tiles, none is of less than 4 rows. */
+MR_INLINE void run_tile_of(const format f, const tile *t, weight_source from, int32_t n_rows) {
     if (n_rows == 7)
-        run_tile(f, t, direct, 7);
+        run_tile(f, t, from, 7);
     else if (n_rows == 6)
-        run_tile(f, t, direct, 6);
+        run_tile(f, t, from, 6);
     else if (n_rows == 5)
-        run_tile(f, t, direct, 5);
-    else if (n_rows == 4)
-        run_tile(f, t, direct, 4);
+        run_tile(f, t, from, 5);
+    else if (n_rows == 4 || from != PANELS)
+        run_tile(f, t, from, 4);
     else if (n_rows == 3)
-        run_tile(f, t, direct, 3);
+        run_tile(f, t, from, 3);
     else if (n_rows == 2)
-        run_tile(f, t, direct, 2);
+        run_tile(f, t, from, 2);
     else
-        run_tile(f, t, direct, 1);
+        run_tile(f, t, from, 1);
 }
 
 #include "backends/cpu/kernels/matmul_loops.h"

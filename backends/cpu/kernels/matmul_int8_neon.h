@@ -90,26 +90,30 @@ MR_INLINE void store_group(int8_t *p, v16x4 w) {
     vst1q_s8(p + 48, w.q3);
 }
 
-/* Scales and minima always; values unless they are decoded in registers. */
-MR_INLINE void decode(const format f, const tile *t, bool direct, weight_chunk *out) {
-    for (int32_t j = 0; j < t->n_k / 32; j++) {
-        const uint8_t *block = block_of(f, t->w[0], j);
-        UNROLL
-        for (int h = 0; h < f.n_scales; h++)
-            v16_store(out->scale[j * f.n_scales + h], f.scale(block, sub_of(f, j), h));
-        UNROLL
-        for (int h = 0; h < f.n_mins; h++)
-            v16_store(out->min[j * f.n_mins + h], f.min(block, sub_of(f, j), h));
-        if (direct)
-            continue;
-        UNROLL
-        for (int g = 0; g < 8; g++)
-            store_group(out->bytes[j][g], f.group(block, sub_of(f, j), g));
-    }
+MR_INLINE v16 scale_of(const format f, const tile *t, weight_source from, int32_t j, int h) {
+    return from == KEPT ? v16_load(t->weights->scale[j * f.n_scales + h])
+                        : f.scale(block_of(f, t->w[0], j), sub_of(f, j), h);
+}
+MR_INLINE v16 min_of(const format f, const tile *t, weight_source from, int32_t j, int h) {
+    return from == KEPT ? v16_load(t->weights->min[j * f.n_mins + h]) : f.min(block_of(f, t->w[0], j), sub_of(f, j), h);
+}
+MR_INLINE v16x4 group_of(const format f, const tile *t, weight_source from, int32_t j, int g) {
+    return from == KEPT ? load_group(t->weights->bytes[j][g]) : f.group(block_of(f, t->w[0], j), sub_of(f, j), g);
 }
 
-MR_INLINE v16x4 group_of(const format f, const tile *t, bool direct, int32_t j, int g) {
-    return direct ? f.group(block_of(f, t->w[0], j), sub_of(f, j), g) : load_group(t->weights->bytes[j][g]);
+/* For all tiles of a chunk. */
+MR_INLINE void decode(const format f, const tile *t) {
+    for (int32_t j = 0; j < t->n_k / 32; j++) {
+        UNROLL
+        for (int h = 0; h < f.n_scales; h++)
+            v16_store(t->weights->scale[j * f.n_scales + h], scale_of(f, t, PANELS, j, h));
+        UNROLL
+        for (int h = 0; h < f.n_mins; h++)
+            v16_store(t->weights->min[j * f.n_mins + h], min_of(f, t, PANELS, j, h));
+        UNROLL
+        for (int g = 0; g < 8; g++)
+            store_group(t->weights->bytes[j][g], group_of(f, t, PANELS, j, g));
+    }
 }
 
 /* --- Tiles ----------------------------------------------------------------------------------------------------------- */
@@ -141,17 +145,17 @@ MR_INLINE v16i dot_16(v16i sum, v16x4 w, int8x16_t x, int i) {
 }
 
 /* acc = fma(minimum, d times the sum of the activations, acc) */
-MR_INLINE void add_minima(const tile *t, int n_rows, int32_t at, v16 acc[TILE_ROWS]) {
-    v16 min = v16_load(t->weights->min[at]);
+MR_INLINE void add_minima(const format f, const tile *t, weight_source from, int n_rows, int32_t j, int h,
+                          v16 acc[TILE_ROWS]) {
+    v16 min = min_of(f, t, from, j, h);
     UNROLL
     for (int r = 0; r < n_rows; r++)
-        acc[r] = v16_fma(min, v16_set1(t->rows[r].d_sum[at]), acc[r]);
+        acc[r] = v16_fma(min, v16_set1(t->rows[r].d_sum[j * f.n_mins + h]), acc[r]);
 }
 
 /* The k of one scale: half h of sub-block j, or all of it. */
-MR_INLINE void add_products(const format f, const tile *t, bool direct, int n_rows, int32_t j, int h,
+MR_INLINE void add_products(const format f, const tile *t, weight_source from, int n_rows, int32_t j, int h,
                             v16 acc[TILE_ROWS]) {
-    const int32_t at = j * f.n_scales + h;
     v16i sum[TILE_ROWS];
     UNROLL
     for (int r = 0; r < n_rows; r++)
@@ -164,22 +168,22 @@ MR_INLINE void add_products(const format f, const tile *t, bool direct, int n_ro
             x[r] = vld1q_s8(t->rows[r].q + j * 32 + half * 16);
         UNROLL
         for (int i = 0; i < 4; i++) {
-            v16x4 w = group_of(f, t, direct, j, half * 4 + i);
+            v16x4 w = group_of(f, t, from, j, half * 4 + i);
             UNROLL
             for (int r = 0; r < n_rows; r++)
                 sum[r] = dot_16(sum[r], w, x[r], i);
         }
     }
-    v16 scale = v16_load(t->weights->scale[at]);
+    v16 scale = scale_of(f, t, from, j, h);
     UNROLL
     for (int r = 0; r < n_rows; r++)
         acc[r] = v16_fma(v16_from_i32(sum[r]), v16_mul(scale, v16_set1(t->rows[r].d[j])), acc[r]);
     if (f.n_mins == 2)
-        add_minima(t, n_rows, at, acc);
+        add_minima(f, t, from, n_rows, j, h, acc);
 }
 
-/* n_rows sums of a panel go on over the chunk. direct and n_rows are constants. */
-MR_INLINE void run_tile(const format f, const tile *t, bool direct, int n_rows) {
+/* n_rows sums of a panel go on over the chunk. from and n_rows are constants. */
+MR_INLINE void run_tile(const format f, const tile *t, weight_source from, int n_rows) {
     v16 acc[TILE_ROWS];
     const uint8_t *ahead = t->ahead[0];
     UNROLL
@@ -190,41 +194,45 @@ MR_INLINE void run_tile(const format f, const tile *t, bool direct, int n_rows) 
             __builtin_prefetch(ahead, 0, 2);
         UNROLL
         for (int h = 0; h < f.n_scales; h++)
-            add_products(f, t, direct, n_rows, j, h, acc);
+            add_products(f, t, from, n_rows, j, h, acc);
         if (f.n_mins == 1)
-            add_minima(t, n_rows, j, acc);
+            add_minima(f, t, from, n_rows, j, 0, acc);
     }
     UNROLL
     for (int r = 0; r < n_rows; r++)
         v16_store(t->sums[r][0], acc[r]);
 }
 
-MR_INLINE void run_rows(const format f, const tile *t, bool direct, int32_t n_rows) {
+MR_INLINE void run_rows(const format f, const tile *t, weight_source from, int32_t n_rows) {
     if (n_rows == 4)
-        run_tile(f, t, direct, 4);
+        run_tile(f, t, from, 4);
     else if (n_rows == 3)
-        run_tile(f, t, direct, 3);
+        run_tile(f, t, from, 3);
     else if (n_rows == 2)
-        run_tile(f, t, direct, 2);
+        run_tile(f, t, from, 2);
     else
-        run_tile(f, t, direct, 1);
+        run_tile(f, t, from, 1);
 }
 
 /* Once decoded, formats differ in their numbers of scales and minima alone: code that they share. */
 #define DECODED(n_scales, n_mins)                                                                                      \
     static void run_decoded_##n_scales##_##n_mins(const tile *t, int32_t n_rows) {                                     \
         static const format f = {0, 0, n_scales, n_mins, NULL, NULL, NULL};                                            \
-        run_rows(f, t, false, n_rows);                                                                                 \
+        run_rows(f, t, KEPT, n_rows);                                                                                  \
     }
 DECODED(1, 0)
 DECODED(1, 1)
 DECODED(2, 0)
 DECODED(2, 2)
 
-MR_INLINE void run_tile_of(const format f, const tile *t, bool direct, int32_t n_rows) {
-    if (direct)
-        run_rows(f, t, true, n_rows);
-    else if (f.n_scales == 1)
+MR_INLINE void run_tile_of(const format f, const tile *t, weight_source from, int32_t n_rows) {
+    if (from == PANELS) {
+        run_rows(f, t, PANELS, n_rows);
+        return;
+    }
+    if (from == PANELS_TO_KEEP)
+        decode(f, t);
+    if (f.n_scales == 1)
         (f.n_mins ? run_decoded_1_1 : run_decoded_1_0)(t, n_rows);
     else
         (f.n_mins ? run_decoded_2_2 : run_decoded_2_0)(t, n_rows);

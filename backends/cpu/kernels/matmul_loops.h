@@ -1,8 +1,7 @@
 /* backends/cpu/kernels/matmul_loops.h - the loops around a tile; see matmul_tiles.h. To be included last. Needs
  *   format                                             a type with block_k and block_bytes, of a panel
  *   lay_out_row(f, args, row, k, n_k, row_chunk *out)  a chunk of an activation row
- *   decode(f, tile, direct, weight_chunk *out)         what its tiles share; all of it unless direct
- *   run_tile_of(f, tile, direct, n_rows)               n_rows sums go on over the chunk; direct where n_rows may be that few */
+ *   run_tile_of(f, tile, weight_source from, n_rows)   n_rows sums go on over the chunk; from is a constant */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_LOOPS_H
 #define MR_BACKENDS_CPU_KERNELS_MATMUL_LOOPS_H
@@ -47,12 +46,17 @@ MR_INLINE const uint8_t *next_weights(const format f, const job *j, int32_t pair
 }
 
 /* All rows of the block times a chunk of one pair, in tiles of nearly the same height. lines: to ask for of each panel. */
-MR_INLINE void run_pair(const format f, const job *j, tile *t, bool direct, int32_t lines) {
+MR_INLINE void run_pair(const format f, const job *j, tile *t, int32_t lines) {
     int32_t n_tiles = share_of(j->n_rows, TILE_ROWS), n_steps = share_of(t->n_k, STEP);
     for (int32_t left = j->n_rows; left > 0; n_tiles--) {
-        int32_t n_rows = share_of(left, n_tiles);
+        int32_t n_rows = left / n_tiles;
         t->ahead_lines = share_of(share_of(lines, n_steps), n_tiles);
-        run_tile_of(f, t, direct, n_rows);
+        if (n_rows == j->n_rows)
+            run_tile_of(f, t, PANELS, n_rows);
+        else if (left == j->n_rows)
+            run_tile_of(f, t, PANELS_TO_KEEP, n_rows);
+        else
+            run_tile_of(f, t, KEPT, n_rows);
         lines -= least(lines, t->ahead_lines * n_steps);
         for (int p = 0; p < TILE_PANELS; p++)
             t->ahead[p] += t->ahead_lines * n_steps * LINE;
@@ -62,7 +66,7 @@ MR_INLINE void run_pair(const format f, const job *j, tile *t, bool direct, int3
     }
 }
 
-MR_INLINE void run_block(const format f, const job *j, bool direct, scratch *s) {
+MR_INLINE void run_block(const format f, const job *j, scratch *s) {
     const int32_t k_end = j->args->k, n_pairs = share_of(j->n_panels, TILE_PANELS);
     for (int32_t pair = 0; pair < n_pairs; pair++)
         memset(s->sums[pair], 0, sizeof s->sums[0][0] * (size_t)j->n_rows);
@@ -76,8 +80,7 @@ MR_INLINE void run_block(const format f, const job *j, bool direct, scratch *s) 
                 t.w[p] = weights_at(f, j, j->panel + pair * TILE_PANELS + p, k);
                 t.ahead[p] = next_weights(f, j, pair, k, p);
             }
-            decode(f, &t, direct, &s->weights);
-            run_pair(f, j, &t, direct, t.ahead[0] == t.w[0] ? 0 : share_of(n_k * f.block_bytes / f.block_k, LINE));
+            run_pair(f, j, &t, t.ahead[0] == t.w[0] ? 0 : share_of(n_k * f.block_bytes / f.block_k, LINE));
         }
     }
     for (int32_t r = 0; r < j->n_rows; r++)
@@ -88,7 +91,6 @@ MR_INLINE void run_block(const format f, const job *j, bool direct, scratch *s) 
 MR_INLINE void matmul(const format f, const mr_matmul_args *args, int32_t panel_first, int32_t panel_last,
                       int32_t row_first, int32_t row_last) {
     scratch s;
-    const bool direct = row_last - row_first <= DIRECT_ROWS;
     const int32_t group =
         TILE_PANELS * (row_last - row_first == 1 ? 1 : GROUP_PAIRS); /* one row: a pair from end to end */
     job j = {.args = args,
@@ -100,10 +102,7 @@ MR_INLINE void matmul(const format f, const mr_matmul_args *args, int32_t panel_
         for (j.row = row_first; j.row < row_last; j.row += j.n_rows, n_blocks--) {
             int32_t rows = share_of(row_last - j.row, n_blocks); /* whole tiles, but at the end */
             j.n_rows = least(share_of(rows, TILE_ROWS) * TILE_ROWS, row_last - j.row);
-            if (direct)
-                run_block(f, &j, true, &s);
-            else
-                run_block(f, &j, false, &s);
+            run_block(f, &j, &s);
         }
     }
 }
