@@ -31,6 +31,24 @@ static const mr_rank_info *rank_of(const cmd_session *s, int32_t stage) {
     return cmd_cluster_rank(&s->cluster, s->plan.stages[stage].rank);
 }
 
+/* The plan of --plan. In one process its stages are threads, whatever ranks it names. */
+static mr_status take_plan(cmd_session *s, mr_err *err) {
+    const char *path = mr_options_text(s->options, MR_OPTION_PLAN_FILE);
+    int32_t n_ranks = cmd_facts_n_ranks(s);
+    s->plan = s->facts.plan_from.plan;
+    for (int32_t i = 0; i < s->plan.n_stages && n_ranks == 1; i++)
+        s->plan.stages[i].rank = i;
+    mr_plan_weigh(s->gguf, &s->info, &s->plan);
+    return n_ranks > 1 ? plan_file_check_ranks(&s->facts.plan_from, path, n_ranks, err) : MR_OK;
+}
+
+static mr_status solve_plan(cmd_session *s, mr_err *err) {
+    mr_status status = cmd_facts_solve(s, &s->plan, err);
+    if (status == MR_OK)
+        mr_plan_weigh(s->gguf, &s->info, &s->plan);
+    return status;
+}
+
 static mr_status choose_plan(cmd_session *s, mr_err *err) {
     const mr_option_value *cut = &s->options->values[MR_OPTION_CUT];
     const mr_option_value *stages = &s->options->values[MR_OPTION_STAGES];
@@ -39,7 +57,9 @@ static mr_status choose_plan(cmd_session *s, mr_err *err) {
                           "--cut names the first layers of %" PRId32 " stages, --stages is %" PRId64
                           "; hint: one of the two is enough",
                           cut->n + 1, stages->number);
-    int32_t n_ranks = rank_place_get().n_ranks, n = n_ranks < s->info.n_layers ? n_ranks : s->info.n_layers;
+    if (s->facts.plan_from.has_plan)
+        return take_plan(s, err);
+    int32_t n_ranks = cmd_facts_n_ranks(s), n = n_ranks < s->info.n_layers ? n_ranks : s->info.n_layers;
     if (cut->given || stages->given)
         n = cut->given ? cut->n + 1 : (int32_t)stages->number;
     const char *synthetic = mr_options_text(s->options, MR_OPTION_SYNTHETIC_STAGE);
@@ -51,17 +71,20 @@ static mr_status choose_plan(cmd_session *s, mr_err *err) {
     if (synthetic)
         return cut->given ? mr_err_set(err, MR_E_INVALID, "both --cut and --synthetic-stage were given; hint: --stages")
                           : synthetic_plan_make(synthetic, s->info.n_layers, n, &s->plan, err);
+    if (n_ranks > 1 && s->facts.known && !cut->given && !stages->given)
+        return solve_plan(s, err);
     mr_status status = cut->given ? mr_plan_cut(s->gguf, &s->info, cut->ints, cut->n, &s->plan, err)
                                   : mr_plan_balance(s->gguf, &s->info, n, &s->plan, err);
     if (status != MR_OK)
         return cut->given || stages->given ? mr_err_prefix(err, cut->given ? "--cut" : "--stages") : status;
-    if (n < n_ranks)
+    if (n < n_ranks && !s->facts.known)
         output_note("%" PRId32 " of %" PRId32 " ranks %s left out: the model is cut into %" PRId32, n_ranks - n,
                     n_ranks, plural(n_ranks - n, "is", "are"), n);
     return MR_OK;
 }
 
-static void choose_numbers(cmd_session *s) {
+/* What does not depend on the plan. */
+static void choose_sizes(cmd_session *s) {
     const mr_options *o = s->options;
     int32_t model_ctx = s->info.context_length < MR_MAX_CONTEXT ? s->info.context_length : MR_MAX_CONTEXT;
     s->ctx = model_ctx < DEFAULT_CONTEXT ? model_ctx : DEFAULT_CONTEXT;
@@ -70,6 +93,13 @@ static void choose_numbers(cmd_session *s) {
     if (s->ctx > s->info.context_length)
         output_warning("--ctx is %" PRId32 ", but the model was made for %" PRId32 " tokens: it may write nonsense",
                        s->ctx, s->info.context_length);
+    static const mr_type KV_TYPES[] = {MR_TYPE_F16, MR_TYPE_F32, MR_TYPE_Q8_0}; /* in the order of the option */
+    s->kv_type = KV_TYPES[(int)mr_options_number(o, MR_OPTION_KV_TYPE)];
+    s->chunk = mr_options_given(o, MR_OPTION_CHUNK) ? (int32_t)mr_options_number(o, MR_OPTION_CHUNK) : MAX_CHUNK;
+}
+
+static void choose_numbers(cmd_session *s) {
+    const mr_options *o = s->options;
     mr_cores cores;
     mr_cores_get(&cores);
     int32_t shared = mr_cores_usable(&cores) / s->plan.n_stages;
@@ -79,11 +109,8 @@ static void choose_numbers(cmd_session *s) {
     else if (s->cluster.n_ranks > 0)
         s->threads = s->cluster.threads;
     /* The chunks of one prompt fill a pipeline: the more of them, the less of it waits at both ends. */
-    s->chunk = s->plan.n_stages == 1 ? MAX_CHUNK : s->plan.n_stages == 2 ? MAX_CHUNK / 2 : MAX_CHUNK / 4;
-    if (mr_options_given(o, MR_OPTION_CHUNK))
-        s->chunk = (int32_t)mr_options_number(o, MR_OPTION_CHUNK);
-    static const mr_type KV_TYPES[] = {MR_TYPE_F16, MR_TYPE_F32, MR_TYPE_Q8_0}; /* in the order of the option */
-    s->kv_type = KV_TYPES[(int)mr_options_number(o, MR_OPTION_KV_TYPE)];
+    if (!mr_options_given(o, MR_OPTION_CHUNK))
+        s->chunk = s->plan.n_stages == 1 ? MAX_CHUNK : s->plan.n_stages == 2 ? MAX_CHUNK / 2 : MAX_CHUNK / 4;
 }
 
 static mr_status hint_at_rank_0(mr_err *err) {
@@ -105,13 +132,18 @@ mr_status cmd_session_open(const mr_options *options, cmd_session *s, mr_err *er
     status = mr_model_info_read(s->gguf, &s->info, err);
     if (status != MR_OK)
         return mr_err_prefix(err, "%.160s", s->model_path);
-    if (options->command != MR_COMMAND_PLAN && options->command != MR_COMMAND_SIMULATE)
+    choose_sizes(s);
+    if (options->command != MR_COMMAND_SIMULATE && !mr_options_given(options, MR_OPTION_FACTS))
         status = cmd_cluster_open(options, s->model_path, &s->cluster, err);
     if (status == MR_OK)
-        status = choose_plan(s, err);
+        status = cmd_facts_open(s, err);
     if (status == MR_OK)
-        choose_numbers(s);
-    return status;
+        status = choose_plan(s, err);
+    if (status != MR_OK)
+        return status;
+    choose_numbers(s);
+    status = cmd_facts_measure_here(s, err);
+    return status == MR_OK ? cmd_facts_predict(s, err) : status;
 }
 
 void cmd_session_close(cmd_session *s) {
@@ -121,6 +153,7 @@ void cmd_session_close(cmd_session *s) {
     if (trace_file_close(&s->trace, &ignored) != MR_OK)
         output_warning("%s", ignored.text);
     mr_free(s->clock_offset_ns);
+    cmd_facts_deinit(&s->facts);
     cmd_cluster_close(&s->cluster);
     mr_gguf_close(s->gguf);
     mr_free(s->sizes);
@@ -191,7 +224,7 @@ static size_t allocated_bytes(const cmd_session *s, int32_t n_blocks) {
         sum += stage;
         most = stage > most ? stage : most;
     }
-    return s->cluster.n_ranks > 0 ? most : sum;
+    return cmd_facts_n_ranks(s) > 1 ? most : sum;
 }
 
 static mr_status over_budget(const cmd_session *s, int32_t least_blocks, size_t budget, mr_err *err) {
@@ -232,6 +265,19 @@ static mr_status fit_budget(cmd_session *s, const cmd_session_needs *needs, mr_e
             high = mid;
     }
     s->n_kv_blocks = low;
+    return measure(s, err);
+}
+
+/* Takes KV blocks away until every stage fits the memory of its rank, as far as the command can run with. */
+static mr_status fit_ranks(cmd_session *s, const cmd_session_needs *needs, mr_err *err) {
+    if (!s->facts.known || s->map_weights || s->facts.known == &s->facts.here)
+        return MR_OK;
+    int64_t tokens = mr_planner_kv_tokens(&s->facts.planner, &s->plan), blocks = tokens / MR_WIRE_BLOCK_TOKENS;
+    if (blocks >= s->n_kv_blocks || blocks < least_blocks(needs))
+        return MR_OK;
+    output_note("the KV cache has room for %" PRId64 " tokens instead of %" PRId64 ": the ranks have no more memory",
+                blocks * MR_WIRE_BLOCK_TOKENS, (int64_t)s->n_kv_blocks * MR_WIRE_BLOCK_TOKENS);
+    s->n_kv_blocks = (int32_t)blocks;
     return measure(s, err);
 }
 
@@ -321,6 +367,8 @@ mr_status cmd_session_size(cmd_session *s, const cmd_session_needs *needs, mr_er
     if (status == MR_OK)
         status = fit_budget(s, needs, err);
     if (status == MR_OK)
+        status = fit_ranks(s, needs, err);
+    if (status == MR_OK)
         warn_of_memory(s);
     return status;
 }
@@ -345,10 +393,10 @@ static bool print_heading(const cmd_session *s, mr_text_buf *out) {
     threads_text(s, threads);
     return output_printf(out,
                          "%s%s%s: %" PRId32 " layers in %" PRId32 " %s of %s; context %" PRId32 ", at most %" PRId32
-                         " rows at once, KV %s%s\n",
+                         " rows at once, KV cache of %" PRId64 " tokens in %s%s\n",
                          s->info.arch, s->info.name[0] ? " " : "", s->info.name, s->info.n_layers, n_stages,
                          plural(n_stages, "stage", "stages"), threads, s->ctx, s->max_rows,
-                         mr_options_text(s->options, MR_OPTION_KV_TYPE),
+                         (int64_t)s->n_kv_blocks * MR_WIRE_BLOCK_TOKENS, mr_options_text(s->options, MR_OPTION_KV_TYPE),
                          s->map_weights ? ", matrices in the model file" : "");
 }
 
@@ -359,29 +407,54 @@ static void add_row(output_table *t, const mr_stage_sizes *sizes) {
     output_table_bytes_cell(t, sizes->weight_bytes + sizes->kv_bytes + sizes->work_bytes);
 }
 
-mr_status cmd_session_print_plan(const cmd_session *s, mr_text_buf *out, mr_err *err) {
+/* Rows of a step, for which its time is shown: as the plan was chosen for. */
+static double rows_of_step(const cmd_session *s) {
+    const mr_planner_config *planner = &s->facts.planner;
+    int32_t m, n = planner->objective == MR_OBJECTIVE_LATENCY ? 1 : planner->n_sequences;
+    (void)mr_plan_decode_rate(s->facts.prediction, n, &m);
+    return (double)n / m;
+}
+
+static void add_heads(const cmd_session *s, bool ranks, output_table *t) {
     static const char *const HEADS[] = {"stage", "layers", "weights", "KV cache", "buffers", "together"};
-    mr_stage_sizes total = total_sizes(s);
-    bool ranks = s->cluster.n_ranks > 0;
-    output_table t = {.align = ranks ? "rrrrrrl" : "rrrrrr"};
     for (size_t i = 0; i < sizeof HEADS / sizeof HEADS[0]; i++)
-        output_table_cell(&t, "%s", HEADS[i]);
-    if (ranks)
-        output_table_cell(&t, "host");
-    for (int32_t i = 0; i < s->plan.n_stages; i++) {
-        output_table_cell(&t, "%" PRId32, i);
-        if (s->plan.synthetic)
-            output_table_cell(&t, "sleeps");
-        else
-            output_table_cell(&t, "%" PRId32 "-%" PRId32, s->plan.stages[i].first, s->plan.stages[i].last - 1);
-        add_row(&t, &s->sizes[i]);
-        if (ranks)
-            output_table_cell(&t, "%s", rank_of(s, i)->host);
+        output_table_cell(t, "%s", HEADS[i]);
+    if (s->facts.prediction)
+        output_table_cell(t, "step of %.0f", rows_of_step(s));
+    if (ranks) {
+        output_table_cell(t, "rank");
+        output_table_cell(t, "host");
     }
+}
+
+static void add_stage(const cmd_session *s, int32_t i, output_table *t) {
+    const mr_plan_stage *stage = &s->plan.stages[i];
+    const char *host = cmd_facts_host(s, i);
+    output_table_cell(t, "%" PRId32, i);
+    if (s->plan.synthetic)
+        output_table_cell(t, "sleeps");
+    else
+        output_table_cell(t, "%" PRId32 "-%" PRId32, stage->first, stage->last - 1);
+    add_row(t, &s->sizes[i]);
+    if (s->facts.prediction)
+        output_table_cell(t, "%.2f ms", 1e3 * mr_plan_step_seconds(s->facts.prediction, i, rows_of_step(s)));
+    if (host) {
+        output_table_cell(t, "%" PRId32, stage->rank);
+        output_table_cell(t, "%s", host);
+    }
+}
+
+mr_status cmd_session_print_plan(const cmd_session *s, mr_text_buf *out, mr_err *err) {
+    mr_stage_sizes total = total_sizes(s);
+    bool ranks = cmd_facts_host(s, 0) != NULL, foretold = s->facts.prediction != NULL;
+    output_table t = {.align = ranks ? foretold ? "rrrrrrrrl" : "rrrrrrrl" : foretold ? "rrrrrrr" : "rrrrrr"};
+    add_heads(s, ranks, &t);
+    for (int32_t i = 0; i < s->plan.n_stages; i++)
+        add_stage(s, i, &t);
     output_table_cell(&t, "all");
     output_table_cell(&t, "%" PRId32, s->info.n_layers);
     add_row(&t, &total);
-    if (ranks)
+    for (int i = 0; i < foretold + 2 * ranks; i++)
         output_table_cell(&t, "%s", "");
     t.failed |= !print_heading(s, out);
     mr_status status = output_table_print(&t, out, err);

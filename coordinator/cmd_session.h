@@ -9,6 +9,7 @@
 #define MR_COORDINATOR_CMD_SESSION_H
 
 #include "coordinator/cmd_cluster.h"
+#include "coordinator/cmd_facts.h"
 #include "coordinator/job.h"
 #include "coordinator/options.h"
 #include "coordinator/plan.h"
@@ -33,6 +34,7 @@ typedef struct cmd_session {
     mr_model_info info;
     cmd_cluster cluster;
     mr_devices_config devices;
+    cmd_facts facts;
     mr_plan plan;
     int32_t threads, ctx, chunk;
     mr_type kv_type;

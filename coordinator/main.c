@@ -121,8 +121,9 @@ static int exit_status(mr_status status) {
 static bool runs_on_ranks(const mr_options *o) {
     if (o->version || o->markdown || mr_options_number(o, MR_OPTION_HELP))
         return false;
-    return o->command == MR_COMMAND_GENERATE || o->command == MR_COMMAND_LOGITS ||
-           o->command == MR_COMMAND_PERPLEXITY || o->command == MR_COMMAND_BENCH;
+    return o->command == MR_COMMAND_GENERATE ||
+           (o->command == MR_COMMAND_PLAN && !mr_options_given(o, MR_OPTION_FACTS)) ||
+           o->command == MR_COMMAND_LOGITS || o->command == MR_COMMAND_PERPLEXITY || o->command == MR_COMMAND_BENCH;
 }
 
 /* What a rank other than the first does: it follows, or it has nothing to do. A command line that it cannot read was

@@ -18,7 +18,7 @@ enum {
     IN_BENCH = 1 << MR_COMMAND_BENCH,
     IN_SIMULATE = 1 << MR_COMMAND_SIMULATE,
     IN_RUN = IN_GENERATE | IN_LOGITS | IN_PERPLEXITY | IN_PLAN | IN_BENCH | IN_SIMULATE, /* those that lay out stages */
-    IN_RANKS = IN_GENERATE | IN_LOGITS | IN_PERPLEXITY | IN_BENCH, /* those whose stages may be ranks */
+    IN_RANKS = IN_GENERATE | IN_LOGITS | IN_PERPLEXITY | IN_PLAN | IN_BENCH, /* those whose stages may be ranks */
     IN_ALL = (1 << MR_COMMAND_COUNT) - 1,
 };
 

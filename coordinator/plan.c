@@ -5,8 +5,7 @@
 
 #include "engine/base/mem.h"
 
-/* The bytes of each stage in the file. */
-static void fill_weight_bytes(const mr_gguf *g, const mr_model_info *info, mr_plan *plan) {
+void mr_plan_weigh(const mr_gguf *g, const mr_model_info *info, mr_plan *plan) {
     for (int32_t s = 0; s < plan->n_stages; s++) {
         mr_plan_stage *stage = &plan->stages[s];
         stage->weight_bytes = mr_model_shared_bytes(g);
@@ -73,7 +72,7 @@ mr_status mr_plan_balance(const mr_gguf *g, const mr_model_info *info, int32_t n
     bool found = cut_within(g, info, prefix, n_stages, low, out);
     mr_free(prefix);
     MR_ASSERT(found);
-    fill_weight_bytes(g, info, out);
+    mr_plan_weigh(g, info, out);
     return MR_OK;
 }
 
@@ -95,6 +94,6 @@ mr_status mr_plan_cut(const mr_gguf *g, const mr_model_info *info, const int32_t
         out->stages[s] = (mr_plan_stage){.first = first, .last = last, .rank = s};
     }
     out->n_stages = n + 1;
-    fill_weight_bytes(g, info, out);
+    mr_plan_weigh(g, info, out);
     return MR_OK;
 }

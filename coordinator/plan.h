@@ -34,4 +34,7 @@ MR_MUST_USE mr_status mr_plan_balance(const mr_gguf *g, const mr_model_info *inf
 MR_MUST_USE mr_status mr_plan_cut(const mr_gguf *g, const mr_model_info *info, const int32_t *first_layers, int32_t n,
                                   mr_plan *out, mr_err *err);
 
+/* Fills in weight_bytes of a plan that was made otherwise. */
+void mr_plan_weigh(const mr_gguf *g, const mr_model_info *info, mr_plan *plan);
+
 #endif

@@ -3,22 +3,11 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 #include "engine/base/mem.h"
 
-/* The ranks of a host share its memory: each gets an even part, as it gets of the cores. */
 static uint64_t limit_of(const mr_planner_config *config, int32_t rank) {
-    const mr_cluster_facts *f = config->facts;
-    uint64_t least = UINT64_MAX, n = 0;
-    for (int32_t i = 0; i < f->n_ranks; i++) {
-        if (strcmp(f->ranks[i].host, f->ranks[rank].host) != 0)
-            continue;
-        uint64_t have = f->ranks[i].memory_bytes;
-        least = have > 0 && have < least ? have : least;
-        n++;
-    }
-    uint64_t limit = least == UINT64_MAX ? UINT64_MAX : least / n;
+    uint64_t have = config->facts->ranks[rank].memory_bytes, limit = have > 0 ? have : UINT64_MAX;
     return config->rank_bytes > 0 && config->rank_bytes < limit ? config->rank_bytes : limit;
 }
 

@@ -118,6 +118,30 @@ class Demo(Case):
         self.assertEqual([(s["first_layer"], s["last_layer"]) for s in plan], [(0, 1), (1, 7), (7, 8)])
         self.check_logits(3, DEMO, "--cut", "1,7")
 
+    def test_plan_file(self):
+        """Ranks in any order, some of them without a stage, the first one too."""
+        path = self.path("plan.json")
+        subprocess.run([BIN, "plan", DEMO, "--stages", "2", "--save", path], stdout=subprocess.DEVNULL, check=True,
+                       env=dict(os.environ, MILLRACE_MEASURE="off"), timeout=LIMIT_S)
+        with open(path, encoding="utf-8") as f:
+            saved = json.load(f)
+        for n, ranks in ((2, [1, 0]), (3, [2, 1]), (3, [2, 0, 1]), (2, [1])):
+            with self.subTest(ranks=ranks):
+                edges = [*range(len(ranks)), saved["model"]["layers"]]
+                saved["stages"] = [{"rank": rank, "first_layer": edges[i], "last_layer": edges[i + 1]}
+                                   for i, rank in enumerate(ranks)]
+                with open(path, "w", encoding="utf-8") as f:
+                    json.dump(saved, f)
+                plan, _ = self.check_ids(n, DEMO, "--plan", path)
+                self.assertEqual([stage["rank"] for stage in plan], ranks)
+                self.check_logits(n, DEMO, "--plan", path)
+        saved["stages"][0]["rank"] = 2
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(saved, f)
+        done = run_ranks(2, ["generate", DEMO, *GENERATE, "--plan", path], timeout=LIMIT_S)
+        self.assertEqual((done.status, done.left), (2, []), str(done))
+        self.assertIn("stages[0].rank is 2, but there are ranks 0 to 1 only; hint: start 3 ranks", done.stderr.decode())
+
     def test_chunks_and_threads(self):
         self.check_logits(3, DEMO, "--chunk", "7", "--threads", "1")
         self.check_ids(2, DEMO, "--chunk", "3", "--threads", "2", "--sequences", "2")

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/cmd_facts.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "backends/cpu/cpu_backend.h"
+#include "coordinator/cmd_session.h"
+#include "coordinator/output.h"
+#include "engine/base/mem.h"
+#include "worker/hello.h"
+#include "worker/measure.h"
+
+enum {
+    MOST_DEPTH = 512,     /* positions that a row is taken to have before it */
+    LEAST_SEQUENCES = 32, /* that a plan is made for */
+    RANK_SEQUENCES = 16,  /* likewise, for each rank: with fewer there is not enough to do for all */
+    MEASURE_OFF = 1,      /* of --measure, in its order */
+};
+static const double WORTH_SAYING = 1.1;      /* times as fast */
+static const double LINK_WORTH_SAYING = 0.1; /* share of the rate */
+
+/* --- Files ---------------------------------------------------------------------------------------------------------- */
+
+static mr_status read_file(cmd_session *s, mr_option_id option, plan_file *out, mr_err *err) {
+    const char *path = mr_options_text(s->options, option);
+    if (!path)
+        return MR_OK;
+    mr_status status = plan_file_read(path, out, err);
+    if (status == MR_OK)
+        status = plan_file_check_model(out, path, s->facts.model_digest, s->info.n_layers, err);
+    return status;
+}
+
+mr_status cmd_facts_open(cmd_session *s, mr_err *err) {
+    cmd_facts *f = &s->facts;
+    const mr_options *o = s->options;
+    const bool wants = mr_options_given(o, MR_OPTION_PLAN_FILE) || mr_options_given(o, MR_OPTION_FACTS) ||
+                       mr_options_given(o, MR_OPTION_SAVE);
+    if (mr_options_given(o, MR_OPTION_PLAN_FILE) &&
+        (mr_options_given(o, MR_OPTION_CUT) || mr_options_given(o, MR_OPTION_STAGES)))
+        return mr_err_set(err, MR_E_INVALID, "--plan says what the stages are, so %s has no place beside it",
+                          mr_options_given(o, MR_OPTION_CUT) ? "--cut" : "--stages");
+    f->model_digest = wants ? mr_hello_file_digest(s->gguf) : 0;
+    mr_status status = read_file(s, MR_OPTION_PLAN_FILE, &f->plan_from, err);
+    if (status == MR_OK)
+        status = read_file(s, MR_OPTION_FACTS, &f->read, err);
+    if (status == MR_OK && mr_options_given(o, MR_OPTION_PLAN_FILE) && !f->plan_from.has_plan)
+        status = mr_err_set(err, MR_E_FORMAT, "%.160s: stages is missing; hint: --facts takes a file without a plan",
+                            mr_options_text(o, MR_OPTION_PLAN_FILE));
+    if (status == MR_OK && mr_options_given(o, MR_OPTION_FACTS) && !f->read.has_facts)
+        status = mr_err_set(err, MR_E_FORMAT, "%.160s: facts is missing; hint: `millrace plan --save` writes it",
+                            mr_options_text(o, MR_OPTION_FACTS));
+    if (status != MR_OK)
+        return status;
+    if (f->read.has_facts)
+        f->known = &f->read.facts;
+    else if (f->plan_from.has_facts && o->command == MR_COMMAND_PLAN && s->cluster.n_ranks == 0)
+        f->known = &f->plan_from.facts;
+    return MR_OK;
+}
+
+void cmd_facts_deinit(cmd_facts *f) {
+    plan_file_deinit(&f->plan_from);
+    plan_file_deinit(&f->read);
+    mr_free(f->ranks);
+    mr_free(f->links);
+    mr_free(f->kind);
+    mr_free(f->prediction);
+    *f = (cmd_facts){0};
+}
+
+int32_t cmd_facts_n_ranks(const cmd_session *s) {
+    if (s->cluster.n_ranks > 0)
+        return s->cluster.n_ranks;
+    return s->facts.known && s->facts.known != &s->facts.here ? s->facts.known->n_ranks : 1;
+}
+
+const char *cmd_facts_host(const cmd_session *s, int32_t stage) {
+    int32_t rank = s->plan.stages[stage].rank;
+    const mr_rank_info *info = cmd_cluster_rank(&s->cluster, rank);
+    if (info)
+        return info->host;
+    return cmd_facts_n_ranks(s) > 1 ? s->facts.known->ranks[rank].host : NULL;
+}
+
+/* --- Measuring in this process -------------------------------------------------------------------------------------- */
+
+static bool wants_measuring(const cmd_session *s) {
+    return !s->facts.known && !s->plan.synthetic && s->options->command != MR_COMMAND_SIMULATE &&
+           mr_options_number(s->options, MR_OPTION_MEASURE) != MEASURE_OFF;
+}
+
+static mr_status measure_stage(cmd_session *s, mr_measured *out, mr_err *err) {
+    mr_backend *backend = NULL;
+    mr_devices devices = {0};
+    mr_cpu_options cpu = {.n_threads = s->threads};
+    mr_status status = mr_cpu_backend_create(&cpu, &backend, err);
+    if (status == MR_OK)
+        status = mr_devices_create(&s->devices, s->threads, NULL, &devices, err);
+    mr_measure_config config = {.gguf = s->gguf,
+                                .info = &s->info,
+                                .backend = backend,
+                                .devices = &devices,
+                                .kv_type = s->kv_type,
+                                .max_rows = s->chunk,
+                                .map_weights = mr_options_number(s->options, MR_OPTION_NO_REPACK) != 0};
+    if (status == MR_OK)
+        status = mr_measure_stage_times(&config, out, err);
+    mr_devices_destroy(&devices);
+    mr_backend_destroy(backend);
+    return status;
+}
+
+static mr_status take_arrays(cmd_session *s, size_t n, mr_err *err) {
+    cmd_facts *f = &s->facts;
+    f->ranks = mr_alloc_array(n, sizeof *f->ranks);
+    f->links = mr_alloc_array(n * n, sizeof *f->links);
+    f->kind = mr_alloc_array((size_t)s->info.n_layers, sizeof *f->kind);
+    f->here = (mr_cluster_facts){.n_ranks = (int32_t)n,
+                                 .n_layers = s->info.n_layers,
+                                 .row_bytes = s->info.d_model * (int32_t)sizeof(float),
+                                 .kind = f->kind,
+                                 .ranks = f->ranks,
+                                 .links = f->links};
+    if (!f->ranks || !f->links || !f->kind)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for what is known of %zu stages", n);
+    return mr_model_layer_kinds(s->gguf, &s->info, MR_MAX_LAYER_KINDS, f->kind, &f->here.n_kinds, err);
+}
+
+mr_status cmd_facts_measure_here(cmd_session *s, mr_err *err) {
+    mr_measured m;
+    const bool wanted = s->options->command == MR_COMMAND_PLAN || mr_options_given(s->options, MR_OPTION_MEASURE);
+    if (s->cluster.n_ranks > 0 || !wanted || !wants_measuring(s))
+        return MR_OK;
+    mr_status status = take_arrays(s, (size_t)s->plan.n_stages, err);
+    if (status == MR_OK)
+        status = measure_stage(s, &m, err);
+    if (status != MR_OK) {
+        output_warning("nothing is foretold, because measuring failed: %s", err->text);
+        return MR_OK;
+    }
+    for (int32_t i = 0; i < s->plan.n_stages; i++) {
+        mr_rank_facts *r = &s->facts.ranks[i];
+        *r = (mr_rank_facts){.host = "here",
+                             .threads = s->threads,
+                             .memory_bytes = mr_mem_available() / (uint64_t)s->plan.n_stages,
+                             .output = m.output,
+                             .position_s = m.position_s};
+        memcpy(r->layer, m.layer, sizeof r->layer);
+    }
+    s->facts.known = &s->facts.here;
+    return MR_OK;
+}
+
+/* --- What the planner is told --------------------------------------------------------------------------------------- */
+
+static mr_status stage_sizes(cmd_session *s, mr_backend *backend, int32_t layer, mr_stage_sizes *out, mr_err *err) {
+    int32_t rows = s->chunk > 0 ? s->chunk : MR_MAX_STEP_ROWS / 8;
+    mr_stage_config config = {.gguf = s->gguf,
+                              .info = &s->info,
+                              .range = {layer, layer + 1},
+                              .max_rows = rows,
+                              .max_out_rows = rows < LEAST_SEQUENCES ? rows : LEAST_SEQUENCES,
+                              .max_sequences = LEAST_SEQUENCES,
+                              .max_context = s->ctx,
+                              .n_kv_blocks = 1,
+                              .kv_type = s->kv_type,
+                              .map_weights = mr_options_number(s->options, MR_OPTION_NO_REPACK) != 0};
+    return mr_stage_measure(&config, backend, out, err);
+}
+
+/* Buffers do not depend on the number of layers: those of one at each end are measured. Weights take what they take in the
+ * file, but for some padding. */
+static mr_status model_memory(cmd_session *s, mr_model_memory *out, mr_err *err) {
+    mr_stage_sizes head = {0}, tail = {0};
+    mr_backend *backend = NULL;
+    mr_cpu_options cpu = {.n_threads = 1};
+    mr_status status = mr_cpu_backend_create(&cpu, &backend, err);
+    if (status == MR_OK)
+        status = stage_sizes(s, backend, 0, &head, err);
+    if (status == MR_OK)
+        status = stage_sizes(s, backend, s->info.n_layers - 1, &tail, err);
+    mr_backend_destroy(backend);
+    if (status != MR_OK)
+        return status;
+    *out = (mr_model_memory){.stage_bytes = mr_model_shared_bytes(s->gguf) + head.work_bytes,
+                             .head_bytes = mr_model_embedding_bytes(s->gguf),
+                             .tail_bytes = mr_model_output_bytes(s->gguf),
+                             .token_bytes = head.kv_bytes / MR_WIRE_BLOCK_TOKENS};
+    if (tail.work_bytes > head.work_bytes)
+        out->tail_bytes += tail.work_bytes - head.work_bytes;
+    for (int32_t l = 0; l < s->info.n_layers; l++)
+        out->layer_bytes[s->facts.known->kind[l]] = mr_model_layer_bytes(s->gguf, l);
+    return MR_OK;
+}
+
+static int32_t sequences_to_plan_for(const cmd_session *s) {
+    if (mr_options_given(s->options, MR_OPTION_SEQUENCES))
+        return (int32_t)mr_options_number(s->options, MR_OPTION_SEQUENCES);
+    int32_t n = RANK_SEQUENCES * cmd_facts_n_ranks(s);
+    return n > LEAST_SEQUENCES ? n : LEAST_SEQUENCES;
+}
+
+static mr_status tell_planner(cmd_session *s, mr_err *err) {
+    cmd_facts *f = &s->facts;
+    const mr_options *o = s->options;
+    if (f->planner.facts)
+        return MR_OK;
+    f->planner = (mr_planner_config){
+        .rank_bytes =
+            s->cluster.n_ranks > 0 || f->known != &f->here ? (uint64_t)mr_options_number(o, MR_OPTION_MEM) : 0,
+        .objective = mr_options_number(o, MR_OPTION_OBJECTIVE) == 1 ? MR_OBJECTIVE_LATENCY : MR_OBJECTIVE_THROUGHPUT,
+        .n_sequences = sequences_to_plan_for(s),
+        .depth = s->ctx / 2 < MOST_DEPTH ? s->ctx / 2 : MOST_DEPTH,
+        .kv_tokens = s->ctx};
+    mr_status status = model_memory(s, &f->planner.memory, err);
+    f->planner.facts = f->known;
+    return status;
+}
+
+mr_status cmd_facts_solve(cmd_session *s, mr_plan *out, mr_err *err) {
+    cmd_facts *f = &s->facts;
+    mr_status status = tell_planner(s, err);
+    if (status != MR_OK)
+        return status;
+    status = mr_planner_solve(&f->planner, out, err);
+    if (status != MR_E_NO_MEMORY)
+        return status;
+    /* Matrices may stay in the mapped file, which the system gives back and reads again as it needs memory. */
+    mr_err text = *err;
+    mr_planner_config config = f->planner;
+    config.rank_bytes = 0;
+    mr_rank_facts *ranks = mr_alloc_array((size_t)f->known->n_ranks, sizeof *ranks);
+    mr_cluster_facts facts = *f->known;
+    if (!ranks)
+        return status;
+    memcpy(ranks, f->known->ranks, (size_t)facts.n_ranks * sizeof *ranks);
+    for (int32_t i = 0; i < facts.n_ranks; i++)
+        ranks[i].memory_bytes = 0;
+    facts.ranks = ranks;
+    config.facts = &facts;
+    if (mr_options_given(s->options, MR_OPTION_MEM)) {
+        mr_free(ranks);
+        return status; /* what the user allows is a bound */
+    }
+    status = mr_planner_solve(&config, out, err);
+    mr_free(ranks);
+    if (status == MR_OK)
+        output_warning("%s", text.text);
+    return status;
+}
+
+/* --- What is foretold ----------------------------------------------------------------------------------------------- */
+
+static bool is_used(const mr_plan *plan, int32_t rank) {
+    for (int32_t i = 0; i < plan->n_stages; i++)
+        if (plan->stages[i].rank == rank)
+            return true;
+    return false;
+}
+
+static void note_left_out(const cmd_session *s) {
+    const cmd_facts *f = &s->facts;
+    const mr_model_memory *m = &f->planner.memory;
+    int32_t n_slow = 0;
+    for (int32_t r = 0; r < f->known->n_ranks; r++) {
+        const mr_rank_facts *rank = &f->known->ranks[r];
+        uint64_t least = m->layer_bytes[0] + m->stage_bytes + (uint64_t)f->planner.kv_tokens * m->token_bytes;
+        if (is_used(&s->plan, r))
+            continue;
+        if (rank->memory_bytes > 0 && rank->memory_bytes < least)
+            output_warning("rank %" PRId32
+                           " on %s is left out: it has %.2f GiB of memory, one layer with its buffers and KV "
+                           "cache takes %.2f GiB; hint: a shorter --ctx",
+                           r, rank->host, (double)rank->memory_bytes / (1 << 30), (double)least / (1 << 30));
+        else
+            n_slow++;
+    }
+    if (n_slow > 0)
+        output_note("%" PRId32 " of %" PRId32 " ranks %s left out: with %s the job would be no faster", n_slow,
+                    f->known->n_ranks, n_slow == 1 ? "is" : "are", n_slow == 1 ? "it" : "them");
+}
+
+static void warn_of_link(const cmd_session *s, int32_t n) {
+    const cmd_facts *f = &s->facts;
+    mr_plan_link link;
+    if (!mr_plan_slowest_link(f->known, &s->plan, f->prediction, n, &link) || link.cost < LINK_WORTH_SAYING)
+        return;
+    output_warning(
+        "the link from rank %" PRId32 " on %s to rank %" PRId32 " on %s (%.3f ms, %.1f MB/s) costs %.0f %% of the "
+        "tokens per second of %" PRId32 " sequences; hint: another network (--mca btl_tcp_if_include), or ranks "
+        "on one side of it only",
+        link.from, f->known->ranks[link.from].host, link.to, f->known->ranks[link.to].host, 1e3 * link.facts.latency_s,
+        1e-6 * link.facts.bytes_per_second, 100 * link.cost, n);
+}
+
+static mr_status note_alternatives(const cmd_session *s, int32_t n, mr_err *err) {
+    const cmd_facts *f = &s->facts;
+    mr_planner_alternatives a;
+    mr_status status = mr_planner_compare(&f->planner, &a, err);
+    if (status != MR_OK || s->plan.n_stages == 1)
+        return status;
+    double rate = mr_plan_decode_rate(f->prediction, n, NULL);
+    if (a.rate > WORTH_SAYING * rate)
+        output_note("one process on %s alone would be faster: %.1f tokens/s of %" PRId32
+                    " sequences, this plan has %.1f",
+                    f->known->ranks[a.rank].host, a.rate, n, rate);
+    else if (a.n_hosts > 1 && a.hosts_rate > WORTH_SAYING * rate)
+        output_note("a process with the whole model on each of %" PRId32
+                    " hosts would be faster: %.1f tokens/s of %" PRId32 " sequences together, this plan has %.1f",
+                    a.n_hosts, a.hosts_rate, n, rate);
+    return MR_OK;
+}
+
+mr_status cmd_facts_predict(cmd_session *s, mr_err *err) {
+    cmd_facts *f = &s->facts;
+    if (!f->known)
+        return MR_OK;
+    mr_status status = tell_planner(s, err);
+    if (status != MR_OK)
+        return status;
+    f->prediction = mr_alloc(sizeof *f->prediction);
+    if (!f->prediction)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory to foretell a plan");
+    mr_plan_predict(f->known, &s->plan, f->planner.depth, f->prediction);
+    int32_t n = f->planner.objective == MR_OBJECTIVE_LATENCY ? 1 : f->planner.n_sequences;
+    if (f->known == &f->here)
+        return MR_OK; /* stages of one process, and nothing beside them */
+    if (mr_options_given(s->options, MR_OPTION_PLAN_FILE)) {
+        status = mr_planner_check_memory(&f->planner, &s->plan, err);
+        if (status != MR_OK)
+            return mr_err_prefix(err, "%.160s", mr_options_text(s->options, MR_OPTION_PLAN_FILE));
+    }
+    note_left_out(s);
+    warn_of_link(s, n);
+    return note_alternatives(s, n, err);
+}
+
+/* For other depths than that of the plan. */
+static double rate_at(const cmd_session *s, int32_t n, int32_t depth, bool prefill) {
+    const cmd_facts *f = &s->facts;
+    double rate = 0;
+    mr_plan_prediction *p = f->prediction ? mr_alloc(sizeof *p) : NULL;
+    if (!p)
+        return 0;
+    mr_plan_predict(f->known, &s->plan, depth, p);
+    rate = prefill ? mr_plan_prefill_rate(p, n, s->chunk) : mr_plan_decode_rate(p, n, NULL);
+    mr_free(p);
+    return rate;
+}
+
+double cmd_facts_decode_rate(const cmd_session *s, int32_t n_sequences, int32_t depth) {
+    return rate_at(s, n_sequences, depth, false);
+}
+
+double cmd_facts_prefill_rate(const cmd_session *s, int32_t n_tokens) {
+    return rate_at(s, n_tokens, n_tokens / 2, true);
+}

@@ -1,0 +1,51 @@
+/* coordinator/cmd_facts.h - what a session knows of its ranks, and what follows from it: the fastest plan, what a plan is
+ * expected to do, and what is better than it.
+ * Owns:    what was measured or read. {0} may be deinitialised.
+ * Threads: bound to the main thread.
+ * Errors:  name the file, the option or the rank. Measuring that fails is a warning, and nothing is known then. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_COORDINATOR_CMD_FACTS_H
+#define MR_COORDINATOR_CMD_FACTS_H
+
+#include "coordinator/options.h"
+#include "coordinator/plan_file.h"
+#include "coordinator/plan_predict.h"
+#include "coordinator/planner.h"
+
+struct cmd_session;
+
+typedef struct cmd_facts {
+    plan_file plan_from;  /* --plan */
+    plan_file read;       /* --facts */
+    mr_rank_facts *ranks; /* measured here; the other arrays too */
+    mr_link_facts *links;
+    uint8_t *kind;
+    mr_cluster_facts here;
+    const mr_cluster_facts *known; /* NULL: nothing is */
+    uint64_t model_digest;
+    mr_planner_config planner;      /* where something is known */
+    mr_plan_prediction *prediction; /* of the plan; NULL: nothing is known */
+} cmd_facts;
+
+/* Reads --plan and --facts. */
+MR_MUST_USE mr_status cmd_facts_open(struct cmd_session *s, mr_err *err);
+void cmd_facts_deinit(cmd_facts *f);
+/* Ranks that a plan may use: those of --facts for `plan`, else those that were started; 1: none but this process. */
+int32_t cmd_facts_n_ranks(const struct cmd_session *s);
+
+/* Where nothing is known yet: measures, once the plan and its threads are there, the stages of this process. */
+MR_MUST_USE mr_status cmd_facts_measure_here(struct cmd_session *s, mr_err *err);
+
+/* The best plan by what is known. */
+MR_MUST_USE mr_status cmd_facts_solve(struct cmd_session *s, mr_plan *out, mr_err *err);
+/* Foretells what the session's plan will do; notes and warnings say which ranks are left out, what a slow link costs, and
+ * what would be faster. */
+MR_MUST_USE mr_status cmd_facts_predict(struct cmd_session *s, mr_err *err);
+
+/* The host of a stage's rank; NULL: a thread of this process. */
+const char *cmd_facts_host(const struct cmd_session *s, int32_t stage);
+/* Tokens per second that are expected; 0: not known. */
+double cmd_facts_decode_rate(const struct cmd_session *s, int32_t n_sequences, int32_t depth);
+double cmd_facts_prefill_rate(const struct cmd_session *s, int32_t n_tokens);
+
+#endif

@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`millrace plan` by facts, plan files that are saved, edited and wrong, and runs that follow them."""
+import copy
+import json
+import re
+import unittest
+
+import cli
+
+LAYERS = 3
+
+
+def curve(first, row):
+    rows = [1, 2, 4, 8, 16, 32, 64]
+    return {"rows": rows, "seconds": [first + row * n for n in rows]}
+
+
+def rank(host, row=1e-4, memory=1 << 33):
+    return {"host": host, "threads": 4, "memory_bytes": memory, "position_s": 1e-9, "step_s": 1e-6,
+            "layers": [curve(1e-6, row)], "output": curve(1e-6, row / 10)}
+
+
+class Plan(cli.Case):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        done = cli.subprocess.run([cli.BIN, "plan", cls.model, "--stages", "2", "--save", cls.path("saved.json")],
+                                  env=cli.environment(), stdout=cli.subprocess.DEVNULL, check=True, timeout=cli.LIMIT_S)
+        assert done.returncode == 0
+        with open(cls.path("saved.json"), encoding="utf-8") as f:
+            cls.saved = json.load(f)
+
+    def write(self, data, name="edited.json"):
+        return self.file(name, json.dumps(data))
+
+    def facts(self, *ranks, latency=1e-5, speed=1e9):
+        """A facts file of these ranks, with equal links."""
+        link = {"latency_s": latency, "bytes_per_second": speed}
+        data = copy.deepcopy(self.saved)
+        del data["stages"]
+        data["facts"] = {"row_bytes": 256, "kinds": [0] * LAYERS, "ranks": list(ranks),
+                         "links": [[None if a == b else dict(link) for b in range(len(ranks))] for a in range(len(ranks))]}
+        return data
+
+    def plan(self, data, *args):
+        done = self.run_bin("plan", self.model, "--facts", self.write(data, "facts.json"), "--json", *args)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout), done.stderr.decode()
+
+    def ids(self, *args):
+        out = self.good("generate", self.model, "-p", "the", "-n", "12", "--temp", "0", "--ignore-eos", "--json", *args)
+        found = json.loads(out)
+        return found["sequences"][0]["ids"], [(p["first_layer"], p["last_layer"]) for p in found["plan"]]
+
+    # --- Plan files
+
+    def test_what_is_saved(self):
+        self.assertEqual(self.saved["model"]["layers"], LAYERS)
+        self.assertEqual([s["rank"] for s in self.saved["stages"]], [0, 1])
+        text = self.good("plan", self.model, "--plan", self.path("saved.json"), "--json")
+        want = self.good("plan", self.model, "--stages", "2", "--json")
+        self.assertEqual(json.loads(text)["plan"], json.loads(want)["plan"])
+
+    def test_a_run_follows_it(self):
+        alone, _ = self.ids()
+        data = copy.deepcopy(self.saved)
+        data["stages"] = [{"rank": 5, "first_layer": 0, "last_layer": 1}, {"rank": 2, "first_layer": 1, "last_layer": 3}]
+        ids, plan = self.ids("--plan", self.write(data))
+        self.assertEqual(plan, [(0, 1), (1, 3)])  # threads, whatever ranks there were
+        self.assertEqual(ids, alone)
+
+    def refused(self, change, *words):
+        data = copy.deepcopy(self.saved)
+        change(data)
+        path = self.write(data)
+        self.bad(1, (path, *words), "generate", self.model, "-p", "x", "--plan", path)
+
+    def test_edited_wrongly(self):
+        def stage(i, **fields):
+            return lambda d: d["stages"][i].update(fields)
+        self.refused(stage(1, rank=0), "stages[1].rank is 0, which has stage 0 already")
+        self.refused(stage(1, first_layer=0), "stages[1].first_layer is 0", "the stage before has that layer too")
+        self.refused(stage(0, last_layer=1), "stages[1].first_layer is 2", "nobody has the layers between")
+        self.refused(stage(0, first_layer=1), "stages[0].first_layer is 1", "begins with layer 0")
+        self.refused(stage(1, last_layer=2), "stages[1].last_layer is 2, but should be above first_layer, 2")
+        self.refused(stage(1, last_layer=4), "stages[1].last_layer is 4, allowed is 1 to 3")
+        self.refused(stage(0, last_layer="1"), "stages[0].last_layer should be a whole number")
+        self.refused(stage(0, rank=-1), "stages[0].rank is -1, allowed is 0 to 1023")
+        self.refused(stage(0, rank=1.5), "stages[0].rank should be a whole number")
+        self.refused(lambda d: d["stages"][1].pop("rank"), "stages[1].rank is missing")
+        self.refused(lambda d: d["stages"].pop(), "stages end with layer", "has 3 layers")
+        self.refused(lambda d: d["stages"].clear(), "stages should be an array of 1 to 1024")
+        self.refused(lambda d: d.update(stages=7), "stages should be an array")
+        self.refused(lambda d: d.update(stages=[7]), "stages[0]. should be an object")
+        self.refused(lambda d: d.pop("stages"), "stages")
+        self.refused(lambda d: d.pop("model"), "model is missing")
+        self.refused(lambda d: d.update(millrace_plan=2), "millrace_plan is 2, allowed is 1 to 1")
+        self.refused(lambda d: d.pop("millrace_plan"), "is no plan")
+
+    def test_of_another_model(self):
+        self.refused(lambda d: d["model"].update(digest="0x0123456789abcdef"), "model.digest", "hint: a plan is for one file")
+        self.refused(lambda d: d["model"].update(digest="12"), "model.digest should be a text like")
+        self.refused(lambda d: d["model"].update(digest="0x01234567 9abcdeg"), "model.digest should be a text like")
+
+        def deeper(d):
+            d["model"]["layers"] = 4
+            d["stages"][-1]["last_layer"] = 4
+        self.refused(deeper, "model.layers is 4, but this model has 3")
+
+    def test_no_plan_at_all(self):
+        self.bad(1, "cannot be read", "plan", self.model, "--plan", self.path("nowhere.json"))
+        for text in ("", "{", "[]", "7", "null", '{"millrace_plan": 1, "millrace_plan": 1}', "\0", "[" * 100000):
+            self.bad(1, "is no plan", "plan", self.model, "--plan", self.file("bad.json", text))
+        self.bad(2, ["--plan", "--stages"], "plan", self.model, "--plan", self.path("saved.json"), "--stages", "2")
+        self.bad(1, "bad/", "plan", self.model, "--stages", "2", "--save", self.path("bad/plan.json"))
+
+    # --- Facts
+
+    def test_faster_ranks_get_more(self):
+        found, _ = self.plan(self.facts(rank("a"), rank("b", 5e-5)))
+        held = {p["rank"]: p["last_layer"] - p["first_layer"] for p in found["plan"]}
+        self.assertEqual(held, {0: 1, 1: 2})
+        self.assertEqual({p["rank"]: p["host"] for p in found["plan"]}, {0: "a", 1: "b"})
+        rates = [r["tokens_per_second"] for r in found["predicted"]["decode"]]
+        self.assertEqual(len(rates), 7)
+        self.assertEqual(rates, sorted(rates))
+        latency, _ = self.plan(self.facts(rank("a"), rank("b", 5e-5)), "--objective", "latency")
+        self.assertEqual([p["rank"] for p in latency["plan"]], [1])
+
+    def test_ranks_that_are_left_out(self):
+        found, messages = self.plan(self.facts(rank("a", memory=1000), rank("b"), rank("slow", 1), rank("d")))
+        self.assertEqual({p["rank"] for p in found["plan"]}, {1, 3})
+        self.assertIn("rank 0 on a is left out: it has 0.00 GiB of memory", messages)
+        self.assertIn("1 of 4 ranks is left out", messages)
+
+    def test_slow_link(self):
+        data = self.facts(rank("a", memory=300000), rank("b", memory=300000), latency=50e-3, speed=1e6)
+        for r in data["facts"]["ranks"]:
+            r["memory_bytes"] = 1 << 40
+        data["stages"] = [{"rank": 1, "first_layer": 0, "last_layer": 2}, {"rank": 0, "first_layer": 2, "last_layer": 3}]
+        path = self.write(data)
+        done = self.run_bin("plan", self.model, "--plan", path)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr.decode(), r"warning: the link from rank 1 on b to rank 0 on a \(50\.000 ms, 1\.0 MB/s\) costs")
+        self.assertIn("would be faster", done.stderr.decode())
+        data["facts"]["ranks"][0]["memory_bytes"] = 1000
+        self.bad(1, ["rank 0 on a has 0.00 GiB of memory for its stage, layers 2 to 2", "hint"], "plan", self.model, "--plan",
+                 self.write(data))
+
+    def test_too_little_memory(self):
+        done = self.run_bin("plan", self.model, "--facts", self.write(self.facts(rank("a"), rank("b"))), "--mem", "100K")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("does not fit the memory of 2 ranks", done.stderr.decode())
+
+    def facts_refused(self, change, *words):
+        data = self.facts(rank("a"), rank("b"))
+        change(data["facts"])
+        self.bad(1, words, "plan", self.model, "--facts", self.write(data))
+
+    def test_wrong_facts(self):
+        self.facts_refused(lambda f: f["ranks"][1].pop("host"), "facts.ranks[1].host is missing")
+        self.facts_refused(lambda f: f["ranks"][1].update(step_s=-1), "facts.ranks[1].step_s should be a number from 0")
+        self.facts_refused(lambda f: f["ranks"][1].update(memory_bytes="1"), "facts.ranks[1].memory_bytes should be a number")
+        self.facts_refused(lambda f: f["ranks"][0].update(layers=[]), "facts.ranks[0].layers has 0 curves")
+        self.facts_refused(lambda f: f["ranks"][0]["layers"][0].update(rows=[1]), "facts.ranks[0].layers should have two arrays")
+        self.facts_refused(lambda f: f["ranks"][0]["layers"][0]["rows"].__setitem__(1, 1), "rows that do not ascend")
+        self.facts_refused(lambda f: f["ranks"][0]["output"]["seconds"].__setitem__(1, 0), "facts.ranks[0].output should be a number")
+        self.facts_refused(lambda f: f.update(kinds=[0]), "facts.kinds has 1 entries, but the model has 3 layers")
+        self.facts_refused(lambda f: f.update(kinds=[0, 99, 0]), "facts.kinds should be a number from 0 to 15")
+        self.facts_refused(lambda f: f.update(ranks=[]), "facts.ranks should be an array of 1")
+        self.facts_refused(lambda f: f["links"].pop(), "facts.links has 1 lines, but there are 2 ranks")
+        self.facts_refused(lambda f: f["links"].__setitem__(0, [None]), "facts.links[0] should be an array of 2 links")
+        self.facts_refused(lambda f: f["links"][0][1].update(latency_s=None), "facts.links[0][1].latency_s should be a number")
+        self.bad(1, "facts is missing", "plan", self.model, "--facts", self.path("saved.json"))
+
+    def test_a_further_rank(self):
+        data = self.facts(rank("a"), rank("b"))
+        found, _ = self.plan(data, "--what-if", "mem=1GB,speed=2")
+        before = found["predicted"]["decode"][-1]["tokens_per_second"]
+        more = found["predicted"]["what_if"]
+        self.assertTrue(more["used"])
+        self.assertGreater(more["decode"][-1]["tokens_per_second"], 1.3 * before)
+        useless, _ = self.plan(data, "--what-if", "speed=0.001,link=1KB/s")
+        self.assertFalse(useless["predicted"]["what_if"]["used"])
+        text = self.good("plan", self.model, "--facts", self.write(data), "--what-if", "bw=200GB/s").decode()
+        self.assertTrue(re.search(r"with the new rank +\d", text), text)
+        for wrong in ("", "speed", "speed=", "speed=-1", "speed=2x", "mem=1Q", "mem=1GB/s", "bw=nan", "fast=2", "mem=0",
+                      "speed=2;mem=1"):
+            self.bad(2, "--what-if", "plan", self.model, "--facts", self.write(data), "--what-if", wrong)
+        self.bad(2, "--what-if needs measurements", "plan", self.model, "--what-if", "speed=2")
+
+    # --- Measured
+
+    def test_measured_here(self):
+        """Figures are those of a busy machine; what is tested is that they come, and can be saved and used again."""
+        path = self.path("measured.json")
+        text = self.good("plan", self.model, "--stages", "2", "-t", "1", "--save", path, env={"MILLRACE_MEASURE": "auto"})
+        self.assertRegex(text.decode(), r"step of \d+")
+        self.assertRegex(text.decode(), r"tokens/s +\d")
+        again = json.loads(self.good("plan", self.model, "--facts", path, "--json"))
+        self.assertTrue(all(r["tokens_per_second"] > 0 for r in again["predicted"]["decode"]))
+
+
+if __name__ == "__main__":
+    unittest.main()
