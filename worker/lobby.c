@@ -146,6 +146,13 @@ static mr_status answer_ping(lobby *l, mr_err *err) {
     return status == MR_OK ? send_report(l, &report, err) : status;
 }
 
+/* Ranks that have no file cannot begin to measure before they have its header. */
+static bool told_to_end_and_serve(void *ctx) {
+    lobby *l = ctx;
+    mr_file_server_serve(l->file_server, 0);
+    return told_to_end(l);
+}
+
 /* Measures layers or a link, which takes some seconds, and says what came of it. */
 static mr_status answer_measure(lobby *l, mr_err *err) {
     const Millrace__Measure wish = *l->message->measure;
@@ -154,7 +161,7 @@ static mr_status answer_measure(lobby *l, mr_err *err) {
     mr_status status = mr_inbox_release(l->control, err);
     if (status != MR_OK)
         return status;
-    if (mr_lobby_measure(l->config, &wish, told_to_end, l, &answer) != MR_OK)
+    if (mr_lobby_measure(l->config, l->file_client, &wish, told_to_end_and_serve, l, &answer) != MR_OK)
         return l->status == MR_OK ? MR_OK : mr_err_set(err, l->status, "%s", l->err.text);
     report.body_case = MILLRACE__REPORT__BODY_FACTS;
     report.facts = &answer.facts.message;

@@ -8,6 +8,7 @@
 #define MR_WORKER_LOBBY_FACTS_H
 
 #include "proto/facts_message.h"
+#include "worker/file_client.h"
 #include "worker/lobby.h"
 
 typedef struct mr_lobby_facts {
@@ -16,9 +17,10 @@ typedef struct mr_lobby_facts {
     mr_err problem;
 } mr_lobby_facts;
 
-/* told_to_end(ctx) is asked now and then. */
-MR_MUST_USE mr_status mr_lobby_measure(const mr_lobby_config *config, const Millrace__Measure *wish,
-                                       bool (*told_to_end)(void *ctx), void *ctx, mr_lobby_facts *out);
+/* told_to_end(ctx) is asked now and then. client, unless NULL: the model file is not here, and its header comes by this. */
+MR_MUST_USE mr_status mr_lobby_measure(const mr_lobby_config *config, mr_file_client *client,
+                                       const Millrace__Measure *wish, bool (*told_to_end)(void *ctx), void *ctx,
+                                       mr_lobby_facts *out);
 MR_MUST_USE mr_status mr_lobby_probe(const mr_lobby_config *config, const Millrace__Probe *wish,
                                      bool (*told_to_end)(void *ctx), void *ctx, mr_lobby_facts *out);
 

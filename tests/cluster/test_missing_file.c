@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "backends/cpu/cpu_backend.h"
+#include "coordinator/facts.h"
 #include "coordinator/roll_call.h"
 #include "engine/base/clock.h"
 #include "engine/base/thread.h"
@@ -222,6 +223,29 @@ static void test_all_have_it(void **state) {
     assert_int_equal(access(path, F_OK), -1); /* nobody needs a cache */
 }
 
+/* Ranks without the file are measured with its header alone. */
+static void test_measured(void **state) {
+    (void)state;
+    rig r;
+    mr_facts facts = {0};
+    const mr_facts_wish wish = {.kv_type = MR_TYPE_F16, .max_rows = 1};
+    char path[160];
+    struct stat st;
+    rig_start(&r, 1u << 0, false);
+    ok(mr_facts_init(&facts, model.tiny->gguf, &model.tiny->info, N_RANKS, &r.err), &r.err);
+    ok(mr_facts_measure(&facts, r.roll, &wish, &r.err), &r.err);
+    for (int32_t i = 0; i < N_RANKS; i++)
+        assert_true(facts.ranks[i].layer[0].n > 0 && facts.ranks[i].layer[0].seconds[0] > 0);
+    snprintf(path, sizeof path, "%s/cache3/%016llx-%zu.gguf", folder,
+             (unsigned long long)mr_roll_call_info(r.roll, 0)->file_digest, mr_gguf_file_bytes(model.tiny->gguf));
+    assert_int_equal(stat(path, &st), 0);
+    assert_true(st.st_blocks * 512 <= 2 * MR_FILE_BLOCK_BYTES);
+    mr_facts_deinit(&facts);
+    expect_same_ids(&r, 1, 2, false);
+    rig_stop(&r);
+    drop_caches();
+}
+
 /* No place for the cache: the stage says so. */
 static void test_no_cache(void **state) {
     (void)state;
@@ -246,6 +270,7 @@ int main(void) {
         cmocka_unit_test(test_another_plan),
         cmocka_unit_test(test_shared_cache),
         cmocka_unit_test(test_all_have_it),
+        cmocka_unit_test(test_measured),
         cmocka_unit_test(test_no_cache),
     };
     tiny_desc desc = tiny_default("llama", MR_TYPE_F16);
