@@ -15,6 +15,7 @@
 
 #include "backends/cpu/cpu_backend.h"
 #include "coordinator/facts.h"
+#include "coordinator/local_facts.h"
 #include "engine/base/clock.h"
 #include "engine/base/thread.h"
 #include "proto/channel_local.h"
@@ -241,6 +242,28 @@ static void test_given_up(void **state) {
     }
 }
 
+/* The same for the stages of one process. */
+static void test_in_one_process(void **state) {
+    const job_model *m = *state;
+    rig r = {.n = 2};
+    mr_local_cluster_config config = {.model_path = m->path, .n_stages = 2, .threads_per_stage = 1};
+    mr_facts_wish wish = the_wish();
+    wish.memory_limit = 3000;
+    strcpy(r.cache, "/tmp/millrace-test-XXXXXX");
+    assert_non_null(mkdtemp(r.cache));
+    ok(mr_facts_init(&r.facts, m->tiny->gguf, &m->tiny->info, 2, &r.err), &r.err);
+    ok(local_facts_measure(&config, r.cache, &wish, &r.facts, &r.err), &r.err);
+    for (int32_t i = 0; i < 2; i++) {
+        expect_curve(&r.facts.ranks[i].layer[0], true);
+        assert_int_equal(r.facts.ranks[i].memory_bytes, 1500);
+    }
+    assert_true(r.facts.links[1].latency_s > 0);
+    config.model_path = "/nowhere/model.gguf";
+    assert_int_not_equal(local_facts_measure(&config, r.cache, &wish, &r.facts, &r.err), MR_OK);
+    mr_facts_deinit(&r.facts);
+    remove_cache(&r);
+}
+
 /* --- A rank that the test plays ------------------------------------------------------------------------------------- */
 
 typedef struct liar {
@@ -325,9 +348,9 @@ static void test_lies(void **state) {
 int main(void) {
     static job_model model;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(test_measures, &model),      cmocka_unit_test_prestate(test_keeps, &model),
-        cmocka_unit_test_prestate(test_a_rank_cannot, &model), cmocka_unit_test_prestate(test_given_up, &model),
-        cmocka_unit_test_prestate(test_lies, &model),
+        cmocka_unit_test_prestate(test_measures, &model),       cmocka_unit_test_prestate(test_keeps, &model),
+        cmocka_unit_test_prestate(test_a_rank_cannot, &model),  cmocka_unit_test_prestate(test_given_up, &model),
+        cmocka_unit_test_prestate(test_in_one_process, &model), cmocka_unit_test_prestate(test_lies, &model),
     };
     tiny_desc desc = job_model_desc();
     job_model_init(&model, tiny_model_write(&desc));
