@@ -108,7 +108,8 @@ static void choose_numbers(cmd_session *s) {
         s->threads = (int32_t)mr_options_number(o, MR_OPTION_THREADS);
     else if (s->cluster.n_ranks > 0)
         s->threads = s->cluster.threads;
-    /* The chunks of one prompt fill a pipeline: the more of them, the less of it waits at both ends. */
+    /* The chunks of one prompt fill a pipeline: the more of them, the less of it waits at both ends. The scheduler takes
+     * smaller ones where the times of the stages say so; until it knows them, these. */
     if (!mr_options_given(o, MR_OPTION_CHUNK))
         s->chunk = s->plan.n_stages == 1 ? MAX_CHUNK : s->plan.n_stages == 2 ? MAX_CHUNK / 2 : MAX_CHUNK / 4;
 }
@@ -523,6 +524,7 @@ static mr_status create_job(cmd_session *s, mr_err *err) {
                             .model_digest = mr_hello_file_digest(s->gguf),
                             .map_weights = s->map_weights,
                             .fast_numerics = s->devices.wish != MR_DEVICES_EXACT,
+                            .token_s = mr_options_real(s->options, MR_OPTION_TBT_MS) / 1e3,
                             .progress = progress_update,
                             .progress_ctx = &s->bar,
                             .silent = note_silent,

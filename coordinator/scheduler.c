@@ -9,7 +9,7 @@
 enum {
     READY_STEPS = 2,      /* whose plans lie ready beside those that the stages run */
     UNKNOWN_PREFILL = 32, /* rows of prompts in a step with decode rows, while no times are known */
-    LEAST_PREFILL = 8,    /* likewise, however late the tokens come */
+    LEAST_PREFILL = 4,    /* likewise, however late the tokens come */
     LEAST_SHARE = 16,     /* of one prompt in a step that has several */
 };
 /* More micro-batches or fewer have to be worth it: times are noisy. */
