@@ -69,7 +69,9 @@ static void note_seconds(mr_job *job, const Millrace__Seconds *s) {
 static void note_step_sums(mr_job *job, const Millrace__StepSums *s) {
     bool is_short = mr_scheduler_micro_batches(job->scheduler) <= job->plan.n_stages;
     mr_learned_times_add(job->times, s, is_short);
-    mr_scheduler_set_times(job->scheduler, mr_learned_times_get(job->times));
+    if ((int32_t)s->stage + 1 ==
+        job->plan.n_stages) /* once for all of them: what follows from the times costs time, too */
+        mr_scheduler_set_times(job->scheduler, mr_learned_times_get(job->times));
 }
 
 mr_status job_take_reports(mr_job *job, bool *did, mr_err *err) {

@@ -17,7 +17,8 @@ typedef struct stage_times {
 struct mr_learned_times {
     int32_t n_stages;
     stage_times *stages;
-    mr_step_times *curves; /* [n_stages], of the last get */
+    mr_step_times *curves; /* [n_stages] */
+    int32_t n_known;       /* curves that are not empty */
     bool has_hops;         /* measured or learned */
     double hops_s;
     double hops_row_s, link_row_s; /* measured */
@@ -56,59 +57,6 @@ void mr_learned_times_destroy(mr_learned_times *t) {
     mr_free(t->stages);
     mr_free(t->curves);
     mr_free(t);
-}
-
-/* The points of a and, for as many rows each, of the output. */
-static mr_step_times with_output(const mr_step_times *a, const mr_step_times *output) {
-    mr_step_times sum = *a;
-    for (int32_t i = 0; i < sum.n; i++)
-        sum.seconds[i] += mr_step_times_at(output, sum.rows[i]);
-    return sum;
-}
-
-void mr_learned_times_measured(mr_learned_times *t, const mr_pipeline_times *measured) {
-    MR_ASSERT(measured->n_stages == t->n_stages);
-    for (int32_t i = 0; i < t->n_stages; i++)
-        t->stages[i].measured =
-            i == t->n_stages - 1 ? with_output(&measured->stages[i], &measured->output) : measured->stages[i];
-    t->has_hops = true;
-    t->hops_s = measured->hops_s;
-    t->hops_row_s = measured->hops_row_s;
-    t->link_row_s = measured->link_row_s;
-}
-
-/* Learns the hops of a step's way from the head through all other stages and back, less their computing. */
-static void learn_hops(mr_learned_times *t, const Millrace__StepSums *sums, bool is_short) {
-    double others = 0;
-    for (int32_t i = 1; i < t->n_stages; i++) {
-        if (t->curves[i].n == 0)
-            return;
-        others += mr_step_times_at(&t->curves[i], sums->round_rows);
-    }
-    double hops = (double)sums->round_ns * 1e-9 - others - t->hops_row_s * sums->round_rows;
-    hops = hops > 0 ? hops : 0;
-    if (!t->has_hops || hops < t->hops_s)
-        t->hops_s = hops;
-    else if (is_short)
-        t->hops_s += HOPS_UP * (hops - t->hops_s);
-    t->has_hops = true;
-}
-
-void mr_learned_times_add(mr_learned_times *t, const Millrace__StepSums *sums, bool is_short) {
-    stage_times *stage = &t->stages[sums->stage];
-    for (size_t i = 0; i < sums->n_steps; i++) {
-        row_class *c = &stage->classes[i];
-        double n = sums->steps[i], weight = n / (n + STEPS_OF_HALF);
-        if (n == 0)
-            continue;
-        weight = weight > LEAST_WEIGHT ? weight : LEAST_WEIGHT;
-        weight = c->known ? weight : 1;
-        c->known = true;
-        c->rows += weight * ((double)sums->rows[i] / n - c->rows);
-        c->seconds += weight * ((double)sums->ns[i] * 1e-9 / n - c->seconds);
-    }
-    if (sums->round_rows > 0)
-        learn_hops(t, sums, is_short);
 }
 
 /* What was measured for some rows, times this, is what the steps that have run took. */
@@ -150,16 +98,73 @@ static mr_step_times curve_of(const stage_times *s) {
     return t;
 }
 
-const mr_pipeline_times *mr_learned_times_get(mr_learned_times *t) {
-    bool all = true;
+static void update_curve(mr_learned_times *t, int32_t stage) {
+    bool was_known = t->curves[stage].n > 0;
+    t->curves[stage] = curve_of(&t->stages[stage]);
+    t->n_known += (t->curves[stage].n > 0) - was_known;
+}
+
+/* The points of a and, for as many rows each, of the output. */
+static mr_step_times with_output(const mr_step_times *a, const mr_step_times *output) {
+    mr_step_times sum = *a;
+    for (int32_t i = 0; i < sum.n; i++)
+        sum.seconds[i] += mr_step_times_at(output, sum.rows[i]);
+    return sum;
+}
+
+void mr_learned_times_measured(mr_learned_times *t, const mr_pipeline_times *measured) {
+    MR_ASSERT(measured->n_stages == t->n_stages);
     for (int32_t i = 0; i < t->n_stages; i++) {
-        t->curves[i] = curve_of(&t->stages[i]);
-        all = all && t->curves[i].n > 0;
+        t->stages[i].measured =
+            i == t->n_stages - 1 ? with_output(&measured->stages[i], &measured->output) : measured->stages[i];
+        update_curve(t, i);
     }
+    t->has_hops = true;
+    t->hops_s = measured->hops_s;
+    t->hops_row_s = measured->hops_row_s;
+    t->link_row_s = measured->link_row_s;
+}
+
+/* Learns the hops of a step's way from the head through all other stages and back, less their computing. */
+static void learn_hops(mr_learned_times *t, const Millrace__StepSums *sums, bool is_short) {
+    double others = 0;
+    for (int32_t i = 1; i < t->n_stages; i++) {
+        if (t->curves[i].n == 0)
+            return;
+        others += mr_step_times_at(&t->curves[i], sums->round_rows);
+    }
+    double hops = (double)sums->round_ns * 1e-9 - others - t->hops_row_s * sums->round_rows;
+    hops = hops > 0 ? hops : 0;
+    if (!t->has_hops || hops < t->hops_s)
+        t->hops_s = hops;
+    else if (is_short)
+        t->hops_s += HOPS_UP * (hops - t->hops_s);
+    t->has_hops = true;
+}
+
+void mr_learned_times_add(mr_learned_times *t, const Millrace__StepSums *sums, bool is_short) {
+    stage_times *stage = &t->stages[sums->stage];
+    for (size_t i = 0; i < sums->n_steps; i++) {
+        row_class *c = &stage->classes[i];
+        double n = sums->steps[i], weight = n / (n + STEPS_OF_HALF);
+        if (n == 0)
+            continue;
+        weight = weight > LEAST_WEIGHT ? weight : LEAST_WEIGHT;
+        weight = c->known ? weight : 1;
+        c->known = true;
+        c->rows += weight * ((double)sums->rows[i] / n - c->rows);
+        c->seconds += weight * ((double)sums->ns[i] * 1e-9 / n - c->seconds);
+    }
+    update_curve(t, (int32_t)sums->stage);
+    if (sums->round_rows > 0)
+        learn_hops(t, sums, is_short);
+}
+
+const mr_pipeline_times *mr_learned_times_get(mr_learned_times *t) {
     t->out = (mr_pipeline_times){.n_stages = t->n_stages,
                                  .stages = t->curves,
                                  .hops_s = t->hops_s,
                                  .hops_row_s = t->hops_row_s,
                                  .link_row_s = t->link_row_s};
-    return all ? &t->out : NULL;
+    return t->n_known == t->n_stages ? &t->out : NULL;
 }
