@@ -286,31 +286,64 @@ static int32_t at_most(int64_t v, int64_t limit) {
     return (int32_t)(v < limit ? v : limit);
 }
 
-/* Whether stage i is the first of its host, and memory there is known: what the host's stages take, and what it has. */
-static bool host_memory(const cmd_session *s, int32_t i, uint64_t *out_need, uint64_t *out_have) {
+/* What the stages of a host take, that for their KV blocks among it, and what the host has. */
+typedef struct host_sizes {
+    uint64_t need, kv, have;
+} host_sizes;
+
+/* Whether stage i is the first of its host, and memory there is known. */
+static bool host_memory(const cmd_session *s, int32_t i, host_sizes *out) {
     const mr_rank_info *rank = rank_of(s, i);
-    uint64_t sum = 0;
+    host_sizes sum = {0};
     for (int32_t k = 0; k < s->plan.n_stages; k++) {
         if (rank && strcmp(rank_of(s, k)->host, rank->host) != 0)
             continue;
         if (k < i)
             return false;
-        sum += s->sizes[k].weight_bytes + s->sizes[k].kv_bytes + s->sizes[k].work_bytes;
+        sum.need += s->sizes[k].weight_bytes + s->sizes[k].kv_bytes + s->sizes[k].work_bytes;
+        sum.kv += s->sizes[k].kv_bytes;
     }
-    *out_need = sum;
-    *out_have = rank ? rank->memory_bytes : mr_mem_available();
-    return *out_have > 0;
+    sum.have = rank ? rank->memory_bytes : mr_mem_available();
+    *out = sum;
+    return sum.have > 0;
+}
+
+/* What a host has, but for a small part. */
+static uint64_t most_to_take(const host_sizes *h) {
+    return h->have - h->have / SPARE_PART;
+}
+
+/* Takes KV blocks away, as far as the command can run without them, until the stages of each host fit what it has.
+ * Sequences give way to each other where those that are left run out. */
+static mr_status fit_hosts(cmd_session *s, const cmd_session_needs *needs, mr_err *err) {
+    int32_t n = s->n_kv_blocks, least = least_blocks(needs);
+    host_sizes h;
+    for (int32_t i = 0; i < s->plan.n_stages && s->options->command != MR_COMMAND_PLAN; i++) {
+        if (!host_memory(s, i, &h) || h.need <= most_to_take(&h))
+            continue;
+        uint64_t block = h.kv / (uint64_t)s->n_kv_blocks, rest = h.need - h.kv;
+        uint64_t room = most_to_take(&h) - h.have / SPARE_PART; /* what is free changes from one look to the next */
+        int32_t fit = room > rest ? at_most((int64_t)((room - rest) / block), n) : 0;
+        n = fit > least ? fit : least;
+    }
+    if (n >= s->n_kv_blocks)
+        return MR_OK;
+    output_note("the KV cache has room for %" PRId64 " tokens: there is no memory for the %" PRId64
+                " of all sequences at their longest",
+                (int64_t)n * MR_WIRE_BLOCK_TOKENS, (int64_t)s->n_kv_blocks * MR_WIRE_BLOCK_TOKENS);
+    s->n_kv_blocks = n;
+    return measure(s, err);
 }
 
 /* Hosts whose stages take more than is free there. */
 static void warn_of_memory(const cmd_session *s) {
     char need_text[OUTPUT_BYTES_TEXT], have_text[OUTPUT_BYTES_TEXT];
-    uint64_t need, have;
+    host_sizes h;
     for (int32_t i = 0; i < s->plan.n_stages && s->cluster.n_ranks > 0; i++) {
-        if (!host_memory(s, i, &need, &have) || need <= have)
+        if (!host_memory(s, i, &h) || h.need <= h.have)
             continue;
-        output_bytes_text((size_t)need, need_text);
-        output_bytes_text((size_t)have, have_text);
+        output_bytes_text((size_t)h.need, need_text);
+        output_bytes_text((size_t)h.have, have_text);
         output_warning("%s has %s of memory free, its stages take %s: the system may kill them; hint: more hosts, or "
                        "fewer layers there (--cut)",
                        rank_of(s, i)->host, have_text, need_text);
@@ -321,19 +354,19 @@ static void warn_of_memory(const cmd_session *s) {
  * has free but for a small part. Says so. */
 static bool is_short_of_memory(const cmd_session *s, int32_t least_blocks) {
     char need_text[OUTPUT_BYTES_TEXT], have_text[OUTPUT_BYTES_TEXT];
-    uint64_t need = allocated_bytes(s, least_blocks);
-    uint64_t have = (uint64_t)mr_options_number(s->options, MR_OPTION_MEM);
+    host_sizes h = {.need = allocated_bytes(s, least_blocks),
+                    .have = (uint64_t)mr_options_number(s->options, MR_OPTION_MEM)};
     const char *where = "--mem";
-    bool is_short = have > 0 && need > have;
+    bool is_short = h.have > 0 && h.need > h.have;
     for (int32_t i = 0; i < s->plan.n_stages && !is_short && s->options->command != MR_COMMAND_PLAN; i++) {
         const mr_rank_info *rank = rank_of(s, i);
         where = rank ? rank->host : "this machine";
-        is_short = host_memory(s, i, &need, &have) && need > have - have / SPARE_PART;
+        is_short = host_memory(s, i, &h) && h.need > most_to_take(&h);
     }
     if (!is_short)
         return false;
-    output_bytes_text((size_t)need, need_text);
-    output_bytes_text((size_t)have, have_text);
+    output_bytes_text((size_t)h.need, need_text);
+    output_bytes_text((size_t)h.have, have_text);
     output_note(
         "matrices stay in the model file, as with --no-repack: %s has %s of memory, repacked they would need %s", where,
         have_text, need_text);
@@ -346,6 +379,8 @@ static mr_status place_weights(cmd_session *s, const cmd_session_needs *needs, m
     s->map_weights = mr_options_number(s->options, MR_OPTION_NO_REPACK) != 0 ||
                      (s->devices.wish == MR_DEVICES_BLAS && s->info.n_experts == 0);
     mr_status status = measure(s, err);
+    if (status == MR_OK)
+        status = fit_hosts(s, needs, err);
     if (status != MR_OK || s->map_weights || !is_short_of_memory(s, least_blocks(needs)))
         return status;
     s->map_weights = true;

@@ -109,6 +109,21 @@ class Mapped(cli.Case):
             self.assertEqual(got, want, args)
         self.assertGreater(self.group.reached(), 0)
 
+    def test_less_memory_than_all_sequences_could_take(self):
+        """40 sequences could have 80 MiB of keys and values; they share what there is, and all come to an end."""
+        args = [arg for i in range(40) for arg in ("-p", f"One day number {i}")]
+        args = ["generate", "--demo", *args, "-n", "480", "--stop", ".", "--seed", "1", "--threads", "1"]
+        texts = []
+        for limited in (False, True):
+            enter = (lambda: write("0", self.group.path, "cgroup.procs")) if limited else None
+            done = subprocess.run([cli.BIN, *args], capture_output=True, env=cli.environment(), preexec_fn=enter,
+                                  timeout=cli.LIMIT_S, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(b"the KV cache has room for" in done.stderr, limited, done.stderr)
+            self.assertNotIn(b"matrices stay", done.stderr)
+            texts.append(done.stdout)
+        self.assertEqual(texts[0], texts[1])
+
 
 if __name__ == "__main__":
     unittest.main()
