@@ -9,6 +9,7 @@
 #include "proto/link.h"
 #include "proto/messages.h"
 #include "proto/phases.h"
+#include "worker/step_sums.h"
 
 enum {
     N_KINDS = 8,            /* in the low bits of a link's tag */
@@ -45,6 +46,7 @@ typedef struct virtual_stage {
     int64_t free_ns; /* when it has run all steps so far */
     int64_t sent_ns; /* when all rows so far have left for the next stage */
     int64_t ns[MR_PHASE_COUNT];
+    mr_step_sums sums;
 } virtual_stage;
 
 struct mr_virtual_cluster {
@@ -99,9 +101,11 @@ static mr_status send(mr_virtual_cluster *c, int32_t stage, mr_frame frame, cons
     return MR_OK;
 }
 
-static mr_status send_report(mr_virtual_cluster *c, int32_t stage, const Millrace__Report *report, mr_err *err) {
+/* What a stage has to say at ns. */
+static mr_status send_report(mr_virtual_cluster *c, int32_t stage, const Millrace__Report *report, int64_t ns,
+                             mr_err *err) {
     const mr_frame frame = {.kind = MR_FRAME_REPORT};
-    return send(c, stage, frame, &report->base, mr_clock_now_ns() + c->config.latency_ns, err);
+    return send(c, stage, frame, &report->base, ns + c->config.latency_ns, err);
 }
 
 /* Gives the message at *at to the oldest receive that is posted for it, if there is one. */
@@ -162,8 +166,9 @@ static mr_status take_plan(mr_virtual_cluster *c, const Millrace__Plan *plan, mr
         ready.stage = (uint32_t)i;
         report.body_case = MILLRACE__REPORT__BODY_READY;
         report.ready = &ready;
-        status = send_report(c, i, &report, err);
         c->stages[i].free_ns = c->stages[i].sent_ns = mr_clock_now_ns();
+        mr_step_sums_clear(&c->stages[i].sums, c->stages[i].free_ns);
+        status = send_report(c, i, &report, c->stages[i].free_ns, err);
     }
     return status;
 }
@@ -177,23 +182,49 @@ static void account(virtual_stage *s, int64_t plan_ns, int64_t start_ns, int64_t
     s->free_ns = end_ns;
 }
 
-/* Runs a step on all stages; returns when the tail has sampled. All that it waits for is known: ids come from steps before it,
- * and plans arrive in their order. */
-static int64_t run_step(mr_virtual_cluster *c, const mr_virtual_work *work, int64_t ids_ns) {
+/* Notes how long a step took that has just ended; says so now and then, as stages do. */
+static mr_status note_step(mr_virtual_cluster *c, int32_t stage, uint64_t step, int32_t n_rows, int64_t ns,
+                           mr_err *err) {
+    virtual_stage *s = &c->stages[stage];
+    Millrace__StepSums sums = MILLRACE__STEP_SUMS__INIT;
+    Millrace__Report report = MILLRACE__REPORT__INIT;
+    mr_step_sums_add(&s->sums, (uint32_t)n_rows, ns);
+    if (stage == 0 && c->config.n_stages > 1)
+        mr_step_sums_sent(&s->sums, step, (uint32_t)n_rows, s->free_ns);
+    if (!mr_step_sums_due(&s->sums, s->free_ns))
+        return MR_OK;
+    sums.stage = (uint32_t)stage;
+    mr_step_sums_fill(&s->sums, &sums);
+    report.body_case = MILLRACE__REPORT__BODY_STEP_SUMS;
+    report.step_sums = &sums;
+    mr_status status = send_report(c, stage, &report, s->free_ns, err);
+    mr_step_sums_clear(&s->sums, s->free_ns);
+    return status;
+}
+
+/* Runs a step on all stages; *out_ns: when the tail has sampled. All that it waits for is known: ids come from steps before
+ * it, and plans arrive in their order. */
+static mr_status run_step(mr_virtual_cluster *c, uint64_t step, const mr_virtual_work *work, int64_t ids_ns,
+                          int64_t *out_ns, mr_err *err) {
     const mr_virtual_cluster_config *config = &c->config;
     int64_t plan_ns = mr_clock_now_ns() + config->latency_ns, rows_ns = ids_ns;
     double bytes = (double)work->n_rows * config->row_bytes;
     int64_t wire_ns = config->bytes_per_second > 0 ? (int64_t)(bytes / config->bytes_per_second * 1e9) : 0;
-    for (int32_t i = 0; i < config->n_stages; i++) {
+    mr_status status = MR_OK;
+    for (int32_t i = 0; i < config->n_stages && status == MR_OK; i++) {
         virtual_stage *s = &c->stages[i];
         int64_t start_ns = plan_ns > rows_ns ? plan_ns : rows_ns;
         start_ns = start_ns > s->free_ns ? start_ns : s->free_ns;
         account(s, plan_ns, start_ns, start_ns + config->compute_ns(config->compute_ctx, i, work));
+        status = note_step(c, i, step, work->n_rows, s->free_ns - start_ns, err);
         s->sent_ns = (s->free_ns > s->sent_ns ? s->free_ns : s->sent_ns) + wire_ns;
         rows_ns = s->sent_ns + config->latency_ns;
     }
     c->n_steps++;
-    return c->stages[config->n_stages - 1].free_ns;
+    *out_ns = c->stages[config->n_stages - 1].free_ns;
+    if (config->n_stages > 1)
+        mr_step_sums_came_back(&c->stages[0].sums, step, *out_ns + config->latency_ns);
+    return status;
 }
 
 static mr_status take_step(mr_virtual_cluster *c, const Millrace__StepPlan *plan, mr_err *err) {
@@ -219,7 +250,10 @@ static mr_status take_step(mr_virtual_cluster *c, const Millrace__StepPlan *plan
         c->items[tokens.n_tokens++] = t;
     }
     work.n_out = (int32_t)tokens.n_tokens;
-    int64_t done_ns = run_step(c, &work, ids_ns);
+    int64_t done_ns = 0;
+    mr_status status = run_step(c, plan->step, &work, ids_ns, &done_ns, err);
+    if (status != MR_OK)
+        return status;
     for (size_t i = 0; i < tokens.n_tokens; i++)
         c->ids_ns[c->tokens[i].slot] = done_ns + (c->config.n_stages > 1 ? c->config.latency_ns : 0);
     const mr_frame frame = {.kind = MR_FRAME_TOKENS, .step = plan->step};
@@ -242,7 +276,7 @@ static mr_status end_stages(mr_virtual_cluster *c, mr_err *err) {
         seconds.steps = c->n_steps;
         report.body_case = MILLRACE__REPORT__BODY_SECONDS;
         report.seconds = &seconds;
-        status = send_report(c, i, &report, err);
+        status = send_report(c, i, &report, now, err);
     }
     return status;
 }
