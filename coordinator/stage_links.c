@@ -10,7 +10,8 @@ struct mr_stage_links {
     mr_outbox **control; /* [n_stages] */
     mr_inbox **report;   /* [n_stages] */
     mr_inbox *tokens, *logits;
-    void *memory; /* of the arena */
+    int32_t asked; /* for reports, last */
+    void *memory;  /* of the arena */
     mr_arena *arena;
 };
 
@@ -183,7 +184,9 @@ mr_status mr_stage_links_next_report(mr_stage_links *l, Millrace__Report **out, 
     *out = NULL;
     for (int32_t i = 0; i < l->config.plan->n_stages && !*out; i++) {
         mr_err text;
-        mr_status status = take_report(l, i, out, &text);
+        /* On from the stage of the last one: with many stages, those after it have something to say next. */
+        l->asked = l->asked + 1 < l->config.plan->n_stages ? l->asked + 1 : 0;
+        mr_status status = take_report(l, l->asked, out, &text);
         if (status != MR_OK)
             mr_err_set(err, status, "%s", text.text);
         if (status != MR_OK && status != MR_E_PEER_LOST)

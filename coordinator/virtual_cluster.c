@@ -35,7 +35,7 @@ typedef struct receive_list {
 
 /* A message to the coordinator, on its way or waiting for a receive. */
 typedef struct message {
-    struct message *next;
+    struct message *prev, *next;
     int64_t due_ns;
     int32_t list;
     size_t bytes;
@@ -54,8 +54,8 @@ struct mr_virtual_cluster {
     mr_virtual_cluster_config config;
     receive *receives;
     int32_t n_receives, free;
-    receive_list *lists; /* [n_stages * N_KINDS] */
-    message *messages;   /* by due_ns; equal ones in the order in which they were sent */
+    receive_list *lists;   /* [n_stages * N_KINDS] */
+    message *first, *last; /* under way, by due_ns; equal ones in the order in which they were sent */
     virtual_stage *stages;
     uint8_t *packed; /* [MR_MAX_TOKENS_BYTES] */
     uint64_t n_steps;
@@ -93,11 +93,12 @@ static mr_status send(mr_virtual_cluster *c, int32_t stage, mr_frame frame, cons
     frame.epoch = c->epoch;
     frame.payload_bytes = bytes;
     mr_frame_seal(&frame, m->frame);
-    message **at = &c->messages;
-    while (*at && (*at)->due_ns <= due_ns)
-        at = &(*at)->next;
-    m->next = *at;
-    *at = m;
+    m->prev = c->last; /* most are due after all others */
+    while (m->prev && m->prev->due_ns > due_ns)
+        m->prev = m->prev->prev;
+    m->next = m->prev ? m->prev->next : c->first;
+    *(m->prev ? &m->prev->next : &c->first) = m;
+    *(m->next ? &m->next->prev : &c->last) = m;
     return MR_OK;
 }
 
@@ -108,9 +109,8 @@ static mr_status send_report(mr_virtual_cluster *c, int32_t stage, const Millrac
     return send(c, stage, frame, &report->base, ns + c->config.latency_ns, err);
 }
 
-/* Gives the message at *at to the oldest receive that is posted for it, if there is one. */
-static bool deliver(mr_virtual_cluster *c, message **at) {
-    message *m = *at;
+/* Gives m to the oldest receive that is posted for it, if there is one. */
+static bool deliver(mr_virtual_cluster *c, message *m) {
     receive_list *list = &c->lists[m->list];
     if (list->first < 0)
         return false;
@@ -121,7 +121,8 @@ static bool deliver(mr_virtual_cluster *c, message **at) {
     r->bytes = m->bytes;
     if (m->bytes <= r->capacity)
         memcpy(r->buffer, m->frame, m->bytes);
-    *at = m->next;
+    *(m->prev ? &m->prev->next : &c->first) = m->next;
+    *(m->next ? &m->next->prev : &c->last) = m->prev;
     mr_free(m);
     return true;
 }
@@ -130,11 +131,9 @@ static bool deliver(mr_virtual_cluster *c, message **at) {
 static bool deliver_due(mr_virtual_cluster *c) {
     int64_t now = mr_clock_now_ns();
     bool any = false;
-    for (message **at = &c->messages; *at && (*at)->due_ns <= now;) {
-        if (deliver(c, at))
-            any = true;
-        else
-            at = &(*at)->next;
+    for (message *m = c->first, *next; m && m->due_ns <= now; m = next) {
+        next = m->next;
+        any |= deliver(c, m);
     }
     return any;
 }
@@ -191,14 +190,16 @@ static mr_status note_step(mr_virtual_cluster *c, int32_t stage, uint64_t step, 
     mr_step_sums_add(&s->sums, (uint32_t)n_rows, ns);
     if (stage == 0 && c->config.n_stages > 1)
         mr_step_sums_sent(&s->sums, step, (uint32_t)n_rows, s->free_ns);
-    if (!mr_step_sums_due(&s->sums, s->free_ns))
+    /* The report goes now, when the step is planned: a pipeline's time too early, but all that is under way stays few. */
+    int64_t now = mr_clock_now_ns();
+    if (!mr_step_sums_due(&s->sums, now))
         return MR_OK;
     sums.stage = (uint32_t)stage;
     mr_step_sums_fill(&s->sums, &sums);
     report.body_case = MILLRACE__REPORT__BODY_STEP_SUMS;
     report.step_sums = &sums;
-    mr_status status = send_report(c, stage, &report, s->free_ns, err);
-    mr_step_sums_clear(&s->sums, s->free_ns);
+    mr_status status = send_report(c, stage, &report, now, err);
+    mr_step_sums_clear(&s->sums, now);
     return status;
 }
 
@@ -401,7 +402,7 @@ static mr_status virtual_wait(mr_channel *ch, int64_t deadline_ns, mr_err *err) 
     int64_t now = mr_clock_now_ns();
     if (deliver_due(c))
         return MR_OK;
-    message *next = c->messages;
+    message *next = c->first;
     while (next && next->due_ns <= now) /* these wait for a receive */
         next = next->next;
     if (!next && deadline_ns == MR_NEVER)
@@ -466,9 +467,8 @@ void mr_virtual_cluster_destroy(mr_virtual_cluster *c) {
     if (!c)
         return;
     mr_clock_freeze(-1);
-    while (c->messages) {
-        message *m = c->messages;
-        c->messages = m->next;
+    for (message *m = c->first, *next; m; m = next) {
+        next = m->next;
         mr_free(m);
     }
     mr_arena_destroy(c->arena);
