@@ -92,6 +92,7 @@ static mr_status measure(const mr_lobby_config *c, mr_file_client *client, const
                                      .kv_type = (mr_type)wish->kv_type,
                                      .max_rows = (int32_t)wish->max_rows,
                                      .map_weights = wish->map_weights,
+                                     .n_together = (int32_t)wish->n_together,
                                      .progress = watch_progress,
                                      .told_to_end = watch_told_to_end,
                                      .ctx = w};

@@ -86,9 +86,9 @@ static size_t last_cache_bytes(void) {
 /* The weights of a kind that its trials load together. A stage reads the weights of all its layers before it comes to the
  * first again, so they come from memory unless all of them fit the last cache: the trials take turns, and have more than
  * the cache holds, or all layers of the kind. */
-static size_t bytes_wanted(void) {
-    size_t cache = last_cache_bytes(), free_part = (size_t)(mr_mem_available() / 4);
-    return free_part > 0 && free_part < cache ? free_part : cache;
+static size_t bytes_wanted(const mr_measure_config *c) {
+    uint64_t cache = last_cache_bytes(), free_part = trial_free_bytes(c) / 4;
+    return (size_t)(free_part < cache ? free_part : cache);
 }
 
 static void drop_trials(measure *m) {
@@ -135,7 +135,7 @@ static mr_status add_trial(measure *m, mr_layer_range range, int32_t max_rows, m
 
 static mr_status load_kind(measure *m, uint8_t kind, int32_t max_rows, mr_err *err) {
     const mr_measure_config *c = m->config;
-    size_t wanted = bytes_wanted(), bytes = 0;
+    size_t wanted = bytes_wanted(c), bytes = 0;
     mr_layer_range range = {0, 0};
     mr_status status = MR_OK;
     while (status == MR_OK && m->n_trials < MAX_TRIALS && bytes < wanted && next_inner(m, kind, range.last, &range)) {

@@ -2,7 +2,7 @@
  * loaded by the code of a stage, so that layouts and graphs are those of a run.
  * Owns:    nothing; what it loads is gone when it returns. Borrows: everything in the config.
  * Threads: the backend's. It makes the calling thread flush denormals, as a stage does.
- * Errors:  those of loading; MR_E_CANCELLED when it is told to stop. */
+ * Errors:  those of loading, MR_E_NO_MEMORY also where the system would have to swap; MR_E_CANCELLED when it is told to stop. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_MEASURE_H
 #define MR_WORKER_MEASURE_H
@@ -20,9 +20,10 @@ typedef struct mr_measure_config {
     mr_backend *backend;
     const mr_devices *devices; /* used before the backend; NULL: none */
     mr_type kv_type;
-    int32_t max_rows; /* of one step */
-    bool map_weights; /* as in mr_stage_config */
-    int64_t kind_ns;  /* for the steps of a kind of layers; 0: a second and a half */
+    int32_t max_rows;   /* of one step */
+    bool map_weights;   /* as in mr_stage_config */
+    int32_t n_together; /* ranks of this host that measure at the same time, and share its memory; 0: one */
+    int64_t kind_ns;    /* for the steps of a kind of layers; 0: a second and a half */
     /* Called again and again, between groups of nodes too; must not block. May be NULL. */
     void (*progress)(void *ctx);
     bool (*told_to_end)(void *ctx); /* between runs. May be NULL */

@@ -18,6 +18,11 @@ static size_t position_bytes(const mr_measure_config *c) {
     return 2 * bytes; /* keys and values */
 }
 
+uint64_t trial_free_bytes(const mr_measure_config *c) {
+    uint64_t bytes = mr_mem_available();
+    return bytes == 0 ? UINT64_MAX : c->n_together > 1 ? bytes / (uint64_t)c->n_together : bytes;
+}
+
 int32_t trial_depth(const mr_measure_config *c, mr_layer_range range) {
     size_t wanted = mr_model_layer_read_bytes(c->gguf, c->info, range.first) / 2;
     size_t depth = wanted / (MEASURE_DEEP_ROWS * (position_bytes(c) + 1));
@@ -83,7 +88,12 @@ mr_status trial_init(trial *t, const mr_measure_config *c, mr_layer_range range,
         config.devices = c->devices->list;
         config.measures_products = c->devices->is_measured;
     }
-    mr_status status = mr_stage_create(&config, c->backend, NULL, NULL, &t->stage, err);
+    mr_stage_sizes sizes;
+    mr_status status = mr_stage_measure(&config, c->backend, &sizes, err);
+    if (status == MR_OK && sizes.weight_bytes + sizes.kv_bytes + sizes.work_bytes > trial_free_bytes(c))
+        status = mr_err_set(err, MR_E_NO_MEMORY, "too little memory is free to measure layer %d", (int)range.first);
+    if (status == MR_OK)
+        status = mr_stage_create(&config, c->backend, NULL, NULL, &t->stage, err);
     if (status == MR_OK)
         status = set_tables(t, n_sequences, err);
     if (status == MR_OK && range.first > 0)
