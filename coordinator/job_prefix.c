@@ -53,7 +53,7 @@ job_begin job_prefix_begin(mr_job *job, mr_entry *e, int32_t slot, int32_t spare
     if (!begun)
         return JOB_NO_BLOCKS;
     e->n_issued = hits.n_whole * BLOCK + (hits.copy_of != MR_NO_BLOCK ? begin_rows(e) : 0);
-    if (e->n_ids == e->n_prompt) {
+    if (e->generation == 0) { /* its first slot */
         job->timings.prefill_tokens -= e->n_issued;
         job->timings.cached_tokens += e->n_issued;
     }
