@@ -167,6 +167,7 @@ static void drop_source(mr_file_client *c, int32_t idx, mr_status status, const 
     close_source(c, &c->sources[idx]);
     for (uint64_t i = 0; i < c->n_blocks; i++) {
         block *b = &c->blocks[i];
+        b->failed = 0; /* those that gave something else may be the only ones left, and are to say so again */
         if (b->asked != idx || (b->state != BLOCK_HASH_ASKED && b->state != BLOCK_ASKED))
             continue;
         b->state = b->state == BLOCK_ASKED ? BLOCK_MISSING : BLOCK_NO_HASH;
@@ -392,7 +393,7 @@ static mr_status turn(mr_file_client *c, bool *did, mr_err *err) {
         if (status != MR_OK)
             drop_source(c, i, status, err);
     }
-    return c->n_live > 0
+    return c->n_live > 0 || c->n_missing == 0
                ? MR_OK
                : mr_err_set(err, c->lost, "no rank is left to fetch the model file from: %s", c->lost_text.text);
 }

@@ -37,6 +37,7 @@ typedef enum role {
     GOOD,        /* played by the test, as all that follow */
     WRONG_BYTES, /* in one block */
     WRONG_HASH,  /* likewise */
+    DIES_LATE,   /* when it is asked for that block */
     DIES,        /* after some answers */
     REFUSES,     /* likewise */
     SILENT,
@@ -118,7 +119,7 @@ static bool spoil(source *s, mr_frame *f, uint8_t *payload) {
         payload[5] ^= 1;
     else if (s->role == WRONG_HASH && !is_block && f->step <= BAD_BLOCK && f->step + f->rows > BAD_BLOCK)
         payload[(BAD_BLOCK - f->step) * sizeof(mr_file_hash)] ^= 1;
-    else if (s->role == DIES && late)
+    else if ((s->role == DIES && late) || (s->role == DIES_LATE && is_block && f->step == BAD_BLOCK))
         return false;
     else if (s->role == REFUSES && late) {
         f->type = MR_FILE_ANSWER_REFUSAL;
@@ -173,13 +174,17 @@ static void play(source *s) {
     mr_arena_destroy(arena);
 }
 
+static bool dies(const source *s) {
+    return s->role == DIES || s->role == DIES_LATE;
+}
+
 static void run_source(void *ctx) {
     source *s = ctx;
     if (s->role == SERVES)
         run_server(s);
     else
         play(s);
-    if (s->role == DIES)
+    if (dies(s))
         mr_channel_destroy(s->channel);
 }
 
@@ -233,10 +238,10 @@ static void rig_stop(rig *r) {
     for (int32_t i = 0; i < r->n; i++) {
         source *s = &r->sources[i];
         atomic_store(&s->stop, true);
-        if (s->role != DIES)
+        if (!dies(s))
             mr_channel_wake(s->channel);
         mr_thread_join(s->thread);
-        if (s->role != DIES)
+        if (!dies(s))
             mr_channel_destroy(s->channel);
     }
     mr_channel_destroy(r->channel);
@@ -396,6 +401,9 @@ static void test_damaged_block(void **state) {
     rig_start(&r, (role[]){WRONG_BYTES, GOOD}, 2, n_caches++);
     ok(fetch(&r, 0, FILE_BYTES), &r.err);
     expect_content(&r, 0, FILE_BYTES);
+    rig_stop(&r);
+    rig_start(&r, (role[]){WRONG_BYTES, DIES_LATE}, 2, n_caches++);
+    expect_error(&r, fetch(&r, 0, FILE_BYTES), MR_E_FORMAT, "from endpoint 1 is not");
     rig_stop(&r);
     rig_start(&r, (role[]){WRONG_HASH, WRONG_HASH}, 2, n_caches++);
     expect_error(&r, fetch(&r, 0, FILE_BYTES), MR_E_FORMAT, "block 130 of the model file");
