@@ -559,6 +559,7 @@ static mr_status create_job(cmd_session *s, mr_err *err) {
                             .model_digest = mr_hello_file_digest(s->gguf),
                             .map_weights = s->map_weights,
                             .fast_numerics = s->devices.wish != MR_DEVICES_EXACT,
+                            .times = s->facts.prediction ? &s->facts.prediction->times : NULL,
                             .token_s = mr_options_real(s->options, MR_OPTION_TBT_MS) / 1e3,
                             .progress = progress_update,
                             .progress_ctx = &s->bar,
