@@ -43,6 +43,7 @@ typedef struct bench_test {
     bool is_synthetic;
     bench_sample median;
     double low, high; /* tokens per second */
+    double expected;  /* likewise, by measured facts; 0: not known */
 } bench_test;
 
 static inline int32_t bench_prompt_tokens(const bench_test *t) {

@@ -21,7 +21,8 @@ static double first_token_ms(const bench_test *t) {
 
 /* --- Table -------------------------------------------------------------------------------------------------------- */
 
-static void add_row(const bench_test *t, output_table *table) {
+/* foretold: there is a column for what was expected. */
+static void add_row(const bench_test *t, bool foretold, output_table *table) {
     output_table_cell(table, "%s", test_name(t));
     output_table_cell(table, "%" PRId32, t->rows);
     output_table_cell(table, "%" PRId32, t->depth);
@@ -40,6 +41,8 @@ static void add_row(const bench_test *t, output_table *table) {
         output_table_cell(table, "%.1f ms", first_token_ms(t));
     else
         output_table_cell(table, "-");
+    if (foretold)
+        output_table_cell(table, "%.1f", t->expected);
 }
 
 /* A line for each number of threads, below the table. */
@@ -61,12 +64,15 @@ static bool add_limits(const bench_test *tests, int32_t n, mr_text_buf *out) {
 mr_status bench_print_table(const bench_test *tests, int32_t n, mr_err *err) {
     static const char *const HEADS[] = {"test",   "rows",     "depth",  "sequences", "threads",
                                         "stages", "tokens/s", "spread", "share",     "first token"};
-    output_table table = {.align = "lrrrrrrrrr"};
+    bool foretold = n > 0 && tests[0].expected > 0;
+    output_table table = {.align = foretold ? "lrrrrrrrrrr" : "lrrrrrrrrr"};
     mr_text_buf text = {0};
     for (size_t i = 0; i < sizeof HEADS / sizeof HEADS[0]; i++)
         output_table_cell(&table, "%s", HEADS[i]);
+    if (foretold)
+        output_table_cell(&table, "expected");
     for (int32_t i = 0; i < n; i++)
-        add_row(&tests[i], &table);
+        add_row(&tests[i], foretold, &table);
     mr_status status = output_table_print(&table, &text, err);
     if (status == MR_OK && !add_limits(tests, n, &text))
         status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for a text");
@@ -109,7 +115,8 @@ static int list_fields(const bench_test *t, int32_t repeats, field out[MAX_FIELD
                             {"products", json_string(t->products)},
                             {"read_bytes_per_second", known(limits, t->limits.read_bytes)},
                             {"int8_products_per_second", known(limits, t->limits.int8_products)},
-                            {"f32_products_per_second", known(limits, t->limits.f32_products)}};
+                            {"f32_products_per_second", known(limits, t->limits.f32_products)},
+                            {"expected_tokens_per_second", known(t->expected > 0, t->expected)}};
     int n = (int)(sizeof fields / sizeof fields[0]);
     for (int i = 0; i < n; i++)
         out[i] = fields[i];

@@ -47,14 +47,16 @@ static void summarise(const bench *b, bench_test *t) {
 }
 
 static void note(const bench_test *t) {
-    char at[48] = "";
+    char at[48] = "", expected[48] = "";
+    if (t->expected > 0)
+        snprintf(expected, sizeof expected, ", expected were %.1f", t->expected);
     if (t->depth > 0)
         snprintf(at, sizeof at, " at depth %" PRId32, t->depth);
     if (t->decode)
-        output_note("decode of %" PRId32 " tokens, %" PRId32 " at once%s: %.1f tokens/s", t->rows, t->sequences, at,
-                    t->median.rate);
+        output_note("decode of %" PRId32 " tokens, %" PRId32 " at once%s: %.1f tokens/s%s", t->rows, t->sequences, at,
+                    t->median.rate, expected);
     else
-        output_note("prefill of %" PRId32 " tokens%s: %.1f tokens/s", t->rows, at, t->median.rate);
+        output_note("prefill of %" PRId32 " tokens%s: %.1f tokens/s%s", t->rows, at, t->median.rate, expected);
 }
 
 static mr_status run_once(bench *b, const bench_test *t, mr_err *err) {
@@ -75,6 +77,8 @@ static mr_status run_test(bench *b, bench_test *t, mr_err *err) {
     if (status != MR_OK)
         return status;
     summarise(b, t);
+    t->expected = t->decode ? cmd_facts_decode_rate(&b->session, t->sequences, t->depth + t->rows / 2)
+                            : cmd_facts_prefill_rate(&b->session, t->rows, t->depth);
     note(t);
     b->n_done++;
     return MR_OK;

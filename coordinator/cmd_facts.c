@@ -7,6 +7,7 @@
 #include "backends/cpu/cpu_backend.h"
 #include "coordinator/cmd_session.h"
 #include "coordinator/output.h"
+#include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "worker/hello.h"
 #include "worker/measure.h"
@@ -16,6 +17,7 @@ enum {
     LEAST_SEQUENCES = 32, /* that a plan is made for */
     RANK_SEQUENCES = 16,  /* likewise, for each rank: with fewer there is not enough to do for all */
     MEASURE_OFF = 1,      /* of --measure, in its order */
+    MEASURE_ANEW = 2,
 };
 static const double WORTH_SAYING = 1.1;      /* times as fast */
 static const double LINK_WORTH_SAYING = 0.1; /* share of the rate */
@@ -63,17 +65,19 @@ mr_status cmd_facts_open(cmd_session *s, mr_err *err) {
 void cmd_facts_deinit(cmd_facts *f) {
     plan_file_deinit(&f->plan_from);
     plan_file_deinit(&f->read);
-    mr_free(f->ranks);
-    mr_free(f->links);
-    mr_free(f->kind);
+    mr_facts_deinit(&f->measured);
     mr_free(f->prediction);
     *f = (cmd_facts){0};
+}
+
+bool cmd_facts_is_here(const cmd_session *s) {
+    return s->cluster.n_ranks == 0 && s->facts.known == &s->facts.measured.view;
 }
 
 int32_t cmd_facts_n_ranks(const cmd_session *s) {
     if (s->cluster.n_ranks > 0)
         return s->cluster.n_ranks;
-    return s->facts.known && s->facts.known != &s->facts.here ? s->facts.known->n_ranks : 1;
+    return s->facts.known && !cmd_facts_is_here(s) ? s->facts.known->n_ranks : 1;
 }
 
 const char *cmd_facts_host(const cmd_session *s, int32_t stage) {
@@ -84,10 +88,33 @@ const char *cmd_facts_host(const cmd_session *s, int32_t stage) {
     return cmd_facts_n_ranks(s) > 1 ? s->facts.known->ranks[rank].host : NULL;
 }
 
+/* --- Measured curves ------------------------------------------------------------------------------------------------ */
+
+/* More rows take no less time than fewer: points that say otherwise were disturbed, and take their mean. */
+static void straighten(mr_step_times *t) {
+    for (int32_t i = 1; i < t->n; i++) {
+        double sum = t->seconds[i];
+        int32_t first = i;
+        while (first > 0 && t->seconds[first - 1] > sum / (i - first + 1))
+            sum += t->seconds[--first];
+        for (int32_t k = first; k <= i; k++)
+            t->seconds[k] = sum / (i - first + 1);
+    }
+}
+
+static void straighten_all(mr_facts *f) {
+    for (int32_t r = 0; r < f->view.n_ranks; r++) {
+        for (int32_t k = 0; k < f->view.n_kinds; k++)
+            straighten(&f->ranks[r].layer[k]);
+        straighten(&f->ranks[r].output);
+    }
+}
+
 /* --- Measuring in this process -------------------------------------------------------------------------------------- */
 
 static bool wants_measuring(const cmd_session *s) {
-    return !s->facts.known && !s->plan.synthetic && s->options->command != MR_COMMAND_SIMULATE &&
+    return !s->facts.known && !mr_options_given(s->options, MR_OPTION_SYNTHETIC_STAGE) &&
+           s->options->command != MR_COMMAND_SIMULATE &&
            mr_options_number(s->options, MR_OPTION_MEASURE) != MEASURE_OFF;
 }
 
@@ -112,28 +139,13 @@ static mr_status measure_stage(cmd_session *s, mr_measured *out, mr_err *err) {
     return status;
 }
 
-static mr_status take_arrays(cmd_session *s, size_t n, mr_err *err) {
-    cmd_facts *f = &s->facts;
-    f->ranks = mr_alloc_array(n, sizeof *f->ranks);
-    f->links = mr_alloc_array(n * n, sizeof *f->links);
-    f->kind = mr_alloc_array((size_t)s->info.n_layers, sizeof *f->kind);
-    f->here = (mr_cluster_facts){.n_ranks = (int32_t)n,
-                                 .n_layers = s->info.n_layers,
-                                 .row_bytes = s->info.d_model * (int32_t)sizeof(float),
-                                 .kind = f->kind,
-                                 .ranks = f->ranks,
-                                 .links = f->links};
-    if (!f->ranks || !f->links || !f->kind)
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for what is known of %zu stages", n);
-    return mr_model_layer_kinds(s->gguf, &s->info, MR_MAX_LAYER_KINDS, f->kind, &f->here.n_kinds, err);
-}
-
 mr_status cmd_facts_measure_here(cmd_session *s, mr_err *err) {
     mr_measured m;
     const bool wanted = s->options->command == MR_COMMAND_PLAN || mr_options_given(s->options, MR_OPTION_MEASURE);
     if (s->cluster.n_ranks > 0 || !wanted || !wants_measuring(s))
         return MR_OK;
-    mr_status status = take_arrays(s, (size_t)s->plan.n_stages, err);
+    mr_facts *f = &s->facts.measured;
+    mr_status status = mr_facts_init(f, s->gguf, &s->info, s->plan.n_stages, err);
     if (status == MR_OK)
         status = measure_stage(s, &m, err);
     if (status != MR_OK) {
@@ -141,7 +153,7 @@ mr_status cmd_facts_measure_here(cmd_session *s, mr_err *err) {
         return MR_OK;
     }
     for (int32_t i = 0; i < s->plan.n_stages; i++) {
-        mr_rank_facts *r = &s->facts.ranks[i];
+        mr_rank_facts *r = &f->ranks[i];
         *r = (mr_rank_facts){.host = "here",
                              .threads = s->threads,
                              .memory_bytes = mr_mem_available() / (uint64_t)s->plan.n_stages,
@@ -149,7 +161,57 @@ mr_status cmd_facts_measure_here(cmd_session *s, mr_err *err) {
                              .position_s = m.position_s};
         memcpy(r->layer, m.layer, sizeof r->layer);
     }
-    s->facts.known = &s->facts.here;
+    straighten_all(f);
+    s->facts.known = &f->view;
+    return MR_OK;
+}
+
+/* --- Measuring at ranks --------------------------------------------------------------------------------------------- */
+
+/* Says what goes on, after some seconds and then once in a while. */
+static bool note_measuring(void *ctx, const char *what, int32_t n_done, int32_t n) {
+    int64_t *next_ns = ctx, now = mr_clock_now_ns();
+    if (now >= *next_ns) {
+        output_note("%s: %" PRId32 " of %" PRId32, what, n_done, n);
+        *next_ns = now + 2 * MR_NS_PER_S;
+    }
+    return !cmd_cluster_ended();
+}
+
+/* Whether the plan, or a forecast that somebody wants to see, hangs on it. */
+static bool wants_ranks(const cmd_session *s) {
+    const mr_options *o = s->options;
+    bool is_given = mr_options_given(o, MR_OPTION_CUT) || mr_options_given(o, MR_OPTION_STAGES);
+    bool shows =
+        o->command == MR_COMMAND_PLAN || o->command == MR_COMMAND_BENCH || mr_options_given(o, MR_OPTION_MEASURE);
+    return s->cluster.n_ranks > 1 && wants_measuring(s) && (!is_given || shows);
+}
+
+mr_status cmd_facts_measure_ranks(cmd_session *s, mr_err *err) {
+    const mr_options *o = s->options;
+    mr_facts *f = &s->facts.measured;
+    int64_t next_note_ns = mr_clock_now_ns() + 2 * MR_NS_PER_S;
+    if (!wants_ranks(s))
+        return MR_OK;
+    const mr_facts_wish wish = {.kv_type = (int32_t)s->kv_type,
+                                .max_rows = s->chunk,
+                                .map_weights = mr_options_number(o, MR_OPTION_NO_REPACK) != 0,
+                                .fast_numerics = s->devices.wish != MR_DEVICES_EXACT,
+                                .anew = mr_options_number(o, MR_OPTION_MEASURE) == MEASURE_ANEW,
+                                .memory_limit = (uint64_t)mr_options_number(o, MR_OPTION_MEM),
+                                .progress = note_measuring,
+                                .ctx = &next_note_ns};
+    mr_status status = mr_facts_init(f, s->gguf, &s->info, s->cluster.n_ranks, err);
+    if (status == MR_OK)
+        status = mr_facts_measure(f, s->cluster.roll, &wish, err);
+    if (status == MR_OK) {
+        straighten_all(f);
+        s->facts.known = &f->view;
+        return MR_OK;
+    }
+    if (status == MR_E_CANCELLED || status == MR_E_TIMEOUT || status == MR_E_PEER_LOST || status == MR_E_PROTOCOL)
+        return status;
+    output_warning("stages are balanced by bytes, because measuring failed: %s", err->text);
     return MR_OK;
 }
 
@@ -208,8 +270,7 @@ static mr_status tell_planner(cmd_session *s, mr_err *err) {
     if (f->planner.facts)
         return MR_OK;
     f->planner = (mr_planner_config){
-        .rank_bytes =
-            s->cluster.n_ranks > 0 || f->known != &f->here ? (uint64_t)mr_options_number(o, MR_OPTION_MEM) : 0,
+        .rank_bytes = !cmd_facts_is_here(s) ? (uint64_t)mr_options_number(o, MR_OPTION_MEM) : 0,
         .objective = mr_options_number(o, MR_OPTION_OBJECTIVE) == 1 ? MR_OBJECTIVE_LATENCY : MR_OBJECTIVE_THROUGHPUT,
         .n_sequences = sequences_to_plan_for(s),
         .depth = s->ctx / 2 < MOST_DEPTH ? s->ctx / 2 : MOST_DEPTH,
@@ -325,7 +386,7 @@ mr_status cmd_facts_predict(cmd_session *s, mr_err *err) {
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory to foretell a plan");
     mr_plan_predict(f->known, &s->plan, f->planner.depth, f->prediction);
     int32_t n = f->planner.objective == MR_OBJECTIVE_LATENCY ? 1 : f->planner.n_sequences;
-    if (f->known == &f->here)
+    if (cmd_facts_is_here(s))
         return MR_OK; /* stages of one process, and nothing beside them */
     if (mr_options_given(s->options, MR_OPTION_PLAN_FILE)) {
         status = mr_planner_check_memory(&f->planner, &s->plan, err);
@@ -354,6 +415,17 @@ double cmd_facts_decode_rate(const cmd_session *s, int32_t n_sequences, int32_t 
     return rate_at(s, n_sequences, depth, false);
 }
 
-double cmd_facts_prefill_rate(const cmd_session *s, int32_t n_tokens) {
-    return rate_at(s, n_tokens, n_tokens / 2, true);
+double cmd_facts_prefill_rate(const cmd_session *s, int32_t n_tokens, int32_t depth) {
+    return rate_at(s, n_tokens, depth + n_tokens / 2, true);
+}
+
+void cmd_facts_note_steps(const cmd_session *s) {
+    const mr_pipeline_times *took = s->job && s->facts.prediction ? mr_job_step_times(s->job) : NULL;
+    for (int32_t i = 0; took && i < s->plan.n_stages && s->plan.n_stages > 1; i++) {
+        const mr_step_times *t = &took->stages[i];
+        int32_t rows = t->n > 0 ? t->rows[t->n - 1] : 0;
+        if (rows > 0)
+            output_note("stage %" PRId32 ": a step of %" PRId32 " rows took %.2f ms, expected were %.2f ms", i, rows,
+                        1e3 * mr_step_times_at(t, rows), 1e3 * mr_plan_step_seconds(s->facts.prediction, i, rows));
+    }
 }

@@ -7,6 +7,7 @@
 #ifndef MR_COORDINATOR_CMD_FACTS_H
 #define MR_COORDINATOR_CMD_FACTS_H
 
+#include "coordinator/facts.h"
 #include "coordinator/options.h"
 #include "coordinator/plan_file.h"
 #include "coordinator/plan_predict.h"
@@ -15,12 +16,9 @@
 struct cmd_session;
 
 typedef struct cmd_facts {
-    plan_file plan_from;  /* --plan */
-    plan_file read;       /* --facts */
-    mr_rank_facts *ranks; /* measured here; the other arrays too */
-    mr_link_facts *links;
-    uint8_t *kind;
-    mr_cluster_facts here;
+    plan_file plan_from;           /* --plan */
+    plan_file read;                /* --facts */
+    mr_facts measured;             /* of the ranks, or of the stages of this process */
     const mr_cluster_facts *known; /* NULL: nothing is */
     uint64_t model_digest;
     mr_planner_config planner;      /* where something is known */
@@ -33,7 +31,9 @@ void cmd_facts_deinit(cmd_facts *f);
 /* Ranks that a plan may use: those of --facts for `plan`, else those that were started; 1: none but this process. */
 int32_t cmd_facts_n_ranks(const struct cmd_session *s);
 
-/* Where nothing is known yet: measures, once the plan and its threads are there, the stages of this process. */
+/* Where nothing is known yet: has the ranks measured, or, once the plan and its threads are there, the stages of this
+ * process. */
+MR_MUST_USE mr_status cmd_facts_measure_ranks(struct cmd_session *s, mr_err *err);
 MR_MUST_USE mr_status cmd_facts_measure_here(struct cmd_session *s, mr_err *err);
 
 /* The best plan by what is known. */
@@ -42,10 +42,14 @@ MR_MUST_USE mr_status cmd_facts_solve(struct cmd_session *s, mr_plan *out, mr_er
  * what would be faster. */
 MR_MUST_USE mr_status cmd_facts_predict(struct cmd_session *s, mr_err *err);
 
+/* What is known is of stages of this process. */
+bool cmd_facts_is_here(const struct cmd_session *s);
 /* The host of a stage's rank; NULL: a thread of this process. */
 const char *cmd_facts_host(const struct cmd_session *s, int32_t stage);
 /* Tokens per second that are expected; 0: not known. */
 double cmd_facts_decode_rate(const struct cmd_session *s, int32_t n_sequences, int32_t depth);
-double cmd_facts_prefill_rate(const struct cmd_session *s, int32_t n_tokens);
+double cmd_facts_prefill_rate(const struct cmd_session *s, int32_t n_tokens, int32_t depth);
+/* Notes how long steps of the stages took, beside what was expected. */
+void cmd_facts_note_steps(const struct cmd_session *s);
 
 #endif

@@ -100,6 +100,15 @@ mr_status gen_print_json(const generation *g, mr_err *err) {
     return output_json_print(root, err);
 }
 
+/* Of all sequences together, had they run to the end side by side; 0: not known. */
+static double expected_rate(const generation *g) {
+    int32_t n = g->n < g->session.max_sequences ? g->n : g->session.max_sequences;
+    int64_t tokens = mr_job_get_timings(g->session.job).prefill_tokens / (g->n > 0 ? g->n : 1);
+    for (int32_t i = 0; i < g->n; i++)
+        tokens += (int64_t)g->sequences[i].ids.n / 2 / g->n;
+    return g->n > 0 ? cmd_facts_decode_rate(&g->session, n, (int32_t)tokens) : 0;
+}
+
 void gen_note_statistics(const generation *g) {
     mr_job_timings t = timings_of(g);
     size_t n_generated = 0;
@@ -109,5 +118,10 @@ void gen_note_statistics(const generation *g) {
                 rate(t.prefill_tokens, t.prefill_ns), milliseconds(t.first_token_ns));
     if (t.cached_tokens > 0)
         output_note("shared: %" PRId64 " tokens of prompts that began like others", t.cached_tokens);
-    output_note("decode: %zu tokens, %.1f tokens/s", n_generated, rate(t.decode_tokens, t.decode_ns));
+    double expected = expected_rate(g);
+    if (expected > 0)
+        output_note("decode: %zu tokens, %.1f tokens/s, expected were %.1f", n_generated,
+                    rate(t.decode_tokens, t.decode_ns), expected);
+    else
+        output_note("decode: %zu tokens, %.1f tokens/s", n_generated, rate(t.decode_tokens, t.decode_ns));
 }

@@ -139,6 +139,8 @@ mr_status cmd_session_open(const mr_options *options, cmd_session *s, mr_err *er
     if (status == MR_OK)
         status = cmd_facts_open(s, err);
     if (status == MR_OK)
+        status = cmd_facts_measure_ranks(s, err);
+    if (status == MR_OK)
         status = choose_plan(s, err);
     if (status != MR_OK)
         return status;
@@ -271,7 +273,7 @@ static mr_status fit_budget(cmd_session *s, const cmd_session_needs *needs, mr_e
 
 /* Takes KV blocks away until every stage fits the memory of its rank, as far as the command can run with. */
 static mr_status fit_ranks(cmd_session *s, const cmd_session_needs *needs, mr_err *err) {
-    if (!s->facts.known || s->map_weights || s->facts.known == &s->facts.here)
+    if (!s->facts.known || s->map_weights || cmd_facts_is_here(s))
         return MR_OK;
     int64_t tokens = mr_planner_kv_tokens(&s->facts.planner, &s->plan), blocks = tokens / MR_WIRE_BLOCK_TOKENS;
     if (blocks >= s->n_kv_blocks || blocks < least_blocks(needs))
@@ -529,6 +531,7 @@ mr_status cmd_session_stop(cmd_session *s, mr_err *err) {
     mr_text_buf table = {0};
     s->cluster.well = true;
     cmd_cluster_tell_of_interrupt(&s->cluster);
+    cmd_facts_note_steps(s);
     if (!s->trace.file)
         return MR_OK;
     mr_job_stop(s->job);
@@ -561,6 +564,7 @@ static mr_status create_job(cmd_session *s, mr_err *err) {
                             .fast_numerics = s->devices.wish != MR_DEVICES_EXACT,
                             .times = s->facts.prediction ? &s->facts.prediction->times : NULL,
                             .token_s = mr_options_real(s->options, MR_OPTION_TBT_MS) / 1e3,
+                            .times = s->facts.prediction ? &s->facts.prediction->times : NULL,
                             .progress = progress_update,
                             .progress_ctx = &s->bar,
                             .silent = note_silent,

@@ -148,7 +148,7 @@ static void read_curve(reader *r, json_t *curve, const char *field, mr_step_time
     }
     for (size_t i = 0; i < n && r->status == MR_OK; i++) {
         out->rows[i] = (int32_t)check_real(r, field, json_array_get(rows, i), 1, MAX_ROWS);
-        out->seconds[i] = check_real(r, field, json_array_get(seconds, i), 1e-12, MAX_SECONDS);
+        out->seconds[i] = check_real(r, field, json_array_get(seconds, i), 0, MAX_SECONDS);
         if (i > 0 && out->rows[i] <= out->rows[i - 1])
             refuse(r, field, "has rows that do not ascend");
     }

@@ -165,7 +165,7 @@ class Plan(cli.Case):
         self.facts_refused(lambda f: f["ranks"][0].update(layers=[]), "facts.ranks[0].layers has 0 curves")
         self.facts_refused(lambda f: f["ranks"][0]["layers"][0].update(rows=[1]), "facts.ranks[0].layers should have two arrays")
         self.facts_refused(lambda f: f["ranks"][0]["layers"][0]["rows"].__setitem__(1, 1), "rows that do not ascend")
-        self.facts_refused(lambda f: f["ranks"][0]["output"]["seconds"].__setitem__(1, 0), "facts.ranks[0].output should be a number")
+        self.facts_refused(lambda f: f["ranks"][0]["output"]["seconds"].__setitem__(1, -1), "facts.ranks[0].output should be a number")
         self.facts_refused(lambda f: f.update(kinds=[0]), "facts.kinds has 1 entries, but the model has 3 layers")
         self.facts_refused(lambda f: f.update(kinds=[0, 99, 0]), "facts.kinds should be a number from 0 to 15")
         self.facts_refused(lambda f: f.update(ranks=[]), "facts.ranks should be an array of 1")

@@ -142,6 +142,18 @@ class Demo(Case):
         self.assertEqual((done.status, done.left), (2, []), str(done))
         self.assertIn("stages[0].rank is 2, but there are ranks 0 to 1 only; hint: start 3 ranks", done.stderr.decode())
 
+    def test_measured_plan(self):
+        """Whatever the ranks measure on a busy machine: a plan comes, and a run that is planned so has the same bits."""
+        path, env = self.path("measured.json"), {"MILLRACE_MEASURE": "auto", "MILLRACE_CACHE_DIR": self.path("cache")}
+        done = self.good(2, ["plan", DEMO, "-t", "1", "--save", path], env=env)
+        self.assertRegex(done.stdout.decode(), r"tokens/s +\d")
+        with open(path, encoding="utf-8") as f:
+            facts = json.load(f)["facts"]
+        self.assertEqual([rank["threads"] for rank in facts["ranks"]], [1, 1])
+        self.assertTrue(all(rank["memory_bytes"] > 0 for rank in facts["ranks"]))
+        self.assertTrue(facts["links"][0][1]["bytes_per_second"] > 0)
+        self.check_ids(2, DEMO, "-t", "1", env=env)
+
     def test_chunks_and_threads(self):
         self.check_logits(3, DEMO, "--chunk", "7", "--threads", "1")
         self.check_ids(2, DEMO, "--chunk", "3", "--threads", "2", "--sequences", "2")
