@@ -93,6 +93,58 @@ static void test_preempted_texts_go_on(void **state) {
         }
 }
 
+/* A listener whose every third token takes the blocks of the latest arrival. */
+typedef struct taker {
+    listener heard;
+    job_rig *rig;
+    int32_t *n_after; /* ids that came to sequences that had lost their blocks */
+} taker;
+
+static bool take_blocks(void *ctx, const mr_token_event *event) {
+    taker *t = ctx;
+    *t->n_after += mr_journal_entry(t->rig->job->journal, event->sequence)->state == MR_ENTRY_LEAVING;
+    bool stop = listener_token(&t->heard, event);
+    if (t->heard.n_ids % 3 == 0)
+        job_preempt(t->rig->job);
+    return stop;
+}
+
+/* Ids that are under way when a sequence is preempted are streamed, and its text goes on behind them. */
+static void test_ids_under_way(void **state) {
+    (void)state;
+    enum { N_TAKERS = 5 };
+    listener alone[N_TAKERS];
+    taker takers[N_TAKERS];
+    job_rig rig;
+    mr_err err;
+    run_all_alone(alone, N_TAKERS);
+    for (int32_t n_stages = 1; n_stages <= 3; n_stages++) {
+        int32_t n_after = 0;
+        start(&rig,
+              &(job_rig_config){.model = &model, .n_stages = n_stages, .max_sequences = N_TAKERS, .n_kv_blocks = 32});
+        for (int32_t i = 0; i < N_TAKERS; i++) {
+            int32_t ids[64], sequence;
+            takers[i] = (taker){.rig = &rig, .n_after = &n_after};
+            mr_sequence_desc desc = job_sequence(i, NULL);
+            desc.prompt_ids = ids;
+            desc.n_prompt = prompt_length(i);
+            desc.max_tokens = max_tokens(i);
+            desc.on_token = take_blocks;
+            desc.ctx = &takers[i];
+            job_prompt(i, desc.n_prompt, VOCAB, ids);
+            assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
+        }
+        run(&rig);
+        for (int32_t i = 0; i < N_TAKERS; i++) {
+            assert_int_equal(takers[i].heard.n_ids, max_tokens(i));
+            assert_memory_equal(takers[i].heard.ids, alone[i].ids, (size_t)max_tokens(i) * sizeof *alone[i].ids);
+        }
+        assert_true(n_after > 0);
+        assert_true(rig.job->n_preempted > 10);
+        job_rig_stop(&rig);
+    }
+}
+
 /* Sequences that want the logits of their prompt have all their blocks when they begin: nobody is computed twice. */
 static void test_logits_among_preempted(void **state) {
     (void)state;
@@ -194,6 +246,7 @@ static void test_priorities(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_preempted_texts_go_on),
+        cmocka_unit_test(test_ids_under_way),
         cmocka_unit_test(test_logits_among_preempted),
         cmocka_unit_test(test_prompts_go_on_beside_who_starves),
         cmocka_unit_test(test_overload),
