@@ -13,6 +13,7 @@
 #include "worker/measure.h"
 
 enum {
+    LEAST_CHUNK = 32,
     MOST_DEPTH = 512,     /* positions that a row is taken to have before it */
     LEAST_SEQUENCES = 32, /* that a plan is made for */
     RANK_SEQUENCES = 16,  /* likewise, for each rank: with fewer there is not enough to do for all */
@@ -406,7 +407,13 @@ static double rate_at(const cmd_session *s, int32_t n, int32_t depth, bool prefi
     if (!p)
         return 0;
     mr_plan_predict(f->known, &s->plan, depth, p);
-    rate = prefill ? mr_plan_prefill_rate(p, n, s->chunk) : mr_plan_decode_rate(p, n, NULL);
+    if (!prefill)
+        rate = mr_plan_decode_rate(p, n, NULL);
+    for (int32_t chunk = s->chunk; prefill && (chunk == s->chunk || chunk >= LEAST_CHUNK);
+         chunk /= 2) { /* the scheduler takes a good one */
+        double with = mr_plan_prefill_rate(p, n, chunk);
+        rate = with > rate ? with : rate;
+    }
     mr_free(p);
     return rate;
 }
@@ -423,8 +430,10 @@ void cmd_facts_note_steps(const cmd_session *s) {
     const mr_pipeline_times *took = s->job && s->facts.prediction ? mr_job_step_times(s->job) : NULL;
     for (int32_t i = 0; took && i < s->plan.n_stages && s->plan.n_stages > 1; i++) {
         const mr_step_times *t = &took->stages[i];
-        int32_t rows = t->n > 0 ? t->rows[t->n - 1] : 0;
-        if (rows > 0)
+        int32_t m, n = s->facts.planner.n_sequences;
+        (void)mr_plan_decode_rate(s->facts.prediction, n, &m);
+        int32_t rows = (n + m - 1) / m;
+        if (t->n > 0)
             output_note("stage %" PRId32 ": a step of %" PRId32 " rows took %.2f ms, expected were %.2f ms", i, rows,
                         1e3 * mr_step_times_at(t, rows), 1e3 * mr_plan_step_seconds(s->facts.prediction, i, rows));
     }

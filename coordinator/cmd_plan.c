@@ -69,9 +69,8 @@ static json_t *predicted_json(const cmd_session *s, const further *more) {
     }
     for (int32_t i = 0; i < s->plan.n_stages; i++)
         json_array_append_new(steps, json_real(mr_plan_step_seconds(p, i, 1)));
-    json_t *o =
-        json_pack("{s:i, s:o, s:f, s:o}", "depth", s->facts.planner.depth, "decode", decode,
-                  "prefill_tokens_per_second", mr_plan_prefill_rate(p, PROMPT, s->chunk), "step_of_1_row_s", steps);
+    json_t *o = json_pack("{s:i, s:o, s:f, s:o}", "depth", s->facts.planner.depth, "decode", decode,
+                          "prefill_tokens_per_second", cmd_facts_prefill_rate(s, PROMPT, 0), "step_of_1_row_s", steps);
     if (o && more->wanted)
         json_object_set_new(
             o, "what_if",
@@ -125,7 +124,7 @@ static mr_status add_rates(const cmd_session *s, const further *more, mr_text_bu
     }
     t.failed |=
         !output_printf(out, "\nexpected, after %" PRId32 " tokens of context; prefill of %d tokens: %.1f tokens/s\n",
-                       s->facts.planner.depth, PROMPT, mr_plan_prefill_rate(p, PROMPT, s->chunk));
+                       s->facts.planner.depth, PROMPT, cmd_facts_prefill_rate(s, PROMPT, 0));
     mr_status status = output_table_print(&t, out, err);
     output_table_deinit(&t);
     if (status == MR_OK && more->wanted && !more->used &&
