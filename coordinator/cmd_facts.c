@@ -425,16 +425,3 @@ double cmd_facts_decode_rate(const cmd_session *s, int32_t n_sequences, int32_t 
 double cmd_facts_prefill_rate(const cmd_session *s, int32_t n_tokens, int32_t depth) {
     return rate_at(s, n_tokens, depth + n_tokens / 2, true);
 }
-
-void cmd_facts_note_steps(const cmd_session *s) {
-    const mr_pipeline_times *took = s->job && s->facts.prediction ? mr_job_step_times(s->job) : NULL;
-    for (int32_t i = 0; took && i < s->plan.n_stages && s->plan.n_stages > 1; i++) {
-        const mr_step_times *t = &took->stages[i];
-        int32_t m, n = s->facts.planner.n_sequences;
-        (void)mr_plan_decode_rate(s->facts.prediction, n, &m);
-        int32_t rows = (n + m - 1) / m;
-        if (t->n > 0)
-            output_note("stage %" PRId32 ": a step of %" PRId32 " rows took %.2f ms, expected were %.2f ms", i, rows,
-                        1e3 * mr_step_times_at(t, rows), 1e3 * mr_plan_step_seconds(s->facts.prediction, i, rows));
-    }
-}

@@ -49,7 +49,5 @@ const char *cmd_facts_host(const struct cmd_session *s, int32_t stage);
 /* Tokens per second that are expected; 0: not known. */
 double cmd_facts_decode_rate(const struct cmd_session *s, int32_t n_sequences, int32_t depth);
 double cmd_facts_prefill_rate(const struct cmd_session *s, int32_t n_tokens, int32_t depth);
-/* Notes how long steps of the stages took, beside what was expected. */
-void cmd_facts_note_steps(const struct cmd_session *s);
 
 #endif

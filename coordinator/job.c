@@ -326,10 +326,6 @@ void mr_job_stop(mr_job *job) {
     }
 }
 
-const mr_pipeline_times *mr_job_step_times(const mr_job *job) {
-    return mr_learned_times_get(job->times);
-}
-
 const mr_stage_seconds *mr_job_stage_seconds(const mr_job *job, int32_t stage) {
     return &job->seconds[stage];
 }

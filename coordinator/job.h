@@ -71,10 +71,6 @@ typedef struct mr_stage_seconds {
     uint64_t n_steps, n_dropped_spans;
 } mr_stage_seconds;
 
-/* How long steps of the stages take by what they report; the output is part of the last one's. NULL: not known. Valid until
- * the job is used again. */
-const mr_pipeline_times *mr_job_step_times(const mr_job *job);
-
 /* Ends the stages of a job that has run, and takes their last reports; nothing can run after that. */
 void mr_job_stop(mr_job *job);
 const mr_stage_seconds *mr_job_stage_seconds(const mr_job *job, int32_t stage);
