@@ -3,13 +3,17 @@
 """What a cut in two costs: two ranks of one thread against one process of two threads, on one file, in turn; and
 llama.cpp over two RPC servers of one thread and in one process of two, where its programs are given.
 
-    compare_ranks.py MILLRACE MODEL [--llama FOLDER] [--pairs 7] [-p 2048] [-n 32] [-b 1,8,16,32]
+    compare_ranks.py MILLRACE MODEL [--llama FOLDER] [--pairs 7] [-p 2048] [-n 32] [-b 1,8,16,32] [--save FILE]
+    compare_ranks.py --save FILE --results RESULTS.md
 
 FOLDER holds llama.cpp's llama-batched-bench and ggml-rpc-server (built with -DGGML_RPC=ON). Prints medians of tokens per
-second, the median of the ratios within pairs, and their spread. Root is allowed, as in containers.
+second, the median of the ratios within pairs, and their spread. Root is allowed, as in containers. With --save the pairs are
+added to those that FILE has, so that they may come from several calls; with --results a table of all that are in it is
+written into RESULTS.md.
 """
 
 import argparse
+import datetime
 import json
 import os
 import socket
@@ -17,6 +21,9 @@ import statistics
 import subprocess
 import time
 
+import markdown_part
+
+BEGIN, END = "<!-- compare_ranks.py: begin -->", "<!-- compare_ranks.py: end -->"
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
@@ -81,34 +88,72 @@ def llama(a, ranks):
     return out
 
 
+def case_name(what):
+    return what if what == "prefill" else f"decode of {what}"
+
+
+def numbers(pairs, what):
+    """Medians of two ranks and of one process, the median of the ratios, and their spread."""
+    two, one = [x[what] for x, _ in pairs], [y[what] for _, y in pairs]
+    ratios = [x / y for x, y in zip(two, one)]
+    return statistics.median(two), statistics.median(one), statistics.median(ratios), min(ratios), max(ratios)
+
+
+def report(runs):
+    for name, pairs in runs.items():
+        for what in pairs[0][0]:
+            print("%s %s: two ranks %.1f, one process %.1f tokens/s, ratio %.2f (%.2f to %.2f)" %
+                  (name, case_name(what), *numbers(pairs, what)))
+    if "llama.cpp" in runs:
+        for what in runs["millrace"][0][0]:
+            ratios = [m[0][what] / l[0][what] for m, l in zip(runs["millrace"], runs["llama.cpp"])]
+            print(f"millrace against llama.cpp, both cut in two, {what}: {statistics.median(ratios):.1f} times "
+                  f"({min(ratios):.1f} to {max(ratios):.1f})")
+
+
+def write_results(a):
+    """Rows of all pairs that were saved, by model and program."""
+    saved = {}
+    with open(a.save, encoding="utf-8") as f:
+        for line in f:
+            r = json.loads(line)
+            saved.setdefault((r["model"], r["program"]), []).append(r["pair"])
+    lines = [BEGIN, f"- date: {datetime.date.today()}", "",
+             "| file | program | case | pairs | two ranks | one process | ratio |", "|---|---|---|--:|--:|--:|--:|"]
+    for (model, program), pairs in saved.items():
+        for what in pairs[0][0]:
+            lines.append("| %s | %s | %s | %d | %.1f | %.1f | %.2f (%.2f to %.2f) |" %
+                         (model, program, case_name(what), len(pairs), *numbers(pairs, what)))
+    markdown_part.replace(a.results, "\n".join(lines + [END]) + "\n")
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("millrace")
-    p.add_argument("model")
+    p.add_argument("millrace", nargs="?")
+    p.add_argument("model", nargs="?")
     p.add_argument("--llama")
     p.add_argument("--pairs", type=int, default=7)
     p.add_argument("-p", type=int, default=2048)
     p.add_argument("-n", type=int, default=32)
     p.add_argument("-b", default="1,8,16,32")
+    p.add_argument("--save")
+    p.add_argument("--results")
     a = p.parse_args()
-    runs = {"millrace": [], "llama.cpp": []} if a.llama else {"millrace": []}
-    for i in range(a.pairs):
-        runs["millrace"].append((millrace(a, True), millrace(a, False)))
-        if a.llama:
-            runs["llama.cpp"].append((llama(a, True), llama(a, False)))
-        print(f"pair {i + 1} of {a.pairs}", flush=True)
-    for name, pairs in runs.items():
-        for what in pairs[0][0]:
-            two, one = [x[what] for x, _ in pairs], [y[what] for _, y in pairs]
-            ratios = [x / y for x, y in zip(two, one)]
-            print(f"{name} {'prefill' if what == 'prefill' else f'decode of {what}'}: two ranks "
-                  f"{statistics.median(two):.1f}, one process {statistics.median(one):.1f} tokens/s, ratio "
-                  f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+    if a.results:
+        write_results(a)
+        return
+    runs = {"millrace": []}
     if a.llama:
-        for what in runs["millrace"][0][0]:
-            ratios = [m[0][what] / l[0][what] for m, l in zip(runs["millrace"], runs["llama.cpp"])]
-            print(f"millrace against llama.cpp, both cut in two, {what}: {statistics.median(ratios):.1f} times "
-                  f"({min(ratios):.1f} to {max(ratios):.1f})")
+        runs["llama.cpp"] = []
+    for i in range(a.pairs):
+        for name, measure in (("millrace", millrace), ("llama.cpp", llama))[:len(runs)]:
+            pair = measure(a, True), measure(a, False)
+            runs[name].append(pair)
+            if a.save:
+                with open(a.save, "a", encoding="utf-8") as f:
+                    print(json.dumps({"model": os.path.basename(a.model), "program": name, "pair": pair}), file=f)
+        print(f"pair {i + 1} of {a.pairs}", flush=True)
+    report(runs)
 
 
 if __name__ == "__main__":
