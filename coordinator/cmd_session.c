@@ -288,7 +288,7 @@ static int32_t at_most(int64_t v, int64_t limit) {
     return (int32_t)(v < limit ? v : limit);
 }
 
-/* What the stages of a host take, that for their KV blocks among it, and what the host has. */
+/* What the stages of a host take that share its limits, that for their KV blocks among it, and what they may take. */
 typedef struct host_sizes {
     uint64_t need, kv, have;
 } host_sizes;
@@ -298,7 +298,8 @@ static bool host_memory(const cmd_session *s, int32_t i, host_sizes *out) {
     const mr_rank_info *rank = rank_of(s, i);
     host_sizes sum = {0};
     for (int32_t k = 0; k < s->plan.n_stages; k++) {
-        if (rank && strcmp(rank_of(s, k)->host, rank->host) != 0)
+        const mr_rank_info *other = rank_of(s, k);
+        if (rank && (strcmp(other->host, rank->host) != 0 || other->memory_group != rank->memory_group))
             continue;
         if (k < i)
             return false;

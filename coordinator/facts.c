@@ -88,14 +88,12 @@ static mr_status ask(facts_round *f, int32_t rank, bool anew, mr_err *err) {
 }
 
 /* Takes what a rank has measured, if it knows anything. */
-static mr_status note(facts_round *f, int32_t rank, const Millrace__Facts *message, bool *out_known, uint64_t *group,
-                      mr_err *err) {
+static mr_status note(facts_round *f, int32_t rank, const Millrace__Facts *message, bool *out_known, mr_err *err) {
     mr_rank_facts *out = &f->facts->ranks[rank];
     const mr_rank_info *info = &f->roll->infos[rank];
     mr_measured m;
     if (message->status != MR_OK)
         return facts_rank_failed(f, rank, message->status, message->text, err);
-    *group = message->memory_group;
     *out_known = message->n_layers > 0;
     if (!*out_known)
         return MR_OK;
@@ -113,8 +111,7 @@ static mr_status note(facts_round *f, int32_t rank, const Millrace__Facts *messa
 }
 
 /* Waits for the answers of the ranks that were asked; asked[] and known[] change. */
-static mr_status take_answers(facts_round *f, const char *what, bool *asked, bool *known, uint64_t *groups,
-                              mr_err *err) {
+static mr_status take_answers(facts_round *f, const char *what, bool *asked, bool *known, mr_err *err) {
     int32_t n = 0, n_left = 0, late = 0;
     mr_status first = MR_OK; /* what a rank tells: the others are heard all the same, so that none is left measuring */
     mr_err first_err;
@@ -134,7 +131,7 @@ static mr_status take_answers(facts_round *f, const char *what, bool *asked, boo
             asked[i] = false;
             heard = true;
             n_left--;
-            status = note(f, i, report->facts, &known[i], &groups[i], err);
+            status = note(f, i, report->facts, &known[i], err);
             if (status != MR_OK && first == MR_OK) {
                 first = status;
                 first_err = *err;
@@ -158,7 +155,7 @@ static bool host_lacks(const facts_round *f, int32_t rank, const bool *known) {
 }
 
 /* Asks for what was kept, or (anew) has the ranks measure whose hosts lack something. */
-static mr_status ask_ranks(facts_round *f, bool anew, bool *known, uint64_t *groups, mr_err *err) {
+static mr_status ask_ranks(facts_round *f, bool anew, bool *known, mr_err *err) {
     bool *asked = mr_alloc_array((size_t)f->roll->n_ranks, sizeof *asked);
     mr_status status = asked ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory to ask the ranks");
     for (int32_t i = 0; i < f->roll->n_ranks && status == MR_OK; i++)
@@ -167,19 +164,18 @@ static mr_status ask_ranks(facts_round *f, bool anew, bool *known, uint64_t *gro
         if (asked[i])
             status = ask(f, i, anew, err);
     if (status == MR_OK)
-        status =
-            take_answers(f, anew ? "measuring ranks" : "looking for earlier measurements", asked, known, groups, err);
+        status = take_answers(f, anew ? "measuring ranks" : "looking for earlier measurements", asked, known, err);
     mr_free(asked);
     return status;
 }
 
-static mr_status measure_layers(facts_round *f, uint64_t *groups, mr_err *err) {
+static mr_status measure_layers(facts_round *f, mr_err *err) {
     bool *known = mr_alloc_array((size_t)f->roll->n_ranks, sizeof *known);
     mr_status status = known ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory to ask the ranks");
     if (status == MR_OK && !f->wish->anew)
-        status = ask_ranks(f, false, known, groups, err);
+        status = ask_ranks(f, false, known, err);
     if (status == MR_OK)
-        status = ask_ranks(f, true, known, groups, err);
+        status = ask_ranks(f, true, known, err);
     for (int32_t i = 0; i < f->roll->n_ranks && status == MR_OK; i++)
         if (!known[i])
             status = facts_rank_failed(f, i, MR_E_PROTOCOL, "it was to measure its layers, and has not", err);
@@ -190,11 +186,12 @@ static mr_status measure_layers(facts_round *f, uint64_t *groups, mr_err *err) {
 /* --- Memory, messages ------------------------------------------------------------------------------------------------- */
 
 /* What is free is shared by the ranks of a host that have the same limits. */
-static void share_memory(facts_round *f, const uint64_t *groups) {
+static void share_memory(facts_round *f) {
     for (int32_t i = 0; i < f->roll->n_ranks; i++) {
-        uint64_t n = 0, bytes = f->roll->infos[i].memory_bytes, limit = f->wish->memory_limit;
+        const mr_rank_info *info = &f->roll->infos[i];
+        uint64_t n = 0, bytes = info->memory_bytes, limit = f->wish->memory_limit;
         for (int32_t k = 0; k < f->roll->n_ranks; k++)
-            n += f->host[k] == f->host[i] && groups[k] == groups[i];
+            n += f->host[k] == f->host[i] && f->roll->infos[k].memory_group == info->memory_group;
         bytes /= n;
         f->facts->ranks[i].memory_bytes = limit > 0 && (bytes == 0 || limit < bytes) ? limit : bytes;
     }
@@ -222,19 +219,17 @@ mr_status mr_facts_measure(mr_facts *facts, mr_roll_call *r, const mr_facts_wish
                      .wish = wish,
                      .host = mr_alloc_array(n, sizeof *f.host),
                      .deadline_ns = mr_clock_now_ns() + PATIENCE_NS};
-    uint64_t *groups = mr_alloc_array(n, sizeof *groups);
-    mr_status status = f.host && groups ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory to measure %zu ranks", n);
+    mr_status status = f.host ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory to measure %zu ranks", n);
     if (status == MR_OK) {
         number_hosts(&f);
-        status = measure_layers(&f, groups, err);
+        status = measure_layers(&f, err);
     }
     if (status == MR_OK) {
-        share_memory(&f, groups);
+        share_memory(&f);
         status = measure_messages(&f, err);
     }
     if (status == MR_OK)
         status = facts_measure_links(&f, err);
     mr_free(f.host);
-    mr_free(groups);
     return status;
 }

@@ -75,6 +75,7 @@ static void note(mr_rank_info *info, const Millrace__Hello *h) {
                            .threads = (int32_t)h->threads,
                            .self_test = h->self_test,
                            .memory_bytes = h->memory_bytes,
+                           .memory_group = h->memory_group,
                            .file_bytes = h->file_bytes,
                            .header_bytes = h->header_bytes,
                            .file_digest = h->file_digest};

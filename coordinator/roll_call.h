@@ -20,7 +20,7 @@ typedef struct mr_rank_info {
     mr_status status;     /* likewise; MR_OK: it can */
     uint32_t numerics;
     int32_t cores, threads;
-    uint64_t self_test, memory_bytes;
+    uint64_t self_test, memory_bytes, memory_group;
     uint64_t file_bytes, header_bytes, file_digest; /* file_bytes 0: it has no such file */
 } mr_rank_info;
 

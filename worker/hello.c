@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/hello.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -21,6 +22,16 @@ uint64_t mr_hello_file_digest(const mr_gguf *g) {
         digest = XXH3_64bits_withSeed(t->data + (t->bytes - n) / 2, n, digest);
     }
     return digest;
+}
+
+/* A digest of the control groups of this process, which are what limits its memory beside its host. */
+static uint64_t memory_group(void) {
+    char text[4096];
+    FILE *f = fopen("/proc/self/cgroup", "r");
+    size_t n = f ? fread(text, 1, sizeof text, f) : 0;
+    if (f)
+        fclose(f);
+    return XXH3_64bits(text, n);
 }
 
 /* A file that is not there is no problem: another rank may have it. */
@@ -50,6 +61,7 @@ void mr_hello_fill(mr_hello *h, const char *model_path, int32_t n_threads, const
     h->message.cores = (uint32_t)mr_cores_usable(&cores);
     h->message.threads = (uint32_t)n_threads;
     h->message.memory_bytes = mr_mem_available();
+    h->message.memory_group = memory_group();
     if (model_path)
         h->message.model_path = (char *)(uintptr_t)model_path;
     mr_status status = MR_OK;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/lobby_facts.h"
 
-#include <stdio.h>
 #include <xxhash.h>
 
 #include "engine/base/log.h"
@@ -24,16 +23,6 @@ static bool watch_told_to_end(void *ctx) {
 static void watch_progress(void *ctx) {
     const watch *w = ctx;
     mr_channel_progress(w->channel);
-}
-
-/* A digest of the control groups of this process, which are what limits its memory beside its host. */
-static uint64_t memory_group(void) {
-    char text[4096];
-    FILE *f = fopen("/proc/self/cgroup", "r");
-    size_t n = f ? fread(text, 1, sizeof text, f) : 0;
-    if (f)
-        fclose(f);
-    return XXH3_64bits(text, n);
 }
 
 /* What was kept where that is enough and still holds; else, where it is wanted, a new measurement. */
@@ -100,7 +89,6 @@ static mr_status measure(const mr_lobby_config *c, mr_file_client *client, const
     }
     mr_gguf_close(gguf);
     mr_facts_message_fill(&out->facts, is_known ? &measured : NULL);
-    out->facts.message.memory_group = memory_group();
     return status;
 }
 

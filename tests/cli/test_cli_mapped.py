@@ -9,69 +9,20 @@ import unittest
 
 import cli
 
+sys.path.insert(0, os.path.join(cli.SOURCE, "tests", "support"))
+from control_group import Group, write  # noqa: E402 (after the path)
+
 MIB = 1 << 20
 LIMIT = 40 * MIB
 SHAPE = ["--layers", "20", "--width", "512", "--ff", "2048", "--heads", "8", "--vocab", "4096", "--context", "512"]
 MAKE = os.path.join(cli.SOURCE, "tests", "bench", "make_random_model.py")
 
 
-def read(*path):
-    with open(os.path.join(*path), encoding="ascii") as f:
-        return f.read()
-
-
-def write(text, *path):
-    with open(os.path.join(*path), "w", encoding="ascii") as f:
-        f.write(text)
-
-
-def parents():
-    """Folders in which a group with a memory limit could be made, and the name of the limit's file."""
-    for line in read("/proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if "memory" in controllers.split(","):
-            for base in (path, "/"):
-                yield "/sys/fs/cgroup/memory" + base.rstrip("/"), "memory.limit_in_bytes"
-        elif controllers == "":
-            yield "/sys/fs/cgroup" + os.path.dirname(path).rstrip("/"), "memory.max"
-            yield "/sys/fs/cgroup", "memory.max"
-
-
-class Group:
-    """A control group with a memory limit, or path None."""
-
-    def __init__(self):
-        self.path = None
-        for parent, limit in parents():
-            path = os.path.join(parent, f"millrace-test-{os.getpid()}")
-            try:
-                os.mkdir(path)
-            except OSError:
-                continue
-            try:
-                write(str(LIMIT), path, limit)
-                subprocess.run(["true"], preexec_fn=lambda: write("0", path, "cgroup.procs"), check=True)
-                self.path = path
-                return
-            except (OSError, subprocess.SubprocessError):
-                os.rmdir(path)
-
-    def reached(self):
-        """How often the limit was."""
-        if os.path.exists(os.path.join(self.path, "memory.failcnt")):
-            return int(read(self.path, "memory.failcnt"))
-        return int(dict(line.split() for line in read(self.path, "memory.events").splitlines())["max"])
-
-    def close(self):
-        if self.path:
-            os.rmdir(self.path)
-
-
 class Mapped(cli.Case):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.group = Group()
+        cls.group = Group(LIMIT)
         cls.addClassCleanup(cls.group.close)
 
     def setUp(self):

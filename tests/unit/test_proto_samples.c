@@ -123,7 +123,7 @@ static void hello_init(samples *s) {
     s->hello.status = MR_E_NOT_FOUND;
     s->hello.numerics = 1;
     s->hello.cores = s->hello.threads = 64;
-    s->hello.self_test = s->hello.file_digest = UINT64_MAX;
+    s->hello.self_test = s->hello.file_digest = s->hello.memory_group = UINT64_MAX;
     s->hello.memory_bytes = s->hello.file_bytes = UINT64_MAX;
     s->pong = (Millrace__Pong)MILLRACE__PONG__INIT;
     s->pong.clock_ns = INT64_MAX / 4;
@@ -192,7 +192,6 @@ static void facts_init(samples *s) {
     s->facts.output = &s->times[2];
     s->facts.position_s = 1e-9;
     s->facts.text = s->text;
-    s->facts.memory_group = UINT64_MAX;
     s->link = (Millrace__LinkFacts)MILLRACE__LINK_FACTS__INIT;
     s->link.peer = MR_MAX_STAGES - 1;
     s->link.second_bytes = 1;
