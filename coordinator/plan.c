@@ -72,6 +72,7 @@ mr_status mr_plan_balance(const mr_gguf *g, const mr_model_info *info, int32_t n
     bool found = cut_within(g, info, prefix, n_stages, low, out);
     mr_free(prefix);
     MR_ASSERT(found);
+    out->synthetic = false;
     mr_plan_weigh(g, info, out);
     return MR_OK;
 }
@@ -94,6 +95,7 @@ mr_status mr_plan_cut(const mr_gguf *g, const mr_model_info *info, const int32_t
         out->stages[s] = (mr_plan_stage){.first = first, .last = last, .rank = s};
     }
     out->n_stages = n + 1;
+    out->synthetic = false;
     mr_plan_weigh(g, info, out);
     return MR_OK;
 }
