@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -12,9 +13,10 @@
 #include "engine/base/clock.h"
 #include "engine/base/le.h"
 #include "engine/base/mem.h"
+#include "engine/base/thread.h"
 
 enum {
-    MAGIC = 0x3142524d, /* "MRB1" */
+    MAGIC = 0x3242524d, /* "MRB2" */
     AT_MAGIC = 0,
     AT_BLOCK_BYTES = 4,
     AT_FILE_BYTES = 8,
@@ -29,8 +31,13 @@ struct mr_file_cache {
     char *path, *list_path;
     int fd, list_fd;
     mr_file_hash *listed; /* [n_blocks]: as the list was when it was read, and what was put since */
-    bool *in_doubt;       /* [n_blocks]: listed before the last sealing, and not looked at yet */
+    uint8_t *in_doubt;    /* [n_blocks]: listed, perhaps not written to the disk, and not looked at yet */
     uint8_t *block;       /* for that look */
+    mr_thread *sealer;    /* NULL: none is at work, and the rest is its result */
+    atomic_bool sealed;
+    uint64_t changed; /* the time of change that is sealed */
+    mr_status seal_status;
+    mr_err seal_err;
 };
 
 static mr_status failed(const mr_file_cache *c, const char *what, mr_err *err) {
@@ -85,6 +92,10 @@ static mr_status open_file(mr_file_cache *c, const char *path, uint64_t bytes, i
     return MR_OK;
 }
 
+static uint64_t doubts_at(const mr_file_cache *c) {
+    return HEADER_BYTES + c->n_blocks * sizeof *c->listed;
+}
+
 static mr_status read_list(mr_file_cache *c, mr_err *err) {
     uint8_t header[HEADER_BYTES];
     uint64_t sealed = 0;
@@ -97,7 +108,8 @@ static mr_status read_list(mr_file_cache *c, mr_err *err) {
     else if (!write_header(c, 0))
         return failed(c, "written", err);
     if (sealed != 0 && sealed == changed_at(c->fd))
-        return MR_OK;
+        return move_all(c->list_fd, false, c->in_doubt, (size_t)c->n_blocks, doubts_at(c)) ? MR_OK
+                                                                                           : failed(c, "read", err);
     for (uint64_t i = 0; i < c->n_blocks; i++)
         c->in_doubt[i] = mr_file_hash_known(&c->listed[i]);
     return MR_OK;
@@ -118,10 +130,9 @@ mr_status mr_file_cache_open(const char *folder, uint64_t file_bytes, uint64_t d
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a cache");
     *c = (mr_file_cache){
         .file_bytes = file_bytes, .digest = digest, .n_blocks = mr_file_n_blocks(file_bytes), .fd = -1, .list_fd = -1};
-    size_t list_bytes = (size_t)c->n_blocks * sizeof *c->listed;
     c->path = name_file(c, folder, "gguf");
     c->list_path = name_file(c, folder, "blocks");
-    c->listed = mr_alloc(list_bytes);
+    c->listed = mr_alloc_array((size_t)c->n_blocks, sizeof *c->listed);
     c->in_doubt = mr_alloc_array((size_t)c->n_blocks, sizeof *c->in_doubt);
     c->block = mr_alloc(MR_FILE_BLOCK_BYTES);
     mr_status status =
@@ -129,7 +140,7 @@ mr_status mr_file_cache_open(const char *folder, uint64_t file_bytes, uint64_t d
             ? open_file(c, c->path, file_bytes, &c->fd, err)
             : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a cache of %" PRIu64 " blocks", c->n_blocks);
     if (status == MR_OK)
-        status = open_file(c, c->list_path, HEADER_BYTES + list_bytes, &c->list_fd, err);
+        status = open_file(c, c->list_path, doubts_at(c) + c->n_blocks, &c->list_fd, err);
     if (status == MR_OK)
         status = read_list(c, err);
     if (status != MR_OK) {
@@ -143,6 +154,7 @@ mr_status mr_file_cache_open(const char *folder, uint64_t file_bytes, uint64_t d
 void mr_file_cache_close(mr_file_cache *c) {
     if (!c)
         return;
+    mr_thread_join(c->sealer);
     if (c->fd >= 0)
         close(c->fd);
     if (c->list_fd >= 0)
@@ -204,18 +216,33 @@ mr_status mr_file_cache_put(mr_file_cache *c, uint64_t idx, const void *data, co
     return MR_OK;
 }
 
+/* The thread of a sealing. Of c it reads what never changes and c->changed, and writes seal_status and seal_err. */
+static void write_to_disk(void *ctx) {
+    mr_file_cache *c = ctx;
+    bool written = fdatasync(c->fd) == 0 && fdatasync(c->list_fd) == 0 && write_header(c, c->changed);
+    c->seal_status = written ? MR_OK : failed(c, "written", &c->seal_err);
+    atomic_store(&c->sealed, true);
+}
+
+/* Waits for the sealing that goes on. */
+static mr_status end_sealing(mr_file_cache *c, mr_err *err) {
+    mr_thread_join(c->sealer);
+    c->sealer = NULL;
+    return c->seal_status == MR_OK ? MR_OK : mr_err_set(err, c->seal_status, "%s", c->seal_err.text);
+}
+
 mr_status mr_file_cache_seal(mr_file_cache *c, mr_err *err) {
-    mr_file_hash none = {{0}};
-    uint64_t changed = changed_at(c->fd); /* before: what is written from here on is in doubt */
-    for (uint64_t i = 0; i < c->n_blocks; i++) {
-        if (!c->in_doubt[i])
-            continue;
-        look_at(c, i);
-        if (!mr_file_hash_known(&c->listed[i]) &&
-            !move_all(c->list_fd, true, &none, sizeof none, HEADER_BYTES + i * sizeof none))
-            return failed(c, "written", err);
-    }
-    if (fdatasync(c->fd) != 0 || fdatasync(c->list_fd) != 0 || !write_header(c, changed))
+    mr_status status = end_sealing(c, err);
+    if (status != MR_OK)
+        return status;
+    c->changed = changed_at(c->fd); /* before: what is written from here on is in doubt */
+    if (!move_all(c->list_fd, true, c->in_doubt, (size_t)c->n_blocks, doubts_at(c)))
         return failed(c, "written", err);
-    return MR_OK;
+    atomic_store(&c->sealed, false);
+    return mr_thread_create("seal", 0, write_to_disk, c, &c->sealer, err);
+}
+
+mr_status mr_file_cache_sealed(mr_file_cache *c, bool *out_done, mr_err *err) {
+    *out_done = !c->sealer || atomic_load(&c->sealed);
+    return *out_done ? end_sealing(c, err) : MR_OK;
 }

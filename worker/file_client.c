@@ -18,7 +18,8 @@ enum {
     MAX_REFUSAL_BYTES = 400,
     NOBODY = -1,
 };
-static const int64_t LOOK_NS = 100 * MR_NS_PER_MS, PATIENCE_NS = 300 * MR_NS_PER_S, FLUSH_NS = MR_NS_PER_S;
+static const int64_t LOOK_NS = 100 * MR_NS_PER_MS, DISK_LOOK_NS = 5 * MR_NS_PER_MS,
+                     DEFAULT_PATIENCE_NS = 300 * MR_NS_PER_S, FLUSH_NS = MR_NS_PER_S;
 
 typedef enum block_state {
     BLOCK_IDLE,       /* not needed, or not yet */
@@ -41,6 +42,7 @@ typedef struct source {
     mr_inbox *in; /* NULL: it is gone, or the links are closed */
     mr_outbox *out;
     int32_t n_hash_requests, n_block_requests; /* under way */
+    int64_t heard_ns;                          /* when it last answered, or was asked after it had answered all */
     uint64_t next_hash, next_block;            /* none before them for this source */
 } source;
 
@@ -64,6 +66,8 @@ mr_status mr_file_client_create(const mr_file_client_config *config, mr_file_cli
     if (!c)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory to fetch a file");
     *c = (mr_file_client){.config = *config, .n_blocks = mr_file_n_blocks(config->file_bytes)};
+    if (c->config.patience_ns == 0)
+        c->config.patience_ns = DEFAULT_PATIENCE_NS;
     c->config.cache_folder = NULL; /* not used below */
     c->blocks = mr_alloc_array((size_t)c->n_blocks, sizeof *c->blocks);
     mr_status status =
@@ -200,12 +204,15 @@ static mr_status take_hashes(mr_file_client *c, int32_t idx, const mr_frame *f, 
         if (b->state != BLOCK_HASH_ASKED || b->asked != idx)
             return unexpected(f, err);
         memcpy(&b->hash, payload + i * sizeof b->hash, sizeof b->hash);
+        if (!mr_file_hash_known(&b->hash)) /* the cache has that for a block that is not there */
+            return mr_err_set(err, MR_E_PROTOCOL, "no hash for block %" PRIu64, f->step + i);
+        bool was_listed = mr_file_cache_lists(c->cache, f->step + i);
         b->hashed_by = (int8_t)idx;
         b->state = BLOCK_MISSING;
         if (mr_file_cache_has(c->cache, f->step + i, &b->hash))
             note_here(c, b);
-        else if (mr_file_cache_lists(c->cache, f->step + i))
-            c->total_bytes += block_bytes(c, f->step + i); /* of another file: it was not counted */
+        else if (was_listed)
+            c->total_bytes += block_bytes(c, f->step + i); /* damaged, or of another file: it was not counted */
     }
     c->sources[idx].n_hash_requests--;
     look_again(c, f->step);
@@ -288,6 +295,8 @@ static mr_status take_answers(mr_file_client *c, int32_t idx, bool *did, bool *o
         if (status != MR_OK)
             return status;
         *out_fatal = false;
+        if (f.row_bytes == c->fetch)
+            c->sources[idx].heard_ns = mr_clock_now_ns();
         status = mr_inbox_release(c->sources[idx].in, err);
         if (status != MR_OK)
             return status;
@@ -340,10 +349,16 @@ static mr_status ask_for_block(mr_file_client *c, int32_t idx, bool *out_sent, m
     return status;
 }
 
+static bool owes(const source *s) {
+    return s->n_hash_requests + s->n_block_requests > 0;
+}
+
 static mr_status ask(mr_file_client *c, int32_t idx, mr_err *err) {
     source *s = &c->sources[idx];
     bool sent = true;
     mr_status status = MR_OK;
+    if (!owes(s))
+        s->heard_ns = mr_clock_now_ns();
     while (status == MR_OK && sent) {
         sent = false;
         if (s->n_hash_requests < MAX_HASH_REQUESTS)
@@ -379,6 +394,13 @@ static mr_status note_needs(mr_file_client *c, const mr_file_range *ranges, int3
     return mr_file_cache_check_room(c->cache, c->total_bytes, err);
 }
 
+static mr_status check_heard(const mr_file_client *c, const source *s, mr_err *err) {
+    if (!owes(s) || mr_clock_now_ns() - s->heard_ns <= c->config.patience_ns)
+        return MR_OK;
+    return mr_err_set(err, MR_E_TIMEOUT, "nothing of the model file has come for %.0f s",
+                      (double)c->config.patience_ns / (double)MR_NS_PER_S);
+}
+
 /* One round with all sources; *did: something has come. */
 static mr_status turn(mr_file_client *c, bool *did, mr_err *err) {
     for (int32_t i = 0; i < c->config.n_sources; i++) {
@@ -388,6 +410,8 @@ static mr_status turn(mr_file_client *c, bool *did, mr_err *err) {
         mr_status status = take_answers(c, i, did, &fatal, err);
         if (status == MR_OK)
             status = ask(c, i, err);
+        if (status == MR_OK)
+            status = check_heard(c, &c->sources[i], err);
         if (status != MR_OK && fatal)
             return status;
         if (status != MR_OK)
@@ -398,31 +422,16 @@ static mr_status turn(mr_file_client *c, bool *did, mr_err *err) {
                : mr_err_set(err, c->lost, "no rank is left to fetch the model file from: %s", c->lost_text.text);
 }
 
-static mr_status no_answer(const mr_file_client *c, mr_err *err) {
-    char name[MR_CHANNEL_NAME_BYTES];
-    int32_t i = 0;
-    while (!c->sources[i].in)
-        i++;
-    return mr_err_set(err, MR_E_TIMEOUT, "%s has sent nothing of the model file for %d s",
-                      mr_channel_peer_name(c->config.channel, c->sources[i].rank, name),
-                      (int)(PATIENCE_NS / MR_NS_PER_S));
-}
-
 static mr_status run(mr_file_client *c, const mr_file_wait *wait, mr_err *err) {
-    int64_t heard_ns = mr_clock_now_ns();
     mr_status status = MR_OK;
     while (status == MR_OK && c->n_missing > 0) {
         bool did = false;
         status = turn(c, &did, err);
         int64_t now = mr_clock_now_ns();
-        if (did)
-            heard_ns = now;
         if (status == MR_OK && wait->progress)
             wait->progress(wait->ctx, (size_t)c->done_bytes, (size_t)c->total_bytes);
         if (status == MR_OK && wait->told_to_end && wait->told_to_end(wait->ctx))
             status = mr_err_set(err, MR_E_CANCELLED, "%s", "");
-        if (status == MR_OK && now - heard_ns > PATIENCE_NS)
-            status = no_answer(c, err);
         if (status == MR_OK && !did && c->n_missing > 0)
             status = mr_channel_wait(c->config.channel, now + LOOK_NS, err);
     }
@@ -444,4 +453,17 @@ mr_status mr_file_client_fetch(mr_file_client *c, const mr_file_range *ranges, i
     if (status != MR_OK)
         mr_err_set(err, status, "%s", text.text);
     return status;
+}
+
+mr_status mr_file_client_settle(mr_file_client *c, const mr_file_wait *wait, mr_err *err) {
+    for (;;) {
+        bool done = false;
+        mr_status status = mr_file_cache_sealed(c->cache, &done, err);
+        if (status == MR_OK && !done && wait->told_to_end && wait->told_to_end(wait->ctx))
+            status = mr_err_set(err, MR_E_CANCELLED, "%s", "");
+        if (status == MR_OK && !done)
+            status = mr_channel_wait(c->config.channel, mr_clock_now_ns() + DISK_LOOK_NS, err);
+        if (status != MR_OK || done)
+            return status;
+    }
 }

@@ -3,8 +3,8 @@
  * Hashes come from one rank, and where there are several with the file, blocks from another one: so two files that differ
  * are found, and a block that was damaged is asked for again elsewhere.
  * Owns:    the cache, and while it fetches a link with each source. Borrows: the channel.
- * Threads: that of the channel. fetch returns when all is here.
- * Errors:  name the rank: MR_E_PEER_LOST (no source is left), MR_E_FORMAT (a block is not what its hash says),
+ * Threads: that of the channel. fetch returns when all is here; the disk may still be writing it.
+ * Errors:  of the last source, and name its rank: MR_E_PEER_LOST, MR_E_FORMAT (a block is not what its hash says),
  *          MR_E_TIMEOUT, MR_E_PROTOCOL, MR_E_CANCELLED (told to end); those of the cache. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_FILE_CLIENT_H
@@ -21,6 +21,7 @@ typedef struct mr_file_client_config {
     uint64_t file_bytes, header_bytes, digest;
     int32_t sources[MR_FILE_MAX_SOURCES]; /* ranks */
     int32_t n_sources;
+    int64_t patience_ns; /* a source that leaves requests without an answer for so long is given up; 0: five minutes */
 } mr_file_client_config;
 
 typedef struct mr_file_range {
@@ -48,4 +49,7 @@ typedef struct mr_file_wait {
 /* Brings these ranges into the cached file, as far as they are not there. */
 MR_MUST_USE mr_status mr_file_client_fetch(mr_file_client *c, const mr_file_range *ranges, int32_t n,
                                            const mr_file_wait *wait, mr_err *err);
+/* Waits until what was fetched is on the disk. Before that, what is read of the file may turn out not to be kept. */
+MR_MUST_USE mr_status mr_file_client_settle(mr_file_client *c, const mr_file_wait *wait, mr_err *err);
+
 #endif

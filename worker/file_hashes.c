@@ -102,13 +102,15 @@ static void take_kept(mr_file_hashes *h) {
 
 /* Several ranks of a host may do this at the same time: each writes a file of its own, and the last one stays. */
 static void keep(mr_file_hashes *h) {
-    char temporary[512];
-    size_t bytes = kept_bytes(h);
+    size_t bytes = kept_bytes(h), name_bytes = strlen(h->kept_path) + 8;
     take_kept(h);
     uint8_t *data = mr_alloc(bytes);
+    char *temporary = mr_alloc(name_bytes);
     int fd = -1;
-    if (data && snprintf(temporary, sizeof temporary, "%s-XXXXXX", h->kept_path) < (int)sizeof temporary)
+    if (data && temporary) {
+        snprintf(temporary, name_bytes, "%s-XXXXXX", h->kept_path);
         fd = mkostemp(temporary, O_CLOEXEC);
+    }
     FILE *f = fd >= 0 ? fdopen(fd, "wb") : NULL;
     if (f) {
         mr_store_le32(data + AT_MAGIC, MAGIC);
@@ -124,6 +126,7 @@ static void keep(mr_file_hashes *h) {
     } else {
         mr_log_write(MR_LOG_DEBUG, "worker", "hashes are not kept in %s", h->kept_path);
     }
+    mr_free(temporary);
     mr_free(data);
 }
 

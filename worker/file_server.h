@@ -1,6 +1,7 @@
 /* worker/file_server.h - gives blocks of the model file, and their hashes, to ranks that have none (worker/file_client.h).
  * It works when it is called: while the rank waits in the lobby, and between the tensors of its own stage.
- * Owns:    a link with each peer, whose buffers of two blocks are there while that has something to ask; the file's hashes.
+ * Owns:    the file's hashes, and a link with each peer. Buffers for answers are few, however many ask: 32 peers have two
+ *          blocks each, and hand them on after some answers while others wait.
  * Borrows: the channel. Threads: that of the channel.
  * Errors:  of opening. A peer that is gone or sends what it should not is left out, and the log says so; a file that cannot
  *          be read any more is told to those who ask. */
@@ -19,6 +20,7 @@ typedef struct mr_file_server_config {
     int32_t n_threads; /* that compute hashes */
     const uint32_t *peers;
     int32_t n_peers;
+    const mr_err *problem; /* why there is no file to give: the answer to all that is asked; NULL: there is one */
 } mr_file_server_config;
 
 typedef struct mr_file_server mr_file_server;

@@ -267,14 +267,24 @@ static mr_status open_model(worker *w, mr_err *err) {
 
 static mr_status fetch_layers(worker *w, mr_layer_range range, mr_err *err) {
     const mr_file_wait wait = {told_to_end_fetch, note_fetched, w};
-    if (!w->config->file_client)
-        return MR_OK;
     int64_t start_ns = mr_clock_now_ns();
     w->layer_bytes = mr_file_layers_bytes(w->gguf, &w->info, range);
     mr_status status = mr_file_layers_fetch(w->config->file_client, w->gguf, &w->info, range, &wait, err);
     mr_log_write(MR_LOG_DEBUG, "worker", "%llu bytes of the model file have come, the layers' in %.3f s",
                  (unsigned long long)mr_file_client_moved_bytes(w->config->file_client),
                  (double)(mr_clock_now_ns() - start_ns) / (double)MR_NS_PER_S);
+    return status;
+}
+
+static mr_status create_stage(worker *w, const mr_stage_config *config, mr_err *err) {
+    const mr_file_wait wait = {told_to_end_fetch, NULL, w};
+    bool fetches = w->config->file_client && !config->synthetic; /* a stage that sleeps reads no layers */
+    mr_status status = fetches ? fetch_layers(w, config->range, err) : MR_OK;
+    w->served_ns = mr_clock_now_ns();
+    if (status == MR_OK)
+        status = mr_stage_create(config, w->config->backend, note_loaded, w, &w->stage, err);
+    if (status == MR_OK && fetches)
+        status = mr_file_client_settle(w->config->file_client, &wait, err);
     return status;
 }
 
@@ -395,10 +405,7 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
     if (status == MR_OK)
         status = mr_sequences_create(&w->limits, is_tail(w), &w->sequences, err);
     if (status == MR_OK)
-        status = fetch_layers(w, range, err);
-    w->served_ns = mr_clock_now_ns();
-    if (status == MR_OK)
-        status = mr_stage_create(&config, w->config->backend, note_loaded, w, &w->stage, err);
+        status = create_stage(w, &config, err);
     if (status == MR_OK)
         status = open_links(w, err);
     if (status == MR_OK)

@@ -1,6 +1,7 @@
 /* tests/cluster/test_file_share.c - a model file that goes from rank to rank: between real servers and a client, and between
  * a client and sources that lie, refuse, fall silent or die. */
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -45,6 +46,7 @@ typedef enum role {
     SHORT_BLOCK,
     MANY_HASHES,
     ODD_KIND,
+    ZERO_HASH, /* "not known", for one block */
 } role;
 
 typedef struct source {
@@ -76,6 +78,7 @@ static char model_path[64], other_path[64];
 static uint8_t *content; /* [FILE_BYTES] */
 static const char *served_path = model_path;
 static int n_caches;
+static int64_t patience_ns; /* of clients */
 
 static void ok(mr_status status, const mr_err *err) {
     if (status != MR_OK)
@@ -132,6 +135,8 @@ static bool spoil(source *s, mr_frame *f, uint8_t *payload) {
         f->payload_bytes--;
     else if (s->role == MANY_HASHES && !is_block)
         f->rows = UINT32_MAX;
+    else if (s->role == ZERO_HASH && !is_block && f->step <= BAD_BLOCK && f->step + f->rows > BAD_BLOCK)
+        memset(payload + (BAD_BLOCK - f->step) * sizeof(mr_file_hash), 0, sizeof(mr_file_hash));
     else if (s->role == ODD_KIND)
         f->type = 9;
     s->n_blocks_given += is_block;
@@ -218,7 +223,8 @@ static void open_client(rig *r, int32_t n_sources, int cache) {
                                     .file_bytes = FILE_BYTES,
                                     .header_bytes = MR_FILE_BLOCK_BYTES + 5,
                                     .digest = 0xabc,
-                                    .n_sources = n_sources};
+                                    .n_sources = n_sources,
+                                    .patience_ns = patience_ns};
     for (int32_t i = 0; i < n_sources; i++)
         config.sources[i] = i + 1;
     ok(mr_file_client_create(&config, &r->client, &r->err), &r->err);
@@ -359,7 +365,7 @@ static void test_goes_on(void **state) {
 /* One of two sources is of no use: the other one gives all. */
 static void test_bad_source(void **state) {
     (void)state;
-    static const role BAD[] = {DIES, REFUSES, ANSWERS_OTHERS, SHORT_BLOCK, MANY_HASHES, ODD_KIND};
+    static const role BAD[] = {DIES, REFUSES, ANSWERS_OTHERS, SHORT_BLOCK, MANY_HASHES, ODD_KIND, ZERO_HASH};
     for (size_t i = 0; i < sizeof BAD / sizeof BAD[0]; i++) {
         rig r;
         rig_start(&r, (role[]){BAD[i], GOOD}, 2, n_caches++);
@@ -382,6 +388,7 @@ static void test_no_good_source(void **state) {
         {SHORT_BLOCK, MR_E_PROTOCOL, "not asked for"},
         {MANY_HASHES, MR_E_PROTOCOL, "an answer of kind 1"},
         {ODD_KIND, MR_E_PROTOCOL, "an answer of kind 9"},
+        {ZERO_HASH, MR_E_PROTOCOL, "endpoint 1: no hash for block 130"},
         {WRONG_BYTES, MR_E_FORMAT, "block 130 of the model file"},
         {WRONG_HASH, MR_E_FORMAT, "from endpoint 1 is not the one that it announced"},
     };
@@ -430,6 +437,26 @@ static void test_stale_cache(void **state) {
     rig_stop(&r);
 }
 
+/* A block that was damaged behind the list's back is asked for again, and counts in the progress. */
+static void test_damaged_cache(void **state) {
+    (void)state;
+    rig r;
+    int cache = n_caches++;
+    rig_start(&r, (role[]){SERVES}, 1, cache);
+    ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    FILE *f = fopen(mr_file_client_path(r.client), "r+b");
+    assert_true(f && fseek(f, 5 * MR_FILE_BLOCK_BYTES, SEEK_SET) == 0 && fwrite("damaged", 1, 7, f) == 7);
+    assert_int_equal(fclose(f), 0);
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 2000000000}};
+    assert_int_equal(utimensat(AT_FDCWD, mr_file_client_path(r.client), times, 0), 0);
+    mr_file_client_destroy(r.client);
+    open_client(&r, 1, cache);
+    ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    assert_int_equal(r.total_bytes, MR_FILE_BLOCK_BYTES);
+    expect_content(&r, 0, FILE_BYTES);
+    rig_stop(&r);
+}
+
 static void test_silence(void **state) {
     (void)state;
     rig r;
@@ -437,6 +464,21 @@ static void test_silence(void **state) {
     atomic_store(&r.turns_left, 3);
     assert_int_equal(fetch(&r, 0, FILE_BYTES), MR_E_CANCELLED);
     rig_stop(&r);
+}
+
+/* A source that falls silent is given up, and is the one that the error names; others go on. */
+static void test_patience(void **state) {
+    (void)state;
+    rig r;
+    patience_ns = MR_NS_PER_S;
+    rig_start(&r, (role[]){GOOD, SILENT}, 2, n_caches++);
+    ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    expect_content(&r, 0, FILE_BYTES);
+    rig_stop(&r);
+    rig_start(&r, (role[]){ODD_KIND, SILENT}, 2, n_caches++);
+    expect_error(&r, fetch(&r, 0, FILE_BYTES), MR_E_TIMEOUT, "endpoint 2: nothing of the model file has come");
+    rig_stop(&r);
+    patience_ns = 0;
 }
 
 /* What a server makes of a peer that sends nonsense: it is left out. */
@@ -455,6 +497,100 @@ static void test_bad_requests(void **state) {
     rig_stop(&r);
 }
 
+/* A client that is played: it asks for blocks from first on, two at a time. */
+typedef struct asker {
+    mr_channel *channel;
+    mr_inbox *in;
+    mr_outbox *out;
+    int n_asked, n_got;
+} asker;
+
+enum { N_ASKERS = 70, N_EACH = 20 };
+
+static void ask(asker *a, int32_t self, mr_err *err) {
+    bool sent = true;
+    while (sent && a->n_asked <= N_EACH && a->n_asked < a->n_got + 2) {
+        Millrace__FileRequest m = MILLRACE__FILE_REQUEST__INIT;
+        bool more = a->n_asked < N_EACH;
+        m.what = more ? MILLRACE__FILE_REQUEST__WHAT__BLOCK : MILLRACE__FILE_REQUEST__WHAT__NO_MORE;
+        m.first_block = more ? (uint64_t)(self + a->n_asked) : 0;
+        m.n_blocks = more;
+        ok(mr_outbox_send_message(a->out, &m.base, &sent, err), err);
+        a->n_asked += sent;
+    }
+}
+
+/* Whether an answer is there; with takes it is taken. */
+static bool has_answer(asker *a, int32_t self, bool takes, mr_err *err) {
+    mr_frame f;
+    const uint8_t *payload = NULL;
+    uint64_t idx = (uint64_t)(self + a->n_got);
+    ok(mr_inbox_peek(a->in, &f, &payload, err), err);
+    if (!payload)
+        return false;
+    assert_true(f.type == MR_FILE_ANSWER_BLOCK && f.step == idx);
+    assert_true(memcmp(payload, content + mr_file_block_at(idx), mr_file_block_bytes(FILE_BYTES, idx)) == 0);
+    a->n_got += takes;
+    if (takes)
+        ok(mr_inbox_release(a->in, err), err);
+    return true;
+}
+
+/* Many ranks ask at the same time: 32 of them have buffers for answers at a time, and all get what they asked for. */
+static void test_many_clients(void **state) {
+    (void)state;
+    static asker askers[N_ASKERS];
+    mr_err err;
+    mr_local_hub *hub = NULL;
+    mr_channel *channel = NULL;
+    mr_file_server *server = NULL;
+    uint32_t peers[N_ASKERS];
+    int n_served = 0;
+    bool done = false;
+    alarm(PATIENCE_S);
+    ok(mr_local_hub_create(N_ASKERS + 1, 1024, &hub, &err), &err);
+    ok(mr_local_channel_open(hub, N_ASKERS, &channel, &err), &err);
+    for (int32_t i = 0; i < N_ASKERS; i++) {
+        asker *a = &askers[i];
+        peers[i] = (uint32_t)i;
+        ok(mr_local_channel_open(hub, i, &a->channel, &err), &err);
+        ok(mr_inbox_create(a->channel, N_ASKERS, MR_LINK_FILE, 0, 1, MR_FILE_BLOCK_BYTES, &a->in, &err), &err);
+        ok(mr_outbox_create(a->channel, N_ASKERS, MR_LINK_FILE, 0, 2, MR_MAX_FILE_REQUEST_BYTES, &a->out, &err), &err);
+    }
+    const mr_file_server_config config = {.channel = channel,
+                                          .path = model_path,
+                                          .file_bytes = FILE_BYTES,
+                                          .n_threads = 1,
+                                          .peers = peers,
+                                          .n_peers = N_ASKERS};
+    ok(mr_file_server_create(&config, &server, &err), &err);
+    for (int32_t i = 0; i < N_ASKERS; i++)
+        ask(&askers[i], i, &err);
+    while (mr_file_server_serve(server, 0))
+        continue;
+    for (int32_t i = 0; i < N_ASKERS; i++)
+        n_served += has_answer(&askers[i], i, false, &err);
+    assert_int_equal(n_served, 32);
+    while (!done) {
+        mr_file_server_serve(server, 0);
+        done = true;
+        for (int32_t i = 0; i < N_ASKERS; i++) {
+            has_answer(&askers[i], i, true, &err);
+            ask(&askers[i], i, &err);
+            done = done && askers[i].n_got == N_EACH;
+        }
+    }
+    mr_file_server_destroy(server);
+    for (int32_t i = 0; i < N_ASKERS; i++) {
+        mr_inbox_destroy(askers[i].in);
+        mr_outbox_destroy(askers[i].out);
+        mr_channel_destroy(askers[i].channel);
+    }
+    mr_channel_destroy(channel);
+    mr_local_hub_destroy(hub);
+    alarm(0);
+}
+
 static void save(char path[64], const char *name) {
     snprintf(path, 64, "%s/%s", folder, name);
     FILE *f = fopen(path, "wb");
@@ -467,6 +603,7 @@ int main(void) {
         cmocka_unit_test(test_fetch),       cmocka_unit_test(test_spread),         cmocka_unit_test(test_goes_on),
         cmocka_unit_test(test_bad_source),  cmocka_unit_test(test_no_good_source), cmocka_unit_test(test_damaged_block),
         cmocka_unit_test(test_stale_cache), cmocka_unit_test(test_silence),        cmocka_unit_test(test_bad_requests),
+        cmocka_unit_test(test_patience),    cmocka_unit_test(test_damaged_cache),  cmocka_unit_test(test_many_clients),
     };
     char command[128];
     content = mr_alloc(FILE_BYTES);
