@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/file_layers.h"
 
+#include <string.h>
+
 #include "engine/base/mem.h"
 
 mr_status mr_file_layers_open(mr_file_client *c, const mr_file_wait *wait, mr_gguf **out, mr_err *err) {
@@ -32,18 +34,39 @@ size_t mr_file_layers_bytes(const mr_gguf *g, const mr_model_info *info, mr_laye
     return bytes;
 }
 
-mr_status mr_file_layers_fetch(mr_file_client *c, const mr_gguf *g, const mr_model_info *info, mr_layer_range range,
-                               const mr_file_wait *wait, mr_err *err) {
+/* range NULL: what must not be zeros where layers are measured. */
+static bool is_wanted(const mr_model_info *info, const mr_layer_range *range, const mr_gguf_tensor *t) {
+    const mr_layer_range no_layers = {-1, -1}; /* leaves what all stages need: factors of frequencies, which divide */
+    int32_t layer;
+    if (range)
+        return mr_file_layers_need(info, *range, t);
+    if (info->n_experts > 0 && mr_model_tensor_part(t->name, &layer) == MR_MODEL_LAYER)
+        return t->n_dims == 1 || strstr(t->name, ".ffn_gate_inp."); /* norms, biases, the router */
+    return mr_file_layers_need(info, no_layers, t);
+}
+
+static mr_status fetch(mr_file_client *c, const mr_gguf *g, const mr_model_info *info, const mr_layer_range *range,
+                       const mr_file_wait *wait, mr_err *err) {
     int32_t n = 0;
     mr_file_range *ranges = mr_alloc_array((size_t)mr_gguf_n_tensors(g), sizeof *ranges);
     if (!ranges)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a list of %d tensors", mr_gguf_n_tensors(g));
     for (int32_t i = 0; i < mr_gguf_n_tensors(g); i++) {
         const mr_gguf_tensor *t = mr_gguf_tensor_at(g, i);
-        if (mr_file_layers_need(info, range, t))
+        if (is_wanted(info, range, t))
             ranges[n++] = (mr_file_range){t->offset, t->bytes};
     }
     mr_status status = mr_file_client_fetch(c, ranges, n, wait, err);
     mr_free(ranges);
     return status;
+}
+
+mr_status mr_file_layers_fetch(mr_file_client *c, const mr_gguf *g, const mr_model_info *info, mr_layer_range range,
+                               const mr_file_wait *wait, mr_err *err) {
+    return fetch(c, g, info, &range, wait, err);
+}
+
+mr_status mr_file_layers_fetch_to_measure(mr_file_client *c, const mr_gguf *g, const mr_model_info *info,
+                                          const mr_file_wait *wait, mr_err *err) {
+    return fetch(c, g, info, NULL, wait, err);
 }

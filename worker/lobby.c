@@ -75,14 +75,16 @@ static bool told_to_end(void *ctx) {
     return l->status != MR_OK || (l->message && l->message->body_case == MILLRACE__CONTROL__BODY_SHUTDOWN);
 }
 
-static mr_status create_file_server(lobby *l, const Millrace__ShareFile *share, const char *folder, mr_err *err) {
+static mr_status create_file_server(lobby *l, const Millrace__ShareFile *share, const char *folder,
+                                    const mr_err *problem, mr_err *err) {
     const mr_file_server_config config = {.channel = l->config->channel,
                                           .path = l->config->model_path,
                                           .cache_folder = folder,
                                           .file_bytes = share->file_bytes,
                                           .n_threads = l->config->n_threads,
                                           .peers = share->peers,
-                                          .n_peers = (int32_t)share->n_peers};
+                                          .n_peers = (int32_t)share->n_peers,
+                                          .problem = problem};
     return mr_file_server_create(&config, &l->file_server, err);
 }
 
@@ -104,17 +106,20 @@ static void end_sharing(lobby *l) {
     l->file_client = NULL;
 }
 
-/* What does not work is told by this rank's stage: here nobody would hear it. */
+/* What does not work is told by this rank's stage, and to those who ask for the file: here nobody would hear it. */
 static mr_status share_file(lobby *l, mr_err *err) {
     const Millrace__ShareFile *share = l->message->share;
     char *folder = NULL;
+    mr_err ignored;
     end_sharing(l);
     mr_status status = mr_cache_dir_make(l->config->cache_dir, &folder, &l->file_problem);
     if (share->gives) /* which it can do without a cache */
-        status = create_file_server(l, share, folder, &l->file_problem);
+        status = create_file_server(l, share, folder, NULL, &l->file_problem);
     else if (status == MR_OK)
         status = create_file_client(l, share, folder, &l->file_problem);
     l->file_problem.status = status;
+    if (share->gives && status != MR_OK && create_file_server(l, share, NULL, &l->file_problem, &ignored) != MR_OK)
+        mr_log_write(MR_LOG_WARN, "worker", "nobody can be told that %s", l->file_problem.text);
     mr_free(folder);
     return mr_inbox_release(l->control, err);
 }
@@ -161,7 +166,8 @@ static mr_status answer_measure(lobby *l, mr_err *err) {
     mr_status status = mr_inbox_release(l->control, err);
     if (status != MR_OK)
         return status;
-    if (mr_lobby_measure(l->config, l->file_client, &wish, told_to_end_and_serve, l, &answer) != MR_OK)
+    const mr_lobby_file file = {l->file_client, l->file_problem.status != MR_OK ? &l->file_problem : NULL};
+    if (mr_lobby_measure(l->config, &file, &wish, told_to_end_and_serve, l, &answer) != MR_OK)
         return l->status == MR_OK ? MR_OK : mr_err_set(err, l->status, "%s", l->err.text);
     report.body_case = MILLRACE__REPORT__BODY_FACTS;
     report.facts = &answer.facts.message;

@@ -49,11 +49,13 @@ static mr_status get_times(const mr_lobby_config *c, const mr_measure_config *m,
     return status;
 }
 
-/* Without the file the header is enough: weights that are zeros take the same time as others. */
-static mr_status open_model(const mr_lobby_config *c, mr_file_client *client, watch *w, mr_gguf **out_gguf,
+/* Without the file the header and small tensors are enough: matrices that are zeros take the same time as others. */
+static mr_status open_model(const mr_lobby_config *c, const mr_lobby_file *file, watch *w, mr_gguf **out_gguf,
                             mr_model_info *out_info, mr_err *err) {
-    const mr_layer_range no_layers = {-1, -1}; /* what all stages need: factors of frequencies, which may not be 0 */
     const mr_file_wait wait = {watch_told_to_end, NULL, w};
+    mr_file_client *client = file->client;
+    if (file->problem)
+        return mr_err_set(err, file->problem->status, "%s", file->problem->text);
     if (!c->backend || !c->model_path)
         return mr_err_set(err, MR_E_NOT_FOUND, "there is nothing to measure with");
     mr_status status =
@@ -61,18 +63,18 @@ static mr_status open_model(const mr_lobby_config *c, mr_file_client *client, wa
     if (status == MR_OK)
         status = mr_model_info_read(*out_gguf, out_info, err);
     if (status == MR_OK && client)
-        status = mr_file_layers_fetch(client, *out_gguf, out_info, no_layers, &wait, err);
+        status = mr_file_layers_fetch_to_measure(client, *out_gguf, out_info, &wait, err);
     return status;
 }
 
 /* The backends are those of a run, so without a model or a backend there is nothing to measure. */
-static mr_status measure(const mr_lobby_config *c, mr_file_client *client, const Millrace__Measure *wish, watch *w,
+static mr_status measure(const mr_lobby_config *c, const mr_lobby_file *file, const Millrace__Measure *wish, watch *w,
                          mr_lobby_facts *out, mr_err *err) {
     mr_gguf *gguf = NULL;
     mr_model_info info;
     mr_measured measured;
     bool is_known = false;
-    mr_status status = open_model(c, client, w, &gguf, &info, err);
+    mr_status status = open_model(c, file, w, &gguf, &info, err);
     if (status == MR_OK) {
         const mr_measure_config m = {.gguf = gguf,
                                      .info = &info,
@@ -92,10 +94,10 @@ static mr_status measure(const mr_lobby_config *c, mr_file_client *client, const
     return status;
 }
 
-mr_status mr_lobby_measure(const mr_lobby_config *config, mr_file_client *client, const Millrace__Measure *wish,
+mr_status mr_lobby_measure(const mr_lobby_config *config, const mr_lobby_file *file, const Millrace__Measure *wish,
                            bool (*told_to_end)(void *ctx), void *ctx, mr_lobby_facts *out) {
     watch w = {.channel = config->channel, .told_to_end = told_to_end, .ctx = ctx};
-    mr_status status = measure(config, client, wish, &w, out, &out->problem);
+    mr_status status = measure(config, file, wish, &w, out, &out->problem);
     if (status == MR_E_CANCELLED)
         return status;
     out->facts.message.status = (uint32_t)status;

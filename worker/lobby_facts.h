@@ -17,8 +17,14 @@ typedef struct mr_lobby_facts {
     mr_err problem;
 } mr_lobby_facts;
 
-/* told_to_end(ctx) is asked now and then. client, unless NULL: the model file is not here, and its header comes by this. */
-MR_MUST_USE mr_status mr_lobby_measure(const mr_lobby_config *config, mr_file_client *client,
+/* What is known of the model file when ranks have heard who has it. */
+typedef struct mr_lobby_file {
+    mr_file_client *client; /* unless NULL: it is not here, and what is needed of it comes by this */
+    const mr_err *problem;  /* unless NULL: why it neither is here nor comes */
+} mr_lobby_file;
+
+/* told_to_end(ctx) is asked now and then. */
+MR_MUST_USE mr_status mr_lobby_measure(const mr_lobby_config *config, const mr_lobby_file *file,
                                        const Millrace__Measure *wish, bool (*told_to_end)(void *ctx), void *ctx,
                                        mr_lobby_facts *out);
 MR_MUST_USE mr_status mr_lobby_probe(const mr_lobby_config *config, const Millrace__Probe *wish,

@@ -41,6 +41,7 @@ typedef struct rig {
 } rig;
 
 static job_model model;
+static const char *copy_path; /* unless NULL: the last rank's file, which goes when that has said hello */
 static char folder[] = "/tmp/millrace-missing-XXXXXX";
 
 static void ok(mr_status status, const mr_err *err) {
@@ -70,12 +71,15 @@ static void rig_start(rig *r, unsigned has, bool one_cache) {
                                       .cache_dir = caches[i],
                                       .coordinator = N_RANKS,
                                       .n_threads = 1};
+        if (copy_path && i == N_RANKS - 1)
+            k->config.model_path = copy_path;
         ok(mr_local_channel_open(r->hub, i, &k->config.channel, &r->err), &r->err);
         ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &k->config.backend, &r->err), &r->err);
         ok(mr_thread_create("rank", 0, run_lobby, k, &k->thread, &r->err), &r->err);
     }
     ok(mr_roll_call_wait(r->roll, mr_clock_now_ns() + PATIENCE_S * MR_NS_PER_S, NULL, NULL, &r->err), &r->err);
     ok(mr_roll_call_check(r->roll, &r->err), &r->err);
+    assert_int_equal(copy_path ? unlink(copy_path) : 0, 0);
     ok(mr_roll_call_share_file(r->roll, &r->n_without, &r->err), &r->err);
 }
 
@@ -116,14 +120,11 @@ static void plan_stages(int32_t first_cut, mr_plan *out) {
     ok(mr_plan_cut(model.tiny->gguf, &model.tiny->info, cut, 2, out, &err), &err);
 }
 
-/* Two layers, or first_cut, at the head. */
-static mr_status start_job(rig *r, uint32_t epoch, int32_t first_cut, bool map_weights, mr_job **out) {
-    mr_plan plan;
-    plan_stages(first_cut, &plan);
+static mr_status start_plan(rig *r, uint32_t epoch, const mr_plan *plan, bool map_weights, mr_job **out) {
     for (int32_t i = 0; i < N_STAGES; i++)
         ok(mr_roll_call_start(r->roll, i, epoch, &r->err), &r->err);
     const mr_job_config config = {.info = &model.tiny->info,
-                                  .plan = &plan,
+                                  .plan = plan,
                                   .channel = r->channel,
                                   .epoch = epoch,
                                   .max_rows = 64,
@@ -134,6 +135,13 @@ static mr_status start_job(rig *r, uint32_t epoch, int32_t first_cut, bool map_w
                                   .kv_type = MR_TYPE_F16,
                                   .map_weights = map_weights};
     return mr_job_create(&config, out, &r->err);
+}
+
+/* Two layers, or first_cut, at the head. */
+static mr_status start_job(rig *r, uint32_t epoch, int32_t first_cut, bool map_weights, mr_job **out) {
+    mr_plan plan;
+    plan_stages(first_cut, &plan);
+    return start_plan(r, epoch, &plan, map_weights, out);
 }
 
 /* What one process says that has the file. */
@@ -246,6 +254,83 @@ static void test_measured(void **state) {
     drop_caches();
 }
 
+/* With experts a rank without the file gets what chooses them, so that its times are those of a run. */
+static void test_experts_measured(void **state) {
+    (void)state;
+    const job_model whole = model;
+    tiny_desc desc = tiny_default("llama", MR_TYPE_F16);
+    const mr_facts_wish wish = {.kv_type = MR_TYPE_F16, .max_rows = 1};
+    mr_facts facts = {0};
+    mr_gguf *cached = NULL;
+    char path[160];
+    rig r;
+    desc.n_layers = 6;
+    desc.d_model = 256;
+    desc.n_ff = 1024;
+    desc.n_experts = 8;
+    desc.n_experts_used = 2;
+    job_model_init(&model, tiny_model_write(&desc));
+    rig_start(&r, 1u << 0, false);
+    ok(mr_facts_init(&facts, model.tiny->gguf, &model.tiny->info, N_RANKS, &r.err), &r.err);
+    ok(mr_facts_measure(&facts, r.roll, &wish, &r.err), &r.err);
+    snprintf(path, sizeof path, "%s/cache3/%016llx-%zu.gguf", folder,
+             (unsigned long long)mr_roll_call_info(r.roll, 0)->file_digest, mr_gguf_file_bytes(model.tiny->gguf));
+    ok(mr_gguf_open(path, &cached, &r.err), &r.err);
+    int n = 0;
+    for (int32_t i = 0; i < mr_gguf_n_tensors(cached); i++) {
+        const mr_gguf_tensor *t = mr_gguf_tensor_at(cached, i), *want = mr_gguf_tensor_at(model.tiny->gguf, i);
+        if (!strstr(t->name, "ffn_gate_inp") && !strstr(t->name, "ffn_norm"))
+            continue;
+        assert_memory_equal(mr_gguf_file_data(cached) + t->offset, mr_gguf_file_data(model.tiny->gguf) + want->offset,
+                            t->bytes);
+        n++;
+    }
+    assert_int_equal(n, 2 * desc.n_layers);
+    mr_gguf_close(cached);
+    mr_facts_deinit(&facts);
+    rig_stop(&r);
+    job_model_deinit(&model);
+    model = whole;
+    drop_caches();
+}
+
+/* Stages that sleep need the header alone. */
+static void test_synthetic(void **state) {
+    (void)state;
+    rig r;
+    listener heard = {0};
+    mr_plan plan;
+    mr_job *job = NULL;
+    rig_start(&r, 1u << 0, false);
+    plan_stages(2, &plan);
+    plan.synthetic = true;
+    ok(start_plan(&r, 1, &plan, false, &job), &r.err);
+    run_sequence(job, &heard, &r.err);
+    for (int32_t i = 1; i < N_STAGES; i++)
+        assert_true(mr_job_stage_report(job, i)->fetched_bytes <=
+                    mr_roll_call_info(r.roll, 0)->header_bytes + MR_FILE_BLOCK_BYTES);
+    mr_job_destroy(job);
+    rig_stop(&r);
+    drop_caches();
+}
+
+/* A rank that has said that it has the file, and then cannot open it, says so to those who ask; the other one gives all. */
+static void test_file_is_gone(void **state) {
+    (void)state;
+    rig r;
+    char path[128], command[256];
+    snprintf(path, sizeof path, "%s/copy.gguf", folder);
+    snprintf(command, sizeof command, "cp %s %s", model.path, path);
+    assert_int_equal(system(command), 0);
+    copy_path = path;
+    rig_start(&r, 1u << 0 | 1u << 3, false);
+    copy_path = NULL;
+    expect_same_ids(&r, 1, 2, false);
+    assert_true(r.fetched_bytes[1] > 0 && r.fetched_bytes[2] > 0);
+    rig_stop(&r);
+    drop_caches();
+}
+
 /* No place for the cache: the stage says so. */
 static void test_no_cache(void **state) {
     (void)state;
@@ -256,6 +341,14 @@ static void test_no_cache(void **state) {
     FILE *f = fopen(path, "w");
     assert_non_null(f);
     fclose(f);
+    rig_start(&r, 1u << 0, false);
+    mr_facts facts = {0};
+    const mr_facts_wish wish = {.kv_type = MR_TYPE_F16, .max_rows = 1};
+    ok(mr_facts_init(&facts, model.tiny->gguf, &model.tiny->info, N_RANKS, &r.err), &r.err);
+    assert_int_equal(mr_facts_measure(&facts, r.roll, &wish, &r.err), MR_E_IO);
+    assert_non_null(strstr(r.err.text, path));
+    mr_facts_deinit(&facts);
+    rig_stop(&r);
     rig_start(&r, 1u << 0, false);
     assert_int_equal(start_job(&r, 1, 2, false, &job), MR_E_IO);
     if (!strstr(r.err.text, "stage 1") || !strstr(r.err.text, path))
@@ -272,6 +365,9 @@ int main(void) {
         cmocka_unit_test(test_all_have_it),
         cmocka_unit_test(test_measured),
         cmocka_unit_test(test_no_cache),
+        cmocka_unit_test(test_experts_measured),
+        cmocka_unit_test(test_synthetic),
+        cmocka_unit_test(test_file_is_gone),
     };
     tiny_desc desc = tiny_default("llama", MR_TYPE_F16);
     char command[128];
