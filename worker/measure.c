@@ -35,6 +35,7 @@ typedef struct measure {
     uint8_t *kind; /* [n_layers] */
     trial trials[MAX_TRIALS];
     int32_t n_trials, n_layers; /* of all trials */
+    uint64_t free_bytes;        /* this rank's part, as it was before the first trial, without what trials hold */
     int64_t budget_ns;
 } measure;
 
@@ -86,15 +87,19 @@ static size_t last_cache_bytes(void) {
 /* The weights of a kind that its trials load together. A stage reads the weights of all its layers before it comes to the
  * first again, so they come from memory unless all of them fit the last cache: the trials take turns, and have more than
  * the cache holds, or all layers of the kind. */
-static size_t bytes_wanted(const mr_measure_config *c) {
-    uint64_t cache = last_cache_bytes(), free_part = trial_free_bytes(c) / 4;
+static size_t bytes_wanted(const measure *m) {
+    uint64_t cache = last_cache_bytes(), free_part = m->free_bytes / 4;
     return (size_t)(free_part < cache ? free_part : cache);
 }
 
-static void drop_trials(measure *m) {
-    for (int32_t i = 0; i < m->n_trials; i++)
-        trial_deinit(&m->trials[i]);
-    m->n_trials = m->n_layers = 0;
+/* All but the first n. */
+static void drop_trials(measure *m, int32_t n) {
+    while (m->n_trials > n) {
+        trial *t = &m->trials[--m->n_trials];
+        m->free_bytes += t->bytes;
+        m->n_layers -= t->n_layers;
+        trial_deinit(t);
+    }
 }
 
 /* The first layer of a kind at or behind l that has neither embedding nor output matrix beside it, and how many follow it;
@@ -121,9 +126,10 @@ static mr_layer_range outer(const measure *m, uint8_t kind) {
 /* The trial with the fewest layers stands first. */
 static mr_status add_trial(measure *m, mr_layer_range range, int32_t max_rows, mr_err *err) {
     trial *t = &m->trials[m->n_trials], first = m->trials[0];
-    mr_status status = trial_init(t, m->config, range, max_rows, err);
+    mr_status status = trial_init(t, m->config, range, max_rows, m->free_bytes, err);
     if (status != MR_OK)
         return status;
+    m->free_bytes -= t->bytes;
     m->n_trials++;
     m->n_layers += t->n_layers;
     if (t->n_layers < first.n_layers) {
@@ -133,9 +139,10 @@ static mr_status add_trial(measure *m, mr_layer_range range, int32_t max_rows, m
     return MR_OK;
 }
 
+/* As many trials as are wanted, or as memory is there for: one at least. */
 static mr_status load_kind(measure *m, uint8_t kind, int32_t max_rows, mr_err *err) {
     const mr_measure_config *c = m->config;
-    size_t wanted = bytes_wanted(c), bytes = 0;
+    size_t wanted = bytes_wanted(m), bytes = 0;
     mr_layer_range range = {0, 0};
     mr_status status = MR_OK;
     while (status == MR_OK && m->n_trials < MAX_TRIALS && bytes < wanted && next_inner(m, kind, range.last, &range)) {
@@ -147,6 +154,8 @@ static mr_status load_kind(measure *m, uint8_t kind, int32_t max_rows, mr_err *e
         if (status == MR_OK && c->progress)
             c->progress(c->ctx);
     }
+    if (status == MR_E_NO_MEMORY && m->n_trials > 0)
+        return MR_OK;
     return status == MR_OK && m->n_trials == 0 ? add_trial(m, outer(m, kind), max_rows, err) : status;
 }
 
@@ -227,8 +236,12 @@ static mr_status measure_output(measure *m, int32_t max_rows, mr_step_times *out
     series more[MR_STEP_TIMES_MAX] = {0};
     trial tail;
     double with, without, ignored;
-    mr_status status =
-        trial_init(&tail, m->config, (mr_layer_range){info->n_layers - 1, info->n_layers}, max_rows, err);
+    const mr_layer_range last = {info->n_layers - 1, info->n_layers};
+    mr_status status = trial_init(&tail, m->config, last, max_rows, m->free_bytes, err);
+    while (status == MR_E_NO_MEMORY && m->n_trials > 1) {
+        drop_trials(m, m->n_trials - 1);
+        status = trial_init(&tail, m->config, last, max_rows, m->free_bytes, err);
+    }
     if (status != MR_OK)
         return status;
     int64_t end_ns = mr_clock_now_ns() + m->budget_ns / 2;
@@ -254,7 +267,7 @@ static mr_status measure_output(measure *m, int32_t max_rows, mr_step_times *out
 /* --- All ---------------------------------------------------------------------------------------------------------- */
 
 static mr_status begin(measure *m, const mr_measure_config *c, int32_t *out_n_kinds, mr_err *err) {
-    *m = (measure){.config = c};
+    *m = (measure){.config = c, .free_bytes = trial_free_bytes(c)};
     mr_thread_set_denormals_flushed();
     m->kind = mr_alloc_array((size_t)c->info->n_layers, sizeof *m->kind);
     if (!m->kind)
@@ -263,7 +276,7 @@ static mr_status begin(measure *m, const mr_measure_config *c, int32_t *out_n_ki
 }
 
 static void end(measure *m) {
-    drop_trials(m);
+    drop_trials(m, 0);
     mr_free(m->kind);
 }
 
@@ -319,7 +332,7 @@ mr_status mr_measure_stage_times(const mr_measure_config *config, mr_measured *o
         log_curve("layer kind", k, &r.layer[k]);
         if (status == MR_OK && m.kind[config->info->n_layers - 1] == k)
             status = measure_output(&m, max_rows < MOST_OUT_ROWS ? max_rows : MOST_OUT_ROWS, &r.output, err);
-        drop_trials(&m);
+        drop_trials(&m, 0);
     }
     end(&m);
     if (status != MR_OK)

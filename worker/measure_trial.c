@@ -69,7 +69,8 @@ static mr_status make_sampler(trial *t, mr_err *err) {
     return status == MR_OK ? mr_sampler_scratch_create(config.n_vocab, &t->scratch, err) : status;
 }
 
-mr_status trial_init(trial *t, const mr_measure_config *c, mr_layer_range range, int32_t max_rows, mr_err *err) {
+mr_status trial_init(trial *t, const mr_measure_config *c, mr_layer_range range, int32_t max_rows, uint64_t free_bytes,
+                     mr_err *err) {
     *t = (trial){.config = c, .n_layers = range.last - range.first, .depth = trial_depth(c, range)};
     int32_t n_sequences = max_rows < MEASURE_DEEP_ROWS ? MEASURE_DEEP_ROWS : max_rows;
     int32_t n_deep = MEASURE_DEEP_ROWS * deep_blocks(t), n_flat = (n_sequences + MR_KV_BLOCK - 1) / MR_KV_BLOCK;
@@ -90,7 +91,9 @@ mr_status trial_init(trial *t, const mr_measure_config *c, mr_layer_range range,
     }
     mr_stage_sizes sizes;
     mr_status status = mr_stage_measure(&config, c->backend, &sizes, err);
-    if (status == MR_OK && sizes.weight_bytes + sizes.kv_bytes + sizes.work_bytes > trial_free_bytes(c))
+    if (status == MR_OK)
+        t->bytes = sizes.weight_bytes + sizes.kv_bytes + sizes.work_bytes;
+    if (status == MR_OK && t->bytes > free_bytes)
         status = mr_err_set(err, MR_E_NO_MEMORY, "too little memory is free to measure layer %d", (int)range.first);
     if (status == MR_OK)
         status = mr_stage_create(&config, c->backend, NULL, NULL, &t->stage, err);

@@ -14,7 +14,8 @@ typedef struct trial {
     const mr_measure_config *config;
     mr_stage *stage;
     int32_t n_layers, depth, shift;
-    float *x; /* NULL where the stage embeds */
+    uint64_t bytes; /* that it has taken */
+    float *x;       /* NULL where the stage embeds */
     /* Of a stage with the output matrix. */
     mr_sampler *sampler;
     mr_sampler_scratch *scratch;
@@ -25,8 +26,9 @@ typedef struct trial {
 uint64_t trial_free_bytes(const mr_measure_config *c);
 /* Positions before each row of a deep step: enough that their keys and values show beside the weights of a layer. */
 int32_t trial_depth(const mr_measure_config *c, mr_layer_range range);
+/* free_bytes: what it may take. */
 MR_MUST_USE mr_status trial_init(trial *t, const mr_measure_config *c, mr_layer_range range, int32_t max_rows,
-                                 mr_err *err);
+                                 uint64_t free_bytes, mr_err *err);
 /* {0} is accepted. */
 void trial_deinit(trial *t);
 

@@ -149,12 +149,43 @@ static void test_without_memory(void **state) {
     rig_stop(&r);
 }
 
+/* The trials of a kind are as many as there is memory for: that one of them does not fit does not end the measurement. */
+static void test_fewer_trials_without_memory(void **state) {
+    (void)state;
+    tiny_desc d = tiny_default("llama", MR_TYPE_F16);
+    d.n_layers = 16;
+    rig r;
+    mr_measured out;
+    mr_err err;
+    rig_start(&r, &d, 1);
+    r.config.kind_ns = 1;
+    int64_t n_allocs = -(int64_t)mr_mem_get_stats().n_allocs, n = 0;
+    assert_int_equal(mr_measure_stage_times(&r.config, &out, &err), MR_OK);
+    n_allocs += (int64_t)mr_mem_get_stats().n_allocs;
+    mr_status status = MR_E_NO_MEMORY;
+    for (; status != MR_OK; n++) {
+        mr_mem_fail_at(n);
+        status = mr_measure_stage_times(&r.config, &out, &err);
+        mr_mem_fail_at(-1);
+        assert_true(status == MR_OK || status == MR_E_NO_MEMORY);
+    }
+    assert_true(n < n_allocs * 3 / 4); /* the first trial and what comes before it */
+    for (; n < n_allocs && status == MR_OK; n++) {
+        mr_mem_fail_at(n);
+        status = mr_measure_stage_times(&r.config, &out, &err);
+        mr_mem_fail_at(-1);
+    }
+    assert_int_equal(status, MR_OK);
+    rig_stop(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_measures),
         cmocka_unit_test(test_measures_all_rows),
         cmocka_unit_test(test_ends_when_told),
         cmocka_unit_test(test_without_memory),
+        cmocka_unit_test(test_fewer_trials_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
