@@ -56,6 +56,7 @@ static void test_same_ids(void **state) {
         {.jitter_ns = 2000000, .seed = 1},
         {.latency_ns = 50000, .jitter_ns = 500000, .bytes_per_second = 2e7, .seed = 2},
         {.jitter_ns = 1000, .bytes_per_second = 1e9, .seed = 3},
+        {.latency_ns = 20000, .loss = 0.05, .resend_ns = 3000000, .seed = 4},
     };
     mr_err err;
     assert_int_equal(run(NULL, want, &err), MR_OK);

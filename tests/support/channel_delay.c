@@ -2,10 +2,13 @@
 #include "channel_delay.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
+
+enum { LOSSES = 1 << 20 }; /* the stream of random numbers of losses; those below are of jitter */
 
 typedef enum state {
     STATE_FREE,
@@ -34,10 +37,10 @@ typedef struct delay {
     mr_channel *inner; /* NULL: this endpoint has died */
     channel_delay_config config;
     request *requests;
-    int32_t free, held;    /* -1: none */
-    int64_t *link_free_ns; /* [n_peers]: when what was sent before has left */
-    bool *gone;            /* [n_peers]: the inner channel has said so */
-    uint64_t n_sent;
+    int32_t free, held;       /* -1: none */
+    int64_t *link_free_ns;    /* [n_peers]: when what was sent before has left */
+    bool *gone;               /* [n_peers]: the inner channel has said so */
+    uint64_t n_sent, n_drawn; /* the latter: of losses */
 } delay;
 
 static delay *delay_of(mr_channel *ch) {
@@ -100,6 +103,11 @@ static void unhold(delay *d, const request *r) {
     *at = r->next;
 }
 
+static bool is_dropped(delay *d) {
+    return d->config.loss > 0 &&
+           mr_rng_f32(d->config.seed, LOSSES + (uint64_t)d->base.self, d->n_drawn++) < (float)d->config.loss;
+}
+
 /* When a message of so many bytes may go: not before those of its stream. */
 static int64_t release_time(delay *d, int32_t peer, uint32_t tag, size_t bytes) {
     int64_t now = mr_clock_now_ns(), left = d->link_free_ns[peer] > now ? d->link_free_ns[peer] : now;
@@ -108,6 +116,8 @@ static int64_t release_time(delay *d, int32_t peer, uint32_t tag, size_t bytes) 
     d->link_free_ns[peer] = left;
     float part = mr_rng_f32(d->config.seed, (uint64_t)d->base.self, d->n_sent++);
     int64_t release = left + d->config.latency_ns + (int64_t)((double)part * (double)d->config.jitter_ns);
+    while (is_dropped(d))
+        release += d->config.resend_ns;
     for (int32_t i = d->held; i >= 0; i = d->requests[i].next)
         if (d->requests[i].peer == peer && d->requests[i].tag == tag && d->requests[i].release_ns > release)
             release = d->requests[i].release_ns;
@@ -237,7 +247,11 @@ static void delay_wake(mr_channel *ch) {
 }
 
 static void delay_peer_name(const mr_channel *ch, int32_t peer, char out[MR_CHANNEL_NAME_BYTES]) {
-    mr_channel_peer_name(((const delay *)ch)->inner, peer, out);
+    const delay *d = (const delay *)ch;
+    if (d->inner)
+        mr_channel_peer_name(d->inner, peer, out);
+    else
+        snprintf(out, MR_CHANNEL_NAME_BYTES, "endpoint %" PRId32, peer);
 }
 
 static void delay_destroy(mr_channel *ch) {

@@ -1,5 +1,5 @@
-/* tests/support/channel_delay.h - a channel whose messages take time, around any other: latency with jitter, a bandwidth, and an
- * end after a while. Messages of one (peer, tag) stay in order; those of others overtake each other where jitter
+/* tests/support/channel_delay.h - a channel whose messages take time, around any other: latency with jitter, a bandwidth, loss as
+ * a reliable transport shows it, and an end after a while. Messages of one (peer, tag) stay in order; those of others overtake each other where jitter
  * lets them. Delays are served while the sending endpoint waits, tests, or makes progress.
  * Owns:    the inner channel, and a table of requests sized at create. Nothing is allocated after that.
  * Threads: as the inner channel.
@@ -13,6 +13,10 @@
 typedef struct channel_delay_config {
     int64_t latency_ns, jitter_ns; /* each message takes latency_ns and a random part of jitter_ns */
     double bytes_per_second;       /* to each peer; 0: no limit */
+    /* The part of messages that is lost, below 1, and is sent again after resend_ns each time; what follows on the same
+     * (peer, tag) waits for it. */
+    double loss;
+    int64_t resend_ns;
     uint64_t seed;
     int32_t
         dies_after; /* sends: then this endpoint is gone, with what it still holds, as a process that dies; 0: never */

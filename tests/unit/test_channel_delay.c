@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -149,8 +150,75 @@ static void test_death(void **state) {
     close_scene(&s);
 }
 
+/* A quarter of the messages is late, some of them twice, and none overtakes another. */
+static void test_loss(void **state) {
+    (void)state;
+    scene s = open_scene((channel_delay_config){.latency_ns = 10, .loss = 0.25, .resend_ns = 1000, .seed = 1});
+    int32_t n_late = 0, n_later = 0;
+    for (int32_t i = 0; i < N; i++) {
+        int32_t got = -1;
+        int64_t t = 10, start = START + i * MR_NS_PER_MS;
+        mr_clock_freeze(start);
+        mr_request in = receive(&s, 1, &got, sizeof got), out = send(&s, 1, &i, sizeof i);
+        for (; t < MR_NS_PER_MS; t += 1000) {
+            mr_clock_freeze(start + t - 1);
+            assert_false(is_done(s.a, out));
+            mr_clock_freeze(start + t);
+            if (is_done(s.a, out))
+                break;
+        }
+        assert_true(is_done(s.b, in));
+        assert_int_equal(got, i);
+        n_late += t > 10;
+        n_later += t > 1010;
+    }
+    assert_in_range(n_late, N / 6, N / 3); /* 50 expected, with a standard deviation of 6 */
+    assert_in_range(n_later, 3, N / 8);
+    int32_t numbers[N], got[N];
+    mr_request in[N], out[N];
+    for (int32_t i = 0; i < N; i++) {
+        numbers[i] = i;
+        in[i] = receive(&s, 1, &got[i], sizeof got[i]);
+        out[i] = send(&s, 1, &numbers[i], sizeof numbers[i]);
+    }
+    mr_clock_freeze(START + MR_NS_PER_S);
+    for (int32_t i = 0; i < N; i++) {
+        assert_true(is_done(s.a, out[i]) && is_done(s.b, in[i]));
+        assert_int_equal(got[i], i);
+    }
+    close_scene(&s);
+}
+
+static void name_peer(const mr_channel *ch, int32_t peer, char out[MR_CHANNEL_NAME_BYTES]) {
+    (void)ch, (void)peer;
+    strcpy(out, "node7");
+}
+
+/* Names are the inner channel's, as long as there is one. */
+static void test_names(void **state) {
+    (void)state;
+    mr_local_hub *hub;
+    mr_channel *inner, *a;
+    mr_request r;
+    mr_err err;
+    char name[MR_CHANNEL_NAME_BYTES];
+    assert_int_equal(mr_local_hub_create(2, MAX_REQUESTS, &hub, &err), MR_OK);
+    assert_int_equal(mr_local_channel_open(hub, 0, &inner, &err), MR_OK);
+    mr_channel_ops named = *inner->ops;
+    named.peer_name = name_peer;
+    inner->ops = &named;
+    channel_delay_config config = {.dies_after = 1, .max_requests = MAX_REQUESTS};
+    assert_int_equal(channel_delay_create(inner, &config, &a, &err), MR_OK);
+    assert_string_equal(mr_channel_peer_name(a, 1, name), "node7");
+    assert_int_equal(mr_channel_post_send(a, 1, 1, "x", 1, &r, &err), MR_OK);
+    assert_string_equal(mr_channel_peer_name(a, 1, name), "endpoint 1");
+    mr_channel_destroy(a);
+    mr_local_hub_destroy(hub);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_latency), cmocka_unit_test(test_bandwidth),
-                                       cmocka_unit_test(test_order), cmocka_unit_test(test_death)};
+                                       cmocka_unit_test(test_order),   cmocka_unit_test(test_loss),
+                                       cmocka_unit_test(test_death),   cmocka_unit_test(test_names)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
