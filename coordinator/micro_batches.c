@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/micro_batches.h"
 
+enum { ALL_UP_TO = 128 };
 static const double NEAR = 1.01; /* more micro-batches have to be worth their messages */
 
 static double larger(double a, double b) {
@@ -26,18 +27,23 @@ double mr_micro_batches_seconds(const mr_pipeline_times *t, int32_t n, int32_t m
     return larger(m * slow, sum);
 }
 
+/* The number that is tried next. Of large numbers not all are: they differ by less than what has to be gained. */
+static int32_t next(int32_t m) {
+    return m + 1 + m / ALL_UP_TO;
+}
+
 int32_t mr_micro_batches_best(const mr_pipeline_times *t, int32_t n, int32_t most) {
     most = most < n ? most : n;
     double least = mr_micro_batches_seconds(t, n, 1);
     if (t->n_stages == 1 || most <= 1)
         return 1;
-    for (int32_t m = 2; m <= most; m++) {
+    for (int32_t m = 2; m <= most; m = next(m)) {
         double s = mr_micro_batches_seconds(t, n, m);
         least = s < least ? s : least;
     }
     int32_t best = 1;
     while (mr_micro_batches_seconds(t, n, best) > NEAR * least)
-        best++;
+        best = next(best);
     return best;
 }
 

@@ -10,7 +10,7 @@
 #include "engine/base/rng.h"
 
 enum {
-    ALL_MICRO_BATCHES = 16, /* up to so many each number is tried, then every fourth */
+    ALL_MICRO_BATCHES = 16, /* up to so many each number is tried, then every fourth; further up, fewer */
     MAX_HALVINGS = 16,
     MAX_SWAPS = 20000,
 };
@@ -72,11 +72,16 @@ static void improve(search *s, int32_t m) {
     }
 }
 
+/* Of large numbers not all are tried. */
+static int32_t step_below(int32_t m) {
+    return m > 8 * ALL_MICRO_BATCHES ? m / ALL_MICRO_BATCHES : m > ALL_MICRO_BATCHES ? 4 : 1;
+}
+
 static void try_all_micro_batches(search *s) {
     int32_t n = n_sequences(s), most = mr_planner_most_micro_batches(s->problem.n_ranks);
     most = most < n ? most : n;
     /* Many of them first: the bounds that they leave for fewer are found impossible at once, mostly. */
-    for (int32_t m = most; m > 0; m -= m > ALL_MICRO_BATCHES ? 4 : 1) {
+    for (int32_t m = most; m > 0; m -= step_below(m)) {
         plan_problem_set_rows(&s->problem, (double)n / m);
         improve(s, m);
     }

@@ -8,10 +8,12 @@
 enum {
     MR_MAX_STAGES = 1024,
     MR_MAX_LAYERS = 1 << 16,
-    MR_MAX_SEQUENCES = 4096,  /* live at once, in all micro-batches */
-    MR_MAX_STEP_ROWS = 4096,  /* rows of one micro-batch */
-    MR_ROW_CLASSES = 13,      /* of steps by their rows: up to 1, 2, 4 ... 4096 */
-    MR_MAX_RING_SLOTS = 256,  /* steps in flight */
+    MR_MAX_SEQUENCES = 4096, /* live at once, in all micro-batches */
+    MR_MAX_STEP_ROWS = 4096, /* rows of one micro-batch */
+    MR_ROW_CLASSES = 13,     /* of steps by their rows: up to 1, 2, 4 ... 4096 */
+    /* Steps in flight, and of them those between two neighbours, each with room for a step's activations. */
+    MR_MAX_RING_SLOTS = 2 * MR_MAX_STAGES + 4,
+    MR_MAX_HOP_SLOTS = 256,
     MR_MAX_CONTEXT = 1 << 20, /* tokens of one sequence */
     MR_MAX_KV_BLOCKS = 1 << 26,
     MR_WIRE_BLOCK_TOKENS = 16,      /* token positions of one KV block */

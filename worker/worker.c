@@ -341,11 +341,12 @@ static mr_status open_links(worker *w, mr_err *err) {
     mr_channel *ch = w->config->channel;
     uint32_t epoch = w->config->epoch;
     size_t x_bytes = (size_t)w->limits.max_rows * (size_t)w->info.d_model * sizeof(float);
+    int32_t hop_slots = w->ring_slots < MR_MAX_HOP_SLOTS ? w->ring_slots : MR_MAX_HOP_SLOTS;
     mr_status status = MR_OK;
     if (w->previous >= 0)
-        status = mr_inbox_create(ch, w->previous, MR_LINK_ACTIVATIONS, epoch, w->ring_slots, x_bytes, &w->x_in, err);
+        status = mr_inbox_create(ch, w->previous, MR_LINK_ACTIVATIONS, epoch, hop_slots, x_bytes, &w->x_in, err);
     if (status == MR_OK && w->next >= 0)
-        status = mr_outbox_create(ch, w->next, MR_LINK_ACTIVATIONS, epoch, w->ring_slots, x_bytes, &w->x_out, err);
+        status = mr_outbox_create(ch, w->next, MR_LINK_ACTIVATIONS, epoch, hop_slots, x_bytes, &w->x_out, err);
     if (status == MR_OK && is_head(w) && !is_tail(w))
         status = mr_inbox_create(ch, w->tail_peer, MR_LINK_TOKENS, epoch, w->ring_slots, MR_MAX_TOKENS_BYTES,
                                  &w->tokens_in, err);

@@ -33,7 +33,7 @@ static void test_plan_limits(void **state) {
     BROKEN_CONTROL(PLAN, plan.max_context = 0, "max_context is 0");
     BROKEN_CONTROL(PLAN, plan.max_context++, "max_context is 1048577");
     BROKEN_CONTROL(PLAN, plan.ring_slots = 0, "ring_slots is 0");
-    BROKEN_CONTROL(PLAN, plan.ring_slots++, "ring_slots is 257");
+    BROKEN_CONTROL(PLAN, plan.ring_slots++, "ring_slots is 2053");
     BROKEN_CONTROL(PLAN, stage[2].rank = 1024, "plan: stage 2: rank is 1024, allowed is below 1024");
     BROKEN_CONTROL(PLAN, stage[0].first_layer = 1, "stage 0: first_layer is 1, allowed is 0 to 0");
     BROKEN_CONTROL(PLAN, stage[1].first_layer = 9, "stage 1: first_layer is 9, allowed is 10 to 10");
