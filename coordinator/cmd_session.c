@@ -400,8 +400,8 @@ mr_status cmd_session_size(cmd_session *s, const cmd_session_needs *needs, mr_er
     s->sizes = mr_alloc_array((size_t)s->plan.n_stages, sizeof *s->sizes);
     if (!s->sizes)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a plan of %" PRId32 " stages", s->plan.n_stages);
-    if (s->plan.synthetic)
-        return MR_OK; /* stages take no memory to speak of */
+    if (s->plan.synthetic) /* stages take no memory to speak of */
+        return synthetic_plan_check(&s->plan, s->max_rows, err);
     mr_status status = place_weights(s, needs, err);
     if (status == MR_OK)
         status = fit_budget(s, needs, err);

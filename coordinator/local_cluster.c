@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/local_cluster.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,8 +28,14 @@ struct mr_local_cluster {
     mr_local_hub *hub;
     mr_channel *channel; /* the coordinator's */
     stage_thread *stages;
+    atomic_bool ending;
     int *cpu_ids; /* one for each thread of the cluster, when it has as many as there are cores; else NULL */
 };
+
+/* A stage that sleeps does not see that the channel ends. */
+static bool told_to_end(void *ctx) {
+    return atomic_load_explicit(&((mr_local_cluster *)ctx)->ending, memory_order_relaxed);
+}
 
 static void run_stage(void *ctx) {
     stage_thread *t = ctx;
@@ -40,7 +47,9 @@ static void run_stage(void *ctx) {
                                .coordinator = t->cluster->config.n_stages,
                                .epoch = t->cluster->config.epoch,
                                .backend = t->backend,
-                               .devices = &t->devices};
+                               .devices = &t->devices,
+                               .told_to_end = told_to_end,
+                               .told_to_end_ctx = t->cluster};
     if (mr_worker_run(&config, &err) != MR_OK)
         mr_log_write(MR_LOG_DEBUG, "worker", "stage %d ended: %s", t->channel->self, err.text);
     mr_channel_destroy(t->channel);
@@ -127,6 +136,7 @@ mr_channel *mr_local_cluster_channel(mr_local_cluster *c) {
 void mr_local_cluster_destroy(mr_local_cluster *c) {
     if (!c)
         return;
+    c->ending = true;
     mr_channel_destroy(c->channel);
     for (int32_t i = 0; c->stages && i < c->config.n_stages; i++) {
         mr_thread_join(c->stages[i].thread);

@@ -15,7 +15,8 @@ int32_t synthetic_plan_count(const char *text) {
 /* Milliseconds at *text, followed by end; *text moves behind it. */
 static bool scan_ms(const char **text, char end, int64_t *out_ns) {
     char *after = NULL;
-    double ms = **text >= '0' && **text <= '9' ? strtod(*text, &after) : -1;
+    bool is_number = **text >= '0' && **text <= '9' && (*text)[1] != 'x' && (*text)[1] != 'X'; /* not hexadecimal */
+    double ms = is_number ? strtod(*text, &after) : -1;
     if (!(ms >= 0 && ms <= MR_MAX_SYNTHETIC_MS) || *after != end)
         return false;
     *out_ns = (int64_t)(ms * 1e6 + 0.5);
@@ -48,6 +49,19 @@ mr_status synthetic_plan_make(const char *text, int32_t n_layers, int32_t n_stag
                 "with semicolons between",
                 text, MR_MAX_SYNTHETIC_MS);
         }
+    }
+    return MR_OK;
+}
+
+mr_status synthetic_plan_check(const mr_plan *plan, int32_t max_rows, mr_err *err) {
+    for (int32_t i = 0; i < plan->n_stages; i++) {
+        const mr_plan_stage *s = &plan->stages[i];
+        int64_t ns = s->synthetic_fixed_ns + max_rows * s->synthetic_row_ns;
+        if (ns > (int64_t)MR_MAX_SYNTHETIC_STEP_MS * 1000000)
+            return mr_err_set(err, MR_E_INVALID,
+                              "--synthetic-stage: stage %" PRId32 " would sleep %.0f s in a step of %" PRId32
+                              " rows, allowed are %d; hint: a smaller --chunk",
+                              i, 1e-9 * (double)ns, max_rows, MR_MAX_SYNTHETIC_STEP_MS / 1000);
     }
     return MR_OK;
 }

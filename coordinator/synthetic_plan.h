@@ -13,5 +13,7 @@ int32_t synthetic_plan_count(const char *text);
  * model's layers are shared out, and some stages may get none. */
 MR_MUST_USE mr_status synthetic_plan_make(const char *text, int32_t n_layers, int32_t n_stages, mr_plan *out,
                                           mr_err *err);
+/* MR_E_INVALID: a step of max_rows would sleep longer than MR_MAX_SYNTHETIC_STEP_MS. */
+MR_MUST_USE mr_status synthetic_plan_check(const mr_plan *plan, int32_t max_rows, mr_err *err);
 
 #endif

@@ -20,9 +20,10 @@ enum {
     MR_MAX_CONTROL_BYTES = 4 << 20, /* one control message, packed */
     MR_MAX_TOKENS_BYTES = 256 << 10,
     MR_MAX_REPORT_BYTES = 64 << 10,
-    MR_MAX_SYNTHETIC_MS = 60000,   /* of a step, and of each of its rows */
-    MR_MAX_LOGITS_BYTES = 8 << 20, /* one logits message: rows are split over several */
-    MR_MAX_ERROR_TEXT = 512,       /* bytes of a failure's text, its end included */
+    MR_MAX_SYNTHETIC_MS = 60000,       /* of a step, and of each of its rows */
+    MR_MAX_SYNTHETIC_STEP_MS = 600000, /* of a step with all its rows */
+    MR_MAX_LOGITS_BYTES = 8 << 20,     /* one logits message: rows are split over several */
+    MR_MAX_ERROR_TEXT = 512,           /* bytes of a failure's text, its end included */
     MR_MAX_HELLO_BYTES = 16 << 10,
     MR_MAX_LOBBY_BYTES = 4 << 10, /* a control message of epoch 0 */
     MR_LOGITS_BYTES_WANTED = 1 << 20,

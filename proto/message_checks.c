@@ -115,6 +115,8 @@ static void check_plan(checks *c, const Millrace__Plan *plan) {
         in_range(c, "last_layer", s->last_layer, (uint64_t)s->first_layer + !plan->synthetic, MR_MAX_LAYERS);
         in_range(c, "synthetic_fixed_ns", s->synthetic_fixed_ns, 0, max_synthetic_ns);
         in_range(c, "synthetic_row_ns", s->synthetic_row_ns, 0, max_synthetic_ns);
+        in_range(c, "the longest sleep", s->synthetic_fixed_ns + plan->max_rows * s->synthetic_row_ns, 0,
+                 (uint64_t)MR_MAX_SYNTHETIC_STEP_MS * 1000000);
         next_layer = s->last_layer;
     }
 }

@@ -391,10 +391,10 @@ static mr_status set_input(const bucket *b, int32_t tensor, const int32_t *value
 mr_status mr_stage_run(mr_stage *s, const float *x_in, void (*progress)(void *ctx), void *progress_ctx, mr_err *err) {
     const mr_step_rows *r = &s->rows;
     MR_ASSERT(r->n_rows >= 1 && r->n_rows <= s->config.max_rows && r->n_out >= 0 && r->n_out <= s->config.max_out_rows);
-    if (s->config.synthetic) {
-        mr_synthetic_run(s->config.synthetic, r->n_rows, progress, progress_ctx);
-        return MR_OK;
-    }
+    if (s->config.synthetic)
+        return mr_synthetic_run(s->config.synthetic, r->n_rows, progress, progress_ctx)
+                   ? MR_OK
+                   : mr_err_set(err, MR_E_CANCELLED, "told to end");
     int32_t i = 0;
     while (s->buckets[i].max_rows < r->n_rows)
         i++;

@@ -12,7 +12,7 @@
 #include "engine/base/rng.h"
 
 /* A real stage makes progress between its nodes; these are fewer calls, so that many stages fit on few cores. */
-static const int64_t PROGRESS_INTERVAL_NS = MR_NS_PER_MS / 2;
+static const int64_t PROGRESS_INTERVAL_NS = MR_NS_PER_MS / 2, LOOK_INTERVAL_NS = 50 * MR_NS_PER_MS;
 
 void mr_synthetic_prepare(void) {
 #ifdef __linux__
@@ -26,14 +26,19 @@ static void sleep_until(int64_t ns) {
         continue;
 }
 
-void mr_synthetic_run(const mr_synthetic *s, int32_t n_rows, void (*progress)(void *ctx), void *progress_ctx) {
+bool mr_synthetic_run(const mr_synthetic *s, int32_t n_rows, void (*progress)(void *ctx), void *progress_ctx) {
     int64_t now = mr_clock_now_ns(), end = now + s->fixed_ns + n_rows * s->row_ns;
-    for (; progress && end - now > PROGRESS_INTERVAL_NS; now = mr_clock_now_ns()) {
-        sleep_until(now + PROGRESS_INTERVAL_NS);
-        progress(progress_ctx);
+    int64_t slice = progress ? PROGRESS_INTERVAL_NS : LOOK_INTERVAL_NS;
+    for (; end - now > slice; now = mr_clock_now_ns()) {
+        sleep_until(now + slice);
+        if (progress)
+            progress(progress_ctx);
+        if (s->told_to_end && s->told_to_end(s->ctx))
+            return false;
     }
     if (end > now)
         sleep_until(end);
+    return true;
 }
 
 int32_t mr_synthetic_id(int64_t position, int32_t n_vocab) {

@@ -321,7 +321,10 @@ static mr_status find_place(worker *w, const Millrace__Plan *plan, mr_layer_rang
                               w->stage_idx, i);
         w->stage_idx = i;
         *range = (mr_layer_range){(int32_t)s->first_layer, (int32_t)s->last_layer};
-        *synthetic = (mr_synthetic){(int64_t)s->synthetic_fixed_ns, (int64_t)s->synthetic_row_ns};
+        *synthetic = (mr_synthetic){.fixed_ns = (int64_t)s->synthetic_fixed_ns,
+                                    .row_ns = (int64_t)s->synthetic_row_ns,
+                                    .told_to_end = w->config->told_to_end,
+                                    .ctx = w->config->told_to_end_ctx};
     }
     if (w->stage_idx < 0)
         return mr_err_set(err, MR_E_PROTOCOL, "the plan gives rank %d no layers", w->config->channel->self);

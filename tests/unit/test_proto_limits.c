@@ -51,8 +51,13 @@ static void test_synthetic_plan_limits(void **state) {
     s.plan.synthetic = true;
     s.stage[1].last_layer = s.stage[1].first_layer;
     s.stage[2].first_layer = s.stage[1].first_layer;
+    s.plan.max_rows = 10;
+    s.plan.max_out_rows = 1;
     s.stage[1].synthetic_fixed_ns = s.stage[2].synthetic_row_ns = UINT64_C(60000000000);
     expect_accepted(&s, CONTROL);
+    s.stage[2].synthetic_fixed_ns = 1;
+    expect_refused(&s, CONTROL, "stage 2: the longest sleep is 600000000001, allowed is 0 to 600000000000");
+    s.stage[2].synthetic_fixed_ns = 0;
     s.stage[1].synthetic_fixed_ns++;
     expect_refused(&s, CONTROL, "stage 1: synthetic_fixed_ns is 60000000001, allowed is 0 to 60000000000");
     s.stage[1].synthetic_fixed_ns = 0;
