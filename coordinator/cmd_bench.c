@@ -278,11 +278,17 @@ static mr_status print_results(const bench *b, mr_err *err) {
 }
 
 static mr_status check_options(const mr_options *o, mr_err *err) {
+    static const mr_option_id OF_LOADS[] = {MR_OPTION_LOAD_SECONDS, MR_OPTION_LOAD_PROMPT, MR_OPTION_LOAD_TOKENS,
+                                            MR_OPTION_LOAD_SEED};
     int32_t n = o->values[MR_OPTION_BENCH_THREADS].n;
     if (mr_options_number(o, MR_OPTION_BENCH_JSON) && mr_options_number(o, MR_OPTION_BENCH_CSV))
         return mr_err_set(err, MR_E_INVALID, "both --json and --csv were given; hint: one of the two");
     if (mr_options_given(o, MR_OPTION_SEQUENCES))
         return mr_err_set(err, MR_E_INVALID, "bench: --sequences is of --load and --load-trace; hint: -b");
+    for (size_t i = 0; i < sizeof OF_LOADS / sizeof OF_LOADS[0]; i++)
+        if (mr_options_given(o, OF_LOADS[i]))
+            return mr_err_set(err, MR_E_INVALID, "--%s is of --load, which was not given",
+                              mr_option_spec_of(OF_LOADS[i])->flag);
     if (n > 1 && (rank_place_get().n_ranks > 1 || mr_options_given(o, MR_OPTION_TRACE)))
         return mr_err_set(err, MR_E_INVALID, "-t: %" PRId32 " numbers of threads, but %s; hint: one number", n,
                           rank_place_get().n_ranks > 1 ? "ranks have one" : "--trace writes one file");

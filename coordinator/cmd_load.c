@@ -14,7 +14,18 @@ enum { DEFAULT_SEQUENCES = 64 };
 
 /* --- The load ----------------------------------------------------------------------------------------------------- */
 
+static mr_status refuse(const mr_options *o, const mr_option_id *ids, size_t n, const char *why, mr_err *err) {
+    for (size_t i = 0; i < n; i++)
+        if (mr_options_given(o, ids[i]))
+            return mr_err_set(err, MR_E_INVALID, "--%s %s", mr_option_spec_of(ids[i])->flag, why);
+    return MR_OK;
+}
+
 static mr_status check_options(const mr_options *o, mr_err *err) {
+    static const mr_option_id OF_TESTS[] = {MR_OPTION_BENCH_PREFILL, MR_OPTION_BENCH_DECODE, MR_OPTION_BENCH_BATCH,
+                                            MR_OPTION_BENCH_DEPTH, MR_OPTION_REPEAT},
+                              OF_RATES[] = {MR_OPTION_LOAD_SECONDS, MR_OPTION_LOAD_PROMPT, MR_OPTION_LOAD_TOKENS,
+                                            MR_OPTION_LOAD_SEED};
     bool load = mr_options_given(o, MR_OPTION_LOAD), trace = mr_options_given(o, MR_OPTION_LOAD_TRACE);
     const char *command = mr_command_spec_of(o->command)->name;
     if (load == trace)
@@ -27,7 +38,12 @@ static mr_status check_options(const mr_options *o, mr_err *err) {
                           o->values[MR_OPTION_BENCH_THREADS].n);
     if (o->command == MR_COMMAND_SIMULATE && !mr_options_given(o, MR_OPTION_SYNTHETIC_STAGE))
         return mr_err_set(err, MR_E_INVALID, "simulate needs the times of its stages; hint: --synthetic-stage");
-    return MR_OK;
+    mr_status status = refuse(o, OF_TESTS, sizeof OF_TESTS / sizeof OF_TESTS[0],
+                              "is of tests, and --load and --load-trace run none", err);
+    if (status == MR_OK && trace)
+        status = refuse(o, OF_RATES, sizeof OF_RATES / sizeof OF_RATES[0],
+                        "is of --load; with --load-trace the file says what arrives", err);
+    return status;
 }
 
 static mr_status make_load(const mr_options *o, mr_load *out, mr_err *err) {
@@ -93,17 +109,10 @@ static mr_status make_virtual(cmd_session *s, mr_err *err) {
     return mr_virtual_cluster_create(&config, &s->cluster.simulated, err);
 }
 
-static mr_status run(cmd_session *s, mr_load *load, mr_err *err) {
+static mr_status print_report(cmd_session *s, const mr_load *load, mr_err *err) {
     mr_load_summary summary;
-    mr_status status = s->options->command == MR_COMMAND_SIMULATE ? make_virtual(s, err) : MR_OK;
-    if (status == MR_OK)
-        status = cmd_session_start(s, err);
-    if (status == MR_OK)
-        status = mr_load_run(load, s->job, s->info.vocab_size, err);
-    if (status != MR_OK)
-        return status;
     mr_job_stop(s->job);
-    status = cmd_session_stop(s, err);
+    mr_status status = cmd_session_stop(s, err);
     if (status == MR_OK)
         status = mr_load_summarise(load, &summary, err);
     if (status != MR_OK)
@@ -111,6 +120,20 @@ static mr_status run(cmd_session *s, mr_load *load, mr_err *err) {
     if (mr_options_number(s->options, MR_OPTION_BENCH_JSON))
         return load_report_print_json(load, &summary, s->job, s->plan.n_stages, err);
     return load_report_print_tables(load, &summary, s->job, s->plan.n_stages, err);
+}
+
+/* An interrupted load prints what has come. */
+static mr_status run(cmd_session *s, mr_load *load, mr_err *err) {
+    mr_status status = s->options->command == MR_COMMAND_SIMULATE ? make_virtual(s, err) : MR_OK;
+    if (status == MR_OK)
+        status = cmd_session_start(s, err);
+    if (status != MR_OK)
+        return status;
+    mr_status ran = mr_load_run(load, s->job, s->info.vocab_size, err);
+    if (ran != MR_OK && !(ran == MR_E_CANCELLED && interrupt_seen()))
+        return ran;
+    status = print_report(s, load, err);
+    return status == MR_OK ? ran : status;
 }
 
 mr_status cmd_load(const mr_options *options, mr_err *err) {

@@ -70,7 +70,8 @@ mr_status mr_load_make(const mr_load_poisson *p, mr_load *out, mr_err *err) {
 static bool parse_line(const char *line, mr_load_request *out) {
     char *p;
     double at = strtod(line, &p);
-    if (p == line || !(at >= 0 && at <= MAX_SECONDS) || *p++ != ',')
+    if (p == line || memchr(line, 'x', (size_t)(p - line)) || memchr(line, 'X', (size_t)(p - line)) ||
+        !(at >= 0 && at <= MAX_SECONDS) || *p++ != ',')
         return false;
     char *number = p;
     long n_prompt = strtol(number, &p, 10);
@@ -97,7 +98,10 @@ static mr_status parse_lines(char *text, const char *name, mr_load *l, mr_err *e
         if (line[0] == '#' || !line[strspn(line, " \t\r")])
             continue;
         mr_load_request *r = &l->requests[l->n];
-        if (l->n == MR_LOAD_MAX_REQUESTS || !parse_line(line, r))
+        if (l->n == MR_LOAD_MAX_REQUESTS)
+            return mr_err_set(err, MR_E_FORMAT, "%s, line %" PRId32 ": there are more than %d requests", name, number,
+                              MR_LOAD_MAX_REQUESTS);
+        if (!parse_line(line, r))
             return mr_err_set(err, MR_E_FORMAT,
                               "%s, line %" PRId32 ": \"%.60s\" is not seconds,prompt tokens,new tokens", name, number,
                               line);
@@ -111,6 +115,9 @@ static mr_status parse_lines(char *text, const char *name, mr_load *l, mr_err *e
 
 mr_status mr_load_parse(mr_str text, const char *name, mr_load *out, mr_err *err) {
     size_t n_lines = 1;
+    const char *nul = text.len > 0 ? memchr(text.data, 0, text.len) : NULL;
+    if (nul)
+        return mr_err_set(err, MR_E_FORMAT, "%s is no text: byte %td is 0", name, nul - text.data);
     for (size_t i = 0; i < text.len; i++)
         n_lines += text.data[i] == '\n';
     n_lines = n_lines < MR_LOAD_MAX_REQUESTS ? n_lines : MR_LOAD_MAX_REQUESTS;

@@ -3,6 +3,9 @@
 """`millrace bench --load` and `millrace simulate`: requests that arrive over time. Times of real stages are not tested beyond
 being there; those of simulated ones are exact."""
 import json
+import signal
+import subprocess
+import time
 import unittest
 
 import cli
@@ -91,6 +94,37 @@ class Simulate(Case):
         self.assertIn("time to first token", text)
 
 
+class Interruption(Case):
+    def interrupted(self, *args):
+        """What a load has printed after Ctrl-C, while its stages slept."""
+        path = self.file("long.csv", "0,1,3\n0,1,100\n500000,1,1\n")
+        with subprocess.Popen([cli.BIN, "bench", self.model, "--load-trace", path, *args], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, env=cli.environment()) as p:
+            for line in p.stderr:
+                if b"loaded" in line:
+                    break
+            time.sleep(0.5)
+            p.send_signal(signal.SIGINT)
+            out, notes = p.communicate(timeout=cli.LIMIT_S)
+        self.assertEqual(p.returncode, 130, notes)
+        self.assertNotIn(b"error", notes)
+        return out.decode()
+
+    def test_table_of_what_has_come(self):
+        self.assertRegex(self.interrupted("--synthetic-stage", "15,0", "--stages", "2"), r"^1 of 3 requests done, 0 failed")
+
+    def test_json_of_what_has_come(self):
+        found = json.loads(self.interrupted("--synthetic-stage", "30,0", "--json"))
+        self.assertEqual((found["done"], found["failed"], len(found["each"][0]["token_ms"])), (1, 0, 3))
+        self.assertGreater(len(found["each"][1]["token_ms"]), 3)
+
+    def test_stages_that_sleep_long(self):
+        start = time.monotonic()
+        found = json.loads(self.interrupted("--synthetic-stage", "60000,0", "--stages", "2", "--json"))
+        self.assertEqual((found["done"], found["tokens"]), (0, 0))
+        self.assertLess(time.monotonic() - start, 30)
+
+
 class WrongUse(Case):
     def test_what_arrives(self):
         for command in ("bench", "simulate"):
@@ -106,6 +140,24 @@ class WrongUse(Case):
                 self.bad(1 if "nothing.csv" in args else 2, words, command, self.model, *args, "--synthetic-stage", "1,0")
         path = self.file("bad.csv", "0,4,1\n0,4\n")
         self.bad(1, ["bad.csv", "line 2"], "simulate", self.model, "--load-trace", path, "--synthetic-stage", "1,0")
+
+    def test_options_of_tests_and_of_loads(self):
+        path = self.file("one.csv", "0,4,1\n")
+        for flag, option in (("-p", "--prefill"), ("-n", "--decode"), ("-b", "--batch"), ("-d", "--depth"), ("-r", "--repeat")):
+            self.bad(2, [option, "is of tests"], "bench", self.model, *SHORT, flag, "1")
+            self.bad(2, [option, "is of tests"], "bench", self.model, "--load-trace", path, flag, "1")
+        for option in ("--load-seconds", "--load-prompt", "--load-tokens", "--load-seed"):
+            self.bad(2, [option, "is of --load"], "bench", self.model, option, "1")
+            for command in ("bench", "simulate"):
+                self.bad(2, [option, "is of --load;"], command, self.model, "--load-trace", path, option, "1",
+                         "--synthetic-stage", "1,0")
+
+    def test_times_of_stages(self):
+        for wrong in ("0x1,0", "1,0X1", "1,0x", "inf,0"):
+            self.bad(2, ["--synthetic-stage", "MS,MS_PER_ROW"], "simulate", self.model, *SHORT, "--synthetic-stage", wrong)
+        for command in ("bench", "simulate"):
+            self.bad(2, ["stage 1 would sleep 660 s", "allowed are 600"], command, self.model, *SHORT, "--sequences", "20",
+                     "--synthetic-stage", "1,0;60000,60000", "--chunk", "10")
 
     def test_what_does_not_go_together(self):
         self.bad(2, ["--csv", "--json"], "bench", self.model, *SHORT, "--csv")

@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -94,6 +95,7 @@ static void test_parse_refuses(void **state) {
         {"0,1,0\n", "line 1"},
         {"-1,1,1\n", "line 1"},
         {"nan,1,1\n", "line 1"},
+        {"0x1,1,1\n", "line 1"},
         {"0,1048577,1\n", "line 1"},
         {"0,99999999999999999999,1\n", "line 1"},
         {"1e9,1,1\n", "line 1"},
@@ -105,6 +107,34 @@ static void test_parse_refuses(void **state) {
         if (!strstr(err.text, CASES[i].words))
             fail_msg("\"%s\": %s", CASES[i].text, err.text);
     }
+}
+
+static void test_parse_refuses_what_is_no_text(void **state) {
+    (void)state;
+    static const char TEXT[] = "0,1,1\n\0"
+                               "1,1,1\n";
+    mr_load l;
+    mr_err err;
+    assert_int_equal(mr_load_parse((mr_str){TEXT, sizeof TEXT - 1}, "day.csv", &l, &err), MR_E_FORMAT);
+    assert_non_null(strstr(err.text, "day.csv is no text: byte 6 is 0"));
+}
+
+static void test_parse_refuses_too_many(void **state) {
+    (void)state;
+    static const char LINE[] = "0,1,1\n";
+    enum { BYTES = sizeof LINE - 1, N = MR_LOAD_MAX_REQUESTS + 1 };
+    char *text = malloc((size_t)N * BYTES);
+    assert_non_null(text);
+    for (size_t i = 0; i < N; i++)
+        memcpy(text + i * BYTES, LINE, BYTES);
+    mr_load l;
+    mr_err err;
+    assert_int_equal(mr_load_parse((mr_str){text, (size_t)(N - 1) * BYTES}, "day.csv", &l, &err), MR_OK);
+    assert_int_equal(l.n, N - 1);
+    mr_load_end(&l);
+    assert_int_equal(mr_load_parse((mr_str){text, (size_t)N * BYTES}, "day.csv", &l, &err), MR_E_FORMAT);
+    assert_non_null(strstr(err.text, "line 1048577: there are more than 1048576 requests"));
+    free(text);
 }
 
 /* Nearest ranks: of n values the one number ceil(n p / 100). */
@@ -151,8 +181,14 @@ static void test_summary(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_poisson),       cmocka_unit_test(test_no_load),     cmocka_unit_test(test_parse),
-        cmocka_unit_test(test_parse_refuses), cmocka_unit_test(test_percentiles), cmocka_unit_test(test_summary),
+        cmocka_unit_test(test_poisson),
+        cmocka_unit_test(test_no_load),
+        cmocka_unit_test(test_parse),
+        cmocka_unit_test(test_parse_refuses),
+        cmocka_unit_test(test_percentiles),
+        cmocka_unit_test(test_summary),
+        cmocka_unit_test(test_parse_refuses_what_is_no_text),
+        cmocka_unit_test(test_parse_refuses_too_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
