@@ -6,11 +6,11 @@
 
 #include "backends/cpu/cpu_backend.h"
 #include "coordinator/cmd_session.h"
+#include "coordinator/local_facts.h"
 #include "coordinator/output.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "worker/hello.h"
-#include "worker/measure.h"
 
 enum {
     LEAST_CHUNK = 32,
@@ -20,6 +20,7 @@ enum {
     MEASURE_OFF = 1,      /* of --measure, in its order */
     MEASURE_ANEW = 2,
 };
+static const int64_t NOTE_NS = 2 * MR_NS_PER_S;
 static const double WORTH_SAYING = 1.1;      /* times as fast */
 static const double LINK_WORTH_SAYING = 0.1; /* share of the rate */
 
@@ -111,7 +112,7 @@ static void straighten_all(mr_facts *f) {
     }
 }
 
-/* --- Measuring in this process -------------------------------------------------------------------------------------- */
+/* --- Measuring ------------------------------------------------------------------------------------------------------ */
 
 static bool wants_measuring(const cmd_session *s) {
     return !s->facts.known && !mr_options_given(s->options, MR_OPTION_SYNTHETIC_STAGE) &&
@@ -119,48 +120,50 @@ static bool wants_measuring(const cmd_session *s) {
            mr_options_number(s->options, MR_OPTION_MEASURE) != MEASURE_OFF;
 }
 
-static mr_status measure_stage(cmd_session *s, mr_measured *out, mr_err *err) {
-    mr_backend *backend = NULL;
-    mr_devices devices = {0};
-    mr_cpu_options cpu = {.n_threads = s->threads};
-    mr_status status = mr_cpu_backend_create(&cpu, &backend, err);
-    if (status == MR_OK)
-        status = mr_devices_create(&s->devices, s->threads, NULL, &devices, err);
-    mr_measure_config config = {.gguf = s->gguf,
-                                .info = &s->info,
-                                .backend = backend,
-                                .devices = &devices,
-                                .kv_type = s->kv_type,
-                                .max_rows = s->chunk,
-                                .map_weights = mr_options_number(s->options, MR_OPTION_NO_REPACK) != 0};
-    if (status == MR_OK)
-        status = mr_measure_stage_times(&config, out, err);
-    mr_devices_destroy(&devices);
-    mr_backend_destroy(backend);
-    return status;
+/* Says what goes on, after some seconds and then once in a while. */
+static bool note_measuring(void *ctx, const char *what, int32_t n_done, int32_t n) {
+    int64_t *next_ns = ctx, now = mr_clock_now_ns();
+    if (now >= *next_ns) {
+        output_note("%s: %" PRId32 " of %" PRId32, what, n_done, n);
+        *next_ns = now + NOTE_NS;
+    }
+    return !cmd_cluster_ended();
 }
 
+static mr_facts_wish wish_of(const cmd_session *s, int64_t *next_note_ns) {
+    const mr_options *o = s->options;
+    *next_note_ns = mr_clock_now_ns() + NOTE_NS;
+    return (mr_facts_wish){.kv_type = (int32_t)s->kv_type,
+                           .max_rows = s->chunk,
+                           .map_weights = mr_options_number(o, MR_OPTION_NO_REPACK) != 0,
+                           .fast_numerics = s->devices.wish != MR_DEVICES_EXACT,
+                           .anew = mr_options_number(o, MR_OPTION_MEASURE) == MEASURE_ANEW,
+                           .memory_limit = (uint64_t)mr_options_number(o, MR_OPTION_MEM),
+                           .progress = note_measuring,
+                           .ctx = next_note_ns};
+}
+
+/* --- Measuring in this process -------------------------------------------------------------------------------------- */
+
 mr_status cmd_facts_measure_here(cmd_session *s, mr_err *err) {
-    mr_measured m;
     const bool wanted = s->options->command == MR_COMMAND_PLAN || mr_options_given(s->options, MR_OPTION_MEASURE);
     if (s->cluster.n_ranks > 0 || !wanted || !wants_measuring(s))
         return MR_OK;
     mr_facts *f = &s->facts.measured;
+    int64_t next_note_ns;
+    const mr_facts_wish wish = wish_of(s, &next_note_ns);
+    const mr_local_cluster_config cluster = {.model_path = s->model_path,
+                                             .n_stages = s->plan.n_stages,
+                                             .threads_per_stage = s->threads,
+                                             .devices = s->devices};
     mr_status status = mr_facts_init(f, s->gguf, &s->info, s->plan.n_stages, err);
     if (status == MR_OK)
-        status = measure_stage(s, &m, err);
+        status = local_facts_measure(&cluster, mr_options_text(s->options, MR_OPTION_CACHE_DIR), &wish, f, err);
+    if (status == MR_E_CANCELLED)
+        return status;
     if (status != MR_OK) {
         output_warning("nothing is foretold, because measuring failed: %s", err->text);
         return MR_OK;
-    }
-    for (int32_t i = 0; i < s->plan.n_stages; i++) {
-        mr_rank_facts *r = &f->ranks[i];
-        *r = (mr_rank_facts){.host = "here",
-                             .threads = s->threads,
-                             .memory_bytes = mr_mem_available() / (uint64_t)s->plan.n_stages,
-                             .output = m.output,
-                             .position_s = m.position_s};
-        memcpy(r->layer, m.layer, sizeof r->layer);
     }
     straighten_all(f);
     s->facts.known = &f->view;
@@ -168,16 +171,6 @@ mr_status cmd_facts_measure_here(cmd_session *s, mr_err *err) {
 }
 
 /* --- Measuring at ranks --------------------------------------------------------------------------------------------- */
-
-/* Says what goes on, after some seconds and then once in a while. */
-static bool note_measuring(void *ctx, const char *what, int32_t n_done, int32_t n) {
-    int64_t *next_ns = ctx, now = mr_clock_now_ns();
-    if (now >= *next_ns) {
-        output_note("%s: %" PRId32 " of %" PRId32, what, n_done, n);
-        *next_ns = now + 2 * MR_NS_PER_S;
-    }
-    return !cmd_cluster_ended();
-}
 
 /* Whether the plan, or a forecast that somebody wants to see, hangs on it. */
 static bool wants_ranks(const cmd_session *s) {
@@ -189,19 +182,11 @@ static bool wants_ranks(const cmd_session *s) {
 }
 
 mr_status cmd_facts_measure_ranks(cmd_session *s, mr_err *err) {
-    const mr_options *o = s->options;
     mr_facts *f = &s->facts.measured;
-    int64_t next_note_ns = mr_clock_now_ns() + 2 * MR_NS_PER_S;
+    int64_t next_note_ns;
     if (!wants_ranks(s))
         return MR_OK;
-    const mr_facts_wish wish = {.kv_type = (int32_t)s->kv_type,
-                                .max_rows = s->chunk,
-                                .map_weights = mr_options_number(o, MR_OPTION_NO_REPACK) != 0,
-                                .fast_numerics = s->devices.wish != MR_DEVICES_EXACT,
-                                .anew = mr_options_number(o, MR_OPTION_MEASURE) == MEASURE_ANEW,
-                                .memory_limit = (uint64_t)mr_options_number(o, MR_OPTION_MEM),
-                                .progress = note_measuring,
-                                .ctx = &next_note_ns};
+    const mr_facts_wish wish = wish_of(s, &next_note_ns);
     mr_status status = mr_facts_init(f, s->gguf, &s->info, s->cluster.n_ranks, err);
     if (status == MR_OK)
         status = mr_facts_measure(f, s->cluster.roll, &wish, err);
@@ -210,7 +195,7 @@ mr_status cmd_facts_measure_ranks(cmd_session *s, mr_err *err) {
         s->facts.known = &f->view;
         return MR_OK;
     }
-    if (status == MR_E_CANCELLED || status == MR_E_TIMEOUT || status == MR_E_PEER_LOST || status == MR_E_PROTOCOL)
+    if (status == MR_E_CANCELLED || (f->view.n_ranks > 0 && !f->all_answered))
         return status;
     output_warning("stages are balanced by bytes, because measuring failed: %s", err->text);
     return MR_OK;

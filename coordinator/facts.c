@@ -8,7 +8,7 @@
 #include "proto/facts_message.h"
 
 enum { N_PINGS = 8 };
-static const int64_t PATIENCE_NS = 300 * MR_NS_PER_S, /* for layers from a slow disk */
+static const int64_t PATIENCE_NS = 300 * MR_NS_PER_S, /* of each phase; for layers from a slow disk */
     LOOK_NS = 100 * MR_NS_PER_MS;
 
 mr_status mr_facts_init(mr_facts *f, const mr_gguf *gguf, const mr_model_info *info, int32_t n_ranks, mr_err *err) {
@@ -39,6 +39,10 @@ void mr_facts_deinit(mr_facts *f) {
 
 /* --- Waiting -------------------------------------------------------------------------------------------------------- */
 
+void facts_begin_phase(facts_round *f) {
+    f->deadline_ns = mr_clock_now_ns() + PATIENCE_NS;
+}
+
 mr_status facts_wait(facts_round *f, const char *what, int32_t n_done, int32_t n, int32_t late, mr_err *err) {
     char name[MR_CHANNEL_NAME_BYTES];
     int64_t now = mr_clock_now_ns(), look = now + LOOK_NS;
@@ -66,10 +70,12 @@ static void number_hosts(facts_round *f) {
     }
 }
 
-static uint32_t ranks_of_host(const facts_round *f, int32_t host) {
+/* Ranks that take from the same memory: of one host, with the same limits. */
+static uint32_t ranks_that_share(const facts_round *f, int32_t rank) {
+    const mr_rank_info *infos = f->roll->infos;
     uint32_t n = 0;
     for (int32_t i = 0; i < f->roll->n_ranks; i++)
-        n += f->host[i] == host;
+        n += f->host[i] == f->host[rank] && infos[i].memory_group == infos[rank].memory_group;
     return n;
 }
 
@@ -80,7 +86,7 @@ static mr_status ask(facts_round *f, int32_t rank, bool anew, mr_err *err) {
     measure.max_rows = (uint32_t)f->wish->max_rows;
     measure.map_weights = f->wish->map_weights;
     measure.fast_numerics = f->wish->fast_numerics;
-    measure.n_together = ranks_of_host(f, f->host[rank]);
+    measure.n_together = ranks_that_share(f, rank);
     measure.anew = anew;
     message.body_case = MILLRACE__CONTROL__BODY_MEASURE;
     message.measure = &measure;
@@ -117,6 +123,7 @@ static mr_status take_answers(facts_round *f, const char *what, bool *asked, boo
     mr_err first_err;
     for (int32_t i = 0; i < f->roll->n_ranks; i++)
         n += asked[i];
+    facts_begin_phase(f);
     for (n_left = n; n_left > 0;) {
         bool heard = false;
         for (int32_t i = 0; i < f->roll->n_ranks; i++) {
@@ -141,6 +148,7 @@ static mr_status take_answers(facts_round *f, const char *what, bool *asked, boo
         if (status != MR_OK)
             return status;
     }
+    f->facts->all_answered = true;
     if (first != MR_OK)
         *err = first_err;
     return first;
@@ -163,6 +171,7 @@ static mr_status ask_ranks(facts_round *f, bool anew, bool *known, mr_err *err) 
     for (int32_t i = 0; i < f->roll->n_ranks && status == MR_OK; i++)
         if (asked[i])
             status = ask(f, i, anew, err);
+    f->facts->all_answered = false;
     if (status == MR_OK)
         status = take_answers(f, anew ? "measuring ranks" : "looking for earlier measurements", asked, known, err);
     mr_free(asked);
@@ -185,14 +194,9 @@ static mr_status measure_layers(facts_round *f, mr_err *err) {
 
 /* --- Memory, messages ------------------------------------------------------------------------------------------------- */
 
-/* What is free is shared by the ranks of a host that have the same limits. */
 static void share_memory(facts_round *f) {
     for (int32_t i = 0; i < f->roll->n_ranks; i++) {
-        const mr_rank_info *info = &f->roll->infos[i];
-        uint64_t n = 0, bytes = info->memory_bytes, limit = f->wish->memory_limit;
-        for (int32_t k = 0; k < f->roll->n_ranks; k++)
-            n += f->host[k] == f->host[i] && f->roll->infos[k].memory_group == info->memory_group;
-        bytes /= n;
+        uint64_t bytes = f->roll->infos[i].memory_bytes / ranks_that_share(f, i), limit = f->wish->memory_limit;
         f->facts->ranks[i].memory_bytes = limit > 0 && (bytes == 0 || limit < bytes) ? limit : bytes;
     }
 }
@@ -200,6 +204,7 @@ static void share_memory(facts_round *f) {
 /* A step costs each stage a message in and one out, like a ping; half of which is the coordinator's and the way. */
 static mr_status measure_messages(facts_round *f, mr_err *err) {
     mr_status status = MR_OK;
+    f->facts->all_answered = false;
     for (int32_t i = 0; i < f->roll->n_ranks && status == MR_OK; i++) {
         int64_t best_ns = INT64_MAX, offset_ns, trip_ns = 0;
         for (int k = 0; k < N_PINGS && status == MR_OK; k++) {
@@ -208,17 +213,15 @@ static mr_status measure_messages(facts_round *f, mr_err *err) {
         }
         f->facts->ranks[i].step_s = (double)best_ns / 2 / (double)MR_NS_PER_S;
     }
+    f->facts->all_answered = status == MR_OK;
     return status;
 }
 
 mr_status mr_facts_measure(mr_facts *facts, mr_roll_call *r, const mr_facts_wish *wish, mr_err *err) {
     MR_ASSERT(facts->view.n_ranks == r->n_ranks);
+    facts->all_answered = true;
     size_t n = (size_t)r->n_ranks;
-    facts_round f = {.facts = facts,
-                     .roll = r,
-                     .wish = wish,
-                     .host = mr_alloc_array(n, sizeof *f.host),
-                     .deadline_ns = mr_clock_now_ns() + PATIENCE_NS};
+    facts_round f = {.facts = facts, .roll = r, .wish = wish, .host = mr_alloc_array(n, sizeof *f.host)};
     mr_status status = f.host ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory to measure %zu ranks", n);
     if (status == MR_OK) {
         number_hosts(&f);

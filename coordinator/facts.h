@@ -4,8 +4,8 @@
  * at the same time. Links come last, while nobody computes: neighbours, and rank 0 with one rank of each other host; pairs
  * of other ranks take the worst figures of pairs between the same hosts, or of all.
  * Owns:    mr_facts its arrays. Threads: bound to the coordinator thread.
- * Errors:  name the rank and its host. MR_E_TIMEOUT, MR_E_CANCELLED; whatever a rank could not do. Then ranks may still be
- *          measuring, and the roll call is only good for being dismissed, unless the error is one that a rank has told. */
+ * Errors:  name the rank and its host. MR_E_TIMEOUT, MR_E_CANCELLED; whatever a rank could not do, and has told. Unless mr_facts.all_answered,
+ *          ranks may still be measuring, and the roll call is only good for being dismissed. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_FACTS_H
 #define MR_COORDINATOR_FACTS_H
@@ -19,6 +19,7 @@ typedef struct mr_facts {
     uint8_t *kind;
     mr_rank_facts *ranks;
     mr_link_facts *links;
+    bool all_answered; /* whoever was asked last: no rank is measuring */
 } mr_facts;
 
 /* Nothing is known yet but the kinds of the layers. */

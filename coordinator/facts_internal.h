@@ -12,9 +12,10 @@ typedef struct facts_round {
     const mr_facts_wish *wish;
     int32_t *host; /* [n_ranks]: ranks of one host have the same number, from 0 */
     int32_t n_hosts;
-    int64_t deadline_ns;
+    int64_t deadline_ns; /* of the phase */
 } facts_round;
 
+void facts_begin_phase(facts_round *f);
 /* Between looks at the reports: tells of the progress and waits a moment. late: a rank that is waited for. */
 MR_MUST_USE mr_status facts_wait(facts_round *f, const char *what, int32_t n_done, int32_t n, int32_t late,
                                  mr_err *err);

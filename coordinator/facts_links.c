@@ -100,6 +100,8 @@ static mr_status look_at_pair(links *l, pair *p, bool *heard, mr_err *err) {
 /* Pairs without a common rank run at the same time. */
 static mr_status run_pairs(links *l, mr_err *err) {
     mr_status status = MR_OK;
+    l->round->facts->all_answered = false;
+    facts_begin_phase(l->round);
     while (status == MR_OK && l->n_done < l->n_pairs) {
         bool heard = false;
         int32_t late = 0;
@@ -115,6 +117,7 @@ static mr_status run_pairs(links *l, mr_err *err) {
         if (status == MR_OK && !heard)
             status = facts_wait(l->round, "measuring links", l->n_done, l->n_pairs, late, err);
     }
+    l->round->facts->all_answered = status == MR_OK;
     return status;
 }
 

@@ -219,6 +219,7 @@ static void test_a_rank_cannot(void **state) {
     rig_start(&r, m, 3, 1);
     assert_int_equal(mr_facts_measure(&r.facts, r.roll, &wish, &r.err), MR_E_NOT_FOUND);
     assert_non_null(strstr(r.err.text, "endpoint 1: there is nothing to measure with"));
+    assert_true(r.facts.all_answered);
     assert_int_equal(mr_facts_measure(&r.facts, r.roll, &wish, &r.err), MR_E_NOT_FOUND);
     rig_stop(&r);
 }
@@ -238,6 +239,7 @@ static void test_given_up(void **state) {
         wish.ctx = &left;
         rig_start(&r, m, 2, -1);
         assert_int_equal(mr_facts_measure(&r.facts, r.roll, &wish, &r.err), MR_E_CANCELLED);
+        assert_false(r.facts.all_answered);
         rig_stop(&r); /* whatever they are doing */
     }
 }
