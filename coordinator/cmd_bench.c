@@ -2,6 +2,7 @@
  * What the tests are stands in bench.h. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "coordinator/bench.h"
@@ -97,11 +98,15 @@ static int32_t largest(const mr_option_value *list) {
     return most;
 }
 
-/* Decode steps that the first sequence may have while the others' prompts are read; a step takes its decode rows first. */
+/* Decode steps that the first sequence may have while the others' prompts are read, one after the other at worst: a step
+ * takes its decode rows first, and fills up with rows of prompts. Steps under way add some. */
 static int32_t steps_until_all_decode(const bench *b, int32_t sequences, int32_t depth) {
-    int32_t spare = b->session.chunk > 2 * sequences ? b->session.chunk - sequences : b->session.chunk / 2 + 1;
-    int64_t rows = (int64_t)sequences * (depth + 1), steps = (rows + spare - 1) / spare;
-    return depth == 0 || sequences == 1 ? 0 : (int32_t)(steps < MR_MAX_CONTEXT ? steps : MR_MAX_CONTEXT);
+    double steps = 3;
+    if (depth == 0 || sequences == 1)
+        return 0;
+    for (int32_t n = 1; n < sequences; n++)
+        steps += (double)(depth + 1) / larger(b->session.chunk - n, 1);
+    return steps < MR_MAX_CONTEXT ? (int32_t)steps : MR_MAX_CONTEXT;
 }
 
 /* Without --chunk and --ctx both are large enough for the tests, as far as the model goes. */
@@ -255,6 +260,8 @@ static mr_status run_session(bench *b, int32_t n_threads, mr_err *err) {
         status = size(b, err);
     if (status == MR_OK)
         status = read_limits(b, err);
+    if (!mr_options_given(&b->options, MR_OPTION_TBT_MS))
+        s->token_s = INFINITY; /* before its time begins, a decode test wants its prompts read */
     s->on_step = bench_run_on_step;
     s->on_step_ctx = &b->run;
     if (status == MR_OK)

@@ -563,7 +563,8 @@ static mr_status create_job(cmd_session *s, mr_err *err) {
                             .map_weights = s->map_weights,
                             .fast_numerics = s->devices.wish != MR_DEVICES_EXACT,
                             .times = s->facts.prediction ? &s->facts.prediction->times : NULL,
-                            .token_s = mr_options_real(s->options, MR_OPTION_TBT_MS) / 1e3,
+                            .token_s =
+                                s->token_s > 0 ? s->token_s : mr_options_real(s->options, MR_OPTION_TBT_MS) / 1e3,
                             .progress = progress_update,
                             .progress_ctx = &s->bar,
                             .silent = note_silent,

@@ -37,6 +37,7 @@ typedef struct cmd_session {
     cmd_facts facts;
     mr_plan plan;
     int32_t threads, ctx, chunk;
+    double token_s; /* instead of --tbt-ms; 0: as that says */
     mr_type kv_type;
     /* From cmd_session_size. */
     int32_t max_rows, max_out_rows, max_sequences, n_kv_blocks;

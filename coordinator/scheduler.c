@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/scheduler.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "coordinator/step_budget.h"
@@ -185,6 +186,8 @@ static int32_t rows_with_decoding(const mr_scheduler *s, const work *w) {
 /* Rows of prompts in the step at hand. */
 static int32_t prefill_budget(mr_scheduler *s, const work *w) {
     int32_t room = s->config.max_rows - s->n_rows;
+    if (w->n_decoding > 0 && isinf(s->config.token_s))
+        return room;
     if (s->times && !s->cut_known) {
         s->cut = mr_prefill_cut_best(s->times, s->n_prefilled + w->n_prefill, s->config.max_rows);
         s->cut_known = true;

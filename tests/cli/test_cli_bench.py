@@ -108,6 +108,12 @@ class Tests(Case):
         self.assertEqual(["time_to_first_token_ms" in t for t in found], [True] + 5 * [False])
         self.bad(2, ["-p", "context of 40"], "bench", self.model, "-p", "20", "-d", "32", "--ctx", "40", "--chunk", "8")
 
+    def test_depth_of_many(self):
+        """However few tokens there are to come, and whatever the scheduler would do for other sequences' tokens."""
+        for stages in ("1", "3"):
+            self.assertEqual(self.names("-p", "0", "-n", "1,12", "-d", "64", "-b", "32", "--stages", stages),
+                             [("decode", 1, 32), ("decode", 12, 32)])
+
     def test_left_out(self):
         self.assertEqual(self.names("-p", "0", "-n", "4"), [("decode", 4, 1)])
         self.assertEqual(self.names("-p", "4", "-n", "0", "-b", "7"), [("prefill", 4, 1)])
