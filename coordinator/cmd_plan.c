@@ -38,7 +38,12 @@ static mr_status foretell_further(const cmd_session *s, further *out, mr_err *er
     if (status == MR_OK)
         status = mr_planner_solve(&config, plan, err);
     if (status == MR_OK) {
+        int32_t n = config.objective == MR_OBJECTIVE_LATENCY ? 1 : config.n_sequences;
         mr_plan_predict(&w.facts, plan, config.depth, p);
+        if (mr_plan_decode_rate(p, n, NULL) < mr_plan_decode_rate(s->facts.prediction, n, NULL)) {
+            *plan = s->plan; /* nobody has to take the new rank */
+            mr_plan_predict(&w.facts, plan, config.depth, p);
+        }
         for (int i = 0; i < N_SEQUENCES; i++)
             out->rates[i] = mr_plan_decode_rate(p, SEQUENCES[i], NULL);
         out->n_stages = plan->n_stages;

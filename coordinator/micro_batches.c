@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/micro_batches.h"
 
+#include "proto/limits.h"
+
 enum { ALL_UP_TO = 128 };
 static const double NEAR = 1.01; /* more micro-batches have to be worth their messages */
+
+int32_t mr_micro_batches_most(int32_t n_stages) {
+    int32_t n = n_stages == 1 ? 1 : 2 * n_stages + 2, most = MR_MAX_RING_SLOTS - MR_MICRO_BATCHES_READY;
+    return n < most ? n : most;
+}
 
 static double larger(double a, double b) {
     return a > b ? a : b;

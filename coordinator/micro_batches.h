@@ -20,6 +20,10 @@ typedef struct mr_pipeline_times {
     double link_row_s;           /* likewise, over the slowest link alone: links carry one step after the other */
 } mr_pipeline_times;
 
+/* Steps whose plans lie ready beside those that the stages run. */
+enum { MR_MICRO_BATCHES_READY = 2 };
+/* Micro-batches that a pipeline of so many stages has at most: two for each stage, and more for what stands between few. */
+int32_t mr_micro_batches_most(int32_t n_stages);
 /* Seconds in which each of n sequences gets one token, in m micro-batches; n > 0, m >= 1. */
 double mr_micro_batches_seconds(const mr_pipeline_times *t, int32_t n, int32_t m);
 /* The m of 1 to most (and to n) with the least seconds; of those within a hundredth of it, the smallest. */

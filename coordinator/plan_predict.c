@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/plan_predict.h"
 
-#include "coordinator/planner.h"
+#include "engine/base/status.h"
 
 /* The curve of all layers of a stage, at the points of its first layer's. */
 static mr_step_times stage_times(const mr_cluster_facts *f, const mr_plan_stage *s, int32_t depth) {
+    MR_ASSERT(s->rank < f->n_ranks);
     const mr_rank_facts *rank = &f->ranks[s->rank];
     mr_step_times out = rank->layer[f->kind[s->first]];
     int32_t n_of[MR_MAX_LAYER_KINDS] = {0};
@@ -43,7 +44,7 @@ void mr_plan_predict(const mr_cluster_facts *facts, const mr_plan *plan, int32_t
 }
 
 double mr_plan_decode_rate(const mr_plan_prediction *p, int32_t n, int32_t *out_micro_batches) {
-    int32_t m = mr_micro_batches_best(&p->times, n, mr_planner_most_micro_batches(p->times.n_stages));
+    int32_t m = mr_micro_batches_best(&p->times, n, mr_micro_batches_most(p->times.n_stages));
     double seconds = mr_micro_batches_seconds(&p->times, n, m);
     if (out_micro_batches)
         *out_micro_batches = m;
@@ -86,7 +87,7 @@ bool mr_plan_slowest_link(const mr_cluster_facts *facts, const mr_plan *plan, co
     without.hops_s -= out->facts.latency_s;
     without.hops_row_s -= row_seconds(facts, &out->facts);
     without.link_row_s = other_row_s;
-    m = mr_micro_batches_best(&without, n, mr_planner_most_micro_batches(plan->n_stages));
+    m = mr_micro_batches_best(&without, n, mr_micro_batches_most(plan->n_stages));
     out->cost = 1 - rate * mr_micro_batches_seconds(&without, n, m) / n;
     out->cost = out->cost > 0 ? out->cost : 0;
     return true;

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "coordinator/plan_predict.h"
 #include "coordinator/plan_problem.h"
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
@@ -26,13 +27,11 @@ typedef struct search {
     int32_t *ranks;  /* [n_ranks]: the order of now */
     int32_t *chosen; /* [n_ranks]: that of the best plan */
     plan_candidate best, trial;
+    mr_plan plan; /* trial, to be foretold */
+    mr_plan_prediction prediction;
     double seconds; /* of best; INFINITY: there is none */
     int32_t m;      /* likewise */
 } search;
-
-int32_t mr_planner_most_micro_batches(int32_t n_stages) {
-    return 2 * n_stages < MR_MAX_RING_SLOTS ? 2 * n_stages : MR_MAX_RING_SLOTS;
-}
 
 static int32_t n_sequences(const search *s) {
     const mr_planner_config *c = s->problem.config;
@@ -41,7 +40,24 @@ static int32_t n_sequences(const search *s) {
 
 /* --- One order, or all of them -------------------------------------------------------------------------------------- */
 
-/* Looks for a plan that takes less than so many seconds with m micro-batches. */
+/* Seconds of the plan that was found for m micro-batches; with fewer, where it cannot have so many. */
+static double judge(search *s, int32_t m, int32_t *out_m) {
+    const plan_candidate *c = &s->trial;
+    const mr_planner_config *config = s->problem.config;
+    int32_t most = mr_micro_batches_most(c->n_stages);
+    double slowest = m * c->slowest_s;
+    *out_m = m;
+    if (m <= most)
+        return slowest > c->sum_s ? slowest : c->sum_s;
+    s->plan.n_stages = c->n_stages;
+    memcpy(s->plan.stages, c->stages, (size_t)c->n_stages * sizeof *c->stages);
+    mr_plan_predict(config->facts, &s->plan, config->depth, &s->prediction);
+    *out_m = mr_micro_batches_best(&s->prediction.times, n_sequences(s), most);
+    return mr_micro_batches_seconds(&s->prediction.times, n_sequences(s), *out_m);
+}
+
+/* Looks for a plan that takes less than so many seconds with m micro-batches, were there room for them in its ring: with
+ * tighter bounds plans have more stages, and more room. */
 static bool look_below(search *s, int32_t m, double seconds) {
     const plan_bounds bounds = {.slowest_s = seconds / m, .sum_s = seconds};
     if (s->exact)
@@ -50,10 +66,11 @@ static bool look_below(search *s, int32_t m, double seconds) {
         plan_order_solve(s->order, s->ranks, bounds, &s->trial);
     if (!s->trial.found)
         return false;
-    double slowest = m * s->trial.slowest_s, took = slowest > s->trial.sum_s ? slowest : s->trial.sum_s;
+    int32_t own_m;
+    double took = judge(s, m, &own_m);
     if (took < s->seconds) {
         s->seconds = took;
-        s->m = m;
+        s->m = own_m;
         s->best = s->trial;
         memcpy(s->chosen, s->ranks, (size_t)s->problem.n_ranks * sizeof *s->chosen);
     }
@@ -65,9 +82,12 @@ static void improve(search *s, int32_t m) {
     double low = s->problem.rest_s[0];
     if (!look_below(s, m, s->seconds * (1 - FINE)) || m == 1) /* with m 1 the least sum is the least time */
         return;
-    for (int i = 0; i < MAX_HALVINGS && s->seconds - low > FINE * s->seconds; i++) {
-        double middle = (low + s->seconds) / 2;
-        if (!look_below(s, m, middle))
+    double high = s->seconds;
+    for (int i = 0; i < MAX_HALVINGS && high - low > FINE * high; i++) {
+        double middle = (low + high) / 2;
+        if (look_below(s, m, middle))
+            high = s->seconds < middle ? s->seconds : middle;
+        else
             low = middle;
     }
 }
@@ -78,7 +98,7 @@ static int32_t step_below(int32_t m) {
 }
 
 static void try_all_micro_batches(search *s) {
-    int32_t n = n_sequences(s), most = mr_planner_most_micro_batches(s->problem.n_ranks);
+    int32_t n = n_sequences(s), most = mr_micro_batches_most(s->problem.n_ranks);
     most = most < n ? most : n;
     /* Many of them first: the bounds that they leave for fewer are found impossible at once, mostly. */
     for (int32_t m = most; m > 0; m -= step_below(m)) {
@@ -198,13 +218,13 @@ static mr_status no_room(const plan_problem *p, mr_err *err) {
     uint64_t kv = (uint64_t)p->config->kv_tokens * m->token_bytes * (uint64_t)p->n_layers;
     for (int32_t r = 0; r < p->n_ranks; r++)
         have += p->limit[r] == UINT64_MAX ? 0 : p->limit[r];
-    return mr_err_set(
-        err, MR_E_NO_MEMORY,
-        "the model does not fit the memory of %" PRId32 " %s: weights take %.2f GiB, a KV cache of %" PRId64
-        " tokens %.2f GiB, buffers of each stage %.2f GiB; together there are %.2f GiB; hint: more hosts, "
-        "a shorter --ctx, or fewer --sequences",
-        p->n_ranks, p->n_ranks == 1 ? "rank" : "ranks", gib(weights), p->config->kv_tokens, gib(kv),
-        gib(m->stage_bytes), gib(have));
+    return mr_err_set(err, MR_E_NO_MEMORY,
+                      "the model does not fit the memory of %" PRId32
+                      " %s: weights take %.2f GiB, a KV cache of %" PRId64
+                      " tokens %.2f GiB, buffers of each stage %.2f GiB; together there are %.2f GiB; hint: more hosts "
+                      "or a shorter --ctx",
+                      p->n_ranks, p->n_ranks == 1 ? "rank" : "ranks", gib(weights), p->config->kv_tokens, gib(kv),
+                      gib(m->stage_bytes), gib(have));
 }
 
 static mr_status search_init(search *s, const mr_planner_config *config, mr_err *err) {

@@ -37,9 +37,6 @@ typedef struct mr_planner_config {
     int64_t kv_tokens;   /* that every stage has room for */
 } mr_planner_config;
 
-/* Micro-batches that a pipeline may have at most: the steps that its ring holds. */
-int32_t mr_planner_most_micro_batches(int32_t n_stages);
-
 /* Leaves weight_bytes of the stages 0. */
 MR_MUST_USE mr_status mr_planner_solve(const mr_planner_config *config, mr_plan *out, mr_err *err);
 

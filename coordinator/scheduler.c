@@ -8,10 +8,10 @@
 #include "engine/base/mem.h"
 
 enum {
-    READY_STEPS = 2,      /* whose plans lie ready beside those that the stages run */
-    UNKNOWN_PREFILL = 32, /* rows of prompts in a step with decode rows, while no times are known */
-    LEAST_PREFILL = 4,    /* likewise, however late the tokens come */
-    LEAST_SHARE = 16,     /* of one prompt in a step that has several */
+    READY_STEPS = MR_MICRO_BATCHES_READY, /* whose plans lie ready beside those that the stages run */
+    UNKNOWN_PREFILL = 32,                 /* rows of prompts in a step with decode rows, while no times are known */
+    LEAST_PREFILL = 4,                    /* likewise, however late the tokens come */
+    LEAST_SHARE = 16,                     /* of one prompt in a step that has several */
 };
 /* More micro-batches or fewer have to be worth it: times are noisy. */
 static const double SAME = 1.03;
@@ -44,9 +44,7 @@ struct mr_scheduler {
 };
 
 int32_t mr_scheduler_ring_slots(int32_t n_stages) {
-    /* Two steps for each stage, and more for what stands between few stages. */
-    int32_t n = n_stages == 1 ? 1 + 1 : 2 * n_stages + 2 * READY_STEPS;
-    return n < MR_MAX_RING_SLOTS ? n : MR_MAX_RING_SLOTS;
+    return mr_micro_batches_most(n_stages) + (n_stages == 1 ? 1 : READY_STEPS);
 }
 
 /* Micro-batches without any further knowledge. */

@@ -120,7 +120,7 @@ static double seconds_with(const cluster *c, const mr_plan *plan, double n, int3
 static double seconds_of(const cluster *c, const mr_plan *plan) {
     int32_t n = c->config.objective == MR_OBJECTIVE_LATENCY ? 1 : c->config.n_sequences;
     double least = INFINITY;
-    for (int32_t m = 1; m <= n && m <= mr_planner_most_micro_batches(c->facts.n_ranks); m++)
+    for (int32_t m = 1; m <= n && m <= mr_micro_batches_most(plan->n_stages); m++)
         least = fmin(least, seconds_with(c, plan, n, m));
     return least;
 }
@@ -198,7 +198,7 @@ static void test_prediction(void **state) {
         double rate = mr_plan_decode_rate(&p, c.config.n_sequences, &m);
         double want = c.config.n_sequences / seconds_with(&c, &plan, c.config.n_sequences, m);
         assert_float_equal(rate / want, 1, 1e-9);
-        assert_true(m <= mr_planner_most_micro_batches(plan.n_stages));
+        assert_true(m <= mr_micro_batches_most(plan.n_stages));
         /* A prompt of one chunk is one step, whose last row wants a token. */
         double step = p.times.hops_s + p.times.hops_row_s * 32 + mr_step_times_at(&p.times.output, 1);
         for (int32_t s = 0; s < plan.n_stages; s++)
