@@ -192,7 +192,7 @@ static mr_status take_option(mr_options *o, mr_option_id id, const char *name, c
         return mr_err_set(err, MR_E_INVALID, "%s needs a value, %s", name, spec->value);
     if (!text)
         text = args->argv[args->next++];
-    o->values[id].given = true;
+    o->values[id].given = o->values[id].is_argument = true;
     return option_value_parse(spec, name, text, &o->values[id], err);
 }
 
@@ -267,6 +267,30 @@ static mr_status parse_defaults(mr_options *o, char *const *environ, mr_err *err
     return status;
 }
 
+/* As if it was not given; for options without a default. */
+static void forget(mr_options *o, mr_option_id id) {
+    mr_free(o->values[id].list);
+    mr_free(o->values[id].ints);
+    o->values[id] = (mr_option_value){0};
+}
+
+/* Variables hold for many runs: what an option leaves no place for, or a command, is ignored when it is one. Where two
+ * options stand on the command line, the command refuses them. */
+static void ignore_variables(mr_options *o) {
+    static const mr_option_id BESIDE_PLAN[] = {MR_OPTION_STAGES, MR_OPTION_CUT, MR_OPTION_SYNTHETIC_STAGE};
+    const mr_option_value *plan = &o->values[MR_OPTION_PLAN_FILE];
+    for (size_t i = 0; i < sizeof BESIDE_PLAN / sizeof BESIDE_PLAN[0]; i++) {
+        const mr_option_value *other = &o->values[BESIDE_PLAN[i]];
+        if (plan->given && other->given && !other->is_argument)
+            forget(o, BESIDE_PLAN[i]);
+        else if (plan->given && other->given && !plan->is_argument)
+            forget(o, MR_OPTION_PLAN_FILE);
+    }
+    bool is_load = o->values[MR_OPTION_LOAD].given || o->values[MR_OPTION_LOAD_TRACE].given;
+    if (o->command == MR_COMMAND_BENCH && !is_load && !o->values[MR_OPTION_SEQUENCES].is_argument)
+        forget(o, MR_OPTION_SEQUENCES);
+}
+
 /* What stands in the place of a command: its name, or one of the options that need none. */
 static mr_status parse_command(mr_options *o, const char *arg, mr_err *err) {
     o->version = strcmp(arg, "--version") == 0;
@@ -298,5 +322,9 @@ mr_status mr_options_parse(int argc, char *const *argv, char *const *environ, mr
         return MR_OK;
     arg_reader args = {.argv = argv, .argc = argc, .next = 2};
     status = parse_defaults(out, environ, err);
-    return status == MR_OK ? parse_arguments(out, &args, err) : status;
+    if (status == MR_OK)
+        status = parse_arguments(out, &args, err);
+    if (status == MR_OK)
+        ignore_variables(out);
+    return status;
 }

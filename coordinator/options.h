@@ -58,6 +58,7 @@ enum { MR_OPTIONS_MAX_ARGUMENTS = 2, MR_OPTIONS_MAX_INTS = 1023, MR_OPTIONS_MAX_
 
 typedef struct mr_option_value {
     bool given;       /* on the command line or in the environment */
+    bool is_argument; /* on the command line */
     int64_t number;   /* INT, SIZE; FLAG: 0 or 1; CHOICE: index of the word */
     double real;      /* FLOAT */
     const char *text; /* TEXT, CHOICE; NULL: none */
