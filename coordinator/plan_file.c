@@ -58,6 +58,14 @@ static int64_t take_int(reader *r, json_t *object, const char *field, int64_t lo
     return r->status == MR_OK ? v : low;
 }
 
+/* Of an array. */
+static int32_t check_int(reader *r, const char *field, const json_t *value, int32_t low, int32_t high) {
+    int64_t v = value && json_is_integer(value) ? json_integer_value(value) : (int64_t)low - 1;
+    if (v < low || v > high)
+        refuse(r, field, "should be a whole number from %" PRId32 " to %" PRId32, low, high);
+    return r->status == MR_OK ? (int32_t)v : low;
+}
+
 static double check_real(reader *r, const char *field, const json_t *value, double low, double high) {
     double v = value && json_is_number(value) ? json_number_value(value) : NAN;
     if (!(v >= low && v <= high))
@@ -112,6 +120,8 @@ static void read_stage(reader *r, json_t *stage, int32_t i, plan_file *out) {
         refuse(r, "last_layer",
                "is %" PRId32 ", but should be above first_layer, %" PRId32 " (it is one past the last)", s->last,
                s->first);
+    const char *host = json_string_value(json_object_get(stage, "host"));
+    snprintf(out->hosts[i].name, sizeof out->hosts[i].name, "%s", host ? host : "");
     for (int32_t k = 0; k < i; k++)
         if (out->plan.stages[k].rank == s->rank)
             refuse(r, "rank", "is %" PRId32 ", which has stage %" PRId32 " already; hint: one stage for each rank",
@@ -125,6 +135,9 @@ static void read_stages(reader *r, json_t *root, plan_file *out) {
     size_t n = json_array_size(stages); /* 0 for what is no array */
     if (n < 1 || n > MR_MAX_STAGES)
         refuse(r, "stages", "should be an array of 1 to %d objects", MR_MAX_STAGES);
+    out->hosts = mr_alloc_array(n > 0 ? n : 1, sizeof *out->hosts);
+    if (!out->hosts)
+        no_memory(r);
     for (size_t i = 0; i < n && r->status == MR_OK; i++)
         read_stage(r, json_array_get(stages, i), (int32_t)i, out);
     go_to(r, "%s", "");
@@ -147,7 +160,7 @@ static void read_curve(reader *r, json_t *curve, const char *field, mr_step_time
         return;
     }
     for (size_t i = 0; i < n && r->status == MR_OK; i++) {
-        out->rows[i] = (int32_t)check_real(r, field, json_array_get(rows, i), 1, MAX_ROWS);
+        out->rows[i] = check_int(r, field, json_array_get(rows, i), 1, MAX_ROWS);
         out->seconds[i] = check_real(r, field, json_array_get(seconds, i), 0, MAX_SECONDS);
         if (i > 0 && out->rows[i] <= out->rows[i - 1])
             refuse(r, field, "has rows that do not ascend");
@@ -201,7 +214,7 @@ static void read_kinds(reader *r, json_t *facts, plan_file *out) {
         refuse(r, "kinds", "has %zu entries, but the model has %" PRId32 " layers", json_array_size(kinds),
                out->n_layers);
     for (int32_t l = 0; l < out->n_layers && r->status == MR_OK; l++) {
-        out->kind[l] = (uint8_t)check_real(r, "kinds", json_array_get(kinds, (size_t)l), 0, MR_MAX_LAYER_KINDS - 1);
+        out->kind[l] = (uint8_t)check_int(r, "kinds", json_array_get(kinds, (size_t)l), 0, MR_MAX_LAYER_KINDS - 1);
         out->facts.n_kinds = out->kind[l] >= out->facts.n_kinds ? out->kind[l] + 1 : out->facts.n_kinds;
     }
 }
@@ -239,22 +252,45 @@ static void read_facts(reader *r, json_t *root, plan_file *out) {
 
 /* --- The file ------------------------------------------------------------------------------------------------------- */
 
-static size_t read_some(void *buffer, size_t n, void *file) {
-    return fread(buffer, 1, n, file);
+typedef struct source {
+    FILE *file;
+    size_t n_bytes;
+} source;
+
+static size_t read_some(void *buffer, size_t n, void *ctx) {
+    source *s = ctx;
+    size_t got = fread(buffer, 1, n, s->file);
+    s->n_bytes += got;
+    return s->n_bytes > MAX_FILE_BYTES || ferror(s->file) ? (size_t)-1 : got;
+}
+
+/* The JSON of a file; NULL with an error. */
+static json_t *load(const char *path, mr_err *err) {
+    json_error_t problem;
+    source s = {.file = fopen(path, "re")};
+    json_t *root = NULL;
+    errno = s.file ? 0 : errno;
+    if (s.file)
+        root = json_load_callback(read_some, &s, JSON_REJECT_DUPLICATES, &problem);
+    if (!s.file || ferror(s.file))
+        (void)mr_err_set(err, MR_E_IO, "%.160s cannot be read: %s", path,
+                         errno == EISDIR ? "it is a folder" : strerror(errno));
+    else if (s.n_bytes > MAX_FILE_BYTES)
+        (void)mr_err_set(err, MR_E_FORMAT, "%.160s is no plan: it has more than %d MiB", path, MAX_FILE_BYTES >> 20);
+    else if (!root)
+        (void)mr_err_set(err, MR_E_FORMAT, "%.160s is no plan: line %d, column %d: %.160s", path, problem.line,
+                         problem.column, problem.text);
+    if (s.file)
+        fclose(s.file);
+    return root;
 }
 
 mr_status plan_file_read(const char *path, plan_file *out, mr_err *err) {
     reader r = {.path = path, .err = err};
-    json_error_t problem;
     *out = (plan_file){0};
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return mr_err_set(err, MR_E_IO, "%.160s cannot be read: %s", path, strerror(errno));
-    json_t *root = json_load_callback(read_some, f, JSON_REJECT_DUPLICATES, &problem);
-    fclose(f);
+    json_t *root = load(path, err);
     if (!root)
-        return mr_err_set(err, MR_E_FORMAT, "%.160s is no plan: line %d, column %d: %.160s", path, problem.line,
-                          problem.column, problem.text);
+        return err->status;
     if (!json_is_object(root) || !json_object_get(root, "millrace_plan"))
         r.status = mr_err_set(err, MR_E_FORMAT, "%.160s is no plan: it has no field millrace_plan", path);
     (void)take_int(&r, root, "millrace_plan", VERSION, VERSION);
@@ -270,6 +306,7 @@ mr_status plan_file_read(const char *path, plan_file *out, mr_err *err) {
 }
 
 void plan_file_deinit(plan_file *f) {
+    mr_free(f->hosts);
     mr_free(f->kind);
     mr_free(f->ranks);
     mr_free(f->links);

@@ -14,11 +14,16 @@
 #include "coordinator/cluster_facts.h"
 #include "coordinator/plan.h"
 
+typedef struct plan_file_host {
+    char name[64];
+} plan_file_host;
+
 typedef struct plan_file {
     uint64_t model_digest;
     int32_t n_layers;
     bool has_plan, has_facts;
     mr_plan plan;           /* without weight_bytes */
+    plan_file_host *hosts;  /* [n_stages of the plan]: of its ranks then; empty: the file does not say */
     mr_cluster_facts facts; /* of the arrays below */
     uint8_t *kind;
     mr_rank_facts *ranks;
@@ -33,10 +38,10 @@ void plan_file_deinit(plan_file *f);
 /* The file is of this model. */
 MR_MUST_USE mr_status plan_file_check_model(const plan_file *f, const char *path, uint64_t digest, int32_t n_layers,
                                             mr_err *err);
-/* Its plan fits n_ranks ranks, whose hosts (NULL: not known) are those of the file or may be others. */
+/* Its plan fits n_ranks ranks, whatever their hosts. */
 MR_MUST_USE mr_status plan_file_check_ranks(const plan_file *f, const char *path, int32_t n_ranks, mr_err *err);
 
-/* facts may be NULL. hosts: [n_ranks of the facts], or of the plan's ranks where there are none. */
+/* facts may be NULL; else they are of the plan's ranks, at least. */
 MR_MUST_USE mr_status plan_file_write(const char *path, const char *model_name, uint64_t digest, int32_t n_layers,
                                       const mr_plan *plan, const mr_cluster_facts *facts, mr_err *err);
 

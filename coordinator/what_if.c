@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine/base/mem.h"
+#include "proto/limits.h"
 
 static const double LINK_LATENCY_S = 50e-6, LINK_SPEED = 1.25e9; /* where there is no other link to go by */
 
@@ -126,6 +127,8 @@ mr_status what_if_make(const char *text, const mr_cluster_facts *facts, const si
     mr_status status = read_wish(text, &w, err);
     if (status != MR_OK)
         return status;
+    if (n > MR_MAX_STAGES)
+        return mr_err_set(err, MR_E_INVALID, "--what-if: there are %zu ranks, and no more are possible", before);
     out->ranks = mr_alloc_array(n, sizeof *out->ranks);
     out->links = mr_alloc_array(n * n, sizeof *out->links);
     if (!out->ranks || !out->links) {
