@@ -42,9 +42,12 @@ mr_status cmd_facts_open(cmd_session *s, mr_err *err) {
     const bool wants = mr_options_given(o, MR_OPTION_PLAN_FILE) || mr_options_given(o, MR_OPTION_FACTS) ||
                        mr_options_given(o, MR_OPTION_SAVE);
     if (mr_options_given(o, MR_OPTION_PLAN_FILE) &&
-        (mr_options_given(o, MR_OPTION_CUT) || mr_options_given(o, MR_OPTION_STAGES)))
+        (mr_options_given(o, MR_OPTION_CUT) || mr_options_given(o, MR_OPTION_STAGES) ||
+         mr_options_given(o, MR_OPTION_SYNTHETIC_STAGE)))
         return mr_err_set(err, MR_E_INVALID, "--plan says what the stages are, so %s has no place beside it",
-                          mr_options_given(o, MR_OPTION_CUT) ? "--cut" : "--stages");
+                          mr_options_given(o, MR_OPTION_CUT)      ? "--cut"
+                          : mr_options_given(o, MR_OPTION_STAGES) ? "--stages"
+                                                                  : "--synthetic-stage");
     f->model_digest = wants ? mr_hello_file_digest(s->gguf) : 0;
     mr_status status = read_file(s, MR_OPTION_PLAN_FILE, &f->plan_from, err);
     if (status == MR_OK)
@@ -271,6 +274,7 @@ mr_status cmd_facts_solve(cmd_session *s, mr_plan *out, mr_err *err) {
     mr_status status = tell_planner(s, err);
     if (status != MR_OK)
         return status;
+    f->is_solved = true;
     status = mr_planner_solve(&f->planner, out, err);
     if (status != MR_E_NO_MEMORY)
         return status;
@@ -379,7 +383,8 @@ mr_status cmd_facts_predict(cmd_session *s, mr_err *err) {
         if (status != MR_OK)
             return mr_err_prefix(err, "%.160s", mr_options_text(s->options, MR_OPTION_PLAN_FILE));
     }
-    note_left_out(s);
+    if (f->is_solved)
+        note_left_out(s);
     warn_of_link(s, n);
     return note_alternatives(s, n, err);
 }

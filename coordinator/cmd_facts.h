@@ -21,6 +21,7 @@ typedef struct cmd_facts {
     mr_facts measured;             /* of the ranks, or of the stages of this process */
     const mr_cluster_facts *known; /* NULL: nothing is */
     uint64_t model_digest;
+    bool is_solved;                 /* the planner chose the plan, nobody else */
     mr_planner_config planner;      /* where something is known */
     mr_plan_prediction *prediction; /* of the plan; NULL: nothing is known */
 } cmd_facts;

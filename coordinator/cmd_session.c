@@ -31,15 +31,38 @@ static const mr_rank_info *rank_of(const cmd_session *s, int32_t stage) {
     return cmd_cluster_rank(&s->cluster, s->plan.stages[stage].rank);
 }
 
+/* A plan that is edited, or ranks that were started elsewhere: it runs, but nobody measured it. */
+static void warn_of_hosts(const cmd_session *s, const char *path) {
+    int32_t n_others = 0, first = 0;
+    for (int32_t i = s->plan.n_stages - 1; i >= 0; i--) {
+        const mr_rank_info *rank = rank_of(s, i);
+        const char *then = s->facts.plan_from.hosts[i].name;
+        if (!rank || !*then || strcmp(rank->host, then) == 0)
+            continue;
+        n_others++;
+        first = i;
+    }
+    if (n_others > 0)
+        output_warning("%.160s: stage %" PRId32 " was planned for %.64s, but rank %" PRId32 " is on %.64s (%" PRId32
+                       " of %" PRId32 " stages are elsewhere): it may be slow there; hint: "
+                       "ranks in the same order, or a new plan",
+                       path, first, s->facts.plan_from.hosts[first].name, s->plan.stages[first].rank,
+                       rank_of(s, first)->host, n_others, s->plan.n_stages);
+}
+
 /* The plan of --plan. In one process its stages are threads, whatever ranks it names. */
 static mr_status take_plan(cmd_session *s, mr_err *err) {
     const char *path = mr_options_text(s->options, MR_OPTION_PLAN_FILE);
     int32_t n_ranks = cmd_facts_n_ranks(s);
+    bool threads = n_ranks == 1 && !s->facts.known;
     s->plan = s->facts.plan_from.plan;
-    for (int32_t i = 0; i < s->plan.n_stages && n_ranks == 1; i++)
+    for (int32_t i = 0; i < s->plan.n_stages && threads; i++)
         s->plan.stages[i].rank = i;
     mr_plan_weigh(s->gguf, &s->info, &s->plan);
-    return n_ranks > 1 ? plan_file_check_ranks(&s->facts.plan_from, path, n_ranks, err) : MR_OK;
+    mr_status status = threads ? MR_OK : plan_file_check_ranks(&s->facts.plan_from, path, n_ranks, err);
+    if (status == MR_OK)
+        warn_of_hosts(s, path);
+    return status;
 }
 
 static mr_status solve_plan(cmd_session *s, mr_err *err) {
@@ -47,6 +70,15 @@ static mr_status solve_plan(cmd_session *s, mr_err *err) {
     if (status == MR_OK)
         mr_plan_weigh(s->gguf, &s->info, &s->plan);
     return status;
+}
+
+static mr_status too_many_stages(const cmd_session *s, int32_t n, mr_err *err) {
+    int32_t n_ranks = cmd_facts_n_ranks(s);
+    if (s->facts.read.has_facts)
+        return mr_err_set(err, MR_E_INVALID, "%" PRId32 " stages need as many ranks, but %.160s knows of %" PRId32, n,
+                          mr_options_text(s->options, MR_OPTION_FACTS), n_ranks);
+    return mr_err_set(err, MR_E_INVALID, "%" PRId32 " stages need as many ranks, but %" PRId32 " were started", n,
+                      n_ranks);
 }
 
 static mr_status choose_plan(cmd_session *s, mr_err *err) {
@@ -65,9 +97,8 @@ static mr_status choose_plan(cmd_session *s, mr_err *err) {
     const char *synthetic = mr_options_text(s->options, MR_OPTION_SYNTHETIC_STAGE);
     if (synthetic) /* layers do not matter */
         n = stages->given ? (int32_t)stages->number : n_ranks > 1 ? n_ranks : synthetic_plan_count(synthetic);
-    if (n_ranks > 1 && n > n_ranks)
-        return mr_err_set(err, MR_E_INVALID, "%" PRId32 " stages need as many ranks, but %" PRId32 " were started", n,
-                          n_ranks);
+    if ((n_ranks > 1 || s->facts.known) && n > n_ranks) /* what is known here is of ranks: threads are measured later */
+        return too_many_stages(s, n, err);
     if (synthetic)
         return cut->given ? mr_err_set(err, MR_E_INVALID, "both --cut and --synthetic-stage were given; hint: --stages")
                           : synthetic_plan_make(synthetic, s->info.n_layers, n, &s->plan, err);

@@ -108,11 +108,28 @@ class Plan(cli.Case):
             d["stages"][-1]["last_layer"] = 4
         self.refused(deeper, "model.layers is 4, but this model has 3")
 
+    def test_what_gives_way_to_it(self):
+        """Variables do; what stands on the command line is refused, or goes before a plan that is a variable."""
+        path = self.path("saved.json")
+        alone, _ = self.ids()
+        for args, env in ((("--plan", path), {"MILLRACE_STAGES": "3"}), ((), {"MILLRACE_PLAN": path, "MILLRACE_CUT": "1"})):
+            found = json.loads(self.good("plan", self.model, "--json", *args, env=env))
+            self.assertEqual(len(found["plan"]), 2)
+        found = json.loads(self.good("plan", self.model, "--json", "--stages", "3", env={"MILLRACE_PLAN": path}))
+        self.assertEqual(len(found["plan"]), 3)
+        generate = ("generate", self.model, "-p", "the", "-n", "2", "--synthetic-stage", "1,0;1,0;1,0", "--json")
+        found = json.loads(self.good(*generate, env={"MILLRACE_PLAN": path}))
+        self.assertEqual(len(found["plan"]), 3)
+        self.bad(2, ["--plan", "--synthetic-stage"], *generate, "--plan", path)
+        self.good("bench", self.model, "-p", "2", "-n", "2", "-r", "1", env={"MILLRACE_SEQUENCES": "8"})
+        self.bad(2, ["--sequences", "--load"], "bench", self.model, "--sequences", "8")
+
     def test_no_plan_at_all(self):
         self.bad(1, "cannot be read", "plan", self.model, "--plan", self.path("nowhere.json"))
         for text in ("", "{", "[]", "7", "null", '{"millrace_plan": 1, "millrace_plan": 1}', "\0", "[" * 100000):
             self.bad(1, "is no plan", "plan", self.model, "--plan", self.file("bad.json", text))
         self.bad(2, ["--plan", "--stages"], "plan", self.model, "--plan", self.path("saved.json"), "--stages", "2")
+        self.bad(1, "it is a folder", "plan", self.model, "--plan", self.path("."))
         self.bad(1, "bad/", "plan", self.model, "--stages", "2", "--save", self.path("bad/plan.json"))
 
     # --- Facts
@@ -133,6 +150,24 @@ class Plan(cli.Case):
         self.assertEqual({p["rank"] for p in found["plan"]}, {1, 3})
         self.assertIn("rank 0 on a is left out: it has 0.00 GiB of memory", messages)
         self.assertIn("1 of 4 ranks is left out", messages)
+
+        found, messages = self.plan(self.facts(rank("b"), rank("slow", 1), rank("d")), "--stages", "2")
+        self.assertEqual(len(found["plan"]), 2)
+        self.assertNotIn("left out", messages)  # nobody but the user chose that
+
+    def test_more_stages_than_ranks(self):
+        path = self.path("one.json")
+        self.good("plan", self.model, "--stages", "1", "--save", path, env={"MILLRACE_MEASURE": "auto"})
+        with open(path, encoding="utf-8") as f:
+            data = json.load(f)
+        self.assertNotEqual(data["facts"]["ranks"][0]["host"], "here")
+        self.bad(2, ["3 stages need as many ranks", path], "plan", self.model, "--facts", path, "--stages", "3")
+        self.bad(2, "3 stages need as many ranks", "plan", self.model, "--facts", path, "--cut", "1,2")
+        data["stages"] = [{"rank": i, "first_layer": i, "last_layer": i + 1} for i in range(LAYERS)]
+        edited = self.write(data)
+        self.bad(2, [edited, "stages[1].rank is 1"], "plan", self.model, "--plan", edited)
+        self.bad(2, [edited, "stages[1].rank is 1"], "plan", self.model, "--plan", edited, "--save", self.path("two.json"))
+        self.bad(2, [edited, "stages[1].rank is 1"], "plan", self.model, "--plan", self.write(data), "--facts", path)
 
     def test_slow_link(self):
         data = self.facts(rank("a", memory=300000), rank("b", memory=300000), latency=50e-3, speed=1e6)
@@ -167,7 +202,9 @@ class Plan(cli.Case):
         self.facts_refused(lambda f: f["ranks"][0]["layers"][0]["rows"].__setitem__(1, 1), "rows that do not ascend")
         self.facts_refused(lambda f: f["ranks"][0]["output"]["seconds"].__setitem__(1, -1), "facts.ranks[0].output should be a number")
         self.facts_refused(lambda f: f.update(kinds=[0]), "facts.kinds has 1 entries, but the model has 3 layers")
-        self.facts_refused(lambda f: f.update(kinds=[0, 99, 0]), "facts.kinds should be a number from 0 to 15")
+        self.facts_refused(lambda f: f.update(kinds=[0, 99, 0]), "facts.kinds should be a whole number from 0 to 15")
+        self.facts_refused(lambda f: f.update(kinds=[0, 1.5, 0]), "facts.kinds should be a whole number from 0 to 15")
+        self.facts_refused(lambda f: f["ranks"][0]["layers"][0]["rows"].__setitem__(1, 1.5), "should be a whole number from 1")
         self.facts_refused(lambda f: f.update(ranks=[]), "facts.ranks should be an array of 1")
         self.facts_refused(lambda f: f["links"].pop(), "facts.links has 1 lines, but there are 2 ranks")
         self.facts_refused(lambda f: f["links"].__setitem__(0, [None]), "facts.links[0] should be an array of 2 links")
@@ -181,6 +218,10 @@ class Plan(cli.Case):
         more = found["predicted"]["what_if"]
         self.assertTrue(more["used"])
         self.assertGreater(more["decode"][-1]["tokens_per_second"], 1.3 * before)
+        for speed in (1, 2, 4, 16):  # one rank alone is no slower than with others that it does not need
+            better, _ = self.plan(self.facts(rank("a"), rank("b"), rank("c")), "--what-if", f"speed={speed}")
+            rates = zip(better["predicted"]["decode"], better["predicted"]["what_if"]["decode"])
+            self.assertTrue(all(b["tokens_per_second"] >= a["tokens_per_second"] * 0.999 for a, b in rates if a["sequences"] == 64))
         useless, _ = self.plan(data, "--what-if", "speed=0.001,link=1KB/s")
         self.assertFalse(useless["predicted"]["what_if"]["used"])
         text = self.good("plan", self.model, "--facts", self.write(data), "--what-if", "bw=200GB/s").decode()
