@@ -12,12 +12,20 @@ enum {
     UNKNOWN_PREFILL = 32,                 /* rows of prompts in a step with decode rows, while no times are known */
     LEAST_PREFILL = 4,                    /* likewise, however late the tokens come */
     LEAST_SHARE = 16,                     /* of one prompt in a step that has several */
+    FEW_ROWS = 16,                        /* that are not cut any further */
 };
 /* More micro-batches or fewer have to be worth it: times are noisy. */
 static const double SAME = 1.03;
+static const double SAME_PROMPTS = 1.25; /* likewise for how many rows prompts have */
 /* Without a wish for the time between tokens: this many times what it is without prompts. Less than the factor of two that
  * nobody minds much, because some steps take longer than others. */
 static const double SLOWER = 1.8;
+
+/* What the cut of prompts follows from, in short. */
+typedef struct cut_ground {
+    double seconds[2][3]; /* of a step of few and of most rows: all stages, the slowest, and by their places */
+    int64_t n_rows;
+} cut_ground;
 
 struct mr_scheduler {
     mr_scheduler_config config;
@@ -33,7 +41,8 @@ struct mr_scheduler {
     int32_t m, m_decode;                /* of the last step; without prompts */
     int32_t m_decode_for;               /* sequences that m_decode was chosen for; -1: choose anew */
     mr_prefill_cut cut;                 /* of prompts while nobody decodes */
-    bool cut_known;                     /* for the prompts that are there, by these times */
+    cut_ground cut_for;                 /* what it was chosen for; n_rows 0: choose anew */
+    cut_ground now;                     /* by these times; n_rows is not in use */
     int64_t n_prefilled;                /* rows of prompts since there were none */
     uint64_t step;
     Millrace__StepPlan plan;
@@ -95,7 +104,17 @@ void mr_scheduler_destroy(mr_scheduler *s) {
 void mr_scheduler_set_times(mr_scheduler *s, const mr_pipeline_times *times) {
     s->times = times;
     s->m_decode_for = -1;
-    s->cut_known = false;
+    if (!times)
+        return;
+    s->now = (cut_ground){0};
+    for (int few = 0; few < 2; few++)
+        for (int32_t i = 0; i < times->n_stages; i++) {
+            double *sums = s->now.seconds[few];
+            double stage_s = mr_step_times_at(&times->stages[i], few ? FEW_ROWS : s->config.max_rows);
+            sums[0] += stage_s;
+            sums[1] = stage_s > sums[1] ? stage_s : sums[1];
+            sums[2] += (i + 1) * stage_s;
+        }
 }
 
 void mr_scheduler_join(mr_scheduler *s, mr_entry *e) {
@@ -103,7 +122,6 @@ void mr_scheduler_join(mr_scheduler *s, mr_entry *e) {
     e->last_step = s->step; /* it waits since now */
     e->last_turn = 0;
     s->live[s->n_live++] = e;
-    s->cut_known = false;
 }
 
 void mr_scheduler_leave(mr_scheduler *s, mr_entry *e) {
@@ -181,18 +199,34 @@ static int32_t rows_with_decoding(const mr_scheduler *s, const work *w) {
     return rows > s->n_rows + LEAST_PREFILL ? rows : s->n_rows + LEAST_PREFILL;
 }
 
+static bool is_near(double a, double b, double factor) {
+    return a <= factor * b && b <= factor * a;
+}
+
+/* Chooses the cut of n rows of prompts. To look for the best takes a while with many stages, so it stays while what it
+ * follows from is nearly the same. */
+static void choose_cut(mr_scheduler *s, int64_t n) {
+    bool stays = is_near((double)n, (double)s->cut_for.n_rows, SAME_PROMPTS) ||
+                 (n <= FEW_ROWS && s->cut_for.n_rows > 0 && s->cut_for.n_rows <= FEW_ROWS);
+    for (int i = 0; i < 6 && stays; i++)
+        stays = is_near(s->now.seconds[i / 3][i % 3], s->cut_for.seconds[i / 3][i % 3], SAME);
+    if (stays)
+        return;
+    s->cut = mr_prefill_cut_best(s->times, n, s->config.max_rows);
+    s->cut_for = s->now;
+    s->cut_for.n_rows = n;
+}
+
 /* Rows of prompts in the step at hand. */
 static int32_t prefill_budget(mr_scheduler *s, const work *w) {
     int32_t room = s->config.max_rows - s->n_rows;
     if (w->n_decoding > 0 && isinf(s->config.token_s))
         return room;
-    if (s->times && !s->cut_known) {
-        s->cut = mr_prefill_cut_best(s->times, s->n_prefilled + w->n_prefill, s->config.max_rows);
-        s->cut_known = true;
-    }
     int32_t rows = s->config.max_rows;
-    if (s->times)
+    if (s->times) {
+        choose_cut(s, s->n_prefilled + w->n_prefill);
         rows = mr_prefill_chunk(s->times, s->cut, s->n_prefilled, w->n_prefill, s->config.max_rows);
+    }
     if (w->n_decoding > 0) {
         int32_t in_time = rows_with_decoding(s, w) - s->n_rows;
         rows = in_time < rows ? in_time : rows;

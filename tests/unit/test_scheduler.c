@@ -647,6 +647,30 @@ static void test_consecutive_chunks(void **state) {
     scene_deinit(&c);
 }
 
+/* How prompts are cut is chosen anew where times change by much, or how long the prompts are; not for a little. */
+static void test_cut_follows(void **state) {
+    (void)state;
+    static const struct {
+        double fixed;
+        int32_t n_prompt;
+        bool is_kept;
+    } SCENES[] = {
+        {1e-3, 2000, false}, {1.01e-3, 2000, true}, {0.2, 2000, false}, {0.2, 8000, false}, {0.2, 7900, true}};
+    scene c;
+    mr_prefill_cut cut = {0};
+    scene_init(&c, 3, 0);
+    for (size_t i = 0; i < sizeof SCENES / sizeof SCENES[0]; i++) {
+        scene_times(&c, 3, SCENES[i].fixed, 1e-3, 0);
+        int32_t n = SCENES[i].n_prompt;
+        if (!SCENES[i].is_kept)
+            cut = mr_prefill_cut_best(&c.times, n, SCENE_ROWS);
+        mr_entry *e = scene_join(&c, n, 0);
+        assert_int_equal(rows_for(scene_step(&c), e), mr_prefill_chunk(&c.times, cut, 0, n, SCENE_ROWS));
+        end(&c, e);
+    }
+    scene_deinit(&c);
+}
+
 static void test_failing_allocations(void **state) {
     (void)state;
     const mr_scheduler_config config = {.n_stages = 2, .max_rows = 8, .max_out_rows = 8, .max_sequences = 77};
@@ -677,6 +701,7 @@ int main(void) {
         cmocka_unit_test(test_shares),
         cmocka_unit_test(test_priorities),
         cmocka_unit_test(test_consecutive_chunks),
+        cmocka_unit_test(test_cut_follows),
         cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
