@@ -114,8 +114,7 @@ static void choose_sizes(bench *b) {
     const mr_option_value *v = b->options.values;
     cmd_session *s = &b->session;
     int32_t batch = largest(&v[MR_OPTION_BENCH_BATCH]), depth = largest(&v[MR_OPTION_BENCH_DEPTH]);
-    if (!v[MR_OPTION_CHUNK].given)
-        s->chunk = larger(s->chunk, batch);
+    cmd_session_widen_chunk(s, batch);
     if (v[MR_OPTION_CTX].given || depth == 0)
         return;
     int32_t most = s->info.context_length < MR_MAX_CONTEXT ? s->info.context_length : MR_MAX_CONTEXT;

@@ -16,6 +16,7 @@
 enum {
     DEFAULT_CONTEXT = 4096,
     MAX_CHUNK = 512, /* by default */
+    PROMPT_PART = 4, /* of it that is left to prompts where a row of each sequence would fill it */
     EPOCH = 1,
     SPARE_PART = 16, /* of the memory that is free: one such part stays so */
 };
@@ -129,6 +130,10 @@ static void choose_sizes(cmd_session *s) {
     s->chunk = mr_options_given(o, MR_OPTION_CHUNK) ? (int32_t)mr_options_number(o, MR_OPTION_CHUNK) : MAX_CHUNK;
 }
 
+static int32_t usual_chunk(int32_t n_stages) {
+    return n_stages == 1 ? MAX_CHUNK : n_stages == 2 ? MAX_CHUNK / 2 : MAX_CHUNK / 4;
+}
+
 static void choose_numbers(cmd_session *s) {
     const mr_options *o = s->options;
     mr_cores cores;
@@ -142,7 +147,7 @@ static void choose_numbers(cmd_session *s) {
     /* The chunks of one prompt fill a pipeline: the more of them, the less of it waits at both ends. The scheduler takes
      * smaller ones where the times of the stages say so; until it knows them, these. */
     if (!mr_options_given(o, MR_OPTION_CHUNK))
-        s->chunk = s->plan.n_stages == 1 ? MAX_CHUNK : s->plan.n_stages == 2 ? MAX_CHUNK / 2 : MAX_CHUNK / 4;
+        s->chunk = usual_chunk(s->plan.n_stages);
 }
 
 static mr_status hint_at_rank_0(mr_err *err) {
@@ -421,10 +426,15 @@ static mr_status place_weights(cmd_session *s, const cmd_session_needs *needs, m
     return measure(s, err);
 }
 
+void cmd_session_widen_chunk(cmd_session *s, int32_t n_sequences) {
+    int32_t least = at_most((int64_t)n_sequences + usual_chunk(s->plan.n_stages) / PROMPT_PART, MR_MAX_STEP_ROWS);
+    if (!mr_options_given(s->options, MR_OPTION_CHUNK) && s->chunk < least)
+        s->chunk = least;
+}
+
 mr_status cmd_session_size(cmd_session *s, const cmd_session_needs *needs, mr_err *err) {
     s->max_sequences = needs->max_sequences;
-    if (!mr_options_given(s->options, MR_OPTION_CHUNK) && s->chunk < needs->max_sequences)
-        s->chunk = needs->max_sequences; /* all of them in one step */
+    cmd_session_widen_chunk(s, needs->max_sequences);
     s->max_rows = at_most(needs->max_rows, s->chunk);
     s->max_out_rows = needs->all_logits ? s->max_rows : at_most(needs->max_sequences, s->max_rows);
     s->n_kv_blocks = at_most(needs->kv_tokens / MR_WIRE_BLOCK_TOKENS, MR_MAX_KV_BLOCKS);

@@ -71,6 +71,8 @@ MR_MUST_USE mr_status cmd_session_check_length(const cmd_session *s, int64_t n_t
 static inline int64_t cmd_session_whole_blocks(int64_t n) {
     return (n + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS * MR_WIRE_BLOCK_TOKENS;
 }
+/* Without --chunk a step has room for a row of each sequence, and for rows of prompts beside them. */
+void cmd_session_widen_chunk(cmd_session *s, int32_t n_sequences);
 /* Chooses rows and KV blocks and measures the stages. MR_E_NO_MEMORY: more than --mem allows. */
 MR_MUST_USE mr_status cmd_session_size(cmd_session *s, const cmd_session_needs *needs, mr_err *err);
 /* Loads the model, with plan and progress as notes. */

@@ -217,21 +217,27 @@ static void choose_cut(mr_scheduler *s, int64_t n) {
     s->cut_for.n_rows = n;
 }
 
-/* Rows of prompts in the step at hand. */
-static int32_t prefill_budget(mr_scheduler *s, const work *w) {
-    int32_t room = s->config.max_rows - s->n_rows;
-    if (w->n_decoding > 0 && isinf(s->config.token_s))
-        return room;
-    int32_t rows = s->config.max_rows;
-    if (s->times) {
+/* What decode rows leave to prompts of the `most` rows or logits of a step. Of a single one every other. */
+static int32_t left_to_prompts(const mr_scheduler *s, int32_t most) {
+    int32_t half = (most + (int32_t)(s->plan.step % 2)) / 2;
+    return half < LEAST_PREFILL ? half : LEAST_PREFILL;
+}
+
+/* Rows of prompts in the step at hand, which is to have n_held decode rows more if there is room for them. */
+static int32_t prefill_budget(mr_scheduler *s, const work *w, int32_t n_held) {
+    int32_t most = s->config.max_rows - s->n_rows, least = left_to_prompts(s, s->config.max_rows), rows = most;
+    bool in_no_hurry = w->n_decoding > 0 && isinf(s->config.token_s);
+    if (s->times && !in_no_hurry) {
         choose_cut(s, s->n_prefilled + w->n_prefill);
         rows = mr_prefill_chunk(s->times, s->cut, s->n_prefilled, w->n_prefill, s->config.max_rows);
     }
-    if (w->n_decoding > 0) {
+    if (w->n_decoding > 0 && !in_no_hurry) {
         int32_t in_time = rows_with_decoding(s, w) - s->n_rows;
-        rows = in_time < rows ? in_time : rows;
+        most = in_time < most ? in_time : most;
     }
-    return rows < room ? rows : room;
+    if (n_held > 0)
+        most = most - n_held > least ? most - n_held : least;
+    return rows < most ? rows : most;
 }
 
 /* --- Rows -------------------------------------------------------------------------------------------------------------- */
@@ -274,12 +280,13 @@ static int32_t decode_share(const mr_scheduler *s, uint64_t turn, int32_t n) {
     return share;
 }
 
-static void add_decode_rows(mr_scheduler *s, uint64_t turn, int32_t n_decoding) {
-    int32_t most = decode_share(s, turn, n_decoding);
-    for (int32_t i = 0; i < s->n_live && most > 0; i++) {
+/* Adds as many decode rows as fit max_rows and max_out_rows of the step, n at most. Returns how many. */
+static int32_t add_decode_rows(mr_scheduler *s, uint64_t turn, int32_t n, int32_t max_rows, int32_t max_out_rows) {
+    int32_t added = 0;
+    for (int32_t i = 0; i < s->n_live && added < n; i++) {
         mr_entry *e = s->live[i];
-        if (s->n_rows >= s->config.max_rows || s->n_out >= s->config.max_out_rows)
-            return;
+        if (s->n_rows >= max_rows || s->n_out >= max_out_rows)
+            break;
         if (!is_decoding(e) || !may_decode(e) || e->last_turn + (uint64_t)s->m > turn)
             continue;
         Millrace__Run *run = add_run(s, e, 1);
@@ -288,8 +295,9 @@ static void add_decode_rows(mr_scheduler *s, uint64_t turn, int32_t n_decoding) 
         run->want = MILLRACE__WANT__WANT_TOKEN;
         s->n_out++;
         e->last_turn = turn;
-        most--;
+        added++;
     }
+    return added;
 }
 
 static void add_prompt(mr_scheduler *s, mr_entry *e, int32_t n, uint64_t turn, mr_logits_run *out_logits) {
@@ -387,7 +395,7 @@ static void rotate(mr_scheduler *s) {
 }
 
 /* The step is what it is: notes it. Turns before it that were passed over had no rows. */
-static void commit(mr_scheduler *s, uint64_t turn, int32_t n_prefilled) {
+static void commit(mr_scheduler *s, uint64_t turn) {
     int32_t n_tokens = 0;
     for (size_t i = 0; i < s->plan.n_runs; i++)
         n_tokens += s->runs[i].want == MILLRACE__WANT__WANT_TOKEN;
@@ -396,8 +404,28 @@ static void commit(mr_scheduler *s, uint64_t turn, int32_t n_prefilled) {
     s->in_turn[turn % MR_MAX_RING_SLOTS] = n_tokens;
     s->turn = turn;
     s->step = s->plan.step;
-    s->n_prefilled += n_prefilled;
     rotate(s);
+}
+
+/* Adds the rows of this turn. Where decode rows could fill the step, prompts have a few of its rows all the same: they
+ * would never come to their ends while enough others decode. */
+static void add_rows(mr_scheduler *s, uint64_t turn, bool decode_is_due, const work *w, mr_logits_run *out_logits) {
+    const mr_scheduler_config *c = &s->config;
+    int32_t decode = decode_is_due ? decode_share(s, turn, w->n_decoding) : 0;
+    int32_t max_rows = c->max_rows, max_out_rows = c->max_out_rows;
+    if (w->n_prefill > 0 && decode > 0) {
+        max_rows -= left_to_prompts(s, c->max_rows);
+        max_out_rows -= left_to_prompts(s, c->max_out_rows);
+    }
+    int32_t n_decoded = add_decode_rows(s, turn, decode, max_rows, max_out_rows), before = s->n_rows;
+    /* While ids of rows that are due are under way, a step of prompts alone would go before them. What starves is not due: it
+     * may wait for these very prompts to end. */
+    bool ids_under_way = decode_is_due && n_decoded == 0 && !s->starved && max_rows > 0 && max_out_rows > 0;
+    if (w->n_prefill == 0 || ids_under_way)
+        return;
+    add_prefill_rows(s, turn, prefill_budget(s, w, decode - n_decoded), out_logits);
+    s->n_prefilled += s->n_rows - before;
+    add_decode_rows(s, turn, decode - n_decoded, c->max_rows, c->max_out_rows); /* what prompts do not want */
 }
 
 const Millrace__StepPlan *mr_scheduler_next(mr_scheduler *s, uint64_t step, mr_logits_run *out_logits) {
@@ -418,16 +446,10 @@ const Millrace__StepPlan *mr_scheduler_next(mr_scheduler *s, uint64_t step, mr_l
     uint64_t turn = s->turn + 1, due = w.n_decoding > 0 ? w.last_turn + (uint64_t)s->m : UINT64_MAX;
     if (w.n_prefill == 0 && w.n_decoding > 0 && due > turn)
         turn = due;
-    if (due <= turn)
-        add_decode_rows(s, turn, w.n_decoding);
-    int32_t n_decoded = s->n_rows;
-    /* While ids of rows that are due are under way, a step of prompts alone would go before them. What starves is not due: it
-     * may wait for these very prompts to end. */
-    if (w.n_prefill > 0 && (due > turn || n_decoded > 0 || s->starved))
-        add_prefill_rows(s, turn, prefill_budget(s, &w), out_logits);
+    add_rows(s, turn, due <= turn, &w, out_logits);
     if (s->plan.n_runs == 0)
         return NULL;
-    commit(s, turn, s->n_rows - n_decoded);
+    commit(s, turn);
     return &s->plan;
 }
 

@@ -3,7 +3,7 @@
  * those that waited longest, and none that the last m - 1 steps had, so that no step waits for the ids of the one before
  * it. Where one of those m - 1 had fewer than the others, the next has the smaller share, until all have theirs. Then rows
  * of prompts, by the budget of coordinator/step_budget.h: those of the highest priority, the one that waited longest half
- * of the rows and the others equal shares. A decode row may be issued before its id is known (lead), one token ahead at
+ * of the rows and the others equal shares. A few rows of a step are theirs, however many sequences decode. A decode row may be issued before its id is known (lead), one token ahead at
  * most and never past the length limit.
  * How many micro-batches and how many rows follows from the times of the stages, where they are known, and changes with them.
  * Owns:    the step plan it fills, sized at create. Borrows: the ledger; the times.

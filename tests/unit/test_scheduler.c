@@ -389,18 +389,22 @@ typedef struct scene {
 
 enum { SCENE_SLOTS = 64, SCENE_CONTEXT = 8192, SCENE_ROWS = 512 };
 
-static void scene_init(scene *c, int32_t n_stages, double token_s) {
+static void scene_init_rows(scene *c, int32_t n_stages, double token_s, int32_t max_rows) {
     mr_err err;
     *c = (scene){0};
     const mr_scheduler_config config = {.n_stages = n_stages,
-                                        .max_rows = SCENE_ROWS,
-                                        .max_out_rows = SCENE_SLOTS,
+                                        .max_rows = max_rows,
+                                        .max_out_rows = max_rows < SCENE_SLOTS ? max_rows : SCENE_SLOTS,
                                         .max_sequences = SCENE_SLOTS,
                                         .token_s = token_s};
     int32_t blocks = SCENE_CONTEXT / MR_WIRE_BLOCK_TOKENS;
     assert_int_equal(mr_journal_create(&c->journal, &err), MR_OK);
     assert_int_equal(mr_ledger_create(SCENE_SLOTS * blocks, SCENE_SLOTS, blocks, &c->ledger, &err), MR_OK);
     assert_int_equal(mr_scheduler_create(&config, c->ledger, &c->scheduler, &err), MR_OK);
+}
+
+static void scene_init(scene *c, int32_t n_stages, double token_s) {
+    scene_init_rows(c, n_stages, token_s, SCENE_ROWS);
 }
 
 static void scene_deinit(scene *c) {
@@ -571,6 +575,55 @@ static void test_token_budget(void **state) {
         }
 }
 
+/* Decoding sequences that could fill every step leave a part of it to a prompt, and no row of it empty. */
+static void test_prompt_beside_full_steps(void **state) {
+    (void)state;
+    enum { N_PROMPT = 200 };
+    for (int32_t n_stages = 1; n_stages <= 3; n_stages++)
+        for (int32_t max_rows = 1; max_rows <= 20; max_rows++)
+            for (int known = 0; known < 2; known++) {
+                scene c;
+                int32_t n = n_stages * max_rows < SCENE_SLOTS ? n_stages * max_rows : SCENE_SLOTS - 1, least = 0;
+                scene_init_rows(&c, n_stages, 0, max_rows);
+                if (known)
+                    scene_times(&c, n_stages, 5e-3, 1e-3, 0);
+                for (int32_t i = 0; i < n; i++)
+                    scene_join(&c, 1, 0);
+                while (mr_journal_entry(c.journal, n - 1)->n_issued == 0)
+                    scene_step(&c);
+                mr_entry *e = scene_join(&c, N_PROMPT, 0);
+                for (int32_t steps = 1; e->n_issued < N_PROMPT; steps++) {
+                    assert_in_range(rows_of(scene_step(&c)), 1, max_rows);
+                    least = max_rows < 8 ? steps * max_rows / 2 : 4 * steps; /* half of them, or 4 */
+                    assert_true(e->n_issued >= (least < N_PROMPT ? least : N_PROMPT));
+                }
+                int32_t issued = mr_journal_entry(c.journal, 0)->n_issued;
+                for (int32_t i = 0; i < n; i++) /* and the others have gone on, in turn */
+                    assert_in_range(mr_journal_entry(c.journal, i)->n_issued, issued > 2 ? issued - 2 : 1, issued + 2);
+                scene_deinit(&c);
+            }
+}
+
+/* Nor does a prompt take rows that decoding sequences could have. */
+static void test_full_steps_beside_a_prompt(void **state) {
+    (void)state;
+    scene c;
+    scene_init(&c, 1, 10); /* all the time in the world */
+    scene_times(&c, 1, 5e-3, 1e-3, 0);
+    for (int32_t i = 0; i < SCENE_SLOTS - 1; i++)
+        scene_join(&c, 1, 0);
+    for (int i = 0; i < 4; i++)
+        scene_step(&c);
+    mr_entry *e = scene_join(&c, 4 * SCENE_ROWS, 0);
+    for (int i = 0; i < 4; i++) {
+        const Millrace__StepPlan *plan = scene_step(&c);
+        assert_int_equal(plan->n_runs, SCENE_SLOTS);
+        assert_int_equal(rows_of(plan), SCENE_ROWS);
+        assert_int_equal(rows_for(plan, e), SCENE_ROWS - (SCENE_SLOTS - 1));
+    }
+    scene_deinit(&c);
+}
+
 /* A long prompt does not hold up short ones, and they do not stop it. */
 static void test_shares(void **state) {
     (void)state;
@@ -698,6 +751,8 @@ int main(void) {
         cmocka_unit_test(test_balance),
         cmocka_unit_test(test_micro_batches_follow),
         cmocka_unit_test(test_token_budget),
+        cmocka_unit_test(test_prompt_beside_full_steps),
+        cmocka_unit_test(test_full_steps_beside_a_prompt),
         cmocka_unit_test(test_shares),
         cmocka_unit_test(test_priorities),
         cmocka_unit_test(test_consecutive_chunks),
