@@ -91,19 +91,20 @@ mr_status gen_print_json(const generation *g, mr_err *err) {
             sequences = NULL;
         }
     }
-    json_t *root =
-        json_pack("{s:o, s:{s:f, s:f, s:f, s:f}, s:I, s:o}", "sequences", sequences, "timings", "load_ms",
-                  milliseconds(g->session.load_ns), "time_to_first_token_ms", milliseconds(t.first_token_ns),
-                  "prefill_tokens_per_second", rate(t.prefill_tokens, t.prefill_ns), "decode_tokens_per_second",
-                  rate(t.decode_tokens, t.decode_ns), "seed", (json_int_t)g->sampling.seed, "plan",
-                  output_json_plan(&g->session.plan, g->session.sizes, &g->session.cluster));
+    json_t *prefill = t.waited ? json_null() : json_real(rate(t.prefill_tokens, t.prefill_ns));
+    json_t *root = json_pack("{s:o, s:{s:f, s:f, s:o, s:f}, s:I, s:o}", "sequences", sequences, "timings", "load_ms",
+                             milliseconds(g->session.load_ns), "time_to_first_token_ms", milliseconds(t.first_token_ns),
+                             "prefill_tokens_per_second", prefill, "decode_tokens_per_second",
+                             rate(t.decode_tokens, t.decode_ns), "seed", (json_int_t)g->sampling.seed, "plan",
+                             output_json_plan(&g->session.plan, g->session.sizes, &g->session.cluster));
     return output_json_print(root, err);
 }
 
 /* Of all sequences together, had they run to the end side by side; 0: not known. */
 static double expected_rate(const generation *g) {
     int32_t n = g->n < g->session.max_sequences ? g->n : g->session.max_sequences;
-    int64_t tokens = mr_job_get_timings(g->session.job).prefill_tokens / (g->n > 0 ? g->n : 1);
+    mr_job_timings t = mr_job_get_timings(g->session.job);
+    int64_t tokens = (t.prefill_tokens + t.cached_tokens) / (g->n > 0 ? g->n : 1);
     for (int32_t i = 0; i < g->n; i++)
         tokens += (int64_t)g->sequences[i].ids.n / 2 / g->n;
     return g->n > 0 ? cmd_facts_decode_rate(&g->session, n, (int32_t)tokens) : 0;
@@ -114,8 +115,12 @@ void gen_note_statistics(const generation *g) {
     size_t n_generated = 0;
     for (int32_t i = 0; i < g->n; i++)
         n_generated += g->sequences[i].ids.n;
-    output_note("prefill: %" PRId64 " tokens, %.1f tokens/s; first token after %.0f ms", t.prefill_tokens,
-                rate(t.prefill_tokens, t.prefill_ns), milliseconds(t.first_token_ns));
+    if (t.waited) /* the time until the last first token is not one of prefill */
+        output_note("prefill: %" PRId64 " tokens; first token after %.0f ms", t.prefill_tokens,
+                    milliseconds(t.first_token_ns));
+    else
+        output_note("prefill: %" PRId64 " tokens, %.1f tokens/s; first token after %.0f ms", t.prefill_tokens,
+                    rate(t.prefill_tokens, t.prefill_ns), milliseconds(t.first_token_ns));
     if (t.cached_tokens > 0)
         output_note("shared: %" PRId64 " tokens of prompts that began like others", t.cached_tokens);
     double expected = expected_rate(g);

@@ -129,6 +129,7 @@ typedef struct mr_job_timings {
     int64_t first_token_ns;             /* from the start of run to the first token; 0: none */
     int64_t prefill_tokens, prefill_ns; /* of prompts, without what was there already */
     int64_t cached_tokens;              /* that was there: shared or copied */
+    bool waited; /* sequences had to wait for a slot or for blocks, or lost theirs: prefill_ns is not prefill alone */
     int64_t decode_tokens, decode_ns; /* tokens after each sequence's first, and the time from the first to the last */
 } mr_job_timings;
 mr_job_timings mr_job_get_timings(const mr_job *job);

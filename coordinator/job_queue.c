@@ -113,12 +113,16 @@ mr_status job_admit(mr_job *job, bool *did, mr_err *err) {
         if (status != MR_OK || !ready)
             return status;
         /* Nobody overtakes a preempted sequence whose ids are under way. */
-        if (e->state == MR_ENTRY_LEAVING || slot == job->config.max_sequences)
+        if (e->state == MR_ENTRY_LEAVING || slot == job->config.max_sequences) {
+            job->timings.waited = true;
             break;
+        }
         next = e->after;
         job_begin begun = begin(job, e, slot);
-        if (begun == JOB_NO_BLOCKS)
+        if (begun == JOB_NO_BLOCKS) {
+            job->timings.waited = true;
             break;
+        }
         if (begun == JOB_WAITS_FOR_PREFIX) {
             if (++n_passed == MAX_PASSED)
                 break;
@@ -177,6 +181,7 @@ bool job_preempt(mr_job *job) {
     latest->state = MR_ENTRY_LEAVING;
     job->n_leaving++;
     job->n_preempted++;
+    job->timings.waited = true;
     job_queue_push(job, latest);
     return true;
 }

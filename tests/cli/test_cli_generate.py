@@ -152,6 +152,15 @@ class Reports(Case):
         self.assertEqual(plan[1]["last_layer"], 3)
         self.assertTrue(all(p["rank"] == 0 and p["host"] and p["weight_bytes"] > 0 for p in plan))
 
+    def test_no_rate_of_prefill_where_sequences_waited(self):
+        prompts = ("-p", "ab", "-p", "cd", "-n", "4")
+        for sequences, waits in (("2", False), ("1", True)):
+            rate = self.json(*prompts, "--sequences", sequences)["timings"]["prefill_tokens_per_second"]
+            self.assertEqual(rate is None, waits)
+            notes = self.run_bin("generate", self.model, *prompts, "--sequences", sequences).stderr.decode()
+            line = next(n for n in notes.splitlines() if "prefill:" in n)
+            self.assertEqual("tokens/s" in line, not waits, line)
+
     def test_json_of_bytes_that_are_no_text(self):
         found = self.json("-f", self.file("p.bin", b"a\xff\x00b"), "-n", "1")
         self.assertEqual(found["sequences"][0]["prompt"], "a\ufffd\0b")
