@@ -415,3 +415,12 @@ double cmd_facts_decode_rate(const cmd_session *s, int32_t n_sequences, int32_t 
 double cmd_facts_prefill_rate(const cmd_session *s, int32_t n_tokens, int32_t depth) {
     return rate_at(s, n_tokens, depth + n_tokens / 2, true);
 }
+
+void cmd_facts_note_steps(const cmd_session *s) {
+    mr_learned_step step;
+    for (int32_t i = 0; s->job && s->facts.prediction && i < s->plan.n_stages; i++)
+        if (mr_job_usual_step(s->job, i, &step))
+            output_note("stage %" PRId32 ": a step of %.0f %s took %.2f ms, expected were %.2f ms", i, step.rows,
+                        step.rows < 1.5 ? "row" : "rows", 1e3 * step.seconds,
+                        1e3 * mr_plan_step_seconds(s->facts.prediction, i, step.rows));
+}

@@ -50,5 +50,8 @@ const char *cmd_facts_host(const struct cmd_session *s, int32_t stage);
 /* Tokens per second that are expected; 0: not known. */
 double cmd_facts_decode_rate(const struct cmd_session *s, int32_t n_sequences, int32_t depth);
 double cmd_facts_prefill_rate(const struct cmd_session *s, int32_t n_tokens, int32_t depth);
+/* Notes what a usual step took at each stage of a job that has run, beside what was expected of it. Nothing where there was
+ * no forecast. */
+void cmd_facts_note_steps(const struct cmd_session *s);
 
 #endif

@@ -573,6 +573,7 @@ mr_status cmd_session_stop(cmd_session *s, mr_err *err) {
     mr_text_buf table = {0};
     s->cluster.well = true;
     cmd_cluster_tell_of_interrupt(&s->cluster);
+    cmd_facts_note_steps(s);
     if (!s->trace.file)
         return MR_OK;
     mr_job_stop(s->job);

@@ -326,6 +326,10 @@ void mr_job_stop(mr_job *job) {
     }
 }
 
+bool mr_job_usual_step(const mr_job *job, int32_t stage, mr_learned_step *out) {
+    return mr_learned_times_usual(job->times, stage, out);
+}
+
 const mr_stage_seconds *mr_job_stage_seconds(const mr_job *job, int32_t stage) {
     return &job->seconds[stage];
 }

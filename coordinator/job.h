@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 
+#include "coordinator/learned_times.h"
 #include "coordinator/micro_batches.h"
 #include "coordinator/plan.h"
 #include "proto/channel.h"
@@ -74,6 +75,9 @@ typedef struct mr_stage_seconds {
 /* Ends the stages of a job that has run, and takes their last reports; nothing can run after that. */
 void mr_job_stop(mr_job *job);
 const mr_stage_seconds *mr_job_stage_seconds(const mr_job *job, int32_t stage);
+
+/* As a stage has reported while it ran; false: not yet. */
+bool mr_job_usual_step(const mr_job *job, int32_t stage, mr_learned_step *out);
 
 typedef enum mr_finish {
     MR_FINISH_NONE,   /* goes on */

@@ -6,6 +6,7 @@
 /* Steps of one class of row counts at a stage; means that follow what is reported. */
 typedef struct row_class {
     bool known;
+    uint64_t n_steps; /* reported */
     double rows, seconds;
 } row_class;
 
@@ -152,12 +153,25 @@ void mr_learned_times_add(mr_learned_times *t, const Millrace__StepSums *sums, b
         weight = weight > LEAST_WEIGHT ? weight : LEAST_WEIGHT;
         weight = c->known ? weight : 1;
         c->known = true;
+        c->n_steps += sums->steps[i];
         c->rows += weight * ((double)sums->rows[i] / n - c->rows);
         c->seconds += weight * ((double)sums->ns[i] * 1e-9 / n - c->seconds);
     }
     update_curve(t, (int32_t)sums->stage);
     if (sums->round_rows > 0)
         learn_hops(t, sums, is_short);
+}
+
+bool mr_learned_times_usual(const mr_learned_times *t, int32_t stage, mr_learned_step *out) {
+    uint64_t most = 0;
+    for (int i = 0; i < MR_ROW_CLASSES; i++) {
+        const row_class *c = &t->stages[stage].classes[i];
+        if (c->n_steps <= most)
+            continue;
+        most = c->n_steps;
+        *out = (mr_learned_step){.rows = c->rows, .seconds = c->seconds};
+    }
+    return most > 0;
 }
 
 const mr_pipeline_times *mr_learned_times_get(mr_learned_times *t) {

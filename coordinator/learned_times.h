@@ -25,6 +25,13 @@ void mr_learned_times_measured(mr_learned_times *t, const mr_pipeline_times *mea
  * has hardly waited behind another one. */
 void mr_learned_times_add(mr_learned_times *t, const Millrace__StepSums *sums, bool is_short);
 
+/* The steps of which a stage has reported most: mean rows and seconds of those that took about as many rows, as they ran.
+ * false: it has reported none. */
+typedef struct mr_learned_step {
+    double rows, seconds;
+} mr_learned_step;
+bool mr_learned_times_usual(const mr_learned_times *t, int32_t stage, mr_learned_step *out);
+
 /* NULL while some stage is not known at all. The time of the output is part of the last stage's. Valid until the next call. */
 const mr_pipeline_times *mr_learned_times_get(mr_learned_times *t);
 

@@ -80,6 +80,27 @@ static void test_learns(void **state) {
     mr_learned_times_destroy(t);
 }
 
+/* What is usual are steps that ran, whatever was measured before the start and for however many rows. */
+static void test_usual(void **state) {
+    (void)state;
+    mr_learned_times *t = create(2);
+    mr_learned_step step;
+    const mr_step_times stages[] = {{.n = 1, .rows = {1}, .seconds = {0.01}}, {.n = 1, .rows = {1}, .seconds = {0.01}}};
+    const mr_pipeline_times measured = {.n_stages = 2, .stages = stages};
+    mr_learned_times_measured(t, &measured);
+    assert_false(mr_learned_times_usual(t, 0, &step));
+    report(t, 0, 3, 512, 0.5);
+    assert_true(mr_learned_times_usual(t, 0, &step));
+    assert_float_equal(step.rows, 512, 1e-9);
+    report(t, 0, 2, 7, 0.03);
+    report(t, 0, 2, 7, 0.03);
+    assert_true(mr_learned_times_usual(t, 0, &step));
+    assert_float_equal(step.rows, 7, 1e-9);
+    assert_float_equal(step.seconds, 0.03, 1e-6);
+    assert_false(mr_learned_times_usual(t, 1, &step));
+    mr_learned_times_destroy(t);
+}
+
 static void test_hops(void **state) {
     (void)state;
     mr_learned_times *t = create(3);
@@ -145,6 +166,7 @@ static void test_failing_allocations(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_learns),
+        cmocka_unit_test(test_usual),
         cmocka_unit_test(test_hops),
         cmocka_unit_test(test_measured),
         cmocka_unit_test(test_failing_allocations),
