@@ -82,6 +82,19 @@ class Simulate(Case):
                       for more in (["--hop-gbps", "0.001"], []))
         self.assertAlmostEqual(slow - fast, 4 * 32 * 4 * 8 / 1e3, places=5)
 
+    def test_time_between_tokens(self):
+        """Rows of a long prompt beside decode rows: few where tokens are wanted soon, so that its first one comes late."""
+        path = self.file("two.csv", "0,4,200\n2,250,1\n")
+        gaps, waits = [], []
+        for ms in ("23", "60"):
+            found = self.report("simulate", "--load-trace", path, "--ctx", "512", "--synthetic-stage", "20,0.1", "--tbt-ms", ms)
+            token_ms = found["each"][0]["token_ms"]
+            gaps.append(max(b - a for a, b in zip(token_ms, token_ms[1:])))
+            waits.append(found["each"][1]["token_ms"][0] - found["each"][1]["at_ms"])
+            self.assertLess(gaps[-1], float(ms))
+        self.assertLess(gaps[0], gaps[1])
+        self.assertGreater(waits[0], 2 * waits[1])
+
     def test_many_stages(self):
         found = self.report("simulate", *SHORT, "--stages", "300", "--synthetic-stage", "1,0")
         self.assertEqual((found["done"], len(found["stages"])), (found["requests"], 300))
