@@ -242,6 +242,15 @@ class Plan(cli.Case):
         again = json.loads(self.good("plan", self.model, "--facts", path, "--json"))
         self.assertTrue(all(r["tokens_per_second"] > 0 for r in again["predicted"]["decode"]))
 
+    def test_steps_beside_the_forecast(self):
+        """Stages report their steps a few times a second: a run that is long enough says what they took."""
+        args = ("bench", self.model, "--stages", "2", "-t", "1", "-p", "0", "-n", "100", "-r", "80")
+        for measure, expected in (("auto", 2), ("off", 0)):
+            done = self.run_bin(*args, env={"MILLRACE_MEASURE": measure})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            lines = re.findall(r"stage \d: a step of 1 row took \d+\.\d\d ms, expected were \d+\.\d\d ms", done.stderr.decode())
+            self.assertEqual(len(lines), expected, done.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()
