@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -135,6 +136,13 @@ class Demo(Case):
                 plan, _ = self.check_ids(n, DEMO, "--plan", path)
                 self.assertEqual([stage["rank"] for stage in plan], ranks)
                 self.check_logits(n, DEMO, "--plan", path)
+        saved["stages"] = [{"rank": rank, "host": host, "first_layer": first, "last_layer": first + 4}
+                           for rank, host, first in ((1, "elsewhere", 0), (0, socket.gethostname(), 4))]
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(saved, f)
+        _, messages = self.check_ids(2, DEMO, "--plan", path)
+        self.assertIn("stage 0 was planned for elsewhere, but rank 1 is on", messages)
+        self.assertIn("(1 of 2 stages are elsewhere)", messages)
         saved["stages"][0]["rank"] = 2
         with open(path, "w", encoding="utf-8") as f:
             json.dump(saved, f)
