@@ -12,7 +12,7 @@
 #include "engine/base/clock.h"
 #include "tests/cluster/test_job_support.h"
 
-enum { N_MANY = 50, VOCAB = 90 };
+enum { N_MANY = 50, N_SLOTS = 4, VOCAB = 90 };
 
 static job_model model;
 
@@ -78,7 +78,9 @@ static void test_more_sequences_than_room(void **state) {
     job_rig_stop(&rig);
     for (size_t s = 0; s < sizeof stages / sizeof stages[0]; s++) {
         clock = 0;
-        start(&rig, &(job_rig_config){.model = &model, .n_stages = stages[s], .max_rows = 96, .n_kv_blocks = 4});
+        start(&rig,
+              &(job_rig_config){
+                  .model = &model, .n_stages = stages[s], .max_sequences = N_SLOTS, .max_rows = 96, .n_kv_blocks = 4});
         for (int32_t i = 0; i < N_MANY; i++) {
             together[i] = (listener){.clock = &clock};
             submit(&rig, i, prompt_length(i), max_tokens(i), &together[i]);
@@ -87,7 +89,8 @@ static void test_more_sequences_than_room(void **state) {
         for (int32_t i = 0; i < N_MANY; i++) {
             assert_same_ids(&alone[i], &together[i]);
             assert_int_equal(together[i].finish, MR_FINISH_LENGTH);
-            assert_int_equal(together[i].first_token_at, i); /* each whole prompt fits a step */
+            /* They are served in order; of those that have slots at the same time a shorter prompt may be through sooner. */
+            assert_true(together[i].first_token_at > i - N_SLOTS && together[i].first_token_at < i + N_SLOTS);
         }
         job_rig_stop(&rig);
     }
