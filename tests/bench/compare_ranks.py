@@ -139,6 +139,8 @@ def main():
     p.add_argument("--save")
     p.add_argument("--results")
     a = p.parse_args()
+    if a.results and not a.save:
+        p.error("--results takes the pairs of --save FILE")
     if a.results:
         write_results(a)
         return
