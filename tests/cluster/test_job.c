@@ -1,6 +1,7 @@
 /* tests/cluster/test_job.c - sequences of a job over a cluster of threads: more of them than fit at once, early stops, length
  * limits, prompts that are refused. */
 // SPDX-License-Identifier: Apache-2.0
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,19 +16,6 @@
 enum { N_MANY = 50, N_SLOTS = 4, VOCAB = 90 };
 
 static job_model model;
-
-static void start(job_rig *rig, const job_rig_config *config) {
-    mr_err err;
-    if (job_rig_start(rig, config, &err) != MR_OK)
-        fail_msg("%s", err.text);
-}
-
-static void run(job_rig *rig) {
-    mr_err err;
-    if (mr_job_run(rig->job, &err) != MR_OK)
-        fail_msg("%s", err.text);
-    assert_int_equal(mr_ledger_n_free(rig->job->ledger), rig->job->config.n_kv_blocks);
-}
 
 /* Submits a sequence with a prompt of its own. */
 static void submit(job_rig *rig, int32_t number, int32_t n_prompt, int32_t max_tokens, listener *l) {
@@ -55,7 +43,7 @@ static int32_t max_tokens(int32_t number) {
 static void run_alone(job_rig *rig, int32_t number, listener *out) {
     *out = (listener){0};
     submit(rig, number, prompt_length(number), max_tokens(number), out);
-    run(rig);
+    job_rig_run(rig);
     assert_int_equal(out->n_ids, max_tokens(number));
     assert_int_equal(out->finish, MR_FINISH_LENGTH);
 }
@@ -72,25 +60,29 @@ static void test_more_sequences_than_room(void **state) {
     const int32_t stages[] = {1, 3};
     job_rig rig;
     int32_t clock;
-    start(&rig, &(job_rig_config){.model = &model, .n_stages = 1, .max_sequences = 1});
+    job_rig_must_start(&rig, &(job_rig_config){.model = &model, .n_stages = 1, .max_sequences = 1});
     for (int32_t i = 0; i < N_MANY; i++)
         run_alone(&rig, i, &alone[i]);
     job_rig_stop(&rig);
     for (size_t s = 0; s < sizeof stages / sizeof stages[0]; s++) {
         clock = 0;
-        start(&rig,
-              &(job_rig_config){
-                  .model = &model, .n_stages = stages[s], .max_sequences = N_SLOTS, .max_rows = 96, .n_kv_blocks = 4});
+        job_rig_must_start(&rig, &(job_rig_config){.model = &model,
+                                                   .n_stages = stages[s],
+                                                   .max_sequences = N_SLOTS,
+                                                   .token_s = INFINITY,
+                                                   .max_rows = 96,
+                                                   .n_kv_blocks = 4});
         for (int32_t i = 0; i < N_MANY; i++) {
             together[i] = (listener){.clock = &clock};
             submit(&rig, i, prompt_length(i), max_tokens(i), &together[i]);
         }
-        run(&rig);
+        job_rig_run(&rig);
         for (int32_t i = 0; i < N_MANY; i++) {
             assert_same_ids(&alone[i], &together[i]);
             assert_int_equal(together[i].finish, MR_FINISH_LENGTH);
-            /* They are served in order; of those that have slots at the same time a shorter prompt may be through sooner. */
-            assert_true(together[i].first_token_at > i - N_SLOTS && together[i].first_token_at < i + N_SLOTS);
+            /* In order: each whole prompt fits a step of one stage. Three may cut it, so that a shorter one is through sooner. */
+            int32_t ahead = stages[s] == 1 ? 0 : N_SLOTS - 1;
+            assert_in_range(together[i].first_token_at, i > ahead ? i - ahead : 0, i + ahead);
         }
         job_rig_stop(&rig);
     }
@@ -102,16 +94,16 @@ static void test_small_chunks(void **state) {
     enum { N = 12 };
     static listener alone[N], together[N];
     job_rig rig;
-    start(&rig, &(job_rig_config){.model = &model, .n_stages = 1, .max_sequences = 1});
+    job_rig_must_start(&rig, &(job_rig_config){.model = &model, .n_stages = 1, .max_sequences = 1});
     for (int32_t i = 0; i < N; i++)
         run_alone(&rig, i, &alone[i]);
     job_rig_stop(&rig);
-    start(&rig, &(job_rig_config){.model = &model, .n_stages = 2, .max_rows = 3, .max_sequences = 5});
+    job_rig_must_start(&rig, &(job_rig_config){.model = &model, .n_stages = 2, .max_rows = 3, .max_sequences = 5});
     for (int32_t i = 0; i < N; i++) {
         together[i] = (listener){0};
         submit(&rig, i, prompt_length(i), max_tokens(i), &together[i]);
     }
-    run(&rig);
+    job_rig_run(&rig);
     for (int32_t i = 0; i < N; i++)
         assert_same_ids(&alone[i], &together[i]);
     job_rig_stop(&rig);
@@ -127,18 +119,19 @@ static void test_early_stop(void **state) {
         stopped[0] = (listener){.stop_after = STOP};
         stopped[1] = (listener){.stop_after = 1};
         after = (listener){0};
-        start(&rig, &(job_rig_config){.model = &model, .n_stages = n_stages, .max_sequences = 1, .n_kv_blocks = 3});
+        job_rig_must_start(
+            &rig, &(job_rig_config){.model = &model, .n_stages = n_stages, .max_sequences = 1, .n_kv_blocks = 3});
         run_alone(&rig, 4, &alone);
         uint64_t before = rig.job->n_issued;
         submit(&rig, 2, 9, 30, &stopped[0]);
-        run(&rig);
+        job_rig_run(&rig);
         assert_int_equal(stopped[0].n_ids, STOP);
         assert_true(rig.job->n_issued - before <= STOP + 1);
         stopped[0] = (listener){.stop_after = STOP};
         submit(&rig, 2, 9, 30, &stopped[0]);
         submit(&rig, 3, 33, 10, &stopped[1]);
         submit(&rig, 4, prompt_length(4), max_tokens(4), &after);
-        run(&rig);
+        job_rig_run(&rig);
         assert_int_equal(stopped[0].n_ids, STOP);
         assert_int_equal(stopped[0].finish, MR_FINISH_STOP);
         assert_int_equal(stopped[1].n_ids, 1);
@@ -153,12 +146,12 @@ static void test_length_limits(void **state) {
         int32_t n_prompt, max_tokens, want;
     } cases[] = {{5, 1, 1}, {31, 1, 1}, {31, 1000, 1}, {10, 1000, 22}, {1, 1000000000, 31}, {16, 16, 16}, {16, 17, 16}};
     job_rig rig;
-    start(&rig, &(job_rig_config){.model = &model, .n_stages = 2, .max_context = 32, .n_kv_blocks = 2});
+    job_rig_must_start(&rig, &(job_rig_config){.model = &model, .n_stages = 2, .max_context = 32, .n_kv_blocks = 2});
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         listener l = {0};
         uint64_t before = rig.job->n_issued;
         submit(&rig, (int32_t)i, cases[i].n_prompt, cases[i].max_tokens, &l);
-        run(&rig);
+        job_rig_run(&rig);
         assert_int_equal(l.n_ids, cases[i].want);
         assert_int_equal(l.finish, MR_FINISH_LENGTH);
         /* One step for the prompt and the first token, and no row past the limit. */
@@ -172,7 +165,8 @@ static void test_logits_only(void **state) {
     job_rig rig;
     int32_t ids[32], sequence;
     mr_err err;
-    start(&rig, &(job_rig_config){.model = &model, .n_stages = 2, .max_rows = 5, .max_context = 32, .n_kv_blocks = 4});
+    job_rig_must_start(
+        &rig, &(job_rig_config){.model = &model, .n_stages = 2, .max_rows = 5, .max_context = 32, .n_kv_blocks = 4});
     listener logits = {0}, token = {0};
     mr_sequence_desc desc = job_sequence(1, &logits);
     job_prompt(1, 32, VOCAB, ids);
@@ -182,7 +176,7 @@ static void test_logits_only(void **state) {
     desc.n_prompt = 32; /* the whole context: no token follows */
     assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
     submit(&rig, 2, 7, 9, &token);
-    run(&rig);
+    job_rig_run(&rig);
     assert_int_equal(logits.n_logits, 32);
     assert_int_equal(token.n_ids, 9);
     job_rig_stop(&rig);
@@ -204,7 +198,7 @@ static void test_prompts_that_are_refused(void **state) {
     int32_t ids[64] = {0};
     job_rig rig;
     listener l = {0};
-    start(&rig, &(job_rig_config){.model = &model, .n_stages = 2, .max_context = 32, .n_kv_blocks = 1});
+    job_rig_must_start(&rig, &(job_rig_config){.model = &model, .n_stages = 2, .max_context = 32, .n_kv_blocks = 1});
     mr_sequence_desc desc = job_sequence(0, &l);
     desc.prompt_ids = ids;
     desc.max_tokens = 1;
@@ -223,9 +217,9 @@ static void test_prompts_that_are_refused(void **state) {
     refuse(&rig, &desc, MR_E_TOO_LONG, "may reach 17 tokens, the KV cache holds 16");
     desc.n_prompt = 32;
     refuse(&rig, &desc, MR_E_TOO_LONG, "the prompt has 32 tokens, the context 32");
-    run(&rig); /* nothing was submitted */
+    job_rig_run(&rig); /* nothing was submitted */
     submit(&rig, 1, 3, 13, &l);
-    run(&rig);
+    job_rig_run(&rig);
     assert_int_equal(l.n_ids, 13);
     job_rig_stop(&rig);
 }
@@ -234,13 +228,13 @@ static void test_prompts_that_are_refused(void **state) {
 static void test_timings_of_a_second_run(void **state) {
     (void)state;
     job_rig rig;
-    start(&rig, &(job_rig_config){.model = &model, .n_stages = 1});
+    job_rig_must_start(&rig, &(job_rig_config){.model = &model, .n_stages = 1});
     int64_t before = mr_clock_now_ns(), start_ns = 0;
     for (int i = 0; i < 2; i++) {
         listener l = {0};
         submit(&rig, i, 5, 6, &l);
         start_ns = mr_clock_now_ns();
-        run(&rig);
+        job_rig_run(&rig);
     }
     int64_t end = mr_clock_now_ns();
     mr_job_timings t = mr_job_get_timings(rig.job);
@@ -256,7 +250,7 @@ static void test_create_and_destroy_at_once(void **state) {
     int n_threads = job_count_threads();
     job_rig rig;
     listener l = {0};
-    start(&rig, &(job_rig_config){.model = &model, .n_stages = 4});
+    job_rig_must_start(&rig, &(job_rig_config){.model = &model, .n_stages = 4});
     submit(&rig, 0, 3, 3, &l); /* never run */
     job_rig_stop(&rig);
     job_expect_threads(n_threads);

@@ -16,19 +16,6 @@ enum { N = 24, N_MANY = 500, VOCAB = 90, HANG_S = 60 };
 
 static job_model model;
 
-static void start(job_rig *rig, const job_rig_config *config) {
-    mr_err err;
-    if (job_rig_start(rig, config, &err) != MR_OK)
-        fail_msg("%s", err.text);
-}
-
-static void run(job_rig *rig) {
-    mr_err err;
-    if (mr_job_run(rig->job, &err) != MR_OK)
-        fail_msg("%s", err.text);
-    assert_int_equal(mr_ledger_n_free(rig->job->ledger), rig->job->config.n_kv_blocks);
-}
-
 static int32_t prompt_length(int32_t number) {
     return 1 + number * 7 % 14;
 }
@@ -51,11 +38,11 @@ static void submit(job_rig *rig, int32_t number, listener *l) {
 
 static void run_all_alone(listener *out, int32_t n) {
     job_rig rig;
-    start(&rig, &(job_rig_config){.model = &model, .n_stages = 1, .max_sequences = 1});
+    job_rig_must_start(&rig, &(job_rig_config){.model = &model, .n_stages = 1, .max_sequences = 1});
     for (int32_t i = 0; i < n; i++) {
         out[i] = (listener){0};
         submit(&rig, i, &out[i]);
-        run(&rig);
+        job_rig_run(&rig);
     }
     assert_int_equal(rig.job->n_preempted, 0);
     job_rig_stop(&rig);
@@ -78,7 +65,7 @@ static void test_preempted_texts_go_on(void **state) {
     run_all_alone(alone, N);
     for (int32_t n_stages = 1; n_stages <= 3; n_stages++)
         for (size_t r = 0; r < 2; r++) {
-            start(
+            job_rig_must_start(
                 &rig,
                 &(job_rig_config){
                     .model = &model, .n_stages = n_stages, .max_rows = rows[r], .max_sequences = 8, .n_kv_blocks = 6});
@@ -86,7 +73,7 @@ static void test_preempted_texts_go_on(void **state) {
                 together[i] = (listener){0};
                 submit(&rig, i, &together[i]);
             }
-            run(&rig);
+            job_rig_run(&rig);
             assert_same(alone, together, N);
             assert_true(rig.job->n_preempted > 0);
             job_rig_stop(&rig);
@@ -120,8 +107,9 @@ static void test_ids_under_way(void **state) {
     run_all_alone(alone, N_TAKERS);
     for (int32_t n_stages = 1; n_stages <= 3; n_stages++) {
         int32_t n_after = 0;
-        start(&rig,
-              &(job_rig_config){.model = &model, .n_stages = n_stages, .max_sequences = N_TAKERS, .n_kv_blocks = 32});
+        job_rig_must_start(
+            &rig,
+            &(job_rig_config){.model = &model, .n_stages = n_stages, .max_sequences = N_TAKERS, .n_kv_blocks = 32});
         for (int32_t i = 0; i < N_TAKERS; i++) {
             int32_t ids[64], sequence;
             takers[i] = (taker){.rig = &rig, .n_after = &n_after};
@@ -134,7 +122,7 @@ static void test_ids_under_way(void **state) {
             job_prompt(i, desc.n_prompt, VOCAB, ids);
             assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
         }
-        run(&rig);
+        job_rig_run(&rig);
         for (int32_t i = 0; i < N_TAKERS; i++) {
             assert_int_equal(takers[i].heard.n_ids, max_tokens(i));
             assert_memory_equal(takers[i].heard.ids, alone[i].ids, (size_t)max_tokens(i) * sizeof *alone[i].ids);
@@ -152,7 +140,8 @@ static void test_logits_among_preempted(void **state) {
     job_rig rig;
     mr_err err;
     int32_t ids[64], sequence;
-    start(&rig, &(job_rig_config){.model = &model, .n_stages = 2, .max_rows = 5, .max_sequences = 8, .n_kv_blocks = 5});
+    job_rig_must_start(
+        &rig, &(job_rig_config){.model = &model, .n_stages = 2, .max_rows = 5, .max_sequences = 8, .n_kv_blocks = 5});
     for (int32_t i = 0; i < 4; i++) {
         mr_sequence_desc desc = job_sequence(i, &logits[i]);
         submit(&rig, 8 * i, &texts[i]);
@@ -163,7 +152,7 @@ static void test_logits_among_preempted(void **state) {
         desc.n_prompt = 40;
         assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
     }
-    run(&rig);
+    job_rig_run(&rig);
     for (int32_t i = 0; i < 4; i++) {
         assert_int_equal(texts[i].n_ids, max_tokens(8 * i));
         assert_int_equal(logits[i].n_logits, 40);
@@ -178,7 +167,7 @@ static void test_prompts_go_on_beside_who_starves(void **state) {
     job_rig rig;
     mr_err err;
     int32_t ids[64], sequence;
-    start(&rig, &(job_rig_config){.model = &model, .n_stages = 1, .max_rows = 2, .n_kv_blocks = 5});
+    job_rig_must_start(&rig, &(job_rig_config){.model = &model, .n_stages = 1, .max_rows = 2, .n_kv_blocks = 5});
     mr_sequence_desc desc = job_sequence(0, &text);
     job_prompt(0, 40, VOCAB, ids);
     desc.prompt_ids = ids;
@@ -188,7 +177,7 @@ static void test_prompts_go_on_beside_who_starves(void **state) {
     desc = (mr_sequence_desc){.prompt_ids = ids, .n_prompt = 40, .on_logits = listener_logits, .ctx = &logits};
     assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
     alarm(HANG_S); /* ends the process: a hang is a failure */
-    run(&rig);
+    job_rig_run(&rig);
     alarm(0);
     assert_int_equal(text.n_ids, 40);
     assert_int_equal(logits.n_logits, 40);
@@ -202,12 +191,13 @@ static void test_overload(void **state) {
     int32_t clock = 0;
     job_rig rig;
     run_all_alone(alone, N_MANY);
-    start(&rig, &(job_rig_config){.model = &model, .n_stages = 2, .max_sequences = 100, .n_kv_blocks = 20 * 4});
+    job_rig_must_start(&rig,
+                       &(job_rig_config){.model = &model, .n_stages = 2, .max_sequences = 100, .n_kv_blocks = 20 * 4});
     for (int32_t i = 0; i < N_MANY; i++) {
         together[i] = (listener){.clock = &clock};
         submit(&rig, i, &together[i]);
     }
-    run(&rig);
+    job_rig_run(&rig);
     assert_same(alone, together, N_MANY);
     assert_true(rig.job->n_preempted > 0);
     for (int32_t i = 0; i < N_MANY; i++) /* prompts that share a step begin together: those of 64 rows at most */
@@ -224,7 +214,7 @@ static void test_priorities(void **state) {
     int32_t ids[4] = {1, 2, 3, 4}, sequence, clock = 0;
     job_rig rig;
     mr_err err;
-    start(&rig, &(job_rig_config){.model = &model, .n_stages = 1, .max_sequences = 1});
+    job_rig_must_start(&rig, &(job_rig_config){.model = &model, .n_stages = 1, .max_sequences = 1});
     for (int32_t i = 0; i < N_QUEUED; i++) {
         heard[i] = (listener){.clock = &clock};
         mr_sequence_desc desc = job_sequence(i, &heard[i]);
@@ -234,7 +224,7 @@ static void test_priorities(void **state) {
         desc.priority = i == 100 ? 1 : i == 150 ? 100 : i == 3 ? -1 : 0;
         assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
     }
-    run(&rig);
+    job_rig_run(&rig);
     assert_int_equal(heard[150].first_token_at, 0);
     assert_int_equal(heard[100].first_token_at, 37); /* 0 .. 36 but 3, and 150, came before */
     assert_int_equal(heard[3].first_token_at, 68);   /* 0 .. 66 but 3, 100 and 150 */

@@ -15,19 +15,6 @@ enum { VOCAB = 90, N_TOGETHER = 6, MAX_TOKENS = 9 };
 
 static job_model model;
 
-static void start(job_rig *rig, const job_rig_config *config) {
-    mr_err err;
-    if (job_rig_start(rig, config, &err) != MR_OK)
-        fail_msg("%s", err.text);
-}
-
-static void run(job_rig *rig) {
-    mr_err err;
-    if (mr_job_run(rig->job, &err) != MR_OK || mr_ledger_check(rig->job->ledger, &err) != MR_OK)
-        fail_msg("%s", err.text);
-    assert_int_equal(mr_ledger_n_free(rig->job->ledger), rig->job->config.n_kv_blocks);
-}
-
 /* The first n ids of prompt number text; seed and choice make the continuation. */
 typedef struct request {
     int32_t text, n_prompt, max_tokens, seed, choice;
@@ -66,12 +53,12 @@ static void submit_logits(job_rig *rig, int32_t text, int32_t n_prompt, listener
 /* Each request in a job that knows nothing of others. */
 static void run_alone(const request *r, int32_t n, listener *out) {
     job_rig rig;
-    start(&rig, &(job_rig_config){.model = &model, .n_stages = 1, .max_sequences = 1});
+    job_rig_must_start(&rig, &(job_rig_config){.model = &model, .n_stages = 1, .max_sequences = 1});
     for (int32_t i = 0; i < n; i++) {
         request fresh = r[i];
         fresh.fresh = true;
         submit(&rig, &fresh, &out[i]);
-        run(&rig);
+        job_rig_run(&rig);
         assert_int_equal(out[i].n_ids, r[i].max_tokens);
     }
     assert_int_equal(rig.job->timings.cached_tokens, 0);
@@ -92,7 +79,8 @@ static void test_one_after_the_other(void **state) {
     job_rig rig;
     int64_t n_rows = 0;
     for (int32_t n_stages = 1; n_stages <= 3; n_stages++) {
-        start(&rig, &(job_rig_config){.model = &model, .n_stages = n_stages, .n_kv_blocks = 64, .n_rows = &n_rows});
+        job_rig_must_start(
+            &rig, &(job_rig_config){.model = &model, .n_stages = n_stages, .n_kv_blocks = 64, .n_rows = &n_rows});
         for (int32_t i = 0; i < (int32_t)(sizeof lengths / sizeof *lengths); i++) {
             const request r[2] = {{i, lengths[i], MAX_TOKENS, 1, 0, false}, {i, lengths[i], MAX_TOKENS, 2, 0, false}};
             listener alone[2], got[2];
@@ -100,7 +88,7 @@ static void test_one_after_the_other(void **state) {
             for (int k = 0; k < 2; k++) {
                 n_rows = 0;
                 submit(&rig, &r[k], &got[k]);
-                run(&rig);
+                job_rig_run(&rig);
                 assert_int_equal(n_rows, (k ? 1 : lengths[i]) + MAX_TOKENS - 1);
             }
             assert_same(alone, got, 2);
@@ -117,9 +105,9 @@ static void test_generated_blocks_are_found(void **state) {
     job_rig rig;
     listener first, second = {0}, want = {0};
     mr_err err;
-    start(&rig, &(job_rig_config){.model = &model, .n_stages = 2, .n_rows = &n_rows});
+    job_rig_must_start(&rig, &(job_rig_config){.model = &model, .n_stages = 2, .n_rows = &n_rows});
     submit(&rig, &(request){1, 20, 30, 1, 0, false}, &first);
-    run(&rig);
+    job_rig_run(&rig);
     job_prompt(1, 20, VOCAB, ids);
     memcpy(ids + 20, first.ids, 30 * sizeof *ids);
     mr_sequence_desc desc = job_sequence(5, &second);
@@ -128,13 +116,13 @@ static void test_generated_blocks_are_found(void **state) {
     desc.max_tokens = MAX_TOKENS;
     n_rows = 0;
     assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
-    run(&rig);
+    job_rig_run(&rig);
     assert_int_equal(n_rows, 50 - 48 + MAX_TOKENS - 1); /* the 50th id was never computed, 48 are three blocks */
     desc.ctx = &want;
     desc.fresh = true;
     n_rows = 0;
     assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
-    run(&rig);
+    job_rig_run(&rig);
     assert_int_equal(n_rows, 50 + MAX_TOKENS - 1);
     assert_same(&want, &second, 1);
     job_rig_stop(&rig);
@@ -155,16 +143,16 @@ static void test_choices(void **state) {
         assert_memory_not_equal(alone[0].ids, alone[1].ids, MAX_TOKENS * sizeof *alone[0].ids);
         for (int32_t n_stages = 1; n_stages <= 3; n_stages++)
             for (size_t c = 0; c < 2; c++) {
-                start(&rig, &(job_rig_config){.model = &model,
-                                              .n_stages = n_stages,
-                                              .max_rows = rows[c],
-                                              .max_sequences = N_TOGETHER,
-                                              .n_kv_blocks = 24,
-                                              .n_rows = &n_rows});
+                job_rig_must_start(&rig, &(job_rig_config){.model = &model,
+                                                           .n_stages = n_stages,
+                                                           .max_rows = rows[c],
+                                                           .max_sequences = N_TOGETHER,
+                                                           .n_kv_blocks = 24,
+                                                           .n_rows = &n_rows});
                 n_rows = 0;
                 for (int32_t i = 0; i < N_TOGETHER; i++)
                     submit(&rig, &r[i], &got[i]);
-                run(&rig);
+                job_rig_run(&rig);
                 assert_same(alone, got, N_TOGETHER);
                 assert_int_equal(n_rows, lengths[n] + N_TOGETHER - 1 + N_TOGETHER * (MAX_TOKENS - 1));
                 assert_int_equal(rig.job->timings.cached_tokens, (N_TOGETHER - 1) * (lengths[n] - 1));
@@ -180,14 +168,14 @@ static void test_logits_are_computed(void **state) {
     listener text, logits, want;
     const request r = {2, 40, 1, 3, 0, false};
     run_alone(&r, 1, &want);
-    start(&rig, &(job_rig_config){.model = &model, .n_stages = 2});
+    job_rig_must_start(&rig, &(job_rig_config){.model = &model, .n_stages = 2});
     for (int i = 0; i < 2; i++) {
         submit_logits(&rig, 2, 40, &logits);
-        run(&rig);
+        job_rig_run(&rig);
         assert_int_equal(logits.n_logits, 40);
         assert_int_equal(rig.job->timings.cached_tokens, 39 * i);
         submit(&rig, &r, &text);
-        run(&rig);
+        job_rig_run(&rig);
         assert_int_equal(rig.job->timings.cached_tokens, 39 * (i + 1));
         assert_same(&want, &text, 1);
     }
@@ -208,13 +196,14 @@ static void test_all_at_once(void **state) {
     run_alone(r, N, alone);
     for (int32_t n_stages = 1; n_stages <= 3; n_stages++)
         for (size_t c = 0; c < 2; c++) {
-            start(
-                &rig,
-                &(job_rig_config){
-                    .model = &model, .n_stages = n_stages, .max_rows = rows[c], .max_sequences = 10, .n_kv_blocks = 12});
+            job_rig_must_start(&rig, &(job_rig_config){.model = &model,
+                                                       .n_stages = n_stages,
+                                                       .max_rows = rows[c],
+                                                       .max_sequences = 10,
+                                                       .n_kv_blocks = 12});
             for (int32_t i = 0; i < N; i++)
                 submit(&rig, &r[i], &got[i]);
-            run(&rig);
+            job_rig_run(&rig);
             assert_same(alone, got, N);
             assert_true(rig.job->timings.cached_tokens > 0);
             n_preempted += rig.job->n_preempted;

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "coordinator/job_internal.h"
 #include "engine/base/rng.h"
 #include "engine/base/thread.h"
 
@@ -70,10 +71,24 @@ mr_status job_rig_start(job_rig *rig, const job_rig_config *config, mr_err *err)
                          .max_sequences = or_else(config->max_sequences, 4),
                          .max_context = or_else(config->max_context, 64),
                          .n_kv_blocks = or_else(config->n_kv_blocks, 16),
+                         .token_s = config->token_s,
                          .kv_type = MR_TYPE_F16,
                          .on_step = config->n_rows ? count_rows : NULL,
                          .on_step_ctx = config->n_rows};
     return mr_job_create(&job, &rig->job, err);
+}
+
+void job_rig_must_start(job_rig *rig, const job_rig_config *config) {
+    mr_err err;
+    if (job_rig_start(rig, config, &err) != MR_OK)
+        fail_msg("%s", err.text);
+}
+
+void job_rig_run(job_rig *rig) {
+    mr_err err;
+    if (mr_job_run(rig->job, &err) != MR_OK || mr_ledger_check(rig->job->ledger, &err) != MR_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(mr_ledger_n_free(rig->job->ledger), rig->job->config.n_kv_blocks);
 }
 
 void job_rig_stop(job_rig *rig) {

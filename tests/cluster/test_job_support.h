@@ -28,6 +28,7 @@ typedef struct job_rig_config {
     const char *stage_path; /* what the stages open; NULL: the model's file */
     int32_t n_stages;
     int32_t max_rows, max_sequences, max_context, n_kv_blocks; /* 0: 64, 4, 64, 16 */
+    double token_s;                                            /* of mr_job_config */
     int64_t *n_rows;                                           /* counts the rows of steps that are done; may be NULL */
     mr_status (*wrap)(void *ctx, mr_channel **channel, mr_err *err); /* of mr_local_cluster_config */
     void *wrap_ctx;
@@ -41,6 +42,10 @@ typedef struct job_rig {
 
 /* Fails the test when the cluster cannot be made; what mr_job_create says comes back. */
 mr_status job_rig_start(job_rig *rig, const job_rig_config *config, mr_err *err);
+/* Fails the test when the job cannot be made. */
+void job_rig_must_start(job_rig *rig, const job_rig_config *config);
+/* Runs all sequences to their ends; every KV block is accounted for, and free again. */
+void job_rig_run(job_rig *rig);
 void job_rig_stop(job_rig *rig);
 
 enum { MAX_HEARD = 64 };
