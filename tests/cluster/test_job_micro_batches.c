@@ -105,7 +105,9 @@ static void test_same_bits(void **state) {
     int32_t most = 0;
     assert_int_equal(run(1, 0, &want), 1);
     assert_int_equal(want.n_logits, N_LOGITS);
-    for (uint64_t seed = 1; seed <= 6; seed++) {
+    /* How many sequences decode at one moment, and so how many micro-batches there can be, also depends on how fast the
+     * stages happen to run: where six seeds show too few numbers, others are tried. */
+    for (uint64_t seed = 1; seed <= 6 || (most < 3 && seed <= 40); seed++) {
         int32_t n_seen = run(N_STAGES, seed, &got);
         most = n_seen > most ? n_seen : most;
         for (int32_t i = 0; i < N_SEQUENCES - 1; i++) {
