@@ -17,7 +17,7 @@ enum {
     RECEIVES_MORE = 4096,   /* of the tail: tokens and logits */
     START_NS = 1,           /* the clock begins here */
 };
-static const mr_request SENT = UINT64_MAX; /* the handle of every send: it is done at once */
+static const mr_channel_request SENT = UINT64_MAX; /* the handle of every send: it is done at once */
 
 /* A posted receive; its handle is its generation and its place + 1. */
 typedef struct receive {
@@ -315,7 +315,7 @@ static mr_status check_peer(const mr_virtual_cluster *c, int32_t peer, mr_err *e
 }
 
 static mr_status virtual_post_send(mr_channel *ch, int32_t peer, uint32_t tag, const void *data, size_t bytes,
-                                   mr_request *out, mr_err *err) {
+                                   mr_channel_request *out, mr_err *err) {
     mr_virtual_cluster *c = cluster_of(ch);
     mr_status status = check_peer(c, peer, err);
     if (status == MR_OK && peer == c->config.n_stages - 1 && tag % N_KINDS == MR_LINK_CONTROL)
@@ -326,7 +326,7 @@ static mr_status virtual_post_send(mr_channel *ch, int32_t peer, uint32_t tag, c
 }
 
 static mr_status virtual_post_recv(mr_channel *ch, int32_t peer, uint32_t tag, void *buffer, size_t capacity,
-                                   mr_request *out, mr_err *err) {
+                                   mr_channel_request *out, mr_err *err) {
     mr_virtual_cluster *c = cluster_of(ch);
     mr_status status = check_peer(c, peer, err);
     if (status != MR_OK)
@@ -343,12 +343,12 @@ static mr_status virtual_post_recv(mr_channel *ch, int32_t peer, uint32_t tag, v
     else
         c->receives[list->last].next = idx;
     list->last = idx;
-    *out = (mr_request)c->receives[idx].generation << 32 | (mr_request)(idx + 1);
+    *out = (mr_channel_request)c->receives[idx].generation << 32 | (mr_channel_request)(idx + 1);
     return MR_OK;
 }
 
 /* The place of a handle; -1 for a stale one. */
-static int32_t place_of(const mr_virtual_cluster *c, mr_request request) {
+static int32_t place_of(const mr_virtual_cluster *c, mr_channel_request request) {
     int32_t idx = (int32_t)(request & UINT32_MAX) - 1;
     return idx >= 0 && idx < c->n_receives && c->receives[idx].generation == request >> 32 ? idx : -1;
 }
@@ -359,7 +359,7 @@ static void release(mr_virtual_cluster *c, int32_t idx) {
     c->free = idx;
 }
 
-static mr_status virtual_test(mr_channel *ch, mr_request request, mr_completion *out, mr_err *err) {
+static mr_status virtual_test(mr_channel *ch, mr_channel_request request, mr_completion *out, mr_err *err) {
     mr_virtual_cluster *c = cluster_of(ch);
     if (request == SENT) {
         *out = (mr_completion){.done = true};
@@ -381,7 +381,7 @@ static mr_status virtual_test(mr_channel *ch, mr_request request, mr_completion 
     return MR_OK;
 }
 
-static bool virtual_cancel(mr_channel *ch, mr_request request) {
+static bool virtual_cancel(mr_channel *ch, mr_channel_request request) {
     mr_virtual_cluster *c = cluster_of(ch);
     int32_t idx = request == SENT ? -1 : place_of(c, request), before = -1;
     if (idx < 0)

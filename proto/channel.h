@@ -27,7 +27,7 @@ enum {
 
 /* A handle to a posted send or receive; 0 is none. Invalid once test has reported it done or failed, or cancel has
  * returned. */
-typedef uint64_t mr_request;
+typedef uint64_t mr_channel_request;
 
 typedef struct mr_completion {
     bool done;
@@ -36,12 +36,12 @@ typedef struct mr_completion {
 
 typedef struct mr_channel_ops {
     const char *name;
-    mr_status (*post_send)(mr_channel *ch, int32_t peer, uint32_t tag, const void *data, size_t bytes, mr_request *out,
-                           mr_err *err);
-    mr_status (*post_recv)(mr_channel *ch, int32_t peer, uint32_t tag, void *buffer, size_t capacity, mr_request *out,
-                           mr_err *err);
-    mr_status (*test)(mr_channel *ch, mr_request request, mr_completion *out, mr_err *err);
-    bool (*cancel)(mr_channel *ch, mr_request request);
+    mr_status (*post_send)(mr_channel *ch, int32_t peer, uint32_t tag, const void *data, size_t bytes,
+                           mr_channel_request *out, mr_err *err);
+    mr_status (*post_recv)(mr_channel *ch, int32_t peer, uint32_t tag, void *buffer, size_t capacity,
+                           mr_channel_request *out, mr_err *err);
+    mr_status (*test)(mr_channel *ch, mr_channel_request request, mr_completion *out, mr_err *err);
+    bool (*cancel)(mr_channel *ch, mr_channel_request request);
     mr_status (*wait)(mr_channel *ch, int64_t deadline_ns, mr_err *err);
     void (*progress)(mr_channel *ch); /* NULL: nothing to do */
     void (*wake)(mr_channel *ch);
@@ -59,17 +59,17 @@ struct mr_channel {
 
 /* Sends data[bytes] to peer; data stays valid until the request is done. Never blocks. */
 MR_MUST_USE static inline mr_status mr_channel_post_send(mr_channel *ch, int32_t peer, uint32_t tag, const void *data,
-                                                         size_t bytes, mr_request *out, mr_err *err) {
+                                                         size_t bytes, mr_channel_request *out, mr_err *err) {
     return ch->ops->post_send(ch, peer, tag, data, bytes, out, err);
 }
 /* Accepts the next message of (peer, tag) into buffer[capacity]. */
 MR_MUST_USE static inline mr_status mr_channel_post_recv(mr_channel *ch, int32_t peer, uint32_t tag, void *buffer,
-                                                         size_t capacity, mr_request *out, mr_err *err) {
+                                                         size_t capacity, mr_channel_request *out, mr_err *err) {
     return ch->ops->post_recv(ch, peer, tag, buffer, capacity, out, err);
 }
 /* Says whether the request is done, without blocking. On an error status the request is finished too, and *out is not
  * written. */
-MR_MUST_USE static inline mr_status mr_channel_test(mr_channel *ch, mr_request request, mr_completion *out,
+MR_MUST_USE static inline mr_status mr_channel_test(mr_channel *ch, mr_channel_request request, mr_completion *out,
                                                     mr_err *err) {
     return ch->ops->test(ch, request, out, err);
 }
@@ -77,7 +77,7 @@ MR_MUST_USE static inline mr_status mr_channel_test(mr_channel *ch, mr_request r
  * is lost, and a send may have been delivered. True: its buffer is the caller's again. False: the implementation cannot
  * take it back (MPI: large sends, and large receives that have begun to arrive): the message goes on, and its buffer is
  * in use until the process ends. */
-static inline bool mr_channel_cancel(mr_channel *ch, mr_request request) {
+static inline bool mr_channel_cancel(mr_channel *ch, mr_channel_request request) {
     return request ? ch->ops->cancel(ch, request) : true;
 }
 /* Returns when a request may have completed since the last wait, after a wake, at the deadline (MR_OK too), or for

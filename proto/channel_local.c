@@ -113,12 +113,12 @@ static void request_free(endpoint *ep, request *r) {
     ep->free = r;
 }
 
-static mr_request request_handle(const endpoint *ep, const request *r) {
+static mr_channel_request request_handle(const endpoint *ep, const request *r) {
     return (uint64_t)r->generation << 32 | (uint64_t)(r - ep->table + 1);
 }
 
 /* The posted request of a handle; NULL for a stale one. */
-static request *request_of(endpoint *ep, mr_request handle) {
+static request *request_of(endpoint *ep, mr_channel_request handle) {
     uint64_t idx = (handle & UINT32_MAX) - 1;
     if (idx >= (uint64_t)ep->hub->max_requests)
         return NULL;
@@ -162,7 +162,7 @@ static void match_or_queue(mr_local_hub *hub, request *r) {
 }
 
 /* Posts a copy of wish, which has peer, tag, is_send and its bytes. */
-static mr_status post(mr_channel *ch, const request *wish, mr_request *out, mr_err *err) {
+static mr_status post(mr_channel *ch, const request *wish, mr_channel_request *out, mr_err *err) {
     endpoint *ep = endpoint_of(ch);
     mr_local_hub *hub = ep->hub;
     mr_status status = MR_OK;
@@ -190,13 +190,13 @@ static mr_status post(mr_channel *ch, const request *wish, mr_request *out, mr_e
 }
 
 static mr_status local_post_send(mr_channel *ch, int32_t peer, uint32_t tag, const void *data, size_t bytes,
-                                 mr_request *out, mr_err *err) {
+                                 mr_channel_request *out, mr_err *err) {
     const request wish = {.is_send = true, .peer = peer, .tag = tag, .data = data, .bytes = bytes};
     return post(ch, &wish, out, err);
 }
 
 static mr_status local_post_recv(mr_channel *ch, int32_t peer, uint32_t tag, void *buffer, size_t capacity,
-                                 mr_request *out, mr_err *err) {
+                                 mr_channel_request *out, mr_err *err) {
     const request wish = {.peer = peer, .tag = tag, .buffer = buffer, .bytes = capacity};
     return post(ch, &wish, out, err);
 }
@@ -213,7 +213,7 @@ static mr_status request_status(const request *r, mr_err *err) {
     return r->status;
 }
 
-static mr_status local_test(mr_channel *ch, mr_request handle, mr_completion *out, mr_err *err) {
+static mr_status local_test(mr_channel *ch, mr_channel_request handle, mr_completion *out, mr_err *err) {
     endpoint *ep = endpoint_of(ch);
     mr_status status = MR_OK;
     mr_mutex_lock(&ep->hub->lock);
@@ -243,7 +243,7 @@ static void request_withdraw(endpoint *ep, request *r) {
         request_free(ep, r);
 }
 
-static bool local_cancel(mr_channel *ch, mr_request handle) {
+static bool local_cancel(mr_channel *ch, mr_channel_request handle) {
     endpoint *ep = endpoint_of(ch);
     mr_mutex_lock(&ep->hub->lock);
     request *r = request_of(ep, handle);

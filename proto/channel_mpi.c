@@ -100,12 +100,12 @@ static endpoint *endpoint_with(mr_mpi *m, int32_t self) {
     return is_coordinator(m, self) ? &m->coordinator : &m->stage;
 }
 
-static mr_request request_handle(const endpoint *ep, const request *r) {
+static mr_channel_request request_handle(const endpoint *ep, const request *r) {
     return (uint64_t)r->generation << 32 | (uint64_t)(r - ep->table + 1);
 }
 
 /* The posted request of a handle; NULL for a stale one. */
-static request *request_of(endpoint *ep, mr_request handle) {
+static request *request_of(endpoint *ep, mr_channel_request handle) {
     uint64_t idx = (handle & UINT32_MAX) - 1;
     if (idx >= (uint64_t)ep->mpi->config.max_requests)
         return NULL;
@@ -340,7 +340,7 @@ static mr_status peer_lost(const endpoint *ep, int32_t peer, mr_err *err) {
 }
 
 /* Posts a copy of wish, which has peer, tag, is_send and its buffer. */
-static mr_status post(mr_channel *ch, const request *wish, mr_request *out, mr_err *err) {
+static mr_status post(mr_channel *ch, const request *wish, mr_channel_request *out, mr_err *err) {
     endpoint *ep = endpoint_of(ch);
     mr_mpi *m = ep->mpi;
     mr_status status = check_post(ep, wish->peer, wish->tag, wish->bytes, err);
@@ -368,14 +368,14 @@ static mr_status post(mr_channel *ch, const request *wish, mr_request *out, mr_e
 }
 
 static mr_status mpi_post_send(mr_channel *ch, int32_t peer, uint32_t tag, const void *data, size_t bytes,
-                               mr_request *out, mr_err *err) {
+                               mr_channel_request *out, mr_err *err) {
     /* MPI wants a pointer to what it only reads. */
     const request wish = {.is_send = true, .peer = peer, .tag = tag, .buffer = (void *)(uintptr_t)data, .bytes = bytes};
     return post(ch, &wish, out, err);
 }
 
 static mr_status mpi_post_recv(mr_channel *ch, int32_t peer, uint32_t tag, void *buffer, size_t capacity,
-                               mr_request *out, mr_err *err) {
+                               mr_channel_request *out, mr_err *err) {
     const request wish = {.peer = peer, .tag = tag, .buffer = buffer, .bytes = capacity};
     return post(ch, &wish, out, err);
 }
@@ -389,7 +389,7 @@ static mr_status request_status(const endpoint *ep, const request *r, mr_err *er
     return r->status == MR_OK ? MR_OK : peer_lost(ep, r->peer, err);
 }
 
-static mr_status mpi_test(mr_channel *ch, mr_request handle, mr_completion *out, mr_err *err) {
+static mr_status mpi_test(mr_channel *ch, mr_channel_request handle, mr_completion *out, mr_err *err) {
     endpoint *ep = endpoint_of(ch);
     mr_status status = MR_OK;
     mr_mutex_lock(&ep->mpi->lock);
@@ -432,7 +432,7 @@ static bool request_withdraw(endpoint *ep, request *r) {
     return true;
 }
 
-static bool mpi_cancel(mr_channel *ch, mr_request handle) {
+static bool mpi_cancel(mr_channel *ch, mr_channel_request handle) {
     endpoint *ep = endpoint_of(ch);
     mr_mutex_lock(&ep->mpi->lock);
     request *r = request_of(ep, handle);

@@ -16,9 +16,9 @@ typedef struct ring {
     mr_frame_kind kind;
     uint32_t epoch, tag;
     size_t payload_bytes, slot_bytes;
-    bool lost;            /* the peer is gone; requests that said so stay, for cancel */
-    uint8_t *slots;       /* n_slots of slot_bytes, aligned */
-    mr_request *requests; /* of each slot, 0 for none */
+    bool lost;                    /* the peer is gone; requests that said so stay, for cancel */
+    uint8_t *slots;               /* n_slots of slot_bytes, aligned */
+    mr_channel_request *requests; /* of each slot, 0 for none */
 } ring;
 
 struct mr_inbox {
@@ -46,17 +46,17 @@ static uint8_t *ring_payload(const ring *r, int32_t slot) {
 /* One block: the object (its first object_bytes, zeroed), the requests, the slots. NULL without memory. */
 static void *ring_create(size_t object_bytes, const ring *wish, ring *out_ring) {
     ring r = *wish;
-    size_t n = (size_t)r.n_slots, all_slots, bytes, head = mr_round_up(object_bytes, sizeof(mr_request));
+    size_t n = (size_t)r.n_slots, all_slots, bytes, head = mr_round_up(object_bytes, sizeof(mr_channel_request));
     if (!mr_add_size(r.payload_bytes, 2 * ALIGNMENT - 1, &r.slot_bytes))
         return NULL;
     r.slot_bytes = r.slot_bytes / ALIGNMENT * ALIGNMENT;
     if (!mr_mul_size(n, r.slot_bytes, &all_slots) ||
-        !mr_add_size(all_slots, head + n * sizeof(mr_request) + ALIGNMENT, &bytes))
+        !mr_add_size(all_slots, head + n * sizeof(mr_channel_request) + ALIGNMENT, &bytes))
         return NULL;
     char *block = mr_alloc(bytes);
     if (!block)
         return NULL;
-    r.requests = (mr_request *)(block + head);
+    r.requests = (mr_channel_request *)(block + head);
     uintptr_t at = (uintptr_t)(r.requests + n);
     r.slots = (uint8_t *)(r.requests + n) + (-at & (ALIGNMENT - 1));
     *out_ring = r;

@@ -30,8 +30,8 @@ void cast_leave(cast *c, int stage) {
     c->stages[stage] = NULL;
 }
 
-static mr_status cast_send(mr_channel *ch, int32_t peer, uint32_t tag, const void *data, size_t bytes, mr_request *out,
-                           mr_err *err) {
+static mr_status cast_send(mr_channel *ch, int32_t peer, uint32_t tag, const void *data, size_t bytes,
+                           mr_channel_request *out, mr_err *err) {
     cast *c = cast_of(ch);
     act first = c->on_first_send;
     c->on_first_send = NULL;
@@ -40,16 +40,16 @@ static mr_status cast_send(mr_channel *ch, int32_t peer, uint32_t tag, const voi
     return mr_channel_post_send(c->inner, peer, tag, data, bytes, out, err);
 }
 
-static mr_status cast_recv(mr_channel *ch, int32_t peer, uint32_t tag, void *buffer, size_t capacity, mr_request *out,
-                           mr_err *err) {
+static mr_status cast_recv(mr_channel *ch, int32_t peer, uint32_t tag, void *buffer, size_t capacity,
+                           mr_channel_request *out, mr_err *err) {
     return mr_channel_post_recv(cast_of(ch)->inner, peer, tag, buffer, capacity, out, err);
 }
 
-static mr_status cast_test(mr_channel *ch, mr_request request, mr_completion *out, mr_err *err) {
+static mr_status cast_test(mr_channel *ch, mr_channel_request request, mr_completion *out, mr_err *err) {
     return mr_channel_test(cast_of(ch)->inner, request, out, err);
 }
 
-static bool cast_cancel(mr_channel *ch, mr_request request) {
+static bool cast_cancel(mr_channel *ch, mr_channel_request request) {
     return mr_channel_cancel(cast_of(ch)->inner, request);
 }
 

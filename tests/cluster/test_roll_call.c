@@ -449,7 +449,7 @@ static void expect_refused(rig *r) {
 }
 
 static void send_raw(rig *r, const void *bytes, size_t n) {
-    mr_request request;
+    mr_channel_request request;
     ok(mr_channel_post_send(r->ranks[1].channel, r->n, mr_link_tag(MR_LINK_REPORT, 0), bytes, n, &request, &r->err),
        &r->err);
 }

@@ -264,7 +264,7 @@ void bench_step(bench *b, uint64_t step, const bench_run *r) {
 }
 
 void bench_raw(bench *b, uint32_t epoch, const uint8_t *bytes, size_t n) {
-    mr_request request = 0;
+    mr_channel_request request = 0;
     mr_completion c = {0};
     mr_err err;
     ok(mr_channel_post_send(b->coordinator, b->self, mr_link_tag(MR_LINK_CONTROL, epoch), bytes, n, &request, &err),

@@ -52,7 +52,7 @@ bool check_failed(const endpoint *e, const char *file, int line, const char *wha
     } while (0)
 
 /* Waits until the request is done or has failed; MR_E_TIMEOUT after a minute. out_bytes may be NULL. */
-mr_status finish(mr_channel *ch, mr_request request, size_t *out_bytes);
+mr_status finish(mr_channel *ch, mr_channel_request request, size_t *out_bytes);
 /* Posts and finishes. */
 mr_status send_now(mr_channel *ch, int32_t peer, uint32_t tag, const void *data, size_t bytes);
 mr_status recv_now(mr_channel *ch, int32_t peer, uint32_t tag, void *buffer, size_t capacity, size_t *out_bytes);

@@ -24,9 +24,9 @@ static bool hear(endpoint *e, int32_t peer) {
 static bool order(endpoint *e) {
     enum { N = 512, DEPTH = 8 };
     uint32_t numbers[DEPTH];
-    mr_request requests[DEPTH] = {0};
+    mr_channel_request requests[DEPTH] = {0};
     for (uint32_t i = 0; i < N + DEPTH; i++) {
-        mr_request *r = &requests[i % DEPTH];
+        mr_channel_request *r = &requests[i % DEPTH];
         uint32_t *number = &numbers[i % DEPTH];
         if (i >= DEPTH) {
             size_t bytes = 0;
@@ -45,7 +45,7 @@ static bool order(endpoint *e) {
 static bool many_tags(endpoint *e) {
     enum { N = 50 };
     uint32_t numbers[N];
-    mr_request requests[N];
+    mr_channel_request requests[N];
     for (uint32_t i = 0; i < N && e->self == 0; i++) {
         numbers[i] = 1000 + i;
         uint32_t tag = i * (MR_CHANNEL_MAX_TAG / (N - 1));
@@ -73,7 +73,7 @@ static bool peers_are_apart(endpoint *e) {
 /* One message that is posted before its receive, or after it. */
 static bool large(endpoint *e, bool send_first) {
     uint8_t *data = mr_alloc(LARGE_BYTES);
-    mr_request r = 0;
+    mr_channel_request r = 0;
     size_t bytes = LARGE_BYTES;
     bool ok = true;
     CHECK(e, data);
@@ -121,7 +121,7 @@ static bool small_and_empty(endpoint *e) {
 }
 
 static bool to_itself(endpoint *e) {
-    mr_request first = 0, second = 0;
+    mr_channel_request first = 0, second = 0;
     char a = 0, b = 0;
     CHECK(e, mr_channel_post_recv(e->ch, e->self, TAG, &a, 1, &first, NULL) == MR_OK);
     CHECK(e, send_now(e->ch, e->self, TAG, "a", 1) == MR_OK);
@@ -146,7 +146,7 @@ static bool wait_deadline(endpoint *e) {
 /* A completion before the wait ends the wait too: no wake-up is lost between test and wait. */
 static bool wait_after_completion(endpoint *e) {
     char c = 0;
-    mr_request sending = 0, receiving = 0;
+    mr_channel_request sending = 0, receiving = 0;
     int64_t start = mr_clock_now_ns();
     for (int i = 0; i < 100; i++) {
         CHECK(e, mr_channel_post_recv(e->ch, e->self, TAG, &c, 1, &receiving, NULL) == MR_OK);
@@ -181,7 +181,7 @@ static bool wake(endpoint *e) {
 /* Tests do not block, and say nothing of what has not come. */
 static bool test_does_not_block(endpoint *e) {
     char c = 0;
-    mr_request r = 0;
+    mr_channel_request r = 0;
     mr_completion done = {.done = true, .bytes = 7};
     CHECK(e, mr_channel_post_recv(e->ch, 0, TAG, &c, 1, &r, NULL) == MR_OK && r != 0);
     CHECK(e, mr_channel_test(e->ch, r, &done, NULL) == MR_OK && !done.done && done.bytes == 0);

@@ -20,7 +20,7 @@ static bool hear(endpoint *e, int32_t peer, char *out_what) {
 /* A cancelled receive takes nothing: the message goes to the one after it. */
 static bool cancel_receive(endpoint *e) {
     char a = '-', b = '-', go;
-    mr_request first = 0, second = 0;
+    mr_channel_request first = 0, second = 0;
     if (e->self == 0) {
         CHECK(e, hear(e, 1, &go) && send_now(e->ch, 1, TAG, "x", 1) == MR_OK);
         return true;
@@ -37,7 +37,7 @@ static bool cancel_receive(endpoint *e) {
 static bool cancel_send(endpoint *e) {
     static const char taken_back = 'a', kept = 'b'; /* may be read for as long as the process lives */
     char got = 0, cancelled = 0;
-    mr_request first = 0, second = 0;
+    mr_channel_request first = 0, second = 0;
     if (e->self == 0) {
         CHECK(e, mr_channel_post_send(e->ch, 1, TAG, &taken_back, 1, &first, NULL) == MR_OK);
         CHECK(e, mr_channel_post_send(e->ch, 1, TAG, &kept, 1, &second, NULL) == MR_OK);
@@ -55,7 +55,7 @@ static bool cancel_send(endpoint *e) {
 /* A request that has been cancelled or reported is no request any more, and its slot is another one's. */
 static bool stale_requests(endpoint *e) {
     char c = 0;
-    mr_request old = 0, fresh = 0;
+    mr_channel_request old = 0, fresh = 0;
     mr_completion done;
     CHECK(e, mr_channel_post_recv(e->ch, 0, TAG, &c, 1, &old, NULL) == MR_OK);
     CHECK(e, mr_channel_cancel(e->ch, old));
@@ -72,7 +72,7 @@ static bool stale_requests(endpoint *e) {
 
 static bool no_such_peer(endpoint *e) {
     char c = 0;
-    mr_request r = 77;
+    mr_channel_request r = 77;
     mr_err err;
     CHECK(e, mr_channel_post_send(e->ch, e->n, TAG, &c, 1, &r, &err) == MR_E_INVALID);
     CHECK(e, mr_channel_post_recv(e->ch, -1, TAG, &c, 1, &r, &err) == MR_E_INVALID);
@@ -85,7 +85,7 @@ static bool no_such_peer(endpoint *e) {
 static bool too_long(endpoint *e) {
     char buffer[8] = "-------", go, name[MR_CHANNEL_NAME_BYTES];
     size_t bytes = 0;
-    mr_request r = 0;
+    mr_channel_request r = 0;
     mr_completion done;
     mr_err err = {0};
     if (e->self == 0) {
@@ -106,7 +106,7 @@ static bool too_long(endpoint *e) {
 /* Fills the table of requests; the one too many is refused, and room comes with every request that ends. */
 static bool all_slots_in_use(endpoint *e) {
     char buffer[MAX_REQUESTS], extra;
-    mr_request requests[MAX_REQUESTS], one_more = 0;
+    mr_channel_request requests[MAX_REQUESTS], one_more = 0;
     mr_completion done = {.done = false};
     for (int i = 0; i < MAX_REQUESTS; i++)
         CHECK(e, mr_channel_post_recv(e->ch, 0, TAG, &buffer[i], 1, &requests[i], NULL) == MR_OK);
@@ -126,7 +126,7 @@ static bool all_slots_in_use(endpoint *e) {
 /* 1 sends one message and goes. What it delivered stays; what waits for it, or is sent to it later, is lost. 2 lives. */
 static bool peer_lost(endpoint *e) {
     char early = 0, never = 0, go;
-    mr_request delivered = 0, waiting = 0, r = 0;
+    mr_channel_request delivered = 0, waiting = 0, r = 0;
     mr_err err = {0};
     if (e->self == 1) {
         CHECK(e, hear(e, 0, &go) && send_now(e->ch, 0, TAG, "m", 1) == MR_OK);
@@ -158,7 +158,7 @@ static bool peer_lost(endpoint *e) {
 /* A send that waits for its receive is lost with the receiver. */
 static bool receiver_lost(endpoint *e) {
     char go;
-    mr_request r = 0;
+    mr_channel_request r = 0;
     if (e->self == 1) {
         CHECK(e, hear(e, 0, &go));
         mr_channel_destroy(e->ch);
@@ -176,7 +176,7 @@ static bool receiver_lost(endpoint *e) {
 static bool cancel_late(endpoint *e, uint8_t *data, uint32_t round, bool sender, bool *out_ours) {
     int32_t peer = 1 - e->self;
     char go;
-    mr_request r = 0;
+    mr_channel_request r = 0;
     mr_completion c = {.done = false};
     int64_t until = mr_clock_now_ns();
     memset(data, 's', MIDDLE_BYTES);
@@ -201,7 +201,7 @@ static bool cancel_late(endpoint *e, uint8_t *data, uint32_t round, bool sender,
 static bool cancel_late_peer(endpoint *e, uint8_t *data, uint32_t round, bool sender, bool *out_ours) {
     int32_t peer = 1 - e->self;
     char go;
-    mr_request r = 0;
+    mr_channel_request r = 0;
     mr_completion c = {.done = false};
     memset(data, 'r', MIDDLE_BYTES);
     CHECK(e, hear(e, peer, &go));
@@ -235,7 +235,7 @@ static bool cancel_in_the_middle(endpoint *e) {
 /* One round of the test below: a long message with a tag of its own, finished or cancelled at once. */
 static mr_status start_and_leave(endpoint *e, uint32_t round, bool to_the_end) {
     enum { BYTES = 1 << 20 };
-    mr_request r = 0;
+    mr_channel_request r = 0;
     mr_status status;
     uint32_t tag = 100 + round;
     bool ours = true, sender = ((uint32_t)e->self + round) % 2 == 0;

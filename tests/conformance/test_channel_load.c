@@ -54,7 +54,7 @@ static bool ring(endpoint *e) {
     for (uint32_t i = 0; i < WORDS; i++)
         out[i] = (uint32_t)e->self * WORDS + i;
     for (uint32_t round = 0; round < ROUNDS; round++) {
-        mr_request sending = 0, receiving = 0;
+        mr_channel_request sending = 0, receiving = 0;
         CHECK(e, mr_channel_post_recv(e->ch, previous, TAG, in, sizeof in, &receiving, NULL) == MR_OK);
         CHECK(e, mr_channel_post_send(e->ch, next, TAG, out, sizeof out, &sending, NULL) == MR_OK);
         CHECK(e, finish(e->ch, receiving, NULL) == MR_OK && finish(e->ch, sending, NULL) == MR_OK);
@@ -80,7 +80,7 @@ typedef struct flow {
     bool sends;
     int32_t peer;
     uint32_t started, finished; /* messages */
-    mr_request requests[PAIR_DEPTH];
+    mr_channel_request requests[PAIR_DEPTH];
     size_t sizes[PAIR_DEPTH];
     uint8_t data[PAIR_DEPTH][PAIR_BYTES];
 } flow;

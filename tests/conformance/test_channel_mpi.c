@@ -83,20 +83,20 @@ static int32_t place_of(const mr_channel *ch, int32_t peer) {
 }
 
 static mr_status mapped_send(mr_channel *ch, int32_t peer, uint32_t tag, const void *data, size_t bytes,
-                             mr_request *out, mr_err *err) {
+                             mr_channel_request *out, mr_err *err) {
     return mr_channel_post_send(inner_of(ch), place_of(ch, peer), tag, data, bytes, out, err);
 }
 
-static mr_status mapped_recv(mr_channel *ch, int32_t peer, uint32_t tag, void *buffer, size_t capacity, mr_request *out,
-                             mr_err *err) {
+static mr_status mapped_recv(mr_channel *ch, int32_t peer, uint32_t tag, void *buffer, size_t capacity,
+                             mr_channel_request *out, mr_err *err) {
     return mr_channel_post_recv(inner_of(ch), place_of(ch, peer), tag, buffer, capacity, out, err);
 }
 
-static mr_status mapped_test(mr_channel *ch, mr_request r, mr_completion *out, mr_err *err) {
+static mr_status mapped_test(mr_channel *ch, mr_channel_request r, mr_completion *out, mr_err *err) {
     return mr_channel_test(inner_of(ch), r, out, err);
 }
 
-static bool mapped_cancel(mr_channel *ch, mr_request r) {
+static bool mapped_cancel(mr_channel *ch, mr_channel_request r) {
     return mr_channel_cancel(inner_of(ch), r);
 }
 
@@ -211,7 +211,7 @@ static void destroy_main(void *ctx) {
 /* Ends with receives posted, at both endpoints. */
 static bool finish_with_receives(mpi_world *w) {
     static char bytes[2][10];
-    mr_request r;
+    mr_channel_request r;
     bool ok = true;
     for (int i = 0; i < 10 && ok; i++) {
         ok = mr_channel_post_recv(w->stage, w->rank, 77, &bytes[0][i], 1, &r, NULL) == MR_OK;

@@ -22,7 +22,7 @@ static bool cancel_large_send(mpi_world *w) {
     static uint8_t data[LARGE_BYTES]; /* MPI may read it for as long as the process lives */
     endpoint e = as_endpoint(w, w->stage);
     size_t bytes = 0;
-    mr_request r = 0;
+    mr_channel_request r = 0;
     if (w->rank == 0) {
         fill_pattern(data, LARGE_BYTES, e.seed, 1);
         CHECK(&e, mr_channel_post_send(e.ch, 1, TAG_LARGE, data, LARGE_BYTES, &r, NULL) == MR_OK);
@@ -42,7 +42,7 @@ static bool truncate_large(mpi_world *w) {
     static uint8_t data[LARGE_BYTES];
     endpoint e = as_endpoint(w, w->stage);
     uint8_t few[100 + 8] = {0};
-    mr_request first = 0, second = 0;
+    mr_channel_request first = 0, second = 0;
     if (w->rank == 0) {
         memset(data, 'd', sizeof data);
         CHECK(&e, send_now(e.ch, 1, TAG_CUT, data, LARGE_BYTES) == MR_OK);
@@ -74,7 +74,7 @@ static bool cancel_while_it_finishes(void *ctx) {
     static char sent = 's', got[2];
     mr_completion c = {.done = false};
     for (uint32_t i = 0; i < ROUNDS; i++) {
-        mr_request first = 0, second = 0, sending = 0;
+        mr_channel_request first = 0, second = 0, sending = 0;
         uint32_t tag = 400 + i % 1000;
         CHECK(&e, mr_channel_post_recv(e.ch, e.self, tag, &got[0], 1, &first, NULL) == MR_OK);
         CHECK(&e, mr_channel_post_send(e.ch, e.self, tag, &sent, 1, &sending, NULL) == MR_OK);
@@ -100,7 +100,7 @@ static bool cancel_races(mpi_world *w) {
 static bool post_all_sends(void *ctx) {
     mpi_world *w = ctx;
     endpoint e = as_endpoint(w, w->coordinator);
-    mr_request r[MAX_REQUESTS], more;
+    mr_channel_request r[MAX_REQUESTS], more;
     for (int32_t i = 0; i < MAX_REQUESTS; i++)
         CHECK(&e, mr_channel_post_send(e.ch, 0, TAG, "x", 1, &r[i], NULL) == MR_OK);
     CHECK(&e, mr_channel_post_send(e.ch, 0, TAG, "x", 1, &more, NULL) == MR_E_NO_MEMORY);
@@ -112,7 +112,7 @@ static bool post_all_sends(void *ctx) {
 static bool many_requests(mpi_world *w) {
     endpoint e = as_endpoint(w, w->stage);
     char bytes[MAX_REQUESTS];
-    mr_request r[MAX_REQUESTS];
+    mr_channel_request r[MAX_REQUESTS];
     if (w->rank != 0)
         return true;
     for (int32_t i = 0; i < MAX_REQUESTS; i++)
@@ -161,7 +161,7 @@ static void wake_main(void *ctx) {
 static bool talk_to_itself(void *ctx) {
     mpi_world *w = ctx;
     endpoint e = as_endpoint(w, w->coordinator);
-    mr_request r = 0;
+    mr_channel_request r = 0;
     char c = 0;
     CHECK(&e, mr_channel_post_recv(e.ch, e.self, TAG, &c, 1, &r, NULL) == MR_OK);
     CHECK(&e, send_now(e.ch, e.self, TAG, "y", 1) == MR_OK && finish(e.ch, r, NULL) == MR_OK && c == 'y');
@@ -206,7 +206,7 @@ static bool ends_at_loss(const mpi_world *w, mr_channel *ch, int32_t victim) {
     endpoint e = as_endpoint(w, ch);
     static uint8_t never[2][2], own[2]; /* of the stage, of the coordinator */
     uint8_t *n = never[ch == w->coordinator], *o = &own[ch == w->coordinator];
-    mr_request r[2] = {0}, mine = 0, late = 0;
+    mr_channel_request r[2] = {0}, mine = 0, late = 0;
     mr_err err = {0};
     mr_thread *t = NULL;
     char name[MR_CHANNEL_NAME_BYTES];
@@ -246,7 +246,7 @@ static bool coordinator_loses(mpi_world *w) {
 static bool large_send_to_the_lost(mpi_world *w) {
     static uint8_t data[LARGE_BYTES];
     endpoint e = as_endpoint(w, w->stage);
-    mr_request r = 0;
+    mr_channel_request r = 0;
     mr_completion c;
     if (w->rank != 0)
         return true;
@@ -263,7 +263,7 @@ static bool words_before_the_loss(mpi_world *w) {
     enum { N = 5 };
     endpoint e = as_endpoint(w, w->stage);
     static char got[N + 1];
-    mr_request r[N + 1];
+    mr_channel_request r[N + 1];
     size_t bytes = 0;
     for (int32_t i = 0; i <= N && w->rank == 0; i++)
         CHECK(&e, mr_channel_post_recv(e.ch, 4, TAG, &got[i], 1, &r[i], NULL) == MR_OK);
@@ -285,7 +285,7 @@ static bool post_while_losing(void *ctx) {
     mpi_world *w = ctx;
     endpoint e = as_endpoint(w, w->coordinator);
     static char bytes[MAX_REQUESTS];
-    mr_request r[MAX_REQUESTS];
+    mr_channel_request r[MAX_REQUESTS];
     mr_thread *t = NULL;
     loss l = {w, 5};
     int32_t n = 0;

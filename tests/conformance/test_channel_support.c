@@ -18,7 +18,7 @@ bool check_failed(const endpoint *e, const char *file, int line, const char *wha
     return false;
 }
 
-mr_status finish(mr_channel *ch, mr_request request, size_t *out_bytes) {
+mr_status finish(mr_channel *ch, mr_channel_request request, size_t *out_bytes) {
     int64_t deadline = mr_clock_now_ns() + PATIENCE_NS;
     mr_completion c = {.done = false};
     for (;;) {
@@ -41,13 +41,13 @@ mr_status finish(mr_channel *ch, mr_request request, size_t *out_bytes) {
 }
 
 mr_status send_now(mr_channel *ch, int32_t peer, uint32_t tag, const void *data, size_t bytes) {
-    mr_request r = 0;
+    mr_channel_request r = 0;
     mr_status status = mr_channel_post_send(ch, peer, tag, data, bytes, &r, NULL);
     return status == MR_OK ? finish(ch, r, NULL) : status;
 }
 
 mr_status recv_now(mr_channel *ch, int32_t peer, uint32_t tag, void *buffer, size_t capacity, size_t *out_bytes) {
-    mr_request r = 0;
+    mr_channel_request r = 0;
     mr_status status = mr_channel_post_recv(ch, peer, tag, buffer, capacity, &r, NULL);
     return status == MR_OK ? finish(ch, r, out_bytes) : status;
 }

@@ -70,7 +70,7 @@ static void through_a_link(const uint8_t *data, size_t size) {
               mr_inbox_create(b, 0, MR_LINK_CONTROL, EPOCH, SLOTS, PAYLOAD, &in, &err) == MR_OK);
     for (bool last = false; !last;) {
         size_t bytes = size ? data[0] + (data[0] & 1) * 256u : 0;
-        mr_request r = 0;
+        mr_channel_request r = 0;
         mr_completion c = {.done = false};
         last = size == 0;
         data += !last;

@@ -28,7 +28,7 @@ typedef struct request {
     size_t bytes;
     int64_t release_ns;
     int32_t next; /* held ones by release_ns, free ones; -1: the last */
-    mr_request inner;
+    mr_channel_request inner;
 } request;
 
 typedef struct delay {
@@ -56,7 +56,7 @@ static mr_status lost(int32_t peer, mr_err *err) {
     return mr_err_set(err, MR_E_PEER_LOST, "endpoint %" PRId32 " is gone", peer);
 }
 
-static request *request_of(delay *d, mr_request handle) {
+static request *request_of(delay *d, mr_channel_request handle) {
     uint64_t idx = (handle & UINT32_MAX) - 1;
     if (idx >= (uint64_t)d->config.max_requests)
         return NULL;
@@ -81,8 +81,8 @@ static void give_back(delay *d, request *r) {
     d->free = (int32_t)(r - d->requests);
 }
 
-static mr_request handle_of(const delay *d, const request *r) {
-    return (mr_request)r->generation << 32 | (mr_request)(r - d->requests + 1);
+static mr_channel_request handle_of(const delay *d, const request *r) {
+    return (mr_channel_request)r->generation << 32 | (mr_channel_request)(r - d->requests + 1);
 }
 
 /* --- Held sends ---------------------------------------------------------------------------------------------------- */
@@ -139,7 +139,7 @@ static void release_due(delay *d) {
 /* --- The channel -------------------------------------------------------------------------------------------------- */
 
 static mr_status delay_post_send(mr_channel *ch, int32_t peer, uint32_t tag, const void *data, size_t bytes,
-                                 mr_request *out, mr_err *err) {
+                                 mr_channel_request *out, mr_err *err) {
     delay *d = delay_of(ch);
     if (peer < 0 || peer >= ch->n_peers || tag > MR_CHANNEL_MAX_TAG)
         return mr_err_set(err, MR_E_INVALID, "no endpoint %" PRId32 " with tag %" PRIu32, peer, tag);
@@ -166,7 +166,7 @@ static mr_status delay_post_send(mr_channel *ch, int32_t peer, uint32_t tag, con
 }
 
 static mr_status delay_post_recv(mr_channel *ch, int32_t peer, uint32_t tag, void *buffer, size_t capacity,
-                                 mr_request *out, mr_err *err) {
+                                 mr_channel_request *out, mr_err *err) {
     delay *d = delay_of(ch);
     release_due(d);
     if (is_lost(d, peer))
@@ -186,7 +186,7 @@ static mr_status delay_post_recv(mr_channel *ch, int32_t peer, uint32_t tag, voi
     return MR_OK;
 }
 
-static mr_status delay_test(mr_channel *ch, mr_request handle, mr_completion *out, mr_err *err) {
+static mr_status delay_test(mr_channel *ch, mr_channel_request handle, mr_completion *out, mr_err *err) {
     delay *d = delay_of(ch);
     release_due(d);
     request *r = request_of(d, handle);
@@ -208,7 +208,7 @@ static mr_status delay_test(mr_channel *ch, mr_request handle, mr_completion *ou
     return status;
 }
 
-static bool delay_cancel(mr_channel *ch, mr_request handle) {
+static bool delay_cancel(mr_channel *ch, mr_channel_request handle) {
     delay *d = delay_of(ch);
     request *r = request_of(d, handle);
     bool ours = true;

@@ -40,22 +40,22 @@ static void close_scene(scene *s) {
     mr_clock_freeze(-1);
 }
 
-static bool is_done(mr_channel *ch, mr_request r) {
+static bool is_done(mr_channel *ch, mr_channel_request r) {
     mr_completion c = {0};
     mr_err err;
     assert_int_equal(mr_channel_test(ch, r, &c, &err), MR_OK);
     return c.done;
 }
 
-static mr_request send(scene *s, uint32_t tag, const void *data, size_t bytes) {
-    mr_request r = 0;
+static mr_channel_request send(scene *s, uint32_t tag, const void *data, size_t bytes) {
+    mr_channel_request r = 0;
     mr_err err;
     assert_int_equal(mr_channel_post_send(s->a, 1, tag, data, bytes, &r, &err), MR_OK);
     return r;
 }
 
-static mr_request receive(scene *s, uint32_t tag, void *data, size_t bytes) {
-    mr_request r = 0;
+static mr_channel_request receive(scene *s, uint32_t tag, void *data, size_t bytes) {
+    mr_channel_request r = 0;
     mr_err err;
     assert_int_equal(mr_channel_post_recv(s->b, 0, tag, data, bytes, &r, &err), MR_OK);
     return r;
@@ -65,7 +65,7 @@ static void test_latency(void **state) {
     (void)state;
     scene s = open_scene((channel_delay_config){.latency_ns = 5000});
     char got = 0;
-    mr_request in = receive(&s, 1, &got, 1), out = send(&s, 1, "x", 1);
+    mr_channel_request in = receive(&s, 1, &got, 1), out = send(&s, 1, "x", 1);
     mr_clock_freeze(START + 4999);
     assert_false(is_done(s.a, out));
     assert_false(is_done(s.b, in));
@@ -81,8 +81,8 @@ static void test_bandwidth(void **state) {
     (void)state;
     static char data[3000], got[3000];
     scene s = open_scene((channel_delay_config){.latency_ns = 100, .bytes_per_second = 1e6});
-    mr_request in[2] = {receive(&s, 1, got, sizeof got), receive(&s, 2, got, sizeof got)};
-    mr_request out[2] = {send(&s, 1, data, 3000), send(&s, 2, data, 1000)};
+    mr_channel_request in[2] = {receive(&s, 1, got, sizeof got), receive(&s, 2, got, sizeof got)};
+    mr_channel_request out[2] = {send(&s, 1, data, 3000), send(&s, 2, data, 1000)};
     mr_clock_freeze(START + 3 * MR_NS_PER_MS + 99);
     assert_false(is_done(s.a, out[0]));
     mr_clock_freeze(START + 3 * MR_NS_PER_MS + 100);
@@ -99,7 +99,7 @@ static void test_order(void **state) {
     (void)state;
     scene s = open_scene((channel_delay_config){.latency_ns = 10, .jitter_ns = 1000, .seed = 3});
     int32_t numbers[N], got[N], n_before = 0, first_of[2] = {-1, -1};
-    mr_request in[N], out[N];
+    mr_channel_request in[N], out[N];
     for (int32_t i = 0; i < N; i++) {
         numbers[i] = i;
         in[i] = receive(&s, (uint32_t)i % 2, &got[i], sizeof got[i]);
@@ -132,9 +132,9 @@ static void test_death(void **state) {
     char got[3];
     mr_err err;
     mr_completion c;
-    mr_request waits = 0, r = 0;
+    mr_channel_request waits = 0, r = 0;
     assert_int_equal(mr_channel_post_recv(s.a, 1, 9, got, 1, &waits, &err), MR_OK);
-    mr_request in = receive(&s, 1, got, 1), out = send(&s, 1, "x", 1), never = receive(&s, 1, got + 1, 1);
+    mr_channel_request in = receive(&s, 1, got, 1), out = send(&s, 1, "x", 1), never = receive(&s, 1, got + 1, 1);
     mr_clock_freeze(START + 7);
     assert_true(is_done(s.a, out) && is_done(s.b, in));
     assert_false(is_done(s.a, waits));
@@ -159,7 +159,7 @@ static void test_loss(void **state) {
         int32_t got = -1;
         int64_t t = 10, start = START + i * MR_NS_PER_MS;
         mr_clock_freeze(start);
-        mr_request in = receive(&s, 1, &got, sizeof got), out = send(&s, 1, &i, sizeof i);
+        mr_channel_request in = receive(&s, 1, &got, sizeof got), out = send(&s, 1, &i, sizeof i);
         for (; t < MR_NS_PER_MS; t += 1000) {
             mr_clock_freeze(start + t - 1);
             assert_false(is_done(s.a, out));
@@ -175,7 +175,7 @@ static void test_loss(void **state) {
     assert_in_range(n_late, N / 6, N / 3); /* 50 expected, with a standard deviation of 6 */
     assert_in_range(n_later, 3, N / 8);
     int32_t numbers[N], got[N];
-    mr_request in[N], out[N];
+    mr_channel_request in[N], out[N];
     for (int32_t i = 0; i < N; i++) {
         numbers[i] = i;
         in[i] = receive(&s, 1, &got[i], sizeof got[i]);
@@ -199,7 +199,7 @@ static void test_names(void **state) {
     (void)state;
     mr_local_hub *hub;
     mr_channel *inner, *a;
-    mr_request r;
+    mr_channel_request r;
     mr_err err;
     char name[MR_CHANNEL_NAME_BYTES];
     assert_int_equal(mr_local_hub_create(2, MAX_REQUESTS, &hub, &err), MR_OK);

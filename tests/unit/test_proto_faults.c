@@ -32,24 +32,24 @@ static bool fails_now(mr_channel *ch) {
 }
 
 static mr_status faulty_post_send(mr_channel *ch, int32_t peer, uint32_t tag, const void *data, size_t bytes,
-                                  mr_request *out, mr_err *err) {
+                                  mr_channel_request *out, mr_err *err) {
     if (fails_now(ch))
         return mr_err_set(err, MR_E_NO_MEMORY, "this send was to fail");
     return mr_channel_post_send(faulty_of(ch)->real, peer, tag, data, bytes, out, err);
 }
 
 static mr_status faulty_post_recv(mr_channel *ch, int32_t peer, uint32_t tag, void *buffer, size_t capacity,
-                                  mr_request *out, mr_err *err) {
+                                  mr_channel_request *out, mr_err *err) {
     if (fails_now(ch))
         return mr_err_set(err, MR_E_NO_MEMORY, "this receive was to fail");
     return mr_channel_post_recv(faulty_of(ch)->real, peer, tag, buffer, capacity, out, err);
 }
 
-static mr_status faulty_test(mr_channel *ch, mr_request request, mr_completion *out, mr_err *err) {
+static mr_status faulty_test(mr_channel *ch, mr_channel_request request, mr_completion *out, mr_err *err) {
     return mr_channel_test(faulty_of(ch)->real, request, out, err);
 }
 
-static bool faulty_cancel(mr_channel *ch, mr_request request) {
+static bool faulty_cancel(mr_channel *ch, mr_channel_request request) {
     return mr_channel_cancel(faulty_of(ch)->real, request);
 }
 
@@ -159,7 +159,7 @@ static void world_deinit(world *w) {
 /* Sends frames that are dropped: of another epoch, and with a broken checksum. */
 static void put_rubbish(world *w) {
     uint8_t frame[MR_FRAME_BYTES];
-    mr_request r = 0;
+    mr_channel_request r = 0;
     mr_completion c;
     const mr_frame f = {.kind = MR_FRAME_CONTROL, .epoch = EPOCH + 4096};
     mr_frame_seal(&f, frame);

@@ -121,7 +121,7 @@ static void test_back_pressure(void **state) {
 
 /* Sends bytes as they are on the tag of the link. */
 static void send_raw(pair *p, const void *data, size_t bytes) {
-    mr_request r = 0;
+    mr_channel_request r = 0;
     mr_completion c = {.done = false};
     assert_int_equal(mr_channel_post_send(p->a, 1, mr_link_tag(MR_LINK_TOKENS, EPOCH), data, bytes, &r, NULL), MR_OK);
     assert_int_equal(mr_channel_test(p->a, r, &c, NULL), MR_OK);
@@ -272,7 +272,7 @@ static void test_misuse_is_refused(void **state) {
 }
 
 /* Uses up the requests of ch; returns how many they were. */
-static int32_t exhaust(mr_channel *ch, mr_request *requests, char *byte) {
+static int32_t exhaust(mr_channel *ch, mr_channel_request *requests, char *byte) {
     int32_t n = 0;
     while (mr_channel_post_recv(ch, 0, 1, byte, 1, &requests[n], NULL) == MR_OK)
         n++;
@@ -284,7 +284,7 @@ static void test_full_channel(void **state) {
     (void)state;
     pair p;
     pair_init(&p);
-    mr_request requests[MAX_REQUESTS];
+    mr_channel_request requests[MAX_REQUESTS];
     mr_inbox *more = NULL;
     mr_frame f;
     mr_err err;

@@ -40,7 +40,7 @@ static void test_two_hubs(void **state) {
     (void)state;
     mr_local_hub *hubs[2];
     mr_channel *ch[2];
-    mr_request send = 0, recv = 0;
+    mr_channel_request send = 0, recv = 0;
     mr_completion c = {.done = true};
     char byte = 0;
     for (int i = 0; i < 2; i++) {
@@ -57,7 +57,7 @@ static void test_two_hubs(void **state) {
     }
 }
 
-static void expect_done(mr_channel *ch, mr_request r) {
+static void expect_done(mr_channel *ch, mr_channel_request r) {
     mr_completion c = {.done = false};
     assert_int_equal(mr_channel_test(ch, r, &c, NULL), MR_OK);
     assert_true(c.done);
@@ -68,7 +68,7 @@ static void expect_done(mr_channel *ch, mr_request r) {
 static void many_endpoints(bool send_first) {
     mr_local_hub *hub = NULL;
     mr_channel *ch[MANY] = {NULL};
-    mr_request sends[MANY], recvs[MANY];
+    mr_channel_request sends[MANY], recvs[MANY];
     char names[MANY], got[MANY];
     assert_int_equal(mr_local_hub_create(MANY, MANY, &hub, NULL), MR_OK);
     for (int32_t i = send_first; i < MANY; i++)
