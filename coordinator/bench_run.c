@@ -50,7 +50,8 @@ static bool on_token(void *ctx, const mr_token_event *event) {
 }
 
 static mr_status submit(mr_job *job, int32_t vocab_size, int32_t *ids, int32_t sequence, bench_run *r, mr_err *err) {
-    int32_t n_prompt = bench_prompt_tokens(r->test), number;
+    int32_t n_prompt = bench_prompt_tokens(r->test);
+    int64_t number;
     for (int32_t i = 0; i < n_prompt; i++)
         ids[i] = (int32_t)(mr_rng_u64(SEED, (uint64_t)sequence, (uint64_t)i) % (uint64_t)vocab_size);
     mr_sequence_desc desc = {.prompt_ids = ids,

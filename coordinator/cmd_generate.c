@@ -147,7 +147,7 @@ static void submit_all(generation *g) {
                                  .on_token = on_token,
                                  .ctx = s};
         mr_err err;
-        int32_t sequence;
+        int64_t sequence;
         if (s->finish == GEN_RUNNING && mr_job_submit(g->session.job, &desc, &sequence, &err) != MR_OK)
             gen_fail(s, &err);
     }

@@ -60,7 +60,7 @@ static mr_status load(logits_run *r, mr_err *err) {
 }
 
 static mr_status run(logits_run *r, mr_err *err) {
-    int32_t sequence;
+    int64_t sequence;
     mr_sequence_desc desc = {.prompt_ids = r->ids.ids, .n_prompt = (int32_t)r->ids.n, .on_logits = on_logits, .ctx = r};
     int64_t start_ns = mr_clock_now_ns();
     mr_status status = mr_job_submit(r->session.job, &desc, &sequence, err);

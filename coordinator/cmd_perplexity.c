@@ -134,7 +134,8 @@ static mr_status start(perplexity *p, mr_err *err) {
 
 /* bos_id, unless negative, stands in the place of each window's first token, as it does in that of a text. */
 static mr_status submit(perplexity *p, int32_t bos_id, mr_err *err) {
-    int32_t ctx = p->session.ctx, number;
+    int32_t ctx = p->session.ctx;
+    int64_t number;
     mr_status status = MR_OK;
     for (int32_t i = 0; i < p->n_windows && status == MR_OK; i++) {
         int32_t *ids = p->ids.ids + (size_t)i * (size_t)ctx;

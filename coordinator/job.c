@@ -364,7 +364,7 @@ const mr_stage_report *mr_job_stage_report(const mr_job *job, int32_t stage) {
 
 /* --- Sequences ---------------------------------------------------------------------------------------------------------- */
 
-mr_status mr_job_submit(mr_job *job, const mr_sequence_desc *desc, int32_t *out_sequence, mr_err *err) {
+mr_status mr_job_submit(mr_job *job, const mr_sequence_desc *desc, int64_t *out_sequence, mr_err *err) {
     int32_t n = desc->n_prompt, context = job->config.max_context;
     if (n < 1)
         return mr_err_set(err, MR_E_INVALID, "the prompt is empty: a sequence needs one token at least");
@@ -384,24 +384,57 @@ mr_status mr_job_submit(mr_job *job, const mr_sequence_desc *desc, int32_t *out_
     if (max_ids > capacity)
         return mr_err_set(err, MR_E_TOO_LONG, "the sequence may reach %d tokens, the KV cache holds %lld", max_ids,
                           (long long)capacity);
-    int32_t sequence;
+    int64_t sequence;
     mr_status status = mr_journal_append(job->journal, desc, max_ids, &sequence, err);
     if (status != MR_OK)
         return status;
-    job_prefix_init(job, mr_journal_entry(job->journal, sequence));
-    job_queue_push(job, mr_journal_entry(job->journal, sequence));
+    mr_entry *e = mr_journal_entry(job->journal, sequence);
+    job_prefix_init(job, e);
+    job_queue_push(job, e);
     job->n_unfinished++;
+    job->facts.n_submitted++;
     job->timings.prefill_tokens += n;
     *out_sequence = sequence;
     return MR_OK;
 }
 
-void mr_job_cancel(mr_job *job, int32_t sequence) {
+void mr_job_cancel(mr_job *job, int64_t sequence) {
     mr_entry *e = mr_journal_entry(job->journal, sequence);
-    if (e->state != MR_ENTRY_DONE)
+    if (e && e->state != MR_ENTRY_DONE)
         job_finish(job, e);
 }
 
 mr_job_timings mr_job_get_timings(const mr_job *job) {
     return job->timings;
+}
+
+mr_job_facts mr_job_get_facts(const mr_job *job) {
+    mr_job_facts f = job->facts;
+    f.n_live = job->n_live;
+    f.n_waiting = job->n_unfinished - job->n_live;
+    f.max_sequences = job->config.max_sequences;
+    f.max_context = job->config.max_context;
+    f.n_blocks = job->config.n_kv_blocks;
+    f.n_cached_blocks = mr_ledger_n_cached(job->ledger);
+    f.n_free_blocks = mr_ledger_n_free(job->ledger) - f.n_cached_blocks;
+    f.n_held_blocks = f.n_blocks - f.n_cached_blocks - f.n_free_blocks;
+    return f;
+}
+
+int32_t mr_job_get_slots(const mr_job *job, mr_job_slot *out, int32_t cap) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < job->config.max_sequences; i++) {
+        const mr_entry *e = job->slots[i].entry;
+        if (e && n++ < cap)
+            out[n - 1] = (mr_job_slot){.slot = i,
+                                       .sequence = e->sequence,
+                                       .n_prompt = e->n_prompt,
+                                       .n_ids = e->n_ids,
+                                       .n_issued = e->n_issued,
+                                       .n_cached = e->n_cached,
+                                       .max_ids = e->max_ids,
+                                       .priority = e->desc.priority,
+                                       .begin_ns = e->begin_ns};
+    }
+    return n;
 }

@@ -88,10 +88,12 @@ typedef enum mr_finish {
 
 /* One more token of a sequence, or its failure. */
 typedef struct mr_token_event {
-    int32_t sequence; /* as mr_job_submit numbered it */
+    int64_t sequence; /* as mr_job_submit numbered it */
     int32_t id;
     int32_t n_generated; /* this one included */
     int64_t time_ns;     /* monotonic, when it came; one time for all tokens of a step */
+    int64_t begin_ns;    /* likewise, when the sequence got its first slot */
+    int32_t n_cached;    /* tokens of the prompt that were there then */
     mr_finish finish;    /* NONE or LENGTH; ERROR without a token */
     mr_status status;
     const char *text; /* of the error */
@@ -117,11 +119,11 @@ typedef struct mr_sequence_desc {
 } mr_sequence_desc;
 
 /* MR_E_TOO_LONG: prompt and one token do not fit the context (or the KV cache); MR_E_INVALID: an id outside the
- * vocabulary, an empty prompt. *out_sequence counts from 0. */
-MR_MUST_USE mr_status mr_job_submit(mr_job *job, const mr_sequence_desc *desc, int32_t *out_sequence, mr_err *err);
+ * vocabulary, an empty prompt. *out_sequence counts from 0 and never repeats. */
+MR_MUST_USE mr_status mr_job_submit(mr_job *job, const mr_sequence_desc *desc, int64_t *out_sequence, mr_err *err);
 
 /* Ends a sequence: no callback of it comes any more. Nothing happens if it has ended. */
-void mr_job_cancel(mr_job *job, int32_t sequence);
+void mr_job_cancel(mr_job *job, int64_t sequence);
 
 /* Does what can be done now; where nothing can, waits for something to happen, until deadline_ns at most. Sequences may be
  * submitted between turns. Times between turns do not count in mr_job_get_timings. */
@@ -137,5 +139,33 @@ typedef struct mr_job_timings {
     int64_t decode_tokens, decode_ns; /* tokens after each sequence's first, and the time from the first to the last */
 } mr_job_timings;
 mr_job_timings mr_job_get_timings(const mr_job *job);
+
+/* What a job has done since its start, and is doing now. */
+typedef struct mr_job_facts {
+    int64_t n_submitted, n_ended;
+    int64_t n_preempted;     /* times that a sequence lost its blocks, and waited again */
+    int64_t n_prompt_tokens; /* of sequences that have begun */
+    int64_t n_cached_tokens; /* of these, those that were there already */
+    int64_t n_generated;     /* tokens */
+    int64_t n_steps, n_rows; /* done */
+    int32_t n_waiting;       /* for a slot and blocks */
+    int32_t n_live;          /* in a slot */
+    int32_t max_sequences, max_context;
+    int32_t n_blocks; /* KV blocks: held + cached + free, each of MR_WIRE_BLOCK_TOKENS tokens */
+    int32_t n_held_blocks, n_cached_blocks, n_free_blocks;
+} mr_job_facts;
+mr_job_facts mr_job_get_facts(const mr_job *job);
+
+/* What the sequence in a slot is doing. */
+typedef struct mr_job_slot {
+    int32_t slot;
+    int64_t sequence;
+    int32_t n_prompt, n_ids; /* ids that are known: the prompt and what was generated */
+    int32_t n_issued;        /* their rows that are computed, or under way */
+    int32_t n_cached, max_ids, priority;
+    int64_t begin_ns;
+} mr_job_slot;
+/* Those that are not empty; returns how many, out has the first cap of them. */
+int32_t mr_job_get_slots(const mr_job *job, mr_job_slot *out, int32_t cap);
 
 #endif

@@ -41,9 +41,9 @@ struct mr_job {
     mr_prefix_key base_key;
     uint32_t *copy_from, *copy_to;          /* [max_sequences], of the step that is being issued */
     mr_entry *first_waiting, *last_waiting; /* for a slot and blocks, in the order in which they will get them */
+    mr_entry *ended;                        /* those whose last rows may still be under way */
     bool may_admit;                         /* something has changed since nobody could be admitted */
     int32_t n_unfinished, n_live, n_leaving, n_closing;
-    int64_t n_preempted;       /* times that a sequence lost its blocks */
     mr_stage_report *reports;  /* [n_stages] */
     mr_stage_seconds *seconds; /* [n_stages] */
     mr_span *spans;            /* [MR_MAX_REPORT_BYTES], of one report; NULL: not wanted */
@@ -53,6 +53,7 @@ struct mr_job {
     int64_t *heard_ns; /* [n_stages]: the last report while loading */
     int64_t start_ns, first_token_ns, last_first_token_ns;
     mr_job_timings timings;
+    mr_job_facts facts; /* its counters */
 };
 
 /* Waits until something may have happened, until deadline_ns, or for a moment. MR_E_CANCELLED: the user wants no more. */
@@ -69,6 +70,8 @@ void job_queue_push(mr_job *job, mr_entry *e);
 mr_status job_admit(mr_job *job, bool *did, mr_err *err);
 /* Ends a sequence for good, whatever its state. */
 void job_finish(mr_job *job, mr_entry *e);
+/* Frees those that have ended and of which no row is under way. */
+void job_forget(mr_job *job);
 /* Takes the blocks of the latest arrival, which waits again and is computed anew from the journal. false: there is nobody
  * but the oldest, which keeps them. */
 bool job_preempt(mr_job *job);

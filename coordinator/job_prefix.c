@@ -1,6 +1,7 @@
 /* coordinator/job_prefix.c - what sequences share: KV blocks of equal beginnings. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/job_internal.h"
+#include "engine/base/clock.h"
 
 enum { BLOCK = MR_WIRE_BLOCK_TOKENS };
 
@@ -56,6 +57,10 @@ job_begin job_prefix_begin(mr_job *job, mr_entry *e, int32_t slot, int32_t spare
     if (e->generation == 0) { /* its first slot */
         job->timings.prefill_tokens -= e->n_issued;
         job->timings.cached_tokens += e->n_issued;
+        job->facts.n_prompt_tokens += e->n_prompt;
+        job->facts.n_cached_tokens += e->n_issued;
+        e->n_cached = e->n_issued;
+        e->begin_ns = mr_clock_now_ns();
     }
     promise(job, e, slot, hits.n_whole);
     return JOB_BEGUN;

@@ -162,7 +162,21 @@ void job_finish(mr_job *job, mr_entry *e) {
         close_slot(job, e);
     job->n_leaving -= e->state == MR_ENTRY_LEAVING;
     e->state = MR_ENTRY_DONE;
+    e->after = job->ended;
+    job->ended = e;
     job->n_unfinished--;
+    job->facts.n_ended++;
+}
+
+void job_forget(mr_job *job) {
+    for (mr_entry **at = &job->ended, *e; (e = *at);) {
+        if (e->last_step > job->n_done && job->n_issued > job->n_done) {
+            at = &e->after;
+            continue;
+        }
+        *at = e->after;
+        mr_journal_forget(job->journal, e);
+    }
 }
 
 bool job_preempt(mr_job *job) {
@@ -180,7 +194,7 @@ bool job_preempt(mr_job *job) {
     leave(job, latest);
     latest->state = MR_ENTRY_LEAVING;
     job->n_leaving++;
-    job->n_preempted++;
+    job->facts.n_preempted++;
     job->timings.waited = true;
     job_queue_push(job, latest);
     return true;

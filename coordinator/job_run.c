@@ -58,13 +58,18 @@ static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_n
                                                  "a token of slot %u at position %u, where none is due", t->slot,
                                                  t->position),
                                       err);
-    mr_token_event event = {
-        .sequence = e->sequence, .id = (int32_t)t->id, .time_ns = now_ns, .status = (mr_status)t->status};
+    mr_token_event event = {.sequence = e->sequence,
+                            .id = (int32_t)t->id,
+                            .time_ns = now_ns,
+                            .begin_ns = e->begin_ns,
+                            .n_cached = e->n_cached,
+                            .status = (mr_status)t->status};
     if (t->status != MR_OK) {
         event.finish = MR_FINISH_ERROR;
         event.text = "the model computed values that are not numbers";
     } else {
         e->ids[e->n_ids++] = (int32_t)t->id;
+        job->facts.n_generated++;
         event.n_generated = e->n_ids - e->n_prompt;
         event.finish = e->n_ids == e->max_ids ? MR_FINISH_LENGTH : MR_FINISH_NONE;
         if (event.n_generated == 1)
@@ -89,6 +94,8 @@ static void advance(mr_job *job) {
         if (!r->tokens_in || r->n_rows_in < r->logits.n_rows)
             return;
         job->n_done++;
+        job->facts.n_steps++;
+        job->facts.n_rows += r->n_rows;
         if (job->config.on_step)
             job->config.on_step(job->config.on_step_ctx, r->n_rows);
     }
@@ -147,6 +154,7 @@ static mr_status take_logits(mr_job *job, bool *did, mr_err *err) {
 }
 
 static mr_status turn(mr_job *job, bool *did, mr_err *err) {
+    job_forget(job);
     job_see_off(job, did);
     mr_status status = job_close_empty(job, did, err);
     if (status == MR_OK)

@@ -6,9 +6,13 @@
 #include "engine/base/mem.h"
 #include "proto/limits.h"
 
+enum { LEAST_BUCKETS = 64 };
+
 struct mr_journal {
-    mr_entry **entries;
-    int32_t n, cap;
+    mr_entry **buckets; /* [n_buckets], a power of two: entries by number */
+    int64_t n_buckets;
+    int64_t n_appended; /* the next number */
+    int32_t n;
 };
 
 mr_status mr_journal_create(mr_journal **out, mr_err *err) {
@@ -27,25 +31,41 @@ static void entry_destroy(mr_entry *e) {
 void mr_journal_destroy(mr_journal *j) {
     if (!j)
         return;
-    for (int32_t i = 0; i < j->n; i++)
-        entry_destroy(j->entries[i]);
-    mr_free(j->entries);
+    for (int64_t i = 0; i < j->n_buckets; i++)
+        for (mr_entry *e = j->buckets[i], *next; e; e = next) {
+            next = e->next;
+            entry_destroy(e);
+        }
+    mr_free(j->buckets);
     mr_free(j);
 }
 
+/* Numbers are given in order, so that entries spread evenly. */
+static mr_entry **bucket_of(const mr_journal *j, int64_t sequence) {
+    return &j->buckets[sequence & (j->n_buckets - 1)];
+}
+
 static bool make_room(mr_journal *j) {
-    if (j->n < j->cap)
+    if (j->n < j->n_buckets)
         return true;
-    int32_t cap = j->cap ? j->cap * 2 : 16;
-    mr_entry **entries = mr_realloc(j->entries, (size_t)cap * sizeof(mr_entry *));
-    if (!entries)
+    mr_journal wider = {.n_buckets = j->n_buckets ? j->n_buckets * 2 : LEAST_BUCKETS};
+    wider.buckets = mr_alloc_array((size_t)wider.n_buckets, sizeof(mr_entry *));
+    if (!wider.buckets)
         return false;
-    j->entries = entries;
-    j->cap = cap;
+    for (int64_t i = 0; i < j->n_buckets; i++)
+        for (mr_entry *e = j->buckets[i], *next; e; e = next) {
+            mr_entry **bucket = bucket_of(&wider, e->sequence);
+            next = e->next;
+            e->next = *bucket;
+            *bucket = e;
+        }
+    mr_free(j->buckets);
+    j->buckets = wider.buckets;
+    j->n_buckets = wider.n_buckets;
     return true;
 }
 
-mr_status mr_journal_append(mr_journal *j, const mr_sequence_desc *desc, int32_t max_ids, int32_t *out_sequence,
+mr_status mr_journal_append(mr_journal *j, const mr_sequence_desc *desc, int32_t max_ids, int64_t *out_sequence,
                             mr_err *err) {
     mr_entry *e = make_room(j) ? mr_alloc(sizeof *e) : NULL;
     if (e) {
@@ -62,17 +82,31 @@ mr_status mr_journal_append(mr_journal *j, const mr_sequence_desc *desc, int32_t
     e->n_prompt = e->n_ids = desc->n_prompt;
     e->max_ids = max_ids;
     e->slot = -1;
-    e->sequence = j->n;
-    *out_sequence = j->n;
-    j->entries[j->n++] = e;
+    e->sequence = j->n_appended++;
+    mr_entry **bucket = bucket_of(j, e->sequence);
+    e->next = *bucket;
+    *bucket = e;
+    j->n++;
+    *out_sequence = e->sequence;
     return MR_OK;
+}
+
+void mr_journal_forget(mr_journal *j, mr_entry *e) {
+    mr_entry **at = bucket_of(j, e->sequence);
+    while (*at != e)
+        at = &(*at)->next;
+    *at = e->next;
+    j->n--;
+    entry_destroy(e);
 }
 
 int32_t mr_journal_count(const mr_journal *j) {
     return j->n;
 }
 
-mr_entry *mr_journal_entry(mr_journal *j, int32_t sequence) {
-    MR_ASSERT(sequence >= 0 && sequence < j->n);
-    return j->entries[sequence];
+mr_entry *mr_journal_entry(const mr_journal *j, int64_t sequence) {
+    mr_entry *e = sequence >= 0 && j->n > 0 ? *bucket_of(j, sequence) : NULL;
+    while (e && e->sequence != sequence)
+        e = e->next;
+    return e;
 }

@@ -1,4 +1,5 @@
-/* coordinator/journal.h - what must be kept to rebuild any sequence: its ids, its parameters, how far it is (invariant I2).
+/* coordinator/journal.h - what must be kept to rebuild any sequence: its ids, its parameters, how far it is (invariant I2); until
+ * it has ended and is forgotten, so that a job of weeks holds no more than what is going on.
  * Owns:    entries and their ids. Threads: bound to the coordinator thread.
  * Errors:  MR_E_NO_MEMORY on append only. Ids grow inside room taken then, so a step allocates nothing. */
 // SPDX-License-Identifier: Apache-2.0
@@ -17,7 +18,7 @@ typedef enum mr_entry_state {
 
 typedef struct mr_entry mr_entry;
 struct mr_entry {
-    int32_t sequence;      /* its number */
+    int64_t sequence;      /* its number */
     mr_sequence_desc desc; /* prompt_ids is not kept: they are in ids */
     int32_t *ids;          /* prompt, then what was generated */
     int32_t n_prompt, n_ids;
@@ -35,17 +36,24 @@ struct mr_entry {
     int32_t n_delivered; /* positions whose logits were delivered */
     uint64_t last_step;  /* that carried a row of it, or was issued last when it got the slot */
     uint64_t last_turn;  /* of the micro-batches (scheduler.c), likewise; 0: none */
-    mr_entry *before, *after; /* in the queue (job_queue.c) */
+    int32_t n_cached;    /* ids whose rows were there when it got its first slot */
+    int64_t begin_ns;    /* when that was */
+    mr_entry *before, *after; /* in the queue (job_queue.c); after: among those that are to be forgotten */
+    mr_entry *next;           /* with the same bucket of the journal */
 };
 
 typedef struct mr_journal mr_journal;
 
 MR_MUST_USE mr_status mr_journal_create(mr_journal **out, mr_err *err);
 void mr_journal_destroy(mr_journal *j);
-/* Copies desc and its prompt; max_ids bounds prompt and generated ids together. Pointers to earlier entries stay valid. */
+/* Copies desc and its prompt; max_ids bounds prompt and generated ids together. Pointers to other entries stay valid. */
 MR_MUST_USE mr_status mr_journal_append(mr_journal *j, const mr_sequence_desc *desc, int32_t max_ids,
-                                        int32_t *out_sequence, mr_err *err);
+                                        int64_t *out_sequence, mr_err *err);
+/* Frees an entry. */
+void mr_journal_forget(mr_journal *j, mr_entry *e);
+/* Entries that are there. */
 int32_t mr_journal_count(const mr_journal *j);
-mr_entry *mr_journal_entry(mr_journal *j, int32_t sequence);
+/* NULL: there is none of this number, or none any more. */
+mr_entry *mr_journal_entry(const mr_journal *j, int64_t sequence);
 
 #endif

@@ -160,7 +160,7 @@ void mr_load_longest(const mr_load *l, int32_t *out_prompt, int32_t *out_togethe
 typedef struct run {
     mr_load *load;
     int64_t start_ns;
-    int32_t first; /* number of the first request's sequence; -1: none yet */
+    int64_t first; /* number of the first request's sequence; -1: none yet */
     int32_t n_live;
 } run;
 
@@ -177,7 +177,7 @@ static bool on_token(void *ctx, const mr_token_event *event) {
 
 static mr_status submit(run *r, mr_job *job, int32_t idx, int32_t n_vocab, int32_t *ids, mr_err *err) {
     const mr_load_request *q = &r->load->requests[idx];
-    int32_t number;
+    int64_t number;
     for (int32_t i = 0; i < q->n_prompt; i++)
         ids[i] = (int32_t)(mr_rng_u64(1, (uint64_t)idx, (uint64_t)i) % (uint64_t)n_vocab);
     mr_sequence_desc desc = {.prompt_ids = ids,

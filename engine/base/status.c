@@ -55,6 +55,10 @@ const char *mr_status_name(mr_status status) {
         return "i/o error";
     case MR_E_NO_MEMORY:
         return "no memory";
+    case MR_E_BUSY:
+        return "busy";
+    case MR_E_UNAVAILABLE:
+        return "unavailable";
     case MR_E_NUMERICS:
         return "not a number";
     case MR_E_TIMEOUT:

@@ -21,6 +21,8 @@ typedef enum mr_status {
     MR_E_CANCELLED,     /* somebody asked for it to stop */
     MR_E_IO,            /* reading or writing failed */
     MR_E_NO_MEMORY,     /* the system or a budget has no memory left */
+    MR_E_BUSY,          /* too much is waiting already: later it would do */
+    MR_E_UNAVAILABLE,   /* not there yet, or not any more */
     /* One sequence is broken: end it, go on with the others. */
     MR_E_NUMERICS = 200, /* a value that is not a number appeared in its rows */
     /* A peer is broken: drop it, plan anew. */

@@ -19,7 +19,8 @@ static job_model model;
 
 /* Submits a sequence with a prompt of its own. */
 static void submit(job_rig *rig, int32_t number, int32_t n_prompt, int32_t max_tokens, listener *l) {
-    int32_t ids[64], sequence;
+    int32_t ids[64];
+    int64_t sequence;
     mr_err err;
     mr_sequence_desc desc = job_sequence(number, l);
     assert_true(n_prompt <= 64);
@@ -163,7 +164,8 @@ static void test_length_limits(void **state) {
 static void test_logits_only(void **state) {
     (void)state;
     job_rig rig;
-    int32_t ids[32], sequence;
+    int32_t ids[32];
+    int64_t sequence;
     mr_err err;
     job_rig_must_start(
         &rig, &(job_rig_config){.model = &model, .n_stages = 2, .max_rows = 5, .max_context = 32, .n_kv_blocks = 4});
@@ -184,7 +186,7 @@ static void test_logits_only(void **state) {
 
 static void refuse(job_rig *rig, const mr_sequence_desc *desc, mr_status want, const char *text) {
     mr_err err;
-    int32_t sequence = -7;
+    int64_t sequence = -7;
     assert_int_equal(mr_job_submit(rig->job, desc, &sequence, &err), want);
     assert_int_equal(err.status, want);
     assert_int_equal(sequence, -7);

@@ -26,7 +26,8 @@ static mr_status wrap(void *ctx, mr_channel **channel, mr_err *err) {
 /* Runs all sequences together; delay NULL: none. */
 static mr_status run(const channel_delay_config *delay, listener out[N_SEQUENCES], mr_err *err) {
     job_rig rig;
-    int32_t ids[64], number;
+    int32_t ids[64];
+    int64_t number;
     channel_delay_config own = delay ? *delay : (channel_delay_config){0};
     memset(out, 0, N_SEQUENCES * sizeof *out);
     mr_status status = job_rig_start(

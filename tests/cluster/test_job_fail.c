@@ -82,7 +82,8 @@ static void test_memory_budget(void **state) {
     job_rig rig;
     listener l = {0};
     mr_err err;
-    int32_t id = 1, sequence;
+    int32_t id = 1;
+    int64_t sequence;
     mr_mem_set_budget(1);
     expect_failure(NULL, MR_E_NO_MEMORY, "stage ", "");
     mr_mem_set_budget(0);
@@ -122,7 +123,8 @@ static bool is_poisoned(int32_t number) {
 }
 
 static void submit(job_rig *rig, int32_t number, listener *l) {
-    int32_t ids[20], n = 3 + number, sequence;
+    int32_t ids[20], n = 3 + number;
+    int64_t sequence;
     mr_err err;
     *l = (listener){0};
     mr_sequence_desc desc = job_sequence(number, l);

@@ -45,7 +45,8 @@ static void on_logits(void *ctx, int32_t first_position, int32_t n_rows, const f
 }
 
 static void submit(mr_job *job, mr_sequence_desc desc, int32_t number, int32_t n_prompt) {
-    int32_t ids[64], sequence;
+    int32_t ids[64];
+    int64_t sequence;
     mr_err err;
     job_prompt(number, n_prompt, VOCAB, ids);
     desc.prompt_ids = ids;
@@ -110,7 +111,8 @@ static mr_status live(const mr_plan *plan, listener heard[N_SEQUENCES], mr_err *
                             .kv_type = MR_TYPE_F16};
     status = mr_job_create(&config, &job, err);
     for (int32_t i = 0; i < N_SEQUENCES && status == MR_OK; i++) {
-        int32_t ids[8], sequence;
+        int32_t ids[8];
+        int64_t sequence;
         heard[i] = (listener){0};
         mr_sequence_desc desc = job_sequence(i, &heard[i]);
         job_prompt(i, 8, VOCAB, ids);

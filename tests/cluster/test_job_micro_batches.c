@@ -34,7 +34,8 @@ static void take_logits(void *ctx, int32_t first_position, int32_t n_rows, const
 }
 
 static void submit(mr_job *job, results *r, int32_t i) {
-    int32_t ids[LONGEST], number;
+    int32_t ids[LONGEST];
+    int64_t number;
     mr_err err;
     mr_sequence_desc desc = job_sequence(i, &r->heard[i]);
     desc.prompt_ids = ids;

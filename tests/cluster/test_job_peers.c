@@ -35,7 +35,8 @@ static void on_logits(void *ctx, int32_t first_position, int32_t n_rows, const f
 
 /* Slot 0 wants logits, slot 1 a few tokens; steps 1 (both prompts) and 2 (the first token's row) are under way soon. */
 static void submit(mr_job *job) {
-    int32_t *ids = malloc(N_PROMPT * sizeof *ids), sequence;
+    int32_t *ids = malloc(N_PROMPT * sizeof *ids);
+    int64_t sequence;
     mr_err err;
     assert_non_null(ids);
     memset(ids, 0, N_PROMPT * sizeof *ids);

@@ -25,7 +25,8 @@ static int32_t max_tokens(int32_t number) {
 }
 
 static void submit(job_rig *rig, int32_t number, listener *l) {
-    int32_t ids[64], sequence;
+    int32_t ids[64];
+    int64_t sequence;
     mr_err err;
     mr_sequence_desc desc = job_sequence(number, l);
     desc.prompt_ids = ids;
@@ -44,7 +45,7 @@ static void run_all_alone(listener *out, int32_t n) {
         submit(&rig, i, &out[i]);
         job_rig_run(&rig);
     }
-    assert_int_equal(rig.job->n_preempted, 0);
+    assert_int_equal(rig.job->facts.n_preempted, 0);
     job_rig_stop(&rig);
 }
 
@@ -75,7 +76,7 @@ static void test_preempted_texts_go_on(void **state) {
             }
             job_rig_run(&rig);
             assert_same(alone, together, N);
-            assert_true(rig.job->n_preempted > 0);
+            assert_true(rig.job->facts.n_preempted > 0);
             job_rig_stop(&rig);
         }
 }
@@ -111,7 +112,8 @@ static void test_ids_under_way(void **state) {
             &rig,
             &(job_rig_config){.model = &model, .n_stages = n_stages, .max_sequences = N_TAKERS, .n_kv_blocks = 32});
         for (int32_t i = 0; i < N_TAKERS; i++) {
-            int32_t ids[64], sequence;
+            int32_t ids[64];
+            int64_t sequence;
             takers[i] = (taker){.rig = &rig, .n_after = &n_after};
             mr_sequence_desc desc = job_sequence(i, NULL);
             desc.prompt_ids = ids;
@@ -128,7 +130,7 @@ static void test_ids_under_way(void **state) {
             assert_memory_equal(takers[i].heard.ids, alone[i].ids, (size_t)max_tokens(i) * sizeof *alone[i].ids);
         }
         assert_true(n_after > 0);
-        assert_true(rig.job->n_preempted > 10);
+        assert_true(rig.job->facts.n_preempted > 10);
         job_rig_stop(&rig);
     }
 }
@@ -139,7 +141,8 @@ static void test_logits_among_preempted(void **state) {
     listener texts[4] = {0}, logits[4] = {0};
     job_rig rig;
     mr_err err;
-    int32_t ids[64], sequence;
+    int32_t ids[64];
+    int64_t sequence;
     job_rig_must_start(
         &rig, &(job_rig_config){.model = &model, .n_stages = 2, .max_rows = 5, .max_sequences = 8, .n_kv_blocks = 5});
     for (int32_t i = 0; i < 4; i++) {
@@ -166,7 +169,8 @@ static void test_prompts_go_on_beside_who_starves(void **state) {
     listener text = {0}, logits = {0};
     job_rig rig;
     mr_err err;
-    int32_t ids[64], sequence;
+    int32_t ids[64];
+    int64_t sequence;
     job_rig_must_start(&rig, &(job_rig_config){.model = &model, .n_stages = 1, .max_rows = 2, .n_kv_blocks = 5});
     mr_sequence_desc desc = job_sequence(0, &text);
     job_prompt(0, 40, VOCAB, ids);
@@ -199,10 +203,10 @@ static void test_overload(void **state) {
     }
     job_rig_run(&rig);
     assert_same(alone, together, N_MANY);
-    assert_true(rig.job->n_preempted > 0);
+    assert_true(rig.job->facts.n_preempted > 0);
     for (int32_t i = 0; i < N_MANY; i++) /* prompts that share a step begin together: those of 64 rows at most */
         assert_in_range(together[i].first_token_at, i < 64 ? 0 : i - 64, i + 64);
-    print_message("%d sequences were preempted\n", (int)rig.job->n_preempted);
+    print_message("%d sequences were preempted\n", (int)rig.job->facts.n_preempted);
     job_rig_stop(&rig);
 }
 
@@ -211,7 +215,8 @@ static void test_priorities(void **state) {
     (void)state;
     enum { N_QUEUED = 200 };
     static listener heard[N_QUEUED];
-    int32_t ids[4] = {1, 2, 3, 4}, sequence, clock = 0;
+    int32_t ids[4] = {1, 2, 3, 4}, clock = 0;
+    int64_t sequence;
     job_rig rig;
     mr_err err;
     job_rig_must_start(&rig, &(job_rig_config){.model = &model, .n_stages = 1, .max_sequences = 1});

@@ -22,7 +22,8 @@ typedef struct request {
 } request;
 
 static void submit(job_rig *rig, const request *r, listener *l) {
-    int32_t ids[64], sequence;
+    int32_t ids[64];
+    int64_t sequence;
     mr_err err;
     mr_sequence_desc desc = job_sequence(r->seed, l);
     job_prompt(r->text, r->n_prompt, VOCAB, ids);
@@ -37,7 +38,8 @@ static void submit(job_rig *rig, const request *r, listener *l) {
 }
 
 static void submit_logits(job_rig *rig, int32_t text, int32_t n_prompt, listener *l) {
-    int32_t ids[64], sequence;
+    int32_t ids[64];
+    int64_t sequence;
     mr_err err;
     mr_sequence_desc desc = job_sequence(0, l);
     job_prompt(text, n_prompt, VOCAB, ids);
@@ -100,7 +102,8 @@ static void test_one_after_the_other(void **state) {
 /* A longer prompt begins with what a shorter one and its text left behind: whole blocks of both. */
 static void test_generated_blocks_are_found(void **state) {
     (void)state;
-    int32_t ids[64], sequence;
+    int32_t ids[64];
+    int64_t sequence;
     int64_t n_rows = 0;
     job_rig rig;
     listener first, second = {0}, want = {0};
@@ -206,7 +209,7 @@ static void test_all_at_once(void **state) {
             job_rig_run(&rig);
             assert_same(alone, got, N);
             assert_true(rig.job->timings.cached_tokens > 0);
-            n_preempted += rig.job->n_preempted;
+            n_preempted += rig.job->facts.n_preempted;
             job_rig_stop(&rig);
         }
     assert_true(n_preempted > 0);

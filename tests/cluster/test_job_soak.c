@@ -25,7 +25,8 @@ typedef struct kind {
 
 typedef struct live {
     struct soak *soak;
-    int32_t kind, sequence;
+    int32_t kind;
+    int64_t sequence;
     bool is_live, wants_logits;
     int32_t n; /* ids or rows that have come */
 } live;
@@ -56,7 +57,7 @@ static mr_sequence_desc describe(int32_t number) {
 static void run_alone(void) {
     job_rig rig;
     mr_err err;
-    int32_t sequence;
+    int64_t sequence;
     if (job_rig_start(&rig, &(job_rig_config){.model = &model, .n_stages = 1, .max_sequences = 1}, &err) != MR_OK)
         fail_msg("%s", err.text);
     for (int32_t i = 0; i < N_KINDS; i++) {
@@ -169,7 +170,7 @@ static void run_round(uint64_t seed) {
     print_message(
         "seed %d, %d stages, %d blocks: %d sequences, %d stopped, %d cancelled, %d preempted, %d ids cached\n",
         (int)seed, config.n_stages, config.n_kv_blocks, s.n_submitted, s.n_stopped, s.n_cancelled,
-        (int)s.rig.job->n_preempted, (int)s.rig.job->timings.cached_tokens);
+        (int)s.rig.job->facts.n_preempted, (int)s.rig.job->timings.cached_tokens);
     job_rig_stop(&s.rig);
 }
 

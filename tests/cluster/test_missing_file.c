@@ -103,7 +103,8 @@ static void drop_caches(void) {
 }
 
 static void run_sequence(mr_job *job, listener *l, mr_err *err) {
-    int32_t prompt[N_PROMPT], sequence;
+    int32_t prompt[N_PROMPT];
+    int64_t sequence;
     job_prompt(3, N_PROMPT, model.tiny->info.vocab_size, prompt);
     mr_sequence_desc desc = job_sequence(3, l);
     desc.prompt_ids = prompt;

@@ -159,7 +159,8 @@ static void test_problems(void **state) {
 static void run_job(rig *r, const job_model *m, uint32_t epoch, const int32_t ranks[2], listener *l) {
     mr_plan plan;
     mr_job *job = NULL;
-    int32_t prompt[5], sequence;
+    int32_t prompt[5];
+    int64_t sequence;
     ok(mr_plan_balance(m->tiny->gguf, &m->tiny->info, 2, &plan, &r->err), &r->err);
     for (int32_t i = 0; i < 2; i++) {
         plan.stages[i].rank = ranks[i];

@@ -72,7 +72,8 @@ static int32_t prompt_id(int seed, int position) {
 }
 
 static void submit(mr_job *job, listener *l, bool wants_logits) {
-    int32_t ids[N_POSITIONS], n = wants_logits ? N_POSITIONS : 5 + 9 * l->idx, sequence;
+    int32_t ids[N_POSITIONS], n = wants_logits ? N_POSITIONS : 5 + 9 * l->idx;
+    int64_t sequence;
     mr_err err;
     for (int i = 0; i < n; i++)
         ids[i] = prompt_id(wants_logits ? 0 : 1 + l->idx, i);

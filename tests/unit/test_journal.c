@@ -12,7 +12,7 @@
 
 enum { N = 300, N_PROMPT = 3, MAX_IDS = 7 };
 
-static mr_status append(mr_journal *j, int32_t number, int32_t *out_sequence, mr_err *err) {
+static mr_status append(mr_journal *j, int32_t number, int64_t *out_sequence, mr_err *err) {
     int32_t ids[N_PROMPT] = {number, number + 1, number + 2}; /* gone after this call: the journal copies them */
     mr_sequence_desc desc = {.prompt_ids = ids, .n_prompt = N_PROMPT, .max_tokens = 4, .seed = (uint64_t)number};
     return mr_journal_append(j, &desc, MAX_IDS, out_sequence, err);
@@ -39,7 +39,7 @@ static void test_growth(void **state) {
     mr_err err;
     assert_int_equal(mr_journal_create(&j, &err), MR_OK);
     for (int32_t i = 0; i < N; i++) {
-        int32_t sequence = -1;
+        int64_t sequence = -1;
         assert_int_equal(append(j, i, &sequence, &err), MR_OK);
         assert_int_equal(sequence, i);
         entries[i] = mr_journal_entry(j, i);
@@ -69,7 +69,7 @@ static void test_failing_allocations(void **state) {
     for (int32_t i = 0; i < 40; i++) {
         mr_status status = MR_E_NO_MEMORY;
         for (int nth = 0; status != MR_OK; nth++) {
-            int32_t sequence = -7;
+            int64_t sequence = -7;
             mr_mem_fail_at(nth);
             status = append(j, i, &sequence, &err);
             mr_mem_fail_at(-1);

@@ -61,7 +61,8 @@ static void sim_init(sim *s, uint64_t seed, int32_t n_stages, int32_t max_rows) 
     assert_int_equal(mr_ledger_create(s->n_blocks, MAX_SLOTS, CONTEXT / MR_WIRE_BLOCK_TOKENS, &s->ledger, &err), MR_OK);
     assert_int_equal(mr_scheduler_create(&s->config, s->ledger, &s->scheduler, &err), MR_OK);
     for (int32_t i = 0; i < N_SEQUENCES; i++) {
-        int32_t ids[CONTEXT] = {0}, sequence;
+        int32_t ids[CONTEXT] = {0};
+        int64_t sequence;
         bool logits = draw(s, 5) == 0;
         int32_t n_prompt = 1 + (int32_t)draw(s, draw(s, 4) ? 12 : 60);
         int32_t max_ids = n_prompt + (logits ? 0 : 1 + (int32_t)draw(s, 30));
@@ -318,7 +319,8 @@ static void test_rules_of_the_ring(void **state) {
 }
 
 static mr_entry *join(mr_scheduler *scheduler, mr_journal *journal, int32_t n_prompt, int32_t slot) {
-    int32_t ids[CONTEXT] = {0}, sequence;
+    int32_t ids[CONTEXT] = {0};
+    int64_t sequence;
     mr_sequence_desc desc = {.prompt_ids = ids, .n_prompt = n_prompt};
     mr_err err;
     assert_int_equal(mr_journal_append(journal, &desc, CONTEXT, &sequence, &err), MR_OK);
@@ -423,7 +425,7 @@ static void scene_times(scene *c, int32_t n_stages, double fixed, double row, do
 
 static mr_entry *scene_join(scene *c, int32_t n_prompt, int32_t priority) {
     static int32_t ids[SCENE_CONTEXT];
-    int32_t sequence;
+    int64_t sequence;
     mr_sequence_desc desc = {.prompt_ids = ids, .n_prompt = n_prompt, .priority = priority};
     mr_err err;
     assert_int_equal(mr_journal_append(c->journal, &desc, SCENE_CONTEXT, &sequence, &err), MR_OK);
