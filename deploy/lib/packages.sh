@@ -43,6 +43,7 @@ probe() {
         done
         return 1
         ;;
+    py:*) python3 -c "import ${1#py:}" 2>/dev/null ;;
     *) die "deploy/packages.txt: unknown probe '$1'" ;;
     esac
 }
@@ -54,6 +55,7 @@ describe() {
     san:*) echo "the compiler's -fsanitize=${1#san:}" ;;
     pc:*) echo "library ${1#pc:} with its headers" ;;
     cmd:*) echo "command ${1#cmd:}" ;;
+    py:*) echo "Python's module ${1#py:}" ;;
     esac
 }
 
@@ -183,6 +185,20 @@ need() {
         ((${#MISSING[@]} == 0)) || die_probe "${MISSING[0]}"
     fi
     check_cmake_version
+}
+
+# wish GROUP …: installs what is missing of these groups, where there is apt and it can; else says what is left out.
+wish() {
+    local packages
+    find_missing "$@"
+    ((${#MISSING[@]})) || return 0
+    print_missing
+    command -v apt-get >/dev/null 2>&1 || return 0
+    mapfile -t packages < <(not_installed)
+    say "installing with apt: ${packages[*]}"
+    if ! (apt_install "${packages[@]}") >"$SCRATCH/wish.log" 2>&1; then
+        say "that failed, so the tests that need it are skipped: $(tail -n 1 "$SCRATCH/wish.log")"
+    fi
 }
 
 # CMakeLists.txt says which version it takes.

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The text of all metrics as a strict reader of the format sees it, and what that reader refuses."""
+import os
+import subprocess
+import unittest
+
+import prometheus
+
+GOOD = "# HELP a_total A.\n# TYPE a_total counter\na_total{x=\"1\"} 2\n"
+BAD = [
+    GOOD[:-1],
+    GOOD + 'a_total{x="1"} 3\n',
+    GOOD.replace("{", "{x=\"2\","),
+    GOOD.replace("} 2", "} two"),
+    GOOD.replace("} 2", "} -2"),
+    GOOD.replace('"1"', '"\\1"'),
+    GOOD.replace('"1"', "1"),
+    GOOD.replace("# TYPE a_total counter\n", ""),
+    GOOD.replace("a_total", "a"),
+    GOOD.replace("counter", "gauge"),
+    GOOD + "b 1\n",
+    GOOD + "\n",
+    GOOD + GOOD.replace("a_total", "b_total") + 'a_total{x="3"} 3\n',
+    "# HELP h H.\n# TYPE h histogram\nh_bucket{le=\"1\"} 2\nh_bucket{le=\"+Inf\"} 1\nh_sum 1\nh_count 1\n",
+    "# HELP h H.\n# TYPE h histogram\nh_bucket{le=\"1\"} 2\nh_sum 1\nh_count 2\n",
+    "# HELP h H.\n# TYPE h histogram\nh_bucket{le=\"1\"} 2\nh_bucket{le=\"+Inf\"} 2\nh_sum 1\nh_count 3\n",
+]
+
+
+class MetricsText(unittest.TestCase):
+    def test_reader(self):
+        self.assertEqual(prometheus.read(GOOD)["a_total"].value(x="1"), 2)
+        for text in BAD:
+            with self.assertRaises(ValueError, msg=text):
+                prometheus.read(text)
+
+    def test_all(self):
+        text = subprocess.run([os.environ["MILLRACE_TEST_METRICS"], "--print"], stdout=subprocess.PIPE, check=True).stdout
+        families = prometheus.read(text.decode())
+        listed = os.path.join(os.environ["MILLRACE_SOURCE_DIR"], "coordinator/metrics/metrics.def")
+        with open(listed, encoding="utf-8") as f:
+            self.assertEqual(len(families), f.read().count("\nMR_METRIC("))
+        self.assertTrue(all(name.startswith("millrace_") for name in families))
+        samples = families["millrace_stage_seconds_total"].samples
+        self.assertEqual([l for _, l, _ in samples],
+                         [{"stage": "a", "phase": "b"}, {"stage": '"quoted"', "phase": "back\\slash"}])
+
+
+if __name__ == "__main__":
+    unittest.main()
