@@ -60,10 +60,19 @@ static void note_spans(mr_job *job, const Millrace__Spans *s) {
 }
 
 static void note_seconds(mr_job *job, const Millrace__Seconds *s) {
-    mr_stage_seconds *out = &job->seconds[s->stage];
-    *out = (mr_stage_seconds){.known = true, .n_steps = s->steps, .n_dropped_spans = s->dropped_spans};
+    mr_stage_seconds new = {.known = s->ended,
+                            .heard_ns = mr_clock_now_ns(),
+                            .n_steps = s->steps,
+                            .n_dropped_spans = s->dropped_spans,
+                            .n_rows = s->rows,
+                            .in_bytes = s->in_bytes,
+                            .out_bytes = s->out_bytes};
     for (int i = 0; i < MR_PHASE_COUNT; i++)
-        out->ns[i] = (int64_t)s->ns[i];
+        new.ns[i] = (int64_t)s->ns[i];
+    (void)mr_learned_times_usual(job->times, (int32_t)s->stage, &new.usual);
+    mr_mutex_lock(&job->seconds_lock);
+    job->seconds[s->stage] = new;
+    mr_mutex_unlock(&job->seconds_lock);
 }
 
 static void note_step_sums(mr_job *job, const Millrace__StepSums *s) {
@@ -272,6 +281,7 @@ mr_status mr_job_create(const mr_job_config *config, mr_job **out, mr_err *err) 
     mr_job *job = mr_alloc(sizeof *job);
     if (!job)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a job");
+    mr_mutex_init(&job->seconds_lock);
     job->config = *config;
     job->plan = *config->plan;
     job->ring_slots = mr_job_ring_slots(config->plan->n_stages);
@@ -334,6 +344,12 @@ const mr_stage_seconds *mr_job_stage_seconds(const mr_job *job, int32_t stage) {
     return &job->seconds[stage];
 }
 
+void mr_job_copy_stage_seconds(mr_job *job, int32_t stage, mr_stage_seconds *out) {
+    mr_mutex_lock(&job->seconds_lock);
+    *out = job->seconds[stage];
+    mr_mutex_unlock(&job->seconds_lock);
+}
+
 void mr_job_destroy(mr_job *job) {
     if (!job)
         return;
@@ -354,6 +370,7 @@ void mr_job_destroy(mr_job *job) {
     mr_free(job->copy_from);
     mr_free(job->copy_to);
     mr_free(job->seconds);
+    mr_mutex_deinit(&job->seconds_lock);
     mr_free(job->spans);
     mr_free(job);
 }
@@ -411,6 +428,8 @@ mr_job_timings mr_job_get_timings(const mr_job *job) {
 mr_job_facts mr_job_get_facts(const mr_job *job) {
     mr_job_facts f = job->facts;
     f.n_live = job->n_live;
+    f.n_open_steps = (int32_t)(job->n_issued - job->n_done);
+    f.n_micro_batches = mr_scheduler_micro_batches(job->scheduler);
     f.n_waiting = job->n_unfinished - job->n_live;
     f.max_sequences = job->config.max_sequences;
     f.max_context = job->config.max_context;

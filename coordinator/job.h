@@ -65,16 +65,21 @@ MR_MUST_USE mr_status mr_job_create(const mr_job_config *config, mr_job **out, m
 void mr_job_destroy(mr_job *job);
 const mr_stage_report *mr_job_stage_report(const mr_job *job, int32_t stage);
 
-/* Where the time of a stage went, from its start to its end. */
+/* Where the time of a stage has gone since it was ready, and what it has done: as it said when it ended, or a moment ago. */
 typedef struct mr_stage_seconds {
-    bool known; /* it has ended and said so */
+    bool known;       /* it has ended and said so */
+    int64_t heard_ns; /* when it said this, by the clock of this process; 0: it has not yet */
     int64_t ns[MR_PHASE_COUNT];
-    uint64_t n_steps, n_dropped_spans;
+    uint64_t n_steps, n_dropped_spans, n_rows;
+    uint64_t in_bytes, out_bytes; /* of activations */
+    mr_learned_step usual;        /* rows 0: not known yet */
 } mr_stage_seconds;
 
 /* Ends the stages of a job that has run, and takes their last reports; nothing can run after that. */
 void mr_job_stop(mr_job *job);
 const mr_stage_seconds *mr_job_stage_seconds(const mr_job *job, int32_t stage);
+/* The same for any thread, while the job lives. Stages say it four times a second while they run steps, and soon after. */
+void mr_job_copy_stage_seconds(mr_job *job, int32_t stage, mr_stage_seconds *out);
 
 /* As a stage has reported while it ran; false: not yet. */
 bool mr_job_usual_step(const mr_job *job, int32_t stage, mr_learned_step *out);
@@ -150,6 +155,8 @@ typedef struct mr_job_facts {
     int64_t n_steps, n_rows; /* done */
     int32_t n_waiting;       /* for a slot and blocks */
     int32_t n_live;          /* in a slot */
+    int32_t n_open_steps;    /* under way */
+    int32_t n_micro_batches; /* of the last step */
     int32_t max_sequences, max_context;
     int32_t n_blocks; /* KV blocks: held + cached + free, each of MR_WIRE_BLOCK_TOKENS tokens */
     int32_t n_held_blocks, n_cached_blocks, n_free_blocks;

@@ -9,6 +9,7 @@
 #include "coordinator/ledger.h"
 #include "coordinator/scheduler.h"
 #include "coordinator/stage_links.h"
+#include "engine/base/thread.h"
 
 /* One step under way, kept at step % ring_slots. */
 typedef struct mr_step_record {
@@ -45,6 +46,7 @@ struct mr_job {
     bool may_admit;                         /* something has changed since nobody could be admitted */
     int32_t n_unfinished, n_live, n_leaving, n_closing;
     mr_stage_report *reports;  /* [n_stages] */
+    mr_mutex seconds_lock;     /* of seconds, while other threads may read them */
     mr_stage_seconds *seconds; /* [n_stages] */
     mr_span *spans;            /* [MR_MAX_REPORT_BYTES], of one report; NULL: not wanted */
     bool stopped;              /* the stages were told to end */

@@ -192,7 +192,7 @@ static mr_status note_step(mr_virtual_cluster *c, int32_t stage, uint64_t step, 
         mr_step_sums_sent(&s->sums, step, (uint32_t)n_rows, s->free_ns);
     /* The report goes now, when the step is planned: a pipeline's time too early, but all that is under way stays few. */
     int64_t now = mr_clock_now_ns();
-    if (!mr_step_sums_due(&s->sums, now))
+    if (now < mr_step_sums_due_ns(&s->sums))
         return MR_OK;
     sums.stage = (uint32_t)stage;
     mr_step_sums_fill(&s->sums, &sums);
@@ -275,6 +275,7 @@ static mr_status end_stages(mr_virtual_cluster *c, mr_err *err) {
         seconds.n_ns = MR_PHASE_COUNT;
         seconds.ns = ns;
         seconds.steps = c->n_steps;
+        seconds.ended = true;
         report.body_case = MILLRACE__REPORT__BODY_SECONDS;
         report.seconds = &seconds;
         status = send_report(c, i, &report, now, err);

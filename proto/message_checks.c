@@ -76,7 +76,7 @@ static void known_fields(checks *c, const ProtobufCMessage *m) {
 }
 
 static void known_status(checks *c, uint32_t value) {
-    bool known = value == MR_OK || (value >= MR_E_INVALID && value <= MR_E_NO_MEMORY) || value == MR_E_NUMERICS ||
+    bool known = value == MR_OK || (value >= MR_E_INVALID && value <= MR_E_UNAVAILABLE) || value == MR_E_NUMERICS ||
                  (value >= MR_E_TIMEOUT && value <= MR_E_PROTOCOL) || value == MR_E_INTERNAL || value == MR_E_DEVICE;
     if (c->status == MR_OK && !known)
         fail(c, "status is %" PRIu32 ", which is none", value);

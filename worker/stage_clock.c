@@ -45,6 +45,7 @@ void mr_stage_clock_begin_step(mr_stage_clock *c, uint64_t step, uint32_t rows) 
     c->step = step;
     c->rows = rows;
     c->n_steps++;
+    c->n_rows += rows;
 }
 
 int32_t mr_stage_clock_take(mr_stage_clock *c, mr_span *out, int32_t max) {

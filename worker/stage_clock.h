@@ -16,7 +16,7 @@ typedef struct mr_stage_clock {
     int64_t ns[MR_PHASE_COUNT];
     uint64_t step; /* set by whoever begins one */
     uint32_t rows;
-    uint64_t n_steps;
+    uint64_t n_steps, n_rows;
     mr_span *spans; /* NULL: not wanted */
     int32_t n_spans;
     uint64_t n_dropped;

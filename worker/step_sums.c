@@ -38,8 +38,8 @@ void mr_step_sums_came_back(mr_step_sums *s, uint64_t step, int64_t now_ns) {
     s->round_ns = ns;
 }
 
-bool mr_step_sums_due(const mr_step_sums *s, int64_t now_ns) {
-    return s->has_news && now_ns - s->reported_ns >= INTERVAL_NS;
+int64_t mr_step_sums_due_ns(const mr_step_sums *s) {
+    return s->has_news ? s->reported_ns + INTERVAL_NS : MR_NEVER;
 }
 
 void mr_step_sums_fill(mr_step_sums *s, Millrace__StepSums *out) {

@@ -38,8 +38,8 @@ void mr_step_sums_add(mr_step_sums *s, uint32_t n_rows, int64_t ns);
 void mr_step_sums_sent(mr_step_sums *s, uint64_t step, uint32_t n_rows, int64_t now_ns);
 void mr_step_sums_came_back(mr_step_sums *s, uint64_t step, int64_t now_ns);
 
-/* Whether there is something to report, and the last report is long enough ago. */
-bool mr_step_sums_due(const mr_step_sums *s, int64_t now_ns);
+/* When there will be something to report and the last report will be long enough ago; MR_NEVER: there is nothing. */
+int64_t mr_step_sums_due_ns(const mr_step_sums *s);
 /* Points out into s. */
 void mr_step_sums_fill(mr_step_sums *s, Millrace__StepSums *out);
 /* Begins anew, after they were reported. */

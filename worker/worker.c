@@ -46,7 +46,8 @@ typedef struct worker {
     size_t fetch_bytes, layer_bytes;        /* that come from other ranks; of the layers' tensors */
     mr_stage_clock clock;
     mr_step_sums sums;
-    mr_phase waits_for; /* what a pending step lacks */
+    uint64_t in_bytes, out_bytes; /* of activations */
+    mr_phase waits_for;           /* what a pending step lacks */
     bool stop;
 } worker;
 
@@ -157,31 +158,11 @@ static mr_status report_spans(worker *w, bool all, mr_err *err) {
     return status;
 }
 
-/* Says now and then how long steps take. What finds no buffer now waits and is added to. */
-static mr_status report_step_sums(worker *w, int64_t now_ns, mr_err *err) {
-    Millrace__StepSums sums = MILLRACE__STEP_SUMS__INIT;
-    Millrace__Report report = MILLRACE__REPORT__INIT;
-    bool sent = false;
-    if (!mr_step_sums_due(&w->sums, now_ns))
-        return MR_OK;
-    sums.stage = (uint32_t)w->stage_idx;
-    mr_step_sums_fill(&w->sums, &sums);
-    report.body_case = MILLRACE__REPORT__BODY_STEP_SUMS;
-    report.step_sums = &sums;
-    mr_status status = mr_outbox_send_message(w->report, &report.base, &sent, err);
-    if (status == MR_OK && sent)
-        mr_step_sums_clear(&w->sums, now_ns);
-    return status;
-}
-
-/* The last words of a stage that was told to end. */
-static mr_status report_seconds(worker *w, mr_err *err) {
+/* Where the time went so far, and what was done in it. Without a buffer at hand it waits until the deadline, as send_report. */
+static mr_status report_seconds(worker *w, bool ended, int64_t deadline_ns, mr_err *err) {
     uint64_t ns[MR_PHASE_COUNT];
     Millrace__Seconds seconds = MILLRACE__SECONDS__INIT;
     Millrace__Report report = MILLRACE__REPORT__INIT;
-    int64_t deadline = mr_clock_now_ns() + END_PATIENCE_NS;
-    mr_stage_clock_enter(&w->clock, MR_PHASE_WIRE);
-    mr_status status = report_spans(w, true, err);
     for (int i = 0; i < MR_PHASE_COUNT; i++)
         ns[i] = (uint64_t)w->clock.ns[i];
     seconds.stage = (uint32_t)w->stage_idx;
@@ -189,10 +170,40 @@ static mr_status report_seconds(worker *w, mr_err *err) {
     seconds.ns = ns;
     seconds.steps = w->clock.n_steps;
     seconds.dropped_spans = w->clock.n_dropped;
+    seconds.ended = ended;
+    seconds.rows = w->clock.n_rows;
+    seconds.in_bytes = w->in_bytes;
+    seconds.out_bytes = w->out_bytes;
     report.body_case = MILLRACE__REPORT__BODY_SECONDS;
     report.seconds = &seconds;
+    return send_report(w, &report, deadline_ns, err);
+}
+
+/* Says now and then how long steps take, and where the time goes. Sums that find no buffer wait and are added to. */
+static mr_status report_step_sums(worker *w, int64_t now_ns, mr_err *err) {
+    Millrace__StepSums sums = MILLRACE__STEP_SUMS__INIT;
+    Millrace__Report report = MILLRACE__REPORT__INIT;
+    bool sent = false;
+    if (now_ns < mr_step_sums_due_ns(&w->sums))
+        return MR_OK;
+    sums.stage = (uint32_t)w->stage_idx;
+    mr_step_sums_fill(&w->sums, &sums);
+    report.body_case = MILLRACE__REPORT__BODY_STEP_SUMS;
+    report.step_sums = &sums;
+    mr_status status = mr_outbox_send_message(w->report, &report.base, &sent, err);
+    w->sums.reported_ns = now_ns; /* so that an idle stage tries again later, not at once */
+    if (status == MR_OK && sent)
+        mr_step_sums_clear(&w->sums, now_ns);
+    return status == MR_OK && sent ? report_seconds(w, false, 0, err) : status;
+}
+
+/* The last words of a stage that was told to end. */
+static mr_status report_end(worker *w, mr_err *err) {
+    int64_t deadline = mr_clock_now_ns() + END_PATIENCE_NS;
+    mr_stage_clock_enter(&w->clock, MR_PHASE_WIRE);
+    mr_status status = report_spans(w, true, err);
     if (status == MR_OK)
-        status = send_report(w, &report, deadline, err);
+        status = report_seconds(w, true, deadline, err);
     if (status == MR_OK)
         mr_outbox_flush(w->report, deadline);
     return status;
@@ -522,6 +533,9 @@ static mr_status note_step(worker *w, int64_t start_ns, mr_err *err) {
     int64_t now_ns = mr_clock_now_ns();
     uint32_t n_rows = (uint32_t)mr_stage_rows(w->stage)->n_rows;
     mr_step_sums_add(&w->sums, n_rows, now_ns - w->clock.ns[MR_PHASE_WAIT_OUT] - start_ns);
+    uint64_t bytes = (uint64_t)n_rows * (uint64_t)w->info.d_model * sizeof(float);
+    w->in_bytes += w->x_in ? bytes : 0;
+    w->out_bytes += w->x_out ? bytes : 0;
     if (w->tokens_in)
         mr_step_sums_sent(&w->sums, w->pending->step, n_rows, now_ns);
     return report_step_sums(w, now_ns, err);
@@ -588,7 +602,7 @@ static mr_status take_control(worker *w, bool *did, mr_err *err) {
         return MR_OK;
     case MILLRACE__CONTROL__BODY_SHUTDOWN:
         w->stop = true;
-        return w->stage ? report_seconds(w, err) : MR_OK;
+        return w->stage ? report_end(w, err) : MR_OK;
     default:
         status = mr_err_set(err, MR_E_PROTOCOL, "a control message that has no place here");
     }
@@ -605,9 +619,11 @@ static mr_status serve(worker *w, mr_err *err) {
             status = report_spans(w, false, err);
         if (w->step_run == 0 && !w->pending) /* others may be loading still */
             did = mr_file_server_serve(w->config->file_server, 0) || did;
+        if (status == MR_OK && !did)
+            status = report_step_sums(w, mr_clock_now_ns(), err);
         if (status == MR_OK && !did) {
             mr_stage_clock_enter(&w->clock, w->pending ? w->waits_for : MR_PHASE_NO_WORK);
-            status = mr_channel_wait(w->config->channel, MR_NEVER, err);
+            status = mr_channel_wait(w->config->channel, mr_step_sums_due_ns(&w->sums), err);
         }
         if (status != MR_OK)
             return status;

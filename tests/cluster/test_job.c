@@ -258,6 +258,39 @@ static void test_create_and_destroy_at_once(void **state) {
     job_expect_threads(n_threads);
 }
 
+/* Soon after a short sequence, and without the end of the stages, the job knows what they have done. */
+static void test_stages_report_while_they_run(void **state) {
+    (void)state;
+    job_rig rig;
+    listener l = {0};
+    mr_stage_seconds stage[3] = {0};
+    mr_err err;
+    int64_t deadline = mr_clock_now_ns() + 60 * MR_NS_PER_S;
+    bool all = false;
+    job_rig_must_start(&rig, &(job_rig_config){.model = &model, .n_stages = 3});
+    submit(&rig, 1, 10, 20, &l);
+    job_rig_run(&rig);
+    while (!all) {
+        assert_true(mr_clock_now_ns() < deadline);
+        assert_int_equal(mr_job_turn(rig.job, mr_clock_now_ns() + MR_NS_PER_S / 100, &err), MR_OK);
+        all = true;
+        for (int32_t i = 0; i < 3; i++) {
+            mr_job_copy_stage_seconds(rig.job, i, &stage[i]);
+            all = all && stage[i].n_rows >= 10 + 19;
+        }
+    }
+    for (int32_t i = 0; i < 3; i++) {
+        assert_true(!stage[i].known && stage[i].heard_ns > 0 && stage[i].usual.rows == 1);
+        assert_true(stage[i].n_steps >= 20 && stage[i].ns[MR_PHASE_COMPUTE] > 0 && stage[i].ns[MR_PHASE_NO_WORK] > 0);
+        assert_int_equal(stage[i].in_bytes, i > 0 ? stage[i].n_rows * 64 * sizeof(float) : 0);
+        assert_int_equal(stage[i].out_bytes, i < 2 ? stage[i].n_rows * 64 * sizeof(float) : 0);
+    }
+    mr_job_stop(rig.job);
+    assert_true(mr_job_stage_seconds(rig.job, 2)->known);
+    assert_true(mr_job_stage_seconds(rig.job, 2)->n_rows == stage[2].n_rows);
+    job_rig_stop(&rig);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_more_sequences_than_room),
@@ -268,6 +301,7 @@ int main(void) {
         cmocka_unit_test(test_prompts_that_are_refused),
         cmocka_unit_test(test_timings_of_a_second_run),
         cmocka_unit_test(test_create_and_destroy_at_once),
+        cmocka_unit_test(test_stages_report_while_they_run),
     };
     tiny_desc desc = job_model_desc();
     job_model_init(&model, tiny_model_write(&desc));
