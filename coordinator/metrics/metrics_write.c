@@ -1,12 +1,12 @@
 /* coordinator/metrics/metrics_write.c - metrics as Prometheus reads them. */
 // SPDX-License-Identifier: Apache-2.0
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "coordinator/metrics/metrics_internal.h"
+#include "engine/text/utf8.h"
 
 /* A buffer that remembers that memory ran out. */
 typedef struct writer {
@@ -35,15 +35,18 @@ static void put_number(writer *w, double value) {
     put(w, text);
 }
 
-/* Backslash, quote and newline need a backslash; in help texts, where quotes do not, there are none of them. */
+/* A label's value: backslash, quote and newline get a backslash, and what is no UTF-8 becomes U+FFFD. */
 static void put_escaped(writer *w, const char *text) {
-    for (; *text; text++) {
+    for (size_t n; *text; text += n ? n : 1) {
+        n = mr_utf8_char_len(text, strlen(text));
         if (*text == '\\' || *text == '"')
             put_byte(w, '\\');
         if (*text == '\n')
             put(w, "\\n");
+        else if (n == 0)
+            put(w, MR_UTF8_REPLACEMENT);
         else
-            put_byte(w, *text);
+            w->ok = w->ok && mr_text_buf_append(w->out, text, n);
     }
 }
 

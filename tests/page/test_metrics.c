@@ -37,7 +37,7 @@ static void test_text(void **state) {
     mr_metrics_add(m, MR_METRIC_REQUESTS, (mr_labels){{"/v1/models", "404"}}, 1);
     mr_metrics_add(m, MR_METRIC_REQUESTS, (mr_labels){{"/v1/models", "200"}}, 2);
     mr_metrics_set(m, MR_METRIC_LOADED, (mr_labels){{0}}, 0.1);
-    mr_metrics_set(m, MR_METRIC_BUILD, (mr_labels){{"1.0", "a\"b\\c\nd"}}, 1);
+    mr_metrics_set(m, MR_METRIC_BUILD, (mr_labels){{"1.0", "a\"b\\c\nd\xff\xc3\xa9"}}, 1);
     mr_metrics_set(m, MR_METRIC_PREEMPTIONS, (mr_labels){{0}}, 1 << 30);
     mr_metrics_set(m, MR_METRIC_PREEMPTIONS, (mr_labels){{0}}, 5); /* a total only goes up */
     assert_string_equal(text_of(m, &out),
@@ -53,7 +53,7 @@ static void test_text(void **state) {
                         "millrace_loaded_ratio 0.1\n"
                         "# HELP millrace_build_info Always 1.\n"
                         "# TYPE millrace_build_info gauge\n"
-                        "millrace_build_info{version=\"1.0\",model=\"a\\\"b\\\\c\\nd\"} 1\n");
+                        "millrace_build_info{version=\"1.0\",model=\"a\\\"b\\\\c\\nd\xEF\xBF\xBD\xc3\xa9\"} 1\n");
     mr_metrics_add(NULL, MR_METRIC_REQUESTS, (mr_labels){{"x", "y"}}, 1);
     mr_text_buf_deinit(&out);
     mr_metrics_destroy(m);

@@ -1,0 +1,193 @@
+// coordinator/page/page-chat.js - a conversation with the model, streamed as it is written. Texts are shown as they are: nothing
+// in them is markup.
+// SPDX-License-Identifier: Apache-2.0
+import { ask } from "./page-server.js";
+import { duration } from "./page-pipeline.js";
+
+const byId = (id) => document.getElementById(id);
+const log = byId("messages");
+const input = byId("ask-text");
+let history = []; // {role, content}
+let running = null; // the AbortController of the answer under way
+
+// The data of server-sent events, one after the other; comments and other fields are passed over.
+export async function* events(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    const lines = (rest + (value ?? "")).split(/\r?\n/);
+    rest = done ? "" : lines.pop();
+    for (const line of lines)
+      if (line.startsWith("data:"))
+        yield line.slice(5).trimStart();
+    if (done)
+      return;
+  }
+}
+
+function add(parent, tag, name, text = "") {
+  const e = document.createElement(tag);
+  e.className = name;
+  e.textContent = text;
+  parent.append(e);
+  return e;
+}
+
+// Adds to the log; follows the text where its end was in sight.
+function follow(change) {
+  const near = log.scrollHeight - log.scrollTop - log.clientHeight < 48;
+  change();
+  if (near)
+    log.scrollTop = log.scrollHeight;
+}
+
+class Answer {
+  constructor() {
+    this.box = add(log, "article", "message assistant live");
+    this.text = add(this.box, "div", "text").appendChild(document.createTextNode(""));
+    this.begin = performance.now();
+    this.usage = null;
+    this.finish = null;
+  }
+
+  take(event) {
+    if (event.error)
+      throw new Error(event.error.message || "the server reports an error");
+    const choice = event.choices?.[0], delta = choice?.delta;
+    const text = delta?.content ?? choice?.text ?? "", thought = delta?.reasoning_content ?? "";
+    this.usage = event.usage ?? this.usage;
+    this.finish = choice?.finish_reason ?? this.finish;
+    if (text || thought)
+      this.first ??= performance.now();
+    follow(() => {
+      if (thought)
+        this.thoughts().appendData(thought);
+      this.text.appendData(text);
+    });
+  }
+
+  thoughts() {
+    if (!this.thought) {
+      const details = document.createElement("details");
+      add(details, "summary", "", "Reasoning");
+      this.thought = add(details, "div", "text").appendChild(document.createTextNode(""));
+      this.box.prepend(details);
+    }
+    return this.thought;
+  }
+
+  end(stopped) {
+    const seconds = (performance.now() - (this.first ?? this.begin)) / 1000, n = this.usage?.completion_tokens;
+    const facts = [];
+    if (n)
+      facts.push(`${n} tokens`);
+    if (n > 1 && seconds > 0)
+      facts.push(`${((n - 1) / seconds).toFixed(1)} per second`);
+    if (this.first)
+      facts.push(`first after ${duration((this.first - this.begin) / 1000)}`);
+    if (stopped)
+      facts.push("stopped");
+    if (this.finish === "length")
+      facts.push("ended by the limit of tokens");
+    follow(() => {
+      this.box.classList.remove("live");
+      add(this.box, "p", "facts", facts.join(", "));
+    });
+  }
+}
+
+function request(mode) {
+  const temperature = parseFloat(byId("ask-temperature").value), tokens = parseInt(byId("ask-tokens").value, 10);
+  const system = byId("ask-system").value.trim(), last = history[history.length - 1].content;
+  const options = { stream: true, stream_options: { include_usage: true } };
+  if (isFinite(temperature))
+    options.temperature = temperature;
+  if (isFinite(tokens))
+    options.max_tokens = tokens;
+  if (mode === "text")
+    return ["v1/completions", { prompt: last, ...options }];
+  const messages = system ? [{ role: "system", content: system }, ...history] : history;
+  return ["v1/chat/completions", { messages, ...options }];
+}
+
+async function errorOf(answer) {
+  try {
+    return (await answer.json()).error.message;
+  } catch {
+    return `the server answers with status ${answer.status}`;
+  }
+}
+
+async function run(mode) {
+  const answer = new Answer(), [path, body] = request(mode);
+  let stopped = false;
+  running = new AbortController();
+  try {
+    const reply = await ask(path, {
+      method: "POST", signal: running.signal, body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
+    if (!reply.ok)
+      throw new Error(await errorOf(reply));
+    for await (const data of events(reply.body))
+      if (data !== "[DONE]")
+        answer.take(JSON.parse(data));
+  } catch (error) {
+    stopped = running.signal.aborted;
+    if (!stopped)
+      follow(() => add(answer.box, "p", "error", error.message));
+  }
+  running = null;
+  answer.end(stopped);
+  history.push({ role: "assistant", content: answer.text.data });
+}
+
+function grow() {
+  input.style.height = "auto";
+  input.style.height = `${input.scrollHeight + 2}px`;
+}
+
+function showRunning(is) {
+  byId("ask-send").textContent = is ? "Stop" : "Send";
+  byId("ask-send").classList.toggle("stop", is);
+}
+
+async function send() {
+  const text = input.value, mode = byId("ask-mode").value;
+  if (!text.trim() || running)
+    return;
+  log.querySelector(".empty")?.remove();
+  byId("chat-new").hidden = false;
+  add(add(log, "article", "message user"), "div", "text", text);
+  log.scrollTop = log.scrollHeight;
+  history.push({ role: "user", content: text });
+  input.value = "";
+  grow();
+  showRunning(true);
+  await run(mode);
+  showRunning(false);
+}
+
+export function startChat() {
+  input.addEventListener("input", grow);
+  input.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+      event.preventDefault();
+      send();
+    } else if (event.key === "Escape")
+      running?.abort();
+  });
+  byId("ask").addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (running)
+      running.abort();
+    else
+      send();
+  });
+  byId("chat-new").addEventListener("click", () => {
+    running?.abort();
+    history = [];
+    log.replaceChildren();
+    byId("chat-new").hidden = true;
+    input.focus();
+  });
+}

@@ -1,0 +1,170 @@
+// coordinator/page/page-plots.js - four plots of the last minutes: tokens, time between tokens, sequences, KV memory.
+// SPDX-License-Identifier: Apache-2.0
+import { duration } from "./page-pipeline.js";
+
+const SPAN_S = 300, RATE_S = 2, LATENCY_S = 10, GAP_S = 5, HEIGHT = 100;
+const SVG = "http://www.w3.org/2000/svg";
+
+// The value below which a share q of those counted between two samples lies; null where there was none.
+export function quantile(bounds, before, after, q) {
+  const counts = after.map((n, i) => n - before[i]), all = counts.reduce((a, b) => a + b, 0);
+  let below = 0;
+  if (!(all > 0))
+    return null;
+  for (let i = 0; i < bounds.length; i++) {
+    if (below + counts[i] >= q * all) {
+      const from = i > 0 ? bounds[i - 1] : 0;
+      return from + (bounds[i] - from) * (q * all - below) / counts[i];
+    }
+    below += counts[i];
+  }
+  return bounds[bounds.length - 1];
+}
+
+// The least of 1, 2, 5, 10 … that is no less.
+function niceAbove(value) {
+  const unit = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 5, 10].map((k) => k * unit).find((k) => k >= value * 0.999999);
+}
+
+const count = (n) => n === null ? "–" : n >= 100 || Number.isInteger(n) ? Math.round(n).toString() : n.toFixed(1);
+const time = (s) => s === null ? "–" : duration(s);
+
+// What is shown: of each line its value at a sample, from the samples until then. The first line is the main one.
+const PLOTS = [
+  { title: "Tokens per second", show: count, lines: [["generated", (s) => s.rates.generated], ["read", (s) => s.rates.prompt]] },
+  { title: "Time between tokens", show: time, lines: [["median", (s) => s.next.half], ["of 99 %", (s) => s.next.most]],
+    also: (s) => `first token ${time(s.first.half)}` },
+  { title: "Sequences", show: count, least: 4, lines: [["running", (s) => s.state.sequences.live], ["waiting", (s) => s.state.sequences.waiting]] },
+  { title: "KV memory", show: (x) => x === null ? "–" : `${Math.round(100 * x)} %`, least: 1,
+    lines: [["in use", (s) => s.state.blocks.held / (s.state.blocks.total || 1)],
+            ["with what is kept", (s) => (s.state.blocks.held + s.state.blocks.cached) / (s.state.blocks.total || 1)]] },
+];
+
+function html(tag, name, parent, text = "") {
+  const e = document.createElement(tag);
+  e.className = name;
+  e.textContent = text;
+  parent.append(e);
+  return e;
+}
+
+function svg(tag, name, parent) {
+  const e = document.createElementNS(SVG, tag);
+  if (name)
+    e.setAttribute("class", name);
+  parent.append(e);
+  return e;
+}
+
+class Plot {
+  constructor(parent, what) {
+    const box = html("div", "plot", parent);
+    this.what = what;
+    html("h3", "", box, what.title);
+    this.now = html("p", "now", box);
+    const area = html("div", "area", box);
+    this.most = html("span", "most", area);
+    this.svg = svg("svg", "", area);
+    this.svg.setAttribute("viewBox", `0 0 ${SPAN_S} ${HEIGHT}`);
+    this.svg.setAttribute("preserveAspectRatio", "none");
+    this.svg.setAttribute("role", "img");
+    this.fill = svg("path", "fill", this.svg);
+    this.paths = what.lines.map((_, i) => svg("path", i ? "second" : "", this.svg)).reverse();
+    this.mark = svg("line", "", this.svg);
+    this.mark.setAttribute("y2", HEIGHT);
+    this.mark.setAttribute("visibility", "hidden");
+    const times = html("p", "times", box);
+    html("span", "", times, "5 minutes ago");
+    this.when = html("span", "", times, "now");
+    area.addEventListener("pointermove", (event) => {
+      this.pointed = (event.clientX - area.getBoundingClientRect().left) / area.clientWidth;
+      this.say();
+    });
+    area.addEventListener("pointerleave", () => {
+      this.pointed = undefined;
+      this.say();
+    });
+    this.paths.reverse();
+  }
+
+  draw(samples) {
+    const values = this.what.lines.map(([, of]) => samples.map(of));
+    const top = niceAbove(Math.max(this.what.least ?? 0, ...values.flat().filter((v) => v !== null && isFinite(v)), 1e-9));
+    const end = samples[samples.length - 1].state.time_s;
+    const x = (i) => SPAN_S - (end - samples[i].state.time_s), y = (v) => HEIGHT - HEIGHT * v / top;
+    this.samples = samples;
+    this.end = end;
+    values.forEach((line, k) => {
+      let path = "", begin = null;
+      let fill = "";
+      line.forEach((v, i) => {
+        if (v === null || (i > 0 && samples[i].state.time_s - samples[i - 1].state.time_s > GAP_S)) {
+          fill += begin === null ? "" : `V${HEIGHT}H${begin}`;
+          begin = null;
+        }
+        if (v === null)
+          return;
+        const point = `${x(i).toFixed(2)} ${y(v).toFixed(2)}`;
+        path += begin === null ? `M${point}` : `L${point}`;
+        fill += begin === null ? `M${x(i).toFixed(2)} ${HEIGHT}L${point}` : `L${point}`;
+        begin ??= x(i).toFixed(2);
+      });
+      this.paths[k].setAttribute("d", path);
+      if (k === 0)
+        this.fill.setAttribute("d", fill + (begin === null ? "" : `V${HEIGHT}H${begin}`));
+    });
+    this.most.textContent = values.flat().some((v) => v > 0) ? this.what.show(top) : "";
+    this.say();
+  }
+
+  // The values of the sample that is pointed at, or of the last one.
+  say() {
+    if (!this.samples)
+      return;
+    const wanted = this.end - (this.pointed === undefined ? 0 : (1 - this.pointed) * SPAN_S);
+    const near = (a, b) => Math.abs(b.state.time_s - wanted) < Math.abs(a.state.time_s - wanted) ? b : a;
+    const sample = this.samples.reduce(near), [main, ...others] = this.what.lines;
+    this.now.replaceChildren();
+    html("b", "", this.now, this.what.show(main[1](sample)));
+    for (const [name, of] of others)
+      html("span", "", this.now, ` ${name} ${this.what.show(of(sample))}`).prepend(document.createElement("i"));
+    if (this.what.also)
+      html("span", "", this.now, this.what.also(sample));
+    this.svg.setAttribute("aria-label", `${this.what.title}: ${this.now.textContent}`);
+    this.when.textContent = this.pointed === undefined ? "now" : `${Math.round(this.end - sample.state.time_s)} s ago`;
+    this.mark.setAttribute("visibility", this.pointed === undefined ? "hidden" : "visible");
+    this.mark.setAttribute("x1", SPAN_S - (this.end - sample.state.time_s));
+    this.mark.setAttribute("x2", SPAN_S - (this.end - sample.state.time_s));
+  }
+}
+
+export class Plots {
+  constructor(parent) {
+    this.plots = PLOTS.map((what) => new Plot(parent, what));
+    this.samples = [];
+  }
+
+  // The latest sample that is at least so old, or the oldest.
+  before(state, seconds) {
+    return this.samples.findLast((s) => s.state.time_s <= state.time_s - seconds + 0.05)?.state ?? this.samples[0]?.state ?? state;
+  }
+
+  update(state) {
+    if (this.samples.length > 0 && state.time_s < this.samples[this.samples.length - 1].state.time_s)
+      this.samples = []; // another server
+    const old = this.before(state, RATE_S), seconds = state.time_s - old.time_s;
+    const rate = (name) => seconds > 0 ? (state.totals[name] - old.totals[name]) / seconds : 0;
+    const then = this.before(state, LATENCY_S).latency, { bounds_s: bounds, ...latency } = state.latency;
+    const at = (name, q) => quantile(bounds, then[name], latency[name], q);
+    this.samples.push({
+      state,
+      rates: { generated: rate("generated"), prompt: rate("prompt_tokens") - rate("cached_tokens") },
+      first: { half: at("first_token", 0.5) },
+      next: { half: at("next_token", 0.5), most: at("next_token", 0.99) },
+    });
+    this.samples = this.samples.filter((s) => s.state.time_s >= state.time_s - SPAN_S);
+    for (const plot of this.plots)
+      plot.draw(this.samples);
+  }
+}

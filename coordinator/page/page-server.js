@@ -1,0 +1,29 @@
+// coordinator/page/page-server.js - requests to this server, with the key that the user gave.
+// SPDX-License-Identifier: Apache-2.0
+const NAME = "millrace-key";
+let key = "";
+let onRefused = () => {};
+try {
+  key = sessionStorage.getItem(NAME) || "";
+} catch { /* storage is off: the key lives as long as the page */ }
+
+export function setKey(text) {
+  key = text;
+  try {
+    sessionStorage.setItem(NAME, text);
+  } catch { /* as above */ }
+}
+
+export const hasKey = () => key !== "";
+export const whenRefused = (listener) => { onRefused = listener; };
+
+// fetch, relative to the page, so that it may lie under a prefix.
+export async function ask(path, options = {}) {
+  const headers = { ...options.headers };
+  if (key)
+    headers.Authorization = `Bearer ${key}`;
+  const answer = await fetch(path, { cache: "no-store", ...options, headers });
+  if (answer.status === 401)
+    onRefused();
+  return answer;
+}

@@ -1,0 +1,71 @@
+// coordinator/page/page.js - asks the server once a second what it does, and has it drawn.
+// SPDX-License-Identifier: Apache-2.0
+import { Pipeline } from "./page-pipeline.js";
+import { Plots } from "./page-plots.js";
+import { startChat } from "./page-chat.js";
+import { ask, hasKey, setKey, whenRefused } from "./page-server.js";
+
+const EVERY_MS = 1000, PATIENCE_MS = 10000;
+const WORDS = { loading: "loading", ready: "ready", ending: "ending", failed: "failed", away: "not reachable" };
+const byId = (id) => document.getElementById(id);
+const pipeline = new Pipeline();
+const plots = new Plots(byId("plots"));
+
+function showState(state, trouble) {
+  byId("state").className = state;
+  byId("state").lastElementChild.textContent = WORDS[state] || state;
+  byId("trouble").textContent = trouble || "";
+  byId("trouble").hidden = !trouble;
+}
+
+function draw(now) {
+  const percent = Math.floor(100 * now.loaded);
+  showState(now.state, now.error);
+  if (now.state === "loading")
+    byId("state").lastElementChild.textContent = `loading, ${percent} %`;
+  byId("loaded").hidden = now.state !== "loading";
+  byId("loaded").value = now.loaded;
+  byId("model-name").textContent = now.model || "";
+  byId("model-facts").textContent =
+    [now.description, now.layers && `${now.layers} layers`, now.context && `context ${now.context}`].filter(Boolean).join(", ");
+  document.title = now.model ? `${now.model} – Millrace` : "Millrace";
+  pipeline.update(now);
+  plots.update(now);
+}
+
+async function look() {
+  try {
+    const answer = await ask("page/state", { signal: AbortSignal.timeout(PATIENCE_MS) });
+    if (answer.ok)
+      draw(await answer.json());
+    else if (answer.status !== 401)
+      showState("away", `the server answers with status ${answer.status}`);
+  } catch {
+    showState("away");
+  }
+}
+
+async function lookForEver() {
+  for (;;) {
+    if (!document.hidden)
+      await look();
+    await new Promise((done) => setTimeout(done, EVERY_MS));
+  }
+}
+
+whenRefused(() => {
+  byId("key-note").textContent = hasKey() ? "The server does not know this key." : "";
+  byId("key").hidden = false;
+  showState("away");
+  byId("state").lastElementChild.textContent = "needs a key";
+});
+
+byId("key").addEventListener("submit", (event) => {
+  event.preventDefault();
+  setKey(byId("key-text").value);
+  byId("key").hidden = true;
+  look();
+});
+
+startChat();
+lookForEver();
