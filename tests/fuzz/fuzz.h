@@ -15,5 +15,7 @@ int mr_fuzz_gguf(const uint8_t *data, size_t size);
 int mr_fuzz_frame(const uint8_t *data, size_t size);
 /* Unpacks the bytes as a control, tokens or report message, and uses what passes the checks. */
 int mr_fuzz_messages(const uint8_t *data, size_t size);
+/* Takes the bytes apart as the answer of a model, in pieces of several sizes, which have to agree. */
+int mr_fuzz_chat_output(const uint8_t *data, size_t size);
 
 #endif
