@@ -308,7 +308,8 @@ static void test_every_shape_equals_scalar(void **state) {
     for (int t = 0; t < N_TYPES; t++)
         for (int d = 0; d < 8; d++)
             for (int g = 0; g < 8 && mr_kv_head_bytes(TYPES[t], DIMS[d]) > 0; g++)
-                check_shape(TYPES[t], DIMS[d], GROUPS[g]);
+                if (share_get() == 1 || g == (t + d) % 8) /* a shape takes ten seconds with a sanitizer */
+                    check_shape(TYPES[t], DIMS[d], GROUPS[g]);
 }
 
 static void test_chunks_of_a_prompt_equal_scalar(void **state) {

