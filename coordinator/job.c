@@ -433,11 +433,16 @@ mr_job_facts mr_job_get_facts(const mr_job *job) {
     f.n_waiting = job->n_unfinished - job->n_live;
     f.max_sequences = job->config.max_sequences;
     f.max_context = job->config.max_context;
+    f.n_vocab = job->config.info->vocab_size;
     f.n_blocks = job->config.n_kv_blocks;
     f.n_cached_blocks = mr_ledger_n_cached(job->ledger);
     f.n_free_blocks = mr_ledger_n_free(job->ledger) - f.n_cached_blocks;
     f.n_held_blocks = f.n_blocks - f.n_cached_blocks - f.n_free_blocks;
     return f;
+}
+
+mr_channel *mr_job_channel(const mr_job *job) {
+    return job->config.channel;
 }
 
 int32_t mr_job_get_slots(const mr_job *job, mr_job_slot *out, int32_t cap) {

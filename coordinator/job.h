@@ -157,11 +157,13 @@ typedef struct mr_job_facts {
     int32_t n_live;          /* in a slot */
     int32_t n_open_steps;    /* under way */
     int32_t n_micro_batches; /* of the last step */
-    int32_t max_sequences, max_context;
+    int32_t max_sequences, max_context, n_vocab;
     int32_t n_blocks; /* KV blocks: held + cached + free, each of MR_WIRE_BLOCK_TOKENS tokens */
     int32_t n_held_blocks, n_cached_blocks, n_free_blocks;
 } mr_job_facts;
 mr_job_facts mr_job_get_facts(const mr_job *job);
+/* What a turn waits on: others wake it there. */
+mr_channel *mr_job_channel(const mr_job *job);
 
 /* What the sequence in a slot is doing. */
 typedef struct mr_job_slot {

@@ -1,7 +1,7 @@
 /* coordinator/service/service.h - the door to a job for other threads: any of them submits requests and takes their answers, piece
  * by piece; the main thread turns the job, detokenises, and cuts texts at stop texts.
  * Life:    create (before the model is loaded, so that a server can say how far that is); run, on the main thread; destroy, when
- *          all requests are released. A request lives until its release, whatever becomes of the service's run.
+ *          all requests are released. A request lives until its release, whatever becomes of the run.
  * Owns:    requests with all they were given, and their answers. Borrows: job and tokenizer while it runs.
  * Threads: functions say who may call them. A request's own functions are for one thread at a time.
  * Memory:  a request keeps what its reader has not taken: one whole answer at most, bounded by the context. So a slow reader
@@ -19,7 +19,7 @@
 enum {
     MR_SERVICE_MAX_CHOICES = 128, /* of one request */
     MR_SERVICE_MAX_STOPS = 64,
-    MR_SERVICE_MAX_STOP_BYTES = 1024, /* of one stop text */
+    MR_SERVICE_MAX_STOP_BYTES = 256, /* of one stop text */
     MR_SERVICE_MAX_LOGPROBS = 20,
 };
 
@@ -38,20 +38,16 @@ typedef enum mr_pooling {
 typedef struct mr_generate_desc {
     const int32_t *prompt_ids; /* [n_prompt], at least one */
     int32_t n_prompt;
-    int32_t max_tokens; /* of each choice; -1: to the end of the context; 0: nothing is generated */
-    int32_t n_choices;  /* at least one; they share the prompt */
-    mr_sampling_params sampling;
-    const int32_t *bias_ids; /* [n_biases]: added to the logits of these ids */
-    const float *biases;     /* [n_biases] */
-    int32_t n_biases;
-    const uint8_t *grammar; /* [n_grammar_bytes], as mr_grammar_pack made them; NULL: none */
+    int32_t max_tokens;          /* of each choice; -1: to the end of the context; 0: nothing is generated */
+    int32_t n_choices;           /* at least one; they share the prompt */
+    mr_sampling_params sampling; /* the lists that it points to are copied as well */
+    const uint8_t *grammar;      /* [n_grammar_bytes], as mr_grammar_pack made them; NULL: none */
     size_t n_grammar_bytes;
     const char *const *stops; /* [n_stops]; none is empty */
     int32_t n_stops;
-    bool ignore_end;   /* end tokens do not end it */
-    bool with_special; /* control tokens come out as text, too */
-    int32_t
-        n_logprobs; /* the highest ones of each position beside its own, at most MR_SERVICE_MAX_LOGPROBS; -1: none */
+    bool ignore_end;    /* end tokens do not end it */
+    bool with_special;  /* control tokens come out as text, too */
+    int32_t n_logprobs; /* the highest of each position, at most MR_SERVICE_MAX_LOGPROBS; 0: its own alone; -1: none */
     bool prompt_logprobs; /* those of the prompt, too: n_logprobs of each position */
     int32_t priority;
     /* Not NONE: the piece that ends the only choice has the embedding, of length 1; nothing is generated. */
@@ -107,7 +103,7 @@ bool mr_request_take(mr_request *request, mr_piece *out);
 bool mr_request_ended(mr_request *request);
 /* A number of its own, from 1 on. */
 uint64_t mr_request_number(const mr_request *request);
-/* Ends it: what runs is cancelled, and its blocks are free at once. NULL is accepted. */
+/* Ends it: what runs is cancelled, and its blocks are free at once. Waits for a wake under way. NULL is accepted. */
 void mr_request_release(mr_request *request);
 
 /* --- The service ------------------------------------------------------------------------------------------------------- */
@@ -117,8 +113,7 @@ typedef struct mr_service_config {
 } mr_service_config;
 
 MR_MUST_USE mr_status mr_service_create(const mr_service_config *config, mr_service **out, mr_err *err);
-/* After run has returned. Requests that are not released yet stay valid until they are; nothing else of the service may be
- * called. */
+/* After run has returned and all requests are released. NULL is accepted. */
 void mr_service_destroy(mr_service *service);
 
 /* Any thread, before run: how far the stages have loaded. */

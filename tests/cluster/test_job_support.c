@@ -62,6 +62,9 @@ mr_status job_rig_start(job_rig *rig, const job_rig_config *config, mr_err *err)
     if (mr_plan_balance(m->tiny->gguf, &m->tiny->info, config->n_stages, &rig->plan, err) != MR_OK ||
         mr_local_cluster_create(&local, &rig->cluster, err) != MR_OK)
         fail_msg("%s", err->text);
+    rig->plan.synthetic = config->synthetic;
+    for (int32_t i = 0; i < config->n_stages; i++)
+        rig->plan.stages[i].synthetic_fixed_ns = config->synthetic_ns;
     mr_job_config job = {.info = &m->tiny->info,
                          .plan = &rig->plan,
                          .channel = mr_local_cluster_channel(rig->cluster),

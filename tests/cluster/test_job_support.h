@@ -28,6 +28,8 @@ typedef struct job_rig_config {
     const char *stage_path; /* what the stages open; NULL: the model's file */
     int32_t n_stages;
     int32_t max_rows, max_sequences, max_context, n_kv_blocks; /* 0: 64, 4, 64, 16 */
+    bool synthetic;                                            /* stages compute nothing */
+    int64_t synthetic_ns;                                      /* but sleep for so long in each step */
     double token_s;                                            /* of mr_job_config */
     int64_t *n_rows;                                           /* counts the rows of steps that are done; may be NULL */
     mr_status (*wrap)(void *ctx, mr_channel **channel, mr_err *err); /* of mr_local_cluster_config */

@@ -1,0 +1,176 @@
+/* coordinator/service/answer.c - what the sequences of a request bring: text, tokens, log-probabilities of the prompt. */
+// SPDX-License-Identifier: Apache-2.0
+#include <math.h>
+#include <string.h>
+
+#include "coordinator/service/service_internal.h"
+#include "engine/base/mem.h"
+
+/* --- Pieces ------------------------------------------------------------------------------------------------------------ */
+
+/* Tokens among the held ones whose text is out, or has been cut off in part. */
+static size_t tokens_out(const request_choice *c, size_t n_ready) {
+    const answer_part *held = &c->held;
+    size_t n = 0;
+    if (c->ended && !c->text.stopped)
+        return held->n_tokens;
+    for (; n < held->n_tokens; n++) {
+        bool is_last = n + 1 == held->n_tokens;
+        size_t end = is_last ? c->text.text.len : held->tokens[n + 1].text_offset;
+        if (c->ended ? held->tokens[n].text_offset >= n_ready : end > n_ready)
+            break;
+    }
+    return n;
+}
+
+/* Gives the reader what is ready. */
+static bool pass_on(request_choice *c) {
+    mr_request *r = c->request;
+    size_t n_ready = r->tok ? output_text_ready(&c->text) : 0;
+    size_t n_bytes = n_ready > c->n_text ? n_ready - c->n_text : 0, n_tokens = tokens_out(c, n_ready);
+    if (n_bytes == 0 && n_tokens == 0)
+        return true;
+    mr_mutex_lock(&r->lock);
+    bool ok = (n_bytes == 0 || mr_text_buf_append(&c->part.text, c->text.text.data + c->n_text, n_bytes)) &&
+              answer_part_move(&c->held, n_tokens, &c->part);
+    c->has_news = true;
+    mr_mutex_unlock(&r->lock);
+    c->n_text += ok ? n_bytes : 0;
+    service_mark_dirty(r);
+    return ok;
+}
+
+static void finish(request_choice *c, mr_finish how, mr_status status, const char *text) {
+    mr_request *r = c->request;
+    mr_err err = {0};
+    if (c->ended)
+        return;
+    if (how != MR_FINISH_ERROR && r->tok && output_text_end(&c->text, &err) != MR_OK)
+        how = MR_FINISH_ERROR, status = err.status, text = err.text;
+    if (how != MR_FINISH_ERROR && c->text.stopped)
+        how = MR_FINISH_STOP; /* the end of a character completed a stop text */
+    c->ended = true;
+    c->sequence = -1;
+    if (!pass_on(c) && how != MR_FINISH_ERROR)
+        how = MR_FINISH_ERROR, status = MR_E_NO_MEMORY, text = "no memory for the answer";
+    mr_mutex_lock(&r->lock);
+    c->head.finish = how;
+    c->head.status = how == MR_FINISH_ERROR ? status : MR_OK;
+    c->error = how == MR_FINISH_ERROR ? mr_strdup(text) : NULL; /* without memory the status has to do */
+    c->has_news = true;
+    mr_mutex_unlock(&r->lock);
+    output_text_deinit(&c->text);
+    service_mark_dirty(r);
+}
+
+void answer_fail(mr_request *r, mr_status status, const char *text) {
+    for (int32_t i = 0; i < r->n_choices; i++)
+        finish(&r->choices[i], MR_FINISH_ERROR, status, text);
+}
+
+/* --- Tokens ------------------------------------------------------------------------------------------------------------ */
+
+static void note_times(request_choice *c, const mr_token_event *event) {
+    mr_mutex_lock(&c->request->lock);
+    mr_piece *head = &c->head;
+    head->begin_ns = event->begin_ns;
+    head->n_cached = event->n_cached;
+    if (event->finish != MR_FINISH_ERROR) {
+        head->n_generated = event->n_generated;
+        head->first_token_ns = head->first_token_ns ? head->first_token_ns : event->time_ns;
+        head->token_ns = event->time_ns;
+    }
+    mr_mutex_unlock(&c->request->lock);
+}
+
+static mr_status push(request_choice *c, const mr_token_event *event, mr_err *err) {
+    mr_piece_token token = {.id = event->id, .logprob = NAN, .text_offset = c->text.text.len};
+    if (!answer_part_add_token(&c->held, token))
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the answer");
+    mr_status status = c->request->tok ? output_text_push(&c->text, event->id, err) : MR_OK;
+    if (status == MR_OK && !c->text.stopped && event->finish == MR_FINISH_NONE && !pass_on(c))
+        status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for the answer");
+    return status;
+}
+
+static bool on_token(void *ctx, const mr_token_event *event) {
+    request_choice *c = ctx;
+    const mr_request *r = c->request;
+    mr_err err = {0};
+    note_times(c, event);
+    if (event->finish == MR_FINISH_ERROR)
+        finish(c, MR_FINISH_ERROR, event->status, event->text);
+    else if (r->tok && !r->desc.ignore_end && mr_tokenizer_is_end(r->tok, event->id))
+        finish(c, MR_FINISH_STOP, MR_OK, NULL);
+    else if (push(c, event, &err) != MR_OK)
+        finish(c, MR_FINISH_ERROR, err.status, err.text);
+    else if (c->text.stopped || event->finish != MR_FINISH_NONE)
+        finish(c, c->text.stopped ? MR_FINISH_STOP : MR_FINISH_LENGTH, MR_OK, NULL);
+    return c->ended;
+}
+
+/* --- Start and end ----------------------------------------------------------------------------------------------------- */
+
+/* What a model writes goes on behind its prompt; behind the bos token alone it begins a text. */
+static unsigned decode_flags(const mr_request *r) {
+    bool begins = r->desc.n_prompt == 1 && r->desc.prompt_ids[0] == mr_tokenizer_bos_id(r->tok);
+    return (begins ? 0 : MR_DECODE_CONTINUES) | (r->desc.with_special ? MR_DECODE_SPECIAL : 0);
+}
+
+/* Tokens that there is room for. */
+static int32_t most_tokens(const mr_request *r) {
+    mr_job_facts facts = mr_job_get_facts(r->job);
+    int64_t capacity = (int64_t)facts.n_blocks * MR_WIRE_BLOCK_TOKENS;
+    int32_t context = capacity < facts.max_context ? (int32_t)capacity : facts.max_context;
+    int32_t room = context - r->desc.n_prompt;
+    return r->desc.max_tokens < 0 || r->desc.max_tokens > room ? room : r->desc.max_tokens;
+}
+
+static void start_choice(request_choice *c) {
+    mr_request *r = c->request;
+    const mr_sampling_params *p = &r->desc.sampling;
+    mr_sequence_desc desc = {.prompt_ids = r->desc.prompt_ids,
+                             .n_prompt = r->desc.n_prompt,
+                             .max_tokens = most_tokens(r),
+                             .temperature = p->temperature,
+                             .top_k = p->top_k,
+                             .top_p = p->top_p,
+                             .min_p = p->min_p,
+                             .repeat_penalty = p->repeat_penalty,
+                             .repeat_last_n = p->repeat_last_n,
+                             .seed = p->seed,
+                             .choice = (uint32_t)c->idx,
+                             .priority = r->desc.priority,
+                             .on_token = on_token,
+                             .ctx = c};
+    mr_err err = {0};
+    if (r->tok)
+        output_text_init(&c->text, r->tok, decode_flags(r), r->desc.stops, r->desc.n_stops);
+    if (r->desc.max_tokens == 0)
+        finish(c, MR_FINISH_LENGTH, MR_OK, NULL);
+    else if (mr_job_submit(r->job, &desc, &c->sequence, &err) != MR_OK)
+        finish(c, MR_FINISH_ERROR, err.status, err.text);
+}
+
+static void start_choices(mr_request *r) {
+    for (int32_t i = 0; i < r->n_choices; i++)
+        start_choice(&r->choices[i]);
+    request_drop_prompt(r);
+}
+
+void answer_start(mr_request *r, mr_job *job, const mr_tokenizer *tok) {
+    r->job = job;
+    r->tok = tok;
+    start_choices(r);
+}
+
+void answer_cancel(mr_request *r) {
+    if (r->prompt_sequence >= 0)
+        mr_job_cancel(r->job, r->prompt_sequence);
+    r->prompt_sequence = -1;
+    for (int32_t i = 0; i < r->n_choices; i++) {
+        if (r->choices[i].sequence >= 0)
+            mr_job_cancel(r->job, r->choices[i].sequence);
+        r->choices[i].sequence = -1;
+    }
+}

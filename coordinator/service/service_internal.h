@@ -1,0 +1,86 @@
+/* coordinator/service/service_internal.h - requests as the main thread sees them; shared by service.c (the door and the run),
+ * request.c (what a request owns, and how its reader takes it) and answer.c (what its sequences bring). */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_COORDINATOR_SERVICE_INTERNAL_H
+#define MR_COORDINATOR_SERVICE_INTERNAL_H
+
+#include "coordinator/output_text.h"
+#include "coordinator/service/service.h"
+#include "engine/base/thread.h"
+
+/* A part of an answer. {0} is an empty one. */
+typedef struct answer_part {
+    mr_text_buf text;
+    mr_piece_token *tokens;
+    size_t n_tokens, cap_tokens;
+    mr_piece_logprob *top; /* of all tokens, one after the other */
+    size_t n_top, cap_top;
+} answer_part;
+
+typedef struct request_choice {
+    mr_request *request;
+    int32_t idx;
+    /* Main thread. */
+    int64_t sequence; /* in the job; -1: none yet, or it has ended there */
+    bool ended;       /* its last piece is there */
+    output_text text;
+    size_t n_text;    /* bytes of it that were passed on */
+    answer_part held; /* tokens whose text was not */
+    float *embedding; /* [n_embedding] */
+    int32_t n_embedding;
+    /* Under the request's lock. */
+    answer_part part; /* what the reader has not taken */
+    bool has_news;
+    mr_piece head; /* of the next piece, but for its content */
+    char *error;
+} request_choice;
+
+struct mr_request {
+    mr_service *service;
+    uint64_t number;
+    mr_generate_desc desc; /* what it points to is owned */
+    const mr_tokenizer *tok;
+    mr_request *next_new, *next_released; /* in the inboxes of the service; it may be in both */
+    mr_request *before, *after;           /* main thread: among all */
+    mr_request *next_dirty;               /* main thread: to be woken */
+    bool is_dirty, is_started;
+    mr_job *job;             /* main thread: since it started */
+    int64_t prompt_sequence; /* main thread: the sequence that brings logits of the prompt; -1: none */
+    mr_mutex wake_lock;
+    bool is_released; /* under wake_lock */
+    mr_mutex lock;
+    answer_part prompt_part; /* under lock */
+    bool has_prompt_news;    /* likewise */
+    /* The reader. */
+    answer_part taken;
+    int32_t last_choice, n_taken_ends;
+    int32_t n_choices;
+    request_choice choices[];
+};
+
+/* --- request.c --------------------------------------------------------------------------------------------------------- */
+
+MR_MUST_USE mr_status request_create(mr_service *service, const mr_generate_desc *desc, mr_request **out, mr_err *err);
+void request_destroy(mr_request *r);
+/* What only the start needs. */
+void request_drop_prompt(mr_request *r);
+
+MR_MUST_USE bool answer_part_add_token(answer_part *p, mr_piece_token token);
+/* Moves the tokens that stand before the first n to another part. */
+MR_MUST_USE bool answer_part_move(answer_part *from, size_t n, answer_part *to);
+
+/* --- answer.c: the main thread ----------------------------------------------------------------------------------------- */
+
+/* Puts all that a request wants into the job; what does not get in ends with the error. */
+void answer_start(mr_request *r, mr_job *job, const mr_tokenizer *tok);
+/* Takes what is left of it out of the job again. */
+void answer_cancel(mr_request *r);
+/* Ends every choice that has not ended. */
+void answer_fail(mr_request *r, mr_status status, const char *text);
+
+/* --- service.c --------------------------------------------------------------------------------------------------------- */
+
+/* Main thread: its reader is to be woken before the next wait. */
+void service_mark_dirty(mr_request *r);
+
+#endif

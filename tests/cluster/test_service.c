@@ -1,0 +1,231 @@
+/* tests/cluster/test_service.c - what a request gets: texts, stop texts, choices, the same ids in any company; and what it is
+ * refused for. */
+// SPDX-License-Identifier: Apache-2.0
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/cluster/test_service_support.h"
+
+enum { N_VOCAB = 90, MAX_TOKENS = 40 };
+
+static job_model model;
+static mr_tokenizer *tok;
+static service_rig rig;
+
+/* Runs one request to its end. */
+static void ask(reader *r, mr_generate_desc desc) {
+    mr_err err;
+    reader_init(r);
+    if (reader_submit(r, rig.service, desc, &err) != MR_OK)
+        fail_msg("%s", err.text);
+    reader_finish(r);
+    if (r->wrong)
+        fail_msg("%s", r->wrong);
+}
+
+static void expect_text_of_ids(const choice_heard *c, const char *text, size_t len) {
+    mr_text_buf want = {0};
+    mr_err err;
+    assert_int_equal(mr_tokenizer_decode(tok, c->ids, (size_t)c->n_ids, MR_DECODE_CONTINUES, &want, &err), MR_OK);
+    assert_int_equal(len, want.len);
+    assert_memory_equal(text, want.data, len);
+    mr_text_buf_deinit(&want);
+}
+
+static void test_texts(void **state) {
+    (void)state;
+    bool broken = false;
+    for (int32_t number = 0; number < 12; number++) {
+        int32_t ids[20];
+        reader r;
+        ask(&r, service_request(number, 3 + number, ids, MAX_TOKENS));
+        const choice_heard *c = &r.choices[0];
+        assert_int_equal(c->finish, MR_FINISH_LENGTH);
+        assert_int_equal(c->n_ids, MAX_TOKENS);
+        assert_int_equal(c->last.n_generated, MAX_TOKENS);
+        assert_int_equal(c->last.n_prompt, 3 + number);
+        assert_true(c->last.submit_ns <= c->last.begin_ns && c->last.begin_ns < c->last.first_token_ns &&
+                    c->last.first_token_ns < c->last.token_ns);
+        expect_text_of_ids(c, c->text.data, c->text.len);
+        assert_true(r.n_pieces > 1);
+        for (int32_t i = 1; i < c->n_ids; i++)
+            assert_true(c->offsets[i] >= c->offsets[i - 1] && c->offsets[i] <= c->text.len);
+        broken |= memmem(c->text.data, c->text.len, "\xef\xbf\xbd", 3) != NULL;
+        reader_deinit(&r);
+    }
+    assert_true(broken); /* some characters came in parts only */
+}
+
+static void test_end_token(void **state) {
+    (void)state;
+    int32_t n_ended = 0;
+    for (int32_t number = 0; number < 24; number++) {
+        int32_t ids[20], n = 0;
+        reader all, cut;
+        mr_generate_desc desc = service_request(number, 5, ids, MAX_TOKENS);
+        ask(&all, desc);
+        desc.ignore_end = false;
+        ask(&cut, desc);
+        const choice_heard *a = &all.choices[0], *c = &cut.choices[0];
+        while (n < a->n_ids && a->ids[n] != TOKEN_END)
+            n++;
+        assert_int_equal(c->n_ids, n);
+        assert_memory_equal(c->ids, a->ids, (size_t)n * sizeof *a->ids);
+        assert_int_equal(c->finish, n < a->n_ids ? MR_FINISH_STOP : MR_FINISH_LENGTH);
+        assert_int_equal(c->last.n_generated, n < a->n_ids ? n + 1 : n);
+        if (n > 0)
+            expect_text_of_ids(c, c->text.data, c->text.len);
+        n_ended += n < a->n_ids;
+        reader_deinit(&all);
+        reader_deinit(&cut);
+    }
+    assert_in_range(n_ended, 1, 23);
+}
+
+static void test_stop_texts(void **state) {
+    (void)state;
+    for (int32_t number = 0; number < 4; number++) {
+        int32_t ids[20];
+        reader all, cut;
+        mr_generate_desc desc = service_request(number, 5, ids, MAX_TOKENS);
+        ask(&all, desc);
+        const mr_text_buf *text = &all.choices[0].text;
+        for (size_t at = 3; at < text->len - 8; at += 11) {
+            char stop[6] = {0};
+            memcpy(stop, text->data + at, 5); /* over several tokens */
+            size_t first = (size_t)(strstr(text->data, stop) - text->data);
+            const char *stops[] = {"never in it", stop};
+            desc.stops = stops;
+            desc.n_stops = 2;
+            ask(&cut, desc);
+            const choice_heard *c = &cut.choices[0];
+            assert_int_equal(c->finish, MR_FINISH_STOP);
+            assert_int_equal(c->text.len, first);
+            assert_memory_equal(c->text.len ? c->text.data : "", text->data, first);
+            assert_memory_equal(c->ids, all.choices[0].ids, (size_t)c->n_ids * sizeof *c->ids);
+            for (int32_t i = 0; i < c->n_ids; i++)
+                assert_true(c->offsets[i] <= first); /* with it: no whole character */
+            assert_true(c->n_ids < c->last.n_generated);
+            reader_deinit(&cut);
+        }
+        reader_deinit(&all);
+    }
+}
+
+/* Choices share the prompt, draw differently, and the first is what a request for one choice gets. */
+static void test_choices(void **state) {
+    (void)state;
+    int32_t ids[40];
+    reader one, three;
+    mr_generate_desc desc = service_request(5, 23, ids, MAX_TOKENS);
+    ask(&one, desc);
+    desc.n_choices = 3;
+    ask(&three, desc);
+    const choice_heard *c = three.choices;
+    assert_memory_equal(c[0].ids, one.choices[0].ids, sizeof one.choices[0].ids);
+    assert_memory_not_equal(c[0].ids, c[1].ids, sizeof c[0].ids);
+    assert_memory_not_equal(c[1].ids, c[2].ids, sizeof c[0].ids);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(c[i].n_ids, MAX_TOKENS);
+        assert_int_equal(c[i].last.n_cached, 22); /* of the first request */
+    }
+    reader_deinit(&one);
+    reader_deinit(&three);
+}
+
+static void test_lengths(void **state) {
+    (void)state;
+    int32_t ids[64];
+    reader r;
+    ask(&r, service_request(1, 60, ids, -1)); /* to the end of the context */
+    assert_int_equal(r.choices[0].n_ids, 4);
+    assert_int_equal(r.choices[0].finish, MR_FINISH_LENGTH);
+    reader_deinit(&r);
+    ask(&r, service_request(1, 64, ids, 0));
+    assert_int_equal(r.choices[0].n_ids, 0);
+    assert_int_equal(r.choices[0].finish, MR_FINISH_LENGTH);
+    reader_deinit(&r);
+}
+
+static void expect_refusal(mr_generate_desc desc, mr_status want, const char *text) {
+    mr_err err;
+    mr_request *r = NULL;
+    assert_int_equal(mr_service_submit(rig.service, &desc, &r, &err), want);
+    assert_null(r);
+    if (!strstr(err.text, text))
+        fail_msg("\"%s\" without \"%s\"", err.text, text);
+}
+
+static void test_refusals(void **state) {
+    (void)state;
+    int32_t ids[65], bad = N_VOCAB;
+    char long_stop[MR_SERVICE_MAX_STOP_BYTES + 2] = {0};
+    memset(long_stop, 'x', sizeof long_stop - 1);
+    const char *stops[] = {long_stop}, *empty[] = {""};
+    mr_generate_desc good = service_request(1, 64, ids, 5), desc = good;
+    expect_refusal(good, MR_E_TOO_LONG, "64 tokens and needs room for one more, the context 64");
+    desc = service_request(1, 65, ids, 0);
+    expect_refusal(desc, MR_E_TOO_LONG, "65 tokens, the context 64");
+    good = desc = service_request(1, 5, ids, 5);
+    desc.n_prompt = 0;
+    expect_refusal(desc, MR_E_INVALID, "empty");
+    desc = good;
+    desc.prompt_ids = &bad;
+    desc.n_prompt = 1;
+    expect_refusal(desc, MR_E_INVALID, "token id 90 at position 0");
+    desc = good;
+    desc.n_choices = MR_SERVICE_MAX_CHOICES + 1;
+    expect_refusal(desc, MR_E_INVALID, "129 choices");
+    desc = good;
+    desc.max_tokens = -2;
+    expect_refusal(desc, MR_E_INVALID, "-2 tokens");
+    desc = good;
+    desc.n_logprobs = 21;
+    expect_refusal(desc, MR_E_INVALID, "21 log-probabilities");
+    desc = good;
+    desc.sampling.temperature = -1;
+    expect_refusal(desc, MR_E_INVALID, "temperature");
+    desc = good;
+    desc.stops = stops;
+    desc.n_stops = 1;
+    expect_refusal(desc, MR_E_INVALID, "stop text 0 has 257 bytes");
+    desc.stops = empty;
+    expect_refusal(desc, MR_E_INVALID, "stop text 0 has 0 bytes");
+    desc.n_stops = 100000;
+    expect_refusal(desc, MR_E_INVALID, "100000 stop texts");
+}
+
+static int set_up(void **state) {
+    (void)state;
+    tiny_desc desc = job_model_desc();
+    job_model_init(&model, tiny_model_write(&desc));
+    tok = service_tokenizer(N_VOCAB);
+    service_rig_start(&rig, &(job_rig_config){.model = &model, .n_stages = 2}, tok, 0);
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    mr_service_facts facts;
+    mr_service_get_facts(rig.service, &facts);
+    assert_int_equal(facts.state, MR_SERVICE_READY);
+    assert_int_equal(facts.n_open, 0);
+    assert_int_equal(facts.job.n_submitted, facts.job.n_ended);
+    service_rig_stop(&rig);
+    mr_tokenizer_destroy(tok);
+    job_model_deinit(&model);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_texts),   cmocka_unit_test(test_end_token), cmocka_unit_test(test_stop_texts),
+        cmocka_unit_test(test_choices), cmocka_unit_test(test_lengths),   cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,281 @@
+/* tests/cluster/test_service_life.c - the states of a service: before a job, full, draining, stopped, with a lost stage; one that
+ * has served many requests holds no more memory than before. */
+// SPDX-License-Identifier: Apache-2.0
+#include <malloc.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "tests/cluster/test_service_support.h"
+
+static job_model model;
+
+static mr_status submit(reader *r, mr_service *s, int32_t number, int32_t max_tokens, mr_err *err) {
+    int32_t ids[8];
+    reader_init(r);
+    return reader_submit(r, s, service_request(number, 8, ids, max_tokens), err);
+}
+
+static void test_before_and_without_a_job(void **state) {
+    (void)state;
+    mr_service *s;
+    mr_service_facts facts;
+    mr_err err;
+    reader r;
+    assert_int_equal(mr_service_create(&(mr_service_config){0}, &s, &err), MR_OK);
+    mr_service_set_loaded(s, 1, 4);
+    mr_service_get_facts(s, &facts);
+    assert_int_equal(facts.state, MR_SERVICE_LOADING);
+    assert_true(facts.loaded == 0.25);
+    assert_int_equal(mr_service_get_slots(s, NULL, 0), 0);
+    assert_int_equal(submit(&r, s, 1, 1, &err), MR_E_UNAVAILABLE);
+    assert_string_equal(err.text, "the model is loading");
+    reader_deinit(&r);
+    mr_service_fail(s, "stage 1 has no memory");
+    mr_service_get_facts(s, &facts);
+    assert_int_equal(facts.state, MR_SERVICE_FAILED);
+    assert_string_equal(facts.text, "stage 1 has no memory");
+    assert_int_equal(submit(&r, s, 1, 1, &err), MR_E_UNAVAILABLE);
+    assert_string_equal(err.text, "stage 1 has no memory");
+    reader_deinit(&r);
+    mr_service_destroy(s);
+}
+
+/* Slow enough that requests are there for as long as a test wants. */
+static job_rig_config slow_rig(void) {
+    return (job_rig_config){
+        .model = &model, .n_stages = 1, .max_sequences = 1, .synthetic = true, .synthetic_ns = 2000000};
+}
+
+static void test_full(void **state) {
+    (void)state;
+    enum { MAX_WAITING = 5 };
+    service_rig rig;
+    reader readers[MAX_WAITING + 1], more;
+    mr_service_facts facts;
+    mr_err err;
+    job_rig_config config = slow_rig();
+    service_rig_start(&rig, &config, NULL, MAX_WAITING);
+    assert_int_equal(submit(&readers[0], rig.service, 0, 40, &err), MR_OK);
+    do
+        mr_service_get_facts(rig.service, &facts);
+    while (facts.job.n_live == 0);
+    for (int i = 1; i <= MAX_WAITING; i++)
+        assert_int_equal(submit(&readers[i], rig.service, i, 2, &err), MR_OK);
+    assert_int_equal(submit(&more, rig.service, 9, 2, &err), MR_E_BUSY);
+    assert_string_equal(err.text, "5 sequences are waiting already");
+    reader_deinit(&more);
+    reader_release(&readers[3]); /* makes room */
+    do
+        mr_service_get_facts(rig.service, &facts);
+    while (facts.job.n_waiting == MAX_WAITING);
+    assert_int_equal(submit(&more, rig.service, 9, 2, &err), MR_OK);
+    reader_finish(&more);
+    assert_int_equal(more.choices[0].finish, MR_FINISH_LENGTH);
+    reader_deinit(&more);
+    for (int i = 0; i <= MAX_WAITING; i++) {
+        if (i != 3)
+            reader_finish(&readers[i]);
+        reader_deinit(&readers[i]);
+    }
+    service_rig_stop(&rig);
+}
+
+static void test_drain(void **state) {
+    (void)state;
+    service_rig rig;
+    reader r, late;
+    mr_service_facts facts;
+    mr_err err;
+    job_rig_config config = slow_rig();
+    service_rig_start(&rig, &config, NULL, 0);
+    assert_int_equal(submit(&r, rig.service, 0, 30, &err), MR_OK);
+    mr_service_drain(rig.service);
+    assert_int_equal(submit(&late, rig.service, 0, 30, &err), MR_E_UNAVAILABLE);
+    reader_deinit(&late);
+    mr_service_get_facts(rig.service, &facts);
+    assert_int_equal(facts.state, MR_SERVICE_ENDING);
+    reader_finish(&r);
+    assert_int_equal(r.choices[0].finish, MR_FINISH_LENGTH);
+    assert_int_equal(r.choices[0].n_ids, 30);
+    reader_deinit(&r);
+    mr_thread_join(rig.thread); /* of itself */
+    rig.thread = NULL;
+    assert_int_equal(rig.status, MR_OK);
+    service_rig_stop(&rig);
+}
+
+static void test_stop(void **state) {
+    (void)state;
+    service_rig rig;
+    reader r, waits;
+    mr_err err;
+    job_rig_config config = slow_rig();
+    service_rig_start(&rig, &config, NULL, 0);
+    assert_int_equal(submit(&r, rig.service, 0, 50, &err), MR_OK);
+    assert_int_equal(submit(&waits, rig.service, 0, 50, &err), MR_OK);
+    assert_true(reader_step(&r));
+    service_rig_end_run(&rig);
+    reader_finish(&r);
+    reader_finish(&waits);
+    assert_int_equal(r.choices[0].finish, MR_FINISH_ERROR);
+    assert_int_equal(r.choices[0].status, MR_E_UNAVAILABLE);
+    assert_int_equal(waits.choices[0].status, MR_E_UNAVAILABLE);
+    assert_int_equal(waits.choices[0].n_ids, 0);
+    reader_deinit(&r);
+    reader_deinit(&waits);
+    service_rig_stop(&rig);
+}
+
+/* --- A lost stage ------------------------------------------------------------------------------------------------------ */
+
+/* A channel that says, from a moment on, that its peer is gone. */
+typedef struct frail_channel {
+    mr_channel base;
+    mr_channel *inner;
+} frail_channel;
+
+static atomic_bool is_lost;
+static mr_channel_ops frail_ops;
+
+static mr_status frail_wait(mr_channel *ch, int64_t deadline_ns, mr_err *err) {
+    if (atomic_load(&is_lost))
+        return mr_err_set(err, MR_E_PEER_LOST, "stage 1 is gone");
+    return mr_channel_wait(((frail_channel *)ch)->inner, deadline_ns, err);
+}
+static mr_status frail_post_send(mr_channel *ch, int32_t peer, uint32_t tag, const void *data, size_t bytes,
+                                 mr_channel_request *out, mr_err *err) {
+    return mr_channel_post_send(((frail_channel *)ch)->inner, peer, tag, data, bytes, out, err);
+}
+static mr_status frail_post_recv(mr_channel *ch, int32_t peer, uint32_t tag, void *buffer, size_t capacity,
+                                 mr_channel_request *out, mr_err *err) {
+    return mr_channel_post_recv(((frail_channel *)ch)->inner, peer, tag, buffer, capacity, out, err);
+}
+static mr_status frail_test(mr_channel *ch, mr_channel_request request, mr_completion *out, mr_err *err) {
+    return mr_channel_test(((frail_channel *)ch)->inner, request, out, err);
+}
+static bool frail_cancel(mr_channel *ch, mr_channel_request request) {
+    return mr_channel_cancel(((frail_channel *)ch)->inner, request);
+}
+static void frail_wake(mr_channel *ch) {
+    mr_channel_wake(((frail_channel *)ch)->inner);
+}
+static void frail_destroy(mr_channel *ch) {
+    mr_channel_destroy(((frail_channel *)ch)->inner);
+    free(ch);
+}
+
+static mr_status make_frail(void *ctx, mr_channel **channel, mr_err *err) {
+    (void)err;
+    if ((*channel)->self != *(int32_t *)ctx)
+        return MR_OK; /* the coordinator's alone */
+    frail_channel *f = calloc(1, sizeof *f);
+    frail_ops = (mr_channel_ops){.name = "frail",
+                                 .post_send = frail_post_send,
+                                 .post_recv = frail_post_recv,
+                                 .test = frail_test,
+                                 .cancel = frail_cancel,
+                                 .wait = frail_wait,
+                                 .wake = frail_wake,
+                                 .destroy = frail_destroy};
+    f->base = (mr_channel){.ops = &frail_ops, .self = (*channel)->self, .n_peers = (*channel)->n_peers};
+    f->inner = *channel;
+    *channel = &f->base;
+    return MR_OK;
+}
+
+static void test_lost_stage(void **state) {
+    (void)state;
+    int32_t coordinator = 1; /* behind the stages */
+    service_rig rig;
+    reader r, late;
+    mr_service_facts facts;
+    mr_err err;
+    job_rig_config config = slow_rig();
+    config.wrap = make_frail;
+    config.wrap_ctx = &coordinator;
+    atomic_store(&is_lost, false);
+    service_rig_start(&rig, &config, NULL, 0);
+    assert_int_equal(submit(&r, rig.service, 0, 50, &err), MR_OK);
+    assert_true(reader_step(&r));
+    atomic_store(&is_lost, true);
+    reader_finish(&r);
+    assert_int_equal(r.choices[0].finish, MR_FINISH_ERROR);
+    assert_int_equal(r.choices[0].status, MR_E_PEER_LOST);
+    mr_thread_join(rig.thread);
+    rig.thread = NULL;
+    assert_int_equal(rig.status, MR_E_PEER_LOST);
+    mr_service_get_facts(rig.service, &facts);
+    assert_int_equal(facts.state, MR_SERVICE_FAILED);
+    assert_non_null(strstr(facts.text, "stage 1 is gone"));
+    assert_int_equal(submit(&late, rig.service, 0, 30, &err), MR_E_UNAVAILABLE);
+    reader_deinit(&late);
+    reader_deinit(&r);
+    service_rig_stop(&rig);
+}
+
+/* --- Weeks ------------------------------------------------------------------------------------------------------------- */
+
+enum { AT_ONCE = 32 };
+
+/* Short requests, many at once, each a bit different; returns the bytes that are in use afterwards. */
+static size_t serve(service_rig *rig, int32_t n) {
+    static reader readers[AT_ONCE];
+    mr_err err;
+    for (int32_t i = 0; i < n + AT_ONCE; i++) {
+        reader *r = &readers[i % AT_ONCE];
+        if (i >= AT_ONCE) {
+            reader_finish(r);
+            if (r->wrong || r->choices[0].finish != MR_FINISH_LENGTH)
+                fail_msg("request %d: %s", i - AT_ONCE, r->wrong ? r->wrong : "another end");
+            reader_deinit(r);
+        }
+        if (i < n && submit(r, rig->service, i % 1000, 2, &err) != MR_OK)
+            fail_msg("%s", err.text);
+    }
+    mr_service_facts facts;
+    do
+        mr_service_get_facts(rig->service, &facts);
+    while (facts.job.n_live + facts.job.n_waiting > 0);
+    return mallinfo2().uordblks;
+}
+
+static void test_many_requests(void **state) {
+    (void)state;
+    int32_t n = getenv("MILLRACE_SERVICE_REQUESTS") ? atoi(getenv("MILLRACE_SERVICE_REQUESTS")) : 4000;
+    job_rig_config config = {
+        .model = &model, .n_stages = 1, .max_sequences = AT_ONCE, .n_kv_blocks = 64, .synthetic = true};
+    service_rig rig;
+    service_rig_start(&rig, &config, NULL, 0);
+    size_t before = serve(&rig, 1000);
+    int64_t start = mr_clock_now_ns();
+    size_t after = serve(&rig, n);
+    double seconds = 1e-9 * (double)(mr_clock_now_ns() - start);
+    print_message("%d requests, %.0f a second: %zu bytes in use before, %zu after\n", n, n / seconds, before, after);
+    assert_true(after < before + 65536); /* queues and parts that grew a little; an entry is half a kilobyte */
+    service_rig_stop(&rig);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_before_and_without_a_job),
+        cmocka_unit_test(test_full),
+        cmocka_unit_test(test_drain),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_lost_stage),
+        cmocka_unit_test(test_many_requests),
+    };
+    tiny_desc desc = job_model_desc();
+    job_model_init(&model, tiny_model_write(&desc));
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    job_model_deinit(&model);
+    return failed;
+}

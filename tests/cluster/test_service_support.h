@@ -1,0 +1,65 @@
+/* tests/cluster/test_service_support.h - a service over a job of threads, its run on a thread of its own, and readers.
+ * Owns:    a service_rig owns cluster, job, service and thread. Threads: functions of a rig are the test's; readers are any thread's.
+ * Errors:  fail the test, but for those of readers, which come back. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_TESTS_CLUSTER_TEST_SERVICE_SUPPORT_H
+#define MR_TESTS_CLUSTER_TEST_SERVICE_SUPPORT_H
+
+#include "coordinator/service/service.h"
+#include "engine/base/thread.h"
+#include "tests/cluster/test_job_support.h"
+
+/* Tokens of the vocabulary: two letters each, but for these. */
+enum { TOKEN_UNKNOWN, TOKEN_BEGIN, TOKEN_END, TOKEN_BYTE_E2, TOKEN_BYTE_82, TOKEN_BYTE_AC, TOKEN_FIRST_WORD };
+mr_tokenizer *service_tokenizer(int32_t n_tokens);
+
+typedef struct service_rig {
+    job_rig job;
+    mr_service *service;
+    const mr_tokenizer *tok;
+    mr_thread *thread; /* that runs the service */
+    mr_status status;  /* of the run */
+    mr_err err;
+} service_rig;
+
+void service_rig_start(service_rig *rig, const job_rig_config *config, const mr_tokenizer *tok, int32_t max_waiting);
+/* Stops the service and waits for its run; all blocks are free then, and no sequence is kept. */
+void service_rig_end_run(service_rig *rig);
+void service_rig_stop(service_rig *rig);
+
+enum { READER_MAX_IDS = 128, READER_MAX_CHOICES = 8 };
+
+typedef struct choice_heard {
+    int32_t ids[READER_MAX_IDS], n_ids;
+    size_t offsets[READER_MAX_IDS];
+    mr_text_buf text;
+    mr_finish finish;
+    mr_status status;
+    mr_piece last; /* its counts and times */
+} choice_heard;
+
+/* Reads one request to its end. */
+typedef struct reader {
+    mr_mutex lock;
+    mr_cond cond;
+    int32_t n_wakes, n_seen;
+    mr_request *request;
+    choice_heard choices[READER_MAX_CHOICES];
+    int32_t n_pieces;
+    const char *wrong; /* what should not have come; NULL: nothing */
+} reader;
+
+void reader_init(reader *r);
+void reader_deinit(reader *r);
+/* Sets wake of desc. */
+mr_status reader_submit(reader *r, mr_service *service, mr_generate_desc desc, mr_err *err);
+/* Waits for the next piece and takes it; false: it has ended, or nothing came for long. */
+bool reader_step(reader *r);
+/* Reads to the end, and releases. */
+void reader_finish(reader *r);
+void reader_release(reader *r);
+
+/* Sampling as job_sequence has it, a random prompt of n ids that the caller keeps in ids. */
+mr_generate_desc service_request(int32_t number, int32_t n, int32_t *ids, int32_t max_tokens);
+
+#endif
