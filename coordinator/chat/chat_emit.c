@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "coordinator/chat/chat_schema.h"
+
 static step failed(chat_output *o, mr_status status) {
     o->status = status;
     return STEP_ERROR;
@@ -42,18 +44,14 @@ static void make_id(chat_output *o) {
     o->run.id[at] = 0;
 }
 
-static const json_t *function_of(const json_t *tool) {
-    const json_t *f = json_object_get(tool, "function");
-    return f ? f : tool;
-}
-
 static const json_t *tool_named(const chat_output *o, const char *name) {
     size_t i;
     json_t *tool;
     json_array_foreach(o->tools, i, tool) {
-        const char *its = json_string_value(json_object_get(function_of(tool), "name"));
+        const json_t *function = chat_tool_function(tool);
+        const char *its = json_string_value(json_object_get(function, "name"));
         if (its && strcmp(its, name) == 0)
-            return function_of(tool);
+            return function;
     }
     return NULL;
 }
@@ -81,72 +79,11 @@ step emit_arguments(chat_output *o, const char *bytes, size_t n) {
     return emit(o, CHAT_TOOL_ARGUMENTS, (mr_str){bytes, n});
 }
 
-/* Types of JSON as bits; what a schema says in `type`, alone or in a list, itself or in the branches of anyOf. */
-enum { T_STRING = 1, T_NUMBER = 2, T_BOOL = 4, T_NULL = 8, T_OBJECT = 16, T_ARRAY = 32, T_ANY = 63 };
-
-static unsigned type_named(const char *name) {
-    static const struct {
-        const char *name;
-        unsigned bit;
-    } NAMES[] = {{"string", T_STRING}, {"number", T_NUMBER}, {"integer", T_NUMBER}, {"boolean", T_BOOL},
-                 {"null", T_NULL},     {"object", T_OBJECT}, {"array", T_ARRAY}};
-    for (size_t i = 0; name && i < sizeof NAMES / sizeof NAMES[0]; i++)
-        if (strcmp(name, NAMES[i].name) == 0)
-            return NAMES[i].bit;
-    return T_ANY;
-}
-
-static unsigned type_of_value(const json_t *v) {
-    switch (json_typeof(v)) {
-    case JSON_STRING:
-        return T_STRING;
-    case JSON_INTEGER:
-    case JSON_REAL:
-        return T_NUMBER;
-    case JSON_TRUE:
-    case JSON_FALSE:
-        return T_BOOL;
-    case JSON_NULL:
-        return T_NULL;
-    case JSON_OBJECT:
-        return T_OBJECT;
-    case JSON_ARRAY:
-        return T_ARRAY;
-    }
-    return T_ANY;
-}
-
-static unsigned types_here(const json_t *schema) {
-    const json_t *type = json_object_get(schema, "type"), *values = json_object_get(schema, "enum");
-    unsigned bits = 0;
-    size_t i;
-    json_t *v;
-    json_array_foreach(type, i, v) bits |= type_named(json_string_value(v));
-    if (json_is_string(type))
-        bits = type_named(json_string_value(type));
-    if (!type)
-        json_array_foreach(values, i, v) bits |= type_of_value(v);
-    return bits;
-}
-
-static unsigned types_of(const json_t *schema) {
-    const json_t *any = json_object_get(schema, "anyOf"), *branch;
-    unsigned bits = types_here(schema);
-    size_t i;
-    if (!any)
-        any = json_object_get(schema, "oneOf");
-    json_array_foreach(any, i, branch) {
-        unsigned of_branch = types_here(branch);
-        bits |= of_branch ? of_branch : T_ANY;
-    }
-    return bits ? bits : T_ANY;
-}
-
 static unsigned types_of_arg(const chat_output *o) {
     const json_t *tool = tool_named(o, o->run.name);
     const json_t *properties = json_object_get(json_object_get(tool, "parameters"), "properties");
     const json_t *schema = json_object_get(properties, o->run.arg);
-    return schema ? types_of(schema) : T_ANY;
+    return schema ? chat_schema_types(schema) : CHAT_TYPE_ANY;
 }
 
 /* Appends the bytes as they stand inside a JSON string. */
@@ -188,7 +125,7 @@ static step emit_scratch(chat_output *o, bool made) {
 step emit_arg_begin(chat_output *o) {
     call_run *r = &o->run;
     unsigned types = types_of_arg(o);
-    r->escapes = r->is_text || (!r->is_json && types == T_STRING);
+    r->escapes = r->is_text || (!r->is_json && types == CHAT_TYPE_STRING);
     r->value_begun = true;
     mr_text_buf_clear(&r->value);
     mr_text_buf_clear(&o->scratch);
@@ -216,11 +153,11 @@ step emit_arg_end(chat_output *o) {
     unsigned types = types_of_arg(o);
     mr_str text = {r->value.data ? r->value.data : "", r->value.len};
     for (int i = 0; i < 3; i++)
-        if (mr_str_is(text, WORDS[i][0]) && (r->is_json || !(types & T_STRING)))
+        if (mr_str_is(text, WORDS[i][0]) && (r->is_json || !(types & CHAT_TYPE_STRING)))
             text = mr_str_from(WORDS[i][1]);
     json_error_t why;
     json_t *value = json_loadb(text.data, text.len, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, &why);
-    bool as_is = value && (r->is_json || (type_of_value(value) & types));
+    bool as_is = value && (r->is_json || (chat_value_type(value) & types));
     json_decref(value);
     if (as_is)
         return emit_arguments(o, text.data, text.len);

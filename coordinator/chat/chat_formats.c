@@ -5,7 +5,7 @@
 
 #define CALL_OF_TAGS                                                                                                   \
     "<function=" PAT_NAME ">\n" PAT_LOOP "<parameter=" PAT_KEY ">" PAT_LINES "</parameter>\n" PAT_LOOP_END "</"        \
-                                                                                                           "function>"
+    "function>"
 #define CALL_OF_DSML                                                                                                   \
     "<｜DSML｜invoke name=\"" PAT_NAME "\">\n" PAT_LOOP "<｜DSML｜parameter name=\"" PAT_KEY                           \
     "\" string=\"" PAT_IS_TEXT "\">" PAT_VALUE "</｜DSML｜parameter>\n" PAT_LOOP_END "</｜DSML｜invoke>"
