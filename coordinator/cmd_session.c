@@ -15,8 +15,9 @@
 
 enum {
     DEFAULT_CONTEXT = 4096,
-    MAX_CHUNK = 512, /* by default */
-    PROMPT_PART = 4, /* of it that is left to prompts where a row of each sequence would fill it */
+    MAX_CHUNK = 512,       /* by default */
+    SERVER_SEQUENCES = 64, /* likewise */
+    PROMPT_PART = 4,       /* of it that is left to prompts where a row of each sequence would fill it */
     EPOCH = 1,
     SPARE_PART = 16, /* of the memory that is free: one such part stays so */
 };
@@ -352,16 +353,23 @@ static uint64_t most_to_take(const host_sizes *h) {
     return h->have - h->have / SPARE_PART;
 }
 
+/* Likewise, and half of what the KV cache could have. */
+static uint64_t most_for_needs(const host_sizes *h, const cmd_session_needs *needs) {
+    uint64_t most = most_to_take(h), rest = h->need - h->kv;
+    return needs->half_of_free && most > rest ? rest + (most - rest) / 2 : most;
+}
+
 /* Takes KV blocks away, as far as the command can run without them, until the stages of each host fit what it has.
  * Sequences give way to each other where those that are left run out. */
 static mr_status fit_hosts(cmd_session *s, const cmd_session_needs *needs, mr_err *err) {
     int32_t n = s->n_kv_blocks, least = least_blocks(needs);
     host_sizes h;
     for (int32_t i = 0; i < s->plan.n_stages && s->options->command != MR_COMMAND_PLAN; i++) {
-        if (!host_memory(s, i, &h) || h.need <= most_to_take(&h))
+        if (!host_memory(s, i, &h) || h.need <= most_for_needs(&h, needs))
             continue;
         uint64_t block = h.kv / (uint64_t)s->n_kv_blocks, rest = h.need - h.kv;
-        uint64_t room = most_to_take(&h) - h.have / SPARE_PART; /* what is free changes from one look to the next */
+        uint64_t room =
+            most_for_needs(&h, needs) - h.have / SPARE_PART; /* what is free changes from one look to the next */
         int32_t fit = room > rest ? at_most((int64_t)((room - rest) / block), n) : 0;
         n = fit > least ? fit : least;
     }
@@ -451,6 +459,17 @@ mr_status cmd_session_size(cmd_session *s, const cmd_session_needs *needs, mr_er
     if (status == MR_OK)
         warn_of_memory(s);
     return status;
+}
+
+mr_status cmd_session_size_for_server(cmd_session *s, mr_err *err) {
+    bool given = mr_options_given(s->options, MR_OPTION_SEQUENCES);
+    int64_t longest = cmd_session_whole_blocks(s->ctx);
+    cmd_session_needs needs = {.max_sequences = given ? (int32_t)mr_options_number(s->options, MR_OPTION_SEQUENCES)
+                                                      : SERVER_SEQUENCES,
+                               .min_kv_tokens = longest,
+                               .half_of_free = true};
+    needs.kv_tokens = needs.max_rows = longest * needs.max_sequences;
+    return cmd_session_size(s, &needs, err);
 }
 
 /* "2 threads", or "2 to 8 threads" where ranks differ. */
@@ -551,15 +570,15 @@ static void note_silent(const char *stages) {
 /* Opens the file of --trace and names its tracks. */
 static mr_status open_trace(cmd_session *s, mr_err *err) {
     const char *path = mr_options_text(s->options, MR_OPTION_TRACE);
-    if (!path)
+    if (!path && !s->on_spans)
         return MR_OK;
     s->clock_offset_ns = mr_alloc_array((size_t)s->plan.n_stages, sizeof *s->clock_offset_ns);
     if (!s->clock_offset_ns)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a trace of %" PRId32 " stages", s->plan.n_stages);
     mr_status status = cmd_cluster_compare_clocks(&s->cluster, &s->plan, s->clock_offset_ns, err);
-    if (status == MR_OK)
+    if (status == MR_OK && path)
         status = trace_file_open(&s->trace, path, s->clock_offset_ns, err);
-    for (int32_t i = 0; i < s->plan.n_stages && status == MR_OK; i++) {
+    for (int32_t i = 0; i < s->plan.n_stages && status == MR_OK && path; i++) {
         char title[160];
         const mr_rank_info *rank = rank_of(s, i);
         snprintf(title, sizeof title, "stage %" PRId32 ", layers %" PRId32 " to %" PRId32 "%s%s", i,
@@ -590,6 +609,21 @@ mr_status cmd_session_stop(cmd_session *s, mr_err *err) {
     return status;
 }
 
+static void pass_spans(void *ctx, int32_t stage, const mr_span *spans, int32_t n) {
+    cmd_session *s = ctx;
+    if (s->trace.file)
+        trace_file_spans(&s->trace, stage, spans, n);
+    if (s->on_spans)
+        s->on_spans(s->on_spans_ctx, stage, spans, n);
+}
+
+static void pass_progress(void *ctx, size_t done_bytes, size_t total_bytes) {
+    cmd_session *s = ctx;
+    progress_update(&s->bar, done_bytes, total_bytes);
+    if (s->on_loaded)
+        s->on_loaded(s->on_loaded_ctx, done_bytes, total_bytes);
+}
+
 static mr_status create_job(cmd_session *s, mr_err *err) {
     mr_job_config config = {.info = &s->info,
                             .plan = &s->plan,
@@ -607,14 +641,14 @@ static mr_status create_job(cmd_session *s, mr_err *err) {
                             .times = s->facts.prediction ? &s->facts.prediction->times : NULL,
                             .token_s =
                                 s->token_s > 0 ? s->token_s : mr_options_real(s->options, MR_OPTION_TBT_MS) / 1e3,
-                            .progress = progress_update,
-                            .progress_ctx = &s->bar,
+                            .progress = pass_progress,
+                            .progress_ctx = s,
                             .silent = note_silent,
-                            .on_spans = s->trace.file ? trace_file_spans : NULL,
-                            .on_spans_ctx = &s->trace,
+                            .on_spans = s->trace.file || s->on_spans ? pass_spans : NULL,
+                            .on_spans_ctx = s,
                             .on_step = s->on_step,
                             .on_step_ctx = s->on_step_ctx,
-                            .interrupted = cmd_cluster_ended};
+                            .interrupted = s->interrupted ? s->interrupted : cmd_cluster_ended};
     progress_begin(&s->bar);
     mr_status status = mr_job_create(&config, &s->job, err);
     progress_end(&s->bar);

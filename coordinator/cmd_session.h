@@ -25,6 +25,7 @@ typedef struct cmd_session_needs {
     bool all_logits;       /* every row wants logits, not only one of each sequence */
     int64_t kv_tokens;     /* of all sequences, each rounded up to blocks */
     int64_t min_kv_tokens; /* of the largest one: with less the command cannot run */
+    bool half_of_free;     /* the KV cache takes half of the memory that the rest leaves, not all of it */
 } cmd_session_needs;
 
 typedef struct cmd_session {
@@ -46,12 +47,17 @@ typedef struct cmd_session {
     /* From cmd_session_start. */
     mr_job *job;
     trace_file trace;
-    int64_t *clock_offset_ns; /* [plan.n_stages], with a trace */
+    int64_t *clock_offset_ns; /* [plan.n_stages], with a trace or on_spans */
     progress bar;
     int64_t load_ns;
     /* May be set before cmd_session_start; see job.h. */
     void (*on_step)(void *ctx, int32_t n_rows);
     void *on_step_ctx;
+    void (*on_spans)(void *ctx, int32_t stage, const mr_span *spans, int32_t n); /* beside --trace */
+    void *on_spans_ctx;
+    void (*on_loaded)(void *ctx, size_t done_bytes, size_t total_bytes); /* beside the bar */
+    void *on_loaded_ctx;
+    bool (*interrupted)(void); /* NULL: a signal or a lost rank ends the job */
 } cmd_session;
 
 /* The model file that MODEL or --demo names. */
@@ -75,6 +81,9 @@ static inline int64_t cmd_session_whole_blocks(int64_t n) {
 void cmd_session_widen_chunk(cmd_session *s, int32_t n_sequences);
 /* Chooses rows and KV blocks and measures the stages. MR_E_NO_MEMORY: more than --mem allows. */
 MR_MUST_USE mr_status cmd_session_size(cmd_session *s, const cmd_session_needs *needs, mr_err *err);
+/* Likewise for a server, which does not know what will come: --sequences live at once, or 64, and KV blocks for all of them at
+ * their longest, as far as half of the free memory goes; room for one is the least. */
+MR_MUST_USE mr_status cmd_session_size_for_server(cmd_session *s, mr_err *err);
 /* Loads the model, with plan and progress as notes. */
 MR_MUST_USE mr_status cmd_session_start(cmd_session *s, mr_err *err);
 
