@@ -46,6 +46,7 @@ function sharesBetween(before, after) {
 
 class Card {
   constructor(list, index) {
+    this.list = list;
     this.item = element("li", "stage", list);
     this.node = element("span", "node", this.item);
     this.where = element("h3", "", this.item);
@@ -65,7 +66,7 @@ class Card {
     const host = stage.host ? `${stage.host}, rank ${stage.rank}` : "";
     const memory = stage.bytes.weights + stage.bytes.kv + stage.bytes.work;
     const { rows, measured_s: measured, predicted_s: predicted } = stage.step;
-    this.where.textContent = `${this.index}`;
+    this.where.textContent = this.list.classList.contains("many") ? `${this.index}` : `Stage ${this.index}`;
     if (host)
       element("span", "", this.where, ` · ${host}`);
     this.where.title = `stage ${this.index}${host && `, ${host}`}`;
@@ -110,8 +111,8 @@ export class Pipeline {
     this.samples = [...this.samples, now].slice(-WINDOW_SAMPLES);
     if (now.stages.length !== this.cards.length) {
       this.list.replaceChildren();
+      this.list.classList.toggle("many", now.stages.length > MANY);
       this.cards = now.stages.map((_, i) => new Card(this.list, i));
-      this.list.classList.toggle("many", this.cards.length > MANY);
       document.getElementById("legend").hidden = this.cards.length === 0;
     }
     now.stages.forEach((stage, i) => {
@@ -129,7 +130,7 @@ export class Pipeline {
     const open = this.samples.reduce((n, s) => n + s.steps_open, 0) / this.samples.length;
     const n = rate > 0 ? Math.min(MOST_DOTS, Math.max(1, Math.round(open))) : 0;
     if (n === 0)
-      this.note.textContent = now.state === "ready" ? "at rest" : "";
+      this.note.textContent = { ready: "at rest", loading: "loading the model" }[now.state] ?? "";
     else {
       const slower = ROUND_S * rate / n;
       this.note.textContent = `${Math.round(rate)} steps/s, ${n} under way` + (slower >= 2 ? `; drawn ${rounded(slower)} times slower` : "");
@@ -142,7 +143,7 @@ export class Pipeline {
       this.frame = requestAnimationFrame((t) => this.move(t));
   }
 
-  // The line goes through the nodes of the cards, and back where these stand in one row or one column.
+  // The line goes through the nodes of the cards, from row to row along the edges; and back where they are one row or column.
   lay() {
     const origin = this.track.getBoundingClientRect();
     const at = this.cards.map((card) => {
@@ -166,9 +167,13 @@ export class Pipeline {
       this.forward.setAttribute("d", `M${x0} ${y0}V${y1 + 40}`);
       this.back.setAttribute("d", `M${x0} ${y1 + 40}q0 8 -8 8t-8 -8V${y0}q0 -7 8 -7t8 7`);
     } else
-      this.forward.setAttribute("d", `M${at.map((p) => p.join(" ")).join("L")}`);
-    for (const card of this.cards)
-      this.track.parentElement.style.setProperty("--track", `${card.node.offsetTop}px`);
+      this.forward.setAttribute("d", at.map(([x, y], i) => {
+        if (i === 0)
+          return `M${x} ${y}`;
+        if (Math.abs(y - at[i - 1][1]) < 2)
+          return `H${x}`;
+        return `H${origin.width - 8}q8 0 8 8V${y - 24}q0 8 -8 8H${x - 2}q-6 0 -6 8t6 8H${x}`;
+      }).join(""));
   }
 
   move(time) {

@@ -32,12 +32,12 @@ const time = (s) => s === null ? "–" : duration(s);
 
 // What is shown: of each line its value at a sample, from the samples until then. The first line is the main one.
 const PLOTS = [
-  { title: "Tokens per second", show: count, lines: [["generated", (s) => s.rates.generated], ["read", (s) => s.rates.prompt]] },
-  { title: "Time between tokens", show: time, lines: [["median", (s) => s.next.half], ["of 99 %", (s) => s.next.most]],
-    also: (s) => `first token ${time(s.first.half)}` },
-  { title: "Sequences", show: count, least: 4, lines: [["running", (s) => s.state.sequences.live], ["waiting", (s) => s.state.sequences.waiting]] },
-  { title: "KV memory", show: (x) => x === null ? "–" : `${Math.round(100 * x)} %`, least: 1,
-    lines: [["in use", (s) => s.state.blocks.held / (s.state.blocks.total || 1)],
+  { title: "Tokens per second, generated", show: count, lines: [["", (s) => s.rates.generated], ["of prompts", (s) => s.rates.prompt]] },
+  { title: "Time between tokens, median", show: time, lines: [["", (s) => s.next.half], ["p99", (s) => s.next.most]],
+    also: (s) => `first ${time(s.first.half)}` },
+  { title: "Sequences at work", show: count, least: 4, lines: [["", (s) => s.state.sequences.live], ["waiting", (s) => s.state.sequences.waiting]] },
+  { title: "KV memory in use", show: (x) => x === null ? "–" : `${Math.round(100 * x)} %`, least: 1,
+    lines: [["", (s) => s.state.blocks.held / (s.state.blocks.total || 1)],
             ["with what is kept", (s) => (s.state.blocks.held + s.state.blocks.cached) / (s.state.blocks.total || 1)]] },
 ];
 
@@ -64,7 +64,6 @@ class Plot {
     html("h3", "", box, what.title);
     this.now = html("p", "now", box);
     const area = html("div", "area", box);
-    this.most = html("span", "most", area);
     this.svg = svg("svg", "", area);
     this.svg.setAttribute("viewBox", `0 0 ${SPAN_S} ${HEIGHT}`);
     this.svg.setAttribute("preserveAspectRatio", "none");
@@ -114,7 +113,7 @@ class Plot {
       if (k === 0)
         this.fill.setAttribute("d", fill + (begin === null ? "" : `V${HEIGHT}H${begin}`));
     });
-    this.most.textContent = values.flat().some((v) => v > 0) ? this.what.show(top) : "";
+    this.top = values.flat().some((v) => v > 0) ? this.what.show(top) : "";
     this.say();
   }
 
@@ -130,7 +129,8 @@ class Plot {
     for (const [name, of] of others)
       html("span", "", this.now, ` ${name} ${this.what.show(of(sample))}`).prepend(document.createElement("i"));
     if (this.what.also)
-      html("span", "", this.now, this.what.also(sample));
+      html("span", "", this.now, this.what.also(sample)).title = "time to the first token, median";
+    html("span", "top", this.now, this.top).title = "the upper edge";
     this.svg.setAttribute("aria-label", `${this.what.title}: ${this.now.textContent}`);
     this.when.textContent = this.pointed === undefined ? "now" : `${Math.round(this.end - sample.state.time_s)} s ago`;
     this.mark.setAttribute("visibility", this.pointed === undefined ? "hidden" : "visible");

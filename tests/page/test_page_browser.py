@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page in a headless Chromium: that it draws all stages, its plots move, a message is answered piece by piece, and nothing is
+asked of other hosts."""
+import os
+import shutil
+import threading
+import unittest
+
+import test_packages
+
+test_packages.enter("playwright")
+import fake_server  # noqa: E402
+from playwright.sync_api import expect, sync_playwright  # noqa: E402
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+if not CHROMIUM:
+    test_packages.skip("there is no Chromium")
+PATIENCE_MS = 20000
+expect.set_options(timeout=PATIENCE_MS)
+
+
+class Browser(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.playwright = sync_playwright().start()
+        cls.addClassCleanup(cls.playwright.stop)
+        flags = ["--no-sandbox"] if os.geteuid() == 0 else []
+        cls.chromium = cls.playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        cls.addClassCleanup(cls.chromium.close)
+
+    def open(self, address, width=1280, dark=False):
+        context = self.chromium.new_context(viewport={"width": width, "height": 800},
+                                            color_scheme="dark" if dark else "light")
+        self.addCleanup(context.close)
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        self.troubles, self.addresses = [], []
+        page.on("pageerror", lambda e: self.troubles.append(str(e)))
+        page.on("console", lambda m: self.troubles.append(m.text) if m.type in ("error", "warning") else None)
+        page.on("request", lambda r: self.addresses.append(r.url))
+        page.goto(address)
+        return page
+
+    def expect_no_trouble(self, address):
+        self.assertEqual(self.troubles, [])
+        self.assertEqual([a for a in self.addresses if not a.startswith((address, "data:"))], [])
+
+    def expect_moving_plots(self, page, n):
+        """The first n plots get other lines than they have."""
+        before = page.locator(".plot").evaluate_all("all => all.map(p => p.querySelector('path:not(.fill)').getAttribute('d'))")
+        page.wait_for_function(
+            "before => [...document.querySelectorAll('.plot')].filter((p, i) => before[i] !== "
+            "[...p.querySelectorAll('path:not(.fill)')].map(q => q.getAttribute('d'))[0]).length >= " + str(n), arg=before)
+
+    def expect_streamed(self, page, message):
+        """Sends a message, sees the answer grow and end, and returns it."""
+        page.fill("#ask-text", message)
+        page.press("#ask-text", "Enter")
+        expect(page.locator(".message.user .text").last).to_have_text(message)
+        text = page.locator(".message.assistant .text").last
+        lengths = set()
+        while page.locator(".message.live").count():
+            lengths.add(len(text.text_content()))
+        expect(page.locator(".message.assistant .facts").last).to_contain_text("tokens")
+        self.assertGreater(len(lengths - {0, len(text.text_content())}), 2, "the answer came at once")
+        return text.text_content()
+
+
+class WithFakeServer(Browser):
+    def serve(self, **kwargs):
+        server = fake_server.FakeServer(**kwargs)
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        self.addCleanup(lambda: (server.shutdown(), server.server_close(), thread.join()))
+        return server
+
+    def test_pipeline_and_plots(self):
+        server = self.serve()
+        page = self.open(server.address)
+        expect(page.locator("#state")).to_have_text("ready")
+        expect(page.locator("#model-name")).to_have_text("river-7b-Q4_K")
+        expect(page.locator(".stage")).to_have_count(3)
+        expect(page.locator(".stage .layers")).to_have_text(["0–10 layers", "11–20 layers", "21–31 layers"])
+        expect(page.locator(".stage h3")).to_have_text([f"Stage {i} · node{i + 1}, rank {i}" for i in range(3)])
+        expect(page.locator(".stage.busy")).to_have_count(3)
+        expect(page.locator("#pipeline-note")).to_contain_text("steps/s, 5 under way")
+        expect(page.locator("#track circle")).to_have_count(5)
+        moved = page.locator("#track circle").first.get_attribute("cx")
+        expect(page.locator("#track circle").first).not_to_have_attribute("cx", moved)
+        self.expect_moving_plots(page, 4)
+        self.expect_no_trouble(server.address)
+
+    def test_chat(self):
+        server = self.serve()
+        page = self.open(server.address)
+        self.assertEqual(self.expect_streamed(page, "Tell me <i>a story</i>."), fake_server.STORY)
+        self.assertEqual(page.locator("#messages b, #messages i").count(), 0)
+        page.click("summary")
+        page.fill("#ask-system", "Be brief.")
+        page.fill("#ask-temperature", "0.5")
+        page.fill("#ask-tokens", "50")
+        self.expect_streamed(page, "Go on.")
+        first, second = server.requests
+        self.assertEqual(first["messages"], [{"role": "user", "content": "Tell me <i>a story</i>."}])
+        self.assertEqual([m["role"] for m in second["messages"]], ["system", "user", "assistant", "user"])
+        self.assertEqual((second["temperature"], second["max_tokens"], second["stream"]), (0.5, 50, True))
+        page.select_option("#ask-mode", "text")
+        self.expect_streamed(page, "Once upon a time")
+        self.assertEqual(server.requests[2]["prompt"], "Once upon a time")
+        self.expect_no_trouble(server.address)
+
+    def test_stop_and_errors(self):
+        server = self.serve(pause_s=0.3)
+        page = self.open(server.address)
+        page.fill("#ask-text", "A long one.")
+        page.click("#ask-send")
+        expect(page.locator("#ask-send")).to_have_text("Stop")
+        expect(page.locator(".message.assistant .text")).to_contain_text("Once")
+        page.click("#ask-send")
+        expect(page.locator(".message.assistant .facts")).to_contain_text("stopped")
+        expect(page.locator("#ask-send")).to_have_text("Send")
+        page.fill("#ask-text", "Now fail.")
+        page.press("#ask-text", "Enter")
+        expect(page.locator(".message .error")).to_have_text("the model cannot do that")
+        page.click("#chat-new")
+        expect(page.locator(".message")).to_have_count(0)
+        self.assertEqual(server.n_told, 0)
+
+    def test_key(self):
+        server = self.serve(key="secret")
+        page = self.open(server.address)
+        expect(page.locator("#key")).to_be_visible()
+        page.fill("#key-text", "wrong")
+        page.press("#key-text", "Enter")
+        expect(page.locator("#key-note")).to_contain_text("does not know")
+        page.fill("#key-text", "secret")
+        page.press("#key-text", "Enter")
+        expect(page.locator("#state")).to_have_text("ready")
+        expect(page.locator("#key")).to_be_hidden()
+        self.expect_streamed(page, "Tell me a story.")
+
+    def test_phone_and_dark(self):
+        server = self.serve(n_stages=40)
+        light = self.open(server.address, width=360)
+        expect(light.locator(".stage")).to_have_count(40)
+        self.assertLessEqual(light.evaluate("document.documentElement.scrollWidth"), 360)
+        dark = self.open(server.address, dark=True)
+        colour = "getComputedStyle(document.documentElement).backgroundColor"
+        self.assertNotEqual(light.evaluate(colour), dark.evaluate(colour))
+        self.expect_no_trouble(server.address)
+
+    def test_server_that_goes(self):
+        server = self.serve()
+        page = self.open(server.address)
+        expect(page.locator("#state")).to_have_text("ready")
+        server.shutdown()
+        server.server_close()
+        expect(page.locator("#state")).to_have_text("not reachable")
+
+
+if __name__ == "__main__":
+    unittest.main()
