@@ -57,8 +57,7 @@ static mr_status submit(mr_job *job, int32_t vocab_size, int32_t *ids, int32_t s
     mr_sequence_desc desc = {.prompt_ids = ids,
                              .n_prompt = n_prompt,
                              .max_tokens = bench_new_tokens(r->test),
-                             .top_p = 1,
-                             .repeat_penalty = 1,
+                             .sampling = {.top_p = 1, .repeat_penalty = 1},
                              .fresh = true,
                              .on_token = on_token,
                              .ctx = r};

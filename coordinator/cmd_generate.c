@@ -132,17 +132,10 @@ static mr_status size_session(generation *g, int32_t n_good, mr_err *err) {
 static void submit_all(generation *g) {
     for (int32_t i = 0; i < g->n; i++) {
         gen_sequence *s = &g->sequences[i];
-        const mr_sampling_params *p = &g->sampling;
         mr_sequence_desc desc = {.prompt_ids = s->prompt_ids.ids,
                                  .n_prompt = (int32_t)s->prompt_ids.n,
                                  .max_tokens = s->max_tokens,
-                                 .temperature = p->temperature,
-                                 .top_k = p->top_k,
-                                 .top_p = p->top_p,
-                                 .min_p = p->min_p,
-                                 .repeat_penalty = p->repeat_penalty,
-                                 .repeat_last_n = p->repeat_last_n,
-                                 .seed = p->seed,
+                                 .sampling = g->sampling,
                                  .choice = (uint32_t)s->choice,
                                  .on_token = on_token,
                                  .ctx = s};

@@ -381,6 +381,30 @@ const mr_stage_report *mr_job_stage_report(const mr_job *job, int32_t stage) {
 
 /* --- Sequences ---------------------------------------------------------------------------------------------------------- */
 
+static mr_status check_ids(const mr_job *job, const char *what, const int32_t *ids, int32_t n, mr_err *err) {
+    for (int32_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= job->config.info->vocab_size)
+            return mr_err_set(err, MR_E_INVALID, "token id %d of %s is outside the vocabulary of %d", ids[i], what,
+                              job->config.info->vocab_size);
+    return MR_OK;
+}
+
+/* What the tail would refuse must not get there: it would end all. */
+static mr_status check_sampling(const mr_job *job, const mr_sequence_desc *desc, mr_err *err) {
+    const mr_sampling_params *p = &desc->sampling;
+    if (desc->n_top_logprobs < 0 || desc->n_top_logprobs > MR_SAMPLER_MAX_TOP)
+        return mr_err_set(err, MR_E_INVALID, "log-probabilities of %d tokens; allowed are %d", desc->n_top_logprobs,
+                          MR_SAMPLER_MAX_TOP);
+    if (desc->grammar_bytes > 0)
+        return mr_err_set(err, MR_E_UNSUPPORTED, "stages know no grammars yet");
+    mr_status status = mr_sampling_params_check(p, err);
+    if (status == MR_OK)
+        status = check_ids(job, "the logit biases", p->bias_ids, p->n_biases, err);
+    if (status == MR_OK)
+        status = check_ids(job, "the breakers of DRY", p->dry_breakers, p->n_dry_breakers, err);
+    return status;
+}
+
 mr_status mr_job_submit(mr_job *job, const mr_sequence_desc *desc, int64_t *out_sequence, mr_err *err) {
     int32_t n = desc->n_prompt, context = job->config.max_context;
     if (n < 1)
@@ -395,6 +419,9 @@ mr_status mr_job_submit(mr_job *job, const mr_sequence_desc *desc, int64_t *out_
                           context);
     if (samples && desc->max_tokens < 1)
         return mr_err_set(err, MR_E_INVALID, "%d tokens to generate; hint: 1 or more", desc->max_tokens);
+    mr_status status = samples ? check_sampling(job, desc, err) : MR_OK;
+    if (status != MR_OK)
+        return status;
     int32_t room = context - n;
     int32_t max_ids = samples ? n + (desc->max_tokens < room ? desc->max_tokens : room) : n;
     int64_t capacity = (int64_t)job->config.n_kv_blocks * MR_WIRE_BLOCK_TOKENS;
@@ -402,7 +429,7 @@ mr_status mr_job_submit(mr_job *job, const mr_sequence_desc *desc, int64_t *out_
         return mr_err_set(err, MR_E_TOO_LONG, "the sequence may reach %d tokens, the KV cache holds %lld", max_ids,
                           (long long)capacity);
     int64_t sequence;
-    mr_status status = mr_journal_append(job->journal, desc, max_ids, &sequence, err);
+    status = mr_journal_append(job->journal, desc, max_ids, &sequence, err);
     if (status != MR_OK)
         return status;
     mr_entry *e = mr_journal_entry(job->journal, sequence);

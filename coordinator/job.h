@@ -13,6 +13,7 @@
 #include "coordinator/learned_times.h"
 #include "coordinator/micro_batches.h"
 #include "coordinator/plan.h"
+#include "engine/sample/sampler.h"
 #include "proto/channel.h"
 #include "proto/phases.h"
 
@@ -102,20 +103,24 @@ typedef struct mr_token_event {
     mr_finish finish;    /* NONE or LENGTH; ERROR without a token */
     mr_status status;
     const char *text; /* of the error */
+    float logprob;    /* where logprobs are wanted: mr_logprobs of sampler.h; else 0 */
+    int32_t n_top;
+    const int32_t *top_ids; /* [n_top], valid inside the callback */
+    const float *top_logprobs;
 } mr_token_event;
 
 typedef struct mr_sequence_desc {
     const int32_t *prompt_ids; /* [n_prompt], copied; at least one */
     int32_t n_prompt;
-    int32_t max_tokens; /* to generate; 0 with on_logits: only the logits of the prompt are wanted */
-    float temperature;
-    int32_t top_k;
-    float top_p, min_p, repeat_penalty;
-    int32_t repeat_last_n;
-    uint64_t seed;
-    uint32_t choice;
-    bool fresh;       /* all of the prompt is computed, whatever is known of it; so it is with on_logits */
-    int32_t priority; /* those of a higher one get KV blocks and are read first; what waits long goes up */
+    int32_t max_tokens;          /* to generate; 0 with on_logits: only the logits of the prompt are wanted */
+    mr_sampling_params sampling; /* lists copied */
+    uint32_t choice;             /* index within its request: each has random numbers of its own */
+    const uint8_t *grammar;      /* [grammar_bytes] packed (engine/grammar), copied; NULL: none */
+    size_t grammar_bytes;
+    bool logprobs;          /* each token with its log-probability, */
+    int32_t n_top_logprobs; /* and with those of the most likely ones, [0, MR_SAMPLER_MAX_TOP] */
+    bool fresh;             /* all of the prompt is computed, whatever is known of it; so it is with on_logits */
+    int32_t priority;       /* those of a higher one get KV blocks and are read first; what waits long goes up */
     /* Returns true when the sequence is to stop with this token. */
     bool (*on_token)(void *ctx, const mr_token_event *event);
     /* If set, no token is sampled: every prompt position's logits [n_rows, vocabulary] are delivered, in order. */
@@ -124,7 +129,8 @@ typedef struct mr_sequence_desc {
 } mr_sequence_desc;
 
 /* MR_E_TOO_LONG: prompt and one token do not fit the context (or the KV cache); MR_E_INVALID: an id outside the
- * vocabulary, an empty prompt. *out_sequence counts from 0 and never repeats. */
+ * vocabulary, an empty prompt, sampling parameters out of range. *out_sequence counts from 0 and never
+ * repeats. */
 MR_MUST_USE mr_status mr_job_submit(mr_job *job, const mr_sequence_desc *desc, int64_t *out_sequence, mr_err *err);
 
 /* Ends a sequence: no callback of it comes any more. Nothing happens if it has ended. */

@@ -55,21 +55,52 @@ static int32_t blocks_to_spare(const mr_job *job) {
     return n;
 }
 
+/* Lists stay those of the journal. */
+static void fill_sampling(const mr_entry *e, Millrace__Sampling *out) {
+    const mr_sampling_params *p = &e->desc.sampling;
+    *out = (Millrace__Sampling)MILLRACE__SAMPLING__INIT;
+    out->temperature = p->temperature;
+    out->top_k = p->top_k;
+    out->top_p = p->top_p;
+    out->min_p = p->min_p;
+    out->typical_p = p->typical_p;
+    out->top_n_sigma = p->top_n_sigma;
+    out->xtc_probability = p->xtc_probability;
+    out->xtc_threshold = p->xtc_threshold;
+    out->repeat_penalty = p->repeat_penalty;
+    out->repeat_last_n = p->repeat_last_n;
+    out->presence_penalty = p->presence_penalty;
+    out->frequency_penalty = p->frequency_penalty;
+    out->dry_multiplier = p->dry_multiplier;
+    out->dry_base = p->dry_base;
+    out->dry_allowed_length = p->dry_allowed_length;
+    out->dry_last_n = p->dry_last_n;
+    out->dry_breakers = (uint32_t *)(uintptr_t)p->dry_breakers;
+    out->n_dry_breakers = (size_t)p->n_dry_breakers;
+    out->mirostat = (uint32_t)p->mirostat;
+    out->mirostat_tau = p->mirostat_tau;
+    out->mirostat_eta = p->mirostat_eta;
+    out->mirostat_mu = e->mirostat_mu;
+    out->seed = p->seed;
+    out->choice = e->desc.choice;
+    out->bias_ids = (uint32_t *)(uintptr_t)p->bias_ids;
+    out->biases = (float *)(uintptr_t)p->biases;
+    out->n_bias_ids = out->n_biases = (size_t)p->n_biases;
+    out->logprobs = e->desc.logprobs;
+    out->n_top_logprobs = (uint32_t)e->desc.n_top_logprobs;
+}
+
 static mr_status send_open(mr_job *job, const mr_entry *e, mr_err *err) {
-    Millrace__Sampling sampling = MILLRACE__SAMPLING__INIT;
-    sampling.temperature = e->desc.temperature;
-    sampling.top_k = e->desc.top_k;
-    sampling.top_p = e->desc.top_p;
-    sampling.min_p = e->desc.min_p;
-    sampling.repeat_penalty = e->desc.repeat_penalty;
-    sampling.repeat_last_n = e->desc.repeat_last_n;
-    sampling.seed = e->desc.seed;
-    sampling.choice = e->desc.choice;
+    Millrace__Sampling sampling;
     Millrace__OpenSequence open = MILLRACE__OPEN_SEQUENCE__INIT, brief = MILLRACE__OPEN_SEQUENCE__INIT;
+    fill_sampling(e, &sampling);
     open.slot = brief.slot = (uint32_t)e->slot;
     open.generation = brief.generation = e->generation;
     open.ids = (uint32_t *)e->ids;
     open.n_ids = (size_t)e->n_ids;
+    open.n_generated = (uint32_t)(e->n_ids - e->n_prompt);
+    open.grammar.data = (uint8_t *)(uintptr_t)e->desc.grammar;
+    open.grammar.len = e->desc.grammar_bytes;
     open.sampling = e->desc.on_logits ? NULL : &sampling;
     Millrace__Control message = MILLRACE__CONTROL__INIT, for_tail = MILLRACE__CONTROL__INIT;
     message.body_case = for_tail.body_case = MILLRACE__CONTROL__BODY_OPEN;

@@ -70,6 +70,11 @@ static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_n
     } else {
         e->ids[e->n_ids++] = (int32_t)t->id;
         job->facts.n_generated++;
+        e->mirostat_mu = t->mirostat_mu;
+        event.logprob = t->logprob;
+        event.n_top = (int32_t)t->n_top_ids;
+        event.top_ids = (const int32_t *)t->top_ids;
+        event.top_logprobs = t->top_logprobs;
         event.n_generated = e->n_ids - e->n_prompt;
         event.finish = e->n_ids == e->max_ids ? MR_FINISH_LENGTH : MR_FINISH_NONE;
         if (event.n_generated == 1)

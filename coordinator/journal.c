@@ -24,6 +24,7 @@ static void entry_destroy(mr_entry *e) {
     if (e) {
         mr_free(e->ids);
         mr_free(e->keys);
+        mr_free(e->lists);
     }
     mr_free(e);
 }
@@ -65,19 +66,50 @@ static bool make_room(mr_journal *j) {
     return true;
 }
 
+/* Puts n bytes behind those that are there; NULL stays NULL. */
+static void *put(uint8_t **at, const void *from, size_t n) {
+    void *to = *at;
+    if (!from || n == 0)
+        return NULL;
+    memcpy(to, from, n);
+    *at += n;
+    return to;
+}
+
+/* Copies what the pointers of the description name; those to int32 and float stand first, so that all are aligned. */
+static bool take_lists(mr_entry *e, const mr_sequence_desc *desc) {
+    mr_sampling_params *p = &e->desc.sampling;
+    if (desc->on_logits) { /* nothing is sampled, and nothing was checked */
+        *p = (mr_sampling_params){0};
+        e->desc.grammar = NULL;
+        e->desc.grammar_bytes = 0;
+        return true;
+    }
+    size_t n_biases = (size_t)p->n_biases, n_breakers = (size_t)p->n_dry_breakers;
+    size_t bytes = n_biases * (sizeof *p->bias_ids + sizeof *p->biases) + n_breakers * sizeof *p->dry_breakers;
+    uint8_t *at = e->lists = mr_alloc(bytes + desc->grammar_bytes);
+    if (!at)
+        return false;
+    p->bias_ids = put(&at, p->bias_ids, n_biases * sizeof *p->bias_ids);
+    p->biases = put(&at, p->biases, n_biases * sizeof *p->biases);
+    p->dry_breakers = put(&at, p->dry_breakers, n_breakers * sizeof *p->dry_breakers);
+    e->desc.grammar = put(&at, desc->grammar, desc->grammar_bytes);
+    return true;
+}
+
 mr_status mr_journal_append(mr_journal *j, const mr_sequence_desc *desc, int32_t max_ids, int64_t *out_sequence,
                             mr_err *err) {
     mr_entry *e = make_room(j) ? mr_alloc(sizeof *e) : NULL;
     if (e) {
+        e->desc = *desc;
+        e->desc.prompt_ids = NULL;
         e->ids = mr_alloc_array((size_t)max_ids, sizeof *e->ids);
         e->keys = mr_alloc_array((size_t)max_ids / MR_WIRE_BLOCK_TOKENS + 1, sizeof *e->keys);
     }
-    if (!e || !e->ids || !e->keys) {
+    if (!e || !e->ids || !e->keys || !take_lists(e, desc)) {
         entry_destroy(e);
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a sequence of %d tokens", max_ids);
     }
-    e->desc = *desc;
-    e->desc.prompt_ids = NULL;
     memcpy(e->ids, desc->prompt_ids, (size_t)desc->n_prompt * sizeof *e->ids);
     e->n_prompt = e->n_ids = desc->n_prompt;
     e->max_ids = max_ids;

@@ -20,8 +20,10 @@ typedef struct mr_entry mr_entry;
 struct mr_entry {
     int64_t sequence;      /* its number */
     mr_sequence_desc desc; /* prompt_ids is not kept: they are in ids */
+    uint8_t *lists;        /* what the pointers of desc.sampling and desc.grammar point into */
     int32_t *ids;          /* prompt, then what was generated */
     int32_t n_prompt, n_ids;
+    double mirostat_mu;  /* after the last of them, where one was generated */
     mr_prefix_key *keys; /* of the whole blocks of ids (job_prefix.c) */
     int32_t n_keys, n_promised, n_published;
     bool begin_is_published;

@@ -183,8 +183,7 @@ static mr_status submit(run *r, mr_job *job, int32_t idx, int32_t n_vocab, int32
     mr_sequence_desc desc = {.prompt_ids = ids,
                              .n_prompt = q->n_prompt,
                              .max_tokens = q->n_tokens,
-                             .top_p = 1,
-                             .repeat_penalty = 1,
+                             .sampling = {.top_p = 1, .repeat_penalty = 1},
                              .fresh = true,
                              .on_token = on_token,
                              .ctx = r};

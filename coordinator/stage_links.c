@@ -69,7 +69,7 @@ mr_status mr_stage_links_open_results(mr_stage_links *l, mr_err *err) {
     const mr_stage_links_config *c = &l->config;
     int32_t tail = c->plan->stages[c->plan->n_stages - 1].rank;
     size_t logits_bytes = (size_t)mr_logits_message_rows(c->limits.n_vocab) * c->limits.n_vocab * sizeof(float);
-    mr_status status = mr_inbox_create(c->channel, tail, MR_LINK_TOKENS, c->epoch, c->ring_slots, MR_MAX_TOKENS_BYTES,
+    mr_status status = mr_inbox_create(c->channel, tail, MR_LINK_TOKENS, c->epoch, c->ring_slots, mr_tokens_message_bytes(c->limits.max_rows),
                                        &l->tokens, err);
     if (status == MR_OK)
         status =

@@ -18,7 +18,12 @@ enum {
     MR_MAX_KV_BLOCKS = 1 << 26,
     MR_WIRE_BLOCK_TOKENS = 16,      /* token positions of one KV block */
     MR_MAX_CONTROL_BYTES = 4 << 20, /* one control message, packed */
-    MR_MAX_TOKENS_BYTES = 256 << 10,
+    MR_MAX_TOKENS_BYTES =
+        1 << 20,                /* with all log-probabilities of MR_MAX_STEP_ROWS tokens; see mr_tokens_message_bytes */
+    MR_MAX_TOP_LOGPROBS = 20,   /* of one position */
+    MR_MAX_LOGIT_BIASES = 4096, /* of one sequence */
+    MR_MAX_DRY_BREAKERS = 16384,    /* likewise */
+    MR_MAX_GRAMMAR_BYTES = 1 << 19, /* one grammar, packed */
     MR_MAX_REPORT_BYTES = 64 << 10,
     MR_MAX_SYNTHETIC_MS = 60000,       /* of a step, and of each of its rows */
     MR_MAX_SYNTHETIC_STEP_MS = 600000, /* of a step with all its rows */
@@ -41,6 +46,11 @@ enum {
     MR_LOGITS_SLOTS = 2,
     MR_LOBBY_SLOTS = 2,
 };
+
+/* What the tokens of a step of so many rows take at most, packed: for each some 40 bytes, and 8 for a log-probability. */
+static inline uint32_t mr_tokens_message_bytes(uint32_t max_rows) {
+    return 64 + max_rows * (56 + 8 * MR_MAX_TOP_LOGPROBS);
+}
 
 /* Rows of [n_vocab] float32 in one logits message: as many as fit the wanted size, at least one. */
 static inline uint32_t mr_logits_message_rows(uint32_t n_vocab) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <float.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -14,6 +16,7 @@ enum {
     KV_TYPE_Q8_0 = 8,
     MAX_CORES = 1 << 20,
 };
+static const double MAX_MIROSTAT_MU = 1e12;
 static const double MAX_SECONDS = 86400, MAX_BYTES_PER_SECOND = 1e15;
 static const int64_t MAX_CLOCK_NS = INT64_MAX / 4; /* 73 years of monotonic time: differences do not overflow */
 
@@ -128,7 +131,15 @@ static void check_measure(checks *c, const Millrace__Measure *m) {
     in_range(c, "n_together", m->n_together, 1, MR_MAX_STAGES);
 }
 
-static void check_sampling(checks *c, const Millrace__Sampling *s) {
+static void check_biases(checks *c, const Millrace__Sampling *s, const mr_msg_limits *limits) {
+    in_range(c, "the number of biases", s->n_bias_ids, 0, MR_MAX_LOGIT_BIASES);
+    in_range(c, "the number of their values", s->n_biases, s->n_bias_ids, s->n_bias_ids);
+    all_below(c, "biased id", s->bias_ids, s->n_bias_ids, limits->n_vocab);
+    for (size_t i = 0; i < s->n_biases && c->status == MR_OK; i++)
+        float_in_range(c, "a bias", s->biases[i], -INFINITY, FLT_MAX);
+}
+
+static void check_sampling(checks *c, const Millrace__Sampling *s, const mr_msg_limits *limits) {
     known_fields(c, &s->base);
     float_in_range(c, "temperature", s->temperature, 0.0f, 1000.0f);
     int_in_range(c, "top_k", s->top_k, -1, INT32_MAX);
@@ -137,6 +148,24 @@ static void check_sampling(checks *c, const Millrace__Sampling *s) {
     float_in_range(c, "repeat_penalty", s->repeat_penalty, 0.0f, 1000.0f);
     int_in_range(c, "repeat_last_n", s->repeat_last_n, -1, MR_MAX_CONTEXT);
     below(c, "choice", s->choice, MR_MAX_SEQUENCES);
+    float_in_range(c, "presence_penalty", s->presence_penalty, -1000.0f, 1000.0f);
+    float_in_range(c, "frequency_penalty", s->frequency_penalty, -1000.0f, 1000.0f);
+    float_in_range(c, "typical_p", s->typical_p, 0.0f, 1.0f);
+    float_in_range(c, "top_n_sigma", s->top_n_sigma, 0.0f, 1000.0f);
+    float_in_range(c, "xtc_probability", s->xtc_probability, 0.0f, 1.0f);
+    float_in_range(c, "xtc_threshold", s->xtc_threshold, 0.0f, 1.0f);
+    float_in_range(c, "dry_multiplier", s->dry_multiplier, 0.0f, 1000.0f);
+    float_in_range(c, "dry_base", s->dry_base, 0.0f, 1000.0f);
+    int_in_range(c, "dry_allowed_length", s->dry_allowed_length, 0, INT32_MAX);
+    int_in_range(c, "dry_last_n", s->dry_last_n, -1, MR_MAX_CONTEXT);
+    in_range(c, "the number of breakers", s->n_dry_breakers, 0, MR_MAX_DRY_BREAKERS);
+    all_below(c, "breaker", s->dry_breakers, s->n_dry_breakers, limits->n_vocab);
+    in_range(c, "mirostat", s->mirostat, 0, 2);
+    float_in_range(c, "mirostat_tau", s->mirostat_tau, 0.0f, 1000.0f);
+    float_in_range(c, "mirostat_eta", s->mirostat_eta, 0.0f, 1000.0f);
+    double_in_range(c, "mirostat_mu", s->mirostat_mu, -MAX_MIROSTAT_MU, MAX_MIROSTAT_MU);
+    check_biases(c, s, limits);
+    in_range(c, "n_top_logprobs", s->n_top_logprobs, 0, MR_MAX_TOP_LOGPROBS);
 }
 
 static void check_open(checks *c, const Millrace__OpenSequence *open, const mr_msg_limits *limits) {
@@ -144,8 +173,10 @@ static void check_open(checks *c, const Millrace__OpenSequence *open, const mr_m
     below(c, "slot", open->slot, limits->max_sequences);
     in_range(c, "the number of ids", open->n_ids, 0, limits->max_context);
     all_below(c, "id", open->ids, open->n_ids, limits->n_vocab);
+    in_range(c, "n_generated", open->n_generated, 0, open->n_ids);
+    in_range(c, "the size of the grammar", open->grammar.len, 0, MR_MAX_GRAMMAR_BYTES);
     if (c->status == MR_OK && open->sampling)
-        check_sampling(c, open->sampling);
+        check_sampling(c, open->sampling, limits);
 }
 
 static void check_run(checks *c, const Millrace__Run *run, const mr_msg_limits *limits) {
@@ -260,6 +291,13 @@ mr_status mr_msg_check_tokens(const Millrace__Tokens *m, const mr_msg_limits *li
         in_range(&c, "position", t->position, 1, limits->max_context);
         below(&c, "id", t->id, limits->n_vocab);
         known_status(&c, t->status);
+        double_in_range(&c, "mirostat_mu", t->mirostat_mu, -MAX_MIROSTAT_MU, MAX_MIROSTAT_MU);
+        float_in_range(&c, "logprob", t->logprob, -INFINITY, 0.0f);
+        in_range(&c, "the number of top ids", t->n_top_ids, 0, MR_MAX_TOP_LOGPROBS);
+        in_range(&c, "the number of their logprobs", t->n_top_logprobs, t->n_top_ids, t->n_top_ids);
+        all_below(&c, "top id", t->top_ids, t->n_top_ids, limits->n_vocab);
+        for (size_t k = 0; k < t->n_top_logprobs; k++)
+            float_in_range(&c, "a top logprob", t->top_logprobs[k], -INFINITY, 0.0f);
     }
     return c.status;
 }

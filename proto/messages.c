@@ -21,11 +21,13 @@ static size_t items_bytes(size_t n, size_t item_bytes) {
 }
 
 size_t mr_msg_arena_bytes(const mr_msg_limits *limits) {
-    const size_t fixed = 4096; /* the arena itself, the outer messages, alignment */
+    const size_t fixed = 8192; /* the arena itself, the outer messages, alignment */
     size_t rows = limits->max_rows, context = limits->max_context;
     size_t plan = items_bytes(MR_MAX_STAGES, sizeof(Millrace__StageRange));
-    size_t open = context * sizeof(uint32_t);
-    size_t tokens = items_bytes(rows, sizeof(Millrace__Token));
+    size_t open = context * sizeof(uint32_t) + MR_MAX_LOGIT_BIASES * (sizeof(uint32_t) + sizeof(float)) +
+                  MR_MAX_DRY_BREAKERS * sizeof(uint32_t) + MR_MAX_GRAMMAR_BYTES;
+    size_t top_bytes = MR_MAX_TOP_LOGPROBS * (sizeof(uint32_t) + sizeof(float)) + 32;
+    size_t tokens = items_bytes(rows, sizeof(Millrace__Token) + top_bytes);
     /* A packed number takes at least one byte, so the bytes of a message bound the entries of its block tables. */
     size_t blocks = rows * (context / MR_WIRE_BLOCK_TOKENS + 1);
     blocks = blocks < MR_MAX_CONTROL_BYTES ? blocks : MR_MAX_CONTROL_BYTES;

@@ -141,10 +141,11 @@ mr_status trial_run(trial *t, const trial_step *step, double *out_seconds, mr_er
     const float *x = t->x ? t->x + (size_t)t->shift * (size_t)c->info->d_model : NULL;
     int64_t start_ns = mr_clock_now_ns();
     mr_status status = mr_stage_run(t->stage, x, c->progress, c->ctx, err);
+    const mr_sampler_row row = {.logits = t->logits, .position = 1};
     for (int32_t r = 0; r < step->n_out && status == MR_OK; r++) {
         status = mr_stage_read_logits(t->stage, r, t->logits, err);
         if (status == MR_OK)
-            status = mr_sampler_sample(t->sampler, t->scratch, t->logits, 1, &id, err);
+            status = mr_sampler_sample(t->sampler, t->scratch, &row, &id, err);
     }
     *out_seconds = (double)(mr_clock_now_ns() - start_ns) / (double)MR_NS_PER_S;
     return status;

@@ -47,25 +47,48 @@ void mr_sequences_destroy(mr_sequences *all) {
     mr_free(all);
 }
 
+/* Of ids that were checked to be below the vocabulary, which fits int32. */
+static mr_sampling_params params_of(const Millrace__Sampling *p) {
+    return (mr_sampling_params){.temperature = p->temperature,
+                                .top_k = p->top_k,
+                                .top_p = p->top_p,
+                                .min_p = p->min_p,
+                                .typical_p = p->typical_p,
+                                .top_n_sigma = p->top_n_sigma,
+                                .xtc_probability = p->xtc_probability,
+                                .xtc_threshold = p->xtc_threshold,
+                                .repeat_penalty = p->repeat_penalty,
+                                .repeat_last_n = p->repeat_last_n,
+                                .presence_penalty = p->presence_penalty,
+                                .frequency_penalty = p->frequency_penalty,
+                                .dry_multiplier = p->dry_multiplier,
+                                .dry_base = p->dry_base,
+                                .dry_allowed_length = p->dry_allowed_length,
+                                .dry_last_n = p->dry_last_n,
+                                .mirostat = (int32_t)p->mirostat,
+                                .mirostat_tau = p->mirostat_tau,
+                                .mirostat_eta = p->mirostat_eta,
+                                .seed = p->seed,
+                                .bias_ids = (const int32_t *)p->bias_ids,
+                                .biases = p->biases,
+                                .n_biases = (int32_t)p->n_bias_ids,
+                                .dry_breakers = (const int32_t *)p->dry_breakers,
+                                .n_dry_breakers = (int32_t)p->n_dry_breakers};
+}
+
 static mr_status create_sampler(const mr_sequences *all, const Millrace__OpenSequence *open, mr_sampler **out,
                                 mr_err *err) {
     const Millrace__Sampling *p = open->sampling;
     if (!p)
         return MR_OK; /* nothing will be sampled: logits only */
-    mr_sampler_config config = {
-        .n_vocab = (int32_t)all->limits.n_vocab,
-        .params = {.temperature = p->temperature,
-                   .top_k = p->top_k,
-                   .top_p = p->top_p,
-                   .min_p = p->min_p,
-                   .repeat_penalty = p->repeat_penalty,
-                   .repeat_last_n = p->repeat_last_n,
-                   .seed = p->seed},
-        .choice = p->choice,
-        .prompt_ids = (const int32_t *)open->ids, /* checked to be below the vocabulary, which fits int32 */
-        .n_prompt = (int32_t)open->n_ids,
-        .max_context = (int32_t)all->limits.max_context,
-    };
+    mr_sampler_config config = {.n_vocab = (int32_t)all->limits.n_vocab,
+                                .params = params_of(p),
+                                .choice = p->choice,
+                                .prompt_ids = (const int32_t *)open->ids,
+                                .n_prompt = (int32_t)open->n_ids,
+                                .n_generated = (int32_t)open->n_generated,
+                                .max_context = (int32_t)all->limits.max_context,
+                                .mirostat_mu = p->mirostat_mu};
     return mr_sampler_create(&config, out, err);
 }
 
@@ -79,6 +102,10 @@ mr_status mr_sequences_open(mr_sequences *all, const Millrace__OpenSequence *ope
     mr_sampler_destroy(s->sampler);
     *s = (mr_sequence){
         .is_open = true, .generation = open->generation, .blocks = s->blocks, .last_position = -1, .sampler = sampler};
+    if (sampler) {
+        s->logprobs = open->sampling->logprobs;
+        s->n_top_logprobs = (int32_t)open->sampling->n_top_logprobs;
+    }
     return MR_OK;
 }
 

@@ -21,6 +21,8 @@ typedef struct mr_sequence {
     int32_t last_id;
     int64_t last_position; /* of last_id; -1: none since the slot was opened */
     mr_sampler *sampler;   /* tail only */
+    bool logprobs;         /* likewise, as OpenSequence says */
+    int32_t n_top_logprobs;
 } mr_sequence;
 
 typedef struct mr_sequences mr_sequences;

@@ -12,16 +12,17 @@ struct mr_tail {
     float *logits; /* [vocabulary] of the row at hand */
     Millrace__Token *tokens;
     Millrace__Token **token_ptrs; /* [max_out_rows], into tokens */
+    mr_logprobs *logprobs;        /* [max_out_rows], of tokens */
     mr_outbox *to_coordinator, *to_head, *logits_out;
 };
 
 static mr_status open_links(mr_tail *t, mr_err *err) {
     const mr_tail_config *c = &t->config;
     mr_status status = mr_outbox_create(c->channel, c->coordinator, MR_LINK_TOKENS, c->epoch, c->n_slots,
-                                        MR_MAX_TOKENS_BYTES, &t->to_coordinator, err);
+                                        mr_tokens_message_bytes(c->limits.max_rows), &t->to_coordinator, err);
     if (status == MR_OK && c->head != c->channel->self)
-        status = mr_outbox_create(c->channel, c->head, MR_LINK_TOKENS, c->epoch, c->n_slots, MR_MAX_TOKENS_BYTES,
-                                  &t->to_head, err);
+        status = mr_outbox_create(c->channel, c->head, MR_LINK_TOKENS, c->epoch, c->n_slots,
+                                  mr_tokens_message_bytes(c->limits.max_rows), &t->to_head, err);
     size_t logits_bytes = (size_t)mr_logits_message_rows(c->limits.n_vocab) * c->limits.n_vocab * sizeof(float);
     if (status == MR_OK)
         status = mr_outbox_create(c->channel, c->coordinator, MR_LINK_LOGITS, c->epoch, MR_LOGITS_SLOTS, logits_bytes,
@@ -37,7 +38,8 @@ mr_status mr_tail_create(const mr_tail_config *config, mr_tail **out, mr_err *er
     t->logits = mr_alloc_array(config->limits.n_vocab, sizeof *t->logits);
     t->tokens = mr_alloc_array(config->max_out_rows, sizeof *t->tokens);
     t->token_ptrs = mr_alloc_array(config->max_out_rows, sizeof(Millrace__Token *));
-    mr_status status = t->logits && t->tokens && t->token_ptrs
+    t->logprobs = mr_alloc_array(config->max_out_rows, sizeof *t->logprobs);
+    mr_status status = t->logits && t->tokens && t->token_ptrs && t->logprobs
                            ? mr_sampler_scratch_create((int32_t)config->limits.n_vocab, &t->scratch, err)
                            : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the sampling stage");
     if (status == MR_OK)
@@ -62,6 +64,7 @@ void mr_tail_destroy(mr_tail *t) {
     mr_free(t->logits);
     mr_free(t->tokens);
     mr_free(t->token_ptrs);
+    mr_free(t->logprobs);
     mr_free(t);
 }
 
@@ -119,7 +122,8 @@ static mr_status sample(mr_tail *t, mr_stage *stage, mr_sequence *s, const Millr
         status = mr_stage_read_logits(stage, out_row, t->logits, err);
         if (status != MR_OK)
             return status;
-        status = mr_sampler_sample(s->sampler, t->scratch, t->logits, position, &id, err);
+        const mr_sampler_row row = {.logits = t->logits, .position = position};
+        status = mr_sampler_sample(s->sampler, t->scratch, &row, &id, err);
         if (status == MR_OK)
             status = mr_sampler_accept(s->sampler, id, err);
     }
@@ -129,7 +133,39 @@ static mr_status sample(mr_tail *t, mr_stage *stage, mr_sequence *s, const Millr
     token->position = (uint32_t)position;
     token->id = (uint32_t)id;
     token->status = (uint32_t)status;
+    token->mirostat_mu = mr_sampler_mirostat_mu(s->sampler);
     return status == MR_E_NUMERICS ? MR_OK : status;
+}
+
+/* Log-probabilities for the sequences that want them: those of the logits of the step's tokens. */
+static mr_status add_logprobs(mr_tail *t, mr_stage *stage, mr_sequences *all, const Millrace__StepPlan *plan,
+                              mr_err *err) {
+    int32_t out_row = 0, n_tokens = 0;
+    mr_status status = MR_OK;
+    mr_stage_clock_enter(t->config.clock, MR_PHASE_SAMPLING);
+    for (size_t i = 0; i < plan->n_runs && status == MR_OK; i++) {
+        const Millrace__Run *run = plan->runs[i];
+        int32_t row = out_row;
+        mr_sequence *s = NULL;
+        out_row += run->want == MILLRACE__WANT__WANT_ALL_LOGITS ? (int32_t)run->n_rows : 0;
+        if (run->want != MILLRACE__WANT__WANT_TOKEN)
+            continue;
+        out_row++;
+        Millrace__Token *token = &t->tokens[n_tokens];
+        mr_logprobs *l = &t->logprobs[n_tokens++];
+        status = mr_sequences_find(all, run->slot, run->generation, &s, err);
+        if (status != MR_OK || !s->logprobs || token->status != MR_OK || mr_stage_is_synthetic(stage))
+            continue;
+        status = mr_stage_read_logits(stage, row, t->logits, err);
+        if (status == MR_OK && mr_logprobs_get(t->scratch, t->logits, (int32_t)t->config.limits.n_vocab,
+                                               (int32_t)token->id, s->n_top_logprobs, l) == MR_OK) {
+            token->logprob = l->logprob;
+            token->top_ids = (uint32_t *)l->top_ids;
+            token->top_logprobs = l->top;
+            token->n_top_ids = token->n_top_logprobs = (size_t)l->n_top;
+        }
+    }
+    return status;
 }
 
 static mr_status send_tokens(mr_tail *t, mr_outbox *out, const Millrace__Tokens *tokens, mr_err *err) {
@@ -138,7 +174,7 @@ static mr_status send_tokens(mr_tail *t, mr_outbox *out, const Millrace__Tokens 
     mr_status status = reserve(t, out, &payload, err);
     mr_stage_clock_enter(t->config.clock, MR_PHASE_WIRE);
     if (status == MR_OK)
-        status = mr_msg_pack(&tokens->base, payload, MR_MAX_TOKENS_BYTES, &bytes, err);
+        status = mr_msg_pack(&tokens->base, payload, mr_tokens_message_bytes(t->config.limits.max_rows), &bytes, err);
     if (status != MR_OK)
         return status;
     mr_frame frame = {.step = tokens->step, .payload_bytes = bytes};
@@ -171,6 +207,8 @@ mr_status mr_tail_finish_step(mr_tail *t, mr_stage *stage, mr_sequences *all, co
     /* The head first: the next step of these rows waits for it. */
     if (status == MR_OK && t->to_head)
         status = send_tokens(t, t->to_head, &tokens, err);
+    if (status == MR_OK)
+        status = add_logprobs(t, stage, all, plan, err);
     if (status == MR_OK)
         status = send_tokens(t, t->to_coordinator, &tokens, err);
     return status;

@@ -362,8 +362,8 @@ static mr_status open_links(worker *w, mr_err *err) {
     if (status == MR_OK && w->next >= 0)
         status = mr_outbox_create(ch, w->next, MR_LINK_ACTIVATIONS, epoch, hop_slots, x_bytes, &w->x_out, err);
     if (status == MR_OK && is_head(w) && !is_tail(w))
-        status = mr_inbox_create(ch, w->tail_peer, MR_LINK_TOKENS, epoch, w->ring_slots, MR_MAX_TOKENS_BYTES,
-                                 &w->tokens_in, err);
+        status = mr_inbox_create(ch, w->tail_peer, MR_LINK_TOKENS, epoch, w->ring_slots,
+                                 mr_tokens_message_bytes(w->limits.max_rows), &w->tokens_in, err);
     if (status == MR_OK && is_tail(w)) {
         mr_tail_config tail = {.channel = ch,
                                .coordinator = w->config->coordinator,

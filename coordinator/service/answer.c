@@ -128,17 +128,12 @@ static int32_t most_tokens(const mr_request *r) {
 
 static void start_choice(request_choice *c) {
     mr_request *r = c->request;
-    const mr_sampling_params *p = &r->desc.sampling;
     mr_sequence_desc desc = {.prompt_ids = r->desc.prompt_ids,
                              .n_prompt = r->desc.n_prompt,
                              .max_tokens = most_tokens(r),
-                             .temperature = p->temperature,
-                             .top_k = p->top_k,
-                             .top_p = p->top_p,
-                             .min_p = p->min_p,
-                             .repeat_penalty = p->repeat_penalty,
-                             .repeat_last_n = p->repeat_last_n,
-                             .seed = p->seed,
+                             .sampling = r->desc.sampling,
+                             .grammar = r->desc.grammar,
+                             .grammar_bytes = r->desc.n_grammar_bytes,
                              .choice = (uint32_t)c->idx,
                              .priority = r->desc.priority,
                              .on_token = on_token,

@@ -105,6 +105,10 @@ mr_status request_create(mr_service *service, const mr_generate_desc *desc, mr_r
     r->last_choice = desc->n_choices - 1;
     r->desc.prompt_ids = copy_of(desc->prompt_ids, (size_t)desc->n_prompt * sizeof(int32_t), &failed);
     r->desc.grammar = copy_of(desc->grammar, desc->n_grammar_bytes, &failed);
+    mr_sampling_params *p = &r->desc.sampling;
+    p->bias_ids = copy_of(p->bias_ids, (size_t)p->n_biases * sizeof *p->bias_ids, &failed);
+    p->biases = copy_of(p->biases, (size_t)p->n_biases * sizeof *p->biases, &failed);
+    p->dry_breakers = copy_of(p->dry_breakers, (size_t)p->n_dry_breakers * sizeof *p->dry_breakers, &failed);
     r->desc.stops = copy_of_stops(desc, &failed);
     mr_mutex_init(&r->lock);
     mr_mutex_init(&r->wake_lock);
@@ -139,6 +143,9 @@ void request_destroy(mr_request *r) {
         mr_free((void *)r->desc.stops[i]);
     mr_free((void *)r->desc.stops);
     mr_free((void *)r->desc.grammar);
+    mr_free((void *)r->desc.sampling.bias_ids);
+    mr_free((void *)r->desc.sampling.biases);
+    mr_free((void *)r->desc.sampling.dry_breakers);
     mr_mutex_deinit(&r->lock);
     mr_mutex_deinit(&r->wake_lock);
     mr_free(r);

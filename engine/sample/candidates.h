@@ -1,6 +1,6 @@
 /* engine/sample/candidates.h - internal: the tokens that may still be chosen.
- * Every stage that narrows them keeps a beginning of one order: falling logit, ties by rising id. So a stage finds a
- * cut in that order, and nothing is ever sorted; the candidates themselves stay in id order.
+ * A stage that narrows them keeps a beginning of an order: falling logit, or falling score of its own, ties by rising id. So it
+ * finds a cut in that order, and nothing is ever sorted; the candidates themselves stay in id order.
  * Threads: caller serialises. Errors: none; nothing is allocated after create. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_SAMPLE_CANDIDATES_H
@@ -14,8 +14,9 @@
 #include "engine/sample/weights.h"
 
 enum {
-    SAMPLE_BLOCK = 32,      /* logits that are looked at together: most blocks hold nothing of interest */
-    SAMPLE_N_BINS = 1 << 11 /* of the histogram of top-p */
+    SAMPLE_BLOCK = 32,       /* logits that are looked at together: most blocks hold nothing of interest */
+    SAMPLE_N_BINS = 1 << 11, /* of the histogram of candidates_cut */
+    SAMPLE_LANES = 8         /* sums of doubles over candidates are of lanes: candidate i goes to i % 8 */
 };
 
 struct mr_sampler_scratch {
@@ -24,7 +25,9 @@ struct mr_sampler_scratch {
     float *changed;        /* [n_vocab] logits after the stages that change them */
     float *logits;         /* [n_vocab] of the candidates, once they are packed */
     int32_t *ids;          /* [n_vocab] of the candidates, once they are packed */
-    uint64_t *weights;     /* [n_vocab] of the candidates; the heap of top-k */
+    uint64_t *weights;     /* [n_vocab] of the candidates; the heap of candidates_top */
+    float *scores;         /* [n_vocab] of the candidates, where their order is not that of logits */
+    int32_t *counts;       /* [n_vocab] of tokens; all zero between stages */
     uint64_t *bins;        /* [SAMPLE_N_BINS] */
 };
 
@@ -34,6 +37,7 @@ typedef struct candidates {
     const float *logits; /* [n]; the caller's, scratch->changed or scratch->logits */
     const int32_t *ids;  /* [n] rising, or NULL: candidate i is token i */
     float max_logit;     /* no NaN, not -inf */
+    const mr_sampler_row *row;
 } candidates;
 
 static inline int32_t candidates_id(const candidates *c, int32_t i) {
@@ -47,6 +51,21 @@ typedef struct cut {
 } cut;
 
 void candidates_keep(candidates *c, cut last);
+/* The same by scores [n]; cut.logit is one of them. The highest logit is found anew. */
+void candidates_keep_by(candidates *c, const float *scores, cut last);
+
+/* The candidate at which the mass of those with the highest scores reaches target, in [1, the mass of all]; scratch->weights has
+ * the masses. */
+cut candidates_cut(const candidates *c, const float *scores, uint64_t target);
+/* The share of total, rounded up: a target of candidates_cut. */
+uint64_t candidates_target(double share, uint64_t total);
+
+/* Logits that may be changed, of all tokens: a copy at the first call. */
+float *candidates_changed(candidates *c);
+
+/* Puts the k highest (1 <= k <= n) into scratch->weights, as a heap whose root, [0], is the lowest; with sorted they fall
+ * from [0] on. */
+void candidates_top(const candidates *c, int32_t k, bool sorted);
 
 /* The highest logit and the lowest id that has it; *out_id is -1 where a logit is NaN. */
 float candidates_max(const float *logits, int32_t n, int32_t *out_id);
@@ -73,6 +92,13 @@ static inline uint32_t logit_key(float logit) {
 }
 static inline float key_logit(uint32_t key) {
     return mr_bits_f32(key >> 31 ? key ^ UINT32_C(1) << 31 : ~key);
+}
+/* What candidates_top leaves: one number that is higher for a higher logit, and with equal logits for a lower id. */
+static inline float top_logit(uint64_t entry) {
+    return key_logit((uint32_t)(entry >> 32));
+}
+static inline int32_t top_id(uint64_t entry) {
+    return (int32_t) ~(uint32_t)entry;
 }
 
 #endif

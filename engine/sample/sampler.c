@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/sample/sampler.h"
 
+#include <stdlib.h>
+
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
 #include "engine/base/thread.h"
@@ -9,8 +11,9 @@
 typedef void (*stage_fn)(const mr_sampler *s, candidates *c);
 
 /* The chain. Between its two parts the highest logit is found; where the temperature is 0 it ends there. */
-static const stage_fn changing_stages[] = {stage_penalty};
-static const stage_fn narrowing_stages[] = {stage_top_k, stage_top_p, stage_min_p};
+static const stage_fn changing_stages[] = {stage_bias, stage_mask, stage_penalty, stage_presence, stage_dry};
+static const stage_fn narrowing_stages[] = {stage_top_n_sigma, stage_top_k, stage_typical,
+                                            stage_top_p,       stage_min_p, stage_xtc};
 
 #define N_ITEMS(array) (sizeof(array) / sizeof *(array))
 
@@ -34,9 +37,11 @@ mr_status mr_sampler_scratch_create(int32_t n_vocab, mr_sampler_scratch **out_sc
         s->logits = mr_alloc_array(n, sizeof *s->logits);
         s->ids = mr_alloc_array(n, sizeof *s->ids);
         s->weights = mr_alloc_array(n, sizeof *s->weights);
+        s->scores = mr_alloc_array(n, sizeof *s->scores);
+        s->counts = mr_alloc_array(n, sizeof *s->counts);
         s->bins = mr_alloc_array(SAMPLE_N_BINS, sizeof *s->bins);
     }
-    if (!s || !s->changed || !s->logits || !s->ids || !s->weights || !s->bins) {
+    if (!s || !s->changed || !s->logits || !s->ids || !s->weights || !s->scores || !s->counts || !s->bins) {
         mr_sampler_scratch_destroy(s);
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory to sample from %d tokens", n_vocab);
     }
@@ -51,28 +56,89 @@ void mr_sampler_scratch_destroy(mr_sampler_scratch *s) {
     mr_free(s->logits);
     mr_free(s->ids);
     mr_free(s->weights);
+    mr_free(s->scores);
+    mr_free(s->counts);
     mr_free(s->bins);
     mr_free(s);
 }
 
-/* How many ids of the history matter. */
-static int32_t window_capacity(const mr_sampler_config *config) {
-    const mr_sampling_params *p = &config->params;
-    if (p->repeat_penalty == 1.0f)
-        return 0;
-    bool whole = p->repeat_last_n < 0 || p->repeat_last_n > config->max_context;
-    return whole ? config->max_context : p->repeat_last_n;
+/* Of the last n of the history, -1 being all. */
+static int32_t window_of(const mr_sampler_config *config, int32_t n) {
+    return n < 0 || n > config->max_context ? config->max_context : n;
 }
 
-mr_status mr_sampler_create(const mr_sampler_config *config, mr_sampler **out_sampler, mr_err *err) {
+static int32_t max_of(int32_t a, int32_t b) {
+    return a > b ? a : b;
+}
+
+/* How many ids of the history matter, and of them to DRY. */
+static void size_window(mr_sampler *s, const mr_sampler_config *config) {
+    const mr_sampling_params *p = &config->params;
+    if (p->repeat_penalty != 1.0f)
+        s->window_capacity = window_of(config, p->repeat_last_n);
+    if (p->presence_penalty != 0.0f || p->frequency_penalty != 0.0f)
+        s->window_capacity = config->max_context;
+    if (p->dry_multiplier != 0.0f)
+        s->dry_capacity = window_of(config, p->dry_last_n);
+    s->window_capacity = max_of(s->window_capacity, s->dry_capacity);
+}
+
+static int compare_ids(const void *a, const void *b) {
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static mr_status check_ids(const int32_t *ids, int32_t n, int32_t n_vocab, mr_err *err) {
+    for (int32_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= n_vocab)
+            return mr_err_set(err, MR_E_INVALID, "token %d is not in a vocabulary of %d", ids[i], n_vocab);
+    return MR_OK;
+}
+
+/* Copies the lists of the parameters. */
+static mr_status take_lists(mr_sampler *s, mr_err *err) {
+    mr_sampling_params *p = &s->params;
+    mr_status status = check_ids(p->bias_ids, p->n_biases, s->n_vocab, err);
+    p->n_dry_breakers = s->dry_capacity > 0 ? p->n_dry_breakers : 0;
+    if (status == MR_OK)
+        status = check_ids(p->dry_breakers, p->n_dry_breakers, s->n_vocab, err);
+    if (status != MR_OK)
+        return status;
+    size_t n_biases = (size_t)p->n_biases, n_breakers = (size_t)p->n_dry_breakers;
+    s->lists = mr_alloc_array(2 * n_biases + n_breakers, sizeof *s->lists);
+    if (!s->lists)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for %zu logit biases", n_biases);
+    int32_t *breakers = s->lists + 2 * n_biases;
+    if (n_biases > 0) {
+        memcpy(s->lists, p->bias_ids, n_biases * sizeof *s->lists);
+        memcpy(s->lists + n_biases, p->biases, n_biases * sizeof *p->biases);
+    }
+    if (n_breakers > 0) {
+        memcpy(breakers, p->dry_breakers, n_breakers * sizeof *breakers);
+        qsort(breakers, n_breakers, sizeof *breakers, compare_ids);
+    }
+    p->bias_ids = s->lists;
+    p->biases = (const float *)(s->lists + n_biases);
+    p->dry_breakers = breakers;
+    return MR_OK;
+}
+
+static mr_status check_config(const mr_sampler_config *config, mr_err *err) {
     mr_status status = check_vocab(config->n_vocab, err);
     if (status == MR_OK)
         status = mr_sampling_params_check(&config->params, err);
     if (status != MR_OK)
         return status;
-    if (config->max_context < 1 || config->n_prompt < 0)
-        return mr_err_set(err, MR_E_INVALID, "a context of %d tokens with %d of prompt", config->max_context,
-                          config->n_prompt);
+    if (config->max_context < 1 || config->n_generated < 0 || config->n_prompt < config->n_generated)
+        return mr_err_set(err, MR_E_INVALID, "a context of %d tokens with %d of prompt, of which %d were generated",
+                          config->max_context, config->n_prompt, config->n_generated);
+    return MR_OK;
+}
+
+mr_status mr_sampler_create(const mr_sampler_config *config, mr_sampler **out_sampler, mr_err *err) {
+    mr_status status = check_config(config, err);
+    if (status != MR_OK)
+        return status;
     mr_sampler *s = mr_alloc(sizeof *s);
     if (!s)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a sampler");
@@ -80,12 +146,16 @@ mr_status mr_sampler_create(const mr_sampler_config *config, mr_sampler **out_sa
     s->choice = config->choice;
     s->params = config->params;
     s->log_min_p = s->params.min_p > 0.0f ? mr_log((double)s->params.min_p) : 0.0;
-    s->window_capacity = window_capacity(config);
+    size_window(s, config);
+    status = take_lists(s, err);
     s->window = mr_alloc_array((size_t)s->window_capacity, sizeof *s->window);
-    if (!s->window)
+    s->dry_lengths = mr_alloc_array((size_t)s->dry_capacity, sizeof *s->dry_lengths);
+    if (status == MR_OK && (!s->window || !s->dry_lengths))
         status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for a history of %d tokens", s->window_capacity);
     for (int32_t i = 0; i < config->n_prompt && status == MR_OK; i++)
         status = mr_sampler_accept(s, config->prompt_ids[i], err);
+    s->n_generated = config->n_generated;
+    s->mu = s->next_mu = config->n_generated > 0 ? config->mirostat_mu : 2 * (double)s->params.mirostat_tau;
     if (status != MR_OK)
         mr_sampler_destroy(s);
     else
@@ -97,52 +167,83 @@ void mr_sampler_destroy(mr_sampler *s) {
     if (!s)
         return;
     mr_free(s->window);
+    mr_free(s->dry_lengths);
+    mr_free(s->lists);
     mr_free(s);
 }
 
+static bool is_breaker(const mr_sampler *s, int32_t id) {
+    return s->params.n_dry_breakers > 0 &&
+           bsearch(&id, s->params.dry_breakers, (size_t)s->params.n_dry_breakers, sizeof id, compare_ids) != NULL;
+}
+
 mr_status mr_sampler_accept(mr_sampler *s, int32_t id, mr_err *err) {
-    if (id < 0 || id >= s->n_vocab)
-        return mr_err_set(err, MR_E_INVALID, "token %d is not in a vocabulary of %d", id, s->n_vocab);
+    mr_status status = check_ids(&id, 1, s->n_vocab, err);
+    if (status != MR_OK)
+        return status;
+    s->n_generated++;
+    s->mu = s->next_mu;
     if (s->window_capacity == 0)
         return MR_OK;
-    s->window[s->window_next] = id;
+    s->window[s->window_next] = id | (is_breaker(s, id) ? SAMPLE_BREAKER : 0);
     s->window_next = s->window_next + 1 < s->window_capacity ? s->window_next + 1 : 0;
     s->window_count += s->window_count < s->window_capacity;
     return MR_OK;
 }
 
+double mr_sampler_mirostat_mu(const mr_sampler *s) {
+    return s->mu;
+}
+
 /* A token with the probability of its weight. The random number is a fraction of 64 bits. */
-static int32_t draw(const mr_sampler *s, const candidates *c, int64_t position) {
+static int32_t draw(mr_sampler *s, const candidates *c) {
     const uint64_t *weights = c->scratch->weights;
-    uint64_t total = c->scratch->weights_of(c->logits, c->n, c->max_logit, s->params.temperature, c->scratch->weights);
-    uint64_t random = mr_rng_u64(s->params.seed, s->choice, (uint64_t)position);
+    const mr_sampling_params *p = &s->params;
+    uint64_t total = c->scratch->weights_of(c->logits, c->n, c->max_logit, p->temperature, c->scratch->weights);
+    uint64_t random = mr_rng_u64(p->seed, s->choice, (uint64_t)c->row->position);
     uint64_t left = (uint64_t)((unsigned __int128)random * total >> 64);
     int32_t i = 0;
     for (; left >= weights[i]; i++)
         left -= weights[i];
+    if (p->mirostat != 0) {
+        double surprise = (mr_log((double)total) - mr_log((double)weights[i])) / SAMPLE_LN2;
+        s->next_mu = s->mu - (double)p->mirostat_eta * (surprise - (double)p->mirostat_tau);
+    }
     return candidates_id(c, i);
 }
 
-mr_status mr_sampler_sample(const mr_sampler *s, mr_sampler_scratch *scratch, const float *logits, int64_t position,
-                            int32_t *out_id, mr_err *err) {
+/* The highest logit after the stages that change them; the id that has it, or an error. */
+static mr_status change(const mr_sampler *s, candidates *c, int32_t *out_best, mr_err *err) {
+    long long position = (long long)c->row->position;
+    c->max_logit = candidates_max(c->logits, c->n, out_best);
+    if (*out_best < 0)
+        return mr_err_set(err, MR_E_NUMERICS, "a logit at position %lld is not a number", position);
+    for (size_t i = 0; i < N_ITEMS(changing_stages); i++)
+        changing_stages[i](s, c);
+    if (c->logits != c->row->logits)
+        c->max_logit = candidates_max(c->logits, c->n, out_best);
+    if (c->max_logit == -INFINITY)
+        return mr_err_set(err, MR_E_NUMERICS, "no token is possible at position %lld: all logits are -inf", position);
+    return MR_OK;
+}
+
+mr_status mr_sampler_sample(mr_sampler *s, mr_sampler_scratch *scratch, const mr_sampler_row *row, int32_t *out_id,
+                            mr_err *err) {
     MR_ASSERT(scratch->n_vocab >= s->n_vocab);
     mr_thread_set_denormals_flushed();
-    candidates c = {.scratch = scratch, .n = s->n_vocab, .logits = logits};
-    for (size_t i = 0; i < N_ITEMS(changing_stages); i++)
-        changing_stages[i](s, &c);
+    candidates c = {.scratch = scratch, .n = s->n_vocab, .logits = row->logits, .row = row};
     int32_t best_id;
-    c.max_logit = candidates_max(c.logits, c.n, &best_id);
-    if (best_id < 0)
-        return mr_err_set(err, MR_E_NUMERICS, "a logit at position %lld is not a number", (long long)position);
-    if (c.max_logit == -INFINITY)
-        return mr_err_set(err, MR_E_NUMERICS, "no token is possible at position %lld: all logits are -inf",
-                          (long long)position);
+    mr_status status = change(s, &c, &best_id, err);
+    if (status != MR_OK)
+        return status;
     if (s->params.temperature == 0.0f) {
         *out_id = best_id;
         return MR_OK;
     }
-    for (size_t i = 0; i < N_ITEMS(narrowing_stages); i++)
+    if (s->params.mirostat != 0)
+        stage_mirostat(s, &c);
+    for (size_t i = 0; i < N_ITEMS(narrowing_stages) && s->params.mirostat == 0; i++)
         narrowing_stages[i](s, &c);
-    *out_id = draw(s, &c, position);
+    *out_id = draw(s, &c);
     return MR_OK;
 }

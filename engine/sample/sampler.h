@@ -1,18 +1,33 @@
 /* engine/sample/sampler.h - chooses the next token of a sequence from its logits.
- * The chain, in the order that users of llama.cpp know: repeat penalty, top-k, top-p, min-p, temperature, draw.
- *   repeat penalty  each distinct token of the last repeat_last_n of the history, prompt included: l > 0 ? l / p : l * p
- *                   (Keskar et al., "CTRL: a conditional transformer language model", 2019)
- *   top-k           the k highest logits
- *   top-p           the fewest highest of what is left whose share of its softmax is top_p at least
- *                   (Holtzman et al., "The curious case of neural text degeneration", 2020)
- *   min-p           what has min_p times the probability of the best at least
- *   temperature     softmax of l / temperature over what is left; 0 takes the highest logit and skips the rest
+ * The chain, in the order that users of llama.cpp know. First what changes logits:
+ *   bias         + bias of the token; -inf forbids it
+ *   mask         tokens whose bit is 0 cannot come (grammars)
+ *   repeat       each distinct token of the last repeat_last_n of the history, prompt included: l > 0 ? l / p : l * p
+ *                (Keskar et al., "CTRL: a conditional transformer language model", 2019)
+ *   presence, frequency  of each token that was generated, c times so far: l - (c * frequency + presence), as OpenAI's;
+ *                over all that was generated, and nothing of the prompt
+ *   DRY          a token that would make an end of the history longer that was there before: l - multiplier *
+ *                base^(n - allowed_length), n being the length of the longest such end, from allowed_length on. Of the last
+ *                dry_last_n tokens; no end reaches over a breaker (text-generation-webui's, by p-e-w, 2024)
+ * then what narrows the tokens; one stays at least:
+ *   top-n-sigma  logits of max - n * their standard deviation at least (Tang et al., "Top-nsigma: not all logits are you need", 2024)
+ *   top-k        the k highest logits
+ *   typical      the fewest of those whose -log p is nearest to the entropy, whose share is typical_p at least
+ *                (Meister et al., "Locally typical sampling", 2022)
+ *   top-p        the fewest highest of what is left whose share of its softmax is top_p at least
+ *                (Holtzman et al., "The curious case of neural text degeneration", 2020)
+ *   min-p        what has min_p times the probability of the best at least
+ *   XTC          with xtc_probability: of those with a share of xtc_threshold at least, all but the lowest go (p-e-w, 2024)
+ *   temperature  softmax of l / temperature over what is left; 0 takes the highest logit after the changes and skips the rest
+ * With mirostat 1 or 2 the narrowing is Mirostat's, over l / temperature (Basu et al., "Mirostat: a neural text decoding
+ * algorithm that directly controls perplexity", 2021): version 1 estimates the exponent of Zipf's law from the 100 highest.
  * "Higher" is by logit, then by lower token id, everywhere. A draw goes through the tokens left by rising id.
  * Rule D of engine/NUMERICS.md: a weight is a 40-bit fixed-point number (weights.h), so sums are exact and have no order; the random
  * number is a pure function of (seed, choice, position). So a result is the same bits on every machine, and a
- * sampler made from a journal goes on as the old one would have.
+ * sampler made from a journal goes on as the old one would have: all its state follows from the ids but Mirostat's mu, which
+ * comes with them (mr_sampler_mirostat_mu).
  * -inf is a token that cannot come; tokens of +inf share all probability equally.
- * Owns:    a sampler the window of its history, a scratch its work memory. Borrows: nothing after create.
+ * Owns:    a sampler the window of its history and copies of the lists, a scratch its work memory. Borrows: nothing after create.
  * Threads: caller serialises each object. A scratch serves any number of samplers, one call at a time: a tail stage has
  *          one for each thread that samples. Sampling sets the calling thread to flush denormals (thread.h).
  * Errors:  any create function may return MR_E_NO_MEMORY; others are named at the function. */
@@ -24,24 +39,51 @@
 
 #include "engine/base/status.h"
 
-enum { MR_SAMPLER_MAX_VOCAB = 1 << 22 };
+enum {
+    MR_SAMPLER_MAX_VOCAB = 1 << 22,
+    MR_SAMPLER_MAX_BIASES = 4096,
+    MR_SAMPLER_MAX_BREAKERS = 16384,
+    MR_SAMPLER_MAX_TOP = 20, /* log-probabilities of one position besides the token's own */
+};
 
+/* All zero but top_p and repeat_penalty 1: greedy, and nothing else on. */
 typedef struct mr_sampling_params {
-    float temperature;     /* [0, 100]; 0: the highest logit */
-    int32_t top_k;         /* >= 0; 0: off */
-    float top_p;           /* [0, 1]; 1: off; one token stays at least */
-    float min_p;           /* [0, 1]; 0: off */
-    float repeat_penalty;  /* (0, 100]; 1: off */
-    int32_t repeat_last_n; /* >= -1; 0: off, -1: the whole context */
+    float temperature;          /* [0, 100]; 0: the highest logit */
+    int32_t top_k;              /* >= 0; 0: off */
+    float top_p;                /* [0, 1]; 1: off; one token stays at least */
+    float min_p;                /* [0, 1]; 0: off */
+    float typical_p;            /* [0, 1]; 0 and 1: off */
+    float top_n_sigma;          /* [0, 1000]; 0: off */
+    float xtc_probability;      /* [0, 1]; 0: off */
+    float xtc_threshold;        /* [0, 1]; off above 0.5 */
+    float repeat_penalty;       /* (0, 100]; 1: off */
+    int32_t repeat_last_n;      /* >= -1; 0: off, -1: the whole context */
+    float presence_penalty;     /* [-100, 100]; 0: off */
+    float frequency_penalty;    /* likewise */
+    float dry_multiplier;       /* [0, 100]; 0: off */
+    float dry_base;             /* [1, 100] where DRY is on */
+    int32_t dry_allowed_length; /* >= 0 */
+    int32_t dry_last_n;         /* >= -1; 0: off, -1: the whole context */
+    int32_t mirostat;           /* 0: off; 1 or 2: its version */
+    float mirostat_tau;         /* (0, 100], bits: the surprise that is wanted */
+    float mirostat_eta;         /* [0, 10] */
     uint64_t seed;
+    /* Lists, borrowed; whoever keeps the parameters copies them. */
+    const int32_t *bias_ids; /* [n_biases]; an id that is there twice gets both */
+    const float *biases;     /* finite or -inf */
+    int32_t n_biases;
+    const int32_t *dry_breakers; /* [n_dry_breakers] ids */
+    int32_t n_dry_breakers;
 } mr_sampling_params;
 
-/* Those of llama.cpp: temperature 0.8, top-k 40, top-p 0.95, min-p 0.05, no penalty (over 64 when set), seed 0. */
+/* Those of llama.cpp: temperature 0.8, top-k 40, top-p 0.95, min-p 0.05, seed 0, and the rest off: a repeat penalty over 64
+ * tokens when set, DRY with base 1.75 from 2 tokens on over the whole context, XTC with threshold 0.1, Mirostat with tau 5 and
+ * eta 0.1. */
 mr_sampling_params mr_sampling_params_default(void);
 /* MR_E_INVALID names the field, its value and the range. */
 MR_MUST_USE mr_status mr_sampling_params_check(const mr_sampling_params *params, mr_err *err);
 
-/* Work memory for logits of up to n_vocab tokens, about 20 bytes for each. */
+/* Work memory for logits of up to n_vocab tokens, about 30 bytes for each. */
 typedef struct mr_sampler_scratch mr_sampler_scratch;
 MR_MUST_USE mr_status mr_sampler_scratch_create(int32_t n_vocab, mr_sampler_scratch **out_scratch, mr_err *err);
 void mr_sampler_scratch_destroy(mr_sampler_scratch *scratch);
@@ -52,21 +94,46 @@ typedef struct mr_sampler_config {
     uint32_t choice;           /* index of the choice within its request */
     const int32_t *prompt_ids; /* [n_prompt]: prompt, and after a failure what was generated since */
     int32_t n_prompt;
+    int32_t n_generated; /* how many of them, the last ones, were generated */
     int32_t max_context; /* bounds the history, > 0 */
+    double mirostat_mu;  /* after the last of them; not read where none was generated */
 } mr_sampler_config;
 
-/* The state of one sequence, small: at most 4 bytes for each token of the penalty's window, none without penalty.
- * MR_E_INVALID: a parameter or a prompt id is out of its range. */
+/* The state of one sequence, small: at most 8 bytes for each token that a penalty looks back on, none without penalties.
+ * MR_E_INVALID: a parameter, an id of a list or of the prompt is out of its range. */
 typedef struct mr_sampler mr_sampler;
 MR_MUST_USE mr_status mr_sampler_create(const mr_sampler_config *config, mr_sampler **out_sampler, mr_err *err);
 void mr_sampler_destroy(mr_sampler *sampler);
 
-/* A generated id joins the history. MR_E_INVALID: it is not in the vocabulary. */
+/* The id that was sampled last, or any other, joins the history. MR_E_INVALID: it is not in the vocabulary. */
 MR_MUST_USE mr_status mr_sampler_accept(mr_sampler *sampler, int32_t id, mr_err *err);
+/* Mirostat's bound of surprise in bits, after the last accepted id; 2 * tau at the start. */
+double mr_sampler_mirostat_mu(const mr_sampler *sampler);
 
-/* Chooses the token for position from logits [n_vocab], which are not modified; allocates nothing, and changes nothing
- * in sampler. scratch holds n_vocab tokens at least. MR_E_NUMERICS: a logit is NaN, or all are -inf. */
-MR_MUST_USE mr_status mr_sampler_sample(const mr_sampler *sampler, mr_sampler_scratch *scratch, const float *logits,
-                                        int64_t position, int32_t *out_id, mr_err *err);
+typedef struct mr_sampler_row {
+    const float *logits; /* [n_vocab], not modified */
+    /* Bit i % 64 of word i / 64: token i may come. Bits behind the vocabulary are not looked at. NULL: all may. */
+    const uint64_t *mask;
+    int64_t position; /* of the token that is chosen */
+} mr_sampler_row;
+
+/* Chooses a token; allocates nothing. What comes after does not depend on how often it was called, only on what is accepted.
+ * scratch holds n_vocab tokens at least. MR_E_NUMERICS: a logit is NaN, or no token is possible. */
+MR_MUST_USE mr_status mr_sampler_sample(mr_sampler *sampler, mr_sampler_scratch *scratch, const mr_sampler_row *row,
+                                        int32_t *out_id, mr_err *err);
+
+/* Log-probabilities of the model itself: of the softmax of its logits, whatever biases, masks and the chain make of them. */
+typedef struct mr_logprobs {
+    float logprob; /* of the token that was asked for */
+    int32_t n_top;
+    int32_t top_ids[MR_SAMPLER_MAX_TOP]; /* the most likely ones, falling; ties by rising id */
+    float top[MR_SAMPLER_MAX_TOP];       /* in [-inf, 0], likewise */
+} mr_logprobs;
+
+/* Those of id, which is in the vocabulary, and of the n_top most likely tokens (at most MR_SAMPLER_MAX_TOP and n_vocab are
+ * given). From the fixed-point weights, so the same bits on every machine. Allocates nothing; scratch holds n_vocab tokens at
+ * least. MR_E_NUMERICS: a logit is NaN, or all are -inf. */
+MR_MUST_USE mr_status mr_logprobs_get(mr_sampler_scratch *scratch, const float *logits, int32_t n_vocab, int32_t id,
+                                      int32_t n_top, mr_logprobs *out);
 
 #endif

@@ -2,15 +2,32 @@
 #include "engine/sample/stages.h"
 
 void stage_penalty(const mr_sampler *s, candidates *c) {
-    if (s->window_count == 0)
+    const float p = s->params.repeat_penalty;
+    int32_t n = history_count(s, s->params.repeat_last_n), *seen = c->scratch->counts;
+    if (p == 1.0f || n == 0)
         return;
-    const float p = s->params.repeat_penalty, *old = c->logits;
-    float *changed = c->scratch->changed;
-    memcpy(changed, old, (size_t)c->n * sizeof *changed);
-    /* From the old logit each time, so that a token that comes twice is changed once. */
-    for (int32_t i = 0; i < s->window_count; i++) {
-        int32_t id = s->window[i];
-        changed[id] = old[id] > 0.0f ? old[id] / p : old[id] * p;
+    float *changed = candidates_changed(c);
+    for (int32_t i = 0; i < n; i++) {
+        int32_t id = history_id(s, i);
+        if (seen[id]++ == 0) /* a token that comes twice is changed once */
+            changed[id] = changed[id] > 0.0f ? changed[id] / p : changed[id] * p;
     }
-    c->logits = changed;
+    for (int32_t i = 0; i < n; i++)
+        seen[history_id(s, i)] = 0;
+}
+
+void stage_presence(const mr_sampler *s, candidates *c) {
+    const float presence = s->params.presence_penalty, frequency = s->params.frequency_penalty;
+    int32_t n = history_count(s, s->n_generated), *counts = c->scratch->counts;
+    if ((presence == 0.0f && frequency == 0.0f) || n == 0)
+        return;
+    float *changed = candidates_changed(c);
+    for (int32_t i = 0; i < n; i++)
+        counts[history_id(s, i)]++;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t id = history_id(s, i);
+        if (counts[id] > 0)
+            changed[id] -= (float)counts[id] * frequency + presence;
+        counts[id] = 0;
+    }
 }

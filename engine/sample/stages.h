@@ -7,24 +7,55 @@
 
 #include "engine/sample/candidates.h"
 
+#define SAMPLE_LN2 0.69314718055994530942
+
+enum { SAMPLE_BREAKER = 1 << 30 }; /* added to ids of the history */
+
 struct mr_sampler {
     int32_t n_vocab;
     uint32_t choice;
-    mr_sampling_params params;
-    double log_min_p; /* where min_p > 0 */
-    /* The last tokens of the history, for the penalty; a ring. */
-    int32_t *window;      /* [window_capacity] */
+    mr_sampling_params params; /* its lists point into lists */
+    double log_min_p;          /* where min_p > 0 */
+    int32_t *lists;            /* biases, then breakers by rising id */
+    double mu, next_mu;        /* of Mirostat: now, and once the id that was sampled last is accepted */
+    /* The last tokens of the history, for the penalties; a ring. */
+    int32_t *window;      /* [window_capacity], ids; with SAMPLE_BREAKER where DRY is on and they are breakers */
     int32_t window_count; /* <= window_capacity */
     int32_t window_next;  /* where the next id goes */
     int32_t window_capacity;
+    int32_t n_generated; /* of the history, the last ones */
+    int32_t dry_capacity;
+    int32_t *dry_lengths; /* [dry_capacity] */
 };
 
+/* Entry i of the history from its end: 0 is the last one. */
+static inline int32_t history_entry(const mr_sampler *s, int32_t i) {
+    int32_t at = s->window_next - 1 - i;
+    return s->window[at < 0 ? at + s->window_capacity : at];
+}
+static inline int32_t history_id(const mr_sampler *s, int32_t i) {
+    return history_entry(s, i) & ~SAMPLE_BREAKER;
+}
+/* How many there are of the last n (-1: of all). */
+static inline int32_t history_count(const mr_sampler *s, int32_t n) {
+    return n < 0 || n > s->window_count ? s->window_count : n;
+}
+
 /* Stages that change logits see all tokens, c->ids being NULL, and no max_logit yet. */
+void stage_bias(const mr_sampler *s, candidates *c);
+void stage_mask(const mr_sampler *s, candidates *c);
 void stage_penalty(const mr_sampler *s, candidates *c);
+void stage_presence(const mr_sampler *s, candidates *c);
+void stage_dry(const mr_sampler *s, candidates *c);
 
 /* Stages that narrow the candidates; one stays at least. */
+void stage_top_n_sigma(const mr_sampler *s, candidates *c);
 void stage_top_k(const mr_sampler *s, candidates *c);
+void stage_typical(const mr_sampler *s, candidates *c);
 void stage_top_p(const mr_sampler *s, candidates *c);
 void stage_min_p(const mr_sampler *s, candidates *c);
+void stage_xtc(const mr_sampler *s, candidates *c);
+/* Mirostat's, by the mu of now. */
+void stage_mirostat(const mr_sampler *s, candidates *c);
 
 #endif

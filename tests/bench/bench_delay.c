@@ -54,8 +54,7 @@ static mr_status submit_all(const setting *s, mr_job *job, times *t, mr_err *err
     mr_sequence_desc desc = {.prompt_ids = prompt,
                              .n_prompt = sizeof prompt / sizeof prompt[0],
                              .max_tokens = s->n_tokens,
-                             .top_p = 1,
-                             .repeat_penalty = 1,
+                             .sampling = {.top_p = 1, .repeat_penalty = 1},
                              .on_token = on_token,
                              .ctx = t};
     for (int32_t i = 0; i < s->n_sequences && status == MR_OK; i++)

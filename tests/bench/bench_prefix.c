@@ -41,8 +41,7 @@ static double first_token_ms(const bench *b, int pair, bool fresh) {
     mr_sequence_desc desc = {.prompt_ids = b->ids,
                              .n_prompt = b->n,
                              .max_tokens = 1,
-                             .top_p = 1,
-                             .repeat_penalty = 1,
+                             .sampling = {.top_p = 1, .repeat_penalty = 1},
                              .fresh = fresh,
                              .on_token = on_token,
                              .ctx = &token_ns};

@@ -136,12 +136,12 @@ void job_prompt(int32_t number, int32_t n, int32_t limit, int32_t *out_ids) {
 }
 
 mr_sequence_desc job_sequence(int32_t number, listener *l) {
-    return (mr_sequence_desc){.temperature = 0.9f,
-                              .top_k = 40,
-                              .top_p = 0.95f,
-                              .repeat_penalty = 1.1f,
-                              .repeat_last_n = 32,
-                              .seed = 1000 + (uint64_t)number,
+    return (mr_sequence_desc){.sampling = {.temperature = 0.9f,
+                                           .top_k = 40,
+                                           .top_p = 0.95f,
+                                           .repeat_penalty = 1.1f,
+                                           .repeat_last_n = 32,
+                                           .seed = 1000 + (uint64_t)number},
                               .on_token = listener_token,
                               .ctx = l};
 }

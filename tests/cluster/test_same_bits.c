@@ -78,16 +78,13 @@ static void submit(mr_job *job, listener *l, bool wants_logits) {
     mr_err err;
     for (int i = 0; i < n; i++)
         ids[i] = prompt_id(wants_logits ? 0 : 1 + l->idx, i);
-    mr_sequence_desc desc = {.prompt_ids = ids,
-                             .n_prompt = n,
-                             .max_tokens = N_GENERATED,
-                             .temperature = 0.9f,
-                             .top_k = 40,
-                             .top_p = 0.95f,
-                             .repeat_penalty = 1.1f,
-                             .repeat_last_n = 64,
-                             .seed = 17,
-                             .ctx = l};
+    mr_sequence_desc desc = {
+        .prompt_ids = ids,
+        .n_prompt = n,
+        .max_tokens = N_GENERATED,
+        .sampling =
+            {.temperature = 0.9f, .top_k = 40, .top_p = 0.95f, .repeat_penalty = 1.1f, .repeat_last_n = 64, .seed = 17},
+        .ctx = l};
     if (wants_logits)
         desc.on_logits = on_logits;
     else

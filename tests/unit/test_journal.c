@@ -14,13 +14,14 @@ enum { N = 300, N_PROMPT = 3, MAX_IDS = 7 };
 
 static mr_status append(mr_journal *j, int32_t number, int64_t *out_sequence, mr_err *err) {
     int32_t ids[N_PROMPT] = {number, number + 1, number + 2}; /* gone after this call: the journal copies them */
-    mr_sequence_desc desc = {.prompt_ids = ids, .n_prompt = N_PROMPT, .max_tokens = 4, .seed = (uint64_t)number};
+    mr_sequence_desc desc = {
+        .prompt_ids = ids, .n_prompt = N_PROMPT, .max_tokens = 4, .sampling.seed = (uint64_t)number};
     return mr_journal_append(j, &desc, MAX_IDS, out_sequence, err);
 }
 
 static void check_entry(const mr_entry *e, int32_t number) {
     assert_int_equal(e->sequence, number);
-    assert_int_equal(e->desc.seed, number);
+    assert_int_equal(e->desc.sampling.seed, number);
     assert_null(e->desc.prompt_ids);
     assert_int_equal(e->n_prompt, N_PROMPT);
     assert_int_equal(e->n_ids, N_PROMPT);

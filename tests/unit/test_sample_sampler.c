@@ -39,9 +39,14 @@ static mr_sampler *make(int32_t n_vocab, mr_sampling_params params, uint32_t cho
     return s;
 }
 
-static int32_t sample(const mr_sampler *s, const float *logits, int64_t position) {
+static mr_status try_sample(mr_sampler *s, const float *logits, int64_t position, int32_t *out_id, mr_err *err) {
+    const mr_sampler_row row = {.logits = logits, .position = position};
+    return mr_sampler_sample(s, scratch, &row, out_id, err);
+}
+
+static int32_t sample(mr_sampler *s, const float *logits, int64_t position) {
     int32_t id = -1;
-    assert_int_equal(mr_sampler_sample(s, scratch, logits, position, &id, NULL), MR_OK);
+    assert_int_equal(try_sample(s, logits, position, &id, NULL), MR_OK);
     return id;
 }
 
@@ -222,7 +227,7 @@ static void test_values_that_are_not_numbers(void **state) {
             int32_t id = -7;
             logits[at] = NAN;
             logits[50] = logits[50] == 0 ? INFINITY : logits[50];
-            assert_int_equal(mr_sampler_sample(s, scratch, logits, 12, &id, &err), MR_E_NUMERICS);
+            assert_int_equal(try_sample(s, logits, 12, &id, &err), MR_E_NUMERICS);
             assert_non_null(strstr(err.text, "position 12"));
             assert_int_equal(id, -7);
         }
@@ -230,10 +235,10 @@ static void test_values_that_are_not_numbers(void **state) {
         for (int i = 0; i < 100; i++)
             logits[i] = -INFINITY;
         int32_t id = -7;
-        assert_int_equal(mr_sampler_sample(s, scratch, logits, 0, &id, NULL), MR_E_NUMERICS);
+        assert_int_equal(try_sample(s, logits, 0, &id, NULL), MR_E_NUMERICS);
         assert_int_equal(id, -7);
         logits[99] = -FLT_MAX; /* the only one that is possible, and penalised to -inf */
-        assert_int_equal(mr_sampler_sample(s, scratch, logits, 0, &id, NULL), MR_E_NUMERICS);
+        assert_int_equal(try_sample(s, logits, 0, &id, NULL), MR_E_NUMERICS);
         logits[99] = -1e30f;
         assert_int_equal(sample(s, logits, 0), 99);
         logits[3] = logits[5] = INFINITY;

@@ -230,7 +230,7 @@ static void test_penalty_changes_each_token_once(void **state) {
     int32_t window[] = {3, 5, 3, 3, 7};
     for (int32_t i = 0; i < 10; i++)
         logits[i] = i == 5 ? -INFINITY : (float)i - 5;
-    mr_sampler s = {.params = {.repeat_penalty = 2}, .window = window, .window_count = 5, .window_capacity = 5};
+    mr_sampler s = {.params = {.repeat_penalty = 2, .repeat_last_n = -1}, .window = window, .window_count = 5, .window_capacity = 5};
     candidates c = {.scratch = scratch, .n = 10, .logits = logits};
     stage_penalty(&s, &c);
     for (int32_t i = 0; i < 10; i++)
