@@ -50,7 +50,7 @@ static mr_status wrap(void *ctx, mr_channel **channel, mr_err *err) {
 static mr_status submit_all(const setting *s, mr_job *job, times *t, mr_err *err) {
     const int32_t prompt[] = {1, 2, 3};
     mr_status status = MR_OK;
-    int32_t number;
+    int64_t number;
     mr_sequence_desc desc = {.prompt_ids = prompt,
                              .n_prompt = sizeof prompt / sizeof prompt[0],
                              .max_tokens = s->n_tokens,

@@ -33,7 +33,7 @@ typedef struct bench {
 /* Milliseconds to the first token. */
 static double first_token_ms(const bench *b, int pair, bool fresh) {
     mr_err err;
-    int32_t sequence;
+    int64_t sequence;
     int64_t token_ns = 0;
     for (int32_t i = 0; i < b->n; i++)
         b->ids[i] =

@@ -40,7 +40,8 @@ static void submit(mr_job *job) {
     mr_err err;
     assert_non_null(ids);
     memset(ids, 0, N_PROMPT * sizeof *ids);
-    mr_sequence_desc desc = {.prompt_ids = ids, .n_prompt = N_PROMPT, .sampling.repeat_penalty = 1, .on_logits = on_logits};
+    mr_sequence_desc desc = {
+        .prompt_ids = ids, .n_prompt = N_PROMPT, .sampling.repeat_penalty = 1, .on_logits = on_logits};
     assert_int_equal(mr_job_submit(job, &desc, &sequence, &err), MR_OK);
     desc.on_logits = NULL;
     desc.on_token = on_token;
