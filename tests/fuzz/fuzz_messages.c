@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,6 +48,19 @@ static void use_step(const Millrace__StepPlan *step) {
     MR_ASSERT(n_rows >= 1 && n_rows <= limits.max_rows);
 }
 
+static void use_open(const Millrace__OpenSequence *open) {
+    slots[open->slot]++;
+    for (size_t i = 0; i < open->n_ids; i++)
+        vocabulary[open->ids[i]]++;
+    MR_ASSERT(open->n_generated <= open->n_ids && open->grammar.len <= MR_MAX_GRAMMAR_BYTES);
+    for (size_t i = 0; open->sampling && i < open->sampling->n_bias_ids; i++) {
+        vocabulary[open->sampling->bias_ids[i]]++;
+        MR_ASSERT(open->sampling->biases[i] < INFINITY);
+    }
+    for (size_t i = 0; open->sampling && i < open->sampling->n_dry_breakers; i++)
+        vocabulary[open->sampling->dry_breakers[i]]++;
+}
+
 static void use_plan(const Millrace__Plan *plan) {
     MR_ASSERT(plan->n_stages >= 1 && plan->stages[0]->first_layer == 0);
     for (size_t i = 0; i < plan->n_stages; i++) {
@@ -62,9 +76,7 @@ static void use_control(const Millrace__Control *c) {
         use_plan(c->plan);
         break;
     case MILLRACE__CONTROL__BODY_OPEN:
-        slots[c->open->slot]++;
-        for (size_t i = 0; i < c->open->n_ids; i++)
-            vocabulary[c->open->ids[i]]++;
+        use_open(c->open);
         break;
     case MILLRACE__CONTROL__BODY_CLOSE:
         slots[c->close->slot]++;
@@ -101,6 +113,10 @@ static void use_tokens(const Millrace__Tokens *t) {
         slots[t->tokens[i]->slot]++;
         vocabulary[t->tokens[i]->id]++;
         positions[t->tokens[i]->position]++;
+        for (size_t k = 0; k < t->tokens[i]->n_top_ids; k++) {
+            vocabulary[t->tokens[i]->top_ids[k]]++;
+            MR_ASSERT(t->tokens[i]->top_logprobs[k] <= 0);
+        }
     }
 }
 

@@ -82,6 +82,26 @@ static void test_open_limits(void **state) {
     BROKEN_CONTROL(OPEN, sampling.repeat_last_n = -2, "repeat_last_n is -2");
     BROKEN_CONTROL(OPEN, sampling.repeat_last_n = MR_MAX_CONTEXT + 1, "repeat_last_n is 1048577");
     BROKEN_CONTROL(OPEN, sampling.choice = MR_MAX_SEQUENCES, "choice is 4096");
+    BROKEN_CONTROL(OPEN, sampling.presence_penalty = NAN, "presence_penalty is ");
+    BROKEN_CONTROL(OPEN, sampling.frequency_penalty = 1001, "frequency_penalty is 1001");
+    BROKEN_CONTROL(OPEN, sampling.typical_p = 1.5f, "typical_p is 1.5");
+    BROKEN_CONTROL(OPEN, sampling.top_n_sigma = -1, "top_n_sigma is -1");
+    BROKEN_CONTROL(OPEN, sampling.xtc_probability = 2, "xtc_probability is 2");
+    BROKEN_CONTROL(OPEN, sampling.xtc_threshold = -1, "xtc_threshold is -1");
+    BROKEN_CONTROL(OPEN, sampling.dry_multiplier = -1, "dry_multiplier is -1");
+    BROKEN_CONTROL(OPEN, sampling.dry_base = INFINITY, "dry_base is inf");
+    BROKEN_CONTROL(OPEN, sampling.dry_allowed_length = -1, "dry_allowed_length is -1");
+    BROKEN_CONTROL(OPEN, sampling.dry_last_n = -2, "dry_last_n is -2");
+    BROKEN_CONTROL(OPEN, sampling.mirostat = 3, "mirostat is 3, allowed is 0 to 2");
+    BROKEN_CONTROL(OPEN, sampling.mirostat_tau = -1, "mirostat_tau is -1");
+    BROKEN_CONTROL(OPEN, sampling.mirostat_eta = NAN, "mirostat_eta is ");
+    BROKEN_CONTROL(OPEN, sampling.mirostat_mu = NAN, "mirostat_mu is ");
+    BROKEN_CONTROL(OPEN, bias_ids[1] = 1000, "biased id 1 is 1000, allowed is below 1000");
+    BROKEN_CONTROL(OPEN, biases[1] = NAN, "a bias is ");
+    BROKEN_CONTROL(OPEN, biases[0] = INFINITY, "a bias is inf");
+    BROKEN_CONTROL(OPEN, sampling.n_biases = 1, "the number of their values is 1, allowed is 2 to 2");
+    BROKEN_CONTROL(OPEN, sampling.n_top_logprobs = 21, "n_top_logprobs is 21, allowed is 0 to 20");
+    BROKEN_CONTROL(OPEN, open.n_generated = 6, "n_generated is 6, allowed is 0 to 5");
     BROKEN_CONTROL(CLOSE, close.slot = 8, "close sequence: slot is 8");
     samples s;
     uint32_t many[CONTEXT + 1] = {0};
@@ -91,8 +111,15 @@ static void test_open_limits(void **state) {
     expect_accepted(&s, CONTROL);
     s.open.n_ids = CONTEXT + 1;
     expect_refused(&s, CONTROL, "the number of ids is 101, allowed is 0 to 100");
+    uint32_t breakers[5] = {0};
+    samples_init(&s, MILLRACE__CONTROL__BODY_OPEN, 1);
+    s.sampling.dry_breakers = breakers;
+    s.sampling.n_dry_breakers = 5;
+    breakers[4] = 1000;
+    expect_refused(&s, CONTROL, "breaker 4 is 1000, allowed is below 1000");
+    samples_init(&s, MILLRACE__CONTROL__BODY_OPEN, 1);
     /* What the other stages get: slot and generation. */
-    s.open.n_ids = 0;
+    s.open.n_ids = s.open.n_generated = 0;
     s.open.sampling = NULL;
     expect_accepted(&s, CONTROL);
 }
@@ -135,6 +162,12 @@ static void test_tokens_limits(void **state) {
     BROKEN_TOKENS(token[1].position++, "token 1: position is 101");
     BROKEN_TOKENS(token[0].id++, "token 0: id is 1000");
     BROKEN_TOKENS(token[0].status = 1, "token 0: status is 1");
+    BROKEN_TOKENS(token[0].mirostat_mu = INFINITY, "token 0: mirostat_mu is inf");
+    BROKEN_TOKENS(token[1].logprob = 1, "token 1: logprob is 1, allowed is -inf to 0");
+    BROKEN_TOKENS(token[1].n_top_logprobs = 21, "the number of their logprobs is 21, allowed is 20 to 20");
+    BROKEN_TOKENS(token[1].n_top_ids = 21, "the number of top ids is 21, allowed is 0 to 20");
+    BROKEN_TOKENS(top_ids[19] = 1000, "top id 19 is 1000");
+    BROKEN_TOKENS(top_logprobs[3] = NAN, "a top logprob is ");
     BROKEN_TOKENS(token[0].status = MR_E_DEVICE + 1, "token 0: status is 402");
     samples s;
     Millrace__Token *many[17];

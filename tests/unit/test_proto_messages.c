@@ -2,6 +2,7 @@
 /* Messages go through bytes and come back; what is no message, or a too large one, does not. */
 #include "test_proto_samples.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,11 +27,15 @@ static void test_round_trip(void **state) {
     pack(&s, CONTROL);
     assert_int_equal(unpack(&s, CONTROL, &sample_limits, sample_arena(), &c, NULL), MR_OK);
     assert_true(c->open->sampling->seed == UINT64_MAX && c->open->sampling->temperature == 0.8f);
+    assert_true(c->open->sampling->biases[1] == -INFINITY && c->open->sampling->dry_breakers[4] == 999);
+    assert_memory_equal(c->open->grammar.data, s.packed_grammar, sizeof s.packed_grammar);
     assert_int_equal(c->open->generation, UINT32_MAX);
     pack(&s, TOKENS);
     assert_int_equal(unpack(&s, TOKENS, &sample_limits, sample_arena(), &t, NULL), MR_OK);
     assert_int_equal(t->tokens[1]->position, CONTEXT);
     assert_int_equal(t->tokens[1]->status, MR_E_NUMERICS);
+    assert_int_equal(t->tokens[1]->top_ids[19], 999);
+    assert_true(t->tokens[1]->top_logprobs[19] == -INFINITY && t->tokens[0]->mirostat_mu == 1e12);
 }
 
 /* A failure's text is what ends up in logs and terminals. */
@@ -125,7 +130,9 @@ static void test_every_arena_size(void **state) {
 
 /* The largest messages within limits fit the arena that was promised to be enough. */
 static void expect_fits(const mr_msg_limits *l, const ProtobufCMessage *m, bool tokens) {
-    size_t room = mr_msg_arena_bytes(l), bytes = 0, packed_bytes = MR_MAX_CONTROL_BYTES;
+    size_t room = mr_msg_arena_bytes(l), bytes = 0;
+    size_t packed_bytes = tokens ? mr_tokens_message_bytes(l->max_rows) : MR_MAX_CONTROL_BYTES;
+    assert_true(!tokens || packed_bytes <= MR_MAX_TOKENS_BYTES);
     uint8_t *packed = mr_alloc(packed_bytes);
     void *buffer = mr_alloc(room), *out = NULL;
     mr_err err = {0};
@@ -146,9 +153,14 @@ static void test_arena_bytes_are_enough(void **state) {
     static Millrace__Run run_items[MR_MAX_STEP_ROWS], *run_list[MR_MAX_STEP_ROWS];
     static Millrace__Token token_items[MR_MAX_STEP_ROWS], *token_list[MR_MAX_STEP_ROWS];
     static Millrace__StageRange stage_items[MR_MAX_STAGES], *stage_list[MR_MAX_STAGES];
-    static uint32_t zeros[MR_MAX_CONTEXT / MR_WIRE_BLOCK_TOKENS];
+    static uint32_t zeros[MR_MAX_CONTEXT / MR_WIRE_BLOCK_TOKENS], last_ids[MR_MAX_TOP_LOGPROBS];
+    static float biases[MR_MAX_LOGIT_BIASES];
+    static uint8_t grammar[MR_MAX_GRAMMAR_BYTES];
+    const uint32_t n_vocab = 1 << 22;
+    for (int i = 0; i < MR_MAX_TOP_LOGPROBS; i++)
+        last_ids[i] = n_vocab - 1;
     for (size_t n = 0; n < sizeof row_counts / sizeof row_counts[0]; n++) {
-        const mr_msg_limits l = {4, row_counts[n], 8, 512, 1000, 1000};
+        const mr_msg_limits l = {4, row_counts[n], MR_MAX_SEQUENCES, MR_MAX_CONTEXT / 2048, 1000, n_vocab};
         samples s;
         samples_init(&s, MILLRACE__CONTROL__BODY_STEP, 1);
         for (uint32_t i = 0; i < l.max_rows; i++) {
@@ -160,7 +172,15 @@ static void test_arena_bytes_are_enough(void **state) {
             run_items[i].blocks = zeros;
             run_list[i] = &run_items[i];
             token_items[i] = (Millrace__Token)MILLRACE__TOKEN__INIT;
-            token_items[i].position = 1;
+            token_items[i].slot = MR_MAX_SEQUENCES - 1;
+            token_items[i].generation = UINT32_MAX;
+            token_items[i].position = l.max_context;
+            token_items[i].id = n_vocab - 1;
+            token_items[i].status = MR_E_NUMERICS;
+            token_items[i].mirostat_mu = token_items[i].logprob = -1;
+            token_items[i].n_top_ids = token_items[i].n_top_logprobs = MR_MAX_TOP_LOGPROBS;
+            token_items[i].top_ids = last_ids;
+            token_items[i].top_logprobs = s.top_logprobs;
             token_list[i] = &token_items[i];
         }
         s.step.n_runs = l.max_rows;
@@ -172,6 +192,12 @@ static void test_arena_bytes_are_enough(void **state) {
         samples_init(&s, MILLRACE__CONTROL__BODY_OPEN, 1);
         s.open.ids = zeros;
         s.open.n_ids = l.max_context;
+        s.sampling.dry_breakers = s.sampling.bias_ids = zeros;
+        s.sampling.n_dry_breakers = MR_MAX_DRY_BREAKERS;
+        s.sampling.biases = biases;
+        s.sampling.n_bias_ids = s.sampling.n_biases = MR_MAX_LOGIT_BIASES;
+        s.open.grammar.data = grammar;
+        s.open.grammar.len = sizeof grammar;
         expect_fits(&l, &s.control.base, false);
     }
     /* A plan has to fit before there are any limits. */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "test_proto_samples.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -51,6 +52,32 @@ static void open_init(samples *s) {
     s->sampling.repeat_penalty = 1.1f;
     s->sampling.repeat_last_n = -1;
     s->sampling.seed = UINT64_MAX;
+    s->sampling.presence_penalty = -2.0f;
+    s->sampling.frequency_penalty = 2.0f;
+    s->sampling.typical_p = 1.0f;
+    s->sampling.top_n_sigma = 1.5f;
+    s->sampling.xtc_probability = s->sampling.xtc_threshold = 0.5f;
+    s->sampling.dry_multiplier = 0.8f;
+    s->sampling.dry_base = 1.75f;
+    s->sampling.dry_allowed_length = INT32_MAX;
+    s->sampling.dry_last_n = -1;
+    s->sampling.dry_breakers = s->prompt;
+    s->sampling.n_dry_breakers = 5;
+    s->sampling.mirostat = 2;
+    s->sampling.mirostat_tau = 5.0f;
+    s->sampling.mirostat_eta = 0.1f;
+    s->sampling.mirostat_mu = -1e12;
+    s->sampling.bias_ids = s->bias_ids;
+    s->sampling.biases = s->biases;
+    s->sampling.n_bias_ids = s->sampling.n_biases = 2;
+    s->bias_ids[1] = 999;
+    s->biases[0] = -100.0f;
+    s->biases[1] = -INFINITY;
+    s->sampling.logprobs = true;
+    s->sampling.n_top_logprobs = MR_MAX_TOP_LOGPROBS;
+    s->open.n_generated = 5;
+    s->open.grammar.data = s->packed_grammar;
+    s->open.grammar.len = sizeof s->packed_grammar;
     s->close = (Millrace__CloseSequence)MILLRACE__CLOSE_SEQUENCE__INIT;
     s->close.slot = 7;
 }
@@ -94,6 +121,13 @@ static void tokens_init(samples *s) {
         s->token[i].position = i ? CONTEXT : 1;
         s->token[i].id = 999;
         s->token[i].status = i ? MR_E_NUMERICS : MR_OK;
+        s->token[i].mirostat_mu = 1e12;
+        s->token[i].logprob = i ? -INFINITY : 0.0f;
+        s->token[i].n_top_ids = s->token[i].n_top_logprobs = MR_MAX_TOP_LOGPROBS * i;
+        s->token[i].top_ids = s->top_ids;
+        s->token[i].top_logprobs = s->top_logprobs;
+        s->top_ids[19] = 999;
+        s->top_logprobs[19] = -INFINITY;
         s->token_list[i] = &s->token[i];
     }
 }

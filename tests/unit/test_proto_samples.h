@@ -27,7 +27,9 @@ typedef struct samples {
     Millrace__StageRange stage[3], *stages[3];
     Millrace__OpenSequence open;
     Millrace__Sampling sampling;
-    uint32_t prompt[5];
+    uint32_t prompt[5], bias_ids[2];
+    float biases[2];
+    uint8_t packed_grammar[7];
     Millrace__CloseSequence close;
     Millrace__StepPlan step;
     Millrace__Run run[3], *runs[3];
@@ -42,6 +44,8 @@ typedef struct samples {
     Millrace__Probe probe;
     Millrace__Tokens tokens;
     Millrace__Token token[2], *token_list[2];
+    uint32_t top_ids[MR_MAX_TOP_LOGPROBS + 1];
+    float top_logprobs[MR_MAX_TOP_LOGPROBS + 1];
     Millrace__Report report;
     Millrace__Ready ready;
     Millrace__Failure failure;
