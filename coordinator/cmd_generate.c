@@ -9,8 +9,8 @@
 #include "coordinator/cmd_generate.h"
 #include "coordinator/interrupt.h"
 #include "coordinator/output.h"
-#include "coordinator/vocab.h"
 #include "engine/base/clock.h"
+#include "engine/vocab/vocab.h"
 
 enum { MAX_LIVE = 256 };
 

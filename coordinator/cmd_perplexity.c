@@ -11,9 +11,9 @@
 #include "coordinator/output.h"
 #include "coordinator/output_json.h"
 #include "coordinator/prompt_file.h"
-#include "coordinator/vocab.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "engine/vocab/vocab.h"
 
 enum {
     DEFAULT_WINDOW = 512,

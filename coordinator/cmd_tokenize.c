@@ -7,8 +7,8 @@
 #include "coordinator/cmd_session.h"
 #include "coordinator/output.h"
 #include "coordinator/prompt_file.h"
-#include "coordinator/vocab.h"
 #include "engine/base/mem.h"
+#include "engine/vocab/vocab.h"
 
 /* The input and the name that errors give it: TEXT, the file of -f, or standard input. */
 static mr_status read_input(const mr_options *o, mr_text_buf *buf, mr_str *out, const char **out_name, mr_err *err) {

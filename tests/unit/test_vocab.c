@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/vocab.h"
+#include "engine/vocab/vocab.h"
 #include "engine/base/mem.h"
 #include "tests/support/gguf_writer.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "coordinator/vocab.h"
+#include "engine/vocab/vocab.h"
 
 #include "engine/base/mem.h"
 
