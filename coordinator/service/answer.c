@@ -74,7 +74,7 @@ static void note_times(request_choice *c, const mr_token_event *event) {
     mr_mutex_lock(&c->request->lock);
     mr_piece *head = &c->head;
     head->begin_ns = event->begin_ns;
-    head->n_cached = event->n_cached;
+    head->n_cached = c->request->desc.prompt_logprobs ? 0 : event->n_cached; /* else what it has computed itself */
     if (event->finish != MR_FINISH_ERROR) {
         head->n_generated = event->n_generated;
         head->first_token_ns = head->first_token_ns ? head->first_token_ns : event->time_ns;
@@ -83,9 +83,21 @@ static void note_times(request_choice *c, const mr_token_event *event) {
     mr_mutex_unlock(&c->request->lock);
 }
 
-static mr_status push(request_choice *c, const mr_token_event *event, mr_err *err) {
+static bool hold_token(request_choice *c, const mr_token_event *event) {
+    mr_piece_logprob top[MR_SERVICE_MAX_LOGPROBS];
     mr_piece_token token = {.id = event->id, .logprob = NAN, .text_offset = c->text.text.len};
-    if (!answer_part_add_token(&c->held, token))
+    if (c->request->desc.n_logprobs >= 0) {
+        token.logprob = event->logprob;
+        token.n_top = event->n_top;
+        token.top = top;
+        for (int32_t i = 0; i < event->n_top; i++)
+            top[i] = (mr_piece_logprob){event->top_ids[i], event->top_logprobs[i]};
+    }
+    return answer_part_add_token(&c->held, token);
+}
+
+static mr_status push(request_choice *c, const mr_token_event *event, mr_err *err) {
+    if (!hold_token(c, event))
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the answer");
     mr_status status = c->request->tok ? output_text_push(&c->text, event->id, err) : MR_OK;
     if (status == MR_OK && !c->text.stopped && event->finish == MR_FINISH_NONE && !pass_on(c))
@@ -134,6 +146,8 @@ static void start_choice(request_choice *c) {
                              .sampling = r->desc.sampling,
                              .grammar = r->desc.grammar,
                              .grammar_bytes = r->desc.n_grammar_bytes,
+                             .logprobs = r->desc.n_logprobs >= 0,
+                             .n_top_logprobs = r->desc.n_logprobs > 0 ? r->desc.n_logprobs : 0,
                              .choice = (uint32_t)c->idx,
                              .priority = r->desc.priority,
                              .on_token = on_token,
@@ -153,10 +167,70 @@ static void start_choices(mr_request *r) {
     request_drop_prompt(r);
 }
 
+/* --- The prompt's log-probabilities ------------------------------------------------------------------------------------ */
+
+/* The id at position, as the logits of the one before it have it; NULL for the first, which has none. */
+static mr_status add_prompt_token(mr_request *r, int32_t position, const float *logits, mr_err *err) {
+    mr_piece_token token = {.id = r->desc.prompt_ids[position], .logprob = NAN};
+    mr_piece_logprob top[MR_SERVICE_MAX_LOGPROBS];
+    mr_sampler_scratch *scratch = service_scratch(r->service, err);
+    mr_logprobs all = {0};
+    mr_status status = scratch ? MR_OK : MR_E_NO_MEMORY;
+    if (status == MR_OK && logits)
+        status = mr_logprobs_get(scratch, logits, mr_job_get_facts(r->job).n_vocab, token.id,
+                                 r->desc.n_logprobs > 0 ? r->desc.n_logprobs : 0, &all);
+    if (status != MR_OK)
+        return mr_err_set(err, status, "%s", scratch ? "the model computed values that are not numbers" : "no memory");
+    token.logprob = logits ? all.logprob : NAN;
+    token.n_top = all.n_top;
+    token.top = top;
+    for (int32_t i = 0; i < all.n_top; i++)
+        top[i] = (mr_piece_logprob){all.top_ids[i], all.top[i]};
+    mr_mutex_lock(&r->lock);
+    bool added = answer_part_add_token(&r->prompt_part, token);
+    mr_mutex_unlock(&r->lock);
+    return added ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the answer");
+}
+
+/* The sequences follow when all is there; they find the prompt computed. */
+static void on_prompt_logits(void *ctx, int32_t first_position, int32_t n_rows, const float *logits) {
+    mr_request *r = ctx;
+    size_t n_vocab = (size_t)mr_job_get_facts(r->job).n_vocab;
+    mr_err err = {0};
+    mr_status status = first_position == 0 ? add_prompt_token(r, 0, NULL, &err) : MR_OK;
+    for (int32_t i = 0; i < n_rows && status == MR_OK && first_position + i + 1 < r->desc.n_prompt; i++)
+        status = add_prompt_token(r, first_position + i + 1, logits + (size_t)i * n_vocab, &err);
+    if (status != MR_OK) {
+        answer_cancel(r);
+        answer_fail(r, status, err.text);
+    } else if (first_position + n_rows == r->desc.n_prompt) {
+        r->prompt_sequence = -1;
+        mr_mutex_lock(&r->lock);
+        r->has_prompt_news = true;
+        mr_mutex_unlock(&r->lock);
+        service_mark_dirty(r);
+        start_choices(r);
+    }
+}
+
+static void start_prompt(mr_request *r) {
+    mr_sequence_desc desc = {.prompt_ids = r->desc.prompt_ids,
+                             .n_prompt = r->desc.n_prompt,
+                             .priority = r->desc.priority,
+                             .on_logits = on_prompt_logits,
+                             .ctx = r};
+    mr_err err = {0};
+    if (mr_job_submit(r->job, &desc, &r->prompt_sequence, &err) != MR_OK)
+        answer_fail(r, err.status, err.text);
+}
+
 void answer_start(mr_request *r, mr_job *job, const mr_tokenizer *tok) {
     r->job = job;
     r->tok = tok;
-    start_choices(r);
+    if (r->desc.prompt_logprobs)
+        start_prompt(r);
+    else
+        start_choices(r);
 }
 
 void answer_cancel(mr_request *r) {

@@ -29,6 +29,7 @@ struct mr_service {
     mr_job *job;
     const mr_tokenizer *tok;
     mr_request *all, *dirty;
+    mr_sampler_scratch *scratch; /* NULL: nobody has needed it yet */
 };
 
 /* --- Life -------------------------------------------------------------------------------------------------------------- */
@@ -217,6 +218,12 @@ static void wake_readers(mr_service *s) {
     s->dirty = NULL;
 }
 
+mr_sampler_scratch *service_scratch(mr_service *s, mr_err *err) {
+    if (!s->scratch && mr_sampler_scratch_create(s->n_vocab, &s->scratch, err) != MR_OK)
+        return NULL;
+    return s->scratch;
+}
+
 static void link_request(mr_service *s, mr_request *r) {
     r->before = NULL;
     r->after = s->all;
@@ -333,6 +340,8 @@ static void end_run(mr_service *s, mr_status status, const mr_err *err) {
     destroy_released(late);
     s->all = NULL;
     s->job = NULL;
+    mr_sampler_scratch_destroy(s->scratch);
+    s->scratch = NULL;
 }
 
 mr_status mr_service_run(mr_service *s, mr_job *job, const mr_tokenizer *tok, mr_err *err) {

@@ -80,6 +80,8 @@ void answer_fail(mr_request *r, mr_status status, const char *text);
 
 /* --- service.c --------------------------------------------------------------------------------------------------------- */
 
+/* Main thread: work memory for logits of the job; NULL: there is none. */
+mr_sampler_scratch *service_scratch(mr_service *s, mr_err *err);
 /* Main thread: its reader is to be woken before the next wait. */
 void service_mark_dirty(mr_request *r);
 

@@ -1,6 +1,7 @@
 /* tests/cluster/test_service.c - what a request gets: texts, stop texts, choices, the same ids in any company; and what it is
  * refused for. */
 // SPDX-License-Identifier: Apache-2.0
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -138,6 +139,51 @@ static void test_choices(void **state) {
     reader_deinit(&three);
 }
 
+/* Those of what was generated are those that the same ids get as a prompt, to the last bit. */
+static void test_logprobs(void **state) {
+    (void)state;
+    enum { N_PROMPT = 9, N_ALL = 30 };
+    int32_t ids[N_ALL];
+    reader written, read;
+    mr_generate_desc desc = service_request(3, N_PROMPT, ids, N_ALL - N_PROMPT);
+    desc.n_logprobs = 3;
+    ask(&written, desc);
+    const choice_heard *w = &written.choices[0], *p = &read.prompt;
+    assert_int_equal(w->n_ids, N_ALL - N_PROMPT);
+    memcpy(ids + N_PROMPT, w->ids, sizeof ids - N_PROMPT * sizeof *ids);
+    desc.n_prompt = N_ALL;
+    desc.max_tokens = 5;
+    desc.prompt_logprobs = true;
+    desc.n_choices = 2;
+    ask(&read, desc);
+    assert_int_equal(p->n_ids, N_ALL);
+    assert_memory_equal(p->ids, ids, sizeof ids);
+    assert_true(isnan(p->logprobs[0]) && p->n_top[0] == 0);
+    for (int32_t i = 0; i < N_ALL - N_PROMPT; i++) {
+        assert_memory_equal(&p->logprobs[N_PROMPT + i], &w->logprobs[i], sizeof(float));
+        assert_int_equal(w->n_top[i], 3);
+        assert_int_equal(p->n_top[N_PROMPT + i], 3);
+        assert_memory_equal(p->top[N_PROMPT + i], w->top[i], 3 * sizeof w->top[i][0]);
+        assert_true(w->logprobs[i] < 0 && w->logprobs[i] <= w->top[i][0].logprob);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(read.choices[i].n_ids, 5);
+        assert_int_equal(read.choices[i].last.n_cached, 0);
+        assert_int_equal(read.choices[i].n_top[0], 3);
+    }
+    reader_deinit(&written);
+    reader_deinit(&read);
+    desc.n_logprobs = 0;
+    desc.max_tokens = 0;
+    desc.n_choices = 1;
+    ask(&read, desc); /* as evaluations ask: the prompt alone */
+    assert_int_equal(p->n_ids, N_ALL);
+    assert_int_equal(p->n_top[5], 0);
+    assert_memory_equal(&p->logprobs[N_PROMPT], &w->logprobs[0], sizeof(float));
+    assert_int_equal(read.choices[0].finish, MR_FINISH_LENGTH);
+    reader_deinit(&read);
+}
+
 static void test_lengths(void **state) {
     (void)state;
     int32_t ids[64];
@@ -224,8 +270,9 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_texts),   cmocka_unit_test(test_end_token), cmocka_unit_test(test_stop_texts),
-        cmocka_unit_test(test_choices), cmocka_unit_test(test_lengths),   cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_texts),    cmocka_unit_test(test_end_token), cmocka_unit_test(test_stop_texts),
+        cmocka_unit_test(test_choices),  cmocka_unit_test(test_lengths),   cmocka_unit_test(test_logprobs),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -138,7 +138,7 @@ static bool wait_for_wake(reader *r) {
 }
 
 static void hear(reader *r, const mr_piece *p) {
-    choice_heard *c = &r->choices[p->choice];
+    choice_heard *c = p->is_prompt ? &r->prompt : &r->choices[p->choice];
     r->n_pieces++;
     if (c->finish != MR_FINISH_NONE)
         r->wrong = "a piece behind the last one";
@@ -150,6 +150,10 @@ static void hear(reader *r, const mr_piece *p) {
     }
     for (int32_t i = 0; i < p->n_tokens; i++) {
         c->offsets[c->n_ids] = p->tokens[i].text_offset;
+        c->logprobs[c->n_ids] = p->tokens[i].logprob;
+        c->n_top[c->n_ids] = p->tokens[i].n_top;
+        for (int32_t k = 0; k < p->tokens[i].n_top && k < 4; k++)
+            c->top[c->n_ids][k] = p->tokens[i].top[k];
         c->ids[c->n_ids++] = p->tokens[i].id;
     }
     if (p->text.len > 0 && !mr_text_buf_append(&c->text, p->text.data, p->text.len))

@@ -32,6 +32,9 @@ enum { READER_MAX_IDS = 128, READER_MAX_CHOICES = 8 };
 typedef struct choice_heard {
     int32_t ids[READER_MAX_IDS], n_ids;
     size_t offsets[READER_MAX_IDS];
+    float logprobs[READER_MAX_IDS];
+    mr_piece_logprob top[READER_MAX_IDS][4]; /* the first ones */
+    int32_t n_top[READER_MAX_IDS];
     mr_text_buf text;
     mr_finish finish;
     mr_status status;
@@ -45,6 +48,7 @@ typedef struct reader {
     int32_t n_wakes, n_seen;
     mr_request *request;
     choice_heard choices[READER_MAX_CHOICES];
+    choice_heard prompt;
     int32_t n_pieces;
     const char *wrong; /* what should not have come; NULL: nothing */
 } reader;
