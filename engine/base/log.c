@@ -102,8 +102,9 @@ static void write_line(const char *line, size_t bytes) {
             return;
 }
 
-/* counts_repeats: the line is left out when too many were alike. */
-static void write_text(mr_log_level level, const char *component, const char *text, bool counts_repeats) {
+/* counts_repeats: the line is left out when too many were alike. fields: log_line.fields. */
+static void write_text(mr_log_level level, const char *component, const char *text, const char *fields,
+                       bool counts_repeats) {
     char out[MR_LOG_LINE_BYTES];
     log_line line = {
         .unix_ms = unix_now_ms(),
@@ -111,6 +112,7 @@ static void write_text(mr_log_level level, const char *component, const char *te
         .rank = atomic_load_explicit(&log_rank, memory_order_relaxed),
         .component = component,
         .text = text,
+        .fields = fields,
     };
     bool json = atomic_load_explicit(&log_json, memory_order_relaxed);
     pthread_mutex_lock(&sink_lock);
@@ -131,12 +133,20 @@ void mr_log_write(mr_log_level level, const char *component, const char *fmt, ..
     if (vsnprintf(text, sizeof text, fmt, args) < 0)
         text[0] = 0;
     va_end(args);
-    write_text(level, component, text, level <= MR_LOG_INFO);
+    write_text(level, component, text, NULL, level <= MR_LOG_INFO);
     errno = saved_errno;
 }
 
 void mr_log_always(const char *component, const char *text) {
     int saved_errno = errno;
-    write_text(MR_LOG_INFO, component, text, false);
+    write_text(MR_LOG_INFO, component, text, NULL, false);
+    errno = saved_errno;
+}
+
+void mr_log_event(mr_log_level level, const char *component, const char *text, const char *fields) {
+    if (!mr_log_enabled(level))
+        return;
+    int saved_errno = errno;
+    write_text(level, component, text, fields, false);
     errno = saved_errno;
 }

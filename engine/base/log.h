@@ -29,6 +29,8 @@ enum {
 void mr_log_write(mr_log_level level, const char *component, const char *fmt, ...) MR_PRINTF(3, 4);
 /* A line that was asked for: of the info level, but never left out. */
 void mr_log_always(const char *component, const char *text);
+/* One line that is never left out. As JSON it has the members of fields, too: "\"status\":200", of 1 KiB at most. */
+void mr_log_event(mr_log_level level, const char *component, const char *text, const char *fields);
 /* For text that is costly to make. */
 bool mr_log_enabled(mr_log_level level);
 

@@ -87,7 +87,15 @@ static size_t log_line_write(const log_line *line, char *out, size_t bytes, bool
     size_t n = append(out, 0, bytes, head);
     n = append_text(out, n, n + COMPONENT_BYTES, line->component, json);
     n = append(out, n, bytes, json ? "\",\"text\":\"" : ": ");
-    n = append_text(out, n, bytes - strlen(tail), line->text, json);
+    size_t n_fields = json && line->fields ? strlen(line->fields) + 2 : 0; /* and quote, comma */
+    if (n + n_fields + strlen(tail) >= bytes)
+        n_fields = 0;
+    n = append_text(out, n, bytes - strlen(tail) - n_fields, line->text, json);
+    if (n_fields > 0) {
+        n = append(out, n, bytes, "\",");
+        n = append(out, n, bytes, line->fields);
+        return append(out, n, bytes, "}\n");
+    }
     return append(out, n, bytes, tail);
 }
 

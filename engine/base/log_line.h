@@ -14,6 +14,7 @@ typedef struct log_line {
     mr_log_level level;
     int rank; /* < 0: not known */
     const char *component, *text;
+    const char *fields; /* further members of the JSON object, as JSON; NULL: none */
     uint32_t n_left_out;
 } log_line;
 

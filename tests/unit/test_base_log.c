@@ -191,6 +191,23 @@ static void test_lines_of_threads_do_not_mix(void **state) {
     }
 }
 
+static void test_fields_of_events(void **state) {
+    (void)state;
+    char text[MR_LOG_LINE_BYTES + 10];
+    log_line line = {
+        .unix_ms = 0, .level = MR_LOG_INFO, .component = "http", .text = "GET", .fields = "\"status\":200"};
+    assert_non_null(strstr(json(line), "\"text\":\"GET\",\"status\":200}\n"));
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    line.text = text; /* is cut, so that the fields are whole */
+    const char *out = json(line);
+    assert_true(strlen(out) >= MR_LOG_LINE_BYTES - 2);
+    assert_non_null(strstr(out, "xx\",\"status\":200}\n"));
+    mr_log_event(MR_LOG_INFO, "http", "GET / 200", "\"status\":200");
+    mr_log_event(MR_LOG_DEBUG, "http", "GET / 200", "\"status\":200");
+    assert_string_equal(strstr(logged(), "http: "), "http: GET / 200\n");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_how_lines_look),
@@ -199,6 +216,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_levels_and_settings, setup, teardown),
         cmocka_unit_test_setup_teardown(test_repeats_are_counted, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lines_of_threads_do_not_mix, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_fields_of_events, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
