@@ -17,5 +17,7 @@ int mr_fuzz_frame(const uint8_t *data, size_t size);
 int mr_fuzz_messages(const uint8_t *data, size_t size);
 /* Takes the bytes apart as the answer of a model, in pieces of several sizes, which have to agree. */
 int mr_fuzz_chat_output(const uint8_t *data, size_t size);
+/* Compiles the bytes as a grammar and as a packed one, and follows the masks of what passes. */
+int mr_fuzz_gbnf(const uint8_t *data, size_t size);
 
 #endif

@@ -1,0 +1,66 @@
+/* engine/grammar/dfa.h - the automaton of a grammar: each rule deterministic over bytes, with calls of other rules between.
+ * A state may have bytes, calls and an end at once; a text is read by keeping all ways that are open (readings.h).
+ * Owns:    its arrays.
+ * Threads: does not change once it is built. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_ENGINE_GRAMMAR_DFA_H
+#define MR_ENGINE_GRAMMAR_DFA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/grammar/nfa.h"
+
+/* State 0 is the dead one: no byte, no call, no end. */
+enum { DFA_DEAD = 0 };
+
+typedef enum dfa_flag {
+    DFA_BYTES = 1 << 0, /* a byte leads on */
+    DFA_CALLS = 1 << 1, /* a rule may start here */
+    DFA_END = 1 << 2,   /* the rule may end here */
+} dfa_flag;
+
+typedef struct dfa_call {
+    uint32_t rule;  /* index into rules */
+    uint32_t start; /* the state at which that rule starts */
+    uint32_t back;  /* the state after it */
+} dfa_call;
+
+typedef struct dfa_rule {
+    uint32_t start;    /* DFA_DEAD: nothing reaches the rule, or no text matches it */
+    uint32_t first, n; /* its states stand together */
+    uint32_t named;    /* the rule of the grammar's text that it is or stands in */
+} dfa_rule;
+
+typedef struct dfa {
+    uint8_t class_of[256]; /* bytes of one class are treated alike everywhere */
+    uint32_t n_classes;
+    size_t n_states;
+    uint16_t *next;       /* [n_states, n_classes] */
+    uint8_t *flags;       /* [n_states] */
+    uint32_t *first_call; /* [n_states + 1], into calls */
+    dfa_call *calls;
+    dfa_rule *rules;
+    size_t n_calls, n_rules;
+    size_t cap_next, cap_flags, cap_first_call, cap_calls;
+    uint32_t start; /* of root */
+} dfa;
+
+static inline uint32_t dfa_next(const dfa *d, uint32_t state, uint8_t byte) {
+    return d->next[(size_t)state * d->n_classes + d->class_of[byte]];
+}
+
+/* Steps of work that compiling may take: about a second. */
+typedef struct dfa_work {
+    uint64_t left;
+} dfa_work;
+
+/* MR_E_TOO_LONG: a limit of grammar.h, or too much work. out is to be given to dfa_deinit after failure too. */
+MR_MUST_USE mr_status dfa_build(const nfa *n, uint32_t root, dfa_work *work, dfa *out, mr_err *err);
+/* dfa_check.c: takes out states from which no end can be reached; finds rules that would call themselves without a byte
+ * read in between. MR_E_INVALID: no text matches; MR_E_UNSUPPORTED: left recursion; MR_E_TOO_LONG. */
+MR_MUST_USE mr_status dfa_check(const gbnf *g, dfa_work *work, dfa *d, mr_err *err);
+void dfa_deinit(dfa *d);
+
+#endif
