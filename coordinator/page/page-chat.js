@@ -58,6 +58,8 @@ class Answer {
     const text = delta?.content ?? choice?.text ?? "", thought = delta?.reasoning_content ?? "";
     this.usage = event.usage ?? this.usage;
     this.finish = choice?.finish_reason ?? this.finish;
+    if (text && this.details && !this.text.data)
+      this.details.open = false; // it has thought enough
     if (text || thought)
       this.first ??= performance.now();
     follow(() => {
@@ -69,10 +71,11 @@ class Answer {
 
   thoughts() {
     if (!this.thought) {
-      const details = document.createElement("details");
-      add(details, "summary", "", "Reasoning");
-      this.thought = add(details, "div", "text").appendChild(document.createTextNode(""));
-      this.box.prepend(details);
+      this.details = document.createElement("details");
+      this.details.open = true;
+      add(this.details, "summary", "", "Reasoning");
+      this.thought = add(this.details, "div", "text").appendChild(document.createTextNode(""));
+      this.box.prepend(this.details);
     }
     return this.thought;
   }
@@ -120,7 +123,7 @@ async function errorOf(answer) {
 }
 
 async function run(mode) {
-  const answer = new Answer(), [path, body] = request(mode);
+  const answer = new Answer(), [path, body] = request(mode), turns = history;
   let stopped = false;
   running = new AbortController();
   try {
@@ -131,6 +134,8 @@ async function run(mode) {
     for await (const data of events(reply.body))
       if (data !== "[DONE]")
         answer.take(JSON.parse(data));
+    if (!answer.finish)
+      throw new Error("the answer broke off");
   } catch (error) {
     stopped = running.signal.aborted;
     if (!stopped)
@@ -138,7 +143,10 @@ async function run(mode) {
   }
   running = null;
   answer.end(stopped);
-  history.push({ role: "assistant", content: answer.text.data });
+  if (answer.text.data)
+    turns.push({ role: "assistant", content: answer.text.data });
+  else
+    turns.pop(); // a question without an answer is no part of the conversation
 }
 
 function grow() {

@@ -11,18 +11,22 @@ const byId = (id) => document.getElementById(id);
 const pipeline = new Pipeline();
 const plots = new Plots(byId("plots"));
 
-function showState(state, trouble) {
+// Changes a text only where it is another one: it may be read aloud.
+function say(element, text) {
+  if (element.textContent !== text)
+    element.textContent = text;
+}
+
+function showState(state, trouble = "", words = WORDS[state] || state) {
   byId("state").className = state;
-  byId("state").lastElementChild.textContent = WORDS[state] || state;
-  byId("trouble").textContent = trouble || "";
+  say(byId("state").lastElementChild, words);
+  say(byId("trouble"), trouble);
   byId("trouble").hidden = !trouble;
 }
 
 function draw(now) {
   const percent = Math.floor(100 * now.loaded);
-  showState(now.state, now.error);
-  if (now.state === "loading")
-    byId("state").lastElementChild.textContent = `loading, ${percent} %`;
+  showState(now.state, now.error ?? "", now.state === "loading" ? `loading, ${percent} %` : undefined);
   byId("loaded").hidden = now.state !== "loading";
   byId("loaded").value = now.loaded;
   byId("model-name").textContent = now.model || "";
@@ -56,8 +60,7 @@ async function lookForEver() {
 whenRefused(() => {
   byId("key-note").textContent = hasKey() ? "The server does not know this key." : "";
   byId("key").hidden = false;
-  showState("away");
-  byId("state").lastElementChild.textContent = "needs a key";
+  showState("away", "", "needs a key");
 });
 
 byId("key").addEventListener("submit", (event) => {

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The text of all metrics as a strict reader of the format sees it, and what that reader refuses."""
+import json
 import os
+import re
 import subprocess
 import unittest
 
 import prometheus
 
+SOURCE = os.environ["MILLRACE_SOURCE_DIR"]
 GOOD = "# HELP a_total A.\n# TYPE a_total counter\na_total{x=\"1\"} 2\n"
 BAD = [
     GOOD[:-1],
@@ -34,11 +37,24 @@ class MetricsText(unittest.TestCase):
             with self.assertRaises(ValueError, msg=text):
                 prometheus.read(text)
 
+    def check_dashboard(self, families):
+        """Every query of deploy/grafana.json is of a metric that there is, and of labels that it has."""
+        with open(os.path.join(SOURCE, "deploy/grafana.json"), encoding="utf-8") as f:
+            dashboard = json.load(f)
+        queries = [t["expr"] for p in dashboard["panels"] for t in p.get("targets", [])]
+        used = [m for q in queries for m in re.findall(r"(millrace_\w+)(?:\{([^}]*)\})?", q)]
+        self.assertGreater(len(queries), 20)
+        for name, labels in used:
+            family = families.get(name.removesuffix("_bucket"))
+            self.assertIsNotNone(family, name)
+            wanted = set(re.findall(r"(\w+)=~?", labels)) - {"instance"}
+            self.assertLessEqual(wanted, set(family.samples[0][1]), name)
+
     def test_all(self):
         text = subprocess.run([os.environ["MILLRACE_TEST_METRICS"], "--print"], stdout=subprocess.PIPE, check=True).stdout
         families = prometheus.read(text.decode())
-        listed = os.path.join(os.environ["MILLRACE_SOURCE_DIR"], "coordinator/metrics/metrics.def")
-        with open(listed, encoding="utf-8") as f:
+        self.check_dashboard(families)
+        with open(os.path.join(SOURCE, "coordinator/metrics/metrics.def"), encoding="utf-8") as f:
             self.assertEqual(len(families), f.read().count("\nMR_METRIC("))
         self.assertTrue(all(name.startswith("millrace_") for name in families))
         samples = families["millrace_stage_seconds_total"].samples

@@ -122,6 +122,13 @@ class WithFakeServer(Browser):
         page.fill("#ask-text", "Now fail.")
         page.press("#ask-text", "Enter")
         expect(page.locator(".message .error")).to_have_text("the model cannot do that")
+        page.fill("#ask-text", "Do think.")
+        page.press("#ask-text", "Enter")
+        expect(page.locator(".message details .text")).to_have_text("A mill, then.")
+        page.press("#ask-text", "Escape")
+        expect(page.locator(".message.live")).to_have_count(0)
+        self.assertEqual([m["content"] for m in server.requests[-1]["messages"] if m["role"] == "user"],
+                         ["A long one.", "Do think."])
         page.click("#chat-new")
         expect(page.locator(".message")).to_have_count(0)
         self.assertEqual(server.n_told, 0)

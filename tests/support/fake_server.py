@@ -128,6 +128,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         chat = "messages" in body
         try:
             self.wfile.write(b": ping\n\n")
+            if "think" in json.dumps(body):
+                self.event({"choices": [{"index": 0, "delta": {"reasoning_content": "A mill, then."}}]})
             for i, word in enumerate(words):
                 text = word if i == 0 else " " + word
                 choice = {"index": 0, "finish_reason": None, **({"delta": {"content": text}} if chat else {"text": text})}
