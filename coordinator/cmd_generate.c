@@ -3,25 +3,17 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "coordinator/cmd.h"
 #include "coordinator/cmd_generate.h"
 #include "coordinator/interrupt.h"
 #include "coordinator/output.h"
-#include "engine/base/clock.h"
+#include "engine/base/mem.h"
 #include "engine/vocab/vocab.h"
 
 enum { MAX_LIVE = 256 };
 
 /* --- Options ------------------------------------------------------------------------------------------------------ */
-
-static uint64_t random_seed(void) {
-    uint32_t seed = 0;
-    if (getrandom(&seed, sizeof seed, 0) != sizeof seed)
-        seed = (uint32_t)mr_clock_now_ns();
-    return seed;
-}
 
 static mr_status check_options(generation *g, mr_err *err) {
     const mr_options *o = g->options;
@@ -31,20 +23,13 @@ static mr_status check_options(generation *g, mr_err *err) {
             return mr_err_set(err, MR_E_INVALID, "--stop: the text is empty");
     if (mr_options_number(o, MR_OPTION_N_PREDICT) == 0)
         return mr_err_set(err, MR_E_INVALID, "--n-predict: 0 tokens would be no text; hint: -1 fills the context");
-    int64_t seed = mr_options_number(o, MR_OPTION_SEED);
     g->json = mr_options_number(o, MR_OPTION_JSON) != 0;
     g->echo = mr_options_number(o, MR_OPTION_ECHO) != 0;
     g->ignore_eos = mr_options_number(o, MR_OPTION_IGNORE_EOS) != 0;
-    g->sampling = (mr_sampling_params){
-        .temperature = (float)mr_options_real(o, MR_OPTION_TEMP),
-        .top_k = (int32_t)mr_options_number(o, MR_OPTION_TOP_K),
-        .top_p = (float)mr_options_real(o, MR_OPTION_TOP_P),
-        .min_p = (float)mr_options_real(o, MR_OPTION_MIN_P),
-        .repeat_penalty = (float)mr_options_real(o, MR_OPTION_REPEAT_PENALTY),
-        .repeat_last_n = (int32_t)mr_options_number(o, MR_OPTION_REPEAT_LAST_N),
-        .seed = seed < 0 ? random_seed() : (uint64_t)seed,
-    };
-    return mr_sampling_params_check(&g->sampling, err);
+    g->logprobs = mr_options_given(o, MR_OPTION_LOGPROBS);
+    if (g->logprobs && !g->json)
+        return mr_err_set(err, MR_E_INVALID, "--logprobs: they are in the object of --json only");
+    return cmd_sampling_init(&g->sampling, o, err);
 }
 
 static mr_status load_vocab(generation *g, mr_err *err) {
@@ -56,16 +41,39 @@ static mr_status load_vocab(generation *g, mr_err *err) {
                        mr_tokenizer_n_tokens(g->tok), s->info.vocab_size);
     if (status != MR_OK)
         mr_err_prefix(err, "%.160s", s->model_path);
+    else
+        status = cmd_sampling_set_tokenizer(&g->sampling, g->options, g->tok, err);
     return status;
 }
 
 /* --- Tokens ------------------------------------------------------------------------------------------------------- */
+
+static bool keep_logprobs(gen_sequence *s, const mr_token_event *event) {
+    size_t at = s->ids.n - 1;
+    if ((at & (at - 1)) == 0) { /* full at every power of two, and at the start */
+        mr_logprobs *more = mr_realloc(s->logprobs, (at > 0 ? 2 * at : 1) * sizeof *more);
+        if (!more)
+            return false;
+        s->logprobs = more;
+    }
+    mr_logprobs *l = &s->logprobs[at];
+    *l = (mr_logprobs){.logprob = event->logprob, .n_top = event->n_top};
+    for (int32_t i = 0; i < event->n_top; i++) {
+        l->top_ids[i] = event->top_ids[i];
+        l->top[i] = event->top_logprobs[i];
+    }
+    return true;
+}
 
 /* What one more token makes of the sequence. */
 static gen_finish take_token(gen_sequence *s, const mr_token_event *event, mr_err *err) {
     const generation *g = s->all;
     if (!mr_token_buf_push(&s->ids, event->id)) {
         (void)mr_err_set(err, MR_E_NO_MEMORY, "no memory for %zu token ids", s->ids.n);
+        return GEN_ERROR;
+    }
+    if (g->logprobs && !keep_logprobs(s, event)) {
+        (void)mr_err_set(err, MR_E_NO_MEMORY, "no memory for the log-probabilities of %zu tokens", s->ids.n);
         return GEN_ERROR;
     }
     if (!g->ignore_eos && mr_tokenizer_is_end(g->tok, event->id))
@@ -135,7 +143,10 @@ static void submit_all(generation *g) {
         mr_sequence_desc desc = {.prompt_ids = s->prompt_ids.ids,
                                  .n_prompt = (int32_t)s->prompt_ids.n,
                                  .max_tokens = s->max_tokens,
-                                 .sampling = g->sampling,
+                                 .sampling = g->sampling.params,
+                                 .logprobs = g->logprobs,
+                                 .n_top_logprobs =
+                                     g->logprobs ? (int32_t)mr_options_number(g->options, MR_OPTION_LOGPROBS) : 0,
                                  .choice = (uint32_t)s->choice,
                                  .on_token = on_token,
                                  .ctx = s};
@@ -153,10 +164,7 @@ static mr_status run(generation *g, int32_t n_good, mr_err *err) {
         status = cmd_session_start(&g->session, err);
     if (status != MR_OK)
         return status;
-    const mr_sampling_params *p = &g->sampling;
-    output_note("sampling: temp %g, top-k %" PRId32 ", top-p %g, min-p %g, repeat-penalty %g, seed %" PRIu64,
-                (double)p->temperature, p->top_k, (double)p->top_p, (double)p->min_p, (double)p->repeat_penalty,
-                p->seed);
+    cmd_sampling_note(&g->sampling.params);
     submit_all(g);
     gen_print(g);
     status = mr_job_run(g->session.job, err);
@@ -207,6 +215,7 @@ mr_status cmd_generate(const mr_options *options, mr_err *err) {
 out:
     cmd_session_close(&g.session);
     gen_prompts_deinit(&g);
+    cmd_sampling_deinit(&g.sampling);
     mr_tokenizer_destroy(g.tok);
     return status;
 }

@@ -4,9 +4,9 @@
 #ifndef MR_COORDINATOR_CMD_GENERATE_H
 #define MR_COORDINATOR_CMD_GENERATE_H
 
+#include "coordinator/cmd_sampling.h"
 #include "coordinator/cmd_session.h"
 #include "coordinator/output_text.h"
-#include "engine/sample/sampler.h"
 
 typedef enum gen_finish {
     GEN_RUNNING,
@@ -25,6 +25,7 @@ typedef struct gen_sequence {
     mr_str prompt;
     mr_text_buf file; /* the prompt's bytes, when it came from a file; of choice 0 */
     mr_token_buf prompt_ids, ids;
+    mr_logprobs *logprobs; /* [ids.n], where they are wanted */
     int32_t max_tokens;
     output_text text;
     size_t n_printed; /* bytes of text */
@@ -36,10 +37,10 @@ typedef struct generation {
     const mr_options *options;
     cmd_session session;
     mr_tokenizer *tok;
-    mr_sampling_params sampling;
+    cmd_sampling sampling;
     gen_sequence *sequences; /* [n], the choices of each prompt together */
     int32_t n, n_choices;
-    bool json, echo, ignore_eos;
+    bool json, echo, ignore_eos, logprobs;
     int32_t printing; /* the sequence whose text is being printed; those after it wait */
     bool begun;       /* its header is out */
     mr_err out_err;   /* standard output failed; status MR_OK until then */

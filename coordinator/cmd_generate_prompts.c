@@ -90,6 +90,7 @@ void gen_prompts_deinit(generation *g) {
         mr_text_buf_deinit(&s->file);
         mr_token_buf_deinit(&s->prompt_ids);
         mr_token_buf_deinit(&s->ids);
+        mr_free(s->logprobs);
         output_text_deinit(&s->text);
     }
     mr_free(g->sequences);

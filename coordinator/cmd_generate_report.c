@@ -1,6 +1,7 @@
 /* What `millrace generate` prints: texts as they come, the JSON object, statistics. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "coordinator/cmd_generate.h"
@@ -55,6 +56,26 @@ static const char *finish_name(gen_finish finish) {
     return NAMES[finish];
 }
 
+/* JSON has no infinities: a token that cannot come has null. */
+static json_t *logprob_json(float logprob) {
+    return logprob == -INFINITY ? json_null() : json_real((double)logprob);
+}
+
+static json_t *logprobs_json(const gen_sequence *s) {
+    json_t *all = json_array();
+    for (size_t i = 0; i < s->ids.n && all; i++) {
+        const mr_logprobs *l = &s->logprobs[i];
+        json_t *top = json_array();
+        for (int32_t k = 0; k < l->n_top; k++)
+            json_array_append_new(top,
+                                  json_pack("{s:i, s:o}", "id", l->top_ids[k], "logprob", logprob_json(l->top[k])));
+        json_t *o = json_pack("{s:i, s:o, s:o}", "id", s->ids.ids[i], "logprob", logprob_json(l->logprob), "top", top);
+        if (json_array_append_new(all, o) != 0)
+            return json_decref(all), NULL;
+    }
+    return all;
+}
+
 static json_t *sequence_json(const gen_sequence *s) {
     json_t *ids = json_array();
     for (size_t i = 0; i < s->ids.n; i++)
@@ -64,6 +85,8 @@ static json_t *sequence_json(const gen_sequence *s) {
                           output_json_text((mr_str){s->text.text.data, s->text.text.len}), "finish_reason",
                           finish_name(s->finish));
     if (o && s->all->n_choices > 1 && json_object_set_new(o, "choice", json_integer(s->choice)) != 0)
+        return json_decref(o), NULL;
+    if (o && s->all->logprobs && json_object_set_new(o, "logprobs", logprobs_json(s)) != 0)
         return json_decref(o), NULL;
     if (o && s->finish == GEN_ERROR && json_object_set_new(o, "error", json_string(s->err.text)) != 0)
         return json_decref(o), NULL;
@@ -95,7 +118,7 @@ mr_status gen_print_json(const generation *g, mr_err *err) {
     json_t *root = json_pack("{s:o, s:{s:f, s:f, s:o, s:f}, s:I, s:o}", "sequences", sequences, "timings", "load_ms",
                              milliseconds(g->session.load_ns), "time_to_first_token_ms", milliseconds(t.first_token_ns),
                              "prefill_tokens_per_second", prefill, "decode_tokens_per_second",
-                             rate(t.decode_tokens, t.decode_ns), "seed", (json_int_t)g->sampling.seed, "plan",
+                             rate(t.decode_tokens, t.decode_ns), "seed", (json_int_t)g->sampling.params.seed, "plan",
                              output_json_plan(&g->session.plan, g->session.sizes, &g->session.cluster));
     return output_json_print(root, err);
 }

@@ -135,6 +135,62 @@ class Seeds(Case):
         self.assertEqual(first, self.text("-p", "ab", "-n", "20", "--top-k", "1"))
 
 
+class Samplers(Case):
+    ALL = ["--typical", "0.9", "--top-n-sigma", "2", "--xtc-probability", "0.5", "--xtc-threshold", "0.02",
+           "--presence-penalty", "0.4", "--frequency-penalty", "0.3", "--dry-multiplier", "2", "--dry-allowed-length",
+           "1", "--repeat-penalty", "1.1", "--temp", "1.5", "--top-k", "0"]
+    EACH = [["--typical", "0.3"], ["--top-n-sigma", "0.3"], ["--xtc-probability", "1", "--xtc-threshold", "0.01"],
+            ["--presence-penalty", "5"], ["--frequency-penalty", "5"], ["--dry-multiplier", "9", "--dry-allowed-length", "1"],
+            ["--mirostat", "1", "--mirostat-ent", "1"], ["--mirostat", "2", "--mirostat-ent", "1"]]
+
+    def ids(self, *args):
+        found = self.json("-p", "mill river mill river", "-n", "40", "--seed", "3", *args)["sequences"]
+        return [s["ids"] for s in found]
+
+    def test_plan_and_company_change_nothing(self):
+        for args in (self.ALL, self.ALL + ["--mirostat", "1", "--mirostat-ent", "2"],
+                     self.ALL + ["--mirostat", "2", "--mirostat-ent", "3"]):
+            alone = self.ids(*args)
+            for plan in (["--stages", "3", "--chunk", "5"], ["--cut", "1", "--threads", "2"]):
+                found = self.ids("-p", "x", "-p", "yz", *args, *plan)
+                self.assertEqual(found[0], alone[0], (args, plan))
+
+    def test_each_does_something(self):
+        plain = self.ids("--temp", "1.5", "--top-k", "0")
+        for args in self.EACH:
+            self.assertNotEqual(self.ids("--temp", "1.5", "--top-k", "0", *args), plain, args)
+        # A breaker in every word leaves no sequence.
+        breakers = [arg for vowel in "aeiou" for arg in ("--dry-sequence-breaker", vowel)]
+        self.assertEqual(self.ids("--temp", "1.5", "--top-k", "0", *self.EACH[5], *breakers), plain)
+
+    def test_logit_bias(self):
+        word = tiny_model.FIRST_WORD
+        ban = [arg for i in range(tiny_model.VOCAB) if i != word for arg in ("--logit-bias", f"{i}=-inf")]
+        self.assertEqual(self.ids(*ban), [[word] * 40])
+        self.assertEqual(self.ids("--logit-bias", f"{word + 1}=100", "--temp", "0"), [[word + 1] * 40])
+        self.bad(2, '--logit-bias: "7" is not a token id and a bias', "generate", self.model, "-p", "a", "--logit-bias", "7")
+        self.bad(2, "the model has no token 5000", "generate", self.model, "-p", "a", "--logit-bias", "5000=1")
+
+    def test_logprobs(self):
+        args = ("-p", "ab", "-n", "9", "--seed", "1", "--logprobs")
+        plain = self.json(*args, "3")["sequences"][0]
+        self.assertEqual([p["id"] for p in plain["logprobs"]], plain["ids"])
+        for p in plain["logprobs"]:
+            values = [t["logprob"] for t in p["top"]]
+            self.assertEqual(len(values), 3)
+            self.assertEqual(values, sorted(values, reverse=True))
+            self.assertLessEqual(p["logprob"], values[0])
+            self.assertLessEqual(values[0], 0)
+            self.assertIn(p["logprob"], [t["logprob"] for t in p["top"] if t["id"] == p["id"]] or [p["logprob"]])
+        # They are those of the model, however tokens are chosen, and the same over any plan.
+        found = self.json(*args, "3", "--stages", "3", "--sequences", "1", "-p", "x")["sequences"][0]
+        self.assertEqual(found["logprobs"], plain["logprobs"])
+        none = self.json(*args, "0", "--temp", "5", "--top-k", "1", "--logit-bias", f"{plain['ids'][0]}=9")["sequences"][0]
+        self.assertEqual(none["ids"][0], plain["ids"][0])
+        self.assertEqual(none["logprobs"][0], {"id": plain["ids"][0], "logprob": plain["logprobs"][0]["logprob"], "top": []})
+        self.bad(2, "--logprobs: they are in the object of --json only", "generate", self.model, *args, "3")
+
+
 class Reports(Case):
     def test_json(self):
         found = self.json("-p", "a\xe9b", "-p", "c", "-n", "4", "--stages", "2")
