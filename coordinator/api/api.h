@@ -1,12 +1,12 @@
-/* coordinator/api/api.h - OpenAI's requests and answers as bytes, without HTTP: a body goes in, bytes of an answer come out.
- * A call is one request. What cannot be read or done is a call too, whose answer is the error, so that whoever carries
- * the bytes treats all calls alike. With the same seed, ids are the same whether the answer streams or not.
- * Owns:    a call owns copies of all it needs of its body. Borrows: what api_config names, which outlives the api; the api
- *          outlives its calls.
- * Threads: an api does not change: any thread begins calls. A call is used by one thread at a time; its wake comes from the
- *          thread of the service, at any time between begin and the return of end, also before begin has returned.
- * Bounds:  of bodies: depth API_MAX_DEPTH, API_MAX_VALUES values; of requests: the ranges below and in api_request.c. The length of
- *          a body is the carrier's to bound.
+/* coordinator/api/api.h - OpenAI's requests and answers as bytes, without HTTP: a body goes in, bytes of an answer come
+ * out. A call is one request. What cannot be read or done is a call too, whose answer is the error, so that whoever
+ * carries the bytes treats all calls alike. With the same seed, ids are the same whether the answer streams or not.
+ * Owns:    a call owns copies of all it needs of its body. Borrows: what api_config names, which outlives the api; the
+ *          api outlives its calls.
+ * Threads: an api does not change: any thread begins calls. A call is used by one thread at a time; its wake comes from
+ *          the thread of the service, at any time between begin and the return of end, also before begin has returned.
+ * Bounds:  of bodies: depth API_MAX_DEPTH, API_MAX_VALUES values; of requests: the ranges below and in api_request.c.
+ *          The length of a body is the carrier's to bound.
  * Source:  OpenAI's API reference (completions, chat completions, embeddings); llama-server's README for the rest. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_API_API_H
@@ -16,12 +16,12 @@
 #include <stdint.h>
 
 #include "coordinator/api/api_error.h"
+#include "coordinator/service/service.h"
 #include "engine/base/str.h"
 #include "engine/sample/sampler.h"
 #include "engine/text/buffers.h"
 #include "engine/text/tokenizer.h"
 
-struct mr_service;    /* coordinator/service/service.h */
 struct chat_template; /* coordinator/chat/chat_template.h */
 
 enum {
@@ -31,12 +31,13 @@ enum {
     API_MAX_INPUTS = 2048,    /* prompts or inputs of one request; choices of all its prompts */
     API_MAX_STOPS = 64,
     API_MAX_STOP_BYTES = 1024,
+    API_MAX_BREAKERS = 64, /* dry_sequence_breakers */
     API_MAX_TOOLS = 128,
     API_MAX_TOP_LOGPROBS = 20,
 };
 
 typedef struct api_config {
-    struct mr_service *service;
+    mr_service *service;
     const mr_tokenizer *tokenizer;
     const struct chat_template *chat; /* NULL: chat completions are refused */
     const char *model;                /* its name in answers */
@@ -45,6 +46,7 @@ typedef struct api_config {
     int32_t max_context;              /* tokens of one sequence, prompt included */
     int32_t n_vocab;                  /* rows of the output matrix */
     int32_t n_embd;                   /* numbers of an embedding */
+    mr_pooling pooling;               /* of embeddings that name none */
 } api_config;
 
 typedef struct api api;
@@ -67,8 +69,9 @@ bool api_endpoint_of(mr_str path, api_endpoint *out);
 
 typedef struct api_call api_call;
 
-/* Starts what the body asks for. wake(ctx): api_call_next has more to say; it must not block and calls nothing of the api.
- * NULL only where there is no memory for the call itself. The answer to everything else that is wrong is the call's. */
+/* Starts what the body asks for. wake(ctx): api_call_next has more to say; it must not block and calls nothing of the
+ * api. NULL only where there is no memory for the call itself. The answer to everything else that is wrong is the
+ * call's. */
 api_call *api_call_begin(const api *a, api_endpoint endpoint, mr_str body, void (*wake)(void *ctx), void *ctx);
 
 typedef enum api_state {
@@ -77,8 +80,8 @@ typedef enum api_state {
     API_END,  /* that was all */
 } api_state;
 
-/* Appends what there is to say, which is the whole body or, of a call that streams, some whole events ("data: ...\n\n"). After a
- * failure (no memory for the answer) the answer ends early and api_call_broken tells. */
+/* Appends what there is to say: the whole body or, of a call that streams, some whole events ("data: ...\n\n"). Where
+ * there is no memory for the answer it ends early, and api_call_broken tells. */
 api_state api_call_next(api_call *call, mr_text_buf *out);
 
 /* Known when begin has returned: the bytes are server-sent events, and the status is 200 whatever comes. */

@@ -34,7 +34,12 @@ bool api_error_from(api_error *e, mr_status status, const mr_err *err) {
     case MR_E_NOT_FOUND:
         http = 404;
         break;
+    case MR_E_BUSY:
+        http = 429;
+        code = "rate_limit_exceeded";
+        break;
     case MR_E_CANCELLED:
+    case MR_E_UNAVAILABLE:
     case MR_E_TIMEOUT:
     case MR_E_PEER_LOST:
     case MR_E_NO_MEMORY:

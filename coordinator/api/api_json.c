@@ -6,8 +6,8 @@
 #include "coordinator/api/api.h"
 #include "engine/text/utf8.h"
 
-/* Depth and number of values are counted before the parser sees the text, which allocates for each. Right for all JSON; what is
- * none may be counted wrongly, and the parser refuses it. */
+/* Depth and number of values are counted before the parser sees the text, which allocates for each. Right for all JSON;
+ * what is none may be counted wrongly, and the parser refuses it. */
 static bool within_bounds(mr_str body, api_error *e) {
     int depth = 0, n_values = 0;
     bool in_string = false;
@@ -95,6 +95,24 @@ bool api_json_write(json_t *value, mr_text_buf *out) {
     }
     json_decref(value);
     return ok;
+}
+
+json_t *api_json_put(json_t *object, const char *key, json_t *value) {
+    if (object && json_object_set_new_nocheck(object, key, value) == 0)
+        return object;
+    if (!object)
+        json_decref(value);
+    json_decref(object);
+    return NULL;
+}
+
+json_t *api_json_add(json_t *array, json_t *value) {
+    if (array && json_array_append_new(array, value) == 0)
+        return array;
+    if (!array)
+        json_decref(value);
+    json_decref(array);
+    return NULL;
 }
 
 const char *api_json_kind(const json_t *value) {

@@ -10,8 +10,8 @@
 #include "engine/base/str.h"
 #include "engine/text/buffers.h"
 
-/* The object that body spells; of two equal keys the last counts. NULL: it is none, deeper or larger than api.h allows, not UTF-8,
- * or there is no memory; e says which. */
+/* The object that body spells; of two equal keys the last counts. NULL: it is none, deeper or larger than api.h allows,
+ * not UTF-8, or there is no memory; e says which. */
 json_t *api_json_parse(mr_str body, api_error *e);
 
 /* Any bytes: those that are no UTF-8 become U+FFFD. NULL: no memory. */
@@ -20,6 +20,11 @@ json_t *api_json_text(mr_str text);
 /* Appends value on one line, and releases it. NULL is accepted and fails: makers of values return NULL where there is
  * no memory, and takers accept NULL, so that only this has to be checked. */
 MR_MUST_USE bool api_json_write(json_t *value, mr_text_buf *out);
+
+/* object or array with value in it, which is released; NULL, with nothing left, where either is NULL or there is no
+ * memory. */
+json_t *api_json_put(json_t *object, const char *key, json_t *value);
+json_t *api_json_add(json_t *array, json_t *value);
 
 /* What a value is, for error texts: "a string". */
 const char *api_json_kind(const json_t *value);

@@ -1,0 +1,84 @@
+/* coordinator/api/api_request.h - what a request asks for, read and checked: nothing has been started yet.
+ * Owns:    the body, and all lists made from it.
+ * Threads: caller serialises. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_COORDINATOR_API_API_REQUEST_H
+#define MR_COORDINATOR_API_API_REQUEST_H
+
+#include <jansson.h>
+
+#include "coordinator/api/api.h"
+#include "coordinator/chat/chat_output.h"
+#include "coordinator/service/service.h"
+
+struct api {
+    api_config config;
+    size_t longest_token_bytes;
+    chat_format format;     /* in which the model calls tools and reasons */
+    bool format_is_special; /* its marks are control tokens */
+};
+
+typedef enum api_tool_choice { API_TOOLS_AUTO, API_TOOLS_NONE, API_TOOLS_REQUIRED } api_tool_choice;
+
+/* A prompt, as it goes to the service. */
+typedef struct api_prompt {
+    mr_token_buf ids;
+    mr_str text; /* as it was written; data NULL: it came as ids */
+} api_prompt;
+
+/* {0} may be deinitialised. Values and texts point into the body. */
+typedef struct api_request {
+    api_endpoint endpoint;
+    json_t *body;
+    mr_sampling_params sampling;
+    int64_t seed; /* -1: any */
+    int32_t n, best_of, max_tokens, priority;
+    int32_t n_logprobs, top_logprobs; /* -1: none */
+    bool want_logprobs;               /* chat's "logprobs" */
+    bool stream, include_usage, echo, ignore_end, parallel_tool_calls, add_generation_prompt;
+    bool add_special, parse_special, with_pieces; /* of /tokenize */
+    int32_t dimensions;                           /* of embeddings; 0: as they are */
+    mr_str grammar_text, encoding_format, pooling_name, reasoning_effort, reasoning_format, content;
+    const json_t *prompt, *messages, *tools, *tool_choice, *stop, *logit_bias, *response_format, *json_schema;
+    const json_t *stream_options, *template_kwargs, *dry_sequence_breakers, *tokens;
+
+    /* Made of these. */
+    const char **stops; /* [n_stops] */
+    int32_t n_stops;
+    mr_token_buf bias_ids;
+    float *biases; /* [bias_ids.n] */
+    mr_token_buf breakers;
+    uint8_t *grammar;
+    size_t n_grammar_bytes;
+    api_prompt *prompts; /* [n_prompts] */
+    int32_t n_prompts;
+    mr_pooling pooling;
+    api_tool_choice tool_choice_kind;
+    const char *tool_chosen; /* the only function that may be called; NULL: any */
+    bool parses;             /* the answer may hold reasoning and calls */
+    bool with_special;       /* control tokens come out as text: marks of calls and reasoning */
+} api_request;
+
+/* Reads fields with their types and ranges; what is made of lists comes from the functions below. false: e says why.
+ * out may be deinitialised in any case. */
+MR_MUST_USE bool api_request_read(const api *a, api_endpoint endpoint, mr_str body, api_request *out, api_error *e);
+void api_request_deinit(api_request *r);
+
+/* Stop texts (api_lists.c); biases of tokens and what breaks sequences of DRY, go into sampling (api_tokens.c). */
+MR_MUST_USE bool api_read_stops(api_request *r, api_error *e);
+MR_MUST_USE bool api_read_biases(const api *a, api_request *r, api_error *e);
+MR_MUST_USE bool api_read_breakers(const api *a, api_request *r, api_error *e);
+/* A text, a list of texts, ids, or a list of lists of ids; name: of the field. */
+MR_MUST_USE bool api_read_prompts(const api *a, api_request *r, const json_t *value, const char *name, api_error *e);
+/* Appends the ids of a text with MR_ENCODE_* flags; refuses at once what can never fit the context. */
+MR_MUST_USE bool api_encode(const api *a, mr_str text, unsigned flags, mr_token_buf *out, api_error *e);
+bool api_is_token(const api *a, double id);
+/* A list of token ids, each in the vocabulary. */
+MR_MUST_USE bool api_read_ids(const api *a, const json_t *list, const char *name, mr_token_buf *out, api_error *e);
+
+/* One of grammar, json_schema and response_format becomes the packed grammar, if any is there (api_constraint.c). */
+MR_MUST_USE bool api_read_constraint(api_request *r, api_error *e);
+/* A grammar in GBNF likewise; name: of the field that asked for it. */
+MR_MUST_USE bool api_constrain(api_request *r, mr_str gbnf, const char *name, api_error *e);
+
+#endif
