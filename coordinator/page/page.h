@@ -69,5 +69,7 @@ MR_MUST_USE mr_status mr_page_write_state(const mr_page_facts *facts, const mr_m
 
 /* Counts what the facts say, for GET /metrics: all metrics but those of requests and latencies. NULL m is accepted. */
 void mr_page_count(const mr_page_facts *facts, mr_metrics *m);
+/* on_latency of the service (coordinator/service/service.h): metrics is the mr_metrics that counts it. */
+void mr_page_count_latency(void *metrics, bool is_first, int64_t ns);
 
 #endif

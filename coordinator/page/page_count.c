@@ -62,3 +62,8 @@ void mr_page_count(const mr_page_facts *f, mr_metrics *m) {
     for (int32_t i = 0; i < f->n_stages; i++)
         count_stage(&f->stages[i], number(i, name), m);
 }
+
+void mr_page_count_latency(void *metrics, bool is_first, int64_t ns) {
+    mr_metrics_observe(metrics, is_first ? MR_METRIC_FIRST_TOKEN_SECONDS : MR_METRIC_NEXT_TOKEN_SECONDS,
+                       (mr_labels){{0}}, (double)ns * 1e-9);
+}

@@ -71,8 +71,10 @@ void answer_fail(mr_request *r, mr_status status, const char *text) {
 /* --- Tokens ------------------------------------------------------------------------------------------------------------ */
 
 static void note_times(request_choice *c, const mr_token_event *event) {
-    mr_mutex_lock(&c->request->lock);
     mr_piece *head = &c->head;
+    bool is_first = head->token_ns == 0; /* nobody else writes it */
+    int64_t before_ns = is_first ? head->submit_ns : head->token_ns;
+    mr_mutex_lock(&c->request->lock);
     head->begin_ns = event->begin_ns;
     head->n_cached = c->request->desc.prompt_logprobs ? 0 : event->n_cached; /* else what it has computed itself */
     if (event->finish != MR_FINISH_ERROR) {
@@ -81,6 +83,8 @@ static void note_times(request_choice *c, const mr_token_event *event) {
         head->token_ns = event->time_ns;
     }
     mr_mutex_unlock(&c->request->lock);
+    if (event->finish != MR_FINISH_ERROR)
+        service_note_latency(c->request->service, is_first, event->time_ns - before_ns);
 }
 
 static bool hold_token(request_choice *c, const mr_token_event *event) {

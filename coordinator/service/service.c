@@ -12,6 +12,8 @@ static const int64_t FACTS_NS = MR_NS_PER_S / 4; /* the longest wait for a turn 
 
 struct mr_service {
     int32_t max_waiting;
+    void (*on_latency)(void *ctx, bool is_first, int64_t ns);
+    void *on_latency_ctx;
     mr_mutex lock;
     mr_cond answered;
     /* Under lock. */
@@ -39,6 +41,8 @@ mr_status mr_service_create(const mr_service_config *config, mr_service **out, m
     if (!s)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a service");
     s->max_waiting = config->max_waiting ? config->max_waiting : DEFAULT_MAX_WAITING;
+    s->on_latency = config->on_latency;
+    s->on_latency_ctx = config->on_latency_ctx;
     s->last_new = &s->first_new;
     mr_mutex_init(&s->lock);
     mr_cond_init(&s->answered);
@@ -54,6 +58,11 @@ void mr_service_destroy(mr_service *s) {
     mr_cond_deinit(&s->answered);
     mr_free(s->slots);
     mr_free(s);
+}
+
+void service_note_latency(const mr_service *s, bool is_first, int64_t ns) {
+    if (s->on_latency)
+        s->on_latency(s->on_latency_ctx, is_first, ns);
 }
 
 void mr_service_set_loaded(mr_service *s, size_t done_bytes, size_t total_bytes) {

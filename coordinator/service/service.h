@@ -110,6 +110,9 @@ void mr_request_release(mr_request *request);
 
 typedef struct mr_service_config {
     int32_t max_waiting; /* sequences (choices) that wait for a slot at most; 0: 1024 */
+    /* Main thread: a token has come, so long after its request was submitted, or after the token before it. May be NULL. */
+    void (*on_latency)(void *ctx, bool is_first, int64_t ns);
+    void *on_latency_ctx;
 } mr_service_config;
 
 MR_MUST_USE mr_status mr_service_create(const mr_service_config *config, mr_service **out, mr_err *err);

@@ -82,6 +82,8 @@ void answer_fail(mr_request *r, mr_status status, const char *text);
 
 /* Main thread: work memory for logits of the job; NULL: there is none. */
 mr_sampler_scratch *service_scratch(mr_service *s, mr_err *err);
+/* Main thread: see mr_service_config. */
+void service_note_latency(const mr_service *s, bool is_first, int64_t ns);
 /* Main thread: its reader is to be woken before the next wait. */
 void service_mark_dirty(mr_request *r);
 

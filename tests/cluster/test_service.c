@@ -44,6 +44,8 @@ static void test_texts(void **state) {
     for (int32_t number = 0; number < 12; number++) {
         int32_t ids[20];
         reader r;
+        rig.n_first = rig.n_next = 0;
+        rig.latency_ns = 0;
         ask(&r, service_request(number, 3 + number, ids, MAX_TOKENS));
         const choice_heard *c = &r.choices[0];
         assert_int_equal(c->finish, MR_FINISH_LENGTH);
@@ -52,6 +54,8 @@ static void test_texts(void **state) {
         assert_int_equal(c->last.n_prompt, 3 + number);
         assert_true(c->last.submit_ns <= c->last.begin_ns && c->last.begin_ns < c->last.first_token_ns &&
                     c->last.first_token_ns < c->last.token_ns);
+        assert_true(rig.n_first == 1 && rig.n_next == MAX_TOKENS - 1);
+        assert_true(rig.latency_ns == c->last.token_ns - c->last.submit_ns);
         expect_text_of_ids(c, c->text.data, c->text.len);
         assert_true(r.n_pieces > 1);
         for (int32_t i = 1; i < c->n_ids; i++)

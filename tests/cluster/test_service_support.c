@@ -59,11 +59,19 @@ static void run(void *ctx) {
     rig->status = mr_service_run(rig->service, rig->job.job, rig->tok, &rig->err);
 }
 
+static void note_latency(void *ctx, bool is_first, int64_t ns) {
+    service_rig *rig = ctx;
+    rig->n_first += is_first;
+    rig->n_next += !is_first;
+    rig->latency_ns += ns;
+}
+
 void service_rig_start(service_rig *rig, const job_rig_config *config, const mr_tokenizer *tok, int32_t max_waiting) {
     mr_err err;
     *rig = (service_rig){.tok = tok};
     job_rig_must_start(&rig->job, config);
-    if (mr_service_create(&(mr_service_config){.max_waiting = max_waiting}, &rig->service, &err) != MR_OK ||
+    mr_service_config service = {.max_waiting = max_waiting, .on_latency = note_latency, .on_latency_ctx = rig};
+    if (mr_service_create(&service, &rig->service, &err) != MR_OK ||
         mr_thread_create("service", 0, run, rig, &rig->thread, &err) != MR_OK)
         fail_msg("%s", err.text);
     mr_service_facts facts;

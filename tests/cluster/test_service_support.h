@@ -17,8 +17,10 @@ typedef struct service_rig {
     job_rig job;
     mr_service *service;
     const mr_tokenizer *tok;
-    mr_thread *thread; /* that runs the service */
-    mr_status status;  /* of the run */
+    int32_t n_first, n_next; /* latencies that were noted, before the pieces with their tokens */
+    int64_t latency_ns;      /* all of them */
+    mr_thread *thread;       /* that runs the service */
+    mr_status status;        /* of the run */
     mr_err err;
 } service_rig;
 
