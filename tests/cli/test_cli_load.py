@@ -97,7 +97,7 @@ class Simulate(Case):
         self.assertGreater(waits[0], 2 * waits[1])
 
     def test_many_stages(self):
-        """With a sanitizer, which touches all memory that is only reserved, 300 stages would take 40 GB."""
+        """With a sanitizer, which touches all memory that is only reserved, 300 stages take more than 24 GB."""
         n = 300 if int(os.environ.get("MILLRACE_TEST_SHARE") or 1) == 1 else 15
         args = [*SHORT, "--stages", str(n), "--synthetic-stage", "1,0"]
         found = self.report("simulate", *args)
