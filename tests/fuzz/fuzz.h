@@ -19,5 +19,7 @@ int mr_fuzz_messages(const uint8_t *data, size_t size);
 int mr_fuzz_chat_output(const uint8_t *data, size_t size);
 /* Compiles the bytes as a grammar and as a packed one, and follows the masks of what passes. */
 int mr_fuzz_gbnf(const uint8_t *data, size_t size);
+/* Parses the bytes as a chat template, and renders it. */
+int mr_fuzz_jinja(const uint8_t *data, size_t size);
 
 #endif
