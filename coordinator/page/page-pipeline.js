@@ -25,7 +25,7 @@ export function bytes(n) {
 
 export function duration(s) {
   const [value, unit] = s >= 1 ? [s, "s"] : s >= 1e-3 ? [s * 1e3, "ms"] : [s * 1e6, "µs"];
-  return `${value >= 100 ? Math.round(value) : value.toPrecision(value >= 10 ? 3 : 2)} ${unit}`;
+  return `${value >= 100 ? Math.round(value) : parseFloat(value.toPrecision(value >= 10 ? 3 : 2))} ${unit}`;
 }
 
 // A factor, with one digit that counts.

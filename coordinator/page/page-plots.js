@@ -33,8 +33,8 @@ const time = (s) => s === null ? "–" : duration(s);
 // What is shown: of each line its value at a sample, from the samples until then. The first line is the main one.
 const PLOTS = [
   { title: "Tokens per second, generated", show: count, lines: [["", (s) => s.rates.generated], ["of prompts", (s) => s.rates.prompt]] },
-  { title: "Time between tokens, median", show: time, lines: [["", (s) => s.next.half], ["p99", (s) => s.next.most]],
-    also: (s) => `first ${time(s.first.half)}` },
+  { title: "Time between tokens", show: time, lines: [["", (s) => s.next.half], ["p99", (s) => s.next.most]],
+    also: (s) => `first token ${time(s.first.half)}` },
   { title: "Sequences at work", show: count, least: 4, lines: [["", (s) => s.state.sequences.live], ["waiting", (s) => s.state.sequences.waiting]] },
   { title: "KV memory in use", show: (x) => x === null ? "–" : `${Math.round(100 * x)} %`, least: 1,
     lines: [["", (s) => s.state.blocks.held / (s.state.blocks.total || 1)],
@@ -61,7 +61,9 @@ class Plot {
   constructor(parent, what) {
     const box = html("div", "plot", parent);
     this.what = what;
-    html("h3", "", box, what.title);
+    const head = html("div", "title", box);
+    html("h3", "", head, what.title);
+    this.also = html("span", "", head);
     this.now = html("p", "now", box);
     const area = html("div", "area", box);
     this.svg = svg("svg", "", area);
@@ -129,7 +131,7 @@ class Plot {
     for (const [name, of] of others)
       html("span", "", this.now, ` ${name} ${this.what.show(of(sample))}`).prepend(document.createElement("i"));
     if (this.what.also)
-      html("span", "", this.now, this.what.also(sample)).title = "time to the first token, median";
+      this.also.textContent = this.what.also(sample);
     html("span", "top", this.now, this.top).title = "the upper edge";
     this.svg.setAttribute("aria-label", `${this.what.title}: ${this.now.textContent}`);
     this.when.textContent = this.pointed === undefined ? "now" : `${Math.round(this.end - sample.state.time_s)} s ago`;

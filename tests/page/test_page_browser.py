@@ -24,7 +24,7 @@ class Browser(unittest.TestCase):
     def setUpClass(cls):
         cls.playwright = sync_playwright().start()
         cls.addClassCleanup(cls.playwright.stop)
-        flags = ["--no-sandbox"] if os.geteuid() == 0 else []
+        flags = ["--disable-dev-shm-usage"] + (["--no-sandbox"] if os.geteuid() == 0 else [])
         cls.chromium = cls.playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
         cls.addClassCleanup(cls.chromium.close)
 
