@@ -567,7 +567,17 @@ static void note_silent(const char *stages) {
     output_note("still loading: %s", stages);
 }
 
-/* Opens the file of --trace and names its tracks. */
+void cmd_session_name_tracks(const cmd_session *s, trace_file *trace) {
+    for (int32_t i = 0; i < s->plan.n_stages; i++) {
+        char title[160];
+        const mr_rank_info *rank = rank_of(s, i);
+        snprintf(title, sizeof title, "stage %" PRId32 ", layers %" PRId32 " to %" PRId32 "%s%s", i,
+                 s->plan.stages[i].first, s->plan.stages[i].last - 1, rank ? ", on " : "", rank ? rank->host : "");
+        trace_file_name(trace, i, title);
+    }
+}
+
+/* Opens the file of --trace. */
 static mr_status open_trace(cmd_session *s, mr_err *err) {
     const char *path = mr_options_text(s->options, MR_OPTION_TRACE);
     if (!path && !s->on_spans)
@@ -578,13 +588,8 @@ static mr_status open_trace(cmd_session *s, mr_err *err) {
     mr_status status = cmd_cluster_compare_clocks(&s->cluster, &s->plan, s->clock_offset_ns, err);
     if (status == MR_OK && path)
         status = trace_file_open(&s->trace, path, s->clock_offset_ns, err);
-    for (int32_t i = 0; i < s->plan.n_stages && status == MR_OK && path; i++) {
-        char title[160];
-        const mr_rank_info *rank = rank_of(s, i);
-        snprintf(title, sizeof title, "stage %" PRId32 ", layers %" PRId32 " to %" PRId32 "%s%s", i,
-                 s->plan.stages[i].first, s->plan.stages[i].last - 1, rank ? ", on " : "", rank ? rank->host : "");
-        trace_file_name(&s->trace, i, title);
-    }
+    if (status == MR_OK && path)
+        cmd_session_name_tracks(s, &s->trace);
     return status;
 }
 

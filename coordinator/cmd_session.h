@@ -90,6 +90,9 @@ MR_MUST_USE mr_status cmd_session_start(cmd_session *s, mr_err *err);
 /* After the last run, where all is well: with --trace ends the stages, finishes the file and says where the time went. */
 MR_MUST_USE mr_status cmd_session_stop(cmd_session *s, mr_err *err);
 
+/* Names the stages in a trace; for any thread, once there is a plan. */
+void cmd_session_name_tracks(const cmd_session *s, trace_file *trace);
+
 /* The plan as a table: stage, layers, weights, KV cache, buffers. */
 MR_MUST_USE mr_status cmd_session_print_plan(const cmd_session *s, mr_text_buf *out, mr_err *err);
 

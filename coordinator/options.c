@@ -17,8 +17,11 @@ enum {
     IN_PLAN = 1 << MR_COMMAND_PLAN,
     IN_BENCH = 1 << MR_COMMAND_BENCH,
     IN_SIMULATE = 1 << MR_COMMAND_SIMULATE,
-    IN_RUN = IN_GENERATE | IN_LOGITS | IN_PERPLEXITY | IN_PLAN | IN_BENCH | IN_SIMULATE, /* those that lay out stages */
-    IN_RANKS = IN_GENERATE | IN_LOGITS | IN_PERPLEXITY | IN_PLAN | IN_BENCH, /* those whose stages may be ranks */
+    IN_SERVE = 1 << MR_COMMAND_SERVE,
+    /* those that lay out stages */
+    IN_RUN = IN_GENERATE | IN_LOGITS | IN_PERPLEXITY | IN_PLAN | IN_BENCH | IN_SIMULATE | IN_SERVE,
+    /* those whose stages may be ranks */
+    IN_RANKS = IN_GENERATE | IN_LOGITS | IN_PERPLEXITY | IN_PLAN | IN_BENCH | IN_SERVE,
     IN_ALL = (1 << MR_COMMAND_COUNT) - 1,
 };
 

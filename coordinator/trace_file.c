@@ -14,12 +14,18 @@ static mr_status io_error(const trace_file *t, mr_err *err) {
     return mr_err_set(err, MR_E_IO, "%.160s cannot be written: %s", t->path, strerror(errno));
 }
 
-mr_status trace_file_open(trace_file *t, const char *path, const int64_t *offset_ns, mr_err *err) {
-    *t = (trace_file){.path = path, .offset_ns = offset_ns, .zero_ns = mr_clock_now_ns()};
-    t->file = fopen(path, "we");
-    if (!t->file)
-        return io_error(t, err);
+void trace_file_begin(trace_file *t, FILE *file, const int64_t *offset_ns) {
+    *t = (trace_file){.file = file, .path = "the trace", .offset_ns = offset_ns, .zero_ns = mr_clock_now_ns()};
     fputs("[{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,\"args\":{\"name\":\"millrace\"}}", t->file);
+}
+
+mr_status trace_file_open(trace_file *t, const char *path, const int64_t *offset_ns, mr_err *err) {
+    FILE *file = fopen(path, "we");
+    *t = (trace_file){.path = path};
+    if (!file)
+        return io_error(t, err);
+    trace_file_begin(t, file, offset_ns);
+    t->path = path;
     return MR_OK;
 }
 
@@ -38,6 +44,8 @@ void trace_file_spans(void *ctx, int32_t stage, const mr_span *spans, int32_t n)
     int64_t zero = t->zero_ns + t->offset_ns[stage];
     for (int32_t i = 0; i < n; i++) {
         const mr_span *s = &spans[i];
+        if (s->end_ns < zero)
+            continue;
         fprintf(t->file,
                 ",\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":0,\"tid\":%" PRId32
                 ",\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"step\":%" PRIu64 ",\"rows\":%" PRIu32 "}}",

@@ -21,6 +21,8 @@ typedef struct trace_file {
 } trace_file;
 
 MR_MUST_USE mr_status trace_file_open(trace_file *t, const char *path, const int64_t *offset_ns, mr_err *err);
+/* The same into a stream that is open, for whoever wants it elsewhere; it is closed with the trace. */
+void trace_file_begin(trace_file *t, FILE *file, const int64_t *offset_ns);
 /* Names the track of a stage. */
 void trace_file_name(trace_file *t, int32_t stage, const char *name);
 /* The on_spans of a job; ctx is the trace_file. */

@@ -102,6 +102,8 @@ mr_status http_server_create(const http_config *config, http_server **out, mr_er
         status = http_watch_init(s, err);
     if (status == MR_OK)
         status = start_daemon_without_signals(s, err);
+    s->config.keys = NULL;
+    s->config.tls_cert = s->config.tls_key = NULL;
     if (status != MR_OK)
         http_server_destroy(s);
     else

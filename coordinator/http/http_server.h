@@ -2,7 +2,7 @@
  * that are there at once, answers that are waited for, and streams of server-sent events with pings.
  * It knows nothing of models: routes belong to the caller.
  * Owns:    socket, connections, threads of its own (libmicrohttpd's, and one that watches connections).
- *          Borrows: routes and texts of the configuration, which outlive it.
+ *          Borrows: the configuration's routes and texts, which outlive it; not keys and certificates.
  * Threads: create, drain, stop and destroy are for one thread; the others for any. Functions of routes run on threads
  *          of the server, several at once; they must not block.
  * Errors:  of the configuration: MR_E_INVALID; of sockets: MR_E_IO. A bad request is answered, with OpenAI's error object. */
