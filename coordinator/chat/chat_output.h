@@ -8,8 +8,8 @@
  *   - where format.native_calls is false and there are tools, tells the model about them in the system message
  *     (chat_tools_instructions): the template does not, and calls are then looked for as Hermes models write them.
  * Left out are white space around reasoning and calls, and marks that only give the answer its structure.
- * Arguments come as the model writes them where that is JSON; of calls in tags, JSON is made, a value being text where the
- * schema of the tool says so. An answer that ends in the midst of a call leaves its arguments incomplete.
+ * Arguments come as the model writes them where that is JSON; of calls in tags, JSON is made, a value being text where
+ * the schema of the tool says so. An answer that ends in the midst of a call leaves its arguments incomplete.
  * Owns:    copies of all in the description but tools, which it keeps a reference of.
  * Threads: caller serialises.
  * Errors:  MR_E_NO_MEMORY; whatever the callback returns ends the call with that. */

@@ -1,6 +1,6 @@
 /* coordinator/chat/chat_parse.h - the inside of chat_output: the text that has come and is not given out yet, and
- * the call that may stand at its beginning. A call is tentative until its name and the first of its arguments are there;
- * until then its text is kept, and comes out as content where the pattern does not fit. Internal to this folder.
+ * the call that may stand at its beginning. A call is tentative until its name and the first of its arguments are
+ * there; until then its text is kept, and comes out as content where the pattern does not fit. Internal to this folder.
  *   chat_output.c    content, reasoning, marks
  *   chat_call.c      runs the pattern of a call
  *   chat_call_json.c the field of a pattern that is JSON with name and arguments
@@ -97,7 +97,8 @@ step call_step(chat_output *o);
 void call_begin_run(chat_output *o, int program, size_t start);
 /* The field PAT_CALL. */
 step call_json_step(chat_output *o);
-/* Streams arguments that are a JSON object, or the inside of a JSON string that has one. STEP_NO: no JSON goes on here. */
+/* Streams arguments that are a JSON object, or the inside of a JSON string that has one. STEP_NO: no JSON goes on here.
+ * */
 step json_object_step(chat_output *o, bool *out_done);
 step json_text_step(chat_output *o, bool *out_done);
 

@@ -1,5 +1,5 @@
-/* coordinator/chat/chat_tools.h - tools on their way to the model: a grammar that forces a call, and the words that tell a
- * model about tools where its template has none.
+/* coordinator/chat/chat_tools.h - tools on their way to the model: a grammar that forces a call, and the words that
+ * tell a model about tools where its template has none.
  * Threads: pure functions.
  * Errors:  MR_E_NO_MEMORY, and those named at the function. */
 // SPDX-License-Identifier: Apache-2.0
@@ -16,15 +16,15 @@ typedef struct chat_tools_desc {
     mr_str prompt;       /* as rendered: an answer that begins inside reasoning first ends it */
 } chat_tools_desc;
 
-/* Appends GBNF: exactly one call (or several) as the model writes them, whose arguments follow the tool's schema; properties
- * that `properties` does not list are left out. MR_E_NOT_FOUND: no tool has this name. MR_E_INVALID: a name that cannot be
- * written. MR_E_UNSUPPORTED: a keyword that cannot be honoured, by its name; forms without JSON honour fewer.
- * Other errors are those of mr_grammar_schema_to_gbnf. */
+/* Appends GBNF: exactly one call (or several) as the model writes them, whose arguments follow the tool's schema;
+ * properties that `properties` does not list are left out. MR_E_NOT_FOUND: no tool has this name. MR_E_INVALID: a name
+ * that cannot be written. MR_E_UNSUPPORTED: a keyword that cannot be honoured, by its name; forms without JSON honour
+ * fewer. Other errors are those of mr_grammar_schema_to_gbnf. */
 MR_MUST_USE mr_status chat_tools_grammar(const chat_tools_desc *desc, mr_text_buf *out_gbnf, mr_err *err);
 
-/* For templates without tools: writes them into the system message of the list, and earlier calls and their results into
- * the contents of messages, as Hermes models know them. Messages that change are replaced by copies. On failure the list
- * is not to be used. */
+/* For templates without tools: writes them into the system message of the list, and earlier calls and their results
+ * into the contents of messages, as Hermes models know them. Messages that change are replaced by copies. On failure
+ * the list is not to be used. */
 MR_MUST_USE mr_status chat_tools_instruct(json_t *messages, const json_t *tools, mr_err *err);
 
 #endif
