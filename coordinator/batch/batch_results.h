@@ -4,7 +4,7 @@
  * request in its id, so that results of another input are noticed.
  * Owns:    the descriptor, and a lock on the file as long as it is open: two programs cannot work at one batch.
  * Threads: caller serialises.
- * Errors:  MR_E_IO; MR_E_BUSY: another program works at it; MR_E_FORMAT: it is no file of results of this input. */
+ * Errors:  MR_E_IO, also where another program works at it; MR_E_FORMAT: it is no file of results of this input. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_BATCH_RESULTS_H
 #define MR_COORDINATOR_BATCH_RESULTS_H
