@@ -34,6 +34,11 @@ function add(parent, tag, name, text = "") {
   return e;
 }
 
+function say(element, text) {
+  if (element)
+    element.textContent = text;
+}
+
 // Adds to the log; follows the text where its end was in sight.
 function follow(change) {
   const near = log.scrollHeight - log.scrollTop - log.clientHeight < 48;
@@ -175,7 +180,23 @@ async function send() {
   showRunning(false);
 }
 
+function showMode() {
+  const isText = byId("ask-mode").value === "text";
+  input.placeholder = isText ? "The beginning of a text" : "Your message";
+  say(log.querySelector(".empty"), isText ? "Begin a text, and the model goes on. What you write goes to this server only."
+    : "Ask the model something. What you write goes to this server only.");
+}
+
+// A model without a chat template has not learned to talk: it continues texts.
+export async function learnModel() {
+  const answer = await ask("props");
+  if (answer.ok && (await answer.json()).chat_template === null)
+    byId("ask-mode").value = "text";
+  showMode();
+}
+
 export function startChat() {
+  byId("ask-mode").addEventListener("change", showMode);
   input.addEventListener("input", grow);
   input.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {

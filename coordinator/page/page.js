@@ -2,13 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 import { Pipeline } from "./page-pipeline.js";
 import { Plots } from "./page-plots.js";
-import { startChat } from "./page-chat.js";
+import { learnModel, startChat } from "./page-chat.js";
 import { ask, hasKey, setKey, whenRefused } from "./page-server.js";
 
 const EVERY_MS = 1000, PATIENCE_MS = 10000;
 const WORDS = { loading: "loading", ready: "ready", ending: "ending", failed: "failed", away: "not reachable" };
 const byId = (id) => document.getElementById(id);
 const pipeline = new Pipeline();
+let model; // that the chat knows of
 const plots = new Plots(byId("plots"));
 
 // Changes a text only where it is another one: it may be read aloud.
@@ -33,6 +34,10 @@ function draw(now) {
   byId("model-facts").textContent =
     [now.description, now.layers && `${now.layers} layers`, now.context && `context ${now.context}`].filter(Boolean).join(", ");
   document.title = now.model ? `${now.model} – Millrace` : "Millrace";
+  if (now.state === "ready" && now.model !== model) {
+    model = now.model;
+    learnModel().catch(() => { model = undefined; });
+  }
   pipeline.update(now);
   plots.update(now);
 }

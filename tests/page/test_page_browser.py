@@ -104,10 +104,14 @@ class WithFakeServer(Browser):
         self.assertEqual(first["messages"], [{"role": "user", "content": "Tell me <i>a story</i>."}])
         self.assertEqual([m["role"] for m in second["messages"]], ["system", "user", "assistant", "user"])
         self.assertEqual((second["temperature"], second["max_tokens"], second["stream"]), (0.5, 50, True))
-        page.select_option("#ask-mode", "text")
-        self.expect_streamed(page, "Once upon a time")
-        self.assertEqual(server.requests[2]["prompt"], "Once upon a time")
         self.expect_no_trouble(server.address)
+
+    def test_model_that_only_continues(self):
+        server = self.serve(template=None)
+        page = self.open(server.address)
+        expect(page.locator("#ask-text")).to_have_attribute("placeholder", "The beginning of a text")
+        self.expect_streamed(page, "Once upon a time")
+        self.assertEqual(server.requests[0]["prompt"], "Once upon a time")
 
     def test_stop_and_errors(self):
         server = self.serve(pause_s=0.3)

@@ -107,6 +107,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if name == "page/state":
             if not self.refused():
                 self.answer(200, "application/json", json.dumps(self.server.state.read()).encode())
+        elif name == "props":
+            if not self.refused():
+                self.answer(200, "application/json", json.dumps({"chat_template": self.server.template}).encode())
         elif name in os.listdir(FOLDER) and name.rsplit(".")[-1] in TYPES:
             with open(os.path.join(FOLDER, name), "rb") as f:
                 self.answer(200, TYPES[name.rsplit(".")[-1]] + "; charset=utf-8", f.read())
@@ -150,9 +153,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 class FakeServer(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, port=0, n_stages=3, key=None, pause_s=0.015):
+    def __init__(self, port=0, n_stages=3, key=None, pause_s=0.015, template="{{ messages }}"):
         super().__init__(("127.0.0.1", port), Handler)
         self.state, self.key, self.pause_s = State(n_stages), key, pause_s
+        self.template = template
         self.requests, self.n_told, self.n_broken = [], 0, 0
 
     @property
