@@ -68,12 +68,12 @@ static mr_status name_model(serve *s, mr_err *err) {
 }
 
 static mr_status create_parts(serve *s, mr_err *err) {
-    const mr_service_config config = {0};
     mr_status status = name_model(s, err);
     if (status == MR_OK)
-        status = mr_service_create(&config, &s->service, err);
-    if (status == MR_OK)
         status = mr_metrics_create(&s->metrics, err);
+    const mr_service_config config = {.on_latency = mr_page_count_latency, .on_latency_ctx = s->metrics};
+    if (status == MR_OK)
+        status = mr_service_create(&config, &s->service, err);
     if (status == MR_OK)
         status = serve_facts_create(s->service, s->model, &s->facts, err);
     return status == MR_OK ? serve_trace_create(&s->trace, err) : status;

@@ -18,8 +18,7 @@
 
 typedef struct mr_page_file {
     const char *path;         /* of the request: "/", "/page.css" */
-    const char *content_type; /* a header's value, as are those below */
-    const char *etag;         /* quoted; of the content */
+    const char *content_type; /* a header's value */
     const char *data;
     size_t bytes;
 } mr_page_file;

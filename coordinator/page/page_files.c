@@ -7,7 +7,7 @@ const char mr_page_policy[] =
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 #define FILE_OF(path, type, name)                                                                                      \
-    { path, type "; charset=utf-8", name##_ETAG, (const char *)name, sizeof name }
+    { path, type "; charset=utf-8", (const char *)name, sizeof name }
 
 static const mr_page_file FILES[] = {
     FILE_OF("/", "text/html", EMBEDDED_page_html),
