@@ -113,6 +113,30 @@ class WithFakeServer(Browser):
         self.expect_streamed(page, "Once upon a time")
         self.assertEqual(server.requests[0]["prompt"], "Once upon a time")
 
+    def test_parts(self):
+        page = self.open(self.serve().address)
+        quantiles = """async () => {
+            const { quantile } = await import("./page-plots.js");
+            const of = (counts, q) => quantile([1, 2, 4], [5, 5, 5, 5], counts.map(n => n + 5), q);
+            return [of([0, 0, 0, 0], 0.5), of([0, 4, 0, 0], 0.5), of([2, 2, 0, 0], 0.5), of([0, 0, 0, 1], 0.5), of([1, 0, 1, 0], 0.99)];
+        }"""
+        self.assertEqual(page.evaluate(quantiles), [None, 1.5, 1, 4, 3.96])
+        # A stream of events, cut after every n bytes, inside of characters too.
+        events = """async (n) => {
+            const { events } = await import("./page-chat.js");
+            const bytes = new TextEncoder().encode(": ping\\n\\ndata: {\\"é\\"}\\r\\n\\r\\nevent: x\\ndata:two\\n\\ndata: [DONE]");
+            const all = [];
+            for await (const data of events(new ReadableStream({ start(to) {
+                for (let i = 0; i < bytes.length; i += n)
+                    to.enqueue(bytes.slice(i, i + n));
+                to.close();
+            }})))
+                all.push(data);
+            return all;
+        }"""
+        for n in (1, 2, 3, 7, 1000):
+            self.assertEqual(page.evaluate(events, n), ['{"é"}', "two", "[DONE]"])
+
     def test_stop_and_errors(self):
         server = self.serve(pause_s=0.3)
         page = self.open(server.address)
