@@ -256,6 +256,7 @@ static mr_status allocate(mr_job *job, mr_err *err) {
         .plan = &job->plan,
         .epoch = job->config.epoch,
         .ring_slots = job->ring_slots,
+        .n_embd = (uint32_t)job->config.info->d_model,
         .limits = {.n_stages = (uint32_t)job->plan.n_stages,
                    .max_rows = (uint32_t)job->config.max_rows,
                    .max_sequences = (uint32_t)job->config.max_sequences,
@@ -413,7 +414,7 @@ mr_status mr_job_submit(mr_job *job, const mr_sequence_desc *desc, int64_t *out_
         if (desc->prompt_ids[i] < 0 || desc->prompt_ids[i] >= job->config.info->vocab_size)
             return mr_err_set(err, MR_E_INVALID, "token id %d at position %d is outside the vocabulary of %d",
                               desc->prompt_ids[i], i, job->config.info->vocab_size);
-    bool samples = desc->on_logits == NULL;
+    bool samples = !desc->on_logits && !desc->on_hidden;
     if (n + samples > context)
         return mr_err_set(err, MR_E_TOO_LONG, "the prompt has %d tokens, the context %d; hint: a larger --ctx", n,
                           context);
@@ -461,6 +462,7 @@ mr_job_facts mr_job_get_facts(const mr_job *job) {
     f.max_sequences = job->config.max_sequences;
     f.max_context = job->config.max_context;
     f.n_vocab = job->config.info->vocab_size;
+    f.n_embd = job->config.info->d_model;
     f.n_blocks = job->config.n_kv_blocks;
     f.n_cached_blocks = mr_ledger_n_cached(job->ledger);
     f.n_free_blocks = mr_ledger_n_free(job->ledger) - f.n_cached_blocks;

@@ -112,7 +112,7 @@ typedef struct mr_token_event {
 typedef struct mr_sequence_desc {
     const int32_t *prompt_ids; /* [n_prompt], copied; at least one */
     int32_t n_prompt;
-    int32_t max_tokens;          /* to generate; 0 with on_logits: only the logits of the prompt are wanted */
+    int32_t max_tokens;          /* to generate; 0 with on_logits or on_hidden: only rows of the prompt are wanted */
     mr_sampling_params sampling; /* lists copied */
     uint32_t choice;             /* index within its request: each has random numbers of its own */
     const uint8_t *grammar;      /* [grammar_bytes] packed (engine/grammar), copied; NULL: none */
@@ -125,6 +125,9 @@ typedef struct mr_sequence_desc {
     bool (*on_token)(void *ctx, const mr_token_event *event);
     /* If set, no token is sampled: every prompt position's logits [n_rows, vocabulary] are delivered, in order. */
     void (*on_logits)(void *ctx, int32_t first_position, int32_t n_rows, const float *logits);
+    /* Likewise what the output norm makes of prompt positions, [n_rows, n_embd]: with fresh of all of them, else at least of
+     * the last one, which comes last. */
+    void (*on_hidden)(void *ctx, int32_t first_position, int32_t n_rows, const float *rows);
     void *ctx;
 } mr_sequence_desc;
 
@@ -163,7 +166,7 @@ typedef struct mr_job_facts {
     int32_t n_live;          /* in a slot */
     int32_t n_open_steps;    /* under way */
     int32_t n_micro_batches; /* of the last step */
-    int32_t max_sequences, max_context, n_vocab;
+    int32_t max_sequences, max_context, n_vocab, n_embd;
     int32_t n_blocks; /* KV blocks: held + cached + free, each of MR_WIRE_BLOCK_TOKENS tokens */
     int32_t n_held_blocks, n_cached_blocks, n_free_blocks;
 } mr_job_facts;

@@ -101,7 +101,7 @@ static mr_status send_open(mr_job *job, const mr_entry *e, mr_err *err) {
     open.n_generated = (uint32_t)(e->n_ids - e->n_prompt);
     open.grammar.data = (uint8_t *)(uintptr_t)e->desc.grammar;
     open.grammar.len = e->desc.grammar_bytes;
-    open.sampling = e->desc.on_logits ? NULL : &sampling;
+    open.sampling = mr_entry_wants_rows(e) ? NULL : &sampling;
     Millrace__Control message = MILLRACE__CONTROL__INIT, for_tail = MILLRACE__CONTROL__INIT;
     message.body_case = for_tail.body_case = MILLRACE__CONTROL__BODY_OPEN;
     message.open = &brief;
@@ -120,6 +120,7 @@ static job_begin begin(mr_job *job, mr_entry *e, int32_t slot) {
     e->generation = ++job->slots[slot].generation;
     e->state = MR_ENTRY_LIVE;
     e->n_prefill = e->n_ids;
+    e->n_delivered = e->n_issued;
     e->n_sent = 0;
     job->slots[slot].entry = e;
     job->n_live++;
@@ -215,8 +216,8 @@ bool job_preempt(mr_job *job) {
     int32_t n = 0;
     for (int32_t i = 0; i < job->config.max_sequences; i++) {
         mr_entry *e = job->slots[i].entry;
-        if (!e || e->state != MR_ENTRY_LIVE || e->desc.on_logits)
-            continue; /* those that want logits have all their blocks from the start, and end by themselves */
+        if (!e || e->state != MR_ENTRY_LIVE || mr_entry_wants_rows(e))
+            continue; /* those that want rows have all their blocks from the start, and end by themselves */
         latest = !latest || goes_before(latest, e) ? e : latest;
         n++;
     }

@@ -52,7 +52,7 @@ static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_n
     mr_entry *e = job->slots[t->slot].entry;
     if (!e || e->generation != t->generation)
         return MR_OK;
-    if (e->desc.on_logits || t->position != (uint32_t)e->n_ids || e->n_ids > e->n_issued)
+    if (mr_entry_wants_rows(e) || t->position != (uint32_t)e->n_ids || e->n_ids > e->n_issued)
         return mr_stage_links_of_tail(job->links,
                                       mr_err_set(err, MR_E_PROTOCOL,
                                                  "a token of slot %u at position %u, where none is due", t->slot,
@@ -144,8 +144,15 @@ static mr_status take_logits(mr_job *job, bool *did, mr_err *err) {
                            (unsigned long long)frame.step, r->step == frame.step ? r->logits.n_rows - r->n_rows_in : 0),
                 err);
         mr_entry *e = r->logits.entry;
+        int32_t columns = e->desc.on_hidden ? job->config.info->d_model : job->config.info->vocab_size;
+        if (frame.row_bytes != (size_t)columns * sizeof *logits)
+            return mr_stage_links_of_tail(
+                job->links,
+                mr_err_set(err, MR_E_PROTOCOL, "rows of %u bytes where %d columns are due", frame.row_bytes, columns),
+                err);
         if (e->state != MR_ENTRY_DONE)
-            e->desc.on_logits(e->desc.ctx, r->logits.first_position + r->n_rows_in, (int32_t)frame.rows, logits);
+            (e->desc.on_hidden ? e->desc.on_hidden : e->desc.on_logits)(
+                e->desc.ctx, r->logits.first_position + r->n_rows_in, (int32_t)frame.rows, logits);
         r->n_rows_in += (int32_t)frame.rows;
         e->n_delivered += (int32_t)frame.rows;
         *did = true;

@@ -79,7 +79,7 @@ static void *put(uint8_t **at, const void *from, size_t n) {
 /* Copies what the pointers of the description name; those to int32 and float stand first, so that all are aligned. */
 static bool take_lists(mr_entry *e, const mr_sequence_desc *desc) {
     mr_sampling_params *p = &e->desc.sampling;
-    if (desc->on_logits) { /* nothing is sampled, and nothing was checked */
+    if (mr_entry_wants_rows(e)) { /* nothing is sampled, and nothing was checked */
         *p = (mr_sampling_params){0};
         e->desc.grammar = NULL;
         e->desc.grammar_bytes = 0;

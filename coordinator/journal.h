@@ -35,7 +35,7 @@ struct mr_entry {
     int32_t n_prefill;   /* ids known when it got the slot: rows below come in chunks, those from here on one by one */
     int32_t n_issued;    /* rows 0 .. n_issued - 1 have been put into steps */
     int32_t n_sent;      /* entries of its block table that the stages have been sent */
-    int32_t n_delivered; /* positions whose logits were delivered */
+    int32_t n_delivered; /* positions whose rows were delivered, or were there before it began */
     uint64_t last_step;  /* that carried a row of it, or was issued last when it got the slot */
     uint64_t last_turn;  /* of the micro-batches (scheduler.c), likewise; 0: none */
     int32_t n_cached;    /* ids whose rows were there when it got its first slot */
@@ -43,6 +43,11 @@ struct mr_entry {
     mr_entry *before, *after; /* in the queue (job_queue.c); after: among those that are to be forgotten */
     mr_entry *next;           /* with the same bucket of the journal */
 };
+
+/* Whether rows of its prompt are wanted instead of tokens. */
+static inline bool mr_entry_wants_rows(const mr_entry *e) {
+    return e->desc.on_logits || e->desc.on_hidden;
+}
 
 typedef struct mr_journal mr_journal;
 

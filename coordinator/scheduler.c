@@ -305,16 +305,18 @@ static void add_prompt(mr_scheduler *s, mr_entry *e, int32_t n, uint64_t turn, m
     bool wants_logits = e->desc.on_logits != NULL;
     if (wants_logits)
         n = n < out_room ? n : out_room;
+    if (e->desc.on_hidden)
+        out_room = n; /* they need no room among the rows of logits */
     if (n <= 0 || out_room <= 0)
         return;
     Millrace__Run *run = add_run(s, e, n);
     if (!run)
         return;
     e->last_turn = turn;
-    if (wants_logits) {
-        run->want = MILLRACE__WANT__WANT_ALL_LOGITS;
+    if (mr_entry_wants_rows(e)) {
+        run->want = wants_logits ? MILLRACE__WANT__WANT_ALL_LOGITS : MILLRACE__WANT__WANT_ALL_HIDDEN;
         *out_logits = (mr_logits_run){.entry = e, .first_position = e->n_issued - n, .n_rows = n};
-        s->n_out += n;
+        s->n_out += wants_logits ? n : 0;
     } else if (e->n_issued == e->n_prefill) {
         run->want = MILLRACE__WANT__WANT_TOKEN;
         s->n_out++;
@@ -327,15 +329,15 @@ static int64_t priority_of(const mr_scheduler *s, const mr_entry *e) {
 }
 
 /* Finds the prompts of the highest priority of which this step has no rows, those that waited longest first, into spare;
- * returns how many. One run of a step at most brings the logits of all its rows. */
+ * returns how many. One run of a step at most brings all its rows. */
 static int32_t find_prompts(mr_scheduler *s, const mr_logits_run *logits) {
     int64_t highest = INT64_MIN;
     int32_t n = 0;
-    bool has_logits = logits->entry != NULL;
+    bool has_rows = logits->entry != NULL;
     for (int32_t i = 0; i < s->n_live; i++) {
         mr_entry *e = s->live[i];
-        bool wants_logits = e->desc.on_logits != NULL;
-        if (prefill_rows(e) == 0 || e->last_step == s->plan.step || (wants_logits && logits->entry))
+        bool wants_rows = mr_entry_wants_rows(e);
+        if (prefill_rows(e) == 0 || e->last_step == s->plan.step || (wants_rows && logits->entry))
             continue;
         int64_t priority = priority_of(s, e);
         if (priority < highest)
@@ -343,11 +345,11 @@ static int32_t find_prompts(mr_scheduler *s, const mr_logits_run *logits) {
         if (priority > highest) {
             highest = priority;
             n = 0;
-            has_logits = logits->entry != NULL;
+            has_rows = logits->entry != NULL;
         }
-        if (wants_logits && has_logits)
+        if (wants_rows && has_rows)
             continue;
-        has_logits = has_logits || wants_logits;
+        has_rows = has_rows || wants_rows;
         s->spare[n++] = e;
     }
     return n;

@@ -68,12 +68,11 @@ mr_status mr_stage_links_of_tail(const mr_stage_links *l, mr_status status, mr_e
 mr_status mr_stage_links_open_results(mr_stage_links *l, mr_err *err) {
     const mr_stage_links_config *c = &l->config;
     int32_t tail = c->plan->stages[c->plan->n_stages - 1].rank;
-    size_t logits_bytes = (size_t)mr_logits_message_rows(c->limits.n_vocab) * c->limits.n_vocab * sizeof(float);
-    mr_status status = mr_inbox_create(c->channel, tail, MR_LINK_TOKENS, c->epoch, c->ring_slots, mr_tokens_message_bytes(c->limits.max_rows),
-                                       &l->tokens, err);
+    mr_status status = mr_inbox_create(c->channel, tail, MR_LINK_TOKENS, c->epoch, c->ring_slots,
+                                       mr_tokens_message_bytes(c->limits.max_rows), &l->tokens, err);
     if (status == MR_OK)
-        status =
-            mr_inbox_create(c->channel, tail, MR_LINK_LOGITS, c->epoch, MR_LOGITS_SLOTS, logits_bytes, &l->logits, err);
+        status = mr_inbox_create(c->channel, tail, MR_LINK_LOGITS, c->epoch, MR_LOGITS_SLOTS,
+                                 mr_logits_message_bytes(c->limits.n_vocab, c->n_embd), &l->logits, err);
     return mr_stage_links_of_tail(l, status, err);
 }
 
@@ -211,9 +210,6 @@ mr_status mr_stage_links_next_tokens(mr_stage_links *l, Millrace__Tokens **out, 
 mr_status mr_stage_links_peek_logits(mr_stage_links *l, mr_frame *out, const float **out_logits, mr_err *err) {
     const uint8_t *payload = NULL;
     mr_status status = mr_inbox_peek(l->logits, out, &payload, err);
-    if (status == MR_OK && payload && out->row_bytes != l->config.limits.n_vocab * sizeof(float))
-        status = mr_err_set(err, MR_E_PROTOCOL, "logits with rows of %u bytes for a vocabulary of %u", out->row_bytes,
-                            l->config.limits.n_vocab);
     *out_logits = status == MR_OK ? (const float *)payload : NULL;
     return mr_stage_links_of_tail(l, status, err);
 }

@@ -18,6 +18,7 @@ typedef struct mr_stage_links_config {
     uint32_t epoch;
     int32_t ring_slots;
     mr_msg_limits limits;
+    uint32_t n_embd; /* columns of hidden rows */
 } mr_stage_links_config;
 
 /* Reports and control. */
@@ -42,7 +43,7 @@ MR_MUST_USE mr_status mr_stage_links_next_report(mr_stage_links *l, Millrace__Re
 mr_status mr_stage_links_of_tail(const mr_stage_links *l, mr_status status, mr_err *err);
 /* The next tokens message; NULL when there is none; valid until the next call. */
 MR_MUST_USE mr_status mr_stage_links_next_tokens(mr_stage_links *l, Millrace__Tokens **out, mr_err *err);
-/* The next logits message, NULL when there is none; stays until released. */
+/* The next message with rows of logits, or with hidden rows; NULL when there is none; stays until released. */
 MR_MUST_USE mr_status mr_stage_links_peek_logits(mr_stage_links *l, mr_frame *out, const float **out_logits,
                                                  mr_err *err);
 MR_MUST_USE mr_status mr_stage_links_release_logits(mr_stage_links *l, mr_err *err);

@@ -17,7 +17,7 @@ typedef enum mr_frame_kind {
     MR_FRAME_CONTROL = 1, /* a packed Millrace.Control message */
     MR_FRAME_ACTIVATIONS, /* rows of float32, from stage to stage */
     MR_FRAME_TOKENS,      /* a packed Millrace.Tokens message, from the tail */
-    MR_FRAME_LOGITS,      /* rows of float32, from the tail to the coordinator */
+    MR_FRAME_LOGITS,      /* rows of float32, logits or what stands before them, from the tail to the coordinator */
     MR_FRAME_REPORT,      /* a packed Millrace.Report message, from a stage to the coordinator */
     MR_FRAME_FILE,        /* parts of the model file, and packed FileRequests for them, from rank to rank */
     MR_FRAME_KINDS,

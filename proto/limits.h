@@ -52,10 +52,17 @@ static inline uint32_t mr_tokens_message_bytes(uint32_t max_rows) {
     return 64 + max_rows * (56 + 8 * MR_MAX_TOP_LOGPROBS);
 }
 
-/* Rows of [n_vocab] float32 in one logits message: as many as fit the wanted size, at least one. */
-static inline uint32_t mr_logits_message_rows(uint32_t n_vocab) {
-    uint32_t rows = MR_LOGITS_BYTES_WANTED / 4 / n_vocab;
+/* Rows of so many float32 in one logits message: as many as fit the wanted size, at least one. */
+static inline uint32_t mr_logits_message_rows(uint32_t n_columns) {
+    uint32_t rows = n_columns ? MR_LOGITS_BYTES_WANTED / 4 / n_columns : 0;
     return rows ? rows : 1;
+}
+
+/* The largest such message, of rows of logits or of n_embd float32. */
+static inline uint64_t mr_logits_message_bytes(uint32_t n_vocab, uint32_t n_embd) {
+    uint64_t logits = (uint64_t)mr_logits_message_rows(n_vocab) * n_vocab * 4;
+    uint64_t hidden = (uint64_t)mr_logits_message_rows(n_embd) * n_embd * 4;
+    return logits > hidden ? logits : hidden;
 }
 
 #endif

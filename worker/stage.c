@@ -213,7 +213,7 @@ static mr_status place_buckets(mr_stage *s, mr_err *err) {
 
 static mr_status allocate_rows(mr_stage *s, mr_err *err) {
     size_t n = (size_t)s->config.max_rows;
-    s->row_arrays = mr_alloc_array(5 * n, sizeof *s->row_arrays);
+    s->row_arrays = mr_alloc_array(6 * n, sizeof *s->row_arrays);
     if (!s->row_arrays)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the rows of a step");
     s->rows = (mr_step_rows){
@@ -222,6 +222,7 @@ static mr_status allocate_rows(mr_stage *s, mr_err *err) {
         .slots = s->row_arrays + 2 * n,
         .row_seq = s->row_arrays + 3 * n,
         .out_rows = s->row_arrays + 4 * n,
+        .hidden_rows = s->row_arrays + 5 * n,
     };
     return MR_OK;
 }
@@ -390,7 +391,8 @@ static mr_status set_input(const bucket *b, int32_t tensor, const int32_t *value
 
 mr_status mr_stage_run(mr_stage *s, const float *x_in, void (*progress)(void *ctx), void *progress_ctx, mr_err *err) {
     const mr_step_rows *r = &s->rows;
-    MR_ASSERT(r->n_rows >= 1 && r->n_rows <= s->config.max_rows && r->n_out >= 0 && r->n_out <= s->config.max_out_rows);
+    MR_ASSERT(r->n_rows >= 1 && r->n_rows <= s->config.max_rows && r->n_out >= 0 &&
+              r->n_out <= s->config.max_out_rows && r->n_hidden >= 0 && r->n_hidden <= r->n_rows);
     if (s->config.synthetic)
         return mr_synthetic_run(s->config.synthetic, r->n_rows, progress, progress_ctx)
                    ? MR_OK
@@ -414,7 +416,9 @@ mr_status mr_stage_run(mr_stage *s, const float *x_in, void (*progress)(void *ct
         status = set_input(b, b->io.row_seq, r->row_seq, r->n_rows, err);
     if (status == MR_OK)
         status = set_input(b, b->io.out_rows, r->out_rows, r->n_out, err);
-    mr_run run = {.n_rows = {[MR_ROWS_STEP] = r->n_rows, [MR_ROWS_OUT] = r->n_out},
+    if (status == MR_OK)
+        status = set_input(b, b->io.hidden_rows, r->hidden_rows, r->n_hidden, err);
+    mr_run run = {.n_rows = {[MR_ROWS_STEP] = r->n_rows, [MR_ROWS_OUT] = r->n_out, [MR_ROWS_HIDDEN] = r->n_hidden},
                   .progress = progress,
                   .progress_ctx = progress_ctx};
     return status == MR_OK ? mr_graph_run(b->graph, &run, err) : status;
@@ -436,4 +440,13 @@ mr_status mr_stage_read_logits(mr_stage *s, int32_t out_row, float *out_logits, 
         return MR_OK;
     }
     return mr_graph_get_rows(s->last->graph, s->last->io.logits, out_row, 1, out_logits, row_bytes, err);
+}
+
+mr_status mr_stage_read_hidden(mr_stage *s, int32_t first, int32_t n, float *out_rows, mr_err *err) {
+    size_t row_bytes = (size_t)s->config.info->d_model * sizeof *out_rows;
+    if (s->config.synthetic) {
+        memset(out_rows, 0, (size_t)n * row_bytes);
+        return MR_OK;
+    }
+    return mr_graph_get_rows(s->last->graph, s->last->io.hidden, first, n, out_rows, row_bytes, err);
 }

@@ -54,12 +54,13 @@ mr_stage_sizes mr_stage_get_sizes(const mr_stage *s);
  * what comes from a peer): ids below the vocabulary, slots below n_kv_blocks * MR_KV_BLOCK, positions below max_context
  * and inside the blocks known to the table. */
 typedef struct mr_step_rows {
-    int32_t n_rows, n_out;
-    int32_t *ids;       /* [max_rows], head only */
-    int32_t *positions; /* [max_rows] */
-    int32_t *slots;     /* [max_rows]: KV block * MR_KV_BLOCK + position % MR_KV_BLOCK */
-    int32_t *row_seq;   /* [max_rows]: sequence slot */
-    int32_t *out_rows;  /* [max_out_rows]: rows that want logits, tail only */
+    int32_t n_rows, n_out, n_hidden;
+    int32_t *ids;         /* [max_rows], head only */
+    int32_t *positions;   /* [max_rows] */
+    int32_t *slots;       /* [max_rows]: KV block * MR_KV_BLOCK + position % MR_KV_BLOCK */
+    int32_t *row_seq;     /* [max_rows]: sequence slot */
+    int32_t *out_rows;    /* [max_out_rows]: rows that want logits, tail only */
+    int32_t *hidden_rows; /* [max_rows]: rows that are wanted in front of the output matrix, tail only */
 } mr_step_rows;
 mr_step_rows *mr_stage_rows(mr_stage *s);
 
@@ -71,8 +72,10 @@ MR_MUST_USE mr_status mr_stage_copy_block(mr_stage *s, int32_t from, int32_t to,
 /* Runs the step. x_in: [n_rows, d_model] f32, NULL on the head. progress may be NULL: called between groups of nodes. */
 MR_MUST_USE mr_status mr_stage_run(mr_stage *s, const float *x_in, void (*progress)(void *ctx), void *progress_ctx,
                                    mr_err *err);
-/* Results of the last run, zeros of a synthetic stage. Activations [n_rows, d_model]; logits [vocabulary] of one of the out rows. */
+/* Results of the last run, zeros of a synthetic stage. Activations [n_rows, d_model]; logits [vocabulary] of one of the out rows;
+ * what the output norm made of n hidden rows from first on, [n, d_model]. */
 MR_MUST_USE mr_status mr_stage_read_activations(mr_stage *s, float *out_x, mr_err *err);
 MR_MUST_USE mr_status mr_stage_read_logits(mr_stage *s, int32_t out_row, float *out_logits, mr_err *err);
+MR_MUST_USE mr_status mr_stage_read_hidden(mr_stage *s, int32_t first, int32_t n, float *out_rows, mr_err *err);
 
 #endif

@@ -30,6 +30,8 @@ static void fill_run(mr_step_rows *rows, const mr_sequence *s, const Millrace__R
         bool is_last = i + 1 == run->n_rows;
         if (run->want == MILLRACE__WANT__WANT_ALL_LOGITS || (run->want == MILLRACE__WANT__WANT_TOKEN && is_last))
             rows->out_rows[rows->n_out++] = row;
+        if (run->want == MILLRACE__WANT__WANT_ALL_HIDDEN)
+            rows->hidden_rows[rows->n_hidden++] = row;
     }
 }
 
@@ -47,7 +49,7 @@ static uint32_t count_out_rows(const Millrace__StepPlan *plan) {
 mr_status mr_step_fill(mr_stage *stage, mr_sequences *all, const Millrace__StepPlan *plan, uint32_t max_out_rows,
                        mr_err *err) {
     mr_step_rows *rows = mr_stage_rows(stage);
-    rows->n_rows = rows->n_out = 0;
+    rows->n_rows = rows->n_out = rows->n_hidden = 0;
     uint32_t n_out = count_out_rows(plan);
     if (n_out > max_out_rows)
         return mr_err_set(err, MR_E_PROTOCOL, "step %llu wants logits of %u rows, the plan allows %u",

@@ -23,10 +23,9 @@ static mr_status open_links(mr_tail *t, mr_err *err) {
     if (status == MR_OK && c->head != c->channel->self)
         status = mr_outbox_create(c->channel, c->head, MR_LINK_TOKENS, c->epoch, c->n_slots,
                                   mr_tokens_message_bytes(c->limits.max_rows), &t->to_head, err);
-    size_t logits_bytes = (size_t)mr_logits_message_rows(c->limits.n_vocab) * c->limits.n_vocab * sizeof(float);
     if (status == MR_OK)
-        status = mr_outbox_create(c->channel, c->coordinator, MR_LINK_LOGITS, c->epoch, MR_LOGITS_SLOTS, logits_bytes,
-                                  &t->logits_out, err);
+        status = mr_outbox_create(c->channel, c->coordinator, MR_LINK_LOGITS, c->epoch, MR_LOGITS_SLOTS,
+                                  mr_logits_message_bytes(c->limits.n_vocab, c->n_embd), &t->logits_out, err);
     return status;
 }
 
@@ -83,18 +82,29 @@ static mr_status reserve(mr_tail *t, mr_outbox *out, uint8_t **payload, mr_err *
     }
 }
 
-/* Sends logits of n out rows from first on, in messages of bounded size. */
-static mr_status send_logits(mr_tail *t, mr_stage *stage, uint64_t step, int32_t first, int32_t n, mr_err *err) {
-    uint32_t row_bytes = t->config.limits.n_vocab * (uint32_t)sizeof(float);
-    int32_t at_once = (int32_t)mr_logits_message_rows(t->config.limits.n_vocab);
+/* Logits of n out rows from first on, or n hidden rows. */
+static mr_status read_rows(mr_stage *stage, bool hidden, int32_t first, int32_t n, uint8_t *to, uint32_t row_bytes,
+                           mr_err *err) {
+    mr_status status = hidden ? mr_stage_read_hidden(stage, first, n, (float *)to, err) : MR_OK;
+    for (int32_t i = 0; i < n && !hidden && status == MR_OK; i++)
+        status = mr_stage_read_logits(stage, first + i, (float *)(to + (size_t)i * row_bytes), err);
+    return status;
+}
+
+/* Sends them in messages of bounded size. */
+static mr_status send_rows(mr_tail *t, mr_stage *stage, uint64_t step, bool hidden, int32_t first, int32_t n,
+                           mr_err *err) {
+    uint32_t columns = hidden ? t->config.n_embd : t->config.limits.n_vocab;
+    uint32_t row_bytes = columns * (uint32_t)sizeof(float);
+    int32_t at_once = (int32_t)mr_logits_message_rows(columns);
     mr_status status = MR_OK;
     for (int32_t done = 0; done < n && status == MR_OK;) {
         int32_t rows = n - done < at_once ? n - done : at_once;
         uint8_t *payload;
         status = reserve(t, t->logits_out, &payload, err);
         mr_stage_clock_enter(t->config.clock, MR_PHASE_WIRE);
-        for (int32_t i = 0; i < rows && status == MR_OK; i++)
-            status = mr_stage_read_logits(stage, first + done + i, (float *)(payload + (size_t)i * row_bytes), err);
+        if (status == MR_OK)
+            status = read_rows(stage, hidden, first + done, rows, payload, row_bytes, err);
         mr_frame frame = {.step = step,
                           .rows = (uint32_t)rows,
                           .type = MR_TYPE_F32,
@@ -186,7 +196,7 @@ mr_status mr_tail_finish_step(mr_tail *t, mr_stage *stage, mr_sequences *all, co
     Millrace__Tokens tokens = MILLRACE__TOKENS__INIT;
     tokens.step = plan->step;
     tokens.tokens = t->token_ptrs;
-    int32_t out_row = 0;
+    int32_t out_row = 0, hidden_row = 0;
     mr_status status = MR_OK;
     for (size_t i = 0; i < plan->n_runs && status == MR_OK; i++) {
         const Millrace__Run *run = plan->runs[i];
@@ -195,8 +205,11 @@ mr_status mr_tail_finish_step(mr_tail *t, mr_stage *stage, mr_sequences *all, co
         if (status != MR_OK)
             break;
         if (run->want == MILLRACE__WANT__WANT_ALL_LOGITS) {
-            status = send_logits(t, stage, plan->step, out_row, (int32_t)run->n_rows, err);
+            status = send_rows(t, stage, plan->step, false, out_row, (int32_t)run->n_rows, err);
             out_row += (int32_t)run->n_rows;
+        } else if (run->want == MILLRACE__WANT__WANT_ALL_HIDDEN) {
+            status = send_rows(t, stage, plan->step, true, hidden_row, (int32_t)run->n_rows, err);
+            hidden_row += (int32_t)run->n_rows;
         } else if (run->want == MILLRACE__WANT__WANT_TOKEN) {
             Millrace__Token *token = &t->tokens[tokens.n_tokens++];
             status = sample(t, stage, s, run, out_row++, token, err);

@@ -1,4 +1,4 @@
-/* worker/tail.h - what the last stage does after its layers: sample, and send ids or logits on.
+/* worker/tail.h - what the last stage does after its layers: sample, and send ids, logits or hidden rows on.
  * Owns:    scratch, links to the coordinator and the head. Borrows: channel, sequences and stage.
  * Threads: bound to the step thread. Nothing is allocated after create.
  * Errors:  those of the links; a row whose logits are not numbers ends its sequence (status in its token), not the stage. */
@@ -19,6 +19,7 @@ typedef struct mr_tail_config {
     int32_t n_slots; /* steps in flight */
     mr_msg_limits limits;
     uint32_t max_out_rows;
+    uint32_t n_embd;                /* columns of hidden rows */
     mr_stage_clock *clock;          /* borrowed; may be NULL */
     bool (*told_to_end)(void *ctx); /* as in mr_worker_config; ends waiting with MR_E_CANCELLED. May be NULL */
     void *told_to_end_ctx;

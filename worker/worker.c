@@ -372,6 +372,7 @@ static mr_status open_links(worker *w, mr_err *err) {
                                .n_slots = w->ring_slots,
                                .limits = w->limits,
                                .max_out_rows = w->max_out_rows,
+                               .n_embd = (uint32_t)w->info.d_model,
                                .clock = &w->clock,
                                .told_to_end = w->config->told_to_end,
                                .told_to_end_ctx = w->config->told_to_end_ctx};

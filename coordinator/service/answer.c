@@ -40,7 +40,7 @@ static bool pass_on(request_choice *c) {
     return ok;
 }
 
-static void finish(request_choice *c, mr_finish how, mr_status status, const char *text) {
+void answer_finish(request_choice *c, mr_finish how, mr_status status, const char *text) {
     mr_request *r = c->request;
     mr_err err = {0};
     if (c->ended)
@@ -65,7 +65,7 @@ static void finish(request_choice *c, mr_finish how, mr_status status, const cha
 
 void answer_fail(mr_request *r, mr_status status, const char *text) {
     for (int32_t i = 0; i < r->n_choices; i++)
-        finish(&r->choices[i], MR_FINISH_ERROR, status, text);
+        answer_finish(&r->choices[i], MR_FINISH_ERROR, status, text);
 }
 
 /* --- Tokens ------------------------------------------------------------------------------------------------------------ */
@@ -115,13 +115,13 @@ static bool on_token(void *ctx, const mr_token_event *event) {
     mr_err err = {0};
     note_times(c, event);
     if (event->finish == MR_FINISH_ERROR)
-        finish(c, MR_FINISH_ERROR, event->status, event->text);
+        answer_finish(c, MR_FINISH_ERROR, event->status, event->text);
     else if (r->tok && !r->desc.ignore_end && mr_tokenizer_is_end(r->tok, event->id))
-        finish(c, MR_FINISH_STOP, MR_OK, NULL);
+        answer_finish(c, MR_FINISH_STOP, MR_OK, NULL);
     else if (push(c, event, &err) != MR_OK)
-        finish(c, MR_FINISH_ERROR, err.status, err.text);
+        answer_finish(c, MR_FINISH_ERROR, err.status, err.text);
     else if (c->text.stopped || event->finish != MR_FINISH_NONE)
-        finish(c, c->text.stopped ? MR_FINISH_STOP : MR_FINISH_LENGTH, MR_OK, NULL);
+        answer_finish(c, c->text.stopped ? MR_FINISH_STOP : MR_FINISH_LENGTH, MR_OK, NULL);
     return c->ended;
 }
 
@@ -160,9 +160,9 @@ static void start_choice(request_choice *c) {
     if (r->tok)
         output_text_init(&c->text, r->tok, decode_flags(r), r->desc.stops, r->desc.n_stops);
     if (r->desc.max_tokens == 0)
-        finish(c, MR_FINISH_LENGTH, MR_OK, NULL);
+        answer_finish(c, MR_FINISH_LENGTH, MR_OK, NULL);
     else if (mr_job_submit(r->job, &desc, &c->sequence, &err) != MR_OK)
-        finish(c, MR_FINISH_ERROR, err.status, err.text);
+        answer_finish(c, MR_FINISH_ERROR, err.status, err.text);
 }
 
 static void start_choices(mr_request *r) {
@@ -231,7 +231,9 @@ static void start_prompt(mr_request *r) {
 void answer_start(mr_request *r, mr_job *job, const mr_tokenizer *tok) {
     r->job = job;
     r->tok = tok;
-    if (r->desc.prompt_logprobs)
+    if (r->desc.pooling != MR_POOLING_NONE)
+        answer_start_embedding(r);
+    else if (r->desc.prompt_logprobs)
         start_prompt(r);
     else
         start_choices(r);

@@ -134,6 +134,7 @@ void request_destroy(mr_request *r) {
         part_deinit(&c->held);
         part_deinit(&c->part);
         mr_free(c->embedding);
+        mr_free(c->embedding_sum);
         mr_free(c->error);
     }
     part_deinit(&r->prompt_part);

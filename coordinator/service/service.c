@@ -129,6 +129,8 @@ static mr_status check_desc(const mr_generate_desc *desc, mr_err *err) {
         return mr_err_set(err, MR_E_INVALID, "the prompt is empty: a sequence needs one token at least");
     if (desc->n_choices < 1 || desc->n_choices > MR_SERVICE_MAX_CHOICES)
         return mr_err_set(err, MR_E_INVALID, "%d choices; hint: 1 to %d", desc->n_choices, MR_SERVICE_MAX_CHOICES);
+    if (desc->pooling != MR_POOLING_NONE && desc->n_choices != 1)
+        return mr_err_set(err, MR_E_INVALID, "%d choices of an embedding", desc->n_choices);
     if (desc->max_tokens < -1)
         return mr_err_set(err, MR_E_INVALID, "%d tokens to generate; hint: 0 or more, or -1", desc->max_tokens);
     if (desc->n_logprobs < -1 || desc->n_logprobs > MR_SERVICE_MAX_LOGPROBS)

@@ -26,7 +26,8 @@ typedef struct request_choice {
     output_text text;
     size_t n_text;    /* bytes of it that were passed on */
     answer_part held; /* tokens whose text was not */
-    float *embedding; /* [n_embedding] */
+    float *embedding; /* [n_embedding]; NULL: none is wanted */
+    double *embedding_sum;
     int32_t n_embedding;
     /* Under the request's lock. */
     answer_part part; /* what the reader has not taken */
@@ -75,8 +76,13 @@ MR_MUST_USE bool answer_part_move(answer_part *from, size_t n, answer_part *to);
 void answer_start(mr_request *r, mr_job *job, const mr_tokenizer *tok);
 /* Takes what is left of it out of the job again. */
 void answer_cancel(mr_request *r);
+/* The last piece of a choice; nothing happens if it has ended. */
+void answer_finish(request_choice *c, mr_finish how, mr_status status, const char *text);
 /* Ends every choice that has not ended. */
 void answer_fail(mr_request *r, mr_status status, const char *text);
+
+/* Puts the sequence of an embedding into the job (embedding.c). */
+void answer_start_embedding(mr_request *r);
 
 /* --- service.c --------------------------------------------------------------------------------------------------------- */
 

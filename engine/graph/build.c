@@ -15,6 +15,7 @@ mr_status mr_graph_create(int32_t max_rows, int32_t max_out_rows, mr_graph **out
     g->max_rows[MR_ROWS_FIXED] = 1;
     g->max_rows[MR_ROWS_STEP] = max_rows;
     g->max_rows[MR_ROWS_OUT] = max_out_rows;
+    g->max_rows[MR_ROWS_HIDDEN] = max_rows;
     *out = g;
     return MR_OK;
 }
@@ -418,9 +419,10 @@ int32_t mr_graph_take_rows(mr_graph *g, int32_t x, int32_t rows) {
     const mr_tensor *t = want(g, x, MR_TYPE_F32, 0, "x of take_rows");
     if (!t || !want(g, rows, MR_TYPE_I32, 1, "rows of take_rows"))
         return MR_NO_TENSOR;
-    if (g->tensors[rows].row_count != MR_ROWS_OUT)
-        return fail(g, MR_E_INVALID, "take_rows: rows is no input of the rows that want logits");
-    int32_t out = result(g, MR_OP_TAKE_ROWS, t->ne[0], MR_ROWS_OUT);
+    mr_row_count count = g->tensors[rows].row_count;
+    if (count != MR_ROWS_OUT && count != MR_ROWS_HIDDEN)
+        return fail(g, MR_E_INVALID, "take_rows: rows is no input of the rows that are wanted");
+    int32_t out = result(g, MR_OP_TAKE_ROWS, t->ne[0], count);
     mr_node *n = graph_add_node(g, MR_OP_TAKE_ROWS, out);
     if (!n)
         return MR_NO_TENSOR;

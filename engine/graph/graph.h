@@ -22,7 +22,7 @@
 
 typedef struct mr_graph mr_graph;
 
-/* rows: upper bounds of MR_ROWS_STEP and MR_ROWS_OUT tensors. */
+/* rows: upper bounds of MR_ROWS_STEP (and MR_ROWS_HIDDEN) and MR_ROWS_OUT tensors. */
 MR_MUST_USE mr_status mr_graph_create(int32_t max_rows, int32_t max_out_rows, mr_graph **out, mr_err *err);
 void mr_graph_destroy(mr_graph *g);
 

@@ -108,14 +108,16 @@ typedef struct mr_stage_state {
 
 /* Ids of a stage graph's inputs and outputs; MR_NO_TENSOR for what this stage does not have. */
 typedef struct mr_stage_io {
-    int32_t ids;       /* head: [1, R] i32 */
-    int32_t x_in;      /* others: [d, R] f32 */
-    int32_t positions; /* [1, R] i32 */
-    int32_t slots;     /* [1, R] i32 */
-    int32_t row_seq;   /* [1, R] i32: the line of the block table */
-    int32_t out_rows;  /* tail: [1, O] i32 */
-    int32_t x_out;     /* all but the tail: [d, R] f32 */
-    int32_t logits;    /* tail: [vocabulary, O] f32 */
+    int32_t ids;         /* head: [1, R] i32 */
+    int32_t x_in;        /* others: [d, R] f32 */
+    int32_t positions;   /* [1, R] i32 */
+    int32_t slots;       /* [1, R] i32 */
+    int32_t row_seq;     /* [1, R] i32: the line of the block table */
+    int32_t out_rows;    /* tail: [1, O] i32 */
+    int32_t hidden_rows; /* tail: [1, H] i32 */
+    int32_t x_out;       /* all but the tail: [d, R] f32 */
+    int32_t logits;      /* tail: [vocabulary, O] f32 */
+    int32_t hidden;      /* tail: [d, H] f32, behind the output norm */
 } mr_stage_io;
 
 /* Builds (does not finish) the graph. */

@@ -21,8 +21,8 @@ static int32_t use(mr_graph *g, const mr_weights *ws, const weight *w) {
 }
 
 static void add_inputs(mr_graph *g, const mr_weights *ws, mr_stage_io *io) {
-    *io = (mr_stage_io){MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR,
-                        MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR};
+    *io = (mr_stage_io){MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR,
+                        MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR};
     if (weights_is_head(ws))
         io->ids = mr_graph_input(g, "ids", MR_TYPE_I32, 1, MR_ROWS_STEP);
     else
@@ -30,8 +30,15 @@ static void add_inputs(mr_graph *g, const mr_weights *ws, mr_stage_io *io) {
     io->positions = mr_graph_input(g, "positions", MR_TYPE_I32, 1, MR_ROWS_STEP);
     io->slots = mr_graph_input(g, "slots", MR_TYPE_I32, 1, MR_ROWS_STEP);
     io->row_seq = mr_graph_input(g, "row_seq", MR_TYPE_I32, 1, MR_ROWS_STEP);
-    if (weights_is_tail(ws))
+    if (weights_is_tail(ws)) {
         io->out_rows = mr_graph_input(g, "out_rows", MR_TYPE_I32, 1, MR_ROWS_OUT);
+        io->hidden_rows = mr_graph_input(g, "hidden_rows", MR_TYPE_I32, 1, MR_ROWS_HIDDEN);
+    }
+}
+
+/* What the output norm makes of some rows. */
+static int32_t add_output_norm(mr_graph *g, const mr_weights *ws, int32_t x, int32_t rows) {
+    return mr_graph_rms_norm(g, mr_graph_take_rows(g, x, rows), use(g, ws, &ws->output_norm), ws->info->norm_eps);
 }
 
 static mr_layer_ctx layer_context(mr_graph *g, const mr_weights *ws, const mr_stage_state *state,
@@ -79,8 +86,9 @@ mr_status mr_stage_graph_build(const mr_weights *ws, const mr_stage_state *state
         x = ws->arch->layer(g, &ctx, w, x);
     }
     if (weights_is_tail(ws)) {
-        x = mr_graph_take_rows(g, x, io.out_rows);
-        x = mr_graph_rms_norm(g, x, use(g, ws, &ws->output_norm), ws->info->norm_eps);
+        io.hidden = add_output_norm(g, ws, x, io.hidden_rows);
+        mr_graph_output(g, io.hidden);
+        x = add_output_norm(g, ws, x, io.out_rows);
         io.logits = mr_graph_matmul(g, use(g, ws, &ws->output), x, MR_NO_TENSOR, MR_NO_TENSOR);
         mr_graph_output(g, io.logits);
     } else {

@@ -34,9 +34,10 @@ typedef enum mr_storage {
 
 /* How many rows (ne[1]) of a tensor are real in a step; the bucket gives the upper bound. */
 typedef enum mr_row_count {
-    MR_ROWS_FIXED, /* all of ne[1] */
-    MR_ROWS_STEP,  /* the rows of the micro-batch */
-    MR_ROWS_OUT,   /* the rows that want logits */
+    MR_ROWS_FIXED,  /* all of ne[1] */
+    MR_ROWS_STEP,   /* the rows of the micro-batch */
+    MR_ROWS_OUT,    /* the rows that want logits */
+    MR_ROWS_HIDDEN, /* the rows that are wanted as they stand in front of the output matrix */
     MR_ROWS_SLOTS, /* the experts of the micro-batch's rows: row r has slots r * used .. r * used + used - 1, in routing order */
     MR_ROWS_KINDS,
 } mr_row_count;

@@ -168,7 +168,7 @@ static void test_logits(void **state) {
     expect_of_act(no_logits_of_step_2, MR_E_PROTOCOL, "0 rows of logits of step 2");
     expect_of_act(too_many_logits, MR_E_PROTOCOL, "4 rows of logits of step 1");
     expect_of_act(too_many_logits_later, MR_E_PROTOCOL, "2 rows of logits of step 1");
-    expect_of_act(short_logits, MR_E_PROTOCOL, "rows of 356 bytes for a vocabulary of 90");
+    expect_of_act(short_logits, MR_E_PROTOCOL, "rows of 356 bytes where 90 columns are due");
 }
 
 /* --- Reports and losses -------------------------------------------------------------------------------------------------- */

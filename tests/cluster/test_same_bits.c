@@ -21,7 +21,15 @@
 #include "tests/support/isa_env.h"
 #include "tests/support/share.h"
 
-enum { N_POSITIONS = 160, N_GENERATED = 24, N_COMPANY = 3, N_FACTORS = 8, N_COMBINATIONS = 40, SKIPPED = 77 };
+enum {
+    N_POSITIONS = 160,
+    N_GENERATED = 24,
+    N_COMPANY = 3,
+    N_HIDDEN = 21,
+    N_FACTORS = 8,
+    N_COMBINATIONS = 40,
+    SKIPPED = 77
+};
 
 /* The factors and their levels. */
 enum { STAGES, CUT, THREADS, ISA, CHUNK, COMPANY, MAPPED, RANKS };
@@ -36,9 +44,11 @@ typedef struct combination {
 /* What a run gives: the logits of one sequence, and what N_COMPANY others generate. */
 typedef struct results {
     float *logits; /* [N_POSITIONS, vocabulary] */
+    float *hidden; /* [N_HIDDEN, d_model], of another sequence */
     int32_t ids[N_COMPANY][N_GENERATED];
     int32_t n_ids[N_COMPANY];
     int32_t n_rows; /* of logits delivered */
+    int32_t n_hidden;
     int32_t n_vocab;
 } results;
 
@@ -59,6 +69,14 @@ static void on_logits(void *ctx, int32_t first, int32_t n_rows, const float *log
     memcpy(out->logits + (size_t)first * (size_t)out->n_vocab, logits,
            (size_t)n_rows * (size_t)out->n_vocab * sizeof *logits);
     out->n_rows += n_rows;
+}
+
+static void on_hidden(void *ctx, int32_t first, int32_t n_rows, const float *rows) {
+    results *out = ctx;
+    size_t width = (size_t)info.d_model;
+    assert_int_equal(first, out->n_hidden);
+    memcpy(out->hidden + (size_t)first * width, rows, (size_t)n_rows * width * sizeof *rows);
+    out->n_hidden += n_rows;
 }
 
 static bool on_token(void *ctx, const mr_token_event *event) {
@@ -93,6 +111,18 @@ static void submit(mr_job *job, listener *l, bool wants_logits) {
         fail_msg("%s", err.text);
 }
 
+static void submit_hidden(mr_job *job, results *out) {
+    int32_t ids[N_HIDDEN];
+    int64_t sequence;
+    mr_err err;
+    for (int i = 0; i < N_HIDDEN; i++)
+        ids[i] = prompt_id(2 + N_COMPANY, i);
+    mr_sequence_desc desc = {
+        .prompt_ids = ids, .n_prompt = N_HIDDEN, .fresh = true, .on_hidden = on_hidden, .ctx = out};
+    if (mr_job_submit(job, &desc, &sequence, &err) != MR_OK)
+        fail_msg("%s", err.text);
+}
+
 static void make_plan(const combination *c, mr_plan *plan) {
     int n_stages = STAGE_COUNTS[c->level[STAGES]];
     int32_t cuts[8];
@@ -108,7 +138,7 @@ static void make_plan(const combination *c, mr_plan *plan) {
         plan->stages[i].rank = c->level[RANKS] == 2 ? n_stages - 1 - i : (i + c->level[RANKS]) % n_stages;
 }
 
-/* Runs one combination. Company 0: the logits sequence alone, then the others one by one; 1: all together. */
+/* Runs one combination. Company 0: hidden rows alone, then the logits sequence, then the others one by one; 1: all together. */
 static void run_combination(const combination *c, mr_type kv_type, results *out) {
     static mr_plan plan;
     mr_err err;
@@ -130,14 +160,17 @@ static void run_combination(const combination *c, mr_type kv_type, results *out)
                             .epoch = 1,
                             .max_rows = chunk,
                             .max_out_rows = chunk,
-                            .max_sequences = N_COMPANY + 1,
+                            .max_sequences = N_COMPANY + 2,
                             .max_context = 256,
-                            .n_kv_blocks = 16 * (N_COMPANY + 1),
+                            .n_kv_blocks = 16 * (N_COMPANY + 2),
                             .kv_type = kv_type,
                             .map_weights = c->level[MAPPED] == 1};
     if (mr_job_create(&config, &job, &err) != MR_OK)
         fail_msg("%s", err.text);
-    out->n_rows = 0;
+    out->n_rows = out->n_hidden = 0;
+    submit_hidden(job, out);
+    if (!together && mr_job_run(job, &err) != MR_OK)
+        fail_msg("%s", err.text);
     for (int i = 0; i <= N_COMPANY; i++) {
         int idx = together ? (i + 1) % (N_COMPANY + 1) : i; /* together the logits come last, beside decode rows */
         listeners[idx] = (listener){.out = out, .idx = idx - 1};
@@ -150,6 +183,7 @@ static void run_combination(const combination *c, mr_type kv_type, results *out)
     mr_job_destroy(job);
     mr_local_cluster_destroy(cluster);
     assert_int_equal(out->n_rows, N_POSITIONS);
+    assert_int_equal(out->n_hidden, N_HIDDEN);
 }
 
 static void compare(const combination *c, const results *want, const results *got) {
@@ -163,6 +197,8 @@ static void compare(const combination *c, const results *want, const results *go
         if (memcmp(want->logits + at, got->logits + at, (size_t)want->n_vocab * sizeof(float)) != 0)
             fail_msg("logits of position %d differ: %s", p, what);
     }
+    if (memcmp(want->hidden, got->hidden, N_HIDDEN * (size_t)info.d_model * sizeof(float)) != 0)
+        fail_msg("hidden rows differ: %s", what);
     for (int i = 0; i < N_COMPANY; i++)
         if (got->n_ids[i] != N_GENERATED || memcmp(want->ids[i], got->ids[i], sizeof want->ids[i]) != 0)
             fail_msg("sampled ids of sequence %d differ: %s", i, what);
@@ -227,7 +263,9 @@ static void run_list(mr_type kv_type, int every) {
     size_t n = (size_t)N_POSITIONS * (size_t)info.vocab_size;
     want.logits = mr_alloc_array(n, sizeof(float));
     got.logits = mr_alloc_array(n, sizeof(float));
-    assert_true(want.logits && got.logits);
+    want.hidden = mr_alloc_array((size_t)N_HIDDEN * (size_t)info.d_model, sizeof(float));
+    got.hidden = mr_alloc_array((size_t)N_HIDDEN * (size_t)info.d_model, sizeof(float));
+    assert_true(want.logits && got.logits && want.hidden && got.hidden);
     make_combinations(list);
     for (first.level[ISA] = MR_ISA_COUNT - 1; !isa_is_here(first.level[ISA]);)
         first.level[ISA]--;
@@ -241,6 +279,8 @@ static void run_list(mr_type kv_type, int every) {
         n_run++;
     }
     print_message("%d combinations with %s keys and values: the same bits\n", n_run, mr_type_name(kv_type));
+    mr_free(want.hidden);
+    mr_free(got.hidden);
     mr_free(want.logits);
     mr_free(got.logits);
 }

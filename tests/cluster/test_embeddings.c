@@ -1,0 +1,153 @@
+/* tests/cluster/test_embeddings.c - hidden rows of prompts and what the service makes of them: they are what logits are products of,
+ * pooled as the request says, the same bits for any cut, and alone or in company. */
+// SPDX-License-Identifier: Apache-2.0
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine/tensor/f16.h"
+#include "tests/cluster/test_service_support.h"
+
+enum { N_VOCAB = 90, WIDTH = 64, N_PROMPT = 37 };
+
+static job_model model;
+
+typedef struct rows_heard {
+    float hidden[N_PROMPT][WIDTH], logits[N_PROMPT][N_VOCAB];
+    int32_t n_hidden, n_logits;
+} rows_heard;
+
+static void on_hidden(void *ctx, int32_t first, int32_t n_rows, const float *rows) {
+    rows_heard *h = ctx;
+    assert_int_equal(first, h->n_hidden);
+    memcpy(h->hidden[first], rows, (size_t)n_rows * sizeof h->hidden[0]);
+    h->n_hidden += n_rows;
+}
+
+static void on_logits(void *ctx, int32_t first, int32_t n_rows, const float *logits) {
+    rows_heard *h = ctx;
+    memcpy(h->logits[first], logits, (size_t)n_rows * sizeof h->logits[0]);
+    h->n_logits += n_rows;
+}
+
+static void run_rows(job_rig *rig, rows_heard *out) {
+    int32_t ids[N_PROMPT];
+    int64_t sequence;
+    mr_err err;
+    *out = (rows_heard){0};
+    job_prompt(1, N_PROMPT, 80, ids);
+    mr_sequence_desc desc = {
+        .prompt_ids = ids, .n_prompt = N_PROMPT, .fresh = true, .on_hidden = on_hidden, .ctx = out};
+    assert_int_equal(mr_job_submit(rig->job, &desc, &sequence, &err), MR_OK);
+    desc.on_hidden = NULL;
+    desc.on_logits = on_logits;
+    assert_int_equal(mr_job_submit(rig->job, &desc, &sequence, &err), MR_OK);
+    job_rig_run(rig);
+    assert_int_equal(out->n_hidden, N_PROMPT);
+    assert_int_equal(out->n_logits, N_PROMPT);
+}
+
+/* The output matrix times the hidden row is the row of logits, but for the rounding of activations. */
+static void test_logits_are_products_of_them(void **state) {
+    (void)state;
+    static rows_heard heard;
+    job_rig rig;
+    job_rig_must_start(&rig, &(job_rig_config){.model = &model, .n_stages = 2, .max_rows = 16});
+    run_rows(&rig, &heard);
+    const mr_gguf_tensor *t = mr_gguf_find_tensor(model.tiny->gguf, "output.weight");
+    assert_int_equal(t->type, MR_TYPE_F16);
+    double worst = 0, largest = 0;
+    for (int p = 0; p < N_PROMPT; p++)
+        for (int v = 0; v < N_VOCAB; v++) {
+            double sum = 0;
+            for (int k = 0; k < WIDTH; k++) {
+                uint16_t half;
+                memcpy(&half, (const uint8_t *)t->data + ((size_t)v * WIDTH + (size_t)k) * 2, 2);
+                sum += (double)mr_f16_to_f32(half) * (double)heard.hidden[p][k];
+            }
+            double off = fabs(sum - (double)heard.logits[p][v]);
+            worst = off > worst ? off : worst;
+            largest = fabs(sum) > largest ? fabs(sum) : largest;
+        }
+    print_message("logits up to %.2f, off by %.4f at most\n", largest, worst);
+    assert_true(largest > 1 && worst < 0.01 * largest);
+    job_rig_stop(&rig);
+}
+
+/* As a reader of the rows would pool them. */
+static void pool(const rows_heard *h, mr_pooling pooling, double out[WIDTH]) {
+    double squares = 0;
+    for (int k = 0; k < WIDTH; k++) {
+        out[k] = 0;
+        for (int p = 0; p < N_PROMPT; p++)
+            out[k] += (double)h->hidden[p][k] / N_PROMPT;
+        if (pooling != MR_POOLING_MEAN)
+            out[k] = (double)h->hidden[pooling == MR_POOLING_CLS ? 0 : N_PROMPT - 1][k];
+        squares += out[k] * out[k];
+    }
+    for (int k = 0; k < WIDTH; k++)
+        out[k] /= sqrt(squares);
+}
+
+static void embed(service_rig *rig, mr_pooling pooling, float out[WIDTH]) {
+    int32_t ids[N_PROMPT];
+    mr_generate_desc desc = service_request(1, N_PROMPT, ids, 0);
+    mr_request *request;
+    mr_piece piece;
+    mr_err err;
+    desc.pooling = pooling;
+    if (mr_service_submit(rig->service, &desc, &request, &err) != MR_OK)
+        fail_msg("%s", err.text);
+    while (!mr_request_take(request, &piece))
+        ;
+    assert_int_equal(piece.finish, MR_FINISH_STOP);
+    assert_int_equal(piece.n_embedding, WIDTH);
+    assert_int_equal(piece.n_generated, 0);
+    memcpy(out, piece.embedding, WIDTH * sizeof *out);
+    assert_true(mr_request_ended(request));
+    mr_request_release(request);
+}
+
+static void test_pooling(void **state) {
+    (void)state;
+    static const mr_pooling POOLINGS[] = {MR_POOLING_MEAN, MR_POOLING_CLS, MR_POOLING_LAST};
+    static float first[3][WIDTH], got[3][WIDTH];
+    static rows_heard heard;
+    job_rig job;
+    job_rig_must_start(&job, &(job_rig_config){.model = &model, .n_stages = 1});
+    run_rows(&job, &heard);
+    job_rig_stop(&job);
+    for (int32_t n_stages = 1; n_stages <= 3; n_stages++) {
+        service_rig rig;
+        service_rig_start(&rig, &(job_rig_config){.model = &model, .n_stages = n_stages, .max_rows = 8 * n_stages},
+                          NULL, 0);
+        for (int i = 0; i < 6; i++) /* the second time the beginning of the prompt is there */
+            embed(&rig, POOLINGS[i % 3], got[i % 3]);
+        service_rig_stop(&rig);
+        if (n_stages == 1)
+            memcpy(first, got, sizeof got);
+        assert_memory_equal(got, first, sizeof got);
+    }
+    for (int i = 0; i < 3; i++) {
+        double want[WIDTH];
+        pool(&heard, POOLINGS[i], want);
+        for (int k = 0; k < WIDTH; k++)
+            assert_true(fabs(want[k] - (double)got[i][k]) < 1e-6);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_logits_are_products_of_them),
+                                       cmocka_unit_test(test_pooling)};
+    tiny_desc desc = job_model_desc();
+    desc.type = MR_TYPE_F16;
+    job_model_init(&model, tiny_model_write(&desc));
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    job_model_deinit(&model);
+    return failed;
+}
