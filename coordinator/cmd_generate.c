@@ -8,7 +8,9 @@
 #include "coordinator/cmd_generate.h"
 #include "coordinator/interrupt.h"
 #include "coordinator/output.h"
+#include "coordinator/prompt_file.h"
 #include "engine/base/mem.h"
+#include "engine/grammar/grammar.h"
 #include "engine/vocab/vocab.h"
 
 enum { MAX_LIVE = 256 };
@@ -43,6 +45,27 @@ static mr_status load_vocab(generation *g, mr_err *err) {
         mr_err_prefix(err, "%.160s", s->model_path);
     else
         status = cmd_sampling_set_tokenizer(&g->sampling, g->options, g->tok, err);
+    return status;
+}
+
+/* --grammar, compiled: what is wrong with it is said before the model is loaded. */
+static mr_status read_grammar(generation *g, mr_err *err) {
+    const char *path = mr_options_text(g->options, MR_OPTION_GRAMMAR);
+    mr_text_buf text = {0};
+    mr_grammar *grammar = NULL;
+    if (!path)
+        return MR_OK;
+    mr_status status = prompt_file_read(path, MR_GRAMMAR_MAX_TEXT_BYTES, &text, err);
+    if (status == MR_OK) {
+        status = mr_grammar_parse((mr_str){text.data, text.len}, &grammar, err);
+        if (status == MR_OK)
+            status = mr_grammar_pack(grammar, &g->grammar, &g->grammar_bytes, err);
+        if (status != MR_OK)
+            mr_err_prefix(err, "%.160s", path);
+    }
+    g->session.grammars = status == MR_OK;
+    mr_grammar_destroy(grammar);
+    mr_text_buf_deinit(&text);
     return status;
 }
 
@@ -144,6 +167,8 @@ static void submit_all(generation *g) {
                                  .n_prompt = (int32_t)s->prompt_ids.n,
                                  .max_tokens = s->max_tokens,
                                  .sampling = g->sampling.params,
+                                 .grammar = g->grammar,
+                                 .grammar_bytes = g->grammar_bytes,
                                  .logprobs = g->logprobs,
                                  .n_top_logprobs =
                                      g->logprobs ? (int32_t)mr_options_number(g->options, MR_OPTION_LOGPROBS) : 0,
@@ -199,6 +224,8 @@ mr_status cmd_generate(const mr_options *options, mr_err *err) {
         status = cmd_session_open(options, &g.session, err);
     if (status == MR_OK)
         status = load_vocab(&g, err);
+    if (status == MR_OK)
+        status = read_grammar(&g, err);
     if (status != MR_OK)
         goto out;
     int32_t n_good = gen_prompts_encode(&g);
@@ -216,6 +243,7 @@ out:
     cmd_session_close(&g.session);
     gen_prompts_deinit(&g);
     cmd_sampling_deinit(&g.sampling);
+    mr_free(g.grammar);
     mr_tokenizer_destroy(g.tok);
     return status;
 }

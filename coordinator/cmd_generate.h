@@ -37,6 +37,8 @@ typedef struct generation {
     const mr_options *options;
     cmd_session session;
     mr_tokenizer *tok;
+    uint8_t *grammar; /* [grammar_bytes] packed; NULL: none */
+    size_t grammar_bytes;
     cmd_sampling sampling;
     gen_sequence *sequences; /* [n], the choices of each prompt together */
     int32_t n, n_choices;

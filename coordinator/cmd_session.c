@@ -469,6 +469,7 @@ mr_status cmd_session_size_for_server(cmd_session *s, mr_err *err) {
                                .min_kv_tokens = longest,
                                .half_of_free = true};
     needs.kv_tokens = needs.max_rows = longest * needs.max_sequences;
+    s->grammars = true;
     return cmd_session_size(s, &needs, err);
 }
 
@@ -644,6 +645,7 @@ static mr_status create_job(cmd_session *s, mr_err *err) {
                             .map_weights = s->map_weights,
                             .fast_numerics = s->devices.wish != MR_DEVICES_EXACT,
                             .times = s->facts.prediction ? &s->facts.prediction->times : NULL,
+                            .grammars = s->grammars,
                             .token_s =
                                 s->token_s > 0 ? s->token_s : mr_options_real(s->options, MR_OPTION_TBT_MS) / 1e3,
                             .progress = pass_progress,

@@ -51,6 +51,7 @@ typedef struct cmd_session {
     progress bar;
     int64_t load_ns;
     /* May be set before cmd_session_start; see job.h. */
+    bool grammars; /* a server's session sets it itself */
     void (*on_step)(void *ctx, int32_t n_rows);
     void *on_step_ctx;
     void (*on_spans)(void *ctx, int32_t stage, const mr_span *spans, int32_t n); /* beside --trace */

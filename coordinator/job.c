@@ -166,6 +166,7 @@ static mr_status send_plan(mr_job *job, mr_err *err) {
     plan.max_context = (uint32_t)job->config.max_context;
     plan.ring_slots = (uint32_t)job->ring_slots;
     plan.map_weights = job->config.map_weights;
+    plan.grammars = job->config.grammars;
     plan.fast_numerics = job->config.fast_numerics;
     plan.synthetic = job->plan.synthetic;
     plan.trace = job->config.on_spans != NULL;
@@ -396,8 +397,11 @@ static mr_status check_sampling(const mr_job *job, const mr_sequence_desc *desc,
     if (desc->n_top_logprobs < 0 || desc->n_top_logprobs > MR_SAMPLER_MAX_TOP)
         return mr_err_set(err, MR_E_INVALID, "log-probabilities of %d tokens; allowed are %d", desc->n_top_logprobs,
                           MR_SAMPLER_MAX_TOP);
-    if (desc->grammar_bytes > 0)
-        return mr_err_set(err, MR_E_UNSUPPORTED, "stages know no grammars yet");
+    if (desc->grammar_bytes > 0 && !job->config.grammars)
+        return mr_err_set(err, MR_E_UNSUPPORTED, "this job was made without grammars");
+    if (desc->grammar_bytes > MR_MAX_GRAMMAR_BYTES)
+        return mr_err_set(err, MR_E_TOO_LONG, "the grammar has %zu bytes, allowed are %d", desc->grammar_bytes,
+                          MR_MAX_GRAMMAR_BYTES);
     mr_status status = mr_sampling_params_check(p, err);
     if (status == MR_OK)
         status = check_ids(job, "the logit biases", p->bias_ids, p->n_biases, err);

@@ -47,6 +47,22 @@ static void note_first_token(mr_job *job, int64_t now_ns) {
         job->first_token_ns = job->last_first_token_ns;
 }
 
+/* Why the tail could not choose a token. */
+static const char *failure_text(mr_status status) {
+    switch ((int)status) {
+    case MR_E_NUMERICS:
+        return "the model computed values that are not numbers";
+    case MR_E_INVALID:
+        return "no token is possible: grammar and logit biases leave none";
+    case MR_E_TOO_LONG:
+        return "the text is nested deeper, or may be read in more ways, than grammars are followed";
+    case MR_E_UNSUPPORTED:
+        return "the model has no tokenizer, which grammars need";
+    default:
+        return "the last stage could not follow the grammar";
+    }
+}
+
 /* A token of a live sequence; sequences that have ended since are none of its business. */
 static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_ns, mr_err *err) {
     mr_entry *e = job->slots[t->slot].entry;
@@ -66,7 +82,7 @@ static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_n
                             .status = (mr_status)t->status};
     if (t->status != MR_OK) {
         event.finish = MR_FINISH_ERROR;
-        event.text = "the model computed values that are not numbers";
+        event.text = failure_text(event.status);
     } else {
         e->ids[e->n_ids++] = (int32_t)t->id;
         job->facts.n_generated++;

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/tensor/tensor.h"
 
@@ -11,6 +12,7 @@ struct mr_sequences {
     bool is_tail;
     mr_sequence *slots; /* [limits.max_sequences] */
     int32_t *blocks;    /* the tables of all slots */
+    mr_grammars *grammars;
 };
 
 static size_t table_entries(const mr_msg_limits *limits) {
@@ -37,11 +39,23 @@ mr_status mr_sequences_create(const mr_msg_limits *limits, bool is_tail, mr_sequ
     return MR_OK;
 }
 
+void mr_sequences_set_grammars(mr_sequences *all, mr_grammars *grammars) {
+    all->grammars = grammars;
+}
+
+/* Sampler and grammar. */
+static void drop_state(mr_sequences *all, mr_sequence *s) {
+    mr_sampler_destroy(s->sampler);
+    mr_grammars_close(all->grammars, s->grammar);
+    s->sampler = NULL;
+    s->grammar = NULL;
+}
+
 void mr_sequences_destroy(mr_sequences *all) {
     if (!all)
         return;
     for (uint32_t i = 0; all->slots && i < all->limits.max_sequences; i++)
-        mr_sampler_destroy(all->slots[i].sampler);
+        drop_state(all, &all->slots[i]);
     mr_free(all->slots);
     mr_free(all->blocks);
     mr_free(all);
@@ -92,6 +106,21 @@ static mr_status create_sampler(const mr_sequences *all, const Millrace__OpenSeq
     return mr_sampler_create(&config, out, err);
 }
 
+/* The state of the sequence's grammar after what was generated. */
+static mr_status open_grammar(mr_sequences *all, const Millrace__OpenSequence *open, mr_grammar_use **out) {
+    mr_err err;
+    if (open->grammar.len == 0)
+        return MR_OK;
+    if (!all->grammars)
+        return MR_E_UNSUPPORTED;
+    mr_status status = mr_grammars_open(all->grammars, open->grammar.data, open->grammar.len, out, &err);
+    for (size_t i = open->n_ids - open->n_generated; i < open->n_ids && status == MR_OK; i++)
+        status = mr_grammar_state_accept((*out)->state, (int32_t)open->ids[i], &err);
+    if (status != MR_OK)
+        mr_log_write(MR_LOG_WARN, "worker", "the grammar of slot %u: %s", open->slot, err.text);
+    return status;
+}
+
 mr_status mr_sequences_open(mr_sequences *all, const Millrace__OpenSequence *open, mr_err *err) {
     MR_ASSERT(open->slot < all->limits.max_sequences);
     mr_sequence *s = &all->slots[open->slot];
@@ -99,12 +128,13 @@ mr_status mr_sequences_open(mr_sequences *all, const Millrace__OpenSequence *ope
     mr_status status = all->is_tail ? create_sampler(all, open, &sampler, err) : MR_OK;
     if (status != MR_OK)
         return status;
-    mr_sampler_destroy(s->sampler);
+    drop_state(all, s);
     *s = (mr_sequence){
         .is_open = true, .generation = open->generation, .blocks = s->blocks, .last_position = -1, .sampler = sampler};
     if (sampler) {
         s->logprobs = open->sampling->logprobs;
         s->n_top_logprobs = (int32_t)open->sampling->n_top_logprobs;
+        s->grammar_status = open_grammar(all, open, &s->grammar);
     }
     return MR_OK;
 }
@@ -114,8 +144,7 @@ mr_status mr_sequences_close(mr_sequences *all, const Millrace__CloseSequence *c
     mr_status status = mr_sequences_find(all, close->slot, close->generation, &s, err);
     if (status != MR_OK)
         return status;
-    mr_sampler_destroy(s->sampler);
-    s->sampler = NULL;
+    drop_state(all, s);
     s->is_open = false;
     return MR_OK;
 }

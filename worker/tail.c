@@ -9,7 +9,8 @@
 struct mr_tail {
     mr_tail_config config;
     mr_sampler_scratch *scratch;
-    float *logits; /* [vocabulary] of the row at hand */
+    float *logits;  /* [vocabulary] of the row at hand */
+    uint64_t *mask; /* likewise, a bit for each token that its grammar allows */
     Millrace__Token *tokens;
     Millrace__Token **token_ptrs; /* [max_out_rows], into tokens */
     mr_logprobs *logprobs;        /* [max_out_rows], of tokens */
@@ -35,10 +36,11 @@ mr_status mr_tail_create(const mr_tail_config *config, mr_tail **out, mr_err *er
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the sampling stage");
     t->config = *config;
     t->logits = mr_alloc_array(config->limits.n_vocab, sizeof *t->logits);
+    t->mask = mr_alloc_array((config->limits.n_vocab + 63) / 64, sizeof *t->mask);
     t->tokens = mr_alloc_array(config->max_out_rows, sizeof *t->tokens);
     t->token_ptrs = mr_alloc_array(config->max_out_rows, sizeof(Millrace__Token *));
     t->logprobs = mr_alloc_array(config->max_out_rows, sizeof *t->logprobs);
-    mr_status status = t->logits && t->tokens && t->token_ptrs && t->logprobs
+    mr_status status = t->logits && t->mask && t->tokens && t->token_ptrs && t->logprobs
                            ? mr_sampler_scratch_create((int32_t)config->limits.n_vocab, &t->scratch, err)
                            : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the sampling stage");
     if (status == MR_OK)
@@ -61,6 +63,7 @@ void mr_tail_destroy(mr_tail *t) {
     mr_outbox_destroy(t->logits_out);
     mr_sampler_scratch_destroy(t->scratch);
     mr_free(t->logits);
+    mr_free(t->mask);
     mr_free(t->tokens);
     mr_free(t->token_ptrs);
     mr_free(t->logprobs);
@@ -117,7 +120,26 @@ static mr_status send_rows(mr_tail *t, mr_stage *stage, uint64_t step, bool hidd
     return status;
 }
 
-/* Samples from one out row; what is wrong with its numbers is told in the token. */
+/* An id for the logits at hand, which joins the sequence's history; or why the sequence cannot go on. */
+static mr_status choose(mr_tail *t, mr_sequence *s, int64_t position, int32_t *out_id, mr_err *err) {
+    mr_grammar_state *grammar = s->grammar ? s->grammar->state : NULL;
+    mr_sampler_row row = {.logits = t->logits, .mask = grammar ? t->mask : NULL, .position = position};
+    int32_t id;
+    mr_status status = s->grammar_status;
+    if (status == MR_OK && grammar)
+        status = mr_grammar_state_mask(grammar, t->mask, err);
+    if (status == MR_OK)
+        status = mr_sampler_sample(s->sampler, t->scratch, &row, &id, err);
+    if (status == MR_OK)
+        status = mr_sampler_accept(s->sampler, id, err);
+    if (status == MR_OK && grammar)
+        status = mr_grammar_state_accept(grammar, id, err);
+    if (status == MR_OK)
+        *out_id = id;
+    return status;
+}
+
+/* Samples from one out row; what is wrong with it is told in the token. */
 static mr_status sample(mr_tail *t, mr_stage *stage, mr_sequence *s, const Millrace__Run *run, int32_t out_row,
                         Millrace__Token *token, mr_err *err) {
     int32_t id = 0;
@@ -125,26 +147,23 @@ static mr_status sample(mr_tail *t, mr_stage *stage, mr_sequence *s, const Millr
     mr_stage_clock_enter(t->config.clock, MR_PHASE_SAMPLING);
     if (!s->sampler)
         return mr_err_set(err, MR_E_PROTOCOL, "slot %u was opened without sampling parameters", run->slot);
-    mr_status status = MR_OK;
+    mr_status row_status = MR_OK;
     if (mr_stage_is_synthetic(stage)) {
         id = mr_synthetic_id(position, (int32_t)t->config.limits.n_vocab);
     } else {
-        status = mr_stage_read_logits(stage, out_row, t->logits, err);
+        mr_status status = mr_stage_read_logits(stage, out_row, t->logits, err);
         if (status != MR_OK)
             return status;
-        const mr_sampler_row row = {.logits = t->logits, .position = position};
-        status = mr_sampler_sample(s->sampler, t->scratch, &row, &id, err);
-        if (status == MR_OK)
-            status = mr_sampler_accept(s->sampler, id, err);
+        row_status = choose(t, s, position, &id, err);
     }
     millrace__token__init(token);
     token->slot = run->slot;
     token->generation = run->generation;
     token->position = (uint32_t)position;
     token->id = (uint32_t)id;
-    token->status = (uint32_t)status;
+    token->status = (uint32_t)row_status;
     token->mirostat_mu = mr_sampler_mirostat_mu(s->sampler);
-    return status == MR_E_NUMERICS ? MR_OK : status;
+    return MR_OK;
 }
 
 /* Log-probabilities for the sequences that want them: those of the logits of the step's tokens. */

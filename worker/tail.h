@@ -1,7 +1,8 @@
 /* worker/tail.h - what the last stage does after its layers: sample, and send ids, logits or hidden rows on.
  * Owns:    scratch, links to the coordinator and the head. Borrows: channel, sequences and stage.
  * Threads: bound to the step thread. Nothing is allocated after create.
- * Errors:  those of the links; a row whose logits are not numbers ends its sequence (status in its token), not the stage. */
+ * Errors:  those of the links; a row whose logits are not numbers, or whose grammar allows nothing, ends its sequence (status in its token), not the
+ *          stage. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_TAIL_H
 #define MR_WORKER_TAIL_H

@@ -10,6 +10,7 @@
 #include "engine/base/thread.h"
 #include "proto/link.h"
 #include "worker/file_layers.h"
+#include "worker/grammars.h"
 #include "worker/sequences.h"
 #include "worker/stage.h"
 #include "worker/stage_clock.h"
@@ -34,7 +35,8 @@ typedef struct worker {
     mr_msg_limits limits;
     mr_stage *stage;
     mr_sequences *sequences;
-    mr_tail *tail; /* last stage only */
+    mr_tail *tail;         /* last stage only */
+    mr_grammars *grammars; /* likewise, where the plan wants them */
     mr_inbox *control, *x_in, *tokens_in;
     mr_outbox *report, *x_out;
     void *control_memory, *tokens_memory;
@@ -381,6 +383,14 @@ static mr_status open_links(worker *w, mr_err *err) {
     return status;
 }
 
+/* Without a tokenizer there are no texts, and so no grammars. */
+static mr_status load_grammars(worker *w, mr_err *err) {
+    mr_status status = mr_grammars_create(w->gguf, w->info.vocab_size, &w->grammars, err);
+    if (status == MR_OK)
+        mr_sequences_set_grammars(w->sequences, w->grammars);
+    return status == MR_E_NOT_FOUND ? MR_OK : status;
+}
+
 /* Loads the layers that the plan gives to this stage, and posts its receives. */
 static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
     mr_layer_range range;
@@ -411,7 +421,7 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
         config.devices = w->config->devices->list;
         config.measures_products = w->config->devices->is_measured;
     }
-    bool trace = plan->trace;
+    bool trace = plan->trace, grammars = plan->grammars && !plan->synthetic && is_tail(w);
     /* The plan lies in the arena that is replaced here: nothing reads it below. */
     drop_memory(&w->control_memory, &w->control_arena);
     size_t arena_bytes = mr_msg_arena_bytes(&w->limits);
@@ -422,6 +432,8 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
         status = mr_sequences_create(&w->limits, is_tail(w), &w->sequences, err);
     if (status == MR_OK)
         status = create_stage(w, &config, err);
+    if (status == MR_OK && grammars)
+        status = load_grammars(w, err);
     if (status == MR_OK)
         status = open_links(w, err);
     if (status == MR_OK)
@@ -642,6 +654,7 @@ static void finish(worker *w) {
     mr_outbox_destroy(w->report);
     mr_stage_destroy(w->stage);
     mr_sequences_destroy(w->sequences);
+    mr_grammars_destroy(w->grammars);
     drop_memory(&w->control_memory, &w->control_arena);
     drop_memory(&w->tokens_memory, &w->tokens_arena);
     mr_gguf_close(w->gguf);

@@ -218,12 +218,15 @@ static mr_status change(const mr_sampler *s, candidates *c, int32_t *out_best, m
     c->max_logit = candidates_max(c->logits, c->n, out_best);
     if (*out_best < 0)
         return mr_err_set(err, MR_E_NUMERICS, "a logit at position %lld is not a number", position);
+    if (c->max_logit == -INFINITY)
+        return mr_err_set(err, MR_E_NUMERICS, "no token is possible at position %lld: all logits are -inf", position);
     for (size_t i = 0; i < N_ITEMS(changing_stages); i++)
         changing_stages[i](s, c);
     if (c->logits != c->row->logits)
         c->max_logit = candidates_max(c->logits, c->n, out_best);
     if (c->max_logit == -INFINITY)
-        return mr_err_set(err, MR_E_NUMERICS, "no token is possible at position %lld: all logits are -inf", position);
+        return mr_err_set(err, MR_E_INVALID, "no token is possible at position %lld: mask and biases leave none",
+                          position);
     return MR_OK;
 }
 

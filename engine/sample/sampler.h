@@ -118,7 +118,8 @@ typedef struct mr_sampler_row {
 } mr_sampler_row;
 
 /* Chooses a token; allocates nothing. What comes after does not depend on how often it was called, only on what is accepted.
- * scratch holds n_vocab tokens at least. MR_E_NUMERICS: a logit is NaN, or no token is possible. */
+ * scratch holds n_vocab tokens at least. MR_E_NUMERICS: a logit is NaN, or all are -inf;
+ * MR_E_INVALID: they are once mask, biases and penalties have changed them. */
 MR_MUST_USE mr_status mr_sampler_sample(mr_sampler *sampler, mr_sampler_scratch *scratch, const mr_sampler_row *row,
                                         int32_t *out_id, mr_err *err);
 

@@ -191,6 +191,23 @@ class Samplers(Case):
         self.bad(2, "--logprobs: they are in the object of --json only", "generate", self.model, *args, "3")
 
 
+class Grammars(Case):
+    def test_texts_follow_it(self):
+        grammar = self.file("words.gbnf", 'root ::= (" mill" | " fox")+ "!"\n')
+        args = ["-p", "ab", "-p", "cd", "--choices", "2", "-n", "30", "--seed", "2", "--temp", "3", "--grammar", grammar]
+        found = self.json(*args)["sequences"]
+        for s in found:
+            self.assertRegex(s["text"], r"^( mill| fox)+!$")
+            self.assertEqual(s["finish_reason"], "stop")
+        again = self.json(*args, "--stages", "3", "--sequences", "1", "--mirostat", "0")["sequences"]
+        self.assertEqual([s["ids"] for s in again], [s["ids"] for s in found])
+
+    def test_bad_ones(self):
+        bad = self.file("bad.gbnf", "root ::= a\n")
+        self.bad(1, 'line 1: rule "a" is not defined', "generate", self.model, "-p", "a", "--grammar", bad)
+        self.bad(1, "none.gbnf", "generate", self.model, "-p", "a", "--grammar", "none.gbnf")
+
+
 class Reports(Case):
     def test_json(self):
         found = self.json("-p", "a\xe9b", "-p", "c", "-n", "4", "--stages", "2")

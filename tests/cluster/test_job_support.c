@@ -2,6 +2,7 @@
 #include "tests/cluster/test_job_support.h"
 
 #include <dirent.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -75,6 +76,7 @@ mr_status job_rig_start(job_rig *rig, const job_rig_config *config, mr_err *err)
                          .max_context = or_else(config->max_context, 64),
                          .n_kv_blocks = or_else(config->n_kv_blocks, 16),
                          .token_s = config->token_s,
+                         .grammars = config->grammars,
                          .kv_type = MR_TYPE_F16,
                          .on_step = config->n_rows ? count_rows : NULL,
                          .on_step_ctx = config->n_rows};
@@ -136,14 +138,38 @@ void job_prompt(int32_t number, int32_t n, int32_t limit, int32_t *out_ids) {
 }
 
 mr_sequence_desc job_sequence(int32_t number, listener *l) {
-    return (mr_sequence_desc){.sampling = {.temperature = 0.9f,
-                                           .top_k = 40,
-                                           .top_p = 0.95f,
-                                           .repeat_penalty = 1.1f,
-                                           .repeat_last_n = 32,
-                                           .seed = 1000 + (uint64_t)number},
-                              .on_token = listener_token,
-                              .ctx = l};
+    static const int32_t ids[] = {3, 17, 40};
+    static const float biases[] = {2, -INFINITY, -1.5f};
+    mr_sequence_desc desc = {.sampling = {.temperature = 0.9f,
+                                          .top_k = 40,
+                                          .top_p = 0.95f,
+                                          .repeat_penalty = 1.1f,
+                                          .repeat_last_n = 32,
+                                          .mirostat_tau = 3,
+                                          .mirostat_eta = 0.2f,
+                                          .seed = 1000 + (uint64_t)number},
+                             .on_token = listener_token,
+                             .ctx = l};
+    mr_sampling_params *p = &desc.sampling;
+    p->mirostat = number % 4 == 1 ? 2 : number % 4 == 2 ? 1 : 0;
+    if (number % 4 == 3) {
+        p->typical_p = 0.95f;
+        p->top_n_sigma = 3;
+        p->xtc_probability = 0.5f;
+        p->xtc_threshold = 0.05f;
+    }
+    if (number % 4 != 0) {
+        p->presence_penalty = 0.3f;
+        p->frequency_penalty = 0.2f;
+        p->dry_multiplier = 0.8f;
+        p->dry_base = 1.75f;
+        p->dry_allowed_length = 1;
+        p->dry_last_n = number % 2 ? -1 : 20;
+        p->bias_ids = p->dry_breakers = ids;
+        p->biases = biases;
+        p->n_biases = p->n_dry_breakers = 3;
+    }
+    return desc;
 }
 
 static void do_nothing(void *ctx) {

@@ -30,6 +30,7 @@ typedef struct job_rig_config {
     int32_t max_rows, max_sequences, max_context, n_kv_blocks; /* 0: 64, 4, 64, 16 */
     bool synthetic;                                            /* stages compute nothing */
     int64_t synthetic_ns;                                      /* but sleep for so long in each step */
+    bool grammars;                                             /* of mr_job_config */
     double token_s;                                            /* of mr_job_config */
     int64_t *n_rows;                                           /* counts the rows of steps that are done; may be NULL */
     mr_status (*wrap)(void *ctx, mr_channel **channel, mr_err *err); /* of mr_local_cluster_config */
@@ -71,7 +72,8 @@ void listener_logits(void *ctx, int32_t first_position, int32_t n_rows, const fl
 
 /* A random prompt of n ids, the same for the same number; ids below limit. */
 void job_prompt(int32_t number, int32_t n, int32_t limit, int32_t *out_ids);
-/* Sampling with temperature and a penalty, seeded by number; prompt and max_tokens are the caller's to set. */
+/* Sampling with temperature and a penalty, seeded by number; three of four numbers with more: Mirostat 2, Mirostat 1, or other
+ * samplers, DRY, biases. Prompt and max_tokens are the caller's to set. */
 mr_sequence_desc job_sequence(int32_t number, listener *l);
 
 /* Threads of this process. */

@@ -254,7 +254,7 @@ void gguf_writer_model_keys(gguf_writer *w, const gguf_model_shape *m) {
     bytes *b = begin_array(w, "tokenizer.ggml.tokens", 8, (size_t)m->vocab_size);
     for (int32_t i = 0; i < m->vocab_size; i++) {
         snprintf(text, sizeof text, "t%d", i);
-        put_str(b, text);
+        put_str(b, m->tokens ? m->tokens[i] : text);
     }
 }
 

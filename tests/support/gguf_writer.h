@@ -70,6 +70,7 @@ typedef struct gguf_model_shape {
     mr_type type;     /* of the matrices; d_model and n_ff are multiples of its block */
     int32_t n_layers, d_model, n_ff, n_heads, n_kv_heads, vocab_size, context_length;
     bool tied_output;
+    const char *const *tokens; /* [vocab_size]; NULL: t0, t1 ... */
 } gguf_model_shape;
 void gguf_writer_model_keys(gguf_writer *w, const gguf_model_shape *m);
 void gguf_writer_model_tensors(gguf_writer *w, const gguf_model_shape *m);

@@ -222,6 +222,7 @@ gguf_writer *tiny_model_write(const tiny_desc *d) {
         .n_kv_heads = d->n_kv_heads,
         .vocab_size = d->vocab_size,
         .context_length = d->context_length,
+        .tokens = d->tokens,
     };
     int32_t head = d->head_dim ? d->head_dim : d->d_model / d->n_heads;
     char key[64];

@@ -31,6 +31,7 @@ typedef struct tiny_desc {
     int32_t vocab_size, context_length;
     bool tied_output, rope_factors;
     bool biases; /* llama: q, k, v and o have one; qwen2 has those of q, k, v in any case */
+    const char *const *tokens; /* [vocab_size], of a vocabulary whose other keys the caller adds; NULL: t0, t1 ... */
     uint64_t seed;
     tiny_edit edit;
 } tiny_desc;
