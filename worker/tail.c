@@ -6,6 +6,12 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
+/* What a token was sampled from. */
+typedef struct token_source {
+    const mr_sequence *sequence;
+    int32_t out_row;
+} token_source;
+
 struct mr_tail {
     mr_tail_config config;
     mr_sampler_scratch *scratch;
@@ -13,7 +19,8 @@ struct mr_tail {
     uint64_t *mask; /* likewise, a bit for each token that its grammar allows */
     Millrace__Token *tokens;
     Millrace__Token **token_ptrs; /* [max_out_rows], into tokens */
-    mr_logprobs *logprobs;        /* [max_out_rows], of tokens */
+    token_source *sources;        /* [max_out_rows], of tokens */
+    mr_logprobs *logprobs;        /* likewise */
     mr_outbox *to_coordinator, *to_head, *logits_out;
 };
 
@@ -39,8 +46,9 @@ mr_status mr_tail_create(const mr_tail_config *config, mr_tail **out, mr_err *er
     t->mask = mr_alloc_array((config->limits.n_vocab + 63) / 64, sizeof *t->mask);
     t->tokens = mr_alloc_array(config->max_out_rows, sizeof *t->tokens);
     t->token_ptrs = mr_alloc_array(config->max_out_rows, sizeof(Millrace__Token *));
+    t->sources = mr_alloc_array(config->max_out_rows, sizeof *t->sources);
     t->logprobs = mr_alloc_array(config->max_out_rows, sizeof *t->logprobs);
-    mr_status status = t->logits && t->mask && t->tokens && t->token_ptrs && t->logprobs
+    mr_status status = t->logits && t->mask && t->tokens && t->token_ptrs && t->sources && t->logprobs
                            ? mr_sampler_scratch_create((int32_t)config->limits.n_vocab, &t->scratch, err)
                            : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the sampling stage");
     if (status == MR_OK)
@@ -66,6 +74,7 @@ void mr_tail_destroy(mr_tail *t) {
     mr_free(t->mask);
     mr_free(t->tokens);
     mr_free(t->token_ptrs);
+    mr_free(t->sources);
     mr_free(t->logprobs);
     mr_free(t);
 }
@@ -166,28 +175,19 @@ static mr_status sample(mr_tail *t, mr_stage *stage, mr_sequence *s, const Millr
     return MR_OK;
 }
 
-/* Log-probabilities for the sequences that want them: those of the logits of the step's tokens. */
-static mr_status add_logprobs(mr_tail *t, mr_stage *stage, mr_sequences *all, const Millrace__StepPlan *plan,
-                              mr_err *err) {
-    int32_t out_row = 0, n_tokens = 0;
+/* Log-probabilities for the n tokens of the step, where they are wanted. */
+static mr_status add_logprobs(mr_tail *t, mr_stage *stage, size_t n, mr_err *err) {
     mr_status status = MR_OK;
     mr_stage_clock_enter(t->config.clock, MR_PHASE_SAMPLING);
-    for (size_t i = 0; i < plan->n_runs && status == MR_OK; i++) {
-        const Millrace__Run *run = plan->runs[i];
-        int32_t row = out_row;
-        mr_sequence *s = NULL;
-        out_row += run->want == MILLRACE__WANT__WANT_ALL_LOGITS ? (int32_t)run->n_rows : 0;
-        if (run->want != MILLRACE__WANT__WANT_TOKEN)
+    for (size_t i = 0; i < n && status == MR_OK; i++) {
+        Millrace__Token *token = &t->tokens[i];
+        const token_source *from = &t->sources[i];
+        mr_logprobs *l = &t->logprobs[i];
+        if (!from->sequence->logprobs || token->status != MR_OK || mr_stage_is_synthetic(stage))
             continue;
-        out_row++;
-        Millrace__Token *token = &t->tokens[n_tokens];
-        mr_logprobs *l = &t->logprobs[n_tokens++];
-        status = mr_sequences_find(all, run->slot, run->generation, &s, err);
-        if (status != MR_OK || !s->logprobs || token->status != MR_OK || mr_stage_is_synthetic(stage))
-            continue;
-        status = mr_stage_read_logits(stage, row, t->logits, err);
+        status = mr_stage_read_logits(stage, from->out_row, t->logits, err);
         if (status == MR_OK && mr_logprobs_get(t->scratch, t->logits, (int32_t)t->config.limits.n_vocab,
-                                               (int32_t)token->id, s->n_top_logprobs, l) == MR_OK) {
+                                               (int32_t)token->id, from->sequence->n_top_logprobs, l) == MR_OK) {
             token->logprob = l->logprob;
             token->top_ids = (uint32_t *)l->top_ids;
             token->top_logprobs = l->top;
@@ -230,6 +230,7 @@ mr_status mr_tail_finish_step(mr_tail *t, mr_stage *stage, mr_sequences *all, co
             status = send_rows(t, stage, plan->step, true, hidden_row, (int32_t)run->n_rows, err);
             hidden_row += (int32_t)run->n_rows;
         } else if (run->want == MILLRACE__WANT__WANT_TOKEN) {
+            t->sources[tokens.n_tokens] = (token_source){s, out_row};
             Millrace__Token *token = &t->tokens[tokens.n_tokens++];
             status = sample(t, stage, s, run, out_row++, token, err);
             if (status == MR_OK && !t->to_head)
@@ -240,7 +241,7 @@ mr_status mr_tail_finish_step(mr_tail *t, mr_stage *stage, mr_sequences *all, co
     if (status == MR_OK && t->to_head)
         status = send_tokens(t, t->to_head, &tokens, err);
     if (status == MR_OK)
-        status = add_logprobs(t, stage, all, plan, err);
+        status = add_logprobs(t, stage, tokens.n_tokens, err);
     if (status == MR_OK)
         status = send_tokens(t, t->to_coordinator, &tokens, err);
     return status;
