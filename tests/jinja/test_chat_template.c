@@ -1,0 +1,290 @@
+/* coordinator/chat/chat_template: where templates come from, what is found out about them, and messages made fit for them. With the
+ * vectors, every template there takes a conversation as OpenAI's clients send it. */
+// SPDX-License-Identifier: Apache-2.0
+// clang-format off
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+// clang-format on
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "coordinator/chat/chat_template_internal.h"
+#include "engine/base/mem.h"
+#include "tests/support/gguf_writer.h"
+#include "tests/unit/test_text_vocabs.h"
+
+static mr_tokenizer *marked, *unmarked; /* with <|im_start|>, and without */
+
+static int setup(void **state) {
+    small_vocab v;
+    (void)state;
+    small_spm(&v);
+    marked = small_create(&v);
+    small_bpe(&v);
+    unmarked = small_create(&v);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    mr_tokenizer_destroy(marked);
+    mr_tokenizer_destroy(unmarked);
+    return 0;
+}
+
+static chat_template *load(const char *source) {
+    chat_template *t = NULL;
+    mr_err err = {0};
+    mr_status status = chat_template_load(NULL, marked, source, &t, &err);
+    if (status != MR_OK)
+        print_error("%s\n", err.text);
+    assert_int_equal(status, MR_OK);
+    return t;
+}
+
+static mr_status render(const chat_template *t, const char *messages_text, const char *tools_text,
+                        const char *more_text, mr_text_buf *out, mr_err *err) {
+    json_error_t error;
+    json_t *messages = json_loads(messages_text, 0, &error),
+           *tools = tools_text ? json_loads(tools_text, 0, &error) : NULL;
+    json_t *more = more_text ? json_loads(more_text, 0, &error) : NULL;
+    assert_non_null(messages);
+    json_t *before = json_deep_copy(messages);
+    mr_status status = chat_template_render(t, messages, tools, more, true, out, err);
+    assert_true(json_equal(messages, before)); /* they are the caller's */
+    json_decref(before);
+    json_decref(messages);
+    json_decref(tools);
+    json_decref(more);
+    return status;
+}
+
+static void check(const chat_template *t, const char *messages, const char *tools, const char *want) {
+    mr_text_buf out = {0};
+    mr_err err = {0};
+    if (render(t, messages, tools, NULL, &out, &err) != MR_OK)
+        fail_msg("%s: %s", messages, err.text);
+    assert_string_equal(out.data, want);
+    mr_text_buf_deinit(&out);
+}
+
+static void check_fails(const chat_template *t, const char *messages, mr_status want, const char *part) {
+    mr_text_buf out = {0};
+    mr_err err = {0};
+    assert_int_equal(render(t, messages, NULL, NULL, &out, &err), want);
+    if (!strstr(err.text, part))
+        fail_msg("%s", err.text);
+    mr_text_buf_deinit(&out);
+}
+
+#define USER "{\"role\": \"user\", \"content\": \"Hi\"}"
+#define SYSTEM "{\"role\": \"system\", \"content\": \"Be kind\"}"
+static const char tools_text[] =
+    "[{\"type\": \"function\", \"function\": {\"name\": \"now\", \"description\": \"the time\", \"parameters\":"
+    " {\"type\": \"object\", \"properties\": {\"zone\": {\"type\": \"string\", \"description\": \"d\"}}, \"required\": "
+    "[]}}}]";
+#define CALLED(content, arguments)                                                                                     \
+    "{\"role\": \"assistant\", \"content\": " content                                                                  \
+    ", \"tool_calls\": [{\"id\": \"call00001\", \"type\": \"function\","                                               \
+    " \"function\": {\"name\": \"now\", \"arguments\": " arguments "}}]}"
+#define RESULT "{\"role\": \"tool\", \"tool_call_id\": \"call00001\", \"name\": \"now\", \"content\": \"12:00\"}"
+
+static void test_without_a_template(void **state) {
+    (void)state;
+    chat_template *t = NULL;
+    mr_err err;
+    assert_int_equal(chat_template_load(NULL, marked, NULL, &t, &err), MR_OK);
+    assert_int_equal(chat_template_get_origin(t), CHAT_TEMPLATE_CHATML);
+    check(t, "[" SYSTEM ", " USER "]", NULL,
+          "<|im_start|>system\nBe kind<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+    chat_template_destroy(t);
+    assert_int_equal(chat_template_load(NULL, unmarked, NULL, &t, &err), MR_OK);
+    assert_int_equal(chat_template_get_origin(t), CHAT_TEMPLATE_PLAIN);
+    check(t, "[" SYSTEM ", {\"role\": \"user\", \"content\": \"Once upon\"}]", NULL, "Be kind\n\nOnce upon");
+    chat_template_destroy(t);
+}
+
+static void test_of_a_file(void **state) {
+    (void)state;
+    gguf_writer *w = gguf_writer_create();
+    chat_template *t = NULL;
+    mr_gguf *g = NULL;
+    mr_err err;
+    size_t n;
+    gguf_writer_str(w, "tokenizer.chat_template", "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}");
+    gguf_writer_str(w, "tokenizer.chat_template.tool_use", "{{ tools[0].function.name }}{{ messages[0].content }}");
+    const void *data = gguf_writer_bytes(w, &n);
+    assert_int_equal(mr_gguf_open_memory(data, n, &g, &err), MR_OK);
+    assert_int_equal(chat_template_load(g, marked, NULL, &t, &err), MR_OK);
+    mr_gguf_close(g);
+    gguf_writer_destroy(w);
+    assert_int_equal(chat_template_get_origin(t), CHAT_TEMPLATE_FILE);
+    check(t, "[" USER "]", NULL, "<s>Hi</s>");
+    check(t, "[" USER "]", tools_text, "nowHi");
+    chat_template_destroy(t);
+    assert_int_equal(chat_template_load(NULL, marked, "\n{% if %}", &t, &err), MR_E_FORMAT);
+    assert_non_null(strstr(err.text, "chat template: template line 2"));
+}
+
+static const char show[] = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}";
+static const char show_parts[] =
+    "{% for m in messages %}{{ m.role }}:{% for p in m.content %}{{ p.text }},{% endfor %};{% endfor %}";
+static const char no_system[] = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+                                "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}";
+
+static void test_contents(void **state) {
+    (void)state;
+    chat_template *strings = load(show), *parts = load(show_parts), *merged = load(no_system);
+    const char *both = "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": "
+                       "\"text\", \"text\": \"b\"}]},"
+                       " {\"role\": \"assistant\", \"content\": \"c\"}]";
+    check(strings, both, NULL, "user:a\nb;assistant:c;");
+    check(parts, both, NULL, "user:a,b,;assistant:c,;");
+    check(strings, "[{\"role\": \"assistant\", \"content\": null}, {\"role\": \"assistant\"}]", NULL,
+          "assistant:;assistant:;");
+    check(strings, "[{\"role\": \"developer\", \"content\": \"x\"}]", NULL, "system:x;");
+    check(merged, "[" SYSTEM ", " USER "]", NULL, "user:Be kind\n\nHi;");
+    check(merged, "[" SYSTEM "]", NULL, "user:Be kind;");
+    check_fails(strings, "[{\"content\": \"x\"}]", MR_E_INVALID, "messages[0].role");
+    check_fails(strings, "[" USER ", {\"role\": \"user\"}]", MR_E_INVALID, "messages[1].content: missing");
+    check_fails(strings, "[{\"role\": \"user\", \"content\": 5}]", MR_E_INVALID, "messages[0].content: must be");
+    check_fails(strings, "[5]", MR_E_INVALID, "messages[0]: must be an object");
+    check_fails(strings, "{}", MR_E_INVALID, "messages: must be an array");
+    check_fails(parts, "[{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]", MR_E_UNSUPPORTED,
+                "'image_url'");
+    check_fails(strings, "[{\"role\": \"user\", \"content\": [5]}]", MR_E_INVALID, "messages[0].content[0]");
+    chat_template_destroy(strings);
+    chat_template_destroy(parts);
+    chat_template_destroy(merged);
+}
+
+#define CALLS "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}{{ c.function.name }}"
+
+static void test_calls(void **state) {
+    (void)state;
+    chat_template *objects = load(CALLS "{{ c.function.arguments|tojson }}{% endfor %};{% endfor %}");
+    chat_template *strings = load(CALLS "{{ '' + c.function.arguments }}{% endfor %};{% endfor %}");
+    chat_template *items = load(
+        CALLS "{% for k, v in c.function.arguments|items %}<{{ k }}={{ v }}>{% endfor %}{% endfor %};{% endfor %}");
+    chat_template *nulls =
+        load("{% for m in messages %}{% if m.content is none %}{{ m.tool_calls[0].function.arguments|tojson }}"
+             "{% else %}{{ m.content }}{% endif %};{% endfor %}");
+    const char *text = "[" USER ", " CALLED("null", "\"{\\\"a\\\": 1}\"") ", " RESULT "]";
+    const char *object = "[" USER ", " CALLED("\"\"", "{\"a\": 1}") ", " RESULT "]";
+    assert_true(objects->plain.can.object_calls && items->plain.can.object_calls && !strings->plain.can.object_calls);
+    check(objects, text, tools_text, "Hi;now{\"a\": 1};12:00;");
+    check(objects, object, tools_text, "Hi;now{\"a\": 1};12:00;");
+    check(strings, text, tools_text, "Hi;now{\"a\": 1};12:00;");
+    check(strings, object, tools_text, "Hi;now{\"a\": 1};12:00;");
+    check(items, text, tools_text, "Hi;now<a=1>;12:00;");
+    check(nulls, text, tools_text, "Hi;{\"a\": 1};12:00;");
+    check(nulls, object, tools_text, "Hi;{\"a\": 1};12:00;");
+    check(objects, "[" CALLED("\"\"", "\"no json\"") "]", tools_text, "now\"no json\";");
+    check_fails(objects, "[{\"role\": \"assistant\", \"tool_calls\": 3}]", MR_E_INVALID, "messages[0].tool_calls");
+    check_fails(objects, "[{\"role\": \"assistant\", \"tool_calls\": [{}]}]", MR_E_INVALID,
+                "tool_calls[0].function.name");
+    chat_template_destroy(objects);
+    chat_template_destroy(strings);
+    chat_template_destroy(items);
+    chat_template_destroy(nulls);
+}
+
+static void test_variables(void **state) {
+    (void)state;
+    chat_template *t = load("{{ x }}{{ tools is defined }}{{ add_generation_prompt }}{{ messages|length }}");
+    mr_text_buf out = {0};
+    mr_err err;
+    assert_int_equal(render(t, "[" USER "]", NULL, "{\"x\": \"y\", \"messages\": 5}", &out, &err), MR_OK);
+    assert_string_equal(out.data, "yFalseTrue1");
+    mr_text_buf_deinit(&out);
+    chat_template_destroy(t);
+}
+
+/* Each allocation fails once: an error and no leak. */
+static void test_no_memory(void **state) {
+    (void)state;
+    mr_status status = MR_E_NO_MEMORY;
+    for (int64_t n = 0; status != MR_OK; n++) {
+        chat_template *t = NULL;
+        mr_text_buf out = {0};
+        mr_err err = {0};
+        assert_true(n < 1000);
+        mr_mem_fail_at(n);
+        status = chat_template_load(NULL, marked, show, &t, &err);
+        if (status == MR_OK)
+            status = render(t, "[" USER "]", NULL, NULL, &out, &err);
+        mr_mem_fail_at(-1);
+        mr_text_buf_deinit(&out);
+        chat_template_destroy(t);
+    }
+}
+
+static char *read_file(const char *path) {
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    char *text = calloc(1, 1 << 17);
+    assert_non_null(text);
+    assert_true(fread(text, 1, (1 << 17) - 1, f) > 0);
+    fclose(f);
+    return text;
+}
+
+/* What a client of OpenAI's sends reaches the prompt whole. */
+static void check_vector(const char *path) {
+    static const char *const conversations[] = {
+        "[" SYSTEM ", " USER "]",
+        "[" USER ", {\"role\": \"assistant\", \"content\": \"Hello\"}, {\"role\": \"user\", \"content\": "
+        "[{\"type\": \"text\", \"text\": \"One\"}, {\"type\": \"text\", \"text\": \"Two\"}]}]",
+        "[" USER ", " CALLED("null", "\"{\\\"zone\\\": \\\"CET\\\"}\"") ", " RESULT "]"};
+    static const char *const wanted[][4] = {{"Be kind", "Hi"}, {"Hi", "Hello", "One", "Two"}, {"Hi", "CET", "12:00"}};
+    /* These leave calls out, or cannot read them. */
+    static const char *const no_calls[] = {"google-gemma-2-2b-it", "llama-cpp-deepseek-r1", "LFM2-8B-A1B",
+                                           "ibm-granite-granite-3.3", "MiMo-VL"};
+    bool refused = false;
+    for (size_t i = 0; i < sizeof no_calls / sizeof *no_calls; i++)
+        refused |= strstr(path, no_calls[i]) != NULL;
+    char *source = read_file(path);
+    chat_template *t = load(source);
+    for (size_t i = 0; i < (refused ? 2 : 3); i++) {
+        mr_text_buf out = {0};
+        mr_err err = {0};
+        if (render(t, conversations[i], i == 2 ? tools_text : NULL, NULL, &out, &err) != MR_OK)
+            fail_msg("%s: %s", path, err.text);
+        for (size_t k = 0; k < 4 && wanted[i][k]; k++)
+            if (!strstr(out.data, wanted[i][k]))
+                fail_msg("%s: no '%s' in %s", path, wanted[i][k], out.data);
+        mr_text_buf_deinit(&out);
+    }
+    assert_int_equal(t->plain.can.system, !strstr(path, "gemma-2"));
+    assert_int_equal(t->plain.can.object_calls, !strstr(path, "functionary-medium-v3.2"));
+    assert_true(t->plain.can.strings);
+    chat_template_destroy(t);
+    free(source);
+}
+
+static void test_vectors(void **state) {
+    (void)state;
+    char pattern[512];
+    glob_t found;
+    const char *folder = getenv("MILLRACE_TEST_VECTORS");
+    snprintf(pattern, sizeof pattern, "%s/templates/*.jinja", folder ? folder : "");
+    if (glob(pattern, 0, NULL, &found) != 0)
+        skip();
+    for (size_t i = 0; i < found.gl_pathc; i++)
+        check_vector(found.gl_pathv[i]);
+    globfree(&found);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_without_a_template),
+                                       cmocka_unit_test(test_of_a_file),
+                                       cmocka_unit_test(test_contents),
+                                       cmocka_unit_test(test_calls),
+                                       cmocka_unit_test(test_variables),
+                                       cmocka_unit_test(test_no_memory),
+                                       cmocka_unit_test(test_vectors)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
