@@ -70,8 +70,8 @@ bool api_endpoint_of(mr_str path, api_endpoint *out);
 typedef struct api_call api_call;
 
 /* Starts what the body asks for. wake(ctx): api_call_next has more to say; it must not block and calls nothing of the
- * api. NULL only where there is no memory for the call itself. The answer to everything else that is wrong is the
- * call's. */
+ * api, and waits for no lock that is held around next or end, which may wait for a wake under way. NULL only where
+ * there is no memory for the call itself. The answer to everything else that is wrong is the call's. */
 api_call *api_call_begin(const api *a, api_endpoint endpoint, mr_str body, void (*wake)(void *ctx), void *ctx);
 
 typedef enum api_state {

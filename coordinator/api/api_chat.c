@@ -1,0 +1,243 @@
+/* Chats: messages become the prompt by the model's template, tools become a grammar where they must be called, and what
+ * the model answers is taken apart again. */
+// SPDX-License-Identifier: Apache-2.0
+#include <stdio.h>
+
+#include "coordinator/api/api_internal.h"
+#include "coordinator/api/api_json.h"
+#include "coordinator/chat/chat_template.h"
+#include "coordinator/chat/chat_tools.h"
+#include "engine/base/mem.h"
+
+mr_status api_chat_open(api *a, mr_err *err) {
+    if (!a->config.chat)
+        return MR_OK;
+    a->format = chat_format_of(mr_str_from(chat_template_source(a->config.chat)));
+    return chat_format_needs_special(a->format, a->config.tokenizer, &a->format_is_special, err);
+}
+
+static bool no_memory(api_call *call) {
+    return api_error_set(&call->error, 503, NULL, NULL, "no memory for the request");
+}
+
+static bool check_part(const json_t *part, const char *name, api_error *e) {
+    const char *type = json_string_value(json_object_get(part, "type"));
+    if (!type)
+        return api_error_set(e, 400, "invalid_type", name, "%s is not an object with a type", name);
+    if (!mr_str_is(mr_str_from(type), "text"))
+        return api_error_set(e, 400, "unsupported_parameter", name, "%s is of type %.32s, and only text is supported",
+                             name, type);
+    if (!json_is_string(json_object_get(part, "text")))
+        return api_error_set(e, 400, "invalid_type", name, "%s has no text", name);
+    return true;
+}
+
+static bool check_content(const json_t *content, const char *name, api_error *e) {
+    if (!content || json_is_null(content) || json_is_string(content))
+        return true;
+    if (!json_is_array(content))
+        return api_error_set(e, 400, "invalid_type", name, "%s is %s, where a string or an array is expected", name,
+                             api_json_kind(content));
+    for (size_t i = 0; i < json_array_size(content); i++) {
+        char part[96];
+        snprintf(part, sizeof part, "%s[%zu]", name, i);
+        if (!check_part(json_array_get(content, i), part, e))
+            return false;
+    }
+    return true;
+}
+
+/* What templates take for granted; they check the rest themselves. */
+static bool check_message(const json_t *message, size_t i, api_error *e) {
+    char name[64];
+    snprintf(name, sizeof name, "messages[%zu]", i);
+    if (!json_is_object(message))
+        return api_error_set(e, 400, "invalid_type", name, "%s is %s, where an object is expected", name,
+                             api_json_kind(message));
+    if (!json_is_string(json_object_get(message, "role")))
+        return api_error_set(e, 400, "invalid_type", name, "%s has no role that is a string", name);
+    snprintf(name, sizeof name, "messages[%zu].content", i);
+    return check_content(json_object_get(message, "content"), name, e);
+}
+
+static bool check_messages(const json_t *messages, api_error *e) {
+    if (json_array_size(messages) == 0)
+        return api_error_set(e, 400, "invalid_value", "messages", "messages is empty");
+    for (size_t i = 0; i < json_array_size(messages); i++)
+        if (!check_message(json_array_get(messages, i), i, e))
+            return false;
+    return true;
+}
+
+static const char *tool_name(const json_t *tool) {
+    return json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
+}
+
+static bool check_tool(const json_t *tool, size_t i, api_error *e) {
+    char name[64];
+    const char *type = json_string_value(json_object_get(tool, "type"));
+    const char *function = tool_name(tool);
+    const json_t *parameters = json_object_get(json_object_get(tool, "function"), "parameters");
+    snprintf(name, sizeof name, "tools[%zu]", i);
+    if (!type || !mr_str_is(mr_str_from(type), "function"))
+        return api_error_set(e, 400, "invalid_value", name, "%s is not of type function", name);
+    if (!function || !*function || strlen(function) > CHAT_MAX_NAME_BYTES)
+        return api_error_set(e, 400, "invalid_value", name, "%s has no function with a name of 1 to %d bytes", name,
+                             CHAT_MAX_NAME_BYTES);
+    if (parameters && !json_is_object(parameters) && !json_is_null(parameters))
+        return api_error_set(e, 400, "invalid_type", name, "the parameters of %s are %s, where an object is expected",
+                             name, api_json_kind(parameters));
+    return true;
+}
+
+/* tool_choice as the request spells it, or the function that it names. */
+static bool read_tool_choice(api_request *r, api_error *e) {
+    const json_t *value = r->tool_choice;
+    const char *word = json_string_value(value);
+    r->tool_choice_kind = API_TOOLS_AUTO;
+    if (!value || (word && mr_str_is(mr_str_from(word), "auto")))
+        return true;
+    if (word && mr_str_is(mr_str_from(word), "none")) {
+        r->tool_choice_kind = API_TOOLS_NONE;
+        return true;
+    }
+    if (json_array_size(r->tools) == 0)
+        return api_error_set(e, 400, "invalid_value", "tool_choice", "tool_choice needs tools");
+    r->tool_choice_kind = API_TOOLS_REQUIRED;
+    if (word && mr_str_is(mr_str_from(word), "required"))
+        return true;
+    r->tool_chosen = tool_name(value);
+    for (size_t i = 0; i < json_array_size(r->tools) && r->tool_chosen; i++)
+        if (mr_str_is(mr_str_from(r->tool_chosen), tool_name(json_array_get(r->tools, i))))
+            return true;
+    return api_error_set(e, 400, "invalid_value", "tool_choice",
+                         "tool_choice is none of none, auto, required, and names no function of tools");
+}
+
+static bool read_tools(api_request *r, api_error *e) {
+    for (size_t i = 0; i < json_array_size(r->tools); i++)
+        if (!check_tool(json_array_get(r->tools, i), i, e))
+            return false;
+    if (!read_tool_choice(r, e))
+        return false;
+    if (json_array_size(r->tools) == 0 || r->tool_choice_kind == API_TOOLS_NONE)
+        r->tools = NULL;
+    return true;
+}
+
+/* What the template may read besides messages and tools. NULL: no memory. */
+static json_t *template_variables(const api_request *r) {
+    json_t *variables = r->template_kwargs ? json_copy((json_t *)r->template_kwargs) : json_object();
+    if (r->reasoning_effort.data)
+        variables = api_json_put(variables, "reasoning_effort", api_json_text(r->reasoning_effort));
+    return variables;
+}
+
+/* A conversation that ends with words of the assistant is gone on with behind these. */
+static const json_t *prefill_of(const api_request *r, const json_t *messages) {
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    const json_t *content = json_object_get(last, "content");
+    bool is_prefill = r->add_generation_prompt && role && mr_str_is(mr_str_from(role), "assistant") &&
+                      json_is_string(content) && !json_object_get(last, "tool_calls");
+    return is_prefill ? content : NULL;
+}
+
+static bool render(api_call *call, json_t *messages, mr_text_buf *out) {
+    const api_request *r = &call->request;
+    const json_t *prefill = prefill_of(r, messages);
+    json_t *variables = template_variables(r);
+    mr_err err = {0};
+    if (!variables || (prefill && json_array_remove(messages, json_array_size(messages) - 1) != 0)) {
+        json_decref(variables);
+        return no_memory(call);
+    }
+    mr_status status =
+        chat_template_render(call->a->config.chat, messages, r->tools, variables, r->add_generation_prompt, out, &err);
+    json_decref(variables);
+    if (status != MR_OK && status != MR_E_NO_MEMORY)
+        return api_error_set(&call->error, 400, "invalid_value", "messages", "%s", err.text);
+    if (status != MR_OK ||
+        (prefill && !mr_text_buf_append(out, json_string_value(prefill), json_string_length(prefill))))
+        return no_memory(call);
+    return true;
+}
+
+bool api_chat_render(api_call *call, mr_text_buf *out) {
+    api_request *r = &call->request;
+    const api *a = call->a;
+    if (!a->config.chat)
+        return api_error_set(&call->error, 400, "unsupported_parameter", NULL, "this model has no chat template");
+    if (!check_messages(r->messages, &call->error) || !read_tools(r, &call->error))
+        return false;
+    json_t *messages = json_copy((json_t *)r->messages); /* the list; messages are shared */
+    mr_err err = {0};
+    bool ok = messages || no_memory(call);
+    if (ok && r->tools && !a->format.native_calls) {
+        mr_status status = chat_tools_instruct(messages, r->tools, &err);
+        ok = status == MR_OK || api_error_from(&call->error, status, &err);
+    }
+    ok = ok && render(call, messages, out);
+    json_decref(messages);
+    return ok;
+}
+
+/* A call that must come is written as the grammar says. */
+static bool force_call(api_call *call, mr_str prompt) {
+    api_request *r = &call->request;
+    mr_text_buf gbnf = {0};
+    mr_err err = {0};
+    const chat_tools_desc desc = {
+        .format = call->a->format,
+        .tools = r->tools,
+        .name = r->tool_chosen,
+        .parallel = r->parallel_tool_calls,
+        .prompt = prompt,
+    };
+    mr_status status = chat_tools_grammar(&desc, &gbnf, &err);
+    bool ok = status == MR_OK ? api_constrain(r, (mr_str){gbnf.data, gbnf.len}, "tools", &call->error)
+                              : api_error_set(&call->error, status == MR_E_NO_MEMORY ? 503 : 400, "invalid_value",
+                                              "tools", "tools: %s", err.text);
+    mr_text_buf_deinit(&gbnf);
+    return ok;
+}
+
+bool api_chat_prepare(api_call *call, mr_text_buf *out) {
+    api_request *r = &call->request;
+    if (!api_chat_render(call, out))
+        return false;
+    r->parses = r->n_grammar_bytes == 0;
+    if (r->tools && !r->parses)
+        return api_error_set(&call->error, 400, "invalid_value", "tools",
+                             "tools cannot be called where a grammar or response_format says what the answer is");
+    if (r->tools && r->tool_choice_kind == API_TOOLS_REQUIRED && !force_call(call, (mr_str){out->data, out->len}))
+        return false;
+    r->with_special = r->parses && call->a->format_is_special;
+    r->prompts = mr_alloc_array(1, sizeof *r->prompts);
+    if (!r->prompts)
+        return no_memory(call);
+    r->n_prompts = 1;
+    if (!api_encode(call->a, (mr_str){out->data, out->len}, MR_ENCODE_BOS | MR_ENCODE_PARSE_SPECIAL, &r->prompts[0].ids,
+                    &call->error))
+        return false;
+    return r->prompts[0].ids.n > 0 ||
+           api_error_set(&call->error, 400, "invalid_value", "messages", "the template makes no prompt of these");
+}
+
+bool api_chat_open_parsers(api_call *call, mr_str prompt) {
+    const api_request *r = &call->request;
+    for (int32_t i = 0; i < call->n_choices && r->parses; i++) {
+        char id[sizeof call->id + 16];
+        int n = snprintf(id, sizeof id, "%s-%d", call->id, (int)i);
+        const chat_output_desc desc = {
+            .format = call->a->format,
+            .prompt = prompt,
+            .tools = r->tools,
+            .request_id = {id, (size_t)n},
+            .keep_reasoning = mr_str_is(r->reasoning_format, "none"),
+        };
+        if (!api_choice_open_parser(&call->choices[i], &desc))
+            return no_memory(call);
+    }
+    return true;
+}
