@@ -44,7 +44,7 @@ static void run(const bench *b, const mr_tokenizer *tok, const mr_grammar_vocab 
     int64_t accept_ns = 0, begin = mr_clock_now_ns();
     uint64_t *bits = mr_alloc(mr_grammar_vocab_mask_words(v) * sizeof *bits);
     mr_status status = b->gbnf     ? mr_grammar_parse(mr_str_from(b->gbnf), &g, &err)
-                       : b->schema ? MR_E_UNSUPPORTED
+                       : b->schema ? mr_grammar_from_schema(mr_str_from(b->schema), &g, &err)
                                    : mr_grammar_any_object(&g, &err);
     int64_t compile_ns = mr_clock_now_ns() - begin;
     if (status || mr_tokenizer_encode(tok, mr_str_from(b->text), MR_ENCODE_CONTINUES, &ids, &err) || ids.n > MAX_IDS)
@@ -92,9 +92,22 @@ static const char record[] =
     "\"engines\"], \"address\": {\"street\": \"12 St James's Square\", \"city\": \"London\", \"zip\": \"SW1Y\"}, "
     "\"notes\": \"She wrote the first program, for a machine that was never built, and saw further than its maker.\"}";
 
+static const char record_schema[] = "{\"type\": \"object\", \"properties\": {\"name\": {\"type\": \"string\"}, "
+                                    "\"age\": {\"type\": \"integer\", \"minimum\": 0, "
+                                    "\"maximum\": 150}, \"email\": {\"type\": \"string\", \"format\": \"email\"}, "
+                                    "\"tags\": {\"type\": \"array\", \"items\": "
+                                    "{\"type\": \"string\"}, \"maxItems\": 8}, \"address\": {\"type\": \"object\", "
+                                    "\"properties\": {\"street\": {\"type\": \"string\", "
+                                    "\"maxLength\": 40}, \"city\": {\"type\": \"string\"}, \"zip\": {\"type\": "
+                                    "\"string\", \"pattern\": \"^[A-Z0-9]{3,8}$\"}}, "
+                                    "\"required\": [\"street\"]}, \"notes\": {\"type\": \"string\", \"maxLength\": "
+                                    "400}}, \"required\": [\"name\", \"age\"], "
+                                    "\"additionalProperties\": false}";
+
 int main(int argc, char **argv) {
     static const bench benches[] = {
         {.name = "any object", .text = record},
+        {.name = "schema", .schema = record_schema, .text = record},
         {.name = "list",
          .gbnf = "root ::= (\"- \" [^\\n]+ \"\\n\")+",
          .text = "- one thing\n- another thing, longer\n- \xC3\xA9t\xC3\xA9\n"},

@@ -19,6 +19,8 @@ int mr_fuzz_messages(const uint8_t *data, size_t size);
 int mr_fuzz_chat_output(const uint8_t *data, size_t size);
 /* Compiles the bytes as a grammar and as a packed one, and follows the masks of what passes. */
 int mr_fuzz_gbnf(const uint8_t *data, size_t size);
+/* Compiles the bytes as a JSON schema; whatever rules come of it are a grammar. */
+int mr_fuzz_schema(const uint8_t *data, size_t size);
 /* Parses the bytes as a chat template, and renders it. */
 int mr_fuzz_jinja(const uint8_t *data, size_t size);
 

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/grammar/grammar.h"
+#include "engine/grammar/schema.h"
+#include "tests/fuzz/fuzz.h"
+
+int mr_fuzz_schema(const uint8_t *data, size_t size) {
+    mr_text_buf text = {0};
+    mr_grammar *g = NULL;
+    mr_err err = {0};
+    mr_status s = mr_grammar_schema_to_gbnf((mr_str){(const char *)data, size}, "root", &text, &err);
+    MR_ASSERT(s == MR_OK || (err.status >= MR_E_INVALID && err.status <= MR_E_NO_MEMORY && err.text[0]));
+    if (s == MR_OK) {
+        s = mr_grammar_parse((mr_str){text.data, text.len}, &g, &err);
+        /* No text may be valid, a schema may be its own alternative, and the automaton may be too large. */
+        MR_ASSERT(s == MR_OK || s == MR_E_INVALID || s == MR_E_UNSUPPORTED || s == MR_E_TOO_LONG);
+    }
+    mr_grammar_destroy(g);
+    mr_text_buf_deinit(&text);
+    return 0;
+}

@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+"""JSON schemas: what the grammar lets through is valid for jsonschema, and texts of every kind that it should let through, and
+that it should not, are judged as jsonschema judges them. Keywords that are not supported are named."""
+# SPDX-License-Identifier: Apache-2.0
+import json
+import os
+import random
+import subprocess
+import sys
+
+from test_packages import enter
+
+enter("jsonschema")
+import jsonschema  # noqa: E402
+
+WALK = os.environ["MILLRACE_GRAMMAR_WALK"]
+SHARE = int(os.environ.get("MILLRACE_TEST_SHARE", "1"))
+PERSON = {
+    "type": "object",
+    "title": "a person",
+    "properties": {
+        "name": {"type": "string", "minLength": 1, "maxLength": 12},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+        "nick": {"type": ["string", "null"]},
+        "tags": {"type": "array", "items": {"enum": ["a", "b\"c", "\u00e9\n"]}, "maxItems": 3},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+SHAPE = {
+    "oneOf": [
+        {"type": "object", "properties": {"kind": {"const": "circle"}, "r": {"type": "number", "exclusiveMinimum": 0}},
+         "required": ["kind", "r"], "additionalProperties": False},
+        {"type": "object", "properties": {"kind": {"enum": ["square", "cube"]}, "a": {"type": "number"}},
+         "required": ["kind", "a"], "additionalProperties": False},
+        {"type": "string"},
+    ]
+}
+TREE = {
+    "$ref": "#/$defs/node",
+    "$defs": {"node": {"type": "object", "properties": {"v": {"type": "integer"}, "kids": {"type": "array", "items": {"$ref": "#/$defs/node"}}},
+                       "required": ["v"], "additionalProperties": False}},
+}
+STRANGE = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "ab": {"type": "integer"}, "abc\u00e9": {"type": "integer"}, "q\"": {"type": "integer"}, "": {"type": "integer"}},
+    "additionalProperties": {"type": "string"},
+}
+
+# A schema, texts that are to be let through, texts that are not. All are checked against jsonschema, too, but for those that are
+# valid and left out on purpose (other orders of properties, other white space, rare forms).
+CASES = [
+    ({}, ["{}", "[1, 2]", "\"x\"", "null", "-1.5e+3", "{\"a\": {\"b\":[true,false]}}"], ["", "{", "[1,]", "01", "nul", "\"\u0007\""]),
+    (True, ["0"], []),
+    ({"type": "object"}, ["{}", "{\"a\": 1}"], ["[]", "1"]),
+    (PERSON, ["{\"name\": \"x\", \"age\": 120}", "{\"name\":\"x\",\"age\":0,\"nick\":null,\"tags\":[\"a\",\"b\\\"c\"]}",
+              "{\n  \"name\": \"12345678901\\u00e9\",\n  \"age\": 7,\n  \"tags\": []\n}"],
+     ["{}", "{\"name\": \"\", \"age\": 1}", "{\"name\": \"x\", \"age\": 121}", "{\"name\": \"x\", \"age\": -1}", "{\"name\": \"x\", \"age\": 1.5}",
+      "{\"name\": \"1234567890123\", \"age\": 1}", "{\"name\": \"x\", \"age\": 1, \"more\": 1}",
+      "{\"name\": \"x\", \"age\": 1, \"tags\": [\"a\",\"a\",\"a\",\"a\"]}", "{\"name\": \"x\", \"age\": 1, \"tags\": [\"c\"]}"]),
+    (SHAPE, ["{\"kind\": \"circle\", \"r\": 0.001}", "{\"kind\": \"cube\", \"a\": -1}", "\"circle\""],
+     ["{\"kind\": \"circle\", \"r\": 0}", "{\"kind\": \"cube\", \"r\": 1}", "1"]),
+    (TREE, ["{\"v\": 1, \"kids\": [{\"v\": 2}, {\"v\": 3, \"kids\": []}]}"], ["{\"kids\": []}", "{\"v\": 1, \"kids\": [1]}"]),
+    (STRANGE, ["{\"a\": 1, \"b\": \"x\"}", "{\"abc\": \"x\", \"abcd\": \"y\"}", "{\"q\\\"\": 1, \"\": 2}", "{\"\u00e9\": \"\"}", "{\"abc\u00e9\u00e9\": \"\"}"],
+     ["{\"a\": \"x\"}", "{\"b\": 1}", "{\"b\": \"x\", \"a\": \"x\"}", "{\"b\": \"x\", \"abc\u00e9\": \"x\"}", "{\"x\": \"\", \"\": \"\"}",
+      "{\"x\": \"\", \"\\u0061\": \"\"}"]),
+    ({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "items": False, "minItems": 1}, ["[1]", "[1, \"x\"]"],
+     ["[]", "[\"x\"]", "[1, \"x\", 2]"]),
+    ({"type": "array", "prefixItems": [{"type": "integer"}], "items": {"type": "null"}, "minItems": 2, "maxItems": 4},
+     ["[1, null]", "[1, null, null, null]"], ["[1]", "[1, 1]", "[1, null, null, null, null]"]),
+    ({"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 3}, ["[true, false]", "[true,true,true]"],
+     ["[]", "[true]", "[true,true,true,true]"]),
+    ({"type": "array", "maxItems": 0}, ["[]", "[ ]"], ["[1]"]),
+    ({"enum": [1, "a", None, {"x": [1.5]}, 0.1]}, ["1", "\"a\"", "null", "{\"x\":[1.5]}", "0.1"], ["2", "\"b\"", "[]"]),
+    ({"type": "string", "enum": [1, "a"]}, ["\"a\""], ["1"]),
+    ({"const": "\u20ac\\"}, ["\"\u20ac\\\\\""], ["\"x\""]),
+    ({"type": "string", "pattern": "^[a-c]+\\d{2,3}$"}, ["\"ab12\"", "\"c123\""], ["\"ab1\"", "\"12\"", "\"a1234\"", "\"xa12\""]),
+    ({"type": "string", "pattern": "b|^c"}, ["\"abc\"", "\"cx\"", "\"b\""], ["\"ac\"", "\"\""]),
+    ({"type": "string", "pattern": "^(?:x|y(z)?)*[^a-y]$"}, ["\"xyzz\"", "\"\\\"\"", "\"\u00e9\"", "\"\\u0001\"", "\"yx\\n\""], ["\"xa\"", "\"\""]),
+    ({"type": "string", "pattern": "^\\S.\\s\\w\\W$"}, ["\"ab a-\""], ["\" b a-\"", "\"ab aa\""]),
+    ({"type": "string", "pattern": "^.{2}$", "minLength": 1, "maxLength": 2}, ["\"\u00e9\u20ac\""], ["\"a\"", "\"abc\""]),
+    ({"type": "string", "minLength": 2}, ["\"ab\"", "\"\\\"\\n\\ud83d\\ude00\""], ["\"a\"", "\"\\ud83d\\ude00\""]),
+    ({"type": "string", "format": "date"}, ["\"2024-02-29\"", "\"1999-12-31\""], ["\"2023-02-29\"", "\"2024-13-01\"", "\"2024-04-31\"", "\"1900-02-29\""]),
+    ({"type": "string", "format": "date-time"}, ["\"2024-02-29T23:59:59Z\"", "\"2024-02-28T00:00:00.125+02:00\""], ["\"2024-02-29\""]),
+    ({"type": "string", "format": "uuid"}, ["\"123e4567-e89b-12d3-a456-426614174000\""], ["\"123e4567\""]),
+    ({"type": "string", "format": "ipv4"}, ["\"255.0.10.199\""], ["\"256.0.0.1\"", "\"1.2.3\""]),
+    ({"type": "string", "format": "email"}, ["\"ada@example.org\""], ["\"ada\""]),
+    ({"type": "integer", "minimum": -7, "maximum": 1203}, ["-7", "0", "1203", "999"], ["-8", "1204", "9999", "1.5"]),
+    ({"type": "integer", "exclusiveMinimum": 9, "exclusiveMaximum": 12}, ["10", "11"], ["9", "12", "1"]),
+    ({"type": "integer", "minimum": 5}, ["5", "10", "123456789"], ["4", "-5"]),
+    ({"type": "number", "minimum": 0.5, "maximum": 0.75}, ["0.5", "0.75", "0.6", "0.500", "0.7499", "0.750"], ["0", "1", "0.49", "0.751", "0.4999", "0.76"]),
+    ({"type": "number", "minimum": -1.25, "exclusiveMaximum": 10}, ["-1.25", "-1.2", "-0.5", "0", "9.99", "9"], ["-1.26", "10", "10.0", "-2"]),
+    ({"type": "number", "exclusiveMinimum": 0, "maximum": 1}, ["0.1", "0.01", "1", "1.0", "1.00"], ["0", "0.0", "1.01", "-0.5"]),
+    ({"type": "number", "minimum": 99.5, "maximum": 1000}, ["99.5", "100.25", "1000", "999.999"], ["99.4", "99", "1000.1", "1001"]),
+    ({"minimum": 3, "maxLength": 1}, ["3", "\"a\"", "null", "[]", "{\"a\": 0}"], ["2", "\"ab\""]),
+    ({"anyOf": [{"minimum": 3}, {"type": "string"}], "type": ["integer", "string"]}, ["3", "\"a\""], ["2", "null", "3.5"]),
+    ({"allOf": [{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+                {"properties": {"a": {"minimum": 5}, "b": {"type": "null"}}, "additionalProperties": False}]},
+     ["{\"a\": 5}", "{\"a\": 7, \"b\": null}"], ["{\"a\": 4}", "{\"b\": null}", "{\"a\": 5, \"c\": 1}"]),
+    ({"$defs": {"s": {"type": "string"}, "a/b": {"type": "null"}}, "anyOf": [{"$ref": "#/$defs/s", "maxLength": 2}, {"$ref": "#/$defs/a~1b"}]},
+     ["\"ab\"", "null"], ["\"abc\"", "1"]),
+    ({"type": "object", "properties": {"x": True, "y": False, "z": {}}, "required": ["w"]}, ["{\"x\": 1, \"w\": 2, \"o\": 3}", "{\"w\": []}"],
+     ["{\"y\": 1, \"w\": 2}", "{\"x\": 1}"]),
+    ({"type": "object", "additionalProperties": {"type": "integer"}}, ["{}", "{\"a\": 1, \"b\": 2}"], ["{\"a\": \"x\"}"]),
+    ({"type": "array", "items": [{"type": "integer"}], "additionalItems": False}, [], []),
+]
+
+REFUSED = [
+    ({"not": {}}, "\"not\" at /"),
+    ({"properties": {"a": {"if": {}}}}, "\"if\" at /a"),
+    ({"patternProperties": {"^a": {}}}, "\"patternProperties\""),
+    ({"type": "array", "uniqueItems": True}, "\"uniqueItems\""),
+    ({"type": "number", "multipleOf": 0.1}, "\"multipleOf\""),
+    ({"type": "object", "minProperties": 1}, "\"minProperties\""),
+    ({"type": "object", "maxProperties": 1}, "\"maxProperties\""),
+    ({"type": "object", "propertyNames": {}}, "\"propertyNames\""),
+    ({"type": "array", "contains": {}}, "\"contains\""),
+    ({"dependentRequired": {}}, "\"dependentRequired\""),
+    ({"unevaluatedProperties": False}, "\"unevaluatedProperties\""),
+    ({"type": "string", "format": "idn-email"}, "\"format\""),
+    ({"type": "string", "pattern": "(?=a)"}, "\"pattern\""),
+    ({"type": "string", "pattern": "(a)\\1"}, "\"pattern\""),
+    ({"type": "string", "pattern": "a*", "maxLength": 3}, "\"maxLength\""),
+    ({"enum": ["a"], "minLength": 1}, "\"minLength\""),
+    ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "\"oneOf\""),
+    ({"$ref": "other.json"}, "\"$ref\""),
+    ({"$ref": "#/$defs/none"}, "no schema at"),
+    ({"anyOf": [{"$ref": "#"}, {"type": "null"}]}, "left recursion"),
+    ({"allOf": [{"$ref": "#"}]}, "refer to itself"),
+    ({"type": "strin"}, "\"type\""),
+    ({"type": "object", "properties": []}, "\"properties\""),
+    ({"required": [1]}, "\"required\""),
+    ({"minLength": -1}, "\"minLength\""),
+    ({"madeUp": 1}, "\"madeUp\""),
+    (False, "no text"),
+    ({"type": "string", "minLength": 3, "maxLength": 2}, "no text"),
+    ({"type": "integer", "minimum": 3.2, "maximum": 3.8}, "no text"),
+    ({"required": ["a"], "additionalProperties": False, "type": "object"}, "no text"),
+    (3, "a schema is"),
+]
+
+
+class Walker:
+    def __init__(self, vocabulary):
+        self.process = subprocess.Popen([WALK] + vocabulary, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+
+    def ask(self, **request):
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit(f"grammar_walk ended at {json.dumps(request)}")
+        return json.loads(line)
+
+    def end(self):
+        self.process.stdin.close()
+        if self.process.wait():
+            sys.exit("grammar_walk failed")
+
+
+def random_bounds(seed):
+    """Schemas with bounds of many shapes, and numbers around them."""
+    rng = random.Random(seed)
+    for _ in range(400 // SHARE):
+        whole = rng.random() < 0.4
+
+        def number():
+            digits = rng.choice([1, 1, 2, 3, 5])
+            value = rng.randrange(10 ** digits)
+            return value if whole else round(value / 10 ** rng.randrange(digits + 1), 6)
+        low, high = sorted([rng.choice([1, -1]) * number(), rng.choice([1, -1]) * number()])
+        schema = {"type": "integer" if whole else "number"}
+        if rng.random() < 0.8:
+            schema[rng.choice(["minimum", "exclusiveMinimum"])] = low
+        if rng.random() < 0.8:
+            schema[rng.choice(["maximum", "exclusiveMaximum"])] = high
+        texts = set()
+        for near in (low, high, 0, number(), -number()):
+            for step in (0, 1, -1, 10, -10) + (() if whole else (0.1, -0.1, 0.01, 0.001, -0.001, 0.55)):
+                value = near + step if whole else round(near + step, 8)
+                text = str(value) if whole else f"{value:.8f}".rstrip("0").rstrip(".")
+                texts.add(text)
+                if not whole and "." in text:
+                    texts.add(text + "0")
+        yield schema, sorted(t for t in texts if t != "-0")
+
+
+def check_case(walker, schema, good, bad, seed, n, failures):
+    validator = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
+    reply = walker.ask(schema=schema, texts=good + bad, generate=n, seed=seed)
+    if "error" in reply:
+        failures.append(f"{schema}: {reply['error']}")
+        return
+    for text, taken in zip(good + bad, reply["texts"]):
+        if taken != (text in good):
+            failures.append(f"{schema}: {text!r} is {'taken' if taken else 'refused'}\n{reply['gbnf']}")
+        if text in good and not validator.is_valid(json.loads(text)):
+            failures.append(f"{schema}: {text!r} should not be among the good ones")
+    done = [t for t in reply["generated"] if t is not None]
+    if len(done) < n // 2:
+        failures.append(f"{schema}: only {len(done)} of {n} came to an end")
+    for text in done:
+        try:
+            validator.validate(json.loads(text))
+        except (ValueError, jsonschema.ValidationError) as e:
+            failures.append(f"{schema}: generated {text!r}: {str(e).splitlines()[0]}")
+
+
+def check(walker, n):
+    failures = []
+    for i, (schema, good, bad) in enumerate(CASES[:-1]):
+        check_case(walker, schema, good, bad, i + 1, n, failures)
+    reply = walker.ask(schema=CASES[-1][0], texts=["[1]", "[]", "[1,2]", "[null]"], generate=0)
+    if reply.get("texts") != [True, True, False, False]:
+        failures.append(f"items as a list: {reply}")
+    for schema, why in REFUSED:
+        reply = walker.ask(schema=schema)
+        if why not in reply.get("error", ""):
+            failures.append(f"{schema}: wanted an error with {why!r}, got {reply}")
+    for schema, texts in random_bounds(5) if n > 8 else []:
+        reply = walker.ask(schema=schema, texts=texts)
+        want = [jsonschema.Draft202012Validator(schema).is_valid(json.loads(t)) for t in texts]
+        if "error" in reply and not any(want):
+            continue
+        if reply.get("texts") != want:
+            failures.append(f"{schema}: {[t for t, a, b in zip(texts, reply.get('texts', want), want) if a != b][:5]} {reply.get('error')}")
+    return failures
+
+
+def main():
+    vectors = os.path.join(os.environ.get("MILLRACE_TEST_VECTORS", ""), "tokenizers", "ggml-vocab-{}.gguf")
+    vocabularies = [([], 24 // SHARE + 2)]
+    if SHARE == 1:
+        vocabularies += [([vectors.format(v)], n) for v, n in (("llama-spm", 8), ("qwen2", 2)) if os.path.exists(vectors.format(v))]
+    for vocabulary, n in vocabularies:
+        walker = Walker(vocabulary)
+        failures = check(walker, n)
+        walker.end()
+        if failures:
+            sys.exit(f"{vocabulary}: {len(failures)} failures\n" + "\n".join(failures[:20]))
+    print(f"{len(CASES)} schemas, {len(REFUSED)} refused, {len(vocabularies)} vocabularies")
+
+
+main()
