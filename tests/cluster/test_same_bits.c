@@ -18,6 +18,8 @@
 #include "coordinator/local_cluster.h"
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
+#include "engine/grammar/grammar.h"
+#include "engine/vocab/vocab.h"
 #include "tests/support/isa_env.h"
 #include "tests/support/share.h"
 
@@ -62,6 +64,8 @@ static int stride = 1; /* of the combinations that are run */
 static int start;      /* the first of them */
 static mr_gguf *gguf;
 static mr_model_info info;
+static uint8_t *grammar; /* packed; NULL where the model has no tokenizer */
+static size_t grammar_bytes;
 
 static void on_logits(void *ctx, int32_t first, int32_t n_rows, const float *logits) {
     results *out = ((listener *)ctx)->out;
@@ -103,6 +107,24 @@ static void submit(mr_job *job, listener *l, bool wants_logits) {
         .sampling =
             {.temperature = 0.9f, .top_k = 40, .top_p = 0.95f, .repeat_penalty = 1.1f, .repeat_last_n = 64, .seed = 17},
         .ctx = l};
+    mr_sampling_params *p = &desc.sampling;
+    p->mirostat =
+        l->idx == 1 ? 2 : 0; /* one sequence each: the usual chain, Mirostat, and all the rest with a grammar */
+    p->mirostat_tau = 4;
+    p->mirostat_eta = 0.1f;
+    if (l->idx == 2) {
+        p->typical_p = 0.95f;
+        p->top_n_sigma = 2;
+        p->xtc_probability = 0.5f;
+        p->xtc_threshold = 0.1f;
+        p->presence_penalty = p->frequency_penalty = 0.2f;
+        p->dry_multiplier = 0.8f;
+        p->dry_base = 1.75f;
+        p->dry_allowed_length = 1;
+        p->dry_last_n = -1;
+        desc.grammar = grammar;
+        desc.grammar_bytes = grammar_bytes;
+    }
     if (wants_logits)
         desc.on_logits = on_logits;
     else
@@ -164,6 +186,7 @@ static void run_combination(const combination *c, mr_type kv_type, results *out)
                             .max_context = 256,
                             .n_kv_blocks = 16 * (N_COMPANY + 2),
                             .kv_type = kv_type,
+                            .grammars = grammar != NULL,
                             .map_weights = c->level[MAPPED] == 1};
     if (mr_job_create(&config, &job, &err) != MR_OK)
         fail_msg("%s", err.text);
@@ -300,6 +323,22 @@ static void test_q8_0_kv(void **state) {
     run_list(MR_TYPE_Q8_0, 6 * stride);
 }
 
+static void make_grammar(void) {
+    static const char letters[] = "root ::= ([a-z ]{1,9} [,.!?'])+";
+    mr_tokenizer *tok = NULL;
+    mr_grammar *g = NULL;
+    mr_err err;
+    if (mr_vocab_load(gguf, &tok, &err) != MR_OK)
+        return;
+    mr_tokenizer_destroy(tok);
+    if (mr_grammar_parse(mr_str_from(letters), &g, &err) != MR_OK ||
+        mr_grammar_pack(g, &grammar, &grammar_bytes, &err) != MR_OK) {
+        fprintf(stderr, "%s\n", err.text);
+        exit(1);
+    }
+    mr_grammar_destroy(g);
+}
+
 static void find_model(const char *name) {
     const char *vectors = getenv("MILLRACE_TEST_VECTORS");
     if (strcmp(name, "demo") == 0)
@@ -323,7 +362,9 @@ int main(int argc, char **argv) {
         fprintf(stderr, "%s\n", err.text);
         return 1;
     }
+    make_grammar();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    mr_free(grammar);
     mr_gguf_close(gguf);
     return failed;
 }
