@@ -93,6 +93,29 @@ class Case(unittest.TestCase):
 
 
 @unittest.skipUnless(os.path.exists(DEMO), "the demo model is not there")
+class Samplers(Case):
+    """Ids and log-probabilities of one process, of one rank and of three, by every sampler and a grammar."""
+
+    ALL = ["--typical", "0.97", "--top-n-sigma", "3", "--xtc-probability", "0.3", "--xtc-threshold", "0.05",
+           "--presence-penalty", "0.2", "--frequency-penalty", "0.1", "--repeat-penalty", "1.1", "--dry-multiplier", "0.8",
+           "--dry-allowed-length", "1", "--logit-bias", "29=-inf", "--logit-bias", "300=2", "--logprobs", "3"]
+
+    def test_ranks(self):
+        with open(self.path("lines.gbnf"), "w", encoding="ascii") as f:
+            f.write('root ::= ([a-zA-Z ]{3,20} [,.] " ")+\n')
+        args = [*GENERATE, *self.ALL, "--grammar", f.name]
+        for mirostat in ("0", "2"):
+            command = ["generate", DEMO, *args, "--mirostat", mirostat, "--mirostat-ent", "3"]
+            alone = subprocess.run([BIN, *command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=LIMIT_S,
+                                   check=True).stdout
+            want = json.loads(alone)["sequences"]
+            self.assertEqual([len(s["logprobs"]) for s in want], [24] * len(PROMPTS))
+            for n in (1, 3):
+                done = self.good(n, command)
+                self.assertEqual(json.loads(done.stdout)["sequences"], want, str(done))
+
+
+@unittest.skipUnless(os.path.exists(DEMO), "the demo model is not there")
 class Demo(Case):
     """Through shared memory, and what else mpirun finds best."""
 
