@@ -16,8 +16,8 @@ typedef struct mr_step_record {
     uint64_t step;
     int32_t n_rows;
     bool tokens_in;
-    mr_logits_run logits; /* what it will bring */
-    int32_t n_rows_in;    /* logits rows delivered */
+    mr_logits_runs logits; /* what it will bring */
+    int32_t n_rows_in;     /* of them delivered */
 } mr_step_record;
 
 /* A sequence slot of the stages. */

@@ -145,30 +145,48 @@ static mr_status take_tokens(mr_job *job, bool *did, mr_err *err) {
     }
 }
 
+/* The run that the next rows of a step belong to, and how many of its rows are in; all are not yet. */
+static const mr_logits_run *run_due(const mr_step_record *r, int32_t *out_n_in) {
+    int32_t i = 0, n = r->n_rows_in;
+    while (n >= r->logits.at[i].n_rows)
+        n -= r->logits.at[i++].n_rows;
+    *out_n_in = n;
+    return &r->logits.at[i];
+}
+
+static mr_status check_logits(const mr_job *job, const mr_step_record *r, const mr_frame *frame, mr_err *err) {
+    int32_t left = r->step == frame->step ? r->logits.n_rows - r->n_rows_in : 0, n_in;
+    const mr_logits_run *run = left > 0 ? run_due(r, &n_in) : NULL;
+    if (!run || frame->rows == 0 || (int64_t)n_in + frame->rows > run->n_rows)
+        return mr_stage_links_of_tail(job->links,
+                                      mr_err_set(err, MR_E_PROTOCOL, "%u rows of logits of step %llu, which wants %d",
+                                                 frame->rows, (unsigned long long)frame->step, left),
+                                      err);
+    int32_t columns = run->entry->desc.on_hidden ? job->config.info->d_model : job->config.info->vocab_size;
+    if (frame->row_bytes == (size_t)columns * sizeof(float))
+        return MR_OK;
+    return mr_stage_links_of_tail(
+        job->links,
+        mr_err_set(err, MR_E_PROTOCOL, "rows of %u bytes where %d columns are due", frame->row_bytes, columns), err);
+}
+
 static mr_status take_logits(mr_job *job, bool *did, mr_err *err) {
     for (;;) {
         mr_frame frame;
-        const float *logits = NULL;
-        mr_status status = mr_stage_links_peek_logits(job->links, &frame, &logits, err);
-        if (status != MR_OK || !logits)
+        const float *rows = NULL;
+        mr_status status = mr_stage_links_peek_logits(job->links, &frame, &rows, err);
+        if (status != MR_OK || !rows)
             return status;
         mr_step_record *r = &job->steps[frame.step % (uint64_t)job->ring_slots];
-        if (r->step != frame.step || frame.rows == 0 || (int64_t)r->n_rows_in + frame.rows > r->logits.n_rows)
-            return mr_stage_links_of_tail(
-                job->links,
-                mr_err_set(err, MR_E_PROTOCOL, "%u rows of logits of step %llu, which wants %d", frame.rows,
-                           (unsigned long long)frame.step, r->step == frame.step ? r->logits.n_rows - r->n_rows_in : 0),
-                err);
-        mr_entry *e = r->logits.entry;
-        int32_t columns = e->desc.on_hidden ? job->config.info->d_model : job->config.info->vocab_size;
-        if (frame.row_bytes != (size_t)columns * sizeof *logits)
-            return mr_stage_links_of_tail(
-                job->links,
-                mr_err_set(err, MR_E_PROTOCOL, "rows of %u bytes where %d columns are due", frame.row_bytes, columns),
-                err);
+        status = check_logits(job, r, &frame, err);
+        if (status != MR_OK)
+            return status;
+        int32_t n_in;
+        const mr_logits_run *run = run_due(r, &n_in);
+        mr_entry *e = run->entry;
         if (e->state != MR_ENTRY_DONE)
-            (e->desc.on_hidden ? e->desc.on_hidden : e->desc.on_logits)(
-                e->desc.ctx, r->logits.first_position + r->n_rows_in, (int32_t)frame.rows, logits);
+            (e->desc.on_hidden ? e->desc.on_hidden : e->desc.on_logits)(e->desc.ctx, run->first_position + n_in,
+                                                                        (int32_t)frame.rows, rows);
         r->n_rows_in += (int32_t)frame.rows;
         e->n_delivered += (int32_t)frame.rows;
         *did = true;

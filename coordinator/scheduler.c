@@ -300,11 +300,13 @@ static int32_t add_decode_rows(mr_scheduler *s, uint64_t turn, int32_t n, int32_
     return added;
 }
 
-static void add_prompt(mr_scheduler *s, mr_entry *e, int32_t n, uint64_t turn, mr_logits_run *out_logits) {
+static void add_prompt(mr_scheduler *s, mr_entry *e, int32_t n, uint64_t turn, mr_logits_runs *out_logits) {
     int32_t out_room = s->config.max_out_rows - s->n_out;
     bool wants_logits = e->desc.on_logits != NULL;
     if (wants_logits)
         n = n < out_room ? n : out_room;
+    if (mr_entry_wants_rows(e) && out_logits->n == MR_MAX_LOGITS_RUNS)
+        return;
     if (e->desc.on_hidden)
         out_room = n; /* they need no room among the rows of logits */
     if (n <= 0 || out_room <= 0)
@@ -315,7 +317,8 @@ static void add_prompt(mr_scheduler *s, mr_entry *e, int32_t n, uint64_t turn, m
     e->last_turn = turn;
     if (mr_entry_wants_rows(e)) {
         run->want = wants_logits ? MILLRACE__WANT__WANT_ALL_LOGITS : MILLRACE__WANT__WANT_ALL_HIDDEN;
-        *out_logits = (mr_logits_run){.entry = e, .first_position = e->n_issued - n, .n_rows = n};
+        out_logits->at[out_logits->n++] = (mr_logits_run){.entry = e, .first_position = e->n_issued - n, .n_rows = n};
+        out_logits->n_rows += n;
         s->n_out += wants_logits ? n : 0;
     } else if (e->n_issued == e->n_prefill) {
         run->want = MILLRACE__WANT__WANT_TOKEN;
@@ -328,16 +331,23 @@ static int64_t priority_of(const mr_scheduler *s, const mr_entry *e) {
     return e->desc.priority + (int64_t)((s->plan.step - e->last_step) / MR_SCHEDULER_AGING_STEPS);
 }
 
+static bool brings_logits(const mr_logits_runs *runs) {
+    for (int32_t i = 0; i < runs->n; i++)
+        if (runs->at[i].entry->desc.on_logits)
+            return true;
+    return false;
+}
+
 /* Finds the prompts of the highest priority of which this step has no rows, those that waited longest first, into spare;
- * returns how many. One run of a step at most brings all its rows. */
-static int32_t find_prompts(mr_scheduler *s, const mr_logits_run *logits) {
+ * returns how many. One run of a step at most brings logits of all its rows. */
+static int32_t find_prompts(mr_scheduler *s, const mr_logits_runs *logits) {
     int64_t highest = INT64_MIN;
     int32_t n = 0;
-    bool has_rows = logits->entry != NULL;
+    bool in_step = brings_logits(logits), has_logits = in_step;
     for (int32_t i = 0; i < s->n_live; i++) {
         mr_entry *e = s->live[i];
-        bool wants_rows = mr_entry_wants_rows(e);
-        if (prefill_rows(e) == 0 || e->last_step == s->plan.step || (wants_rows && logits->entry))
+        bool wants_logits = e->desc.on_logits != NULL;
+        if (prefill_rows(e) == 0 || e->last_step == s->plan.step || (wants_logits && in_step))
             continue;
         int64_t priority = priority_of(s, e);
         if (priority < highest)
@@ -345,11 +355,11 @@ static int32_t find_prompts(mr_scheduler *s, const mr_logits_run *logits) {
         if (priority > highest) {
             highest = priority;
             n = 0;
-            has_rows = logits->entry != NULL;
+            has_logits = in_step;
         }
-        if (wants_rows && has_rows)
+        if (wants_logits && has_logits)
             continue;
-        has_rows = has_rows || wants_rows;
+        has_logits = has_logits || wants_logits;
         s->spare[n++] = e;
     }
     return n;
@@ -371,7 +381,7 @@ static void share_out(mr_scheduler *s, int32_t n, int32_t rows) {
     s->shares[0] = want < rows ? want : rows;
 }
 
-static void add_prefill_rows(mr_scheduler *s, uint64_t turn, int32_t budget, mr_logits_run *out_logits) {
+static void add_prefill_rows(mr_scheduler *s, uint64_t turn, int32_t budget, mr_logits_runs *out_logits) {
     int32_t most = s->n_rows + budget, before = -1;
     while (s->n_rows < most && s->n_rows > before) {
         int32_t n = find_prompts(s, out_logits);
@@ -411,7 +421,7 @@ static void commit(mr_scheduler *s, uint64_t turn) {
 
 /* Adds the rows of this turn. Where decode rows could fill the step, prompts have a few of its rows all the same: they
  * would never come to their ends while enough others decode. */
-static void add_rows(mr_scheduler *s, uint64_t turn, bool decode_is_due, const work *w, mr_logits_run *out_logits) {
+static void add_rows(mr_scheduler *s, uint64_t turn, bool decode_is_due, const work *w, mr_logits_runs *out_logits) {
     const mr_scheduler_config *c = &s->config;
     int32_t decode = decode_is_due ? decode_share(s, turn, w->n_decoding) : 0;
     int32_t max_rows = c->max_rows, max_out_rows = c->max_out_rows;
@@ -430,8 +440,8 @@ static void add_rows(mr_scheduler *s, uint64_t turn, bool decode_is_due, const w
     add_decode_rows(s, turn, decode - n_decoded, c->max_rows, c->max_out_rows); /* what prompts do not want */
 }
 
-const Millrace__StepPlan *mr_scheduler_next(mr_scheduler *s, uint64_t step, mr_logits_run *out_logits) {
-    *out_logits = (mr_logits_run){0};
+const Millrace__StepPlan *mr_scheduler_next(mr_scheduler *s, uint64_t step, mr_logits_runs *out_logits) {
+    out_logits->n = out_logits->n_rows = 0;
     s->plan.step = step;
     s->plan.n_runs = 0;
     s->n_rows = s->n_out = 0;

@@ -49,15 +49,23 @@ int32_t mr_scheduler_most_steps(const mr_scheduler *s);
 /* Micro-batches of the last step. */
 int32_t mr_scheduler_micro_batches(const mr_scheduler *s);
 
-/* The logits that a step will bring; entry is NULL when it brings none. */
+/* Rows of a prompt that a step will bring: logits, or hidden ones. */
 typedef struct mr_logits_run {
     mr_entry *entry;
     int32_t first_position, n_rows;
 } mr_logits_run;
 
+enum { MR_MAX_LOGITS_RUNS = 32 };
+
+/* All of a step, in the order in which they come. */
+typedef struct mr_logits_runs {
+    int32_t n, n_rows;
+    mr_logits_run at[MR_MAX_LOGITS_RUNS];
+} mr_logits_runs;
+
 /* Fills the plan of the next step, number step; NULL when no row can be issued now. Commits: the entries' n_issued moves
  * on and the ledger grows. The plan is valid until the next call. */
-const Millrace__StepPlan *mr_scheduler_next(mr_scheduler *s, uint64_t step, mr_logits_run *out_logits);
+const Millrace__StepPlan *mr_scheduler_next(mr_scheduler *s, uint64_t step, mr_logits_runs *out_logits);
 /* Whether a row was left out of that step for want of a KV block. */
 bool mr_scheduler_starved(const mr_scheduler *s);
 

@@ -79,6 +79,37 @@ static void test_logits_are_products_of_them(void **state) {
     job_rig_stop(&rig);
 }
 
+/* Short prompts ride in steps together, and get what each gets alone. */
+static void test_many_in_a_step(void **state) {
+    (void)state;
+    enum { N = 40, SHORT = 5 };
+    static rows_heard alone[N], together[N];
+    job_rig rig;
+    mr_err err;
+    job_rig_must_start(
+        &rig, &(job_rig_config){.model = &model, .n_stages = 2, .max_rows = 64, .max_sequences = N, .n_kv_blocks = N});
+    for (int round = 0; round < 2; round++) {
+        int64_t n_before = mr_job_get_facts(rig.job).n_steps;
+        for (int32_t i = 0; i < N; i++) {
+            rows_heard *to = round ? &together[i] : &alone[i];
+            int32_t ids[SHORT];
+            int64_t sequence;
+            job_prompt(i, SHORT, 80, ids);
+            mr_sequence_desc desc = {
+                .prompt_ids = ids, .n_prompt = SHORT, .fresh = true, .on_hidden = on_hidden, .ctx = to};
+            assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
+            if (round == 0)
+                job_rig_run(&rig);
+        }
+        job_rig_run(&rig);
+        int64_t n_steps = mr_job_get_facts(rig.job).n_steps - n_before;
+        print_message("%d prompts in %d steps\n", N, (int)n_steps);
+        assert_true(round == 0 ? n_steps >= N : n_steps <= N / 4);
+    }
+    assert_memory_equal(together, alone, sizeof alone);
+    job_rig_stop(&rig);
+}
+
 /* As a reader of the rows would pool them. */
 static void pool(const rows_heard *h, mr_pooling pooling, double out[WIDTH]) {
     double squares = 0;
@@ -143,7 +174,7 @@ static void test_pooling(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_logits_are_products_of_them),
-                                       cmocka_unit_test(test_pooling)};
+                                       cmocka_unit_test(test_many_in_a_step), cmocka_unit_test(test_pooling)};
     tiny_desc desc = job_model_desc();
     desc.type = MR_TYPE_F16;
     job_model_init(&model, tiny_model_write(&desc));

@@ -20,7 +20,7 @@ enum { N_SEQUENCES = 40, MAX_SLOTS = 8, MAX_STAGES = 4, MAX_RING = 12, CONTEXT =
 typedef struct flight {
     mr_entry *tokens[MAX_RUNS];
     int32_t n_tokens;
-    mr_logits_run logits;
+    mr_logits_runs logits;
 } flight;
 
 typedef struct sim {
@@ -136,10 +136,10 @@ static void land(sim *s) {
         if (e->n_ids == e->max_ids || draw(s, 20) == 0)
             finish(s, e);
     }
-    mr_entry *e = f->logits.entry;
+    mr_entry *e = f->logits.n ? f->logits.at[0].entry : NULL;
     if (!e)
         return;
-    assert_int_equal(f->logits.first_position, e->n_delivered);
+    assert_int_equal(f->logits.at[0].first_position, e->n_delivered);
     e->n_delivered += f->logits.n_rows;
     if (e->n_delivered == e->n_prompt)
         finish(s, e);
@@ -222,7 +222,7 @@ static void check_order(const before *live, int32_t n, bool decoding) {
         }
 }
 
-static void check_step(const sim *s, const Millrace__StepPlan *plan, const mr_logits_run *logits, before *live,
+static void check_step(const sim *s, const Millrace__StepPlan *plan, const mr_logits_runs *logits, before *live,
                        int32_t n) {
     int32_t n_rows = 0, n_out = 0, n_decoded = 0, n_decoding = 0, n_logits = 0;
     for (size_t i = 0; i < plan->n_runs; i++) {
@@ -235,9 +235,10 @@ static void check_step(const sim *s, const Millrace__StepPlan *plan, const mr_lo
         if (run->want == MILLRACE__WANT__WANT_ALL_LOGITS) {
             n_out += (int32_t)run->n_rows;
             n_logits++;
-            assert_ptr_equal(logits->entry, b->entry);
-            assert_int_equal(logits->first_position, run->first_position);
+            assert_ptr_equal(logits->at[0].entry, b->entry);
+            assert_int_equal(logits->at[0].first_position, run->first_position);
             assert_int_equal(logits->n_rows, run->n_rows);
+            assert_int_equal(logits->at[0].n_rows, run->n_rows);
         }
     }
     for (int32_t i = 0; i < n; i++)
@@ -247,7 +248,7 @@ static void check_step(const sim *s, const Millrace__StepPlan *plan, const mr_lo
     int32_t m = mr_scheduler_micro_batches(s->scheduler);
     assert_in_range(m, 1, s->ring);
     assert_true(n_decoded <= (n_decoding + m - 1) / m);
-    assert_true(n_logits <= 1 && (n_logits == 1) == (logits->entry != NULL));
+    assert_true(n_logits <= 1 && (n_logits == 1) == (logits->n == 1));
     check_order(live, n, true);
     if (n_rows == s->config.max_rows && n_out < s->config.max_out_rows)
         check_order(live, n, false); /* else some run did not fit for want of logits */
@@ -255,7 +256,7 @@ static void check_step(const sim *s, const Millrace__StepPlan *plan, const mr_lo
 
 static void issue(sim *s) {
     before live[MAX_SLOTS];
-    mr_logits_run logits;
+    mr_logits_runs logits;
     int32_t most = mr_scheduler_most_steps(s->scheduler), n_waiting = 0, n_prompts = 0;
     assert_in_range(most, s->config.n_stages + 1, s->ring);
     if (s->n_issued - s->n_back >= (uint64_t)most)
@@ -338,7 +339,7 @@ static void test_rows_that_starve(void **state) {
     mr_scheduler *s;
     mr_ledger *l;
     mr_journal *j;
-    mr_logits_run logits;
+    mr_logits_runs logits;
     mr_err err;
     assert_int_equal(mr_journal_create(&j, &err), MR_OK);
     assert_int_equal(mr_ledger_create(2, 3, 4, &l, &err), MR_OK);
@@ -438,7 +439,7 @@ static mr_entry *scene_join(scene *c, int32_t n_prompt, int32_t priority) {
 
 /* Issues one step, which must be possible, and brings its tokens back at once. */
 static const Millrace__StepPlan *scene_step(scene *c) {
-    mr_logits_run logits;
+    mr_logits_runs logits;
     const Millrace__StepPlan *plan = mr_scheduler_next(c->scheduler, ++c->step, &logits);
     assert_non_null(plan);
     for (int32_t i = 0; i < mr_journal_count(c->journal); i++) {
@@ -683,7 +684,7 @@ static void test_priorities(void **state) {
 static void test_consecutive_chunks(void **state) {
     (void)state;
     scene c;
-    mr_logits_run logits;
+    mr_logits_runs logits;
     scene_init(&c, 3, 0);
     scene_times(&c, 3, 5e-3, 1e-3, 0);
     mr_entry *e = scene_join(&c, 2000, 0);
