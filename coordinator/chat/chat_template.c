@@ -117,8 +117,8 @@ const char *chat_template_origin_text(chat_template_origin origin) {
 
 /* ---- render ---- */
 
-/* What the caller has comes first, but for what is said here. Without tools there is no variable of that name: templates that
- * loop over it take it like this, and None they do not. */
+/* What the caller has comes first, but for what is said here. Without tools there is no variable of that name:
+ * templates that loop over it take it like this, and None they do not. */
 static json_t *make_variables(const chat_template *t, json_t *messages, const json_t *tools, const json_t *variables,
                               bool add_generation_prompt) {
     json_t *v = json_pack("{s:s, s:s}", "bos_token", t->bos_text, "eos_token", t->eos_text);

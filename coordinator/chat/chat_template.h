@@ -1,10 +1,11 @@
-/* coordinator/chat/chat_template.h - the text of a conversation as a model expects it: the Jinja template of its file, rendered with
- * messages in the shape that the template can read. What it can read is found out when it is loaded, by rendering small
- * conversations: whether contents are strings or lists of parts, arguments of calls objects or strings, a call's empty
- * content null, and whether there is a role "system".
+/* coordinator/chat/chat_template.h - the text of a conversation as a model expects it: the Jinja template of its file,
+ * rendered with messages in the shape that the template can read. What it can read is found out when it is loaded, by
+ * rendering small conversations: whether contents are strings or lists of parts, arguments of calls objects or strings,
+ * a call's empty content null, and whether there is a role "system".
  * Owns:    copies of all it needs; file and tokenizer may go.
  * Threads: a loaded template is constant: any number of threads may render it.
- * Errors:  any function may return MR_E_NO_MEMORY; those of mr_jinja_parse and mr_jinja_render; others at the function. */
+ * Errors:  any function may return MR_E_NO_MEMORY; those of mr_jinja_parse and mr_jinja_render; others at the function.
+ *          */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_CHAT_CHAT_TEMPLATE_H
 #define MR_COORDINATOR_CHAT_CHAT_TEMPLATE_H
@@ -23,9 +24,9 @@ typedef enum chat_template_origin {
     CHAT_TEMPLATE_PLAIN,  /* nor that: contents alone, which the model goes on with */
 } chat_template_origin;
 
-/* The template of a model: override_source if not NULL; else tokenizer.chat_template of the file, and with tools the one that
- * tokenizer.chat_template.tool_use holds, where there is one; else one of ours. gguf may be NULL. MR_E_FORMAT: the template
- * is malformed; the text says where. */
+/* The template of a model: override_source if not NULL; else tokenizer.chat_template of the file, and with tools the
+ * one that tokenizer.chat_template.tool_use holds, where there is one; else one of ours. gguf may be NULL. MR_E_FORMAT:
+ * the template is malformed; the text says where. */
 MR_MUST_USE mr_status chat_template_load(const mr_gguf *gguf, const mr_tokenizer *tok, const char *override_source,
                                          chat_template **out, mr_err *err);
 void chat_template_destroy(chat_template *t);
@@ -37,8 +38,8 @@ chat_template_origin chat_template_get_origin(const chat_template *t);
 const char *chat_template_origin_text(chat_template_origin origin);
 
 /* Appends the prompt. messages: an array of objects with role and content as OpenAI has them; tools: an array or NULL;
- * extra_variables: an object with more that the template may read, or NULL. It ends with the beginning of an answer where
- * add_generation_prompt. To be tokenised with MR_ENCODE_PARSE_SPECIAL | MR_ENCODE_BOS, which adds no second bos.
+ * extra_variables: an object with more that the template may read, or NULL. It ends with the beginning of an answer
+ * where add_generation_prompt. To be tokenised with MR_ENCODE_PARSE_SPECIAL | MR_ENCODE_BOS, which adds no second bos.
  * MR_E_INVALID: a message has no role or a content of another type, or the template refuses the conversation; the text
  * says which. MR_E_UNSUPPORTED: a content part that is no text. */
 MR_MUST_USE mr_status chat_template_render(const chat_template *t, const json_t *messages, const json_t *tools,

@@ -34,7 +34,8 @@ mr_status chat_source_render(const chat_template *t, const chat_source *s, json_
                              const json_t *variables, bool add_generation_prompt, mr_text_buf *out, mr_err *err);
 /* chat_template_probe.c. MR_E_NO_MEMORY, no other error. */
 mr_status chat_source_probe(const chat_template *t, chat_source *s, mr_err *err);
-/* chat_template_messages.c: checks the messages, and makes new ones that the template can read; *out is the caller's. */
+/* chat_template_messages.c: checks the messages, and makes new ones that the template can read; *out is the caller's.
+ * */
 mr_status chat_messages_adapt(const chat_abilities *can, const json_t *messages, json_t **out, mr_err *err);
 
 #endif
