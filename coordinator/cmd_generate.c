@@ -48,20 +48,16 @@ static mr_status load_vocab(generation *g, mr_err *err) {
     return status;
 }
 
-/* --grammar or --json-schema, compiled: what is wrong with it is said before the model is loaded. */
+/* --grammar, compiled: what is wrong with it is said before the model is loaded. */
 static mr_status read_grammar(generation *g, mr_err *err) {
-    const char *gbnf = mr_options_text(g->options, MR_OPTION_GRAMMAR);
-    const char *schema = mr_options_text(g->options, MR_OPTION_JSON_SCHEMA), *path = gbnf ? gbnf : schema;
+    const char *path = mr_options_text(g->options, MR_OPTION_GRAMMAR);
     mr_text_buf text = {0};
     mr_grammar *grammar = NULL;
     if (!path)
         return MR_OK;
-    if (gbnf && schema)
-        return mr_err_set(err, MR_E_INVALID, "--grammar and --json-schema: a text follows one of them");
     mr_status status = prompt_file_read(path, MR_GRAMMAR_MAX_TEXT_BYTES, &text, err);
     if (status == MR_OK) {
-        mr_str source = {text.data, text.len};
-        status = gbnf ? mr_grammar_parse(source, &grammar, err) : mr_grammar_from_schema(source, &grammar, err);
+        status = mr_grammar_parse((mr_str){text.data, text.len}, &grammar, err);
         if (status == MR_OK)
             status = mr_grammar_pack(grammar, &g->grammar, &g->grammar_bytes, err);
         if (status != MR_OK)

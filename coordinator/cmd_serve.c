@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "coordinator/api/api.h"
 #include "coordinator/cmd.h"
 #include "coordinator/interrupt.h"
 #include "coordinator/output.h"
@@ -107,6 +108,8 @@ static mr_status load(serve *s, mr_err *err) {
     if (status == MR_OK)
         status = cmd_session_size_for_server(&s->session, err);
     if (status == MR_OK)
+        status = serve_api_create(s, err);
+    if (status == MR_OK)
         status = serve_publish_texts(s, err);
     if (status != MR_OK)
         return status;
@@ -153,6 +156,9 @@ mr_status cmd_serve(const mr_options *options, mr_err *err) {
     serve_facts_destroy(s.facts);
     mr_metrics_destroy(s.metrics);
     mr_service_destroy(s.service);
+    api_destroy(atomic_load(&s.api));
+    chat_template_destroy(s.chat);
+    cmd_sampling_deinit(&s.sampling);
     mr_tokenizer_destroy(s.tok);
     for (int i = 0; i < SERVE_TEXTS; i++)
         mr_free(atomic_load(&s.texts[i]));

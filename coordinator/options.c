@@ -18,6 +18,7 @@ enum {
     IN_BENCH = 1 << MR_COMMAND_BENCH,
     IN_SIMULATE = 1 << MR_COMMAND_SIMULATE,
     IN_SERVE = 1 << MR_COMMAND_SERVE,
+    IN_SAMPLING = IN_GENERATE | IN_SERVE,
     /* those that lay out stages */
     IN_RUN = IN_GENERATE | IN_LOGITS | IN_PERPLEXITY | IN_PLAN | IN_BENCH | IN_SIMULATE | IN_SERVE,
     /* those whose stages may be ranks */

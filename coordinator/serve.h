@@ -8,6 +8,8 @@
 
 #include <stdatomic.h>
 
+#include "coordinator/chat/chat_template.h"
+#include "coordinator/cmd_sampling.h"
 #include "coordinator/cmd_session.h"
 #include "coordinator/http/http_server.h"
 #include "coordinator/metrics/metrics.h"
@@ -15,6 +17,7 @@
 #include "coordinator/service/service.h"
 
 typedef struct serve_trace serve_trace;
+struct api; /* coordinator/api/api.h */
 
 /* Answers that do not change once the model is planned; JSON. */
 typedef enum serve_text { SERVE_MODELS, SERVE_MODEL, SERVE_PROPS, SERVE_PLAN, SERVE_TEXTS } serve_text;
@@ -29,6 +32,10 @@ typedef struct serve {
     http_server *http;
     cmd_session session;
     mr_tokenizer *tok;
+    chat_template *chat;       /* NULL: the model file's is broken */
+    _Atomic(struct api *) api; /* NULL: not yet */
+    char fingerprint[96];
+    cmd_sampling sampling;              /* of requests that do not say */
     _Atomic(char *) texts[SERVE_TEXTS]; /* NULL: not yet */
     bool is_ready;                      /* of the main thread: the model is loaded */
     int64_t end_ns;                     /* of the main thread: when draining is over; 0: it has not begun */
@@ -44,6 +51,12 @@ MR_MUST_USE mr_status serve_publish_texts(serve *s, mr_err *err);
 void serve_count_request(void *ctx, const http_done *done);
 /* Sets out to an error and returns true where the model is not there to answer. */
 bool serve_refuse(serve *s, http_answer *out);
+
+/* --- serve_api.c: completions, chat, embeddings, tokens --- */
+
+/* Once the model is planned; publishes s->api. */
+MR_MUST_USE mr_status serve_api_create(serve *s, mr_err *err);
+extern const http_call_ops serve_api_call; /* endpoints are those of api.h */
 
 /* --- serve_trace.c: GET /trace?seconds=N --- */
 
@@ -62,6 +75,9 @@ typedef struct serve_config {
     const char **keys; /* [n_keys]: those of the options, then those of the file */
     mr_text_buf key_file, tls_cert, tls_key;
 } serve_config;
+
+/* Reads a file of text whole; option is for errors. MR_E_INVALID. */
+MR_MUST_USE mr_status serve_read_file(const char *option, const char *path, mr_text_buf *out, mr_err *err);
 
 MR_MUST_USE mr_status serve_config_read(serve_config *c, const mr_options *o, mr_err *err);
 void serve_config_deinit(serve_config *c);

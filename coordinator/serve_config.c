@@ -9,8 +9,7 @@
 
 enum { MAX_FILE_BYTES = 1 << 20, PING_S = 5 };
 
-/* Reads a file whole; a zero stands behind its text. */
-static mr_status read_file(const char *option, const char *path, mr_text_buf *out, mr_err *err) {
+mr_status serve_read_file(const char *option, const char *path, mr_text_buf *out, mr_err *err) {
     char piece[4096];
     size_t n;
     FILE *f = fopen(path, "re");
@@ -45,7 +44,7 @@ static mr_status add_key(serve_config *c, const char *option, const char *key, m
 /* A key a line; empty lines and white space around keys do not count. */
 static mr_status add_key_file(serve_config *c, const char *path, mr_err *err) {
     int32_t before = c->http.n_keys;
-    mr_status status = read_file("--api-key-file", path, &c->key_file, err);
+    mr_status status = serve_read_file("--api-key-file", path, &c->key_file, err);
     char *rest = c->key_file.data;
     for (char *line; status == MR_OK && (line = strsep(&rest, "\r\n")) != NULL;) {
         line += strspn(line, " \t");
@@ -79,9 +78,9 @@ static mr_status read_tls(serve_config *c, const mr_options *o, mr_err *err) {
     if (!cert || !key)
         return mr_err_set(err, MR_E_INVALID, "%s alone is no TLS; hint: %s, too", cert ? "--tls-cert" : "--tls-key",
                           cert ? "--tls-key" : "--tls-cert");
-    mr_status status = read_file("--tls-cert", cert, &c->tls_cert, err);
+    mr_status status = serve_read_file("--tls-cert", cert, &c->tls_cert, err);
     if (status == MR_OK)
-        status = read_file("--tls-key", key, &c->tls_key, err);
+        status = serve_read_file("--tls-key", key, &c->tls_key, err);
     c->http.tls_cert = c->tls_cert.data;
     c->http.tls_key = c->tls_key.data;
     return status;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "coordinator/api/api.h"
 #include "coordinator/output_json.h"
 #include "coordinator/page/page.h"
 #include "coordinator/serve.h"
@@ -97,13 +98,10 @@ static json_t *plan_json(const serve *s) {
 }
 
 static json_t *props_json(const serve *s) {
-    mr_str chat = {0};
-    mr_err none;
-    bool has_chat = mr_gguf_get_str(s->session.gguf, "tokenizer.chat_template", &chat, &none) == MR_OK;
+    json_t *chat = s->chat ? output_json_text(mr_str_from(chat_template_source(s->chat))) : json_null();
     return json_pack("{s:{s:i}, s:i, s:o, s:o, s:s}", "default_generation_settings", "n_ctx", s->session.ctx,
                      "total_slots", s->session.max_sequences, "model_path", output_json_text(mr_str_from(s->model)),
-                     "chat_template", has_chat ? output_json_text(chat) : json_null(), "build_info",
-                     "millrace " MILLRACE_VERSION);
+                     "chat_template", chat, "build_info", "millrace " MILLRACE_VERSION);
 }
 
 static mr_status publish(serve *s, serve_text which, json_t *root, mr_err *err) {
@@ -232,8 +230,19 @@ static void answer(void *ctx, int endpoint, const http_request *request, http_an
 
 #define FIXED(path, is_open, is_quiet, endpoint)                                                                       \
     { "GET", path, is_open, is_quiet, answer, NULL, endpoint }
+#define CALL(path, endpoint)                                                                                           \
+    { "POST", path, false, false, NULL, &serve_api_call, endpoint }
 
 const http_route serve_routes[] = {
+    CALL("/v1/completions", API_COMPLETIONS),
+    CALL("/completions", API_COMPLETIONS),
+    CALL("/v1/chat/completions", API_CHAT_COMPLETIONS),
+    CALL("/chat/completions", API_CHAT_COMPLETIONS),
+    CALL("/v1/embeddings", API_EMBEDDINGS),
+    CALL("/embeddings", API_EMBEDDINGS),
+    CALL("/tokenize", API_TOKENIZE),
+    CALL("/detokenize", API_DETOKENIZE),
+    CALL("/apply-template", API_APPLY_TEMPLATE),
     FIXED("/", true, true, PAGE),
     FIXED("/page/state", false, true, STATE),
     FIXED("/page*", true, true, PAGE),

@@ -202,19 +202,6 @@ class Grammars(Case):
         again = self.json(*args, "--stages", "3", "--sequences", "1", "--mirostat", "0")["sequences"]
         self.assertEqual([s["ids"] for s in again], [s["ids"] for s in found])
 
-    def test_json_schema(self):
-        schema = self.file("schema.json", json.dumps({
-            "type": "object", "properties": {"kind": {"enum": ["mill", "fox"]}, "count": {"type": "integer", "minimum": 1,
-            "maximum": 12}}, "required": ["kind", "count"], "additionalProperties": False}))
-        found = self.json("-p", "ab", "--choices", "8", "-n", "60", "--seed", "2", "--temp", "3", "--json-schema", schema)
-        for s in found["sequences"]:
-            value = json.loads(s["text"])
-            self.assertEqual(set(value), {"kind", "count"})
-            self.assertTrue(value["kind"] in ("mill", "fox") and 1 <= value["count"] <= 12)
-        bad = self.file("bad.json", '{"type": "object", "unevaluatedProperties": 5}')
-        self.bad(1, "unevaluatedProperties", "generate", self.model, "-p", "a", "--json-schema", bad)
-        self.bad(2, "a text follows one of them", "generate", self.model, "-p", "a", "--json-schema", bad, "--grammar", bad)
-
     def test_bad_ones(self):
         bad = self.file("bad.gbnf", "root ::= a\n")
         self.bad(1, 'line 1: rule "a" is not defined', "generate", self.model, "-p", "a", "--grammar", bad)

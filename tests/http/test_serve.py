@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`millrace serve` as users run it: what it tells of itself, options, loading, draining, answers from the demo model, many
+clients at once, and that the examples of the README work as they are written."""
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+from probe import LIMIT_S, Server, error_code, read_all, read_until, until
+
+SOURCE = os.environ.get("MILLRACE_SOURCE_DIR", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+BIN = os.path.abspath(os.environ.get("MILLRACE_BIN", "build/release/bin/millrace"))
+DEMO = os.path.join(os.path.dirname(BIN), "millrace-demo.gguf")
+JSON = {"Content-Type": "application/json"}
+
+
+class Serve(Server):
+    """millrace serve MODEL at a free port; it says where on standard error."""
+
+    def __init__(self, *args, model="--demo", ready=True, env=None, wait=True):
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("MILLRACE_") or k == "MILLRACE_CPU_ISA"}
+        command = [BIN, "serve", model, "--measure", "off", *args]
+        command += [] if "--unix-socket" in args else ["--port", "0"]
+        self.lines = []
+        self.run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**clean, **(env or {})})
+        self.reader = threading.Thread(target=self.read_lines)
+        self.reader.start()
+        self.url = self.port = self.path = None
+        if wait:
+            self.url = self.said("listening at ")
+            self.port = int(self.url.rsplit(":", 1)[1]) if self.url.startswith("http") else None
+            self.path = self.url[5:] if self.url.startswith("unix:") else None
+            if ready:
+                self.said("ready at ")
+
+    def read_lines(self):
+        for line in self.run.stderr:
+            self.lines.append(line.decode())
+
+    def said(self, mark):
+        def found():
+            for line in list(self.lines):
+                if mark in line:
+                    text = json.loads(line)["text"] if line.startswith("{") else line
+                    return text.split(mark)[1].strip()
+            if self.run.poll() is not None:
+                raise AssertionError("".join(self.lines))
+            return None
+        return until(found)
+
+    def end(self, number=signal.SIGTERM):
+        if number:
+            self.run.send_signal(number)
+        status = self.run.wait(LIMIT_S)
+        self.reader.join()
+        self.run.stdout.close()
+        self.run.stderr.close()
+        return status, "".join(self.lines)
+
+    def __exit__(self, *_):
+        if self.run.poll() is None:
+            self.run.kill()
+        self.end(None)
+
+    def json(self, path, body=None, headers=None):
+        """(status, object) of a GET, or of a POST of body."""
+        data = json.dumps(body) if body is not None else None
+        status, _, answer = self.ask("POST" if body is not None else "GET", path, data, {**JSON, **(headers or {})})
+        return status, json.loads(answer)
+
+    def complete(self, prompt="Once upon a time", **fields):
+        status, answer = self.json("/v1/completions", {"prompt": prompt, **fields})
+        if status != 200:
+            raise AssertionError(answer)
+        return answer
+
+
+def events(data):
+    return [json.loads(e[6:]) for e in data.decode().split("\n\n") if e.startswith("data: {")]
+
+
+@unittest.skipUnless(os.path.exists(DEMO), "the demo model is not there")
+class Tells(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Serve("--stages", "3", "--alias", "fables")
+
+    @classmethod
+    def tearDownClass(cls):
+        status, text = cls.server.end()
+        assert status == 0, text
+
+    def test_health_and_models(self):
+        self.assertEqual(self.server.json("/health"), (200, {"status": "ok"}))
+        status, models = self.server.json("/v1/models")
+        self.assertEqual((status, [m["id"] for m in models["data"]]), (200, ["fables"]))
+        self.assertEqual(self.server.json("/models")[1], models)
+        self.assertEqual(self.server.json("/v1/models/fables")[1]["id"], "fables")
+        status, answer = self.server.json("/v1/models/gpt-4")
+        self.assertEqual((status, answer["error"]["code"]), (404, "model_not_found"))
+        self.assertEqual(self.server.json("/props")[1]["default_generation_settings"]["n_ctx"], 512)
+
+    def test_plan_and_slots(self):
+        plan = self.server.json("/plan")[1]
+        self.assertEqual([s["first_layer"] for s in plan["stages"]], [0, 3, 6])
+        self.assertEqual(self.server.json("/slots"), (200, []))
+
+    def test_page_and_metrics(self):
+        status, head, page = self.server.ask("GET", "/")
+        self.assertEqual((status, head["Content-Type"].split(";")[0]), (200, "text/html"))
+        self.assertIn("'self'", head["Content-Security-Policy"])
+        for name in re.findall(rb'(?:src|href)="(/[^"]+)"', page):
+            self.assertEqual(self.server.ask("GET", name.decode())[0], 200, name)
+        self.assertEqual(self.server.ask("GET", "/page.nothing")[0], 404)
+        state = self.server.json("/page/state")[1]
+        self.assertEqual((state["state"], state["model"], len(state["stages"])), ("ready", "fables", 3))
+        status, head, text = self.server.ask("GET", "/metrics")
+        self.assertEqual((status, head["Content-Type"]), (200, "text/plain; version=0.0.4; charset=utf-8"))
+        self.assertIn(b"millrace_ready 1\n", text)
+
+    def test_trace(self):
+        found = {}
+        t = threading.Thread(target=lambda: found.update(trace=self.server.json("/trace?seconds=1")))
+        t.start()
+        until(lambda: self.server.complete(max_tokens=20, seed=1) and not t.is_alive())
+        t.join()
+        status, spans = found["trace"]
+        self.assertEqual(status, 200)
+        self.assertEqual({s["tid"] for s in spans if s["ph"] == "X" and s["name"] == "compute"}, {0, 1, 2})
+        for bad in ("0", "61", "x", "nan"):
+            self.assertEqual(self.server.ask("GET", "/trace?seconds=" + bad)[0], 400, bad)
+
+    def test_answers(self):
+        plain = self.server.complete(max_tokens=24, seed=7)
+        self.assertEqual((plain["model"], plain["usage"]["completion_tokens"]), ("fables", 24))
+        status, head, data = self.server.ask("POST", "/completions", json.dumps(
+            {"prompt": "Once upon a time", "max_tokens": 24, "seed": 7, "stream": True}), JSON)
+        self.assertEqual((status, head["Content-Type"].split(";")[0]), (200, "text/event-stream"))
+        self.assertTrue(data.endswith(b"data: [DONE]\n\n"))
+        self.assertEqual("".join(e["choices"][0]["text"] for e in events(data)), plain["choices"][0]["text"])
+        status, answer = self.server.json("/v1/completions", {"prompt": 7.5})
+        self.assertEqual((status, answer["error"]["param"]), (400, "prompt"))
+        ids = self.server.json("/tokenize", {"content": "The mill turns."})[1]["tokens"]
+        self.assertEqual(ids, [289, 460, 469, 967, 970])
+        self.assertEqual(self.server.json("/detokenize", {"tokens": ids})[1]["content"], "The mill turns.")
+
+    def test_who_leaves_frees_all(self):
+        body = json.dumps({"prompt": "The river", "max_tokens": 480, "stream": True, "ignore_eos": True, "n": 4}).encode()
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
+        for _ in range(5):
+            with self.server.socket() as s:
+                s.sendall(head + body)
+                read_until(s, b"data: ")
+
+        def is_free():
+            state = self.server.json("/page/state")[1]
+            return state["sequences"]["live"] == 0 and state["blocks"]["held"] == 0
+
+        begin = time.monotonic()
+        until(is_free)
+        self.assertLess(time.monotonic() - begin, 5)
+
+
+@unittest.skipUnless(os.path.exists(DEMO), "the demo model is not there")
+class Ends(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="millrace-serve-")
+
+    def tearDown(self):
+        shutil.rmtree(self.folder)
+
+    def file(self, name, text):
+        path = os.path.join(self.folder, name)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        return path
+
+    def bad(self, words, *args):
+        done = subprocess.run([BIN, "serve", "--demo", *args], stderr=subprocess.PIPE, timeout=LIMIT_S, check=False)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        for word in words:
+            self.assertIn(word, done.stderr.decode())
+
+    def test_bad_options(self):
+        self.bad(["--host 0.0.0.0", "--insecure"], "--host", "0.0.0.0")
+        self.bad(["--tls-key"], "--tls-cert", self.file("cert", "x"))
+        self.bad(["--tls-cert"], "--tls-cert", self.file("cert", "x"), "--tls-key", self.file("key", "x"))
+        self.bad(["--api-key-file", "no key"], "--api-key-file", self.file("keys", "\n \n"))
+        self.bad(["--api-key-file", "cannot be read"], "--api-key-file", "/nonexistent")
+        self.bad(["--api-key"], "--api-key", "")
+        self.bad(["--host"], "--host", "no such host")
+
+    def test_keys_of_a_file(self):
+        path = self.file("keys", "# not a comment\nalpha\r\n\n  beta  \n")
+        with Serve("--api-key-file", path, "--stages", "1", env={"MILLRACE_API_KEY": "gamma"}) as server:
+            for key, status in (("alpha", 200), ("beta", 200), ("gamma", 200), ("delta", 401), ("", 401)):
+                found = server.ask("GET", "/v1/models", headers={"Authorization": "Bearer " + key})[0]
+                self.assertEqual(found, status, key)
+            self.assertEqual(server.ask("GET", "/health")[0], 200)
+            self.assertEqual(server.ask("GET", "/metrics")[0], 401)
+
+    def test_unix_socket(self):
+        path = os.path.join(self.folder, "socket")
+        with Serve("--unix-socket", path) as server:
+            self.assertEqual(server.json("/v1/completions", {"prompt": "A", "max_tokens": 3})[0], 200)
+            self.assertEqual(server.end()[0], 0)
+        self.assertFalse(os.path.exists(path))
+
+    def test_while_it_loads(self):
+        """It listens before the layers are measured, which takes a moment."""
+        with Serve("--measure", "anew", "--cache-dir", self.folder, "--stages", "2", ready=False) as server:
+            seen = set()
+            while True:
+                status, head, body = server.ask("GET", "/health")
+                answer = json.loads(body)
+                seen.add(status)
+                if status == 200:
+                    break
+                self.assertEqual((status, answer["status"], head["Retry-After"]), (503, "loading", "1"))
+                self.assertTrue(0 <= answer["loaded"] <= 1)
+                self.assertEqual(error_code(json.dumps({"error": answer["error"]})), "loading")
+                status, answer = server.json("/v1/completions", {"prompt": "A"})
+                if status == 503:
+                    self.assertEqual(answer["error"]["code"], "loading")
+            self.assertEqual(seen, {200, 503})
+
+    def test_a_model_that_does_not_load(self):
+        status, text = Serve(model=self.file("bad.gguf", "GGUF?"), wait=False).end(None)
+        self.assertEqual(status, 1)
+        self.assertIn("bad.gguf", text)
+
+    def test_drain(self):
+        """An answer under way comes to its end; a new connection is refused; the exit status is 0."""
+        with Serve("--stages", "2", "--synthetic-stage", "10,0") as server:
+            body = b'{"prompt": [5, 6], "max_tokens": 40, "stream": true, "ignore_eos": true}'
+            with server.socket() as s:
+                s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                read_until(s, b"data: ")
+                server.run.send_signal(signal.SIGTERM)
+                server.said("ending")
+                until(lambda: not connects(server))
+                rest = read_all(s)
+            self.assertIn(b"data: [DONE]", rest)
+            status, text = server.end(None)
+            self.assertEqual(status, 0, text)
+            self.assertNotIn("error", text)
+
+    def test_drain_is_bounded(self):
+        with Serve("--synthetic-stage", "50,0", "--drain-s", "1") as server:
+            body = b'{"prompt": [5, 6], "max_tokens": 500, "stream": true, "ignore_eos": true}'
+            with server.socket() as s:
+                s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                read_until(s, b"data: ")
+                begin = time.monotonic()
+                self.assertEqual(server.end(signal.SIGINT)[0], 0)
+                self.assertLess(time.monotonic() - begin, 10)
+
+    def test_second_signal(self):
+        with Serve("--synthetic-stage", "50,0", "--drain-s", "60") as server, server.socket() as s:
+            body = b'{"prompt": [5, 6], "max_tokens": 500, "stream": true, "ignore_eos": true}'
+            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            read_until(s, b"data: ")
+            server.run.send_signal(signal.SIGTERM)
+            server.said("ending")
+            self.assertEqual(server.end()[0], -signal.SIGTERM)
+
+    def test_log(self):
+        with Serve("--log-json") as server:
+            server.json("/v1/completions", {"prompt": "A", "max_tokens": 5, "ignore_eos": True}, {"X-Request-Id": "mine"})
+            _, text = server.end()
+        lines = [json.loads(line) for line in text.splitlines()]
+        line = [line for line in lines if line["component"] == "http"][0]
+        self.assertEqual([line[k] for k in ("id", "path", "status", "new_tokens")], ["mine", "/v1/completions", 200, 5])
+        self.assertGreater(line["prompt_tokens"], 0)
+
+
+def connects(server):
+    try:
+        server.socket().close()
+        return True
+    except OSError:
+        return False
+
+
+@unittest.skipUnless(os.path.exists(DEMO), "the demo model is not there")
+class Many(unittest.TestCase):
+    def test_256_streams(self):
+        """All of one seed say the same, whoever leaves meanwhile; afterwards nothing is held."""
+        with Serve("--stages", "3") as server:
+            wanted = server.complete(max_tokens=16, seed=3, ignore_eos=True)["choices"][0]["text"]
+            before = server.files()
+            body = json.dumps({"prompt": "Once upon a time", "max_tokens": 16, "seed": 3, "stream": True, "ignore_eos": True})
+            bad = []
+
+            def client(i):
+                try:
+                    if i % 4 == 0:
+                        with server.socket() as s:
+                            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
+                                      + body.encode())
+                            read_until(s, b"data: " if i % 8 == 0 else b"HTTP")
+                        return
+                    status, _, data = server.ask("POST", "/v1/completions", body, JSON)
+                    text = "".join(e["choices"][0]["text"] for e in events(data))
+                    if (status, text) != (200, wanted):
+                        bad.append((i, status, text, data[-200:]))
+                except (OSError, AssertionError) as e:
+                    bad.append((i, repr(e)))
+
+            threads = [threading.Thread(target=client, args=(i,)) for i in range(256)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+            self.assertEqual(bad, [])
+            until(lambda: server.json("/page/state")[1]["blocks"]["held"] == 0)
+            until(lambda: server.files() <= before)
+            self.assertEqual(server.end()[0], 0)
+
+
+@unittest.skipUnless(os.path.exists(DEMO) and shutil.which("curl"), "the demo model or curl is not there")
+class Readme(unittest.TestCase):
+    def test_examples(self):
+        """Each curl of the README as it is written, but for the port; what stands under it is what comes."""
+        with open(os.path.join(SOURCE, "README.md"), encoding="utf-8") as f:
+            section = f.read().split("\n## Serving\n")[1].split("\n## ")[0]
+        blocks = re.findall(r"```\n\$ (curl .*?)\n```", section, re.S)
+        self.assertGreater(len(blocks), 3)
+        with Serve("--stages", "3") as server:
+            for block in blocks:
+                command, _, shown = re.sub(r"\\\n\s*", " ", block).partition("\n")
+                command = command.replace("localhost:8080", f"127.0.0.1:{server.port}")
+                done = subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=LIMIT_S,
+                                      check=False)
+                self.assertEqual(done.returncode, 0, (command, done.stderr))
+                found = done.stdout.decode()
+                self.assertNotIn('"error"', found, command)
+                for piece in shown.replace(",\n", ", ").replace("\n", " ").split("..."):
+                    self.assertIn(" ".join(piece.split()), " ".join(found.split()), command)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv)
