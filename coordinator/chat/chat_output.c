@@ -150,7 +150,7 @@ static step structure_marks(const chat_output *o, size_t at, size_t *out_end) {
 
 /* Whatever mark stands at `at`. */
 static step mark_step(chat_output *o, size_t at) {
-    size_t end;
+    size_t end = at;
     step calls = call_marks(o, at);
     if (calls != STEP_NO)
         return calls;
