@@ -26,11 +26,16 @@ typedef struct vocab_twin {
     int32_t first, other;
 } vocab_twin;
 
+typedef struct vocab_tree {
+    vocab_node *nodes;
+    uint32_t n;
+} vocab_tree;
+
 struct mr_grammar_vocab {
     const mr_tokenizer *tok;
     int32_t n_vocab;
-    vocab_node *nodes;
-    uint32_t n_nodes;
+    vocab_tree all, odd; /* of all tokens, and of those that are not plain (plain.h) */
+    uint64_t *plain;     /* [PLAIN_MAX_CHARS + 1, mask words]: the plain tokens of at most so many characters */
     vocab_twin *twins;
     size_t n_twins;
 };

@@ -3,6 +3,7 @@
 
 #include "engine/base/mem.h"
 #include "engine/grammar/grammar_internal.h"
+#include "engine/grammar/plain.h"
 #include "engine/grammar/readings.h"
 
 /* How the mask is found. A token is allowed where at least one reading takes all its bytes, so the mask of a set of readings
@@ -23,9 +24,10 @@ typedef struct view {
     uint32_t state; /* DFA_DEAD: none */
     uint32_t n_exits;
     uint64_t *bits;
-    uint32_t *exits;
-    uint64_t used_at; /* number of the mask that used it last */
-    bool cut;         /* there were more exits than fit */
+    uint32_t *exits;        /* nodes of tree */
+    const vocab_tree *tree; /* what was walked: all tokens, or those that are not plain */
+    uint64_t used_at;       /* number of the mask that used it last */
+    bool cut;               /* there were more exits than fit */
 } view;
 
 struct mr_grammar_state {
@@ -138,6 +140,7 @@ static void set_bit(uint64_t *bits, int32_t id) {
 /* Walks the nodes [begin, end) below a node at which `start` stands (depth bytes into the tokens), and sets the bits of the tokens that
  * the readings take. exits: nodes at which the readings come to their end and tokens go on; NULL: not wanted. */
 typedef struct walk {
+    const vocab_tree *tree;
     readings start;
     uint32_t begin, end, depth;
     uint64_t *bits;
@@ -147,12 +150,27 @@ typedef struct walk {
 
 static bool walk_tree(mr_grammar_state *s, const walk *w) {
     text_reader *r = &s->reader;
-    const vocab_node *nodes = s->v->nodes;
+    const dfa *d = r->d;
+    const vocab_node *nodes = w->tree->nodes;
     s->levels[0] = w->start;
     for (uint32_t i = w->begin; i < w->end;) {
         const vocab_node *node = &nodes[i];
         const readings *at = &s->levels[node->depth - w->depth - 1];
         readings *to = &s->levels[node->depth - w->depth];
+        if (at->n == 1 && at->first + 1 < READINGS_ITEMS) {
+            /* What readings_step does first; nearly all nodes are done with here. */
+            reading one = r->items[at->first];
+            uint32_t next = dfa_next(d, one.state, node->byte);
+            if (next == DFA_DEAD || d->flags[next] == DFA_BYTES) {
+                r->work++;
+                i = next == DFA_DEAD ? node->skip : i + 1;
+                if (next != DFA_DEAD && node->token >= 0)
+                    set_bit(w->bits, node->token);
+                r->items[at->first + 1] = (reading){next, one.frame};
+                *to = (readings){.first = at->first + 1, .n = 1};
+                continue;
+            }
+        }
         if (!readings_step(r, at, node->byte, at->first + at->n, to))
             return false;
         if (r->work > w->work_limit) {
@@ -188,10 +206,15 @@ static view *find_view(mr_grammar_state *s, uint32_t state, uint32_t first_item,
         oldest = v->used_at < oldest->used_at ? v : oldest;
     }
     uint64_t before = s->reader.work;
-    memset(fresh->bits, 0, s->n_words * sizeof *fresh->bits);
+    bool none_more;
+    size_t n_plain = plain_run(s->reader.d, state, &none_more);
+    bool by_plain = none_more || n_plain == PLAIN_MAX_CHARS;
+    const vocab_tree *tree = by_plain ? &s->v->odd : &s->v->all;
+    memcpy(fresh->bits, s->v->plain + (by_plain ? n_plain : 0) * s->n_words, s->n_words * sizeof *fresh->bits);
+    fresh->tree = tree;
     fresh->n_exits = 0;
     fresh->cut = false;
-    walk w = {.end = s->v->n_nodes, .bits = fresh->bits, .exits = fresh, .work_limit = work_limit};
+    walk w = {.tree = tree, .end = tree->n, .bits = fresh->bits, .exits = fresh, .work_limit = work_limit};
     w.start = (readings){.first = first_item, .n = 1};
     s->reader.items[first_item] = (reading){state, READINGS_BOTTOM};
     if (!walk_tree(s, &w))
@@ -216,7 +239,8 @@ static bool add_reading(mr_grammar_state *s, reading at, uint64_t *bits, uint64_
     if (!v)
         return false;
     if (v->cut) {
-        w.end = s->v->n_nodes;
+        w.tree = &s->v->all;
+        w.end = w.tree->n;
         w.start = (readings){.first = first, .n = 1};
         r->items[first] = at;
         return walk_tree(s, &w);
@@ -228,8 +252,9 @@ static bool add_reading(mr_grammar_state *s, reading at, uint64_t *bits, uint64_
     frame back = r->frames[at.frame];
     if (!readings_start(r, back.state, back.parent, first, &w.start))
         return false;
+    w.tree = v->tree;
     for (uint32_t i = 0; w.start.n && i < v->n_exits; i++) {
-        const vocab_node *node = &s->v->nodes[v->exits[i]];
+        const vocab_node *node = &w.tree->nodes[v->exits[i]];
         w.begin = v->exits[i] + 1;
         w.end = node->skip;
         w.depth = node->depth;
@@ -242,7 +267,7 @@ static bool add_reading(mr_grammar_state *s, reading at, uint64_t *bits, uint64_
 mr_status mr_grammar_state_mask(mr_grammar_state *s, uint64_t *bits, mr_err *err) {
     text_reader *r = &s->reader;
     uint32_t n_frames = r->n_frames;
-    uint64_t work_limit = r->work + WORK_AT_LEAST + (uint64_t)WORK_PER_NODE * s->v->n_nodes;
+    uint64_t work_limit = r->work + WORK_AT_LEAST + (uint64_t)WORK_PER_NODE * s->v->all.n;
     bool ok = true;
     s->n_masks++;
     memset(bits, 0, s->n_words * sizeof *bits);

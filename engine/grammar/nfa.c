@@ -102,8 +102,33 @@ static uint32_t tail_of(builder *b, tails *t, size_t n_missing) {
     return t->behind[n_missing];
 }
 
-/* All characters of n bytes from low to high: paths from `from`, whose bytes at `i` and after it are still to come. The bytes
- * before are equal. A range is cut where its later bytes do not run through all values. */
+/* Bytes that are all the same. */
+static bool all_are(const uint8_t *bytes, size_t n, uint8_t value) {
+    for (size_t i = 0; i < n; i++)
+        if (bytes[i] != value)
+            return false;
+    return true;
+}
+
+/* Characters of n bytes that share the first `i + 1` with the end of a range (low or high), and lie inside it. */
+static void add_end(builder *b, uint32_t at, const uint8_t *end, size_t i, size_t n, bool is_low, tails *t) {
+    uint8_t whole = is_low ? 0x80 : 0xBF;
+    for (size_t k = i; k + 1 < n; k++) {
+        uint32_t next = new_state(b);
+        add_bytes(b, at, end[k], end[k], next);
+        at = next;
+        uint8_t byte = end[k + 1];
+        size_t n_behind = n - k - 2;
+        bool last = all_are(end + k + 2, n_behind, whole); /* from here on the range runs through all values */
+        uint8_t from = is_low ? (uint8_t)(byte + !last) : 0x80, to = is_low ? 0xBF : (uint8_t)(byte - !last);
+        if (from <= to && (last || byte != (is_low ? 0xBF : 0x80)))
+            add_bytes(b, at, from, to, tail_of(b, t, n_behind));
+        if (last)
+            return;
+    }
+}
+
+/* All characters of n bytes from low to high. A range is cut where its later bytes do not run through all values. */
 static void add_same_length(builder *b, uint32_t from, const uint8_t *low, const uint8_t *high, size_t n, tails *t) {
     size_t i = 0;
     for (; i + 1 < n && low[i] == high[i]; i++) {
@@ -112,33 +137,13 @@ static void add_same_length(builder *b, uint32_t from, const uint8_t *low, const
         from = next;
     }
     /* low[i] < high[i], or i is the last byte: the ends of the range become paths of their own where they are not whole. */
-    uint32_t at_low = from, at_high = from;
     uint8_t first = low[i], last = high[i];
-    bool low_whole = true, high_whole = true;
-    for (size_t k = i + 1; k < n; k++) {
-        low_whole = low_whole && low[k] == 0x80;
-        high_whole = high_whole && high[k] == 0xBF;
-    }
-    if (!low_whole) {
-        for (size_t k = i; k + 1 < n; k++) {
-            uint32_t next = new_state(b);
-            add_bytes(b, at_low, low[k], low[k], next);
-            at_low = next;
-            if (k + 2 < n && low[k + 1] < 0xBF)
-                add_bytes(b, at_low, (uint8_t)(low[k + 1] + 1), 0xBF, tail_of(b, t, n - k - 2));
-        }
-        add_bytes(b, at_low, low[n - 1], 0xBF, t->behind[0]);
+    if (!all_are(low + i + 1, n - i - 1, 0x80)) {
+        add_end(b, from, low, i, n, true, t);
         first++;
     }
-    if (!high_whole) {
-        for (size_t k = i; k + 1 < n; k++) {
-            uint32_t next = new_state(b);
-            add_bytes(b, at_high, high[k], high[k], next);
-            at_high = next;
-            if (k + 2 < n && high[k + 1] > 0x80)
-                add_bytes(b, at_high, 0x80, (uint8_t)(high[k + 1] - 1), tail_of(b, t, n - k - 2));
-        }
-        add_bytes(b, at_high, 0x80, high[n - 1], t->behind[0]);
+    if (!all_are(high + i + 1, n - i - 1, 0xBF)) {
+        add_end(b, from, high, i, n, false, t);
         last--;
     }
     if (first <= last)

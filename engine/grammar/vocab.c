@@ -4,6 +4,7 @@
 
 #include "engine/base/mem.h"
 #include "engine/grammar/grammar_internal.h"
+#include "engine/grammar/plain.h"
 
 typedef struct entry {
     mr_str bytes;
@@ -29,77 +30,109 @@ static size_t shared_bytes(mr_str a, mr_str b) {
     return n;
 }
 
-/* Counts the nodes and twins of sorted entries. */
-static void count_nodes(const entry *entries, size_t n, size_t *out_nodes, size_t *out_twins) {
-    *out_nodes = *out_twins = 0;
-    for (size_t i = 0; i < n; i++) {
-        size_t shared = i ? shared_bytes(entries[i - 1].bytes, entries[i].bytes) : 0;
-        *out_nodes += entries[i].bytes.len - shared;
-        *out_twins += shared == entries[i].bytes.len;
-    }
+static size_t count_nodes(const entry *entries, size_t n) {
+    size_t n_nodes = 0;
+    for (size_t i = 0; i < n; i++)
+        n_nodes += entries[i].bytes.len - (i ? shared_bytes(entries[i - 1].bytes, entries[i].bytes) : 0);
+    return n_nodes;
 }
 
-static void build_tree(mr_grammar_vocab *v, const entry *entries, size_t n) {
+/* Entries are sorted and all differ. */
+static mr_status build_tree(vocab_tree *tree, const entry *entries, size_t n, mr_err *err) {
     uint32_t open[MR_GRAMMAR_MAX_TOKEN_BYTES]; /* the nodes from the root to the last one */
-    size_t n_open = 0;
+    size_t n_open = 0, n_nodes = count_nodes(entries, n);
+    tree->nodes = n_nodes < UINT32_MAX ? mr_alloc_array(n_nodes, sizeof *tree->nodes) : NULL;
+    if (!tree->nodes)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the tree of %zu tokens", n);
     for (size_t i = 0; i < n; i++) {
         mr_str bytes = entries[i].bytes;
         size_t shared = i ? shared_bytes(entries[i - 1].bytes, bytes) : 0;
-        if (shared == bytes.len) { /* sorted: equal to the one before */
-            v->twins[v->n_twins++] = (vocab_twin){v->nodes[open[n_open - 1]].token, entries[i].id};
-            continue;
-        }
         while (n_open > shared)
-            v->nodes[open[--n_open]].skip = v->n_nodes;
+            tree->nodes[open[--n_open]].skip = tree->n;
         for (; n_open < bytes.len; n_open++) {
-            open[n_open] = v->n_nodes;
-            v->nodes[v->n_nodes++] =
+            open[n_open] = tree->n;
+            tree->nodes[tree->n++] =
                 (vocab_node){.token = -1, .byte = (uint8_t)bytes.data[n_open], .depth = (uint16_t)(n_open + 1)};
         }
-        v->nodes[v->n_nodes - 1].token = entries[i].id;
+        tree->nodes[tree->n - 1].token = entries[i].id;
     }
     while (n_open)
-        v->nodes[open[--n_open]].skip = v->n_nodes;
+        tree->nodes[open[--n_open]].skip = tree->n;
+    return MR_OK;
+}
+
+/* Takes the twins out of sorted entries; returns how many are left. */
+static size_t take_out_twins(mr_grammar_vocab *v, entry *entries, size_t n) {
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (kept && mr_str_equal(entries[kept - 1].bytes, entries[i].bytes))
+            v->twins[v->n_twins++] = (vocab_twin){entries[kept - 1].id, entries[i].id};
+        else
+            entries[kept++] = entries[i];
+    }
+    return kept;
+}
+
+/* Puts the plain tokens into the masks; the others stay in entries. */
+static size_t take_out_plain(mr_grammar_vocab *v, entry *entries, size_t n) {
+    size_t kept = 0, n_words = mr_grammar_vocab_mask_words(v);
+    for (size_t i = 0; i < n; i++) {
+        size_t n_chars = plain_chars(entries[i].bytes);
+        if (n_chars == 0)
+            entries[kept++] = entries[i];
+        for (size_t k = n_chars; k && k <= PLAIN_MAX_CHARS; k++)
+            v->plain[k * n_words + (size_t)entries[i].id / 64] |= UINT64_C(1) << (entries[i].id % 64);
+    }
+    return kept;
+}
+
+static mr_status build(mr_grammar_vocab *v, int32_t n_tokens, mr_err *err) {
+    size_t n = 0, n_words = mr_grammar_vocab_mask_words(v);
+    entry *entries = mr_alloc_array((size_t)n_tokens, sizeof *entries);
+    v->twins = mr_alloc_array((size_t)n_tokens, sizeof *v->twins);
+    v->plain = mr_alloc_array(n_words, (PLAIN_MAX_CHARS + 1) * sizeof *v->plain);
+    mr_status s = MR_OK;
+    if (!entries || !v->twins || !v->plain) {
+        s = mr_err_set(err, MR_E_NO_MEMORY, "no memory for the tree of %d tokens", n_tokens);
+    } else {
+        for (int32_t id = 0; id < n_tokens; id++) {
+            entries[n].id = id;
+            n += grammar_vocab_bytes(v, id, &entries[n].bytes);
+        }
+        if (n)
+            qsort(entries, n, sizeof *entries, compare_entries);
+        n = take_out_twins(v, entries, n);
+        s = build_tree(&v->all, entries, n, err);
+    }
+    if (s == MR_OK)
+        s = build_tree(&v->odd, entries, take_out_plain(v, entries, n), err);
+    mr_free(entries);
+    return s;
 }
 
 mr_status mr_grammar_vocab_create(const mr_tokenizer *tok, int32_t n_vocab, mr_grammar_vocab **out, mr_err *err) {
-    int32_t n_tokens = mr_tokenizer_n_tokens(tok);
-    size_t n = 0, n_nodes, n_twins;
     if (n_vocab <= 0 || n_vocab > MR_VOCAB_MAX_TOKENS)
         return mr_err_set(err, MR_E_INVALID, "a vocabulary of %d tokens", n_vocab);
-    mr_status s = MR_OK;
     mr_grammar_vocab *v = mr_alloc(sizeof *v);
-    entry *entries = mr_alloc_array((size_t)n_tokens, sizeof *entries);
-    if (!v || !entries)
-        goto no_memory;
-    *v = (mr_grammar_vocab){.tok = tok, .n_vocab = n_vocab};
-    for (int32_t id = 0; id < n_tokens; id++) {
-        entries[n].id = id;
-        n += grammar_vocab_bytes(v, id, &entries[n].bytes);
+    if (!v)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a vocabulary");
+    v->tok = tok;
+    v->n_vocab = n_vocab;
+    mr_status s = build(v, mr_tokenizer_n_tokens(tok), err);
+    if (s) {
+        mr_grammar_vocab_destroy(v);
+        return s;
     }
-    if (n)
-        qsort(entries, n, sizeof *entries, compare_entries);
-    count_nodes(entries, n, &n_nodes, &n_twins);
-    v->nodes = mr_alloc_array(n_nodes, sizeof *v->nodes);
-    v->twins = mr_alloc_array(n_twins, sizeof *v->twins);
-    if (!v->nodes || !v->twins || n_nodes > UINT32_MAX)
-        goto no_memory;
-    build_tree(v, entries, n);
     *out = v;
-    v = NULL;
-    goto out;
-no_memory:
-    s = mr_err_set(err, MR_E_NO_MEMORY, "no memory for the tree of %d tokens", n_tokens);
-out:
-    mr_free(entries);
-    mr_grammar_vocab_destroy(v);
-    return s;
+    return MR_OK;
 }
 
 void mr_grammar_vocab_destroy(mr_grammar_vocab *v) {
     if (!v)
         return;
-    mr_free(v->nodes);
+    mr_free(v->all.nodes);
+    mr_free(v->odd.nodes);
+    mr_free(v->plain);
     mr_free(v->twins);
     mr_free(v);
 }

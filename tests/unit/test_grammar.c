@@ -58,6 +58,9 @@ static const sample samples[] = {
      {"(())x", "()(())", ""}},
     {"root ::= a | b\na ::= \"k\" v \"1\"\nb ::= \"k\" v \"2\"\nv ::= \"[\" v \"]\" | \"<\" v \">\" | \"\"",
      {"k[<>]1", "k<<[]>>2"}},
+    /* A rule that takes any few characters, and may end before the text goes on with such ones. */
+    {"root ::= item \"bab\"\nitem ::= [^\"\\\\\\x7F\\x00-\\x1F]{0,3}", {"abab", "bab", "abbbab"}},
+    {"root ::= \"\\\"\" [^\"\\\\\\x00-\\x1F]{2,20} \"\\\"\"", {"\"She saw further.\"", "\"ab\""}},
     {JSON_GRAMMAR,
      {"{\"a\": [1, -2.5e3, \"x\\n\\u00e9\", null, {\"b\":{}}], \"\xC3\xA9\":true}", "{}", "{\n  \"k\": [[], [[]]]}"}},
 };
