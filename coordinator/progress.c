@@ -14,21 +14,31 @@ void progress_begin(progress *p) {
     p->next_ns = mr_clock_now_ns() + (p->on_terminal ? TERMINAL_INTERVAL_NS : PLAIN_INTERVAL_NS);
 }
 
+bool progress_is_due(progress *p) {
+    int64_t now = mr_clock_now_ns();
+    if (now < p->next_ns)
+        return false;
+    p->next_ns = now + (p->on_terminal ? TERMINAL_INTERVAL_NS : PLAIN_INTERVAL_NS);
+    return true;
+}
+
+void progress_show(progress *p, const char *text) {
+    if (p->on_terminal)
+        fprintf(stderr, "\r%s\033[K", text);
+    else
+        output_note("%s", text);
+    p->shown = p->on_terminal;
+}
+
 void progress_update(void *ctx, size_t done_bytes, size_t total_bytes) {
     progress *p = ctx;
-    char total[OUTPUT_BYTES_TEXT];
-    int64_t now = mr_clock_now_ns();
-    if (now < p->next_ns || total_bytes == 0)
+    char total[OUTPUT_BYTES_TEXT], text[64];
+    if (total_bytes == 0 || !progress_is_due(p))
         return;
-    p->next_ns = now + (p->on_terminal ? TERMINAL_INTERVAL_NS : PLAIN_INTERVAL_NS);
     output_bytes_text(total_bytes, total);
-    double percent = 100 * (double)done_bytes / (double)total_bytes;
-    if (p->on_terminal) {
-        fprintf(stderr, "\rloading %3.0f %% of %s\033[K", percent, total);
-        p->shown = true;
-    } else {
-        output_note("loading: %.0f %% of %s", percent, total);
-    }
+    snprintf(text, sizeof text, "%s %.0f %% of %s",
+             p->on_terminal ? "loading" : "loading:", 100 * (double)done_bytes / (double)total_bytes, total);
+    progress_show(p, text);
 }
 
 void progress_end(progress *p) {
