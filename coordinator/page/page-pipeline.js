@@ -28,10 +28,10 @@ export function duration(s) {
   return `${value >= 100 ? Math.round(value) : parseFloat(value.toPrecision(value >= 10 ? 3 : 2))} ${unit}`;
 }
 
-// A factor, with one digit that counts.
+// A factor in words, with one digit that counts.
 function rounded(x) {
   const unit = 10 ** Math.floor(Math.log10(x));
-  return Math.round(x / unit) * unit;
+  return (Math.round(x / unit) * unit).toLocaleString("en");
 }
 
 // Shares of the parts of a stage's time between two reports; null where it has not reported since.
@@ -133,7 +133,7 @@ export class Pipeline {
       this.note.textContent = { ready: "at rest", loading: "loading the model" }[now.state] ?? "";
     else {
       const slower = ROUND_S * rate / n;
-      this.note.textContent = `${Math.round(rate)} steps/s, ${n} under way` + (slower >= 2 ? `; drawn ${rounded(slower)} times slower` : "");
+      this.note.textContent = `${Math.round(rate).toLocaleString("en")} steps/s, ${n} under way` + (slower >= 2 ? `; drawn ${rounded(slower)} times slower` : "");
     }
     while (this.dots.childElementCount > n)
       this.dots.lastElementChild.remove();

@@ -27,7 +27,7 @@ function niceAbove(value) {
   return [1, 2, 5, 10].map((k) => k * unit).find((k) => k >= value * 0.999999);
 }
 
-const count = (n) => n === null ? "–" : n >= 100 || Number.isInteger(n) ? Math.round(n).toString() : n.toFixed(1);
+const count = (n) => n === null ? "–" : n >= 100 || Number.isInteger(n) ? Math.round(n).toLocaleString("en") : n.toFixed(1);
 const time = (s) => s === null ? "–" : duration(s);
 
 // What is shown: of each line its value at a sample, from the samples until then. The first line is the main one.

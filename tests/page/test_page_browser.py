@@ -3,18 +3,22 @@
 asked of other hosts."""
 import os
 import shutil
+import subprocess
 import threading
 import unittest
+import urllib.request
 
 import test_packages
 
 test_packages.enter("playwright")
 import fake_server  # noqa: E402
+import prometheus  # noqa: E402
 from playwright.sync_api import expect, sync_playwright  # noqa: E402
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 if not CHROMIUM:
     test_packages.skip("there is no Chromium")
+BIN = os.environ.get("MILLRACE_BIN", "build/release/bin/millrace")
 PATIENCE_MS = 20000
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -54,16 +58,18 @@ class Browser(unittest.TestCase):
 
     def expect_streamed(self, page, message):
         """Sends a message, sees the answer grow and end, and returns it."""
+        page.evaluate("""() => {
+            window.lengths = new Set();
+            new MutationObserver((all) => all.forEach((m) => window.lengths.add(m.target.length)))
+                .observe(document.getElementById("messages"), { characterData: true, subtree: true });
+        }""")
         page.fill("#ask-text", message)
         page.press("#ask-text", "Enter")
         expect(page.locator(".message.user .text").last).to_have_text(message)
-        text = page.locator(".message.assistant .text").last
-        lengths = set()
-        while page.locator(".message.live").count():
-            lengths.add(len(text.text_content()))
+        expect(page.locator(".message.live")).to_have_count(0)
         expect(page.locator(".message.assistant .facts").last).to_contain_text("tokens")
-        self.assertGreater(len(lengths - {0, len(text.text_content())}), 2, "the answer came at once")
-        return text.text_content()
+        self.assertGreater(page.evaluate("window.lengths.size"), 3, "the answer came at once")
+        return page.locator(".message.assistant .text").last.text_content()
 
 
 class WithFakeServer(Browser):
@@ -191,6 +197,57 @@ class WithFakeServer(Browser):
         server.shutdown()
         server.server_close()
         expect(page.locator("#state")).to_have_text("not reachable")
+
+
+class WithMillrace(Browser):
+    """The demo model in three stages."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        if not os.path.exists(os.path.join(os.path.dirname(BIN), "millrace-demo.gguf")):
+            raise unittest.SkipTest("the demo model is not there")
+        environment = {**os.environ, "MILLRACE_MEASURE": "off"}
+        cls.server = subprocess.Popen([BIN, "serve", "--demo", "--stages", "3", "--port", "0"], env=environment,
+                                      stderr=subprocess.PIPE, text=True)
+        cls.addClassCleanup(cls.end)
+        cls.address = None
+        for line in cls.server.stderr:
+            if "ready at " in line:
+                cls.address = line.split("ready at ")[1].strip() + "/"
+                break
+        cls.reader = threading.Thread(target=cls.server.stderr.read, daemon=True)
+        cls.reader.start()
+
+    @classmethod
+    def end(cls):
+        cls.server.terminate()
+        status = cls.server.wait(60)
+        cls.reader.join()
+        cls.server.stderr.close()
+        assert status == 0, f"millrace serve ended with {status}"
+
+    def test_all(self):
+        page = self.open(self.address)
+        expect(page.locator("#state")).to_have_text("ready")
+        expect(page.locator("#model-name")).to_have_text("millrace-demo")
+        expect(page.locator(".stage .layers")).to_have_text(["0–2 layers", "3–5 layers", "6–7 layers"])
+        expect(page.locator("#pipeline-note")).to_have_text("at rest")
+        page.click("summary")
+        page.select_option("#ask-mode", "text")
+        page.fill("#ask-tokens", "200")
+        self.assertGreater(len(self.expect_streamed(page, "Once upon a time")), 100)
+        self.expect_moving_plots(page, 1)
+        expect(page.locator(".plot .now b").first).not_to_have_text("0")
+        expect(page.locator(".stage.busy")).to_have_count(3)
+        self.expect_no_trouble(self.address)
+        with urllib.request.urlopen(self.address + "metrics") as answer:
+            metrics = prometheus.read(answer.read().decode())
+        self.assertGreaterEqual(metrics["millrace_generated_tokens_total"].value(), 100)
+        for stage in "012":
+            self.assertGreater(metrics["millrace_stage_seconds_total"].value(stage=stage, phase="compute"), 0)
+        count = {name: value for name, _, value in metrics["millrace_time_between_tokens_seconds"].samples}
+        self.assertGreaterEqual(count["millrace_time_between_tokens_seconds_count"], 99)
 
 
 if __name__ == "__main__":
