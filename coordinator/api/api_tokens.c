@@ -123,8 +123,8 @@ bool api_read_breakers(const api *a, api_request *r, api_error *e) {
     static const char *const usual[] = {"\n", ":", "\"", "*"}; /* those of llama.cpp */
     const json_t *list = r->dry_sequence_breakers;
     size_t n = list ? json_array_size(list) : sizeof usual / sizeof usual[0];
-    if (r->sampling.dry_multiplier == 0)
-        return true;
+    if (r->sampling.dry_multiplier == 0 || (!list && r->sampling.n_dry_breakers > 0))
+        return true; /* not wanted, or those of the server are meant */
     for (size_t i = 0; i < n; i++) {
         const json_t *value = json_array_get(list, i);
         if (list && (!json_is_string(value) || json_string_length(value) == 0))

@@ -11,6 +11,8 @@
 
 /* Opens the bytes as a model file, walks keys, arrays and tensors, and reads the model's information. */
 int mr_fuzz_gguf(const uint8_t *data, size_t size);
+/* Asks the API for what the bytes are: the first says which endpoint, the rest is the body. */
+int mr_fuzz_api(const uint8_t *data, size_t size);
 /* Opens the bytes as a frame, as the fields of a frame whose checksum is right, and as the messages of a link. */
 int mr_fuzz_frame(const uint8_t *data, size_t size);
 /* Unpacks the bytes as a control, tokens or report message, and uses what passes the checks. */

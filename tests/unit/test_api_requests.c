@@ -1,0 +1,343 @@
+/* What the API takes and refuses: tables of bodies, and bodies that want to cost too much. */
+// SPDX-License-Identifier: Apache-2.0
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "engine/base/mem.h"
+#include "tests/unit/test_api_support.h"
+
+typedef struct bad_body {
+    api_endpoint endpoint;
+    const char *body;
+    const char *param; /* NULL: null */
+    const char *code;  /* likewise */
+} bad_body;
+
+#define COMPLETION(fields) "{\"prompt\": \"ab\", " fields "}"
+#define USER "\"messages\": [{\"role\": \"user\", \"content\": \"ab\"}]"
+#define CHAT(fields) "{" USER ", " fields "}"
+#define TOOL                                                                                                           \
+    "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"type\": \"object\"}}}]"
+
+static const bad_body bad[] = {
+    {API_COMPLETIONS, "", NULL, NULL},
+    {API_COMPLETIONS, "[1]", NULL, NULL},
+    {API_COMPLETIONS, "{\"prompt\": \"ab\"", NULL, NULL},
+    {API_COMPLETIONS, "{\"prompt\": NaN}", NULL, NULL},
+    {API_COMPLETIONS, "{\"prompt\": \"\xff\"}", NULL, NULL},
+    {API_COMPLETIONS, "{\"prompt\": \"\\ud800\"}", NULL, NULL},
+    {API_COMPLETIONS, "{}", "prompt", "missing_required_parameter"},
+    {API_COMPLETIONS, "{\"prompt\": null}", "prompt", "missing_required_parameter"},
+    {API_COMPLETIONS, "{\"prompt\": 5}", "prompt", "invalid_type"},
+    {API_COMPLETIONS, "{\"prompt\": []}", "prompt", "invalid_value"},
+    {API_COMPLETIONS, "{\"prompt\": [\"ab\", 5]}", "prompt[1]", "invalid_type"},
+    {API_COMPLETIONS, "{\"prompt\": [1, \"ab\"]}", "prompt", "invalid_type"},
+    {API_COMPLETIONS, "{\"prompt\": [1, 2.5]}", "prompt", "invalid_type"},
+    {API_COMPLETIONS, "{\"prompt\": [1, 100000]}", "prompt", "invalid_value"},
+    {API_COMPLETIONS, "{\"prompt\": [[1], [-1]]}", "prompt[1]", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"temperature\": \"hot\""), "temperature", "invalid_type"},
+    {API_COMPLETIONS, COMPLETION("\"temperature\": -1"), "temperature", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"temperature\": true"), "temperature", "invalid_type"},
+    {API_COMPLETIONS, COMPLETION("\"top_p\": 1.5"), "top_p", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"top_k\": 1.5"), "top_k", "invalid_type"},
+    {API_COMPLETIONS, COMPLETION("\"n\": 0"), "n", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"n\": 129"), "n", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"max_tokens\": \"5\""), "max_tokens", "invalid_type"},
+    {API_COMPLETIONS, COMPLETION("\"max_tokens\": 1e300"), "max_tokens", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"max_tokens\": 99999999999999999999999"), NULL, NULL},
+    {API_COMPLETIONS, COMPLETION("\"seed\": 1.5"), "seed", "invalid_type"},
+    {API_COMPLETIONS, COMPLETION("\"stream\": 1"), "stream", "invalid_type"},
+    {API_COMPLETIONS, COMPLETION("\"stream_options\": {\"include_usage\": true}"), "stream_options", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"stream\": true, \"stream_options\": {\"include_usage\": 1}"),
+     "stream_options.include_usage", "invalid_type"},
+    {API_COMPLETIONS, COMPLETION("\"stop\": 5"), "stop", "invalid_type"},
+    {API_COMPLETIONS, COMPLETION("\"stop\": [\"a\", null]"), "stop", "invalid_type"},
+    {API_COMPLETIONS, COMPLETION("\"stop\": \"a\\u0000b\""), "stop", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"logit_bias\": 5"), "logit_bias", "invalid_type"},
+    {API_COMPLETIONS, COMPLETION("\"logit_bias\": {\"100000\": 1}"), "logit_bias", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"logit_bias\": {\"99999999999999999999\": 1}"), "logit_bias", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"logit_bias\": {\"5\": \"x\"}"), "logit_bias", "invalid_type"},
+    {API_COMPLETIONS, COMPLETION("\"logit_bias\": {\"5\": 101}"), "logit_bias", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"logit_bias\": [[5]]"), "logit_bias", "invalid_type"},
+    {API_COMPLETIONS, COMPLETION("\"logprobs\": 21"), "logprobs", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"best_of\": 2"), "best_of", "unsupported_parameter"},
+    {API_COMPLETIONS, COMPLETION("\"suffix\": \"x\""), "suffix", "unsupported_parameter"},
+    {API_COMPLETIONS, COMPLETION("\"grammar\": \"root ::= (\""), "grammar", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"json_schema\": 5"), "json_schema", "invalid_type"},
+    {API_COMPLETIONS, COMPLETION("\"json_schema\": {\"type\": \"objekt\"}"), "json_schema", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"json_schema\": {}, \"grammar\": \"root ::= \\\"a\\\"\""), "grammar",
+     "invalid_value"},
+    {API_CHAT_COMPLETIONS, "{}", "messages", "missing_required_parameter"},
+    {API_CHAT_COMPLETIONS, "{\"messages\": {}}", "messages", "invalid_type"},
+    {API_CHAT_COMPLETIONS, "{\"messages\": []}", "messages", "invalid_value"},
+    {API_CHAT_COMPLETIONS, "{\"messages\": [5]}", "messages[0]", "invalid_type"},
+    {API_CHAT_COMPLETIONS, "{\"messages\": [{\"content\": \"ab\"}]}", "messages[0]", "invalid_type"},
+    {API_CHAT_COMPLETIONS, "{\"messages\": [{\"role\": \"user\", \"content\": 5}]}", "messages[0].content",
+     "invalid_type"},
+    {API_CHAT_COMPLETIONS, "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]}",
+     "messages[0].content[0]", "unsupported_parameter"},
+    {API_CHAT_COMPLETIONS, "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\"}]}]}",
+     "messages[0].content[0]", "invalid_type"},
+    {API_CHAT_COMPLETIONS, CHAT("\"top_logprobs\": 2"), "top_logprobs", "invalid_value"},
+    {API_CHAT_COMPLETIONS, CHAT("\"logprobs\": 2"), "logprobs", "invalid_type"},
+    {API_CHAT_COMPLETIONS, CHAT("\"functions\": []"), "functions", "unsupported_parameter"},
+    {API_CHAT_COMPLETIONS, CHAT("\"tools\": [5]"), "tools[0]", "invalid_value"},
+    {API_CHAT_COMPLETIONS, CHAT("\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"\"}}]"), "tools[0]",
+     "invalid_value"},
+    {API_CHAT_COMPLETIONS,
+     CHAT("\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": 5}}]"), "tools[0]",
+     "invalid_type"},
+    {API_CHAT_COMPLETIONS, CHAT("\"tool_choice\": \"required\""), "tool_choice", "invalid_value"},
+    {API_CHAT_COMPLETIONS, CHAT(TOOL ", \"tool_choice\": \"perhaps\""), "tool_choice", "invalid_value"},
+    {API_CHAT_COMPLETIONS, CHAT(TOOL ", \"tool_choice\": {\"type\": \"function\", \"function\": {\"name\": \"g\"}}"),
+     "tool_choice", "invalid_value"},
+    {API_CHAT_COMPLETIONS, CHAT(TOOL ", \"response_format\": {\"type\": \"json_object\"}"), "tools", "invalid_value"},
+    {API_CHAT_COMPLETIONS, CHAT("\"response_format\": 5"), "response_format", "invalid_type"},
+    {API_CHAT_COMPLETIONS, CHAT("\"response_format\": {\"type\": \"xml\"}"), "response_format.type", "invalid_value"},
+    {API_CHAT_COMPLETIONS, CHAT("\"response_format\": {\"type\": \"json_schema\"}"),
+     "response_format.json_schema.schema", "invalid_type"},
+    {API_CHAT_COMPLETIONS,
+     CHAT("\"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"schema\": {\"not\": {}}}}"),
+     "response_format.json_schema.schema", "invalid_value"},
+    {API_EMBEDDINGS, "{}", "input", "missing_required_parameter"},
+    {API_EMBEDDINGS, "{\"input\": {}}", "input", "invalid_type"},
+    {API_EMBEDDINGS, "{\"input\": \"ab\", \"encoding_format\": \"hex\"}", "encoding_format", "invalid_value"},
+    {API_EMBEDDINGS, "{\"input\": \"ab\", \"dimensions\": 4}", "dimensions", "invalid_value"},
+    {API_EMBEDDINGS, "{\"input\": \"ab\", \"pooling\": \"max\"}", "pooling", "invalid_value"},
+    {API_TOKENIZE, "{}", "content", "missing_required_parameter"},
+    {API_DETOKENIZE, "{\"tokens\": \"ab\"}", "tokens", "invalid_type"},
+    {API_DETOKENIZE, "{\"tokens\": [-5]}", "tokens", "invalid_value"},
+    {API_APPLY_TEMPLATE, "{}", "messages", "missing_required_parameter"},
+};
+
+static bool same(const json_t *value, const char *want) {
+    const char *text = json_string_value(value);
+    return want ? text && strcmp(text, want) == 0 : json_is_null(value);
+}
+
+static void test_bad_bodies(void **state) {
+    (void)state;
+    api_scene s;
+    api_scene_open(&s, "ab");
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        api_result r = api_scene_ask(&s, bad[i].endpoint, bad[i].body);
+        if (r.status != 400 || r.streams || !same(api_value_at(r.json, "error.param"), bad[i].param) ||
+            !same(api_value_at(r.json, "error.code"), bad[i].code) ||
+            !same(api_value_at(r.json, "error.type"), "invalid_request_error"))
+            fail_msg("%s: status %d, %s", bad[i].body, r.status, r.bytes.data);
+        assert_true(strlen(api_text_at(r.json, "error.message")) > 0);
+        api_result_deinit(&r);
+    }
+    assert_int_equal(s.service.n_submitted, 0);
+    api_scene_close(&s);
+}
+
+static const struct {
+    api_endpoint endpoint;
+    const char *body;
+} good[] = {
+    {API_COMPLETIONS, COMPLETION("\"no_such_field\": {\"at\": [\"all\"]}")},
+    {API_COMPLETIONS, "{\"prompt\": \"\"}"},
+    {API_COMPLETIONS, "{\"prompt\": \"a\\u0000b\"}"},
+    {API_COMPLETIONS, "{\"prompt\": [\"ab\", \"ba\"]}"},
+    {API_COMPLETIONS, "{\"prompt\": [1, 5, 6]}"},
+    {API_COMPLETIONS, "{\"prompt\": [[1, 5, 6], [7]]}"},
+    {API_COMPLETIONS, "{\"prompt\": 5, \"prompt\": \"ab\"}"},
+    {API_COMPLETIONS, COMPLETION("\"temperature\": null, \"stop\": null, \"stream\": null, \"logit_bias\": null")},
+    {API_COMPLETIONS, COMPLETION("\"stop\": [\"\", \"b\"], \"best_of\": 1, \"user\": 5, \"model\": 5")},
+    {API_COMPLETIONS, COMPLETION("\"max_tokens\": 5.0, \"top_k\": -1, \"priority\": -5")},
+    {API_COMPLETIONS, COMPLETION("\"logit_bias\": [[5, -1.5], [\"ab\", false]]")},
+    {API_COMPLETIONS, COMPLETION("\"grammar\": \"root ::= \\\"a\\\"\", \"response_format\": {\"type\": \"text\"}")},
+    {API_COMPLETIONS, COMPLETION("\"json_schema\": {\"type\": \"object\"}")},
+    {API_CHAT_COMPLETIONS, CHAT("\"response_format\": {\"type\": \"json_object\"}")},
+    {API_CHAT_COMPLETIONS, CHAT("\"chat_template_kwargs\": {\"x\": 1}, \"reasoning_effort\": \"low\"")},
+    {API_CHAT_COMPLETIONS, CHAT("\"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"name\": \"x\", "
+                                "\"strict\": true, \"schema\": {\"type\": \"object\"}}}")},
+    {API_CHAT_COMPLETIONS, CHAT(TOOL)},
+    {API_CHAT_COMPLETIONS, CHAT(TOOL ", \"tool_choice\": \"none\"")},
+    {API_CHAT_COMPLETIONS, CHAT(TOOL ", \"tool_choice\": \"required\", \"parallel_tool_calls\": false")},
+    {API_CHAT_COMPLETIONS, CHAT(TOOL ", \"tool_choice\": {\"type\": \"function\", \"function\": {\"name\": \"f\"}}")},
+    {API_CHAT_COMPLETIONS,
+     "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"ab\"}]}]}"},
+    {API_EMBEDDINGS, "{\"input\": [\"ab\", \"b\"], \"dimensions\": 5, \"pooling\": \"last\"}"},
+    {API_TOKENIZE, "{\"content\": \"\"}"},
+    {API_DETOKENIZE, "{\"tokens\": []}"},
+    {API_APPLY_TEMPLATE, "{" USER "}"},
+};
+
+static void test_good_bodies(void **state) {
+    (void)state;
+    api_scene s;
+    api_scene_open(&s, "ab");
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        api_result r = api_scene_ask(&s, good[i].endpoint, good[i].body);
+        if (r.status != 200)
+            fail_msg("%s: status %d, %s", good[i].body, r.status, r.bytes.data);
+        api_result_deinit(&r);
+    }
+    api_scene_close(&s);
+}
+
+/* What a request says reaches the service as it is meant. */
+static void test_fields_arrive(void **state) {
+    (void)state;
+    api_scene s;
+    api_scene_open(&s, "ab");
+    api_result r = api_scene_ask(
+        &s, API_COMPLETIONS,
+        "{\"prompt\": [1, 261], \"temperature\": 0.5, \"top_p\": 0.25, \"top_k\": 7, \"min_p\": 0.125, \"seed\": 99, "
+        "\"repeat_penalty\": 1.5, \"repeat_last_n\": 8, \"max_tokens\": 3, \"max_completion_tokens\": 4, \"n\": 2, "
+        "\"stop\": [\"x\", \"yz\"], \"priority\": 5, \"ignore_eos\": true, \"logprobs\": 2, \"echo\": true}");
+    const mr_generate_desc *d = &s.service.desc;
+    assert_int_equal(r.status, 200);
+    assert_int_equal(d->n_prompt, 2);
+    assert_int_equal(s.service.prompt[0], 1);
+    assert_int_equal(s.service.prompt[1], 261);
+    assert_true(d->sampling.temperature == 0.5F && d->sampling.top_p == 0.25F && d->sampling.min_p == 0.125F);
+    assert_true(d->sampling.repeat_penalty == 1.5F && d->sampling.repeat_last_n == 8 && d->sampling.top_k == 7);
+    assert_true(d->sampling.seed == 99 && d->max_tokens == 4 && d->n_choices == 2 && d->priority == 5);
+    assert_true(d->ignore_end && d->n_logprobs == 2 && d->prompt_logprobs && d->n_stops == 2);
+    assert_string_equal(s.service.stops[0], "x");
+    assert_string_equal(s.service.stops[1], "yz");
+    api_result_deinit(&r);
+
+    r = api_scene_ask(&s, API_COMPLETIONS, "{\"prompt\": \"ab\"}");
+    const mr_sampling_params usual = mr_sampling_params_default();
+    assert_true(d->sampling.temperature == usual.temperature && d->sampling.top_k == usual.top_k);
+    assert_true(d->max_tokens == -1 && d->n_choices == 1 && d->n_logprobs == -1 && d->n_stops == 0 && !d->grammar);
+    assert_int_equal(s.service.prompt[0], 1); /* <s> */
+    uint64_t seed = d->sampling.seed;
+    api_result_deinit(&r);
+    r = api_scene_ask(&s, API_COMPLETIONS, "{\"prompt\": \"ab\"}");
+    assert_true(d->sampling.seed != seed);
+    api_result_deinit(&r);
+    api_scene_close(&s);
+}
+
+static void test_samplers_arrive(void **state) {
+    (void)state;
+    api_scene s;
+    api_scene_open(&s, "ab");
+    api_result r = api_scene_ask(
+        &s, API_COMPLETIONS,
+        "{\"prompt\": \"ab\", \"typical_p\": 0.5, \"top_n_sigma\": 1.5, \"xtc_probability\": 0.25, \"xtc_threshold\": "
+        "0.125, "
+        "\"presence_penalty\": -0.5, \"frequency_penalty\": 0.75, \"dry_multiplier\": 0.5, \"dry_base\": 1.25, "
+        "\"dry_allowed_length\": 3, \"dry_penalty_last_n\": 9, \"dry_sequence_breakers\": [\"🦙\", \"ba\"], "
+        "\"mirostat\": 2, \"mirostat_tau\": 4, \"mirostat_eta\": 0.25, "
+        "\"logit_bias\": [[5, -1.5], [\"a\", false], [5, 2]]}");
+    const mr_sampling_params *p = &s.service.desc.sampling;
+    assert_int_equal(r.status, 200);
+    assert_true(p->typical_p == 0.5F && p->top_n_sigma == 1.5F && p->xtc_probability == 0.25F);
+    assert_true(p->xtc_threshold == 0.125F && p->presence_penalty == -0.5F && p->frequency_penalty == 0.75F);
+    assert_true(p->dry_multiplier == 0.5F && p->dry_base == 1.25F && p->dry_allowed_length == 3 && p->dry_last_n == 9);
+    assert_true(p->mirostat == 2 && p->mirostat_tau == 4 && p->mirostat_eta == 0.25F);
+    assert_int_equal(p->n_dry_breakers, 3); /* "ba" stands in "abab" too */
+    assert_int_equal(s.service.breakers[0], SPM_LLAMA);
+    assert_int_equal(s.service.breakers[1], SPM_ABAB);
+    assert_int_equal(s.service.breakers[2], SPM_UNUSED);
+    assert_int_equal(p->n_biases, 2);
+    assert_true(s.service.bias_ids[0] == 5 && s.service.biases[0] == 2);
+    assert_true(s.service.bias_ids[1] == SPM_A && s.service.biases[1] == -(float)INFINITY);
+    api_result_deinit(&r);
+    r = api_scene_ask(&s, API_COMPLETIONS, "{\"prompt\": \"ab\", \"logit_bias\": {\"7\": 100}, \"top_n_sigma\": -1}");
+    assert_true(p->n_biases == 1 && s.service.bias_ids[0] == 7 && s.service.biases[0] == 100);
+    assert_true(p->n_dry_breakers == 0 && p->top_n_sigma == 0);
+    api_result_deinit(&r);
+    api_scene_close(&s);
+}
+
+/* A text of n times part between two others. Free with mr_text_buf_deinit. */
+static mr_text_buf repeated(const char *before, const char *part, size_t n, const char *after) {
+    mr_text_buf b = {0};
+    assert_true(mr_text_buf_append(&b, before, strlen(before)));
+    for (size_t i = 0; i < n; i++)
+        assert_true(mr_text_buf_append(&b, part, strlen(part)));
+    assert_true(mr_text_buf_append(&b, after, strlen(after)));
+    return b;
+}
+
+static void test_hostile_bodies(void **state) {
+    (void)state;
+    api_scene s;
+    api_scene_open(&s, "ab");
+    const struct {
+        const char *before, *part;
+        size_t n;
+        const char *after;
+        int status;
+    } bodies[] = {
+        {"{\"prompt\": \"ab\", \"stop\": [\"x\"", ", \"stop\"", 100000, "]}", 400},
+        {"{\"prompt\": \"ab\", \"x\": ", "[", 100000, "", 400},
+        {"{\"prompt\": \"ab\", \"x\": ", "{\"a\":", 62, "1}}", 400},
+        {"{\"prompt\": [1", ",1", 1 << 20, "]}", 413},
+        {"{\"prompt\": [1", ",1", 100000, "]}", 400},
+        {"{\"prompt\": \"", "x", 10 << 20, "\"}", 400},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"", "x", 10 << 20, "\"}]}", 400},
+        {"{\"prompt\": \"ab\", \"stop\": \"", "x", 100000, "\"}", 400},
+        {"{\"prompt\": [\"a\"", ",\"a\"", 5000, "]}", 400},
+        {"{\"prompt\": \"ab\", \"logit_bias\": [[5, 1]", ",[5, 1]", 5000, "]}", 400},
+        {"{\"messages\": [{\"role\": \"user\"}], \"tools\": [{}", ",{}", 200, "]}", 400},
+    };
+    for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
+        mr_text_buf b = repeated(bodies[i].before, bodies[i].part, bodies[i].n, bodies[i].after);
+        api_endpoint endpoint = strstr(bodies[i].before, "messages") ? API_CHAT_COMPLETIONS : API_COMPLETIONS;
+        api_result r = api_scene_ask_bytes(&s, endpoint, (mr_str){b.data, b.len});
+        if (r.status != bodies[i].status)
+            fail_msg("%s...: status %d, %.200s", bodies[i].before, r.status, r.bytes.data);
+        api_result_deinit(&r);
+        mr_text_buf_deinit(&b);
+    }
+    assert_int_equal(s.service.n_submitted, 0);
+    api_scene_close(&s);
+}
+
+/* Each allocation fails once: an error or the answer, and nothing leaks (which the sanitizer sees). */
+static void test_no_memory(void **state) {
+    (void)state;
+    static const struct {
+        api_endpoint endpoint;
+        const char *body;
+    } calls[] = {
+        {API_COMPLETIONS, "{\"prompt\": [\"ab\", \"b\"], \"n\": 2, \"logprobs\": 2, \"echo\": true, \"stop\": \"x\", "
+                          "\"logit_bias\": {\"5\": 1}, \"grammar\": \"root ::= \\\"a\\\"\"}"},
+        {API_CHAT_COMPLETIONS, CHAT(TOOL ", \"tool_choice\": \"required\", \"stream\": true, \"logprobs\": true")},
+        {API_EMBEDDINGS, "{\"input\": [\"ab\", \"b\"], \"encoding_format\": \"base64\"}"},
+        {API_TOKENIZE, "{\"content\": \"ab\", \"with_pieces\": true}"},
+        {API_APPLY_TEMPLATE, "{" USER "}"},
+    };
+    api_scene s;
+    api_scene_open(&s, "ab");
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        bool failed = true;
+        for (int64_t at = 0; failed && at < 5000; at++) {
+            mr_text_buf out = {0};
+            mr_mem_fail_at(at);
+            api_call *call = api_call_begin(s.a, calls[i].endpoint, mr_str_from(calls[i].body), NULL, NULL);
+            while (call && api_call_next(call, &out) == API_MORE)
+                ;
+            failed = !call || api_call_broken(call) || api_call_status(call) != 200 ||
+                     (api_call_streams(call) && strstr(out.data, "error"));
+            api_call_end(call);
+            mr_mem_fail_at(-1);
+            mr_text_buf_deinit(&out);
+        }
+        assert_false(failed);
+    }
+    api_scene_close(&s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bad_bodies),     cmocka_unit_test(test_good_bodies),
+        cmocka_unit_test(test_fields_arrive),  cmocka_unit_test(test_samplers_arrive),
+        cmocka_unit_test(test_hostile_bodies), cmocka_unit_test(test_no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
