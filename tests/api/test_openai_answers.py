@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Completions and embeddings, and what goes with them."""
+import base64
+import math
+import struct
+import unittest
+
+import test_packages
+
+test_packages.enter("openai")
+
+from openai_case import STORY, Case  # noqa: E402
+
+
+class Completions(Case):
+    def test_plain(self):
+        answer = self.complete()
+        self.assertEqual(answer.object, "text_completion")
+        self.assertEqual(len(answer.choices), 1)
+        self.assertGreater(len(answer.choices[0].text), 20)
+        self.assertEqual(answer.choices[0].finish_reason, "length")
+        self.assertEqual(answer.usage.completion_tokens, 20)
+        self.assertEqual(answer.usage.total_tokens, answer.usage.prompt_tokens + 20)
+        self.assertEqual(answer.model_extra["timings"]["predicted_n"], 20)
+
+    def test_ends(self):
+        answer = self.complete(max_tokens=None, temperature=0.3)
+        self.assertIn(answer.choices[0].finish_reason, ("stop", "length"))
+
+    def test_streams(self):
+        whole = self.complete()
+        chunks = list(self.complete(stream=True, stream_options={"include_usage": True}))
+        self.assertEqual("".join(c.choices[0].text for c in chunks if c.choices), whole.choices[0].text)
+        self.assertEqual(chunks[-1].choices, [])
+        self.assertEqual(chunks[-1].usage.completion_tokens, 20)
+        self.assertEqual([c.choices[0].finish_reason for c in chunks[:-1]].count("length"), 1)
+        self.assertGreater(len(chunks), 3)
+
+    def test_prompts_as_ids(self):
+        status, ids = self.post("/tokenize", {"content": STORY, "add_special": True})
+        self.assertEqual(status, 200)
+        self.assertEqual(self.complete(prompt=ids["tokens"]).choices[0].text, self.complete().choices[0].text)
+        both = self.complete(prompt=[ids["tokens"], ids["tokens"]])
+        self.assertEqual(both.choices[0].text, both.choices[1].text)
+        status, text = self.post("/detokenize", {"tokens": ids["tokens"][1:]})
+        self.assertEqual((status, text["content"].strip()), (200, STORY))
+
+    def test_choices(self):
+        answer = self.complete(prompt=[STORY, "The mill"], n=3, temperature=1)
+        self.assertEqual([c.index for c in answer.choices], list(range(6)))
+        self.assertEqual(len({c.text for c in answer.choices}), 6)
+        self.assertEqual(answer.choices[0].text, self.complete(temperature=1).choices[0].text)
+        texts = [""] * 6
+        for chunk in self.complete(prompt=[STORY, "The mill"], n=3, temperature=1, stream=True):
+            texts[chunk.choices[0].index] += chunk.choices[0].text
+        self.assertEqual(texts, [c.text for c in answer.choices])
+
+    def test_stop(self):
+        whole = self.complete(max_tokens=60).choices[0].text
+        stop = whole[25:28]
+        answer = self.complete(max_tokens=60, stop=["@@@", stop])
+        self.assertEqual(answer.choices[0].text, whole[:whole.index(stop)])
+        self.assertEqual(answer.choices[0].finish_reason, "stop")
+
+    def test_logprobs(self):
+        answer = self.complete(logprobs=3, temperature=0, max_tokens=8)
+        logprobs, text = answer.choices[0].logprobs, answer.choices[0].text
+        self.assertEqual(len(logprobs.tokens), 8)
+        self.assertEqual("".join(logprobs.tokens), text)
+        for token, logprob, top, offset in zip(logprobs.tokens, logprobs.token_logprobs, logprobs.top_logprobs,
+                                               logprobs.text_offset):
+            self.assertEqual(max(top.values()), logprob)  # greedy
+            self.assertEqual(len(top), 3)
+            self.assertLessEqual(math.fsum(math.exp(p) for p in top.values()), 1 + 1e-5)
+            self.assertTrue(text[offset:].startswith(token))
+
+    def test_echo(self):
+        answer = self.complete(echo=True, logprobs=0, max_tokens=1, temperature=0)
+        choice = answer.choices[0]
+        self.assertTrue(choice.text.startswith(STORY))
+        self.assertEqual(len(choice.logprobs.tokens), answer.usage.prompt_tokens + 1)
+        self.assertIsNone(choice.logprobs.token_logprobs[0])
+        self.assertTrue(all(p <= 0 for p in choice.logprobs.token_logprobs[1:]))
+        # The same tokens, once generated and once read.
+        again = self.complete(prompt=choice.text, echo=True, logprobs=0, max_tokens=1, temperature=0)
+        self.assertEqual(again.choices[0].logprobs.token_logprobs[:len(choice.logprobs.tokens)],
+                         choice.logprobs.token_logprobs)
+
+    def test_samplers(self):
+        greedy = self.complete(temperature=0).choices[0].text
+        self.assertEqual(self.complete(temperature=0, seed=8).choices[0].text, greedy)
+        self.assertEqual(self.complete(temperature=5, extra_body={"top_k": 1}).choices[0].text, greedy)
+        self.assertEqual(self.complete(temperature=1, top_p=0).choices[0].text, greedy)
+        self.assertEqual(self.complete(temperature=1, extra_body={"min_p": 1}).choices[0].text, greedy)
+        self.assertNotEqual(self.complete(temperature=0, presence_penalty=2, frequency_penalty=2,
+                                          max_tokens=60).choices[0].text,
+                            self.complete(temperature=0, max_tokens=60).choices[0].text)
+        for extra in ({"mirostat": 1}, {"mirostat": 2}, {"typical_p": 0.5}, {"top_n_sigma": 1}, {"dry_multiplier": 0.8},
+                      {"xtc_probability": 0.5}, {"repeat_penalty": 1.3}):
+            with self.subTest(extra):
+                one, two = (self.complete(temperature=1, extra_body=extra).choices[0].text for _ in range(2))
+                self.assertEqual(one, two)
+
+    def test_logit_bias(self):
+        status, ids = self.post("/tokenize", {"content": " the"})
+        self.assertEqual(status, 200)
+        answer = self.complete(logit_bias={str(ids["tokens"][-1]): 100}, max_tokens=3, temperature=0, logprobs=0)
+        self.assertEqual(len(set(answer.choices[0].logprobs.tokens)), 1)
+
+    def test_grammar(self):
+        answer = self.complete(extra_body={"grammar": 'root ::= "yes" | "no"'}, temperature=1)
+        self.assertIn(answer.choices[0].text, ("yes", "no"))
+        self.assertEqual(answer.choices[0].finish_reason, "stop")
+
+
+class Embeddings(Case):
+    def embed(self, *texts, **fields):
+        return [d.embedding for d in self.client.embeddings.create(model="demo", input=list(texts), **fields).data]
+
+    def test_shapes(self):
+        one = self.client.embeddings.create(model="demo", input=STORY)
+        self.assertEqual(len(one.data), 1)
+        self.assertAlmostEqual(math.fsum(x * x for x in one.data[0].embedding), 1, places=5)
+        self.assertGreater(one.usage.prompt_tokens, 2)
+        many = self.embed(*[f"The mill number {i}" for i in range(100)])
+        self.assertEqual(len(many), 100)
+        self.assertNotEqual(many[0], many[99])
+        self.assertEqual(self.embed("The mill number 99")[0], many[99])
+
+    def test_encodings(self):
+        floats = struct.pack("<256f", *self.embed(STORY, encoding_format="float")[0])
+        self.assertEqual(base64.b64decode(self.embed(STORY, encoding_format="base64")[0]), floats)
+        self.assertEqual(struct.pack("<256f", *self.embed(STORY)[0]), floats)  # the client asks for base64
+
+    def test_pooling(self):
+        found = [self.embed(STORY, extra_body={"pooling": p})[0] for p in ("mean", "cls", "last")]
+        self.assertEqual(len({tuple(e) for e in found}), 3)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors as the client knows them."""
+import unittest
+
+import test_packages
+
+test_packages.enter("openai")
+
+import openai  # noqa: E402
+from openai_case import Case  # noqa: E402
+
+
+class Errors(Case):
+    options = ["--ctx", "256"]
+
+    def bad(self, param, code, call, *args, **fields):
+        with self.assertRaises(openai.BadRequestError) as caught:
+            call(*args, **fields)
+        self.assertEqual((caught.exception.param, caught.exception.code), (param, code))
+        self.assertEqual(caught.exception.type, "invalid_request_error")
+        return str(caught.exception)
+
+    def test_fields(self):
+        self.bad("temperature", "invalid_value", self.complete, temperature=-1)
+        self.bad("temperature", "invalid_type", self.chat, temperature="hot")
+        self.bad("n", "invalid_value", self.chat, n=1000)
+        self.bad("stop", "array_above_max_length", self.complete, stop=["x"] * 100000)
+        self.bad("messages[0].content", "invalid_type", self.chat, text=5)
+        self.bad("tool_choice", "invalid_value", self.chat, tool_choice="required")
+        self.bad("grammar", "invalid_value", self.complete, extra_body={"grammar": "root ::= missing"})
+        self.bad("response_format.json_schema.schema", "invalid_value", self.chat, response_format={
+            "type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object", "not": {}}}})
+        self.bad("temperature", "invalid_value", self.complete, temperature=-1, stream=True)
+
+    def test_context(self):
+        text = self.bad(None, "context_length_exceeded", self.chat, text="mill " * 100000)
+        self.assertIn("256", text)
+        self.bad("prompt", "context_length_exceeded", self.complete, prompt="mill " * 300)
+        self.assertEqual(self.complete(prompt="mill", max_tokens=100000).usage.total_tokens <= 256, True)
+
+    def test_bodies(self):
+        for body in (b"", b"{", b"[]", b"\xff", b'{"prompt": NaN}', b"[" * 100000):
+            status, answer = self.post("/v1/completions", body)
+            self.assertEqual((status, answer["error"]["type"]), (400, "invalid_request_error"))
+
+    def test_paths(self):
+        with self.assertRaises(openai.NotFoundError):
+            self.client.get("/no-such-thing", cast_to=object)
+
+
+if __name__ == "__main__":
+    unittest.main()

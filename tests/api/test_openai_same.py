@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A seeded request gives the same tokens alone, among 64 others, streamed or not."""
+import concurrent.futures
+import unittest
+
+import test_packages
+
+test_packages.enter("openai")
+
+from openai_case import STORY, Case  # noqa: E402
+
+N_OTHERS = 64
+
+
+class Same(Case):
+    def ids(self, i, stream):
+        """Prompt, tokens and their log-probabilities, which are as exact as the ids."""
+        fields = {"prompt": f"{STORY}, number {i % 7},", "temperature": 1, "seed": i, "logprobs": 1, "max_tokens": 24,
+                  "stream": stream}
+        if not stream:
+            logprobs = self.complete(**fields).choices[0].logprobs
+            return logprobs.tokens, logprobs.token_logprobs
+        tokens, values = [], []
+        for chunk in self.complete(**fields):
+            if chunk.choices[0].logprobs:
+                tokens += chunk.choices[0].logprobs.tokens
+                values += chunk.choices[0].logprobs.token_logprobs
+        return tokens, values
+
+    def test_same(self):
+        alone = [self.ids(i, False) for i in range(8)]
+        with concurrent.futures.ThreadPoolExecutor(N_OTHERS + 1) as clients:
+            among = list(clients.map(lambda i: self.ids(i, i % 2 == 0), range(N_OTHERS + 1)))
+        self.assertEqual(among[:8], alone)
+        self.assertEqual([self.ids(i, True) for i in range(8)], alone)
+
+
+if __name__ == "__main__":
+    unittest.main()
