@@ -30,10 +30,21 @@ function niceAbove(value) {
 const count = (n) => n === null ? "–" : n >= 100 || Number.isInteger(n) ? Math.round(n).toLocaleString("en") : n.toFixed(1);
 const time = (s) => s === null ? "–" : duration(s);
 
+// The edges of a plot and where a value lies between them, 0 to 1: from 0 on, or by powers of ten.
+function scaleOf(values, least, isLog) {
+  const known = values.flat().filter((v) => v !== null && (!isLog || v > 0));
+  if (!isLog) {
+    const top = niceAbove(Math.max(least ?? 0, 1e-9, ...known));
+    return { edges: known.some((v) => v > 0) ? [top] : [], at: (v) => v / top };
+  }
+  const from = Math.floor(Math.log10(Math.min(...known))), to = Math.max(from + 1, Math.ceil(Math.log10(Math.max(...known))));
+  return { edges: known.length > 0 ? [10 ** from, 10 ** to] : [], at: (v) => Math.max(0, (Math.log10(v) - from) / (to - from)) };
+}
+
 // What is shown: of each line its value at a sample, from the samples until then. The first line is the main one.
 const PLOTS = [
   { title: "Tokens per second, generated", show: count, lines: [["", (s) => s.rates.generated], ["of prompts", (s) => s.rates.prompt]] },
-  { title: "Time between tokens", show: time, lines: [["", (s) => s.next.half], ["p99", (s) => s.next.most]],
+  { title: "Time between tokens", show: time, isLog: true, lines: [["", (s) => s.next.half], ["p99", (s) => s.next.most]],
     also: (s) => `first token ${time(s.first.half)}` },
   { title: "Sequences at work", show: count, least: 4, lines: [["", (s) => s.state.sequences.live], ["waiting", (s) => s.state.sequences.waiting]] },
   { title: "KV memory in use", show: (x) => x === null ? "–" : `${Math.round(100 * x)} %`, least: 1,
@@ -91,9 +102,9 @@ class Plot {
 
   draw(samples) {
     const values = this.what.lines.map(([, of]) => samples.map(of));
-    const top = niceAbove(Math.max(this.what.least ?? 0, ...values.flat().filter((v) => v !== null && isFinite(v)), 1e-9));
+    const scale = scaleOf(values, this.what.least, this.what.isLog);
     const end = samples[samples.length - 1].state.time_s;
-    const x = (i) => SPAN_S - (end - samples[i].state.time_s), y = (v) => HEIGHT - HEIGHT * v / top;
+    const x = (i) => SPAN_S - (end - samples[i].state.time_s), y = (v) => HEIGHT - HEIGHT * scale.at(v);
     this.samples = samples;
     this.end = end;
     values.forEach((line, k) => {
@@ -115,7 +126,7 @@ class Plot {
       if (k === 0)
         this.fill.setAttribute("d", fill + (begin === null ? "" : `V${HEIGHT}H${begin}`));
     });
-    this.top = values.flat().some((v) => v > 0) ? this.what.show(top) : "";
+    this.edges = scale.edges.map(this.what.show).join(" to ");
     this.say();
   }
 
@@ -132,7 +143,7 @@ class Plot {
       html("span", "", this.now, ` ${name} ${this.what.show(of(sample))}`).prepend(document.createElement("i"));
     if (this.what.also)
       this.also.textContent = this.what.also(sample);
-    html("span", "top", this.now, this.top).title = "the upper edge";
+    html("span", "top", this.now, this.edges).title = this.what.isLog ? "the edges, with powers of ten between them" : "the upper edge";
     this.svg.setAttribute("aria-label", `${this.what.title}: ${this.now.textContent}`);
     this.when.textContent = this.pointed === undefined ? "now" : `${Math.round(this.end - sample.state.time_s)} s ago`;
     this.mark.setAttribute("visibility", this.pointed === undefined ? "hidden" : "visible");
