@@ -51,7 +51,7 @@ static inline uint32_t dfa_next(const dfa *d, uint32_t state, uint8_t byte) {
     return d->next[(size_t)state * d->n_classes + d->class_of[byte]];
 }
 
-/* Steps of work that compiling may take: about a second. */
+/* Steps of work that compiling may take: some tenths of a second. */
 typedef struct dfa_work {
     uint64_t left;
 } dfa_work;

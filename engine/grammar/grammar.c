@@ -9,7 +9,7 @@
 /* Of a packed grammar: these bytes, then the text. The format of the text is part of the version. */
 static const uint8_t pack_magic[4] = {'M', 'R', 'G', 1};
 
-#define MAX_WORK (UINT64_C(100) << 20)
+#define MAX_WORK (UINT64_C(32) << 20)
 
 static mr_status compile(mr_str text, dfa *out, mr_err *err) {
     gbnf g = {0};

@@ -137,14 +137,13 @@ static void set_bit(uint64_t *bits, int32_t id) {
     bits[id >> 6] |= UINT64_C(1) << (id & 63);
 }
 
-/* Walks the nodes [begin, end) below a node at which `start` stands (depth bytes into the tokens), and sets the bits of the tokens that
- * the readings take. exits: nodes at which the readings come to their end and tokens go on; NULL: not wanted. */
+/* A walk over the nodes [begin, end) of a tree, which stand below a node `depth` bytes into the tokens, that start has read. */
 typedef struct walk {
     const vocab_tree *tree;
     readings start;
     uint32_t begin, end, depth;
-    uint64_t *bits;
-    view *exits;
+    uint64_t *bits; /* those of the tokens that the readings take are set */
+    view *exits;    /* takes the nodes at which the readings end and tokens go on; NULL: not wanted */
     uint64_t work_limit;
 } walk;
 
@@ -152,8 +151,9 @@ static bool walk_tree(mr_grammar_state *s, const walk *w) {
     text_reader *r = &s->reader;
     const dfa *d = r->d;
     const vocab_node *nodes = w->tree->nodes;
+    uint32_t i = w->begin;
     s->levels[0] = w->start;
-    for (uint32_t i = w->begin; i < w->end;) {
+    while (i < w->end && r->work <= w->work_limit) {
         const vocab_node *node = &nodes[i];
         const readings *at = &s->levels[node->depth - w->depth - 1];
         readings *to = &s->levels[node->depth - w->depth];
@@ -173,10 +173,6 @@ static bool walk_tree(mr_grammar_state *s, const walk *w) {
         }
         if (!readings_step(r, at, node->byte, at->first + at->n, to))
             return false;
-        if (r->work > w->work_limit) {
-            r->problem = "the mask of the grammar takes too long";
-            return false;
-        }
         if (to->n == 0 && !to->complete) {
             i = node->skip;
             continue;
@@ -191,7 +187,9 @@ static bool walk_tree(mr_grammar_state *s, const walk *w) {
         }
         i = to->n ? i + 1 : node->skip;
     }
-    return true;
+    if (i < w->end)
+        r->problem = "the mask of the grammar takes too long";
+    return i >= w->end;
 }
 
 /* The view of a state: a kept one, or the work space. NULL: the reader has a problem. */
