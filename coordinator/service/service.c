@@ -320,8 +320,10 @@ static void destroy_released(mr_request *released) {
 
 /* All that is still there ends, and is its readers' from now on. */
 static void end_run(mr_service *s, mr_status status, const mr_err *err) {
-    bool is_orderly = status == MR_OK || status == MR_E_CANCELLED;
     mr_mutex_lock(&s->lock);
+    /* A run that the job's interrupted has ended is one that lost a rank, unless it was ending anyway. */
+    bool is_orderly = status == MR_OK || (status == MR_E_CANCELLED && s->drains);
+    const char *text = is_orderly ? "the server is ending" : err->text[0] ? err->text : "the job was interrupted";
     mr_request *news = s->first_new, *released = s->released;
     s->first_new = s->released = NULL;
     s->last_new = &s->first_new;
@@ -330,7 +332,7 @@ static void end_run(mr_service *s, mr_status status, const mr_err *err) {
     if (is_orderly)
         s->facts.state = MR_SERVICE_ENDING;
     else
-        set_failed(s, err->text);
+        set_failed(s, text);
     mr_mutex_unlock(&s->lock);
     for (mr_request *r = news, *next; r; r = next) {
         next = r->next_new;
@@ -338,7 +340,7 @@ static void end_run(mr_service *s, mr_status status, const mr_err *err) {
     }
     for (mr_request *r = s->all; r; r = r->after) {
         answer_cancel(r);
-        answer_fail(r, is_orderly ? MR_E_UNAVAILABLE : status, is_orderly ? "the server is ending" : err->text);
+        answer_fail(r, is_orderly ? MR_E_UNAVAILABLE : status, text);
     }
     wake_readers(s);
     mr_mutex_lock(&s->lock);

@@ -222,6 +222,86 @@ static void test_lost_stage(void **state) {
     service_rig_stop(&rig);
 }
 
+/* --- What fails for one ----------------------------------------------------------------------------------------------- */
+
+/* A token whose embedding is no number ends those that read it, and nobody else. */
+static void test_numbers_that_are_none(void **state) {
+    (void)state;
+    enum { POISON = 85, N = 12 }; /* above the ids of the prompts */
+    tiny_desc desc = job_model_desc();
+    job_model poisoned;
+    service_rig rig;
+    reader readers[N];
+    mr_err err;
+    desc.type = MR_TYPE_F16;
+    poisoned.tiny = tiny_model_create(&desc);
+    const mr_gguf_tensor *t = mr_gguf_find_tensor(poisoned.tiny->gguf, "token_embd.weight");
+    assert_true(t && t->type == MR_TYPE_F16);
+    for (int64_t k = 0; k < t->ne[0]; k++)
+        memcpy(poisoned.tiny->bytes + t->offset + (POISON * t->ne[0] + k) * 2, "\x00\x7e", 2);
+    job_save_bytes(poisoned.path, poisoned.tiny->bytes, mr_gguf_file_bytes(poisoned.tiny->gguf));
+    service_rig_start(&rig, &(job_rig_config){.model = &poisoned, .n_stages = 2, .max_sequences = 6}, NULL, 0);
+    for (int i = 0; i < N; i++) {
+        int32_t ids[8];
+        reader_init(&readers[i]);
+        mr_generate_desc request = service_request(i, 8, ids, 1);
+        if (i % 3 == 0)
+            ids[i % 8] = POISON;
+        request.pooling = i % 2 ? MR_POOLING_MEAN : MR_POOLING_NONE;
+        request.prompt_logprobs = i == 6;
+        assert_int_equal(reader_submit(&readers[i], rig.service, request, &err), MR_OK);
+    }
+    for (int i = 0; i < N; i++) {
+        reader_finish(&readers[i]);
+        const choice_heard *c = &readers[i].choices[0];
+        if (i % 3 == 0)
+            assert_int_equal(c->finish == MR_FINISH_ERROR ? c->status : MR_OK, MR_E_NUMERICS);
+        else
+            assert_int_equal(c->finish, i % 2 ? MR_FINISH_STOP : MR_FINISH_LENGTH);
+        reader_deinit(&readers[i]);
+    }
+    service_rig_stop(&rig);
+    job_model_deinit(&poisoned);
+}
+
+/* A request that there is no memory for is refused, and leaves nothing. */
+static void test_failing_allocations(void **state) {
+    (void)state;
+    const char *stops[] = {"one", "two"};
+    const int32_t bias_ids[] = {1, 2};
+    const float biases[] = {1, 2};
+    int32_t ids[8], n_failures = 0;
+    service_rig rig;
+    mr_service *none = NULL;
+    mr_status status = MR_E_NO_MEMORY;
+    mr_err err;
+    mr_mem_fail_at(0);
+    assert_int_equal(mr_service_create(&(mr_service_config){0}, &none, &err), MR_E_NO_MEMORY);
+    mr_mem_fail_at(-1);
+    job_rig_config config = slow_rig();
+    service_rig_start(&rig, &config, NULL, 0);
+    for (int nth = 0; status != MR_OK; nth++) {
+        reader r;
+        mr_generate_desc desc = service_request(1, 8, ids, 2);
+        desc.stops = stops;
+        desc.n_stops = 2;
+        desc.sampling.bias_ids = bias_ids;
+        desc.sampling.biases = biases;
+        desc.sampling.n_biases = 2;
+        reader_init(&r);
+        mr_mem_fail_at(nth);
+        status = reader_submit(&r, rig.service, desc, &err);
+        mr_mem_fail_at(-1);
+        assert_true(status == MR_OK || status == MR_E_NO_MEMORY);
+        n_failures += status != MR_OK;
+        if (status == MR_OK)
+            reader_finish(&r);
+        reader_deinit(&r);
+    }
+    assert_true(n_failures >= 6);
+    service_rig_stop(&rig);
+}
+
 /* --- Weeks ------------------------------------------------------------------------------------------------------------- */
 
 enum { AT_ONCE = 32 };
@@ -271,6 +351,8 @@ int main(void) {
         cmocka_unit_test(test_drain),
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_lost_stage),
+        cmocka_unit_test(test_numbers_that_are_none),
+        cmocka_unit_test(test_failing_allocations),
         cmocka_unit_test(test_many_requests),
     };
     tiny_desc desc = job_model_desc();
