@@ -17,6 +17,7 @@ MR_MUST_USE mr_status cmd_inspect(const mr_options *options, mr_err *err);
 MR_MUST_USE mr_status cmd_plan(const mr_options *options, mr_err *err);
 MR_MUST_USE mr_status cmd_bench(const mr_options *options, mr_err *err);
 MR_MUST_USE mr_status cmd_batch(const mr_options *options, mr_err *err);
+MR_MUST_USE mr_status cmd_chat(const mr_options *options, mr_err *err);
 MR_MUST_USE mr_status cmd_serve(const mr_options *options, mr_err *err);
 /* simulate, and bench with a load */
 MR_MUST_USE mr_status cmd_load(const mr_options *options, mr_err *err);

@@ -31,6 +31,11 @@ void interrupt_catch(void) {
     }
 }
 
+void interrupt_forget(void) {
+    interrupted = 0;
+    interrupt_catch();
+}
+
 bool interrupt_seen(void) {
     return interrupted != 0;
 }

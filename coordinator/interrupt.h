@@ -10,6 +10,8 @@
  * May be called again. */
 void interrupt_catch(void);
 bool interrupt_seen(void);
+/* For a program that goes on: the next signal is the first one again. */
+void interrupt_forget(void);
 /* "SIGTERM"; "" while none was seen. */
 const char *interrupt_name(void);
 /* Of a program that a signal has ended, as shells have it: 130 after SIGINT. */

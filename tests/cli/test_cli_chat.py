@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`millrace chat`: what is said and answered, with lines from a file and at a terminal."""
+import os
+import pty
+import select
+import signal
+import time
+import unittest
+
+import cli
+
+SAMPLED = ("--seed", "5", "--temp", "0.7")
+SLOW = ("--synthetic-stage", "40,0")  # a token in 40 ms: 512 of them take 20 s
+
+
+@cli.needs_demo
+class Lines(cli.Case):
+    def chat(self, text, *options):
+        return self.good("chat", "--demo", *SAMPLED, *options, stdin=text.encode()).decode()
+
+    def generated(self, prompt, n):
+        return self.good("generate", "--demo", *SAMPLED, "-n", str(n), "-p", prompt).decode().removesuffix("\n")
+
+    def test_answers_are_those_to_the_whole_conversation(self):
+        first = self.generated("Once upon a time", 20)
+        second = self.generated(f"Once upon a time\n\n{first}\n\nThe mill\nstood", 20)
+        self.assertEqual(self.chat("Once upon a time\nThe mill\\\nstood\n", "-n", "20"), f"{first}\n{second}\n")
+        self.assertEqual(self.chat("Once upon a time\n\"\"\"\nThe mill\nstood\n\"\"\"\n", "-n", "20"), f"{first}\n{second}\n")
+
+    def test_commands(self):
+        first = self.generated("Once upon a time", 12)
+        self.assertEqual(self.chat("Once upon a time\n\n/new\nOnce upon a time\n/exit\nmore\n", "-n", "12"), f"{first}\n{first}\n")
+        self.assertEqual(self.chat(""), "")
+
+    def test_template_and_system_text(self):
+        template = self.file("t.jinja", "{% for m in messages %}{% if m.content == 'no' %}{{ raise_exception('not this') }}"
+                                        "{% endif %}{{ m.content }}{% endfor %}")
+        want = self.generated("Once upon a time", 12)
+        done = self.run_bin("chat", "--demo", *SAMPLED, "-n", "12", "--chat-template-file", template, "--system", "Once ",
+                            stdin=b"no\nupon a time\n")
+        self.assertEqual((done.returncode, done.stdout.decode()), (0, want + "\n"))
+        self.assertIn(b"the template says: not this", done.stderr)
+        broken = self.file("broken.jinja", "a\n{% if %}")
+        done = self.run_bin("chat", "--demo", "--chat-template-file", broken)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"template line 2", done.stderr)
+
+    def test_a_conversation_that_outgrows_the_context(self):
+        text = "\n".join(f"The river and the mill, number {i}, and more of it" for i in range(12))
+        done = self.run_bin("chat", "--demo", *SAMPLED, "-n", "60", stdin=text.encode())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(b"its beginning is forgotten", done.stderr)
+        done = self.run_bin("chat", "--demo", stdin=b"word " * 2000)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(b"the context only 512", done.stderr)
+
+
+@cli.needs_demo
+class Terminal(cli.Case):
+    def setUp(self):
+        environment = {**cli.environment(), "TERM": "xterm", "LANG": "C.UTF-8", "XDG_CACHE_HOME": self.folder}
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(cli.BIN, [cli.BIN, "chat", "--demo", *SAMPLED, *SLOW], environment)
+        self.addCleanup(self.end)
+        self.seen = b""
+
+    def end(self):
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self.fd)
+
+    def expect(self, text):
+        """Reads until the text has come; what came before it is forgotten."""
+        until = time.monotonic() + cli.LIMIT_S
+        while text not in self.seen:
+            self.assertTrue(select.select([self.fd], [], [], until - time.monotonic())[0], (text, self.seen))
+            try:
+                self.seen += os.read(self.fd, 4096)
+            except OSError:
+                self.fail((text, self.seen))
+        self.seen = self.seen.split(text, 1)[1]
+
+    def wait(self):
+        while True:
+            try:
+                if not os.read(self.fd, 4096):
+                    break
+            except OSError:  # the other end is closed
+                break
+        status, self.pid = os.waitpid(self.pid, 0)[1], 0
+        return os.waitstatus_to_exitcode(status)
+
+    def test_ctrl_c_stops_an_answer_and_a_line_and_ctrl_d_ends(self):
+        self.expect(b"> ")
+        os.write(self.fd, b"Once upon a t\xc3\xbcme\r")
+        self.expect("tüme".encode())
+        while not self.seen.strip():  # the answer has begun
+            self.seen += os.read(self.fd, 4096)
+        begin = time.monotonic()
+        os.write(self.fd, b"\x03")
+        self.expect(b"> ")
+        self.assertLess(time.monotonic() - begin, 8)
+        os.write(self.fd, b"forgotten")
+        self.expect(b"forgotten")
+        os.write(self.fd, b"\x03")
+        self.expect(b"> ")
+        os.write(self.fd, b"\x1b[A")  # the line before
+        self.expect("Once upon a tüme".encode())
+        os.write(self.fd, b"\x15\x04")
+        self.assertEqual(self.wait(), 0)
+        with open(self.path("millrace/chat-history"), encoding="utf-8") as file:
+            self.assertIn("Once", file.read())
+
+    def test_sigterm_ends(self):
+        self.expect(b"> ")
+        os.kill(self.pid, signal.SIGTERM)
+        self.assertEqual(self.wait(), 143)
+
+
+if __name__ == "__main__":
+    unittest.main()
