@@ -66,7 +66,7 @@ size_t mr_grammar_vocab_mask_words(const mr_grammar_vocab *v);
 
 typedef struct mr_grammar_state mr_grammar_state;
 
-/* At the start of the text. Allocates all that the state will need (some 0.5 MiB and 32 masks). Borrows both. */
+/* At the start of the text. Allocates all that the state will need (some 0.8 MiB and 32 masks). Borrows both. */
 MR_MUST_USE mr_status mr_grammar_state_create(const mr_grammar *g, const mr_grammar_vocab *v, mr_grammar_state **out,
                                               mr_err *err);
 void mr_grammar_state_destroy(mr_grammar_state *s);

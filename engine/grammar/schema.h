@@ -1,5 +1,17 @@
 /* engine/grammar/schema.h - a JSON schema as the rules of a GBNF grammar. What a schema asks for and the grammar cannot
  * hold is refused by name, never left out.
+ *
+ * Held:    type (a name or a list), enum, const, properties, required, additionalProperties (true where it is missing, as
+ *          the standard has it), minProperties up to 1, maxProperties of objects without properties, items, prefixItems,
+ *          additionalItems, minItems, maxItems, minLength, maxLength, pattern, format (date, time, date-time, duration,
+ *          uuid, ipv4, ipv6, hostname, email, uri), minimum, maximum, exclusiveMinimum, exclusiveMaximum, $ref into the
+ *          schema itself, $defs, allOf, anyOf, and oneOf where its alternatives are seen to be disjoint: by their types,
+ *          their constants, or the constants of a property that two of them require.
+ * Written: valid values only, but not all of them. Properties come in the order of the schema, then others. Between parts
+ *          stands a space, or a line's end and at most 32 spaces or 8 tabs, or nothing. Numbers with bounds have no exponent and at
+ *          most 15 digits, others 16 on both sides of the point. Names of additional properties have no escapes; patterns and
+ *          enum values are escaped in one way. Negated shorthands in patterns (\W) stand for ASCII alone.
+ * Notes:   title, description, default, examples and the like are passed over, and so is any keyword that starts with x-.
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_GRAMMAR_SCHEMA_H

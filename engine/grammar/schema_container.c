@@ -100,8 +100,9 @@ static void put_extra(schema_writer *w, const json_t *keywords, json_t *rest) {
     mr_free(names);
 }
 
-/* NAME-ID-tI: what may follow where something is written already and the properties from I on are left. */
-static void put_tails(schema_writer *w, const property *list, size_t n, bool extra) {
+/* NAME-ID-tI: what may follow where something is written already and the properties from I on are left. max: of them all, where
+ * none is described; -1 for no end. */
+static void put_tails(schema_writer *w, const property *list, size_t n, bool extra, long max) {
     for (size_t i = 1; i < n; i++) {
         schema_put(w, w->out, "%s-%zu-t%zu ::= \",\" %s-ws %s-%zu-m%zu %s-%zu-t%zu", w->name, w->now, i, w->name,
                    w->name, w->now, i, w->name, w->now, i + 1);
@@ -110,14 +111,16 @@ static void put_tails(schema_writer *w, const property *list, size_t n, bool ext
         schema_put(w, w->out, "\n");
     }
     schema_put(w, w->out, "%s-%zu-t%zu ::= ", w->name, w->now, n ? n : 1);
-    if (extra)
+    if (extra && max > 0)
+        schema_put(w, w->out, "(\",\" %s-ws %s-%zu-x){0,%ld}\n", w->name, w->name, w->now, max - 1);
+    else if (extra)
         schema_put(w, w->out, "(\",\" %s-ws %s-%zu-x)*\n", w->name, w->name, w->now);
     else
         schema_put(w, w->out, "\"\"\n");
 }
 
 /* Properties in order, those that are not required perhaps left out, then others. */
-static void put_object(schema_writer *w, const property *list, size_t n, bool extra) {
+static void put_object(schema_writer *w, const property *list, size_t n, bool extra, bool not_empty) {
     size_t first = 0, in_a_row = 0;
     schema_put(w, &w->body, "\"{\" %s-ws", w->name);
     for (size_t i = 0; i < n; i++) {
@@ -126,7 +129,7 @@ static void put_object(schema_writer *w, const property *list, size_t n, bool ex
             schema_refuse(w, "properties", "more than 200 in a row that are not required");
     }
     if (n == 0 && !extra) {
-        schema_put(w, &w->body, " \"}\"");
+        schema_put(w, &w->body, not_empty ? " []" : " \"}\"");
         return;
     }
     schema_put(w, &w->body, " ((");
@@ -139,7 +142,15 @@ static void put_object(schema_writer *w, const property *list, size_t n, bool ex
     bool may_be_empty = first == n;
     if (may_be_empty && extra)
         schema_put(w, &w->body, "%s%s-%zu-x %s-%zu-t%zu", n ? " | " : "", w->name, w->now, w->name, w->now, n ? n : 1);
-    schema_put(w, &w->body, ") %s-ws)%s \"}\"", w->name, may_be_empty ? "?" : "");
+    schema_put(w, &w->body, ") %s-ws)%s \"}\"", w->name, may_be_empty && !not_empty ? "?" : "");
+}
+
+static bool get_count(schema_writer *w, const json_t *keywords, const char *key, long *out) {
+    const json_t *v = json_object_get(keywords, key);
+    if (v && json_number_value(v) > MR_GRAMMAR_MAX_REPEAT)
+        schema_refuse(w, key, "more than 32768");
+    *out = v && w->status == MR_OK ? (long)json_number_value(v) : -1;
+    return v != NULL;
 }
 
 void schema_write_object(schema_writer *w, const json_t *keywords) {
@@ -152,17 +163,21 @@ void schema_write_object(schema_writer *w, const json_t *keywords) {
         return;
     }
     property *list = list_properties(w, keywords, &n);
-    json_t *min = json_object_get(keywords, "minProperties"), *max = json_object_get(keywords, "maxProperties");
-    if (min && json_number_value(min) > (double)json_array_size(json_object_get(keywords, "required")))
-        schema_refuse(w, "minProperties", "more than are required");
-    if (max && (extra || json_number_value(max) < (double)n))
+    long min, max;
+    get_count(w, keywords, "minProperties", &min);
+    bool bounded = get_count(w, keywords, "maxProperties", &max);
+    /* Names may come twice, and count once: so only one more than nothing can be asked for. */
+    if (min > 1 && min > (long)json_array_size(json_object_get(keywords, "required")))
+        schema_refuse(w, "minProperties", "more than 1, and more than are required");
+    if (bounded && n > 0 && (extra || max < (long)n))
         schema_refuse(w, "maxProperties", "fewer than there may be");
+    extra = extra && max != 0;
     if (w->status == MR_OK) {
         put_members(w, list, n);
-        put_tails(w, list, n, extra);
+        put_tails(w, list, n, extra, max);
         if (extra)
             put_extra(w, keywords, rest);
-        put_object(w, list, n, extra);
+        put_object(w, list, n, extra, min == 1);
     }
     mr_free(list);
 }
@@ -184,14 +199,6 @@ static void put_rest(schema_writer *w, json_t *rest, long n_prefix, long min, lo
         schema_put(w, &w->body, "){%ld,}", least);
     else
         schema_put(w, &w->body, "){%ld,%ld}", least, most);
-}
-
-static bool get_count(schema_writer *w, const json_t *keywords, const char *key, long *out) {
-    const json_t *v = json_object_get(keywords, key);
-    if (v && json_number_value(v) > MR_GRAMMAR_MAX_REPEAT)
-        schema_refuse(w, key, "more than 32768");
-    *out = v && w->status == MR_OK ? (long)json_number_value(v) : -1;
-    return v != NULL;
 }
 
 void schema_write_array(schema_writer *w, const json_t *keywords) {

@@ -69,6 +69,7 @@ static const keyword keywords[] = {
     {"items", KEY_SCHEMA_OR_LIST, "a schema"},
     {"additionalItems", KEY_SCHEMA, "a schema"},
     {"additionalProperties", KEY_SCHEMA, "a schema"},
+    {"propertyNames", KEY_SCHEMA, "a schema"},
     {"properties", KEY_OBJECT, "an object of schemas"},
     {"type", KEY_TYPES, "a type or a list of types"},
     {"const", KEY_ANY, ""},
@@ -357,6 +358,14 @@ static void merge_required(schema_writer *w, json_t *all, json_t *names) {
     }
 }
 
+/* It says nothing of a property's name, or that it is a string, as every name is. */
+static bool fits_all_names(const json_t *schema) {
+    const json_t *type = json_object_get(schema, "type");
+    return json_is_true(schema) ||
+           (json_is_object(schema) && json_object_size(schema) == (type ? 1 : 0) &&
+            (!type || (json_is_string(type) && strcmp(json_string_value(type), "string") == 0)));
+}
+
 static void merge_keyword(schema_writer *w, schema_all *out, const char *key, json_t *value) {
     json_t *all = out->keywords, *old = json_object_get(all, key);
     static const char *const together[] = {
@@ -382,6 +391,9 @@ static void merge_keyword(schema_writer *w, schema_all *out, const char *key, js
         merge_limit(w, all, key, value, true);
     } else if (strncmp(key, "max", 3) == 0 || strcmp(key, "exclusiveMaximum") == 0) {
         merge_limit(w, all, key, value, false);
+    } else if (strcmp(key, "propertyNames") == 0) {
+        if (!fits_all_names(value))
+            schema_refuse(w, key, "not supported, but for {\"type\": \"string\"}");
     } else if (strcmp(key, "uniqueItems") == 0 && json_is_false(value)) {
         return;
     } else if (old && !json_equal(old, value)) {

@@ -39,12 +39,11 @@ static const format formats[] = {
      "^https?:\\/\\/" LABEL "(?:\\." LABEL "){0,3}(?::[1-9]\\d{0,3})?(?:\\/" PATH ")*(?:\\?" PATH ")?(?:#" PATH ")?$"},
 };
 
-static bool get_length(schema_writer *w, const json_t *keywords, const char *key, uint32_t *out) {
+static bool get_length(const json_t *keywords, const char *key, uint32_t *out) {
     const json_t *v = json_object_get(keywords, key);
     double length = json_number_value(v);
     if (v)
         *out = length < UINT32_MAX ? (uint32_t)length : UINT32_MAX - 1;
-    (void)w;
     return v != NULL;
 }
 
@@ -65,7 +64,7 @@ static const char *pattern_of(schema_writer *w, const json_t *keywords, const ch
 void schema_write_string(schema_writer *w, const json_t *keywords) {
     uint32_t min = 0, max = UINT32_MAX;
     const char *keyword, *pattern = pattern_of(w, keywords, &keyword), *why = "";
-    bool has_min = get_length(w, keywords, "minLength", &min), has_max = get_length(w, keywords, "maxLength", &max);
+    bool has_min = get_length(keywords, "minLength", &min), has_max = get_length(keywords, "maxLength", &max);
     if (!pattern && !has_min && !has_max) {
         schema_put(w, &w->body, "%s-string", w->name);
         return;

@@ -102,6 +102,11 @@ CASES = [
     ({"type": "object", "properties": {"x": True, "y": False, "z": {}}, "required": ["w"]}, ["{\"x\": 1, \"w\": 2, \"o\": 3}", "{\"w\": []}"],
      ["{\"y\": 1, \"w\": 2}", "{\"x\": 1}"]),
     ({"type": "object", "additionalProperties": {"type": "integer"}}, ["{}", "{\"a\": 1, \"b\": 2}"], ["{\"a\": \"x\"}"]),
+    ({"type": "object", "minProperties": 1, "maxProperties": 2, "propertyNames": {"type": "string"}, "additionalProperties": {"type": "null"}},
+     ["{\"a\": null}", "{\"a\": null, \"b\": null}"], ["{}", "{\"a\": null, \"b\": null, \"c\": null}"]),
+    ({"type": "object", "minProperties": 1, "maxProperties": 2, "properties": {"a": {"type": "null"}, "b": {}}, "additionalProperties": False},
+     ["{\"a\": null}", "{\"b\": 1}", "{\"a\":null,\"b\":1}"], ["{}", "{\"c\": 1}"]),
+    ({"type": "object", "maxProperties": 0}, ["{}"], ["{\"a\": 1}"]),
     ({"type": "array", "items": [{"type": "integer"}], "additionalItems": False}, [], []),
 ]
 
@@ -111,9 +116,9 @@ REFUSED = [
     ({"patternProperties": {"^a": {}}}, "\"patternProperties\""),
     ({"type": "array", "uniqueItems": True}, "\"uniqueItems\""),
     ({"type": "number", "multipleOf": 0.1}, "\"multipleOf\""),
-    ({"type": "object", "minProperties": 1}, "\"minProperties\""),
-    ({"type": "object", "maxProperties": 1}, "\"maxProperties\""),
-    ({"type": "object", "propertyNames": {}}, "\"propertyNames\""),
+    ({"type": "object", "minProperties": 2}, "\"minProperties\""),
+    ({"type": "object", "properties": {"a": {}}, "maxProperties": 1}, "\"maxProperties\""),
+    ({"type": "object", "propertyNames": {"maxLength": 3}}, "\"propertyNames\""),
     ({"type": "array", "contains": {}}, "\"contains\""),
     ({"dependentRequired": {}}, "\"dependentRequired\""),
     ({"unevaluatedProperties": False}, "\"unevaluatedProperties\""),
@@ -206,10 +211,31 @@ def check_case(walker, schema, good, bad, seed, n, failures):
             failures.append(f"{schema}: generated {text!r}: {str(e).splitlines()[0]}")
 
 
+def check_changed(walker, schema, good, seed, failures):
+    """Texts that differ from valid ones in a byte or a piece: none is let through that is not valid itself."""
+    rng = random.Random(seed)
+    validator = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
+    texts = []
+    for text in good:
+        for _ in range(60 // SHARE):
+            at, to = sorted([rng.randrange(len(text) + 1), rng.randrange(len(text) + 1)])
+            piece = rng.choice(["", rng.choice("\"\\{}[]:, \n\t-+.0123456789abceflnrstux\u00e9\u0007"), text[at:to], "null", "1e5", "\\u0061"])
+            end = rng.choice([at, min(at + 1, len(text)), to])
+            texts.append(text[:at] + piece + text[end:])
+    for text, taken in zip(texts, walker.ask(schema=schema, texts=texts).get("texts", [])):
+        try:
+            if taken:
+                validator.validate(json.loads(text))
+        except (ValueError, jsonschema.ValidationError) as e:
+            failures.append(f"{schema}: takes {text!r}: {str(e).splitlines()[0]}")
+
+
 def check(walker, n):
     failures = []
     for i, (schema, good, bad) in enumerate(CASES[:-1]):
         check_case(walker, schema, good, bad, i + 1, n, failures)
+        if n > 8:
+            check_changed(walker, schema, good, i + 1, failures)
     reply = walker.ask(schema=CASES[-1][0], texts=["[1]", "[]", "[1,2]", "[null]"], generate=0)
     if reply.get("texts") != [True, True, False, False]:
         failures.append(f"items as a list: {reply}")
