@@ -12,7 +12,7 @@ import cli
 
 
 # Of the batch that is killed ten times: 10000 in the record of what must hold, fewer in the daily test.
-N_KILLED = int(os.environ.get("MILLRACE_TEST_BATCH_LINES", "800"))
+N_KILLED = int(os.environ.get("MILLRACE_TEST_BATCH_LINES", 800 // int(os.environ.get("MILLRACE_TEST_SHARE", "1"))))
 
 
 def request(number, url="/v1/completions", **body):
