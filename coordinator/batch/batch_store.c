@@ -9,7 +9,8 @@
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 
-#define RETRY_NS MR_NS_PER_S /* after a failure: the service may be starting, the disk full */
+enum { BATCH_PRIORITY = -100 }; /* people who wait come first */
+#define RETRY_NS MR_NS_PER_S    /* after a failure: the service may be starting, the disk full */
 
 mr_status batch_store_create(const char *folder, batch_store **out, mr_err *err) {
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
@@ -93,6 +94,7 @@ static mr_status run_batch(batch_store *s, const json_t *batch, batch_counts *co
                                  .results = &results,
                                  .max_live = s->max_live,
                                  .max_tokens = -1,
+                                 .priority = BATCH_PRIORITY,
                                  .grace_ns = 0,
                                  .stops = stops,
                                  .progress = take_counts,
@@ -190,7 +192,6 @@ static void work(void *ctx) {
         mr_status status = batch ? work_at(s, batch, &err) : MR_OK;
         if (status != MR_OK && status != MR_E_UNAVAILABLE)
             mr_log_write(MR_LOG_WARN, "batch", "%s", err.text);
-        /* After a failure (a full disk) not at once again. */
         if (!s->stops && (!batch || status != MR_OK))
             (void)mr_cond_wait_until(&s->changed, &s->lock, batch ? mr_clock_now_ns() + RETRY_NS : MR_NEVER);
     }
@@ -203,11 +204,15 @@ mr_status batch_store_start(batch_store *s, const api *a, int32_t max_live, mr_e
     return mr_thread_create("batches", 0, work, s, &s->thread, err);
 }
 
-void batch_store_stop(batch_store *s) {
+void batch_store_ask_to_stop(batch_store *s) {
     mr_mutex_lock(&s->lock);
     s->stops = true;
     mr_cond_broadcast(&s->changed);
     mr_mutex_unlock(&s->lock);
+}
+
+void batch_store_stop(batch_store *s) {
+    batch_store_ask_to_stop(s);
     mr_thread_join(s->thread);
     s->thread = NULL;
 }

@@ -18,6 +18,8 @@ MR_MUST_USE mr_status batch_store_create(const char *folder, batch_store **out, 
 void batch_store_destroy(batch_store *s);
 /* From now on batches are worked at, with so many calls at a time; the service is ready. */
 MR_MUST_USE mr_status batch_store_start(batch_store *s, const api *a, int32_t max_live, mr_err *err);
+/* Soon there are no more calls; does not wait. */
+void batch_store_ask_to_stop(batch_store *s);
 /* No more calls when it returns: what is under way is given up, and goes on at the next start. May be called without start. */
 void batch_store_stop(batch_store *s);
 
