@@ -7,9 +7,12 @@ import tempfile
 import time
 import unittest
 
-import openai
+import test_packages
 
-import openai_case
+test_packages.enter("openai")
+
+import openai  # noqa: E402
+import openai_case  # noqa: E402
 
 
 def lines(n, max_tokens=6):
