@@ -13,7 +13,7 @@
 #include "engine/base/mem.h"
 #include "engine/vocab/vocab.h"
 
-static const int64_t LOOK_NS = 5 * MR_NS_PER_MS;
+static const int64_t LOOK_NS = 5 * MR_NS_PER_MS, FAILURE_NS = MR_NS_PER_S, LOSS_NS = 2 * MR_NS_PER_S;
 
 /* The one that this process runs, for functions without a context. */
 static serve *running;
@@ -26,8 +26,6 @@ static void begin_drain(serve *s) {
     s->end_ns = mr_clock_now_ns() + drain_s * MR_NS_PER_S;
     s->session.cluster.told = true; /* it is no failure */
     output_note("%s: ending, %" PRId32 " requests are open", interrupt_name(), http_server_n_requests(s->http));
-    if (s->batches)
-        batch_store_ask_to_stop(s->batches);
     mr_service_drain(s->service);
     http_server_drain(s->http);
 }
@@ -39,7 +37,18 @@ static bool is_over(void) {
         return cmd_cluster_ended();
     if (interrupt_seen() && s->end_ns == 0)
         begin_drain(s);
-    return rank_loss_reported() || (s->end_ns > 0 && mr_clock_now_ns() >= s->end_ns);
+    if (rank_loss_reported() && s->loss_ns == 0)
+        s->loss_ns = mr_clock_now_ns();
+    /* The job hears of a lost rank itself, and says more than that it was interrupted. */
+    return (s->loss_ns > 0 && mr_clock_now_ns() >= s->loss_ns + LOSS_NS) ||
+           (s->end_ns > 0 && mr_clock_now_ns() >= s->end_ns);
+}
+
+/* Where the model runs no more, whoever asks for a moment hears why. */
+static void tell_of_failure(void) {
+    const struct timespec pause = {.tv_nsec = LOOK_NS};
+    for (int64_t end_ns = mr_clock_now_ns() + FAILURE_NS; mr_clock_now_ns() < end_ns && !interrupt_seen();)
+        nanosleep(&pause, NULL);
 }
 
 /* Answers go out, and connections come to their end. */
@@ -79,8 +88,6 @@ static mr_status create_parts(serve *s, mr_err *err) {
         status = mr_service_create(&config, &s->service, err);
     if (status == MR_OK)
         status = serve_facts_create(s->service, s->model, &s->facts, err);
-    if (status == MR_OK)
-        status = serve_batches_create(s, err);
     return status == MR_OK ? serve_trace_create(&s->trace, err) : status;
 }
 
@@ -123,7 +130,7 @@ static mr_status load(serve *s, mr_err *err) {
         return status;
     serve_facts_started(s->facts);
     serve_trace_begin(s->trace, &s->session);
-    return serve_batches_start(s, err);
+    return MR_OK;
 }
 
 static mr_status run(serve *s, mr_err *err) {
@@ -135,6 +142,8 @@ static mr_status run(serve *s, mr_err *err) {
     s->is_ready = true;
     output_note("ready at %s", http_server_url(s->http));
     status = mr_service_run(s->service, s->session.job, s->tok, err);
+    if (status != MR_OK && status != MR_E_CANCELLED)
+        tell_of_failure();
     finish_answers(s);
     return status == MR_OK ? cmd_session_stop(&s->session, err) : status;
 }
@@ -152,10 +161,7 @@ mr_status cmd_serve(const mr_options *options, mr_err *err) {
         s.session.cluster.told = true;
         status = MR_OK; /* it was asked to end */
     }
-    if (s.batches)
-        batch_store_stop(s.batches);
     http_server_destroy(s.http); /* before what its routes use */
-    batch_store_destroy(s.batches);
     if (s.facts)
         serve_facts_ended(s.facts);
     cmd_session_close(&s.session);

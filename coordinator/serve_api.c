@@ -5,6 +5,7 @@
 #include "coordinator/api/api.h"
 #include "coordinator/output.h"
 #include "coordinator/serve.h"
+#include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "worker/hello.h"
 
@@ -108,6 +109,8 @@ static void info(const void *call, http_call_info *out) {
     out->retry_after_s = api_call_retry_after_s(c->call);
     out->prompt_tokens = facts.prompt_tokens;
     out->new_tokens = facts.generated_tokens;
+    if (facts.first_token_ns > 0)
+        out->first_token_s = (double)(facts.first_token_ns - facts.begun_ns) / (double)MR_NS_PER_S;
 }
 
 static void end(void *call) {

@@ -106,7 +106,7 @@ static void *begin(void *ctx, int endpoint, const http_request *request, void (*
     const char *text = http_query(request, "seconds");
     char *end = NULL;
     double seconds = text ? strtod(text, &end) : 1;
-    (void)endpoint, (void)wake, (void)wake_ctx; /* the server looks once a second */
+    (void)endpoint, (void)wake, (void)wake_ctx; /* the server looks a few times a second */
     if (!r)
         return NULL;
     r->all = s->trace;

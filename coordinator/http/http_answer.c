@@ -145,7 +145,8 @@ void http_exchange_log(http_exchange *x, bool completed) {
                  "\"id\":\"%s\",\"method\":\"%s\",\"path\":\"%s\",\"status\":%d,\"ms\":%.3f,\"completed\":%s", x->id,
                  x->method, x->path, status, ms, completed ? "true" : "false");
     if (is_call)
-        snprintf(fields + n, sizeof fields - (size_t)n, ",\"prompt_tokens\":%" PRId64 ",\"new_tokens\":%" PRId64,
-                 x->info.prompt_tokens, x->info.new_tokens);
+        snprintf(fields + n, sizeof fields - (size_t)n,
+                 ",\"prompt_tokens\":%" PRId64 ",\"new_tokens\":%" PRId64 ",\"first_token_ms\":%.3f",
+                 x->info.prompt_tokens, x->info.new_tokens, x->info.first_token_s * 1e3);
     mr_log_event(level, "http", text, fields);
 }

@@ -13,7 +13,7 @@
 enum {
     SWALLOW_BYTES = 64 << 20, /* of a body that is refused: read and dropped, so that the client reads the answer */
     BODIES = 8,               /* of the largest size: all bodies under way together */
-    LOOK_S = 1,
+    LOOK_MS = 250,            /* at what waits, without a wake */
 };
 
 /* --- Waiting ------------------------------------------------------------------------------------------------------------- */
@@ -141,7 +141,7 @@ static enum MHD_Result turn_call(http_exchange *x) {
         x->call_ended = state == HTTP_END;
         if (state != HTTP_WAIT)
             continue;
-        switch (wait_for_more(x, mr_clock_now_ns() + LOOK_S * MR_NS_PER_S)) {
+        switch (wait_for_more(x, mr_clock_now_ns() + LOOK_MS * MR_NS_PER_MS)) {
         case WAIT_SUSPENDED:
             return MHD_YES;
         case WAIT_GONE:

@@ -52,7 +52,9 @@ typedef struct http_call_info {
     bool streams;             /* bytes are server-sent events, and are sent as they come */
     const char *content_type; /* NULL: application/json, or that of events */
     int32_t retry_after_s;    /* 0: no hint */
+    /* For the log. */
     int64_t prompt_tokens, new_tokens;
+    double first_token_s; /* after the request; 0: there was none */
 } http_call_info;
 
 typedef struct http_call_ops {

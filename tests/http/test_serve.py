@@ -14,6 +14,7 @@ import threading
 import time
 import unittest
 
+import crowd
 from probe import LIMIT_S, Server, error_code, read_all, read_until, until
 
 SOURCE = os.environ.get("MILLRACE_SOURCE_DIR", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
@@ -232,6 +233,11 @@ class Ends(unittest.TestCase):
                     self.assertEqual(answer["error"]["code"], "loading")
             self.assertEqual(seen, {200, 503})
 
+    def test_a_signal_while_it_loads(self):
+        with Serve("--measure", "anew", "--cache-dir", self.folder, ready=False) as server:
+            status, text = server.end()
+            self.assertEqual((status, "error" in text), (0, False), text)
+
     def test_a_model_that_does_not_load(self):
         status, text = Serve(model=self.file("bad.gguf", "GGUF?"), wait=False).end(None)
         self.assertEqual(status, 1)
@@ -280,6 +286,7 @@ class Ends(unittest.TestCase):
         line = [line for line in lines if line["component"] == "http"][0]
         self.assertEqual([line[k] for k in ("id", "path", "status", "new_tokens")], ["mine", "/v1/completions", 200, 5])
         self.assertGreater(line["prompt_tokens"], 0)
+        self.assertTrue(0 < line["first_token_ms"] < line["ms"], line)
 
 
 def connects(server):
@@ -295,32 +302,10 @@ class Many(unittest.TestCase):
     def test_256_streams(self):
         """All of one seed say the same, whoever leaves meanwhile; afterwards nothing is held."""
         with Serve("--stages", "3") as server:
-            wanted = server.complete(max_tokens=16, seed=3, ignore_eos=True)["choices"][0]["text"]
+            fields = {"prompt": "Once upon a time", "max_tokens": 16, "seed": 3, "ignore_eos": True}
+            wanted = server.complete(**fields)["choices"][0]["text"]
             before = server.files()
-            body = json.dumps({"prompt": "Once upon a time", "max_tokens": 16, "seed": 3, "stream": True, "ignore_eos": True})
-            bad = []
-
-            def client(i):
-                try:
-                    if i % 4 == 0:
-                        with server.socket() as s:
-                            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
-                                      + body.encode())
-                            read_until(s, b"data: " if i % 8 == 0 else b"HTTP")
-                        return
-                    status, _, data = server.ask("POST", "/v1/completions", body, JSON)
-                    text = "".join(e["choices"][0]["text"] for e in events(data))
-                    if (status, text) != (200, wanted):
-                        bad.append((i, status, text, data[-200:]))
-                except (OSError, AssertionError) as e:
-                    bad.append((i, repr(e)))
-
-            threads = [threading.Thread(target=client, args=(i,)) for i in range(256)]
-            for t in threads:
-                t.start()
-            for t in threads:
-                t.join()
-            self.assertEqual(bad, [])
+            self.assertEqual(crowd.stream(server.port, 256, 1, wanted, **fields), [])
             until(lambda: server.json("/page/state")[1]["blocks"]["held"] == 0)
             until(lambda: server.files() <= before)
             self.assertEqual(server.end()[0], 0)

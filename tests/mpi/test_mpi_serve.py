@@ -13,6 +13,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import crowd  # noqa: E402 (after the path)
 from hosts import Job, kill, program_path, run_tests  # noqa: E402 (after the path)
 
 BIN = program_path()
@@ -56,9 +57,9 @@ def texts(port, **fields):
 
 @unittest.skipUnless(os.path.exists(DEMO), "the demo model is not there")
 class Serve(unittest.TestCase):
-    def start(self, n):
+    def start(self, n, *mpirun_args):
         port = free_port()
-        job = Job(n, ["serve", DEMO, "--port", str(port)])
+        job = Job(n, ["serve", DEMO, "--port", str(port)], mpirun_args=mpirun_args)
         try:
             wait_until_ready(port)
         except BaseException:
@@ -79,12 +80,41 @@ class Serve(unittest.TestCase):
             self.assertNotIn(b"error", done.stderr, str(done))
         self.assertEqual(found[0], found[1])
 
-    def test_a_lost_rank(self):
+    def test_a_crowd(self):
+        """256 clients at once, a third of which leave, again and again: nothing of them stays."""
         port, job = self.start(3)
+        fields = {"prompt": "Once upon a time", "max_tokens": 24, "seed": 7, "ignore_eos": True}
+        wanted = texts(port, **fields, n=1)[0]
+        pid, kib, files = job.rank_pid(0), [], []
+        for luck in range(3):
+            self.assertEqual(crowd.stream(port, 256, luck, wanted, **fields), [])
+            state = {}
+            while not state or state["blocks"]["held"] or state["sequences"]["live"]:
+                state = ask(port, "GET", "/page/state")[1]
+            time.sleep(0.6)  # connections that ended with a reset are closed by then
+            with open("/proc/%d/statm" % pid, encoding="ascii") as f:
+                kib.append(int(f.read().split()[1]) * 4)
+            files.append(len(os.listdir("/proc/%d/fd" % pid)))
+        kill(pid, signal.SIGTERM)
+        done = job.wait(LIMIT_S)
+        self.assertEqual((done.status, done.left), (0, []), str(done))
+        self.assertEqual(files[1:], files[:-1], files)
+        self.assertLess(kib[-1] - kib[1], 4096, kib)
+
+    def test_a_lost_rank(self):
+        """Whoever asks hears which one; then the job ends."""
+        port, job = self.start(3, "--enable-recovery")
         texts(port)
         kill(job.rank_pid(1))
+        said = {}
+        try:
+            while said.get("status") != "failed":
+                said = ask(port, "GET", "/health")[1]
+        except OSError:
+            self.fail("the server ended without a word")
+        self.assertEqual(said["error"]["code"], "failed")
+        self.assertIn("rank 1", said["error"]["message"])
         done = job.wait(LIMIT_S)
-        self.assertNotIn(done.status, (0, None), str(done))
         self.assertEqual(done.left, [], str(done))
         self.assertIn(b"rank 1", done.stderr, str(done))
 
