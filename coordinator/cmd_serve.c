@@ -26,6 +26,8 @@ static void begin_drain(serve *s) {
     s->end_ns = mr_clock_now_ns() + drain_s * MR_NS_PER_S;
     s->session.cluster.told = true; /* it is no failure */
     output_note("%s: ending, %" PRId32 " requests are open", interrupt_name(), http_server_n_requests(s->http));
+    if (s->batches)
+        batch_store_ask_to_stop(s->batches);
     mr_service_drain(s->service);
     http_server_drain(s->http);
 }
@@ -88,6 +90,8 @@ static mr_status create_parts(serve *s, mr_err *err) {
         status = mr_service_create(&config, &s->service, err);
     if (status == MR_OK)
         status = serve_facts_create(s->service, s->model, &s->facts, err);
+    if (status == MR_OK)
+        status = serve_batches_create(s, err);
     return status == MR_OK ? serve_trace_create(&s->trace, err) : status;
 }
 
@@ -130,7 +134,7 @@ static mr_status load(serve *s, mr_err *err) {
         return status;
     serve_facts_started(s->facts);
     serve_trace_begin(s->trace, &s->session);
-    return MR_OK;
+    return serve_batches_start(s, err);
 }
 
 static mr_status run(serve *s, mr_err *err) {
@@ -161,7 +165,10 @@ mr_status cmd_serve(const mr_options *options, mr_err *err) {
         s.session.cluster.told = true;
         status = MR_OK; /* it was asked to end */
     }
+    if (s.batches)
+        batch_store_stop(s.batches);
     http_server_destroy(s.http); /* before what its routes use */
+    batch_store_destroy(s.batches);
     if (s.facts)
         serve_facts_ended(s.facts);
     cmd_session_close(&s.session);

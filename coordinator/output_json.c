@@ -5,28 +5,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "coordinator/api/api_json.h"
 #include "coordinator/output.h"
-#include "engine/text/utf8.h"
 
 json_t *output_json_text(mr_str text) {
-    json_t *value = NULL;
-    mr_text_buf clean = {0};
-    mr_utf8_decoder decoder = {0};
-    /* Most texts are valid, and need no room for replacements. */
-    if ((value = json_stringn(text.len ? text.data : "", text.len)) != NULL)
-        return value;
-    for (size_t i = 0; i < text.len; i++) {
-        if (!mr_text_buf_reserve(&clean, MR_UTF8_MAX_STEP_BYTES))
-            goto out;
-        clean.len += mr_utf8_decoder_push(&decoder, (uint8_t)text.data[i], clean.data + clean.len);
-    }
-    if (!mr_text_buf_reserve(&clean, MR_UTF8_MAX_STEP_BYTES))
-        goto out;
-    clean.len += mr_utf8_decoder_finish(&decoder, clean.data + clean.len);
-    value = json_stringn(clean.data, clean.len);
-out:
-    mr_text_buf_deinit(&clean);
-    return value;
+    return api_json_text(text);
 }
 
 json_t *output_json_plan(const mr_plan *plan, const mr_stage_sizes *sizes, const cmd_cluster *cluster) {

@@ -10,6 +10,7 @@
 
 #include "coordinator/chat/chat_template.h"
 #include "coordinator/cmd_sampling.h"
+#include "coordinator/batch/batch_store.h"
 #include "coordinator/cmd_session.h"
 #include "coordinator/http/http_server.h"
 #include "coordinator/metrics/metrics.h"
@@ -35,6 +36,7 @@ typedef struct serve {
     chat_template *chat;       /* NULL: the model file's is broken */
     _Atomic(struct api *) api; /* NULL: not yet */
     char fingerprint[96];
+    batch_store *batches;               /* NULL: no --batch-dir */
     cmd_sampling sampling;              /* of requests that do not say */
     _Atomic(char *) texts[SERVE_TEXTS]; /* NULL: not yet */
     bool is_ready;                      /* of the main thread: the model is loaded */
@@ -58,6 +60,13 @@ bool serve_refuse(serve *s, http_answer *out);
 /* Once the model is planned; publishes s->api. */
 MR_MUST_USE mr_status serve_api_create(serve *s, mr_err *err);
 extern const http_call_ops serve_api_call; /* endpoints are those of api.h */
+
+/* --- serve_batches.c: /v1/files and /v1/batches --- */
+
+MR_MUST_USE mr_status serve_batches_create(serve *s, mr_err *err);
+/* Once the API is there. */
+MR_MUST_USE mr_status serve_batches_start(serve *s, mr_err *err);
+void serve_batches_answer(void *ctx, int endpoint, const http_request *request, http_answer *out);
 
 /* --- serve_trace.c: GET /trace?seconds=N --- */
 

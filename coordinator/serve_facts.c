@@ -62,13 +62,14 @@ void serve_facts_ended(serve_facts *f) {
     mr_mutex_unlock(&f->lock);
 }
 
-/* A stage says nothing while it has nothing to do: where no step is under way, that is what it has done since it was heard. */
-static void add_done(mr_job *job, int32_t i, bool rests, int64_t now_ns, mr_page_stage *out) {
+/* A stage says nothing while it has nothing to do: where it has told of all steps that there were, that is what it has done since.
+ * n_steps: all of them, where none is under way; else -1. */
+static void add_done(mr_job *job, int32_t i, int64_t n_steps, int64_t now_ns, mr_page_stage *out) {
     mr_stage_seconds s;
     mr_job_copy_stage_seconds(job, i, &s);
     for (int k = 0; k < MR_PHASE_COUNT; k++)
         out->ns[k] = s.ns[k];
-    if (rests && s.heard_ns > 0)
+    if (s.heard_ns > 0 && (int64_t)s.n_steps == n_steps)
         out->ns[MR_PHASE_NO_WORK] += now_ns - s.heard_ns;
     out->n_steps = s.n_steps;
     out->n_rows = s.n_rows;
@@ -78,7 +79,7 @@ static void add_done(mr_job *job, int32_t i, bool rests, int64_t now_ns, mr_page
     out->step_s = s.usual.seconds;
 }
 
-static void fill_stage(const serve_facts *f, int32_t i, bool rests, int64_t now_ns, mr_page_stage *out) {
+static void fill_stage(const serve_facts *f, int32_t i, int64_t n_steps, int64_t now_ns, mr_page_stage *out) {
     const cmd_session *s = f->session;
     const mr_plan_stage *stage = &s->plan.stages[i];
     *out = (mr_page_stage){
@@ -89,7 +90,7 @@ static void fill_stage(const serve_facts *f, int32_t i, bool rests, int64_t now_
         out->work_bytes = s->sizes[i].work_bytes;
     }
     if (f->job)
-        add_done(f->job, i, rests, now_ns, out);
+        add_done(f->job, i, n_steps, now_ns, out);
     if (s->facts.prediction && out->step_rows > 0)
         out->predicted_s = mr_plan_step_seconds(s->facts.prediction, i, out->step_rows);
 }
@@ -135,7 +136,7 @@ static void fill(const serve_facts *f, const mr_service_facts *service, mr_page_
     out->n_context = f->session->ctx;
     out->n_stages = f->session->plan.n_stages;
     for (int32_t i = 0; i < out->n_stages; i++)
-        fill_stage(f, i, service->job.n_open_steps == 0, now_ns, &stages[i]);
+        fill_stage(f, i, service->job.n_open_steps == 0 ? service->job.n_steps : -1, now_ns, &stages[i]);
 }
 
 /* Either is NULL: only the other is wanted. */

@@ -233,6 +233,9 @@ static void answer(void *ctx, int endpoint, const http_request *request, http_an
 #define CALL(path, endpoint)                                                                                           \
     { "POST", path, false, false, NULL, &serve_api_call, endpoint }
 
+#define BATCHES(method, path)                                                                                          \
+    { method, path, false, false, serve_batches_answer, NULL, 0 }
+
 const http_route serve_routes[] = {
     CALL("/v1/completions", API_COMPLETIONS),
     CALL("/completions", API_COMPLETIONS),
@@ -256,6 +259,14 @@ const http_route serve_routes[] = {
     FIXED("/props", false, false, TEXT_OF_PROPS),
     FIXED("/plan", false, false, TEXT_OF_PLAN),
     FIXED("/slots", false, true, SLOTS),
+    BATCHES("GET", "/v1/files"),
+    BATCHES("POST", "/v1/files"),
+    BATCHES("GET", "/v1/files/*"),
+    BATCHES("DELETE", "/v1/files/*"),
+    BATCHES("GET", "/v1/batches"),
+    BATCHES("POST", "/v1/batches"),
+    BATCHES("GET", "/v1/batches/*"),
+    BATCHES("POST", "/v1/batches/*"),
     {"GET", "/trace", false, false, NULL, &serve_trace_call, 0},
 };
 const int32_t serve_n_routes = sizeof serve_routes / sizeof serve_routes[0];

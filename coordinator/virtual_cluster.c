@@ -192,7 +192,7 @@ static mr_status note_step(mr_virtual_cluster *c, int32_t stage, uint64_t step, 
         mr_step_sums_sent(&s->sums, step, (uint32_t)n_rows, s->free_ns);
     /* The report goes now, when the step is planned: a pipeline's time too early, but all that is under way stays few. */
     int64_t now = mr_clock_now_ns();
-    if (now < mr_step_sums_due_ns(&s->sums))
+    if (!s->sums.has_news || now < mr_step_sums_due_ns(&s->sums))
         return MR_OK;
     sums.stage = (uint32_t)stage;
     mr_step_sums_fill(&s->sums, &sums);

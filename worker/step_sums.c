@@ -10,6 +10,7 @@ static const int64_t INTERVAL_NS = MR_NS_PER_S / 4;
 
 void mr_step_sums_add(mr_step_sums *s, uint32_t n_rows, int64_t ns) {
     int32_t c = mr_row_class(n_rows);
+    s->has_steps = true;
     if (!s->seen[c]) {
         s->seen[c] = true;
         return;
@@ -39,7 +40,7 @@ void mr_step_sums_came_back(mr_step_sums *s, uint64_t step, int64_t now_ns) {
 }
 
 int64_t mr_step_sums_due_ns(const mr_step_sums *s) {
-    return s->has_news ? s->reported_ns + INTERVAL_NS : MR_NEVER;
+    return s->has_steps ? s->reported_ns + INTERVAL_NS : MR_NEVER;
 }
 
 void mr_step_sums_fill(mr_step_sums *s, Millrace__StepSums *out) {
@@ -60,6 +61,6 @@ void mr_step_sums_clear(mr_step_sums *s, int64_t now_ns) {
     memset(s->ns, 0, sizeof s->ns);
     s->round_rows = 0;
     s->round_ns = 0;
-    s->has_news = false;
+    s->has_steps = s->has_news = false;
     s->reported_ns = now_ns;
 }

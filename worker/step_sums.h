@@ -15,8 +15,8 @@ typedef struct mr_step_sums {
     bool seen[MR_ROW_CLASSES]; /* there was a step, which touched its memory for the first time and does not count */
     uint32_t round_rows;       /* 0: none yet */
     uint64_t round_ns;
-    bool has_news;
-    int64_t reported_ns; /* when they were taken last */
+    bool has_steps, has_news; /* any were added; any that count */
+    int64_t reported_ns;      /* when they were taken last */
     struct {
         uint64_t step;
         uint32_t rows;
@@ -38,7 +38,7 @@ void mr_step_sums_add(mr_step_sums *s, uint32_t n_rows, int64_t ns);
 void mr_step_sums_sent(mr_step_sums *s, uint64_t step, uint32_t n_rows, int64_t now_ns);
 void mr_step_sums_came_back(mr_step_sums *s, uint64_t step, int64_t now_ns);
 
-/* When there will be something to report and the last report will be long enough ago; MR_NEVER: there is nothing. */
+/* When the last report will be long enough ago for another one; MR_NEVER: there was no step since. */
 int64_t mr_step_sums_due_ns(const mr_step_sums *s);
 /* Points out into s. */
 void mr_step_sums_fill(mr_step_sums *s, Millrace__StepSums *out);

@@ -185,14 +185,16 @@ static mr_status report_seconds(worker *w, bool ended, int64_t deadline_ns, mr_e
 static mr_status report_step_sums(worker *w, int64_t now_ns, mr_err *err) {
     Millrace__StepSums sums = MILLRACE__STEP_SUMS__INIT;
     Millrace__Report report = MILLRACE__REPORT__INIT;
-    bool sent = false;
+    bool sent = true;
+    mr_status status = MR_OK;
     if (now_ns < mr_step_sums_due_ns(&w->sums))
         return MR_OK;
     sums.stage = (uint32_t)w->stage_idx;
     mr_step_sums_fill(&w->sums, &sums);
     report.body_case = MILLRACE__REPORT__BODY_STEP_SUMS;
     report.step_sums = &sums;
-    mr_status status = mr_outbox_send_message(w->report, &report.base, &sent, err);
+    if (w->sums.has_news)
+        status = mr_outbox_send_message(w->report, &report.base, &sent, err);
     w->sums.reported_ns = now_ns; /* so that an idle stage tries again later, not at once */
     if (status == MR_OK && sent)
         mr_step_sums_clear(&w->sums, now_ns);

@@ -236,6 +236,7 @@ bool api_chat_open_parsers(api_call *call, mr_str prompt) {
             .request_id = {id, (size_t)n},
             .keep_reasoning = mr_str_is(r->reasoning_format, "none"),
         };
+        call->choices[i].one_call = !r->parallel_tool_calls;
         if (!api_choice_open_parser(&call->choices[i], &desc))
             return no_memory(call);
     }

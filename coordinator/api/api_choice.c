@@ -21,6 +21,8 @@ static bool add_call(api_choice *c, const chat_delta *delta) {
 static mr_status take_delta(void *ctx, const chat_delta *delta, mr_err *err) {
     api_choice *c = ctx;
     bool ok = true;
+    if (c->one_call && delta->call > 0)
+        return MR_OK;
     switch (delta->kind) {
     case CHAT_CONTENT:
         ok = mr_text_buf_append(&c->text, delta->text.data, delta->text.len);

@@ -29,8 +29,9 @@ typedef struct api_choice {
     size_t echo_bytes; /* of text: the prompt */
     api_tool_call *calls;
     int32_t n_calls, cap_calls;
-    int32_t n_top_logprobs;            /* -1: no log-probabilities */
-    json_t *logprobs;                  /* not said yet; NULL: none */
+    bool one_call;          /* the client wants one call at most: what the model writes of others is left out */
+    int32_t n_top_logprobs; /* -1: no log-probabilities */
+    json_t *logprobs;       /* not said yet; NULL: none */
     size_t offset_bytes, offset_chars; /* the place in text that log-probabilities have come to */
     bool role_said;
     mr_finish finish;

@@ -36,10 +36,13 @@ static void refuse_kind(const batch_line *l, batch_request *r) {
 }
 
 /* What the results of a batch need to be the same each time, and to be answers in one piece. */
-static bool settle(json_t *body, api_endpoint endpoint, const batch_line *l) {
+static bool settle(const batch_config *c, json_t *body, api_endpoint endpoint, const batch_line *l) {
     (void)json_object_del(body, "stream");
     (void)json_object_del(body, "stream_options");
     const json_t *seed = json_object_get(body, "seed");
+    if (c->priority && !json_object_get(body, "priority") &&
+        json_object_set_new(body, "priority", json_integer(c->priority)) != 0)
+        return false;
     return endpoint == API_EMBEDDINGS || (seed && !json_is_null(seed)) ||
            json_object_set_new(body, "seed", json_integer((json_int_t)(l->hash >> 11))) == 0;
 }
@@ -84,8 +87,8 @@ static json_t *prompt_body(const batch_config *c, json_t *text) {
     return body;
 }
 
-static mr_status write_body(json_t *body, const batch_line *l, batch_request *r, mr_err *err) {
-    r->body = body && settle(body, r->endpoint, l) ? json_dumps(body, JSON_COMPACT) : NULL;
+static mr_status write_body(const batch_config *c, json_t *body, const batch_line *l, batch_request *r, mr_err *err) {
+    r->body = body && settle(c, body, r->endpoint, l) ? json_dumps(body, JSON_COMPACT) : NULL;
     return r->body ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the request of line %" PRIu32, l->number);
 }
 
@@ -99,7 +102,7 @@ static mr_status read_prompt(const batch_config *c, const batch_line *l, batch_r
         return MR_OK;
     r->endpoint = c->prompts_are_chats ? API_CHAT_COMPLETIONS : API_COMPLETIONS;
     json_t *body = prompt_body(c, prompt);
-    mr_status status = write_body(body, l, r, err);
+    mr_status status = write_body(c, body, l, r, err);
     json_decref(body);
     return status;
 }
@@ -116,7 +119,7 @@ mr_status batch_request_read(const batch_config *c, const batch_line *l, batch_r
     json_t *line = read_line(batch_line_text(c->input, l), l, out);
     json_t *body = line ? body_of(line, l, out) : NULL;
     if (body)
-        status = write_body(body, l, out, err);
+        status = write_body(c, body, l, out, err);
     json_decref(line);
     return status;
 }

@@ -25,6 +25,7 @@ typedef struct batch_config {
     int32_t max_live;       /* calls at a time */
     bool prompts_are_chats; /* a line that is a prompt becomes a message of a user, not a text to go on with */
     int32_t max_tokens;     /* of the answers to these; -1: as the API has it */
+    int32_t priority;       /* of requests that name none; 0: as the API has it */
     int64_t grace_ns;       /* how long calls may go on after a stop */
     /* Asked several times a second: the batch shall stop. */
     bool (*stops)(void *ctx);

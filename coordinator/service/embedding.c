@@ -2,7 +2,6 @@
  * double and in the order of positions, so the same bits come out for any cut and chunking. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "coordinator/service/service_internal.h"
@@ -67,14 +66,4 @@ void answer_start_embedding(mr_request *r) {
     else if (mr_job_submit(r->job, &desc, &c->sequence, &err) != MR_OK)
         fail(r, err.status, err.text);
     request_drop_prompt(r);
-}
-
-mr_pooling mr_pooling_of_model(const mr_gguf *gguf, const char *architecture) {
-    static const mr_pooling POOLINGS[] = {MR_POOLING_NONE, MR_POOLING_MEAN, MR_POOLING_CLS, MR_POOLING_LAST};
-    char key[128];
-    uint32_t number = 0;
-    mr_err ignored;
-    snprintf(key, sizeof key, "%.96s.pooling_type", architecture);
-    bool found = mr_gguf_get_u32(gguf, key, &number, &ignored) == MR_OK;
-    return found && number < sizeof POOLINGS / sizeof *POOLINGS ? POOLINGS[number] : MR_POOLING_NONE;
 }

@@ -140,36 +140,48 @@ static mr_status check_desc(const mr_generate_desc *desc, mr_err *err) {
     return status == MR_OK ? mr_sampling_params_check(&desc->sampling, err) : status;
 }
 
-/* Lock held: whether it can run, now or later. */
-static mr_status check_job(const mr_service *s, const mr_generate_desc *desc, mr_err *err) {
+/* Lock held: whether requests are taken. */
+static mr_status check_state(const mr_service *s, mr_err *err) {
     if (s->facts.state == MR_SERVICE_FAILED)
         return mr_err_set(err, MR_E_UNAVAILABLE, "%s", s->facts.text);
     if (s->drains)
         return mr_err_set(err, MR_E_UNAVAILABLE, "the server is ending");
     if (!s->channel)
         return mr_err_set(err, MR_E_UNAVAILABLE, "the model is loading");
-    for (int32_t i = 0; i < desc->n_prompt; i++)
-        if (desc->prompt_ids[i] < 0 || desc->prompt_ids[i] >= s->n_vocab)
-            return mr_err_set(err, MR_E_INVALID, "token id %d at position %d is outside the vocabulary of %d",
-                              desc->prompt_ids[i], i, s->n_vocab);
-    bool generates = desc->pooling == MR_POOLING_NONE && desc->max_tokens != 0;
-    if (desc->n_prompt > s->most_ids - generates)
-        return mr_err_set(err, MR_E_TOO_LONG, "the prompt has %d tokens%s, the context %d", desc->n_prompt,
-                          generates ? " and needs room for one more" : "", s->most_ids);
     if (s->n_waiting >= s->max_waiting)
         return mr_err_set(err, MR_E_BUSY, "%d sequences are waiting already", s->n_waiting);
     return MR_OK;
 }
 
+/* Whether the model can run it. */
+static mr_status check_prompt(const mr_generate_desc *desc, int32_t n_vocab, int32_t most_ids, mr_err *err) {
+    bool generates = desc->pooling == MR_POOLING_NONE && desc->max_tokens != 0;
+    if (desc->n_prompt > most_ids - generates)
+        return mr_err_set(err, MR_E_TOO_LONG, "the prompt has %d tokens%s, the context %d", desc->n_prompt,
+                          generates ? " and needs room for one more" : "", most_ids);
+    for (int32_t i = 0; i < desc->n_prompt; i++)
+        if (desc->prompt_ids[i] < 0 || desc->prompt_ids[i] >= n_vocab)
+            return mr_err_set(err, MR_E_INVALID, "token id %d at position %d is outside the vocabulary of %d",
+                              desc->prompt_ids[i], i, n_vocab);
+    return MR_OK;
+}
+
 mr_status mr_service_submit(mr_service *s, const mr_generate_desc *desc, mr_request **out, mr_err *err) {
     mr_request *r = NULL;
-    mr_status status = check_desc(desc, err);
+    mr_mutex_lock(&s->lock);
+    mr_status status = check_state(s, err);
+    int32_t n_vocab = s->n_vocab, most_ids = s->most_ids;
+    mr_mutex_unlock(&s->lock);
+    if (status == MR_OK)
+        status = check_desc(desc, err);
+    if (status == MR_OK)
+        status = check_prompt(desc, n_vocab, most_ids, err);
     if (status == MR_OK)
         status = request_create(s, desc, &r, err);
     if (status != MR_OK)
         return status;
     mr_mutex_lock(&s->lock);
-    status = check_job(s, desc, err);
+    status = check_state(s, err); /* it may have changed */
     if (status == MR_OK) {
         r->number = (uint64_t)++s->facts.n_requests;
         s->facts.n_open++;

@@ -58,9 +58,6 @@ typedef struct mr_generate_desc {
     void *ctx;
 } mr_generate_desc;
 
-/* As the model file wants it (ARCHITECTURE.pooling_type); NONE: it does not say. */
-mr_pooling mr_pooling_of_model(const mr_gguf *gguf, const char *architecture);
-
 /* Copies desc with all it points to. MR_E_INVALID, MR_E_TOO_LONG: it can never run. MR_E_BUSY: too many wait already; try again
  * later. MR_E_UNAVAILABLE: the model is not loaded, a stage is lost, or the service is ending; the text says what. */
 MR_MUST_USE mr_status mr_service_submit(mr_service *service, const mr_generate_desc *desc, mr_request **out,

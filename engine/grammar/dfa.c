@@ -14,7 +14,8 @@ enum {
     N_SLOTS = MR_GRAMMAR_MAX_STATES * 2,
 };
 
-/* The set of states of the nondeterministic automaton that a state stands for: members[first .. first + n), ascending. */
+/* The set of states of the nondeterministic automaton that a state stands for: members[first .. first + n),
+ * ascending. */
 typedef struct state_set {
     uint32_t first, n;
     uint32_t hash;
@@ -70,7 +71,8 @@ static int compare_u32(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Appends to members what n states reach by empty edges: those that have another edge, and the end of the rule; sorted. */
+/* Appends to members what n states reach by empty edges: those that have another edge, and the end of the rule;
+ * sorted. */
 static mr_status close_set(builder *b, const uint32_t *states, size_t n, state_set *out) {
     const nfa *a = b->n;
     size_t n_stack = 0, steps = n;
@@ -256,12 +258,13 @@ out:
 static mr_status build_rule(builder *b, const nfa_rule *rule, dfa_rule *out) {
     dfa *d = b->d;
     mr_status s = MR_OK;
-    *out = (dfa_rule){.named = rule->named, .first = (uint32_t)d->n_states};
+    uint32_t first = (uint32_t)d->n_states;
+    *out = (dfa_rule){.named = rule->named};
     if (rule->start == NFA_NONE)
         return MR_OK;
     b->rule_end = rule->end;
     s = find_state(b, &rule->start, 1, &out->start);
-    for (uint32_t state = out->first; s == MR_OK && state < d->n_states; state++) {
+    for (uint32_t state = first; s == MR_OK && state < d->n_states; state++) {
         state_set set = b->sets[state];
         for (uint32_t i = 0; i < set.n; i++)
             if (b->members[set.first + i] == rule->end)
@@ -272,7 +275,6 @@ static mr_status build_rule(builder *b, const nfa_rule *rule, dfa_rule *out) {
             s = build_calls(b, state);
         d->first_call[state + 1] = (uint32_t)d->n_calls;
     }
-    out->n = (uint32_t)d->n_states - out->first;
     return s;
 }
 

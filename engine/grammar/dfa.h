@@ -1,5 +1,6 @@
-/* engine/grammar/dfa.h - the automaton of a grammar: each rule deterministic over bytes, with calls of other rules between.
- * A state may have bytes, calls and an end at once; a text is read by keeping all ways that are open (readings.h).
+/* engine/grammar/dfa.h - the automaton of a grammar: each rule deterministic over bytes, with calls of other rules
+ * between. A state may have bytes, calls and an end at once; a text is read by keeping all ways that are open
+ * (readings.h).
  * Owns:    its arrays.
  * Threads: does not change once it is built. */
 // SPDX-License-Identifier: Apache-2.0
@@ -28,9 +29,8 @@ typedef struct dfa_call {
 } dfa_call;
 
 typedef struct dfa_rule {
-    uint32_t start;    /* DFA_DEAD: nothing reaches the rule, or no text matches it */
-    uint32_t first, n; /* its states stand together */
-    uint32_t named;    /* the rule of the grammar's text that it is or stands in */
+    uint32_t start; /* DFA_DEAD: nothing reaches the rule, or no text matches it */
+    uint32_t named; /* the rule of the grammar's text that it is or stands in */
 } dfa_rule;
 
 typedef struct dfa {

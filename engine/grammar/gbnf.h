@@ -60,8 +60,8 @@ void gbnf_deinit(gbnf *g);
 
 /* gbnf_chars.c: one character of a literal or class at text[*at], escapes resolved; false: malformed. */
 bool gbnf_char(mr_str text, size_t *at, uint32_t *out_code);
-/* Sorts and joins n ranges in place, and turns them into all others where `negated`; room for n + 2 ranges is there. Surrogates
- * are taken out. Returns the new number. */
+/* Sorts and joins n ranges in place, and turns them into all others where `negated`; room for n + 2 ranges is there.
+ * Surrogates are taken out. Returns the new number. */
 size_t gbnf_normalise(gbnf_range *ranges, size_t n, bool negated);
 /* Bytes of a code point that is no surrogate; 1 to 4. */
 size_t gbnf_utf8(uint32_t code, uint8_t out[4]);

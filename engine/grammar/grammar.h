@@ -1,16 +1,16 @@
-/* engine/grammar/grammar.h - texts that follow a grammar: GBNF or a JSON schema, compiled to an automaton over bytes, and
- * the mask of tokens that may come next.
+/* engine/grammar/grammar.h - texts that follow a grammar: GBNF or a JSON schema, compiled to an automaton over bytes,
+ * and the mask of tokens that may come next.
  *
  * GBNF is the dialect of llama.cpp: rules `name ::= ...` with root as the start, "literals", [classes] with ranges,
  * negation and escapes (\n \r \t \\ \" \[ \] \- \^ \xHH \uHHHH \UHHHHHHHH, which are code points), `.` for any
- * character, ( groups ), | alternatives, ? * + {m} {m,} {m,n}, and # comments. Classes are over code points. Left recursion
- * is refused by name.
+ * character, ( groups ), | alternatives, ? * + {m} {m,} {m,n}, and # comments. Classes are over code points. Left
+ * recursion is refused by name.
  *
- * A grammar is made once (mr_grammar_parse, mr_grammar_from_schema), travels packed (mr_grammar_pack), and is opened for a
- * sequence with mr_grammar_state_create. For each token: mr_grammar_state_mask, sample, mr_grammar_state_accept.
+ * A grammar is made once (mr_grammar_parse, mr_grammar_from_schema), travels packed (mr_grammar_pack), and is opened
+ * for a sequence with mr_grammar_state_create. For each token: mr_grammar_state_mask, sample, mr_grammar_state_accept.
  *
- * Threads: a grammar and a vocabulary do not change: any thread may use them, but not while they are destroyed. The caller
- *          serialises the calls of one state.
+ * Threads: a grammar and a vocabulary do not change: any thread may use them, but not while they are destroyed. The
+ *          caller serialises the calls of one state.
  * Errors:  any mr_status function may return MR_E_NO_MEMORY; others are named at the function. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_GRAMMAR_GRAMMAR_H
@@ -56,8 +56,8 @@ mr_str mr_grammar_source(const mr_grammar *g);
 
 typedef struct mr_grammar_vocab mr_grammar_vocab;
 
-/* The bytes of all tokens as a tree. n_vocab: logits of a row; those beyond the tokenizer's tokens are never allowed, nor
- * are control and unknown tokens, and tokens without bytes. Borrows tok. */
+/* The bytes of all tokens as a tree. n_vocab: logits of a row; those beyond the tokenizer's tokens are never allowed,
+ * nor are control and unknown tokens, and tokens without bytes. Borrows tok. */
 MR_MUST_USE mr_status mr_grammar_vocab_create(const mr_tokenizer *tok, int32_t n_vocab, mr_grammar_vocab **out,
                                               mr_err *err);
 void mr_grammar_vocab_destroy(mr_grammar_vocab *v);
@@ -73,16 +73,16 @@ void mr_grammar_state_destroy(mr_grammar_state *s);
 /* Back to the start of the text. */
 void mr_grammar_state_reset(mr_grammar_state *s);
 
-/* Takes the next token; allocates nothing. An end token is taken where the text is complete, and only end tokens after it.
- * MR_E_INVALID: the grammar does not allow it here; MR_E_TOO_LONG: nested deeper than MR_GRAMMAR_MAX_DEPTH, or more
- * readings than MR_GRAMMAR_MAX_READINGS. The state is then as it was. */
+/* Takes the next token; allocates nothing. An end token is taken where the text is complete, and only end tokens
+ * after it. MR_E_INVALID: the grammar does not allow it here; MR_E_TOO_LONG: nested deeper than MR_GRAMMAR_MAX_DEPTH,
+ * or more readings than MR_GRAMMAR_MAX_READINGS. The state is then as it was. */
 MR_MUST_USE mr_status mr_grammar_state_accept(mr_grammar_state *s, int32_t id, mr_err *err);
 /* The same for bytes that are no token, or several. */
 MR_MUST_USE mr_status mr_grammar_state_accept_bytes(mr_grammar_state *s, mr_str bytes, mr_err *err);
-/* Sets the bits of all tokens that may come next (bit id % 64 of word id / 64) and clears the others; allocates nothing.
- * The end tokens' bits are set where the text is complete, and after an end no others. No bit is set where the vocabulary
- * lacks the bytes that must follow. MR_E_TOO_LONG: as above, or the grammar is so ambiguous that the mask would take too
- * long; the bits are then all clear. */
+/* Sets the bits of all tokens that may come next (bit id % 64 of word id / 64) and clears the others; allocates
+ * nothing. The end tokens' bits are set where the text is complete, and after an end no others. No bit is set where
+ * the vocabulary lacks the bytes that must follow. MR_E_TOO_LONG: as above, or the grammar is so ambiguous that the
+ * mask would take too long; the bits are then all clear. */
 MR_MUST_USE mr_status mr_grammar_state_mask(mr_grammar_state *s, uint64_t *bits, mr_err *err);
 /* The text may end here. */
 bool mr_grammar_state_is_complete(const mr_grammar_state *s);

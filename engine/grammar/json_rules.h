@@ -7,9 +7,9 @@
 #include "engine/base/status.h"
 #include "engine/text/buffers.h"
 
-/* Appends the rules PREFIXvalue, PREFIXobject, PREFIXarray, PREFIXstring, PREFIXchar, PREFIXplain, PREFIXescape, PREFIXnumber,
- * PREFIXinteger, PREFIXws (white space between parts: nothing, a space, or a line's end with at most 32 spaces or 8
- * tabs) and PREFIXsp (nothing or a space). Values have no white space around them. MR_E_NO_MEMORY. */
+/* Appends the rules PREFIXvalue, PREFIXobject, PREFIXarray, PREFIXstring, PREFIXchar, PREFIXplain, PREFIXescape,
+ * PREFIXnumber, PREFIXinteger, PREFIXws (white space between parts: nothing, a space, or a line's end with at most 32
+ * spaces or 8 tabs) and PREFIXsp (nothing or a space). Values have no white space around them. MR_E_NO_MEMORY. */
 MR_MUST_USE mr_status json_rules_write(const char *prefix, mr_text_buf *out, mr_err *err);
 
 #endif

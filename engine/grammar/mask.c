@@ -6,12 +6,13 @@
 #include "engine/grammar/plain.h"
 #include "engine/grammar/readings.h"
 
-/* How the mask is found. A token is allowed where at least one reading takes all its bytes, so the mask of a set of readings
- * is the union of the masks of its readings. That of one reading depends on its state, and, for tokens that lead out of the
- * rule, on the frames. The first part (view) is found once for each state, by walking the tree of tokens, and kept: the
- * tokens that stay inside the rule or end with it, and the nodes of the tree at which the rule ends and tokens go on
- * (exits). From there the walk goes on with the frames, each time: these are few tokens. The idea to split masks
- * like this is XGrammar's (Dong and others, "XGrammar: flexible and efficient structured generation", 2024). */
+/* How the mask is found. A token is allowed where at least one reading takes all its bytes, so the mask of a set of
+ * readings is the union of the masks of its readings. That of one reading depends on its state, and, for tokens that
+ * lead out of the rule, on the frames. The first part (view) is found once for each state, by walking the tree of
+ * tokens, and kept: the tokens that stay inside the rule or end with it, and the nodes of the tree at which the rule
+ * ends and tokens go on (exits). From there the walk goes on with the frames, each time: these are few tokens. The
+ * idea to split masks like this is XGrammar's (Dong and others, "XGrammar: flexible and efficient structured
+ * generation", 2024). */
 enum {
     N_VIEWS = 32,
     MAX_EXITS = 4096,   /* of a view that is kept */
@@ -137,7 +138,8 @@ static void set_bit(uint64_t *bits, int32_t id) {
     bits[id >> 6] |= UINT64_C(1) << (id & 63);
 }
 
-/* A walk over the nodes [begin, end) of a tree, which stand below a node `depth` bytes into the tokens, that start has read. */
+/* A walk over the nodes [begin, end) of a tree, which stand below a node `depth` bytes into the tokens, that start
+ * has read. */
 typedef struct walk {
     const vocab_tree *tree;
     readings start;

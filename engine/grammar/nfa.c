@@ -136,7 +136,8 @@ static void add_same_length(builder *b, uint32_t from, const uint8_t *low, const
         add_bytes(b, from, low[i], low[i], next);
         from = next;
     }
-    /* low[i] < high[i], or i is the last byte: the ends of the range become paths of their own where they are not whole. */
+    /* low[i] < high[i], or i is the last byte: the ends of the range become paths of their own where they are not
+     * whole. */
     uint8_t first = low[i], last = high[i];
     if (!all_are(low + i + 1, n - i - 1, 0x80)) {
         add_end(b, from, low, i, n, true, t);
@@ -278,8 +279,8 @@ static uint32_t size_of(const builder *b, const gbnf_node *node) {
     return capped(size);
 }
 
-/* Nodes of a rule's body are those that were read between the previous rule and it: they stand together, children first.
- * first_node[r] .. g->rules[r].body are the nodes of rule r. */
+/* Nodes of a rule's body are those that were read between the previous rule and it: they stand together, children
+ * first. first_node[r] .. g->rules[r].body are the nodes of rule r. */
 static void size_rule(builder *b, const uint32_t *first_node, uint32_t rule) {
     for (uint32_t i = first_node[rule]; i <= b->g->rules[rule].body; i++)
         b->node_size[i] = size_of(b, &b->g->nodes[i]);
@@ -300,7 +301,8 @@ static void find_first_nodes(const gbnf *g, uint32_t *rule_of_body, uint32_t *fi
 }
 
 /* Decides which rules are copied: those whose references are all settled, small ones, in an order in which a rule comes
- * after those that it refers to. Rules that contain themselves, or refer to such ones, are never settled, and are called. */
+ * after those that it refers to. Rules that contain themselves, or refer to such ones, are never settled, and are
+ * called. */
 static mr_status choose_copied(builder *b, mr_err *err) {
     const gbnf *g = b->g;
     size_t n = g->n_nodes, n_ready = 0;

@@ -1,5 +1,5 @@
-/* engine/grammar/nfa.h - the rules of a grammar as nondeterministic automata over bytes. Rules that are small and do not
- * contain themselves are copied to where they are used; the others are called.
+/* engine/grammar/nfa.h - the rules of a grammar as nondeterministic automata over bytes. Rules that are small and do
+ * not contain themselves are copied to where they are used; the others are called.
  * Owns:    its arrays.
  * Threads: caller serialises. */
 // SPDX-License-Identifier: Apache-2.0

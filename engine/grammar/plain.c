@@ -18,7 +18,8 @@ size_t plain_chars(mr_str token) {
     return n;
 }
 
-/* The characters beyond ASCII, as the Unicode Standard has them in table 3-7: lead bytes, second bytes, bytes after these. */
+/* The characters beyond ASCII, as the Unicode Standard has them in table 3-7: lead bytes, second bytes, bytes after
+ * these. */
 typedef struct form {
     uint8_t first, last, low, high, n_more;
 } form;

@@ -117,7 +117,8 @@ static bool close_readings(text_reader *r, uint32_t n_visited, readings *out) {
         for (uint32_t i = d->first_call[at.state]; i < d->first_call[at.state + 1]; i++) {
             const dfa_call *call = &d->calls[i];
             uint32_t inner = at.frame;
-            /* Nothing but the end follows the call: it need not come back here. Lists that recur at their end stay flat. */
+            /* Nothing but the end follows the call: it need not come back here. Lists that recur at their end stay
+             * flat. */
             if (d->flags[call->back] != DFA_END && !push_frame(r, call->back, at.frame, &inner))
                 return false;
             if (!visit(r, &n_visited, call->start, inner))

@@ -1,5 +1,5 @@
-/* engine/grammar/readings.h - reading a text with an automaton: all ways to read it so far, each a state and the rules to
- * go back to, as a linked list of frames that ways share.
+/* engine/grammar/readings.h - reading a text with an automaton: all ways to read it so far, each a state and the
+ * rules to go back to, as a linked list of frames that ways share.
  * Owns:    its tables, allocated once.
  * Threads: caller serialises. */
 // SPDX-License-Identifier: Apache-2.0

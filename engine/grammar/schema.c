@@ -12,8 +12,9 @@
 #include "engine/text/utf8.h"
 
 enum {
-    MAX_ONE_OF = 128,  /* alternatives of oneOf: each pair is compared */
-    MAX_MERGED = 1024, /* merged schemas: each new one is compared with all of them */
+    MAX_ONE_OF = 128,   /* alternatives of oneOf: each pair is compared */
+    MAX_WORK = 1 << 24, /* comparisons of values, some tenths of a second */
+    MAX_MERGED = 1024,  /* merged schemas: each new one is compared with all of them */
 };
 
 mr_status schema_fail(schema_writer *w, mr_status status, const char *fmt, ...) {
@@ -44,6 +45,13 @@ mr_status schema_bad_type(schema_writer *w, const char *keyword, const char *wan
 
 mr_status schema_no_memory(schema_writer *w) {
     return schema_fail(w, MR_E_NO_MEMORY, "no memory for the rules of a schema");
+}
+
+bool schema_spend(schema_writer *w, size_t a, size_t b) {
+    w->work += (uint64_t)a * b + 1;
+    if (w->work > MAX_WORK)
+        schema_fail(w, MR_E_TOO_LONG, "schema: it takes too long to compile");
+    return w->status == MR_OK;
 }
 
 static void append(schema_writer *w, mr_text_buf *buf, const char *bytes, size_t n) {
@@ -226,7 +234,7 @@ static void check_one_of(schema_writer *w, json_t *of) {
         schema_flatten(w, json_array_get(of, i), &all[i]);
     for (size_t i = 0; i < n; i++)
         for (size_t k = i + 1; k < n && w->status == MR_OK; k++)
-            if (!schema_disjoint(&all[i], &all[k]))
+            if (!schema_disjoint(w, &all[i], &all[k]))
                 schema_fail(w, MR_E_UNSUPPORTED,
                             "schema: keyword \"oneOf\" at %s: alternatives %zu and %zu may both match; hint: give them "
                             "different types or a required property with different constants, or use anyOf",

@@ -29,6 +29,10 @@ static property *list_properties(schema_writer *w, const json_t *keywords, size_
     const char *key;
     json_t *value;
     *out_n = 0;
+    if (!schema_spend(w, json_object_size(described) + 1, json_array_size(required) + 1)) {
+        mr_free(list);
+        return NULL;
+    }
     if (!list) {
         schema_no_memory(w);
         return NULL;
@@ -100,8 +104,8 @@ static void put_extra(schema_writer *w, const json_t *keywords, json_t *rest) {
     mr_free(names);
 }
 
-/* NAME-ID-tI: what may follow where something is written already and the properties from I on are left. max: of them all, where
- * none is described; -1 for no end. */
+/* NAME-ID-tI: what may follow where something is written already and the properties from I on are left. max: of them
+ * all, where none is described; -1 for no end. */
 static void put_tails(schema_writer *w, const property *list, size_t n, bool extra, long max) {
     for (size_t i = 1; i < n; i++) {
         schema_put(w, w->out, "%s-%zu-t%zu ::= \",\" %s-ws %s-%zu-m%zu %s-%zu-t%zu", w->name, w->now, i, w->name,

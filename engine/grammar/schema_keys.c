@@ -47,7 +47,8 @@ static branch open_branch(schema_writer *w, mr_text_buf *buf, const mr_str *name
     return b;
 }
 
-/* A tree of the names, each level a group: its own characters lead on to groups of the longer names, any other one leaves. */
+/* A tree of the names, each level a group: its own characters lead on to groups of the longer names, any other one
+ * leaves. */
 static void put_tree(schema_writer *w, mr_text_buf *buf, const mr_str *names, size_t n, branch *open) {
     size_t n_open = 0;
     open[n_open++] = open_branch(w, buf, names, 0, n, 0);

@@ -1,5 +1,5 @@
-/* Turns a subschema, with all that it refers to, into one object of keywords. The meaning of each keyword follows JSON Schema
- * 2020-12, with the older forms of items and $defs. */
+/* Turns a subschema, with all that it refers to, into one object of keywords. The meaning of each keyword follows
+ * JSON Schema 2020-12, with the older forms of items and $defs. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <string.h>
@@ -226,7 +226,7 @@ static json_t *resolve(schema_writer *w, const char *ref) {
 
 /* Both schemas at once; NULL stands for true. A new reference. */
 static json_t *both(json_t *a, json_t *b) {
-    if (!a || json_is_true(a) || (b && json_equal(a, b)))
+    if (!a || a == b || json_is_true(a))
         return b ? json_incref(b) : json_true();
     if (!b || json_is_true(b))
         return json_incref(a);
@@ -240,13 +240,14 @@ static void set(schema_writer *w, json_t *object, const char *key, json_t *value
         schema_no_memory(w);
 }
 
-/* properties and additionalProperties work together: a property that one side does not name is an additional one there. */
+/* properties and additionalProperties work together: a property that one side does not name is an additional one
+ * there. */
 static void merge_properties(schema_writer *w, json_t *all, json_t *part) {
     json_t *a = json_object_get(all, "properties"), *rest_a = json_object_get(all, "additionalProperties");
     json_t *b = json_object_get(part, "properties"), *rest_b = json_object_get(part, "additionalProperties");
     const char *key;
     json_t *value;
-    if (!b && !rest_b)
+    if ((!b && !rest_b) || !schema_spend(w, json_object_size(a) + json_object_size(b), 1))
         return;
     json_t *merged = json_object();
     json_object_foreach(a, key, value) {
@@ -307,9 +308,11 @@ static bool list_has(const json_t *list, const json_t *value) {
 }
 
 /* What stands in both lists; all that is in b where there is no a. */
-static json_t *intersect(const json_t *a, json_t *b) {
+static json_t *intersect(schema_writer *w, const json_t *a, json_t *b) {
     json_t *out = json_array(), *v;
     size_t i;
+    if (!schema_spend(w, json_array_size(a) + json_array_size(b), json_array_size(b)))
+        return out;
     json_array_foreach(b, i, v) {
         if ((!a || list_has(a, v)) && !list_has(out, v) && json_array_append(out, v)) {
             json_decref(out);
@@ -350,6 +353,8 @@ static void merge_required(schema_writer *w, json_t *all, json_t *names) {
         list = json_array();
         set(w, all, "required", list);
     }
+    if (!schema_spend(w, json_array_size(list) + json_array_size(names), json_array_size(names)))
+        return;
     json_array_foreach(names, i, name) {
         if (!json_is_string(name))
             schema_bad_type(w, "required", "a list of strings");
@@ -380,10 +385,10 @@ static void merge_keyword(schema_writer *w, schema_all *out, const char *key, js
     } else if (strcmp(key, "type") == 0) {
         set(w, all, key, intersect_types(old, value));
     } else if (strcmp(key, "enum") == 0) {
-        set(w, all, key, intersect(old, value));
+        set(w, all, key, intersect(w, old, value));
     } else if (strcmp(key, "const") == 0) {
         json_t *list = json_pack("[O]", value);
-        set(w, all, "enum", list ? intersect(json_object_get(all, "enum"), list) : NULL);
+        set(w, all, "enum", list ? intersect(w, json_object_get(all, "enum"), list) : NULL);
         json_decref(list);
     } else if (strcmp(key, "required") == 0) {
         merge_required(w, all, value);
@@ -462,15 +467,18 @@ void schema_all_deinit(schema_all *a) {
     *a = (schema_all){0};
 }
 
-static bool disjoint_enums(const json_t *a, const json_t *b) {
+static bool disjoint_enums(schema_writer *w, const json_t *a, const json_t *b) {
     size_t i;
     json_t *v;
+    if (!schema_spend(w, json_array_size(a), json_array_size(b)))
+        return false;
     json_array_foreach(a, i, v) {
         size_t k;
         json_t *other;
         json_array_foreach(b, k, other) {
-            if (json_equal(v, other) || (json_is_number(v) && json_is_number(other)) || json_is_object(v) ||
-                json_is_array(v))
+            bool numbers = json_is_number(v) && json_is_number(other); /* 1 and 1.0 are equal */
+            if (json_equal(v, other) || json_is_object(v) || json_is_array(v) ||
+                (numbers && json_number_value(v) == json_number_value(other)))
                 return false;
         }
     }
@@ -508,11 +516,11 @@ static json_t *constants_of(const json_t *schema) {
     return value ? json_pack("[O]", value) : list ? json_incref(list) : NULL;
 }
 
-bool schema_disjoint(const schema_all *a, const schema_all *b) {
+bool schema_disjoint(schema_writer *w, const schema_all *a, const schema_all *b) {
     const json_t *x = a->keywords, *y = b->keywords;
     const json_t *enum_x = json_object_get(x, "enum"), *enum_y = json_object_get(y, "enum");
     const json_t *types_x = json_object_get(x, "type"), *types_y = json_object_get(y, "type");
-    if (a->never || b->never || disjoint_types(types_x, types_y) || disjoint_enums(enum_x, enum_y) ||
+    if (a->never || b->never || disjoint_types(types_x, types_y) || disjoint_enums(w, enum_x, enum_y) ||
         enum_outside(enum_x, types_y) || enum_outside(enum_y, types_x))
         return true;
     /* Objects that name a constant in a property that both require. */
@@ -523,12 +531,13 @@ bool schema_disjoint(const schema_all *a, const schema_all *b) {
     size_t i;
     json_t *name;
     json_array_foreach(json_object_get(x, "required"), i, name) {
-        if (!list_has(json_object_get(y, "required"), name))
+        if (!schema_spend(w, json_array_size(json_object_get(y, "required")), 1) ||
+            !list_has(json_object_get(y, "required"), name))
             continue;
         const char *key = json_string_value(name);
         json_t *one = constants_of(json_object_get(json_object_get(x, "properties"), key));
         json_t *other = constants_of(json_object_get(json_object_get(y, "properties"), key));
-        bool apart = disjoint_enums(one, other);
+        bool apart = disjoint_enums(w, one, other);
         json_decref(one);
         json_decref(other);
         if (apart)

@@ -1,5 +1,6 @@
-/* Numbers between bounds, as the digits that they are written with. A number is compared with a bound digit by digit: as long
- * as its digits are those of the bound it is tight, the first digit that differs decides, and the rest is free. */
+/* Numbers between bounds, as the digits that they are written with. A number is compared with a bound digit by digit:
+ * as long as its digits are those of the bound it is tight, the first digit that differs decides, and the rest is
+ * free. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +15,8 @@ enum {
     MAX_DIGITS = 40,
 };
 
-/* A magnitude: digits before the point, without zeros in front ("0" for none), and behind it, without zeros at the end. */
+/* A magnitude: digits before the point, without zeros in front ("0" for none), and behind it, without zeros at the
+ * end. */
 typedef struct bound {
     char whole[MAX_DIGITS], fraction[MAX_DIGITS];
     bool inclusive;
@@ -55,7 +57,8 @@ static int digit(const char *digits, size_t i) {
     return i < strlen(digits) ? digits[i] - '0' : 0;
 }
 
-/* Alternatives for fractions that are tight with the lowest one for q digits (`before` with them), and stay at or above it. */
+/* Alternatives for fractions that are tight with the lowest one for q digits (`before` with them), and stay at or
+ * above it. */
 static void put_above(schema_writer *w, shape s, const char *before, const bound *low, size_t q) {
     size_t k = strlen(low->fraction);
     for (size_t j = q; j < k; j++) {

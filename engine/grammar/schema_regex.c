@@ -1,5 +1,5 @@
-/* Regular expressions as JSON schemas have them: the part that ECMA-262 and Python read alike. Negated shorthands (\D \W \S)
- * and negated classes with shorthands are held to ASCII, where both agree. */
+/* Regular expressions as JSON schemas have them: the part that ECMA-262 and Python read alike. Negated shorthands (\D
+ * \W \S) and negated classes with shorthands are held to ASCII, where both agree. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <string.h>

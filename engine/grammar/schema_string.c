@@ -5,7 +5,8 @@
 #include "engine/grammar/grammar.h"
 #include "engine/grammar/schema_internal.h"
 
-/* Formats as regular expressions. Each matches valid texts only; where a format allows rare forms besides, these are left out. */
+/* Formats as regular expressions. Each matches valid texts only; where a format allows rare forms besides, these are
+ * left out. */
 #define YEAR "(?:\\d{3}[1-9]|\\d{2}[1-9]\\d|\\d[1-9]\\d{2}|[1-9]\\d{3})"
 #define LEAP "(?:\\d{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
 #define DATE                                                                                                           \

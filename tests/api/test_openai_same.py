@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A seeded request gives the same tokens alone, among 64 others, streamed or not."""
+"""A seeded request gives the same tokens alone, among 64 others, streamed or not, over one stage or three."""
 import concurrent.futures
 import unittest
 
@@ -12,7 +12,7 @@ from openai_case import STORY, Case  # noqa: E402
 N_OTHERS = 64
 
 
-class Same(Case):
+class Asker(Case):
     def ids(self, i, stream):
         """Prompt, tokens and their log-probabilities, which are as exact as the ids."""
         fields = {"prompt": f"{STORY}, number {i % 7},", "temperature": 1, "seed": i, "logprobs": 1, "max_tokens": 24,
@@ -27,12 +27,26 @@ class Same(Case):
                 values += chunk.choices[0].logprobs.token_logprobs
         return tokens, values
 
+    def alone(self):
+        return [self.ids(i, False) for i in range(8)]
+
+
+class Stages(Asker):
+    options = ["--stages", "3"]
+
+
+class Same(Asker):
     def test_same(self):
-        alone = [self.ids(i, False) for i in range(8)]
+        alone = self.alone()
         with concurrent.futures.ThreadPoolExecutor(N_OTHERS + 1) as clients:
             among = list(clients.map(lambda i: self.ids(i, i % 2 == 0), range(N_OTHERS + 1)))
         self.assertEqual(among[:8], alone)
         self.assertEqual([self.ids(i, True) for i in range(8)], alone)
+
+    def test_stages(self):
+        Stages.setUpClass()
+        self.addCleanup(Stages.doClassCleanups)
+        self.assertEqual(Stages("alone").alone(), self.alone())
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-/* tests/bench/bench_grammar.c - microseconds of a token mask: walks texts that follow a grammar token by token, as a sequence
- * would, and times mask and accept, in time of this thread. Usage: bench_grammar VOCABULARY.gguf */
+/* tests/bench/bench_grammar.c - microseconds of a token mask: walks texts that follow a grammar token by token, as a
+ * sequence would, and times mask and accept, in time of this thread. Usage: bench_grammar VOCABULARY.gguf */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@ import cli
 
 
 # Of the batch that is killed ten times: 10000 in the record of what must hold, fewer in the daily test.
-N_KILLED = int(os.environ.get("MILLRACE_TEST_BATCH_LINES", "800"))
+N_KILLED = int(os.environ.get("MILLRACE_TEST_BATCH_LINES", 300 // int(os.environ.get("MILLRACE_TEST_SHARE", "1"))))
 
 
 def request(number, url="/v1/completions", **body):
@@ -78,7 +78,7 @@ class Batch(cli.Case):
         for _ in range(10):
             with subprocess.Popen([cli.BIN, *command], stderr=subprocess.DEVNULL, env=cli.environment()) as p:
                 try:
-                    p.wait(draw.uniform(0.05, 0.3 * N_KILLED / 800))
+                    p.wait(draw.uniform(0.04, 0.05 + N_KILLED / 2500))
                 except subprocess.TimeoutExpired:
                     p.kill()
                     n_killed += 1

@@ -210,7 +210,8 @@ static bool in_class(const part *c, uint32_t code) {
     return in != c->negated && code <= 0x10FFFF && (code < 0xD800 || code > 0xDFFF);
 }
 
-/* A character of the class at `at`: its length, 0 for none. Where the text ends before or inside one, more is wanted. */
+/* A character of the class at `at`: its length, 0 for none. Where the text ends before or inside one, more is wanted.
+ * */
 static int match_char(gbnf_reference *g, const part *c, int at) {
     int left = g->n - at;
     if (left == 0) {

@@ -1,6 +1,6 @@
-/* tests/support/gbnf_reference.h - a slow reader of GBNF that shares nothing with engine/grammar: it walks the rules as they
- * are written and keeps, for each part of the grammar and each place in the text, where that part can end. Aborts on
- * anything malformed. Grammars have no left recursion and no rule that matches nothing. */
+/* tests/support/gbnf_reference.h - a slow reader of GBNF that shares nothing with engine/grammar: it walks the rules
+ * as they are written and keeps, for each part of the grammar and each place in the text, where that part can end.
+ * Aborts on anything malformed. Grammars have no left recursion and no rule that matches nothing. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_SUPPORT_GBNF_REFERENCE_H
 #define MR_TESTS_SUPPORT_GBNF_REFERENCE_H

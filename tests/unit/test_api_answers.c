@@ -201,7 +201,18 @@ static void test_tools(void **state) {
     json_decref(events);
     api_result_deinit(&r);
 
+    api_scene_say(&s, "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 1}}</tool_call>"
+                      "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 2}}</tool_call>");
+    r = api_scene_ask(&s, API_CHAT_COMPLETIONS, "{" USER ", " TOOL "}");
+    assert_string_equal(api_text_at(r.json, "choices.0.message.tool_calls.1.function.arguments"), "{\"x\": 2}");
+    api_result_deinit(&r);
+    r = api_scene_ask(&s, API_CHAT_COMPLETIONS, "{" USER ", " TOOL ", \"parallel_tool_calls\": false}");
+    assert_int_equal(json_array_size(api_value_at(r.json, "choices.0.message.tool_calls")), 1);
+    assert_string_equal(api_text_at(r.json, "choices.0.message.tool_calls.0.function.arguments"), "{\"x\": 1}");
+    api_result_deinit(&r);
+
     /* Without tools, and with the reasoning left where it is, all is content. */
+    api_scene_say(&s, answer);
     r = api_scene_ask(&s, API_CHAT_COMPLETIONS, "{" USER ", \"reasoning_format\": \"none\"}");
     assert_string_equal(api_text_at(r.json, "choices.0.message.content"), answer);
     assert_string_equal(api_text_at(r.json, "choices.0.finish_reason"), "stop");

@@ -1,5 +1,5 @@
-/* tests/unit/test_grammar.c - GBNF grammars and their masks: every token of a vocabulary, after every prefix of valid texts,
- * against a reference that reads the grammar in another way; and what is refused. */
+/* tests/unit/test_grammar.c - GBNF grammars and their masks: every token of a vocabulary, after every prefix of valid
+ * texts, against a reference that reads the grammar in another way; and what is refused. */
 // SPDX-License-Identifier: Apache-2.0
 #include <setjmp.h>
 #include <stdarg.h>
@@ -132,7 +132,8 @@ static bool expected_bit(gbnf_reference *ref, const vocab *v, const char *text, 
     return begins;
 }
 
-/* The masks behind each prefix of a text, for one of `share` tokens, and all that the text may go on with; and the state goes on with every token that the text has there. */
+/* The masks behind each prefix of a text, for one of `share` tokens, and all that the text may go on with; and the
+ * state goes on with every token that the text has there. */
 static void check_text(const mr_grammar *g, const vocab *v, gbnf_reference *ref, const char *text, size_t share) {
     mr_err err = {0};
     mr_grammar_state *s = NULL;

@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 
 from test_packages import enter
 
@@ -14,6 +15,7 @@ enter("jsonschema")
 import jsonschema  # noqa: E402
 
 WALK = os.environ["MILLRACE_GRAMMAR_WALK"]
+VERBOSE = "-v" in sys.argv
 SHARE = int(os.environ.get("MILLRACE_TEST_SHARE", "1"))
 PERSON = {
     "type": "object",
@@ -73,6 +75,7 @@ CASES = [
     ({"type": "array", "maxItems": 0}, ["[]", "[ ]"], ["[1]"]),
     ({"enum": [1, "a", None, {"x": [1.5]}, 0.1]}, ["1", "\"a\"", "null", "{\"x\":[1.5]}", "0.1"], ["2", "\"b\"", "[]"]),
     ({"type": "string", "enum": [1, "a"]}, ["\"a\""], ["1"]),
+    ({"oneOf": [{"const": 1}, {"enum": [2, 3.5]}, {"const": "1"}]}, ["1", "2", "3.5", "\"1\""], ["3", "4"]),
     ({"const": "\u20ac\\"}, ["\"\u20ac\\\\\""], ["\"x\""]),
     ({"type": "string", "pattern": "^[a-c]+\\d{2,3}$"}, ["\"ab12\"", "\"c123\""], ["\"ab1\"", "\"12\"", "\"a1234\"", "\"xa12\""]),
     ({"type": "string", "pattern": "b|^c"}, ["\"abc\"", "\"cx\"", "\"b\""], ["\"ac\"", "\"\""]),
@@ -142,6 +145,19 @@ REFUSED = [
     ({"type": "integer", "minimum": 3.2, "maximum": 3.8}, "no text"),
     ({"required": ["a"], "additionalProperties": False, "type": "object"}, "no text"),
     (3, "a schema is"),
+    ({"oneOf": [{"const": 1}, {"enum": [1.0, 2]}]}, "\"oneOf\""),
+]
+
+# Large ones, each of which some simple way to compile it would take minutes over.
+HOSTILE = [
+    {"enum": list(range(100000))},
+    {"$defs": {"e": {"enum": list(range(4000))}}, "allOf": [{"$ref": "#/$defs/e"}] * 250},
+    {"oneOf": [{"enum": [f"{i}-{k}" for k in range(600)]} for i in range(120)]},
+    {"type": "object", "properties": {f"p{i}": True for i in range(30000)}, "required": [f"p{i}" for i in range(30000)]},
+    {"type": "object", "properties": {f"{i:04}" * 9: {"type": "null"} for i in range(4000)}},
+    {"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}] * 50}, "b": {"anyOf": [{"minLength": i} for i in range(50)]}}, "allOf": [{"$ref": "#/$defs/a"}] * 20},
+    {"type": "string", "pattern": "(a|b|ab)*" * 3000},
+    {"type": "array", "items": {"type": "array", "items": {"type": "string", "maxLength": 30000}, "maxItems": 30000}, "maxItems": 30000},
 ]
 
 
@@ -243,6 +259,13 @@ def check(walker, n):
         reply = walker.ask(schema=schema)
         if why not in reply.get("error", ""):
             failures.append(f"{schema}: wanted an error with {why!r}, got {reply}")
+    for schema in HOSTILE if n > 8 else []:
+        begin = time.monotonic()
+        reply = walker.ask(schema=schema)
+        if time.monotonic() - begin > 20 * SHARE:
+            failures.append(f"{str(schema)[:80]}: took {time.monotonic() - begin:.1f} s")
+        if VERBOSE:
+            print(f"{time.monotonic() - begin:.2f} s: {str(schema)[:60]}: {reply.get('error', 'fine')}")
     for schema, texts in random_bounds(5) if n > 8 else []:
         reply = walker.ask(schema=schema, texts=texts)
         want = [jsonschema.Draft202012Validator(schema).is_valid(json.loads(t)) for t in texts]
