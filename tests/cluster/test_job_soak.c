@@ -27,8 +27,8 @@ typedef struct live {
     struct soak *soak;
     int32_t kind;
     int64_t sequence;
-    bool is_live, wants_logits;
-    int32_t n; /* ids or rows that have come */
+    bool is_live, wants_logits; /* or hidden rows */
+    int32_t n;                  /* ids or rows that have come */
 } live;
 
 typedef struct soak {
@@ -127,6 +127,13 @@ static void on_logits(void *ctx, int32_t first_position, int32_t n_rows, const f
         happen(l->soak);
 }
 
+static void on_hidden(void *ctx, int32_t first_position, int32_t n_rows, const float *rows) {
+    live *l = ctx;
+    if (l->n == 0)
+        l->n = first_position; /* what stands before was there */
+    on_logits(ctx, first_position, n_rows, rows);
+}
+
 static void join(soak *s) {
     mr_err err;
     int32_t i = 0;
@@ -140,7 +147,9 @@ static void join(soak *s) {
     desc.ctx = l;
     desc.fresh = draw(s, 10) == 0;
     desc.on_token = l->wants_logits ? NULL : on_token;
-    desc.on_logits = l->wants_logits ? on_logits : NULL;
+    bool hidden = draw(s, 2) == 0;
+    desc.on_logits = l->wants_logits && !hidden ? on_logits : NULL;
+    desc.on_hidden = l->wants_logits && hidden ? on_hidden : NULL;
     if (mr_job_submit(s->rig.job, &desc, &l->sequence, &err) != MR_OK)
         fail_msg("%s", err.text);
     s->n_submitted++;
