@@ -427,6 +427,8 @@ mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *li
         break;
     case MILLRACE__REPORT__BODY_HELLO: /* may have fields of another version: the reader compares versions first */
         c.message = "hello";
+        for (size_t i = 0; i < m->hello->base.n_unknown_fields; i++)
+            in_range(&c, "the number of an unknown field", m->hello->base.unknown_fields[i].tag, 1, UINT32_MAX);
         known_status(&c, m->hello->status);
         not_cancelled(&c, m->hello->status);
         in_range(&c, "cores", m->hello->cores, 0, MAX_CORES);
