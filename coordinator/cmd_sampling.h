@@ -15,8 +15,8 @@ typedef struct cmd_sampling {
     float *biases;
 } cmd_sampling;
 
-/* Everything but what needs the vocabulary; a seed of -1 becomes a random one. s is to be handed to deinit, whatever comes
- * back. */
+/* Everything but what needs the vocabulary; a seed of -1 becomes a random one. s is to be handed to deinit, whatever
+ * comes back. */
 MR_MUST_USE mr_status cmd_sampling_init(cmd_sampling *s, const mr_options *options, mr_err *err);
 /* The tokens of --dry-sequence-breaker, and ids of --logit-bias held against the vocabulary. */
 MR_MUST_USE mr_status cmd_sampling_set_tokenizer(cmd_sampling *s, const mr_options *options, const mr_tokenizer *tok,

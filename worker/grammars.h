@@ -1,8 +1,9 @@
-/* worker/grammars.h - the grammars of a tail stage: the vocabulary that they are held against, and each grammar compiled once for
- * all sequences that have the same one. What sequences that have ended leave is kept for the next ones, within bounds: a state
- * remembers masks, and the requests of a batch mostly share one schema.
+/* worker/grammars.h - the grammars of a tail stage: the vocabulary that they are held against, and each grammar
+ * compiled once for all sequences that have the same one. What sequences that have ended leave is kept for the next
+ * ones, within bounds: a state remembers masks, and the requests of a batch mostly share one schema.
  * Owns:    all of it; a use belongs to one sequence until it is closed.
- * Threads: bound to the step thread. Opening compiles (some 0.1 to 1 ms) and allocates; masks and accepted tokens do neither. */
+ * Threads: bound to the step thread. Opening compiles (some 0.1 to 1 ms) and allocates; masks and accepted tokens do
+ *          neither. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_GRAMMARS_H
 #define MR_WORKER_GRAMMARS_H

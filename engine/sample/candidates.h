@@ -1,6 +1,6 @@
 /* engine/sample/candidates.h - internal: the tokens that may still be chosen.
- * A stage that narrows them keeps a beginning of an order: falling logit, or falling score of its own, ties by rising id. So it
- * finds a cut in that order, and nothing is ever sorted; the candidates themselves stay in id order.
+ * A stage that narrows them keeps a beginning of an order: falling logit, or falling score of its own, ties by rising
+ * id. So it finds a cut in that order, and nothing is ever sorted; the candidates themselves stay in id order.
  * Threads: caller serialises. Errors: none; nothing is allocated after create. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_SAMPLE_CANDIDATES_H
@@ -54,8 +54,8 @@ void candidates_keep(candidates *c, cut last);
 /* The same by scores [n]; cut.logit is one of them. The highest logit is found anew. */
 void candidates_keep_by(candidates *c, const float *scores, cut last);
 
-/* The candidate at which the mass of those with the highest scores reaches target, in [1, the mass of all]; scratch->weights has
- * the masses. */
+/* The candidate at which the mass of those with the highest scores reaches target, in [1, the mass of all];
+ * scratch->weights has the masses. */
 cut candidates_cut(const candidates *c, const float *scores, uint64_t target);
 /* The share of total, rounded up: a target of candidates_cut. */
 uint64_t candidates_target(double share, uint64_t total);
@@ -63,8 +63,8 @@ uint64_t candidates_target(double share, uint64_t total);
 /* Logits that may be changed, of all tokens: a copy at the first call. */
 float *candidates_changed(candidates *c);
 
-/* Puts the k highest (1 <= k <= n) into scratch->weights, as a heap whose root, [0], is the lowest; with sorted they fall
- * from [0] on. */
+/* Puts the k highest (1 <= k <= n) into scratch->weights, as a heap whose root, [0], is the lowest; with sorted they
+ * fall from [0] on. */
 void candidates_top(const candidates *c, int32_t k, bool sorted);
 
 /* The highest logit and the lowest id that has it; *out_id is -1 where a logit is NaN. */

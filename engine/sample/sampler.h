@@ -7,27 +7,32 @@
  *   presence, frequency  of each token that was generated, c times so far: l - (c * frequency + presence), as OpenAI's;
  *                over all that was generated, and nothing of the prompt
  *   DRY          a token that would make an end of the history longer that was there before: l - multiplier *
- *                base^(n - allowed_length), n being the length of the longest such end, from allowed_length on. Of the last
- *                dry_last_n tokens; no end reaches over a breaker (text-generation-webui's, by p-e-w, 2024)
+ *                base^(n - allowed_length), n being the length of the longest such end, from allowed_length on. Of the
+ *                last dry_last_n tokens; no end reaches over a breaker (text-generation-webui's, by p-e-w, 2024)
  * then what narrows the tokens; one stays at least:
- *   top-n-sigma  logits of max - n * their standard deviation at least (Tang et al., "Top-nsigma: not all logits are you need", 2024)
+ *   top-n-sigma  logits of max - n * their standard deviation at least (Tang et al., "Top-nsigma: not all logits
+ *                are you need", 2024)
  *   top-k        the k highest logits
  *   typical      the fewest of those whose -log p is nearest to the entropy, whose share is typical_p at least
  *                (Meister et al., "Locally typical sampling", 2022)
  *   top-p        the fewest highest of what is left whose share of its softmax is top_p at least
  *                (Holtzman et al., "The curious case of neural text degeneration", 2020)
  *   min-p        what has min_p times the probability of the best at least
- *   XTC          with xtc_probability: of those with a share of xtc_threshold at least, all but the lowest go (p-e-w, 2024)
- *   temperature  softmax of l / temperature over what is left; 0 takes the highest logit after the changes and skips the rest
+ *   XTC          with xtc_probability: of those with a share of xtc_threshold at least, all but the lowest go
+ *                (p-e-w, 2024)
+ *   temperature  softmax of l / temperature over what is left; 0 takes the highest logit after the changes and skips
+ *                the rest
  * With mirostat 1 or 2 the narrowing is Mirostat's, over l / temperature (Basu et al., "Mirostat: a neural text decoding
- * algorithm that directly controls perplexity", 2021): version 1 estimates the exponent of Zipf's law from the 100 highest.
+ * algorithm that directly controls perplexity", 2021): version 1 estimates the exponent of Zipf's law from the 100
+ * highest.
  * "Higher" is by logit, then by lower token id, everywhere. A draw goes through the tokens left by rising id.
- * Rule D of engine/NUMERICS.md: a weight is a 40-bit fixed-point number (weights.h), so sums are exact and have no order; the random
- * number is a pure function of (seed, choice, position). So a result is the same bits on every machine, and a
- * sampler made from a journal goes on as the old one would have: all its state follows from the ids but Mirostat's mu, which
- * comes with them (mr_sampler_mirostat_mu).
+ * Rule D of engine/NUMERICS.md: a weight is a 40-bit fixed-point number (weights.h), so sums are exact and have no order;
+ * the random number is a pure function of (seed, choice, position). So a result is the same bits on every machine, and a
+ * sampler made from a journal goes on as the old one would have: all its state follows from the ids but Mirostat's mu,
+ * which comes with them (mr_sampler_mirostat_mu).
  * -inf is a token that cannot come; tokens of +inf share all probability equally.
- * Owns:    a sampler the window of its history and copies of the lists, a scratch its work memory. Borrows: nothing after create.
+ * Owns:    a sampler the window of its history and copies of the lists, a scratch its work memory. Borrows: nothing
+ *          after create.
  * Threads: caller serialises each object. A scratch serves any number of samplers, one call at a time: a tail stage has
  *          one for each thread that samples. Sampling sets the calling thread to flush denormals (thread.h).
  * Errors:  any create function may return MR_E_NO_MEMORY; others are named at the function. */
@@ -76,9 +81,9 @@ typedef struct mr_sampling_params {
     int32_t n_dry_breakers;
 } mr_sampling_params;
 
-/* Those of llama.cpp: temperature 0.8, top-k 40, top-p 0.95, min-p 0.05, seed 0, and the rest off: a repeat penalty over 64
- * tokens when set, DRY with base 1.75 from 2 tokens on over the whole context, XTC with threshold 0.1, Mirostat with tau 5 and
- * eta 0.1. */
+/* Those of llama.cpp: temperature 0.8, top-k 40, top-p 0.95, min-p 0.05, seed 0, and the rest off: a repeat penalty
+ * over 64 tokens when set, DRY with base 1.75 from 2 tokens on over the whole context, XTC with threshold 0.1, Mirostat
+ * with tau 5 and eta 0.1. */
 mr_sampling_params mr_sampling_params_default(void);
 /* MR_E_INVALID names the field, its value and the range. */
 MR_MUST_USE mr_status mr_sampling_params_check(const mr_sampling_params *params, mr_err *err);
@@ -99,8 +104,8 @@ typedef struct mr_sampler_config {
     double mirostat_mu;  /* after the last of them; not read where none was generated */
 } mr_sampler_config;
 
-/* The state of one sequence, small: at most 8 bytes for each token that a penalty looks back on, none without penalties.
- * MR_E_INVALID: a parameter, an id of a list or of the prompt is out of its range. */
+/* The state of one sequence, small: at most 8 bytes for each token that a penalty looks back on, none without
+ * penalties. MR_E_INVALID: a parameter, an id of a list or of the prompt is out of its range. */
 typedef struct mr_sampler mr_sampler;
 MR_MUST_USE mr_status mr_sampler_create(const mr_sampler_config *config, mr_sampler **out_sampler, mr_err *err);
 void mr_sampler_destroy(mr_sampler *sampler);
@@ -117,13 +122,14 @@ typedef struct mr_sampler_row {
     int64_t position; /* of the token that is chosen */
 } mr_sampler_row;
 
-/* Chooses a token; allocates nothing. What comes after does not depend on how often it was called, only on what is accepted.
- * scratch holds n_vocab tokens at least. MR_E_NUMERICS: a logit is NaN, or all are -inf;
+/* Chooses a token; allocates nothing. What comes after does not depend on how often it was called, only on what is
+ * accepted. scratch holds n_vocab tokens at least. MR_E_NUMERICS: a logit is NaN, or all are -inf;
  * MR_E_INVALID: they are once mask, biases and penalties have changed them. */
 MR_MUST_USE mr_status mr_sampler_sample(mr_sampler *sampler, mr_sampler_scratch *scratch, const mr_sampler_row *row,
                                         int32_t *out_id, mr_err *err);
 
-/* Log-probabilities of the model itself: of the softmax of its logits, whatever biases, masks and the chain make of them. */
+/* Log-probabilities of the model itself: of the softmax of its logits, whatever biases, masks and the chain make of
+ * them. */
 typedef struct mr_logprobs {
     float logprob; /* of the token that was asked for */
     int32_t n_top;
@@ -131,9 +137,9 @@ typedef struct mr_logprobs {
     float top[MR_SAMPLER_MAX_TOP];       /* in [-inf, 0], likewise */
 } mr_logprobs;
 
-/* Those of id, which is in the vocabulary, and of the n_top most likely tokens (at most MR_SAMPLER_MAX_TOP and n_vocab are
- * given). From the fixed-point weights, so the same bits on every machine. Allocates nothing; scratch holds n_vocab tokens at
- * least. MR_E_NUMERICS: a logit is NaN, or all are -inf. */
+/* Those of id, which is in the vocabulary, and of the n_top most likely tokens (at most MR_SAMPLER_MAX_TOP and n_vocab
+ * are given). From the fixed-point weights, so the same bits on every machine. Allocates nothing; scratch holds n_vocab
+ * tokens at least. MR_E_NUMERICS: a logit is NaN, or all are -inf. */
 MR_MUST_USE mr_status mr_logprobs_get(mr_sampler_scratch *scratch, const float *logits, int32_t n_vocab, int32_t id,
                                       int32_t n_top, mr_logprobs *out);
 

@@ -1,6 +1,6 @@
-/* DRY: which tokens would go on with an end of the history that was there before, and how long that end is. Seen from its end
- * the history is a text whose beginning is looked for in all its places, which one pass answers for all of them (Gusfield's
- * Z-algorithm), however often a hostile text repeats itself. */
+/* DRY: which tokens would go on with an end of the history that was there before, and how long that end is. Seen from
+ * its end the history is a text whose beginning is looked for in all its places, which one pass answers for all of them
+ * (Gusfield's Z-algorithm), however often a hostile text repeats itself. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/sample/stages.h"
 

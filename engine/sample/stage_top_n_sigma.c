@@ -8,8 +8,8 @@ static double sum_of_lanes(const double *lanes) {
     return sum;
 }
 
-/* The variance of the logits that are finite, n of them. Sums are of lanes by the place of the candidate, so they are the same
- * on every machine. */
+/* The variance of the logits that are finite, n of them. Sums are of lanes by the place of the candidate, so they are
+ * the same on every machine. */
 static double variance_of(const candidates *c) {
     double sums[SAMPLE_LANES] = {0}, squares[SAMPLE_LANES] = {0};
     int32_t n = 0;

@@ -6,7 +6,8 @@ static double below_max(const candidates *c, int32_t i) {
     return c->logits[i] == c->max_logit ? 0.0 : (double)c->max_logit - (double)c->logits[i];
 }
 
-/* -log p is below_max + log of the sum, and the entropy its mean, so the two differ by below_max less the mean of below_max. */
+/* -log p is below_max + log of the sum, and the entropy its mean, so the two differ by below_max less the mean of
+ * below_max. */
 void stage_typical(const mr_sampler *s, candidates *c) {
     const uint64_t *weights = c->scratch->weights;
     float *scores = c->scratch->scores;

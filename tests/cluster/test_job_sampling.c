@@ -1,5 +1,5 @@
-/* tests/cluster/test_job_sampling.c - grammars and log-probabilities from the description of a sequence to its events, over any
- * number of stages, with sequences that are preempted and computed anew. */
+/* tests/cluster/test_job_sampling.c - grammars and log-probabilities from the description of a sequence to its events,
+ * over any number of stages, with sequences that are preempted and computed anew. */
 // SPDX-License-Identifier: Apache-2.0
 #include <setjmp.h>
 #include <stdarg.h>
@@ -57,7 +57,7 @@ static packed pack(const char *gbnf) {
     return p;
 }
 
-/* --- Grammars ----------------------------------------------------------------------------------------------------------- */
+/* --- Grammars ----------------------------------------------------------------------------------------------------- */
 
 static const char SENTENCES[] = "root ::= sentence+\nsentence ::= \"ab\" [c-k]{1,4} (\".\" | \"(\" sentence \")\")\n";
 
@@ -219,7 +219,7 @@ static void test_grammars_that_cannot_be_followed(void **state) {
     mr_free(beyond.bytes);
 }
 
-/* --- Log-probabilities -------------------------------------------------------------------------------------------------- */
+/* --- Log-probabilities -------------------------------------------------------------------------------------------- */
 
 typedef struct lp_listener {
     int32_t ids[64], n_ids;

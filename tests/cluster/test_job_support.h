@@ -1,4 +1,5 @@
-/* tests/cluster/test_job_support.h - a tiny model on disk, a cluster of threads over it, a job, and ears for its sequences.
+/* tests/cluster/test_job_support.h - a tiny model on disk, a cluster of threads over it, a job, and ears for its
+ * sequences.
  * Owns:    a job_rig owns cluster and job; a job_model owns its file and the open model.
  * Threads: caller serialises.
  * Errors:  those of the job come back; everything else fails the test. */
@@ -72,8 +73,8 @@ void listener_logits(void *ctx, int32_t first_position, int32_t n_rows, const fl
 
 /* A random prompt of n ids, the same for the same number; ids below limit. */
 void job_prompt(int32_t number, int32_t n, int32_t limit, int32_t *out_ids);
-/* Sampling with temperature and a penalty, seeded by number; three of four numbers with more: Mirostat 2, Mirostat 1, or other
- * samplers, DRY, biases. Prompt and max_tokens are the caller's to set. */
+/* Sampling with temperature and a penalty, seeded by number; three of four numbers with more: Mirostat 2, Mirostat 1,
+ * or other samplers, DRY, biases. Prompt and max_tokens are the caller's to set. */
 mr_sequence_desc job_sequence(int32_t number, listener *l);
 
 /* Threads of this process. */
