@@ -9,11 +9,21 @@
 #include "coordinator/chat/chat_tools.h"
 #include "engine/base/mem.h"
 
+static mr_status find_form(const api *a, const char *source, api_form *out, mr_err *err) {
+    out->format = chat_format_of(mr_str_from(source));
+    return chat_format_needs_special(out->format, a->config.tokenizer, &out->is_special, err);
+}
+
 mr_status api_chat_open(api *a, mr_err *err) {
     if (!a->config.chat)
         return MR_OK;
-    a->format = chat_format_of(mr_str_from(chat_template_source(a->config.chat)));
-    return chat_format_needs_special(a->format, a->config.tokenizer, &a->format_is_special, err);
+    mr_status status = find_form(a, chat_template_source(a->config.chat), &a->plain, err);
+    return status == MR_OK ? find_form(a, chat_template_source_with_tools(a->config.chat), &a->with_tools, err)
+                           : status;
+}
+
+static const api_form *form_of(const api_call *call) {
+    return call->request.tools ? &call->a->with_tools : &call->a->plain;
 }
 
 static bool no_memory(api_call *call) {
@@ -173,7 +183,7 @@ bool api_chat_render(api_call *call, mr_text_buf *out) {
     json_t *messages = json_copy((json_t *)r->messages); /* the list; messages are shared */
     mr_err err = {0};
     bool ok = messages || no_memory(call);
-    if (ok && r->tools && !a->format.native_calls) {
+    if (ok && r->tools && !form_of(call)->format.native_calls) {
         mr_status status = chat_tools_instruct(messages, r->tools, &err);
         ok = status == MR_OK || api_error_from(&call->error, status, &err);
     }
@@ -188,7 +198,7 @@ static bool force_call(api_call *call, mr_str prompt) {
     mr_text_buf gbnf = {0};
     mr_err err = {0};
     const chat_tools_desc desc = {
-        .format = call->a->format,
+        .format = form_of(call)->format,
         .tools = r->tools,
         .name = r->tool_chosen,
         .parallel = r->parallel_tool_calls,
@@ -212,7 +222,7 @@ bool api_chat_prepare(api_call *call, mr_text_buf *out) {
                              "tools cannot be called where a grammar or response_format says what the answer is");
     if (r->tools && r->tool_choice_kind == API_TOOLS_REQUIRED && !force_call(call, (mr_str){out->data, out->len}))
         return false;
-    r->with_special = r->parses && call->a->format_is_special;
+    r->with_special = r->parses && form_of(call)->is_special;
     r->prompts = mr_alloc_array(1, sizeof *r->prompts);
     if (!r->prompts)
         return no_memory(call);
@@ -230,7 +240,7 @@ bool api_chat_open_parsers(api_call *call, mr_str prompt) {
         char id[sizeof call->id + 16];
         int n = snprintf(id, sizeof id, "%s-%d", call->id, (int)i);
         const chat_output_desc desc = {
-            .format = call->a->format,
+            .format = form_of(call)->format,
             .prompt = prompt,
             .tools = r->tools,
             .request_id = {id, (size_t)n},

@@ -11,11 +11,16 @@
 #include "coordinator/chat/chat_output.h"
 #include "coordinator/service/service.h"
 
+/* In which a model calls tools and reasons. */
+typedef struct api_form {
+    chat_format format;
+    bool is_special; /* its marks are control tokens */
+} api_form;
+
 struct api {
     api_config config;
     size_t longest_token_bytes;
-    chat_format format;     /* in which the model calls tools and reasons */
-    bool format_is_special; /* its marks are control tokens */
+    api_form plain, with_tools; /* as the template for each says */
 };
 
 typedef enum api_tool_choice { API_TOOLS_AUTO, API_TOOLS_NONE, API_TOOLS_REQUIRED } api_tool_choice;

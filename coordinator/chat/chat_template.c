@@ -101,6 +101,10 @@ const char *chat_template_source(const chat_template *t) {
     return t->plain.text;
 }
 
+const char *chat_template_source_with_tools(const chat_template *t) {
+    return t->with_tools.jinja ? t->with_tools.text : t->plain.text;
+}
+
 chat_template_origin chat_template_get_origin(const chat_template *t) {
     return t->origin;
 }

@@ -31,8 +31,9 @@ MR_MUST_USE mr_status chat_template_load(const mr_gguf *gguf, const mr_tokenizer
                                          chat_template **out, mr_err *err);
 void chat_template_destroy(chat_template *t);
 
-/* The source of the one that is used without tools; it lives as long as the template. */
+/* The source of the one that is used without tools, and with; they live as long as the template. */
 const char *chat_template_source(const chat_template *t);
+const char *chat_template_source_with_tools(const chat_template *t);
 chat_template_origin chat_template_get_origin(const chat_template *t);
 /* For people: "the template of the model file" and so on. */
 const char *chat_template_origin_text(chat_template_origin origin);

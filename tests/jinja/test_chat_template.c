@@ -124,6 +124,8 @@ static void test_of_a_file(void **state) {
     assert_int_equal(chat_template_get_origin(t), CHAT_TEMPLATE_FILE);
     check(t, "[" USER "]", NULL, "<s>Hi</s>");
     check(t, "[" USER "]", tools_text, "nowHi");
+    assert_non_null(strstr(chat_template_source(t), "bos_token"));
+    assert_non_null(strstr(chat_template_source_with_tools(t), "tools[0]"));
     chat_template_destroy(t);
     assert_int_equal(chat_template_load(NULL, marked, "\n{% if %}", &t, &err), MR_E_FORMAT);
     assert_non_null(strstr(err.text, "chat template: template line 2"));
