@@ -5,8 +5,25 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "coordinator/output.h"
+#include "coordinator/prompt_file.h"
 #include "engine/base/mem.h"
+#include "engine/jinja/jinja.h"
 #include "worker/hello.h"
+
+/* A broken template of the model file leaves the rest to be served; one that was asked for has to work. */
+static mr_status load_template(cmd_api *a, const cmd_session *session, const mr_tokenizer *tok, mr_err *err) {
+    const char *path = mr_options_text(session->options, MR_OPTION_CHAT_TEMPLATE_FILE);
+    mr_text_buf given = {0};
+    mr_status status = path ? prompt_file_read(path, MR_JINJA_MAX_SOURCE_BYTES, &given, err) : MR_OK;
+    if (status == MR_OK)
+        status = chat_template_load(session->gguf, tok, path ? given.data : NULL, &a->chat, err);
+    mr_text_buf_deinit(&given);
+    if (status == MR_OK || path)
+        return status == MR_OK ? MR_OK : mr_err_prefix(err, "--chat-template-file");
+    output_warning("%s: chats are refused; hint: --chat-template-file", err->text);
+    return MR_OK;
+}
 
 /* What the file says embeddings of this model are; the mean where it says nothing. */
 static mr_pooling pooling_of(const cmd_session *session) {
@@ -26,7 +43,7 @@ mr_status cmd_api_open(cmd_api *a, const cmd_session *session, const mr_tokenize
     if (status == MR_OK)
         status = cmd_sampling_set_tokenizer(&a->sampling, session->options, tok, err);
     if (status == MR_OK)
-        status = chat_template_load(session->gguf, tok, NULL, &a->chat, err);
+        status = load_template(a, session, tok, err);
     if (status != MR_OK)
         return status;
     snprintf(a->fingerprint, sizeof a->fingerprint, "millrace-%s-%016" PRIx64 "-%s", MILLRACE_VERSION,

@@ -13,12 +13,12 @@
 
 typedef struct cmd_api {
     cmd_sampling sampling;
-    chat_template *chat;
+    chat_template *chat; /* NULL: the model file's is broken */
     char fingerprint[64];
     api *api;
 } cmd_api;
 
-/* session is planned. MR_E_INVALID: sampling options; those of chat_template_load. */
+/* session is planned. MR_E_INVALID: sampling options; --chat-template-file. */
 MR_MUST_USE mr_status cmd_api_open(cmd_api *a, const cmd_session *session, const mr_tokenizer *tok, mr_service *service,
                                    const char *model, mr_err *err);
 /* All its calls have ended. */

@@ -72,11 +72,7 @@ static mr_status name_model(serve *s, mr_err *err) {
     mr_status status = alias ? MR_OK : cmd_model_path(s->options, &path, err);
     if (status != MR_OK)
         return status;
-    const char *name = alias ? alias : strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
-    size_t n = strlen(name);
-    if (!alias && n > 5 && strcmp(name + n - 5, ".gguf") == 0)
-        n -= 5;
-    s->model = mr_strndup(name, n);
+    s->model = alias ? mr_strdup(alias) : cmd_api_model_name(path);
     mr_free(path);
     return s->model ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the name of the model");
 }
@@ -176,9 +172,7 @@ mr_status cmd_serve(const mr_options *options, mr_err *err) {
     serve_facts_destroy(s.facts);
     mr_metrics_destroy(s.metrics);
     mr_service_destroy(s.service);
-    api_destroy(atomic_load(&s.api));
-    chat_template_destroy(s.chat);
-    cmd_sampling_deinit(&s.sampling);
+    cmd_api_close(&s.parts);
     mr_tokenizer_destroy(s.tok);
     for (int i = 0; i < SERVE_TEXTS; i++)
         mr_free(atomic_load(&s.texts[i]));

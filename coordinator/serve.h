@@ -8,9 +8,8 @@
 
 #include <stdatomic.h>
 
-#include "coordinator/chat/chat_template.h"
-#include "coordinator/cmd_sampling.h"
 #include "coordinator/batch/batch_store.h"
+#include "coordinator/cmd_api.h"
 #include "coordinator/cmd_session.h"
 #include "coordinator/http/http_server.h"
 #include "coordinator/metrics/metrics.h"
@@ -33,11 +32,9 @@ typedef struct serve {
     http_server *http;
     cmd_session session;
     mr_tokenizer *tok;
-    chat_template *chat;       /* NULL: the model file's is broken */
     _Atomic(struct api *) api; /* NULL: not yet */
-    char fingerprint[96];
     batch_store *batches;               /* NULL: no --batch-dir */
-    cmd_sampling sampling;              /* of requests that do not say */
+    cmd_api parts;
     _Atomic(char *) texts[SERVE_TEXTS]; /* NULL: not yet */
     bool is_ready;                      /* of the main thread: the model is loaded */
     int64_t loss_ns;                    /* likewise: when a rank was lost; 0: none */

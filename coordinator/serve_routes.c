@@ -98,7 +98,7 @@ static json_t *plan_json(const serve *s) {
 }
 
 static json_t *props_json(const serve *s) {
-    json_t *chat = s->chat ? output_json_text(mr_str_from(chat_template_source(s->chat))) : json_null();
+    json_t *chat = s->parts.chat ? output_json_text(mr_str_from(chat_template_source(s->parts.chat))) : json_null();
     return json_pack("{s:{s:i}, s:i, s:o, s:o, s:s}", "default_generation_settings", "n_ctx", s->session.ctx,
                      "total_slots", s->session.max_sequences, "model_path", output_json_text(mr_str_from(s->model)),
                      "chat_template", chat, "build_info", "millrace " MILLRACE_VERSION);
