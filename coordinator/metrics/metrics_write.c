@@ -29,9 +29,11 @@ static void put_number(writer *w, double value) {
         put(w, isnan(value) ? "NaN" : value > 0 ? "+Inf" : "-Inf");
         return;
     }
-    snprintf(text, sizeof text, "%.15g", value);
-    if (strtod(text, NULL) != value)
-        snprintf(text, sizeof text, "%.17g", value);
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
     put(w, text);
 }
 

@@ -82,7 +82,7 @@ class Plot {
     this.svg.setAttribute("preserveAspectRatio", "none");
     this.svg.setAttribute("role", "img");
     this.fill = svg("path", "fill", this.svg);
-    this.paths = what.lines.map((_, i) => svg("path", i ? "second" : "", this.svg)).reverse();
+    this.paths = what.lines.map((_, i) => svg("path", i ? "second" : "", this.svg));
     this.mark = svg("line", "", this.svg);
     this.mark.setAttribute("y2", HEIGHT);
     this.mark.setAttribute("visibility", "hidden");
@@ -97,7 +97,6 @@ class Plot {
       this.pointed = undefined;
       this.say();
     });
-    this.paths.reverse();
   }
 
   draw(samples) {
@@ -108,23 +107,17 @@ class Plot {
     this.samples = samples;
     this.end = end;
     values.forEach((line, k) => {
-      let path = "", begin = null;
-      let fill = "";
+      const pieces = [[]]; // without gaps
       line.forEach((v, i) => {
-        if (v === null || (i > 0 && samples[i].state.time_s - samples[i - 1].state.time_s > GAP_S)) {
-          fill += begin === null ? "" : `V${HEIGHT}H${begin}`;
-          begin = null;
-        }
-        if (v === null)
-          return;
-        const point = `${x(i).toFixed(2)} ${y(v).toFixed(2)}`;
-        path += begin === null ? `M${point}` : `L${point}`;
-        fill += begin === null ? `M${x(i).toFixed(2)} ${HEIGHT}L${point}` : `L${point}`;
-        begin ??= x(i).toFixed(2);
+        if (v === null || (i > 0 && samples[i].state.time_s - samples[i - 1].state.time_s > GAP_S))
+          pieces.push([]);
+        if (v !== null)
+          pieces.at(-1).push([x(i).toFixed(2), y(v).toFixed(2)]);
       });
-      this.paths[k].setAttribute("d", path);
+      const drawn = pieces.filter((piece) => piece.length > 0);
+      this.paths[k].setAttribute("d", drawn.map((piece) => `M${piece.join("L")}`).join(""));
       if (k === 0)
-        this.fill.setAttribute("d", fill + (begin === null ? "" : `V${HEIGHT}H${begin}`));
+        this.fill.setAttribute("d", drawn.map((piece) => `M${piece[0][0]} ${HEIGHT}L${piece.join("L")}V${HEIGHT}Z`).join(""));
     });
     this.edges = scale.edges.map(this.what.show).join(" to ");
     this.say();

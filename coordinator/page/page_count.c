@@ -24,7 +24,7 @@ static void count_stage(const mr_page_stage *s, const char *name, mr_metrics *m)
         1);
     for (int i = 0; i < MR_PHASE_COUNT; i++)
         mr_metrics_set(m, MR_METRIC_STAGE_SECONDS, (mr_labels){{name, mr_phase_name((mr_phase)i)}},
-                       (double)s->ns[i] * 1e-9);
+                       (double)s->ns[i] / 1e9);
     mr_metrics_set(m, MR_METRIC_STAGE_STEPS, self, (double)s->n_steps);
     mr_metrics_set(m, MR_METRIC_STAGE_ROWS, self, (double)s->n_rows);
     mr_metrics_set(m, MR_METRIC_STAGE_BYTES, (mr_labels){{name, "in"}}, (double)s->in_bytes);
@@ -65,5 +65,5 @@ void mr_page_count(const mr_page_facts *f, mr_metrics *m) {
 
 void mr_page_count_latency(void *metrics, bool is_first, int64_t ns) {
     mr_metrics_observe(metrics, is_first ? MR_METRIC_FIRST_TOKEN_SECONDS : MR_METRIC_NEXT_TOKEN_SECONDS,
-                       (mr_labels){{0}}, (double)ns * 1e-9);
+                       (mr_labels){{0}}, (double)ns / 1e9);
 }

@@ -20,7 +20,7 @@ static const char *const STATES[] = {
     [MR_PAGE_LOADING] = "loading", [MR_PAGE_READY] = "ready", [MR_PAGE_ENDING] = "ending", [MR_PAGE_FAILED] = "failed"};
 
 static double seconds(int64_t ns) {
-    return (double)ns * 1e-9;
+    return (double)ns / 1e9;
 }
 
 /* A text; null for NULL. What is no UTF-8 becomes U+FFFD. */

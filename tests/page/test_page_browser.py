@@ -4,6 +4,7 @@ asked of other hosts."""
 import os
 import shutil
 import subprocess
+import tempfile
 import threading
 import unittest
 import urllib.request
@@ -23,14 +24,16 @@ PATIENCE_MS = 20000
 expect.set_options(timeout=PATIENCE_MS)
 
 
+def setUpModule():
+    playwright = sync_playwright().start()
+    unittest.addModuleCleanup(playwright.stop)
+    flags = ["--disable-dev-shm-usage"] + (["--no-sandbox"] if os.geteuid() == 0 else [])
+    Browser.chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+    unittest.addModuleCleanup(Browser.chromium.close)
+
+
 class Browser(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.playwright = sync_playwright().start()
-        cls.addClassCleanup(cls.playwright.stop)
-        flags = ["--disable-dev-shm-usage"] + (["--no-sandbox"] if os.geteuid() == 0 else [])
-        cls.chromium = cls.playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
-        cls.addClassCleanup(cls.chromium.close)
+    chromium = None  # one for all tests
 
     def open(self, address, width=1280, dark=False):
         context = self.chromium.new_context(viewport={"width": width, "height": 800},
@@ -204,12 +207,12 @@ class WithMillrace(Browser):
 
     @classmethod
     def setUpClass(cls):
-        super().setUpClass()
         if not os.path.exists(os.path.join(os.path.dirname(BIN), "millrace-demo.gguf")):
             raise unittest.SkipTest("the demo model is not there")
-        environment = {**os.environ, "MILLRACE_MEASURE": "off"}
-        cls.server = subprocess.Popen([BIN, "serve", "--demo", "--stages", "3", "--port", "0"], env=environment,
-                                      stderr=subprocess.PIPE, text=True)
+        cache = tempfile.TemporaryDirectory(prefix="millrace-page-")
+        cls.addClassCleanup(cache.cleanup)
+        cls.server = subprocess.Popen([BIN, "serve", "--demo", "--stages", "3", "--port", "0", "--measure", "auto",
+                                       "--cache-dir", cache.name], stderr=subprocess.PIPE, text=True)
         cls.addClassCleanup(cls.end)
         cls.address = None
         for line in cls.server.stderr:
@@ -246,6 +249,8 @@ class WithMillrace(Browser):
         self.assertGreaterEqual(metrics["millrace_generated_tokens_total"].value(), 100)
         for stage in "012":
             self.assertGreater(metrics["millrace_stage_seconds_total"].value(stage=stage, phase="compute"), 0)
+            for of in ("measured", "predicted"):
+                self.assertGreater(metrics["millrace_stage_step_seconds"].value(stage=stage, of=of), 0)
         count = {name: value for name, _, value in metrics["millrace_time_between_tokens_seconds"].samples}
         self.assertGreaterEqual(count["millrace_time_between_tokens_seconds_count"], 99)
 
