@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "engine/base/mem.h"
+#include "engine/base/rng.h"
 #include "engine/grammar/grammar.h"
 #include "engine/vocab/vocab.h"
 #include "tests/support/gbnf_reference.h"
@@ -226,6 +227,129 @@ static void test_masks_real(void **state) {
     }
 }
 
+/* Random grammars: some rules are called and some copied, most can be empty, end early, or be read in several ways. */
+typedef struct author {
+    char text[8192];
+    uint64_t seed, counter;
+} author;
+
+static uint32_t dice(author *a, uint32_t n) {
+    return (uint32_t)(mr_rng_u64(a->seed, 1, a->counter++) % n);
+}
+
+static void say(author *a, const char *text) {
+    assert_true(strlen(a->text) + strlen(text) < sizeof a->text);
+    strcat(a->text, text);
+}
+
+static void say_part(author *a, int rule, int depth) {
+    static const char *const parts[] = {"\"a\"",       "\"b\"",
+                                        "\"ab\"",      "\"ba\"",
+                                        "[ab]",        "[^a\"\\\\\\x00-\\x1F\\x7F]",
+                                        "\"\\u00e9\"", "[\\u00e9-\\u20ac]",
+                                        ".",           "\"\\\"\"",
+                                        "\"\""};
+    static const char *const signs[] = {"", "", "", "", "?", "*", "+", "{0,2}", "{2}", "{1,}"};
+    char name[16];
+    uint32_t what = dice(a, 8);
+    if (what == 0 && depth < 3) {
+        say(a, "(");
+        for (uint32_t n = 1 + dice(a, 2); n; n--) {
+            say_part(a, rule, depth + 1);
+            say(a, n > 1 ? " | " : "");
+        }
+        say(a, ")");
+    } else if (what <= 2 && rule < 3) {
+        snprintf(name, sizeof name, "r%u", (unsigned)rule + 1 + dice(a, 3 - (uint32_t)rule));
+        say(a, name);
+    } else if (what == 3) {
+        /* Behind a byte, any rule may be called: this is no left recursion. */
+        snprintf(name, sizeof name, "(\"b\" r%u)", dice(a, 4));
+        say(a, name);
+    } else {
+        say(a, parts[dice(a, sizeof parts / sizeof *parts)]);
+    }
+    say(a, signs[dice(a, sizeof signs / sizeof *signs)]);
+    say(a, " ");
+}
+
+static void write_grammar(author *a) {
+    strcpy(a->text, "root ::= r0\n");
+    for (int rule = 0; rule < 4; rule++) {
+        char head[64];
+        /* The first alternative ends any recursion; a long one keeps the rule from being copied. */
+        snprintf(head, sizeof head, "r%d ::= \"%c\"%s", rule, 'a' + rule % 2, dice(a, 2) ? " | \"c\"{50}" : "");
+        say(a, head);
+        for (uint32_t n = 1 + dice(a, 2); n; n--) {
+            say(a, " | ");
+            for (uint32_t k = 1 + dice(a, 3); k; k--)
+                say_part(a, rule, 0);
+        }
+        say(a, "\n");
+    }
+}
+
+/* Follows the masks of a grammar at random, and compares them. Returns the number of masks. */
+static int check_walk(author *a, const mr_grammar *g, const vocab *v, gbnf_reference *ref) {
+    char text[256];
+    size_t n = 0;
+    uint64_t bits[8];
+    mr_grammar_state *s = NULL;
+    mr_err err = {0};
+    check(mr_grammar_state_create(g, v->v, &s, &err), &err);
+    int n_masks = 0;
+    for (int step = 0; step < 8 && !mr_grammar_state_is_finished(s); step++) {
+        int32_t taken = -1;
+        uint32_t n_allowed = 0;
+        /* Some of these grammars have more readings than are kept. */
+        mr_status status = mr_grammar_state_mask(s, bits, &err);
+        if (status == MR_E_TOO_LONG)
+            break;
+        check(status, &err);
+        n_masks++;
+        for (int32_t id = 0; id < v->n; id++) {
+            mr_str piece;
+            if (bit(bits, id) != expected_bit(ref, v, text, n, id))
+                fail_msg("seed %llu: \"%.*s\" then token %d: the mask says %d\n%s", (unsigned long long)a->seed, (int)n,
+                         text, id, bit(bits, id), a->text);
+            bool end = id < v->n - 3 && mr_tokenizer_is_end(v->tok, id);
+            if (bit(bits, id) && !end && dice(a, ++n_allowed) == 0 && mr_tokenizer_piece(v->tok, id, &piece))
+                taken = id;
+        }
+        if (taken < 0)
+            break;
+        mr_str piece;
+        assert_true(mr_tokenizer_piece(v->tok, taken, &piece));
+        memcpy(text + n, piece.data, piece.len);
+        n += piece.len;
+        status = mr_grammar_state_accept(s, taken, &err);
+        if (status == MR_E_TOO_LONG)
+            break;
+        check(status, &err);
+    }
+    mr_grammar_state_destroy(s);
+    return n_masks;
+}
+
+static void test_random_grammars(void **state) {
+    (void)state;
+    vocab v = small_vocab_of(small_spm);
+    int n_masks = 0, n_grammars = 0;
+    for (uint64_t seed = 1; seed <= 40; seed += (uint64_t)share_get()) {
+        author a = {.seed = seed};
+        write_grammar(&a);
+        mr_grammar *g = parse(a.text);
+        gbnf_reference *ref = gbnf_reference_create(a.text);
+        for (int walks = 0; walks < 2; walks++)
+            n_masks += check_walk(&a, g, &v, ref);
+        n_grammars++;
+        gbnf_reference_destroy(ref);
+        mr_grammar_destroy(g);
+    }
+    assert_true(n_masks > n_grammars * 5);
+    free_vocab(&v);
+}
+
 static void test_ends(void **state) {
     (void)state;
     vocab v = small_vocab_of(small_spm);
@@ -394,9 +518,11 @@ static void test_no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_masks_spm), cmocka_unit_test(test_masks_bpe), cmocka_unit_test(test_masks_real),
-        cmocka_unit_test(test_ends),      cmocka_unit_test(test_refused),   cmocka_unit_test(test_pack),
-        cmocka_unit_test(test_deep),      cmocka_unit_test(test_ambiguous), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_masks_spm),  cmocka_unit_test(test_masks_bpe),
+        cmocka_unit_test(test_masks_real), cmocka_unit_test(test_random_grammars),
+        cmocka_unit_test(test_ends),       cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_pack),       cmocka_unit_test(test_deep),
+        cmocka_unit_test(test_ambiguous),  cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
