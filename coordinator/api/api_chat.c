@@ -153,6 +153,40 @@ static const json_t *prefill_of(const api_request *r, const json_t *messages) {
     return is_prefill ? content : NULL;
 }
 
+/* OpenAI lets tools go without description and parameters, some templates do not. NULL: no memory. */
+static json_t *described(const json_t *tools) {
+    json_t *list = json_deep_copy(tools);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_t *function = json_object_get(json_array_get(list, i), "function");
+        json_t *usual =
+            json_pack("{s:s, s:{s:s, s:{}}}", "description", "", "parameters", "type", "object", "properties");
+        int failed = json_object_update_missing(function, usual);
+        json_decref(usual);
+        if (failed) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+/* As the request has it; and where the template refuses that, with tools that say more. */
+static mr_status apply(const api_call *call, const json_t *messages, const json_t *variables, mr_text_buf *out,
+                       mr_err *err) {
+    const api_request *r = &call->request;
+    const chat_template *chat = call->a->config.chat;
+    mr_err ignored;
+    mr_status status = chat_template_render(chat, messages, r->tools, variables, r->add_generation_prompt, out, err);
+    if (status != MR_E_INVALID || !r->tools)
+        return status;
+    json_t *tools = described(r->tools);
+    if (tools &&
+        chat_template_render(chat, messages, tools, variables, r->add_generation_prompt, out, &ignored) == MR_OK)
+        status = MR_OK;
+    json_decref(tools);
+    return status;
+}
+
 static bool render(api_call *call, json_t *messages, mr_text_buf *out) {
     const api_request *r = &call->request;
     const json_t *prefill = prefill_of(r, messages);
@@ -162,8 +196,7 @@ static bool render(api_call *call, json_t *messages, mr_text_buf *out) {
         json_decref(variables);
         return no_memory(call);
     }
-    mr_status status =
-        chat_template_render(call->a->config.chat, messages, r->tools, variables, r->add_generation_prompt, out, &err);
+    mr_status status = apply(call, messages, variables, out, &err);
     json_decref(variables);
     if (status != MR_OK && status != MR_E_NO_MEMORY)
         return api_error_set(&call->error, 400, "invalid_value", "messages", "%s", err.text);

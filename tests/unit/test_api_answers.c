@@ -361,6 +361,31 @@ static void test_texts(void **state) {
     api_scene_close(&s);
 }
 
+/* A template that wants a description of each tool gets one. */
+static void test_bare_tools(void **state) {
+    (void)state;
+    api_scene s;
+    api_scene_open_with(&s, "ab",
+                        "{{ messages[0].content }}:{% for t in tools %}{{ t.function.name + t.function.description }}"
+                        "{{ t.function.parameters.type }}{% endfor %}");
+    api_result r = api_scene_ask(&s, API_APPLY_TEMPLATE,
+                                 "{" USER ", \"tools\": [{\"type\": \"function\", "
+                                 "\"function\": {\"name\": \"f\"}}]}");
+    assert_int_equal(r.status, 200);
+    assert_non_null(strstr(api_text_at(r.json, "prompt"), "ab:fobject"));
+    api_result_deinit(&r);
+    api_scene_close(&s);
+    api_scene_open_with(&s, "ab",
+                        "{% for m in messages %}{% if m.content == 'ab' %}{{ raise_exception('no ab') }}"
+                        "{% endif %}{{ m.content }}{% endfor %}");
+    r = api_scene_ask(&s, API_CHAT_COMPLETIONS, "{" USER ", " TOOL "}");
+    assert_int_equal(r.status, 400);
+    assert_string_equal(api_text_at(r.json, "error.param"), "messages");
+    assert_non_null(strstr(api_text_at(r.json, "error.message"), "no ab"));
+    api_result_deinit(&r);
+    api_scene_close(&s);
+}
+
 static void test_paths(void **state) {
     (void)state;
     api_endpoint e = API_TOKENIZE;
@@ -382,6 +407,7 @@ int main(void) {
         cmocka_unit_test(test_waits),
         cmocka_unit_test(test_embeddings),
         cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_bare_tools),
         cmocka_unit_test(test_paths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

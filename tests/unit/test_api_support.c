@@ -24,11 +24,15 @@ void api_scene_say(api_scene *s, const char *answer) {
 }
 
 void api_scene_open(api_scene *s, const char *answer) {
+    api_scene_open_with(s, answer, NULL);
+}
+
+void api_scene_open_with(api_scene *s, const char *answer, const char *source) {
     static small_vocab vocab;
     mr_err err = {0};
     small_spm(&vocab);
     *s = (api_scene){.tok = small_create(&vocab)};
-    if (chat_template_load(NULL, s->tok, NULL, &s->chat, &err) != MR_OK)
+    if (chat_template_load(NULL, s->tok, source, &s->chat, &err) != MR_OK)
         fail_msg("%s", err.text);
     s->service = (mr_service){.tok = s->tok, .finish = MR_FINISH_STOP, .n_takes = -1};
     api_scene_say(s, answer);
