@@ -13,7 +13,8 @@
 #include "engine/base/mem.h"
 #include "engine/vocab/vocab.h"
 
-static const int64_t LOOK_NS = 5 * MR_NS_PER_MS, FAILURE_NS = MR_NS_PER_S, LOSS_NS = 2 * MR_NS_PER_S;
+static const int64_t LOOK_NS = 5 * MR_NS_PER_MS, LAST_WORD_NS = MR_NS_PER_S / 4, FAILURE_NS = MR_NS_PER_S,
+                     LOSS_NS = 2 * MR_NS_PER_S;
 
 /* The one that this process runs, for functions without a context. */
 static serve *running;
@@ -56,10 +57,13 @@ static void tell_of_failure(void) {
 /* Answers go out, and connections come to their end. */
 static void finish_answers(serve *s) {
     const struct timespec pause = {.tv_nsec = LOOK_NS};
-    if (s->end_ns == 0)
-        s->end_ns = mr_clock_now_ns() + mr_options_number(s->options, MR_OPTION_DRAIN_S) * MR_NS_PER_S;
+    int64_t now_ns = mr_clock_now_ns(), end_ns = s->end_ns;
+    if (end_ns == 0)
+        end_ns = now_ns + mr_options_number(s->options, MR_OPTION_DRAIN_S) * MR_NS_PER_S;
+    if (end_ns < now_ns + LAST_WORD_NS) /* those that are cut off hear so */
+        end_ns = now_ns + LAST_WORD_NS;
     http_server_drain(s->http);
-    while (http_server_n_requests(s->http) > 0 && mr_clock_now_ns() < s->end_ns)
+    while (http_server_n_requests(s->http) > 0 && mr_clock_now_ns() < end_ns)
         nanosleep(&pause, NULL);
 }
 
@@ -119,7 +123,7 @@ static mr_status load(serve *s, mr_err *err) {
     if (status == MR_OK)
         status = cmd_session_size_for_server(&s->session, err);
     if (status == MR_OK)
-        status = serve_api_create(s, err);
+        status = cmd_api_open(&s->parts, &s->session, s->tok, s->service, s->model, err);
     if (status == MR_OK)
         status = serve_publish_texts(s, err);
     if (status != MR_OK)
@@ -130,6 +134,7 @@ static mr_status load(serve *s, mr_err *err) {
         return status;
     serve_facts_started(s->facts);
     serve_trace_begin(s->trace, &s->session);
+    atomic_store(&s->api, s->parts.api);
     return serve_batches_start(s, err);
 }
 

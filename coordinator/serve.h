@@ -32,9 +32,9 @@ typedef struct serve {
     http_server *http;
     cmd_session session;
     mr_tokenizer *tok;
-    _Atomic(struct api *) api; /* NULL: not yet */
-    batch_store *batches;               /* NULL: no --batch-dir */
     cmd_api parts;
+    _Atomic(struct api *) api; /* that of parts, once the model is loaded; it says itself what it cannot do then */
+    batch_store *batches;      /* NULL: no --batch-dir */
     _Atomic(char *) texts[SERVE_TEXTS]; /* NULL: not yet */
     bool is_ready;                      /* of the main thread: the model is loaded */
     int64_t loss_ns;                    /* likewise: when a rank was lost; 0: none */
@@ -54,8 +54,6 @@ bool serve_refuse(serve *s, http_answer *out);
 
 /* --- serve_api.c: completions, chat, embeddings, tokens --- */
 
-/* Once the model is planned; publishes s->api. */
-MR_MUST_USE mr_status serve_api_create(serve *s, mr_err *err);
 extern const http_call_ops serve_api_call; /* endpoints are those of api.h */
 
 /* --- serve_batches.c: /v1/files and /v1/batches --- */

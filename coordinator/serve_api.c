@@ -11,22 +11,13 @@ typedef struct serve_call {
     bool said;           /* the refusal was */
 } serve_call;
 
-mr_status serve_api_create(serve *s, mr_err *err) {
-    mr_status status = cmd_api_open(&s->parts, &s->session, s->tok, s->service, s->model, err);
-    if (status == MR_OK)
-        atomic_store(&s->api, s->parts.api);
-    return status;
-}
-
-/* --- Calls ------------------------------------------------------------------------------------------------------------------ */
-
 static void *begin(void *ctx, int endpoint, const http_request *request, void (*wake)(void *), void *wake_ctx) {
     serve *s = ctx;
     const api *a = atomic_load(&s->api);
     serve_call *c = mr_alloc(sizeof *c);
     if (!c)
         return NULL;
-    if (serve_refuse(s, &c->refusal))
+    if (!a && serve_refuse(s, &c->refusal))
         return c;
     c->call = a ? api_call_begin(a, (api_endpoint)endpoint, request->body, wake, wake_ctx) : NULL;
     if (!c->call)

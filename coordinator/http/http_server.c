@@ -100,14 +100,15 @@ mr_status http_server_create(const http_config *config, http_server **out, mr_er
         status = http_listener_open(&s->listener, config, err);
     if (status == MR_OK)
         status = http_watch_init(s, err);
+    *out = s;
     if (status == MR_OK)
         status = start_daemon_without_signals(s, err);
-    s->config.keys = NULL;
+    s->config.keys = NULL; /* what is not borrowed */
     s->config.tls_cert = s->config.tls_key = NULL;
-    if (status != MR_OK)
+    if (status != MR_OK) {
+        *out = NULL;
         http_server_destroy(s);
-    else
-        *out = s;
+    }
     return status;
 }
 

@@ -107,7 +107,7 @@ typedef struct http_config {
     void (*on_done)(void *ctx, const http_done *done); /* from threads of the server; may be NULL */
 } http_config;
 
-/* Listens and answers from now on. */
+/* Listens and answers from now on: *out is set before the first request comes, so that routes may use it. */
 MR_MUST_USE mr_status http_server_create(const http_config *config, http_server **out, mr_err *err);
 /* Where: "http://127.0.0.1:8080", "unix:/run/millrace.sock". */
 const char *http_server_url(const http_server *s);
