@@ -5,6 +5,7 @@
 #include "engine/grammar/gbnf.h"
 #include "engine/grammar/grammar_internal.h"
 #include "engine/grammar/nfa.h"
+#include "engine/grammar/readings.h"
 
 /* Of a packed grammar: these bytes, then the text. The format of the text is part of the version. */
 static const uint8_t pack_magic[4] = {'M', 'R', 'G', 1};
@@ -27,10 +28,25 @@ static mr_status compile(mr_str text, dfa *out, mr_err *err) {
     return s;
 }
 
+/* A state of the grammar can be made: the start of the text has not too many readings. */
+static mr_status check_start(const dfa *d, mr_err *err) {
+    text_reader r;
+    readings start;
+    mr_status s = MR_OK;
+    if (!text_reader_init(&r, d))
+        s = mr_err_set(err, MR_E_NO_MEMORY, "no memory to check a grammar");
+    else if (!readings_start(&r, d->start, READINGS_BOTTOM, 0, &start))
+        s = mr_err_set(err, MR_E_TOO_LONG, "%s", r.problem);
+    text_reader_deinit(&r);
+    return s;
+}
+
 mr_status mr_grammar_parse(mr_str gbnf_text, mr_grammar **out, mr_err *err) {
     mr_grammar *g = mr_alloc(sizeof *g);
     mr_status s =
         g ? compile(gbnf_text, &g->automaton, err) : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a grammar");
+    if (s == MR_OK)
+        s = check_start(&g->automaton, err);
     if (s == MR_OK) {
         g->source_bytes = gbnf_text.len;
         g->source = mr_alloc(gbnf_text.len);

@@ -468,22 +468,37 @@ static void test_deep(void **state) {
 
 static void test_ambiguous(void **state) {
     (void)state;
-    vocab v = small_vocab_of(small_spm);
     mr_err err = {0};
-    uint64_t bits[8];
-    mr_grammar_state *s = NULL;
+    mr_grammar *g = NULL;
     /* Each level doubles the ways to read the first byte. */
-    char text[4096] = "root ::= (r0 \"x\" | \"y\" r0 | r0 \"z\") root | \"\"\n";
+    char text[4096] = "root ::= r0 | \"\"\n";
     for (int i = 0; i < 12; i++)
         snprintf(text + strlen(text), 256,
                  "r%d ::= p%d \"b\"{300} | q%d \"a\"{300}\np%d ::= r%d \"c\"{300}\nq%d ::= r%d \"d\"{300}\n", i, i, i,
                  i, i + 1, i, i + 1);
     strcat(text, "r12 ::= \"a\"{1,300}\n");
-    mr_grammar *g = parse(text);
-    mr_status status = mr_grammar_state_create(g, v.v, &s, &err);
-    assert_int_equal(status, MR_E_TOO_LONG);
+    assert_int_equal(mr_grammar_parse(str(text), &g, &err), MR_E_TOO_LONG);
     assert_non_null(strstr(err.text, "too many readings"));
-    (void)bits;
+    assert_null(g);
+}
+
+/* Ways to read a text may become too many on the way: that is one error, and the state stays as it was. */
+static void test_ambiguous_later(void **state) {
+    (void)state;
+    vocab v = small_vocab_of(small_spm);
+    mr_grammar *g =
+        parse("root ::= \"b\" (p \"a\"{50} | q \"b\"{50} | \"\")\np ::= root \"x\"{50}\nq ::= root \"y\"{50}\n");
+    mr_grammar_state *s = NULL;
+    mr_err err = {0};
+    check(mr_grammar_state_create(g, v.v, &s, &err), &err);
+    int n = 0;
+    while (mr_grammar_state_accept(s, SPM_B, &err) == MR_OK && n < 100)
+        n++;
+    assert_true(n >= 5 && n < 100);
+    assert_int_equal(err.status, MR_E_TOO_LONG);
+    assert_int_equal(mr_grammar_state_accept(s, SPM_B, &err), MR_E_TOO_LONG);
+    check(mr_grammar_state_accept_bytes(s, str("xx"), &err), &err);
+    mr_grammar_state_destroy(s);
     mr_grammar_destroy(g);
     free_vocab(&v);
 }
@@ -522,7 +537,8 @@ int main(void) {
         cmocka_unit_test(test_masks_real), cmocka_unit_test(test_random_grammars),
         cmocka_unit_test(test_ends),       cmocka_unit_test(test_refused),
         cmocka_unit_test(test_pack),       cmocka_unit_test(test_deep),
-        cmocka_unit_test(test_ambiguous),  cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_ambiguous),  cmocka_unit_test(test_ambiguous_later),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
