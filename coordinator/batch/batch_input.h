@@ -4,7 +4,7 @@
  *   "..."                                                             a JSON string: a prompt
  *   anything else that is not blank                                   a prompt, as it stands
  * Prompts have the custom_id "line-N". What is wrong with a line makes no call fail: it is said of the line.
- * The texts stay in the file, which is mapped: a line takes 48 bytes of memory and some of an index.
+ * The texts stay in the file, which is mapped: a line takes 40 bytes of memory and some of an index.
  * Owns:    the mapping, the lines. Nobody may shorten the file while it is open.
  * Threads: caller serialises.
  * Errors:  MR_E_NOT_FOUND, MR_E_IO, MR_E_NO_MEMORY, MR_E_TOO_LONG. */

@@ -8,7 +8,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
 
-enum { SYNC_RESULTS = 256 };
+enum { SYNC_RESULTS = 4096, MAX_LINES_A_TURN = 1024 };
 #define SYNC_INTERVAL_NS (1 * MR_NS_PER_S)
 #define LOOK_INTERVAL_NS (200 * MR_NS_PER_MS)
 #define BUSY_PAUSE_NS (100 * MR_NS_PER_MS)
@@ -94,14 +94,14 @@ static bool take_line(runner *r, uint32_t *out_index) {
     return true;
 }
 
-/* A line that is only written costs no slot, so a file of bad lines is not held up by the calls under way. */
+/* Lines that become errors cost no slot. A file full of them is no reason not to look at signals for long. */
 static mr_status fill(runner *r, mr_err *err) {
     mr_status status = MR_OK;
     int32_t i = 0;
     uint32_t index;
     if (mr_clock_now_ns() < r->busy_until_ns)
         return MR_OK;
-    while (status == MR_OK && r->n_live < r->config->max_live) {
+    for (int32_t n = 0; n < MAX_LINES_A_TURN && status == MR_OK && r->n_live < r->config->max_live; n++) {
         while (r->slots[i].call)
             i++;
         if (!take_line(r, &index))
