@@ -205,7 +205,7 @@ FILTER(f_groupby) {
 static jargs rest(const jargs *args, size_t n) {
     jargs r = *args;
     n = n < r.n_pos ? n : r.n_pos;
-    r.pos += n;
+    r.pos = n ? r.pos + n : r.pos;
     r.n_pos -= n;
     return r;
 }

@@ -27,7 +27,7 @@ enum {
 
 /* What one render may use; 0 takes the default. */
 typedef struct mr_jinja_limits {
-    uint64_t max_steps;      /* nodes evaluated, and 64 bytes or items moved: 20 million, about a second */
+    uint64_t max_steps;      /* nodes evaluated, and 8 bytes or items looked at: 20 million, a second or two */
     size_t max_output_bytes; /* 16 MiB */
     size_t max_memory_bytes; /* 64 MiB, values and text alike */
     int32_t max_depth;       /* MR_JINJA_MAX_DEPTH, which is also the most */

@@ -57,19 +57,38 @@ static void reverse(jlist *list) {
     }
 }
 
-static const char *last_place(const char *start, const char *end, const jstr *sep) {
-    for (const char *at = end - sep->len; at >= start; at--)
-        if (memcmp(at, sep->data, sep->len) == 0)
-            return at;
-    return NULL;
+/* The last place of sep, NULL where there is none. What it compares is counted: a text may be almost everywhere alike. */
+static bool last_place(jx *x, const char *start, const char *end, const jstr *sep, const char **out) {
+    size_t n = sep->len;
+    *out = NULL;
+    if (n > (size_t)(end - start))
+        return true;
+    for (const char *at = end - n; at >= start; at--) {
+        if (n && (at[0] != sep->data[0] || at[n - 1] != sep->data[n - 1]))
+            continue;
+        if (!jx_work(x, n))
+            return false;
+        if (memcmp(at, sep->data, n) == 0) {
+            *out = at;
+            break;
+        }
+    }
+    return true;
 }
+
+static bool first_place(jx *x, const char *start, const char *end, const jstr *sep, const char **out) {
+    *out = sep->len ? memmem(start, (size_t)(end - start), sep->data, sep->len) : start;
+    return jx_work(x, 0);
+}
+
+typedef bool place_fn(jx *x, const char *start, const char *end, const jstr *sep, const char **out);
 
 static bool split_by(jx *x, jv s, const jstr *sep, int64_t most, bool from_right, jlist *list) {
     const char *start = s.s->data, *end = start + s.s->len;
-    for (; most != 0; most--) {
-        const char *at = (size_t)(end - start) < sep->len ? NULL
-                         : from_right                     ? last_place(start, end, sep)
-                                                          : memmem(start, (size_t)(end - start), sep->data, sep->len);
+    place_fn *place = from_right ? last_place : first_place;
+    for (const char *at; most != 0; most--) {
+        if (!place(x, start, end, sep, &at))
+            return false;
         if (!at)
             break;
         if (!(from_right ? push_part(x, list, s, at + sep->len, end) : push_part(x, list, s, start, at)))
@@ -163,9 +182,9 @@ static bool partition(jx *x, jv self, const jv *a, bool from_right, jv *out) {
     if (!sep->len)
         return jx_fail(x, MR_E_INVALID, "empty separator");
     const char *start = self.s->data, *end = start + self.s->len;
-    const char *at = self.s->len < sep->len ? NULL
-                     : from_right           ? last_place(start, end, sep)
-                                            : memmem(start, self.s->len, sep->data, sep->len);
+    const char *at;
+    if (!(from_right ? last_place : first_place)(x, start, end, sep, &at))
+        return false;
     const char *from = at ? at : from_right ? start : end, *to = at ? at + sep->len : from;
     *out = jv_list(J_TUPLE, list);
     return push_part(x, list, self, start, from) && push_part(x, list, self, from, to) &&
@@ -255,10 +274,9 @@ static bool find(jx *x, jv self, const jv *a, bool last, int64_t *out) {
     bool ok;
     if (!jv_as_str(x, a[0], "what is looked for", &text) || !part_of(x, self, a[1], a[2], &part, &ok))
         return false;
-    const char *at = !ok || part.len < text->len ? NULL
-                     : last                      ? last_place(part.data, part.data + part.len, text)
-                     : text->len                 ? memmem(part.data, part.len, text->data, text->len)
-                                                 : part.data;
+    const char *at = NULL;
+    if (ok && !(last ? last_place : first_place)(x, part.data, part.data + part.len, text, &at))
+        return false;
     *out = -1;
     if (at) {
         jstr before = {self.s->data, (size_t)(at - self.s->data), -1};

@@ -276,8 +276,8 @@ bool jv_items(jx *x, jv v, jlist **out) {
         for (int64_t i = 0; ok && i < v.range->n; i++)
             ok = jlist_push(x, list, jv_int(v.range->start + i * v.range->step));
     } else if (ok && v.kind == J_ITER) { /* what is taken is gone */
-        list->items = v.list->items + v.list->next;
         list->n = list->cap = v.list->n - v.list->next;
+        list->items = list->n ? v.list->items + v.list->next : NULL;
         v.list->next = v.list->n;
     }
     *out = list;

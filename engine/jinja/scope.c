@@ -8,15 +8,18 @@ jscope *jscope_new(jx *x, jscope *parent) {
     return scope;
 }
 
-static jbinding *find_in(const jscope *scope, int32_t symbol) {
-    for (jbinding *b = scope->first; b; b = b->next)
+/* Adds what it looks at to n. */
+static jbinding *find_in(const jscope *scope, int32_t symbol, size_t *n) {
+    ++*n;
+    for (jbinding *b = scope->first; b; b = b->next, ++*n)
         if (b->symbol == symbol)
             return b;
     return NULL;
 }
 
 bool jscope_set(jx *x, int32_t symbol, jv value) {
-    jbinding *b = find_in(x->scope, symbol);
+    size_t n = 0;
+    jbinding *b = find_in(x->scope, symbol, &n);
     if (!b) {
         b = jx_alloc(x, 1, sizeof *b);
         if (!b)
@@ -25,7 +28,7 @@ bool jscope_set(jx *x, int32_t symbol, jv value) {
         x->scope->first = b;
     }
     b->value = value;
-    return true;
+    return jx_work(x, n);
 }
 
 /* A variable of the caller, then a function of ours. */
@@ -46,13 +49,16 @@ static bool get_global(jx *x, int32_t symbol, jv *out) {
 }
 
 bool jscope_get(jx *x, int32_t symbol, jv *out) {
+    size_t n = 0;
     for (const jscope *scope = x->scope; scope; scope = scope->parent) {
-        const jbinding *b = find_in(scope, symbol);
+        const jbinding *b = find_in(scope, symbol, &n);
         if (b) {
             *out = b->value;
-            return true;
+            return jx_work(x, n);
         }
     }
+    if (!jx_work(x, n))
+        return false;
     if (x->globals[symbol].kind == J_MISSING && !get_global(x, symbol, &x->globals[symbol]))
         return false;
     *out = x->globals[symbol];

@@ -55,6 +55,8 @@ bool jstr_strip(jx *x, jv s, jv chars, int sides, jv *out) {
         char_decode(start, (size_t)(end - start), &n);
         if (!is_stripped(start, n, set))
             break;
+        if (!jx_work(x, set ? set->len : 0))
+            return false;
     }
     while ((sides & 2) && start < end) {
         const char *last = end - 1;
@@ -62,9 +64,11 @@ bool jstr_strip(jx *x, jv s, jv chars, int sides, jv *out) {
             last--;
         if (!is_stripped(last, (size_t)(end - last), set))
             break;
+        if (!jx_work(x, set ? set->len : 0))
+            return false;
         end = last;
     }
-    bool ok = jx_work(x, s.s->len) && jv_str(x, start, (size_t)(end - start), out);
+    bool ok = jv_str(x, start, (size_t)(end - start), out);
     out->markup = s.markup;
     return ok;
 }

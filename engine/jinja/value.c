@@ -19,7 +19,7 @@ void jx_fail_text(jx *x, mr_status status, const char *fmt, ...) {
 }
 
 bool jx_work(jx *x, size_t n) {
-    uint64_t steps = 1 + n / 64;
+    uint64_t steps = 1 + n / 8;
     if (steps > x->steps_left)
         return jx_fail(x, MR_E_TOO_LONG, "it takes more steps than it may");
     x->steps_left -= steps;

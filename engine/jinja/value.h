@@ -141,7 +141,7 @@ void jx_fail_text(jx *x, mr_status status, const char *fmt, ...) MR_PRINTF(3, 4)
 static inline bool jx_no_memory(jx *x) {
     return jx_fail(x, MR_E_TOO_LONG, "it needs more memory than it may have");
 }
-/* Counts one step and n of 64 bytes or items. */
+/* Counts a step, and one more for every 8 of the n bytes or items that are looked at. */
 bool jx_work(jx *x, size_t n);
 /* One level deeper into a value or the template; jx_leave after it, where it returned true. */
 bool jx_enter(jx *x);

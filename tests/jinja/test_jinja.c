@@ -159,6 +159,11 @@ static void test_limits(void **state) {
                                  little_memory = {.max_memory_bytes = 1 << 20}, shallow = {.max_depth = 40};
     check_fails("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", &few_steps,
                 MR_E_TOO_LONG, "more steps");
+    /* Where every place is nearly the one that is looked for. */
+    check_fails("{% set s = 'a' * 1000000 %}{{ s.rfind('a' * 400000 ~ 'b' ~ 'a' * 99999) }}", NULL, MR_E_TOO_LONG,
+                "more steps");
+    check_fails("{% for i in range(9999) %}{% set s = ('y' * 9999).strip('x' * 999 ~ 'y') %}{% endfor %}", NULL,
+                MR_E_TOO_LONG, "more steps");
     check_fails("{{ 'ab' * 51 }}", &short_text, MR_E_TOO_LONG, "longer than 100 bytes");
     check_fails("{{ 'ab' * 1000000000000 }}", NULL, MR_E_TOO_LONG, "longer than");
     check_fails("{% for a in range(51) %}ab{% endfor %}", &short_text, MR_E_TOO_LONG, "longer than 100 bytes");
