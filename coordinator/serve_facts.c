@@ -62,7 +62,8 @@ void serve_facts_ended(serve_facts *f) {
     mr_mutex_unlock(&f->lock);
 }
 
-/* A stage says nothing while it has nothing to do: where it has told of all steps that there were, that is what it has done since.
+/* A stage says nothing while it has nothing to do: where it has told of all steps that there were, that is what it has
+ * done since.
  * n_steps: all of them, where none is under way; else -1. */
 static void add_done(mr_job *job, int32_t i, int64_t n_steps, int64_t now_ns, mr_page_stage *out) {
     mr_stage_seconds s;

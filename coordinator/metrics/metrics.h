@@ -1,10 +1,10 @@
-/* coordinator/metrics/metrics.h - what the server counts, for Prometheus and for the page: the metrics of metrics.def, each
- * with one series for each set of label values that was ever used.
+/* coordinator/metrics/metrics.h - what the server counts, for Prometheus and for the page: the metrics of metrics.def,
+ * each with one series for each set of label values that was ever used.
  * Owns:    the series and copies of their label values.
- * Threads: thread-safe; series are found without a lock and counted by atomics. A writer sees each number as it is at some
- *          moment, not all at one moment. create and destroy: the caller serialises.
- * Errors:  counting never fails: what finds no memory is not counted. A metric has MR_METRICS_MAX_SERIES series at most; what
- *          would be one more is counted under the label values "other".
+ * Threads: thread-safe; series are found without a lock and counted by atomics. A writer sees each number as it is at
+ *          some moment, not all at one moment. create and destroy: the caller serialises.
+ * Errors:  counting never fails: what finds no memory is not counted. A metric has MR_METRICS_MAX_SERIES series at
+ *          most; what would be one more is counted under the label values "other".
  * Source:  the text format of Prometheus, version 0.0.4. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_METRICS_METRICS_H
@@ -38,12 +38,13 @@ void mr_metrics_destroy(mr_metrics *m);
 
 /* A counter goes up; a gauge moves. */
 void mr_metrics_add(mr_metrics *m, mr_metric_id id, mr_labels labels, double by);
-/* Of a gauge: what it is now. Of a counter whose total is kept elsewhere: the total; a smaller one than before is ignored. */
+/* Of a gauge: what it is now. Of a counter whose total is kept elsewhere: the total; a smaller one than before is
+ * ignored. */
 void mr_metrics_set(mr_metrics *m, mr_metric_id id, mr_labels labels, double value);
 /* One more value of a histogram, in seconds. */
 void mr_metrics_observe(mr_metrics *m, mr_metric_id id, mr_labels labels, double seconds);
 
-/* Bounds of the buckets, in seconds: ascending, the same for all histograms; above the last there is one bucket more. */
+/* Bounds of the buckets, in seconds: ascending, the same for all histograms; above the last is one bucket more. */
 extern const double mr_histogram_bounds[MR_HISTOGRAM_BUCKETS];
 
 typedef struct mr_histogram {
@@ -54,7 +55,8 @@ typedef struct mr_histogram {
 /* What was observed; zeros where nothing was. */
 void mr_metrics_read_histogram(const mr_metrics *m, mr_metric_id id, mr_labels labels, mr_histogram *out);
 
-/* Appends all of them as Prometheus reads them: Content-Type "text/plain; version=0.0.4; charset=utf-8". MR_E_NO_MEMORY. */
+/* Appends all of them as Prometheus reads them: Content-Type "text/plain; version=0.0.4; charset=utf-8".
+ * MR_E_NO_MEMORY. */
 MR_MUST_USE mr_status mr_metrics_write(const mr_metrics *m, mr_text_buf *out, mr_err *err);
 
 #endif

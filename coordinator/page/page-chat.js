@@ -1,5 +1,5 @@
-// coordinator/page/page-chat.js - a conversation with the model, streamed as it is written. Texts are shown as they are: nothing
-// in them is markup.
+// coordinator/page/page-chat.js - a conversation with the model, streamed as it is written. Texts are shown as they
+// are: nothing in them is markup.
 // SPDX-License-Identifier: Apache-2.0
 import { ask } from "./page-server.js";
 import { duration } from "./page-pipeline.js";
@@ -133,7 +133,8 @@ async function run(mode) {
   running = new AbortController();
   try {
     const reply = await ask(path, {
-      method: "POST", signal: running.signal, body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
+      method: "POST", signal: running.signal, body: JSON.stringify(body),
+      headers: { "Content-Type": "application/json" } });
     if (!reply.ok)
       throw new Error(await errorOf(reply));
     for await (const data of events(reply.body))
@@ -183,8 +184,8 @@ async function send() {
 function showMode() {
   const isText = byId("ask-mode").value === "text";
   input.placeholder = isText ? "The beginning of a text" : "Your message";
-  say(log.querySelector(".empty"), isText ? "Begin a text, and the model goes on. What you write goes to this server only."
-    : "Ask the model something. What you write goes to this server only.");
+  say(log.querySelector(".empty"), (isText ? "Begin a text, and the model goes on." : "Ask the model something.") +
+    " What you write goes to this server only.");
 }
 
 // A model without a chat template has not learned to talk: it continues texts.

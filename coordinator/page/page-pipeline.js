@@ -1,7 +1,9 @@
-// coordinator/page/page-pipeline.js - the stages as cards, where their time goes, and the steps under way as dots that move
-// from stage to stage and come back as ids. Real steps are too fast to see: the dots are as many, slowed down.
+// coordinator/page/page-pipeline.js - the stages as cards, where their time goes, and the steps under way as dots that
+// move from stage to stage and come back as ids. Real steps are too fast to see: the dots are as many, slowed down.
 // SPDX-License-Identifier: Apache-2.0
-const PARTS = { compute: ["compute"], sampling: ["sampling"], wire: ["wire"], wait: ["wait-in", "wait-out"], idle: ["no-work"] };
+const PARTS = {
+  compute: ["compute"], sampling: ["sampling"], wire: ["wire"], wait: ["wait-in", "wait-out"], idle: ["no-work"],
+};
 const ROUND_S = 4, MOST_DOTS = 32, WINDOW_SAMPLES = 3, MANY = 12;
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -70,10 +72,12 @@ class Card {
     if (host)
       element("span", "", this.where, ` · ${host}`);
     this.where.title = `stage ${this.index}${host && `, ${host}`}`;
-    this.layers.textContent = stage.last - stage.first > 1 ? `${stage.first}–${stage.last - 1} ` : stage.last > stage.first ? `${stage.first} ` : "– ";
-    element("small", "", this.layers, stage.last - stage.first === 1 ? "layer" : "layers");
+    const n = stage.last - stage.first;
+    this.layers.textContent = n > 1 ? `${stage.first}–${stage.last - 1} ` : n === 1 ? `${stage.first} ` : "– ";
+    element("small", "", this.layers, n === 1 ? "layer" : "layers");
     this.facts.memory.textContent = memory > 0 ? bytes(memory) : "–";
-    this.facts.memory.title = `weights ${bytes(stage.bytes.weights)}, KV cache ${bytes(stage.bytes.kv)}, buffers ${bytes(stage.bytes.work)}`;
+    this.facts.memory.title =
+      `weights ${bytes(stage.bytes.weights)}, KV cache ${bytes(stage.bytes.kv)}, buffers ${bytes(stage.bytes.work)}`;
     this.facts.step.textContent = measured ? duration(measured) : "–";
     this.facts.step.title = measured ? `a usual step has ${rows.toFixed(rows < 10 ? 1 : 0)} rows` : "";
     if (measured && predicted)
@@ -133,7 +137,8 @@ export class Pipeline {
       this.note.textContent = { ready: "at rest", loading: "loading the model" }[now.state] ?? "";
     else {
       const slower = ROUND_S * rate / n;
-      this.note.textContent = `${Math.round(rate).toLocaleString("en")} steps/s, ${n} under way` + (slower >= 2 ? `; drawn ${rounded(slower)} times slower` : "");
+      this.note.textContent = `${Math.round(rate).toLocaleString("en")} steps/s, ${n} under way` +
+        (slower >= 2 ? `; drawn ${rounded(slower)} times slower` : "");
     }
     while (this.dots.childElementCount > n)
       this.dots.lastElementChild.remove();
@@ -143,7 +148,8 @@ export class Pipeline {
       this.frame = requestAnimationFrame((t) => this.move(t));
   }
 
-  // The line goes through the nodes of the cards, from row to row along the edges; and back where they are one row or column.
+  // The line goes through the nodes of the cards, from row to row along the edges; and back where they are one row or
+  // column.
   lay() {
     const origin = this.track.getBoundingClientRect();
     const at = this.cards.map((card) => {

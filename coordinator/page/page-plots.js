@@ -27,7 +27,8 @@ function niceAbove(value) {
   return [1, 2, 5, 10].map((k) => k * unit).find((k) => k >= value * 0.999999);
 }
 
-const count = (n) => n === null ? "–" : n >= 100 || Number.isInteger(n) ? Math.round(n).toLocaleString("en") : n.toFixed(1);
+const isWhole = (n) => n >= 100 || Number.isInteger(n);
+const count = (n) => n === null ? "–" : isWhole(n) ? Math.round(n).toLocaleString("en") : n.toFixed(1);
 const time = (s) => s === null ? "–" : duration(s);
 
 // The edges of a plot and where a value lies between them, 0 to 1: from 0 on, or by powers of ten.
@@ -37,16 +38,21 @@ function scaleOf(values, least, isLog) {
     const top = niceAbove(Math.max(least ?? 0, 1e-9, ...known));
     return { edges: known.some((v) => v > 0) ? [top] : [], at: (v) => v / top };
   }
-  const from = Math.floor(Math.log10(Math.min(...known))), to = Math.max(from + 1, Math.ceil(Math.log10(Math.max(...known))));
-  return { edges: known.length > 0 ? [10 ** from, 10 ** to] : [], at: (v) => Math.max(0, (Math.log10(v) - from) / (to - from)) };
+  const from = Math.floor(Math.log10(Math.min(...known)));
+  const to = Math.max(from + 1, Math.ceil(Math.log10(Math.max(...known))));
+  const at = (v) => Math.max(0, (Math.log10(v) - from) / (to - from));
+  return { edges: known.length > 0 ? [10 ** from, 10 ** to] : [], at };
 }
 
 // What is shown: of each line its value at a sample, from the samples until then. The first line is the main one.
 const PLOTS = [
-  { title: "Tokens per second, generated", show: count, lines: [["", (s) => s.rates.generated], ["of prompts", (s) => s.rates.prompt]] },
-  { title: "Time between tokens", show: time, isLog: true, lines: [["", (s) => s.next.half], ["p99", (s) => s.next.most]],
+  { title: "Tokens per second, generated", show: count,
+    lines: [["", (s) => s.rates.generated], ["of prompts", (s) => s.rates.prompt]] },
+  { title: "Time between tokens", show: time, isLog: true,
+    lines: [["", (s) => s.next.half], ["p99", (s) => s.next.most]],
     also: (s) => `first token ${time(s.first.half)}` },
-  { title: "Sequences at work", show: count, least: 4, lines: [["", (s) => s.state.sequences.live], ["waiting", (s) => s.state.sequences.waiting]] },
+  { title: "Sequences at work", show: count, least: 4,
+    lines: [["", (s) => s.state.sequences.live], ["waiting", (s) => s.state.sequences.waiting]] },
   { title: "KV memory in use", show: (x) => x === null ? "–" : `${Math.round(100 * x)} %`, least: 1,
     lines: [["", (s) => s.state.blocks.held / (s.state.blocks.total || 1)],
             ["with what is kept", (s) => (s.state.blocks.held + s.state.blocks.cached) / (s.state.blocks.total || 1)]] },
@@ -117,7 +123,8 @@ class Plot {
       const drawn = pieces.filter((piece) => piece.length > 0);
       this.paths[k].setAttribute("d", drawn.map((piece) => `M${piece.join("L")}`).join(""));
       if (k === 0)
-        this.fill.setAttribute("d", drawn.map((piece) => `M${piece[0][0]} ${HEIGHT}L${piece.join("L")}V${HEIGHT}Z`).join(""));
+        this.fill.setAttribute("d",
+          drawn.map((piece) => `M${piece[0][0]} ${HEIGHT}L${piece.join("L")}V${HEIGHT}Z`).join(""));
     });
     this.edges = scale.edges.map(this.what.show).join(" to ");
     this.say();
@@ -136,7 +143,8 @@ class Plot {
       html("span", "", this.now, ` ${name} ${this.what.show(of(sample))}`).prepend(document.createElement("i"));
     if (this.what.also)
       this.also.textContent = this.what.also(sample);
-    html("span", "top", this.now, this.edges).title = this.what.isLog ? "the edges, with powers of ten between them" : "the upper edge";
+    html("span", "top", this.now, this.edges).title =
+      this.what.isLog ? "the edges, with powers of ten between them" : "the upper edge";
     this.svg.setAttribute("aria-label", `${this.what.title}: ${this.now.textContent}`);
     this.when.textContent = this.pointed === undefined ? "now" : `${Math.round(this.end - sample.state.time_s)} s ago`;
     this.mark.setAttribute("visibility", this.pointed === undefined ? "hidden" : "visible");
@@ -153,7 +161,8 @@ export class Plots {
 
   // The latest sample that is at least so old, or the oldest.
   before(state, seconds) {
-    return this.samples.findLast((s) => s.state.time_s <= state.time_s - seconds + 0.05)?.state ?? this.samples[0]?.state ?? state;
+    const found = this.samples.findLast((s) => s.state.time_s <= state.time_s - seconds + 0.05) ?? this.samples[0];
+    return found?.state ?? state;
   }
 
   update(state) {

@@ -32,7 +32,8 @@ function draw(now) {
   byId("loaded").value = now.loaded;
   byId("model-name").textContent = now.model || "";
   byId("model-facts").textContent =
-    [now.description, now.layers && `${now.layers} layers`, now.context && `context ${now.context}`].filter(Boolean).join(", ");
+    [now.description, now.layers && `${now.layers} layers`, now.context && `context ${now.context}`]
+      .filter(Boolean).join(", ");
   document.title = now.model ? `${now.model} – Millrace` : "Millrace";
   if (now.state === "ready" && now.model !== model) {
     model = now.model;

@@ -1,9 +1,10 @@
 # shellcheck shell=bash
-# deploy/lib/venv.sh - the virtual environment build/venv with the Python packages of tests/requirements.txt. Needs say.sh and ROOT.
+# deploy/lib/venv.sh - the virtual environment build/venv with the Python packages of tests/requirements.txt. Needs
+# say.sh and ROOT.
 # SPDX-License-Identifier: Apache-2.0
 
-# make_venv: makes it, or brings it up to date; quick where nothing has changed. Without a network the tests that need it are
-# skipped, which is said. MILLRACE_TEST_PYTHON in the environment names another Python, and nothing is made.
+# make_venv: makes it, or brings it up to date; quick where nothing has changed. Without a network the tests that need
+# it are skipped, which is said. MILLRACE_TEST_PYTHON in the environment names another Python, and nothing is made.
 make_venv() {
     local venv=$ROOT/build/venv wanted=$ROOT/tests/requirements.txt log=$SCRATCH/venv.log t=$SECONDS
     if [[ ${MILLRACE_TEST_PYTHON:-} ]]; then

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page in a headless Chromium: that it draws all stages, its plots move, a message is answered piece by piece, and nothing is
-asked of other hosts."""
+"""The page in a headless Chromium: that it draws all stages, its plots move, a message is answered piece by piece, and
+nothing is asked of other hosts."""
 import os
 import shutil
 import subprocess

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `millrace serve` counts, after a known number of answers: the format of /metrics, and that its numbers agree with the
-answers, with each other, and with /page/state."""
+"""What `millrace serve` counts, after a known number of answers: the format of /metrics, and that its numbers agree with
+the answers, with each other, and with /page/state."""
 import json
 import os
 import sys

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the text format of Prometheus (0.0.4), strictly, as `promtool check metrics` does: read(text) gives {name: Family}, and
-whatever is wrong is a ValueError that names the line."""
+"""Reads the text format of Prometheus (0.0.4), strictly, as `promtool check metrics` does: read(text) gives {name: Family},
+and whatever is wrong is a ValueError that names the line."""
 import dataclasses
 import math
 import re

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packages of tests/requirements.txt for a test: enter("openai") runs the test anew with the Python that has them, once, and
-ends it as skipped (77) where there is none. To be called before anything of them is imported."""
+"""Packages of tests/requirements.txt for a test: enter("openai") runs the test anew with the Python that has them, once,
+and ends it as skipped (77) where there is none. To be called before anything of them is imported."""
 import importlib.util
 import os
 import sys
