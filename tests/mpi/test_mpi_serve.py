@@ -99,7 +99,8 @@ class Serve(unittest.TestCase):
         done = job.wait(LIMIT_S)
         self.assertEqual((done.status, done.left), (0, []), str(done))
         self.assertEqual(files[1:], files[:-1], files)
-        self.assertLess(kib[-1] - kib[1], 4096, kib)
+        if "ASAN_OPTIONS" not in os.environ:  # it keeps what was freed
+            self.assertLess(kib[-1] - kib[1], 4096, kib)
 
     def test_a_lost_rank(self):
         """Whoever asks hears which one; then the job ends."""
