@@ -82,7 +82,8 @@ MR_MUST_USE mr_status mr_grammar_state_accept_bytes(mr_grammar_state *s, mr_str 
 /* Sets the bits of all tokens that may come next (bit id % 64 of word id / 64) and clears the others; allocates
  * nothing. The end tokens' bits are set where the text is complete, and after an end no others. No bit is set where
  * the vocabulary lacks the bytes that must follow. MR_E_TOO_LONG: as above, or the grammar is so ambiguous that the
- * mask would take too long; the bits are then all clear. */
+ * mask would take too long; the bits are then all clear. A token whose bit is set may still be refused by accept with
+ * MR_E_TOO_LONG, where the limits of depth and readings are near. */
 MR_MUST_USE mr_status mr_grammar_state_mask(mr_grammar_state *s, uint64_t *bits, mr_err *err);
 /* The text may end here. */
 bool mr_grammar_state_is_complete(const mr_grammar_state *s);
