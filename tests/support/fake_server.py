@@ -153,7 +153,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 class FakeServer(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, port=0, n_stages=3, key=None, pause_s=0.015, template="{{ messages }}"):
+    def __init__(self, port=0, n_stages=3, key=None, pause_s=0.01, template="{{ messages }}"):
         super().__init__(("127.0.0.1", port), Handler)
         self.state, self.key, self.pause_s = State(n_stages), key, pause_s
         self.template = template
