@@ -15,7 +15,7 @@
 #define PAT_CALL "\005"      /* a JSON object with name and arguments; more may follow */
 #define PAT_CALLS "\006"     /* a list of such; in an answer the same as PAT_CALL */
 #define PAT_LOOP "\007"      /* the rest up to PAT_LOOP_END is repeated: one argument each */
-#define PAT_LOOP_END "\010"  //
+#define PAT_LOOP_END "\010"  /* of PAT_LOOP */
 #define PAT_KEY "\016"       /* name of an argument */
 #define PAT_VALUE "\017"     /* its value, up to the next literal */
 #define PAT_LINES "\020"     /* likewise, with a newline on either side */
