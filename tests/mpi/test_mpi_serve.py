@@ -60,11 +60,8 @@ class Serve(unittest.TestCase):
     def start(self, n, *mpirun_args):
         port = free_port()
         job = Job(n, ["serve", DEMO, "--port", str(port)], mpirun_args=mpirun_args)
-        try:
-            wait_until_ready(port)
-        except BaseException:
-            job.left(0)
-            raise
+        self.addCleanup(job.left, 0)  # where a test fails
+        wait_until_ready(port)
         return port, job
 
     def test_same_answers(self):
