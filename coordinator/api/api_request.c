@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/api/api_request.h"
 
-#include <float.h>
-#include <limits.h>
-#include <string.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "coordinator/api/api_fields.h"
 #include "coordinator/api/api_json.h"

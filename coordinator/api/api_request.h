@@ -38,8 +38,9 @@ typedef struct api_request {
     mr_sampling_params sampling;
     int64_t seed; /* -1: any */
     int32_t n, best_of, max_tokens, priority;
-    int32_t n_logprobs, top_logprobs; /* -1: none */
-    bool want_logprobs;               /* chat's "logprobs" */
+    int32_t n_logprobs;   /* -1: none */
+    int32_t top_logprobs; /* those of chats, where want_logprobs, which is their "logprobs" */
+    bool want_logprobs;
     bool stream, include_usage, echo, ignore_end, parallel_tool_calls, add_generation_prompt;
     bool add_special, parse_special, with_pieces; /* of /tokenize */
     int32_t dimensions;                           /* of embeddings; 0: as they are */
