@@ -46,8 +46,8 @@ class Lines(cli.Case):
         self.assertIn(b"template line 2", done.stderr)
 
     def test_a_conversation_that_outgrows_the_context(self):
-        text = "\n".join(f"The river and the mill, number {i}, and more of it" for i in range(12))
-        done = self.run_bin("chat", "--demo", *SAMPLED, "-n", "60", stdin=text.encode())
+        text = "\n".join(f"{i} " + "The river and the mill, and more of it " * 12 for i in range(5))
+        done = self.run_bin("chat", "--demo", *SAMPLED, "-n", "4", stdin=text.encode())
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(b"its beginning is forgotten", done.stderr)
         done = self.run_bin("chat", "--demo", stdin=b"word " * 2000)
