@@ -155,16 +155,16 @@ FILTER(f_truncate) {
     UNUSED();
     int64_t length, leeway, n;
     jv end = a[2];
-    if (!jv_as_str(x, self, "what is truncated", &self.s) || !int_or(x, a[0], "length", 255, &length) ||
-        !int_or(x, a[3], "leeway", 5, &leeway) || (end.kind == J_MISSING && !jv_str(x, "...", 3, &end)) ||
-        !jv_to_str(x, end, &end))
+    if (!jv_length(x, self, &n) || !int_or(x, a[0], "length", 255, &length) || !int_or(x, a[3], "leeway", 5, &leeway) ||
+        (end.kind == J_MISSING && !jv_str(x, "...", 3, &end)) || !jv_to_str(x, end, &end))
         return false;
-    n = jstr_chars(self.s);
     *out = self;
     if (length < jstr_chars(end.s) || leeway < 0)
         return jx_fail(x, MR_E_INVALID, "the length is less than that of the end");
     if (n <= length + leeway)
         return true;
+    if (!jv_as_str(x, self, "what is truncated", &self.s))
+        return false;
     size_t cut = jstr_offset(self.s, length - jstr_chars(end.s));
     const char *space = jv_truth(a[1]) ? NULL : memrchr(self.s->data, ' ', cut);
     jstr head = {self.s->data, space ? (size_t)(space - self.s->data) : cut, -1};
@@ -218,6 +218,8 @@ FILTER(f_tojson) {
 FILTER(f_urlencode) {
     UNUSED();
     jtext text = {0};
+    if (self.kind != J_STR && self.kind != J_UNDEFINED && jv_is_iterable(self))
+        return jx_fail(x, MR_E_INVALID, "urlencode of pairs is not supported");
     if (!jv_to_str(x, self, &self))
         return false;
     for (size_t i = 0; i < self.s->len; i++) {
@@ -298,8 +300,11 @@ FILTER(f_int) {
         f = self.f;
     else if (self.kind != J_STR || !text_to_float(self.s, &f))
         return true;
-    if (f > -9.2e18 && f < 9.2e18)
-        *out = jv_int((int64_t)f);
+    if (isnan(f) || isinf(f))
+        return true;
+    if (f <= -9.2e18 || f >= 9.2e18)
+        return jx_fail(x, MR_E_INVALID, "an integer does not fit 64 bits");
+    *out = jv_int((int64_t)f);
     return true;
 }
 

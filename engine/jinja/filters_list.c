@@ -59,14 +59,20 @@ static bool fold(jx *x, bool case_sensitive, jv v, jv *out) {
     return case_sensitive || v.kind != J_STR || jstr_case(x, v, CASE_LOWER, out);
 }
 
-/* What an item is sorted by: one or several attributes, "a,b". */
+static bool single_key(jx *x, jv item, jv attribute, bool case_sensitive, jv *out) {
+    jv v;
+    return get_attribute(x, item, attribute, &v) && fold(x, case_sensitive, v, out);
+}
+
+/* What an item is sorted by, a list: one or several attributes, "a,b". */
 static bool sort_key(jx *x, jv item, jv attribute, bool case_sensitive, jv *out) {
     jv v;
-    if (attribute.kind != J_STR || !memchr(attribute.s->data, ',', attribute.s->len))
-        return get_attribute(x, item, attribute, &v) && fold(x, case_sensitive, v, out);
     jlist *keys = jlist_new(x, 0);
     if (!keys)
         return false;
+    *out = jv_list(J_LIST, keys);
+    if (attribute.kind != J_STR)
+        return single_key(x, item, attribute, case_sensitive, &v) && jlist_push(x, keys, v);
     for (size_t start = 0; start <= attribute.s->len;) {
         const char *at = attribute.s->data + start, *comma = memchr(at, ',', attribute.s->len - start);
         size_t n = comma ? (size_t)(comma - at) : attribute.s->len - start;
@@ -74,15 +80,16 @@ static bool sort_key(jx *x, jv item, jv attribute, bool case_sensitive, jv *out)
             return false;
         start += n + 1;
     }
-    *out = jv_list(J_LIST, keys);
     return true;
 }
 
-static bool keyed(jx *x, const jlist *items, jv attribute, bool case_sensitive, jentry **out) {
+typedef bool key_fn(jx *x, jv item, jv attribute, bool case_sensitive, jv *out);
+
+static bool keyed(jx *x, const jlist *items, key_fn *key, jv attribute, bool case_sensitive, jentry **out) {
     *out = jx_alloc(x, items->n, sizeof **out);
     for (size_t i = 0; *out && i < items->n; i++) {
         (*out)[i].value = items->items[i];
-        if (!sort_key(x, items->items[i], attribute, case_sensitive, &(*out)[i].key))
+        if (!key(x, items->items[i], attribute, case_sensitive, &(*out)[i].key))
             return false;
     }
     return *out != NULL;
@@ -94,7 +101,7 @@ FILTER(f_sort) {
     UNUSED();
     jlist *items, *sorted;
     jentry *e;
-    if (!jv_items(x, self, &items) || !keyed(x, items, a[2], jv_truth(a[1]), &e) ||
+    if (!jv_items(x, self, &items) || !keyed(x, items, sort_key, a[2], jv_truth(a[1]), &e) ||
         !jentries_sort(x, e, items->n, jv_truth(a[0])) || !(sorted = jlist_new(x, items->n)))
         return false;
     for (size_t i = 0; i < items->n; i++)
@@ -152,7 +159,7 @@ FILTER(f_unique) {
 static bool extreme(jx *x, jv self, const jv *a, int wanted, jv *out) {
     jlist *items;
     jentry *e;
-    if (!jv_items(x, self, &items) || !keyed(x, items, a[1], jv_truth(a[0]), &e))
+    if (!jv_items(x, self, &items) || !keyed(x, items, single_key, a[1], jv_truth(a[0]), &e))
         return false;
     if (!items->n)
         return jv_undefined(x, out, "No aggregated item, sequence was empty.");
@@ -181,7 +188,7 @@ FILTER(f_groupby) {
     UNUSED();
     jlist *items, *groups = jlist_new(x, 0), *group = NULL;
     jentry *e;
-    if (!groups || !jv_items(x, self, &items) || !keyed(x, items, a[0], jv_truth(a[2]), &e) ||
+    if (!groups || !jv_items(x, self, &items) || !keyed(x, items, single_key, a[0], jv_truth(a[2]), &e) ||
         !jentries_sort(x, e, items->n, false))
         return false;
     for (size_t i = 0; i < items->n; i++) {

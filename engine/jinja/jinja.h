@@ -2,6 +2,7 @@
  * parsed once and rendered any number of times. White space as with trim_blocks and lstrip_blocks, extensions
  * loopcontrols and `generation`, tojson, raise_exception and strftime_now as the transformers library defines them.
  * Source:  https://jinja.palletsprojects.com/en/stable/templates (3.1), and the Python language reference for values.
+ *          Lists and dicts may be changed by their methods, as in jinja2's SandboxedEnvironment.
  * Differs: integers have 64 bits (an overflow is an error), strings are UTF-8; no include, import, extends, block or do.
  * Owns:    a template owns its copy of the source. Borrows: variables, while it renders.
  * Threads: a template is constant: any number of threads may render it. Variables may be shared by threads that only read.

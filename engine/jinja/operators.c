@@ -138,7 +138,8 @@ bool jv_compare(jx *x, jv a, jv b, int *out) {
         return jx_work(x, 0);
     }
     if (a.kind == J_STR && b.kind == J_STR) { /* the order of the bytes is that of the characters */
-        *out = mr_str_compare((mr_str){a.s->data, a.s->len}, (mr_str){b.s->data, b.s->len});
+        int order = mr_str_compare((mr_str){a.s->data, a.s->len}, (mr_str){b.s->data, b.s->len});
+        *out = (order > 0) - (order < 0);
         return jx_work(x, a.s->len);
     }
     jv bad = a.kind == J_UNDEFINED ? a : b;

@@ -110,7 +110,9 @@ bool jv_percent(jx *x, jstr *format, jv values, jv *out) {
             return false;
         i += used;
     }
-    if (p.next < p.tuple->n && !p.used_map && values.kind != J_DICT)
+    /* What can be indexed, but for tuples and strings, may be left over. */
+    bool spare = values.kind == J_DICT || values.kind == J_LIST || values.kind == J_RANGE || values.kind == J_UNDEFINED;
+    if (p.next < p.tuple->n && !p.used_map && !spare)
         return jx_fail(x, MR_E_INVALID, "not all arguments converted during string formatting");
     return jv_text(x, &text, out);
 }

@@ -194,18 +194,27 @@ static bool slice_string(jx *x, jv object, const int64_t b[3], jv *out) {
     return jv_text(x, &text, out);
 }
 
+/* A range again: it has few items, and the product of steps fits. */
+static bool slice_range(jx *x, const jrange *r, const int64_t b[3], jv *out) {
+    jrange *part = jx_alloc(x, 1, sizeof *part);
+    if (!part)
+        return false;
+    int64_t n = b[2] > 0 ? (b[1] - b[0] + b[2] - 1) / b[2] : (b[0] - b[1] - b[2] - 1) / -b[2];
+    if (__builtin_mul_overflow(r->step, b[2], &part->step))
+        return jx_fail(x, MR_E_INVALID, "an integer does not fit 64 bits");
+    part->start = r->start + b[0] * r->step;
+    part->stop = r->start + b[1] * r->step;
+    part->n = n < 0 ? 0 : n;
+    *out = (jv){.kind = J_RANGE, .range = part};
+    return true;
+}
+
 bool jv_slice(jx *x, jv object, const jv bounds[3], jv *out) {
     int64_t n, b[3];
     if (object.kind == J_UNDEFINED)
         return fail_undefined(x, object);
-    if (object.kind == J_RANGE) {
-        jlist *items;
-        if (!jv_items(x, object, &items))
-            return false;
-        object = jv_list(J_LIST, items);
-    }
-    if (object.kind != J_STR && object.kind != J_LIST && object.kind != J_TUPLE)
-        return jv_undefined(x, out, "'%s' object cannot be sliced", jv_type(object));
+    if (object.kind != J_STR && object.kind != J_LIST && object.kind != J_TUPLE && object.kind != J_RANGE)
+        return jx_fail(x, MR_E_INVALID, "'%s' object cannot be sliced", jv_type(object));
     if (!jv_length(x, object, &n) || !slice_bounds(x, bounds, n, b))
         return false;
     if (object.kind == J_STR) {
@@ -213,6 +222,8 @@ bool jv_slice(jx *x, jv object, const jv bounds[3], jv *out) {
         out->markup = object.markup;
         return ok;
     }
+    if (object.kind == J_RANGE)
+        return slice_range(x, object.range, b, out);
     jlist *list = jlist_new(x, 0);
     for (int64_t i = b[0]; list && (b[2] > 0 ? i < b[1] : i > b[1]); i += b[2])
         if (!jlist_push(x, list, object.list->items[i]))
