@@ -55,6 +55,11 @@ static int32_t blocks_to_spare(const mr_job *job) {
     return n;
 }
 
+/* Of the history to look at: no sequence has more, and no message may say more. */
+static int32_t look_back(int32_t n) {
+    return n < MR_MAX_CONTEXT ? n : MR_MAX_CONTEXT;
+}
+
 /* Lists stay those of the journal. */
 static void fill_sampling(const mr_entry *e, Millrace__Sampling *out) {
     const mr_sampling_params *p = &e->desc.sampling;
@@ -68,13 +73,13 @@ static void fill_sampling(const mr_entry *e, Millrace__Sampling *out) {
     out->xtc_probability = p->xtc_probability;
     out->xtc_threshold = p->xtc_threshold;
     out->repeat_penalty = p->repeat_penalty;
-    out->repeat_last_n = p->repeat_last_n;
+    out->repeat_last_n = look_back(p->repeat_last_n);
     out->presence_penalty = p->presence_penalty;
     out->frequency_penalty = p->frequency_penalty;
     out->dry_multiplier = p->dry_multiplier;
     out->dry_base = p->dry_base;
     out->dry_allowed_length = p->dry_allowed_length;
-    out->dry_last_n = p->dry_last_n;
+    out->dry_last_n = look_back(p->dry_last_n);
     out->dry_breakers = (uint32_t *)(uintptr_t)p->dry_breakers;
     out->n_dry_breakers = (size_t)p->n_dry_breakers;
     out->mirostat = (uint32_t)p->mirostat;

@@ -7,6 +7,8 @@
 
 #include <cmocka.h>
 
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "coordinator/job_internal.h"
@@ -333,12 +335,60 @@ static void test_what_is_refused(void **state) {
     job_rig_stop(&rig);
 }
 
+/* What the check of parameters lets through gets through to the tail, too: one that did not would end the job. */
+static void test_the_farthest_parameters(void **state) {
+    (void)state;
+    enum { N_BOTH = 2, N_TOKENS = 3 };
+    static const int32_t bias_ids[] = {3, 4};
+    static const float biases[] = {-INFINITY, FLT_MAX};
+    int32_t ids[] = {1, 5, 6};
+    listener heard[N_BOTH] = {0};
+    job_rig rig;
+    job_rig_must_start(&rig, &(job_rig_config){.model = &model, .n_stages = 1, .max_sequences = N_BOTH});
+    for (int32_t i = 0; i < N_BOTH; i++) {
+        mr_sequence_desc desc = job_sequence(i, &heard[i]);
+        desc.prompt_ids = ids;
+        desc.n_prompt = 3;
+        desc.max_tokens = N_TOKENS;
+        desc.choice = MR_MAX_SEQUENCES - 1;
+        desc.sampling = (mr_sampling_params){.temperature = 100,
+                                             .top_k = INT32_MAX,
+                                             .top_p = (float)i,
+                                             .min_p = (float)i,
+                                             .typical_p = (float)i,
+                                             .top_n_sigma = 1000,
+                                             .xtc_probability = 1,
+                                             .xtc_threshold = (float)i,
+                                             .repeat_penalty = 100,
+                                             .repeat_last_n = INT32_MAX,
+                                             .presence_penalty = 100,
+                                             .frequency_penalty = -100,
+                                             .dry_multiplier = 100,
+                                             .dry_base = 100,
+                                             .dry_allowed_length = i * INT32_MAX,
+                                             .dry_last_n = INT32_MAX,
+                                             .mirostat = 2 * i,
+                                             .mirostat_tau = 100,
+                                             .mirostat_eta = 10,
+                                             .seed = UINT64_MAX,
+                                             .bias_ids = bias_ids,
+                                             .biases = biases,
+                                             .n_biases = 2};
+        submit(&rig, &desc);
+    }
+    job_rig_run(&rig);
+    for (int32_t i = 0; i < N_BOTH; i++)
+        assert_int_equal(heard[i].n_ids, N_TOKENS);
+    job_rig_stop(&rig);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_grammars_over_stages_and_preemption),
         cmocka_unit_test(test_grammars_that_cannot_be_followed),
         cmocka_unit_test(test_logprobs),
         cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_the_farthest_parameters),
     };
     tiny_desc desc = job_model_desc();
     job_model_init(&model, write_with_vocabulary(desc));
