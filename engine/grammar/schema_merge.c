@@ -458,6 +458,8 @@ mr_status schema_flatten(schema_writer *w, json_t *schema, schema_all *out) {
                 push(w, parts, &n, one);
         }
     }
+    const json_t *left = json_object_get(out->keywords, "type");
+    out->never = out->never || (left && json_array_size(left) == 0);
     return w->status;
 }
 

@@ -110,6 +110,7 @@ CASES = [
     ({"type": "object", "minProperties": 1, "maxProperties": 2, "properties": {"a": {"type": "null"}, "b": {}}, "additionalProperties": False},
      ["{\"a\": null}", "{\"b\": 1}", "{\"a\":null,\"b\":1}"], ["{}", "{\"c\": 1}"]),
     ({"type": "object", "maxProperties": 0}, ["{}"], ["{\"a\": 1}"]),
+    ({"type": "string", "anyOf": [{"type": "null", "anyOf": [{"minLength": 1}, {}]}, {"maxLength": 1}]}, ["\"a\""], ["null", "\"ab\""]),
     ({"type": "array", "items": [{"type": "integer"}], "additionalItems": False}, [], []),
 ]
 
