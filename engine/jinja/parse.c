@@ -7,7 +7,6 @@
 enum { PARSE_ARENA_BYTES = 128 << 20, SYMBOLS_CAP = 64 };
 
 static jnode *parse_body(parser *p, const char *const *ends);
-static jnode *parse_statement(parser *p);
 
 /* ---- tokens ---- */
 

@@ -197,7 +197,6 @@ size_t jstr_offset(jstr *s, int64_t char_idx); /* in bytes */
 static inline bool jstr_is(const jstr *s, const char *text) {
     return s->len == strlen(text) && memcmp(s->data, text, s->len) == 0;
 }
-uint32_t jstr_char_at(const char *data, size_t n, size_t *out_len);
 
 /* As Python has them (operators.c). */
 const char *jv_type(jv v); /* "str", "int", … */
