@@ -99,7 +99,7 @@ static gen_finish take_token(gen_sequence *s, const mr_token_event *event, mr_er
         (void)mr_err_set(err, MR_E_NO_MEMORY, "no memory for the log-probabilities of %zu tokens", s->ids.n);
         return GEN_ERROR;
     }
-    if (!g->ignore_eos && mr_tokenizer_is_end(g->tok, event->id))
+    if ((!g->ignore_eos || g->grammar) && mr_tokenizer_is_end(g->tok, event->id))
         return GEN_STOP;
     if (output_text_push(&s->text, event->id, err) != MR_OK)
         return GEN_ERROR;

@@ -116,7 +116,7 @@ static bool on_token(void *ctx, const mr_token_event *event) {
     note_times(c, event);
     if (event->finish == MR_FINISH_ERROR)
         answer_finish(c, MR_FINISH_ERROR, event->status, event->text);
-    else if (r->tok && !r->desc.ignore_end && mr_tokenizer_is_end(r->tok, event->id))
+    else if (r->tok && (!r->desc.ignore_end || r->desc.grammar) && mr_tokenizer_is_end(r->tok, event->id))
         answer_finish(c, MR_FINISH_STOP, MR_OK, NULL);
     else if (push(c, event, &err) != MR_OK)
         answer_finish(c, MR_FINISH_ERROR, err.status, err.text);

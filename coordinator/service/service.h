@@ -45,7 +45,7 @@ typedef struct mr_generate_desc {
     size_t n_grammar_bytes;
     const char *const *stops; /* [n_stops]; none is empty */
     int32_t n_stops;
-    bool ignore_end;    /* end tokens do not end it */
+    bool ignore_end;    /* end tokens do not end it, unless it has a grammar, where nothing comes behind them */
     bool with_special;  /* control tokens come out as text, too */
     int32_t n_logprobs; /* the highest of each position, at most MR_SERVICE_MAX_LOGPROBS; 0: its own alone; -1: none */
     bool prompt_logprobs; /* those of the prompt, too: n_logprobs of each position */

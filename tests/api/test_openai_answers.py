@@ -111,6 +111,8 @@ class Completions(Case):
         answer = self.complete(extra_body={"grammar": 'root ::= "yes" | "no"'}, temperature=1)
         self.assertIn(answer.choices[0].text, ("yes", "no"))
         self.assertEqual(answer.choices[0].finish_reason, "stop")
+        answer = self.complete(extra_body={"grammar": 'root ::= "yes"', "ignore_eos": True}, max_tokens=30)
+        self.assertEqual((answer.choices[0].text, answer.choices[0].finish_reason), ("yes", "stop"))
 
 
 class Embeddings(Case):

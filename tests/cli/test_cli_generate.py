@@ -199,7 +199,7 @@ class Grammars(Case):
         for s in found:
             self.assertRegex(s["text"], r"^( mill| fox)+!$")
             self.assertEqual(s["finish_reason"], "stop")
-        again = self.json(*args, "--stages", "3", "--sequences", "1", "--mirostat", "0")["sequences"]
+        again = self.json(*args, "--stages", "3", "--sequences", "1", "--mirostat", "0", "--ignore-eos")["sequences"]
         self.assertEqual([s["ids"] for s in again], [s["ids"] for s in found])
 
     def test_bad_ones(self):
