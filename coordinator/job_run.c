@@ -83,6 +83,9 @@ static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_n
     if (t->status != MR_OK) {
         event.finish = MR_FINISH_ERROR;
         event.text = failure_text(event.status);
+        if (event.status == MR_E_TOO_LONG)
+            event.status =
+                MR_E_UNSUPPORTED; /* of a grammar: to a client the other one is a prompt beyond the context */
     } else {
         e->ids[e->n_ids++] = (int32_t)t->id;
         job->facts.n_generated++;

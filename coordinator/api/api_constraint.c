@@ -5,6 +5,7 @@
 #include "coordinator/api/api_request.h"
 #include "engine/base/mem.h"
 #include "engine/grammar/grammar.h"
+#include "proto/limits.h"
 
 /* What a failure of the compiler says is about the client's text, whatever else it may mean. */
 static bool refuse(const char *name, mr_status status, const mr_err *err, api_error *e) {
@@ -17,6 +18,9 @@ static bool pack(api_request *r, mr_grammar *grammar, mr_status status, const ch
     if (status == MR_OK)
         status = mr_grammar_pack(grammar, &r->grammar, &r->n_grammar_bytes, err);
     mr_grammar_destroy(grammar);
+    if (status == MR_OK && r->n_grammar_bytes > MR_MAX_GRAMMAR_BYTES)
+        status = mr_err_set(err, MR_E_TOO_LONG, "the grammar has %zu bytes, allowed are %d", r->n_grammar_bytes,
+                            MR_MAX_GRAMMAR_BYTES);
     return status == MR_OK || refuse(name, status, err, e);
 }
 

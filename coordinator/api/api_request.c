@@ -11,6 +11,8 @@
 #define AT(member) offsetof(api_request, member)
 #define SAMPLING(member) offsetof(api_request, sampling.member)
 
+#define MIN_PENALTY 1e-6 /* above 0 */
+
 enum { MAX_TEXT_BYTES = MR_ENCODE_MAX_BYTES };
 
 /* Names of OpenAI's API first; of llama-server's the others. Ranges of samplers that are not plain are those of
@@ -42,8 +44,8 @@ static const api_field generate_fields[] = {
     {"xtc_threshold", API_FIELD_FLOAT, SAMPLING(xtc_threshold), 0, 1},
     {"presence_penalty", API_FIELD_FLOAT, SAMPLING(presence_penalty), -100, 100},
     {"frequency_penalty", API_FIELD_FLOAT, SAMPLING(frequency_penalty), -100, 100},
-    {"repetition_penalty", API_FIELD_FLOAT, SAMPLING(repeat_penalty), 0, 100},
-    {"repeat_penalty", API_FIELD_FLOAT, SAMPLING(repeat_penalty), 0, 100},
+    {"repetition_penalty", API_FIELD_FLOAT, SAMPLING(repeat_penalty), MIN_PENALTY, 100},
+    {"repeat_penalty", API_FIELD_FLOAT, SAMPLING(repeat_penalty), MIN_PENALTY, 100},
     {"repeat_last_n", API_FIELD_INT32, SAMPLING(repeat_last_n), -1, INT32_MAX},
     {"dry_multiplier", API_FIELD_FLOAT, SAMPLING(dry_multiplier), 0, 100},
     {"dry_base", API_FIELD_FLOAT, SAMPLING(dry_base), 0, 100},
@@ -154,6 +156,11 @@ static bool check_generate(api_request *r, api_error *e) {
         r->sampling.top_k = 0;
     if (r->sampling.top_n_sigma < 0)
         r->sampling.top_n_sigma = 0;
+    if (r->sampling.dry_multiplier != 0 && r->sampling.dry_base < 1)
+        return api_error_set(e, 400, "invalid_value", "dry_base", "dry_base is %g, outside 1 to 100",
+                             (double)r->sampling.dry_base);
+    if (r->sampling.mirostat != 0 && r->sampling.mirostat_tau == 0)
+        return api_error_set(e, 400, "invalid_value", "mirostat_tau", "mirostat_tau is 0; it has to be above");
     if (mr_sampling_params_check(&r->sampling, &err) != MR_OK)
         return api_error_set(e, 400, "invalid_value", NULL, "%s", err.text);
     return true;

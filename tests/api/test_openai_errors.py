@@ -28,6 +28,8 @@ class Errors(Case):
         self.bad("messages[0].content", "invalid_type", self.chat, text=5)
         self.bad("tool_choice", "invalid_value", self.chat, tool_choice="required")
         self.bad("grammar", "invalid_value", self.complete, extra_body={"grammar": "root ::= missing"})
+        self.bad("grammar", "invalid_value", self.complete, extra_body={"grammar": 'root ::= "a"\n#' + "x" * 600000})
+        self.bad(None, None, self.complete, max_tokens=50, extra_body={"grammar": "root ::= [a-z] root root | [a-z] root | [a-z]"})
         self.bad("response_format.json_schema.schema", "invalid_value", self.chat, response_format={
             "type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object", "not": {}}}})
         self.bad("temperature", "invalid_value", self.complete, temperature=-1, stream=True)
