@@ -28,7 +28,7 @@ enum {
 };
 static const int64_t LIFELINE_PATIENCE_NS = 5 * MR_NS_PER_S, END_PATIENCE_NS = MR_NS_PER_S,
                      FOLLOW_PATIENCE_NS = 20 * MR_NS_PER_S, SIGNAL_LOOK_NS = 50 * MR_NS_PER_MS,
-                     SIGNAL_GRACE_NS = 400 * MR_NS_PER_MS;
+                     SIGNAL_GRACE_NS = 400 * MR_NS_PER_MS, FIRST_WORD_NS = MR_NS_PER_S;
 
 typedef enum rank_state { RANK_STARTING, RANK_RUNNING, RANK_FINISHING, RANK_ENDED } rank_state;
 
@@ -294,8 +294,17 @@ static mr_status wait_for_mpi(rank_process *p, mr_err *err) {
     return status;
 }
 
+/* mpirun is to hear of a lost rank before it hears of this one, whose end would be the status that counts; it then ends
+ * this one by a signal. */
+static void wait_for_signal(int64_t patience_ns) {
+    for (int64_t end_ns = mr_clock_now_ns() + patience_ns; !interrupt_seen() && mr_clock_now_ns() < end_ns;)
+        (void)nanosleep(&(struct timespec){.tv_nsec = SIGNAL_LOOK_NS}, NULL);
+}
+
 /* Frees p unless its step thread cannot be ended. */
 static void release(rank_process *p, int64_t patience_ns) {
+    if (rank_loss_reported())
+        wait_for_signal(FIRST_WORD_NS);
     mr_lifeline_close(p->lifeline);
     p->lifeline = NULL;
     if (p->step_thread && !wait_for_state(p, RANK_ENDED, mr_clock_now_ns() + patience_ns)) {

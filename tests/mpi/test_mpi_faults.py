@@ -55,15 +55,25 @@ class Case(unittest.TestCase):
 
 
 class Kill(Case):
+    @staticmethod
+    def is_left_by_mpirun(done):
+        """Open MPI 4.1 itself: killed while it starts, a rank is at times not named, or mpirun waits for ever without ranks."""
+        text = done.stderr.decode()
+        is_alone = done.status is None and "alive: rank none" in text and not re.search(r"alive: rank \d", text)
+        return "millrace: error" not in text and (is_alone or (done.status == 137 and not re.search(r"rank \d", text)))
+
     def kill(self, args, rank, delay, hosts=None, host=None):
-        job = self.start(3, args, hosts)
-        pid = job.rank_pid(rank)
-        time.sleep(delay)
-        os.kill(pid, signal.SIGKILL)
-        done = job.wait(LIMIT_S)
+        for _ in range(3):
+            job = self.start(3, args, hosts)
+            pid = job.rank_pid(rank)
+            time.sleep(delay)
+            os.kill(pid, signal.SIGKILL)
+            done = job.wait(LIMIT_S / 2)
+            if not self.is_left_by_mpirun(done):
+                break
         self.check(done, rank, host or socket.gethostname())
-        # Where rank 0 dies, or daemons on several hosts report to mpirun, a rank that leaves may be the first that it hears of.
-        self.assertIn(done.status, (137, 1) if rank == 0 or hosts else (137,), str(done))
+        # Where rank 0 dies, another rank that leaves may be the first one that mpirun hears of.
+        self.assertIn(done.status, (137,) if rank else (137, 1), str(done))
         return done
 
     def test_start_and_load(self):

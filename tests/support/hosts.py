@@ -274,6 +274,19 @@ class Job:
                 found[int(pid)] = environment
         return found
 
+    def describe(self):
+        """What the living processes are, and what they wait for."""
+        lines = []
+        for pid, environment in sorted(self.processes().items()):
+            try:
+                with open("/proc/%d/cmdline" % pid, "rb") as command, open("/proc/%d/wchan" % pid) as wait:
+                    lines.append("alive: rank %s, pid %d, in %s: %s" % (
+                        environment.get("OMPI_COMM_WORLD_RANK", "none"), pid, wait.read(),
+                        command.read().replace(b"\0", b" ").decode(errors="replace")[:200]))
+            except OSError:
+                continue
+        return "\n".join(lines) + "\n"
+
     def rank_pid(self, rank, timeout=30):
         """The process of a rank, once it runs."""
         end = time.monotonic() + timeout
@@ -300,9 +313,11 @@ class Job:
             out, errors = self.process.communicate(input_bytes, timeout)
             status = self.process.returncode
         except subprocess.TimeoutExpired:
+            alive = self.describe()
             self.left(0)
             self.process.kill()
             out, errors = self.process.communicate()
+            errors += alive.encode()
             status = None
         seconds = time.monotonic() - self.begin
         return Done(self.command, status, out, errors, seconds, self.left())
