@@ -92,6 +92,8 @@ static mr_status create_parts(serve *s, mr_err *err) {
         status = serve_facts_create(s->service, s->model, &s->facts, err);
     if (status == MR_OK)
         status = serve_batches_create(s, err);
+    if (status == MR_OK)
+        status = serve_starter_create(&s->starter, err);
     return status == MR_OK ? serve_trace_create(&s->trace, err) : status;
 }
 
@@ -169,6 +171,7 @@ mr_status cmd_serve(const mr_options *options, mr_err *err) {
     if (s.batches)
         batch_store_stop(s.batches);
     http_server_destroy(s.http); /* before what its routes use */
+    serve_starter_destroy(s.starter);
     batch_store_destroy(s.batches);
     if (s.facts)
         serve_facts_ended(s.facts);

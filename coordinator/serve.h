@@ -17,6 +17,7 @@
 #include "coordinator/service/service.h"
 
 typedef struct serve_trace serve_trace;
+typedef struct serve_starter serve_starter;
 struct api; /* coordinator/api/api.h */
 
 /* Answers that do not change once the model is planned; JSON. */
@@ -29,6 +30,7 @@ typedef struct serve {
     mr_metrics *metrics;
     serve_facts *facts;
     serve_trace *trace;
+    serve_starter *starter;
     http_server *http;
     cmd_session session;
     mr_tokenizer *tok;
@@ -54,6 +56,10 @@ bool serve_refuse(serve *s, http_answer *out);
 
 /* --- serve_api.c: completions, chat, embeddings, tokens --- */
 
+/* Threads that begin calls. destroy: when the HTTP server has ended all calls, and before the API and the service go; it waits for
+ * those that are being begun. NULL is accepted. */
+MR_MUST_USE mr_status serve_starter_create(serve_starter **out, mr_err *err);
+void serve_starter_destroy(serve_starter *t);
 extern const http_call_ops serve_api_call; /* endpoints are those of api.h */
 
 /* --- serve_batches.c: /v1/files and /v1/batches --- */

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """`millrace serve` as users run it: what it tells of itself, options, loading, draining, answers from the demo model, many
 clients at once, and that the examples of the README work as they are written."""
+import contextlib
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import socket
@@ -172,6 +174,19 @@ class Tells(unittest.TestCase):
         begin = time.monotonic()
         until(is_free)
         self.assertLess(time.monotonic() - begin, 5)
+
+    def test_large_bodies_hold_nobody_up(self):
+        body = json.dumps({"content": "a" * 4000000}).encode()
+        head = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
+        with contextlib.ExitStack() as stack:
+            large = []
+            for _ in range(5):  # one after the other, so that each thread of the server gets one
+                large.append(stack.enter_context(self.server.socket()))
+                large[-1].sendall(head + body)
+                time.sleep(0.03)
+            self.assertEqual(self.server.json("/health")[0], 200)
+            self.server.complete(max_tokens=1)
+            self.assertEqual(select.select(large, [], [], 0)[0], [])  # none of them has been answered meanwhile
 
 
 @unittest.skipUnless(os.path.exists(DEMO), "the demo model is not there")
