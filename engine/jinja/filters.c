@@ -167,8 +167,9 @@ FILTER(f_truncate) {
         return false;
     size_t cut = jstr_offset(self.s, length - jstr_chars(end.s));
     const char *space = jv_truth(a[1]) ? NULL : memrchr(self.s->data, ' ', cut);
-    jstr head = {self.s->data, space ? (size_t)(space - self.s->data) : cut, -1};
-    return jv_concat(x, &head, end.s, out);
+    jv head;
+    return jx_work(x, self.s->len) && jv_str(x, self.s->data, space ? (size_t)(space - self.s->data) : cut, &head) &&
+           jv_concat(x, head.s, end.s, out);
 }
 
 FILTER(f_wordcount) {
@@ -184,7 +185,7 @@ FILTER(f_wordcount) {
         in_word = word;
     }
     *out = jv_int(n);
-    return true;
+    return jx_work(x, 4 * self.s->len); /* each character is looked up in tables */
 }
 
 static bool json_separators(jx *x, jv given, json_style *style) {
@@ -289,7 +290,7 @@ FILTER(f_int) {
     double f = NAN;
     if (self.kind == J_UNDEFINED)
         return fail_undefined(x, self);
-    if (!int_or(x, a[1], "base", 10, &base))
+    if (!int_or(x, a[1], "base", 10, &base) || !jx_work(x, self.kind == J_STR ? self.s->len : 0))
         return false;
     *out = a[0].kind == J_MISSING ? jv_int(0) : a[0];
     if (self.kind == J_INT || self.kind == J_BOOL)
@@ -313,6 +314,8 @@ FILTER(f_float) {
     double f;
     if (self.kind == J_UNDEFINED)
         return fail_undefined(x, self);
+    if (!jx_work(x, self.kind == J_STR ? self.s->len : 0))
+        return false;
     *out = a[0].kind == J_MISSING ? jv_float(0) : a[0];
     if (jv_is_number(self))
         *out = jv_float(jv_number(self));

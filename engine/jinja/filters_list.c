@@ -188,17 +188,27 @@ FILTER(f_groupby) {
     UNUSED();
     jlist *items, *groups = jlist_new(x, 0), *group = NULL;
     jentry *e;
-    if (!groups || !jv_items(x, self, &items) || !keyed(x, items, single_key, a[0], jv_truth(a[2]), &e) ||
-        !jentries_sort(x, e, items->n, false))
+    if (!groups || !jv_items(x, self, &items) || !keyed(x, items, single_key, a[0], jv_truth(a[2]), &e))
+        return false;
+    bool has_default = a[1].kind > J_NONE;
+    for (size_t i = 0; i < items->n && has_default; i++)
+        if (e[i].key.kind == J_UNDEFINED && !fold(x, jv_truth(a[2]), a[1], &e[i].key))
+            return false;
+    if (!jentries_sort(x, e, items->n, false))
         return false;
     for (size_t i = 0; i < items->n; i++) {
         bool same = false;
         jv name;
         if (i && !jv_equal(x, e[i - 1].key, e[i].key, &same))
             return false;
-        if (!same && (!(group = jlist_new(x, 0)) || !get_attribute(x, e[i].value, a[0], &name) ||
-                      !jlist_push_pair(x, groups, name, jv_list(J_LIST, group))))
-            return false;
+        if (!same) {
+            if (!(group = jlist_new(x, 0)) || !get_attribute(x, e[i].value, a[0], &name))
+                return false;
+            if (name.kind == J_UNDEFINED && has_default)
+                name = a[1];
+            if (!jlist_push_pair(x, groups, name, jv_list(J_LIST, group)))
+                return false;
+        }
         if (!jlist_push(x, group, e[i].value))
             return false;
     }

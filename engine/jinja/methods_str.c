@@ -229,7 +229,8 @@ static bool affix(jx *x, jv self, const jv *a, bool at_end, jv *out) {
         return false;
     size_t n = a[0].kind == J_TUPLE ? a[0].list->n : 1;
     for (size_t i = 0; i < n; i++) {
-        if (!jv_as_str(x, a[0].kind == J_TUPLE ? a[0].list->items[i] : a[0], "the beginning or end", &text))
+        if (!jv_as_str(x, a[0].kind == J_TUPLE ? a[0].list->items[i] : a[0], "the beginning or end", &text) ||
+            !jx_work(x, text->len))
             return false;
         found |= ok && has_affix(part, text, at_end);
     }
@@ -248,7 +249,7 @@ METHOD(m_endswith) {
 
 static bool remove_affix(jx *x, jv self, jv text, bool at_end, jv *out) {
     jstr *s;
-    if (!jv_as_str(x, text, "the beginning or end", &s))
+    if (!jv_as_str(x, text, "the beginning or end", &s) || !jx_work(x, s->len))
         return false;
     *out = self;
     if (!has_affix((mr_str){self.s->data, self.s->len}, s, at_end))
@@ -399,7 +400,7 @@ static bool all(jx *x, const jstr *s, bool (*is)(uint32_t), jv *out) {
     for (size_t i = 0, n; yes && i < s->len; i += n)
         yes = is(char_decode(s->data + i, s->len - i, &n));
     *out = jv_bool(yes);
-    return jx_work(x, s->len);
+    return jx_work(x, 4 * s->len); /* each character is looked up in a table */
 }
 
 static bool is_alnum(uint32_t c) {
@@ -439,7 +440,7 @@ static bool has_case(jx *x, const jstr *s, bool upper, jv *out) {
         other |= char_is_title(c) || (upper ? char_is_lower(c) : char_is_upper(c));
     }
     *out = jv_bool(some && !other);
-    return jx_work(x, s->len);
+    return jx_work(x, 8 * s->len); /* each character is looked up in three tables */
 }
 
 METHOD(m_isupper) {

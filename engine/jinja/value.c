@@ -188,6 +188,8 @@ static uint64_t hash_bytes(const void *data, size_t n, uint64_t seed) {
 
 /* Equal keys have equal hashes: 1, 1.0 and True among them. */
 static bool hash(jx *x, jv v, uint64_t *out) {
+    if (!jx_work(x, v.kind == J_STR ? v.s->len : 0))
+        return false;
     switch (v.kind) {
     case J_STR:
         *out = hash_bytes(v.s->data, v.s->len, 0);

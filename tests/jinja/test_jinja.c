@@ -164,6 +164,24 @@ static void test_limits(void **state) {
                 "more steps");
     check_fails("{% for i in range(9999) %}{% set s = ('y' * 9999).strip('x' * 999 ~ 'y') %}{% endfor %}", NULL,
                 MR_E_TOO_LONG, "more steps");
+    /* Whatever reads a long text counts its bytes. */
+    static const mr_jinja_limits some_steps = {.max_steps = 30000};
+    static const char *const readers[] = {"s in {}",
+                                          "(s,) in {}",
+                                          "s is upper",
+                                          "s|int",
+                                          "s|float",
+                                          "s|wordcount",
+                                          "s.removeprefix(s)",
+                                          "s.endswith((s, s, s, s))",
+                                          "s|truncate(9000, true, '')"};
+    for (size_t i = 0; i < sizeof readers / sizeof *readers; i++) {
+        char source[160];
+        snprintf(source, sizeof source,
+                 "{%% set s = '   '.ljust(9999) %%}{%% for i in range(99) %%}{%% set x = %s %%}{%% endfor %%}",
+                 readers[i]);
+        check_fails(source, &some_steps, MR_E_TOO_LONG, "more steps");
+    }
     check_fails("{{ 'ab' * 51 }}", &short_text, MR_E_TOO_LONG, "longer than 100 bytes");
     check_fails("{{ 'ab' * 1000000000000 }}", NULL, MR_E_TOO_LONG, "longer than");
     check_fails("{% for a in range(51) %}ab{% endfor %}", &short_text, MR_E_TOO_LONG, "longer than 100 bytes");
