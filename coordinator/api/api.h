@@ -30,7 +30,7 @@ enum {
     API_MAX_CHOICES = 128,    /* n */
     API_MAX_INPUTS = 2048,    /* prompts or inputs of one request; choices of all its prompts */
     API_MAX_STOPS = 64,
-    API_MAX_STOP_BYTES = 1024,
+    API_MAX_STOP_BYTES = 256,
     API_MAX_BREAKERS = 64, /* dry_sequence_breakers */
     API_MAX_TOOLS = 128,
     API_MAX_TOP_LOGPROBS = 20,

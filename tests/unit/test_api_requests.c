@@ -19,6 +19,7 @@ typedef struct bad_body {
     const char *code;  /* likewise */
 } bad_body;
 
+#define TEN_TIMES(text) text text text text text text text text text text
 #define COMPLETION(fields) "{\"prompt\": \"ab\", " fields "}"
 #define USER "\"messages\": [{\"role\": \"user\", \"content\": \"ab\"}]"
 #define CHAT(fields) "{" USER ", " fields "}"
@@ -59,6 +60,7 @@ static const bad_body bad[] = {
     {API_COMPLETIONS, COMPLETION("\"stop\": 5"), "stop", "invalid_type"},
     {API_COMPLETIONS, COMPLETION("\"stop\": [\"a\", null]"), "stop", "invalid_type"},
     {API_COMPLETIONS, COMPLETION("\"stop\": \"a\\u0000b\""), "stop", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"stop\": \"" TEN_TIMES(TEN_TIMES("abc")) "\""), "stop", "invalid_value"},
     {API_COMPLETIONS, COMPLETION("\"logit_bias\": 5"), "logit_bias", "invalid_type"},
     {API_COMPLETIONS, COMPLETION("\"logit_bias\": {\"100000\": 1}"), "logit_bias", "invalid_value"},
     {API_COMPLETIONS, COMPLETION("\"logit_bias\": {\"99999999999999999999\": 1}"), "logit_bias", "invalid_value"},
