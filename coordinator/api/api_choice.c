@@ -154,6 +154,8 @@ static json_t *message(api_choice *c) {
 }
 
 json_t *api_choice_whole(api_choice *c) {
+    if (c->n_top_logprobs >= 0 && !api_logprobs_open(c)) /* lists, even if a stop text has left no token */
+        return NULL;
     json_t *said = c->is_chat ? message(c) : rest(&c->text, &c->n_text_said);
     return json_pack("{s:i, s:o, s:o, s:s?}", "index", c->index, c->is_chat ? "message" : "text", said, "logprobs",
                      take_logprobs(c), "finish_reason", api_choice_finish(c));

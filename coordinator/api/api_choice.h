@@ -53,6 +53,8 @@ bool api_choice_has_news(const api_choice *c);
 /* "stop", "length", "tool_calls"; NULL: goes on. */
 const char *api_choice_finish(const api_choice *c);
 
+/* Lists without a token, if there are none yet. */
+MR_MUST_USE bool api_logprobs_open(api_choice *c);
 /* Log-probabilities in the shape of the endpoint; offset: bytes of c->text in front of the token (api_logprobs.c). */
 MR_MUST_USE bool api_logprobs_add(api_choice *c, const mr_piece_token *token, size_t offset);
 

@@ -34,8 +34,6 @@ static json_t *chat_token(const api_choice *c, int32_t id, float logprob) {
 }
 
 static bool add_to_chat(api_choice *c, const mr_piece_token *token) {
-    if (!c->logprobs && !(c->logprobs = json_pack("{s:[], s:n}", "content", "refusal")))
-        return false;
     json_t *top = json_array();
     for (int32_t i = 0; i < token->n_top; i++)
         top = api_json_add(top, chat_token(c, token->top[i].id, token->top[i].logprob));
@@ -79,9 +77,6 @@ static json_t *top_object(const api_choice *c, const mr_piece_token *token) {
 }
 
 static bool add_to_completion(api_choice *c, const mr_piece_token *token, size_t offset) {
-    if (!c->logprobs && !(c->logprobs = json_pack("{s:[], s:[], s:[], s:[]}", "tokens", "token_logprobs",
-                                                  "top_logprobs", "text_offset")))
-        return false;
     bool none = isnan(token->logprob); /* the first of a prompt follows nothing */
     return json_array_append_new(json_object_get(c->logprobs, "tokens"), completion_text(token_bytes(c, token->id))) ==
                0 &&
@@ -93,7 +88,17 @@ static bool add_to_completion(api_choice *c, const mr_piece_token *token, size_t
                                  json_integer((json_int_t)chars_before(c, offset))) == 0;
 }
 
+bool api_logprobs_open(api_choice *c) {
+    if (!c->logprobs && c->is_chat)
+        c->logprobs = json_pack("{s:[], s:n}", "content", "refusal");
+    else if (!c->logprobs)
+        c->logprobs = json_pack("{s:[], s:[], s:[], s:[]}", "tokens", "token_logprobs", "top_logprobs", "text_offset");
+    return c->logprobs != NULL;
+}
+
 bool api_logprobs_add(api_choice *c, const mr_piece_token *token, size_t offset) {
+    if (!api_logprobs_open(c))
+        return false;
     return c->is_chat ? add_to_chat(c, token) : add_to_completion(c, token, offset);
 }
 

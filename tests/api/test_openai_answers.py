@@ -74,6 +74,13 @@ class Completions(Case):
             self.assertLessEqual(math.fsum(math.exp(p) for p in top.values()), 1 + 1e-5)
             self.assertTrue(text[offset:].startswith(token))
 
+    def test_logprobs_of_no_token(self):
+        self.assertEqual(self.complete(logprobs=1, max_tokens=0).choices[0].logprobs.tokens, [])
+        chat = self.client.chat.completions.create(model="m", messages=[{"role": "user", "content": STORY}], logprobs=True,
+                                                   max_tokens=0)
+        self.assertEqual(chat.choices[0].logprobs.content, [])
+        self.assertIsNone(self.complete(max_tokens=0).choices[0].logprobs)
+
     def test_echo(self):
         answer = self.complete(echo=True, logprobs=0, max_tokens=1, temperature=0)
         choice = answer.choices[0]
