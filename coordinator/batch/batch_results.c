@@ -151,18 +151,22 @@ void batch_results_close(batch_results *r) {
     *r = (batch_results){.fd = -1};
 }
 
-/* Appended whole: O_APPEND, and whatever is written in part is cut off at the next start. */
+/* Appended whole: O_APPEND, and whatever is written in part is cut off at the next start. After a failure, what has not
+ * been written is still there: a disk may have room again for the next attempt. */
 static mr_status write_unsaved(batch_results *r, mr_err *err) {
-    for (size_t at = 0; at < r->unsaved.len;) {
+    mr_status status = MR_OK;
+    size_t at = 0;
+    while (at < r->unsaved.len && status == MR_OK) {
         ssize_t n = write(r->fd, r->unsaved.data + at, r->unsaved.len - at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return io_error(r, "written", err);
-        at += (size_t)n;
+        if (n < 0 && errno != EINTR)
+            status = io_error(r, "written", err);
+        at += n > 0 ? (size_t)n : 0;
     }
-    mr_text_buf_clear(&r->unsaved);
-    return MR_OK;
+    if (at) { /* nothing came yet: there is no memory */
+        memmove(r->unsaved.data, r->unsaved.data + at, r->unsaved.len - at);
+        r->unsaved.len -= at;
+    }
+    return status;
 }
 
 mr_status batch_results_sync(batch_results *r, mr_err *err) {
