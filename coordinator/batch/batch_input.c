@@ -82,6 +82,13 @@ static mr_status add_line(batch_input *in, size_t at, size_t n, uint32_t number,
         text.len--;
     if (is_blank(text))
         return MR_OK;
+    size_t indent = 0;
+    while (text.data[indent] == ' ' || text.data[indent] == '\t')
+        indent++;
+    if (text.data[indent] == '{') { /* JSON may be indented; of a prompt, spaces are a part */
+        at += indent;
+        text = (mr_str){text.data + indent, text.len - indent};
+    }
     if (in->n == in->cap) {
         uint32_t cap = in->cap ? 2 * in->cap : 1024;
         batch_line *lines = mr_realloc(in->lines, cap * sizeof *lines);
@@ -105,9 +112,11 @@ static mr_status add_line(batch_input *in, size_t at, size_t n, uint32_t number,
 }
 
 static mr_status add_lines(batch_input *in, mr_err *err) {
+    static const char MARK[] = "\xef\xbb\xbf"; /* of bytes that are UTF-8: some editors begin files so */
     uint32_t number = 0;
     mr_status status = MR_OK;
-    for (size_t at = 0; at < in->n_bytes && status == MR_OK;) {
+    size_t start = in->n_bytes >= 3 && memcmp(in->data, MARK, 3) == 0 ? 3 : 0;
+    for (size_t at = start; at < in->n_bytes && status == MR_OK;) {
         const char *end = memchr(in->data + at, '\n', in->n_bytes - at);
         size_t n = end ? (size_t)(end - in->data) - at : in->n_bytes - at;
         if (number == BATCH_MAX_LINES)
@@ -200,7 +209,7 @@ void batch_input_close(batch_input *in) {
 bool batch_line_put_id(const batch_input *in, const batch_line *l, mr_text_buf *out) {
     char text[32];
     if (l->n_id_bytes && l->kind != BATCH_NOT_JSON) {
-        json_t *value = json_loadb(in->data + l->at + l->id_at, l->n_id_bytes, JSON_DECODE_ANY, NULL);
+        json_t *value = json_loadb(in->data + l->at + l->id_at, l->n_id_bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
         char *id = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
         json_decref(value);
         if (id) {

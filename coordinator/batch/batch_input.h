@@ -3,6 +3,7 @@
  *   {"custom_id": ..., "method": "POST", "url": ..., "body": {...}}   a request, as OpenAI's batch files have it
  *   "..."                                                             a JSON string: a prompt
  *   anything else that is not blank                                   a prompt, as it stands
+ * A byte order mark in front of the first line, and white space in front of a request, count for nothing.
  * Prompts have the custom_id "line-N". What is wrong with a line makes no call fail: it is said of the line.
  * The texts stay in the file, which is mapped: a line takes 40 bytes of memory and some of an index.
  * Owns:    the mapping, the lines. Nobody may shorten the file while it is open.

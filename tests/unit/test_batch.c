@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -102,15 +103,17 @@ static void test_lines(void **state) {
         {"  ", BATCH_REQUEST},
         {"\"a JSON \\u0070rompt\"", BATCH_JSON_PROMPT},
         {"a plain one", BATCH_PLAIN_PROMPT},
-        {"{\"custom_id\": \"\\u0061\", \"body\": {}}", BATCH_DUPLICATE},
+        {" \t{\"custom_id\": \"\\u0061\", \"body\": {}}", BATCH_DUPLICATE},
         {"{\"custom_id\": 5}", BATCH_NO_ID},
         {"{\"custom_id\": \"\"}", BATCH_NO_ID},
         {"{\"id\": 5}", BATCH_NO_ID},
         {"{broken", BATCH_NOT_JSON},
         {"{\"custom_id\": \"line-4\"}", BATCH_DUPLICATE},
+        {"{\"custom_id\": \"a\\u0000\"}", BATCH_REQUEST},
     };
     enum { N = sizeof LINES / sizeof LINES[0] };
     mr_text_buf text = {0}, id = {0};
+    assert_true(mr_text_buf_append(&text, "\xef\xbb\xbf", 3)); /* a byte order mark is no part of the first line */
     for (int i = 0; i < N; i++)
         assert_true(mr_text_buf_append(&text, LINES[i].text, strlen(LINES[i].text)) &&
                     mr_text_buf_append(&text, "\n", i + 1 < N));
@@ -126,8 +129,9 @@ static void test_lines(void **state) {
     assert_null(batch_input_find(&in, N + 1));
     assert_int_equal(in.lines[0].n_bytes, strlen(LINES[0].text) - 1);
     assert_true(batch_line_put_id(&in, &in.lines[0], &id) && batch_line_put_id(&in, &in.lines[2], &id) &&
-                batch_line_put_id(&in, &in.lines[5], &id));
-    assert_string_equal(id.data, "\"a\"\"line-4\"null");
+                batch_line_put_id(&in, &in.lines[3], &id) && batch_line_put_id(&in, &in.lines[5], &id) &&
+                batch_line_put_id(&in, &in.lines[N - 2], &id));
+    assert_string_equal(id.data, "\"a\"\"line-4\"\"a\"null\"a\\u0000\"");
     batch_input_close(&in);
     mr_text_buf_deinit(&id);
     mr_text_buf_deinit(&text);
@@ -366,6 +370,43 @@ static void test_foreign_results(void **state) {
     mr_text_buf_deinit(&text);
 }
 
+/* A disk that is full for a while: what was written in part is not written again. */
+static void test_full_disk(void **state) {
+    (void)state;
+    enum { N = 300 };
+    mr_text_buf text = make_input(N);
+    batch_input in;
+    batch_results results;
+    mr_err err;
+    write_file(in_path, text.data, text.len);
+    unlink(out_path);
+    assert_int_equal(batch_input_open(in_path, &in, &err), MR_OK);
+    assert_int_equal(batch_results_open(out_path, &in, &results, &err), MR_OK);
+    struct rlimit before, full;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    full = before;
+    full.rlim_cur = 5000;
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &full), 0);
+    for (uint32_t i = 0; i < in.n; i++)
+        assert_int_equal(batch_results_add(&results, &in, &in.lines[i], 200, mr_str_from("{}"), &err), MR_OK);
+    mr_status failed = batch_results_sync(&results, &err);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, handler);
+    assert_int_equal(failed, MR_E_IO);
+    assert_int_equal(batch_results_sync(&results, &err), MR_OK);
+    batch_results_close(&results);
+    batch_input_close(&in);
+    assert_int_equal(batch_input_open(in_path, &in, &err), MR_OK);
+    if (batch_results_open(out_path, &in, &results, &err) != MR_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(results.n_found, N);
+    assert_int_equal(results.n_cut_bytes, 0);
+    batch_results_close(&results);
+    batch_input_close(&in);
+    mr_text_buf_deinit(&text);
+}
+
 static bool after_some(void *ctx) {
     return (*(int *)ctx)-- <= 0;
 }
@@ -438,9 +479,9 @@ static void test_kills(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kills), /* first: it forks while there is one thread */
-        cmocka_unit_test(test_members), cmocka_unit_test(test_lines),        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_run),     cmocka_unit_test(test_torn_results), cmocka_unit_test(test_foreign_results),
-        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_members),   cmocka_unit_test(test_lines),        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_run),       cmocka_unit_test(test_torn_results), cmocka_unit_test(test_foreign_results),
+        cmocka_unit_test(test_full_disk), cmocka_unit_test(test_stop),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
