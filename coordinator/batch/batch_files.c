@@ -196,8 +196,11 @@ mr_status batch_file_create(const char *folder, mr_str name, mr_str purpose, mr_
     mr_status status = batch_path(folder, id, "", path, err);
     if (status == MR_OK)
         status = save(folder, path, content, err);
-    if (status == MR_OK)
+    if (status == MR_OK) {
         status = batch_object_save(folder, object, err);
+        if (status != MR_OK)
+            unlink(path); /* nobody would know of it */
+    }
     if (status != MR_OK) {
         json_decref(object);
         return status;

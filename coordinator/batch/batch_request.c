@@ -92,7 +92,16 @@ static mr_status write_body(const batch_config *c, json_t *body, const batch_lin
     return r->body ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the request of line %" PRIu32, l->number);
 }
 
+static bool has_other_url(const batch_config *c, const char *url, const batch_line *l, batch_request *r) {
+    bool other = c->url && strcmp(c->url, url) != 0;
+    if (other)
+        refuse(r, "mismatched_url", "line %" PRIu32 ": it is for %.40s, the batch for %.40s", l->number, url, c->url);
+    return other;
+}
+
 static mr_status read_prompt(const batch_config *c, const batch_line *l, batch_request *r, mr_err *err) {
+    if (has_other_url(c, "/v1/completions", l, r))
+        return MR_OK;
     mr_str text = batch_line_text(c->input, l);
     bool is_json = l->kind == BATCH_JSON_PROMPT;
     json_t *prompt = is_json ? read_line(text, l, r) : json_stringn(text.data, text.len);
@@ -118,7 +127,7 @@ mr_status batch_request_read(const batch_config *c, const batch_line *l, batch_r
         return read_prompt(c, l, out, err);
     json_t *line = read_line(batch_line_text(c->input, l), l, out);
     json_t *body = line ? body_of(line, l, out) : NULL;
-    if (body)
+    if (body && !has_other_url(c, json_string_value(json_object_get(line, "url")), l, out))
         status = write_body(c, body, l, out, err);
     json_decref(line);
     return status;

@@ -22,7 +22,9 @@ typedef struct batch_config {
     const api *api;
     batch_input *input;
     batch_results *results;
-    int32_t max_live;       /* calls at a time */
+    int32_t max_live; /* calls at a time */
+    /* The url that all requests have to have; prompts are for /v1/completions then. NULL: any. Borrowed. */
+    const char *url;
     bool prompts_are_chats; /* a line that is a prompt becomes a message of a user, not a text to go on with */
     int32_t max_tokens;     /* of the answers to these; -1: as the API has it */
     int32_t priority;       /* of requests that name none; 0: as the API has it */

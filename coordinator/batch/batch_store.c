@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "coordinator/batch/batch_store_internal.h"
 #include "engine/base/clock.h"
@@ -12,22 +15,43 @@
 enum { BATCH_PRIORITY = -100 }; /* people who wait come first */
 #define RETRY_NS MR_NS_PER_S    /* after a failure: the service may be starting, the disk full */
 
+/* Two servers would take each other's batches for their own. */
+static mr_status lock_folder(batch_store *s, mr_err *err) {
+    char path[BATCH_PATH_BYTES];
+    mr_status status = batch_path(s->folder, "lock", "", path, err);
+    if (status != MR_OK)
+        return status;
+    s->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (s->fd < 0)
+        return mr_err_set(err, MR_E_IO, "%.200s cannot be opened: %s", path, strerror(errno));
+    if (flock(s->fd, LOCK_EX | LOCK_NB) == 0)
+        return MR_OK;
+    return errno == EWOULDBLOCK ? mr_err_set(err, MR_E_IO, "%.200s: another server works at these batches", s->folder)
+                                : mr_err_set(err, MR_E_IO, "%.200s cannot be locked: %s", path, strerror(errno));
+}
+
 mr_status batch_store_create(const char *folder, batch_store **out, mr_err *err) {
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
         return mr_err_set(err, MR_E_IO, "%.200s cannot be made: %s", folder, strerror(errno));
     batch_store *s = mr_alloc(sizeof *s);
     if (!s)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for batches");
-    s->folder = folder;
+    *s = (batch_store){.folder = folder, .fd = -1};
     mr_mutex_init(&s->lock);
     mr_cond_init(&s->changed);
-    *out = s;
-    return MR_OK;
+    mr_status status = lock_folder(s, err);
+    if (status == MR_OK)
+        *out = s;
+    else
+        batch_store_destroy(s);
+    return status;
 }
 
 void batch_store_destroy(batch_store *s) {
     if (!s)
         return;
+    if (s->fd >= 0)
+        close(s->fd);
     mr_cond_deinit(&s->changed);
     mr_mutex_deinit(&s->lock);
     mr_free(s);
@@ -93,6 +117,7 @@ static mr_status run_batch(batch_store *s, const json_t *batch, batch_counts *co
                                  .input = &in,
                                  .results = &results,
                                  .max_live = s->max_live,
+                                 .url = json_string_value(json_object_get(batch, "endpoint")),
                                  .max_tokens = -1,
                                  .priority = BATCH_PRIORITY,
                                  .grace_ns = 0,

@@ -12,7 +12,7 @@
 
 typedef struct batch_store batch_store;
 
-/* Makes the folder where it is missing. MR_E_IO. */
+/* Makes the folder where it is missing. MR_E_IO, also where another server has it. */
 MR_MUST_USE mr_status batch_store_create(const char *folder, batch_store **out, mr_err *err);
 /* After stop. NULL is accepted. */
 void batch_store_destroy(batch_store *s);

@@ -11,6 +11,7 @@
 
 struct batch_store {
     const char *folder;
+    int fd; /* of its file `lock`, which is locked as long as the store is there */
     const api *api;
     int32_t max_live;
     mr_thread *thread;

@@ -143,14 +143,16 @@ static void test_batch(void **state) {
     (void)state;
     char file[BATCH_ID_BYTES], batch_id[BATCH_ID_BYTES];
     start(0, true);
-    upload("one\ntwo\n{bad\n", file);
+    upload("one\ntwo\n{bad\n{\"custom_id\": \"c\", \"method\": \"POST\", \"url\": \"/v1/chat/completions\", \"body\": "
+           "{}}\n",
+           file); /* the last one is not for the endpoint of the batch */
     create(file, batch_id);
     json_t *batch = wait_for(batch_id, "completed");
-    assert_int_equal(count(batch, "total"), 3);
+    assert_int_equal(count(batch, "total"), 4);
     assert_int_equal(count(batch, "completed"), 2);
-    assert_int_equal(count(batch, "failed"), 1);
+    assert_int_equal(count(batch, "failed"), 2);
     assert_string_equal(text_at(json_object_get(batch, "metadata"), "a"), "b");
-    check_output(batch, 3);
+    check_output(batch, 4);
     json_decref(batch);
     json_t *list = ask("GET", "/v1/files", "", 200);
     assert_int_equal(json_array_size(json_object_get(list, "data")), 2);
@@ -205,6 +207,9 @@ static void test_restart(void **state) {
     start(0, false);
     json_decref(wait_for(id, "in_progress")); /* nobody works at it */
     mr_err err;
+    batch_store *other = NULL;
+    assert_int_equal(batch_store_create(folder, &other, &err), MR_E_IO);
+    assert_non_null(strstr(err.text, "another server"));
     assert_int_equal(batch_store_start(store, NULL, 4, &err), MR_OK);
     json_t *batch = wait_for(id, "completed");
     assert_int_equal(count(batch, "completed"), 300);
