@@ -11,8 +11,8 @@
  * Written: valid values only, but not all of them. Properties come in the order of the schema, then others. Between
  *          parts stands a space, or a line's end and at most 32 spaces or 8 tabs, or nothing. Numbers with bounds
  *          have no exponent and at most 15 digits, others 16 on both sides of the point. Names of additional
- *          properties have no escapes; patterns and enum values are escaped in one way. Negated shorthands in
- *          patterns (\W) stand for ASCII alone.
+ *          properties have no escapes where others are described; patterns and enum values are escaped in one way.
+ *          Negated shorthands in patterns (\W) stand for ASCII alone.
  * Notes:   title, description, default, examples and the like are passed over, and so is any keyword that starts with
  *          x-.
  * Threads: pure functions. */
