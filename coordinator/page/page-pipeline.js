@@ -110,7 +110,7 @@ export class Pipeline {
 
   update(now) {
     const last = this.samples[this.samples.length - 1];
-    if (last && (now.time_s < last.time_s || now.stages.length !== last.stages.length))
+    if (last && (now.start !== last.start || now.stages.length !== last.stages.length))
       this.samples = []; // another server
     this.samples = [...this.samples, now].slice(-WINDOW_SAMPLES);
     if (now.stages.length !== this.cards.length) {

@@ -166,7 +166,7 @@ export class Plots {
   }
 
   update(state) {
-    if (this.samples.length > 0 && state.time_s < this.samples[this.samples.length - 1].state.time_s)
+    if (this.samples.length > 0 && state.start !== this.samples[this.samples.length - 1].state.start)
       this.samples = []; // another server
     const old = this.before(state, RATE_S), seconds = state.time_s - old.time_s;
     const rate = (name) => seconds > 0 ? (state.totals[name] - old.totals[name]) / seconds : 0;

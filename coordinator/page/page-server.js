@@ -17,11 +17,14 @@ export function setKey(text) {
 export const hasKey = () => key !== "";
 export const whenRefused = (listener) => { onRefused = listener; };
 
+// Headers take characters below 256 only, which stand for bytes.
+const utf8 = (text) => String.fromCharCode(...new TextEncoder().encode(text));
+
 // fetch, relative to the page, so that it may lie under a prefix.
 export async function ask(path, options = {}) {
   const headers = { ...options.headers };
   if (key)
-    headers.Authorization = `Bearer ${key}`;
+    headers.Authorization = `Bearer ${utf8(key)}`;
   const answer = await fetch(path, { cache: "no-store", ...options, headers });
   if (answer.status === 401)
     onRefused();

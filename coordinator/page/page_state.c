@@ -1,12 +1,12 @@
 /* coordinator/page/page_state.c - what the page draws, as JSON:
  *   {"state": "ready", "error": null, "loaded": 1, "version": "0.1.0", "model": "…", "description": "…", "layers": 8,
- *    "context": 512, "time_s": 12.5,
+ *    "context": 512, "start": 123456789, "time_s": 12.5,
  *    "sequences": {"live", "waiting", "limit"}, "blocks": {"held", "cached", "free", "total", "tokens"},
  *    "totals": {"prompt_tokens", "cached_tokens", "generated", "preempted", "steps"}, "steps_open", "micro_batches",
  *    "latency": {"bounds_s": […], "first_token": […], "next_token": […]},
  *    "stages": [{"first", "last", "rank", "host", "bytes": {"weights", "kv", "work"}, "seconds": {"compute": …},
  *                "steps", "rows", "in_bytes", "out_bytes", "step": {"rows", "measured_s", "predicted_s"}}, …]}
- * time_s is that of the server since its start. All counts go up from there: the page takes differences. */
+ * time_s is that of the server since its start, which is the same number for the same server. All counts go up from there: the page takes differences. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <string.h>
@@ -107,13 +107,13 @@ static json_t *state_json(const mr_page_facts *f, const mr_metrics *m) {
     json_t *latency = json_pack("{s:o, s:o, s:o}", "bounds_s", bounds_json(), "first_token",
                                 histogram_json(m, MR_METRIC_FIRST_TOKEN_SECONDS), "next_token",
                                 histogram_json(m, MR_METRIC_NEXT_TOKEN_SECONDS));
-    return json_pack("{s:s, s:o, s:f, s:o, s:o, s:o, s:i, s:i, s:f, s:o, s:o, s:o, s:i, s:i, s:o, s:o}", "state",
+    return json_pack("{s:s, s:o, s:f, s:o, s:o, s:o, s:i, s:i, s:I, s:f, s:o, s:o, s:o, s:i, s:i, s:o, s:o}", "state",
                      STATES[f->state], "error", text_or_null(f->error), "loaded", f->loaded, "version",
                      text_or_null(f->version), "model", text_or_null(f->model), "description",
-                     text_or_null(f->description), "layers", f->n_layers, "context", f->n_context, "time_s",
-                     seconds(f->now_ns - f->start_ns), "sequences", sequences, "blocks", blocks, "totals", totals,
-                     "steps_open", f->n_open_steps, "micro_batches", f->n_micro_batches, "latency", latency, "stages",
-                     stages_json(f));
+                     text_or_null(f->description), "layers", f->n_layers, "context", f->n_context, "start",
+                     (json_int_t)(f->start_ns / 1000), "time_s", seconds(f->now_ns - f->start_ns), "sequences",
+                     sequences, "blocks", blocks, "totals", totals, "steps_open", f->n_open_steps, "micro_batches",
+                     f->n_micro_batches, "latency", latency, "stages", stages_json(f));
 }
 
 static int append(const char *bytes, size_t n, void *out) {

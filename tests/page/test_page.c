@@ -87,6 +87,7 @@ static void test_state(void **state) {
     assert_string_equal(json_string_value(json_object_get(root, "state")), "ready");
     assert_true(json_is_null(json_object_get(root, "error")));
     assert_true(json_real_value(json_object_get(root, "time_s")) == 2.5);
+    assert_int_equal(json_integer_value(json_object_get(root, "start")), facts.start_ns / 1000);
     assert_string_equal(json_string_value(json_object_get(root, "model")), "demo \"model\"");
     assert_int_equal(json_integer_value(at(root, "sequences", "waiting")), 2);
     assert_int_equal(json_integer_value(at(root, "blocks", "cached")), 8);

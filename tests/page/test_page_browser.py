@@ -125,6 +125,15 @@ class WithFakeServer(Browser):
             return [of([0, 0, 0, 0], 0.5), of([0, 4, 0, 0], 0.5), of([2, 2, 0, 0], 0.5), of([0, 0, 0, 1], 0.5), of([1, 0, 1, 0], 0.99)];
         }"""
         self.assertEqual(page.evaluate(quantiles), [None, 1.5, 1, 4, 3.96])
+        # A server that took the place of another one while nobody looked counts from 0.
+        rates = """async () => {
+            const { Plots } = await import("./page-plots.js");
+            const plots = new Plots(document.createElement("div")), state = await (await fetch("page/state")).json();
+            plots.update({ ...state, start: 1, time_s: 10, totals: { ...state.totals, generated: 1000 } });
+            plots.update({ ...state, start: 2, time_s: 50, totals: { ...state.totals, generated: 5 } });
+            return plots.samples.map((s) => s.rates.generated);
+        }"""
+        self.assertEqual(page.evaluate(rates), [0])
         # A stream of events, cut after every n bytes, inside of characters too.
         events = """async (n) => {
             const { events } = await import("./page-chat.js");
@@ -172,6 +181,10 @@ class WithFakeServer(Browser):
         page.fill("#key-text", "wrong")
         page.press("#key-text", "Enter")
         expect(page.locator("#key-note")).to_contain_text("does not know")
+        page.fill("#key-text", "schlüssel €")  # characters that a header cannot have as they are
+        page.press("#key-text", "Enter")
+        expect(page.locator("#key")).to_be_visible()
+        expect(page.locator("#state")).to_have_text("needs a key")
         page.fill("#key-text", "secret")
         page.press("#key-text", "Enter")
         expect(page.locator("#state")).to_have_text("ready")

@@ -75,7 +75,7 @@ class State:
             held = min(500, self.live * 38)
             cached = min(512 - held, self.totals["generated"] // 200)
             return {"state": "ready", "error": None, "loaded": 1, "version": "0.1.0", "model": "river-7b-Q4_K",
-                    "description": "llama, 7.2B parameters", "layers": 32, "context": 8192,
+                    "description": "llama, 7.2B parameters", "layers": 32, "context": 8192, "start": 1,
                     "time_s": (now - self.begin) * self.speed,
                     "sequences": {"live": self.live, "waiting": max(0, self.live - 10), "limit": 16},
                     "blocks": {"held": held, "cached": cached, "free": 512 - held - cached, "total": 512, "tokens": 16},
