@@ -280,19 +280,24 @@ static bool is_of_the_text(mr_status status) {
     return status == MR_E_INVALID || status == MR_E_TOO_LONG || status == MR_E_UNSUPPORTED;
 }
 
+/* A text that is not answered leaves the conversation as it was before it. */
 static mr_status take_text(chat *c, mr_str said, mr_err *err) {
     mr_text_buf text = {0};
     mr_token_buf ids = {0};
+    json_t *before = json_copy(c->messages);
     json_t *message = json_pack("{s:s, s:s%}", "role", "user", "content", said.data, said.len);
     mr_status status = MR_OK;
     if (!message)
         status = mr_err_set(err, MR_E_INVALID, "the text is not UTF-8");
-    else if (json_array_append_new(c->messages, message) != 0)
+    else if (!before || json_array_append_new(c->messages, message) != 0)
         status = no_memory(err);
     else if ((status = make_prompt(c, &text, &ids, err)) == MR_OK)
         status = answer(c, &ids, (mr_str){text.data, text.len}, err);
-    else
-        json_array_remove(c->messages, json_array_size(c->messages) - 1);
+    if (status != MR_OK && before) {
+        json_decref(c->messages);
+        c->messages = json_incref(before);
+    }
+    json_decref(before);
     mr_text_buf_deinit(&text);
     mr_token_buf_deinit(&ids);
     if (is_of_the_text(status)) {

@@ -53,6 +53,9 @@ class Lines(cli.Case):
         done = self.run_bin("chat", "--demo", stdin=b"word " * 2000)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(b"the context only 512", done.stderr)
+        # A text that is too long is not said, and what was said before it is not forgotten.
+        long = "Once upon a time\n" + "word " * 2000 + "\nThe mill\n"
+        self.assertEqual(self.chat(long, "-n", "12"), self.chat("Once upon a time\nThe mill\n", "-n", "12"))
 
 
 @cli.needs_demo
