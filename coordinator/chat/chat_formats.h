@@ -22,7 +22,7 @@
 #define PAT_IS_TEXT "\021"   /* true or false: whether the value is text */
 #define PAT_FULL_NAME "\022" /* functions.NAME:NUMBER, all of which is the id */
 
-enum { PAT_MAX_CALLS = 3, PAT_MAX_DROPS = 6, PAT_MAX_BYTES = 256 };
+enum { PAT_MAX_CALLS = 3, PAT_MAX_DROPS = 7, PAT_MAX_BYTES = 256 };
 
 typedef enum chat_id_style {
     CHAT_ID_OPENAI /* call_ and 24 more */,

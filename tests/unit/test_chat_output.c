@@ -309,6 +309,8 @@ static void test_harmony(void **state) {
            "<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"n\": 1}<|call|>",
            "R(Hm.)Calling.CALL(f * {\"n\": 1})"},
           {HARMONY, "<|start|>assistant", " to=functions.f<|channel|>commentary json<|message|>{}", "CALL(f * {})"},
+          {HARMONY, "<|start|>assistant", "<|channel|>final <|constrain|>json<|message|>{\"n\": 1}<|return|>",
+           "{\"n\": 1}"},
           {HARMONY, "<|start|>assistant", "plain", "plain"});
 }
 
