@@ -26,7 +26,7 @@ MR_MUST_USE mr_status chat_tools_grammar(const chat_tools_desc *desc, mr_text_bu
 
 /* For templates without tools: writes them into the system message of the list, and earlier calls and their results
  * into the contents of messages, as Hermes models know them. Messages that change are replaced by copies. On failure
- * the list is not to be used. */
+ * the list is not to be used. MR_E_INVALID: a call without a name. */
 MR_MUST_USE mr_status chat_tools_instruct(json_t *messages, const json_t *tools, mr_err *err);
 
 #endif

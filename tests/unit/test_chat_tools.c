@@ -52,6 +52,21 @@ static void test_instruct(void **state) {
     json_decref(list);
 }
 
+static void test_instruct_refuses(void **state) {
+    (void)state;
+    static const char *const CALLS[] = {"[5]", "[{\"id\": \"1\"}]", "[{\"function\": {\"name\": 5}}]"};
+    json_t *list = json_loads("[{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]", 0, NULL);
+    for (size_t i = 0; i < sizeof CALLS / sizeof CALLS[0]; i++) {
+        mr_err err;
+        json_t *messages = json_pack("[{s:s, s:s}, {s:s, s:o}]", "role", "user", "content", "Go", "role", "assistant",
+                                     "tool_calls", json_loads(CALLS[i], 0, NULL));
+        assert_int_equal(chat_tools_instruct(messages, list, &err), MR_E_INVALID);
+        assert_string_equal(err.text, "messages[1].tool_calls[0].function.name: must be a string");
+        json_decref(messages);
+    }
+    json_decref(list);
+}
+
 /* --- Grammars ----------------------------------------------------------------------------------------------------- */
 
 enum { N_BYTES = 256, N_TEXTS = 24, MAX_TEXT_BYTES = 4000 };
@@ -321,7 +336,7 @@ static void test_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_instruct), cmocka_unit_test(test_forced_calls),
-                                       cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_instruct), cmocka_unit_test(test_instruct_refuses),
+                                       cmocka_unit_test(test_forced_calls), cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
