@@ -57,6 +57,8 @@ static void test_every_level_equals_the_recorded_digest(void **state) {
 
 static void test_any_cap_gives_the_recorded_digest(void **state) {
     (void)state;
+    if (share_get() > 1) /* a digest takes seconds with a sanitizer */
+        skip();
     for (mr_isa isa = MR_ISA_SCALAR; isa < MR_ISA_COUNT; isa++) {
         uint64_t digest = 0;
         char *saved = isa_env_set(mr_isa_name(isa));
@@ -195,7 +197,7 @@ static void test_one_bit_of_any_kernel_shows(void **state) {
 
 static void test_rounding_mode_shows(void **state) {
     (void)state;
-    for (mr_isa isa = MR_ISA_SCALAR; isa <= mr_isa_detect(); isa++) {
+    for (mr_isa isa = share_get() > 1 ? mr_isa_detect() : MR_ISA_SCALAR; isa <= mr_isa_detect(); isa++) {
         assert_int_equal(fesetround(FE_TOWARDZERO), 0);
         uint64_t digest = digest_of(mr_kernels_get(isa));
         assert_int_equal(fesetround(FE_TONEAREST), 0);
