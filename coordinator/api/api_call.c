@@ -133,6 +133,8 @@ static bool submit_one(api_call *call) {
         .n_logprobs = r->n_logprobs,
         .prompt_logprobs = r->echo && r->n_logprobs >= 0,
         .priority = r->priority,
+        /* Else what the prompts before have brought would be lost. One at a time, so calls stay bounded. */
+        .goes_on = call->n_submitted > 0 && call->n_open == 0,
         .pooling = r->pooling,
         .wake = call->wake,
         .ctx = call->ctx,

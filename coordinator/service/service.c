@@ -141,14 +141,14 @@ static mr_status check_desc(const mr_generate_desc *desc, mr_err *err) {
 }
 
 /* Lock held: whether requests are taken. */
-static mr_status check_state(const mr_service *s, mr_err *err) {
+static mr_status check_state(const mr_service *s, const mr_generate_desc *desc, mr_err *err) {
     if (s->facts.state == MR_SERVICE_FAILED)
         return mr_err_set(err, MR_E_UNAVAILABLE, "%s", s->facts.text);
     if (s->drains)
         return mr_err_set(err, MR_E_UNAVAILABLE, "the server is ending");
     if (!s->channel)
         return mr_err_set(err, MR_E_UNAVAILABLE, "the model is loading");
-    if (s->n_waiting >= s->max_waiting)
+    if (s->n_waiting >= s->max_waiting && !desc->goes_on)
         return mr_err_set(err, MR_E_BUSY, "%d sequences are waiting already", s->n_waiting);
     return MR_OK;
 }
@@ -169,7 +169,7 @@ static mr_status check_prompt(const mr_generate_desc *desc, int32_t n_vocab, int
 mr_status mr_service_submit(mr_service *s, const mr_generate_desc *desc, mr_request **out, mr_err *err) {
     mr_request *r = NULL;
     mr_mutex_lock(&s->lock);
-    mr_status status = check_state(s, err);
+    mr_status status = check_state(s, desc, err);
     int32_t n_vocab = s->n_vocab, most_ids = s->most_ids;
     mr_mutex_unlock(&s->lock);
     if (status == MR_OK)
@@ -181,7 +181,7 @@ mr_status mr_service_submit(mr_service *s, const mr_generate_desc *desc, mr_requ
     if (status != MR_OK)
         return status;
     mr_mutex_lock(&s->lock);
-    status = check_state(s, err); /* it may have changed */
+    status = check_state(s, desc, err); /* it may have changed */
     if (status == MR_OK) {
         r->number = (uint64_t)++s->facts.n_requests;
         s->facts.n_open++;

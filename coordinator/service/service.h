@@ -50,6 +50,7 @@ typedef struct mr_generate_desc {
     int32_t n_logprobs; /* the highest of each position, at most MR_SERVICE_MAX_LOGPROBS; 0: its own alone; -1: none */
     bool prompt_logprobs; /* those of the prompt, too: n_logprobs of each position */
     int32_t priority;
+    bool goes_on; /* with work that was begun before: taken however many wait */
     /* Not NONE: the piece that ends the only choice has the embedding, of length 1; nothing is generated. */
     mr_pooling pooling;
     /* There is something to take. Called on the main thread, never after release has returned. It must not block, and calls

@@ -23,7 +23,8 @@ struct mr_request {
 mr_status mr_service_submit(mr_service *s, const mr_generate_desc *desc, mr_request **out, mr_err *err) {
     if (s->max_open > 0 && s->n_open >= s->max_open)
         return mr_err_set(err, MR_E_BUSY, "%d are waiting", s->n_open);
-    if (s->submit_status != MR_OK && s->n_submitted >= s->n_submit_ok)
+    bool lets_in = s->submit_status == MR_OK || (s->submit_status == MR_E_BUSY && desc->goes_on);
+    if (!lets_in && s->n_submitted >= s->n_submit_ok)
         return mr_err_set(err, s->submit_status, "refused by the test");
     mr_request *r = calloc(1, sizeof *r);
     r->service = s;

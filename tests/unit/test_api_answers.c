@@ -234,6 +234,12 @@ static void test_errors(void **state) {
     assert_string_equal(api_text_at(r.json, "error.type"), "rate_limit_error");
     assert_string_equal(api_text_at(r.json, "error.message"), "refused by the test");
     api_result_deinit(&r);
+    s.service.n_submit_ok = s.service.n_submitted + 1; /* no room for more: they follow one by one */
+    r = api_scene_ask(&s, API_COMPLETIONS, "{\"prompt\": [\"ab\", \"b\", \"a\"]}");
+    assert_int_equal(r.status, 200);
+    assert_string_equal(api_text_at(r.json, "choices.2.finish_reason"), "stop");
+    api_result_deinit(&r);
+    s.service.n_submit_ok = 0;
     s.service.submit_status = MR_E_UNAVAILABLE;
     r = api_scene_ask(&s, API_COMPLETIONS, "{\"prompt\": \"ab\"}");
     assert_int_equal(r.status, 503);
