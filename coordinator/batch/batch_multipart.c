@@ -7,16 +7,23 @@ static const char *find(mr_str s, const char *what, size_t n) {
     return s.len >= n ? memmem(s.data, s.len, what, n) : NULL;
 }
 
-/* The value of key="..." in the header lines. */
+/* The value of key="..." or key=... in the header lines. */
 static bool parameter(mr_str head, const char *key, mr_str *out) {
     size_t n = strlen(key);
     for (const char *at = find(head, key, n); at;
          at = find((mr_str){at + 1, (size_t)(head.data + head.len - at) - 1}, key, n)) {
         const char *value = at + n, *end = head.data + head.len;
         bool begins = at > head.data && (at[-1] == ' ' || at[-1] == ';');
-        if (!begins || end - value < 2 || value[0] != '=' || value[1] != '"')
+        if (!begins || end - value < 2 || value[0] != '=')
             continue;
-        value += 2;
+        if (*++value != '"') { /* a token */
+            size_t len = 0;
+            while (value + len < end && !strchr("; \t\r\n", value[len]))
+                len++;
+            *out = (mr_str){value, len};
+            return true;
+        }
+        value++;
         const char *quote = memchr(value, '"', (size_t)(end - value));
         if (!quote)
             return false;

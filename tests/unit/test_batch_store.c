@@ -226,6 +226,12 @@ static void test_wrong_requests(void **state) {
     ask_wrong("POST", "/v1/files", "--x\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\nabc\r\n--x--\r\n", 400,
               "purpose");
     ask_wrong("POST", "/v1/files", "--x\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\nabc", 400, "multipart");
+    json_t *bare = ask("POST", "/v1/files",
+                       "--x\r\nContent-Disposition: form-data; name=file; filename=a.jsonl\r\n\r\nabc\r\n--x\r\n"
+                       "Content-Disposition: form-data; name=purpose\r\n\r\nbatch\r\n--x--\r\n",
+                       200); /* as some clients write it */
+    assert_string_equal(text_at(bare, "filename"), "a.jsonl");
+    json_decref(bare);
     ask_wrong("GET", "/v1/files/../x", "", 404, "no such file");
     ask_wrong("GET", "/v1/files/file-00000000000000000000000/", "", 404, "no such file");
     ask_wrong("GET", "/v1/files/file-012345678901234567890123", "", 404, "no such file");
