@@ -111,6 +111,8 @@ static mr_status run_batch(batch_store *s, const json_t *batch, batch_counts *co
         status = batch_path(s->folder, json_string_value(json_object_get(batch, "output_file_id")), "", out_path, err);
     if (status == MR_OK)
         status = batch_input_open(in_path, &in, err);
+    if (status == MR_E_NOT_FOUND) /* clients read this: paths are no matter of theirs */
+        return mr_err_set(err, status, "the input file is not there any more");
     if (status == MR_OK)
         status = batch_results_open(out_path, &in, &results, err);
     const batch_config config = {.api = s->api,
