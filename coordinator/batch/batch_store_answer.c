@@ -191,17 +191,26 @@ static mr_status load_batch(batch_store *s, const char *id, json_t **out, mr_err
     return MR_OK;
 }
 
+/* Under the lock. One that waits for its turn is cancelled at once: what runs before it may take hours. */
+static mr_status cancel_batch(batch_store *s, const char *id, json_t *batch, mr_err *err) {
+    bool waits = strcmp(text_at(batch, "status"), "validating") == 0;
+    if (!waits && strcmp(text_at(batch, "status"), "in_progress") != 0)
+        return MR_OK;
+    s->cancels = s->cancels || strcmp(s->now, id) == 0;
+    mr_status status = batch_store_set_status(s, batch, "cancelling", "cancelling_at", err);
+    if (status == MR_OK && waits && strcmp(s->now, id) != 0)
+        status = batch_store_set_status(s, batch, "cancelled", "cancelled_at", err);
+    mr_cond_broadcast(&s->changed);
+    return status;
+}
+
 static void answer_batch(batch_store *s, const char *id, bool cancel, batch_answer *out) {
     json_t *batch = NULL;
     mr_err err;
     mr_mutex_lock(&s->lock);
     mr_status status = load_batch(s, id, &batch, &err);
-    const char *state = text_at(batch, "status");
-    if (status == MR_OK && cancel && (strcmp(state, "validating") == 0 || strcmp(state, "in_progress") == 0)) {
-        s->cancels = s->cancels || strcmp(s->now, id) == 0;
-        status = batch_store_set_status(s, batch, "cancelling", "cancelling_at", &err);
-        mr_cond_broadcast(&s->changed);
-    }
+    if (status == MR_OK && cancel)
+        status = cancel_batch(s, id, batch, &err);
     mr_mutex_unlock(&s->lock);
     if (status == MR_OK)
         answer_json(out, json_incref(batch));

@@ -182,7 +182,9 @@ static void test_cancel(void **state) {
     json_decref(wait_for(ids[0], "in_progress"));
     for (int i = 1; i >= 0; i--) { /* one that waits, one that runs */
         snprintf(path, sizeof path, "/v1/batches/%s/cancel", ids[i]);
-        json_decref(ask("POST", path, "", 200));
+        json_t *batch = ask("POST", path, "", 200);
+        assert_string_equal(text_at(batch, "status"), i ? "cancelled" : "cancelling");
+        json_decref(batch);
     }
     for (int i = 0; i < 2; i++) {
         json_t *batch = wait_for(ids[i], "cancelled");
