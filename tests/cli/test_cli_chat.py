@@ -4,6 +4,7 @@ import os
 import pty
 import select
 import signal
+import termios
 import time
 import unittest
 
@@ -85,6 +86,14 @@ class Terminal(cli.Case):
                 self.fail((text, self.seen))
         self.seen = self.seen.split(text, 1)[1]
 
+    def expect_prompt(self):
+        """The prompt comes before the terminal gives up its own echo, which looks as if a text was read already."""
+        self.expect(b"> ")
+        until = time.monotonic() + cli.LIMIT_S
+        while termios.tcgetattr(self.fd)[3] & termios.ICANON:
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.01)
+
     def wait(self):
         while True:
             try:
@@ -96,19 +105,19 @@ class Terminal(cli.Case):
         return os.waitstatus_to_exitcode(status)
 
     def test_ctrl_c_stops_an_answer_and_a_line_and_ctrl_d_ends(self):
-        self.expect(b"> ")
+        self.expect_prompt()
         os.write(self.fd, b"Once upon a t\xc3\xbcme\r")
         self.expect("tüme".encode())
         while not self.seen.strip():  # the answer has begun
             self.seen += os.read(self.fd, 4096)
         begin = time.monotonic()
         os.write(self.fd, b"\x03")
-        self.expect(b"> ")
+        self.expect_prompt()
         self.assertLess(time.monotonic() - begin, 8)
         os.write(self.fd, b"forgotten")
         self.expect(b"forgotten")
         os.write(self.fd, b"\x03")
-        self.expect(b"> ")
+        self.expect_prompt()
         os.write(self.fd, b"\x1b[A")  # the line before
         self.expect("Once upon a tüme".encode())
         os.write(self.fd, b"\x15\x04")
@@ -117,7 +126,7 @@ class Terminal(cli.Case):
             self.assertIn("Once", file.read())
 
     def test_sigterm_ends(self):
-        self.expect(b"> ")
+        self.expect_prompt()
         os.kill(self.pid, signal.SIGTERM)
         self.assertEqual(self.wait(), 143)
 
