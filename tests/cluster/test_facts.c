@@ -15,7 +15,7 @@
 
 #include "backends/cpu/cpu_backend.h"
 #include "coordinator/facts.h"
-#include "coordinator/local_facts.h"
+#include "coordinator/program/local_facts.h"
 #include "engine/base/clock.h"
 #include "engine/base/thread.h"
 #include "proto/channel_local.h"

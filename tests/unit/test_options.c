@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/options.h"
+#include "coordinator/program/options.h"
 #include "engine/base/mem.h"
 
 enum { MAX_ARGS = 24 };

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/program/cmd_cluster.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/program/interrupt.h"
+#include "coordinator/program/output.h"
+#include "engine/base/clock.h"
+
+enum { DEFAULT_PATIENCE_S = 60 };
+static const int64_t QUIET_NS = 3 * MR_NS_PER_S, END_PATIENCE_NS = MR_NS_PER_S / 2;
+
+bool cmd_cluster_ended(void) {
+    return interrupt_seen() || rank_loss_reported();
+}
+
+mr_status cmd_cluster_devices(const mr_options *o, mr_devices_config *out, mr_err *err) {
+    enum { AUTO, CPU, BLAS }; /* in the order of the option */
+    bool is_fast = mr_options_number(o, MR_OPTION_NUMERICS) == 1;
+    int64_t backend = mr_options_number(o, MR_OPTION_BACKEND);
+    *out = (mr_devices_config){.blas_threads = (int32_t)mr_options_number(o, MR_OPTION_BLAS_THREADS)};
+    if (backend == BLAS && !is_fast)
+        return mr_err_set(err, MR_E_INVALID, "--backend blas does not compute exact numerics; hint: --numerics fast");
+    if (is_fast && backend != CPU)
+        out->wish = backend == BLAS ? MR_DEVICES_BLAS : MR_DEVICES_MEASURED;
+    return MR_OK;
+}
+
+rank_config cmd_cluster_rank_config(const mr_options *options, const char *model_path) {
+    const mr_option_value *list = &options->values[MR_OPTION_BENCH_THREADS];
+    int32_t n_threads = list->n > 0 ? list->ints[0] : (int32_t)mr_options_number(options, MR_OPTION_THREADS);
+    mr_devices_config devices;
+    mr_err ignored; /* rank 0 has refused what contradicts itself */
+    (void)!cmd_cluster_devices(options, &devices, &ignored);
+    int64_t seconds = mr_options_number(options, MR_OPTION_START_TIMEOUT); /* 0: the command line cannot be read */
+    return (rank_config){.place = rank_place_get(),
+                         .model_path = model_path,
+                         .cache_dir = mr_options_text(options, MR_OPTION_CACHE_DIR),
+                         .n_threads = n_threads,
+                         .devices = devices,
+                         .patience_ns = (seconds ? seconds : DEFAULT_PATIENCE_S) * MR_NS_PER_S};
+}
+
+/* Says who is awaited, after some seconds and then once a second. */
+static bool note_missing(void *ctx, const char *ranks) {
+    int64_t *next_ns = ctx, now = mr_clock_now_ns();
+    if (now >= *next_ns) {
+        output_note("waiting for %s", ranks);
+        *next_ns = now + MR_NS_PER_S;
+    }
+    return !cmd_cluster_ended();
+}
+
+static mr_status call_roll(cmd_cluster *c, const rank_config *config, mr_err *err) {
+    int64_t now = mr_clock_now_ns(), next_note_ns = now + QUIET_NS;
+    mr_status status = mr_roll_call_create(rank_channel(c->rank), c->n_ranks, &c->roll, err);
+    if (status == MR_OK)
+        status = mr_roll_call_wait(c->roll, now + config->patience_ns, note_missing, &next_note_ns, err);
+    if (status == MR_OK)
+        status = mr_roll_call_check(c->roll, err);
+    return status == MR_OK ? mr_roll_call_share_file(c->roll, &c->n_without_file, err) : status;
+}
+
+static bool met; /* rank_start has been tried */
+
+void cmd_cluster_dismiss_unmet(const mr_options *options) {
+    mr_err ignored;
+    cmd_cluster c = {0};
+    rank_config config = cmd_cluster_rank_config(options, NULL);
+    const mr_err problem = {.status = MR_E_INVALID};
+    config.problem = &problem;
+    if (met || config.place.n_ranks == 1 || !getenv("OMPI_MCA_orte_enable_recovery"))
+        return;
+    if (rank_start(&config, &c.rank, &ignored) == MR_OK &&
+        mr_roll_call_create(rank_channel(c.rank), config.place.n_ranks, &c.roll, &ignored) != MR_OK)
+        c.roll = NULL;
+    cmd_cluster_close(&c);
+}
+
+mr_status cmd_cluster_open(const mr_options *options, const char *model_path, cmd_cluster *c, mr_err *err) {
+    *c = (cmd_cluster){0};
+    rank_config config = cmd_cluster_rank_config(options, model_path);
+    c->devices = config.devices;
+    if (config.place.n_ranks == 1) {
+        rank_share share;
+        rank_place_share(&config.place, &share); /* mpirun -n 1 binds to one core */
+        return MR_OK;
+    }
+    interrupt_catch();
+    met = true;
+    mr_status status = rank_start(&config, &c->rank, err);
+    if (status != MR_OK)
+        return status;
+    c->n_ranks = config.place.n_ranks;
+    c->threads = rank_threads(c->rank);
+    return call_roll(c, &config, err);
+}
+
+mr_status cmd_cluster_compare_clocks(cmd_cluster *c, const mr_plan *plan, int64_t *out_offset_ns, mr_err *err) {
+    mr_status status = MR_OK;
+    memset(out_offset_ns, 0, (size_t)plan->n_stages * sizeof *out_offset_ns);
+    for (int32_t i = 0; i < plan->n_stages && c->roll && status == MR_OK; i++)
+        status = mr_roll_call_compare_clocks(c->roll, plan->stages[i].rank, &out_offset_ns[i], err);
+    return status;
+}
+
+mr_status cmd_cluster_start(cmd_cluster *c, const char *model_path, const mr_plan *plan, int32_t threads,
+                            uint32_t epoch, mr_err *err) {
+    mr_status status = MR_OK;
+    if (c->simulated)
+        return MR_OK;
+    for (int32_t i = 0; i < plan->n_stages && c->roll && status == MR_OK; i++)
+        status = mr_roll_call_start(c->roll, plan->stages[i].rank, epoch, err);
+    if (c->roll)
+        return status;
+    mr_local_cluster_config local = {.model_path = model_path,
+                                     .n_stages = plan->n_stages,
+                                     .threads_per_stage = threads,
+                                     .devices = c->devices,
+                                     .epoch = epoch};
+    return mr_local_cluster_create(&local, &c->local, err);
+}
+
+mr_channel *cmd_cluster_channel(cmd_cluster *c) {
+    if (c->simulated)
+        return mr_virtual_cluster_channel(c->simulated);
+    return c->rank ? rank_channel(c->rank) : mr_local_cluster_channel(c->local);
+}
+
+const mr_rank_info *cmd_cluster_rank(const cmd_cluster *c, int32_t rank) {
+    return c->roll ? mr_roll_call_info(c->roll, rank) : NULL;
+}
+
+void cmd_cluster_tell_of_interrupt(cmd_cluster *c) {
+    mr_err err;
+    char name[MR_CHANNEL_NAME_BYTES];
+    if (!c->rank || c->told || !interrupt_seen() || rank_loss_reported())
+        return;
+    c->told = true;
+    (void)mr_err_set(&err, MR_E_CANCELLED, "%s: interrupted by %s",
+                     mr_channel_peer_name(rank_channel(c->rank), 0, name), interrupt_name());
+    output_error(&err);
+}
+
+void cmd_cluster_close(cmd_cluster *c) {
+    if (c->roll)
+        mr_roll_call_dismiss(c->roll, rank_loss_reported(), mr_clock_now_ns() + END_PATIENCE_NS);
+    mr_roll_call_destroy(c->roll);
+    rank_end(c->rank, c->well);
+    mr_local_cluster_destroy(c->local);
+    mr_virtual_cluster_destroy(c->simulated);
+    *c = (cmd_cluster){0};
+}

@@ -1,0 +1,696 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/program/cmd_session.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "backends/cpu/cpu_backend.h"
+#include "coordinator/program/interrupt.h"
+#include "coordinator/program/output_table.h"
+#include "coordinator/program/synthetic_plan.h"
+#include "engine/base/clock.h"
+#include "engine/base/cores.h"
+#include "engine/base/mem.h"
+#include "worker/hello.h"
+
+enum {
+    DEFAULT_CONTEXT = 4096,
+    MAX_CHUNK = 512,       /* by default */
+    SERVER_SEQUENCES = 64, /* likewise */
+    PROMPT_PART = 4,       /* of it that is left to prompts where a row of each sequence would fill it */
+    EPOCH = 1,
+    SPARE_PART = 16, /* of the memory that is free: one such part stays so */
+};
+
+/* --- Choices ------------------------------------------------------------------------------------------------------ */
+
+static const char *plural(int32_t n, const char *one, const char *many) {
+    return n == 1 ? one : many;
+}
+
+/* What is known of the rank of a stage; NULL where stages are threads. */
+static const mr_rank_info *rank_of(const cmd_session *s, int32_t stage) {
+    return cmd_cluster_rank(&s->cluster, s->plan.stages[stage].rank);
+}
+
+/* A plan that is edited, or ranks that were started elsewhere: it runs, but nobody measured it. */
+static void warn_of_hosts(const cmd_session *s, const char *path) {
+    int32_t n_others = 0, first = 0;
+    for (int32_t i = s->plan.n_stages - 1; i >= 0; i--) {
+        const mr_rank_info *rank = rank_of(s, i);
+        const char *then = s->facts.plan_from.hosts[i].name;
+        if (!rank || !*then || strcmp(rank->host, then) == 0)
+            continue;
+        n_others++;
+        first = i;
+    }
+    if (n_others > 0)
+        output_warning("%.160s: stage %" PRId32 " was planned for %.64s, but rank %" PRId32 " is on %.64s (%" PRId32
+                       " of %" PRId32 " stages are elsewhere): it may be slow there; hint: "
+                       "ranks in the same order, or a new plan",
+                       path, first, s->facts.plan_from.hosts[first].name, s->plan.stages[first].rank,
+                       rank_of(s, first)->host, n_others, s->plan.n_stages);
+}
+
+/* The plan of --plan. In one process its stages are threads, whatever ranks it names. */
+static mr_status take_plan(cmd_session *s, mr_err *err) {
+    const char *path = mr_options_text(s->options, MR_OPTION_PLAN_FILE);
+    int32_t n_ranks = cmd_facts_n_ranks(s);
+    bool threads = n_ranks == 1 && !s->facts.known;
+    s->plan = s->facts.plan_from.plan;
+    for (int32_t i = 0; i < s->plan.n_stages && threads; i++)
+        s->plan.stages[i].rank = i;
+    mr_plan_weigh(s->gguf, &s->info, &s->plan);
+    mr_status status = threads ? MR_OK : plan_file_check_ranks(&s->facts.plan_from, path, n_ranks, err);
+    if (status == MR_OK)
+        warn_of_hosts(s, path);
+    return status;
+}
+
+static mr_status solve_plan(cmd_session *s, mr_err *err) {
+    mr_status status = cmd_facts_solve(s, &s->plan, err);
+    if (status == MR_OK)
+        mr_plan_weigh(s->gguf, &s->info, &s->plan);
+    return status;
+}
+
+static mr_status too_many_stages(const cmd_session *s, int32_t n, mr_err *err) {
+    int32_t n_ranks = cmd_facts_n_ranks(s);
+    if (s->facts.read.has_facts)
+        return mr_err_set(err, MR_E_INVALID, "%" PRId32 " stages need as many ranks, but %.160s knows of %" PRId32, n,
+                          mr_options_text(s->options, MR_OPTION_FACTS), n_ranks);
+    return mr_err_set(err, MR_E_INVALID, "%" PRId32 " stages need as many ranks, but %" PRId32 " were started", n,
+                      n_ranks);
+}
+
+static mr_status choose_plan(cmd_session *s, mr_err *err) {
+    const mr_option_value *cut = &s->options->values[MR_OPTION_CUT];
+    const mr_option_value *stages = &s->options->values[MR_OPTION_STAGES];
+    if (cut->given && stages->given && stages->number != cut->n + 1)
+        return mr_err_set(err, MR_E_INVALID,
+                          "--cut names the first layers of %" PRId32 " stages, --stages is %" PRId64
+                          "; hint: one of the two is enough",
+                          cut->n + 1, stages->number);
+    if (s->facts.plan_from.has_plan)
+        return take_plan(s, err);
+    int32_t n_ranks = cmd_facts_n_ranks(s), n = n_ranks < s->info.n_layers ? n_ranks : s->info.n_layers;
+    if (cut->given || stages->given)
+        n = cut->given ? cut->n + 1 : (int32_t)stages->number;
+    const char *synthetic = mr_options_text(s->options, MR_OPTION_SYNTHETIC_STAGE);
+    if (synthetic) /* layers do not matter */
+        n = stages->given ? (int32_t)stages->number : n_ranks > 1 ? n_ranks : synthetic_plan_count(synthetic);
+    if ((n_ranks > 1 || s->facts.known) && n > n_ranks) /* what is known here is of ranks: threads are measured later */
+        return too_many_stages(s, n, err);
+    if (synthetic)
+        return cut->given ? mr_err_set(err, MR_E_INVALID, "both --cut and --synthetic-stage were given; hint: --stages")
+                          : synthetic_plan_make(synthetic, s->info.n_layers, n, &s->plan, err);
+    if (n_ranks > 1 && s->facts.known && !cut->given && !stages->given)
+        return solve_plan(s, err);
+    mr_status status = cut->given ? mr_plan_cut(s->gguf, &s->info, cut->ints, cut->n, &s->plan, err)
+                                  : mr_plan_balance(s->gguf, &s->info, n, &s->plan, err);
+    if (status != MR_OK)
+        return cut->given || stages->given ? mr_err_prefix(err, cut->given ? "--cut" : "--stages") : status;
+    if (n < n_ranks && !s->facts.known)
+        output_note("%" PRId32 " of %" PRId32 " ranks %s left out: the model is cut into %" PRId32, n_ranks - n,
+                    n_ranks, plural(n_ranks - n, "is", "are"), n);
+    return MR_OK;
+}
+
+/* What does not depend on the plan. */
+static void choose_sizes(cmd_session *s) {
+    const mr_options *o = s->options;
+    int32_t model_ctx = s->info.context_length < MR_MAX_CONTEXT ? s->info.context_length : MR_MAX_CONTEXT;
+    s->ctx = model_ctx < DEFAULT_CONTEXT ? model_ctx : DEFAULT_CONTEXT;
+    if (mr_options_given(o, MR_OPTION_CTX))
+        s->ctx = (int32_t)mr_options_number(o, MR_OPTION_CTX);
+    if (s->ctx > s->info.context_length)
+        output_warning("--ctx is %" PRId32 ", but the model was made for %" PRId32 " tokens: it may write nonsense",
+                       s->ctx, s->info.context_length);
+    static const mr_type KV_TYPES[] = {MR_TYPE_F16, MR_TYPE_F32, MR_TYPE_Q8_0}; /* in the order of the option */
+    s->kv_type = KV_TYPES[(int)mr_options_number(o, MR_OPTION_KV_TYPE)];
+    s->chunk = mr_options_given(o, MR_OPTION_CHUNK) ? (int32_t)mr_options_number(o, MR_OPTION_CHUNK) : MAX_CHUNK;
+}
+
+static int32_t usual_chunk(int32_t n_stages) {
+    return n_stages == 1 ? MAX_CHUNK : n_stages == 2 ? MAX_CHUNK / 2 : MAX_CHUNK / 4;
+}
+
+static void choose_numbers(cmd_session *s) {
+    const mr_options *o = s->options;
+    mr_cores cores;
+    mr_cores_get(&cores);
+    int32_t shared = mr_cores_usable(&cores) / s->plan.n_stages;
+    s->threads = shared < 1 ? 1 : shared;
+    if (mr_options_given(o, MR_OPTION_THREADS))
+        s->threads = (int32_t)mr_options_number(o, MR_OPTION_THREADS);
+    else if (s->cluster.n_ranks > 0)
+        s->threads = s->cluster.threads;
+    /* The chunks of one prompt fill a pipeline: the more of them, the less of it waits at both ends. The scheduler takes
+     * smaller ones where the times of the stages say so; until it knows them, these. */
+    if (!mr_options_given(o, MR_OPTION_CHUNK))
+        s->chunk = usual_chunk(s->plan.n_stages);
+}
+
+static mr_status hint_at_rank_0(mr_err *err) {
+    const mr_err why = *err;
+    return mr_err_set(err, why.status,
+                      "%.380s; hint: rank 0 needs the model file; a rank that has none gets its layers from others",
+                      why.text);
+}
+
+mr_status cmd_session_open(const mr_options *options, cmd_session *s, mr_err *err) {
+    *s = (cmd_session){.options = options};
+    mr_status status = cmd_cluster_devices(options, &s->devices, err);
+    if (status == MR_OK)
+        status = cmd_model_open(options, &s->model_path, &s->gguf, err);
+    if (status == MR_E_NOT_FOUND && rank_place_get().n_ranks > 1)
+        return hint_at_rank_0(err);
+    if (status != MR_OK)
+        return status;
+    status = mr_model_info_read(s->gguf, &s->info, err);
+    if (status != MR_OK)
+        return mr_err_prefix(err, "%.160s", s->model_path);
+    choose_sizes(s);
+    if (options->command != MR_COMMAND_SIMULATE && !mr_options_given(options, MR_OPTION_FACTS))
+        status = cmd_cluster_open(options, s->model_path, &s->cluster, err);
+    if (status == MR_OK)
+        status = cmd_facts_open(s, err);
+    if (status == MR_OK)
+        status = cmd_facts_measure_ranks(s, err);
+    if (status == MR_OK)
+        status = choose_plan(s, err);
+    if (status != MR_OK)
+        return status;
+    choose_numbers(s);
+    status = cmd_facts_measure_here(s, err);
+    return status == MR_OK ? cmd_facts_predict(s, err) : status;
+}
+
+void cmd_session_close(cmd_session *s) {
+    mr_err ignored;
+    cmd_cluster_tell_of_interrupt(&s->cluster);
+    mr_job_destroy(s->job);
+    if (trace_file_close(&s->trace, &ignored) != MR_OK)
+        output_warning("%s", ignored.text);
+    mr_free(s->clock_offset_ns);
+    cmd_facts_deinit(&s->facts);
+    cmd_cluster_close(&s->cluster);
+    mr_gguf_close(s->gguf);
+    mr_free(s->sizes);
+    mr_free(s->model_path);
+    *s = (cmd_session){0};
+}
+
+mr_status cmd_session_check_length(const cmd_session *s, int64_t n_tokens, int32_t more, mr_err *err) {
+    if (n_tokens + more <= s->ctx)
+        return MR_OK;
+    const char *hint = s->ctx < s->info.context_length ? "; hint: a larger --ctx" : "";
+    return mr_err_set(err, MR_E_TOO_LONG,
+                      "the prompt has %" PRId64 " tokens%s, but the context has %" PRId32 " (the model's: %" PRId32
+                      ")%s",
+                      n_tokens, more ? " and needs room for one more" : "", s->ctx, s->info.context_length, hint);
+}
+
+/* --- Sizes -------------------------------------------------------------------------------------------------------- */
+
+static mr_status measure(cmd_session *s, mr_err *err) {
+    mr_backend *backend = NULL;
+    mr_cpu_options cpu = {.n_threads = s->threads};
+    const mr_devices_config alone = {.wish = s->devices.wish, .blas_threads = 1}; /* nothing runs */
+    mr_devices devices = {0};
+    mr_status status = mr_cpu_backend_create(&cpu, &backend, err);
+    if (status == MR_OK)
+        status = mr_devices_create(&alone, 1, NULL, &devices, err);
+    for (int32_t i = 0; i < s->plan.n_stages && status == MR_OK; i++) {
+        mr_stage_config config = {.gguf = s->gguf,
+                                  .info = &s->info,
+                                  .range = {s->plan.stages[i].first, s->plan.stages[i].last},
+                                  .max_rows = s->max_rows,
+                                  .max_out_rows = s->max_out_rows,
+                                  .max_sequences = s->max_sequences,
+                                  .max_context = s->ctx,
+                                  .n_kv_blocks = s->n_kv_blocks,
+                                  .kv_type = s->kv_type,
+                                  .map_weights = s->map_weights,
+                                  .devices = devices.list,
+                                  .measures_products = devices.is_measured};
+        status = mr_stage_measure(&config, backend, &s->sizes[i], err);
+        if (status != MR_OK)
+            mr_err_prefix(err, "%.160s", s->model_path);
+    }
+    mr_devices_destroy(&devices);
+    mr_backend_destroy(backend);
+    return status;
+}
+
+static mr_stage_sizes total_sizes(const cmd_session *s) {
+    mr_stage_sizes total = {0};
+    for (int32_t i = 0; i < s->plan.n_stages; i++) {
+        total.weight_bytes += s->sizes[i].weight_bytes;
+        total.kv_bytes += s->sizes[i].kv_bytes;
+        total.work_bytes += s->sizes[i].work_bytes;
+    }
+    return total;
+}
+
+/* What all stages of a process, or of that which needs most, would allocate with n_blocks KV blocks: each of their
+ * buffers is whole pages. */
+static size_t allocated_bytes(const cmd_session *s, int32_t n_blocks) {
+    size_t sum = 0, most = 0;
+    for (int32_t i = 0; i < s->plan.n_stages; i++) {
+        const mr_stage_sizes *z = &s->sizes[i];
+        size_t block = z->kv_bytes / (size_t)s->n_kv_blocks;
+        size_t stage = z->page_bytes + mr_pages_bytes(block * (size_t)n_blocks);
+        sum += stage;
+        most = stage > most ? stage : most;
+    }
+    return cmd_facts_n_ranks(s) > 1 ? most : sum;
+}
+
+static mr_status over_budget(const cmd_session *s, int32_t least_blocks, size_t budget, mr_err *err) {
+    char all[OUTPUT_BYTES_TEXT], weights[OUTPUT_BYTES_TEXT], kv[OUTPUT_BYTES_TEXT], work[OUTPUT_BYTES_TEXT],
+        allowed[OUTPUT_BYTES_TEXT];
+    mr_stage_sizes total = total_sizes(s);
+    output_bytes_text(allocated_bytes(s, least_blocks), all);
+    output_bytes_text(total.weight_bytes, weights);
+    output_bytes_text(total.kv_bytes / (size_t)s->n_kv_blocks * (size_t)least_blocks, kv);
+    output_bytes_text(total.work_bytes, work);
+    output_bytes_text(budget, allowed);
+    return mr_err_set(err, MR_E_NO_MEMORY,
+                      "not enough memory: weights need %s, the KV cache %s, buffers %s, together %s in pages of 2 MiB; "
+                      "--mem allows %s",
+                      weights, kv, work, all, allowed);
+}
+
+/* KV blocks without which the command cannot run. */
+static int32_t least_blocks(const cmd_session_needs *needs) {
+    return (int32_t)(cmd_session_whole_blocks(needs->min_kv_tokens) / MR_WIRE_BLOCK_TOKENS);
+}
+
+/* Takes KV blocks away until all fits into the budget; sequences then wait for each other. */
+static mr_status fit_budget(cmd_session *s, const cmd_session_needs *needs, mr_err *err) {
+    size_t budget = (size_t)mr_options_number(s->options, MR_OPTION_MEM);
+    if (budget == 0 || allocated_bytes(s, s->n_kv_blocks) <= budget)
+        return MR_OK;
+    int32_t low = least_blocks(needs);
+    int32_t high = s->n_kv_blocks;
+    if (allocated_bytes(s, low) > budget)
+        return over_budget(s, low, budget, err);
+    /* low fits, high does not. */
+    while (high - low > 1) {
+        int32_t mid = low + (high - low) / 2;
+        if (allocated_bytes(s, mid) <= budget)
+            low = mid;
+        else
+            high = mid;
+    }
+    s->n_kv_blocks = low;
+    return measure(s, err);
+}
+
+/* Takes KV blocks away until every stage fits the memory of its rank, as far as the command can run with. */
+static mr_status fit_ranks(cmd_session *s, const cmd_session_needs *needs, mr_err *err) {
+    if (!s->facts.known || s->map_weights || cmd_facts_is_here(s))
+        return MR_OK;
+    int64_t tokens = mr_planner_kv_tokens(&s->facts.planner, &s->plan), blocks = tokens / MR_WIRE_BLOCK_TOKENS;
+    if (blocks >= s->n_kv_blocks || blocks < least_blocks(needs))
+        return MR_OK;
+    output_note("the KV cache has room for %" PRId64 " tokens instead of %" PRId64 ": the ranks have no more memory",
+                blocks * MR_WIRE_BLOCK_TOKENS, (int64_t)s->n_kv_blocks * MR_WIRE_BLOCK_TOKENS);
+    s->n_kv_blocks = (int32_t)blocks;
+    return measure(s, err);
+}
+
+static int32_t at_most(int64_t v, int64_t limit) {
+    return (int32_t)(v < limit ? v : limit);
+}
+
+/* What the stages of a host take that share its limits, that for their KV blocks among it, and what they may take. */
+typedef struct host_sizes {
+    uint64_t need, kv, have;
+} host_sizes;
+
+/* Whether stage i is the first of its host, and memory there is known. */
+static bool host_memory(const cmd_session *s, int32_t i, host_sizes *out) {
+    const mr_rank_info *rank = rank_of(s, i);
+    host_sizes sum = {0};
+    for (int32_t k = 0; k < s->plan.n_stages; k++) {
+        const mr_rank_info *other = rank_of(s, k);
+        if (rank && (strcmp(other->host, rank->host) != 0 || other->memory_group != rank->memory_group))
+            continue;
+        if (k < i)
+            return false;
+        sum.need += s->sizes[k].weight_bytes + s->sizes[k].kv_bytes + s->sizes[k].work_bytes;
+        sum.kv += s->sizes[k].kv_bytes;
+    }
+    sum.have = rank ? rank->memory_bytes : mr_mem_available();
+    *out = sum;
+    return sum.have > 0;
+}
+
+/* What a host has, but for a small part. */
+static uint64_t most_to_take(const host_sizes *h) {
+    return h->have - h->have / SPARE_PART;
+}
+
+/* Likewise, and half of what the KV cache could have. */
+static uint64_t most_for_needs(const host_sizes *h, const cmd_session_needs *needs) {
+    uint64_t most = most_to_take(h), rest = h->need - h->kv;
+    return needs->half_of_free && most > rest ? rest + (most - rest) / 2 : most;
+}
+
+/* Takes KV blocks away, as far as the command can run without them, until the stages of each host fit what it has.
+ * Sequences give way to each other where those that are left run out. */
+static mr_status fit_hosts(cmd_session *s, const cmd_session_needs *needs, mr_err *err) {
+    int32_t n = s->n_kv_blocks, least = least_blocks(needs);
+    host_sizes h;
+    for (int32_t i = 0; i < s->plan.n_stages && s->options->command != MR_COMMAND_PLAN; i++) {
+        if (!host_memory(s, i, &h) || h.need <= most_for_needs(&h, needs))
+            continue;
+        uint64_t block = h.kv / (uint64_t)s->n_kv_blocks, rest = h.need - h.kv;
+        uint64_t room =
+            most_for_needs(&h, needs) - h.have / SPARE_PART; /* what is free changes from one look to the next */
+        int32_t fit = room > rest ? at_most((int64_t)((room - rest) / block), n) : 0;
+        n = fit > least ? fit : least;
+    }
+    if (n >= s->n_kv_blocks)
+        return MR_OK;
+    output_note("the KV cache has room for %" PRId64 " tokens: there is no memory for the %" PRId64
+                " of all sequences at their longest",
+                (int64_t)n * MR_WIRE_BLOCK_TOKENS, (int64_t)s->n_kv_blocks * MR_WIRE_BLOCK_TOKENS);
+    s->n_kv_blocks = n;
+    return measure(s, err);
+}
+
+/* Hosts whose stages take more than is free there. */
+static void warn_of_memory(const cmd_session *s) {
+    char need_text[OUTPUT_BYTES_TEXT], have_text[OUTPUT_BYTES_TEXT];
+    host_sizes h;
+    for (int32_t i = 0; i < s->plan.n_stages && s->cluster.n_ranks > 0; i++) {
+        if (!host_memory(s, i, &h) || h.need <= h.have)
+            continue;
+        output_bytes_text((size_t)h.need, need_text);
+        output_bytes_text((size_t)h.have, have_text);
+        output_warning("%s has %s of memory free, its stages take %s: the system may kill them; hint: more hosts, or "
+                       "fewer layers there (--cut)",
+                       rank_of(s, i)->host, have_text, need_text);
+    }
+}
+
+/* Whether stages with repacked matrices do not fit: into the budget even with the fewest KV blocks, or into what a host
+ * has free but for a small part. Says so. */
+static bool is_short_of_memory(const cmd_session *s, int32_t least_blocks) {
+    char need_text[OUTPUT_BYTES_TEXT], have_text[OUTPUT_BYTES_TEXT];
+    host_sizes h = {.need = allocated_bytes(s, least_blocks),
+                    .have = (uint64_t)mr_options_number(s->options, MR_OPTION_MEM)};
+    const char *where = "--mem";
+    bool is_short = h.have > 0 && h.need > h.have;
+    for (int32_t i = 0; i < s->plan.n_stages && !is_short && s->options->command != MR_COMMAND_PLAN; i++) {
+        const mr_rank_info *rank = rank_of(s, i);
+        where = rank ? rank->host : "this machine";
+        is_short = host_memory(s, i, &h) && h.need > most_to_take(&h);
+    }
+    if (!is_short)
+        return false;
+    output_bytes_text((size_t)h.need, need_text);
+    output_bytes_text((size_t)h.have, have_text);
+    output_note(
+        "matrices stay in the model file, as with --no-repack: %s has %s of memory, repacked they would need %s", where,
+        have_text, need_text);
+    return true;
+}
+
+/* Decides where the matrices are to be, and measures the stages. */
+static mr_status place_weights(cmd_session *s, const cmd_session_needs *needs, mr_err *err) {
+    /* BLAS reads the file's rows: nobody would read panels, but those of experts, which BLAS does not multiply. */
+    s->map_weights = mr_options_number(s->options, MR_OPTION_NO_REPACK) != 0 ||
+                     (s->devices.wish == MR_DEVICES_BLAS && s->info.n_experts == 0);
+    mr_status status = measure(s, err);
+    if (status == MR_OK)
+        status = fit_hosts(s, needs, err);
+    if (status != MR_OK || s->map_weights || !is_short_of_memory(s, least_blocks(needs)))
+        return status;
+    s->map_weights = true;
+    return measure(s, err);
+}
+
+void cmd_session_widen_chunk(cmd_session *s, int32_t n_sequences) {
+    int32_t least = at_most((int64_t)n_sequences + usual_chunk(s->plan.n_stages) / PROMPT_PART, MR_MAX_STEP_ROWS);
+    if (!mr_options_given(s->options, MR_OPTION_CHUNK) && s->chunk < least)
+        s->chunk = least;
+}
+
+mr_status cmd_session_size(cmd_session *s, const cmd_session_needs *needs, mr_err *err) {
+    s->max_sequences = needs->max_sequences;
+    cmd_session_widen_chunk(s, needs->max_sequences);
+    s->max_rows = at_most(needs->max_rows, s->chunk);
+    s->max_out_rows = needs->all_logits ? s->max_rows : at_most(needs->max_sequences, s->max_rows);
+    s->n_kv_blocks = at_most(needs->kv_tokens / MR_WIRE_BLOCK_TOKENS, MR_MAX_KV_BLOCKS);
+    s->sizes = mr_alloc_array((size_t)s->plan.n_stages, sizeof *s->sizes);
+    if (!s->sizes)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a plan of %" PRId32 " stages", s->plan.n_stages);
+    if (s->plan.synthetic) /* stages take no memory to speak of */
+        return synthetic_plan_check(&s->plan, s->max_rows, err);
+    mr_status status = place_weights(s, needs, err);
+    if (status == MR_OK)
+        status = fit_budget(s, needs, err);
+    if (status == MR_OK)
+        status = fit_ranks(s, needs, err);
+    if (status == MR_OK)
+        warn_of_memory(s);
+    return status;
+}
+
+mr_status cmd_session_size_for_server(cmd_session *s, mr_err *err) {
+    bool given = mr_options_given(s->options, MR_OPTION_SEQUENCES);
+    int64_t longest = cmd_session_whole_blocks(s->ctx);
+    cmd_session_needs needs = {.max_sequences = given ? (int32_t)mr_options_number(s->options, MR_OPTION_SEQUENCES)
+                                                      : SERVER_SEQUENCES,
+                               .min_kv_tokens = longest,
+                               .half_of_free = true};
+    needs.kv_tokens = needs.max_rows = longest * needs.max_sequences;
+    s->grammars = true;
+    return cmd_session_size(s, &needs, err);
+}
+
+/* "2 threads", or "2 to 8 threads" where ranks differ. */
+static void threads_text(const cmd_session *s, char out[48]) {
+    int32_t least = s->threads, most = s->threads;
+    for (int32_t i = 0; i < s->plan.n_stages && s->cluster.n_ranks > 0; i++) {
+        int32_t n = rank_of(s, i)->threads;
+        least = n < least ? n : least;
+        most = n > most ? n : most;
+    }
+    if (least == most)
+        snprintf(out, 48, "%" PRId32 " %s", most, plural(most, "thread", "threads"));
+    else
+        snprintf(out, 48, "%" PRId32 " to %" PRId32 " threads", least, most);
+}
+
+static bool print_heading(const cmd_session *s, mr_text_buf *out) {
+    int32_t n_stages = s->plan.n_stages;
+    char threads[48];
+    threads_text(s, threads);
+    return output_printf(out,
+                         "%s%s%s: %" PRId32 " layers in %" PRId32 " %s of %s; context %" PRId32 ", at most %" PRId32
+                         " rows at once, KV cache of %" PRId64 " tokens in %s%s\n",
+                         s->info.arch, s->info.name[0] ? " " : "", s->info.name, s->info.n_layers, n_stages,
+                         plural(n_stages, "stage", "stages"), threads, s->ctx, s->max_rows,
+                         (int64_t)s->n_kv_blocks * MR_WIRE_BLOCK_TOKENS, mr_options_text(s->options, MR_OPTION_KV_TYPE),
+                         s->map_weights ? ", matrices in the model file" : "");
+}
+
+static void add_row(output_table *t, const mr_stage_sizes *sizes) {
+    output_table_bytes_cell(t, sizes->weight_bytes);
+    output_table_bytes_cell(t, sizes->kv_bytes);
+    output_table_bytes_cell(t, sizes->work_bytes);
+    output_table_bytes_cell(t, sizes->weight_bytes + sizes->kv_bytes + sizes->work_bytes);
+}
+
+/* Rows of a step, for which its time is shown: as the plan was chosen for. */
+static double rows_of_step(const cmd_session *s) {
+    const mr_planner_config *planner = &s->facts.planner;
+    int32_t m, n = planner->objective == MR_OBJECTIVE_LATENCY ? 1 : planner->n_sequences;
+    (void)mr_plan_decode_rate(s->facts.prediction, n, &m);
+    return (double)n / m;
+}
+
+static void add_heads(const cmd_session *s, bool ranks, output_table *t) {
+    static const char *const HEADS[] = {"stage", "layers", "weights", "KV cache", "buffers", "together"};
+    for (size_t i = 0; i < sizeof HEADS / sizeof HEADS[0]; i++)
+        output_table_cell(t, "%s", HEADS[i]);
+    if (s->facts.prediction)
+        output_table_cell(t, "step of %.0f", rows_of_step(s));
+    if (ranks) {
+        output_table_cell(t, "rank");
+        output_table_cell(t, "host");
+    }
+}
+
+static void add_stage(const cmd_session *s, int32_t i, output_table *t) {
+    const mr_plan_stage *stage = &s->plan.stages[i];
+    const char *host = cmd_facts_host(s, i);
+    output_table_cell(t, "%" PRId32, i);
+    if (s->plan.synthetic)
+        output_table_cell(t, "sleeps");
+    else
+        output_table_cell(t, "%" PRId32 "-%" PRId32, stage->first, stage->last - 1);
+    add_row(t, &s->sizes[i]);
+    if (s->facts.prediction)
+        output_table_cell(t, "%.2f ms", 1e3 * mr_plan_step_seconds(s->facts.prediction, i, rows_of_step(s)));
+    if (host) {
+        output_table_cell(t, "%" PRId32, stage->rank);
+        output_table_cell(t, "%s", host);
+    }
+}
+
+mr_status cmd_session_print_plan(const cmd_session *s, mr_text_buf *out, mr_err *err) {
+    mr_stage_sizes total = total_sizes(s);
+    bool ranks = cmd_facts_host(s, 0) != NULL, foretold = s->facts.prediction != NULL;
+    output_table t = {.align = ranks ? foretold ? "rrrrrrrrl" : "rrrrrrrl" : foretold ? "rrrrrrr" : "rrrrrr"};
+    add_heads(s, ranks, &t);
+    for (int32_t i = 0; i < s->plan.n_stages; i++)
+        add_stage(s, i, &t);
+    output_table_cell(&t, "all");
+    output_table_cell(&t, "%" PRId32, s->info.n_layers);
+    add_row(&t, &total);
+    for (int i = 0; i < foretold + 2 * ranks; i++)
+        output_table_cell(&t, "%s", "");
+    t.failed |= !print_heading(s, out);
+    mr_status status = output_table_print(&t, out, err);
+    output_table_deinit(&t);
+    return status;
+}
+
+/* --- Start -------------------------------------------------------------------------------------------------------- */
+
+static void note_silent(const char *stages) {
+    output_note("still loading: %s", stages);
+}
+
+void cmd_session_name_tracks(const cmd_session *s, trace_file *trace) {
+    for (int32_t i = 0; i < s->plan.n_stages; i++) {
+        char title[160];
+        const mr_rank_info *rank = rank_of(s, i);
+        snprintf(title, sizeof title, "stage %" PRId32 ", layers %" PRId32 " to %" PRId32 "%s%s", i,
+                 s->plan.stages[i].first, s->plan.stages[i].last - 1, rank ? ", on " : "", rank ? rank->host : "");
+        trace_file_name(trace, i, title);
+    }
+}
+
+/* Opens the file of --trace. */
+static mr_status open_trace(cmd_session *s, mr_err *err) {
+    const char *path = mr_options_text(s->options, MR_OPTION_TRACE);
+    if (!path && !s->on_spans)
+        return MR_OK;
+    s->clock_offset_ns = mr_alloc_array((size_t)s->plan.n_stages, sizeof *s->clock_offset_ns);
+    if (!s->clock_offset_ns)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a trace of %" PRId32 " stages", s->plan.n_stages);
+    mr_status status = cmd_cluster_compare_clocks(&s->cluster, &s->plan, s->clock_offset_ns, err);
+    if (status == MR_OK && path)
+        status = trace_file_open(&s->trace, path, s->clock_offset_ns, err);
+    if (status == MR_OK && path)
+        cmd_session_name_tracks(s, &s->trace);
+    return status;
+}
+
+mr_status cmd_session_stop(cmd_session *s, mr_err *err) {
+    mr_text_buf table = {0};
+    s->cluster.well = true;
+    cmd_cluster_tell_of_interrupt(&s->cluster);
+    cmd_facts_note_steps(s);
+    if (!s->trace.file)
+        return MR_OK;
+    mr_job_stop(s->job);
+    mr_status status = trace_file_close(&s->trace, err);
+    if (status == MR_OK)
+        status = trace_shares_print(s->job, s->plan.n_stages, &table, err);
+    if (status == MR_OK)
+        output_note_lines(table.data);
+    for (int32_t i = 0; i < s->plan.n_stages; i++)
+        if (mr_job_stage_seconds(s->job, i)->n_dropped_spans > 0)
+            output_warning("%s has gaps: stage %" PRId32 " could not send %" PRIu64 " spans", s->trace.path, i,
+                           mr_job_stage_seconds(s->job, i)->n_dropped_spans);
+    mr_text_buf_deinit(&table);
+    return status;
+}
+
+static void pass_spans(void *ctx, int32_t stage, const mr_span *spans, int32_t n) {
+    cmd_session *s = ctx;
+    if (s->trace.file)
+        trace_file_spans(&s->trace, stage, spans, n);
+    if (s->on_spans)
+        s->on_spans(s->on_spans_ctx, stage, spans, n);
+}
+
+static void pass_progress(void *ctx, size_t done_bytes, size_t total_bytes) {
+    cmd_session *s = ctx;
+    progress_update(&s->bar, done_bytes, total_bytes);
+    if (s->on_loaded)
+        s->on_loaded(s->on_loaded_ctx, done_bytes, total_bytes);
+}
+
+static mr_status create_job(cmd_session *s, mr_err *err) {
+    mr_job_config config = {.info = &s->info,
+                            .plan = &s->plan,
+                            .channel = cmd_cluster_channel(&s->cluster),
+                            .epoch = EPOCH,
+                            .max_rows = s->max_rows,
+                            .max_out_rows = s->max_out_rows,
+                            .max_sequences = s->max_sequences,
+                            .max_context = s->ctx,
+                            .n_kv_blocks = s->n_kv_blocks,
+                            .kv_type = (int32_t)s->kv_type,
+                            .model_digest = mr_hello_file_digest(s->gguf),
+                            .map_weights = s->map_weights,
+                            .fast_numerics = s->devices.wish != MR_DEVICES_EXACT,
+                            .times = s->facts.prediction ? &s->facts.prediction->times : NULL,
+                            .grammars = s->grammars,
+                            .token_s =
+                                s->token_s > 0 ? s->token_s : mr_options_real(s->options, MR_OPTION_TBT_MS) / 1e3,
+                            .progress = pass_progress,
+                            .progress_ctx = s,
+                            .silent = note_silent,
+                            .on_spans = s->trace.file || s->on_spans ? pass_spans : NULL,
+                            .on_spans_ctx = s,
+                            .on_step = s->on_step,
+                            .on_step_ctx = s->on_step_ctx,
+                            .interrupted = s->interrupted ? s->interrupted : cmd_cluster_ended};
+    progress_begin(&s->bar);
+    mr_status status = mr_job_create(&config, &s->job, err);
+    progress_end(&s->bar);
+    return status;
+}
+
+mr_status cmd_session_start(cmd_session *s, mr_err *err) {
+    mr_text_buf table = {0};
+    char bytes[OUTPUT_BYTES_TEXT];
+    int64_t start_ns = mr_clock_now_ns();
+    mr_status status = cmd_session_print_plan(s, &table, err);
+    if (status == MR_OK)
+        output_note_lines(table.data);
+    mr_text_buf_deinit(&table);
+    interrupt_catch();
+    mr_mem_set_budget((size_t)mr_options_number(s->options, MR_OPTION_MEM));
+    if (status == MR_OK)
+        status = open_trace(s, err);
+    if (status == MR_OK)
+        status = cmd_cluster_start(&s->cluster, s->model_path, &s->plan, s->threads, EPOCH, err);
+    if (status == MR_OK)
+        status = create_job(s, err);
+    if (status != MR_OK)
+        return status;
+    s->load_ns = mr_clock_now_ns() - start_ns;
+    output_bytes_text(total_sizes(s).weight_bytes, bytes);
+    if (s->cluster.n_without_file == 0) {
+        output_note("loaded %s in %.2f s", bytes, (double)s->load_ns / (double)MR_NS_PER_S);
+        return MR_OK;
+    }
+    uint64_t fetched_bytes = 0;
+    for (int32_t i = 0; i < s->plan.n_stages; i++)
+        fetched_bytes += mr_job_stage_report(s->job, i)->fetched_bytes;
+    output_note("loaded %s in %.2f s; %" PRIu64 " bytes of the model file went to %" PRId32 " %s without it", bytes,
+                (double)s->load_ns / (double)MR_NS_PER_S, fetched_bytes, s->cluster.n_without_file,
+                plural(s->cluster.n_without_file, "rank", "ranks"));
+    return MR_OK;
+}

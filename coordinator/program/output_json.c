@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/program/output_json.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "coordinator/api/api_json.h"
+#include "coordinator/program/output.h"
+
+json_t *output_json_text(mr_str text) {
+    return api_json_text(text);
+}
+
+json_t *output_json_plan(const mr_plan *plan, const mr_stage_sizes *sizes, const cmd_cluster *cluster) {
+    char here[HOST_NAME_MAX + 1] = "";
+    if (gethostname(here, sizeof here - 1) != 0)
+        here[0] = 0;
+    json_t *stages = json_array();
+    for (int32_t i = 0; i < plan->n_stages && stages; i++) {
+        const mr_plan_stage *p = &plan->stages[i];
+        const mr_rank_info *rank = cmd_cluster_rank(cluster, p->rank); /* NULL: a thread of rank 0 */
+        json_t *stage =
+            json_pack("{s:i, s:i, s:o, s:i, s:i, s:I}", "stage", i, "rank", rank ? p->rank : 0, "host",
+                      output_json_text(mr_str_from(rank ? rank->host : here)), "first_layer", p->first, "last_layer",
+                      p->last, "weight_bytes", (json_int_t)(sizes ? sizes[i].weight_bytes : p->weight_bytes));
+        if (stage && sizes) {
+            json_object_set_new(stage, "kv_bytes", json_integer((json_int_t)sizes[i].kv_bytes));
+            json_object_set_new(stage, "buffer_bytes", json_integer((json_int_t)sizes[i].work_bytes));
+        }
+        if (json_array_append_new(stages, stage) != 0) {
+            json_decref(stages);
+            stages = NULL;
+        }
+    }
+    return stages;
+}
+
+mr_status output_json_print(json_t *root, mr_err *err) {
+    mr_status status = MR_OK;
+    char *text = root ? json_dumps(root, JSON_REAL_PRECISION(9)) : NULL;
+    size_t len = text ? strlen(text) : 0;
+    json_decref(root);
+    if (!text)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the JSON object");
+    text[len] = '\n'; /* in the place of the zero */
+    status = output_write(text, len + 1, err);
+    free(text);
+    return status;
+}
