@@ -304,6 +304,8 @@ class Doors(unittest.TestCase):
                 self.assertEqual(found, status, headers)
                 if status == 401:
                     self.assertEqual((error_code(body), head["WWW-Authenticate"]), ("invalid_api_key", "Bearer"))
+            proxied = {"Authorization": "Bearer alpha", "Host": "api.example"}
+            self.assertEqual(server.ask("POST", "/echo", b"", proxied)[0], 200)
             self.assertEqual(server.ask("GET", "/open")[0], 200)
             self.assertEqual(server.ask("GET", "/nowhere")[0], 401)  # what there is, is for those with a key
 
