@@ -63,7 +63,7 @@ class Millrace:
         self.program, self.a = a.millrace, a
 
     def version(self):
-        text = run([self.program, "--version"], 60)[0].strip()
+        text = run([self.program, "--version"], 60)[0].splitlines()[0]
         folder = os.path.dirname(os.path.abspath(__file__))
         commit, _ = run(["git", "-C", folder, "describe", "--always", "--dirty", "--exclude=*"], 60)
         return f"{text} ({commit.strip()})" if commit else text
