@@ -104,7 +104,8 @@ static void test_many_in_a_step(void **state) {
         job_rig_run(&rig);
         int64_t n_steps = mr_job_get_facts(rig.job).n_steps - n_before;
         print_message("%d prompts in %d steps\n", N, (int)n_steps);
-        assert_true(round == 0 ? n_steps >= N : n_steps < N / 2);
+        /* A job has ended with its rows; the word that its last step is done may come later. */
+        assert_true(round == 0 ? n_steps >= N - 1 : n_steps < N / 2);
     }
     assert_memory_equal(together, alone, sizeof alone);
     job_rig_stop(&rig);
