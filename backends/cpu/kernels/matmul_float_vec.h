@@ -30,11 +30,6 @@ MR_INLINE bool is_f32(const format f) {
     return f.block_bytes == MR_PANEL * 4 && f.block_k == 1;
 }
 
-/* Where k stands among the k of rule M: those of a pair change places. */
-MR_INLINE int32_t place_of(const format f, int32_t k) {
-    return f.block_k == 2 ? k ^ 1 : k;
-}
-
 MR_INLINE void lay_out_row(const format f, const mr_matmul_args *args, int32_t row, int32_t k, int32_t n_k,
                            row_chunk *out) {
     const uint8_t *a = matmul_a_row(args, row);
@@ -43,11 +38,13 @@ MR_INLINE void lay_out_row(const format f, const mr_matmul_args *args, int32_t r
         return;
     }
     const uint16_t *x = (const uint16_t *)(const void *)a + k;
-    for (int32_t i = 0; i < share_of(n_k, 2) * 2; i++)
-        out->x[place_of(f, i)] = mr_bf16_to_f32(x[i]); /* behind an odd k stands a zero */
+    for (int32_t i = 0; i < n_k; i += 2) { /* the odd one first; behind an odd k stands a zero */
+        out->x[i] = mr_bf16_to_f32(x[i + 1]);
+        out->x[i + 1] = mr_bf16_to_f32(x[i]);
+    }
 }
 
-/* The weights that rule M takes k-th. */
+/* The weights that rule M takes k-th, of a panel in its own layout. */
 MR_INLINE v16 load_weights(const format f, const uint8_t *w, int32_t k) {
     if (is_f32(f))
         return v16_load((const float *)(const void *)w + k * MR_PANEL);
@@ -57,6 +54,7 @@ MR_INLINE v16 load_weights(const format f, const uint8_t *w, int32_t k) {
     return k % 2 ? v16_load_bf16_even(halves + (k - 1) * MR_PANEL) : v16_load_bf16_odd(halves + k * MR_PANEL);
 }
 
+/* The k-th weights of panel p. */
 MR_INLINE v16 weights_of(const format f, const tile *t, weight_source from, int p, int32_t k) {
     if (from == KEPT && !is_f32(f))
         return v16_load(t->weights->w[p][k]);
@@ -66,45 +64,37 @@ MR_INLINE v16 weights_of(const format f, const tile *t, weight_source from, int 
     return w;
 }
 
-/* acc = fma(w[k], x[k], acc) */
-MR_INLINE void add_products(const format f, const tile *t, weight_source from, int n_rows, int32_t k,
-                            v16 acc[TILE_PANELS][TILE_ROWS]) {
-    v16 w[TILE_PANELS];
-    UNROLL
-    for (int p = 0; p < TILE_PANELS; p++)
-        w[p] = weights_of(f, t, from, p, k);
-    UNROLL
-    for (int r = 0; r < n_rows; r++) {
-        v16 x = v16_set1(t->rows[r].x[k]);
-        UNROLL
-        for (int p = 0; p < TILE_PANELS; p++)
-            acc[p][r] = v16_fma(w[p], x, acc[p][r]);
+/* Row r of a tile: its sums of the two panels are a and b; from, n_rows and r are constants. */
+#define OPEN(r)                                                                                                        \
+    v16 a##r = v16_load(sums[r < n_rows ? r : 0][0]), b##r = v16_load(sums[r < n_rows ? r : 0][TILE_PANELS - 1]);
+#define ADD_PRODUCT(r)                                                                                                 \
+    if (r < n_rows) {                                                                                                  \
+        v16 x = v16_set1(rows[r].x[k]);                                                                                \
+        a##r = v16_fma(w0, x, a##r);                                                                                   \
+        if (TILE_PANELS > 1)                                                                                           \
+            b##r = v16_fma(w1, x, b##r);                                                                               \
     }
-}
+#define CLOSE(r)                                                                                                       \
+    if (r < n_rows) {                                                                                                  \
+        v16_store(sums[r][0], a##r);                                                                                   \
+        if (TILE_PANELS > 1)                                                                                           \
+            v16_store(sums[r][TILE_PANELS - 1], b##r);                                                                 \
+    }
 
-/* from and n_rows are constants. */
+/* acc = fma(w[k], x[k], acc) */
 MR_INLINE void run_tile(const format f, const tile *t, weight_source from, int n_rows) {
-    v16 acc[TILE_PANELS][TILE_ROWS];
-    const uint8_t *ahead = t->ahead[0];
-    const ptrdiff_t other = t->ahead[TILE_PANELS - 1] - ahead;
-    UNROLL
-    for (int i = 0; i < n_rows * TILE_PANELS; i++)
-        acc[i % TILE_PANELS][i / TILE_PANELS] = v16_load(t->sums[i / TILE_PANELS][i % TILE_PANELS]);
-    for (int32_t k_step = 0; k_step < t->n_k; k_step += STEP) {
-        for (int32_t i = 0; i < t->ahead_lines; i++, ahead += LINE) {
-            __builtin_prefetch(ahead, 0, 2);
-            if (TILE_PANELS > 1)
-                __builtin_prefetch(ahead + other, 0, 2);
-        }
-        for (int32_t k = k_step; k < least(k_step + STEP, t->n_k); k += f.block_k) {
-            UNROLL
-            for (int i = 0; i < f.block_k; i++)
-                add_products(f, t, from, n_rows, k + i, acc);
+    const row_chunk *rows = t->rows;
+    tile_sums *sums = t->sums;
+    const int32_t n_k = share_of(t->n_k, f.block_k) * f.block_k;
+    EACH_ROW(OPEN)
+    for (int32_t k = 0, step = 0; k < n_k; step++) {
+        ask_ahead(t, step);
+        for (const int32_t end = least(k + STEP, n_k); k < end; k++) {
+            const v16 w0 = weights_of(f, t, from, 0, k), w1 = weights_of(f, t, from, TILE_PANELS - 1, k);
+            EACH_ROW(ADD_PRODUCT)
         }
     }
-    UNROLL
-    for (int i = 0; i < n_rows * TILE_PANELS; i++)
-        v16_store(t->sums[i / TILE_PANELS][i % TILE_PANELS], acc[i % TILE_PANELS][i / TILE_PANELS]);
+    EACH_ROW(CLOSE)
 }
 
 /* Tiles of every height up to TILE_ROWS; where there are several, of at least half of that. */

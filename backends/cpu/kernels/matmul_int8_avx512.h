@@ -168,75 +168,63 @@ MR_INLINE __m512i broadcast_group(const int8_t *q) {
 
 /* --- Tiles ----------------------------------------------------------------------------------------------------------- */
 
+/* Row r of a tile: its sums of the two panels are a and b, those of integers at hand s and u. n_rows and r are constants. */
+#define OPEN(r) __m512 a##r = _mm512_load_ps(sums[r < n_rows ? r : 0][0]), b##r = _mm512_load_ps(sums[r < n_rows ? r : 0][1]);
+#define START(r)                                                                                                       \
+    __m512i s##r = f.log_offset ? _mm512_set1_epi32(rows[r < n_rows ? r : 0].start[at]) : _mm512_setzero_si512(),      \
+            u##r = s##r;
+#define ADD_GROUP(r)                                                                                                   \
+    if (r < n_rows) {                                                                                                  \
+        __m512i x = broadcast_group(rows[r].q + j * 32 + g * 4);                                                       \
+        s##r = _mm512_dpbusd_epi32(s##r, w0, x);                                                                       \
+        u##r = _mm512_dpbusd_epi32(u##r, w1, x);                                                                       \
+    }
+/* acc = fma(sum, scale * d, acc) */
+#define ADD_PRODUCT(r)                                                                                                 \
+    if (r < n_rows) {                                                                                                  \
+        __m512 d = _mm512_set1_ps(rows[r].d[j]);                                                                       \
+        a##r = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s##r), _mm512_mul_ps(scale0, d), a##r);                              \
+        b##r = _mm512_fmadd_ps(_mm512_cvtepi32_ps(u##r), _mm512_mul_ps(scale1, d), b##r);                              \
+    }
 /* acc = fma(minimum, d times the sum of the activations, acc) */
-MR_INLINE void add_minima(const format f, const tile *t, weight_source from, int n_rows, int32_t j, int h,
-                          __m512 acc[TILE_PANELS][TILE_ROWS]) {
-    __m512 min[TILE_PANELS] = {min_of(f, t, from, 0, j, h), min_of(f, t, from, 1, j, h)};
-    UNROLL
-    for (int r = 0; r < n_rows; r++) {
-        __m512 d_sum = _mm512_set1_ps(t->rows[r].d_sum[j * f.n_mins + h]);
-        UNROLL
-        for (int p = 0; p < TILE_PANELS; p++)
-            acc[p][r] = _mm512_fmadd_ps(min[p], d_sum, acc[p][r]);
+#define ADD_MINIMUM(r)                                                                                                 \
+    if (r < n_rows) {                                                                                                  \
+        __m512 d_sum = _mm512_set1_ps(rows[r].d_sum[j * f.n_mins + h]);                                                \
+        a##r = _mm512_fmadd_ps(min0, d_sum, a##r);                                                                     \
+        b##r = _mm512_fmadd_ps(min1, d_sum, b##r);                                                                     \
     }
-}
-
-/* The k of one scale: half h of sub-block j, or all of it. */
-MR_INLINE void add_products(const format f, const tile *t, weight_source from, int n_rows, int32_t j, int h,
-                            __m512 acc[TILE_PANELS][TILE_ROWS]) {
-    const int32_t at = j * f.n_scales + h;
-    __m512i sum[TILE_PANELS][TILE_ROWS];
-    UNROLL
-    for (int r = 0; r < n_rows; r++)
-        sum[0][r] = sum[1][r] = f.log_offset ? _mm512_set1_epi32(t->rows[r].start[at]) : _mm512_setzero_si512();
-    UNROLL
-    for (int i = 0; i < 8 / f.n_scales; i++) {
-        const int g = h * 4 + i;
-        __m512i w0 = group_of(f, t, from, 0, j, g), w1 = group_of(f, t, from, 1, j, g);
-        UNROLL
-        for (int r = 0; r < n_rows; r++) {
-            __m512i x = broadcast_group(t->rows[r].q + j * 32 + g * 4);
-            sum[0][r] = _mm512_dpbusd_epi32(sum[0][r], w0, x);
-            sum[1][r] = _mm512_dpbusd_epi32(sum[1][r], w1, x);
-        }
+#define CLOSE(r)                                                                                                       \
+    if (r < n_rows) {                                                                                                  \
+        _mm512_store_ps(sums[r][0], a##r);                                                                             \
+        _mm512_store_ps(sums[r][1], b##r);                                                                             \
     }
-    __m512 scale[TILE_PANELS] = {scale_of(f, t, from, 0, j, h), scale_of(f, t, from, 1, j, h)};
-    UNROLL
-    for (int r = 0; r < n_rows; r++) {
-        __m512 d = _mm512_set1_ps(t->rows[r].d[j]);
-        UNROLL
-        for (int p = 0; p < TILE_PANELS; p++)
-            acc[p][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[p][r]), _mm512_mul_ps(scale[p], d), acc[p][r]);
-    }
-    if (f.n_mins == 2)
-        add_minima(f, t, from, n_rows, j, h, acc);
-}
 
 /* n_rows sums of two panels go on over the chunk. from and n_rows are constants. */
 MR_INLINE void run_tile(const format f, const tile *t, weight_source from, int n_rows) {
-    __m512 acc[TILE_PANELS][TILE_ROWS];
-    const uint8_t *ahead[TILE_PANELS] = {t->ahead[0], t->ahead[1]};
-    UNROLL
-    for (int r = 0; r < n_rows; r++) {
-        acc[0][r] = _mm512_load_ps(t->sums[r][0]);
-        acc[1][r] = _mm512_load_ps(t->sums[r][1]);
-    }
+    const row_chunk *rows = t->rows;
+    tile_sums *sums = t->sums;
+    EACH_ROW(OPEN)
     for (int32_t j = 0; j < t->n_k / 32; j++) {
-        for (int32_t i = 0; i < t->ahead_lines; i++, ahead[0] += LINE, ahead[1] += LINE) {
-            _mm_prefetch((const char *)ahead[0], _MM_HINT_T1);
-            _mm_prefetch((const char *)ahead[1], _MM_HINT_T1);
-        }
+        ask_ahead(t, j);
         UNROLL
-        for (int h = 0; h < f.n_scales; h++)
-            add_products(f, t, from, n_rows, j, h, acc);
-        if (f.n_mins == 1)
-            add_minima(f, t, from, n_rows, j, 0, acc);
+        for (int h = 0; h < f.n_scales; h++) { /* the k of one scale: half of them, or all */
+            const int32_t at = j * f.n_scales + h;
+            EACH_ROW(START)
+            UNROLL
+            for (int i = 0; i < 8 / f.n_scales; i++) {
+                const int g = h * 8 / f.n_scales + i;
+                const __m512i w0 = group_of(f, t, from, 0, j, g), w1 = group_of(f, t, from, 1, j, g);
+                EACH_ROW(ADD_GROUP)
+            }
+            const __m512 scale0 = scale_of(f, t, from, 0, j, h), scale1 = scale_of(f, t, from, 1, j, h);
+            EACH_ROW(ADD_PRODUCT)
+            if (h < f.n_mins) {
+                const __m512 min0 = min_of(f, t, from, 0, j, h), min1 = min_of(f, t, from, 1, j, h);
+                EACH_ROW(ADD_MINIMUM)
+            }
+        }
     }
-    UNROLL
-    for (int r = 0; r < n_rows; r++) {
-        _mm512_store_ps(t->sums[r][0], acc[0][r]);
-        _mm512_store_ps(t->sums[r][1], acc[1][r]);
-    }
+    EACH_ROW(CLOSE)
 }
 
 /* Where there are several tiles, none is of less than 4 rows. */

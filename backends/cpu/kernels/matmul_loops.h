@@ -100,8 +100,9 @@ MR_INLINE void matmul(const format f, const mr_matmul_args *args, int32_t panel_
         j.n_panels = least(group, panel_last - j.panel);
         int32_t n_blocks = share_of(row_last - row_first, ROW_BLOCK);
         for (j.row = row_first; j.row < row_last; j.row += j.n_rows, n_blocks--) {
-            int32_t rows = share_of(row_last - j.row, n_blocks); /* whole tiles, but at the end */
-            j.n_rows = least(share_of(rows, TILE_ROWS) * TILE_ROWS, row_last - j.row);
+            j.n_rows = row_last - j.row;
+            if (n_blocks > 1) /* nearly the same share for each, in whole tiles */
+                j.n_rows = (share_of(j.n_rows, n_blocks) + TILE_ROWS / 2) / TILE_ROWS * TILE_ROWS;
             run_block(f, &j, &s);
         }
     }
