@@ -26,7 +26,9 @@ enum { MR_MICRO_BATCHES_READY = 2 };
 int32_t mr_micro_batches_most(int32_t n_stages);
 /* Seconds in which each of n sequences gets one token, in m micro-batches; n > 0, m >= 1. */
 double mr_micro_batches_seconds(const mr_pipeline_times *t, int32_t n, int32_t m);
-/* The m of 1 to most (and to n) with the least seconds; of those within a hundredth of it, the smallest. */
+/* What numbers of micro-batches are compared by: these seconds, but more where rows come back only just in time. */
+double mr_micro_batches_cost(const mr_pipeline_times *t, int32_t n, int32_t m);
+/* The m of 1 to most (and to n) with the least cost; of those within a hundredth of it, the smallest. */
 int32_t mr_micro_batches_best(const mr_pipeline_times *t, int32_t n, int32_t most);
 /* Seconds until the first token of a prompt of n tokens that is alone, in chunks that fill consecutive steps. */
 double mr_prefill_seconds(const mr_pipeline_times *t, int32_t n, int32_t chunk);

@@ -187,7 +187,8 @@ static int32_t choose_micro_batches(const mr_scheduler *s, int32_t n) {
     if (s->config.n_stages == 1 || !s->times || n == 0)
         return one_for_each_stage(s);
     int32_t best = mr_micro_batches_best(s->times, n, s->config.ring_slots - READY_STEPS);
-    return token_seconds(s, n, s->m_decode) <= SAME * token_seconds(s, n, best) ? s->m_decode : best;
+    double cost = mr_micro_batches_cost(s->times, n, s->m_decode < n ? s->m_decode : n);
+    return cost <= SAME * mr_micro_batches_cost(s->times, n, best) ? s->m_decode : best;
 }
 
 /* Rows of the step with n_decoding > 0: as many as let tokens come in time. */

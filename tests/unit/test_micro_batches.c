@@ -87,9 +87,11 @@ static void test_best(void **state) {
         assert_in_range(best, 1, n < 16 ? n : 16);
         assert_true(t.n_stages > 1 || best == 1);
         for (int32_t m = 1; m <= 16 && m <= n && t.n_stages > 1; m++) {
-            double here = mr_micro_batches_seconds(&t, n, best), there = mr_micro_batches_seconds(&t, n, m);
+            double here = mr_micro_batches_cost(&t, n, best), there = mr_micro_batches_cost(&t, n, m);
+            double seconds = mr_micro_batches_seconds(&t, n, best);
             assert_true(here <= 1.0101 * there);
             assert_true(m >= best || there > here); /* fewer of them would have been chosen */
+            assert_true(seconds <= 1.07 * mr_micro_batches_seconds(&t, n, m)); /* coming back early costs little */
         }
         several += best > 1;
     }
