@@ -17,8 +17,9 @@ enum {
 /* More micro-batches or fewer have to be worth it: times are noisy. */
 static const double SAME = 1.03;
 static const double SAME_PROMPTS = 1.25; /* likewise for how many rows prompts have */
-/* Without a wish for the time between tokens: this many times what it is without prompts. Less than the factor of two that
- * nobody minds much, because some steps take longer than others. */
+/* Without a wish for the time between tokens: this many times what it would be if all prompts but one were read already. So
+ * one of them does not slow those who decode by more than the factor of two that nobody minds much (less here, because some
+ * steps take longer than others), and where many wait the few who decode do not hold them up. */
 static const double SLOWER = 1.8;
 
 /* What the cut of prompts follows from, in short. */
@@ -160,7 +161,7 @@ static int32_t prefill_rows(const mr_entry *e) {
 
 /* Who is there. */
 typedef struct work {
-    int32_t n_decoding;
+    int32_t n_decoding, n_prompts;
     int64_t n_prefill;  /* rows of prompts */
     uint64_t last_turn; /* of those that decode, the one that waited longest; UINT64_MAX: nobody decodes */
 } work;
@@ -170,6 +171,7 @@ static work look(const mr_scheduler *s) {
     for (int32_t i = 0; i < s->n_live; i++) {
         const mr_entry *e = s->live[i];
         w.n_prefill += prefill_rows(e);
+        w.n_prompts += prefill_rows(e) > 0;
         if (!is_decoding(e))
             continue;
         w.n_decoding++;
@@ -195,7 +197,11 @@ static int32_t choose_micro_batches(const mr_scheduler *s, int32_t n) {
 static int32_t rows_with_decoding(const mr_scheduler *s, const work *w) {
     if (!s->times)
         return s->n_rows + UNKNOWN_PREFILL;
-    double wanted = s->config.token_s > 0 ? s->config.token_s : SLOWER * token_seconds(s, w->n_decoding, s->m_decode);
+    double wanted = s->config.token_s;
+    if (wanted <= 0) {
+        int32_t n_read = w->n_decoding + w->n_prompts - 1;
+        wanted = SLOWER * token_seconds(s, n_read, n_read > w->n_decoding ? s->m : s->m_decode);
+    }
     int32_t rows = mr_step_rows_within(s->times, w->n_decoding, s->m, wanted, s->config.max_rows);
     return rows > s->n_rows + LEAST_PREFILL ? rows : s->n_rows + LEAST_PREFILL;
 }

@@ -24,8 +24,8 @@ typedef struct mr_scheduler_config {
     int32_t n_stages;
     int32_t max_rows, max_out_rows, max_sequences;
     int32_t ring_slots; /* steps under way at most; 0: as mr_scheduler_ring_slots */
-    /* Wanted between two tokens of a sequence while prompts are read; 0: less than twice as without; INFINITY: steps have
-     * all the rows of prompts that there is room for. */
+    /* Wanted between two tokens of a sequence while prompts are read; 0: less than twice as long as with all prompts but one
+     * read already; INFINITY: steps have all the rows of prompts that there is room for. */
     double token_s;
 } mr_scheduler_config;
 

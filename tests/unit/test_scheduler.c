@@ -578,6 +578,36 @@ static void test_token_budget(void **state) {
         }
 }
 
+/* Where many prompts wait, those who decode are not slower than twice what they will be when all of these decode too; and
+ * the prompts are read in at most the share of the time that this leaves them. */
+static void test_token_budget_of_many(void **state) {
+    (void)state;
+    enum { N_PROMPTS = 32, N_PROMPT = 64 };
+    for (int32_t n_stages = 1; n_stages <= 3; n_stages++) {
+        scene c;
+        scene_init(&c, n_stages, 0);
+        scene_times(&c, n_stages, 5e-3, 1e-3, 0);
+        scene_join(&c, 1, 0);
+        for (int i = 0; i < 4; i++)
+            scene_step(&c);
+        for (int32_t i = 0; i < N_PROMPTS; i++)
+            scene_join(&c, N_PROMPT, 0);
+        mr_entry *last = mr_journal_entry(c.journal, N_PROMPTS);
+        int32_t m = n_stages, n_steps = 0, most = 0;
+        for (; last->n_issued < N_PROMPT; n_steps++) {
+            int32_t rows = rows_of(scene_step(&c));
+            most = rows > most ? rows : most;
+            m = mr_scheduler_micro_batches(c.scheduler);
+        }
+        double all = mr_micro_batches_seconds(&c.times, 1 + N_PROMPTS, m);
+        assert_true(mr_micro_batches_seconds(&c.times, most * m, m) <= 2 * all);
+        assert_true(most > (1 + N_PROMPTS) / m);
+        /* A step has a decode row for each that has been read, at most (1 + N_PROMPTS) / m; the rest is theirs. */
+        assert_in_range(n_steps, N_PROMPTS * N_PROMPT / most, 2 * N_PROMPTS * N_PROMPT / (most - (1 + N_PROMPTS) / m));
+        scene_deinit(&c);
+    }
+}
+
 /* Decoding sequences that could fill every step leave a part of it to a prompt, and no row of it empty. */
 static void test_prompt_beside_full_steps(void **state) {
     (void)state;
@@ -754,6 +784,7 @@ int main(void) {
         cmocka_unit_test(test_balance),
         cmocka_unit_test(test_micro_batches_follow),
         cmocka_unit_test(test_token_budget),
+        cmocka_unit_test(test_token_budget_of_many),
         cmocka_unit_test(test_prompt_beside_full_steps),
         cmocka_unit_test(test_full_steps_beside_a_prompt),
         cmocka_unit_test(test_shares),
