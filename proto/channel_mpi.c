@@ -20,9 +20,9 @@ enum {
     LOST_LOOKS = 100,   /* for messages that a lost rank had sent, without finding any */
 };
 /* How the owner waits. It spins while work has been there lately; with shared cores it sleeps for a part of the time
- * that it has waited already. */
+ * that it has waited already, but not so long that a message which comes meanwhile is late for its step. */
 static const int64_t IDLE_AFTER_NS = MR_NS_PER_S, IDLE_SLEEP_NS = 5 * MR_NS_PER_MS, SHARED_SPIN_NS = 50000,
-                     OWNER_PATIENCE_NS = 2 * MR_NS_PER_S;
+                     SHARED_SLEEP_NS = MR_NS_PER_MS / 2, OWNER_PATIENCE_NS = 2 * MR_NS_PER_S;
 enum { SHARED_SLEEP_SHARE = 8 };
 
 typedef enum request_state {
@@ -300,8 +300,8 @@ static void sleep_for(mr_mpi *m, int64_t deadline_ns) {
 static void relax(mr_mpi *m, int64_t start_ns, int64_t now_ns, int64_t deadline_ns) {
     int64_t waited = now_ns - (start_ns > m->busy_ns ? start_ns : m->busy_ns), pause = 0;
     if (m->config.shares_cores && waited > SHARED_SPIN_NS)
-        pause = waited / SHARED_SLEEP_SHARE;
-    if (now_ns - m->busy_ns > IDLE_AFTER_NS || pause > IDLE_SLEEP_NS)
+        pause = waited / SHARED_SLEEP_SHARE < SHARED_SLEEP_NS ? waited / SHARED_SLEEP_SHARE : SHARED_SLEEP_NS;
+    if (now_ns - m->busy_ns > IDLE_AFTER_NS)
         pause = IDLE_SLEEP_NS;
     if (pause == 0)
         sched_yield();
