@@ -169,7 +169,8 @@ MR_INLINE __m512i broadcast_group(const int8_t *q) {
 /* --- Tiles ----------------------------------------------------------------------------------------------------------- */
 
 /* Row r of a tile: its sums of the two panels are a and b, those of integers at hand s and u. n_rows and r are constants. */
-#define OPEN(r) __m512 a##r = _mm512_load_ps(sums[r < n_rows ? r : 0][0]), b##r = _mm512_load_ps(sums[r < n_rows ? r : 0][1]);
+#define OPEN(r)                                                                                                        \
+    __m512 a##r = _mm512_load_ps(sums[r < n_rows ? r : 0][0]), b##r = _mm512_load_ps(sums[r < n_rows ? r : 0][1]);
 #define START(r)                                                                                                       \
     __m512i s##r = f.log_offset ? _mm512_set1_epi32(rows[r < n_rows ? r : 0].start[at]) : _mm512_setzero_si512(),      \
             u##r = s##r;
