@@ -40,7 +40,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     p.add_argument("--prompt", type=int, default=2000)
     p.add_argument("--sequences", type=int, default=8)
-    p.add_argument("--tokens", type=int, default=256, help="that each of the sequences generates")
+    p.add_argument("--tokens", type=int, default=900, help="that each of the sequences generates")
     p.add_argument("--pairs", type=int, default=7)
     p.add_argument("millrace")
     p.add_argument("model")
