@@ -58,8 +58,8 @@ class Browser(unittest.TestCase):
             "before => [...document.querySelectorAll('.plot')].filter((p, i) => before[i] !== "
             "[...p.querySelectorAll('path:not(.fill)')].map(q => q.getAttribute('d'))[0]).length >= " + str(n), arg=before)
 
-    def expect_streamed(self, page, message, changes=4):
-        """Sends a message, sees the answer grow in as many changes and end, and returns it."""
+    def expect_streamed(self, page, message, tries=1):
+        """Sends a message, sees the answer grow and end, and returns it; or again, if it came at once."""
         page.evaluate("""() => {
             window.lengths = new Set();
             new MutationObserver((all) => all.forEach((m) => window.lengths.add(m.target.length)))
@@ -70,7 +70,10 @@ class Browser(unittest.TestCase):
         expect(page.locator(".message.user .text").last).to_have_text(message)
         expect(page.locator(".message.live")).to_have_count(0)
         expect(page.locator(".message.assistant .facts").last).to_contain_text("tokens")
-        self.assertGreaterEqual(page.evaluate("window.lengths.size"), changes, "the answer came at once")
+        n_lengths = page.evaluate("window.lengths.size")
+        if n_lengths <= 3 and tries > 1:
+            return self.expect_streamed(page, message, tries - 1)
+        self.assertGreater(n_lengths, 3, "the answer came at once")
         return page.locator(".message.assistant .text").last.text_content()
 
 
@@ -252,7 +255,7 @@ class WithMillrace(Browser):
             }, 20);
         }""")
         # All 200 tokens take a fifth of a second: a browser on a busy machine may see them at once.
-        self.assertGreater(len(self.expect_streamed(page, "Once upon a time", changes=1)), 100)
+        self.assertGreater(len(self.expect_streamed(page, "Once upon a time", tries=5)), 100)
         page.wait_for_function("() => most.busy === 3 && most.rate > 10")
         self.expect_moving_plots(page, 1)
         self.expect_no_trouble(self.address)

@@ -185,13 +185,11 @@ MR_INLINE void add_products(const format f, const tile *t, weight_source from, i
 /* n_rows sums of a panel go on over the chunk. from and n_rows are constants. */
 MR_INLINE void run_tile(const format f, const tile *t, weight_source from, int n_rows) {
     v16 acc[TILE_ROWS];
-    const uint8_t *ahead = t->ahead[0];
     UNROLL
     for (int r = 0; r < n_rows; r++)
         acc[r] = v16_load(t->sums[r][0]);
     for (int32_t j = 0; j < t->n_k / 32; j++) {
-        for (int32_t i = 0; i < t->ahead_lines; i++, ahead += LINE)
-            __builtin_prefetch(ahead, 0, 2);
+        ask_ahead(t, j);
         UNROLL
         for (int h = 0; h < f.n_scales; h++)
             add_products(f, t, from, n_rows, j, h, acc);
