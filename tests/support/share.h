@@ -1,4 +1,5 @@
-/* tests/support/share.h - MILLRACE_TEST_SHARE=n runs one of n cases of long lists: emulated machines and sanitizers are slow. */
+/* tests/support/share.h - how much of their long lists tests run. MILLRACE_TEST_SHARE=n: one of n cases, for emulated
+ * machines and sanitizers, which are slow. MILLRACE_TEST_LONG=1: also what takes hours, as full products of cases. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_SUPPORT_SHARE_H
 #define MR_TESTS_SUPPORT_SHARE_H
@@ -6,12 +7,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* At least 1. */
 static inline int share_get(void) {
     const char *text = getenv("MILLRACE_TEST_SHARE");
     int n = text ? atoi(text) : 1;
     return n > 1 ? n : 1;
+}
+
+static inline bool share_is_long(void) {
+    const char *text = getenv("MILLRACE_TEST_LONG");
+    return text && strcmp(text, "1") == 0;
 }
 
 /* Whether to leave out the next case of a list; *count starts at 0. */

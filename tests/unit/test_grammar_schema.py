@@ -17,6 +17,7 @@ import jsonschema  # noqa: E402
 WALK = os.environ["MILLRACE_GRAMMAR_WALK"]
 VERBOSE = "-v" in sys.argv
 SHARE = int(os.environ.get("MILLRACE_TEST_SHARE", "1"))
+PATIENCE = 12 if os.environ.get("MILLRACE_TEST_LONG") else SHARE  # a long run is also one of sanitizers
 PERSON = {
     "type": "object",
     "title": "a person",
@@ -263,7 +264,7 @@ def check(walker, n):
     for schema in HOSTILE if n > 8 else []:
         begin = time.monotonic()
         reply = walker.ask(schema=schema)
-        if time.monotonic() - begin > 20 * SHARE:
+        if time.monotonic() - begin > 20 * PATIENCE:
             failures.append(f"{str(schema)[:80]}: took {time.monotonic() - begin:.1f} s")
         if VERBOSE:
             print(f"{time.monotonic() - begin:.2f} s: {str(schema)[:60]}: {reply.get('error', 'fine')}")
