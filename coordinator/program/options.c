@@ -140,6 +140,17 @@ static mr_status unknown_command(const char *name, mr_err *err) {
     return mr_err_set(err, MR_E_INVALID, "unknown command \"%.80s\"; hint: millrace --help lists the commands", name);
 }
 
+/* As other programs call the model. */
+static bool names_model(const char *name, size_t len) {
+    return (len == 1 && *name == 'm') || (len == 5 && memcmp(name, "model", len) == 0);
+}
+
+static mr_status model_is_argument(mr_command command, mr_err *err) {
+    const char *name = COMMANDS[command].name;
+    return mr_err_set(err, MR_E_INVALID, "%s takes the model file without an option; hint: millrace %s FILE", name,
+                      name);
+}
+
 static mr_status unknown_option(mr_command command, const char *name, size_t len, mr_err *err) {
     const char *names[MR_OPTION_COUNT], *command_name = COMMANDS[command].name;
     int shown = len < 80 ? (int)len : 80;
@@ -150,6 +161,8 @@ static mr_status unknown_option(mr_command command, const char *name, size_t len
                               shown, name);
         names[i] = SPECS[i].commands & 1u << command ? SPECS[i].flag : NULL;
     }
+    if (names_model(name, len))
+        return model_is_argument(command, err);
     const char *nearest = option_nearest(name, len, names, MR_OPTION_COUNT);
     if (nearest)
         return mr_err_set(err, MR_E_INVALID, "unknown option --%.*s; hint: did you mean --%s?", shown, name, nearest);
@@ -228,6 +241,8 @@ static mr_status parse_short(mr_options *o, const char *arg, arg_reader *args, m
             break;
         return take_option(o, (mr_option_id)i, (char[]){'-', arg[1], 0}, attached, args, err);
     }
+    if (names_model(arg + 1, 1))
+        return model_is_argument(o->command, err);
     const char *command = COMMANDS[o->command].name;
     return mr_err_set(err, MR_E_INVALID, "unknown option %.80s; hint: millrace %s --help lists the options", arg,
                       command);
@@ -297,13 +312,16 @@ static void ignore_variables(mr_options *o) {
         forget(o, MR_OPTION_SEQUENCES);
 }
 
-/* What stands in the place of a command: its name, or one of the options that need none. */
-static mr_status parse_command(mr_options *o, const char *arg, mr_err *err) {
+/* What stands in the place of a command: its name, or one of the words that need none. next: the argument behind it, or
+ * NULL. */
+static mr_status parse_command(mr_options *o, const char *arg, const char *next, mr_err *err) {
     o->version = strcmp(arg, "--version") == 0;
     o->markdown = strcmp(arg, "--options") == 0;
     bool help = strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0 || strcmp(arg, "help") == 0;
     o->values[MR_OPTION_HELP].number = help;
-    if (help || o->version || o->markdown)
+    if (help && next && next[0] != '-')
+        arg = next;
+    else if (help || o->version || o->markdown)
         return MR_OK;
     if (arg[0] == '-')
         return mr_err_set(err, MR_E_INVALID, "\"%.80s\" stands where a command should; hint: millrace --help", arg);
@@ -317,7 +335,7 @@ mr_status mr_options_parse(int argc, char *const *argv, char *const *environ, mr
     *out = (mr_options){.command = MR_COMMAND_COUNT};
     if (argc < 2)
         return mr_err_set(err, MR_E_INVALID, "no command was given; hint: millrace --help lists the commands");
-    mr_status status = parse_command(out, argv[1], err);
+    mr_status status = parse_command(out, argv[1], argc > 2 ? argv[2] : NULL, err);
     if (status != MR_OK || out->command == MR_COMMAND_COUNT)
         return status;
     /* A request for help is answered whatever else is wrong, in the environment, too. */

@@ -4,28 +4,40 @@
 
 #include "coordinator/program/options.h"
 
-enum { HELP_COLUMN = 30, HELP_END = 110, MAX_LINE = 512 };
+enum { OPTION_COLUMN = 26, VARIABLE_COLUMN = 25, END_COLUMN = 80, MAX_LINE = 512 };
 
-/* Writes text from HELP_COLUMN to HELP_END; the cursor stands in column `at`. */
-static void put_wrapped(FILE *f, size_t at, const char *text) {
-    if (at + 2 > HELP_COLUMN) {
+typedef struct group {
+    mr_option_id first;
+    const char *title;
+} group;
+
+/* The options of the last group are those up to MR_OPTION_COUNT. */
+static const group GROUPS[] = {
+#define GROUP(id, title) {MR_OPTION_##id, title},
+#include "coordinator/program/options.def"
+#undef GROUP
+    {MR_OPTION_COUNT, NULL}};
+
+/* Writes text from column `from` to END_COLUMN; the cursor stands in column `at`. Newlines in text are spaces. */
+static void put_wrapped(FILE *f, int at, size_t from, const char *text) {
+    if (at > 0 && (size_t)at + 2 > from) {
         fputc('\n', f);
         at = 0;
     }
-    fprintf(f, "%*s", (int)(HELP_COLUMN - at), "");
-    size_t column = HELP_COLUMN;
+    fprintf(f, "%*s", at > 0 ? (int)from - at : (int)from, "");
+    size_t column = from;
     for (const char *word = text; *word;) {
-        size_t len = strcspn(word, " ");
-        if (column > HELP_COLUMN && column + 1 + len > HELP_END) {
-            fprintf(f, "\n%*s", HELP_COLUMN, "");
-            column = HELP_COLUMN;
-        } else if (column > HELP_COLUMN) {
+        size_t len = strcspn(word, " \n");
+        if (column > from && column + 1 + len > END_COLUMN) {
+            fprintf(f, "\n%*s", (int)from, "");
+            column = from;
+        } else if (column > from) {
             fputc(' ', f);
             column++;
         }
         fwrite(word, 1, len, f);
         column += len;
-        word += len + (word[len] == ' ');
+        word += len + (word[len] != 0);
     }
     fputc('\n', f);
 }
@@ -54,24 +66,39 @@ static void put_option(FILE *f, const mr_option_spec *spec) {
     put_facts(spec, facts, sizeof facts);
     bool plain = spec->type == MR_OPTION_TYPE_FLAG && !spec->environment;
     snprintf(help, sizeof help, "%s%s%s%s", spec->help, plain ? "" : " (", plain ? "" : facts, plain ? "" : ")");
-    put_wrapped(f, n > 0 ? (size_t)n : 0, help);
+    put_wrapped(f, n, OPTION_COLUMN, help);
+}
+
+/* The options of a group that a command has, under its title. */
+static void put_group(FILE *f, const group *g, mr_command command) {
+    bool any = false;
+    for (mr_option_id i = g->first; i < g[1].first; i++) {
+        const mr_option_spec *spec = mr_option_spec_of(i);
+        if (!(spec->commands & 1u << command))
+            continue;
+        if (!any)
+            fprintf(f, "\n%s:\n", g->title);
+        any = true;
+        put_option(f, spec);
+    }
 }
 
 void mr_options_help(FILE *f) {
     fputs("usage: millrace COMMAND MODEL [OPTIONS]\n\n"
-          "Runs GGUF language models, cut into stages. MODEL is a GGUF file, or --demo for the model that comes "
-          "along.\n\n"
+          "Runs GGUF language models, cut into stages. MODEL is a GGUF file, or --demo for\n"
+          "the model that comes along.\n\n"
           "commands:\n",
           f);
     for (int i = 0; i < MR_COMMAND_COUNT; i++)
         fprintf(f, "  %-10s %s\n", mr_command_spec_of((mr_command)i)->name, mr_command_spec_of((mr_command)i)->summary);
     fputs("\noptions without a command:\n"
-          "  --help     show this text; millrace COMMAND --help shows all of a command\n"
+          "  --help     show this text; millrace COMMAND --help, or millrace help COMMAND,\n"
+          "             show all of a command\n"
           "  --version  show the version\n"
           "  --options  show all options of all commands as a Markdown table\n"
           "\nenvironment variables without an option:\n",
           f);
-#define VARIABLE(name, help) fprintf(f, "  %-22s %s\n", name, help);
+#define VARIABLE(name, help) put_wrapped(f, fprintf(f, "  %s", name), VARIABLE_COLUMN, help);
 #include "coordinator/program/options.def"
 #undef VARIABLE
     fputs("\nexit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted.\n"
@@ -82,10 +109,10 @@ void mr_options_help(FILE *f) {
 
 void mr_options_command_help(FILE *f, mr_command command) {
     const mr_command_spec *c = mr_command_spec_of(command);
-    fprintf(f, "usage: millrace %s %s [OPTIONS]\n\n%s\n\noptions:\n", c->name, c->arguments, c->about);
-    for (int i = 0; i < MR_OPTION_COUNT; i++)
-        if (mr_option_spec_of((mr_option_id)i)->commands & 1u << command)
-            put_option(f, mr_option_spec_of((mr_option_id)i));
+    fprintf(f, "usage: millrace %s %s [OPTIONS]\n\n", c->name, c->arguments);
+    put_wrapped(f, 0, 0, c->about);
+    for (const group *g = GROUPS; g->title; g++)
+        put_group(f, g, command);
     fprintf(f, "\nexamples:\n%s", c->examples);
 }
 
@@ -128,13 +155,15 @@ void mr_options_document(FILE *f) {
     fputs("# Options\n\n"
           "Made by `millrace --options` from [options.def](options.def). An option on the command line counts before "
           "its\n"
-          "environment variable, and that before the default.\n\n"
-          "| option | commands | default | range | variable | meaning |\n"
-          "|---|---|---|---|---|---|\n",
+          "environment variable, and that before the default.\n",
           f);
-    for (int i = 0; i < MR_OPTION_COUNT; i++)
-        put_row(f, mr_option_spec_of((mr_option_id)i));
-    fputs("\nEnvironment variables without an option:\n\n| variable | meaning |\n|---|---|\n", f);
+    for (const group *g = GROUPS; g->title; g++) {
+        fprintf(f, "\n## %c%s\n\n", g->title[0] - 'a' + 'A', g->title + 1);
+        fputs("| option | commands | default | range | variable | meaning |\n|---|---|---|---|---|---|\n", f);
+        for (mr_option_id i = g->first; i < g[1].first; i++)
+            put_row(f, mr_option_spec_of(i));
+    }
+    fputs("\n## Environment variables without an option\n\n| variable | meaning |\n|---|---|\n", f);
 #define VARIABLE(name, help) fprintf(f, "| %s | %s |\n", name, help);
 #include "coordinator/program/options.def"
 #undef VARIABLE

@@ -30,7 +30,8 @@ class Help(cli.Case):
             self.assertIn("examples:\n", text)
             flags = re.findall(r"^  (?:-\w, |    )--([\w-]+)", text, re.M)
             self.assertEqual(flags, [flag for flag, names in self.options() if command in names])
-            self.assertLessEqual(max(len(line) for line in text.split("\n")), 120)
+            self.assertLessEqual(max(len(line) for line in text.split("\n")), 80)
+            self.assertEqual(self.good("help", command).decode(), text)
 
     def test_document_is_up_to_date(self):
         path = os.path.join(cli.SOURCE, "coordinator", "OPTIONS.md")

@@ -148,6 +148,10 @@ static void test_help_comes_first(void **state) {
     accept("plan -h", &o);
     assert_int_equal(mr_options_number(&o, MR_OPTION_HELP), 1);
     mr_options_deinit(&o);
+    accept("help bench", &o);
+    assert_int_equal(o.command, MR_COMMAND_BENCH);
+    assert_int_equal(mr_options_number(&o, MR_OPTION_HELP), 1);
+    mr_options_deinit(&o);
     accept("--help", &o);
     assert_int_equal(o.command, MR_COMMAND_COUNT);
     assert_int_equal(mr_options_number(&o, MR_OPTION_HELP), 1);
@@ -167,6 +171,10 @@ static void test_wrong_usage(void **state) {
     refuse("generate m --repeat-penalti=1", "--repeat-penalti", "did you mean --repeat-penalty?");
     refuse("generate m --nothing-like-it", "--nothing-like-it", "generate --help");
     refuse("generate m -q", "-q", "generate --help");
+    refuse("generate -m m", "without an option", "millrace generate FILE");
+    refuse("serve -mm", "without an option", "millrace serve FILE");
+    refuse("plan --model=m", "without an option", "millrace plan FILE");
+    refuse("help genrate", "genrate", "did you mean generate");
     refuse("inspect m --temp 1", "inspect", "--temp");
     refuse("generate m -p", "-p", "TEXT");
     refuse("generate m --temp", "--temp", "value");
@@ -304,6 +312,47 @@ static void test_help_is_complete(void **state) {
     }
 }
 
+static void check_width(const char *text, const char *what) {
+    for (const char *line = text; *line; line += strcspn(line, "\n") + 1)
+        if (strcspn(line, "\n") > 80)
+            fail_msg("the help of %s is wider than 80 columns: %.*s", what, (int)strcspn(line, "\n"), line);
+}
+
+/* How often line stands in text. */
+static int count_lines(const char *text, const char *line) {
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, line)); at += strlen(line))
+        n++;
+    return n;
+}
+
+/* Options stand under the headings of their groups, within the width of a terminal; each once. */
+static void test_help_is_laid_out(void **state) {
+    (void)state;
+    char *text = NULL;
+    size_t len = 0;
+    FILE *f = open_memstream(&text, &len);
+    mr_options_help(f);
+    assert_int_equal(fclose(f), 0);
+    check_width(text, "millrace");
+    free(text);
+    for (int c = 0; c < MR_COMMAND_COUNT; c++) {
+        f = open_memstream(&text, &len);
+        mr_options_command_help(f, (mr_command)c);
+        assert_int_equal(fclose(f), 0);
+        check_width(text, mr_command_spec_of((mr_command)c)->name);
+        int n = 0;
+        for (int i = 0; i < MR_OPTION_COUNT; i++)
+            n += (mr_option_spec_of((mr_option_id)i)->commands >> c & 1);
+        assert_int_equal(count_lines(text, "\n      --") + count_lines(text, "\n  -"), n);
+        assert_int_equal(count_lines(text, "\ninput and output:\n"), 1);
+        assert_int_equal(count_lines(text, "\nserver:\n"), c == MR_COMMAND_SERVE);
+        assert_int_equal(count_lines(text, "\nruns and messages:\n"), 1);
+        assert_true(strstr(text, "\ninput and output:\n") < strstr(text, "\nruns and messages:\n"));
+        free(text);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table_is_sound),
@@ -318,6 +367,7 @@ int main(void) {
         cmocka_unit_test(test_unknown_variables),
         cmocka_unit_test(test_failing_allocations),
         cmocka_unit_test(test_help_is_complete),
+        cmocka_unit_test(test_help_is_laid_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
