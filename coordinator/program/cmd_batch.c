@@ -58,7 +58,7 @@ static void duration_text(double s, char out[24]) {
 }
 
 static void show_progress(batch *b) {
-    char text[200], left[24] = "?";
+    char text[PROGRESS_TEXT], left[24] = "?";
     if (!progress_is_due(&b->bar))
         return;
     mr_mutex_lock(&b->lock);

@@ -8,7 +8,6 @@
 #include "coordinator/program/cmd_session.h"
 #include "coordinator/program/local_facts.h"
 #include "coordinator/program/output.h"
-#include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "worker/hello.h"
 
@@ -20,7 +19,6 @@ enum {
     MEASURE_OFF = 1,      /* of --measure, in its order */
     MEASURE_ANEW = 2,
 };
-static const int64_t NOTE_NS = 2 * MR_NS_PER_S;
 static const double WORTH_SAYING = 1.1;      /* times as fast */
 static const double LINK_WORTH_SAYING = 0.1; /* share of the rate */
 
@@ -123,19 +121,18 @@ static bool wants_measuring(const cmd_session *s) {
            mr_options_number(s->options, MR_OPTION_MEASURE) != MEASURE_OFF;
 }
 
-/* Says what goes on, after some seconds and then once in a while. */
 static bool note_measuring(void *ctx, const char *what, int32_t n_done, int32_t n) {
-    int64_t *next_ns = ctx, now = mr_clock_now_ns();
-    if (now >= *next_ns) {
-        output_note("%s: %" PRId32 " of %" PRId32, what, n_done, n);
-        *next_ns = now + NOTE_NS;
+    char text[PROGRESS_TEXT];
+    if (progress_is_due(ctx)) {
+        snprintf(text, sizeof text, "%s: %" PRId32 " of %" PRId32, what, n_done, n);
+        progress_show(ctx, text);
     }
     return !cmd_cluster_ended();
 }
 
-static mr_facts_wish wish_of(const cmd_session *s, int64_t *next_note_ns) {
+static mr_facts_wish wish_of(cmd_session *s) {
     const mr_options *o = s->options;
-    *next_note_ns = mr_clock_now_ns() + NOTE_NS;
+    progress_begin(&s->bar);
     return (mr_facts_wish){.kv_type = (int32_t)s->kv_type,
                            .max_rows = s->chunk,
                            .map_weights = mr_options_number(o, MR_OPTION_NO_REPACK) != 0,
@@ -143,7 +140,7 @@ static mr_facts_wish wish_of(const cmd_session *s, int64_t *next_note_ns) {
                            .anew = mr_options_number(o, MR_OPTION_MEASURE) == MEASURE_ANEW,
                            .memory_limit = (uint64_t)mr_options_number(o, MR_OPTION_MEM),
                            .progress = note_measuring,
-                           .ctx = next_note_ns};
+                           .ctx = &s->bar};
 }
 
 /* --- Measuring in this process -------------------------------------------------------------------------------------- */
@@ -153,8 +150,7 @@ mr_status cmd_facts_measure_here(cmd_session *s, mr_err *err) {
     if (s->cluster.n_ranks > 0 || !wanted || !wants_measuring(s))
         return MR_OK;
     mr_facts *f = &s->facts.measured;
-    int64_t next_note_ns;
-    const mr_facts_wish wish = wish_of(s, &next_note_ns);
+    const mr_facts_wish wish = wish_of(s);
     const mr_local_cluster_config cluster = {.model_path = s->model_path,
                                              .n_stages = s->plan.n_stages,
                                              .threads_per_stage = s->threads,
@@ -162,6 +158,7 @@ mr_status cmd_facts_measure_here(cmd_session *s, mr_err *err) {
     mr_status status = mr_facts_init(f, s->gguf, &s->info, s->plan.n_stages, err);
     if (status == MR_OK)
         status = local_facts_measure(&cluster, mr_options_text(s->options, MR_OPTION_CACHE_DIR), &wish, f, err);
+    progress_end(&s->bar);
     if (status == MR_E_CANCELLED)
         return status;
     if (status != MR_OK) {
@@ -186,13 +183,13 @@ static bool wants_ranks(const cmd_session *s) {
 
 mr_status cmd_facts_measure_ranks(cmd_session *s, mr_err *err) {
     mr_facts *f = &s->facts.measured;
-    int64_t next_note_ns;
     if (!wants_ranks(s))
         return MR_OK;
-    const mr_facts_wish wish = wish_of(s, &next_note_ns);
+    const mr_facts_wish wish = wish_of(s);
     mr_status status = mr_facts_init(f, s->gguf, &s->info, s->cluster.n_ranks, err);
     if (status == MR_OK)
         status = mr_facts_measure(f, s->cluster.roll, &wish, err);
+    progress_end(&s->bar);
     if (status == MR_OK) {
         straighten_all(f);
         s->facts.known = &f->view;

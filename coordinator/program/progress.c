@@ -2,6 +2,7 @@
 #include "coordinator/program/progress.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "coordinator/program/output.h"
 #include "engine/base/clock.h"
@@ -25,14 +26,15 @@ bool progress_is_due(progress *p) {
 void progress_show(progress *p, const char *text) {
     if (p->on_terminal)
         fprintf(stderr, "\r%s\033[K", text);
-    else
+    else if (strcmp(p->last, text) != 0)
         output_note("%s", text);
+    snprintf(p->last, sizeof p->last, "%s", text);
     p->shown = p->on_terminal;
 }
 
 void progress_update(void *ctx, size_t done_bytes, size_t total_bytes) {
     progress *p = ctx;
-    char total[OUTPUT_BYTES_TEXT], text[64];
+    char total[OUTPUT_BYTES_TEXT], text[PROGRESS_TEXT];
     if (total_bytes == 0 || !progress_is_due(p))
         return;
     output_bytes_text(total_bytes, total);

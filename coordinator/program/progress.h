@@ -1,5 +1,5 @@
-/* coordinator/program/progress.h - how far loading, or a batch, has come: one line that updates itself on a terminal, plain
- * lines otherwise.
+/* coordinator/program/progress.h - how far loading, measuring or a batch has come: one line that updates itself on a
+ * terminal; otherwise plain lines, some seconds apart, and none that says what the last one said.
  * Owns:    nothing. Threads: bound to the main thread. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_PROGRESS_H
@@ -9,9 +9,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { PROGRESS_TEXT = 200 };
+
 typedef struct progress {
     bool on_terminal, shown;
     int64_t next_ns; /* not before this */
+    char last[PROGRESS_TEXT];
 } progress;
 
 void progress_begin(progress *p);
