@@ -76,6 +76,22 @@ static void read_request(mr_str text, batch_line *l) {
         l->key_at = (uint32_t)(prompt.data - text.data);
 }
 
+/* What a line is, by what the first one of the file was. */
+static void read_line(const batch_input *in, mr_str text, batch_line *l) {
+    bool is_object = text.data[0] == '{';
+    if (in->has_requests && !is_object) {
+        l->kind = BATCH_NOT_JSON;
+        return;
+    }
+    if (is_object)
+        read_request(text, l);
+    if (in->has_requests)
+        return;
+    bool is_request = is_object && l->kind == BATCH_REQUEST;
+    uint8_t kind = is_request ? BATCH_STRAY : text.data[0] == '"' ? BATCH_JSON_PROMPT : BATCH_PLAIN_PROMPT;
+    *l = (batch_line){.at = l->at, .number = l->number, .hash = l->hash, .n_bytes = l->n_bytes, .kind = kind};
+}
+
 static mr_status add_line(batch_input *in, size_t at, size_t n, uint32_t number, mr_err *err) {
     mr_str text = {in->data + at, n};
     if (n && text.data[n - 1] == '\r')
@@ -104,10 +120,9 @@ static mr_status add_line(batch_input *in, size_t at, size_t n, uint32_t number,
         return MR_OK;
     }
     l->n_bytes = (uint32_t)text.len;
-    if (text.data[0] == '{')
-        read_request(text, l);
-    else
-        l->kind = text.data[0] == '"' ? BATCH_JSON_PROMPT : BATCH_PLAIN_PROMPT;
+    if (in->n == 1)
+        in->has_requests = text.data[0] == '{';
+    read_line(in, text, l);
     return MR_OK;
 }
 

@@ -1,6 +1,8 @@
 /* coordinator/batch/batch_input.h - the file of a batch: where each line is, whose it is, and in which order the lines
- * are best worked at. A line is
+ * are best worked at. A file holds requests or prompts; its first line that is not blank decides. Where that line begins
+ * with a brace, every line is
  *   {"custom_id": ..., "method": "POST", "url": ..., "body": {...}}   a request, as OpenAI's batch files have it
+ * and otherwise
  *   "..."                                                             a JSON string: a prompt
  *   anything else that is not blank                                   a prompt, as it stands
  * A byte order mark in front of the first line, and white space in front of a request, count for nothing.
@@ -31,6 +33,7 @@ typedef enum batch_line_kind {
     /* Bad ones: */
     BATCH_TOO_LONG,
     BATCH_NOT_JSON,
+    BATCH_STRAY,     /* a request in a file of prompts */
     BATCH_NO_ID,     /* custom_id is missing, empty, too long or no text */
     BATCH_DUPLICATE, /* of the custom_id of an earlier line */
 } batch_line_kind;
@@ -51,6 +54,7 @@ typedef struct batch_input {
     size_t n_bytes;
     batch_line *lines; /* [n], in the order of the file */
     uint32_t n, cap;
+    bool has_requests; /* not prompts */
 } batch_input;
 
 MR_MUST_USE mr_status batch_input_open(const char *path, batch_input *out, mr_err *err);

@@ -26,6 +26,10 @@ static void refuse_kind(const batch_line *l, batch_request *r) {
     case BATCH_NOT_JSON:
         refuse(r, "invalid_json_line", "line %" PRIu32 " is no JSON object", l->number);
         break;
+    case BATCH_STRAY:
+        refuse(r, "mixed_lines",
+               "line %" PRIu32 " is a request, but the file begins with a prompt; a file has one kind", l->number);
+        break;
     case BATCH_DUPLICATE:
         refuse(r, "duplicate_custom_id", "line %" PRIu32 " has the custom_id of an earlier line", l->number);
         break;

@@ -38,7 +38,7 @@ class Batch(cli.Case):
         return ["batch", cli.DEMO, "-i", source, "-o", self.path(name + ".out"), "--sequences", "8", *options]
 
     def test_results(self):
-        lines = [request(0), "Once upon a time", '"The \\u0073un"', "{oops", request(0), request(5, url="/v1/models"),
+        lines = [request(0), "garbage", request(2), "{oops", request(0), request(5, url="/v1/models"),
                  request(6, max_tokens="many"), request(7, n=2, temperature=0)]
         command = self.batch(lines, "results", "-n", "5")
         done = self.run_bin(*command)
@@ -47,17 +47,18 @@ class Batch(cli.Case):
         by_line = {int(r["id"].split("_")[2]): r for r in results}
         self.assertEqual(sorted(by_line), list(range(1, 9)))
         self.assertEqual([by_line[i]["custom_id"] for i in range(1, 9)],
-                         ["r0", "line-2", "line-3", None, "r0", "r5", "r6", "r7"])
+                         ["r0", None, "r2", None, "r0", "r5", "r6", "r7"])
+        no_json = "invalid_json_line"
         self.assertEqual([by_line[i]["error"] and by_line[i]["error"]["code"] for i in range(1, 9)],
-                         [None, None, None, "invalid_json_line", "duplicate_custom_id", "invalid_url", None, None])
+                         [None, no_json, None, no_json, "duplicate_custom_id", "invalid_url", None, None])
+        self.assertIn("line 2 ", by_line[2]["error"]["message"])
         self.assertEqual(by_line[7]["response"]["status_code"], 400)
         self.assertEqual(by_line[7]["response"]["body"]["error"]["param"], "max_tokens")
-        for i in (1, 2, 3, 8):
+        for i in (1, 3, 8):
             self.assertEqual(by_line[i]["response"]["status_code"], 200)
             self.assertTrue(text_of(by_line[i]))
-        self.assertEqual(by_line[2]["response"]["body"]["usage"]["completion_tokens"], 5)
         self.assertEqual(len(by_line[8]["response"]["body"]["choices"]), 2)
-        self.assertIn(b"4 of 8 results are errors", done.stderr)
+        self.assertIn(b"5 of 8 results are errors", done.stderr)
         with open(self.path("results.out"), "rb") as f:
             before = f.read()
         again = self.run_bin(*command)  # nothing is left: the model is not even loaded
@@ -65,6 +66,13 @@ class Batch(cli.Case):
         self.assertIn(b"8 of 8 requests have results already", again.stderr)
         with open(self.path("results.out"), "rb") as f:
             self.assertEqual(f.read(), before)
+
+    def test_prompts(self):
+        self.good(*self.batch(["Once upon a time", '"The \\u0073un"', request(3)], "prompts", "-n", "5"))
+        results = {int(r["id"].split("_")[2]): r for r in self.results(self.path("prompts.out"))}
+        self.assertEqual([results[i]["custom_id"] for i in (1, 2, 3)], ["line-1", "line-2", None])
+        self.assertEqual([results[i]["response"]["body"]["usage"]["completion_tokens"] for i in (1, 2)], [5, 5])
+        self.assertEqual(results[3]["error"]["code"], "mixed_lines")
 
     def test_kills(self):
         lines = [request(i) for i in range(N_KILLED)]
@@ -106,6 +114,7 @@ class Batch(cli.Case):
     def test_wrong_usage(self):
         prompts = self.file("a", "x\n")
         self.bad(2, "-o is missing", "batch", cli.DEMO, "-i", prompts)
+        self.bad(2, ["standard input", "hint: put it into a file"], "batch", cli.DEMO, "-i", "-", "-o", self.path("o"))
         self.bad(1, "cannot be opened", "batch", cli.DEMO, "-i", self.path("none"), "-o", self.path("o"))
         self.bad(1, "no result of a batch", "batch", cli.DEMO, "-i", prompts, "-o", self.file("b", "notes\n"))
 

@@ -101,14 +101,14 @@ static void test_lines(void **state) {
         {"{\"custom_id\": \"a\", \"method\": \"POST\", \"url\": \"/v1/completions\", \"body\": {\"prompt\": \"x\"}}\r",
          BATCH_REQUEST},
         {"  ", BATCH_REQUEST},
-        {"\"a JSON \\u0070rompt\"", BATCH_JSON_PROMPT},
-        {"a plain one", BATCH_PLAIN_PROMPT},
+        {"\"a JSON \\u0070rompt\"", BATCH_NOT_JSON},
+        {"garbage", BATCH_NOT_JSON},
         {" \t{\"custom_id\": \"\\u0061\", \"body\": {}}", BATCH_DUPLICATE},
         {"{\"custom_id\": 5}", BATCH_NO_ID},
         {"{\"custom_id\": \"\"}", BATCH_NO_ID},
         {"{\"id\": 5}", BATCH_NO_ID},
         {"{broken", BATCH_NOT_JSON},
-        {"{\"custom_id\": \"line-4\"}", BATCH_DUPLICATE},
+        {"{\"custom_id\": \"line-4\"}", BATCH_REQUEST},
         {"{\"custom_id\": \"a\\u0000\"}", BATCH_REQUEST},
     };
     enum { N = sizeof LINES / sizeof LINES[0] };
@@ -131,9 +131,40 @@ static void test_lines(void **state) {
     assert_true(batch_line_put_id(&in, &in.lines[0], &id) && batch_line_put_id(&in, &in.lines[2], &id) &&
                 batch_line_put_id(&in, &in.lines[3], &id) && batch_line_put_id(&in, &in.lines[5], &id) &&
                 batch_line_put_id(&in, &in.lines[N - 2], &id));
-    assert_string_equal(id.data, "\"a\"\"line-4\"\"a\"null\"a\\u0000\"");
+    assert_string_equal(id.data, "\"a\"null\"a\"null\"a\\u0000\"");
     batch_input_close(&in);
     mr_text_buf_deinit(&id);
+    mr_text_buf_deinit(&text);
+}
+
+static void test_lines_of_prompts(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        batch_line_kind kind;
+        const char *id;
+    } LINES[] = {
+        {"a plain one", BATCH_PLAIN_PROMPT, "\"line-2\""},
+        {"\"a JSON \\u0070rompt\"", BATCH_JSON_PROMPT, "\"line-3\""},
+        {"  {\"custom_id\": \"a\", \"body\": {}}", BATCH_STRAY, "null"},
+        {"{x: 1} means", BATCH_PLAIN_PROMPT, "\"line-5\""},
+    };
+    enum { N = sizeof LINES / sizeof LINES[0] };
+    mr_text_buf text = {0};
+    for (int i = 0; i < N; i++)
+        assert_true(mr_text_buf_append(&text, "\n", 1) &&
+                    mr_text_buf_append(&text, LINES[i].text, strlen(LINES[i].text)));
+    batch_input in;
+    open_input(text.data, &in);
+    assert_int_equal(in.n, N);
+    for (uint32_t i = 0; i < in.n; i++) {
+        mr_text_buf id = {0};
+        assert_int_equal(in.lines[i].kind, LINES[i].kind);
+        assert_true(batch_line_put_id(&in, &in.lines[i], &id));
+        assert_string_equal(id.data, LINES[i].id);
+        mr_text_buf_deinit(&id);
+    }
+    batch_input_close(&in);
     mr_text_buf_deinit(&text);
 }
 
@@ -161,7 +192,10 @@ static mr_text_buf make_input(int n) {
     for (int i = 0; i < n; i++) {
         char line[300];
         if (i % 10 == 3)
-            snprintf(line, sizeof line, "prompt number %d\n", i);
+            snprintf(line, sizeof line,
+                     "{\"custom_id\": \"line-%d\", \"url\": \"/v1/completions\", \"body\": {\"prompt\": "
+                     "\"number %d\"}}\n",
+                     i + 1, i);
         else if (i % 50 == 7)
             snprintf(line, sizeof line,
                      "{\"custom_id\": \"r%d\", \"method\": \"GET\", \"url\": \"/v1/completions\", \"body\": {}}\n", i);
@@ -285,6 +319,25 @@ static void test_run(void **state) {
     assert_int_equal(fake_api_n_calls(), n_calls);
     fake_api_stop();
     mr_text_buf_deinit(&text);
+}
+
+static void test_run_of_prompts(void **state) {
+    (void)state;
+    static const char PROMPTS[] = "one\n\n\"t\\u0077o\"\n{three}\n{\"custom_id\": \"four\"}\n";
+    mr_text_buf file;
+    write_file(in_path, PROMPTS, sizeof PROMPTS - 1);
+    unlink(out_path);
+    fake_api_start(0, NEVER_BUSY);
+    work_to_the_end(4);
+    fake_api_stop();
+    char **lines = sorted_results(&file, 4); /* by the number in their id */
+    static const char *const WANT[] = {"\"prompt\":\"one\"", "\"prompt\":\"two\"", "\"prompt\":\"{three}\"",
+                                       "line 5 is a request, but the file begins with a prompt"};
+    for (int i = 0; i < 4; i++)
+        if (!strstr(lines[i], WANT[i]))
+            fail_msg("%s is not in: %s", WANT[i], lines[i]);
+    mr_free(lines);
+    mr_text_buf_deinit(&file);
 }
 
 /* The file of results cut anywhere: the rest comes again, and all results are the same. */
@@ -479,9 +532,16 @@ static void test_kills(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kills), /* first: it forks while there is one thread */
-        cmocka_unit_test(test_members),   cmocka_unit_test(test_lines),        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_run),       cmocka_unit_test(test_torn_results), cmocka_unit_test(test_foreign_results),
-        cmocka_unit_test(test_full_disk), cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_members),
+        cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_lines_of_prompts),
+        cmocka_unit_test(test_run_of_prompts),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_run),
+        cmocka_unit_test(test_torn_results),
+        cmocka_unit_test(test_foreign_results),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_stop),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

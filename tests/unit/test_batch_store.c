@@ -143,8 +143,10 @@ static void test_batch(void **state) {
     (void)state;
     char file[BATCH_ID_BYTES], batch_id[BATCH_ID_BYTES];
     start(0, true);
-    upload("one\ntwo\n{bad\n{\"custom_id\": \"c\", \"method\": \"POST\", \"url\": \"/v1/chat/completions\", \"body\": "
-           "{}}\n",
+    upload("{\"custom_id\": \"a\", \"url\": \"/v1/completions\", \"body\": {\"prompt\": \"one\"}}\n"
+           "{\"custom_id\": \"b\", \"url\": \"/v1/completions\", \"body\": {\"prompt\": \"two\"}}\n"
+           "{bad\n"
+           "{\"custom_id\": \"c\", \"method\": \"POST\", \"url\": \"/v1/chat/completions\", \"body\": {}}\n",
            file); /* the last one is not for the endpoint of the batch */
     create(file, batch_id);
     json_t *batch = wait_for(batch_id, "completed");
