@@ -133,6 +133,10 @@ static mr_status open_files(batch *b, mr_err *err) {
     if (!in || !out)
         return mr_err_set(err, MR_E_INVALID, "%s is missing: the file of %s", in ? "-o" : "-i",
                           in ? "results" : "requests");
+    if (strcmp(in, "-") == 0)
+        return mr_err_set(err, MR_E_INVALID,
+                          "-i: a batch is read more than once, so it cannot come from standard input; "
+                          "hint: put it into a file");
     mr_status status = batch_input_open(in, &b->input, err);
     if (status == MR_OK)
         status = batch_results_open(out, &b->input, &b->results, err);

@@ -18,7 +18,8 @@ mr_status gen_prompts_read(generation *g, mr_err *err) {
                           g->n_choices, n_prompts);
     g->n = n_prompts * g->n_choices;
     if (g->n == 0)
-        return mr_err_set(err, MR_E_INVALID, "generate needs a prompt; hint: -p TEXT or -f FILE");
+        return mr_err_set(err, MR_E_INVALID,
+                          "generate needs a prompt; hint: -p TEXT, -f FILE, or -f - for standard input");
     g->sequences = mr_alloc_array((size_t)g->n, sizeof *g->sequences);
     if (!g->sequences)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for %" PRId32 " texts", g->n);
