@@ -233,6 +233,37 @@ mr_percentiles mr_percentiles_of(double *values, int64_t n) {
                             .max = values[n - 1]};
 }
 
+/* Requests that wait in a queue wait the longer the later they come, where more arrive than leave: with a rate of arrivals A
+ * and one of departures D, the one that comes at t waits (A / D - 1) t. So D follows from the slope of the waits over the
+ * arrivals, by least squares. The first half is left out: until all slots are taken nobody waits. */
+static void judge(const mr_load *l, mr_load_summary *s) {
+    enum { LEAST = 20 };
+    double n = 0, t_sum = 0, w_sum = 0, tt = 0, tw = 0, ww = 0;
+    int32_t begin = l->n / 2;
+    double from = l->n > 0 ? 1e-9 * (double)l->requests[begin].at_ns : 0, until = from;
+    for (int32_t i = begin; i < l->n; i++) {
+        const mr_load_request *r = &l->requests[i];
+        if (r->n_come == 0)
+            continue;
+        double t = 1e-9 * (double)r->at_ns - from, w = 1e-9 * (double)(r->token_ns[0] - r->at_ns);
+        n++;
+        t_sum += t;
+        w_sum += w;
+        tt += t * t;
+        tw += t * w;
+        ww += w * w;
+        until = from + t;
+    }
+    double varied = n > 0 ? tt - t_sum * t_sum / n : 0, together = n > 0 ? tw - t_sum * w_sum / n : 0;
+    if (n < LEAST || varied <= 0)
+        return;
+    double slope = together / varied, rest = ww - w_sum * w_sum / n - slope * together;
+    double growth = slope * (until - from), scatter = sqrt(rest > 0 ? rest / n : 0);
+    s->arrived = (n - 1) / (until - from);
+    if (slope > 0.05 && growth > 2 * scatter) /* else chance may have done it */
+        s->sustained = s->arrived / (1 + slope);
+}
+
 mr_status mr_load_summarise(const mr_load *l, mr_load_summary *out, mr_err *err) {
     mr_load_summary s = {0};
     int64_t n_first = 0, n_between = 0, last_ns = 0;
@@ -260,6 +291,7 @@ mr_status mr_load_summarise(const mr_load *l, mr_load_summary *out, mr_err *err)
     s.seconds = 1e-9 * (double)last_ns;
     s.first_token = mr_percentiles_of(first, n_first);
     s.between_tokens = mr_percentiles_of(between, n_between);
+    judge(l, &s);
     mr_free(first);
     mr_free(between);
     *out = s;

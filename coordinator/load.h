@@ -59,6 +59,8 @@ typedef struct mr_load_summary {
     double seconds; /* from the start to the last token */
     /* In seconds: from the arrival of a request to its first token, and between tokens of one request. */
     mr_percentiles first_token, between_tokens;
+    /* Requests per second. More arrived than were answered where sustained is not 0: it is the most that can be. */
+    double arrived, sustained;
 } mr_load_summary;
 MR_MUST_USE mr_status mr_load_summarise(const mr_load *l, mr_load_summary *out, mr_err *err);
 

@@ -39,6 +39,11 @@ mr_status load_report_print_tables(const mr_load *load, const mr_load_summary *s
                                "%" PRId32 " of %" PRId32 " requests done, %" PRId32 " failed; %" PRId64
                                " tokens in %.2f s, %.1f tokens/s\n",
                                s->n_done, load->n, s->n_failed, s->n_tokens, s->seconds, rate_of(s));
+    if (s->sustained > 0)
+        t.failed |= !output_printf(&text,
+                                   "overloaded: %.3g requests arrive in a second and %.3g at most can be answered, so "
+                                   "that waits grow without end\n",
+                                   s->arrived, s->sustained);
     mr_status status = output_table_print(&t, &text, err);
     output_table_deinit(&t);
     if (status == MR_OK && !output_printf(&text, "\n"))
@@ -103,10 +108,11 @@ static json_t *requests(const mr_load *load) {
 
 mr_status load_report_print_json(const mr_load *load, const mr_load_summary *s, const mr_job *job, int32_t n_stages,
                                  mr_err *err) {
-    json_t *root =
-        json_pack("{s:i, s:i, s:i, s:I, s:f, s:f, s:o, s:o, s:o, s:o}", "requests", load->n, "done", s->n_done,
-                  "failed", s->n_failed, "tokens", (json_int_t)s->n_tokens, "seconds", s->seconds, "tokens_per_second",
-                  rate_of(s), "time_to_first_token_ms", percentiles(&s->first_token), "time_between_tokens_ms",
-                  percentiles(&s->between_tokens), "stages", stages(job, n_stages), "each", requests(load));
+    json_t *root = json_pack("{s:i, s:i, s:i, s:I, s:f, s:f, s:b, s:o, s:o, s:o, s:o, s:o}", "requests", load->n,
+                             "done", s->n_done, "failed", s->n_failed, "tokens", (json_int_t)s->n_tokens, "seconds",
+                             s->seconds, "tokens_per_second", rate_of(s), "overloaded", s->sustained > 0,
+                             "sustained_requests_per_second", s->sustained > 0 ? json_real(s->sustained) : json_null(),
+                             "time_to_first_token_ms", percentiles(&s->first_token), "time_between_tokens_ms",
+                             percentiles(&s->between_tokens), "stages", stages(job, n_stages), "each", requests(load));
     return output_json_print(root, err);
 }

@@ -111,6 +111,23 @@ class Simulate(Case):
         self.assertIn("time to first token", text)
 
 
+    def test_overload(self):
+        """A stage of 10 ms a step with 4 sequences makes 400 tokens in a second, some less while prompts are read."""
+        def at(rate, *more):
+            return ["--load", str(rate), "--load-seconds", "60", "--load-prompt", "1", "--load-tokens", "10",
+                    "--synthetic-stage", "10,0", "--sequences", "4", *more]
+        found = self.report("simulate", *at(80))
+        most = found["sustained_requests_per_second"]
+        self.assertTrue(found["overloaded"])
+        self.assertAlmostEqual(most / (found["requests"] / found["seconds"]), 1, delta=0.1)
+        for share, overloaded in ((0.7, False), (1.3, True)):
+            found = self.report("simulate", *at(share * most))
+            self.assertEqual(found["overloaded"], overloaded, share)
+        self.assertIsNone(self.report("simulate", *at(0.5 * most))["sustained_requests_per_second"])
+        self.assertRegex(self.good("simulate", self.model, *at(80)).decode().splitlines()[1],
+                         rf"^overloaded: [\d.]+ requests arrive in a second and {most:.3g} at most can be answered")
+
+
 class Interruption(Case):
     def interrupted(self, *args):
         """What a load has printed after Ctrl-C, while its stages slept."""

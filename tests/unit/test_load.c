@@ -179,6 +179,47 @@ static void test_summary(void **state) {
     mr_load_end(&l);
 }
 
+/* Sets the first token of each of n requests, which arrive ten in a second, to wait(i) seconds after its arrival; gives what
+ * the summary says of the load. */
+static double sustained(int n, double (*wait)(int i)) {
+    mr_load l = {.n = n, .requests = calloc((size_t)n, sizeof *l.requests)};
+    int64_t *times = calloc((size_t)n, sizeof *times);
+    mr_load_summary s;
+    mr_err err;
+    for (int i = 0; i < n; i++) {
+        int64_t at_ns = 100000000 * (int64_t)i;
+        times[i] = at_ns + (int64_t)(1e9 * wait(i));
+        l.requests[i] =
+            (mr_load_request){.at_ns = at_ns, .n_prompt = 1, .n_tokens = 1, .n_come = 1, .token_ns = &times[i]};
+    }
+    assert_int_equal(mr_load_summarise(&l, &s, &err), MR_OK);
+    free(l.requests);
+    free(times);
+    return s.sustained;
+}
+
+static double wait_none(int i) {
+    return 0.01 * (i % 2);
+}
+
+static double wait_growing(int i) {
+    return 0.1 * i + 0.05 * (i % 3); /* a second for each second */
+}
+
+static double wait_jumping(int i) {
+    return (i * 7919 % 101) * 0.05 + 0.006 * i; /* more by chance than by growth */
+}
+
+static void test_overload(void **state) {
+    (void)state;
+    assert_true(sustained(200, wait_none) == 0);
+    assert_true(fabs(sustained(200, wait_growing) - 5) < 0.1);
+    assert_true(sustained(200, wait_jumping) == 0);
+    assert_true(sustained(30, wait_growing) == 0); /* too few to tell */
+    assert_true(sustained(1, wait_none) == 0);
+    assert_true(sustained(0, wait_none) == 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_poisson),
@@ -187,6 +228,7 @@ int main(void) {
         cmocka_unit_test(test_parse_refuses),
         cmocka_unit_test(test_percentiles),
         cmocka_unit_test(test_summary),
+        cmocka_unit_test(test_overload),
         cmocka_unit_test(test_parse_refuses_what_is_no_text),
         cmocka_unit_test(test_parse_refuses_too_many),
     };
