@@ -258,6 +258,7 @@ static mr_status allocate(mr_job *job, mr_err *err) {
         .epoch = job->config.epoch,
         .ring_slots = job->ring_slots,
         .n_embd = (uint32_t)job->config.info->d_model,
+        .control_bytes = job->config.control_bytes,
         .limits = {.n_stages = (uint32_t)job->plan.n_stages,
                    .max_rows = (uint32_t)job->config.max_rows,
                    .max_sequences = (uint32_t)job->config.max_sequences,

@@ -36,6 +36,7 @@ typedef struct mr_job_config {
     int32_t max_context;   /* tokens of one sequence, prompt included */
     int32_t n_kv_blocks;   /* of MR_WIRE_BLOCK_TOKENS tokens */
     int32_t kv_type;       /* GGUF type number: F32, F16 or Q8_0 */
+    size_t control_bytes;  /* of a message to a stage at most; 0: what the largest takes. For tests */
     uint64_t model_digest; /* of the model file: part of what KV blocks are found by */
     bool map_weights;      /* matrices stay in the mapped file: mr_weights_desc.map */
     bool fast_numerics;    /* stages may use devices that are not exact */

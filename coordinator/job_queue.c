@@ -101,6 +101,8 @@ static mr_status send_open(mr_job *job, const mr_entry *e, mr_err *err) {
     fill_sampling(e, &sampling);
     open.slot = brief.slot = (uint32_t)e->slot;
     open.generation = brief.generation = e->generation;
+    open.blocks = brief.blocks = (uint32_t *)(uintptr_t)mr_ledger_table(job->ledger, e->slot);
+    open.n_blocks = brief.n_blocks = (size_t)e->n_sent;
     open.ids = (uint32_t *)e->ids;
     open.n_ids = (size_t)e->n_ids;
     open.n_generated = (uint32_t)(e->n_ids - e->n_prompt);
@@ -126,7 +128,7 @@ static job_begin begin(mr_job *job, mr_entry *e, int32_t slot) {
     e->state = MR_ENTRY_LIVE;
     e->n_prefill = e->n_ids;
     e->n_delivered = e->n_issued;
-    e->n_sent = 0;
+    e->n_sent = mr_ledger_n_held(job->ledger, slot); /* with the message that opens the sequence */
     job->slots[slot].entry = e;
     job->n_live++;
     mr_scheduler_join(job->scheduler, e);

@@ -263,11 +263,13 @@ static Millrace__Run *add_run(mr_scheduler *s, mr_entry *e, int32_t n) {
     run->generation = e->generation;
     run->first_position = (uint32_t)e->n_issued;
     run->n_rows = (uint32_t)n;
-    run->first_block_idx = (uint32_t)e->n_sent;
-    run->n_blocks = (size_t)(n_blocks - e->n_sent);
-    /* protobuf-c wants pointers to what it only reads. */
-    run->blocks = (uint32_t *)(uintptr_t)(mr_ledger_table(s->ledger, e->slot) + e->n_sent);
-    e->n_sent = n_blocks;
+    if (n_blocks > e->n_sent) { /* at most one for each MR_WIRE_BLOCK_TOKENS rows begun: the others were sent before */
+        run->first_block_idx = (uint32_t)e->n_sent;
+        run->n_blocks = (size_t)(n_blocks - e->n_sent);
+        /* protobuf-c wants pointers to what it only reads. */
+        run->blocks = (uint32_t *)(uintptr_t)(mr_ledger_table(s->ledger, e->slot) + e->n_sent);
+        e->n_sent = n_blocks;
+    }
     if (end <= e->n_ids) {
         run->ids = (uint32_t *)(e->ids + e->n_issued);
         run->n_ids = (size_t)n;

@@ -7,6 +7,7 @@
 
 struct mr_stage_links {
     mr_stage_links_config config;
+    size_t control_bytes;
     mr_outbox **control; /* [n_stages] */
     mr_inbox **report;   /* [n_stages] */
     mr_inbox *tokens, *logits;
@@ -32,8 +33,8 @@ static mr_status open_all(mr_stage_links *l, mr_err *err) {
         status = mr_inbox_create(c->channel, rank, MR_LINK_REPORT, c->epoch, MR_REPORT_SLOTS, MR_MAX_REPORT_BYTES,
                                  &l->report[i], err);
         if (status == MR_OK)
-            status = mr_outbox_create(c->channel, rank, MR_LINK_CONTROL, c->epoch, MR_CONTROL_SLOTS,
-                                      MR_MAX_CONTROL_BYTES, &l->control[i], err);
+            status = mr_outbox_create(c->channel, rank, MR_LINK_CONTROL, c->epoch, MR_CONTROL_SLOTS, l->control_bytes,
+                                      &l->control[i], err);
         if (status != MR_OK)
             of_stage(l, i, err);
     }
@@ -41,10 +42,17 @@ static mr_status open_all(mr_stage_links *l, mr_err *err) {
 }
 
 mr_status mr_stage_links_create(const mr_stage_links_config *config, mr_stage_links **out, mr_err *err) {
-    mr_stage_links *l = mr_alloc(sizeof *l);
     size_t n = (size_t)config->plan->n_stages, arena_bytes = mr_msg_arena_bytes(&config->limits);
+    size_t control_bytes = config->control_bytes ? config->control_bytes : mr_msg_control_bytes(&config->limits);
+    if (control_bytes > MR_MAX_CONTROL_BYTES)
+        return mr_err_set(err, MR_E_TOO_LONG,
+                          "a sequence of %u tokens of a vocabulary of %u takes a message of %zu bytes, allowed are %d; "
+                          "hint: a smaller --ctx",
+                          config->limits.max_context, config->limits.n_vocab, control_bytes, MR_MAX_CONTROL_BYTES);
+    mr_stage_links *l = mr_alloc(sizeof *l);
     if (l) {
         l->config = *config;
+        l->control_bytes = control_bytes;
         l->control = mr_alloc_array(n, sizeof(mr_outbox *));
         l->report = mr_alloc_array(n, sizeof(mr_inbox *));
         l->memory = mr_alloc(arena_bytes);
@@ -124,7 +132,7 @@ mr_status mr_stage_links_send(mr_stage_links *l, const Millrace__Control *messag
         if (status == MR_OK && first && m == message)
             memcpy(payload, first, bytes);
         else if (status == MR_OK)
-            status = mr_msg_pack(&m->base, payload, MR_MAX_CONTROL_BYTES, &bytes, err);
+            status = mr_msg_pack(&m->base, payload, l->control_bytes, &bytes, err);
         first = first || m != message ? first : payload;
         mr_frame frame = {.payload_bytes = bytes};
         if (status == MR_OK)

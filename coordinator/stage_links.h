@@ -18,7 +18,8 @@ typedef struct mr_stage_links_config {
     uint32_t epoch;
     int32_t ring_slots;
     mr_msg_limits limits;
-    uint32_t n_embd; /* columns of hidden rows */
+    size_t control_bytes; /* of a control message at most; 0: of the largest within the limits */
+    uint32_t n_embd;      /* columns of hidden rows */
 } mr_stage_links_config;
 
 /* Reports and control. */

@@ -47,9 +47,12 @@ enum {
     MR_LOBBY_SLOTS = 2,
 };
 
-/* What the tokens of a step of so many rows take at most, packed: for each some 40 bytes, and 8 for a log-probability. */
+/* What the tokens of a step take at most, packed: for each some 50 bytes, and 8 for a log-probability. */
+enum { MR_TOKENS_BYTES = 64, MR_TOKEN_BYTES = 56 + 8 * MR_MAX_TOP_LOGPROBS };
+_Static_assert(MR_TOKENS_BYTES + MR_MAX_STEP_ROWS * MR_TOKEN_BYTES <= MR_MAX_TOKENS_BYTES,
+               "the tokens of a step may not fit their message");
 static inline uint32_t mr_tokens_message_bytes(uint32_t max_rows) {
-    return 64 + max_rows * (56 + 8 * MR_MAX_TOP_LOGPROBS);
+    return MR_TOKENS_BYTES + max_rows * MR_TOKEN_BYTES;
 }
 
 /* Rows of so many float32 in one logits message: as many as fit the wanted size, at least one. */

@@ -175,13 +175,15 @@ static void check_open(checks *c, const Millrace__OpenSequence *open, const mr_m
     all_below(c, "id", open->ids, open->n_ids, limits->n_vocab);
     in_range(c, "n_generated", open->n_generated, 0, open->n_ids);
     in_range(c, "the size of the grammar", open->grammar.len, 0, MR_MAX_GRAMMAR_BYTES);
+    in_range(c, "the number of blocks", open->n_blocks, 0, mr_msg_table_entries(limits));
+    all_below(c, "block", open->blocks, open->n_blocks, limits->n_kv_blocks);
     if (c->status == MR_OK && open->sampling)
         check_sampling(c, open->sampling, limits);
 }
 
 static void check_run(checks *c, const Millrace__Run *run, const mr_msg_limits *limits) {
-    uint32_t table_entries =
-        limits->max_context / MR_WIRE_BLOCK_TOKENS + (limits->max_context % MR_WIRE_BLOCK_TOKENS > 0);
+    /* Those that so many rows can begin; so a step has a largest size (message_bytes.c). */
+    uint64_t most_blocks = ((uint64_t)run->n_rows + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
     known_fields(c, &run->base);
     below(c, "slot", run->slot, limits->max_sequences);
     in_range(c, "n_rows", run->n_rows, 1, limits->max_rows);
@@ -190,9 +192,9 @@ static void check_run(checks *c, const Millrace__Run *run, const mr_msg_limits *
     if (run->n_ids > 0 || run->n_rows != 1)
         in_range(c, "the number of ids", run->n_ids, run->n_rows, run->n_rows);
     all_below(c, "id", run->ids, run->n_ids, limits->n_vocab);
-    in_range(c, "the number of blocks", run->n_blocks, 0, table_entries);
+    in_range(c, "the number of blocks", run->n_blocks, 0, most_blocks);
     in_range(c, "first_block_idx + the number of blocks", (uint64_t)run->first_block_idx + run->n_blocks, 0,
-             table_entries);
+             mr_msg_table_entries(limits));
     all_below(c, "block", run->blocks, run->n_blocks, limits->n_kv_blocks);
     int_in_range(c, "want", (int)run->want, MILLRACE__WANT__WANT_NOTHING, MILLRACE__WANT__WANT_ALL_HIDDEN);
 }

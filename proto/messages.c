@@ -24,16 +24,14 @@ size_t mr_msg_arena_bytes(const mr_msg_limits *limits) {
     const size_t fixed = 8192; /* the arena itself, the outer messages, alignment */
     size_t rows = limits->max_rows, context = limits->max_context;
     size_t plan = items_bytes(MR_MAX_STAGES, sizeof(Millrace__StageRange));
-    size_t open = context * sizeof(uint32_t) + MR_MAX_LOGIT_BIASES * (sizeof(uint32_t) + sizeof(float)) +
-                  MR_MAX_DRY_BREAKERS * sizeof(uint32_t) + MR_MAX_GRAMMAR_BYTES;
+    size_t open = (context + mr_msg_table_entries(limits)) * sizeof(uint32_t) +
+                  MR_MAX_LOGIT_BIASES * (sizeof(uint32_t) + sizeof(float)) + MR_MAX_DRY_BREAKERS * sizeof(uint32_t) +
+                  MR_MAX_GRAMMAR_BYTES;
     size_t top_bytes = MR_MAX_TOP_LOGPROBS * (sizeof(uint32_t) + sizeof(float)) + 32;
     size_t tokens = items_bytes(rows, sizeof(Millrace__Token) + top_bytes);
-    /* A packed number takes at least one byte, so the bytes of a message bound the entries of its block tables. */
-    size_t blocks = rows * (context / MR_WIRE_BLOCK_TOKENS + 1);
-    blocks = blocks < MR_MAX_CONTROL_BYTES ? blocks : MR_MAX_CONTROL_BYTES;
     /* A run has up to eight fields, which fit the unpacker's stack, and two arrays. */
     size_t copies = 2 * (size_t)limits->max_sequences;
-    size_t step = items_bytes(rows, sizeof(Millrace__Run) + 32) + (rows + blocks + copies) * sizeof(uint32_t);
+    size_t step = items_bytes(rows, sizeof(Millrace__Run) + 32) + (2 * rows + copies) * sizeof(uint32_t);
     size_t most = MR_MAX_REPORT_BYTES;
     most = most > plan ? most : plan;
     most = most > open ? most : open;
@@ -89,7 +87,7 @@ static ProtobufCMessage *unpack(const packed *from, mr_arena *arena, mr_err *err
 
 mr_status mr_msg_unpack_control(const uint8_t *data, size_t bytes, const mr_msg_limits *limits, mr_arena *arena,
                                 Millrace__Control **out, mr_err *err) {
-    const packed from = {data, bytes, MR_MAX_CONTROL_BYTES, &millrace__control__descriptor};
+    const packed from = {data, bytes, mr_msg_control_bytes(limits), &millrace__control__descriptor};
     Millrace__Control *m = (Millrace__Control *)unpack(&from, arena, err);
     if (!m)
         return MR_E_PROTOCOL;

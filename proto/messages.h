@@ -33,11 +33,20 @@ typedef struct mr_msg_limits {
 MR_MUST_USE mr_status mr_msg_pack(const ProtobufCMessage *message, uint8_t *dst, size_t capacity, size_t *out_bytes,
                                   mr_err *err);
 
+/* The largest control message within limits, packed; a Plan fits always. MR_MAX_CONTROL_BYTES at most, unless context and
+ * vocabulary are both near their largest. */
+size_t mr_msg_control_bytes(const mr_msg_limits *limits);
+/* Entries of the block table of a sequence. */
+static inline uint32_t mr_msg_table_entries(const mr_msg_limits *limits) {
+    return limits->max_context / MR_WIRE_BLOCK_TOKENS + (limits->max_context % MR_WIRE_BLOCK_TOKENS > 0);
+}
+
 /* The size of a fixed arena's buffer that holds any well-packed message within limits (and any Plan). */
 size_t mr_msg_arena_bytes(const mr_msg_limits *limits);
 
 /* Unpack and check data[bytes]. The arena is reset first: a message lives until the next one is unpacked into the same
- * arena. One that needs more than the arena has is refused with MR_E_PROTOCOL. */
+ * arena. One that needs more than the arena has, or is larger than mr_msg_control_bytes, is refused with
+ * MR_E_PROTOCOL. */
 MR_MUST_USE mr_status mr_msg_unpack_control(const uint8_t *data, size_t bytes, const mr_msg_limits *limits,
                                             mr_arena *arena, Millrace__Control **out, mr_err *err);
 MR_MUST_USE mr_status mr_msg_unpack_tokens(const uint8_t *data, size_t bytes, const mr_msg_limits *limits,

@@ -131,6 +131,9 @@ mr_status mr_sequences_open(mr_sequences *all, const Millrace__OpenSequence *ope
     drop_state(all, s);
     *s = (mr_sequence){
         .is_open = true, .generation = open->generation, .blocks = s->blocks, .last_position = -1, .sampler = sampler};
+    s->n_blocks = (int32_t)open->n_blocks;
+    if (open->n_blocks > 0)
+        memcpy(s->blocks, open->blocks, open->n_blocks * sizeof *s->blocks);
     if (sampler) {
         s->logprobs = open->sampling->logprobs;
         s->n_top_logprobs = (int32_t)open->sampling->n_top_logprobs;

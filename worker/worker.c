@@ -608,6 +608,9 @@ static mr_status take_control(worker *w, bool *did, mr_err *err) {
         break;
     case MILLRACE__CONTROL__BODY_OPEN:
         status = mr_sequences_open(w->sequences, message->open, err);
+        if (status == MR_OK)
+            status = mr_stage_set_blocks(w->stage, (int32_t)message->open->slot, 0,
+                                         (const int32_t *)message->open->blocks, (int32_t)message->open->n_blocks, err);
         break;
     case MILLRACE__CONTROL__BODY_CLOSE:
         status = mr_sequences_close(w->sequences, message->close, err);

@@ -164,6 +164,40 @@ static void test_choices(void **state) {
     }
 }
 
+/* Many begin with the same long table of blocks in one step. The messages may be no larger than one such table needs. */
+static void test_many_long_tables(void **state) {
+    (void)state;
+    enum { N = 64, N_PROMPT = 2000, TOKENS = 3, N_TABLE = N_PROMPT / MR_WIRE_BLOCK_TOKENS };
+    static int32_t ids[N_PROMPT];
+    static listener want[N], got[N];
+    job_rig rig;
+    mr_err err;
+    int64_t sequence;
+    job_prompt(8, N_PROMPT, VOCAB, ids);
+    for (int bounded = 0; bounded < 2; bounded++) {
+        job_rig_must_start(&rig, &(job_rig_config){.model = &model,
+                                                   .n_stages = 2,
+                                                   .max_sequences = N,
+                                                   .max_context = 2048,
+                                                   .n_kv_blocks = N_TABLE + 4 * N,
+                                                   .control_bytes = bounded ? 4096 : 0});
+        for (int32_t i = 0; i < N; i++) {
+            listener *l = bounded ? &got[i] : &want[i];
+            mr_sequence_desc desc = job_sequence(i, l);
+            desc.prompt_ids = ids;
+            desc.n_prompt = N_PROMPT;
+            desc.max_tokens = TOKENS;
+            assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
+        }
+        job_rig_run(&rig);
+        assert_int_equal(rig.job->timings.cached_tokens, (N - 1) * (N_PROMPT - 1));
+        job_rig_stop(&rig);
+    }
+    for (int32_t i = 0; i < N; i++)
+        assert_int_equal(want[i].n_ids, TOKENS);
+    assert_same(want, got, N);
+}
+
 /* Whoever wants logits gets all of them; others find what it computed. */
 static void test_logits_are_computed(void **state) {
     (void)state;
@@ -220,6 +254,7 @@ int main(void) {
         cmocka_unit_test(test_one_after_the_other),
         cmocka_unit_test(test_generated_blocks_are_found),
         cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_many_long_tables),
         cmocka_unit_test(test_logits_are_computed),
         cmocka_unit_test(test_all_at_once),
     };

@@ -77,6 +77,7 @@ mr_status job_rig_start(job_rig *rig, const job_rig_config *config, mr_err *err)
                          .n_kv_blocks = or_else(config->n_kv_blocks, 16),
                          .token_s = config->token_s,
                          .grammars = config->grammars,
+                         .control_bytes = config->control_bytes,
                          .kv_type = MR_TYPE_F16,
                          .on_step = config->n_rows ? count_rows : NULL,
                          .on_step_ctx = config->n_rows};

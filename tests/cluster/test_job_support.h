@@ -33,6 +33,7 @@ typedef struct job_rig_config {
     int64_t synthetic_ns;                                      /* but sleep for so long in each step */
     bool grammars;                                             /* of mr_job_config */
     double token_s;                                            /* of mr_job_config */
+    size_t control_bytes;                                      /* likewise */
     int64_t *n_rows;                                           /* counts the rows of steps that are done; may be NULL */
     mr_status (*wrap)(void *ctx, mr_channel **channel, mr_err *err); /* of mr_local_cluster_config */
     void *wrap_ctx;

@@ -102,6 +102,8 @@ static void test_open_limits(void **state) {
     BROKEN_CONTROL(OPEN, sampling.n_biases = 1, "the number of their values is 1, allowed is 2 to 2");
     BROKEN_CONTROL(OPEN, sampling.n_top_logprobs = 21, "n_top_logprobs is 21, allowed is 0 to 20");
     BROKEN_CONTROL(OPEN, open.n_generated = 6, "n_generated is 6, allowed is 0 to 5");
+    BROKEN_CONTROL(OPEN, open.n_blocks = 8, "open sequence: the number of blocks is 8, allowed is 0 to 7");
+    BROKEN_CONTROL(OPEN, blocks[6] = 50, "open sequence: block 6 is 50, allowed is below 50");
     BROKEN_CONTROL(CLOSE, close.slot = 8, "close sequence: slot is 8");
     samples s;
     uint32_t many[CONTEXT + 1] = {0};
@@ -136,10 +138,10 @@ static void test_step_limits(void **state) {
     BROKEN_CONTROL(STEP, run[1].n_ids = 0, "run 1: the number of ids is 0, allowed is 14 to 14");
     BROKEN_CONTROL(STEP, run[1].n_rows = 1, "run 1: the number of ids is 14, allowed is 1 to 1");
     BROKEN_CONTROL(STEP, ids[13]++, "run 1: id 13 is 1000, allowed is below 1000");
-    BROKEN_CONTROL(STEP, run[1].n_blocks = 8, "run 1: the number of blocks is 8, allowed is 0 to 7");
-    BROKEN_CONTROL(STEP, run[1].first_block_idx = 5, "first_block_idx + the number of blocks is 8, allowed is 0 to 7");
-    BROKEN_CONTROL(STEP, run[1].first_block_idx = UINT32_MAX, "first_block_idx + the number of blocks is 4294967298");
-    BROKEN_CONTROL(STEP, blocks[2]++, "run 1: block 2 is 50, allowed is below 50");
+    BROKEN_CONTROL(STEP, run[1].n_blocks = 2, "run 1: the number of blocks is 2, allowed is 0 to 1");
+    BROKEN_CONTROL(STEP, run[1].first_block_idx = 7, "first_block_idx + the number of blocks is 8, allowed is 0 to 7");
+    BROKEN_CONTROL(STEP, run[1].first_block_idx = UINT32_MAX, "first_block_idx + the number of blocks is 4294967296");
+    BROKEN_CONTROL(STEP, blocks[0] = 50, "run 1: block 0 is 50, allowed is below 50");
     BROKEN_CONTROL(STEP, run[0].want = (Millrace__Want)4, "run 0: want is 4, allowed is 0 to 3");
     BROKEN_CONTROL(STEP, run[0].want = (Millrace__Want)-1, "run 0: want is -1");
     BROKEN_CONTROL(STEP, step.n_copy_from = 9, "step plan: the number of copied blocks is 9, allowed is 0 to 8");

@@ -21,7 +21,7 @@ static void test_round_trip(void **state) {
     assert_int_equal(c->step->n_runs, 3);
     assert_int_equal(c->step->runs[1]->n_ids, 14);
     assert_memory_equal(c->step->runs[1]->ids, s.ids, 14 * sizeof s.ids[0]);
-    assert_memory_equal(c->step->runs[1]->blocks, s.blocks, 3 * sizeof s.blocks[0]);
+    assert_memory_equal(c->step->runs[1]->blocks, s.blocks, sizeof s.blocks[0]);
     assert_int_equal(c->step->runs[2]->want, MILLRACE__WANT__WANT_ALL_LOGITS);
     samples_init(&s, MILLRACE__CONTROL__BODY_OPEN, 1);
     pack(&s, CONTROL);
@@ -30,6 +30,8 @@ static void test_round_trip(void **state) {
     assert_true(c->open->sampling->biases[1] == -INFINITY && c->open->sampling->dry_breakers[4] == 999);
     assert_memory_equal(c->open->grammar.data, s.packed_grammar, sizeof s.packed_grammar);
     assert_int_equal(c->open->generation, UINT32_MAX);
+    assert_int_equal(c->open->n_blocks, 7);
+    assert_memory_equal(c->open->blocks, s.blocks, 7 * sizeof s.blocks[0]);
     pack(&s, TOKENS);
     assert_int_equal(unpack(&s, TOKENS, &sample_limits, sample_arena(), &t, NULL), MR_OK);
     assert_int_equal(t->tokens[1]->position, CONTEXT);
@@ -78,7 +80,10 @@ static void test_unknown_and_malformed(void **state) {
     expect_bytes_refused(cut, sizeof cut, "Control message of 3 bytes is malformed");
     expect_bytes_refused(group, sizeof group, "malformed");
     expect_bytes_refused(number_zero, sizeof number_zero, "malformed");
-    expect_bytes_refused(NULL, MR_MAX_CONTROL_BYTES + 1, "4194305 bytes, more than 4194304");
+    size_t most = mr_msg_control_bytes(&sample_limits);
+    char words[64];
+    snprintf(words, sizeof words, "%zu bytes, more than %zu", most + 1, most);
+    expect_bytes_refused(NULL, most + 1, words);
 }
 
 static void test_pack_that_does_not_fit(void **state) {
@@ -128,11 +133,11 @@ static void test_every_arena_size(void **state) {
     assert_true(fitted);
 }
 
-/* The largest messages within limits fit the arena that was promised to be enough. */
+/* The largest messages within limits fit the bytes and the arena that were promised to be enough. */
 static void expect_fits(const mr_msg_limits *l, const ProtobufCMessage *m, bool tokens) {
     size_t room = mr_msg_arena_bytes(l), bytes = 0;
-    size_t packed_bytes = tokens ? mr_tokens_message_bytes(l->max_rows) : MR_MAX_CONTROL_BYTES;
-    assert_true(!tokens || packed_bytes <= MR_MAX_TOKENS_BYTES);
+    size_t packed_bytes = tokens ? mr_tokens_message_bytes(l->max_rows) : mr_msg_control_bytes(l);
+    assert_true(packed_bytes <= (tokens ? MR_MAX_TOKENS_BYTES : MR_MAX_CONTROL_BYTES));
     uint8_t *packed = mr_alloc(packed_bytes);
     void *buffer = mr_alloc(room), *out = NULL;
     mr_err err = {0};
@@ -147,62 +152,100 @@ static void expect_fits(const mr_msg_limits *l, const ProtobufCMessage *m, bool 
     mr_free(packed);
 }
 
-static void test_arena_bytes_are_enough(void **state) {
-    (void)state;
-    static const uint32_t row_counts[] = {1, 2, 16, 17, 33, 512, MR_MAX_STEP_ROWS};
-    static Millrace__Run run_items[MR_MAX_STEP_ROWS], *run_list[MR_MAX_STEP_ROWS];
-    static Millrace__Token token_items[MR_MAX_STEP_ROWS], *token_list[MR_MAX_STEP_ROWS];
-    static Millrace__StageRange stage_items[MR_MAX_STAGES], *stage_list[MR_MAX_STAGES];
-    static uint32_t zeros[MR_MAX_CONTEXT / MR_WIRE_BLOCK_TOKENS], last_ids[MR_MAX_TOP_LOGPROBS];
+enum { MOST_BLOCKS = MR_MAX_CONTEXT / MR_WIRE_BLOCK_TOKENS };
+
+/* Numbers are the largest that there are, so that they take the most bytes. */
+static uint32_t last_ids[MR_MAX_CONTEXT], last_blocks[MOST_BLOCKS];
+
+static void largest_step(samples *s, const mr_msg_limits *l) {
+    static Millrace__Run items[MR_MAX_STEP_ROWS], *list[MR_MAX_STEP_ROWS];
+    samples_init(s, MILLRACE__CONTROL__BODY_STEP, 1);
+    for (uint32_t i = 0; i < l->max_rows; i++) {
+        items[i] = (Millrace__Run)MILLRACE__RUN__INIT;
+        items[i].slot = l->max_sequences - 1;
+        items[i].generation = UINT32_MAX;
+        items[i].first_position = l->max_context - 1;
+        items[i].n_rows = items[i].n_ids = items[i].n_blocks = 1;
+        items[i].ids = last_ids;
+        items[i].first_block_idx = mr_msg_table_entries(l) - 1;
+        items[i].blocks = last_blocks;
+        items[i].want = MILLRACE__WANT__WANT_ALL_HIDDEN;
+        list[i] = &items[i];
+    }
+    s->step.step = UINT64_MAX;
+    s->step.n_runs = l->max_rows;
+    s->step.runs = list;
+    s->step.n_copy_from = s->step.n_copy_to = l->max_sequences;
+    s->step.copy_from = s->step.copy_to = last_blocks;
+}
+
+static void largest_tokens(samples *s, const mr_msg_limits *l) {
+    static Millrace__Token items[MR_MAX_STEP_ROWS], *list[MR_MAX_STEP_ROWS];
+    samples_init(s, MILLRACE__CONTROL__BODY_STEP, 1);
+    for (uint32_t i = 0; i < l->max_rows; i++) {
+        items[i] = (Millrace__Token)MILLRACE__TOKEN__INIT;
+        items[i].slot = l->max_sequences - 1;
+        items[i].generation = UINT32_MAX;
+        items[i].position = l->max_context;
+        items[i].id = l->n_vocab - 1;
+        items[i].status = MR_E_NUMERICS;
+        items[i].mirostat_mu = items[i].logprob = -1;
+        items[i].n_top_ids = items[i].n_top_logprobs = MR_MAX_TOP_LOGPROBS;
+        items[i].top_ids = last_ids;
+        items[i].top_logprobs = s->top_logprobs;
+        list[i] = &items[i];
+    }
+    s->tokens.step = UINT64_MAX;
+    s->tokens.n_tokens = l->max_rows;
+    s->tokens.tokens = list;
+}
+
+static void largest_open(samples *s, const mr_msg_limits *l) {
     static float biases[MR_MAX_LOGIT_BIASES];
     static uint8_t grammar[MR_MAX_GRAMMAR_BYTES];
-    const uint32_t n_vocab = 1 << 22;
-    for (int i = 0; i < MR_MAX_TOP_LOGPROBS; i++)
-        last_ids[i] = n_vocab - 1;
-    for (size_t n = 0; n < sizeof row_counts / sizeof row_counts[0]; n++) {
-        const mr_msg_limits l = {4, row_counts[n], MR_MAX_SEQUENCES, MR_MAX_CONTEXT / 2048, 1000, n_vocab};
-        samples s;
-        samples_init(&s, MILLRACE__CONTROL__BODY_STEP, 1);
-        for (uint32_t i = 0; i < l.max_rows; i++) {
-            run_items[i] = (Millrace__Run)MILLRACE__RUN__INIT;
-            run_items[i].n_rows = 1;
-            run_items[i].n_ids = 1;
-            run_items[i].ids = zeros;
-            run_items[i].n_blocks = i % 2 ? 0 : 32;
-            run_items[i].blocks = zeros;
-            run_list[i] = &run_items[i];
-            token_items[i] = (Millrace__Token)MILLRACE__TOKEN__INIT;
-            token_items[i].slot = MR_MAX_SEQUENCES - 1;
-            token_items[i].generation = UINT32_MAX;
-            token_items[i].position = l.max_context;
-            token_items[i].id = n_vocab - 1;
-            token_items[i].status = MR_E_NUMERICS;
-            token_items[i].mirostat_mu = token_items[i].logprob = -1;
-            token_items[i].n_top_ids = token_items[i].n_top_logprobs = MR_MAX_TOP_LOGPROBS;
-            token_items[i].top_ids = last_ids;
-            token_items[i].top_logprobs = s.top_logprobs;
-            token_list[i] = &token_items[i];
+    samples_init(s, MILLRACE__CONTROL__BODY_OPEN, 1);
+    s->open.slot = l->max_sequences - 1;
+    s->open.ids = last_ids;
+    s->open.n_ids = s->open.n_generated = l->max_context;
+    s->open.blocks = last_blocks;
+    s->open.n_blocks = mr_msg_table_entries(l);
+    s->sampling.top_k = s->sampling.dry_allowed_length = INT32_MAX;
+    s->sampling.repeat_last_n = s->sampling.dry_last_n = -1;
+    s->sampling.dry_breakers = s->sampling.bias_ids = last_ids;
+    s->sampling.n_dry_breakers = MR_MAX_DRY_BREAKERS;
+    s->sampling.biases = biases;
+    s->sampling.n_bias_ids = s->sampling.n_biases = MR_MAX_LOGIT_BIASES;
+    s->open.grammar.data = grammar;
+    s->open.grammar.len = sizeof grammar;
+}
+
+static void test_bytes_are_enough(void **state) {
+    (void)state;
+    static const uint32_t row_counts[] = {1, 2, 16, 17, 33, 512, MR_MAX_STEP_ROWS};
+    static Millrace__StageRange stage_items[MR_MAX_STAGES], *stage_list[MR_MAX_STAGES];
+    samples s;
+    for (int i = 0; i < MOST_BLOCKS; i++)
+        last_blocks[i] = MR_MAX_KV_BLOCKS - 1;
+    for (size_t n = 0; n < sizeof row_counts / sizeof row_counts[0]; n++)
+        for (uint32_t half = 0; half < 2; half++) {
+            /* A vocabulary twice as large, whose ids take a byte more, leaves room for less context. */
+            const mr_msg_limits l = {4,
+                                     row_counts[n],
+                                     MR_MAX_SEQUENCES,
+                                     (uint32_t)MR_MAX_CONTEXT >> half,
+                                     MR_MAX_KV_BLOCKS,
+                                     (uint32_t)1 << (21 + half)};
+            for (int i = 0; i < MR_MAX_CONTEXT; i++)
+                last_ids[i] = l.n_vocab - 1;
+            largest_step(&s, &l);
+            expect_fits(&l, &s.control.base, false);
+            largest_tokens(&s, &l);
+            expect_fits(&l, &s.tokens.base, true);
+            largest_open(&s, &l);
+            expect_fits(&l, &s.control.base, false);
         }
-        s.step.n_runs = l.max_rows;
-        s.step.runs = run_list;
-        expect_fits(&l, &s.control.base, false);
-        s.tokens.n_tokens = l.max_rows;
-        s.tokens.tokens = token_list;
-        expect_fits(&l, &s.tokens.base, true);
-        samples_init(&s, MILLRACE__CONTROL__BODY_OPEN, 1);
-        s.open.ids = zeros;
-        s.open.n_ids = l.max_context;
-        s.sampling.dry_breakers = s.sampling.bias_ids = zeros;
-        s.sampling.n_dry_breakers = MR_MAX_DRY_BREAKERS;
-        s.sampling.biases = biases;
-        s.sampling.n_bias_ids = s.sampling.n_biases = MR_MAX_LOGIT_BIASES;
-        s.open.grammar.data = grammar;
-        s.open.grammar.len = sizeof grammar;
-        expect_fits(&l, &s.control.base, false);
-    }
     /* A plan has to fit before there are any limits. */
     static const mr_msg_limits none = {0};
-    samples s;
     samples_init(&s, MILLRACE__CONTROL__BODY_PLAN, 1);
     for (uint32_t i = 0; i < MR_MAX_STAGES; i++) {
         stage_items[i] = (Millrace__StageRange)MILLRACE__STAGE_RANGE__INIT;
@@ -241,7 +284,7 @@ int main(void) {
         cmocka_unit_test(test_unknown_and_malformed),
         cmocka_unit_test(test_pack_that_does_not_fit),
         cmocka_unit_test(test_every_arena_size),
-        cmocka_unit_test(test_arena_bytes_are_enough),
+        cmocka_unit_test(test_bytes_are_enough),
         cmocka_unit_test(test_amplification_is_bounded),
     };
     return cmocka_run_group_tests_name("proto_messages", tests, NULL, NULL);

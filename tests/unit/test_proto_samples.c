@@ -78,6 +78,8 @@ static void open_init(samples *s) {
     s->open.n_generated = 5;
     s->open.grammar.data = s->packed_grammar;
     s->open.grammar.len = sizeof s->packed_grammar;
+    s->open.n_blocks = 7;
+    s->open.blocks = s->blocks;
     s->close = (Millrace__CloseSequence)MILLRACE__CLOSE_SEQUENCE__INIT;
     s->close.slot = 7;
 }
@@ -98,16 +100,16 @@ static void step_init(samples *s) {
         s->run[i].want = (Millrace__Want)i;
         s->runs[i] = &s->run[i];
     }
-    /* A prefill chunk up to the end of the context, with the last blocks of its table. */
+    /* A prefill chunk up to the end of the context, with the last block of its table. */
     s->run[1].n_rows = 14;
     s->run[1].first_position = CONTEXT - 14;
     s->run[1].n_ids = 14;
     s->run[1].ids = s->ids;
-    s->run[1].first_block_idx = 4;
-    s->run[1].n_blocks = 3;
+    s->run[1].first_block_idx = 6;
+    s->run[1].n_blocks = 1;
     s->run[1].blocks = s->blocks;
     s->ids[13] = 999;
-    s->blocks[2] = 49;
+    s->blocks[0] = 49;
 }
 
 static void tokens_init(samples *s) {

@@ -1,0 +1,59 @@
+/* How large a control message can get. Every list of a message is bounded (message_checks.c), so its packed size has a
+ * largest value, which is reckoned here and nowhere else: links are that large, and what is larger is refused when it is
+ * packed and when it is unpacked. */
+// SPDX-License-Identifier: Apache-2.0
+#include "proto/messages.h"
+
+/* A number below 2^7 takes one byte, below 2^14 two, and so on; a uint32 five at most. A field of a number, and the head of a
+ * list, a string or a message, has a tag in front of it. */
+enum {
+    HEAD = 6,       /* tag below 16 and a uint32: also an enum, a bool or a float */
+    ANY_HEAD = 12,  /* any tag here and any number: also a double or a negative int32 */
+    N_SAMPLING = 27 /* fields */
+};
+
+#define BLOCKS_OF(tokens) (((tokens) + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS)
+
+/* A run is a head with seven numbers and two lists. All runs together have as many ids as the step has rows, and no more new
+ * blocks than that, because each has ceil(rows / MR_WIRE_BLOCK_TOKENS) at most. */
+#define RUN_BYTES (10 * (size_t)HEAD)
+#define STEP_BYTES(rows, sequences, id_bytes, block_bytes)                                                             \
+    (5 * (size_t)ANY_HEAD + (rows) * (RUN_BYTES + (id_bytes) + (block_bytes)) + 2 * (sequences) * (size_t)(block_bytes))
+
+#define SAMPLING_BYTES(id_bytes)                                                                                       \
+    ((N_SAMPLING + 1) * (size_t)ANY_HEAD + MR_MAX_DRY_BREAKERS * (size_t)(id_bytes) +                                  \
+     MR_MAX_LOGIT_BIASES * ((size_t)(id_bytes) + sizeof(float)))
+#define OPEN_BYTES(context, id_bytes, block_bytes)                                                                     \
+    (8 * (size_t)HEAD + (context) * (size_t)(id_bytes) + BLOCKS_OF(context) * (size_t)(block_bytes) +                  \
+     SAMPLING_BYTES(id_bytes) + MR_MAX_GRAMMAR_BYTES)
+
+#define RANGE_BYTES (4 * (size_t)HEAD + 2 * (size_t)ANY_HEAD)
+#define PLAN_BYTES (16 * (size_t)HEAD + MR_MAX_STAGES * RANGE_BYTES)
+
+/* With every limit at its largest, and ids below 2^21. A larger vocabulary leaves less room for the context. */
+enum { MOST_ID_BYTES = 3, MOST_BLOCK_BYTES = 4 };
+_Static_assert(MR_MAX_KV_BLOCKS <= 1 << 7 * MOST_BLOCK_BYTES, "a block id takes more bytes");
+_Static_assert(STEP_BYTES(MR_MAX_STEP_ROWS, MR_MAX_SEQUENCES, MOST_ID_BYTES, MOST_BLOCK_BYTES) <= MR_MAX_CONTROL_BYTES,
+               "a step plan may not fit its message");
+_Static_assert(OPEN_BYTES(MR_MAX_CONTEXT, MOST_ID_BYTES, MOST_BLOCK_BYTES) <= MR_MAX_CONTROL_BYTES,
+               "an open sequence may not fit its message");
+_Static_assert(PLAN_BYTES <= MR_MAX_CONTROL_BYTES, "a plan may not fit its message");
+
+/* Of a number below limit. */
+static size_t number_bytes(uint32_t limit) {
+    size_t n = 1;
+    for (uint32_t rest = limit ? (limit - 1) >> 7 : 0; rest > 0; rest >>= 7)
+        n++;
+    return n;
+}
+
+static size_t larger(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+size_t mr_msg_control_bytes(const mr_msg_limits *limits) {
+    size_t id_bytes = number_bytes(limits->n_vocab), block_bytes = number_bytes(limits->n_kv_blocks);
+    size_t context = limits->max_context;
+    size_t step = STEP_BYTES((size_t)limits->max_rows, (size_t)limits->max_sequences, id_bytes, block_bytes);
+    return larger(PLAN_BYTES, larger(step, OPEN_BYTES(context, id_bytes, block_bytes)));
+}
