@@ -100,12 +100,15 @@ static mr_status send_open(mr_job *job, const mr_entry *e, mr_err *err) {
     Millrace__OpenSequence open = MILLRACE__OPEN_SEQUENCE__INIT, brief = MILLRACE__OPEN_SEQUENCE__INIT;
     fill_sampling(e, &sampling);
     open.slot = brief.slot = (uint32_t)e->slot;
+    int32_t n_generated = e->n_ids - e->n_prompt;
+    int32_t n = mr_sampler_n_history(&e->desc.sampling, n_generated, job->config.max_context);
+    n = n < e->n_ids ? n : e->n_ids;
     open.generation = brief.generation = e->generation;
     open.blocks = brief.blocks = (uint32_t *)(uintptr_t)mr_ledger_table(job->ledger, e->slot);
     open.n_blocks = brief.n_blocks = (size_t)e->n_sent;
-    open.ids = (uint32_t *)e->ids;
-    open.n_ids = (size_t)e->n_ids;
-    open.n_generated = (uint32_t)(e->n_ids - e->n_prompt);
+    open.ids = (uint32_t *)(e->ids + e->n_ids - n);
+    open.n_ids = (size_t)n;
+    open.n_generated = (uint32_t)n_generated;
     open.grammar.data = (uint8_t *)(uintptr_t)e->desc.grammar;
     open.grammar.len = e->desc.grammar_bytes;
     open.sampling = mr_entry_wants_rows(e) ? NULL : &sampling;

@@ -83,6 +83,15 @@ static void size_window(mr_sampler *s, const mr_sampler_config *config) {
     s->window_capacity = max_of(s->window_capacity, s->dry_capacity);
 }
 
+int32_t mr_sampler_n_history(const mr_sampling_params *params, int32_t n_generated, int32_t max_context) {
+    const mr_sampler_config config = {.params = *params, .max_context = max_context};
+    mr_sampler s = {.params = *params};
+    size_window(&s, &config);
+    /* Presence and frequency look at what was generated alone, and so do Mirostat and grammars. */
+    bool repeats = params->repeat_penalty != 1.0f || params->dry_multiplier != 0.0f;
+    return max_of(repeats ? s.window_capacity : 0, n_generated);
+}
+
 static int compare_ids(const void *a, const void *b) {
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
     return (x > y) - (x < y);

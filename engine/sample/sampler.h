@@ -104,6 +104,10 @@ typedef struct mr_sampler_config {
     double mirostat_mu;  /* after the last of them; not read where none was generated */
 } mr_sampler_config;
 
+/* How many of the last ids the sampler of a sequence has to be told, n_generated of which were generated: with fewer it would
+ * choose others, with more the same. At most max_context. */
+int32_t mr_sampler_n_history(const mr_sampling_params *params, int32_t n_generated, int32_t max_context);
+
 /* The state of one sequence, small: at most 8 bytes for each token that a penalty looks back on, none without
  * penalties. MR_E_INVALID: a parameter, an id of a list or of the prompt is out of its range. */
 typedef struct mr_sampler mr_sampler;

@@ -350,6 +350,56 @@ static void test_failed_allocations(void **state) {
     }
 }
 
+/* A sampler that was told the end of a long history alone chooses as one that was told all of it. */
+static void test_end_of_the_history_is_enough(void **state) {
+    (void)state;
+    enum { N_VOCAB = 50, N_IDS = 300, N_CASES = 400, MAX_CONTEXT = 1000 };
+    int32_t ids[N_IDS], n_short = 0;
+    float logits[N_VOCAB];
+    for (uint64_t k = 0; k < N_CASES; k++) {
+        for (int i = 0; i < N_IDS; i++)
+            ids[i] = (int32_t)(mr_rng_u64(k, 0, (uint64_t)i) % 8);
+        uint64_t r = mr_rng_u64(k, 1, 0);
+        mr_sampling_params p = plain;
+        p.repeat_penalty = r & 1 ? 1.3f : 1.0f;
+        p.repeat_last_n = (r >> 1 & 3) == 0 ? -1 : (int32_t)(r >> 3 & 63);
+        p.presence_penalty = (r >> 10 & 3) == 0 ? 0.8f : 0.0f;
+        p.frequency_penalty = (r >> 12 & 3) == 0 ? 0.4f : 0.0f;
+        p.dry_multiplier = (r >> 14 & 3) == 0 ? 1.0f : 0.0f;
+        p.dry_base = 1.75f;
+        p.dry_last_n = (r >> 16 & 3) == 0 ? -1 : (int32_t)(r >> 18 & 63);
+        p.mirostat = (int32_t)(r >> 26 & 3) % 3;
+        p.mirostat_tau = 3;
+        p.mirostat_eta = 0.1f;
+        mr_sampler_config config = {.n_vocab = N_VOCAB,
+                                    .params = p,
+                                    .prompt_ids = ids,
+                                    .n_prompt = N_IDS,
+                                    .n_generated = (int32_t)(r >> 30 & 63),
+                                    .max_context = MAX_CONTEXT,
+                                    .mirostat_mu = 5};
+        mr_sampler *all = NULL, *end = NULL;
+        assert_int_equal(mr_sampler_create(&config, &all, NULL), MR_OK);
+        int32_t n = mr_sampler_n_history(&p, config.n_generated, MAX_CONTEXT);
+        assert_in_range(n, config.n_generated, MAX_CONTEXT);
+        config.n_prompt = n < N_IDS ? n : N_IDS;
+        config.prompt_ids = ids + N_IDS - config.n_prompt;
+        n_short += config.n_prompt < N_IDS;
+        assert_int_equal(mr_sampler_create(&config, &end, NULL), MR_OK);
+        for (int64_t i = 0; i < 20; i++) {
+            make_logits(logits, N_VOCAB, k * 100 + (uint64_t)i, 3);
+            int32_t id = sample(all, logits, N_IDS + i);
+            assert_int_equal(sample(end, logits, N_IDS + i), id);
+            assert_int_equal(mr_sampler_accept(all, id, NULL), MR_OK);
+            assert_int_equal(mr_sampler_accept(end, id, NULL), MR_OK);
+            assert_true(mr_sampler_mirostat_mu(all) == mr_sampler_mirostat_mu(end));
+        }
+        mr_sampler_destroy(all);
+        mr_sampler_destroy(end);
+    }
+    assert_in_range(n_short, N_CASES / 4, N_CASES - 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_distribution_of_the_temperature),
@@ -360,6 +410,7 @@ int main(void) {
         cmocka_unit_test(test_values_that_are_not_numbers),
         cmocka_unit_test(test_window_of_the_penalty),
         cmocka_unit_test(test_state_comes_back_from_the_journal),
+        cmocka_unit_test(test_end_of_the_history_is_enough),
         cmocka_unit_test(test_sampling_allocates_nothing_and_leaves_the_logits),
         cmocka_unit_test(test_failed_allocations),
     };
