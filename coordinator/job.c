@@ -439,7 +439,7 @@ mr_status mr_job_submit(mr_job *job, const mr_sequence_desc *desc, int64_t *out_
     if (status != MR_OK)
         return status;
     mr_entry *e = mr_journal_entry(job->journal, sequence);
-    job_prefix_init(job, e);
+    job_prefix_init(job, e, desc->keys);
     job_queue_push(job, e);
     job->n_unfinished++;
     job->facts.n_submitted++;
@@ -473,6 +473,10 @@ mr_job_facts mr_job_get_facts(const mr_job *job) {
     f.n_free_blocks = mr_ledger_n_free(job->ledger) - f.n_cached_blocks;
     f.n_held_blocks = f.n_blocks - f.n_cached_blocks - f.n_free_blocks;
     return f;
+}
+
+const mr_prefix_key *mr_job_base_key(const mr_job *job) {
+    return &job->base_key;
 }
 
 mr_channel *mr_job_channel(const mr_job *job) {

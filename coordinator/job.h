@@ -13,6 +13,7 @@
 #include "coordinator/learned_times.h"
 #include "coordinator/micro_batches.h"
 #include "coordinator/plan.h"
+#include "coordinator/prefix_key.h"
 #include "engine/sample/sampler.h"
 #include "proto/channel.h"
 #include "proto/phases.h"
@@ -115,6 +116,7 @@ typedef struct mr_token_event {
 typedef struct mr_sequence_desc {
     const int32_t *prompt_ids; /* [n_prompt], copied; at least one */
     int32_t n_prompt;
+    const mr_prefix_key *keys;   /* mr_prefix_keys_of_prompt, copied; NULL: submit makes them, which takes a while */
     int32_t max_tokens;          /* to generate; 0 with on_logits or on_hidden: only rows of the prompt are wanted */
     mr_sampling_params sampling; /* lists copied */
     uint32_t choice;             /* index within its request: each has random numbers of its own */
@@ -174,6 +176,8 @@ typedef struct mr_job_facts {
     int32_t n_held_blocks, n_cached_blocks, n_free_blocks;
 } mr_job_facts;
 mr_job_facts mr_job_get_facts(const mr_job *job);
+/* What the keys of prompts begin with. */
+const mr_prefix_key *mr_job_base_key(const mr_job *job);
 /* What a turn waits on: others wake it there. */
 mr_channel *mr_job_channel(const mr_job *job);
 

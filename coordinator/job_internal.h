@@ -40,10 +40,11 @@ struct mr_job {
     mr_step_record *steps;     /* [ring_slots] */
     uint64_t n_issued, n_done; /* steps are numbered from 1 */
     mr_prefix_key base_key;
-    uint32_t *copy_from, *copy_to;          /* [max_sequences], of the step that is being issued */
-    mr_entry *first_waiting, *last_waiting; /* for a slot and blocks, in the order in which they will get them */
-    mr_entry *ended;                        /* those whose last rows may still be under way */
-    bool may_admit;                         /* something has changed since nobody could be admitted */
+    uint32_t *copy_from, *copy_to; /* [max_sequences], of the step that is being issued */
+    /* For a slot and blocks, in the order in which they will get them; those that wait for a promised block are not there. */
+    mr_entry *first_waiting, *last_waiting;
+    mr_entry *ended; /* those whose last rows may still be under way */
+    bool may_admit;  /* something has changed since nobody could be admitted */
     int32_t n_unfinished, n_live, n_leaving, n_closing;
     mr_stage_report *reports;  /* [n_stages] */
     mr_mutex seconds_lock;     /* of seconds, while other threads may read them */
@@ -82,11 +83,11 @@ void job_see_off(mr_job *job, bool *did);
 /* Tells the stages which slots are empty now. */
 mr_status job_close_empty(mr_job *job, bool *did, mr_err *err);
 
-/* The keys of a new entry's prompt. */
-void job_prefix_init(const mr_job *job, mr_entry *e);
+/* The keys of a new entry's prompt; NULL: they are to be made. */
+void job_prefix_init(const mr_job *job, mr_entry *e, const mr_prefix_key *keys);
 typedef enum job_begin { JOB_BEGUN, JOB_NO_BLOCKS, JOB_WAITS_FOR_PREFIX } job_begin;
 /* Gives an entry without blocks all of those for its ids, shared ones first, if spare others stay free; n_issued begins behind
- * what is there. JOB_WAITS_FOR_PREFIX: a live sequence is computing more of it. */
+ * what is there. JOB_WAITS_FOR_PREFIX: a live sequence is computing more of it, and e->wait is on until it has. */
 job_begin job_prefix_begin(mr_job *job, mr_entry *e, int32_t slot, int32_t spare);
 /* Lets others read what has been issued, of ids that are known. */
 void job_prefix_publish(mr_job *job, mr_entry *e);

@@ -1,10 +1,12 @@
 /* coordinator/job_queue.c - who has a slot and KV blocks: sequences wait, are admitted, preempted, and end. */
 // SPDX-License-Identifier: Apache-2.0
+#include <stddef.h>
+
 #include "coordinator/job_internal.h"
 
 enum {
-    MAX_PASSED = 64,     /* waiting sequences that one look at the queue passes over */
-    PRIORITY_AHEAD = 64, /* earlier arrivals that a sequence of a higher priority is served before */
+    BLOCKS_AT_ONCE = 8192, /* of the sequences that one turn looks at: that takes some tenths of a millisecond */
+    PRIORITY_AHEAD = 64,   /* earlier arrivals that a sequence of a higher priority is served before */
 };
 
 /* --- The queue --------------------------------------------------------------------------------------------------------- */
@@ -98,11 +100,11 @@ static void fill_sampling(const mr_entry *e, Millrace__Sampling *out) {
 static mr_status send_open(mr_job *job, const mr_entry *e, mr_err *err) {
     Millrace__Sampling sampling;
     Millrace__OpenSequence open = MILLRACE__OPEN_SEQUENCE__INIT, brief = MILLRACE__OPEN_SEQUENCE__INIT;
-    fill_sampling(e, &sampling);
-    open.slot = brief.slot = (uint32_t)e->slot;
     int32_t n_generated = e->n_ids - e->n_prompt;
     int32_t n = mr_sampler_n_history(&e->desc.sampling, n_generated, job->config.max_context);
     n = n < e->n_ids ? n : e->n_ids;
+    fill_sampling(e, &sampling);
+    open.slot = brief.slot = (uint32_t)e->slot;
     open.generation = brief.generation = e->generation;
     open.blocks = brief.blocks = (uint32_t *)(uintptr_t)mr_ledger_table(job->ledger, e->slot);
     open.n_blocks = brief.n_blocks = (size_t)e->n_sent;
@@ -145,35 +147,36 @@ static int32_t empty_slot(const mr_job *job) {
     return slot;
 }
 
+/* Those that waited for a promised block queue again. */
+static void queue_woken(mr_job *job) {
+    for (mr_prefix_wait *w; (w = mr_ledger_take_woken(job->ledger));)
+        job_queue_push(job, (mr_entry *)((char *)w - offsetof(mr_entry, wait)));
+}
+
 mr_status job_admit(mr_job *job, bool *did, mr_err *err) {
-    int32_t n_passed = 0;
-    mr_entry *next = NULL;
-    for (mr_entry *e = job->may_admit ? job->first_waiting : NULL; e; e = next) {
+    int32_t n_blocks = 0;
+    queue_woken(job);
+    for (mr_entry *e; job->may_admit && (e = job->first_waiting);) {
         int32_t slot = empty_slot(job);
         bool ready = false;
         mr_status status = mr_stage_links_ready(job->links, &ready, err);
         if (status != MR_OK || !ready)
             return status;
         /* Nobody overtakes a preempted sequence whose ids are under way. */
-        if (e->state == MR_ENTRY_LEAVING || slot == job->config.max_sequences) {
-            job->timings.waited = true;
-            break;
-        }
-        next = e->after;
-        job_begin begun = begin(job, e, slot);
+        bool may_begin = e->state != MR_ENTRY_LEAVING && slot < job->config.max_sequences;
+        job_begin begun = may_begin ? begin(job, e, slot) : JOB_NO_BLOCKS;
         if (begun == JOB_NO_BLOCKS) {
             job->timings.waited = true;
             break;
         }
-        if (begun == JOB_WAITS_FOR_PREFIX) {
-            if (++n_passed == MAX_PASSED)
-                break;
-            continue; /* for some steps at most: others may pass */
-        }
         *did = true;
-        status = send_open(job, e, err);
-        if (status != MR_OK)
-            return status;
+        if (begun == JOB_BEGUN)
+            status = send_open(job, e, err);
+        else
+            queue_remove(job, e); /* for some steps at most: others may pass */
+        n_blocks += blocks_for(e->n_ids);
+        if (status != MR_OK || n_blocks >= BLOCKS_AT_ONCE)
+            return status; /* the others are for the next turn: steps go on meanwhile */
     }
     job->may_admit = false;
     return MR_OK;
@@ -198,6 +201,8 @@ static void leave(mr_job *job, mr_entry *e) {
 void job_finish(mr_job *job, mr_entry *e) {
     if (e->state == MR_ENTRY_LIVE)
         leave(job, e);
+    else if (mr_prefix_wait_is_on(&e->wait))
+        mr_prefix_wait_end(&e->wait);
     else
         queue_remove(job, e);
     if (e->state != MR_ENTRY_WAITING)

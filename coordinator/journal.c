@@ -103,6 +103,7 @@ mr_status mr_journal_append(mr_journal *j, const mr_sequence_desc *desc, int32_t
     if (e) {
         e->desc = *desc;
         e->desc.prompt_ids = NULL;
+        e->desc.keys = NULL;
         e->ids = mr_alloc_array((size_t)max_ids, sizeof *e->ids);
         e->keys = mr_alloc_array((size_t)max_ids / MR_WIRE_BLOCK_TOKENS + 1, sizeof *e->keys);
     }

@@ -7,7 +7,7 @@
 #define MR_COORDINATOR_JOURNAL_H
 
 #include "coordinator/job.h"
-#include "coordinator/prefix_key.h"
+#include "coordinator/prefix_cache.h"
 
 typedef enum mr_entry_state {
     MR_ENTRY_WAITING, /* for a slot and KV blocks */
@@ -19,7 +19,7 @@ typedef enum mr_entry_state {
 typedef struct mr_entry mr_entry;
 struct mr_entry {
     int64_t sequence;      /* its number */
-    mr_sequence_desc desc; /* prompt_ids is not kept: they are in ids */
+    mr_sequence_desc desc; /* prompt_ids and keys are not kept: they are below */
     uint8_t *lists;        /* what the pointers of desc.sampling and desc.grammar point into */
     int32_t *ids;          /* prompt, then what was generated */
     int32_t n_prompt, n_ids;
@@ -40,6 +40,8 @@ struct mr_entry {
     uint64_t last_turn;  /* of the micro-batches (scheduler.c), likewise; 0: none */
     int32_t n_cached;    /* ids whose rows were there when it got its first slot */
     int64_t begin_ns;    /* when that was */
+    int32_t n_needed; /* KV blocks that have to be free for it besides spare ones, as it saw last; 0: it has to look */
+    mr_prefix_wait wait;      /* for what a live sequence is computing of it: it is not in the queue then */
     mr_entry *before, *after; /* in the queue (job_queue.c); after: among those that are to be forgotten */
     mr_entry *next;           /* with the same bucket of the journal */
 };

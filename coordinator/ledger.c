@@ -14,6 +14,8 @@ struct mr_ledger {
     uint32_t *free_blocks; /* a stack */
     int32_t *n_refs;       /* [n_blocks] */
     uint32_t *tables;      /* [n_slots][max_blocks] */
+    uint32_t *found;       /* [max_blocks]: the whole blocks of the last look-up */
+    int64_t n_looked_up;
     slot_account *slots;
     mr_prefix_cache *cache;
 };
@@ -27,9 +29,10 @@ mr_status mr_ledger_create(int32_t n_blocks, int32_t n_slots, int32_t max_blocks
         l->free_blocks = mr_alloc_array((size_t)n_blocks, sizeof *l->free_blocks);
         l->n_refs = mr_alloc_array((size_t)n_blocks, sizeof *l->n_refs);
         l->tables = mr_alloc_array(n_entries, sizeof *l->tables);
+        l->found = mr_alloc_array((size_t)max_blocks, sizeof *l->found);
         l->slots = mr_alloc_array((size_t)n_slots, sizeof *l->slots);
     }
-    if (!l || !l->free_blocks || !l->n_refs || !l->tables || !l->slots)
+    if (!l || !l->free_blocks || !l->n_refs || !l->tables || !l->found || !l->slots)
         status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for an account of %d KV blocks and %d sequences", n_blocks,
                             n_slots);
     if (status == MR_OK)
@@ -53,6 +56,7 @@ void mr_ledger_destroy(mr_ledger *l) {
     mr_free(l->free_blocks);
     mr_free(l->n_refs);
     mr_free(l->tables);
+    mr_free(l->found);
     mr_free(l->slots);
     mr_free(l);
 }
@@ -121,38 +125,48 @@ int32_t mr_ledger_n_cached(const mr_ledger *l) {
 
 /* --- Shared beginnings ------------------------------------------------------------------------------------------------- */
 
-mr_ledger_hits mr_ledger_look_up(const mr_ledger *l, const mr_prefix_key *keys, int32_t n_keys,
-                                 const mr_prefix_key *begin) {
+mr_ledger_hits mr_ledger_look_up(mr_ledger *l, const mr_prefix_key *keys, int32_t n_keys, const mr_prefix_key *begin) {
     mr_ledger_hits hits = {.copy_of = MR_NO_BLOCK};
-    bool is_ready = true;
-    while (hits.n_whole < n_keys) {
-        int32_t block = mr_prefix_cache_find(l->cache, &keys[hits.n_whole], &is_ready);
-        hits.is_promised = block != MR_NO_BLOCK && !is_ready;
-        if (block == MR_NO_BLOCK || !is_ready)
+    MR_ASSERT(n_keys <= l->max_blocks);
+    for (int32_t i = 0; i < n_keys + (begin != NULL); i++) {
+        const mr_prefix_key *key = i < n_keys ? &keys[i] : begin;
+        bool is_ready;
+        int32_t block = mr_prefix_cache_find(l->cache, key, &is_ready);
+        l->n_looked_up++;
+        if (block == MR_NO_BLOCK)
             return hits;
-        hits.n_whole++;
+        hits.promised = is_ready ? hits.promised : key;
+        if (hits.promised)
+            continue;
         hits.n_unshared += l->n_refs[block] == 0;
-    }
-    int32_t block = begin ? mr_prefix_cache_find(l->cache, begin, &is_ready) : MR_NO_BLOCK;
-    hits.is_promised = block != MR_NO_BLOCK && !is_ready;
-    if (block != MR_NO_BLOCK && is_ready) {
-        hits.copy_of = block;
-        hits.n_unshared += l->n_refs[block] == 0;
+        if (i < n_keys)
+            l->found[hits.n_whole++] = (uint32_t)block;
+        else
+            hits.copy_of = block;
     }
     return hits;
 }
 
-bool mr_ledger_begin(mr_ledger *l, int32_t slot, const mr_prefix_key *keys, const mr_ledger_hits *hits, int32_t n,
-                     int32_t spare) {
+int64_t mr_ledger_n_looked_up(const mr_ledger *l) {
+    return l->n_looked_up;
+}
+
+void mr_ledger_wait(mr_ledger *l, const mr_ledger_hits *hits, mr_prefix_wait *w) {
+    mr_prefix_cache_wait(l->cache, hits->promised, w);
+}
+
+mr_prefix_wait *mr_ledger_take_woken(mr_ledger *l) {
+    return mr_prefix_cache_take_woken(l->cache);
+}
+
+bool mr_ledger_begin(mr_ledger *l, int32_t slot, const mr_ledger_hits *hits, int32_t n, int32_t spare) {
     slot_account *s = &l->slots[slot];
-    bool is_ready;
     MR_ASSERT(s->n_held == 0 && s->copy_of == MR_NO_BLOCK && hits->n_whole < n);
-    if (n > l->max_blocks || n - hits->n_whole + hits->n_unshared + spare > mr_ledger_n_free(l))
+    if (n > l->max_blocks || mr_ledger_n_needed(hits, n) + spare > mr_ledger_n_free(l))
         return false;
     for (int32_t i = 0; i < hits->n_whole; i++) {
-        int32_t block = mr_prefix_cache_find(l->cache, &keys[i], &is_ready);
-        refer(l, block);
-        table_of(l, slot)[s->n_held++] = (uint32_t)block;
+        refer(l, (int32_t)l->found[i]);
+        table_of(l, slot)[s->n_held++] = l->found[i];
     }
     if (hits->copy_of != MR_NO_BLOCK) {
         refer(l, hits->copy_of);

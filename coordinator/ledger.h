@@ -41,20 +41,29 @@ int32_t mr_ledger_n_cached(const mr_ledger *l);
 
 /* What is there of a sequence. */
 typedef struct mr_ledger_hits {
-    int32_t n_whole;    /* of its first blocks */
-    int32_t copy_of;    /* the block that begins with the rows behind them; MR_NO_BLOCK: none */
-    bool is_promised;   /* the next that is missing is being computed for another sequence */
+    int32_t n_whole; /* of its first blocks */
+    int32_t copy_of; /* the block that begins with the rows behind them; MR_NO_BLOCK: none */
+    /* The last of its blocks, or its beginning of one, that is being computed for another sequence, and what stands in front
+     * of it is there or being computed; NULL: none. Points into what was looked for. */
+    const mr_prefix_key *promised;
     int32_t n_unshared; /* those among all these that nobody refers to: they count as free */
 } mr_ledger_hits;
 
 /* Looks for the blocks with keys[0 .. n_keys), and behind them for the beginning of one; begin may be NULL. */
-mr_ledger_hits mr_ledger_look_up(const mr_ledger *l, const mr_prefix_key *keys, int32_t n_keys,
-                                 const mr_prefix_key *begin);
-/* Makes the table of slot, which is empty, n blocks long (more than hits.n_whole) and begins it with the hits that these keys
- * had just now. A copy into the next block becomes due, and its source is held until it is taken. false, and nothing is changed:
+mr_ledger_hits mr_ledger_look_up(mr_ledger *l, const mr_prefix_key *keys, int32_t n_keys, const mr_prefix_key *begin);
+/* Keys that were looked for since the start. */
+int64_t mr_ledger_n_looked_up(const mr_ledger *l);
+/* Waits for the hits' promised key; see prefix_cache.h. */
+void mr_ledger_wait(mr_ledger *l, const mr_ledger_hits *hits, mr_prefix_wait *w);
+mr_prefix_wait *mr_ledger_take_woken(mr_ledger *l);
+/* Makes the table of slot, which is empty, n blocks long (more than hits.n_whole) and begins it with the hits of the look-up
+ * just before. A copy into the next block becomes due, and its source is held until it is taken. false, and nothing is changed:
  * fewer than spare blocks would stay free. */
-MR_MUST_USE bool mr_ledger_begin(mr_ledger *l, int32_t slot, const mr_prefix_key *keys, const mr_ledger_hits *hits,
-                                 int32_t n, int32_t spare);
+MR_MUST_USE bool mr_ledger_begin(mr_ledger *l, int32_t slot, const mr_ledger_hits *hits, int32_t n, int32_t spare);
+/* Blocks that have to be free for that, besides spare ones. */
+static inline int32_t mr_ledger_n_needed(const mr_ledger_hits *hits, int32_t n) {
+    return n - hits->n_whole + hits->n_unshared;
+}
 /* The copy that is due before slot's first row, once; false: none. */
 bool mr_ledger_take_copy(mr_ledger *l, int32_t slot, uint32_t *out_from, uint32_t *out_to);
 

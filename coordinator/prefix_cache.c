@@ -12,6 +12,7 @@ typedef struct key_entry {
     mr_prefix_key key;
     key_state state;
     int32_t next; /* of the same bucket; -1: none */
+    mr_prefix_wait *waits;
 } key_entry;
 
 /* The neighbours of a cached block. */
@@ -26,6 +27,7 @@ struct mr_prefix_cache {
     uint64_t mask;
     neighbours *cached; /* [n_blocks] */
     int32_t oldest, newest, n_cached;
+    mr_prefix_wait *woken;
 };
 
 mr_status mr_prefix_cache_create(int32_t n_blocks, mr_prefix_cache **out, mr_err *err) {
@@ -95,9 +97,48 @@ void mr_prefix_cache_promise(mr_prefix_cache *c, int32_t block, mr_prefix_part p
     *bucket = entry_of(block, part);
 }
 
+/* --- Who waits --------------------------------------------------------------------------------------------------------- */
+
+static void put_first(mr_prefix_wait **list, mr_prefix_wait *w) {
+    *w = (mr_prefix_wait){.next = *list, .at = list};
+    if (w->next)
+        w->next->at = &w->next;
+    *list = w;
+}
+
+void mr_prefix_wait_end(mr_prefix_wait *w) {
+    *w->at = w->next;
+    if (w->next)
+        w->next->at = w->at;
+    *w = (mr_prefix_wait){0};
+}
+
+void mr_prefix_cache_wait(mr_prefix_cache *c, const mr_prefix_key *promised, mr_prefix_wait *w) {
+    int32_t i = find(c, promised);
+    MR_ASSERT(i >= 0 && c->entries[i].state == PROMISED && !mr_prefix_wait_is_on(w));
+    put_first(&c->entries[i].waits, w);
+}
+
+mr_prefix_wait *mr_prefix_cache_take_woken(mr_prefix_cache *c) {
+    mr_prefix_wait *w = c->woken;
+    if (w)
+        mr_prefix_wait_end(w);
+    return w;
+}
+
+static void wake(mr_prefix_cache *c, key_entry *e) {
+    for (mr_prefix_wait *w; (w = e->waits);) {
+        mr_prefix_wait_end(w);
+        put_first(&c->woken, w);
+    }
+}
+
 void mr_prefix_cache_fulfil(mr_prefix_cache *c, int32_t block, mr_prefix_part part) {
     key_entry *e = &c->entries[entry_of(block, part)];
-    e->state = e->state == PROMISED ? READY : e->state;
+    if (e->state != PROMISED)
+        return;
+    e->state = READY;
+    wake(c, e);
 }
 
 static void forget(mr_prefix_cache *c, int32_t entry) {
@@ -109,6 +150,7 @@ static void forget(mr_prefix_cache *c, int32_t entry) {
         at = &c->entries[*at].next;
     *at = e->next;
     e->state = ABSENT;
+    wake(c, e);
 }
 
 /* --- Cached blocks ----------------------------------------------------------------------------------------------------- */

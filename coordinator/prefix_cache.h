@@ -8,12 +8,20 @@
 #ifndef MR_COORDINATOR_PREFIX_CACHE_H
 #define MR_COORDINATOR_PREFIX_CACHE_H
 
+#include <stddef.h>
+
 #include "coordinator/prefix_key.h"
 #include "engine/base/status.h"
 
 typedef enum mr_prefix_part { MR_PREFIX_WHOLE, MR_PREFIX_BEGIN, MR_PREFIX_PARTS } mr_prefix_part;
 
 enum { MR_NO_BLOCK = -1 };
+
+/* Of somebody who waits for a promised key, in whose memory it lies. {0}: for none. */
+typedef struct mr_prefix_wait mr_prefix_wait;
+struct mr_prefix_wait {
+    mr_prefix_wait *next, **at;
+};
 
 typedef struct mr_prefix_cache mr_prefix_cache;
 
@@ -26,6 +34,16 @@ int32_t mr_prefix_cache_find(const mr_prefix_cache *c, const mr_prefix_key *key,
 void mr_prefix_cache_promise(mr_prefix_cache *c, int32_t block, mr_prefix_part part, const mr_prefix_key *key);
 /* What was promised is ready; nothing happens where nothing was. */
 void mr_prefix_cache_fulfil(mr_prefix_cache *c, int32_t block, mr_prefix_part part);
+
+/* w, which waits for nothing, waits for a promised key: until it is ready, or will not be. */
+void mr_prefix_cache_wait(mr_prefix_cache *c, const mr_prefix_key *promised, mr_prefix_wait *w);
+/* One whose wait is over, each of them once; NULL: none. */
+mr_prefix_wait *mr_prefix_cache_take_woken(mr_prefix_cache *c);
+static inline bool mr_prefix_wait_is_on(const mr_prefix_wait *w) {
+    return w->at != NULL;
+}
+/* It waits no more, nor will it be taken. */
+void mr_prefix_wait_end(mr_prefix_wait *w);
 
 /* Nobody refers to the block any more. It loses what was only promised, and is kept if a key is ready: returns that. */
 bool mr_prefix_cache_put(mr_prefix_cache *c, int32_t block);

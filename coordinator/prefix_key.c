@@ -32,3 +32,11 @@ void mr_prefix_key_extend(const mr_prefix_key *parent, const int32_t *ids, int32
         add_number(&sha, (uint32_t)ids[i], 4);
     sha256_digest(&sha, sizeof out->bytes, out->bytes);
 }
+
+void mr_prefix_keys_of_prompt(const mr_prefix_key *base, const int32_t *ids, int32_t n, mr_prefix_key *out) {
+    int32_t last = n - 1, n_whole = n / MR_WIRE_BLOCK_TOKENS, at = last / MR_WIRE_BLOCK_TOKENS;
+    for (int32_t i = 0; i < n_whole; i++)
+        mr_prefix_key_extend(i ? &out[i - 1] : base, ids + i * MR_WIRE_BLOCK_TOKENS, MR_WIRE_BLOCK_TOKENS, &out[i]);
+    mr_prefix_key_extend(at ? &out[at - 1] : base, ids + at * MR_WIRE_BLOCK_TOKENS, last % MR_WIRE_BLOCK_TOKENS,
+                         &out[n_whole]);
+}

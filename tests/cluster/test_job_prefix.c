@@ -198,6 +198,56 @@ static void test_many_long_tables(void **state) {
     assert_same(want, got, N);
 }
 
+static void submit_ids(job_rig *rig, const int32_t *ids, int32_t n, int32_t max_tokens, listener *l) {
+    mr_sequence_desc desc = job_sequence(0, l);
+    int64_t sequence;
+    mr_err err;
+    desc.prompt_ids = ids;
+    desc.n_prompt = n;
+    desc.max_tokens = max_tokens;
+    if (mr_job_submit(rig->job, &desc, &sequence, &err) != MR_OK)
+        fail_msg("%s", err.text);
+}
+
+/* Sequences that wait for a long prompt look at it twice, however many steps it takes; they hold up nobody behind them; and
+ * they go on when whoever computed it for them is cancelled, or when they themselves are. */
+static void test_who_waits_costs_no_time(void **state) {
+    (void)state;
+    enum { N = 80, N_PROMPT = 2000, N_KEYS = N_PROMPT / MR_WIRE_BLOCK_TOKENS + 1, CANCELLED = 7 };
+    static int32_t ids[N_PROMPT];
+    static listener l[N], behind;
+    int32_t clock = 0;
+    job_rig rig;
+    job_prompt(8, N_PROMPT, VOCAB, ids);
+    for (int cancels = 0; cancels < 2; cancels++) {
+        job_rig_must_start(&rig, &(job_rig_config){.model = &model,
+                                                   .n_stages = 2,
+                                                   .max_rows = 16,
+                                                   .max_sequences = N + 1,
+                                                   .max_context = 2048,
+                                                   .n_kv_blocks = 2 * N_KEYS + 4 * N,
+                                                   .synthetic = true});
+        behind = (listener){.clock = &clock};
+        for (int32_t i = 0; i < N; i++) {
+            l[i] = (listener){.clock = &clock};
+            submit_ids(&rig, ids, N_PROMPT, 1, &l[i]);
+        }
+        submit_ids(&rig, ids + 1, 5, 1, &behind);
+        for (int i = 0; i < 20; i++)
+            if (mr_job_turn(rig.job, 0, &(mr_err){0}) != MR_OK)
+                fail_msg("a turn failed");
+        for (int32_t i = 0; i < CANCELLED && cancels; i++)
+            mr_job_cancel(rig.job, i); /* the first computes the prompt */
+        job_rig_run(&rig);
+        assert_int_equal(behind.first_token_at, cancels ? N + 1 : 0);
+        for (int32_t i = 0; i < N; i++)
+            assert_int_equal(l[i].n_ids, cancels && i < CANCELLED ? 0 : 1);
+        int64_t looks = cancels ? 3 : 2; /* for another sequence computes it from then on */
+        assert_true(mr_ledger_n_looked_up(rig.job->ledger) <= looks * N * N_KEYS);
+        job_rig_stop(&rig);
+    }
+}
+
 /* Whoever wants logits gets all of them; others find what it computed. */
 static void test_logits_are_computed(void **state) {
     (void)state;
@@ -255,6 +305,7 @@ int main(void) {
         cmocka_unit_test(test_generated_blocks_are_found),
         cmocka_unit_test(test_choices),
         cmocka_unit_test(test_many_long_tables),
+        cmocka_unit_test(test_who_waits_costs_no_time),
         cmocka_unit_test(test_logits_are_computed),
         cmocka_unit_test(test_all_at_once),
     };

@@ -70,13 +70,13 @@ static void join(world *w, int32_t slot, uint64_t r) {
     name(s);
     int32_t begin_rows = (s->n_prompt - 1) % BLOCK, idx = (s->n_prompt - 1) / BLOCK, spare = (int32_t)(r >> 30 & 1);
     mr_ledger_hits hits = mr_ledger_look_up(w->ledger, s->keys, (s->n_ids - 1) / BLOCK, begin_rows ? &s->begin : NULL);
-    if (hits.is_promised) {
+    if (hits.promised) {
         w->n_waits++;
         return;
     }
     int32_t n = idx + 1, before = mr_ledger_n_free(w->ledger);
     bool fits = n - hits.n_whole + hits.n_unshared + spare <= before;
-    assert_int_equal(mr_ledger_begin(w->ledger, slot, s->keys, &hits, n, spare), fits);
+    assert_int_equal(mr_ledger_begin(w->ledger, slot, &hits, n, spare), fits);
     if (!fits) {
         assert_int_equal(mr_ledger_n_free(w->ledger), before);
         w->n_refused++;
@@ -164,20 +164,20 @@ static void test_eviction(void **state) {
     const mr_ledger_hits none = {.copy_of = MR_NO_BLOCK};
     name(&a);
     assert_int_equal(mr_ledger_create(6, 2, 6, &l, &err), MR_OK);
-    assert_true(mr_ledger_begin(l, 0, a.keys, &none, 4, 0));
+    assert_true(mr_ledger_begin(l, 0, &none, 4, 0));
     for (int32_t i = 0; i < 4; i++) {
         mr_ledger_promise(l, 0, i, MR_PREFIX_WHOLE, &a.keys[i]);
         if (i < 3)
             mr_ledger_publish(l, 0, i, MR_PREFIX_WHOLE);
     }
-    assert_true(mr_ledger_look_up(l, a.keys, 4, NULL).is_promised);
+    assert_true(mr_ledger_look_up(l, a.keys, 4, NULL).promised);
     mr_ledger_release(l, 0);
     assert_int_equal(mr_ledger_n_cached(l), 3); /* what was only promised is lost */
     assert_int_equal(mr_ledger_n_free(l), 6);
     mr_ledger_hits hits = mr_ledger_look_up(l, a.keys, 4, NULL);
     assert_int_equal(hits.n_whole, 3);
     assert_int_equal(hits.n_unshared, 3);
-    assert_false(hits.is_promised);
+    assert_false(hits.promised);
     assert_true(mr_ledger_grow(l, 1, 4));
     assert_int_equal(mr_ledger_look_up(l, a.keys, 4, NULL).n_whole, 2);
     assert_true(mr_ledger_grow(l, 1, 5));

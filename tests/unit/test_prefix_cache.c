@@ -168,11 +168,47 @@ static void test_against_a_model(void **state) {
     mr_prefix_cache_destroy(c);
 }
 
+static int count_woken(mr_prefix_cache *c) {
+    int n = 0;
+    while (mr_prefix_cache_take_woken(c))
+        n++;
+    return n;
+}
+
+/* Who waits for a promised key is woken when it is ready, and when its block is let go before; not for other keys, and not
+ * after its wait was ended. */
+static void test_waits(void **state) {
+    (void)state;
+    mr_prefix_cache *c;
+    mr_err err;
+    mr_prefix_wait w[6] = {0};
+    const mr_prefix_key a = number(1), b = number(2);
+    assert_int_equal(mr_prefix_cache_create(N_BLOCKS, &c, &err), MR_OK);
+    mr_prefix_cache_promise(c, 0, MR_PREFIX_WHOLE, &a);
+    mr_prefix_cache_promise(c, 1, MR_PREFIX_BEGIN, &b);
+    for (int i = 0; i < 6; i++)
+        mr_prefix_cache_wait(c, i < 4 ? &a : &b, &w[i]);
+    mr_prefix_cache_fulfil(c, 1, MR_PREFIX_WHOLE); /* nothing was promised there */
+    assert_int_equal(count_woken(c), 0);
+    mr_prefix_wait_end(&w[0]);
+    mr_prefix_wait_end(&w[3]);
+    assert_false(mr_prefix_wait_is_on(&w[3]));
+    mr_prefix_cache_fulfil(c, 0, MR_PREFIX_WHOLE);
+    assert_true(mr_prefix_wait_is_on(&w[2])); /* until it is taken */
+    mr_prefix_wait_end(&w[2]);
+    assert_ptr_equal(mr_prefix_cache_take_woken(c), &w[1]);
+    assert_null(mr_prefix_cache_take_woken(c));
+    assert_false(mr_prefix_cache_put(c, 1));
+    assert_int_equal(count_woken(c), 2);
+    mr_prefix_cache_destroy(c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_keys),
         cmocka_unit_test(test_key_is_a_sha256),
         cmocka_unit_test(test_against_a_model),
+        cmocka_unit_test(test_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
