@@ -146,6 +146,7 @@ static void start_choice(request_choice *c) {
     mr_request *r = c->request;
     mr_sequence_desc desc = {.prompt_ids = r->desc.prompt_ids,
                              .n_prompt = r->desc.n_prompt,
+                             .keys = r->keys,
                              .max_tokens = most_tokens(r),
                              .sampling = r->desc.sampling,
                              .grammar = r->desc.grammar,
@@ -163,12 +164,6 @@ static void start_choice(request_choice *c) {
         answer_finish(c, MR_FINISH_LENGTH, MR_OK, NULL);
     else if (mr_job_submit(r->job, &desc, &c->sequence, &err) != MR_OK)
         answer_finish(c, MR_FINISH_ERROR, err.status, err.text);
-}
-
-static void start_choices(mr_request *r) {
-    for (int32_t i = 0; i < r->n_choices; i++)
-        start_choice(&r->choices[i]);
-    request_drop_prompt(r);
 }
 
 /* --- The prompt's log-probabilities ------------------------------------------------------------------------------------ */
@@ -209,17 +204,19 @@ static void on_prompt_logits(void *ctx, int32_t first_position, int32_t n_rows, 
         answer_fail(r, status, err.text);
     } else if (first_position + n_rows == r->desc.n_prompt) {
         r->prompt_sequence = -1;
+        r->has_prompt = true;
         mr_mutex_lock(&r->lock);
         r->has_prompt_news = true;
         mr_mutex_unlock(&r->lock);
         service_mark_dirty(r);
-        start_choices(r);
+        service_start(r);
     }
 }
 
 static void start_prompt(mr_request *r) {
     mr_sequence_desc desc = {.prompt_ids = r->desc.prompt_ids,
                              .n_prompt = r->desc.n_prompt,
+                             .keys = r->keys,
                              .priority = r->desc.priority,
                              .on_logits = on_prompt_logits,
                              .ctx = r};
@@ -228,15 +225,16 @@ static void start_prompt(mr_request *r) {
         answer_fail(r, err.status, err.text);
 }
 
-void answer_start(mr_request *r, mr_job *job, const mr_tokenizer *tok) {
-    r->job = job;
-    r->tok = tok;
+bool answer_start_next(mr_request *r) {
     if (r->desc.pooling != MR_POOLING_NONE)
         answer_start_embedding(r);
-    else if (r->desc.prompt_logprobs)
+    else if (r->desc.prompt_logprobs && !r->has_prompt)
         start_prompt(r);
     else
-        start_choices(r);
+        start_choice(&r->choices[r->n_started++]);
+    if (r->n_started == r->n_choices)
+        request_drop_prompt(r);
+    return r->n_started > 0 && r->n_started < r->n_choices;
 }
 
 void answer_cancel(mr_request *r) {

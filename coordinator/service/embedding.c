@@ -53,6 +53,7 @@ void answer_start_embedding(mr_request *r) {
     request_choice *c = &r->choices[0];
     mr_sequence_desc desc = {.prompt_ids = r->desc.prompt_ids,
                              .n_prompt = r->desc.n_prompt,
+                             .keys = r->keys,
                              .priority = r->desc.priority,
                              .fresh = r->desc.pooling != MR_POOLING_LAST, /* that one may begin with what is known */
                              .on_hidden = on_hidden,

@@ -93,7 +93,8 @@ static void choice_init(mr_request *r, int32_t idx) {
     c->head = (mr_piece){.choice = idx, .n_prompt = r->desc.n_prompt, .submit_ns = mr_clock_now_ns()};
 }
 
-mr_status request_create(mr_service *service, const mr_generate_desc *desc, mr_request **out, mr_err *err) {
+mr_status request_create(mr_service *service, const mr_generate_desc *desc, const mr_prefix_key *base, mr_request **out,
+                         mr_err *err) {
     mr_request *r = mr_alloc(sizeof *r + (size_t)desc->n_choices * sizeof r->choices[0]);
     bool failed = false;
     if (!r)
@@ -104,6 +105,10 @@ mr_status request_create(mr_service *service, const mr_generate_desc *desc, mr_r
     r->n_choices = desc->n_choices;
     r->last_choice = desc->n_choices - 1;
     r->desc.prompt_ids = copy_of(desc->prompt_ids, (size_t)desc->n_prompt * sizeof(int32_t), &failed);
+    r->keys = mr_alloc_array(mr_prefix_n_keys(desc->n_prompt), sizeof *r->keys);
+    failed |= !r->keys;
+    if (r->keys)
+        mr_prefix_keys_of_prompt(base, desc->prompt_ids, desc->n_prompt, r->keys);
     r->desc.grammar = copy_of(desc->grammar, desc->n_grammar_bytes, &failed);
     mr_sampling_params *p = &r->desc.sampling;
     p->bias_ids = copy_of(p->bias_ids, (size_t)p->n_biases * sizeof *p->bias_ids, &failed);
@@ -124,7 +129,9 @@ mr_status request_create(mr_service *service, const mr_generate_desc *desc, mr_r
 
 void request_drop_prompt(mr_request *r) {
     mr_free((void *)r->desc.prompt_ids);
+    mr_free(r->keys);
     r->desc.prompt_ids = NULL;
+    r->keys = NULL;
 }
 
 void request_destroy(mr_request *r) {

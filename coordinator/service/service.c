@@ -7,7 +7,11 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
-enum { DEFAULT_MAX_WAITING = 1024 };
+enum {
+    DEFAULT_MAX_WAITING = 1024,
+    IDS_AT_ONCE =
+        1 << 16, /* of the sequences that one turn puts into the job: that takes some tenths of a millisecond */
+};
 static const int64_t FACTS_NS = MR_NS_PER_S / 4; /* the longest wait for a turn */
 
 struct mr_service {
@@ -23,6 +27,7 @@ struct mr_service {
     uint64_t n_asked, n_answered; /* questions for facts */
     mr_channel *channel;          /* while it runs; NULL: it does not */
     int32_t n_vocab, most_ids;    /* of the job */
+    mr_prefix_key base_key;       /* likewise */
     int32_t n_waiting;            /* sequences, when the main thread last looked, and those that came since */
     bool drains, stops;
     mr_request *first_new, **last_new; /* submitted, and not taken by the main thread */
@@ -31,6 +36,7 @@ struct mr_service {
     mr_job *job;
     const mr_tokenizer *tok;
     mr_request *all, *dirty;
+    mr_request *starting, **last_starting;
     mr_sampler_scratch *scratch; /* NULL: nobody has needed it yet */
 };
 
@@ -44,6 +50,7 @@ mr_status mr_service_create(const mr_service_config *config, mr_service **out, m
     s->on_latency = config->on_latency;
     s->on_latency_ctx = config->on_latency_ctx;
     s->last_new = &s->first_new;
+    s->last_starting = &s->starting;
     mr_mutex_init(&s->lock);
     mr_cond_init(&s->answered);
     *out = s;
@@ -171,13 +178,14 @@ mr_status mr_service_submit(mr_service *s, const mr_generate_desc *desc, mr_requ
     mr_mutex_lock(&s->lock);
     mr_status status = check_state(s, desc, err);
     int32_t n_vocab = s->n_vocab, most_ids = s->most_ids;
+    mr_prefix_key base_key = s->base_key;
     mr_mutex_unlock(&s->lock);
     if (status == MR_OK)
         status = check_desc(desc, err);
     if (status == MR_OK)
         status = check_prompt(desc, n_vocab, most_ids, err);
     if (status == MR_OK)
-        status = request_create(s, desc, &r, err);
+        status = request_create(s, desc, &base_key, &r, err);
     if (status != MR_OK)
         return status;
     mr_mutex_lock(&s->lock);
@@ -255,8 +263,48 @@ static void link_request(mr_service *s, mr_request *r) {
     s->all = r;
 }
 
+void service_start(mr_request *r) {
+    mr_service *s = r->service;
+    r->job = s->job;
+    r->tok = s->tok;
+    r->is_starting = true;
+    r->next_starting = NULL;
+    *s->last_starting = r;
+    s->last_starting = &r->next_starting;
+}
+
+static void start_no_more(mr_service *s, mr_request *r) {
+    mr_request **at = &s->starting;
+    if (!r->is_starting)
+        return;
+    while (*at != r)
+        at = &(*at)->next_starting;
+    *at = r->next_starting;
+    s->last_starting = r->next_starting ? s->last_starting : at;
+    r->is_starting = false;
+}
+
+/* Many choices of a long prompt take several turns. */
+static void start_some(mr_service *s) {
+    for (int64_t n_ids = 0; s->starting && n_ids < IDS_AT_ONCE;) {
+        mr_request *r = s->starting;
+        n_ids += r->desc.n_prompt;
+        if (!answer_start_next(r))
+            start_no_more(s, r);
+    }
+}
+
+/* Choices that are not in the job yet. */
+static int32_t n_to_start(const mr_service *s) {
+    int32_t n = 0;
+    for (const mr_request *r = s->starting; r; r = r->next_starting)
+        n += r->n_choices - r->n_started;
+    return n;
+}
+
 /* Nobody reads it any more. */
 static void drop_request(mr_service *s, mr_request *r) {
+    start_no_more(s, r);
     answer_cancel(r);
     *(r->before ? &r->before->after : &s->all) = r->after;
     if (r->after)
@@ -283,22 +331,24 @@ static bool take_wishes(mr_service *s) {
     for (mr_request *r = news, *next; r; r = next) {
         next = r->next_new;
         link_request(s, r);
-        answer_start(r, s->job, s->tok);
+        service_start(r);
     }
+    start_some(s);
     wake_readers(s); /* of those that have ended at once; and none that is dropped now stays among the dirty */
     for (mr_request *r = released, *next; r; r = next) {
         next = r->next_released;
         drop_request(s, r);
     }
     mr_job_facts facts = mr_job_get_facts(s->job);
+    int32_t n_waiting = facts.n_waiting + n_to_start(s);
     mr_mutex_lock(&s->lock);
-    s->n_waiting = facts.n_waiting;
+    s->n_waiting = n_waiting;
     for (const mr_request *r = s->first_new; r; r = r->next_new)
         s->n_waiting += r->n_choices;
     if (s->n_asked != s->n_answered)
         answer_facts(s);
     mr_mutex_unlock(&s->lock);
-    return goes_on && !(drains && facts.n_waiting + facts.n_live == 0);
+    return goes_on && !(drains && n_waiting + facts.n_live == 0);
 }
 
 static mr_status begin_run(mr_service *s, mr_job *job, const mr_tokenizer *tok, mr_err *err) {
@@ -314,6 +364,7 @@ static mr_status begin_run(mr_service *s, mr_job *job, const mr_tokenizer *tok, 
     s->slots = slots;
     s->cap_slots = facts.max_sequences;
     s->n_vocab = facts.n_vocab;
+    s->base_key = *mr_job_base_key(job);
     s->most_ids = capacity < facts.max_context ? (int32_t)capacity : facts.max_context;
     s->facts.loaded = 1;
     s->facts.text[0] = 0;
@@ -363,7 +414,8 @@ static void end_run(mr_service *s, mr_status status, const mr_err *err) {
     mr_mutex_unlock(&s->lock);
     destroy_released(released);
     destroy_released(late);
-    s->all = NULL;
+    s->all = s->starting = NULL;
+    s->last_starting = &s->starting;
     s->job = NULL;
     mr_sampler_scratch_destroy(s->scratch);
     s->scratch = NULL;
@@ -374,7 +426,7 @@ mr_status mr_service_run(mr_service *s, mr_job *job, const mr_tokenizer *tok, mr
     if (status != MR_OK)
         return status;
     while (status == MR_OK && take_wishes(s)) {
-        status = mr_job_turn(job, MR_NEVER, err);
+        status = mr_job_turn(job, s->starting ? 0 : MR_NEVER, err);
         wake_readers(s);
     }
     end_run(s, status, err);

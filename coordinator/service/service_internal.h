@@ -44,9 +44,13 @@ struct mr_request {
     mr_request *next_new, *next_released; /* in the inboxes of the service; it may be in both */
     mr_request *before, *after;           /* main thread: among all */
     mr_request *next_dirty;               /* main thread: to be woken */
-    bool is_dirty, is_started;
+    mr_request *next_starting;            /* main thread: of which more is to be put into the job */
+    bool is_dirty, is_starting;
+    mr_prefix_key *keys;     /* of the prompt */
+    int32_t n_started;       /* main thread: choices that were put into the job */
     mr_job *job;             /* main thread: since it started */
     int64_t prompt_sequence; /* main thread: the sequence that brings logits of the prompt; -1: none */
+    bool has_prompt;         /* main thread: it has brought them */
     mr_mutex wake_lock;
     bool is_released; /* under wake_lock */
     mr_mutex lock;
@@ -61,7 +65,9 @@ struct mr_request {
 
 /* --- request.c --------------------------------------------------------------------------------------------------------- */
 
-MR_MUST_USE mr_status request_create(mr_service *service, const mr_generate_desc *desc, mr_request **out, mr_err *err);
+/* base: as mr_job_base_key. */
+MR_MUST_USE mr_status request_create(mr_service *service, const mr_generate_desc *desc, const mr_prefix_key *base,
+                                     mr_request **out, mr_err *err);
 void request_destroy(mr_request *r);
 /* What only the start needs. */
 void request_drop_prompt(mr_request *r);
@@ -72,8 +78,9 @@ MR_MUST_USE bool answer_part_move(answer_part *from, size_t n, answer_part *to);
 
 /* --- answer.c: the main thread ----------------------------------------------------------------------------------------- */
 
-/* Puts all that a request wants into the job; what does not get in ends with the error. */
-void answer_start(mr_request *r, mr_job *job, const mr_tokenizer *tok);
+/* Puts a sequence that a request wants into the job, one of its choices at a time, so that steps go on meanwhile; what does not
+ * get in ends with the error. Returns whether there is more to put. */
+bool answer_start_next(mr_request *r);
 /* Takes what is left of it out of the job again. */
 void answer_cancel(mr_request *r);
 /* The last piece of a choice; nothing happens if it has ended. */
@@ -90,6 +97,8 @@ void answer_start_embedding(mr_request *r);
 mr_sampler_scratch *service_scratch(mr_service *s, mr_err *err);
 /* Main thread: see mr_service_config. */
 void service_note_latency(const mr_service *s, bool is_first, int64_t ns);
+/* Main thread: its sequences are put into the job, in this turn or the next ones. */
+void service_start(mr_request *r);
 /* Main thread: its reader is to be woken before the next wait. */
 void service_mark_dirty(mr_request *r);
 

@@ -94,6 +94,43 @@ static void test_full(void **state) {
     service_rig_stop(&rig);
 }
 
+/* More choices of a long prompt than one turn puts into the job: they may be given up, and all that
+ * stay end, also when the service drains. */
+static void test_many_long_choices(void **state) {
+    (void)state;
+    enum { N_PROMPT = 30000, N_CHOICES = READER_MAX_CHOICES, ROUNDS = 20 };
+    static int32_t ids[N_PROMPT];
+    service_rig rig;
+    reader kept, dropped;
+    mr_err err;
+    job_rig_config config = {.model = &model,
+                             .n_stages = 2,
+                             .max_sequences = 4,
+                             .max_context = N_PROMPT + 16,
+                             .n_kv_blocks = 8192,
+                             .synthetic = true};
+    service_rig_start(&rig, &config, NULL, 0);
+    mr_generate_desc desc = service_request(1, N_PROMPT, ids, 3);
+    desc.n_choices = N_CHOICES;
+    reader_init(&kept);
+    reader_init(&dropped);
+    for (int round = 0; round < ROUNDS; round++) {
+        reader_deinit(&kept);
+        reader_init(&kept);
+        assert_int_equal(reader_submit(&dropped, rig.service, desc, &err), MR_OK);
+        assert_int_equal(reader_submit(&kept, rig.service, desc, &err), MR_OK);
+        reader_release(&dropped);
+        if (round == ROUNDS - 1)
+            mr_service_drain(rig.service);
+        reader_finish(&kept);
+        for (int i = 0; i < N_CHOICES; i++)
+            assert_int_equal(kept.choices[i].finish, MR_FINISH_LENGTH);
+    }
+    reader_deinit(&kept);
+    reader_deinit(&dropped);
+    service_rig_stop(&rig);
+}
+
 static void test_drain(void **state) {
     (void)state;
     service_rig rig;
@@ -353,6 +390,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_before_and_without_a_job),
         cmocka_unit_test(test_full),
+        cmocka_unit_test(test_many_long_choices),
         cmocka_unit_test(test_drain),
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_lost_stage),
