@@ -86,7 +86,7 @@ enum MHD_Result http_exchange_send(http_exchange *x, struct MHD_Response *respon
         put(response, "X-Accel-Buffering", "no"); /* for nginx */
     put(response, "Allow", x->allow);
     put(response, "WWW-Authenticate", status == MHD_HTTP_UNAUTHORIZED ? "Bearer" : NULL);
-    put(response, "Connection", atomic_load(&x->server->draining) ? "close" : NULL);
+    put(response, "Connection", x->closes || atomic_load(&x->server->draining) ? "close" : NULL);
     put_cors(x, response);
     put_retry(x, response, status);
     x->status = status;

@@ -241,8 +241,18 @@ static bool admit(http_exchange *x, const http_route *known, bool is_options) {
 }
 
 /* Decides by the head alone. */
-static void judge_head(http_exchange *x, const char *url, const char *method) {
+static void judge_head(http_exchange *x, const char *url, const char *method, const char *version) {
     const http_route *other;
+    http_framing framing;
+    http_framing_judge(x->mhd, &x->conn->target, url, method, version, &framing);
+    /* Some lone LFs in a chunked body pass libmicrohttpd; behind an end of the connection nothing can hide. */
+    x->malformed = framing.status != 0;
+    x->closes = framing.is_chunked || x->malformed;
+    if (x->malformed) {
+        error(x, framing.status, "invalid_request_error", "invalid_http", framing.fault);
+        return;
+    }
+    url = http_framing_path(url);
     bool is_options = strcmp(method, "OPTIONS") == 0;
     x->route = find_route(x->server, url, method, &other);
     if (!admit(x, x->route, is_options))
@@ -270,7 +280,8 @@ static bool is_refused_at_once(http_exchange *x) {
     unsigned long long n = length ? strtoull(length, NULL, 10) : 0;
     x->too_large = n > x->server->config.max_body_bytes;
     x->keeps_body &= !x->too_large;
-    return (x->too_large || x->status) && (expect || n > x->server->config.max_body_bytes + SWALLOW_BYTES);
+    return (x->too_large || x->status) &&
+           (x->malformed || expect || n > x->server->config.max_body_bytes + SWALLOW_BYTES);
 }
 
 /* --- The body ------------------------------------------------------------------------------------------------------------- */
@@ -316,7 +327,8 @@ static void release(http_exchange *x) {
     mr_free(x);
 }
 
-static http_exchange *begin(http_server *s, struct MHD_Connection *mhd, const char *url, const char *method) {
+static http_exchange *begin(http_server *s, struct MHD_Connection *mhd, const char *url, const char *method,
+                            const char *version) {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     http_exchange *x = info && info->socket_context ? mr_alloc(sizeof *x) : NULL;
     if (!x)
@@ -333,8 +345,17 @@ static http_exchange *begin(http_server *s, struct MHD_Connection *mhd, const ch
     snprintf(x->method, sizeof x->method, "%s", method);
     http_conn_set_phase(s, x->conn, CONN_BODY);
     http_conn_set_exchange(s, x->conn, x);
-    judge_head(x, url, method);
+    judge_head(x, url, method, version);
     return x;
+}
+
+void *http_exchange_target(void *ctx, const char *target, struct MHD_Connection *mhd) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    http_conn *c = info ? info->socket_context : NULL;
+    (void)ctx;
+    if (c)
+        http_framing_target(target, &c->target);
+    return NULL; /* what the handler finds at its first call */
 }
 
 enum MHD_Result http_exchange_handle(void *ctx, struct MHD_Connection *mhd, const char *url, const char *method,
@@ -342,13 +363,13 @@ enum MHD_Result http_exchange_handle(void *ctx, struct MHD_Connection *mhd, cons
                                      void **request_ctx) {
     http_server *s = ctx;
     http_exchange *x = *request_ctx;
-    (void)version;
     if (!x) {
-        x = *request_ctx = begin(s, mhd, url, method);
+        x = *request_ctx = begin(s, mhd, url, method, version);
         if (!x)
             return MHD_NO;
         return is_refused_at_once(x) ? answer(x, url, method) : MHD_YES;
     }
+    url = http_framing_path(url);
     if (*upload_bytes > 0) {
         size_t n = *upload_bytes;
         *upload_bytes = 0;
@@ -364,10 +385,14 @@ void http_exchange_completed(void *ctx, struct MHD_Connection *mhd, void **reque
                              enum MHD_RequestTerminationCode code) {
     http_server *s = ctx;
     http_exchange *x = *request_ctx;
-    (void)mhd;
     if (!x)
         return;
     *request_ctx = NULL;
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_HTTP_STATUS);
+    if (!x->queued && info) { /* libmicrohttpd itself has refused the body */
+        x->queued = true;
+        x->status = (int)info->http_status;
+    }
     http_exchange_log(x, code == MHD_REQUEST_TERMINATED_COMPLETED_OK && !x->cut);
     release(x);
     atomic_fetch_sub(&s->n_requests, 1);

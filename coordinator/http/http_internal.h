@@ -7,6 +7,7 @@
 #include <microhttpd.h>
 #include <stdatomic.h>
 
+#include "coordinator/http/http_framing.h"
 #include "coordinator/http/http_guard.h"
 #include "coordinator/http/http_listen.h"
 #include "coordinator/http/http_server.h"
@@ -29,6 +30,7 @@ typedef struct http_conn {
     int64_t since_ns; /* of the phase */
     size_t body_bytes;
     http_exchange *exchange; /* NULL between requests */
+    http_target target;      /* of the request whose head is read; of the connection's thread alone */
     int32_t next_free;
 } http_conn;
 
@@ -65,6 +67,8 @@ struct http_exchange {
 
     int status;        /* of an answer that is decided without the route; 0: none */
     const char *allow; /* for 405 */
+    bool malformed;    /* where the request ends is not certain */
+    bool closes;       /* the connection ends after the answer */
     bool preflight, queued;
     void *call;
     http_call_info info;
@@ -95,7 +99,8 @@ void http_watch_cut_all(http_server *s);
 
 /* --- http_exchange.c: one request --- */
 
-/* The MHD_AccessHandlerCallback and the MHD_RequestCompletedCallback. */
+/* The MHD_OPTION_URI_LOG_CALLBACK, the MHD_AccessHandlerCallback and the MHD_RequestCompletedCallback. */
+void *http_exchange_target(void *ctx, const char *target, struct MHD_Connection *mhd);
 enum MHD_Result http_exchange_handle(void *ctx, struct MHD_Connection *mhd, const char *url, const char *method,
                                      const char *version, const char *upload, size_t *upload_bytes, void **request_ctx);
 void http_exchange_completed(void *ctx, struct MHD_Connection *mhd, void **request_ctx,

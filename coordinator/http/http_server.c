@@ -51,7 +51,12 @@ static mr_status start_daemon(http_server *s, mr_err *err) {
         {MHD_OPTION_CONNECTION_LIMIT, c->max_connections, NULL},
         {MHD_OPTION_CONNECTION_TIMEOUT, c->client_timeout_s, NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, HEAD_BYTES, NULL},
-        {MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL},
+#if MHD_VERSION >= 0x00097701
+        {MHD_OPTION_CLIENT_DISCIPLINE_LVL, 1, NULL},
+#else
+        {MHD_OPTION_STRICT_FOR_CLIENT, 0, NULL}, /* 1 closes without an answer what http_framing.c answers */
+#endif
+        {MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)http_exchange_target, s},
         {MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, NULL}, /* main ignores it */
         {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)http_exchange_completed, s},
         {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)http_watch_connection, s},
@@ -60,7 +65,7 @@ static mr_status start_daemon(http_server *s, mr_err *err) {
         {MHD_OPTION_END, 0, NULL},
         {MHD_OPTION_END, 0, NULL},
     };
-    size_t n = n_threads > 1 ? 9 : 8;
+    size_t n = n_threads > 1 ? 10 : 9;
     if (c->tls_cert) {
         flags |= MHD_USE_TLS;
         options[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)(uintptr_t)c->tls_cert};
