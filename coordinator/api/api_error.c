@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "coordinator/api/api_json.h"
+#include "coordinator/errors/errors.h"
 
 bool api_error_set(api_error *e, int status, const char *code, const char *param, const char *fmt, ...) {
     if (!e)
@@ -19,53 +20,33 @@ bool api_error_set(api_error *e, int status, const char *code, const char *param
 
 bool api_error_from(api_error *e, mr_status status, const mr_err *err) {
     const char *text = err && err->text[0] ? err->text : mr_status_name(status);
-    int http = 500;
-    const char *code = NULL;
+    mr_error_id id = MR_ERROR_INTERNAL;
     switch (status) {
     case MR_E_INVALID:
     case MR_E_UNSUPPORTED:
     case MR_E_FORMAT:
-        http = 400;
+        id = MR_ERROR_BAD_REQUEST;
         break;
     case MR_E_TOO_LONG:
-        http = 400;
-        code = "context_length_exceeded";
+        id = MR_ERROR_CONTEXT_LENGTH;
         break;
     case MR_E_NOT_FOUND:
-        http = 404;
+        id = MR_ERROR_NOT_FOUND;
         break;
     case MR_E_BUSY:
-        http = 429;
-        code = "rate_limit_exceeded";
+        id = MR_ERROR_RATE_LIMIT;
         break;
     case MR_E_CANCELLED:
     case MR_E_UNAVAILABLE:
     case MR_E_TIMEOUT:
     case MR_E_PEER_LOST:
     case MR_E_NO_MEMORY:
-        http = 503;
+        id = MR_ERROR_UNAVAILABLE;
         break;
     default:
         break;
     }
-    return api_error_set(e, http, code, NULL, "%s", text);
-}
-
-static const char *error_type(int status) {
-    switch (status) {
-    case 401:
-        return "authentication_error";
-    case 403:
-        return "permission_error";
-    case 404:
-        return "not_found_error";
-    case 429:
-        return "rate_limit_error";
-    case 503:
-        return "unavailable_error";
-    default:
-        return status >= 500 ? "server_error" : "invalid_request_error";
-    }
+    return api_error_set(e, mr_error_kinds[id].status, mr_error_kinds[id].code, NULL, "%s", text);
 }
 
 bool api_error_write(const api_error *e, mr_text_buf *out) {
@@ -77,6 +58,6 @@ bool api_error_write(const api_error *e, mr_text_buf *out) {
         return false;
     }
     return api_json_write(json_pack("{s:{s:o, s:s, s:o, s:s?}}", "error", "message", message, "type",
-                                    error_type(e->status), "param", param, "code", e->code),
+                                    mr_error_type(e->status), "param", param, "code", e->code),
                           out);
 }

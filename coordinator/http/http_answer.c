@@ -12,13 +12,10 @@
 
 /* --- Errors ---------------------------------------------------------------------------------------------------------------- */
 
-static json_t *text_or_null(const char *text) {
-    return text ? json_string(text) : json_null();
-}
-
-bool http_error_body(mr_text_buf *out, const char *type, const char *code, const char *message) {
-    json_t *root = json_pack("{s:{s:s, s:s, s:n, s:o}}", "error", "message", message, "type", type, "param", "code",
-                             text_or_null(code));
+bool http_error_body(mr_text_buf *out, mr_error_id id, const char *message) {
+    const mr_error_kind *kind = &mr_error_kinds[id];
+    json_t *root = json_pack("{s:{s:s, s:s, s:n, s:s?}}", "error", "message", message, "type",
+                             mr_error_type(kind->status), "param", "code", kind->code);
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     bool ok = text && mr_text_buf_append(out, text, strlen(text)) && mr_text_buf_append(out, "\n", 1);
     free(text);
@@ -26,11 +23,11 @@ bool http_error_body(mr_text_buf *out, const char *type, const char *code, const
     return ok;
 }
 
-void http_answer_error(http_answer *out, int status, const char *type, const char *code, const char *message) {
-    out->status = status;
+void http_answer_error(http_answer *out, mr_error_id id, const char *message) {
+    out->status = mr_error_kinds[id].status;
     out->content_type = "application/json";
     mr_text_buf_clear(&out->body);
-    (void)!http_error_body(&out->body, type, code, message); /* the status says enough */
+    (void)!http_error_body(&out->body, id, message); /* the status says enough */
 }
 
 const char *http_query(const http_request *request, const char *name) {

@@ -152,18 +152,17 @@ static enum MHD_Result turn_call(http_exchange *x) {
     }
 }
 
-static void error(http_exchange *x, int status, const char *type, const char *code, const char *message) {
-    x->status = status;
-    http_answer_error(&x->answer, status, type, code, message);
+static void error(http_exchange *x, mr_error_id id, const char *message) {
+    http_answer_error(&x->answer, id, message);
+    x->status = x->answer.status;
 }
 
 static enum MHD_Result answer(http_exchange *x, const char *url, const char *method) {
     http_request request = {.method = method, .path = url, .tail = "", .id = x->id, .connection = x->mhd};
     if (x->too_large)
-        error(x, MHD_HTTP_CONTENT_TOO_LARGE, "invalid_request_error", "request_too_large",
-              "the body is larger than this server takes (--max-body)");
+        error(x, MR_ERROR_REQUEST_TOO_LARGE, "the body is larger than this server takes (--max-body)");
     else if (x->no_memory)
-        error(x, MHD_HTTP_SERVICE_UNAVAILABLE, "server_error", "overloaded", "no memory for the body; try again later");
+        error(x, MR_ERROR_OVERLOADED, "no memory for the body; try again later");
     if (x->status)
         return send_bytes(x, &x->answer.body, x->status, x->answer.content_type);
     size_t n_path = strlen(x->route->path);
@@ -178,7 +177,7 @@ static enum MHD_Result answer(http_exchange *x, const char *url, const char *met
     x->call = x->route->call->begin(x->server->config.ctx, x->route->endpoint, &request, http_exchange_wake, x);
     if (x->call)
         return turn_call(x);
-    error(x, MHD_HTTP_SERVICE_UNAVAILABLE, "server_error", "overloaded", "no memory for the request; try again later");
+    error(x, MR_ERROR_OVERLOADED, "no memory for the request; try again later");
     return send_bytes(x, &x->answer.body, x->status, x->answer.content_type);
 }
 
@@ -221,22 +220,20 @@ static bool admit(http_exchange *x, const http_route *known, bool is_options) {
     /* A page may reach this machine by a name of its own; with keys that gains it nothing, and a proxy may pass any name. */
     if (s->listener.is_loopback && !s->config.unix_path && s->config.n_keys == 0 &&
         !http_host_is_local(host, s->config.host)) {
-        error(x, MHD_HTTP_FORBIDDEN, "invalid_request_error", "wrong_host",
+        error(x, MR_ERROR_WRONG_HOST,
               "the Host header does not name this machine; hint: with --api-key the server may have any name");
         return false;
     }
     http_origin judged = http_origin_judge(origin, host, s->config.origins, s->config.n_origins);
     if (judged == HTTP_ORIGIN_FOREIGN) {
-        error(x, MHD_HTTP_FORBIDDEN, "invalid_request_error", "foreign_origin",
-              "pages of other origins may not ask this server (--cors-origin)");
+        error(x, MR_ERROR_FOREIGN_ORIGIN, "pages of other origins may not ask this server (--cors-origin)");
         return false;
     }
     x->origin = judged == HTTP_ORIGIN_ALLOWED ? origin : NULL;
     if (is_options || (known && known->open) ||
         http_keys_admit(&s->keys, header(x, "Authorization"), header(x, "X-Api-Key")))
         return true;
-    error(x, MHD_HTTP_UNAUTHORIZED, "invalid_request_error", "invalid_api_key",
-          "this server needs a key that it knows: Authorization: Bearer KEY");
+    error(x, MR_ERROR_INVALID_API_KEY, "this server needs a key that it knows: Authorization: Bearer KEY");
     return false;
 }
 
@@ -246,10 +243,10 @@ static void judge_head(http_exchange *x, const char *url, const char *method, co
     http_framing framing;
     http_framing_judge(x->mhd, &x->conn->target, url, method, version, &framing);
     /* Some lone LFs in a chunked body pass libmicrohttpd; behind an end of the connection nothing can hide. */
-    x->malformed = framing.status != 0;
+    x->malformed = framing.fault != NULL;
     x->closes = framing.is_chunked || x->malformed;
     if (x->malformed) {
-        error(x, framing.status, "invalid_request_error", "invalid_http", framing.fault);
+        error(x, framing.error, framing.fault);
         return;
     }
     url = http_framing_path(url);
@@ -258,19 +255,18 @@ static void judge_head(http_exchange *x, const char *url, const char *method, co
     if (!admit(x, x->route, is_options))
         return;
     if (atomic_load(&x->server->draining)) {
-        error(x, MHD_HTTP_SERVICE_UNAVAILABLE, "server_error", "ending", "the server is ending");
+        error(x, MR_ERROR_ENDING, "the server is ending");
     } else if (x->route) {
         x->keeps_body = true;
     } else if (!other) {
-        error(x, MHD_HTTP_NOT_FOUND, "invalid_request_error", "unknown_url", "there is nothing at this path");
+        error(x, MR_ERROR_UNKNOWN_URL, "there is nothing at this path");
     } else if (is_options) {
         x->status = MHD_HTTP_NO_CONTENT;
         x->allow = other->method;
         x->preflight = x->origin != NULL;
     } else {
         x->allow = other->method;
-        error(x, MHD_HTTP_METHOD_NOT_ALLOWED, "invalid_request_error", "method_not_allowed",
-              "this path is for another method (see Allow)");
+        error(x, MR_ERROR_METHOD_NOT_ALLOWED, "this path is for another method (see Allow)");
     }
 }
 

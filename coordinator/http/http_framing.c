@@ -101,10 +101,10 @@ static bool has_gap(struct MHD_Connection *mhd, const head *h, const char *metho
 }
 
 /* Codings other than chunked alone: with chunked as the last one the request could be read by who knows the others. */
-static int status_of_coding(const char *coding) {
+static mr_error_id error_of_coding(const char *coding) {
     const char *last = strrchr(coding, ',');
     last = last ? last + 1 + strspn(last + 1, " \t") : coding;
-    return last != coding && strcasecmp(last, "chunked") == 0 ? MHD_HTTP_NOT_IMPLEMENTED : MHD_HTTP_BAD_REQUEST;
+    return last != coding && strcasecmp(last, "chunked") == 0 ? MR_ERROR_UNKNOWN_CODING : MR_ERROR_INVALID_HTTP;
 }
 
 void http_framing_judge(struct MHD_Connection *mhd, const http_target *target, const char *url, const char *method,
@@ -112,7 +112,7 @@ void http_framing_judge(struct MHD_Connection *mhd, const http_target *target, c
     const bool is_1_0 = strcmp(version, MHD_HTTP_VERSION_1_0) == 0;
     head h = {.end = (uintptr_t)version + strlen(version)};
     (void)MHD_get_connection_values_n(mhd, MHD_HEADER_KIND, take_header, &h);
-    *out = (http_framing){.status = MHD_HTTP_BAD_REQUEST, .is_chunked = h.n_codings > 0};
+    *out = (http_framing){.error = MR_ERROR_INVALID_HTTP, .is_chunked = h.n_codings > 0};
     if (!target->is_plain || !is_target(url, method)) {
         out->fault = "the request's target is none of HTTP's";
     } else if (h.bad_name) {
@@ -130,9 +130,7 @@ void http_framing_judge(struct MHD_Connection *mhd, const http_target *target, c
     } else if (h.n_codings > 0 && is_1_0) {
         out->fault = "HTTP/1.0 has no Transfer-Encoding";
     } else if (h.n_codings > 0 && strcasecmp(h.coding, "chunked") != 0) {
-        out->status = status_of_coding(h.coding);
+        out->error = error_of_coding(h.coding);
         out->fault = "of Transfer-Encoding only chunked is known here";
-    } else {
-        out->status = 0;
     }
 }

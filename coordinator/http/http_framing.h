@@ -11,6 +11,8 @@
 #include <microhttpd.h>
 #include <stdbool.h>
 
+#include "coordinator/errors/errors.h"
+
 /* The target of a request line, as it came. */
 typedef struct http_target {
     const char *begin, *end; /* NULL: there is none; end: where libmicrohttpd ended it by a zero */
@@ -20,8 +22,8 @@ typedef struct http_target {
 void http_framing_target(const char *target, http_target *out);
 
 typedef struct http_framing {
-    int status;        /* 0: all is well; 400, or 501 for codings that are not known here */
-    const char *fault; /* what is wrong, for the client */
+    const char *fault; /* what is wrong, for the client; NULL: nothing */
+    mr_error_id error; /* of the fault */
     bool is_chunked;
 } http_framing;
 

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "coordinator/errors/errors.h"
 #include "engine/base/status.h"
 #include "engine/base/str.h"
 #include "engine/text/buffers.h"
@@ -119,9 +120,9 @@ int32_t http_server_n_connections(const http_server *s);
 /* Cuts off what is not answered yet; all calls are ended when it returns. NULL is accepted. */
 void http_server_destroy(http_server *s);
 
-/* OpenAI's error object: {"error":{"message":...,"type":...,"param":null,"code":...}}. code may be NULL. False: no memory. */
-MR_MUST_USE bool http_error_body(mr_text_buf *out, const char *type, const char *code, const char *message);
+/* OpenAI's error object: {"error":{"message":...,"type":...,"param":null,"code":...}}. message: UTF-8. False: no memory. */
+MR_MUST_USE bool http_error_body(mr_text_buf *out, mr_error_id id, const char *message);
 /* The answer to a failure. */
-void http_answer_error(http_answer *out, int status, const char *type, const char *code, const char *message);
+void http_answer_error(http_answer *out, mr_error_id id, const char *message);
 
 #endif

@@ -39,7 +39,7 @@ struct serve_starter {
 };
 
 static void no_memory(http_answer *out) {
-    http_answer_error(out, 503, "server_error", "overloaded", "no memory for the request; try again later");
+    http_answer_error(out, MR_ERROR_OVERLOADED, "no memory for the request; try again later");
 }
 
 /* --- Beginning -------------------------------------------------------------------------------------------------------------- */

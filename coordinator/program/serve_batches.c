@@ -17,8 +17,7 @@ void serve_batches_answer(void *ctx, int endpoint, const http_request *request, 
     batch_answer answer;
     (void)endpoint;
     if (!s->batches) {
-        http_answer_error(out, 404, "invalid_request_error", "no_batches",
-                          "this server keeps no files and batches; hint: --batch-dir");
+        http_answer_error(out, MR_ERROR_NO_BATCHES, "this server keeps no files and batches; hint: --batch-dir");
         return;
     }
     batch_store_answer(s->batches, request->method, request->path, request->body, &answer);

@@ -26,7 +26,7 @@ typedef enum fixed_endpoint {
 } fixed_endpoint;
 
 static void no_memory(http_answer *out) {
-    http_answer_error(out, 503, "server_error", "overloaded", "no memory for the answer; try again later");
+    http_answer_error(out, MR_ERROR_OVERLOADED, "no memory for the answer; try again later");
 }
 
 /* Takes root, and NULL for one that found no memory. */
@@ -45,12 +45,12 @@ static void refuse(http_answer *out, const mr_service_facts *f) {
     char text[MR_ERR_TEXT_BYTES + 64];
     if (f->state == MR_SERVICE_FAILED) {
         snprintf(text, sizeof text, "the model does not run: %s", f->text);
-        http_answer_error(out, 503, "server_error", "failed", text);
+        http_answer_error(out, MR_ERROR_FAILED, text);
     } else if (f->state == MR_SERVICE_ENDING) {
-        http_answer_error(out, 503, "server_error", "ending", "the server is ending");
+        http_answer_error(out, MR_ERROR_ENDING, "the server is ending");
     } else {
         snprintf(text, sizeof text, "the model is loading: %d %%", (int)(100 * f->loaded));
-        http_answer_error(out, 503, "unavailable_error", "loading", text);
+        http_answer_error(out, MR_ERROR_LOADING, text);
     }
 }
 
@@ -138,8 +138,7 @@ static void answer_model(serve *s, const http_request *request, http_answer *out
     if (strcmp(request->tail, s->model) == 0)
         answer_text(s, SERVE_MODEL, out);
     else
-        http_answer_error(out, 404, "invalid_request_error", "model_not_found",
-                          "the model does not exist here (see /v1/models)");
+        http_answer_error(out, MR_ERROR_MODEL_NOT_FOUND, "the model does not exist here (see /v1/models)");
 }
 
 /* --- What it does ---------------------------------------------------------------------------------------------------------- */
@@ -184,7 +183,7 @@ static void answer_state(serve *s, http_answer *out) {
 static void answer_page(const http_request *request, http_answer *out) {
     const mr_page_file *file = mr_page_find(mr_str_from(request->path));
     if (!file) {
-        http_answer_error(out, 404, "invalid_request_error", "unknown_url", "there is nothing at this path");
+        http_answer_error(out, MR_ERROR_UNKNOWN_URL, "there is nothing at this path");
         return;
     }
     out->content_type = file->content_type;

@@ -78,8 +78,7 @@ static bool start(recording *r, serve_trace *t) {
     }
     mr_mutex_unlock(&t->lock);
     if (!f)
-        http_answer_error(&r->refusal, 503, "server_error", "overloaded",
-                          "too many recordings are being made; try later");
+        http_answer_error(&r->refusal, MR_ERROR_OVERLOADED, "too many recordings are being made; try later");
     return f != NULL;
 }
 
@@ -111,8 +110,7 @@ static void *begin(void *ctx, int endpoint, const http_request *request, void (*
         return NULL;
     r->all = s->trace;
     if (text && (end == text || *end || !(seconds > 0) || seconds > MAX_SECONDS))
-        http_answer_error(&r->refusal, 400, "invalid_request_error", "invalid_value",
-                          "seconds has to be a number above 0, at most 60");
+        http_answer_error(&r->refusal, MR_ERROR_INVALID_VALUE, "seconds has to be a number above 0, at most 60");
     else if (!serve_refuse(s, &r->refusal) && start(r, s->trace))
         r->end_ns = r->file.zero_ns + (int64_t)(seconds * (double)MR_NS_PER_S) + LATE_NS;
     return r;

@@ -66,7 +66,7 @@ static http_state call_next(void *call, mr_text_buf *out) {
     char text[64];
     if (c->endpoint == FAIL && c->n_said == 0) {
         c->n_said = c->n = 1;
-        return http_error_body(out, "rate_limit_error", "queue_full", "try later") ? HTTP_MORE : HTTP_END;
+        return http_error_body(out, MR_ERROR_RATE_LIMIT, "try later") ? HTTP_MORE : HTTP_END;
     }
     if (c->n_said == c->n)
         return HTTP_END;
@@ -136,7 +136,7 @@ static void answer(void *ctx, int endpoint, const http_request *r, http_answer *
         said = mr_str_from(text);
     }
     if (!mr_text_buf_append(&out->body, said.data ? said.data : "", said.len))
-        http_answer_error(out, 500, "server_error", NULL, "no memory");
+        http_answer_error(out, MR_ERROR_INTERNAL, "no memory");
 }
 
 static const http_route ROUTES[] = {

@@ -54,7 +54,7 @@ class Requests(unittest.TestCase):
         self.assertIn("no-cache", head["Cache-Control"])
         self.assertEqual(self.server.ask("GET", "/fixed")[1]["X-Content-Type-Options"], "nosniff")
         status, head, body = self.server.ask("POST", "/fail")
-        self.assertEqual((status, head["Retry-After"], error_code(body)), (429, "7", "queue_full"))
+        self.assertEqual((status, head["Retry-After"], error_code(body)), (429, "7", "rate_limit_exceeded"))
 
     def test_chunked_body(self):
         c = self.server.connection()

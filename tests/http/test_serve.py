@@ -218,6 +218,25 @@ class Ends(unittest.TestCase):
         self.bad(["--api-key"], "--api-key", "")
         self.bad(["--host"], "--host", "no such host")
 
+    def test_errors_have_one_vocabulary(self):
+        """The same status has the same type, whichever part of the server finds the error."""
+        types = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
+                 405: "invalid_request_error", 413: "invalid_request_error"}
+        asked = [("GET", "/v1/models/gpt-4", None, {}, 404), ("GET", "/v1/files/file-x", None, {}, 404),
+                 ("GET", "/v1/batches/batch-x", None, {}, 404), ("GET", "/nothing", None, {}, 404),
+                 ("GET", "/page.nothing", None, {}, 404), ("GET", "/v1/completions", None, {}, 405),
+                 ("POST", "/v1/completions", "{", {}, 400), ("POST", "/v1/completions", '{"prompt": "A", "n": 0}', {}, 400),
+                 ("GET", "/trace?seconds=x", None, {}, 400), ("GET", "/health", None, {"Origin": "http://evil.example"}, 403),
+                 ("POST", "/tokenize", "x" * 5000, {}, 413), ("GET", "/v1/models", None, {"Authorization": "Bearer no"}, 401)]
+        with Serve("--batch-dir", self.folder, "--max-body", "4096", "--api-key", "yes") as server:
+            for method, path, body, headers, status in asked:
+                found, _, answer = server.ask(method, path, body, {"Authorization": "Bearer yes", **JSON, **headers})
+                error_code(answer)  # the object is whole
+                self.assertEqual((found, json.loads(answer)["error"]["type"]), (status, types[status]), (path, answer))
+        with Serve() as server:
+            found, _, answer = server.ask("GET", "/v1/files")
+            self.assertEqual((found, json.loads(answer)["error"]["type"]), (404, types[404]), answer)
+
     def test_keys_of_a_file(self):
         path = self.file("keys", "# not a comment\nalpha\r\n\n  beta  \n")
         with Serve("--api-key-file", path, "--stages", "1", env={"MILLRACE_API_KEY": "gamma"}) as server:
