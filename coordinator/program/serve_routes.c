@@ -11,8 +11,6 @@
 #include "coordinator/program/serve.h"
 #include "engine/base/mem.h"
 
-enum { MAX_SLOTS = 4096 };
-
 typedef enum fixed_endpoint {
     HEALTH,
     TEXT_OF_MODELS,
@@ -98,9 +96,13 @@ static json_t *plan_json(const serve *s) {
 }
 
 static json_t *props_json(const serve *s) {
+    const char *path = s->session.model_path, *slash = path ? strrchr(path, '/') : NULL;
     json_t *chat = s->parts.chat ? output_json_text(mr_str_from(chat_template_source(s->parts.chat))) : json_null();
     return json_pack("{s:{s:i}, s:i, s:o, s:o, s:s}", "default_generation_settings", "n_ctx", s->session.ctx,
-                     "total_slots", s->session.max_sequences, "model_path", output_json_text(mr_str_from(s->model)),
+                     "total_slots", s->session.max_sequences, "model_path",
+                     output_json_text(mr_str_from(slash  ? slash + 1
+                                                  : path ? path
+                                                         : s->model)),
                      "chat_template", chat, "build_info", "millrace " MILLRACE_VERSION);
 }
 
@@ -143,22 +145,31 @@ static void answer_model(serve *s, const http_request *request, http_answer *out
 
 /* --- What it does ---------------------------------------------------------------------------------------------------------- */
 
-static json_t *slot_json(const serve *s, const mr_job_slot *slot) {
+static json_t *slot_json(const serve *s, int32_t i, const mr_job_slot *slot) {
+    if (!slot)
+        return json_pack("{s:i, s:b, s:i}", "id", i, "is_processing", 0, "n_ctx", s->session.ctx);
     return json_pack("{s:i, s:I, s:b, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "id", slot->slot, "sequence",
                      (json_int_t)slot->sequence, "is_processing", 1, "n_ctx", s->session.ctx, "n_prompt",
                      slot->n_prompt, "n_tokens", slot->n_ids, "n_computed", slot->n_issued, "n_cached", slot->n_cached,
                      "max_tokens", slot->max_ids, "priority", slot->priority);
 }
 
+/* All slots in their order, as llama-server lists them: those that are free, too. */
 static void answer_slots(serve *s, http_answer *out) {
     if (serve_refuse(s, out))
         return;
-    mr_job_slot *slots = mr_alloc_array(MAX_SLOTS, sizeof *slots);
-    int32_t n = slots ? mr_service_get_slots(s->service, slots, MAX_SLOTS) : 0;
-    json_t *list = slots ? json_array() : NULL;
+    int32_t n_slots = s->session.max_sequences;
+    mr_job_slot *live = mr_alloc_array((size_t)n_slots, sizeof *live);
+    const mr_job_slot **slots = mr_alloc_array((size_t)n_slots, sizeof *slots);
+    json_t *list = live && slots ? json_array() : NULL;
     bool ok = list != NULL;
-    for (int32_t i = 0; i < n && i < MAX_SLOTS && ok; i++)
-        ok = json_array_append_new(list, slot_json(s, &slots[i])) == 0;
+    int32_t n_live = ok ? mr_service_get_slots(s->service, live, n_slots) : 0;
+    for (int32_t i = 0; i < n_live && i < n_slots; i++)
+        if (live[i].slot < n_slots)
+            slots[live[i].slot] = &live[i];
+    for (int32_t i = 0; i < n_slots && ok; i++)
+        ok = json_array_append_new(list, slot_json(s, i, slots[i])) == 0;
+    mr_free(live);
     mr_free(slots);
     if (!ok)
         json_decref(list);

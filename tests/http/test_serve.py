@@ -109,12 +109,22 @@ class Tells(unittest.TestCase):
         self.assertEqual(self.server.json("/v1/models/fables")[1]["id"], "fables")
         status, answer = self.server.json("/v1/models/gpt-4")
         self.assertEqual((status, answer["error"]["code"]), (404, "model_not_found"))
-        self.assertEqual(self.server.json("/props")[1]["default_generation_settings"]["n_ctx"], 512)
+        props = self.server.json("/props")[1]
+        self.assertEqual((props["default_generation_settings"]["n_ctx"], props["model_path"]), (512, "millrace-demo.gguf"))
 
     def test_plan_and_slots(self):
         plan = self.server.json("/plan")[1]
         self.assertEqual([s["first_layer"] for s in plan["stages"]], [0, 3, 6])
-        self.assertEqual(self.server.json("/slots"), (200, []))
+        status, slots = self.server.json("/slots")
+        self.assertEqual((status, [slot["id"] for slot in slots]), (200, list(range(64))))
+        self.assertFalse(any(slot["is_processing"] for slot in slots))
+        body = b'{"prompt": [5, 6], "max_tokens": 100000, "stream": true, "ignore_eos": true}'
+        with self.server.socket() as s:
+            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            read_until(s, b"data: ")
+            busy = [slot for slot in self.server.json("/slots")[1] if slot["is_processing"]]
+            self.assertLessEqual(len(busy), 1)  # it may be over by now
+            self.assertTrue(all(slot["n_tokens"] > 2 for slot in busy))
 
     def test_page_and_metrics(self):
         status, head, page = self.server.ask("GET", "/")
