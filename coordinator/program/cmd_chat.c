@@ -1,4 +1,5 @@
-/* cmd_chat.c - `millrace chat`: a conversation in the terminal. */
+/* cmd_chat.c - `millrace chat`: a conversation in the terminal. With a model that has no chat template, and so has not
+ * learned to answer, it is one text that the person and the model write in turns: the one message of the user. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <stdlib.h>
@@ -36,6 +37,8 @@ typedef struct chat {
     json_t *messages;
     int32_t capacity; /* tokens of prompt and answer */
     bool shows_reasoning;
+    bool is_one_text; /* there is no chat template */
+    size_t n_typed;   /* bytes at the end of that text which the model has not gone on with yet */
     /* Of the answer at work. */
     output_text text;
     chat_output *parts;
@@ -45,6 +48,8 @@ typedef struct chat {
     mr_status status;
     mr_err *err;
 } chat;
+
+static const char COMMANDS[] = "/new begins anew, /exit ends, /help says this";
 
 /* The model is there: from then on Ctrl-C ends an answer, not the program. Asked for by functions without a context. */
 static bool is_loaded;
@@ -70,7 +75,11 @@ static mr_status load_template(chat *c, mr_err *err) {
     if (status != MR_OK)
         return status;
     chat_template_origin origin = chat_template_get_origin(c->template);
-    if (origin != CHAT_TEMPLATE_FILE)
+    c->is_one_text = origin == CHAT_TEMPLATE_PLAIN;
+    if (c->is_one_text)
+        output_note(
+            "chat: the model file has no chat template, so the model does not answer: it goes on with your text");
+    else if (origin != CHAT_TEMPLATE_FILE)
         output_note("chat: %s", chat_template_origin_text(origin));
     c->format = chat_format_of(mr_str_from(chat_template_source(c->template)));
     status = chat_format_needs_special(c->format, c->tok, &needs_special, err);
@@ -110,7 +119,8 @@ static mr_status open_input(chat *c, mr_err *err) {
     if (status == MR_OK && chat_input_at_terminal(c->input))
         output_note(
             "chat: Ctrl-C stops an answer, Ctrl-D ends; a \\ at the end of a line goes on in the next one, \"\"\" "
-            "begins and ends several lines; /new forgets what was said");
+            "begins and ends several lines; %s%s",
+            c->is_one_text ? "an empty line lets the model go on; " : "", COMMANDS);
     return status;
 }
 
@@ -202,8 +212,39 @@ static mr_status end_answer(chat *c, mr_err *err) {
     return status;
 }
 
+static bool is_system(const json_t *message) {
+    const char *role = json_string_value(json_object_get(message, "role"));
+    return role && strcmp(role, "system") == 0;
+}
+
+/* The one text; empty at first. */
+static mr_str one_text(const chat *c) {
+    const json_t *last = json_array_get(c->messages, json_array_size(c->messages) - 1);
+    const json_t *content = last && !is_system(last) ? json_object_get(last, "content") : NULL;
+    return content ? (mr_str){json_string_value(content), json_string_length(content)} : (mr_str){"", 0};
+}
+
+/* Makes the one text of two parts, which may be parts of it. */
+static mr_status set_one_text(chat *c, mr_str begin, mr_str end, mr_err *err) {
+    mr_text_buf text = {0};
+    bool has_one = one_text(c).len > 0;
+    if (!mr_text_buf_append(&text, begin.data, begin.len) || !mr_text_buf_append(&text, end.data, end.len)) {
+        mr_text_buf_deinit(&text);
+        return no_memory(err);
+    }
+    json_t *message = json_pack("{s:s, s:s%}", "role", "user", "content", text.data ? text.data : "", text.len);
+    mr_text_buf_deinit(&text);
+    if (!message)
+        return mr_err_set(err, MR_E_INVALID, "the text is not UTF-8");
+    if (has_one)
+        json_array_remove(c->messages, json_array_size(c->messages) - 1);
+    return json_array_append_new(c->messages, message) == 0 ? MR_OK : no_memory(err);
+}
+
 /* What was said is kept, in parts: templates leave out what was thought long ago. */
 static mr_status keep_answer(chat *c, mr_err *err) {
+    if (c->is_one_text)
+        return set_one_text(c, one_text(c), (mr_str){c->content.data, c->content.len}, err);
     json_t *message =
         json_pack("{s:s, s:s%}", "role", "assistant", "content", c->content.len ? c->content.data : "", c->content.len);
     if (message && c->reasoning.len)
@@ -236,13 +277,21 @@ static mr_status answer(chat *c, const mr_token_buf *prompt, mr_str prompt_text,
 
 /* --- A turn --------------------------------------------------------------------------------------------------------- */
 
-static bool is_system(const json_t *message) {
-    const char *role = json_string_value(json_object_get(message, "role"));
-    return role && strcmp(role, "system") == 0;
+/* Half of the one text goes, up to the end of a word; false: only what was typed last is left. */
+static bool forget_half(chat *c) {
+    mr_err ignored;
+    mr_str text = one_text(c);
+    size_t most = text.len - c->n_typed, n = text.len / 2;
+    while (n < most && text.data[n] != ' ' && text.data[n] != '\n')
+        n++;
+    n = n < most ? n : most;
+    return n > 0 && set_one_text(c, (mr_str){text.data + n, text.len - n}, (mr_str){0}, &ignored) == MR_OK;
 }
 
 /* The oldest question and its answer go; false: only the last question is left. */
 static bool forget_oldest(chat *c) {
+    if (c->is_one_text)
+        return forget_half(c);
     size_t first = is_system(json_array_get(c->messages, 0)) ? 1 : 0;
     if (json_array_size(c->messages) < first + 3)
         return false;
@@ -271,7 +320,8 @@ static mr_status make_prompt(chat *c, mr_text_buf *text, mr_token_buf *ids, mr_e
         forgot = true;
     }
     if (forgot)
-        output_note("chat: the conversation is longer than the context; its beginning is forgotten");
+        output_note("chat: the %s is longer than the context; its beginning is forgotten",
+                    c->is_one_text ? "text" : "conversation");
     return MR_OK;
 }
 
@@ -280,18 +330,43 @@ static bool is_of_the_text(mr_status status) {
     return status == MR_E_INVALID || status == MR_E_TOO_LONG || status == MR_E_UNSUPPORTED;
 }
 
+static mr_status add_message(chat *c, mr_str said, mr_err *err) {
+    json_t *message = json_pack("{s:s, s:s%}", "role", "user", "content", said.data, said.len);
+    if (!message)
+        return mr_err_set(err, MR_E_INVALID, "the text is not UTF-8");
+    return json_array_append_new(c->messages, message) == 0 ? MR_OK : no_memory(err);
+}
+
+/* What is typed begins a paragraph of the one text. Without any, the model goes on as it stands. */
+static mr_status add_paragraph(chat *c, mr_str typed, mr_err *err) {
+    static const mr_str between = {"\n\n", 2};
+    mr_status status = MR_OK;
+    c->n_typed = typed.len;
+    if (typed.len && one_text(c).len)
+        status = set_one_text(c, one_text(c), between, err);
+    return status == MR_OK && typed.len ? set_one_text(c, one_text(c), typed, err) : status;
+}
+
+/* The answer's last line has its end. */
+static mr_status show_paragraph(chat *c, mr_str typed, bool is_first, mr_err *err) {
+    mr_status status = is_first || !typed.len ? MR_OK : show(c, (mr_str){"\n", 1}, false, err);
+    return status == MR_OK ? show(c, typed, false, err) : status;
+}
+
 /* A text that is not answered leaves the conversation as it was before it. */
 static mr_status take_text(chat *c, mr_str said, mr_err *err) {
     mr_text_buf text = {0};
     mr_token_buf ids = {0};
     json_t *before = json_copy(c->messages);
-    json_t *message = json_pack("{s:s, s:s%}", "role", "user", "content", said.data, said.len);
-    mr_status status = MR_OK;
-    if (!message)
-        status = mr_err_set(err, MR_E_INVALID, "the text is not UTF-8");
-    else if (!before || json_array_append_new(c->messages, message) != 0)
-        status = no_memory(err);
-    else if ((status = make_prompt(c, &text, &ids, err)) == MR_OK)
+    bool is_first = one_text(c).len == 0;
+    mr_status status = !before          ? no_memory(err)
+                       : c->is_one_text ? add_paragraph(c, said, err)
+                                        : add_message(c, said, err);
+    if (status == MR_OK)
+        status = make_prompt(c, &text, &ids, err);
+    if (status == MR_OK && c->is_one_text)
+        status = show_paragraph(c, said, is_first, err);
+    if (status == MR_OK)
         status = answer(c, &ids, (mr_str){text.data, text.len}, err);
     if (status != MR_OK && before) {
         json_decref(c->messages);
@@ -307,14 +382,34 @@ static mr_status take_text(chat *c, mr_str said, mr_err *err) {
     return status;
 }
 
-/* A text that begins with / may be for us; *out_end: it ends the conversation. */
-static mr_status take_line(chat *c, mr_str line, bool *out_end, mr_err *err) {
+/* A slash and letters, alone or in front of a space. */
+static bool is_command(mr_str line) {
+    size_t n = 1;
+    while (n < line.len && line.data[n] >= 'a' && line.data[n] <= 'z')
+        n++;
+    return line.len > 1 && line.data[0] == '/' && n > 1 && (n == line.len || line.data[n] == ' ') &&
+           !memchr(line.data, '\n', line.len);
+}
+
+static mr_status take_command(chat *c, mr_str line, bool *out_end, mr_err *err) {
     *out_end = mr_str_is(line, "/exit") || mr_str_is(line, "/quit") || mr_str_is(line, "/bye");
-    if (*out_end || line.len == 0)
-        return MR_OK;
     if (mr_str_is(line, "/new"))
         return begin_messages(c, err);
-    return take_text(c, line, err);
+    if (mr_str_is(line, "/help"))
+        output_note("chat: %s", COMMANDS);
+    else if (!*out_end)
+        output_warning("%.*s is no command: %s; a space in front of a text that begins so sends it to the model",
+                       line.len < 40 ? (int)line.len : 40, line.data, COMMANDS);
+    return MR_OK;
+}
+
+/* *out_end: it ends the conversation. */
+static mr_status take_line(chat *c, mr_str line, bool *out_end, mr_err *err) {
+    *out_end = false;
+    if (is_command(line))
+        return take_command(c, line, out_end, err);
+    bool goes_on = c->is_one_text && chat_input_at_terminal(c->input) && one_text(c).len > 0;
+    return line.len > 0 || goes_on ? take_text(c, line, err) : MR_OK;
 }
 
 static mr_status converse(chat *c, mr_err *err) {

@@ -22,16 +22,42 @@ class Lines(cli.Case):
     def generated(self, prompt, n):
         return self.good("generate", "--demo", *SAMPLED, "-n", str(n), "-p", prompt).decode().removesuffix("\n")
 
+    def conversation(self):
+        """A template with nothing but the texts, which makes the demo model one that answers."""
+        text = "{% for m in messages %}{% if not loop.first %}{{ '\\n\\n' }}{% endif %}{{ m.content }}{% endfor %}"
+        return ("--chat-template-file", self.file("plain.jinja", text))
+
     def test_answers_are_those_to_the_whole_conversation(self):
+        options = ("-n", "20", *self.conversation())
         first = self.generated("Once upon a time", 20)
         second = self.generated(f"Once upon a time\n\n{first}\n\nThe mill\nstood", 20)
-        self.assertEqual(self.chat("Once upon a time\nThe mill\\\nstood\n", "-n", "20"), f"{first}\n{second}\n")
-        self.assertEqual(self.chat("Once upon a time\n\"\"\"\nThe mill\nstood\n\"\"\"\n", "-n", "20"), f"{first}\n{second}\n")
+        for said in ("The mill\\\nstood", "\"\"\"\nThe mill\nstood\n\"\"\""):
+            self.assertEqual(self.chat(f"Once upon a time\n{said}\n", *options), f"{first}\n{second}\n")
+
+    def test_without_a_template_all_is_one_text(self):
+        first = self.generated("Once upon a time", 20)
+        second = self.generated(f"Once upon a time{first}\n\nThe mill\nstood", 20)
+        done = self.run_bin("chat", "--demo", *SAMPLED, "-n", "20", stdin=b"Once upon a time\n\nThe mill\\\nstood\n")
+        self.assertEqual((done.returncode, done.stdout.decode()),
+                         (0, f"Once upon a time{first}\n\nThe mill\nstood{second}\n"))
+        self.assertIn(b"has no chat template", done.stderr)
 
     def test_commands(self):
-        first = self.generated("Once upon a time", 12)
-        self.assertEqual(self.chat("Once upon a time\n\n/new\nOnce upon a time\n/exit\nmore\n", "-n", "12"), f"{first}\n{first}\n")
+        options, first = ("-n", "12", *self.conversation()), self.generated("Once upon a time", 12)
+        said = "Once upon a time\n\n/new\nOnce upon a time\n/exit\nmore\n"
+        self.assertEqual(self.chat(said, *options), f"{first}\n{first}\n")
         self.assertEqual(self.chat(""), "")
+
+    def test_what_is_no_command_is_refused(self):
+        done = self.run_bin("chat", "--demo", "-n", "4", stdin=b"/nwe\n/load a file\n/\n/etc/hosts is a file\n")
+        self.assertEqual(done.returncode, 0)
+        for word in (b"/nwe is no command", b"/load a file is no command", b"/new begins anew", b"/exit ends"):
+            self.assertIn(word, done.stderr)
+        self.assertEqual(done.stderr.count(b"is no command"), 2)
+        self.assertTrue(done.stdout.startswith(b"/"))
+        self.assertIn(b"\n\n/etc/hosts is a file", done.stdout)
+        self.assertNotIn(b"nwe", done.stdout)
+        self.assertIn(b"/new begins anew", self.run_bin("chat", "--demo", stdin=b"/help\n").stderr)
 
     def test_template_and_system_text(self):
         template = self.file("t.jinja", "{% for m in messages %}{% if m.content == 'no' %}{{ raise_exception('not this') }}"
@@ -48,15 +74,18 @@ class Lines(cli.Case):
 
     def test_a_conversation_that_outgrows_the_context(self):
         text = "\n".join(f"{i} " + "The river and the mill, and more of it " * 12 for i in range(5))
-        done = self.run_bin("chat", "--demo", *SAMPLED, "-n", "4", stdin=text.encode())
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn(b"its beginning is forgotten", done.stderr)
+        for options in (self.conversation(), ()):
+            done = self.run_bin("chat", "--demo", *SAMPLED, "-n", "4", *options, stdin=text.encode())
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(b"its beginning is forgotten", done.stderr)
+            self.assertNotIn(b"error", done.stderr)
         done = self.run_bin("chat", "--demo", stdin=b"word " * 2000)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(b"the context only 512", done.stderr)
         # A text that is too long is not said, and what was said before it is not forgotten.
-        long = "Once upon a time\n" + "word " * 2000 + "\nThe mill\n"
-        self.assertEqual(self.chat(long, "-n", "12"), self.chat("Once upon a time\nThe mill\n", "-n", "12"))
+        long, short = "Once upon a time\n" + "word " * 2000 + "\nThe mill\n", "Once upon a time\nThe mill\n"
+        for options in (self.conversation(), ()):
+            self.assertEqual(self.chat(long, "-n", "12", *options), self.chat(short, "-n", "12", *options))
 
 
 @cli.needs_demo
@@ -124,6 +153,21 @@ class Terminal(cli.Case):
         self.assertEqual(self.wait(), 0)
         with open(self.path("millrace/chat-history"), encoding="utf-8") as file:
             self.assertIn("Once", file.read())
+
+    def test_an_empty_line_lets_the_model_go_on(self):
+        self.expect(b"an empty line lets the model go on")
+        self.expect_prompt()
+        os.write(self.fd, b"\r")  # there is nothing yet to go on with
+        self.expect_prompt()
+        os.write(self.fd, b"The mill\r")
+        for _ in range(2):
+            self.expect(b"\n")
+            while not self.seen.strip():
+                self.seen += os.read(self.fd, 4096)
+            os.write(self.fd, b"\x03")
+            self.expect_prompt()
+            os.write(self.fd, b"\r")
+        self.expect(b"\n")
 
     def test_sigterm_ends(self):
         self.expect_prompt()
