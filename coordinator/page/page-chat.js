@@ -1,5 +1,5 @@
-// coordinator/page/page-chat.js - a conversation with the model, streamed as it is written. Texts are shown as they
-// are: nothing in them is markup.
+// coordinator/page/page-chat.js - a conversation with the model, or one text that it goes on with, streamed as it is
+// written. Texts are shown as they are: nothing in them is markup.
 // SPDX-License-Identifier: Apache-2.0
 import { ask } from "./page-server.js";
 import { duration } from "./page-pipeline.js";
@@ -8,6 +8,7 @@ const byId = (id) => document.getElementById(id);
 const log = byId("messages");
 const input = byId("ask-text");
 let history = []; // {role, content}
+let story = null; // the one text: its element in the log, and what it says
 let running = null; // the AbortController of the answer under way
 
 // The data of server-sent events, one after the other; comments and other fields are passed over.
@@ -48,9 +49,11 @@ function follow(change) {
 }
 
 class Answer {
-  constructor() {
-    this.box = add(log, "article", "message assistant live");
-    this.text = add(this.box, "div", "text").appendChild(document.createTextNode(""));
+  // box: an article with the div.text that the answer is added to
+  constructor(box) {
+    this.box = box;
+    this.box.classList.add("live");
+    this.text = box.querySelector(".text").appendChild(document.createTextNode(""));
     this.begin = performance.now();
     this.usage = null;
     this.finish = null;
@@ -105,16 +108,33 @@ class Answer {
   }
 }
 
+function addMessage(role, text = "") {
+  const box = add(log, "article", `message ${role}`);
+  add(box, "div", "text", text);
+  return box;
+}
+
+// What was typed begins a paragraph of the one text; without any, the model goes on as it stands.
+function addParagraph(typed) {
+  story ??= { box: addMessage("story"), text: "" };
+  const paragraph = typed && story.text ? "\n\n" + typed : typed;
+  for (const old of story.box.querySelectorAll(".facts, .error"))
+    old.remove();
+  if (paragraph)
+    add(story.box.querySelector(".text"), "span", "typed", paragraph);
+  story.text += paragraph;
+}
+
 function request(mode) {
   const temperature = parseFloat(byId("ask-temperature").value), tokens = parseInt(byId("ask-tokens").value, 10);
-  const system = byId("ask-system").value.trim(), last = history[history.length - 1].content;
+  const system = byId("ask-system").value.trim();
   const options = { stream: true, stream_options: { include_usage: true } };
   if (isFinite(temperature))
     options.temperature = temperature;
   if (isFinite(tokens))
     options.max_tokens = tokens;
   if (mode === "text")
-    return ["v1/completions", { prompt: last, ...options }];
+    return ["v1/completions", { prompt: story.text, ...options }];
   const messages = system ? [{ role: "system", content: system }, ...history] : history;
   return ["v1/chat/completions", { messages, ...options }];
 }
@@ -127,8 +147,9 @@ async function errorOf(answer) {
   }
 }
 
+// Shows the answer to what was said last, or what the model goes on with, and returns its text.
 async function run(mode) {
-  const answer = new Answer(), [path, body] = request(mode), turns = history;
+  const answer = new Answer(mode === "text" ? story.box : addMessage("assistant")), [path, body] = request(mode);
   let stopped = false;
   running = new AbortController();
   try {
@@ -149,8 +170,22 @@ async function run(mode) {
   }
   running = null;
   answer.end(stopped);
-  if (answer.text.data)
-    turns.push({ role: "assistant", content: answer.text.data });
+  return answer.text.data;
+}
+
+async function goOn(typed) {
+  addParagraph(typed);
+  const own = story;
+  own.text += await run("text");
+}
+
+async function converse(text) {
+  const turns = history;
+  addMessage("user", text);
+  turns.push({ role: "user", content: text });
+  const content = await run("chat");
+  if (content)
+    turns.push({ role: "assistant", content });
   else
     turns.pop(); // a question without an answer is no part of the conversation
 }
@@ -167,31 +202,32 @@ function showRunning(is) {
 
 async function send() {
   const text = input.value, mode = byId("ask-mode").value;
-  if (!text.trim() || running)
+  if (running || !(text.trim() || (mode === "text" && story)))
     return;
   log.querySelector(".empty")?.remove();
   byId("chat-new").hidden = false;
-  add(add(log, "article", "message user"), "div", "text", text);
-  log.scrollTop = log.scrollHeight;
-  history.push({ role: "user", content: text });
   input.value = "";
   grow();
   showRunning(true);
-  await run(mode);
+  const done = mode === "text" ? goOn(text.trim() ? text : "") : converse(text);
+  showMode();
+  log.scrollTop = log.scrollHeight;
+  await done;
   showRunning(false);
 }
 
 function showMode() {
   const isText = byId("ask-mode").value === "text";
-  input.placeholder = isText ? "The beginning of a text" : "Your message";
+  input.placeholder = !isText ? "Your message" : story ? "More of the text, or nothing" : "The beginning of a text";
   say(log.querySelector(".empty"), (isText ? "Begin a text, and the model goes on." : "Ask the model something.") +
     " What you write goes to this server only.");
 }
 
 // A model without a chat template has not learned to talk: it continues texts.
 export async function learnModel() {
-  const answer = await ask("props");
-  if (answer.ok && (await answer.json()).chat_template === null)
+  const answer = await ask("props"), chat = byId("ask-mode").querySelector("[value=chat]");
+  chat.disabled = answer.ok && (await answer.json()).chat_template === null;
+  if (chat.disabled)
     byId("ask-mode").value = "text";
   showMode();
 }
@@ -216,8 +252,10 @@ export function startChat() {
   byId("chat-new").addEventListener("click", () => {
     running?.abort();
     history = [];
+    story = null;
     log.replaceChildren();
     byId("chat-new").hidden = true;
+    showMode();
     input.focus();
   });
 }

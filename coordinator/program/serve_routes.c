@@ -95,15 +95,20 @@ static json_t *plan_json(const serve *s) {
                      (int)MR_WIRE_BLOCK_TOKENS, "stages", output_json_plan(&c->plan, c->sizes, &c->cluster));
 }
 
+/* Without a template of its own a model has not learned to answer: clients hear that there is none. */
+static json_t *template_json(const chat_template *t) {
+    bool has_one = t && chat_template_get_origin(t) != CHAT_TEMPLATE_PLAIN;
+    return has_one ? output_json_text(mr_str_from(chat_template_source(t))) : json_null();
+}
+
 static json_t *props_json(const serve *s) {
     const char *path = s->session.model_path, *slash = path ? strrchr(path, '/') : NULL;
-    json_t *chat = s->parts.chat ? output_json_text(mr_str_from(chat_template_source(s->parts.chat))) : json_null();
     return json_pack("{s:{s:i}, s:i, s:o, s:o, s:s}", "default_generation_settings", "n_ctx", s->session.ctx,
                      "total_slots", s->session.max_sequences, "model_path",
                      output_json_text(mr_str_from(slash  ? slash + 1
                                                   : path ? path
                                                          : s->model)),
-                     "chat_template", chat, "build_info", "millrace " MILLRACE_VERSION);
+                     "chat_template", template_json(s->parts.chat), "build_info", "millrace " MILLRACE_VERSION);
 }
 
 static mr_status publish(serve *s, serve_text which, json_t *root, mr_err *err) {

@@ -58,8 +58,10 @@ class Browser(unittest.TestCase):
             "before => [...document.querySelectorAll('.plot')].filter((p, i) => before[i] !== "
             "[...p.querySelectorAll('path:not(.fill)')].map(q => q.getAttribute('d'))[0]).length >= " + str(n), arg=before)
 
-    def expect_streamed(self, page, message, tries=1):
-        """Sends a message, sees the answer grow and end, and returns it; or again, if it came at once."""
+    def expect_streamed(self, page, message, tries=1, role="user"):
+        """Sends a message, sees the answer grow and end, and returns it; or again, if it came at once. With the role story
+        it is the one text that grows."""
+        said, box = (".message.story .typed", ".message.story") if role == "story" else (".message.user .text", ".message.assistant")
         page.evaluate("""() => {
             window.lengths = new Set();
             new MutationObserver((all) => all.forEach((m) => window.lengths.add(m.target.length)))
@@ -67,14 +69,14 @@ class Browser(unittest.TestCase):
         }""")
         page.fill("#ask-text", message)
         page.press("#ask-text", "Enter")
-        expect(page.locator(".message.user .text").last).to_have_text(message)
+        expect(page.locator(said).last).to_have_text(message)
         expect(page.locator(".message.live")).to_have_count(0)
-        expect(page.locator(".message.assistant .facts").last).to_contain_text("tokens")
+        expect(page.locator(f"{box} .facts").last).to_contain_text("tokens")
         n_lengths = page.evaluate("window.lengths.size")
         if n_lengths <= 3 and tries > 1:
-            return self.expect_streamed(page, message, tries - 1)
+            return self.expect_streamed(page, message, tries - 1, role)
         self.assertGreater(n_lengths, 3, "the answer came at once")
-        return page.locator(".message.assistant .text").last.text_content()
+        return page.locator(f"{box} .text").last.text_content()
 
 
 class WithFakeServer(Browser):
@@ -194,8 +196,23 @@ class WithFakeServer(Browser):
         expect(page.locator("#key")).to_be_hidden()
         # It has no chat template: it only continues texts.
         expect(page.locator("#ask-text")).to_have_attribute("placeholder", "The beginning of a text")
-        self.expect_streamed(page, "Once upon a time")
-        self.assertEqual(server.requests[0]["prompt"], "Once upon a time")
+        self.assertTrue(page.locator("#ask-mode [value=chat]").is_disabled())
+        text = "Once upon a time" + fake_server.STORY
+        self.assertEqual(self.expect_streamed(page, "Once upon a time", role="story"), text)
+        expect(page.locator("#ask-text")).to_have_attribute("placeholder", "More of the text, or nothing")
+        more = text + "\n\nThen" + fake_server.STORY
+        self.assertEqual(self.expect_streamed(page, "Then", role="story"), more)
+        page.press("#ask-text", "Enter")  # nothing typed: it goes on
+        expect(page.locator(".message.story .text")).to_have_text(more + fake_server.STORY)
+        expect(page.locator(".message.live")).to_have_count(0)
+        self.assertEqual([r["prompt"] for r in server.requests], ["Once upon a time", text + "\n\nThen", more])
+        self.assertEqual(page.locator(".message").count(), 1)
+        self.assertEqual(page.locator(".message .facts").count(), 1)
+        page.click("#chat-new")
+        expect(page.locator(".message")).to_have_count(0)
+        page.fill("#ask-text", "Now fail.")
+        page.press("#ask-text", "Enter")
+        expect(page.locator(".message.story .error")).to_have_text("the model cannot do that")
 
     def test_phone_and_dark(self):
         server = self.serve(n_stages=40)
@@ -245,7 +262,6 @@ class WithMillrace(Browser):
         expect(page.locator(".stage .layers")).to_have_text(["0–2 layers", "3–5 layers", "6–7 layers"])
         expect(page.locator("#pipeline-note")).to_have_text("at rest")
         page.click("summary")
-        page.select_option("#ask-mode", "text")
         page.fill("#ask-tokens", "200")
         page.evaluate("""() => {
             window.most = { busy: 0, rate: 0 }; // ever seen: the answer may be over before this test looks
@@ -255,7 +271,7 @@ class WithMillrace(Browser):
             }, 20);
         }""")
         # All 200 tokens take a fifth of a second: a browser on a busy machine may see them at once.
-        self.assertGreater(len(self.expect_streamed(page, "Once upon a time", tries=5)), 100)
+        self.assertGreater(len(self.expect_streamed(page, "Once upon a time", tries=5, role="story")), 100)
         page.wait_for_function("() => most.busy === 3 && most.rate > 10")
         self.expect_moving_plots(page, 1)
         self.expect_no_trouble(self.address)
