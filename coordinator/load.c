@@ -233,9 +233,9 @@ mr_percentiles mr_percentiles_of(double *values, int64_t n) {
                             .max = values[n - 1]};
 }
 
-/* Requests that wait in a queue wait the longer the later they come, where more arrive than leave: with a rate of arrivals A
- * and one of departures D, the one that comes at t waits (A / D - 1) t. So D follows from the slope of the waits over the
- * arrivals, by least squares. The first half is left out: until all slots are taken nobody waits. */
+/* Requests that wait in a queue wait the longer the later they come, where more arrive than leave: with a rate of
+ * arrivals A and one of departures D, the one that comes at t waits (A / D - 1) t. So D follows from the slope of the
+ * waits over the arrivals, by least squares. The first half is left out: until all slots are taken nobody waits. */
 static void judge(const mr_load *l, mr_load_summary *s) {
     enum { LEAST = 20 };
     double n = 0, t_sum = 0, w_sum = 0, tt = 0, tw = 0, ww = 0;

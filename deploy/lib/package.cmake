@@ -1,9 +1,10 @@
-# deploy/lib/package.cmake - what `cmake --install` adds to the program, and packages of it: in a build folder, `cpack -G TGZ`
-# or `cpack -G DEB`.
+# deploy/lib/package.cmake - what `cmake --install` adds to the program, and packages of it: in a build folder,
+# `cpack -G TGZ` or `cpack -G DEB`.
 
 # Documents keep the folders that their links name.
 foreach(file README.md LICENSE CHANGELOG.md SECURITY.md ARCHITECTURE.md CONTRIBUTING.md coordinator/OPTIONS.md
-    deploy/CLUSTER.md deploy/grafana.json deploy/page.png deploy/demo/README.md engine/NUMERICS.md tests/bench/RESULTS.md)
+    deploy/CLUSTER.md deploy/grafana.json deploy/page.png deploy/demo/README.md engine/NUMERICS.md
+    tests/bench/RESULTS.md)
   get_filename_component(folder ${file} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/${file} DESTINATION share/doc/millrace/${folder})
 endforeach()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What `cmake --install` and cpack make of a build folder: programs that run from where they are put, and documents whose
-links lead somewhere."""
+"""What `cmake --install` and cpack make of a build folder: programs that run from where they are put, and documents
+whose links lead somewhere."""
 import glob
 import os
 import re
@@ -14,15 +14,16 @@ import cli
 
 BUILD = os.environ["MILLRACE_TEST_BUILD"]
 CMAKE = os.environ["MILLRACE_TEST_CMAKE"]
-FILES = ["bin/millrace", "share/doc/millrace/LICENSE", "share/doc/millrace/README.md", "share/doc/millrace/CHANGELOG.md",
-         "share/doc/millrace/coordinator/OPTIONS.md", "share/doc/millrace/deploy/CLUSTER.md",
+FILES = ["bin/millrace", "share/doc/millrace/LICENSE", "share/doc/millrace/README.md",
+         "share/doc/millrace/CHANGELOG.md", "share/doc/millrace/coordinator/OPTIONS.md",
+         "share/doc/millrace/deploy/CLUSTER.md",
          "share/doc/millrace/engine/NUMERICS.md", "share/millrace/grafana.json", "share/millrace/millrace-demo.gguf"]
 
 
 class Install(cli.Case):
     def call(self, *command):
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=cli.LIMIT_S, check=False,
-                              cwd=self.folder, env=cli.environment())
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=cli.LIMIT_S,
+                              check=False, cwd=self.folder, env=cli.environment())
         self.assertEqual(done.returncode, 0, (command, done.stdout.decode()))
         return done.stdout.decode()
 

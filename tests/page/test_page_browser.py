@@ -59,9 +59,11 @@ class Browser(unittest.TestCase):
             "[...p.querySelectorAll('path:not(.fill)')].map(q => q.getAttribute('d'))[0]).length >= " + str(n), arg=before)
 
     def expect_streamed(self, page, message, tries=1, role="user"):
-        """Sends a message, sees the answer grow and end, and returns it; or again, if it came at once. With the role story
-        it is the one text that grows."""
-        said, box = (".message.story .typed", ".message.story") if role == "story" else (".message.user .text", ".message.assistant")
+        """Sends a message, sees the answer grow and end, and returns it; or again, if it came at once. With the role
+        story it is the one text that grows."""
+        said, box = ".message.user .text", ".message.assistant"
+        if role == "story":
+            said, box = ".message.story .typed", ".message.story"
         page.evaluate("""() => {
             window.lengths = new Set();
             new MutationObserver((all) => all.forEach((m) => window.lengths.add(m.target.length)))

@@ -179,8 +179,8 @@ static void test_summary(void **state) {
     mr_load_end(&l);
 }
 
-/* Sets the first token of each of n requests, which arrive ten in a second, to wait(i) seconds after its arrival; gives what
- * the summary says of the load. */
+/* What the summary says of n requests that arrive ten in a second, where the first token of each comes wait(i) seconds
+ * after its arrival. */
 static double sustained(int n, double (*wait)(int i)) {
     mr_load l = {.n = n, .requests = calloc((size_t)n, sizeof *l.requests)};
     int64_t *times = calloc((size_t)n, sizeof *times);

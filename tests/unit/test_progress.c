@@ -1,5 +1,5 @@
-/* tests/unit/test_progress.c - progress where standard error is no terminal: lines come one by one, and none repeats the
- * last one. */
+/* tests/unit/test_progress.c - progress where standard error is no terminal: lines come one by one, and none repeats
+ * the last one. */
 // SPDX-License-Identifier: Apache-2.0
 #include <setjmp.h>
 #include <stdarg.h>
