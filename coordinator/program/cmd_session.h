@@ -78,6 +78,12 @@ MR_MUST_USE mr_status cmd_session_check_length(const cmd_session *s, int64_t n_t
 static inline int64_t cmd_session_whole_blocks(int64_t n) {
     return (n + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS * MR_WIRE_BLOCK_TOKENS;
 }
+/* What is known of the rank of a stage; NULL where stages are threads. */
+const mr_rank_info *cmd_session_rank(const cmd_session *s, int32_t stage);
+/* Of all stages together; after cmd_session_size. */
+mr_stage_sizes cmd_session_total_sizes(const cmd_session *s);
+/* Rows of a step without --chunk. */
+int32_t cmd_session_usual_chunk(int32_t n_stages);
 /* Without --chunk a step has room for a row of each sequence, and for rows of prompts beside them. */
 void cmd_session_widen_chunk(cmd_session *s, int32_t n_sequences);
 /* Chooses rows and KV blocks and measures the stages. MR_E_NO_MEMORY: more than --mem allows. */
