@@ -99,6 +99,7 @@ typedef struct api_call_facts {
     int64_t prompt_tokens, cached_tokens, generated_tokens;
     int64_t begun_ns;       /* monotonic */
     int64_t first_token_ns; /* 0: none yet */
+    bool failed;            /* the answer is an error, or ends in one */
     const char *code;       /* of the error, NULL: none or it has none; static */
 } api_call_facts;
 api_call_facts api_call_get_facts(const api_call *call);

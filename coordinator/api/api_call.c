@@ -308,7 +308,10 @@ bool api_call_broken(const api_call *call) {
 }
 
 api_call_facts api_call_get_facts(const api_call *call) {
-    api_call_facts f = {.n_choices = call->n_choices, .begun_ns = call->begun_ns, .code = call->error.code};
+    api_call_facts f = {.n_choices = call->n_choices,
+                        .begun_ns = call->begun_ns,
+                        .failed = call->error.status != 0 || call->broken,
+                        .code = call->error.code};
     for (int32_t i = 0; call->choices && i < call->n_choices; i++) {
         const api_choice *c = &call->choices[i];
         if (i % call->request.n == 0) { /* choices share their prompt */

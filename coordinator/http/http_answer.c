@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <jansson.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -111,6 +113,15 @@ void http_request_id(const char *of_client, char out[HTTP_ID_BYTES]) {
     snprintf(out, HTTP_ID_BYTES, "req-%016" PRIx64 "%016" PRIx64, random[0], random[1]);
 }
 
+void http_client_address(struct MHD_Connection *mhd, char out[HTTP_CLIENT_BYTES]) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const struct sockaddr *a = info ? info->client_addr : NULL;
+    socklen_t bytes = a && a->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    if (!a || (a->sa_family != AF_INET && a->sa_family != AF_INET6) ||
+        getnameinfo(a, bytes, out, HTTP_CLIENT_BYTES, NULL, 0, NI_NUMERICHOST) != 0)
+        snprintf(out, HTTP_CLIENT_BYTES, "unix");
+}
+
 /* A path of anybody, for JSON: what is no plain letter becomes a question mark. */
 static void plain_path(char *path) {
     for (char *p = path; *p; p++)
@@ -118,32 +129,55 @@ static void plain_path(char *path) {
             *p = '?';
 }
 
-void http_exchange_log(http_exchange *x, bool completed) {
+const char *http_outcome_name(http_outcome outcome) {
+    static const char *const NAMES[] = {[HTTP_OUTCOME_OK] = "ok",
+                                        [HTTP_OUTCOME_REFUSED] = "refused",
+                                        [HTTP_OUTCOME_FAILED] = "failed",
+                                        [HTTP_OUTCOME_CANCELLED] = "cancelled"};
+    return NAMES[outcome];
+}
+
+static http_outcome outcome_of(const http_exchange *x, bool completed) {
+    if (x->info.failed)
+        return HTTP_OUTCOME_FAILED;
+    if (!completed || !x->queued)
+        return atomic_load(&x->server->stopping) ? HTTP_OUTCOME_FAILED : HTTP_OUTCOME_CANCELLED;
+    return x->status >= 500 ? HTTP_OUTCOME_FAILED : x->status >= 400 ? HTTP_OUTCOME_REFUSED : HTTP_OUTCOME_OK;
+}
+
+static void write_log(http_exchange *x, mr_log_level level, const http_done *done) {
     char text[512], fields[768];
-    bool is_call = x->call != NULL;
-    int status = x->queued ? x->status : 499;
-    double ms = (double)(mr_clock_now_ns() - x->begin_ns) / 1e6;
-    http_done done = {.route = x->route ? x->route->path : "other", .status = status, .seconds = ms / 1e3};
-    mr_log_level level = x->route && x->route->quiet ? MR_LOG_DEBUG : MR_LOG_INFO;
-    if (is_call)
-        x->route->call->info(x->call, &x->info);
-    if (x->server->config.on_done)
-        x->server->config.on_done(x->server->config.ctx, &done);
-    if (!mr_log_enabled(level))
-        return;
+    const char *outcome = http_outcome_name(done->outcome);
+    double ms = done->seconds * 1e3;
     plain_path(x->path);
     plain_path(x->method);
-    int n = snprintf(text, sizeof text, "%s %s %d %.1f ms", x->method, x->path, status, ms);
+    int n = snprintf(text, sizeof text, "%s %s %d %.1f ms", x->method, x->path, done->status, ms);
     if (x->info.prompt_tokens > 0)
         n += snprintf(text + n, sizeof text - (size_t)n, ", %" PRId64 " + %" PRId64 " tokens", x->info.prompt_tokens,
                       x->info.new_tokens);
-    snprintf(text + n, sizeof text - (size_t)n, "%s, %s", completed ? "" : ", client gone", x->id);
+    snprintf(text + n, sizeof text - (size_t)n, "%s%s, from %s, %s", done->outcome == HTTP_OUTCOME_OK ? "" : ", ",
+             done->outcome == HTTP_OUTCOME_OK ? "" : outcome, x->client, x->id);
     n = snprintf(fields, sizeof fields,
-                 "\"id\":\"%s\",\"method\":\"%s\",\"path\":\"%s\",\"status\":%d,\"ms\":%.3f,\"completed\":%s", x->id,
-                 x->method, x->path, status, ms, completed ? "true" : "false");
-    if (is_call)
+                 "\"id\":\"%s\",\"client\":\"%s\",\"method\":\"%s\",\"path\":\"%s\",\"status\":%d,\"outcome\":\"%s\","
+                 "\"ms\":%.3f",
+                 x->id, x->client, x->method, x->path, done->status, outcome, ms);
+    if (x->call)
         snprintf(fields + n, sizeof fields - (size_t)n,
                  ",\"prompt_tokens\":%" PRId64 ",\"new_tokens\":%" PRId64 ",\"first_token_ms\":%.3f",
                  x->info.prompt_tokens, x->info.new_tokens, x->info.first_token_s * 1e3);
     mr_log_event(level, "http", text, fields);
+}
+
+void http_exchange_log(http_exchange *x, bool completed) {
+    mr_log_level level = x->route && x->route->quiet ? MR_LOG_DEBUG : MR_LOG_INFO;
+    if (x->call)
+        x->route->call->info(x->call, &x->info);
+    const http_done done = {.route = x->route ? x->route->path : "other",
+                            .status = x->queued ? x->status : 499,
+                            .outcome = outcome_of(x, completed),
+                            .seconds = (double)(mr_clock_now_ns() - x->begin_ns) / 1e9};
+    if (x->server->config.on_done)
+        x->server->config.on_done(x->server->config.ctx, &done);
+    if (mr_log_enabled(level))
+        write_log(x, level, &done);
 }

@@ -337,6 +337,7 @@ static http_exchange *begin(http_server *s, struct MHD_Connection *mhd, const ch
     mr_mutex_init(&x->lock);
     atomic_fetch_add(&s->n_requests, 1);
     http_request_id(header(x, "X-Request-Id"), x->id);
+    http_client_address(mhd, x->client);
     snprintf(x->path, sizeof x->path, "%s", url);
     snprintf(x->method, sizeof x->method, "%s", method);
     http_conn_set_phase(s, x->conn, CONN_BODY);
@@ -384,12 +385,13 @@ void http_exchange_completed(void *ctx, struct MHD_Connection *mhd, void **reque
     if (!x)
         return;
     *request_ctx = NULL;
+    bool completed = code == MHD_REQUEST_TERMINATED_COMPLETED_OK && !x->cut;
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_HTTP_STATUS);
-    if (!x->queued && info) { /* libmicrohttpd itself has refused the body */
-        x->queued = true;
+    if (!x->queued && info) { /* libmicrohttpd itself has refused the body, and calls that an error */
+        x->queued = completed = true;
         x->status = (int)info->http_status;
     }
-    http_exchange_log(x, code == MHD_REQUEST_TERMINATED_COMPLETED_OK && !x->cut);
+    http_exchange_log(x, completed);
     release(x);
     atomic_fetch_sub(&s->n_requests, 1);
 }

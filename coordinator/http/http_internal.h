@@ -15,6 +15,8 @@
 
 typedef struct http_exchange http_exchange;
 
+enum { HTTP_CLIENT_BYTES = 64 };
+
 typedef enum conn_phase {
     CONN_HEAD, /* a request may begin; its head is awaited */
     CONN_BODY,
@@ -58,6 +60,7 @@ struct http_exchange {
     struct MHD_Connection *mhd;
     const http_route *route;                       /* NULL: none fits */
     char id[HTTP_ID_BYTES], method[16], path[128]; /* the latter two for the log: cut to fit */
+    char client[HTTP_CLIENT_BYTES];                /* its address, for the log */
     const char *origin;                            /* to be named in the answer; NULL: none */
     int64_t begin_ns;
 
@@ -117,6 +120,8 @@ enum MHD_Result http_exchange_send(http_exchange *x, struct MHD_Response *respon
                                    const char *content_type);
 /* The client's id, where it is one, or a random one. */
 void http_request_id(const char *of_client, char out[HTTP_ID_BYTES]);
+/* The address of a connection's client: of its proxy, where there is one. */
+void http_client_address(struct MHD_Connection *mhd, char out[HTTP_CLIENT_BYTES]);
 /* completed: the whole answer was sent. */
 void http_exchange_log(http_exchange *x, bool completed);
 

@@ -54,6 +54,7 @@ typedef struct http_call_info {
     const char *content_type; /* NULL: application/json, or that of events */
     int32_t retry_after_s;    /* 0: no hint */
     /* For the log. */
+    bool failed; /* a stream has said an error: too late for its status */
     int64_t prompt_tokens, new_tokens;
     double first_token_s; /* after the request; 0: there was none */
 } http_call_info;
@@ -79,10 +80,19 @@ typedef struct http_route {
     int endpoint; /* for the functions */
 } http_route;
 
+typedef enum http_outcome {
+    HTTP_OUTCOME_OK,
+    HTTP_OUTCOME_REFUSED, /* a status of 400 to 499 */
+    HTTP_OUTCOME_FAILED,  /* another status, a stream that said an error, or what was cut off when the server stopped */
+    HTTP_OUTCOME_CANCELLED, /* the client went away before the end */
+} http_outcome;
+const char *http_outcome_name(http_outcome outcome);
+
 /* One request that is over. */
 typedef struct http_done {
     const char *route; /* its path in the table; "other" */
     int status;        /* 499: the client went away before there was one */
+    http_outcome outcome;
     double seconds;
 } http_done;
 

@@ -206,6 +206,7 @@ static void info(const void *call, http_call_info *out) {
     out->streams = api_call_streams(c->call);
     out->status = api_call_broken(c->call) && !out->streams ? 500 : api_call_status(c->call);
     out->retry_after_s = api_call_retry_after_s(c->call);
+    out->failed = out->streams && facts.failed;
     out->prompt_tokens = facts.prompt_tokens;
     out->new_tokens = facts.generated_tokens;
     if (facts.first_token_ns > 0)

@@ -428,10 +428,39 @@ class Ends(unittest.TestCase):
         lines = [line for line in lines if line["component"] == "http"]
         self.assertEqual(len(lines), 2)
         second, first = sorted(lines, key=lambda line: line["path"])  # threads of the server may finish them in any order
-        self.assertEqual([first[k] for k in ("id", "method", "path", "status", "prompt_tokens", "new_tokens", "completed")],
-                         ["abc", "POST", "/wait", 200, 3, 1, True])
+        self.assertEqual([first[k] for k in ("id", "client", "method", "path", "status", "prompt_tokens", "new_tokens", "outcome")],
+                         ["abc", "127.0.0.1", "POST", "/wait", 200, 3, 1, "ok"])
         self.assertTrue(20 <= first["ms"] < 10000)
-        self.assertEqual((second["status"], second["path"][:4]), (404, "/???"))
+        self.assertEqual((second["status"], second["path"][:4], second["outcome"]), (404, "/???", "refused"))
+
+    def test_outcomes(self):
+        """A stream has said 200 long before it fails, is cut off or loses its reader: the outcome tells."""
+        head = b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n"
+        with Server("--json", "--drain", "0") as server:
+            def named(name):
+                return {"X-Request-Id": name}
+            server.ask("GET", "/fixed", headers=named("fixed"))
+            server.ask("GET", "/none", headers=named("none"))
+            server.ask("POST", "/fail", headers=named("busy"))
+            server.ask("POST", "/stream?n=2", headers=named("whole"))
+            server.ask("POST", "/stream?n=2&fails=1", headers=named("broken"))
+            server.raw(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: chunks\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n")
+            for path, name in ((b"/stream?ms=60000", b"left"), (b"/wait?ms=60000", b"unread"), (b"/stream?ms=60000", b"cut")):
+                s = server.socket()
+                s.sendall(b"POST " + path + head + b"X-Request-Id: " + name + b"\r\n\r\n")
+                until(lambda: server.counts()["live"] == 1)
+                if name != b"cut":
+                    s.close()
+                    until(lambda: server.counts()["live"] == 0)
+            lines = [json.loads(line) for line in server.end()[2].splitlines()]
+            s.close()
+        found = {line["id"]: (line["status"], line["outcome"]) for line in lines if line["component"] == "http"}
+        self.assertEqual(found, {"fixed": (200, "ok"), "none": (404, "refused"), "busy": (429, "refused"), "whole": (200, "ok"),
+                                 "broken": (200, "failed"), "chunks": (400, "refused"), "left": (200, "cancelled"),
+                                 "unread": (499, "cancelled"), "cut": (200, "failed")})
+        with tempfile.TemporaryDirectory() as folder, Server("--unix", folder + "/socket") as server:
+            server.ask("GET", "/fixed")
+            self.assertRegex(server.end()[2], r"GET /fixed 200 [0-9.]+ ms, from unix, req-")
 
 
 if __name__ == "__main__":

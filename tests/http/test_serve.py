@@ -314,8 +314,10 @@ class Ends(unittest.TestCase):
                 s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
                 read_until(s, b"data: ")
                 begin = time.monotonic()
-                self.assertEqual(server.end(signal.SIGINT)[0], 0)
+                status, text = server.end(signal.SIGINT)
                 self.assertLess(time.monotonic() - begin, 10)
+                self.assertEqual(status, 0)
+                self.assertRegex(text, "POST /v1/completions 200 .* failed, from")
 
     def test_second_signal(self):
         with Serve("--synthetic-stage", "50,0", "--drain-s", "60") as server, server.socket() as s:

@@ -9,7 +9,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "http"))
 import prometheus  # noqa: E402
-from probe import until  # noqa: E402
+from probe import read_until, until  # noqa: E402
 from test_serve import DEMO, Serve  # noqa: E402
 
 N_REQUESTS, N_TOKENS, WIDTH = 8, 40, 256
@@ -38,8 +38,8 @@ class Metrics(unittest.TestCase):
                 return found if steps == {found["millrace_steps_total"].value()} else None
             m = until(settled)
             value = lambda name, **labels: m["millrace_" + name].value(**labels)
-            self.assertEqual(value("requests_total", endpoint="/v1/completions", status="200"), N_REQUESTS)
-            self.assertEqual(value("requests_total", endpoint="/v1/completions", status="400"), 1)
+            requests = lambda status, outcome: value("requests_total", endpoint="/v1/completions", status=status, outcome=outcome)
+            self.assertEqual((requests("200", "ok"), requests("400", "refused")), (N_REQUESTS, 1))
             self.assertEqual(value("generated_tokens_total"), N_REQUESTS * N_TOKENS)
             self.assertEqual(value("prompt_tokens_total"), prompt_tokens)
             self.assertGreater(value("prefix_hit_tokens_total"), 0)
@@ -74,6 +74,22 @@ class Metrics(unittest.TestCase):
             later = json.loads(server.ask("GET", "/page/state")[2])
             self.assertGreater(self.idle_seconds(later), idle + 0.25)
             self.assertEqual(server.end()[0], 0)
+
+    def test_cancelled_streams(self):
+        """A stream whose reader goes away has said 200, and is not counted as one that was answered."""
+        body = b'{"prompt": [5, 6], "max_tokens": 500, "stream": true, "ignore_eos": true}'
+        with Serve("--synthetic-stage", "20,0") as server:
+            with server.socket() as s:
+                s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                read_until(s, b"data: ")
+            def samples():
+                requests = self.read(server).get("millrace_requests_total")
+                return requests and [(labels["status"], labels["outcome"], n) for _, labels, n in requests.samples
+                                     if labels["endpoint"] == "/v1/completions"]
+            self.assertEqual(until(samples), [("200", "cancelled", 1)])
+            status, text = server.end()
+            self.assertEqual(status, 0)
+            self.assertRegex(text, "POST /v1/completions 200 .* cancelled, from 127.0.0.1")
 
     @staticmethod
     def idle_seconds(state):

@@ -238,6 +238,7 @@ static void test_errors(void **state) {
     r = api_scene_ask(&s, API_COMPLETIONS, "{\"prompt\": [\"ab\", \"b\", \"a\"]}");
     assert_int_equal(r.status, 200);
     assert_string_equal(api_text_at(r.json, "choices.2.finish_reason"), "stop");
+    assert_false(r.facts.failed);
     api_result_deinit(&r);
     s.service.n_submit_ok = 0;
     s.service.submit_status = MR_E_UNAVAILABLE;
@@ -262,6 +263,7 @@ static void test_errors(void **state) {
     r = api_scene_ask(&s, API_COMPLETIONS, "{\"prompt\": [\"ab\", \"b\"], \"stream\": true}");
     json_t *events = events_of(&r.bytes);
     assert_int_equal(r.status, 200);
+    assert_true(r.facts.failed);
     expect_gathered(events, 0, "text", "ab");
     assert_string_equal(api_text_at(json_array_get(events, json_array_size(events) - 1), "error.type"), "server_error");
     json_decref(events);
