@@ -72,8 +72,8 @@ class Card {
     if (host)
       element("span", "", this.where, ` · ${host}`);
     this.where.title = `stage ${this.index}${host && `, ${host}`}`;
-    const n = stage.last - stage.first;
-    this.layers.textContent = n > 1 ? `${stage.first}–${stage.last - 1} ` : n === 1 ? `${stage.first} ` : "– ";
+    const n = stage.last - stage.first + 1;
+    this.layers.textContent = n > 1 ? `${stage.first}–${stage.last} ` : n === 1 ? `${stage.first} ` : "– ";
     element("small", "", this.layers, n === 1 ? "layer" : "layers");
     this.facts.memory.textContent = memory > 0 ? bytes(memory) : "–";
     this.facts.memory.title =

@@ -34,7 +34,7 @@ extern const char mr_page_policy[];
 typedef struct mr_page_stage {
     int32_t first_layer, last_layer; /* [first, last) */
     int32_t rank;
-    const char *host; /* NULL: a thread of the server's process */
+    const char *host; /* NULL: not known */
     uint64_t weight_bytes, kv_bytes, work_bytes;
     int64_t ns[MR_PHASE_COUNT];
     uint64_t n_steps, n_rows, in_bytes, out_bytes;

@@ -18,10 +18,10 @@ static const char *number(int32_t n, char out[NUMBER_BYTES]) {
 static void count_stage(const mr_page_stage *s, const char *name, mr_metrics *m) {
     char rank[NUMBER_BYTES], first[NUMBER_BYTES], last[NUMBER_BYTES];
     const mr_labels self = {{name}};
-    mr_metrics_set(
-        m, MR_METRIC_STAGE,
-        (mr_labels){{name, s->host, number(s->rank, rank), number(s->first_layer, first), number(s->last_layer, last)}},
-        1);
+    mr_metrics_set(m, MR_METRIC_STAGE,
+                   (mr_labels){{name, s->host, number(s->rank, rank), number(s->first_layer, first),
+                                number(s->last_layer - 1, last)}},
+                   1);
     for (int i = 0; i < MR_PHASE_COUNT; i++)
         mr_metrics_set(m, MR_METRIC_STAGE_SECONDS, (mr_labels){{name, mr_phase_name((mr_phase)i)}},
                        (double)s->ns[i] / 1e9);

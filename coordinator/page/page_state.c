@@ -6,7 +6,8 @@
  *    "latency": {"bounds_s": […], "first_token": […], "next_token": […]},
  *    "stages": [{"first", "last", "rank", "host", "bytes": {"weights", "kv", "work"}, "seconds": {"compute": …},
  *                "steps", "rows", "in_bytes", "out_bytes", "step": {"rows", "measured_s", "predicted_s"}}, …]}
- * time_s is that of the server since its start, which is the same number for the same server. All counts go up from there: the page takes differences. */
+ * time_s is that of the server since its start, which is the same number for the same server. All counts go up from there: the
+ * page takes differences. first and last are both layers of the stage; one without layers has a last below its first. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <string.h>
@@ -54,7 +55,7 @@ static json_t *stage_json(const mr_page_stage *s) {
             return NULL;
         }
     return json_pack("{s:i, s:i, s:i, s:o, s:{s:I, s:I, s:I}, s:o, s:I, s:I, s:I, s:I, s:{s:f, s:o, s:o}}", "first",
-                     s->first_layer, "last", s->last_layer, "rank", s->rank, "host", text_or_null(s->host), "bytes",
+                     s->first_layer, "last", s->last_layer - 1, "rank", s->rank, "host", text_or_null(s->host), "bytes",
                      "weights", (json_int_t)s->weight_bytes, "kv", (json_int_t)s->kv_bytes, "work",
                      (json_int_t)s->work_bytes, "seconds", phases, "steps", (json_int_t)s->n_steps, "rows",
                      (json_int_t)s->n_rows, "in_bytes", (json_int_t)s->in_bytes, "out_bytes", (json_int_t)s->out_bytes,

@@ -23,7 +23,7 @@ json_t *output_json_plan(const mr_plan *plan, const mr_stage_sizes *sizes, const
         json_t *stage =
             json_pack("{s:i, s:i, s:o, s:i, s:i, s:I}", "stage", i, "rank", rank ? p->rank : 0, "host",
                       output_json_text(mr_str_from(rank ? rank->host : here)), "first_layer", p->first, "last_layer",
-                      p->last, "weight_bytes", (json_int_t)(sizes ? sizes[i].weight_bytes : p->weight_bytes));
+                      p->last - 1, "weight_bytes", (json_int_t)(sizes ? sizes[i].weight_bytes : p->weight_bytes));
         if (stage && sizes) {
             json_object_set_new(stage, "kv_bytes", json_integer((json_int_t)sizes[i].kv_bytes));
             json_object_set_new(stage, "buffer_bytes", json_integer((json_int_t)sizes[i].work_bytes));

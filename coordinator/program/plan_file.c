@@ -11,13 +11,14 @@
 
 #include "engine/base/mem.h"
 
-enum { VERSION = 1, MAX_FILE_BYTES = 256 << 20, MAX_ROWS = 1 << 20 };
+enum { MAX_FILE_BYTES = 256 << 20, MAX_ROWS = 1 << 20 };
 static const double MAX_SECONDS = 1e6, MAX_MEMORY = 1e18, MAX_SPEED = 1e15;
 
 /* Where in the file the reader is, for its errors. Sticky: after the first one nothing is read. */
 typedef struct reader {
     const char *path;
-    char at[64]; /* "stages[2]." */
+    char at[64];       /* "stages[2]." */
+    int32_t past_last; /* 1: last_layer is one past the last, as in version 1; else 0 */
     mr_status status;
     mr_err *err;
 } reader;
@@ -110,16 +111,16 @@ static void read_stage(reader *r, json_t *stage, int32_t i, plan_file *out) {
         refuse(r, "", "should be an object");
     s->rank = (int32_t)take_int(r, stage, "rank", 0, MR_MAX_STAGES - 1);
     s->first = (int32_t)take_int(r, stage, "first_layer", 0, out->n_layers - 1);
-    s->last = (int32_t)take_int(r, stage, "last_layer", 1, out->n_layers);
+    int32_t last = (int32_t)take_int(r, stage, "last_layer", r->past_last, out->n_layers - 1 + r->past_last);
+    s->last = last + 1 - r->past_last;
     if (s->first != next)
         refuse(r, "first_layer", "is %" PRId32 ", but %s; hint: layers of stages follow each other", s->first,
                i == 0            ? "the first stage begins with layer 0"
                : s->first < next ? "the stage before has that layer too"
                                  : "the stage before ends earlier, and nobody has the layers between");
     if (s->last <= s->first)
-        refuse(r, "last_layer",
-               "is %" PRId32 ", but should be above first_layer, %" PRId32 " (it is one past the last)", s->last,
-               s->first);
+        refuse(r, "last_layer", "is %" PRId32 ", but should be at least %" PRId32 "%s", last, s->first + r->past_last,
+               r->past_last ? " (in version 1 it is one past the last)" : ", first_layer");
     const char *host = json_string_value(json_object_get(stage, "host"));
     snprintf(out->hosts[i].name, sizeof out->hosts[i].name, "%s", host ? host : "");
     for (int32_t k = 0; k < i; k++)
@@ -293,7 +294,7 @@ mr_status plan_file_read(const char *path, plan_file *out, mr_err *err) {
         return err->status;
     if (!json_is_object(root) || !json_object_get(root, "millrace_plan"))
         r.status = mr_err_set(err, MR_E_FORMAT, "%.160s is no plan: it has no field millrace_plan", path);
-    (void)take_int(&r, root, "millrace_plan", VERSION, VERSION);
+    r.past_last = take_int(&r, root, "millrace_plan", 1, PLAN_FILE_VERSION) == 1;
     read_model(&r, root, out);
     read_stages(&r, root, out);
     read_facts(&r, root, out);

@@ -8,8 +8,6 @@
 #include "coordinator/program/output_file.h"
 #include "coordinator/program/plan_file.h"
 
-enum { VERSION = 1 };
-
 /* What makes a value returns NULL where there is no memory; what takes one accepts NULL. */
 static json_t *curve_json(const mr_step_times *t) {
     json_t *rows = json_array(), *seconds = json_array();
@@ -51,7 +49,8 @@ static json_t *stages_json(const mr_plan *plan, const mr_cluster_facts *facts) {
     json_t *stages = json_array();
     for (int32_t i = 0; i < plan->n_stages; i++) {
         const mr_plan_stage *s = &plan->stages[i];
-        json_t *stage = json_pack("{s:i, s:i, s:i}", "rank", s->rank, "first_layer", s->first, "last_layer", s->last);
+        json_t *stage =
+            json_pack("{s:i, s:i, s:i}", "rank", s->rank, "first_layer", s->first, "last_layer", s->last - 1);
         if (facts)
             json_object_set_new(stage, "host", json_string(facts->ranks[s->rank].host));
         json_array_append_new(stages, stage);
@@ -64,8 +63,8 @@ mr_status plan_file_write(const char *path, const char *model_name, uint64_t dig
     char hex[24];
     output_file file = {0};
     snprintf(hex, sizeof hex, "0x%016" PRIx64, digest);
-    json_t *root = json_pack("{s:i, s:{s:s, s:i, s:s}, s:o}", "millrace_plan", VERSION, "model", "name", model_name,
-                             "layers", n_layers, "digest", hex, "stages", stages_json(plan, facts));
+    json_t *root = json_pack("{s:i, s:{s:s, s:i, s:s}, s:o}", "millrace_plan", (int)PLAN_FILE_VERSION, "model", "name",
+                             model_name, "layers", n_layers, "digest", hex, "stages", stages_json(plan, facts));
     if (root && facts && json_object_set_new(root, "facts", facts_json(facts)) != 0) {
         json_decref(root);
         root = NULL;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/program/serve_facts.h"
 
+#include <limits.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
@@ -15,6 +17,7 @@ struct serve_facts {
     const cmd_session *session;
     mr_job *job;
     char description[256];
+    char host[HOST_NAME_MAX + 1]; /* this one: of stages that are threads of this process */
 };
 
 mr_status serve_facts_create(mr_service *service, const char *model, serve_facts **out, mr_err *err) {
@@ -24,6 +27,8 @@ mr_status serve_facts_create(mr_service *service, const char *model, serve_facts
         f->service = service;
         f->start_ns = mr_clock_now_ns();
         f->model = mr_strdup(model);
+        if (gethostname(f->host, sizeof f->host - 1) != 0)
+            f->host[0] = 0;
     }
     if (!f || !f->model) {
         serve_facts_destroy(f);
@@ -83,8 +88,9 @@ static void add_done(mr_job *job, int32_t i, int64_t n_steps, int64_t now_ns, mr
 static void fill_stage(const serve_facts *f, int32_t i, int64_t n_steps, int64_t now_ns, mr_page_stage *out) {
     const cmd_session *s = f->session;
     const mr_plan_stage *stage = &s->plan.stages[i];
+    const char *host = cmd_facts_host(s, i);
     *out = (mr_page_stage){
-        .first_layer = stage->first, .last_layer = stage->last, .rank = stage->rank, .host = cmd_facts_host(s, i)};
+        .first_layer = stage->first, .last_layer = stage->last, .rank = stage->rank, .host = host ? host : f->host};
     if (s->sizes) {
         out->weight_bytes = s->sizes[i].weight_bytes;
         out->kv_bytes = s->sizes[i].kv_bytes;

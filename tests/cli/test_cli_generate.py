@@ -221,8 +221,8 @@ class Reports(Case):
         self.assertTrue(all(v > 0 for v in found["timings"].values()), found["timings"])
         plan = found["plan"]
         self.assertEqual([p["stage"] for p in plan], [0, 1])
-        self.assertEqual((plan[0]["first_layer"], plan[0]["last_layer"]), (0, plan[1]["first_layer"]))
-        self.assertEqual(plan[1]["last_layer"], 3)
+        self.assertEqual((plan[0]["first_layer"], plan[0]["last_layer"]), (0, plan[1]["first_layer"] - 1))
+        self.assertEqual(plan[1]["last_layer"], 2)
         self.assertTrue(all(p["rank"] == 0 and p["host"] and p["weight_bytes"] > 0 for p in plan))
 
     def test_no_rate_of_prefill_where_sequences_waited(self):

@@ -65,10 +65,21 @@ class Plan(cli.Case):
     def test_a_run_follows_it(self):
         alone, _ = self.ids()
         data = copy.deepcopy(self.saved)
-        data["stages"] = [{"rank": 5, "first_layer": 0, "last_layer": 1}, {"rank": 2, "first_layer": 1, "last_layer": 3}]
+        data["stages"] = [{"rank": 5, "first_layer": 0, "last_layer": 0}, {"rank": 2, "first_layer": 1, "last_layer": 2}]
         ids, plan = self.ids("--plan", self.write(data))
-        self.assertEqual(plan, [(0, 1), (1, 3)])  # threads, whatever ranks there were
+        self.assertEqual(plan, [(0, 0), (1, 2)])  # threads, whatever ranks there were
         self.assertEqual(ids, alone)
+
+    def test_of_version_1(self):
+        """Older files name the layer after the last one."""
+        data = copy.deepcopy(self.saved)
+        self.assertEqual((data["millrace_plan"], [s["last_layer"] for s in data["stages"]]), (2, [1, 2]))
+        data.update(millrace_plan=1, stages=[{"rank": 0, "first_layer": 0, "last_layer": 1},
+                                             {"rank": 1, "first_layer": 1, "last_layer": 3}])
+        self.assertEqual(self.ids("--plan", self.write(data))[1], [(0, 0), (1, 2)])
+        data["stages"][1]["last_layer"] = 1
+        self.bad(1, "stages[1].last_layer is 1, but should be at least 2 (in version 1 it is one past the last)", "plan",
+                 self.model, "--plan", self.write(data))
 
     def refused(self, change, *words):
         data = copy.deepcopy(self.saved)
@@ -81,10 +92,10 @@ class Plan(cli.Case):
             return lambda d: d["stages"][i].update(fields)
         self.refused(stage(1, rank=0), "stages[1].rank is 0, which has stage 0 already")
         self.refused(stage(1, first_layer=0), "stages[1].first_layer is 0", "the stage before has that layer too")
-        self.refused(stage(0, last_layer=1), "stages[1].first_layer is 2", "nobody has the layers between")
+        self.refused(stage(0, last_layer=0), "stages[1].first_layer is 2", "nobody has the layers between")
         self.refused(stage(0, first_layer=1), "stages[0].first_layer is 1", "begins with layer 0")
-        self.refused(stage(1, last_layer=2), "stages[1].last_layer is 2, but should be above first_layer, 2")
-        self.refused(stage(1, last_layer=4), "stages[1].last_layer is 4, allowed is 1 to 3")
+        self.refused(stage(1, last_layer=1), "stages[1].last_layer is 1, but should be at least 2, first_layer")
+        self.refused(stage(1, last_layer=3), "stages[1].last_layer is 3, allowed is 0 to 2")
         self.refused(stage(0, last_layer="1"), "stages[0].last_layer should be a whole number")
         self.refused(stage(0, rank=-1), "stages[0].rank is -1, allowed is 0 to 1023")
         self.refused(stage(0, rank=1.5), "stages[0].rank should be a whole number")
@@ -95,7 +106,7 @@ class Plan(cli.Case):
         self.refused(lambda d: d.update(stages=[7]), "stages[0]. should be an object")
         self.refused(lambda d: d.pop("stages"), "stages")
         self.refused(lambda d: d.pop("model"), "model is missing")
-        self.refused(lambda d: d.update(millrace_plan=2), "millrace_plan is 2, allowed is 1 to 1")
+        self.refused(lambda d: d.update(millrace_plan=3), "millrace_plan is 3, allowed is 1 to 2")
         self.refused(lambda d: d.pop("millrace_plan"), "is no plan")
 
     def test_of_another_model(self):
@@ -105,7 +116,7 @@ class Plan(cli.Case):
 
         def deeper(d):
             d["model"]["layers"] = 4
-            d["stages"][-1]["last_layer"] = 4
+            d["stages"][-1]["last_layer"] = 3
         self.refused(deeper, "model.layers is 4, but this model has 3")
 
     def test_what_gives_way_to_it(self):
@@ -136,7 +147,7 @@ class Plan(cli.Case):
 
     def test_faster_ranks_get_more(self):
         found, _ = self.plan(self.facts(rank("a"), rank("b", 5e-5)))
-        held = {p["rank"]: p["last_layer"] - p["first_layer"] for p in found["plan"]}
+        held = {p["rank"]: p["last_layer"] - p["first_layer"] + 1 for p in found["plan"]}
         self.assertEqual(held, {0: 1, 1: 2})
         self.assertEqual({p["rank"]: p["host"] for p in found["plan"]}, {0: "a", 1: "b"})
         rates = [r["tokens_per_second"] for r in found["predicted"]["decode"]]
@@ -163,7 +174,7 @@ class Plan(cli.Case):
         self.assertNotEqual(data["facts"]["ranks"][0]["host"], "here")
         self.bad(2, ["3 stages need as many ranks", path], "plan", self.model, "--facts", path, "--stages", "3")
         self.bad(2, "3 stages need as many ranks", "plan", self.model, "--facts", path, "--cut", "1,2")
-        data["stages"] = [{"rank": i, "first_layer": i, "last_layer": i + 1} for i in range(LAYERS)]
+        data["stages"] = [{"rank": i, "first_layer": i, "last_layer": i} for i in range(LAYERS)]
         edited = self.write(data)
         self.bad(2, [edited, "stages[1].rank is 1"], "plan", self.model, "--plan", edited)
         self.bad(2, [edited, "stages[1].rank is 1"], "plan", self.model, "--plan", edited, "--save", self.path("two.json"))
@@ -173,7 +184,7 @@ class Plan(cli.Case):
         data = self.facts(rank("a", memory=300000), rank("b", memory=300000), latency=50e-3, speed=1e6)
         for r in data["facts"]["ranks"]:
             r["memory_bytes"] = 1 << 40
-        data["stages"] = [{"rank": 1, "first_layer": 0, "last_layer": 2}, {"rank": 0, "first_layer": 2, "last_layer": 3}]
+        data["stages"] = [{"rank": 1, "first_layer": 0, "last_layer": 1}, {"rank": 0, "first_layer": 2, "last_layer": 2}]
         path = self.write(data)
         done = self.run_bin("plan", self.model, "--plan", path)
         self.assertEqual(done.returncode, 0, done.stderr)

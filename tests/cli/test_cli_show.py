@@ -139,10 +139,10 @@ class Plan(cli.Case):
 
     def test_stages(self):
         found = self.plan("--stages", "3")
-        self.assertEqual([(p["first_layer"], p["last_layer"]) for p in found["plan"]], [(0, 1), (1, 2), (2, 3)])
+        self.assertEqual([(p["first_layer"], p["last_layer"]) for p in found["plan"]], [(0, 0), (1, 1), (2, 2)])
         self.assertEqual((found["layers"], found["context"], found["kv_type"]), (3, 512, "f16"))
         cut = self.plan("--cut", "2")["plan"]
-        self.assertEqual([(p["first_layer"], p["last_layer"]) for p in cut], [(0, 2), (2, 3)])
+        self.assertEqual([(p["first_layer"], p["last_layer"]) for p in cut], [(0, 1), (2, 2)])
         for key in ("weight_bytes", "kv_bytes", "buffer_bytes"):
             self.assertTrue(all(p[key] > 0 for p in cut), key)
 

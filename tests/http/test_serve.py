@@ -114,7 +114,7 @@ class Tells(unittest.TestCase):
 
     def test_plan_and_slots(self):
         plan = self.server.json("/plan")[1]
-        self.assertEqual([s["first_layer"] for s in plan["stages"]], [0, 3, 6])
+        self.assertEqual([(s["first_layer"], s["last_layer"]) for s in plan["stages"]], [(0, 2), (3, 5), (6, 7)])
         status, slots = self.server.json("/slots")
         self.assertEqual((status, [slot["id"] for slot in slots]), (200, list(range(64))))
         self.assertFalse(any(slot["is_processing"] for slot in slots))

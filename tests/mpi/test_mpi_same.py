@@ -139,7 +139,7 @@ class Demo(Case):
 
     def test_cut(self):
         plan, _ = self.check_ids(3, DEMO, "--cut", "1,7")
-        self.assertEqual([(s["first_layer"], s["last_layer"]) for s in plan], [(0, 1), (1, 7), (7, 8)])
+        self.assertEqual([(s["first_layer"], s["last_layer"]) for s in plan], [(0, 0), (1, 6), (7, 7)])
         self.check_logits(3, DEMO, "--cut", "1,7")
 
     def test_plan_file(self):
@@ -152,14 +152,14 @@ class Demo(Case):
         for n, ranks in ((2, [1, 0]), (3, [2, 1]), (3, [2, 0, 1]), (2, [1])):
             with self.subTest(ranks=ranks):
                 edges = [*range(len(ranks)), saved["model"]["layers"]]
-                saved["stages"] = [{"rank": rank, "first_layer": edges[i], "last_layer": edges[i + 1]}
+                saved["stages"] = [{"rank": rank, "first_layer": edges[i], "last_layer": edges[i + 1] - 1}
                                    for i, rank in enumerate(ranks)]
                 with open(path, "w", encoding="utf-8") as f:
                     json.dump(saved, f)
                 plan, _ = self.check_ids(n, DEMO, "--plan", path)
                 self.assertEqual([stage["rank"] for stage in plan], ranks)
                 self.check_logits(n, DEMO, "--plan", path)
-        saved["stages"] = [{"rank": rank, "host": host, "first_layer": first, "last_layer": first + 4}
+        saved["stages"] = [{"rank": rank, "host": host, "first_layer": first, "last_layer": first + 3}
                            for rank, host, first in ((1, "elsewhere", 0), (0, socket.gethostname(), 4))]
         with open(path, "w", encoding="utf-8") as f:
             json.dump(saved, f)

@@ -154,7 +154,7 @@ static void test_metrics(void **state) {
     expect_line(out.data, "millrace_steps_total 7");
     expect_line(out.data, "millrace_kv_blocks{state=\"held\"} 20");
     expect_line(out.data, "millrace_generated_tokens_total 1099511627776");
-    expect_line(out.data, "millrace_stage_info{stage=\"1\",host=\"\",rank=\"0\",first_layer=\"3\",last_layer=\"8\"} 1");
+    expect_line(out.data, "millrace_stage_info{stage=\"1\",host=\"\",rank=\"0\",first_layer=\"3\",last_layer=\"7\"} 1");
     expect_line(out.data, "millrace_stage_seconds_total{stage=\"0\",phase=\"compute\"} 1.5");
     expect_line(out.data, "millrace_stage_step_seconds{stage=\"0\",of=\"measured\"} 0.002");
     expect_line(out.data, "millrace_stage_step_seconds{stage=\"0\",of=\"predicted\"} 0.001");

@@ -3,6 +3,7 @@
 the answers, with each other, and with /page/state."""
 import json
 import os
+import socket
 import sys
 import time
 import unittest
@@ -13,6 +14,7 @@ from probe import read_until, until  # noqa: E402
 from test_serve import DEMO, Serve  # noqa: E402
 
 N_REQUESTS, N_TOKENS, WIDTH = 8, 40, 256
+HOST = socket.gethostname()
 PHASES = {"no-work", "wait-in", "wait-out", "compute", "wire", "sampling"}
 
 
@@ -68,7 +70,10 @@ class Metrics(unittest.TestCase):
             self.assertEqual(state["totals"]["generated"], N_REQUESTS * N_TOKENS)
             self.assertEqual([x["rows"] for x in state["stages"]], [rows] * 3)
             self.assertEqual(sum(state["latency"]["first_token"]), N_REQUESTS)
-            self.assertEqual([(x["first"], x["last"]) for x in state["stages"]], [(0, 3), (3, 6), (6, 8)])
+            self.assertEqual([(x["first"], x["last"]) for x in state["stages"]], [(0, 2), (3, 5), (6, 7)])
+            infos = [(labels["first_layer"], labels["last_layer"], labels["host"]) for _, labels, _ in m["millrace_stage_info"].samples]
+            self.assertEqual(infos, [("0", "2", HOST), ("3", "5", HOST), ("6", "7", HOST)])
+            self.assertEqual({x["host"] for x in state["stages"]}, {HOST})
             idle = self.idle_seconds(state)
             time.sleep(0.3)  # a stage at rest says nothing: the server knows that it rests
             later = json.loads(server.ask("GET", "/page/state")[2])

@@ -62,7 +62,7 @@ class State:
         each = 32 / self.n_stages
         first, last = round(i * each), round((i + 1) * each)
         mib = 1 << 20
-        return {"first": first, "last": last, "rank": i, "host": f"node{i + 1}",
+        return {"first": first, "last": last - 1, "rank": i, "host": f"node{i + 1}",
                 "bytes": {"weights": (last - first) * 210 * mib, "kv": (last - first) * 16 * mib, "work": 90 * mib},
                 "seconds": dict(self.phases[i]), "steps": self.totals["steps"], "rows": 9 * self.totals["steps"],
                 "in_bytes": 0, "out_bytes": 0, "step": {"rows": 9.2, "measured_s": 0.0101, "predicted_s": 0.0096}}
