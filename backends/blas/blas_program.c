@@ -1,7 +1,6 @@
 /* backends/blas/blas_program.c - a product is cut into blocks of the matrix's rows; threads claim blocks, make float32 of
  * them where need be, and multiply. A step allocates nothing. */
 // SPDX-License-Identifier: Apache-2.0
-#include <stdatomic.h>
 #include <string.h>
 
 #include "backends/blas/blas_internal.h"
@@ -16,18 +15,17 @@ enum {
 };
 
 typedef struct blas_node {
-    _Alignas(64) atomic_int next; /* block to claim: fetch_add by every thread; reset before the run */
     const mr_tensor *w, *a, *bias, *add, *out;
     size_t row_bytes; /* of w in the file */
     blas_to_floats_fn *to_floats;
     int32_t block_rows;
-    bool ends_group;
+    int32_t n_blocks; /* in the run under way, once its group is open */
 } blas_node;
 
 struct mr_program {
     blas_node *nodes;
-    void *nodes_memory; /* nodes is aligned inside it */
-    int32_t n_nodes;
+    int32_t *group_first; /* [n_groups + 1] the first node of each group, and n_nodes */
+    int32_t n_nodes, n_groups;
     const blas_backend *be;
     const mr_run *run; /* of the submit under way */
 };
@@ -36,7 +34,8 @@ void blas_program_destroy(mr_backend *be, mr_program *p) {
     (void)be;
     if (!p)
         return;
-    mr_free(p->nodes_memory);
+    mr_free(p->nodes);
+    mr_free(p->group_first);
     mr_free(p);
 }
 
@@ -62,8 +61,7 @@ static mr_status fill_node(blas_node *b, const mr_program_desc *desc, int32_t i,
                      .a = tensor_at(desc, n->in[1]),
                      .bias = tensor_at(desc, n->in[2]),
                      .add = tensor_at(desc, n->in[3]),
-                     .out = tensor_at(desc, n->out),
-                     .ends_group = i + 1 == desc->n_nodes || n[1].group != n->group};
+                     .out = tensor_at(desc, n->out)};
     b->to_floats = blas_to_floats_of(b->w->type);
     b->block_rows = choose_block(b->w, n_threads);
     if (!mr_type_bytes(b->w->type, b->w->ne[0], &b->row_bytes))
@@ -94,18 +92,23 @@ static mr_status grow_scratch(blas_backend *be, const mr_program *p, mr_err *err
 mr_status blas_program_create(mr_backend *base, const mr_program_desc *desc, mr_program **out, mr_err *err) {
     blas_backend *be = (blas_backend *)base;
     mr_program *p = mr_alloc(sizeof *p);
-    if (p)
-        p->nodes_memory = mr_alloc_array((size_t)desc->n_nodes + 1, sizeof *p->nodes);
-    if (!p || !p->nodes_memory) {
-        mr_free(p);
+    if (p) {
+        p->nodes = mr_alloc_array((size_t)desc->n_nodes, sizeof *p->nodes);
+        p->group_first = mr_alloc_array((size_t)desc->n_nodes + 1, sizeof *p->group_first);
+    }
+    if (!p || !p->nodes || !p->group_first) {
+        blas_program_destroy(base, p);
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a program of %d products", desc->n_nodes);
     }
     p->be = be;
     p->n_nodes = desc->n_nodes;
-    p->nodes = (blas_node *)mr_round_up((uintptr_t)p->nodes_memory, _Alignof(blas_node));
     mr_status status = MR_OK;
-    for (int32_t i = 0; i < p->n_nodes && status == MR_OK; i++)
+    for (int32_t i = 0; i < p->n_nodes && status == MR_OK; i++) {
+        if (i == 0 || desc->nodes[i].group != desc->nodes[i - 1].group)
+            p->group_first[p->n_groups++] = i;
         status = fill_node(&p->nodes[i], desc, i, be->n_threads, err);
+    }
+    p->group_first[p->n_groups] = p->n_nodes;
     if (status == MR_OK)
         status = grow_scratch(be, p, err);
     if (status == MR_OK)
@@ -172,31 +175,39 @@ static void run_block(const blas_node *b, int32_t n_rows, int32_t idx, float *sc
     blas_multiply(&p);
 }
 
-static void run_all(void *ctx, int thread_idx, int n_threads) {
+static int32_t count_blocks(void *ctx, int32_t group) {
     mr_program *p = ctx;
-    float *scratch = p->be->scratch + (size_t)thread_idx * p->be->scratch_floats;
-    for (int32_t i = 0; i < p->n_nodes; i++) {
+    int32_t n = 0;
+    for (int32_t i = p->group_first[group]; i < p->group_first[group + 1]; i++) {
         blas_node *b = &p->nodes[i];
-        int32_t n_rows = real_rows(b, p->run);
-        int32_t n_blocks = n_rows == 0 ? 0 : (b->w->ne[1] + b->block_rows - 1) / b->block_rows;
-        for (int32_t idx; (idx = atomic_fetch_add_explicit(&b->next, 1, memory_order_relaxed)) < n_blocks;)
-            run_block(b, n_rows, idx, scratch);
-        if (!b->ends_group)
-            continue;
-        if (n_threads > 1)
-            mr_pool_barrier(p->be->pool);
-        if (thread_idx == 0 && p->run->progress)
-            p->run->progress(p->run->progress_ctx);
+        b->n_blocks = real_rows(b, p->run) == 0 ? 0 : (b->w->ne[1] + b->block_rows - 1) / b->block_rows;
+        n += b->n_blocks;
     }
+    return n;
+}
+
+static void run_task(void *ctx, int32_t group, int32_t task, int thread_idx) {
+    const mr_program *p = ctx;
+    const blas_node *b = &p->nodes[p->group_first[group]];
+    for (; task >= b->n_blocks; b++)
+        task -= b->n_blocks;
+    run_block(b, real_rows(b, p->run), task, p->be->scratch + (size_t)thread_idx * p->be->scratch_floats);
+}
+
+static void call_progress(void *ctx) {
+    const mr_run *run = ((const mr_program *)ctx)->run;
+    run->progress(run->progress_ctx);
 }
 
 mr_status blas_submit(mr_backend *be, mr_program *p, const mr_run *run, mr_fence *out, mr_err *err) {
     (void)be;
     (void)err;
-    for (int32_t i = 0; i < p->n_nodes; i++)
-        atomic_store_explicit(&p->nodes[i].next, 0, memory_order_relaxed);
     p->run = run;
-    mr_pool_run(p->be->pool, run_all, p);
+    mr_pool_run(p->be->pool, &(mr_pool_job){.n_groups = p->n_groups,
+                                            .count = count_blocks,
+                                            .run = run_task,
+                                            .progress = run->progress ? call_progress : NULL,
+                                            .ctx = p});
     p->run = NULL;
     *out = 0;
     return MR_OK;

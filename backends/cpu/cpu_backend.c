@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/cpu_backend.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,7 +9,7 @@
 #include "backends/host_memory.h"
 #include "engine/base/mem.h"
 
-enum { PANELS_PER_CLAIM = 4 };
+enum { PANELS_PER_TASK = 4 };
 
 static void destroy(mr_backend *base) {
     cpu_backend *be = (cpu_backend *)base;
@@ -45,20 +44,19 @@ static mr_status weight_bytes(const mr_backend *base, mr_type type, int32_t colu
 typedef struct repack_job {
     mr_repack_args args;
     int32_t n_panels;
-    atomic_int next; /* claimed by every thread of the pool */
 } repack_job;
 
-static void repack_some(void *ctx, int thread_idx, int n_threads) {
+static int32_t count_repack_tasks(void *ctx, int32_t group) {
+    (void)group;
+    return (((const repack_job *)ctx)->n_panels + PANELS_PER_TASK - 1) / PANELS_PER_TASK;
+}
+
+static void repack_some(void *ctx, int32_t group, int32_t task, int thread_idx) {
+    const repack_job *job = ctx;
+    int32_t first = task * PANELS_PER_TASK, last = first + PANELS_PER_TASK;
+    (void)group;
     (void)thread_idx;
-    (void)n_threads;
-    repack_job *job = ctx;
-    for (;;) {
-        int32_t first = atomic_fetch_add_explicit(&job->next, PANELS_PER_CLAIM, memory_order_relaxed);
-        if (first >= job->n_panels)
-            return;
-        int32_t last = first + PANELS_PER_CLAIM;
-        mr_repack(&job->args, first, last < job->n_panels ? last : job->n_panels);
-    }
+    mr_repack(&job->args, first, last < job->n_panels ? last : job->n_panels);
 }
 
 static mr_status weight_load(mr_backend *base, const mr_tensor *t, const uint8_t *src, mr_fence *out, mr_err *err) {
@@ -75,7 +73,7 @@ static mr_status weight_load(mr_backend *base, const mr_tensor *t, const uint8_t
     };
     if (!mr_type_bytes(t->type, t->ne[0], &job.args.src_row_bytes))
         return mr_err_set(err, MR_E_INTERNAL, "a weight row of %d elements", t->ne[0]);
-    mr_pool_run(be->pool, repack_some, &job);
+    mr_pool_run(be->pool, &(mr_pool_job){.n_groups = 1, .count = count_repack_tasks, .run = repack_some, .ctx = &job});
     *out = 0;
     return MR_OK;
 }

@@ -38,7 +38,8 @@ typedef struct cpu_node {
     const mr_node *node;
     const mr_tensor *out; /* NULL for KV_WRITE */
     const mr_tensor *in[MR_MAX_INPUTS];
-    cpu_cut *cut; /* of ATTENTION */
+    cpu_cut *cut;    /* of ATTENTION */
+    int32_t n_tasks; /* in the run under way, once its group is open */
 } cpu_node;
 
 /* Rows of the node that are real in this run: those of its result, or of k for KV_WRITE. */

@@ -1,8 +1,5 @@
-/* backends/cpu/cpu_program.c - runs the nodes of a program on the pool: all tasks of a group are claimed from one counter,
- * and one barrier stands between groups. A step allocates nothing. */
+/* backends/cpu/cpu_program.c - runs the nodes of a program on the pool, group by group. A step allocates nothing. */
 // SPDX-License-Identifier: Apache-2.0
-#include <stdatomic.h>
-
 #include "backends/cpu/cpu_internal.h"
 #include "engine/base/mem.h"
 
@@ -11,9 +8,8 @@ enum {
     WINDOW_PART = 4,        /* of the memory that is free: one such part at most */
 };
 
-/* Nodes [first, last) of a group, and the next task to claim. A cache line of its own for each counter. */
+/* Nodes [first, last) of a group. */
 typedef struct group {
-    _Alignas(64) atomic_int next; /* claimed by fetch_add on every thread; reset before the run */
     int32_t first, last;
     int32_t range; /* of the matrices in the file: the first one that this group or a later one reads */
 } group;
@@ -22,8 +18,7 @@ struct mr_program {
     cpu_node *nodes;
     group *groups;
     int32_t n_nodes, n_groups;
-    void *groups_memory; /* groups is aligned inside it */
-    cpu_cut **cuts;      /* of attention */
+    cpu_cut **cuts; /* of attention */
     int32_t n_cuts;
     mr_read_range *ranges; /* [n_ranges] matrices in the file, in the order of nodes */
     int32_t n_ranges;
@@ -42,7 +37,7 @@ void cpu_program_destroy(mr_backend *be, mr_program *p) {
     mr_free(p->ranges);
     mr_free(p->cuts);
     mr_free(p->nodes);
-    mr_free(p->groups_memory);
+    mr_free(p->groups);
     mr_free(p);
 }
 
@@ -114,15 +109,14 @@ mr_status cpu_program_create(mr_backend *be, const mr_program_desc *desc, mr_pro
     if (p) {
         p->be = (const cpu_backend *)be;
         p->nodes = mr_alloc_array(n, sizeof *p->nodes);
-        p->groups_memory = mr_alloc_array(n + 1, sizeof *p->groups);
+        p->groups = mr_alloc_array(n + 1, sizeof *p->groups);
         p->cuts = mr_alloc_array(n + 1, sizeof(cpu_cut *));
         p->ranges = mr_alloc_array(2 * n, sizeof *p->ranges);
     }
-    if (!p || !p->nodes || !p->groups_memory || !p->cuts || !p->ranges) {
+    if (!p || !p->nodes || !p->groups || !p->cuts || !p->ranges) {
         cpu_program_destroy(be, p);
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a program of %d nodes", desc->n_nodes);
     }
-    p->groups = (group *)mr_round_up((uintptr_t)p->groups_memory, _Alignof(group));
     fill_nodes(p, desc);
     mr_status status = grow_scratch((cpu_backend *)be, p, err);
     if (status == MR_OK)
@@ -137,42 +131,44 @@ mr_status cpu_program_create(mr_backend *be, const mr_program_desc *desc, mr_pro
     return status;
 }
 
-/* Claims and runs tasks of one group until none is left. */
-static void run_group(mr_program *p, group *g, int thread_idx) {
-    int32_t task = atomic_fetch_add_explicit(&g->next, 1, memory_order_relaxed);
-    int32_t base = 0; /* tasks of the nodes before the current one */
+/* Opens a group: its first matrix in the file will be read next. */
+static int32_t count_tasks(void *ctx, int32_t idx) {
+    mr_program *p = ctx;
+    const group *g = &p->groups[idx];
+    int32_t n = 0;
+    if (p->be->ahead && p->n_ranges > 0)
+        mr_readahead_post(p->be->ahead, p->ranges, p->n_ranges, g->range % p->n_ranges);
     for (int32_t i = g->first; i < g->last; i++) {
-        int32_t n_tasks = cpu_count_tasks(p->be, &p->nodes[i], p->run);
-        while (task < base + n_tasks) {
-            cpu_run_task(p->be, &p->nodes[i], p->run, task - base, n_tasks, thread_idx);
-            task = atomic_fetch_add_explicit(&g->next, 1, memory_order_relaxed);
-        }
-        base += n_tasks;
+        p->nodes[i].n_tasks = cpu_count_tasks(p->be, &p->nodes[i], p->run);
+        n += p->nodes[i].n_tasks;
     }
+    return n;
 }
 
-static void run_all(void *ctx, int thread_idx, int n_threads) {
-    mr_program *p = ctx;
-    for (int32_t i = 0; i < p->n_groups; i++) {
-        if (thread_idx == 0 && p->be->ahead && p->n_ranges > 0)
-            mr_readahead_post(p->be->ahead, p->ranges, p->n_ranges, p->groups[i].range % p->n_ranges);
-        run_group(p, &p->groups[i], thread_idx);
-        if (n_threads > 1)
-            mr_pool_barrier(p->be->pool);
-        if (thread_idx == 0 && p->run->progress)
-            p->run->progress(p->run->progress_ctx);
-    }
+static void run_task(void *ctx, int32_t idx, int32_t task, int thread_idx) {
+    const mr_program *p = ctx;
+    const cpu_node *n = &p->nodes[p->groups[idx].first];
+    for (; task >= n->n_tasks; n++)
+        task -= n->n_tasks;
+    cpu_run_task(p->be, n, p->run, task, n->n_tasks, thread_idx);
+}
+
+static void call_progress(void *ctx) {
+    const mr_run *run = ((const mr_program *)ctx)->run;
+    run->progress(run->progress_ctx);
 }
 
 mr_status cpu_submit(mr_backend *be, mr_program *p, const mr_run *run, mr_fence *out, mr_err *err) {
     (void)be;
     (void)err;
-    for (int32_t i = 0; i < p->n_groups; i++)
-        atomic_store_explicit(&p->groups[i].next, 0, memory_order_relaxed);
     for (int32_t i = 0; i < p->n_cuts; i++)
         cpu_cut_make(p->be, p->cuts[i], run);
     p->run = run;
-    mr_pool_run(p->be->pool, run_all, p);
+    mr_pool_run(p->be->pool, &(mr_pool_job){.n_groups = p->n_groups,
+                                            .count = count_tasks,
+                                            .run = run_task,
+                                            .progress = run->progress ? call_progress : NULL,
+                                            .ctx = p});
     p->run = NULL;
     *out = 0;
     return MR_OK;

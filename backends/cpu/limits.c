@@ -65,7 +65,7 @@ static void touch_thread(void *ctx, int thread_idx, int n_threads) {
 
 static int64_t time_run(mr_pool *pool, run *r) {
     int64_t start_ns = mr_clock_now_ns();
-    mr_pool_run(pool, run_thread, r);
+    mr_pool_run_each(pool, run_thread, r);
     int64_t ns = mr_clock_now_ns() - start_ns;
     return ns > 0 ? ns : 1;
 }
@@ -101,7 +101,7 @@ static mr_status measure_read(mr_pool *pool, mr_limit_read_fn *read, double *out
     if (!bytes)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a read loop over %zu MiB", all >> 20);
     run r = {.read = read, .bytes = bytes, .n_bytes = n_bytes};
-    mr_pool_run(pool, touch_thread, &r);
+    mr_pool_run_each(pool, touch_thread, &r);
     *out = (double)n_bytes * (double)n_threads * (double)MR_NS_PER_S / (double)best_ns(pool, &r);
     mr_pages_free(bytes, all);
     return MR_OK;

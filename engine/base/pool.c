@@ -1,8 +1,14 @@
-/* Waiting is spinning for a bounded time and then sleeping on a futex, so that steps that follow each other start in
+/* engine/base/pool.c - threads claim tasks of the open group by lowering one counter. Whoever finishes the last task of
+ * a group opens the next one, so nobody waits for a thread that has nothing to do with the group. Nothing of a job is
+ * read before a task of it is claimed: a claimed task keeps its group open, and so the job alive. A thread that was
+ * stopped anywhere before its claim finds whatever group is open when it runs again.
+ *
+ * Waiting is spinning for a bounded time and then sleeping on a futex, so that groups that follow each other start in
  * under a microsecond and an idle pool costs nothing. Ranks may share cores, and then the thread that is waited for may
  * need this one's core: hence a hundred pauses (2 to 5 us) and then yields. Measured for two threads on a Xeon: with a
- * core each a run takes 0.4 us and a barrier 0.15 us; left with one core, a barrier takes 7 us with 100 pauses, 20 us
- * with 400 and 120 us with 4000. */
+ * core each a run takes 0.4 us; left with one core, a group takes 7 us with 100 pauses, 20 us with 400 and 120 us with
+ * 4000. Beside other busy programs a yield may cost a whole time slice of some milliseconds, where a thread that sleeps
+ * gets its core back soon after it is woken: a thread that has lost its core by a yield sleeps at once for a while. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/pool.h"
 
@@ -22,45 +28,50 @@
 enum {
     LINE_BYTES = 64,        /* of the cache */
     YIELD_NS = 60000,       /* of yields before it sleeps */
+    LOST_NS = 200000,       /* a yield that takes longer has given the core to another program */
+    CROWDED_NS = 20000000,  /* for so long a thread then does not yield */
     SPINS = 100,            /* pauses before a thread yields its core each time */
     WORKER_STACK = 4 << 20, /* kernels keep tiles and one long row on the stack; sanitizers need more of it */
+    N_CLASSES = 11,         /* of threads: 0, 1, 2 to 3, 4 to 7 ... 512 to 1023; each is a bit of the futex */
 };
 
 typedef struct pool_worker {
     mr_pool *pool;
     mr_thread *thread;
     int thread_idx;
-    int cpu_id; /* < 0: not bound */
+    int64_t crowded_until_ns; /* used by its thread alone */
 } pool_worker;
 
-/* What one side writes and the other spins on has a cache line of its own. */
+/* What several threads write has a cache line of its own. */
 struct mr_pool {
     int n_threads;
-    bool stop; /* published by epoch, like fn and ctx */
-    mr_pool_fn fn;
-    void *ctx;
-    pool_worker *workers; /* [n_threads], the first unused */
+    pool_worker *workers; /* [n_threads]; of the first, the caller, only crowded_until_ns is used */
+    int *cpu_ids;         /* [n_threads], or NULL */
+    bool caller_is_loose; /* it was let go from cpu_ids[0] for runs on one thread */
+    /* The open group: written by whoever opens it before left is raised (release), read after a claim (acquire). */
+    const mr_pool_job *job; /* NULL between runs */
+    int32_t n_tasks;
+    /* The caller reads it at any time, and returns (acquire) when it is the job's n_groups (release). */
+    atomic_int group;
+    atomic_int n_active; /* threads that may claim: a worker that reads an old value takes part, or does not */
+    atomic_bool stop;
     char pad0[LINE_BYTES];
-    /* Number of runs. Written by the caller (release), read by workers (acquire): what the caller wrote before a run is
-     * visible in it. Also the futex on which workers sleep. */
-    _Atomic uint32_t epoch;
-    /* Workers that sleep or are about to. Partner of epoch: a worker adds itself, then lets the kernel compare epoch;
-     * the caller raises epoch, then reads this. All sequentially consistent, so one of the two sees the other. */
-    _Atomic uint32_t n_parked;
+    /* Tasks of the open group that nobody has claimed; a claim lowers it. */
+    _Atomic uint32_t left;
     char pad1[LINE_BYTES];
-    /* Workers that have not finished the run. Lowered by workers (release), read by the caller (acquire): what they
-     * wrote is visible after it. Also the futex on which the caller sleeps. */
-    _Atomic uint32_t n_running;
-    /* The caller sleeps or is about to. Partner of n_running, in the same way as n_parked is of epoch. */
-    _Atomic uint32_t caller_parked;
+    /* Tasks of the open group that are done (acquire and release among those that add to it). */
+    _Atomic uint32_t n_done;
     char pad2[LINE_BYTES];
-    /* Threads at the barrier (acquire and release among those that arrive). The last one clears it and then raises
-     * barrier_phase (release), on which the others spin (acquire): a sense that has many values. */
-    _Atomic uint32_t barrier_count;
+    /* Raised after a group has been opened and after a job has ended. Threads that found nothing to claim spin on it,
+     * and sleep on it as a futex. */
+    _Atomic uint32_t n_opened;
+    /* Threads of each class that sleep or are about to. Partner of n_opened: a thread adds itself, then lets the kernel
+     * compare n_opened; who opens raises n_opened, then reads this. All sequentially consistent: one sees the other. */
+    _Atomic uint32_t n_parked[N_CLASSES];
     char pad3[LINE_BYTES];
-    _Atomic uint32_t barrier_phase;
-    char pad4[LINE_BYTES];
 };
+
+/* --- Waiting ------------------------------------------------------------------------------------------------------ */
 
 static inline void pause_cpu(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -77,101 +88,210 @@ static int64_t spin_clock_ns(void) {
     return (int64_t)ts.tv_sec * MR_NS_PER_S + ts.tv_nsec;
 }
 
-/* Waits for a bounded time while *word is value; false when it still is. */
-static bool spin_while_equal(_Atomic uint32_t *word, uint32_t value) {
+static bool spin_pauses(_Atomic uint32_t *word, uint32_t value) {
     for (int i = 0; i < SPINS; i++) {
         if (atomic_load_explicit(word, memory_order_acquire) != value)
             return true;
         pause_cpu();
     }
-    for (int64_t end_ns = spin_clock_ns() + YIELD_NS; spin_clock_ns() < end_ns;) {
+    return false;
+}
+
+/* Waits for a bounded time while *word is value; false when it still is. */
+static bool spin_while_equal(pool_worker *w, _Atomic uint32_t *word, uint32_t value) {
+    if (spin_pauses(word, value))
+        return true;
+    int64_t now_ns = spin_clock_ns(), end_ns = now_ns + YIELD_NS;
+    if (now_ns < w->crowded_until_ns)
+        return false;
+    while (now_ns < end_ns) {
+        int64_t before_ns = now_ns;
         sched_yield();
+        now_ns = spin_clock_ns();
+        if (now_ns - before_ns > LOST_NS)
+            w->crowded_until_ns = now_ns + CROWDED_NS;
         if (atomic_load_explicit(word, memory_order_acquire) != value)
             return true;
     }
     return false;
 }
 
-/* Sleeps while *word is value; may also return for no reason. */
-static void futex_wait(_Atomic uint32_t *word, uint32_t value) {
-    syscall(SYS_futex, (void *)word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+static bool takes_part(const pool_worker *w) {
+    return w->thread_idx < atomic_load_explicit(&w->pool->n_active, memory_order_relaxed);
 }
 
-static void futex_wake_all(_Atomic uint32_t *word) {
-    syscall(SYS_futex, (void *)word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+static int class_of(int thread_idx) {
+    return thread_idx == 0 ? 0 : 32 - __builtin_clz((unsigned)thread_idx);
 }
 
-/* Waits until epoch is no longer seen, and returns the new one. */
-static uint32_t worker_wait(mr_pool *pool, uint32_t seen) {
-    if (!spin_while_equal(&pool->epoch, seen)) {
-        atomic_fetch_add(&pool->n_parked, 1);
-        while (atomic_load(&pool->epoch) == seen)
-            futex_wait(&pool->epoch, seen);
-        atomic_fetch_sub(&pool->n_parked, 1);
+/* Until n_opened is no longer seen. A thread that does not take part sleeps at once. */
+static void wait_for_group(pool_worker *w, uint32_t seen) {
+    mr_pool *pool = w->pool;
+    int class = class_of(w->thread_idx);
+    if (takes_part(w) && spin_while_equal(w, &pool->n_opened, seen))
+        return;
+    atomic_fetch_add(&pool->n_parked[class], 1);
+    if (atomic_load(&pool->n_opened) == seen)
+        syscall(SYS_futex, (void *)&pool->n_opened, FUTEX_WAIT_BITSET_PRIVATE, seen, NULL, NULL, 1u << class);
+    atomic_fetch_sub(&pool->n_parked[class], 1);
+}
+
+/* Says that something has changed, and wakes those of the first n_threads that sleep. */
+static void announce(mr_pool *pool, int n_threads) {
+    uint32_t classes = 0;
+    atomic_fetch_add(&pool->n_opened, 1);
+    for (int c = 0; c <= class_of(n_threads - 1); c++)
+        classes |= atomic_load(&pool->n_parked[c]) > 0 ? 1u << c : 0;
+    if (classes)
+        syscall(SYS_futex, (void *)&pool->n_opened, FUTEX_WAKE_BITSET_PRIVATE, INT32_MAX, NULL, NULL, classes);
+}
+
+/* --- Groups ------------------------------------------------------------------------------------------------------- */
+
+/* Opens the first group from this one on that has tasks, or ends the job. All tasks before are done. */
+static void open_group(mr_pool *pool, int32_t group) {
+    const mr_pool_job *job = pool->job;
+    int n_active = atomic_load_explicit(&pool->n_active, memory_order_relaxed);
+    for (; group < job->n_groups; group++) {
+        int32_t n = job->count(job->ctx, group);
+        if (n == 0)
+            continue;
+        atomic_store_explicit(&pool->group, group, memory_order_relaxed);
+        pool->n_tasks = n;
+        atomic_store_explicit(&pool->n_done, 0, memory_order_relaxed);
+        atomic_store_explicit(&pool->left, (uint32_t)n, memory_order_release);
+        announce(pool, n < n_active ? n : n_active);
+        return;
     }
-    return atomic_load_explicit(&pool->epoch, memory_order_acquire);
+    atomic_store_explicit(&pool->group, group, memory_order_release);
+    announce(pool, 1);
+}
+
+/* A task to do; false: there is none. */
+static bool claim(mr_pool *pool, uint32_t *out_left) {
+    uint32_t left = atomic_load_explicit(&pool->left, memory_order_relaxed);
+    while (left > 0)
+        if (atomic_compare_exchange_weak_explicit(&pool->left, &left, left - 1, memory_order_acquire,
+                                                  memory_order_relaxed)) {
+            *out_left = left;
+            return true;
+        }
+    return false;
+}
+
+/* Claims and does tasks of the open group until none is left; false: there was none. What this thread has done counts
+ * when it finds no more, so the group stays open until then. */
+static bool work(mr_pool *pool, int thread_idx) {
+    uint32_t left, n = 0, n_tasks = 0;
+    int32_t group = 0;
+    for (; claim(pool, &left); n++) {
+        group = atomic_load_explicit(&pool->group, memory_order_relaxed);
+        n_tasks = (uint32_t)pool->n_tasks;
+        pool->job->run(pool->job->ctx, group, (int32_t)(n_tasks - left), thread_idx);
+    }
+    if (n == 0)
+        return false;
+    if (atomic_fetch_add_explicit(&pool->n_done, n, memory_order_acq_rel) + n == n_tasks)
+        open_group(pool, group + 1);
+    return true;
 }
 
 static void worker_main(void *ctx) {
     pool_worker *w = ctx;
     mr_pool *pool = w->pool;
     mr_thread_set_denormals_flushed();
-    if (w->cpu_id >= 0 && mr_thread_pin(w->cpu_id, NULL) != MR_OK)
-        w->cpu_id = -1;
-    for (uint32_t seen = 0;;) {
-        seen = worker_wait(pool, seen);
-        if (pool->stop)
+    if (pool->cpu_ids)
+        (void)!mr_thread_pin(pool->cpu_ids[w->thread_idx], NULL);
+    for (;;) {
+        uint32_t seen = atomic_load_explicit(&pool->n_opened, memory_order_acquire);
+        if (atomic_load_explicit(&pool->stop, memory_order_relaxed))
             return;
-        pool->fn(pool->ctx, w->thread_idx, pool->n_threads);
-        if (atomic_fetch_sub(&pool->n_running, 1) == 1 && atomic_load(&pool->caller_parked))
-            futex_wake_all(&pool->n_running);
+        if (!takes_part(w) || !work(pool, w->thread_idx))
+            wait_for_group(w, seen);
     }
 }
 
-/* Lets the workers go into the next run. */
-static void pool_start(mr_pool *pool) {
-    atomic_fetch_add(&pool->epoch, 1);
-    if (atomic_load(&pool->n_parked) > 0)
-        futex_wake_all(&pool->epoch);
+/* --- Runs --------------------------------------------------------------------------------------------------------- */
+
+static void run_alone(const mr_pool_job *job) {
+    for (int32_t g = 0; g < job->n_groups; g++) {
+        int32_t n = job->count(job->ctx, g);
+        for (int32_t task = 0; task < n; task++)
+            job->run(job->ctx, g, task, 0);
+        if (job->progress)
+            job->progress(job->ctx);
+    }
 }
 
-void mr_pool_run(mr_pool *pool, mr_pool_fn fn, void *ctx) {
+/* A caller that runs alone may go where there is room: beside other busy programs its own core need not be the best. */
+static void place_caller(mr_pool *pool, bool loose) {
+    if (!pool->cpu_ids || loose == pool->caller_is_loose)
+        return;
+    pool->caller_is_loose = loose;
+    (void)!(loose ? mr_thread_pin_any(pool->cpu_ids, pool->n_threads, NULL) : mr_thread_pin(pool->cpu_ids[0], NULL));
+}
+
+/* Calls progress for the groups that have passed; false: that was the last. */
+static bool pass_groups(mr_pool *pool, int32_t *n_passed) {
+    const mr_pool_job *job = pool->job;
+    int32_t group = atomic_load_explicit(&pool->group, memory_order_acquire);
+    for (; *n_passed < group; ++*n_passed)
+        if (job->progress)
+            job->progress(job->ctx);
+    return group < job->n_groups;
+}
+
+void mr_pool_run(mr_pool *pool, const mr_pool_job *job) {
+    int n = job->n_threads > 0 && job->n_threads < pool->n_threads ? job->n_threads : pool->n_threads;
     mr_thread_set_denormals_flushed();
-    if (pool->n_threads == 1) {
-        fn(ctx, 0, 1);
+    if (pool->n_threads > 1)
+        place_caller(pool, n == 1);
+    if (n == 1) {
+        run_alone(job);
         return;
     }
-    MR_ASSERT(atomic_load_explicit(&pool->n_running, memory_order_relaxed) == 0);
-    pool->fn = fn;
-    pool->ctx = ctx;
-    atomic_store_explicit(&pool->n_running, (uint32_t)pool->n_threads - 1, memory_order_relaxed);
-    pool_start(pool);
-    fn(ctx, 0, pool->n_threads);
-    for (uint32_t left; (left = atomic_load_explicit(&pool->n_running, memory_order_acquire)) != 0;) {
-        if (spin_while_equal(&pool->n_running, left))
-            continue;
-        atomic_store(&pool->caller_parked, 1);
-        while ((left = atomic_load(&pool->n_running)) != 0)
-            futex_wait(&pool->n_running, left);
-        atomic_store_explicit(&pool->caller_parked, 0, memory_order_relaxed);
-    }
+    MR_ASSERT(!pool->job);
+    pool->job = job;
+    atomic_store_explicit(&pool->n_active, n, memory_order_relaxed);
+    open_group(pool, 0);
+    int32_t n_passed = 0;
+    do {
+        uint32_t seen = atomic_load_explicit(&pool->n_opened, memory_order_acquire);
+        if (!work(pool, 0) && atomic_load_explicit(&pool->group, memory_order_relaxed) < job->n_groups)
+            wait_for_group(&pool->workers[0], seen);
+    } while (pass_groups(pool, &n_passed));
+    pool->job = NULL;
 }
 
-void mr_pool_barrier(mr_pool *pool) {
-    if (pool->n_threads == 1)
-        return;
-    /* The phase cannot rise before this thread arrives, so a relaxed read finds the one that it belongs to. */
-    uint32_t phase = atomic_load_explicit(&pool->barrier_phase, memory_order_relaxed);
-    uint32_t n = (uint32_t)pool->n_threads;
-    if (atomic_fetch_add_explicit(&pool->barrier_count, 1, memory_order_acq_rel) == n - 1) {
-        atomic_store_explicit(&pool->barrier_count, 0, memory_order_relaxed);
-        atomic_store_explicit(&pool->barrier_phase, phase + 1, memory_order_release);
-        return;
-    }
-    /* No sleep here: the others are in the same function, and not far. */
-    while (!spin_while_equal(&pool->barrier_phase, phase))
-        ;
+typedef struct each {
+    mr_pool_fn fn;
+    void *ctx;
+    int n_threads;
+    atomic_int n_there;
+} each;
+
+static int32_t count_each(void *ctx, int32_t group) {
+    (void)group;
+    return ((each *)ctx)->n_threads;
 }
+
+/* No thread takes a second task before all are there, and then there is none. */
+static void run_one_each(void *ctx, int32_t group, int32_t task, int thread_idx) {
+    each *e = ctx;
+    (void)group;
+    (void)task;
+    atomic_fetch_add_explicit(&e->n_there, 1, memory_order_acq_rel);
+    while (atomic_load_explicit(&e->n_there, memory_order_acquire) < e->n_threads)
+        sched_yield();
+    e->fn(e->ctx, thread_idx, e->n_threads);
+}
+
+void mr_pool_run_each(mr_pool *pool, mr_pool_fn fn, void *ctx) {
+    each e = {.fn = fn, .ctx = ctx, .n_threads = pool->n_threads};
+    mr_pool_run(pool, &(mr_pool_job){.n_groups = 1, .count = count_each, .run = run_one_each, .ctx = &e});
+}
+
+/* --- Life --------------------------------------------------------------------------------------------------------- */
 
 int mr_pool_n_threads(const mr_pool *pool) {
     return pool->n_threads;
@@ -184,16 +304,22 @@ mr_status mr_pool_create(int n_threads, const int *cpu_ids, mr_pool **out_pool, 
     mr_status status = MR_OK;
     mr_pool *pool = mr_alloc(sizeof *pool);
     pool_worker *workers = mr_alloc_array((size_t)n_threads, sizeof *workers);
-    if (!pool || !workers) {
+    int *ids = cpu_ids ? mr_alloc_array((size_t)n_threads, sizeof *ids) : NULL;
+    if (!pool || !workers || (cpu_ids && !ids)) {
+        mr_free(ids);
         mr_free(workers);
         mr_free(pool);
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a pool of %d threads", n_threads);
     }
     pool->n_threads = n_threads;
     pool->workers = workers;
+    pool->cpu_ids = ids;
+    for (int i = 0; i < n_threads && ids; i++)
+        ids[i] = cpu_ids[i];
+    workers[0] = (pool_worker){.pool = pool};
     for (int i = 1; i < n_threads && status == MR_OK; i++) {
         pool_worker *w = &workers[i];
-        *w = (pool_worker){.pool = pool, .thread_idx = i, .cpu_id = cpu_ids ? cpu_ids[i] : -1};
+        *w = (pool_worker){.pool = pool, .thread_idx = i};
         char name[32];
         snprintf(name, sizeof name, "mr-pool-%d", i);
         status = mr_thread_create(name, WORKER_STACK, worker_main, w, &w->thread, err);
@@ -208,10 +334,11 @@ mr_status mr_pool_create(int n_threads, const int *cpu_ids, mr_pool **out_pool, 
 void mr_pool_destroy(mr_pool *pool) {
     if (!pool)
         return;
-    pool->stop = true;
-    pool_start(pool);
+    atomic_store_explicit(&pool->stop, true, memory_order_relaxed); /* published by n_opened */
+    announce(pool, pool->n_threads);
     for (int i = 1; i < pool->n_threads; i++)
         mr_thread_join(pool->workers[i].thread);
+    mr_free(pool->cpu_ids);
     mr_free(pool->workers);
     mr_free(pool);
 }

@@ -1,29 +1,47 @@
-/* engine/base/pool.h - a fixed set of threads that run one function together, again and again, as a step does.
+/* engine/base/pool.h - a fixed set of threads that work through groups of tasks, again and again, as a step does.
+ * A group begins when all tasks of the group before it are done, whoever did them: a thread that comes late, because it
+ * slept or lost its core, holds up nobody unless it has claimed a task.
  * Owns:    n_threads - 1 threads; the caller of mr_pool_run is thread 0.
- * Threads: caller serialises mr_pool_run and mr_pool_destroy; mr_pool_barrier belongs to the function that runs.
+ * Threads: caller serialises mr_pool_run, mr_pool_run_each and mr_pool_destroy.
  * Errors:  create alone can fail; a run allocates nothing. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_BASE_POOL_H
 #define MR_ENGINE_BASE_POOL_H
+
+#include <stdint.h>
 
 #include "engine/base/status.h"
 
 enum { MR_POOL_MAX_THREADS = 1024 };
 
 typedef struct mr_pool mr_pool;
-typedef void (*mr_pool_fn)(void *ctx, int thread_idx, int n_threads);
 
-/* cpu_ids: thread i > 0 is bound to cpu_ids[i] (a refusal is ignored); NULL binds nobody. The caller itself is not bound,
- * because threads that it makes later would inherit that. MR_E_INVALID: n_threads is not in [1, MR_POOL_MAX_THREADS]. */
+/* Denormals are flushed in all threads that run any of it. None of the functions may call mr_pool_run. */
+typedef struct mr_pool_job {
+    int32_t n_groups;
+    int32_t n_threads; /* that may take part; 0, or more than the pool has: all */
+    /* The number of tasks of a group; may be 0. Called once, by any thread, when all tasks before the group are done. */
+    int32_t (*count)(void *ctx, int32_t group);
+    void (*run)(void *ctx, int32_t group, int32_t task, int thread_idx);
+    /* On the calling thread, once for each group: for several at once where other threads did their work meanwhile.
+     * NULL: not wanted. */
+    void (*progress)(void *ctx);
+    void *ctx;
+} mr_pool_job;
+
+/* cpu_ids: thread i > 0 is bound to cpu_ids[i] (a refusal is ignored); NULL binds nobody. The caller has bound itself
+ * to cpu_ids[0]; a job on one thread of several lets it run on all of cpu_ids, until the next job on more threads.
+ * MR_E_INVALID: n_threads is not in [1, MR_POOL_MAX_THREADS]. */
 MR_MUST_USE mr_status mr_pool_create(int n_threads, const int *cpu_ids, mr_pool **out_pool, mr_err *err);
 void mr_pool_destroy(mr_pool *pool);
 int mr_pool_n_threads(const mr_pool *pool);
 
-/* Runs fn(ctx, i, n_threads) on all threads and returns when all are done; what they wrote is then visible to the
- * caller. Denormals are flushed in all of them, the caller included, from then on. fn must not call mr_pool_run. */
-void mr_pool_run(mr_pool *pool, mr_pool_fn fn, void *ctx);
-/* Inside fn: returns when all threads of the pool have called it; what they wrote before is then visible to all. Every
- * thread calls it the same number of times. */
-void mr_pool_barrier(mr_pool *pool);
+/* Runs all tasks and returns when they are done; what they wrote is then visible to the caller, and what tasks of one
+ * group wrote is visible to those of the next. The job may be on the caller's stack. */
+void mr_pool_run(mr_pool *pool, const mr_pool_job *job);
+
+typedef void (*mr_pool_fn)(void *ctx, int thread_idx, int n_threads);
+/* Runs fn(ctx, i, n_threads) once on every thread, and begins when all threads are there: for measurements. */
+void mr_pool_run_each(mr_pool *pool, mr_pool_fn fn, void *ctx);
 
 #endif

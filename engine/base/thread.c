@@ -125,14 +125,19 @@ void mr_cond_broadcast(mr_cond *c) {
     pthread_cond_broadcast(&c->c);
 }
 
-mr_status mr_thread_pin(int cpu_id, mr_err *err) {
+mr_status mr_thread_pin_any(const int *cpu_ids, int n, mr_err *err) {
     cpu_set_t set;
     CPU_ZERO(&set);
-    if (cpu_id >= 0 && cpu_id < CPU_SETSIZE)
-        CPU_SET(cpu_id, &set);
+    for (int i = 0; i < n; i++)
+        if (cpu_ids[i] >= 0 && cpu_ids[i] < CPU_SETSIZE)
+            CPU_SET((size_t)cpu_ids[i], &set);
     if (sched_setaffinity(0, sizeof set, &set) != 0)
-        return mr_err_set(err, MR_E_INVALID, "cannot bind a thread to cpu %d: error %d", cpu_id, errno);
+        return mr_err_set(err, MR_E_INVALID, "cannot bind a thread to cpu %d: error %d", cpu_ids[0], errno);
     return MR_OK;
+}
+
+mr_status mr_thread_pin(int cpu_id, mr_err *err) {
+    return mr_thread_pin_any(&cpu_id, 1, err);
 }
 
 void mr_thread_set_denormals_flushed(void) {

@@ -45,6 +45,8 @@ void mr_cond_broadcast(mr_cond *c);
 
 /* Binds the calling thread to one CPU id. MR_E_INVALID: the system refuses it. */
 MR_MUST_USE mr_status mr_thread_pin(int cpu_id, mr_err *err);
+/* Lets it run on any of n CPU ids, and on no others. MR_E_INVALID: as above. */
+MR_MUST_USE mr_status mr_thread_pin_any(const int *cpu_ids, int n, mr_err *err);
 
 /* Float32 denormals read and written by the calling thread become zero (FTZ and DAZ on x86, FZ on AArch64; elsewhere
  * nothing). Part of the numerics contract: every thread that computes calls it. f16 denormals are values and stay. */

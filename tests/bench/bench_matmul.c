@@ -127,7 +127,7 @@ static void run_thread(void *ctx, int thread_idx, int n_threads) {
 
 static double seconds(job *j, int n_threads) {
     double slowest = 0;
-    mr_pool_run(j->b->pools[n_threads], run_thread, j);
+    mr_pool_run_each(j->b->pools[n_threads], run_thread, j);
     for (int i = 0; i < n_threads; i++)
         slowest = j->seconds[i] > slowest ? j->seconds[i] : slowest;
     return slowest;
@@ -287,7 +287,7 @@ static void run_type(bench *b, mr_type type, mr_isa isa) {
 
 static bool bench_init(bench *b) {
     for (int i = 1; i <= MAX_THREADS; i++)
-        if (mr_pool_create(i, false, &b->pools[i], NULL) != MR_OK)
+        if (mr_pool_create(i, NULL, &b->pools[i], NULL) != MR_OK)
             return false;
     b->weights = mr_pages_alloc(b->weight_bytes);
     b->a = mr_pages_alloc((size_t)MAX_ROWS * MAX_K * 4);

@@ -20,9 +20,6 @@ typedef struct shared {
     int64_t sum[MAX_THREADS]; /* one writer each, not atomic: TSan checks the pool's ordering */
     int n_threads[MAX_THREADS];
     float tiny[MAX_THREADS];
-    int n_rounds;
-    atomic_int n_bad;
-    int slot[2][MAX_THREADS];
 } shared;
 
 static void add_one(void *ctx, int thread_idx, int n_threads) {
@@ -40,7 +37,7 @@ static void test_every_thread_runs_once_for_each_run(void **state) {
         assert_int_equal(mr_pool_n_threads(s.pool), n);
         uint64_t n_allocs = mr_mem_get_stats().n_allocs;
         for (int64_t run = 1; run <= 300; run++) {
-            mr_pool_run(s.pool, add_one, &s);
+            mr_pool_run_each(s.pool, add_one, &s);
             for (int i = 0; i < n; i++) {
                 assert_int_equal(s.sum[i], run);
                 assert_int_equal(s.n_threads[i], n);
@@ -51,27 +48,73 @@ static void test_every_thread_runs_once_for_each_run(void **state) {
     }
 }
 
-/* In each round every thread writes its slot, and after the barrier reads those of all. */
-static void rounds(void *ctx, int thread_idx, int n_threads) {
-    shared *s = ctx;
-    for (int r = 0; r < s->n_rounds; r++) {
-        s->slot[r % 2][thread_idx] = r + 1;
-        mr_pool_barrier(s->pool);
-        for (int i = 0; i < n_threads; i++)
-            if (s->slot[r % 2][i] != r + 1)
-                atomic_fetch_add(&s->n_bad, 1);
-    }
+enum { MAX_TASKS = 6 };
+
+/* Groups of 0 to MAX_TASKS tasks. Each task writes its slot, and reads those of all tasks of the group before. */
+typedef struct groups {
+    int32_t n_threads;      /* that may take part */
+    int slot[3][MAX_TASKS]; /* a group without tasks may stand between two that have some */
+    int n_runs[MAX_TASKS];
+    int32_t n_counted, n_progress; /* one writer at a time, not atomic */
+    atomic_int n_bad;
+} groups;
+
+static int32_t tasks_of(int32_t group) {
+    return (group * 5 + 1) % (MAX_TASKS + 1);
 }
 
-static void test_barrier_separates_rounds(void **state) {
+static int32_t count_tasks(void *ctx, int32_t group) {
+    groups *g = ctx;
+    if (g->n_counted++ != group)
+        atomic_fetch_add(&g->n_bad, 1);
+    return tasks_of(group);
+}
+
+static void run_task(void *ctx, int32_t group, int32_t task, int thread_idx) {
+    groups *g = ctx;
+    int32_t before = group;
+    while (before > 0 && tasks_of(--before) == 0)
+        ;
+    for (int32_t i = 0; before < group && i < tasks_of(before); i++)
+        if (g->slot[before % 3][i] != before + 1)
+            atomic_fetch_add(&g->n_bad, 1);
+    if (thread_idx < 0 || thread_idx >= g->n_threads || task < 0 || task >= tasks_of(group))
+        atomic_fetch_add(&g->n_bad, 1);
+    g->slot[group % 3][task] = group + 1;
+    g->n_runs[task]++;
+}
+
+static void count_progress(void *ctx) {
+    ((groups *)ctx)->n_progress++;
+}
+
+static void test_groups_follow_each_other(void **state) {
     (void)state;
-    for (int n = 1; n <= MAX_THREADS; n *= 2) {
-        shared s = {.n_rounds = n <= 2 ? 3000 : 200};
-        assert_int_equal(mr_pool_create(n, NULL, &s.pool, NULL), MR_OK);
-        for (int run = 0; run < 3; run++)
-            mr_pool_run(s.pool, rounds, &s);
-        assert_int_equal(atomic_load(&s.n_bad), 0);
-        mr_pool_destroy(s.pool);
+    for (int n = 1; n <= MAX_THREADS; n++) {
+        mr_pool *pool = NULL;
+        int32_t n_groups = n <= 2 ? 6000 : 700;
+        assert_int_equal(mr_pool_create(n, NULL, &pool, NULL), MR_OK);
+        uint64_t n_allocs = mr_mem_get_stats().n_allocs;
+        for (int32_t most = 0; most <= n + 1; most++) {
+            groups g = {.n_threads = most == 0 || most > n ? n : most};
+            int expected[MAX_TASKS] = {0};
+            mr_pool_run(pool, &(mr_pool_job){.n_groups = n_groups,
+                                             .n_threads = most,
+                                             .count = count_tasks,
+                                             .run = run_task,
+                                             .progress = count_progress,
+                                             .ctx = &g});
+            for (int32_t i = 0; i < n_groups; i++)
+                for (int32_t task = 0; task < tasks_of(i); task++)
+                    expected[task]++;
+            assert_memory_equal(g.n_runs, expected, sizeof expected);
+            assert_int_equal(g.n_counted, n_groups);
+            assert_int_equal(g.n_progress, n_groups);
+            assert_int_equal(atomic_load(&g.n_bad), 0);
+        }
+        mr_pool_run(pool, &(mr_pool_job){.count = count_tasks, .run = run_task}); /* no group at all */
+        assert_int_equal(mr_mem_get_stats().n_allocs, n_allocs);
+        mr_pool_destroy(pool);
     }
 }
 
@@ -93,7 +136,7 @@ static void test_parked_threads_wake(void **state) {
     shared s = {0};
     assert_int_equal(mr_pool_create(3, NULL, &s.pool, NULL), MR_OK);
     for (int64_t run = 1; run <= 20; run++) {
-        mr_pool_run(s.pool, slow_worker, &s);
+        mr_pool_run_each(s.pool, slow_worker, &s);
         spin_until(mr_clock_now_ns() + MR_NS_PER_MS);
         for (int i = 0; i < 3; i++)
             assert_int_equal(s.sum[i], run);
@@ -113,7 +156,7 @@ static void test_denormals_are_flushed_in_all_threads(void **state) {
     for (int n = 1; n <= 3; n += 2) {
         shared s = {.tiny = {1, 1, 1}};
         assert_int_equal(mr_pool_create(n, NULL, &s.pool, NULL), MR_OK);
-        mr_pool_run(s.pool, square_of_tiny, &s);
+        mr_pool_run_each(s.pool, square_of_tiny, &s);
         for (int i = 0; i < n; i++)
             assert_true(s.tiny[i] == 0.0f);
         mr_pool_destroy(s.pool);
@@ -143,7 +186,7 @@ static void test_bad_counts_and_failures(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_thread_runs_once_for_each_run),
-        cmocka_unit_test(test_barrier_separates_rounds),
+        cmocka_unit_test(test_groups_follow_each_other),
         cmocka_unit_test(test_parked_threads_wake),
         cmocka_unit_test(test_denormals_are_flushed_in_all_threads),
         cmocka_unit_test(test_bad_counts_and_failures),
