@@ -71,7 +71,7 @@ static mr_status start_stage(mr_local_cluster *c, int32_t idx, mr_err *err) {
     stage_thread *t = &c->stages[idx];
     int32_t n_threads = c->config.threads_per_stage;
     const int *cpu_ids = c->cpu_ids ? c->cpu_ids + idx * n_threads : NULL;
-    mr_cpu_options options = {.n_threads = n_threads, .cpu_ids = cpu_ids};
+    mr_cpu_options options = {.n_threads = n_threads, .adapts = c->config.threads_adapt, .cpu_ids = cpu_ids};
     char name[32];
     snprintf(name, sizeof name, "stage %d", idx);
     t->cluster = c;

@@ -17,6 +17,7 @@ typedef struct mr_local_cluster_config {
     const char *model_path; /* copied */
     int32_t n_stages;
     int32_t threads_per_stage;
+    bool threads_adapt;        /* mr_cpu_options.adapts */
     mr_devices_config devices; /* of each stage */
     uint32_t epoch;
     /* Called once for each endpoint, and may put another channel around its own, which it then owns: how tests let messages

@@ -8,6 +8,7 @@
 
 typedef struct mr_cpu_options {
     int32_t n_threads; /* computing threads, the caller's included; at least 1 */
+    bool adapts;       /* takes fewer threads for a program where these turn out to be faster (cpu_choice.h) */
     const int
         *cpu_ids; /* [n_threads] CPUs to bind them to, all but the caller's; NULL: bind nobody. Read in create only */
 } mr_cpu_options;

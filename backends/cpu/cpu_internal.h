@@ -19,6 +19,7 @@ typedef struct cpu_backend {
     mr_isa isa;
     const mr_kernels *kernels;
     int n_threads;
+    bool adapts; /* runs take fewer threads where that is faster */
     /* Where a thread makes the panels of a matrix in file layout, and pieces of gate and up: for thread i at scratch +
      * i * scratch_bytes. Grown by program_create. */
     uint8_t *scratch, *scratch_memory; /* scratch is aligned inside it */

@@ -1,6 +1,9 @@
-/* backends/cpu/cpu_program.c - runs the nodes of a program on the pool, group by group. A step allocates nothing. */
+/* backends/cpu/cpu_program.c - runs the nodes of a program on the pool, group by group, on as many threads as have turned
+ * out to be fastest for the program. A step allocates nothing. */
 // SPDX-License-Identifier: Apache-2.0
+#include "backends/cpu/cpu_choice.h"
 #include "backends/cpu/cpu_internal.h"
+#include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
 enum {
@@ -23,6 +26,7 @@ struct mr_program {
     mr_read_range *ranges; /* [n_ranges] matrices in the file, in the order of nodes */
     int32_t n_ranges;
     const cpu_backend *be;
+    cpu_choice choice; /* of the number of threads, where the backend adapts it */
     const mr_run *run; /* of the submit under way */
 };
 
@@ -108,6 +112,7 @@ mr_status cpu_program_create(mr_backend *be, const mr_program_desc *desc, mr_pro
     size_t n = (size_t)desc->n_nodes;
     if (p) {
         p->be = (const cpu_backend *)be;
+        cpu_choice_init(&p->choice, p->be->adapts ? p->be->n_threads : 1);
         p->nodes = mr_alloc_array(n, sizeof *p->nodes);
         p->groups = mr_alloc_array(n + 1, sizeof *p->groups);
         p->cuts = mr_alloc_array(n + 1, sizeof(cpu_cut *));
@@ -164,11 +169,14 @@ mr_status cpu_submit(mr_backend *be, mr_program *p, const mr_run *run, mr_fence 
     for (int32_t i = 0; i < p->n_cuts; i++)
         cpu_cut_make(p->be, p->cuts[i], run);
     p->run = run;
+    int64_t start_ns = mr_clock_now_ns();
     mr_pool_run(p->be->pool, &(mr_pool_job){.n_groups = p->n_groups,
+                                            .n_threads = p->be->adapts ? cpu_choice_next(&p->choice) : 0,
                                             .count = count_tasks,
                                             .run = run_task,
                                             .progress = run->progress ? call_progress : NULL,
                                             .ctx = p});
+    cpu_choice_note(&p->choice, mr_clock_now_ns() - start_ns);
     p->run = NULL;
     *out = 0;
     return MR_OK;

@@ -82,6 +82,7 @@ mr_status cmd_cluster_open(const mr_options *options, const char *model_path, cm
     *c = (cmd_cluster){0};
     rank_config config = cmd_cluster_rank_config(options, model_path);
     c->devices = config.devices;
+    c->threads_adapt = config.n_threads == 0;
     if (config.place.n_ranks == 1) {
         rank_share share;
         rank_place_share(&config.place, &share); /* mpirun -n 1 binds to one core */
@@ -117,6 +118,7 @@ mr_status cmd_cluster_start(cmd_cluster *c, const char *model_path, const mr_pla
     mr_local_cluster_config local = {.model_path = model_path,
                                      .n_stages = plan->n_stages,
                                      .threads_per_stage = threads,
+                                     .threads_adapt = c->threads_adapt,
                                      .devices = c->devices,
                                      .epoch = epoch};
     return mr_local_cluster_create(&local, &c->local, err);

@@ -24,6 +24,7 @@ typedef struct cmd_cluster {
     mr_local_cluster *local;
     mr_virtual_cluster *simulated; /* set by who wants the stages to exist in numbers only; owned */
     mr_devices_config devices;     /* of each stage */
+    bool threads_adapt;            /* nobody has said how many: a stage takes fewer where that is faster */
     bool told;                     /* that a signal ends the ranks */
     bool well;                     /* the command has done what it should */
 } cmd_cluster;

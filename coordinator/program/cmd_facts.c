@@ -154,6 +154,7 @@ mr_status cmd_facts_measure_here(cmd_session *s, mr_err *err) {
     const mr_local_cluster_config cluster = {.model_path = s->model_path,
                                              .n_stages = s->plan.n_stages,
                                              .threads_per_stage = s->threads,
+                                             .threads_adapt = s->cluster.threads_adapt,
                                              .devices = s->devices};
     mr_status status = mr_facts_init(f, s->gguf, &s->info, s->plan.n_stages, err);
     if (status == MR_OK)

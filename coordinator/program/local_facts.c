@@ -47,7 +47,7 @@ static mr_status start_rank(local_ranks *l, int32_t idx, const char *cache_dir, 
     local_rank *k = &l->at[idx];
     const mr_local_cluster_config *c = l->config;
     k->cpu_ids = l->fills ? l->cores.cpu_ids + idx * c->threads_per_stage : NULL;
-    mr_cpu_options options = {.n_threads = c->threads_per_stage, .cpu_ids = k->cpu_ids};
+    mr_cpu_options options = {.n_threads = c->threads_per_stage, .adapts = c->threads_adapt, .cpu_ids = k->cpu_ids};
     k->lobby = (mr_lobby_config){.model_path = c->model_path,
                                  .cache_dir = cache_dir,
                                  .coordinator = c->n_stages,

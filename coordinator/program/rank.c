@@ -115,7 +115,8 @@ static mr_status start_mpi(rank_process *p, mr_mpi **out, mr_err *err) {
 /* Binds threads one by one where they fill the share: the system may put two busy ones on one CPU for long. */
 static mr_status create_backends(const rank_process *p, mr_backend **out, mr_devices *out_devices, mr_err *err) {
     bool fill = p->share.n_cpus == p->n_threads;
-    mr_cpu_options options = {.n_threads = p->n_threads, .cpu_ids = fill ? p->share.cpu_ids : NULL};
+    mr_cpu_options options = {
+        .n_threads = p->n_threads, .adapts = p->config.n_threads == 0, .cpu_ids = fill ? p->share.cpu_ids : NULL};
     rank_place_take_share(&p->share);
     if (fill && mr_thread_pin(p->share.cpu_ids[0], err) != MR_OK)
         mr_log_write(MR_LOG_DEBUG, "rank", "the step thread is not bound to a CPU: %s", err->text);

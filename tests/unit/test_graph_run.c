@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "backends/cpu/cpu_backend.h"
+#include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "test_graph_support.h"
 
@@ -22,10 +23,10 @@ typedef struct sums {
     mr_graph_stats stats;
 } sums;
 
-static sums sums_make(int32_t n_threads) {
+static sums sums_make_on(const mr_cpu_options *cpu) {
     sums s = {0};
     mr_err err = {0};
-    assert_int_equal(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = n_threads}, &s.be, &err), MR_OK);
+    assert_int_equal(mr_cpu_backend_create(cpu, &s.be, &err), MR_OK);
     s.g = graph_make(ROWS, OUT_ROWS);
     s.x = mr_graph_input(s.g, "x", MR_TYPE_F32, COLUMNS, MR_ROWS_STEP);
     s.y = mr_graph_input(s.g, "y", MR_TYPE_F32, COLUMNS, MR_ROWS_STEP);
@@ -39,6 +40,10 @@ static sums sums_make(int32_t n_threads) {
     assert_int_equal(s.be->ops->buffer_create(s.be, s.stats.work_bytes[0], &s.work, &err), MR_OK);
     assert_int_equal(mr_graph_place(s.g, &s.work, &err), MR_OK);
     return s;
+}
+
+static sums sums_make(int32_t n_threads) {
+    return sums_make_on(&(mr_cpu_options){.n_threads = n_threads});
 }
 
 static void sums_free(sums *s) {
@@ -101,6 +106,45 @@ static void test_rows_are_added_and_taken(void **state) {
         }
         sums_free(&s);
     }
+}
+
+static int64_t frozen_ns;
+
+/* Runs seem to take 0 to 3 ms, so that trials of other numbers of threads win and lose. */
+static void count_and_move_clock(void *ctx) {
+    int *n = ctx;
+    ++*n;
+    frozen_ns = frozen_ns * 75 % 65537;
+    mr_clock_freeze(mr_clock_now_ns() + frozen_ns * 46);
+}
+
+/* Whichever number of threads a run takes, and whatever other numbers runs took before. */
+static void test_threads_that_adapt_give_the_same(void **state) {
+    (void)state;
+    static const int32_t wanted[OUT_ROWS] = {2, 0, 2, 1};
+    sums s = sums_make_on(&(mr_cpu_options){.n_threads = 5, .adapts = true});
+    frozen_ns = 1;
+    mr_clock_freeze(1);
+    for (int i = 0; i < 1500; i++) {
+        int32_t n_rows = 1 + i % ROWS;
+        int n_calls = 0;
+        mr_run r = {.n_rows = {[MR_ROWS_STEP] = n_rows, [MR_ROWS_OUT] = n_rows > 2 ? OUT_ROWS : 0},
+                    .progress = count_and_move_clock,
+                    .progress_ctx = &n_calls};
+        set_floats(&s, s.x, n_rows);
+        set_floats(&s, s.y, n_rows);
+        assert_int_equal(mr_graph_set_rows(s.g, s.wanted, wanted, sizeof *wanted, OUT_ROWS, NULL), MR_OK);
+        uint64_t allocs = mr_mem_get_stats().n_allocs;
+        assert_int_equal(mr_graph_run(s.g, &r, NULL), MR_OK);
+        assert_int_equal(mr_mem_get_stats().n_allocs, allocs);
+        assert_int_equal(n_calls, s.stats.n_groups);
+        for (int32_t row = 0; row < n_rows; row++)
+            expect_row(&s, s.sum, row, row);
+        for (int32_t row = 0; row < r.n_rows[MR_ROWS_OUT]; row++)
+            expect_row(&s, s.taken, row, wanted[row]);
+    }
+    mr_clock_freeze(-1);
+    sums_free(&s);
 }
 
 /* Rows beyond the real ones are not computed: what an earlier run left there stays. */
@@ -168,6 +212,7 @@ static void test_fused_and_plain_are_the_same(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows_are_added_and_taken),
+        cmocka_unit_test(test_threads_that_adapt_give_the_same),
         cmocka_unit_test(test_only_real_rows_are_computed),
         cmocka_unit_test(test_fused_and_plain_are_the_same),
     };

@@ -1,0 +1,90 @@
+/* backends/cpu/cpu_choice.c - now and then a few runs try half or twice as many threads. A trial that looks worse ends at
+ * once. One that looks better goes on, because a short one beside other programs may just have been lucky, until it has
+ * run for as long as some time slices of the system; then its number is taken. How often there is a trial follows from
+ * what trials have lost: some milliseconds at the beginning, and a hundredth of all time. */
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cpu/cpu_choice.h"
+
+static const double LOOK_NS = 2e6, /* a trial runs for so long before it is judged */
+    TAKE_NS = 40e6,                /* and for so long before its number is taken */
+    GAP_NS = 50e6,                 /* between two trials */
+    HALF_NS = 0.3e9,               /* after so long a run counts half */
+    FUND_NS = 20e6, SHARE = 0.01,  /* trials may lose FUND_NS and a SHARE of all time */
+    BETTER = 0.95;                 /* of the time of a run before, or less: worth a change */
+
+static int32_t count_of(const cpu_choice *c, int32_t level) {
+    return c->most >> (c->n_levels - 1 - level);
+}
+
+static double mean(const cpu_choice_runs *r) {
+    return r->n > 0 ? r->ns / r->n : 0;
+}
+
+void cpu_choice_init(cpu_choice *c, int32_t most) {
+    *c = (cpu_choice){.most = most, .trial = -1};
+    while (most >> c->n_levels > 0)
+        c->n_levels++;
+    c->level = c->n_levels - 1;
+}
+
+/* What a trial of the level would lose, by its last runs; by the number of threads where there are none. */
+static double expected_loss(const cpu_choice *c, int32_t level) {
+    double now = mean(&c->runs[c->level]), then = mean(&c->runs[level]);
+    if (then == 0)
+        then = now * count_of(c, c->level) / count_of(c, level);
+    double n_runs = then > LOOK_NS ? 1 : LOOK_NS / then;
+    return then > now ? n_runs * (then - now) : 0;
+}
+
+/* Below and above in turn. */
+static int32_t next_trial(cpu_choice *c) {
+    int32_t level = c->level + (c->trial_up ? 1 : -1);
+    c->trial_up = !c->trial_up;
+    if (level < 0 || level >= c->n_levels)
+        level = 2 * c->level - level;
+    return level < 0 || level >= c->n_levels ? -1 : level;
+}
+
+static void begin_trial(cpu_choice *c) {
+    int32_t level = next_trial(c);
+    if (level < 0 || c->lost_ns + expected_loss(c, level) > FUND_NS + SHARE * c->run_ns)
+        return;
+    c->trial = level;
+    c->trial_runs = (cpu_choice_runs){0};
+}
+
+int32_t cpu_choice_next(cpu_choice *c) {
+    bool first = c->tried_ns == 0;
+    if (c->trial < 0 && c->n_levels > 1 && c->runs[c->level].ns >= LOOK_NS &&
+        (first || c->run_ns - c->tried_ns >= GAP_NS))
+        begin_trial(c);
+    return count_of(c, c->trial < 0 ? c->level : c->trial);
+}
+
+static void judge_trial(cpu_choice *c) {
+    const cpu_choice_runs *t = &c->trial_runs;
+    double now = mean(&c->runs[c->level]);
+    bool better = mean(t) <= BETTER * now;
+    if (t->ns < LOOK_NS || (better && t->ns < TAKE_NS))
+        return;
+    if (t->ns > t->n * now)
+        c->lost_ns += t->ns - t->n * now;
+    c->runs[c->trial] = *t;
+    c->level = better ? c->trial : c->level;
+    c->tried_ns = c->run_ns;
+    c->trial = -1;
+}
+
+void cpu_choice_note(cpu_choice *c, int64_t ns) {
+    cpu_choice_runs *r = c->trial < 0 ? &c->runs[c->level] : &c->trial_runs;
+    r->ns += (double)ns;
+    r->n += 1;
+    c->run_ns += (double)ns;
+    if (c->trial >= 0)
+        judge_trial(c);
+    if (c->run_ns - c->halved_ns < HALF_NS)
+        return;
+    c->halved_ns = c->run_ns;
+    for (int32_t l = 0; l < c->n_levels; l++)
+        c->runs[l] = (cpu_choice_runs){c->runs[l].ns / 2, c->runs[l].n / 2};
+}
