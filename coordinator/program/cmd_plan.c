@@ -95,6 +95,7 @@ static mr_status print_json(const cmd_session *s, const further *more, mr_err *e
     for (size_t i = 0; plan && i < json_array_size(plan); i++) { /* ranks of --facts are not here to be asked */
         const char *host = cmd_facts_host(s, (int32_t)i);
         json_t *stage = json_array_get(plan, i);
+        json_object_set_new(stage, "file_bytes", json_integer((json_int_t)cmd_session_file_bytes(s, (int32_t)i)));
         if (!host)
             continue;
         json_object_set_new(stage, "rank", json_integer(s->plan.stages[i].rank));

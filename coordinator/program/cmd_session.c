@@ -235,8 +235,11 @@ static bool print_heading(const cmd_session *s, mr_text_buf *out) {
                          s->map_weights ? ", matrices in the model file" : "");
 }
 
-static void add_row(output_table *t, const mr_stage_sizes *sizes) {
+/* in_file: bytes that are read from the mapped model file; a column where matrices stay there. */
+static void add_row(const cmd_session *s, const mr_stage_sizes *sizes, size_t in_file, output_table *t) {
     output_table_bytes_cell(t, sizes->weight_bytes);
+    if (s->map_weights)
+        output_table_bytes_cell(t, in_file);
     output_table_bytes_cell(t, sizes->kv_bytes);
     output_table_bytes_cell(t, sizes->work_bytes);
     output_table_bytes_cell(t, sizes->weight_bytes + sizes->kv_bytes + sizes->work_bytes);
@@ -251,9 +254,11 @@ static double rows_of_step(const cmd_session *s) {
 }
 
 static void add_heads(const cmd_session *s, bool ranks, output_table *t) {
-    static const char *const HEADS[] = {"stage", "layers", "weights", "KV cache", "buffers", "together"};
+    static const char *const HEADS[] = {"stage", "layers", "weights", "in the file", "KV cache", "buffers", "together"};
+    enum { IN_FILE = 3 };
     for (size_t i = 0; i < sizeof HEADS / sizeof HEADS[0]; i++)
-        output_table_cell(t, "%s", HEADS[i]);
+        if (i != IN_FILE || s->map_weights)
+            output_table_cell(t, "%s", HEADS[i]);
     if (s->facts.prediction)
         output_table_cell(t, "step of %.0f", rows_of_step(s));
     if (ranks) {
@@ -270,7 +275,7 @@ static void add_stage(const cmd_session *s, int32_t i, output_table *t) {
         output_table_cell(t, "sleeps");
     else
         output_table_cell(t, "%" PRId32 "-%" PRId32, stage->first, stage->last - 1);
-    add_row(t, &s->sizes[i]);
+    add_row(s, &s->sizes[i], cmd_session_file_bytes(s, i), t);
     if (s->facts.prediction)
         output_table_cell(t, "%.2f ms", 1e3 * mr_plan_step_seconds(s->facts.prediction, i, rows_of_step(s)));
     if (host) {
@@ -282,13 +287,18 @@ static void add_stage(const cmd_session *s, int32_t i, output_table *t) {
 mr_status cmd_session_print_plan(const cmd_session *s, mr_text_buf *out, mr_err *err) {
     mr_stage_sizes total = cmd_session_total_sizes(s);
     bool ranks = cmd_facts_host(s, 0) != NULL, foretold = s->facts.prediction != NULL;
-    output_table t = {.align = ranks ? foretold ? "rrrrrrrrl" : "rrrrrrrl" : foretold ? "rrrrrrr" : "rrrrrr"};
+    char align[OUTPUT_TABLE_MAX_COLUMNS];
+    size_t in_file = 0;
+    snprintf(align, sizeof align, "rrrrrr%s%s%s", s->map_weights ? "r" : "", foretold ? "r" : "", ranks ? "rl" : "");
+    output_table t = {.align = align};
     add_heads(s, ranks, &t);
-    for (int32_t i = 0; i < s->plan.n_stages; i++)
+    for (int32_t i = 0; i < s->plan.n_stages; i++) {
         add_stage(s, i, &t);
+        in_file += cmd_session_file_bytes(s, i);
+    }
     output_table_cell(&t, "all");
     output_table_cell(&t, "%" PRId32, s->info.n_layers);
-    add_row(&t, &total);
+    add_row(s, &total, in_file, &t);
     for (int i = 0; i < foretold + 2 * ranks; i++)
         output_table_cell(&t, "%s", "");
     t.failed |= !print_heading(s, out);

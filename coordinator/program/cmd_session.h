@@ -82,6 +82,8 @@ static inline int64_t cmd_session_whole_blocks(int64_t n) {
 const mr_rank_info *cmd_session_rank(const cmd_session *s, int32_t stage);
 /* Of all stages together; after cmd_session_size. */
 mr_stage_sizes cmd_session_total_sizes(const cmd_session *s);
+/* Bytes of weights that a stage reads for every step from the mapped model file. */
+size_t cmd_session_file_bytes(const cmd_session *s, int32_t stage);
 /* Rows of a step without --chunk. */
 int32_t cmd_session_usual_chunk(int32_t n_stages);
 /* Without --chunk a step has room for a row of each sequence, and for rows of prompts beside them. */

@@ -56,6 +56,13 @@ mr_stage_sizes cmd_session_total_sizes(const cmd_session *s) {
     return total;
 }
 
+size_t cmd_session_file_bytes(const cmd_session *s, int32_t stage) {
+    const mr_plan_stage *p = &s->plan.stages[stage];
+    size_t held = s->sizes[stage].weight_bytes;
+    size_t all = p->weight_bytes - (p->first == 0 ? mr_model_embedding_bytes(s->gguf) : 0); /* a row for each token */
+    return s->map_weights && all > held ? all - held : 0;
+}
+
 /* What all stages of a process, or of that which needs most, would allocate with n_blocks KV blocks: each of their
  * buffers is whole pages. */
 static size_t allocated_bytes(const cmd_session *s, int32_t n_blocks) {
@@ -107,6 +114,8 @@ static mr_status fit_budget(cmd_session *s, const cmd_session_needs *needs, mr_e
         else
             high = mid;
     }
+    output_note("the KV cache has room for %" PRId64 " tokens instead of %" PRId64 ": --mem allows no more",
+                (int64_t)low * MR_WIRE_BLOCK_TOKENS, (int64_t)s->n_kv_blocks * MR_WIRE_BLOCK_TOKENS);
     s->n_kv_blocks = low;
     return measure(s, err);
 }
@@ -128,9 +137,10 @@ static int32_t at_most(int64_t v, int64_t limit) {
     return (int32_t)(v < limit ? v : limit);
 }
 
-/* What the stages of a host take that share its limits, that for their KV blocks among it, and what they may take. */
+/* What the stages of a host take that share its limits, that for their KV blocks among it, what they read from the
+ * mapped file beside it, and what they may take. */
 typedef struct host_sizes {
-    uint64_t need, kv, have;
+    uint64_t need, kv, file, have;
 } host_sizes;
 
 /* Whether stage i is the first of its host, and memory there is known. */
@@ -145,6 +155,7 @@ static bool host_memory(const cmd_session *s, int32_t i, host_sizes *out) {
             return false;
         sum.need += s->sizes[k].weight_bytes + s->sizes[k].kv_bytes + s->sizes[k].work_bytes;
         sum.kv += s->sizes[k].kv_bytes;
+        sum.file += cmd_session_file_bytes(s, k);
     }
     sum.have = rank ? rank->memory_bytes : mr_mem_available();
     *out = sum;
@@ -185,19 +196,44 @@ static mr_status fit_hosts(cmd_session *s, const cmd_session_needs *needs, mr_er
     return measure(s, err);
 }
 
-/* Hosts whose stages take more than is free there. */
+static void warn_of_file(const host_sizes *h, const char *who) {
+    char file_text[OUTPUT_BYTES_TEXT], need_text[OUTPUT_BYTES_TEXT], have_text[OUTPUT_BYTES_TEXT];
+    output_bytes_text((size_t)h->file, file_text);
+    output_bytes_text((size_t)h->need, need_text);
+    output_bytes_text((size_t)h->have, have_text);
+    output_warning(
+        "%s of weights stay in the model file and are read again for every step, which is slow: beside %s of "
+        "other memory they do not fit into the %s of %s; hint: more memory, or more hosts",
+        file_text, need_text, have_text, who);
+}
+
+/* Hosts whose stages take more than is free there, or would with what they read from the mapped file; and stages for
+ * which --mem is too small in this way. */
 static void warn_of_memory(const cmd_session *s) {
     char need_text[OUTPUT_BYTES_TEXT], have_text[OUTPUT_BYTES_TEXT];
+    uint64_t allowed = (uint64_t)mr_options_number(s->options, MR_OPTION_MEM);
+    bool warned = false;
     host_sizes h;
-    for (int32_t i = 0; i < s->plan.n_stages && s->cluster.n_ranks > 0; i++) {
-        if (!host_memory(s, i, &h) || h.need <= h.have)
-            continue;
-        output_bytes_text((size_t)h.need, need_text);
-        output_bytes_text((size_t)h.have, have_text);
-        output_warning("%s has %s of memory free, its stages take %s: the system may kill them; hint: more hosts, or "
-                       "fewer layers there (--cut)",
-                       cmd_session_rank(s, i)->host, have_text, need_text);
+    for (int32_t i = 0; i < s->plan.n_stages && !mr_options_given(s->options, MR_OPTION_FACTS); i++) {
+        const mr_rank_info *rank = cmd_session_rank(s, i);
+        bool is_known = host_memory(s, i, &h);
+        if (is_known && h.need > h.have) {
+            output_bytes_text((size_t)h.need, need_text);
+            output_bytes_text((size_t)h.have, have_text);
+            output_warning("%s has %s of memory free, its stages take %s: the system may kill them; hint: %s",
+                           rank ? rank->host : "this machine", have_text, need_text,
+                           rank ? "more hosts, or fewer layers there (--cut)"
+                                : "fewer --sequences, or a smaller --ctx");
+        } else if (is_known && h.file > 0 && h.need + h.file > h.have) {
+            warn_of_file(&h, rank ? rank->host : "this machine");
+            warned = true;
+        }
     }
+    h = (host_sizes){.need = allocated_bytes(s, s->n_kv_blocks), .have = allowed};
+    for (int32_t i = 0; i < s->plan.n_stages; i++)
+        h.file += cmd_session_file_bytes(s, i);
+    if (!warned && allowed > 0 && h.file > 0 && h.need + h.file > allowed)
+        warn_of_file(&h, "--mem");
 }
 
 /* Whether stages with repacked matrices do not fit: into the budget even with the fewest KV blocks, or into what a host

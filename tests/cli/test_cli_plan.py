@@ -53,6 +53,31 @@ class Plan(cli.Case):
         found = json.loads(out)
         return found["sequences"][0]["ids"], [(p["first_layer"], p["last_layer"]) for p in found["plan"]]
 
+    # --- Memory
+
+    @cli.needs_demo
+    def test_matrices_that_stay_in_the_file(self):
+        """They do not count for --mem, so the plan says how much of them every step reads."""
+        plan = ("plan", cli.DEMO, "--mem")
+        whole, mapped = (json.loads(self.good(*plan, mem, "--json")) for mem in ("1G", "9M"))
+        self.assertEqual((whole["repacked"], mapped["repacked"]), (True, False))
+        self.assertEqual(whole["plan"][0]["file_bytes"], 0)
+        stage = mapped["plan"][0]
+        self.assertEqual(stage["file_bytes"], 8 * 628736 + 278528 + 1024 - stage["weight_bytes"])
+        done = self.run_bin(*plan, "9M")
+        self.assertRegex(done.stdout.decode(), r"weights +in the file +KV cache")
+        self.assertRegex(done.stderr.decode(), r"warning: 5\.0 MiB of weights .* read again for every step, which is slow")
+        self.assertNotIn("in the file", self.good(*plan, "1G").decode())
+        done = self.run_bin(*plan, "1G", "--no-repack")  # there is room to keep it
+        self.assertNotIn(b"slow", done.stderr)
+
+    def test_a_plan_larger_than_this_machine_is_said(self):
+        for sequences, warned in (("1", False), ("4096", True)):
+            done = self.run_bin("plan", self.model, "--ctx", "1048576", "--sequences", sequences)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(b"this machine has " in done.stderr, warned, done.stderr)
+            self.assertEqual(b"fewer --sequences" in done.stderr, warned, done.stderr)
+
     # --- Plan files
 
     def test_what_is_saved(self):
