@@ -6,10 +6,11 @@
 
 #include "coordinator/program/interrupt.h"
 #include "coordinator/program/output.h"
+#include "coordinator/program/progress.h"
 #include "engine/base/clock.h"
 
 enum { DEFAULT_PATIENCE_S = 60 };
-static const int64_t QUIET_NS = 3 * MR_NS_PER_S, END_PATIENCE_NS = MR_NS_PER_S / 2;
+static const int64_t END_PATIENCE_NS = MR_NS_PER_S / 2;
 
 bool cmd_cluster_ended(void) {
     return interrupt_seen() || rank_loss_reported();
@@ -42,21 +43,23 @@ rank_config cmd_cluster_rank_config(const mr_options *options, const char *model
                          .patience_ns = (seconds ? seconds : DEFAULT_PATIENCE_S) * MR_NS_PER_S};
 }
 
-/* Says who is awaited, after some seconds and then once a second. */
+/* Says who is awaited. */
 static bool note_missing(void *ctx, const char *ranks) {
-    int64_t *next_ns = ctx, now = mr_clock_now_ns();
-    if (now >= *next_ns) {
-        output_note("waiting for %s", ranks);
-        *next_ns = now + MR_NS_PER_S;
+    char text[PROGRESS_TEXT];
+    if (progress_is_due(ctx)) {
+        snprintf(text, sizeof text, "waiting for %.180s", ranks);
+        progress_show(ctx, text);
     }
     return !cmd_cluster_ended();
 }
 
 static mr_status call_roll(cmd_cluster *c, const rank_config *config, mr_err *err) {
-    int64_t now = mr_clock_now_ns(), next_note_ns = now + QUIET_NS;
+    progress bar;
+    progress_begin(&bar);
     mr_status status = mr_roll_call_create(rank_channel(c->rank), c->n_ranks, &c->roll, err);
     if (status == MR_OK)
-        status = mr_roll_call_wait(c->roll, now + config->patience_ns, note_missing, &next_note_ns, err);
+        status = mr_roll_call_wait(c->roll, mr_clock_now_ns() + config->patience_ns, note_missing, &bar, err);
+    progress_end(&bar);
     if (status == MR_OK)
         status = mr_roll_call_check(c->roll, err);
     return status == MR_OK ? mr_roll_call_share_file(c->roll, &c->n_without_file, err) : status;

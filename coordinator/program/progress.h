@@ -1,5 +1,5 @@
-/* coordinator/program/progress.h - how far loading, measuring or a batch has come: one line that updates itself on a
- * terminal; otherwise plain lines, some seconds apart, and none that says what the last one said.
+/* coordinator/program/progress.h - how far a start, a measurement or a batch has come: on a terminal one line, which
+ * updates itself; otherwise plain lines, some seconds apart, and none that says what the last one said.
  * Owns:    nothing. Threads: bound to the main thread. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_PROGRESS_H
