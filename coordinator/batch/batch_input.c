@@ -115,13 +115,13 @@ static mr_status add_line(batch_input *in, size_t at, size_t n, uint32_t number,
     }
     batch_line *l = &in->lines[in->n++];
     *l = (batch_line){.at = at, .number = number, .hash = hash_of(text)};
+    if (in->n == 1)
+        in->has_requests = text.data[0] == '{';
     if (text.len > BATCH_MAX_LINE_BYTES) {
         l->kind = BATCH_TOO_LONG;
         return MR_OK;
     }
     l->n_bytes = (uint32_t)text.len;
-    if (in->n == 1)
-        in->has_requests = text.data[0] == '{';
     read_line(in, text, l);
     return MR_OK;
 }
