@@ -142,7 +142,10 @@ static http_outcome outcome_of(const http_exchange *x, bool completed) {
         return HTTP_OUTCOME_FAILED;
     if (!completed || !x->queued)
         return atomic_load(&x->server->stopping) ? HTTP_OUTCOME_FAILED : HTTP_OUTCOME_CANCELLED;
-    return x->status >= 500 ? HTTP_OUTCOME_FAILED : x->status >= 400 ? HTTP_OUTCOME_REFUSED : HTTP_OUTCOME_OK;
+    if (x->status < 400)
+        return HTTP_OUTCOME_OK;
+    bool is_refusal = x->status < 500 || (x->status == MHD_HTTP_SERVICE_UNAVAILABLE && x->info.prompt_tokens == 0);
+    return is_refusal ? HTTP_OUTCOME_REFUSED : HTTP_OUTCOME_FAILED;
 }
 
 static void write_log(http_exchange *x, mr_log_level level, const http_done *done) {

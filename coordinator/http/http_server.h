@@ -80,11 +80,14 @@ typedef struct http_route {
     int endpoint; /* for the functions */
 } http_route;
 
+/* How a request ended. REFUSED: a status of 400 to 499, or 503 before a prompt was read (loading, ending, no memory). FAILED: any
+ * other status from 500 on, a stream that said an error, or an answer that was cut off because the server stopped. CANCELLED:
+ * the client went away before the end. */
 typedef enum http_outcome {
     HTTP_OUTCOME_OK,
-    HTTP_OUTCOME_REFUSED, /* a status of 400 to 499 */
-    HTTP_OUTCOME_FAILED,  /* another status, a stream that said an error, or what was cut off when the server stopped */
-    HTTP_OUTCOME_CANCELLED, /* the client went away before the end */
+    HTTP_OUTCOME_REFUSED,
+    HTTP_OUTCOME_FAILED,
+    HTTP_OUTCOME_CANCELLED,
 } http_outcome;
 const char *http_outcome_name(http_outcome outcome);
 

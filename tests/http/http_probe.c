@@ -3,7 +3,7 @@
  *   GET  /open           needs no key            GET /fixed           "fixed\n"
  *   GET  /item/ANY       the rest of the path    POST /echo           the body
  *   POST /wait?ms=N      one answer, after N ms  POST /stream?n=N&ms=M   N events, M ms apart; &fails=1: it fails at its end
- *   GET  /counts         {"live":calls}          POST /fail           a call whose answer is a 429
+ *   GET  /counts         {"live":calls}          POST /fail?status=N  a call whose answer is a 429, or N
  * Options: --port N --unix PATH --host H --key K (again) --origin O (again) --insecure --cert FILE --key-file FILE --max-body N
  *          --max-connections N --timeout S --ping S --drain S --json */
 // SPDX-License-Identifier: Apache-2.0
@@ -30,6 +30,7 @@ typedef struct probe_call {
     void *wake_ctx;
     int64_t n, n_said, step_ns, next_ns;
     bool fails;
+    int status;
     struct probe_call *next;
 } probe_call;
 
@@ -53,6 +54,7 @@ static void *call_begin(void *ctx, int endpoint, const http_request *r, void (*w
                       .wake_ctx = wake_ctx,
                       .n = number_of(r, "n", 1),
                       .fails = number_of(r, "fails", 0) != 0,
+                      .status = endpoint == FAIL ? (int)number_of(r, "status", 429) : 200,
                       .step_ns = number_of(r, "ms", 0) * MR_NS_PER_MS};
     c->next_ns = mr_clock_now_ns() + c->step_ns;
     mr_mutex_lock(&lock);
@@ -86,7 +88,7 @@ static http_state call_next(void *call, mr_text_buf *out) {
 
 static void call_info(const void *call, http_call_info *out) {
     const probe_call *c = call;
-    *out = (http_call_info){.status = c->endpoint == FAIL ? 429 : 200,
+    *out = (http_call_info){.status = c->status,
                             .streams = c->endpoint == STREAM,
                             .failed = c->fails && c->n_said == c->n,
                             .retry_after_s = c->endpoint == FAIL ? 7 : 0,

@@ -442,6 +442,7 @@ class Ends(unittest.TestCase):
             server.ask("GET", "/fixed", headers=named("fixed"))
             server.ask("GET", "/none", headers=named("none"))
             server.ask("POST", "/fail", headers=named("busy"))
+            server.ask("POST", "/fail?status=503", headers=named("late"))
             server.ask("POST", "/stream?n=2", headers=named("whole"))
             server.ask("POST", "/stream?n=2&fails=1", headers=named("broken"))
             server.raw(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: chunks\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n")
@@ -455,7 +456,7 @@ class Ends(unittest.TestCase):
             lines = [json.loads(line) for line in server.end()[2].splitlines()]
             s.close()
         found = {line["id"]: (line["status"], line["outcome"]) for line in lines if line["component"] == "http"}
-        self.assertEqual(found, {"fixed": (200, "ok"), "none": (404, "refused"), "busy": (429, "refused"), "whole": (200, "ok"),
+        self.assertEqual(found, {"fixed": (200, "ok"), "none": (404, "refused"), "busy": (429, "refused"), "late": (503, "failed"), "whole": (200, "ok"),
                                  "broken": (200, "failed"), "chunks": (400, "refused"), "left": (200, "cancelled"),
                                  "unread": (499, "cancelled"), "cut": (200, "failed")})
         with tempfile.TemporaryDirectory() as folder, Server("--unix", folder + "/socket") as server:

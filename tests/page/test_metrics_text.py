@@ -37,23 +37,25 @@ class MetricsText(unittest.TestCase):
             with self.assertRaises(ValueError, msg=text):
                 prometheus.read(text)
 
-    def check_dashboard(self, families):
-        """Every query of deploy/grafana.json is of a metric that there is, and of labels that it has."""
+    def check_queries(self, families):
+        """Every query of deploy/grafana.json and deploy/alerts.yml is of a metric that there is, and of labels that it has."""
         with open(os.path.join(SOURCE, "deploy/grafana.json"), encoding="utf-8") as f:
             dashboard = json.load(f)
         queries = [t["expr"] for p in dashboard["panels"] for t in p.get("targets", [])]
-        used = [m for q in queries for m in re.findall(r"(millrace_\w+)(?:\{([^}]*)\})?", q)]
         self.assertGreater(len(queries), 20)
+        with open(os.path.join(SOURCE, "deploy/alerts.yml"), encoding="utf-8") as f:
+            queries.append(f.read())
+        used = [m for q in queries for m in re.findall(r"\b(millrace_\w+)(?:\{([^}]*)\})?", q)]
         for name, labels in used:
             family = families.get(name.removesuffix("_bucket"))
             self.assertIsNotNone(family, name)
-            wanted = set(re.findall(r"(\w+)=~?", labels)) - {"instance"}
+            wanted = set(re.findall(r'(\w+)(?:=|!|=~|!~)"', labels)) - {"instance"}
             self.assertLessEqual(wanted, set(family.samples[0][1]), name)
 
     def test_all(self):
         text = subprocess.run([os.environ["MILLRACE_TEST_METRICS"], "--print"], stdout=subprocess.PIPE, check=True).stdout
         families = prometheus.read(text.decode())
-        self.check_dashboard(families)
+        self.check_queries(families)
         with open(os.path.join(SOURCE, "coordinator/metrics/metrics.def"), encoding="utf-8") as f:
             self.assertEqual(len(families), f.read().count("\nMR_METRIC("))
         self.assertTrue(all(name.startswith("millrace_") for name in families))
