@@ -43,8 +43,9 @@ struct mr_job {
     uint32_t *copy_from, *copy_to; /* [max_sequences], of the step that is being issued */
     /* For a slot and blocks, in the order in which they will get them; those that wait for a promised block are not there. */
     mr_entry *first_waiting, *last_waiting;
-    mr_entry *ended; /* those whose last rows may still be under way */
-    bool may_admit;  /* something has changed since nobody could be admitted */
+    mr_entry *ended;  /* those whose last rows may still be under way */
+    bool may_admit;   /* something has changed since nobody could be admitted */
+    int64_t admit_ns; /* nobody is admitted before, while others are live */
     int32_t n_unfinished, n_live, n_leaving, n_closing;
     mr_stage_report *reports;  /* [n_stages] */
     mr_mutex seconds_lock;     /* of seconds, while other threads may read them */

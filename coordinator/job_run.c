@@ -220,8 +220,11 @@ static mr_status turn(mr_job *job, bool *did, mr_err *err) {
 }
 
 mr_status mr_job_turn(mr_job *job, int64_t deadline_ns, mr_err *err) {
+    int64_t start_ns = mr_clock_now_ns();
     bool did = false;
     mr_status status = turn(job, &did, err);
+    if (job->may_admit && start_ns < job->admit_ns && job->admit_ns < deadline_ns)
+        deadline_ns = job->admit_ns;
     if (status == MR_OK && !did && mr_clock_now_ns() < deadline_ns)
         status = job_wait(job, deadline_ns, err);
     return status == MR_OK ? MR_OK : job_find_cause(job, status, err);

@@ -7,11 +7,9 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
-enum {
-    DEFAULT_MAX_WAITING = 1024,
-    IDS_AT_ONCE =
-        1 << 16, /* of the sequences that one turn puts into the job: that takes some tenths of a millisecond */
-};
+/* Of the sequences that one turn puts into the job: that takes some tenths of a millisecond. Then the job has PAUSE times as
+ * long for itself. */
+enum { DEFAULT_MAX_WAITING = 1024, IDS_AT_ONCE = 1 << 16, PAUSE = 16 };
 static const int64_t FACTS_NS = MR_NS_PER_S / 4; /* the longest wait for a turn */
 
 struct mr_service {
@@ -37,6 +35,7 @@ struct mr_service {
     const mr_tokenizer *tok;
     mr_request *all, *dirty;
     mr_request *starting, **last_starting;
+    int64_t start_ns;            /* they are not put into the job before */
     mr_sampler_scratch *scratch; /* NULL: nobody has needed it yet */
 };
 
@@ -284,14 +283,20 @@ static void start_no_more(mr_service *s, mr_request *r) {
     r->is_starting = false;
 }
 
-/* Many choices of a long prompt take several turns. */
+/* Many choices of a long prompt take several turns; requests behind them take theirs in between. */
 static void start_some(mr_service *s) {
-    for (int64_t n_ids = 0; s->starting && n_ids < IDS_AT_ONCE;) {
+    int64_t now_ns = mr_clock_now_ns(), begun_ns = now_ns, n_ids = 0;
+    if (now_ns < s->start_ns)
+        return;
+    while (s->starting && n_ids < IDS_AT_ONCE) {
         mr_request *r = s->starting;
         n_ids += r->desc.n_prompt;
-        if (!answer_start_next(r))
-            start_no_more(s, r);
+        start_no_more(s, r);
+        if (answer_start_next(r))
+            service_start(r);
     }
+    now_ns = mr_clock_now_ns();
+    s->start_ns = s->starting ? now_ns + PAUSE * (now_ns - begun_ns) : 0;
 }
 
 /* Choices that are not in the job yet. */
@@ -426,7 +431,7 @@ mr_status mr_service_run(mr_service *s, mr_job *job, const mr_tokenizer *tok, mr
     if (status != MR_OK)
         return status;
     while (status == MR_OK && take_wishes(s)) {
-        status = mr_job_turn(job, s->starting ? 0 : MR_NEVER, err);
+        status = mr_job_turn(job, s->starting ? s->start_ns : MR_NEVER, err);
         wake_readers(s);
     }
     end_run(s, status, err);
