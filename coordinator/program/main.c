@@ -14,6 +14,7 @@
 #include "coordinator/program/interrupt.h"
 #include "coordinator/program/options.h"
 #include "coordinator/program/output.h"
+#include "coordinator/program/status_file.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/graph/debug.h"
@@ -155,17 +156,6 @@ static int follow(const mr_options *o, mr_status status, mr_err *problem) {
     return code;
 }
 
-/* For mpirun --enable-recovery, which returns 0 whatever its ranks return. */
-static void write_status_file(int status) {
-    const char *path = getenv("MILLRACE_STATUS_FILE");
-    FILE *f = path ? fopen(path, "we") : NULL;
-    if (!f)
-        return;
-    fprintf(f, "%d\n", status);
-    if (fclose(f) != 0)
-        output_warning("%.160s cannot be written: %s", path, strerror(errno));
-}
-
 /* What the loss of a rank, which was reported, brings about. */
 static bool is_of_peers(mr_status status) {
     return status == MR_E_PEER_LOST || status == MR_E_TIMEOUT || status == MR_E_PROTOCOL;
@@ -176,11 +166,14 @@ int main(int argc, char **argv) {
     mr_err err = {0};
     fill_standard_streams();
     signal(SIGPIPE, SIG_IGN);
+    const bool is_first = rank_place_get().rank == 0;
+    if (is_first)
+        status_file_begin();
     mr_status status = mr_options_parse(argc, argv, environ, &options, &err);
     mr_devices_config devices;
     if (status == MR_OK && cmd_cluster_devices(&options, &devices, &err) == MR_OK)
         mr_devices_prepare(&devices);
-    if (rank_place_get().rank > 0) {
+    if (!is_first) {
         int code = follow(&options, status, &err);
         mr_options_deinit(&options);
         if (rank_left_behind())
@@ -197,7 +190,7 @@ int main(int argc, char **argv) {
     if (status != MR_OK && (!readable || runs_on_ranks(&options)))
         cmd_cluster_dismiss_unmet(&options);
     mr_options_deinit(&options);
-    write_status_file(exit_status(status));
+    status_file_end(exit_status(status));
     if (rank_left_behind())
         _exit(exit_status(status));
     return exit_status(status);

@@ -190,6 +190,18 @@ class Start(Case):
         self.assertEqual((done.returncode, done.stdout), (1, b""), done)
         self.assertIn(b"no MPI daemon can be reached", done.stderr)
 
+    def test_status_file(self):
+        """Rank 0 says who it is before MPI starts, which here never happens, and how it ended."""
+        environment = dict(os.environ, OMPI_COMM_WORLD_RANK="0", OMPI_COMM_WORLD_SIZE="2",
+                           MILLRACE_STATUS_FILE=self.path("status"))
+        with subprocess.Popen([BIN, "generate", DEMO, "-p", "x"], env=environment, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE) as process:
+            process.communicate(timeout=LIMIT_S)
+        for name, wanted in ((".pid", "%d %s\n" % (process.pid, socket.gethostname())), ("", "1\n")):
+            with open(self.path("status" + name), encoding="ascii") as f:
+                self.assertEqual(f.read(), wanted)
+        self.assertEqual(sorted(os.listdir(self.folder)), ["status", "status.pid"])
+
 
 class Disk(Case):
     def test_full(self):
