@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -50,7 +51,7 @@ struct mr_lifeline {
     bool accepts_paused; /* until the next beat: the system has no descriptor left */
     int32_t n_ranks;
     int32_t n_missing; /* ranks that have not come yet */
-    bool *seen;        /* [n_ranks], those that have come */
+    atomic_bool *seen; /* [n_ranks], those that have come: written by the own thread, read by any */
     int64_t next_beat_ns;
     int32_t n_conns;
     conn *conns;          /* [n_conns] */
@@ -68,6 +69,8 @@ static void conn_lose_silent(mr_lifeline *l, conn *c) {
     char why[WHY_BYTES];
     snprintf(why, sizeof why, "no sign of life for %g s",
              (double)l->config.beat_ns * (l->config.silent_beats + 1) / (double)MR_NS_PER_S);
+    if (c->rank != 0)
+        (void)send(c->fd, &GOODBYE, 1, MSG_NOSIGNAL);
     conn_lose(l, c, why);
 }
 
@@ -393,6 +396,17 @@ mr_status mr_lifeline_connect(const char *address, int32_t self_rank, int64_t de
 
 const char *mr_lifeline_address(const mr_lifeline *l) {
     return l->address;
+}
+
+int32_t mr_lifeline_n_missing(const mr_lifeline *l, int32_t *out_first) {
+    int32_t n = 0;
+    for (int32_t i = l->n_ranks - 1; i > 0; i--) {
+        if (atomic_load(&l->seen[i]))
+            continue;
+        *out_first = i;
+        n++;
+    }
+    return n;
 }
 
 void mr_lifeline_close(mr_lifeline *l) {

@@ -4,6 +4,7 @@
  * come every 500 ms is missing for 5 s. Time in which the watching process itself was stopped does not count.
  * Linux frees the memory of a killed process before it closes its files: measured 30 ms for a GB of 4 KiB pages and
  * 2 ms for a GB of huge pages until the death shows.
+ * Rank 0 says goodbye to a rank that it gives up: one that was only stopped leaves quietly when it wakes.
  * Owns:    its sockets (at rank 0 one for each other rank) and its thread. A process that forks and does not exec lends
  *          its sockets to the child: its death shows when the child has ended too.
  * Threads: create and close are for one thread; mr_lifeline_address may be called from any.
@@ -35,10 +36,13 @@ MR_MUST_USE mr_status mr_lifeline_listen(int32_t n_ranks, mr_lifeline_lost *lost
 /* Rank 0: what the others need to connect, one line: a random token, and host:port for the addresses of interfaces
  * that are up, loopback last, link-local ones left out. Valid until close; "" at the other ranks. */
 const char *mr_lifeline_address(const mr_lifeline *l);
+/* Rank 0, from any thread: how many ranks have not come yet, and the first of them; 0 at the other ranks. */
+int32_t mr_lifeline_n_missing(const mr_lifeline *l, int32_t *out_first);
 
 /* The other ranks: tries all addresses at once; the first that proves to know the token counts, so that another program
  * behind the same address never does. deadline_ns: of mr_clock_now_ns(), for all of it.
- * MR_E_PROTOCOL: address is malformed. MR_E_IO: no address can be reached. MR_E_TIMEOUT: the deadline has passed. */
+ * MR_E_PROTOCOL: address is malformed. MR_E_IO: no address can be reached. MR_E_TIMEOUT: the deadline has passed.
+ * MR_E_PEER_LOST: likewise, and whoever took the hello at one of them has been silent for a second. */
 MR_MUST_USE mr_status mr_lifeline_connect(const char *address, int32_t self_rank, int64_t deadline_ns,
                                           mr_lifeline_lost *lost, void *ctx, mr_lifeline **out, mr_err *err);
 

@@ -13,9 +13,11 @@
 #include "engine/base/clock.h"
 #include "proto/lifeline_internal.h"
 
+#define SILENT_NS MR_NS_PER_S /* after a hello: who got it does not run */
+
 typedef struct attempt {
-    int fd; /* -1: failed */
-    bool connected;
+    int fd;             /* -1: failed */
+    int64_t greeted_ns; /* when it took our hello; 0: not yet */
     const char *failure;
     size_t n_answer; /* bytes of it received */
     uint8_t answer[LIFELINE_ANSWER_BYTES];
@@ -100,7 +102,7 @@ static void attempt_greet(attempt *a, const uint8_t hello[LIFELINE_HELLO_BYTES])
     else if (send(a->fd, hello, LIFELINE_HELLO_BYTES, MSG_NOSIGNAL) != LIFELINE_HELLO_BYTES)
         attempt_fail(a, "it takes no hello");
     else
-        a->connected = true;
+        a->greeted_ns = mr_clock_now_ns();
 }
 
 /* True once the right answer is there. */
@@ -127,7 +129,7 @@ static bool race_step(race *r, int64_t deadline_ns, int *out_fd) {
     int n_hosts = r->places->n_hosts, n_open = 0;
     for (int i = 0; i < n_hosts; i++) {
         const attempt *a = &r->attempts[i];
-        polls[i] = (struct pollfd){.fd = a->fd, .events = a->connected ? POLLIN : POLLOUT};
+        polls[i] = (struct pollfd){.fd = a->fd, .events = a->greeted_ns ? POLLIN : POLLOUT};
         n_open += a->fd >= 0;
     }
     if (n_open == 0)
@@ -138,7 +140,7 @@ static bool race_step(race *r, int64_t deadline_ns, int *out_fd) {
         attempt *a = &r->attempts[i];
         if (!polls[i].revents)
             continue;
-        if (!a->connected) {
+        if (!a->greeted_ns) {
             attempt_greet(a, r->hello);
         } else if (attempt_read(a, r->places->token)) {
             *out_fd = a->fd;
@@ -159,6 +161,14 @@ static void host_name(const struct sockaddr_storage *host, char *out, size_t byt
         inet_ntop(AF_INET, &a->sin_addr, ip, sizeof ip);
         snprintf(out, bytes, "%s:%d", ip, ntohs(a->sin_port));
     }
+}
+
+/* Whether something has our hello, and keeps silent. */
+static bool is_silent(const race *r, int64_t now_ns) {
+    bool found = false;
+    for (int i = 0; i < r->places->n_hosts; i++)
+        found |= r->attempts[i].fd >= 0 && r->attempts[i].greeted_ns && now_ns - r->attempts[i].greeted_ns > SILENT_NS;
+    return found;
 }
 
 /* What became of each address, as far as it fits. */
@@ -189,7 +199,7 @@ mr_status lifeline_race(const lifeline_places *places, int32_t self_rank, int64_
         if (!race_step(&r, deadline_ns, &fd))
             status = race_error(&r, MR_E_IO, err);
         else if (fd < 0 && mr_clock_now_ns() >= deadline_ns)
-            status = race_error(&r, MR_E_TIMEOUT, err);
+            status = race_error(&r, is_silent(&r, mr_clock_now_ns()) ? MR_E_PEER_LOST : MR_E_TIMEOUT, err);
     }
     for (int i = 0; i < places->n_hosts; i++)
         lifeline_fd_close(&r.attempts[i].fd);

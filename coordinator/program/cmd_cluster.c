@@ -9,7 +9,7 @@
 #include "coordinator/program/progress.h"
 #include "engine/base/clock.h"
 
-enum { DEFAULT_PATIENCE_S = 60 };
+enum { DEFAULT_PATIENCE_S = 60, LATE_S = 6 };
 static const int64_t END_PATIENCE_NS = MR_NS_PER_S / 2;
 
 bool cmd_cluster_ended(void) {
@@ -35,12 +35,17 @@ rank_config cmd_cluster_rank_config(const mr_options *options, const char *model
     mr_err ignored; /* rank 0 has refused what contradicts itself */
     (void)!cmd_cluster_devices(options, &devices, &ignored);
     int64_t seconds = mr_options_number(options, MR_OPTION_START_TIMEOUT); /* 0: the command line cannot be read */
+    bool chosen = seconds != 0 && mr_options_given(options, MR_OPTION_START_TIMEOUT);
+    if (seconds == 0)
+        seconds = DEFAULT_PATIENCE_S;
     return (rank_config){.place = rank_place_get(),
                          .model_path = model_path,
                          .cache_dir = mr_options_text(options, MR_OPTION_CACHE_DIR),
                          .n_threads = n_threads,
                          .devices = devices,
-                         .patience_ns = (seconds ? seconds : DEFAULT_PATIENCE_S) * MR_NS_PER_S};
+                         .serves = options->command == MR_COMMAND_SERVE,
+                         .patience_ns = seconds * MR_NS_PER_S,
+                         .late_ns = (chosen ? seconds : LATE_S) * MR_NS_PER_S};
 }
 
 /* Says who is awaited. */
@@ -109,6 +114,17 @@ mr_status cmd_cluster_compare_clocks(cmd_cluster *c, const mr_plan *plan, int64_
     return status;
 }
 
+/* Ranks without a stage only wait for the end. */
+static void set_idle(cmd_cluster *c, const mr_plan *plan) {
+    for (int32_t rank = 1; rank < c->n_ranks; rank++) {
+        bool has_stage = false;
+        for (int32_t i = 0; i < plan->n_stages; i++)
+            has_stage |= plan->stages[i].rank == rank;
+        if (!has_stage)
+            rank_set_idle(c->rank, rank);
+    }
+}
+
 mr_status cmd_cluster_start(cmd_cluster *c, const char *model_path, const mr_plan *plan, int32_t threads,
                             uint32_t epoch, mr_err *err) {
     mr_status status = MR_OK;
@@ -116,8 +132,10 @@ mr_status cmd_cluster_start(cmd_cluster *c, const char *model_path, const mr_pla
         return MR_OK;
     for (int32_t i = 0; i < plan->n_stages && c->roll && status == MR_OK; i++)
         status = mr_roll_call_start(c->roll, plan->stages[i].rank, epoch, err);
-    if (c->roll)
+    if (c->roll) {
+        set_idle(c, plan);
         return status;
+    }
     mr_local_cluster_config local = {.model_path = model_path,
                                      .n_stages = plan->n_stages,
                                      .threads_per_stage = threads,
@@ -150,7 +168,7 @@ void cmd_cluster_tell_of_interrupt(cmd_cluster *c) {
 
 void cmd_cluster_close(cmd_cluster *c) {
     if (c->roll)
-        mr_roll_call_dismiss(c->roll, rank_loss_reported(), mr_clock_now_ns() + END_PATIENCE_NS);
+        mr_roll_call_dismiss(c->roll, rank_any_lost(), mr_clock_now_ns() + END_PATIENCE_NS);
     mr_roll_call_destroy(c->roll);
     rank_end(c->rank, c->well);
     mr_local_cluster_destroy(c->local);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "coordinator/program/rank.h"
-
+/* rank.c - the threads of a rank, its start and its end. */
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -11,62 +9,27 @@
 #include "backends/cpu/cpu_backend.h"
 #include "coordinator/program/interrupt.h"
 #include "coordinator/program/output.h"
+#include "coordinator/program/rank_internal.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
-#include "engine/base/thread.h"
-#include "proto/channel_mpi.h"
-#include "proto/lifeline.h"
 #include "worker/lobby.h"
 
 enum {
     MAX_REQUESTS = 1 << 14, /* posted by one endpoint */
-    HOST_BYTES = sizeof((mr_mpi_card *)0)->host,
-    EXIT_FAILED = 1,
-    LEAVE_AFTER_NS = 300000000,
     EXIT_TERMINATED = 128 + SIGTERM,
 };
-static const int64_t LIFELINE_PATIENCE_NS = 5 * MR_NS_PER_S, END_PATIENCE_NS = MR_NS_PER_S,
-                     FOLLOW_PATIENCE_NS = 20 * MR_NS_PER_S, SIGNAL_LOOK_NS = 50 * MR_NS_PER_MS,
-                     SIGNAL_GRACE_NS = 400 * MR_NS_PER_MS, FIRST_WORD_NS = MR_NS_PER_S;
+static const int64_t END_PATIENCE_NS = MR_NS_PER_S, FOLLOW_PATIENCE_NS = 20 * MR_NS_PER_S,
+                     SIGNAL_LOOK_NS = 50 * MR_NS_PER_MS, FIRST_WORD_NS = MR_NS_PER_S;
 
-typedef enum rank_state { RANK_STARTING, RANK_RUNNING, RANK_FINISHING, RANK_ENDED } rank_state;
-
-struct rank_process {
-    rank_config config;
-    char *model_path, *cache_dir; /* copies, for a step thread that is left behind */
-    mr_err problem;
-    rank_share share;
-    int32_t n_threads;
-    mr_thread *step_thread;
-    mr_lifeline *lifeline;
-    mr_mutex lock; /* guards what follows */
-    mr_cond changed;
-    rank_state state;
-    mr_status status; /* of the step thread */
-    mr_err err;
-    mr_mpi *mpi;        /* NULL before it runs, and when it ends */
-    mr_mpi_card first;  /* of rank 0, once it runs */
-    bool goodbye;       /* of rank 0 */
-    int32_t early_loss; /* a rank that was lost before mpi was there; 0: none */
-};
-
-static atomic_bool loss_reported, left_behind, signalled;
-
-bool rank_loss_reported(void) {
-    return atomic_load(&loss_reported);
-}
+static atomic_bool left_behind, signalled;
 
 bool rank_left_behind(void) {
     return atomic_load(&left_behind);
 }
 
-/* The name of this host; returns out. */
-static const char *host_name(char out[HOST_BYTES]) {
-    memset(out, 0, HOST_BYTES);
-    if (gethostname(out, HOST_BYTES - 1) != 0)
-        strcpy(out, "?");
-    return out;
+bool rank_signalled(void) {
+    return atomic_load(&signalled);
 }
 
 /* --- The step thread ---------------------------------------------------------------------------------------------------- */
@@ -105,7 +68,7 @@ static mr_status check_world(const rank_process *p, mr_mpi *mpi, mr_err *err) {
 static mr_status start_mpi(rank_process *p, mr_mpi **out, mr_err *err) {
     mr_mpi_config config = {.max_requests = MAX_REQUESTS,
                             .shares_cores = p->share.n_cpus == 0 || p->n_threads > p->share.n_cores};
-    (void)host_name(config.card.host);
+    (void)rank_this_host(config.card.host);
     if (p->lifeline)
         snprintf(config.card.lifeline, sizeof config.card.lifeline, "%s", mr_lifeline_address(p->lifeline));
     mr_status status = mr_mpi_start(&config, out, err);
@@ -132,13 +95,16 @@ static void run_rank(void *ctx) {
     mr_devices devices = {0};
     mr_mpi *mpi = NULL;
     mr_err err, problem;
-    mr_status status = start_mpi(p, &mpi, &err);
+    mr_status status = rank_meet(p, &err);
+    if (status == MR_OK)
+        status = start_mpi(p, &mpi, &err);
+    if (status == MR_OK)
+        status = rank_meet_over_mpi(p, mpi, &err);
     if (status != MR_OK) {
         note_failure(p, status, &err);
         set_state(p, RANK_ENDED, NULL);
         return;
     }
-    p->first = *mr_mpi_card_of(mpi, 0);
     set_state(p, RANK_RUNNING, mpi);
     if (p->early_loss)
         mr_mpi_peer_lost(mpi, p->early_loss);
@@ -159,68 +125,14 @@ static void run_rank(void *ctx) {
     mr_backend_destroy(backend);
     if (status != MR_OK)
         note_failure(p, status, &err);
+    p->abandoned = abandoned;
     if (status != MR_OK || abandoned) /* the coordinator of this process waits for it no more, MPI is left as it is */
         mr_mpi_peer_lost(mpi, p->config.place.rank);
     mr_mpi_serve(mpi);
     set_state(p, RANK_FINISHING, NULL);
     mr_mpi_finish(mpi);
+    mr_launcher_close(p->launcher);
     set_state(p, RANK_ENDED, NULL);
-}
-
-/* --- The lifeline ------------------------------------------------------------------------------------------------------- */
-
-/* The other ranks end themselves when rank 0 is gone; the first of them says so. Not at once: mpirun is to hear of rank 0
- * first, whose status is the one that counts. */
-static void leave(const rank_process *p, const char *why) {
-    mr_err err;
-    (void)mr_err_set(&err, MR_E_PEER_LOST, "rank 0 on %s is gone: %s", p->first.host, why);
-    if (p->config.place.rank == 1 && !atomic_load(&signalled))
-        output_error(&err);
-    (void)nanosleep(&(struct timespec){.tv_nsec = LEAVE_AFTER_NS}, NULL);
-    _exit(EXIT_FAILED);
-}
-
-/* At rank 0: what is posted with the rank ends, and the user hears of the first loss. */
-static void note_loss(rank_process *p, int32_t rank, const char *why) {
-    char host[HOST_BYTES] = "?";
-    mr_err err;
-    mr_mutex_lock(&p->lock);
-    if (p->mpi) {
-        memcpy(host, mr_mpi_card_of(p->mpi, rank)->host, HOST_BYTES);
-        mr_mpi_peer_lost(p->mpi, rank);
-    } else {
-        p->early_loss = rank;
-    }
-    mr_mutex_unlock(&p->lock);
-    (void)mr_err_set(&err, MR_E_PEER_LOST, "rank %d on %s is gone: %s", (int)rank, host, why);
-    if (!interrupt_seen() && !atomic_exchange(&loss_reported, true))
-        output_error(&err);
-}
-
-/* On the lifeline's thread. */
-static void on_lost(void *ctx, int32_t rank, const char *why) {
-    rank_process *p = ctx;
-    if (p->config.place.rank == 0 && why) {
-        note_loss(p, rank, why);
-    } else if (p->config.place.rank != 0 && why) {
-        leave(p, why);
-    } else if (p->config.place.rank != 0) {
-        mr_mutex_lock(&p->lock);
-        p->goodbye = true;
-        mr_mutex_unlock(&p->lock);
-    }
-}
-
-/* A job without it works; only a death is noticed later, by mpirun. */
-static void connect_lifeline(rank_process *p) {
-    char host[HOST_BYTES];
-    mr_err err;
-    if (!p->first.lifeline[0])
-        return;
-    if (mr_lifeline_connect(p->first.lifeline, p->config.place.rank, mr_clock_now_ns() + LIFELINE_PATIENCE_NS, on_lost,
-                            p, &p->lifeline, &err) != MR_OK)
-        output_warning("rank %d on %s has no lifeline to rank 0 on %s, so a death may be noticed late: %s",
-                       (int)p->config.place.rank, host_name(host), p->first.host, err.text);
 }
 
 /* --- Start and end ------------------------------------------------------------------------------------------------------ */
@@ -234,6 +146,8 @@ static mr_status create(const rank_config *config, rank_process **out, mr_err *e
     mr_cond_init(&p->changed);
     mr_log_set_rank(config->place.rank);
     rank_place_share(&config->place, &p->share);
+    p->parent = getppid();
+    p->start_ns = mr_clock_now_ns();
     p->n_threads = config->n_threads ? config->n_threads : p->share.n_cores;
     if (config->problem) {
         p->problem = *config->problem;
@@ -243,16 +157,18 @@ static mr_status create(const rank_config *config, rank_process **out, mr_err *e
         p->config.model_path = p->model_path = mr_strdup(config->model_path);
     if (config->cache_dir)
         p->config.cache_dir = p->cache_dir = mr_strdup(config->cache_dir);
+    p->hosts = mr_alloc_array((size_t)config->place.n_ranks, sizeof *p->hosts);
+    p->is_idle = mr_alloc_array((size_t)config->place.n_ranks, sizeof *p->is_idle);
     *out = p;
-    if ((config->model_path && !p->model_path) || (config->cache_dir && !p->cache_dir))
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a path");
-    if (config->place.rank == 0 && mr_lifeline_listen(config->place.n_ranks, on_lost, p, &p->lifeline, err) != MR_OK)
-        output_warning("the ranks have no lifeline, so a death may be noticed late: %s", err->text);
-    return mr_thread_create("step", 0, run_rank, p, &p->step_thread, err);
+    if ((config->model_path && !p->model_path) || (config->cache_dir && !p->cache_dir) || !p->hosts || !p->is_idle)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a rank of %d", (int)config->place.n_ranks);
+    mr_status status = config->place.rank == 0 ? rank_listen(p, err) : MR_OK;
+    if (status == MR_OK)
+        status = mr_thread_create("step", 0, run_rank, p, &p->step_thread, err);
+    return status == MR_OK ? mr_thread_create("launcher", 0, rank_watch_launcher, p, &p->watch_thread, err) : status;
 }
 
-/* Waits until the state is at least the given one; false at the deadline. */
-static bool wait_for_state(rank_process *p, rank_state state, int64_t deadline_ns) {
+bool rank_wait_for_state(rank_process *p, rank_state state, int64_t deadline_ns) {
     mr_mutex_lock(&p->lock);
     while (p->state < state && mr_cond_wait_until(&p->changed, &p->lock, deadline_ns))
         continue;
@@ -276,47 +192,99 @@ static bool signal_has_come(void) {
     return sigtimedwait(&set, NULL, &none) >= 0;
 }
 
-static mr_status wait_for_mpi(rank_process *p, mr_err *err) {
-    /* The others give rank 0 the time to say it for all. */
-    int64_t deadline = mr_clock_now_ns() + p->config.patience_ns + (p->config.place.rank == 0 ? 0 : FOLLOW_PATIENCE_NS);
-    while (!wait_for_state(p, RANK_RUNNING, mr_clock_now_ns() + SIGNAL_LOOK_NS) && mr_clock_now_ns() < deadline)
-        if (interrupt_seen() || (p->config.place.rank != 0 && signal_has_come()))
-            return mr_err_set(err, MR_E_CANCELLED, "%s", "");
-    if (!wait_for_state(p, RANK_RUNNING, deadline))
-        return mr_err_set(err, MR_E_TIMEOUT,
-                          "MPI has not started within %d s: of %d ranks some do not run, or their hosts do not reach "
-                          "each other; hint: a firewall, or the wrong network (--mca btl_tcp_if_include)",
-                          (int)(p->config.patience_ns / MR_NS_PER_S), (int)p->config.place.n_ranks);
+/* Of rank 0, at a follower. */
+static bool goodbye_said(rank_process *p) {
+    mr_mutex_lock(&p->lock);
+    bool said = p->goodbye;
+    mr_mutex_unlock(&p->lock);
+    return said;
+}
+
+/* Of a follower: there is one to wait for. */
+static bool has_lifeline(rank_process *p) {
+    mr_mutex_lock(&p->lock);
+    bool has = p->has_met || p->state >= RANK_RUNNING;
+    mr_mutex_unlock(&p->lock);
+    return has;
+}
+
+/* Whether MPI runs, or has failed to start, and the lifelines are there. */
+static mr_status look_at_start(rank_process *p, bool *out_done, mr_err *err) {
+    bool runs = rank_wait_for_state(p, RANK_RUNNING, mr_clock_now_ns() + SIGNAL_LOOK_NS), met = false;
     mr_mutex_lock(&p->lock);
     mr_status status = p->status;
     if (status != MR_OK)
         *err = p->err;
     mr_mutex_unlock(&p->lock);
+    if (status == MR_OK)
+        status = rank_check_meeting(p, false, &met, err);
+    *out_done = runs && met;
+    return status;
+}
+
+static mr_status start_timeout(rank_process *p, mr_err *err) {
+    bool met = true;
+    mr_status status = rank_check_meeting(p, true, &met, err);
+    if (status != MR_OK)
+        return status;
+    return mr_err_set(err, MR_E_TIMEOUT,
+                      "MPI has not started within %d s: of %d ranks some do not run, or their hosts do not reach "
+                      "each other; hint: a firewall, or the wrong network (--mca btl_tcp_if_include)",
+                      (int)(p->config.patience_ns / MR_NS_PER_S), (int)p->config.place.n_ranks);
+}
+
+/* Notes a signal that should end this follower: rank 0, where it came too, ends all in order, and this rank stays for it. A
+ * second one, or one without anybody to wait for, ends it at once. */
+static void take_signal(bool waits) {
+    if (signal_has_come() && (atomic_exchange(&signalled, true) || !waits))
+        _exit(EXIT_TERMINATED);
+}
+
+static mr_status wait_for_mpi(rank_process *p, mr_err *err) {
+    bool done = false, follows = p->config.place.rank != 0;
+    /* The others give rank 0 the time to say it for all. */
+    int64_t deadline = p->start_ns + p->config.patience_ns + (follows ? FOLLOW_PATIENCE_NS : 0);
+    mr_status status = MR_OK;
+    while ((status = look_at_start(p, &done, err)) == MR_OK && !done) {
+        if (rank_loss_reported())
+            return mr_err_set(err, MR_E_PEER_LOST, "%s", "");
+        if (interrupt_seen() || goodbye_said(p))
+            return mr_err_set(err, MR_E_CANCELLED, "%s", "");
+        if (follows)
+            take_signal(has_lifeline(p));
+        if (mr_clock_now_ns() >= deadline)
+            return start_timeout(p, err);
+    }
     return status;
 }
 
 /* mpirun is to hear of a lost rank before it hears of this one, whose end would be the status that counts; it then ends
  * this one by a signal. */
-static void wait_for_signal(int64_t patience_ns) {
-    for (int64_t end_ns = mr_clock_now_ns() + patience_ns; !interrupt_seen() && mr_clock_now_ns() < end_ns;)
+static void wait_for_signal(const rank_process *p) {
+    int64_t end_ns = mr_clock_now_ns() + FIRST_WORD_NS;
+    while (!(p->config.place.rank == 0 ? interrupt_seen() : signal_has_come()) && mr_clock_now_ns() < end_ns)
         (void)nanosleep(&(struct timespec){.tv_nsec = SIGNAL_LOOK_NS}, NULL);
 }
 
 /* Frees p unless its step thread cannot be ended. */
 static void release(rank_process *p, int64_t patience_ns) {
     if (rank_loss_reported())
-        wait_for_signal(FIRST_WORD_NS);
+        wait_for_signal(p);
     mr_lifeline_close(p->lifeline);
     p->lifeline = NULL;
-    if (p->step_thread && !wait_for_state(p, RANK_ENDED, mr_clock_now_ns() + patience_ns)) {
+    if (p->step_thread && !rank_wait_for_state(p, RANK_ENDED, mr_clock_now_ns() + patience_ns)) {
         atomic_store(&left_behind, true);
         return;
     }
+    set_state(p, RANK_ENDED, NULL); /* for the watch, where there is no step thread */
     mr_thread_join(p->step_thread);
+    mr_thread_join(p->watch_thread);
     mr_cond_deinit(&p->changed);
     mr_mutex_deinit(&p->lock);
     mr_free(p->model_path);
     mr_free(p->cache_dir);
+    mr_free(p->hosts);
+    mr_free(p->is_idle);
     mr_free(p);
 }
 
@@ -352,30 +320,17 @@ void rank_end(rank_process *p, bool well) {
 
 /* --- The others ----------------------------------------------------------------------------------------------------------- */
 
-static bool goodbye_said(rank_process *p) {
-    mr_mutex_lock(&p->lock);
-    bool said = p->goodbye;
-    mr_mutex_unlock(&p->lock);
-    return said;
-}
-
-/* Waits until the step thread is done, or rank 0 has left. On a signal it goes on for a moment: where all ranks were told
- * to end, rank 0 has the word, and should not take this end for a death. */
+/* Waits until the step thread is done, or rank 0 has left. */
 static void wait_and_watch(rank_process *p) {
-    while (!wait_for_state(p, RANK_FINISHING, mr_clock_now_ns() + SIGNAL_LOOK_NS) && !goodbye_said(p)) {
-        if (!signal_has_come())
-            continue;
-        atomic_store(&signalled, true);
-        (void)wait_for_state(p, RANK_ENDED, mr_clock_now_ns() + SIGNAL_GRACE_NS);
-        _exit(EXIT_TERMINATED);
-    }
+    while (!rank_wait_for_state(p, RANK_FINISHING, mr_clock_now_ns() + SIGNAL_LOOK_NS) && !goodbye_said(p))
+        take_signal(true);
 }
 
 static int report(int32_t rank, mr_err *err) {
-    char host[HOST_BYTES];
-    mr_err_prefix(err, "rank %d on %s", (int)rank, host_name(host));
+    char host[RANK_HOST_BYTES];
+    mr_err_prefix(err, "rank %d on %s", (int)rank, rank_this_host(host));
     output_error(err);
-    return EXIT_FAILED;
+    return RANK_EXIT_FAILED;
 }
 
 int rank_follow(const rank_config *config) {
@@ -383,15 +338,18 @@ int rank_follow(const rank_config *config) {
     sigset_t set;
     mr_err err;
     signals_that_end(&set);
+    if (config->serves) {
+        sigdelset(&set, SIGHUP); /* one that is blocked would not be ignored */
+        signal(SIGHUP, SIG_IGN);
+    }
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     mr_status status = create(config, &p, &err);
     if (status == MR_OK)
         status = wait_for_mpi(p, &err);
     if (status == MR_E_CANCELLED)
-        _exit(EXIT_TERMINATED);
+        _exit(rank_signalled() ? EXIT_TERMINATED : RANK_EXIT_FAILED);
     if (status != MR_OK)
         _exit(report(config->place.rank, &err));
-    connect_lifeline(p);
     wait_and_watch(p);
     mr_mutex_lock(&p->lock);
     status = p->status;
@@ -399,6 +357,8 @@ int rank_follow(const rank_config *config) {
     mr_mutex_unlock(&p->lock);
     if (status != MR_OK)
         _exit(report(config->place.rank, &err)); /* without a goodbye: for rank 0 this is a death */
+    if (p->abandoned)
+        wait_for_signal(p);
     release(p, FOLLOW_PATIENCE_NS);
     return 0;
 }

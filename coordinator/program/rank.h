@@ -23,8 +23,10 @@ typedef struct rank_config {
     const char *cache_dir;  /* mr_lobby_config.cache_dir */
     int32_t n_threads;      /* of the stage; 0: the cores of the rank's share */
     mr_devices_config devices;
+    bool serves;           /* a server: SIGHUP is rank 0's */
     const mr_err *problem; /* why this rank cannot take part, or NULL */
     int64_t patience_ns;   /* for MPI to start */
+    int64_t late_ns;       /* at most: without a call from a rank that is missing */
 } rank_config;
 
 /* Rank 0. MR_E_TIMEOUT: MPI has not started, because a rank is missing. */
@@ -38,8 +40,12 @@ void rank_end(rank_process *p, bool well);
 /* The others: until the coordinator tells this rank to end, or is gone. Returns the exit status. */
 int rank_follow(const rank_config *config);
 
-/* A rank was lost, and the user has been told: what fails after that is no news. */
+/* This rank has no part in what follows: from here on its loss is a warning. */
+void rank_set_idle(rank_process *p, int32_t rank);
+/* A rank that is needed was lost, and the user has been told: what fails after that is no news. */
 bool rank_loss_reported(void);
+/* Any rank was lost, needed or not: MPI cannot be ended in order. */
+bool rank_any_lost(void);
 /* Threads are left behind that cannot be ended: leave by _exit. */
 bool rank_left_behind(void);
 

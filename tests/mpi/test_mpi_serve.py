@@ -57,9 +57,9 @@ def texts(port, **fields):
 
 @unittest.skipUnless(os.path.exists(DEMO), "the demo model is not there")
 class Serve(unittest.TestCase):
-    def start(self, n, *mpirun_args):
+    def start(self, n, *mpirun_args, options=()):
         port = free_port()
-        job = Job(n, ["serve", DEMO, "--port", str(port)], mpirun_args=mpirun_args)
+        job = Job(n, ["serve", DEMO, "--port", str(port), *options], mpirun_args=mpirun_args)
         self.addCleanup(job.left, 0)  # where a test fails
         wait_until_ready(port)
         return port, job
@@ -115,6 +115,43 @@ class Serve(unittest.TestCase):
         done = job.wait(LIMIT_S)
         self.assertEqual(done.left, [], str(done))
         self.assertIn(b"rank 1", done.stderr, str(done))
+
+    def test_a_lost_idle_rank(self):
+        """One without a stage: the server goes on, and ends in order."""
+        port, job = self.start(3, "--enable-recovery", options=["--stages", "2"])
+        wanted = texts(port)
+        kill(job.rank_pid(2))
+        end = time.monotonic() + 4  # a lost stage ends a server after two seconds
+        while time.monotonic() < end:
+            self.assertEqual(texts(port), wanted)
+        kill(job.rank_pid(0), signal.SIGTERM)
+        done = job.wait(LIMIT_S)
+        self.assertEqual((done.status, done.left), (0, []), str(done))
+        self.assertRegex(done.stderr, b"warning: rank 2 on .* is gone: .*it holds no stage")
+        self.assertNotIn(b"millrace: error", done.stderr, str(done))
+
+    def test_signals_to_all_ranks(self):
+        """As srun sends them, or whoever ends a whole control group: answers over all ranks come to their end."""
+        for number in signal.SIGTERM, signal.SIGINT:
+            port, job = self.start(3, options=["--synthetic-stage", "4,0"])
+            body = {"prompt": [5, 6], "max_tokens": 200, "ignore_eos": True, "seed": 7}
+            wanted = ask(port, "POST", "/v1/completions", body)[1]["choices"][0]["text"]
+            c = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT_S)
+            c.request("POST", "/v1/completions", json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
+            answer = c.getresponse()
+            data = answer.read1(65536)
+            for rank in 2, 1, 0:
+                kill(job.rank_pid(rank), number)
+            while piece := answer.read1(65536):
+                data += piece
+            c.close()
+            self.assertTrue(data.endswith(b"data: [DONE]\n\n"), data[-300:])
+            events = [json.loads(line[6:]) for line in data.split(b"\n\n") if line.startswith(b"data: {")]
+            self.assertEqual("".join(e["choices"][0]["text"] for e in events), wanted)
+            done = job.wait(2 * LIMIT_S)
+            self.assertEqual((done.status, done.left), (0, []), str(done))
+            self.assertIn(b": ending, 1 requests are open", done.stderr, str(done))
+            self.assertNotIn(b"millrace: error", done.stderr, str(done))
 
 
 if __name__ == "__main__":

@@ -329,6 +329,25 @@ static void test_signs_of_life_keep_coming(void **state) {
     assert_int_equal(seen->n, 0);
 }
 
+/* A rank that was stopped finds the goodbye when it wakes, and takes nothing for a death. */
+static void test_a_silent_rank_is_told(void **state) {
+    losses *seen = *state;
+    char byte = 0, last = 0;
+    int32_t first = 0;
+    mr_lifeline *l = listen_for(3, seen, STRICT);
+    assert_int_equal(mr_lifeline_n_missing(l, &first), 2);
+    assert_int_equal(first, 1);
+    int fd = raw_join(l, 1);
+    assert_int_equal(losses_wait(seen, 1, PATIENCE_NS), 1);
+    assert_int_equal(mr_lifeline_n_missing(l, &first), 1); /* it has come */
+    assert_int_equal(first, 2);
+    while (recv(fd, &byte, 1, 0) == 1)
+        last = byte;
+    assert_int_equal(last, 'b');
+    close(fd);
+    mr_lifeline_close(l);
+}
+
 static void test_strangers_are_dropped(void **state) {
     losses *seen = *state;
     static const int32_t ranks[] = {0, -1, 3, 1 << 16, INT32_MIN};
@@ -640,6 +659,7 @@ int main(int argc, char **argv) {
         TEST(test_goodbye_between_processes),
         TEST(test_silence_is_a_death),
         TEST(test_signs_of_life_keep_coming),
+        TEST(test_a_silent_rank_is_told),
         TEST(test_strangers_are_dropped),
         TEST(test_a_crowd_of_silent_strangers),
         TEST(test_the_door_closes_behind_the_last_rank),
