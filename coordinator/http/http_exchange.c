@@ -230,8 +230,12 @@ static bool admit(http_exchange *x, const http_route *known, bool is_options) {
         return false;
     }
     x->origin = judged == HTTP_ORIGIN_ALLOWED ? origin : NULL;
-    if (is_options || (known && known->open) ||
-        http_keys_admit(&s->keys, header(x, "Authorization"), header(x, "X-Api-Key")))
+    if (is_options || (known && known->open))
+        return true;
+    mr_mutex_lock(&s->lock);
+    bool admitted = http_keys_admit(&s->keys, header(x, "Authorization"), header(x, "X-Api-Key"));
+    mr_mutex_unlock(&s->lock);
+    if (admitted)
         return true;
     error(x, MR_ERROR_INVALID_API_KEY, "this server needs a key that it knows: Authorization: Bearer KEY");
     return false;

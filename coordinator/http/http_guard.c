@@ -8,7 +8,7 @@
 
 #include "engine/base/mem.h"
 
-static void digest_of(const char *text, uint8_t out[HTTP_DIGEST_BYTES]) {
+void http_digest(const char *text, uint8_t out[HTTP_DIGEST_BYTES]) {
     struct sha256_ctx sha;
     sha256_init(&sha);
     sha256_update(&sha, strlen(text), (const uint8_t *)text);
@@ -23,7 +23,7 @@ mr_status http_keys_init(http_keys *k, const char *const *keys, int32_t n, mr_er
     if (!k->digests)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for keys");
     for (k->n = 0; k->n < n; k->n++)
-        digest_of(keys[k->n], k->digests[k->n]);
+        http_digest(keys[k->n], k->digests[k->n]);
     return MR_OK;
 }
 
@@ -42,7 +42,7 @@ bool http_keys_admit(const http_keys *k, const char *authorization, const char *
         return false;
     uint8_t digest[HTTP_DIGEST_BYTES];
     int found = 0;
-    digest_of(api_key, digest);
+    http_digest(api_key, digest);
     for (int32_t i = 0; i < k->n; i++) /* all of them, always */
         found |= memeql_sec(digest, k->digests[i], HTTP_DIGEST_BYTES);
     return found != 0;

@@ -13,6 +13,8 @@
 #include "coordinator/http/http_server.h"
 #include "engine/base/thread.h"
 
+enum { HTTP_MAX_OLDER = 8 };
+
 typedef struct http_exchange http_exchange;
 
 enum { HTTP_CLIENT_BYTES = 64 };
@@ -36,16 +38,25 @@ typedef struct http_conn {
     int32_t next_free;
 } http_conn;
 
+/* libmicrohttpd with one certificate, or none. */
+typedef struct http_daemon {
+    struct MHD_Daemon *mhd; /* NULL: it has not started */
+    int fd; /* the listening socket by another number: where it does not start it closes what it was given */
+} http_daemon;
+
 struct http_server {
     http_config config;
     http_listener listener;
-    http_keys keys;
-    struct MHD_Daemon *daemon;
-    bool quiet; /* MHD_quiesce_daemon was called */
+    http_daemon daemon;
+    http_daemon older[HTTP_MAX_OLDER]; /* with certificates of before: they serve the connections that they have */
+    int32_t n_older;
+    uint8_t tls_digests[2][HTTP_DIGEST_BYTES]; /* of the certificate and its key */
+    bool quiet;                                /* MHD_quiesce_daemon was called */
     mr_thread *watcher;
     int epoll_fd;
 
     mr_mutex lock;
+    http_keys keys;
     http_conn *conns; /* [n_conns] */
     int32_t n_conns, first_free;
 

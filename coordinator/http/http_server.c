@@ -1,12 +1,14 @@
 /* Starting and stopping: the socket, libmicrohttpd's threads, the thread that watches connections. */
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "coordinator/http/http_internal.h"
 #include "engine/base/clock.h"
@@ -42,12 +44,15 @@ static mr_status allow_files(int32_t n_connections, mr_err *err) {
     return MR_OK;
 }
 
-static mr_status start_daemon(http_server *s, mr_err *err) {
+static mr_status start_daemon(http_server *s, const char *cert, const char *key, http_daemon *out, mr_err *err) {
     const http_config *c = &s->config;
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+    http_daemon d = {.fd = fcntl(s->listener.fd, F_DUPFD_CLOEXEC, 0)};
+    if (d.fd < 0)
+        return mr_err_set(err, MR_E_IO, "the listening socket: %s", strerror(errno));
     int32_t n_threads = c->max_connections < N_THREADS ? 1 : N_THREADS;
     struct MHD_OptionItem options[] = {
-        {MHD_OPTION_LISTEN_SOCKET, s->listener.fd, NULL},
+        {MHD_OPTION_LISTEN_SOCKET, d.fd, NULL},
         {MHD_OPTION_CONNECTION_LIMIT, c->max_connections, NULL},
         {MHD_OPTION_CONNECTION_TIMEOUT, c->client_timeout_s, NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, HEAD_BYTES, NULL},
@@ -66,16 +71,18 @@ static mr_status start_daemon(http_server *s, mr_err *err) {
         {MHD_OPTION_END, 0, NULL},
     };
     size_t n = n_threads > 1 ? 10 : 9;
-    if (c->tls_cert) {
+    if (cert) {
         flags |= MHD_USE_TLS;
-        options[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)(uintptr_t)c->tls_cert};
-        options[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)(uintptr_t)c->tls_key};
+        options[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)(uintptr_t)cert};
+        options[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)(uintptr_t)key};
     }
-    s->daemon = MHD_start_daemon(flags, 0, NULL, NULL, http_exchange_handle, s, MHD_OPTION_EXTERNAL_LOGGER,
-                                 log_of_library, NULL, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
-    if (s->daemon)
+    d.mhd = MHD_start_daemon(flags, 0, NULL, NULL, http_exchange_handle, s, MHD_OPTION_EXTERNAL_LOGGER, log_of_library,
+                             NULL, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
+    if (d.mhd) {
+        *out = d;
         return MR_OK;
-    if (c->tls_cert)
+    }
+    if (cert)
         return mr_err_set(err, MR_E_INVALID,
                           "the server does not start; hint: --tls-cert and --tls-key have to be PEM files that belong "
                           "together, --log-level debug says more");
@@ -83,13 +90,19 @@ static mr_status start_daemon(http_server *s, mr_err *err) {
 }
 
 /* Signals are for the main thread: those that libmicrohttpd makes inherit what is blocked. */
-static mr_status start_daemon_without_signals(http_server *s, mr_err *err) {
+static mr_status start_daemon_without_signals(http_server *s, const char *cert, const char *key, http_daemon *out,
+                                              mr_err *err) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    mr_status status = start_daemon(s, err);
+    mr_status status = start_daemon(s, cert, key, out, err);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return status;
+}
+
+static void digest_tls(const char *cert, const char *key, uint8_t out[2][HTTP_DIGEST_BYTES]) {
+    http_digest(cert ? cert : "", out[0]);
+    http_digest(key ? key : "", out[1]);
 }
 
 mr_status http_server_create(const http_config *config, http_server **out, mr_err *err) {
@@ -107,7 +120,8 @@ mr_status http_server_create(const http_config *config, http_server **out, mr_er
         status = http_watch_init(s, err);
     *out = s;
     if (status == MR_OK)
-        status = start_daemon_without_signals(s, err);
+        status = start_daemon_without_signals(s, config->tls_cert, config->tls_key, &s->daemon, err);
+    digest_tls(config->tls_cert, config->tls_key, s->tls_digests);
     s->config.keys = NULL; /* what is not borrowed */
     s->config.tls_cert = s->config.tls_key = NULL;
     if (status != MR_OK) {
@@ -121,10 +135,70 @@ const char *http_server_url(const http_server *s) {
     return s->listener.url;
 }
 
+static void quiesce(http_daemon *d) {
+    (void)MHD_quiesce_daemon(d->mhd); /* its threads look at the socket until they end */
+}
+
+static void stop(http_daemon *d) {
+    MHD_stop_daemon(d->mhd);
+    close(d->fd);
+}
+
+/* Ends the older ones that have no connection left. */
+static void stop_older(http_server *s) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n_older; i++) {
+        const union MHD_DaemonInfo *info = MHD_get_daemon_info(s->older[i].mhd, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+        if (info && info->num_connections > 0)
+            s->older[n++] = s->older[i];
+        else
+            stop(&s->older[i]);
+    }
+    s->n_older = n;
+}
+
+/* libmicrohttpd reads a certificate when it starts: another one takes the listening socket over, and the one before goes on with
+ * the connections that it has. */
+static mr_status renew_tls(http_server *s, const char *cert, const char *key, mr_err *err) {
+    http_daemon daemon;
+    uint8_t digests[2][HTTP_DIGEST_BYTES];
+    digest_tls(cert, key, digests);
+    if (memcmp(digests, s->tls_digests, sizeof digests) == 0)
+        return MR_OK;
+    stop_older(s);
+    if (s->n_older == HTTP_MAX_OLDER)
+        return mr_err_set(err, MR_E_BUSY, "connections with %d older certificates are still open", HTTP_MAX_OLDER);
+    mr_status status = start_daemon_without_signals(s, cert, key, &daemon, err);
+    if (status != MR_OK)
+        return status;
+    quiesce(&s->daemon);
+    s->older[s->n_older++] = s->daemon;
+    s->daemon = daemon;
+    memcpy(s->tls_digests, digests, sizeof digests);
+    return MR_OK;
+}
+
+mr_status http_server_renew(http_server *s, const http_config *config, mr_err *err) {
+    http_keys keys, before;
+    mr_status status = http_keys_init(&keys, config->keys, config->n_keys, err);
+    if (status != MR_OK || s->quiet) /* nobody comes any more */
+        return status;
+    status = renew_tls(s, config->tls_cert, config->tls_key, err);
+    if (status == MR_OK) {
+        mr_mutex_lock(&s->lock);
+        before = s->keys;
+        s->keys = keys;
+        mr_mutex_unlock(&s->lock);
+        keys = before;
+    }
+    http_keys_deinit(&keys);
+    return status;
+}
+
 void http_server_drain(http_server *s) {
     atomic_store(&s->draining, true);
-    if (s->daemon && !s->quiet)
-        (void)MHD_quiesce_daemon(s->daemon); /* its threads look at the socket until they end */
+    if (s->daemon.mhd && !s->quiet)
+        quiesce(&s->daemon);
     s->quiet = true;
     http_listener_shut(&s->listener);
 }
@@ -151,9 +225,11 @@ void http_server_destroy(http_server *s) {
         return;
     http_server_drain(s);
     atomic_store(&s->stopping, true);
-    if (s->daemon) {
+    if (s->daemon.mhd) {
         end_requests(s);
-        MHD_stop_daemon(s->daemon);
+        for (int32_t i = 0; i < s->n_older; i++)
+            stop(&s->older[i]);
+        stop(&s->daemon);
     }
     http_watch_deinit(s);
     http_listener_close(&s->listener);

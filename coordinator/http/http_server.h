@@ -3,7 +3,7 @@
  * It knows nothing of models: routes belong to the caller.
  * Owns:    socket, connections, threads of its own (libmicrohttpd's, and one that watches connections).
  *          Borrows: the configuration's routes and texts, which outlive it; not keys and certificates.
- * Threads: create, drain, stop and destroy are for one thread; the others for any. Functions of routes run on threads
+ * Threads: create, renew, drain and destroy are for one thread; the others for any. Functions of routes run on threads
  *          of the server, several at once; they must not block.
  * Errors:  of the configuration: MR_E_INVALID; of sockets: MR_E_IO. A bad request is answered, with OpenAI's error object. */
 // SPDX-License-Identifier: Apache-2.0
@@ -125,6 +125,10 @@ typedef struct http_config {
 MR_MUST_USE mr_status http_server_create(const http_config *config, http_server **out, mr_err *err);
 /* Where: "http://127.0.0.1:8080", "unix:/run/millrace.sock". */
 const char *http_server_url(const http_server *s);
+/* Requests that begin from here on are judged by the keys of config, and new connections get its certificate; what is under way
+ * goes on. The rest of config does not count. MR_E_INVALID, MR_E_NO_MEMORY, MR_E_BUSY (so many certificates still have
+ * connections that there is no place for another): all stays as it was. */
+MR_MUST_USE mr_status http_server_renew(http_server *s, const http_config *config, mr_err *err);
 /* No more connections, and none is kept for a next request. Answers go on. */
 void http_server_drain(http_server *s);
 /* Requests that are not answered yet. */

@@ -9,6 +9,7 @@
 #include "coordinator/program/interrupt.h"
 #include "coordinator/program/output.h"
 #include "coordinator/program/serve.h"
+#include "coordinator/program/service_manager.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/vocab/vocab.h"
@@ -26,6 +27,7 @@ static void begin_drain(serve *s) {
     int64_t drain_s = mr_options_number(s->options, MR_OPTION_DRAIN_S);
     s->end_ns = mr_clock_now_ns() + drain_s * MR_NS_PER_S;
     s->session.cluster.told = true; /* it is no failure */
+    service_manager_is_stopping();
     output_note("%s: ending, %" PRId32 " requests are open", interrupt_name(), http_server_n_requests(s->http));
     if (s->batches)
         batch_store_ask_to_stop(s->batches);
@@ -38,6 +40,8 @@ static bool is_over(void) {
     serve *s = running;
     if (!s->is_ready)
         return cmd_cluster_ended();
+    if (interrupt_take_hangup())
+        serve_renew(s);
     if (interrupt_seen() && s->end_ns == 0)
         begin_drain(s);
     if (rank_loss_reported() && s->loss_ns == 0)
@@ -148,6 +152,7 @@ static mr_status run(serve *s, mr_err *err) {
     }
     s->is_ready = true;
     output_note("ready at %s", http_server_url(s->http));
+    service_manager_is_ready();
     status = mr_service_run(s->service, s->session.job, s->tok, err);
     if (status != MR_OK && status != MR_E_CANCELLED)
         tell_of_failure();
@@ -159,6 +164,7 @@ mr_status cmd_serve(const mr_options *options, mr_err *err) {
     serve s = {.options = options};
     running = &s;
     interrupt_catch();
+    interrupt_catch_hangup();
     mr_status status = create_parts(&s, err);
     if (status == MR_OK)
         status = listen_for_requests(&s, err);

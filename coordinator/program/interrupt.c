@@ -10,6 +10,7 @@ enum { N_SIGNALS = sizeof SIGNALS / sizeof SIGNALS[0] };
 
 /* Set by the handler, read by any thread. */
 static atomic_int interrupted;
+static atomic_bool hung_up;
 static struct sigaction before[N_SIGNALS]; /* what a second signal does */
 
 static void on_interrupt(int signal_number) {
@@ -34,6 +35,22 @@ void interrupt_catch(void) {
 void interrupt_forget(void) {
     interrupted = 0;
     interrupt_catch();
+}
+
+static void on_hangup(int signal_number) {
+    (void)signal_number;
+    hung_up = true;
+}
+
+void interrupt_catch_hangup(void) {
+    const struct sigaction action = {.sa_handler = on_hangup, .sa_flags = SA_RESTART};
+    struct sigaction was;
+    if (sigaction(SIGHUP, NULL, &was) == 0 && was.sa_handler != SIG_IGN)
+        sigaction(SIGHUP, &action, NULL);
+}
+
+bool interrupt_take_hangup(void) {
+    return atomic_exchange(&hung_up, false);
 }
 
 bool interrupt_seen(void) {

@@ -12,6 +12,10 @@ void interrupt_catch(void);
 bool interrupt_seen(void);
 /* For a program that goes on: the next signal is the first one again. */
 void interrupt_forget(void);
+/* From here on SIGHUP is only noted, unless the program was told to ignore it. */
+void interrupt_catch_hangup(void);
+/* Whether one has come since it was last asked. */
+bool interrupt_take_hangup(void);
 /* "SIGTERM"; "" while none was seen. */
 const char *interrupt_name(void);
 /* Of a program that a signal has ended, as shells have it: 130 after SIGINT. */

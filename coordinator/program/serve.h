@@ -92,5 +92,7 @@ MR_MUST_USE mr_status serve_read_file(const char *option, const char *path, mr_t
 
 MR_MUST_USE mr_status serve_config_read(serve_config *c, const mr_options *o, mr_err *err);
 void serve_config_deinit(serve_config *c);
+/* Reads keys and certificate anew; what is wrong with them is a warning, and those before stay. On the main thread. */
+void serve_renew(serve *s);
 
 #endif

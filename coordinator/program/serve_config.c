@@ -4,7 +4,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "coordinator/program/output.h"
 #include "coordinator/program/serve.h"
+#include "coordinator/program/service_manager.h"
 #include "engine/base/mem.h"
 
 enum { MAX_FILE_BYTES = 1 << 20, PING_S = 5 };
@@ -103,6 +105,35 @@ mr_status serve_config_read(serve_config *c, const mr_options *o, mr_err *err) {
                                  .on_done = serve_count_request}};
     mr_status status = read_keys(c, o, err);
     return status == MR_OK ? read_tls(c, o, err) : status;
+}
+
+/* A pipe, which was read once, would keep the server waiting. */
+static mr_status check_renewable(const mr_options *o, mr_err *err) {
+    static const mr_option_id FILES[] = {MR_OPTION_API_KEY_FILE, MR_OPTION_TLS_CERT, MR_OPTION_TLS_KEY};
+    struct stat st;
+    for (size_t i = 0; i < sizeof FILES / sizeof FILES[0]; i++) {
+        const char *path = mr_options_text(o, FILES[i]);
+        if (path && stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+            return mr_err_set(err, MR_E_INVALID, "%.160s is no regular file", path);
+    }
+    return MR_OK;
+}
+
+void serve_renew(serve *s) {
+    serve_config config = {0};
+    mr_err err;
+    service_manager_is_reloading();
+    mr_status status = check_renewable(s->options, &err);
+    if (status == MR_OK)
+        status = serve_config_read(&config, s->options, &err);
+    if (status == MR_OK)
+        status = http_server_renew(s->http, &config.http, &err);
+    serve_config_deinit(&config);
+    if (status == MR_OK)
+        output_note("SIGHUP: keys and certificate are those of the files now");
+    else
+        output_warning("SIGHUP: keys and certificate stay as they were: %s", err.text);
+    service_manager_is_ready();
 }
 
 void serve_config_deinit(serve_config *c) {

@@ -9,6 +9,7 @@ import select
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -255,6 +256,108 @@ class Ends(unittest.TestCase):
                 self.assertEqual(found, status, key)
             self.assertEqual(server.ask("GET", "/health")[0], 200)
             self.assertEqual(server.ask("GET", "/metrics")[0], 401)
+
+    def keep_asking(self, server, stop, found, **kwargs):
+        """A thread that streams answers one after the other until stop, each whole."""
+        body = json.dumps({"prompt": "Once", "max_tokens": 24, "stream": True, "ignore_eos": True})
+
+        def run():
+            while not stop.is_set():
+                status, _, data = server.ask("POST", "/v1/completions", body, {**JSON, **kwargs})
+                found.append((status, data.endswith(b"data: [DONE]\n\n")))
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread
+
+    def replace(self, path, text):
+        """As those do that must not be seen half written."""
+        os.replace(self.file("new", text), path)
+
+    def test_keys_are_read_anew(self):
+        """SIGHUP: a key comes, another goes; nobody who is being answered notices."""
+        def status_of(key):
+            return server.ask("GET", "/v1/models", headers={"Authorization": "Bearer " + key})[0]
+
+        path = self.file("keys", "always\nold\n")
+        with Serve("--api-key-file", path) as server:
+            stop, found = threading.Event(), []
+            threads = [self.keep_asking(server, stop, found, Authorization="Bearer always") for _ in range(4)]
+            try:
+                self.assertEqual((status_of("old"), status_of("new")), (200, 401))
+                self.replace(path, "always\nnew\n")
+                server.run.send_signal(signal.SIGHUP)
+                until(lambda: status_of("new") == 200)
+                self.assertEqual(status_of("old"), 401)
+                n = len(found)
+                until(lambda: len(found) > n + 8)
+                self.replace(path, " \n")
+                server.run.send_signal(signal.SIGHUP)
+                self.assertIn("--api-key-file: %s has no key" % path, server.said("stay as they were: "))
+                self.assertEqual((status_of("old"), status_of("new")), (401, 200))
+                os.unlink(path)
+                os.mkfifo(path)
+                server.run.send_signal(signal.SIGHUP)
+                until(lambda: any("is no regular file" in line for line in list(server.lines)))
+            finally:
+                stop.set()
+                for thread in threads:
+                    thread.join()
+            self.assertEqual(set(found), {(200, True)})
+            self.assertEqual(server.end()[0], 0)
+
+    @unittest.skipUnless(shutil.which("openssl"), "there is no openssl to make a certificate with")
+    def test_certificates_are_read_anew(self):
+        """New connections get the new one, those that there are go on; a broken one changes nothing."""
+        names = "cert", "key", "cert2", "key2"
+        cert, key, cert2, key2 = paths = [os.path.join(self.folder, name) for name in names]
+        for i in 0, 2:
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+                            "-addext", "subjectAltName=DNS:localhost", "-keyout", paths[i + 1], "-out", paths[i]], check=True,
+                           stderr=subprocess.DEVNULL)
+        shutil.copy(cert, os.path.join(self.folder, "first"))
+        old = ssl.create_default_context(cafile=os.path.join(self.folder, "first"))
+        new = ssl.create_default_context(cafile=cert2)
+
+        def connect(context):
+            return context.wrap_socket(server.socket(), server_hostname="localhost")
+
+        def takes(context):
+            try:
+                connect(context).close()
+            except ssl.SSLCertVerificationError:
+                return False
+            return True
+
+        with Serve("--tls-cert", cert, "--tls-key", key, "--synthetic-stage", "20,0") as server:
+            body = b'{"prompt": [5, 6], "max_tokens": 100, "stream": true, "ignore_eos": true}'
+            with connect(old) as s:
+                s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                          b"Content-Length: %d\r\n\r\n" % len(body) + body)
+                read_until(s, b"data: ")
+                os.replace(cert2, cert)
+                server.run.send_signal(signal.SIGHUP)  # with the key of the other one
+                server.said("stay as they were: ")
+                self.assertTrue(takes(old))
+                os.replace(key2, key)
+                server.run.send_signal(signal.SIGHUP)
+                server.said("SIGHUP: keys and certificate are those of")
+                self.assertTrue(takes(new))
+                self.assertFalse(takes(old))
+                self.assertIn(b"data: [DONE]", read_all(s))
+            self.assertEqual(server.end()[0], 0)
+
+    def test_the_service_manager_is_told(self):
+        path = os.path.join(self.folder, "notify")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.bind(path)
+            manager.settimeout(LIMIT_S)
+            with Serve(env={"NOTIFY_SOCKET": path}) as server:
+                self.assertEqual(manager.recv(256), b"READY=1")
+                server.run.send_signal(signal.SIGHUP)
+                self.assertRegex(manager.recv(256), rb"^RELOADING=1\nMONOTONIC_USEC=\d+$")
+                self.assertEqual(manager.recv(256), b"READY=1")
+                self.assertEqual(server.end()[0], 0)
+                self.assertEqual(manager.recv(256), b"STOPPING=1")
 
     def test_unix_socket(self):
         path = os.path.join(self.folder, "socket")
