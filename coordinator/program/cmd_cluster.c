@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/program/cmd_cluster.h"
 
-#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "coordinator/program/interrupt.h"
 #include "coordinator/program/output.h"
@@ -72,18 +72,9 @@ static mr_status call_roll(cmd_cluster *c, const rank_config *config, mr_err *er
 
 static bool met; /* rank_start has been tried */
 
-void cmd_cluster_dismiss_unmet(const mr_options *options) {
-    mr_err ignored;
-    cmd_cluster c = {0};
-    rank_config config = cmd_cluster_rank_config(options, NULL);
-    const mr_err problem = {.status = MR_E_INVALID};
-    config.problem = &problem;
-    if (met || config.place.n_ranks == 1 || !getenv("OMPI_MCA_orte_enable_recovery"))
-        return;
-    if (rank_start(&config, &c.rank, &ignored) == MR_OK &&
-        mr_roll_call_create(rank_channel(c.rank), config.place.n_ranks, &c.roll, &ignored) != MR_OK)
-        c.roll = NULL;
-    cmd_cluster_close(&c);
+void cmd_cluster_dismiss_unmet(void) {
+    if (!met && rank_place_get().n_ranks > 1)
+        rank_dismiss();
 }
 
 mr_status cmd_cluster_open(const mr_options *options, const char *model_path, cmd_cluster *c, mr_err *err) {
@@ -98,10 +89,10 @@ mr_status cmd_cluster_open(const mr_options *options, const char *model_path, cm
     }
     interrupt_catch();
     met = true;
+    c->n_ranks = config.place.n_ranks;
     mr_status status = rank_start(&config, &c->rank, err);
     if (status != MR_OK)
         return status;
-    c->n_ranks = config.place.n_ranks;
     c->threads = rank_threads(c->rank);
     return call_roll(c, &config, err);
 }
@@ -155,15 +146,15 @@ const mr_rank_info *cmd_cluster_rank(const cmd_cluster *c, int32_t rank) {
     return c->roll ? mr_roll_call_info(c->roll, rank) : NULL;
 }
 
+/* Not by which signal: mpirun makes another one of a Ctrl-C. */
 void cmd_cluster_tell_of_interrupt(cmd_cluster *c) {
-    mr_err err;
-    char name[MR_CHANNEL_NAME_BYTES];
-    if (!c->rank || c->told || !interrupt_seen() || rank_loss_reported())
+    char host[64] = "?";
+    if (c->n_ranks == 0 || c->told || !interrupt_seen() || rank_loss_reported())
         return;
     c->told = true;
-    (void)mr_err_set(&err, MR_E_CANCELLED, "%s: interrupted by %s",
-                     mr_channel_peer_name(rank_channel(c->rank), 0, name), interrupt_name());
-    output_error(&err);
+    if (gethostname(host, sizeof host - 1) != 0)
+        strcpy(host, "?");
+    output_warning("rank 0 on %s was interrupted", host);
 }
 
 void cmd_cluster_close(cmd_cluster *c) {

@@ -50,7 +50,7 @@ mr_channel *cmd_cluster_channel(cmd_cluster *c);
 const mr_rank_info *cmd_cluster_rank(const cmd_cluster *c, int32_t rank);
 /* Where the launcher lets ranks live on without the first one (mpirun --enable-recovery): tells them to end after all, for
  * a command that has failed before it met them. */
-void cmd_cluster_dismiss_unmet(const mr_options *options);
+void cmd_cluster_dismiss_unmet(void);
 /* Says now, once, that a signal ends ranks; main() would say it too late: mpirun gives them a second. */
 void cmd_cluster_tell_of_interrupt(cmd_cluster *c);
 /* After the job is destroyed. */

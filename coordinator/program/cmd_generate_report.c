@@ -138,6 +138,8 @@ void gen_note_statistics(const generation *g) {
     size_t n_generated = 0;
     for (int32_t i = 0; i < g->n; i++)
         n_generated += g->sequences[i].ids.n;
+    if (t.first_token_ns == 0) /* it was ended before there was anything to measure */
+        return;
     if (t.waited) /* the time until the last first token is not one of prefill */
         output_note("prefill: %" PRId64 " tokens; first token after %.0f ms", t.prefill_tokens,
                     milliseconds(t.first_token_ns));
@@ -147,9 +149,11 @@ void gen_note_statistics(const generation *g) {
     if (t.cached_tokens > 0)
         output_note("shared: %" PRId64 " tokens of prompts that began like others", t.cached_tokens);
     double expected = expected_rate(g);
-    if (expected > 0)
+    if (expected > 0 && t.decode_tokens > 0)
         output_note("decode: %zu tokens, %.1f tokens/s, expected were %.1f", n_generated,
                     rate(t.decode_tokens, t.decode_ns), expected);
-    else
+    else if (t.decode_ns > 0 && t.decode_tokens > 0)
         output_note("decode: %zu tokens, %.1f tokens/s", n_generated, rate(t.decode_tokens, t.decode_ns));
+    else
+        output_note("decode: %zu tokens", n_generated);
 }

@@ -155,6 +155,8 @@ static mr_status hint_at_rank_0(mr_err *err) {
 
 mr_status cmd_session_open(const mr_options *options, cmd_session *s, mr_err *err) {
     *s = (cmd_session){.options = options};
+    if (rank_place_get().n_ranks > 1)
+        interrupt_catch(); /* what ends the other ranks is told from here on */
     mr_status status = cmd_cluster_devices(options, &s->devices, err);
     if (status == MR_OK)
         status = cmd_model_open(options, &s->model_path, &s->gguf, err);

@@ -188,7 +188,7 @@ int main(int argc, char **argv) {
     if (status != MR_OK && !(rank_loss_reported() && is_of_peers(status)))
         output_error(&err);
     if (status != MR_OK && (!readable || runs_on_ranks(&options)))
-        cmd_cluster_dismiss_unmet(&options);
+        cmd_cluster_dismiss_unmet();
     mr_options_deinit(&options);
     status_file_end(exit_status(status));
     if (rank_left_behind())

@@ -40,6 +40,8 @@ void rank_end(rank_process *p, bool well);
 /* The others: until the coordinator tells this rank to end, or is gone. Returns the exit status. */
 int rank_follow(const rank_config *config);
 
+/* Rank 0, where it will not start: the others, who wait to be told where it is, leave without a word. */
+void rank_dismiss(void);
 /* This rank has no part in what follows: from here on its loss is a warning. */
 void rank_set_idle(rank_process *p, int32_t rank);
 /* A rank that is needed was lost, and the user has been told: what fails after that is no news. */

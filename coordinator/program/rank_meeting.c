@@ -104,14 +104,20 @@ static void on_lost(void *ctx, int32_t rank, const char *why) {
 
 /* --- The meeting ---------------------------------------------------------------------------------------------------------- */
 
+void rank_dismiss(void) {
+    mr_err err;
+    mr_launcher *launcher = mr_launcher_open();
+    if (launcher && mr_launcher_put(launcher, ADDRESS_KEY, "", &err) != MR_OK)
+        output_warning("the other ranks cannot be told that rank 0 does not start: %s", err.text);
+    mr_launcher_close(launcher);
+}
+
 mr_status rank_listen(rank_process *p, mr_err *err) {
     char host[RANK_HOST_BYTES];
     mr_status status = mr_lifeline_listen(p->config.place.n_ranks, on_lost, p, &p->lifeline, err);
     if (status == MR_OK)
         return MR_OK;
-    mr_launcher *launcher = mr_launcher_open();
-    if (launcher && mr_launcher_put(launcher, ADDRESS_KEY, "", NULL) != MR_OK)
-        output_warning("the other ranks cannot be told that rank 0 does not start");
+    rank_dismiss();
     return mr_err_prefix(err, "rank 0 on %s has no lifeline for the others", rank_this_host(host));
 }
 

@@ -110,6 +110,13 @@ class NoLifeline(Case):
                   program=["env", "LD_PRELOAD=" + library, BIN, *DECODE])
         self.assertIn("no lifeline", self.check(self.end(job), 0))
 
+    def test_rank_0_refuses(self):
+        """Before it meets the others: they leave, and nobody says it twice."""
+        job = Job(3, ["generate", "--demo", "-p", "x", "--stages", "nonsense"], mpirun_args=RECOVERY)
+        done = self.end(job)
+        self.assertEqual(len(re.findall(b"millrace: error: ", done.stderr)), 1, str(done))
+        self.assertIn(b"--stages", done.stderr, str(done))
+
     def test_a_firewall(self):
         """What rank 0's host sends from the ports that the system picks, as for the lifeline, never reaches another host."""
         why = Hosts.available()
