@@ -5,6 +5,7 @@ millrace. Argument: the class of tests to run. Exit status 77: all were skipped.
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -187,6 +188,16 @@ class Network(Case):
             self.assertEqual(places, ["0 %s x y" % a, "1 %s x y" % b, "2 %s x y" % c])
             places = self.lines(text, "-n", "5", "generate", env=env, hosts=hosts)
             self.assertEqual([line.split()[1] for line in places], [a, a, b, b, c])
+
+    def test_by_hand(self):
+        """As deploy/CLUSTER.md says, with paths relative to the folder where one is."""
+        root = os.path.join(HERE, "..", "..")
+        model = os.path.relpath(os.path.join(os.path.dirname(program_path()), "millrace-demo.gguf"), root)
+        done = subprocess.run(["tests/support/hosts.py", "--hosts", "2", "deploy/millrace-mpirun", "generate", model,
+                               "-p", "Once", "-n", "3", "--log-level", "warn"], cwd=root, timeout=LIMIT_S, check=False,
+                              env={**os.environ, "MILLRACE_BIN": program_path()}, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_missing_program(self):
         path = self.script("exit 0")

@@ -74,8 +74,8 @@ class Holder:
         return self.process.pid
 
     def enter(self, *args):
-        """The command line that runs args in the namespaces."""
-        return ["nsenter", "--target", str(self.pid), *NAMESPACES, "--", *args]
+        """The command line that runs args in the namespaces, in the folder of this process."""
+        return ["nsenter", "--target", str(self.pid), *NAMESPACES, "--", "env", "--chdir", os.getcwd(), *args]
 
     def call(self, *args):
         call(*self.enter(*args))
