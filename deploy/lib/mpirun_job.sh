@@ -1,0 +1,190 @@
+# shellcheck shell=bash disable=SC2154 # variables of deploy/millrace-mpirun
+# deploy/lib/mpirun_job.sh - runs mpirun as a child: passes signals on to rank 0, and sees to it that the job ends.
+# rank 0 writes its process id to $MILLRACE_STATUS_FILE.pid at its start, and its exit status to $MILLRACE_STATUS_FILE.
+# SPDX-License-Identifier: Apache-2.0
+
+# For how long mpirun may go on after the loss of a rank, after the end of rank 0, and after it was asked to end the job.
+LOSS_PATIENCE_MS=3000
+END_PATIENCE_MS=10000
+KILL_AFTER_MS=5000
+
+# Passes standard error on without mpirun's banners about exit statuses, where millrace has said what is wrong, and
+# without what mpirun says to itself: of lost peers, with recovery, and of a race when it starts ssh. Only the first lost
+# rank is named: what other ranks lose after that is a consequence. Losses and errors are noted in files. In sed's hold
+# space is the last error of millrace. The signals that end a job are not for this: it goes on until end_filter.
+filter() {
+    local loss='^millrace: error: rank [0-9]+ on [^ ]+ is gone'
+    trap '' INT TERM HUP
+    exec sed -u -E -e '/\x04$/{' -e 's///' -e '/./p' -e 'Q' -e '}' \
+        -e '/PMIX ERROR: /d' -e '/plm:[rs]sh: Warning: setpgid/d' -e '/^mpirun: abort is already in progress/d' \
+        -e "/$loss/{" -e x -e "/$loss/{" -e x -e d -e '}' -e x -e "w $folder/losses" -e '}' \
+        -e '/^millrace: (error: |warning: rank 0 on .* was interrupted)/{' -e h -e "w $folder/errors" -e '}' \
+        -e '/^-{60,}$/{' -e ':more' -e 'N' -e '/\n-{60,}$/!b more' \
+        -e '/non-zero (exit code|status)/{' -e 'x' -e '/^millrace/{' -e 'x' -e 'd' -e '}' -e 'x' -e '}' \
+        -e "w $folder/errors" -e '}'
+}
+
+# Lets the filter end when all that mpirun wrote has passed, even if programs that mpirun started keep its input open.
+end_filter() {
+    printf '\4\n' >&"$errors"
+    exec {errors}>&-
+    wait "$filter_pid" || true
+}
+
+# Waits a moment, without a process for it.
+pause() {
+    read -r -t 0.1 -u "$nothing" || true
+}
+
+# Sets now, in ms.
+read_clock() {
+    now=${EPOCHREALTIME/[.,]/}
+    now=$((now / 1000))
+}
+
+# Starts mpirun as a child, which gets SIGHUP should this script die. SIGINT and SIGTERM are blocked in mpirun, which
+# would kill the ranks two seconds later; they are for rank 0, and this script passes them on.
+start_job() {
+    exec {nothing}<> <(:)
+    exec {errors}> >(filter >&2)
+    filter_pid=$!
+    trap 'on_signal INT 130' INT
+    trap 'on_signal TERM 143' TERM
+    trap on_hangup HUP
+    setpriv --pdeathsig HUP env --default-signal=INT,QUIT --block-signal=INT,TERM \
+        mpirun "${options[@]}" "$program" "${command[@]}" <&0 2>&"$errors" {errors}>&- {nothing}>&- &
+    mpirun=$!
+}
+
+# Whether a process belongs to this job.
+is_ours() {
+    grep -qzxF "MILLRACE_STATUS_FILE=$MILLRACE_STATUS_FILE" "/proc/$1/environ" 2>/dev/null
+}
+
+# Sets started once rank 0 runs, and rank_0 to its process where that is on this host.
+find_rank_0() {
+    local pid
+    [[ $started == no && -e $MILLRACE_STATUS_FILE.pid ]] || return 0
+    started=yes
+    read -r pid _ <"$MILLRACE_STATUS_FILE.pid" || return 0
+    is_ours "$pid" || return 0
+    rank_0=$pid
+    [[ ${command[0]} != serve ]] || say "rank 0 is process $pid: SIGTERM to it or to this script ends the server in order"
+}
+
+# on_signal NAME STATUS: the first signal is for rank 0, which ends the job in order; a second one ends mpirun.
+on_signal() {
+    caught=$2
+    n_signals=$((n_signals + 1))
+    find_rank_0
+    if ((n_signals == 1)) && [[ $rank_0 ]] && is_ours "$rank_0"; then
+        kill "-$1" "$rank_0" 2>/dev/null || true
+    else
+        ask_mpirun
+    fi
+}
+
+# A server reads its keys anew.
+on_hangup() {
+    find_rank_0
+    if [[ ${command[0]} == serve && $rank_0 ]] && is_ours "$rank_0"; then
+        kill -HUP "$rank_0" 2>/dev/null || true
+    else
+        on_signal TERM 143
+    fi
+}
+
+# A signal that somebody sent to mpirun waits there, blocked: it is passed on as if this script had got it.
+relay_signals() {
+    local key value=0
+    ((n_signals == 0)) || return 0
+    while read -r key value; do
+        [[ $key != ShdPnd: ]] || break
+    done 2>/dev/null <"/proc/$mpirun/status" || return 0
+    if ((0x${value:-0} & 1 << 14)); then
+        on_signal TERM 143
+    elif ((0x${value:-0} & 1 << 1)); then
+        on_signal INT 130
+    fi
+}
+
+# Lets mpirun end all ranks on all hosts. Once: after a second signal it would leave them alone.
+ask_mpirun() {
+    ((asked_ms == 0)) || return 0
+    read_clock
+    asked_ms=$now
+    kill -HUP "$mpirun" 2>/dev/null || true
+}
+
+# Prints the processes that mpirun has started on this host: ranks, and ssh.
+children() {
+    cat "/proc/$mpirun/task/"*/children 2>/dev/null || true
+}
+
+# Whether rank 0 has ended, or a rank has said that another one is gone.
+is_ending() {
+    [[ -e $MILLRACE_STATUS_FILE || -s $folder/losses ]] || { [[ $rank_0 ]] && ! kill -0 "$rank_0" 2>/dev/null; }
+}
+
+# mpirun waits for ever for a rank that is stopped, as by SIGSTOP. Such a rank is killed, so that it does not wake up to
+# tell of losses of its own; where that is not enough, mpirun has to end all.
+end_job() {
+    local pid patience_ms=$END_PATIENCE_MS
+    [[ ! -s $folder/losses ]] || patience_ms=$LOSS_PATIENCE_MS
+    ((end_ms)) || end_ms=$now
+    ((now - end_ms >= 500)) || return 0
+    for pid in $(children); do
+        ! grep -q '^State:[[:space:]]*T' "/proc/$pid/status" 2>/dev/null || kill -KILL "$pid" 2>/dev/null || true
+    done
+    ((asked_ms == 0 && now - end_ms >= patience_ms)) || return 0
+    [[ -s $folder/losses ]] || say "rank 0 has ended, and other ranks have not: mpirun ends them"
+    ask_mpirun
+}
+
+# Where mpirun itself does not end. Its daemons on other hosts end with their ranks when they lose it.
+kill_job() {
+    local pids
+    read -r -d '' -a pids < <(children) || true
+    kill -KILL "$mpirun" "${pids[@]}" 2>/dev/null || true
+}
+
+watch_job() {
+    while kill -0 "$mpirun" 2>/dev/null; do
+        pause
+        read_clock
+        relay_signals
+        find_rank_0
+        ! is_ending || end_job
+        ((asked_ms == 0 || now - asked_ms < KILL_AFTER_MS)) || kill_job
+    done
+}
+
+# Sets status. That of mpirun, which is that of the first rank that failed, does not count where mpirun was told to
+# overlook failures or to end the job, nor where it is 0 but rank 0 did not say so: Open MPI 5 does that for a lost host.
+find_status() {
+    local answer=''
+    [[ ! -f $MILLRACE_STATUS_FILE ]] || read -r answer <"$MILLRACE_STATUS_FILE" || true
+    [[ $answer =~ ^[0-9]{1,3}$ ]] || answer=$caught
+    if [[ ! $answer && ($recovery == yes || $started == yes) && ! -s $folder/errors ]]; then
+        say "error: rank 0 left no exit status; that of mpirun is $status" "a rank was killed, or a host was lost"
+    fi
+    if [[ $recovery == yes || $asked_ms != 0 || ($status == 0 && $started == yes) ]]; then
+        status=${answer:-1}
+    fi
+}
+
+run_job() {
+    local status=0
+    folder=$(mktemp -d "${TMPDIR:-/tmp}/millrace-mpirun-XXXXXX")
+    trap 'rm -rf "$folder"' EXIT
+    export MILLRACE_STATUS_FILE=$folder/status
+    options=(-x MILLRACE_STATUS_FILE "${options[@]}")
+    [[ $recovery == no ]] || options=(--enable-recovery "${options[@]}")
+    rank_0='' started=no caught='' n_signals=0 asked_ms=0 end_ms=0
+    start_job
+    watch_job
+    wait "$mpirun" || status=$?
+    end_filter
+    find_status
+    exit "$status"
+}

@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""deploy/millrace-mpirun as a supervisor: ranks that are killed or stopped at random moments, signals that drain a server,
+and what is left. The job always ends soon, with one message, and leaves nothing.
+MILLRACE_FAULTS: how many random moments to try. Argument: the class of tests to run. Exit status 77: all were skipped."""
+import http.client
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import urllib.request
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+from hosts import Job, kill, program_path, run_tests  # noqa: E402 (after the path)
+from test_mpi_serve import ask, free_port, wait_until_ready  # noqa: E402 (after the path)
+
+WRAPPER = os.path.join(HERE, "..", "..", "deploy", "millrace-mpirun")
+DEMO = os.path.join(os.path.dirname(program_path()), "millrace-demo.gguf")
+DECODE = ["bench", "--demo", "-p", "0", "-n", "300", "-b", "4", "-r", "1000", "--log-level", "warn"]
+LIMIT_S = 60
+PROMISE_S = 10  # from the fault to the end of the job
+BUSY_S = 5      # what a busy machine may add
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="millrace-recovery-")
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def start(self, n, wrapper_args, args, env=None, hosts=None):
+        """A job under the wrapper, whose temporary files and memory segments lie in self.folder."""
+        variables = {"MILLRACE_BIN": program_path(), "TMPDIR": self.folder,
+                     "OMPI_MCA_btl_vader_backing_directory": self.folder, **(env or {})}
+        job = Job(n, args, hosts=hosts, launcher=[WRAPPER], mpirun_args=wrapper_args, program=[], env=variables)
+        self.addCleanup(job.left, 0)  # where a test fails
+        return job
+
+    def check_nothing_is_left(self, done):
+        self.assertEqual(done.left, [], str(done))
+        self.assertEqual(os.listdir(self.folder), [], str(done))
+
+
+class Random(Case):
+    """Three ranks with --recovery, one of which is killed or stopped at any moment of the first 3 s."""
+
+    def check_ends(self, job, rank, since, what):
+        done = job.wait(LIMIT_S)
+        seconds = time.monotonic() - since
+        why = "%s\n%s" % (what, done)
+        errors = [line for line in done.stderr.decode().splitlines() if "error: " in line]
+        self.assertEqual(len(errors), 1, why)
+        self.assertIn("rank %d" % rank, errors[0], why)
+        self.assertNotIn(done.status, (0, None), why)
+        self.assertLess(seconds, PROMISE_S + BUSY_S, why)
+        self.check_nothing_is_left(done)
+        return seconds
+
+    def fault(self, number, rank, delay):
+        what = "%s of rank %d after %.3f s" % (number.name, rank, delay)
+        begin = time.monotonic()
+        job = self.start(3, ["--recovery"], DECODE)
+        pid = job.rank_pid(rank)
+        time.sleep(max(0, begin + delay - time.monotonic()))
+        since = time.monotonic()
+        os.kill(pid, number)
+        print("%s: %.1f s" % (what, self.check_ends(job, rank, since, what)), flush=True)
+
+    def test_moments(self):
+        seed = random.randrange(1 << 32)
+        print("seed", seed)
+        luck = random.Random(seed)
+        for i in range(int(os.environ.get("MILLRACE_FAULTS", "10"))):
+            self.fault((signal.SIGKILL, signal.SIGSTOP)[i % 2], luck.randrange(3), luck.uniform(0, 3))
+
+
+class Serve(Case):
+    """Signals to a server over three ranks while answers are streamed."""
+
+    def start_server(self, *wrapper_args):
+        port = free_port()
+        job = self.start(3, wrapper_args, ["serve", DEMO, "--port", str(port), "--drain-s", "30"])
+        wait_until_ready(port)
+        return job, port
+
+    @staticmethod
+    def stream(port, n, n_tokens, found):
+        """n clients in threads, which put into found whether all went well; returns once all are being answered."""
+        body = {"prompt": "Once upon a time", "max_tokens": n_tokens, "ignore_eos": True, "stream": True}
+
+        def run():
+            try:
+                with urllib.request.urlopen(urllib.request.Request(
+                        "http://127.0.0.1:%d/v1/completions" % port, json.dumps(body).encode(),
+                        {"Content-Type": "application/json"}), timeout=LIMIT_S) as answer:
+                    text = answer.read()
+                found.append(text.count(b'"finish_reason":"length"') == 1 and text.endswith(b"data: [DONE]\n\n"))
+            except (OSError, http.client.HTTPException):
+                found.append(False)
+        threads = [threading.Thread(target=run) for _ in range(n)]
+        for thread in threads:
+            thread.start()
+        while ask(port, "GET", "/page/state")[1]["sequences"]["live"] < n:
+            time.sleep(0.01)
+        return threads
+
+    @staticmethod
+    def mpirun_pid(job):
+        with open("/proc/%d/task/%d/children" % (job.process.pid, job.process.pid), encoding="ascii") as f:
+            children = [int(word) for word in f.read().split()]
+        for pid in children:
+            with open("/proc/%d/comm" % pid, encoding="ascii") as f:
+                if f.read().strip() in ("mpirun", "prterun"):
+                    return pid
+        raise LookupError("there is no mpirun below the wrapper")
+
+    def test_drain(self):
+        """SIGTERM or SIGINT to the wrapper, or to mpirun: answers come to their end, then the job does."""
+        for recovery in ([], ["--recovery"]):
+            for number, to_mpirun in ((signal.SIGTERM, False), (signal.SIGINT, False), (signal.SIGTERM, True)):
+                what = "%s to %s %s" % (number.name, "mpirun" if to_mpirun else "the wrapper", recovery)
+                job, port = self.start_server(*recovery)
+                found = []
+                threads = self.stream(port, 16, 300, found)
+                os.kill(self.mpirun_pid(job) if to_mpirun else job.process.pid, number)
+                for thread in threads:
+                    thread.join()
+                done = job.wait(LIMIT_S)
+                self.assertEqual(found, [True] * 16, "%s\n%s" % (what, done))
+                self.assertEqual(done.status, 0, "%s\n%s" % (what, done))
+                self.assertNotIn(b"error", done.stderr, str(done))
+                self.check_nothing_is_left(done)
+
+    def test_second_signal(self):
+        """It does not wait for the answers."""
+        for recovery in ([], ["--recovery"]):
+            job, port = self.start_server(*recovery)
+            found = []
+            threads = self.stream(port, 64, 480, found)
+            job.process.send_signal(signal.SIGTERM)
+            with self.assertRaises(OSError):  # a server that drains has closed its port
+                while ask(port, "GET", "/health"):
+                    time.sleep(0.01)
+            begin = time.monotonic()
+            job.process.send_signal(signal.SIGTERM)
+            done = job.wait(LIMIT_S)
+            for thread in threads:
+                thread.join()
+            self.assertLess(time.monotonic() - begin, PROMISE_S + BUSY_S, str(done))
+            self.assertIn(False, found, str(done))
+            self.assertNotIn(done.status, (0, None), str(done))
+            self.check_nothing_is_left(done)
+
+    def test_process_of_rank_0_is_named(self):
+        job, _ = self.start_server()
+        pid = job.rank_pid(0)
+        kill(pid, signal.SIGTERM)
+        done = job.wait(LIMIT_S)
+        self.assertEqual(done.status, 0, str(done))
+        self.assertIn("rank 0 is process %d:" % pid, done.stderr.decode())
+
+    def test_killed_wrapper(self):
+        """The job ends with it."""
+        job, _ = self.start_server()
+        job.process.kill()
+        self.assertEqual(job.left(PROMISE_S + BUSY_S), [])
+        job.process.communicate()
+
+
+if __name__ == "__main__":
+    sys.exit(run_tests())
