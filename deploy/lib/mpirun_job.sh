@@ -154,6 +154,7 @@ watch_job() {
         read_clock
         relay_signals
         find_rank_0
+        [[ $started == yes ]] || watch_start
         ! is_ending || end_job
         ((asked_ms == 0 || now - asked_ms < KILL_AFTER_MS)) || kill_job
     done
@@ -165,7 +166,7 @@ find_status() {
     local answer=''
     [[ ! -f $MILLRACE_STATUS_FILE ]] || read -r answer <"$MILLRACE_STATUS_FILE" || true
     [[ $answer =~ ^[0-9]{1,3}$ ]] || answer=$caught
-    if [[ ! $answer && ($recovery == yes || $started == yes) && ! -s $folder/errors ]]; then
+    if [[ ! $answer && $failed == no && ($recovery == yes || $started == yes) && ! -s $folder/errors ]]; then
         say "error: rank 0 left no exit status; that of mpirun is $status" "a rank was killed, or a host was lost"
     fi
     if [[ $recovery == yes || $asked_ms != 0 || ($status == 0 && $started == yes) ]]; then
@@ -180,7 +181,11 @@ run_job() {
     export MILLRACE_STATUS_FILE=$folder/status
     options=(-x MILLRACE_STATUS_FILE "${options[@]}")
     [[ $recovery == no ]] || options=(--enable-recovery "${options[@]}")
-    rank_0='' started=no caught='' n_signals=0 asked_ms=0 end_ms=0
+    rank_0='' started=no caught='' n_signals=0 asked_ms=0 end_ms=0 said=no failed=no
+    find_hosts
+    read_clock
+    limit_ms=$((now + start_limit_s * 1000))
+    look_ms=$((now + (start_limit_s < 10 ? start_limit_s : 10) * 1000))
     start_job
     watch_job
     wait "$mpirun" || status=$?

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """deploy/millrace-mpirun as a supervisor: ranks that are killed or stopped at random moments, signals that drain a server,
-and what is left. The job always ends soon, with one message, and leaves nothing.
+hosts that do not answer. The job always ends soon, with one message, and leaves nothing.
 MILLRACE_FAULTS: how many random moments to try. Argument: the class of tests to run. Exit status 77: all were skipped."""
 import http.client
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -18,7 +19,7 @@ import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
-from hosts import Job, kill, program_path, run_tests  # noqa: E402 (after the path)
+from hosts import Hosts, Job, kill, program_path, run_tests  # noqa: E402 (after the path)
 from test_mpi_serve import ask, free_port, wait_until_ready  # noqa: E402 (after the path)
 
 WRAPPER = os.path.join(HERE, "..", "..", "deploy", "millrace-mpirun")
@@ -171,6 +172,53 @@ class Serve(Case):
         job.process.kill()
         self.assertEqual(job.left(PROMISE_S + BUSY_S), [])
         job.process.communicate()
+
+
+class Silent(Case):
+    """Hosts from which mpirun's daemon cannot call back."""
+
+    @classmethod
+    def setUpClass(cls):
+        if Hosts.available():
+            raise unittest.SkipTest(Hosts.available())
+
+    def check_start(self, hosts, silent, limit_s, waits_for_tcp=False):
+        """The host is named, and the start given up. A daemon may wait there until its own TCP gives up."""
+        begin = time.monotonic()
+        job = self.start(None, [], ["generate", "--demo", "-p", "x", "--start-timeout", str(limit_s)], hosts=hosts)
+        first = b""
+        while b"no connection" not in first:
+            first = job.process.stderr.readline()
+            self.assertNotEqual(first, b"", "no host was named")
+        self.assertLess(time.monotonic() - begin, 15 + BUSY_S)
+        self.assertEqual(re.findall(r"\bmr[0-9n]+[a-z]\b", first.decode()), [hosts.names[silent]], first)
+        done = job.wait(LIMIT_S)
+        self.assertLess(done.seconds, limit_s + PROMISE_S + BUSY_S, str(done))
+        self.assertEqual(done.status, 1, str(done))
+        self.assertRegex(done.stderr.decode(), "not started within %d s: .* %s\n" % (limit_s, hosts.names[silent]))
+        done.left = done.left[:-1] if waits_for_tcp else done.left
+        self.check_nothing_is_left(done)
+
+    def test_cut_off(self):
+        with Hosts(3) as hosts:
+            hosts.cut("b")
+            self.check_start(hosts, "b", 12)
+
+    def test_one_direction(self):
+        """What the host sends does not come back: its connections are never established."""
+        with Hosts(3) as hosts:
+            hosts.deafen("a", to="c")
+            self.check_start(hosts, "c", 12, waits_for_tcp=True)
+
+    def test_all_is_well(self):
+        """A job that takes longer than the limit, which is for the start, goes on."""
+        with Hosts(3) as hosts:
+            job = self.start(None, [], [*DECODE, "--start-timeout", "3"], hosts=hosts)
+            job.rank_pid(0)
+            time.sleep(5)
+            kill(job.rank_pid(0), signal.SIGTERM)
+            done = job.wait(LIMIT_S)
+            self.assertNotIn(b"no connection", done.stderr, str(done))
 
 
 if __name__ == "__main__":

@@ -222,6 +222,10 @@ class Hosts:
         """Pulls the network cable of a host; nobody is told."""
         self.switch.call("ip", "link", "set", "port-" + letter, "nomaster")
 
+    def deafen(self, letter, to):
+        """What one host sends to another one is lost; the other direction works."""
+        self.holders[letter].call("ip", "route", "add", "blackhole", self.address(to) + "/32")
+
     def join(self, letter):
         self.switch.call("ip", "link", "set", "port-" + letter, "master", "bridge")
 
