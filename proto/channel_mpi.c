@@ -572,19 +572,52 @@ static void release(mr_mpi *m) {
     mr_free(m);
 }
 
+void mr_mpi_library(char out[MR_MPI_LIBRARY_BYTES]) {
+    char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int len = 0;
+    if (MPI_Get_library_version(text, &len) != MPI_SUCCESS)
+        text[0] = 0;
+    text[strcspn(text, ",\n")] = 0; /* packages, dates and links follow */
+    snprintf(out, MR_MPI_LIBRARY_BYTES, "%.*s", MR_MPI_LIBRARY_BYTES - 1, text[0] ? text : "of an unknown version");
+}
+
+/* Ends a text of another rank, and leaves nothing in it below first nor what a terminal might obey. */
+static void clean_text(char *text, size_t bytes, char first) {
+    text[bytes - 1] = 0;
+    for (char *t = text; *t; t++)
+        *t = *t >= first && *t < 0x7f ? *t : '?';
+}
+
+/* Open MPI of different releases may start together, and then fail with an internal error. */
+static mr_status meeting_failed(const mr_mpi *m, int code, mr_err *err) {
+    mr_err failed;
+    const mr_mpi_card *self = &m->config.card;
+    mr_status status = mpi_failed(code, "MPI could not make its communicators", &failed);
+    for (int i = 0; i < m->n_ranks; i++)
+        if (m->cards[i].library[0] && strcmp(m->cards[i].library, self->library) != 0)
+            return mr_err_set(err, status,
+                              "%.150s; hint: rank %d on %s has %s, rank %d on %s has %s: install the same MPI library "
+                              "on every host",
+                              failed.text, m->rank, self->host, self->library, i, m->cards[i].host,
+                              m->cards[i].library);
+    return mr_err_set(err, status, "%.200s; hint: rank %d on %s has %s: is it the same on every host?", failed.text,
+                      m->rank, self->host, self->library);
+}
+
 /* The only collective calls there are. */
 static mr_status meet(mr_mpi *m, mr_err *err) {
+    mr_mpi_library(m->config.card.library);
     int code = MPI_Allgather(&m->config.card, sizeof m->config.card, MPI_BYTE, m->cards, sizeof m->config.card,
                              MPI_BYTE, MPI_COMM_WORLD);
     for (int i = 0; i < 4 && code == MPI_SUCCESS; i++)
         code = MPI_Comm_dup(MPI_COMM_WORLD, &m->comms[i / 2][i % 2]); /* error handlers are copied */
     for (int i = 0; i < m->n_ranks; i++) {
         mr_mpi_card *c = &m->cards[i];
-        c->host[sizeof c->host - 1] = c->lifeline[sizeof c->lifeline - 1] = 0;
-        for (char *t = c->host; *t; t++)
-            *t = *t > ' ' && *t < 0x7f ? *t : '?';
+        c->lifeline[sizeof c->lifeline - 1] = 0;
+        clean_text(c->host, sizeof c->host, '!');
+        clean_text(c->library, sizeof c->library, ' ');
     }
-    return code == MPI_SUCCESS ? MR_OK : mpi_failed(code, "MPI could not make its communicators", err);
+    return code == MPI_SUCCESS ? MR_OK : meeting_failed(m, code, err);
 }
 
 /* Open MPI compares the length of a message with its receive before it copies, but not where one process writes or

@@ -13,11 +13,14 @@
 
 #include "proto/channel.h"
 
+enum { MR_MPI_LIBRARY_BYTES = 64 }; /* its end included */
+
 typedef struct mr_mpi mr_mpi;
 
 /* What every rank says of itself while MPI starts. Texts end with 0. */
 typedef struct mr_mpi_card {
     char host[64];
+    char library[MR_MPI_LIBRARY_BYTES]; /* filled in by mr_mpi_start */
     char lifeline[512]; /* of rank 0: where the others connect to (proto/lifeline.h) */
 } mr_mpi_card;
 
@@ -26,6 +29,9 @@ typedef struct mr_mpi_config {
     bool shares_cores;    /* more threads than cores on this host: who waits gives its core away soon */
     mr_mpi_card card;     /* of this rank; copied */
 } mr_mpi_config;
+
+/* Name and version of the MPI library: "Open MPI v4.1.4". May be called at any time, by any thread. */
+void mr_mpi_library(char out[MR_MPI_LIBRARY_BYTES]);
 
 /* Initialises MPI in the calling thread and exchanges the cards: returns when all ranks have come this far. */
 MR_MUST_USE mr_status mr_mpi_start(const mr_mpi_config *config, mr_mpi **out, mr_err *err);

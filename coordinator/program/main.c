@@ -18,6 +18,7 @@
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/graph/debug.h"
+#include "millrace_commit.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
@@ -78,8 +79,10 @@ static void configure_log(const mr_options *o) {
 }
 
 static void print_version(FILE *f) {
+    char library[128];
     const mr_backend_kind *kind;
-    fprintf(f, "millrace %s\n", MILLRACE_VERSION);
+    rank_mpi_library(library, sizeof library);
+    fprintf(f, "millrace %s\ncommit: %s\nMPI: %s\n", MILLRACE_VERSION, MILLRACE_COMMIT, library);
     for (int i = 0; (kind = mr_backend_kind_at(i)); i++)
         fprintf(f, "backend %s: %s%s\n", kind->name, kind->about, kind->create ? "" : " (not built in)");
 }

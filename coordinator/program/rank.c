@@ -24,6 +24,12 @@ static const int64_t END_PATIENCE_NS = MR_NS_PER_S, FOLLOW_PATIENCE_NS = 20 * MR
 
 static atomic_bool left_behind, signalled;
 
+void rank_mpi_library(char *out, size_t bytes) {
+    char name[MR_MPI_LIBRARY_BYTES];
+    mr_mpi_library(name);
+    snprintf(out, bytes, "%s", name);
+}
+
 bool rank_left_behind(void) {
     return atomic_load(&left_behind);
 }

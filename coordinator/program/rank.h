@@ -48,6 +48,8 @@ void rank_set_idle(rank_process *p, int32_t rank);
 bool rank_loss_reported(void);
 /* Any rank was lost, needed or not: MPI cannot be ended in order. */
 bool rank_any_lost(void);
+/* Name and version of the MPI library, or "none". */
+void rank_mpi_library(char *out, size_t bytes);
 /* Threads are left behind that cannot be ended: leave by _exit. */
 bool rank_left_behind(void);
 

@@ -43,7 +43,15 @@ class Help(cli.Case):
         text = self.good("--help").decode()
         for word in COMMANDS + ["--version", "exit status", "MILLRACE_CPU_ISA"]:
             self.assertIn(word, text)
-        self.assertRegex(self.good("--version").decode(), r"^millrace \d+\.\d+\.\d+\nbackend cpu: .*\nbackend blas: .*\n$")
+        self.assertRegex(self.good("--version").decode(), r"^millrace \d+\.\d+\.\d+\ncommit: ([0-9a-z.-]+-)?[0-9a-f]{7,}(-dirty)?\n"
+                         r"MPI: (Open MPI v[45]\..*|none)\nbackend cpu: .*\nbackend blas: .*\n$")
+
+    def test_commit_outside_git(self):
+        header = self.path("commit.h")
+        subprocess.run(["cmake", "-DSOURCE=" + os.path.dirname(header), "-DHEADER=" + header, "-P",
+                        os.path.join(cli.SOURCE, "deploy", "lib", "commit.cmake")], check=True)
+        with open(header, encoding="ascii") as f:
+            self.assertEqual(f.read(), '#define MILLRACE_COMMIT "unknown"\n')
 
 
 class DemoPlaces(cli.Case):
