@@ -33,15 +33,10 @@ static mr_status add_schema(writer *w, const json_t *schema, const char *name) {
     return status;
 }
 
-/* Parameters as the schema of an object without further properties. New; NULL: no memory. */
+/* Parameters as the schema of an object. New; NULL: no memory. */
 static json_t *object_schema(const json_t *parameters) {
     json_t *own = json_copy((json_t *)parameters);
-    bool ok = own != NULL;
-    if (ok && !json_object_get(own, "type"))
-        ok = json_object_set_new(own, "type", json_string("object")) == 0;
-    if (ok && json_object_get(own, "properties") && !json_object_get(own, "additionalProperties"))
-        ok = json_object_set_new(own, "additionalProperties", json_false()) == 0;
-    if (!ok) {
+    if (own && !json_object_get(own, "type") && json_object_set_new(own, "type", json_string("object")) != 0) {
         json_decref(own);
         return NULL;
     }

@@ -264,7 +264,8 @@ static void write_choices(schema_writer *w, const schema_all *all) {
             schema_no_memory(w);
             return;
         }
-        size_t rule = schema_rule_of(w, both, !alone, one ? "oneOf" : "anyOf", (long)i);
+        bool made = !alone || json_object_get(choice, "allOf");
+        size_t rule = schema_rule_of(w, both, made, one ? "oneOf" : "anyOf", (long)i);
         json_decref(both);
         schema_put(w, &w->body, "%s%s-%zu", i ? " | " : "", w->name, rule);
     }

@@ -1,13 +1,16 @@
 /* engine/grammar/schema.h - a JSON schema as the rules of a GBNF grammar. What a schema asks for and the grammar cannot
  * hold is refused by name, never left out.
  *
- * Held:    type (a name or a list), enum, const, properties, required, additionalProperties (true where it is
- *          missing, as the standard has it), minProperties up to 1, maxProperties of objects without properties,
+ * Held:    type (a name or a list), enum, const, properties, required, additionalProperties (see below),
+ *          minProperties up to 1, maxProperties of objects without properties,
  *          items, prefixItems, additionalItems, minItems, maxItems, minLength, maxLength, pattern, format (date,
  *          time, date-time, duration, uuid, ipv4, ipv6, hostname, email, uri), minimum, maximum, exclusiveMinimum,
  *          exclusiveMaximum, $ref into the schema itself, $defs, allOf, anyOf, and oneOf where its alternatives are
  *          seen to be disjoint: by their types, their constants, or the constants of a property that two of them
- *          require.
+ *          require. The property that "discriminator" names is required in each alternative.
+ * Closed:  an object with properties and no additionalProperties has no other properties but those that are required,
+ *          at any depth: who writes a schema for a model means that. allOf and its like are merged first, so that the
+ *          properties of all parts count. An object without properties is open, as the standard has it.
  * Written: valid values only, but not all of them. Properties come in the order of the schema, then others. Between
  *          parts stands a space, or a line's end and at most 32 spaces or 8 tabs, or nothing. Numbers with bounds
  *          have no exponent and at most 15 digits, others 16 on both sides of the point. Names of additional

@@ -160,8 +160,9 @@ static bool get_count(schema_writer *w, const json_t *keywords, const char *key,
 void schema_write_object(schema_writer *w, const json_t *keywords) {
     size_t n = 0;
     json_t *rest = json_object_get(keywords, "additionalProperties");
-    bool extra = !json_is_false(rest);
-    if (!json_object_get(keywords, "properties") && !json_object_get(keywords, "required") && !rest &&
+    bool described = json_object_get(keywords, "properties") != NULL;
+    bool extra = rest ? !json_is_false(rest) : !described;
+    if (!described && !json_object_get(keywords, "required") && (!rest || json_is_true(rest)) &&
         !json_object_get(keywords, "minProperties") && !json_object_get(keywords, "maxProperties")) {
         schema_put(w, &w->body, "%s-object", w->name);
         return;

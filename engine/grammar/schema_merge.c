@@ -241,7 +241,7 @@ static void set(schema_writer *w, json_t *object, const char *key, json_t *value
 }
 
 /* properties and additionalProperties work together: a property that one side does not name is an additional one
- * there. */
+ * there. additionalProperties stays where one side has it, even as true: that opens an object with properties. */
 static void merge_properties(schema_writer *w, json_t *all, json_t *part) {
     json_t *a = json_object_get(all, "properties"), *rest_a = json_object_get(all, "additionalProperties");
     json_t *b = json_object_get(part, "properties"), *rest_b = json_object_get(part, "additionalProperties");
@@ -258,12 +258,12 @@ static void merge_properties(schema_writer *w, json_t *all, json_t *part) {
         if (!json_object_get(a, key))
             set(w, merged, key, both(rest_a, value));
     }
-    json_t *rest = both(rest_a, rest_b);
-    set(w, all, "properties", merged);
-    if (json_is_true(rest))
-        json_decref(rest);
+    if (a || b)
+        set(w, all, "properties", merged);
     else
-        set(w, all, "additionalProperties", rest);
+        json_decref(merged);
+    if (rest_a || rest_b)
+        set(w, all, "additionalProperties", both(rest_a, rest_b));
 }
 
 /* The schema of item i, and (i at least the length of the list) of those behind the list. NULL: any. */
@@ -371,7 +371,23 @@ static bool fits_all_names(const json_t *schema) {
             (!type || (json_is_string(type) && strcmp(json_string_value(type), "string") == 0)));
 }
 
-static void merge_keyword(schema_writer *w, schema_all *out, const char *key, json_t *value) {
+/* The alternatives of oneOf. Where "discriminator" names a property, each has to have it, as in OpenAPI. A new
+ * reference. */
+static json_t *alternatives(schema_writer *w, json_t *of, json_t *discriminator) {
+    json_t *tag = json_object_get(discriminator, "propertyName"), *list = json_array(), *one;
+    size_t i;
+    if (!json_is_string(tag)) {
+        json_decref(list);
+        return json_incref(of);
+    }
+    json_array_foreach(of, i, one) {
+        if (json_array_append_new(list, json_pack("{s:[O,{s:[O]}]}", "allOf", one, "required", tag)))
+            schema_no_memory(w);
+    }
+    return list;
+}
+
+static void merge_keyword(schema_writer *w, schema_all *out, const char *key, json_t *value, json_t *discriminator) {
     json_t *all = out->keywords, *old = json_object_get(all, key);
     static const char *const together[] = {
         "properties", "additionalProperties", "items", "prefixItems", "additionalItems", "$ref", "allOf"};
@@ -379,7 +395,8 @@ static void merge_keyword(schema_writer *w, schema_all *out, const char *key, js
         if (strcmp(key, together[i]) == 0)
             return;
     if (strcmp(key, "anyOf") == 0 || strcmp(key, "oneOf") == 0) {
-        json_t *choice = json_pack("{s:b,s:O}", "one", key[0] == 'o', "of", value);
+        bool one = key[0] == 'o';
+        json_t *choice = json_pack("{s:b,s:o}", "one", one, "of", alternatives(w, value, one ? discriminator : NULL));
         if (!choice || json_array_append_new(out->choices, choice))
             schema_no_memory(w);
     } else if (strcmp(key, "type") == 0) {
@@ -418,7 +435,7 @@ static void merge_part(schema_writer *w, schema_all *out, json_t *part) {
         if (json_object_set(known, key, value))
             schema_no_memory(w);
         if (w->status == MR_OK)
-            merge_keyword(w, out, key, value);
+            merge_keyword(w, out, key, value, json_object_get(part, "discriminator"));
     }
     if (w->status == MR_OK) {
         merge_properties(w, out->keywords, known);
