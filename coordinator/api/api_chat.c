@@ -234,7 +234,7 @@ static bool force_call(api_call *call, mr_str prompt) {
         .format = form_of(call)->format,
         .tools = r->tools,
         .name = r->tool_chosen,
-        .parallel = r->parallel_tool_calls,
+        .parallel = r->parallel_tool_calls && !r->tool_chosen,
         .prompt = prompt,
     };
     mr_status status = chat_tools_grammar(&desc, &gbnf, &err);
@@ -279,7 +279,7 @@ bool api_chat_open_parsers(api_call *call, mr_str prompt) {
             .request_id = {id, (size_t)n},
             .keep_reasoning = mr_str_is(r->reasoning_format, "none"),
         };
-        call->choices[i].one_call = !r->parallel_tool_calls;
+        call->choices[i].one_call = !r->parallel_tool_calls || r->tool_chosen;
         if (!api_choice_open_parser(&call->choices[i], &desc))
             return no_memory(call);
     }

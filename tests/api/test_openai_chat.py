@@ -76,6 +76,14 @@ class Chat(Case):
             self.assertEqual(len(answer.message.tool_calls), 1)
             self.check_call(answer.message.tool_calls[0], names)
 
+    def test_named_tool_is_called_once(self):
+        for seed in range(20):
+            fields = {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "weather"}}, "seed": seed}
+            choice = self.chat(temperature=0.7, max_tokens=400, **fields).choices[0]
+            self.assertEqual([c.function.name for c in choice.message.tool_calls], ["weather"])
+            self.assertEqual(choice.finish_reason, "tool_calls")
+            self.check_call(choice.message.tool_calls[0], ["weather"])
+
     def test_tools_streamed(self):
         fields = {"tools": TOOLS, "tool_choice": "required", "temperature": 1, "max_tokens": 200}
         whole = self.chat(**fields).choices[0].message
