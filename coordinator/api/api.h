@@ -33,6 +33,7 @@ enum {
     API_MAX_STOP_BYTES = 256,
     API_MAX_BREAKERS = 64, /* dry_sequence_breakers */
     API_MAX_TOOLS = 128,
+    API_MAX_TOOL_NAME_BYTES = 64,
     API_MAX_TOP_LOGPROBS = 20,
 };
 

@@ -8,6 +8,7 @@
 #include "coordinator/chat/chat_template.h"
 #include "coordinator/chat/chat_tools.h"
 #include "engine/base/mem.h"
+#include "engine/text/utf8.h"
 
 static mr_status find_form(const api *a, const char *source, api_form *out, mr_err *err) {
     out->format = chat_format_of(mr_str_from(source));
@@ -57,6 +58,38 @@ static bool check_content(const json_t *content, const char *name, api_error *e)
     return true;
 }
 
+/* Names go into JSON and into the text of templates as they are: nothing in them may end either. OpenAI's rule, with the
+ * dot, which llama.cpp and vLLM take. at: where the name stands. */
+static bool check_tool_name(const json_t *name, const char *at, api_error *e) {
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+    const char *text = json_string_value(name);
+    size_t n = json_string_length(name);
+    char shown[4 * API_MAX_TOOL_NAME_BYTES];
+    if (text && n > 0 && n <= API_MAX_TOOL_NAME_BYTES && strspn(text, allowed) == n)
+        return true;
+    if (!text || n == 0)
+        return api_error_set(e, 400, "invalid_value", at, "%s has no function with a name", at);
+    mr_utf8_printable((mr_str){text, n}, shown, sizeof shown);
+    return api_error_set(e, 400, "invalid_value", at,
+                         "%s has the function name \"%s\", where 1 to %d letters, digits, _, - and . are allowed", at,
+                         shown, API_MAX_TOOL_NAME_BYTES);
+}
+
+/* Calls of tools that stand in the conversation. Templates check that they are lists of objects. */
+static bool check_calls(const json_t *message, const char *at, api_error *e) {
+    const json_t *calls = json_object_get(message, "tool_calls");
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        char name[128];
+        snprintf(name, sizeof name, "%s.tool_calls[%zu]", at, i);
+        const json_t *function = json_object_get(json_array_get(calls, i), "function");
+        if (!check_tool_name(json_object_get(function, "name"), name, e))
+            return false;
+    }
+    const char *role = json_string_value(json_object_get(message, "role"));
+    const json_t *name = json_object_get(message, "name");
+    return !mr_str_is(mr_str_from(role), "tool") || !name || json_is_null(name) || check_tool_name(name, at, e);
+}
+
 /* What templates take for granted; they check the rest themselves. */
 static bool check_message(const json_t *message, size_t i, api_error *e) {
     char name[64];
@@ -66,6 +99,8 @@ static bool check_message(const json_t *message, size_t i, api_error *e) {
                              api_json_kind(message));
     if (!json_is_string(json_object_get(message, "role")))
         return api_error_set(e, 400, "invalid_type", name, "%s has no role that is a string", name);
+    if (!check_calls(message, name, e))
+        return false;
     snprintf(name, sizeof name, "messages[%zu].content", i);
     return check_content(json_object_get(message, "content"), name, e);
 }
@@ -86,14 +121,12 @@ static const char *tool_name(const json_t *tool) {
 static bool check_tool(const json_t *tool, size_t i, api_error *e) {
     char name[64];
     const char *type = json_string_value(json_object_get(tool, "type"));
-    const char *function = tool_name(tool);
-    const json_t *parameters = json_object_get(json_object_get(tool, "function"), "parameters");
+    const json_t *function = json_object_get(tool, "function"), *parameters = json_object_get(function, "parameters");
     snprintf(name, sizeof name, "tools[%zu]", i);
     if (!type || !mr_str_is(mr_str_from(type), "function"))
         return api_error_set(e, 400, "invalid_value", name, "%s is not of type function", name);
-    if (!function || !*function || strlen(function) > CHAT_MAX_NAME_BYTES)
-        return api_error_set(e, 400, "invalid_value", name, "%s has no function with a name of 1 to %d bytes", name,
-                             CHAT_MAX_NAME_BYTES);
+    if (!check_tool_name(json_object_get(function, "name"), name, e))
+        return false;
     if (parameters && !json_is_object(parameters) && !json_is_null(parameters))
         return api_error_set(e, 400, "invalid_type", name, "the parameters of %s are %s, where an object is expected",
                              name, api_json_kind(parameters));

@@ -26,6 +26,12 @@ typedef struct bad_body {
 #define TOOL                                                                                                           \
     "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"type\": \"object\"}}}]"
 
+#define TOOL_NAMED(name) "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"" name "\"}}]"
+#define CALLED(name)                                                                                                   \
+    "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": \"1\", \"type\": "         \
+    "\"function\", \"function\": {\"name\": \"" name "\", \"arguments\": \"{}\"}}]}]}"
+#define LETTERS_64 "abcdefghijklmnopabcdefghijklmnopabcdefghijklmnopabcdefghijklmnop"
+
 static const bad_body bad[] = {
     {API_COMPLETIONS, "", NULL, NULL},
     {API_COMPLETIONS, "[1]", NULL, NULL},
@@ -98,6 +104,16 @@ static const bad_body bad[] = {
     {API_CHAT_COMPLETIONS,
      CHAT("\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": 5}}]"), "tools[0]",
      "invalid_type"},
+    {API_CHAT_COMPLETIONS, CHAT(TOOL_NAMED("a\\\"b")), "tools[0]", "invalid_value"},
+    {API_CHAT_COMPLETIONS, CHAT(TOOL_NAMED("a b")), "tools[0]", "invalid_value"},
+    {API_CHAT_COMPLETIONS, CHAT(TOOL_NAMED("a\\nb")), "tools[0]", "invalid_value"},
+    {API_CHAT_COMPLETIONS, CHAT(TOOL_NAMED("a\\u0000b")), "tools[0]", "invalid_value"},
+    {API_CHAT_COMPLETIONS, CHAT(TOOL_NAMED("é")), "tools[0]", "invalid_value"},
+    {API_CHAT_COMPLETIONS, CHAT(TOOL_NAMED("x" LETTERS_64)), "tools[0]", "invalid_value"},
+    {API_CHAT_COMPLETIONS, CHAT(TOOL_NAMED("a\\\"b") ", \"tool_choice\": \"none\""), "tools[0]", "invalid_value"},
+    {API_CHAT_COMPLETIONS, CALLED("</tool_call>"), "messages[0].tool_calls[0]", "invalid_value"},
+    {API_CHAT_COMPLETIONS, "{\"messages\": [{\"role\": \"tool\", \"content\": \"\", \"name\": \"a\\\"\"}]}",
+     "messages[0]", "invalid_value"},
     {API_CHAT_COMPLETIONS, CHAT("\"tool_choice\": \"required\""), "tool_choice", "invalid_value"},
     {API_CHAT_COMPLETIONS, CHAT(TOOL ", \"tool_choice\": \"perhaps\""), "tool_choice", "invalid_value"},
     {API_CHAT_COMPLETIONS, CHAT(TOOL ", \"tool_choice\": {\"type\": \"function\", \"function\": {\"name\": \"g\"}}"),
@@ -165,6 +181,9 @@ static const struct {
     {API_CHAT_COMPLETIONS, CHAT("\"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"name\": \"x\", "
                                 "\"strict\": true, \"schema\": {\"type\": \"object\"}}}")},
     {API_CHAT_COMPLETIONS, CHAT(TOOL)},
+    {API_CHAT_COMPLETIONS, CHAT(TOOL_NAMED("files.read-all_9"))},
+    {API_CHAT_COMPLETIONS, CHAT(TOOL_NAMED(LETTERS_64))},
+    {API_CHAT_COMPLETIONS, CALLED("f")},
     {API_CHAT_COMPLETIONS, CHAT(TOOL ", \"tool_choice\": \"none\"")},
     {API_CHAT_COMPLETIONS, CHAT(TOOL ", \"tool_choice\": \"required\", \"parallel_tool_calls\": false")},
     {API_CHAT_COMPLETIONS, CHAT(TOOL ", \"tool_choice\": {\"type\": \"function\", \"function\": {\"name\": \"f\"}}")},
