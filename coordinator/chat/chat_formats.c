@@ -178,6 +178,11 @@ static const chat_calls TABLE[] = {
         .calls = {"<tool_calls>" PAT_CALLS "</tool_calls>", "<tool_call>" PAT_CALL "</tool_call>"},
     },
     {
+        .name = "functools",
+        .in_template = {"functools["},
+        .calls = {"functools" PAT_CALLS},
+    },
+    {
         .name = "nemotron",
         .in_template = {"<TOOLCALL>"},
         .calls = {"<TOOLCALL>" PAT_CALLS "</TOOLCALL>"},

@@ -121,12 +121,13 @@ const char *chat_template_origin_text(chat_template_origin origin) {
 
 /* ---- render ---- */
 
-/* What the caller has comes first, but for what is said here. Without tools there is no variable of that name:
- * templates that loop over it take it like this, and None they do not. */
-static json_t *make_variables(const chat_template *t, json_t *messages, const json_t *tools, const json_t *variables,
-                              bool add_generation_prompt) {
+/* What the caller has comes before defaults, but not before messages and tools. Without tools there is no variable of
+ * that name: templates that loop over it take it like this, and None they do not. */
+static json_t *make_variables(const chat_template *t, const chat_source *s, json_t *messages, const json_t *tools,
+                              const json_t *variables, bool add_generation_prompt, int64_t now_unix_s) {
     json_t *v = json_pack("{s:s, s:s}", "bos_token", t->bos_text, "eos_token", t->eos_text);
-    bool ok = v && (!variables || json_object_update(v, (json_t *)(uintptr_t)variables) == 0);
+    bool ok = v && chat_source_put_defaults(s, tools, now_unix_s, v);
+    ok = ok && (!variables || json_object_update(v, (json_t *)(uintptr_t)variables) == 0);
     ok = ok && json_object_set(v, "messages", messages) == 0;
     ok = ok && (!tools || json_object_set(v, "tools", (json_t *)(uintptr_t)tools) == 0);
     ok = ok && json_object_set_new(v, "add_generation_prompt", json_boolean(add_generation_prompt)) == 0;
@@ -139,10 +140,11 @@ static json_t *make_variables(const chat_template *t, json_t *messages, const js
 
 mr_status chat_source_render(const chat_template *t, const chat_source *s, json_t *messages, const json_t *tools,
                              const json_t *variables, bool add_generation_prompt, mr_text_buf *out, mr_err *err) {
-    json_t *v = make_variables(t, messages, tools, variables, add_generation_prompt);
+    int64_t now_unix_s = (int64_t)time(NULL);
+    json_t *v = make_variables(t, s, messages, tools, variables, add_generation_prompt, now_unix_s);
     if (!v)
         return no_memory(err);
-    mr_status status = mr_jinja_render(s->jinja, v, NULL, (int64_t)time(NULL), out, err);
+    mr_status status = mr_jinja_render(s->jinja, v, NULL, now_unix_s, out, err);
     json_decref(v);
     return status;
 }

@@ -36,6 +36,19 @@ static bool has_quoted(const mr_text_buf *text, const char *quote, const char *w
     return false;
 }
 
+/* Whether it fails for want of tools as a text. */
+static mr_status probe_functions(const chat_template *t, chat_source *s, mr_text_buf *text, mr_err *err) {
+    mr_status status = MR_OK;
+    bool good = false;
+    for (int given = 0; given < 2 && !good && status == MR_OK; given++) {
+        s->can.functions = given;
+        status = try_render(t, s, json_pack("[{s:s, s:s}]", "role", "user", "content", said), false, text, err);
+        good = status == MR_OK && has(text, said);
+    }
+    s->can.functions = s->can.functions && good;
+    return status;
+}
+
 static mr_status probe_contents(const chat_template *t, chat_source *s, mr_text_buf *text, mr_err *err) {
     mr_status status = try_render(t, s, json_pack("[{s:s, s:s}]", "role", "user", "content", said), false, text, err);
     if (status != MR_OK)
@@ -118,7 +131,10 @@ static mr_status probe_calls(const chat_template *t, chat_source *s, mr_text_buf
 
 mr_status chat_source_probe(const chat_template *t, chat_source *s, mr_err *err) {
     mr_text_buf text = {0};
-    mr_status status = probe_contents(t, s, &text, err);
+    s->can.think = chat_source_leaves_thinking_open(s->text);
+    mr_status status = probe_functions(t, s, &text, err);
+    if (status == MR_OK)
+        status = probe_contents(t, s, &text, err);
     if (status == MR_OK)
         status = probe_system(t, s, &text, err);
     if (status == MR_OK)

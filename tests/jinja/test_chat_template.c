@@ -205,6 +205,66 @@ static void test_variables(void **state) {
     chat_template_destroy(t);
 }
 
+static void check_with(const chat_template *t, const char *tools, const char *more, const char *want) {
+    mr_text_buf out = {0};
+    mr_err err = {0};
+    if (render(t, "[" USER "]", tools, more, &out, &err) != MR_OK)
+        fail_msg("%s", err.text);
+    assert_string_equal(out.data, want);
+    mr_text_buf_deinit(&out);
+}
+
+/* A template that decides by itself is left alone; one that takes "not said" for no is told yes. */
+static void test_thinking(void **state) {
+    (void)state;
+    chat_template *open = load("{{ messages[0].content }}{% if not enable_thinking %}</think>{% endif %}");
+    chat_template *asks = load("{% if enable_thinking is defined and not enable_thinking %}</think>{% endif %}");
+    chat_template *own = load("{% set enable_thinking = enable_thinking | default(false) %}"
+                              "{% if not enable_thinking %}</think>{% endif %}");
+    chat_template *opt_in = load("{% if enable_thinking %}<think>{% endif %}");
+    check_with(open, NULL, NULL, "Hi");
+    check_with(open, NULL, "{\"enable_thinking\": false}", "Hi</think>");
+    check_with(asks, NULL, NULL, "");
+    check_with(own, NULL, NULL, "</think>");
+    check_with(opt_in, NULL, NULL, "");
+    check_with(opt_in, NULL, "{\"enable_thinking\": true}", "<think>");
+    chat_template_destroy(open);
+    chat_template_destroy(asks);
+    chat_template_destroy(own);
+    chat_template_destroy(opt_in);
+}
+
+/* The date of today, and on request another one. */
+static void test_date(void **state) {
+    (void)state;
+    chat_template *t = load("{{ date_string == strftime_now('%d %b %Y') }}");
+    chat_template *shown = load("{{ date_string }}");
+    mr_text_buf out = {0};
+    mr_err err;
+    check_with(t, NULL, NULL, "True"); /* one clock for both */
+    check_with(shown, NULL, "{\"date_string\": \"26 Jul 2024\"}", "26 Jul 2024");
+    assert_int_equal(render(shown, "[" USER "]", NULL, NULL, &out, &err), MR_OK);
+    assert_int_equal(out.len, 11);
+    mr_text_buf_deinit(&out);
+    chat_template_destroy(t);
+    chat_template_destroy(shown);
+}
+
+/* Of FireFunction's kind: it adds texts that nobody else gives. */
+static void test_functions_as_text(void **state) {
+    (void)state;
+    chat_template *t = load("{{ messages[0].content + functions }}{% if datetime|length == 19 %};{% endif %}");
+    chat_template *other = load("{{ messages[0].content }}{{ functions is defined or datetime is defined }}");
+    assert_true(t->plain.can.functions && !other->plain.can.functions);
+    check_with(t, NULL, NULL, "Hi[];");
+    check_with(t, "[{\"type\": \"function\", \"function\": {\"name\": \"now\"}}]", NULL,
+               "Hi[\n    {\n        \"name\": \"now\"\n    }\n];");
+    check_with(t, NULL, "{\"functions\": \"none\"}", "Hinone;");
+    check_with(other, tools_text, NULL, "HiFalse");
+    chat_template_destroy(t);
+    chat_template_destroy(other);
+}
+
 /* Each allocation fails once: an error and no leak. */
 static void test_no_memory(void **state) {
     (void)state;
@@ -286,6 +346,9 @@ int main(void) {
                                        cmocka_unit_test(test_contents),
                                        cmocka_unit_test(test_calls),
                                        cmocka_unit_test(test_variables),
+                                       cmocka_unit_test(test_thinking),
+                                       cmocka_unit_test(test_date),
+                                       cmocka_unit_test(test_functions_as_text),
                                        cmocka_unit_test(test_no_memory),
                                        cmocka_unit_test(test_vectors)};
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -295,6 +295,10 @@ static void test_lists(void **state) {
            "R(p)CALL(f 0 {})CALL(g 1 {})"},
           {"<|tool_call|>", "", "<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}, 5]", "CALL(f * {}), 5]"},
           {"<TOOLCALL>", "", "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {}}]</TOOLCALL>", "CALL(f * {})"},
+          {"functools[", "",
+           "I call functools[\"f\"]: functools[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"get_time\", "
+           "\"arguments\": {\"z\": 1}}]",
+           "I call functools[\"f\"]: CALL(f * {})CALL(get_time * {\"z\": 1})"},
           {"<tool_calls>", "",
            "<tool_calls>\n{\"name\": \"f\", \"arguments\": {}}\n{\"name\": \"g\", \"arguments\": {}}\n</tool_calls>x",
            "CALL(f * {})CALL(g * {})x"});

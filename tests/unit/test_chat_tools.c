@@ -97,6 +97,7 @@ static const struct {
     {"<|tool_call|>", ""},
     {"<tool_calls>", ""},
     {"<TOOLCALL>", ""},
+    {"functools[", ""},
     {"<tool_call{}> :opensource", ""},
     {"minimax:tool_call> <invoke name=", ""},
 };
