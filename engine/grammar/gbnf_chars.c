@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "engine/grammar/gbnf.h"
@@ -128,4 +129,13 @@ size_t gbnf_utf8(uint32_t code, uint8_t out[4]) {
         out[i] = (uint8_t)(0x80 | (code & 0x3F));
     out[0] = (uint8_t)(lead[n] | code);
     return n;
+}
+
+size_t gbnf_escape(char c, char out[8]) {
+    if (c == '"' || c == '\\')
+        return (size_t)snprintf(out, 8, "\\%c", c);
+    if ((uint8_t)c < 0x20 || c == 0x7F)
+        return (size_t)snprintf(out, 8, "\\x%02X", (unsigned)(uint8_t)c);
+    out[0] = c;
+    return 1;
 }

@@ -43,6 +43,11 @@ typedef struct mr_grammar mr_grammar;
 MR_MUST_USE mr_status mr_grammar_parse(mr_str gbnf, mr_grammar **out, mr_err *err);
 /* Compiles the GBNF of mr_grammar_schema_to_gbnf (engine/grammar/schema.h), with its errors. */
 MR_MUST_USE mr_status mr_grammar_from_schema(mr_str json_schema, mr_grammar **out, mr_err *err);
+/* Texts that a regular expression matches from end to end; the expressions are those of "pattern" in schemas.
+ * MR_E_UNSUPPORTED: the text names what; otherwise as mr_grammar_parse. */
+MR_MUST_USE mr_status mr_grammar_from_regex(mr_str pattern, mr_grammar **out, mr_err *err);
+/* One of n texts; errors as mr_grammar_parse. */
+MR_MUST_USE mr_status mr_grammar_from_choice(const mr_str *texts, size_t n, mr_grammar **out, mr_err *err);
 /* Any JSON object, as response_format json_object asks for. */
 MR_MUST_USE mr_status mr_grammar_any_object(mr_grammar **out, mr_err *err);
 void mr_grammar_destroy(mr_grammar *g);

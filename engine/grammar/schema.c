@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/base/mem.h"
+#include "engine/grammar/gbnf.h"
 #include "engine/grammar/grammar.h"
 #include "engine/grammar/grow.h"
 #include "engine/grammar/json_rules.h"
@@ -76,11 +77,8 @@ void schema_put(schema_writer *w, mr_text_buf *buf, const char *fmt, ...) {
 void schema_put_literal(schema_writer *w, mr_text_buf *buf, mr_str bytes) {
     append(w, buf, "\"", 1);
     for (size_t i = 0; i < bytes.len; i++) {
-        char c = bytes.data[i], escaped[8];
-        int n = c == '"' || c == '\\'            ? snprintf(escaped, sizeof escaped, "\\%c", c)
-                : (uint8_t)c < 0x20 || c == 0x7F ? snprintf(escaped, sizeof escaped, "\\x%02X", (unsigned)(uint8_t)c)
-                                                 : 0;
-        append(w, buf, n ? escaped : &c, n ? (size_t)n : 1);
+        char escaped[8];
+        append(w, buf, escaped, gbnf_escape(bytes.data[i], escaped));
     }
     append(w, buf, "\"", 1);
 }

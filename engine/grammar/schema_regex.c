@@ -158,8 +158,33 @@ static bool read_plain(translator *t, uint32_t *out) {
     return true;
 }
 
+/* Appends part of a class: what low..high and the range have in common. */
+static bool put_common(translator *t, gbnf_range range, uint32_t low, uint32_t high) {
+    char text[64];
+    low = range.low > low ? range.low : low;
+    high = range.high < high ? range.high : high;
+    if (low > high)
+        return true;
+    if (high < 0x80)
+        snprintf(text, sizeof text, "\\x%02X-\\x%02X", low, high);
+    else
+        snprintf(text, sizeof text, "\\U%08X-\\U%08X", low, high);
+    return put(t, text);
+}
+
+/* Appends a class for ranges of a text that is no JSON. */
+static bool put_plain_ranges(translator *t) {
+    bool ok = put(t, "[");
+    for (size_t i = 0; ok && i < t->n_ranges; i++)
+        ok = put_common(t, t->ranges[i], 0, 0x10FFFF);
+    next_part(t, (schema_lengths){1, 1});
+    return ok && put(t, "] ");
+}
+
 /* Appends a class for ranges, and the escapes of those of its characters that JSON writes as escapes. */
 static bool put_ranges(translator *t) {
+    if (!t->any)
+        return put_plain_ranges(t);
     static const char *const short_escapes[128] = {
         ['\b'] = "b", ['\t'] = "t", ['\n'] = "n", ['\f'] = "f", ['\r'] = "r", ['"'] = "\\\"", ['\\'] = "\\\\"};
     char text[64];
@@ -167,17 +192,8 @@ static bool put_ranges(translator *t) {
     for (size_t i = 0; ok && i < t->n_ranges; i++) {
         /* Without 00-1F, 22 and 5C. */
         static const gbnf_range raw[] = {{0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x10FFFF}};
-        for (size_t k = 0; ok && k < 3; k++) {
-            uint32_t low = t->ranges[i].low > raw[k].low ? t->ranges[i].low : raw[k].low;
-            uint32_t high = t->ranges[i].high < raw[k].high ? t->ranges[i].high : raw[k].high;
-            if (low > high)
-                continue;
-            if (high < 0x80)
-                snprintf(text, sizeof text, "\\x%02X-\\x%02X", low, high);
-            else
-                snprintf(text, sizeof text, "\\U%08X-\\U%08X", low, high);
-            ok = put(t, text);
-        }
+        for (size_t k = 0; ok && k < 3; k++)
+            ok = put_common(t, t->ranges[i], raw[k].low, raw[k].high);
     }
     ok = ok && put(t, "]");
     for (size_t i = 0; ok && i < t->n_ranges; i++) {
@@ -295,17 +311,17 @@ static bool put_any(translator *t) {
     return put(t, t->any) && put(t, "* ");
 }
 
-/* The start of an alternative of the whole expression: it may match anywhere, unless ^ stands there. */
+/* The start of an alternative of the whole expression: it may match anywhere in JSON, unless ^ stands there. */
 static bool start_alternative(translator *t) {
     if (peek(t, 0) != '^')
-        return put_any(t);
+        return !t->any || put_any(t);
     t->at++;
     return true;
 }
 
 /* The same for its end. */
 static bool end_alternative(translator *t, bool anchored) {
-    bool ok = anchored || put_any(t);
+    bool ok = anchored || !t->any || put_any(t);
     end_sequence(&t->levels[0]);
     return ok;
 }

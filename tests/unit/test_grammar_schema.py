@@ -5,6 +5,7 @@ that it should not, are judged as jsonschema judges them. Keywords that are not 
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -184,6 +185,25 @@ HOSTILE = [
     {"type": "array", "items": {"type": "array", "items": {"type": "string", "maxLength": 30000}, "maxItems": 30000}, "maxItems": 30000},
 ]
 
+# Regular expressions, of which whole texts have to match; Python's re judges the texts.
+REGEXES = [
+    ("ab*c", ["ac", "abbc", "xac", "acx", "a", ""]),
+    ("^[0-9]{3}-[0-9]{4}$", ["555-1234", "555-123", "x555-1234", "555-12345"]),
+    ("yes|no|^maybe$", ["yes", "no", "maybe", "yesno", "mayb", ""]),
+    ("(a|bc){2,3}?d?", ["abc", "aaad", "bcbc", "a", "aaaa", "abcd"]),
+    ("\\w+@\\w+\\.com", ["ada@mill.com", "@mill.com", "ada@mill.org", "a b@c.com"]),
+    (".*", ["", "any \"thing\" \\ at all", "two\nlines"]),
+    ("[^\"\\n]+", ["a'b\t", "\"", "a\n", "\u00e9\u20ac\U0001f600", ""]),
+    ("(a|)b", ["ab", "b", "a"]),
+    ("a||b", ["", "a", "b", "ab"]),
+    ("", ["", "a"]),
+    ("\\s*\\{\\s*\\}", ["{}", " { \n}", "{"]),
+    ("\u00e9[\u0430-\u044f]{2}", ["\u00e9\u0431\u0432", "\u00e9\u0431", "eab"]),
+]
+REFUSED_REGEXES = [("(?=a)b", "looks around"), ("(a)\\1", "escape"), ("a(", "not closed"), ("a{9999999}", "repeat"), ("x^", "inside"), ("[a", "not closed"),
+                   ("a" * 20000, "at most 16384"), ("(a|b|ab)*" * 1500, "")]
+CHOICES = [(["yes", "no"], ["y", "yess", ""]), (["a\"b", "a\\b", "a\nb", "\u20ac", "a\u0000b"], ["ab", "a"]), (["a", "ab", "abc", "a"], ["abcd", ""]), ([""], ["a"])]
+
 
 class Walker:
     def __init__(self, vocabulary):
@@ -270,6 +290,21 @@ def check_changed(walker, schema, good, seed, failures):
             failures.append(f"{schema}: takes {text!r}: {str(e).splitlines()[0]}")
 
 
+def check_texts(walker, n, failures):
+    """Expressions and choices."""
+    asked = [({"regex": r}, texts, lambda t, r=r: re.fullmatch(r, t) is not None) for r, texts in REGEXES]
+    asked += [({"choice": c}, c + others, lambda t, c=c: t in c) for c, others in CHOICES]
+    for i, (request, texts, fits) in enumerate(asked):
+        reply = walker.ask(texts=texts, generate=n, seed=i, **request)
+        if "error" in reply or reply["texts"] != [fits(t) for t in texts]:
+            failures.append(f"{request}: {reply.get('error')} {list(zip(texts, reply.get('texts', [])))}")
+        failures += [f"{request}: generated {t!r}" for t in reply.get("generated", []) if t is not None and not fits(t)]
+    for pattern, why in REFUSED_REGEXES:
+        reply = walker.ask(regex=pattern)
+        if why not in reply.get("error", ""):
+            failures.append(f"{pattern[:50]}: wanted an error with {why!r}, got {str(reply)[:200]}")
+
+
 def check(walker, n):
     failures = []
     for i, (schema, good, bad) in enumerate(CASES[:-1]):
@@ -279,6 +314,7 @@ def check(walker, n):
     reply = walker.ask(schema=CASES[-1][0], texts=["[1]", "[]", "[1,2]", "[null]"], generate=0)
     if reply.get("texts") != [True, True, False, False]:
         failures.append(f"items as a list: {reply}")
+    check_texts(walker, n, failures)
     for schema, why in REFUSED:
         reply = walker.ask(schema=schema)
         if why not in reply.get("error", ""):
