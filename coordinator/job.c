@@ -384,14 +384,6 @@ const mr_stage_report *mr_job_stage_report(const mr_job *job, int32_t stage) {
 
 /* --- Sequences ---------------------------------------------------------------------------------------------------------- */
 
-static mr_status check_ids(const mr_job *job, const char *what, const int32_t *ids, int32_t n, mr_err *err) {
-    for (int32_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= job->config.info->vocab_size)
-            return mr_err_set(err, MR_E_INVALID, "token id %d of %s is outside the vocabulary of %d", ids[i], what,
-                              job->config.info->vocab_size);
-    return MR_OK;
-}
-
 /* What the tail would refuse must not get there: it would end all. */
 static mr_status check_sampling(const mr_job *job, const mr_sequence_desc *desc, mr_err *err) {
     const mr_sampling_params *p = &desc->sampling;
@@ -404,11 +396,7 @@ static mr_status check_sampling(const mr_job *job, const mr_sequence_desc *desc,
         return mr_err_set(err, MR_E_TOO_LONG, "the grammar has %zu bytes, allowed are %d", desc->grammar_bytes,
                           MR_MAX_GRAMMAR_BYTES);
     mr_status status = mr_sampling_params_check(p, err);
-    if (status == MR_OK)
-        status = check_ids(job, "the logit biases", p->bias_ids, p->n_biases, err);
-    if (status == MR_OK)
-        status = check_ids(job, "the breakers of DRY", p->dry_breakers, p->n_dry_breakers, err);
-    return status;
+    return status == MR_OK ? mr_sampling_params_check_ids(p, job->config.info->vocab_size, err) : status;
 }
 
 mr_status mr_job_submit(mr_job *job, const mr_sequence_desc *desc, int64_t *out_sequence, mr_err *err) {

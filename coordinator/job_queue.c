@@ -93,6 +93,11 @@ static void fill_sampling(const mr_entry *e, Millrace__Sampling *out) {
     out->bias_ids = (uint32_t *)(uintptr_t)p->bias_ids;
     out->biases = (float *)(uintptr_t)p->biases;
     out->n_bias_ids = out->n_biases = (size_t)p->n_biases;
+    out->min_tokens = (uint32_t)look_back(p->min_tokens);
+    out->late_ids = (uint32_t *)(uintptr_t)p->late_ids;
+    out->n_late_ids = (size_t)p->n_late_ids;
+    out->bad_words = (uint32_t *)(uintptr_t)p->bad_words;
+    out->n_bad_words = (size_t)p->n_bad_words;
     out->logprobs = e->desc.logprobs;
     out->n_top_logprobs = (uint32_t)e->desc.n_top_logprobs;
 }

@@ -53,7 +53,7 @@ static const char *failure_text(mr_status status) {
     case MR_E_NUMERICS:
         return "the model computed values that are not numbers";
     case MR_E_INVALID:
-        return "no token is possible: grammar and logit biases leave none";
+        return "no token is possible: grammar, logit biases and bad words leave none";
     case MR_E_TOO_LONG:
         return "the text is nested deeper, or may be read in more ways, than grammars are followed";
     case MR_E_UNSUPPORTED:

@@ -86,13 +86,16 @@ static bool take_lists(mr_entry *e, const mr_sequence_desc *desc) {
         return true;
     }
     size_t n_biases = (size_t)p->n_biases, n_breakers = (size_t)p->n_dry_breakers;
-    size_t bytes = n_biases * (sizeof *p->bias_ids + sizeof *p->biases) + n_breakers * sizeof *p->dry_breakers;
+    size_t n_late = (size_t)p->n_late_ids, n_bad = (size_t)p->n_bad_words;
+    size_t bytes = (2 * n_biases + n_breakers + n_late + n_bad) * sizeof(int32_t);
     uint8_t *at = e->lists = mr_alloc(bytes + desc->grammar_bytes);
     if (!at)
         return false;
     p->bias_ids = put(&at, p->bias_ids, n_biases * sizeof *p->bias_ids);
     p->biases = put(&at, p->biases, n_biases * sizeof *p->biases);
     p->dry_breakers = put(&at, p->dry_breakers, n_breakers * sizeof *p->dry_breakers);
+    p->late_ids = put(&at, p->late_ids, n_late * sizeof *p->late_ids);
+    p->bad_words = put(&at, p->bad_words, n_bad * sizeof *p->bad_words);
     e->desc.grammar = put(&at, desc->grammar, desc->grammar_bytes);
     return true;
 }

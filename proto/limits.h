@@ -23,6 +23,8 @@ enum {
     MR_MAX_TOP_LOGPROBS = 20,   /* of one position */
     MR_MAX_LOGIT_BIASES = 4096, /* of one sequence */
     MR_MAX_DRY_BREAKERS = 16384,    /* likewise */
+    MR_MAX_LATE_IDS = 1024,         /* likewise */
+    MR_MAX_BAD_WORDS = 4096,        /* likewise: numbers of the list */
     MR_MAX_GRAMMAR_BYTES = 1 << 19, /* one grammar, packed */
     MR_MAX_REPORT_BYTES = 64 << 10,
     MR_MAX_SYNTHETIC_MS = 60000,       /* of a step, and of each of its rows */

@@ -9,7 +9,7 @@
 enum {
     HEAD = 6,       /* tag below 16 and a uint32: also an enum, a bool or a float */
     ANY_HEAD = 12,  /* any tag here and any number: also a double or a negative int32 */
-    N_SAMPLING = 27 /* fields */
+    N_SAMPLING = 30 /* fields */
 };
 
 #define BLOCKS_OF(tokens) (((tokens) + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS)
@@ -20,9 +20,10 @@ enum {
 #define STEP_BYTES(rows, sequences, id_bytes, block_bytes)                                                             \
     (5 * (size_t)ANY_HEAD + (rows) * (RUN_BYTES + (id_bytes) + (block_bytes)) + 2 * (sequences) * (size_t)(block_bytes))
 
+/* The lengths among the bad words take two bytes at most. */
 #define SAMPLING_BYTES(id_bytes)                                                                                       \
-    ((N_SAMPLING + 1) * (size_t)ANY_HEAD + MR_MAX_DRY_BREAKERS * (size_t)(id_bytes) +                                  \
-     MR_MAX_LOGIT_BIASES * ((size_t)(id_bytes) + sizeof(float)))
+    ((N_SAMPLING + 1) * (size_t)ANY_HEAD + (MR_MAX_DRY_BREAKERS + MR_MAX_LATE_IDS) * (size_t)(id_bytes) +              \
+     MR_MAX_BAD_WORDS * ((size_t)(id_bytes) + 1) + MR_MAX_LOGIT_BIASES * ((size_t)(id_bytes) + sizeof(float)))
 #define OPEN_BYTES(context, id_bytes, block_bytes)                                                                     \
     (8 * (size_t)HEAD + (context) * (size_t)(id_bytes) + BLOCKS_OF(context) * (size_t)(block_bytes) +                  \
      SAMPLING_BYTES(id_bytes) + MR_MAX_GRAMMAR_BYTES)

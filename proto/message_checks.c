@@ -139,6 +139,16 @@ static void check_biases(checks *c, const Millrace__Sampling *s, const mr_msg_li
         float_in_range(c, "a bias", s->biases[i], -INFINITY, FLT_MAX);
 }
 
+/* A list of lengths, each with so many ids behind it. */
+static void check_bad_words(checks *c, const Millrace__Sampling *s, const mr_msg_limits *limits) {
+    in_range(c, "the numbers of bad words", s->n_bad_words, 0, MR_MAX_BAD_WORDS);
+    for (size_t at = 0; at < s->n_bad_words && c->status == MR_OK; at += 1 + s->bad_words[at]) {
+        in_range(c, "the length of a bad word", s->bad_words[at], 1, s->n_bad_words - at - 1);
+        if (c->status == MR_OK)
+            all_below(c, "id of a bad word", s->bad_words + at + 1, s->bad_words[at], limits->n_vocab);
+    }
+}
+
 static void check_sampling(checks *c, const Millrace__Sampling *s, const mr_msg_limits *limits) {
     known_fields(c, &s->base);
     float_in_range(c, "temperature", s->temperature, 0.0f, 1000.0f);
@@ -165,6 +175,10 @@ static void check_sampling(checks *c, const Millrace__Sampling *s, const mr_msg_
     float_in_range(c, "mirostat_eta", s->mirostat_eta, 0.0f, 1000.0f);
     double_in_range(c, "mirostat_mu", s->mirostat_mu, -MAX_MIROSTAT_MU, MAX_MIROSTAT_MU);
     check_biases(c, s, limits);
+    in_range(c, "min_tokens", s->min_tokens, 0, MR_MAX_CONTEXT);
+    in_range(c, "the number of late ids", s->n_late_ids, 0, MR_MAX_LATE_IDS);
+    all_below(c, "late id", s->late_ids, s->n_late_ids, limits->n_vocab);
+    check_bad_words(c, s, limits);
     in_range(c, "n_top_logprobs", s->n_top_logprobs, 0, MR_MAX_TOP_LOGPROBS);
 }
 

@@ -25,8 +25,8 @@ size_t mr_msg_arena_bytes(const mr_msg_limits *limits) {
     size_t rows = limits->max_rows, context = limits->max_context;
     size_t plan = items_bytes(MR_MAX_STAGES, sizeof(Millrace__StageRange));
     size_t open = (context + mr_msg_table_entries(limits)) * sizeof(uint32_t) +
-                  MR_MAX_LOGIT_BIASES * (sizeof(uint32_t) + sizeof(float)) + MR_MAX_DRY_BREAKERS * sizeof(uint32_t) +
-                  MR_MAX_GRAMMAR_BYTES;
+                  MR_MAX_LOGIT_BIASES * (sizeof(uint32_t) + sizeof(float)) +
+                  (MR_MAX_DRY_BREAKERS + MR_MAX_LATE_IDS + MR_MAX_BAD_WORDS) * sizeof(uint32_t) + MR_MAX_GRAMMAR_BYTES;
     size_t top_bytes = MR_MAX_TOP_LOGPROBS * (sizeof(uint32_t) + sizeof(float)) + 32;
     size_t tokens = items_bytes(rows, sizeof(Millrace__Token) + top_bytes);
     /* A run has up to eight fields, which fit the unpacker's stack, and two arrays. */

@@ -87,7 +87,12 @@ static mr_sampling_params params_of(const Millrace__Sampling *p) {
                                 .biases = p->biases,
                                 .n_biases = (int32_t)p->n_bias_ids,
                                 .dry_breakers = (const int32_t *)p->dry_breakers,
-                                .n_dry_breakers = (int32_t)p->n_dry_breakers};
+                                .n_dry_breakers = (int32_t)p->n_dry_breakers,
+                                .min_tokens = (int32_t)p->min_tokens,
+                                .late_ids = (const int32_t *)p->late_ids,
+                                .n_late_ids = (int32_t)p->n_late_ids,
+                                .bad_words = (const int32_t *)p->bad_words,
+                                .n_bad_words = (int32_t)p->n_bad_words};
 }
 
 static mr_status create_sampler(const mr_sequences *all, const Millrace__OpenSequence *open, mr_sampler **out,

@@ -109,6 +109,13 @@ static mr_status push(request_choice *c, const mr_token_event *event, mr_err *er
     return status;
 }
 
+static bool ends_text(const mr_request *r, int32_t id) {
+    for (int32_t i = 0; i < r->desc.n_stop_ids; i++)
+        if (r->desc.stop_ids[i] == id)
+            return true;
+    return r->tok && (!r->desc.ignore_end || r->desc.grammar) && mr_tokenizer_is_end(r->tok, id);
+}
+
 static bool on_token(void *ctx, const mr_token_event *event) {
     request_choice *c = ctx;
     const mr_request *r = c->request;
@@ -116,7 +123,7 @@ static bool on_token(void *ctx, const mr_token_event *event) {
     note_times(c, event);
     if (event->finish == MR_FINISH_ERROR)
         answer_finish(c, MR_FINISH_ERROR, event->status, event->text);
-    else if (r->tok && (!r->desc.ignore_end || r->desc.grammar) && mr_tokenizer_is_end(r->tok, event->id))
+    else if (ends_text(r, event->id))
         answer_finish(c, MR_FINISH_STOP, MR_OK, NULL);
     else if (push(c, event, &err) != MR_OK)
         answer_finish(c, MR_FINISH_ERROR, err.status, err.text);

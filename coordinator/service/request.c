@@ -114,6 +114,9 @@ mr_status request_create(mr_service *service, const mr_generate_desc *desc, cons
     p->bias_ids = copy_of(p->bias_ids, (size_t)p->n_biases * sizeof *p->bias_ids, &failed);
     p->biases = copy_of(p->biases, (size_t)p->n_biases * sizeof *p->biases, &failed);
     p->dry_breakers = copy_of(p->dry_breakers, (size_t)p->n_dry_breakers * sizeof *p->dry_breakers, &failed);
+    p->late_ids = copy_of(p->late_ids, (size_t)p->n_late_ids * sizeof *p->late_ids, &failed);
+    p->bad_words = copy_of(p->bad_words, (size_t)p->n_bad_words * sizeof *p->bad_words, &failed);
+    r->desc.stop_ids = copy_of(desc->stop_ids, (size_t)desc->n_stop_ids * sizeof *desc->stop_ids, &failed);
     r->desc.stops = copy_of_stops(desc, &failed);
     mr_mutex_init(&r->lock);
     mr_mutex_init(&r->wake_lock);
@@ -154,6 +157,9 @@ void request_destroy(mr_request *r) {
     mr_free((void *)r->desc.sampling.bias_ids);
     mr_free((void *)r->desc.sampling.biases);
     mr_free((void *)r->desc.sampling.dry_breakers);
+    mr_free((void *)r->desc.sampling.late_ids);
+    mr_free((void *)r->desc.sampling.bad_words);
+    mr_free((void *)r->desc.stop_ids);
     mr_mutex_deinit(&r->lock);
     mr_mutex_deinit(&r->wake_lock);
     mr_free(r);

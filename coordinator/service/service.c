@@ -142,6 +142,9 @@ static mr_status check_desc(const mr_generate_desc *desc, mr_err *err) {
     if (desc->n_logprobs < -1 || desc->n_logprobs > MR_SERVICE_MAX_LOGPROBS)
         return mr_err_set(err, MR_E_INVALID, "%d log-probabilities of a position; hint: 0 to %d", desc->n_logprobs,
                           MR_SERVICE_MAX_LOGPROBS);
+    if (desc->n_stop_ids < 0 || desc->n_stop_ids > MR_SERVICE_MAX_STOP_IDS)
+        return mr_err_set(err, MR_E_INVALID, "%d stop ids; hint: %d at most", desc->n_stop_ids,
+                          MR_SERVICE_MAX_STOP_IDS);
     mr_status status = check_stops(desc, err);
     return status == MR_OK ? mr_sampling_params_check(&desc->sampling, err) : status;
 }

@@ -20,6 +20,7 @@ enum {
     MR_SERVICE_MAX_CHOICES = 128, /* of one request */
     MR_SERVICE_MAX_STOPS = 64,
     MR_SERVICE_MAX_STOP_BYTES = 256, /* of one stop text */
+    MR_SERVICE_MAX_STOP_IDS = 256,
     MR_SERVICE_MAX_LOGPROBS = 20,
 };
 
@@ -45,6 +46,8 @@ typedef struct mr_generate_desc {
     size_t n_grammar_bytes;
     const char *const *stops; /* [n_stops]; none is empty */
     int32_t n_stops;
+    const int32_t *stop_ids; /* [n_stop_ids] that end it as end tokens do, whatever ignore_end says */
+    int32_t n_stop_ids;
     bool ignore_end;    /* end tokens do not end it, unless it has a grammar, where nothing comes behind them */
     bool with_special;  /* control tokens come out as text, too */
     int32_t n_logprobs; /* the highest of each position, at most MR_SERVICE_MAX_LOGPROBS; 0: its own alone; -1: none */

@@ -11,7 +11,8 @@
 typedef void (*stage_fn)(const mr_sampler *s, candidates *c);
 
 /* The chain. Between its two parts the highest logit is found; where the temperature is 0 it ends there. */
-static const stage_fn changing_stages[] = {stage_bias, stage_mask, stage_penalty, stage_presence, stage_dry};
+static const stage_fn changing_stages[] = {stage_bias,    stage_mask,     stage_late, stage_bad_words,
+                                           stage_penalty, stage_presence, stage_dry};
 static const stage_fn narrowing_stages[] = {stage_top_n_sigma, stage_top_k, stage_typical,
                                             stage_top_p,       stage_min_p, stage_xtc};
 
@@ -81,54 +82,51 @@ static void size_window(mr_sampler *s, const mr_sampler_config *config) {
     if (p->dry_multiplier != 0.0f)
         s->dry_capacity = window_of(config, p->dry_last_n);
     s->window_capacity = max_of(s->window_capacity, s->dry_capacity);
+    for (int32_t at = 0; at < p->n_bad_words; at += 1 + p->bad_words[at])
+        s->window_capacity = max_of(s->window_capacity, window_of(config, p->bad_words[at] - 1));
 }
 
 int32_t mr_sampler_n_history(const mr_sampling_params *params, int32_t n_generated, int32_t max_context) {
     const mr_sampler_config config = {.params = *params, .max_context = max_context};
     mr_sampler s = {.params = *params};
     size_window(&s, &config);
-    /* Presence and frequency look at what was generated alone, and so do Mirostat and grammars. */
+    /* Presence, frequency and bad words look at what was generated alone, and so do Mirostat and grammars. */
     bool repeats = params->repeat_penalty != 1.0f || params->dry_multiplier != 0.0f;
     return max_of(repeats ? s.window_capacity : 0, n_generated);
 }
 
-static int compare_ids(const void *a, const void *b) {
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return (x > y) - (x < y);
+/* Copies n numbers to *at, which goes on behind them. */
+static int32_t *take_list(int32_t **at, const void *from, int32_t n) {
+    int32_t *to = *at;
+    if (n > 0)
+        memcpy(to, from, (size_t)n * sizeof *to);
+    *at += n;
+    return to;
 }
 
-static mr_status check_ids(const int32_t *ids, int32_t n, int32_t n_vocab, mr_err *err) {
-    for (int32_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= n_vocab)
-            return mr_err_set(err, MR_E_INVALID, "token %d is not in a vocabulary of %d", ids[i], n_vocab);
-    return MR_OK;
+/* The same, by rising id. */
+static int32_t *take_ids(int32_t **at, const int32_t *from, int32_t n) {
+    int32_t *to = take_list(at, from, n);
+    qsort(to, (size_t)n, sizeof *to, compare_ids);
+    return to;
 }
 
 /* Copies the lists of the parameters. */
 static mr_status take_lists(mr_sampler *s, mr_err *err) {
     mr_sampling_params *p = &s->params;
-    mr_status status = check_ids(p->bias_ids, p->n_biases, s->n_vocab, err);
     p->n_dry_breakers = s->dry_capacity > 0 ? p->n_dry_breakers : 0;
-    if (status == MR_OK)
-        status = check_ids(p->dry_breakers, p->n_dry_breakers, s->n_vocab, err);
+    mr_status status = mr_sampling_params_check_ids(p, s->n_vocab, err);
     if (status != MR_OK)
         return status;
-    size_t n_biases = (size_t)p->n_biases, n_breakers = (size_t)p->n_dry_breakers;
-    s->lists = mr_alloc_array(2 * n_biases + n_breakers, sizeof *s->lists);
+    int32_t n = 2 * p->n_biases + p->n_bad_words + p->n_dry_breakers + p->n_late_ids;
+    int32_t *at = s->lists = mr_alloc_array((size_t)n, sizeof *s->lists);
     if (!s->lists)
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for %zu logit biases", n_biases);
-    int32_t *breakers = s->lists + 2 * n_biases;
-    if (n_biases > 0) {
-        memcpy(s->lists, p->bias_ids, n_biases * sizeof *s->lists);
-        memcpy(s->lists + n_biases, p->biases, n_biases * sizeof *p->biases);
-    }
-    if (n_breakers > 0) {
-        memcpy(breakers, p->dry_breakers, n_breakers * sizeof *breakers);
-        qsort(breakers, n_breakers, sizeof *breakers, compare_ids);
-    }
-    p->bias_ids = s->lists;
-    p->biases = (const float *)(s->lists + n_biases);
-    p->dry_breakers = breakers;
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for lists of %d tokens", n);
+    p->bias_ids = take_list(&at, p->bias_ids, p->n_biases);
+    p->biases = (const float *)take_list(&at, p->biases, p->n_biases);
+    p->bad_words = take_list(&at, p->bad_words, p->n_bad_words);
+    p->dry_breakers = take_ids(&at, p->dry_breakers, p->n_dry_breakers);
+    p->late_ids = take_ids(&at, p->late_ids, p->n_late_ids);
     return MR_OK;
 }
 
@@ -187,9 +185,8 @@ static bool is_breaker(const mr_sampler *s, int32_t id) {
 }
 
 mr_status mr_sampler_accept(mr_sampler *s, int32_t id, mr_err *err) {
-    mr_status status = check_ids(&id, 1, s->n_vocab, err);
-    if (status != MR_OK)
-        return status;
+    if (id < 0 || id >= s->n_vocab)
+        return mr_err_set(err, MR_E_INVALID, "token %d is not in a vocabulary of %d", id, s->n_vocab);
     s->n_generated++;
     s->mu = s->next_mu;
     if (s->window_capacity == 0)

@@ -2,6 +2,8 @@
  * The chain, in the order that users of llama.cpp know. First what changes logits:
  *   bias         + bias of the token; -inf forbids it
  *   mask         tokens whose bit is 0 cannot come (grammars)
+ *   late         while fewer than min_tokens were generated, late ids cannot come; but where the mask allows nothing else
+ *   bad words    the last id of a sequence of ids cannot come where those before it were generated last
  *   repeat       each distinct token of the last repeat_last_n of the history, prompt included: l > 0 ? l / p : l * p
  *                (Keskar et al., "CTRL: a conditional transformer language model", 2019)
  *   presence, frequency  of each token that was generated, c times so far: l - (c * frequency + presence), as OpenAI's;
@@ -48,7 +50,9 @@ enum {
     MR_SAMPLER_MAX_VOCAB = 1 << 22,
     MR_SAMPLER_MAX_BIASES = 4096,
     MR_SAMPLER_MAX_BREAKERS = 16384,
-    MR_SAMPLER_MAX_TOP = 20, /* log-probabilities of one position besides the token's own */
+    MR_SAMPLER_MAX_LATE = 1024,
+    MR_SAMPLER_MAX_BAD_WORDS = 4096, /* numbers of the list */
+    MR_SAMPLER_MAX_TOP = 20,         /* log-probabilities of one position besides the token's own */
 };
 
 /* All zero but top_p and repeat_penalty 1: greedy, and nothing else on. */
@@ -79,6 +83,11 @@ typedef struct mr_sampling_params {
     int32_t n_biases;
     const int32_t *dry_breakers; /* [n_dry_breakers] ids */
     int32_t n_dry_breakers;
+    int32_t min_tokens;      /* >= 0 */
+    const int32_t *late_ids; /* [n_late_ids] ids */
+    int32_t n_late_ids;
+    const int32_t *bad_words; /* [n_bad_words]: of each sequence how many ids it has, at least one, and these */
+    int32_t n_bad_words;
 } mr_sampling_params;
 
 /* Those of llama.cpp: temperature 0.8, top-k 40, top-p 0.95, min-p 0.05, seed 0, and the rest off: a repeat penalty
@@ -87,6 +96,8 @@ typedef struct mr_sampling_params {
 mr_sampling_params mr_sampling_params_default(void);
 /* MR_E_INVALID names the field, its value and the range. */
 MR_MUST_USE mr_status mr_sampling_params_check(const mr_sampling_params *params, mr_err *err);
+/* MR_E_INVALID: an id of a list is not in the vocabulary. Of parameters that were checked. */
+MR_MUST_USE mr_status mr_sampling_params_check_ids(const mr_sampling_params *params, int32_t n_vocab, mr_err *err);
 
 /* Work memory for logits of up to n_vocab tokens, about 30 bytes for each. */
 typedef struct mr_sampler_scratch mr_sampler_scratch;
@@ -108,8 +119,8 @@ typedef struct mr_sampler_config {
  * choose others, with more the same. At most max_context. */
 int32_t mr_sampler_n_history(const mr_sampling_params *params, int32_t n_generated, int32_t max_context);
 
-/* The state of one sequence, small: at most 8 bytes for each token that a penalty looks back on, none without
- * penalties. MR_E_INVALID: a parameter, an id of a list or of the prompt is out of its range. */
+/* The state of one sequence, small: at most 8 bytes for each token that a penalty or a bad word looks back on, none
+ * without these. MR_E_INVALID: a parameter, an id of a list or of the prompt is out of its range. */
 typedef struct mr_sampler mr_sampler;
 MR_MUST_USE mr_status mr_sampler_create(const mr_sampler_config *config, mr_sampler **out_sampler, mr_err *err);
 void mr_sampler_destroy(mr_sampler *sampler);

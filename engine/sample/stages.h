@@ -16,7 +16,7 @@ struct mr_sampler {
     uint32_t choice;
     mr_sampling_params params; /* its lists point into lists */
     double log_min_p;          /* where min_p > 0 */
-    int32_t *lists;            /* biases, then breakers by rising id */
+    int32_t *lists;            /* biases, bad words, then breakers and late ids by rising id */
     double mu, next_mu;        /* of Mirostat: now, and once the id that was sampled last is accepted */
     /* The last tokens of the history, for the penalties; a ring. */
     int32_t *window;      /* [window_capacity], ids; with SAMPLE_BREAKER where DRY is on and they are breakers */
@@ -27,6 +27,12 @@ struct mr_sampler {
     int32_t dry_capacity;
     int32_t *dry_lengths; /* [dry_capacity] */
 };
+
+/* For qsort and bsearch. */
+static inline int compare_ids(const void *a, const void *b) {
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
 
 /* Entry i of the history from its end: 0 is the last one. */
 static inline int32_t history_entry(const mr_sampler *s, int32_t i) {
@@ -44,6 +50,8 @@ static inline int32_t history_count(const mr_sampler *s, int32_t n) {
 /* Stages that change logits see all tokens, c->ids being NULL, and no max_logit yet. */
 void stage_bias(const mr_sampler *s, candidates *c);
 void stage_mask(const mr_sampler *s, candidates *c);
+void stage_late(const mr_sampler *s, candidates *c);
+void stage_bad_words(const mr_sampler *s, candidates *c);
 void stage_penalty(const mr_sampler *s, candidates *c);
 void stage_presence(const mr_sampler *s, candidates *c);
 void stage_dry(const mr_sampler *s, candidates *c);

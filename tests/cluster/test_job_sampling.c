@@ -111,7 +111,8 @@ static bool stop_at_end(void *ctx, const mr_token_event *event) {
     return stop || (event->finish != MR_FINISH_ERROR && event->id == END);
 }
 
-static mr_sequence_desc sentences(int32_t number, const packed *grammar, listener *l, int32_t ids[64]) {
+static mr_sequence_desc sentences(int32_t number, const void *packed_grammar, listener *l, int32_t ids[64]) {
+    const packed *grammar = packed_grammar;
     static const int32_t end_id[] = {END};
     static const float end_biases[] = {12, -12}; /* half of them end early */
     mr_sequence_desc desc = job_sequence(number, l);
@@ -137,12 +138,12 @@ static void submit(job_rig *rig, const mr_sequence_desc *desc) {
         fail_msg("%s", err.text);
 }
 
-/* Alone on one stage, and together over one to three with blocks for little more than one. */
-static void test_grammars_over_stages_and_preemption(void **state) {
-    (void)state;
+/* Alone on one stage, and together over one to three with blocks for little more than one: the same ids. Returns how many
+ * end tokens there were. */
+static int32_t run_all_ways(mr_sequence_desc describe(int32_t number, const void *what, listener *l, int32_t ids[64]),
+                            const void *what, void check(const listener *l), int32_t *out_preempted) {
     static listener alone[N], together[N];
-    int32_t ids[64], n_ended = 0, n_preempted = 0;
-    packed grammar = pack(SENTENCES);
+    int32_t ids[64], n_ended = 0;
     job_rig rig;
     for (int32_t n_stages = 0; n_stages <= 3; n_stages++) {
         bool is_alone = n_stages == 0;
@@ -155,22 +156,80 @@ static void test_grammars_over_stages_and_preemption(void **state) {
                                                    .grammars = true});
         for (int32_t i = 0; i < N; i++) {
             heard[i] = (listener){0};
-            mr_sequence_desc desc = sentences(i, &grammar, &heard[i], ids);
+            mr_sequence_desc desc = describe(i, what, &heard[i], ids);
             submit(&rig, &desc);
         }
         job_rig_run(&rig);
-        n_preempted += (int32_t)rig.job->facts.n_preempted;
+        *out_preempted += (int32_t)rig.job->facts.n_preempted;
         job_rig_stop(&rig);
         for (int32_t i = 0; i < N; i++) {
-            check_text(&heard[i]);
+            check(&heard[i]);
             n_ended += heard[i].ids[heard[i].n_ids - 1] == END;
             assert_int_equal(heard[i].n_ids, alone[i].n_ids);
             assert_memory_equal(heard[i].ids, alone[i].ids, (size_t)alone[i].n_ids * sizeof *alone[i].ids);
         }
     }
+    return n_ended;
+}
+
+static void test_grammars_over_stages_and_preemption(void **state) {
+    (void)state;
+    packed grammar = pack(SENTENCES);
+    int32_t n_preempted = 0, n_ended = run_all_ways(sentences, &grammar, check_text, &n_preempted);
     print_message("%d ends, %d preempted\n", n_ended, n_preempted);
     assert_true(n_ended > 4 && n_preempted > 0);
     mr_free(grammar.bytes);
+}
+
+/* An end is likely, but late; the tokens 20 to 39 cannot come at all, nor 41 behind 40, nor 42 behind 43 and 44. */
+enum { LATE = 26 };
+static int32_t bad_words[2 * 20 + 3 + 4];
+
+static mr_sequence_desc restrained(int32_t number, const void *nothing, listener *l, int32_t ids[64]) {
+    (void)nothing;
+    static const int32_t late[] = {END}, liked[] = {END, 40, 41, 43, 44, 42}, pairs[] = {2, 40, 41, 3, 43, 44, 42};
+    static const float likes[] = {2, 3, 3, 3, 3, 3};
+    mr_sequence_desc desc = job_sequence(number, l);
+    for (int32_t i = 0; i < 20; i++) {
+        bad_words[2 * i] = 1;
+        bad_words[2 * i + 1] = 20 + i;
+    }
+    memcpy(bad_words + 40, pairs, sizeof pairs);
+    desc.on_token = stop_at_end;
+    desc.prompt_ids = ids;
+    desc.n_prompt = 1 + number * 7 % 14;
+    desc.max_tokens = 45;
+    desc.sampling.temperature = 1.2f;
+    desc.sampling.top_k = 0;
+    desc.sampling.bias_ids = liked;
+    desc.sampling.biases = likes;
+    desc.sampling.n_biases = 6;
+    desc.sampling.min_tokens = LATE;
+    desc.sampling.late_ids = late;
+    desc.sampling.n_late_ids = 1;
+    desc.sampling.bad_words = bad_words;
+    desc.sampling.n_bad_words = sizeof bad_words / sizeof *bad_words;
+    job_prompt(number, desc.n_prompt, VOCAB, ids);
+    return desc;
+}
+
+static int32_t n_near; /* times that a sequence could have been completed */
+
+static void check_restrained(const listener *l) {
+    for (int32_t i = 0; i < l->n_ids; i++) {
+        assert_false(l->ids[i] >= 20 && l->ids[i] < 40);
+        assert_false(l->ids[i] == END && i < LATE);
+        n_near += i > 0 && l->ids[i - 1] == 40;
+        assert_false(i > 0 && l->ids[i - 1] == 40 && l->ids[i] == 41);
+        assert_false(i > 1 && l->ids[i - 2] == 43 && l->ids[i - 1] == 44 && l->ids[i] == 42);
+    }
+}
+
+static void test_bans_over_stages_and_preemption(void **state) {
+    (void)state;
+    int32_t n_preempted = 0, n_ended = run_all_ways(restrained, NULL, check_restrained, &n_preempted);
+    print_message("%d ends, %d preempted, %d times near a bad word\n", n_ended, n_preempted, n_near);
+    assert_true(n_ended > 4 && n_preempted > 0 && n_near > 20);
 }
 
 /* A sequence whose grammar cannot be followed ends alone, and says why. */
@@ -329,6 +388,16 @@ static void test_what_is_refused(void **state) {
     desc.sampling.n_dry_breakers = 1;
     assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_E_INVALID);
     desc = good;
+    desc.sampling.late_ids = outside;
+    desc.sampling.n_late_ids = 1;
+    assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_E_INVALID);
+    static const int32_t word[] = {1, VOCAB};
+    desc = good;
+    desc.sampling.bad_words = word;
+    desc.sampling.n_bad_words = 2;
+    assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_E_INVALID);
+    assert_non_null(strstr(err.text, "token id 90 of the bad words"));
+    desc = good;
     desc.n_top_logprobs = 21;
     assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_E_INVALID);
     job_rig_run(&rig);
@@ -373,7 +442,8 @@ static void test_the_farthest_parameters(void **state) {
                                              .seed = UINT64_MAX,
                                              .bias_ids = bias_ids,
                                              .biases = biases,
-                                             .n_biases = 2};
+                                             .n_biases = 2,
+                                             .min_tokens = INT32_MAX};
         submit(&rig, &desc);
     }
     job_rig_run(&rig);
@@ -385,6 +455,7 @@ static void test_the_farthest_parameters(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_grammars_over_stages_and_preemption),
+        cmocka_unit_test(test_bans_over_stages_and_preemption),
         cmocka_unit_test(test_grammars_that_cannot_be_followed),
         cmocka_unit_test(test_logprobs),
         cmocka_unit_test(test_what_is_refused),

@@ -59,6 +59,12 @@ static void use_open(const Millrace__OpenSequence *open) {
     }
     for (size_t i = 0; open->sampling && i < open->sampling->n_dry_breakers; i++)
         vocabulary[open->sampling->dry_breakers[i]]++;
+    for (size_t i = 0; open->sampling && i < open->sampling->n_late_ids; i++)
+        vocabulary[open->sampling->late_ids[i]]++;
+    const uint32_t *word = open->sampling ? open->sampling->bad_words : NULL;
+    for (const uint32_t *end = word ? word + open->sampling->n_bad_words : NULL; word < end; word += 1 + *word)
+        for (uint32_t i = 1; i <= *word; i++)
+            vocabulary[word[i]]++;
 }
 
 static void use_plan(const Millrace__Plan *plan) {

@@ -100,6 +100,12 @@ static void test_open_limits(void **state) {
     BROKEN_CONTROL(OPEN, biases[1] = NAN, "a bias is ");
     BROKEN_CONTROL(OPEN, biases[0] = INFINITY, "a bias is inf");
     BROKEN_CONTROL(OPEN, sampling.n_biases = 1, "the number of their values is 1, allowed is 2 to 2");
+    BROKEN_CONTROL(OPEN, sampling.min_tokens = UINT32_MAX, "min_tokens is 4294967295, allowed is 0 to 1048576");
+    BROKEN_CONTROL(OPEN, bad_words[1] = 1000, "id of a bad word 0 is 1000, allowed is below 1000");
+    BROKEN_CONTROL(OPEN, bad_words[0] = 0, "the length of a bad word is 0, allowed is 1 to 4");
+    BROKEN_CONTROL(OPEN, bad_words[2] = 3, "the length of a bad word is 3, allowed is 1 to 2");
+    BROKEN_CONTROL(OPEN, bad_words[2] = UINT32_MAX, "the length of a bad word is 4294967295, allowed is 1 to 2");
+    BROKEN_CONTROL(OPEN, bad_words[2] = 1, "the length of a bad word is 0, allowed is 1 to 0");
     BROKEN_CONTROL(OPEN, sampling.n_top_logprobs = 21, "n_top_logprobs is 21, allowed is 0 to 20");
     BROKEN_CONTROL(OPEN, open.n_generated = 6, "n_generated is 6, allowed is 0 to 5");
     BROKEN_CONTROL(OPEN, open.n_blocks = 8, "open sequence: the number of blocks is 8, allowed is 0 to 7");
@@ -119,6 +125,18 @@ static void test_open_limits(void **state) {
     s.sampling.n_dry_breakers = 5;
     breakers[4] = 1000;
     expect_refused(&s, CONTROL, "breaker 4 is 1000, allowed is below 1000");
+    samples_init(&s, MILLRACE__CONTROL__BODY_OPEN, 1);
+    s.sampling.late_ids = breakers;
+    expect_refused(&s, CONTROL, "late id 4 is 1000, allowed is below 1000");
+    static uint32_t list[MR_MAX_BAD_WORDS + 1];
+    samples_init(&s, MILLRACE__CONTROL__BODY_OPEN, 1);
+    s.sampling.late_ids = list;
+    s.sampling.n_late_ids = MR_MAX_LATE_IDS + 1;
+    expect_refused(&s, CONTROL, "the number of late ids is 1025");
+    samples_init(&s, MILLRACE__CONTROL__BODY_OPEN, 1);
+    s.sampling.bad_words = list;
+    s.sampling.n_bad_words = MR_MAX_BAD_WORDS + 1;
+    expect_refused(&s, CONTROL, "the numbers of bad words is 4097");
     samples_init(&s, MILLRACE__CONTROL__BODY_OPEN, 1);
     /* What the other stages get: slot and generation. */
     s.open.n_ids = s.open.n_generated = 0;

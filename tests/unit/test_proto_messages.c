@@ -28,6 +28,7 @@ static void test_round_trip(void **state) {
     assert_int_equal(unpack(&s, CONTROL, &sample_limits, sample_arena(), &c, NULL), MR_OK);
     assert_true(c->open->sampling->seed == UINT64_MAX && c->open->sampling->temperature == 0.8f);
     assert_true(c->open->sampling->biases[1] == -INFINITY && c->open->sampling->dry_breakers[4] == 999);
+    assert_true(c->open->sampling->late_ids[4] == 999 && c->open->sampling->bad_words[1] == 999);
     assert_memory_equal(c->open->grammar.data, s.packed_grammar, sizeof s.packed_grammar);
     assert_int_equal(c->open->generation, UINT32_MAX);
     assert_int_equal(c->open->n_blocks, 7);
@@ -202,6 +203,7 @@ static void largest_tokens(samples *s, const mr_msg_limits *l) {
 
 static void largest_open(samples *s, const mr_msg_limits *l) {
     static float biases[MR_MAX_LOGIT_BIASES];
+    static uint32_t bad_words[MR_MAX_BAD_WORDS];
     static uint8_t grammar[MR_MAX_GRAMMAR_BYTES];
     samples_init(s, MILLRACE__CONTROL__BODY_OPEN, 1);
     s->open.slot = l->max_sequences - 1;
@@ -213,6 +215,14 @@ static void largest_open(samples *s, const mr_msg_limits *l) {
     s->sampling.repeat_last_n = s->sampling.dry_last_n = -1;
     s->sampling.dry_breakers = s->sampling.bias_ids = last_ids;
     s->sampling.n_dry_breakers = MR_MAX_DRY_BREAKERS;
+    s->sampling.min_tokens = MR_MAX_CONTEXT;
+    s->sampling.late_ids = last_ids;
+    s->sampling.n_late_ids = MR_MAX_LATE_IDS;
+    bad_words[0] = MR_MAX_BAD_WORDS - 1; /* one word of so many ids */
+    for (int i = 1; i < MR_MAX_BAD_WORDS; i++)
+        bad_words[i] = l->n_vocab - 1;
+    s->sampling.bad_words = bad_words;
+    s->sampling.n_bad_words = MR_MAX_BAD_WORDS;
     s->sampling.biases = biases;
     s->sampling.n_bias_ids = s->sampling.n_biases = MR_MAX_LOGIT_BIASES;
     s->open.grammar.data = grammar;

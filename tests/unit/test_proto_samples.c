@@ -73,6 +73,14 @@ static void open_init(samples *s) {
     s->bias_ids[1] = 999;
     s->biases[0] = -100.0f;
     s->biases[1] = -INFINITY;
+    s->sampling.min_tokens = 3;
+    s->sampling.late_ids = s->prompt;
+    s->sampling.n_late_ids = 5;
+    s->sampling.bad_words = s->bad_words;
+    s->sampling.n_bad_words = 5;
+    s->bad_words[0] = 1;
+    s->bad_words[1] = 999;
+    s->bad_words[2] = 2;
     s->sampling.logprobs = true;
     s->sampling.n_top_logprobs = MR_MAX_TOP_LOGPROBS;
     s->open.n_generated = 5;

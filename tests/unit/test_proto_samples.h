@@ -27,7 +27,7 @@ typedef struct samples {
     Millrace__StageRange stage[3], *stages[3];
     Millrace__OpenSequence open;
     Millrace__Sampling sampling;
-    uint32_t prompt[5], bias_ids[2];
+    uint32_t prompt[5], bias_ids[2], bad_words[5];
     float biases[2];
     uint8_t packed_grammar[7];
     Millrace__CloseSequence close;

@@ -292,6 +292,78 @@ static void test_bias_and_mask(void **state) {
     assert_true(count[3] > 0 && count[0] + count[3] + count[5] + count[70] == 900);
 }
 
+static mr_sampler *open_with(mr_sampling_params params, int32_t n_vocab, const int32_t *prompt, int32_t n,
+                             int32_t n_generated) {
+    mr_sampler *s = NULL;
+    mr_err err = {0};
+    params.top_p = params.repeat_penalty = 1;
+    const mr_sampler_config config = {.n_vocab = n_vocab,
+                                      .params = params,
+                                      .prompt_ids = prompt,
+                                      .n_prompt = n,
+                                      .n_generated = n_generated,
+                                      .max_context = 20};
+    if (mr_sampler_create(&config, &s, &err) != MR_OK)
+        fail_msg("%s", err.text);
+    return s;
+}
+
+/* Late ids do not come before min_tokens were generated, also behind a failure; but where a mask allows nothing else. */
+static void test_late(void **state) {
+    (void)state;
+    static const int32_t late[] = {70, 3}, prompt[] = {1, 2, 4};
+    const mr_sampling_params p = {.temperature = 1, .min_tokens = 3, .late_ids = late, .n_late_ids = 2};
+    const uint64_t only_late[] = {1 << 3, UINT64_MAX << 6 | UINT64_C(1)
+                                                                << 40}, /* bits behind the vocabulary count not */
+        others[] = {1 << 3 | 1 << 9, UINT64_C(1) << 6};
+    mr_sampler *s = open_with(p, 71, prompt, 3, 1); /* one of three ids was generated */
+    make_logits(71, 5, 10, 0);
+    logits[3] = logits[70] = 50;
+    int32_t id;
+    for (int generated = 1; generated < 5; generated++) {
+        mr_sampler_row row = {.logits = logits, .position = generated};
+        assert_int_equal(mr_sampler_sample(s, scratch, &row, &id, NULL), MR_OK);
+        assert_int_equal(id == 3 || id == 70, generated >= 3);
+        row.mask = only_late;
+        assert_int_equal(mr_sampler_sample(s, scratch, &row, &id, NULL), MR_OK);
+        assert_true(id == 3 || id == 70);
+        row.mask = others;
+        assert_int_equal(mr_sampler_sample(s, scratch, &row, &id, NULL), MR_OK);
+        assert_int_equal(id != 9, generated >= 3);
+        assert_int_equal(mr_sampler_accept(s, 5, NULL), MR_OK);
+    }
+    mr_sampler_destroy(s);
+}
+
+/* The last id of a sequence cannot come behind the others, as far as these were generated. */
+static void test_bad_words(void **state) {
+    (void)state;
+    static const int32_t words[] = {1, 8, 3, 5, 6, 7, 2, 6, 9}, prompt[] = {5, 6};
+    static const struct {
+        int32_t n_generated, ids[4], n_ids;
+        int32_t banned[4], n_banned;
+    } cases[] = {
+        {0, {0}, 0, {8}, 1},          {1, {0}, 0, {8, 9}, 2},       {2, {0}, 0, {7, 8, 9}, 3},
+        {0, {5, 6}, 2, {7, 8, 9}, 3}, {0, {6, 5, 6, 1}, 4, {8}, 1}, {0, {6}, 1, {8, 9}, 2},
+    };
+    const mr_sampling_params p = {.bad_words = words, .n_bad_words = 9};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mr_sampler *s = open_with(p, 11, prompt, 2, cases[i].n_generated);
+        for (int32_t k = 0; k < cases[i].n_ids; k++)
+            assert_int_equal(mr_sampler_accept(s, cases[i].ids[k], NULL), MR_OK);
+        make_logits(11, 3, 10, 0);
+        candidates c = all(11);
+        stage_bad_words(s, &c);
+        int32_t n = 0;
+        for (int32_t id = 0; id < 11; id++) {
+            bool banned = n < cases[i].n_banned && cases[i].banned[n] == id;
+            n += banned;
+            assert_true(c.logits[id] == (banned ? -INFINITY : logits[id]));
+        }
+        mr_sampler_destroy(s);
+    }
+}
+
 static void test_presence_and_frequency(void **state) {
     (void)state;
     static const int32_t ids[] = {1, 2, 2, /* generated: */ 2, 3, 3, 4};
@@ -687,6 +759,21 @@ static void test_ranges(void **state) {
     p = everything(1);
     p.n_dry_breakers = MR_SAMPLER_MAX_BREAKERS + 1;
     assert_int_equal(mr_sampling_params_check(&p, &err), MR_E_INVALID);
+    p = everything(1);
+    p.min_tokens = -1;
+    assert_int_equal(mr_sampling_params_check(&p, &err), MR_E_INVALID);
+    p = everything(1);
+    p.n_late_ids = MR_SAMPLER_MAX_LATE + 1;
+    assert_int_equal(mr_sampling_params_check(&p, &err), MR_E_INVALID);
+    static const int32_t bad_words[][3] = {{1, 5, 1}, {0, 5, 6}, {-1, 5, 6}, {3, 5, 6}, {INT32_MAX, 5, 6}, {2, 5, 6}};
+    for (int i = 0; i < 6; i++) {
+        p = everything(1);
+        p.bad_words = bad_words[i];
+        p.n_bad_words = 3;
+        assert_int_equal(mr_sampling_params_check(&p, &err), i == 5 ? MR_OK : MR_E_INVALID);
+    }
+    assert_int_equal(mr_sampling_params_check_ids(&p, 101, &err), MR_OK);
+    assert_int_equal(mr_sampling_params_check_ids(&p, 6, &err), MR_E_INVALID);
     static const float bad[] = {0, 1, INFINITY, 0};
     p = everything(1);
     p.biases = bad;
@@ -696,7 +783,7 @@ static void test_ranges(void **state) {
     mr_sampler *s = NULL;
     mr_sampler_config config = {.n_vocab = 100, .params = everything(0), .max_context = 10};
     assert_int_equal(mr_sampler_create(&config, &s, &err), MR_E_INVALID);
-    assert_non_null(strstr(err.text, "token 100 is not in a vocabulary of 100"));
+    assert_non_null(strstr(err.text, "token id 100 of the logit biases is not in a vocabulary of 100"));
     config.n_vocab = 101;
     config.n_generated = 1;
     assert_int_equal(mr_sampler_create(&config, &s, &err), MR_E_INVALID);
@@ -727,6 +814,8 @@ int main(void) {
         cmocka_unit_test(test_xtc),
         cmocka_unit_test(test_xtc_comes_as_often_as_wanted),
         cmocka_unit_test(test_bias_and_mask),
+        cmocka_unit_test(test_late),
+        cmocka_unit_test(test_bad_words),
         cmocka_unit_test(test_presence_and_frequency),
         cmocka_unit_test(test_dry),
         cmocka_unit_test(test_mirostat_2),

@@ -1,0 +1,44 @@
+/* Tokens that cannot come now: an end before enough tokens are there, and what would complete a forbidden sequence. */
+// SPDX-License-Identifier: Apache-2.0
+#include <stdlib.h>
+
+#include "engine/sample/stages.h"
+
+/* The mask allows a token that is not late. */
+static bool allows_others(const mr_sampling_params *p, const uint64_t *mask, int32_t n_vocab) {
+    for (int32_t start = 0; start < n_vocab; start += 64)
+        for (uint64_t bits = mask[start / 64]; bits; bits &= bits - 1) {
+            int32_t id = start + __builtin_ctzll(bits);
+            if (id < n_vocab && !bsearch(&id, p->late_ids, (size_t)p->n_late_ids, sizeof id, compare_ids))
+                return true;
+        }
+    return false;
+}
+
+void stage_late(const mr_sampler *s, candidates *c) {
+    const mr_sampling_params *p = &s->params;
+    if (s->n_generated >= p->min_tokens || p->n_late_ids == 0)
+        return;
+    if (c->row->mask && !allows_others(p, c->row->mask, c->n))
+        return; /* the text of the grammar is over: it cannot become longer */
+    float *changed = candidates_changed(c);
+    for (int32_t i = 0; i < p->n_late_ids; i++)
+        changed[p->late_ids[i]] = -INFINITY;
+}
+
+/* What was generated last is these n ids. */
+static bool ends_in(const mr_sampler *s, const int32_t *ids, int32_t n) {
+    if (n > history_count(s, s->n_generated))
+        return false;
+    for (int32_t i = 0; i < n; i++)
+        if (history_id(s, i) != ids[n - 1 - i])
+            return false;
+    return true;
+}
+
+void stage_bad_words(const mr_sampler *s, candidates *c) {
+    const int32_t *word = s->params.bad_words, *end = word + s->params.n_bad_words;
+    for (; word < end; word += 1 + *word)
+        if (ends_in(s, word + 1, *word - 1))
+            candidates_changed(c)[word[*word]] = -INFINITY;
+}
