@@ -31,6 +31,9 @@ enum {
     API_MAX_INPUTS = 2048,    /* prompts or inputs of one request; choices of all its prompts */
     API_MAX_STOPS = 64,
     API_MAX_STOP_BYTES = 256,
+    API_MAX_STOP_IDS = 256,
+    API_MAX_BAD_WORDS = 256,
+    API_MAX_GUIDED_CHOICES = 4096,
     API_MAX_BREAKERS = 64, /* dry_sequence_breakers */
     API_MAX_TOOLS = 128,
     API_MAX_TOOL_NAME_BYTES = 64,

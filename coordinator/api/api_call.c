@@ -9,22 +9,33 @@
 
 enum {
     MAX_OPEN = 64, /* prompts of one call that are with the service at a time */
+    MAX_END_IDS = MR_SAMPLER_MAX_LATE - API_MAX_STOP_IDS,
     BUSY_RETRY_S = 1,
     UNAVAILABLE_RETRY_S = 5,
 };
+
+static mr_status read_vocabulary(api *a, mr_err *err) {
+    const mr_tokenizer *tok = a->config.tokenizer;
+    a->longest_token_bytes = 1;
+    for (int32_t id = 0; id < mr_tokenizer_n_tokens(tok); id++) {
+        mr_str piece = {0};
+        if (mr_tokenizer_piece(tok, id, &piece) && piece.len > a->longest_token_bytes)
+            a->longest_token_bytes = piece.len;
+        bool is_end = mr_tokenizer_is_end(tok, id) && id < a->config.n_vocab;
+        if (is_end && a->end_ids.n < MAX_END_IDS && !mr_token_buf_push(&a->end_ids, id))
+            return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the api");
+    }
+    return MR_OK;
+}
 
 mr_status api_create(const api_config *config, api **out, mr_err *err) {
     api *a = mr_alloc(sizeof *a);
     if (!a)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the api");
     a->config = *config;
-    a->longest_token_bytes = 1;
-    for (int32_t id = 0; id < mr_tokenizer_n_tokens(config->tokenizer); id++) {
-        mr_str piece = {0};
-        if (mr_tokenizer_piece(config->tokenizer, id, &piece) && piece.len > a->longest_token_bytes)
-            a->longest_token_bytes = piece.len;
-    }
-    mr_status status = api_chat_open(a, err);
+    mr_status status = read_vocabulary(a, err);
+    if (status == MR_OK)
+        status = api_chat_open(a, err);
     if (status == MR_OK)
         *out = a;
     else
@@ -33,6 +44,8 @@ mr_status api_create(const api_config *config, api **out, mr_err *err) {
 }
 
 void api_destroy(api *a) {
+    if (a)
+        mr_token_buf_deinit(&a->end_ids);
     mr_free(a);
 }
 
@@ -128,6 +141,8 @@ static bool submit_one(api_call *call) {
         .n_grammar_bytes = r->n_grammar_bytes,
         .stops = r->stops,
         .n_stops = r->n_stops,
+        .stop_ids = r->stop_ids.ids,
+        .n_stop_ids = (int32_t)r->stop_ids.n,
         .ignore_end = r->ignore_end,
         .with_special = r->with_special,
         .n_logprobs = r->n_logprobs,
@@ -174,7 +189,8 @@ static bool prepare(api_call *call) {
     api_error *e = &call->error;
     if (r->endpoint == API_EMBEDDINGS)
         return api_read_prompts(a, r, r->prompt, "input", e) && api_embeddings_prepare(call) && make_choices(call);
-    if (!api_read_stops(r, e) || !api_read_biases(a, r, e) || !api_read_breakers(a, r, e) || !api_read_constraint(r, e))
+    if (!api_read_stops(r, e) || !api_read_stop_ids(a, r, e) || !api_read_bad_words(a, r, e) ||
+        !api_read_biases(a, r, e) || !api_read_breakers(a, r, e) || !api_read_constraint(r, e))
         return false;
     if (r->endpoint == API_CHAT_COMPLETIONS)
         return prepare_chat(call);

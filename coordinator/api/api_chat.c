@@ -173,17 +173,34 @@ static json_t *template_variables(const api_request *r) {
     json_t *variables = r->template_kwargs ? json_copy((json_t *)r->template_kwargs) : json_object();
     if (r->reasoning_effort.data)
         variables = api_json_put(variables, "reasoning_effort", api_json_text(r->reasoning_effort));
+    if (r->documents)
+        variables = api_json_put(variables, "documents", json_incref((json_t *)r->documents));
     return variables;
 }
 
-/* A conversation that ends with words of the assistant is gone on with behind these. */
-static const json_t *prefill_of(const api_request *r, const json_t *messages) {
+/* The words of the assistant at the end of a conversation, if it ends with such. */
+static const json_t *last_words(const json_t *messages) {
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
     const char *role = json_string_value(json_object_get(last, "role"));
     const json_t *content = json_object_get(last, "content");
-    bool is_prefill = r->add_generation_prompt && role && mr_str_is(mr_str_from(role), "assistant") &&
-                      json_is_string(content) && !json_object_get(last, "tool_calls");
+    bool is_prefill = role && mr_str_is(mr_str_from(role), "assistant") && json_is_string(content) &&
+                      !json_object_get(last, "tool_calls");
     return is_prefill ? content : NULL;
+}
+
+/* These words are gone on with, as llama-server does it, unless continue_final_message says what is wanted. */
+static bool find_prefill(api_request *r, const json_t *messages, const json_t **out, api_error *e) {
+    const json_t *asked = json_object_get(r->body, "continue_final_message");
+    *out =
+        json_is_false(asked) || !(r->add_generation_prompt || r->continue_final_message) ? NULL : last_words(messages);
+    if (!r->continue_final_message)
+        return true;
+    if (json_is_true(json_object_get(r->body, "add_generation_prompt")))
+        return api_error_set(e, 400, "invalid_value", "continue_final_message",
+                             "continue_final_message and add_generation_prompt cannot both be true");
+    r->add_generation_prompt = true; /* the answer's beginning, behind which its words so far go */
+    return *out || api_error_set(e, 400, "invalid_value", "continue_final_message",
+                                 "the last message is not of the assistant with a text as its content");
 }
 
 /* OpenAI lets tools go without description and parameters, some templates do not. NULL: no memory. */
@@ -221,10 +238,12 @@ static mr_status apply(const api_call *call, const json_t *messages, const json_
 }
 
 static bool render(api_call *call, json_t *messages, mr_text_buf *out) {
-    const api_request *r = &call->request;
-    const json_t *prefill = prefill_of(r, messages);
-    json_t *variables = template_variables(r);
+    api_request *r = &call->request;
+    const json_t *prefill = NULL;
     mr_err err = {0};
+    if (!find_prefill(r, messages, &prefill, &call->error))
+        return false;
+    json_t *variables = template_variables(r);
     if (!variables || (prefill && json_array_remove(messages, json_array_size(messages) - 1) != 0)) {
         json_decref(variables);
         return no_memory(call);
@@ -293,9 +312,9 @@ bool api_chat_prepare(api_call *call, mr_text_buf *out) {
     if (!r->prompts)
         return no_memory(call);
     r->n_prompts = 1;
-    if (!api_encode(call->a, (mr_str){out->data, out->len}, MR_ENCODE_BOS | MR_ENCODE_PARSE_SPECIAL, &r->prompts[0].ids,
-                    &call->error))
+    if (!api_encode_prompt(call->a, r, (mr_str){out->data, out->len}, &r->prompts[0].ids, &call->error))
         return false;
+    api_truncate_prompt(call->a, r, &r->prompts[0].ids);
     return r->prompts[0].ids.n > 0 ||
            api_error_set(&call->error, 400, "invalid_value", "messages", "the template makes no prompt of these");
 }

@@ -58,6 +58,15 @@ static bool read_array(const api_field *f, const char *name, const json_t *value
     return true;
 }
 
+static bool is_off(const api_field *f, const json_t *value) {
+    double x = json_is_true(value) ? 1 : json_number_value(value);
+    if (f->low > f->high)
+        return false;
+    if (json_is_number(value) || json_is_boolean(value))
+        return x >= f->low && x <= f->high;
+    return json_string_length(value) + json_array_size(value) + json_object_size(value) == 0;
+}
+
 static bool read_field(const api_field *f, const char *name, const json_t *value, char *at, api_error *e) {
     double x = 0;
     switch (f->type) {
@@ -91,9 +100,13 @@ static bool read_field(const api_field *f, const char *name, const json_t *value
         *(const json_t **)at = value;
         return true;
     case API_FIELD_REFUSED:
+        if (!is_off(f, value))
+            return api_error_set(e, 400, "unsupported_parameter", name, "%s is not supported", name);
+        return true;
+    case API_FIELD_IGNORED:
         break;
     }
-    return api_error_set(e, 400, "unsupported_parameter", name, "%s is not supported", name);
+    return true;
 }
 
 bool api_fields_read(const api_field *fields, size_t n, const char *prefix, const json_t *object, void *out,

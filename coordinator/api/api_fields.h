@@ -1,6 +1,5 @@
 /* coordinator/api/api_fields.h - reads the fields of a JSON object into a struct, by tables: name, type, range, and
- * where it goes. Absent and null leave the struct as it is. Fields that no table names are ignored, as OpenAI ignores
- * them.
+ * where it goes. Absent and null leave the struct as it is. Fields that no table names are passed over.
  * Owns:    nothing: texts and values that are kept point into the body.
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
@@ -21,7 +20,10 @@ typedef enum api_field_type {
     API_FIELD_ARRAY, /* const json_t *; at most high elements */
     API_FIELD_OBJECT,
     API_FIELD_ANY,
-    API_FIELD_REFUSED, /* something that this server does not do and that would change the answer */
+    API_FIELD_IGNORED, /* known, and it does not change what the model answers */
+    /* Something that this server does not do and that would change the answer. Taken where it says "off": an empty text,
+     * list or object, or a number in [low, high], false being 0 and true 1; never where low is above high. */
+    API_FIELD_REFUSED,
 } api_field_type;
 
 typedef struct api_field {

@@ -1,4 +1,4 @@
-/* Fields that speak of tokens by their texts: logit_bias and dry_sequence_breakers. */
+/* Fields that speak of tokens by their texts: logit_bias, bad_words and dry_sequence_breakers. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stdlib.h>
@@ -90,6 +90,43 @@ bool api_read_biases(const api *a, api_request *r, api_error *e) {
     r->sampling.bias_ids = r->bias_ids.ids;
     r->sampling.biases = r->biases;
     r->sampling.n_biases = (int32_t)r->bias_ids.n;
+    return true;
+}
+
+/* The word as its length and its ids, behind those that are there. */
+static bool add_bad_word(const api *a, api_request *r, mr_str text, api_error *e) {
+    mr_token_buf ids = {0}, *list = &r->bad_word_ids;
+    bool ok = api_encode(a, text, MR_ENCODE_CONTINUES, &ids, e);
+    if (ok && list->n + 1 + ids.n > MR_SAMPLER_MAX_BAD_WORDS)
+        ok = api_error_set(e, 400, "array_above_max_length", "bad_words", "bad_words have more than %d tokens",
+                           MR_SAMPLER_MAX_BAD_WORDS);
+    ok = ok && (mr_token_buf_push(list, (int32_t)ids.n) || no_memory(e));
+    for (size_t i = 0; i < ids.n && ok; i++)
+        ok = mr_token_buf_push(list, ids.ids[i]) || no_memory(e);
+    mr_token_buf_deinit(&ids);
+    return ok;
+}
+
+/* As vLLM has them: each word as it goes on in a text, and as it stands behind a space. */
+bool api_read_bad_words(const api *a, api_request *r, api_error *e) {
+    const json_t *value;
+    size_t i;
+    json_array_foreach(r->bad_words, i, value) {
+        const char *word = json_string_value(value);
+        size_t n = json_string_length(value), n_spaces = word ? strspn(word, " ") : 0;
+        if (!word || n == n_spaces)
+            return api_error_set(e, 400, "invalid_type", "bad_words", "bad_words[%zu] is no word", i);
+        mr_text_buf spaced = {0};
+        bool ok = (mr_text_buf_append(&spaced, " ", 1) && mr_text_buf_append(&spaced, word + n_spaces, n - n_spaces)) ||
+                  no_memory(e);
+        ok = ok && add_bad_word(a, r, (mr_str){spaced.data + 1, spaced.len - 1}, e) &&
+             add_bad_word(a, r, (mr_str){spaced.data, spaced.len}, e);
+        mr_text_buf_deinit(&spaced);
+        if (!ok)
+            return false;
+    }
+    r->sampling.bad_words = r->bad_word_ids.ids;
+    r->sampling.n_bad_words = (int32_t)r->bad_word_ids.n;
     return true;
 }
 

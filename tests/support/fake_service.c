@@ -20,6 +20,11 @@ struct mr_request {
     float embedding[FAKE_EMBEDDING];
 };
 
+static void copy_list(int32_t to[FAKE_MAX_LIST], const int32_t *from, int32_t n) {
+    for (int32_t i = 0; i < n && i < FAKE_MAX_LIST; i++)
+        to[i] = from[i];
+}
+
 mr_status mr_service_submit(mr_service *s, const mr_generate_desc *desc, mr_request **out, mr_err *err) {
     if (s->max_open > 0 && s->n_open >= s->max_open)
         return mr_err_set(err, MR_E_BUSY, "%d are waiting", s->n_open);
@@ -43,8 +48,11 @@ mr_status mr_service_submit(mr_service *s, const mr_generate_desc *desc, mr_requ
         s->bias_ids[i] = p->bias_ids[i];
         s->biases[i] = p->biases[i];
     }
-    for (int32_t i = 0; i < p->n_dry_breakers && i < FAKE_MAX_LIST; i++)
-        s->breakers[i] = p->dry_breakers[i];
+    copy_list(s->breakers, p->dry_breakers, p->n_dry_breakers);
+    copy_list(s->stop_ids, desc->stop_ids, desc->n_stop_ids);
+    copy_list(s->late_ids, p->late_ids, p->n_late_ids);
+    copy_list(s->bad_words, p->bad_words, p->n_bad_words);
+    snprintf(s->grammar, sizeof s->grammar, "%.*s", (int)desc->n_grammar_bytes, (const char *)desc->grammar);
     for (int32_t i = 0; i < desc->n_prompt && i < FAKE_MAX_TOKENS; i++)
         s->prompt[i] = desc->prompt_ids[i];
     *out = r;

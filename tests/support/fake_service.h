@@ -12,6 +12,7 @@ enum {
     FAKE_STOP_BYTES = 32,
     FAKE_EMBEDDING = 5,
     FAKE_MAX_LIST = 8,
+    FAKE_GRAMMAR_BYTES = 256,
     FAKE_MAX_TOKENS = 64 /* of a prompt with log-probabilities */
 };
 
@@ -31,6 +32,8 @@ struct mr_service {
     mr_generate_desc desc; /* the latest; of its pointers only those below are good */
     char stops[FAKE_MAX_STOPS][FAKE_STOP_BYTES];
     int32_t bias_ids[FAKE_MAX_LIST], breakers[FAKE_MAX_LIST];
+    int32_t stop_ids[FAKE_MAX_LIST], late_ids[FAKE_MAX_LIST], bad_words[FAKE_MAX_LIST];
+    char grammar[FAKE_GRAMMAR_BYTES]; /* packed, its beginning */
     float biases[FAKE_MAX_LIST];
     int32_t prompt[FAKE_MAX_TOKENS]; /* its beginning */
 };

@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+#include "coordinator/api/api_fields.h"
+#include "coordinator/api/api_request.h"
 #include "engine/base/mem.h"
 #include "tests/unit/test_api_support.h"
 
@@ -84,6 +86,50 @@ static const bad_body bad[] = {
     {API_COMPLETIONS, COMPLETION("\"json_schema\": {\"type\": \"objekt\"}"), "json_schema", "invalid_value"},
     {API_COMPLETIONS, COMPLETION("\"json_schema\": {}, \"grammar\": \"root ::= \\\"a\\\"\""), "grammar",
      "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"guided_json\": {}, \"guided_regex\": \"a\""), "guided_json", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"guided_json\": 5"), "guided_json", "invalid_type"},
+    {API_COMPLETIONS, COMPLETION("\"guided_json\": \"{\""), "guided_json", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"guided_regex\": \"(?=a)\""), "guided_regex", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"guided_choice\": []"), "guided_choice", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"guided_choice\": [\"a\", 5]"), "guided_choice", "invalid_type"},
+    {API_COMPLETIONS, COMPLETION("\"guided_grammar\": \"root ::= (\""), "guided_grammar", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"structured_outputs\": {}"), "structured_outputs", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"structured_outputs\": {\"regex\": \"a\", \"choice\": [\"a\"]}"),
+     "structured_outputs.regex", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"structured_outputs\": {\"structural_tag\": \"a\"}"),
+     "structured_outputs.structural_tag", "unsupported_parameter"},
+    {API_COMPLETIONS, COMPLETION("\"structured_outputs\": {\"regex\": \"a\"}, \"guided_choice\": [\"a\"]"),
+     "structured_outputs", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"structured_outputs\": {\"regex\": \"a\"}, \"grammar\": \"root ::= \\\"a\\\"\""),
+     "grammar", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"stop_token_ids\": [100000]"), "stop_token_ids", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"stop_token_ids\": [\"a\"]"), "stop_token_ids", "invalid_type"},
+    {API_COMPLETIONS, COMPLETION("\"min_tokens\": -1"), "min_tokens", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"min_tokens\": 5, \"max_tokens\": 4"), "min_tokens", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"bad_words\": \"a\""), "bad_words", "invalid_type"},
+    {API_COMPLETIONS, COMPLETION("\"bad_words\": [5]"), "bad_words", "invalid_type"},
+    {API_COMPLETIONS, COMPLETION("\"bad_words\": [\"a\", \" \"]"), "bad_words", "invalid_type"},
+    {API_COMPLETIONS, COMPLETION("\"truncate_prompt_tokens\": 0"), "truncate_prompt_tokens", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"truncate_prompt_tokens\": -2"), "truncate_prompt_tokens", "invalid_value"},
+    {API_COMPLETIONS, COMPLETION("\"prompt_logprobs\": 0"), "prompt_logprobs", "unsupported_parameter"},
+    {API_COMPLETIONS, COMPLETION("\"use_beam_search\": true"), "use_beam_search", "unsupported_parameter"},
+    {API_COMPLETIONS, COMPLETION("\"skip_special_tokens\": false"), "skip_special_tokens", "unsupported_parameter"},
+    {API_COMPLETIONS, COMPLETION("\"lora\": [{\"id\": 0, \"scale\": 1}]"), "lora", "unsupported_parameter"},
+    {API_COMPLETIONS, COMPLETION("\"dynatemp_range\": 0.5"), "dynatemp_range", "unsupported_parameter"},
+    {API_COMPLETIONS, COMPLETION("\"t_max_predict_ms\": 500"), "t_max_predict_ms", "unsupported_parameter"},
+    {API_COMPLETIONS, COMPLETION("\"min_keep\": 2"), "min_keep", "unsupported_parameter"},
+    {API_COMPLETIONS, COMPLETION("\"samplers\": [\"top_p\", \"top_k\"]"), "samplers", "unsupported_parameter"},
+    {API_COMPLETIONS, COMPLETION("\"samplers\": [\"top_p\", \"infill\"]"), "samplers", "unsupported_parameter"},
+    {API_COMPLETIONS, COMPLETION("\"samplers\": \"kp\""), "samplers", "invalid_type"},
+    {API_CHAT_COMPLETIONS, CHAT("\"reasoning_budget\": 0"), "reasoning_budget", "unsupported_parameter"},
+    {API_CHAT_COMPLETIONS, CHAT("\"modalities\": [\"text\", \"audio\"]"), "modalities", "unsupported_parameter"},
+    {API_CHAT_COMPLETIONS, CHAT("\"chat_template\": \"{{ x }}\""), "chat_template", "unsupported_parameter"},
+    {API_CHAT_COMPLETIONS, CHAT("\"continue_final_message\": true"), "continue_final_message", "invalid_value"},
+    {API_CHAT_COMPLETIONS,
+     "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}], \"continue_final_message\": true, "
+     "\"add_generation_prompt\": true}",
+     "continue_final_message", "invalid_value"},
+    {API_EMBEDDINGS, "{\"input\": \"ab\", \"normalize\": false}", "normalize", "unsupported_parameter"},
     {API_CHAT_COMPLETIONS, "{}", "messages", "missing_required_parameter"},
     {API_CHAT_COMPLETIONS, "{\"messages\": {}}", "messages", "invalid_type"},
     {API_CHAT_COMPLETIONS, "{\"messages\": []}", "messages", "invalid_value"},
@@ -163,6 +209,26 @@ static const struct {
     api_endpoint endpoint;
     const char *body;
 } good[] = {
+    /* What clients send that mean nothing by it. */
+    {API_COMPLETIONS,
+     COMPLETION(
+         "\"lora\": [], \"dynatemp_range\": 0.0, \"dynatemp_exponent\": 1, \"t_max_predict_ms\": -1, \"min_keep\": 0, "
+         "\"id_slot\": -1, \"cache_prompt\": true, \"n_keep\": 0, \"return_tokens\": false, \"use_beam_search\": "
+         "false, "
+         "\"skip_special_tokens\": true, \"post_sampling_probs\": false, \"prompt_logprobs\": null, \"suffix\": \"\", "
+         "\"samplers\": [\"penalties\", \"dry\", \"top_n_sigma\", \"top_k\", \"typ_p\", \"top_p\", \"min_p\", \"xtc\", "
+         "\"temperature\"], \"reasoning_budget\": -1, \"timings_per_token\": true")},
+    {API_CHAT_COMPLETIONS,
+     CHAT("\"user\": \"u\", \"metadata\": {\"a\": \"b\"}, \"store\": true, \"service_tier\": \"auto\", \"modalities\": "
+          "[\"text\"], \"prediction\": {\"type\": \"content\"}, \"best_of\": 1, \"echo\": false, \"documents\": []")},
+    {API_COMPLETIONS,
+     COMPLETION("\"guided_regex\": \"\", \"guided_json\": null, \"min_tokens\": 0, \"bad_words\": []")},
+    {API_COMPLETIONS, COMPLETION("\"guided_json\": \"{\\\"type\\\": \\\"object\\\"}\"")},
+    {API_COMPLETIONS, COMPLETION("\"structured_outputs\": {\"json\": {\"type\": \"object\"}}")},
+    {API_COMPLETIONS, COMPLETION("\"structured_outputs\": {\"json_object\": true, \"choice\": null}")},
+    {API_COMPLETIONS, COMPLETION("\"structured_outputs\": {\"grammar\": \"root ::= \\\"a\\\"\"}")},
+    {API_CHAT_COMPLETIONS, CHAT("\"guided_grammar\": \"root ::= \\\"a\\\"\", \"min_tokens\": 4, \"max_tokens\": 4")},
+    {API_EMBEDDINGS, "{\"input\": \"ab\", \"user\": \"u\", \"truncate_prompt_tokens\": -1, \"normalize\": true}"},
     {API_COMPLETIONS, COMPLETION("\"no_such_field\": {\"at\": [\"all\"]}")},
     {API_COMPLETIONS, "{\"prompt\": \"\"}"},
     {API_COMPLETIONS, "{\"prompt\": \"a\\u0000b\"}"},
@@ -277,6 +343,157 @@ static void test_samplers_arrive(void **state) {
     api_scene_close(&s);
 }
 
+/* Of the prompt the last ids reach the service, and the bos. */
+static void check_truncated(api_scene *s, api_endpoint endpoint, const char *body, int32_t n, int32_t last) {
+    api_result r = api_scene_ask(s, endpoint, body);
+    if (r.status != 200)
+        fail_msg("%s: %s", body, r.bytes.data);
+    assert_int_equal(s->service.desc.n_prompt, n);
+    if (n > 1)
+        assert_int_equal(s->service.prompt[0], 1);
+    if (n <= FAKE_MAX_TOKENS) /* it keeps no more */
+        assert_int_equal(s->service.prompt[n - 1], last);
+    api_result_deinit(&r);
+}
+
+static void test_truncated_prompts(void **state) {
+    (void)state;
+    api_scene s;
+    mr_text_buf body = {0};
+    api_scene_open(&s, "ab");
+    check_truncated(&s, API_COMPLETIONS, "{\"prompt\": [1, 5, 6, 7, 8], \"truncate_prompt_tokens\": 3}", 3, 8);
+    assert_int_equal(s.service.prompt[1], 7);
+    check_truncated(&s, API_COMPLETIONS, "{\"prompt\": [1, 5, 6, 7, 8], \"truncate_prompt_tokens\": 5}", 5, 8);
+    check_truncated(&s, API_COMPLETIONS, "{\"prompt\": [1, 5, 6, 7, 8], \"truncate_prompt_tokens\": 1}", 1, 8);
+    for (int i = 0; i < API_CONTEXT; i++)
+        assert_true(mr_text_buf_append(&body, i ? ",5" : "{\"prompt\": [1", i ? 2 : 13));
+    static const char rest[] = ",9,9], \"max_tokens\": 10, \"truncate_prompt_tokens\": -1}";
+    assert_true(mr_text_buf_append(&body, rest, sizeof rest));
+    check_truncated(&s, API_COMPLETIONS, body.data, API_CONTEXT - 10, 9);
+    mr_text_buf_deinit(&body);
+    check_truncated(&s, API_EMBEDDINGS, "{\"input\": [1, 5, 6, 7], \"truncate_prompt_tokens\": 2}", 2, 7);
+    api_result r =
+        api_scene_ask(&s, API_COMPLETIONS, "{\"prompt\": \"abababba\", \"echo\": true, \"truncate_prompt_tokens\": 2}");
+    assert_null(strstr(api_text_at(r.json, "choices.0.text"), "abababba"));
+    api_result_deinit(&r);
+    api_scene_close(&s);
+}
+
+static void test_restrictions_arrive(void **state) {
+    (void)state;
+    api_scene s;
+    api_scene_open(&s, "ab");
+    const mr_generate_desc *d = &s.service.desc;
+    api_result r =
+        api_scene_ask(&s, API_CHAT_COMPLETIONS,
+                      CHAT("\"stop_token_ids\": [7, 9], \"min_tokens\": 3, \"bad_words\": [\" a\"], "
+                           "\"guided_choice\": [\"a\\\"\", \"b\"], \"samplers\": [\"top_k\", \"temperature\"]"));
+    assert_int_equal(r.status, 200);
+    assert_true(d->n_stop_ids == 2 && s.service.stop_ids[1] == 9 && d->sampling.min_tokens == 3);
+    assert_int_equal(d->sampling.n_late_ids, 4); /* </s>, <|im_end|> and the stop ids */
+    assert_true(s.service.late_ids[0] == 2 && s.service.late_ids[2] == 7 && s.service.late_ids[3] == 9);
+    assert_true(d->sampling.n_bad_words > 3 && s.service.bad_words[0] == 1 && s.service.bad_words[1] == SPM_A);
+    assert_non_null(strstr(s.service.grammar, "root ::= \"a\\\"\" | \"b\""));
+    assert_true(d->sampling.top_k == 40 && d->sampling.top_p == 1 && d->sampling.min_p == 0);
+    assert_true(d->sampling.temperature == mr_sampling_params_default().temperature);
+    api_result_deinit(&r);
+    r = api_scene_ask(&s, API_COMPLETIONS, COMPLETION("\"stop_token_ids\": [7], \"samplers\": []"));
+    assert_true(d->n_stop_ids == 1 && d->sampling.n_late_ids == 0 && d->sampling.temperature == 1);
+    api_result_deinit(&r);
+    api_scene_close(&s);
+}
+
+/* The part of FIELDS.md under a heading. */
+static mr_str section_of(const char *page, const char *heading) {
+    const char *begin = strstr(page, heading);
+    assert_non_null(begin);
+    const char *end = strstr(begin + 1, "\n## ");
+    return (mr_str){begin, end ? (size_t)(end - begin) : strlen(begin)};
+}
+
+static const char *const headings[] = {"\n## Read\n", "\n## Taken and ignored\n", "\n## Refused\n"};
+
+static int kind_of(const api_field *f) {
+    return f->type == API_FIELD_REFUSED ? 2 : f->type == API_FIELD_IGNORED;
+}
+
+static bool is_of_kind(const char *name, size_t n, int kind) {
+    for (int endpoint = 0; endpoint <= API_APPLY_TEMPLATE; endpoint++)
+        for (size_t i = 0; i < API_FIELD_TABLES; i++) {
+            api_field_table t = api_request_fields((api_endpoint)endpoint, i);
+            for (size_t k = 0; k < t.n; k++)
+                if (kind_of(&t.fields[k]) == kind && strlen(t.fields[k].name) == n &&
+                    memcmp(t.fields[k].name, name, n) == 0)
+                    return true;
+        }
+    return false;
+}
+
+/* Every field stands on the page under what is done with it, and nothing else does. */
+static void test_page_of_fields(void **state) {
+    (void)state;
+    static char page[1 << 16];
+    FILE *file = fopen(MILLRACE_SOURCE_DIR "/coordinator/api/FIELDS.md", "rb");
+    assert_non_null(file);
+    assert_true(fread(page, 1, sizeof page - 1, file) > 0);
+    fclose(file);
+    for (int endpoint = 0; endpoint <= API_APPLY_TEMPLATE; endpoint++)
+        for (size_t i = 0; i < API_FIELD_TABLES; i++) {
+            api_field_table t = api_request_fields((api_endpoint)endpoint, i);
+            for (size_t k = 0; k < t.n; k++) {
+                char quoted[64];
+                mr_str section = section_of(page, headings[kind_of(&t.fields[k])]);
+                int n = snprintf(quoted, sizeof quoted, "`%s`", t.fields[k].name);
+                if (!memmem(section.data, section.len, quoted, (size_t)n))
+                    fail_msg("%s does not stand under%s", quoted, headings[kind_of(&t.fields[k])]);
+            }
+        }
+    for (int kind = 0; kind < 3; kind++) {
+        mr_str section = section_of(page, headings[kind]);
+        const char *end = section.data + section.len;
+        for (const char *row = strstr(section.data, "\n| `"); row && row < end; row = strstr(row + 1, "\n| `")) {
+            const char *cell_end = strstr(row + 3, " |");
+            for (const char *at = strchr(row, '`'); at && at < cell_end; at = strchr(at, '`')) {
+                size_t n = strcspn(at + 1, "`");
+                if (!is_of_kind(at + 1, n, kind))
+                    fail_msg("%.*s stands under%s", (int)n, at + 1, headings[kind]);
+                at += n + 2;
+            }
+        }
+    }
+}
+
+static const char *prompt_of(api_scene *s, const char *fields, api_result *r) {
+    char body[512];
+    snprintf(
+        body, sizeof body,
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"U\"}, {\"role\": \"assistant\", \"content\": \"A\"}]%s}",
+        fields);
+    *r = api_scene_ask(s, API_APPLY_TEMPLATE, body);
+    return api_text_at(r->json, "prompt");
+}
+
+static void test_final_messages(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {"", "u:U;a:A"},
+        {", \"continue_final_message\": true", "u:U;a:A"},
+        {", \"continue_final_message\": true, \"add_generation_prompt\": false", "u:U;a:A"},
+        {", \"continue_final_message\": false", "u:U;a:A;a:"},
+        {", \"add_generation_prompt\": false", "u:U;a:A;"},
+    };
+    api_scene s;
+    api_scene_open_with(&s, "ab",
+                        "{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}"
+                        "{% if add_generation_prompt %}a:{% endif %}");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        api_result r;
+        assert_string_equal(prompt_of(&s, cases[i][0], &r), cases[i][1]);
+        api_result_deinit(&r);
+    }
+    api_scene_close(&s);
+}
+
 /* A text of n times part between two others. Free with mr_text_buf_deinit. */
 static mr_text_buf repeated(const char *before, const char *part, size_t n, const char *after) {
     mr_text_buf b = {0};
@@ -332,6 +549,9 @@ static void test_no_memory(void **state) {
         {API_COMPLETIONS, "{\"prompt\": [\"ab\", \"b\"], \"n\": 2, \"logprobs\": 2, \"echo\": true, \"stop\": \"x\", "
                           "\"logit_bias\": {\"5\": 1}, \"grammar\": \"root ::= \\\"a\\\"\"}"},
         {API_CHAT_COMPLETIONS, CHAT(TOOL ", \"tool_choice\": \"required\", \"stream\": true, \"logprobs\": true")},
+        {API_COMPLETIONS, COMPLETION("\"stop_token_ids\": [5], \"min_tokens\": 2, \"bad_words\": [\"a\"], "
+                                     "\"structured_outputs\": {\"choice\": [\"a\", \"b\"]}")},
+        {API_CHAT_COMPLETIONS, CHAT("\"guided_regex\": \"a+\", \"documents\": [{}]")},
         {API_EMBEDDINGS, "{\"input\": [\"ab\", \"b\"], \"encoding_format\": \"base64\"}"},
         {API_TOKENIZE, "{\"content\": \"ab\", \"with_pieces\": true}"},
         {API_APPLY_TEMPLATE, "{" USER "}"},
@@ -359,9 +579,11 @@ static void test_no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_bodies),     cmocka_unit_test(test_good_bodies),
-        cmocka_unit_test(test_fields_arrive),  cmocka_unit_test(test_samplers_arrive),
-        cmocka_unit_test(test_hostile_bodies), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_bad_bodies),        cmocka_unit_test(test_good_bodies),
+        cmocka_unit_test(test_fields_arrive),     cmocka_unit_test(test_samplers_arrive),
+        cmocka_unit_test(test_truncated_prompts), cmocka_unit_test(test_restrictions_arrive),
+        cmocka_unit_test(test_final_messages),    cmocka_unit_test(test_page_of_fields),
+        cmocka_unit_test(test_hostile_bodies),    cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
