@@ -58,8 +58,8 @@ static bool check_content(const json_t *content, const char *name, api_error *e)
     return true;
 }
 
-/* Names go into JSON and into the text of templates as they are: nothing in them may end either. OpenAI's rule, with the
- * dot, which llama.cpp and vLLM take. at: where the name stands. */
+/* Names go into JSON and into the text of templates as they are: nothing in them may end either. OpenAI's rule, with
+ * the dot, which llama.cpp and vLLM take. at: where the name stands. */
 static bool check_tool_name(const json_t *name, const char *at, api_error *e) {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
     const char *text = json_string_value(name);

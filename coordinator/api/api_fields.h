@@ -21,8 +21,8 @@ typedef enum api_field_type {
     API_FIELD_OBJECT,
     API_FIELD_ANY,
     API_FIELD_IGNORED, /* known, and it does not change what the model answers */
-    /* Something that this server does not do and that would change the answer. Taken where it says "off": an empty text,
-     * list or object, or a number in [low, high], false being 0 and true 1; never where low is above high. */
+    /* Something that this server does not do and that would change the answer. Taken where it says "off": an empty
+     * text, list or object, or a number in [low, high], false being 0 and true 1; never where low is above high. */
     API_FIELD_REFUSED,
 } api_field_type;
 

@@ -87,7 +87,8 @@ void api_request_deinit(api_request *r);
 
 /* The order of samplers as llama-server has it; those that are not named are turned off (api_samplers.c). */
 MR_MUST_USE bool api_read_samplers(api_request *r, api_error *e);
-/* Stop texts and stop ids (api_lists.c); bad words, biases of tokens and what breaks sequences of DRY, go into sampling (api_tokens.c). */
+/* Stop texts and stop ids (api_lists.c); bad words, biases of tokens and what breaks sequences of DRY, go into sampling
+ * (api_tokens.c). */
 MR_MUST_USE bool api_read_stops(api_request *r, api_error *e);
 MR_MUST_USE bool api_read_stop_ids(const api *a, api_request *r, api_error *e);
 MR_MUST_USE bool api_read_bad_words(const api *a, api_request *r, api_error *e);

@@ -1,4 +1,4 @@
-/* "samplers" of llama-server: which samplers run, in which order. The order here is fixed, and it is llama.cpp's own. */
+/* "samplers" of llama-server: which samplers run, in which order. The order here is fixed; it is llama.cpp's own. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

@@ -40,7 +40,8 @@ const char *chat_template_origin_text(chat_template_origin origin);
 
 /* Appends the prompt. messages: an array of objects with role and content as OpenAI has them; tools: an array or NULL;
  * extra_variables: an object with more that the template may read, or NULL; it comes before the date of today and other
- * defaults (chat_template_defaults.c). The prompt ends with the beginning of an answer where add_generation_prompt. To be tokenised with MR_ENCODE_PARSE_SPECIAL | MR_ENCODE_BOS, which adds no second bos.
+ * defaults (chat_template_defaults.c). The prompt ends with the beginning of an answer where add_generation_prompt.
+ * To be tokenised with MR_ENCODE_PARSE_SPECIAL | MR_ENCODE_BOS, which adds no second bos.
  * MR_E_INVALID: a message has no role or a content of another type, or the template refuses the conversation; the text
  * says which. MR_E_UNSUPPORTED: a content part that is no text. */
 MR_MUST_USE mr_status chat_template_render(const chat_template *t, const json_t *messages, const json_t *tools,

@@ -1,5 +1,5 @@
-/* What templates read besides messages and tools, where the client does not say it: the time, tools as text, and whether
- * the model is to think. Most templates have a default of their own for these, which then stays. */
+/* What templates read besides messages and tools, where the client does not say it: the time, tools as text, and
+ * whether the model is to think. Most templates have a default of their own for these, which then stays. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <time.h>

@@ -81,8 +81,8 @@ void schema_write_number(schema_writer *w, const json_t *keywords, bool integer)
 /* schema_keys.c: appends the characters of a key that is none of n names (without its quotes, and without escapes). */
 void schema_write_other_keys(schema_writer *w, mr_text_buf *buf, const mr_str *names, size_t n);
 
-/* schema_regex.c: appends the characters that a regular expression matches: as JSON writes them in a string, anywhere in
- * it, any being the rule of one character; where any is NULL, as they are, and all of the text. Lengths in characters;
+/* schema_regex.c: appends the characters that a regular expression matches: as JSON writes them in a string, anywhere
+ * in it, any being the rule of one character; where any is NULL, as they are, and all of the text. Lengths in characters;
  * UINT32_MAX for no end. On failure out_why says what is not supported. */
 typedef struct schema_lengths {
     uint32_t min, max;

@@ -2,7 +2,7 @@
  * The chain, in the order that users of llama.cpp know. First what changes logits:
  *   bias         + bias of the token; -inf forbids it
  *   mask         tokens whose bit is 0 cannot come (grammars)
- *   late         while fewer than min_tokens were generated, late ids cannot come; but where the mask allows nothing else
+ *   late         while fewer than min_tokens were generated, late ids cannot come, unless the mask allows nothing else
  *   bad words    the last id of a sequence of ids cannot come where those before it were generated last
  *   repeat       each distinct token of the last repeat_last_n of the history, prompt included: l > 0 ? l / p : l * p
  *                (Keskar et al., "CTRL: a conditional transformer language model", 2019)

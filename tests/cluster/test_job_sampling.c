@@ -138,8 +138,8 @@ static void submit(job_rig *rig, const mr_sequence_desc *desc) {
         fail_msg("%s", err.text);
 }
 
-/* Alone on one stage, and together over one to three with blocks for little more than one: the same ids. Returns how many
- * end tokens there were. */
+/* Alone on one stage, and together over one to three with blocks for little more than one: the same ids. Returns
+ * how many end tokens there were. */
 static int32_t run_all_ways(mr_sequence_desc describe(int32_t number, const void *what, listener *l, int32_t ids[64]),
                             const void *what, void check(const listener *l), int32_t *out_preempted) {
     static listener alone[N], together[N];

@@ -308,7 +308,7 @@ static mr_sampler *open_with(mr_sampling_params params, int32_t n_vocab, const i
     return s;
 }
 
-/* Late ids do not come before min_tokens were generated, also behind a failure; but where a mask allows nothing else. */
+/* Late ids do not come before min_tokens were generated, also behind a failure, unless a mask allows nothing else. */
 static void test_late(void **state) {
     (void)state;
     static const int32_t late[] = {70, 3}, prompt[] = {1, 2, 4};
