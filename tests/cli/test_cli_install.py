@@ -66,7 +66,7 @@ class Install(cli.Case):
             archive.extractall(self.path("unpacked"))
         self.check_tree(glob.glob(self.path("unpacked/millrace-*"))[0])
 
-    @unittest.skipUnless(shutil.which("dpkg-deb") and shutil.which("dpkg-shlibdeps"), "no tools for Debian packages")
+    @unittest.skipUnless(all(map(shutil.which, ("dpkg-deb", "dpkg-shlibdeps", "file"))), "no tools for Debian packages")
     def test_debian_package(self):
         package = self.pack("DEB", "millrace_*.deb")
         self.assertRegex(self.call("dpkg-deb", "--field", package, "Depends"), r"libc6 .*libmicrohttpd")
