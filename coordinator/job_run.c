@@ -227,7 +227,11 @@ mr_status mr_job_turn(mr_job *job, int64_t deadline_ns, mr_err *err) {
         deadline_ns = job->admit_ns;
     if (status == MR_OK && !did && mr_clock_now_ns() < deadline_ns)
         status = job_wait(job, deadline_ns, err);
-    return status == MR_OK ? MR_OK : job_find_cause(job, status, err);
+    status = status == MR_OK ? MR_OK : job_find_cause(job, status, err);
+    /* Wrong sequences fail alone: what breaks all of them was nobody's wrong use. */
+    if (status == MR_E_INVALID && err)
+        err->status = MR_E_INTERNAL;
+    return status == MR_E_INVALID ? MR_E_INTERNAL : status;
 }
 
 mr_status mr_job_run(mr_job *job, mr_err *err) {

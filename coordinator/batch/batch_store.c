@@ -157,10 +157,15 @@ static mr_status publish_results(batch_store *s, const json_t *batch, mr_err *er
     return status;
 }
 
+/* A failure of the cluster or of this process: no matter of the batch, which goes on a moment later or at the next start. */
+static bool is_passing(mr_status status) {
+    return status == MR_E_UNAVAILABLE || status == MR_E_NO_MEMORY;
+}
+
 /* Under the lock: what became of it. */
 static mr_status end_batch(batch_store *s, json_t *batch, mr_status status, const batch_counts *counts,
                            const mr_err *why, mr_err *err) {
-    bool left = s->stops || status == MR_E_UNAVAILABLE; /* it goes on at the next start */
+    bool left = s->stops || is_passing(status); /* it goes on at the next start */
     if (counts->n_lines && !put_counts(batch, counts))
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a batch");
     mr_status saved = publish_results(s, batch, err);
@@ -207,7 +212,7 @@ static mr_status work_at(batch_store *s, json_t *batch, mr_err *err) {
     s->now[0] = 0;
     s->cancels = false;
     json_decref(batch);
-    return saved == MR_OK && status == MR_E_UNAVAILABLE ? status : saved;
+    return saved == MR_OK && is_passing(status) ? status : saved;
 }
 
 static void work(void *ctx) {
@@ -217,7 +222,7 @@ static void work(void *ctx) {
     while (!s->stops) {
         json_t *batch = next_batch(s);
         mr_status status = batch ? work_at(s, batch, &err) : MR_OK;
-        if (status != MR_OK && status != MR_E_UNAVAILABLE)
+        if (status != MR_OK && !is_passing(status))
             mr_log_write(MR_LOG_WARN, "batch", "%s", err.text);
         if (!s->stops && (!batch || status != MR_OK))
             (void)mr_cond_wait_until(&s->changed, &s->lock, batch ? mr_clock_now_ns() + RETRY_NS : MR_NEVER);

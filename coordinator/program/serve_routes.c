@@ -39,10 +39,11 @@ static void answer_json(http_answer *out, json_t *root) {
 
 /* --- Health -------------------------------------------------------------------------------------------------------------------- */
 
-static void refuse(http_answer *out, const mr_service_facts *f) {
+/* why: it has failed, if it has. */
+static void refuse(http_answer *out, const mr_service_facts *f, const char *why) {
     char text[MR_ERR_TEXT_BYTES + 64];
     if (f->state == MR_SERVICE_FAILED) {
-        snprintf(text, sizeof text, "the model does not run: %s", f->text);
+        snprintf(text, sizeof text, "the model does not run: %s", why);
         http_answer_error(out, MR_ERROR_FAILED, text);
     } else if (f->state == MR_SERVICE_ENDING) {
         http_answer_error(out, MR_ERROR_ENDING, "the server is ending");
@@ -57,7 +58,8 @@ bool serve_refuse(serve *s, http_answer *out) {
     mr_service_get_facts(s->service, &facts);
     if (facts.state == MR_SERVICE_READY)
         return false;
-    refuse(out, &facts);
+    refuse(out, &facts,
+           "the server's log says why; hint: try again later"); /* ranks and hosts are no matter of clients */
     return true;
 }
 
@@ -69,7 +71,7 @@ static void answer_health(serve *s, http_answer *out) {
         answer_json(out, json_pack("{s:s}", "status", "ok"));
         return;
     }
-    refuse(out, &facts);
+    refuse(out, &facts, facts.text);
     json_t *root = out->body.data ? json_loadb(out->body.data, out->body.len, 0, NULL) : NULL;
     json_object_set_new(root, "status", json_string(mr_service_state_name(facts.state)));
     json_object_set_new(root, "loaded", json_real(facts.loaded));

@@ -10,6 +10,8 @@
 /* Of the sequences that one turn puts into the job: that takes some tenths of a millisecond. Then the job has PAUSE times as
  * long for itself. */
 enum { DEFAULT_MAX_WAITING = 1024, IDS_AT_ONCE = 1 << 16, PAUSE = 16 };
+/* What requests hear of a failure that is not theirs. Ranks, hosts and files are no matter of clients. */
+static const char FAILED_TEXT[] = "the model has stopped; the server's log says why; hint: try again later";
 static const int64_t FACTS_NS = MR_NS_PER_S / 4; /* the longest wait for a turn */
 
 struct mr_service {
@@ -152,7 +154,7 @@ static mr_status check_desc(const mr_generate_desc *desc, mr_err *err) {
 /* Lock held: whether requests are taken. */
 static mr_status check_state(const mr_service *s, const mr_generate_desc *desc, mr_err *err) {
     if (s->facts.state == MR_SERVICE_FAILED)
-        return mr_err_set(err, MR_E_UNAVAILABLE, "%s", s->facts.text);
+        return mr_err_set(err, MR_E_UNAVAILABLE, "%s", FAILED_TEXT);
     if (s->drains)
         return mr_err_set(err, MR_E_UNAVAILABLE, "the server is ending");
     if (!s->channel)
@@ -394,7 +396,7 @@ static void end_run(mr_service *s, mr_status status, const mr_err *err) {
     mr_mutex_lock(&s->lock);
     /* A run that the job's interrupted has ended is one that lost a rank, unless it was ending anyway. */
     bool is_orderly = status == MR_OK || (status == MR_E_CANCELLED && s->drains);
-    const char *text = is_orderly ? "the server is ending" : err->text[0] ? err->text : "the job was interrupted";
+    const char *text = is_orderly ? "the server is ending" : FAILED_TEXT;
     mr_request *news = s->first_new, *released = s->released;
     s->first_new = s->released = NULL;
     s->last_new = &s->first_new;
@@ -403,7 +405,7 @@ static void end_run(mr_service *s, mr_status status, const mr_err *err) {
     if (is_orderly)
         s->facts.state = MR_SERVICE_ENDING;
     else
-        set_failed(s, text);
+        set_failed(s, err->text[0] ? err->text : "the job was interrupted");
     mr_mutex_unlock(&s->lock);
     for (mr_request *r = news, *next; r; r = next) {
         next = r->next_new;
@@ -411,7 +413,7 @@ static void end_run(mr_service *s, mr_status status, const mr_err *err) {
     }
     for (mr_request *r = s->all; r; r = r->after) {
         answer_cancel(r);
-        answer_fail(r, is_orderly ? MR_E_UNAVAILABLE : status, text);
+        answer_fail(r, MR_E_UNAVAILABLE, text); /* what ended the job is not the fault of any of them */
     }
     wake_readers(s);
     mr_mutex_lock(&s->lock);

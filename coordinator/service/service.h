@@ -6,7 +6,8 @@
  * Threads: functions say who may call them. A request's own functions are for one thread at a time.
  * Memory:  a request keeps what its reader has not taken: one whole answer at most, bounded by the context. So a slow reader
  *          holds nobody up.
- * Errors:  of one request end that request alone. What breaks a stage ends run; all requests then end with that error. */
+ * Errors:  of one request end that request alone. What breaks a stage ends run, which returns why; all requests end with
+ *          MR_E_UNAVAILABLE then, whatever it was, and with a text that names no rank, host or file. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVICE_SERVICE_H
 #define MR_COORDINATOR_SERVICE_SERVICE_H
@@ -63,7 +64,7 @@ typedef struct mr_generate_desc {
 } mr_generate_desc;
 
 /* Copies desc with all it points to. MR_E_INVALID, MR_E_TOO_LONG: it can never run. MR_E_BUSY: too many wait already; try again
- * later. MR_E_UNAVAILABLE: the model is not loaded, a stage is lost, or the service is ending; the text says what. */
+ * later. MR_E_UNAVAILABLE: the model is not loaded, has failed, or the service is ending; the text says which. */
 MR_MUST_USE mr_status mr_service_submit(mr_service *service, const mr_generate_desc *desc, mr_request **out,
                                         mr_err *err);
 
@@ -146,7 +147,7 @@ const char *mr_service_state_name(mr_service_state state);
 
 typedef struct mr_service_facts {
     mr_service_state state;
-    char text[MR_ERR_TEXT_BYTES]; /* of FAILED; else empty */
+    char text[MR_ERR_TEXT_BYTES]; /* of FAILED: all that is known, for whoever runs the server; else empty */
     double loaded;                /* share of the bytes, 0 to 1 */
     int64_t n_requests;           /* taken, since the start */
     int32_t n_open;               /* not ended or not released yet */

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -152,6 +153,53 @@ class Serve(unittest.TestCase):
             self.assertEqual((done.status, done.left), (0, []), str(done))
             self.assertIn(b": ending, 1 requests are open", done.stderr, str(done))
             self.assertNotIn(b"millrace: error", done.stderr, str(done))
+
+
+@unittest.skipUnless(os.path.exists(DEMO), "the demo model is not there")
+class Batch(unittest.TestCase):
+    """`millrace batch` over ranks: a lost rank is no line's result, and the lines that are left run at the next start."""
+
+    LINES = 40
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.requests, self.results, self.status = (os.path.join(self.folder.name, n) for n in ("in", "out", "status"))
+        with open(self.requests, "w", encoding="ascii") as f:
+            for i in range(self.LINES):
+                body = {"prompt": "Once upon a time", "max_tokens": 100, "seed": i, "ignore_eos": True}
+                f.write(json.dumps({"custom_id": str(i), "method": "POST", "url": "/v1/completions", "body": body}) + "\n")
+
+    def batch(self, n):
+        return Job(n, ["batch", DEMO, "-i", self.requests, "-o", self.results, "--sequences", "2"],
+                   mpirun_args=["--enable-recovery"], env={"MILLRACE_STATUS_FILE": self.status})
+
+    def found(self):
+        with open(self.results, encoding="utf-8") as f:
+            return [json.loads(line) for line in f if line.endswith("\n")]
+
+    def said_status(self):
+        with open(self.status, encoding="ascii") as f:
+            return int(f.read())
+
+    def test_a_lost_rank(self):
+        job = self.batch(3)
+        end = time.monotonic() + LIMIT_S
+        while not os.path.exists(self.results) or len(self.found()) < 2:
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+        kill(job.rank_pid(1))
+        done = job.wait(LIMIT_S)
+        self.assertEqual((self.said_status(), done.left), (1, []), str(done))
+        self.assertIn(b"rank 1", done.stderr, str(done))
+        before = self.found()
+        self.assertLess(len(before), self.LINES, "the rank was killed too late")
+        done = self.batch(2).wait(LIMIT_S)
+        self.assertEqual(self.said_status(), 0, str(done))
+        after = self.found()
+        self.assertEqual(after[:len(before)], before)
+        self.assertEqual(sorted(int(line["custom_id"]) for line in after), list(range(self.LINES)))
+        self.assertEqual([line["response"]["status_code"] for line in after], [200] * self.LINES)
 
 
 if __name__ == "__main__":
