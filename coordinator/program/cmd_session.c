@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "coordinator/program/interrupt.h"
+#include "coordinator/program/output_json.h"
 #include "coordinator/program/output_table.h"
 #include "coordinator/program/synthetic_plan.h"
 #include "engine/base/clock.h"
@@ -415,7 +416,7 @@ mr_status cmd_session_start(cmd_session *s, mr_err *err) {
     int64_t start_ns = mr_clock_now_ns();
     mr_status status = cmd_session_print_plan(s, &table, err);
     if (status == MR_OK)
-        output_note_lines(table.data);
+        output_json_note_plan(table.data, &s->plan, s->sizes, &s->cluster);
     mr_text_buf_deinit(&table);
     interrupt_catch();
     mr_mem_set_budget((size_t)mr_options_number(s->options, MR_OPTION_MEM));

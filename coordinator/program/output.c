@@ -86,6 +86,10 @@ void output_note_lines(const char *lines) {
     }
 }
 
+bool output_notes_are_json(void) {
+    return log_json;
+}
+
 bool output_notes_on_terminal(void) {
     const char *term = getenv("TERM");
     return !log_json && mr_log_enabled(MR_LOG_INFO) && term && strcmp(term, "dumb") != 0 && isatty(STDERR_FILENO);

@@ -22,6 +22,8 @@ void output_warning(const char *fmt, ...) MR_PRINTF(1, 2);
 void output_note(const char *fmt, ...) MR_PRINTF(1, 2);
 /* Several lines, each ended by a newline. */
 void output_note_lines(const char *lines);
+/* Whether notes are log lines in JSON. */
+bool output_notes_are_json(void);
 /* Whether notes go to a terminal that can erase a line. */
 bool output_notes_on_terminal(void);
 

@@ -2,11 +2,14 @@
 #include "coordinator/program/output_json.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "coordinator/api/api_json.h"
 #include "coordinator/program/output.h"
+#include "engine/base/log.h"
 
 json_t *output_json_text(mr_str text) {
     return api_json_text(text);
@@ -34,6 +37,26 @@ json_t *output_json_plan(const mr_plan *plan, const mr_stage_sizes *sizes, const
         }
     }
     return stages;
+}
+
+void output_json_note_plan(const char *table, const mr_plan *plan, const mr_stage_sizes *sizes,
+                           const cmd_cluster *cluster) {
+    char fields[1024], text[32];
+    if (!output_notes_are_json()) {
+        output_note_lines(table);
+        return;
+    }
+    output_note("%.*s", (int)strcspn(table, "\n"), table);
+    json_t *stages = output_json_plan(plan, sizes, cluster);
+    for (size_t i = 0; i < json_array_size(stages); i++) {
+        char *stage = json_dumps(json_array_get(stages, i), JSON_COMPACT);
+        snprintf(text, sizeof text, "stage %zu", i);
+        int n = snprintf(fields, sizeof fields, "\"stage\":%s", stage ? stage : "null");
+        if (n > 0 && (size_t)n < sizeof fields)
+            mr_log_event(MR_LOG_INFO, "millrace", text, fields);
+        free(stage);
+    }
+    json_decref(stages);
 }
 
 mr_status output_json_print(json_t *root, mr_err *err) {

@@ -259,6 +259,12 @@ class Reports(Case):
         done = self.run_bin("generate", self.model, "-p", "ab", "-n", "4", "--log-json")
         lines = [json.loads(line) for line in done.stderr.decode().splitlines()]
         self.assertTrue(any("decode" in str(line) for line in lines))
+        done = self.run_bin("generate", self.model, "-p", "ab", "-n", "4", "--stages", "3", "--log-json")
+        lines = [json.loads(line) for line in done.stderr.decode().splitlines()]
+        stages = [line["stage"] for line in lines if "stage" in line]
+        self.assertEqual([(s["first_layer"], s["last_layer"]) for s in stages], [(0, 0), (1, 1), (2, 2)])
+        self.assertTrue(all(s["host"] and s["weight_bytes"] > 0 and s["kv_bytes"] > 0 for s in stages), stages)
+        self.assertNotIn("  ", "".join(line["text"] for line in lines))  # no table
         done = self.run_bin("generate", self.model, "-p", "ab" * 999, "--log-json")
         self.assertEqual(done.returncode, 1)
         self.assertIn("context", str(json.loads(done.stderr)))
