@@ -64,11 +64,17 @@ static int teardown(void **state) {
     return 0;
 }
 
-static void open_slot(fixture *f, uint32_t slot, uint32_t generation) {
+static void open_with_blocks(fixture *f, uint32_t slot, uint32_t generation, uint32_t *blocks, size_t n) {
     Millrace__OpenSequence open = MILLRACE__OPEN_SEQUENCE__INIT;
     open.slot = slot;
     open.generation = generation;
+    open.blocks = blocks;
+    open.n_blocks = n;
     assert_int_equal(mr_sequences_open(f->all, &open, NULL), MR_OK);
+}
+
+static void open_slot(fixture *f, uint32_t slot, uint32_t generation) {
+    open_with_blocks(f, slot, generation, NULL, 0);
 }
 
 /* A run in short: its ids are 10, 11, 12 ... and its new blocks those given. */
@@ -197,8 +203,8 @@ static void test_a_row_takes_the_last_id(void **state) {
 
 static void test_the_last_position_of_the_context(void **state) {
     fixture *f = *state;
-    open_slot(f, 0, 0);
-    expect_filled(f, &(short_run){0, 0, 99, 1, .n_blocks = 7, .blocks = {0, 1, 2, 3, 4, 5, 6}}, 1);
+    open_with_blocks(f, 0, 0, (uint32_t[]){0, 1, 2, 3, 4, 5}, 6);
+    expect_filled(f, &(short_run){0, 0, 99, 1, .first_block_idx = 6, .n_blocks = 1, .blocks = {6}}, 1);
     assert_int_equal(mr_stage_rows(f->stage)->slots[0], 6 * 16 + 3);
 }
 
@@ -301,8 +307,10 @@ static void test_blocks_that_are_not_known(void **state) {
     expect_refused(f, &(short_run){1, 0, 0, 1, .first_block_idx = 1, .n_blocks = 1, .blocks = {1}}, 1,
                    "slot 1: block table entries from 1 on, but only 0 are known");
     expect_refused(f, &(short_run){1, 0, 0, 1, .first_block_idx = 7}, 1, "slot 1: block table entries from 7 on");
-    expect_filled(f, &(short_run){1, 0, 0, 1, .n_blocks = 2, .blocks = {1, 5}}, 1);
-    expect_filled(f, &(short_run){1, 0, 31, 1, .n_blocks = 0}, 1);
+    open_with_blocks(f, 1, 0, (uint32_t[]){1}, 1);
+    expect_filled(f, &(short_run){1, 0, 0, 1, .n_blocks = 0}, 1);
+    expect_filled(f, &(short_run){1, 0, 31, 1, .first_block_idx = 1, .n_blocks = 1, .blocks = {5}}, 1);
+    assert_int_equal(mr_stage_rows(f->stage)->slots[0], 5 * 16 + 15);
     expect_refused(f, &(short_run){1, 0, 32, 1, .n_blocks = 0}, 1,
                    "slot 1: position 32 lies in no KV block: the table has 2");
     expect_refused(f, &(short_run){1, 0, 30, 3, .n_blocks = 0}, 1, "slot 1: position 32 lies in no KV block");
