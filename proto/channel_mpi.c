@@ -66,7 +66,8 @@ struct mr_mpi {
     atomic_bool *lost; /* [n_ranks] */
     atomic_bool news;  /* something was submitted or lost, or an endpoint was woken, since the owner looked */
 
-    bool owner_stuck; /* it has not looked for long: what it holds is left to it, and nobody waits for it again */
+    bool
+        owner_stuck; /* it has not looked for long: what it holds is left to it, and nobody waits for it until it looks again */
 
     mr_mutex lock; /* guards the endpoints and their requests */
     endpoint stage, coordinator;
@@ -207,6 +208,7 @@ static void withdraw(mr_mpi *m, request *r, mr_status status) {
 
 /* Posts what was submitted, and withdraws what was cancelled. A request that has ended meanwhile is only taken off. */
 static void take_submitted(mr_mpi *m) {
+    m->owner_stuck = false;
     while (m->submitted) {
         request *r = m->submitted;
         m->submitted = r->next;
@@ -624,14 +626,13 @@ static mr_status meet(mr_mpi *m, mr_err *err) {
  * reads the memory of another: a large message that is too long overruns the buffer then (4.1.4: shared memory with
  * CMA, TCP). So it copies, unless the user says something else. Measured for 16 KiB and 1 MiB between two ranks of one
  * host: shared memory 4.5 and 105 us, with CMA 15 and 136; TCP over loopback 13 and 292 us, with put 9 and 148. */
-static void prefer_checked_copies(void) {
+void mr_mpi_prepare(void) {
     setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", false);
     setenv("OMPI_MCA_btl_tcp_flags", "send,inplace,need-ack,need-csum,hetero-rdma", false);
 }
 
 static mr_status init_mpi(mr_mpi *m, mr_err *err) {
     int provided = MPI_THREAD_SINGLE;
-    prefer_checked_copies();
     int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
     if (code != MPI_SUCCESS)
         return mpi_failed(code, "MPI does not start", err);

@@ -32,6 +32,8 @@ typedef struct mr_mpi_config {
 
 /* Name and version of the MPI library: "Open MPI v4.1.4". May be called at any time, by any thread. */
 void mr_mpi_library(char out[MR_MPI_LIBRARY_BYTES]);
+/* Sets variables that Open MPI reads. Before the process has other threads, because those read variables, too. */
+void mr_mpi_prepare(void);
 
 /* Initialises MPI in the calling thread and exchanges the cards: returns when all ranks have come this far. */
 MR_MUST_USE mr_status mr_mpi_start(const mr_mpi_config *config, mr_mpi **out, mr_err *err);

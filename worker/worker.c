@@ -64,11 +64,18 @@ static bool is_tail(const worker *w) {
 
 /* --- Reports to the coordinator ---------------------------------------------------------------------------------- */
 
-/* Sends a report. While all buffers are under way it waits until the deadline; then the report is lost. */
+static bool told_to_end(const worker *w) {
+    return w->config->told_to_end && w->config->told_to_end(w->config->told_to_end_ctx);
+}
+
+/* Sends a report. While all buffers are under way it waits until the deadline; then the report is lost. MR_E_CANCELLED: without a
+ * deadline, and this stage was told to end. */
 static mr_status send_report(worker *w, const Millrace__Report *report, int64_t deadline_ns, mr_err *err) {
     bool sent = false;
     mr_status status = mr_outbox_send_message(w->report, &report->base, &sent, err);
     while (status == MR_OK && !sent && mr_clock_now_ns() < deadline_ns) {
+        if (deadline_ns == MR_NEVER && told_to_end(w))
+            return mr_err_set(err, MR_E_CANCELLED, "%s", "");
         status = mr_channel_wait(w->config->channel, deadline_ns, err);
         if (status == MR_OK)
             status = mr_outbox_send_message(w->report, &report->base, &sent, err);
@@ -211,10 +218,6 @@ static mr_status report_end(worker *w, mr_err *err) {
     if (status == MR_OK)
         mr_outbox_flush(w->report, deadline);
     return status;
-}
-
-static bool told_to_end(const worker *w) {
-    return w->config->told_to_end && w->config->told_to_end(w->config->told_to_end_ctx);
 }
 
 /* Waits until the coordinator has taken all reports and lets go. It may be opening its links just now, and would find this

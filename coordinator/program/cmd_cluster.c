@@ -105,8 +105,7 @@ mr_status cmd_cluster_compare_clocks(cmd_cluster *c, const mr_plan *plan, int64_
     return status;
 }
 
-/* Ranks without a stage only wait for the end. */
-static void set_idle(cmd_cluster *c, const mr_plan *plan) {
+void cmd_cluster_set_idle(cmd_cluster *c, const mr_plan *plan) {
     for (int32_t rank = 1; rank < c->n_ranks; rank++) {
         bool has_stage = false;
         for (int32_t i = 0; i < plan->n_stages; i++)
@@ -123,10 +122,8 @@ mr_status cmd_cluster_start(cmd_cluster *c, const char *model_path, const mr_pla
         return MR_OK;
     for (int32_t i = 0; i < plan->n_stages && c->roll && status == MR_OK; i++)
         status = mr_roll_call_start(c->roll, plan->stages[i].rank, epoch, err);
-    if (c->roll) {
-        set_idle(c, plan);
+    if (c->roll)
         return status;
-    }
     mr_local_cluster_config local = {.model_path = model_path,
                                      .n_stages = plan->n_stages,
                                      .threads_per_stage = threads,

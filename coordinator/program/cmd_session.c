@@ -428,6 +428,7 @@ mr_status cmd_session_start(cmd_session *s, mr_err *err) {
         status = create_job(s, err);
     if (status != MR_OK)
         return status;
+    cmd_cluster_set_idle(&s->cluster, &s->plan);
     s->load_ns = mr_clock_now_ns() - start_ns;
     output_bytes_text(cmd_session_total_sizes(s).weight_bytes, bytes);
     if (s->cluster.n_without_file == 0) {

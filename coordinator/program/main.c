@@ -169,7 +169,10 @@ int main(int argc, char **argv) {
     mr_err err = {0};
     fill_standard_streams();
     signal(SIGPIPE, SIG_IGN);
-    const bool is_first = rank_place_get().rank == 0;
+    const rank_place place = rank_place_get();
+    const bool is_first = place.rank == 0;
+    if (place.n_ranks > 1)
+        rank_prepare();
     if (is_first)
         status_file_begin();
     mr_status status = mr_options_parse(argc, argv, environ, &options, &err);

@@ -30,6 +30,10 @@ void rank_mpi_library(char *out, size_t bytes) {
     snprintf(out, bytes, "%s", name);
 }
 
+void rank_prepare(void) {
+    mr_mpi_prepare();
+}
+
 bool rank_left_behind(void) {
     return atomic_load(&left_behind);
 }

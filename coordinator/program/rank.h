@@ -29,6 +29,8 @@ typedef struct rank_config {
     int64_t late_ns;       /* at most: without a call from a rank that is missing */
 } rank_config;
 
+/* At the start of main, before there are threads. */
+void rank_prepare(void);
 /* Rank 0. MR_E_TIMEOUT: MPI has not started, because a rank is missing. */
 MR_MUST_USE mr_status rank_start(const rank_config *config, rank_process **out, mr_err *err);
 mr_channel *rank_channel(rank_process *p);

@@ -251,6 +251,7 @@ int main(int argc, char **argv) {
     mr_mpi_config config = {.max_requests = MAX_REQUESTS, .shares_cores = true};
     const char *mode = argc == 2 ? argv[1] : "suite";
     bool ok = true;
+    mr_mpi_prepare();
     snprintf(config.card.host, sizeof config.card.host, "host-of-%d", (int)getpid());
     if (mr_mpi_start(&config, &w.mpi, &err) != MR_OK) {
         fprintf(stderr, "%s\n", err.text);

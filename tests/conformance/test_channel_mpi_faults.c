@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/thread.h"
@@ -121,6 +122,62 @@ static bool many_requests(mpi_world *w) {
     for (int32_t i = 0; i < MAX_REQUESTS; i++)
         CHECK(&e, finish(e.ch, r[i], NULL) == MR_OK && bytes[i] == 'x');
     return true;
+}
+
+typedef struct stall {
+    mpi_world *world;
+    atomic_bool posted, stalls, goes_on, done;
+    bool passed;
+} stall;
+
+static void wait_for(const atomic_bool *flag) {
+    while (!atomic_load(flag))
+        (void)nanosleep(&(struct timespec){.tv_nsec = MR_NS_PER_MS}, NULL);
+}
+
+static bool cancel_twice(stall *s) {
+    endpoint e = as_endpoint(s->world, s->world->coordinator);
+    static char got[2];
+    mr_channel_request r = 0;
+    CHECK(&e, mr_channel_post_recv(e.ch, 0, TAG_NEVER, &got[0], 1, &r, NULL) == MR_OK);
+    atomic_store(&s->posted, true);
+    wait_for(&s->stalls);
+    CHECK(&e, !mr_channel_cancel(e.ch, r));
+    atomic_store(&s->goes_on, true);
+    CHECK(&e, send_now(e.ch, 0, TAG, "g", 1) == MR_OK); /* with the owner's help */
+    CHECK(&e, mr_channel_post_recv(e.ch, 0, TAG_NEVER, &got[1], 1, &r, NULL) == MR_OK);
+    CHECK(&e, mr_channel_cancel(e.ch, r));
+    return true;
+}
+
+static void cancel_twice_main(void *ctx) {
+    stall *s = ctx;
+    s->passed = cancel_twice(s);
+    atomic_store(&s->goes_on, true);
+    atomic_store(&s->done, true);
+    mr_channel_wake(s->world->stage);
+}
+
+/* An owner that stalls for seconds keeps the buffer of a receive that is cancelled meanwhile, but not those of later ones. */
+static bool cancel_after_a_stall(mpi_world *w) {
+    stall s = {.world = w};
+    endpoint e = as_endpoint(w, w->stage);
+    mr_channel_request r = 0;
+    mr_thread *t = NULL;
+    static char go;
+    if (w->rank != 0)
+        return true;
+    CHECK(&e, mr_channel_post_recv(e.ch, w->n_ranks, TAG, &go, 1, &r, NULL) == MR_OK);
+    CHECK(&e, mr_thread_create("coordinator", 0, cancel_twice_main, &s, &t, NULL) == MR_OK);
+    wait_for(&s.posted);
+    mr_channel_progress(w->stage);
+    atomic_store(&s.stalls, true);
+    wait_for(&s.goes_on);
+    mr_status status = finish(w->stage, r, NULL);
+    while (status == MR_OK && !atomic_load(&s.done))
+        status = mr_channel_wait(w->stage, MR_NEVER, NULL);
+    mr_thread_join(t);
+    return status == MR_OK && s.passed;
 }
 
 /* --- Idle waiting ------------------------------------------------------------------------------------------------- */
@@ -314,5 +371,6 @@ const mpi_test mpi_lost_tests[] = {
     {"a large send to a lost rank", large_send_to_the_lost},
     {"what was sent before the loss", words_before_the_loss},
     {"posts during the loss", posts_race_with_loss},
+    {"receives that are cancelled after the owner has stalled", cancel_after_a_stall}, /* last: it keeps a slot */
     {NULL, NULL},
 };
