@@ -8,27 +8,57 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A number from 0 to max at the start of a variable, such as the 2 of "2(x3)"; -1: the variable is missing or something
- * else. */
-static int32_t number_of(const char *variable, long max) {
-    const char *text = getenv(variable);
+/* A number from 0 to max at *at, which moves behind it; -1: there is none. */
+static int32_t take_number(const char **at, long max) {
     char *end = NULL;
-    if (!text)
+    if (**at < '0' || **at > '9')
         return -1;
     errno = 0;
-    long v = strtol(text, &end, 10);
-    return errno == 0 && end != text && v >= 0 && v <= max ? (int32_t)v : -1;
+    long v = strtol(*at, &end, 10);
+    *at = end;
+    return errno == 0 && v <= max ? (int32_t)v : -1;
+}
+
+/* That of a variable; -1: it is missing, or something else. */
+static int32_t number_of(const char *variable, long max) {
+    const char *text = getenv(variable);
+    int32_t v = text ? take_number(&text, max) : -1;
+    return v >= 0 && !*text ? v : -1;
+}
+
+/* The entry of this node in Slurm's list of counts by node, "2(x3),4" for 2, 2, 2, 4; -1: there is none. Where Slurm does not say
+ * which node this is, the first one. */
+static int32_t count_of_node(const char *variable, int32_t max) {
+    const char *at = getenv(variable);
+    int32_t node = number_of("SLURM_NODEID", INT32_MAX);
+    for (int64_t left = node < 0 ? 0 : node; at;) {
+        int32_t count = take_number(&at, max), times = 1;
+        if (count >= 0 && strncmp(at, "(x", 2) == 0) {
+            at += 2;
+            times = take_number(&at, INT32_MAX);
+            if (*at++ != ')')
+                return -1;
+        }
+        if (count < 0 || times < 1 || (*at && *at != ','))
+            return -1;
+        if (left < times)
+            return count;
+        left -= times;
+        at = *at ? at + 1 : NULL;
+    }
+    return -1;
 }
 
 /* What one kind of launcher calls rank, size, local rank and local size. */
 typedef struct launcher {
     const char *rank, *size, *local_rank, *local_size;
+    bool lists_nodes; /* local_size has the counts of all nodes */
 } launcher;
 
 static const launcher LAUNCHERS[] = {
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-    {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", false},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", false},
+    {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", true},
 };
 
 rank_place rank_place_get(void) {
@@ -37,7 +67,8 @@ rank_place rank_place_get(void) {
         int32_t size = number_of(l->size, INT32_MAX), rank = number_of(l->rank, INT32_MAX);
         if (rank < 0 || size < 1 || rank >= size)
             continue;
-        rank_place p = {rank, size, number_of(l->local_rank, size - 1), number_of(l->local_size, size)};
+        int32_t n_local = l->lists_nodes ? count_of_node(l->local_size, size) : number_of(l->local_size, size);
+        rank_place p = {rank, size, number_of(l->local_rank, size - 1), n_local};
         if (p.n_local < 1 || p.local_rank < 0 || p.local_rank >= p.n_local)
             p.local_rank = 0, p.n_local = 1;
         return p;

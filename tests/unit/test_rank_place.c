@@ -50,6 +50,10 @@ static int check_place(const void *ctx) {
     "OMPI_COMM_WORLD_RANK=" rank, "OMPI_COMM_WORLD_SIZE=" size, "OMPI_COMM_WORLD_LOCAL_RANK=" local_rank,              \
         "OMPI_COMM_WORLD_LOCAL_SIZE=" local_size
 
+#define SLURM(rank, size, local_rank, counts, node)                                                                    \
+    "PMIX_RANK=" rank, "SLURM_STEP_NUM_TASKS=" size, "SLURM_LOCALID=" local_rank, "SLURM_STEP_TASKS_PER_NODE=" counts, \
+        "SLURM_NODEID=" node
+
 static void test_places(void **state) {
     (void)state;
     static const place_case cases[] = {
@@ -60,6 +64,20 @@ static void test_places(void **state) {
         {{"PMI_RANK=2", "PMI_SIZE=6"}, {2, 6, 0, 1}},
         {{"PMIX_RANK=5", "SLURM_STEP_NUM_TASKS=6", "SLURM_LOCALID=1", "SLURM_STEP_TASKS_PER_NODE=2(x3)"}, {5, 6, 1, 2}},
         {{"PMIX_RANK=2", "SLURM_STEP_NUM_TASKS=3", "SLURM_LOCALID=0", "SLURM_STEP_TASKS_PER_NODE=2,1"}, {2, 3, 0, 2}},
+        /* Nodes with different counts. */
+        {{SLURM("5", "6", "3", "2,4", "1")}, {5, 6, 3, 4}},
+        {{SLURM("1", "6", "1", "2,4", "0")}, {1, 6, 1, 2}},
+        {{SLURM("6", "7", "0", "2(x3),1", "3")}, {6, 7, 0, 1}},
+        {{SLURM("5", "7", "1", "2(x3),1", "2")}, {5, 7, 1, 2}},
+        {{SLURM("4", "8", "0", "1,3(x2),1", "2")}, {4, 8, 0, 3}},
+        {{SLURM("6", "7", "0", "2(x3),1", "4")}, {6, 7, 0, 1}}, /* no such node */
+        {{SLURM("5", "6", "1", "2(x3", "2")}, {5, 6, 0, 1}},
+        {{SLURM("5", "6", "1", "2(x0),2", "2")}, {5, 6, 0, 1}},
+        {{SLURM("5", "6", "1", "2(x99999999999),2", "2")}, {5, 6, 0, 1}},
+        {{SLURM("5", "6", "1", "2;2;2", "2")}, {5, 6, 0, 1}},
+        {{SLURM("5", "6", "1", "", "2")}, {5, 6, 0, 1}},
+        {{SLURM("5", "6", "1", "2,,2", "2")}, {5, 6, 0, 1}},
+        {{SLURM("5", "6", "1", "9,2", "0")}, {5, 6, 0, 1}}, /* more than there are */
         /* A shell inside an allocation, and half of a launcher. */
         {{"SLURM_STEP_NUM_TASKS=6", "SLURM_LOCALID=1"}, {0, 1, 0, 1}},
         {{"PMIX_RANK=1"}, {0, 1, 0, 1}},
