@@ -12,6 +12,7 @@
 
 enum {
     SWALLOW_BYTES = 64 << 20, /* of a body that is refused: read and dropped, so that the client reads the answer */
+    TRIM_BYTES = 1 << 20,     /* of a body, whose many small pieces the C library would keep */
     BODIES = 8,               /* of the largest size: all bodies under way together */
     LOOK_MS = 250,            /* at what waits, without a wake */
 };
@@ -324,7 +325,10 @@ static void release(http_exchange *x) {
     mr_text_buf_deinit(&x->answer.body);
     mr_text_buf_deinit(&x->out);
     mr_mutex_deinit(&x->lock);
+    bool was_large = x->body_bytes >= TRIM_BYTES;
     mr_free(x);
+    if (was_large)
+        mr_mem_trim();
 }
 
 static http_exchange *begin(http_server *s, struct MHD_Connection *mhd, const char *url, const char *method,

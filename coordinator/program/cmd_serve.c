@@ -163,6 +163,7 @@ static mr_status run(serve *s, mr_err *err) {
 mr_status cmd_serve(const mr_options *options, mr_err *err) {
     serve s = {.options = options};
     running = &s;
+    mr_mem_keep_little();
     interrupt_catch();
     interrupt_catch_hangup();
     mr_status status = create_parts(&s, err);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/mem.h"
 
+#include <malloc.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,20 @@ void *mr_realloc(void *p, size_t bytes) {
 
 void mr_free(void *p) {
     free(p);
+}
+
+void mr_mem_keep_little(void) {
+#ifdef __GLIBC__
+    enum { KEEP_BYTES = 1 << 20 };
+    (void)mallopt(M_MMAP_THRESHOLD, KEEP_BYTES);
+    (void)mallopt(M_TRIM_THRESHOLD, KEEP_BYTES);
+#endif
+}
+
+void mr_mem_trim(void) {
+#ifdef __GLIBC__
+    (void)malloc_trim(0);
+#endif
 }
 
 char *mr_strndup(const char *s, size_t n) {

@@ -431,6 +431,33 @@ class Ends(unittest.TestCase):
             server.said("ending")
             self.assertEqual(server.end()[0], -signal.SIGTERM)
 
+    def test_memory_of_large_bodies_goes_back(self):
+        with open(BIN, "rb") as f:
+            program = f.read()
+        if b"__asan_init" in program or b"__tsan_init" in program:
+            self.skipTest("sanitizers keep what is freed")
+
+        def mib():
+            with open(f"/proc/{server.run.pid}/statm", encoding="ascii") as f:
+                return int(f.read().split()[1]) >> 8
+
+        def tokens_and_back():
+            body = json.dumps({"tokens": [300] * 1000000})
+            self.assertEqual(server.ask("POST", "/detokenize", body, JSON)[0], 200)
+
+        def chat():
+            body = json.dumps({"messages": [{"role": "user", "content": "hello there " * 40000} for _ in range(60)]})
+            self.assertEqual(server.ask("POST", "/v1/chat/completions", body, JSON)[0], 400)  # longer than the context
+        with Serve() as server:
+            before = mib()
+            for ask in (tokens_and_back, chat):
+                threads = [threading.Thread(target=ask) for _ in range(3)]
+                for t in threads:
+                    t.start()
+                for t in threads:
+                    t.join()
+            until(lambda: mib() < before + 32)  # it was 200 and more
+
     def test_log(self):
         with Serve("--log-json") as server:
             server.json("/v1/completions", {"prompt": "A", "max_tokens": 5, "ignore_eos": True}, {"X-Request-Id": "mine"})
