@@ -1,6 +1,8 @@
 /* launcher_pmix.c - the launcher's PMIx server.
  * The library is not linked: an MPI library of another release may carry its own one, and two with the same names in one process
- * would call each other's functions. What is loaded already is taken; else it is the one that MPI will load. */
+ * would call each other's functions. Open MPI 4.1 loads the one that this file loads, when it starts. Open MPI 5 is linked with its
+ * own one, and takes one that runs already for started by itself, without asking it who this process is: there, nothing is done (tried
+ * with 5.0.11; to end it before MPI starts works there, but then the process aborts at its end, and 4.1 does not start). */
 // SPDX-License-Identifier: Apache-2.0
 #include <dlfcn.h>
 #include <pmix.h>
@@ -27,8 +29,8 @@ struct mr_launcher {
 };
 
 static bool find_calls(pmix_calls *out) {
-    void *from = RTLD_DEFAULT;
-    if (!dlsym(from, "PMIx_Init") && !(from = dlopen("libpmix.so.2", RTLD_NOW | RTLD_LOCAL)))
+    void *from = dlsym(RTLD_DEFAULT, "PMIx_Init") ? NULL : dlopen("libpmix.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (!from)
         return false;
     /* Functions and objects have pointers of one size where there is dlsym. */
     *(void **)&out->init = dlsym(from, "PMIx_Init");
