@@ -66,8 +66,8 @@ struct mr_mpi {
     atomic_bool *lost; /* [n_ranks] */
     atomic_bool news;  /* something was submitted or lost, or an endpoint was woken, since the owner looked */
 
-    bool
-        owner_stuck; /* it has not looked for long: what it holds is left to it, and nobody waits for it until it looks again */
+    /* The owner has not looked for long: what it holds is left to it, and nobody waits for it until it looks again. */
+    bool owner_stuck;
 
     mr_mutex lock; /* guards the endpoints and their requests */
     endpoint stage, coordinator;

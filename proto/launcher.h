@@ -1,8 +1,8 @@
-/* proto/launcher.h - what ranks tell each other before MPI starts, through the launcher that has started them.
- * mpirun and srun run a PMIx server beside the ranks of each host: one rank puts a text there, the others read it wherever
- * they are, and it needs no other rank to be alive. MPI_Init has no such mercy: it waits for all of them.
- * The PMIx library is the system's, which Open MPI 4.1 uses too; it is found while the program runs. Open MPI 5 brings its own, which
- * cannot be used before MPI starts (launcher_pmix.c).
+/* proto/launcher.h - what ranks tell each other before MPI starts, through the launcher that has started them. mpirun
+ * and srun run a PMIx server beside the ranks of each host: one rank puts a text there, the others read it wherever
+ * they are, and it needs no other rank to be alive. MPI_Init has no such mercy: it waits for all of them. The PMIx
+ * library is the system's, which Open MPI 4.1 uses too; it is found while the program runs. Open MPI 5 brings its own,
+ * which cannot be used before MPI starts (launcher_pmix.c).
  * Threads: open and close are for one thread; the others may be called from any.
  * Errors:  MR_E_IO: what PMIx says. */
 // SPDX-License-Identifier: Apache-2.0

@@ -1,8 +1,8 @@
-/* launcher_pmix.c - the launcher's PMIx server.
- * The library is not linked: an MPI library of another release may carry its own one, and two with the same names in one process
- * would call each other's functions. Open MPI 4.1 loads the one that this file loads, when it starts. Open MPI 5 is linked with its
- * own one, and takes one that runs already for started by itself, without asking it who this process is: there, nothing is done (tried
- * with 5.0.11; to end it before MPI starts works there, but then the process aborts at its end, and 4.1 does not start). */
+/* launcher_pmix.c - the launcher's PMIx server. The library is not linked: an MPI library of another release may carry
+ * its own one, and two with the same names in one process would call each other's functions. Open MPI 4.1 loads the one
+ * that this file loads, when it starts. Open MPI 5 is linked with its own one, and takes one that runs already for
+ * started by itself, without asking it who this process is: there, nothing is done (tried with 5.0.11; to end it before
+ * MPI starts works there, but then the process aborts at its end, and 4.1 does not start). */
 // SPDX-License-Identifier: Apache-2.0
 #include <dlfcn.h>
 #include <pmix.h>

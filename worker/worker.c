@@ -68,8 +68,8 @@ static bool told_to_end(const worker *w) {
     return w->config->told_to_end && w->config->told_to_end(w->config->told_to_end_ctx);
 }
 
-/* Sends a report. While all buffers are under way it waits until the deadline; then the report is lost. MR_E_CANCELLED: without a
- * deadline, and this stage was told to end. */
+/* Sends a report. While all buffers are under way it waits until the deadline; then the report is lost. MR_E_CANCELLED:
+ * without a deadline, and this stage was told to end. */
 static mr_status send_report(worker *w, const Millrace__Report *report, int64_t deadline_ns, mr_err *err) {
     bool sent = false;
     mr_status status = mr_outbox_send_message(w->report, &report->base, &sent, err);

@@ -157,8 +157,8 @@ static void stop_older(http_server *s) {
     s->n_older = n;
 }
 
-/* libmicrohttpd reads a certificate when it starts: another one takes the listening socket over, and the one before goes on with
- * the connections that it has. */
+/* libmicrohttpd reads a certificate when it starts: another one takes the listening socket over, and the one before
+ * goes on with the connections that it has. */
 static mr_status renew_tls(http_server *s, const char *cert, const char *key, mr_err *err) {
     http_daemon daemon;
     uint8_t digests[2][HTTP_DIGEST_BYTES];
@@ -181,9 +181,10 @@ static mr_status renew_tls(http_server *s, const char *cert, const char *key, mr
 mr_status http_server_renew(http_server *s, const http_config *config, mr_err *err) {
     http_keys keys, before;
     mr_status status = http_keys_init(&keys, config->keys, config->n_keys, err);
-    if (status != MR_OK || s->quiet) /* nobody comes any more */
+    if (status != MR_OK)
         return status;
-    status = renew_tls(s, config->tls_cert, config->tls_key, err);
+    if (!s->quiet) /* else nobody comes any more */
+        status = renew_tls(s, config->tls_cert, config->tls_key, err);
     if (status == MR_OK) {
         mr_mutex_lock(&s->lock);
         before = s->keys;

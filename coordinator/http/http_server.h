@@ -125,9 +125,9 @@ typedef struct http_config {
 MR_MUST_USE mr_status http_server_create(const http_config *config, http_server **out, mr_err *err);
 /* Where: "http://127.0.0.1:8080", "unix:/run/millrace.sock". */
 const char *http_server_url(const http_server *s);
-/* Requests that begin from here on are judged by the keys of config, and new connections get its certificate; what is under way
- * goes on. The rest of config does not count. MR_E_INVALID, MR_E_NO_MEMORY, MR_E_BUSY (so many certificates still have
- * connections that there is no place for another): all stays as it was. */
+/* Requests that begin from here on are judged by the keys of config, and new connections get its certificate; what is
+ * under way goes on. The rest of config does not count. MR_E_INVALID, MR_E_NO_MEMORY, MR_E_BUSY (so many certificates
+ * still have connections that there is no place for another): all stays as it was. */
 MR_MUST_USE mr_status http_server_renew(http_server *s, const http_config *config, mr_err *err);
 /* No more connections, and none is kept for a next request. Answers go on. */
 void http_server_drain(http_server *s);

@@ -48,7 +48,8 @@ MR_MUST_USE mr_status cmd_cluster_start(cmd_cluster *c, const char *model_path, 
 mr_channel *cmd_cluster_channel(cmd_cluster *c);
 /* What is known of a rank; NULL where stages are threads. */
 const mr_rank_info *cmd_cluster_rank(const cmd_cluster *c, int32_t rank);
-/* Once all is loaded: ranks without a stage, which may have sent layers to others, only wait for the end from here on. */
+/* Once all is loaded: ranks without a stage, which may have sent layers to others, only wait for the end from here
+ * on. */
 void cmd_cluster_set_idle(cmd_cluster *c, const mr_plan *plan);
 /* Where the launcher lets ranks live on without the first one (mpirun --enable-recovery): tells them to end after all, for
  * a command that has failed before it met them. */

@@ -243,8 +243,8 @@ static mr_status start_timeout(rank_process *p, mr_err *err) {
                       (int)(p->config.patience_ns / MR_NS_PER_S), (int)p->config.place.n_ranks);
 }
 
-/* Notes a signal that should end this follower: rank 0, where it came too, ends all in order, and this rank stays for it. A
- * second one, or one without anybody to wait for, ends it at once. */
+/* Notes a signal that should end this follower: rank 0, where it came too, ends all in order, and this rank stays for
+ * it. A second one, or one without anybody to wait for, ends it at once. */
 static void take_signal(bool waits) {
     if (signal_has_come() && (atomic_exchange(&signalled, true) || !waits))
         _exit(EXIT_TERMINATED);

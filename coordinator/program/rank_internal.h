@@ -52,11 +52,12 @@ const char *rank_this_host(char out[RANK_HOST_BYTES]);
 /* That of a rank, "?" until it is known; returns out. The lock is not held. */
 const char *rank_host(rank_process *p, int32_t rank, char out[RANK_HOST_BYTES]);
 
-/* Rank 0, on the main thread: takes lifelines from here on. Where it cannot, the others hear that rank 0 does not start. */
+/* Rank 0, on the main thread: takes lifelines from here on. Where it cannot, the others hear that rank 0 does not
+ * start. */
 MR_MUST_USE mr_status rank_listen(rank_process *p, mr_err *err);
-/* On the step thread, before MPI starts: the other ranks connect their lifelines to rank 0, which the launcher tells them
- * where to find. Without a launcher that can, nothing happens.
- * MR_E_CANCELLED, without a text: rank 0 will not start, or says itself what is wrong. */
+/* On the step thread, before MPI starts: the other ranks connect their lifelines to rank 0, which the launcher tells
+ * them where to find. Without a launcher that can, nothing happens. MR_E_CANCELLED, without a text: rank 0 will not
+ * start, or says itself what is wrong. */
 MR_MUST_USE mr_status rank_meet(rank_process *p, mr_err *err);
 /* On the step thread, when MPI runs: what rank_meet could not do. */
 MR_MUST_USE mr_status rank_meet_over_mpi(rank_process *p, mr_mpi *mpi, mr_err *err);

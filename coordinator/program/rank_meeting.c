@@ -1,6 +1,6 @@
 /* rank_meeting.c - how a rank finds the others before MPI starts, and learns of deaths from then on.
- * MPI_Init waits for all ranks without an end, so the lifelines have to be there before it: rank 0 leaves its address with the
- * launcher, and the others fetch it there. So a rank that never comes has a deadline, and a name. */
+ * MPI_Init waits for all ranks without an end, so the lifelines have to be there before it: rank 0 leaves its address
+ * with the launcher, and the others fetch it there. So a rank that never comes has a deadline, and a name. */
 // SPDX-License-Identifier: Apache-2.0
 #include <signal.h>
 #include <stdio.h>
@@ -54,10 +54,10 @@ const char *rank_host(rank_process *p, int32_t rank, char out[RANK_HOST_BYTES]) 
     return out;
 }
 
-/* --- Deaths: on the lifeline's thread ------------------------------------------------------------------------------------ */
+/* --- Deaths: on the lifeline's thread ----------------------------------------------------------------------------- */
 
-/* The other ranks end themselves when rank 0 is gone; the first of them says so. Not at once: mpirun is to hear of rank 0
- * first, whose status is the one that counts. */
+/* The other ranks end themselves when rank 0 is gone; the first of them says so. Not at once: mpirun is to hear of rank
+ * 0 first, whose status is the one that counts. */
 static void leave(rank_process *p, const char *why) {
     char host[RANK_HOST_BYTES];
     mr_err err;
@@ -68,7 +68,8 @@ static void leave(rank_process *p, const char *why) {
     _exit(RANK_EXIT_FAILED);
 }
 
-/* At rank 0: what is posted with the rank ends, and the user hears of the first loss of a rank that is needed, and of all others. */
+/* At rank 0: what is posted with the rank ends, and the user hears of the first loss of a rank that is needed, and of
+ * all others. */
 static void note_loss(rank_process *p, int32_t rank, const char *why) {
     char host[RANK_HOST_BYTES];
     mr_err err;
@@ -102,7 +103,7 @@ static void on_lost(void *ctx, int32_t rank, const char *why) {
     }
 }
 
-/* --- The meeting ---------------------------------------------------------------------------------------------------------- */
+/* --- The meeting -------------------------------------------------------------------------------------------------- */
 
 void rank_dismiss(void) {
     mr_err err;
@@ -160,7 +161,8 @@ static int64_t meeting_deadline(const rank_process *p) {
     return p->start_ns + p->config.late_ns + FOLLOW_NS;
 }
 
-/* Until the launcher has the address, or the deadline: Open MPI 4.1 at times says that there is none, before rank 0 has left it. */
+/* Until the launcher has the address, or the deadline: Open MPI 4.1 at times says that there is none, before rank 0 has
+ * left it. */
 static mr_status ask_for_address(rank_process *p, int64_t deadline_ns, char out_address[MR_LIFELINE_ADDRESS_BYTES],
                                  mr_err *err) {
     for (;;) {
@@ -256,7 +258,7 @@ mr_status rank_check_meeting(rank_process *p, bool at_once, bool *out_all, mr_er
     return has_met || mr_clock_now_ns() < meeting_deadline(p) + MR_NS_PER_S / 2 ? MR_OK : rank_0_is_silent(p, err);
 }
 
-/* --- The launcher ----------------------------------------------------------------------------------------------------------- */
+/* --- The launcher ------------------------------------------------------------------------------------------------- */
 
 void rank_watch_launcher(void *ctx) {
     rank_process *p = ctx;

@@ -26,8 +26,8 @@ static int32_t number_of(const char *variable, long max) {
     return v >= 0 && !*text ? v : -1;
 }
 
-/* The entry of this node in Slurm's list of counts by node, "2(x3),4" for 2, 2, 2, 4; -1: there is none. Where Slurm does not say
- * which node this is, the first one. */
+/* The entry of this node in Slurm's list of counts by node, "2(x3),4" for 2, 2, 2, 4; -1: there is none. Where Slurm
+ * does not say which node this is, the first one. */
 static int32_t count_of_node(const char *variable, int32_t max) {
     const char *at = getenv(variable);
     int32_t node = number_of("SLURM_NODEID", INT32_MAX);

@@ -158,7 +158,8 @@ static void cancel_twice_main(void *ctx) {
     mr_channel_wake(s->world->stage);
 }
 
-/* An owner that stalls for seconds keeps the buffer of a receive that is cancelled meanwhile, but not those of later ones. */
+/* An owner that stalls for seconds keeps the buffer of a receive that is cancelled meanwhile, but not those of later
+ * ones. */
 static bool cancel_after_a_stall(mpi_world *w) {
     stall s = {.world = w};
     endpoint e = as_endpoint(w, w->stage);

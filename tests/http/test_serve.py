@@ -311,9 +311,9 @@ class Ends(unittest.TestCase):
         names = "cert", "key", "cert2", "key2"
         cert, key, cert2, key2 = paths = [os.path.join(self.folder, name) for name in names]
         for i in 0, 2:
-            subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-                            "-addext", "subjectAltName=DNS:localhost", "-keyout", paths[i + 1], "-out", paths[i]], check=True,
-                           stderr=subprocess.DEVNULL)
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+                            "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", paths[i + 1], "-out",
+                            paths[i]], check=True, stderr=subprocess.DEVNULL)
         shutil.copy(cert, os.path.join(self.folder, "first"))
         old = ssl.create_default_context(cafile=os.path.join(self.folder, "first"))
         new = ssl.create_default_context(cafile=cert2)

@@ -134,7 +134,7 @@ class Signals(Case):
             self.assertIn(b"rank 0 on %s was interrupted" % socket.gethostname().encode(), done.stderr, str(done))
 
     def test_to_a_rank(self):
-        """A worker leaves its first signal to rank 0, which may have got it too and be ending in order; the second one ends it."""
+        """A worker leaves its first signal to rank 0, which may have got it too; the second one ends it."""
         for number in (signal.SIGINT, signal.SIGTERM):
             for rank in (0, 2):
                 job = self.start(3, DECODE)

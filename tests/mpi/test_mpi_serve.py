@@ -138,7 +138,8 @@ class Serve(unittest.TestCase):
             body = {"prompt": [5, 6], "max_tokens": 200, "ignore_eos": True, "seed": 7}
             wanted = ask(port, "POST", "/v1/completions", body)[1]["choices"][0]["text"]
             c = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT_S)
-            c.request("POST", "/v1/completions", json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
+            c.request("POST", "/v1/completions", json.dumps({**body, "stream": True}),
+                      {"Content-Type": "application/json"})
             answer = c.getresponse()
             data = answer.read1(65536)
             for rank in 2, 1, 0:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Ranks that die, stop or cannot be reached while a job starts, where mpirun lets the others go on: the job ends within
-seconds, one message names the rank, and no other rank stays. Argument: the class of tests to run. Exit status 77: all were
-skipped."""
+seconds, one message names the rank, and no other rank stays. Argument: the class of tests to run. Exit status 77: all
+were skipped."""
 import os
 import re
 import shutil
@@ -40,7 +40,7 @@ def wait_for_ranks(job, wanted, seconds=LIMIT_S):
 
 class Case(unittest.TestCase):
     def end(self, job, stopped=()):
-        """The end of a job in which a rank was hurt: all others leave, and the rest of mpirun goes when that one does."""
+        """The end of a job in which a rank was hurt: all others leave, and mpirun goes when that one does."""
         left = wait_for_ranks(job, stopped, END_S)
         for pid in ranks_of(job).values():
             kill(pid)
@@ -50,8 +50,7 @@ class Case(unittest.TestCase):
         return done
 
     def check(self, done, rank, host=None):
-        """One message names the rank; or the launcher, where its death has stopped that, too: Open MPI 4.1 may wait for ever when a
-        process dies in its handshake."""
+        """One message names the rank; or the launcher, where that has stopped, too."""
         errors = re.findall("millrace: error: .*", done.stderr.decode())
         self.assertEqual(len(errors), 1, str(done))
         if "launcher" not in errors[0]:
@@ -63,12 +62,20 @@ class Hurt(Case):
     """A rank is killed or stopped at some moment of the first seconds."""
 
     def hurt(self, number, rank, delay):
-        job = Job(3, DECODE, mpirun_args=RECOVERY)
-        pid = job.rank_pid(rank)
-        time.sleep(delay)
-        kill(pid, number)
-        done = self.end(job, [rank] if number == signal.SIGSTOP else [])
+        for _ in range(3):
+            job = Job(3, DECODE, mpirun_args=RECOVERY)
+            pid = job.rank_pid(rank)
+            time.sleep(delay)
+            kill(pid, number)
+            done = self.end(job, [rank] if number == signal.SIGSTOP else [])
+            if not self.is_stuck(done):
+                break
         self.check(done, rank)
+
+    @staticmethod
+    def is_stuck(done):
+        """mpirun of Open MPI 4.1 itself: when a rank dies in its handshake it may wait for ever, without a word."""
+        return done.status is None and b"UNREACHABLE" in done.stderr and b"millrace: error" not in done.stderr
 
     def test_killed(self):
         for i in range(9):
@@ -104,8 +111,9 @@ class NoLifeline(Case):
         if not compiler:
             self.skipTest("there is no cc")
         library = os.path.join(folder, "none.so")
-        subprocess.run([compiler, "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=NO_INTERFACES.encode(), check=True)
-        asan = [] if "ASAN_OPTIONS" not in os.environ else ["-x", "ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0"]
+        subprocess.run([compiler, "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=NO_INTERFACES.encode(),
+                       check=True)
+        asan = ["-x", "ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0"] if "ASAN_OPTIONS" in os.environ else []
         job = Job(1, [":", "-n", "2", BIN, *DECODE], mpirun_args=[*RECOVERY, *asan],
                   program=["env", "LD_PRELOAD=" + library, BIN, *DECODE])
         self.assertIn("no lifeline", self.check(self.end(job), 0))
@@ -118,7 +126,7 @@ class NoLifeline(Case):
         self.assertIn(b"--stages", done.stderr, str(done))
 
     def test_a_firewall(self):
-        """What rank 0's host sends from the ports that the system picks, as for the lifeline, never reaches another host."""
+        """What rank 0's host sends from ports that the system picks, as for the lifeline, reaches no other host."""
         why = Hosts.available()
         if why:
             self.skipTest(why)
