@@ -114,7 +114,7 @@ def same_keys(given, known):
 
 
 class Pydantic(Case):
-    options = ["--ctx", "2048"]  # the words that tell the demo model about tools are long in its tokens
+    options = ["--ctx", "2048", "-t", "1"]  # the words that tell the demo model about tools are long in its tokens
     seeds = range(N_SEEDS)
 
     def answer(self, model, seed, as_tool):

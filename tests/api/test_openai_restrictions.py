@@ -18,7 +18,7 @@ N = 8
 
 
 class Restrictions(Case):
-    options = ["--stages", "2", "--ctx", "512"]
+    options = ["--stages", "2", "--ctx", "512", "-t", "1"]
     answers = {}  # of both classes, by what was asked
 
     def text(self, fields, **more):
@@ -126,7 +126,7 @@ class Restrictions(Case):
 
 
 class OneStage(Restrictions):
-    options = ["--stages", "1", "--ctx", "512"]
+    options = ["--stages", "1", "--ctx", "512", "-t", "1"]
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ class Template(Case):
         path = glob.glob(os.path.join(FOLDER, cls.source))
         if not path:
             raise unittest.SkipTest(f"there is no template {cls.source}")
-        cls.options = ["--chat-template-file", path[0], "--ctx", "512"]
+        cls.options = ["--chat-template-file", path[0], "--ctx", "512", "-t", "1"]
         with open(path[0], encoding="utf-8", newline="") as file:
             cls.template = environment().from_string(file.read())
         super().setUpClass()
