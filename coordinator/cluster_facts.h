@@ -10,11 +10,12 @@
 typedef struct mr_rank_facts {
     char host[64];
     int32_t threads;
-    uint64_t memory_bytes;                   /* this rank's part of its host's: for weights, KV cache, buffers; 0: not known */
+    uint64_t memory_bytes; /* this rank's part of its host's: for weights, KV cache, buffers; 0: not known */
     mr_step_times layer[MR_MAX_LAYER_KINDS]; /* of one layer of each kind, at an empty context */
     double position_s;                       /* more seconds of one row in one layer for each position before it */
     mr_step_times output;                    /* output norm, matrix and sampling, for so many rows that want a token */
     double step_s;                           /* of each step besides: a message in and one out */
+    double core_share;                       /* mr_measured.core_share */
 } mr_rank_facts;
 
 typedef struct mr_link_facts {

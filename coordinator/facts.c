@@ -110,7 +110,8 @@ static mr_status note(facts_round *f, int32_t rank, const Millrace__Facts *messa
                  (int)f->facts->view.n_kinds);
         return facts_rank_failed(f, rank, MR_E_PROTOCOL, text, err);
     }
-    *out = (mr_rank_facts){.threads = info->threads, .position_s = m.position_s, .output = m.output};
+    *out = (mr_rank_facts){
+        .threads = info->threads, .position_s = m.position_s, .output = m.output, .core_share = m.core_share};
     snprintf(out->host, sizeof out->host, "%s", info->host);
     memcpy(out->layer, m.layer, sizeof out->layer);
     return MR_OK;

@@ -27,6 +27,7 @@ void mr_facts_message_fill(mr_facts_message *f, const mr_measured *measured) {
     f->message.output = &f->times[MR_MAX_LAYER_KINDS];
     f->message.position_s = measured->position_s;
     f->message.sample_s = measured->sample_s;
+    f->message.core_share = measured->core_share;
 }
 
 static void read_times(const Millrace__Times *t, mr_step_times *out) {
@@ -39,7 +40,11 @@ static void read_times(const Millrace__Times *t, mr_step_times *out) {
 
 void mr_facts_message_read(const Millrace__Facts *message, mr_measured *out) {
     *out = (mr_measured){
-        .n_kinds = (int32_t)message->n_layers, .position_s = message->position_s, .sample_s = message->sample_s};
+        .n_kinds = (int32_t)message->n_layers,
+        .position_s = message->position_s,
+        .sample_s = message->sample_s,
+        .core_share = message->core_share,
+    };
     for (size_t k = 0; k < message->n_layers; k++)
         read_times(message->layers[k], &out->layer[k]);
     if (message->output)

@@ -24,6 +24,7 @@ typedef struct mr_measured {
     mr_step_times output; /* output norm, matrix and greedy sampling, for so many rows that want a token */
     double position_s;    /* more seconds of one row in one layer for each position before it */
     double sample_s;      /* of the quick sample that shows later whether all this still holds */
+    double core_share;    /* of the time of the measurement, in which the measuring thread had a core; 0: not known */
 } mr_measured;
 
 #endif

@@ -365,6 +365,7 @@ static void check_facts(checks *c, const Millrace__Facts *f) {
     in_range(c, "the number of kinds of layers", f->n_layers, 0, MR_MAX_LAYER_KINDS);
     double_in_range(c, "position_s", f->position_s, 0, MAX_SECONDS);
     double_in_range(c, "sample_s", f->sample_s, 0, MAX_SECONDS);
+    double_in_range(c, "core_share", f->core_share, 0, 1);
     if (c->status == MR_OK && f->n_layers > 0 && !f->output)
         fail(c, "the times of the output matrix are missing");
     if (c->status == MR_OK && f->output)

@@ -37,6 +37,7 @@ typedef struct measure {
     int32_t n_trials, n_layers; /* of all trials */
     uint64_t free_bytes;        /* this rank's part, as it was before the first trial, without what trials hold */
     int64_t budget_ns;
+    int64_t ran_ns, had_core_ns; /* by all trials; the part of it in which this thread had a core */
 } measure;
 
 /* --- Series ------------------------------------------------------------------------------------------------------- */
@@ -163,12 +164,15 @@ static mr_status load_kind(measure *m, uint8_t kind, int32_t max_rows, mr_err *e
 static mr_status sweep(measure *m, int32_t n, const trial_step *step, double *out_layer_seconds, mr_err *err) {
     double sum = 0, seconds = 0;
     int32_t n_layers = 0;
+    int64_t start_ns = mr_clock_now_ns(), start_core_ns = mr_clock_thread_ns();
     mr_status status = MR_OK;
     for (int32_t i = 0; i < n && status == MR_OK; i++) {
         status = trial_run(&m->trials[i], step, &seconds, err);
         sum += seconds;
         n_layers += m->trials[i].n_layers;
     }
+    m->ran_ns += mr_clock_now_ns() - start_ns;
+    m->had_core_ns += mr_clock_thread_ns() - start_core_ns;
     *out_layer_seconds = sum / n_layers;
     return status;
 }
@@ -334,6 +338,8 @@ mr_status mr_measure_stage_times(const mr_measure_config *config, mr_measured *o
             status = measure_output(&m, max_rows < MOST_OUT_ROWS ? max_rows : MOST_OUT_ROWS, &r.output, err);
         drop_trials(&m, 0);
     }
+    if (m.ran_ns > 0)
+        r.core_share = m.had_core_ns < m.ran_ns ? (double)m.had_core_ns / (double)m.ran_ns : 1;
     end(&m);
     if (status != MR_OK)
         return status;

@@ -119,8 +119,11 @@ mr_status mr_cpu_limits_measure(const mr_cpu_options *options, mr_cpu_limits *ou
         return status;
     status = measure_read(pool, l->read, &found.read_bytes, err);
     if (status == MR_OK) {
+        int64_t start_ns = mr_clock_now_ns(), start_core_ns = mr_clock_thread_ns();
         found.int8_products = measure_products(pool, l->int8);
         found.f32_products = measure_products(pool, l->f32);
+        double ns = (double)(mr_clock_now_ns() - start_ns), core_ns = (double)(mr_clock_thread_ns() - start_core_ns);
+        found.core_share = core_ns < ns ? core_ns / ns : 1;
         *out = found;
     }
     mr_pool_destroy(pool);

@@ -29,8 +29,9 @@ static void add_row(const bench_test *t, bool foretold, output_table *table) {
     output_table_cell(table, "%" PRId32, t->sequences);
     output_table_cell(table, "%" PRId32, t->threads);
     output_table_cell(table, "%" PRId32, t->n_stages);
-    output_table_cell(table, "%.1f", t->median.rate);
-    output_table_cell(table, "%.1f to %.1f", t->low, t->high);
+    output_table_cell(table, "%s", output_rounded(t->median.rate, (char[OUTPUT_ROUNDED_TEXT]){0}));
+    output_table_cell(table, "%s to %s", output_rounded(t->low, (char[OUTPUT_ROUNDED_TEXT]){0}),
+                      output_rounded(t->high, (char[OUTPUT_ROUNDED_TEXT]){0}));
     if (t->median.share < 0)
         output_table_cell(table, "-");
     else if (t->is_synthetic)
@@ -38,11 +39,11 @@ static void add_row(const bench_test *t, bool foretold, output_table *table) {
     else
         output_table_cell(table, "%.1f %% of %s", 1e2 * t->median.share, t->decode ? "read" : t->products);
     if (has_first_token_ms(t))
-        output_table_cell(table, "%.1f ms", first_token_ms(t));
+        output_table_cell(table, "%s ms", output_rounded(first_token_ms(t), (char[OUTPUT_ROUNDED_TEXT]){0}));
     else
         output_table_cell(table, "-");
     if (foretold)
-        output_table_cell(table, "%.1f", t->expected);
+        output_table_cell(table, "%s", output_rounded(t->expected, (char[OUTPUT_ROUNDED_TEXT]){0}));
 }
 
 /* A line for each number of threads, below the table. */

@@ -48,16 +48,18 @@ static void summarise(const bench *b, bench_test *t) {
 }
 
 static void note(const bench_test *t) {
-    char at[48] = "", expected[48] = "";
+    char at[48] = "", expected[64] = "", rate[OUTPUT_ROUNDED_TEXT];
+    (void)output_rounded(t->median.rate, rate);
     if (t->expected > 0)
-        snprintf(expected, sizeof expected, ", expected were %.1f", t->expected);
+        snprintf(expected, sizeof expected, ", expected were %s",
+                 output_rounded(t->expected, (char[OUTPUT_ROUNDED_TEXT]){0}));
     if (t->depth > 0)
         snprintf(at, sizeof at, " at depth %" PRId32, t->depth);
     if (t->decode)
-        output_note("decode of %" PRId32 " tokens, %" PRId32 " at once%s: %.1f tokens/s%s", t->rows, t->sequences, at,
-                    t->median.rate, expected);
+        output_note("decode of %" PRId32 " tokens, %" PRId32 " at once%s: %s tokens/s%s", t->rows, t->sequences, at,
+                    rate, expected);
     else
-        output_note("prefill of %" PRId32 " tokens%s: %.1f tokens/s%s", t->rows, at, t->median.rate, expected);
+        output_note("prefill of %" PRId32 " tokens%s: %s tokens/s%s", t->rows, at, rate, expected);
 }
 
 static mr_status run_once(bench *b, const bench_test *t, mr_err *err) {
@@ -225,6 +227,8 @@ static mr_status size(bench *b, mr_err *err) {
     return cmd_session_size(&b->session, &needs, err);
 }
 
+static const double QUIET_SHARE = 0.85; /* mr_cpu_limits.core_share where nothing else wants the cores, at least */
+
 /* The limits of as many threads as the stages have together. */
 static mr_status read_limits(bench *b, mr_err *err) {
     mr_cpu_options cpu = {.n_threads = b->session.threads * b->session.plan.n_stages};
@@ -234,6 +238,10 @@ static mr_status read_limits(bench *b, mr_err *err) {
     mr_status status = !read ? MR_OK : mr_cpu_limits_measure(&cpu, &limits, err);
     for (int32_t i = b->n_done; i < b->n; i++)
         b->tests[i].limits = limits;
+    if (limits.core_share > 0 && limits.core_share < QUIET_SHARE)
+        output_note("this machine is busy with other programs (the loops had a core for %.0f %% of the time): limits, "
+                    "shares and rates say little",
+                    1e2 * limits.core_share);
     return status;
 }
 

@@ -21,6 +21,7 @@ enum {
 };
 static const double WORTH_SAYING = 1.1;      /* times as fast */
 static const double LINK_WORTH_SAYING = 0.1; /* share of the rate */
+static const double QUIET_SHARE = 0.85;      /* mr_rank_facts.core_share where nothing else wants the cores, at least */
 
 /* --- Files ---------------------------------------------------------------------------------------------------------- */
 
@@ -344,6 +345,23 @@ static void warn_of_link(const cmd_session *s, int32_t n) {
         1e-6 * link.facts.bytes_per_second, 100 * link.cost, n);
 }
 
+/* Ranks that other programs disturbed while they were measured. */
+static void note_busy(const mr_cluster_facts *known, bool here) {
+    for (int32_t r = 0; r < known->n_ranks; r++) {
+        const mr_rank_facts *rank = &known->ranks[r];
+        char who[96] = "this machine";
+        if (rank->core_share <= 0 || rank->core_share >= QUIET_SHARE)
+            continue;
+        if (!here)
+            snprintf(who, sizeof who, "rank %" PRId32 " on %s", r, rank->host);
+        output_note("%s was busy with other programs when it was measured (its step thread had a core for %.0f %% of "
+                    "the time): what is expected may be far off",
+                    who, 1e2 * rank->core_share);
+        if (here)
+            return;
+    }
+}
+
 static mr_status note_alternatives(const cmd_session *s, int32_t n, mr_err *err) {
     const cmd_facts *f = &s->facts;
     mr_planner_alternatives a;
@@ -352,13 +370,14 @@ static mr_status note_alternatives(const cmd_session *s, int32_t n, mr_err *err)
         return status;
     double rate = mr_plan_decode_rate(f->prediction, n, NULL);
     if (a.rate > WORTH_SAYING * rate)
-        output_note("one process on %s alone would be faster: %.1f tokens/s of %" PRId32
-                    " sequences, this plan has %.1f",
-                    f->known->ranks[a.rank].host, a.rate, n, rate);
+        output_note("one process on %s alone would be faster: %s tokens/s of %" PRId32 " sequences, this plan has %s",
+                    f->known->ranks[a.rank].host, output_rounded(a.rate, (char[OUTPUT_ROUNDED_TEXT]){0}), n,
+                    output_rounded(rate, (char[OUTPUT_ROUNDED_TEXT]){0}));
     else if (a.n_hosts > 1 && a.hosts_rate > WORTH_SAYING * rate)
         output_note("a process with the whole model on each of %" PRId32
-                    " hosts would be faster: %.1f tokens/s of %" PRId32 " sequences together, this plan has %.1f",
-                    a.n_hosts, a.hosts_rate, n, rate);
+                    " hosts would be faster: %s tokens/s of %" PRId32 " sequences together, this plan has %s",
+                    a.n_hosts, output_rounded(a.hosts_rate, (char[OUTPUT_ROUNDED_TEXT]){0}), n,
+                    output_rounded(rate, (char[OUTPUT_ROUNDED_TEXT]){0}));
     return MR_OK;
 }
 
@@ -374,6 +393,7 @@ mr_status cmd_facts_predict(cmd_session *s, mr_err *err) {
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory to foretell a plan");
     mr_plan_predict(f->known, &s->plan, f->planner.depth, f->prediction);
     int32_t n = f->planner.objective == MR_OBJECTIVE_LATENCY ? 1 : f->planner.n_sequences;
+    note_busy(f->known, cmd_facts_is_here(s));
     if (cmd_facts_is_here(s))
         return MR_OK; /* stages of one process, and nothing beside them */
     if (mr_options_given(s->options, MR_OPTION_PLAN_FILE)) {
@@ -418,7 +438,9 @@ void cmd_facts_note_steps(const cmd_session *s) {
     mr_learned_step step;
     for (int32_t i = 0; s->job && s->facts.prediction && i < s->plan.n_stages; i++)
         if (mr_job_usual_step(s->job, i, &step))
-            output_note("stage %" PRId32 ": a step of %.0f %s took %.2f ms, expected were %.2f ms", i, step.rows,
-                        step.rows < 1.5 ? "row" : "rows", 1e3 * step.seconds,
-                        1e3 * mr_plan_step_seconds(s->facts.prediction, i, step.rows));
+            output_note("stage %" PRId32 ": a step of %.0f %s took %s ms, expected were %s ms", i, step.rows,
+                        step.rows < 1.5 ? "row" : "rows",
+                        output_rounded(1e3 * step.seconds, (char[OUTPUT_ROUNDED_TEXT]){0}),
+                        output_rounded(1e3 * mr_plan_step_seconds(s->facts.prediction, i, step.rows),
+                                       (char[OUTPUT_ROUNDED_TEXT]){0}));
 }

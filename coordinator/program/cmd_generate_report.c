@@ -144,16 +144,19 @@ void gen_note_statistics(const generation *g) {
         output_note("prefill: %" PRId64 " tokens; first token after %.0f ms", t.prefill_tokens,
                     milliseconds(t.first_token_ns));
     else
-        output_note("prefill: %" PRId64 " tokens, %.1f tokens/s; first token after %.0f ms", t.prefill_tokens,
-                    rate(t.prefill_tokens, t.prefill_ns), milliseconds(t.first_token_ns));
+        output_note("prefill: %" PRId64 " tokens, %s tokens/s; first token after %.0f ms", t.prefill_tokens,
+                    output_rounded(rate(t.prefill_tokens, t.prefill_ns), (char[OUTPUT_ROUNDED_TEXT]){0}),
+                    milliseconds(t.first_token_ns));
     if (t.cached_tokens > 0)
         output_note("shared: %" PRId64 " tokens of prompts that began like others", t.cached_tokens);
     double expected = expected_rate(g);
-    if (expected > 0 && t.decode_tokens > 0)
-        output_note("decode: %zu tokens, %.1f tokens/s, expected were %.1f", n_generated,
-                    rate(t.decode_tokens, t.decode_ns), expected);
-    else if (t.decode_ns > 0 && t.decode_tokens > 0)
-        output_note("decode: %zu tokens, %.1f tokens/s", n_generated, rate(t.decode_tokens, t.decode_ns));
-    else
+    char decoded[OUTPUT_ROUNDED_TEXT], wanted[OUTPUT_ROUNDED_TEXT];
+    if (t.decode_ns == 0 || t.decode_tokens == 0)
         output_note("decode: %zu tokens", n_generated);
+    else if (expected > 0)
+        output_note("decode: %zu tokens, %s tokens/s, expected were %s", n_generated,
+                    output_rounded(rate(t.decode_tokens, t.decode_ns), decoded), output_rounded(expected, wanted));
+    else
+        output_note("decode: %zu tokens, %s tokens/s", n_generated,
+                    output_rounded(rate(t.decode_tokens, t.decode_ns), decoded));
 }

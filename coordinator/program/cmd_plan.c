@@ -116,7 +116,8 @@ static mr_status add_rates(const cmd_session *s, const further *more, mr_text_bu
         output_table_cell(&t, "%" PRId32, SEQUENCES[i]);
     output_table_cell(&t, "tokens/s");
     for (int i = 0; i < N_SEQUENCES; i++)
-        output_table_cell(&t, "%.1f", mr_plan_decode_rate(p, SEQUENCES[i], NULL));
+        output_table_cell(&t, "%s",
+                          output_rounded(mr_plan_decode_rate(p, SEQUENCES[i], NULL), (char[OUTPUT_ROUNDED_TEXT]){0}));
     output_table_cell(&t, "micro-batches");
     for (int i = 0; i < N_SEQUENCES; i++) {
         int32_t m;
@@ -126,11 +127,12 @@ static mr_status add_rates(const cmd_session *s, const further *more, mr_text_bu
     if (more->wanted) {
         output_table_cell(&t, "with the new rank");
         for (int i = 0; i < N_SEQUENCES; i++)
-            output_table_cell(&t, "%.1f", more->rates[i]);
+            output_table_cell(&t, "%s", output_rounded(more->rates[i], (char[OUTPUT_ROUNDED_TEXT]){0}));
     }
     t.failed |=
-        !output_printf(out, "\nexpected, after %" PRId32 " tokens of context; prefill of %d tokens: %.1f tokens/s\n",
-                       s->facts.planner.depth, PROMPT, cmd_facts_prefill_rate(s, PROMPT, 0));
+        !output_printf(out, "\nexpected, after %" PRId32 " tokens of context; prefill of %d tokens: %s tokens/s\n",
+                       s->facts.planner.depth, PROMPT,
+                       output_rounded(cmd_facts_prefill_rate(s, PROMPT, 0), (char[OUTPUT_ROUNDED_TEXT]){0}));
     mr_status status = output_table_print(&t, out, err);
     output_table_deinit(&t);
     if (status == MR_OK && more->wanted && !more->used &&

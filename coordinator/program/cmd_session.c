@@ -280,7 +280,9 @@ static void add_stage(const cmd_session *s, int32_t i, output_table *t) {
         output_table_cell(t, "%" PRId32 "-%" PRId32, stage->first, stage->last - 1);
     add_row(s, &s->sizes[i], cmd_session_file_bytes(s, i), t);
     if (s->facts.prediction)
-        output_table_cell(t, "%.2f ms", 1e3 * mr_plan_step_seconds(s->facts.prediction, i, rows_of_step(s)));
+        output_table_cell(t, "%s ms",
+                          output_rounded(1e3 * mr_plan_step_seconds(s->facts.prediction, i, rows_of_step(s)),
+                                         (char[OUTPUT_ROUNDED_TEXT]){0}));
     if (host) {
         output_table_cell(t, "%" PRId32, stage->rank);
         output_table_cell(t, "%s", host);

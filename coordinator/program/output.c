@@ -125,6 +125,16 @@ bool output_printf(mr_text_buf *b, const char *fmt, ...) {
     return ok;
 }
 
+const char *output_rounded(double v, char out[OUTPUT_ROUNDED_TEXT]) {
+    snprintf(out, OUTPUT_ROUNDED_TEXT, "%.2e", v); /* rounds: 9.996 becomes 1.00e+01 */
+    double rounded = strtod(out, NULL), limit = 100;
+    int decimals = 0;
+    for (; decimals < 6 && rounded < limit; limit /= 10)
+        decimals++;
+    snprintf(out, OUTPUT_ROUNDED_TEXT, "%.*f", rounded > 0 && rounded < 1e15 ? decimals : 0, rounded);
+    return out;
+}
+
 void output_bytes_text(size_t bytes, char out[OUTPUT_BYTES_TEXT]) {
     static const char *const UNITS[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     if (bytes < 1024) {

@@ -33,8 +33,11 @@ MR_MUST_USE mr_status output_write(const char *bytes, size_t n, mr_err *err);
 /* Appends formatted text; false: no memory. */
 MR_MUST_USE bool output_printf(mr_text_buf *b, const char *fmt, ...) MR_PRINTF(2, 3);
 
-enum { OUTPUT_BYTES_TEXT = 16 };
+enum { OUTPUT_BYTES_TEXT = 16, OUTPUT_ROUNDED_TEXT = 32 };
 /* "1.5 GiB", "600 B" */
 void output_bytes_text(size_t bytes, char out[OUTPUT_BYTES_TEXT]);
+/* A number that is not negative in three significant digits, without an exponent: what a measured time or a forecast
+ * deserves. Returns out. */
+const char *output_rounded(double v, char out[OUTPUT_ROUNDED_TEXT]);
 
 #endif

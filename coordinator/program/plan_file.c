@@ -178,6 +178,8 @@ static void read_rank(reader *r, json_t *rank, size_t i, plan_file *out) {
     f->memory_bytes = (uint64_t)take_real(r, rank, "memory_bytes", 0, MAX_MEMORY);
     f->position_s = take_real(r, rank, "position_s", 0, MAX_SECONDS);
     f->step_s = take_real(r, rank, "step_s", 0, MAX_SECONDS);
+    if (json_object_get(rank, "core_share"))
+        f->core_share = take_real(r, rank, "core_share", 0, 1);
     json_t *layers = take(r, rank, "layers", JSON_ARRAY, "an array of curves, one for each kind of layers");
     if (layers && json_array_size(layers) != (size_t)out->facts.n_kinds)
         refuse(r, "layers", "has %zu curves, but there are %" PRId32 " kinds of layers", json_array_size(layers),

@@ -15,6 +15,12 @@ int64_t mr_clock_now_ns(void) {
     return (int64_t)ts.tv_sec * MR_NS_PER_S + ts.tv_nsec;
 }
 
+int64_t mr_clock_thread_ns(void) {
+    struct timespec ts;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+    return (int64_t)ts.tv_sec * MR_NS_PER_S + ts.tv_nsec;
+}
+
 void mr_clock_freeze(int64_t now_ns) {
     atomic_store(&frozen_ns, now_ns);
 }

@@ -11,6 +11,8 @@
 #define MR_NEVER INT64_MAX /* a deadline that never comes */
 
 int64_t mr_clock_now_ns(void);
+/* For how long the calling thread has had a core; real even where the clock is frozen. */
+int64_t mr_clock_thread_ns(void);
 
 /* Tests: the clock stands at now_ns until it is set again; a negative value returns to real time. */
 void mr_clock_freeze(int64_t now_ns);

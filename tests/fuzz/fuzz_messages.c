@@ -188,7 +188,7 @@ static void use_facts(const Millrace__Facts *f) {
         use_times(f->layers[i]);
     if (f->output)
         use_times(f->output);
-    MR_ASSERT(f->position_s >= 0 && f->sample_s >= 0);
+    MR_ASSERT(f->position_s >= 0 && f->sample_s >= 0 && f->core_share >= 0 && f->core_share <= 1);
 }
 
 static void use_report(const Millrace__Report *r) {

@@ -57,6 +57,7 @@ static void test_measurement(void **state) {
         mr_cpu_limits limits = {0};
         size_t before = mr_mem_get_stats().live_bytes;
         assert_int_equal(mr_cpu_limits_measure(&(mr_cpu_options){.n_threads = n}, &limits, &err), MR_OK);
+        assert_true(limits.core_share > 0 && limits.core_share <= 1);
         assert_true(limits.read_bytes > 1e6 && limits.read_bytes < 1e14);
         assert_true(limits.int8_products > 1e6 && limits.int8_products < 1e16);
         assert_true(limits.f32_products > 1e6 && limits.f32_products < 1e16);

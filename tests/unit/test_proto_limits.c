@@ -261,6 +261,7 @@ static void test_facts_limits(void **state) {
     BROKEN_REPORT(FACTS, facts.output = NULL, "facts: the times of the output matrix are missing");
     BROKEN_REPORT(FACTS, facts.position_s = -1, "position_s is -1, allowed is 0 to 86400");
     BROKEN_REPORT(FACTS, facts.sample_s = NAN, "sample_s is nan");
+    BROKEN_REPORT(FACTS, facts.core_share = 1.5, "core_share is 1.5");
     BROKEN_REPORT(FACTS, times[1].n_rows = 0, "kind 1: the number of points is 0, allowed is 1 to 16");
     BROKEN_REPORT(FACTS, times[1].n_rows++, "kind 1: the number of points is 17");
     BROKEN_REPORT(FACTS, times[2].n_seconds--, "facts: the number of times is 15, allowed is 16 to 16");
