@@ -178,6 +178,12 @@ typedef struct mr_job_facts {
 mr_job_facts mr_job_get_facts(const mr_job *job);
 /* What the keys of prompts begin with. */
 const mr_prefix_key *mr_job_base_key(const mr_job *job);
+/* How long steps have for themselves after a turn did something else for so long: most of the time. A busy machine may make that
+ * look far longer than it was, so it is bounded. */
+static inline int64_t mr_job_pause_ns(int64_t spent_ns) {
+    const int64_t most_ns = 50000000;
+    return 16 * spent_ns < most_ns ? 16 * spent_ns : most_ns;
+}
 /* What a turn waits on: others wake it there. */
 mr_channel *mr_job_channel(const mr_job *job);
 

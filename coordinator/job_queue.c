@@ -5,9 +5,9 @@
 #include "coordinator/job_internal.h"
 #include "engine/base/clock.h"
 
-/* BLOCKS_AT_ONCE: of the sequences that one turn looks at, which takes some tenths of a millisecond; then steps have PAUSE times
- * as long for themselves. PRIORITY_AHEAD: earlier arrivals that a sequence of a higher priority is served before. */
-enum { BLOCKS_AT_ONCE = 4096, PAUSE = 16, PRIORITY_AHEAD = 64 };
+/* BLOCKS_AT_ONCE: of the sequences that one turn looks at, which takes some tenths of a millisecond; then steps have a pause for
+ * themselves. PRIORITY_AHEAD: earlier arrivals that a sequence of a higher priority is served before. */
+enum { BLOCKS_AT_ONCE = 4096, PRIORITY_AHEAD = 64 };
 
 /* --- The queue --------------------------------------------------------------------------------------------------------- */
 
@@ -187,7 +187,7 @@ mr_status job_admit(mr_job *job, bool *did, mr_err *err) {
             return status;
         if (n_blocks >= BLOCKS_AT_ONCE) { /* the others come later: steps go on meanwhile */
             int64_t now_ns = mr_clock_now_ns();
-            job->admit_ns = now_ns + PAUSE * (now_ns - start_ns);
+            job->admit_ns = now_ns + mr_job_pause_ns(now_ns - start_ns);
             return MR_OK;
         }
     }

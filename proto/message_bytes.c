@@ -39,6 +39,9 @@ _Static_assert(STEP_BYTES(MR_MAX_STEP_ROWS, MR_MAX_SEQUENCES, MOST_ID_BYTES, MOS
 _Static_assert(OPEN_BYTES(MR_MAX_CONTEXT, MOST_ID_BYTES, MOST_BLOCK_BYTES) <= MR_MAX_CONTROL_BYTES,
                "an open sequence may not fit its message");
 _Static_assert(PLAN_BYTES <= MR_MAX_CONTROL_BYTES, "a plan may not fit its message");
+/* In the lobby, where ranks below MR_MAX_STAGES take two bytes: the list of peers is all that grows. */
+_Static_assert(MR_MAX_STAGES <= 1 << 14 && 6 * ANY_HEAD + 2 * MR_MAX_STAGES <= MR_MAX_LOBBY_BYTES,
+               "a list of peers may not fit its message");
 
 /* Of a number below limit. */
 static size_t number_bytes(uint32_t limit) {

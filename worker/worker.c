@@ -23,6 +23,8 @@ enum {
     PLAN_ARENA_BYTES = 256 << 10, /* for the messages that may come before the limits are known */
     PROGRESS_INTERVAL_NS = 50000000,
 };
+/* A span is five numbers, two of them below 2^32. */
+_Static_assert(64 + SPANS_AT_ONCE * (3 * 10 + 2 * 5) <= MR_MAX_REPORT_BYTES, "spans may not fit their report");
 
 typedef struct worker {
     const mr_worker_config *config;

@@ -7,9 +7,8 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
-/* Of the sequences that one turn puts into the job: that takes some tenths of a millisecond. Then the job has PAUSE times as
- * long for itself. */
-enum { DEFAULT_MAX_WAITING = 1024, IDS_AT_ONCE = 1 << 16, PAUSE = 16 };
+/* IDS_AT_ONCE: of the sequences that one turn puts into the job, which takes some tenths of a millisecond; then it has a pause. */
+enum { DEFAULT_MAX_WAITING = 1024, IDS_AT_ONCE = 1 << 16 };
 /* What requests hear of a failure that is not theirs. Ranks, hosts and files are no matter of clients. */
 static const char FAILED_TEXT[] = "the model has stopped; the server's log says why; hint: try again later";
 static const int64_t FACTS_NS = MR_NS_PER_S / 4; /* the longest wait for a turn */
@@ -301,7 +300,7 @@ static void start_some(mr_service *s) {
             service_start(r);
     }
     now_ns = mr_clock_now_ns();
-    s->start_ns = s->starting ? now_ns + PAUSE * (now_ns - begun_ns) : 0;
+    s->start_ns = s->starting ? now_ns + mr_job_pause_ns(now_ns - begun_ns) : 0;
 }
 
 /* Choices that are not in the job yet. */

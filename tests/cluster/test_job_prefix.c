@@ -213,7 +213,7 @@ static void submit_ids(job_rig *rig, const int32_t *ids, int32_t n, int32_t max_
  * they go on when whoever computed it for them is cancelled, or when they themselves are. */
 static void test_who_waits_costs_no_time(void **state) {
     (void)state;
-    enum { N = 80, N_PROMPT = 2000, N_KEYS = N_PROMPT / MR_WIRE_BLOCK_TOKENS + 1, CANCELLED = 7 };
+    enum { N = 80, N_PROMPT = 780, N_KEYS = N_PROMPT / MR_WIRE_BLOCK_TOKENS + 1, CANCELLED = 7 };
     static int32_t ids[N_PROMPT];
     static listener l[N], behind;
     int32_t clock = 0;
@@ -233,7 +233,7 @@ static void test_who_waits_costs_no_time(void **state) {
             submit_ids(&rig, ids, N_PROMPT, 1, &l[i]);
         }
         submit_ids(&rig, ids + 1, 5, 1, &behind);
-        for (int i = 0; i < 20; i++)
+        for (int i = 0; i < 2; i++) /* far fewer steps than the prompt takes */
             if (mr_job_turn(rig.job, 0, &(mr_err){0}) != MR_OK)
                 fail_msg("a turn failed");
         for (int32_t i = 0; i < CANCELLED && cancels; i++)
