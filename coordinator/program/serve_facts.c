@@ -89,8 +89,10 @@ static void fill_stage(const serve_facts *f, int32_t i, int64_t n_steps, int64_t
     const cmd_session *s = f->session;
     const mr_plan_stage *stage = &s->plan.stages[i];
     const char *host = cmd_facts_host(s, i);
-    *out = (mr_page_stage){
-        .first_layer = stage->first, .last_layer = stage->last, .rank = stage->rank, .host = host ? host : f->host};
+    *out = (mr_page_stage){.first_layer = stage->first,
+                           .last_layer = stage->last,
+                           .rank = host ? stage->rank : 0,
+                           .host = host ? host : f->host};
     if (s->sizes) {
         out->weight_bytes = s->sizes[i].weight_bytes;
         out->kv_bytes = s->sizes[i].kv_bytes;

@@ -71,8 +71,9 @@ class Metrics(unittest.TestCase):
             self.assertEqual([x["rows"] for x in state["stages"]], [rows] * 3)
             self.assertEqual(sum(state["latency"]["first_token"]), N_REQUESTS)
             self.assertEqual([(x["first"], x["last"]) for x in state["stages"]], [(0, 2), (3, 5), (6, 7)])
-            infos = [(labels["first_layer"], labels["last_layer"], labels["host"]) for _, labels, _ in m["millrace_stage_info"].samples]
-            self.assertEqual(infos, [("0", "2", HOST), ("3", "5", HOST), ("6", "7", HOST)])
+            infos = [[labels[k] for k in ("first_layer", "last_layer", "host", "rank")]
+                     for _, labels, _ in m["millrace_stage_info"].samples]
+            self.assertEqual(infos, [["0", "2", HOST, "0"], ["3", "5", HOST, "0"], ["6", "7", HOST, "0"]])
             self.assertEqual({x["host"] for x in state["stages"]}, {HOST})
             idle = self.idle_seconds(state)
             time.sleep(0.3)  # a stage at rest says nothing: the server knows that it rests
