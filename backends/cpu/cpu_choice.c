@@ -1,7 +1,7 @@
 /* backends/cpu/cpu_choice.c - now and then a few runs try half or twice as many threads. A trial that looks worse ends at
  * once. One that looks better goes on, because a short one beside other programs may just have been lucky, until it has
  * run for as long as some time slices of the system; then its number is taken. How often there is a trial follows from
- * what trials have lost: some milliseconds at the beginning, and a hundredth of all time. */
+ * what trials have lost: some milliseconds at the beginning, and half a percent of all time. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/cpu_choice.h"
 
@@ -9,7 +9,7 @@ static const double LOOK_NS = 2e6, /* a trial runs for so long before it is judg
     TAKE_NS = 40e6,                /* and for so long before its number is taken */
     GAP_NS = 50e6,                 /* between two trials */
     HALF_NS = 0.3e9,               /* after so long a run counts half */
-    FUND_NS = 20e6, SHARE = 0.01,  /* trials may lose FUND_NS and a SHARE of all time */
+    FUND_NS = 20e6, SHARE = 0.005, /* trials may lose FUND_NS and a SHARE of all time */
     BETTER = 0.95;                 /* of the time of a run before, or less: worth a change */
 
 static int32_t count_of(const cpu_choice *c, int32_t level) {
