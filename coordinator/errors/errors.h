@@ -1,4 +1,5 @@
-/* coordinator/errors/errors.h - the errors that clients see, whichever part of the server finds them: errors.def is the table.
+/* coordinator/errors/errors.h - the errors that clients see, whichever part of the server finds them: errors.def is
+ * the table.
  * Owns:    nothing but constants.
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0

@@ -1,7 +1,7 @@
 /* Refuses requests whose framing is ambiguous. libmicrohttpd 1.0 checks most of this itself when it is told to
- * (MHD_OPTION_CLIENT_DISCIPLINE_LVL). Older versions join folded lines, end lines at a lone LF and end texts at a NUL, and leave
- * no trace of it in names and values. They cut the head in place, though, so a head in which nothing was skipped is one that
- * the request line and the headers fill without a gap. */
+ * (MHD_OPTION_CLIENT_DISCIPLINE_LVL). Older versions join folded lines, end lines at a lone LF and end texts at a
+ * NUL, and leave no trace of it in names and values. They cut the head in place, though, so a head in which nothing
+ * was skipped is one that the request line and the headers fill without a gap. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/http/http_framing.h"
 
@@ -21,7 +21,7 @@ typedef struct head {
     const char *host, *coding;
 } head;
 
-/* --- The request line ------------------------------------------------------------------------------------------------------ */
+/* --- The request line --------------------------------------------------------------------------------------------- */
 
 void http_framing_target(const char *target, http_target *out) {
     *out = (http_target){.begin = target, .is_plain = target != NULL};
@@ -58,7 +58,7 @@ static bool is_target(const char *url, const char *method) {
     return *url == '/' || authority_of(url) || strcmp(url, "*") == 0 || strcmp(method, "CONNECT") == 0;
 }
 
-/* --- Headers --------------------------------------------------------------------------------------------------------------- */
+/* --- Headers ------------------------------------------------------------------------------------------------------ */
 
 static bool is_plain(const char *value, size_t n) {
     for (size_t i = 0; i < n; i++)

@@ -1,7 +1,8 @@
-/* coordinator/http/http_framing.h - whether the head of a request can be read in one way only. A server behind a proxy has
- * to refuse every request of which the two could disagree where it ends: the rest would be taken for the next one.
- * When:    http_framing_target as MHD_OPTION_URI_LOG_CALLBACK, http_framing_judge at the first call of the handler. What is
- *          wrong in the framing of a chunked body is for libmicrohttpd.
+/* coordinator/http/http_framing.h - whether the head of a request can be read in one way only. A server behind a
+ * proxy has to refuse every request of which the two could disagree where it ends: the rest would be taken for the
+ * next one.
+ * When:    http_framing_target as MHD_OPTION_URI_LOG_CALLBACK, http_framing_judge at the first call of the handler.
+ *          What is wrong in the framing of a chunked body is for libmicrohttpd.
  * Threads: of the connection.
  * Source:  RFC 9112, sections 2.2 to 6.3. */
 // SPDX-License-Identifier: Apache-2.0

@@ -80,9 +80,9 @@ typedef struct http_route {
     int endpoint; /* for the functions */
 } http_route;
 
-/* How a request ended. REFUSED: a status of 400 to 499, or 503 before a prompt was read (loading, ending, no memory). FAILED: any
- * other status from 500 on, a stream that said an error, or an answer that was cut off because the server stopped. CANCELLED:
- * the client went away before the end. */
+/* How a request ended. REFUSED: a status of 400 to 499, or 503 before a prompt was read (loading, ending, no
+ * memory). FAILED: any other status from 500 on, a stream that said an error, or an answer that was cut off because
+ * the server stopped. CANCELLED: the client went away before the end. */
 typedef enum http_outcome {
     HTTP_OUTCOME_OK,
     HTTP_OUTCOME_REFUSED,
@@ -137,7 +137,8 @@ int32_t http_server_n_connections(const http_server *s);
 /* Cuts off what is not answered yet; all calls are ended when it returns. NULL is accepted. */
 void http_server_destroy(http_server *s);
 
-/* OpenAI's error object: {"error":{"message":...,"type":...,"param":null,"code":...}}. message: UTF-8. False: no memory. */
+/* OpenAI's error object: {"error":{"message":...,"type":...,"param":null,"code":...}}. message: UTF-8. False: no
+ * memory. */
 MR_MUST_USE bool http_error_body(mr_text_buf *out, mr_error_id id, const char *message);
 /* The answer to a failure. */
 void http_answer_error(http_answer *out, mr_error_id id, const char *message);

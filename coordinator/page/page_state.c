@@ -6,8 +6,9 @@
  *    "latency": {"bounds_s": […], "first_token": […], "next_token": […]},
  *    "stages": [{"first", "last", "rank", "host", "bytes": {"weights", "kv", "work"}, "seconds": {"compute": …},
  *                "steps", "rows", "in_bytes", "out_bytes", "step": {"rows", "measured_s", "predicted_s"}}, …]}
- * time_s is that of the server since its start, which is the same number for the same server. All counts go up from there: the
- * page takes differences. first and last are both layers of the stage; one without layers has a last below its first. */
+ * time_s is that of the server since its start, which is the same number for the same server. All counts go up from
+ * there: the page takes differences. first and last are both layers of the stage; one without layers has a last below
+ * its first. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <string.h>

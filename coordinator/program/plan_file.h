@@ -1,8 +1,9 @@
-/* coordinator/program/plan_file.h - plans, and the facts that they were chosen by, as a file that people may read and edit.
- * Format:  one JSON object: "millrace_plan" (its version), "model" (name, layers, digest of the file), "stages" (rank, host,
- *          first_layer, last_layer) and "facts" (row_bytes, kinds of the layers, ranks with their curves, links as a table
- *          from, to). Either of the last two may be missing. Version 2 is written; version 1, in which last_layer is one past
- *          the last, is read.
+/* coordinator/program/plan_file.h - plans, and the facts that they were chosen by, as a file that people may read
+ * and edit.
+ * Format:  one JSON object: "millrace_plan" (its version), "model" (name, layers, digest of the file), "stages"
+ *          (rank, host, first_layer, last_layer) and "facts" (row_bytes, kinds of the layers, ranks with their
+ *          curves, links as a table from, to). Either of the last two may be missing. Version 2 is written; version
+ *          1, in which last_layer is one past the last, is read.
  * Owns:    a plan_file its arrays. {0} may be deinitialised.
  * Threads: caller serialises.
  * Errors:  MR_E_IO; MR_E_FORMAT names the file, the field and what it should be. */

@@ -292,6 +292,7 @@ void serve_count_request(void *ctx, const http_done *done) {
     serve *s = ctx;
     char status[16];
     snprintf(status, sizeof status, "%d", done->status);
-    mr_metrics_add(s->metrics, MR_METRIC_REQUESTS, (mr_labels){{done->route, status, http_outcome_name(done->outcome)}}, 1);
+    mr_metrics_add(s->metrics, MR_METRIC_REQUESTS, (mr_labels){{done->route, status, http_outcome_name(done->outcome)}},
+                   1);
     mr_metrics_observe(s->metrics, MR_METRIC_REQUEST_SECONDS, (mr_labels){{done->route}}, done->seconds);
 }

@@ -35,10 +35,12 @@ mr_mem_stats mr_mem_get_stats(void);
  * (versions 1 and 2) counted, the budget not. 0: not known. */
 uint64_t mr_mem_available(void);
 
-/* For a process that lives long and has large bodies to read: call once, at its start. Freed blocks of 1 MiB and more, and freed
- * memory at the end of a heap, go back to the system at once. The C library would raise these limits by itself, to 64 MiB. */
+/* For a process that lives long and has large bodies to read: call once, at its start. Freed blocks of 1 MiB and
+ * more, and freed memory at the end of a heap, go back to the system at once. The C library would raise these limits
+ * by itself, to 64 MiB. */
 void mr_mem_keep_little(void);
-/* Gives back what lies freed between other blocks, too, in the heaps of all threads. Takes milliseconds for each 100 MB. */
+/* Gives back what lies freed between other blocks, too, in the heaps of all threads. Takes milliseconds for each 100
+ * MB. */
 void mr_mem_trim(void);
 
 /* Limits what mr_pages_alloc may hold at any time; 0 lifts the limit. */

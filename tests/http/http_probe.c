@@ -2,7 +2,8 @@
  * on SIGTERM: then it says how many calls were begun and ended.
  *   GET  /open           needs no key            GET /fixed           "fixed\n"
  *   GET  /item/ANY       the rest of the path    POST /echo           the body
- *   POST /wait?ms=N      one answer, after N ms  POST /stream?n=N&ms=M   N events, M ms apart; &fails=1: it fails at its end
+ *   POST /wait?ms=N      one answer, after N ms  POST /stream?n=N&ms=M   N events, M ms apart
+ *                                               with &fails=1 it fails at its end
  *   GET  /counts         {"live":calls}          POST /fail?status=N  a call whose answer is a 429, or N
  * Options: --port N --unix PATH --host H --key K (again) --origin O (again) --insecure --cert FILE --key-file FILE --max-body N
  *          --max-connections N --timeout S --ping S --drain S --json */
