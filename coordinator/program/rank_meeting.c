@@ -15,7 +15,7 @@
 
 static const char ADDRESS_KEY[] = "millrace.lifeline";
 /* The others wait longer for rank 0 than it does for them: it has the word. */
-static const int64_t FOLLOW_NS = 3 * MR_NS_PER_S, RETRY_NS = 200 * MR_NS_PER_MS, LAUNCHER_LOOK_NS = 200 * MR_NS_PER_MS,
+static const int64_t FOLLOW_NS = 2 * MR_NS_PER_S, RETRY_NS = 200 * MR_NS_PER_MS, LAUNCHER_LOOK_NS = 200 * MR_NS_PER_MS,
                      LEAVE_AFTER_NS = 300 * MR_NS_PER_MS;
 
 static atomic_bool loss_reported, any_lost;

@@ -3,23 +3,29 @@
 # rank 0 writes its process id to $MILLRACE_STATUS_FILE.pid at its start, and its exit status to $MILLRACE_STATUS_FILE.
 # SPDX-License-Identifier: Apache-2.0
 
-# For how long mpirun may go on after the loss of a rank, after the end of rank 0, and after it was asked to end the job.
-LOSS_PATIENCE_MS=3000
+# For how long mpirun may go on: after an error, where it does not end the job itself and where it does; after rank 0
+# ended in order; after it was asked to end the job.
+RECOVERY_PATIENCE_MS=3000
+ERROR_PATIENCE_MS=5000
 END_PATIENCE_MS=10000
 KILL_AFTER_MS=5000
+HANG_MS=2000 # where no rank lives any more, on one host
 
 # Passes standard error on without mpirun's banners about exit statuses, where millrace has said what is wrong, and
-# without what mpirun says to itself: of lost peers, with recovery, and of a race when it starts ssh. Only the first lost
-# rank is named: what other ranks lose after that is a consequence. Losses and errors are noted in files. In sed's hold
+# without what mpirun says to itself: of lost peers, with recovery, and of a race when it starts ssh. Only the first
+# error that names a rank passes: the others are its consequences. Ends and errors are noted in files. In sed's hold
 # space is the last error of millrace. The signals that end a job are not for this: it goes on until end_filter.
 filter() {
-    local loss='^millrace: error: rank [0-9]+ on [^ ]+ is gone'
+    local of_rank='^millrace: error: rank [0-9]+ on ' of_mpirun='exited on signal|has been aborted|to be terminated'
+    [[ $recovery == no ]] || of_mpirun='^$' # a lost rank need not be the end
     trap '' INT TERM HUP
     exec sed -u -E -e '/\x04$/{' -e 's///' -e '/./p' -e 'Q' -e '}' \
         -e '/PMIX ERROR: /d' -e '/plm:[rs]sh: Warning: setpgid/d' -e '/^mpirun: abort is already in progress/d' \
-        -e "/$loss/{" -e x -e "/$loss/{" -e x -e d -e '}' -e x -e "w $folder/losses" -e '}' \
-        -e '/^millrace: (error: |warning: rank 0 on .* was interrupted)/{' -e h -e "w $folder/errors" -e '}' \
+        -e "/$of_rank/{" -e x -e "/$of_rank/{" -e x -e d -e '}' -e x -e "w $folder/ends" -e '}' \
+        -e '/^millrace: warning: rank 0 on .* was interrupted/h' \
+        -e '/^millrace: error: /{' -e h -e "w $folder/errors" -e '}' \
         -e '/^-{60,}$/{' -e ':more' -e 'N' -e '/\n-{60,}$/!b more' \
+        -e "/$of_mpirun/w $folder/ends" \
         -e '/non-zero (exit code|status)/{' -e 'x' -e '/^millrace/{' -e 'x' -e 'd' -e '}' -e 'x' -e '}' \
         -e "w $folder/errors" -e '}'
 }
@@ -31,9 +37,10 @@ end_filter() {
     wait "$filter_pid" || true
 }
 
-# Waits a moment, without a process for it.
+# Waits a moment, without a process for it. A signal in the meantime takes the time limit away (bash 5.2), so traps
+# write here.
 pause() {
-    read -r -t 0.1 -u "$nothing" || true
+    read -r -t 0.1 -u "$wake" || true
 }
 
 # Sets now, in ms.
@@ -45,14 +52,14 @@ read_clock() {
 # Starts mpirun as a child, which gets SIGHUP should this script die. SIGINT and SIGTERM are blocked in mpirun, which
 # would kill the ranks two seconds later; they are for rank 0, and this script passes them on.
 start_job() {
-    exec {nothing}<> <(:)
+    exec {wake}<> <(:)
     exec {errors}> >(filter >&2)
     filter_pid=$!
     trap 'on_signal INT 130' INT
     trap 'on_signal TERM 143' TERM
     trap on_hangup HUP
     setpriv --pdeathsig HUP env --default-signal=INT,QUIT --block-signal=INT,TERM \
-        mpirun "${options[@]}" "$program" "${command[@]}" <&0 2>&"$errors" {errors}>&- {nothing}>&- &
+        mpirun "${options[@]}" "$program" "${command[@]}" <&0 2>&"$errors" {errors}>&- {wake}>&- &
     mpirun=$!
 }
 
@@ -69,7 +76,9 @@ find_rank_0() {
     read -r pid _ <"$MILLRACE_STATUS_FILE.pid" || return 0
     is_ours "$pid" || return 0
     rank_0=$pid
-    [[ ${command[0]} != serve ]] || say "rank 0 is process $pid: SIGTERM to it or to this script ends the server in order"
+    job_id=$(tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" | sed -n -E 's/^PMIX_NAMESPACE=([0-9]+)$/\1/p') || true
+    [[ ${command[0]} != serve ]] ||
+        say "rank 0 is process $pid: SIGTERM to it or to this script ends the server in order"
 }
 
 # on_signal NAME STATUS: the first signal is for rank 0, which ends the job in order; a second one ends mpirun.
@@ -82,6 +91,7 @@ on_signal() {
     else
         ask_mpirun
     fi
+    echo >&"$wake"
 }
 
 # A server reads its keys anew.
@@ -89,6 +99,7 @@ on_hangup() {
     find_rank_0
     if [[ ${command[0]} == serve && $rank_0 ]] && is_ours "$rank_0"; then
         kill -HUP "$rank_0" 2>/dev/null || true
+        echo >&"$wake"
     else
         on_signal TERM 143
     fi
@@ -116,36 +127,60 @@ ask_mpirun() {
     kill -HUP "$mpirun" 2>/dev/null || true
 }
 
-# Prints the processes that mpirun has started on this host: ranks, and ssh.
-children() {
-    cat "/proc/$mpirun/task/"*/children 2>/dev/null || true
+# Sets children to the processes that mpirun has started on this host: ranks, and ssh. Each leads a process group.
+find_children() {
+    read -r -d '' -a children < <(cat "/proc/$mpirun/task/"*/children 2>/dev/null) || true
 }
 
-# Whether rank 0 has ended, or a rank has said that another one is gone.
+# Whether rank 0 has ended, or a rank or mpirun has said why the job ends.
 is_ending() {
-    [[ -e $MILLRACE_STATUS_FILE || -s $folder/losses ]] || { [[ $rank_0 ]] && ! kill -0 "$rank_0" 2>/dev/null; }
+    [[ -e $MILLRACE_STATUS_FILE || -s $folder/ends ]] || { [[ $rank_0 ]] && ! kill -0 "$rank_0" 2>/dev/null; }
 }
 
-# mpirun waits for ever for a rank that is stopped, as by SIGSTOP. Such a rank is killed, so that it does not wake up to
-# tell of losses of its own; where that is not enough, mpirun has to end all.
+# mpirun waits for ever for a rank that is stopped, as by SIGSTOP, and 4.1 at times when a rank dies while MPI starts. A
+# stopped rank is killed, so that it does not wake up to tell of losses of its own; where that is not enough, mpirun has
+# to end all ranks.
 end_job() {
-    local pid patience_ms=$END_PATIENCE_MS
-    [[ ! -s $folder/losses ]] || patience_ms=$LOSS_PATIENCE_MS
+    local pid state alive=no patience_ms=$ERROR_PATIENCE_MS
+    [[ $recovery == no ]] || patience_ms=$RECOVERY_PATIENCE_MS
+    ! grep -qx 0 "$MILLRACE_STATUS_FILE" 2>/dev/null || patience_ms=$END_PATIENCE_MS
     ((end_ms)) || end_ms=$now
-    ((now - end_ms >= 500)) || return 0
-    for pid in $(children); do
-        ! grep -q '^State:[[:space:]]*T' "/proc/$pid/status" 2>/dev/null || kill -KILL "$pid" 2>/dev/null || true
+    find_children
+    for pid in "${children[@]}"; do
+        state=$(sed -n 's/^State:[[:space:]]*//p' "/proc/$pid/status" 2>/dev/null) || true
+        [[ $state != T* ]] || kill -KILL "$pid" 2>/dev/null || true
+        [[ ! $state || $state == Z* ]] || alive=yes
     done
+    if ((asked_ms == 0 && ${#hosts[@]} <= 1 && now - end_ms >= HANG_MS)) && [[ $alive == no ]]; then
+        asked_ms=$now # it would not listen
+        kill_job
+        return 0
+    fi
     ((asked_ms == 0 && now - end_ms >= patience_ms)) || return 0
-    [[ -s $folder/losses ]] || say "rank 0 has ended, and other ranks have not: mpirun ends them"
+    [[ $patience_ms != "$END_PATIENCE_MS" ]] || say "rank 0 has ended, and other ranks have not: mpirun ends them"
     ask_mpirun
 }
 
-# Where mpirun itself does not end. Its daemons on other hosts end with their ranks when they lose it.
+# Where mpirun itself does not end. Its daemons on other hosts end with their ranks when they lose it. It is waited for
+# here, where bash cannot tell the user that it was killed. Its folder has one name with Open MPI 4 and another with 5;
+# the shared memory of 5 stays, because its name is not known here.
 kill_job() {
-    local pids
-    read -r -d '' -a pids < <(children) || true
-    kill -KILL "$mpirun" "${pids[@]}" 2>/dev/null || true
+    local temporary=${TMPDIR:-/tmp} memory=${OMPI_MCA_btl_vader_backing_directory:-/dev/shm}
+    find_children
+    kill -KILL "$mpirun" || true
+    wait "$mpirun" || status=$?
+    kill_children
+    rm -rf "$temporary/ompi.$(hostname).$EUID/pid.$mpirun" "$temporary/ompi.$mpirun"
+    rmdir "$temporary/ompi.$(hostname).$EUID" || true
+    [[ ! $job_id ]] || rm -f "$memory/vader_segment.$(hostname).$EUID.$(printf %x "$job_id")."*
+} 2>/dev/null
+
+# An ssh to a lost host outlives mpirun, and keeps its standard output open.
+kill_children() {
+    local pid
+    for pid in "${children[@]}"; do
+        kill -KILL -- "-$pid" 2>/dev/null || true
+    done
 }
 
 watch_job() {
@@ -160,17 +195,22 @@ watch_job() {
     done
 }
 
-# Sets status. That of mpirun, which is that of the first rank that failed, does not count where mpirun was told to
-# overlook failures or to end the job, nor where it is 0 but rank 0 did not say so: Open MPI 5 does that for a lost host.
+# Sets status. That of mpirun, which is that of the first rank that failed, does not count after a signal, where mpirun
+# was told to overlook failures or to end the job, nor where it is 0 but rank 0 did not say so: Open MPI 5 does that for
+# a lost host. Then the status of rank 0 counts.
 find_status() {
     local answer=''
     [[ ! -f $MILLRACE_STATUS_FILE ]] || read -r answer <"$MILLRACE_STATUS_FILE" || true
     [[ $answer =~ ^[0-9]{1,3}$ ]] || answer=$caught
-    if [[ ! $answer && $failed == no && ($recovery == yes || $started == yes) && ! -s $folder/errors ]]; then
+    if [[ $failed == yes || -s $folder/errors || ($recovery == no && $started == no) ]]; then
+        :
+    elif ((asked_ms && ${answer:-0})) && [[ ! $caught ]]; then
+        say "error: rank 0 has failed with status $answer, and mpirun did not pass on why"
+    elif [[ ! $answer ]]; then
         say "error: rank 0 left no exit status; that of mpirun is $status" "a rank was killed, or a host was lost"
     fi
-    if [[ $recovery == yes || $asked_ms != 0 || ($status == 0 && $started == yes) ]]; then
-        status=${answer:-1}
+    if [[ $recovery == yes || $caught || $asked_ms != 0 || ($status == 0 && $started == yes) ]]; then
+        status=${answer:-$((status ? status : 1))}
     fi
 }
 
@@ -181,14 +221,15 @@ run_job() {
     export MILLRACE_STATUS_FILE=$folder/status
     options=(-x MILLRACE_STATUS_FILE "${options[@]}")
     [[ $recovery == no ]] || options=(--enable-recovery "${options[@]}")
-    rank_0='' started=no caught='' n_signals=0 asked_ms=0 end_ms=0 said=no failed=no
+    rank_0='' job_id='' started=no caught='' n_signals=0 asked_ms=0 end_ms=0 said=no failed=no children=()
     find_hosts
     read_clock
     limit_ms=$((now + start_limit_s * 1000))
     look_ms=$((now + (start_limit_s < 10 ? start_limit_s : 10) * 1000))
     start_job
     watch_job
-    wait "$mpirun" || status=$?
+    ((status)) || wait "$mpirun" || status=$?
+    kill_children
     end_filter
     find_status
     exit "$status"

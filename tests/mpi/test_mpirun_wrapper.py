@@ -161,6 +161,29 @@ class Ends(Case):
                 self.assertEqual(done.left, [], str(done))
                 self.assertLess(time.monotonic() - begin, 10)
 
+    def test_terminal(self):
+        """What is typed comes to rank 0, and Ctrl-C to rank 0 alone, as SIGINT."""
+        rank_0 = """trap 'echo end >&2; exit 130' INT
+            echo "$$ here" >"$MILLRACE_STATUS_FILE.part"; mv "$MILLRACE_STATUS_FILE.part" "$MILLRACE_STATUS_FILE.pid"
+            read line; echo "typed $line"
+            while :; do sleep 0.1; done"""
+        for recovery in [], ["--recovery"]:
+            terminal, its_end = os.openpty()
+            job = self.start("[ $rank = 0 ] || exec sleep 20\n" + rank_0, *recovery, "-n", "2", "generate", stdin=its_end,
+                             launcher=["setsid", "--ctty", WRAPPER])
+            os.close(its_end)
+            os.write(terminal, b"words\n")
+            first = job.process.stdout.readline()
+            if first != b"typed words\n":
+                self.fail(str((first, str(job.wait(20)))))
+            begin = time.monotonic()
+            os.write(terminal, b"\x03")
+            done = job.wait(20)
+            os.close(terminal)
+            self.assertIn(b"end\n", done.stderr, str(done))
+            self.assertEqual((done.status, done.left), (130, []), str(done))
+            self.assertLess(time.monotonic() - begin, 15)
+
     def test_millrace(self):
         """The real one: its own statuses and its own single line."""
         for recovery in [], ["--recovery"]:
