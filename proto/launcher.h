@@ -1,8 +1,8 @@
 /* proto/launcher.h - what ranks tell each other before MPI starts, through the launcher that has started them. mpirun
  * and srun run a PMIx server beside the ranks of each host: one rank puts a text there, the others read it wherever
  * they are, and it needs no other rank to be alive. MPI_Init has no such mercy: it waits for all of them. The PMIx
- * library is the system's, which Open MPI 4.1 uses too; it is found while the program runs. Open MPI 5 brings its own,
- * which cannot be used before MPI starts (launcher_pmix.c).
+ * library is the one that the MPI library has brought along, or the system's; it is found while the program runs, so that
+ * a process never has two of them.
  * Threads: open and close are for one thread; the others may be called from any.
  * Errors:  MR_E_IO: what PMIx says. */
 // SPDX-License-Identifier: Apache-2.0
@@ -17,7 +17,7 @@
 
 typedef struct mr_launcher mr_launcher;
 
-/* Before MPI_Init. NULL: this launcher has no PMIx, there is no library for it, or MPI does not let others use it. */
+/* Before MPI_Init. NULL: this launcher has no PMIx, or there is no library for it. */
 mr_launcher *mr_launcher_open(void);
 /* After MPI_Finalize, which the launcher otherwise takes for a crash. NULL is accepted. */
 void mr_launcher_close(mr_launcher *l);

@@ -1,8 +1,6 @@
 /* launcher_pmix.c - the launcher's PMIx server. The library is not linked: an MPI library of another release may carry
- * its own one, and two with the same names in one process would call each other's functions. Open MPI 4.1 loads the one
- * that this file loads, when it starts. Open MPI 5 is linked with its own one, and takes one that runs already for
- * started by itself, without asking it who this process is: there, nothing is done (tried with 5.0.11; to end it before
- * MPI starts works there, but then the process aborts at its end, and 4.1 does not start). */
+ * its own one, and two with the same names in one process would call each other's functions. What is loaded already is
+ * taken, as with Open MPI 5, which is linked with its own one; else it is the one that Open MPI 4.1 will load. */
 // SPDX-License-Identifier: Apache-2.0
 #include <dlfcn.h>
 #include <pmix.h>
@@ -28,9 +26,17 @@ struct mr_launcher {
     pmix_proc_t self;
 };
 
+/* Stands in for PMIx's own function where the MPI library is linked with PMIx, as Open MPI 5 is: that takes a PMIx that
+ * runs already for started by itself, never asks it who this process is, and does not start (5.0.11). Told that PMIx does
+ * not run, it starts PMIx once more, which PMIx counts. To end PMIx before MPI starts would be no way: the process aborts
+ * at its end, and 4.1 does not start. */
+__attribute__((visibility("default"))) int PMIx_Initialized(void) {
+    return 0;
+}
+
 static bool find_calls(pmix_calls *out) {
-    void *from = dlsym(RTLD_DEFAULT, "PMIx_Init") ? NULL : dlopen("libpmix.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (!from)
+    void *from = RTLD_DEFAULT;
+    if (!dlsym(from, "PMIx_Init") && !(from = dlopen("libpmix.so.2", RTLD_NOW | RTLD_LOCAL)))
         return false;
     /* Functions and objects have pointers of one size where there is dlsym. */
     *(void **)&out->init = dlsym(from, "PMIx_Init");
