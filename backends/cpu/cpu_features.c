@@ -1,12 +1,5 @@
-/* backends/cpu/cpu_features.c - which instruction set this CPU offers, capped by MILLRACE_CPU_ISA. */
+/* backends/cpu/cpu_features.c - names of instruction sets, and the cap by MILLRACE_CPU_ISA on what the CPU offers. */
 // SPDX-License-Identifier: Apache-2.0
-#if defined(__x86_64__)
-#include <cpuid.h>
-#elif defined(__aarch64__)
-#include <asm/hwcap.h>
-#include <sys/auxv.h>
-#endif
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,40 +17,6 @@ static const char *const NAMES[MR_ISA_COUNT] = {
 #endif
 };
 
-#if defined(__x86_64__)
-/* clang 14 does not know "f16c". AVX2, checked besides, says that the system saves the registers. */
-static bool has_f16c(void) {
-    unsigned a, b, c, d;
-    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
-}
-#endif
-
-bool mr_has_avxvnni(void) {
-#if defined(__x86_64__)
-    unsigned a, b, c, d;
-    return __builtin_cpu_supports("avx2") && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4);
-#else
-    return false;
-#endif
-}
-
-/* The compiler's run-time check also asks the operating system (XGETBV) whether it saves the registers. */
-static mr_isa hardware_isa(void) {
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c())
-        return MR_ISA_SCALAR;
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni"))
-        return MR_ISA_AVX512;
-    return mr_has_avxvnni() ? MR_ISA_AVXVNNI : MR_ISA_AVX2;
-#elif defined(__aarch64__)
-    return getauxval(AT_HWCAP) & HWCAP_ASIMDDP ? MR_ISA_DOTPROD : MR_ISA_NEON;
-#else
-    return MR_ISA_SCALAR;
-#endif
-}
-
 /* The level that MILLRACE_CPU_ISA names; MR_ISA_COUNT when it is unset, empty or unknown. */
 static mr_isa env_isa(void) {
     const char *name = getenv("MILLRACE_CPU_ISA");
@@ -68,7 +27,7 @@ static mr_isa env_isa(void) {
 }
 
 mr_isa mr_isa_detect(void) {
-    mr_isa hardware = hardware_isa(), cap = env_isa();
+    mr_isa hardware = mr_isa_of_hardware(), cap = env_isa();
     return cap < hardware ? cap : hardware;
 }
 

@@ -35,6 +35,7 @@ probe() {
     case $1 in
     compiler) compiles ;;
     san:*) compiles "-fsanitize=${1#san:}" ;;
+    inc:*) compiles -include "${1#inc:}" ;;
     pc:*) command -v pkg-config >/dev/null 2>&1 && pkg-config --exists "${1#pc:}" ;;
     cmd:*)
         IFS=, read -r -a names <<<"${1#cmd:}"
@@ -53,6 +54,7 @@ describe() {
     case $1 in
     compiler) echo "a C17 compiler" ;;
     san:*) echo "the compiler's -fsanitize=${1#san:}" ;;
+    inc:*) echo "header ${1#inc:}" ;;
     pc:*) echo "library ${1#pc:} with its headers" ;;
     cmd:*) echo "command ${1#cmd:}" ;;
     py:*) echo "Python's module ${1#py:}" ;;
