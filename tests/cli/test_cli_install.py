@@ -17,7 +17,8 @@ CMAKE = os.environ["MILLRACE_TEST_CMAKE"]
 FILES = ["bin/millrace", "share/doc/millrace/LICENSE", "share/doc/millrace/README.md",
          "share/doc/millrace/CHANGELOG.md", "share/doc/millrace/coordinator/OPTIONS.md",
          "share/doc/millrace/deploy/CLUSTER.md",
-         "share/doc/millrace/engine/NUMERICS.md", "share/millrace/grafana.json", "share/millrace/millrace-demo.gguf"]
+         "share/doc/millrace/engine/NUMERICS.md", "share/millrace/alerts.yml", "share/millrace/grafana.json",
+         "share/millrace/millrace-demo.gguf", "share/millrace/millrace.service"]
 
 
 class Install(cli.Case):
@@ -35,6 +36,9 @@ class Install(cli.Case):
         self.assertRegex(self.call(program, "--version"), r"^millrace \d+\.\d+\.\d+")
         text = self.call(program, "generate", "--demo", "-p", "Once upon a time", "-n", "8", "--log-level", "warn")
         self.assertGreater(len(text), 8)
+        wrapper = os.path.join(root, "bin", "millrace-mpirun")  # absent in a build without MPI
+        if os.path.exists(wrapper):
+            self.assertIn("usage: millrace-mpirun", self.call(wrapper, "--help"))
 
     def pack(self, kind, pattern):
         """The one file that cpack makes of this kind."""
