@@ -1,16 +1,18 @@
 /* backends/cpu/cpu_choice.c - now and then a few runs try half or twice as many threads. A trial that looks worse ends at
  * once. One that looks better goes on, because a short one beside other programs may just have been lucky, until it has
  * run for as long as some time slices of the system; then its number is taken. How often there is a trial follows from
- * what trials have lost: some milliseconds at the beginning, and half a percent of all time. */
+ * what trials have lost (some milliseconds at the beginning, and half a percent of all time), and from how many in a row
+ * have changed nothing: a trial moves threads to other cores, which costs more than it shows. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/cpu_choice.h"
 
-static const double LOOK_NS = 2e6, /* a trial runs for so long before it is judged */
-    TAKE_NS = 40e6,                /* and for so long before its number is taken */
-    GAP_NS = 50e6,                 /* between two trials */
-    HALF_NS = 0.3e9,               /* after so long a run counts half */
-    FUND_NS = 20e6, SHARE = 0.005, /* trials may lose FUND_NS and a SHARE of all time */
-    BETTER = 0.95;                 /* of the time of a run before, or less: worth a change */
+static const double LOOK_NS = 2e6,    /* a trial runs for so long before it is judged */
+    TAKE_NS = 40e6,                   /* and for so long before its number is taken */
+    GAP_NS = 50e6, MOST_GAP_NS = 1e9, /* between two trials: twice as long after each that changed nothing */
+    OTHER = 2,                        /* times the time of a run, or a part: the machine is not what it was */
+    HALF_NS = 0.3e9,                  /* after so long a run counts half */
+    FUND_NS = 20e6, SHARE = 0.005,    /* trials may lose FUND_NS and a SHARE of all time */
+    BETTER = 0.95;                    /* of the time of a run before, or less: worth a change */
 
 static int32_t count_of(const cpu_choice *c, int32_t level) {
     return c->most >> (c->n_levels - 1 - level);
@@ -54,9 +56,11 @@ static void begin_trial(cpu_choice *c) {
 }
 
 int32_t cpu_choice_next(cpu_choice *c) {
-    bool first = c->tried_ns == 0;
+    double now = mean(&c->runs[c->level]);
+    if (now > OTHER * c->tried_mean || c->tried_mean > OTHER * now)
+        c->gap_ns = GAP_NS;
     if (c->trial < 0 && c->n_levels > 1 && c->runs[c->level].ns >= LOOK_NS &&
-        (first || c->run_ns - c->tried_ns >= GAP_NS))
+        (c->tried_ns == 0 || c->run_ns - c->tried_ns >= c->gap_ns))
         begin_trial(c);
     return count_of(c, c->trial < 0 ? c->level : c->trial);
 }
@@ -72,6 +76,8 @@ static void judge_trial(cpu_choice *c) {
     c->runs[c->trial] = *t;
     c->level = better ? c->trial : c->level;
     c->tried_ns = c->run_ns;
+    c->tried_mean = mean(&c->runs[c->level]);
+    c->gap_ns = better ? GAP_NS : 2 * c->gap_ns < MOST_GAP_NS ? 2 * c->gap_ns : MOST_GAP_NS;
     c->trial = -1;
 }
 

@@ -28,6 +28,7 @@ typedef struct cpu_choice {
     bool trial_up; /* the next trial is of the level above, if there is one */
     cpu_choice_runs runs[CPU_CHOICE_LEVELS], trial_runs;
     double run_ns, halved_ns, tried_ns; /* time of all runs; what it was when sums were halved, when a trial ended */
+    double tried_mean, gap_ns;          /* of a run when that trial ended; run_ns between it and the next */
     double lost_ns; /* by all trials: the time that they took longer than runs as before would have */
 } cpu_choice;
 
