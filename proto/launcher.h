@@ -1,8 +1,8 @@
 /* proto/launcher.h - what ranks tell each other before MPI starts, through the launcher that has started them. mpirun
  * and srun run a PMIx server beside the ranks of each host: one rank puts a text there, the others read it wherever
  * they are, and it needs no other rank to be alive. MPI_Init has no such mercy: it waits for all of them. The PMIx
- * library is the one that the MPI library has brought along, or the system's; it is found while the program runs, so that
- * a process never has two of them.
+ * library is the one that the MPI library has brought along, or the system's; it is found while the program runs, so
+ * that a process never has two of them.
  * Threads: open and close are for one thread; the others may be called from any.
  * Errors:  MR_E_IO: what PMIx says. */
 // SPDX-License-Identifier: Apache-2.0

@@ -27,9 +27,9 @@ struct mr_launcher {
 };
 
 /* Stands in for PMIx's own function where the MPI library is linked with PMIx, as Open MPI 5 is: that takes a PMIx that
- * runs already for started by itself, never asks it who this process is, and does not start (5.0.11). Told that PMIx does
- * not run, it starts PMIx once more, which PMIx counts. To end PMIx before MPI starts would be no way: the process aborts
- * at its end, and 4.1 does not start. */
+ * runs already for started by itself, never asks it who this process is, and does not start (5.0.11). Told that PMIx
+ * does not run, it starts PMIx once more, which PMIx counts. To end PMIx before MPI starts would be no way: the process
+ * aborts at its end, and 4.1 does not start. */
 __attribute__((visibility("default"))) int PMIx_Initialized(void) {
     return 0;
 }

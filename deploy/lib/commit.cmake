@@ -1,5 +1,6 @@
-# deploy/lib/commit.cmake - writes the header HEADER with MILLRACE_COMMIT: what git calls the commit of the folder SOURCE, with
-# "-dirty" where files differ from it; "unknown" outside git. The file is left alone where nothing has changed.
+# deploy/lib/commit.cmake - writes the header HEADER with MILLRACE_COMMIT: what git calls the commit of the folder
+# SOURCE, with "-dirty" where files differ from it; "unknown" outside git. The file is left alone where nothing
+# has changed.
 # SPDX-License-Identifier: Apache-2.0
 set(commit unknown)
 if(EXISTS ${SOURCE}/.git)

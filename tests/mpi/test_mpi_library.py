@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts with different MPI libraries: what fails is said with the versions. MILLRACE_OTHER_MPI is the library of other_mpi.c.
+"""Hosts with different MPI libraries: what fails is said with the versions. MILLRACE_OTHER_MPI is other_mpi.c.
 Argument: the class of tests to run. Exit status 77: all were skipped."""
 import os
 import sys

@@ -169,8 +169,8 @@ class Ends(Case):
             while :; do sleep 0.1; done"""
         for recovery in [], ["--recovery"]:
             terminal, its_end = os.openpty()
-            job = self.start("[ $rank = 0 ] || exec sleep 20\n" + rank_0, *recovery, "-n", "2", "generate", stdin=its_end,
-                             launcher=["setsid", "--ctty", WRAPPER])
+            job = self.start("[ $rank = 0 ] || exec sleep 20\n" + rank_0, *recovery, "-n", "2", "generate",
+                             stdin=its_end, launcher=["setsid", "--ctty", WRAPPER])
             os.close(its_end)
             os.write(terminal, b"words\n")
             first = job.process.stdout.readline()
