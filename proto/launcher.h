@@ -27,7 +27,7 @@ MR_MUST_USE mr_status mr_launcher_put(mr_launcher *l, const char *key, const cha
 /* Waits until the rank has put its text, out_text[bytes]. MR_E_TIMEOUT: not within the whole seconds given. */
 MR_MUST_USE mr_status mr_launcher_get(mr_launcher *l, int32_t rank, const char *key, int seconds, char *out_text,
                                       size_t bytes, mr_err *err);
-/* The host where the launcher has started a rank, dead or alive; "?" where it does not say. */
+/* The host where the launcher has started a rank, dead or alive; "" where it does not say. */
 void mr_launcher_host(mr_launcher *l, int32_t rank, char *out_host, size_t bytes);
 
 #endif

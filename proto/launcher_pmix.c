@@ -110,5 +110,5 @@ mr_status mr_launcher_get(mr_launcher *l, int32_t rank, const char *key, int sec
 void mr_launcher_host(mr_launcher *l, int32_t rank, char *out_host, size_t bytes) {
     const pmix_info_t option = {.key = PMIX_OPTIONAL, .value = {.type = PMIX_BOOL, .data.flag = true}};
     if (get(l, rank, PMIX_HOSTNAME, &option, out_host, bytes) != PMIX_SUCCESS)
-        snprintf(out_host, bytes, "?");
+        out_host[0] = 0;
 }

@@ -79,8 +79,7 @@ static mr_status start_mpi(rank_process *p, mr_mpi **out, mr_err *err) {
     mr_mpi_config config = {.max_requests = MAX_REQUESTS,
                             .shares_cores = p->share.n_cpus == 0 || p->n_threads > p->share.n_cores};
     (void)rank_this_host(config.card.host);
-    if (p->lifeline)
-        snprintf(config.card.lifeline, sizeof config.card.lifeline, "%s", mr_lifeline_address(p->lifeline));
+    snprintf(config.card.lifeline, sizeof config.card.lifeline, "%s", p->address);
     mr_status status = mr_mpi_start(&config, out, err);
     return status == MR_OK ? check_world(p, *out, err) : status;
 }
@@ -356,8 +355,11 @@ int rank_follow(const rank_config *config) {
     mr_status status = create(config, &p, &err);
     if (status == MR_OK)
         status = wait_for_mpi(p, &err);
-    if (status == MR_E_CANCELLED)
+    if (status == MR_E_CANCELLED) {
+        if (!rank_signalled())
+            wait_for_signal(p); /* the status of rank 0, which has said why, is the one that counts */
         _exit(rank_signalled() ? EXIT_TERMINATED : RANK_EXIT_FAILED);
+    }
     if (status != MR_OK)
         _exit(report(config->place.rank, &err));
     wait_and_watch(p);

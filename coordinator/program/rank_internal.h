@@ -27,10 +27,12 @@ struct rank_process {
     pid_t parent;          /* the launcher, or its daemon on this host */
     int64_t start_ns;      /* of this process as a rank */
     mr_launcher *launcher; /* of the step thread; NULL: it carries no texts */
-    mr_lifeline *lifeline; /* of the step thread until it runs, but at rank 0 */
-    int32_t n_missing;     /* rank 0's main thread: ranks whose lifeline was missing when it last looked, */
-    int64_t n_missing_ns;  /* and since when there are so many */
-    mr_mutex lock;         /* guards what follows */
+    mr_lifeline *lifeline; /* of the step thread until it runs; at rank 0 of the main thread */
+    /* At rank 0, where the lifeline listens: the step thread may outlive the lifeline itself. */
+    char address[MR_LIFELINE_ADDRESS_BYTES];
+    int32_t n_missing;    /* rank 0's main thread: ranks whose lifeline was missing when it last looked, */
+    int64_t n_missing_ns; /* and since when there are so many */
+    mr_mutex lock;        /* guards what follows */
     mr_cond changed;
     rank_state state;
     mr_status status; /* of the step thread */
@@ -49,7 +51,7 @@ struct rank_process {
 
 /* The name of this host; returns out. */
 const char *rank_this_host(char out[RANK_HOST_BYTES]);
-/* That of a rank, "?" until it is known; returns out. The lock is not held. */
+/* That of a rank, "an unknown host" until it is known; returns out. The lock is not held. */
 const char *rank_host(rank_process *p, int32_t rank, char out[RANK_HOST_BYTES]);
 
 /* Rank 0, on the main thread: takes lifelines from here on. Where it cannot, the others hear that rank 0 does not

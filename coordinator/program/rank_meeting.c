@@ -50,7 +50,7 @@ const char *rank_host(rank_process *p, int32_t rank, char out[RANK_HOST_BYTES]) 
     memcpy(out, p->hosts[rank], RANK_HOST_BYTES);
     mr_mutex_unlock(&p->lock);
     if (!out[0])
-        strcpy(out, "?");
+        strcpy(out, "an unknown host");
     return out;
 }
 
@@ -116,14 +116,16 @@ void rank_dismiss(void) {
 mr_status rank_listen(rank_process *p, mr_err *err) {
     char host[RANK_HOST_BYTES];
     mr_status status = mr_lifeline_listen(p->config.place.n_ranks, on_lost, p, &p->lifeline, err);
-    if (status == MR_OK)
+    if (status == MR_OK) {
+        snprintf(p->address, sizeof p->address, "%s", mr_lifeline_address(p->lifeline));
         return MR_OK;
+    }
     rank_dismiss();
     return mr_err_prefix(err, "rank 0 on %s has no lifeline for the others", rank_this_host(host));
 }
 
 static void learn_hosts(rank_process *p) {
-    char host[RANK_HOST_BYTES];
+    char host[RANK_HOST_BYTES] = "";
     for (int32_t i = 0; i < p->config.place.n_ranks; i++) {
         mr_launcher_host(p->launcher, i, host, sizeof host);
         mr_mutex_lock(&p->lock);
@@ -193,9 +195,8 @@ mr_status rank_meet(rank_process *p, mr_err *err) {
     p->launcher = mr_launcher_open();
     if (p->launcher) {
         learn_hosts(p);
-        status = p->config.place.rank == 0
-                     ? mr_launcher_put(p->launcher, ADDRESS_KEY, mr_lifeline_address(p->lifeline), err)
-                     : find_rank_0(p, err);
+        status = p->config.place.rank == 0 ? mr_launcher_put(p->launcher, ADDRESS_KEY, p->address, err)
+                                           : find_rank_0(p, err);
     }
     mr_mutex_lock(&p->lock);
     p->has_met = status == MR_OK;

@@ -54,8 +54,14 @@ class Case(unittest.TestCase):
         errors = re.findall("millrace: error: .*", done.stderr.decode())
         self.assertEqual(len(errors), 1, str(done))
         if "launcher" not in errors[0]:
-            self.assertIn("rank %d on %s" % (rank, host or socket.gethostname()), errors[0], str(done))
+            # The launcher may not know the host of a rank that died before it could say a word.
+            hosts = re.escape(host) if host else "(%s|an unknown host)" % re.escape(socket.gethostname())
+            self.assertRegex(errors[0], "rank %d on %s" % (rank, hosts), str(done))
         return errors[0]
+
+
+# Under plain mpirun, which at times hangs or goes on by itself. test_mpirun_recovery.py has the same for the wrapper.
+LONG = unittest.skipUnless(os.environ.get("MILLRACE_TEST_LONG") == "1", "many kills under plain mpirun: a long run")
 
 
 class Hurt(Case):
@@ -77,10 +83,12 @@ class Hurt(Case):
         """mpirun of Open MPI 4.1 itself: when a rank dies in its handshake it may wait for ever, without a word."""
         return done.status is None and b"UNREACHABLE" in done.stderr and b"millrace: error" not in done.stderr
 
+    @LONG
     def test_killed(self):
         for i in range(9):
             self.hurt(signal.SIGKILL, i % 3, (0, 0.04, 0.1, 0.2, 0.3, 0.5, 0.8, 1.5, 3)[(i * 4) % 9])
 
+    @LONG
     def test_stopped(self):
         for i in range(6):
             self.hurt(signal.SIGSTOP, i % 3, (0, 0.06, 0.15, 0.4, 1, 3)[(i * 5) % 6])
