@@ -27,7 +27,8 @@
 
 enum {
     LINE_BYTES = 64,        /* of the cache */
-    YIELD_NS = 60000,       /* of yields before it sleeps */
+    YIELD_NS = 60000,       /* of yields before a thread sleeps between two jobs */
+    JOB_YIELD_NS = 2000000, /* the same in a job: others have tasks of a long group, and the next group is near */
     LOST_NS = 200000,       /* a yield that takes longer has given the core to another program */
     CROWDED_NS = 20000000,  /* for so long a thread then does not yield */
     SPINS = 100,            /* pauses before a thread yields its core each time */
@@ -53,6 +54,7 @@ struct mr_pool {
     int32_t n_tasks;
     /* The caller reads it at any time, and returns (acquire) when it is the job's n_groups (release). */
     atomic_int group;
+    atomic_int n_groups; /* of the job: a thread that reads an old value waits in the wrong way for a moment */
     atomic_int n_active; /* threads that may claim: a worker that reads an old value takes part, or does not */
     atomic_bool stop;
     char pad0[LINE_BYTES];
@@ -97,11 +99,16 @@ static bool spin_pauses(_Atomic uint32_t *word, uint32_t value) {
     return false;
 }
 
+static bool is_in_job(const mr_pool *pool) {
+    return atomic_load_explicit(&pool->group, memory_order_relaxed) <
+           atomic_load_explicit(&pool->n_groups, memory_order_relaxed);
+}
+
 /* Waits for a bounded time while *word is value; false when it still is. */
 static bool spin_while_equal(pool_worker *w, _Atomic uint32_t *word, uint32_t value) {
     if (spin_pauses(word, value))
         return true;
-    int64_t now_ns = spin_clock_ns(), end_ns = now_ns + YIELD_NS;
+    int64_t now_ns = spin_clock_ns(), end_ns = now_ns + (is_in_job(w->pool) ? JOB_YIELD_NS : YIELD_NS);
     if (now_ns < w->crowded_until_ns)
         return false;
     while (now_ns < end_ns) {
@@ -253,11 +260,12 @@ void mr_pool_run(mr_pool *pool, const mr_pool_job *job) {
     MR_ASSERT(!pool->job);
     pool->job = job;
     atomic_store_explicit(&pool->n_active, n, memory_order_relaxed);
+    atomic_store_explicit(&pool->n_groups, job->n_groups, memory_order_relaxed);
     open_group(pool, 0);
     int32_t n_passed = 0;
     do {
         uint32_t seen = atomic_load_explicit(&pool->n_opened, memory_order_acquire);
-        if (!work(pool, 0) && atomic_load_explicit(&pool->group, memory_order_relaxed) < job->n_groups)
+        if (!work(pool, 0) && is_in_job(pool))
             wait_for_group(&pool->workers[0], seen);
     } while (pass_groups(pool, &n_passed));
     pool->job = NULL;
