@@ -21,7 +21,7 @@ typedef struct mr_mpi mr_mpi;
 typedef struct mr_mpi_card {
     char host[64];
     char library[MR_MPI_LIBRARY_BYTES]; /* filled in by mr_mpi_start */
-    char lifeline[512]; /* of rank 0: where the others connect to (proto/lifeline.h) */
+    char lifeline[512];                 /* of rank 0: where the others connect to (proto/lifeline.h) */
 } mr_mpi_card;
 
 typedef struct mr_mpi_config {
