@@ -599,19 +599,19 @@ static mr_status meeting_failed(const mr_mpi *m, int code, mr_err *err) {
     const mr_mpi_card *self = &m->config.card;
     mr_status status = mpi_failed(code, "MPI could not make its communicators", &failed);
     for (int i = 0; i < m->n_ranks; i++)
-        if (m->cards[i].library[0] && strcmp(m->cards[i].library, self->library) != 0)
+        if (m->cards[i].mpi_library[0] && strcmp(m->cards[i].mpi_library, self->mpi_library) != 0)
             return mr_err_set(err, status,
                               "%.150s; hint: rank %d on %s has %s, rank %d on %s has %s: install the same MPI library "
                               "on every host",
-                              failed.text, m->rank, self->host, self->library, i, m->cards[i].host,
-                              m->cards[i].library);
+                              failed.text, m->rank, self->host, self->mpi_library, i, m->cards[i].host,
+                              m->cards[i].mpi_library);
     return mr_err_set(err, status, "%.200s; hint: rank %d on %s has %s: is it the same on every host?", failed.text,
-                      m->rank, self->host, self->library);
+                      m->rank, self->host, self->mpi_library);
 }
 
 /* The only collective calls there are. */
 static mr_status meet(mr_mpi *m, mr_err *err) {
-    mr_mpi_library(m->config.card.library);
+    mr_mpi_library(m->config.card.mpi_library);
     int code = MPI_Allgather(&m->config.card, sizeof m->config.card, MPI_BYTE, m->cards, sizeof m->config.card,
                              MPI_BYTE, MPI_COMM_WORLD);
     for (int i = 0; i < 4 && code == MPI_SUCCESS; i++)
@@ -620,7 +620,7 @@ static mr_status meet(mr_mpi *m, mr_err *err) {
         mr_mpi_card *c = &m->cards[i];
         c->lifeline[sizeof c->lifeline - 1] = 0;
         clean_text(c->host, sizeof c->host, '!');
-        clean_text(c->library, sizeof c->library, ' ');
+        clean_text(c->mpi_library, sizeof c->mpi_library, ' ');
     }
     return code == MPI_SUCCESS ? MR_OK : meeting_failed(m, code, err);
 }

@@ -20,8 +20,8 @@ typedef struct mr_mpi mr_mpi;
 /* What every rank says of itself while MPI starts. Texts end with 0. */
 typedef struct mr_mpi_card {
     char host[64];
-    char library[MR_MPI_LIBRARY_BYTES]; /* filled in by mr_mpi_start */
-    char lifeline[512];                 /* of rank 0: where the others connect to (proto/lifeline.h) */
+    char mpi_library[MR_MPI_LIBRARY_BYTES]; /* filled in by mr_mpi_start */
+    char lifeline[512];                     /* of rank 0: where the others connect to (proto/lifeline.h) */
 } mr_mpi_card;
 
 typedef struct mr_mpi_config {
