@@ -235,8 +235,8 @@ static void end_requests_of_lost(mr_mpi *m) {
             i++;
 }
 
-/* The errors of all states stand at success between two tests: MPI writes them where it returns MPI_ERR_IN_STATUS, and Open
- * MPI at times returns another code although it has. */
+/* The errors of all statuses are success between two tests, and MPI writes those that differ. So the code that it
+ * returns beside them need not be asked. */
 static void finish_tested(mr_mpi *m, int n_done) {
     for (int i = 0; i < n_done; i++) {
         int idx = m->done_idx[i];
