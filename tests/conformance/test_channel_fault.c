@@ -82,29 +82,38 @@ static bool no_such_peer(endpoint *e) {
 }
 
 /* A message that is too long fails its receive alone: the sender and the next message do not notice. */
-static bool too_long(endpoint *e) {
+static bool too_long(endpoint *e, bool receive_first) {
     char buffer[8] = "-------", go, name[MR_CHANNEL_NAME_BYTES];
     size_t bytes = 0;
-    mr_channel_request r = 0;
+    mr_channel_request first = 0, second = 0;
     mr_completion done = {.done = false};
     mr_status status;
     mr_err err = {0};
     if (e->self == 0) {
-        CHECK(e, send_now(e->ch, 1, TAG, "12345678", 8) == MR_OK);
-        CHECK(e, send_now(e->ch, 1, TAG, "12345678", 8) == MR_OK);
-        CHECK(e, say(e, 1, '!'));
+        CHECK(e, !receive_first || hear(e, 1, &go));
+        CHECK(e, mr_channel_post_send(e->ch, 1, TAG, "12345678", 8, &first, NULL) == MR_OK);
+        CHECK(e, mr_channel_post_send(e->ch, 1, TAG, "12345678", 8, &second, NULL) == MR_OK);
+        CHECK(e, say(e, 1, '!') && finish(e->ch, first, NULL) == MR_OK && finish(e->ch, second, NULL) == MR_OK);
         return true;
     }
-    CHECK(e, mr_channel_post_recv(e->ch, 0, TAG, buffer, 7, &r, NULL) == MR_OK);
-    CHECK(e, recv_now(e->ch, 0, TAG, buffer, 8, &bytes) == MR_OK && bytes == 8 && memcmp(buffer, "12345678", 8) == 0);
+    CHECK(e, receive_first || hear(e, 0, &go));
+    CHECK(e, mr_channel_post_recv(e->ch, 0, TAG, buffer, 7, &first, NULL) == MR_OK);
+    CHECK(e, mr_channel_post_recv(e->ch, 0, TAG, buffer, 8, &second, NULL) == MR_OK);
+    CHECK(e, !receive_first || (say(e, 0, '?') && hear(e, 0, &go)));
+    CHECK(e, finish(e->ch, second, &bytes) == MR_OK && bytes == 8 && memcmp(buffer, "12345678", 8) == 0);
     /* Both have their message; which of them is seen to end first is nobody's promise. */
-    while ((status = mr_channel_test(e->ch, r, &done, &err)) == MR_OK && !done.done)
+    while ((status = mr_channel_test(e->ch, first, &done, &err)) == MR_OK && !done.done)
         CHECK(e, mr_channel_wait(e->ch, mr_clock_now_ns() + MR_NS_PER_MS, NULL) == MR_OK);
     CHECK(e, status == MR_E_PROTOCOL);
     CHECK(e, strstr(err.text, mr_channel_peer_name(e->ch, 0, name)) && strstr(err.text, " at most 7 "));
-    CHECK(e, mr_channel_test(e->ch, r, &done, NULL) == MR_E_INVALID);
-    CHECK(e, hear(e, 0, &go));
+    CHECK(e, mr_channel_test(e->ch, first, &done, NULL) == MR_E_INVALID);
     return true;
+}
+static bool too_long_for_posted(endpoint *e) {
+    return too_long(e, true);
+}
+static bool too_long_for_late(endpoint *e) {
+    return too_long(e, false);
 }
 
 /* Fills the table of requests; the one too many is refused, and room comes with every request that ends. */
@@ -281,7 +290,8 @@ const channel_test channel_cancel_tests[] = {
     {"a cancelled send is not delivered", cancel_send, 2},
     {"stale requests are refused", stale_requests, 1},
     {"no such peer or tag", no_such_peer, 2},
-    {"a message that is too long", too_long, 2},
+    {"a message that is too long for a receive before it", too_long_for_posted, 2},
+    {"a message that is too long for a receive after it", too_long_for_late, 2},
     {"all request slots in use", all_slots_in_use, 1},
     {"requests that are cancelled in the middle", cancel_in_the_middle, 2},
     {NULL, NULL, 0},
