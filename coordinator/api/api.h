@@ -25,10 +25,8 @@
 struct chat_template; /* coordinator/chat/chat_template.h */
 
 enum {
-    API_MAX_DEPTH = 64,       /* arrays and objects of a body in each other */
-    API_MAX_VALUES = 1 << 20, /* in one body */
-    API_MAX_CHOICES = 128,    /* n */
-    API_MAX_INPUTS = 2048,    /* prompts or inputs of one request; choices of all its prompts */
+    API_MAX_CHOICES = 128, /* n */
+    API_MAX_INPUTS = 2048, /* prompts or inputs of one request; choices of all its prompts */
     API_MAX_STOPS = 64,
     API_MAX_STOP_BYTES = 256,
     API_MAX_STOP_IDS = 256,

@@ -7,6 +7,7 @@
 #include "coordinator/api/api_request.h"
 #include "engine/base/mem.h"
 #include "engine/grammar/grammar.h"
+#include "engine/grammar/schema.h"
 #include "proto/limits.h"
 
 /* What a failure of the compiler says is about the client's text, whatever else it may mean. */

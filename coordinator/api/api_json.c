@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "coordinator/api/api.h"
 #include "engine/text/utf8.h"
 
 /* Depth and number of values are counted before the parser sees the text, which allocates for each. Right for all JSON;

@@ -10,7 +10,13 @@
 #include "engine/base/str.h"
 #include "engine/text/buffers.h"
 
-/* The object that body spells; of two equal keys the last counts. NULL: it is none, deeper or larger than api.h allows,
+/* Of one body. */
+enum {
+    API_MAX_DEPTH = 64,       /* arrays and objects of a body in each other */
+    API_MAX_VALUES = 1 << 20, /* in one body */
+};
+
+/* The object that body spells; of two equal keys the last counts. NULL: it is none, deeper or larger than these bounds,
  * not UTF-8, or there is no memory; e says which. */
 json_t *api_json_parse(mr_str body, api_error *e);
 

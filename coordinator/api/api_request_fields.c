@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "coordinator/api/api_fields.h"
+#include "coordinator/api/api_json.h"
 #include "coordinator/api/api_request.h"
 
 #define AT(member) offsetof(api_request, member)

@@ -1,13 +1,13 @@
-/* engine/grammar/grammar.h - texts that follow a grammar: GBNF or a JSON schema, compiled to an automaton over bytes,
- * and the mask of tokens that may come next.
+/* engine/grammar/grammar.h - texts that follow a grammar in GBNF: its automaton over bytes, and the mask of the tokens
+ * that may come next.
  *
  * GBNF is the dialect of llama.cpp: rules `name ::= ...` with root as the start, "literals", [classes] with ranges,
  * negation and escapes (\n \r \t \\ \" \[ \] \- \^ \xHH \uHHHH \UHHHHHHHH, which are code points), `.` for any
  * character, ( groups ), | alternatives, ? * + {m} {m,} {m,n}, and # comments. Classes are over code points. Left
  * recursion is refused by name.
  *
- * A grammar is made once (mr_grammar_parse, mr_grammar_from_schema), travels packed (mr_grammar_pack), and is opened
- * for a sequence with mr_grammar_state_create. For each token: mr_grammar_state_mask, sample, mr_grammar_state_accept.
+ * A grammar is made once (mr_grammar_parse), travels packed (mr_grammar_pack), and is opened for a sequence with
+ * mr_grammar_state_create. For each token: mr_grammar_state_mask, sample, mr_grammar_state_accept.
  *
  * Threads: a grammar and a vocabulary do not change: any thread may use them, but not while they are destroyed. The
  *          caller serialises the calls of one state.
@@ -27,7 +27,6 @@
 
 enum {
     MR_GRAMMAR_MAX_TEXT_BYTES = 1 << 20, /* of a GBNF text, also of one that a schema gives, and of a packed grammar */
-    MR_GRAMMAR_MAX_SCHEMA_BYTES = 1 << 20, /* of a JSON schema */
     MR_GRAMMAR_MAX_RULES = 8192,
     MR_GRAMMAR_MAX_STATES = 1 << 16,  /* of the automaton */
     MR_GRAMMAR_MAX_REPEAT = 1 << 15,  /* m and n of {m,n} */
@@ -41,15 +40,6 @@ typedef struct mr_grammar mr_grammar;
 /* Compiles GBNF. MR_E_FORMAT: it is malformed; the text names the line. MR_E_UNSUPPORTED: left recursion.
  * MR_E_INVALID: no text matches it. MR_E_TOO_LONG: a limit above, or it takes too much time or memory to compile. */
 MR_MUST_USE mr_status mr_grammar_parse(mr_str gbnf, mr_grammar **out, mr_err *err);
-/* Compiles the GBNF of mr_grammar_schema_to_gbnf (engine/grammar/schema.h), with its errors. */
-MR_MUST_USE mr_status mr_grammar_from_schema(mr_str json_schema, mr_grammar **out, mr_err *err);
-/* Texts that a regular expression matches from end to end; the expressions are those of "pattern" in schemas.
- * MR_E_UNSUPPORTED: the text names what; otherwise as mr_grammar_parse. */
-MR_MUST_USE mr_status mr_grammar_from_regex(mr_str pattern, mr_grammar **out, mr_err *err);
-/* One of n texts; errors as mr_grammar_parse. */
-MR_MUST_USE mr_status mr_grammar_from_choice(const mr_str *texts, size_t n, mr_grammar **out, mr_err *err);
-/* Any JSON object, as response_format json_object asks for. */
-MR_MUST_USE mr_status mr_grammar_any_object(mr_grammar **out, mr_err *err);
 void mr_grammar_destroy(mr_grammar *g);
 
 /* The grammar as bytes for the wire and the journal, freed with mr_free. */

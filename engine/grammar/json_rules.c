@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "engine/base/mem.h"
-#include "engine/grammar/grammar.h"
+#include "engine/grammar/schema.h"
 
 /* RFC 8259; @ stands for the prefix. Escaped surrogates stand in pairs, so that every string is Unicode text. */
 static const char rules[] =

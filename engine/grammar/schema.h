@@ -25,7 +25,10 @@
 
 #include "engine/base/status.h"
 #include "engine/base/str.h"
+#include "engine/grammar/grammar.h"
 #include "engine/text/buffers.h"
+
+enum { MR_GRAMMAR_MAX_SCHEMA_BYTES = 1 << 20 }; /* of a JSON schema */
 
 /* Appends rules to out: one named `name` ([A-Za-z0-9-], starts with a letter), the JSON values that the schema
  * allows, and those that it needs, all named `name-...`. Several schemas go into one grammar under different names,
@@ -33,5 +36,15 @@
  * type; MR_E_UNSUPPORTED: a keyword that cannot be honoured, named with its path; MR_E_INVALID: no value is valid;
  * MR_E_TOO_LONG: nested too deep, or the rules exceed MR_GRAMMAR_MAX_TEXT_BYTES. On failure out is as it was. */
 MR_MUST_USE mr_status mr_grammar_schema_to_gbnf(mr_str json_schema, const char *name, mr_text_buf *out, mr_err *err);
+
+/* Compiles the GBNF of mr_grammar_schema_to_gbnf, with its errors. */
+MR_MUST_USE mr_status mr_grammar_from_schema(mr_str json_schema, mr_grammar **out, mr_err *err);
+/* Texts that a regular expression matches from end to end; the expressions are those of "pattern" in schemas.
+ * MR_E_UNSUPPORTED: the text names what; otherwise as mr_grammar_parse. */
+MR_MUST_USE mr_status mr_grammar_from_regex(mr_str pattern, mr_grammar **out, mr_err *err);
+/* One of n texts; errors as mr_grammar_parse. */
+MR_MUST_USE mr_status mr_grammar_from_choice(const mr_str *texts, size_t n, mr_grammar **out, mr_err *err);
+/* Any JSON object, as response_format json_object asks for. */
+MR_MUST_USE mr_status mr_grammar_any_object(mr_grammar **out, mr_err *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* Grammars of texts that are no JSON: those that a regular expression matches, and one of a list. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/grammar/gbnf.h"
-#include "engine/grammar/grammar.h"
+#include "engine/grammar/schema.h"
 #include "engine/grammar/schema_internal.h"
 
 enum { MAX_RULE_BYTES_OF_BYTE = 64 }; /* a byte of an expression comes to less */

@@ -8,6 +8,7 @@
 
 #include "engine/base/mem.h"
 #include "engine/grammar/grammar.h"
+#include "engine/grammar/schema.h"
 #include "engine/vocab/vocab.h"
 
 static void stop(const mr_err *err) {
