@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinator/job.h"
-#include "coordinator/local_cluster.h"
+#include "coordinator/clusters/local_cluster.h"
+#include "coordinator/job/job.h"
 #include "engine/base/clock.h"
 #include "tests/support/channel_delay.h"
 

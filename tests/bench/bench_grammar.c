@@ -6,9 +6,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "coordinator/serving/schema/schema.h"
 #include "engine/base/mem.h"
 #include "engine/grammar/grammar.h"
-#include "engine/grammar/schema.h"
 #include "engine/vocab/vocab.h"
 
 static void stop(const mr_err *err) {

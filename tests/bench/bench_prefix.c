@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "coordinator/job.h"
-#include "coordinator/local_cluster.h"
+#include "coordinator/clusters/local_cluster.h"
+#include "coordinator/job/job.h"
 #include "engine/base/clock.h"
 #include "engine/base/rng.h"
 #include "engine/tensor/tensor.h"

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "coordinator/local_cluster.h"
-#include "coordinator/service/service.h"
+#include "coordinator/clusters/local_cluster.h"
+#include "coordinator/serving/service/service.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"

@@ -13,9 +13,9 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "coordinator/batch/batch_files.h"
-#include "coordinator/batch/batch_run.h"
-#include "coordinator/batch/batch_store.h"
+#include "coordinator/serving/batch/batch_files.h"
+#include "coordinator/serving/batch/batch_run.h"
+#include "coordinator/serving/batch/batch_store.h"
 #include "engine/base/clock.h"
 #include "tests/cluster/test_service_support.h"
 #include "tests/support/channel_fault.h"

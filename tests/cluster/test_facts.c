@@ -14,8 +14,8 @@
 #include <cmocka.h>
 
 #include "backends/cpu/cpu_backend.h"
-#include "coordinator/facts.h"
-#include "coordinator/program/local_facts.h"
+#include "coordinator/lobby/facts.h"
+#include "coordinator/session/local_facts.h"
 #include "engine/base/clock.h"
 #include "engine/base/thread.h"
 #include "proto/channel_local.h"

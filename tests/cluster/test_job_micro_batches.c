@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/job_internal.h"
+#include "coordinator/job/job_internal.h"
 #include "engine/base/clock.h"
 #include "engine/base/rng.h"
 #include "tests/cluster/test_job_support.h"

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/job.h"
+#include "coordinator/job/job.h"
 #include "tests/cluster/test_job_cast.h"
 
 enum { N_PROMPT = 3 };

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/job_internal.h"
+#include "coordinator/job/job_internal.h"
 #include "tests/cluster/test_job_support.h"
 
 enum { N = 24, N_MANY = 500, VOCAB = 90, HANG_S = 60 };

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/job_internal.h"
+#include "coordinator/job/job_internal.h"
 #include "tests/cluster/test_job_support.h"
 
 enum { VOCAB = 90, N_TOGETHER = 6, MAX_TOKENS = 9 };

@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "coordinator/job_internal.h"
+#include "coordinator/job/job_internal.h"
 #include "engine/base/mem.h"
 #include "engine/grammar/grammar.h"
 #include "tests/cluster/test_job_support.h"

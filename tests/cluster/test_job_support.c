@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/job_internal.h"
+#include "coordinator/job/job_internal.h"
 #include "engine/base/rng.h"
 #include "engine/base/thread.h"
 

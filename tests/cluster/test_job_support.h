@@ -7,8 +7,8 @@
 #ifndef MR_TESTS_CLUSTER_TEST_JOB_SUPPORT_H
 #define MR_TESTS_CLUSTER_TEST_JOB_SUPPORT_H
 
-#include "coordinator/job.h"
-#include "coordinator/local_cluster.h"
+#include "coordinator/clusters/local_cluster.h"
+#include "coordinator/job/job.h"
 #include "tests/support/tiny_model.h"
 
 typedef struct job_model {

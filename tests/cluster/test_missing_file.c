@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "backends/cpu/cpu_backend.h"
-#include "coordinator/facts.h"
-#include "coordinator/roll_call.h"
+#include "coordinator/lobby/facts.h"
+#include "coordinator/lobby/roll_call.h"
 #include "engine/base/clock.h"
 #include "engine/base/thread.h"
 #include "proto/channel_local.h"

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "backends/cpu/cpu_backend.h"
-#include "coordinator/roll_call.h"
+#include "coordinator/lobby/roll_call.h"
 #include "engine/base/clock.h"
 #include "engine/base/numerics.h"
 #include "engine/base/thread.h"

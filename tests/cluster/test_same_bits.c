@@ -15,8 +15,8 @@
 #include <cmocka.h>
 
 #include "backends/cpu/kernels.h"
-#include "coordinator/job.h"
-#include "coordinator/local_cluster.h"
+#include "coordinator/clusters/local_cluster.h"
+#include "coordinator/job/job.h"
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
 #include "engine/grammar/grammar.h"

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/job_internal.h"
+#include "coordinator/job/job_internal.h"
 #include "engine/base/clock.h"
 
 static const int64_t LONG_NS = 60 * MR_NS_PER_S;

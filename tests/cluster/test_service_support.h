@@ -5,7 +5,7 @@
 #ifndef MR_TESTS_CLUSTER_TEST_SERVICE_SUPPORT_H
 #define MR_TESTS_CLUSTER_TEST_SERVICE_SUPPORT_H
 
-#include "coordinator/service/service.h"
+#include "coordinator/serving/service/service.h"
 #include "engine/base/thread.h"
 #include "tests/cluster/test_job_support.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 
-#include "coordinator/api/api.h"
-#include "coordinator/chat/chat_template.h"
+#include "coordinator/serving/api/api.h"
+#include "coordinator/serving/chat/chat_template.h"
 #include "engine/base/status.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/fake_service.h"

@@ -4,8 +4,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "coordinator/batch/batch_files.h"
-#include "coordinator/batch/batch_run.h"
+#include "coordinator/serving/batch/batch_files.h"
+#include "coordinator/serving/batch/batch_run.h"
 #include "engine/base/mem.h"
 #include "tests/fuzz/fuzz.h"
 

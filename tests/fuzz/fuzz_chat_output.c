@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "coordinator/chat/chat_output.h"
+#include "coordinator/serving/chat/chat_output.h"
 #include "tests/fuzz/fuzz.h"
 
 /* Words of templates that tell their forms. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/jinja/jinja.h"
+#include "coordinator/serving/jinja/jinja.h"
 #include "tests/fuzz/fuzz.h"
 
 static const char variables_text[] = "{\"s\": \"\\u00e4b\\n\", \"l\": [3, 1, 2], \"d\": {\"b\": 1, \"a\": [true, null, "

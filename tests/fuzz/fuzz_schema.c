@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "coordinator/serving/schema/schema.h"
 #include "engine/grammar/grammar.h"
-#include "engine/grammar/schema.h"
 #include "tests/fuzz/fuzz.h"
 
 int mr_fuzz_schema(const uint8_t *data, size_t size) {

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "coordinator/http/http_server.h"
+#include "coordinator/serving/http/http_server.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"

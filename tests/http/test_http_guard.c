@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/http/http_guard.h"
+#include "coordinator/serving/http/http_guard.h"
 #include "engine/base/mem.h"
 
 static void test_keys(void **state) {

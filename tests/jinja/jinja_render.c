@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "engine/jinja/jinja.h"
+#include "coordinator/serving/jinja/jinja.h"
 
 static json_t *answer(const json_t *request) {
     const json_t *source = json_object_get(request, "source");

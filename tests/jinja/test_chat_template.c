@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "coordinator/chat/chat_template_internal.h"
+#include "coordinator/serving/chat/chat_template_internal.h"
 #include "engine/base/mem.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/unit/test_text_vocabs.h"

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "coordinator/serving/jinja/jinja.h"
 #include "engine/base/mem.h"
-#include "engine/jinja/jinja.h"
 
 static const char variables_text[] =
     "{\"s\": \" H\\u00e4llo \", \"l\": [3, 1, 2], \"d\": {\"b\": 1, \"a\": [true, null, 2.5]}, \"n\": 7,"

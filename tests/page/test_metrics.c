@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/metrics/metrics.h"
+#include "coordinator/serving/metrics/metrics.h"
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
 

@@ -56,7 +56,7 @@ class MetricsText(unittest.TestCase):
         text = subprocess.run([os.environ["MILLRACE_TEST_METRICS"], "--print"], stdout=subprocess.PIPE, check=True).stdout
         families = prometheus.read(text.decode())
         self.check_queries(families)
-        with open(os.path.join(SOURCE, "coordinator/metrics/metrics.def"), encoding="utf-8") as f:
+        with open(os.path.join(SOURCE, "coordinator/serving/metrics/metrics.def"), encoding="utf-8") as f:
             self.assertEqual(len(families), f.read().count("\nMR_METRIC("))
         self.assertTrue(all(name.startswith("millrace_") for name in families))
         samples = families["millrace_stage_seconds_total"].samples

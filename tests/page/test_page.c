@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "coordinator/page/page.h"
+#include "coordinator/serving/page/page.h"
 #include "engine/base/mem.h"
 
 static const mr_page_stage STAGES[2] = {

@@ -11,7 +11,7 @@ import threading
 import time
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-FOLDER = os.path.join(ROOT, "coordinator", "page")
+FOLDER = os.path.join(ROOT, "coordinator", "serving", "page")
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 PHASES = ["no-work", "wait-in", "wait-out", "compute", "wire", "sampling"]
 BOUNDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100]

@@ -5,7 +5,7 @@
 #ifndef MR_TESTS_SUPPORT_FAKE_SERVICE_H
 #define MR_TESTS_SUPPORT_FAKE_SERVICE_H
 
-#include "coordinator/service/service.h"
+#include "coordinator/serving/service/service.h"
 
 enum {
     FAKE_MAX_STOPS = 8,

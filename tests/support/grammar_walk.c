@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "coordinator/serving/schema/schema.h"
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
 #include "engine/grammar/grammar.h"
-#include "engine/grammar/schema.h"
 #include "engine/vocab/vocab.h"
 #include "tests/unit/test_text_vocabs.h"
 

@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "coordinator/api/api_fields.h"
-#include "coordinator/api/api_request.h"
+#include "coordinator/serving/api/api_fields.h"
+#include "coordinator/serving/api/api_request.h"
 #include "engine/base/mem.h"
 #include "tests/unit/test_api_support.h"
 
@@ -433,7 +433,7 @@ static bool is_of_kind(const char *name, size_t n, int kind) {
 static void test_page_of_fields(void **state) {
     (void)state;
     static char page[1 << 16];
-    FILE *file = fopen(MILLRACE_SOURCE_DIR "/coordinator/api/FIELDS.md", "rb");
+    FILE *file = fopen(MILLRACE_SOURCE_DIR "/coordinator/serving/api/FIELDS.md", "rb");
     assert_non_null(file);
     assert_true(fread(page, 1, sizeof page - 1, file) > 0);
     fclose(file);

@@ -6,8 +6,8 @@
 
 #include <jansson.h>
 
-#include "coordinator/api/api.h"
-#include "coordinator/chat/chat_template.h"
+#include "coordinator/serving/api/api.h"
+#include "coordinator/serving/chat/chat_template.h"
 #include "tests/support/fake_service.h"
 #include "tests/unit/test_text_vocabs.h"
 

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "coordinator/batch/batch_run.h"
+#include "coordinator/serving/batch/batch_run.h"
 #include "engine/base/mem.h"
 #include "tests/support/fake_api.h"
 #include "tests/support/share.h"

@@ -12,8 +12,8 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "coordinator/batch/batch_files.h"
-#include "coordinator/batch/batch_store.h"
+#include "coordinator/serving/batch/batch_files.h"
+#include "coordinator/serving/batch/batch_store.h"
 #include "engine/base/clock.h"
 #include "tests/support/fake_api.h"
 

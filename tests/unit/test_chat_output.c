@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/chat/chat_output.h"
+#include "coordinator/serving/chat/chat_output.h"
 #include "engine/base/mem.h"
 
 /* Of templates, the words that tell their forms. */

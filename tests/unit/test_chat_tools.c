@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/chat/chat_tools.h"
+#include "coordinator/serving/chat/chat_tools.h"
 #include "engine/grammar/grammar.h"
 #include "tests/support/share.h"
 

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/journal.h"
+#include "coordinator/job/journal.h"
 #include "engine/base/mem.h"
 
 enum { N = 300, N_PROMPT = 3, MAX_IDS = 7 };

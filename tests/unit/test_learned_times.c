@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/learned_times.h"
+#include "coordinator/job/learned_times.h"
 #include "engine/base/mem.h"
 
 static mr_learned_times *create(int32_t n_stages) {

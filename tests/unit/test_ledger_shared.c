@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/ledger.h"
+#include "coordinator/job/ledger.h"
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
 

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/load.h"
+#include "coordinator/cli/bench/load.h"
 
 static mr_load make(mr_load_poisson p) {
     mr_load l;

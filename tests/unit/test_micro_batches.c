@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/micro_batches.h"
+#include "coordinator/planning/micro_batches.h"
 #include "engine/base/rng.h"
 
 enum { MAX_STAGES = 6, N_ROUNDS = 200, WARM_UP = 40 };

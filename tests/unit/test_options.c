@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/program/options.h"
+#include "coordinator/console/options.h"
 #include "engine/base/mem.h"
 
 enum { MAX_ARGS = 24 };

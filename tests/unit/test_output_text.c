@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/output_text.h"
+#include "coordinator/serving/text/output_text.h"
 
 /* One token for each byte, and a few longer ones. */
 enum { N_BYTES = 256, ABC = N_BYTES, NEWLINE_USER, N };

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/plan.h"
+#include "coordinator/planning/plan.h"
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
 #include "tests/support/tiny_model.h"

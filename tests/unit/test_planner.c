@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "coordinator/plan_predict.h"
-#include "coordinator/plan_problem.h"
+#include "coordinator/planning/plan_predict.h"
+#include "coordinator/planning/plan_problem.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"

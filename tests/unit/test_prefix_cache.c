@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/prefix_cache.h"
+#include "coordinator/job/prefix_cache.h"
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
 

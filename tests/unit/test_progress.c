@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/program/progress.h"
+#include "coordinator/console/progress.h"
 #include "engine/base/clock.h"
 
 /* What shows(p) writes to standard error. */

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/program/rank_place.h"
+#include "coordinator/session/rank_place.h"
 #include "engine/base/thread.h"
 
 /* In a child without variables of a launcher: body's result is its exit status. */

@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "coordinator/scheduler.h"
-#include "coordinator/step_budget.h"
+#include "coordinator/job/scheduler.h"
+#include "coordinator/job/step_budget.h"
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/step_budget.h"
+#include "coordinator/job/step_budget.h"
 #include "engine/base/rng.h"
 
 enum { MAX_STAGES = 6, MOST = 512 };

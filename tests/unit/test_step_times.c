@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/step_times.h"
+#include "coordinator/planning/step_times.h"
 
 static void lies_between_the_points(void **state) {
     (void)state;

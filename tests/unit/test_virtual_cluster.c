@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "coordinator/load.h"
-#include "coordinator/virtual_cluster.h"
+#include "coordinator/cli/bench/load.h"
+#include "coordinator/clusters/virtual_cluster.h"
 #include "engine/base/clock.h"
 
 enum { VOCAB = 50, ROW_BYTES = 1000 };

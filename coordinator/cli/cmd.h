@@ -1,0 +1,25 @@
+/* coordinator/cli/cmd.h - the commands of the program. Each does one thing from its options and returns; main() prints the
+ * error and maps the status to the exit status:
+ *   MR_OK 0, MR_E_INVALID 2 (wrong usage), MR_E_CANCELLED 130 or 143 (interrupted), all others 1.
+ * An error whose text is empty has been reported already, or needs no report.
+ * Threads: bound to the main thread. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_COORDINATOR_CMD_H
+#define MR_COORDINATOR_CMD_H
+
+#include "coordinator/console/options.h"
+
+MR_MUST_USE mr_status cmd_generate(const mr_options *options, mr_err *err);
+MR_MUST_USE mr_status cmd_logits(const mr_options *options, mr_err *err);
+MR_MUST_USE mr_status cmd_perplexity(const mr_options *options, mr_err *err);
+MR_MUST_USE mr_status cmd_tokenize(const mr_options *options, mr_err *err);
+MR_MUST_USE mr_status cmd_inspect(const mr_options *options, mr_err *err);
+MR_MUST_USE mr_status cmd_plan(const mr_options *options, mr_err *err);
+MR_MUST_USE mr_status cmd_bench(const mr_options *options, mr_err *err);
+MR_MUST_USE mr_status cmd_batch(const mr_options *options, mr_err *err);
+MR_MUST_USE mr_status cmd_chat(const mr_options *options, mr_err *err);
+MR_MUST_USE mr_status cmd_serve(const mr_options *options, mr_err *err);
+/* simulate, and bench with a load */
+MR_MUST_USE mr_status cmd_load(const mr_options *options, mr_err *err);
+
+#endif

@@ -1,0 +1,67 @@
+/* coordinator/cli/cmd_generate.h - internal to `millrace generate`: its sequences, and what is reported of them.
+ * Threads: bound to the main thread. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_COORDINATOR_CMD_GENERATE_H
+#define MR_COORDINATOR_CMD_GENERATE_H
+
+#include "coordinator/serving/text/output_text.h"
+#include "coordinator/session/session.h"
+#include "coordinator/session/session_sampling.h"
+
+typedef enum gen_finish {
+    GEN_RUNNING,
+    GEN_STOP,        /* an end token or a stop text */
+    GEN_LENGTH,      /* -n or the context */
+    GEN_INTERRUPTED, /* Ctrl-C, or nobody reads the output */
+    GEN_ERROR,       /* err says why */
+} gen_finish;
+
+struct generation;
+
+/* One choice of a prompt, and what became of it. */
+typedef struct gen_sequence {
+    struct generation *all;
+    int32_t prompt_idx, choice;
+    mr_str prompt;
+    mr_text_buf file; /* the prompt's bytes, when it came from a file; of choice 0 */
+    mr_token_buf prompt_ids, ids;
+    mr_logprobs *logprobs; /* [ids.n], where they are wanted */
+    int32_t max_tokens;
+    output_text text;
+    size_t n_printed; /* bytes of text */
+    gen_finish finish;
+    mr_err err;
+} gen_sequence;
+
+typedef struct generation {
+    const mr_options *options;
+    cmd_session session;
+    mr_tokenizer *tok;
+    uint8_t *grammar; /* [grammar_bytes] packed; NULL: none */
+    size_t grammar_bytes;
+    cmd_sampling sampling;
+    gen_sequence *sequences; /* [n], the choices of each prompt together */
+    int32_t n, n_choices;
+    bool json, echo, ignore_eos, logprobs;
+    int32_t printing; /* the sequence whose text is being printed; those after it wait */
+    bool begun;       /* its header is out */
+    mr_err out_err;   /* standard output failed; status MR_OK until then */
+} generation;
+
+/* Reads the prompts of -p and -f. MR_E_INVALID: there are none. */
+MR_MUST_USE mr_status gen_prompts_read(generation *g, mr_err *err);
+/* Turns them into ids; a prompt that cannot be used gets its error. Returns how many can. */
+int32_t gen_prompts_encode(generation *g);
+void gen_prompts_deinit(generation *g);
+
+/* Ends a sequence with an error, which is printed once. */
+void gen_fail(gen_sequence *s, const mr_err *err);
+
+/* Prints what may be printed now, in the order of the prompts. */
+void gen_print(generation *g);
+/* The JSON object. */
+MR_MUST_USE mr_status gen_print_json(const generation *g, mr_err *err);
+/* Statistics, as notes. */
+void gen_note_statistics(const generation *g);
+
+#endif

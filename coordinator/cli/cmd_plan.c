@@ -1,0 +1,184 @@
+/* cmd_plan.c - `millrace plan`: who would hold what, how fast that would be, and what one more rank would bring. */
+// SPDX-License-Identifier: Apache-2.0
+#include <inttypes.h>
+
+#include "coordinator/cli/cmd.h"
+#include "coordinator/console/output.h"
+#include "coordinator/console/output_table.h"
+#include "coordinator/planning/what_if.h"
+#include "coordinator/session/output_json.h"
+#include "coordinator/session/session.h"
+#include "engine/base/mem.h"
+
+enum { N_SEQUENCES = 7, PROMPT = 512 };
+static const int32_t SEQUENCES[N_SEQUENCES] = {1, 2, 4, 8, 16, 32, 64};
+
+/* Decode rates with one more rank, where --what-if asks. */
+typedef struct further {
+    bool wanted;
+    int32_t n_stages; /* of its plan */
+    bool used;        /* the new rank is in it */
+    double rates[N_SEQUENCES];
+} further;
+
+static mr_status foretell_further(const cmd_session *s, further *out, mr_err *err) {
+    const char *text = mr_options_text(s->options, MR_OPTION_WHAT_IF);
+    what_if w = {0};
+    *out = (further){.wanted = text != NULL};
+    if (!text)
+        return MR_OK;
+    if (!s->facts.known)
+        return mr_err_set(err, MR_E_INVALID, "--what-if needs measurements; hint: --measure auto, or --facts");
+    mr_plan *plan = mr_alloc(sizeof *plan);
+    mr_plan_prediction *p = mr_alloc(sizeof *p);
+    mr_planner_config config = s->facts.planner;
+    mr_status status = plan && p ? what_if_make(text, s->facts.known, config.memory.layer_bytes, &w, err)
+                                 : mr_err_set(err, MR_E_NO_MEMORY, "no memory for another plan");
+    config.facts = &w.facts;
+    if (status == MR_OK)
+        status = mr_planner_solve(&config, plan, err);
+    if (status == MR_OK) {
+        int32_t n = config.objective == MR_OBJECTIVE_LATENCY ? 1 : config.n_sequences;
+        mr_plan_predict(&w.facts, plan, config.depth, p);
+        if (mr_plan_decode_rate(p, n, NULL) < mr_plan_decode_rate(s->facts.prediction, n, NULL)) {
+            *plan = s->plan; /* nobody has to take the new rank */
+            mr_plan_predict(&w.facts, plan, config.depth, p);
+        }
+        for (int i = 0; i < N_SEQUENCES; i++)
+            out->rates[i] = mr_plan_decode_rate(p, SEQUENCES[i], NULL);
+        out->n_stages = plan->n_stages;
+        for (int32_t i = 0; i < plan->n_stages; i++)
+            out->used = out->used || plan->stages[i].rank == w.facts.n_ranks - 1;
+    }
+    what_if_deinit(&w);
+    mr_free(plan);
+    mr_free(p);
+    return status;
+}
+
+/* --- JSON ----------------------------------------------------------------------------------------------------------- */
+
+static json_t *rate_json(int32_t n, double rate) {
+    return json_pack("{s:i, s:f}", "sequences", n, "tokens_per_second", rate);
+}
+
+static json_t *predicted_json(const cmd_session *s, const further *more) {
+    const mr_plan_prediction *p = s->facts.prediction;
+    json_t *decode = json_array(), *steps = json_array(), *further_rates = json_array();
+    for (int i = 0; i < N_SEQUENCES; i++) {
+        int32_t m;
+        json_t *rate = rate_json(SEQUENCES[i], mr_plan_decode_rate(p, SEQUENCES[i], &m));
+        json_object_set_new(rate, "micro_batches", json_integer(m));
+        json_array_append_new(decode, rate);
+        json_array_append_new(further_rates, rate_json(SEQUENCES[i], more->rates[i]));
+    }
+    for (int32_t i = 0; i < s->plan.n_stages; i++)
+        json_array_append_new(steps, json_real(mr_plan_step_seconds(p, i, 1)));
+    json_t *o = json_pack("{s:i, s:o, s:f, s:o}", "depth", s->facts.planner.depth, "decode", decode,
+                          "prefill_tokens_per_second", cmd_facts_prefill_rate(s, PROMPT, 0), "step_of_1_row_s", steps);
+    if (o && more->wanted)
+        json_object_set_new(
+            o, "what_if",
+            json_pack("{s:i, s:b, s:O}", "stages", more->n_stages, "used", more->used, "decode", further_rates));
+    json_decref(further_rates);
+    return o;
+}
+
+static mr_status print_json(const cmd_session *s, const further *more, mr_err *err) {
+    json_t *plan = output_json_plan(&s->plan, s->sizes, &s->cluster);
+    json_t *root =
+        json_pack("{s:o, s:s, s:i, s:i, s:i, s:i, s:i, s:s, s:b, s:I, s:o}", "model",
+                  output_json_text(mr_str_from(s->model_path)), "architecture", s->info.arch, "layers",
+                  s->info.n_layers, "threads", s->threads, "context", s->ctx, "chunk", s->max_rows, "sequences",
+                  s->max_sequences, "kv_type", mr_options_text(s->options, MR_OPTION_KV_TYPE), "repacked",
+                  !s->map_weights, "kv_tokens", (json_int_t)s->n_kv_blocks * MR_WIRE_BLOCK_TOKENS, "plan", plan);
+    for (size_t i = 0; plan && i < json_array_size(plan); i++) { /* ranks of --facts are not here to be asked */
+        const char *host = cmd_facts_host(s, (int32_t)i);
+        json_t *stage = json_array_get(plan, i);
+        json_object_set_new(stage, "file_bytes", json_integer((json_int_t)cmd_session_file_bytes(s, (int32_t)i)));
+        if (!host)
+            continue;
+        json_object_set_new(stage, "rank", json_integer(s->plan.stages[i].rank));
+        json_object_set_new(stage, "host", output_json_text(mr_str_from(host)));
+    }
+    if (root && s->facts.prediction)
+        json_object_set_new(root, "predicted", predicted_json(s, more));
+    return output_json_print(root, err);
+}
+
+/* --- Table ---------------------------------------------------------------------------------------------------------- */
+
+static mr_status add_rates(const cmd_session *s, const further *more, mr_text_buf *out, mr_err *err) {
+    const mr_plan_prediction *p = s->facts.prediction;
+    output_table t = {.align = "lrrrrrrr"};
+    output_table_cell(&t, "sequences");
+    for (int i = 0; i < N_SEQUENCES; i++)
+        output_table_cell(&t, "%" PRId32, SEQUENCES[i]);
+    output_table_cell(&t, "tokens/s");
+    for (int i = 0; i < N_SEQUENCES; i++)
+        output_table_cell(&t, "%s",
+                          output_rounded(mr_plan_decode_rate(p, SEQUENCES[i], NULL), (char[OUTPUT_ROUNDED_TEXT]){0}));
+    output_table_cell(&t, "micro-batches");
+    for (int i = 0; i < N_SEQUENCES; i++) {
+        int32_t m;
+        (void)mr_plan_decode_rate(p, SEQUENCES[i], &m);
+        output_table_cell(&t, "%" PRId32, m);
+    }
+    if (more->wanted) {
+        output_table_cell(&t, "with the new rank");
+        for (int i = 0; i < N_SEQUENCES; i++)
+            output_table_cell(&t, "%s", output_rounded(more->rates[i], (char[OUTPUT_ROUNDED_TEXT]){0}));
+    }
+    t.failed |=
+        !output_printf(out, "\nexpected, after %" PRId32 " tokens of context; prefill of %d tokens: %s tokens/s\n",
+                       s->facts.planner.depth, PROMPT,
+                       output_rounded(cmd_facts_prefill_rate(s, PROMPT, 0), (char[OUTPUT_ROUNDED_TEXT]){0}));
+    mr_status status = output_table_print(&t, out, err);
+    output_table_deinit(&t);
+    if (status == MR_OK && more->wanted && !more->used &&
+        !output_printf(out, "the fastest plan with the new rank leaves it out\n"))
+        status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for a text");
+    return status;
+}
+
+static mr_status print_table(const cmd_session *s, const further *more, mr_err *err) {
+    mr_text_buf table = {0};
+    mr_status status = cmd_session_print_plan(s, &table, err);
+    if (status == MR_OK && s->facts.prediction)
+        status = add_rates(s, more, &table, err);
+    if (status == MR_OK)
+        status = output_write(table.data, table.len, err);
+    mr_text_buf_deinit(&table);
+    return status;
+}
+
+static mr_status save(const cmd_session *s, mr_err *err) {
+    const char *path = mr_options_text(s->options, MR_OPTION_SAVE);
+    return path ? plan_file_write(path, s->info.arch, s->facts.model_digest, s->info.n_layers, &s->plan, s->facts.known,
+                                  err)
+                : MR_OK;
+}
+
+mr_status cmd_plan(const mr_options *options, mr_err *err) {
+    cmd_session s;
+    further more;
+    mr_status status = cmd_session_open(options, &s, err);
+    if (status == MR_OK) {
+        bool given = mr_options_given(options, MR_OPTION_SEQUENCES);
+        int64_t n = given ? mr_options_number(options, MR_OPTION_SEQUENCES) : 1;
+        cmd_session_needs needs = {.max_rows = n * s.ctx,
+                                   .max_sequences = (int32_t)n,
+                                   .kv_tokens = n * cmd_session_whole_blocks(s.ctx),
+                                   .min_kv_tokens = s.ctx};
+        status = cmd_session_size(&s, &needs, err);
+    }
+    if (status == MR_OK)
+        status = foretell_further(&s, &more, err);
+    if (status == MR_OK)
+        status = mr_options_number(options, MR_OPTION_JSON) ? print_json(&s, &more, err) : print_table(&s, &more, err);
+    if (status == MR_OK)
+        status = save(&s, err);
+    s.cluster.well = status == MR_OK;
+    cmd_session_close(&s);
+    return status;
+}

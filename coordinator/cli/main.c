@@ -1,0 +1,203 @@
+/* coordinator/cli/main.c - the program: options, one command, exit status. */
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backends/cpu/kernels.h"
+#include "backends/registry.h"
+#include "coordinator/cli/cmd.h"
+#include "coordinator/cli/status_file.h"
+#include "coordinator/console/interrupt.h"
+#include "coordinator/console/options.h"
+#include "coordinator/console/output.h"
+#include "coordinator/session/session.h"
+#include "engine/base/log.h"
+#include "engine/base/mem.h"
+#include "engine/graph/debug.h"
+#include "millrace_commit.h"
+
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+typedef mr_status cmd_fn(const mr_options *options, mr_err *err);
+
+static cmd_fn *const COMMANDS[MR_COMMAND_COUNT] = {
+    [MR_COMMAND_GENERATE] = cmd_generate,
+    [MR_COMMAND_LOGITS] = cmd_logits,
+    [MR_COMMAND_TOKENIZE] = cmd_tokenize,
+    [MR_COMMAND_INSPECT] = cmd_inspect,
+    [MR_COMMAND_PLAN] = cmd_plan,
+    [MR_COMMAND_BENCH] = cmd_bench,
+    [MR_COMMAND_PERPLEXITY] = cmd_perplexity,
+    [MR_COMMAND_SIMULATE] = cmd_load,
+    [MR_COMMAND_SERVE] = cmd_serve,
+    [MR_COMMAND_CHAT] = cmd_chat,
+    [MR_COMMAND_BATCH] = cmd_batch,
+};
+
+/* Opens /dev/null in place of standard streams that are closed, so that no file of ours takes their numbers; in the
+ * wrong direction, so that using them is still an error. */
+static void fill_standard_streams(void) {
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
+            return;
+}
+
+/* Environment variables that are no options. */
+static mr_status check_variables(mr_err *err) {
+    char levels[64];
+    size_t used = 0;
+    const char *wrong = mr_isa_env_error();
+    if (!wrong)
+        return mr_graph_variables_check(err);
+    for (int i = 0; i < MR_ISA_COUNT; i++)
+        used += (size_t)snprintf(levels + used, sizeof levels - used, "%s%s", i ? ", " : "", mr_isa_name((mr_isa)i));
+    return mr_err_set(err, MR_E_INVALID, "MILLRACE_CPU_ISA: \"%.80s\" is not one of %s", wrong, levels);
+}
+
+static void warn_of_variables(void) {
+    size_t pos = 0;
+    mr_str name;
+    const char *nearest;
+    while (mr_options_unknown_variable(environ, &pos, &name, &nearest)) {
+        int len = name.len < 80 ? (int)name.len : 80;
+        if (nearest)
+            output_warning("unknown environment variable %.*s; hint: did you mean %s?", len, name.data, nearest);
+        else
+            output_warning("unknown environment variable %.*s", len, name.data);
+    }
+}
+
+static void configure_log(const mr_options *o) {
+    mr_log_level level = MR_LOG_INFO;
+    if (mr_log_level_parse(mr_options_text(o, MR_OPTION_LOG_LEVEL), &level))
+        mr_log_set_level(level);
+    output_set_log_json(mr_options_number(o, MR_OPTION_LOG_JSON) != 0);
+}
+
+static void print_version(FILE *f) {
+    char library[128];
+    const mr_backend_kind *kind;
+    rank_mpi_library(library, sizeof library);
+    fprintf(f, "millrace %s\ncommit: %s\nMPI: %s\n", MILLRACE_VERSION, MILLRACE_COMMIT, library);
+    for (int i = 0; (kind = mr_backend_kind_at(i)); i++)
+        fprintf(f, "backend %s: %s%s\n", kind->name, kind->about, kind->create ? "" : " (not built in)");
+}
+
+/* --version, --options and the help texts, in one write. */
+static mr_status print_text(const mr_options *o, mr_err *err) {
+    char *text = NULL;
+    size_t len = 0;
+    FILE *f = open_memstream(&text, &len);
+    if (!f)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a help text");
+    if (o->version)
+        print_version(f);
+    else if (o->markdown)
+        mr_options_document(f);
+    else if (o->command == MR_COMMAND_COUNT)
+        mr_options_help(f);
+    else
+        mr_options_command_help(f, o->command);
+    mr_status status =
+        fclose(f) == 0 ? output_write(text, len, err) : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a help text");
+    free(text);
+    return status;
+}
+
+static mr_status run(const mr_options *o, mr_err *err) {
+    if (o->version || o->markdown || mr_options_number(o, MR_OPTION_HELP))
+        return print_text(o, err);
+    configure_log(o);
+    warn_of_variables();
+    mr_status status = check_variables(err);
+    return status == MR_OK ? COMMANDS[o->command](o, err) : status;
+}
+
+static int exit_status(mr_status status) {
+    switch (status) {
+    case MR_OK:
+        return 0;
+    case MR_E_INVALID:
+        return EXIT_USAGE;
+    case MR_E_CANCELLED:
+        return interrupt_exit_status();
+    default:
+        return EXIT_FAILED;
+    }
+}
+
+static bool runs_on_ranks(const mr_options *o) {
+    if (o->version || o->markdown || mr_options_number(o, MR_OPTION_HELP))
+        return false;
+    return o->command == MR_COMMAND_GENERATE ||
+           (o->command == MR_COMMAND_PLAN && !mr_options_given(o, MR_OPTION_FACTS)) ||
+           o->command == MR_COMMAND_LOGITS || o->command == MR_COMMAND_PERPLEXITY || o->command == MR_COMMAND_BENCH ||
+           o->command == MR_COMMAND_SERVE || o->command == MR_COMMAND_CHAT || o->command == MR_COMMAND_BATCH;
+}
+
+/* What a rank other than the first does: it follows, or it has nothing to do. A command line that it cannot read was
+ * refused by rank 0 as well, which says so; if not, rank 0 hears of it. */
+static int follow(const mr_options *o, mr_status status, mr_err *problem) {
+    char *path = NULL;
+    if (status == MR_OK && !runs_on_ranks(o))
+        return 0;
+    if (status == MR_OK) {
+        configure_log(o);
+        mr_mem_set_budget((size_t)mr_options_number(o, MR_OPTION_MEM));
+        status = check_variables(problem);
+        if (status == MR_OK)
+            status = cmd_model_path(o, &path, problem);
+    }
+    rank_config config = cmd_cluster_rank_config(o, path);
+    config.problem = status == MR_OK ? NULL : problem;
+    int code = rank_follow(&config);
+    mr_free(path);
+    return code;
+}
+
+/* What the loss of a rank, which was reported, brings about. */
+static bool is_of_peers(mr_status status) {
+    return status == MR_E_PEER_LOST || status == MR_E_TIMEOUT || status == MR_E_PROTOCOL;
+}
+
+int main(int argc, char **argv) {
+    mr_options options;
+    mr_err err = {0};
+    fill_standard_streams();
+    signal(SIGPIPE, SIG_IGN);
+    const rank_place place = rank_place_get();
+    const bool is_first = place.rank == 0;
+    if (place.n_ranks > 1)
+        rank_prepare();
+    if (is_first)
+        status_file_begin();
+    mr_status status = mr_options_parse(argc, argv, environ, &options, &err);
+    mr_devices_config devices;
+    if (status == MR_OK && cmd_cluster_devices(&options, &devices, &err) == MR_OK)
+        mr_devices_prepare(&devices);
+    if (!is_first) {
+        int code = follow(&options, status, &err);
+        mr_options_deinit(&options);
+        if (rank_left_behind())
+            _exit(code);
+        return code;
+    }
+    bool readable = status == MR_OK;
+    if (readable)
+        status = run(&options, &err);
+    if (status == MR_E_CANCELLED && rank_loss_reported())
+        status = MR_E_PEER_LOST;
+    if (status != MR_OK && !(rank_loss_reported() && is_of_peers(status)))
+        output_error(&err);
+    if (status != MR_OK && (!readable || runs_on_ranks(&options)))
+        cmd_cluster_dismiss_unmet();
+    mr_options_deinit(&options);
+    status_file_end(exit_status(status));
+    if (rank_left_behind())
+        _exit(exit_status(status));
+    return exit_status(status);
+}

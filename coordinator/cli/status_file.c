@@ -1,0 +1,46 @@
+/* status_file.c - writes process id and exit status of rank 0 where its launcher looks for them. */
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/cli/status_file.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "coordinator/console/output.h"
+
+enum { HOST_BYTES = 256, LINE_BYTES = HOST_BYTES + 32 };
+
+/* Writes line into the file that the variable and the suffix name. */
+static void write_line(const char *suffix, const char *line) {
+    const char *base = getenv("MILLRACE_STATUS_FILE");
+    char path[PATH_MAX], part[PATH_MAX];
+    if (!base || !*base)
+        return;
+    bool fits = snprintf(path, sizeof path, "%s%s", base, suffix) < PATH_MAX &&
+                snprintf(part, sizeof part, "%s%s.part", base, suffix) < PATH_MAX;
+    FILE *f = fits ? fopen(part, "we") : NULL;
+    if (!fits)
+        errno = ENAMETOOLONG;
+    bool written = f && fputs(line, f) >= 0;
+    if (f && fclose(f) != 0)
+        written = false;
+    if (!written || rename(part, path) != 0)
+        output_warning("%.160s%s cannot be written: %s", base, suffix, strerror(errno));
+}
+
+void status_file_begin(void) {
+    char host[HOST_BYTES] = "", line[LINE_BYTES];
+    if (gethostname(host, sizeof host - 1) != 0)
+        strcpy(host, "?");
+    snprintf(line, sizeof line, "%ld %s\n", (long)getpid(), host);
+    write_line(".pid", line);
+}
+
+void status_file_end(int exit_status) {
+    char line[LINE_BYTES];
+    snprintf(line, sizeof line, "%d\n", exit_status);
+    write_line("", line);
+}

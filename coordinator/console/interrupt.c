@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/console/interrupt.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+static const int SIGNALS[] = {SIGINT, SIGTERM};
+enum { N_SIGNALS = sizeof SIGNALS / sizeof SIGNALS[0] };
+
+/* Set by the handler, read by any thread. */
+static atomic_int interrupted;
+static atomic_bool hung_up;
+static struct sigaction before[N_SIGNALS]; /* what a second signal does */
+
+static void on_interrupt(int signal_number) {
+    for (int i = 0; i < N_SIGNALS; i++)
+        if (SIGNALS[i] == signal_number)
+            sigaction(signal_number, &before[i], NULL);
+    interrupted = signal_number;
+}
+
+void interrupt_catch(void) {
+    const struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
+    for (int i = 0; i < N_SIGNALS && !interrupted; i++) {
+        struct sigaction was;
+        /* A signal that the program was told to ignore (nohup) stays ignored. */
+        if (sigaction(SIGNALS[i], NULL, &was) != 0 || was.sa_handler == SIG_IGN || was.sa_handler == on_interrupt)
+            continue;
+        before[i] = was;
+        sigaction(SIGNALS[i], &action, NULL);
+    }
+}
+
+void interrupt_forget(void) {
+    interrupted = 0;
+    interrupt_catch();
+}
+
+static void on_hangup(int signal_number) {
+    (void)signal_number;
+    hung_up = true;
+}
+
+void interrupt_catch_hangup(void) {
+    const struct sigaction action = {.sa_handler = on_hangup, .sa_flags = SA_RESTART};
+    struct sigaction was;
+    if (sigaction(SIGHUP, NULL, &was) == 0 && was.sa_handler != SIG_IGN)
+        sigaction(SIGHUP, &action, NULL);
+}
+
+bool interrupt_take_hangup(void) {
+    return atomic_exchange(&hung_up, false);
+}
+
+bool interrupt_seen(void) {
+    return interrupted != 0;
+}
+
+const char *interrupt_name(void) {
+    int number = interrupted;
+    return number == SIGINT ? "SIGINT" : number == SIGTERM ? "SIGTERM" : "";
+}
+
+int interrupt_exit_status(void) {
+    int number = interrupted;
+    return 128 + (number ? number : SIGINT);
+}

@@ -1,0 +1,108 @@
+/* coordinator/console/options.h - the command line and the MILLRACE_ environment variables, by the table of options.def.
+ * Owns:    an mr_options its lists, until deinit. Borrows: the texts of argv and of the environment.
+ * Threads: bound to the main thread.
+ * Errors:  MR_E_INVALID for whatever the user wrote wrong: the text names option, value and what is allowed. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_COORDINATOR_OPTIONS_H
+#define MR_COORDINATOR_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "engine/base/status.h"
+#include "engine/base/str.h"
+
+typedef enum mr_command {
+#define COMMAND(id, name, arguments, summary, about, examples) MR_COMMAND_##id,
+#include "coordinator/console/options.def"
+#undef COMMAND
+    MR_COMMAND_COUNT, /* none was named */
+} mr_command;
+
+typedef enum mr_option_id {
+#define OPTION(id, commands, flag, letter, environment, type, value, def, shown, min, max, help) MR_OPTION_##id,
+#include "coordinator/console/options.def"
+#undef OPTION
+    MR_OPTION_COUNT,
+} mr_option_id;
+
+typedef enum mr_option_type {
+    MR_OPTION_TYPE_TEXT,
+    MR_OPTION_TYPE_LIST, /* of texts */
+    MR_OPTION_TYPE_INT,
+    MR_OPTION_TYPE_FLOAT,
+    MR_OPTION_TYPE_FLAG,
+    MR_OPTION_TYPE_SIZE,
+    MR_OPTION_TYPE_CHOICE,
+    MR_OPTION_TYPE_INTS,
+} mr_option_type;
+
+/* A line of the table; see options.def. */
+typedef struct mr_option_spec {
+    const char *flag, *environment, *value, *def, *shown, *help;
+    double min, max;
+    unsigned commands; /* bit 1 << mr_command */
+    mr_option_type type;
+    char letter;
+} mr_option_spec;
+
+typedef struct mr_command_spec {
+    const char *name, *arguments, *summary, *about, *examples;
+} mr_command_spec;
+
+const mr_option_spec *mr_option_spec_of(mr_option_id id);
+const mr_command_spec *mr_command_spec_of(mr_command command);
+
+enum { MR_OPTIONS_MAX_ARGUMENTS = 2, MR_OPTIONS_MAX_INTS = 1023, MR_OPTIONS_MAX_LIST = 65536 };
+
+typedef struct mr_option_value {
+    bool given;       /* on the command line or in the environment */
+    bool is_argument; /* on the command line */
+    int64_t number;   /* INT, SIZE; FLAG: 0 or 1; CHOICE: index of the word */
+    double real;      /* FLOAT */
+    const char *text; /* TEXT, CHOICE; NULL: none */
+    const char **list;
+    int32_t *ints;
+    int32_t n; /* of list or ints */
+} mr_option_value;
+
+typedef struct mr_options {
+    mr_command command;
+    bool version, markdown; /* --version and --options, without a command */
+    mr_option_value values[MR_OPTION_COUNT];
+    const char *arguments[MR_OPTIONS_MAX_ARGUMENTS]; /* those that are no options */
+    int32_t n_arguments;
+} mr_options;
+
+/* Reads argv (argv[0] is the program) and environ. Asking for help with --help suspends all further checks. out is
+ * whole, and to be handed to deinit, whatever comes back. */
+MR_MUST_USE mr_status mr_options_parse(int argc, char *const *argv, char *const *environ, mr_options *out, mr_err *err);
+void mr_options_deinit(mr_options *o);
+
+bool mr_options_given(const mr_options *o, mr_option_id id);
+/* INT, SIZE, FLAG and CHOICE. */
+int64_t mr_options_number(const mr_options *o, mr_option_id id);
+double mr_options_real(const mr_options *o, mr_option_id id);
+/* NULL: not given, and no default. */
+const char *mr_options_text(const mr_options *o, mr_option_id id);
+
+/* The next variable from environ[*pos] on whose name begins with MILLRACE_ and that nobody reads; false: no more.
+ * out_nearest is the name that was perhaps meant, or NULL. */
+bool mr_options_unknown_variable(char *const *environ, size_t *pos, mr_str *out_name, const char **out_nearest);
+
+/* Help texts. */
+void mr_options_help(FILE *f);
+void mr_options_command_help(FILE *f, mr_command command);
+/* The table as a document, coordinator/OPTIONS.md. */
+void mr_options_document(FILE *f);
+
+/* Internal to options*.c. Sets out by text; name is how the user called the option. */
+MR_MUST_USE mr_status option_value_parse(const mr_option_spec *spec, const char *name, const char *text,
+                                         mr_option_value *out, mr_err *err);
+/* "0 to 100", or empty where there is no range. */
+void option_range_text(const mr_option_spec *spec, char *out, size_t size);
+/* Of names[n], the nearest to name, or NULL when none is near. NULLs among names are skipped. */
+const char *option_nearest(const char *name, size_t len, const char *const *names, size_t n);
+
+#endif

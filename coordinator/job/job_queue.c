@@ -1,0 +1,300 @@
+/* coordinator/job/job_queue.c - who has a slot and KV blocks: sequences wait, are admitted, preempted, and end. */
+// SPDX-License-Identifier: Apache-2.0
+#include <stddef.h>
+
+#include "coordinator/job/job_internal.h"
+#include "engine/base/clock.h"
+
+/* BLOCKS_AT_ONCE: of the sequences that one turn looks at, which takes some tenths of a millisecond; then steps have a pause for
+ * themselves. PRIORITY_AHEAD: earlier arrivals that a sequence of a higher priority is served before. */
+enum { BLOCKS_AT_ONCE = 4096, PRIORITY_AHEAD = 64 };
+
+/* --- The queue --------------------------------------------------------------------------------------------------------- */
+
+/* Whether a is to be served before b: by arrival, and a priority more passes over so many others. So it is one order for all
+ * time, and everybody's turn comes. */
+static bool goes_before(const mr_entry *a, const mr_entry *b) {
+    int64_t place_a = a->sequence - (int64_t)a->desc.priority * PRIORITY_AHEAD;
+    int64_t place_b = b->sequence - (int64_t)b->desc.priority * PRIORITY_AHEAD;
+    return place_a < place_b || (place_a == place_b && a->sequence < b->sequence);
+}
+
+void job_queue_push(mr_job *job, mr_entry *e) {
+    /* New ones belong to the end, preempted ones are older than nearly all that wait: both ends are near. */
+    mr_entry *before = job->last_waiting;
+    if (job->first_waiting && goes_before(e, job->first_waiting))
+        before = NULL;
+    while (before && goes_before(e, before))
+        before = before->before;
+    e->before = before;
+    e->after = before ? before->after : job->first_waiting;
+    *(e->before ? &e->before->after : &job->first_waiting) = e;
+    *(e->after ? &e->after->before : &job->last_waiting) = e;
+    job->may_admit = true;
+}
+
+static void queue_remove(mr_job *job, mr_entry *e) {
+    *(e->before ? &e->before->after : &job->first_waiting) = e->after;
+    *(e->after ? &e->after->before : &job->last_waiting) = e->before;
+    e->before = e->after = NULL;
+    job->may_admit = true;
+}
+
+/* --- Admission --------------------------------------------------------------------------------------------------------- */
+
+static int32_t blocks_for(int32_t n_tokens) {
+    return (n_tokens + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
+}
+
+/* The watermark: a block for every live sequence that may want more than it has. With fewer, sequences would be admitted
+ * only to be preempted at once. */
+static int32_t blocks_to_spare(const mr_job *job) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < job->config.max_sequences; i++) {
+        const mr_entry *e = job->slots[i].entry;
+        n += e && e->state == MR_ENTRY_LIVE && mr_ledger_n_held(job->ledger, i) < blocks_for(e->max_ids);
+    }
+    return n;
+}
+
+/* Of the history to look at: no sequence has more, and no message may say more. */
+static int32_t look_back(int32_t n) {
+    return n < MR_MAX_CONTEXT ? n : MR_MAX_CONTEXT;
+}
+
+/* Lists stay those of the journal. */
+static void fill_sampling(const mr_entry *e, Millrace__Sampling *out) {
+    const mr_sampling_params *p = &e->desc.sampling;
+    *out = (Millrace__Sampling)MILLRACE__SAMPLING__INIT;
+    out->temperature = p->temperature;
+    out->top_k = p->top_k;
+    out->top_p = p->top_p;
+    out->min_p = p->min_p;
+    out->typical_p = p->typical_p;
+    out->top_n_sigma = p->top_n_sigma;
+    out->xtc_probability = p->xtc_probability;
+    out->xtc_threshold = p->xtc_threshold;
+    out->repeat_penalty = p->repeat_penalty;
+    out->repeat_last_n = look_back(p->repeat_last_n);
+    out->presence_penalty = p->presence_penalty;
+    out->frequency_penalty = p->frequency_penalty;
+    out->dry_multiplier = p->dry_multiplier;
+    out->dry_base = p->dry_base;
+    out->dry_allowed_length = p->dry_allowed_length;
+    out->dry_last_n = look_back(p->dry_last_n);
+    out->dry_breakers = (uint32_t *)(uintptr_t)p->dry_breakers;
+    out->n_dry_breakers = (size_t)p->n_dry_breakers;
+    out->mirostat = (uint32_t)p->mirostat;
+    out->mirostat_tau = p->mirostat_tau;
+    out->mirostat_eta = p->mirostat_eta;
+    out->mirostat_mu = e->mirostat_mu;
+    out->seed = p->seed;
+    out->choice = e->desc.choice;
+    out->bias_ids = (uint32_t *)(uintptr_t)p->bias_ids;
+    out->biases = (float *)(uintptr_t)p->biases;
+    out->n_bias_ids = out->n_biases = (size_t)p->n_biases;
+    out->min_tokens = (uint32_t)look_back(p->min_tokens);
+    out->late_ids = (uint32_t *)(uintptr_t)p->late_ids;
+    out->n_late_ids = (size_t)p->n_late_ids;
+    out->bad_words = (uint32_t *)(uintptr_t)p->bad_words;
+    out->n_bad_words = (size_t)p->n_bad_words;
+    out->logprobs = e->desc.logprobs;
+    out->n_top_logprobs = (uint32_t)e->desc.n_top_logprobs;
+}
+
+static mr_status send_open(mr_job *job, const mr_entry *e, mr_err *err) {
+    Millrace__Sampling sampling;
+    Millrace__OpenSequence open = MILLRACE__OPEN_SEQUENCE__INIT, brief = MILLRACE__OPEN_SEQUENCE__INIT;
+    int32_t n_generated = e->n_ids - e->n_prompt;
+    int32_t n = mr_sampler_n_history(&e->desc.sampling, n_generated, job->config.max_context);
+    n = n < e->n_ids ? n : e->n_ids;
+    fill_sampling(e, &sampling);
+    open.slot = brief.slot = (uint32_t)e->slot;
+    open.generation = brief.generation = e->generation;
+    open.blocks = brief.blocks = (uint32_t *)(uintptr_t)mr_ledger_table(job->ledger, e->slot);
+    open.n_blocks = brief.n_blocks = (size_t)e->n_sent;
+    open.ids = (uint32_t *)(e->ids + e->n_ids - n);
+    open.n_ids = (size_t)n;
+    open.n_generated = (uint32_t)n_generated;
+    open.grammar.data = (uint8_t *)(uintptr_t)e->desc.grammar;
+    open.grammar.len = e->desc.grammar_bytes;
+    open.sampling = mr_entry_wants_rows(e) ? NULL : &sampling;
+    Millrace__Control message = MILLRACE__CONTROL__INIT, for_tail = MILLRACE__CONTROL__INIT;
+    message.body_case = for_tail.body_case = MILLRACE__CONTROL__BODY_OPEN;
+    message.open = &brief;
+    for_tail.open = &open;
+    return mr_stage_links_send(job->links, &message, &for_tail, err);
+}
+
+/* A sequence gets its slot and the blocks of its known ids. The only live one needs no watermark. */
+static job_begin begin(mr_job *job, mr_entry *e, int32_t slot) {
+    int32_t spare = blocks_to_spare(job) + (blocks_for(e->n_ids) < blocks_for(e->max_ids));
+    job_begin begun = job_prefix_begin(job, e, slot, job->n_live > 0 ? spare : 0);
+    if (begun != JOB_BEGUN)
+        return begun;
+    queue_remove(job, e);
+    e->slot = slot;
+    e->generation = ++job->slots[slot].generation;
+    e->state = MR_ENTRY_LIVE;
+    e->n_prefill = e->n_ids;
+    e->n_delivered = e->n_issued;
+    e->n_sent = mr_ledger_n_held(job->ledger, slot); /* with the message that opens the sequence */
+    job->slots[slot].entry = e;
+    job->n_live++;
+    mr_scheduler_join(job->scheduler, e);
+    return JOB_BEGUN;
+}
+
+static int32_t empty_slot(const mr_job *job) {
+    int32_t slot = 0;
+    while (slot < job->config.max_sequences && (job->slots[slot].entry || job->slots[slot].closing))
+        slot++;
+    return slot;
+}
+
+/* Those that waited for a promised block queue again. */
+static void queue_woken(mr_job *job) {
+    for (mr_prefix_wait *w; (w = mr_ledger_take_woken(job->ledger));)
+        job_queue_push(job, (mr_entry *)((char *)w - offsetof(mr_entry, wait)));
+}
+
+mr_status job_admit(mr_job *job, bool *did, mr_err *err) {
+    int64_t start_ns = mr_clock_now_ns();
+    int32_t n_blocks = 0;
+    queue_woken(job);
+    if (job->n_live > 0 && start_ns < job->admit_ns)
+        return MR_OK;
+    for (mr_entry *e; job->may_admit && (e = job->first_waiting);) {
+        int32_t slot = empty_slot(job);
+        bool ready = false;
+        mr_status status = mr_stage_links_ready(job->links, &ready, err);
+        if (status != MR_OK || !ready)
+            return status;
+        /* Nobody overtakes a preempted sequence whose ids are under way. */
+        bool may_begin = e->state != MR_ENTRY_LEAVING && slot < job->config.max_sequences;
+        job_begin begun = may_begin ? begin(job, e, slot) : JOB_NO_BLOCKS;
+        if (begun == JOB_NO_BLOCKS) {
+            job->timings.waited = true;
+            break;
+        }
+        *did = true;
+        if (begun == JOB_BEGUN)
+            status = send_open(job, e, err);
+        else
+            queue_remove(job, e); /* for some steps at most: others may pass */
+        n_blocks += blocks_for(e->n_ids);
+        if (status != MR_OK)
+            return status;
+        if (n_blocks >= BLOCKS_AT_ONCE) { /* the others come later: steps go on meanwhile */
+            int64_t now_ns = mr_clock_now_ns();
+            job->admit_ns = now_ns + mr_job_pause_ns(now_ns - start_ns);
+            return MR_OK;
+        }
+    }
+    job->may_admit = false;
+    return MR_OK;
+}
+
+/* --- The end, for a while or for good ---------------------------------------------------------------------------------- */
+
+static void close_slot(mr_job *job, mr_entry *e) {
+    job->slots[e->slot].entry = NULL;
+    job->slots[e->slot].closing = true;
+    job->n_closing++;
+}
+
+/* Rows that are still under way are wasted, the blocks are free for others. */
+static void leave(mr_job *job, mr_entry *e) {
+    mr_scheduler_leave(job->scheduler, e);
+    mr_ledger_release(job->ledger, e->slot);
+    job->n_live--;
+    job->may_admit = true;
+}
+
+void job_finish(mr_job *job, mr_entry *e) {
+    if (e->state == MR_ENTRY_LIVE)
+        leave(job, e);
+    else if (mr_prefix_wait_is_on(&e->wait))
+        mr_prefix_wait_end(&e->wait);
+    else
+        queue_remove(job, e);
+    if (e->state != MR_ENTRY_WAITING)
+        close_slot(job, e);
+    job->n_leaving -= e->state == MR_ENTRY_LEAVING;
+    e->state = MR_ENTRY_DONE;
+    e->after = job->ended;
+    job->ended = e;
+    job->n_unfinished--;
+    job->facts.n_ended++;
+}
+
+void job_forget(mr_job *job) {
+    for (mr_entry **at = &job->ended, *e; (e = *at);) {
+        if (e->last_step > job->n_done && job->n_issued > job->n_done) {
+            at = &e->after;
+            continue;
+        }
+        *at = e->after;
+        mr_journal_forget(job->journal, e);
+    }
+}
+
+bool job_preempt(mr_job *job) {
+    mr_entry *latest = NULL;
+    int32_t n = 0;
+    for (int32_t i = 0; i < job->config.max_sequences; i++) {
+        mr_entry *e = job->slots[i].entry;
+        if (!e || e->state != MR_ENTRY_LIVE || mr_entry_wants_rows(e))
+            continue; /* those that want rows have all their blocks from the start, and end by themselves */
+        latest = !latest || goes_before(latest, e) ? e : latest;
+        n++;
+    }
+    if (n < 2)
+        return false; /* the oldest stays: it goes on when the others have ended */
+    leave(job, latest);
+    latest->state = MR_ENTRY_LEAVING;
+    job->n_leaving++;
+    job->facts.n_preempted++;
+    job->timings.waited = true;
+    job_queue_push(job, latest);
+    return true;
+}
+
+void job_see_off(mr_job *job, bool *did) {
+    for (int32_t i = 0; i < job->config.max_sequences && job->n_leaving > 0; i++) {
+        mr_entry *e = job->slots[i].entry;
+        if (!e || e->state != MR_ENTRY_LEAVING || e->last_step > job->n_done)
+            continue;
+        close_slot(job, e);
+        e->state = MR_ENTRY_WAITING;
+        job->n_leaving--;
+        job->may_admit = true;
+        *did = true;
+    }
+}
+
+mr_status job_close_empty(mr_job *job, bool *did, mr_err *err) {
+    for (int32_t i = 0; i < job->config.max_sequences && job->n_closing > 0; i++) {
+        mr_slot_account *s = &job->slots[i];
+        bool ready = false;
+        if (!s->closing)
+            continue;
+        mr_status status = mr_stage_links_ready(job->links, &ready, err);
+        if (status != MR_OK || !ready)
+            return status;
+        Millrace__CloseSequence close = MILLRACE__CLOSE_SEQUENCE__INIT;
+        Millrace__Control message = MILLRACE__CONTROL__INIT;
+        close.slot = (uint32_t)i;
+        close.generation = s->generation;
+        message.body_case = MILLRACE__CONTROL__BODY_CLOSE;
+        message.close = &close;
+        status = mr_stage_links_send(job->links, &message, NULL, err);
+        if (status != MR_OK)
+            return status;
+        s->closing = false;
+        job->n_closing--;
+        job->may_admit = true;
+        *did = true;
+    }
+    return MR_OK;
+}

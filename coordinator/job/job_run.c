@@ -1,0 +1,252 @@
+/* coordinator/job/job_run.c - the turns of a job: slots in, steps out, tokens and logits in. */
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/job/job_internal.h"
+#include "engine/base/clock.h"
+
+/* --- Steps -------------------------------------------------------------------------------------------------------------- */
+
+/* Issues steps while the stages should have more of them and rows are there. */
+static mr_status issue(mr_job *job, bool *did, mr_err *err) {
+    while (job->n_issued - job->n_done < (uint64_t)mr_scheduler_most_steps(job->scheduler)) {
+        bool ready = false;
+        mr_status status = mr_stage_links_ready(job->links, &ready, err);
+        if (status != MR_OK || !ready)
+            return status;
+        mr_step_record record = {.step = job->n_issued + 1};
+        const Millrace__StepPlan *plan = mr_scheduler_next(job->scheduler, record.step, &record.logits);
+        if (!plan && mr_scheduler_starved(job->scheduler) && job_preempt(job)) {
+            *did = true;
+            continue;
+        }
+        if (!plan)
+            return MR_OK;
+        Millrace__StepPlan step = *plan;
+        Millrace__Control message = MILLRACE__CONTROL__INIT;
+        job_prefix_add_copies(job, &step);
+        message.body_case = MILLRACE__CONTROL__BODY_STEP;
+        message.step = &step;
+        status = mr_stage_links_send(job->links, &message, NULL, err);
+        if (status != MR_OK)
+            return status;
+        for (size_t i = 0; i < plan->n_runs; i++) {
+            record.n_rows += (int32_t)plan->runs[i]->n_rows;
+            job_prefix_publish(job, job->slots[plan->runs[i]->slot].entry);
+        }
+        job->steps[record.step % (uint64_t)job->ring_slots] = record;
+        job->n_issued = record.step;
+        *did = true;
+        if (mr_scheduler_starved(job->scheduler))
+            job_preempt(job); /* before its next step, whatever the steps under way may free: nobody is to idle */
+    }
+    return MR_OK;
+}
+
+static void note_first_token(mr_job *job, int64_t now_ns) {
+    job->last_first_token_ns = now_ns;
+    if (job->first_token_ns == 0)
+        job->first_token_ns = job->last_first_token_ns;
+}
+
+/* Why the tail could not choose a token. */
+static const char *failure_text(mr_status status) {
+    switch ((int)status) {
+    case MR_E_NUMERICS:
+        return "the model computed values that are not numbers";
+    case MR_E_INVALID:
+        return "no token is possible: grammar, logit biases and bad words leave none";
+    case MR_E_TOO_LONG:
+        return "the text is nested deeper, or may be read in more ways, than grammars are followed";
+    case MR_E_UNSUPPORTED:
+        return "the model has no tokenizer, which grammars need";
+    default:
+        return "the last stage could not follow the grammar";
+    }
+}
+
+/* A token of a live sequence; sequences that have ended since are none of its business. */
+static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_ns, mr_err *err) {
+    mr_entry *e = job->slots[t->slot].entry;
+    if (!e || e->generation != t->generation)
+        return MR_OK;
+    if (mr_entry_wants_rows(e) || t->position != (uint32_t)e->n_ids || e->n_ids > e->n_issued)
+        return mr_stage_links_of_tail(job->links,
+                                      mr_err_set(err, MR_E_PROTOCOL,
+                                                 "a token of slot %u at position %u, where none is due", t->slot,
+                                                 t->position),
+                                      err);
+    mr_token_event event = {.sequence = e->sequence,
+                            .id = (int32_t)t->id,
+                            .time_ns = now_ns,
+                            .begin_ns = e->begin_ns,
+                            .n_cached = e->n_cached,
+                            .status = (mr_status)t->status};
+    if (t->status != MR_OK) {
+        event.finish = MR_FINISH_ERROR;
+        event.text = failure_text(event.status);
+        if (event.status == MR_E_TOO_LONG)
+            event.status =
+                MR_E_UNSUPPORTED; /* of a grammar: to a client the other one is a prompt beyond the context */
+    } else {
+        e->ids[e->n_ids++] = (int32_t)t->id;
+        job->facts.n_generated++;
+        e->mirostat_mu = t->mirostat_mu;
+        event.logprob = t->logprob;
+        event.n_top = (int32_t)t->n_top_ids;
+        event.top_ids = (const int32_t *)t->top_ids;
+        event.top_logprobs = t->top_logprobs;
+        event.n_generated = e->n_ids - e->n_prompt;
+        event.finish = e->n_ids == e->max_ids ? MR_FINISH_LENGTH : MR_FINISH_NONE;
+        if (event.n_generated == 1)
+            note_first_token(job, now_ns);
+        else
+            job->timings.decode_tokens++;
+    }
+    bool stop = e->desc.on_token && e->desc.on_token(e->desc.ctx, &event);
+    if (e->state == MR_ENTRY_DONE)
+        return MR_OK; /* its own callback has cancelled it */
+    if (stop || event.finish != MR_FINISH_NONE)
+        job_finish(job, e);
+    else if (e->state == MR_ENTRY_LIVE)
+        job_prefix_publish(job, e);
+    return MR_OK;
+}
+
+/* Counts steps as done, in order. */
+static void advance(mr_job *job) {
+    while (job->n_done < job->n_issued) {
+        const mr_step_record *r = &job->steps[(job->n_done + 1) % (uint64_t)job->ring_slots];
+        if (!r->tokens_in || r->n_rows_in < r->logits.n_rows)
+            return;
+        job->n_done++;
+        job->facts.n_steps++;
+        job->facts.n_rows += r->n_rows;
+        if (job->config.on_step)
+            job->config.on_step(job->config.on_step_ctx, r->n_rows);
+    }
+}
+
+static mr_status take_tokens(mr_job *job, bool *did, mr_err *err) {
+    for (;;) {
+        Millrace__Tokens *tokens;
+        mr_status status = mr_stage_links_next_tokens(job->links, &tokens, err);
+        if (status != MR_OK || !tokens)
+            return status;
+        mr_step_record *r = &job->steps[tokens->step % (uint64_t)job->ring_slots];
+        if (r->step != tokens->step || r->tokens_in || tokens->step <= job->n_done)
+            return mr_stage_links_of_tail(job->links,
+                                          mr_err_set(err, MR_E_PROTOCOL, "tokens of step %llu, which is not under way",
+                                                     (unsigned long long)tokens->step),
+                                          err);
+        r->tokens_in = true;
+        *did = true;
+        int64_t now_ns = mr_clock_now_ns();
+        for (size_t i = 0; i < tokens->n_tokens && status == MR_OK; i++)
+            status = take_token(job, tokens->tokens[i], now_ns, err);
+        if (status != MR_OK)
+            return status;
+        advance(job);
+    }
+}
+
+/* The run that the next rows of a step belong to, and how many of its rows are in; all are not yet. */
+static const mr_logits_run *run_due(const mr_step_record *r, int32_t *out_n_in) {
+    int32_t i = 0, n = r->n_rows_in;
+    while (n >= r->logits.at[i].n_rows)
+        n -= r->logits.at[i++].n_rows;
+    *out_n_in = n;
+    return &r->logits.at[i];
+}
+
+static mr_status check_logits(const mr_job *job, const mr_step_record *r, const mr_frame *frame, mr_err *err) {
+    int32_t left = r->step == frame->step ? r->logits.n_rows - r->n_rows_in : 0, n_in;
+    const mr_logits_run *run = left > 0 ? run_due(r, &n_in) : NULL;
+    if (!run || frame->rows == 0 || (int64_t)n_in + frame->rows > run->n_rows)
+        return mr_stage_links_of_tail(job->links,
+                                      mr_err_set(err, MR_E_PROTOCOL, "%u rows of logits of step %llu, which wants %d",
+                                                 frame->rows, (unsigned long long)frame->step, left),
+                                      err);
+    int32_t columns = run->entry->desc.on_hidden ? job->config.info->d_model : job->config.info->vocab_size;
+    if (frame->row_bytes == (size_t)columns * sizeof(float))
+        return MR_OK;
+    return mr_stage_links_of_tail(
+        job->links,
+        mr_err_set(err, MR_E_PROTOCOL, "rows of %u bytes where %d columns are due", frame->row_bytes, columns), err);
+}
+
+static mr_status take_logits(mr_job *job, bool *did, mr_err *err) {
+    for (;;) {
+        mr_frame frame;
+        const float *rows = NULL;
+        mr_status status = mr_stage_links_peek_logits(job->links, &frame, &rows, err);
+        if (status != MR_OK || !rows)
+            return status;
+        mr_step_record *r = &job->steps[frame.step % (uint64_t)job->ring_slots];
+        status = check_logits(job, r, &frame, err);
+        if (status != MR_OK)
+            return status;
+        int32_t n_in;
+        const mr_logits_run *run = run_due(r, &n_in);
+        mr_entry *e = run->entry;
+        if (e->state != MR_ENTRY_DONE)
+            (e->desc.on_hidden ? e->desc.on_hidden : e->desc.on_logits)(e->desc.ctx, run->first_position + n_in,
+                                                                        (int32_t)frame.rows, rows);
+        r->n_rows_in += (int32_t)frame.rows;
+        e->n_delivered += (int32_t)frame.rows;
+        *did = true;
+        status = mr_stage_links_release_logits(job->links, err);
+        if (status != MR_OK)
+            return status;
+        if (e->n_delivered == e->n_prompt && e->state != MR_ENTRY_DONE)
+            job_finish(job, e);
+        advance(job);
+    }
+}
+
+static mr_status turn(mr_job *job, bool *did, mr_err *err) {
+    job_forget(job);
+    job_see_off(job, did);
+    mr_status status = job_close_empty(job, did, err);
+    if (status == MR_OK)
+        status = job_admit(job, did, err);
+    if (status == MR_OK)
+        status = issue(job, did, err);
+    if (status == MR_OK)
+        status = take_tokens(job, did, err);
+    if (status == MR_OK)
+        status = take_logits(job, did, err);
+    if (status == MR_OK)
+        status = job_take_reports(job, did, err);
+    return status;
+}
+
+mr_status mr_job_turn(mr_job *job, int64_t deadline_ns, mr_err *err) {
+    int64_t start_ns = mr_clock_now_ns();
+    bool did = false;
+    mr_status status = turn(job, &did, err);
+    if (job->may_admit && start_ns < job->admit_ns && job->admit_ns < deadline_ns)
+        deadline_ns = job->admit_ns;
+    if (status == MR_OK && !did && mr_clock_now_ns() < deadline_ns)
+        status = job_wait(job, deadline_ns, err);
+    status = status == MR_OK ? MR_OK : job_find_cause(job, status, err);
+    /* Wrong sequences fail alone: what breaks all of them was nobody's wrong use. */
+    if (status == MR_E_INVALID && err)
+        err->status = MR_E_INTERNAL;
+    return status == MR_E_INVALID ? MR_E_INTERNAL : status;
+}
+
+mr_status mr_job_run(mr_job *job, mr_err *err) {
+    mr_status status = MR_OK;
+    job->start_ns = mr_clock_now_ns();
+    job->first_token_ns = job->last_first_token_ns = 0;
+    while (job->n_unfinished > 0 && status == MR_OK)
+        status = mr_job_turn(job, MR_NEVER, err);
+    if (status != MR_OK)
+        return status;
+    int64_t end_ns = mr_clock_now_ns();
+    job->timings.prefill_ns += (job->last_first_token_ns ? job->last_first_token_ns : end_ns) - job->start_ns;
+    if (job->first_token_ns) {
+        job->timings.first_token_ns = job->first_token_ns - job->start_ns;
+        job->timings.decode_ns += end_ns - job->first_token_ns;
+    }
+    return MR_OK;
+}

@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/job/scheduler.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "coordinator/job/step_budget.h"
+#include "engine/base/mem.h"
+
+enum {
+    READY_STEPS = MR_MICRO_BATCHES_READY, /* whose plans lie ready beside those that the stages run */
+    UNKNOWN_PREFILL = 32,                 /* rows of prompts in a step with decode rows, while no times are known */
+    LEAST_PREFILL = 4,                    /* likewise, however late the tokens come */
+    LEAST_SHARE = 16,                     /* of one prompt in a step that has several */
+    FEW_ROWS = 16,                        /* that are not cut any further */
+};
+/* More micro-batches or fewer have to be worth it: times are noisy. */
+static const double SAME = 1.03;
+static const double SAME_PROMPTS = 1.25; /* likewise for how many rows prompts have */
+/* Without a wish for the time between tokens: this many times what it would be if all prompts but one were read already. So
+ * one of them does not slow those who decode by more than the factor of two that nobody minds much (less here, because some
+ * steps take longer than others), and where many wait the few who decode do not hold them up. */
+static const double SLOWER = 1.8;
+
+/* What the cut of prompts follows from, in short. */
+typedef struct cut_ground {
+    double seconds[2][3]; /* of a step of few and of most rows: all stages, the slowest, and by their places */
+    int64_t n_rows;
+} cut_ground;
+
+struct mr_scheduler {
+    mr_scheduler_config config;
+    mr_ledger *ledger;
+    const mr_pipeline_times *times; /* NULL: not known */
+    mr_entry **live;                /* [max_sequences], those whose last row is oldest first */
+    mr_entry **spare;               /* [max_sequences], for a moment */
+    int32_t *shares;                /* [max_sequences], likewise */
+    int32_t n_live;
+    /* Micro-batches take turns; a turn is a step, or passes without one. */
+    uint64_t turn;                      /* the last one */
+    int32_t in_turn[MR_MAX_RING_SLOTS]; /* at turn % MR_MAX_RING_SLOTS: the rows of it that bring a token */
+    int32_t m, m_decode;                /* of the last step; without prompts */
+    int32_t m_decode_for;               /* sequences that m_decode was chosen for; -1: choose anew */
+    mr_prefill_cut cut;                 /* of prompts while nobody decodes */
+    cut_ground cut_for;                 /* what it was chosen for; n_rows 0: choose anew */
+    cut_ground now;                     /* by these times; n_rows is not in use */
+    int64_t n_prefilled;                /* rows of prompts since there were none */
+    uint64_t step;
+    Millrace__StepPlan plan;
+    Millrace__Run *runs;
+    Millrace__Run **run_ptrs;
+    int32_t n_rows, n_out;
+    bool starved;
+};
+
+int32_t mr_scheduler_ring_slots(int32_t n_stages) {
+    return mr_micro_batches_most(n_stages) + (n_stages == 1 ? 1 : READY_STEPS);
+}
+
+/* Micro-batches without any further knowledge. */
+static int32_t one_for_each_stage(const mr_scheduler *s) {
+    int32_t most = s->config.ring_slots > READY_STEPS ? s->config.ring_slots - READY_STEPS : 1;
+    return s->config.n_stages < most ? s->config.n_stages : most;
+}
+
+mr_status mr_scheduler_create(const mr_scheduler_config *config, mr_ledger *ledger, mr_scheduler **out, mr_err *err) {
+    mr_scheduler *s = mr_alloc(sizeof *s);
+    size_t n = (size_t)config->max_sequences;
+    if (s) {
+        s->config = *config;
+        s->config.ring_slots = config->ring_slots ? config->ring_slots : mr_scheduler_ring_slots(config->n_stages);
+        s->ledger = ledger;
+        s->turn = MR_MAX_RING_SLOTS;
+        s->m = s->m_decode = one_for_each_stage(s);
+        s->m_decode_for = -1;
+        s->live = mr_alloc_array(n, sizeof(mr_entry *));
+        s->spare = mr_alloc_array(n, sizeof(mr_entry *));
+        s->shares = mr_alloc_array(n, sizeof *s->shares);
+        s->runs = mr_alloc_array(n, sizeof *s->runs);
+        s->run_ptrs = mr_alloc_array(n, sizeof(Millrace__Run *));
+    }
+    if (!s || !s->live || !s->spare || !s->shares || !s->runs || !s->run_ptrs) {
+        mr_scheduler_destroy(s);
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a scheduler of %zu sequences", n);
+    }
+    for (size_t i = 0; i < n; i++)
+        s->run_ptrs[i] = &s->runs[i];
+    millrace__step_plan__init(&s->plan);
+    s->plan.runs = s->run_ptrs;
+    *out = s;
+    return MR_OK;
+}
+
+void mr_scheduler_destroy(mr_scheduler *s) {
+    if (!s)
+        return;
+    mr_free(s->live);
+    mr_free(s->spare);
+    mr_free(s->shares);
+    mr_free(s->runs);
+    mr_free(s->run_ptrs);
+    mr_free(s);
+}
+
+void mr_scheduler_set_times(mr_scheduler *s, const mr_pipeline_times *times) {
+    s->times = times;
+    s->m_decode_for = -1;
+    if (!times)
+        return;
+    s->now = (cut_ground){0};
+    for (int few = 0; few < 2; few++)
+        for (int32_t i = 0; i < times->n_stages; i++) {
+            double *sums = s->now.seconds[few];
+            double stage_s = mr_step_times_at(&times->stages[i], few ? FEW_ROWS : s->config.max_rows);
+            sums[0] += stage_s;
+            sums[1] = stage_s > sums[1] ? stage_s : sums[1];
+            sums[2] += (i + 1) * stage_s;
+        }
+}
+
+void mr_scheduler_join(mr_scheduler *s, mr_entry *e) {
+    MR_ASSERT(s->n_live < s->config.max_sequences);
+    e->last_step = s->step; /* it waits since now */
+    e->last_turn = 0;
+    s->live[s->n_live++] = e;
+}
+
+void mr_scheduler_leave(mr_scheduler *s, mr_entry *e) {
+    int32_t kept = 0;
+    for (int32_t i = 0; i < s->n_live; i++)
+        if (s->live[i] != e)
+            s->live[kept++] = s->live[i];
+    s->n_live = kept;
+}
+
+int32_t mr_scheduler_micro_batches(const mr_scheduler *s) {
+    return s->m;
+}
+
+int32_t mr_scheduler_most_steps(const mr_scheduler *s) {
+    int32_t n_stages = s->config.n_stages, ready = n_stages == 1 ? 1 : READY_STEPS;
+    int32_t n = (s->m > n_stages ? s->m : n_stages) + ready;
+    return n < s->config.ring_slots ? n : s->config.ring_slots;
+}
+
+/* --- What is to be done ------------------------------------------------------------------------------------------------ */
+
+/* It has decode rows still to come. */
+static bool is_decoding(const mr_entry *e) {
+    return e->n_issued >= e->n_prefill && e->n_issued + 1 < e->max_ids;
+}
+
+/* Whether its next decode row may be issued: its id is known or under way. */
+static bool may_decode(const mr_entry *e) {
+    return e->n_issued <= e->n_ids;
+}
+
+static int32_t prefill_rows(const mr_entry *e) {
+    return e->n_issued < e->n_prefill ? e->n_prefill - e->n_issued : 0;
+}
+
+/* Who is there. */
+typedef struct work {
+    int32_t n_decoding, n_prompts;
+    int64_t n_prefill;  /* rows of prompts */
+    uint64_t last_turn; /* of those that decode, the one that waited longest; UINT64_MAX: nobody decodes */
+} work;
+
+static work look(const mr_scheduler *s) {
+    work w = {.last_turn = UINT64_MAX};
+    for (int32_t i = 0; i < s->n_live; i++) {
+        const mr_entry *e = s->live[i];
+        w.n_prefill += prefill_rows(e);
+        w.n_prompts += prefill_rows(e) > 0;
+        if (!is_decoding(e))
+            continue;
+        w.n_decoding++;
+        w.last_turn = e->last_turn < w.last_turn ? e->last_turn : w.last_turn;
+    }
+    return w;
+}
+
+static double token_seconds(const mr_scheduler *s, int32_t n, int32_t m) {
+    return mr_micro_batches_seconds(s->times, n, m < n ? m : n);
+}
+
+/* Chooses the number of micro-batches for n sequences; a little worse is good enough for the number at hand. */
+static int32_t choose_micro_batches(const mr_scheduler *s, int32_t n) {
+    if (s->config.n_stages == 1 || !s->times || n == 0)
+        return one_for_each_stage(s);
+    int32_t best = mr_micro_batches_best(s->times, n, s->config.ring_slots - READY_STEPS);
+    double cost = mr_micro_batches_cost(s->times, n, s->m_decode < n ? s->m_decode : n);
+    return cost <= SAME * mr_micro_batches_cost(s->times, n, best) ? s->m_decode : best;
+}
+
+/* Rows of the step with n_decoding > 0: as many as let tokens come in time. */
+static int32_t rows_with_decoding(const mr_scheduler *s, const work *w) {
+    if (!s->times)
+        return s->n_rows + UNKNOWN_PREFILL;
+    double wanted = s->config.token_s;
+    if (wanted <= 0) {
+        int32_t n_read = w->n_decoding + w->n_prompts - 1;
+        wanted = SLOWER * token_seconds(s, n_read, n_read > w->n_decoding ? s->m : s->m_decode);
+    }
+    int32_t rows = mr_step_rows_within(s->times, w->n_decoding, s->m, wanted, s->config.max_rows);
+    return rows > s->n_rows + LEAST_PREFILL ? rows : s->n_rows + LEAST_PREFILL;
+}
+
+static bool is_near(double a, double b, double factor) {
+    return a <= factor * b && b <= factor * a;
+}
+
+/* Chooses the cut of n rows of prompts. To look for the best takes a while with many stages, so it stays while what it
+ * follows from is nearly the same. */
+static void choose_cut(mr_scheduler *s, int64_t n) {
+    bool stays = is_near((double)n, (double)s->cut_for.n_rows, SAME_PROMPTS) ||
+                 (n <= FEW_ROWS && s->cut_for.n_rows > 0 && s->cut_for.n_rows <= FEW_ROWS);
+    for (int i = 0; i < 6 && stays; i++)
+        stays = is_near(s->now.seconds[i / 3][i % 3], s->cut_for.seconds[i / 3][i % 3], SAME);
+    if (stays)
+        return;
+    s->cut = mr_prefill_cut_best(s->times, n, s->config.max_rows);
+    s->cut_for = s->now;
+    s->cut_for.n_rows = n;
+}
+
+/* What decode rows leave to prompts of the `most` rows or logits of a step. Of a single one every other. */
+static int32_t left_to_prompts(const mr_scheduler *s, int32_t most) {
+    int32_t half = (most + (int32_t)(s->plan.step % 2)) / 2;
+    return half < LEAST_PREFILL ? half : LEAST_PREFILL;
+}
+
+/* Rows of prompts in the step at hand, which is to have n_held decode rows more if there is room for them. */
+static int32_t prefill_budget(mr_scheduler *s, const work *w, int32_t n_held) {
+    int32_t most = s->config.max_rows - s->n_rows, least = left_to_prompts(s, s->config.max_rows), rows = most;
+    bool in_no_hurry = w->n_decoding > 0 && isinf(s->config.token_s);
+    if (s->times && !in_no_hurry) {
+        choose_cut(s, s->n_prefilled + w->n_prefill);
+        rows = mr_prefill_chunk(s->times, s->cut, s->n_prefilled, w->n_prefill, s->config.max_rows);
+    }
+    if (w->n_decoding > 0 && !in_no_hurry) {
+        int32_t in_time = rows_with_decoding(s, w) - s->n_rows;
+        most = in_time < most ? in_time : most;
+    }
+    if (n_held > 0)
+        most = most - n_held > least ? most - n_held : least;
+    return rows < most ? rows : most;
+}
+
+/* --- Rows -------------------------------------------------------------------------------------------------------------- */
+
+/* Adds rows [n_issued, n_issued + n) of e as a run; NULL when it needs a KV block and none is free. */
+static Millrace__Run *add_run(mr_scheduler *s, mr_entry *e, int32_t n) {
+    int32_t end = e->n_issued + n;
+    int32_t n_blocks = (end + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
+    if (!mr_ledger_grow(s->ledger, e->slot, n_blocks)) {
+        s->starved = true;
+        return NULL;
+    }
+    Millrace__Run *run = &s->runs[s->plan.n_runs++];
+    millrace__run__init(run);
+    run->slot = (uint32_t)e->slot;
+    run->generation = e->generation;
+    run->first_position = (uint32_t)e->n_issued;
+    run->n_rows = (uint32_t)n;
+    if (n_blocks > e->n_sent) { /* at most one for each MR_WIRE_BLOCK_TOKENS rows begun: the others were sent before */
+        run->first_block_idx = (uint32_t)e->n_sent;
+        run->n_blocks = (size_t)(n_blocks - e->n_sent);
+        /* protobuf-c wants pointers to what it only reads. */
+        run->blocks = (uint32_t *)(uintptr_t)(mr_ledger_table(s->ledger, e->slot) + e->n_sent);
+        e->n_sent = n_blocks;
+    }
+    if (end <= e->n_ids) {
+        run->ids = (uint32_t *)(e->ids + e->n_issued);
+        run->n_ids = (size_t)n;
+    }
+    e->n_issued = end;
+    e->last_step = s->plan.step;
+    s->n_rows += n;
+    return run;
+}
+
+/* The share of one of m micro-batches. */
+static int32_t decode_share(const mr_scheduler *s, uint64_t turn, int32_t n) {
+    int32_t least = n / s->m, share = (n + s->m - 1) / s->m;
+    for (int32_t k = 1; k < s->m; k++)
+        if (s->in_turn[(turn - (uint64_t)k) % MR_MAX_RING_SLOTS] < least)
+            share = least > 0 ? least : 1; /* what is too much here moves on until it is there */
+    return share;
+}
+
+/* Adds as many decode rows as fit max_rows and max_out_rows of the step, n at most. Returns how many. */
+static int32_t add_decode_rows(mr_scheduler *s, uint64_t turn, int32_t n, int32_t max_rows, int32_t max_out_rows) {
+    int32_t added = 0;
+    for (int32_t i = 0; i < s->n_live && added < n; i++) {
+        mr_entry *e = s->live[i];
+        if (s->n_rows >= max_rows || s->n_out >= max_out_rows)
+            break;
+        if (!is_decoding(e) || !may_decode(e) || e->last_turn + (uint64_t)s->m > turn)
+            continue;
+        Millrace__Run *run = add_run(s, e, 1);
+        if (!run)
+            continue;
+        run->want = MILLRACE__WANT__WANT_TOKEN;
+        s->n_out++;
+        e->last_turn = turn;
+        added++;
+    }
+    return added;
+}
+
+static void add_prompt(mr_scheduler *s, mr_entry *e, int32_t n, uint64_t turn, mr_logits_runs *out_logits) {
+    int32_t out_room = s->config.max_out_rows - s->n_out;
+    bool wants_logits = e->desc.on_logits != NULL;
+    if (wants_logits)
+        n = n < out_room ? n : out_room;
+    if (mr_entry_wants_rows(e) && out_logits->n == MR_MAX_LOGITS_RUNS)
+        return;
+    if (e->desc.on_hidden)
+        out_room = n; /* they need no room among the rows of logits */
+    if (n <= 0 || out_room <= 0)
+        return;
+    Millrace__Run *run = add_run(s, e, n);
+    if (!run)
+        return;
+    e->last_turn = turn;
+    if (mr_entry_wants_rows(e)) {
+        run->want = wants_logits ? MILLRACE__WANT__WANT_ALL_LOGITS : MILLRACE__WANT__WANT_ALL_HIDDEN;
+        out_logits->at[out_logits->n++] = (mr_logits_run){.entry = e, .first_position = e->n_issued - n, .n_rows = n};
+        out_logits->n_rows += n;
+        s->n_out += wants_logits ? n : 0;
+    } else if (e->n_issued == e->n_prefill) {
+        run->want = MILLRACE__WANT__WANT_TOKEN;
+        s->n_out++;
+    }
+}
+
+/* What it has waited for counts for its priority, so that every prompt's time comes. */
+static int64_t priority_of(const mr_scheduler *s, const mr_entry *e) {
+    return e->desc.priority + (int64_t)((s->plan.step - e->last_step) / MR_SCHEDULER_AGING_STEPS);
+}
+
+static bool brings_logits(const mr_logits_runs *runs) {
+    for (int32_t i = 0; i < runs->n; i++)
+        if (runs->at[i].entry->desc.on_logits)
+            return true;
+    return false;
+}
+
+/* Finds the prompts of the highest priority of which this step has no rows, those that waited longest first, into spare;
+ * returns how many. One run of a step at most brings logits of all its rows. */
+static int32_t find_prompts(mr_scheduler *s, const mr_logits_runs *logits) {
+    int64_t highest = INT64_MIN;
+    int32_t n = 0;
+    bool in_step = brings_logits(logits), has_logits = in_step;
+    for (int32_t i = 0; i < s->n_live; i++) {
+        mr_entry *e = s->live[i];
+        bool wants_logits = e->desc.on_logits != NULL;
+        if (prefill_rows(e) == 0 || e->last_step == s->plan.step || (wants_logits && in_step))
+            continue;
+        int64_t priority = priority_of(s, e);
+        if (priority < highest)
+            continue;
+        if (priority > highest) {
+            highest = priority;
+            n = 0;
+            has_logits = in_step;
+        }
+        if (wants_logits && has_logits)
+            continue;
+        has_logits = has_logits || wants_logits;
+        s->spare[n++] = e;
+    }
+    return n;
+}
+
+/* Shares rows out among the prompts in spare: the first has half of them, and what the others do not want. */
+static void share_out(mr_scheduler *s, int32_t n, int32_t rows) {
+    int32_t want = prefill_rows(s->spare[0]), half = (rows + 1) / 2, left = rows - (want < half ? want : half);
+    for (int32_t i = 1; i < n; i++) {
+        int32_t share = left / (n - i);
+        want = prefill_rows(s->spare[i]);
+        share = share > LEAST_SHARE ? share : LEAST_SHARE;
+        share = share < left ? share : left;
+        s->shares[i] = want < share ? want : share;
+        left -= s->shares[i];
+        rows -= s->shares[i];
+    }
+    want = prefill_rows(s->spare[0]);
+    s->shares[0] = want < rows ? want : rows;
+}
+
+static void add_prefill_rows(mr_scheduler *s, uint64_t turn, int32_t budget, mr_logits_runs *out_logits) {
+    int32_t most = s->n_rows + budget, before = -1;
+    while (s->n_rows < most && s->n_rows > before) {
+        int32_t n = find_prompts(s, out_logits);
+        before = s->n_rows;
+        if (n == 0)
+            break;
+        share_out(s, n, most - s->n_rows);
+        for (int32_t i = 0; i < n; i++)
+            add_prompt(s, s->spare[i], s->shares[i], turn, out_logits);
+    }
+}
+
+/* Moves the sequences of this step behind the others, in their order. */
+static void rotate(mr_scheduler *s) {
+    int32_t n = 0;
+    for (int in_step = 0; in_step < 2; in_step++)
+        for (int32_t i = 0; i < s->n_live; i++)
+            if ((s->live[i]->last_step == s->plan.step) == in_step)
+                s->spare[n++] = s->live[i];
+    mr_entry **live = s->live;
+    s->live = s->spare;
+    s->spare = live;
+}
+
+/* The step is what it is: notes it. Turns before it that were passed over had no rows. */
+static void commit(mr_scheduler *s, uint64_t turn) {
+    int32_t n_tokens = 0;
+    for (size_t i = 0; i < s->plan.n_runs; i++)
+        n_tokens += s->runs[i].want == MILLRACE__WANT__WANT_TOKEN;
+    for (uint64_t t = s->turn + 1; t < turn; t++)
+        s->in_turn[t % MR_MAX_RING_SLOTS] = 0;
+    s->in_turn[turn % MR_MAX_RING_SLOTS] = n_tokens;
+    s->turn = turn;
+    s->step = s->plan.step;
+    rotate(s);
+}
+
+/* Adds the rows of this turn. Where decode rows could fill the step, prompts have a few of its rows all the same: they
+ * would never come to their ends while enough others decode. */
+static void add_rows(mr_scheduler *s, uint64_t turn, bool decode_is_due, const work *w, mr_logits_runs *out_logits) {
+    const mr_scheduler_config *c = &s->config;
+    int32_t decode = decode_is_due ? decode_share(s, turn, w->n_decoding) : 0;
+    int32_t max_rows = c->max_rows, max_out_rows = c->max_out_rows;
+    if (w->n_prefill > 0 && decode > 0) {
+        max_rows -= left_to_prompts(s, c->max_rows);
+        max_out_rows -= left_to_prompts(s, c->max_out_rows);
+    }
+    int32_t n_decoded = add_decode_rows(s, turn, decode, max_rows, max_out_rows), before = s->n_rows;
+    /* While ids of rows that are due are under way, a step of prompts alone would go before them. What starves is not due: it
+     * may wait for these very prompts to end. */
+    bool ids_under_way = decode_is_due && n_decoded == 0 && !s->starved && max_rows > 0 && max_out_rows > 0;
+    if (w->n_prefill == 0 || ids_under_way)
+        return;
+    add_prefill_rows(s, turn, prefill_budget(s, w, decode - n_decoded), out_logits);
+    s->n_prefilled += s->n_rows - before;
+    add_decode_rows(s, turn, decode - n_decoded, c->max_rows, c->max_out_rows); /* what prompts do not want */
+}
+
+const Millrace__StepPlan *mr_scheduler_next(mr_scheduler *s, uint64_t step, mr_logits_runs *out_logits) {
+    out_logits->n = out_logits->n_rows = 0;
+    s->plan.step = step;
+    s->plan.n_runs = 0;
+    s->n_rows = s->n_out = 0;
+    s->starved = false;
+    work w = look(s);
+    if (w.n_decoding != s->m_decode_for) {
+        s->m_decode = choose_micro_batches(s, w.n_decoding);
+        s->m_decode_for = w.n_decoding;
+    }
+    s->n_prefilled = w.n_prefill > 0 ? s->n_prefilled : 0;
+    /* Rows of prompts fill the turns that decode rows leave empty, so each stage gets one. */
+    int32_t filling = w.n_prefill > 0 ? one_for_each_stage(s) : 1;
+    s->m = s->m_decode > filling ? s->m_decode : filling;
+    uint64_t turn = s->turn + 1, due = w.n_decoding > 0 ? w.last_turn + (uint64_t)s->m : UINT64_MAX;
+    if (w.n_prefill == 0 && w.n_decoding > 0 && due > turn)
+        turn = due;
+    add_rows(s, turn, due <= turn, &w, out_logits);
+    if (s->plan.n_runs == 0)
+        return NULL;
+    commit(s, turn);
+    return &s->plan;
+}
+
+bool mr_scheduler_starved(const mr_scheduler *s) {
+    return s->starved;
+}

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/lobby/roll_call_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "proto/messages.h"
+
+enum {
+    MAX_NAMED = 8, /* ranks in one line */
+    N_PINGS = 4,
+    SOURCES = 4, /* that a rank without the model file asks */
+};
+static const int64_t PATIENCE_NS = 5 * MR_NS_PER_S, LOOK_NS = 100 * MR_NS_PER_MS;
+
+mr_status mr_roll_call_create(mr_channel *ch, int32_t n_ranks, mr_roll_call **out, mr_err *err) {
+    const mr_msg_limits none = {0};
+    size_t n = (size_t)n_ranks, arena_bytes = mr_msg_arena_bytes(&none);
+    mr_roll_call *r = mr_alloc(sizeof *r);
+    if (r) {
+        *r = (mr_roll_call){.channel = ch, .n_ranks = n_ranks};
+        r->hello = mr_alloc_array(n, sizeof(mr_inbox *));
+        r->control = mr_alloc_array(n, sizeof(mr_outbox *));
+        r->infos = mr_alloc_array(n, sizeof *r->infos);
+    }
+    mr_status status = r && r->hello && r->control && r->infos
+                           ? mr_arena_create(arena_bytes, arena_bytes, &r->arena, err)
+                           : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the lobby of %zu ranks", n);
+    for (int32_t i = 0; i < n_ranks && status == MR_OK; i++) {
+        status = mr_inbox_create(ch, i, MR_LINK_REPORT, 0, MR_LOBBY_SLOTS, MR_MAX_HELLO_BYTES, &r->hello[i], err);
+        if (status == MR_OK)
+            status =
+                mr_outbox_create(ch, i, MR_LINK_CONTROL, 0, MR_LOBBY_SLOTS, MR_MAX_LOBBY_BYTES, &r->control[i], err);
+    }
+    if (status != MR_OK) {
+        mr_roll_call_destroy(r);
+        return status;
+    }
+    *out = r;
+    return MR_OK;
+}
+
+void mr_roll_call_destroy(mr_roll_call *r) {
+    if (!r)
+        return;
+    for (int32_t i = 0; i < r->n_ranks; i++) {
+        if (r->hello)
+            mr_inbox_destroy(r->hello[i]);
+        if (r->control)
+            mr_outbox_destroy(r->control[i]);
+    }
+    mr_arena_destroy(r->arena);
+    mr_free(r->hello);
+    mr_free(r->control);
+    mr_free(r->infos);
+    mr_free(r);
+}
+
+const mr_rank_info *mr_roll_call_info(const mr_roll_call *r, int32_t rank) {
+    return &r->infos[rank];
+}
+
+/* --- Hello -------------------------------------------------------------------------------------------------------------- */
+
+static void note(mr_rank_info *info, const Millrace__Hello *h) {
+    size_t path_len = strlen(h->model_path), cut = path_len < sizeof info->model_path ? 0 : path_len + 1;
+    cut = cut ? cut - sizeof info->model_path : 0;
+    *info = (mr_rank_info){.here = true,
+                           .status = (mr_status)h->status,
+                           .numerics = h->numerics,
+                           .cores = (int32_t)h->cores,
+                           .threads = (int32_t)h->threads,
+                           .self_test = h->self_test,
+                           .memory_bytes = h->memory_bytes,
+                           .memory_group = h->memory_group,
+                           .file_bytes = h->file_bytes,
+                           .header_bytes = h->header_bytes,
+                           .file_digest = h->file_digest};
+    snprintf(info->version, sizeof info->version, "%s", h->version);
+    snprintf(info->host, sizeof info->host, "%s", h->host);
+    snprintf(info->isa, sizeof info->isa, "%s", h->isa);
+    snprintf(info->model_path, sizeof info->model_path, "%s", h->model_path + cut);
+    snprintf(info->problem, sizeof info->problem, "%s", h->text);
+}
+
+mr_status roll_call_take(mr_roll_call *r, int32_t rank, Millrace__Report__BodyCase due, Millrace__Report **out,
+                         mr_err *err) {
+    const mr_msg_limits none = {0};
+    char name[MR_CHANNEL_NAME_BYTES];
+    mr_frame frame;
+    const uint8_t *payload = NULL;
+    *out = NULL;
+    mr_status status = mr_inbox_peek(r->hello[rank], &frame, &payload, err);
+    if (status != MR_OK || !payload)
+        return status;
+    status = mr_msg_unpack_report(payload, frame.payload_bytes, &none, r->arena, out, err);
+    if (status == MR_OK && (*out)->body_case != due)
+        status = mr_err_set(err, MR_E_PROTOCOL, "it sent report %d where report %d was due", (int)(*out)->body_case,
+                            (int)due);
+    if (status != MR_OK)
+        return mr_err_prefix(err, "%s", mr_channel_peer_name(r->channel, rank, name));
+    return mr_inbox_release(r->hello[rank], err);
+}
+
+static mr_status take_hello(mr_roll_call *r, int32_t rank, mr_err *err) {
+    Millrace__Report *report;
+    mr_status status = roll_call_take(r, rank, MILLRACE__REPORT__BODY_HELLO, &report, err);
+    if (status == MR_OK && report)
+        note(&r->infos[rank], report->hello);
+    return status;
+}
+
+/* Names those whose hello was not (or was) heard; returns how many there are. */
+static int32_t name_ranks(const mr_roll_call *r, bool here, char *out, size_t size) {
+    char name[MR_CHANNEL_NAME_BYTES];
+    int32_t n = 0;
+    size_t used = 0;
+    out[0] = 0;
+    for (int32_t i = 0; i < r->n_ranks; i++) {
+        if (r->infos[i].here != here || ++n > MAX_NAMED)
+            continue;
+        int len =
+            snprintf(out + used, size - used, "%s%s", used ? ", " : "", mr_channel_peer_name(r->channel, i, name));
+        used = len < 0 || used + (size_t)len >= size ? size - 1 : used + (size_t)len;
+    }
+    if (n > MAX_NAMED && used < size)
+        snprintf(out + used, size - used, " and %" PRId32 " more", n - MAX_NAMED);
+    return n;
+}
+
+mr_status mr_roll_call_wait(mr_roll_call *r, int64_t deadline_ns, bool (*missing)(void *ctx, const char *ranks),
+                            void *ctx, mr_err *err) {
+    char names[MR_ERR_TEXT_BYTES / 2];
+    for (;;) {
+        mr_status status = MR_OK;
+        for (int32_t i = 0; i < r->n_ranks && status == MR_OK; i++)
+            if (!r->infos[i].here)
+                status = take_hello(r, i, err);
+        if (status != MR_OK || name_ranks(r, false, names, sizeof names) == 0)
+            return status;
+        int64_t now = mr_clock_now_ns(), look = now + LOOK_NS;
+        if (now >= deadline_ns)
+            return mr_err_set(
+                err, MR_E_TIMEOUT,
+                "no word from %s; hint: does the program run there, and does its network let MPI through?", names);
+        if (missing && !missing(ctx, names))
+            return mr_err_set(err, MR_E_CANCELLED, "%s", "");
+        status = mr_channel_wait(r->channel, look < deadline_ns ? look : deadline_ns, err);
+        if (status != MR_OK)
+            return status;
+    }
+}
+
+/* --- Checks ------------------------------------------------------------------------------------------------------------- */
+
+/* A rank without the file gets it from others; one with another file cannot take part. */
+static mr_status check_file(const mr_roll_call *r, const mr_rank_info *a, const mr_rank_info *b, mr_err *err) {
+    static const char HINT[] =
+        "hint: copy the same file to both, or remove the wrong one: a rank without the file gets its "
+        "layers from the others";
+    char first[MR_CHANNEL_NAME_BYTES];
+    mr_channel_peer_name(r->channel, 0, first);
+    if (a->file_bytes == 0)
+        return mr_err_set(err, MR_E_NOT_FOUND,
+                          "it has no model file %s; hint: rank 0 needs the file, the others do not", a->model_path);
+    if (b->file_bytes == 0)
+        return MR_OK;
+    if (a->file_bytes != b->file_bytes)
+        return mr_err_set(err, MR_E_FORMAT,
+                          "its model file %.60s has %" PRIu64 " bytes, that of %s, %.60s, has %" PRIu64 "; %s",
+                          b->model_path, b->file_bytes, first, a->model_path, a->file_bytes, HINT);
+    if (a->file_digest != b->file_digest)
+        return mr_err_set(err, MR_E_FORMAT,
+                          "its model file %.60s is another one than that of %s, %.60s, with the same size; %s",
+                          b->model_path, first, a->model_path, HINT);
+    return MR_OK;
+}
+
+/* What is wrong with a rank, compared with the first one. */
+static mr_status check_rank(const mr_roll_call *r, const mr_rank_info *a, const mr_rank_info *b, mr_err *err) {
+    if (strcmp(a->version, b->version) != 0)
+        return mr_err_set(err, MR_E_UNSUPPORTED,
+                          "it runs millrace %s, rank 0 runs %s; hint: install the same version on every host",
+                          b->version, a->version);
+    if (a->numerics != b->numerics)
+        return mr_err_set(err, MR_E_UNSUPPORTED, "it follows numerics %" PRIu32 ", rank 0 numerics %" PRIu32,
+                          b->numerics, a->numerics);
+    if (b->status != MR_OK)
+        return mr_err_set(err, b->status, "%s", b->problem);
+    if (a->self_test != b->self_test)
+        return mr_err_set(err, MR_E_UNSUPPORTED,
+                          "its kernels (%s) compute other bits than those of rank 0 (%s): self-test 0x%016" PRIx64
+                          ", not 0x%016" PRIx64 "; hint: another build, or a fault of its hardware",
+                          b->isa, a->isa, b->self_test, a->self_test);
+    return check_file(r, a, b, err);
+}
+
+mr_status mr_roll_call_check(const mr_roll_call *r, mr_err *err) {
+    char name[MR_CHANNEL_NAME_BYTES];
+    int32_t n_bad = 0;
+    mr_status first = MR_OK;
+    for (int32_t i = 0; i < r->n_ranks; i++) {
+        mr_err text;
+        mr_status status = check_rank(r, &r->infos[0], &r->infos[i], &text);
+        if (status == MR_OK || n_bad++ > 0)
+            continue;
+        first = mr_err_set(err, status, "%s: %s", mr_channel_peer_name(r->channel, i, name), text.text);
+        if (i == 0)
+            return first; /* the others were compared with it */
+    }
+    if (n_bad > 1)
+        mr_err_prefix(err, "%" PRId32 " ranks cannot take part, the first is", n_bad);
+    return first;
+}
+
+/* --- Orders --------------------------------------------------------------------------------------------------------------- */
+
+mr_status roll_call_send(mr_roll_call *r, int32_t rank, const Millrace__Control *message, mr_err *err) {
+    char name[MR_CHANNEL_NAME_BYTES];
+    bool sent = false;
+    int64_t deadline = mr_clock_now_ns() + PATIENCE_NS;
+    mr_status status = mr_outbox_send_message(r->control[rank], &message->base, &sent, err);
+    while (status == MR_OK && !sent && mr_clock_now_ns() < deadline) {
+        status = mr_channel_wait(r->channel, deadline, err);
+        if (status == MR_OK)
+            status = mr_outbox_send_message(r->control[rank], &message->base, &sent, err);
+    }
+    if (status == MR_OK && !sent)
+        return mr_err_set(err, MR_E_TIMEOUT, "%s does not take its messages",
+                          mr_channel_peer_name(r->channel, rank, name));
+    return status;
+}
+
+/* Half of the way there and back lies before the answer. */
+mr_status roll_call_ping(mr_roll_call *r, int32_t rank, int64_t *out_offset_ns, int64_t *out_trip_ns, mr_err *err) {
+    char name[MR_CHANNEL_NAME_BYTES];
+    Millrace__Ping body = MILLRACE__PING__INIT;
+    Millrace__Control message = MILLRACE__CONTROL__INIT;
+    Millrace__Report *report = NULL;
+    message.body_case = MILLRACE__CONTROL__BODY_PING;
+    message.ping = &body;
+    int64_t start = mr_clock_now_ns(), deadline = start + PATIENCE_NS;
+    mr_status status = roll_call_send(r, rank, &message, err);
+    while (status == MR_OK && !report) {
+        status = roll_call_take(r, rank, MILLRACE__REPORT__BODY_PONG, &report, err);
+        if (status == MR_OK && !report && mr_clock_now_ns() >= deadline)
+            return mr_err_set(err, MR_E_TIMEOUT, "no answer from %s", mr_channel_peer_name(r->channel, rank, name));
+        if (status == MR_OK && !report)
+            status = mr_channel_wait(r->channel, deadline, err);
+    }
+    if (status != MR_OK)
+        return status;
+    int64_t end = mr_clock_now_ns();
+    *out_trip_ns = end - start;
+    *out_offset_ns = report->pong->clock_ns - (start + (end - start) / 2);
+    return MR_OK;
+}
+
+/* The ranks that have the file, or have not, in ascending order; returns how many there are. */
+static int32_t ranks_with_file(const mr_roll_call *r, bool has, uint32_t *out) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < r->n_ranks; i++)
+        if ((r->infos[i].file_bytes > 0) == has)
+            out[n++] = (uint32_t)i;
+    return n;
+}
+
+/* Rank k of those without the file asks the SOURCES that follow the k-th one with it: all of them get the same to do. */
+static bool may_ask(int32_t k, int32_t source, int32_t n_sources) {
+    return (source - k % n_sources + n_sources) % n_sources < SOURCES;
+}
+
+mr_status mr_roll_call_share_file(mr_roll_call *r, int32_t *out_n, mr_err *err) {
+    size_t n_ranks = (size_t)r->n_ranks;
+    Millrace__ShareFile share = MILLRACE__SHARE_FILE__INIT;
+    Millrace__Control message = MILLRACE__CONTROL__INIT;
+    uint32_t *lists = mr_alloc_array(3 * n_ranks, sizeof *lists), *with = lists, *without = lists + n_ranks;
+    if (!lists)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a list of %zu ranks", n_ranks);
+    int32_t n_with = ranks_with_file(r, true, with), n_without = ranks_with_file(r, false, without);
+    mr_status status = MR_OK;
+    message.body_case = MILLRACE__CONTROL__BODY_SHARE;
+    message.share = &share;
+    share.peers = lists + 2 * n_ranks;
+    share.file_bytes = r->infos[0].file_bytes;
+    share.header_bytes = r->infos[0].header_bytes;
+    share.file_digest = r->infos[0].file_digest;
+    /* Those that give first: they are there when they are asked. */
+    share.gives = true;
+    for (int32_t s = 0; s < n_with && n_without > 0 && status == MR_OK; s++) {
+        share.n_peers = 0;
+        for (int32_t k = 0; k < n_without; k++)
+            if (may_ask(k, s, n_with))
+                share.peers[share.n_peers++] = without[k];
+        status = share.n_peers > 0 ? roll_call_send(r, (int32_t)with[s], &message, err) : MR_OK;
+    }
+    share.gives = false;
+    for (int32_t k = 0; k < n_without && status == MR_OK; k++) {
+        share.n_peers = 0;
+        for (int32_t s = 0; s < n_with && s < SOURCES; s++)
+            share.peers[share.n_peers++] = with[(k + s) % n_with];
+        status = roll_call_send(r, (int32_t)without[k], &message, err);
+    }
+    mr_free(lists);
+    *out_n = n_without;
+    return status;
+}
+
+mr_status mr_roll_call_compare_clocks(mr_roll_call *r, int32_t rank, int64_t *out_offset_ns, mr_err *err) {
+    int64_t least = INT64_MAX, offset = 0, trip = 0;
+    mr_status status = MR_OK;
+    for (int k = 0; k < N_PINGS && status == MR_OK; k++) {
+        status = roll_call_ping(r, rank, &offset, &trip, err);
+        if (status == MR_OK && trip < least) {
+            least = trip;
+            *out_offset_ns = offset;
+        }
+    }
+    return status;
+}
+
+mr_status mr_roll_call_start(mr_roll_call *r, int32_t rank, uint32_t epoch, mr_err *err) {
+    Millrace__Start start = MILLRACE__START__INIT;
+    Millrace__Control message = MILLRACE__CONTROL__INIT;
+    start.epoch = epoch;
+    message.body_case = MILLRACE__CONTROL__BODY_START;
+    message.start = &start;
+    return roll_call_send(r, rank, &message, err);
+}
+
+void mr_roll_call_dismiss(mr_roll_call *r, bool abandon, int64_t deadline_ns) {
+    Millrace__Shutdown shutdown = MILLRACE__SHUTDOWN__INIT;
+    Millrace__Control message = MILLRACE__CONTROL__INIT;
+    mr_err ignored;
+    message.body_case = MILLRACE__CONTROL__BODY_SHUTDOWN;
+    shutdown.abandon = abandon;
+    message.shutdown = &shutdown;
+    bool sent;
+    for (int32_t i = 0; i < r->n_ranks; i++)
+        if (mr_outbox_send_message(r->control[i], &message.base, &sent, &ignored) != MR_OK || !sent)
+            continue; /* it is gone, or does not listen */
+    for (int32_t i = 0; i < r->n_ranks; i++)
+        mr_outbox_flush(r->control[i], deadline_ns);
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/planning/plan_predict.h"
+
+#include "engine/base/status.h"
+
+/* The curve of all layers of a stage, at the points of its first layer's. */
+static mr_step_times stage_times(const mr_cluster_facts *f, const mr_plan_stage *s, int32_t depth) {
+    MR_ASSERT(s->rank < f->n_ranks);
+    const mr_rank_facts *rank = &f->ranks[s->rank];
+    mr_step_times out = rank->layer[f->kind[s->first]];
+    int32_t n_of[MR_MAX_LAYER_KINDS] = {0};
+    for (int32_t l = s->first; l < s->last; l++)
+        n_of[f->kind[l]]++;
+    for (int32_t i = 0; i < out.n; i++) {
+        double rows = out.rows[i];
+        out.seconds[i] = rank->step_s + rank->position_s * rows * depth * (s->last - s->first);
+        for (int32_t k = 0; k < f->n_kinds; k++)
+            out.seconds[i] += n_of[k] * mr_step_times_at(&rank->layer[k], rows);
+    }
+    return out;
+}
+
+static const mr_link_facts *link_of(const mr_cluster_facts *f, int32_t from, int32_t to) {
+    static const mr_link_facts FREE = {0};
+    return f->links && from != to ? &f->links[(size_t)from * (size_t)f->n_ranks + (size_t)to] : &FREE;
+}
+
+static double row_seconds(const mr_cluster_facts *f, const mr_link_facts *link) {
+    return link->bytes_per_second > 0 ? f->row_bytes / link->bytes_per_second : 0;
+}
+
+void mr_plan_predict(const mr_cluster_facts *facts, const mr_plan *plan, int32_t depth, mr_plan_prediction *out) {
+    const mr_plan_stage *stages = plan->stages, *tail = &stages[plan->n_stages - 1];
+    out->times = (mr_pipeline_times){
+        .n_stages = plan->n_stages, .stages = out->stages, .output = facts->ranks[tail->rank].output};
+    for (int32_t i = 0; i < plan->n_stages; i++) {
+        const mr_link_facts *link = link_of(facts, stages[i].rank, stages[(i + 1) % plan->n_stages].rank);
+        double row_s = i + 1 < plan->n_stages ? row_seconds(facts, link) : 0; /* ids are small */
+        out->stages[i] = stage_times(facts, &stages[i], depth);
+        out->times.hops_s += link->latency_s;
+        out->times.hops_row_s += row_s;
+        out->times.link_row_s = row_s > out->times.link_row_s ? row_s : out->times.link_row_s;
+    }
+}
+
+double mr_plan_decode_rate(const mr_plan_prediction *p, int32_t n, int32_t *out_micro_batches) {
+    int32_t m = mr_micro_batches_best(&p->times, n, mr_micro_batches_most(p->times.n_stages));
+    double seconds = mr_micro_batches_seconds(&p->times, n, m);
+    if (out_micro_batches)
+        *out_micro_batches = m;
+    return seconds > 0 ? n / seconds : 0;
+}
+
+double mr_plan_prefill_rate(const mr_plan_prediction *p, int32_t n, int32_t chunk) {
+    double seconds = mr_prefill_seconds(&p->times, n, chunk);
+    return seconds > 0 ? n / seconds : 0;
+}
+
+double mr_plan_step_seconds(const mr_plan_prediction *p, int32_t stage, double rows) {
+    return mr_step_times_at(&p->stages[stage], rows) +
+           (stage == p->times.n_stages - 1 ? mr_step_times_at(&p->times.output, rows) : 0);
+}
+
+bool mr_plan_slowest_link(const mr_cluster_facts *facts, const mr_plan *plan, const mr_plan_prediction *p, int32_t n,
+                          mr_plan_link *out) {
+    int32_t m;
+    double rate = mr_plan_decode_rate(p, n, &m), rows = (double)n / m, longest = 0, other_row_s = 0;
+    int32_t slowest = -1;
+    for (int32_t i = 0; i + 1 < plan->n_stages; i++) {
+        const mr_link_facts *link = link_of(facts, plan->stages[i].rank, plan->stages[i + 1].rank);
+        double seconds = link->latency_s + rows * row_seconds(facts, link);
+        if (seconds > longest) {
+            longest = seconds;
+            slowest = i;
+        }
+    }
+    if (slowest < 0)
+        return false;
+    for (int32_t i = 0; i + 1 < plan->n_stages; i++) {
+        double row_s = row_seconds(facts, link_of(facts, plan->stages[i].rank, plan->stages[i + 1].rank));
+        other_row_s = i != slowest && row_s > other_row_s ? row_s : other_row_s;
+    }
+    const mr_plan_stage *from = &plan->stages[slowest];
+    *out = (mr_plan_link){.from = from->rank, .to = from[1].rank, .facts = *link_of(facts, from->rank, from[1].rank)};
+    /* The same pipeline as if this link took no time. */
+    mr_pipeline_times without = p->times;
+    without.hops_s -= out->facts.latency_s;
+    without.hops_row_s -= row_seconds(facts, &out->facts);
+    without.link_row_s = other_row_s;
+    m = mr_micro_batches_best(&without, n, mr_micro_batches_most(plan->n_stages));
+    out->cost = 1 - rate * mr_micro_batches_seconds(&without, n, m) / n;
+    out->cost = out->cost > 0 ? out->cost : 0;
+    return true;
+}

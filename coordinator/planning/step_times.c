@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/planning/step_times.h"
+
+double mr_step_times_at(const mr_step_times *t, double rows) {
+    if (t->n == 0 || rows <= 0)
+        return 0;
+    if (t->n == 1 || rows <= t->rows[0])
+        return t->seconds[0];
+    int32_t i = 1;
+    while (i + 1 < t->n && rows > t->rows[i])
+        i++;
+    double slope = (t->seconds[i] - t->seconds[i - 1]) / (t->rows[i] - t->rows[i - 1]);
+    /* Noise must not make more rows cheaper than none. */
+    double beyond = rows > t->rows[i] && slope < 0 ? 0 : slope;
+    return rows > t->rows[i] ? t->seconds[i] + beyond * (rows - t->rows[i])
+                             : t->seconds[i - 1] + slope * (rows - t->rows[i - 1]);
+}

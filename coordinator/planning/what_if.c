@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/planning/what_if.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/mem.h"
+#include "proto/limits.h"
+
+static const double LINK_LATENCY_S = 50e-6, LINK_SPEED = 1.25e9; /* where there is no other link to go by */
+
+typedef struct wish {
+    double mem, bw, speed, link; /* 0: not given */
+} wish;
+
+/* "64GB", "80GB/s", "1.5": a number above 0, with K, M, G or T for powers of base; false when it is something else. */
+static bool read_number(const char *text, size_t len, double base, double *out) {
+    static const char LETTERS[] = "KMGT";
+    char copy[48], *end;
+    if (len == 0 || len >= sizeof copy)
+        return false;
+    memcpy(copy, text, len);
+    copy[len] = 0;
+    double v = strtod(copy, &end);
+    const char *letter = *end ? strchr(LETTERS, *end) : NULL;
+    if (end == copy || copy[0] == '-' || (letter && base <= 1))
+        return false;
+    for (const char *p = LETTERS; letter && p <= letter; p++)
+        v *= base;
+    end += letter != NULL;
+    end += letter && *end == 'i';
+    end += base > 1 && *end == 'B';
+    end += base > 1 && base < 1024 && strcmp(end, "/s") == 0 ? 2 : 0;
+    *out = v;
+    return *end == 0 && isfinite(v) && v > 0 && v < 1e18;
+}
+
+static mr_status read_wish(const char *text, wish *out, mr_err *err) {
+    const struct {
+        const char *name;
+        double *value, base;
+    } words[] = {
+        {"mem", &out->mem, 1024}, {"bw", &out->bw, 1000}, {"speed", &out->speed, 1}, {"link", &out->link, 1000}};
+    for (const char *p = text; *p;) {
+        size_t len = strcspn(p, ","), name = strcspn(p, "=,"), i = 0;
+        while (i < 4 && (strlen(words[i].name) != name || strncmp(words[i].name, p, name) != 0))
+            i++;
+        if (i == 4 || name == len || !read_number(p + name + 1, len - name - 1, words[i].base, words[i].value))
+            return mr_err_set(err, MR_E_INVALID,
+                              "--what-if: %.*s is none of mem=64GB, bw=80GB/s, speed=2 and link=1GB/s",
+                              (int)(len < 100 ? len : 100), p);
+        p += len + (p[len] == ',');
+    }
+    if (out->mem + out->bw + out->speed + out->link > 0)
+        return MR_OK;
+    return mr_err_set(err, MR_E_INVALID, "--what-if says nothing; hint: mem=64GB,bw=80GB/s,speed=2");
+}
+
+/* The mean of all ranks: of what they do in a second, not of seconds. */
+static void mean_curve(const mr_cluster_facts *f, int32_t kind, mr_step_times *out) {
+    *out = kind < 0 ? f->ranks[0].output : f->ranks[0].layer[kind];
+    for (int32_t i = 0; i < out->n; i++) {
+        double rate = 0;
+        for (int32_t r = 0; r < f->n_ranks; r++) {
+            const mr_step_times *t = kind < 0 ? &f->ranks[r].output : &f->ranks[r].layer[kind];
+            double seconds = mr_step_times_at(t, out->rows[i]);
+            rate += seconds > 0 ? 1 / seconds : 0;
+        }
+        out->seconds[i] = rate > 0 ? f->n_ranks / rate : 0;
+    }
+}
+
+/* first_s: seconds of one row; 0: as speed says. */
+static void change_curve(mr_step_times *t, double speed, double first_s) {
+    double before = t->seconds[0], first = first_s > 0 ? first_s : before / speed;
+    for (int32_t i = 0; i < t->n; i++)
+        t->seconds[i] = first + (t->seconds[i] > before ? (t->seconds[i] - before) / speed : 0);
+}
+
+static mr_rank_facts new_rank(const mr_cluster_facts *f, const size_t *layer_bytes, const wish *w) {
+    mr_rank_facts out = {.host = "the new rank", .threads = f->ranks[0].threads};
+    double speed = w->speed > 0 ? w->speed : 1, memory = 0, faster = 1;
+    for (int32_t r = 0; r < f->n_ranks; r++) {
+        memory += (double)f->ranks[r].memory_bytes / f->n_ranks;
+        out.position_s += f->ranks[r].position_s / f->n_ranks / speed;
+        out.step_s += f->ranks[r].step_s / f->n_ranks;
+    }
+    out.memory_bytes = (uint64_t)(w->mem > 0 ? w->mem : memory);
+    for (int32_t k = 0; k < f->n_kinds; k++) {
+        mean_curve(f, k, &out.layer[k]);
+        double first = w->bw > 0 ? (double)layer_bytes[k] / w->bw : 0;
+        faster = first > 0 ? out.layer[k].seconds[0] / first : speed;
+        change_curve(&out.layer[k], speed, first);
+    }
+    mean_curve(f, -1, &out.output); /* its matrix is read as fast as those of layers */
+    change_curve(&out.output, speed, w->bw > 0 ? out.output.seconds[0] / faster : 0);
+    return out;
+}
+
+static mr_link_facts new_link(const mr_cluster_facts *f, const wish *w) {
+    mr_link_facts mean = {LINK_LATENCY_S, LINK_SPEED};
+    double seconds = 0, latency = 0;
+    int32_t n = 0;
+    for (int32_t a = 0; a < f->n_ranks; a++)
+        for (int32_t b = 0; b < f->n_ranks; b++) {
+            const mr_link_facts *link = &f->links[(size_t)a * (size_t)f->n_ranks + (size_t)b];
+            if (a == b || link->bytes_per_second <= 0)
+                continue;
+            seconds += 1 / link->bytes_per_second;
+            latency += link->latency_s;
+            n++;
+        }
+    if (n > 0)
+        mean = (mr_link_facts){latency / n, n / seconds};
+    if (w->link > 0)
+        mean.bytes_per_second = w->link;
+    return mean;
+}
+
+mr_status what_if_make(const char *text, const mr_cluster_facts *facts, const size_t *layer_bytes, what_if *out,
+                       mr_err *err) {
+    wish w = {0};
+    const size_t before = (size_t)facts->n_ranks, n = before + 1;
+    *out = (what_if){0};
+    mr_status status = read_wish(text, &w, err);
+    if (status != MR_OK)
+        return status;
+    if (n > MR_MAX_STAGES)
+        return mr_err_set(err, MR_E_INVALID, "--what-if: there are %zu ranks, and no more are possible", before);
+    out->ranks = mr_alloc_array(n, sizeof *out->ranks);
+    out->links = mr_alloc_array(n * n, sizeof *out->links);
+    if (!out->ranks || !out->links) {
+        what_if_deinit(out);
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for %zu ranks", n);
+    }
+    memcpy(out->ranks, facts->ranks, before * sizeof *out->ranks);
+    out->ranks[before] = new_rank(facts, layer_bytes, &w);
+    for (size_t a = 0; a < n; a++)
+        for (size_t b = 0; b < n; b++)
+            out->links[a * n + b] = a < before && b < before ? facts->links[a * before + b] : new_link(facts, &w);
+    out->facts = *facts;
+    out->facts.n_ranks = (int32_t)n;
+    out->facts.ranks = out->ranks;
+    out->facts.links = out->links;
+    return MR_OK;
+}
+
+void what_if_deinit(what_if *w) {
+    mr_free(w->ranks);
+    mr_free(w->links);
+    *w = (what_if){0};
+}

@@ -1,0 +1,28 @@
+/* coordinator/planning/what_if.h - facts with one more rank, of which a text says what it is like: "mem=64GB,bw=80GB/s,speed=2,link=1GB/s".
+ *   mem    memory; else as much as the mean rank has. K, M, G and T count by 1024
+ *   bw     of its memory, in bytes per second (by 1000): how fast it reads weights, which is what a step of one row does
+ *   speed  times the mean rank: of what further rows take, and without bw of all of it
+ *   link   bytes per second to and from all others; else as the mean link, or 10 Gbit/s where there is none
+ * Owns:    a what_if its arrays. {0} may be deinitialised. Threads: pure functions.
+ * Errors:  MR_E_INVALID names the word that cannot be read. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_COORDINATOR_WHAT_IF_H
+#define MR_COORDINATOR_WHAT_IF_H
+
+#include <stddef.h>
+
+#include "coordinator/planning/cluster_facts.h"
+#include "engine/base/status.h"
+
+typedef struct what_if {
+    mr_cluster_facts facts;
+    mr_rank_facts *ranks;
+    mr_link_facts *links;
+} what_if;
+
+/* layer_bytes: [n_kinds], that a step reads of a layer. */
+MR_MUST_USE mr_status what_if_make(const char *text, const mr_cluster_facts *facts, const size_t *layer_bytes,
+                                   what_if *out, mr_err *err);
+void what_if_deinit(what_if *w);
+
+#endif

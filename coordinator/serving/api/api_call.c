@@ -1,0 +1,356 @@
+/* The life of a call: its prompts go to the service, some at a time, and what comes of them goes into the answer. */
+// SPDX-License-Identifier: Apache-2.0
+#include <sys/random.h>
+#include <time.h>
+
+#include "coordinator/serving/api/api_internal.h"
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+
+enum {
+    MAX_OPEN = 64, /* prompts of one call that are with the service at a time */
+    MAX_END_IDS = MR_SAMPLER_MAX_LATE - API_MAX_STOP_IDS,
+    BUSY_RETRY_S = 1,
+    UNAVAILABLE_RETRY_S = 5,
+};
+
+static mr_status read_vocabulary(api *a, mr_err *err) {
+    const mr_tokenizer *tok = a->config.tokenizer;
+    a->longest_token_bytes = 1;
+    for (int32_t id = 0; id < mr_tokenizer_n_tokens(tok); id++) {
+        mr_str piece = {0};
+        if (mr_tokenizer_piece(tok, id, &piece) && piece.len > a->longest_token_bytes)
+            a->longest_token_bytes = piece.len;
+        bool is_end = mr_tokenizer_is_end(tok, id) && id < a->config.n_vocab;
+        if (is_end && a->end_ids.n < MAX_END_IDS && !mr_token_buf_push(&a->end_ids, id))
+            return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the api");
+    }
+    return MR_OK;
+}
+
+mr_status api_create(const api_config *config, api **out, mr_err *err) {
+    api *a = mr_alloc(sizeof *a);
+    if (!a)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the api");
+    a->config = *config;
+    mr_status status = read_vocabulary(a, err);
+    if (status == MR_OK)
+        status = api_chat_open(a, err);
+    if (status == MR_OK)
+        *out = a;
+    else
+        api_destroy(a);
+    return status;
+}
+
+void api_destroy(api *a) {
+    if (a)
+        mr_token_buf_deinit(&a->end_ids);
+    mr_free(a);
+}
+
+bool api_endpoint_of(mr_str path, api_endpoint *out) {
+    static const struct {
+        const char *path;
+        api_endpoint endpoint;
+    } known[] = {
+        {"/completions", API_COMPLETIONS}, {"/chat/completions", API_CHAT_COMPLETIONS},
+        {"/embeddings", API_EMBEDDINGS},   {"/tokenize", API_TOKENIZE},
+        {"/detokenize", API_DETOKENIZE},   {"/apply-template", API_APPLY_TEMPLATE},
+    };
+    if (path.len > 3 && memcmp(path.data, "/v1", 3) == 0)
+        path = (mr_str){path.data + 3, path.len - 3};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (mr_str_is(path, known[i].path)) {
+            *out = known[i].endpoint;
+            return true;
+        }
+    return false;
+}
+
+/* "chatcmpl-" and letters that nobody has had before. */
+static void make_id(api_call *call, const char *prefix) {
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
+    uint8_t random[API_ID_LETTERS] = {0};
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        memcpy(random, &call->begun_ns, sizeof call->begun_ns);
+    size_t n = strlen(prefix);
+    memcpy(call->id, prefix, n);
+    for (size_t i = 0; i < API_ID_LETTERS; i++)
+        call->id[n + i] = letters[random[i] & 63];
+}
+
+static void choose_seed(api_call *call) {
+    call->seed = (uint64_t)call->request.seed;
+    if (call->request.seed == -1 && getrandom(&call->seed, sizeof call->seed, 0) != (ssize_t)sizeof call->seed)
+        call->seed = (uint64_t)call->begun_ns;
+}
+
+static bool no_memory(api_call *call) {
+    return api_error_set(&call->error, 503, NULL, NULL, "no memory for the request");
+}
+
+/* Echoes stand in front of the text: as it was written, or as its ids read. */
+static bool begin_echo(api_call *call, api_choice *c, const api_prompt *prompt) {
+    if (!call->request.echo)
+        return true;
+    bool ok = prompt->text.data
+                  ? mr_text_buf_append(&c->text, prompt->text.data, prompt->text.len)
+                  : mr_tokenizer_decode(c->tokenizer, prompt->ids.ids, prompt->ids.n, 0, &c->text, NULL) == MR_OK;
+    c->echo_bytes = c->text.len;
+    return ok || no_memory(call);
+}
+
+static bool make_choices(api_call *call) {
+    const api_request *r = &call->request;
+    call->n_choices = r->n_prompts * r->n;
+    call->runs = mr_alloc_array((size_t)r->n_prompts, sizeof *call->runs);
+    call->choices = mr_alloc_array((size_t)call->n_choices, sizeof *call->choices);
+    if (!call->runs || !call->choices)
+        return no_memory(call);
+    for (int32_t i = 0; i < call->n_choices; i++) {
+        api_choice *c = &call->choices[i];
+        c->tokenizer = call->a->config.tokenizer;
+        c->index = i;
+        c->is_chat = r->endpoint == API_CHAT_COMPLETIONS;
+        c->n_top_logprobs = r->n_logprobs;
+        if (!begin_echo(call, c, &r->prompts[i / r->n]))
+            return false;
+    }
+    return true;
+}
+
+/* The error of a submit or of a sequence, as this call's. */
+static bool fail(api_call *call, mr_status status, const char *text) {
+    mr_err err = {0};
+    mr_err_set(&err, status, "%s", text && *text ? text : mr_status_name(status));
+    return api_error_from(&call->error, status, &err);
+}
+
+static bool submit_one(api_call *call) {
+    const api_request *r = &call->request;
+    const api_prompt *prompt = &r->prompts[call->n_submitted];
+    mr_err err = {0};
+    mr_generate_desc desc = {
+        .prompt_ids = prompt->ids.ids,
+        .n_prompt = (int32_t)prompt->ids.n,
+        .max_tokens = r->max_tokens,
+        .n_choices = r->n,
+        .sampling = r->sampling,
+        .grammar = r->grammar,
+        .n_grammar_bytes = r->n_grammar_bytes,
+        .stops = r->stops,
+        .n_stops = r->n_stops,
+        .stop_ids = r->stop_ids.ids,
+        .n_stop_ids = (int32_t)r->stop_ids.n,
+        .ignore_end = r->ignore_end,
+        .with_special = r->with_special,
+        .n_logprobs = r->n_logprobs,
+        .prompt_logprobs = r->echo && r->n_logprobs >= 0,
+        .priority = r->priority,
+        /* Else what the prompts before have brought would be lost. One at a time, so calls stay bounded. */
+        .goes_on = call->n_submitted > 0 && call->n_open == 0,
+        .pooling = r->pooling,
+        .wake = call->wake,
+        .ctx = call->ctx,
+    };
+    desc.sampling.seed = call->seed;
+    mr_status status = mr_service_submit(call->a->config.service, &desc, &call->runs[call->n_submitted], &err);
+    if (status == MR_E_BUSY && call->n_open > 0)
+        return true; /* when one of ours has ended, there is room */
+    if (status != MR_OK)
+        return fail(call, status, err.text);
+    call->n_submitted++;
+    call->n_open++;
+    return true;
+}
+
+static bool submit_some(api_call *call) {
+    int32_t before = -1;
+    while (call->n_submitted < call->request.n_prompts && call->n_open < MAX_OPEN && call->n_submitted != before) {
+        before = call->n_submitted;
+        if (!submit_one(call))
+            return false;
+    }
+    return true;
+}
+
+static bool prepare_chat(api_call *call) {
+    mr_text_buf prompt = {0};
+    bool ok = api_chat_prepare(call, &prompt) && make_choices(call) &&
+              api_chat_open_parsers(call, (mr_str){prompt.data, prompt.len});
+    mr_text_buf_deinit(&prompt);
+    return ok;
+}
+
+static bool prepare(api_call *call) {
+    const api *a = call->a;
+    api_request *r = &call->request;
+    api_error *e = &call->error;
+    if (r->endpoint == API_EMBEDDINGS)
+        return api_read_prompts(a, r, r->prompt, "input", e) && api_embeddings_prepare(call) && make_choices(call);
+    if (!api_read_stops(r, e) || !api_read_stop_ids(a, r, e) || !api_read_bad_words(a, r, e) ||
+        !api_read_biases(a, r, e) || !api_read_breakers(a, r, e) || !api_read_constraint(r, e))
+        return false;
+    if (r->endpoint == API_CHAT_COMPLETIONS)
+        return prepare_chat(call);
+    return api_read_prompts(a, r, r->prompt, "prompt", e) && make_choices(call);
+}
+
+static bool start(api_call *call, mr_str body) {
+    static const char *const prefixes[] = {
+        [API_COMPLETIONS] = "cmpl-", [API_CHAT_COMPLETIONS] = "chatcmpl-", [API_EMBEDDINGS] = "embd-",
+        [API_TOKENIZE] = "tok-",     [API_DETOKENIZE] = "detok-",          [API_APPLY_TEMPLATE] = "templ-",
+    };
+    api_request *r = &call->request;
+    api_endpoint endpoint = r->endpoint;
+    make_id(call, prefixes[endpoint]);
+    if (!api_request_read(call->a, endpoint, body, r, &call->error))
+        return false;
+    if (endpoint == API_TOKENIZE || endpoint == API_DETOKENIZE || endpoint == API_APPLY_TEMPLATE) {
+        call->is_ready = true;
+        return api_text_answer(call);
+    }
+    choose_seed(call);
+    return prepare(call) && submit_some(call);
+}
+
+api_call *api_call_begin(const api *a, api_endpoint endpoint, mr_str body, void (*wake)(void *ctx), void *ctx) {
+    api_call *call = mr_alloc(sizeof *call);
+    if (!call)
+        return NULL;
+    call->a = a;
+    call->wake = wake;
+    call->ctx = ctx;
+    call->begun_ns = mr_clock_now_ns();
+    call->created_s = (int64_t)time(NULL);
+    call->request.endpoint = endpoint;
+    call->streams = start(call, body) && call->request.stream;
+    return call;
+}
+
+static void release_all(api_call *call) {
+    for (int32_t i = 0; i < call->n_submitted; i++) {
+        mr_request_release(call->runs[i]);
+        call->runs[i] = NULL;
+    }
+    call->n_open = 0;
+}
+
+/* The prompt of a request is known to all of its choices. */
+static bool take_prompt(api_call *call, int32_t run, const mr_piece *piece) {
+    for (int32_t k = 0; k < call->request.n; k++)
+        if (!api_choice_take_prompt(&call->choices[run * call->request.n + k], piece))
+            return no_memory(call);
+    return true;
+}
+
+static bool take_piece(api_call *call, int32_t run, const mr_piece *piece, mr_text_buf *out) {
+    if (piece->finish == MR_FINISH_ERROR)
+        return fail(call, piece->status, piece->error);
+    if (piece->is_prompt)
+        return take_prompt(call, run, piece);
+    api_choice *c = &call->choices[run * call->request.n + piece->choice];
+    if (!api_choice_take(c, piece))
+        return no_memory(call);
+    if (call->request.endpoint == API_EMBEDDINGS)
+        return api_embeddings_take(call, run, piece);
+    return !call->streams || api_answer_events(call, c, out) || no_memory(call);
+}
+
+static bool take_run(api_call *call, int32_t run, mr_text_buf *out) {
+    mr_piece piece;
+    while (mr_request_take(call->runs[run], &piece))
+        if (!take_piece(call, run, &piece, out))
+            return false;
+    if (mr_request_ended(call->runs[run])) {
+        mr_request_release(call->runs[run]);
+        call->runs[run] = NULL;
+        call->n_open--;
+    }
+    return true;
+}
+
+static bool take_all(api_call *call, mr_text_buf *out) {
+    int32_t n_submitted = 0;
+    do {
+        n_submitted = call->n_submitted;
+        for (int32_t run = 0; run < n_submitted; run++)
+            if (call->runs[run] && !take_run(call, run, out))
+                return false;
+        if (!submit_some(call))
+            return false;
+    } while (call->n_submitted > n_submitted);
+    return true;
+}
+
+static void say_last(api_call *call, mr_text_buf *out) {
+    call->ended = true;
+    if (call->streams)
+        call->broken = !api_answer_last(call, out);
+    else if (call->error.status)
+        call->broken = !api_error_write(&call->error, out);
+    else if (call->is_ready)
+        call->broken = !mr_text_buf_append(out, call->ready.data, call->ready.len);
+    else if (!api_answer_whole(call, out) && no_memory(call) == false)
+        call->broken = !api_error_write(&call->error, out);
+}
+
+api_state api_call_next(api_call *call, mr_text_buf *out) {
+    size_t before = out->len;
+    if (call->ended)
+        return API_END;
+    if (!call->error.status && !call->is_ready && !take_all(call, out))
+        release_all(call);
+    if (call->error.status || call->is_ready || call->n_open == 0)
+        say_last(call, out);
+    return out->len > before ? API_MORE : call->ended ? API_END : API_WAIT;
+}
+
+bool api_call_streams(const api_call *call) {
+    return call->streams;
+}
+
+int api_call_status(const api_call *call) {
+    return call->streams || !call->error.status ? 200 : call->error.status;
+}
+
+int api_call_retry_after_s(const api_call *call) {
+    return call->error.status == 429 ? BUSY_RETRY_S : call->error.status == 503 ? UNAVAILABLE_RETRY_S : 0;
+}
+
+bool api_call_broken(const api_call *call) {
+    return call->broken;
+}
+
+api_call_facts api_call_get_facts(const api_call *call) {
+    api_call_facts f = {.n_choices = call->n_choices,
+                        .begun_ns = call->begun_ns,
+                        .failed = call->error.status != 0 || call->broken,
+                        .code = call->error.code};
+    for (int32_t i = 0; call->choices && i < call->n_choices; i++) {
+        const api_choice *c = &call->choices[i];
+        if (i % call->request.n == 0) { /* choices share their prompt */
+            f.prompt_tokens += (int64_t)call->request.prompts[i / call->request.n].ids.n;
+            f.cached_tokens += c->n_cached;
+        }
+        f.generated_tokens += c->n_generated;
+        if (c->first_token_ns > 0 && (f.first_token_ns == 0 || c->first_token_ns < f.first_token_ns))
+            f.first_token_ns = c->first_token_ns;
+    }
+    return f;
+}
+
+void api_call_end(api_call *call) {
+    if (!call)
+        return;
+    release_all(call);
+    for (int32_t i = 0; call->choices && i < call->n_choices; i++)
+        api_choice_deinit(&call->choices[i]);
+    mr_free(call->choices);
+    mr_free(call->runs);
+    json_decref(call->embeddings);
+    mr_text_buf_deinit(&call->ready);
+    api_request_deinit(&call->request);
+    mr_free(call);
+}

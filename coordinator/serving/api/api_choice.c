@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/serving/api/api_choice.h"
+
+#include "coordinator/serving/wire/api_json.h"
+#include "engine/base/mem.h"
+
+static bool add_call(api_choice *c, const chat_delta *delta) {
+    if (c->n_calls == c->cap_calls) {
+        int32_t cap = c->cap_calls ? 2 * c->cap_calls : 4;
+        api_tool_call *calls = mr_realloc(c->calls, (size_t)cap * sizeof *calls);
+        if (!calls)
+            return false;
+        c->calls = calls;
+        c->cap_calls = cap;
+    }
+    api_tool_call *call = &c->calls[c->n_calls++];
+    *call = (api_tool_call){.id = api_json_text(delta->id), .name = api_json_text(delta->text)};
+    return call->id && call->name;
+}
+
+static mr_status take_delta(void *ctx, const chat_delta *delta, mr_err *err) {
+    api_choice *c = ctx;
+    bool ok = true;
+    if (c->one_call && delta->call > 0)
+        return MR_OK;
+    switch (delta->kind) {
+    case CHAT_CONTENT:
+        ok = mr_text_buf_append(&c->text, delta->text.data, delta->text.len);
+        break;
+    case CHAT_REASONING:
+        ok = mr_text_buf_append(&c->reasoning, delta->text.data, delta->text.len);
+        break;
+    case CHAT_TOOL_BEGIN:
+        ok = add_call(c, delta);
+        break;
+    case CHAT_TOOL_ARGUMENTS:
+        ok = mr_text_buf_append(&c->calls[c->n_calls - 1].arguments, delta->text.data, delta->text.len);
+        break;
+    case CHAT_TOOL_END:
+        break;
+    }
+    return ok ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the answer");
+}
+
+bool api_choice_open_parser(api_choice *c, const chat_output_desc *desc) {
+    chat_output_desc own = *desc;
+    own.on_delta = take_delta;
+    own.ctx = c;
+    return chat_output_create(&own, &c->parser, NULL) == MR_OK;
+}
+
+void api_choice_deinit(api_choice *c) {
+    chat_output_destroy(c->parser);
+    mr_text_buf_deinit(&c->text);
+    mr_text_buf_deinit(&c->reasoning);
+    for (int32_t i = 0; i < c->n_calls; i++) {
+        json_decref(c->calls[i].id);
+        json_decref(c->calls[i].name);
+        mr_text_buf_deinit(&c->calls[i].arguments);
+    }
+    mr_free(c->calls);
+    json_decref(c->logprobs);
+    *c = (api_choice){0};
+}
+
+static bool take_text(api_choice *c, const mr_piece *piece) {
+    if (!c->parser)
+        return mr_text_buf_append(&c->text, piece->text.data, piece->text.len);
+    if (piece->text.len > 0 && chat_output_push(c->parser, piece->text, NULL) != MR_OK)
+        return false;
+    return piece->finish == MR_FINISH_NONE || chat_output_end(c->parser, NULL) == MR_OK;
+}
+
+bool api_choice_take(api_choice *c, const mr_piece *piece) {
+    c->n_prompt = piece->n_prompt;
+    c->n_cached = piece->n_cached;
+    c->n_generated = piece->n_generated;
+    c->begin_ns = piece->begin_ns;
+    c->first_token_ns = piece->first_token_ns;
+    c->token_ns = piece->token_ns;
+    c->finish = piece->finish;
+    if (!take_text(c, piece))
+        return false;
+    for (int32_t i = 0; i < piece->n_tokens && c->n_top_logprobs >= 0; i++)
+        if (!api_logprobs_add(c, &piece->tokens[i], c->echo_bytes + piece->tokens[i].text_offset))
+            return false;
+    return true;
+}
+
+static bool call_has_news(const api_tool_call *call) {
+    return !call->begun || call->arguments.len > call->n_said;
+}
+
+bool api_choice_has_news(const api_choice *c) {
+    bool news = c->text.len > c->n_text_said || c->reasoning.len > c->n_reasoning_said || c->logprobs;
+    for (int32_t i = 0; i < c->n_calls && !news; i++)
+        news = call_has_news(&c->calls[i]);
+    return news;
+}
+
+const char *api_choice_finish(const api_choice *c) {
+    switch (c->finish) {
+    case MR_FINISH_STOP:
+        return c->n_calls > 0 ? "tool_calls" : "stop";
+    case MR_FINISH_LENGTH:
+        return "length";
+    default:
+        return NULL;
+    }
+}
+
+/* The rest of a text, which is said then. */
+static json_t *rest(const mr_text_buf *text, size_t *said) {
+    json_t *value = api_json_text((mr_str){text->data ? text->data + *said : "", text->len - *said});
+    *said = text->len;
+    return value;
+}
+
+static json_t *take_logprobs(api_choice *c) {
+    json_t *value = c->logprobs ? c->logprobs : json_null();
+    c->logprobs = NULL;
+    return value;
+}
+
+/* Of a call that was begun before, only more of the arguments comes. */
+static json_t *tool_call(api_tool_call *call) {
+    json_t *function = json_pack("{s:o}", "arguments", rest(&call->arguments, &call->n_said));
+    if (call->begun)
+        return json_pack("{s:o}", "function", function);
+    call->begun = true;
+    return json_pack("{s:O, s:s, s:o}", "id", call->id, "type", "function", "function",
+                     api_json_put(function, "name", json_incref(call->name)));
+}
+
+/* Calls that have news; chunks number them. */
+static json_t *call_list(api_choice *c, bool streams) {
+    json_t *list = json_array();
+    for (int32_t i = 0; i < c->n_calls; i++) {
+        if (streams && call_has_news(&c->calls[i]))
+            list = api_json_add(list, api_json_put(tool_call(&c->calls[i]), "index", json_integer(i)));
+        else if (!streams)
+            list = api_json_add(list, tool_call(&c->calls[i]));
+    }
+    return list;
+}
+
+static json_t *message(api_choice *c) {
+    bool silent = c->text.len == 0 && c->n_calls > 0;
+    json_t *m = json_pack("{s:s, s:o, s:n}", "role", "assistant", "content",
+                          silent ? json_null() : rest(&c->text, &c->n_text_said), "refusal");
+    if (c->reasoning.len > 0)
+        m = api_json_put(m, "reasoning_content", rest(&c->reasoning, &c->n_reasoning_said));
+    return c->n_calls > 0 ? api_json_put(m, "tool_calls", call_list(c, false)) : m;
+}
+
+json_t *api_choice_whole(api_choice *c) {
+    if (c->n_top_logprobs >= 0 && !api_logprobs_open(c)) /* lists, even if a stop text has left no token */
+        return NULL;
+    json_t *said = c->is_chat ? message(c) : rest(&c->text, &c->n_text_said);
+    return json_pack("{s:i, s:o, s:o, s:s?}", "index", c->index, c->is_chat ? "message" : "text", said, "logprobs",
+                     take_logprobs(c), "finish_reason", api_choice_finish(c));
+}
+
+static json_t *delta(api_choice *c) {
+    json_t *d = json_object();
+    bool calls = false;
+    if (c->reasoning.len > c->n_reasoning_said)
+        d = api_json_put(d, "reasoning_content", rest(&c->reasoning, &c->n_reasoning_said));
+    if (c->text.len > c->n_text_said)
+        d = api_json_put(d, "content", rest(&c->text, &c->n_text_said));
+    for (int32_t i = 0; i < c->n_calls && !calls; i++)
+        calls = call_has_news(&c->calls[i]);
+    return calls ? api_json_put(d, "tool_calls", call_list(c, true)) : d;
+}
+
+static json_t *chunk(api_choice *c, json_t *said, const char *finish) {
+    return json_pack("{s:i, s:o, s:o, s:s?}", "index", c->index, c->is_chat ? "delta" : "text", said, "logprobs",
+                     take_logprobs(c), "finish_reason", finish);
+}
+
+json_t *api_choice_news(api_choice *c) {
+    return chunk(c, c->is_chat ? delta(c) : rest(&c->text, &c->n_text_said), NULL);
+}
+
+json_t *api_choice_end(api_choice *c) {
+    return chunk(c, c->is_chat ? json_object() : json_string(""), api_choice_finish(c));
+}
+
+json_t *api_choice_role(api_choice *c) {
+    c->role_said = true;
+    return json_pack("{s:i, s:{s:s, s:s}, s:n, s:n}", "index", c->index, "delta", "role", "assistant", "content", "",
+                     "logprobs", "finish_reason");
+}

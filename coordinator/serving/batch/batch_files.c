@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/serving/batch/batch_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ID_CHARACTERS = 24, TIME_CHARACTERS = 10 };
+
+/* The time comes first: ids made later are greater. */
+void batch_id_make(const char *prefix, char out[BATCH_ID_BYTES]) {
+    static const char DIGITS[] = "0123456789abcdefghijklmnopqrstuvwxyz";
+    uint8_t lots[ID_CHARACTERS - TIME_CHARACTERS] = {0};
+    struct timespec now;
+    size_t n = strlen(prefix);
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t us = (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
+    memcpy(out, prefix, n);
+    for (int i = TIME_CHARACTERS - 1; i >= 0; i--, us /= 36)
+        out[n + (size_t)i] = DIGITS[us % 36];
+    n += TIME_CHARACTERS;
+    (void)!getrandom(lots, sizeof lots, 0); /* so few bytes come at once, or never */
+    for (size_t i = 0; i < sizeof lots; i++)
+        out[n++] = DIGITS[lots[i] % 36];
+    out[n] = 0;
+}
+
+bool batch_id_is_good(const char *id, const char *prefix) {
+    size_t n = strlen(prefix);
+    return strncmp(id, prefix, n) == 0 && strlen(id) == n + ID_CHARACTERS &&
+           strspn(id + n, "0123456789abcdefghijklmnopqrstuvwxyz") == ID_CHARACTERS;
+}
+
+mr_status batch_path(const char *folder, const char *id, const char *ending, char out[BATCH_PATH_BYTES], mr_err *err) {
+    int n = snprintf(out, BATCH_PATH_BYTES, "%s/%s%s", folder, id, ending);
+    return n < BATCH_PATH_BYTES ? MR_OK
+                                : mr_err_set(err, MR_E_TOO_LONG, "the path of the folder of batches is too long");
+}
+
+static mr_status io_error(const char *path, const char *what, mr_err *err) {
+    return mr_err_set(err, errno == ENOENT ? MR_E_NOT_FOUND : MR_E_IO, "%.200s cannot be %s: %s", path, what,
+                      strerror(errno));
+}
+
+static bool write_all(int fd, mr_str bytes) {
+    for (size_t at = 0; at < bytes.len;) {
+        ssize_t n = write(fd, bytes.data + at, bytes.len - at);
+        if (n < 0 && errno != EINTR)
+            return false;
+        at += n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
+/* The whole file or none, on the disk. */
+static mr_status save(const char *folder, const char *path, mr_str bytes, mr_err *err) {
+    char temporary[BATCH_PATH_BYTES + 8];
+    snprintf(temporary, sizeof temporary, "%s.new", path);
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return io_error(temporary, "made", err);
+    bool ok = write_all(fd, bytes) && fsync(fd) == 0;
+    ok = (close(fd) == 0) && ok && rename(temporary, path) == 0;
+    mr_status status = ok ? MR_OK : io_error(path, "written", err);
+    if (!ok)
+        unlink(temporary);
+    int folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder_fd >= 0) {
+        (void)!fsync(folder_fd); /* some file systems cannot */
+        close(folder_fd);
+    }
+    return status;
+}
+
+mr_status batch_object_save(const char *folder, const json_t *object, mr_err *err) {
+    char path[BATCH_PATH_BYTES];
+    mr_status status = batch_path(folder, json_string_value(json_object_get(object, "id")), ".json", path, err);
+    if (status != MR_OK)
+        return status;
+    char *text = json_dumps(object, JSON_INDENT(1));
+    if (!text)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for an object");
+    status = save(folder, path, mr_str_from(text), err);
+    free(text);
+    return status;
+}
+
+static mr_status read_file(const char *path, mr_text_buf *out, mr_err *err) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    if (fd < 0)
+        return io_error(path, "opened", err);
+    mr_status status = fstat(fd, &st) == 0 ? MR_OK : io_error(path, "read", err);
+    if (status == MR_OK && !mr_text_buf_reserve(out, (size_t)st.st_size))
+        status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for the %lld bytes of a file", (long long)st.st_size);
+    size_t before = out->len;
+    while (status == MR_OK && out->len - before < (size_t)st.st_size) {
+        ssize_t n = read(fd, out->data + out->len, (size_t)st.st_size - (out->len - before));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            status = io_error(path, "read", err);
+        if (n <= 0)
+            break; /* it has become shorter */
+        out->len += (size_t)n;
+    }
+    if (status == MR_OK)
+        out->data[out->len] = 0;
+    close(fd);
+    return status;
+}
+
+mr_status batch_object_load(const char *folder, const char *id, json_t **out, mr_err *err) {
+    char path[BATCH_PATH_BYTES];
+    mr_text_buf text = {0};
+    mr_status status = batch_path(folder, id, ".json", path, err);
+    if (status == MR_OK)
+        status = read_file(path, &text, err);
+    json_t *object = status == MR_OK ? json_loadb(text.data, text.len, 0, NULL) : NULL;
+    mr_text_buf_deinit(&text);
+    if (status != MR_OK)
+        return status;
+    const char *its = json_string_value(json_object_get(object, "id"));
+    if (!its || strcmp(its, id) != 0) {
+        json_decref(object);
+        return mr_err_set(err, MR_E_FORMAT, "%.200s is no object of a batch", path);
+    }
+    *out = object;
+    return MR_OK;
+}
+
+static int compare_age(const void *a, const void *b) {
+    const json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
+    return strcmp(json_string_value(json_object_get(y, "id")), json_string_value(json_object_get(x, "id")));
+}
+
+static bool sort_by_age(json_t *list) {
+    size_t n = json_array_size(list);
+    json_t **items = malloc((n + 1) * sizeof(json_t *)), *sorted = json_array();
+    bool ok = items && sorted;
+    for (size_t i = 0; ok && i < n; i++)
+        items[i] = json_array_get(list, i);
+    if (ok)
+        qsort(items, n, sizeof *items, compare_age);
+    for (size_t i = 0; ok && i < n; i++)
+        ok = json_array_append(sorted, items[i]) == 0;
+    ok = ok && json_array_clear(list) == 0 && json_array_extend(list, sorted) == 0;
+    json_decref(sorted);
+    free(items);
+    return ok;
+}
+
+mr_status batch_objects_list(const char *folder, const char *prefix, json_t **out, mr_err *err) {
+    DIR *d = opendir(folder);
+    if (!d)
+        return io_error(folder, "read", err);
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    const struct dirent *e;
+    while (ok && (e = readdir(d))) {
+        char id[BATCH_ID_BYTES];
+        size_t n = strlen(e->d_name);
+        json_t *object = NULL;
+        mr_err ignored;
+        if (n < 6 || n - 5 >= sizeof id || strcmp(e->d_name + n - 5, ".json") != 0)
+            continue;
+        memcpy(id, e->d_name, n - 5);
+        id[n - 5] = 0;
+        if (batch_id_is_good(id, prefix) && batch_object_load(folder, id, &object, &ignored) == MR_OK)
+            ok = json_array_append_new(list, object) == 0;
+    }
+    closedir(d);
+    if (!ok || !sort_by_age(list)) {
+        json_decref(list);
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a list");
+    }
+    *out = list;
+    return MR_OK;
+}
+
+mr_status batch_file_create(const char *folder, mr_str name, mr_str purpose, mr_str content, json_t **out,
+                            mr_err *err) {
+    char id[BATCH_ID_BYTES], path[BATCH_PATH_BYTES];
+    batch_id_make("file-", id);
+    json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:s%, s:s%, s:s}", "id", id, "object", "file", "bytes",
+                               (json_int_t)content.len, "created_at", (json_int_t)time(NULL), "filename", name.data,
+                               name.len, "purpose", purpose.data, purpose.len, "status", "processed");
+    if (!object)
+        return mr_err_set(err, MR_E_INVALID, "the name or the purpose of the file is no UTF-8");
+    mr_status status = batch_path(folder, id, "", path, err);
+    if (status == MR_OK)
+        status = save(folder, path, content, err);
+    if (status == MR_OK) {
+        status = batch_object_save(folder, object, err);
+        if (status != MR_OK)
+            unlink(path); /* nobody would know of it */
+    }
+    if (status != MR_OK) {
+        json_decref(object);
+        return status;
+    }
+    *out = object;
+    return MR_OK;
+}
+
+mr_status batch_file_read(const char *folder, const char *id, mr_text_buf *out, mr_err *err) {
+    char path[BATCH_PATH_BYTES];
+    mr_status status = batch_path(folder, id, "", path, err);
+    return status == MR_OK ? read_file(path, out, err) : status;
+}
+
+mr_status batch_file_delete(const char *folder, const char *id, mr_err *err) {
+    static const char *const ENDINGS[] = {".json", ""};
+    char path[BATCH_PATH_BYTES];
+    for (int i = 0; i < 2; i++) {
+        mr_status status = batch_path(folder, id, ENDINGS[i], path, err);
+        if (status != MR_OK)
+            return status;
+        if (unlink(path) != 0 && (i == 0 || errno != ENOENT))
+            return io_error(path, "deleted", err);
+    }
+    return MR_OK;
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/serving/batch/batch_input.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "engine/base/mem.h"
+
+enum { KEY_BYTES = 4096 }; /* of two prompts are compared */
+
+static mr_status map_file(const char *path, batch_input *in, mr_err *err) {
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return mr_err_set(err, errno == ENOENT ? MR_E_NOT_FOUND : MR_E_IO, "%.160s cannot be opened: %s", path,
+                          strerror(errno));
+    mr_status status = MR_OK;
+    if (fstat(fd, &st) != 0)
+        status = mr_err_set(err, MR_E_IO, "%.160s cannot be read: %s", path, strerror(errno));
+    else if (!S_ISREG(st.st_mode))
+        status = mr_err_set(err, MR_E_IO, "%.160s is no regular file; hint: a batch is read more than once", path);
+    else if (st.st_size > 0) {
+        void *data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (data == MAP_FAILED)
+            status = mr_err_set(err, MR_E_IO, "%.160s cannot be mapped: %s", path, strerror(errno));
+        else
+            *in = (batch_input){.data = data, .n_bytes = (size_t)st.st_size};
+    }
+    close(fd);
+    return status;
+}
+
+static uint64_t hash_of(mr_str s) {
+    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a, and a last mix (of splitmix64) */
+    for (size_t i = 0; i < s.len; i++)
+        h = (h ^ (uint8_t)s.data[i]) * 0x100000001b3u;
+    h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9u;
+    h = (h ^ h >> 27) * 0x94d049bb133111ebu;
+    return h ^ h >> 31;
+}
+
+static bool is_blank(mr_str s) {
+    for (size_t i = 0; i < s.len; i++)
+        if (s.data[i] != ' ' && (s.data[i] < '\t' || s.data[i] > '\r'))
+            return false;
+    return true;
+}
+
+/* Kind, custom_id and key of a line that begins with a brace. */
+static void read_request(mr_str text, batch_line *l) {
+    mr_str id, body, prompt;
+    l->kind = BATCH_NO_ID;
+    if (!batch_json_member(text, "custom_id", &id)) {
+        char end = text.data[text.len - 1];
+        l->kind = end == '}' ? BATCH_NO_ID : BATCH_NOT_JSON;
+        return;
+    }
+    if (id.len < 3 || id.data[0] != '"' || id.data[id.len - 1] != '"' || id.len > BATCH_MAX_ID_BYTES)
+        return;
+    l->id_at = (uint32_t)(id.data - text.data);
+    l->n_id_bytes = (uint32_t)id.len;
+    l->kind = BATCH_REQUEST;
+    if (!batch_json_member(text, "body", &body))
+        return;
+    l->key_at = (uint32_t)(body.data - text.data);
+    if (batch_json_member(body, "messages", &prompt) || batch_json_member(body, "prompt", &prompt) ||
+        batch_json_member(body, "input", &prompt))
+        l->key_at = (uint32_t)(prompt.data - text.data);
+}
+
+/* What a line is, by what the first one of the file was. */
+static void read_line(const batch_input *in, mr_str text, batch_line *l) {
+    bool is_object = text.data[0] == '{';
+    if (in->has_requests && !is_object) {
+        l->kind = BATCH_NOT_JSON;
+        return;
+    }
+    if (is_object)
+        read_request(text, l);
+    if (in->has_requests)
+        return;
+    bool is_request = is_object && l->kind == BATCH_REQUEST;
+    uint8_t kind = is_request ? BATCH_STRAY : text.data[0] == '"' ? BATCH_JSON_PROMPT : BATCH_PLAIN_PROMPT;
+    *l = (batch_line){.at = l->at, .number = l->number, .hash = l->hash, .n_bytes = l->n_bytes, .kind = kind};
+}
+
+static mr_status add_line(batch_input *in, size_t at, size_t n, uint32_t number, mr_err *err) {
+    mr_str text = {in->data + at, n};
+    if (n && text.data[n - 1] == '\r')
+        text.len--;
+    if (is_blank(text))
+        return MR_OK;
+    size_t indent = 0;
+    while (text.data[indent] == ' ' || text.data[indent] == '\t')
+        indent++;
+    if (text.data[indent] == '{') { /* JSON may be indented; of a prompt, spaces are a part */
+        at += indent;
+        text = (mr_str){text.data + indent, text.len - indent};
+    }
+    if (in->n == in->cap) {
+        uint32_t cap = in->cap ? 2 * in->cap : 1024;
+        batch_line *lines = mr_realloc(in->lines, cap * sizeof *lines);
+        if (!lines)
+            return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the places of %" PRIu32 " lines", cap);
+        in->lines = lines;
+        in->cap = cap;
+    }
+    batch_line *l = &in->lines[in->n++];
+    *l = (batch_line){.at = at, .number = number, .hash = hash_of(text)};
+    if (in->n == 1)
+        in->has_requests = text.data[0] == '{';
+    if (text.len > BATCH_MAX_LINE_BYTES) {
+        l->kind = BATCH_TOO_LONG;
+        return MR_OK;
+    }
+    l->n_bytes = (uint32_t)text.len;
+    read_line(in, text, l);
+    return MR_OK;
+}
+
+static mr_status add_lines(batch_input *in, mr_err *err) {
+    static const char MARK[] = "\xef\xbb\xbf"; /* of bytes that are UTF-8: some editors begin files so */
+    uint32_t number = 0;
+    mr_status status = MR_OK;
+    size_t start = in->n_bytes >= 3 && memcmp(in->data, MARK, 3) == 0 ? 3 : 0;
+    for (size_t at = start; at < in->n_bytes && status == MR_OK;) {
+        const char *end = memchr(in->data + at, '\n', in->n_bytes - at);
+        size_t n = end ? (size_t)(end - in->data) - at : in->n_bytes - at;
+        if (number == BATCH_MAX_LINES)
+            return mr_err_set(err, MR_E_TOO_LONG, "it has more than %u lines", BATCH_MAX_LINES);
+        status = add_line(in, at, n, ++number, err);
+        at += n + 1;
+    }
+    return status;
+}
+
+/* The custom_id without quotes and escapes, in out; as it stands where it is no JSON. */
+static bool id_of(const batch_input *in, const batch_line *l, mr_text_buf *out) {
+    mr_text_buf_clear(out);
+    if (!l->n_id_bytes) {
+        char text[24];
+        int n = snprintf(text, sizeof text, "line-%" PRIu32, l->number);
+        return mr_text_buf_append(out, text, (size_t)n);
+    }
+    mr_str id = {in->data + l->at + l->id_at, l->n_id_bytes};
+    if (!memchr(id.data, '\\', id.len))
+        return mr_text_buf_append(out, id.data + 1, id.len - 2);
+    json_t *value = json_loadb(id.data, id.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    bool ok = value ? mr_text_buf_append(out, json_string_value(value), json_string_length(value))
+                    : mr_text_buf_append(out, id.data, id.len);
+    json_decref(value);
+    return ok;
+}
+
+/* Marks lines whose custom_id an earlier one has. slots: [mask + 1], index + 1 of a line, 0 for none. */
+static bool mark_duplicates(batch_input *in, uint32_t *slots, size_t mask) {
+    mr_text_buf mine = {0}, other = {0};
+    bool ok = true;
+    for (uint32_t i = 0; i < in->n && ok; i++) {
+        batch_line *l = &in->lines[i];
+        if (batch_line_is_bad(l))
+            continue;
+        ok = id_of(in, l, &mine);
+        mr_str id = {mine.data, mine.len};
+        size_t slot = ok ? hash_of(id) & mask : 0;
+        for (; ok && slots[slot]; slot = (slot + 1) & mask) {
+            ok = id_of(in, &in->lines[slots[slot] - 1], &other);
+            if (ok && mr_str_equal(id, (mr_str){other.data, other.len})) {
+                l->kind = BATCH_DUPLICATE;
+                break;
+            }
+        }
+        if (ok && l->kind != BATCH_DUPLICATE)
+            slots[slot] = i + 1;
+    }
+    mr_text_buf_deinit(&mine);
+    mr_text_buf_deinit(&other);
+    return ok;
+}
+
+static mr_status find_duplicates(batch_input *in, mr_err *err) {
+    size_t n_slots = 16;
+    while (n_slots < 2 * (size_t)in->n)
+        n_slots *= 2;
+    uint32_t *slots = mr_alloc_array(n_slots, sizeof *slots);
+    bool ok = slots && mark_duplicates(in, slots, n_slots - 1);
+    mr_free(slots);
+    return ok ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the ids of %" PRIu32 " lines", in->n);
+}
+
+mr_status batch_input_open(const char *path, batch_input *out, mr_err *err) {
+    batch_input in = {0};
+    mr_status status = map_file(path, &in, err);
+    if (status == MR_OK) {
+        status = add_lines(&in, err);
+        if (status == MR_OK)
+            status = find_duplicates(&in, err);
+        if (status != MR_OK)
+            mr_err_prefix(err, "%.160s", path);
+    }
+    if (status != MR_OK) {
+        batch_input_close(&in);
+        return status;
+    }
+    *out = in;
+    return MR_OK;
+}
+
+void batch_input_close(batch_input *in) {
+    if (in->data)
+        munmap((void *)in->data, in->n_bytes);
+    mr_free(in->lines);
+    *in = (batch_input){0};
+}
+
+bool batch_line_put_id(const batch_input *in, const batch_line *l, mr_text_buf *out) {
+    char text[32];
+    if (l->n_id_bytes && l->kind != BATCH_NOT_JSON) {
+        json_t *value = json_loadb(in->data + l->at + l->id_at, l->n_id_bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+        char *id = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
+        json_decref(value);
+        if (id) {
+            bool ok = mr_text_buf_append(out, id, strlen(id));
+            free(id);
+            return ok;
+        }
+    }
+    int n = l->kind == BATCH_JSON_PROMPT || l->kind == BATCH_PLAIN_PROMPT || l->kind == BATCH_DUPLICATE
+                ? snprintf(text, sizeof text, "\"line-%" PRIu32 "\"", l->number)
+                : snprintf(text, sizeof text, "null");
+    return mr_text_buf_append(out, text, (size_t)n);
+}
+
+batch_line *batch_input_find(const batch_input *in, uint32_t number) {
+    uint32_t low = 0, high = in->n;
+    while (low < high) {
+        uint32_t mid = low + (high - low) / 2;
+        if (in->lines[mid].number < number)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low < in->n && in->lines[low].number == number ? &in->lines[low] : NULL;
+}
+
+static int compare(const void *left, const void *right, void *ctx) {
+    const batch_input *in = ctx;
+    const batch_line *a = &in->lines[*(const uint32_t *)left], *b = &in->lines[*(const uint32_t *)right];
+    mr_str x = {in->data + a->at + a->key_at, a->n_bytes - a->key_at};
+    mr_str y = {in->data + b->at + b->key_at, b->n_bytes - b->key_at};
+    int order = batch_line_is_bad(b) - batch_line_is_bad(a);
+    if (!order && !batch_line_is_bad(a)) {
+        x.len = x.len < KEY_BYTES ? x.len : KEY_BYTES;
+        y.len = y.len < KEY_BYTES ? y.len : KEY_BYTES;
+        order = mr_str_compare(x, y);
+    }
+    return order ? order : (a->number > b->number) - (a->number < b->number);
+}
+
+mr_status batch_input_order(const batch_input *in, uint32_t **out_order, uint32_t *out_n, mr_err *err) {
+    uint32_t n = 0, *order = mr_alloc_array(in->n ? in->n : 1, sizeof *order);
+    if (!order)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the order of %" PRIu32 " lines", in->n);
+    for (uint32_t i = 0; i < in->n; i++)
+        if (!in->lines[i].is_done)
+            order[n++] = i;
+    qsort_r(order, n, sizeof *order, compare, (void *)in);
+    *out_order = order;
+    *out_n = n;
+    return MR_OK;
+}

@@ -1,0 +1,82 @@
+/* coordinator/serving/batch/batch_input.h - the file of a batch: where each line is, whose it is, and in which order the lines
+ * are best worked at. A file holds requests or prompts; its first line that is not blank decides. Where that line
+ * begins with a brace, every line is
+ *   {"custom_id": ..., "method": "POST", "url": ..., "body": {...}}   a request, as OpenAI's batch files have it
+ * and otherwise
+ *   "..."                                                             a JSON string: a prompt
+ *   anything else that is not blank                                   a prompt, as it stands
+ * A byte order mark in front of the first line, and white space in front of a request, count for nothing.
+ * Prompts have the custom_id "line-N". What is wrong with a line makes no call fail: it is said of the line.
+ * The texts stay in the file, which is mapped: a line takes 40 bytes of memory and some of an index.
+ * Owns:    the mapping, the lines. Nobody may shorten the file while it is open.
+ * Threads: caller serialises.
+ * Errors:  MR_E_NOT_FOUND, MR_E_IO, MR_E_NO_MEMORY, MR_E_TOO_LONG. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_COORDINATOR_BATCH_INPUT_H
+#define MR_COORDINATOR_BATCH_INPUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/base/status.h"
+#include "engine/base/str.h"
+#include "engine/text/buffers.h"
+
+enum { BATCH_MAX_LINE_BYTES = 64 << 20, BATCH_MAX_ID_BYTES = 512 };
+#define BATCH_MAX_LINES 100000000u
+
+typedef enum batch_line_kind {
+    BATCH_REQUEST,
+    BATCH_JSON_PROMPT, /* a JSON string */
+    BATCH_PLAIN_PROMPT,
+    /* Bad ones: */
+    BATCH_TOO_LONG,
+    BATCH_NOT_JSON,
+    BATCH_STRAY,     /* a request in a file of prompts */
+    BATCH_NO_ID,     /* custom_id is missing, empty, too long or no text */
+    BATCH_DUPLICATE, /* of the custom_id of an earlier line */
+} batch_line_kind;
+
+typedef struct batch_line {
+    size_t at; /* in the file */
+    uint64_t hash;
+    uint32_t n_bytes;           /* without the newline */
+    uint32_t number;            /* in the file, from 1 */
+    uint32_t id_at, n_id_bytes; /* custom_id as JSON, quotes and all, in the line; 0 bytes: none */
+    uint32_t key_at;            /* lines that are equal from here on for long are worked at together */
+    uint8_t kind;               /* batch_line_kind */
+    bool is_done;               /* for whoever works at the lines */
+} batch_line;
+
+typedef struct batch_input {
+    const char *data; /* NULL where n_bytes is 0 */
+    size_t n_bytes;
+    batch_line *lines; /* [n], in the order of the file */
+    uint32_t n, cap;
+    bool has_requests; /* not prompts */
+} batch_input;
+
+MR_MUST_USE mr_status batch_input_open(const char *path, batch_input *out, mr_err *err);
+/* {0} is accepted. */
+void batch_input_close(batch_input *in);
+
+static inline mr_str batch_line_text(const batch_input *in, const batch_line *l) {
+    return (mr_str){in->data + l->at, l->n_bytes};
+}
+static inline bool batch_line_is_bad(const batch_line *l) {
+    return l->kind >= BATCH_TOO_LONG;
+}
+/* Appends the custom_id as JSON; "null" where there is none. false: no memory. */
+MR_MUST_USE bool batch_line_put_id(const batch_input *in, const batch_line *l, mr_text_buf *out);
+/* The line with this number, or NULL. */
+batch_line *batch_input_find(const batch_input *in, uint32_t number);
+/* Indices of the lines that are not done: bad ones first, then those with equal beginnings of their prompts together.
+ * Freed with mr_free. */
+MR_MUST_USE mr_status batch_input_order(const batch_input *in, uint32_t **out_order, uint32_t *out_n, mr_err *err);
+
+/* batch_json.c: the value of a member of the JSON object at the beginning of the text, found by brackets and strings
+ * alone: what is no JSON may have members, too. false: there is none. */
+bool batch_json_member(mr_str object, const char *key, mr_str *out_value);
+
+#endif

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/serving/batch/batch_results.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+enum { WRITE_BYTES = 1 << 16 };
+
+static const char RESULT_HEAD[] = "{\"id\": \"batch_req_";
+
+static mr_status io_error(const batch_results *r, const char *what, mr_err *err) {
+    return mr_err_set(err, MR_E_IO, "%.160s cannot be %s: %s", r->path, what, strerror(errno));
+}
+
+static mr_status foreign(const batch_results *r, size_t line, const char *why, mr_err *err) {
+    return mr_err_set(err, MR_E_FORMAT, "%.160s, line %zu: %s; hint: -o names a new file, or the results of this input",
+                      r->path, line, why);
+}
+
+/* Line number and hash of the id of a result. */
+static bool parse_id(mr_str text, uint32_t *out_number, uint64_t *out_hash) {
+    size_t n = sizeof RESULT_HEAD - 1, i = n;
+    uint64_t number = 0, hash = 0;
+    if (text.len < n || memcmp(text.data, RESULT_HEAD, n) != 0)
+        return false;
+    for (; i < text.len && text.data[i] >= '0' && text.data[i] <= '9' && number <= BATCH_MAX_LINES; i++)
+        number = 10 * number + (uint64_t)(text.data[i] - '0');
+    if (i == n || number > BATCH_MAX_LINES || text.len < i + 18 || text.data[i] != '_' || text.data[i + 17] != '"')
+        return false;
+    for (size_t end = ++i + 16; i < end; i++) {
+        char c = text.data[i];
+        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f')))
+            return false;
+        hash = hash << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+    }
+    *out_number = (uint32_t)number;
+    *out_hash = hash;
+    return text.data[text.len - 1] == '}';
+}
+
+static bool has_failed(mr_str text) {
+    static const char GOOD[] = "\"response\": {\"status_code\": 200,";
+    return !memmem(text.data, text.len < 2048 ? text.len : 2048, GOOD, sizeof GOOD - 1);
+}
+
+static mr_status take_result(batch_results *r, batch_input *in, mr_str text, size_t line, mr_err *err) {
+    uint32_t number;
+    uint64_t hash;
+    if (!parse_id(text, &number, &hash))
+        return foreign(r, line, "this is no result of a batch", err);
+    batch_line *l = batch_input_find(in, number);
+    if (!l || l->hash != hash)
+        return foreign(r, line, "this is a result of another input", err);
+    if (l->is_done)
+        return foreign(r, line, "there was a result of the same request before", err);
+    l->is_done = true;
+    r->n_found++;
+    r->n_failed += has_failed(text);
+    return MR_OK;
+}
+
+/* Reads what is there. A lost write leaves zeros behind on some file systems: from there on nothing counts. */
+static mr_status take_results(batch_results *r, batch_input *in, const char *data, size_t n_bytes, size_t *out_good,
+                              mr_err *err) {
+    mr_status status = MR_OK;
+    size_t at = 0;
+    for (size_t line = 1; at < n_bytes && status == MR_OK; line++) {
+        const char *end = memchr(data + at, '\n', n_bytes - at);
+        size_t n = end ? (size_t)(end - data) - at : 0;
+        if (!end || memchr(data + at, 0, n))
+            break;
+        status = take_result(r, in, (mr_str){data + at, n}, line, err);
+        at += n + 1;
+    }
+    /* A file that begins with neither a result nor a part of one is somebody else's. */
+    size_t head = strnlen(data, n_bytes < sizeof RESULT_HEAD - 1 ? n_bytes : sizeof RESULT_HEAD - 1);
+    if (status == MR_OK && at == 0 && memcmp(data, RESULT_HEAD, head) != 0)
+        status = foreign(r, 1, "this is no result of a batch", err);
+    *out_good = at;
+    return status;
+}
+
+static mr_status resume(batch_results *r, batch_input *in, mr_err *err) {
+    struct stat st;
+    if (fstat(r->fd, &st) != 0)
+        return io_error(r, "read", err);
+    if (!S_ISREG(st.st_mode))
+        return mr_err_set(err, MR_E_IO, "%.160s is no regular file", r->path);
+    if (st.st_size == 0)
+        return MR_OK;
+    size_t n = (size_t)st.st_size, good = 0;
+    void *data = mmap(NULL, n, PROT_READ, MAP_PRIVATE, r->fd, 0);
+    if (data == MAP_FAILED)
+        return io_error(r, "mapped", err);
+    mr_status status = take_results(r, in, data, n, &good, err);
+    munmap(data, n);
+    if (status == MR_OK && good < n) {
+        r->n_cut_bytes = n - good;
+        if (ftruncate(r->fd, (off_t)good) != 0)
+            status = io_error(r, "cut", err);
+    }
+    return status;
+}
+
+/* The name of a new file is on the disk only when its folder is. */
+static void sync_folder(const char *path) {
+    char folder[4096];
+    const char *slash = strrchr(path, '/');
+    int n = slash ? (int)(slash - path + 1) : 1;
+    if (snprintf(folder, sizeof folder, "%.*s", n, slash ? path : ".") >= (int)sizeof folder)
+        return;
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)!fsync(fd); /* some file systems cannot */
+        close(fd);
+    }
+}
+
+mr_status batch_results_open(const char *path, batch_input *in, batch_results *out, mr_err *err) {
+    batch_results r = {.path = path, .fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666)};
+    mr_status status = MR_OK;
+    if (r.fd < 0)
+        return io_error(&r, "opened", err);
+    if (flock(r.fd, LOCK_EX | LOCK_NB) != 0)
+        status = errno == EWOULDBLOCK ? mr_err_set(err, MR_E_IO, "%.160s: another program works at this batch", path)
+                                      : io_error(&r, "locked", err);
+    if (status == MR_OK)
+        status = resume(&r, in, err);
+    if (status != MR_OK) {
+        batch_results_close(&r);
+        return status;
+    }
+    sync_folder(path);
+    *out = r;
+    return MR_OK;
+}
+
+void batch_results_close(batch_results *r) {
+    if (r->fd >= 0)
+        close(r->fd);
+    mr_text_buf_deinit(&r->unsaved);
+    *r = (batch_results){.fd = -1};
+}
+
+/* Appended whole: O_APPEND, and whatever is written in part is cut off at the next start. After a failure, what has not
+ * been written is still there: a disk may have room again for the next attempt. */
+static mr_status write_unsaved(batch_results *r, mr_err *err) {
+    mr_status status = MR_OK;
+    size_t at = 0;
+    while (at < r->unsaved.len && status == MR_OK) {
+        ssize_t n = write(r->fd, r->unsaved.data + at, r->unsaved.len - at);
+        if (n < 0 && errno != EINTR)
+            status = io_error(r, "written", err);
+        at += n > 0 ? (size_t)n : 0;
+    }
+    if (at) { /* nothing came yet: there is no memory */
+        memmove(r->unsaved.data, r->unsaved.data + at, r->unsaved.len - at);
+        r->unsaved.len -= at;
+    }
+    return status;
+}
+
+mr_status batch_results_sync(batch_results *r, mr_err *err) {
+    mr_status status = write_unsaved(r, err);
+    if (status == MR_OK && r->n_unsaved && fdatasync(r->fd) != 0)
+        status = io_error(r, "synced", err);
+    if (status == MR_OK)
+        r->n_unsaved = 0;
+    return status;
+}
+
+static bool put(batch_results *r, const char *text) {
+    return mr_text_buf_append(&r->unsaved, text, strlen(text));
+}
+
+/* A body on one line: outside of strings, newlines are white space, and inside there are none. */
+static bool put_body(batch_results *r, mr_str body) {
+    size_t at = r->unsaved.len;
+    while (body.len && (body.data[body.len - 1] == '\n' || body.data[body.len - 1] == ' '))
+        body.len--;
+    if (!mr_text_buf_append(&r->unsaved, body.len ? body.data : "null", body.len ? body.len : 4))
+        return false;
+    for (; at < r->unsaved.len; at++)
+        if (r->unsaved.data[at] == '\n' || r->unsaved.data[at] == '\r' || !r->unsaved.data[at])
+            r->unsaved.data[at] = ' ';
+    return true;
+}
+
+static bool put_head(batch_results *r, const batch_input *in, const batch_line *l) {
+    char id[64];
+    snprintf(id, sizeof id, "%s%" PRIu32 "_%016" PRIx64, RESULT_HEAD, l->number, l->hash);
+    return put(r, id) && put(r, "\", \"custom_id\": ") && batch_line_put_id(in, l, &r->unsaved) && put(r, ", ");
+}
+
+/* What was appended since `before` is a result, or is taken back. */
+static mr_status end_result(batch_results *r, batch_line *l, size_t before, bool ok, mr_err *err) {
+    if (!ok) {
+        r->unsaved.len = before;
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the result of line %" PRIu32, l->number);
+    }
+    l->is_done = true;
+    r->n_unsaved++;
+    return r->unsaved.len < WRITE_BYTES ? MR_OK : write_unsaved(r, err);
+}
+
+mr_status batch_results_add(batch_results *r, const batch_input *in, batch_line *l, int http_status, mr_str body,
+                            mr_err *err) {
+    size_t before = r->unsaved.len;
+    char text[128];
+    snprintf(text, sizeof text,
+             "\"response\": {\"status_code\": %d, \"request_id\": \"req_%" PRIu32 "_%016" PRIx64 "\", \"body\": ",
+             http_status, l->number, l->hash);
+    return end_result(r, l, before,
+                      put_head(r, in, l) && put(r, text) && put_body(r, body) && put(r, "}, \"error\": null}\n"), err);
+}
+
+mr_status batch_results_add_error(batch_results *r, const batch_input *in, batch_line *l, const char *code,
+                                  const char *message, mr_err *err) {
+    size_t before = r->unsaved.len;
+    json_t *error = json_pack("{s:s, s:s, s:i}", "code", code, "message", message, "line", (int)l->number);
+    char *text = error ? json_dumps(error, 0) : NULL;
+    bool ok = text && put_head(r, in, l) && put(r, "\"response\": null, \"error\": ") && put(r, text) && put(r, "}\n");
+    free(text);
+    json_decref(error);
+    return end_result(r, l, before, ok, err);
+}

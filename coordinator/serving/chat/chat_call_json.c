@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/serving/chat/chat_parse.h"
+
+#include <string.h>
+
+enum { MAX_SHORT_BYTES = 256, MAX_ESCAPE_BYTES = 12 };
+
+static bool may_stand_outside_texts(char c) {
+    return is_name_byte(c) || is_space(c) || strchr("{}[]:,+", c) != NULL;
+}
+
+size_t json_scan_run(json_scan *s, const char *data, size_t n, bool *out_done, bool *out_bad) {
+    *out_done = *out_bad = false;
+    for (size_t i = 0; i < n; i++) {
+        char c = data[i];
+        if (s->in_text) {
+            s->in_text = s->escaped || c != '"';
+            s->escaped = !s->escaped && c == '\\';
+            *out_done = !s->in_text && s->depth == 0;
+        } else if (s->begun && s->depth == 0 && !is_name_byte(c) && c != '+') {
+            *out_done = true; /* a number or word ends in front of what is no part of it */
+            return i;
+        } else if (!c || !(c == '"' || may_stand_outside_texts(c))) {
+            *out_bad = true;
+            return i;
+        } else {
+            s->in_text = c == '"';
+            s->depth += (c == '{' || c == '[') - (c == '}' || c == ']');
+            *out_done = s->depth == 0 && (c == '}' || c == ']');
+        }
+        s->begun = true;
+        if (*out_done)
+            return i + 1;
+    }
+    return n;
+}
+
+/* A JSON string at pos without escapes: its inside. Consumes nothing. */
+static step short_text(const chat_output *o, mr_str *out) {
+    const char *s = o->in.data + o->pos;
+    size_t n = o->end - o->pos;
+    for (size_t i = 1; i < n && i <= MAX_SHORT_BYTES + 1; i++) {
+        if (s[i] == '\\')
+            return STEP_NO;
+        if (s[i] == '"') {
+            *out = (mr_str){s + 1, i - 1};
+            return STEP_ON;
+        }
+    }
+    return n > MAX_SHORT_BYTES + 1 ? STEP_NO : STEP_MORE;
+}
+
+static bool keep_name(char *to, mr_str text) {
+    if (!text.len || text.len > CHAT_MAX_NAME_BYTES)
+        return false;
+    for (size_t i = 0; i < text.len; i++)
+        if (!is_name_byte(text.data[i]))
+            return false;
+    memcpy(to, text.data, text.len);
+    to[text.len] = 0;
+    return true;
+}
+
+static void begin_object(call_run *r) {
+    r->state = OBJ_KEY;
+    r->name[0] = r->id[0] = 0;
+    r->n_kept = 0;
+}
+
+static step at_begin(chat_output *o, char c) {
+    call_run *r = &o->run;
+    if (c == '[' && !r->in_list && !r->bare)
+        r->in_list = true;
+    else if (c == '{')
+        begin_object(r);
+    else
+        return STEP_NO;
+    o->pos++;
+    return STEP_ON;
+}
+
+static step end_object(chat_output *o) {
+    call_run *r = &o->run;
+    step s = STEP_ON;
+    if (!r->open) {
+        if (!r->name[0] || r->bare)
+            return STEP_NO;
+        s = emit_begin(o);
+        if (s == STEP_ON)
+            s = emit_arguments(o, "{}", 2);
+    }
+    if (s == STEP_ON)
+        s = emit_end(o);
+    r->state = OBJ_END;
+    return s;
+}
+
+static step at_key(chat_output *o, char c) {
+    static const struct {
+        const char *name;
+        object_key key;
+    } KEYS[] = {{"name", KEY_NAME},       {"tool_name", KEY_NAME}, {"function", KEY_NAME},  {"arguments", KEY_ARGS},
+                {"parameters", KEY_ARGS}, {"id", KEY_ID},          {"tool_call_id", KEY_ID}};
+    call_run *r = &o->run;
+    mr_str text;
+    if (c == '}') {
+        o->pos++;
+        return end_object(o);
+    }
+    if (c != '"')
+        return STEP_NO;
+    step s = short_text(o, &text);
+    if (s != STEP_ON)
+        return s;
+    r->key = KEY_OTHER;
+    for (size_t i = 0; i < sizeof KEYS / sizeof KEYS[0]; i++)
+        if (mr_str_is(text, KEYS[i].name))
+            r->key = KEYS[i].key;
+    o->pos += text.len + 2;
+    r->state = OBJ_COLON;
+    return STEP_ON;
+}
+
+static step skip_value(call_run *r) {
+    r->scan = (json_scan){0};
+    r->skips_args = false;
+    r->state = OBJ_SKIP;
+    return STEP_ON;
+}
+
+static step take_name(chat_output *o) {
+    call_run *r = &o->run;
+    mr_str text;
+    step s = short_text(o, &text);
+    if (s != STEP_ON)
+        return s;
+    if (!keep_name(r->name, text))
+        return STEP_NO;
+    o->pos += text.len + 2;
+    r->state = OBJ_NEXT;
+    if (!r->n_kept)
+        return STEP_ON;
+    s = emit_begin(o);
+    return s == STEP_ON ? emit_arguments(o, o->in.data + r->kept, r->n_kept) : s;
+}
+
+static step take_id(chat_output *o) {
+    call_run *r = &o->run;
+    mr_str text;
+    step s = short_text(o, &text);
+    if (s == STEP_MORE)
+        return s;
+    if (s == STEP_ON && !r->open)
+        (void)keep_name(r->id, text);
+    return skip_value(r);
+}
+
+static step take_arguments(chat_output *o, char c) {
+    call_run *r = &o->run;
+    if (r->open || c == 'n')
+        return skip_value(r);
+    if (c != '{' && c != '"')
+        return STEP_NO;
+    if (!r->name[0] && c == '{') {
+        skip_value(r);
+        r->skips_args = true;
+        r->kept = o->pos;
+        return STEP_ON;
+    }
+    step s = r->name[0] ? emit_begin(o) : STEP_NO;
+    r->scan = (json_scan){0};
+    r->state = c == '{' ? OBJ_ARGS : OBJ_ARGS_TEXT;
+    o->pos += c == '"' && s == STEP_ON;
+    return s;
+}
+
+static step at_value(chat_output *o, char c) {
+    call_run *r = &o->run;
+    if (r->key == KEY_NAME && c == '"' && !r->name[0])
+        return take_name(o);
+    if (r->key == KEY_ID && c == '"')
+        return take_id(o);
+    if (r->key == KEY_ARGS)
+        return take_arguments(o, c);
+    return skip_value(r);
+}
+
+step json_object_step(chat_output *o, bool *out_done) {
+    bool bad;
+    const char *from = o->in.data + o->pos;
+    size_t n = json_scan_run(&o->run.scan, from, o->end - o->pos, out_done, &bad);
+    o->pos += n;
+    step s = emit_arguments(o, from, n);
+    return s != STEP_ON ? s : bad ? STEP_NO : *out_done ? STEP_ON : STEP_MORE;
+}
+
+static int hex4(const char *s) {
+    int value = 0;
+    for (int i = 0; i < 4; i++) {
+        int d = s[i] >= '0' && s[i] <= '9'                 ? s[i] - '0'
+                : (s[i] | 32) >= 'a' && (s[i] | 32) <= 'f' ? (s[i] | 32) - 'a' + 10
+                                                           : -1;
+        if (d < 0)
+            return -1;
+        value = 16 * value + d;
+    }
+    return value;
+}
+
+static size_t utf8(uint32_t code, char out[4]) {
+    if (code < 0x80) {
+        out[0] = (char)code;
+        return 1;
+    }
+    size_t n = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    for (size_t i = n - 1; i > 0; i--, code >>= 6)
+        out[i] = (char)(0x80 | (code & 0x3f));
+    out[0] = (char)((0xf00 >> n & 0xff) | code);
+    return n;
+}
+
+/* The escape at s, with n bytes there: its length, 0 where it may go on, -1 for none; out has what it stands for. */
+static int unescape(const char *s, size_t n, char out[4], size_t *out_n) {
+    static const char FROM[] = "\"\\/bfnrt", TO[] = "\"\\/\b\f\n\r\t";
+    if (n < 2)
+        return 0;
+    const char *simple = s[1] ? strchr(FROM, s[1]) : NULL;
+    if (simple) {
+        out[0] = TO[simple - FROM];
+        *out_n = 1;
+        return 2;
+    }
+    if (s[1] != 'u')
+        return -1;
+    if (n < 6)
+        return 0;
+    int high = hex4(s + 2), low = -1;
+    if (high < 0)
+        return -1;
+    if (high >= 0xd800 && high < 0xdc00) {
+        if (n < MAX_ESCAPE_BYTES && (n < 7 || s[6] == '\\') && (n < 8 || s[7] == 'u'))
+            return 0;
+        low = n >= MAX_ESCAPE_BYTES && s[6] == '\\' && s[7] == 'u' ? hex4(s + 8) : -1;
+        if (low >= 0xdc00 && low < 0xe000) {
+            *out_n = utf8(0x10000u + ((uint32_t)high - 0xd800u) * 1024u + ((uint32_t)low - 0xdc00u), out);
+            return MAX_ESCAPE_BYTES;
+        }
+    }
+    *out_n = utf8(high >= 0xd800 && high < 0xe000 ? 0xfffd : (uint32_t)high, out);
+    return 6;
+}
+
+step json_text_step(chat_output *o, bool *out_done) {
+    const char *s = o->in.data + o->pos;
+    size_t n = o->end - o->pos, plain = 0;
+    *out_done = false;
+    while (plain < n && s[plain] != '"' && s[plain] != '\\')
+        plain++;
+    step st = emit_arguments(o, s, plain);
+    o->pos += plain;
+    if (st != STEP_ON || plain == n)
+        return st == STEP_ON ? STEP_MORE : st;
+    s += plain;
+    if (*s == '"') {
+        o->pos++;
+        *out_done = true;
+        return STEP_ON;
+    }
+    char text[4];
+    size_t n_text = 0;
+    int used = unescape(s, n - plain, text, &n_text);
+    if (used <= 0)
+        return used ? STEP_NO : STEP_MORE;
+    o->pos += (size_t)used;
+    return emit_arguments(o, text, n_text);
+}
+
+static step at_skip(chat_output *o) {
+    call_run *r = &o->run;
+    bool done, bad;
+    o->pos += json_scan_run(&r->scan, o->in.data + o->pos, o->end - o->pos, &done, &bad);
+    if (bad || (done && !r->scan.begun))
+        return STEP_NO;
+    if (!done)
+        return STEP_MORE;
+    if (r->skips_args)
+        r->n_kept = o->pos - r->kept;
+    r->state = OBJ_NEXT;
+    return STEP_ON;
+}
+
+static step at_end(chat_output *o, char c) {
+    call_run *r = &o->run;
+    if (c == ';' || (c == ',' && r->in_list)) {
+        o->pos++;
+    } else if (c == '{') {
+        o->start = o->pos++;
+        begin_object(r);
+    } else {
+        if (r->in_list && c == ']')
+            o->start = o->pos + 1;
+        o->pos = o->start;
+        skip_space(o);
+        r->at++; /* behind the field */
+    }
+    return STEP_ON;
+}
+
+step call_json_step(chat_output *o) {
+    call_run *r = &o->run;
+    bool done = false;
+    step s = STEP_ON;
+    if (r->state == OBJ_ARGS || r->state == OBJ_ARGS_TEXT) {
+        s = r->state == OBJ_ARGS ? json_object_step(o, &done) : json_text_step(o, &done);
+        if (s == STEP_ON && done)
+            r->state = OBJ_NEXT;
+        return s;
+    }
+    if (r->state == OBJ_SKIP)
+        return at_skip(o);
+    skip_space(o);
+    if (o->pos == o->end) {
+        if (r->state != OBJ_END || !o->ending)
+            return STEP_MORE;
+        r->at++;
+        return STEP_ON;
+    }
+    char c = o->in.data[o->pos];
+    switch (r->state) {
+    case OBJ_BEGIN:
+        return at_begin(o, c);
+    case OBJ_KEY:
+        return at_key(o, c);
+    case OBJ_COLON:
+        o->pos++;
+        r->state = OBJ_VALUE;
+        return c == ':' ? STEP_ON : STEP_NO;
+    case OBJ_VALUE:
+        return at_value(o, c);
+    case OBJ_NEXT:
+        o->pos++;
+        if (c == ',') {
+            r->state = OBJ_KEY;
+            return STEP_ON;
+        }
+        if (c == '}')
+            return end_object(o);
+        o->pos--;
+        if (!r->open)
+            return STEP_NO;
+        r->at++; /* the object lacks its end: what the pattern has behind it may still be there */
+        return emit_end(o);
+    default:
+        return at_end(o, c);
+    }
+}

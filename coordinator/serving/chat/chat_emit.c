@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/serving/chat/chat_parse.h"
+
+#include <string.h>
+
+#include "coordinator/serving/chat/chat_schema.h"
+
+static step failed(chat_output *o, mr_status status) {
+    o->status = status;
+    return STEP_ERROR;
+}
+
+static step no_memory(chat_output *o) {
+    return failed(o, mr_err_set(o->err, MR_E_NO_MEMORY, "no memory to take an answer apart"));
+}
+
+step emit(chat_output *o, chat_delta_kind kind, mr_str text) {
+    bool in_call = kind >= CHAT_TOOL_BEGIN;
+    if (!text.len && kind != CHAT_TOOL_BEGIN && kind != CHAT_TOOL_END)
+        return STEP_ON;
+    chat_delta d = {.kind = kind, .call = in_call ? o->n_calls - 1 : -1, .text = text};
+    if (kind == CHAT_TOOL_BEGIN)
+        d.id = mr_str_from(o->run.id);
+    mr_status status = o->desc.on_delta(o->desc.ctx, &d, o->err);
+    return status == MR_OK ? STEP_ON : failed(o, status);
+}
+
+/* Letters and digits that look drawn by lot, the same for the same request and call. */
+static void make_id(chat_output *o) {
+    static const char DIGITS[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    bool nine = o->desc.format.calls->ids == CHAT_ID_NINE;
+    size_t n = nine ? 9 : 24, at = 0;
+    uint64_t mix = 0xcbf29ce484222325u ^ (uint64_t)o->n_calls;
+    for (const char *c = o->request_id; *c; c++)
+        mix = (mix ^ (uint8_t)*c) * 0x100000001b3u; /* FNV-1a */
+    if (!nine)
+        at = (size_t)(stpcpy(o->run.id, "call_") - o->run.id);
+    for (size_t i = 0; i < n; i++) {
+        mix += 0x9e3779b97f4a7c15u; /* splitmix64 */
+        uint64_t x = (mix ^ mix >> 30) * 0xbf58476d1ce4e5b9u;
+        x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+        o->run.id[at++] = DIGITS[(x ^ x >> 31) % 62];
+    }
+    o->run.id[at] = 0;
+}
+
+static const json_t *tool_named(const chat_output *o, const char *name) {
+    size_t i;
+    json_t *tool;
+    json_array_foreach(o->tools, i, tool) {
+        const json_t *function = chat_tool_function(tool);
+        const char *its = json_string_value(json_object_get(function, "name"));
+        if (its && strcmp(its, name) == 0)
+            return function;
+    }
+    return NULL;
+}
+
+step emit_begin(chat_output *o) {
+    if (o->n_calls == CHAT_MAX_CALLS || (o->run.bare && !tool_named(o, o->run.name)))
+        return STEP_NO;
+    if (!o->run.id[0])
+        make_id(o);
+    o->n_calls++;
+    o->run.open = true;
+    o->any = true;
+    return emit(o, CHAT_TOOL_BEGIN, mr_str_from(o->run.name));
+}
+
+step emit_end(chat_output *o) {
+    o->run.open = false;
+    o->run.done = true;
+    o->run.id[0] = 0;
+    o->start = o->pos;
+    return emit(o, CHAT_TOOL_END, (mr_str){0});
+}
+
+step emit_arguments(chat_output *o, const char *bytes, size_t n) {
+    return emit(o, CHAT_TOOL_ARGUMENTS, (mr_str){bytes, n});
+}
+
+static unsigned types_of_arg(const chat_output *o) {
+    const json_t *tool = tool_named(o, o->run.name);
+    const json_t *properties = json_object_get(json_object_get(tool, "parameters"), "properties");
+    const json_t *schema = json_object_get(properties, o->run.arg);
+    return schema ? chat_schema_types(schema) : CHAT_TYPE_ANY;
+}
+
+/* Appends the bytes as they stand inside a JSON string. */
+static bool escape(mr_text_buf *out, const char *bytes, size_t n) {
+    static const char HEX[] = "0123456789abcdef";
+    bool ok = true;
+    for (size_t i = 0, from = 0; ok && i <= n; i++) {
+        unsigned char c = i < n ? (unsigned char)bytes[i] : 0;
+        if (i < n && c >= 0x20 && c != '"' && c != '\\')
+            continue;
+        ok = mr_text_buf_append(out, bytes + from, i - from);
+        from = i + 1;
+        if (i == n)
+            break;
+        char text[6] = {'\\', (char)c, '0', '0', 0, 0};
+        size_t len = 2;
+        if (c == '\n')
+            text[1] = 'n';
+        else if (c == '\t')
+            text[1] = 't';
+        else if (c == '\r')
+            text[1] = 'r';
+        else if (c < 0x20) {
+            text[1] = 'u';
+            text[2] = text[3] = '0';
+            text[4] = HEX[c >> 4];
+            text[5] = HEX[c & 15];
+            len = 6;
+        }
+        ok = ok && mr_text_buf_append(out, text, len);
+    }
+    return ok;
+}
+
+static step emit_scratch(chat_output *o, bool made) {
+    return made ? emit_arguments(o, o->scratch.data, o->scratch.len) : no_memory(o);
+}
+
+step emit_arg_begin(chat_output *o) {
+    call_run *r = &o->run;
+    unsigned types = types_of_arg(o);
+    r->escapes = r->is_text || (!r->is_json && types == CHAT_TYPE_STRING);
+    r->value_begun = true;
+    mr_text_buf_clear(&r->value);
+    mr_text_buf_clear(&o->scratch);
+    const char *before = r->n_args++ ? ", \"" : "{\"";
+    return emit_scratch(o, mr_text_buf_append(&o->scratch, before, strlen(before)) &&
+                               escape(&o->scratch, r->arg, strlen(r->arg)) &&
+                               mr_text_buf_append(&o->scratch, r->escapes ? "\": \"" : "\": ", r->escapes ? 4 : 3));
+}
+
+step emit_arg_bytes(chat_output *o, const char *bytes, size_t n) {
+    if (!o->run.escapes)
+        return mr_text_buf_append(&o->run.value, bytes, n) ? STEP_ON : no_memory(o);
+    mr_text_buf_clear(&o->scratch);
+    return emit_scratch(o, escape(&o->scratch, bytes, n));
+}
+
+/* A value that may be JSON: as it stands where it is and has a type that the schema allows, as text otherwise. Words of
+ * Python, which models mix up with JSON's, are these. */
+step emit_arg_end(chat_output *o) {
+    call_run *r = &o->run;
+    r->value_begun = false;
+    if (r->escapes)
+        return emit_arguments(o, "\"", 1);
+    static const char *const WORDS[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
+    unsigned types = types_of_arg(o);
+    mr_str text = {r->value.data ? r->value.data : "", r->value.len};
+    for (int i = 0; i < 3; i++)
+        if (mr_str_is(text, WORDS[i][0]) && (r->is_json || !(types & CHAT_TYPE_STRING)))
+            text = mr_str_from(WORDS[i][1]);
+    json_error_t why;
+    json_t *value = json_loadb(text.data, text.len, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, &why);
+    bool as_is = value && (r->is_json || (chat_value_type(value) & types));
+    json_decref(value);
+    if (as_is)
+        return emit_arguments(o, text.data, text.len);
+    mr_text_buf_clear(&o->scratch);
+    return emit_scratch(o, mr_text_buf_append(&o->scratch, "\"", 1) && escape(&o->scratch, text.data, text.len) &&
+                               mr_text_buf_append(&o->scratch, "\"", 1));
+}

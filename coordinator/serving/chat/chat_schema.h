@@ -1,0 +1,26 @@
+/* coordinator/serving/chat/chat_schema.h - what schemas of tools say about the types of arguments. Forms that write a value
+ * without quotes need it: such a value is text where the schema allows nothing else. Internal to this folder.
+ * Threads: pure functions. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_COORDINATOR_CHAT_SCHEMA_H
+#define MR_COORDINATOR_CHAT_SCHEMA_H
+
+#include <jansson.h>
+
+enum {
+    CHAT_TYPE_STRING = 1,
+    CHAT_TYPE_NUMBER = 2,
+    CHAT_TYPE_BOOL = 4,
+    CHAT_TYPE_NULL = 8,
+    CHAT_TYPE_OBJECT = 16,
+    CHAT_TYPE_ARRAY = 32,
+    CHAT_TYPE_ANY = 63,
+};
+
+/* {"type": "function", "function": {...}}, or the function itself. */
+const json_t *chat_tool_function(const json_t *tool);
+unsigned chat_value_type(const json_t *value);
+/* Types that the schema allows, as far as type, enum, anyOf and oneOf tell: more than there are, never fewer. */
+unsigned chat_schema_types(const json_t *schema);
+
+#endif

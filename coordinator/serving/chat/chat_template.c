@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <time.h>
+
+#include "coordinator/serving/chat/chat_template_internal.h"
+#include "engine/base/mem.h"
+
+static const char chatml[] = "{%- for message in messages -%}\n"
+                             "{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}\n"
+                             "{%- endfor -%}\n"
+                             "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}\n";
+
+/* For models that were never taught to converse: what was said so far, to be gone on with. */
+static const char plain[] = "{%- for message in messages -%}\n"
+                            "{{ message.content }}{% if not loop.last %}{{ '\\n\\n' }}{% endif %}\n"
+                            "{%- endfor -%}\n";
+
+static mr_status no_memory(mr_err *err) {
+    return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a conversation");
+}
+
+/* ---- load ---- */
+
+static mr_status load_source(chat_source *s, mr_str text, mr_err *err) {
+    s->text = mr_strndup(text.data, text.len);
+    if (!s->text)
+        return no_memory(err);
+    mr_status status = mr_jinja_parse(text, &s->jinja, err);
+    if (status != MR_OK)
+        mr_err_prefix(err, "chat template");
+    return status;
+}
+
+/* The text of the file under the key, where there is one. */
+static mr_status load_from_file(const mr_gguf *gguf, const char *key, chat_source *s, mr_err *err) {
+    mr_str text;
+    mr_err ignored;
+    if (!gguf || mr_gguf_get_str(gguf, key, &text, &ignored) != MR_OK || !text.len)
+        return MR_OK;
+    return load_source(s, text, err);
+}
+
+static mr_status load_sources(chat_template *t, const mr_gguf *gguf, const mr_tokenizer *tok, const char *given,
+                              mr_err *err) {
+    mr_status status;
+    t->origin = CHAT_TEMPLATE_GIVEN;
+    if (given)
+        return load_source(&t->plain, mr_str_from(given), err);
+    t->origin = CHAT_TEMPLATE_FILE;
+    if ((status = load_from_file(gguf, "tokenizer.chat_template", &t->plain, err)) != MR_OK ||
+        (status = load_from_file(gguf, "tokenizer.chat_template.tool_use", &t->with_tools, err)) != MR_OK)
+        return status;
+    if (t->plain.jinja)
+        return MR_OK;
+    bool has_marks = mr_tokenizer_find(tok, mr_str_from("<|im_start|>")) >= 0;
+    t->origin = has_marks ? CHAT_TEMPLATE_CHATML : CHAT_TEMPLATE_PLAIN;
+    return load_source(&t->plain, mr_str_from(has_marks ? chatml : plain), err);
+}
+
+static char *token_text(const mr_tokenizer *tok, int32_t id) {
+    mr_str text = id < 0 ? (mr_str){"", 0} : mr_tokenizer_text(tok, id);
+    return mr_strndup(text.data, text.len);
+}
+
+mr_status chat_template_load(const mr_gguf *gguf, const mr_tokenizer *tok, const char *override_source,
+                             chat_template **out, mr_err *err) {
+    chat_template *t = mr_alloc(sizeof *t);
+    if (!t)
+        return no_memory(err);
+    mr_status status = load_sources(t, gguf, tok, override_source, err);
+    t->bos_text = token_text(tok, mr_tokenizer_bos_id(tok));
+    t->eos_text = token_text(tok, mr_tokenizer_eos_id(tok));
+    if (status == MR_OK && (!t->bos_text || !t->eos_text))
+        status = no_memory(err);
+    if (status == MR_OK)
+        status = chat_source_probe(t, &t->plain, err);
+    if (status == MR_OK && t->with_tools.jinja)
+        status = chat_source_probe(t, &t->with_tools, err);
+    if (status == MR_OK)
+        *out = t;
+    else
+        chat_template_destroy(t);
+    return status;
+}
+
+static void source_deinit(chat_source *s) {
+    mr_jinja_destroy(s->jinja);
+    mr_free(s->text);
+}
+
+void chat_template_destroy(chat_template *t) {
+    if (!t)
+        return;
+    source_deinit(&t->plain);
+    source_deinit(&t->with_tools);
+    mr_free(t->bos_text);
+    mr_free(t->eos_text);
+    mr_free(t);
+}
+
+const char *chat_template_source(const chat_template *t) {
+    return t->plain.text;
+}
+
+const char *chat_template_source_with_tools(const chat_template *t) {
+    return t->with_tools.jinja ? t->with_tools.text : t->plain.text;
+}
+
+chat_template_origin chat_template_get_origin(const chat_template *t) {
+    return t->origin;
+}
+
+const char *chat_template_origin_text(chat_template_origin origin) {
+    static const char *const texts[] = {
+        [CHAT_TEMPLATE_GIVEN] = "the template that was given",
+        [CHAT_TEMPLATE_FILE] = "the template of the model file",
+        [CHAT_TEMPLATE_CHATML] = "ChatML, as the model file has no template",
+        [CHAT_TEMPLATE_PLAIN] =
+            "no template, as the model file has none: the model goes on with the text of the messages"};
+    return texts[origin];
+}
+
+/* ---- render ---- */
+
+/* What the caller has comes before defaults, but not before messages and tools. Without tools there is no variable of
+ * that name: templates that loop over it take it like this, and None they do not. */
+static json_t *make_variables(const chat_template *t, const chat_source *s, json_t *messages, const json_t *tools,
+                              const json_t *variables, bool add_generation_prompt, int64_t now_unix_s) {
+    json_t *v = json_pack("{s:s, s:s}", "bos_token", t->bos_text, "eos_token", t->eos_text);
+    bool ok = v && chat_source_put_defaults(s, tools, now_unix_s, v);
+    ok = ok && (!variables || json_object_update(v, (json_t *)(uintptr_t)variables) == 0);
+    ok = ok && json_object_set(v, "messages", messages) == 0;
+    ok = ok && (!tools || json_object_set(v, "tools", (json_t *)(uintptr_t)tools) == 0);
+    ok = ok && json_object_set_new(v, "add_generation_prompt", json_boolean(add_generation_prompt)) == 0;
+    if (!ok) {
+        json_decref(v);
+        v = NULL;
+    }
+    return v;
+}
+
+mr_status chat_source_render(const chat_template *t, const chat_source *s, json_t *messages, const json_t *tools,
+                             const json_t *variables, bool add_generation_prompt, mr_text_buf *out, mr_err *err) {
+    int64_t now_unix_s = (int64_t)time(NULL);
+    json_t *v = make_variables(t, s, messages, tools, variables, add_generation_prompt, now_unix_s);
+    if (!v)
+        return no_memory(err);
+    mr_status status = mr_jinja_render(s->jinja, v, NULL, now_unix_s, out, err);
+    json_decref(v);
+    return status;
+}
+
+mr_status chat_template_render(const chat_template *t, const json_t *messages, const json_t *tools,
+                               const json_t *extra_variables, bool add_generation_prompt, mr_text_buf *out,
+                               mr_err *err) {
+    bool has_tools = tools && json_array_size(tools) > 0;
+    const chat_source *s = has_tools && t->with_tools.jinja ? &t->with_tools : &t->plain;
+    json_t *adapted = NULL;
+    mr_status status = chat_messages_adapt(&s->can, messages, &adapted, err);
+    if (status != MR_OK)
+        return status;
+    status =
+        chat_source_render(t, s, adapted, has_tools ? tools : NULL, extra_variables, add_generation_prompt, out, err);
+    json_decref(adapted);
+    if (status != MR_OK)
+        mr_err_prefix(err, "chat template");
+    return status;
+}

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/serving/chat/chat_tools.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/serving/chat/chat_formats.h"
+#include "coordinator/serving/chat/chat_grammar.h"
+#include "coordinator/serving/chat/chat_schema.h"
+#include "coordinator/serving/schema/schema.h"
+
+typedef struct writer {
+    gbnf_text g;     /* rules that refer to others */
+    mr_text_buf *to; /* complete rules */
+    const chat_calls *calls;
+    const char *pattern; /* of one call */
+    bool needs_value;    /* rule value: text up to the end of a value */
+    mr_err *err;
+} writer;
+
+static mr_status no_memory(mr_err *err) {
+    return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the grammar of a tool call");
+}
+
+/* The schema as rules `name` and name-..., behind what is complete. */
+static mr_status add_schema(writer *w, const json_t *schema, const char *name) {
+    char *text = json_dumps(schema, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (!text)
+        return no_memory(w->err);
+    mr_status status = mr_grammar_schema_to_gbnf(mr_str_from(text), name, w->to, w->err);
+    free(text);
+    return status;
+}
+
+/* Parameters as the schema of an object. New; NULL: no memory. */
+static json_t *object_schema(const json_t *parameters) {
+    json_t *own = json_copy((json_t *)parameters);
+    if (own && !json_object_get(own, "type") && json_object_set_new(own, "type", json_string("object")) != 0) {
+        json_decref(own);
+        return NULL;
+    }
+    return own;
+}
+
+/* The JSON object of arguments of tool number i, in the rule at hand. */
+static mr_status put_arguments(writer *w, const json_t *tool, int i) {
+    const json_t *parameters = json_object_get(tool, "parameters");
+    char name[32];
+    if (!json_is_object(parameters) || !json_object_size(parameters)) {
+        gbnf_literal(&w->g, mr_str_from("{}"));
+        return MR_OK;
+    }
+    snprintf(name, sizeof name, "args%d", i);
+    json_t *schema = object_schema(parameters);
+    if (!schema)
+        return no_memory(w->err);
+    mr_status status = add_schema(w, schema, name);
+    json_decref(schema);
+    gbnf_put(&w->g, name);
+    gbnf_put(&w->g, " ");
+    return status;
+}
+
+static bool is_in(const char *word, const char *const *list) {
+    for (; *list; list++)
+        if (strcmp(word, *list) == 0)
+            return true;
+    return false;
+}
+
+/* Keywords that a schema may have here beside those that say nothing about values. */
+static mr_status check_keywords(const json_t *schema, const char *const *known, const char *where, mr_err *err) {
+    static const char *const SILENT[] = {"title", "description", "default",    "examples", "$schema",
+                                         "$id",   "$comment",    "deprecated", "readOnly", "writeOnly",
+                                         "$defs", "definitions", "strict",     NULL};
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)schema, key, value) if (!is_in(key, known) && !is_in(key, SILENT)) return mr_err_set(
+        err, MR_E_UNSUPPORTED,
+        "%.100s: keyword \"%.60s\" cannot be honoured in the form in which this model calls tools", where, key);
+    return MR_OK;
+}
+
+static bool has_mark(const char *text, const char *mark, size_t n) {
+    return memmem(text, strlen(text), mark, n) != NULL;
+}
+
+/* A value that is text: anything up to the literal behind it, or one of some texts. */
+static mr_status put_text_value(writer *w, const json_t *schema, const char *name, const char *mark) {
+    static const char *const KNOWN[] = {"type", "enum", "const", NULL};
+    const json_t *values = json_object_get(schema, "enum"), *only = json_object_get(schema, "const"), *v;
+    size_t n = pat_literal_bytes(mark), i;
+    mr_status status = check_keywords(schema, KNOWN, name, w->err);
+    if (status != MR_OK)
+        return status;
+    if (!values && !only) {
+        gbnf_put(&w->g, "value-0 ");
+        w->needs_value = true;
+        return MR_OK;
+    }
+    gbnf_put(&w->g, "( ");
+    for (i = 0; i < (only ? 1 : json_array_size(values)); i++) {
+        v = only ? only : json_array_get(values, i);
+        if (!json_is_string(v) || has_mark(json_string_value(v), mark, n))
+            return mr_err_set(w->err, MR_E_UNSUPPORTED,
+                              "%.100s: a value of its enum cannot be written in the form of this model", name);
+        gbnf_put(&w->g, i ? "| " : "");
+        if (json_string_length(v))
+            gbnf_literal(&w->g, (mr_str){json_string_value(v), json_string_length(v)});
+        else
+            gbnf_put(&w->g, "\"\" ");
+    }
+    gbnf_put(&w->g, ") ");
+    if (*w->pattern && strchr(w->pattern, PAT_LINES[0]))
+        gbnf_put(&w->g, "\"\\n\" ");
+    gbnf_literal(&w->g, (mr_str){mark, n});
+    return MR_OK;
+}
+
+/* The property's schema with the definitions that its references may mean. */
+static mr_status put_json_value(writer *w, const json_t *parameters, const json_t *schema, const char *rule,
+                                const char *mark) {
+    static const char *const DEFINITIONS[] = {"$defs", "definitions"};
+    json_t *own = json_is_object(schema) ? json_copy((json_t *)schema) : json_incref((json_t *)schema);
+    bool ok = own != NULL;
+    for (int i = 0; ok && i < 2 && json_is_object(schema); i++)
+        if (json_object_get(parameters, DEFINITIONS[i]))
+            ok = json_object_set(own, DEFINITIONS[i], json_object_get(parameters, DEFINITIONS[i])) == 0;
+    mr_status status = ok ? add_schema(w, own, rule) : no_memory(w->err);
+    json_decref(own);
+    gbnf_put(&w->g, rule);
+    gbnf_put(&w->g, strchr(w->pattern, PAT_LINES[0]) ? " \"\\n\" " : " ");
+    gbnf_literal(&w->g, (mr_str){mark, pat_literal_bytes(mark)});
+    return status;
+}
+
+static mr_status put_property(writer *w, const json_t *parameters, const char *name, const char *rule) {
+    const json_t *schema = json_object_get(json_object_get(parameters, "properties"), name);
+    bool is_text = chat_schema_types(schema) == CHAT_TYPE_STRING && !json_object_get(schema, "anyOf") &&
+                   !json_object_get(schema, "oneOf");
+    mr_status status = MR_OK;
+    for (const char *p = strchr(w->pattern, PAT_LOOP[0]) + 1; status == MR_OK && *p != PAT_LOOP_END[0];) {
+        size_t n = pat_literal_bytes(p);
+        bool is_value = *p == PAT_VALUE[0] || *p == PAT_LINES[0];
+        if (n) {
+            gbnf_literal(&w->g, (mr_str){p, n});
+            p += n;
+            continue;
+        }
+        if (*p == PAT_KEY[0])
+            gbnf_literal(&w->g, mr_str_from(name));
+        else if (*p == PAT_IS_TEXT[0])
+            gbnf_literal(&w->g, mr_str_from(is_text ? "true" : "false"));
+        else if (!is_value)
+            gbnf_literal(&w->g, (mr_str){p, 1});
+        p++;
+        if (!is_value)
+            continue;
+        if (p[-1] == PAT_LINES[0])
+            gbnf_put(&w->g, "\"\\n\" ");
+        status = is_text ? put_text_value(w, schema, name, p) : put_json_value(w, parameters, schema, rule, p);
+        p += pat_literal_bytes(p);
+    }
+    return status;
+}
+
+/* Arguments in tags, in the order of the schema. */
+static mr_status put_properties(writer *w, const json_t *tool, int number) {
+    static const char *const KNOWN[] = {"type", "properties", "required", "additionalProperties", NULL};
+    const json_t *parameters = json_object_get(tool, "parameters"), *required = json_object_get(parameters, "required"),
+                 *v;
+    mr_status status = check_keywords(parameters, KNOWN, "parameters", w->err);
+    const char *name;
+    json_t *schema;
+    int at = 0;
+    size_t i;
+    json_object_foreach(json_object_get(parameters, "properties"), name, schema) {
+        char rule[40];
+        bool must = false;
+        if (status != MR_OK)
+            break;
+        json_array_foreach(required, i, v) must =
+            must || (json_is_string(v) && strcmp(json_string_value(v), name) == 0);
+        if (strpbrk(name, "<>\"\n") || !*name)
+            return mr_err_set(w->err, MR_E_UNSUPPORTED,
+                              "the name of property \"%.60s\" cannot be written in the form of this model", name);
+        snprintf(rule, sizeof rule, "args%dx%d", number, at++);
+        gbnf_put(&w->g, must ? "" : "( ");
+        status = put_property(w, parameters, name, rule);
+        gbnf_put(&w->g, must ? "" : ")? ");
+    }
+    return status;
+}
+
+/* {"name": ..., "arguments": ...} */
+static mr_status put_object(writer *w, const json_t *tool, const char *name, int i) {
+    const chat_calls *c = w->calls;
+    char text[CHAT_MAX_NAME_BYTES + 80];
+    snprintf(text, sizeof text, "{\"%s\": \"%s\", \"%s\": ", c->name_key ? c->name_key : "name", name,
+             c->args_key ? c->args_key : "arguments");
+    gbnf_literal(&w->g, mr_str_from(text));
+    mr_status status = put_arguments(w, tool, i);
+    gbnf_literal(&w->g, mr_str_from("}"));
+    return status;
+}
+
+static mr_status put_field(writer *w, char field, const json_t *tool, const char *name, int i) {
+    switch (field) {
+    case 1: /* PAT_NAME */
+        gbnf_literal(&w->g, mr_str_from(name));
+        return MR_OK;
+    case 2: /* PAT_ID */
+        gbnf_put(&w->g, "[a-zA-Z0-9]{9} ");
+        return MR_OK;
+    case 3: /* PAT_SKIP */
+        gbnf_literal(&w->g, mr_str_from(w->calls->skipped ? w->calls->skipped : ""));
+        return MR_OK;
+    case 4: /* PAT_ARGS */
+        return put_arguments(w, tool, i);
+    case 5: /* PAT_CALL, PAT_CALLS */
+    case 6:
+        return put_object(w, tool, name, i);
+    case 7: /* PAT_LOOP */
+        return put_properties(w, tool, i);
+    case 18: /* PAT_FULL_NAME */
+        gbnf_literal(&w->g, mr_str_from("functions."));
+        gbnf_literal(&w->g, mr_str_from(name));
+        gbnf_put(&w->g, "\":\" [0-9]{1,3} ");
+        return MR_OK;
+    default:
+        return MR_OK;
+    }
+}
+
+/* Rule call<i>: one call of the tool; of a list, one of its objects. */
+static mr_status put_call(writer *w, const json_t *tool, const char *name, int i) {
+    const char *list = strchr(w->pattern, PAT_CALLS[0]);
+    const char *p = list ? list : w->pattern;
+    mr_status status = MR_OK;
+    gbnf_putf(&w->g, "call%d ::= ", i);
+    while (status == MR_OK && *p && !(list && p > list)) {
+        size_t n = pat_literal_bytes(p);
+        while (pat_is_space(p[n]))
+            n++;
+        if (n) {
+            gbnf_literal(&w->g, (mr_str){p, n});
+            p += n;
+            continue;
+        }
+        status = put_field(w, *p, tool, name, i);
+        p = *p == PAT_LOOP[0] ? strchr(p, PAT_LOOP_END[0]) + 1 : p + 1;
+    }
+    gbnf_put(&w->g, "\n");
+    return status;
+}
+
+static bool can_be_written(const char *name) {
+    size_t n = name ? strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") : 0;
+    return n > 0 && n <= CHAT_MAX_NAME_BYTES && !name[n];
+}
+
+/* Rules for all tools that may be called, and one that chooses. */
+static mr_status put_calls(writer *w, const chat_tools_desc *d) {
+    const json_t *tool;
+    size_t i;
+    int n = 0;
+    mr_text_buf choice = {0};
+    gbnf_text names = {.buf = &choice};
+    mr_status status = MR_OK;
+    json_array_foreach(d->tools, i, tool) {
+        const json_t *function = chat_tool_function(tool);
+        const char *name = json_string_value(json_object_get(function, "name"));
+        if (status != MR_OK || (d->name && !(name && strcmp(d->name, name) == 0)))
+            continue;
+        if (!can_be_written(name))
+            status = mr_err_set(w->err, MR_E_INVALID,
+                                "the name of tool %zu has other characters than letters, digits, _, - and .", i);
+        else
+            status = put_call(w, function, name, (int)i);
+        gbnf_putf(&names, n++ ? " | call%d" : "call%d", (int)i);
+    }
+    if (status == MR_OK && !n)
+        status = mr_err_set(w->err, MR_E_NOT_FOUND, "no tool is called \"%.60s\"", d->name ? d->name : "");
+    gbnf_put(&w->g, "call ::= ");
+    gbnf_put(&w->g, choice.data ? choice.data : "");
+    gbnf_put(&w->g, "\n");
+    w->g.failed = w->g.failed || names.failed;
+    mr_text_buf_deinit(&choice);
+    return status;
+}
+
+static bool ends_in(mr_str text, const char *end) {
+    size_t n = strlen(end);
+    return n == 0 || (text.len >= n && memcmp(text.data + text.len - n, end, n) == 0);
+}
+
+static bool in_reasoning(const chat_tools_desc *d) {
+    mr_str words = d->prompt;
+    while (words.len && strchr(" \n\r\t", words.data[words.len - 1]) && words.data[words.len - 1])
+        words.len--;
+    return ends_in(words, d->format.reasoning->open);
+}
+
+/* `call`, or several with `between` (which may be empty). */
+static void put_repeated(writer *w, const char *between) {
+    gbnf_put(&w->g, "call ( ");
+    gbnf_literal(&w->g, mr_str_from(between));
+    gbnf_put(&w->g, "call )* ");
+}
+
+static void put_root(writer *w, const chat_tools_desc *d, const char *prefix) {
+    const chat_calls *c = w->calls;
+    const char *list = strchr(w->pattern, PAT_CALLS[0]);
+    gbnf_put(&w->g, "root ::= ");
+    if (in_reasoning(d))
+        gbnf_put(&w->g, "think-0 [\\n]{0,2} ");
+    gbnf_literal(&w->g, mr_str_from(c->section ? c->section : ""));
+    if (!ends_in(d->prompt, prefix))
+        gbnf_literal(&w->g, mr_str_from(prefix));
+    if (list) {
+        gbnf_literal(&w->g, (mr_str){w->pattern, (size_t)(list - w->pattern)});
+        gbnf_put(&w->g, "\"[\" ");
+        if (d->parallel)
+            put_repeated(w, ", ");
+        else
+            gbnf_put(&w->g, "call ");
+        gbnf_put(&w->g, "\"]\" ");
+        gbnf_literal(&w->g, mr_str_from(list + 1));
+    } else if (d->parallel && c->between) {
+        char between[PAT_MAX_BYTES];
+        snprintf(between, sizeof between, "%s%s", c->between, prefix);
+        put_repeated(w, between);
+    } else {
+        gbnf_put(&w->g, "call ");
+    }
+    gbnf_literal(&w->g, mr_str_from(c->section_end ? c->section_end : ""));
+    gbnf_put(&w->g, "\n");
+    if (in_reasoning(d))
+        gbnf_text_until(&w->g, "think", d->format.reasoning->close);
+}
+
+/* A value that is text ends at the first literal behind it, whatever stands in front of that. */
+static void put_value_rules(writer *w) {
+    char mark[PAT_MAX_BYTES];
+    const char *field = strpbrk(w->pattern, PAT_VALUE PAT_LINES);
+    snprintf(mark, sizeof mark, "%.*s", (int)pat_literal_bytes(field + 1), field + 1);
+    gbnf_text_until(&w->g, "value", mark);
+}
+
+mr_status chat_tools_grammar(const chat_tools_desc *d, mr_text_buf *out, mr_err *err) {
+    mr_text_buf own = {0}, complete = {0};
+    const chat_calls *c = d->format.calls;
+    writer w = {.g = {.buf = &own}, .to = &complete, .calls = c, .pattern = c->calls[0], .err = err};
+    const char *prefix =
+        c->prompt_end && strncmp(w.pattern, c->prompt_end, strlen(c->prompt_end)) == 0 ? c->prompt_end : "";
+    w.pattern += strlen(prefix);
+    put_root(&w, d, prefix);
+    mr_status status = put_calls(&w, d);
+    if (status == MR_OK && w.needs_value)
+        put_value_rules(&w);
+    if (status == MR_OK && (w.g.failed || !mr_text_buf_reserve(out, own.len + complete.len)))
+        status = no_memory(err);
+    if (status == MR_OK && !(mr_text_buf_append(out, own.data, own.len) &&
+                             mr_text_buf_append(out, complete.data ? complete.data : "", complete.len)))
+        status = no_memory(err);
+    mr_text_buf_deinit(&own);
+    mr_text_buf_deinit(&complete);
+    return status;
+}

@@ -1,0 +1,38 @@
+/* coordinator/serving/http/http_framing.h - whether the head of a request can be read in one way only. A server behind a
+ * proxy has to refuse every request of which the two could disagree where it ends: the rest would be taken for the
+ * next one.
+ * When:    http_framing_target as MHD_OPTION_URI_LOG_CALLBACK, http_framing_judge at the first call of the handler.
+ *          What is wrong in the framing of a chunked body is for libmicrohttpd.
+ * Threads: of the connection.
+ * Source:  RFC 9112, sections 2.2 to 6.3. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_COORDINATOR_SERVING_HTTP_HTTP_FRAMING_H
+#define MR_COORDINATOR_SERVING_HTTP_HTTP_FRAMING_H
+
+#include <microhttpd.h>
+#include <stdbool.h>
+
+#include "coordinator/serving/errors/errors.h"
+
+/* The target of a request line, as it came. */
+typedef struct http_target {
+    const char *begin, *end; /* NULL: there is none; end: where libmicrohttpd ended it by a zero */
+    bool is_plain;           /* without spaces and control characters */
+} http_target;
+
+void http_framing_target(const char *target, http_target *out);
+
+typedef struct http_framing {
+    const char *fault; /* what is wrong, for the client; NULL: nothing */
+    mr_error_id error; /* of the fault */
+    bool is_chunked;
+} http_framing;
+
+/* url, method and version are the handler's. */
+void http_framing_judge(struct MHD_Connection *mhd, const http_target *target, const char *url, const char *method,
+                        const char *version, http_framing *out);
+
+/* The path of a url, which may be in absolute form: "http://host:8080/health". */
+const char *http_framing_path(const char *url);
+
+#endif

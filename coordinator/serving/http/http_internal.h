@@ -1,0 +1,139 @@
+/* coordinator/serving/http/http_internal.h - internal: the server, its connections, and requests under way.
+ * Locks, in this order: server.lock, exchange.lock, libmicrohttpd's. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_COORDINATOR_SERVING_HTTP_HTTP_INTERNAL_H
+#define MR_COORDINATOR_SERVING_HTTP_HTTP_INTERNAL_H
+
+#include <microhttpd.h>
+#include <stdatomic.h>
+
+#include "coordinator/serving/http/http_framing.h"
+#include "coordinator/serving/http/http_guard.h"
+#include "coordinator/serving/http/http_listen.h"
+#include "coordinator/serving/http/http_server.h"
+#include "engine/base/thread.h"
+
+enum { HTTP_MAX_OLDER = 8 };
+
+typedef struct http_exchange http_exchange;
+
+enum { HTTP_CLIENT_BYTES = 64 };
+
+typedef enum conn_phase {
+    CONN_HEAD, /* a request may begin; its head is awaited */
+    CONN_BODY,
+    CONN_ANSWER,
+} conn_phase;
+
+/* A connection; a place in server.conns. Guarded by server.lock. */
+typedef struct http_conn {
+    uint32_t generation; /* tells two occupants of a place apart */
+    bool used, hung_up;  /* hung_up: the client has closed its side */
+    int fd;              /* open as long as used is set */
+    conn_phase phase;
+    int64_t since_ns; /* of the phase */
+    size_t body_bytes;
+    http_exchange *exchange; /* NULL between requests */
+    http_target target;      /* of the request whose head is read; of the connection's thread alone */
+    int32_t next_free;
+} http_conn;
+
+/* libmicrohttpd with one certificate, or none. */
+typedef struct http_daemon {
+    struct MHD_Daemon *mhd; /* NULL: it has not started */
+    int fd; /* the listening socket by another number: where it does not start it closes what it was given */
+} http_daemon;
+
+struct http_server {
+    http_config config;
+    http_listener listener;
+    http_daemon daemon;
+    http_daemon older[HTTP_MAX_OLDER]; /* with certificates of before: they serve the connections that they have */
+    int32_t n_older;
+    uint8_t tls_digests[2][HTTP_DIGEST_BYTES]; /* of the certificate and its key */
+    bool quiet;                                /* MHD_quiesce_daemon was called */
+    mr_thread *watcher;
+    int epoll_fd;
+
+    mr_mutex lock;
+    http_keys keys;
+    http_conn *conns; /* [n_conns] */
+    int32_t n_conns, first_free;
+
+    atomic_bool draining, stopping;
+    atomic_int n_connections, n_requests;
+    atomic_size_t body_bytes; /* of all requests under way */
+};
+
+struct http_exchange {
+    http_server *server;
+    http_conn *conn;
+    struct MHD_Connection *mhd;
+    const http_route *route;                       /* NULL: none fits */
+    char id[HTTP_ID_BYTES], method[16], path[128]; /* the latter two for the log: cut to fit */
+    char client[HTTP_CLIENT_BYTES];                /* its address, for the log */
+    const char *origin;                            /* to be named in the answer; NULL: none */
+    int64_t begin_ns;
+
+    mr_text_buf body;
+    size_t body_bytes; /* that came, kept or not */
+    bool keeps_body, too_large, no_memory;
+
+    int status;        /* of an answer that is decided without the route; 0: none */
+    const char *allow; /* for 405 */
+    bool malformed;    /* where the request ends is not certain */
+    bool closes;       /* the connection ends after the answer */
+    bool preflight, queued;
+    void *call;
+    http_call_info info;
+    http_answer answer;
+    mr_text_buf out; /* what the call has said; of a stream, from out_sent on */
+    size_t out_sent;
+    bool call_ended, cut; /* cut: the client went away in the midst of a stream */
+    int64_t sent_ns;      /* of a stream: when it last had something */
+
+    mr_mutex lock;
+    bool suspended, woken, gone; /* under lock */
+    int64_t look_ns;             /* under lock: when to look again though nothing woke it */
+};
+
+/* --- http_watch.c: connections and their deadlines --- */
+
+MR_MUST_USE mr_status http_watch_init(http_server *s, mr_err *err);
+void http_watch_deinit(http_server *s);
+/* The MHD_NotifyConnectionCallback. */
+void http_watch_connection(void *ctx, struct MHD_Connection *mhd, void **socket_ctx,
+                           enum MHD_ConnectionNotificationCode code);
+void http_conn_set_phase(http_server *s, http_conn *c, conn_phase phase);
+void http_conn_add_body(http_server *s, http_conn *c, size_t bytes);
+/* Ties a request to its connection, or unties it with NULL. */
+void http_conn_set_exchange(http_server *s, http_conn *c, http_exchange *x);
+/* Ends all that waits, because the server stops. */
+void http_watch_cut_all(http_server *s);
+
+/* --- http_exchange.c: one request --- */
+
+/* The MHD_OPTION_URI_LOG_CALLBACK, the MHD_AccessHandlerCallback and the MHD_RequestCompletedCallback. */
+void *http_exchange_target(void *ctx, const char *target, struct MHD_Connection *mhd);
+enum MHD_Result http_exchange_handle(void *ctx, struct MHD_Connection *mhd, const char *url, const char *method,
+                                     const char *version, const char *upload, size_t *upload_bytes, void **request_ctx);
+void http_exchange_completed(void *ctx, struct MHD_Connection *mhd, void **request_ctx,
+                             enum MHD_RequestTerminationCode code);
+/* From any thread: there is something to do. */
+void http_exchange_wake(void *exchange);
+/* Wakes it if its time has come, or if it is to end. */
+void http_exchange_look(http_exchange *x, int64_t now_ns, bool gone);
+
+/* --- http_answer.c: heads of answers, ids, the log --- */
+
+/* Queues an answer, and releases it. */
+enum MHD_Result http_exchange_send(http_exchange *x, struct MHD_Response *response, int status,
+                                   const char *content_type);
+/* The client's id, where it is one, or a random one. */
+void http_request_id(const char *of_client, char out[HTTP_ID_BYTES]);
+/* The address of a connection's client: of its proxy, where there is one. */
+void http_client_address(struct MHD_Connection *mhd, char out[HTTP_CLIENT_BYTES]);
+/* completed: the whole answer was sent. */
+void http_exchange_log(http_exchange *x, bool completed);
+
+#endif

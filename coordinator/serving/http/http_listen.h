@@ -1,0 +1,25 @@
+/* coordinator/serving/http/http_listen.h - internal: the socket that the server listens on.
+ * Owns:    descriptor, path. {.fd = -1} is closed.
+ * Threads: caller serialises.
+ * Errors:  MR_E_INVALID, MR_E_IO; texts name the option and what helps. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_COORDINATOR_SERVING_HTTP_HTTP_LISTEN_H
+#define MR_COORDINATOR_SERVING_HTTP_HTTP_LISTEN_H
+
+#include <stdbool.h>
+
+#include "coordinator/serving/http/http_server.h"
+
+typedef struct http_listener {
+    int fd;
+    bool is_loopback;      /* nobody reaches it from other hosts */
+    const char *unix_path; /* borrowed; NULL: TCP */
+    char url[320];
+} http_listener;
+
+MR_MUST_USE mr_status http_listener_open(http_listener *l, const http_config *config, mr_err *err);
+/* Takes no more connections; the descriptor stays open for those who still look at it. */
+void http_listener_shut(http_listener *l);
+void http_listener_close(http_listener *l);
+
+#endif

@@ -1,0 +1,240 @@
+/* Starting and stopping: the socket, libmicrohttpd's threads, the thread that watches connections. */
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "coordinator/serving/http/http_internal.h"
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/mem.h"
+
+enum {
+    N_THREADS = 4,
+    HEAD_BYTES = 65536, /* of a request's head, and of what is read of a body at once */
+    OTHER_FILES = 128,  /* descriptors that are no connections of clients */
+    STOP_PATIENCE_MS = 5000,
+};
+
+static void log_of_library(void *ctx, const char *fmt, va_list args) {
+    char text[512];
+    (void)ctx;
+    if (vsnprintf(text, sizeof text, fmt, args) > 0)
+        mr_log_write(MR_LOG_DEBUG, "http", "%s", text);
+}
+
+/* Descriptors for all connections. The system's limit is raised as far as it goes. */
+static mr_status allow_files(int32_t n_connections, mr_err *err) {
+    struct rlimit limit;
+    rlim_t wanted = (rlim_t)n_connections + OTHER_FILES;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
+        return MR_OK;
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    if (limit.rlim_cur < wanted || setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return mr_err_set(err, MR_E_INVALID,
+                          "--max-connections %d: the system allows %llu open files; hint: a higher ulimit -n, or fewer "
+                          "connections",
+                          (int)n_connections, (unsigned long long)limit.rlim_max);
+    return MR_OK;
+}
+
+static mr_status start_daemon(http_server *s, const char *cert, const char *key, http_daemon *out, mr_err *err) {
+    const http_config *c = &s->config;
+    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+    http_daemon d = {.fd = fcntl(s->listener.fd, F_DUPFD_CLOEXEC, 0)};
+    if (d.fd < 0)
+        return mr_err_set(err, MR_E_IO, "the listening socket: %s", strerror(errno));
+    int32_t n_threads = c->max_connections < N_THREADS ? 1 : N_THREADS;
+    struct MHD_OptionItem options[] = {
+        {MHD_OPTION_LISTEN_SOCKET, d.fd, NULL},
+        {MHD_OPTION_CONNECTION_LIMIT, c->max_connections, NULL},
+        {MHD_OPTION_CONNECTION_TIMEOUT, c->client_timeout_s, NULL},
+        {MHD_OPTION_CONNECTION_MEMORY_LIMIT, HEAD_BYTES, NULL},
+#if MHD_VERSION >= 0x00097701
+        {MHD_OPTION_CLIENT_DISCIPLINE_LVL, 1, NULL},
+#else
+        {MHD_OPTION_STRICT_FOR_CLIENT, 0, NULL}, /* 1 closes without an answer what http_framing.c answers */
+#endif
+        {MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)http_exchange_target, s},
+        {MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, NULL}, /* main ignores it */
+        {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)http_exchange_completed, s},
+        {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)http_watch_connection, s},
+        {n_threads > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, n_threads, NULL},
+        {MHD_OPTION_END, 0, NULL},
+        {MHD_OPTION_END, 0, NULL},
+        {MHD_OPTION_END, 0, NULL},
+    };
+    size_t n = n_threads > 1 ? 10 : 9;
+    if (cert) {
+        flags |= MHD_USE_TLS;
+        options[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)(uintptr_t)cert};
+        options[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)(uintptr_t)key};
+    }
+    d.mhd = MHD_start_daemon(flags, 0, NULL, NULL, http_exchange_handle, s, MHD_OPTION_EXTERNAL_LOGGER, log_of_library,
+                             NULL, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
+    if (d.mhd) {
+        *out = d;
+        return MR_OK;
+    }
+    if (cert)
+        return mr_err_set(err, MR_E_INVALID,
+                          "the server does not start; hint: --tls-cert and --tls-key have to be PEM files that belong "
+                          "together, --log-level debug says more");
+    return mr_err_set(err, MR_E_IO, "the server does not start: %s", strerror(errno));
+}
+
+/* Signals are for the main thread: those that libmicrohttpd makes inherit what is blocked. */
+static mr_status start_daemon_without_signals(http_server *s, const char *cert, const char *key, http_daemon *out,
+                                              mr_err *err) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    mr_status status = start_daemon(s, cert, key, out, err);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return status;
+}
+
+static void digest_tls(const char *cert, const char *key, uint8_t out[2][HTTP_DIGEST_BYTES]) {
+    http_digest(cert ? cert : "", out[0]);
+    http_digest(key ? key : "", out[1]);
+}
+
+mr_status http_server_create(const http_config *config, http_server **out, mr_err *err) {
+    http_server *s = mr_alloc(sizeof *s);
+    if (!s)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a server");
+    *s = (http_server){.config = *config, .listener = {.fd = -1}, .epoll_fd = -1};
+    mr_mutex_init(&s->lock);
+    mr_status status = allow_files(config->max_connections, err);
+    if (status == MR_OK)
+        status = http_keys_init(&s->keys, config->keys, config->n_keys, err);
+    if (status == MR_OK)
+        status = http_listener_open(&s->listener, config, err);
+    if (status == MR_OK)
+        status = http_watch_init(s, err);
+    *out = s;
+    if (status == MR_OK)
+        status = start_daemon_without_signals(s, config->tls_cert, config->tls_key, &s->daemon, err);
+    digest_tls(config->tls_cert, config->tls_key, s->tls_digests);
+    s->config.keys = NULL; /* what is not borrowed */
+    s->config.tls_cert = s->config.tls_key = NULL;
+    if (status != MR_OK) {
+        *out = NULL;
+        http_server_destroy(s);
+    }
+    return status;
+}
+
+const char *http_server_url(const http_server *s) {
+    return s->listener.url;
+}
+
+static void quiesce(http_daemon *d) {
+    (void)MHD_quiesce_daemon(d->mhd); /* its threads look at the socket until they end */
+}
+
+static void stop(http_daemon *d) {
+    MHD_stop_daemon(d->mhd);
+    close(d->fd);
+}
+
+/* Ends the older ones that have no connection left. */
+static void stop_older(http_server *s) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n_older; i++) {
+        const union MHD_DaemonInfo *info = MHD_get_daemon_info(s->older[i].mhd, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+        if (info && info->num_connections > 0)
+            s->older[n++] = s->older[i];
+        else
+            stop(&s->older[i]);
+    }
+    s->n_older = n;
+}
+
+/* libmicrohttpd reads a certificate when it starts: another one takes the listening socket over, and the one before
+ * goes on with the connections that it has. */
+static mr_status renew_tls(http_server *s, const char *cert, const char *key, mr_err *err) {
+    http_daemon daemon;
+    uint8_t digests[2][HTTP_DIGEST_BYTES];
+    digest_tls(cert, key, digests);
+    if (memcmp(digests, s->tls_digests, sizeof digests) == 0)
+        return MR_OK;
+    stop_older(s);
+    if (s->n_older == HTTP_MAX_OLDER)
+        return mr_err_set(err, MR_E_BUSY, "connections with %d older certificates are still open", HTTP_MAX_OLDER);
+    mr_status status = start_daemon_without_signals(s, cert, key, &daemon, err);
+    if (status != MR_OK)
+        return status;
+    quiesce(&s->daemon);
+    s->older[s->n_older++] = s->daemon;
+    s->daemon = daemon;
+    memcpy(s->tls_digests, digests, sizeof digests);
+    return MR_OK;
+}
+
+mr_status http_server_renew(http_server *s, const http_config *config, mr_err *err) {
+    http_keys keys, before;
+    mr_status status = http_keys_init(&keys, config->keys, config->n_keys, err);
+    if (status != MR_OK)
+        return status;
+    if (!s->quiet) /* else nobody comes any more */
+        status = renew_tls(s, config->tls_cert, config->tls_key, err);
+    if (status == MR_OK) {
+        mr_mutex_lock(&s->lock);
+        before = s->keys;
+        s->keys = keys;
+        mr_mutex_unlock(&s->lock);
+        keys = before;
+    }
+    http_keys_deinit(&keys);
+    return status;
+}
+
+void http_server_drain(http_server *s) {
+    atomic_store(&s->draining, true);
+    if (s->daemon.mhd && !s->quiet)
+        quiesce(&s->daemon);
+    s->quiet = true;
+    http_listener_shut(&s->listener);
+}
+
+int32_t http_server_n_requests(const http_server *s) {
+    return atomic_load(&s->n_requests);
+}
+
+int32_t http_server_n_connections(const http_server *s) {
+    return atomic_load(&s->n_connections);
+}
+
+/* libmicrohttpd must not be stopped while connections are suspended. */
+static void end_requests(http_server *s) {
+    const struct timespec ms = {.tv_nsec = MR_NS_PER_MS};
+    for (int i = 0; i < STOP_PATIENCE_MS && http_server_n_requests(s) > 0; i++) {
+        http_watch_cut_all(s);
+        nanosleep(&ms, NULL);
+    }
+}
+
+void http_server_destroy(http_server *s) {
+    if (!s)
+        return;
+    http_server_drain(s);
+    atomic_store(&s->stopping, true);
+    if (s->daemon.mhd) {
+        end_requests(s);
+        for (int32_t i = 0; i < s->n_older; i++)
+            stop(&s->older[i]);
+        stop(&s->daemon);
+    }
+    http_watch_deinit(s);
+    http_listener_close(&s->listener);
+    http_keys_deinit(&s->keys);
+    mr_mutex_deinit(&s->lock);
+    mr_free(s);
+}

@@ -1,0 +1,140 @@
+/* Functions that a template finds without anyone giving them. */
+// SPDX-License-Identifier: Apache-2.0
+#include <time.h>
+
+#include "coordinator/serving/jinja/value.h"
+
+#define FUNCTION(name) static bool name(jx *x, jv self, const jv *a, const jargs *args, jv *out)
+#define UNUSED() ((void)self, (void)a, (void)args)
+
+enum { MAX_RANGE = 100000, MAX_TIME_BYTES = 1024 };
+
+FUNCTION(g_range) {
+    UNUSED();
+    int64_t v[3] = {0, 0, 1};
+    if (args->n_pos < 1 || args->n_pos > 3 || args->n_named)
+        return jx_fail(x, MR_E_INVALID, "range needs 1 to 3 arguments");
+    for (size_t i = 0; i < args->n_pos; i++)
+        if (!jv_as_int(x, args->pos[i], "an argument of range", &v[args->n_pos == 1 ? 1 : i]))
+            return false;
+    if (v[2] == 0)
+        return jx_fail(x, MR_E_INVALID, "range() arg 3 must not be zero");
+    double steps = ((double)v[1] - (double)v[0]) / (double)v[2];
+    if (steps > MAX_RANGE + 1)
+        return jx_fail(x, MR_E_INVALID, "range has more than %d items", MAX_RANGE);
+    int64_t n = 0;
+    if (steps > 0) /* rounded up; few steps, so nothing overflows */
+        n = v[2] > 0 ? (v[1] - v[0] - 1) / v[2] + 1 : (v[0] - v[1] - 1) / -v[2] + 1;
+    if (n > MAX_RANGE)
+        return jx_fail(x, MR_E_INVALID, "range has more than %d items", MAX_RANGE);
+    jrange *range = jx_alloc(x, 1, sizeof *range);
+    if (!range)
+        return false;
+    *range = (jrange){v[0], v[1], v[2], n};
+    *out = (jv){.kind = J_RANGE, .range = range};
+    return true;
+}
+
+/* dict(mapping or pairs, name=value): for the function, for dict.update and namespace. */
+bool jdict_update(jx *x, jdict *d, const jargs *args) {
+    if (args->n_pos > 1)
+        return jx_fail(x, MR_E_INVALID, "at most 1 argument without a name is taken");
+    if (args->n_pos && args->pos[0].kind == J_DICT) {
+        const jdict *from = args->pos[0].dict;
+        for (size_t i = 0; i < from->n; i++)
+            if (!jdict_set(x, d, from->entries[i].key, from->entries[i].value))
+                return false;
+    } else if (args->n_pos) {
+        jlist *items, *pair;
+        if (!jv_items(x, args->pos[0], &items))
+            return false;
+        for (size_t i = 0; i < items->n; i++) {
+            if (!jv_items(x, items->items[i], &pair))
+                return false;
+            if (pair->n != 2)
+                return jx_fail(x, MR_E_INVALID, "an item of a dict must be a pair");
+            if (!jdict_set(x, d, pair->items[0], pair->items[1]))
+                return false;
+        }
+    }
+    for (size_t i = 0; i < args->n_named; i++)
+        if (!jdict_set(x, d, args->names[i], args->named[i]))
+            return false;
+    return true;
+}
+
+FUNCTION(g_dict) {
+    UNUSED();
+    jdict *d = jdict_new(x, 0);
+    *out = (jv){.kind = J_DICT, .dict = d};
+    return d && jdict_update(x, d, args);
+}
+
+FUNCTION(g_namespace) {
+    UNUSED();
+    jdict *d = jdict_new(x, 0);
+    *out = (jv){.kind = J_NAMESPACE, .dict = d};
+    return d && jdict_update(x, d, args);
+}
+
+FUNCTION(g_raise_exception) {
+    UNUSED();
+    jv text;
+    if (!jv_to_str(x, a[0], &text))
+        return false;
+    *out = text;
+    return jx_fail(x, MR_E_INVALID, "the template says: %.*s", (int)(text.s->len < 400 ? text.s->len : 400),
+                   text.s->data);
+}
+
+FUNCTION(g_strftime_now) {
+    UNUSED();
+    char format[256], text[MAX_TIME_BYTES];
+    jstr *s;
+    struct tm tm;
+    time_t now = (time_t)x->now_unix_s;
+    if (!jv_as_str(x, a[0], "the format of a time", &s))
+        return false;
+    if (s->len >= sizeof format || !localtime_r(&now, &tm))
+        return jx_fail(x, MR_E_INVALID, "the format of a time is too long");
+    memcpy(format, s->data, s->len);
+    format[s->len] = 0;
+    size_t n = strftime(text, sizeof text, format, &tm);
+    return jv_str_copy(x, text, n, out);
+}
+
+FUNCTION(g_cycler) {
+    UNUSED();
+    jcycle *c = jx_alloc(x, 1, sizeof *c);
+    if (!c || !(c->items = jlist_new(x, args->n_pos)))
+        return false;
+    if (!args->n_pos)
+        return jx_fail(x, MR_E_INVALID, "at least one item has to be provided");
+    for (size_t i = 0; i < args->n_pos; i++)
+        if (!jlist_push(x, c->items, args->pos[i]))
+            return false;
+    *out = (jv){.kind = J_CYCLER, .cycle = c};
+    return true;
+}
+
+FUNCTION(g_joiner) {
+    UNUSED();
+    jv empty, separator = a[0];
+    jcycle *c = jx_alloc(x, 1, sizeof *c);
+    if (!c || !(c->items = jlist_new(x, 2)) || !jv_str(x, "", 0, &empty) ||
+        (separator.kind == J_MISSING && !jv_str(x, ", ", 2, &separator)))
+        return false;
+    *out = (jv){.kind = J_JOINER, .cycle = c};
+    return jlist_push(x, c->items, empty) && jlist_push(x, c->items, separator);
+}
+
+const jbuiltin *jglobal_find(const char *name, size_t n) {
+    static const jbuiltin table[] = {{"range", NULL, 0, g_range},
+                                     {"dict", NULL, 0, g_dict},
+                                     {"namespace", NULL, 0, g_namespace},
+                                     {"raise_exception", "message", 1, g_raise_exception},
+                                     {"strftime_now", "format", 1, g_strftime_now},
+                                     {"cycler", NULL, 0, g_cycler},
+                                     {"joiner", "sep", 0, g_joiner}};
+    return jbuiltin_in(table, sizeof table / sizeof *table, name, n);
+}

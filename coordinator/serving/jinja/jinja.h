@@ -1,0 +1,45 @@
+/* coordinator/serving/jinja/jinja.h - the part of Jinja2 that chat templates use, with Python's meaning of every value: a template is
+ * parsed once and rendered any number of times. White space as with trim_blocks and lstrip_blocks, extensions
+ * loopcontrols and `generation`, tojson, raise_exception and strftime_now as the transformers library defines them.
+ * Source:  https://jinja.palletsprojects.com/en/stable/templates (3.1), and the Python language reference for values.
+ *          Lists and dicts may be changed by their methods, as in jinja2's SandboxedEnvironment.
+ * Differs: integers have 64 bits (an overflow is an error), strings are UTF-8; no include, import, extends, block or do.
+ * Owns:    a template owns its copy of the source. Borrows: variables, while it renders.
+ * Threads: a template is constant: any number of threads may render it. Variables may be shared by threads that only read.
+ * Errors:  MR_E_FORMAT: the template is malformed. MR_E_INVALID: rendering failed, as a Python exception would have it;
+ *          raise_exception comes out so, with its text after "the template says: ". MR_E_TOO_LONG: a limit. The text
+ *          begins with "template line N: ". */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_COORDINATOR_SERVING_JINJA_JINJA_H
+#define MR_COORDINATOR_SERVING_JINJA_JINJA_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "engine/base/str.h"
+#include "engine/text/buffers.h"
+
+typedef struct mr_jinja mr_jinja;
+
+enum {
+    MR_JINJA_MAX_SOURCE_BYTES = 1 << 20,
+    MR_JINJA_MAX_DEPTH = 1000, /* nodes of the template inside each other, while it renders: 0.5 MiB of stack */
+};
+
+/* What one render may use; 0 takes the default. */
+typedef struct mr_jinja_limits {
+    uint64_t max_steps;      /* nodes evaluated, and 8 bytes or items looked at: 20 million, a second or two */
+    size_t max_output_bytes; /* 16 MiB */
+    size_t max_memory_bytes; /* 64 MiB, values and text alike */
+    int32_t max_depth;       /* MR_JINJA_MAX_DEPTH, which is also the most */
+} mr_jinja_limits;
+
+/* The source must be UTF-8. MR_E_TOO_LONG: larger than the limit, or nested too deeply. */
+MR_MUST_USE mr_status mr_jinja_parse(mr_str source, mr_jinja **out, mr_err *err);
+void mr_jinja_destroy(mr_jinja *template);
+/* Appends the text to out; on failure out is as it was. variables: an object, or NULL for none. limits may be NULL. now_unix_s
+ * is what strftime_now shows, in local time. */
+MR_MUST_USE mr_status mr_jinja_render(const mr_jinja *template, const json_t *variables, const mr_jinja_limits *limits,
+                                      int64_t now_unix_s, mr_text_buf *out, mr_err *err);
+
+#endif

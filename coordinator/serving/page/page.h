@@ -1,0 +1,74 @@
+/* coordinator/serving/page/page.h - the page to look at a running cluster and talk to its model, and the JSON that it draws:
+ * some files that are part of the program, without anything from elsewhere.
+ * Owns:    nothing but constants.
+ * Threads: pure functions; metrics are as metrics.h says.
+ * Errors:  MR_E_NO_MEMORY. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_COORDINATOR_SERVING_PAGE_PAGE_H
+#define MR_COORDINATOR_SERVING_PAGE_PAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "coordinator/serving/metrics/metrics.h"
+#include "engine/base/str.h"
+#include "proto/phases.h"
+
+/* --- Files -------------------------------------------------------------------------------------------------------- */
+
+typedef struct mr_page_file {
+    const char *path;         /* of the request: "/", "/page.css" */
+    const char *content_type; /* a header's value */
+    const char *data;
+    size_t bytes;
+} mr_page_file;
+
+/* The file that the path of a GET names; NULL: none. They need no key: what they show does. */
+const mr_page_file *mr_page_find(mr_str path);
+/* For Content-Security-Policy: nothing but what comes from this server. */
+extern const char mr_page_policy[];
+
+/* --- What the page shows ------------------------------------------------------------------------------------------ */
+
+/* A stage and what it has done since it was ready. */
+typedef struct mr_page_stage {
+    int32_t first_layer, last_layer; /* [first, last) */
+    int32_t rank;
+    const char *host; /* NULL: not known */
+    uint64_t weight_bytes, kv_bytes, work_bytes;
+    int64_t ns[MR_PHASE_COUNT];
+    uint64_t n_steps, n_rows, in_bytes, out_bytes;
+    double step_rows, step_s; /* of its usual step; 0: not known yet */
+    double predicted_s;       /* for as many rows, before the start; 0: nobody knows */
+} mr_page_stage;
+
+typedef enum mr_page_state { MR_PAGE_LOADING, MR_PAGE_READY, MR_PAGE_ENDING, MR_PAGE_FAILED } mr_page_state;
+
+/* The server at one moment. Texts are UTF-8; what is not becomes U+FFFD. */
+typedef struct mr_page_facts {
+    mr_page_state state;
+    const char *error;       /* of FAILED; else NULL */
+    double loaded;           /* share of the model, 0 to 1 */
+    const char *version;     /* of the program */
+    const char *model;       /* as /v1/models names it */
+    const char *description; /* of the model: architecture and size, for people; may be NULL */
+    int32_t n_layers, n_context;
+    int64_t now_ns, start_ns; /* monotonic: this moment, and when the server began */
+    int32_t n_live, n_waiting, max_sequences;
+    int32_t n_blocks, n_held_blocks, n_cached_blocks, n_free_blocks, block_tokens; /* KV */
+    int64_t n_prompt_tokens, n_cached_tokens, n_generated, n_preempted, n_steps;   /* since the start */
+    int32_t n_open_steps, n_micro_batches;
+    int32_t n_stages; /* 0: not planned yet */
+    const mr_page_stage *stages;
+} mr_page_facts;
+
+/* Appends the answer to GET /page/state, an object (page_state.c says of what). m: for the latencies; may be NULL. */
+MR_MUST_USE mr_status mr_page_write_state(const mr_page_facts *facts, const mr_metrics *m, mr_text_buf *out,
+                                          mr_err *err);
+
+/* Counts what the facts say, for GET /metrics: all metrics but those of requests and latencies. NULL m is accepted. */
+void mr_page_count(const mr_page_facts *facts, mr_metrics *m);
+/* on_latency of the service (coordinator/serving/service/service.h): metrics is the mr_metrics that counts it. */
+void mr_page_count_latency(void *metrics, bool is_first, int64_t ns);
+
+#endif

@@ -1,0 +1,48 @@
+/* Grammars of texts that are no JSON: those that a regular expression matches, and one of a list. */
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/serving/schema/schema.h"
+#include "coordinator/serving/schema/schema_internal.h"
+#include "engine/grammar/gbnf.h"
+
+enum { MAX_RULE_BYTES_OF_BYTE = 64 }; /* a byte of an expression comes to less */
+
+static bool put(mr_text_buf *buf, const char *text) {
+    return mr_text_buf_append(buf, text, strlen(text));
+}
+
+/* Frees the text. */
+static mr_status parse(mr_text_buf *text, bool complete, mr_grammar **out, mr_err *err) {
+    mr_status status = complete ? mr_grammar_parse((mr_str){text->data, text->len}, out, err)
+                                : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a grammar");
+    mr_text_buf_deinit(text);
+    return status;
+}
+
+mr_status mr_grammar_from_regex(mr_str pattern, mr_grammar **out, mr_err *err) {
+    mr_text_buf text = {0};
+    schema_lengths lengths;
+    const char *why = "";
+    if (pattern.len > MR_GRAMMAR_MAX_TEXT_BYTES / MAX_RULE_BYTES_OF_BYTE)
+        return mr_err_set(err, MR_E_TOO_LONG, "a regular expression of %zu bytes; at most %d are allowed", pattern.len,
+                          MR_GRAMMAR_MAX_TEXT_BYTES / MAX_RULE_BYTES_OF_BYTE);
+    bool begun = put(&text, "root ::= ");
+    bool ok = begun && schema_write_regex(pattern, NULL, &text, &lengths, &why) && put(&text, "\n");
+    if (begun && !ok && strcmp(why, "no memory") != 0 && *why) {
+        mr_text_buf_deinit(&text);
+        return mr_err_set(err, MR_E_UNSUPPORTED, "regular expression: %s", why);
+    }
+    return parse(&text, ok, out, err);
+}
+
+mr_status mr_grammar_from_choice(const mr_str *texts, size_t n, mr_grammar **out, mr_err *err) {
+    mr_text_buf text = {0};
+    bool ok = put(&text, "root ::= ");
+    for (size_t i = 0; i < n && ok; i++) {
+        char escaped[8];
+        ok = put(&text, i ? " | \"" : "\"");
+        for (size_t k = 0; k < texts[i].len && ok; k++)
+            ok = mr_text_buf_append(&text, escaped, gbnf_escape(texts[i].data[k], escaped));
+        ok = ok && put(&text, "\"");
+    }
+    return parse(&text, ok && put(&text, "\n"), out, err);
+}

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/serving/schema/schema.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "coordinator/serving/schema/json_rules.h"
+#include "coordinator/serving/schema/schema_internal.h"
+#include "engine/base/mem.h"
+#include "engine/grammar/gbnf.h"
+#include "engine/grammar/grammar.h"
+#include "engine/grammar/grow.h"
+#include "engine/text/utf8.h"
+
+enum {
+    MAX_ONE_OF = 128,   /* alternatives of oneOf: each pair is compared */
+    MAX_WORK = 1 << 24, /* comparisons of values, some tenths of a second */
+    MAX_MERGED = 1024,  /* merged schemas: each new one is compared with all of them */
+};
+
+mr_status schema_fail(schema_writer *w, mr_status status, const char *fmt, ...) {
+    if (w->status == MR_OK) {
+        va_list args;
+        va_start(args, fmt);
+        mr_err_setv(w->err, status, fmt, args);
+        va_end(args);
+        w->status = status;
+    }
+    return w->status;
+}
+
+static const char *path_of(const schema_writer *w) {
+    const char *path = w->n_rules ? w->rules[w->now].path : "";
+    return path[0] ? path : "/";
+}
+
+mr_status schema_refuse(schema_writer *w, const char *keyword, const char *why) {
+    char name[64];
+    mr_utf8_printable(mr_str_from(keyword), name, sizeof name);
+    return schema_fail(w, MR_E_UNSUPPORTED, "schema: keyword \"%s\" at %s: %s", name, path_of(w), why);
+}
+
+mr_status schema_bad_type(schema_writer *w, const char *keyword, const char *wanted) {
+    return schema_fail(w, MR_E_FORMAT, "schema: keyword \"%s\" at %s: %s is wanted", keyword, path_of(w), wanted);
+}
+
+mr_status schema_no_memory(schema_writer *w) {
+    return schema_fail(w, MR_E_NO_MEMORY, "no memory for the rules of a schema");
+}
+
+bool schema_spend(schema_writer *w, size_t a, size_t b) {
+    w->work += (uint64_t)a * b + 1;
+    if (w->work > MAX_WORK)
+        schema_fail(w, MR_E_TOO_LONG, "schema: it takes too long to compile");
+    return w->status == MR_OK;
+}
+
+static void append(schema_writer *w, mr_text_buf *buf, const char *bytes, size_t n) {
+    if (w->status)
+        return;
+    if (w->out->len + w->body.len + n > MR_GRAMMAR_MAX_TEXT_BYTES)
+        schema_fail(w, MR_E_TOO_LONG, "schema: its rules are longer than %d bytes", MR_GRAMMAR_MAX_TEXT_BYTES);
+    else if (!mr_text_buf_append(buf, bytes, n))
+        schema_no_memory(w);
+}
+
+void schema_put(schema_writer *w, mr_text_buf *buf, const char *fmt, ...) {
+    char text[1024];
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    MR_ASSERT(n >= 0 && n < (int)sizeof text);
+    append(w, buf, text, (size_t)n);
+}
+
+void schema_put_literal(schema_writer *w, mr_text_buf *buf, mr_str bytes) {
+    append(w, buf, "\"", 1);
+    for (size_t i = 0; i < bytes.len; i++) {
+        char escaped[8];
+        append(w, buf, escaped, gbnf_escape(bytes.data[i], escaped));
+    }
+    append(w, buf, "\"", 1);
+}
+
+void schema_put_value(schema_writer *w, mr_text_buf *buf, const json_t *value) {
+    /* The shortest of the usual ways to write reals that gives the same value again. */
+    for (int precision = 15; precision <= 17; precision++) {
+        char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(precision));
+        json_t *again = text && precision < 17 ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+        bool same = text && (precision == 17 || (again && json_equal((json_t *)value, again)));
+        if (same)
+            schema_put_literal(w, buf, mr_str_from(text));
+        else if (!text)
+            schema_no_memory(w);
+        json_decref(again);
+        free(text);
+        if (same || !text)
+            return;
+    }
+}
+
+static void write_path(schema_writer *w, char *out, const char *key, long index) {
+    const char *above = w->n_rules ? w->rules[w->now].path : "";
+    char part[64] = "", number[24] = "";
+    if (key)
+        mr_utf8_printable(mr_str_from(key), part, sizeof part);
+    if (index >= 0)
+        snprintf(number, sizeof number, "/%ld", index);
+    int n = snprintf(out, SCHEMA_PATH_BYTES, "%.*s%s%s%s", SCHEMA_PATH_BYTES - 96, above, key ? "/" : "", part, number);
+    MR_ASSERT(n >= 0);
+}
+
+size_t schema_rule_of(schema_writer *w, json_t *schema, bool merged, const char *key, long index) {
+    for (size_t i = 0; i < w->n_rules; i++)
+        if (w->rules[i].schema == schema || (merged && w->rules[i].merged && json_equal(w->rules[i].schema, schema)))
+            return i;
+    w->n_merged += merged;
+    if (w->status || w->n_rules == SCHEMA_MAX_RULES || w->n_merged > MAX_MERGED) {
+        schema_fail(w, MR_E_TOO_LONG, "schema: more than %d subschemas", SCHEMA_MAX_RULES);
+        return 0;
+    }
+    if (!grammar_grow(&w->rules, &w->cap_rules, w->n_rules + 1, sizeof *w->rules)) {
+        schema_no_memory(w);
+        return 0;
+    }
+    schema_rule rule = {.schema = json_incref(schema), .merged = merged};
+    write_path(w, rule.path, key, index);
+    w->rules[w->n_rules] = rule;
+    return w->n_rules++;
+}
+
+static bool has_type(const json_t *types, const char *name) {
+    size_t i;
+    json_t *t;
+    json_array_foreach(types, i, t) {
+        if (strcmp(json_string_value(t), name) == 0)
+            return true;
+    }
+    return types == NULL;
+}
+
+static bool value_has_type(const json_t *types, const json_t *value) {
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        return has_type(types, "object");
+    case JSON_ARRAY:
+        return has_type(types, "array");
+    case JSON_STRING:
+        return has_type(types, "string");
+    case JSON_INTEGER:
+        return has_type(types, "integer") || has_type(types, "number");
+    case JSON_REAL:
+        return has_type(types, "number");
+    case JSON_NULL:
+        return has_type(types, "null");
+    default:
+        return has_type(types, "boolean");
+    }
+}
+
+static void write_enum(schema_writer *w, json_t *all) {
+    const char *key;
+    json_t *value;
+    size_t i, n = 0;
+    json_object_foreach(all, key, value) {
+        if (strcmp(key, "enum") != 0 && strcmp(key, "type") != 0) {
+            schema_refuse(w, key, "it stands beside \"enum\" or \"const\"");
+            return;
+        }
+    }
+    const json_t *types = json_object_get(all, "type");
+    json_array_foreach(json_object_get(all, "enum"), i, value) {
+        if (!value_has_type(types, value))
+            continue;
+        schema_put(w, &w->body, "%s", n++ ? " | " : "");
+        schema_put_value(w, &w->body, value);
+    }
+    if (n == 0)
+        schema_put(w, &w->body, "[]");
+}
+
+/* Alternatives for each type that is left. */
+static void write_types(schema_writer *w, json_t *all) {
+    const json_t *types = json_object_get(all, "type");
+    static const char *const simple[][2] = {{"null", "\"null\""}, {"boolean", "(\"true\" | \"false\")"}};
+    size_t n = 0;
+    if (json_object_size(all) == 0) {
+        schema_put(w, &w->body, "%s-value", w->name);
+        return;
+    }
+    if (json_object_get(all, "enum")) {
+        write_enum(w, all);
+        return;
+    }
+    for (size_t i = 0; i < 2; i++)
+        if (has_type(types, simple[i][0]))
+            schema_put(w, &w->body, "%s%s", n++ ? " | " : "", simple[i][1]);
+    if (has_type(types, "number") || has_type(types, "integer")) {
+        schema_put(w, &w->body, "%s", n++ ? " | " : "");
+        schema_write_number(w, all, !has_type(types, "number"));
+    }
+    if (has_type(types, "string")) {
+        schema_put(w, &w->body, "%s", n++ ? " | " : "");
+        schema_write_string(w, all);
+    }
+    if (has_type(types, "array")) {
+        schema_put(w, &w->body, "%s", n++ ? " | " : "");
+        schema_write_array(w, all);
+    }
+    if (has_type(types, "object")) {
+        schema_put(w, &w->body, "%s", n++ ? " | " : "");
+        schema_write_object(w, all);
+    }
+    if (n == 0)
+        schema_put(w, &w->body, "[]");
+}
+
+/* A value that matches two alternatives of oneOf must not come out: they have to be seen to be disjoint. */
+static void check_one_of(schema_writer *w, json_t *of) {
+    size_t n = json_array_size(of);
+    if (n > MAX_ONE_OF) {
+        schema_refuse(w, "oneOf", "too many alternatives");
+        return;
+    }
+    schema_all *all = mr_alloc_array(n, sizeof *all);
+    if (!all) {
+        schema_no_memory(w);
+        return;
+    }
+    for (size_t i = 0; i < n && w->status == MR_OK; i++)
+        schema_flatten(w, json_array_get(of, i), &all[i]);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = i + 1; k < n && w->status == MR_OK; k++)
+            if (!schema_disjoint(w, &all[i], &all[k]))
+                schema_fail(w, MR_E_UNSUPPORTED,
+                            "schema: keyword \"oneOf\" at %s: alternatives %zu and %zu may both match; hint: give them "
+                            "different types or a required property with different constants, or use anyOf",
+                            path_of(w), i, k);
+    for (size_t i = 0; i < n; i++)
+        schema_all_deinit(&all[i]);
+    mr_free(all);
+}
+
+/* One of the first choice's schemas, together with all else. */
+static void write_choices(schema_writer *w, const schema_all *all) {
+    json_t *first = json_array_get(all->choices, 0), *of = json_object_get(first, "of"), *choice;
+    size_t n_others = json_array_size(all->choices) - 1, i;
+    bool one = json_is_true(json_object_get(first, "one"));
+    if (one)
+        check_one_of(w, of);
+    bool alone = n_others == 0 && json_object_size(all->keywords) == 0;
+    json_array_foreach(of, i, choice) {
+        json_t *both = alone ? json_incref(choice) : json_pack("{s:[O,O]}", "allOf", all->keywords, choice);
+        for (size_t k = 1; both && k <= n_others; k++) {
+            json_t *other = json_array_get(all->choices, k);
+            const char *key = json_is_true(json_object_get(other, "one")) ? "oneOf" : "anyOf";
+            json_array_append_new(json_object_get(both, "allOf"),
+                                  json_pack("{s:O}", key, json_object_get(other, "of")));
+        }
+        if (!both) {
+            schema_no_memory(w);
+            return;
+        }
+        bool made = !alone || json_object_get(choice, "allOf");
+        size_t rule = schema_rule_of(w, both, made, one ? "oneOf" : "anyOf", (long)i);
+        json_decref(both);
+        schema_put(w, &w->body, "%s%s-%zu", i ? " | " : "", w->name, rule);
+    }
+}
+
+static void write_rule(schema_writer *w) {
+    schema_all all = {0};
+    mr_text_buf_clear(&w->body);
+    schema_flatten(w, w->rules[w->now].schema, &all);
+    if (w->status == MR_OK) {
+        if (all.never)
+            schema_put(w, &w->body, "[]");
+        else if (json_array_size(all.choices))
+            write_choices(w, &all);
+        else
+            write_types(w, all.keywords);
+    }
+    schema_all_deinit(&all);
+    if (w->now == 0)
+        schema_put(w, w->out, "%s ::= ", w->name);
+    else
+        schema_put(w, w->out, "%s-%zu ::= ", w->name, w->now);
+    size_t n = w->body.len;
+    if (n)
+        append(w, w->out, w->body.data, n);
+    mr_text_buf_clear(&w->body);
+    schema_put(w, w->out, "\n");
+}
+
+mr_status mr_grammar_schema_to_gbnf(mr_str json_schema, const char *name, mr_text_buf *out, mr_err *err) {
+    schema_writer w = {.name = name, .out = out, .err = err};
+    size_t len = out->len;
+    json_error_t why;
+    char prefix[80];
+    if (json_schema.len > MR_GRAMMAR_MAX_SCHEMA_BYTES)
+        return mr_err_set(err, MR_E_TOO_LONG, "a schema of %zu bytes; at most %d are allowed", json_schema.len,
+                          MR_GRAMMAR_MAX_SCHEMA_BYTES);
+    if (strlen(name) > 64)
+        return mr_err_set(err, MR_E_INVALID, "the name of a schema's rules is longer than 64 bytes");
+    w.root = json_loadb(json_schema.data ? json_schema.data : "", json_schema.len,
+                        JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &why);
+    if (!w.root)
+        return mr_err_set(err, MR_E_FORMAT, "schema: no JSON: line %d: %s", why.line, why.text);
+    /* Rule 0 is called like the schema; a reference to the whole of it goes by its number. */
+    schema_rule_of(&w, w.root, false, NULL, -1);
+    for (w.now = 0; w.now < w.n_rules && w.status == MR_OK; w.now++)
+        write_rule(&w);
+    schema_put(&w, out, "%s-0 ::= %s\n", name, name);
+    snprintf(prefix, sizeof prefix, "%s-", name);
+    if (w.status == MR_OK)
+        w.status = json_rules_write(prefix, out, err);
+    for (size_t i = 0; i < w.n_rules; i++)
+        json_decref(w.rules[i].schema);
+    json_decref(w.root);
+    mr_text_buf_deinit(&w.body);
+    mr_free(w.rules);
+    if (w.status && out->data)
+        out->data[out->len = len] = 0;
+    return w.status;
+}
+
+mr_status mr_grammar_from_schema(mr_str json_schema, mr_grammar **out, mr_err *err) {
+    mr_text_buf text = {0};
+    mr_status s = mr_grammar_schema_to_gbnf(json_schema, "root", &text, err);
+    if (s == MR_OK)
+        s = mr_grammar_parse((mr_str){text.data, text.len}, out, err);
+    mr_text_buf_deinit(&text);
+    return s;
+}

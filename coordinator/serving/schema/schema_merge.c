@@ -1,0 +1,566 @@
+/* Turns a subschema, with all that it refers to, into one object of keywords. The meaning of each keyword follows
+ * JSON Schema 2020-12, with the older forms of items and $defs. */
+// SPDX-License-Identifier: Apache-2.0
+#include <stdio.h>
+#include <string.h>
+
+#include "coordinator/serving/schema/schema_internal.h"
+#include "engine/text/utf8.h"
+
+typedef enum keyword_kind {
+    KEY_NOTE, /* says nothing about which values are valid */
+    KEY_STRING,
+    KEY_NUMBER,
+    KEY_COUNT, /* a number that is an integer, 0 or more */
+    KEY_LIST,
+    KEY_SCHEMAS, /* a list of schemas, not empty */
+    KEY_SCHEMA,
+    KEY_SCHEMA_OR_LIST,
+    KEY_OBJECT,
+    KEY_TYPES,
+    KEY_ANY,
+    KEY_BOOLEAN,
+} keyword_kind;
+
+typedef struct keyword {
+    const char *name;
+    keyword_kind kind;
+    const char *wanted;
+} keyword;
+
+static const keyword keywords[] = {
+    {"title", KEY_NOTE, ""},
+    {"description", KEY_NOTE, ""},
+    {"default", KEY_NOTE, ""},
+    {"example", KEY_NOTE, ""},
+    {"examples", KEY_NOTE, ""},
+    {"deprecated", KEY_NOTE, ""},
+    {"readOnly", KEY_NOTE, ""},
+    {"writeOnly", KEY_NOTE, ""},
+    {"discriminator", KEY_NOTE, ""},
+    {"contentEncoding", KEY_NOTE, ""},
+    {"contentMediaType", KEY_NOTE, ""},
+    {"$schema", KEY_NOTE, ""},
+    {"$id", KEY_NOTE, ""},
+    {"$anchor", KEY_NOTE, ""},
+    {"$comment", KEY_NOTE, ""},
+    {"$defs", KEY_NOTE, ""},
+    {"definitions", KEY_NOTE, ""},
+    {"$ref", KEY_STRING, "a string"},
+    {"pattern", KEY_STRING, "a string"},
+    {"format", KEY_STRING, "a string"},
+    {"minimum", KEY_NUMBER, "a number"},
+    {"maximum", KEY_NUMBER, "a number"},
+    {"exclusiveMinimum", KEY_NUMBER, "a number"},
+    {"exclusiveMaximum", KEY_NUMBER, "a number"},
+    {"multipleOf", KEY_NUMBER, "a number"},
+    {"minLength", KEY_COUNT, "a whole number"},
+    {"maxLength", KEY_COUNT, "a whole number"},
+    {"minItems", KEY_COUNT, "a whole number"},
+    {"maxItems", KEY_COUNT, "a whole number"},
+    {"minProperties", KEY_COUNT, "a whole number"},
+    {"maxProperties", KEY_COUNT, "a whole number"},
+    {"enum", KEY_LIST, "a list"},
+    {"required", KEY_LIST, "a list"},
+    {"allOf", KEY_SCHEMAS, "a list of schemas"},
+    {"anyOf", KEY_SCHEMAS, "a list of schemas"},
+    {"oneOf", KEY_SCHEMAS, "a list of schemas"},
+    {"prefixItems", KEY_SCHEMAS, "a list of schemas"},
+    {"items", KEY_SCHEMA_OR_LIST, "a schema"},
+    {"additionalItems", KEY_SCHEMA, "a schema"},
+    {"additionalProperties", KEY_SCHEMA, "a schema"},
+    {"propertyNames", KEY_SCHEMA, "a schema"},
+    {"properties", KEY_OBJECT, "an object of schemas"},
+    {"type", KEY_TYPES, "a type or a list of types"},
+    {"const", KEY_ANY, ""},
+    {"uniqueItems", KEY_BOOLEAN, "true or false"},
+};
+
+static const char *const types[] = {"null", "boolean", "integer", "number", "string", "array", "object"};
+
+static bool is_schema(const json_t *v) {
+    return json_is_object(v) || json_is_boolean(v);
+}
+
+static bool are_schemas(const json_t *list) {
+    size_t i;
+    json_t *v;
+    json_array_foreach(list, i, v) {
+        if (!is_schema(v))
+            return false;
+    }
+    return json_array_size(list) > 0;
+}
+
+static bool is_type(const json_t *v) {
+    bool found = false;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        found = found || (json_is_string(v) && strcmp(json_string_value(v), types[i]) == 0);
+    return found;
+}
+
+static bool are_types(const json_t *v) {
+    size_t i;
+    json_t *t;
+    json_array_foreach(v, i, t) {
+        if (!is_type(t))
+            return false;
+    }
+    return is_type(v) || json_array_size(v) > 0;
+}
+
+static bool are_named_schemas(json_t *v) {
+    const char *key;
+    json_t *schema;
+    json_object_foreach(v, key, schema) {
+        if (!is_schema(schema))
+            return false;
+    }
+    return json_is_object(v);
+}
+
+static bool is_count(const json_t *v) {
+    double d = json_number_value(v);
+    return json_is_number(v) && d >= 0 && d <= 9e15 && d == (double)(int64_t)d;
+}
+
+static bool value_fits(keyword_kind kind, json_t *v) {
+    switch (kind) {
+    case KEY_STRING:
+        return json_is_string(v);
+    case KEY_NUMBER:
+        return json_is_number(v);
+    case KEY_COUNT:
+        return is_count(v);
+    case KEY_LIST:
+        return json_is_array(v);
+    case KEY_SCHEMAS:
+        return are_schemas(v);
+    case KEY_SCHEMA:
+        return is_schema(v);
+    case KEY_SCHEMA_OR_LIST:
+        return is_schema(v) || are_schemas(v);
+    case KEY_OBJECT:
+        return are_named_schemas(v);
+    case KEY_TYPES:
+        return are_types(v);
+    case KEY_BOOLEAN:
+        return json_is_boolean(v);
+    case KEY_NOTE:
+    case KEY_ANY:
+        return true;
+    }
+    return false;
+}
+
+/* The kind of a keyword; KEY_NOTE after an error too. */
+static keyword_kind check_keyword(schema_writer *w, const char *name, json_t *value) {
+    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++) {
+        if (strcmp(keywords[i].name, name) != 0)
+            continue;
+        if (value_fits(keywords[i].kind, value))
+            return keywords[i].kind;
+        schema_bad_type(w, name, keywords[i].wanted);
+        return KEY_NOTE;
+    }
+    if (name[0] != 'x' || name[1] != '-')
+        schema_refuse(w, name, "not supported");
+    return KEY_NOTE;
+}
+
+static int hex(char c) {
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* One part of a JSON pointer in a URI fragment (RFC 6901): %XX, then ~1 and ~0. NULL: malformed or too long. */
+static const char *pointer_part(const char *at, char out[256], size_t *out_n) {
+    size_t n = 0;
+    for (; *at && *at != '/'; at++) {
+        char c = *at;
+        if (c == '%') {
+            if (hex(at[1]) < 0 || hex(at[2]) < 0)
+                return NULL;
+            c = (char)(hex(at[1]) << 4 | hex(at[2]));
+            at += 2;
+        }
+        if (n && out[n - 1] == '~' && (c == '0' || c == '1'))
+            out[n - 1] = c == '0' ? '~' : '/';
+        else if (n == 255 || c == 0)
+            return NULL;
+        else
+            out[n++] = c;
+    }
+    out[n] = 0;
+    *out_n = n;
+    return at;
+}
+
+static json_t *resolve(schema_writer *w, const char *ref) {
+    json_t *v = w->root;
+    char part[256], shown[128];
+    mr_utf8_printable(mr_str_from(ref), shown, sizeof shown);
+    if (ref[0] != '#' || (ref[1] && ref[1] != '/')) {
+        schema_refuse(w, "$ref", "only references into this schema by a path (#/...) are supported");
+        return NULL;
+    }
+    for (const char *at = ref + 1; at && *at == '/' && v;) {
+        size_t n;
+        at = pointer_part(at + 1, part, &n);
+        if (!at)
+            v = NULL;
+        else if (json_is_array(v))
+            v = n && strspn(part, "0123456789") == n && n < 9 ? json_array_get(v, (size_t)strtoul(part, NULL, 10))
+                                                              : NULL;
+        else
+            v = json_object_get(v, part);
+    }
+    if (!v || !is_schema(v)) {
+        schema_fail(w, MR_E_FORMAT, "schema: keyword \"$ref\": there is no schema at \"%s\"", shown);
+        return NULL;
+    }
+    return v;
+}
+
+/* Both schemas at once; NULL stands for true. A new reference. */
+static json_t *both(json_t *a, json_t *b) {
+    if (!a || a == b || json_is_true(a))
+        return b ? json_incref(b) : json_true();
+    if (!b || json_is_true(b))
+        return json_incref(a);
+    if (json_is_false(a) || json_is_false(b))
+        return json_false();
+    return json_pack("{s:[O,O]}", "allOf", a, b);
+}
+
+static void set(schema_writer *w, json_t *object, const char *key, json_t *value) {
+    if (!value || json_object_set_new(object, key, value))
+        schema_no_memory(w);
+}
+
+/* properties and additionalProperties work together: a property that one side does not name is an additional one
+ * there. additionalProperties stays where one side has it, even as true: that opens an object with properties. */
+static void merge_properties(schema_writer *w, json_t *all, json_t *part) {
+    json_t *a = json_object_get(all, "properties"), *rest_a = json_object_get(all, "additionalProperties");
+    json_t *b = json_object_get(part, "properties"), *rest_b = json_object_get(part, "additionalProperties");
+    const char *key;
+    json_t *value;
+    if ((!b && !rest_b) || !schema_spend(w, json_object_size(a) + json_object_size(b), 1))
+        return;
+    json_t *merged = json_object();
+    json_object_foreach(a, key, value) {
+        json_t *other = json_object_get(b, key);
+        set(w, merged, key, both(value, other ? other : rest_b));
+    }
+    json_object_foreach(b, key, value) {
+        if (!json_object_get(a, key))
+            set(w, merged, key, both(rest_a, value));
+    }
+    if (a || b)
+        set(w, all, "properties", merged);
+    else
+        json_decref(merged);
+    if (rest_a || rest_b)
+        set(w, all, "additionalProperties", both(rest_a, rest_b));
+}
+
+/* The schema of item i, and (i at least the length of the list) of those behind the list. NULL: any. */
+static json_t *item_schema(json_t *keywords_of, size_t i) {
+    json_t *items = json_object_get(keywords_of, "items"), *prefix = json_object_get(keywords_of, "prefixItems");
+    if (json_is_array(items) && !prefix)
+        return i < json_array_size(items) ? json_array_get(items, i) : json_object_get(keywords_of, "additionalItems");
+    return i < json_array_size(prefix) ? json_array_get(prefix, i) : items;
+}
+
+static size_t n_prefix(json_t *keywords_of) {
+    json_t *prefix = json_object_get(keywords_of, "prefixItems");
+    return json_array_size(prefix ? prefix : json_object_get(keywords_of, "items"));
+}
+
+/* After it, there are prefixItems and items only. */
+static void merge_items(schema_writer *w, json_t *all, json_t *part) {
+    size_t n = n_prefix(all) > n_prefix(part) ? n_prefix(all) : n_prefix(part);
+    if (!json_object_get(part, "items") && !json_object_get(part, "prefixItems"))
+        return;
+    json_t *prefix = json_array();
+    for (size_t i = 0; i < n; i++) {
+        json_t *item = both(item_schema(all, i), item_schema(part, i));
+        if (!item || json_array_append_new(prefix, item))
+            schema_no_memory(w);
+    }
+    json_t *rest = both(item_schema(all, n), item_schema(part, n));
+    if (n)
+        set(w, all, "prefixItems", json_incref(prefix));
+    json_decref(prefix);
+    set(w, all, "items", rest);
+}
+
+static bool list_has(const json_t *list, const json_t *value) {
+    size_t i;
+    json_t *v;
+    json_array_foreach(list, i, v) {
+        if (json_equal(v, (json_t *)value))
+            return true;
+    }
+    return false;
+}
+
+/* What stands in both lists; all that is in b where there is no a. */
+static json_t *intersect(schema_writer *w, const json_t *a, json_t *b) {
+    json_t *out = json_array(), *v;
+    size_t i;
+    if (!schema_spend(w, json_array_size(a) + json_array_size(b), json_array_size(b)))
+        return out;
+    json_array_foreach(b, i, v) {
+        if ((!a || list_has(a, v)) && !list_has(out, v) && json_array_append(out, v)) {
+            json_decref(out);
+            return NULL;
+        }
+    }
+    return out;
+}
+
+/* The same for types, of which number includes integer. */
+static json_t *intersect_types(const json_t *a, json_t *b) {
+    json_t *names = json_is_array(b) ? json_incref(b) : json_pack("[O]", b), *out = json_array();
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        json_t *t = json_string(types[i]), *number = json_string("number");
+        bool whole = strcmp(types[i], "integer") == 0;
+        bool in_a = !a || list_has(a, t) || (whole && list_has(a, number));
+        bool in_b = list_has(names, t) || (whole && list_has(names, number));
+        if (in_a && in_b)
+            json_array_append(out, t);
+        json_decref(t);
+        json_decref(number);
+    }
+    json_decref(names);
+    return out;
+}
+
+static void merge_limit(schema_writer *w, json_t *all, const char *key, json_t *value, bool highest) {
+    json_t *old = json_object_get(all, key);
+    double a = json_number_value(old), b = json_number_value(value);
+    if (!old || (highest ? b > a : b < a))
+        set(w, all, key, json_incref(value));
+}
+
+static void merge_required(schema_writer *w, json_t *all, json_t *names) {
+    json_t *list = json_object_get(all, "required"), *name;
+    size_t i;
+    if (!list) {
+        list = json_array();
+        set(w, all, "required", list);
+    }
+    if (!schema_spend(w, json_array_size(list) + json_array_size(names), json_array_size(names)))
+        return;
+    json_array_foreach(names, i, name) {
+        if (!json_is_string(name))
+            schema_bad_type(w, "required", "a list of strings");
+        else if (!list_has(list, name) && json_array_append(list, name))
+            schema_no_memory(w);
+    }
+}
+
+/* It says nothing of a property's name, or that it is a string, as every name is. */
+static bool fits_all_names(const json_t *schema) {
+    const json_t *type = json_object_get(schema, "type");
+    return json_is_true(schema) ||
+           (json_is_object(schema) && json_object_size(schema) == (type ? 1 : 0) &&
+            (!type || (json_is_string(type) && strcmp(json_string_value(type), "string") == 0)));
+}
+
+/* The alternatives of oneOf. Where "discriminator" names a property, each has to have it, as in OpenAPI. A new
+ * reference. */
+static json_t *alternatives(schema_writer *w, json_t *of, json_t *discriminator) {
+    json_t *tag = json_object_get(discriminator, "propertyName"), *list = json_array(), *one;
+    size_t i;
+    if (!json_is_string(tag)) {
+        json_decref(list);
+        return json_incref(of);
+    }
+    json_array_foreach(of, i, one) {
+        if (json_array_append_new(list, json_pack("{s:[O,{s:[O]}]}", "allOf", one, "required", tag)))
+            schema_no_memory(w);
+    }
+    return list;
+}
+
+static void merge_keyword(schema_writer *w, schema_all *out, const char *key, json_t *value, json_t *discriminator) {
+    json_t *all = out->keywords, *old = json_object_get(all, key);
+    static const char *const together[] = {
+        "properties", "additionalProperties", "items", "prefixItems", "additionalItems", "$ref", "allOf"};
+    for (size_t i = 0; i < sizeof together / sizeof *together; i++)
+        if (strcmp(key, together[i]) == 0)
+            return;
+    if (strcmp(key, "anyOf") == 0 || strcmp(key, "oneOf") == 0) {
+        bool one = key[0] == 'o';
+        json_t *choice = json_pack("{s:b,s:o}", "one", one, "of", alternatives(w, value, one ? discriminator : NULL));
+        if (!choice || json_array_append_new(out->choices, choice))
+            schema_no_memory(w);
+    } else if (strcmp(key, "type") == 0) {
+        set(w, all, key, intersect_types(old, value));
+    } else if (strcmp(key, "enum") == 0) {
+        set(w, all, key, intersect(w, old, value));
+    } else if (strcmp(key, "const") == 0) {
+        json_t *list = json_pack("[O]", value);
+        set(w, all, "enum", list ? intersect(w, json_object_get(all, "enum"), list) : NULL);
+        json_decref(list);
+    } else if (strcmp(key, "required") == 0) {
+        merge_required(w, all, value);
+    } else if (strncmp(key, "min", 3) == 0 || strcmp(key, "exclusiveMinimum") == 0) {
+        merge_limit(w, all, key, value, true);
+    } else if (strncmp(key, "max", 3) == 0 || strcmp(key, "exclusiveMaximum") == 0) {
+        merge_limit(w, all, key, value, false);
+    } else if (strcmp(key, "propertyNames") == 0) {
+        if (!fits_all_names(value))
+            schema_refuse(w, key, "not supported, but for {\"type\": \"string\"}");
+    } else if (strcmp(key, "uniqueItems") == 0 && json_is_false(value)) {
+        return;
+    } else if (old && !json_equal(old, value)) {
+        schema_refuse(w, key, "two of them that differ apply to one value");
+    } else {
+        set(w, all, key, json_incref(value));
+    }
+}
+
+static void merge_part(schema_writer *w, schema_all *out, json_t *part) {
+    const char *key;
+    json_t *value;
+    json_t *known = json_object(); /* what is no note, for keywords that work together */
+    json_object_foreach(part, key, value) {
+        if (check_keyword(w, key, value) == KEY_NOTE)
+            continue;
+        if (json_object_set(known, key, value))
+            schema_no_memory(w);
+        if (w->status == MR_OK)
+            merge_keyword(w, out, key, value, json_object_get(part, "discriminator"));
+    }
+    if (w->status == MR_OK) {
+        merge_properties(w, out->keywords, known);
+        merge_items(w, out->keywords, known);
+    }
+    json_decref(known);
+}
+
+static void push(schema_writer *w, json_t **parts, size_t *n, json_t *schema) {
+    if (*n == SCHEMA_MAX_PARTS)
+        schema_fail(w, MR_E_TOO_LONG, "schema: more than %d schemas apply to one value; it may refer to itself",
+                    SCHEMA_MAX_PARTS);
+    else if (schema)
+        parts[(*n)++] = schema;
+}
+
+mr_status schema_flatten(schema_writer *w, json_t *schema, schema_all *out) {
+    json_t *parts[SCHEMA_MAX_PARTS];
+    size_t n = 0;
+    *out = (schema_all){.keywords = json_object(), .choices = json_array()};
+    if (!out->keywords || !out->choices)
+        return schema_no_memory(w);
+    push(w, parts, &n, schema);
+    for (size_t i = 0; i < n && w->status == MR_OK; i++) {
+        json_t *part = parts[i], *ref = json_object_get(part, "$ref"), *list = json_object_get(part, "allOf"), *one;
+        size_t k;
+        if (!is_schema(part))
+            return schema_fail(w, MR_E_FORMAT, "schema: a schema is an object, true or false");
+        out->never = out->never || json_is_false(part);
+        if (!json_is_object(part))
+            continue;
+        merge_part(w, out, part);
+        if (ref && w->status == MR_OK)
+            push(w, parts, &n, resolve(w, json_string_value(ref)));
+        json_array_foreach(list, k, one) {
+            if (w->status == MR_OK)
+                push(w, parts, &n, one);
+        }
+    }
+    const json_t *left = json_object_get(out->keywords, "type");
+    out->never = out->never || (left && json_array_size(left) == 0);
+    return w->status;
+}
+
+void schema_all_deinit(schema_all *a) {
+    json_decref(a->keywords);
+    json_decref(a->choices);
+    *a = (schema_all){0};
+}
+
+static bool disjoint_enums(schema_writer *w, const json_t *a, const json_t *b) {
+    size_t i;
+    json_t *v;
+    if (!schema_spend(w, json_array_size(a), json_array_size(b)))
+        return false;
+    json_array_foreach(a, i, v) {
+        size_t k;
+        json_t *other;
+        json_array_foreach(b, k, other) {
+            bool numbers = json_is_number(v) && json_is_number(other); /* 1 and 1.0 are equal */
+            if (json_equal(v, other) || json_is_object(v) || json_is_array(v) ||
+                (numbers && json_number_value(v) == json_number_value(other)))
+                return false;
+        }
+    }
+    return a && b;
+}
+
+static bool disjoint_types(const json_t *a, const json_t *b) {
+    json_t *shared = a && b ? intersect_types(a, (json_t *)b) : NULL;
+    bool none = shared && json_array_size(shared) == 0;
+    json_decref(shared);
+    return none;
+}
+
+/* No value of a enum has one of the types. */
+static bool enum_outside(const json_t *values, const json_t *type_names) {
+    static const char *const names[] = {
+        [JSON_OBJECT] = "object", [JSON_ARRAY] = "array",  [JSON_STRING] = "string", [JSON_INTEGER] = "number",
+        [JSON_REAL] = "number",   [JSON_TRUE] = "boolean", [JSON_FALSE] = "boolean", [JSON_NULL] = "null",
+    };
+    size_t i;
+    json_t *v;
+    json_array_foreach(values, i, v) {
+        json_t *type = json_pack("[s]", names[json_typeof(v)]);
+        bool outside = disjoint_types(type, type_names);
+        json_decref(type);
+        if (!outside)
+            return false;
+    }
+    return values && type_names;
+}
+
+/* The constants that a property, or an item, may be: of a schema that says so itself. A new reference or NULL. */
+static json_t *constants_of(const json_t *schema) {
+    json_t *value = json_object_get(schema, "const"), *list = json_object_get(schema, "enum");
+    return value ? json_pack("[O]", value) : list ? json_incref(list) : NULL;
+}
+
+bool schema_disjoint(schema_writer *w, const schema_all *a, const schema_all *b) {
+    const json_t *x = a->keywords, *y = b->keywords;
+    const json_t *enum_x = json_object_get(x, "enum"), *enum_y = json_object_get(y, "enum");
+    const json_t *types_x = json_object_get(x, "type"), *types_y = json_object_get(y, "type");
+    if (a->never || b->never || disjoint_types(types_x, types_y) || disjoint_enums(w, enum_x, enum_y) ||
+        enum_outside(enum_x, types_y) || enum_outside(enum_y, types_x))
+        return true;
+    /* Objects that name a constant in a property that both require. */
+    const json_t *only_x = json_array_get(types_x, 0), *only_y = json_array_get(types_y, 0);
+    if (json_array_size(types_x) != 1 || json_array_size(types_y) != 1 ||
+        strcmp(json_string_value(only_x), "object") != 0 || strcmp(json_string_value(only_y), "object") != 0)
+        return false;
+    size_t i;
+    json_t *name;
+    json_array_foreach(json_object_get(x, "required"), i, name) {
+        if (!schema_spend(w, json_array_size(json_object_get(y, "required")), 1) ||
+            !list_has(json_object_get(y, "required"), name))
+            continue;
+        const char *key = json_string_value(name);
+        json_t *one = constants_of(json_object_get(json_object_get(x, "properties"), key));
+        json_t *other = constants_of(json_object_get(json_object_get(y, "properties"), key));
+        bool apart = disjoint_enums(w, one, other);
+        json_decref(one);
+        json_decref(other);
+        if (apart)
+            return true;
+    }
+    return false;
+}

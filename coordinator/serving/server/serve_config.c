@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "coordinator/console/output.h"
+#include "coordinator/serving/server/serve.h"
+#include "coordinator/serving/server/service_manager.h"
+#include "engine/base/mem.h"
+
+enum { MAX_FILE_BYTES = 1 << 20, PING_S = 5 };
+
+mr_status serve_read_file(const char *option, const char *path, mr_text_buf *out, mr_err *err) {
+    char piece[4096];
+    size_t n;
+    FILE *f = fopen(path, "re");
+    mr_status status = MR_OK;
+    if (!f)
+        return mr_err_set(err, MR_E_INVALID, "%s: %.160s cannot be read: %s", option, path, strerror(errno));
+    while (status == MR_OK && (n = fread(piece, 1, sizeof piece, f)) > 0) {
+        if (out->len + n > MAX_FILE_BYTES)
+            status = mr_err_set(err, MR_E_INVALID, "%s: %.160s is larger than %d bytes", option, path, MAX_FILE_BYTES);
+        else if (!mr_text_buf_append(out, piece, n))
+            status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for %.160s", path);
+    }
+    if (status == MR_OK && ferror(f))
+        status = mr_err_set(err, MR_E_INVALID, "%s: %.160s cannot be read: %s", option, path, strerror(errno));
+    fclose(f);
+    if (status == MR_OK && (out->len == 0 || memchr(out->data, 0, out->len)))
+        status = mr_err_set(err, MR_E_INVALID, "%s: %.160s is no text", option, path);
+    return status;
+}
+
+static mr_status add_key(serve_config *c, const char *option, const char *key, mr_err *err) {
+    if (!*key)
+        return mr_err_set(err, MR_E_INVALID, "%s: the key is empty", option);
+    const char **keys = mr_realloc(c->keys, ((size_t)c->http.n_keys + 1) * sizeof *keys);
+    if (!keys)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for keys");
+    c->keys = keys;
+    c->keys[c->http.n_keys++] = key;
+    return MR_OK;
+}
+
+/* A key a line; empty lines and white space around keys do not count. */
+static mr_status add_key_file(serve_config *c, const char *path, mr_err *err) {
+    int32_t before = c->http.n_keys;
+    mr_status status = serve_read_file("--api-key-file", path, &c->key_file, err);
+    char *rest = c->key_file.data;
+    for (char *line; status == MR_OK && (line = strsep(&rest, "\r\n")) != NULL;) {
+        line += strspn(line, " \t");
+        size_t n = strlen(line);
+        while (n > 0 && (line[n - 1] == ' ' || line[n - 1] == '\t'))
+            line[--n] = 0;
+        if (n > 0)
+            status = add_key(c, "--api-key-file", line, err);
+    }
+    if (status == MR_OK && c->http.n_keys == before)
+        status = mr_err_set(err, MR_E_INVALID, "--api-key-file: %.160s has no key", path);
+    return status;
+}
+
+static mr_status read_keys(serve_config *c, const mr_options *o, mr_err *err) {
+    const mr_option_value *given = &o->values[MR_OPTION_API_KEY];
+    const char *path = mr_options_text(o, MR_OPTION_API_KEY_FILE);
+    mr_status status = MR_OK;
+    for (int32_t i = 0; i < given->n && status == MR_OK; i++)
+        status = add_key(c, "--api-key", given->list[i], err);
+    if (status == MR_OK && path)
+        status = add_key_file(c, path, err);
+    c->http.keys = c->keys;
+    return status;
+}
+
+static mr_status read_tls(serve_config *c, const mr_options *o, mr_err *err) {
+    const char *cert = mr_options_text(o, MR_OPTION_TLS_CERT), *key = mr_options_text(o, MR_OPTION_TLS_KEY);
+    if (!cert && !key)
+        return MR_OK;
+    if (!cert || !key)
+        return mr_err_set(err, MR_E_INVALID, "%s alone is no TLS; hint: %s, too", cert ? "--tls-cert" : "--tls-key",
+                          cert ? "--tls-key" : "--tls-cert");
+    mr_status status = serve_read_file("--tls-cert", cert, &c->tls_cert, err);
+    if (status == MR_OK)
+        status = serve_read_file("--tls-key", key, &c->tls_key, err);
+    c->http.tls_cert = c->tls_cert.data;
+    c->http.tls_key = c->tls_key.data;
+    return status;
+}
+
+mr_status serve_config_read(serve_config *c, const mr_options *o, mr_err *err) {
+    const mr_option_value *origins = &o->values[MR_OPTION_CORS_ORIGIN];
+    *c = (serve_config){.http = {.host = mr_options_text(o, MR_OPTION_HOST),
+                                 .port = (int)mr_options_number(o, MR_OPTION_PORT),
+                                 .unix_path = mr_options_text(o, MR_OPTION_UNIX_SOCKET),
+                                 .origins = origins->list,
+                                 .n_origins = origins->n,
+                                 .insecure = mr_options_number(o, MR_OPTION_INSECURE) != 0,
+                                 .max_body_bytes = (size_t)mr_options_number(o, MR_OPTION_MAX_BODY),
+                                 .max_connections = (int32_t)mr_options_number(o, MR_OPTION_MAX_CONNECTIONS),
+                                 .client_timeout_s = (int32_t)mr_options_number(o, MR_OPTION_CLIENT_TIMEOUT_S),
+                                 .ping_s = PING_S,
+                                 .routes = serve_routes,
+                                 .n_routes = serve_n_routes,
+                                 .on_done = serve_count_request}};
+    mr_status status = read_keys(c, o, err);
+    return status == MR_OK ? read_tls(c, o, err) : status;
+}
+
+/* A pipe, which was read once, would keep the server waiting. */
+static mr_status check_renewable(const mr_options *o, mr_err *err) {
+    static const mr_option_id FILES[] = {MR_OPTION_API_KEY_FILE, MR_OPTION_TLS_CERT, MR_OPTION_TLS_KEY};
+    struct stat st;
+    for (size_t i = 0; i < sizeof FILES / sizeof FILES[0]; i++) {
+        const char *path = mr_options_text(o, FILES[i]);
+        if (path && stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+            return mr_err_set(err, MR_E_INVALID, "%.160s is no regular file", path);
+    }
+    return MR_OK;
+}
+
+void serve_renew(serve *s) {
+    serve_config config = {0};
+    mr_err err;
+    service_manager_is_reloading();
+    mr_status status = check_renewable(s->options, &err);
+    if (status == MR_OK)
+        status = serve_config_read(&config, s->options, &err);
+    if (status == MR_OK)
+        status = http_server_renew(s->http, &config.http, &err);
+    serve_config_deinit(&config);
+    if (status == MR_OK)
+        output_note("SIGHUP: keys and certificate are those of the files now");
+    else
+        output_warning("SIGHUP: keys and certificate stay as they were: %s", err.text);
+    service_manager_is_ready();
+}
+
+void serve_config_deinit(serve_config *c) {
+    mr_free(c->keys);
+    /* Keys do not stay in memory that others get. */
+    if (c->key_file.data)
+        explicit_bzero(c->key_file.data, c->key_file.cap);
+    if (c->tls_key.data)
+        explicit_bzero(c->tls_key.data, c->tls_key.cap);
+    mr_text_buf_deinit(&c->key_file);
+    mr_text_buf_deinit(&c->tls_cert);
+    mr_text_buf_deinit(&c->tls_key);
+    *c = (serve_config){0};
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/serving/server/serve_facts.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/base/thread.h"
+
+struct serve_facts {
+    mr_service *service;
+    char *model;
+    int64_t start_ns;
+    mr_mutex lock; /* of what follows; held while it is read */
+    const cmd_session *session;
+    mr_job *job;
+    char description[256];
+    char host[HOST_NAME_MAX + 1]; /* this one: of stages that are threads of this process */
+};
+
+mr_status serve_facts_create(mr_service *service, const char *model, serve_facts **out, mr_err *err) {
+    serve_facts *f = mr_alloc(sizeof *f);
+    if (f) {
+        mr_mutex_init(&f->lock);
+        f->service = service;
+        f->start_ns = mr_clock_now_ns();
+        f->model = mr_strdup(model);
+        if (gethostname(f->host, sizeof f->host - 1) != 0)
+            f->host[0] = 0;
+    }
+    if (!f || !f->model) {
+        serve_facts_destroy(f);
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the facts of a server");
+    }
+    *out = f;
+    return MR_OK;
+}
+
+void serve_facts_destroy(serve_facts *f) {
+    if (!f)
+        return;
+    mr_mutex_deinit(&f->lock);
+    mr_free(f->model);
+    mr_free(f);
+}
+
+void serve_facts_planned(serve_facts *f, const cmd_session *session) {
+    const char *name = session->info.name;
+    mr_mutex_lock(&f->lock);
+    f->session = session;
+    snprintf(f->description, sizeof f->description, "%s%s%s", name, *name ? ", " : "", session->info.arch);
+    mr_mutex_unlock(&f->lock);
+}
+
+void serve_facts_started(serve_facts *f) {
+    mr_mutex_lock(&f->lock);
+    f->job = f->session->job;
+    mr_mutex_unlock(&f->lock);
+}
+
+void serve_facts_ended(serve_facts *f) {
+    mr_mutex_lock(&f->lock);
+    f->session = NULL;
+    f->job = NULL;
+    mr_mutex_unlock(&f->lock);
+}
+
+/* A stage says nothing while it has nothing to do: where it has told of all steps that there were, that is what it has
+ * done since.
+ * n_steps: all of them, where none is under way; else -1. */
+static void add_done(mr_job *job, int32_t i, int64_t n_steps, int64_t now_ns, mr_page_stage *out) {
+    mr_stage_seconds s;
+    mr_job_copy_stage_seconds(job, i, &s);
+    for (int k = 0; k < MR_PHASE_COUNT; k++)
+        out->ns[k] = s.ns[k];
+    if (s.heard_ns > 0 && (int64_t)s.n_steps == n_steps)
+        out->ns[MR_PHASE_NO_WORK] += now_ns - s.heard_ns;
+    out->n_steps = s.n_steps;
+    out->n_rows = s.n_rows;
+    out->in_bytes = s.in_bytes;
+    out->out_bytes = s.out_bytes;
+    out->step_rows = s.usual.rows;
+    out->step_s = s.usual.seconds;
+}
+
+static void fill_stage(const serve_facts *f, int32_t i, int64_t n_steps, int64_t now_ns, mr_page_stage *out) {
+    const cmd_session *s = f->session;
+    const mr_plan_stage *stage = &s->plan.stages[i];
+    const char *host = cmd_facts_host(s, i);
+    *out = (mr_page_stage){.first_layer = stage->first,
+                           .last_layer = stage->last,
+                           .rank = host ? stage->rank : 0,
+                           .host = host ? host : f->host};
+    if (s->sizes) {
+        out->weight_bytes = s->sizes[i].weight_bytes;
+        out->kv_bytes = s->sizes[i].kv_bytes;
+        out->work_bytes = s->sizes[i].work_bytes;
+    }
+    if (f->job)
+        add_done(f->job, i, n_steps, now_ns, out);
+    if (s->facts.prediction && out->step_rows > 0)
+        out->predicted_s = mr_plan_step_seconds(s->facts.prediction, i, out->step_rows);
+}
+
+static void fill_job(const mr_job_facts *job, mr_page_facts *out) {
+    out->n_live = job->n_live;
+    out->n_waiting = job->n_waiting;
+    out->max_sequences = job->max_sequences;
+    out->n_context = job->max_context;
+    out->n_blocks = job->n_blocks;
+    out->n_held_blocks = job->n_held_blocks;
+    out->n_cached_blocks = job->n_cached_blocks;
+    out->n_free_blocks = job->n_free_blocks;
+    out->block_tokens = MR_WIRE_BLOCK_TOKENS;
+    out->n_prompt_tokens = job->n_prompt_tokens;
+    out->n_cached_tokens = job->n_cached_tokens;
+    out->n_generated = job->n_generated;
+    out->n_preempted = job->n_preempted;
+    out->n_steps = job->n_steps;
+    out->n_open_steps = job->n_open_steps;
+    out->n_micro_batches = job->n_micro_batches;
+}
+
+static void fill(const serve_facts *f, const mr_service_facts *service, mr_page_stage *stages, mr_page_facts *out) {
+    static const mr_page_state STATES[] = {[MR_SERVICE_LOADING] = MR_PAGE_LOADING,
+                                           [MR_SERVICE_READY] = MR_PAGE_READY,
+                                           [MR_SERVICE_ENDING] = MR_PAGE_ENDING,
+                                           [MR_SERVICE_FAILED] = MR_PAGE_FAILED};
+    int64_t now_ns = mr_clock_now_ns();
+    *out = (mr_page_facts){.state = STATES[service->state],
+                           .error = service->state == MR_SERVICE_FAILED ? service->text : NULL,
+                           .loaded = service->loaded,
+                           .version = MILLRACE_VERSION,
+                           .model = f->model,
+                           .description = f->description,
+                           .now_ns = now_ns,
+                           .start_ns = f->start_ns,
+                           .stages = stages};
+    fill_job(&service->job, out);
+    if (!f->session)
+        return;
+    out->n_layers = f->session->info.n_layers;
+    out->n_context = f->session->ctx;
+    out->n_stages = f->session->plan.n_stages;
+    for (int32_t i = 0; i < out->n_stages; i++)
+        fill_stage(f, i, service->job.n_open_steps == 0 ? service->job.n_steps : -1, now_ns, &stages[i]);
+}
+
+/* Either is NULL: only the other is wanted. */
+static mr_status tell(serve_facts *f, mr_metrics *count, const mr_metrics *m, mr_text_buf *out, mr_err *err) {
+    mr_service_facts service;
+    mr_page_facts facts;
+    mr_status status = MR_OK;
+    mr_service_get_facts(f->service, &service); /* may wait for the job, so without the lock */
+    mr_mutex_lock(&f->lock);
+    size_t n = f->session ? (size_t)f->session->plan.n_stages : 0;
+    mr_page_stage *stages = mr_alloc_array(n, sizeof *stages);
+    if (!stages)
+        status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for the facts of %zu stages", n);
+    if (status == MR_OK)
+        fill(f, &service, stages, &facts);
+    if (status == MR_OK && count)
+        mr_page_count(&facts, count);
+    if (status == MR_OK && out)
+        status = mr_page_write_state(&facts, m, out, err);
+    mr_mutex_unlock(&f->lock);
+    mr_free(stages);
+    return status;
+}
+
+mr_status serve_facts_write(serve_facts *f, const mr_metrics *m, mr_text_buf *out, mr_err *err) {
+    return tell(f, NULL, m, out, err);
+}
+
+mr_status serve_facts_count(serve_facts *f, mr_metrics *m, mr_err *err) {
+    return tell(f, m, NULL, NULL, err);
+}

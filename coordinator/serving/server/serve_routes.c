@@ -1,0 +1,298 @@
+/* The routes of `millrace serve`, and the answers that are there at once. */
+// SPDX-License-Identifier: Apache-2.0
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "coordinator/serving/api/api.h"
+#include "coordinator/serving/page/page.h"
+#include "coordinator/serving/server/serve.h"
+#include "coordinator/session/output_json.h"
+#include "engine/base/mem.h"
+
+typedef enum fixed_endpoint {
+    HEALTH,
+    TEXT_OF_MODELS,
+    TEXT_OF_MODEL,
+    TEXT_OF_PROPS,
+    TEXT_OF_PLAN,
+    SLOTS,
+    METRICS,
+    STATE,
+    PAGE
+} fixed_endpoint;
+
+static void no_memory(http_answer *out) {
+    http_answer_error(out, MR_ERROR_OVERLOADED, "no memory for the answer; try again later");
+}
+
+/* Takes root, and NULL for one that found no memory. */
+static void answer_json(http_answer *out, json_t *root) {
+    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+    bool ok = text && mr_text_buf_append(&out->body, text, strlen(text)) && mr_text_buf_append(&out->body, "\n", 1);
+    free(text);
+    json_decref(root);
+    if (!ok)
+        no_memory(out);
+}
+
+/* --- Health -------------------------------------------------------------------------------------------------------------------- */
+
+/* why: it has failed, if it has. */
+static void refuse(http_answer *out, const mr_service_facts *f, const char *why) {
+    char text[MR_ERR_TEXT_BYTES + 64];
+    if (f->state == MR_SERVICE_FAILED) {
+        snprintf(text, sizeof text, "the model does not run: %s", why);
+        http_answer_error(out, MR_ERROR_FAILED, text);
+    } else if (f->state == MR_SERVICE_ENDING) {
+        http_answer_error(out, MR_ERROR_ENDING, "the server is ending");
+    } else {
+        snprintf(text, sizeof text, "the model is loading: %d %%", (int)(100 * f->loaded));
+        http_answer_error(out, MR_ERROR_LOADING, text);
+    }
+}
+
+bool serve_refuse(serve *s, http_answer *out) {
+    mr_service_facts facts;
+    mr_service_get_facts(s->service, &facts);
+    if (facts.state == MR_SERVICE_READY)
+        return false;
+    refuse(out, &facts,
+           "the server's log says why; hint: try again later"); /* ranks and hosts are no matter of clients */
+    return true;
+}
+
+/* Where all is well {"status":"ok"}; else the error, and beside it the state and how much is loaded. */
+static void answer_health(serve *s, http_answer *out) {
+    mr_service_facts facts;
+    mr_service_get_facts(s->service, &facts);
+    if (facts.state == MR_SERVICE_READY) {
+        answer_json(out, json_pack("{s:s}", "status", "ok"));
+        return;
+    }
+    refuse(out, &facts, facts.text);
+    json_t *root = out->body.data ? json_loadb(out->body.data, out->body.len, 0, NULL) : NULL;
+    json_object_set_new(root, "status", json_string(mr_service_state_name(facts.state)));
+    json_object_set_new(root, "loaded", json_real(facts.loaded));
+    mr_text_buf_clear(&out->body);
+    answer_json(out, root);
+}
+
+/* --- The model ----------------------------------------------------------------------------------------------------------------- */
+
+static json_t *model_json(const serve *s) {
+    const mr_model_info *i = &s->session.info;
+    return json_pack("{s:o, s:s, s:I, s:s, s:{s:o, s:i, s:i, s:i, s:i, s:i}}", "id",
+                     output_json_text(mr_str_from(s->model)), "object", "model", "created", (json_int_t)time(NULL),
+                     "owned_by", "millrace", "meta", "name", output_json_text(mr_str_from(i->name)), "n_vocab",
+                     i->vocab_size, "n_ctx", s->session.ctx, "n_ctx_train", i->context_length, "n_embd", i->d_model,
+                     "n_layers", i->n_layers);
+}
+
+static json_t *plan_json(const serve *s) {
+    const cmd_session *c = &s->session;
+    return json_pack("{s:o, s:i, s:i, s:i, s:i, s:o}", "model", output_json_text(mr_str_from(s->model)), "context",
+                     c->ctx, "max_sequences", c->max_sequences, "kv_blocks", c->n_kv_blocks, "kv_block_tokens",
+                     (int)MR_WIRE_BLOCK_TOKENS, "stages", output_json_plan(&c->plan, c->sizes, &c->cluster));
+}
+
+/* Without a template of its own a model has not learned to answer: clients hear that there is none. */
+static json_t *template_json(const chat_template *t) {
+    bool has_one = t && chat_template_get_origin(t) != CHAT_TEMPLATE_PLAIN;
+    return has_one ? output_json_text(mr_str_from(chat_template_source(t))) : json_null();
+}
+
+static json_t *props_json(const serve *s) {
+    const char *path = s->session.model_path, *slash = path ? strrchr(path, '/') : NULL;
+    return json_pack("{s:{s:i}, s:i, s:o, s:o, s:s}", "default_generation_settings", "n_ctx", s->session.ctx,
+                     "total_slots", s->session.max_sequences, "model_path",
+                     output_json_text(mr_str_from(slash  ? slash + 1
+                                                  : path ? path
+                                                         : s->model)),
+                     "chat_template", template_json(s->parts.chat), "build_info", "millrace " MILLRACE_VERSION);
+}
+
+static mr_status publish(serve *s, serve_text which, json_t *root, mr_err *err) {
+    char *dumped = root ? json_dumps(root, JSON_COMPACT) : NULL, *text = dumped ? mr_strdup(dumped) : NULL;
+    free(dumped);
+    json_decref(root);
+    if (!text)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for what the server says of the model");
+    atomic_store(&s->texts[which], text);
+    return MR_OK;
+}
+
+mr_status serve_publish_texts(serve *s, mr_err *err) {
+    mr_status status =
+        publish(s, SERVE_MODELS, json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(s)), err);
+    if (status == MR_OK)
+        status = publish(s, SERVE_MODEL, model_json(s), err);
+    if (status == MR_OK)
+        status = publish(s, SERVE_PROPS, props_json(s), err);
+    return status == MR_OK ? publish(s, SERVE_PLAN, plan_json(s), err) : status;
+}
+
+static void answer_text(serve *s, serve_text which, http_answer *out) {
+    const char *text = atomic_load(&s->texts[which]);
+    if (!text) {
+        (void)serve_refuse(s, out);
+        return;
+    }
+    if (!mr_text_buf_append(&out->body, text, strlen(text)) || !mr_text_buf_append(&out->body, "\n", 1))
+        no_memory(out);
+}
+
+static void answer_model(serve *s, const http_request *request, http_answer *out) {
+    if (strcmp(request->tail, s->model) == 0)
+        answer_text(s, SERVE_MODEL, out);
+    else
+        http_answer_error(out, MR_ERROR_MODEL_NOT_FOUND, "the model does not exist here (see /v1/models)");
+}
+
+/* --- What it does ---------------------------------------------------------------------------------------------------------- */
+
+static json_t *slot_json(const serve *s, int32_t i, const mr_job_slot *slot) {
+    if (!slot)
+        return json_pack("{s:i, s:b, s:i}", "id", i, "is_processing", 0, "n_ctx", s->session.ctx);
+    return json_pack("{s:i, s:I, s:b, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "id", slot->slot, "sequence",
+                     (json_int_t)slot->sequence, "is_processing", 1, "n_ctx", s->session.ctx, "n_prompt",
+                     slot->n_prompt, "n_tokens", slot->n_ids, "n_computed", slot->n_issued, "n_cached", slot->n_cached,
+                     "max_tokens", slot->max_ids, "priority", slot->priority);
+}
+
+/* All slots in their order, as llama-server lists them: those that are free, too. */
+static void answer_slots(serve *s, http_answer *out) {
+    if (serve_refuse(s, out))
+        return;
+    int32_t n_slots = s->session.max_sequences;
+    mr_job_slot *live = mr_alloc_array((size_t)n_slots, sizeof *live);
+    const mr_job_slot **slots = mr_alloc_array((size_t)n_slots, sizeof *slots);
+    json_t *list = live && slots ? json_array() : NULL;
+    bool ok = list != NULL;
+    int32_t n_live = ok ? mr_service_get_slots(s->service, live, n_slots) : 0;
+    for (int32_t i = 0; i < n_live && i < n_slots; i++)
+        if (live[i].slot < n_slots)
+            slots[live[i].slot] = &live[i];
+    for (int32_t i = 0; i < n_slots && ok; i++)
+        ok = json_array_append_new(list, slot_json(s, i, slots[i])) == 0;
+    mr_free(live);
+    mr_free(slots);
+    if (!ok)
+        json_decref(list);
+    answer_json(out, ok ? list : NULL);
+}
+
+static void answer_metrics(serve *s, http_answer *out) {
+    mr_err err;
+    out->content_type = "text/plain; version=0.0.4; charset=utf-8";
+    mr_metrics_set(s->metrics, MR_METRIC_REQUESTS_OPEN, (mr_labels){{0}}, http_server_n_requests(s->http));
+    if (serve_facts_count(s->facts, s->metrics, &err) != MR_OK ||
+        mr_metrics_write(s->metrics, &out->body, &err) != MR_OK)
+        no_memory(out);
+}
+
+static void answer_state(serve *s, http_answer *out) {
+    mr_err err;
+    if (serve_facts_write(s->facts, s->metrics, &out->body, &err) != MR_OK)
+        no_memory(out);
+}
+
+static void answer_page(const http_request *request, http_answer *out) {
+    const mr_page_file *file = mr_page_find(mr_str_from(request->path));
+    if (!file) {
+        http_answer_error(out, MR_ERROR_UNKNOWN_URL, "there is nothing at this path");
+        return;
+    }
+    out->content_type = file->content_type;
+    out->policy = mr_page_policy;
+    if (!mr_text_buf_append(&out->body, file->data, file->bytes))
+        no_memory(out);
+}
+
+static void answer(void *ctx, int endpoint, const http_request *request, http_answer *out) {
+    serve *s = ctx;
+    switch ((fixed_endpoint)endpoint) {
+    case HEALTH:
+        answer_health(s, out);
+        break;
+    case TEXT_OF_MODELS:
+        answer_text(s, SERVE_MODELS, out);
+        break;
+    case TEXT_OF_MODEL:
+        answer_model(s, request, out);
+        break;
+    case TEXT_OF_PROPS:
+        answer_text(s, SERVE_PROPS, out);
+        break;
+    case TEXT_OF_PLAN:
+        answer_text(s, SERVE_PLAN, out);
+        break;
+    case SLOTS:
+        answer_slots(s, out);
+        break;
+    case METRICS:
+        answer_metrics(s, out);
+        break;
+    case STATE:
+        answer_state(s, out);
+        break;
+    case PAGE:
+        answer_page(request, out);
+        break;
+    }
+}
+
+/* --- The table ---------------------------------------------------------------------------------------------------------------- */
+
+#define FIXED(path, is_open, is_quiet, endpoint)                                                                       \
+    { "GET", path, is_open, is_quiet, answer, NULL, endpoint }
+#define CALL(path, endpoint)                                                                                           \
+    { "POST", path, false, false, NULL, &serve_api_call, endpoint }
+
+#define BATCHES(method, path)                                                                                          \
+    { method, path, false, false, serve_batches_answer, NULL, 0 }
+
+const http_route serve_routes[] = {
+    CALL("/v1/completions", API_COMPLETIONS),
+    CALL("/completions", API_COMPLETIONS),
+    CALL("/v1/chat/completions", API_CHAT_COMPLETIONS),
+    CALL("/chat/completions", API_CHAT_COMPLETIONS),
+    CALL("/v1/embeddings", API_EMBEDDINGS),
+    CALL("/embeddings", API_EMBEDDINGS),
+    CALL("/tokenize", API_TOKENIZE),
+    CALL("/detokenize", API_DETOKENIZE),
+    CALL("/apply-template", API_APPLY_TEMPLATE),
+    FIXED("/", true, true, PAGE),
+    FIXED("/page/state", false, true, STATE),
+    FIXED("/page*", true, true, PAGE),
+    FIXED("/health", true, true, HEALTH),
+    FIXED("/v1/health", true, true, HEALTH),
+    FIXED("/metrics", false, true, METRICS),
+    FIXED("/v1/models", false, false, TEXT_OF_MODELS),
+    FIXED("/v1/models/*", false, false, TEXT_OF_MODEL),
+    FIXED("/models", false, false, TEXT_OF_MODELS),
+    FIXED("/models/*", false, false, TEXT_OF_MODEL),
+    FIXED("/props", false, false, TEXT_OF_PROPS),
+    FIXED("/plan", false, false, TEXT_OF_PLAN),
+    FIXED("/slots", false, true, SLOTS),
+    BATCHES("GET", "/v1/files"),
+    BATCHES("POST", "/v1/files"),
+    BATCHES("GET", "/v1/files/*"),
+    BATCHES("DELETE", "/v1/files/*"),
+    BATCHES("GET", "/v1/batches"),
+    BATCHES("POST", "/v1/batches"),
+    BATCHES("GET", "/v1/batches/*"),
+    BATCHES("POST", "/v1/batches/*"),
+    {"GET", "/trace", false, false, NULL, &serve_trace_call, 0},
+};
+const int32_t serve_n_routes = sizeof serve_routes / sizeof serve_routes[0];
+
+void serve_count_request(void *ctx, const http_done *done) {
+    serve *s = ctx;
+    char status[16];
+    snprintf(status, sizeof status, "%d", done->status);
+    mr_metrics_add(s->metrics, MR_METRIC_REQUESTS, (mr_labels){{done->route, status, http_outcome_name(done->outcome)}},
+                   1);
+    mr_metrics_observe(s->metrics, MR_METRIC_REQUEST_SECONDS, (mr_labels){{done->route}}, done->seconds);
+}

@@ -1,0 +1,256 @@
+/* coordinator/serving/service/answer.c - what the sequences of a request bring: text, tokens, log-probabilities of the prompt. */
+// SPDX-License-Identifier: Apache-2.0
+#include <math.h>
+#include <string.h>
+
+#include "coordinator/serving/service/service_internal.h"
+#include "engine/base/mem.h"
+
+/* --- Pieces ------------------------------------------------------------------------------------------------------------ */
+
+/* Tokens among the held ones whose text is out, or has been cut off in part. */
+static size_t tokens_out(const request_choice *c, size_t n_ready) {
+    const answer_part *held = &c->held;
+    size_t n = 0;
+    if (c->ended && !c->text.stopped)
+        return held->n_tokens;
+    for (; n < held->n_tokens; n++) {
+        bool is_last = n + 1 == held->n_tokens;
+        size_t end = is_last ? c->text.text.len : held->tokens[n + 1].text_offset;
+        if (c->ended ? held->tokens[n].text_offset >= n_ready : end > n_ready)
+            break;
+    }
+    return n;
+}
+
+/* Gives the reader what is ready. */
+static bool pass_on(request_choice *c) {
+    mr_request *r = c->request;
+    size_t n_ready = r->tok ? output_text_ready(&c->text) : 0;
+    size_t n_bytes = n_ready > c->n_text ? n_ready - c->n_text : 0, n_tokens = tokens_out(c, n_ready);
+    if (n_bytes == 0 && n_tokens == 0)
+        return true;
+    mr_mutex_lock(&r->lock);
+    bool ok = (n_bytes == 0 || mr_text_buf_append(&c->part.text, c->text.text.data + c->n_text, n_bytes)) &&
+              answer_part_move(&c->held, n_tokens, &c->part);
+    c->has_news = true;
+    mr_mutex_unlock(&r->lock);
+    c->n_text += ok ? n_bytes : 0;
+    service_mark_dirty(r);
+    return ok;
+}
+
+void answer_finish(request_choice *c, mr_finish how, mr_status status, const char *text) {
+    mr_request *r = c->request;
+    mr_err err = {0};
+    if (c->ended)
+        return;
+    if (how != MR_FINISH_ERROR && r->tok && output_text_end(&c->text, &err) != MR_OK)
+        how = MR_FINISH_ERROR, status = err.status, text = err.text;
+    if (how != MR_FINISH_ERROR && c->text.stopped)
+        how = MR_FINISH_STOP; /* the end of a character completed a stop text */
+    c->ended = true;
+    c->sequence = -1;
+    if (!pass_on(c) && how != MR_FINISH_ERROR)
+        how = MR_FINISH_ERROR, status = MR_E_NO_MEMORY, text = "no memory for the answer";
+    mr_mutex_lock(&r->lock);
+    c->head.finish = how;
+    c->head.status = how == MR_FINISH_ERROR ? status : MR_OK;
+    c->error = how == MR_FINISH_ERROR ? mr_strdup(text) : NULL; /* without memory the status has to do */
+    c->has_news = true;
+    mr_mutex_unlock(&r->lock);
+    output_text_deinit(&c->text);
+    service_mark_dirty(r);
+}
+
+void answer_fail(mr_request *r, mr_status status, const char *text) {
+    for (int32_t i = 0; i < r->n_choices; i++)
+        answer_finish(&r->choices[i], MR_FINISH_ERROR, status, text);
+}
+
+/* --- Tokens ------------------------------------------------------------------------------------------------------------ */
+
+static void note_times(request_choice *c, const mr_token_event *event) {
+    mr_piece *head = &c->head;
+    bool is_first = head->token_ns == 0; /* nobody else writes it */
+    int64_t before_ns = is_first ? head->submit_ns : head->token_ns;
+    mr_mutex_lock(&c->request->lock);
+    head->begin_ns = event->begin_ns;
+    head->n_cached = c->request->desc.prompt_logprobs ? 0 : event->n_cached; /* else what it has computed itself */
+    if (event->finish != MR_FINISH_ERROR) {
+        head->n_generated = event->n_generated;
+        head->first_token_ns = head->first_token_ns ? head->first_token_ns : event->time_ns;
+        head->token_ns = event->time_ns;
+    }
+    mr_mutex_unlock(&c->request->lock);
+    if (event->finish != MR_FINISH_ERROR)
+        service_note_latency(c->request->service, is_first, event->time_ns - before_ns);
+}
+
+static bool hold_token(request_choice *c, const mr_token_event *event) {
+    mr_piece_logprob top[MR_SERVICE_MAX_LOGPROBS];
+    mr_piece_token token = {.id = event->id, .logprob = NAN, .text_offset = c->text.text.len};
+    if (c->request->desc.n_logprobs >= 0) {
+        token.logprob = event->logprob;
+        token.n_top = event->n_top;
+        token.top = top;
+        for (int32_t i = 0; i < event->n_top; i++)
+            top[i] = (mr_piece_logprob){event->top_ids[i], event->top_logprobs[i]};
+    }
+    return answer_part_add_token(&c->held, token);
+}
+
+static mr_status push(request_choice *c, const mr_token_event *event, mr_err *err) {
+    if (!hold_token(c, event))
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the answer");
+    mr_status status = c->request->tok ? output_text_push(&c->text, event->id, err) : MR_OK;
+    if (status == MR_OK && !c->text.stopped && event->finish == MR_FINISH_NONE && !pass_on(c))
+        status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for the answer");
+    return status;
+}
+
+static bool ends_text(const mr_request *r, int32_t id) {
+    for (int32_t i = 0; i < r->desc.n_stop_ids; i++)
+        if (r->desc.stop_ids[i] == id)
+            return true;
+    return r->tok && (!r->desc.ignore_end || r->desc.grammar) && mr_tokenizer_is_end(r->tok, id);
+}
+
+static bool on_token(void *ctx, const mr_token_event *event) {
+    request_choice *c = ctx;
+    const mr_request *r = c->request;
+    mr_err err = {0};
+    note_times(c, event);
+    if (event->finish == MR_FINISH_ERROR)
+        answer_finish(c, MR_FINISH_ERROR, event->status, event->text);
+    else if (ends_text(r, event->id))
+        answer_finish(c, MR_FINISH_STOP, MR_OK, NULL);
+    else if (push(c, event, &err) != MR_OK)
+        answer_finish(c, MR_FINISH_ERROR, err.status, err.text);
+    else if (c->text.stopped || event->finish != MR_FINISH_NONE)
+        answer_finish(c, c->text.stopped ? MR_FINISH_STOP : MR_FINISH_LENGTH, MR_OK, NULL);
+    return c->ended;
+}
+
+/* --- Start and end ----------------------------------------------------------------------------------------------------- */
+
+/* What a model writes goes on behind its prompt; behind the bos token alone it begins a text. */
+static unsigned decode_flags(const mr_request *r) {
+    bool begins = r->desc.n_prompt == 1 && r->desc.prompt_ids[0] == mr_tokenizer_bos_id(r->tok);
+    return (begins ? 0 : MR_DECODE_CONTINUES) | (r->desc.with_special ? MR_DECODE_SPECIAL : 0);
+}
+
+/* Tokens that there is room for. */
+static int32_t most_tokens(const mr_request *r) {
+    mr_job_facts facts = mr_job_get_facts(r->job);
+    int64_t capacity = (int64_t)facts.n_blocks * MR_WIRE_BLOCK_TOKENS;
+    int32_t context = capacity < facts.max_context ? (int32_t)capacity : facts.max_context;
+    int32_t room = context - r->desc.n_prompt;
+    return r->desc.max_tokens < 0 || r->desc.max_tokens > room ? room : r->desc.max_tokens;
+}
+
+static void start_choice(request_choice *c) {
+    mr_request *r = c->request;
+    mr_sequence_desc desc = {.prompt_ids = r->desc.prompt_ids,
+                             .n_prompt = r->desc.n_prompt,
+                             .keys = r->keys,
+                             .max_tokens = most_tokens(r),
+                             .sampling = r->desc.sampling,
+                             .grammar = r->desc.grammar,
+                             .grammar_bytes = r->desc.n_grammar_bytes,
+                             .logprobs = r->desc.n_logprobs >= 0,
+                             .n_top_logprobs = r->desc.n_logprobs > 0 ? r->desc.n_logprobs : 0,
+                             .choice = (uint32_t)c->idx,
+                             .priority = r->desc.priority,
+                             .on_token = on_token,
+                             .ctx = c};
+    mr_err err = {0};
+    if (r->tok)
+        output_text_init(&c->text, r->tok, decode_flags(r), r->desc.stops, r->desc.n_stops);
+    if (r->desc.max_tokens == 0)
+        answer_finish(c, MR_FINISH_LENGTH, MR_OK, NULL);
+    else if (mr_job_submit(r->job, &desc, &c->sequence, &err) != MR_OK)
+        answer_finish(c, MR_FINISH_ERROR, err.status, err.text);
+}
+
+/* --- The prompt's log-probabilities ------------------------------------------------------------------------------------ */
+
+/* The id at position, as the logits of the one before it have it; NULL for the first, which has none. */
+static mr_status add_prompt_token(mr_request *r, int32_t position, const float *logits, mr_err *err) {
+    mr_piece_token token = {.id = r->desc.prompt_ids[position], .logprob = NAN};
+    mr_piece_logprob top[MR_SERVICE_MAX_LOGPROBS];
+    mr_sampler_scratch *scratch = service_scratch(r->service, err);
+    mr_logprobs all = {0};
+    mr_status status = scratch ? MR_OK : MR_E_NO_MEMORY;
+    if (status == MR_OK && logits)
+        status = mr_logprobs_get(scratch, logits, mr_job_get_facts(r->job).n_vocab, token.id,
+                                 r->desc.n_logprobs > 0 ? r->desc.n_logprobs : 0, &all);
+    if (status != MR_OK)
+        return mr_err_set(err, status, "%s", scratch ? "the model computed values that are not numbers" : "no memory");
+    token.logprob = logits ? all.logprob : NAN;
+    token.n_top = all.n_top;
+    token.top = top;
+    for (int32_t i = 0; i < all.n_top; i++)
+        top[i] = (mr_piece_logprob){all.top_ids[i], all.top[i]};
+    mr_mutex_lock(&r->lock);
+    bool added = answer_part_add_token(&r->prompt_part, token);
+    mr_mutex_unlock(&r->lock);
+    return added ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the answer");
+}
+
+/* The sequences follow when all is there; they find the prompt computed. */
+static void on_prompt_logits(void *ctx, int32_t first_position, int32_t n_rows, const float *logits) {
+    mr_request *r = ctx;
+    size_t n_vocab = (size_t)mr_job_get_facts(r->job).n_vocab;
+    mr_err err = {0};
+    mr_status status = first_position == 0 ? add_prompt_token(r, 0, NULL, &err) : MR_OK;
+    for (int32_t i = 0; i < n_rows && status == MR_OK && first_position + i + 1 < r->desc.n_prompt; i++)
+        status = add_prompt_token(r, first_position + i + 1, logits + (size_t)i * n_vocab, &err);
+    if (status != MR_OK) {
+        answer_cancel(r);
+        answer_fail(r, status, err.text);
+    } else if (first_position + n_rows == r->desc.n_prompt) {
+        r->prompt_sequence = -1;
+        r->has_prompt = true;
+        mr_mutex_lock(&r->lock);
+        r->has_prompt_news = true;
+        mr_mutex_unlock(&r->lock);
+        service_mark_dirty(r);
+        service_start(r);
+    }
+}
+
+static void start_prompt(mr_request *r) {
+    mr_sequence_desc desc = {.prompt_ids = r->desc.prompt_ids,
+                             .n_prompt = r->desc.n_prompt,
+                             .keys = r->keys,
+                             .priority = r->desc.priority,
+                             .on_logits = on_prompt_logits,
+                             .ctx = r};
+    mr_err err = {0};
+    if (mr_job_submit(r->job, &desc, &r->prompt_sequence, &err) != MR_OK)
+        answer_fail(r, err.status, err.text);
+}
+
+bool answer_start_next(mr_request *r) {
+    if (r->desc.pooling != MR_POOLING_NONE)
+        answer_start_embedding(r);
+    else if (r->desc.prompt_logprobs && !r->has_prompt)
+        start_prompt(r);
+    else
+        start_choice(&r->choices[r->n_started++]);
+    if (r->n_started == r->n_choices)
+        request_drop_prompt(r);
+    return r->n_started > 0 && r->n_started < r->n_choices;
+}
+
+void answer_cancel(mr_request *r) {
+    if (r->prompt_sequence >= 0)
+        mr_job_cancel(r->job, r->prompt_sequence);
+    r->prompt_sequence = -1;
+    for (int32_t i = 0; i < r->n_choices; i++) {
+        if (r->choices[i].sequence >= 0)
+            mr_job_cancel(r->job, r->choices[i].sequence);
+        r->choices[i].sequence = -1;
+    }
+}

@@ -1,0 +1,70 @@
+/* coordinator/serving/service/embedding.c - one vector for a prompt: the rows of its positions pooled, and brought to length 1. Sums are in
+ * double and in the order of positions, so the same bits come out for any cut and chunking. */
+// SPDX-License-Identifier: Apache-2.0
+#include <math.h>
+#include <string.h>
+
+#include "coordinator/serving/service/service_internal.h"
+#include "engine/base/mem.h"
+
+static void fail(mr_request *r, mr_status status, const char *text) {
+    answer_cancel(r);
+    answer_fail(r, status, text);
+}
+
+/* Length 1; false: it has none. */
+static bool normalise(const double *sum, int32_t n, float *out) {
+    double squares = 0;
+    for (int32_t i = 0; i < n; i++)
+        squares += sum[i] * sum[i];
+    double length = sqrt(squares);
+    if (!(length > 0) || isinf(length))
+        return false;
+    for (int32_t i = 0; i < n; i++)
+        out[i] = (float)(sum[i] / length);
+    return true;
+}
+
+static void on_hidden(void *ctx, int32_t first_position, int32_t n_rows, const float *rows) {
+    mr_request *r = ctx;
+    request_choice *c = &r->choices[0];
+    size_t n = (size_t)c->n_embedding;
+    for (int32_t i = 0; i < n_rows; i++) {
+        int32_t position = first_position + i;
+        bool counts = r->desc.pooling == MR_POOLING_MEAN ||
+                      position == (r->desc.pooling == MR_POOLING_CLS ? 0 : r->desc.n_prompt - 1);
+        for (size_t k = 0; k < n && counts; k++)
+            c->embedding_sum[k] += (double)rows[(size_t)i * n + k];
+    }
+    if (first_position + n_rows < r->desc.n_prompt)
+        return;
+    if (!normalise(c->embedding_sum, c->n_embedding, c->embedding)) {
+        fail(r, MR_E_NUMERICS, "the model computed values that are not numbers");
+        return;
+    }
+    mr_mutex_lock(&r->lock);
+    c->head.embedding = c->embedding;
+    c->head.n_embedding = c->n_embedding;
+    mr_mutex_unlock(&r->lock);
+    answer_finish(c, MR_FINISH_STOP, MR_OK, NULL);
+}
+
+void answer_start_embedding(mr_request *r) {
+    request_choice *c = &r->choices[0];
+    mr_sequence_desc desc = {.prompt_ids = r->desc.prompt_ids,
+                             .n_prompt = r->desc.n_prompt,
+                             .keys = r->keys,
+                             .priority = r->desc.priority,
+                             .fresh = r->desc.pooling != MR_POOLING_LAST, /* that one may begin with what is known */
+                             .on_hidden = on_hidden,
+                             .ctx = r};
+    mr_err err = {0};
+    c->n_embedding = mr_job_get_facts(r->job).n_embd;
+    c->embedding = mr_alloc_array((size_t)c->n_embedding, sizeof *c->embedding);
+    c->embedding_sum = mr_alloc_array((size_t)c->n_embedding, sizeof *c->embedding_sum);
+    if (!c->embedding || !c->embedding_sum)
+        fail(r, MR_E_NO_MEMORY, "no memory for an embedding");
+    else if (mr_job_submit(r->job, &desc, &c->sequence, &err) != MR_OK)
+        fail(r, err.status, err.text);
+    request_drop_prompt(r);
+}

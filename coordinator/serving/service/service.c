@@ -1,0 +1,476 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/serving/service/service.h"
+
+#include <string.h>
+
+#include "coordinator/serving/service/service_internal.h"
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+
+/* IDS_AT_ONCE: of the sequences that one turn puts into the job, which takes some tenths of a millisecond; then it has a pause. */
+enum { DEFAULT_MAX_WAITING = 1024, IDS_AT_ONCE = 1 << 16 };
+/* What requests hear of a failure that is not theirs. Ranks, hosts and files are no matter of clients. */
+static const char FAILED_TEXT[] = "the model has stopped; the server's log says why; hint: try again later";
+static const int64_t FACTS_NS = MR_NS_PER_S / 4; /* the longest wait for a turn */
+
+struct mr_service {
+    int32_t max_waiting;
+    void (*on_latency)(void *ctx, bool is_first, int64_t ns);
+    void *on_latency_ctx;
+    mr_mutex lock;
+    mr_cond answered;
+    /* Under lock. */
+    mr_service_facts facts;
+    mr_job_slot *slots; /* [cap_slots], n_slots as they were */
+    int32_t n_slots, cap_slots;
+    uint64_t n_asked, n_answered; /* questions for facts */
+    mr_channel *channel;          /* while it runs; NULL: it does not */
+    int32_t n_vocab, most_ids;    /* of the job */
+    mr_prefix_key base_key;       /* likewise */
+    int32_t n_waiting;            /* sequences, when the main thread last looked, and those that came since */
+    bool drains, stops;
+    mr_request *first_new, **last_new; /* submitted, and not taken by the main thread */
+    mr_request *released;              /* likewise */
+    /* Main thread. */
+    mr_job *job;
+    const mr_tokenizer *tok;
+    mr_request *all, *dirty;
+    mr_request *starting, **last_starting;
+    int64_t start_ns;            /* they are not put into the job before */
+    mr_sampler_scratch *scratch; /* NULL: nobody has needed it yet */
+};
+
+/* --- Life -------------------------------------------------------------------------------------------------------------- */
+
+mr_status mr_service_create(const mr_service_config *config, mr_service **out, mr_err *err) {
+    mr_service *s = mr_alloc(sizeof *s);
+    if (!s)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a service");
+    s->max_waiting = config->max_waiting ? config->max_waiting : DEFAULT_MAX_WAITING;
+    s->on_latency = config->on_latency;
+    s->on_latency_ctx = config->on_latency_ctx;
+    s->last_new = &s->first_new;
+    s->last_starting = &s->starting;
+    mr_mutex_init(&s->lock);
+    mr_cond_init(&s->answered);
+    *out = s;
+    return MR_OK;
+}
+
+void mr_service_destroy(mr_service *s) {
+    if (!s)
+        return;
+    MR_ASSERT(s->facts.n_open == 0 && !s->channel);
+    mr_mutex_deinit(&s->lock);
+    mr_cond_deinit(&s->answered);
+    mr_free(s->slots);
+    mr_free(s);
+}
+
+void service_note_latency(const mr_service *s, bool is_first, int64_t ns) {
+    if (s->on_latency)
+        s->on_latency(s->on_latency_ctx, is_first, ns);
+}
+
+void mr_service_set_loaded(mr_service *s, size_t done_bytes, size_t total_bytes) {
+    mr_mutex_lock(&s->lock);
+    s->facts.loaded = total_bytes ? (double)done_bytes / (double)total_bytes : 0;
+    mr_mutex_unlock(&s->lock);
+}
+
+/* Lock held. */
+static void set_failed(mr_service *s, const char *text) {
+    mr_err err;
+    (void)mr_err_set(&err, MR_E_UNAVAILABLE, "%s", text); /* cuts what does not fit */
+    memcpy(s->facts.text, err.text, sizeof err.text);
+    s->facts.state = MR_SERVICE_FAILED;
+}
+
+void mr_service_fail(mr_service *s, const char *text) {
+    mr_mutex_lock(&s->lock);
+    set_failed(s, text);
+    mr_mutex_unlock(&s->lock);
+}
+
+/* Lock held. The main thread waits on its channel. */
+static void wake_main(mr_service *s) {
+    if (s->channel)
+        mr_channel_wake(s->channel);
+}
+
+static void end(mr_service *s, bool stops) {
+    mr_mutex_lock(&s->lock);
+    s->drains = true;
+    s->stops |= stops;
+    if (s->facts.state != MR_SERVICE_FAILED)
+        s->facts.state = MR_SERVICE_ENDING;
+    wake_main(s);
+    mr_mutex_unlock(&s->lock);
+}
+
+void mr_service_drain(mr_service *s) {
+    end(s, false);
+}
+
+void mr_service_stop(mr_service *s) {
+    end(s, true);
+}
+
+/* --- Submit and release ------------------------------------------------------------------------------------------------ */
+
+static mr_status check_stops(const mr_generate_desc *desc, mr_err *err) {
+    if (desc->n_stops < 0 || desc->n_stops > MR_SERVICE_MAX_STOPS)
+        return mr_err_set(err, MR_E_INVALID, "%d stop texts; hint: %d at most", desc->n_stops, MR_SERVICE_MAX_STOPS);
+    for (int32_t i = 0; i < desc->n_stops; i++) {
+        size_t len = strlen(desc->stops[i]);
+        if (len == 0 || len > MR_SERVICE_MAX_STOP_BYTES)
+            return mr_err_set(err, MR_E_INVALID, "stop text %d has %zu bytes; hint: 1 to %d", i, len,
+                              MR_SERVICE_MAX_STOP_BYTES);
+    }
+    return MR_OK;
+}
+
+/* What does not depend on the model. */
+static mr_status check_desc(const mr_generate_desc *desc, mr_err *err) {
+    if (desc->n_prompt < 1)
+        return mr_err_set(err, MR_E_INVALID, "the prompt is empty: a sequence needs one token at least");
+    if (desc->n_choices < 1 || desc->n_choices > MR_SERVICE_MAX_CHOICES)
+        return mr_err_set(err, MR_E_INVALID, "%d choices; hint: 1 to %d", desc->n_choices, MR_SERVICE_MAX_CHOICES);
+    if (desc->pooling != MR_POOLING_NONE && desc->n_choices != 1)
+        return mr_err_set(err, MR_E_INVALID, "%d choices of an embedding", desc->n_choices);
+    if (desc->max_tokens < -1)
+        return mr_err_set(err, MR_E_INVALID, "%d tokens to generate; hint: 0 or more, or -1", desc->max_tokens);
+    if (desc->n_logprobs < -1 || desc->n_logprobs > MR_SERVICE_MAX_LOGPROBS)
+        return mr_err_set(err, MR_E_INVALID, "%d log-probabilities of a position; hint: 0 to %d", desc->n_logprobs,
+                          MR_SERVICE_MAX_LOGPROBS);
+    if (desc->n_stop_ids < 0 || desc->n_stop_ids > MR_SERVICE_MAX_STOP_IDS)
+        return mr_err_set(err, MR_E_INVALID, "%d stop ids; hint: %d at most", desc->n_stop_ids,
+                          MR_SERVICE_MAX_STOP_IDS);
+    mr_status status = check_stops(desc, err);
+    return status == MR_OK ? mr_sampling_params_check(&desc->sampling, err) : status;
+}
+
+/* Lock held: whether requests are taken. */
+static mr_status check_state(const mr_service *s, const mr_generate_desc *desc, mr_err *err) {
+    if (s->facts.state == MR_SERVICE_FAILED)
+        return mr_err_set(err, MR_E_UNAVAILABLE, "%s", FAILED_TEXT);
+    if (s->drains)
+        return mr_err_set(err, MR_E_UNAVAILABLE, "the server is ending");
+    if (!s->channel)
+        return mr_err_set(err, MR_E_UNAVAILABLE, "the model is loading");
+    if (s->n_waiting >= s->max_waiting && !desc->goes_on)
+        return mr_err_set(err, MR_E_BUSY, "%d sequences are waiting already", s->n_waiting);
+    return MR_OK;
+}
+
+/* Whether the model can run it. */
+static mr_status check_prompt(const mr_generate_desc *desc, int32_t n_vocab, int32_t most_ids, mr_err *err) {
+    bool generates = desc->pooling == MR_POOLING_NONE && desc->max_tokens != 0;
+    if (desc->n_prompt > most_ids - generates)
+        return mr_err_set(err, MR_E_TOO_LONG, "the prompt has %d tokens%s, the context %d", desc->n_prompt,
+                          generates ? " and needs room for one more" : "", most_ids);
+    for (int32_t i = 0; i < desc->n_prompt; i++)
+        if (desc->prompt_ids[i] < 0 || desc->prompt_ids[i] >= n_vocab)
+            return mr_err_set(err, MR_E_INVALID, "token id %d at position %d is outside the vocabulary of %d",
+                              desc->prompt_ids[i], i, n_vocab);
+    return MR_OK;
+}
+
+mr_status mr_service_submit(mr_service *s, const mr_generate_desc *desc, mr_request **out, mr_err *err) {
+    mr_request *r = NULL;
+    mr_mutex_lock(&s->lock);
+    mr_status status = check_state(s, desc, err);
+    int32_t n_vocab = s->n_vocab, most_ids = s->most_ids;
+    mr_prefix_key base_key = s->base_key;
+    mr_mutex_unlock(&s->lock);
+    if (status == MR_OK)
+        status = check_desc(desc, err);
+    if (status == MR_OK)
+        status = check_prompt(desc, n_vocab, most_ids, err);
+    if (status == MR_OK)
+        status = request_create(s, desc, &base_key, &r, err);
+    if (status != MR_OK)
+        return status;
+    mr_mutex_lock(&s->lock);
+    status = check_state(s, desc, err); /* it may have changed */
+    if (status == MR_OK) {
+        r->number = (uint64_t)++s->facts.n_requests;
+        s->facts.n_open++;
+        s->n_waiting += r->n_choices;
+        *s->last_new = r;
+        s->last_new = &r->next_new;
+        wake_main(s);
+        *out = r;
+    }
+    mr_mutex_unlock(&s->lock);
+    if (status != MR_OK)
+        request_destroy(r);
+    return status;
+}
+
+void mr_request_release(mr_request *r) {
+    if (!r)
+        return;
+    mr_service *s = r->service;
+    mr_mutex_lock(&r->wake_lock);
+    r->is_released = true;
+    mr_mutex_unlock(&r->wake_lock);
+    mr_mutex_lock(&s->lock);
+    bool runs = s->channel != NULL;
+    s->facts.n_open--;
+    if (runs) { /* the main thread has it */
+        r->next_released = s->released;
+        s->released = r;
+        wake_main(s);
+    }
+    mr_mutex_unlock(&s->lock);
+    if (!runs)
+        request_destroy(r);
+}
+
+/* --- The run ----------------------------------------------------------------------------------------------------------- */
+
+void service_mark_dirty(mr_request *r) {
+    mr_service *s = r->service;
+    if (r->is_dirty)
+        return;
+    r->is_dirty = true;
+    r->next_dirty = s->dirty;
+    s->dirty = r;
+}
+
+/* Once for all that a turn has brought. */
+static void wake_readers(mr_service *s) {
+    for (mr_request *r = s->dirty, *next; r; r = next) {
+        next = r->next_dirty;
+        r->is_dirty = false;
+        mr_mutex_lock(&r->wake_lock);
+        if (!r->is_released && r->desc.wake)
+            r->desc.wake(r->desc.ctx);
+        mr_mutex_unlock(&r->wake_lock);
+    }
+    s->dirty = NULL;
+}
+
+mr_sampler_scratch *service_scratch(mr_service *s, mr_err *err) {
+    if (!s->scratch && mr_sampler_scratch_create(s->n_vocab, &s->scratch, err) != MR_OK)
+        return NULL;
+    return s->scratch;
+}
+
+static void link_request(mr_service *s, mr_request *r) {
+    r->before = NULL;
+    r->after = s->all;
+    if (r->after)
+        r->after->before = r;
+    s->all = r;
+}
+
+void service_start(mr_request *r) {
+    mr_service *s = r->service;
+    r->job = s->job;
+    r->tok = s->tok;
+    r->is_starting = true;
+    r->next_starting = NULL;
+    *s->last_starting = r;
+    s->last_starting = &r->next_starting;
+}
+
+static void start_no_more(mr_service *s, mr_request *r) {
+    mr_request **at = &s->starting;
+    if (!r->is_starting)
+        return;
+    while (*at != r)
+        at = &(*at)->next_starting;
+    *at = r->next_starting;
+    s->last_starting = r->next_starting ? s->last_starting : at;
+    r->is_starting = false;
+}
+
+/* Many choices of a long prompt take several turns; requests behind them take theirs in between. */
+static void start_some(mr_service *s) {
+    int64_t now_ns = mr_clock_now_ns(), begun_ns = now_ns, n_ids = 0;
+    if (now_ns < s->start_ns)
+        return;
+    while (s->starting && n_ids < IDS_AT_ONCE) {
+        mr_request *r = s->starting;
+        n_ids += r->desc.n_prompt;
+        start_no_more(s, r);
+        if (answer_start_next(r))
+            service_start(r);
+    }
+    now_ns = mr_clock_now_ns();
+    s->start_ns = s->starting ? now_ns + mr_job_pause_ns(now_ns - begun_ns) : 0;
+}
+
+/* Choices that are not in the job yet. */
+static int32_t n_to_start(const mr_service *s) {
+    int32_t n = 0;
+    for (const mr_request *r = s->starting; r; r = r->next_starting)
+        n += r->n_choices - r->n_started;
+    return n;
+}
+
+/* Nobody reads it any more. */
+static void drop_request(mr_service *s, mr_request *r) {
+    start_no_more(s, r);
+    answer_cancel(r);
+    *(r->before ? &r->before->after : &s->all) = r->after;
+    if (r->after)
+        r->after->before = r->before;
+    request_destroy(r);
+}
+
+/* Lock held. */
+static void answer_facts(mr_service *s) {
+    s->facts.job = mr_job_get_facts(s->job);
+    s->n_slots = mr_job_get_slots(s->job, s->slots, s->cap_slots);
+    s->n_answered = s->n_asked;
+    mr_cond_broadcast(&s->answered);
+}
+
+/* Takes what other threads want; returns whether the run goes on. */
+static bool take_wishes(mr_service *s) {
+    mr_mutex_lock(&s->lock);
+    mr_request *news = s->first_new, *released = s->released;
+    s->first_new = s->released = NULL;
+    s->last_new = &s->first_new;
+    bool goes_on = !s->stops, drains = s->drains;
+    mr_mutex_unlock(&s->lock);
+    for (mr_request *r = news, *next; r; r = next) {
+        next = r->next_new;
+        link_request(s, r);
+        service_start(r);
+    }
+    start_some(s);
+    wake_readers(s); /* of those that have ended at once; and none that is dropped now stays among the dirty */
+    for (mr_request *r = released, *next; r; r = next) {
+        next = r->next_released;
+        drop_request(s, r);
+    }
+    mr_job_facts facts = mr_job_get_facts(s->job);
+    int32_t n_waiting = facts.n_waiting + n_to_start(s);
+    mr_mutex_lock(&s->lock);
+    s->n_waiting = n_waiting;
+    for (const mr_request *r = s->first_new; r; r = r->next_new)
+        s->n_waiting += r->n_choices;
+    if (s->n_asked != s->n_answered)
+        answer_facts(s);
+    mr_mutex_unlock(&s->lock);
+    return goes_on && !(drains && n_waiting + facts.n_live == 0);
+}
+
+static mr_status begin_run(mr_service *s, mr_job *job, const mr_tokenizer *tok, mr_err *err) {
+    mr_job_facts facts = mr_job_get_facts(job);
+    int64_t capacity = (int64_t)facts.n_blocks * MR_WIRE_BLOCK_TOKENS;
+    mr_job_slot *slots = mr_alloc_array((size_t)facts.max_sequences, sizeof *slots);
+    if (!slots)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a service of %d sequences", facts.max_sequences);
+    s->job = job;
+    s->tok = tok;
+    mr_mutex_lock(&s->lock);
+    mr_free(s->slots);
+    s->slots = slots;
+    s->cap_slots = facts.max_sequences;
+    s->n_vocab = facts.n_vocab;
+    s->base_key = *mr_job_base_key(job);
+    s->most_ids = capacity < facts.max_context ? (int32_t)capacity : facts.max_context;
+    s->facts.loaded = 1;
+    s->facts.text[0] = 0;
+    s->facts.state = s->drains ? MR_SERVICE_ENDING : MR_SERVICE_READY;
+    s->channel = mr_job_channel(job);
+    mr_mutex_unlock(&s->lock);
+    return MR_OK;
+}
+
+static void destroy_released(mr_request *released) {
+    for (mr_request *r = released, *next; r; r = next) {
+        next = r->next_released;
+        request_destroy(r);
+    }
+}
+
+/* All that is still there ends, and is its readers' from now on. */
+static void end_run(mr_service *s, mr_status status, const mr_err *err) {
+    mr_mutex_lock(&s->lock);
+    /* A run that the job's interrupted has ended is one that lost a rank, unless it was ending anyway. */
+    bool is_orderly = status == MR_OK || (status == MR_E_CANCELLED && s->drains);
+    const char *text = is_orderly ? "the server is ending" : FAILED_TEXT;
+    mr_request *news = s->first_new, *released = s->released;
+    s->first_new = s->released = NULL;
+    s->last_new = &s->first_new;
+    s->n_waiting = 0;
+    s->drains = true; /* none comes any more while those that are there end */
+    if (is_orderly)
+        s->facts.state = MR_SERVICE_ENDING;
+    else
+        set_failed(s, err->text[0] ? err->text : "the job was interrupted");
+    mr_mutex_unlock(&s->lock);
+    for (mr_request *r = news, *next; r; r = next) {
+        next = r->next_new;
+        link_request(s, r);
+    }
+    for (mr_request *r = s->all; r; r = r->after) {
+        answer_cancel(r);
+        answer_fail(r, MR_E_UNAVAILABLE, text); /* what ended the job is not the fault of any of them */
+    }
+    wake_readers(s);
+    mr_mutex_lock(&s->lock);
+    answer_facts(s);
+    s->channel = NULL;
+    mr_request *late = s->released;
+    s->released = NULL;
+    mr_mutex_unlock(&s->lock);
+    destroy_released(released);
+    destroy_released(late);
+    s->all = s->starting = NULL;
+    s->last_starting = &s->starting;
+    s->job = NULL;
+    mr_sampler_scratch_destroy(s->scratch);
+    s->scratch = NULL;
+}
+
+mr_status mr_service_run(mr_service *s, mr_job *job, const mr_tokenizer *tok, mr_err *err) {
+    mr_status status = begin_run(s, job, tok, err);
+    if (status != MR_OK)
+        return status;
+    while (status == MR_OK && take_wishes(s)) {
+        status = mr_job_turn(job, s->starting ? s->start_ns : MR_NEVER, err);
+        wake_readers(s);
+    }
+    end_run(s, status, err);
+    return status;
+}
+
+/* --- Facts ------------------------------------------------------------------------------------------------------------- */
+
+const char *mr_service_state_name(mr_service_state state) {
+    static const char *const NAMES[] = {"loading", "ready", "ending", "failed"};
+    return NAMES[state];
+}
+
+/* Lock held: what there is becomes as new as the next turn. */
+static void ask(mr_service *s) {
+    int64_t deadline = mr_clock_now_ns() + FACTS_NS;
+    uint64_t question = ++s->n_asked;
+    wake_main(s);
+    while (s->channel && s->n_answered < question && mr_cond_wait_until(&s->answered, &s->lock, deadline))
+        ;
+}
+
+void mr_service_get_facts(mr_service *s, mr_service_facts *out) {
+    mr_mutex_lock(&s->lock);
+    ask(s);
+    *out = s->facts;
+    mr_mutex_unlock(&s->lock);
+}
+
+int32_t mr_service_get_slots(mr_service *s, mr_job_slot *out, int32_t cap) {
+    mr_mutex_lock(&s->lock);
+    ask(s);
+    int32_t n = s->n_slots;
+    if (n > 0 && cap > 0)
+        memcpy(out, s->slots, (size_t)(n < cap ? n : cap) * sizeof *out);
+    mr_mutex_unlock(&s->lock);
+    return n;
+}

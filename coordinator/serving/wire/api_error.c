@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/serving/wire/api_error.h"
+
+#include <stdio.h>
+
+#include "coordinator/serving/errors/errors.h"
+#include "coordinator/serving/wire/api_json.h"
+
+bool api_error_set(api_error *e, int status, const char *code, const char *param, const char *fmt, ...) {
+    if (!e)
+        return false;
+    *e = (api_error){.status = status, .code = code};
+    snprintf(e->param, sizeof e->param, "%s", param ? param : "");
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(e->message, sizeof e->message, fmt, args);
+    va_end(args);
+    return false;
+}
+
+bool api_error_from(api_error *e, mr_status status, const mr_err *err) {
+    const char *text = err && err->text[0] ? err->text : mr_status_name(status);
+    mr_error_id id = MR_ERROR_INTERNAL;
+    switch (status) {
+    case MR_E_INVALID:
+    case MR_E_UNSUPPORTED:
+    case MR_E_FORMAT:
+        id = MR_ERROR_BAD_REQUEST;
+        break;
+    case MR_E_TOO_LONG:
+        id = MR_ERROR_CONTEXT_LENGTH;
+        break;
+    case MR_E_NOT_FOUND:
+        id = MR_ERROR_NOT_FOUND;
+        break;
+    case MR_E_BUSY:
+        id = MR_ERROR_RATE_LIMIT;
+        break;
+    case MR_E_CANCELLED:
+    case MR_E_UNAVAILABLE:
+    case MR_E_TIMEOUT:
+    case MR_E_PEER_LOST:
+    case MR_E_NO_MEMORY:
+        id = MR_ERROR_UNAVAILABLE;
+        break;
+    default:
+        break;
+    }
+    return api_error_set(e, mr_error_kinds[id].status, mr_error_kinds[id].code, NULL, "%s", text);
+}
+
+bool api_error_write(const api_error *e, mr_text_buf *out) {
+    json_t *message = api_json_text(mr_str_from(e->message));
+    json_t *param = e->param[0] ? api_json_text(mr_str_from(e->param)) : json_null();
+    if (!message || !param) {
+        json_decref(message);
+        json_decref(param);
+        return false;
+    }
+    return api_json_write(json_pack("{s:{s:o, s:s, s:o, s:s?}}", "error", "message", message, "type",
+                                    mr_error_type(e->status), "param", param, "code", e->code),
+                          out);
+}

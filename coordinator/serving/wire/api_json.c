@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/serving/wire/api_json.h"
+
+#include <string.h>
+
+#include "engine/text/utf8.h"
+
+/* Depth and number of values are counted before the parser sees the text, which allocates for each. Right for all JSON;
+ * what is none may be counted wrongly, and the parser refuses it. */
+static bool within_bounds(mr_str body, api_error *e) {
+    int depth = 0, n_values = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < body.len; i++) {
+        char c = body.data[i];
+        if (in_string) {
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                in_string = false;
+            continue;
+        }
+        in_string = c == '"';
+        if (c == '[' || c == '{') {
+            n_values++;
+            if (++depth > API_MAX_DEPTH)
+                return api_error_set(e, 400, NULL, NULL, "the body is nested deeper than %d levels", API_MAX_DEPTH);
+        } else if (c == ']' || c == '}') {
+            depth--;
+        } else if (c == ',') {
+            n_values++;
+        }
+        if (n_values > API_MAX_VALUES)
+            return api_error_set(e, 413, NULL, NULL, "the body has more than %d values", API_MAX_VALUES);
+    }
+    return true;
+}
+
+json_t *api_json_parse(mr_str body, api_error *e) {
+    if (body.len == 0) {
+        api_error_set(e, 400, NULL, NULL, "the body is empty, where a JSON object is expected");
+        return NULL;
+    }
+    if (!within_bounds(body, e))
+        return NULL;
+    json_error_t at;
+    json_t *root = json_loadb(body.data, body.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &at);
+    if (!root) {
+        if (json_error_code(&at) == json_error_out_of_memory)
+            api_error_set(e, 503, NULL, NULL, "no memory for the body");
+        else
+            api_error_set(e, 400, NULL, NULL, "the body is no JSON: line %d, column %d: %s", at.line, at.column,
+                          at.text);
+        return NULL;
+    }
+    if (!json_is_object(root)) {
+        api_error_set(e, 400, NULL, NULL, "the body is %s, where a JSON object is expected", api_json_kind(root));
+        json_decref(root);
+        return NULL;
+    }
+    return root;
+}
+
+json_t *api_json_text(mr_str text) {
+    json_t *value = json_stringn(text.len ? text.data : "", text.len);
+    if (value)
+        return value; /* most texts are valid */
+    mr_text_buf clean = {0};
+    mr_utf8_decoder decoder = {0};
+    for (size_t i = 0; i < text.len; i++) {
+        if (!mr_text_buf_reserve(&clean, MR_UTF8_MAX_STEP_BYTES))
+            goto out;
+        clean.len += mr_utf8_decoder_push(&decoder, (uint8_t)text.data[i], clean.data + clean.len);
+    }
+    if (!mr_text_buf_reserve(&clean, MR_UTF8_MAX_STEP_BYTES))
+        goto out;
+    clean.len += mr_utf8_decoder_finish(&decoder, clean.data + clean.len);
+    value = json_stringn(clean.data, clean.len);
+out:
+    mr_text_buf_deinit(&clean);
+    return value;
+}
+
+static int append(const char *bytes, size_t n, void *out) {
+    return mr_text_buf_append(out, bytes, n) ? 0 : -1;
+}
+
+bool api_json_write(json_t *value, mr_text_buf *out) {
+    size_t before = out->len;
+    bool ok = value && json_dump_callback(value, append, out, JSON_COMPACT | JSON_REAL_PRECISION(9)) == 0;
+    if (!ok) {
+        out->len = before;
+        if (out->data)
+            out->data[before] = 0;
+    }
+    json_decref(value);
+    return ok;
+}
+
+json_t *api_json_put(json_t *object, const char *key, json_t *value) {
+    if (object && json_object_set_new_nocheck(object, key, value) == 0)
+        return object;
+    if (!object)
+        json_decref(value);
+    json_decref(object);
+    return NULL;
+}
+
+json_t *api_json_add(json_t *array, json_t *value) {
+    if (array && json_array_append_new(array, value) == 0)
+        return array;
+    if (!array)
+        json_decref(value);
+    json_decref(array);
+    return NULL;
+}
+
+const char *api_json_kind(const json_t *value) {
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        return "an object";
+    case JSON_ARRAY:
+        return "an array";
+    case JSON_STRING:
+        return "a string";
+    case JSON_INTEGER:
+        return "an integer";
+    case JSON_REAL:
+        return "a number";
+    case JSON_NULL:
+        return "null";
+    default:
+        return "a boolean";
+    }
+}

@@ -1,0 +1,89 @@
+/* The writing side of plan_file.h. */
+// SPDX-License-Identifier: Apache-2.0
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/console/output_file.h"
+#include "coordinator/session/plan_file.h"
+
+/* What makes a value returns NULL where there is no memory; what takes one accepts NULL. */
+static json_t *curve_json(const mr_step_times *t) {
+    json_t *rows = json_array(), *seconds = json_array();
+    for (int32_t i = 0; i < t->n; i++) {
+        json_array_append_new(rows, json_integer(t->rows[i]));
+        json_array_append_new(seconds, json_real(t->seconds[i]));
+    }
+    return json_pack("{s:o, s:o}", "rows", rows, "seconds", seconds);
+}
+
+static json_t *rank_json(const mr_rank_facts *f, int32_t n_kinds) {
+    json_t *layers = json_array();
+    for (int32_t k = 0; k < n_kinds; k++)
+        json_array_append_new(layers, curve_json(&f->layer[k]));
+    json_t *rank = json_pack("{s:s, s:i, s:I, s:f, s:f, s:o, s:o}", "host", f->host, "threads", f->threads,
+                             "memory_bytes", (json_int_t)f->memory_bytes, "position_s", f->position_s, "step_s",
+                             f->step_s, "layers", layers, "output", curve_json(&f->output));
+    if (f->core_share > 0)
+        json_object_set_new(rank, "core_share", json_real(f->core_share));
+    return rank;
+}
+
+static json_t *facts_json(const mr_cluster_facts *f) {
+    json_t *kinds = json_array(), *ranks = json_array(), *links = json_array();
+    for (int32_t l = 0; l < f->n_layers; l++)
+        json_array_append_new(kinds, json_integer(f->kind[l]));
+    for (int32_t a = 0; a < f->n_ranks; a++) {
+        json_t *line = json_array();
+        json_array_append_new(ranks, rank_json(&f->ranks[a], f->n_kinds));
+        for (int32_t b = 0; b < f->n_ranks; b++) {
+            const mr_link_facts *link = &f->links[(size_t)a * (size_t)f->n_ranks + (size_t)b];
+            json_array_append_new(line, a == b ? json_null()
+                                               : json_pack("{s:f, s:f}", "latency_s", link->latency_s,
+                                                           "bytes_per_second", link->bytes_per_second));
+        }
+        json_array_append_new(links, line);
+    }
+    return json_pack("{s:i, s:o, s:o, s:o}", "row_bytes", f->row_bytes, "kinds", kinds, "ranks", ranks, "links", links);
+}
+
+static json_t *stages_json(const mr_plan *plan, const mr_cluster_facts *facts) {
+    json_t *stages = json_array();
+    for (int32_t i = 0; i < plan->n_stages; i++) {
+        const mr_plan_stage *s = &plan->stages[i];
+        json_t *stage =
+            json_pack("{s:i, s:i, s:i}", "rank", s->rank, "first_layer", s->first, "last_layer", s->last - 1);
+        if (facts)
+            json_object_set_new(stage, "host", json_string(facts->ranks[s->rank].host));
+        json_array_append_new(stages, stage);
+    }
+    return stages;
+}
+
+mr_status plan_file_write(const char *path, const char *model_name, uint64_t digest, int32_t n_layers,
+                          const mr_plan *plan, const mr_cluster_facts *facts, mr_err *err) {
+    char hex[24];
+    output_file file = {0};
+    snprintf(hex, sizeof hex, "0x%016" PRIx64, digest);
+    json_t *root = json_pack("{s:i, s:{s:s, s:i, s:s}, s:o}", "millrace_plan", (int)PLAN_FILE_VERSION, "model", "name",
+                             model_name, "layers", n_layers, "digest", hex, "stages", stages_json(plan, facts));
+    if (root && facts && json_object_set_new(root, "facts", facts_json(facts)) != 0) {
+        json_decref(root);
+        root = NULL;
+    }
+    char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) : NULL;
+    json_decref(root);
+    if (!text)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the plan");
+    size_t len = strlen(text);
+    text[len] = '\n'; /* in the place of the zero */
+    mr_status status = output_file_open(&file, path, len + 1, err);
+    if (status == MR_OK)
+        status = output_file_write(&file, text, len + 1, err);
+    if (status == MR_OK)
+        status = output_file_commit(&file, err);
+    output_file_abort(&file);
+    free(text);
+    return status;
+}

@@ -1,0 +1,277 @@
+/* rank_meeting.c - how a rank finds the others before MPI starts, and learns of deaths from then on.
+ * MPI_Init waits for all ranks without an end, so the lifelines have to be there before it: rank 0 leaves its address
+ * with the launcher, and the others fetch it there. So a rank that never comes has a deadline, and a name. */
+// SPDX-License-Identifier: Apache-2.0
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "coordinator/console/interrupt.h"
+#include "coordinator/console/output.h"
+#include "coordinator/session/rank_internal.h"
+#include "engine/base/clock.h"
+
+static const char ADDRESS_KEY[] = "millrace.lifeline";
+/* The others wait longer for rank 0 than it does for them: it has the word. */
+static const int64_t FOLLOW_NS = 2 * MR_NS_PER_S, RETRY_NS = 200 * MR_NS_PER_MS, LAUNCHER_LOOK_NS = 200 * MR_NS_PER_MS,
+                     LEAVE_AFTER_NS = 300 * MR_NS_PER_MS;
+
+static atomic_bool loss_reported, any_lost;
+
+bool rank_loss_reported(void) {
+    return atomic_load(&loss_reported);
+}
+
+bool rank_any_lost(void) {
+    return atomic_load(&any_lost);
+}
+
+void rank_set_idle(rank_process *p, int32_t rank) {
+    mr_mutex_lock(&p->lock);
+    p->is_idle[rank] = true;
+    mr_mutex_unlock(&p->lock);
+}
+
+static void sleep_ns(int64_t ns) {
+    (void)nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+}
+
+const char *rank_this_host(char out[RANK_HOST_BYTES]) {
+    memset(out, 0, RANK_HOST_BYTES);
+    if (gethostname(out, RANK_HOST_BYTES - 1) != 0)
+        strcpy(out, "?");
+    return out;
+}
+
+const char *rank_host(rank_process *p, int32_t rank, char out[RANK_HOST_BYTES]) {
+    mr_mutex_lock(&p->lock);
+    memcpy(out, p->hosts[rank], RANK_HOST_BYTES);
+    mr_mutex_unlock(&p->lock);
+    if (!out[0])
+        strcpy(out, "an unknown host");
+    return out;
+}
+
+/* --- Deaths: on the lifeline's thread ----------------------------------------------------------------------------- */
+
+/* The other ranks end themselves when rank 0 is gone; the first of them says so. Not at once: mpirun is to hear of rank
+ * 0 first, whose status is the one that counts. */
+static void leave(rank_process *p, const char *why) {
+    char host[RANK_HOST_BYTES];
+    mr_err err;
+    (void)mr_err_set(&err, MR_E_PEER_LOST, "rank 0 on %s is gone: %s", rank_host(p, 0, host), why);
+    if (p->config.place.rank == 1 && !rank_signalled())
+        output_error(&err);
+    sleep_ns(LEAVE_AFTER_NS);
+    _exit(RANK_EXIT_FAILED);
+}
+
+/* At rank 0: what is posted with the rank ends, and the user hears of the first loss of a rank that is needed, and of
+ * all others. */
+static void note_loss(rank_process *p, int32_t rank, const char *why) {
+    char host[RANK_HOST_BYTES];
+    mr_err err;
+    mr_mutex_lock(&p->lock);
+    bool is_idle = p->is_idle[rank];
+    if (p->mpi)
+        mr_mpi_peer_lost(p->mpi, rank);
+    else
+        p->early_loss = rank;
+    mr_mutex_unlock(&p->lock);
+    atomic_store(&any_lost, true);
+    (void)mr_err_set(&err, MR_E_PEER_LOST, "rank %d on %s is gone: %s", (int)rank, rank_host(p, rank, host), why);
+    if (interrupt_seen())
+        return;
+    if (is_idle)
+        output_warning("%s; it holds no stage, so the others go on", err.text);
+    else if (!atomic_exchange(&loss_reported, true))
+        output_error(&err);
+}
+
+static void on_lost(void *ctx, int32_t rank, const char *why) {
+    rank_process *p = ctx;
+    if (p->config.place.rank == 0 && why) {
+        note_loss(p, rank, why);
+    } else if (p->config.place.rank != 0 && why) {
+        leave(p, why);
+    } else if (p->config.place.rank != 0) {
+        mr_mutex_lock(&p->lock);
+        p->goodbye = true;
+        mr_mutex_unlock(&p->lock);
+    }
+}
+
+/* --- The meeting -------------------------------------------------------------------------------------------------- */
+
+void rank_dismiss(void) {
+    mr_err err;
+    mr_launcher *launcher = mr_launcher_open();
+    if (launcher && mr_launcher_put(launcher, ADDRESS_KEY, "", &err) != MR_OK)
+        output_warning("the other ranks cannot be told that rank 0 does not start: %s", err.text);
+    mr_launcher_close(launcher);
+}
+
+mr_status rank_listen(rank_process *p, mr_err *err) {
+    char host[RANK_HOST_BYTES];
+    mr_status status = mr_lifeline_listen(p->config.place.n_ranks, on_lost, p, &p->lifeline, err);
+    if (status == MR_OK) {
+        snprintf(p->address, sizeof p->address, "%s", mr_lifeline_address(p->lifeline));
+        return MR_OK;
+    }
+    rank_dismiss();
+    return mr_err_prefix(err, "rank 0 on %s has no lifeline for the others", rank_this_host(host));
+}
+
+static void learn_hosts(rank_process *p) {
+    char host[RANK_HOST_BYTES] = "";
+    for (int32_t i = 0; i < p->config.place.n_ranks; i++) {
+        mr_launcher_host(p->launcher, i, host, sizeof host);
+        mr_mutex_lock(&p->lock);
+        memcpy(p->hosts[i], host, sizeof host);
+        mr_mutex_unlock(&p->lock);
+    }
+}
+
+/* Rank 0 is not there: one rank says so. */
+static mr_status without_rank_0(const rank_process *p, mr_status status, mr_err *err) {
+    return p->config.place.rank == 1 ? status : mr_err_set(err, MR_E_CANCELLED, "%s", "");
+}
+
+static mr_status connect_lifeline(rank_process *p, const char *address, int64_t deadline_ns, mr_err *err) {
+    mr_status status;
+    while ((status = mr_lifeline_connect(address, p->config.place.rank, deadline_ns, on_lost, p, &p->lifeline, err)) !=
+               MR_OK &&
+           mr_clock_now_ns() + RETRY_NS < deadline_ns)
+        sleep_ns(RETRY_NS);
+    if (status == MR_E_TIMEOUT) /* nothing is known of rank 0; it knows that this rank has not come */
+        return mr_err_set(err, MR_E_CANCELLED, "%s", "");
+    return status == MR_OK ? MR_OK : without_rank_0(p, status, err);
+}
+
+static mr_status rank_0_is_silent(rank_process *p, mr_err *err) {
+    char host[RANK_HOST_BYTES];
+    (void)mr_err_set(err, MR_E_TIMEOUT,
+                     "rank 0 on %s has not called for %d s; hint: it was stopped or has died while it started, or it "
+                     "needs more time (--start-timeout)",
+                     rank_host(p, 0, host), (int)((mr_clock_now_ns() - p->start_ns) / MR_NS_PER_S));
+    return without_rank_0(p, MR_E_TIMEOUT, err);
+}
+
+static int64_t meeting_deadline(const rank_process *p) {
+    return p->start_ns + p->config.late_ns + FOLLOW_NS;
+}
+
+/* Until the launcher has the address, or the deadline: Open MPI 4.1 at times says that there is none, before rank 0 has
+ * left it. */
+static mr_status ask_for_address(rank_process *p, int64_t deadline_ns, char out_address[MR_LIFELINE_ADDRESS_BYTES],
+                                 mr_err *err) {
+    for (;;) {
+        int64_t left_ns = deadline_ns - mr_clock_now_ns();
+        int seconds = left_ns < MR_NS_PER_S ? 1 : (int)(left_ns / MR_NS_PER_S);
+        mr_status status =
+            mr_launcher_get(p->launcher, 0, ADDRESS_KEY, seconds, out_address, MR_LIFELINE_ADDRESS_BYTES, err);
+        if (status == MR_OK)
+            return MR_OK;
+        if (mr_clock_now_ns() + RETRY_NS >= deadline_ns)
+            return rank_0_is_silent(p, err);
+        sleep_ns(RETRY_NS);
+    }
+}
+
+/* Of the other ranks. */
+static mr_status find_rank_0(rank_process *p, mr_err *err) {
+    char address[MR_LIFELINE_ADDRESS_BYTES];
+    int64_t deadline_ns = meeting_deadline(p);
+    mr_status status = ask_for_address(p, deadline_ns, address, err);
+    if (status == MR_OK && !address[0]) /* it has said why it does not start */
+        return mr_err_set(err, MR_E_CANCELLED, "%s", "");
+    return status == MR_OK ? connect_lifeline(p, address, deadline_ns, err) : status;
+}
+
+mr_status rank_meet(rank_process *p, mr_err *err) {
+    mr_status status = MR_OK;
+    p->launcher = mr_launcher_open();
+    if (p->launcher) {
+        learn_hosts(p);
+        status = p->config.place.rank == 0 ? mr_launcher_put(p->launcher, ADDRESS_KEY, p->address, err)
+                                           : find_rank_0(p, err);
+    }
+    mr_mutex_lock(&p->lock);
+    p->has_met = status == MR_OK;
+    p->meets_over_mpi = !p->launcher;
+    mr_mutex_unlock(&p->lock);
+    return status;
+}
+
+mr_status rank_meet_over_mpi(rank_process *p, mr_mpi *mpi, mr_err *err) {
+    mr_mutex_lock(&p->lock);
+    for (int32_t i = 0; i < p->config.place.n_ranks; i++)
+        memcpy(p->hosts[i], mr_mpi_card_of(mpi, i)->host, RANK_HOST_BYTES);
+    mr_mutex_unlock(&p->lock);
+    if (p->lifeline)
+        return MR_OK;
+    mr_status status =
+        connect_lifeline(p, mr_mpi_card_of(mpi, 0)->lifeline, mr_clock_now_ns() + p->config.late_ns + FOLLOW_NS, err);
+    return status == MR_OK ? MR_OK : without_rank_0(p, status, err);
+}
+
+/* At rank 0. */
+static mr_status check_ranks(rank_process *p, bool has_met, bool at_once, bool *out_all, mr_err *err) {
+    char host[RANK_HOST_BYTES], here[RANK_HOST_BYTES], others[48] = "";
+    int32_t first = 0, n = mr_lifeline_n_missing(p->lifeline, &first);
+    int64_t now_ns = mr_clock_now_ns();
+    if (n != p->n_missing) {
+        p->n_missing = n;
+        p->n_missing_ns = now_ns;
+    }
+    double seconds = (double)(now_ns - p->n_missing_ns) / (double)MR_NS_PER_S;
+    *out_all = n == 0;
+    if (n == 0 || (!at_once && now_ns < p->n_missing_ns + p->config.late_ns))
+        return MR_OK;
+    if (!has_met)
+        return mr_err_set(
+            err, MR_E_TIMEOUT,
+            "the launcher of rank 0 on %s has not answered for %.0f s; hint: a process that died while it "
+            "started may have stopped mpirun: start it again",
+            rank_this_host(here), seconds);
+    if (n > 1)
+        snprintf(others, sizeof others, ", nor have %d others", (int)n - 1);
+    return mr_err_set(err, MR_E_TIMEOUT,
+                      "rank %d on %s has not called rank 0 on %s for %.0f s%s; hint: it was stopped or has died while "
+                      "it started, or a firewall keeps TCP connections from the host of rank 0, or it needs more time "
+                      "(--start-timeout)",
+                      (int)first, rank_host(p, first, host), rank_this_host(here), seconds, others);
+}
+
+mr_status rank_check_meeting(rank_process *p, bool at_once, bool *out_all, mr_err *err) {
+    mr_mutex_lock(&p->lock);
+    bool has_met = p->has_met, waits_for_mpi = p->meets_over_mpi && p->state < RANK_RUNNING;
+    mr_mutex_unlock(&p->lock);
+    *out_all = !waits_for_mpi;
+    if (waits_for_mpi)
+        return MR_OK;
+    if (p->config.place.rank == 0)
+        return check_ranks(p, has_met, at_once, out_all, err);
+    *out_all = has_met;
+    /* The step thread says it itself, unless the launcher keeps it. */
+    return has_met || mr_clock_now_ns() < meeting_deadline(p) + MR_NS_PER_S / 2 ? MR_OK : rank_0_is_silent(p, err);
+}
+
+/* --- The launcher ------------------------------------------------------------------------------------------------- */
+
+void rank_watch_launcher(void *ctx) {
+    rank_process *p = ctx;
+    char host[RANK_HOST_BYTES];
+    mr_err err;
+    while (!rank_wait_for_state(p, RANK_ENDED, mr_clock_now_ns() + LAUNCHER_LOOK_NS)) {
+        if (getppid() == p->parent)
+            continue;
+        (void)mr_err_set(&err, MR_E_PEER_LOST, "the launcher of rank %d on %s is gone", (int)p->config.place.rank,
+                         rank_this_host(host));
+        if (p->config.place.rank == 0)
+            output_error(&err);
+        _exit(RANK_EXIT_FAILED);
+    }
+}

@@ -1,0 +1,60 @@
+/* rank_without_mpi.c - stands in for rank.c in a build without MPI: ranks are refused, once. */
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/session/rank.h"
+
+#include <stdio.h>
+
+void rank_prepare(void) {}
+
+mr_status rank_start(const rank_config *config, rank_process **out, mr_err *err) {
+    *out = NULL;
+    return mr_err_set(
+        err, MR_E_UNSUPPORTED,
+        "%d ranks were started, but this millrace was built without MPI; hint: install libopenmpi-dev and "
+        "build again, or run one process with --stages",
+        (int)config->place.n_ranks);
+}
+
+mr_channel *rank_channel(rank_process *p) {
+    (void)p;
+    return NULL;
+}
+
+int32_t rank_threads(const rank_process *p) {
+    (void)p;
+    return 0;
+}
+
+void rank_end(rank_process *p, bool well) {
+    (void)p;
+    (void)well;
+}
+
+/* Rank 0 says what is wrong. */
+int rank_follow(const rank_config *config) {
+    (void)config;
+    return 0;
+}
+
+void rank_dismiss(void) {}
+
+void rank_set_idle(rank_process *p, int32_t rank) {
+    (void)p;
+    (void)rank;
+}
+
+bool rank_loss_reported(void) {
+    return false;
+}
+
+bool rank_any_lost(void) {
+    return false;
+}
+
+void rank_mpi_library(char *out, size_t bytes) {
+    snprintf(out, bytes, "none");
+}
+
+bool rank_left_behind(void) {
+    return false;
+}

@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/session/session_facts.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "backends/cpu/cpu_backend.h"
+#include "coordinator/console/output.h"
+#include "coordinator/session/local_facts.h"
+#include "coordinator/session/session.h"
+#include "engine/base/mem.h"
+#include "worker/hello.h"
+
+enum {
+    LEAST_CHUNK = 32,
+    MOST_DEPTH = 512,     /* positions that a row is taken to have before it */
+    LEAST_SEQUENCES = 32, /* that a plan is made for */
+    RANK_SEQUENCES = 16,  /* likewise, for each rank: with fewer there is not enough to do for all */
+    MEASURE_OFF = 1,      /* of --measure, in its order */
+    MEASURE_ANEW = 2,
+};
+static const double WORTH_SAYING = 1.1;      /* times as fast */
+static const double LINK_WORTH_SAYING = 0.1; /* share of the rate */
+static const double QUIET_SHARE = 0.85;      /* mr_rank_facts.core_share where nothing else wants the cores, at least */
+
+/* --- Files ---------------------------------------------------------------------------------------------------------- */
+
+static mr_status read_file(cmd_session *s, mr_option_id option, plan_file *out, mr_err *err) {
+    const char *path = mr_options_text(s->options, option);
+    if (!path)
+        return MR_OK;
+    mr_status status = plan_file_read(path, out, err);
+    if (status == MR_OK)
+        status = plan_file_check_model(out, path, s->facts.model_digest, s->info.n_layers, err);
+    return status;
+}
+
+mr_status cmd_facts_open(cmd_session *s, mr_err *err) {
+    cmd_facts *f = &s->facts;
+    const mr_options *o = s->options;
+    const bool wants = mr_options_given(o, MR_OPTION_PLAN_FILE) || mr_options_given(o, MR_OPTION_FACTS) ||
+                       mr_options_given(o, MR_OPTION_SAVE);
+    if (mr_options_given(o, MR_OPTION_PLAN_FILE) &&
+        (mr_options_given(o, MR_OPTION_CUT) || mr_options_given(o, MR_OPTION_STAGES) ||
+         mr_options_given(o, MR_OPTION_SYNTHETIC_STAGE)))
+        return mr_err_set(err, MR_E_INVALID, "--plan says what the stages are, so %s has no place beside it",
+                          mr_options_given(o, MR_OPTION_CUT)      ? "--cut"
+                          : mr_options_given(o, MR_OPTION_STAGES) ? "--stages"
+                                                                  : "--synthetic-stage");
+    f->model_digest = wants ? mr_hello_file_digest(s->gguf) : 0;
+    mr_status status = read_file(s, MR_OPTION_PLAN_FILE, &f->plan_from, err);
+    if (status == MR_OK)
+        status = read_file(s, MR_OPTION_FACTS, &f->read, err);
+    if (status == MR_OK && mr_options_given(o, MR_OPTION_PLAN_FILE) && !f->plan_from.has_plan)
+        status = mr_err_set(err, MR_E_FORMAT, "%.160s: stages is missing; hint: --facts takes a file without a plan",
+                            mr_options_text(o, MR_OPTION_PLAN_FILE));
+    if (status == MR_OK && mr_options_given(o, MR_OPTION_FACTS) && !f->read.has_facts)
+        status = mr_err_set(err, MR_E_FORMAT, "%.160s: facts is missing; hint: `millrace plan --save` writes it",
+                            mr_options_text(o, MR_OPTION_FACTS));
+    if (status != MR_OK)
+        return status;
+    if (f->read.has_facts)
+        f->known = &f->read.facts;
+    else if (f->plan_from.has_facts && o->command == MR_COMMAND_PLAN && s->cluster.n_ranks == 0)
+        f->known = &f->plan_from.facts;
+    return MR_OK;
+}
+
+void cmd_facts_deinit(cmd_facts *f) {
+    plan_file_deinit(&f->plan_from);
+    plan_file_deinit(&f->read);
+    mr_facts_deinit(&f->measured);
+    mr_free(f->prediction);
+    *f = (cmd_facts){0};
+}
+
+bool cmd_facts_is_here(const cmd_session *s) {
+    return s->cluster.n_ranks == 0 && s->facts.known == &s->facts.measured.view;
+}
+
+int32_t cmd_facts_n_ranks(const cmd_session *s) {
+    if (s->cluster.n_ranks > 0)
+        return s->cluster.n_ranks;
+    return s->facts.known && !cmd_facts_is_here(s) ? s->facts.known->n_ranks : 1;
+}
+
+const char *cmd_facts_host(const cmd_session *s, int32_t stage) {
+    int32_t rank = s->plan.stages[stage].rank;
+    const mr_rank_info *info = cmd_cluster_rank(&s->cluster, rank);
+    if (info)
+        return info->host;
+    return cmd_facts_n_ranks(s) > 1 ? s->facts.known->ranks[rank].host : NULL;
+}
+
+/* --- Measured curves ------------------------------------------------------------------------------------------------ */
+
+/* More rows take no less time than fewer: points that say otherwise were disturbed, and take their mean. */
+static void straighten(mr_step_times *t) {
+    for (int32_t i = 1; i < t->n; i++) {
+        double sum = t->seconds[i];
+        int32_t first = i;
+        while (first > 0 && t->seconds[first - 1] > sum / (i - first + 1))
+            sum += t->seconds[--first];
+        for (int32_t k = first; k <= i; k++)
+            t->seconds[k] = sum / (i - first + 1);
+    }
+}
+
+static void straighten_all(mr_facts *f) {
+    for (int32_t r = 0; r < f->view.n_ranks; r++) {
+        for (int32_t k = 0; k < f->view.n_kinds; k++)
+            straighten(&f->ranks[r].layer[k]);
+        straighten(&f->ranks[r].output);
+    }
+}
+
+/* --- Measuring ------------------------------------------------------------------------------------------------------ */
+
+static bool wants_measuring(const cmd_session *s) {
+    return !s->facts.known && !mr_options_given(s->options, MR_OPTION_SYNTHETIC_STAGE) &&
+           s->options->command != MR_COMMAND_SIMULATE &&
+           mr_options_number(s->options, MR_OPTION_MEASURE) != MEASURE_OFF;
+}
+
+static bool note_measuring(void *ctx, const char *what, int32_t n_done, int32_t n) {
+    char text[PROGRESS_TEXT];
+    if (progress_is_due(ctx)) {
+        snprintf(text, sizeof text, "%s: %" PRId32 " of %" PRId32, what, n_done, n);
+        progress_show(ctx, text);
+    }
+    return !cmd_cluster_ended();
+}
+
+static mr_facts_wish wish_of(cmd_session *s) {
+    const mr_options *o = s->options;
+    progress_begin(&s->bar);
+    return (mr_facts_wish){.kv_type = (int32_t)s->kv_type,
+                           .max_rows = s->chunk,
+                           .map_weights = mr_options_number(o, MR_OPTION_NO_REPACK) != 0,
+                           .fast_numerics = s->devices.wish != MR_DEVICES_EXACT,
+                           .anew = mr_options_number(o, MR_OPTION_MEASURE) == MEASURE_ANEW,
+                           .memory_limit = (uint64_t)mr_options_number(o, MR_OPTION_MEM),
+                           .progress = note_measuring,
+                           .ctx = &s->bar};
+}
+
+/* --- Measuring in this process -------------------------------------------------------------------------------------- */
+
+mr_status cmd_facts_measure_here(cmd_session *s, mr_err *err) {
+    const bool wanted = s->options->command == MR_COMMAND_PLAN || mr_options_given(s->options, MR_OPTION_MEASURE);
+    if (s->cluster.n_ranks > 0 || !wanted || !wants_measuring(s))
+        return MR_OK;
+    mr_facts *f = &s->facts.measured;
+    const mr_facts_wish wish = wish_of(s);
+    const mr_local_cluster_config cluster = {.model_path = s->model_path,
+                                             .n_stages = s->plan.n_stages,
+                                             .threads_per_stage = s->threads,
+                                             .threads_adapt = s->cluster.threads_adapt,
+                                             .devices = s->devices};
+    mr_status status = mr_facts_init(f, s->gguf, &s->info, s->plan.n_stages, err);
+    if (status == MR_OK)
+        status = local_facts_measure(&cluster, mr_options_text(s->options, MR_OPTION_CACHE_DIR), &wish, f, err);
+    progress_end(&s->bar);
+    if (status == MR_E_CANCELLED)
+        return status;
+    if (status != MR_OK) {
+        output_warning("nothing is foretold, because measuring failed: %s", err->text);
+        return MR_OK;
+    }
+    straighten_all(f);
+    s->facts.known = &f->view;
+    return MR_OK;
+}
+
+/* --- Measuring at ranks --------------------------------------------------------------------------------------------- */
+
+/* Whether the plan, or a forecast that somebody wants to see, hangs on it. */
+static bool wants_ranks(const cmd_session *s) {
+    const mr_options *o = s->options;
+    bool is_given = mr_options_given(o, MR_OPTION_CUT) || mr_options_given(o, MR_OPTION_STAGES);
+    bool shows =
+        o->command == MR_COMMAND_PLAN || o->command == MR_COMMAND_BENCH || mr_options_given(o, MR_OPTION_MEASURE);
+    return s->cluster.n_ranks > 1 && wants_measuring(s) && (!is_given || shows);
+}
+
+mr_status cmd_facts_measure_ranks(cmd_session *s, mr_err *err) {
+    mr_facts *f = &s->facts.measured;
+    if (!wants_ranks(s))
+        return MR_OK;
+    const mr_facts_wish wish = wish_of(s);
+    mr_status status = mr_facts_init(f, s->gguf, &s->info, s->cluster.n_ranks, err);
+    if (status == MR_OK)
+        status = mr_facts_measure(f, s->cluster.roll, &wish, err);
+    progress_end(&s->bar);
+    if (status == MR_OK) {
+        straighten_all(f);
+        s->facts.known = &f->view;
+        return MR_OK;
+    }
+    if (status == MR_E_CANCELLED || (f->view.n_ranks > 0 && !f->all_answered))
+        return status;
+    output_warning("stages are balanced by bytes, because measuring failed: %s", err->text);
+    return MR_OK;
+}
+
+/* --- What the planner is told --------------------------------------------------------------------------------------- */
+
+static mr_status stage_sizes(cmd_session *s, mr_backend *backend, int32_t layer, mr_stage_sizes *out, mr_err *err) {
+    int32_t rows = s->chunk > 0 ? s->chunk : MR_MAX_STEP_ROWS / 8;
+    mr_stage_config config = {.gguf = s->gguf,
+                              .info = &s->info,
+                              .range = {layer, layer + 1},
+                              .max_rows = rows,
+                              .max_out_rows = rows < LEAST_SEQUENCES ? rows : LEAST_SEQUENCES,
+                              .max_sequences = LEAST_SEQUENCES,
+                              .max_context = s->ctx,
+                              .n_kv_blocks = 1,
+                              .kv_type = s->kv_type,
+                              .map_weights = mr_options_number(s->options, MR_OPTION_NO_REPACK) != 0};
+    return mr_stage_measure(&config, backend, out, err);
+}
+
+/* Buffers do not depend on the number of layers: those of one at each end are measured. Weights take what they take in the
+ * file, but for some padding. */
+static mr_status model_memory(cmd_session *s, mr_model_memory *out, mr_err *err) {
+    mr_stage_sizes head = {0}, tail = {0};
+    mr_backend *backend = NULL;
+    mr_cpu_options cpu = {.n_threads = 1};
+    mr_status status = mr_cpu_backend_create(&cpu, &backend, err);
+    if (status == MR_OK)
+        status = stage_sizes(s, backend, 0, &head, err);
+    if (status == MR_OK)
+        status = stage_sizes(s, backend, s->info.n_layers - 1, &tail, err);
+    mr_backend_destroy(backend);
+    if (status != MR_OK)
+        return status;
+    *out = (mr_model_memory){.stage_bytes = mr_model_shared_bytes(s->gguf) + head.work_bytes,
+                             .head_bytes = mr_model_embedding_bytes(s->gguf),
+                             .tail_bytes = mr_model_output_bytes(s->gguf),
+                             .token_bytes = head.kv_bytes / MR_WIRE_BLOCK_TOKENS};
+    if (tail.work_bytes > head.work_bytes)
+        out->tail_bytes += tail.work_bytes - head.work_bytes;
+    for (int32_t l = 0; l < s->info.n_layers; l++)
+        out->layer_bytes[s->facts.known->kind[l]] = mr_model_layer_bytes(s->gguf, l);
+    return MR_OK;
+}
+
+static int32_t sequences_to_plan_for(const cmd_session *s) {
+    if (mr_options_given(s->options, MR_OPTION_SEQUENCES))
+        return (int32_t)mr_options_number(s->options, MR_OPTION_SEQUENCES);
+    int32_t n = RANK_SEQUENCES * cmd_facts_n_ranks(s);
+    return n > LEAST_SEQUENCES ? n : LEAST_SEQUENCES;
+}
+
+static mr_status tell_planner(cmd_session *s, mr_err *err) {
+    cmd_facts *f = &s->facts;
+    const mr_options *o = s->options;
+    if (f->planner.facts)
+        return MR_OK;
+    f->planner = (mr_planner_config){
+        .rank_bytes = !cmd_facts_is_here(s) ? (uint64_t)mr_options_number(o, MR_OPTION_MEM) : 0,
+        .objective = mr_options_number(o, MR_OPTION_OBJECTIVE) == 1 ? MR_OBJECTIVE_LATENCY : MR_OBJECTIVE_THROUGHPUT,
+        .n_sequences = sequences_to_plan_for(s),
+        .depth = s->ctx / 2 < MOST_DEPTH ? s->ctx / 2 : MOST_DEPTH,
+        .kv_tokens = s->ctx};
+    mr_status status = model_memory(s, &f->planner.memory, err);
+    f->planner.facts = f->known;
+    return status;
+}
+
+mr_status cmd_facts_solve(cmd_session *s, mr_plan *out, mr_err *err) {
+    cmd_facts *f = &s->facts;
+    mr_status status = tell_planner(s, err);
+    if (status != MR_OK)
+        return status;
+    f->is_solved = true;
+    status = mr_planner_solve(&f->planner, out, err);
+    if (status != MR_E_NO_MEMORY)
+        return status;
+    /* Matrices may stay in the mapped file, which the system gives back and reads again as it needs memory. */
+    mr_err text = *err;
+    mr_planner_config config = f->planner;
+    config.rank_bytes = 0;
+    mr_rank_facts *ranks = mr_alloc_array((size_t)f->known->n_ranks, sizeof *ranks);
+    mr_cluster_facts facts = *f->known;
+    if (!ranks)
+        return status;
+    memcpy(ranks, f->known->ranks, (size_t)facts.n_ranks * sizeof *ranks);
+    for (int32_t i = 0; i < facts.n_ranks; i++)
+        ranks[i].memory_bytes = 0;
+    facts.ranks = ranks;
+    config.facts = &facts;
+    if (mr_options_given(s->options, MR_OPTION_MEM)) {
+        mr_free(ranks);
+        return status; /* what the user allows is a bound */
+    }
+    status = mr_planner_solve(&config, out, err);
+    mr_free(ranks);
+    if (status == MR_OK)
+        output_warning("%s", text.text);
+    return status;
+}
+
+/* --- What is foretold ----------------------------------------------------------------------------------------------- */
+
+static bool is_used(const mr_plan *plan, int32_t rank) {
+    for (int32_t i = 0; i < plan->n_stages; i++)
+        if (plan->stages[i].rank == rank)
+            return true;
+    return false;
+}
+
+static void note_left_out(const cmd_session *s) {
+    const cmd_facts *f = &s->facts;
+    const mr_model_memory *m = &f->planner.memory;
+    int32_t n_slow = 0;
+    for (int32_t r = 0; r < f->known->n_ranks; r++) {
+        const mr_rank_facts *rank = &f->known->ranks[r];
+        uint64_t least = m->layer_bytes[0] + m->stage_bytes + (uint64_t)f->planner.kv_tokens * m->token_bytes;
+        if (is_used(&s->plan, r))
+            continue;
+        if (rank->memory_bytes > 0 && rank->memory_bytes < least)
+            output_warning("rank %" PRId32
+                           " on %s is left out: it has %.2f GiB of memory, one layer with its buffers and KV "
+                           "cache takes %.2f GiB; hint: a shorter --ctx",
+                           r, rank->host, (double)rank->memory_bytes / (1 << 30), (double)least / (1 << 30));
+        else
+            n_slow++;
+    }
+    if (n_slow > 0)
+        output_note("%" PRId32 " of %" PRId32 " ranks %s left out: with %s the job would be no faster", n_slow,
+                    f->known->n_ranks, n_slow == 1 ? "is" : "are", n_slow == 1 ? "it" : "them");
+}
+
+static void warn_of_link(const cmd_session *s, int32_t n) {
+    const cmd_facts *f = &s->facts;
+    mr_plan_link link;
+    if (!mr_plan_slowest_link(f->known, &s->plan, f->prediction, n, &link) || link.cost < LINK_WORTH_SAYING)
+        return;
+    output_warning(
+        "the link from rank %" PRId32 " on %s to rank %" PRId32 " on %s (%.3f ms, %.1f MB/s) costs %.0f %% of the "
+        "tokens per second of %" PRId32 " sequences; hint: another network (--mca btl_tcp_if_include), or ranks "
+        "on one side of it only",
+        link.from, f->known->ranks[link.from].host, link.to, f->known->ranks[link.to].host, 1e3 * link.facts.latency_s,
+        1e-6 * link.facts.bytes_per_second, 100 * link.cost, n);
+}
+
+/* Ranks that other programs disturbed while they were measured. */
+static void note_busy(const mr_cluster_facts *known, bool here) {
+    for (int32_t r = 0; r < known->n_ranks; r++) {
+        const mr_rank_facts *rank = &known->ranks[r];
+        char who[96] = "this machine";
+        if (rank->core_share <= 0 || rank->core_share >= QUIET_SHARE)
+            continue;
+        if (!here)
+            snprintf(who, sizeof who, "rank %" PRId32 " on %s", r, rank->host);
+        output_note("%s was busy with other programs when it was measured (its step thread had a core for %.0f %% of "
+                    "the time): what is expected may be far off",
+                    who, 1e2 * rank->core_share);
+        if (here)
+            return;
+    }
+}
+
+static mr_status note_alternatives(const cmd_session *s, int32_t n, mr_err *err) {
+    const cmd_facts *f = &s->facts;
+    mr_planner_alternatives a;
+    mr_status status = mr_planner_compare(&f->planner, &a, err);
+    if (status != MR_OK || s->plan.n_stages == 1)
+        return status;
+    double rate = mr_plan_decode_rate(f->prediction, n, NULL);
+    if (a.rate > WORTH_SAYING * rate)
+        output_note("one process on %s alone would be faster: %s tokens/s of %" PRId32 " sequences, this plan has %s",
+                    f->known->ranks[a.rank].host, output_rounded(a.rate, (char[OUTPUT_ROUNDED_TEXT]){0}), n,
+                    output_rounded(rate, (char[OUTPUT_ROUNDED_TEXT]){0}));
+    else if (a.n_hosts > 1 && a.hosts_rate > WORTH_SAYING * rate)
+        output_note("a process with the whole model on each of %" PRId32
+                    " hosts would be faster: %s tokens/s of %" PRId32 " sequences together, this plan has %s",
+                    a.n_hosts, output_rounded(a.hosts_rate, (char[OUTPUT_ROUNDED_TEXT]){0}), n,
+                    output_rounded(rate, (char[OUTPUT_ROUNDED_TEXT]){0}));
+    return MR_OK;
+}
+
+mr_status cmd_facts_predict(cmd_session *s, mr_err *err) {
+    cmd_facts *f = &s->facts;
+    if (!f->known)
+        return MR_OK;
+    mr_status status = tell_planner(s, err);
+    if (status != MR_OK)
+        return status;
+    f->prediction = mr_alloc(sizeof *f->prediction);
+    if (!f->prediction)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory to foretell a plan");
+    mr_plan_predict(f->known, &s->plan, f->planner.depth, f->prediction);
+    int32_t n = f->planner.objective == MR_OBJECTIVE_LATENCY ? 1 : f->planner.n_sequences;
+    note_busy(f->known, cmd_facts_is_here(s));
+    if (cmd_facts_is_here(s))
+        return MR_OK; /* stages of one process, and nothing beside them */
+    if (mr_options_given(s->options, MR_OPTION_PLAN_FILE)) {
+        status = mr_planner_check_memory(&f->planner, &s->plan, err);
+        if (status != MR_OK)
+            return mr_err_prefix(err, "%.160s", mr_options_text(s->options, MR_OPTION_PLAN_FILE));
+    }
+    if (f->is_solved)
+        note_left_out(s);
+    warn_of_link(s, n);
+    return note_alternatives(s, n, err);
+}
+
+/* For other depths than that of the plan. */
+static double rate_at(const cmd_session *s, int32_t n, int32_t depth, bool prefill) {
+    const cmd_facts *f = &s->facts;
+    double rate = 0;
+    mr_plan_prediction *p = f->prediction ? mr_alloc(sizeof *p) : NULL;
+    if (!p)
+        return 0;
+    mr_plan_predict(f->known, &s->plan, depth, p);
+    if (!prefill)
+        rate = mr_plan_decode_rate(p, n, NULL);
+    for (int32_t chunk = s->chunk; prefill && (chunk == s->chunk || chunk >= LEAST_CHUNK);
+         chunk /= 2) { /* the scheduler takes a good one */
+        double with = mr_plan_prefill_rate(p, n, chunk);
+        rate = with > rate ? with : rate;
+    }
+    mr_free(p);
+    return rate;
+}
+
+double cmd_facts_decode_rate(const cmd_session *s, int32_t n_sequences, int32_t depth) {
+    return rate_at(s, n_sequences, depth, false);
+}
+
+double cmd_facts_prefill_rate(const cmd_session *s, int32_t n_tokens, int32_t depth) {
+    return rate_at(s, n_tokens, depth + n_tokens / 2, true);
+}
+
+void cmd_facts_note_steps(const cmd_session *s) {
+    mr_learned_step step;
+    for (int32_t i = 0; s->job && s->facts.prediction && i < s->plan.n_stages; i++)
+        if (mr_job_usual_step(s->job, i, &step))
+            output_note("stage %" PRId32 ": a step of %.0f %s took %s ms, expected were %s ms", i, step.rows,
+                        step.rows < 1.5 ? "row" : "rows",
+                        output_rounded(1e3 * step.seconds, (char[OUTPUT_ROUNDED_TEXT]){0}),
+                        output_rounded(1e3 * mr_plan_step_seconds(s->facts.prediction, i, step.rows),
+                                       (char[OUTPUT_ROUNDED_TEXT]){0}));
+}

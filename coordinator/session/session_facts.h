@@ -1,0 +1,57 @@
+/* coordinator/session/session_facts.h - what a session knows of its ranks, and what follows from it: the fastest plan, what a plan is
+ * expected to do, and what is better than it.
+ * Owns:    what was measured or read. {0} may be deinitialised.
+ * Threads: bound to the main thread.
+ * Errors:  name the file, the option or the rank. Measuring that fails is a warning, and nothing is known then. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_COORDINATOR_CMD_FACTS_H
+#define MR_COORDINATOR_CMD_FACTS_H
+
+#include "coordinator/console/options.h"
+#include "coordinator/lobby/facts.h"
+#include "coordinator/planning/plan_predict.h"
+#include "coordinator/planning/planner.h"
+#include "coordinator/session/plan_file.h"
+
+struct cmd_session;
+
+typedef struct cmd_facts {
+    plan_file plan_from;           /* --plan */
+    plan_file read;                /* --facts */
+    mr_facts measured;             /* of the ranks, or of the stages of this process */
+    const mr_cluster_facts *known; /* NULL: nothing is */
+    uint64_t model_digest;
+    bool is_solved;                 /* the planner chose the plan, nobody else */
+    mr_planner_config planner;      /* where something is known */
+    mr_plan_prediction *prediction; /* of the plan; NULL: nothing is known */
+} cmd_facts;
+
+/* Reads --plan and --facts. */
+MR_MUST_USE mr_status cmd_facts_open(struct cmd_session *s, mr_err *err);
+void cmd_facts_deinit(cmd_facts *f);
+/* Ranks that a plan may use: those of --facts for `plan`, else those that were started; 1: none but this process. */
+int32_t cmd_facts_n_ranks(const struct cmd_session *s);
+
+/* Where nothing is known yet: has the ranks measured, or, once the plan and its threads are there, the stages of this
+ * process. */
+MR_MUST_USE mr_status cmd_facts_measure_ranks(struct cmd_session *s, mr_err *err);
+MR_MUST_USE mr_status cmd_facts_measure_here(struct cmd_session *s, mr_err *err);
+
+/* The best plan by what is known. */
+MR_MUST_USE mr_status cmd_facts_solve(struct cmd_session *s, mr_plan *out, mr_err *err);
+/* Foretells what the session's plan will do; notes and warnings say which ranks are left out, what a slow link costs, and
+ * what would be faster. */
+MR_MUST_USE mr_status cmd_facts_predict(struct cmd_session *s, mr_err *err);
+
+/* What is known is of stages of this process. */
+bool cmd_facts_is_here(const struct cmd_session *s);
+/* The host of a stage's rank; NULL: a thread of this process. */
+const char *cmd_facts_host(const struct cmd_session *s, int32_t stage);
+/* Tokens per second that are expected; 0: not known. */
+double cmd_facts_decode_rate(const struct cmd_session *s, int32_t n_sequences, int32_t depth);
+double cmd_facts_prefill_rate(const struct cmd_session *s, int32_t n_tokens, int32_t depth);
+/* Notes what a usual step took at each stage of a job that has run, beside what was expected of it. Nothing where there was
+ * no forecast. */
+void cmd_facts_note_steps(const struct cmd_session *s);
+
+#endif
