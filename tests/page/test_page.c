@@ -172,7 +172,7 @@ static void test_files(void **state) {
     for (size_t i = 0; i < sizeof PATHS / sizeof PATHS[0]; i++) {
         const mr_page_file *file = mr_page_find(mr_str_from(PATHS[i]));
         assert_non_null(file);
-        snprintf(name, sizeof name, "%s/coordinator/page%s%s", MILLRACE_SOURCE_DIR, PATHS[i],
+        snprintf(name, sizeof name, "%s/coordinator/serving/page%s%s", MILLRACE_SOURCE_DIR, PATHS[i],
                  i == 0 ? "page.html" : "");
         FILE *f = fopen(name, "rb");
         char *want = mr_alloc(file->bytes + 1);
