@@ -63,36 +63,21 @@ void mr_sequences_destroy(mr_sequences *all) {
 
 /* Of ids that were checked to be below the vocabulary, which fits int32. */
 static mr_sampling_params params_of(const Millrace__Sampling *p) {
-    return (mr_sampling_params){.temperature = p->temperature,
-                                .top_k = p->top_k,
-                                .top_p = p->top_p,
-                                .min_p = p->min_p,
-                                .typical_p = p->typical_p,
-                                .top_n_sigma = p->top_n_sigma,
-                                .xtc_probability = p->xtc_probability,
-                                .xtc_threshold = p->xtc_threshold,
-                                .repeat_penalty = p->repeat_penalty,
-                                .repeat_last_n = p->repeat_last_n,
-                                .presence_penalty = p->presence_penalty,
-                                .frequency_penalty = p->frequency_penalty,
-                                .dry_multiplier = p->dry_multiplier,
-                                .dry_base = p->dry_base,
-                                .dry_allowed_length = p->dry_allowed_length,
-                                .dry_last_n = p->dry_last_n,
-                                .mirostat = (int32_t)p->mirostat,
-                                .mirostat_tau = p->mirostat_tau,
-                                .mirostat_eta = p->mirostat_eta,
-                                .seed = p->seed,
-                                .bias_ids = (const int32_t *)p->bias_ids,
-                                .biases = p->biases,
-                                .n_biases = (int32_t)p->n_bias_ids,
-                                .dry_breakers = (const int32_t *)p->dry_breakers,
-                                .n_dry_breakers = (int32_t)p->n_dry_breakers,
-                                .min_tokens = (int32_t)p->min_tokens,
-                                .late_ids = (const int32_t *)p->late_ids,
-                                .n_late_ids = (int32_t)p->n_late_ids,
-                                .bad_words = (const int32_t *)p->bad_words,
-                                .n_bad_words = (int32_t)p->n_bad_words};
+    return (mr_sampling_params){
+#define MR_SAMPLING(type, name, ...) .name = (type)p->name,
+#include "engine/sample/params.def"
+#undef MR_SAMPLING
+        .seed = p->seed,
+        .bias_ids = (const int32_t *)p->bias_ids,
+        .biases = p->biases,
+        .n_biases = (int32_t)p->n_bias_ids,
+        .dry_breakers = (const int32_t *)p->dry_breakers,
+        .n_dry_breakers = (int32_t)p->n_dry_breakers,
+        .min_tokens = (int32_t)p->min_tokens,
+        .late_ids = (const int32_t *)p->late_ids,
+        .n_late_ids = (int32_t)p->n_late_ids,
+        .bad_words = (const int32_t *)p->bad_words,
+        .n_bad_words = (int32_t)p->n_bad_words};
 }
 
 static mr_status create_sampler(const mr_sequences *all, const Millrace__OpenSequence *open, mr_sampler **out,

@@ -66,27 +66,13 @@ static int32_t look_back(int32_t n) {
 static void fill_sampling(const mr_entry *e, Millrace__Sampling *out) {
     const mr_sampling_params *p = &e->desc.sampling;
     *out = (Millrace__Sampling)MILLRACE__SAMPLING__INIT;
-    out->temperature = p->temperature;
-    out->top_k = p->top_k;
-    out->top_p = p->top_p;
-    out->min_p = p->min_p;
-    out->typical_p = p->typical_p;
-    out->top_n_sigma = p->top_n_sigma;
-    out->xtc_probability = p->xtc_probability;
-    out->xtc_threshold = p->xtc_threshold;
-    out->repeat_penalty = p->repeat_penalty;
+#define MR_SAMPLING(type, name, ...) out->name = p->name;
+#include "engine/sample/params.def"
+#undef MR_SAMPLING
     out->repeat_last_n = look_back(p->repeat_last_n);
-    out->presence_penalty = p->presence_penalty;
-    out->frequency_penalty = p->frequency_penalty;
-    out->dry_multiplier = p->dry_multiplier;
-    out->dry_base = p->dry_base;
-    out->dry_allowed_length = p->dry_allowed_length;
     out->dry_last_n = look_back(p->dry_last_n);
     out->dry_breakers = (uint32_t *)(uintptr_t)p->dry_breakers;
     out->n_dry_breakers = (size_t)p->n_dry_breakers;
-    out->mirostat = (uint32_t)p->mirostat;
-    out->mirostat_tau = p->mirostat_tau;
-    out->mirostat_eta = p->mirostat_eta;
     out->mirostat_mu = e->mirostat_mu;
     out->seed = p->seed;
     out->choice = e->desc.choice;

@@ -63,26 +63,11 @@ static mr_status read_biases(cmd_sampling *s, const mr_option_value *list, mr_er
 
 mr_status cmd_sampling_init(cmd_sampling *s, const mr_options *o, mr_err *err) {
     int64_t seed = mr_options_number(o, MR_OPTION_SEED);
-    *s = (cmd_sampling){.params = {.temperature = real(o, MR_OPTION_TEMP),
-                                   .top_k = number(o, MR_OPTION_TOP_K),
-                                   .top_p = real(o, MR_OPTION_TOP_P),
-                                   .min_p = real(o, MR_OPTION_MIN_P),
-                                   .typical_p = real(o, MR_OPTION_TYPICAL),
-                                   .top_n_sigma = real(o, MR_OPTION_TOP_N_SIGMA),
-                                   .xtc_probability = real(o, MR_OPTION_XTC_PROBABILITY),
-                                   .xtc_threshold = real(o, MR_OPTION_XTC_THRESHOLD),
-                                   .repeat_penalty = real(o, MR_OPTION_REPEAT_PENALTY),
-                                   .repeat_last_n = number(o, MR_OPTION_REPEAT_LAST_N),
-                                   .presence_penalty = real(o, MR_OPTION_PRESENCE_PENALTY),
-                                   .frequency_penalty = real(o, MR_OPTION_FREQUENCY_PENALTY),
-                                   .dry_multiplier = real(o, MR_OPTION_DRY_MULTIPLIER),
-                                   .dry_base = real(o, MR_OPTION_DRY_BASE),
-                                   .dry_allowed_length = number(o, MR_OPTION_DRY_ALLOWED_LENGTH),
-                                   .dry_last_n = number(o, MR_OPTION_DRY_LAST_N),
-                                   .mirostat = number(o, MR_OPTION_MIROSTAT),
-                                   .mirostat_tau = real(o, MR_OPTION_MIROSTAT_TAU),
-                                   .mirostat_eta = real(o, MR_OPTION_MIROSTAT_ETA),
-                                   .seed = seed < 0 ? random_seed() : (uint64_t)seed}};
+    *s = (cmd_sampling){.params = {.seed = seed < 0 ? random_seed() : (uint64_t)seed}};
+#define MR_SAMPLING(type, name, option, ...)                                                                           \
+    s->params.name = _Generic((type)0, int32_t : number, float : real)(o, MR_OPTION_##option);
+#include "engine/sample/params.def"
+#undef MR_SAMPLING
     mr_status status = read_biases(s, &o->values[MR_OPTION_LOGIT_BIAS], err);
     return status == MR_OK ? mr_sampling_params_check(&s->params, err) : status;
 }

@@ -1,64 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <float.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "engine/sample/sampler.h"
 
+#define ABOVE_0 FLT_MIN
+
 mr_sampling_params mr_sampling_params_default(void) {
     return (mr_sampling_params){
-        .temperature = 0.8f,
-        .top_k = 40,
-        .top_p = 0.95f,
-        .min_p = 0.05f,
-        .typical_p = 1.0f,
-        .xtc_threshold = 0.1f,
-        .repeat_penalty = 1.0f,
-        .repeat_last_n = 64,
-        .dry_base = 1.75f,
-        .dry_allowed_length = 2,
-        .dry_last_n = -1,
-        .mirostat_tau = 5.0f,
-        .mirostat_eta = 0.1f,
+#define MR_SAMPLING(type, name, option, value, ...) .name = value,
+#include "engine/sample/params.def"
+#undef MR_SAMPLING
     };
 }
 
-typedef struct float_range {
+typedef struct range {
     const char *name;
-    float value, min, max;
-    bool without_min;
+    double value, low, high;
+    bool is_whole, applies;
     const char *hint;
-} float_range;
+} range;
 
-/* Comparisons are written so that NaN fails them. */
-static mr_status check_float(const float_range *r, mr_err *err) {
-    if (r->value >= r->min && r->value <= r->max && !(r->without_min && r->value == r->min))
+/* The comparison is written so that NaN fails it. */
+static mr_status check_range(const range *r, mr_err *err) {
+    char text[100];
+    if (!r->applies || (r->value >= r->low && r->value <= r->high))
         return MR_OK;
-    return mr_err_set(err, MR_E_INVALID, "%s %g is not in %c%g, %g]%s", r->name, (double)r->value,
-                      r->without_min ? '(' : '[', (double)r->min, (double)r->max, r->hint ? r->hint : "");
+    if (r->is_whole)
+        snprintf(text, sizeof text, "%s %.0f is not in [%.0f, %.0f]", r->name, r->value, r->low, r->high);
+    else if (r->low == (double)ABOVE_0)
+        snprintf(text, sizeof text, "%s %g is not in (0, %g]", r->name, r->value, r->high);
+    else
+        snprintf(text, sizeof text, "%s %g is not in [%g, %g]", r->name, r->value, r->low, r->high);
+    return r->hint ? mr_err_set(err, MR_E_INVALID, "%s; hint: %s", text, r->hint)
+                   : mr_err_set(err, MR_E_INVALID, "%s", text);
 }
 
-static mr_status check_floats(const mr_sampling_params *p, mr_err *err) {
-    const bool dry = p->dry_multiplier != 0.0f, mirostat = p->mirostat != 0;
-    const float_range ranges[] = {
-        {"temperature", p->temperature, 0, 100, false, NULL},
-        {"top_p", p->top_p, 0, 1, false, NULL},
-        {"min_p", p->min_p, 0, 1, false, NULL},
-        {"typical_p", p->typical_p, 0, 1, false, NULL},
-        {"top_n_sigma", p->top_n_sigma, 0, 1000, false, NULL},
-        {"xtc_probability", p->xtc_probability, 0, 1, false, NULL},
-        {"xtc_threshold", p->xtc_threshold, 0, 1, false, NULL},
-        {"repeat_penalty", p->repeat_penalty, 0, 100, true, "; hint: 1 turns it off"},
-        {"presence_penalty", p->presence_penalty, -100, 100, false, NULL},
-        {"frequency_penalty", p->frequency_penalty, -100, 100, false, NULL},
-        {"dry_multiplier", p->dry_multiplier, 0, 100, false, NULL},
-        {"dry_base", dry ? p->dry_base : 1, 1, 100, false, NULL},
-        {"mirostat_tau", mirostat ? p->mirostat_tau : 1, 0, 100, true, NULL},
-        {"mirostat_eta", mirostat ? p->mirostat_eta : 1, 0, 10, false, NULL},
+static mr_status check_numbers(const mr_sampling_params *p, mr_err *err) {
+    const range ranges[] = {
+#define MR_SAMPLING(type, name, option, value, low, high, applies, hint)                                               \
+    {#name, (double)p->name, (double)(low), (double)(high), _Generic((type)0, int32_t : true, float : false), applies, \
+     hint},
+#include "engine/sample/params.def"
+#undef MR_SAMPLING
     };
     mr_status status = MR_OK;
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges && status == MR_OK; i++)
-        status = check_float(&ranges[i], err);
+        status = check_range(&ranges[i], err);
     return status;
 }
 
@@ -114,17 +105,6 @@ mr_status mr_sampling_params_check_ids(const mr_sampling_params *p, int32_t n_vo
 }
 
 mr_status mr_sampling_params_check(const mr_sampling_params *p, mr_err *err) {
-    if (p->top_k < 0)
-        return mr_err_set(err, MR_E_INVALID, "top_k %d is negative; hint: 0 turns it off", p->top_k);
-    if (p->repeat_last_n < -1)
-        return mr_err_set(err, MR_E_INVALID, "repeat_last_n %d is below -1; hint: -1 is the whole context",
-                          p->repeat_last_n);
-    if (p->dry_last_n < -1)
-        return mr_err_set(err, MR_E_INVALID, "dry_last_n %d is below -1; hint: -1 is the whole context", p->dry_last_n);
-    if (p->dry_allowed_length < 0)
-        return mr_err_set(err, MR_E_INVALID, "dry_allowed_length %d is negative", p->dry_allowed_length);
-    if (p->mirostat < 0 || p->mirostat > 2)
-        return mr_err_set(err, MR_E_INVALID, "mirostat %d is not 0, 1 or 2", p->mirostat);
-    mr_status status = check_floats(p, err);
+    mr_status status = check_numbers(p, err);
     return status == MR_OK ? check_lists(p, err) : status;
 }

@@ -57,25 +57,9 @@ enum {
 
 /* All zero but top_p and repeat_penalty 1: greedy, and nothing else on. */
 typedef struct mr_sampling_params {
-    float temperature;          /* [0, 100]; 0: the highest logit */
-    int32_t top_k;              /* >= 0; 0: off */
-    float top_p;                /* [0, 1]; 1: off; one token stays at least */
-    float min_p;                /* [0, 1]; 0: off */
-    float typical_p;            /* [0, 1]; 0 and 1: off */
-    float top_n_sigma;          /* [0, 1000]; 0: off */
-    float xtc_probability;      /* [0, 1]; 0: off */
-    float xtc_threshold;        /* [0, 1]; off above 0.5 */
-    float repeat_penalty;       /* (0, 100]; 1: off */
-    int32_t repeat_last_n;      /* >= -1; 0: off, -1: the whole context */
-    float presence_penalty;     /* [-100, 100]; 0: off */
-    float frequency_penalty;    /* likewise */
-    float dry_multiplier;       /* [0, 100]; 0: off */
-    float dry_base;             /* [1, 100] where DRY is on */
-    int32_t dry_allowed_length; /* >= 0 */
-    int32_t dry_last_n;         /* >= -1; 0: off, -1: the whole context */
-    int32_t mirostat;           /* 0: off; 1 or 2: its version */
-    float mirostat_tau;         /* (0, 100], bits: the surprise that is wanted */
-    float mirostat_eta;         /* [0, 10] */
+#define MR_SAMPLING(type, name, ...) type name;
+#include "engine/sample/params.def" /* says what each may be */
+#undef MR_SAMPLING
     uint64_t seed;
     /* Lists, borrowed; whoever keeps the parameters copies them. */
     const int32_t *bias_ids; /* [n_biases]; an id that is there twice gets both */
