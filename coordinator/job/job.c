@@ -399,21 +399,28 @@ static mr_status check_sampling(const mr_job *job, const mr_sequence_desc *desc,
     return status == MR_OK ? mr_sampling_params_check_ids(p, job->config.info->vocab_size, err) : status;
 }
 
-mr_status mr_job_submit(mr_job *job, const mr_sequence_desc *desc, int64_t *out_sequence, mr_err *err) {
-    int32_t n = desc->n_prompt, context = job->config.max_context;
+mr_status mr_job_check_prompt(const int32_t *ids, int32_t n, bool generates, int32_t n_vocab, int32_t max_ids,
+                              mr_err *err) {
     if (n < 1)
         return mr_err_set(err, MR_E_INVALID, "the prompt is empty: a sequence needs one token at least");
+    if (n > max_ids - generates)
+        return mr_err_set(err, MR_E_TOO_LONG, "the prompt has %d tokens%s, the context %d", n,
+                          generates ? " and needs room for one more" : "", max_ids);
     for (int32_t i = 0; i < n; i++)
-        if (desc->prompt_ids[i] < 0 || desc->prompt_ids[i] >= job->config.info->vocab_size)
-            return mr_err_set(err, MR_E_INVALID, "token id %d at position %d is outside the vocabulary of %d",
-                              desc->prompt_ids[i], i, job->config.info->vocab_size);
+        if (ids[i] < 0 || ids[i] >= n_vocab)
+            return mr_err_set(err, MR_E_INVALID, "token id %d at position %d is outside the vocabulary of %d", ids[i],
+                              i, n_vocab);
+    return MR_OK;
+}
+
+mr_status mr_job_submit(mr_job *job, const mr_sequence_desc *desc, int64_t *out_sequence, mr_err *err) {
+    int32_t n = desc->n_prompt, context = job->config.max_context;
     bool samples = !desc->on_logits && !desc->on_hidden;
-    if (n + samples > context)
-        return mr_err_set(err, MR_E_TOO_LONG, "the prompt has %d tokens, the context %d; hint: a larger --ctx", n,
-                          context);
-    if (samples && desc->max_tokens < 1)
-        return mr_err_set(err, MR_E_INVALID, "%d tokens to generate; hint: 1 or more", desc->max_tokens);
-    mr_status status = samples ? check_sampling(job, desc, err) : MR_OK;
+    mr_status status = mr_job_check_prompt(desc->prompt_ids, n, samples, job->config.info->vocab_size, context, err);
+    if (status == MR_OK && samples && desc->max_tokens < 1)
+        status = mr_err_set(err, MR_E_INVALID, "%d tokens to generate; hint: 1 or more", desc->max_tokens);
+    if (status == MR_OK && samples)
+        status = check_sampling(job, desc, err);
     if (status != MR_OK)
         return status;
     int32_t room = context - n;

@@ -218,7 +218,7 @@ static void test_prompts_that_are_refused(void **state) {
     desc.max_tokens = 14;
     refuse(&rig, &desc, MR_E_TOO_LONG, "may reach 17 tokens, the KV cache holds 16");
     desc.n_prompt = 32;
-    refuse(&rig, &desc, MR_E_TOO_LONG, "the prompt has 32 tokens, the context 32");
+    refuse(&rig, &desc, MR_E_TOO_LONG, "the prompt has 32 tokens and needs room for one more, the context 32");
     job_rig_run(&rig); /* nothing was submitted */
     submit(&rig, 1, 3, 13, &l);
     job_rig_run(&rig);

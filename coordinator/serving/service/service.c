@@ -132,8 +132,6 @@ static mr_status check_stops(const mr_generate_desc *desc, mr_err *err) {
 
 /* What does not depend on the model. */
 static mr_status check_desc(const mr_generate_desc *desc, mr_err *err) {
-    if (desc->n_prompt < 1)
-        return mr_err_set(err, MR_E_INVALID, "the prompt is empty: a sequence needs one token at least");
     if (desc->n_choices < 1 || desc->n_choices > MR_SERVICE_MAX_CHOICES)
         return mr_err_set(err, MR_E_INVALID, "%d choices; hint: 1 to %d", desc->n_choices, MR_SERVICE_MAX_CHOICES);
     if (desc->pooling != MR_POOLING_NONE && desc->n_choices != 1)
@@ -163,19 +161,6 @@ static mr_status check_state(const mr_service *s, const mr_generate_desc *desc, 
     return MR_OK;
 }
 
-/* Whether the model can run it. */
-static mr_status check_prompt(const mr_generate_desc *desc, int32_t n_vocab, int32_t most_ids, mr_err *err) {
-    bool generates = desc->pooling == MR_POOLING_NONE && desc->max_tokens != 0;
-    if (desc->n_prompt > most_ids - generates)
-        return mr_err_set(err, MR_E_TOO_LONG, "the prompt has %d tokens%s, the context %d", desc->n_prompt,
-                          generates ? " and needs room for one more" : "", most_ids);
-    for (int32_t i = 0; i < desc->n_prompt; i++)
-        if (desc->prompt_ids[i] < 0 || desc->prompt_ids[i] >= n_vocab)
-            return mr_err_set(err, MR_E_INVALID, "token id %d at position %d is outside the vocabulary of %d",
-                              desc->prompt_ids[i], i, n_vocab);
-    return MR_OK;
-}
-
 mr_status mr_service_submit(mr_service *s, const mr_generate_desc *desc, mr_request **out, mr_err *err) {
     mr_request *r = NULL;
     mr_mutex_lock(&s->lock);
@@ -186,7 +171,8 @@ mr_status mr_service_submit(mr_service *s, const mr_generate_desc *desc, mr_requ
     if (status == MR_OK)
         status = check_desc(desc, err);
     if (status == MR_OK)
-        status = check_prompt(desc, n_vocab, most_ids, err);
+        status = mr_job_check_prompt(desc->prompt_ids, desc->n_prompt,
+                                     desc->pooling == MR_POOLING_NONE && desc->max_tokens != 0, n_vocab, most_ids, err);
     if (status == MR_OK)
         status = request_create(s, desc, &base_key, &r, err);
     if (status != MR_OK)
