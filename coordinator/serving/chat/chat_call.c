@@ -5,28 +5,28 @@
 
 enum { MAX_SKIP_BYTES = 128 };
 
-bool is_space(char c) {
+bool chat_is_space(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-bool is_name_byte(char c) {
+bool chat_is_name_byte(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
            c == '.';
 }
 
-void skip_space(chat_output *o) {
-    while (o->pos < o->end && is_space(o->in.data[o->pos]))
+void chat_skip_space(chat_output *o) {
+    while (o->pos < o->end && chat_is_space(o->in.data[o->pos]))
         o->pos++;
 }
 
-step match(const chat_output *o, size_t pos, const char *literal, size_t n) {
+chat_step chat_match(const chat_output *o, size_t pos, const char *literal, size_t n) {
     size_t have = o->end - pos;
     if (have && memcmp(o->in.data + pos, literal, have < n ? have : n) != 0)
         return STEP_NO;
     return have < n ? STEP_MORE : STEP_ON;
 }
 
-void call_begin_run(chat_output *o, int program, size_t start) {
+void chat_call_begin_run(chat_output *o, int program, size_t start) {
     mr_text_buf value = o->run.value;
     mr_text_buf_clear(&value);
     o->run = (call_run){.at = o->programs[program], .bare = o->desc.format.calls->known_names, .value = value};
@@ -37,18 +37,18 @@ void call_begin_run(chat_output *o, int program, size_t start) {
 }
 
 /* Bytes of a name at pos; STEP_MORE where it may go on. */
-static step name_bytes(const chat_output *o, const char *others, size_t *out_n) {
+static chat_step name_bytes(const chat_output *o, const char *others, size_t *out_n) {
     size_t n = 0, have = o->end - o->pos;
     const char *s = o->in.data + o->pos;
-    while (n < have && n <= CHAT_MAX_NAME_BYTES && (is_name_byte(s[n]) || (s[n] && strchr(others, s[n]))))
+    while (n < have && n <= CHAT_MAX_NAME_BYTES && (chat_is_name_byte(s[n]) || (s[n] && strchr(others, s[n]))))
         n++;
     *out_n = n;
     return n > CHAT_MAX_NAME_BYTES ? STEP_NO : n == have ? STEP_MORE : n ? STEP_ON : STEP_NO;
 }
 
-static step take_word(chat_output *o, char *to, const char *others) {
+static chat_step take_word(chat_output *o, char *to, const char *others) {
     size_t n;
-    step s = name_bytes(o, others, &n);
+    chat_step s = name_bytes(o, others, &n);
     if (s != STEP_ON)
         return s;
     memcpy(to, o->in.data + o->pos, n);
@@ -59,9 +59,9 @@ static step take_word(chat_output *o, char *to, const char *others) {
 }
 
 /* functions.NAME:NUMBER, or a NAME alone */
-static step take_full_name(chat_output *o) {
+static chat_step take_full_name(chat_output *o) {
     call_run *r = &o->run;
-    step s = take_word(o, r->id, ":");
+    chat_step s = take_word(o, r->id, ":");
     if (s != STEP_ON)
         return s;
     const char *name = strncmp(r->id, "functions.", 10) == 0 ? r->id + 10 : r->id;
@@ -74,10 +74,10 @@ static step take_full_name(chat_output *o) {
 }
 
 /* Bytes in front of the next literal of the pattern, on the same line and at most `most`. */
-static step bytes_before(const chat_output *o, const char *literal, size_t most, size_t *out_n) {
+static chat_step bytes_before(const chat_output *o, const char *literal, size_t most, size_t *out_n) {
     size_t len = pat_literal_bytes(literal), have = o->end - o->pos;
     for (size_t n = 0; n <= have && n <= most; n++) {
-        step s = match(o, o->pos + n, literal, len);
+        chat_step s = chat_match(o, o->pos + n, literal, len);
         *out_n = n;
         if (s == STEP_ON || (s == STEP_MORE && n == have))
             return s;
@@ -89,9 +89,9 @@ static step bytes_before(const chat_output *o, const char *literal, size_t most,
     return have > most + len ? STEP_NO : STEP_MORE;
 }
 
-static step skip_field(chat_output *o) {
+static chat_step skip_field(chat_output *o) {
     size_t n;
-    step s = bytes_before(o, o->run.at + 1, MAX_SKIP_BYTES, &n);
+    chat_step s = bytes_before(o, o->run.at + 1, MAX_SKIP_BYTES, &n);
     if (s == STEP_ON) {
         o->pos += n;
         o->run.at++;
@@ -99,9 +99,9 @@ static step skip_field(chat_output *o) {
     return s;
 }
 
-static step key_field(chat_output *o) {
+static chat_step key_field(chat_output *o) {
     size_t n;
-    step s = bytes_before(o, o->run.at + 1, MAX_KEY_BYTES, &n);
+    chat_step s = bytes_before(o, o->run.at + 1, MAX_KEY_BYTES, &n);
     if (s != STEP_ON)
         return s;
     memcpy(o->run.arg, o->in.data + o->pos, n);
@@ -112,11 +112,11 @@ static step key_field(chat_output *o) {
     return n && !memchr(o->run.arg, 0, n) ? STEP_ON : STEP_NO;
 }
 
-static step is_text_field(chat_output *o) {
+static chat_step is_text_field(chat_output *o) {
     call_run *r = &o->run;
     for (int yes = 0; yes < 2; yes++) {
         const char *word = yes ? "true" : "false";
-        step s = match(o, o->pos, word, strlen(word));
+        chat_step s = chat_match(o, o->pos, word, strlen(word));
         if (s == STEP_NO)
             continue;
         if (s == STEP_ON) {
@@ -130,12 +130,12 @@ static step is_text_field(chat_output *o) {
     return STEP_NO;
 }
 
-static step arguments_field(chat_output *o) {
+static chat_step arguments_field(chat_output *o) {
     call_run *r = &o->run;
     bool done = false;
-    step s;
+    chat_step s;
     if (!r->open) {
-        skip_space(o);
+        chat_skip_space(o);
         if (o->pos == o->end)
             return STEP_MORE;
         char c = o->in.data[o->pos];
@@ -144,40 +144,40 @@ static step arguments_field(chat_output *o) {
         r->scan = (json_scan){0};
         r->state = c == '{' ? OBJ_ARGS : OBJ_ARGS_TEXT;
         o->pos += c == '"';
-        return emit_begin(o);
+        return chat_emit_begin(o);
     }
-    s = r->state == OBJ_ARGS ? json_object_step(o, &done) : json_text_step(o, &done);
+    s = r->state == OBJ_ARGS ? chat_json_object_step(o, &done) : chat_json_text_step(o, &done);
     if (s != STEP_ON || !done)
         return s;
     r->at++;
-    return emit_end(o);
+    return chat_emit_end(o);
 }
 
 /* Another argument, or the end of the call. */
-static step loop_field(chat_output *o) {
+static chat_step loop_field(chat_output *o) {
     call_run *r = &o->run;
-    skip_space(o);
-    step s = match(o, o->pos, r->at + 1, pat_literal_bytes(r->at + 1));
+    chat_skip_space(o);
+    chat_step s = chat_match(o, o->pos, r->at + 1, pat_literal_bytes(r->at + 1));
     if (s == STEP_MORE && !o->ending)
         return s;
     if (s == STEP_ON) {
         r->loop = r->at++;
-        return r->open ? STEP_ON : emit_begin(o);
+        return r->open ? STEP_ON : chat_emit_begin(o);
     }
     r->at = strchr(r->at, PAT_LOOP_END[0]) + 1;
     if (!r->open)
         return STEP_ON; /* no arguments: the end decides */
-    s = emit_arguments(o, "}", 1);
-    return s == STEP_ON ? emit_end(o) : s;
+    s = chat_emit_arguments(o, "}", 1);
+    return s == STEP_ON ? chat_emit_end(o) : s;
 }
 
-size_t whole_characters(const char *s, size_t n) {
+size_t chat_whole_characters(const char *s, size_t n) {
     while (n && ((unsigned char)s[n] & 0xc0) == 0x80)
         n--;
     return n;
 }
 
-static step value_field(chat_output *o) {
+static chat_step value_field(chat_output *o) {
     call_run *r = &o->run;
     bool lines = *r->at == PAT_LINES[0];
     const char *close = r->at + 1;
@@ -186,25 +186,25 @@ static step value_field(chat_output *o) {
         if (lines && o->pos == o->end)
             return STEP_MORE;
         o->pos += lines && o->in.data[o->pos] == '\n';
-        return emit_arg_begin(o);
+        return chat_emit_arg_begin(o);
     }
     const char *s = o->in.data + o->pos;
     size_t have = o->end - o->pos;
     const char *found = have ? memmem(s, have, close, len) : NULL;
-    size_t n = found ? (size_t)(found - s) : have > len ? whole_characters(s, have - len) : 0;
+    size_t n = found ? (size_t)(found - s) : have > len ? chat_whole_characters(s, have - len) : 0;
     size_t given = n - (found && lines && n && s[n - 1] == '\n');
-    step st = emit_arg_bytes(o, s, given);
+    chat_step st = chat_emit_arg_bytes(o, s, given);
     o->pos += n;
     if (st != STEP_ON || !found)
         return st == STEP_ON ? STEP_MORE : st;
     r->at++;
-    return emit_arg_end(o);
+    return chat_emit_arg_end(o);
 }
 
-static step literal_item(chat_output *o) {
+static chat_step literal_item(chat_output *o) {
     call_run *r = &o->run;
     size_t n = pat_literal_bytes(r->at);
-    step s = match(o, o->pos, r->at, n);
+    chat_step s = chat_match(o, o->pos, r->at, n);
     if (s == STEP_ON) {
         o->pos += n;
         r->at += n;
@@ -213,51 +213,51 @@ static step literal_item(chat_output *o) {
 }
 
 /* A pattern that ends without any arguments is a call without arguments. */
-static step end_of_pattern(chat_output *o) {
+static chat_step end_of_pattern(chat_output *o) {
     if (o->run.done)
         return STEP_ON;
-    step s = emit_begin(o);
+    chat_step s = chat_emit_begin(o);
     if (s == STEP_ON)
-        s = emit_arguments(o, "{}", 2);
-    return s == STEP_ON ? emit_end(o) : s;
+        s = chat_emit_arguments(o, "{}", 2);
+    return s == STEP_ON ? chat_emit_end(o) : s;
 }
 
-step call_step(chat_output *o) {
+chat_step chat_call_step(chat_output *o) {
     call_run *r = &o->run;
     switch (*r->at) {
     case 0:
         return end_of_pattern(o);
     case ' ':
     case '\n':
-        skip_space(o);
+        chat_skip_space(o);
         if (o->pos == o->end && !o->ending)
             return STEP_MORE;
         r->at++;
         return STEP_ON;
-    case 1: /* PAT_NAME */
+    case PART_NAME:
         return take_word(o, r->name, "");
-    case 2: /* PAT_ID */
+    case PART_ID:
         return take_word(o, r->id, ":");
-    case 3: /* PAT_SKIP */
+    case PART_SKIP:
         return skip_field(o);
-    case 4: /* PAT_ARGS */
+    case PART_ARGS:
         return arguments_field(o);
-    case 5: /* PAT_CALL, PAT_CALLS */
-    case 6:
-        return call_json_step(o);
-    case 7: /* PAT_LOOP */
+    case PART_CALL:
+    case PART_CALLS:
+        return chat_call_json_step(o);
+    case PART_LOOP:
         return loop_field(o);
-    case 8: /* PAT_LOOP_END */
+    case PART_LOOP_END:
         r->at = r->loop;
         return STEP_ON;
-    case 14: /* PAT_KEY */
+    case PART_KEY:
         return key_field(o);
-    case 15: /* PAT_VALUE, PAT_LINES */
-    case 16:
+    case PART_VALUE:
+    case PART_LINES:
         return value_field(o);
-    case 17: /* PAT_IS_TEXT */
+    case PART_IS_TEXT:
         return is_text_field(o);
-    case 18: /* PAT_FULL_NAME */
+    case PART_FULL_NAME:
         return take_full_name(o);
     default:
         return literal_item(o);

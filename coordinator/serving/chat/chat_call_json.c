@@ -6,10 +6,10 @@
 enum { MAX_SHORT_BYTES = 256, MAX_ESCAPE_BYTES = 12 };
 
 static bool may_stand_outside_texts(char c) {
-    return is_name_byte(c) || is_space(c) || strchr("{}[]:,+", c) != NULL;
+    return chat_is_name_byte(c) || chat_is_space(c) || strchr("{}[]:,+", c) != NULL;
 }
 
-size_t json_scan_run(json_scan *s, const char *data, size_t n, bool *out_done, bool *out_bad) {
+size_t chat_json_scan_run(json_scan *s, const char *data, size_t n, bool *out_done, bool *out_bad) {
     *out_done = *out_bad = false;
     for (size_t i = 0; i < n; i++) {
         char c = data[i];
@@ -17,7 +17,7 @@ size_t json_scan_run(json_scan *s, const char *data, size_t n, bool *out_done, b
             s->in_text = s->escaped || c != '"';
             s->escaped = !s->escaped && c == '\\';
             *out_done = !s->in_text && s->depth == 0;
-        } else if (s->begun && s->depth == 0 && !is_name_byte(c) && c != '+') {
+        } else if (s->begun && s->depth == 0 && !chat_is_name_byte(c) && c != '+') {
             *out_done = true; /* a number or word ends in front of what is no part of it */
             return i;
         } else if (!c || !(c == '"' || may_stand_outside_texts(c))) {
@@ -36,7 +36,7 @@ size_t json_scan_run(json_scan *s, const char *data, size_t n, bool *out_done, b
 }
 
 /* A JSON string at pos without escapes: its inside. Consumes nothing. */
-static step short_text(const chat_output *o, mr_str *out) {
+static chat_step short_text(const chat_output *o, mr_str *out) {
     const char *s = o->in.data + o->pos;
     size_t n = o->end - o->pos;
     for (size_t i = 1; i < n && i <= MAX_SHORT_BYTES + 1; i++) {
@@ -54,7 +54,7 @@ static bool keep_name(char *to, mr_str text) {
     if (!text.len || text.len > CHAT_MAX_NAME_BYTES)
         return false;
     for (size_t i = 0; i < text.len; i++)
-        if (!is_name_byte(text.data[i]))
+        if (!chat_is_name_byte(text.data[i]))
             return false;
     memcpy(to, text.data, text.len);
     to[text.len] = 0;
@@ -67,7 +67,7 @@ static void begin_object(call_run *r) {
     r->n_kept = 0;
 }
 
-static step at_begin(chat_output *o, char c) {
+static chat_step at_begin(chat_output *o, char c) {
     call_run *r = &o->run;
     if (c == '[' && !r->in_list && !r->bare)
         r->in_list = true;
@@ -79,23 +79,23 @@ static step at_begin(chat_output *o, char c) {
     return STEP_ON;
 }
 
-static step end_object(chat_output *o) {
+static chat_step end_object(chat_output *o) {
     call_run *r = &o->run;
-    step s = STEP_ON;
+    chat_step s = STEP_ON;
     if (!r->open) {
         if (!r->name[0] || r->bare)
             return STEP_NO;
-        s = emit_begin(o);
+        s = chat_emit_begin(o);
         if (s == STEP_ON)
-            s = emit_arguments(o, "{}", 2);
+            s = chat_emit_arguments(o, "{}", 2);
     }
     if (s == STEP_ON)
-        s = emit_end(o);
+        s = chat_emit_end(o);
     r->state = OBJ_END;
     return s;
 }
 
-static step at_key(chat_output *o, char c) {
+static chat_step at_key(chat_output *o, char c) {
     static const struct {
         const char *name;
         object_key key;
@@ -109,7 +109,7 @@ static step at_key(chat_output *o, char c) {
     }
     if (c != '"')
         return STEP_NO;
-    step s = short_text(o, &text);
+    chat_step s = short_text(o, &text);
     if (s != STEP_ON)
         return s;
     r->key = KEY_OTHER;
@@ -121,17 +121,17 @@ static step at_key(chat_output *o, char c) {
     return STEP_ON;
 }
 
-static step skip_value(call_run *r) {
+static chat_step skip_value(call_run *r) {
     r->scan = (json_scan){0};
     r->skips_args = false;
     r->state = OBJ_SKIP;
     return STEP_ON;
 }
 
-static step take_name(chat_output *o) {
+static chat_step take_name(chat_output *o) {
     call_run *r = &o->run;
     mr_str text;
-    step s = short_text(o, &text);
+    chat_step s = short_text(o, &text);
     if (s != STEP_ON)
         return s;
     if (!keep_name(r->name, text))
@@ -140,14 +140,14 @@ static step take_name(chat_output *o) {
     r->state = OBJ_NEXT;
     if (!r->n_kept)
         return STEP_ON;
-    s = emit_begin(o);
-    return s == STEP_ON ? emit_arguments(o, o->in.data + r->kept, r->n_kept) : s;
+    s = chat_emit_begin(o);
+    return s == STEP_ON ? chat_emit_arguments(o, o->in.data + r->kept, r->n_kept) : s;
 }
 
-static step take_id(chat_output *o) {
+static chat_step take_id(chat_output *o) {
     call_run *r = &o->run;
     mr_str text;
-    step s = short_text(o, &text);
+    chat_step s = short_text(o, &text);
     if (s == STEP_MORE)
         return s;
     if (s == STEP_ON && !r->open)
@@ -155,7 +155,7 @@ static step take_id(chat_output *o) {
     return skip_value(r);
 }
 
-static step take_arguments(chat_output *o, char c) {
+static chat_step take_arguments(chat_output *o, char c) {
     call_run *r = &o->run;
     if (r->open || c == 'n')
         return skip_value(r);
@@ -167,14 +167,14 @@ static step take_arguments(chat_output *o, char c) {
         r->kept = o->pos;
         return STEP_ON;
     }
-    step s = r->name[0] ? emit_begin(o) : STEP_NO;
+    chat_step s = r->name[0] ? chat_emit_begin(o) : STEP_NO;
     r->scan = (json_scan){0};
     r->state = c == '{' ? OBJ_ARGS : OBJ_ARGS_TEXT;
     o->pos += c == '"' && s == STEP_ON;
     return s;
 }
 
-static step at_value(chat_output *o, char c) {
+static chat_step at_value(chat_output *o, char c) {
     call_run *r = &o->run;
     if (r->key == KEY_NAME && c == '"' && !r->name[0])
         return take_name(o);
@@ -185,12 +185,12 @@ static step at_value(chat_output *o, char c) {
     return skip_value(r);
 }
 
-step json_object_step(chat_output *o, bool *out_done) {
+chat_step chat_json_object_step(chat_output *o, bool *out_done) {
     bool bad;
     const char *from = o->in.data + o->pos;
-    size_t n = json_scan_run(&o->run.scan, from, o->end - o->pos, out_done, &bad);
+    size_t n = chat_json_scan_run(&o->run.scan, from, o->end - o->pos, out_done, &bad);
     o->pos += n;
-    step s = emit_arguments(o, from, n);
+    chat_step s = chat_emit_arguments(o, from, n);
     return s != STEP_ON ? s : bad ? STEP_NO : *out_done ? STEP_ON : STEP_MORE;
 }
 
@@ -250,13 +250,13 @@ static int unescape(const char *s, size_t n, char out[4], size_t *out_n) {
     return 6;
 }
 
-step json_text_step(chat_output *o, bool *out_done) {
+chat_step chat_json_text_step(chat_output *o, bool *out_done) {
     const char *s = o->in.data + o->pos;
     size_t n = o->end - o->pos, plain = 0;
     *out_done = false;
     while (plain < n && s[plain] != '"' && s[plain] != '\\')
         plain++;
-    step st = emit_arguments(o, s, plain);
+    chat_step st = chat_emit_arguments(o, s, plain);
     o->pos += plain;
     if (st != STEP_ON || plain == n)
         return st == STEP_ON ? STEP_MORE : st;
@@ -272,13 +272,13 @@ step json_text_step(chat_output *o, bool *out_done) {
     if (used <= 0)
         return used ? STEP_NO : STEP_MORE;
     o->pos += (size_t)used;
-    return emit_arguments(o, text, n_text);
+    return chat_emit_arguments(o, text, n_text);
 }
 
-static step at_skip(chat_output *o) {
+static chat_step at_skip(chat_output *o) {
     call_run *r = &o->run;
     bool done, bad;
-    o->pos += json_scan_run(&r->scan, o->in.data + o->pos, o->end - o->pos, &done, &bad);
+    o->pos += chat_json_scan_run(&r->scan, o->in.data + o->pos, o->end - o->pos, &done, &bad);
     if (bad || (done && !r->scan.begun))
         return STEP_NO;
     if (!done)
@@ -289,7 +289,7 @@ static step at_skip(chat_output *o) {
     return STEP_ON;
 }
 
-static step at_end(chat_output *o, char c) {
+static chat_step at_end(chat_output *o, char c) {
     call_run *r = &o->run;
     if (c == ';' || (c == ',' && r->in_list)) {
         o->pos++;
@@ -300,25 +300,25 @@ static step at_end(chat_output *o, char c) {
         if (r->in_list && c == ']')
             o->start = o->pos + 1;
         o->pos = o->start;
-        skip_space(o);
+        chat_skip_space(o);
         r->at++; /* behind the field */
     }
     return STEP_ON;
 }
 
-step call_json_step(chat_output *o) {
+chat_step chat_call_json_step(chat_output *o) {
     call_run *r = &o->run;
     bool done = false;
-    step s = STEP_ON;
+    chat_step s = STEP_ON;
     if (r->state == OBJ_ARGS || r->state == OBJ_ARGS_TEXT) {
-        s = r->state == OBJ_ARGS ? json_object_step(o, &done) : json_text_step(o, &done);
+        s = r->state == OBJ_ARGS ? chat_json_object_step(o, &done) : chat_json_text_step(o, &done);
         if (s == STEP_ON && done)
             r->state = OBJ_NEXT;
         return s;
     }
     if (r->state == OBJ_SKIP)
         return at_skip(o);
-    skip_space(o);
+    chat_skip_space(o);
     if (o->pos == o->end) {
         if (r->state != OBJ_END || !o->ending)
             return STEP_MORE;
@@ -349,7 +349,7 @@ step call_json_step(chat_output *o) {
         if (!r->open)
             return STEP_NO;
         r->at++; /* the object lacks its end: what the pattern has behind it may still be there */
-        return emit_end(o);
+        return chat_emit_end(o);
     default:
         return at_end(o, c);
     }

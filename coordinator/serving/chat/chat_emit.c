@@ -5,16 +5,16 @@
 
 #include "coordinator/serving/chat/chat_schema.h"
 
-static step failed(chat_output *o, mr_status status) {
+static chat_step failed(chat_output *o, mr_status status) {
     o->status = status;
     return STEP_ERROR;
 }
 
-static step no_memory(chat_output *o) {
+static chat_step no_memory(chat_output *o) {
     return failed(o, mr_err_set(o->err, MR_E_NO_MEMORY, "no memory to take an answer apart"));
 }
 
-step emit(chat_output *o, chat_delta_kind kind, mr_str text) {
+chat_step chat_emit(chat_output *o, chat_delta_kind kind, mr_str text) {
     bool in_call = kind >= CHAT_TOOL_BEGIN;
     if (!text.len && kind != CHAT_TOOL_BEGIN && kind != CHAT_TOOL_END)
         return STEP_ON;
@@ -56,7 +56,7 @@ static const json_t *tool_named(const chat_output *o, const char *name) {
     return NULL;
 }
 
-step emit_begin(chat_output *o) {
+chat_step chat_emit_begin(chat_output *o) {
     if (o->n_calls == CHAT_MAX_CALLS || (o->run.bare && !tool_named(o, o->run.name)))
         return STEP_NO;
     if (!o->run.id[0])
@@ -64,19 +64,19 @@ step emit_begin(chat_output *o) {
     o->n_calls++;
     o->run.open = true;
     o->any = true;
-    return emit(o, CHAT_TOOL_BEGIN, mr_str_from(o->run.name));
+    return chat_emit(o, CHAT_TOOL_BEGIN, mr_str_from(o->run.name));
 }
 
-step emit_end(chat_output *o) {
+chat_step chat_emit_end(chat_output *o) {
     o->run.open = false;
     o->run.done = true;
     o->run.id[0] = 0;
     o->start = o->pos;
-    return emit(o, CHAT_TOOL_END, (mr_str){0});
+    return chat_emit(o, CHAT_TOOL_END, (mr_str){0});
 }
 
-step emit_arguments(chat_output *o, const char *bytes, size_t n) {
-    return emit(o, CHAT_TOOL_ARGUMENTS, (mr_str){bytes, n});
+chat_step chat_emit_arguments(chat_output *o, const char *bytes, size_t n) {
+    return chat_emit(o, CHAT_TOOL_ARGUMENTS, (mr_str){bytes, n});
 }
 
 static unsigned types_of_arg(const chat_output *o) {
@@ -118,11 +118,11 @@ static bool escape(mr_text_buf *out, const char *bytes, size_t n) {
     return ok;
 }
 
-static step emit_scratch(chat_output *o, bool made) {
-    return made ? emit_arguments(o, o->scratch.data, o->scratch.len) : no_memory(o);
+static chat_step emit_scratch(chat_output *o, bool made) {
+    return made ? chat_emit_arguments(o, o->scratch.data, o->scratch.len) : no_memory(o);
 }
 
-step emit_arg_begin(chat_output *o) {
+chat_step chat_emit_arg_begin(chat_output *o) {
     call_run *r = &o->run;
     unsigned types = types_of_arg(o);
     r->escapes = r->is_text || (!r->is_json && types == CHAT_TYPE_STRING);
@@ -135,7 +135,7 @@ step emit_arg_begin(chat_output *o) {
                                mr_text_buf_append(&o->scratch, r->escapes ? "\": \"" : "\": ", r->escapes ? 4 : 3));
 }
 
-step emit_arg_bytes(chat_output *o, const char *bytes, size_t n) {
+chat_step chat_emit_arg_bytes(chat_output *o, const char *bytes, size_t n) {
     if (!o->run.escapes)
         return mr_text_buf_append(&o->run.value, bytes, n) ? STEP_ON : no_memory(o);
     mr_text_buf_clear(&o->scratch);
@@ -144,11 +144,11 @@ step emit_arg_bytes(chat_output *o, const char *bytes, size_t n) {
 
 /* A value that may be JSON: as it stands where it is and has a type that the schema allows, as text otherwise. Words of
  * Python, which models mix up with JSON's, are these. */
-step emit_arg_end(chat_output *o) {
+chat_step chat_emit_arg_end(chat_output *o) {
     call_run *r = &o->run;
     r->value_begun = false;
     if (r->escapes)
-        return emit_arguments(o, "\"", 1);
+        return chat_emit_arguments(o, "\"", 1);
     static const char *const WORDS[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
     unsigned types = types_of_arg(o);
     mr_str text = {r->value.data ? r->value.data : "", r->value.len};
@@ -160,7 +160,7 @@ step emit_arg_end(chat_output *o) {
     bool as_is = value && (r->is_json || (chat_value_type(value) & types));
     json_decref(value);
     if (as_is)
-        return emit_arguments(o, text.data, text.len);
+        return chat_emit_arguments(o, text.data, text.len);
     mr_text_buf_clear(&o->scratch);
     return emit_scratch(o, mr_text_buf_append(&o->scratch, "\"", 1) && escape(&o->scratch, text.data, text.len) &&
                                mr_text_buf_append(&o->scratch, "\"", 1));

@@ -22,6 +22,23 @@
 #define PAT_IS_TEXT "\021"   /* true or false: whether the value is text */
 #define PAT_FULL_NAME "\022" /* functions.NAME:NUMBER, all of which is the id */
 
+/* The bytes of these, for a switch. */
+enum {
+    PART_NAME = 0001,
+    PART_ID = 0002,
+    PART_SKIP = 0003,
+    PART_ARGS = 0004,
+    PART_CALL = 0005,
+    PART_CALLS = 0006,
+    PART_LOOP = 0007,
+    PART_LOOP_END = 0010,
+    PART_KEY = 0016,
+    PART_VALUE = 0017,
+    PART_LINES = 0020,
+    PART_IS_TEXT = 0021,
+    PART_FULL_NAME = 0022,
+};
+
 enum { PAT_MAX_CALLS = 3, PAT_MAX_DROPS = 7, PAT_MAX_BYTES = 256 };
 
 typedef enum chat_id_style {

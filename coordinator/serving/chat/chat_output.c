@@ -50,7 +50,7 @@ static bool ends_in(mr_str text, const char *end) {
 static bool take_prompt(chat_output *o, mr_str prompt) {
     const chat_format *f = &o->desc.format;
     mr_str words = prompt;
-    while (words.len && is_space(words.data[words.len - 1]))
+    while (words.len && chat_is_space(words.data[words.len - 1]))
         words.len--;
     if (!o->desc.keep_reasoning && ends_in(words, f->reasoning->open))
         o->in_reasoning = o->any = true;
@@ -102,14 +102,14 @@ int32_t chat_output_n_calls(const chat_output *o) {
 }
 
 /* The text from pos to `to` is content. */
-static step give_content(chat_output *o, size_t to) {
+static chat_step give_content(chat_output *o, size_t to) {
     size_t from = o->pos < o->n_given ? o->n_given : o->pos;
     o->pos = to;
-    return from < to ? emit(o, CHAT_CONTENT, (mr_str){o->in.data + from, to - from}) : STEP_ON;
+    return from < to ? chat_emit(o, CHAT_CONTENT, (mr_str){o->in.data + from, to - from}) : STEP_ON;
 }
 
 /* Goes on behind something that is no content. */
-static step to_border(chat_output *o, size_t pos) {
+static chat_step to_border(chat_output *o, size_t pos) {
     o->pos = o->looked = pos;
     o->next_program = 0;
     o->at_border = o->any = true;
@@ -117,15 +117,15 @@ static step to_border(chat_output *o, size_t pos) {
 }
 
 /* Calls that may begin at `at`. */
-static step call_marks(chat_output *o, size_t at) {
+static chat_step call_marks(chat_output *o, size_t at) {
     for (; o->next_program < o->n_programs; o->next_program++) {
         const char *p = o->programs[o->next_program];
         bool bare = pat_is_field(*p);
-        step s = !bare ? match(o, at, p, pat_literal_bytes(p))
-                 : o->at_border && o->in.data[at] == '{' && (!o->any || !o->n_calls) ? STEP_ON
-                                                                                     : STEP_NO;
+        chat_step s = !bare ? chat_match(o, at, p, pat_literal_bytes(p))
+                      : o->at_border && o->in.data[at] == '{' && (!o->any || !o->n_calls) ? STEP_ON
+                                                                                          : STEP_NO;
         if (s == STEP_ON)
-            call_begin_run(o, o->next_program, at);
+            chat_call_begin_run(o, o->next_program, at);
         if (s == STEP_ON || (s == STEP_MORE && !o->ending))
             return s;
     }
@@ -133,13 +133,13 @@ static step call_marks(chat_output *o, size_t at) {
 }
 
 /* Marks without anything inside: *out_end is behind the one at `at`. */
-static step structure_marks(const chat_output *o, size_t at, size_t *out_end) {
+static chat_step structure_marks(const chat_output *o, size_t at, size_t *out_end) {
     const chat_calls *c = o->desc.format.calls;
     const char *marks[PAT_MAX_DROPS + 1] = {o->after_call && o->at_border ? after_space(c->section_end) : NULL};
-    step best = STEP_NO;
+    chat_step best = STEP_NO;
     memcpy(marks + 1, c->drops, sizeof c->drops);
     for (int i = 0; i <= PAT_MAX_DROPS; i++) {
-        step s = marks[i] && *marks[i] ? match(o, at, marks[i], strlen(marks[i])) : STEP_NO;
+        chat_step s = marks[i] && *marks[i] ? chat_match(o, at, marks[i], strlen(marks[i])) : STEP_NO;
         if (s == STEP_ON)
             *out_end = at + strlen(marks[i]);
         if (s == STEP_ON || best == STEP_NO)
@@ -149,28 +149,28 @@ static step structure_marks(const chat_output *o, size_t at, size_t *out_end) {
 }
 
 /* Whatever mark stands at `at`. */
-static step mark_step(chat_output *o, size_t at) {
+static chat_step mark_step(chat_output *o, size_t at) {
     size_t end = at;
-    step calls = call_marks(o, at);
+    chat_step calls = call_marks(o, at);
     if (calls != STEP_NO)
         return calls;
     const char *open = o->desc.format.reasoning->open;
-    step think = o->at_border && !o->desc.keep_reasoning ? match(o, at, open, strlen(open)) : STEP_NO;
+    chat_step think = o->at_border && !o->desc.keep_reasoning ? chat_match(o, at, open, strlen(open)) : STEP_NO;
     if (think == STEP_ON) {
         o->in_reasoning = true;
         o->begun = false;
         return to_border(o, at + strlen(open));
     }
-    step other = structure_marks(o, at, &end);
+    chat_step other = structure_marks(o, at, &end);
     if (other == STEP_ON)
         return to_border(o, end);
     return (think == STEP_MORE || other == STEP_MORE) && !o->ending ? STEP_MORE : STEP_NO;
 }
 
 /* White space, and what follows it. */
-static step border_step(chat_output *o) {
+static chat_step border_step(chat_output *o) {
     size_t at = o->looked > o->pos ? o->looked : o->pos;
-    while (at < o->end && is_space(o->in.data[at]))
+    while (at < o->end && chat_is_space(o->in.data[at]))
         at++;
     if (at != o->looked)
         o->next_program = 0;
@@ -180,7 +180,7 @@ static step border_step(chat_output *o) {
             return give_content(o, at) == STEP_ERROR ? STEP_ERROR : STEP_MORE;
         return STEP_MORE;
     }
-    step s = mark_step(o, at);
+    chat_step s = mark_step(o, at);
     if (s != STEP_NO)
         return s;
     if (o->any)
@@ -192,14 +192,14 @@ static step border_step(chat_output *o) {
     return STEP_ON;
 }
 
-static step content_step(chat_output *o) {
+static chat_step content_step(chat_output *o) {
     size_t at = o->looked > o->pos ? o->looked : o->pos;
     while (at < o->end && !o->starts[(uint8_t)o->in.data[at]])
         at++;
     if (at != o->looked)
         o->next_program = 0;
     o->looked = at;
-    step s = give_content(o, at);
+    chat_step s = give_content(o, at);
     if (s != STEP_ON || at == o->end)
         return s == STEP_ON ? STEP_MORE : s;
     s = mark_step(o, at);
@@ -212,15 +212,15 @@ static step content_step(chat_output *o) {
 }
 
 /* White space at either end of reasoning is left out. */
-static step reasoning_step(chat_output *o) {
+static chat_step reasoning_step(chat_output *o) {
     const char *close = o->desc.format.reasoning->close;
     size_t n = strlen(close), at = o->looked > o->pos ? o->looked : o->pos, solid = o->pos;
-    step s = STEP_NO;
+    chat_step s = STEP_NO;
     for (; at < o->end; at++) {
-        s = o->in.data[at] == *close ? match(o, at, close, n) : STEP_NO;
+        s = o->in.data[at] == *close ? chat_match(o, at, close, n) : STEP_NO;
         if (s == STEP_ON || (s == STEP_MORE && !o->ending))
             break;
-        if (is_space(o->in.data[at]))
+        if (chat_is_space(o->in.data[at]))
             continue;
         if (!o->begun)
             o->pos = at;
@@ -229,7 +229,7 @@ static step reasoning_step(chat_output *o) {
     }
     o->looked = at;
     if (solid > o->pos) {
-        if (emit(o, CHAT_REASONING, (mr_str){o->in.data + o->pos, solid - o->pos}) == STEP_ERROR)
+        if (chat_emit(o, CHAT_REASONING, (mr_str){o->in.data + o->pos, solid - o->pos}) == STEP_ERROR)
             return STEP_ERROR;
         o->pos = solid;
     }
@@ -239,35 +239,35 @@ static step reasoning_step(chat_output *o) {
     return to_border(o, at + n);
 }
 
-static step leave_call(chat_output *o) {
+static chat_step leave_call(chat_output *o) {
     o->in_call = false;
     o->after_call = true;
     return to_border(o, o->pos);
 }
 
 /* An answer that ends in a call: what has come of it is given out as it is. */
-static step cut_open_call(chat_output *o) {
+static chat_step cut_open_call(chat_output *o) {
     call_run *r = &o->run;
-    step s = STEP_ON;
+    chat_step s = STEP_ON;
     if (r->value_begun)
-        s = emit_arg_bytes(o, o->in.data + o->pos, o->end - o->pos);
+        s = chat_emit_arg_bytes(o, o->in.data + o->pos, o->end - o->pos);
     if (s == STEP_ON && r->value_begun && !r->escapes)
-        s = emit_arguments(o, r->value.data, r->value.len);
+        s = chat_emit_arguments(o, r->value.data, r->value.len);
     o->pos = o->end;
     return s;
 }
 
 /* The call at hand is none, or does not go on as one; is_cut: because the answer ends. */
-static step call_failed(chat_output *o, bool is_cut) {
+static chat_step call_failed(chat_output *o, bool is_cut) {
     call_run *r = &o->run;
     if (r->open) {
-        step s = STEP_ON;
+        chat_step s = STEP_ON;
         if (is_cut)
             s = cut_open_call(o);
         else if (r->loop)
-            s = emit_arguments(o, r->n_args ? "}" : "{}", r->n_args ? 1 : 2);
+            s = chat_emit_arguments(o, r->n_args ? "}" : "{}", r->n_args ? 1 : 2);
         if (s == STEP_ON)
-            s = emit_end(o);
+            s = chat_emit_end(o);
         return s == STEP_ON ? leave_call(o) : s;
     }
     if (r->done) {
@@ -282,19 +282,19 @@ static step call_failed(chat_output *o, bool is_cut) {
 }
 
 /* A tentative call has become too long: it is content as far as it was read. */
-static step call_overflowed(chat_output *o) {
+static chat_step call_overflowed(chat_output *o) {
     if (o->run.done)
         o->before = o->start;
     o->in_call = o->at_border = o->after_call = false;
     o->any = true;
     o->pos = o->before;
-    size_t to = whole_characters(o->in.data, o->end);
+    size_t to = chat_whole_characters(o->in.data, o->end);
     o->looked = to;
     o->next_program = 0;
     return give_content(o, to);
 }
 
-static step next_step(chat_output *o) {
+static chat_step next_step(chat_output *o) {
     o->end = o->in.len;
     if (!o->in_call)
         return o->in_reasoning ? reasoning_step(o) : o->at_border ? border_step(o) : content_step(o);
@@ -304,7 +304,7 @@ static step next_step(chat_output *o) {
         o->end = most;
         o->ending = false;
     }
-    step s = call_step(o);
+    chat_step s = chat_call_step(o);
     o->ending = ending;
     if (s == STEP_MORE && limited)
         return call_overflowed(o);
@@ -329,7 +329,7 @@ static void drop_used(chat_output *o) {
 }
 
 static mr_status run(chat_output *o, mr_err *err) {
-    step s = STEP_ON;
+    chat_step s = STEP_ON;
     o->err = err;
     while (s == STEP_ON)
         s = next_step(o);

@@ -18,12 +18,12 @@ enum {
 };
 
 /* What one step came to. */
-typedef enum step {
+typedef enum chat_step {
     STEP_ON,    /* something was consumed or decided */
     STEP_MORE,  /* the text is not long enough to tell */
     STEP_NO,    /* it does not fit */
     STEP_ERROR, /* o->status */
-} step;
+} chat_step;
 
 /* Finds the end of a JSON value by its brackets and strings alone. */
 typedef struct json_scan {
@@ -93,33 +93,33 @@ struct chat_output {
 
 /* Reads on in the call at o->pos. STEP_NO: it is none, or none any more; o->pos stands behind what is used up. STEP_ON
  * with run.at at the end of the pattern: it is complete. */
-step call_step(chat_output *o);
-void call_begin_run(chat_output *o, int program, size_t start);
+chat_step chat_call_step(chat_output *o);
+void chat_call_begin_run(chat_output *o, int program, size_t start);
 /* The field PAT_CALL. */
-step call_json_step(chat_output *o);
+chat_step chat_call_json_step(chat_output *o);
 /* Streams arguments that are a JSON object, or the inside of a JSON string that has one. STEP_NO: no JSON goes on here.
  * */
-step json_object_step(chat_output *o, bool *out_done);
-step json_text_step(chat_output *o, bool *out_done);
+chat_step chat_json_object_step(chat_output *o, bool *out_done);
+chat_step chat_json_text_step(chat_output *o, bool *out_done);
 
-bool is_space(char c);
-bool is_name_byte(char c);
-void skip_space(chat_output *o);
+bool chat_is_space(char c);
+bool chat_is_name_byte(char c);
+void chat_skip_space(chat_output *o);
 /* How much of the literal stands at pos: STEP_ON all, STEP_MORE the beginning and then the text ends. */
-step match(const chat_output *o, size_t pos, const char *literal, size_t n);
+chat_step chat_match(const chat_output *o, size_t pos, const char *literal, size_t n);
 /* Bytes of data up to the end of the value; *out_done where it is inside data; *out_bad where no JSON can go on. */
-size_t json_scan_run(json_scan *s, const char *data, size_t n, bool *out_done, bool *out_bad);
+size_t chat_json_scan_run(json_scan *s, const char *data, size_t n, bool *out_done, bool *out_bad);
 
 /* Deltas. They return STEP_ON or STEP_ERROR. */
-step emit(chat_output *o, chat_delta_kind kind, mr_str text);
-step emit_begin(chat_output *o);
-step emit_end(chat_output *o);
-step emit_arguments(chat_output *o, const char *bytes, size_t n);
+chat_step chat_emit(chat_output *o, chat_delta_kind kind, mr_str text);
+chat_step chat_emit_begin(chat_output *o);
+chat_step chat_emit_end(chat_output *o);
+chat_step chat_emit_arguments(chat_output *o, const char *bytes, size_t n);
 /* The beginning of an argument: brace or comma, and key; finds out how its value comes. */
-step emit_arg_begin(chat_output *o);
-step emit_arg_bytes(chat_output *o, const char *bytes, size_t n);
-step emit_arg_end(chat_output *o);
+chat_step chat_emit_arg_begin(chat_output *o);
+chat_step chat_emit_arg_bytes(chat_output *o, const char *bytes, size_t n);
+chat_step chat_emit_arg_end(chat_output *o);
 /* The bytes without a part of a character at the end, where s[n] is there. */
-size_t whole_characters(const char *s, size_t n);
+size_t chat_whole_characters(const char *s, size_t n);
 
 #endif
