@@ -333,6 +333,7 @@ static void release(http_exchange *x) {
 
 static http_exchange *begin(http_server *s, struct MHD_Connection *mhd, const char *url, const char *method,
                             const char *version) {
+    http_head_end(s, mhd);
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     http_exchange *x = info && info->socket_context ? mr_alloc(sizeof *x) : NULL;
     if (!x)
@@ -357,7 +358,7 @@ static http_exchange *begin(http_server *s, struct MHD_Connection *mhd, const ch
 void *http_exchange_target(void *ctx, const char *target, struct MHD_Connection *mhd) {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     http_conn *c = info ? info->socket_context : NULL;
-    (void)ctx;
+    http_head_begin(ctx, mhd);
     if (c)
         http_framing_target(target, &c->target);
     return NULL; /* what the handler finds at its first call */
@@ -390,8 +391,10 @@ void http_exchange_completed(void *ctx, struct MHD_Connection *mhd, void **reque
                              enum MHD_RequestTerminationCode code) {
     http_server *s = ctx;
     http_exchange *x = *request_ctx;
-    if (!x)
+    if (!x) {
+        http_head_end(s, mhd);
         return;
+    }
     *request_ctx = NULL;
     bool completed = code == MHD_REQUEST_TERMINATED_COMPLETED_OK && !x->cut;
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_HTTP_STATUS);

@@ -2,6 +2,7 @@
  * proxy has to refuse every request of which the two could disagree where it ends: the rest would be taken for the
  * next one.
  * When:    http_framing_target as MHD_OPTION_URI_LOG_CALLBACK, http_framing_judge at the first call of the handler.
+ *          What libmicrohttpd refuses by itself, before the handler, is for http_refusal.c.
  *          What is wrong in the framing of a chunked body is for libmicrohttpd.
  * Threads: of the connection.
  * Source:  RFC 9112, sections 2.2 to 6.3. */

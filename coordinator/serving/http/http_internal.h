@@ -1,10 +1,11 @@
 /* coordinator/serving/http/http_internal.h - internal: the server, its connections, and requests under way.
- * Locks, in this order: server.lock, exchange.lock, libmicrohttpd's. */
+ * Locks, in this order: server.lock, exchange.lock, libmicrohttpd's, server.heads_lock. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_HTTP_HTTP_INTERNAL_H
 #define MR_COORDINATOR_SERVING_HTTP_HTTP_INTERNAL_H
 
 #include <microhttpd.h>
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "coordinator/serving/http/http_framing.h"
@@ -38,6 +39,12 @@ typedef struct http_conn {
     int32_t next_free;
 } http_conn;
 
+/* The head of a request that a connection reads. Guarded by server.heads_lock. */
+typedef struct http_head {
+    struct MHD_Connection *mhd; /* NULL: none, or it was handed out */
+    pthread_t thread;           /* of the connection */
+} http_head;
+
 /* libmicrohttpd with one certificate, or none. */
 typedef struct http_daemon {
     struct MHD_Daemon *mhd; /* NULL: it has not started */
@@ -59,6 +66,9 @@ struct http_server {
     http_keys keys;
     http_conn *conns; /* [n_conns] */
     int32_t n_conns, first_free;
+
+    mr_mutex heads_lock;
+    http_head *heads; /* [n_conns] */
 
     atomic_bool draining, stopping;
     atomic_int n_connections, n_requests;
@@ -110,6 +120,14 @@ void http_conn_add_body(http_server *s, http_conn *c, size_t bytes);
 void http_conn_set_exchange(http_server *s, http_conn *c, http_exchange *x);
 /* Ends all that waits, because the server stops. */
 void http_watch_cut_all(http_server *s);
+
+/* --- http_refusal.c: heads that libmicrohttpd would refuse twice --- */
+
+/* From where the request line is known to where the head is handed out, or the connection ends. On its thread. */
+void http_head_begin(http_server *s, struct MHD_Connection *mhd);
+void http_head_end(http_server *s, struct MHD_Connection *mhd);
+/* Where libmicrohttpd writes to its log. */
+void http_head_refuse(http_server *s);
 
 /* --- http_exchange.c: one request --- */
 

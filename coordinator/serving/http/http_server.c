@@ -24,7 +24,7 @@ enum {
 
 static void log_of_library(void *ctx, const char *fmt, va_list args) {
     char text[512];
-    (void)ctx;
+    http_head_refuse(ctx);
     if (vsnprintf(text, sizeof text, fmt, args) > 0)
         mr_log_write(MR_LOG_DEBUG, "http", "%s", text);
 }
@@ -77,7 +77,7 @@ static mr_status start_daemon(http_server *s, const char *cert, const char *key,
         options[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)(uintptr_t)key};
     }
     d.mhd = MHD_start_daemon(flags, 0, NULL, NULL, http_exchange_handle, s, MHD_OPTION_EXTERNAL_LOGGER, log_of_library,
-                             NULL, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
+                             s, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
     if (d.mhd) {
         *out = d;
         return MR_OK;
@@ -111,6 +111,7 @@ mr_status http_server_create(const http_config *config, http_server **out, mr_er
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a server");
     *s = (http_server){.config = *config, .listener = {.fd = -1}, .epoll_fd = -1};
     mr_mutex_init(&s->lock);
+    mr_mutex_init(&s->heads_lock);
     mr_status status = allow_files(config->max_connections, err);
     if (status == MR_OK)
         status = http_keys_init(&s->keys, config->keys, config->n_keys, err);
@@ -235,6 +236,7 @@ void http_server_destroy(http_server *s) {
     http_watch_deinit(s);
     http_listener_close(&s->listener);
     http_keys_deinit(&s->keys);
+    mr_mutex_deinit(&s->heads_lock);
     mr_mutex_deinit(&s->lock);
     mr_free(s);
 }

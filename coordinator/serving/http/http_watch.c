@@ -64,6 +64,7 @@ void http_watch_connection(void *ctx, struct MHD_Connection *mhd, void **socket_
         return;
     }
     atomic_fetch_sub(&s->n_connections, 1);
+    http_head_end(s, mhd);
     if (*socket_ctx)
         end_conn(s, *socket_ctx);
     *socket_ctx = NULL;
@@ -167,7 +168,8 @@ static void watch(void *ctx) {
 mr_status http_watch_init(http_server *s, mr_err *err) {
     s->n_conns = s->config.max_connections + SPARE_CONNS;
     s->conns = mr_alloc_array((size_t)s->n_conns, sizeof *s->conns);
-    if (!s->conns)
+    s->heads = mr_alloc_array((size_t)s->n_conns, sizeof *s->heads);
+    if (!s->conns || !s->heads)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for %d connections", (int)s->n_conns);
     for (int32_t i = 0; i < s->n_conns; i++)
         s->conns[i].next_free = i + 1 < s->n_conns ? i + 1 : -1;
@@ -183,4 +185,5 @@ void http_watch_deinit(http_server *s) {
     if (s->epoll_fd >= 0)
         close(s->epoll_fd);
     mr_free(s->conns);
+    mr_free(s->heads);
 }
