@@ -237,6 +237,14 @@ class Framing(unittest.TestCase):
                 self.refused(stack.enter_context(self.server.socket()), "a list", *BAD["a list of lengths"])
             until(lambda: self.server.files() <= before, LIMIT_S)
 
+    def test_the_largest_chunk_ends_with_the_clients_time(self):
+        """libmicrohttpd takes the size; what comes behind it are bytes of the chunk."""
+        with Server("--timeout", "1") as server:
+            for behind in (b"", HIDDEN, b"a" * 3000000):
+                with self.subTest(behind[:9]), server.socket() as s:
+                    self.assertEqual(exchange(s, post(TE, b"ffffffffffffffff\r\n" + behind)), b"")
+            self.assertEqual(server.ask("GET", "/fixed")[0], 200)
+
     def test_a_chunked_body_is_the_last_request(self):
         """libmicrohttpd is lenient about the ends of lines in chunked bodies, so nothing behind one is a request."""
         for body in (b"3\r\nabc\r\n" + END, b"3\nabc\n0\n\n", b"3;\nabc\r\n" + END):

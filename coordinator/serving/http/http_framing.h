@@ -3,7 +3,11 @@
  * next one.
  * When:    http_framing_target as MHD_OPTION_URI_LOG_CALLBACK, http_framing_judge at the first call of the handler.
  *          What libmicrohttpd refuses by itself, before the handler, is for http_refusal.c.
- *          What is wrong in the framing of a chunked body is for libmicrohttpd.
+ *          What is wrong in the framing of a chunked body is for libmicrohttpd. It takes any chunk size that fits into
+ *          64 bits, shows nobody the size, and calls the handler only for the bytes of a chunk. A chunk size beyond
+ *          every limit is therefore not refused at once: the connection waits for the bytes, and ends without an answer
+ *          when the client's time is over (client_timeout_s), as with any body that does not come. It costs one
+ *          connection for that time, and nothing behind the size is read as a request.
  * Threads: of the connection.
  * Source:  RFC 9112, sections 2.2 to 6.3. */
 // SPDX-License-Identifier: Apache-2.0
