@@ -17,6 +17,7 @@ enum {
     MAX_BLOCK_REQUESTS = 8,
     MAX_REFUSAL_BYTES = 400,
     NOBODY = -1,
+    WARNING_SHARE = 10, /* of the patience: a silent source is named after a tenth of it */
 };
 static const int64_t LOOK_NS = 100 * MR_NS_PER_MS, DISK_LOOK_NS = 5 * MR_NS_PER_MS,
                      DEFAULT_PATIENCE_NS = 300 * MR_NS_PER_S, FLUSH_NS = MR_NS_PER_S;
@@ -43,6 +44,7 @@ typedef struct source {
     mr_outbox *out;
     int32_t n_hash_requests, n_block_requests; /* under way */
     int64_t heard_ns;                          /* when it last answered, or was asked after it had answered all */
+    bool warned;                               /* of its silence, in this fetch */
     uint64_t next_hash, next_block;            /* none before them for this source */
 } source;
 
@@ -394,11 +396,23 @@ static mr_status note_needs(mr_file_client *c, const mr_file_range *ranges, int3
     return mr_file_cache_check_room(c->cache, c->total_bytes, err);
 }
 
-static mr_status check_heard(const mr_file_client *c, const source *s, mr_err *err) {
-    if (!owes(s) || mr_clock_now_ns() - s->heard_ns <= c->config.patience_ns)
+/* A source that lives may hang, on its disk for example: it is named long before it is given up. */
+static mr_status check_heard(const mr_file_client *c, source *s, mr_err *err) {
+    int64_t patience_ns = c->config.patience_ns, silent_ns = mr_clock_now_ns() - s->heard_ns;
+    double patience_s = (double)patience_ns / (double)MR_NS_PER_S, silent_s = (double)silent_ns / (double)MR_NS_PER_S;
+    char name[MR_CHANNEL_NAME_BYTES];
+    if (!owes(s) || silent_ns <= patience_ns / WARNING_SHARE)
         return MR_OK;
-    return mr_err_set(err, MR_E_TIMEOUT, "nothing of the model file has come for %.0f s",
-                      (double)c->config.patience_ns / (double)MR_NS_PER_S);
+    if (silent_ns > patience_ns)
+        return mr_err_set(err, MR_E_TIMEOUT, "nothing of the model file %.300s has come for %.0f s",
+                          c->config.model_path, patience_s);
+    if (!s->warned)
+        mr_log_write(MR_LOG_WARN, "worker",
+                     "%s has sent nothing of the model file %.300s for %.0f s; it is given up after %.0f s",
+                     mr_channel_peer_name(c->config.channel, s->rank, name), c->config.model_path, silent_s,
+                     patience_s);
+    s->warned = true;
+    return MR_OK;
 }
 
 /* One round with all sources; *did: something has come. */

@@ -18,10 +18,12 @@ enum { MR_FILE_MAX_SOURCES = 4 };
 typedef struct mr_file_client_config {
     mr_channel *channel;
     const char *cache_folder; /* exists */
+    const char *model_path;   /* the name that the sources have for the file, for messages; outlives the client */
     uint64_t file_bytes, header_bytes, digest;
     int32_t sources[MR_FILE_MAX_SOURCES]; /* ranks */
     int32_t n_sources;
-    int64_t patience_ns; /* a source that leaves requests without an answer for so long is given up; 0: five minutes */
+    int64_t patience_ns; /* a source that leaves requests without an answer for so long is given up, and named in a
+                          * warning after a tenth of that; 0: five minutes */
 } mr_file_client_config;
 
 typedef struct mr_file_range {

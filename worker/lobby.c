@@ -91,6 +91,7 @@ static mr_status create_file_server(lobby *l, const Millrace__ShareFile *share, 
 static mr_status create_file_client(lobby *l, const Millrace__ShareFile *share, const char *folder, mr_err *err) {
     mr_file_client_config config = {.channel = l->config->channel,
                                     .cache_folder = folder,
+                                    .model_path = l->config->model_path,
                                     .file_bytes = share->file_bytes,
                                     .header_bytes = share->header_bytes,
                                     .digest = share->file_digest};

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "engine/base/clock.h"
+#include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
 #include "proto/channel_local.h"
@@ -220,6 +221,7 @@ static void open_client(rig *r, int32_t n_sources, int cache) {
     }
     mr_file_client_config config = {.channel = r->channel,
                                     .cache_folder = path,
+                                    .model_path = "/data/model.gguf",
                                     .file_bytes = FILE_BYTES,
                                     .header_bytes = MR_FILE_BLOCK_BYTES + 5,
                                     .digest = 0xabc,
@@ -466,17 +468,37 @@ static void test_silence(void **state) {
     rig_stop(&r);
 }
 
-/* A source that falls silent is given up, and is the one that the error names; others go on. */
+/* How many lines of a log name a source that hangs, and the file. */
+static int count_warnings(FILE *log, int endpoint) {
+    char line[MR_LOG_LINE_BYTES], words[128];
+    int n = 0;
+    snprintf(words, sizeof words, " worker: endpoint %d has sent nothing of the model file /data/model.gguf for ",
+             endpoint);
+    rewind(log);
+    while (fgets(line, sizeof line, log))
+        n += strstr(line, " warn ") && strstr(line, words);
+    return n;
+}
+
+/* A source that takes requests and never answers: one warning names it, then it is given up, and it is the one that the
+ * error names; others go on. */
 static void test_patience(void **state) {
     (void)state;
     rig r;
+    FILE *log = tmpfile();
+    assert_non_null(log);
     patience_ns = MR_NS_PER_S;
     rig_start(&r, (role[]){GOOD, SILENT}, 2, n_caches++);
+    mr_log_set_fd(fileno(log));
     ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    mr_log_set_fd(2);
+    assert_int_equal(count_warnings(log, 2), 1);
     expect_content(&r, 0, FILE_BYTES);
     rig_stop(&r);
+    fclose(log);
     rig_start(&r, (role[]){ODD_KIND, SILENT}, 2, n_caches++);
-    expect_error(&r, fetch(&r, 0, FILE_BYTES), MR_E_TIMEOUT, "endpoint 2: nothing of the model file has come");
+    expect_error(&r, fetch(&r, 0, FILE_BYTES), MR_E_TIMEOUT,
+                 "endpoint 2: nothing of the model file /data/model.gguf has come for 1 s");
     rig_stop(&r);
     patience_ns = 0;
 }
