@@ -340,6 +340,17 @@ static void test_shutdown_before_the_plan(void **state) {
     assert_int_equal(b.status, MR_OK);
 }
 
+/* A stage that has loaded and finds no room to say so still hears that it is to end. */
+static void test_told_to_end_unheard(void **state) {
+    (void)state;
+    bench b;
+    bench_start_unheard(&b, 0);
+    bench_plan(&b, 1, NULL);
+    b.told_to_end = true;
+    bench_end(&b);
+    assert_int_equal(b.status, MR_OK);
+}
+
 static void test_coordinator_leaves(void **state) {
     (void)state;
     bench b;
@@ -386,6 +397,7 @@ int main(void) {
         cmocka_unit_test(test_tokens_for_the_head),
         cmocka_unit_test(test_shutdown_behind_steps),
         cmocka_unit_test(test_shutdown_before_the_plan),
+        cmocka_unit_test(test_told_to_end_unheard),
         cmocka_unit_test(test_coordinator_leaves),
         cmocka_unit_test(test_neighbour_leaves),
     };

@@ -45,15 +45,43 @@ static void ok(mr_status status, const mr_err *err) {
         fail_msg("%s", err->text);
 }
 
-static void run_worker(void *ctx) {
-    bench *b = ctx;
+static void run_stage(bench *b, bool (*told_to_end)(void *ctx)) {
     mr_worker_config config = {.model_path = model_path,
                                .channel = b->worker,
                                .coordinator = COORDINATOR,
                                .epoch = EPOCH,
-                               .backend = b->backend};
+                               .backend = b->backend,
+                               .told_to_end = told_to_end};
     b->status = mr_worker_run(&config, &b->err);
     mr_channel_destroy(b->worker);
+}
+
+static void run_worker(void *ctx) {
+    run_stage(ctx, NULL);
+}
+
+static bool is_loading; /* of the worker's thread, as the functions that use it */
+
+static bool told_while_loading(void *ctx) {
+    (void)ctx;
+    return is_loading;
+}
+
+/* Between two tensors: as much later as makes a report of the progress due. */
+static void load_slowly(mr_channel *channel) {
+    (void)channel;
+    is_loading = true;
+    mr_clock_freeze(mr_clock_now_ns() + MR_NS_PER_S);
+}
+
+static void run_unheard(void *ctx) {
+    bench *b = ctx;
+    mr_channel_ops ops = *b->worker->ops;
+    ops.progress = load_slowly;
+    b->worker->ops = &ops;
+    is_loading = false;
+    run_stage(b, told_while_loading);
+    mr_clock_freeze(-1);
 }
 
 static void run_lobby(void *ctx) {
@@ -79,9 +107,10 @@ static void start(bench *b, int32_t self, mr_thread_fn run) {
     ok(mr_outbox_create(b->coordinator, self, MR_LINK_CONTROL, EPOCH, MR_CONTROL_SLOTS, MR_MAX_CONTROL_BYTES,
                         &b->control, &err),
        &err);
-    ok(mr_inbox_create(b->coordinator, self, MR_LINK_REPORT, EPOCH, MR_REPORT_SLOTS, MR_MAX_REPORT_BYTES, &b->report,
-                       &err),
-       &err);
+    if (run != run_unheard)
+        ok(mr_inbox_create(b->coordinator, self, MR_LINK_REPORT, EPOCH, MR_REPORT_SLOTS, MR_MAX_REPORT_BYTES,
+                           &b->report, &err),
+           &err);
     ok(mr_inbox_create(b->coordinator, self, MR_LINK_TOKENS, EPOCH, RING_SLOTS, MR_MAX_TOKENS_BYTES, &b->tokens, &err),
        &err);
     ok(mr_arena_create(ARENA_BYTES, ARENA_BYTES, &b->arena, &err), &err);
@@ -94,6 +123,10 @@ static void start(bench *b, int32_t self, mr_thread_fn run) {
 
 void bench_start(bench *b, int32_t self) {
     start(b, self, run_worker);
+}
+
+void bench_start_unheard(bench *b, int32_t self) {
+    start(b, self, run_unheard);
 }
 
 void bench_start_in_lobby(bench *b, int32_t self) {
