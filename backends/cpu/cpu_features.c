@@ -1,4 +1,4 @@
-/* backends/cpu/cpu_features.c - names of instruction sets, and the cap by MILLRACE_CPU_ISA on what the CPU offers. */
+/* backends/cpu/cpu_features.c - names of instruction sets, which of them are here, and the cap by MILLRACE_CPU_ISA. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +24,14 @@ static mr_isa env_isa(void) {
     while (isa < MR_ISA_COUNT && (!name || strcmp(name, NAMES[isa]) != 0))
         isa++;
     return isa;
+}
+
+bool mr_isa_is_here(mr_isa isa) {
+#if !defined(__aarch64__)
+    if (isa == MR_ISA_AVXVNNI)
+        return mr_has_avxvnni();
+#endif
+    return isa <= mr_isa_of_hardware();
 }
 
 mr_isa mr_isa_detect(void) {

@@ -211,7 +211,9 @@ typedef struct mr_kernels {
 const mr_kernels *mr_kernels_get(mr_isa isa);
 /* The best level of this CPU. */
 mr_isa mr_isa_of_hardware(void);
-/* The same, capped by MILLRACE_CPU_ISA, the name of a level. */
+/* Whether this CPU has all of a level. */
+bool mr_isa_is_here(mr_isa isa);
+/* The best level of this CPU, capped by MILLRACE_CPU_ISA, the name of a level. */
 mr_isa mr_isa_detect(void);
 /* The value of MILLRACE_CPU_ISA when it names no level (and is ignored); else NULL. */
 const char *mr_isa_env_error(void);

@@ -83,6 +83,11 @@ static void print_version(FILE *f) {
     const mr_backend_kind *kind;
     rank_mpi_library(library, sizeof library);
     fprintf(f, "millrace %s\ncommit: %s\nMPI: %s\n", MILLRACE_VERSION, MILLRACE_COMMIT, library);
+    fprintf(f, "instruction sets: %s", mr_isa_name(MR_ISA_SCALAR));
+    for (int i = MR_ISA_SCALAR + 1; i < MR_ISA_COUNT; i++)
+        if (mr_isa_is_here((mr_isa)i))
+            fprintf(f, ", %s", mr_isa_name((mr_isa)i));
+    fputc('\n', f);
     for (int i = 0; (kind = mr_backend_kind_at(i)); i++)
         fprintf(f, "backend %s: %s%s\n", kind->name, kind->about, kind->create ? "" : " (not built in)");
 }

@@ -44,7 +44,16 @@ class Help(cli.Case):
         for word in COMMANDS + ["--version", "exit status", "MILLRACE_CPU_ISA"]:
             self.assertIn(word, text)
         self.assertRegex(self.good("--version").decode(), r"^millrace \d+\.\d+\.\d+\ncommit: ([0-9a-z.-]+-)?[0-9a-f]{7,}(-dirty)?\n"
-                         r"MPI: (Open MPI v[45]\..*|none)\nbackend cpu: .*\nbackend blas: .*\n$")
+                         r"MPI: (Open MPI v[45]\..*|none)\ninstruction sets: scalar(, \w+)*\n"
+                         r"backend cpu: .*\nbackend blas: .*\n$")
+
+    def test_instruction_sets(self):
+        """--version names those of this CPU, whatever caps them, by names that MILLRACE_CPU_ISA takes."""
+        text = self.good("--version", env={"MILLRACE_CPU_ISA": "scalar"})
+        self.assertEqual(text, self.good("--version", env={"MILLRACE_CPU_ISA": ""}))
+        found = re.search(r"^instruction sets: (.*)$", text.decode(), re.M)[1].split(", ")
+        for isa in found:
+            self.good("inspect", self.model, env={"MILLRACE_CPU_ISA": isa})
 
     def test_commit_outside_git(self):
         header = self.path("commit.h")

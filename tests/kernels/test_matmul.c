@@ -343,6 +343,8 @@ static void test_isa_is_capped_by_environment(void **state) {
     (void)state;
     char *saved = isa_env_set(NULL);
     mr_isa best = mr_isa_detect();
+    assert_true(mr_isa_is_here(MR_ISA_SCALAR) && mr_isa_is_here(best));
+    assert_true(best == MR_ISA_COUNT - 1 || !mr_isa_is_here(MR_ISA_COUNT - 1));
     setenv("MILLRACE_CPU_ISA", "scalar", 1);
     assert_int_equal(mr_isa_detect(), MR_ISA_SCALAR);
     assert_null(mr_isa_env_error());
