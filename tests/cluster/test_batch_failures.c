@@ -1,16 +1,11 @@
 /* tests/cluster/test_batch_failures.c - whatever ends a job becomes no line's result: of `millrace batch`'s file, and of a server's
  * batch, whose lines run again at the next start; and clients hear nothing of ranks, hosts and files. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <jansson.h>
 
 #include "coordinator/serving/batch/batch_files.h"
@@ -19,6 +14,7 @@
 #include "engine/base/clock.h"
 #include "tests/cluster/test_service_support.h"
 #include "tests/support/channel_fault.h"
+#include "tests/support/test.h"
 
 enum { N_STAGES = 2, N_VOCAB = 90, N_LINES = 24, MAX_LIVE = 4, DONE_BEFORE = 5 };
 
@@ -77,7 +73,7 @@ static void server_start(server *s, const cause *c) {
                                   .max_context = 512,
                                   .n_vocab = N_VOCAB,
                                   .n_embd = 64};
-    assert_int_equal(api_create(&described, &s->api, &err), MR_OK);
+    expect_ok(api_create(&described, &s->api, &err), &err);
 }
 
 /* After the end of the run, where it fails, or else with it. */
@@ -111,7 +107,7 @@ static void check_answer(api_call *call) {
     while (api_call_next(call, &text) == API_MORE)
         ;
     assert_int_equal(api_call_status(call), 503);
-    assert_non_null(strstr(text.data, "unavailable_error"));
+    expect_says(text.data, "unavailable_error");
     for (size_t i = 0; i < sizeof SECRETS / sizeof SECRETS[0]; i++)
         if (strstr(text.data, SECRETS[i]))
             fail_msg("%s", text.data);
@@ -144,8 +140,8 @@ static mr_status run_batch(server *s, bool fails, uint32_t *out_found, batch_cou
     batch_input in = {0};
     batch_results results = {.fd = -1};
     mr_err err;
-    assert_int_equal(batch_input_open(in_path, &in, &err), MR_OK);
-    assert_int_equal(batch_results_open(out_path, &in, &results, &err), MR_OK);
+    expect_ok(batch_input_open(in_path, &in, &err), &err);
+    expect_ok(batch_results_open(out_path, &in, &results, &err), &err);
     assert_int_equal(results.n_failed, 0);
     *out_found = results.n_found;
     const batch_config config = {.api = s->api,
@@ -260,9 +256,9 @@ static void test_store(void **state) {
         int completed, failed;
         mr_err err;
         server_start(&s, &causes[i]);
-        assert_int_equal(batch_store_create(folder, &store, &err), MR_OK);
+        expect_ok(batch_store_create(folder, &store, &err), &err);
         create_batch(store, lines.data, path);
-        assert_int_equal(batch_store_start(store, s.api, MAX_LIVE, &err), MR_OK);
+        expect_ok(batch_store_start(store, s.api, MAX_LIVE, &err), &err);
         wait_for(store, path, 1, "completed");
         atomic_store(&s.fault.is_on, true);
         join_failed(&s, &causes[i]);
@@ -273,8 +269,8 @@ static void test_store(void **state) {
         batch_store_destroy(store);
         server_stop(&s);
         server_start(&s, NULL);
-        assert_int_equal(batch_store_create(folder, &store, &err), MR_OK);
-        assert_int_equal(batch_store_start(store, s.api, MAX_LIVE, &err), MR_OK);
+        expect_ok(batch_store_create(folder, &store, &err), &err);
+        expect_ok(batch_store_start(store, s.api, MAX_LIVE, &err), &err);
         wait_for(store, path, N_LINES + 1, "completed");
         (void)look_at(store, path, &completed, &failed);
         assert_int_equal(completed, N_LINES);

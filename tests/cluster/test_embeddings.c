@@ -2,16 +2,11 @@
  * pooled as the request says, the same bits for any cut, and alone or in company. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "engine/tensor/f16.h"
 #include "tests/cluster/test_service_support.h"
+#include "tests/support/test.h"
 
 enum { N_VOCAB = 90, WIDTH = 64, N_PROMPT = 37 };
 
@@ -43,10 +38,10 @@ static void run_rows(job_rig *rig, rows_heard *out) {
     job_prompt(1, N_PROMPT, 80, ids);
     mr_sequence_desc desc = {
         .prompt_ids = ids, .n_prompt = N_PROMPT, .fresh = true, .on_hidden = on_hidden, .ctx = out};
-    assert_int_equal(mr_job_submit(rig->job, &desc, &sequence, &err), MR_OK);
+    expect_ok(mr_job_submit(rig->job, &desc, &sequence, &err), &err);
     desc.on_hidden = NULL;
     desc.on_logits = on_logits;
-    assert_int_equal(mr_job_submit(rig->job, &desc, &sequence, &err), MR_OK);
+    expect_ok(mr_job_submit(rig->job, &desc, &sequence, &err), &err);
     job_rig_run(rig);
     assert_int_equal(out->n_hidden, N_PROMPT);
     assert_int_equal(out->n_logits, N_PROMPT);
@@ -97,7 +92,7 @@ static void test_many_in_a_step(void **state) {
             job_prompt(i, SHORT, 80, ids);
             mr_sequence_desc desc = {
                 .prompt_ids = ids, .n_prompt = SHORT, .fresh = true, .on_hidden = on_hidden, .ctx = to};
-            assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
+            expect_ok(mr_job_submit(rig.job, &desc, &sequence, &err), &err);
             if (round == 0)
                 job_rig_run(&rig);
         }
@@ -133,8 +128,7 @@ static void embed(service_rig *rig, mr_pooling pooling, float out[WIDTH]) {
     mr_piece piece;
     mr_err err;
     desc.pooling = pooling;
-    if (mr_service_submit(rig->service, &desc, &request, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_service_submit(rig->service, &desc, &request, &err), &err);
     while (!mr_request_take(request, &piece))
         ;
     assert_int_equal(piece.finish, MR_FINISH_STOP);

@@ -3,15 +3,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <dirent.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "backends/cpu/cpu_backend.h"
 #include "coordinator/lobby/facts.h"
@@ -22,6 +17,7 @@
 #include "proto/facts_message.h"
 #include "proto/link.h"
 #include "tests/cluster/test_job_support.h"
+#include "tests/support/test.h"
 #include "worker/kept_facts.h"
 #include "worker/lobby.h"
 
@@ -46,11 +42,6 @@ typedef struct rig {
     char cache[64];
 } rig;
 
-static void ok(mr_status status, const mr_err *err) {
-    if (status != MR_OK)
-        fail_msg("%s", err->text);
-}
-
 static int64_t in_s(int64_t s) {
     return mr_clock_now_ns() + s * MR_NS_PER_S;
 }
@@ -68,21 +59,21 @@ static void rig_start(rig *r, const job_model *m, int32_t n, int32_t without) {
     strcpy(r->cache, "/tmp/millrace-test-XXXXXX");
     assert_non_null(mkdtemp(r->cache));
     alarm(PATIENCE_S);
-    ok(mr_local_hub_create(n + 1, MAX_REQUESTS, &r->hub, &r->err), &r->err);
-    ok(mr_local_channel_open(r->hub, n, &r->channel, &r->err), &r->err);
-    ok(mr_roll_call_create(r->channel, n, &r->roll, &r->err), &r->err);
+    expect_ok(mr_local_hub_create(n + 1, MAX_REQUESTS, &r->hub, &r->err), &r->err);
+    expect_ok(mr_local_channel_open(r->hub, n, &r->channel, &r->err), &r->err);
+    expect_ok(mr_roll_call_create(r->channel, n, &r->roll, &r->err), &r->err);
     for (int32_t i = 0; i < n; i++) {
         rank *k = &r->ranks[i];
         k->config = (mr_lobby_config){.model_path = m->path, .cache_dir = r->cache, .coordinator = n, .n_threads = 1};
-        ok(mr_local_channel_open(r->hub, i, &k->config.channel, &r->err), &r->err);
+        expect_ok(mr_local_channel_open(r->hub, i, &k->config.channel, &r->err), &r->err);
         if (i == without)
             k->config.problem = &problem;
         else
-            ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &k->config.backend, &r->err), &r->err);
-        ok(mr_thread_create("rank", 0, run_lobby, k, &k->thread, &r->err), &r->err);
+            expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &k->config.backend, &r->err), &r->err);
+        expect_ok(mr_thread_create("rank", 0, run_lobby, k, &k->thread, &r->err), &r->err);
     }
-    ok(mr_roll_call_wait(r->roll, in_s(PATIENCE_S), NULL, NULL, &r->err), &r->err);
-    ok(mr_facts_init(&r->facts, m->tiny->gguf, &m->tiny->info, n, &r->err), &r->err);
+    expect_ok(mr_roll_call_wait(r->roll, in_s(PATIENCE_S), NULL, NULL, &r->err), &r->err);
+    expect_ok(mr_facts_init(&r->facts, m->tiny->gguf, &m->tiny->info, n, &r->err), &r->err);
 }
 
 static void remove_cache(const rig *r) {
@@ -101,7 +92,7 @@ static void rig_stop(rig *r) {
     mr_roll_call_dismiss(r->roll, false, in_s(PATIENCE_S));
     for (int32_t i = 0; i < r->n; i++) {
         mr_thread_join(r->ranks[i].thread);
-        ok(r->ranks[i].status, &r->ranks[i].err);
+        expect_ok(r->ranks[i].status, &r->ranks[i].err);
         mr_backend_destroy(r->ranks[i].config.backend);
     }
     mr_roll_call_destroy(r->roll);
@@ -163,13 +154,13 @@ static void test_measures(void **state) {
     wish.progress = count_progress;
     wish.ctx = &n_progress;
     rig_start(&r, m, 4, -1);
-    ok(mr_facts_measure(&r.facts, r.roll, &wish, &r.err), &r.err);
+    expect_ok(mr_facts_measure(&r.facts, r.roll, &wish, &r.err), &r.err);
     expect_facts(&r, m);
     assert_true(n_progress > 0);
     uint64_t share = r.facts.ranks[0].memory_bytes;
     assert_true(share <= mr_roll_call_info(r.roll, 0)->memory_bytes / 4);
     wish.memory_limit = 1000;
-    ok(mr_facts_measure(&r.facts, r.roll, &wish, &r.err), &r.err);
+    expect_ok(mr_facts_measure(&r.facts, r.roll, &wish, &r.err), &r.err);
     expect_facts(&r, m);
     assert_int_equal(r.facts.ranks[3].memory_bytes, 1000);
     rig_stop(&r);
@@ -192,21 +183,21 @@ static void test_keeps(void **state) {
     rig_start(&r, m, 2, -1);
     uint64_t key = key_of(&r, m);
     assert_false(mr_kept_facts_read(r.cache, key, &kept));
-    ok(mr_facts_measure(&r.facts, r.roll, &wish, &r.err), &r.err);
+    expect_ok(mr_facts_measure(&r.facts, r.roll, &wish, &r.err), &r.err);
     assert_true(mr_kept_facts_read(r.cache, key, &kept));
     assert_true(memcmp(&kept.layer[0], &r.facts.ranks[0].layer[0], sizeof kept.layer[0]) == 0 ||
                 memcmp(&kept.layer[0], &r.facts.ranks[1].layer[0], sizeof kept.layer[0]) == 0);
     kept.sample_s = 1000; /* as if the machine had been that slow */
     kept.layer[0].seconds[0] = 1000;
     mr_kept_facts_write(r.cache, key, &kept);
-    ok(mr_facts_measure(&r.facts, r.roll, &wish, &r.err), &r.err);
+    expect_ok(mr_facts_measure(&r.facts, r.roll, &wish, &r.err), &r.err);
     assert_true(r.facts.ranks[0].layer[0].seconds[0] < 1000 && r.facts.ranks[1].layer[0].seconds[0] < 1000);
     assert_true(mr_kept_facts_read(r.cache, key, &kept));
     assert_true(kept.sample_s < 1000);
     kept.layer[0].seconds[0] = 1000;
     mr_kept_facts_write(r.cache, key, &kept);
     wish.anew = true;
-    ok(mr_facts_measure(&r.facts, r.roll, &wish, &r.err), &r.err);
+    expect_ok(mr_facts_measure(&r.facts, r.roll, &wish, &r.err), &r.err);
     assert_true(r.facts.ranks[0].layer[0].seconds[0] < 1000);
     rig_stop(&r);
 }
@@ -217,8 +208,8 @@ static void test_a_rank_cannot(void **state) {
     rig r;
     mr_facts_wish wish = the_wish();
     rig_start(&r, m, 3, 1);
-    assert_int_equal(mr_facts_measure(&r.facts, r.roll, &wish, &r.err), MR_E_NOT_FOUND);
-    assert_non_null(strstr(r.err.text, "endpoint 1: there is nothing to measure with"));
+    expect_fails(mr_facts_measure(&r.facts, r.roll, &wish, &r.err), MR_E_NOT_FOUND, &r.err,
+                 "endpoint 1: there is nothing to measure with");
     assert_true(r.facts.all_answered);
     assert_int_equal(mr_facts_measure(&r.facts, r.roll, &wish, &r.err), MR_E_NOT_FOUND);
     rig_stop(&r);
@@ -253,8 +244,8 @@ static void test_in_one_process(void **state) {
     wish.memory_limit = 3000;
     strcpy(r.cache, "/tmp/millrace-test-XXXXXX");
     assert_non_null(mkdtemp(r.cache));
-    ok(mr_facts_init(&r.facts, m->tiny->gguf, &m->tiny->info, 2, &r.err), &r.err);
-    ok(local_facts_measure(&config, r.cache, &wish, &r.facts, &r.err), &r.err);
+    expect_ok(mr_facts_init(&r.facts, m->tiny->gguf, &m->tiny->info, 2, &r.err), &r.err);
+    expect_ok(local_facts_measure(&config, r.cache, &wish, &r.facts, &r.err), &r.err);
     for (int32_t i = 0; i < 2; i++) {
         expect_curve(&r.facts.ranks[i].layer[0], true);
         assert_int_equal(r.facts.ranks[i].memory_bytes, 1500);
@@ -286,11 +277,11 @@ static void run_liar(void *ctx) {
     Millrace__Report message = MILLRACE__REPORT__INIT;
     mr_measured m = {.n_kinds = k->n_kinds, .output = {.n = 1, .rows = {1}, .seconds = {1}}};
     mr_facts_message facts;
-    ok(mr_outbox_create(k->channel, 1, MR_LINK_REPORT, 0, 2, MR_MAX_HELLO_BYTES, &report, &err), &err);
-    ok(mr_inbox_create(k->channel, 1, MR_LINK_CONTROL, 0, 2, MR_MAX_LOBBY_BYTES, &control, &err), &err);
+    expect_ok(mr_outbox_create(k->channel, 1, MR_LINK_REPORT, 0, 2, MR_MAX_HELLO_BYTES, &report, &err), &err);
+    expect_ok(mr_inbox_create(k->channel, 1, MR_LINK_CONTROL, 0, 2, MR_MAX_LOBBY_BYTES, &control, &err), &err);
     message.body_case = MILLRACE__REPORT__BODY_HELLO;
     message.hello = &hello;
-    ok(mr_outbox_send_message(report, &message.base, &sent, &err), &err);
+    expect_ok(mr_outbox_send_message(report, &message.base, &sent, &err), &err);
     for (int32_t i = 0; i < k->n_kinds; i++)
         m.layer[i] = m.output;
     mr_facts_message_fill(&facts, k->knows_nothing ? NULL : &m);
@@ -322,16 +313,15 @@ static void expect_refused(const job_model *m, liar k, const char *words) {
     mr_err err;
     const mr_facts_wish wish = the_wish();
     alarm(PATIENCE_S);
-    ok(mr_local_hub_create(2, MAX_REQUESTS, &hub, &err), &err);
-    ok(mr_local_channel_open(hub, 0, &k.channel, &err), &err);
-    ok(mr_local_channel_open(hub, 1, &channel, &err), &err);
-    ok(mr_roll_call_create(channel, 1, &roll, &err), &err);
-    ok(mr_thread_create("liar", 0, run_liar, &k, &k.thread, &err), &err);
-    ok(mr_roll_call_wait(roll, in_s(PATIENCE_S), NULL, NULL, &err), &err);
-    ok(mr_facts_init(&facts, m->tiny->gguf, &m->tiny->info, 1, &err), &err);
+    expect_ok(mr_local_hub_create(2, MAX_REQUESTS, &hub, &err), &err);
+    expect_ok(mr_local_channel_open(hub, 0, &k.channel, &err), &err);
+    expect_ok(mr_local_channel_open(hub, 1, &channel, &err), &err);
+    expect_ok(mr_roll_call_create(channel, 1, &roll, &err), &err);
+    expect_ok(mr_thread_create("liar", 0, run_liar, &k, &k.thread, &err), &err);
+    expect_ok(mr_roll_call_wait(roll, in_s(PATIENCE_S), NULL, NULL, &err), &err);
+    expect_ok(mr_facts_init(&facts, m->tiny->gguf, &m->tiny->info, 1, &err), &err);
     assert_int_equal(mr_facts_measure(&facts, roll, &wish, &err), MR_E_PROTOCOL);
-    if (!strstr(err.text, words))
-        fail_msg("%s", err.text);
+    expect_says(err.text, words);
     mr_facts_deinit(&facts);
     mr_roll_call_destroy(roll);
     mr_channel_destroy(channel);

@@ -2,17 +2,12 @@
  * a client and sources that lie, refuse, fall silent or die. */
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
@@ -20,6 +15,7 @@
 #include "engine/base/thread.h"
 #include "proto/channel_local.h"
 #include "proto/link.h"
+#include "tests/support/test.h"
 #include "worker/file_blocks.h"
 #include "worker/file_client.h"
 #include "worker/file_server.h"
@@ -81,18 +77,13 @@ static const char *served_path = model_path;
 static int n_caches;
 static int64_t patience_ns; /* of clients */
 
-static void ok(mr_status status, const mr_err *err) {
-    if (status != MR_OK)
-        fail_msg("%s", err->text);
-}
-
 /* --- Sources ------------------------------------------------------------------------------------------------------- */
 
 static void run_server(source *s) {
     mr_err err;
     while (!atomic_load(&s->stop))
         if (!mr_file_server_serve(s->server, 0))
-            ok(mr_channel_wait(s->channel, MR_NEVER, &err), &err);
+            expect_ok(mr_channel_wait(s->channel, MR_NEVER, &err), &err);
     mr_file_server_destroy(s->server);
 }
 
@@ -150,11 +141,11 @@ static void play(source *s) {
     mr_inbox *in = NULL;
     mr_outbox *out = NULL;
     mr_arena *arena = NULL;
-    ok(mr_arena_create(arena_bytes, arena_bytes, &arena, &err), &err);
-    ok(mr_inbox_create(s->channel, CLIENT, MR_LINK_FILE, 0, MR_FILE_REQUEST_SLOTS, MR_MAX_FILE_REQUEST_BYTES, &in,
-                       &err),
-       &err);
-    ok(mr_outbox_create(s->channel, CLIENT, MR_LINK_FILE, 0, 2, MR_FILE_BLOCK_BYTES, &out, &err), &err);
+    expect_ok(mr_arena_create(arena_bytes, arena_bytes, &arena, &err), &err);
+    expect_ok(mr_inbox_create(s->channel, CLIENT, MR_LINK_FILE, 0, MR_FILE_REQUEST_SLOTS, MR_MAX_FILE_REQUEST_BYTES,
+                              &in, &err),
+              &err);
+    expect_ok(mr_outbox_create(s->channel, CLIENT, MR_LINK_FILE, 0, 2, MR_FILE_BLOCK_BYTES, &out, &err), &err);
     for (bool goes_on = true; goes_on && !atomic_load(&s->stop);) {
         mr_frame f;
         const uint8_t *data = NULL;
@@ -166,15 +157,15 @@ static void play(source *s) {
         if (status != MR_OK)
             break; /* the client is gone */
         if (!payload) {
-            ok(mr_channel_wait(s->channel, MR_NEVER, &err), &err);
+            expect_ok(mr_channel_wait(s->channel, MR_NEVER, &err), &err);
             continue;
         }
-        ok(mr_msg_unpack_file_request(data, f.payload_bytes, N_BLOCKS, arena, &m, &err), &err);
+        expect_ok(mr_msg_unpack_file_request(data, f.payload_bytes, N_BLOCKS, arena, &m, &err), &err);
         if (m->what != MILLRACE__FILE_REQUEST__WHAT__NO_MORE) {
             f = good_answer(m, payload);
             goes_on = spoil(s, &f, payload) && mr_outbox_send(out, &f, &err) == MR_OK;
         }
-        ok(mr_inbox_release(in, &err), &err);
+        expect_ok(mr_inbox_release(in, &err), &err);
     }
     mr_inbox_destroy(in);
     mr_outbox_destroy(out);
@@ -201,12 +192,12 @@ static void start_source(rig *r, int32_t i, role does, const char *path) {
     static const uint32_t peers[] = {CLIENT};
     source *s = &r->sources[i];
     *s = (source){.role = does, .self = i + 1, .hub = r->hub, .path = path};
-    ok(mr_local_channel_open(r->hub, s->self, &s->channel, &r->err), &r->err);
+    expect_ok(mr_local_channel_open(r->hub, s->self, &s->channel, &r->err), &r->err);
     const mr_file_server_config config = {
         .channel = s->channel, .path = path, .file_bytes = FILE_BYTES, .n_threads = 2, .peers = peers, .n_peers = 1};
     if (does == SERVES)
-        ok(mr_file_server_create(&config, &s->server, &r->err), &r->err);
-    ok(mr_thread_create("source", 0, run_source, s, &s->thread, &r->err), &r->err);
+        expect_ok(mr_file_server_create(&config, &s->server, &r->err), &r->err);
+    expect_ok(mr_thread_create("source", 0, run_source, s, &s->thread, &r->err), &r->err);
 }
 
 /* cache: a number; the same one is the same folder, and a new one takes the place of those before. */
@@ -229,14 +220,14 @@ static void open_client(rig *r, int32_t n_sources, int cache) {
                                     .patience_ns = patience_ns};
     for (int32_t i = 0; i < n_sources; i++)
         config.sources[i] = i + 1;
-    ok(mr_file_client_create(&config, &r->client, &r->err), &r->err);
+    expect_ok(mr_file_client_create(&config, &r->client, &r->err), &r->err);
 }
 
 static void rig_start(rig *r, const role *roles, int32_t n, int cache) {
     *r = (rig){.n = n, .turns_left = -1};
     alarm(PATIENCE_S);
-    ok(mr_local_hub_create(n + 1, 1024, &r->hub, &r->err), &r->err);
-    ok(mr_local_channel_open(r->hub, CLIENT, &r->channel, &r->err), &r->err);
+    expect_ok(mr_local_hub_create(n + 1, 1024, &r->hub, &r->err), &r->err);
+    expect_ok(mr_local_channel_open(r->hub, CLIENT, &r->channel, &r->err), &r->err);
     for (int32_t i = 0; i < n; i++)
         start_source(r, i, roles[i], served_path);
     open_client(r, n, cache);
@@ -306,21 +297,21 @@ static void test_fetch(void **state) {
     int cache = n_caches++;
     rig_start(&r, (role[]){SERVES, SERVES}, 2, cache);
     mr_file_range header = mr_file_client_header(r.client);
-    ok(fetch(&r, header.at, header.bytes), &r.err);
+    expect_ok(fetch(&r, header.at, header.bytes), &r.err);
     expect_content(&r, header.at, header.bytes);
     assert_int_equal(mr_file_client_moved_bytes(r.client), 2 * MR_FILE_BLOCK_BYTES);
-    ok(fetch(&r, 10 * MR_FILE_BLOCK_BYTES - 1, 2), &r.err);
+    expect_ok(fetch(&r, 10 * MR_FILE_BLOCK_BYTES - 1, 2), &r.err);
     expect_content(&r, 10 * MR_FILE_BLOCK_BYTES - 1, 2);
     assert_int_equal(mr_file_client_moved_bytes(r.client), 4 * MR_FILE_BLOCK_BYTES);
-    ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
     assert_int_equal(mr_file_client_moved_bytes(r.client), FILE_BYTES);
     assert_int_equal(r.total_bytes, FILE_BYTES - 4 * MR_FILE_BLOCK_BYTES);
     assert_int_equal(r.done_bytes, r.total_bytes);
     expect_content(&r, 0, FILE_BYTES);
-    ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
     mr_file_client_destroy(r.client);
     open_client(&r, 2, cache);
-    ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
     assert_int_equal(mr_file_client_moved_bytes(r.client), 0);
     expect_content(&r, 0, FILE_BYTES);
     expect_error(&r, fetch(&r, FILE_BYTES - 1, 2), MR_E_INVALID, "outside");
@@ -332,7 +323,7 @@ static void test_spread(void **state) {
     (void)state;
     rig r;
     rig_start(&r, (role[]){GOOD, GOOD, GOOD, GOOD}, 4, n_caches++);
-    ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
     expect_content(&r, 0, FILE_BYTES);
     rig_stop(&r);
     int n_given = 0, n_givers = 0;
@@ -357,7 +348,7 @@ static void test_goes_on(void **state) {
     mr_file_client_destroy(r.client);
     open_client(&r, 1, cache);
     r.most_bytes = 0;
-    ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
     expect_content(&r, 0, FILE_BYTES);
     /* What was under way when it ended was sent, but not taken. */
     assert_true(first + mr_file_client_moved_bytes(r.client) == FILE_BYTES);
@@ -371,7 +362,7 @@ static void test_bad_source(void **state) {
     for (size_t i = 0; i < sizeof BAD / sizeof BAD[0]; i++) {
         rig r;
         rig_start(&r, (role[]){BAD[i], GOOD}, 2, n_caches++);
-        ok(fetch(&r, 0, FILE_BYTES), &r.err);
+        expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
         expect_content(&r, 0, FILE_BYTES);
         rig_stop(&r);
     }
@@ -411,7 +402,7 @@ static void test_damaged_block(void **state) {
     (void)state;
     rig r;
     rig_start(&r, (role[]){WRONG_BYTES, GOOD}, 2, n_caches++);
-    ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
     expect_content(&r, 0, FILE_BYTES);
     rig_stop(&r);
     rig_start(&r, (role[]){WRONG_BYTES, DIES_LATE}, 2, n_caches++);
@@ -419,7 +410,7 @@ static void test_damaged_block(void **state) {
     rig_stop(&r);
     rig_start(&r, (role[]){WRONG_HASH, WRONG_HASH}, 2, n_caches++);
     expect_error(&r, fetch(&r, 0, FILE_BYTES), MR_E_FORMAT, "block 130 of the model file");
-    assert_non_null(strstr(r.err.text, "is not the one that it announced"));
+    expect_says(r.err.text, "is not the one that it announced");
     rig_stop(&r);
 }
 
@@ -429,12 +420,12 @@ static void test_stale_cache(void **state) {
     rig r;
     int cache = n_caches++;
     rig_start(&r, (role[]){SERVES}, 1, cache);
-    ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
     rig_stop(&r);
     served_path = other_path;
     rig_start(&r, (role[]){SERVES}, 1, cache);
     served_path = model_path;
-    ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
     assert_int_equal(mr_file_client_moved_bytes(r.client), MR_FILE_BLOCK_BYTES);
     rig_stop(&r);
 }
@@ -445,7 +436,7 @@ static void test_damaged_cache(void **state) {
     rig r;
     int cache = n_caches++;
     rig_start(&r, (role[]){SERVES}, 1, cache);
-    ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
     FILE *f = fopen(mr_file_client_path(r.client), "r+b");
     assert_true(f && fseek(f, 5 * MR_FILE_BLOCK_BYTES, SEEK_SET) == 0 && fwrite("damaged", 1, 7, f) == 7);
     assert_int_equal(fclose(f), 0);
@@ -453,7 +444,7 @@ static void test_damaged_cache(void **state) {
     assert_int_equal(utimensat(AT_FDCWD, mr_file_client_path(r.client), times, 0), 0);
     mr_file_client_destroy(r.client);
     open_client(&r, 1, cache);
-    ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
     assert_int_equal(r.total_bytes, MR_FILE_BLOCK_BYTES);
     expect_content(&r, 0, FILE_BYTES);
     rig_stop(&r);
@@ -490,7 +481,7 @@ static void test_patience(void **state) {
     patience_ns = MR_NS_PER_S;
     rig_start(&r, (role[]){GOOD, SILENT}, 2, n_caches++);
     mr_log_set_fd(fileno(log));
-    ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
     mr_log_set_fd(2);
     assert_int_equal(count_warnings(log, 2), 1);
     expect_content(&r, 0, FILE_BYTES);
@@ -510,10 +501,10 @@ static void test_bad_requests(void **state) {
     mr_outbox *out = NULL;
     uint8_t *payload = NULL;
     rig_start(&r, (role[]){SERVES}, 1, n_caches++);
-    ok(mr_outbox_create(r.channel, 1, MR_LINK_FILE, 0, 2, MR_MAX_FILE_REQUEST_BYTES, &out, &r.err), &r.err);
-    ok(mr_outbox_reserve(out, &payload, &r.err), &r.err);
+    expect_ok(mr_outbox_create(r.channel, 1, MR_LINK_FILE, 0, 2, MR_MAX_FILE_REQUEST_BYTES, &out, &r.err), &r.err);
+    expect_ok(mr_outbox_reserve(out, &payload, &r.err), &r.err);
     memset(payload, 0xff, 8);
-    ok(mr_outbox_send(out, &(mr_frame){.payload_bytes = 8}, &r.err), &r.err);
+    expect_ok(mr_outbox_send(out, &(mr_frame){.payload_bytes = 8}, &r.err), &r.err);
     mr_outbox_flush(out, MR_NEVER);
     mr_outbox_destroy(out);
     rig_stop(&r);
@@ -537,7 +528,7 @@ static void ask(asker *a, int32_t self, mr_err *err) {
         m.what = more ? MILLRACE__FILE_REQUEST__WHAT__BLOCK : MILLRACE__FILE_REQUEST__WHAT__NO_MORE;
         m.first_block = more ? (uint64_t)(self + a->n_asked) : 0;
         m.n_blocks = more;
-        ok(mr_outbox_send_message(a->out, &m.base, &sent, err), err);
+        expect_ok(mr_outbox_send_message(a->out, &m.base, &sent, err), err);
         a->n_asked += sent;
     }
 }
@@ -547,14 +538,14 @@ static bool has_answer(asker *a, int32_t self, bool takes, mr_err *err) {
     mr_frame f;
     const uint8_t *payload = NULL;
     uint64_t idx = (uint64_t)(self + a->n_got);
-    ok(mr_inbox_peek(a->in, &f, &payload, err), err);
+    expect_ok(mr_inbox_peek(a->in, &f, &payload, err), err);
     if (!payload)
         return false;
     assert_true(f.type == MR_FILE_ANSWER_BLOCK && f.step == idx);
     assert_true(memcmp(payload, content + mr_file_block_at(idx), mr_file_block_bytes(FILE_BYTES, idx)) == 0);
     a->n_got += takes;
     if (takes)
-        ok(mr_inbox_release(a->in, err), err);
+        expect_ok(mr_inbox_release(a->in, err), err);
     return true;
 }
 
@@ -570,14 +561,15 @@ static void test_many_clients(void **state) {
     int n_served = 0;
     bool done = false;
     alarm(PATIENCE_S);
-    ok(mr_local_hub_create(N_ASKERS + 1, 1024, &hub, &err), &err);
-    ok(mr_local_channel_open(hub, N_ASKERS, &channel, &err), &err);
+    expect_ok(mr_local_hub_create(N_ASKERS + 1, 1024, &hub, &err), &err);
+    expect_ok(mr_local_channel_open(hub, N_ASKERS, &channel, &err), &err);
     for (int32_t i = 0; i < N_ASKERS; i++) {
         asker *a = &askers[i];
         peers[i] = (uint32_t)i;
-        ok(mr_local_channel_open(hub, i, &a->channel, &err), &err);
-        ok(mr_inbox_create(a->channel, N_ASKERS, MR_LINK_FILE, 0, 1, MR_FILE_BLOCK_BYTES, &a->in, &err), &err);
-        ok(mr_outbox_create(a->channel, N_ASKERS, MR_LINK_FILE, 0, 2, MR_MAX_FILE_REQUEST_BYTES, &a->out, &err), &err);
+        expect_ok(mr_local_channel_open(hub, i, &a->channel, &err), &err);
+        expect_ok(mr_inbox_create(a->channel, N_ASKERS, MR_LINK_FILE, 0, 1, MR_FILE_BLOCK_BYTES, &a->in, &err), &err);
+        expect_ok(mr_outbox_create(a->channel, N_ASKERS, MR_LINK_FILE, 0, 2, MR_MAX_FILE_REQUEST_BYTES, &a->out, &err),
+                  &err);
     }
     const mr_file_server_config config = {.channel = channel,
                                           .path = model_path,
@@ -585,7 +577,7 @@ static void test_many_clients(void **state) {
                                           .n_threads = 1,
                                           .peers = peers,
                                           .n_peers = N_ASKERS};
-    ok(mr_file_server_create(&config, &server, &err), &err);
+    expect_ok(mr_file_server_create(&config, &server, &err), &err);
     for (int32_t i = 0; i < N_ASKERS; i++)
         ask(&askers[i], i, &err);
     while (mr_file_server_serve(server, 0))

@@ -2,16 +2,12 @@
  * limits, prompts that are refused. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "coordinator/job/job_internal.h"
 #include "engine/base/clock.h"
 #include "tests/cluster/test_job_support.h"
+#include "tests/support/test.h"
 
 enum { N_MANY = 50, N_SLOTS = 4, VOCAB = 90 };
 
@@ -28,8 +24,7 @@ static void submit(job_rig *rig, int32_t number, int32_t n_prompt, int32_t max_t
     desc.prompt_ids = ids;
     desc.n_prompt = n_prompt;
     desc.max_tokens = max_tokens;
-    if (mr_job_submit(rig->job, &desc, &sequence, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_job_submit(rig->job, &desc, &sequence, &err), &err);
 }
 
 static int32_t prompt_length(int32_t number) {
@@ -176,7 +171,7 @@ static void test_logits_only(void **state) {
     desc.on_logits = listener_logits;
     desc.prompt_ids = ids;
     desc.n_prompt = 32; /* the whole context: no token follows */
-    assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
+    expect_ok(mr_job_submit(rig.job, &desc, &sequence, &err), &err);
     submit(&rig, 2, 7, 9, &token);
     job_rig_run(&rig);
     assert_int_equal(logits.n_logits, 32);
@@ -190,8 +185,7 @@ static void refuse(job_rig *rig, const mr_sequence_desc *desc, mr_status want, c
     assert_int_equal(mr_job_submit(rig->job, desc, &sequence, &err), want);
     assert_int_equal(err.status, want);
     assert_int_equal(sequence, -7);
-    if (!strstr(err.text, text))
-        fail_msg("\"%s\" does not say \"%s\"", err.text, text);
+    expect_says(err.text, text);
 }
 
 /* Every refusal names the value, and the job goes on. */
@@ -272,7 +266,7 @@ static void test_stages_report_while_they_run(void **state) {
     job_rig_run(&rig);
     while (!all) {
         assert_true(mr_clock_now_ns() < deadline);
-        assert_int_equal(mr_job_turn(rig.job, mr_clock_now_ns() + MR_NS_PER_S / 100, &err), MR_OK);
+        expect_ok(mr_job_turn(rig.job, mr_clock_now_ns() + MR_NS_PER_S / 100, &err), &err);
         all = true;
         for (int32_t i = 0; i < 3; i++) {
             mr_job_copy_stage_seconds(rig.job, i, &stage[i]);

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cluster/test_job_cast.h"
+#include "tests/support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "engine/base/clock.h"
 
@@ -73,24 +69,24 @@ void cast_create(cast *c) {
                                        .cancel = cast_cancel,
                                        .wait = cast_wait};
     mr_err err;
-    assert_int_equal(mr_local_hub_create(N_STAGES + 1, 256, &c->hub, &err), MR_OK);
-    assert_int_equal(mr_local_channel_open(c->hub, COORDINATOR, &c->inner, &err), MR_OK);
+    expect_ok(mr_local_hub_create(N_STAGES + 1, 256, &c->hub, &err), &err);
+    expect_ok(mr_local_channel_open(c->hub, COORDINATOR, &c->inner, &err), &err);
     c->base = (mr_channel){.ops = &ops, .self = COORDINATOR, .n_peers = N_STAGES + 1};
     for (int i = 0; i < N_STAGES; i++) {
-        assert_int_equal(mr_local_channel_open(c->hub, i, &c->stages[i], &err), MR_OK);
-        assert_int_equal(mr_inbox_create(c->stages[i], COORDINATOR, MR_LINK_CONTROL, EPOCH, MR_CONTROL_SLOTS,
-                                         MR_MAX_CONTROL_BYTES, &c->control[i], &err),
-                         MR_OK);
-        assert_int_equal(mr_outbox_create(c->stages[i], COORDINATOR, MR_LINK_REPORT, EPOCH, MR_REPORT_SLOTS,
-                                          MR_MAX_REPORT_BYTES, &c->report[i], &err),
-                         MR_OK);
+        expect_ok(mr_local_channel_open(c->hub, i, &c->stages[i], &err), &err);
+        expect_ok(mr_inbox_create(c->stages[i], COORDINATOR, MR_LINK_CONTROL, EPOCH, MR_CONTROL_SLOTS,
+                                  MR_MAX_CONTROL_BYTES, &c->control[i], &err),
+                  &err);
+        expect_ok(mr_outbox_create(c->stages[i], COORDINATOR, MR_LINK_REPORT, EPOCH, MR_REPORT_SLOTS,
+                                   MR_MAX_REPORT_BYTES, &c->report[i], &err),
+                  &err);
     }
     mr_channel *tail = c->stages[N_STAGES - 1];
-    assert_int_equal(
-        mr_outbox_create(tail, COORDINATOR, MR_LINK_TOKENS, EPOCH, 4, MR_MAX_TOKENS_BYTES, &c->tokens, &err), MR_OK);
-    assert_int_equal(
+    expect_ok(mr_outbox_create(tail, COORDINATOR, MR_LINK_TOKENS, EPOCH, 4, MR_MAX_TOKENS_BYTES, &c->tokens, &err),
+              &err);
+    expect_ok(
         mr_outbox_create(tail, COORDINATOR, MR_LINK_LOGITS, EPOCH, MR_LOGITS_SLOTS, VOCAB * 16 * 4, &c->logits, &err),
-        MR_OK);
+        &err);
 }
 
 void cast_destroy(cast *c) {
@@ -106,12 +102,11 @@ void cast_destroy(cast *c) {
 void cast_send_frame(mr_outbox *out, mr_frame frame, const void *payload) {
     mr_err err;
     uint8_t *buffer = NULL;
-    assert_int_equal(mr_outbox_reserve(out, &buffer, &err), MR_OK);
+    expect_ok(mr_outbox_reserve(out, &buffer, &err), &err);
     assert_non_null(buffer);
     if (frame.payload_bytes)
         memcpy(buffer, payload, frame.payload_bytes);
-    if (mr_outbox_send(out, &frame, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_outbox_send(out, &frame, &err), &err);
 }
 
 static void send_message(mr_outbox *out, const ProtobufCMessage *message) {
@@ -119,7 +114,7 @@ static void send_message(mr_outbox *out, const ProtobufCMessage *message) {
     mr_frame frame = {0};
     mr_err err;
     size_t n = 0;
-    assert_int_equal(mr_msg_pack(message, bytes, sizeof bytes, &n, &err), MR_OK);
+    expect_ok(mr_msg_pack(message, bytes, sizeof bytes, &n, &err), &err);
     frame.payload_bytes = n;
     cast_send_frame(out, frame, bytes);
 }

@@ -1,19 +1,14 @@
 /* tests/cluster/test_job_fail.c - stages that cannot load their layers, and models whose numbers are none: the reason comes
  * out of the job with the stage's number, and what can go on does. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "coordinator/job/job_internal.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "tests/cluster/test_job_support.h"
+#include "tests/support/test.h"
 
 static job_model model;
 
@@ -87,13 +82,13 @@ static void test_memory_budget(void **state) {
     mr_mem_set_budget(1);
     expect_failure(NULL, MR_E_NO_MEMORY, "stage ", "");
     mr_mem_set_budget(0);
-    assert_int_equal(job_rig_start(&rig, &(job_rig_config){.model = &model, .n_stages = 2}, &err), MR_OK);
+    expect_ok(job_rig_start(&rig, &(job_rig_config){.model = &model, .n_stages = 2}, &err), &err);
     mr_sequence_desc desc = job_sequence(0, &l);
     desc.prompt_ids = &id;
     desc.n_prompt = 1;
     desc.max_tokens = 3;
-    assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
-    assert_int_equal(mr_job_run(rig.job, &err), MR_OK);
+    expect_ok(mr_job_submit(rig.job, &desc, &sequence, &err), &err);
+    expect_ok(mr_job_run(rig.job, &err), &err);
     assert_int_equal(l.n_ids, 3);
     job_rig_stop(&rig);
 }
@@ -134,14 +129,12 @@ static void submit(job_rig *rig, int32_t number, listener *l) {
     desc.prompt_ids = ids;
     desc.n_prompt = n;
     desc.max_tokens = 6;
-    if (mr_job_submit(rig->job, &desc, &sequence, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_job_submit(rig->job, &desc, &sequence, &err), &err);
 }
 
 static void run(job_rig *rig) {
     mr_err err;
-    if (mr_job_run(rig->job, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_job_run(rig->job, &err), &err);
     assert_int_equal(mr_ledger_n_free(rig->job->ledger), rig->job->config.n_kv_blocks);
 }
 
@@ -156,13 +149,13 @@ static void test_some_sequences_fail(void **state) {
     make_poisoned(&poisoned, "token_embd.weight", POISON, 1);
     for (int32_t n_stages = 1; n_stages <= 2; n_stages++) {
         job_rig_config config = {.model = &poisoned, .n_stages = n_stages, .max_sequences = 3, .n_kv_blocks = 4};
-        assert_int_equal(job_rig_start(&rig, &config, &err), MR_OK);
+        expect_ok(job_rig_start(&rig, &config, &err), &err);
         for (int32_t i = 0; i < N_SEQUENCES; i++)
             if (!is_poisoned(i))
                 submit(&rig, i, &clean[i]);
         run(&rig);
         job_rig_stop(&rig);
-        assert_int_equal(job_rig_start(&rig, &config, &err), MR_OK);
+        expect_ok(job_rig_start(&rig, &config, &err), &err);
         for (int32_t i = 0; i < N_SEQUENCES; i++)
             submit(&rig, i, &mixed[i]);
         run(&rig);
@@ -172,7 +165,7 @@ static void test_some_sequences_fail(void **state) {
                 assert_int_equal(mixed[i].finish, MR_FINISH_ERROR);
                 assert_int_equal(mixed[i].status, MR_E_NUMERICS);
                 assert_int_equal(mixed[i].n_ids, 0);
-                assert_non_null(strstr(mixed[i].text, "not numbers"));
+                expect_says(mixed[i].text, "not numbers");
                 continue;
             }
             assert_int_equal(clean[i].finish, MR_FINISH_LENGTH);
@@ -192,7 +185,7 @@ static void test_all_sequences_fail(void **state) {
     job_rig rig;
     mr_err err;
     make_poisoned(&poisoned, "output_norm.weight", 0, 1);
-    assert_int_equal(job_rig_start(&rig, &(job_rig_config){.model = &poisoned, .n_stages = 3}, &err), MR_OK);
+    expect_ok(job_rig_start(&rig, &(job_rig_config){.model = &poisoned, .n_stages = 3}, &err), &err);
     for (int turn = 0; turn < 2; turn++) {
         for (int32_t i = 0; i < N_SEQUENCES; i++)
             submit(&rig, i, &l[i]);

@@ -1,17 +1,13 @@
 /* tests/cluster/test_job_memory.c - the step path allocates nothing (invariant I5), and every allocation of a job's life may
  * fail: a status comes back, nothing leaks, nothing waits for ever. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "coordinator/job/job_internal.h"
 #include "engine/base/mem.h"
 #include "tests/cluster/test_job_support.h"
+#include "tests/support/test.h"
 
 /* The thread sanitizer makes a life cost 300 ms: it sees every fifth one only. */
 #ifdef __SANITIZE_THREAD__
@@ -51,8 +47,7 @@ static void submit(mr_job *job, mr_sequence_desc desc, int32_t number, int32_t n
     job_prompt(number, n_prompt, VOCAB, ids);
     desc.prompt_ids = ids;
     desc.n_prompt = n_prompt;
-    if (mr_job_submit(job, &desc, &sequence, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_job_submit(job, &desc, &sequence, &err), &err);
 }
 
 /* Prompts in chunks, decoding, sampling, logits; all sequences have their slots from the start. */
@@ -60,12 +55,11 @@ static void test_steps_allocate_nothing(void **state) {
     (void)state;
     job_rig rig;
     mr_err err;
-    assert_int_equal(
-        job_rig_start(
-            &rig,
-            &(job_rig_config){.model = &model, .n_stages = 2, .max_rows = 6, .max_sequences = 5, .n_kv_blocks = 20},
-            &err),
-        MR_OK);
+    expect_ok(job_rig_start(&rig,
+                            &(job_rig_config){
+                                .model = &model, .n_stages = 2, .max_rows = 6, .max_sequences = 5, .n_kv_blocks = 20},
+                            &err),
+              &err);
     for (int turn = 0; turn < 2; turn++) {
         meter meters[4] = {0};
         for (int32_t i = 0; i < 4; i++) {
@@ -76,7 +70,7 @@ static void test_steps_allocate_nothing(void **state) {
             submit(rig.job, desc, i, 1 + 10 * i);
         }
         submit(rig.job, (mr_sequence_desc){.on_logits = on_logits}, 9, 40);
-        assert_int_equal(mr_job_run(rig.job, &err), MR_OK);
+        expect_ok(mr_job_run(rig.job, &err), &err);
         for (int i = 0; i < 4; i++) {
             assert_int_equal(meters[i].n_tokens, 20 + i);
             for (int32_t t = 1; t < meters[i].n_tokens; t++)
@@ -148,9 +142,9 @@ static void test_failing_allocations(void **state) {
     listener want[N_SEQUENCES];
     mr_err err;
     int n_threads = job_count_threads();
-    assert_int_equal(mr_plan_balance(model.tiny->gguf, &model.tiny->info, 2, &plan, &err), MR_OK);
+    expect_ok(mr_plan_balance(model.tiny->gguf, &model.tiny->info, 2, &plan, &err), &err);
     uint64_t before = mr_mem_get_stats().n_allocs;
-    assert_int_equal(live(&plan, want, &err), MR_OK);
+    expect_ok(live(&plan, want, &err), &err);
     int64_t n_allocs = (int64_t)(mr_mem_get_stats().n_allocs - before);
     for (int64_t n = 0; n < n_allocs + 2; n += STRIDE) {
         alarm(HANG_S); /* ends the process: a hang is a failure */

@@ -2,17 +2,13 @@
  * that the number of micro-batches, the chunks of prompts and the rows beside decode rows change all the time: ids and
  * logits are the same to the last bit. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "coordinator/job/job_internal.h"
 #include "engine/base/clock.h"
 #include "engine/base/rng.h"
 #include "tests/cluster/test_job_support.h"
+#include "tests/support/test.h"
 
 enum { N_SEQUENCES = 16, N_LOGITS = 45, VOCAB = 90, N_STAGES = 3, LONGEST = 60 };
 
@@ -49,8 +45,7 @@ static void submit(mr_job *job, results *r, int32_t i) {
         desc.ctx = r;
     }
     job_prompt(i, desc.n_prompt, VOCAB, ids);
-    if (mr_job_submit(job, &desc, &number, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_job_submit(job, &desc, &number, &err), &err);
 }
 
 /* Times that ask for very different steps: from one micro-batch to as many as there may be. */
@@ -76,22 +71,21 @@ static int32_t run(int32_t n_stages, uint64_t seed, results *out) {
     bool seen[MR_MAX_RING_SLOTS] = {false};
     int32_t n_seen = 0, n_submitted = 0;
     memset(out, 0, sizeof *out);
-    if (job_rig_start(&rig,
-                      &(job_rig_config){.model = &model,
-                                        .n_stages = n_stages,
-                                        .max_sequences = N_SEQUENCES,
-                                        .n_kv_blocks = 64,
-                                        .n_rows = &out->n_rows},
-                      &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(job_rig_start(&rig,
+                            &(job_rig_config){.model = &model,
+                                              .n_stages = n_stages,
+                                              .max_sequences = N_SEQUENCES,
+                                              .n_kv_blocks = 64,
+                                              .n_rows = &out->n_rows},
+                            &err),
+              &err);
     for (uint64_t turn = 0; n_submitted < N_SEQUENCES || rig.job->n_unfinished > 0; turn++) {
         for (; n_submitted < N_SEQUENCES && (!seed || n_submitted < 6 || turn / 5 > (uint64_t)n_submitted);
              n_submitted++)
             submit(rig.job, out, n_submitted);
         if (seed)
             mr_scheduler_set_times(rig.job->scheduler, other_times(mr_rng_u64(seed, 0, turn / 2), curves, &times));
-        if (mr_job_turn(rig.job, mr_clock_now_ns() + MR_NS_PER_MS, &err) != MR_OK)
-            fail_msg("%s", err.text);
+        expect_ok(mr_job_turn(rig.job, mr_clock_now_ns() + MR_NS_PER_MS, &err), &err);
         int32_t m = mr_scheduler_micro_batches(rig.job->scheduler);
         n_seen += !seen[m];
         seen[m] = true;

@@ -1,16 +1,12 @@
 /* tests/cluster/test_job_peers.c - a job whose stages send what no stage should, or go away: each ends with the status and
  * the text that tell what was wrong. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "coordinator/job/job.h"
 #include "tests/cluster/test_job_cast.h"
+#include "tests/support/test.h"
 
 enum { N_PROMPT = 3 };
 
@@ -42,12 +38,12 @@ static void submit(mr_job *job) {
     memset(ids, 0, N_PROMPT * sizeof *ids);
     mr_sequence_desc desc = {
         .prompt_ids = ids, .n_prompt = N_PROMPT, .sampling.repeat_penalty = 1, .on_logits = on_logits};
-    assert_int_equal(mr_job_submit(job, &desc, &sequence, &err), MR_OK);
+    expect_ok(mr_job_submit(job, &desc, &sequence, &err), &err);
     desc.on_logits = NULL;
     desc.on_token = on_token;
     desc.max_tokens = 4;
     desc.fresh = true; /* or it would wait for the other's step */
-    assert_int_equal(mr_job_submit(job, &desc, &sequence, &err), MR_OK);
+    expect_ok(mr_job_submit(job, &desc, &sequence, &err), &err);
     free(ids);
 }
 

@@ -1,16 +1,12 @@
 /* tests/cluster/test_job_preempt.c - more sequences than the KV blocks hold: the latest are preempted and computed anew, and
  * every text is what it would have been. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "coordinator/job/job_internal.h"
 #include "tests/cluster/test_job_support.h"
+#include "tests/support/test.h"
 
 enum { N = 24, N_MANY = 500, VOCAB = 90, HANG_S = 60 };
 
@@ -33,8 +29,7 @@ static void submit(job_rig *rig, int32_t number, listener *l) {
     desc.n_prompt = prompt_length(number);
     desc.max_tokens = max_tokens(number);
     job_prompt(number, desc.n_prompt, VOCAB, ids);
-    if (mr_job_submit(rig->job, &desc, &sequence, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_job_submit(rig->job, &desc, &sequence, &err), &err);
 }
 
 static void run_all_alone(listener *out, int32_t n) {
@@ -122,7 +117,7 @@ static void test_ids_under_way(void **state) {
             desc.on_token = take_blocks;
             desc.ctx = &takers[i];
             job_prompt(i, desc.n_prompt, VOCAB, ids);
-            assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
+            expect_ok(mr_job_submit(rig.job, &desc, &sequence, &err), &err);
         }
         job_rig_run(&rig);
         for (int32_t i = 0; i < N_TAKERS; i++) {
@@ -153,7 +148,7 @@ static void test_logits_among_preempted(void **state) {
         desc.on_logits = listener_logits;
         desc.prompt_ids = ids;
         desc.n_prompt = 40;
-        assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
+        expect_ok(mr_job_submit(rig.job, &desc, &sequence, &err), &err);
     }
     job_rig_run(&rig);
     for (int32_t i = 0; i < 4; i++) {
@@ -177,9 +172,9 @@ static void test_prompts_go_on_beside_who_starves(void **state) {
     desc.prompt_ids = ids;
     desc.n_prompt = 1;
     desc.max_tokens = 40; /* its third block is due while the other is at row 30 or so */
-    assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
+    expect_ok(mr_job_submit(rig.job, &desc, &sequence, &err), &err);
     desc = (mr_sequence_desc){.prompt_ids = ids, .n_prompt = 40, .on_logits = listener_logits, .ctx = &logits};
-    assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
+    expect_ok(mr_job_submit(rig.job, &desc, &sequence, &err), &err);
     alarm(HANG_S); /* ends the process: a hang is a failure */
     job_rig_run(&rig);
     alarm(0);
@@ -227,7 +222,7 @@ static void test_priorities(void **state) {
         desc.n_prompt = 4;
         desc.max_tokens = 1;
         desc.priority = i == 100 ? 1 : i == 150 ? 100 : i == 3 ? -1 : 0;
-        assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
+        expect_ok(mr_job_submit(rig.job, &desc, &sequence, &err), &err);
     }
     job_rig_run(&rig);
     assert_int_equal(heard[150].first_token_at, 0);

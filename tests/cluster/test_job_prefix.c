@@ -1,15 +1,11 @@
 /* tests/cluster/test_job_prefix.c - what sequences share: the rows that are computed are counted, and every text is what it
  * would have been alone. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "coordinator/job/job_internal.h"
 #include "tests/cluster/test_job_support.h"
+#include "tests/support/test.h"
 
 enum { VOCAB = 90, N_TOGETHER = 6, MAX_TOKENS = 9 };
 
@@ -33,8 +29,7 @@ static void submit(job_rig *rig, const request *r, listener *l) {
     desc.choice = (uint32_t)r->choice;
     desc.fresh = r->fresh;
     *l = (listener){0};
-    if (mr_job_submit(rig->job, &desc, &sequence, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_job_submit(rig->job, &desc, &sequence, &err), &err);
 }
 
 static void submit_logits(job_rig *rig, int32_t text, int32_t n_prompt, listener *l) {
@@ -48,8 +43,7 @@ static void submit_logits(job_rig *rig, int32_t text, int32_t n_prompt, listener
     desc.on_token = NULL;
     desc.on_logits = listener_logits;
     *l = (listener){0};
-    if (mr_job_submit(rig->job, &desc, &sequence, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_job_submit(rig->job, &desc, &sequence, &err), &err);
 }
 
 /* Each request in a job that knows nothing of others. */
@@ -118,13 +112,13 @@ static void test_generated_blocks_are_found(void **state) {
     desc.n_prompt = 50;
     desc.max_tokens = MAX_TOKENS;
     n_rows = 0;
-    assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
+    expect_ok(mr_job_submit(rig.job, &desc, &sequence, &err), &err);
     job_rig_run(&rig);
     assert_int_equal(n_rows, 50 - 48 + MAX_TOKENS - 1); /* the 50th id was never computed, 48 are three blocks */
     desc.ctx = &want;
     desc.fresh = true;
     n_rows = 0;
-    assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
+    expect_ok(mr_job_submit(rig.job, &desc, &sequence, &err), &err);
     job_rig_run(&rig);
     assert_int_equal(n_rows, 50 + MAX_TOKENS - 1);
     assert_same(&want, &second, 1);
@@ -187,7 +181,7 @@ static void test_many_long_tables(void **state) {
             desc.prompt_ids = ids;
             desc.n_prompt = N_PROMPT;
             desc.max_tokens = TOKENS;
-            assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
+            expect_ok(mr_job_submit(rig.job, &desc, &sequence, &err), &err);
         }
         job_rig_run(&rig);
         assert_int_equal(rig.job->timings.cached_tokens, (N - 1) * (N_PROMPT - 1));
@@ -205,8 +199,7 @@ static void submit_ids(job_rig *rig, const int32_t *ids, int32_t n, int32_t max_
     desc.prompt_ids = ids;
     desc.n_prompt = n;
     desc.max_tokens = max_tokens;
-    if (mr_job_submit(rig->job, &desc, &sequence, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_job_submit(rig->job, &desc, &sequence, &err), &err);
 }
 
 /* Sequences that wait for a long prompt look at it twice, however many steps it takes; they hold up nobody behind them; and

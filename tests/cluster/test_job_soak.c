@@ -2,18 +2,14 @@
  * with common beginnings: every id is that of the sequence alone, and no block stays behind.
  * MILLRACE_SOAK_S: goes on for so many seconds, instead of a few rounds. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "coordinator/job/job_internal.h"
 #include "engine/base/clock.h"
 #include "engine/base/rng.h"
 #include "tests/cluster/test_job_support.h"
+#include "tests/support/test.h"
 
 enum { VOCAB = 90, N_KINDS = 30, N_ROUNDS = 6, N_IN_ROUND = 150, N_AT_ONCE = 24 };
 
@@ -58,8 +54,7 @@ static void run_alone(void) {
     job_rig rig;
     mr_err err;
     int64_t sequence;
-    if (job_rig_start(&rig, &(job_rig_config){.model = &model, .n_stages = 1, .max_sequences = 1}, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(job_rig_start(&rig, &(job_rig_config){.model = &model, .n_stages = 1, .max_sequences = 1}, &err), &err);
     for (int32_t i = 0; i < N_KINDS; i++) {
         kind *k = &kinds[i];
         k->n_prompt = 1 + i * 11 % 30;
@@ -68,8 +63,8 @@ static void run_alone(void) {
         mr_sequence_desc desc = describe(i);
         desc.ctx = &k->alone;
         desc.fresh = true;
-        assert_int_equal(mr_job_submit(rig.job, &desc, &sequence, &err), MR_OK);
-        assert_int_equal(mr_job_run(rig.job, &err), MR_OK);
+        expect_ok(mr_job_submit(rig.job, &desc, &sequence, &err), &err);
+        expect_ok(mr_job_run(rig.job, &err), &err);
         assert_int_equal(k->alone.n_ids, k->max_tokens);
     }
     job_rig_stop(&rig);
@@ -150,8 +145,7 @@ static void join(soak *s) {
     bool hidden = draw(s, 2) == 0;
     desc.on_logits = l->wants_logits && !hidden ? on_logits : NULL;
     desc.on_hidden = l->wants_logits && hidden ? on_hidden : NULL;
-    if (mr_job_submit(s->rig.job, &desc, &l->sequence, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_job_submit(s->rig.job, &desc, &l->sequence, &err), &err);
     s->n_submitted++;
 }
 
@@ -164,8 +158,7 @@ static void run_round(uint64_t seed) {
                                    .max_rows = draw(&s, 2) ? 64 : 3,
                                    .max_sequences = 4 + (int32_t)draw(&s, 12),
                                    .n_kv_blocks = 4 + (int32_t)draw(&s, 12)};
-    if (job_rig_start(&s.rig, &config, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(job_rig_start(&s.rig, &config, &err), &err);
     while (s.n_submitted < N_IN_ROUND) {
         for (int i = 0; i < 8; i++)
             join(&s);

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cluster/test_job_support.h"
+#include "tests/support/test.h"
 
 #include <dirent.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "coordinator/job/job_internal.h"
 #include "engine/base/rng.h"
@@ -86,8 +82,7 @@ mr_status job_rig_start(job_rig *rig, const job_rig_config *config, mr_err *err)
 
 void job_rig_must_start(job_rig *rig, const job_rig_config *config) {
     mr_err err;
-    if (job_rig_start(rig, config, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(job_rig_start(rig, config, &err), &err);
 }
 
 void job_rig_run(job_rig *rig) {
@@ -191,7 +186,7 @@ int job_count_threads(void) {
     mr_thread *thread;
     mr_err err;
     /* The thread sanitizer adds a thread of its own when the first one is made. */
-    assert_int_equal(mr_thread_create("nothing", 0, do_nothing, NULL, &thread, &err), MR_OK);
+    expect_ok(mr_thread_create("nothing", 0, do_nothing, NULL, &thread, &err), &err);
     mr_thread_join(thread);
     DIR *d = opendir("/proc/self/task");
     assert_non_null(d);

@@ -1,14 +1,10 @@
 /* tests/cluster/test_lobby.c - a rank in the lobby: it ends at any time when it is told to, and says what is wrong with
  * what it is sent. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "tests/cluster/test_worker_bench.h"
+#include "tests/support/test.h"
 
 static void expect_end(bench *b, mr_status want) {
     bench_end(b);

@@ -1,16 +1,11 @@
 /* tests/cluster/test_missing_file.c - a job of ranks of which some have no model file: lobbies in threads, which get their
  * layers from others and compute the same ids. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "backends/cpu/cpu_backend.h"
 #include "coordinator/lobby/facts.h"
@@ -19,6 +14,7 @@
 #include "engine/base/thread.h"
 #include "proto/channel_local.h"
 #include "tests/cluster/test_job_support.h"
+#include "tests/support/test.h"
 #include "worker/lobby.h"
 
 enum { N_RANKS = 4, N_STAGES = 3, MAX_REQUESTS = 1024, PATIENCE_S = 240, N_PROMPT = 3, MAX_TOKENS = 4 };
@@ -44,11 +40,6 @@ static job_model model;
 static const char *copy_path; /* unless NULL: the last rank's file, which goes when that has said hello */
 static char folder[] = "/tmp/millrace-missing-XXXXXX";
 
-static void ok(mr_status status, const mr_err *err) {
-    if (status != MR_OK)
-        fail_msg("%s", err->text);
-}
-
 static void run_lobby(void *ctx) {
     rank *k = ctx;
     bool abandoned;
@@ -61,9 +52,9 @@ static void rig_start(rig *r, unsigned has, bool one_cache) {
     static char caches[N_RANKS][128];
     *r = (rig){0};
     alarm(PATIENCE_S);
-    ok(mr_local_hub_create(N_RANKS + 1, MAX_REQUESTS, &r->hub, &r->err), &r->err);
-    ok(mr_local_channel_open(r->hub, N_RANKS, &r->channel, &r->err), &r->err);
-    ok(mr_roll_call_create(r->channel, N_RANKS, &r->roll, &r->err), &r->err);
+    expect_ok(mr_local_hub_create(N_RANKS + 1, MAX_REQUESTS, &r->hub, &r->err), &r->err);
+    expect_ok(mr_local_channel_open(r->hub, N_RANKS, &r->channel, &r->err), &r->err);
+    expect_ok(mr_roll_call_create(r->channel, N_RANKS, &r->roll, &r->err), &r->err);
     for (int32_t i = 0; i < N_RANKS; i++) {
         rank *k = &r->ranks[i];
         snprintf(caches[i], sizeof caches[i], "%s/cache%d", folder, one_cache ? N_RANKS : (int)i);
@@ -73,21 +64,21 @@ static void rig_start(rig *r, unsigned has, bool one_cache) {
                                       .n_threads = 1};
         if (copy_path && i == N_RANKS - 1)
             k->config.model_path = copy_path;
-        ok(mr_local_channel_open(r->hub, i, &k->config.channel, &r->err), &r->err);
-        ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &k->config.backend, &r->err), &r->err);
-        ok(mr_thread_create("rank", 0, run_lobby, k, &k->thread, &r->err), &r->err);
+        expect_ok(mr_local_channel_open(r->hub, i, &k->config.channel, &r->err), &r->err);
+        expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &k->config.backend, &r->err), &r->err);
+        expect_ok(mr_thread_create("rank", 0, run_lobby, k, &k->thread, &r->err), &r->err);
     }
-    ok(mr_roll_call_wait(r->roll, mr_clock_now_ns() + PATIENCE_S * MR_NS_PER_S, NULL, NULL, &r->err), &r->err);
-    ok(mr_roll_call_check(r->roll, &r->err), &r->err);
+    expect_ok(mr_roll_call_wait(r->roll, mr_clock_now_ns() + PATIENCE_S * MR_NS_PER_S, NULL, NULL, &r->err), &r->err);
+    expect_ok(mr_roll_call_check(r->roll, &r->err), &r->err);
     assert_int_equal(copy_path ? unlink(copy_path) : 0, 0);
-    ok(mr_roll_call_share_file(r->roll, &r->n_without, &r->err), &r->err);
+    expect_ok(mr_roll_call_share_file(r->roll, &r->n_without, &r->err), &r->err);
 }
 
 static void rig_stop(rig *r) {
     mr_roll_call_dismiss(r->roll, false, mr_clock_now_ns() + PATIENCE_S * MR_NS_PER_S);
     for (int32_t i = 0; i < N_RANKS; i++) {
         mr_thread_join(r->ranks[i].thread);
-        ok(r->ranks[i].status, &r->ranks[i].err);
+        expect_ok(r->ranks[i].status, &r->ranks[i].err);
         mr_backend_destroy(r->ranks[i].config.backend);
     }
     mr_roll_call_destroy(r->roll);
@@ -110,20 +101,20 @@ static void run_sequence(mr_job *job, listener *l, mr_err *err) {
     desc.prompt_ids = prompt;
     desc.n_prompt = N_PROMPT;
     desc.max_tokens = MAX_TOKENS;
-    ok(mr_job_submit(job, &desc, &sequence, err), err);
-    ok(mr_job_run(job, err), err);
+    expect_ok(mr_job_submit(job, &desc, &sequence, err), err);
+    expect_ok(mr_job_run(job, err), err);
     assert_int_equal(l->n_ids, MAX_TOKENS);
 }
 
 static void plan_stages(int32_t first_cut, mr_plan *out) {
     mr_err err;
     const int32_t cut[] = {first_cut, 4};
-    ok(mr_plan_cut(model.tiny->gguf, &model.tiny->info, cut, 2, out, &err), &err);
+    expect_ok(mr_plan_cut(model.tiny->gguf, &model.tiny->info, cut, 2, out, &err), &err);
 }
 
 static mr_status start_plan(rig *r, uint32_t epoch, const mr_plan *plan, bool map_weights, mr_job **out) {
     for (int32_t i = 0; i < N_STAGES; i++)
-        ok(mr_roll_call_start(r->roll, i, epoch, &r->err), &r->err);
+        expect_ok(mr_roll_call_start(r->roll, i, epoch, &r->err), &r->err);
     const mr_job_config config = {.info = &model.tiny->info,
                                   .plan = plan,
                                   .channel = r->channel,
@@ -152,7 +143,7 @@ static const int32_t *ids_alone(void) {
     mr_err err;
     if (alone.n_ids > 0)
         return alone.ids;
-    ok(job_rig_start(&whole, &(job_rig_config){.model = &model, .n_stages = 1}, &err), &err);
+    expect_ok(job_rig_start(&whole, &(job_rig_config){.model = &model, .n_stages = 1}, &err), &err);
     run_sequence(whole.job, &alone, &err);
     job_rig_stop(&whole);
     return alone.ids;
@@ -162,7 +153,7 @@ static const int32_t *ids_alone(void) {
 static void expect_same_ids(rig *r, uint32_t epoch, int32_t first_cut, bool map_weights) {
     listener heard = {0};
     mr_job *job = NULL;
-    ok(start_job(r, epoch, first_cut, map_weights, &job), &r->err);
+    expect_ok(start_job(r, epoch, first_cut, map_weights, &job), &r->err);
     run_sequence(job, &heard, &r->err);
     for (int32_t i = 0; i < N_STAGES; i++)
         r->fetched_bytes[i] = mr_job_stage_report(job, i)->fetched_bytes;
@@ -241,8 +232,8 @@ static void test_measured(void **state) {
     char path[160];
     struct stat st;
     rig_start(&r, 1u << 0, false);
-    ok(mr_facts_init(&facts, model.tiny->gguf, &model.tiny->info, N_RANKS, &r.err), &r.err);
-    ok(mr_facts_measure(&facts, r.roll, &wish, &r.err), &r.err);
+    expect_ok(mr_facts_init(&facts, model.tiny->gguf, &model.tiny->info, N_RANKS, &r.err), &r.err);
+    expect_ok(mr_facts_measure(&facts, r.roll, &wish, &r.err), &r.err);
     for (int32_t i = 0; i < N_RANKS; i++)
         assert_true(facts.ranks[i].layer[0].n > 0 && facts.ranks[i].layer[0].seconds[0] > 0);
     snprintf(path, sizeof path, "%s/cache3/%016llx-%zu.gguf", folder,
@@ -272,11 +263,11 @@ static void test_experts_measured(void **state) {
     desc.n_experts_used = 2;
     job_model_init(&model, tiny_model_write(&desc));
     rig_start(&r, 1u << 0, false);
-    ok(mr_facts_init(&facts, model.tiny->gguf, &model.tiny->info, N_RANKS, &r.err), &r.err);
-    ok(mr_facts_measure(&facts, r.roll, &wish, &r.err), &r.err);
+    expect_ok(mr_facts_init(&facts, model.tiny->gguf, &model.tiny->info, N_RANKS, &r.err), &r.err);
+    expect_ok(mr_facts_measure(&facts, r.roll, &wish, &r.err), &r.err);
     snprintf(path, sizeof path, "%s/cache3/%016llx-%zu.gguf", folder,
              (unsigned long long)mr_roll_call_info(r.roll, 0)->file_digest, mr_gguf_file_bytes(model.tiny->gguf));
-    ok(mr_gguf_open(path, &cached, &r.err), &r.err);
+    expect_ok(mr_gguf_open(path, &cached, &r.err), &r.err);
     int n = 0;
     for (int32_t i = 0; i < mr_gguf_n_tensors(cached); i++) {
         const mr_gguf_tensor *t = mr_gguf_tensor_at(cached, i), *want = mr_gguf_tensor_at(model.tiny->gguf, i);
@@ -305,7 +296,7 @@ static void test_synthetic(void **state) {
     rig_start(&r, 1u << 0, false);
     plan_stages(2, &plan);
     plan.synthetic = true;
-    ok(start_plan(&r, 1, &plan, false, &job), &r.err);
+    expect_ok(start_plan(&r, 1, &plan, false, &job), &r.err);
     run_sequence(job, &heard, &r.err);
     for (int32_t i = 1; i < N_STAGES; i++)
         assert_true(mr_job_stage_report(job, i)->fetched_bytes <=
@@ -345,9 +336,8 @@ static void test_no_cache(void **state) {
     rig_start(&r, 1u << 0, false);
     mr_facts facts = {0};
     const mr_facts_wish wish = {.kv_type = MR_TYPE_F16, .max_rows = 1};
-    ok(mr_facts_init(&facts, model.tiny->gguf, &model.tiny->info, N_RANKS, &r.err), &r.err);
-    assert_int_equal(mr_facts_measure(&facts, r.roll, &wish, &r.err), MR_E_IO);
-    assert_non_null(strstr(r.err.text, path));
+    expect_ok(mr_facts_init(&facts, model.tiny->gguf, &model.tiny->info, N_RANKS, &r.err), &r.err);
+    expect_fails(mr_facts_measure(&facts, r.roll, &wish, &r.err), MR_E_IO, &r.err, path);
     mr_facts_deinit(&facts);
     rig_stop(&r);
     rig_start(&r, 1u << 0, false);

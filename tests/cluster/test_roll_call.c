@@ -1,13 +1,8 @@
 /* tests/cluster/test_roll_call.c - the roll call against lobbies in threads, and against ranks that the test plays. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "backends/cpu/cpu_backend.h"
 #include "coordinator/lobby/roll_call.h"
@@ -18,6 +13,7 @@
 #include "proto/link.h"
 #include "proto/messages.h"
 #include "tests/cluster/test_job_support.h"
+#include "tests/support/test.h"
 #include "worker/lobby.h"
 
 enum { MAX_RANKS = 12, MAX_REQUESTS = 1024, PATIENCE_S = 30 };
@@ -44,11 +40,6 @@ typedef struct rig {
     mr_err err;
 } rig;
 
-static void ok(mr_status status, const mr_err *err) {
-    if (status != MR_OK)
-        fail_msg("%s", err->text);
-}
-
 static int64_t in_ms(int64_t ms) {
     return mr_clock_now_ns() + ms * MR_NS_PER_MS;
 }
@@ -56,11 +47,11 @@ static int64_t in_ms(int64_t ms) {
 static void rig_start(rig *r, int32_t n) {
     *r = (rig){.n = n};
     alarm(PATIENCE_S);
-    ok(mr_local_hub_create(n + 1, MAX_REQUESTS, &r->hub, &r->err), &r->err);
-    ok(mr_local_channel_open(r->hub, n, &r->channel, &r->err), &r->err);
+    expect_ok(mr_local_hub_create(n + 1, MAX_REQUESTS, &r->hub, &r->err), &r->err);
+    expect_ok(mr_local_channel_open(r->hub, n, &r->channel, &r->err), &r->err);
     for (int32_t i = 0; i < n; i++)
-        ok(mr_local_channel_open(r->hub, i, &r->ranks[i].channel, &r->err), &r->err);
-    ok(mr_roll_call_create(r->channel, n, &r->roll, &r->err), &r->err);
+        expect_ok(mr_local_channel_open(r->hub, i, &r->ranks[i].channel, &r->err), &r->err);
+    expect_ok(mr_roll_call_create(r->channel, n, &r->roll, &r->err), &r->err);
 }
 
 static void rig_stop(rig *r) {
@@ -92,8 +83,8 @@ static void rank_run(rig *r, int32_t i, const char *model_path, const mr_err *pr
     k->config = (mr_lobby_config){
         .model_path = model_path, .channel = k->channel, .coordinator = r->n, .n_threads = 1, .problem = problem};
     if (!problem)
-        ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &k->config.backend, &r->err), &r->err);
-    ok(mr_thread_create("rank", 0, run_lobby, k, &k->thread, &r->err), &r->err);
+        expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &k->config.backend, &r->err), &r->err);
+    expect_ok(mr_thread_create("rank", 0, run_lobby, k, &k->thread, &r->err), &r->err);
 }
 
 /* Tells all to end, and expects that they do. */
@@ -103,7 +94,7 @@ static void dismiss(rig *r) {
         mr_thread_join(r->ranks[i].thread);
         r->ranks[i].thread = NULL;
         r->ranks[i].channel = NULL;
-        ok(r->ranks[i].status, &r->ranks[i].err);
+        expect_ok(r->ranks[i].status, &r->ranks[i].err);
     }
 }
 
@@ -113,8 +104,8 @@ static void test_all_come_and_end(void **state) {
     rig_start(&r, 3);
     for (int32_t i = 0; i < r.n; i++)
         rank_run(&r, i, m->path, NULL);
-    ok(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), NULL, NULL, &r.err), &r.err);
-    ok(mr_roll_call_check(r.roll, &r.err), &r.err);
+    expect_ok(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), NULL, NULL, &r.err), &r.err);
+    expect_ok(mr_roll_call_check(r.roll, &r.err), &r.err);
     for (int32_t i = 0; i < r.n; i++) {
         const mr_rank_info *info = mr_roll_call_info(r.roll, i);
         assert_true(info->here && info->host[0] && info->isa[0] && info->cores > 0 && info->memory_bytes > 0);
@@ -127,7 +118,7 @@ static void test_all_come_and_end(void **state) {
     }
     for (int32_t i = 0; i < r.n; i++) { /* it is one clock */
         int64_t ahead_ns = INT64_MAX;
-        ok(mr_roll_call_compare_clocks(r.roll, i, &ahead_ns, &r.err), &r.err);
+        expect_ok(mr_roll_call_compare_clocks(r.roll, i, &ahead_ns, &r.err), &r.err);
         assert_true(ahead_ns > -10 * MR_NS_PER_S && ahead_ns < 10 * MR_NS_PER_S);
     }
     dismiss(&r);
@@ -144,11 +135,10 @@ static void test_problems(void **state) {
     rank_run(&r, 0, m->path, NULL);
     rank_run(&r, 1, NULL, &problem);
     rank_run(&r, 2, "/tmp", NULL);
-    ok(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), NULL, NULL, &r.err), &r.err);
-    assert_int_equal(mr_roll_call_check(r.roll, &r.err), MR_E_IO);
-    assert_non_null(strstr(r.err.text, "2 ranks cannot take part"));
-    assert_non_null(strstr(r.err.text, "endpoint 1: the model cannot be fetched"));
-    assert_non_null(strstr(mr_roll_call_info(r.roll, 2)->problem, "/tmp: this is a directory"));
+    expect_ok(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), NULL, NULL, &r.err), &r.err);
+    expect_fails(mr_roll_call_check(r.roll, &r.err), MR_E_IO, &r.err, "2 ranks cannot take part");
+    expect_says(r.err.text, "endpoint 1: the model cannot be fetched");
+    expect_says(mr_roll_call_info(r.roll, 2)->problem, "/tmp: this is a directory");
     dismiss(&r);
     rig_stop(&r);
 }
@@ -161,10 +151,10 @@ static void run_job(rig *r, const job_model *m, uint32_t epoch, const int32_t ra
     mr_job *job = NULL;
     int32_t prompt[5];
     int64_t sequence;
-    ok(mr_plan_balance(m->tiny->gguf, &m->tiny->info, 2, &plan, &r->err), &r->err);
+    expect_ok(mr_plan_balance(m->tiny->gguf, &m->tiny->info, 2, &plan, &r->err), &r->err);
     for (int32_t i = 0; i < 2; i++) {
         plan.stages[i].rank = ranks[i];
-        ok(mr_roll_call_start(r->roll, ranks[i], epoch, &r->err), &r->err);
+        expect_ok(mr_roll_call_start(r->roll, ranks[i], epoch, &r->err), &r->err);
     }
     mr_job_config config = {.info = &m->tiny->info,
                             .plan = &plan,
@@ -176,14 +166,14 @@ static void run_job(rig *r, const job_model *m, uint32_t epoch, const int32_t ra
                             .max_context = 64,
                             .n_kv_blocks = 16,
                             .kv_type = MR_TYPE_F16};
-    ok(mr_job_create(&config, &job, &r->err), &r->err);
+    expect_ok(mr_job_create(&config, &job, &r->err), &r->err);
     job_prompt(3, 5, m->tiny->info.vocab_size, prompt);
     mr_sequence_desc desc = job_sequence(3, l);
     desc.prompt_ids = prompt;
     desc.n_prompt = 5;
     desc.max_tokens = 7;
-    ok(mr_job_submit(job, &desc, &sequence, &r->err), &r->err);
-    ok(mr_job_run(job, &r->err), &r->err);
+    expect_ok(mr_job_submit(job, &desc, &sequence, &r->err), &r->err);
+    expect_ok(mr_job_run(job, &r->err), &r->err);
     assert_int_equal(l->finish, MR_FINISH_LENGTH);
     mr_job_destroy(job);
 }
@@ -196,7 +186,7 @@ static void test_takes_part_twice(void **state) {
     rig_start(&r, 3);
     for (int32_t i = 0; i < r.n; i++)
         rank_run(&r, i, m->path, NULL);
-    ok(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), NULL, NULL, &r.err), &r.err);
+    expect_ok(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), NULL, NULL, &r.err), &r.err);
     run_job(&r, m, 1, (int32_t[]){0, 1}, &first);
     run_job(&r, m, 2, (int32_t[]){2, 1}, &second);
     run_job(&r, m, 3, (int32_t[]){2, 0}, &third);
@@ -230,12 +220,13 @@ static void send_report(rig *r, int32_t i, const Millrace__Report *report) {
     mr_frame frame = {0};
     size_t bytes = 0;
     if (!k->report)
-        ok(mr_outbox_create(k->channel, r->n, MR_LINK_REPORT, 0, 1, MR_MAX_HELLO_BYTES, &k->report, &r->err), &r->err);
-    ok(mr_outbox_reserve(k->report, &payload, &r->err), &r->err);
+        expect_ok(mr_outbox_create(k->channel, r->n, MR_LINK_REPORT, 0, 1, MR_MAX_HELLO_BYTES, &k->report, &r->err),
+                  &r->err);
+    expect_ok(mr_outbox_reserve(k->report, &payload, &r->err), &r->err);
     assert_non_null(payload);
-    ok(mr_msg_pack(&report->base, payload, MR_MAX_HELLO_BYTES, &bytes, &r->err), &r->err);
+    expect_ok(mr_msg_pack(&report->base, payload, MR_MAX_HELLO_BYTES, &bytes, &r->err), &r->err);
     frame.payload_bytes = bytes;
-    ok(mr_outbox_send(k->report, &frame, &r->err), &r->err);
+    expect_ok(mr_outbox_send(k->report, &frame, &r->err), &r->err);
 }
 
 static void say_hello(rig *r, int32_t i, void (*edit)(Millrace__Hello *)) {
@@ -272,16 +263,16 @@ static void test_one_is_missing(void **state) {
     rig_start(&r, 3);
     say_hello(&r, 0, NULL);
     say_hello(&r, 2, NULL);
-    assert_int_equal(mr_roll_call_wait(r.roll, in_ms(20), note_missing, NULL, &r.err), MR_E_TIMEOUT);
-    assert_non_null(strstr(r.err.text, "no word from endpoint 1;"));
+    expect_fails(mr_roll_call_wait(r.roll, in_ms(20), note_missing, NULL, &r.err), MR_E_TIMEOUT, &r.err,
+                 "no word from endpoint 1;");
     assert_true(mr_roll_call_info(r.roll, 0)->here && !mr_roll_call_info(r.roll, 1)->here);
     assert_int_equal(mr_roll_call_wait(r.roll, in_ms(1200), note_missing, NULL, &r.err), MR_E_TIMEOUT);
     assert_true(n_missed >= 4); /* ten times a second */
     assert_string_equal(missed, "endpoint 1");
     assert_int_equal(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), give_up, NULL, &r.err), MR_E_CANCELLED);
     say_hello(&r, 1, NULL); /* it may come late */
-    ok(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), NULL, NULL, &r.err), &r.err);
-    ok(mr_roll_call_check(r.roll, &r.err), &r.err);
+    expect_ok(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), NULL, NULL, &r.err), &r.err);
+    expect_ok(mr_roll_call_check(r.roll, &r.err), &r.err);
     rig_stop(&r);
 }
 
@@ -290,9 +281,9 @@ static void test_many_are_missing(void **state) {
     rig r;
     rig_start(&r, MAX_RANKS);
     say_hello(&r, 5, NULL);
-    assert_int_equal(mr_roll_call_wait(r.roll, in_ms(10), NULL, NULL, &r.err), MR_E_TIMEOUT);
-    assert_non_null(strstr(r.err.text, "endpoint 4, endpoint 6"));
-    assert_non_null(strstr(r.err.text, "endpoint 8 and 3 more;"));
+    expect_fails(mr_roll_call_wait(r.roll, in_ms(10), NULL, NULL, &r.err), MR_E_TIMEOUT, &r.err,
+                 "endpoint 4, endpoint 6");
+    expect_says(r.err.text, "endpoint 8 and 3 more;");
     rig_stop(&r);
 }
 
@@ -303,8 +294,8 @@ static void test_one_is_gone(void **state) {
     say_hello(&r, 0, NULL);
     mr_channel_destroy(r.ranks[1].channel);
     r.ranks[1].channel = NULL;
-    assert_int_equal(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), NULL, NULL, &r.err), MR_E_PEER_LOST);
-    assert_non_null(strstr(r.err.text, "endpoint 1"));
+    expect_fails(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), NULL, NULL, &r.err), MR_E_PEER_LOST, &r.err,
+                 "endpoint 1");
     mr_roll_call_dismiss(r.roll, false, in_ms(10)); /* the other one does not listen */
     rig_stop(&r);
 }
@@ -364,7 +355,7 @@ static void test_refusals(void **state) {
             say_hello(&r, 0, NULL);
             say_hello(&r, 1, cases[i].edit);
             say_hello(&r, 2, n_bad == 2 ? cases[i].edit : NULL);
-            ok(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), NULL, NULL, &r.err), &r.err);
+            expect_ok(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), NULL, NULL, &r.err), &r.err);
             assert_int_equal(mr_roll_call_check(r.roll, &r.err), cases[i].status);
             if (!strstr(r.err.text, cases[i].text) || !strstr(r.err.text, "2 ranks cannot") != (n_bad == 1))
                 fail_msg("%s", r.err.text);
@@ -380,7 +371,7 @@ static void test_no_file(void **state) {
         rig_start(&r, 2);
         say_hello(&r, i, no_file);
         say_hello(&r, 1 - i, NULL);
-        ok(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), NULL, NULL, &r.err), &r.err);
+        expect_ok(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), NULL, NULL, &r.err), &r.err);
         assert_int_equal(mr_roll_call_check(r.roll, &r.err), i == 0 ? MR_E_NOT_FOUND : MR_OK);
         if (i == 0 && !strstr(r.err.text, "endpoint 0: it has no model file /data/model.gguf; hint: rank 0 needs"))
             fail_msg("%s", r.err.text);
@@ -418,7 +409,7 @@ static void test_strange_texts(void **state) {
     say_hello(&r, 0, unknown_field);
     say_hello(&r, 1, long_texts);
     say_hello(&r, 2, ugly_texts);
-    ok(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), NULL, NULL, &r.err), &r.err);
+    expect_ok(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), NULL, NULL, &r.err), &r.err);
     const mr_rank_info *info = mr_roll_call_info(r.roll, 0);
     assert_int_equal(info->file_digest, 0x2222);
     info = mr_roll_call_info(r.roll, 1);
@@ -444,15 +435,15 @@ static void no_such_status(Millrace__Hello *h) {
 
 static void expect_refused(rig *r) {
     assert_int_equal(mr_roll_call_wait(r->roll, in_ms(PATIENCE_S * 1000), NULL, NULL, &r->err), MR_E_PROTOCOL);
-    if (!strstr(r->err.text, "endpoint 1"))
-        fail_msg("%s", r->err.text);
+    expect_says(r->err.text, "endpoint 1");
     rig_stop(r);
 }
 
 static void send_raw(rig *r, const void *bytes, size_t n) {
     mr_channel_request request;
-    ok(mr_channel_post_send(r->ranks[1].channel, r->n, mr_link_tag(MR_LINK_REPORT, 0), bytes, n, &request, &r->err),
-       &r->err);
+    expect_ok(
+        mr_channel_post_send(r->ranks[1].channel, r->n, mr_link_tag(MR_LINK_REPORT, 0), bytes, n, &request, &r->err),
+        &r->err);
 }
 
 static void test_broken_hellos(void **state) {
@@ -495,11 +486,10 @@ static void test_orders_that_nobody_takes(void **state) {
     rig_start(&r, 2);
     say_hello(&r, 0, NULL);
     say_hello(&r, 1, NULL);
-    ok(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), NULL, NULL, &r.err), &r.err);
+    expect_ok(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), NULL, NULL, &r.err), &r.err);
     for (uint32_t epoch = 1; epoch <= MR_LOBBY_SLOTS; epoch++)
-        ok(mr_roll_call_start(r.roll, 0, epoch, &r.err), &r.err);
-    assert_int_equal(mr_roll_call_start(r.roll, 0, 9, &r.err), MR_E_TIMEOUT);
-    assert_non_null(strstr(r.err.text, "0 does not take its messages"));
+        expect_ok(mr_roll_call_start(r.roll, 0, epoch, &r.err), &r.err);
+    expect_fails(mr_roll_call_start(r.roll, 0, 9, &r.err), MR_E_TIMEOUT, &r.err, "0 does not take its messages");
     int64_t start = mr_clock_now_ns();
     mr_roll_call_dismiss(r.roll, false, in_ms(30));
     assert_true(mr_clock_now_ns() < start + 20 * MR_NS_PER_S);

@@ -4,15 +4,10 @@
  * where N is 1 (sanitizers would take days).
  * Arguments: "demo", or the name of a model of the test vectors; and N, to take every Nth combination only. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "backends/cpu/kernels.h"
 #include "coordinator/clusters/local_cluster.h"
@@ -23,6 +18,7 @@
 #include "engine/vocab/vocab.h"
 #include "tests/support/isa_env.h"
 #include "tests/support/share.h"
+#include "tests/support/test.h"
 
 enum {
     N_POSITIONS = 160,
@@ -131,8 +127,7 @@ static void submit(mr_job *job, listener *l, bool wants_logits) {
         desc.on_logits = on_logits;
     else
         desc.on_token = on_token;
-    if (mr_job_submit(job, &desc, &sequence, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_job_submit(job, &desc, &sequence, &err), &err);
 }
 
 static void submit_hidden(mr_job *job, results *out) {
@@ -143,8 +138,7 @@ static void submit_hidden(mr_job *job, results *out) {
         ids[i] = prompt_id(2 + N_COMPANY, i);
     mr_sequence_desc desc = {
         .prompt_ids = ids, .n_prompt = N_HIDDEN, .fresh = true, .on_hidden = on_hidden, .ctx = out};
-    if (mr_job_submit(job, &desc, &sequence, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_job_submit(job, &desc, &sequence, &err), &err);
 }
 
 static void make_plan(const combination *c, mr_plan *plan) {
@@ -175,8 +169,7 @@ static void run_combination(const combination *c, mr_type kv_type, results *out)
         .model_path = model_path, .n_stages = plan.n_stages, .threads_per_stage = 1 + c->level[THREADS], .epoch = 1};
     int chunk = CHUNKS[c->level[CHUNK]];
     bool together = c->level[COMPANY] == 1;
-    if (mr_local_cluster_create(&local, &cluster, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_local_cluster_create(&local, &cluster, &err), &err);
     isa_env_restore(saved);
     mr_job_config config = {.info = &info,
                             .plan = &plan,
@@ -190,8 +183,7 @@ static void run_combination(const combination *c, mr_type kv_type, results *out)
                             .kv_type = kv_type,
                             .grammars = grammar != NULL,
                             .map_weights = c->level[MAPPED] == 1};
-    if (mr_job_create(&config, &job, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_job_create(&config, &job, &err), &err);
     out->n_rows = out->n_hidden = 0;
     submit_hidden(job, out);
     if (!together && mr_job_run(job, &err) != MR_OK)

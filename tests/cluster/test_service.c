@@ -2,15 +2,10 @@
  * refused for. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "tests/cluster/test_service_support.h"
+#include "tests/support/test.h"
 
 enum { N_VOCAB = 90, MAX_TOKENS = 40 };
 
@@ -22,8 +17,7 @@ static service_rig rig;
 static void ask(reader *r, mr_generate_desc desc) {
     mr_err err;
     reader_init(r);
-    if (reader_submit(r, rig.service, desc, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(reader_submit(r, rig.service, desc, &err), &err);
     reader_finish(r);
     if (r->wrong)
         fail_msg("%s", r->wrong);
@@ -32,7 +26,7 @@ static void ask(reader *r, mr_generate_desc desc) {
 static void expect_text_of_ids(const choice_heard *c, const char *text, size_t len) {
     mr_text_buf want = {0};
     mr_err err;
-    assert_int_equal(mr_tokenizer_decode(tok, c->ids, (size_t)c->n_ids, MR_DECODE_CONTINUES, &want, &err), MR_OK);
+    expect_ok(mr_tokenizer_decode(tok, c->ids, (size_t)c->n_ids, MR_DECODE_CONTINUES, &want, &err), &err);
     assert_int_equal(len, want.len);
     assert_memory_equal(text, want.data, len);
     mr_text_buf_deinit(&want);
@@ -207,8 +201,7 @@ static void expect_refusal(mr_generate_desc desc, mr_status want, const char *te
     mr_request *r = NULL;
     assert_int_equal(mr_service_submit(rig.service, &desc, &r, &err), want);
     assert_null(r);
-    if (!strstr(err.text, text))
-        fail_msg("\"%s\" without \"%s\"", err.text, text);
+    expect_says(err.text, text);
 }
 
 static void test_refusals(void **state) {

@@ -2,20 +2,15 @@
  * has served many requests holds no more memory than before. */
 // SPDX-License-Identifier: Apache-2.0
 #include <malloc.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "tests/cluster/test_service_support.h"
 #include "tests/support/channel_fault.h"
+#include "tests/support/test.h"
 
 static job_model model;
 
@@ -31,7 +26,7 @@ static void test_before_and_without_a_job(void **state) {
     mr_service_facts facts;
     mr_err err;
     reader r;
-    assert_int_equal(mr_service_create(&(mr_service_config){0}, &s, &err), MR_OK);
+    expect_ok(mr_service_create(&(mr_service_config){0}, &s, &err), &err);
     mr_service_set_loaded(s, 1, 4);
     mr_service_get_facts(s, &facts);
     assert_int_equal(facts.state, MR_SERVICE_LOADING);
@@ -65,25 +60,25 @@ static void test_full(void **state) {
     mr_err err;
     job_rig_config config = slow_rig();
     service_rig_start(&rig, &config, NULL, MAX_WAITING);
-    assert_int_equal(submit(&readers[0], rig.service, 0, 40, &err), MR_OK);
+    expect_ok(submit(&readers[0], rig.service, 0, 40, &err), &err);
     do
         mr_service_get_facts(rig.service, &facts);
     while (facts.job.n_live == 0);
     for (int i = 1; i <= MAX_WAITING; i++)
-        assert_int_equal(submit(&readers[i], rig.service, i, 2, &err), MR_OK);
+        expect_ok(submit(&readers[i], rig.service, i, 2, &err), &err);
     assert_int_equal(submit(&more, rig.service, 9, 2, &err), MR_E_BUSY);
     assert_string_equal(err.text, "5 sequences are waiting already");
     int32_t ids[8];
     mr_generate_desc further = service_request(9, 8, ids, 2);
     further.goes_on = true;
-    assert_int_equal(reader_submit(&more, rig.service, further, &err), MR_OK);
+    expect_ok(reader_submit(&more, rig.service, further, &err), &err);
     reader_release(&more);
     reader_deinit(&more);
     reader_release(&readers[3]); /* makes room */
     do
         mr_service_get_facts(rig.service, &facts);
     while (facts.job.n_waiting >= MAX_WAITING);
-    assert_int_equal(submit(&more, rig.service, 9, 2, &err), MR_OK);
+    expect_ok(submit(&more, rig.service, 9, 2, &err), &err);
     reader_finish(&more);
     assert_int_equal(more.choices[0].finish, MR_FINISH_LENGTH);
     reader_deinit(&more);
@@ -118,8 +113,8 @@ static void test_many_long_choices(void **state) {
     for (int round = 0; round < ROUNDS; round++) {
         reader_deinit(&kept);
         reader_init(&kept);
-        assert_int_equal(reader_submit(&dropped, rig.service, desc, &err), MR_OK);
-        assert_int_equal(reader_submit(&kept, rig.service, desc, &err), MR_OK);
+        expect_ok(reader_submit(&dropped, rig.service, desc, &err), &err);
+        expect_ok(reader_submit(&kept, rig.service, desc, &err), &err);
         reader_release(&dropped);
         if (round == ROUNDS - 1)
             mr_service_drain(rig.service);
@@ -140,7 +135,7 @@ static void test_drain(void **state) {
     mr_err err;
     job_rig_config config = slow_rig();
     service_rig_start(&rig, &config, NULL, 0);
-    assert_int_equal(submit(&r, rig.service, 0, 30, &err), MR_OK);
+    expect_ok(submit(&r, rig.service, 0, 30, &err), &err);
     mr_service_drain(rig.service);
     assert_int_equal(submit(&late, rig.service, 0, 30, &err), MR_E_UNAVAILABLE);
     reader_deinit(&late);
@@ -163,8 +158,8 @@ static void test_stop(void **state) {
     mr_err err;
     job_rig_config config = slow_rig();
     service_rig_start(&rig, &config, NULL, 0);
-    assert_int_equal(submit(&r, rig.service, 0, 50, &err), MR_OK);
-    assert_int_equal(submit(&waits, rig.service, 0, 50, &err), MR_OK);
+    expect_ok(submit(&r, rig.service, 0, 50, &err), &err);
+    expect_ok(submit(&waits, rig.service, 0, 50, &err), &err);
     assert_true(reader_step(&r));
     service_rig_end_run(&rig);
     reader_finish(&r);
@@ -191,7 +186,7 @@ static void test_lost_stage(void **state) {
     config.wrap = channel_fault_wrap;
     config.wrap_ctx = &fault;
     service_rig_start(&rig, &config, NULL, 0);
-    assert_int_equal(submit(&r, rig.service, 0, 50, &err), MR_OK);
+    expect_ok(submit(&r, rig.service, 0, 50, &err), &err);
     assert_true(reader_step(&r));
     atomic_store(&fault.is_on, true);
     reader_finish(&r);
@@ -202,7 +197,7 @@ static void test_lost_stage(void **state) {
     assert_int_equal(rig.status, MR_E_PEER_LOST);
     mr_service_get_facts(rig.service, &facts);
     assert_int_equal(facts.state, MR_SERVICE_FAILED);
-    assert_non_null(strstr(facts.text, "stage 1 is gone"));
+    expect_says(facts.text, "stage 1 is gone");
     assert_int_equal(submit(&late, rig.service, 0, 30, &err), MR_E_UNAVAILABLE);
     assert_null(strstr(err.text, "stage 1"));
     reader_deinit(&late);
@@ -237,7 +232,7 @@ static void test_numbers_that_are_none(void **state) {
             ids[i % 8] = POISON;
         request.pooling = i % 2 ? MR_POOLING_MEAN : MR_POOLING_NONE;
         request.prompt_logprobs = i == 6;
-        assert_int_equal(reader_submit(&readers[i], rig.service, request, &err), MR_OK);
+        expect_ok(reader_submit(&readers[i], rig.service, request, &err), &err);
     }
     for (int i = 0; i < N; i++) {
         reader_finish(&readers[i]);

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cluster/test_service_support.h"
+#include "tests/support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "coordinator/job/job_internal.h"
 #include "engine/base/clock.h"
@@ -43,8 +38,7 @@ mr_tokenizer *service_tokenizer(int32_t n_tokens) {
     desc.unk_id = TOKEN_UNKNOWN;
     desc.bos_id = TOKEN_BEGIN;
     desc.eos_id = TOKEN_END;
-    if (mr_tokenizer_create(&desc, &tok, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_tokenizer_create(&desc, &tok, &err), &err);
     free(tokens);
     free(scores);
     free(types);
@@ -89,10 +83,8 @@ void service_rig_end_run(service_rig *rig) {
     if (rig->status != MR_OK)
         return;
     for (int i = 0; i < 1000 && mr_journal_count(job->journal) > 0; i++) /* late rows */
-        if (mr_job_turn(job, mr_clock_now_ns() + MR_NS_PER_MS, &err) != MR_OK)
-            fail_msg("%s", err.text);
-    if (mr_ledger_check(job->ledger, &err) != MR_OK)
-        fail_msg("%s", err.text);
+        expect_ok(mr_job_turn(job, mr_clock_now_ns() + MR_NS_PER_MS, &err), &err);
+    expect_ok(mr_ledger_check(job->ledger, &err), &err);
     assert_int_equal(mr_ledger_n_free(job->ledger), job->config.n_kv_blocks);
     assert_int_equal(mr_journal_count(job->journal), 0);
     assert_int_equal(job->n_unfinished, 0);

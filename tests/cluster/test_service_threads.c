@@ -1,18 +1,13 @@
 /* tests/cluster/test_service_threads.c - many threads that submit, read slowly, go away and come back: everybody who stays gets
  * what he would get alone, and nothing is left. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "engine/base/rng.h"
 #include "tests/cluster/test_service_support.h"
+#include "tests/support/test.h"
 
 enum { N_VOCAB = 90, N_THREADS = 8, N_KINDS = 24, MAX_TOKENS = 24, MAX_PROMPT = 40 };
 
@@ -32,8 +27,7 @@ static void learn_alone(void) {
         reader r;
         mr_err err;
         reader_init(&r);
-        if (reader_submit(&r, rig.service, kind_of_request(kind, ids), &err) != MR_OK)
-            fail_msg("%s", err.text);
+        expect_ok(reader_submit(&r, rig.service, kind_of_request(kind, ids), &err), &err);
         reader_finish(&r);
         assert_null(r.wrong);
         alone[kind] = r.choices[0];
@@ -122,7 +116,7 @@ static void storm(const job_rig_config *config) {
     service_rig_start(&rig, config, tok, 0);
     for (int i = 0; i < N_THREADS; i++) {
         clients[i].idx = i;
-        assert_int_equal(mr_thread_create("client", 0, run_client, &clients[i], &clients[i].thread, &err), MR_OK);
+        expect_ok(mr_thread_create("client", 0, run_client, &clients[i], &clients[i].thread, &err), &err);
     }
     for (int i = 0; i < 20; i++)
         ask_facts(&facts);

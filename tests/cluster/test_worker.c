@@ -1,15 +1,11 @@
 /* tests/cluster/test_worker.c - a stage between a coordinator and a neighbour that say what they should not, or leave: it
  * reports what is wrong and by whom, returns that, and leaks nothing. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "engine/base/clock.h"
 #include "tests/cluster/test_worker_bench.h"
+#include "tests/support/test.h"
 
 /* A run that is right after bench_open(b, 0, 1, true): the three ids of the prompt. */
 static bench_run prompt_run(void) {
@@ -271,8 +267,8 @@ static void start_head(bench *b, mr_inbox **out_x) {
     mr_err err;
     bench_start(b, 0);
     bench_peer_opens(b, MR_LINK_TOKENS);
-    assert_int_equal(
-        mr_inbox_create(b->peer, 0, MR_LINK_ACTIVATIONS, EPOCH, RING_SLOTS, MAX_ROWS * WIDTH * 4, out_x, &err), MR_OK);
+    expect_ok(mr_inbox_create(b->peer, 0, MR_LINK_ACTIVATIONS, EPOCH, RING_SLOTS, MAX_ROWS * WIDTH * 4, out_x, &err),
+              &err);
     bench_plan(b, 2, NULL);
     bench_ready(b);
     bench_open(b, 0, 1, true);
@@ -280,9 +276,9 @@ static void start_head(bench *b, mr_inbox **out_x) {
     bench_step(b, 2, &next);
     for (const uint8_t *payload = NULL; !payload;) {
         mr_frame frame;
-        assert_int_equal(mr_inbox_peek(*out_x, &frame, &payload, &err), MR_OK);
+        expect_ok(mr_inbox_peek(*out_x, &frame, &payload, &err), &err);
         if (!payload)
-            assert_int_equal(mr_channel_wait(b->peer, MR_NEVER, &err), MR_OK);
+            expect_ok(mr_channel_wait(b->peer, MR_NEVER, &err), &err);
         else
             assert_int_equal(frame.rows, 3);
     }

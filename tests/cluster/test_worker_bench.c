@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cluster/test_worker_bench.h"
+#include "tests/support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "backends/cpu/cpu_backend.h"
 #include "engine/base/clock.h"
@@ -38,11 +34,6 @@ void bench_model_create(void) {
 
 void bench_model_remove(void) {
     unlink(model_path);
-}
-
-static void ok(mr_status status, const mr_err *err) {
-    if (status != MR_OK)
-        fail_msg("%s", err->text);
 }
 
 static void run_stage(bench *b, bool (*told_to_end)(void *ctx)) {
@@ -99,26 +90,27 @@ static void run_lobby(void *ctx) {
 static void start(bench *b, int32_t self, mr_thread_fn run) {
     mr_err err;
     *b = (bench){.self = self};
-    ok(mr_local_hub_create(3, 512, &b->hub, &err), &err);
-    ok(mr_local_channel_open(b->hub, COORDINATOR, &b->coordinator, &err), &err);
-    ok(mr_local_channel_open(b->hub, self, &b->worker, &err), &err);
-    ok(mr_local_channel_open(b->hub, 1 - self, &b->peer, &err), &err);
-    ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &b->backend, &err), &err);
-    ok(mr_outbox_create(b->coordinator, self, MR_LINK_CONTROL, EPOCH, MR_CONTROL_SLOTS, MR_MAX_CONTROL_BYTES,
-                        &b->control, &err),
-       &err);
+    expect_ok(mr_local_hub_create(3, 512, &b->hub, &err), &err);
+    expect_ok(mr_local_channel_open(b->hub, COORDINATOR, &b->coordinator, &err), &err);
+    expect_ok(mr_local_channel_open(b->hub, self, &b->worker, &err), &err);
+    expect_ok(mr_local_channel_open(b->hub, 1 - self, &b->peer, &err), &err);
+    expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &b->backend, &err), &err);
+    expect_ok(mr_outbox_create(b->coordinator, self, MR_LINK_CONTROL, EPOCH, MR_CONTROL_SLOTS, MR_MAX_CONTROL_BYTES,
+                               &b->control, &err),
+              &err);
     if (run != run_unheard)
-        ok(mr_inbox_create(b->coordinator, self, MR_LINK_REPORT, EPOCH, MR_REPORT_SLOTS, MR_MAX_REPORT_BYTES,
-                           &b->report, &err),
-           &err);
-    ok(mr_inbox_create(b->coordinator, self, MR_LINK_TOKENS, EPOCH, RING_SLOTS, MR_MAX_TOKENS_BYTES, &b->tokens, &err),
-       &err);
-    ok(mr_arena_create(ARENA_BYTES, ARENA_BYTES, &b->arena, &err), &err);
+        expect_ok(mr_inbox_create(b->coordinator, self, MR_LINK_REPORT, EPOCH, MR_REPORT_SLOTS, MR_MAX_REPORT_BYTES,
+                                  &b->report, &err),
+                  &err);
+    expect_ok(
+        mr_inbox_create(b->coordinator, self, MR_LINK_TOKENS, EPOCH, RING_SLOTS, MR_MAX_TOKENS_BYTES, &b->tokens, &err),
+        &err);
+    expect_ok(mr_arena_create(ARENA_BYTES, ARENA_BYTES, &b->arena, &err), &err);
     if (run == run_lobby)
-        ok(mr_outbox_create(b->coordinator, self, MR_LINK_CONTROL, 0, MR_LOBBY_SLOTS, MR_MAX_LOBBY_BYTES, &b->lobby,
-                            &err),
-           &err);
-    ok(mr_thread_create("worker", 0, run, b, &b->thread, &err), &err);
+        expect_ok(mr_outbox_create(b->coordinator, self, MR_LINK_CONTROL, 0, MR_LOBBY_SLOTS, MR_MAX_LOBBY_BYTES,
+                                   &b->lobby, &err),
+                  &err);
+    expect_ok(mr_thread_create("worker", 0, run, b, &b->thread, &err), &err);
 }
 
 void bench_start(bench *b, int32_t self) {
@@ -174,15 +166,15 @@ static void send(mr_outbox *out, const ProtobufCMessage *message, const mr_frame
     mr_frame f = frame ? *frame : (mr_frame){0};
     uint8_t *buffer = NULL;
     size_t n = 0;
-    ok(mr_outbox_reserve(out, &buffer, &err), &err);
+    expect_ok(mr_outbox_reserve(out, &buffer, &err), &err);
     assert_non_null(buffer);
     if (message) {
-        ok(mr_msg_pack(message, buffer, MR_MAX_REPORT_BYTES, &n, &err), &err);
+        expect_ok(mr_msg_pack(message, buffer, MR_MAX_REPORT_BYTES, &n, &err), &err);
         f.payload_bytes = n;
     } else {
         memcpy(buffer, payload, f.payload_bytes);
     }
-    ok(mr_outbox_send(out, &f, &err), &err);
+    expect_ok(mr_outbox_send(out, &f, &err), &err);
 }
 
 void bench_control(bench *b, const Millrace__Control *message) {
@@ -300,13 +292,14 @@ void bench_raw(bench *b, uint32_t epoch, const uint8_t *bytes, size_t n) {
     mr_channel_request request = 0;
     mr_completion c = {0};
     mr_err err;
-    ok(mr_channel_post_send(b->coordinator, b->self, mr_link_tag(MR_LINK_CONTROL, epoch), bytes, n, &request, &err),
-       &err);
+    expect_ok(
+        mr_channel_post_send(b->coordinator, b->self, mr_link_tag(MR_LINK_CONTROL, epoch), bytes, n, &request, &err),
+        &err);
     for (;;) {
-        ok(mr_channel_test(b->coordinator, request, &c, &err), &err);
+        expect_ok(mr_channel_test(b->coordinator, request, &c, &err), &err);
         if (c.done)
             return;
-        ok(mr_channel_wait(b->coordinator, mr_clock_now_ns() + MR_NS_PER_S, &err), &err);
+        expect_ok(mr_channel_wait(b->coordinator, mr_clock_now_ns() + MR_NS_PER_S, &err), &err);
     }
 }
 
@@ -314,7 +307,8 @@ void bench_raw(bench *b, uint32_t epoch, const uint8_t *bytes, size_t n) {
 
 void bench_peer_opens(bench *b, mr_link_kind kind) {
     mr_err err;
-    ok(mr_outbox_create(b->peer, b->self, kind, EPOCH, RING_SLOTS, MR_MAX_TOKENS_BYTES, &b->to_worker, &err), &err);
+    expect_ok(mr_outbox_create(b->peer, b->self, kind, EPOCH, RING_SLOTS, MR_MAX_TOKENS_BYTES, &b->to_worker, &err),
+              &err);
 }
 
 void bench_peer_sends(bench *b, const mr_frame *frame, const void *payload) {
@@ -341,12 +335,12 @@ static const uint8_t *receive(bench *b, mr_inbox *in, mr_frame *frame) {
     mr_err err;
     int64_t deadline = mr_clock_now_ns() + TIMEOUT_S * MR_NS_PER_S;
     for (;;) {
-        ok(mr_inbox_peek(in, frame, &payload, &err), &err);
+        expect_ok(mr_inbox_peek(in, frame, &payload, &err), &err);
         if (payload)
             return payload;
         if (mr_clock_now_ns() >= deadline)
             fail_msg("the worker says nothing");
-        ok(mr_channel_wait(b->coordinator, deadline, &err), &err);
+        expect_ok(mr_channel_wait(b->coordinator, deadline, &err), &err);
     }
 }
 
@@ -357,8 +351,8 @@ static const Millrace__Report *next_report(bench *b) {
         Millrace__Report *report;
         mr_err err;
         const uint8_t *payload = receive(b, b->report, &frame);
-        ok(mr_msg_unpack_report(payload, frame.payload_bytes, &LIMITS, b->arena, &report, &err), &err);
-        ok(mr_inbox_release(b->report, &err), &err);
+        expect_ok(mr_msg_unpack_report(payload, frame.payload_bytes, &LIMITS, b->arena, &report, &err), &err);
+        expect_ok(mr_inbox_release(b->report, &err), &err);
         if (report->body_case == MILLRACE__REPORT__BODY_READY || report->body_case == MILLRACE__REPORT__BODY_FAILURE)
             return report;
     }
@@ -376,8 +370,8 @@ const Millrace__Tokens *bench_tokens(bench *b) {
     Millrace__Tokens *tokens;
     mr_err err;
     const uint8_t *payload = receive(b, b->tokens, &frame);
-    ok(mr_msg_unpack_tokens(payload, frame.payload_bytes, &LIMITS, b->arena, &tokens, &err), &err);
-    ok(mr_inbox_release(b->tokens, &err), &err);
+    expect_ok(mr_msg_unpack_tokens(payload, frame.payload_bytes, &LIMITS, b->arena, &tokens, &err), &err);
+    expect_ok(mr_inbox_release(b->tokens, &err), &err);
     return tokens;
 }
 

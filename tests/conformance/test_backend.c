@@ -1,13 +1,8 @@
 /* The list of backends, and what they promise beside the values of nodes. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "backends/blas/blas_backend.h"
 #include "backends/cpu/cpu_backend.h"
@@ -15,6 +10,7 @@
 #include "engine/base/clock.h"
 #include "test_backend.h"
 #include "tests/support/isa_env.h"
+#include "tests/support/test.h"
 #include "tests/support/test_device.h"
 
 /* --- The backends ------------------------------------------------------------------------------------------------------ */
@@ -110,21 +106,21 @@ static void check_queue(mr_backend *be, const char *name) {
     mr_buffer *b = NULL;
     mr_fence fence = 0, last = 0;
     mr_err err = {0};
-    assert_int_equal(be->ops->buffer_create(be, 2 * BYTES, &b, &err), MR_OK);
+    expect_ok(be->ops->buffer_create(be, 2 * BYTES, &b, &err), &err);
     for (int i = 0; i < N; i++) {
         memset(sent[i], i + 1, BYTES);
         size_t offset = (size_t)(i % 3) * 1000 + 1;
-        assert_int_equal(be->ops->set(be, b, offset, sent[i], BYTES, &fence, &err), MR_OK);
+        expect_ok(be->ops->set(be, b, offset, sent[i], BYTES, &fence, &err), &err);
         assert_true(fence >= last);
         last = fence;
-        assert_int_equal(be->ops->get(be, b, offset, got[i], BYTES, &fence, &err), MR_OK);
+        expect_ok(be->ops->get(be, b, offset, got[i], BYTES, &fence, &err), &err);
         assert_true(fence >= last);
         last = fence;
     }
     mr_status status = be->ops->wait(be, last, mr_clock_now_ns() - 1, &err);
     assert_true(status == MR_OK || status == MR_E_TIMEOUT);
-    assert_int_equal(be->ops->wait(be, last, MR_NEVER, &err), MR_OK);
-    assert_int_equal(be->ops->wait(be, last, 0, &err), MR_OK); /* reached is reached */
+    expect_ok(be->ops->wait(be, last, MR_NEVER, &err), &err);
+    expect_ok(be->ops->wait(be, last, 0, &err), &err); /* reached is reached */
     if (memcmp(sent, got, sizeof got) != 0)
         fail_msg("%s: bytes come back in another order", name);
     be->ops->buffer_destroy(be, b);
@@ -138,7 +134,7 @@ static void check_weights(mr_backend *be) {
     assert_int_equal(be->ops->weight_bytes(be, MR_TYPE_I32, 64, 16, &bytes, &err), MR_E_UNSUPPORTED);
     assert_int_equal(bytes, 77);
     assert_true(strlen(err.text) > 0);
-    assert_int_equal(be->ops->weight_bytes(be, MR_TYPE_F32, 64, 17, &bytes, &err), MR_OK);
+    expect_ok(be->ops->weight_bytes(be, MR_TYPE_F32, 64, 17, &bytes, &err), &err);
     assert_true(bytes > 0 && bytes != 77);
 }
 

@@ -1,15 +1,11 @@
 /* One case for each op; loops over types and classes of shapes: one row, around tiles, odd widths. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "engine/kv/kv_store.h"
 #include "test_backend.h"
+#include "tests/support/test.h"
 
 enum { NONE = MR_NO_TENSOR };
 

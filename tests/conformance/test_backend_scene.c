@@ -1,24 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "test_backend.h"
 #include "tests/support/share.h"
+#include "tests/support/test.h"
 
 enum { SEED = 3, MANY_VALUES = 16 };
-
-static void ok(mr_status status, const mr_err *err) {
-    if (status != MR_OK)
-        fail_msg("%s: %s", mr_status_name(status), err->text);
-}
 
 /* --- Tensors ----------------------------------------------------------------------------------------------------------- */
 
@@ -61,7 +53,7 @@ int32_t scene_ints(scene *s, const int32_t *data, mr_row_count rows) {
 static void place(scene *s, mr_tensor *t) {
     mr_err err = {0};
     assert_true(s->n_buffers < SCENE_MAX_TENSORS - 1);
-    ok(s->be->ops->buffer_create(s->be, t->bytes, &s->buffers[s->n_buffers], &err), &err);
+    expect_ok(s->be->ops->buffer_create(s->be, t->bytes, &s->buffers[s->n_buffers], &err), &err);
     t->buffer = s->buffers[s->n_buffers++];
     t->offset = 0;
 }
@@ -71,8 +63,8 @@ static int32_t use(scene *s, mr_tensor *t, const void *data, size_t bytes) {
     mr_fence fence = 0;
     mr_err err = {0};
     place(s, t);
-    ok(s->be->ops->set(s->be, t->buffer, 0, data, bytes, &fence, &err), &err);
-    ok(s->be->ops->wait(s->be, fence, MR_NEVER, &err), &err);
+    expect_ok(s->be->ops->set(s->be, t->buffer, 0, data, bytes, &fence, &err), &err);
+    expect_ok(s->be->ops->wait(s->be, fence, MR_NEVER, &err), &err);
     return mr_graph_use(s->g, t);
 }
 
@@ -88,8 +80,8 @@ static int32_t use_weights(scene *s, mr_tensor *t, const uint8_t *rows, int32_t 
     place(s, t);
     one.buffer = t->buffer;
     for (int32_t i = 0; i < n; i++, one.offset += one.bytes, rows += t->row_bytes * (size_t)one.ne[1])
-        ok(s->be->ops->weight_load(s->be, &one, rows, &fence, &err), &err);
-    ok(s->be->ops->wait(s->be, fence, MR_NEVER, &err), &err);
+        expect_ok(s->be->ops->weight_load(s->be, &one, rows, &fence, &err), &err);
+    expect_ok(s->be->ops->wait(s->be, fence, MR_NEVER, &err), &err);
     return mr_graph_use(s->g, t);
 }
 
@@ -158,10 +150,11 @@ static void run_once(scene *s) {
     mr_run run = {.n_rows = {1, s->max_rows[MR_ROWS_STEP], s->max_rows[MR_ROWS_OUT]}};
     for (int i = 0; i < s->n_inputs; i++)
         if (s->inputs[i].id != MR_NO_TENSOR)
-            ok(mr_graph_set_rows(s->g, s->inputs[i].id, s->inputs[i].data, (size_t)s->inputs[i].columns * sizeof(float),
-                                 s->max_rows[s->inputs[i].rows], &err),
-               &err);
-    ok(mr_graph_run(s->g, &run, &err), &err);
+            expect_ok(mr_graph_set_rows(s->g, s->inputs[i].id, s->inputs[i].data,
+                                        (size_t)s->inputs[i].columns * sizeof(float), s->max_rows[s->inputs[i].rows],
+                                        &err),
+                      &err);
+    expect_ok(mr_graph_run(s->g, &run, &err), &err);
 }
 
 typedef struct result {
@@ -174,7 +167,7 @@ static bool run_case(mr_backend *be, build_fn *build, change_fn *change, const s
     scene s = {.be = be, .r = {SEED}, .max_rows = {1, p->rows, (p->rows + 1) / 2}};
     mr_graph_stats stats;
     mr_err err = {0};
-    ok(mr_graph_create(s.max_rows[MR_ROWS_STEP], s.max_rows[MR_ROWS_OUT], &s.g, &err), &err);
+    expect_ok(mr_graph_create(s.max_rows[MR_ROWS_STEP], s.max_rows[MR_ROWS_OUT], &s.g, &err), &err);
     int32_t id = build(&s, p);
     if (id != MR_NO_TENSOR)
         mr_graph_output(s.g, id);
@@ -184,9 +177,9 @@ static bool run_case(mr_backend *be, build_fn *build, change_fn *change, const s
         scene_close(&s);
         return false;
     }
-    ok(status, &err);
-    ok(be->ops->buffer_create(be, stats.work_bytes[0], &s.buffers[s.n_buffers], &err), &err);
-    ok(mr_graph_place(s.g, &s.buffers[s.n_buffers++], &err), &err);
+    expect_ok(status, &err);
+    expect_ok(be->ops->buffer_create(be, stats.work_bytes[0], &s.buffers[s.n_buffers], &err), &err);
+    expect_ok(mr_graph_place(s.g, &s.buffers[s.n_buffers++], &err), &err);
     run_once(&s);
     if (change) {
         change(&s, p);
@@ -197,7 +190,7 @@ static bool run_case(mr_backend *be, build_fn *build, change_fn *change, const s
     out->n = (size_t)rows * (size_t)t->ne[0];
     out->data = malloc(out->n * sizeof *out->data);
     assert_non_null(out->data);
-    ok(mr_graph_get_rows(s.g, id, 0, rows, out->data, (size_t)t->ne[0] * sizeof(float), &err), &err);
+    expect_ok(mr_graph_get_rows(s.g, id, 0, rows, out->data, (size_t)t->ne[0] * sizeof(float), &err), &err);
     scene_close(&s);
     return true;
 }

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "test_channel.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 
 #include "engine/base/thread.h"
 #include "proto/channel_local.h"
 #include "tests/support/channel_delay.h"
+#include "tests/support/test.h"
 
 enum { MAX_ENDPOINTS = 8, MAX_TESTS = 64 };
 

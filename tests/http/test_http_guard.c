@@ -1,22 +1,17 @@
 /* Who may ask: keys, hosts, origins. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "coordinator/serving/http/http_guard.h"
 #include "engine/base/mem.h"
+#include "tests/support/test.h"
 
 static void test_keys(void **state) {
     static const char *const LIST[] = {"first", "second key"};
     http_keys k, none = {0};
     mr_err err;
     (void)state;
-    assert_int_equal(http_keys_init(&k, LIST, 2, &err), MR_OK);
+    expect_ok(http_keys_init(&k, LIST, 2, &err), &err);
     assert_true(http_keys_admit(&k, "Bearer first", NULL));
     assert_true(http_keys_admit(&k, "bearer second key", NULL));
     assert_true(http_keys_admit(&k, NULL, "first"));

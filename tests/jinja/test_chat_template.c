@@ -2,10 +2,6 @@
  * vectors, every template there takes a conversation as OpenAI's clients send it. */
 // SPDX-License-Identifier: Apache-2.0
 // clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 // clang-format on
 #include <glob.h>
 #include <stdio.h>
@@ -14,6 +10,7 @@
 #include "coordinator/serving/chat/chat_template_internal.h"
 #include "engine/base/mem.h"
 #include "tests/support/gguf_writer.h"
+#include "tests/support/test.h"
 #include "tests/unit/test_text_vocabs.h"
 
 static mr_tokenizer *marked, *unmarked; /* with <|im_start|>, and without */
@@ -75,8 +72,7 @@ static void check_fails(const chat_template *t, const char *messages, mr_status 
     mr_text_buf out = {0};
     mr_err err = {0};
     assert_int_equal(render(t, messages, NULL, NULL, &out, &err), want);
-    if (!strstr(err.text, part))
-        fail_msg("%s", err.text);
+    expect_says(err.text, part);
     mr_text_buf_deinit(&out);
 }
 
@@ -96,12 +92,12 @@ static void test_without_a_template(void **state) {
     (void)state;
     chat_template *t = NULL;
     mr_err err;
-    assert_int_equal(chat_template_load(NULL, marked, NULL, &t, &err), MR_OK);
+    expect_ok(chat_template_load(NULL, marked, NULL, &t, &err), &err);
     assert_int_equal(chat_template_get_origin(t), CHAT_TEMPLATE_CHATML);
     check(t, "[" SYSTEM ", " USER "]", NULL,
           "<|im_start|>system\nBe kind<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
     chat_template_destroy(t);
-    assert_int_equal(chat_template_load(NULL, unmarked, NULL, &t, &err), MR_OK);
+    expect_ok(chat_template_load(NULL, unmarked, NULL, &t, &err), &err);
     assert_int_equal(chat_template_get_origin(t), CHAT_TEMPLATE_PLAIN);
     check(t, "[" SYSTEM ", {\"role\": \"user\", \"content\": \"Once upon\"}]", NULL, "Be kind\n\nOnce upon");
     chat_template_destroy(t);
@@ -117,18 +113,18 @@ static void test_of_a_file(void **state) {
     gguf_writer_str(w, "tokenizer.chat_template", "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}");
     gguf_writer_str(w, "tokenizer.chat_template.tool_use", "{{ tools[0].function.name }}{{ messages[0].content }}");
     const void *data = gguf_writer_bytes(w, &n);
-    assert_int_equal(mr_gguf_open_memory(data, n, &g, &err), MR_OK);
-    assert_int_equal(chat_template_load(g, marked, NULL, &t, &err), MR_OK);
+    expect_ok(mr_gguf_open_memory(data, n, &g, &err), &err);
+    expect_ok(chat_template_load(g, marked, NULL, &t, &err), &err);
     mr_gguf_close(g);
     gguf_writer_destroy(w);
     assert_int_equal(chat_template_get_origin(t), CHAT_TEMPLATE_FILE);
     check(t, "[" USER "]", NULL, "<s>Hi</s>");
     check(t, "[" USER "]", tools_text, "nowHi");
-    assert_non_null(strstr(chat_template_source(t), "bos_token"));
-    assert_non_null(strstr(chat_template_source_with_tools(t), "tools[0]"));
+    expect_says(chat_template_source(t), "bos_token");
+    expect_says(chat_template_source_with_tools(t), "tools[0]");
     chat_template_destroy(t);
-    assert_int_equal(chat_template_load(NULL, marked, "\n{% if %}", &t, &err), MR_E_FORMAT);
-    assert_non_null(strstr(err.text, "chat template: template line 2"));
+    expect_fails(chat_template_load(NULL, marked, "\n{% if %}", &t, &err), MR_E_FORMAT, &err,
+                 "chat template: template line 2");
 }
 
 static const char show[] = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}";
@@ -199,7 +195,7 @@ static void test_variables(void **state) {
     chat_template *t = load("{{ x }}{{ tools is defined }}{{ add_generation_prompt }}{{ messages|length }}");
     mr_text_buf out = {0};
     mr_err err;
-    assert_int_equal(render(t, "[" USER "]", NULL, "{\"x\": \"y\", \"messages\": 5}", &out, &err), MR_OK);
+    expect_ok(render(t, "[" USER "]", NULL, "{\"x\": \"y\", \"messages\": 5}", &out, &err), &err);
     assert_string_equal(out.data, "yFalseTrue1");
     mr_text_buf_deinit(&out);
     chat_template_destroy(t);
@@ -208,8 +204,7 @@ static void test_variables(void **state) {
 static void check_with(const chat_template *t, const char *tools, const char *more, const char *want) {
     mr_text_buf out = {0};
     mr_err err = {0};
-    if (render(t, "[" USER "]", tools, more, &out, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(render(t, "[" USER "]", tools, more, &out, &err), &err);
     assert_string_equal(out.data, want);
     mr_text_buf_deinit(&out);
 }
@@ -243,7 +238,7 @@ static void test_date(void **state) {
     mr_err err;
     check_with(t, NULL, NULL, "True"); /* one clock for both */
     check_with(shown, NULL, "{\"date_string\": \"26 Jul 2024\"}", "26 Jul 2024");
-    assert_int_equal(render(shown, "[" USER "]", NULL, NULL, &out, &err), MR_OK);
+    expect_ok(render(shown, "[" USER "]", NULL, NULL, &out, &err), &err);
     assert_int_equal(out.len, 11);
     mr_text_buf_deinit(&out);
     chat_template_destroy(t);

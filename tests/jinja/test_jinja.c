@@ -1,10 +1,6 @@
 /* engine/jinja by itself: what renders to what, what fails and says so, limits, threads, failing memory. */
 // SPDX-License-Identifier: Apache-2.0
 // clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 // clang-format on
 #include <pthread.h>
 #include <stdio.h>
@@ -13,6 +9,7 @@
 
 #include "coordinator/serving/jinja/jinja.h"
 #include "engine/base/mem.h"
+#include "tests/support/test.h"
 
 static const char variables_text[] =
     "{\"s\": \" H\\u00e4llo \", \"l\": [3, 1, 2], \"d\": {\"b\": 1, \"a\": [true, null, 2.5]}, \"n\": 7,"
@@ -52,7 +49,7 @@ static void check_fails(const char *source, const mr_jinja_limits *limits, mr_st
     if (status != want || !strstr(err.text, part))
         print_error("%.80s: status %d, %s\n", source, status, err.text);
     assert_int_equal(status, want);
-    assert_non_null(strstr(err.text, part));
+    expect_says(err.text, part);
     assert_int_equal(out.len, 0);
     mr_text_buf_deinit(&out);
 }
@@ -210,11 +207,10 @@ static void test_growing_text(void **state) {
     static const mr_jinja_limits limits = {.max_memory_bytes = 16 << 20};
     mr_text_buf out = {0};
     mr_err err = {0};
-    assert_int_equal(
-        render("{% set ns = namespace(t='') %}{% for i in range(20000) %}{% set ns.t = ns.t + 'abcdefghij' %}"
-               "{% endfor %}{{ ns.t|length }}",
-               &limits, &out, &err),
-        MR_OK);
+    expect_ok(render("{% set ns = namespace(t='') %}{% for i in range(20000) %}{% set ns.t = ns.t + 'abcdefghij' %}"
+                     "{% endfor %}{{ ns.t|length }}",
+                     &limits, &out, &err),
+              &err);
     assert_string_equal(out.data, "200000");
     mr_text_buf_deinit(&out);
     /* Two texts with one beginning do not write into each other. */
@@ -251,9 +247,9 @@ static void test_threads(void **state) {
     mr_err err;
     mr_jinja *template = NULL;
     json_t *variables = json_loads(variables_text, 0, &error);
-    assert_int_equal(
+    expect_ok(
         mr_jinja_parse(mr_str_from("{{ 'äöü'[:2] ~ 'äöü'|length }}{{ l|sort }}{{ u[0]['role'] }}"), &template, &err),
-        MR_OK);
+        &err);
     for (int i = 0; i < N; i++) {
         s[i] = (shared){template, variables, false};
         assert_int_equal(pthread_create(&threads[i], NULL, render_often, &s[i]), 0);

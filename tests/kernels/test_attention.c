@@ -1,19 +1,14 @@
 /* The attention kernels (rule T): every instruction set against scalar to the bit, however the rows are batched; scalar
  * against doubles. Whatever a row must not see is poisoned. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "backends/cpu/kernels.h"
 #include "engine/base/fmath.h"
 #include "engine/base/thread.h"
 #include "tests/support/share.h"
+#include "tests/support/test.h"
 
 static uint64_t seed = 1;
 

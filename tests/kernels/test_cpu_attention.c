@@ -1,20 +1,15 @@
 /* Attention on the CPU backend. How it is cut into tasks: rows of many kinds, however many threads share them, get the bits
  * of one call of the kernel. And keys that turn while they are written. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "backends/cpu/cpu_backend.h"
 #include "backends/cpu/kernels.h"
 #include "engine/base/fmath.h"
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
+#include "tests/support/test.h"
 
 enum { MAX_ROWS = 96, SEQS = 4, STRIDE = 256, DIM = 32, MAX_HEADS = 16, N_NODES = 3, N_TENSORS = 6 + N_NODES };
 enum { Q, K, V, SEQ, POSITION, TABLE, OUT };

@@ -1,12 +1,6 @@
 /* tests/kernels/test_experts.c - experts by rule X, to the bit, against the rule said plainly: ties, rows that no expert or
  * every expert has, matrices that end inside a panel, both layouts, threads, instruction sets. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +12,7 @@
 #include "engine/graph/graph.h"
 #include "test_matmul_reference.h"
 #include "tests/support/isa_env.h"
+#include "tests/support/test.h"
 
 enum {
     WIDTH = 24,
@@ -164,9 +159,9 @@ static void check(const problem *p, const setting *s) {
     mr_buffer *buffers[N_MATRICES], *work = NULL;
     float got[ROWS * WIDTH];
     char *saved = isa_env_set(s->isa);
-    assert_int_equal(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = s->n_threads}, &be, &err), MR_OK);
+    expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = s->n_threads}, &be, &err), &err);
     isa_env_restore(saved);
-    assert_int_equal(mr_graph_create(ROWS, 1, &g, &err), MR_OK);
+    expect_ok(mr_graph_create(ROWS, 1, &g, &err), &err);
     mr_experts_desc desc = {.n = EXPERTS, .n_used = USED};
     buffers[0] = load(be, s, g, p->router[0], (const int32_t[]){WIDTH, EXPERTS, 1}, &desc.router);
     buffers[1] = load(be, s, g, p->gate[0][0], (const int32_t[]){WIDTH, FF, EXPERTS}, &desc.gate);
@@ -176,16 +171,15 @@ static void check(const problem *p, const setting *s) {
     int32_t add = mr_graph_input(g, "add", MR_TYPE_F32, WIDTH, MR_ROWS_STEP);
     int32_t y = mr_graph_experts(g, x, add, &desc);
     mr_graph_output(g, y);
-    if (mr_graph_finish(g, &(mr_backends){.at = {be}, .n = 1}, &stats, &err) != MR_OK)
-        fail_msg("%s", err.text);
-    assert_int_equal(be->ops->buffer_create(be, stats.work_bytes[0], &work, &err), MR_OK);
-    assert_int_equal(mr_graph_place(g, &work, &err), MR_OK);
+    expect_ok(mr_graph_finish(g, &(mr_backends){.at = {be}, .n = 1}, &stats, &err), &err);
+    expect_ok(be->ops->buffer_create(be, stats.work_bytes[0], &work, &err), &err);
+    expect_ok(mr_graph_place(g, &work, &err), &err);
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         mr_run run = {.n_rows = {[MR_ROWS_STEP] = counts[i]}};
-        assert_int_equal(mr_graph_set_rows(g, x, p->x, sizeof p->x[0], counts[i], &err), MR_OK);
-        assert_int_equal(mr_graph_set_rows(g, add, p->add, sizeof p->add[0], counts[i], &err), MR_OK);
-        assert_int_equal(mr_graph_run(g, &run, &err), MR_OK);
-        assert_int_equal(mr_graph_get_rows(g, y, 0, counts[i], got, sizeof p->x[0], &err), MR_OK);
+        expect_ok(mr_graph_set_rows(g, x, p->x, sizeof p->x[0], counts[i], &err), &err);
+        expect_ok(mr_graph_set_rows(g, add, p->add, sizeof p->add[0], counts[i], &err), &err);
+        expect_ok(mr_graph_run(g, &run, &err), &err);
+        expect_ok(mr_graph_get_rows(g, y, 0, counts[i], got, sizeof p->x[0], &err), &err);
         compare(p, got, counts[i], s);
     }
     mr_graph_destroy(g);

@@ -1,13 +1,6 @@
 /* tests/kernels/test_f16.c - rule A3: half precision by integers (f16.h) against its definition and the instructions of
  * the machine (F16C, FCVT). */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -18,6 +11,7 @@
 #include "backends/cpu/kernels.h"
 #include "engine/base/thread.h"
 #include "engine/tensor/f16.h"
+#include "tests/support/test.h"
 
 /* The value of a half by its definition; NaN for all of them. */
 static double half_value(uint16_t h) {

@@ -1,18 +1,13 @@
 /* tests/kernels/test_file_matmul.c - a matrix that stays in the layout of the file gives the bits of the repacked one: for
  * every weight type, with bias and add, for numbers of rows around the panels. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "backends/cpu/cpu_backend.h"
 #include "engine/graph/graph.h"
 #include "test_matmul_reference.h"
+#include "tests/support/test.h"
 
 enum { K = 512, MAX_N = 100, ROWS = 7, ODD = 1 };
 static const int32_t SIZES_N[] = {1, 2, 15, 16, 17, 33, MAX_N};
@@ -52,34 +47,33 @@ static void run(const problem *p, bool in_file, int32_t n_threads, float out[ROW
     mr_fence fence;
     mr_err err = {0};
     mr_graph_stats stats;
-    assert_int_equal(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = n_threads}, &be, &err), MR_OK);
+    expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = n_threads}, &be, &err), &err);
     mr_buffer *weights = new_tensor(be, &w, p->type, K, p->n, in_file ? MR_STORAGE_FILE : MR_STORAGE_WEIGHT);
     if (in_file) { /* wrapped, as the mapped file is */
         be->ops->buffer_destroy(be, weights);
-        assert_int_equal(be->ops->buffer_wrap(be, p->file - ODD, w.bytes + ODD, &weights, &err), MR_OK);
+        expect_ok(be->ops->buffer_wrap(be, p->file - ODD, w.bytes + ODD, &weights, &err), &err);
         w.buffer = weights;
         w.offset = ODD;
     } else {
-        assert_int_equal(be->ops->weight_load(be, &w, p->file, &fence, &err), MR_OK);
+        expect_ok(be->ops->weight_load(be, &w, p->file, &fence, &err), &err);
     }
     mr_buffer *biases = new_tensor(be, &bias, MR_TYPE_F32, p->n, 1, MR_STORAGE_FILE), *work = NULL;
-    assert_int_equal(be->ops->set(be, biases, 0, p->bias, (size_t)p->n * sizeof(float), &fence, &err), MR_OK);
+    expect_ok(be->ops->set(be, biases, 0, p->bias, (size_t)p->n * sizeof(float), &fence, &err), &err);
 
-    assert_int_equal(mr_graph_create(ROWS, 1, &g, &err), MR_OK);
+    expect_ok(mr_graph_create(ROWS, 1, &g, &err), &err);
     int32_t x = mr_graph_input(g, "x", MR_TYPE_F32, K, MR_ROWS_STEP);
     int32_t add = mr_graph_input(g, "add", MR_TYPE_F32, p->n, MR_ROWS_STEP);
     int32_t y = mr_graph_matmul(g, mr_graph_use(g, &w), x, mr_graph_use(g, &bias), add);
     mr_graph_output(g, y);
-    if (mr_graph_finish(g, &(mr_backends){.at = {be}, .n = 1}, &stats, &err) != MR_OK)
-        fail_msg("%s", err.text);
-    assert_int_equal(be->ops->buffer_create(be, stats.work_bytes[0], &work, &err), MR_OK);
-    assert_int_equal(mr_graph_place(g, &work, &err), MR_OK);
-    assert_int_equal(mr_graph_set_rows(g, x, p->x, sizeof p->x[0], ROWS, &err), MR_OK);
+    expect_ok(mr_graph_finish(g, &(mr_backends){.at = {be}, .n = 1}, &stats, &err), &err);
+    expect_ok(be->ops->buffer_create(be, stats.work_bytes[0], &work, &err), &err);
+    expect_ok(mr_graph_place(g, &work, &err), &err);
+    expect_ok(mr_graph_set_rows(g, x, p->x, sizeof p->x[0], ROWS, &err), &err);
     size_t row_bytes = (size_t)p->n * sizeof(float);
     for (int32_t n_rows = ROWS; n_rows >= 1; n_rows -= ROWS - 1) { /* seven, then the first again alone */
-        assert_int_equal(mr_graph_set_rows(g, add, p->add, row_bytes, n_rows, &err), MR_OK);
-        assert_int_equal(mr_graph_run(g, &(mr_run){.n_rows = {[MR_ROWS_STEP] = n_rows}}, &err), MR_OK);
-        assert_int_equal(mr_graph_get_rows(g, y, 0, n_rows, out, row_bytes, &err), MR_OK);
+        expect_ok(mr_graph_set_rows(g, add, p->add, row_bytes, n_rows, &err), &err);
+        expect_ok(mr_graph_run(g, &(mr_run){.n_rows = {[MR_ROWS_STEP] = n_rows}}, &err), &err);
+        expect_ok(mr_graph_get_rows(g, y, 0, n_rows, out, row_bytes, &err), &err);
     }
     mr_graph_destroy(g);
     be->ops->buffer_destroy(be, work);

@@ -1,13 +1,6 @@
 /* The loops that read the machine's limits: every instruction set of this machine stays inside its memory, and counts its
  * products. No figure is tested beyond making sense: machines differ, and are busy. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +8,7 @@
 #include "backends/cpu/limits.h"
 #include "engine/base/mem.h"
 #include "tests/support/share.h"
+#include "tests/support/test.h"
 
 typedef struct level {
     mr_isa isa;
@@ -56,7 +50,7 @@ static void test_measurement(void **state) {
     for (int32_t n = 1; n <= 3; n++) {
         mr_cpu_limits limits = {0};
         size_t before = mr_mem_get_stats().live_bytes;
-        assert_int_equal(mr_cpu_limits_measure(&(mr_cpu_options){.n_threads = n}, &limits, &err), MR_OK);
+        expect_ok(mr_cpu_limits_measure(&(mr_cpu_options){.n_threads = n}, &limits, &err), &err);
         assert_true(limits.core_share > 0 && limits.core_share <= 1);
         assert_true(limits.read_bytes > 1e6 && limits.read_bytes < 1e14);
         assert_true(limits.int8_products > 1e6 && limits.int8_products < 1e16);

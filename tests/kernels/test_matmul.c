@@ -1,12 +1,5 @@
 /* tests/kernels/test_matmul.c - every matrix product of every instruction set that this CPU has, against rule M. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -18,6 +11,7 @@
 #include "test_matmul_reference.h"
 #include "tests/support/isa_env.h"
 #include "tests/support/share.h"
+#include "tests/support/test.h"
 
 enum { MAX_N = 100, MAX_ROWS = 49, GUARD = 0xa5, ALIGN = 64 };
 static const int32_t SIZES_N[] = {1, 15, 16, 17, 31, 32, 33, 48, 100};

@@ -1,19 +1,14 @@
 /* tests/kernels/test_matmul_blocks.c - the loops around tiles: more rows than a block of them, more panels than a group,
  * more k than a chunk. Every instruction set against the scalar kernel, which has no such loops. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "backends/cpu/kernels.h"
 #include "engine/base/thread.h"
 #include "test_matmul_reference.h"
 #include "tests/support/share.h"
+#include "tests/support/test.h"
 
 enum { N = 280, N_PANELS = (N + MR_PANEL - 1) / MR_PANEL, MAX_ROWS = 196, ALIGN = 64 };
 static const int32_t ROWS[] = {9, 83, 84, 85, 98, 99, 168, 193, MAX_ROWS};

@@ -1,18 +1,13 @@
 /* The row kernels (rules Q, N, R, G, K): every instruction set against scalar to the bit, scalar against doubles. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "backends/cpu/kernels.h"
 #include "engine/base/fmath.h"
 #include "engine/base/thread.h"
 #include "engine/tensor/f16.h"
+#include "tests/support/test.h"
 
 enum { MAX_N = 4096, GUARD = 16 };
 static const uint32_t GUARD_BITS = 0x7fabcdefu;

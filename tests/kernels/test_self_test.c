@@ -1,12 +1,5 @@
 /* The digest of the kernels: one number for all instruction sets, and any wrong bit changes it. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <fenv.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -24,6 +17,7 @@
 #include "engine/base/thread.h"
 #include "tests/support/isa_env.h"
 #include "tests/support/share.h"
+#include "tests/support/test.h"
 
 /* Of numerics version 2; the first test prints the number to record. */
 static const uint64_t GOLDEN = UINT64_C(0x6edcf610144576d2);
@@ -31,8 +25,7 @@ static const uint64_t GOLDEN = UINT64_C(0x6edcf610144576d2);
 static uint64_t digest_of(const mr_kernels *kernels) {
     uint64_t digest = 0;
     mr_err err = {0};
-    if (mr_kernels_digest(kernels, &digest, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_kernels_digest(kernels, &digest, &err), &err);
     return digest;
 }
 

@@ -2,29 +2,25 @@
  * --print it prints some of every metric, for test_metrics_text.py. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "coordinator/serving/metrics/metrics.h"
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
+#include "tests/support/test.h"
 
 static mr_metrics *new_metrics(void) {
     mr_metrics *m = NULL;
     mr_err err;
-    assert_int_equal(mr_metrics_create(&m, &err), MR_OK);
+    expect_ok(mr_metrics_create(&m, &err), &err);
     return m;
 }
 
 static char *text_of(const mr_metrics *m, mr_text_buf *out) {
     mr_err err;
     mr_text_buf_clear(out);
-    assert_int_equal(mr_metrics_write(m, out, &err), MR_OK);
+    expect_ok(mr_metrics_write(m, out, &err), &err);
     return out->data ? out->data : "";
 }
 
@@ -76,11 +72,11 @@ static void test_histogram(void **state) {
     assert_int_equal(h.n[MR_HISTOGRAM_BUCKETS - 1], 1);
     assert_int_equal(h.n[MR_HISTOGRAM_BUCKETS], 2);
     const char *text = text_of(m, &out);
-    assert_non_null(strstr(text, "millrace_time_to_first_token_seconds_bucket{le=\"0.0005\"} 2\n"));
-    assert_non_null(strstr(text, "millrace_time_to_first_token_seconds_bucket{le=\"0.001\"} 3\n"));
-    assert_non_null(strstr(text, "millrace_time_to_first_token_seconds_bucket{le=\"100\"} 4\n"));
-    assert_non_null(strstr(text, "millrace_time_to_first_token_seconds_bucket{le=\"+Inf\"} 6\n"));
-    assert_non_null(strstr(text, "millrace_time_to_first_token_seconds_count 6\n"));
+    expect_says(text, "millrace_time_to_first_token_seconds_bucket{le=\"0.0005\"} 2\n");
+    expect_says(text, "millrace_time_to_first_token_seconds_bucket{le=\"0.001\"} 3\n");
+    expect_says(text, "millrace_time_to_first_token_seconds_bucket{le=\"100\"} 4\n");
+    expect_says(text, "millrace_time_to_first_token_seconds_bucket{le=\"+Inf\"} 6\n");
+    expect_says(text, "millrace_time_to_first_token_seconds_count 6\n");
     mr_text_buf_deinit(&out);
     mr_metrics_destroy(m);
 }
@@ -97,7 +93,7 @@ static void test_many_series(void **state) {
         mr_metrics_add(m, MR_METRIC_STAGE_STEPS, (mr_labels){{value}}, 1);
     }
     const char *text = text_of(m, &out);
-    assert_non_null(strstr(text, "millrace_stage_steps_total{stage=\"other\"} 11\n"));
+    expect_says(text, "millrace_stage_steps_total{stage=\"other\"} 11\n");
     for (const char *c = text; *c; c++)
         n_lines += *c == '\n';
     assert_int_equal(n_lines, 2 + MR_METRICS_MAX_SERIES);
@@ -124,7 +120,7 @@ static void test_threads(void **state) {
     mr_histogram h;
     mr_err err;
     for (int i = 0; i < N_THREADS; i++)
-        assert_int_equal(mr_thread_create("count", 0, count, m, &threads[i], &err), MR_OK);
+        expect_ok(mr_thread_create("count", 0, count, m, &threads[i], &err), &err);
     for (int i = 0; i < 20; i++)
         text_of(m, &out);
     for (int i = 0; i < N_THREADS; i++)
@@ -162,7 +158,7 @@ static void test_no_memory(void **state) {
         assert_true(status == MR_OK || status == MR_E_NO_MEMORY);
         if (m) {
             mr_metrics_add(m, MR_METRIC_STEPS, (mr_labels){{0}}, 1);
-            assert_non_null(strstr(text_of(m, &out), "millrace_steps_total "));
+            expect_says(text_of(m, &out), "millrace_steps_total ");
         }
         mr_text_buf_deinit(&out);
         mr_metrics_destroy(m);

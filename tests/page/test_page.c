@@ -1,17 +1,14 @@
 /* tests/page/test_page.c - the files of the page, and what it draws: as JSON and as metrics. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <jansson.h>
 
 #include "coordinator/serving/page/page.h"
 #include "engine/base/mem.h"
+#include "tests/support/test.h"
 
 static const mr_page_stage STAGES[2] = {
     {.first_layer = 0,
@@ -62,7 +59,7 @@ static json_t *state_of(const mr_page_facts *facts, const mr_metrics *m) {
     mr_text_buf out = {0};
     mr_err err;
     json_error_t error;
-    assert_int_equal(mr_page_write_state(facts, m, &out, &err), MR_OK);
+    expect_ok(mr_page_write_state(facts, m, &out, &err), &err);
     json_t *root = json_loadb(out.data, out.len, 0, &error);
     if (!root)
         fail_msg("%s: %s", error.text, out.data);
@@ -81,7 +78,7 @@ static void test_state(void **state) {
     mr_metrics *m = NULL;
     mr_err err;
     mr_page_facts facts = facts_of_two();
-    assert_int_equal(mr_metrics_create(&m, &err), MR_OK);
+    expect_ok(mr_metrics_create(&m, &err), &err);
     mr_page_count_latency(m, false, 700000);
     json_t *root = state_of(&facts, m);
     assert_string_equal(json_string_value(json_object_get(root, "state")), "ready");
@@ -146,11 +143,11 @@ static void test_metrics(void **state) {
     mr_err err;
     mr_page_facts facts = facts_of_two();
     mr_page_count(&facts, NULL);
-    assert_int_equal(mr_metrics_create(&m, &err), MR_OK);
+    expect_ok(mr_metrics_create(&m, &err), &err);
     mr_page_count(&facts, m);
     facts.n_steps = 3; /* an older moment, which another thread brings late */
     mr_page_count(&facts, m);
-    assert_int_equal(mr_metrics_write(m, &out, &err), MR_OK);
+    expect_ok(mr_metrics_write(m, &out, &err), &err);
     expect_line(out.data, "millrace_steps_total 7");
     expect_line(out.data, "millrace_kv_blocks{state=\"held\"} 20");
     expect_line(out.data, "millrace_generated_tokens_total 1099511627776");

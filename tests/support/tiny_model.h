@@ -30,7 +30,7 @@ typedef struct tiny_desc {
     int32_t n_experts, n_experts_used; /* 0: none; else as wide as n_ff each */
     int32_t vocab_size, context_length;
     bool tied_output, rope_factors;
-    bool biases; /* llama: q, k, v and o have one; qwen2 has those of q, k, v in any case */
+    bool biases;               /* llama: q, k, v and o have one; qwen2 has those of q, k, v in any case */
     const char *const *tokens; /* [vocab_size], of a vocabulary whose other keys the caller adds; NULL: t0, t1 ... */
     uint64_t seed;
     tiny_edit edit;

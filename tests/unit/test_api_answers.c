@@ -1,14 +1,10 @@
 /* What the API says: whole answers and streams, of one and of several choices, with log-probabilities, calls of tools
  * and errors. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
+#include "tests/support/test.h"
 #include "tests/unit/test_api_support.h"
 
 #define USER "\"messages\": [{\"role\": \"user\", \"content\": \"ab\"}]"
@@ -355,7 +351,7 @@ static void test_texts(void **state) {
     assert_true(strlen(api_text_at(r.json, "content")) > 0);
     api_result_deinit(&r);
     r = api_scene_ask(&s, API_APPLY_TEMPLATE, "{" USER "}");
-    assert_non_null(strstr(api_text_at(r.json, "prompt"), "ab"));
+    expect_says(api_text_at(r.json, "prompt"), "ab");
     char *whole = strdup(api_text_at(r.json, "prompt"));
     api_result_deinit(&r);
     /* Words of the assistant at the end are gone on with. */
@@ -380,7 +376,7 @@ static void test_bare_tools(void **state) {
                                  "{" USER ", \"tools\": [{\"type\": \"function\", "
                                  "\"function\": {\"name\": \"f\"}}]}");
     assert_int_equal(r.status, 200);
-    assert_non_null(strstr(api_text_at(r.json, "prompt"), "ab:fobject"));
+    expect_says(api_text_at(r.json, "prompt"), "ab:fobject");
     api_result_deinit(&r);
     api_scene_close(&s);
     api_scene_open_with(&s, "ab",
@@ -389,7 +385,7 @@ static void test_bare_tools(void **state) {
     r = api_scene_ask(&s, API_CHAT_COMPLETIONS, "{" USER ", " TOOL "}");
     assert_int_equal(r.status, 400);
     assert_string_equal(api_text_at(r.json, "error.param"), "messages");
-    assert_non_null(strstr(api_text_at(r.json, "error.message"), "no ab"));
+    expect_says(api_text_at(r.json, "error.message"), "no ab");
     api_result_deinit(&r);
     api_scene_close(&s);
 }

@@ -1,17 +1,13 @@
 /* What the API takes and refuses: tables of bodies, and bodies that want to cost too much. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "coordinator/serving/api/api_fields.h"
 #include "coordinator/serving/api/api_request.h"
 #include "engine/base/mem.h"
+#include "tests/support/test.h"
 #include "tests/unit/test_api_support.h"
 
 typedef struct bad_body {
@@ -393,7 +389,7 @@ static void test_restrictions_arrive(void **state) {
     assert_int_equal(d->sampling.n_late_ids, 4); /* </s>, <|im_end|> and the stop ids */
     assert_true(s.service.late_ids[0] == 2 && s.service.late_ids[2] == 7 && s.service.late_ids[3] == 9);
     assert_true(d->sampling.n_bad_words > 3 && s.service.bad_words[0] == 1 && s.service.bad_words[1] == SPM_A);
-    assert_non_null(strstr(s.service.grammar, "root ::= \"a\\\"\" | \"b\""));
+    expect_says(s.service.grammar, "root ::= \"a\\\"\" | \"b\"");
     assert_true(d->sampling.top_k == 40 && d->sampling.top_p == 1 && d->sampling.min_p == 0);
     assert_true(d->sampling.temperature == mr_sampling_params_default().temperature);
     api_result_deinit(&r);

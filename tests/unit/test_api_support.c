@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/test_api_support.h"
+#include "tests/support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 static void no_wake(void *ctx) {
     (void)ctx;
@@ -32,8 +28,7 @@ void api_scene_open_with(api_scene *s, const char *answer, const char *source) {
     mr_err err = {0};
     small_spm(&vocab);
     *s = (api_scene){.tok = small_create(&vocab)};
-    if (chat_template_load(NULL, s->tok, source, &s->chat, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(chat_template_load(NULL, s->tok, source, &s->chat, &err), &err);
     s->service = (mr_service){.tok = s->tok, .finish = MR_FINISH_STOP, .n_takes = -1};
     api_scene_say(s, answer);
     const api_config config = {
@@ -47,7 +42,7 @@ void api_scene_open_with(api_scene *s, const char *answer, const char *source) {
         .n_vocab = SPM_N,
         .n_embd = FAKE_EMBEDDING,
     };
-    assert_int_equal(api_create(&config, &s->a, &err), MR_OK);
+    expect_ok(api_create(&config, &s->a, &err), &err);
 }
 
 void api_scene_close(api_scene *s) {

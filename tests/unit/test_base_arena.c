@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
-#include <stdint.h>
 #include <string.h>
 
 #include "engine/base/arena.h"
 #include "engine/base/mem.h"
+#include "tests/support/test.h"
 
 static bool all_zero(const char *p, size_t n) {
     for (size_t i = 0; i < n; i++)

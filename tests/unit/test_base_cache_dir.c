@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "engine/base/cache_dir.h"
 #include "engine/base/mem.h"
+#include "tests/support/test.h"
 
 static char folder[] = "/tmp/millrace-cache-XXXXXX";
 
@@ -19,8 +15,7 @@ static void expect_folder(const char *wish, const char *tail) {
     char want[256], *path = NULL;
     struct stat st;
     mr_err err;
-    if (mr_cache_dir_make(wish, &path, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_cache_dir_make(wish, &path, &err), &err);
     snprintf(want, sizeof want, "%s%s", folder, tail);
     assert_string_equal(path, want);
     assert_int_equal(stat(path, &st), 0);
@@ -50,8 +45,7 @@ static void test_refused(void **state) {
     FILE *f = fopen(path, "w");
     assert_non_null(f);
     fclose(f);
-    assert_int_equal(mr_cache_dir_make(path, &out, &err), MR_E_IO);
-    assert_non_null(strstr(err.text, path));
+    expect_fails(mr_cache_dir_make(path, &out, &err), MR_E_IO, &err, path);
     snprintf(path, sizeof path, "%s/file/below", folder);
     assert_int_equal(mr_cache_dir_make(path, &out, &err), MR_E_IO);
     assert_int_equal(mr_cache_dir_make("", &out, &err), MR_E_IO);

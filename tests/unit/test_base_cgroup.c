@@ -1,11 +1,5 @@
 /* What files of control groups say, in folders made for it. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +8,7 @@
 
 #include "engine/base/cgroup.h"
 #include "engine/base/mem.h"
+#include "tests/support/test.h"
 
 static char root[64];
 

@@ -1,13 +1,8 @@
 /* Cores of topologies that are described in a text, and of this machine. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include "engine/base/cores_internal.h"
 #include "engine/base/thread.h"
+#include "tests/support/test.h"
 
 /* Two NUMA nodes of four cores with two CPUs each. Linux mostly numbers the first CPU of all cores, then the second. */
 #define SMT "pack:2 [numa] core:4 pu:2(indexes=0,8,1,9,2,10,3,11,4,12,5,13,6,14,7,15)"

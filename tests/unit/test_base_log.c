@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include <errno.h>
 #include <fcntl.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,6 +10,7 @@
 #include "engine/base/log_line.h"
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
+#include "tests/support/test.h"
 
 static int pipe_fds[2];
 
@@ -127,7 +121,7 @@ static void test_levels_and_settings(void **state) {
     errno = 77;
     mr_log_write(MR_LOG_INFO, "levels", "%s %d", "shown", 5);
     assert_int_equal(errno, 77);
-    assert_non_null(strstr(logged(), " info  - levels: shown 5\n"));
+    expect_says(logged(), " info  - levels: shown 5\n");
     mr_log_set_level(MR_LOG_ERROR);
     assert_false(mr_log_enabled(MR_LOG_WARN));
     mr_log_write(MR_LOG_WARN, "levels", "not shown");
@@ -140,7 +134,7 @@ static void test_levels_and_settings(void **state) {
     assert_int_equal(mr_mem_thread_allocs(), n_allocs);
     mr_log_set_json(false);
     const char *text = logged();
-    assert_non_null(strstr(text, "\"level\":\"data\",\"rank\":12,\"component\":\"levels\",\"text\":\"shown\"}\n"));
+    expect_says(text, "\"level\":\"data\",\"rank\":12,\"component\":\"levels\",\"text\":\"shown\"}\n");
     assert_int_equal(text[0], '{');
 }
 
@@ -159,8 +153,8 @@ static void test_repeats_are_counted(void **state) {
     char want[64];
     snprintf(want, sizeof want, "late by 4 ms (%d alike left out)\n", 50 - MR_LOG_REPEATS);
     const char *text = logged();
-    assert_non_null(strstr(text, want));
-    assert_non_null(strstr(text, "late by 5 ms\n"));
+    expect_says(text, want);
+    expect_says(text, "late by 5 ms\n");
     mr_log_set_level(MR_LOG_DEBUG);
     for (int i = 0; i < 50; i++)
         mr_log_write(MR_LOG_DEBUG, "net", "step %d", i);
@@ -196,13 +190,13 @@ static void test_fields_of_events(void **state) {
     char text[MR_LOG_LINE_BYTES + 10];
     log_line line = {
         .unix_ms = 0, .level = MR_LOG_INFO, .component = "http", .text = "GET", .fields = "\"status\":200"};
-    assert_non_null(strstr(json(line), "\"text\":\"GET\",\"status\":200}\n"));
+    expect_says(json(line), "\"text\":\"GET\",\"status\":200}\n");
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = 0;
     line.text = text; /* is cut, so that the fields are whole */
     const char *out = json(line);
     assert_true(strlen(out) >= MR_LOG_LINE_BYTES - 2);
-    assert_non_null(strstr(out, "xx\",\"status\":200}\n"));
+    expect_says(out, "xx\",\"status\":200}\n");
     mr_log_event(MR_LOG_INFO, "http", "GET / 200", "\"status\":200");
     mr_log_event(MR_LOG_DEBUG, "http", "GET / 200", "\"status\":200");
     assert_string_equal(strstr(logged(), "http: "), "http: GET / 200\n");

@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include <string.h>
 
 #include "engine/base/mem.h"
+#include "tests/support/test.h"
 
 static void test_sizes_nobody_has_are_refused(void **state) {
     (void)state;

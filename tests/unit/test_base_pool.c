@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdint.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/pool.h"
+#include "tests/support/test.h"
 
 enum { MAX_THREADS = 8 };
 

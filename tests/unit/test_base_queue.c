@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include <stdatomic.h>
-#include <stdint.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/queue.h"
 #include "engine/base/thread.h"
+#include "tests/support/test.h"
 
 static void test_first_in_first_out(void **state) {
     (void)state;

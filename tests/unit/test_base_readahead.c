@@ -1,11 +1,5 @@
 /* Pages of a mapped file come into the page cache ahead of their use. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +10,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/readahead.h"
+#include "tests/support/test.h"
 
 enum { RANGE = 1 << 20, N = 6, PAGE = 4096, ODD = 1000, PATIENCE_S = 20 };
 

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include "engine/base/rng.h"
+#include "tests/support/test.h"
 
 /* The known answers of Random123 (kat_vectors: philox 4 32 10). */
 static void test_known_answers(void **state) {

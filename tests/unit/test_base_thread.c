@@ -1,10 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,6 +9,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
+#include "tests/support/test.h"
 
 typedef struct seen {
     char name[32];

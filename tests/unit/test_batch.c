@@ -1,10 +1,7 @@
 /* tests/unit/test_batch.c - batch files: what is read of lines, the order of work, results in the face of stops. The
  * calls are those of tests/support/fake_api.c. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,13 +9,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <jansson.h>
 
 #include "coordinator/serving/batch/batch_run.h"
 #include "engine/base/mem.h"
 #include "tests/support/fake_api.h"
 #include "tests/support/share.h"
+#include "tests/support/test.h"
 
 enum { NEVER_BUSY = 1 << 30 };
 
@@ -68,8 +65,7 @@ static mr_text_buf read_file(const char *path) {
 static void open_input(const char *text, batch_input *in) {
     mr_err err = {0};
     write_file(in_path, text, strlen(text));
-    if (batch_input_open(in_path, in, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(batch_input_open(in_path, in, &err), &err);
 }
 
 static void test_members(void **state) {
@@ -235,8 +231,7 @@ static mr_status work(bool (*stops)(void *), void *ctx, batch_counts *counts, mr
 static void work_to_the_end(int n_lines) {
     batch_counts counts;
     mr_err err = {0};
-    if (work(never, NULL, &counts, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(work(never, NULL, &counts, &err), &err);
     assert_int_equal(counts.n_lines, n_lines);
     assert_int_equal(counts.n_done, n_lines);
     assert_int_equal(counts.n_live, 0);
@@ -381,8 +376,7 @@ static void expect_refused(const char *words) {
     mr_text_buf after = read_file(out_path);
     assert_int_equal(before.len, after.len);
     assert_memory_equal(before.data, after.data, after.len);
-    if (!strstr(err.text, words))
-        fail_msg("%s", err.text);
+    expect_says(err.text, words);
     mr_text_buf_deinit(&before);
     mr_text_buf_deinit(&after);
 }
@@ -413,8 +407,8 @@ static void test_foreign_results(void **state) {
     batch_input in;
     batch_results held;
     mr_err err;
-    assert_int_equal(batch_input_open(in_path, &in, &err), MR_OK);
-    assert_int_equal(batch_results_open(out_path, &in, &held, &err), MR_OK);
+    expect_ok(batch_input_open(in_path, &in, &err), &err);
+    expect_ok(batch_results_open(out_path, &in, &held, &err), &err);
     expect_refused("another program");
     batch_results_close(&held);
     batch_input_close(&in);
@@ -433,8 +427,8 @@ static void test_full_disk(void **state) {
     mr_err err;
     write_file(in_path, text.data, text.len);
     unlink(out_path);
-    assert_int_equal(batch_input_open(in_path, &in, &err), MR_OK);
-    assert_int_equal(batch_results_open(out_path, &in, &results, &err), MR_OK);
+    expect_ok(batch_input_open(in_path, &in, &err), &err);
+    expect_ok(batch_results_open(out_path, &in, &results, &err), &err);
     struct rlimit before, full;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     full = before;
@@ -442,17 +436,16 @@ static void test_full_disk(void **state) {
     void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &full), 0);
     for (uint32_t i = 0; i < in.n; i++)
-        assert_int_equal(batch_results_add(&results, &in, &in.lines[i], 200, mr_str_from("{}"), &err), MR_OK);
+        expect_ok(batch_results_add(&results, &in, &in.lines[i], 200, mr_str_from("{}"), &err), &err);
     mr_status failed = batch_results_sync(&results, &err);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     signal(SIGXFSZ, handler);
     assert_int_equal(failed, MR_E_IO);
-    assert_int_equal(batch_results_sync(&results, &err), MR_OK);
+    expect_ok(batch_results_sync(&results, &err), &err);
     batch_results_close(&results);
     batch_input_close(&in);
-    assert_int_equal(batch_input_open(in_path, &in, &err), MR_OK);
-    if (batch_results_open(out_path, &in, &results, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(batch_input_open(in_path, &in, &err), &err);
+    expect_ok(batch_results_open(out_path, &in, &results, &err), &err);
     assert_int_equal(results.n_found, N);
     assert_int_equal(results.n_cut_bytes, 0);
     batch_results_close(&results);

@@ -1,21 +1,18 @@
 /* tests/unit/test_batch_store.c - OpenAI's Files and Batches over a folder: uploads, batches to their end, cancelled ones, those
  * that a restart finds unfinished, and requests that are wrong. The calls are those of tests/support/fake_api.c. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <jansson.h>
 
 #include "coordinator/serving/batch/batch_files.h"
 #include "coordinator/serving/batch/batch_store.h"
 #include "engine/base/clock.h"
 #include "tests/support/fake_api.h"
+#include "tests/support/test.h"
 
 enum { NEVER_BUSY = 1 << 30 };
 
@@ -37,9 +34,9 @@ static int teardown(void **state) {
 static void start(int delay_us, bool works) {
     mr_err err;
     fake_api_start(delay_us, NEVER_BUSY);
-    assert_int_equal(batch_store_create(folder, &store, &err), MR_OK);
+    expect_ok(batch_store_create(folder, &store, &err), &err);
     if (works)
-        assert_int_equal(batch_store_start(store, NULL, 4, &err), MR_OK);
+        expect_ok(batch_store_start(store, NULL, 4, &err), &err);
 }
 
 static void stop(void) {
@@ -212,9 +209,8 @@ static void test_restart(void **state) {
     json_decref(wait_for(id, "in_progress")); /* nobody works at it */
     mr_err err;
     batch_store *other = NULL;
-    assert_int_equal(batch_store_create(folder, &other, &err), MR_E_IO);
-    assert_non_null(strstr(err.text, "another server"));
-    assert_int_equal(batch_store_start(store, NULL, 4, &err), MR_OK);
+    expect_fails(batch_store_create(folder, &other, &err), MR_E_IO, &err, "another server");
+    expect_ok(batch_store_start(store, NULL, 4, &err), &err);
     json_t *batch = wait_for(id, "completed");
     assert_int_equal(count(batch, "completed"), 300);
     check_output(batch, 300);

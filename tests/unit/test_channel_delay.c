@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* How long messages take, and which may overtake which; on a clock that stands. What a channel does besides is tested by the
  * suite of tests/conformance. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "engine/base/clock.h"
 #include "proto/channel_local.h"
 #include "tests/support/channel_delay.h"
+#include "tests/support/test.h"
 
 enum { MAX_REQUESTS = 600, N = 200 };
 static const int64_t START = 1000 * MR_NS_PER_S;
@@ -26,10 +22,10 @@ static scene open_scene(channel_delay_config config) {
     mr_channel *inner;
     config.max_requests = MAX_REQUESTS;
     mr_clock_freeze(START);
-    assert_int_equal(mr_local_hub_create(2, MAX_REQUESTS, &s.hub, &err), MR_OK);
-    assert_int_equal(mr_local_channel_open(s.hub, 0, &inner, &err), MR_OK);
-    assert_int_equal(channel_delay_create(inner, &config, &s.a, &err), MR_OK);
-    assert_int_equal(mr_local_channel_open(s.hub, 1, &s.b, &err), MR_OK);
+    expect_ok(mr_local_hub_create(2, MAX_REQUESTS, &s.hub, &err), &err);
+    expect_ok(mr_local_channel_open(s.hub, 0, &inner, &err), &err);
+    expect_ok(channel_delay_create(inner, &config, &s.a, &err), &err);
+    expect_ok(mr_local_channel_open(s.hub, 1, &s.b, &err), &err);
     return s;
 }
 
@@ -43,21 +39,21 @@ static void close_scene(scene *s) {
 static bool is_done(mr_channel *ch, mr_channel_request r) {
     mr_completion c = {0};
     mr_err err;
-    assert_int_equal(mr_channel_test(ch, r, &c, &err), MR_OK);
+    expect_ok(mr_channel_test(ch, r, &c, &err), &err);
     return c.done;
 }
 
 static mr_channel_request send(scene *s, uint32_t tag, const void *data, size_t bytes) {
     mr_channel_request r = 0;
     mr_err err;
-    assert_int_equal(mr_channel_post_send(s->a, 1, tag, data, bytes, &r, &err), MR_OK);
+    expect_ok(mr_channel_post_send(s->a, 1, tag, data, bytes, &r, &err), &err);
     return r;
 }
 
 static mr_channel_request receive(scene *s, uint32_t tag, void *data, size_t bytes) {
     mr_channel_request r = 0;
     mr_err err;
-    assert_int_equal(mr_channel_post_recv(s->b, 0, tag, data, bytes, &r, &err), MR_OK);
+    expect_ok(mr_channel_post_recv(s->b, 0, tag, data, bytes, &r, &err), &err);
     return r;
 }
 
@@ -133,7 +129,7 @@ static void test_death(void **state) {
     mr_err err;
     mr_completion c;
     mr_channel_request waits = 0, r = 0;
-    assert_int_equal(mr_channel_post_recv(s.a, 1, 9, got, 1, &waits, &err), MR_OK);
+    expect_ok(mr_channel_post_recv(s.a, 1, 9, got, 1, &waits, &err), &err);
     mr_channel_request in = receive(&s, 1, got, 1), out = send(&s, 1, "x", 1), never = receive(&s, 1, got + 1, 1);
     mr_clock_freeze(START + 7);
     assert_true(is_done(s.a, out) && is_done(s.b, in));
@@ -202,15 +198,15 @@ static void test_names(void **state) {
     mr_channel_request r;
     mr_err err;
     char name[MR_CHANNEL_NAME_BYTES];
-    assert_int_equal(mr_local_hub_create(2, MAX_REQUESTS, &hub, &err), MR_OK);
-    assert_int_equal(mr_local_channel_open(hub, 0, &inner, &err), MR_OK);
+    expect_ok(mr_local_hub_create(2, MAX_REQUESTS, &hub, &err), &err);
+    expect_ok(mr_local_channel_open(hub, 0, &inner, &err), &err);
     mr_channel_ops named = *inner->ops;
     named.peer_name = name_peer;
     inner->ops = &named;
     channel_delay_config config = {.dies_after = 1, .max_requests = MAX_REQUESTS};
-    assert_int_equal(channel_delay_create(inner, &config, &a, &err), MR_OK);
+    expect_ok(channel_delay_create(inner, &config, &a, &err), &err);
     assert_string_equal(mr_channel_peer_name(a, 1, name), "node7");
-    assert_int_equal(mr_channel_post_send(a, 1, 1, "x", 1, &r, &err), MR_OK);
+    expect_ok(mr_channel_post_send(a, 1, 1, "x", 1, &r, &err), &err);
     assert_string_equal(mr_channel_peer_name(a, 1, name), "endpoint 1");
     mr_channel_destroy(a);
     mr_local_hub_destroy(hub);

@@ -1,17 +1,13 @@
 /* tests/unit/test_chat_output.c - answers of models taken apart: for each form samples in one piece, cut at every byte,
  * byte by byte, and ended at every byte; what looks like a call and is none. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "coordinator/serving/chat/chat_output.h"
 #include "engine/base/mem.h"
+#include "tests/support/test.h"
 
 /* Of templates, the words that tell their forms. */
 #define HERMES "<tool_call> json object"
@@ -104,18 +100,18 @@ static chat_output *make(const sample *c, bool with_tools, sums *s) {
                              .on_delta = take,
                              .ctx = s};
     *s = (sums){.last = CHAT_CONTENT};
-    assert_int_equal(chat_output_create(&desc, &o, &err), MR_OK);
+    expect_ok(chat_output_create(&desc, &o, &err), &err);
     return o;
 }
 
 static void push(chat_output *o, const char *text, size_t n) {
     mr_err err;
-    assert_int_equal(chat_output_push(o, (mr_str){text, n}, &err), MR_OK);
+    expect_ok(chat_output_push(o, (mr_str){text, n}, &err), &err);
 }
 
 static void finish(chat_output *o, sums *s) {
     mr_err err;
-    assert_int_equal(chat_output_end(o, &err), MR_OK);
+    expect_ok(chat_output_end(o, &err), &err);
     assert_int_equal(chat_output_n_calls(o), s->n_begun);
     assert_int_equal(s->n_begun, s->n_ended);
     if (s->last == CHAT_REASONING)

@@ -1,17 +1,13 @@
 /* tests/unit/test_chat_tools.c - tools on their way to the model: what the grammar of a forced call lets through is a call
  * for the parser, with the arguments that the schema asks for; and what models are told about tools. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "coordinator/serving/chat/chat_tools.h"
 #include "engine/grammar/grammar.h"
 #include "tests/support/share.h"
+#include "tests/support/test.h"
 
 static const char *content_of(const json_t *messages, size_t i) {
     return json_string_value(json_object_get(json_array_get(messages, i), "content"));
@@ -30,11 +26,11 @@ static void test_instruct(void **state) {
                                "{\"role\": \"tool\", \"tool_call_id\": \"1\", \"content\": \"done\"}]",
                                0, NULL);
     json_t *before = json_deep_copy(given), *messages = json_copy(given);
-    assert_int_equal(chat_tools_instruct(messages, list, &err), MR_OK);
+    expect_ok(chat_tools_instruct(messages, list, &err), &err);
     assert_int_equal(json_array_size(messages), 4);
     assert_memory_equal(content_of(messages, 0), "Be kind.\n\n", 10);
-    assert_non_null(strstr(content_of(messages, 0),
-                           "<tools>\n{\"type\": \"function\", \"function\": {\"name\": \"f\"}}\n</tools>"));
+    expect_says(content_of(messages, 0),
+                "<tools>\n{\"type\": \"function\", \"function\": {\"name\": \"f\"}}\n</tools>");
     assert_ptr_equal(json_array_get(messages, 1), json_array_get(given, 1));
     assert_string_equal(content_of(messages, 2),
                         "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>\n"
@@ -43,7 +39,7 @@ static void test_instruct(void **state) {
     assert_true(json_equal(given, before));
     json_decref(messages);
     messages = json_loads("[{\"role\": \"user\", \"content\": \"Go\"}]", 0, NULL);
-    assert_int_equal(chat_tools_instruct(messages, list, &err), MR_OK);
+    expect_ok(chat_tools_instruct(messages, list, &err), &err);
     assert_int_equal(json_array_size(messages), 2);
     assert_int_equal(strncmp(content_of(messages, 0), "You can call", 12), 0);
     json_decref(messages);
@@ -179,18 +175,18 @@ static bool try_ending(mr_grammar_state *g, uint64_t *seed, mr_text_buf *out) {
 static bool random_text(const mr_grammar *grammar, uint64_t seed, mr_text_buf *out) {
     mr_grammar_state *g = NULL;
     mr_err err = {0};
-    assert_int_equal(mr_grammar_state_create(grammar, vocab, &g, &err), MR_OK);
+    expect_ok(mr_grammar_state_create(grammar, vocab, &g, &err), &err);
     while (out->len < MAX_TEXT_BYTES &&
            !(mr_grammar_state_is_complete(g) && (mr_grammar_state_is_finished(g) || draw(&seed, 4) == 0))) {
         uint64_t mask[N_BYTES / 64];
         if (draw(&seed, 2) && try_ending(g, &seed, out))
             continue;
-        assert_int_equal(mr_grammar_state_mask(g, mask, &err), MR_OK);
+        expect_ok(mr_grammar_state_mask(g, mask, &err), &err);
         uint32_t b = draw(&seed, N_BYTES);
         for (int i = 0; i < N_BYTES && !(mask[b / 64] >> b % 64 & 1); i++)
             b = (b + 1) % N_BYTES;
         assert_true(mask[b / 64] >> b % 64 & 1);
-        assert_int_equal(mr_grammar_state_accept(g, (int32_t)b, &err), MR_OK);
+        expect_ok(mr_grammar_state_accept(g, (int32_t)b, &err), &err);
         char c = (char)b;
         assert_true(mr_text_buf_append(out, &c, 1));
     }
@@ -251,9 +247,9 @@ static parsed parse(chat_format format, const char *prompt, mr_str text) {
     mr_err err;
     const chat_output_desc desc = {
         .format = format, .prompt = mr_str_from(prompt), .tools = tools, .on_delta = take, .ctx = &p};
-    assert_int_equal(chat_output_create(&desc, &o, &err), MR_OK);
-    assert_int_equal(chat_output_push(o, text, &err), MR_OK);
-    assert_int_equal(chat_output_end(o, &err), MR_OK);
+    expect_ok(chat_output_create(&desc, &o, &err), &err);
+    expect_ok(chat_output_push(o, text, &err), &err);
+    expect_ok(chat_output_end(o, &err), &err);
     chat_output_destroy(o);
     mr_text_buf_deinit(&p.arguments);
     return p;
@@ -328,8 +324,7 @@ static void test_refused(void **state) {
         const chat_tools_desc desc = {
             .format = chat_format_of(mr_str_from(CASES[i].source)), .tools = list, .name = CASES[i].name};
         assert_int_equal(chat_tools_grammar(&desc, &gbnf, &err), CASES[i].status);
-        if (!strstr(err.text, CASES[i].words))
-            fail_msg("%s", err.text);
+        expect_says(err.text, CASES[i].words);
         assert_int_equal(gbnf.len, 0);
         mr_text_buf_deinit(&gbnf);
         json_decref(list);

@@ -1,13 +1,8 @@
 /* The number of threads of a program follows from the times of its runs. No clock: each test says how long a run takes on so
  * many threads. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include "backends/cpu/cpu_choice.h"
+#include "tests/support/test.h"
 
 enum { MOST = 64 };
 static const double MS = 1e6, S = 1e9;

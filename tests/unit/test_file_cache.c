@@ -2,21 +2,17 @@
  * restarts, kills, damage, and several users at the same time. */
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
+#include "tests/support/test.h"
 #include "worker/file_cache.h"
 #include "worker/file_hashes.h"
 
@@ -26,11 +22,6 @@ static char folder[] = "/tmp/millrace-blocks-XXXXXX";
 static uint8_t *content; /* [FILE_BYTES] */
 static mr_file_hash hashes[N_BLOCKS];
 
-static void ok(mr_status status, const mr_err *err) {
-    if (status != MR_OK)
-        fail_msg("%s", err->text);
-}
-
 static const uint8_t *block(uint64_t idx) {
     return content + mr_file_block_at(idx);
 }
@@ -38,18 +29,18 @@ static const uint8_t *block(uint64_t idx) {
 static mr_file_cache *open_cache(uint64_t digest) {
     mr_err err;
     mr_file_cache *c = NULL;
-    ok(mr_file_cache_open(folder, FILE_BYTES, digest, &c, &err), &err);
+    expect_ok(mr_file_cache_open(folder, FILE_BYTES, digest, &c, &err), &err);
     return c;
 }
 
 static void put(mr_file_cache *c, uint64_t idx) {
     mr_err err;
-    ok(mr_file_cache_put(c, idx, block(idx), &hashes[idx], &err), &err);
+    expect_ok(mr_file_cache_put(c, idx, block(idx), &hashes[idx], &err), &err);
 }
 
 static void seal(mr_file_cache *c) {
     mr_err err;
-    ok(mr_file_cache_seal(c, &err), &err);
+    expect_ok(mr_file_cache_seal(c, &err), &err);
 }
 
 /* The path of the cached file, or of its list. */
@@ -104,7 +95,7 @@ static void test_restart(void **state) {
     bool done = false;
     mr_err err;
     while (!done)
-        ok(mr_file_cache_sealed(c, &done, &err), &err);
+        expect_ok(mr_file_cache_sealed(c, &done, &err), &err);
     mr_file_cache_close(c);
     c = open_cache(1);
     assert_string_equal(mr_file_cache_path(c), path_of(1, "gguf"));
@@ -185,12 +176,10 @@ static void test_damaged_list(void **state) {
     assert_true(mr_file_cache_has(c, 0, &hashes[0]));
     mr_file_cache_close(c);
     assert_int_equal(truncate(path_of(4, "blocks"), 70), 0);
-    assert_int_equal(mr_file_cache_open(folder, FILE_BYTES, 4, &c, &err), MR_E_IO);
-    assert_non_null(strstr(err.text, path_of(4, "blocks")));
+    expect_fails(mr_file_cache_open(folder, FILE_BYTES, 4, &c, &err), MR_E_IO, &err, path_of(4, "blocks"));
     assert_int_equal(unlink(path_of(4, "blocks")), 0);
     assert_int_equal(truncate(path_of(4, "gguf"), 70), 0);
-    assert_int_equal(mr_file_cache_open(folder, FILE_BYTES, 4, &c, &err), MR_E_IO);
-    assert_non_null(strstr(err.text, path_of(4, "gguf")));
+    expect_fails(mr_file_cache_open(folder, FILE_BYTES, 4, &c, &err), MR_E_IO, &err, path_of(4, "gguf"));
 }
 
 /* Two processes of a host: the one that ends first does not vouch for what the other writes after that. */
@@ -215,10 +204,9 @@ static void test_no_room(void **state) {
     (void)state;
     mr_err err;
     mr_file_cache *c = open_cache(6);
-    ok(mr_file_cache_check_room(c, 1, &err), &err);
-    assert_int_equal(mr_file_cache_check_room(c, UINT64_MAX, &err), MR_E_IO);
-    assert_non_null(strstr(err.text, "18446744073709551615 bytes more"));
-    assert_non_null(strstr(err.text, path_of(6, "gguf")));
+    expect_ok(mr_file_cache_check_room(c, 1, &err), &err);
+    expect_fails(mr_file_cache_check_room(c, UINT64_MAX, &err), MR_E_IO, &err, "18446744073709551615 bytes more");
+    expect_says(err.text, path_of(6, "gguf"));
     struct rlimit old, small = {2 * MR_FILE_BLOCK_BYTES, RLIM_INFINITY}; /* block 2 lies behind it */
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
@@ -226,7 +214,7 @@ static void test_no_room(void **state) {
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     assert_int_equal(mr_file_cache_put(c, 2, block(2), &hashes[2], &err), MR_E_IO);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
-    assert_non_null(strstr(err.text, "cannot be written: File too large"));
+    expect_says(err.text, "cannot be written: File too large");
     assert_false(mr_file_cache_has(c, 2, &hashes[2]));
     mr_file_cache_close(c);
     assert_int_equal(mr_file_cache_open("/nowhere/at/all", FILE_BYTES, 6, &c, &err), MR_E_IO);
@@ -276,7 +264,7 @@ static mr_file_hashes *open_hashes(bell *b, const char *kept_in) {
     mr_file_hashes *h = NULL;
     snprintf(path, sizeof path, "%s/model", folder);
     const mr_file_hashes_config config = {path, FILE_BYTES, kept_in, 2, ring, b};
-    ok(mr_file_hashes_open(&config, &h, &err), &err);
+    expect_ok(mr_file_hashes_open(&config, &h, &err), &err);
     return h;
 }
 
@@ -287,7 +275,7 @@ static void expect_hashes(mr_file_hashes *h, bell *b, uint64_t first, uint32_t n
     mr_err err;
     for (;;) {
         int n_rung = rung(b);
-        ok(mr_file_hashes_get(h, first, n, found, &known, &err), &err);
+        expect_ok(mr_file_hashes_get(h, first, n, found, &known, &err), &err);
         if (known)
             break;
         mr_mutex_lock(&b->lock);
@@ -349,7 +337,7 @@ static void test_hashes_are_kept(void **state) {
     expect_hashes(h, &b, 0, N_BLOCKS);
     assert_int_equal(rung(&b), n + N_BLOCKS);
     uint8_t *read = mr_alloc(MR_FILE_BLOCK_BYTES);
-    ok(mr_file_hashes_read(h, 4, read, &err), &err);
+    expect_ok(mr_file_hashes_read(h, 4, read, &err), &err);
     assert_memory_equal(read, block(4), LAST_BYTES);
     mr_free(read);
     mr_file_hashes_close(h);
@@ -384,7 +372,7 @@ static void test_changed_file(void **state) {
     for (known = false; status == MR_OK && !known;)
         status = mr_file_hashes_get(h, 2, 1, found, &known, &err);
     assert_int_equal(status, MR_E_IO);
-    assert_non_null(strstr(err.text, "cut short"));
+    expect_says(err.text, "cut short");
     mr_file_hashes_close(h);
     const mr_file_hashes_config config = {path, FILE_BYTES, folder, 2, ring, &b};
     assert_int_equal(mr_file_hashes_open(&config, &h, &err), MR_E_IO);

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include "engine/base/fmath.h"
+#include "tests/support/test.h"
 
 static void test_expf_is_close_to_libm(void **state) {
     (void)state;

@@ -1,16 +1,12 @@
 /* Gate and up in one pass give the bits of three nodes apart: types, both layouts of weights, pieces, threads. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "backends/cpu/cpu_backend.h"
 #include "engine/tensor/quant.h"
 #include "test_graph_support.h"
+#include "tests/support/test.h"
 
 enum { MATRICES = 3, K = 256, OUT = 48, MAX_ROWS = 200 };
 
@@ -86,7 +82,7 @@ static scene scene_make(const shape *p, bool apart) {
     mr_err err = {0};
     mr_graph_stats stats;
     random_state = 42;
-    assert_int_equal(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = p->n_threads}, &s.be, &err), MR_OK);
+    expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = p->n_threads}, &s.be, &err), &err);
     s.g = graph_make(p->rows, 1);
     s.x = mr_graph_input(s.g, "x", MR_TYPE_F32, K, MR_ROWS_STEP);
     s.gate = mr_graph_matmul(s.g, use_matrix(&s, 0, p->gate, K, p->width, p->in_file), s.x, NONE, NONE);
@@ -96,12 +92,11 @@ static scene scene_make(const shape *p, bool apart) {
     mr_graph_output(s.g, s.y);
     if (apart)
         mr_graph_output(s.g, s.gate);
-    if (mr_graph_finish(s.g, &(mr_backends){.at = {s.be}, .n = 1}, &stats, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_graph_finish(s.g, &(mr_backends){.at = {s.be}, .n = 1}, &stats, &err), &err);
     assert_int_equal(count_nodes(s.g, MR_OP_GATE_UP), !apart);
     assert_int_equal(count_nodes(s.g, MR_OP_SILU_MUL), apart);
-    assert_int_equal(s.be->ops->buffer_create(s.be, stats.work_bytes[0], &s.buffers[MATRICES], &err), MR_OK);
-    assert_int_equal(mr_graph_place(s.g, &s.buffers[MATRICES], &err), MR_OK);
+    expect_ok(s.be->ops->buffer_create(s.be, stats.work_bytes[0], &s.buffers[MATRICES], &err), &err);
+    expect_ok(mr_graph_place(s.g, &s.buffers[MATRICES], &err), &err);
     return s;
 }
 

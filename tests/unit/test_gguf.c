@@ -1,25 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "engine/gguf/gguf.h"
 #include "tests/support/gguf_writer.h"
+#include "tests/support/test.h"
 
 static mr_gguf *open_writer(gguf_writer *w) {
     size_t size;
     const uint8_t *data = gguf_writer_bytes(w, &size);
     mr_gguf *g = NULL;
     mr_err err = {0};
-    if (mr_gguf_open_memory(data, size, &g, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_gguf_open_memory(data, size, &g, &err), &err);
     return g;
 }
 
@@ -64,19 +59,19 @@ static void test_integers_come_from_any_integer_type(void **state) {
     int32_t i32 = 0;
     uint64_t u64 = 0;
     int64_t i64 = 0;
-    assert_int_equal(mr_gguf_get_u32(g, "v.u8", &u32, &err), MR_OK);
+    expect_ok(mr_gguf_get_u32(g, "v.u8", &u32, &err), &err);
     assert_int_equal(u32, 254);
-    assert_int_equal(mr_gguf_get_i32(g, "v.i8", &i32, &err), MR_OK);
+    expect_ok(mr_gguf_get_i32(g, "v.i8", &i32, &err), &err);
     assert_int_equal(i32, -2);
-    assert_int_equal(mr_gguf_get_i32(g, "v.u16", &i32, &err), MR_OK);
+    expect_ok(mr_gguf_get_i32(g, "v.u16", &i32, &err), &err);
     assert_int_equal(i32, 65534);
-    assert_int_equal(mr_gguf_get_i64(g, "v.i16", &i64, &err), MR_OK);
+    expect_ok(mr_gguf_get_i64(g, "v.i16", &i64, &err), &err);
     assert_int_equal(i64, -2);
-    assert_int_equal(mr_gguf_get_u64(g, "v.u32", &u64, &err), MR_OK);
+    expect_ok(mr_gguf_get_u64(g, "v.u32", &u64, &err), &err);
     assert_int_equal(u64, 0xfffffffe);
-    assert_int_equal(mr_gguf_get_i64(g, "v.i64", &i64, &err), MR_OK);
+    expect_ok(mr_gguf_get_i64(g, "v.i64", &i64, &err), &err);
     assert_int_equal(i64, -2);
-    assert_int_equal(mr_gguf_get_u64(g, "v.u64", &u64, &err), MR_OK);
+    expect_ok(mr_gguf_get_u64(g, "v.u64", &u64, &err), &err);
     assert_true(u64 == 0xfffffffffffffffe);
 
     u32 = 7;
@@ -105,16 +100,16 @@ static void test_other_values(void **state) {
     float f = 0;
     bool b = false;
     mr_str s = {0};
-    assert_int_equal(mr_gguf_get_f32(g, "v.f32", &f, &err), MR_OK);
+    expect_ok(mr_gguf_get_f32(g, "v.f32", &f, &err), &err);
     assert_true(f == 1.5f);
-    assert_int_equal(mr_gguf_get_f32(g, "v.f64", &f, &err), MR_OK);
+    expect_ok(mr_gguf_get_f32(g, "v.f64", &f, &err), &err);
     assert_true(f == -1.5f);
     assert_int_equal(mr_gguf_get_f32(g, "v.u32", &f, &err), MR_E_FORMAT);
-    assert_int_equal(mr_gguf_get_bool(g, "v.bool", &b, &err), MR_OK);
+    expect_ok(mr_gguf_get_bool(g, "v.bool", &b, &err), &err);
     assert_true(b);
     assert_int_equal(mr_gguf_get_bool(g, "v.str", &b, &err), MR_E_FORMAT);
     assert_string_equal(err.text, "key 'v.str': the value is of type string, not a bool");
-    assert_int_equal(mr_gguf_get_str(g, "v.str", &s, &err), MR_OK);
+    expect_ok(mr_gguf_get_str(g, "v.str", &s, &err), &err);
     assert_true(mr_str_is(s, "a \"text\"\n\x1b"));
     assert_int_equal(mr_gguf_get_str(g, "v.empty", &s, NULL), MR_OK);
     assert_int_equal(s.len, 0);
@@ -131,28 +126,28 @@ static void test_arrays(void **state) {
     mr_gguf *g = open_writer(w);
     mr_err err = {0};
     mr_gguf_array a;
-    assert_int_equal(mr_gguf_get_array(g, "a.u32", MR_GGUF_ELEMS_INTEGERS, &a, &err), MR_OK);
+    expect_ok(mr_gguf_get_array(g, "a.u32", MR_GGUF_ELEMS_INTEGERS, &a, &err), &err);
     assert_int_equal(a.n, 3);
     assert_int_equal(mr_gguf_array_u32(&a, 2), 0xffffffff);
     assert_int_equal(mr_gguf_array_i32(&a, 2), INT32_MAX);
-    assert_int_equal(mr_gguf_get_array(g, "a.i32", MR_GGUF_ELEMS_INTEGERS, &a, &err), MR_OK);
+    expect_ok(mr_gguf_get_array(g, "a.i32", MR_GGUF_ELEMS_INTEGERS, &a, &err), &err);
     assert_int_equal(mr_gguf_array_i32(&a, 0), -1);
     assert_int_equal(mr_gguf_array_u32(&a, 0), 0);
-    assert_int_equal(mr_gguf_get_array(g, "a.u64", MR_GGUF_ELEMS_INTEGERS, &a, &err), MR_OK);
+    expect_ok(mr_gguf_get_array(g, "a.u64", MR_GGUF_ELEMS_INTEGERS, &a, &err), &err);
     assert_int_equal(mr_gguf_array_i32(&a, 0), INT32_MAX);
     assert_int_equal(mr_gguf_array_u32(&a, 0), UINT32_MAX);
-    assert_int_equal(mr_gguf_get_array(g, "a.i64", MR_GGUF_ELEMS_INTEGERS, &a, &err), MR_OK);
+    expect_ok(mr_gguf_get_array(g, "a.i64", MR_GGUF_ELEMS_INTEGERS, &a, &err), &err);
     assert_int_equal(mr_gguf_array_i32(&a, 0), INT32_MIN);
-    assert_int_equal(mr_gguf_get_array(g, "a.f32", MR_GGUF_ELEMS_FLOATS, &a, &err), MR_OK);
+    expect_ok(mr_gguf_get_array(g, "a.f32", MR_GGUF_ELEMS_FLOATS, &a, &err), &err);
     assert_true(mr_gguf_array_f32(&a, 1) == -2.0f);
-    assert_int_equal(mr_gguf_get_array(g, "a.f64", MR_GGUF_ELEMS_FLOATS, &a, &err), MR_OK);
+    expect_ok(mr_gguf_get_array(g, "a.f64", MR_GGUF_ELEMS_FLOATS, &a, &err), &err);
     assert_true(mr_gguf_array_f32(&a, 0) == -1.5f);
-    assert_int_equal(mr_gguf_get_array(g, "a.bool", MR_GGUF_ELEMS_BOOLS, &a, &err), MR_OK);
+    expect_ok(mr_gguf_get_array(g, "a.bool", MR_GGUF_ELEMS_BOOLS, &a, &err), &err);
     assert_int_equal(mr_gguf_array_i64(&a, 1), 1);
-    assert_int_equal(mr_gguf_get_array(g, "a.str", MR_GGUF_ELEMS_STRINGS, &a, &err), MR_OK);
+    expect_ok(mr_gguf_get_array(g, "a.str", MR_GGUF_ELEMS_STRINGS, &a, &err), &err);
     assert_int_equal(mr_gguf_array_str(&a, 0).len, 0);
     assert_true(mr_str_is(mr_gguf_array_str(&a, 2), "two"));
-    assert_int_equal(mr_gguf_get_array(g, "a.none", MR_GGUF_ELEMS_ANY, &a, &err), MR_OK);
+    expect_ok(mr_gguf_get_array(g, "a.none", MR_GGUF_ELEMS_ANY, &a, &err), &err);
     assert_int_equal(a.n, 0);
 
     assert_int_equal(mr_gguf_get_array(g, "a.str", MR_GGUF_ELEMS_INTEGERS, &a, &err), MR_E_FORMAT);
@@ -263,8 +258,7 @@ static void test_file_is_mapped(void **state) {
     add_tensors(w);
     assert_true(gguf_writer_save(w, path));
     mr_gguf *g = NULL;
-    if (mr_gguf_open(path, &g, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_gguf_open(path, &g, &err), &err);
     unlink(path);
     check_tensors(g, 32);
     mr_gguf_close(g);
@@ -298,7 +292,7 @@ static void test_pages_are_given_back(void **state) {
     gguf_writer_vector(w, "big", MR_TYPE_I8, (int64_t)n, NULL);
     assert_true(gguf_writer_save(w, path));
     mr_gguf *g = NULL;
-    assert_int_equal(mr_gguf_open(path, &g, &err), MR_OK);
+    expect_ok(mr_gguf_open(path, &g, &err), &err);
     unlink(path);
     const mr_gguf_tensor *t = mr_gguf_tensor_at(g, 0);
     mr_gguf_prefetch(g, t->data, t->bytes);
@@ -332,7 +326,7 @@ static void expect_open(const char *path, mr_status want, const char *text) {
     mr_err err = {0};
     assert_int_equal(mr_gguf_open(path, &g, &err), want);
     assert_null(g);
-    assert_non_null(strstr(err.text, text));
+    expect_says(err.text, text);
     assert_null(strchr(err.text, '\n'));
     if (strlen(path) < 100)
         assert_memory_equal(err.text, path, strlen(path));

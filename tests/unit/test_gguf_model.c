@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "engine/base/le.h"
 #include "engine/base/mem.h"
 #include "engine/gguf/model_info.h"
 #include "tests/support/gguf_writer.h"
+#include "tests/support/test.h"
 
 static const gguf_model_shape SHAPE = {
     .type = MR_TYPE_F16,
@@ -59,18 +55,16 @@ static void model_set_u32(const model *m, const char *key, uint32_t v) {
 
 static mr_status model_read(const model *m, mr_model_info *info, mr_err *err) {
     mr_gguf *g = NULL;
-    if (mr_gguf_open_memory(m->data, m->size, &g, err) != MR_OK)
-        fail_msg("%s", err->text);
+    expect_ok(mr_gguf_open_memory(m->data, m->size, &g, err), err);
     mr_status status = mr_model_info_read(g, info, err);
     mr_gguf_close(g);
     return status;
 }
 
-static mr_model_info expect_ok(model *m) {
+static mr_model_info expect_read(model *m) {
     mr_model_info info = {0};
     mr_err err = {0};
-    if (model_read(m, &info, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(model_read(m, &info, &err), &err);
     free(m->data);
     return info;
 }
@@ -89,7 +83,7 @@ static void test_plain_model(void **state) {
     (void)state;
     model m = model_begin();
     model_end(&m);
-    mr_model_info info = expect_ok(&m);
+    mr_model_info info = expect_read(&m);
     assert_string_equal(info.arch, "llama");
     assert_string_equal(info.name, "test model");
     assert_int_equal(info.n_layers, 2);
@@ -137,7 +131,7 @@ static void test_optional_keys(void **state) {
     gguf_writer_u32(m.w, "general.quantization_version", 2);
     gguf_writer_vector(m.w, "rope_freqs.weight", MR_TYPE_F32, 5, NULL);
     model_end(&m);
-    mr_model_info info = expect_ok(&m);
+    mr_model_info info = expect_read(&m);
     assert_int_equal(info.head_dim, 20);
     assert_int_equal(info.sliding_window, 32);
     assert_int_equal(info.rope.n_rot, 10);
@@ -177,7 +171,7 @@ static void test_rope_scaling(void **state) {
             gguf_writer_str(m.w, "llama.rope.scaling.type", cases[i].type);
         gguf_writer_f32(m.w, cases[i].factor_key, cases[i].factor);
         model_end(&m);
-        mr_model_info info = expect_ok(&m);
+        mr_model_info info = expect_read(&m);
         assert_int_equal(info.rope.scaling, cases[i].want);
         assert_true(info.rope.factor == cases[i].want_factor && info.rope.ext_factor == cases[i].want_ext);
     }
@@ -254,7 +248,7 @@ static void test_missing_keys(void **state) {
     model m = model_begin();
     gguf_writer_f32(m.w, "llama.attention.layer_norm_epsilon", 0.5f);
     model_end(&m);
-    assert_true(expect_ok(&m).norm_eps == 1e-5f);
+    assert_true(expect_read(&m).norm_eps == 1e-5f);
 }
 
 /* Keys that are added to the plain model: a number, an array or a text. */
@@ -332,7 +326,7 @@ static void test_numbers_for_each_layer(void **state) {
         char text[100];
         model m = model_with_array(keys[i], (const uint32_t[]){4, 4}, 2);
         model_end(&m);
-        mr_model_info info = expect_ok(&m);
+        mr_model_info info = expect_read(&m);
         assert_int_equal(i == 0 ? info.n_heads : i == 1 ? info.n_kv_heads : info.n_ff, 4);
 
         m = model_with_array(keys[i], (const uint32_t[]){4, 2}, 2);
@@ -360,7 +354,7 @@ static void test_vocabulary_and_tensors_must_agree(void **state) {
     static const char *const two[] = {"a", "b"};
     model m = model_with_array("", NULL, 0);
     model_end(&m);
-    assert_int_equal(expect_ok(&m).vocab_size, 11); /* no token list */
+    assert_int_equal(expect_read(&m).vocab_size, 11); /* no token list */
 
     m = model_with_array("", NULL, 0);
     gguf_writer_strs(m.w, "tokenizer.ggml.tokens", two, 2);
@@ -544,12 +538,11 @@ static int check_directory(const char *vectors, const char *folder, bool models)
         mr_model_info info = {0};
         mr_err err = {0};
         snprintf(path, sizeof path, "%s/%s/%s", vectors, folder, e->d_name);
-        if (mr_gguf_open(path, &g, &err) != MR_OK)
-            fail_msg("%s", err.text);
+        expect_ok(mr_gguf_open(path, &g, &err), &err);
         mr_status status = mr_model_info_read(g, &info, &err);
         if (!models) {
             assert_int_equal(status, MR_E_FORMAT);
-            assert_non_null(strstr(err.text, "the file holds a vocabulary and no weights"));
+            expect_says(err.text, "the file holds a vocabulary and no weights");
         } else if (status) {
             fail_msg("%s: %s", path, err.text);
         } else {

@@ -1,15 +1,11 @@
 /* Shapes that do not fit, what a backend does not do, and allocations that fail: each is one clear status. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "backends/cpu/cpu_backend.h"
 #include "engine/base/mem.h"
 #include "test_graph_support.h"
+#include "tests/support/test.h"
 
 /* --- Shapes ------------------------------------------------------------------------------------------------------------ */
 
@@ -319,7 +315,7 @@ static void test_the_cpu_names_heads_that_do_not_fit(void **state) {
     (void)state;
     mr_backend *be = NULL;
     mr_err err = {0};
-    assert_int_equal(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &be, &err), MR_OK);
+    expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &be, &err), &err);
     mr_graph *g = graph_make(4, 2);
     layer_inputs in = add_layer_inputs(g);
     in.attention.head_dim = 24;
@@ -327,8 +323,8 @@ static void test_the_cpu_names_heads_that_do_not_fit(void **state) {
     int32_t k = mr_graph_input(g, "k", MR_TYPE_F32, 24 * KV_HEADS, MR_ROWS_STEP);
     mr_graph_attention(g, q, k, k, &in.attention);
     mr_graph_stats stats;
-    assert_int_equal(mr_graph_finish(g, &(mr_backends){.at = {be}, .n = 1}, &stats, &err), MR_E_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "heads of 24"));
+    expect_fails(mr_graph_finish(g, &(mr_backends){.at = {be}, .n = 1}, &stats, &err), MR_E_UNSUPPORTED, &err,
+                 "heads of 24");
     mr_graph_destroy(g);
     mr_backend_destroy(be);
 }
@@ -354,8 +350,8 @@ static void test_failing_allocations(void **state) {
     mr_backend *be = NULL;
     mr_buffer *work = NULL;
     mr_err err = {0};
-    assert_int_equal(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &be, &err), MR_OK);
-    assert_int_equal(be->ops->buffer_create(be, 1 << 20, &work, &err), MR_OK);
+    expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &be, &err), &err);
+    expect_ok(be->ops->buffer_create(be, 1 << 20, &work, &err), &err);
     mr_status status = MR_E_NO_MEMORY;
     int n = 0;
     for (; status != MR_OK; n++) {

@@ -1,19 +1,15 @@
 /* MILLRACE_GRAPH_DEBUG and MILLRACE_GRAPH_REUSE: their words, and the tables that are printed. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "backends/cpu/cpu_backend.h"
 #include "engine/base/log.h"
 #include "engine/graph/debug.h"
 #include "test_graph_support.h"
+#include "tests/support/test.h"
 
 enum { N_LAYERS = 3, ROWS = 4, N_RUNS = 5 };
 
@@ -61,7 +57,7 @@ static char *run_graph(const char *debug, const char *name, size_t *offset) {
     mr_graph_stats stats;
     mr_err err = {0};
     assert_non_null(f);
-    assert_int_equal(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &be, &err), MR_OK);
+    expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &be, &err), &err);
     setenv("MILLRACE_GRAPH_DEBUG", debug, 1);
     mr_log_set_fd(fileno(f));
     mr_log_set_level(MR_LOG_ERROR); /* asked for is asked for */
@@ -73,8 +69,7 @@ static char *run_graph(const char *debug, const char *name, size_t *offset) {
             wanted = y;
     }
     mr_graph_output(g, y);
-    if (mr_graph_finish(g, &(mr_backends){.at = {be}, .n = 1}, &stats, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_graph_finish(g, &(mr_backends){.at = {be}, .n = 1}, &stats, &err), &err);
     assert_int_equal(be->ops->buffer_create(be, stats.work_bytes[0], &work, NULL), MR_OK);
     assert_int_equal(mr_graph_place(g, &work, NULL), MR_OK);
     *offset = wanted == NONE ? 0 : mr_graph_tensor(g, wanted)->offset;
@@ -95,8 +90,7 @@ static char *run_graph(const char *debug, const char *name, size_t *offset) {
 }
 
 static void expect(const char *text, const char *part) {
-    if (!strstr(text, part))
-        fail_msg("no \"%s\" in:\n%s", part, text);
+    expect_says(text, part);
 }
 
 static void test_splits(void **state) {

@@ -1,17 +1,13 @@
 /* The memory plan: a simulated run over random graphs, which notes who wrote each piece of the work buffer last, and
  * finds every reader that would see another tensor's bytes. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
 #include "test_graph_support.h"
+#include "tests/support/test.h"
 
 enum { SEED = 7, N_GRAPHS = 400, MAX_INPUT_TENSORS = 16 };
 

@@ -1,11 +1,8 @@
 /* What the passes make of a graph: which nodes may run at once, and which write A8 themselves. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 #include "test_graph_support.h"
 

@@ -1,16 +1,12 @@
 /* Placed graphs run on the CPU backend: rows in, rows out, only as many as are real. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "backends/cpu/cpu_backend.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "test_graph_support.h"
+#include "tests/support/test.h"
 
 enum { ROWS = 8, OUT_ROWS = 4, COLUMNS = 40 }; /* 40 floats: rows are padded to 192 bytes */
 
@@ -26,7 +22,7 @@ typedef struct sums {
 static sums sums_make_on(const mr_cpu_options *cpu) {
     sums s = {0};
     mr_err err = {0};
-    assert_int_equal(mr_cpu_backend_create(cpu, &s.be, &err), MR_OK);
+    expect_ok(mr_cpu_backend_create(cpu, &s.be, &err), &err);
     s.g = graph_make(ROWS, OUT_ROWS);
     s.x = mr_graph_input(s.g, "x", MR_TYPE_F32, COLUMNS, MR_ROWS_STEP);
     s.y = mr_graph_input(s.g, "y", MR_TYPE_F32, COLUMNS, MR_ROWS_STEP);
@@ -35,10 +31,9 @@ static sums sums_make_on(const mr_cpu_options *cpu) {
     s.taken = mr_graph_take_rows(s.g, s.sum, s.wanted);
     mr_graph_output(s.g, s.sum);
     mr_graph_output(s.g, s.taken);
-    if (mr_graph_finish(s.g, &(mr_backends){.at = {s.be}, .n = 1}, &s.stats, &err) != MR_OK)
-        fail_msg("%s", err.text);
-    assert_int_equal(s.be->ops->buffer_create(s.be, s.stats.work_bytes[0], &s.work, &err), MR_OK);
-    assert_int_equal(mr_graph_place(s.g, &s.work, &err), MR_OK);
+    expect_ok(mr_graph_finish(s.g, &(mr_backends){.at = {s.be}, .n = 1}, &s.stats, &err), &err);
+    expect_ok(s.be->ops->buffer_create(s.be, s.stats.work_bytes[0], &s.work, &err), &err);
+    expect_ok(mr_graph_place(s.g, &s.work, &err), &err);
     return s;
 }
 

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "test_graph_support.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
+#include "tests/support/test.h"
 
-#include <cmocka.h>
+#include <string.h>
 
 static void describe(const mr_backend *be, mr_device_info *out) {
     *out = (mr_device_info){.name = "fake", .alignment = ((const fake_backend *)be)->alignment};

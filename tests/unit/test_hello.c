@@ -1,15 +1,11 @@
 /* tests/unit/test_hello.c - what a rank says of itself, and when two model files are the same one. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "tests/support/test.h"
 #include "tests/support/tiny_model.h"
 #include "worker/hello.h"
 
@@ -29,8 +25,7 @@ static void file_save(const file *f) {
 static mr_gguf *file_open(const file *f) {
     mr_gguf *g = NULL;
     mr_err err;
-    if (mr_gguf_open(f->path, &g, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_gguf_open(f->path, &g, &err), &err);
     return g;
 }
 

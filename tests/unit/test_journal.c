@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "coordinator/job/journal.h"
 #include "engine/base/mem.h"
+#include "tests/support/test.h"
 
 enum { N = 300, N_PROMPT = 3, MAX_IDS = 7 };
 
@@ -38,10 +33,10 @@ static void test_growth(void **state) {
     static mr_entry *entries[N];
     mr_journal *j;
     mr_err err;
-    assert_int_equal(mr_journal_create(&j, &err), MR_OK);
+    expect_ok(mr_journal_create(&j, &err), &err);
     for (int32_t i = 0; i < N; i++) {
         int64_t sequence = -1;
-        assert_int_equal(append(j, i, &sequence, &err), MR_OK);
+        expect_ok(append(j, i, &sequence, &err), &err);
         assert_int_equal(sequence, i);
         entries[i] = mr_journal_entry(j, i);
     }
@@ -65,7 +60,7 @@ static void test_failing_allocations(void **state) {
     mr_mem_fail_at(0);
     assert_int_equal(mr_journal_create(&j, &err), MR_E_NO_MEMORY);
     mr_mem_fail_at(-1);
-    assert_int_equal(mr_journal_create(&j, &err), MR_OK);
+    expect_ok(mr_journal_create(&j, &err), &err);
     int32_t n_failures = 0;
     for (int32_t i = 0; i < 40; i++) {
         mr_status status = MR_E_NO_MEMORY;
@@ -82,7 +77,7 @@ static void test_failing_allocations(void **state) {
             assert_int_equal(status, MR_E_NO_MEMORY);
             assert_int_equal(sequence, -7);
             assert_int_equal(mr_journal_count(j), i);
-            assert_non_null(strstr(err.text, "7 tokens"));
+            expect_says(err.text, "7 tokens");
         }
     }
     assert_true(n_failures >= 2 * 40);

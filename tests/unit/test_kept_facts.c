@@ -1,16 +1,12 @@
 /* tests/unit/test_kept_facts.c - measurements that are kept in a file: they come back as they were, or not at all. */
 // SPDX-License-Identifier: Apache-2.0
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "tests/support/test.h"
 #include "tests/support/tiny_model.h"
 #include "worker/kept_facts.h"
 

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "backends/cpu/cpu_backend.h"
 #include "engine/base/mem.h"
 #include "engine/kv/kv_store.h"
+#include "tests/support/test.h"
 
 static const mr_kv_desc DESC = {.n_layers = 3, .n_blocks = 5, .n_kv_heads = 2, .head_dim = 32, .type = MR_TYPE_F16};
 
@@ -184,9 +179,8 @@ static void test_no_memory(void **state) {
     mr_kv_store *kv = NULL;
     mr_err err = {0};
     mr_mem_set_budget(before + 1);
-    assert_int_equal(mr_kv_store_create(be, &DESC, &kv, &err), MR_E_NO_MEMORY);
-    assert_non_null(strstr(err.text, "KV cache of 5 blocks in 3 layers"));
-    assert_non_null(strstr(err.text, "budget"));
+    expect_fails(mr_kv_store_create(be, &DESC, &kv, &err), MR_E_NO_MEMORY, &err, "KV cache of 5 blocks in 3 layers");
+    expect_says(err.text, "budget");
     mr_mem_set_budget(0);
     assert_int_equal(mr_mem_get_stats().live_bytes, before);
     mr_backend_destroy(be);

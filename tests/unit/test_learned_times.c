@@ -1,19 +1,13 @@
 /* tests/unit/test_learned_times.c - curves and hops out of what stages report. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "coordinator/job/learned_times.h"
 #include "engine/base/mem.h"
+#include "tests/support/test.h"
 
 static mr_learned_times *create(int32_t n_stages) {
     mr_learned_times *t = NULL;
     mr_err err;
-    assert_int_equal(mr_learned_times_create(n_stages, &t, &err), MR_OK);
+    expect_ok(mr_learned_times_create(n_stages, &t, &err), &err);
     return t;
 }
 

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "coordinator/job/ledger.h"
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
+#include "tests/support/test.h"
 
 enum { N_BLOCKS = 23, N_SLOTS = 6, MAX_BLOCKS = 9 };
 
@@ -60,7 +55,7 @@ static void test_against_a_model(void **state) {
     model m = {0};
     mr_err err;
     uint64_t before;
-    assert_int_equal(mr_ledger_create(N_BLOCKS, N_SLOTS, MAX_BLOCKS, &l, &err), MR_OK);
+    expect_ok(mr_ledger_create(N_BLOCKS, N_SLOTS, MAX_BLOCKS, &l, &err), &err);
     before = mr_mem_thread_allocs();
     for (uint64_t i = 0; i < 20000; i++) {
         uint64_t r = mr_rng_u64(31, 0, i);
@@ -91,7 +86,7 @@ static void test_failing_allocations(void **state) {
             break;
         assert_int_equal(status, MR_E_NO_MEMORY);
         assert_null(l);
-        assert_non_null(strstr(err.text, "23 KV blocks"));
+        expect_says(err.text, "23 KV blocks");
     }
     assert_true(n_failed >= 4);
     mr_ledger_destroy(l);

@@ -1,17 +1,12 @@
 /* tests/unit/test_ledger_shared.c - sequences with common beginnings over one ledger: every block that a sequence is given
  * holds what it expects, and every account adds up. The test keeps the content of each block as the steps would have left it. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "coordinator/job/ledger.h"
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
+#include "tests/support/test.h"
 
 enum { BLOCK = 4, N_BLOCKS = 14, N_SLOTS = 5, MAX_BLOCKS = 6, MAX_IDS = MAX_BLOCKS * BLOCK };
 
@@ -129,7 +124,7 @@ static void test_every_block_holds_what_is_expected(void **state) {
     static world w;
     mr_err err;
     w = (world){0};
-    assert_int_equal(mr_ledger_create(N_BLOCKS, N_SLOTS, MAX_BLOCKS, &w.ledger, &err), MR_OK);
+    expect_ok(mr_ledger_create(N_BLOCKS, N_SLOTS, MAX_BLOCKS, &w.ledger, &err), &err);
     for (uint64_t i = 0; i < 60000; i++) {
         uint64_t r = mr_rng_u64(11, 2, i), allocs = mr_mem_thread_allocs();
         int32_t slot = (int32_t)(r >> 50) % N_SLOTS;
@@ -142,13 +137,12 @@ static void test_every_block_holds_what_is_expected(void **state) {
             issue(&w, slot, r);
         }
         assert_int_equal(mr_mem_thread_allocs(), allocs);
-        if (mr_ledger_check(w.ledger, &err) != MR_OK)
-            fail_msg("%s", err.text);
+        expect_ok(mr_ledger_check(w.ledger, &err), &err);
     }
     for (int32_t i = 0; i < N_SLOTS; i++)
         mr_ledger_release(w.ledger, i);
     assert_int_equal(mr_ledger_n_free(w.ledger), N_BLOCKS);
-    assert_int_equal(mr_ledger_check(w.ledger, &err), MR_OK);
+    expect_ok(mr_ledger_check(w.ledger, &err), &err);
     print_message("%d whole hits, %d copies, %d waits, %d refusals\n", w.n_whole_hits, w.n_copies, w.n_waits,
                   w.n_refused);
     assert_true(w.n_whole_hits > 100 && w.n_copies > 100 && w.n_waits > 100 && w.n_refused > 100);
@@ -163,7 +157,7 @@ static void test_eviction(void **state) {
     seq a = {.n_prompt = 4 * BLOCK, .n_ids = 4 * BLOCK};
     const mr_ledger_hits none = {.copy_of = MR_NO_BLOCK};
     name(&a);
-    assert_int_equal(mr_ledger_create(6, 2, 6, &l, &err), MR_OK);
+    expect_ok(mr_ledger_create(6, 2, 6, &l, &err), &err);
     assert_true(mr_ledger_begin(l, 0, &none, 4, 0));
     for (int32_t i = 0; i < 4; i++) {
         mr_ledger_promise(l, 0, i, MR_PREFIX_WHOLE, &a.keys[i]);

@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Arrivals, percentiles, and what is reckoned from the times of tokens. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "coordinator/cli/bench/load.h"
+#include "tests/support/test.h"
 
 static mr_load make(mr_load_poisson p) {
     mr_load l;
     mr_err err;
-    assert_int_equal(mr_load_make(&p, &l, &err), MR_OK);
+    expect_ok(mr_load_make(&p, &l, &err), &err);
     return l;
 }
 
@@ -53,19 +49,16 @@ static void test_no_load(void **state) {
     mr_load l;
     mr_err err;
     mr_load_poisson many = {.rate = 1e6, .seconds = 1e6, .n_prompt = 1, .n_tokens = 1};
-    assert_int_equal(mr_load_make(&many, &l, &err), MR_E_INVALID);
-    assert_non_null(strstr(err.text, "more than 1048576"));
+    expect_fails(mr_load_make(&many, &l, &err), MR_E_INVALID, &err, "more than 1048576");
     mr_load_poisson none = {.rate = 0.001, .seconds = 0.001, .n_prompt = 1, .n_tokens = 1};
-    assert_int_equal(mr_load_make(&none, &l, &err), MR_E_INVALID);
-    assert_non_null(strstr(err.text, "no request arrives"));
+    expect_fails(mr_load_make(&none, &l, &err), MR_E_INVALID, &err, "no request arrives");
 }
 
 static void test_parse(void **state) {
     (void)state;
     mr_load l;
     mr_err err;
-    assert_int_equal(mr_load_parse(mr_str_from("# a day\n0,3,2\n\n0.25,1,9 \r\n0.25,100,1"), "day.csv", &l, &err),
-                     MR_OK);
+    expect_ok(mr_load_parse(mr_str_from("# a day\n0,3,2\n\n0.25,1,9 \r\n0.25,100,1"), "day.csv", &l, &err), &err);
     assert_int_equal(l.n, 3);
     assert_int_equal(l.requests[0].at_ns, 0);
     assert_int_equal(l.requests[1].at_ns, 250000000);
@@ -115,8 +108,8 @@ static void test_parse_refuses_what_is_no_text(void **state) {
                                "1,1,1\n";
     mr_load l;
     mr_err err;
-    assert_int_equal(mr_load_parse((mr_str){TEXT, sizeof TEXT - 1}, "day.csv", &l, &err), MR_E_FORMAT);
-    assert_non_null(strstr(err.text, "day.csv is no text: byte 6 is 0"));
+    expect_fails(mr_load_parse((mr_str){TEXT, sizeof TEXT - 1}, "day.csv", &l, &err), MR_E_FORMAT, &err,
+                 "day.csv is no text: byte 6 is 0");
 }
 
 static void test_parse_refuses_too_many(void **state) {
@@ -129,11 +122,11 @@ static void test_parse_refuses_too_many(void **state) {
         memcpy(text + i * BYTES, LINE, BYTES);
     mr_load l;
     mr_err err;
-    assert_int_equal(mr_load_parse((mr_str){text, (size_t)(N - 1) * BYTES}, "day.csv", &l, &err), MR_OK);
+    expect_ok(mr_load_parse((mr_str){text, (size_t)(N - 1) * BYTES}, "day.csv", &l, &err), &err);
     assert_int_equal(l.n, N - 1);
     mr_load_end(&l);
-    assert_int_equal(mr_load_parse((mr_str){text, (size_t)N * BYTES}, "day.csv", &l, &err), MR_E_FORMAT);
-    assert_non_null(strstr(err.text, "line 1048577: there are more than 1048576 requests"));
+    expect_fails(mr_load_parse((mr_str){text, (size_t)N * BYTES}, "day.csv", &l, &err), MR_E_FORMAT, &err,
+                 "line 1048577: there are more than 1048576 requests");
     free(text);
 }
 
@@ -160,14 +153,14 @@ static void test_summary(void **state) {
     mr_load l;
     mr_err err;
     mr_load_summary s;
-    assert_int_equal(mr_load_parse(mr_str_from("0,3,2\n1,1,3\n2,1,4\n"), "x", &l, &err), MR_OK);
+    expect_ok(mr_load_parse(mr_str_from("0,3,2\n1,1,3\n2,1,4\n"), "x", &l, &err), &err);
     const int64_t ms = 1000000, times[] = {100 * ms, 150 * ms, 1300 * ms, 1310 * ms, 1330 * ms, 2500 * ms};
     memcpy(l.times, times, sizeof times);
     l.requests[0].n_come = 2;
     l.requests[1].n_come = 3;
     l.requests[2].n_come = 1;
     l.requests[2].failed = true;
-    assert_int_equal(mr_load_summarise(&l, &s, &err), MR_OK);
+    expect_ok(mr_load_summarise(&l, &s, &err), &err);
     assert_int_equal(s.n_done, 2);
     assert_int_equal(s.n_failed, 1);
     assert_int_equal(s.n_tokens, 6);
@@ -192,7 +185,7 @@ static double sustained(int n, double (*wait)(int i)) {
         l.requests[i] =
             (mr_load_request){.at_ns = at_ns, .n_prompt = 1, .n_tokens = 1, .n_come = 1, .token_ns = &times[i]};
     }
-    assert_int_equal(mr_load_summarise(&l, &s, &err), MR_OK);
+    expect_ok(mr_load_summarise(&l, &s, &err), &err);
     free(l.requests);
     free(times);
     return s.sustained;

@@ -1,15 +1,11 @@
 /* tests/unit/test_measure.c - measuring layers: what is measured and what ends it, not how fast anything is. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include "backends/cpu/cpu_backend.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "tests/support/test.h"
 #include "tests/support/tiny_model.h"
 #include "worker/measure.h"
 
@@ -32,7 +28,7 @@ static bool told_to_end(void *ctx) {
 static void rig_start(rig *r, const tiny_desc *d, int32_t max_rows) {
     mr_err err;
     *r = (rig){.m = tiny_model_create(d), .ends_at = -1};
-    assert_int_equal(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 2}, &r->backend, &err), MR_OK);
+    expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 2}, &r->backend, &err), &err);
     r->config = (mr_measure_config){.gguf = r->m->gguf,
                                     .info = &r->m->info,
                                     .backend = r->backend,
@@ -107,7 +103,7 @@ static void test_measures_all_rows(void **state) {
     d.n_layers = 3;
     rig_start(&r, &d, 600);
     r.config.kind_ns = 5 * MR_NS_PER_S;
-    assert_int_equal(mr_measure_stage_times(&r.config, &out, &err), MR_OK);
+    expect_ok(mr_measure_stage_times(&r.config, &out, &err), &err);
     assert_int_equal(out.layer[0].n, 10); /* 512 */
     assert_int_equal(out.output.n, 7);    /* 64 */
     rig_stop(&r);
@@ -161,7 +157,7 @@ static void test_fewer_trials_without_memory(void **state) {
     rig_start(&r, &d, 1);
     r.config.kind_ns = 1;
     int64_t n_allocs = -(int64_t)mr_mem_get_stats().n_allocs, n = 0;
-    assert_int_equal(mr_measure_stage_times(&r.config, &out, &err), MR_OK);
+    expect_ok(mr_measure_stage_times(&r.config, &out, &err), &err);
     n_allocs += (int64_t)mr_mem_get_stats().n_allocs;
     mr_status status = MR_E_NO_MEMORY;
     for (; status != MR_OK; n += 5) {

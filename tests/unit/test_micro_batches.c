@@ -1,13 +1,8 @@
 /* tests/unit/test_micro_batches.c - the formula against a simulation of a pipeline, and the choice against all others. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include "coordinator/planning/micro_batches.h"
 #include "engine/base/rng.h"
+#include "tests/support/test.h"
 
 enum { MAX_STAGES = 6, N_ROUNDS = 200, WARM_UP = 40 };
 

@@ -1,13 +1,9 @@
 /* The angles of rule R against the formulas in double, with libm. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include "engine/model/model.h"
+#include "tests/support/test.h"
 
 enum { MAX_PAIRS = 128, ROW = 160 };
 static const double PI = 3.14159265358979323846;

@@ -1,18 +1,14 @@
 /* Which tensors a stage takes from a file, and what it says about those that do not fit. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "backends/cpu/cpu_backend.h"
 #include "engine/base/mem.h"
 #include "engine/model/model.h"
+#include "tests/support/test.h"
 #include "tests/support/tiny_model.h"
 
 static mr_backend *backend;
@@ -51,11 +47,10 @@ static void expect_error(tiny_model *m, mr_status want, const char *text, const 
 }
 
 /* Takes the model over. */
-static size_t expect_ok(tiny_model *m, int32_t first, int32_t last) {
+static size_t expect_loads(tiny_model *m, int32_t first, int32_t last) {
     mr_weights *w = NULL;
     mr_err err = {0};
-    if (create(m, first, last, &w, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(create(m, first, last, &w, &err), &err);
     size_t bytes = mr_weights_bytes(w);
     mr_weights_destroy(w);
     tiny_model_destroy(m);
@@ -82,7 +77,7 @@ static void expect_missing(const char *arch, const char *suffix) {
     snprintf(name, sizeof name, "blk.1.%s", suffix);
     tiny_edit edit = {.name = name, .kind = TINY_LEAVE_OUT};
     expect_error(edited(d, edit), MR_E_FORMAT, name, "missing");
-    expect_ok(edited(d, edit), 0, 1); /* another stage's problem */
+    expect_loads(edited(d, edit), 0, 1); /* another stage's problem */
 }
 
 static void test_a_missing_tensor_is_named(void **state) {
@@ -97,7 +92,7 @@ static void test_a_missing_tensor_is_named(void **state) {
         expect_missing("qwen3", QWEN3_TENSORS[i]);
     tiny_edit norm = {.name = "output_norm.weight", .kind = TINY_LEAVE_OUT};
     expect_error(edited(tiny_default("llama", MR_TYPE_F16), norm), MR_E_FORMAT, "output_norm.weight", "missing");
-    expect_ok(edited(tiny_default("llama", MR_TYPE_F16), norm), 0, 1);
+    expect_loads(edited(tiny_default("llama", MR_TYPE_F16), norm), 0, 1);
 }
 
 static void test_a_wrong_shape_is_named(void **state) {
@@ -143,7 +138,7 @@ static void test_a_wrong_type_is_named(void **state) {
     static const mr_type halves[] = {MR_TYPE_F16, MR_TYPE_BF16};
     for (size_t i = 0; i < sizeof halves / sizeof *halves; i++) {
         tiny_edit half = {.name = "blk.0.attn_norm.weight", .kind = TINY_TYPE, .type = halves[i]};
-        expect_ok(edited(tiny_default("llama", MR_TYPE_F32), half), 0, 2);
+        expect_loads(edited(tiny_default("llama", MR_TYPE_F32), half), 0, 2);
     }
 }
 
@@ -176,8 +171,8 @@ static void test_tensors_of_experts(void **state) {
     expect_error(tiny_model_open(w), MR_E_UNSUPPORTED, "blk.1.ffn_up.weight", "llama");
     /* Four matrices for one, and the router: 16 lanes of which 4 are used. */
     size_t ffn = 3 * 64 * 160 * sizeof(float), router = 64 * 16 * sizeof(float);
-    size_t bytes = expect_ok(tiny_model_create(&d), 0, 1);
-    assert_int_equal(bytes, expect_ok(tiny_model_create(&dense), 0, 1) + 3 * ffn + router);
+    size_t bytes = expect_loads(tiny_model_create(&d), 0, 1);
+    assert_int_equal(bytes, expect_loads(tiny_model_create(&dense), 0, 1) + 3 * ffn + router);
 }
 
 /* What nothing takes would change the model without a word: it is refused by the stage that it belongs to. */
@@ -199,7 +194,7 @@ static void test_an_unknown_tensor_is_named(void **state) {
             gguf_writer *w = tiny_model_write(&d);
             gguf_writer_vector(w, cases[i].name, MR_TYPE_F32, 16, NULL);
             if (ok)
-                expect_ok(tiny_model_open(w), cases[i].other, cases[i].other + 1);
+                expect_loads(tiny_model_open(w), cases[i].other, cases[i].other + 1);
             else
                 expect_error_in(tiny_model_open(w), cases[i].first, cases[i].last, MR_E_UNSUPPORTED, cases[i].name,
                                 "llama");
@@ -235,7 +230,7 @@ static void test_rope_factors_that_are_none(void **state) {
     }
     tiny_desc d = tiny_default("llama", MR_TYPE_F32);
     d.rope_factors = true;
-    expect_ok(tiny_model_create(&d), 0, 2);
+    expect_loads(tiny_model_create(&d), 0, 2);
 }
 
 /* --- Sizes and loading ------------------------------------------------------------------------------------------------- */
@@ -247,8 +242,8 @@ static void test_stages_add_up_to_the_model(void **state) {
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         tiny_desc d = tiny_default("llama", types[t]);
         d.n_layers = 3;
-        size_t whole = expect_ok(tiny_model_create(&d), 0, 3), head = expect_ok(tiny_model_create(&d), 0, 1);
-        size_t middle = expect_ok(tiny_model_create(&d), 1, 2), tail = expect_ok(tiny_model_create(&d), 2, 3);
+        size_t whole = expect_loads(tiny_model_create(&d), 0, 3), head = expect_loads(tiny_model_create(&d), 0, 1);
+        size_t middle = expect_loads(tiny_model_create(&d), 1, 2), tail = expect_loads(tiny_model_create(&d), 2, 3);
         size_t angles = head + middle + tail - whole;
         assert_int_equal(head, middle); /* the embedding stays in the file */
         assert_true(tail > head);

@@ -1,14 +1,10 @@
 /* tests/unit/test_output_text.c - the text of a generation: stop texts that span tokens, and what is held back. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "coordinator/serving/text/output_text.h"
+#include "tests/support/test.h"
 
 /* One token for each byte, and a few longer ones. */
 enum { N_BYTES = 256, ABC = N_BYTES, NEWLINE_USER, N };
@@ -34,7 +30,7 @@ static mr_tokenizer *make_tokenizer(void) {
     d.scores = scores;
     mr_tokenizer *tok = NULL;
     mr_err err;
-    assert_int_equal(mr_tokenizer_create(&d, &tok, &err), MR_OK);
+    expect_ok(mr_tokenizer_create(&d, &tok, &err), &err);
     return tok;
 }
 
@@ -42,7 +38,7 @@ static mr_tokenizer *tok;
 
 static void push(output_text *t, int32_t id) {
     mr_err err;
-    assert_int_equal(output_text_push(t, id, &err), MR_OK);
+    expect_ok(output_text_push(t, id, &err), &err);
 }
 
 /* The bytes of text as tokens, as long as it is not stopped. What may be shown never shrinks. */
@@ -137,7 +133,7 @@ static void test_end_shows_what_was_held(void **state) {
     mr_err err;
     push_bytes(&t, "xabc");
     check(&t, "xabc", 1, false);
-    assert_int_equal(output_text_end(&t, &err), MR_OK);
+    expect_ok(output_text_end(&t, &err), &err);
     check(&t, "xabc", 4, false);
     push_bytes(&t, "d"); /* nothing comes after the end */
     check(&t, "xabc", 4, false);
@@ -156,7 +152,7 @@ static void test_characters(void **state) {
     push_bytes(&t, "\xC3\xA9");
     check(&t, "caf\xC3\xA8.", 6, true);
     push_bytes(&u, "x\xE2\x82");
-    assert_int_equal(output_text_end(&u, &err), MR_OK);
+    expect_ok(output_text_end(&u, &err), &err);
     check(&u, "x\xEF\xBF\xBD", 4, false);
     output_text_deinit(&t);
     output_text_deinit(&u);

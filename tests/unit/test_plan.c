@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "coordinator/planning/plan.h"
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
+#include "tests/support/test.h"
 #include "tests/support/tiny_model.h"
 
 enum { MAX_LAYERS = 9 };
@@ -87,7 +82,7 @@ static void test_balance_is_optimal(void **state) {
             tiny_model *m = make_model(n_layers, seed);
             for (int32_t n_stages = 1; n_stages <= n_layers; n_stages++) {
                 size_t worst = 0;
-                assert_int_equal(mr_plan_balance(m->gguf, &m->info, n_stages, &p, &err), MR_OK);
+                expect_ok(mr_plan_balance(m->gguf, &m->info, n_stages, &p, &err), &err);
                 check_ranges(m, &p, n_stages);
                 for (int32_t i = 0; i < n_stages; i++) {
                     size_t c = cost(m, p.stages[i].first, p.stages[i].last);
@@ -103,16 +98,14 @@ static void refuse_balance(const tiny_model *m, int32_t n_stages, const char *te
     static mr_plan p;
     mr_err err;
     assert_int_equal(mr_plan_balance(m->gguf, &m->info, n_stages, &p, &err), MR_E_INVALID);
-    if (!strstr(err.text, text))
-        fail_msg("\"%s\" does not say \"%s\"", err.text, text);
+    expect_says(err.text, text);
 }
 
 static void refuse_cut(const tiny_model *m, const int32_t *first_layers, int32_t n, const char *text) {
     static mr_plan p;
     mr_err err;
     assert_int_equal(mr_plan_cut(m->gguf, &m->info, first_layers, n, &p, &err), MR_E_INVALID);
-    if (!strstr(err.text, text))
-        fail_msg("\"%s\" does not say \"%s\"", err.text, text);
+    expect_says(err.text, text);
 }
 
 static void test_errors_name_the_value(void **state) {
@@ -138,13 +131,13 @@ static void test_cut(void **state) {
     static mr_plan p;
     mr_err err;
     tiny_model *m = make_model(5, 2);
-    assert_int_equal(mr_plan_cut(m->gguf, &m->info, NULL, 0, &p, &err), MR_OK);
+    expect_ok(mr_plan_cut(m->gguf, &m->info, NULL, 0, &p, &err), &err);
     check_ranges(m, &p, 1);
-    assert_int_equal(mr_plan_cut(m->gguf, &m->info, (int32_t[]){1, 3}, 2, &p, &err), MR_OK);
+    expect_ok(mr_plan_cut(m->gguf, &m->info, (int32_t[]){1, 3}, 2, &p, &err), &err);
     check_ranges(m, &p, 3);
     assert_int_equal(p.stages[1].first, 1);
     assert_int_equal(p.stages[1].last, 3);
-    assert_int_equal(mr_plan_cut(m->gguf, &m->info, (int32_t[]){1, 2, 3, 4}, 4, &p, &err), MR_OK);
+    expect_ok(mr_plan_cut(m->gguf, &m->info, (int32_t[]){1, 2, 3, 4}, 4, &p, &err), &err);
     check_ranges(m, &p, 5);
     tiny_model_destroy(m);
 }

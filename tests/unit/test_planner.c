@@ -2,14 +2,9 @@
  * plan is plain. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "coordinator/planning/plan_predict.h"
 #include "coordinator/planning/plan_problem.h"
@@ -17,6 +12,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
 #include "tests/support/share.h"
+#include "tests/support/test.h"
 
 enum { MAX_RANKS = 6, MAX_LAYERS = 9, N_CLUSTERS = 60 };
 
@@ -179,7 +175,7 @@ static void compare_with_all(const cluster *c, const char *what, int number, dou
     if (got > (1 + tolerance) * want)
         fail_msg("%s %d: %d ranks, %d layers, %d sequences: %g s, the best plan takes %g s", what, number,
                  c->facts.n_ranks, c->facts.n_layers, c->config.n_sequences, got, want);
-    assert_int_equal(mr_planner_check_memory(&c->config, &plan, &err), MR_OK);
+    expect_ok(mr_planner_check_memory(&c->config, &plan, &err), &err);
     assert_true(mr_planner_kv_tokens(&c->config, &plan) >= c->config.kv_tokens);
 }
 
@@ -235,9 +231,9 @@ static void test_orders(void **state) {
         plan_order *o;
         mr_err err;
         cluster_random(&c, 3, random_int(1, 7), true); /* equal links: the mean way back is that of each */
-        assert_int_equal(plan_problem_init(&p, &c.config, &err), MR_OK);
-        assert_int_equal(plan_exact_create(&p, 0, &x, &err), MR_OK);
-        assert_int_equal(plan_order_create(&p, &o, &err), MR_OK);
+        expect_ok(plan_problem_init(&p, &c.config, &err), &err);
+        expect_ok(plan_exact_create(&p, 0, &x, &err), &err);
+        expect_ok(plan_order_create(&p, &o, &err), &err);
         plan_problem_set_rows(&p, random_in(1, 16));
         const plan_bounds bounds = {i % 2 ? random_in(5e-3, 40e-3) : INFINITY,
                                     i % 4 ? random_in(5e-3, 80e-3) : INFINITY};
@@ -283,8 +279,7 @@ static void cluster_plain(cluster *c, int32_t n_ranks, int32_t n_layers) {
 
 static void solve(const cluster *c, mr_plan *plan) {
     mr_err err;
-    if (mr_planner_solve(&c->config, plan, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_planner_solve(&c->config, plan, &err), &err);
     check_plan(c, plan);
 }
 
@@ -362,8 +357,7 @@ static void test_memory_is_short(void **state) {
     solve(&c, &plan);
     assert_int_equal(plan.n_stages, 2);
     c.ranks[1].memory_bytes = 450;
-    assert_int_equal(mr_planner_solve(&c.config, &plan, &err), MR_E_NO_MEMORY);
-    assert_non_null(strstr(err.text, "does not fit the memory of 2 ranks"));
+    expect_fails(mr_planner_solve(&c.config, &plan, &err), MR_E_NO_MEMORY, &err, "does not fit the memory of 2 ranks");
     c.ranks[0].memory_bytes = 0; /* not known */
     solve(&c, &plan);
     c.config.rank_bytes = 400;
@@ -404,11 +398,10 @@ static void test_memory_of_a_plan(void **state) {
     cluster_plain(&c, 2, 8); /* stage 1 on rank 0: 3 layers of 100, 20 and 60 beside the KV cache */
     c.ranks[0].memory_bytes = 380 + 3 * 40;
     c.config.kv_tokens = 40;
-    assert_int_equal(mr_planner_check_memory(&c.config, &plan, &err), MR_OK);
+    expect_ok(mr_planner_check_memory(&c.config, &plan, &err), &err);
     assert_int_equal(mr_planner_kv_tokens(&c.config, &plan), 40);
     c.config.kv_tokens = 41;
-    assert_int_equal(mr_planner_check_memory(&c.config, &plan, &err), MR_E_NO_MEMORY);
-    assert_non_null(strstr(err.text, "rank 0 on node0"));
+    expect_fails(mr_planner_check_memory(&c.config, &plan, &err), MR_E_NO_MEMORY, &err, "rank 0 on node0");
     c.ranks[0].memory_bytes = 379;
     assert_int_equal(mr_planner_kv_tokens(&c.config, &plan), 0);
     c.ranks[0].memory_bytes = c.ranks[1].memory_bytes = 0; /* not known */
@@ -427,7 +420,7 @@ static void test_hosts_on_their_own(void **state) {
     mr_plan_predict(&c.facts, &whole, 0, &p);
     strcpy(c.ranks[3].host, c.ranks[1].host);
     c.ranks[2].memory_bytes = 800;
-    assert_int_equal(mr_planner_compare(&c.config, &a, &err), MR_OK);
+    expect_ok(mr_planner_compare(&c.config, &a, &err), &err);
     assert_int_equal(a.n_hosts, 2);
     assert_int_equal(a.rank, 1);
     double one = mr_plan_decode_rate(&p, 16, NULL), half = mr_plan_decode_rate(&p, 8, NULL);
@@ -435,7 +428,7 @@ static void test_hosts_on_their_own(void **state) {
     assert_float_equal(a.hosts_rate / half, 3, 0.02);
     for (int32_t r = 0; r < 4; r++)
         c.ranks[r].memory_bytes = 400;
-    assert_int_equal(mr_planner_compare(&c.config, &a, &err), MR_OK);
+    expect_ok(mr_planner_compare(&c.config, &a, &err), &err);
     assert_int_equal(a.rank, -1);
     assert_true(a.rate == 0 && a.hosts_rate == 0 && a.n_hosts == 0);
 }

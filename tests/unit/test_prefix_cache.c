@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "coordinator/job/prefix_cache.h"
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
+#include "tests/support/test.h"
 
 enum { N_BLOCKS = 12, N_KEYS = 30 };
 
@@ -158,7 +153,7 @@ static void test_against_a_model(void **state) {
     mr_err err;
     model m = {0};
     memset(m.key, -1, sizeof m.key);
-    assert_int_equal(mr_prefix_cache_create(N_BLOCKS, &c, &err), MR_OK);
+    expect_ok(mr_prefix_cache_create(N_BLOCKS, &c, &err), &err);
     uint64_t before = mr_mem_thread_allocs();
     for (uint64_t i = 0; i < 5000; i++) {
         turn(c, &m, mr_rng_u64(3, 1, i));
@@ -183,7 +178,7 @@ static void test_waits(void **state) {
     mr_err err;
     mr_prefix_wait w[6] = {0};
     const mr_prefix_key a = number(1), b = number(2);
-    assert_int_equal(mr_prefix_cache_create(N_BLOCKS, &c, &err), MR_OK);
+    expect_ok(mr_prefix_cache_create(N_BLOCKS, &c, &err), &err);
     mr_prefix_cache_promise(c, 0, MR_PREFIX_WHOLE, &a);
     mr_prefix_cache_promise(c, 1, MR_PREFIX_BEGIN, &b);
     for (int i = 0; i < 6; i++)

@@ -1,14 +1,10 @@
 /* Which products leave the CPU, by made-up times. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "engine/base/clock.h"
+#include "tests/support/test.h"
 #include "worker/products.h"
 
 enum { MAX_ROWS = 300, MAX_ASKED = 64 };
@@ -63,8 +59,7 @@ static const mr_product_sample SAMPLES[] = {{.type = MR_TYPE_F32, .k = 64, .n = 
 static void choose(fake *f, mr_backends *list, int32_t max_rows) {
     mr_err err = {0};
     mr_clock_freeze(1000);
-    if (mr_products_choose(list, SAMPLES, 2, max_rows, fake_timer, f, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_products_choose(list, SAMPLES, 2, max_rows, fake_timer, f, &err), &err);
 }
 
 /* A device that has to be started: it pays from some rows on, for each type its own. */

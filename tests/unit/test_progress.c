@@ -1,17 +1,13 @@
 /* tests/unit/test_progress.c - progress where standard error is no terminal: lines come one by one, and none repeats
  * the last one. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "coordinator/console/progress.h"
 #include "engine/base/clock.h"
+#include "tests/support/test.h"
 
 /* What shows(p) writes to standard error. */
 static void capture(void (*shows)(progress *p), char *out, size_t size) {

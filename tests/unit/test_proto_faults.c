@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Every allocation and every post of a scenario fails once; and the way of a step through links and messages allocates
  * nothing. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include <string.h>
 
@@ -13,6 +8,7 @@
 #include "proto/channel_local.h"
 #include "proto/link.h"
 #include "proto/messages.h"
+#include "tests/support/test.h"
 
 enum { SLOTS = 3, PAYLOAD = 4096, MAX_REQUESTS = 16, EPOCH = 2, MESSAGES = 12, RUNS = 8, ARENA_BYTES = 64 << 10 };
 

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include <string.h>
 
 #include "engine/base/le.h"
 #include "proto/frame.h"
 #include "proto/limits.h"
+#include "tests/support/test.h"
 
 enum { ROWS = 3, ROW_BYTES = 20, PAYLOAD_BYTES = ROWS * ROW_BYTES, BYTES = MR_FRAME_BYTES + PAYLOAD_BYTES };
 
@@ -86,8 +81,7 @@ static void expect_refused(const uint8_t *buffer, mr_frame_kind kind, const char
     mr_frame got;
     mr_err err = {0};
     assert_int_equal(mr_frame_open(buffer, BYTES, kind, &got, &err), MR_E_PROTOCOL);
-    if (!strstr(err.text, words))
-        fail_msg("\"%s\" does not say \"%s\"", err.text, words);
+    expect_says(err.text, words);
 }
 
 /* Errors name the value that is wrong, the first one that stands in the way of reading on. */

@@ -4,17 +4,12 @@
 #ifndef MR_TESTS_UNIT_TEST_PROTO_SAMPLES_H
 #define MR_TESTS_UNIT_TEST_PROTO_SAMPLES_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include <stdbool.h>
 
 #include "proto/measured.h"
 #include "proto/messages.h"
 #include "proto/phases.h"
+#include "tests/support/test.h"
 
 enum { PACKED_BYTES = 8192, ARENA_BYTES = 64 << 10, CONTEXT = 100, FILE_BLOCKS = 1000 };
 

@@ -2,19 +2,14 @@
  * answers of another program. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "engine/base/rng.h"
 #include "engine/tensor/f16.h"
 #include "engine/tensor/quant.h"
+#include "tests/support/test.h"
 
 enum { N_BLOCKS = 50, SEED = 20261120 };
 

@@ -2,18 +2,14 @@
  * in a child, whose environment and CPUs are its own. */
 // SPDX-License-Identifier: Apache-2.0
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "coordinator/session/rank_place.h"
 #include "engine/base/thread.h"
+#include "tests/support/test.h"
 
 /* In a child without variables of a launcher: body's result is its exit status. */
 static int in_child(int (*body)(const void *ctx), const void *ctx) {

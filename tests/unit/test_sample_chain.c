@@ -1,17 +1,12 @@
 /* The stages beside top-k, top-p and min-p one by one, against references in plain double precision that sort; and all
  * of them together: from a journal, over the ways to compute weights, without memory. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include <stdlib.h>
 
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
 #include "engine/sample/stages.h"
+#include "tests/support/test.h"
 
 enum { MAX_N = 3000 };
 
@@ -239,8 +234,7 @@ static mr_sampler *make(int32_t n_vocab, const mr_sampling_params *params, const
                                 .n_generated = n_generated,
                                 .max_context = 200,
                                 .mirostat_mu = 3};
-    if (mr_sampler_create(&config, &s, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_sampler_create(&config, &s, &err), &err);
     return s;
 }
 
@@ -285,8 +279,8 @@ static void test_bias_and_mask(void **state) {
         }
         uint64_t none[2] = {0, UINT64_C(1) << 60};
         const mr_sampler_row nothing = {.logits = logits, .mask = none, .position = 8};
-        assert_int_equal(mr_sampler_sample(s, scratch, &nothing, &id, &err), MR_E_INVALID);
-        assert_non_null(strstr(err.text, "no token is possible at position 8"));
+        expect_fails(mr_sampler_sample(s, scratch, &nothing, &id, &err), MR_E_INVALID, &err,
+                     "no token is possible at position 8");
         mr_sampler_destroy(s);
     }
     assert_true(count[3] > 0 && count[0] + count[3] + count[5] + count[70] == 900);
@@ -303,8 +297,7 @@ static mr_sampler *open_with(mr_sampling_params params, int32_t n_vocab, const i
                                       .n_prompt = n,
                                       .n_generated = n_generated,
                                       .max_context = 20};
-    if (mr_sampler_create(&config, &s, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_sampler_create(&config, &s, &err), &err);
     return s;
 }
 
@@ -738,11 +731,10 @@ static void test_ranges(void **state) {
     mr_err err;
     for (size_t i = 0; i < sizeof floats / sizeof *floats; i++) {
         mr_sampling_params p = everything(1);
-        assert_int_equal(mr_sampling_params_check(&p, &err), MR_OK);
+        expect_ok(mr_sampling_params_check(&p, &err), &err);
         memcpy((char *)&p + floats[i].offset, &floats[i].value, sizeof(float));
         assert_int_equal(mr_sampling_params_check(&p, &err), MR_E_INVALID);
-        if (!strstr(err.text, floats[i].text))
-            fail_msg("'%s' is not in '%s'", floats[i].text, err.text);
+        expect_says(err.text, floats[i].text);
     }
     mr_sampling_params p = everything(1);
     p.mirostat = 3;
@@ -772,18 +764,17 @@ static void test_ranges(void **state) {
         p.n_bad_words = 3;
         assert_int_equal(mr_sampling_params_check(&p, &err), i == 5 ? MR_OK : MR_E_INVALID);
     }
-    assert_int_equal(mr_sampling_params_check_ids(&p, 101, &err), MR_OK);
+    expect_ok(mr_sampling_params_check_ids(&p, 101, &err), &err);
     assert_int_equal(mr_sampling_params_check_ids(&p, 6, &err), MR_E_INVALID);
     static const float bad[] = {0, 1, INFINITY, 0};
     p = everything(1);
     p.biases = bad;
-    assert_int_equal(mr_sampling_params_check(&p, &err), MR_E_INVALID);
-    assert_non_null(strstr(err.text, "the logit bias inf of token 100"));
+    expect_fails(mr_sampling_params_check(&p, &err), MR_E_INVALID, &err, "the logit bias inf of token 100");
     /* Ids of the lists are held against the vocabulary. */
     mr_sampler *s = NULL;
     mr_sampler_config config = {.n_vocab = 100, .params = everything(0), .max_context = 10};
-    assert_int_equal(mr_sampler_create(&config, &s, &err), MR_E_INVALID);
-    assert_non_null(strstr(err.text, "token id 100 of the logit biases is not in a vocabulary of 100"));
+    expect_fails(mr_sampler_create(&config, &s, &err), MR_E_INVALID, &err,
+                 "token id 100 of the logit biases is not in a vocabulary of 100");
     config.n_vocab = 101;
     config.n_generated = 1;
     assert_int_equal(mr_sampler_create(&config, &s, &err), MR_E_INVALID);

@@ -1,11 +1,5 @@
 /* Weights and stages one by one, against references that sort. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include <float.h>
 #include <stdlib.h>
 
@@ -13,6 +7,7 @@
 #include "engine/base/rng.h"
 #include "engine/base/thread.h"
 #include "engine/sample/stages.h"
+#include "tests/support/test.h"
 
 enum { MAX_N = 3000 };
 
@@ -230,7 +225,10 @@ static void test_penalty_changes_each_token_once(void **state) {
     int32_t window[] = {3, 5, 3, 3, 7};
     for (int32_t i = 0; i < 10; i++)
         logits[i] = i == 5 ? -INFINITY : (float)i - 5;
-    mr_sampler s = {.params = {.repeat_penalty = 2, .repeat_last_n = -1}, .window = window, .window_count = 5, .window_capacity = 5};
+    mr_sampler s = {.params = {.repeat_penalty = 2, .repeat_last_n = -1},
+                    .window = window,
+                    .window_count = 5,
+                    .window_capacity = 5};
     candidates c = {.scratch = scratch, .n = 10, .logits = logits};
     stage_penalty(&s, &c);
     for (int32_t i = 0; i < 10; i++)

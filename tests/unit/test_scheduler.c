@@ -1,18 +1,13 @@
 /* tests/unit/test_scheduler.c - the rules of the ring (ARCHITECTURE.md) as properties of every step, over random arrivals,
  * lengths, early ends and delays. The test is the job: it admits, brings tokens back, and ends sequences. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "coordinator/job/scheduler.h"
 #include "coordinator/job/step_budget.h"
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
+#include "tests/support/test.h"
 
 enum { N_SEQUENCES = 40, MAX_SLOTS = 8, MAX_STAGES = 4, MAX_RING = 12, CONTEXT = 96, MAX_RUNS = 64 };
 
@@ -58,9 +53,9 @@ static void sim_init(sim *s, uint64_t seed, int32_t n_stages, int32_t max_rows) 
     *s = (sim){.seed = seed, .n_slots = MAX_SLOTS, .n_blocks = 14, .ring = mr_scheduler_ring_slots(n_stages)};
     s->config = (mr_scheduler_config){
         .n_stages = n_stages, .max_rows = max_rows, .max_out_rows = 1 + max_rows / 2, .max_sequences = MAX_SLOTS};
-    assert_int_equal(mr_journal_create(&s->journal, &err), MR_OK);
-    assert_int_equal(mr_ledger_create(s->n_blocks, MAX_SLOTS, CONTEXT / MR_WIRE_BLOCK_TOKENS, &s->ledger, &err), MR_OK);
-    assert_int_equal(mr_scheduler_create(&s->config, s->ledger, &s->scheduler, &err), MR_OK);
+    expect_ok(mr_journal_create(&s->journal, &err), &err);
+    expect_ok(mr_ledger_create(s->n_blocks, MAX_SLOTS, CONTEXT / MR_WIRE_BLOCK_TOKENS, &s->ledger, &err), &err);
+    expect_ok(mr_scheduler_create(&s->config, s->ledger, &s->scheduler, &err), &err);
     for (int32_t i = 0; i < N_SEQUENCES; i++) {
         int32_t ids[CONTEXT] = {0};
         int64_t sequence;
@@ -71,7 +66,7 @@ static void sim_init(sim *s, uint64_t seed, int32_t n_stages, int32_t max_rows) 
                                  .n_prompt = n_prompt,
                                  .on_logits = logits ? on_logits : NULL,
                                  .priority = (int32_t)draw(s, 6) / 5};
-        assert_int_equal(mr_journal_append(s->journal, &desc, max_ids, &sequence, &err), MR_OK);
+        expect_ok(mr_journal_append(s->journal, &desc, max_ids, &sequence, &err), &err);
     }
 }
 
@@ -241,8 +236,7 @@ static void check_message(const sim *s, const Millrace__StepPlan *plan) {
     mr_err err;
     message.body_case = MILLRACE__CONTROL__BODY_STEP;
     message.step = &step;
-    if (mr_msg_check_control(&message, &limits, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_msg_check_control(&message, &limits, &err), &err);
     assert_true(protobuf_c_message_get_packed_size(&message.base) <= mr_msg_control_bytes(&limits));
 }
 
@@ -349,7 +343,7 @@ static mr_entry *join(mr_scheduler *scheduler, mr_journal *journal, int32_t n_pr
     int64_t sequence;
     mr_sequence_desc desc = {.prompt_ids = ids, .n_prompt = n_prompt};
     mr_err err;
-    assert_int_equal(mr_journal_append(journal, &desc, CONTEXT, &sequence, &err), MR_OK);
+    expect_ok(mr_journal_append(journal, &desc, CONTEXT, &sequence, &err), &err);
     mr_entry *e = mr_journal_entry(journal, sequence);
     e->slot = slot;
     e->n_prefill = n_prompt;
@@ -366,9 +360,9 @@ static void test_rows_that_starve(void **state) {
     mr_journal *j;
     mr_logits_runs logits;
     mr_err err;
-    assert_int_equal(mr_journal_create(&j, &err), MR_OK);
-    assert_int_equal(mr_ledger_create(2, 3, 4, &l, &err), MR_OK);
-    assert_int_equal(mr_scheduler_create(&config, l, &s, &err), MR_OK);
+    expect_ok(mr_journal_create(&j, &err), &err);
+    expect_ok(mr_ledger_create(2, 3, 4, &l, &err), &err);
+    expect_ok(mr_scheduler_create(&config, l, &s, &err), &err);
     mr_entry *a = join(s, j, 16, 0), *b = join(s, j, 5, 1), *c = join(s, j, 7, 2);
     const Millrace__StepPlan *plan = mr_scheduler_next(s, 1, &logits);
     assert_non_null(plan);
@@ -426,9 +420,9 @@ static void scene_init_rows(scene *c, int32_t n_stages, double token_s, int32_t 
                                         .max_sequences = SCENE_SLOTS,
                                         .token_s = token_s};
     int32_t blocks = SCENE_CONTEXT / MR_WIRE_BLOCK_TOKENS;
-    assert_int_equal(mr_journal_create(&c->journal, &err), MR_OK);
-    assert_int_equal(mr_ledger_create(SCENE_SLOTS * blocks, SCENE_SLOTS, blocks, &c->ledger, &err), MR_OK);
-    assert_int_equal(mr_scheduler_create(&config, c->ledger, &c->scheduler, &err), MR_OK);
+    expect_ok(mr_journal_create(&c->journal, &err), &err);
+    expect_ok(mr_ledger_create(SCENE_SLOTS * blocks, SCENE_SLOTS, blocks, &c->ledger, &err), &err);
+    expect_ok(mr_scheduler_create(&config, c->ledger, &c->scheduler, &err), &err);
 }
 
 static void scene_init(scene *c, int32_t n_stages, double token_s) {
@@ -454,7 +448,7 @@ static mr_entry *scene_join(scene *c, int32_t n_prompt, int32_t priority) {
     int64_t sequence;
     mr_sequence_desc desc = {.prompt_ids = ids, .n_prompt = n_prompt, .priority = priority};
     mr_err err;
-    assert_int_equal(mr_journal_append(c->journal, &desc, SCENE_CONTEXT, &sequence, &err), MR_OK);
+    expect_ok(mr_journal_append(c->journal, &desc, SCENE_CONTEXT, &sequence, &err), &err);
     mr_entry *e = mr_journal_entry(c->journal, sequence);
     e->slot = c->n_slots++;
     e->n_prefill = n_prompt;
@@ -795,7 +789,7 @@ static void test_failing_allocations(void **state) {
         if (status == MR_OK)
             break;
         assert_int_equal(status, MR_E_NO_MEMORY);
-        assert_non_null(strstr(err.text, "77 sequences"));
+        expect_says(err.text, "77 sequences");
     }
     assert_true(n_failed >= 5);
     mr_scheduler_destroy(s);

@@ -2,14 +2,9 @@
  * CPU, and a step allocates nothing. */
 // SPDX-License-Identifier: Apache-2.0
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "backends/blas/blas_backend.h"
 #include "backends/cpu/cpu_backend.h"
@@ -17,6 +12,7 @@
 #include "engine/base/pool.h"
 #include "engine/base/rng.h"
 #include "test_stage_chain.h"
+#include "tests/support/test.h"
 
 enum { SEED = 5, PROMPT = 40, LENGTH = 44, VOCAB = 90 };
 
@@ -64,8 +60,7 @@ static tiny_model *make_model(const char *arch, mr_type type) {
 static mr_backend *make_blas(int32_t n_threads) {
     mr_backend *be = NULL;
     mr_err err = {0};
-    if (mr_blas_backend_create(&(mr_blas_options){.n_threads = n_threads}, &be, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_blas_backend_create(&(mr_blas_options){.n_threads = n_threads}, &be, &err), &err);
     return be;
 }
 
@@ -162,8 +157,7 @@ static void check_room(const mr_stage_config *config, mr_backend *cpu, const mr_
     c.measures_products = false;
     for (int i = 0; i < 2; i++)
         c.devices.min_rows[0][types[i]] = choice >> i & 1 ? min_rows : MR_NO_ROWS;
-    if (mr_stage_create(&c, cpu, NULL, NULL, &s, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_stage_create(&c, cpu, NULL, NULL, &s, &err), &err);
     mr_stage_sizes made = mr_stage_get_sizes(s);
     assert_int_equal(mr_mem_get_stats().live_bytes - before, made.page_bytes + mr_pages_bytes(made.kv_bytes));
     if (made.work_bytes > measured->work_bytes || made.page_bytes > measured->page_bytes)

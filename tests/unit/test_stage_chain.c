@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "test_stage_chain.h"
 #include "tests/support/isa_env.h"
+#include "tests/support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "backends/cpu/cpu_backend.h"
 #include "engine/base/rng.h"
@@ -161,9 +158,9 @@ void chain_step(chain *p, const chain_row *rows, int32_t n) {
         if (mr_stage_run(stage, i == 0 ? NULL : p->x, NULL, NULL, &err) != MR_OK)
             fail_msg("stage %d: %s", i, err.text);
         if (i + 1 < p->n_stages)
-            assert_int_equal(mr_stage_read_activations(stage, p->x, &err), MR_OK);
+            expect_ok(mr_stage_read_activations(stage, p->x, &err), &err);
     }
     for (int32_t r = 0, out = 0; r < n; r++)
         if (rows[r].logits)
-            assert_int_equal(mr_stage_read_logits(p->stages[p->n_stages - 1], out++, rows[r].logits, &err), MR_OK);
+            expect_ok(mr_stage_read_logits(p->stages[p->n_stages - 1], out++, rows[r].logits, &err), &err);
 }

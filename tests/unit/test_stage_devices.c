@@ -1,20 +1,16 @@
 /* Stages over several backends: whatever runs where, the logits have the bits that the CPU alone gives, a step allocates
  * nothing, and a device that breaks or is full is one clear error. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "backends/cpu/cpu_backend.h"
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
 #include "engine/graph/debug.h"
 #include "test_stage_chain.h"
+#include "tests/support/test.h"
 #include "tests/support/test_device.h"
 
 enum { SEED = 11, PROMPT = 21, LENGTH = 30, MAX_VOCAB = 128 };
@@ -77,8 +73,7 @@ static void run_on(const tiny_model *m, const mr_backends *devices, int32_t n_st
 static mr_backend *device(const test_device_options *options) {
     mr_backend *be = NULL;
     mr_err err = {0};
-    if (test_device_create(options, &be, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(test_device_create(options, &be, &err), &err);
     return be;
 }
 
@@ -385,7 +380,7 @@ static void test_a_device_with_too_little_memory(void **state) {
         float row[90];
         status = mr_stage_create(&c, f.cpu, NULL, NULL, &s, &err);
         if (status == MR_OK)
-            assert_int_equal(run_rows(s, 0, row, &err), MR_OK);
+            expect_ok(run_rows(s, 0, row, &err), &err);
         else if (status != MR_E_NO_MEMORY || !strstr(err.text, "test device"))
             fail_msg("%zu bytes: %s: %s", bytes, mr_status_name(status), err.text);
         n_failed += status != MR_OK;

@@ -1,19 +1,15 @@
 /* What a stage takes: as much as it says, nothing in a step, no file pages after loading, and a clear status where there
  * is too little. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "backends/cpu/cpu_backend.h"
 #include "engine/base/mem.h"
 #include "test_stage_chain.h"
+#include "tests/support/test.h"
 
 enum { MIB = 1 << 20, PAGE_BLOCK = 2 * MIB /* what mr_pages_alloc rounds up to */ };
 
@@ -288,8 +284,7 @@ static void check_resident(const char *path, int32_t first, int32_t last) {
     mr_stage *s = NULL;
     mr_err err = {0};
     peak p = {.file = before.file};
-    if (mr_stage_create(&c, backend, note_peak, &p, &s, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_stage_create(&c, backend, note_peak, &p, &s, &err), &err);
     resident after = resident_now();
     mr_stage_sizes sizes = mr_stage_get_sizes(s);
     long weights = (long)(sizes.weight_bytes >> 10), held = after.anonymous - before.anonymous;

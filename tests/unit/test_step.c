@@ -1,15 +1,11 @@
 /* From step plans to rows: plans that fit what was said before, and plans that contradict it. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "backends/cpu/cpu_backend.h"
 #include "engine/base/mem.h"
+#include "tests/support/test.h"
 #include "tests/support/tiny_model.h"
 #include "worker/step.h"
 
@@ -47,9 +43,9 @@ static int setup(void **state) {
         .n_kv_blocks = (int32_t)LIMITS.n_kv_blocks,
         .kv_type = MR_TYPE_F16,
     };
-    assert_int_equal(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &f->backend, &err), MR_OK);
-    assert_int_equal(mr_stage_create(&config, f->backend, NULL, NULL, &f->stage, &err), MR_OK);
-    assert_int_equal(mr_sequences_create(&LIMITS, true, &f->all, &err), MR_OK);
+    expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &f->backend, &err), &err);
+    expect_ok(mr_stage_create(&config, f->backend, NULL, NULL, &f->stage, &err), &err);
+    expect_ok(mr_sequences_create(&LIMITS, true, &f->all, &err), &err);
     *state = f;
     return 0;
 }
@@ -118,8 +114,7 @@ static void plan_make(plan *p, uint64_t step, const short_run *runs, size_t n) {
     control.body_case = MILLRACE__CONTROL__BODY_STEP;
     control.step = &p->step;
     mr_err err = {0};
-    if (mr_msg_check_control(&control, &LIMITS, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_msg_check_control(&control, &LIMITS, &err), &err);
 }
 
 static mr_status fill(fixture *f, const short_run *runs, size_t n, mr_err *err) {
@@ -133,8 +128,7 @@ static mr_status fill(fixture *f, const short_run *runs, size_t n, mr_err *err) 
 
 static void expect_filled(fixture *f, const short_run *runs, size_t n) {
     mr_err err = {0};
-    if (fill(f, runs, n, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(fill(f, runs, n, &err), &err);
 }
 
 static void expect_refused(fixture *f, const short_run *runs, size_t n, const char *text) {
@@ -233,19 +227,19 @@ static void test_rows_wait_for_their_id(void **state) {
     bool ready = false;
     open_slot(f, 1, 4);
     for (uint32_t position = 0; position <= 6; position++) {
-        assert_int_equal(ids_ready(f, &run, &ready, &err), MR_OK);
+        expect_ok(ids_ready(f, &run, &ready, &err), &err);
         assert_false(ready);
         note(f, 1, 4, position, MR_OK);
     }
-    assert_int_equal(ids_ready(f, &run, &ready, &err), MR_OK);
+    expect_ok(ids_ready(f, &run, &ready, &err), &err);
     assert_true(ready);
     note(f, 1, 3, 9, MR_OK); /* of the generation before: ignored */
     note(f, 2, 0, 9, MR_OK); /* of a slot that is not open: ignored */
-    assert_int_equal(ids_ready(f, &run, &ready, &err), MR_OK);
+    expect_ok(ids_ready(f, &run, &ready, &err), &err);
     assert_true(ready);
     /* Rows with ids wait for nothing. */
     ready = false;
-    assert_int_equal(ids_ready(f, &(short_run){3, 99, 6, 1, .n_blocks = 0}, &ready, &err), MR_OK);
+    expect_ok(ids_ready(f, &(short_run){3, 99, 6, 1, .n_blocks = 0}, &ready, &err), &err);
     assert_true(ready);
 }
 
@@ -255,12 +249,12 @@ static void test_ids_that_can_never_come(void **state) {
     bool ready = true;
     open_slot(f, 1, 4);
     note(f, 1, 4, 7, MR_OK);
-    assert_int_equal(ids_ready(f, &(short_run){1, 4, 6, 1, .without_ids = true}, &ready, &err), MR_E_PROTOCOL);
-    assert_non_null(strstr(err.text, "slot 1: step 9 wants the id of position 6"));
-    assert_int_equal(ids_ready(f, &(short_run){1, 3, 7, 1, .without_ids = true}, &ready, &err), MR_E_PROTOCOL);
-    assert_non_null(strstr(err.text, "slot 1 is not open in generation 3"));
-    assert_int_equal(ids_ready(f, &(short_run){2, 0, 7, 1, .without_ids = true}, &ready, &err), MR_E_PROTOCOL);
-    assert_non_null(strstr(err.text, "slot 2 is not open"));
+    expect_fails(ids_ready(f, &(short_run){1, 4, 6, 1, .without_ids = true}, &ready, &err), MR_E_PROTOCOL, &err,
+                 "slot 1: step 9 wants the id of position 6");
+    expect_fails(ids_ready(f, &(short_run){1, 3, 7, 1, .without_ids = true}, &ready, &err), MR_E_PROTOCOL, &err,
+                 "slot 1 is not open in generation 3");
+    expect_fails(ids_ready(f, &(short_run){2, 0, 7, 1, .without_ids = true}, &ready, &err), MR_E_PROTOCOL, &err,
+                 "slot 2 is not open");
 }
 
 /* A sequence that failed still runs the row that was planned ahead: on id 0. */
@@ -289,10 +283,9 @@ static void test_slots_that_are_not_open(void **state) {
     mr_err err = {0};
     close.slot = 2;
     close.generation = 6;
-    assert_int_equal(mr_sequences_close(f->all, &close, &err), MR_E_PROTOCOL);
-    assert_non_null(strstr(err.text, "slot 2"));
+    expect_fails(mr_sequences_close(f->all, &close, &err), MR_E_PROTOCOL, &err, "slot 2");
     close.generation = 7;
-    assert_int_equal(mr_sequences_close(f->all, &close, &err), MR_OK);
+    expect_ok(mr_sequences_close(f->all, &close, &err), &err);
     assert_int_equal(mr_sequences_close(f->all, &close, &err), MR_E_PROTOCOL);
     expect_refused(f, &(short_run){2, 7, 0, 1, .n_blocks = 1, .blocks = {1}}, 1, "slot 2 is not open in generation 7");
     expect_usable(f);
@@ -372,7 +365,7 @@ static void test_failing_allocations(void **state) {
         if (status != MR_OK && (status != MR_E_NO_MEMORY || err.text[0] == 0))
             fail_msg("allocation %d: %s: '%s'", n, mr_status_name(status), err.text);
         if (all && status != MR_OK && open.generation > 1) /* the one that failed counted too */
-            assert_int_equal(mr_sequences_find(all, 0, open.generation - 2, &s, &err), MR_OK);
+            expect_ok(mr_sequences_find(all, 0, open.generation - 2, &s, &err), &err);
         mr_sequences_destroy(all);
     }
     print_message("%d allocations\n", n - 1);

@@ -1,15 +1,11 @@
 /* tests/unit/test_step_budget.c - how prompts are cut, against other ways to cut them; and the rows of a step, against
  * the time that they take. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include "coordinator/job/step_budget.h"
 #include "engine/base/rng.h"
+#include "tests/support/test.h"
 
 enum { MAX_STAGES = 6, MOST = 512 };
 

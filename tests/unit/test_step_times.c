@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "coordinator/planning/step_times.h"
+#include "tests/support/test.h"
 
 static void lies_between_the_points(void **state) {
     (void)state;

@@ -1,15 +1,10 @@
 /* tests/unit/test_tail_grammars.c - grammars of a tail: shared while they are used, kept for a while, dropped. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <string.h>
 
 #include "engine/base/mem.h"
+#include "tests/support/test.h"
 #include "worker/grammars.h"
 
 enum { N_VOCAB = 1024, WORDS = N_VOCAB / 64, N_MANY = 50 };
@@ -49,8 +44,7 @@ static mr_grammar_use *open_rule(const char *rule) {
     uint8_t *bytes = pack(rule, &n);
     mr_grammar_use *use = NULL;
     mr_err err;
-    if (mr_grammars_open(all, bytes, n, &use, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_grammars_open(all, bytes, n, &use, &err), &err);
     mr_free(bytes);
     return use;
 }
@@ -58,7 +52,7 @@ static mr_grammar_use *open_rule(const char *rule) {
 static void mask(mr_grammar_use *use, uint64_t bits[WORDS]) {
     mr_err err;
     uint64_t before = mr_mem_thread_allocs();
-    assert_int_equal(mr_grammar_state_mask(use->state, bits, &err), MR_OK);
+    expect_ok(mr_grammar_state_mask(use->state, bits, &err), &err);
     assert_int_equal(mr_mem_thread_allocs(), before);
 }
 
@@ -72,7 +66,7 @@ static void test_sharing(void **state) {
     assert_ptr_not_equal(a->state, b->state);
     mask(a, fresh);
     /* One that has gone on is at the start again for the next sequence, and the other one goes its own way. */
-    assert_int_equal(mr_grammar_state_accept_bytes(a->state, mr_str_from("aba"), &err), MR_OK);
+    expect_ok(mr_grammar_state_accept_bytes(a->state, mr_str_from("aba"), &err), &err);
     mask(a, later);
     assert_memory_not_equal(later, fresh, sizeof fresh);
     mask(b, later);

@@ -1,14 +1,10 @@
 /* tests/unit/test_text_detok.c - characters that arrive in pieces, and bytes that are no characters. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "engine/text/detok.h"
+#include "tests/support/test.h"
 #include "tests/unit/test_text_vocabs.h"
 
 static small_vocab vocab;
@@ -20,8 +16,7 @@ static mr_tokenizer *spm(void) {
 
 static void push(mr_detok *d, int32_t id, mr_text_buf *out) {
     mr_err err;
-    if (mr_detok_push(d, id, out, &err))
-        fail_msg("%s", err.text);
+    expect_ok(mr_detok_push(d, id, out, &err), &err);
 }
 
 static void test_an_emoji_over_four_byte_tokens(void **state) {

@@ -2,17 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/text/detok.h"
 #include "engine/text/tokenizer.h"
+#include "tests/support/test.h"
 #include "tests/unit/test_text_vocabs.h"
 
 static small_vocab vocab;

@@ -1,24 +1,19 @@
 /* tests/unit/test_text_pretokenize.c - where the regular expressions cut, and that their cost grows with the text only. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/text/pretokenize.h"
+#include "tests/support/test.h"
 
 static const char *const NAMES[] = {"gpt-2", "llama-bpe", "qwen2", "deepseek-llm"};
 
 static pretokenizer *create(const char *name, pretok_jit jit) {
     mr_err err;
     pretokenizer *p = NULL;
-    if (pretokenizer_create(mr_str_from(name), jit, &p, &err))
-        fail_msg("%s", err.text);
+    expect_ok(pretokenizer_create(mr_str_from(name), jit, &p, &err), &err);
     return p;
 }
 
@@ -30,8 +25,7 @@ static void expect_words(const char *name, const char *text, const char *want) {
         pretok_work w = {0};
         mr_err err;
         char got[256] = "";
-        if (pretokenizer_split(p, &w, mr_str_from(text), &err))
-            fail_msg("%s", err.text);
+        expect_ok(pretokenizer_split(p, &w, mr_str_from(text), &err), &err);
         for (size_t i = 0, from = 0; i < w.n; from = w.ends[i++])
             snprintf(got + strlen(got), sizeof got - strlen(got), "%s%.*s", i ? "|" : "", (int)(w.ends[i] - from),
                      text + from);

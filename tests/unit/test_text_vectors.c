@@ -1,30 +1,21 @@
 /* tests/unit/test_text_vectors.c - real vocabularies against the ids that their models' own tokenizers gave.
  * Skipped where the directory of MILLRACE_TEST_VECTORS is missing. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/gguf/gguf.h"
 #include "engine/text/detok.h"
 #include "engine/text/tokenizer.h"
+#include "tests/support/test.h"
 
 #define SEPARATOR "\n__ggml_vocab_test__\n"
 
 static const char *vectors_dir;
-
-static void check(mr_status s, const mr_err *err) {
-    if (s)
-        fail_msg("%s: %s", mr_status_name(s), err->text);
-}
 
 static mr_str optional_str(const mr_gguf *g, const char *key) {
     mr_str s = {NULL, 0};
@@ -85,7 +76,7 @@ static mr_tokenizer *load(const char *name) {
     snprintf(path, sizeof path, "%s/tokenizers/ggml-vocab-%s.gguf", vectors_dir, name);
     mr_err err;
     mr_gguf *g = NULL;
-    check(mr_gguf_open(path, &g, &err), &err);
+    expect_ok(mr_gguf_open(path, &g, &err), &err);
     mr_vocab_desc d = mr_vocab_desc_empty();
     d.architecture = optional_str(g, "general.architecture");
     d.model = optional_str(g, "tokenizer.ggml.model");
@@ -104,7 +95,7 @@ static mr_tokenizer *load(const char *name) {
     d.add_bos = optional_bool(g, "tokenizer.ggml.add_bos_token");
     d.add_eos = optional_bool(g, "tokenizer.ggml.add_eos_token");
     mr_tokenizer *tok = NULL;
-    check(mr_tokenizer_create(&d, &tok, &err), &err);
+    expect_ok(mr_tokenizer_create(&d, &tok, &err), &err);
     mr_free(tokens);
     mr_free(merges);
     mr_free(scores);
@@ -131,7 +122,7 @@ static char *read_file(const char *name, const char *suffix) {
 static void encode(const mr_tokenizer *tok, mr_str text, unsigned flags, mr_token_buf *out) {
     mr_err err;
     mr_token_buf_clear(out);
-    check(mr_tokenizer_encode(tok, text, flags, out, &err), &err);
+    expect_ok(mr_tokenizer_encode(tok, text, flags, out, &err), &err);
 }
 
 static void check_ids(const mr_token_buf *got, const int32_t *want, size_t n) {
@@ -163,7 +154,7 @@ static void check_text(const mr_tokenizer *tok, mr_str text, const char *line) {
     mr_err err;
     encode(tok, text, 0, &ids);
     check_ids(&ids, want, n);
-    check(mr_tokenizer_decode(tok, ids.ids, ids.n, 0, &back, &err), &err);
+    expect_ok(mr_tokenizer_decode(tok, ids.ids, ids.n, 0, &back, &err), &err);
     assert_int_equal(back.len, text.len);
     assert_memory_equal(back.len ? back.data : "", text.len ? text.data : "", text.len);
     mr_token_buf_deinit(&ids);

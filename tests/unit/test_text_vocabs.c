@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/test_text_vocabs.h"
+#include "tests/support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 static void add(small_vocab *v, int32_t id, const char *text, int32_t type, float score) {
     v->tokens[id] = mr_str_from(text);
@@ -93,16 +89,14 @@ void small_bpe(small_vocab *v) {
 mr_tokenizer *small_create(const small_vocab *v) {
     mr_err err;
     mr_tokenizer *tok = NULL;
-    if (mr_tokenizer_create(&v->desc, &tok, &err))
-        fail_msg("%s", err.text);
+    expect_ok(mr_tokenizer_create(&v->desc, &tok, &err), &err);
     return tok;
 }
 
 void expect_ids(const mr_tokenizer *tok, mr_str text, unsigned flags, const int32_t *want, size_t n) {
     mr_err err;
     mr_token_buf got = {0};
-    if (mr_tokenizer_encode(tok, text, flags, &got, &err))
-        fail_msg("%s", err.text);
+    expect_ok(mr_tokenizer_encode(tok, text, flags, &got, &err), &err);
     bool same = got.n == n;
     for (size_t i = 0; i < n && same; i++)
         same = got.ids[i] == want[i];
@@ -117,8 +111,7 @@ void expect_ids(const mr_tokenizer *tok, mr_str text, unsigned flags, const int3
 void expect_text(const mr_tokenizer *tok, const int32_t *ids, size_t n, unsigned flags, const char *want) {
     mr_err err;
     mr_text_buf got = {0};
-    if (mr_tokenizer_decode(tok, ids, n, flags, &got, &err))
-        fail_msg("%s", err.text);
+    expect_ok(mr_tokenizer_decode(tok, ids, n, flags, &got, &err), &err);
     assert_string_equal(got.data ? got.data : "", want);
     mr_text_buf_deinit(&got);
 }

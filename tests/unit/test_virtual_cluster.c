@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A job over stages that exist in numbers only: times of pipelines that can be reckoned by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "coordinator/cli/bench/load.h"
 #include "coordinator/clusters/virtual_cluster.h"
 #include "engine/base/clock.h"
+#include "tests/support/test.h"
 
 enum { VOCAB = 50, ROW_BYTES = 1000 };
 static const int64_t MS = MR_NS_PER_MS;
@@ -39,7 +35,7 @@ static void open_scene(scene *s, int32_t n_stages, int64_t latency_ms, double by
                                             .bytes_per_second = bytes_per_second,
                                             .row_bytes = ROW_BYTES,
                                             .n_vocab = VOCAB};
-    assert_int_equal(mr_virtual_cluster_create(&s->config, &s->cluster, &err), MR_OK);
+    expect_ok(mr_virtual_cluster_create(&s->config, &s->cluster, &err), &err);
     s->info = (mr_model_info){.vocab_size = VOCAB, .n_layers = n_stages, .d_model = ROW_BYTES / 4};
     s->plan = (mr_plan){.n_stages = n_stages};
     for (int32_t i = 0; i < n_stages; i++)
@@ -54,7 +50,7 @@ static void open_scene(scene *s, int32_t n_stages, int64_t latency_ms, double by
                             .max_context = 256,
                             .n_kv_blocks = 400,
                             .kv_type = 1};
-    assert_int_equal(mr_job_create(&config, &s->job, &err), MR_OK);
+    expect_ok(mr_job_create(&config, &s->job, &err), &err);
 }
 
 static void close_scene(scene *s) {
@@ -65,9 +61,8 @@ static void close_scene(scene *s) {
 static mr_load run(scene *s, const char *lines) {
     mr_load l;
     mr_err err;
-    assert_int_equal(mr_load_parse(mr_str_from(lines), "lines", &l, &err), MR_OK);
-    if (mr_load_run(&l, s->job, VOCAB, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(mr_load_parse(mr_str_from(lines), "lines", &l, &err), &err);
+    expect_ok(mr_load_run(&l, s->job, VOCAB, &err), &err);
     return l;
 }
 
@@ -165,9 +160,9 @@ static void test_turn_until(void **state) {
     scene s = {.fixed_ms = {9}};
     open_scene(&s, 1, 0, 0);
     int64_t then = mr_clock_now_ns() + 123 * MS;
-    assert_int_equal(mr_job_turn(s.job, then, &err), MR_OK);
+    expect_ok(mr_job_turn(s.job, then, &err), &err);
     assert_int_equal(mr_clock_now_ns(), then);
-    assert_int_equal(mr_job_turn(s.job, then - 1, &err), MR_OK);
+    expect_ok(mr_job_turn(s.job, then - 1, &err), &err);
     assert_int_equal(mr_clock_now_ns(), then);
     assert_int_equal(mr_job_turn(s.job, MR_NEVER, &err), MR_E_INTERNAL);
     close_scene(&s);

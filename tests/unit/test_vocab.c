@@ -1,16 +1,12 @@
 /* tests/unit/test_vocab.c - tokenizers out of model files: good keys, missing ones, and those of the wrong type. */
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#include "engine/vocab/vocab.h"
 #include "engine/base/mem.h"
+#include "engine/vocab/vocab.h"
 #include "tests/support/gguf_writer.h"
+#include "tests/support/test.h"
 
 #define KEY(name) "tokenizer.ggml." name
 
@@ -58,8 +54,7 @@ static mr_status load(gguf_writer *w, mr_tokenizer **out, mr_err *err) {
 static mr_tokenizer *load_good(gguf_writer *w) {
     mr_tokenizer *tok = NULL;
     mr_err err;
-    if (load(w, &tok, &err) != MR_OK)
-        fail_msg("%s", err.text);
+    expect_ok(load(w, &tok, &err), &err);
     return tok;
 }
 
@@ -75,7 +70,7 @@ static void refuse(gguf_writer *w, mr_status wanted, const char *text) {
 static void check_ids(const mr_tokenizer *tok, const char *text, unsigned flags, const int32_t *ids, size_t n) {
     mr_token_buf got = {0};
     mr_err err;
-    assert_int_equal(mr_tokenizer_encode(tok, mr_str_from(text), flags, &got, &err), MR_OK);
+    expect_ok(mr_tokenizer_encode(tok, mr_str_from(text), flags, &got, &err), &err);
     assert_int_equal(got.n, n);
     assert_memory_equal(got.ids, ids, n * sizeof *ids);
     mr_token_buf_deinit(&got);
@@ -199,7 +194,7 @@ static void test_failing_allocations(void **state) {
     const uint8_t *data = gguf_writer_bytes(w, &size);
     mr_gguf *g = NULL;
     mr_err err;
-    assert_int_equal(mr_gguf_open_memory(data, size, &g, &err), MR_OK);
+    expect_ok(mr_gguf_open_memory(data, size, &g, &err), &err);
     mr_status status = MR_E_NO_MEMORY;
     int64_t n = 0;
     for (; status != MR_OK; n++) {
