@@ -7,24 +7,11 @@
 #include "backends/cpu/kernels.h"
 #include "engine/base/fmath.h"
 #include "engine/base/thread.h"
+#include "tests/support/rng.h"
 #include "tests/support/share.h"
 #include "tests/support/test.h"
 
-static uint64_t seed = 1;
-
-static uint32_t next_bits(void) {
-    seed = seed * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(seed >> 32);
-}
-
-static int32_t next_below(int32_t n) {
-    return (int32_t)(next_bits() % (uint32_t)n);
-}
-
-/* In [-1, 1). */
-static float next_float(void) {
-    return (float)(int32_t)next_bits() * 0x1p-31f;
-}
+static rng numbers = {.state = 1};
 
 static void swap_i32(int32_t *a, int32_t *b) {
     int32_t t = *a;
@@ -70,7 +57,7 @@ static void scene_add(scene *s, int32_t n_context, int32_t n_rows) {
 
 static void scene_shuffle_rows(scene *s) {
     for (int32_t i = s->n_rows - 1; i > 0; i--) {
-        int32_t j = next_below(i + 1);
+        int32_t j = rng_below(&numbers, i + 1);
         swap_i32(&s->row_seq[i], &s->row_seq[j]);
         swap_i32(&s->row_position[i], &s->row_position[j]);
     }
@@ -85,7 +72,7 @@ static void scene_make_table(scene *s) {
     for (int32_t i = 0; i < s->n_blocks; i++)
         ids[i] = i;
     for (int32_t i = s->n_blocks - 1; i > 0; i--)
-        swap_i32(&ids[i], &ids[next_below(i + 1)]);
+        swap_i32(&ids[i], &ids[rng_below(&numbers, i + 1)]);
     for (int32_t i = 0; i < s->n_seqs; i++)
         for (int32_t b = 0; b < STRIDE; b++)
             s->table[i * STRIDE + b] = b * MR_KV_BLOCK < s->length[i] ? ids[used++] : NOWHERE;
@@ -153,9 +140,9 @@ static void scene_build(scene *s, mr_type type, int32_t head_dim, int32_t group)
     s->out = xalloc(out_floats(s) * 4);
     s->want = xalloc(out_floats(s) * 4);
     for (int64_t i = 0; i < n_kv; i++)
-        s->k[i] = next_float() * 2.0f, s->v[i] = next_float();
+        s->k[i] = rng_unit(&numbers) * 2.0f, s->v[i] = rng_unit(&numbers);
     for (int32_t i = 0; i < s->n_rows * q_row; i++)
-        s->q[i] = next_float() * 4.0f;
+        s->q[i] = rng_unit(&numbers) * 4.0f;
 }
 
 static void scene_deinit(scene *s) {
@@ -205,13 +192,13 @@ static void run_chains(scene *s, mr_isa isa) {
     static mr_attention_chain chain;
     int32_t group = s->args.n_heads / N_KV_HEADS, most = mr_attention_most(s->args.head_dim) / group;
     for (int32_t r = 0, n; r < s->n_rows; r += n) {
-        n = chain_rows(s, r, 1 + next_below(most));
+        n = chain_rows(s, r, 1 + rng_below(&numbers, most));
         memset(&chain, 0xff, sizeof chain);
         chain.first = mr_attention_first(&s->args, r) / MR_ATTENTION_PARTITION;
         chain.last = s->row_position[r + n - 1] / MR_ATTENTION_PARTITION + 1;
         chain.next = chain.first;
         for (int32_t h = 0, heads; h < N_KV_HEADS; h += heads) {
-            heads = 1 + next_below(N_KV_HEADS - h);
+            heads = 1 + rng_below(&numbers, N_KV_HEADS - h);
             heads = heads * n > most ? 1 : heads;
             for (int32_t p = chain.first; p < chain.last; p++) {
                 mr_attention_part part = {r, r + n, h, h + heads, &chain, p};
@@ -228,7 +215,7 @@ static void check_splits(scene *s, mr_isa isa) {
     for (int how = 0; how < 5; how++) {
         poison_out(s, s->out);
         for (int32_t r = 0, n; r < s->n_rows; r += n) {
-            n = how == 0 ? s->n_rows : how == 1 ? 1 : 1 + next_below(how == 2 ? 4 : 40);
+            n = how == 0 ? s->n_rows : how == 1 ? 1 : 1 + rng_below(&numbers, how == 2 ? 4 : 40);
             n = n < s->n_rows - r ? n : s->n_rows - r;
             if (how % 2) {
                 run(s, isa, r, r + n, 1, N_KV_HEADS);
@@ -249,7 +236,7 @@ static void check_chains(scene *s, mr_isa isa) {
 static void check_all(scene *s) {
     scene_fill_store(s);
     run_scalar(s);
-    if (next_below(4) == 0)
+    if (rng_below(&numbers, 4) == 0)
         check_chains(s, MR_ISA_SCALAR);
     for (int isa = MR_ISA_SCALAR + 1; isa <= (int)mr_isa_detect(); isa++) {
         if (mr_kernels_get((mr_isa)isa)->attention == mr_kernels_get((mr_isa)(isa - 1))->attention)
@@ -268,11 +255,11 @@ static const mr_type TYPES[N_TYPES] = {MR_TYPE_F16, MR_TYPE_F32, MR_TYPE_Q8_0};
 /* A window around the sizes of block, tile and partition, a soft cap and sinks, or some of them. */
 static void set_options(scene *s, float sinks[]) {
     static const int32_t WINDOWS[] = {0, 1, 2, 16, 17, 63, 64, 65, 130, 511, 512, 513, 700, 100000};
-    s->args.window = WINDOWS[next_below(sizeof WINDOWS / sizeof WINDOWS[0])];
-    s->args.soft_cap = next_below(2) ? 1.0f + 4.0f * (next_float() + 1.0f) : 0.0f;
-    s->args.sinks = next_below(2) ? sinks : NULL;
+    s->args.window = WINDOWS[rng_below(&numbers, sizeof WINDOWS / sizeof WINDOWS[0])];
+    s->args.soft_cap = rng_below(&numbers, 2) ? 1.0f + 4.0f * (rng_unit(&numbers) + 1.0f) : 0.0f;
+    s->args.sinks = rng_below(&numbers, 2) ? sinks : NULL;
     for (int32_t h = 0; h < s->args.n_heads; h++)
-        sinks[h] = next_float() * 8.0f;
+        sinks[h] = rng_unit(&numbers) * 8.0f;
 }
 
 /* One row for each context around the sizes of block, tile and partition, and a few chunks. */
@@ -287,11 +274,11 @@ static void check_shape(mr_type type, int32_t head_dim, int32_t group) {
     scene_add(&s, 1, 21);
     scene_add(&s, 60, 9);
     scene_add(&s, 509, 7);
-    if (next_below(3) == 0)
+    if (rng_below(&numbers, 3) == 0)
         scene_shuffle_rows(&s);
     scene_build(&s, type, head_dim, group);
     float sinks[20 * N_KV_HEADS];
-    if (next_below(3) > 0)
+    if (rng_below(&numbers, 3) > 0)
         set_options(&s, sinks);
     check_all(&s);
     scene_deinit(&s);
@@ -337,13 +324,13 @@ static void test_windows_far_apart_equal_scalar(void **state) {
         scene_add(&s, 1500, 1);
         for (int32_t r = 1; r < 6; r++) {
             s.row_seq[s.n_rows] = 0;
-            s.row_position[s.n_rows] = r * 250 + next_below(200);
+            s.row_position[s.n_rows] = r * 250 + rng_below(&numbers, 200);
             swap_i32(&s.row_position[s.n_rows], &s.row_position[s.n_rows - 1]);
             s.n_rows++;
         }
         scene_build(&s, TYPES[i % N_TYPES], 64, 5);
         set_options(&s, sinks);
-        s.args.window = 1 + next_below(100);
+        s.args.window = 1 + rng_below(&numbers, 100);
         check_all(&s);
         scene_deinit(&s);
     }
@@ -391,14 +378,14 @@ static void test_special_scores_equal_scalar(void **state) {
         float x = specials[i % n_specials];
         int32_t n_q = s.n_rows * (int32_t)(s.args.q_row_bytes / 4);
         for (int32_t e = 0; e < n_q; e++) {
-            if (x == 0.0f || next_below(97) == 0)
+            if (x == 0.0f || rng_below(&numbers, 97) == 0)
                 s.q[e] = x;
         }
         for (int n = 0; n < 20; n++)
-            scene_key(&s, 2, next_below(1031))[next_below(64)] = x;
+            scene_key(&s, 2, rng_below(&numbers, 1031))[rng_below(&numbers, 64)] = x;
         check_all(&s);
         for (int32_t e = 0; e < 64; e++) /* a NaN in the query makes the whole head NaN */
-            s.q[e] = x != x && e == 5 ? x : next_float();
+            s.q[e] = x != x && e == 5 ? x : rng_unit(&numbers);
         check_all(&s);
         for (int32_t e = 0; e < 32 && x != x; e++) /* the sink has no value that could hide it */
             assert_true(isnan(s.want[OUT_PAD + e]));

@@ -9,21 +9,13 @@
 #include "engine/base/fmath.h"
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
+#include "tests/support/rng.h"
 #include "tests/support/test.h"
 
 enum { MAX_ROWS = 96, SEQS = 4, STRIDE = 256, DIM = 32, MAX_HEADS = 16, N_NODES = 3, N_TENSORS = 6 + N_NODES };
 enum { Q, K, V, SEQ, POSITION, TABLE, OUT };
 
-static uint64_t seed = 1;
-
-static uint32_t next_bits(void) {
-    seed = seed * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(seed >> 32);
-}
-
-static int32_t next_below(int32_t n) {
-    return (int32_t)(next_bits() % (uint32_t)n);
-}
+static rng numbers = {.state = 1};
 
 /* Attention of the same rows by three nodes: one alone, then two at once. */
 typedef struct scene {
@@ -86,7 +78,8 @@ static void fill(scene *s) {
         uint8_t *p = malloc(bytes);
         assert_non_null(p);
         for (size_t i = 0; i < bytes / 4; i++) { /* no exponent is that of an infinity */
-            uint32_t bits = t == Q ? mr_f32_bits((float)next_below(2001) * 1e-3f - 1.0f) : next_bits() & 0x3fff3fffu;
+            uint32_t bits = t == Q ? mr_f32_bits((float)rng_below(&numbers, 2001) * 1e-3f - 1.0f)
+                                   : rng_next(&numbers) & 0x3fff3fffu;
             memcpy(p + i * 4, &bits, 4);
         }
         set(s, t, p, bytes);
@@ -120,10 +113,11 @@ static void scene_deinit(scene *s) {
 /* Decoding rows, chunks of a prompt, or both; contexts up to eight partitions. */
 static void make_rows(scene *s) {
     s->n_rows = 0;
-    int32_t n_runs = 1 + next_below(6);
+    int32_t n_runs = 1 + rng_below(&numbers, 6);
     for (int32_t i = 0; i < n_runs; i++) {
-        int32_t n = next_below(3) ? 1 : 1 + next_below(MAX_ROWS / 6);
-        int32_t position = next_below(next_below(2) ? STRIDE * MR_KV_BLOCK - n : 600), seq = next_below(SEQS);
+        int32_t n = rng_below(&numbers, 3) ? 1 : 1 + rng_below(&numbers, MAX_ROWS / 6);
+        int32_t position = rng_below(&numbers, rng_below(&numbers, 2) ? STRIDE * MR_KV_BLOCK - n : 600),
+                seq = rng_below(&numbers, SEQS);
         for (int32_t r = 0; r < n; r++, s->n_rows++) {
             s->row_seq[s->n_rows] = seq;
             s->row_position[s->n_rows] = position + r;
@@ -237,7 +231,7 @@ static void check_turned_write(mr_type type, mr_rope_pairs pairs, int32_t n_rot,
     assert_true(bytes <= sizeof first);
     assert_int_equal(be->ops->buffer_create(be, bytes, &buffer, NULL), MR_OK);
     for (size_t i = 0; i < bytes / 4; i++)
-        ((float *)(void *)first)[i] = (float)next_below(2001) * 1e-3f - 1.0f;
+        ((float *)(void *)first)[i] = (float)rng_below(&numbers, 2001) * 1e-3f - 1.0f;
     for (int32_t r = 0; r < KV_ROWS; r++)
         ((int32_t *)(void *)(first + t[T_SLOTS].offset))[r] = (r * 5 + 3) % (BLOCKS * MR_KV_BLOCK);
     for (int i = 0; i < T_COUNT; i++)

@@ -9,16 +9,6 @@
 #include "engine/tensor/f16.h"
 #include "engine/tensor/quant.h"
 
-uint32_t rng_next(rng *r) {
-    r->state = r->state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    uint32_t x = (uint32_t)(r->state >> 32);
-    return x ^ x >> 15;
-}
-
-float rng_unit(rng *r) {
-    return (float)(int32_t)rng_next(r) * 0x1p-31f;
-}
-
 static bool is_special(rng *r, values kind) {
     return kind == VALUES_SPECIAL && rng_next(r) % 10 == 0;
 }

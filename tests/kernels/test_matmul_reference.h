@@ -8,12 +8,7 @@
 #include <stdint.h>
 
 #include "engine/tensor/type.h"
-
-typedef struct rng {
-    uint64_t state;
-} rng;
-uint32_t rng_next(rng *r);
-float rng_unit(rng *r); /* -1 .. 1 */
+#include "tests/support/rng.h"
 
 /* PLAIN: what models hold. SPECIAL: a tenth of all scales and values are zero, denormal, huge, infinite or NaN. */
 typedef enum values { VALUES_PLAIN, VALUES_SPECIAL } values;

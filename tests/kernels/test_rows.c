@@ -7,44 +7,35 @@
 #include "engine/base/fmath.h"
 #include "engine/base/thread.h"
 #include "engine/tensor/f16.h"
+#include "tests/support/rng.h"
 #include "tests/support/test.h"
 
 enum { MAX_N = 4096, GUARD = 16 };
 static const uint32_t GUARD_BITS = 0x7fabcdefu;
 
-static uint64_t seed = 1;
-
-static uint32_t next_bits(void) {
-    seed = seed * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(seed >> 32);
-}
-
-/* In [-1, 1). */
-static float next_float(void) {
-    return (float)(int32_t)next_bits() * 0x1p-31f;
-}
+static rng numbers = {.state = 1};
 
 typedef enum fill { PLAIN, ZERO, DENORMAL, TINY, LARGE, TIES, INFINITE, NANS, ANY_BITS, FILLS } fill;
 
 static float next_of(fill how) {
-    float x = next_float();
+    float x = rng_unit(&numbers);
     switch (how) {
     case ZERO:
         return x < 0 ? -0.0f : 0.0f;
     case DENORMAL:
-        return mr_bits_f32(next_bits() & 0x807fffffu);
+        return mr_bits_f32(rng_next(&numbers) & 0x807fffffu);
     case TINY:
-        return x * (next_bits() % 4 ? 1e-37f : 1e-35f);
+        return x * (rng_next(&numbers) % 4 ? 1e-37f : 1e-35f);
     case LARGE:
-        return x * (next_bits() % 4 ? 1e18f : 3e38f);
+        return x * (rng_next(&numbers) % 4 ? 1e18f : 3e38f);
     case TIES: /* with 127 as the largest, products land on halves */
-        return (float)((int32_t)(next_bits() % 509) - 254) * 0.5f;
+        return (float)((int32_t)(rng_next(&numbers) % 509) - 254) * 0.5f;
     case INFINITE:
-        return next_bits() % 16 ? x : x < 0 ? -INFINITY : INFINITY;
+        return rng_next(&numbers) % 16 ? x : x < 0 ? -INFINITY : INFINITY;
     case NANS:
-        return next_bits() % 16 ? x : mr_bits_f32(next_bits() | 0x7f800001u);
+        return rng_next(&numbers) % 16 ? x : mr_bits_f32(rng_next(&numbers) | 0x7f800001u);
     case ANY_BITS:
-        return mr_bits_f32(next_bits());
+        return mr_bits_f32(rng_next(&numbers));
     default:
         return x * 4.0f;
     }
@@ -141,7 +132,7 @@ static void test_round_bf16_equals_scalar(void **state) {
 }
 
 static void check_rms_norm(const mr_kernels *k, fill how, int32_t n) {
-    int32_t groups = 1 + (int32_t)(next_bits() % 2);
+    int32_t groups = 1 + (int32_t)(rng_next(&numbers) % 2);
     fill_with(xs + 1, n * groups, how);
     fill_with(ws + 1, n, PLAIN);
     scalar()->rms_norm(xs + 1, ws + 1, want, n * groups, n, 1e-5f);
@@ -160,9 +151,9 @@ static void test_rms_norm_equals_scalar(void **state) {
 
 static void check_silu_mul(const mr_kernels *k, fill how, int32_t n) {
     fill_with(xs + 1, n, how);
-    fill_with(ws + 1, n, next_bits() % 2 ? PLAIN : how);
+    fill_with(ws + 1, n, rng_next(&numbers) % 2 ? PLAIN : how);
     for (int32_t i = 0; i < n && how == LARGE; i++) /* around the ends of the range of exp */
-        xs[1 + i] = next_bits() % 4 ? next_float() * 95.0f : xs[1 + i];
+        xs[1 + i] = rng_next(&numbers) % 4 ? rng_unit(&numbers) * 95.0f : xs[1 + i];
     scalar()->silu_mul(xs + 1, ws + 1, want, n);
     guard_set(&out);
     k->silu_mul(xs + 1, ws + 1, out.x, n);
@@ -179,12 +170,12 @@ static void test_silu_mul_equals_scalar(void **state) {
 
 static void check_rope(const mr_kernels *k, fill how, int32_t n) {
     static const int32_t DIMS[] = {2, 4, 14, 16, 18, 32, 64, 80, 96, 128, 256};
-    int32_t dim = DIMS[next_bits() % (sizeof DIMS / sizeof DIMS[0])], heads = 1 + n % 5;
-    int32_t n_rot = next_bits() % 2 ? dim : 2 * (1 + (int32_t)(next_bits() % (uint32_t)(dim / 2)));
-    mr_rope_pairs pairs = next_bits() % 2 ? MR_ROPE_INTERLEAVED : MR_ROPE_HALVES;
+    int32_t dim = DIMS[rng_next(&numbers) % (sizeof DIMS / sizeof DIMS[0])], heads = 1 + n % 5;
+    int32_t n_rot = rng_next(&numbers) % 2 ? dim : 2 * (1 + (int32_t)(rng_next(&numbers) % (uint32_t)(dim / 2)));
+    mr_rope_pairs pairs = rng_next(&numbers) % 2 ? MR_ROPE_INTERLEAVED : MR_ROPE_HALVES;
     guard_set(&out);
     fill_with(out.x, heads * dim, how);
-    fill_with(ws + 1, n_rot, next_bits() % 8 ? PLAIN : how);
+    fill_with(ws + 1, n_rot, rng_next(&numbers) % 8 ? PLAIN : how);
     memcpy(want, out.x, sizeof want);
     scalar()->rope(want, heads, dim, n_rot, pairs, ws + 1);
     k->rope(out.x, heads, dim, n_rot, pairs, ws + 1);
@@ -232,7 +223,7 @@ static void check_kv_write_type(const mr_kernels *k, fill how, mr_type type, int
     static float kv[2][KV_ROWS * (KV_HEADS * 256 + 3)];
     int32_t slots[KV_ROWS];
     for (int32_t i = 0; i < KV_ROWS; i++)
-        slots[i] = (int32_t)((next_bits() % 3 + (uint32_t)i * 9) % (KV_BLOCKS * MR_KV_BLOCK));
+        slots[i] = (int32_t)((rng_next(&numbers) % 3 + (uint32_t)i * 9) % (KV_BLOCKS * MR_KV_BLOCK));
     for (int i = 0; i < 2; i++)
         fill_with(kv[i], KV_ROWS * (KV_HEADS * dim + 3), how);
     memset(store, 0x5a, sizeof store);
@@ -397,7 +388,7 @@ static void test_rope_is_close_to_double(void **state) {
 static void test_silu_mul_is_close_to_double(void **state) {
     (void)state;
     for (int round = 0; round < 100000; round++) {
-        float g = next_float() * 80.0f, u = next_float(), y;
+        float g = rng_unit(&numbers) * 80.0f, u = rng_unit(&numbers), y;
         scalar()->silu_mul(&g, &u, &y, 1);
         double exact = (double)g / (1 + exp(-(double)g)) * (double)u;
         assert_true(fabs((double)y - exact) <= 1e-6 * fabs(exact));

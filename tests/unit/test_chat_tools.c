@@ -6,6 +6,7 @@
 
 #include "coordinator/serving/chat/chat_tools.h"
 #include "engine/grammar/grammar.h"
+#include "tests/support/rng.h"
 #include "tests/support/share.h"
 #include "tests/support/test.h"
 
@@ -146,13 +147,8 @@ static int teardown(void **state) {
     return 0;
 }
 
-static uint32_t draw(uint64_t *seed, uint32_t n) {
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(*seed >> 33) % n;
-}
-
 /* Tries a text that brings things to an end; a grammar that does not allow it here stays where it is. */
-static bool try_ending(mr_grammar_state *g, uint64_t *seed, mr_text_buf *out) {
+static bool try_ending(mr_grammar_state *g, rng *r, mr_text_buf *out) {
     static const char *const ENDS[] = {"\"",
                                        "}",
                                        "]",
@@ -164,7 +160,7 @@ static bool try_ending(mr_grammar_state *g, uint64_t *seed, mr_text_buf *out) {
                                        "</think>",
                                        "[/THINK]",
                                        "1"};
-    mr_str text = mr_str_from(ENDS[draw(seed, sizeof ENDS / sizeof ENDS[0])]);
+    mr_str text = mr_str_from(ENDS[rng_below(r, sizeof ENDS / sizeof ENDS[0])]);
     if (mr_grammar_state_accept_bytes(g, text, NULL) != MR_OK)
         return false;
     assert_true(mr_text_buf_append(out, text.data, text.len));
@@ -173,20 +169,21 @@ static bool try_ending(mr_grammar_state *g, uint64_t *seed, mr_text_buf *out) {
 
 /* A text of the grammar, drawn by lot; false: it became too long. */
 static bool random_text(const mr_grammar *grammar, uint64_t seed, mr_text_buf *out) {
+    rng r = {.state = seed};
     mr_grammar_state *g = NULL;
     mr_err err = {0};
     expect_ok(mr_grammar_state_create(grammar, vocab, &g, &err), &err);
     while (out->len < MAX_TEXT_BYTES &&
-           !(mr_grammar_state_is_complete(g) && (mr_grammar_state_is_finished(g) || draw(&seed, 4) == 0))) {
+           !(mr_grammar_state_is_complete(g) && (mr_grammar_state_is_finished(g) || rng_below(&r, 4) == 0))) {
         uint64_t mask[N_BYTES / 64];
-        if (draw(&seed, 2) && try_ending(g, &seed, out))
+        if (rng_below(&r, 2) && try_ending(g, &r, out))
             continue;
         expect_ok(mr_grammar_state_mask(g, mask, &err), &err);
-        uint32_t b = draw(&seed, N_BYTES);
+        int32_t b = rng_below(&r, N_BYTES);
         for (int i = 0; i < N_BYTES && !(mask[b / 64] >> b % 64 & 1); i++)
             b = (b + 1) % N_BYTES;
         assert_true(mask[b / 64] >> b % 64 & 1);
-        expect_ok(mr_grammar_state_accept(g, (int32_t)b, &err), &err);
+        expect_ok(mr_grammar_state_accept(g, b, &err), &err);
         char c = (char)b;
         assert_true(mr_text_buf_append(out, &c, 1));
     }

@@ -2,6 +2,7 @@
  * many threads. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/cpu_choice.h"
+#include "tests/support/rng.h"
 #include "tests/support/test.h"
 
 enum { MOST = 64 };
@@ -11,7 +12,7 @@ static const double MS = 1e6, S = 1e9;
 typedef struct machine {
     double (*run_ns)(struct machine *m, int32_t n, double now_ns);
     double now_ns, changes_ns;
-    uint64_t random; /* state */
+    rng r;
     double slice_left_ns;
     double used_ns[MOST + 1]; /* by number of threads */
     int32_t n_runs, n_changes;
@@ -104,8 +105,7 @@ static void test_it_goes_back_when_the_machine_is_free_again(void **state) {
 
 static double even(machine *m, int32_t n, double now_ns) {
     (void)now_ns;
-    m->random = m->random * 6364136223846793005u + 1442695040888963407u;
-    double noise = 0.97 + 0.06 * (double)(m->random >> 40) / (double)(1 << 24);
+    double noise = 1 + 0.03 * (double)rng_unit(&m->r);
     return noise * (n == 1 ? 1.01 * MS : 1 * MS);
 }
 
@@ -126,8 +126,7 @@ static double sliced(machine *m, int32_t n, double now_ns) {
     double need_ns = n == 1 ? 0.2 * MS : 0.3 * MS, ns = need_ns;
     (void)now_ns;
     for (m->slice_left_ns -= n * need_ns; m->slice_left_ns < 0; m->slice_left_ns += 3 * MS) {
-        m->random = m->random * 6364136223846793005u + 1442695040888963407u;
-        ns += (2 + 6 * (double)(m->random >> 40) / (double)(1 << 24)) * MS;
+        ns += (5 + 3 * (double)rng_unit(&m->r)) * MS;
     }
     return ns;
 }
@@ -135,7 +134,7 @@ static double sliced(machine *m, int32_t n, double now_ns) {
 static void test_it_finds_the_better_number_among_time_slices(void **state) {
     (void)state;
     for (uint64_t seed = 1; seed <= 40; seed++) {
-        machine m = {.run_ns = sliced, .random = seed}, alone = {.run_ns = sliced, .random = seed + 100};
+        machine m = {.run_ns = sliced, .r = {seed}}, alone = {.run_ns = sliced, .r = {seed + 100}};
         cpu_choice c, one;
         cpu_choice_init(&c, 2);
         cpu_choice_init(&one, 1);

@@ -6,6 +6,7 @@
 #include "backends/cpu/cpu_backend.h"
 #include "engine/tensor/quant.h"
 #include "test_graph_support.h"
+#include "tests/support/rng.h"
 #include "tests/support/test.h"
 
 enum { MATRICES = 3, K = 256, OUT = 48, MAX_ROWS = 200 };
@@ -17,16 +18,7 @@ typedef struct shape {
     bool in_file;
 } shape;
 
-static uint64_t random_state;
-
-static uint32_t random_u32(void) {
-    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(random_state >> 32);
-}
-
-static float random_unit(void) {
-    return (float)(int32_t)random_u32() * 0x1p-31f;
-}
+static rng numbers;
 
 /* Rows in the layout of the file, of random blocks. */
 static uint8_t *random_matrix(mr_type type, int32_t columns, int32_t rows) {
@@ -36,13 +28,13 @@ static uint8_t *random_matrix(mr_type type, int32_t columns, int32_t rows) {
     assert_non_null(data);
     for (size_t i = 0; i < n_blocks; i++) {
         uint8_t *block = data + i * size;
-        float value = random_unit();
+        float value = rng_unit(&numbers);
         for (size_t b = 0; b < size; b++)
-            block[b] = (uint8_t)random_u32();
+            block[b] = (uint8_t)rng_next(&numbers);
         if (type == MR_TYPE_F32)
             memcpy(block, &value, sizeof value);
         else
-            mr_block_set_scale(type, block, (uint16_t)(0x2000 + random_u32() % 0x400), 0x1c00);
+            mr_block_set_scale(type, block, (uint16_t)(0x2000 + rng_next(&numbers) % 0x400), 0x1c00);
     }
     return data;
 }
@@ -81,7 +73,7 @@ static scene scene_make(const shape *p, bool apart) {
     scene s = {0};
     mr_err err = {0};
     mr_graph_stats stats;
-    random_state = 42;
+    numbers.state = 42;
     expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = p->n_threads}, &s.be, &err), &err);
     s.g = graph_make(p->rows, 1);
     s.x = mr_graph_input(s.g, "x", MR_TYPE_F32, K, MR_ROWS_STEP);
@@ -114,7 +106,7 @@ static void run(const shape *p, bool apart, float (*out)[OUT]) {
     scene s = scene_make(p, apart);
     for (int32_t r = 0; r < p->rows; r++)
         for (int32_t i = 0; i < K; i++)
-            x[r][i] = random_unit();
+            x[r][i] = rng_unit(&numbers);
     assert_int_equal(mr_graph_set_rows(s.g, s.x, x, sizeof x[0], p->rows, NULL), MR_OK);
     assert_int_equal(mr_graph_run(s.g, &(mr_run){.n_rows = {[MR_ROWS_STEP] = p->rows}}, NULL), MR_OK);
     assert_int_equal(mr_graph_get_rows(s.g, s.y, 0, p->rows, out, sizeof out[0], NULL), MR_OK);
