@@ -10,12 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "backends/cpu/kernels.h"
 #include "engine/base/mem.h"
 #include "engine/base/pool.h"
 #include "engine/tensor/f16.h"
+#include "tests/bench/bench_cpu.h"
 
 #define AVX512 __attribute__((target("avx512f")))
 enum { MAX_THREADS = 2, MAX_REPS = 99, N_HEADS = 32, N_KV_HEADS = 4, MAX_DIM = 128, ROWS = 512, MAX_DEPTH = 16384 };
@@ -41,17 +41,6 @@ typedef struct job {
     int32_t head_dim, depth, n_rows, n_layers;
     double cpu_seconds[MAX_THREADS];
 } job;
-
-static volatile int32_t sink;
-
-AVX512 static void read_loop(const uint8_t *p, size_t bytes) {
-    __m512i s[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()};
-    for (size_t i = 0; i + 256 <= bytes; i += 256)
-#pragma GCC unroll 4
-        for (size_t j = 0; j < 4; j++)
-            s[j] = _mm512_xor_si512(s[j], _mm512_load_si512(p + i + j * 64));
-    sink = _mm512_reduce_add_epi32(_mm512_xor_si512(_mm512_xor_si512(s[0], s[1]), _mm512_xor_si512(s[2], s[3])));
-}
 
 AVX512 static void fma_loop(void) {
     __m512 acc[CHAINS], x = _mm512_set1_ps(0.5f);
@@ -99,23 +88,17 @@ static void run_layers(const job *j, int thread_idx, int n_threads) {
     }
 }
 
-static double cpu_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void run_thread(void *ctx, int thread_idx, int n_threads) {
     job *j = ctx;
     size_t part = j->b->kv_bytes / (size_t)n_threads / 256 * 256;
-    double start = cpu_now();
+    double start = thread_seconds();
     if (j->what == WORK_READ)
         read_loop(j->b->kv + part * (size_t)thread_idx, part);
     else if (j->what == WORK_FMA)
         fma_loop();
     else
         run_layers(j, thread_idx, n_threads);
-    j->cpu_seconds[thread_idx] = cpu_now() - start;
+    j->cpu_seconds[thread_idx] = thread_seconds() - start;
 }
 
 static double seconds(job *j, int n_threads) {
@@ -126,11 +109,6 @@ static double seconds(job *j, int n_threads) {
     return longest;
 }
 
-static int compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Medians of two jobs that run alternately. */
 static void alternate(job *one, job *other, int n_threads, double out[2]) {
     double t[2][MAX_REPS];
@@ -139,10 +117,8 @@ static void alternate(job *one, job *other, int n_threads, double out[2]) {
         t[0][i] = seconds(one, n_threads);
         t[1][i] = seconds(other, n_threads);
     }
-    for (int i = 0; i < 2; i++) {
-        qsort(t[i], (size_t)reps, sizeof t[i][0], compare);
-        out[i] = t[i][reps / 2];
-    }
+    for (int i = 0; i < 2; i++)
+        out[i] = median(t[i], reps);
 }
 
 /* Rows at depth, depth + 1, … and a shuffled table for them. */

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "backends/cpu/kernels.h"
 #include "engine/base/clock.h"
@@ -18,6 +17,8 @@
 #include "engine/base/thread.h"
 #include "engine/tensor/f16.h"
 #include "engine/tensor/quant.h"
+#include "tests/bench/bench_cpu.h"
+#include "tests/support/rng.h"
 
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")))
 enum { MAX_THREADS = 2, MAX_ROWS = 512, MAX_K = 5632, MAX_N = 5632, MAX_REPS = 99, SOURCE_ROWS = 64 };
@@ -33,17 +34,6 @@ typedef struct bench {
 
 /* --- Limits ---------------------------------------------------------------------------------------------------------
  */
-
-static volatile int32_t sink;
-
-AVX512 static void read_loop(const uint8_t *p, size_t bytes) {
-    __m512i s[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()};
-    for (size_t i = 0; i + 256 <= bytes; i += 256)
-#pragma GCC unroll 4
-        for (size_t j = 0; j < 4; j++)
-            s[j] = _mm512_xor_si512(s[j], _mm512_load_si512(p + i + j * 64));
-    sink = _mm512_reduce_add_epi32(_mm512_xor_si512(_mm512_xor_si512(s[0], s[1]), _mm512_xor_si512(s[2], s[3])));
-}
 
 enum { PEAK_LOOPS = 200000, CHAINS = 12 };
 
@@ -104,12 +94,6 @@ static void run_matrices(const job *j, int thread_idx, int n_threads) {
     }
 }
 
-static double thread_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void run_thread(void *ctx, int thread_idx, int n_threads) {
     job *j = ctx;
     double start = thread_seconds();
@@ -133,16 +117,6 @@ static double seconds(job *j, int n_threads) {
     return slowest;
 }
 
-static int compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *v, int n) {
-    qsort(v, (size_t)n, sizeof *v, compare);
-    return v[n / 2];
-}
-
 /* Medians of two jobs that run alternately. */
 static void alternate(const bench *b, job *one, job *other, int n_threads, double out[2]) {
     double t[2][MAX_REPS];
@@ -157,11 +131,7 @@ static void alternate(const bench *b, job *one, job *other, int n_threads, doubl
 /* --- Data -----------------------------------------------------------------------------------------------------------
  */
 
-static uint32_t next_random(void) {
-    static uint64_t state = 1;
-    state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)(state >> 33);
-}
+static rng numbers = {.state = 1};
 
 static void fill_activations(bench *b, mr_type type, int32_t k) {
     mr_type activation = mr_type_activation(type);
@@ -171,11 +141,11 @@ static void fill_activations(bench *b, mr_type type, int32_t k) {
         float *f = (float *)(void *)a;
         for (int32_t i = 0; i < k; i++) {
             if (activation == MR_TYPE_BF16)
-                ((uint16_t *)(void *)a)[i] = mr_f32_to_bf16((float)(next_random() % 1000) * 1e-3f);
+                ((uint16_t *)(void *)a)[i] = mr_f32_to_bf16((float)(rng_next(&numbers) % 1000) * 1e-3f);
             else if (activation == MR_TYPE_F32)
-                f[i] = (float)(next_random() % 1000) * 1e-3f;
+                f[i] = (float)(rng_next(&numbers) % 1000) * 1e-3f;
             else
-                a[i] = (uint8_t)(next_random() % 255 - 127);
+                a[i] = (uint8_t)(rng_next(&numbers) % 255 - 127);
         }
         for (int32_t i = 0; i < k / 32 && activation == MR_TYPE_A8; i++) {
             int32_t sum = 0;
@@ -196,7 +166,7 @@ static bool fill_weights(bench *b, mr_type type, int32_t k, double *out_repack_g
     if (!src)
         return false;
     for (size_t i = 0; i < row_bytes * SOURCE_ROWS; i++)
-        src[i] = (uint8_t)next_random();
+        src[i] = (uint8_t)rng_next(&numbers);
     uint16_t small = mr_f32_to_f16(0.01f);
     for (size_t i = 0; i < row_bytes * SOURCE_ROWS; i += (size_t)info->block_bytes)
         if (type == MR_TYPE_F32)

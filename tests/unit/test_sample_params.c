@@ -6,37 +6,6 @@
 #include "tests/support/test.h"
 
 /* The defaults with one field changed. */
-static mr_sampling_params with_temperature(float value) {
-    mr_sampling_params p = mr_sampling_params_default();
-    p.temperature = value;
-    return p;
-}
-static mr_sampling_params with_top_k(int32_t value) {
-    mr_sampling_params p = mr_sampling_params_default();
-    p.top_k = value;
-    return p;
-}
-static mr_sampling_params with_top_p(float value) {
-    mr_sampling_params p = mr_sampling_params_default();
-    p.top_p = value;
-    return p;
-}
-static mr_sampling_params with_min_p(float value) {
-    mr_sampling_params p = mr_sampling_params_default();
-    p.min_p = value;
-    return p;
-}
-static mr_sampling_params with_repeat_penalty(float value) {
-    mr_sampling_params p = mr_sampling_params_default();
-    p.repeat_penalty = value;
-    return p;
-}
-static mr_sampling_params with_repeat_last_n(int32_t value) {
-    mr_sampling_params p = mr_sampling_params_default();
-    p.repeat_last_n = value;
-    return p;
-}
-
 static void refuse(mr_sampling_params p, const char *text) {
     mr_err err;
     assert_int_equal(mr_sampling_params_check(&p, &err), MR_E_INVALID);
@@ -48,32 +17,46 @@ static void accept(mr_sampling_params p) {
     assert_int_equal(mr_sampling_params_check(&p, NULL), MR_OK);
 }
 
+/* The default parameters with one field changed are accepted, or refused with the text. */
+#define ACCEPT(field, value)                                                                                           \
+    do {                                                                                                               \
+        mr_sampling_params changed = mr_sampling_params_default();                                                     \
+        changed.field = (value);                                                                                       \
+        accept(changed);                                                                                               \
+    } while (0)
+#define REFUSE(field, value, text)                                                                                     \
+    do {                                                                                                               \
+        mr_sampling_params changed = mr_sampling_params_default();                                                     \
+        changed.field = (value);                                                                                       \
+        refuse(changed, text);                                                                                         \
+    } while (0)
+
 static void test_ranges(void **state) {
     (void)state;
     accept(mr_sampling_params_default());
-    accept(with_temperature(0.0f));
-    accept(with_temperature(100.0f));
-    refuse(with_temperature(-0.1f), "temperature -0.1 is not in [0, 100]");
-    refuse(with_temperature(100.5f), "temperature 100.5");
-    refuse(with_temperature(NAN), "temperature");
-    refuse(with_temperature(INFINITY), "temperature inf");
-    accept(with_top_k(0));
-    accept(with_top_k(INT32_MAX));
-    refuse(with_top_k(-1), "top_k -1");
-    accept(with_top_p(0.0f));
-    accept(with_top_p(1.0f));
-    refuse(with_top_p(1.01f), "top_p 1.01 is not in [0, 1]");
-    refuse(with_top_p(NAN), "top_p");
-    accept(with_min_p(0.0f));
-    accept(with_min_p(1.0f));
-    refuse(with_min_p(-1.0f), "min_p -1 is not in [0, 1]");
-    refuse(with_min_p(NAN), "min_p");
-    accept(with_repeat_penalty(0.5f));
-    refuse(with_repeat_penalty(0.0f), "repeat_penalty 0 is not in (0, 100]");
-    refuse(with_repeat_penalty(NAN), "repeat_penalty");
-    accept(with_repeat_last_n(-1));
-    accept(with_repeat_last_n(0));
-    refuse(with_repeat_last_n(-2), "repeat_last_n -2");
+    ACCEPT(temperature, 0.0f);
+    ACCEPT(temperature, 100.0f);
+    REFUSE(temperature, -0.1f, "temperature -0.1 is not in [0, 100]");
+    REFUSE(temperature, 100.5f, "temperature 100.5");
+    REFUSE(temperature, NAN, "temperature");
+    REFUSE(temperature, INFINITY, "temperature inf");
+    ACCEPT(top_k, 0);
+    ACCEPT(top_k, INT32_MAX);
+    REFUSE(top_k, -1, "top_k -1");
+    ACCEPT(top_p, 0.0f);
+    ACCEPT(top_p, 1.0f);
+    REFUSE(top_p, 1.01f, "top_p 1.01 is not in [0, 1]");
+    REFUSE(top_p, NAN, "top_p");
+    ACCEPT(min_p, 0.0f);
+    ACCEPT(min_p, 1.0f);
+    REFUSE(min_p, -1.0f, "min_p -1 is not in [0, 1]");
+    REFUSE(min_p, NAN, "min_p");
+    ACCEPT(repeat_penalty, 0.5f);
+    REFUSE(repeat_penalty, 0.0f, "repeat_penalty 0 is not in (0, 100]");
+    REFUSE(repeat_penalty, NAN, "repeat_penalty");
+    ACCEPT(repeat_last_n, -1);
+    ACCEPT(repeat_last_n, 0);
+    REFUSE(repeat_last_n, -2, "repeat_last_n -2");
 }
 
 static void test_create_refuses_what_is_out_of_range(void **state) {

@@ -32,44 +32,23 @@ static mr_setting optional_bool(const mr_gguf *g, const char *key) {
     return mr_gguf_get_bool(g, key, &on, NULL) ? MR_SETTING_DEFAULT : on ? MR_SETTING_ON : MR_SETTING_OFF;
 }
 
-static mr_str *copy_strings(const mr_gguf *g, const char *key, int32_t *out_n) {
-    mr_gguf_array a;
-    *out_n = 0;
-    if (mr_gguf_get_array(g, key, MR_GGUF_ELEMS_STRINGS, &a, NULL))
-        return NULL;
-    mr_str *out = mr_alloc_array(a.n, sizeof *out);
-    assert_non_null(out);
-    for (size_t i = 0; i < a.n; i++)
-        out[i] = mr_gguf_array_str(&a, i);
-    *out_n = (int32_t)a.n;
-    return out;
-}
-
-static float *copy_floats(const mr_gguf *g, const char *key, int32_t *out_n) {
-    mr_gguf_array a;
-    *out_n = 0;
-    if (mr_gguf_get_array(g, key, MR_GGUF_ELEMS_FLOATS, &a, NULL))
-        return NULL;
-    float *out = mr_alloc_array(a.n, sizeof *out);
-    assert_non_null(out);
-    for (size_t i = 0; i < a.n; i++)
-        out[i] = mr_gguf_array_f32(&a, i);
-    *out_n = (int32_t)a.n;
-    return out;
-}
-
-static int32_t *copy_ints(const mr_gguf *g, const char *key, int32_t *out_n) {
-    mr_gguf_array a;
-    *out_n = 0;
-    if (mr_gguf_get_array(g, key, MR_GGUF_ELEMS_INTEGERS, &a, NULL))
-        return NULL;
-    int32_t *out = mr_alloc_array(a.n, sizeof *out);
-    assert_non_null(out);
-    for (size_t i = 0; i < a.n; i++)
-        out[i] = mr_gguf_array_i32(&a, i);
-    *out_n = (int32_t)a.n;
-    return out;
-}
+/* Defines a function that copies the array of a key: NULL, and no elements, where the file does not have it. */
+#define DEFINE_COPY(name, type, kind, get)                                                                             \
+    static type *name(const mr_gguf *g, const char *key, int32_t *out_n) {                                             \
+        mr_gguf_array a;                                                                                               \
+        *out_n = 0;                                                                                                    \
+        if (mr_gguf_get_array(g, key, kind, &a, NULL))                                                                 \
+            return NULL;                                                                                               \
+        type *out = mr_alloc_array(a.n, sizeof *out);                                                                  \
+        assert_non_null(out);                                                                                          \
+        for (size_t i = 0; i < a.n; i++)                                                                               \
+            out[i] = get(&a, i);                                                                                       \
+        *out_n = (int32_t)a.n;                                                                                         \
+        return out;                                                                                                    \
+    }
+DEFINE_COPY(copy_strings, mr_str, MR_GGUF_ELEMS_STRINGS, mr_gguf_array_str)
+DEFINE_COPY(copy_floats, float, MR_GGUF_ELEMS_FLOATS, mr_gguf_array_f32)
+DEFINE_COPY(copy_ints, int32_t, MR_GGUF_ELEMS_INTEGERS, mr_gguf_array_i32)
 
 static mr_tokenizer *load(const char *name) {
     char path[4096];
