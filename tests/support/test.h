@@ -1,5 +1,5 @@
-/* tests/support/test.h - a test in C includes it in place of cmocka.h: cmocka, the headers that cmocka needs, and checks
- * of an mr_status that print the text of the mr_err when they fail.
+/* tests/support/test.h - a test in C includes it in place of cmocka.h: cmocka, the headers that cmocka needs, and
+ * checks of an mr_status that print the text of the mr_err when they fail.
  *
  *     mr_err err = {0};
  *     expect_ok(mr_gguf_open(path, &file, &err), &err);
