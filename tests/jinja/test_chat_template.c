@@ -1,5 +1,5 @@
-/* coordinator/chat/chat_template: where templates come from, what is found out about them, and messages made fit for them. With the
- * vectors, every template there takes a conversation as OpenAI's clients send it. */
+/* coordinator/serving/chat/chat_template.c: where templates come from, what is found out about them, and messages made
+ * fit for them. With the vectors, every template there takes a conversation as OpenAI's clients send it. */
 // SPDX-License-Identifier: Apache-2.0
 // clang-format off
 // clang-format on

@@ -1,4 +1,4 @@
-/* engine/jinja by itself: what renders to what, what fails and says so, limits, threads, failing memory. */
+/* coordinator/serving/jinja alone: what renders to what, what fails and says so, limits, threads, failing memory. */
 // SPDX-License-Identifier: Apache-2.0
 // clang-format off
 // clang-format on

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Renders every chat template of the vectors over a list of conversations, and the templates of cases.txt, by jinja2 as the
-transformers library sets it up (but lists and dicts may be changed) and by engine/jinja, and compares the bytes. Where jinja2
-raises, we fail too. With arguments: these templates instead."""
+"""Renders every chat template of the vectors over a list of conversations, and the templates of cases.txt, by jinja2 as
+the transformers library sets it up (but lists and dicts may be changed) and by coordinator/serving/jinja, and compares
+the bytes. Where jinja2 raises, we fail too. With arguments: these templates instead."""
 import datetime
 import glob
 import json

@@ -1,6 +1,6 @@
-/* tests/support/fake_service.h - a service without a model and without threads, in the place of coordinator/service:
- * every choice answers with the ids that the test says, and what was asked for can be looked at.
- * Threads: caller serialises; wake is never called, because all there is can be taken at once. */
+/* tests/support/fake_service.h - a service without a model and without threads, in the place of
+ * coordinator/serving/service: every choice answers with the ids that the test says, and what was asked for can be
+ * looked at. Threads: caller serialises; wake is never called, because all there is can be taken at once. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_SUPPORT_FAKE_SERVICE_H
 #define MR_TESTS_SUPPORT_FAKE_SERVICE_H
