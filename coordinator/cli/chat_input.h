@@ -4,8 +4,8 @@
  * Threads: bound to the main thread.
  * Errors:  MR_E_NO_MEMORY, MR_E_TOO_LONG. A history that cannot be kept is no error. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_CHAT_INPUT_H
-#define MR_COORDINATOR_CHAT_INPUT_H
+#ifndef MR_COORDINATOR_CLI_CHAT_INPUT_H
+#define MR_COORDINATOR_CLI_CHAT_INPUT_H
 
 #include <stdbool.h>
 

@@ -4,8 +4,8 @@
  * An error whose text is empty has been reported already, or needs no report.
  * Threads: bound to the main thread. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_CMD_H
-#define MR_COORDINATOR_CMD_H
+#ifndef MR_COORDINATOR_CLI_CMD_H
+#define MR_COORDINATOR_CLI_CMD_H
 
 #include "coordinator/console/options.h"
 

@@ -1,8 +1,8 @@
 /* coordinator/cli/cmd_generate.h - internal to `millrace generate`: its sequences, and what is reported of them.
  * Threads: bound to the main thread. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_CMD_GENERATE_H
-#define MR_COORDINATOR_CMD_GENERATE_H
+#ifndef MR_COORDINATOR_CLI_CMD_GENERATE_H
+#define MR_COORDINATOR_CLI_CMD_GENERATE_H
 
 #include "coordinator/serving/text/output_text.h"
 #include "coordinator/session/session.h"

@@ -5,8 +5,8 @@
  * Threads: for the main thread of rank 0.
  * Errors:  a file that cannot be written is a warning. Without the variable nothing happens. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_STATUS_FILE_H
-#define MR_COORDINATOR_STATUS_FILE_H
+#ifndef MR_COORDINATOR_CLI_STATUS_FILE_H
+#define MR_COORDINATOR_CLI_STATUS_FILE_H
 
 void status_file_begin(void);
 void status_file_end(int exit_status);

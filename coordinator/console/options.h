@@ -3,8 +3,8 @@
  * Threads: bound to the main thread.
  * Errors:  MR_E_INVALID for whatever the user wrote wrong: the text names option, value and what is allowed. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_OPTIONS_H
-#define MR_COORDINATOR_OPTIONS_H
+#ifndef MR_COORDINATOR_CONSOLE_OPTIONS_H
+#define MR_COORDINATOR_CONSOLE_OPTIONS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * Threads: bound to the main thread.
  * Errors:  writing results can fail, and says so; what cannot be written to standard error is lost. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_OUTPUT_H
-#define MR_COORDINATOR_OUTPUT_H
+#ifndef MR_COORDINATOR_CONSOLE_OUTPUT_H
+#define MR_COORDINATOR_CONSOLE_OUTPUT_H
 
 #include <stdbool.h>
 #include <stddef.h>

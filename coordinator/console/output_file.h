@@ -4,8 +4,8 @@
  * Threads: bound to the main thread; one file at a time.
  * Errors:  MR_E_IO, with the path and the system's reason. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_OUTPUT_FILE_H
-#define MR_COORDINATOR_OUTPUT_FILE_H
+#ifndef MR_COORDINATOR_CONSOLE_OUTPUT_FILE_H
+#define MR_COORDINATOR_CONSOLE_OUTPUT_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>

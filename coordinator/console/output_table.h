@@ -3,8 +3,8 @@
  * Threads: caller serialises.
  * Errors:  a cell that finds no memory makes print fail. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_OUTPUT_TABLE_H
-#define MR_COORDINATOR_OUTPUT_TABLE_H
+#ifndef MR_COORDINATOR_CONSOLE_OUTPUT_TABLE_H
+#define MR_COORDINATOR_CONSOLE_OUTPUT_TABLE_H
 
 #include "coordinator/console/output.h"
 

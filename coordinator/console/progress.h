@@ -2,8 +2,8 @@
  * updates itself; otherwise plain lines, some seconds apart, and none that says what the last one said.
  * Owns:    nothing. Threads: bound to the main thread. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_PROGRESS_H
-#define MR_COORDINATOR_PROGRESS_H
+#ifndef MR_COORDINATOR_CONSOLE_PROGRESS_H
+#define MR_COORDINATOR_CONSOLE_PROGRESS_H
 
 #include <stdbool.h>
 #include <stddef.h>

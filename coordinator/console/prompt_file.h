@@ -2,8 +2,8 @@
  * Threads: pure functions.
  * Errors:  texts name the file. MR_E_NOT_FOUND, MR_E_IO: it cannot be read. MR_E_TOO_LONG: more than max_bytes. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_PROMPT_FILE_H
-#define MR_COORDINATOR_PROMPT_FILE_H
+#ifndef MR_COORDINATOR_CONSOLE_PROMPT_FILE_H
+#define MR_COORDINATOR_CONSOLE_PROMPT_FILE_H
 
 #include "engine/base/str.h"
 #include "engine/text/buffers.h"

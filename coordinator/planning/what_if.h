@@ -6,8 +6,8 @@
  * Owns:    a what_if its arrays. {0} may be deinitialised. Threads: pure functions.
  * Errors:  MR_E_INVALID names the word that cannot be read. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_WHAT_IF_H
-#define MR_COORDINATOR_WHAT_IF_H
+#ifndef MR_COORDINATOR_PLANNING_WHAT_IF_H
+#define MR_COORDINATOR_PLANNING_WHAT_IF_H
 
 #include <stddef.h>
 

@@ -2,8 +2,8 @@
  * on a local channel, so that they measure together and keep what they measured as ranks do (coordinator/lobby/facts.h).
  * Threads: bound to the calling thread while it runs. Errors: those of mr_facts_measure, and of the backends. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_LOCAL_FACTS_H
-#define MR_COORDINATOR_LOCAL_FACTS_H
+#ifndef MR_COORDINATOR_SESSION_LOCAL_FACTS_H
+#define MR_COORDINATOR_SESSION_LOCAL_FACTS_H
 
 #include "coordinator/clusters/local_cluster.h"
 #include "coordinator/lobby/facts.h"

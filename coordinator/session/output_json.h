@@ -2,8 +2,8 @@
  * takes one accepts NULL, so that only printing has to be checked.
  * Threads: bound to the main thread. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_OUTPUT_JSON_H
-#define MR_COORDINATOR_OUTPUT_JSON_H
+#ifndef MR_COORDINATOR_SESSION_OUTPUT_JSON_H
+#define MR_COORDINATOR_SESSION_OUTPUT_JSON_H
 
 #include <jansson.h>
 

@@ -8,8 +8,8 @@
  * Threads: caller serialises.
  * Errors:  MR_E_IO; MR_E_FORMAT names the file, the field and what it should be. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_PLAN_FILE_H
-#define MR_COORDINATOR_PLAN_FILE_H
+#ifndef MR_COORDINATOR_SESSION_PLAN_FILE_H
+#define MR_COORDINATOR_SESSION_PLAN_FILE_H
 
 #include <jansson.h>
 

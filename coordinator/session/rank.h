@@ -5,8 +5,8 @@
  * Threads: for the main thread.
  * Errors:  name rank and host. A lost rank is reported where it is noticed, once: rank_loss_reported. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_RANK_H
-#define MR_COORDINATOR_RANK_H
+#ifndef MR_COORDINATOR_SESSION_RANK_H
+#define MR_COORDINATOR_SESSION_RANK_H
 
 #include <stdbool.h>
 

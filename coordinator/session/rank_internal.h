@@ -1,8 +1,8 @@
 /* coordinator/session/rank_internal.h - what the files of a rank share: the process, and how it meets the others.
  * rank.c has its threads, its start and its end; rank_meeting.c the launcher and the lifeline. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_RANK_INTERNAL_H
-#define MR_COORDINATOR_RANK_INTERNAL_H
+#ifndef MR_COORDINATOR_SESSION_RANK_INTERNAL_H
+#define MR_COORDINATOR_SESSION_RANK_INTERNAL_H
 
 #include <stdatomic.h>
 #include <sys/types.h>

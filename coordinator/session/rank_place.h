@@ -3,8 +3,8 @@
  *          of srun. What Open MPI's mpirun binds to was measured with 4.1.4.
  * Threads: rank_place_share and rank_place_take_share move the calling thread. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_RANK_PLACE_H
-#define MR_COORDINATOR_RANK_PLACE_H
+#ifndef MR_COORDINATOR_SESSION_RANK_PLACE_H
+#define MR_COORDINATOR_SESSION_RANK_PLACE_H
 
 #include <stdbool.h>
 #include <stdint.h>

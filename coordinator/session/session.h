@@ -5,8 +5,8 @@
  * Threads: bound to the main thread.
  * Errors:  MR_E_INVALID for options that do not fit together or the model; texts name model file, option or stage. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_CMD_SESSION_H
-#define MR_COORDINATOR_CMD_SESSION_H
+#ifndef MR_COORDINATOR_SESSION_SESSION_H
+#define MR_COORDINATOR_SESSION_SESSION_H
 
 #include "coordinator/console/options.h"
 #include "coordinator/console/progress.h"

@@ -5,8 +5,8 @@
  * Threads: bound to the main thread.
  * Errors:  name rank and host. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_CMD_CLUSTER_H
-#define MR_COORDINATOR_CMD_CLUSTER_H
+#ifndef MR_COORDINATOR_SESSION_SESSION_CLUSTER_H
+#define MR_COORDINATOR_SESSION_SESSION_CLUSTER_H
 
 #include "coordinator/clusters/local_cluster.h"
 #include "coordinator/clusters/virtual_cluster.h"

@@ -4,8 +4,8 @@
  * Threads: bound to the main thread.
  * Errors:  name the file, the option or the rank. Measuring that fails is a warning, and nothing is known then. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_CMD_FACTS_H
-#define MR_COORDINATOR_CMD_FACTS_H
+#ifndef MR_COORDINATOR_SESSION_SESSION_FACTS_H
+#define MR_COORDINATOR_SESSION_SESSION_FACTS_H
 
 #include "coordinator/console/options.h"
 #include "coordinator/lobby/facts.h"

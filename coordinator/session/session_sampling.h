@@ -2,8 +2,8 @@
  * Owns:    its lists, until deinit. Threads: bound to the main thread.
  * Errors:  MR_E_INVALID names option, value and what is allowed. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_CMD_SAMPLING_H
-#define MR_COORDINATOR_CMD_SAMPLING_H
+#ifndef MR_COORDINATOR_SESSION_SESSION_SAMPLING_H
+#define MR_COORDINATOR_SESSION_SESSION_SAMPLING_H
 
 #include "coordinator/console/options.h"
 #include "engine/sample/sampler.h"

@@ -2,8 +2,8 @@
  * Owns:    nothing. Threads: pure functions.
  * Errors:  MR_E_INVALID for a text that does not say it, or a number of stages that does not fit. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_SYNTHETIC_PLAN_H
-#define MR_COORDINATOR_SYNTHETIC_PLAN_H
+#ifndef MR_COORDINATOR_SESSION_SYNTHETIC_PLAN_H
+#define MR_COORDINATOR_SESSION_SYNTHETIC_PLAN_H
 
 #include "coordinator/planning/plan.h"
 

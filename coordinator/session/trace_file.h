@@ -5,8 +5,8 @@
  * Threads: bound to the main thread.
  * Errors:  MR_E_IO with the path. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_TRACE_FILE_H
-#define MR_COORDINATOR_TRACE_FILE_H
+#ifndef MR_COORDINATOR_SESSION_TRACE_FILE_H
+#define MR_COORDINATOR_SESSION_TRACE_FILE_H
 
 #include <stdio.h>
 

@@ -1,5 +1,6 @@
 # deploy/lib/package.cmake - what `cmake --install` adds to the program, and packages of it: in a build folder,
 # `cpack -G TGZ` or `cpack -G DEB`.
+# SPDX-License-Identifier: Apache-2.0
 
 # Documents keep the folders that their links name.
 foreach(file README.md LICENSE CHANGELOG.md SECURITY.md ARCHITECTURE.md CONTRIBUTING.md coordinator/OPTIONS.md

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """JSON schemas: what the grammar lets through is valid for jsonschema, and texts of every kind that it should let through, and
 that it should not, are judged as jsonschema judges them. Keywords that are not supported are named."""
-# SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import random

@@ -1,9 +1,9 @@
-/* A model cut into stages by hand: runs steps through them one after the other and gives the logits.
+/* tests/unit/test_stage_chain.h - a model cut into stages by hand: runs steps through them one after the other and gives the logits.
  * Threads: caller serialises.
  * Errors:  fail the test. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_TESTS_UNIT_TEST_STAGE_PIPE_H
-#define MR_TESTS_UNIT_TEST_STAGE_PIPE_H
+#ifndef MR_TESTS_UNIT_TEST_STAGE_CHAIN_H
+#define MR_TESTS_UNIT_TEST_STAGE_CHAIN_H
 
 #include "tests/support/tiny_model.h"
 #include "worker/stage.h"

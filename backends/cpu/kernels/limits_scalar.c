@@ -1,4 +1,4 @@
-/* kernels/limits_scalar.c - the loops of limits.h in plain C: what the compiler makes of it. */
+/* backends/cpu/kernels/limits_scalar.c - the loops of limits.h in plain C: what the compiler makes of it. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/limits.h"
 

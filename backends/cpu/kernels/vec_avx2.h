@@ -1,8 +1,8 @@
 /* backends/cpu/kernels/vec_avx2.h - the 16 virtual lanes of rule S1 as two 256-bit registers, lanes 0..7 and 8..15.
  * The names are those of vec_avx512.h. Loads and stores need no alignment. Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_BACKENDS_CPU_KERNELS_VEC_H
-#define MR_BACKENDS_CPU_KERNELS_VEC_H
+#ifndef MR_BACKENDS_CPU_KERNELS_VEC_AVX2_H
+#define MR_BACKENDS_CPU_KERNELS_VEC_AVX2_H
 
 #include <immintrin.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * bodies *_vec.h are written on these names alone.
  * Loads and stores need no alignment. Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_BACKENDS_CPU_KERNELS_VEC_H
-#define MR_BACKENDS_CPU_KERNELS_VEC_H
+#ifndef MR_BACKENDS_CPU_KERNELS_VEC_AVX512_H
+#define MR_BACKENDS_CPU_KERNELS_VEC_AVX512_H
 
 #include <immintrin.h>
 #include <stdint.h>

@@ -2,8 +2,8 @@
  * The names are those of vec_avx512.h. Loads and stores need no alignment. FPCR.FZ (rule A2) flushes single precision
  * only: conversions take and give subnormal halves as values, as rule A3 wants it. Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_BACKENDS_CPU_KERNELS_VEC_H
-#define MR_BACKENDS_CPU_KERNELS_VEC_H
+#ifndef MR_BACKENDS_CPU_KERNELS_VEC_NEON_H
+#define MR_BACKENDS_CPU_KERNELS_VEC_NEON_H
 
 #include <arm_neon.h>
 #include <stdint.h>

@@ -5,8 +5,8 @@
  * have rows tokens each since then, on average; or to the end of the first of them.
  * Owns:    nothing but what is said. Threads: bound to the main thread. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_BENCH_H
-#define MR_COORDINATOR_BENCH_H
+#ifndef MR_COORDINATOR_CLI_BENCH_BENCH_H
+#define MR_COORDINATOR_CLI_BENCH_BENCH_H
 
 #include "backends/cpu/limits.h"
 #include "coordinator/job/job.h"

@@ -1,8 +1,8 @@
 /* coordinator/cli/bench/load_report.h - what became of a load, as tables or JSON.
  * Owns:    nothing. Threads: bound to the main thread. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_LOAD_REPORT_H
-#define MR_COORDINATOR_LOAD_REPORT_H
+#ifndef MR_COORDINATOR_CLI_BENCH_LOAD_REPORT_H
+#define MR_COORDINATOR_CLI_BENCH_LOAD_REPORT_H
 
 #include "coordinator/cli/bench/load.h"
 

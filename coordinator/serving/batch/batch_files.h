@@ -4,8 +4,8 @@
  * Threads: any; whoever writes one object serialises that.
  * Errors:  MR_E_IO, MR_E_NO_MEMORY, MR_E_NOT_FOUND. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_BATCH_FILES_H
-#define MR_COORDINATOR_BATCH_FILES_H
+#ifndef MR_COORDINATOR_SERVING_BATCH_BATCH_FILES_H
+#define MR_COORDINATOR_SERVING_BATCH_BATCH_FILES_H
 
 #include <stdbool.h>
 

@@ -12,8 +12,8 @@
  * Threads: caller serialises.
  * Errors:  MR_E_NOT_FOUND, MR_E_IO, MR_E_NO_MEMORY, MR_E_TOO_LONG. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_BATCH_INPUT_H
-#define MR_COORDINATOR_BATCH_INPUT_H
+#ifndef MR_COORDINATOR_SERVING_BATCH_BATCH_INPUT_H
+#define MR_COORDINATOR_SERVING_BATCH_BATCH_INPUT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -6,8 +6,8 @@
  * Threads: caller serialises.
  * Errors:  MR_E_IO, also where another program works at it; MR_E_FORMAT: it is no file of results of this input. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_BATCH_RESULTS_H
-#define MR_COORDINATOR_BATCH_RESULTS_H
+#ifndef MR_COORDINATOR_SERVING_BATCH_BATCH_RESULTS_H
+#define MR_COORDINATOR_SERVING_BATCH_BATCH_RESULTS_H
 
 #include "coordinator/serving/batch/batch_input.h"
 

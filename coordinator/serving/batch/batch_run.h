@@ -6,8 +6,8 @@
  *          results so far are on the disk then, and the batch can go on from there. What is wrong with a request is its
  *          result. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_BATCH_RUN_H
-#define MR_COORDINATOR_BATCH_RUN_H
+#ifndef MR_COORDINATOR_SERVING_BATCH_BATCH_RUN_H
+#define MR_COORDINATOR_SERVING_BATCH_BATCH_RUN_H
 
 #include "coordinator/serving/api/api.h"
 #include "coordinator/serving/batch/batch_results.h"

@@ -2,8 +2,8 @@
  * for the grammars that force a call (chat_tools.c). Internal to this folder.
  * A call is a pattern: literal text, white space (any in an answer, as here in a grammar), and fields. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_CHAT_FORMATS_H
-#define MR_COORDINATOR_CHAT_FORMATS_H
+#ifndef MR_COORDINATOR_SERVING_CHAT_CHAT_FORMATS_H
+#define MR_COORDINATOR_SERVING_CHAT_CHAT_FORMATS_H
 
 #include "coordinator/serving/chat/chat_output.h"
 

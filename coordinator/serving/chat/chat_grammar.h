@@ -1,8 +1,8 @@
 /* coordinator/serving/chat/chat_grammar.h - pieces of GBNF for the grammars of forced calls. Internal to this folder.
  * Threads: caller serialises. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_CHAT_GRAMMAR_H
-#define MR_COORDINATOR_CHAT_GRAMMAR_H
+#ifndef MR_COORDINATOR_SERVING_CHAT_CHAT_GRAMMAR_H
+#define MR_COORDINATOR_SERVING_CHAT_CHAT_GRAMMAR_H
 
 #include <stdbool.h>
 

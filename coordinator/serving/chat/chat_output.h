@@ -14,8 +14,8 @@
  * Threads: caller serialises.
  * Errors:  MR_E_NO_MEMORY; whatever the callback returns ends the call with that. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_CHAT_OUTPUT_H
-#define MR_COORDINATOR_CHAT_OUTPUT_H
+#ifndef MR_COORDINATOR_SERVING_CHAT_CHAT_OUTPUT_H
+#define MR_COORDINATOR_SERVING_CHAT_CHAT_OUTPUT_H
 
 #include <jansson.h>
 

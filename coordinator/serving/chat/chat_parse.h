@@ -6,8 +6,8 @@
  *   chat_call_json.c the field of a pattern that is JSON with name and arguments
  *   chat_emit.c      deltas, ids, values of arguments */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_CHAT_PARSE_H
-#define MR_COORDINATOR_CHAT_PARSE_H
+#ifndef MR_COORDINATOR_SERVING_CHAT_CHAT_PARSE_H
+#define MR_COORDINATOR_SERVING_CHAT_CHAT_PARSE_H
 
 #include "coordinator/serving/chat/chat_formats.h"
 

@@ -2,8 +2,8 @@
  * without quotes need it: such a value is text where the schema allows nothing else. Internal to this folder.
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_CHAT_SCHEMA_H
-#define MR_COORDINATOR_CHAT_SCHEMA_H
+#ifndef MR_COORDINATOR_SERVING_CHAT_CHAT_SCHEMA_H
+#define MR_COORDINATOR_SERVING_CHAT_CHAT_SCHEMA_H
 
 #include <jansson.h>
 

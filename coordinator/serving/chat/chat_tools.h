@@ -3,8 +3,8 @@
  * Threads: pure functions.
  * Errors:  MR_E_NO_MEMORY, and those named at the function. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_CHAT_TOOLS_H
-#define MR_COORDINATOR_CHAT_TOOLS_H
+#ifndef MR_COORDINATOR_SERVING_CHAT_CHAT_TOOLS_H
+#define MR_COORDINATOR_SERVING_CHAT_CHAT_TOOLS_H
 
 #include "coordinator/serving/chat/chat_output.h"
 

@@ -1,4 +1,4 @@
-// coordinator/page/page-chat.js - a conversation with the model, or one text that it goes on with, streamed as it is
+// coordinator/serving/page/page-chat.js - a conversation with the model, or one text that it goes on with, streamed as it is
 // written. Texts are shown as they are: nothing in them is markup.
 // SPDX-License-Identifier: Apache-2.0
 import { ask } from "./page-server.js";

@@ -1,4 +1,4 @@
-// coordinator/page/page-pipeline.js - the stages as cards, where their time goes, and the steps under way as dots that
+// coordinator/serving/page/page-pipeline.js - the stages as cards, where their time goes, and the steps under way as dots that
 // move from stage to stage and come back as ids. Real steps are too fast to see: the dots are as many, slowed down.
 // SPDX-License-Identifier: Apache-2.0
 const PARTS = {

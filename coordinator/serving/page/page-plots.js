@@ -1,4 +1,4 @@
-// coordinator/page/page-plots.js - four plots of the last minutes: tokens, time between tokens, sequences, KV memory.
+// coordinator/serving/page/page-plots.js - four plots of the last minutes: tokens, time between tokens, sequences, KV memory.
 // SPDX-License-Identifier: Apache-2.0
 import { duration } from "./page-pipeline.js";
 

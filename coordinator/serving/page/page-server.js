@@ -1,4 +1,4 @@
-// coordinator/page/page-server.js - requests to this server, with the key that the user gave.
+// coordinator/serving/page/page-server.js - requests to this server, with the key that the user gave.
 // SPDX-License-Identifier: Apache-2.0
 const NAME = "millrace-key";
 let key = "";

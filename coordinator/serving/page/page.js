@@ -1,4 +1,4 @@
-// coordinator/page/page.js - asks the server once a second what it does, and has it drawn.
+// coordinator/serving/page/page.js - asks the server once a second what it does, and has it drawn.
 // SPDX-License-Identifier: Apache-2.0
 import { Pipeline } from "./page-pipeline.js";
 import { Plots } from "./page-plots.js";

@@ -3,8 +3,8 @@
  *          which outlive it. {0} may be closed.
  * Threads: bound to the main thread; the api itself is for any. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_CMD_API_H
-#define MR_COORDINATOR_CMD_API_H
+#ifndef MR_COORDINATOR_SERVING_SERVER_CMD_API_H
+#define MR_COORDINATOR_SERVING_SERVER_CMD_API_H
 
 #include "coordinator/serving/api/api.h"
 #include "coordinator/serving/chat/chat_template.h"

@@ -3,8 +3,8 @@
  * Life:    cmd_serve.c makes and ends all of it.
  * Threads: the session is for the main thread; routes run on those of the HTTP server, and read what was published. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_SERVE_H
-#define MR_COORDINATOR_SERVE_H
+#ifndef MR_COORDINATOR_SERVING_SERVER_SERVE_H
+#define MR_COORDINATOR_SERVING_SERVER_SERVE_H
 
 #include <stdatomic.h>
 

@@ -5,8 +5,8 @@
  * Threads: planned, started and ended are for the main thread; write and count for any.
  * Errors:  MR_E_NO_MEMORY. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_SERVE_FACTS_H
-#define MR_COORDINATOR_SERVE_FACTS_H
+#ifndef MR_COORDINATOR_SERVING_SERVER_SERVE_FACTS_H
+#define MR_COORDINATOR_SERVING_SERVER_SERVE_FACTS_H
 
 #include "coordinator/serving/page/page.h"
 #include "coordinator/serving/service/service.h"

@@ -3,8 +3,8 @@
  * Threads: any.
  * Errors:  none: without the variable nothing happens, and what cannot be sent is lost. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_SERVICE_MANAGER_H
-#define MR_COORDINATOR_SERVICE_MANAGER_H
+#ifndef MR_COORDINATOR_SERVING_SERVER_SERVICE_MANAGER_H
+#define MR_COORDINATOR_SERVING_SERVER_SERVICE_MANAGER_H
 
 void service_manager_is_ready(void);
 void service_manager_is_reloading(void);

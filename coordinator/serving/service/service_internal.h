@@ -1,8 +1,8 @@
 /* coordinator/serving/service/service_internal.h - requests as the main thread sees them; shared by service.c (the door and the run),
  * request.c (what a request owns, and how its reader takes it) and answer.c (what its sequences bring). */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_SERVICE_INTERNAL_H
-#define MR_COORDINATOR_SERVICE_INTERNAL_H
+#ifndef MR_COORDINATOR_SERVING_SERVICE_SERVICE_INTERNAL_H
+#define MR_COORDINATOR_SERVING_SERVICE_SERVICE_INTERNAL_H
 
 #include "coordinator/serving/service/service.h"
 #include "coordinator/serving/text/output_text.h"
