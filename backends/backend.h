@@ -1,17 +1,17 @@
 /* backends/backend.h - the interface to a device that stores tensors and runs nodes.
- * Device memory is opaque: it is filled and read through set and get, and weights pass weight_load, which may give them any
- * layout. set, get, weight_load and submit are carried out in the order of the calls, on one queue of the backend; each
- * returns a fence, a number that grows, and may return before its work is done. The caller's memory is in use until the
- * fence is reached. The CPU backend is done when a call returns.
+ * Device memory is opaque: it is filled and read through set and get, and weights pass weight_load, which may give them
+ * any layout. set, get, weight_load and submit are carried out in the order of the calls, on one queue of the backend;
+ * each returns a fence, a number that grows, and may return before its work is done. The caller's memory is in use
+ * until the fence is reached. The CPU backend is done when a call returns.
  *
- * A rank may have several backends (mr_backends): a graph is split over them, and tensors are copied where a split reads
- * what another memory holds (engine/graph/graph.h). Backends that are host_addressable share one memory, the host's: work
- * tensors that they exchange lie in buffers of the last backend of the list and are never copied. So such a backend finds the
- * bytes of a tensor at buffer->base + offset, whoever made the buffer, and only WEIGHT tensors, whose layout is its own, are
- * always of its own making.
- * A backend that only multiplies matrices (BLAS) is host_addressable and supports nothing but MATMUL; min_rows leaves few rows
- * to the next backend. With keeps_source it takes no memory for weights. A backend that refuses a product with activations of
- * the weight's type (mr_type_activation) and supports it with float32 gets those.
+ * A rank may have several backends (mr_backends): a graph is split over them, and tensors are copied where a split
+ * reads what another memory holds (engine/graph/graph.h). Backends that are host_addressable share one memory, the
+ * host's: work tensors that they exchange lie in buffers of the last backend of the list and are never copied. So such
+ * a backend finds the bytes of a tensor at buffer->base + offset, whoever made the buffer, and only WEIGHT tensors,
+ * whose layout is its own, are always of its own making.
+ * A backend that only multiplies matrices (BLAS) is host_addressable and supports nothing but MATMUL; min_rows leaves
+ * few rows to the next backend. With keeps_source it takes no memory for weights. A backend that refuses a product with
+ * activations of the weight's type (mr_type_activation) and supports it with float32 gets those.
  *
  * Owns:    a backend owns its buffers' memory and its threads; buffers and programs must be destroyed before it.
  * Threads: caller serialises all calls on one backend. Two backends are independent.
@@ -33,8 +33,8 @@ typedef struct mr_device_info {
     size_t alignment;    /* of tensors inside buffers */
     bool
         host_addressable; /* buffer_wrap works, and tensors in buffers of other host_addressable backends can be used */
-    /* weight_load notes where src lies instead of copying it: src lives as long as the tensor's buffer. Such a backend gets
-     * every matrix that it takes, beside the backend that holds the matrix. */
+    /* weight_load notes where src lies instead of copying it: src lives as long as the tensor's buffer. Such a backend
+     * gets every matrix that it takes, beside the backend that holds the matrix. */
     bool keeps_source;
 } mr_device_info;
 
@@ -43,8 +43,8 @@ typedef struct mr_rates {
     double products_per_s;     /* multiplications with their additions, in large matrix products; 0: not measured */
     double copied_bytes_per_s; /* between the host's memory and the device's, either way; weight_load as well */
 } mr_rates;
-/* The backends of a stage in order of preference. The last one runs every node that the others do not; if there are others,
- * it is host_addressable. */
+/* The backends of a stage in order of preference. The last one runs every node that the others do not; if there are
+ * others, it is host_addressable. */
 typedef struct mr_backends {
     mr_backend *at[MR_MAX_BACKENDS];
     int32_t n;
@@ -92,7 +92,8 @@ typedef struct mr_backend_ops {
     mr_status (*get)(mr_backend *be, const mr_buffer *buffer, size_t offset, void *dst, size_t bytes, mr_fence *out,
                      mr_err *err);
 
-    /* Bytes that a matrix of the file takes in this backend's layout; MR_E_UNSUPPORTED for a type it cannot multiply. */
+    /* Bytes that a matrix of the file takes in this backend's layout; MR_E_UNSUPPORTED for a type it cannot
+     * multiply. */
     mr_status (*weight_bytes)(const mr_backend *be, mr_type type, int32_t columns, int32_t rows, size_t *out,
                               mr_err *err);
     /* Puts a placed WEIGHT tensor into the layout; src: its rows as in the file (see keeps_source). A step may do so:

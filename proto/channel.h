@@ -1,5 +1,6 @@
 /* proto/channel.h - messages between the endpoints of a job: the coordinator and the stages.
- * Point-to-point, ordered for each (sender, tag), matched to receives that were posted ahead. Implementations: local, mpi.
+ * Point-to-point, ordered for each (sender, tag), matched to receives that were posted ahead. Implementations: local,
+ * mpi.
  * Owns:    its own bookkeeping. Borrows: every posted buffer until its request is done or cancelled.
  * Threads: one endpoint is bound to one thread; mr_channel_wake alone may be called from anywhere.
  * Errors:  MR_E_PEER_LOST when the other side is gone (from post or from test: implementations differ), MR_E_PROTOCOL

@@ -84,7 +84,7 @@ struct mr_mpi {
     char byte_too_many; /* see receive_from_self */
 };
 
-/* --- Requests ----------------------------------------------------------------------------------------------------- */
+/* --- Requests ---------------------------------------------------------------------------------------------------- */
 
 static endpoint *endpoint_of(mr_channel *ch) {
     return (endpoint *)ch; /* base comes first */
@@ -138,7 +138,7 @@ static bool is_lost(const mr_mpi *m, const request *r) {
     return atomic_load(&m->lost[rank_of(m, r->peer)]);
 }
 
-/* --- The owner: all that touches MPI; the lock is held unless said otherwise -------------------------------------- */
+/* --- The owner: all that touches MPI; the lock is held unless said otherwise ------------------------------------- */
 
 static mr_status mpi_failed(int code, const char *what, mr_err *err) {
     char text[MPI_MAX_ERROR_STRING] = "";
@@ -337,7 +337,7 @@ static void relax(mr_mpi *m, int64_t start_ns, int64_t now_ns, int64_t deadline_
         sleep_for(m, deadline_ns - now_ns < pause ? deadline_ns : now_ns + pause);
 }
 
-/* --- Channels ----------------------------------------------------------------------------------------------------- */
+/* --- Channels ---------------------------------------------------------------------------------------------------- */
 
 /* Gives r to the owner; the lock is held. The owner's own requests are with MPI when this returns. */
 static void submit(mr_mpi *m, endpoint *ep, request *r) {
@@ -442,7 +442,8 @@ static bool request_is_pending(const request *r) {
     return r->state == REQUEST_SUBMITTED || r->state == REQUEST_ACTIVE || r->queued;
 }
 
-/* Takes r back, waiting for the owner where it has to; the lock is held. A request that is stuck is never used again. */
+/* Takes r back, waiting for the owner where it has to; the lock is held. A request that is stuck is never used
+ * again. */
 static bool request_withdraw(endpoint *ep, request *r) {
     mr_mpi *m = ep->mpi;
     int64_t deadline = mr_clock_now_ns() + OWNER_PATIENCE_NS;
@@ -555,7 +556,7 @@ static const mr_channel_ops coordinator_ops = {
     .destroy = mpi_destroy,
 };
 
-/* --- Start and end ------------------------------------------------------------------------------------------------ */
+/* --- Start and end ----------------------------------------------------------------------------------------------- */
 
 static mr_status endpoint_init(mr_mpi *m, endpoint *ep, int32_t self, const mr_channel_ops *ops, mr_err *err) {
     ep->base = (mr_channel){.ops = ops, .self = self, .n_peers = m->n_ranks + 1};

@@ -52,8 +52,8 @@ void mr_mpi_peer_lost(mr_mpi *m, int32_t rank);
 /* By the owner, when it has nothing else to do any more: makes progress for the coordinator until its channel is
  * destroyed. Returns at once at the other ranks. */
 void mr_mpi_serve(mr_mpi *m);
-/* By the owner, after serve and the end of all channels: ends MPI and frees everything. With a lost rank MPI is left as it
- * is: its end would wait for ever. */
+/* By the owner, after serve and the end of all channels: ends MPI and frees everything. With a lost rank MPI is left as
+ * it is: its end would wait for ever. */
 void mr_mpi_finish(mr_mpi *m);
 
 #endif

@@ -24,9 +24,9 @@ enum { MR_LIFELINE_ADDRESS_BYTES = 512 }; /* its end included */
 
 typedef struct mr_lifeline mr_lifeline;
 
-/* A peer is lost, or has said goodbye: called once for each, on the lifeline's thread, perhaps before listen or connect has
- * returned. rank is 0 at the other ranks. why is valid during the call: "its connection closed", "no sign of life for
- * 5 s"; NULL after a goodbye. It may not close the lifeline. */
+/* A peer is lost, or has said goodbye: called once for each, on the lifeline's thread, perhaps before listen or connect
+ * has returned. rank is 0 at the other ranks. why is valid during the call: "its connection closed", "no sign of life
+ * for 5 s"; NULL after a goodbye. It may not close the lifeline. */
 typedef void mr_lifeline_lost(void *ctx, int32_t rank, const char *why);
 
 /* Rank 0: takes connections on an ephemeral port of all interfaces (IPv6 and IPv4, or IPv4 where there is no other),

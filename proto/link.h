@@ -54,7 +54,8 @@ MR_MUST_USE mr_status mr_outbox_reserve(mr_outbox *out, uint8_t **out_payload, m
 /* Seals and sends the reserved buffer with frame->payload_bytes of payload; kind and epoch are filled in. On an error
  * it stays reserved. MR_E_INVALID: nothing is reserved, or the payload is longer than the buffer or not of its rows. */
 MR_MUST_USE mr_status mr_outbox_send(mr_outbox *out, const mr_frame *frame, mr_err *err);
-/* Packs a message of millrace.proto into a free buffer and sends it; *out_sent stays false while all slots are under way. */
+/* Packs a message of millrace.proto into a free buffer and sends it; *out_sent stays false while all slots are under
+ * way. */
 MR_MUST_USE mr_status mr_outbox_send_message(mr_outbox *out, const ProtobufCMessage *message, bool *out_sent,
                                              mr_err *err);
 /* Waits until every send has completed or the peer is gone, until deadline_ns at most. */

@@ -1,11 +1,11 @@
 /* How large a control message can get. Every list of a message is bounded (message_checks.c), so its packed size has a
- * largest value, which is reckoned here and nowhere else: links are that large, and what is larger is refused when it is
- * packed and when it is unpacked. */
+ * largest value, which is reckoned here and nowhere else: links are that large, and what is larger is refused when it
+ * is packed and when it is unpacked. */
 // SPDX-License-Identifier: Apache-2.0
 #include "proto/messages.h"
 
-/* A number below 2^7 takes one byte, below 2^14 two, and so on; a uint32 five at most. A field of a number, and the head of a
- * list, a string or a message, has a tag in front of it. */
+/* A number below 2^7 takes one byte, below 2^14 two, and so on; a uint32 five at most. A field of a number, and the
+ * head of a list, a string or a message, has a tag in front of it. */
 enum {
     HEAD = 6,       /* tag below 16 and a uint32: also an enum, a bool or a float */
     ANY_HEAD = 12,  /* any tag here and any number: also a double or a negative int32 */
@@ -14,8 +14,8 @@ enum {
 
 #define BLOCKS_OF(tokens) (((tokens) + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS)
 
-/* A run is a head with seven numbers and two lists. All runs together have as many ids as the step has rows, and no more new
- * blocks than that, because each has ceil(rows / MR_WIRE_BLOCK_TOKENS) at most. */
+/* A run is a head with seven numbers and two lists. All runs together have as many ids as the step has rows, and no
+ * more new blocks than that, because each has ceil(rows / MR_WIRE_BLOCK_TOKENS) at most. */
 #define RUN_BYTES (10 * (size_t)HEAD)
 #define STEP_BYTES(rows, sequences, id_bytes, block_bytes)                                                             \
     (5 * (size_t)ANY_HEAD + (rows) * (RUN_BYTES + (id_bytes) + (block_bytes)) + 2 * (sequences) * (size_t)(block_bytes))

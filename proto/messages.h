@@ -1,7 +1,7 @@
 /* proto/messages.h - packing, unpacking and checking the messages of millrace.proto.
- * What unpack gives has been checked: every count, slot, position, block and id is inside the limits, so that its reader
- * may use it as an index. A message with a field that this program does not know is refused: all ranks of a job speak one
- * wire version.
+ * What unpack gives has been checked: every count, slot, position, block and id is inside the limits, so that its
+ * reader may use it as an index. A message with a field that this program does not know is refused: all ranks of a job
+ * speak one wire version.
  * Owns:    nothing; unpacked messages live in the caller's arena.
  * Threads: pure functions; the caller serialises the arena.
  * Errors:  MR_E_PROTOCOL names the field, its value and what is allowed. With an arena over a fixed buffer nothing is
@@ -33,8 +33,8 @@ typedef struct mr_msg_limits {
 MR_MUST_USE mr_status mr_msg_pack(const ProtobufCMessage *message, uint8_t *dst, size_t capacity, size_t *out_bytes,
                                   mr_err *err);
 
-/* The largest control message within limits, packed; a Plan fits always. MR_MAX_CONTROL_BYTES at most, unless context and
- * vocabulary are both near their largest. */
+/* The largest control message within limits, packed; a Plan fits always. MR_MAX_CONTROL_BYTES at most, unless context
+ * and vocabulary are both near their largest. */
 size_t mr_msg_control_bytes(const mr_msg_limits *limits);
 /* Entries of the block table of a sequence. */
 static inline uint32_t mr_msg_table_entries(const mr_msg_limits *limits) {

@@ -24,8 +24,8 @@ typedef struct mr_devices {
 
 /* Before there are other threads: loads what has to be loaded. What fails, fails again in create. */
 void mr_devices_prepare(const mr_devices_config *config);
-/* n_threads: of the CPU backend. cpu_ids: [n_threads] CPUs to bind threads to, or NULL. MR_E_UNSUPPORTED: BLAS is wanted, and
- * not built in. */
+/* n_threads: of the CPU backend. cpu_ids: [n_threads] CPUs to bind threads to, or NULL. MR_E_UNSUPPORTED: BLAS is
+ * wanted, and not built in. */
 MR_MUST_USE mr_status mr_devices_create(const mr_devices_config *config, int32_t n_threads, const int *cpu_ids,
                                         mr_devices *out, mr_err *err);
 /* {0} is accepted. */

@@ -1,6 +1,6 @@
-/* worker/file_blocks.h - a model file as blocks of MR_FILE_BLOCK_BYTES, each named by its SHA-256; the last one is shorter.
- * What a rank answers to a FileRequest is a frame of the link MR_LINK_FILE: step is the first block, type says what it is,
- * rows how many hashes there are, row_bytes is the request's fetch. Threads: pure functions. */
+/* worker/file_blocks.h - a model file as blocks of MR_FILE_BLOCK_BYTES, each named by its SHA-256; the last one is
+ * shorter. What a rank answers to a FileRequest is a frame of the link MR_LINK_FILE: step is the first block, type says
+ * what it is, rows how many hashes there are, row_bytes is the request's fetch. Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_FILE_BLOCKS_H
 #define MR_WORKER_FILE_BLOCKS_H

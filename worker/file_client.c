@@ -107,7 +107,7 @@ static size_t block_bytes(const mr_file_client *c, uint64_t idx) {
     return mr_file_block_bytes(c->config.file_bytes, idx);
 }
 
-/* --- Sources ------------------------------------------------------------------------------------------------------- */
+/* --- Sources ----------------------------------------------------------------------------------------------------- */
 
 static void close_source(mr_file_client *c, source *s) {
     mr_inbox_destroy(s->in);
@@ -183,7 +183,7 @@ static void drop_source(mr_file_client *c, int32_t idx, mr_status status, const 
         c->sources[i].next_hash = 0;
 }
 
-/* --- Answers ------------------------------------------------------------------------------------------------------- */
+/* --- Answers ----------------------------------------------------------------------------------------------------- */
 
 static mr_status unexpected(const mr_frame *f, mr_err *err) {
     return mr_err_set(err, MR_E_PROTOCOL,
@@ -305,7 +305,7 @@ static mr_status take_answers(mr_file_client *c, int32_t idx, bool *did, bool *o
     }
 }
 
-/* --- Requests ------------------------------------------------------------------------------------------------------ */
+/* --- Requests ---------------------------------------------------------------------------------------------------- */
 
 static mr_status ask_for_hashes(mr_file_client *c, int32_t idx, bool *out_sent, mr_err *err) {
     source *s = &c->sources[idx];
@@ -371,7 +371,7 @@ static mr_status ask(mr_file_client *c, int32_t idx, mr_err *err) {
     return status;
 }
 
-/* --- Fetch --------------------------------------------------------------------------------------------------------- */
+/* --- Fetch ------------------------------------------------------------------------------------------------------- */
 
 static mr_status note_needs(mr_file_client *c, const mr_file_range *ranges, int32_t n, mr_err *err) {
     c->n_missing = c->done_bytes = c->total_bytes = 0;

@@ -1,7 +1,7 @@
 /* worker/file_client.h - the model file on a host that has none: what is needed of it comes from ranks that have it
- * (worker/file_server.h), block by block, and lies in the cache (worker/file_cache.h), whose file is read like the original.
- * Hashes come from one rank, and where there are several with the file, blocks from another one: so two files that differ
- * are found, and a block that was damaged is asked for again elsewhere.
+ * (worker/file_server.h), block by block, and lies in the cache (worker/file_cache.h), whose file is read like the
+ * original. Hashes come from one rank, and where there are several with the file, blocks from another one: so two files
+ * that differ are found, and a block that was damaged is asked for again elsewhere.
  * Owns:    the cache, and while it fetches a link with each source. Borrows: the channel.
  * Threads: that of the channel. fetch returns when all is here; the disk may still be writing it.
  * Errors:  of the last source, and name its rank: MR_E_PEER_LOST, MR_E_FORMAT (a block is not what its hash says),

@@ -46,7 +46,7 @@ struct mr_file_hashes {
     mr_err err;
 };
 
-/* --- Reading ------------------------------------------------------------------------------------------------------- */
+/* --- Reading ----------------------------------------------------------------------------------------------------- */
 
 mr_status mr_file_hashes_read(const mr_file_hashes *h, uint64_t idx, void *out, mr_err *err) {
     size_t bytes = mr_file_block_bytes(h->config.file_bytes, idx);
@@ -62,7 +62,7 @@ mr_status mr_file_hashes_read(const mr_file_hashes *h, uint64_t idx, void *out, 
     return MR_OK;
 }
 
-/* --- What is kept ---------------------------------------------------------------------------------------------------- */
+/* --- What is kept ------------------------------------------------------------------------------------------------ */
 
 static size_t kept_bytes(const mr_file_hashes *h) {
     return HEADER_BYTES + (size_t)h->n_blocks * sizeof *h->hashes + SUM_BYTES;
@@ -130,7 +130,7 @@ static void keep(mr_file_hashes *h) {
     mr_free(data);
 }
 
-/* --- Threads --------------------------------------------------------------------------------------------------------- */
+/* --- Threads ----------------------------------------------------------------------------------------------------- */
 
 /* The first block that is wanted, which becomes busy; false: none, and the thread has to end. Called under the lock. */
 static bool take_wanted(mr_file_hashes *h, uint64_t *out_idx) {
@@ -211,7 +211,7 @@ mr_status mr_file_hashes_get(mr_file_hashes *h, uint64_t first, uint32_t n, mr_f
     return status;
 }
 
-/* --- Open and close -------------------------------------------------------------------------------------------------- */
+/* --- Open and close ---------------------------------------------------------------------------------------------- */
 
 static mr_status open_file(mr_file_hashes *h, mr_err *err) {
     struct stat st;

@@ -1,7 +1,7 @@
-/* worker/file_hashes.h - a model file that this host has, and the hashes of its blocks: computed by threads of its own when
- * they are wanted, and kept in the cache folder, so that the next start does not compute them again.
- *   DEVICE-INODE.hashes  "MRH1", u32 block size, u64 file size, u64 time of change; one SHA-256 a block, zero where it is not
- *                        known; XXH3-64 of all that
+/* worker/file_hashes.h - a model file that this host has, and the hashes of its blocks: computed by threads of its own
+ * when they are wanted, and kept in the cache folder, so that the next start does not compute them again.
+ *   DEVICE-INODE.hashes  "MRH1", u32 block size, u64 file size, u64 time of change; one SHA-256 a block, zero where it
+ *                        is not known; XXH3-64 of all that
  * Owns:    a descriptor, threads. Borrows: ctx. Threads: one; `ready` is called by threads of its own.
  * Errors:  of opening and reading the file. A cache that cannot be used is none. */
 // SPDX-License-Identifier: Apache-2.0
@@ -26,8 +26,8 @@ MR_MUST_USE mr_status mr_file_hashes_open(const mr_file_hashes_config *config, m
 /* Gives up what is not computed yet, and keeps what is. NULL is accepted. */
 void mr_file_hashes_close(mr_file_hashes *h);
 
-/* The hashes of blocks [first, first + n) of the file; *out_known stays false while some are not computed: they will be,
- * in the order of the file. Once reading has failed, that is the error of every call. */
+/* The hashes of blocks [first, first + n) of the file; *out_known stays false while some are not computed: they will
+ * be, in the order of the file. Once reading has failed, that is the error of every call. */
 MR_MUST_USE mr_status mr_file_hashes_get(mr_file_hashes *h, uint64_t first, uint32_t n, mr_file_hash *out,
                                          bool *out_known, mr_err *err);
 /* Reads block idx into out. */

@@ -1,5 +1,6 @@
-/* worker/file_layers.h - a model file whose parts come from other ranks, as a stage wants it: first the header, then the
- * tensors of its layers. Owns: nothing. Threads and errors: those of worker/file_client.h, and of reading a model. */
+/* worker/file_layers.h - a model file whose parts come from other ranks, as a stage wants it: first the header, then
+ * the tensors of its layers. Owns: nothing. Threads and errors: those of worker/file_client.h, and of reading a
+ * model. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_FILE_LAYERS_H
 #define MR_WORKER_FILE_LAYERS_H
@@ -14,8 +15,8 @@ MR_MUST_USE mr_status mr_file_layers_open(mr_file_client *c, const mr_file_wait 
 MR_MUST_USE mr_status mr_file_layers_fetch(mr_file_client *c, const mr_gguf *g, const mr_model_info *info,
                                            mr_layer_range range, const mr_file_wait *wait, mr_err *err);
 
-/* Fetches what must not be zeros where layers are measured: little, but with experts what chooses them in all layers, so
- * that rows are spread over them as in a run. */
+/* Fetches what must not be zeros where layers are measured: little, but with experts what chooses them in all layers,
+ * so that rows are spread over them as in a run. */
 MR_MUST_USE mr_status mr_file_layers_fetch_to_measure(mr_file_client *c, const mr_gguf *g, const mr_model_info *info,
                                                       const mr_file_wait *wait, mr_err *err);
 

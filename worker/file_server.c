@@ -114,7 +114,7 @@ void mr_file_server_destroy(mr_file_server *s) {
     mr_free(s);
 }
 
-/* --- Requests ----------------------------------------------------------------------------------------------------- */
+/* --- Requests ---------------------------------------------------------------------------------------------------- */
 
 /* Notes what the peer asks for, as far as there is room to note it. */
 static mr_status take_requests(mr_file_server *s, peer *p, bool *did, mr_err *err) {

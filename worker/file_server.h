@@ -1,10 +1,11 @@
-/* worker/file_server.h - gives blocks of the model file, and their hashes, to ranks that have none (worker/file_client.h).
- * It works when it is called: while the rank waits in the lobby, and between the tensors of its own stage.
- * Owns:    the file's hashes, and a link with each peer. Buffers for answers are few, however many ask: 32 peers have two
- *          blocks each, and hand them on after some answers while others wait.
+/* worker/file_server.h - gives blocks of the model file, and their hashes, to ranks that have none
+ * (worker/file_client.h). It works when it is called: while the rank waits in the lobby, and between the tensors of its
+ * own stage.
+ * Owns:    the file's hashes, and a link with each peer. Buffers for answers are few, however many ask: 32 peers have
+ *          two blocks each, and hand them on after some answers while others wait.
  * Borrows: the channel. Threads: that of the channel.
- * Errors:  of opening. A peer that is gone or sends what it should not is left out, and the log says so; a file that cannot
- *          be read any more is told to those who ask. */
+ * Errors:  of opening. A peer that is gone or sends what it should not is left out, and the log says so; a file that
+ *          cannot be read any more is told to those who ask. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_FILE_SERVER_H
 #define MR_WORKER_FILE_SERVER_H

@@ -2,8 +2,8 @@
  * compiled once for all sequences that have the same one. What sequences that have ended leave is kept for the next
  * ones, within bounds: a state remembers masks, and the requests of a batch mostly share one schema.
  * Owns:    all of it; a use belongs to one sequence until it is closed.
- * Threads: bound to the step thread. Opening compiles (0.1 to 5 ms, what is near the limits of a grammar up to 0.3 s) and
- *          allocates; masks and accepted tokens do neither. */
+ * Threads: bound to the step thread. Opening compiles (0.1 to 5 ms, what is near the limits of a grammar up to 0.3 s)
+ *          and allocates; masks and accepted tokens do neither. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_GRAMMARS_H
 #define MR_WORKER_GRAMMARS_H

@@ -14,8 +14,9 @@ typedef struct mr_hello {
     mr_err problem;
 } mr_hello;
 
-/* Looks at this process, its host and the model file. problem, unless NULL, is why it cannot take part; model_path may be
- * NULL then. Whatever fails becomes the status and text of the message, but for a file that is not there: it has no bytes. */
+/* Looks at this process, its host and the model file. problem, unless NULL, is why it cannot take part; model_path may
+ * be NULL then. Whatever fails becomes the status and text of the message, but for a file that is not there: it has no
+ * bytes. */
 void mr_hello_fill(mr_hello *h, const char *model_path, int32_t n_threads, const mr_err *problem);
 
 /* A digest of the header and of some bytes of every tensor: model files that differ have different ones, short of files

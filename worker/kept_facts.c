@@ -19,7 +19,7 @@
 
 enum { FILE_BYTES = MR_FRAME_BYTES + 16 * 1024, PATH_BYTES = 4096 };
 
-/* --- The key -------------------------------------------------------------------------------------------------------------- */
+/* --- The key ----------------------------------------------------------------------------------------------------- */
 
 static uint64_t add(uint64_t h, const void *data, size_t n) {
     return XXH3_64bits_withSeed(data, n, h);
@@ -72,7 +72,7 @@ uint64_t mr_kept_facts_key(const mr_measure_config *c, int32_t n_threads, int32_
     return h;
 }
 
-/* --- The file --------------------------------------------------------------------------------------------------------------- */
+/* --- The file ---------------------------------------------------------------------------------------------------- */
 
 /* False where there is no folder, or its name is too long. */
 static bool make_path(const char *cache_wish, uint64_t key, char out[PATH_BYTES]) {

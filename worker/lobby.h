@@ -1,5 +1,5 @@
-/* worker/lobby.h - a rank outside of any plan: it says hello to the coordinator, waits to be told to take part, runs its
- * stage (worker/worker.h), and waits again until it is told to end. A rank that is not needed never takes part.
+/* worker/lobby.h - a rank outside of any plan: it says hello to the coordinator, waits to be told to take part, runs
+ * its stage (worker/worker.h), and waits again until it is told to end. A rank that is not needed never takes part.
  * Owns:    its links, of epoch 0. Borrows: everything in the config.
  * Threads: mr_lobby_run is the step thread.
  * Errors:  what keeps this rank from taking part goes into its hello, and a stage's failure to the coordinator: neither

@@ -1,8 +1,8 @@
 /* worker/lobby_facts.h - what a rank in the lobby answers to Measure and Probe messages.
  * Owns:    nothing; the texts that a message points to. Borrows: the lobby's config.
  * Threads: the step thread.
- * Errors:  MR_E_CANCELLED alone: it was told to end, and there is nothing to answer. What else fails becomes the status and
- *          text of the answer. */
+ * Errors:  MR_E_CANCELLED alone: it was told to end, and there is nothing to answer. What else fails becomes the status
+ *          and text of the answer. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_LOBBY_FACTS_H
 #define MR_WORKER_LOBBY_FACTS_H

@@ -40,7 +40,7 @@ typedef struct measure {
     int64_t ran_ns, had_core_ns; /* by all trials; the part of it in which this thread had a core */
 } measure;
 
-/* --- Series ------------------------------------------------------------------------------------------------------- */
+/* --- Series ------------------------------------------------------------------------------------------------------ */
 
 static void series_add(series *s, double seconds) {
     int32_t i = s->n++;
@@ -75,7 +75,7 @@ static int32_t n_points(int32_t max_rows) {
     return n;
 }
 
-/* --- Trials ------------------------------------------------------------------------------------------------------- */
+/* --- Trials ------------------------------------------------------------------------------------------------------ */
 
 static size_t last_cache_bytes(void) {
     long bytes = 0;
@@ -85,9 +85,9 @@ static size_t last_cache_bytes(void) {
     return bytes > 0 ? (size_t)bytes : DEFAULT_CACHE_BYTES;
 }
 
-/* The weights of a kind that its trials load together. A stage reads the weights of all its layers before it comes to the
- * first again, so they come from memory unless all of them fit the last cache: the trials take turns, and have more than
- * the cache holds, or all layers of the kind. */
+/* The weights of a kind that its trials load together. A stage reads the weights of all its layers before it comes to
+ * the first again, so they come from memory unless all of them fit the last cache: the trials take turns, and have more
+ * than the cache holds, or all layers of the kind. */
 static size_t bytes_wanted(const measure *m) {
     uint64_t cache = last_cache_bytes(), free_part = m->free_bytes / 4;
     return (size_t)(free_part < cache ? free_part : cache);
@@ -103,8 +103,8 @@ static void drop_trials(measure *m, int32_t n) {
     }
 }
 
-/* The first layer of a kind at or behind l that has neither embedding nor output matrix beside it, and how many follow it;
- * false: none. */
+/* The first layer of a kind at or behind l that has neither embedding nor output matrix beside it, and how many follow
+ * it; false: none. */
 static bool next_inner(const measure *m, uint8_t kind, int32_t l, mr_layer_range *out) {
     int32_t last = m->config->info->n_layers - 1;
     l = l < 1 ? 1 : l;
@@ -177,11 +177,11 @@ static mr_status sweep(measure *m, int32_t n, const trial_step *step, double *ou
     return status;
 }
 
-/* --- Layers ------------------------------------------------------------------------------------------------------- */
+/* --- Layers ------------------------------------------------------------------------------------------------------ */
 
 /* Adds a time to a series, if there is the time for it; guess: what it may be, where the series is empty. What is over
- * soon runs for a moment before, so that caches hold what they would hold in a run of such steps; of what takes long, one
- * trial is enough. */
+ * soon runs for a moment before, so that caches hold what they would hold in a run of such steps; of what takes long,
+ * one trial is enough. */
 static mr_status add_sample(measure *m, const trial_step *step, double guess, int64_t end_ns, series *s, mr_err *err) {
     const double unit = (double)MR_NS_PER_S;
     double layer_ns = (s->n > 0 ? series_median(s) : guess) * unit, layer_seconds = 0;
@@ -199,9 +199,9 @@ static mr_status add_sample(measure *m, const trial_step *step, double guess, in
     return status;
 }
 
-/* The curve of the kind that is loaded, and with out_position the time of a position. The rounds go through all points in
- * turn, so that a disturbance of some moments does not bend the curve. The curve ends where the first round has no time
- * for a point. */
+/* The curve of the kind that is loaded, and with out_position the time of a position. The rounds go through all points
+ * in turn, so that a disturbance of some moments does not bend the curve. The curve ends where the first round has no
+ * time for a point. */
 static mr_status measure_layer(measure *m, int32_t max_rows, mr_step_times *out, double *out_position, mr_err *err) {
     series flat[MR_STEP_TIMES_MAX] = {0}, shallow = {0}, deep = {0};
     const trial_step shallow_step = {.n_rows = MEASURE_DEEP_ROWS},
@@ -231,10 +231,10 @@ static mr_status measure_layer(measure *m, int32_t max_rows, mr_step_times *out,
     return status;
 }
 
-/* --- Output ------------------------------------------------------------------------------------------------------- */
+/* --- Output ------------------------------------------------------------------------------------------------------ */
 
-/* The last layer with and without tokens; between, the layers that are loaded run, because in a step they come between two
- * readings of the output matrix. */
+/* The last layer with and without tokens; between, the layers that are loaded run, because in a step they come between
+ * two readings of the output matrix. */
 static mr_status measure_output(measure *m, int32_t max_rows, mr_step_times *out, mr_err *err) {
     const mr_model_info *info = m->config->info;
     series more[MR_STEP_TIMES_MAX] = {0};
@@ -268,7 +268,7 @@ static mr_status measure_output(measure *m, int32_t max_rows, mr_step_times *out
     return status;
 }
 
-/* --- All ---------------------------------------------------------------------------------------------------------- */
+/* --- All --------------------------------------------------------------------------------------------------------- */
 
 static mr_status begin(measure *m, const mr_measure_config *c, int32_t *out_n_kinds, mr_err *err) {
     *m = (measure){.config = c, .free_bytes = trial_free_bytes(c)};

@@ -1,8 +1,9 @@
-/* worker/measure.h - how long the layers of a model take here: what the planner reckons with. The model's own tensors are
- * loaded by the code of a stage, so that layouts and graphs are those of a run.
+/* worker/measure.h - how long the layers of a model take here: what the planner reckons with. The model's own tensors
+ * are loaded by the code of a stage, so that layouts and graphs are those of a run.
  * Owns:    nothing; what it loads is gone when it returns. Borrows: everything in the config.
  * Threads: the backend's. It makes the calling thread flush denormals, as a stage does.
- * Errors:  those of loading, MR_E_NO_MEMORY also where the system would have to swap; MR_E_CANCELLED when it is told to stop. */
+ * Errors:  those of loading, MR_E_NO_MEMORY also where the system would have to swap; MR_E_CANCELLED when it is told to
+ *          stop. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_MEASURE_H
 #define MR_WORKER_MEASURE_H

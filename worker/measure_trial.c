@@ -47,7 +47,8 @@ static mr_status set_tables(trial *t, int32_t n_sequences, mr_err *err) {
     return status;
 }
 
-/* Rows and steps that differ: experts are chosen by what they hold, and are not to be in the caches from the step before. */
+/* Rows and steps that differ: experts are chosen by what they hold, and are not to be in the caches from the step
+ * before. */
 static mr_status make_input(trial *t, int32_t max_rows, mr_err *err) {
     size_t n = (size_t)(max_rows + N_SHIFTS) * (size_t)t->config->info->d_model;
     t->x = mr_alloc_array(n, sizeof *t->x);

@@ -32,8 +32,8 @@ MR_MUST_USE mr_status trial_init(trial *t, const mr_measure_config *c, mr_layer_
 /* {0} is accepted. */
 void trial_deinit(trial *t);
 
-/* A step of n rows, each the first one of its sequence, of which the first n_out are sampled; or one of MEASURE_DEEP_ROWS
- * rows with their context. */
+/* A step of n rows, each the first one of its sequence, of which the first n_out are sampled; or one of
+ * MEASURE_DEEP_ROWS rows with their context. */
 typedef struct trial_step {
     int32_t n_rows, n_out;
     bool deep;

@@ -1,5 +1,5 @@
-/* worker/products.h - which products go to a backend that only multiplies: those in which it is faster than the CPU, by a
- * measurement with the model's own matrices. For each type, from how many rows of a graph on.
+/* worker/products.h - which products go to a backend that only multiplies: those in which it is faster than the CPU, by
+ * a measurement with the model's own matrices. For each type, from how many rows of a graph on.
  * Threads: caller serialises. Errors: those of the backends. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_PRODUCTS_H
@@ -27,8 +27,9 @@ int32_t mr_products_types(const mr_weights *weights, mr_type out_types[MR_PRODUC
 /* Leaves the products of all types to the last backend. */
 void mr_products_leave_all(mr_backends *backends);
 
-/* Fills backends->min_rows for the samples' types, graphs of 1, 2, 4 ... max_rows rows, and all backends but the last, which
- * is what they are compared with. Types that are not among the samples, or for which there was no time, are left to it. */
+/* Fills backends->min_rows for the samples' types, graphs of 1, 2, 4 ... max_rows rows, and all backends but the last,
+ * which is what they are compared with. Types that are not among the samples, or for which there was no time, are left
+ * to it. */
 MR_MUST_USE mr_status mr_products_choose(mr_backends *backends, const mr_product_sample *samples, int32_t n_samples,
                                          int32_t max_rows, mr_product_timer *timer, void *ctx, mr_err *err);
 

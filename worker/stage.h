@@ -1,5 +1,5 @@
 /* worker/stage.h - one stage of the pipeline: its weights, its KV blocks, and a graph for every row bucket.
- * Life: create loads everything; then for each step fill mr_stage_step(), run, read results.
+ * Life: create loads everything; then for each step fill mr_stage_rows(), run, read results.
  * Owns:    weights, KV store, graphs, work memory. Borrows: gguf, info and backends, which outlive it.
  * Threads: bound to the step thread.
  * Errors:  create: whatever loading says. run: MR_E_DEVICE and the like. A run allocates nothing
@@ -24,8 +24,8 @@ typedef struct mr_stage_config {
     int32_t n_kv_blocks;
     mr_type kv_type;
     bool map_weights; /* mr_weights_desc.map */
-    /* Used in this order before the backend that is given beside, which runs everything and has what stands at [n] of rates;
-     * at most MR_MAX_BACKENDS - 1. */
+    /* Used in this order before the backend that is given beside, which runs everything and has what stands at [n] of
+     * rates; at most MR_MAX_BACKENDS - 1. */
     mr_backends devices;
     bool measures_products;        /* devices.min_rows comes from a measurement at load (worker/products.h) */
     const mr_synthetic *synthetic; /* sleeps instead of computing, and loads nothing; copied. NULL: a real stage */
@@ -69,11 +69,12 @@ MR_MUST_USE mr_status mr_stage_set_blocks(mr_stage *s, int32_t slot, int32_t fir
                                           mr_err *err);
 /* Makes KV block `to` of every layer what block `from` is. */
 MR_MUST_USE mr_status mr_stage_copy_block(mr_stage *s, int32_t from, int32_t to, mr_err *err);
-/* Runs the step. x_in: [n_rows, d_model] f32, NULL on the head. progress may be NULL: called between groups of nodes. */
+/* Runs the step. x_in: [n_rows, d_model] f32, NULL on the head. progress may be NULL: called between groups of
+ * nodes. */
 MR_MUST_USE mr_status mr_stage_run(mr_stage *s, const float *x_in, void (*progress)(void *ctx), void *progress_ctx,
                                    mr_err *err);
-/* Results of the last run, zeros of a synthetic stage. Activations [n_rows, d_model]; logits [vocabulary] of one of the out rows;
- * what the output norm made of n hidden rows from first on, [n, d_model]. */
+/* Results of the last run, zeros of a synthetic stage. Activations [n_rows, d_model]; logits [vocabulary] of one of the
+ * out rows; what the output norm made of n hidden rows from first on, [n, d_model]. */
 MR_MUST_USE mr_status mr_stage_read_activations(mr_stage *s, float *out_x, mr_err *err);
 MR_MUST_USE mr_status mr_stage_read_logits(mr_stage *s, int32_t out_row, float *out_logits, mr_err *err);
 MR_MUST_USE mr_status mr_stage_read_hidden(mr_stage *s, int32_t first, int32_t n, float *out_rows, mr_err *err);

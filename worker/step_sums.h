@@ -1,5 +1,6 @@
-/* worker/step_sums.h - how long steps take at a stage, summed up by classes of row counts (StepSums in proto/millrace.proto):
- * what the scheduler learns the times of the stages from. On the head also how soon the ids of a step come back.
+/* worker/step_sums.h - how long steps take at a stage, summed up by classes of row counts (StepSums in
+ * proto/millrace.proto): what the scheduler learns the times of the stages from. On the head also how soon the ids of a
+ * step come back.
  * Owns:    nothing; plain data, zeros to begin with. Threads: bound to the step thread. Nothing is allocated. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_STEP_SUMS_H

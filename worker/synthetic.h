@@ -1,5 +1,5 @@
-/* worker/synthetic.h - a stage that sleeps instead of computing, so that the scheduling of many stages can be measured on one
- * machine. Activations and ids go their ways as those of a real stage; their values mean nothing.
+/* worker/synthetic.h - a stage that sleeps instead of computing, so that the scheduling of many stages can be measured
+ * on one machine. Activations and ids go their ways as those of a real stage; their values mean nothing.
  * Owns:    nothing. Threads: bound to the step thread. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_SYNTHETIC_H

@@ -169,7 +169,8 @@ static mr_status report_spans(worker *w, bool all, mr_err *err) {
     return status;
 }
 
-/* Where the time went so far, and what was done in it. Without a buffer at hand it waits until the deadline, as send_report. */
+/* Where the time went so far, and what was done in it. Without a buffer at hand it waits until the deadline, as
+ * send_report. */
 static mr_status report_seconds(worker *w, bool ended, int64_t deadline_ns, mr_err *err) {
     uint64_t ns[MR_PHASE_COUNT];
     Millrace__Seconds seconds = MILLRACE__SECONDS__INIT;
@@ -222,8 +223,8 @@ static mr_status report_end(worker *w, mr_err *err) {
     return status;
 }
 
-/* Waits until the coordinator has taken all reports and lets go. It may be opening its links just now, and would find this
- * end gone before it could read why. */
+/* Waits until the coordinator has taken all reports and lets go. It may be opening its links just now, and would find
+ * this end gone before it could read why. */
 static void linger(worker *w, int64_t deadline_ns) {
     mr_err ignored;
     mr_frame frame;
@@ -257,7 +258,7 @@ static void report_failure(worker *w, const mr_err *cause) {
         linger(w, deadline);
 }
 
-/* --- Start ----------------------------------------------------------------------------------------------------------- */
+/* --- Start ------------------------------------------------------------------------------------------------------- */
 
 static mr_status take_memory(size_t bytes, void **memory, mr_arena **arena, mr_err *err) {
     *memory = mr_alloc(bytes);
@@ -449,7 +450,7 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
     return status == MR_OK ? report_ready(w, err) : status;
 }
 
-/* --- Steps ------------------------------------------------------------------------------------------------------------ */
+/* --- Steps ------------------------------------------------------------------------------------------------------- */
 
 /* Names who sent the message that err is about. */
 static mr_status from_peer(const worker *w, int32_t peer, mr_err *err) {

@@ -1,6 +1,6 @@
-/* backends/blas/blas_library.c - finds the library when it is first wanted: a run without it neither maps it nor has its
- * threads. Its calls are declared here: headers differ from library to library (cblas.h, mkl.h, blis.h), the binary interface
- * with 32-bit integers (LP64) does not. */
+/* backends/blas/blas_library.c - finds the library when it is first wanted: a run without it neither maps it nor has
+ * its threads. Its calls are declared here: headers differ from library to library (cblas.h, mkl.h, blis.h), the binary
+ * interface with 32-bit integers (LP64) does not. */
 // SPDX-License-Identifier: Apache-2.0
 #include <dlfcn.h>
 #include <pthread.h>

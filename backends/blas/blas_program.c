@@ -1,5 +1,5 @@
-/* backends/blas/blas_program.c - a product is cut into blocks of the matrix's rows; threads claim blocks, make float32 of
- * them where need be, and multiply. A step allocates nothing. */
+/* backends/blas/blas_program.c - a product is cut into blocks of the matrix's rows; threads claim blocks, make float32
+ * of them where need be, and multiply. A step allocates nothing. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -118,7 +118,7 @@ mr_status blas_program_create(mr_backend *base, const mr_program_desc *desc, mr_
     return status;
 }
 
-/* --- Running ----------------------------------------------------------------------------------------------------------- */
+/* --- Running ----------------------------------------------------------------------------------------------------- */
 
 static int32_t real_rows(const blas_node *n, const mr_run *run) {
     return n->out->row_count == MR_ROWS_FIXED ? n->out->ne[1] : run->n_rows[n->out->row_count];

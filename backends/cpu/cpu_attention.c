@@ -1,7 +1,8 @@
 /* backends/cpu/cpu_attention.c - cuts attention into tasks of even work, by rows, KV heads and positions.
- * Rows of one sequence make a run; a task is a run and some KV heads. Where that is more than its share of all work, the run
- * is a chain: a task is one partition of it, and the tasks merge their states in ascending order (mr_attention_chain).
- * Nothing here grows with the context: there are at most TASKS_PER_THREAD chains for each thread. */
+ * Rows of one sequence make a run; a task is a run and some KV heads. Where that is more than its share of all work,
+ * the run is a chain: a task is one partition of it, and the tasks merge their states in ascending order
+ * (mr_attention_chain). Nothing here grows with the context: there are at most TASKS_PER_THREAD chains for each
+ * thread. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdatomic.h>
 #include <string.h>
@@ -57,7 +58,7 @@ static mr_attention_args attention_args(const cpu_node *n) {
     };
 }
 
-/* --- Cutting ------------------------------------------------------------------------------------------------------- */
+/* --- Cutting ----------------------------------------------------------------------------------------------------- */
 
 /* Rows that look at the same positions with heads of the same number may be cut once. */
 static bool is_same_cut(const cpu_node *a, const cpu_node *b) {
@@ -163,7 +164,7 @@ int32_t cpu_cut_n_tasks(const cpu_cut *c) {
     return c->n_tasks;
 }
 
-/* --- Running ------------------------------------------------------------------------------------------------------- */
+/* --- Running ----------------------------------------------------------------------------------------------------- */
 
 /* The run that task idx belongs to. */
 static const attention_run *run_of(const cpu_cut *c, int32_t idx) {

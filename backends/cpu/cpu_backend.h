@@ -1,5 +1,6 @@
 /* backends/cpu/cpu_backend.h - the CPU as a backend: kernels in the numerics of engine/NUMERICS.md on a thread pool.
- * Threads: see backends/backend.h; the thread that submits computes too. It must not be one of two backends' at once. */
+ * Threads: see backends/backend.h; the thread that submits computes too. It must not be one of two backends' at
+ *          once. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_CPU_BACKEND_H
 #define MR_BACKENDS_CPU_CPU_BACKEND_H

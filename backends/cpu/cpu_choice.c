@@ -1,8 +1,8 @@
-/* backends/cpu/cpu_choice.c - now and then a few runs try half or twice as many threads. A trial that looks worse ends at
- * once. One that looks better goes on, because a short one beside other programs may just have been lucky, until it has
- * run for as long as some time slices of the system; then its number is taken. How often there is a trial follows from
- * what trials have lost (some milliseconds at the beginning, and half a percent of all time), and from how many in a row
- * have changed nothing: a trial moves threads to other cores, which costs more than it shows. */
+/* backends/cpu/cpu_choice.c - now and then a few runs try half or twice as many threads. A trial that looks worse ends
+ * at once. One that looks better goes on, because a short one beside other programs may just have been lucky, until it
+ * has run for as long as some time slices of the system; then its number is taken. How often there is a trial follows
+ * from what trials have lost (some milliseconds at the beginning, and half a percent of all time), and from how many in
+ * a row have changed nothing: a trial moves threads to other cores, which costs more than it shows. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/cpu_choice.h"
 

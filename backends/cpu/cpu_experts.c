@@ -1,5 +1,5 @@
-/* backends/cpu/cpu_experts.c - mixtures of experts: routing, which rows each expert has, and the products of each expert with
- * all of its rows, which the kernels find by lists. Rule X of engine/NUMERICS.md. */
+/* backends/cpu/cpu_experts.c - mixtures of experts: routing, which rows each expert has, and the products of each
+ * expert with all of its rows, which the kernels find by lists. Rule X of engine/NUMERICS.md. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <string.h>
@@ -19,9 +19,10 @@ static int32_t *int_row(const mr_tensor *t, int32_t row) {
     return (int32_t *)(void *)(cpu_data(t) + (size_t)row * t->row_bytes);
 }
 
-/* --- Routing ----------------------------------------------------------------------------------------------------------- */
+/* --- Routing ----------------------------------------------------------------------------------------------------- */
 
-/* Whether expert a stands before b in routing order: the greater logit, a NaN above all numbers, ties by the lower number. */
+/* Whether expert a stands before b in routing order: the greater logit, a NaN above all numbers, ties by the lower
+ * number. */
 static bool is_before(const float *logits, int32_t a, int32_t b) {
     bool a_is_nan = isnan(logits[a]), b_is_nan = isnan(logits[b]);
     if (a_is_nan || b_is_nan)
@@ -78,7 +79,7 @@ void cpu_run_expert_rows(const cpu_node *n, const mr_run *run) {
     l.first[0] = 0;
 }
 
-/* --- Products ---------------------------------------------------------------------------------------------------------- */
+/* --- Products ---------------------------------------------------------------------------------------------------- */
 
 /* What all tasks of a product share: pairs of panels of the experts that have rows stand in a line, each as long as its
  * work. */
@@ -154,7 +155,7 @@ void cpu_run_expert_matmul(const cpu_backend *be, const cpu_node *n, int32_t idx
     }
 }
 
-/* --- The sum ----------------------------------------------------------------------------------------------------------- */
+/* --- The sum ----------------------------------------------------------------------------------------------------- */
 
 void cpu_run_expert_sum(const cpu_node *n, int32_t row) {
     int32_t width = n->out->ne[0], n_used = n->node->params.experts.n_used;

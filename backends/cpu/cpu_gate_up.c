@@ -1,5 +1,5 @@
-/* backends/cpu/cpu_gate_up.c - silu(gate) * up in one pass: a piece of both products is made in scratch, and multiplied and
- * rounded while it is in the cache. The kernels are those of the nodes apart, and so are the bits. */
+/* backends/cpu/cpu_gate_up.c - silu(gate) * up in one pass: a piece of both products is made in scratch, and multiplied
+ * and rounded while it is in the cache. The kernels are those of the nodes apart, and so are the bits. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

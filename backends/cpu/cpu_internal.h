@@ -32,7 +32,7 @@ void cpu_program_destroy(mr_backend *be, mr_program *program);
 mr_status cpu_submit(mr_backend *be, mr_program *program, const mr_run *run, mr_fence *out, mr_err *err);
 bool cpu_supports(const mr_backend *be, const mr_tensor *tensors, const mr_node *node);
 
-/* --- Tasks: a node is cut into independent parts that threads claim ------------------------------------------------ */
+/* --- Tasks: a node is cut into independent parts that threads claim ---------------------------------------------- */
 typedef struct cpu_cut cpu_cut; /* of attention: depends on the rows of a run */
 /* What a node computes in one run. */
 typedef struct cpu_node {

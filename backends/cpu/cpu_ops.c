@@ -50,7 +50,7 @@ bool cpu_supports(const mr_backend *be, const mr_tensor *tensors, const mr_node 
     }
 }
 
-/* --- Cutting ------------------------------------------------------------------------------------------------------- */
+/* --- Cutting ----------------------------------------------------------------------------------------------------- */
 
 static int32_t count_panels(const mr_tensor *w) {
     return (w->ne[1] + MR_PANEL - 1) / MR_PANEL;
@@ -95,7 +95,7 @@ static cpu_panels panels_of_task(const mr_tensor *w, int32_t idx, int32_t n_task
     return (cpu_panels){first * 2, min_i32(last * 2, count_panels(w))};
 }
 
-/* --- Running ------------------------------------------------------------------------------------------------------- */
+/* --- Running ----------------------------------------------------------------------------------------------------- */
 
 size_t cpu_file_scratch_bytes(const mr_tensor *w) {
     return w->storage == MR_STORAGE_FILE ? FILE_PANELS * mr_panel_bytes(w->type, w->ne[0]) : 0;

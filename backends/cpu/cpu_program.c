@@ -1,5 +1,5 @@
-/* backends/cpu/cpu_program.c - runs the nodes of a program on the pool, group by group, on as many threads as have turned
- * out to be fastest for the program. A step allocates nothing. */
+/* backends/cpu/cpu_program.c - runs the nodes of a program on the pool, group by group, on as many threads as have
+ * turned out to be fastest for the program. A step allocates nothing. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/cpu_choice.h"
 #include "backends/cpu/cpu_internal.h"

@@ -1,5 +1,6 @@
 /* backends/cpu/kernels.h - the kernels of the CPU backend: pure functions on buffers, sizes and a range.
- * Every kernel follows a rule of engine/NUMERICS.md; the scalar one is the specification, the others equal it to the bit.
+ * Every kernel follows a rule of engine/NUMERICS.md; the scalar one is the specification, the others equal it to the
+ * bit.
  * Threads: pure; callers give disjoint output ranges to different threads and have set the denormal mode (rule A2). */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_H
@@ -76,7 +77,7 @@ typedef struct mr_repack_args {
 /* Writes panels [panel_first, panel_last). */
 void mr_repack(const mr_repack_args *args, int32_t panel_first, int32_t panel_last);
 
-/* --- Matrix product: rule M ----------------------------------------------------------------------------------------- */
+/* --- Matrix product: rule M -------------------------------------------------------------------------------------- */
 typedef struct mr_matmul_args {
     const uint8_t *w; /* panels, 64-byte aligned */
     int32_t k, n;     /* w: [n, k] */
@@ -87,15 +88,15 @@ typedef struct mr_matmul_args {
     const float *bias; /* [n], or NULL */
     const float *add;  /* [rows][n], or NULL; may be y itself */
     size_t add_row_bytes;
-    /* Where activation row r lies in a, and where its result goes in y and add: the row of a and of y with number a_rows[r],
-     * y_rows[r]; NULL: r. No number of y_rows stands there twice. */
+    /* Where activation row r lies in a, and where its result goes in y and add: the row of a and of y with number
+     * a_rows[r], y_rows[r]; NULL: r. No number of y_rows stands there twice. */
     const int32_t *a_rows, *y_rows;
 } mr_matmul_args;
 /* Output rows of panels [panel_first, panel_last) for activation rows [row_first, row_last). */
 typedef void mr_matmul_fn(const mr_matmul_args *args, int32_t panel_first, int32_t panel_last, int32_t row_first,
                           int32_t row_last);
 
-/* --- Rows ------------------------------------------------------------------------------------------------------------ */
+/* --- Rows -------------------------------------------------------------------------------------------------------- */
 /* Rule Q: x[n] to one A8 row (planes q, d, sum); n a multiple of 32. */
 typedef void mr_quantize_fn(const float *x, uint8_t *a8, int32_t n);
 /* Rule M: bf16[n] = x[n] rounded; where n is odd, one zero more. */
@@ -113,8 +114,8 @@ typedef void mr_silu_mul_fn(const float *gate, const float *up, float *y, int32_
 
 /* --- Keys, values, attention: rules K and T --------------------------------------------------------------------------
  * The store of one layer has for each block and KV head, side by side: k [head_dim][16], v [16][head_dim].
- * F16, F32: these elements. Q8_0: i8 of all of them, then f16 scales: of k [head_dim / 32][16], of v [16][head_dim / 32].
- * A slot is block * 16 + position % 16. */
+ * F16, F32: these elements. Q8_0: i8 of all of them, then f16 scales: of k [head_dim / 32][16],
+ * of v [16][head_dim / 32]. A slot is block * 16 + position % 16. */
 /* Bytes of a block and head, of keys as of values; 0: not a type of keys and values, or head_dim does not fit. */
 static inline size_t mr_kv_head_bytes(mr_type type, int32_t head_dim) {
     size_t elements = (size_t)head_dim * MR_KV_BLOCK;
@@ -206,8 +207,8 @@ typedef struct mr_kernels {
 #undef MATMUL
 } mr_kernels;
 
-/* Never NULL; a level that this CPU lacks must not be called. AVXVNNI is below AVX512, which CPUs have without it: there it
- * is AVX2. */
+/* Never NULL; a level that this CPU lacks must not be called. AVXVNNI is below AVX512, which CPUs have without it:
+ * there it is AVX2. */
 const mr_kernels *mr_kernels_get(mr_isa isa);
 /* The best level of this CPU. */
 mr_isa mr_isa_of_hardware(void);

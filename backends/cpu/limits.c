@@ -70,8 +70,8 @@ static int64_t time_run(mr_pool *pool, run *r) {
     return ns > 0 ? ns : 1;
 }
 
-/* The shortest of the runs that fit into the time, three at least. A run of products that is over too soon is made twice as
- * long: on a busy machine even a short one may once have taken its time. */
+/* The shortest of the runs that fit into the time, three at least. A run of products that is over too soon is made
+ * twice as long: on a busy machine even a short one may once have taken its time. */
 static int64_t best_ns(mr_pool *pool, run *r) {
     int64_t best = INT64_MAX, end_ns = mr_clock_now_ns() + TIME_NS;
     for (int i = 0; i < 3 || mr_clock_now_ns() < end_ns; i++) {

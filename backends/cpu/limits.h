@@ -1,4 +1,5 @@
-/* backends/cpu/limits.h - what this machine can do at most, read by loops that do nothing else: the yardstick of benchmarks.
+/* backends/cpu/limits.h - what this machine can do at most, read by loops that do nothing else: the yardstick of
+ * benchmarks.
  * Owns:    nothing. Threads: starts those it is told to for the time of the call; the caller's thread is one of them.
  * Errors:  MR_E_NO_MEMORY. */
 // SPDX-License-Identifier: Apache-2.0
@@ -19,7 +20,7 @@ typedef struct mr_cpu_limits {
 /* The best of several runs of each loop; takes less than a second. */
 MR_MUST_USE mr_status mr_cpu_limits_measure(const mr_cpu_options *options, mr_cpu_limits *out, mr_err *err);
 
-/* --- The loops, in kernels/limits_*.c: internal to the CPU backend -------------------------------------------------- */
+/* --- The loops, in kernels/limits_*.c: internal to the CPU backend ----------------------------------------------- */
 
 /* Reads bytes (a multiple of 1024) at p, which is aligned to 64. */
 typedef void mr_limit_read_fn(const uint8_t *p, size_t bytes);

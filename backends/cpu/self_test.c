@@ -50,7 +50,7 @@ typedef struct trial {
     int32_t block_table[2][LONG_BLOCKS];
 } trial;
 
-/* --- The digest --------------------------------------------------------------------------------------------------- */
+/* --- The digest -------------------------------------------------------------------------------------------------- */
 
 /* A bijection of the digest for each word and of the word for each digest: one word that differs always shows. */
 static void add_word(trial *t, uint64_t word) {
@@ -70,7 +70,7 @@ static void add_bytes(trial *t, const uint8_t *p, size_t n) {
         add_word(t, *p);
 }
 
-/* --- Inputs ------------------------------------------------------------------------------------------------------- */
+/* --- Inputs ------------------------------------------------------------------------------------------------------ */
 
 /* Mostly in [-2, 2); some zeros of both signs, denormals, and numbers whose products are denormal. */
 static float pool_value(uint64_t bits) {
@@ -99,7 +99,7 @@ static void fill_inputs(trial *t) {
     }
 }
 
-/* --- Rule F1 ------------------------------------------------------------------------------------------------------ */
+/* --- Rule F1 ----------------------------------------------------------------------------------------------------- */
 
 static void test_functions(trial *t) {
     for (int32_t i = 0; i < 256; i++)
@@ -111,7 +111,7 @@ static void test_functions(trial *t) {
     add_floats(t, t->out, 256 + 64 + 128);
 }
 
-/* --- Rules M, E, Q ------------------------------------------------------------------------------------------------ */
+/* --- Rules M, E, Q ----------------------------------------------------------------------------------------------- */
 
 /* An odd number of elements or of small blocks, so that what is unrolled has a rest. */
 static int32_t columns_of(mr_type type) {
@@ -192,7 +192,7 @@ static void test_quantize_infinity(trial *t) {
     add_a8_row(t, t->a8[0], 96);
 }
 
-/* --- Rules N, G, R ------------------------------------------------------------------------------------------------ */
+/* --- Rules N, G, R ----------------------------------------------------------------------------------------------- */
 
 static void test_rows(trial *t) {
     static const int32_t SIZES[] = {1, 7, 16, 33, 100, 2048};
@@ -241,7 +241,7 @@ static void test_rope(trial *t) {
     }
 }
 
-/* --- Rules K and T ------------------------------------------------------------------------------------------------ */
+/* --- Rules K and T ----------------------------------------------------------------------------------------------- */
 
 typedef struct attention_case {
     int32_t head_dim, group, n_kv_heads;
@@ -350,7 +350,7 @@ static void test_attentions(trial *t) {
     }
 }
 
-/* --- All of it ---------------------------------------------------------------------------------------------------- */
+/* --- All of it --------------------------------------------------------------------------------------------------- */
 
 mr_status mr_kernels_digest(const mr_kernels *kernels, uint64_t *out_digest, mr_err *err) {
     trial *t = mr_pages_alloc(sizeof *t);

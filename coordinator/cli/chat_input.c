@@ -38,8 +38,8 @@ static char *prompt_text(EditLine *editor) {
     return input_of(editor)->goes_on ? more : first;
 }
 
-/* Waits for input; false where a signal has come instead. Signals come in while it waits and at no other time of reading, so
- * none is missed between a look and a wait. */
+/* Waits for input; false where a signal has come instead. Signals come in while it waits and at no other time of
+ * reading, so none is missed between a look and a wait. */
 static bool wait_for_input(void) {
     struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
     sigset_t none;

@@ -1,5 +1,6 @@
-/* coordinator/cli/chat_input.h - what a person types into `millrace chat`: lines with editing and a history (libedit) at a terminal,
- * plain lines otherwise. A line that ends with a backslash goes on in the next one; lines between two lines """ are one text.
+/* coordinator/cli/chat_input.h - what a person types into `millrace chat`: lines with editing and a history (libedit)
+ * at a terminal, plain lines otherwise. A line that ends with a backslash goes on in the next one; lines between two
+ * lines """ are one text.
  * Owns:    the terminal's state while it reads, and the history, which is kept in a file of this user's.
  * Threads: bound to the main thread.
  * Errors:  MR_E_NO_MEMORY, MR_E_TOO_LONG. A history that cannot be kept is no error. */

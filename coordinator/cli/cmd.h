@@ -1,5 +1,5 @@
-/* coordinator/cli/cmd.h - the commands of the program. Each does one thing from its options and returns; main() prints the
- * error and maps the status to the exit status:
+/* coordinator/cli/cmd.h - the commands of the program. Each does one thing from its options and returns; main() prints
+ * the error and maps the status to the exit status:
  *   MR_OK 0, MR_E_INVALID 2 (wrong usage), MR_E_CANCELLED 130 or 143 (interrupted), all others 1.
  * An error whose text is empty has been reported already, or needs no report.
  * Threads: bound to the main thread. */

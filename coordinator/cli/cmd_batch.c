@@ -46,7 +46,7 @@ typedef struct batch {
 /* The one that this process runs, for a function without a context. */
 static batch *running;
 
-/* --- Progress ----------------------------------------------------------------------------------------------------- */
+/* --- Progress ---------------------------------------------------------------------------------------------------- */
 
 static void duration_text(double s, char out[24]) {
     if (s < 100)
@@ -90,7 +90,7 @@ static bool is_over(void) {
     return rank_loss_reported();
 }
 
-/* --- The thread --------------------------------------------------------------------------------------------------- */
+/* --- The thread -------------------------------------------------------------------------------------------------- */
 
 static bool stops(void *ctx) {
     batch *b = ctx;
@@ -125,7 +125,7 @@ static void work(void *ctx) {
     mr_service_stop(b->service);
 }
 
-/* --- The command -------------------------------------------------------------------------------------------------- */
+/* --- The command ------------------------------------------------------------------------------------------------- */
 
 static mr_status open_files(batch *b, mr_err *err) {
     const char *in = mr_options_text(b->options, MR_OPTION_BATCH_INPUT),

@@ -62,7 +62,7 @@ static mr_status no_memory(mr_err *err) {
     return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a conversation");
 }
 
-/* --- The start ---------------------------------------------------------------------------------------------------- */
+/* --- The start --------------------------------------------------------------------------------------------------- */
 
 static mr_status load_template(chat *c, mr_err *err) {
     const char *path = mr_options_text(c->options, MR_OPTION_CHAT_TEMPLATE_FILE);
@@ -139,7 +139,7 @@ static mr_status begin_messages(chat *c, mr_err *err) {
     return json_array_append_new(c->messages, message) == 0 ? MR_OK : no_memory(err);
 }
 
-/* --- An answer ------------------------------------------------------------------------------------------------------ */
+/* --- An answer --------------------------------------------------------------------------------------------------- */
 
 static mr_status show(chat *c, mr_str text, bool dim, mr_err *err) {
     static const char on[] = "\033[2m", off[] = "\033[0m\n\n";
@@ -275,7 +275,7 @@ static mr_status answer(chat *c, const mr_token_buf *prompt, mr_str prompt_text,
     return status;
 }
 
-/* --- A turn --------------------------------------------------------------------------------------------------------- */
+/* --- A turn ------------------------------------------------------------------------------------------------------ */
 
 /* Half of the one text goes, up to the end of a word; false: only what was typed last is left. */
 static bool forget_half(chat *c) {

@@ -15,7 +15,7 @@
 
 enum { MAX_LIVE = 256 };
 
-/* --- Options ------------------------------------------------------------------------------------------------------ */
+/* --- Options ----------------------------------------------------------------------------------------------------- */
 
 static mr_status check_options(generation *g, mr_err *err) {
     const mr_options *o = g->options;
@@ -69,7 +69,7 @@ static mr_status read_grammar(generation *g, mr_err *err) {
     return status;
 }
 
-/* --- Tokens ------------------------------------------------------------------------------------------------------- */
+/* --- Tokens ------------------------------------------------------------------------------------------------------ */
 
 static bool keep_logprobs(gen_sequence *s, const mr_token_event *event) {
     size_t at = s->ids.n - 1;
@@ -137,7 +137,7 @@ static bool on_token(void *ctx, const mr_token_event *event) {
     return finish != GEN_RUNNING;
 }
 
-/* --- Run ---------------------------------------------------------------------------------------------------------- */
+/* --- Run --------------------------------------------------------------------------------------------------------- */
 
 static mr_status size_session(generation *g, int32_t n_good, mr_err *err) {
     cmd_session_needs needs = {0};

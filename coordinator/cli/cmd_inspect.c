@@ -52,7 +52,7 @@ static mr_status add_up(inspected *f, mr_err *err) {
     return MR_OK;
 }
 
-/* --- Text --------------------------------------------------------------------------------------------------------- */
+/* --- Text -------------------------------------------------------------------------------------------------------- */
 
 static bool print_section(mr_text_buf *out, const char *name, int32_t n) {
     return output_printf(out, "\n%s: %" PRId32 "\n", name, n);
@@ -141,7 +141,7 @@ static mr_status print_text(const inspected *f, mr_err *err) {
     return status;
 }
 
-/* --- JSON --------------------------------------------------------------------------------------------------------- */
+/* --- JSON -------------------------------------------------------------------------------------------------------- */
 
 /* Numbers, booleans and texts as they are; of an array its element type and length. */
 static json_t *value_json(const mr_gguf *g, int32_t idx) {

@@ -1,7 +1,8 @@
 /* cmd_perplexity.c - `millrace perplexity`: how well a model foretells a text.
- * The text is cut into windows of --ctx tokens, each run alone. The model sees at least half a window before a token counts:
- * scored are the tokens of the second half, each by the logits of the position before it. This is what llama.cpp's
- * llama-perplexity does, so that values can be compared. Windows add up in their order, whenever they are done. */
+ * The text is cut into windows of --ctx tokens, each run alone. The model sees at least half a window before a token
+ * counts: scored are the tokens of the second half, each by the logits of the position before it. This is what
+ * llama.cpp's llama-perplexity does, so that values can be compared. Windows add up in their order, whenever they are
+ * done. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <math.h>
@@ -44,7 +45,7 @@ typedef struct score {
     double value, error; /* perplexity and its standard error */
 } score;
 
-/* --- Scores ------------------------------------------------------------------------------------------------------- */
+/* --- Scores ------------------------------------------------------------------------------------------------------ */
 
 /* Of the first n windows. The error is that of the mean, carried through exp. */
 static score score_of(const perplexity *p, int32_t n) {
@@ -102,7 +103,7 @@ static void on_logits(void *ctx, int32_t first_position, int32_t n_rows, const f
     add_up(w->all);
 }
 
-/* --- Windows ------------------------------------------------------------------------------------------------------ */
+/* --- Windows ----------------------------------------------------------------------------------------------------- */
 
 static mr_status read_text(perplexity *p, const mr_tokenizer *tok, const char *path, mr_err *err) {
     mr_text_buf text = {0};
@@ -148,7 +149,7 @@ static mr_status submit(perplexity *p, int32_t bos_id, mr_err *err) {
     return status;
 }
 
-/* --- Result ------------------------------------------------------------------------------------------------------- */
+/* --- Result ------------------------------------------------------------------------------------------------------ */
 
 static mr_status print_result(const perplexity *p, mr_err *err) {
     const cmd_session *s = &p->session;

@@ -56,7 +56,7 @@ static mr_status foretell_further(const cmd_session *s, further *out, mr_err *er
     return status;
 }
 
-/* --- JSON ----------------------------------------------------------------------------------------------------------- */
+/* --- JSON -------------------------------------------------------------------------------------------------------- */
 
 static json_t *rate_json(int32_t n, double rate) {
     return json_pack("{s:i, s:f}", "sequences", n, "tokens_per_second", rate);
@@ -106,7 +106,7 @@ static mr_status print_json(const cmd_session *s, const further *more, mr_err *e
     return output_json_print(root, err);
 }
 
-/* --- Table ---------------------------------------------------------------------------------------------------------- */
+/* --- Table ------------------------------------------------------------------------------------------------------- */
 
 static mr_status add_rates(const cmd_session *s, const further *more, mr_text_buf *out, mr_err *err) {
     const mr_plan_prediction *p = s->facts.prediction;

@@ -20,7 +20,7 @@ static const int64_t LOOK_NS = 5 * MR_NS_PER_MS, LAST_WORD_NS = MR_NS_PER_S / 4,
 /* The one that this process runs, for functions without a context. */
 static serve *running;
 
-/* --- The end -------------------------------------------------------------------------------------------------------------- */
+/* --- The end ----------------------------------------------------------------------------------------------------- */
 
 /* At the first signal no more is taken, and what is there has --drain-s to come to its end. */
 static void begin_drain(serve *s) {
@@ -71,7 +71,7 @@ static void finish_answers(serve *s) {
         nanosleep(&pause, NULL);
 }
 
-/* --- The start ------------------------------------------------------------------------------------------------------------ */
+/* --- The start --------------------------------------------------------------------------------------------------- */
 
 /* --alias, or the name of the file without its ending. */
 static mr_status name_model(serve *s, mr_err *err) {

@@ -89,9 +89,9 @@ static mr_status start_stage(mr_local_cluster *c, int32_t idx, mr_err *err) {
     return status;
 }
 
-/* Binds threads when the cluster has one for each core: the system may put two busy threads on one core for long. Those of
- * a stage are neighbours. With fewer threads another process may need the same cores, and with more there is nothing to
- * gain. */
+/* Binds threads when the cluster has one for each core: the system may put two busy threads on one core for long. Those
+ * of a stage are neighbours. With fewer threads another process may need the same cores, and with more there is nothing
+ * to gain. */
 static mr_status choose_cpus(mr_local_cluster *c, mr_err *err) {
     mr_cores cores;
     mr_cores_get(&cores);

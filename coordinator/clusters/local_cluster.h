@@ -1,8 +1,9 @@
-/* coordinator/clusters/local_cluster.h - the whole cluster inside one process: each stage is a thread on a local channel.
- * The same worker and coordinator code as between ranks (invariant I7).
+/* coordinator/clusters/local_cluster.h - the whole cluster inside one process: each stage is a thread on a local
+ * channel. The same worker and coordinator code as between ranks (invariant I7).
  * Owns:    hub, channels, backends, stage threads.
  * Threads: create and destroy by one thread, which then uses the coordinator's channel.
- * Errors:  create: no memory, no threads, a backend that is not built in. What fails in a stage is reported over its channel. */
+ * Errors:  create: no memory, no threads, a backend that is not built in. What fails in a stage is reported over its
+ *          channel. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_CLUSTERS_LOCAL_CLUSTER_H
 #define MR_COORDINATOR_CLUSTERS_LOCAL_CLUSTER_H
@@ -20,8 +21,8 @@ typedef struct mr_local_cluster_config {
     bool threads_adapt;        /* mr_cpu_options.adapts */
     mr_devices_config devices; /* of each stage */
     uint32_t epoch;
-    /* Called once for each endpoint, and may put another channel around its own, which it then owns: how tests let messages
-     * take time. MR_LOCAL_CLUSTER_REQUESTS may be posted. NULL: none. */
+    /* Called once for each endpoint, and may put another channel around its own, which it then owns: how tests let
+     * messages take time. MR_LOCAL_CLUSTER_REQUESTS may be posted. NULL: none. */
     mr_status (*wrap)(void *ctx, mr_channel **channel, mr_err *err);
     void *wrap_ctx;
 } mr_local_cluster_config;

@@ -77,7 +77,7 @@ static mr_status no_memory(mr_err *err) {
     return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a simulated cluster");
 }
 
-/* --- Messages to the coordinator ---------------------------------------------------------------------------------- */
+/* --- Messages to the coordinator --------------------------------------------------------------------------------- */
 
 static mr_status send(mr_virtual_cluster *c, int32_t stage, mr_frame frame, const ProtobufCMessage *body,
                       int64_t due_ns, mr_err *err) {
@@ -138,7 +138,7 @@ static bool deliver_due(mr_virtual_cluster *c) {
     return any;
 }
 
-/* --- What stages do with messages of the coordinator -------------------------------------------------------------- */
+/* --- What stages do with messages of the coordinator ------------------------------------------------------------- */
 
 static mr_status take_plan(mr_virtual_cluster *c, const Millrace__Plan *plan, mr_err *err) {
     if (c->arena || plan->n_stages != (size_t)c->config.n_stages)
@@ -190,7 +190,8 @@ static mr_status note_step(mr_virtual_cluster *c, int32_t stage, uint64_t step, 
     mr_step_sums_add(&s->sums, (uint32_t)n_rows, ns);
     if (stage == 0 && c->config.n_stages > 1)
         mr_step_sums_sent(&s->sums, step, (uint32_t)n_rows, s->free_ns);
-    /* The report goes now, when the step is planned: a pipeline's time too early, but all that is under way stays few. */
+    /* The report goes now, when the step is planned: a pipeline's time too early, but all that is under way stays
+     * few. */
     int64_t now = mr_clock_now_ns();
     if (!s->sums.has_news || now < mr_step_sums_due_ns(&s->sums))
         return MR_OK;
@@ -203,8 +204,8 @@ static mr_status note_step(mr_virtual_cluster *c, int32_t stage, uint64_t step, 
     return status;
 }
 
-/* Runs a step on all stages; *out_ns: when the tail has sampled. All that it waits for is known: ids come from steps before
- * it, and plans arrive in their order. */
+/* Runs a step on all stages; *out_ns: when the tail has sampled. All that it waits for is known: ids come from steps
+ * before it, and plans arrive in their order. */
 static mr_status run_step(mr_virtual_cluster *c, uint64_t step, const mr_virtual_work *work, int64_t ids_ns,
                           int64_t *out_ns, mr_err *err) {
     const mr_virtual_cluster_config *config = &c->config;
@@ -307,7 +308,7 @@ static mr_status take_control(mr_virtual_cluster *c, const void *data, size_t by
     return status;
 }
 
-/* --- The channel -------------------------------------------------------------------------------------------------- */
+/* --- The channel ------------------------------------------------------------------------------------------------- */
 
 static mr_status check_peer(const mr_virtual_cluster *c, int32_t peer, mr_err *err) {
     if (peer >= 0 && peer < c->config.n_stages)

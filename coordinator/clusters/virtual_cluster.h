@@ -1,9 +1,9 @@
-/* coordinator/clusters/virtual_cluster.h - stages that exist in numbers only: the other end of a job's channel, on a clock that jumps
- * from event to event. The job that runs on it is the real one, with its scheduler and its ledger, so what it would do with
- * real stages and links of these times can be seen in much less time than that.
- * A step runs on a stage when its plan, its rows and (on the head) its ids are there and the stage has run the one before.
- * Sending takes a stage no time; rows follow each other over a link at its bandwidth, messages of other kinds take its
- * latency. The coordinator itself takes no time.
+/* coordinator/clusters/virtual_cluster.h - stages that exist in numbers only: the other end of a job's channel, on a
+ * clock that jumps from event to event. The job that runs on it is the real one, with its scheduler and its ledger, so
+ * what it would do with real stages and links of these times can be seen in much less time than that.
+ * A step runs on a stage when its plan, its rows and (on the head) its ids are there and the stage has run the one
+ * before. Sending takes a stage no time; rows follow each other over a link at its bandwidth, messages of other kinds
+ * take its latency. The coordinator itself takes no time.
  * Owns:    messages under way. The clock of the process (mr_clock_freeze) is its own from create to destroy.
  * Threads: bound to one thread, which is the job's.
  * Errors:  create: no memory. A wait without end for nothing is MR_E_INTERNAL. */

@@ -1,4 +1,5 @@
-/* coordinator/console/interrupt.h - Ctrl-C (SIGINT), and SIGTERM as mpirun sends it, for commands that end early but in order.
+/* coordinator/console/interrupt.h - Ctrl-C (SIGINT), and SIGTERM as mpirun sends it, for commands that end early but in
+ * order.
  * Threads: catch is for the main thread, the one that a signal interrupts; the others for any. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_CONSOLE_INTERRUPT_H

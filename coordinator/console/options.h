@@ -1,4 +1,5 @@
-/* coordinator/console/options.h - the command line and the MILLRACE_ environment variables, by the table of options.def.
+/* coordinator/console/options.h - the command line and the MILLRACE_ environment variables, by the table of
+ * options.def.
  * Owns:    an mr_options its lists, until deinit. Borrows: the texts of argv and of the environment.
  * Threads: bound to the main thread.
  * Errors:  MR_E_INVALID for whatever the user wrote wrong: the text names option, value and what is allowed. */

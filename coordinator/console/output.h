@@ -1,5 +1,5 @@
-/* coordinator/console/output.h - what the program says: results on standard output; notes, warnings and errors on standard
- * error.
+/* coordinator/console/output.h - what the program says: results on standard output; notes, warnings and errors on
+ * standard error.
  * Threads: bound to the main thread.
  * Errors:  writing results can fail, and says so; what cannot be written to standard error is lost. */
 // SPDX-License-Identifier: Apache-2.0

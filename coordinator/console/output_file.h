@@ -1,5 +1,6 @@
-/* coordinator/console/output_file.h - a result file that appears only when it is whole: written beside its place and renamed;
- * removed on failure, and when SIGINT, SIGTERM or SIGHUP ends the program. Devices and pipes are written directly.
+/* coordinator/console/output_file.h - a result file that appears only when it is whole: written beside its place and
+ * renamed; removed on failure, and when SIGINT, SIGTERM or SIGHUP ends the program. Devices and pipes are written
+ * directly.
  * Owns:    descriptor and names. {0} is closed; abort accepts it.
  * Threads: bound to the main thread; one file at a time.
  * Errors:  MR_E_IO, with the path and the system's reason. */

@@ -15,7 +15,7 @@ int32_t mr_job_ring_slots(int32_t n_stages) {
     return mr_scheduler_ring_slots(n_stages);
 }
 
-/* --- Reports of the stages ------------------------------------------------------------------------------------------- */
+/* --- Reports of the stages --------------------------------------------------------------------------------------- */
 
 /* ", rank 2 on node7" for a stage that is a process of its own. */
 static const char *place_of(const mr_job *job, uint32_t stage, char out[MR_CHANNEL_NAME_BYTES + 4]) {
@@ -133,7 +133,7 @@ mr_status job_find_cause(mr_job *job, mr_status status, mr_err *err) {
     return status;
 }
 
-/* --- Create and destroy ------------------------------------------------------------------------------------------------ */
+/* --- Create and destroy ------------------------------------------------------------------------------------------ */
 
 static mr_status send_plan(mr_job *job, mr_err *err) {
     int32_t n = job->plan.n_stages;
@@ -382,7 +382,7 @@ const mr_stage_report *mr_job_stage_report(const mr_job *job, int32_t stage) {
     return &job->reports[stage];
 }
 
-/* --- Sequences ---------------------------------------------------------------------------------------------------------- */
+/* --- Sequences --------------------------------------------------------------------------------------------------- */
 
 /* What the tail would refuse must not get there: it would end all. */
 static mr_status check_sampling(const mr_job *job, const mr_sequence_desc *desc, mr_err *err) {

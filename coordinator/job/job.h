@@ -1,9 +1,9 @@
-/* coordinator/job/job.h - runs sequences over the stages of a job: plan out, steps by the rules of the ring, tokens back.
- * The coordinator thread owns it; stages are threads or ranks at the other ends of the channel.
+/* coordinator/job/job.h - runs sequences over the stages of a job: plan out, steps by the rules of the ring, tokens
+ * back. The coordinator thread owns it; stages are threads or ranks at the other ends of the channel.
  * Owns:    ledger, journal, links. Borrows: channel and info, which outlive it.
  * Threads: bound to one thread. Callbacks run on it and call nothing of the job but submit and cancel.
- * Errors:  a sequence that fails ends with its status in the event; what breaks a stage comes out of create or run with the
- *          stage and its text. */
+ * Errors:  a sequence that fails ends with its status in the event; what breaks a stage comes out of create or run with
+ *          the stage and its text. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_JOB_JOB_H
 #define MR_COORDINATOR_JOB_JOB_H
@@ -41,15 +41,16 @@ typedef struct mr_job_config {
     uint64_t model_digest; /* of the model file: part of what KV blocks are found by */
     bool map_weights;      /* matrices stay in the mapped file: mr_weights_desc.map */
     bool fast_numerics;    /* stages may use devices that are not exact */
-    bool
-        grammars; /* sequences may have some; costs the last stage some 0.1 s of loading and 22 MiB for 128,000 tokens */
+    /* Sequences may have some; costs the last stage some 0.1 s of loading and 22 MiB for 128,000 tokens. */
+    bool grammars;
     double token_s; /* wanted between the tokens of a sequence: mr_scheduler_config */
     /* Of the stages, measured before; copied. NULL: they are learned from the first steps on. */
     const mr_pipeline_times *times;
     /* Called while stages load: bytes done and in total over all stages. May be NULL. */
     void (*progress)(void *ctx, size_t done_bytes, size_t total_bytes);
     void *progress_ctx;
-    /* Called with the stages that have been silent for some seconds of loading: "stage 2, rank 2 on node7". May be NULL. */
+    /* Called with the stages that have been silent for some seconds of loading: "stage 2, rank 2 on node7". May be
+     * NULL. */
     void (*silent)(const char *stages);
     /* If set, stages report what they did when: the times are those of their hosts' clocks. */
     void (*on_spans)(void *ctx, int32_t stage, const mr_span *spans, int32_t n);
@@ -70,7 +71,8 @@ MR_MUST_USE mr_status mr_job_create(const mr_job_config *config, mr_job **out, m
 void mr_job_destroy(mr_job *job);
 const mr_stage_report *mr_job_stage_report(const mr_job *job, int32_t stage);
 
-/* Where the time of a stage has gone since it was ready, and what it has done: as it said when it ended, or a moment ago. */
+/* Where the time of a stage has gone since it was ready, and what it has done: as it said when it ended, or a moment
+ * ago. */
 typedef struct mr_stage_seconds {
     bool known;       /* it has ended and said so */
     int64_t heard_ns; /* when it said this, by the clock of this process; 0: it has not yet */
@@ -83,7 +85,8 @@ typedef struct mr_stage_seconds {
 /* Ends the stages of a job that has run, and takes their last reports; nothing can run after that. */
 void mr_job_stop(mr_job *job);
 const mr_stage_seconds *mr_job_stage_seconds(const mr_job *job, int32_t stage);
-/* The same for any thread, while the job lives. Stages say it four times a second while they run steps, and soon after. */
+/* The same for any thread, while the job lives. Stages say it four times a second while they run steps, and soon
+ * after. */
 void mr_job_copy_stage_seconds(mr_job *job, int32_t stage, mr_stage_seconds *out);
 
 /* As a stage has reported while it ran; false: not yet. */
@@ -130,8 +133,8 @@ typedef struct mr_sequence_desc {
     bool (*on_token)(void *ctx, const mr_token_event *event);
     /* If set, no token is sampled: every prompt position's logits [n_rows, vocabulary] are delivered, in order. */
     void (*on_logits)(void *ctx, int32_t first_position, int32_t n_rows, const float *logits);
-    /* Likewise what the output norm makes of prompt positions, [n_rows, n_embd]: with fresh of all of them, else at least of
-     * the last one, which comes last. */
+    /* Likewise what the output norm makes of prompt positions, [n_rows, n_embd]: with fresh of all of them, else at
+     * least of the last one, which comes last. */
     void (*on_hidden)(void *ctx, int32_t first_position, int32_t n_rows, const float *rows);
     void *ctx;
 } mr_sequence_desc;
@@ -149,8 +152,8 @@ MR_MUST_USE mr_status mr_job_submit(mr_job *job, const mr_sequence_desc *desc, i
 /* Ends a sequence: no callback of it comes any more. Nothing happens if it has ended. */
 void mr_job_cancel(mr_job *job, int64_t sequence);
 
-/* Does what can be done now; where nothing can, waits for something to happen, until deadline_ns at most. Sequences may be
- * submitted between turns. Times between turns do not count in mr_job_get_timings. */
+/* Does what can be done now; where nothing can, waits for something to happen, until deadline_ns at most. Sequences may
+ * be submitted between turns. Times between turns do not count in mr_job_get_timings. */
 MR_MUST_USE mr_status mr_job_turn(mr_job *job, int64_t deadline_ns, mr_err *err);
 /* Runs until every submitted sequence has finished. */
 MR_MUST_USE mr_status mr_job_run(mr_job *job, mr_err *err);
@@ -183,8 +186,8 @@ typedef struct mr_job_facts {
 mr_job_facts mr_job_get_facts(const mr_job *job);
 /* What the keys of prompts begin with. */
 const mr_prefix_key *mr_job_base_key(const mr_job *job);
-/* How long steps have for themselves after a turn did something else for so long: most of the time. A busy machine may make that
- * look far longer than it was, so it is bounded. */
+/* How long steps have for themselves after a turn did something else for so long: most of the time. A busy machine may
+ * make that look far longer than it was, so it is bounded. */
 static inline int64_t mr_job_pause_ns(int64_t spent_ns) {
     const int64_t most_ns = 50000000;
     return 16 * spent_ns < most_ns ? 16 * spent_ns : most_ns;

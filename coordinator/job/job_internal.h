@@ -1,4 +1,5 @@
-/* coordinator/job/job_internal.h - the state of a job, shared by job.c (its life), job_queue.c (who is in it), job_prefix.c (what sequences share) and job_run.c (its steps). */
+/* coordinator/job/job_internal.h - the state of a job, shared by job.c (its life), job_queue.c (who is in it),
+ * job_prefix.c (what sequences share) and job_run.c (its steps). */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_JOB_JOB_INTERNAL_H
 #define MR_COORDINATOR_JOB_JOB_INTERNAL_H
@@ -41,7 +42,8 @@ struct mr_job {
     uint64_t n_issued, n_done; /* steps are numbered from 1 */
     mr_prefix_key base_key;
     uint32_t *copy_from, *copy_to; /* [max_sequences], of the step that is being issued */
-    /* For a slot and blocks, in the order in which they will get them; those that wait for a promised block are not there. */
+    /* For a slot and blocks, in the order in which they will get them; those that wait for a promised block are not
+     * there. */
     mr_entry *first_waiting, *last_waiting;
     mr_entry *ended;  /* those whose last rows may still be under way */
     bool may_admit;   /* something has changed since nobody could be admitted */
@@ -60,7 +62,8 @@ struct mr_job {
     mr_job_facts facts; /* its counters */
 };
 
-/* Waits until something may have happened, until deadline_ns, or for a moment. MR_E_CANCELLED: the user wants no more. */
+/* Waits until something may have happened, until deadline_ns, or for a moment. MR_E_CANCELLED: the user wants no
+ * more. */
 mr_status job_wait(mr_job *job, int64_t deadline_ns, mr_err *err);
 /* Takes all reports that have come; *did says whether there were any. A failure of a stage is returned. */
 mr_status job_take_reports(mr_job *job, bool *did, mr_err *err);
@@ -76,8 +79,8 @@ mr_status job_admit(mr_job *job, bool *did, mr_err *err);
 void job_finish(mr_job *job, mr_entry *e);
 /* Frees those that have ended and of which no row is under way. */
 void job_forget(mr_job *job);
-/* Takes the blocks of the latest arrival, which waits again and is computed anew from the journal. false: there is nobody
- * but the oldest, which keeps them. */
+/* Takes the blocks of the latest arrival, which waits again and is computed anew from the journal. false: there is
+ * nobody but the oldest, which keeps them. */
 bool job_preempt(mr_job *job);
 /* Empties the slots of preempted sequences whose last ids are in. */
 void job_see_off(mr_job *job, bool *did);
@@ -87,8 +90,9 @@ mr_status job_close_empty(mr_job *job, bool *did, mr_err *err);
 /* The keys of a new entry's prompt; NULL: they are to be made. */
 void job_prefix_init(const mr_job *job, mr_entry *e, const mr_prefix_key *keys);
 typedef enum job_begin { JOB_BEGUN, JOB_NO_BLOCKS, JOB_WAITS_FOR_PREFIX } job_begin;
-/* Gives an entry without blocks all of those for its ids, shared ones first, if spare others stay free; n_issued begins behind
- * what is there. JOB_WAITS_FOR_PREFIX: a live sequence is computing more of it, and e->wait is on until it has. */
+/* Gives an entry without blocks all of those for its ids, shared ones first, if spare others stay free; n_issued begins
+ * behind what is there. JOB_WAITS_FOR_PREFIX: a live sequence is computing more of it, and e->wait is on until it
+ * has. */
 job_begin job_prefix_begin(mr_job *job, mr_entry *e, int32_t slot, int32_t spare);
 /* Lets others read what has been issued, of ids that are known. */
 void job_prefix_publish(mr_job *job, mr_entry *e);

@@ -7,8 +7,8 @@
 
 enum { BLOCK = MR_WIRE_BLOCK_TOKENS };
 
-/* Rows of the prompt in a block that is not whole without the prompt's last id, which is always computed: its row is what
- * brings the first token. */
+/* Rows of the prompt in a block that is not whole without the prompt's last id, which is always computed: its row is
+ * what brings the first token. */
 static int32_t begin_rows(const mr_entry *e) {
     return (e->n_prompt - 1) % BLOCK;
 }

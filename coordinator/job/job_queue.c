@@ -5,14 +5,14 @@
 #include "coordinator/job/job_internal.h"
 #include "engine/base/clock.h"
 
-/* BLOCKS_AT_ONCE: of the sequences that one turn looks at, which takes some tenths of a millisecond; then steps have a pause for
- * themselves. PRIORITY_AHEAD: earlier arrivals that a sequence of a higher priority is served before. */
+/* BLOCKS_AT_ONCE: of the sequences that one turn looks at, which takes some tenths of a millisecond; then steps have a
+ * pause for themselves. PRIORITY_AHEAD: earlier arrivals that a sequence of a higher priority is served before. */
 enum { BLOCKS_AT_ONCE = 4096, PRIORITY_AHEAD = 64 };
 
-/* --- The queue --------------------------------------------------------------------------------------------------------- */
+/* --- The queue --------------------------------------------------------------------------------------------------- */
 
-/* Whether a is to be served before b: by arrival, and a priority more passes over so many others. So it is one order for all
- * time, and everybody's turn comes. */
+/* Whether a is to be served before b: by arrival, and a priority more passes over so many others. So it is one order
+ * for all time, and everybody's turn comes. */
 static bool goes_before(const mr_entry *a, const mr_entry *b) {
     int64_t place_a = a->sequence - (int64_t)a->desc.priority * PRIORITY_AHEAD;
     int64_t place_b = b->sequence - (int64_t)b->desc.priority * PRIORITY_AHEAD;
@@ -40,14 +40,14 @@ static void queue_remove(mr_job *job, mr_entry *e) {
     job->may_admit = true;
 }
 
-/* --- Admission --------------------------------------------------------------------------------------------------------- */
+/* --- Admission --------------------------------------------------------------------------------------------------- */
 
 static int32_t blocks_for(int32_t n_tokens) {
     return (n_tokens + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
 }
 
-/* The watermark: a block for every live sequence that may want more than it has. With fewer, sequences would be admitted
- * only to be preempted at once. */
+/* The watermark: a block for every live sequence that may want more than it has. With fewer, sequences would be
+ * admitted only to be preempted at once. */
 static int32_t blocks_to_spare(const mr_job *job) {
     int32_t n = 0;
     for (int32_t i = 0; i < job->config.max_sequences; i++) {
@@ -181,7 +181,7 @@ mr_status job_admit(mr_job *job, bool *did, mr_err *err) {
     return MR_OK;
 }
 
-/* --- The end, for a while or for good ---------------------------------------------------------------------------------- */
+/* --- The end, for a while or for good ---------------------------------------------------------------------------- */
 
 static void close_slot(mr_job *job, mr_entry *e) {
     job->slots[e->slot].entry = NULL;

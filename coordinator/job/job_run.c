@@ -3,7 +3,7 @@
 #include "coordinator/job/job_internal.h"
 #include "engine/base/clock.h"
 
-/* --- Steps -------------------------------------------------------------------------------------------------------------- */
+/* --- Steps ------------------------------------------------------------------------------------------------------- */
 
 /* Issues steps while the stages should have more of them and rows are there. */
 static mr_status issue(mr_job *job, bool *did, mr_err *err) {

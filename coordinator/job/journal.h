@@ -1,5 +1,5 @@
-/* coordinator/job/journal.h - what must be kept to rebuild any sequence: its ids, its parameters, how far it is (invariant I2); until
- * it has ended and is forgotten, so that a job of weeks holds no more than what is going on.
+/* coordinator/job/journal.h - what must be kept to rebuild any sequence: its ids, its parameters, how far it is
+ * (invariant I2); until it has ended and is forgotten, so that a job of weeks holds no more than what is going on.
  * Owns:    entries and their ids. Threads: bound to the coordinator thread.
  * Errors:  MR_E_NO_MEMORY on append only. Ids grow inside room taken then, so a step allocates nothing. */
 // SPDX-License-Identifier: Apache-2.0
@@ -55,7 +55,8 @@ typedef struct mr_journal mr_journal;
 
 MR_MUST_USE mr_status mr_journal_create(mr_journal **out, mr_err *err);
 void mr_journal_destroy(mr_journal *j);
-/* Copies desc and its prompt; max_ids bounds prompt and generated ids together. Pointers to other entries stay valid. */
+/* Copies desc and its prompt; max_ids bounds prompt and generated ids together. Pointers to other entries stay
+ * valid. */
 MR_MUST_USE mr_status mr_journal_append(mr_journal *j, const mr_sequence_desc *desc, int32_t max_ids,
                                         int64_t *out_sequence, mr_err *err);
 /* Frees an entry. */

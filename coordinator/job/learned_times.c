@@ -32,7 +32,8 @@ static const double LEAST_WEIGHT = 0.25, STEPS_OF_HALF = 3;
 static const double HOPS_UP = 0.1;
 /* Where nothing is known of fewer rows: what a step costs whatever it has is what some ten rows add. */
 static const double FIXED_ROWS = 10;
-/* Beyond the largest known one: twice the rows take this much longer. Hopeful, so that larger steps are tried and known. */
+/* Beyond the largest known one: twice the rows take this much longer. Hopeful, so that larger steps are tried and
+ * known. */
 static const double TWICE_THE_ROWS = 1.8;
 
 _Static_assert(MR_ROW_CLASSES + 2 <= MR_STEP_TIMES_MAX, "a curve has a point for each class, and two that are assumed");

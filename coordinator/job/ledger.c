@@ -61,7 +61,7 @@ void mr_ledger_destroy(mr_ledger *l) {
     mr_free(l);
 }
 
-/* --- References -------------------------------------------------------------------------------------------------------- */
+/* --- References -------------------------------------------------------------------------------------------------- */
 
 static void refer(mr_ledger *l, int32_t block) {
     if (l->n_refs[block]++ == 0)
@@ -110,7 +110,8 @@ static void drop_copy(mr_ledger *l, slot_account *s) {
 void mr_ledger_release(mr_ledger *l, int32_t slot) {
     slot_account *s = &l->slots[slot];
     drop_copy(l, s);
-    /* From the end: of a beginning, the last block is evicted first, because it is of no use without those before it. */
+    /* From the end: of a beginning, the last block is evicted first, because it is of no use without those before
+     * it. */
     while (s->n_held > 0)
         let_go(l, (int32_t)table_of(l, slot)[--s->n_held]);
 }
@@ -123,7 +124,7 @@ int32_t mr_ledger_n_cached(const mr_ledger *l) {
     return mr_prefix_cache_n_cached(l->cache);
 }
 
-/* --- Shared beginnings ------------------------------------------------------------------------------------------------- */
+/* --- Shared beginnings ------------------------------------------------------------------------------------------- */
 
 mr_ledger_hits mr_ledger_look_up(mr_ledger *l, const mr_prefix_key *keys, int32_t n_keys, const mr_prefix_key *begin) {
     mr_ledger_hits hits = {.copy_of = MR_NO_BLOCK};
@@ -197,7 +198,7 @@ void mr_ledger_publish(mr_ledger *l, int32_t slot, int32_t idx, mr_prefix_part p
     mr_prefix_cache_fulfil(l->cache, (int32_t)table_of(l, slot)[idx], part);
 }
 
-/* --- Check ------------------------------------------------------------------------------------------------------------- */
+/* --- Check ------------------------------------------------------------------------------------------------------- */
 
 /* Takes one reference away from the counts for each that there is, and a whole account for each block that is free. */
 static void subtract_all(const mr_ledger *l, int32_t *counts) {

@@ -60,7 +60,7 @@ void mr_prefix_cache_destroy(mr_prefix_cache *c) {
     mr_free(c);
 }
 
-/* --- Keys -------------------------------------------------------------------------------------------------------------- */
+/* --- Keys -------------------------------------------------------------------------------------------------------- */
 
 static int32_t *bucket_of(const mr_prefix_cache *c, const mr_prefix_key *key) {
     uint64_t hash;
@@ -97,7 +97,7 @@ void mr_prefix_cache_promise(mr_prefix_cache *c, int32_t block, mr_prefix_part p
     *bucket = entry_of(block, part);
 }
 
-/* --- Who waits --------------------------------------------------------------------------------------------------------- */
+/* --- Who waits --------------------------------------------------------------------------------------------------- */
 
 static void put_first(mr_prefix_wait **list, mr_prefix_wait *w) {
     *w = (mr_prefix_wait){.next = *list, .at = list};
@@ -153,7 +153,7 @@ static void forget(mr_prefix_cache *c, int32_t entry) {
     wake(c, e);
 }
 
-/* --- Cached blocks ----------------------------------------------------------------------------------------------------- */
+/* --- Cached blocks ----------------------------------------------------------------------------------------------- */
 
 bool mr_prefix_cache_put(mr_prefix_cache *c, int32_t block) {
     bool any = false;

@@ -1,8 +1,8 @@
-/* coordinator/job/prefix_cache.h - which KV block holds the content of a key, and the blocks that are kept for it alone.
- * A block has up to two keys: of its whole content, and of the rows at its beginning that a prompt brought, without the
- * prompt's last. A key is promised while the rows are not in any step yet; then it is ready: later steps may read them.
- * A cached block is one that nobody refers to and that has a ready key. Cached blocks stand in the order in which they were
- * put; the one that stood longest is evicted.
+/* coordinator/job/prefix_cache.h - which KV block holds the content of a key, and the blocks that are kept for it
+ * alone. A block has up to two keys: of its whole content, and of the rows at its beginning that a prompt brought,
+ * without the prompt's last. A key is promised while the rows are not in any step yet; then it is ready: later steps
+ * may read them. A cached block is one that nobody refers to and that has a ready key. Cached blocks stand in the order
+ * in which they were put; the one that stood longest is evicted.
  * Owns:    its tables, sized at create. Threads: bound to the coordinator thread. Nothing is allocated after create. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_JOB_PREFIX_CACHE_H

@@ -1,5 +1,5 @@
-/* coordinator/job/prefix_key.h - what the content of a KV block depends on, as a SHA-256 chain: model, numerics and KV type first,
- * then the token ids, block by block. Equal keys are equal content (invariant I1).
+/* coordinator/job/prefix_key.h - what the content of a KV block depends on, as a SHA-256 chain: model, numerics and KV
+ * type first, then the token ids, block by block. Equal keys are equal content (invariant I1).
  * Owns:    nothing. Threads: any. Nothing is allocated. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_JOB_PREFIX_KEY_H
@@ -27,8 +27,8 @@ void mr_prefix_key_init(const mr_prefix_base *base, mr_prefix_key *out);
 /* The key of what stands behind parent, and n ids more. out may be parent. */
 void mr_prefix_key_extend(const mr_prefix_key *parent, const int32_t *ids, int32_t n, mr_prefix_key *out);
 
-/* The keys of a prompt of n > 0 ids: out[0 .. n / MR_WIRE_BLOCK_TOKENS - 1] of its whole blocks, and behind them that of all ids but
- * the last one. base: of no ids. Some 30 ns for each id without instructions for SHA-256. */
+/* The keys of a prompt of n > 0 ids: out[0 .. n / MR_WIRE_BLOCK_TOKENS - 1] of its whole blocks, and behind them that
+ * of all ids but the last one. base: of no ids. Some 30 ns for each id without instructions for SHA-256. */
 void mr_prefix_keys_of_prompt(const mr_prefix_key *base, const int32_t *ids, int32_t n, mr_prefix_key *out);
 static inline size_t mr_prefix_n_keys(int32_t n_prompt) {
     return (size_t)(n_prompt / MR_WIRE_BLOCK_TOKENS) + 1;

@@ -17,9 +17,9 @@ enum {
 /* More micro-batches or fewer have to be worth it: times are noisy. */
 static const double SAME = 1.03;
 static const double SAME_PROMPTS = 1.25; /* likewise for how many rows prompts have */
-/* Without a wish for the time between tokens: this many times what it would be if all prompts but one were read already. So
- * one of them does not slow those who decode by more than the factor of two that nobody minds much (less here, because some
- * steps take longer than others), and where many wait the few who decode do not hold them up. */
+/* Without a wish for the time between tokens: this many times what it would be if all prompts but one were read
+ * already. So one of them does not slow those who decode by more than the factor of two that nobody minds much (less
+ * here, because some steps take longer than others), and where many wait the few who decode do not hold them up. */
 static const double SLOWER = 1.8;
 
 /* What the cut of prompts follows from, in short. */
@@ -143,7 +143,7 @@ int32_t mr_scheduler_most_steps(const mr_scheduler *s) {
     return n < s->config.ring_slots ? n : s->config.ring_slots;
 }
 
-/* --- What is to be done ------------------------------------------------------------------------------------------------ */
+/* --- What is to be done ------------------------------------------------------------------------------------------ */
 
 /* It has decode rows still to come. */
 static bool is_decoding(const mr_entry *e) {
@@ -247,7 +247,7 @@ static int32_t prefill_budget(mr_scheduler *s, const work *w, int32_t n_held) {
     return rows < most ? rows : most;
 }
 
-/* --- Rows -------------------------------------------------------------------------------------------------------------- */
+/* --- Rows -------------------------------------------------------------------------------------------------------- */
 
 /* Adds rows [n_issued, n_issued + n) of e as a run; NULL when it needs a KV block and none is free. */
 static Millrace__Run *add_run(mr_scheduler *s, mr_entry *e, int32_t n) {
@@ -347,8 +347,8 @@ static bool brings_logits(const mr_logits_runs *runs) {
     return false;
 }
 
-/* Finds the prompts of the highest priority of which this step has no rows, those that waited longest first, into spare;
- * returns how many. One run of a step at most brings logits of all its rows. */
+/* Finds the prompts of the highest priority of which this step has no rows, those that waited longest first, into
+ * spare; returns how many. One run of a step at most brings logits of all its rows. */
 static int32_t find_prompts(mr_scheduler *s, const mr_logits_runs *logits) {
     int64_t highest = INT64_MIN;
     int32_t n = 0;
@@ -439,8 +439,8 @@ static void add_rows(mr_scheduler *s, uint64_t turn, bool decode_is_due, const w
         max_out_rows -= left_to_prompts(s, c->max_out_rows);
     }
     int32_t n_decoded = add_decode_rows(s, turn, decode, max_rows, max_out_rows), before = s->n_rows;
-    /* While ids of rows that are due are under way, a step of prompts alone would go before them. What starves is not due: it
-     * may wait for these very prompts to end. */
+    /* While ids of rows that are due are under way, a step of prompts alone would go before them. What starves is not
+     * due: it may wait for these very prompts to end. */
     bool ids_under_way = decode_is_due && n_decoded == 0 && !s->starved && max_rows > 0 && max_out_rows > 0;
     if (w->n_prefill == 0 || ids_under_way)
         return;

@@ -1,11 +1,12 @@
 /* coordinator/job/scheduler.h - puts rows of live sequences into the next step.
- * Decode rows first: the N decoding sequences ride in m micro-batches, which take turns; each has ceil(N / m) of them at most,
- * those that waited longest, and none that the last m - 1 steps had, so that no step waits for the ids of the one before
- * it. Where one of those m - 1 had fewer than the others, the next has the smaller share, until all have theirs. Then rows
- * of prompts, by the budget of coordinator/job/step_budget.h: those of the highest priority, the one that waited longest half
- * of the rows and the others equal shares. A few rows of a step are theirs, however many sequences decode. A decode row may be issued before its id is known (lead), one token ahead at
- * most and never past the length limit.
- * How many micro-batches and how many rows follows from the times of the stages, where they are known, and changes with them.
+ * Decode rows first: the N decoding sequences ride in m micro-batches, which take turns; each has ceil(N / m) of them
+ * at most, those that waited longest, and none that the last m - 1 steps had, so that no step waits for the ids of the
+ * one before it. Where one of those m - 1 had fewer than the others, the next has the smaller share, until all have
+ * theirs. Then rows of prompts, by the budget of coordinator/job/step_budget.h: those of the highest priority, the one
+ * that waited longest half of the rows and the others equal shares. A few rows of a step are theirs, however many
+ * sequences decode. A decode row may be issued before its id is known (lead), one token ahead at most and never past
+ * the length limit. How many micro-batches and how many rows follows from the times of the stages, where they are
+ * known, and changes with them.
  * Owns:    the step plan it fills, sized at create. Borrows: the ledger; the times.
  * Threads: bound to the coordinator thread. Filling allocates nothing. */
 // SPDX-License-Identifier: Apache-2.0
@@ -24,12 +25,13 @@ typedef struct mr_scheduler_config {
     int32_t n_stages;
     int32_t max_rows, max_out_rows, max_sequences;
     int32_t ring_slots; /* steps under way at most; 0: as mr_scheduler_ring_slots */
-    /* Wanted between two tokens of a sequence while prompts are read; 0: less than twice as long as with all prompts but one
-     * read already; INFINITY: steps have all the rows of prompts that there is room for. */
+    /* Wanted between two tokens of a sequence while prompts are read; 0: less than twice as long as with all prompts
+     * but one read already; INFINITY: steps have all the rows of prompts that there is room for. */
     double token_s;
 } mr_scheduler_config;
 
-/* Ring slots of a job with so many stages: room for more micro-batches than stages, where hops are long or stages uneven. */
+/* Ring slots of a job with so many stages: room for more micro-batches than stages, where hops are long or stages
+ * uneven. */
 int32_t mr_scheduler_ring_slots(int32_t n_stages);
 
 typedef struct mr_scheduler mr_scheduler;
@@ -63,8 +65,8 @@ typedef struct mr_logits_runs {
     mr_logits_run at[MR_MAX_LOGITS_RUNS];
 } mr_logits_runs;
 
-/* Fills the plan of the next step, number step; NULL when no row can be issued now. Commits: the entries' n_issued moves
- * on and the ledger grows. The plan is valid until the next call. */
+/* Fills the plan of the next step, number step; NULL when no row can be issued now. Commits: the entries' n_issued
+ * moves on and the ledger grows. The plan is valid until the next call. */
 const Millrace__StepPlan *mr_scheduler_next(mr_scheduler *s, uint64_t step, mr_logits_runs *out_logits);
 /* Whether a row was left out of that step for want of a KV block. */
 bool mr_scheduler_starved(const mr_scheduler *s);

@@ -31,7 +31,8 @@ void mr_stage_links_destroy(mr_stage_links *l);
 
 /* Whether a message can be sent to every stage now. */
 MR_MUST_USE mr_status mr_stage_links_ready(mr_stage_links *l, bool *out_ready, mr_err *err);
-/* Sends message to every stage; for_tail, if not NULL, is what the last stage gets instead. Only after ready said true. */
+/* Sends message to every stage; for_tail, if not NULL, is what the last stage gets instead. Only after ready said
+ * true. */
 MR_MUST_USE mr_status mr_stage_links_send(mr_stage_links *l, const Millrace__Control *message,
                                           const Millrace__Control *for_tail, mr_err *err);
 /* Waits up to deadline_ns until every control message has been taken. */

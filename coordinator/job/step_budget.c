@@ -8,7 +8,8 @@ enum {
     MOST_CHUNKS = 256, /* that are reckoned with: longer prompts lose little at their ends */
 };
 static const double NEAR = 1.005; /* smaller chunks have to be worth their messages */
-/* Chunks grow by this part of what the times allow: rows that come late in a prompt take longer than the mean that is known. */
+/* Chunks grow by this part of what the times allow: rows that come late in a prompt take longer than the mean that is
+ * known. */
 static const double CAUTION = 0.5;
 
 /* The slowest stage with chunks of so many rows, and of what is slowest before and after it the share of its time. */
@@ -34,8 +35,8 @@ static int32_t find_slowest(const mr_pipeline_times *t, double rows, double *out
 int32_t mr_prefill_chunk(const mr_pipeline_times *t, mr_prefill_cut cut, int64_t n_done, int64_t n_left, int32_t most) {
     double before = 1, after = 1;
     int32_t slow = cut.tapers ? find_slowest(t, most, &before, &after) : 0;
-    /* The stages after the slowest have to be done with all that is left, but for the last chunk, when it is; so what they
-     * are faster by may be taken at once. Likewise for those before it and what they have done. */
+    /* The stages after the slowest have to be done with all that is left, but for the last chunk, when it is; so what
+     * they are faster by may be taken at once. Likewise for those before it and what they have done. */
     double rows = t->n_stages > 1 && !cut.tapers ? cut.least : most;
     double for_after = cut.least + CAUTION * (1 - after) * (double)n_left;
     double for_before = cut.least + CAUTION * (1 - before) * (double)n_done;

@@ -37,7 +37,7 @@ void mr_facts_deinit(mr_facts *f) {
     *f = (mr_facts){0};
 }
 
-/* --- Waiting -------------------------------------------------------------------------------------------------------- */
+/* --- Waiting ----------------------------------------------------------------------------------------------------- */
 
 void facts_begin_phase(facts_round *f) {
     f->deadline_ns = mr_clock_now_ns() + PATIENCE_NS;
@@ -59,7 +59,7 @@ mr_status facts_rank_failed(const facts_round *f, int32_t rank, uint32_t status,
     return mr_err_set(err, (mr_status)status, "%s: %s", mr_channel_peer_name(f->roll->channel, rank, name), text);
 }
 
-/* --- Layers --------------------------------------------------------------------------------------------------------- */
+/* --- Layers ------------------------------------------------------------------------------------------------------ */
 
 static void number_hosts(facts_round *f) {
     for (int32_t i = 0; i < f->roll->n_ranks; i++) {
@@ -193,7 +193,7 @@ static mr_status measure_layers(facts_round *f, mr_err *err) {
     return status;
 }
 
-/* --- Memory, messages ------------------------------------------------------------------------------------------------- */
+/* --- Memory, messages -------------------------------------------------------------------------------------------- */
 
 static void share_memory(facts_round *f) {
     for (int32_t i = 0; i < f->roll->n_ranks; i++) {

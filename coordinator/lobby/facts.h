@@ -1,11 +1,11 @@
-/* coordinator/lobby/facts.h - has the ranks in the lobby measure themselves and the links between them, for the planner.
- * First each rank is asked for what was kept of earlier measurements, and checks it by a quick sample. Where that does not
- * hold for one rank of a host, all ranks of the host measure their layers at the same time, because in a run they compute
- * at the same time. Links come last, while nobody computes: neighbours, and rank 0 with one rank of each other host; pairs
- * of other ranks take the worst figures of pairs between the same hosts, or of all.
+/* coordinator/lobby/facts.h - has the ranks in the lobby measure themselves and the links between them, for the
+ * planner. First each rank is asked for what was kept of earlier measurements, and checks it by a quick sample. Where
+ * that does not hold for one rank of a host, all ranks of the host measure their layers at the same time, because in a
+ * run they compute at the same time. Links come last, while nobody computes: neighbours, and rank 0 with one rank of
+ * each other host; pairs of other ranks take the worst figures of pairs between the same hosts, or of all.
  * Owns:    mr_facts its arrays. Threads: bound to the coordinator thread.
- * Errors:  name the rank and its host. MR_E_TIMEOUT, MR_E_CANCELLED; whatever a rank could not do, and has told. Unless mr_facts.all_answered,
- *          ranks may still be measuring, and the roll call is only good for being dismissed. */
+ * Errors:  name the rank and its host. MR_E_TIMEOUT, MR_E_CANCELLED; whatever a rank could not do, and has told. Unless
+ *          mr_facts.all_answered, ranks may still be measuring, and the roll call is only good for being dismissed. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_LOBBY_FACTS_H
 #define MR_COORDINATOR_LOBBY_FACTS_H

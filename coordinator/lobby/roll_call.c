@@ -63,7 +63,7 @@ const mr_rank_info *mr_roll_call_info(const mr_roll_call *r, int32_t rank) {
     return &r->infos[rank];
 }
 
-/* --- Hello -------------------------------------------------------------------------------------------------------------- */
+/* --- Hello ------------------------------------------------------------------------------------------------------- */
 
 static void note(mr_rank_info *info, const Millrace__Hello *h) {
     size_t path_len = strlen(h->model_path), cut = path_len < sizeof info->model_path ? 0 : path_len + 1;
@@ -154,7 +154,7 @@ mr_status mr_roll_call_wait(mr_roll_call *r, int64_t deadline_ns, bool (*missing
     }
 }
 
-/* --- Checks ------------------------------------------------------------------------------------------------------------- */
+/* --- Checks ------------------------------------------------------------------------------------------------------ */
 
 /* A rank without the file gets it from others; one with another file cannot take part. */
 static mr_status check_file(const mr_roll_call *r, const mr_rank_info *a, const mr_rank_info *b, mr_err *err) {
@@ -216,7 +216,7 @@ mr_status mr_roll_call_check(const mr_roll_call *r, mr_err *err) {
     return first;
 }
 
-/* --- Orders --------------------------------------------------------------------------------------------------------------- */
+/* --- Orders ------------------------------------------------------------------------------------------------------ */
 
 mr_status roll_call_send(mr_roll_call *r, int32_t rank, const Millrace__Control *message, mr_err *err) {
     char name[MR_CHANNEL_NAME_BYTES];
@@ -268,7 +268,8 @@ static int32_t ranks_with_file(const mr_roll_call *r, bool has, uint32_t *out) {
     return n;
 }
 
-/* Rank k of those without the file asks the SOURCES that follow the k-th one with it: all of them get the same to do. */
+/* Rank k of those without the file asks the SOURCES that follow the k-th one with it: all of them get the same to
+ * do. */
 static bool may_ask(int32_t k, int32_t source, int32_t n_sources) {
     return (source - k % n_sources + n_sources) % n_sources < SOURCES;
 }

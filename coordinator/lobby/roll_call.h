@@ -1,5 +1,5 @@
-/* coordinator/lobby/roll_call.h - who is there before there is a plan: takes the hello of every rank, checks that they can work
- * together, and tells each to take part or to end (the other side is worker/lobby.h).
+/* coordinator/lobby/roll_call.h - who is there before there is a plan: takes the hello of every rank, checks that they
+ * can work together, and tells each to take part or to end (the other side is worker/lobby.h).
  * Owns:    its links, of epoch 0. Borrows: the channel.
  * Threads: bound to the coordinator thread.
  * Errors:  name the rank and its host. MR_E_TIMEOUT: somebody has not said hello. */
@@ -30,8 +30,8 @@ typedef struct mr_roll_call mr_roll_call;
 MR_MUST_USE mr_status mr_roll_call_create(mr_channel *ch, int32_t n_ranks, mr_roll_call **out, mr_err *err);
 void mr_roll_call_destroy(mr_roll_call *r);
 
-/* Waits until all have said hello, until deadline_ns at most. missing, if not NULL, is called ten times a second with the
- * ranks that are awaited, as "rank 2 on node7, rank 3 on node8", and returns false to give up: MR_E_CANCELLED. */
+/* Waits until all have said hello, until deadline_ns at most. missing, if not NULL, is called ten times a second with
+ * the ranks that are awaited, as "rank 2 on node7, rank 3 on node8", and returns false to give up: MR_E_CANCELLED. */
 MR_MUST_USE mr_status mr_roll_call_wait(mr_roll_call *r, int64_t deadline_ns,
                                         bool (*missing)(void *ctx, const char *ranks), void *ctx, mr_err *err);
 const mr_rank_info *mr_roll_call_info(const mr_roll_call *r, int32_t rank);

@@ -16,7 +16,8 @@ struct mr_roll_call {
     mr_arena *arena;
 };
 
-/* The next report of one rank, which has to be of the kind that is due; NULL while there is none. It lives in the arena. */
+/* The next report of one rank, which has to be of the kind that is due; NULL while there is none. It lives in the
+ * arena. */
 MR_MUST_USE mr_status roll_call_take(mr_roll_call *r, int32_t rank, Millrace__Report__BodyCase due,
                                      Millrace__Report **out, mr_err *err);
 MR_MUST_USE mr_status roll_call_send(mr_roll_call *r, int32_t rank, const Millrace__Control *message, mr_err *err);

@@ -1,5 +1,5 @@
-/* coordinator/planning/cluster_facts.h - what is known of the ranks of a job and of the links between them before there is a plan:
- * what the planner and the simulator reckon with. Measured by the ranks, or read from a file.
+/* coordinator/planning/cluster_facts.h - what is known of the ranks of a job and of the links between them before there
+ * is a plan: what the planner and the simulator reckon with. Measured by the ranks, or read from a file.
  * Owns:    nothing; who fills it in owns the arrays. Threads: plain data. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_PLANNING_CLUSTER_FACTS_H

@@ -5,8 +5,8 @@
 
 enum { ALL_UP_TO = 128 };
 static const double NEAR = 1.01; /* more micro-batches have to be worth their messages */
-/* A row's way through all stages is to end so much before its turn comes again: then no stage stands still because another
- * one, a link or a thread was late for once. */
+/* A row's way through all stages is to end so much before its turn comes again: then no stage stands still because
+ * another one, a link or a thread was late for once. */
 static const double EARLY = 1.05;
 
 int32_t mr_micro_batches_most(int32_t n_stages) {

@@ -1,9 +1,9 @@
-/* coordinator/planning/micro_batches.h - how fast a pipeline is, by the times of its stages and links, and in how many micro-batches
- * the decode rows should go through it. The one formula of the planner and the scheduler: with N sequences in m
- * micro-batches the time of one token for all is
+/* coordinator/planning/micro_batches.h - how fast a pipeline is, by the times of its stages and links, and in how many
+ * micro-batches the decode rows should go through it. The one formula of the planner and the scheduler: with N
+ * sequences in m micro-batches the time of one token for all is
  *   max(m * t_slow(N / m), sum of t_i(N / m) + sum of hops),
- * because a stage runs the m steps one after the other, and a sequence's next row waits for its id. While a step is bound by
- * reading weights, splitting gains nothing; once it is bound by arithmetic, it gains m times.
+ * because a stage runs the m steps one after the other, and a sequence's next row waits for its id. While a step is
+ * bound by reading weights, splitting gains nothing; once it is bound by arithmetic, it gains m times.
  * Owns:    nothing; who fills it in owns the arrays. Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_PLANNING_MICRO_BATCHES_H
@@ -22,7 +22,8 @@ typedef struct mr_pipeline_times {
 
 /* Steps whose plans lie ready beside those that the stages run. */
 enum { MR_MICRO_BATCHES_READY = 2 };
-/* Micro-batches that a pipeline of so many stages has at most: two for each stage, and more for what stands between few. */
+/* Micro-batches that a pipeline of so many stages has at most: two for each stage, and more for what stands between
+ * few. */
 int32_t mr_micro_batches_most(int32_t n_stages);
 /* Seconds in which each of n sequences gets one token, in m micro-batches; n > 0, m >= 1. */
 double mr_micro_batches_seconds(const mr_pipeline_times *t, int32_t n, int32_t m);

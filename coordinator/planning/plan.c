@@ -32,8 +32,8 @@ static size_t *layer_prefix(const mr_gguf *g, const mr_model_info *info) {
     return prefix;
 }
 
-/* Cuts from the front, each stage as large as limit allows while a layer stays for each later stage; false when the last one
- * does not fit. */
+/* Cuts from the front, each stage as large as limit allows while a layer stays for each later stage; false when the
+ * last one does not fit. */
 static bool cut_within(const mr_gguf *g, const mr_model_info *info, const size_t *prefix, int32_t n_stages,
                        size_t limit, mr_plan *out) {
     int32_t first = 0;

@@ -1,5 +1,5 @@
-/* coordinator/planning/plan.h - who holds which layers: contiguous ranges that balance the bytes which each stage reads for a token;
- * stage i on rank i, as long as nobody moves it.
+/* coordinator/planning/plan.h - who holds which layers: contiguous ranges that balance the bytes which each stage reads
+ * for a token; stage i on rank i, as long as nobody moves it.
  * The output matrix is charged to the last stage; the embedding costs memory, but a step reads only rows of it.
  * Owns:    nothing; plain data. Threads: pure functions.
  * Errors:  MR_E_INVALID names the cut or number that is wrong and what is allowed. */

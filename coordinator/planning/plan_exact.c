@@ -1,5 +1,6 @@
-/* coordinator/planning/plan_exact.c - the dynamic programme over layers, subsets and orders of ranks. A state is how many layers are
- * placed, how many ranks of each class are used, and the class of the last one; its value the least sum. */
+/* coordinator/planning/plan_exact.c - the dynamic programme over layers, subsets and orders of ranks. A state is how
+ * many layers are placed, how many ranks of each class are used, and the class of the last one; its value the least
+ * sum. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <string.h>
@@ -28,7 +29,7 @@ struct plan_exact {
     int32_t *layers_left; /* [n_vectors]: that the unused ranks can hold at most */
 };
 
-/* --- Classes of ranks that are alike -------------------------------------------------------------------------------- */
+/* --- Classes of ranks that are alike ----------------------------------------------------------------------------- */
 
 static bool is_near(double a, double b, double tolerance) {
     double larger = fabs(a) > fabs(b) ? fabs(a) : fabs(b);
@@ -134,7 +135,7 @@ void plan_exact_destroy(plan_exact *x) {
     mr_free(x);
 }
 
-/* --- The programme -------------------------------------------------------------------------------------------------- */
+/* --- The programme ----------------------------------------------------------------------------------------------- */
 
 static size_t state_of(const plan_exact *x, int32_t layer, int32_t vector, int32_t k) {
     return ((size_t)layer * (size_t)x->n_vectors + (size_t)vector) * (size_t)x->n_classes + (size_t)k;

@@ -51,7 +51,7 @@ int64_t mr_planner_kv_tokens(const mr_planner_config *config, const mr_plan *pla
     return least;
 }
 
-/* --- Hosts on their own --------------------------------------------------------------------------------------------- */
+/* --- Hosts on their own ------------------------------------------------------------------------------------------ */
 
 /* Several ranks work on the same rows side by side. */
 static void join_times(mr_step_times *all, const mr_step_times *more) {

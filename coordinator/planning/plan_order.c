@@ -1,5 +1,5 @@
-/* coordinator/planning/plan_order.c - the dynamic programme over the cuts of ranks in a given order, of which it may leave some out:
- * for each layer the least sum of a plan that ends there, over the ranks that were looked at so far. */
+/* coordinator/planning/plan_order.c - the dynamic programme over the cuts of ranks in a given order, of which it may
+ * leave some out: for each layer the least sum of a plan that ends there, over the ranks that were looked at so far. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <math.h>

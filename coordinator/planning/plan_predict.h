@@ -1,5 +1,5 @@
-/* coordinator/planning/plan_predict.h - what a plan will do, by measured facts: seconds of each stage's steps, tokens per second, and
- * what the slowest link costs.
+/* coordinator/planning/plan_predict.h - what a plan will do, by measured facts: seconds of each stage's steps, tokens
+ * per second, and what the slowest link costs.
  * Owns:    nothing; plain data, large (MR_MAX_STAGES curves). A prediction must not be copied: times points into it.
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0

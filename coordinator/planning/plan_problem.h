@@ -1,5 +1,5 @@
-/* coordinator/planning/plan_problem.h - internal to the planner: facts in the shape in which its searches ask for them, and what a
- * search gives.
+/* coordinator/planning/plan_problem.h - internal to the planner: facts in the shape in which its searches ask for them,
+ * and what a search gives.
  * Owns:    its arrays. Borrows: the config. {0} may be destroyed.
  * Threads: caller serialises. */
 // SPDX-License-Identifier: Apache-2.0
@@ -44,12 +44,13 @@ static inline bool plan_stage_fits(const plan_problem *p, int32_t rank, int32_t 
 /* The most layers, wherever they are, that a rank can hold and run within so many seconds. */
 int32_t plan_most_layers(const plan_problem *p, int32_t rank, double slowest_s);
 
-/* Seconds in which the activations of a step go from one rank to another; of those the link is taken for a part only. */
+/* Seconds in which the activations of a step go from one rank to another; of those the link is taken for a part
+ * only. */
 double plan_hop_seconds(const plan_problem *p, int32_t from, int32_t to);
 double plan_link_seconds(const plan_problem *p, int32_t from, int32_t to);
 
-/* What a search looks for: the least sum of all stages and hops, none of which takes more than slowest_s, and whose sum is
- * below sum_s. */
+/* What a search looks for: the least sum of all stages and hops, none of which takes more than slowest_s, and whose sum
+ * is below sum_s. */
 typedef struct plan_bounds {
     double slowest_s, sum_s;
 } plan_bounds;
@@ -65,18 +66,18 @@ typedef struct plan_candidate {
 /* Fills in slowest_s and sum_s. */
 void plan_candidate_time(const plan_problem *p, plan_candidate *c);
 
-/* --- plan_exact.c: all subsets and orders of ranks ------------------------------------------------------------------ */
+/* --- plan_exact.c: all subsets and orders of ranks --------------------------------------------------------------- */
 
 typedef struct plan_exact plan_exact;
 
-/* Ranks whose facts differ by less than tolerance (0.05: a twentieth) count as alike. *out stays NULL where there are too
- * many subsets to look at all of them. */
+/* Ranks whose facts differ by less than tolerance (0.05: a twentieth) count as alike. *out stays NULL where there are
+ * too many subsets to look at all of them. */
 MR_MUST_USE mr_status plan_exact_create(const plan_problem *p, double tolerance, plan_exact **out, mr_err *err);
 void plan_exact_destroy(plan_exact *x);
 /* After plan_problem_set_rows. */
 void plan_exact_solve(plan_exact *x, plan_bounds bounds, plan_candidate *out);
 
-/* --- plan_order.c: all cuts of ranks in a given order, some left out ------------------------------------------------ */
+/* --- plan_order.c: all cuts of ranks in a given order, some left out --------------------------------------------- */
 
 typedef struct plan_order plan_order;
 

@@ -38,7 +38,7 @@ static int32_t n_sequences(const search *s) {
     return c->objective == MR_OBJECTIVE_LATENCY || c->n_sequences < 1 ? 1 : c->n_sequences;
 }
 
-/* --- One order, or all of them -------------------------------------------------------------------------------------- */
+/* --- One order, or all of them ----------------------------------------------------------------------------------- */
 
 /* Seconds of the plan that was found for m micro-batches; with fewer, where it cannot have so many. */
 static double judge(search *s, int32_t m, int32_t *out_m) {
@@ -56,8 +56,8 @@ static double judge(search *s, int32_t m, int32_t *out_m) {
     return mr_micro_batches_seconds(&s->prediction.times, n_sequences(s), *out_m);
 }
 
-/* Looks for a plan that takes less than so many seconds with m micro-batches, were there room for them in its ring: with
- * tighter bounds plans have more stages, and more room. */
+/* Looks for a plan that takes less than so many seconds with m micro-batches, were there room for them in its ring:
+ * with tighter bounds plans have more stages, and more room. */
 static bool look_below(search *s, int32_t m, double seconds) {
     const plan_bounds bounds = {.slowest_s = seconds / m, .sum_s = seconds};
     if (s->exact)
@@ -107,7 +107,7 @@ static void try_all_micro_batches(search *s) {
     }
 }
 
-/* --- Orders --------------------------------------------------------------------------------------------------------- */
+/* --- Orders ------------------------------------------------------------------------------------------------------ */
 
 /* From rank 0 on, always the nearest one next. */
 static void order_by_distance(search *s) {
@@ -206,7 +206,7 @@ static void search_plans(search *s) {
         search_orders(s);
 }
 
-/* --- Solve ---------------------------------------------------------------------------------------------------------- */
+/* --- Solve ------------------------------------------------------------------------------------------------------- */
 
 static double gib(uint64_t bytes) {
     return (double)bytes / (1 << 30);

@@ -1,11 +1,11 @@
-/* coordinator/planning/planner.h - the plan that is fastest by measured facts: which ranks take part, in which order, with which
- * layers. Throughput is the decode rate of so many sequences by the formula of micro_batches.h, latency the time of one token
- * of one sequence. Memory is charged where it is needed: embedding to the first stage, output to the last one, keys and
- * values of the same number of tokens to each layer.
- * How: for each number of micro-batches m the plan with the least max(m * slowest stage, sum): the range of possible times
- * is halved, and for each bound a dynamic programme finds the least sum of stages that stay within it. It is exact over
- * layers, subsets and orders of ranks where they are few (some twelve, or more that are alike); with more, over the cuts and
- * the left out ranks of several orders, which are then improved step by step.
+/* coordinator/planning/planner.h - the plan that is fastest by measured facts: which ranks take part, in which order,
+ * with which layers. Throughput is the decode rate of so many sequences by the formula of micro_batches.h, latency the
+ * time of one token of one sequence. Memory is charged where it is needed: embedding to the first stage, output to the
+ * last one, keys and values of the same number of tokens to each layer.
+ * How: for each number of micro-batches m the plan with the least max(m * slowest stage, sum): the range of possible
+ * times is halved, and for each bound a dynamic programme finds the least sum of stages that stay within it. It is
+ * exact over layers, subsets and orders of ranks where they are few (some twelve, or more that are alike); with more,
+ * over the cuts and the left out ranks of several orders, which are then improved step by step.
  * Owns:    nothing. Threads: pure functions.
  * Errors:  MR_E_NO_MEMORY: the ranks have too little memory for the model, with figures, or this process has.
  *          MR_E_INVALID: facts that say nothing of any rank. */
@@ -45,8 +45,8 @@ MR_MUST_USE mr_status mr_planner_check_memory(const mr_planner_config *config, c
 /* Tokens of KV cache for which every stage of a plan has memory; INT64_MAX where no memory is known. */
 int64_t mr_planner_kv_tokens(const mr_planner_config *config, const mr_plan *plan);
 
-/* Decode rates without a pipeline, of config->n_sequences together. The ranks of a host count as one process that has all
- * of their cores: it takes as long as they would, sharing each layer. */
+/* Decode rates without a pipeline, of config->n_sequences together. The ranks of a host count as one process that has
+ * all of their cores: it takes as long as they would, sharing each layer. */
 typedef struct mr_planner_alternatives {
     int32_t rank;      /* the first one of the fastest host that can hold the whole model; -1: there is none */
     double rate;       /* of that host alone; 0: there is none */

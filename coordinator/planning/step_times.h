@@ -1,4 +1,5 @@
-/* coordinator/planning/step_times.h - how long something takes for 1, 2, 4 ... rows: a measured curve, and what lies between its points.
+/* coordinator/planning/step_times.h - how long something takes for 1, 2, 4 ... rows: a measured curve, and what lies
+ * between its points.
  * Owns:    nothing; plain data. Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_PLANNING_STEP_TIMES_H

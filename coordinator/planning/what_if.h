@@ -1,6 +1,8 @@
-/* coordinator/planning/what_if.h - facts with one more rank, of which a text says what it is like: "mem=64GB,bw=80GB/s,speed=2,link=1GB/s".
+/* coordinator/planning/what_if.h - facts with one more rank, of which a text says what it is like:
+ * "mem=64GB,bw=80GB/s,speed=2,link=1GB/s".
  *   mem    memory; else as much as the mean rank has. K, M, G and T count by 1024
- *   bw     of its memory, in bytes per second (by 1000): how fast it reads weights, which is what a step of one row does
+ *   bw     of its memory, in bytes per second (by 1000): how fast it reads weights, which is what a step of one row
+ *          does
  *   speed  times the mean rank: of what further rows take, and without bw of all of it
  *   link   bytes per second to and from all others; else as the mean link, or 10 Gbit/s where there is none
  * Owns:    a what_if its arrays. {0} may be deinitialised. Threads: pure functions.

@@ -1,5 +1,6 @@
-/* coordinator/session/local_facts.h - measures the stages that one process would have: each a rank in a lobby of its own, a thread
- * on a local channel, so that they measure together and keep what they measured as ranks do (coordinator/lobby/facts.h).
+/* coordinator/session/local_facts.h - measures the stages that one process would have: each a rank in a lobby of its
+ * own, a thread on a local channel, so that they measure together and keep what they measured as ranks do
+ * (coordinator/lobby/facts.h).
  * Threads: bound to the calling thread while it runs. Errors: those of mr_facts_measure, and of the backends. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SESSION_LOCAL_FACTS_H

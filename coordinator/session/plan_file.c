@@ -83,7 +83,7 @@ static void no_memory(reader *r) {
         r->status = mr_err_set(r->err, MR_E_NO_MEMORY, "no memory to read %.160s", r->path);
 }
 
-/* --- The model ------------------------------------------------------------------------------------------------------ */
+/* --- The model --------------------------------------------------------------------------------------------------- */
 
 static void read_model(reader *r, json_t *root, plan_file *out) {
     json_t *model = take(r, root, "model", JSON_OBJECT, "an object");
@@ -101,7 +101,7 @@ static void read_model(reader *r, json_t *root, plan_file *out) {
     go_to(r, "%s", "");
 }
 
-/* --- The plan ------------------------------------------------------------------------------------------------------- */
+/* --- The plan ---------------------------------------------------------------------------------------------------- */
 
 static void read_stage(reader *r, json_t *stage, int32_t i, plan_file *out) {
     mr_plan_stage *s = &out->plan.stages[i];
@@ -149,7 +149,7 @@ static void read_stages(reader *r, json_t *root, plan_file *out) {
     out->has_plan = true;
 }
 
-/* --- Facts ---------------------------------------------------------------------------------------------------------- */
+/* --- Facts ------------------------------------------------------------------------------------------------------- */
 
 /* {"rows": [1, 2, 4], "seconds": [0.1, 0.2, 0.3]} */
 static void read_curve(reader *r, json_t *curve, const char *field, mr_step_times *out) {
@@ -253,7 +253,7 @@ static void read_facts(reader *r, json_t *root, plan_file *out) {
     out->has_facts = true;
 }
 
-/* --- The file ------------------------------------------------------------------------------------------------------- */
+/* --- The file ---------------------------------------------------------------------------------------------------- */
 
 typedef struct source {
     FILE *file;

@@ -34,8 +34,8 @@ typedef struct plan_file {
     mr_link_facts *links;
 } plan_file;
 
-/* Every field is checked: layers follow each other and are those of the model, no rank stands twice, figures are finite and
- * in their ranges. */
+/* Every field is checked: layers follow each other and are those of the model, no rank stands twice, figures are finite
+ * and in their ranges. */
 MR_MUST_USE mr_status plan_file_read(const char *path, plan_file *out, mr_err *err);
 void plan_file_deinit(plan_file *f);
 

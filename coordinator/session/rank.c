@@ -42,7 +42,7 @@ bool rank_signalled(void) {
     return atomic_load(&signalled);
 }
 
-/* --- The step thread ---------------------------------------------------------------------------------------------------- */
+/* --- The step thread --------------------------------------------------------------------------------------------- */
 
 static void set_state(rank_process *p, rank_state state, mr_mpi *mpi) {
     mr_mutex_lock(&p->lock);
@@ -144,7 +144,7 @@ static void run_rank(void *ctx) {
     set_state(p, RANK_ENDED, NULL);
 }
 
-/* --- Start and end ------------------------------------------------------------------------------------------------------ */
+/* --- Start and end ----------------------------------------------------------------------------------------------- */
 
 static mr_status create(const rank_config *config, rank_process **out, mr_err *err) {
     rank_process *p = mr_alloc(sizeof *p);
@@ -327,7 +327,7 @@ void rank_end(rank_process *p, bool well) {
     release(p, well && !rank_loss_reported() && !interrupt_seen() ? FOLLOW_PATIENCE_NS : END_PATIENCE_NS);
 }
 
-/* --- The others ----------------------------------------------------------------------------------------------------------- */
+/* --- The others -------------------------------------------------------------------------------------------------- */
 
 /* Waits until the step thread is done, or rank 0 has left. */
 static void wait_and_watch(rank_process *p) {

@@ -1,5 +1,5 @@
-/* coordinator/session/rank.h - this process as a rank of an MPI job. A step thread of its own starts MPI, and runs the rank's
- * lobby and stage until it is told to end; a lifeline tells when another process has died.
+/* coordinator/session/rank.h - this process as a rank of an MPI job. A step thread of its own starts MPI, and runs the
+ * rank's lobby and stage until it is told to end; a lifeline tells when another process has died.
  * At rank 0 the main thread is the coordinator: rank_start, the channel, rank_end. The others only follow.
  * Owns:    step thread, MPI, lifeline, backend. Borrows: what the config points to.
  * Threads: for the main thread.
@@ -35,8 +35,8 @@ void rank_prepare(void);
 MR_MUST_USE mr_status rank_start(const rank_config *config, rank_process **out, mr_err *err);
 mr_channel *rank_channel(rank_process *p);
 int32_t rank_threads(const rank_process *p);
-/* Ends MPI and frees everything; the coordinator's links are gone before. well: nothing has failed, so that the other ranks
- * are worth waiting for. NULL is accepted. */
+/* Ends MPI and frees everything; the coordinator's links are gone before. well: nothing has failed, so that the other
+ * ranks are worth waiting for. NULL is accepted. */
 void rank_end(rank_process *p, bool well);
 
 /* The others: until the coordinator tells this rank to end, or is gone. Returns the exit status. */

@@ -54,7 +54,7 @@ const char *rank_host(rank_process *p, int32_t rank, char out[RANK_HOST_BYTES]) 
     return out;
 }
 
-/* --- Deaths: on the lifeline's thread ----------------------------------------------------------------------------- */
+/* --- Deaths: on the lifeline's thread ---------------------------------------------------------------------------- */
 
 /* The other ranks end themselves when rank 0 is gone; the first of them says so. Not at once: mpirun is to hear of rank
  * 0 first, whose status is the one that counts. */
@@ -103,7 +103,7 @@ static void on_lost(void *ctx, int32_t rank, const char *why) {
     }
 }
 
-/* --- The meeting -------------------------------------------------------------------------------------------------- */
+/* --- The meeting ------------------------------------------------------------------------------------------------- */
 
 void rank_dismiss(void) {
     mr_err err;
@@ -259,7 +259,7 @@ mr_status rank_check_meeting(rank_process *p, bool at_once, bool *out_all, mr_er
     return has_met || mr_clock_now_ns() < meeting_deadline(p) + MR_NS_PER_S / 2 ? MR_OK : rank_0_is_silent(p, err);
 }
 
-/* --- The launcher ------------------------------------------------------------------------------------------------- */
+/* --- The launcher ------------------------------------------------------------------------------------------------ */
 
 void rank_watch_launcher(void *ctx) {
     rank_process *p = ctx;

@@ -83,7 +83,8 @@ static bool bound_by_default(void) {
 }
 
 /* Whether somebody has chosen what each rank is bound to: the policy of mpirun, or whoever else made it less than the
- * host (srun, as it is configured). Under mpirun without a policy, or with "none", fewer CPUs are those of all ranks. */
+ * host (srun, as it is configured). Under mpirun without a policy, or with "none", fewer CPUs are those of all
+ * ranks. */
 static bool binding_was_chosen(const mr_cores *cores) {
     const char *policy = getenv("OMPI_MCA_hwloc_base_binding_policy");
     if (policy)

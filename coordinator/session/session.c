@@ -19,7 +19,7 @@ enum {
     EPOCH = 1,
 };
 
-/* --- Choices ------------------------------------------------------------------------------------------------------ */
+/* --- Choices ----------------------------------------------------------------------------------------------------- */
 
 static const char *plural(int32_t n, const char *one, const char *many) {
     return n == 1 ? one : many;
@@ -141,8 +141,8 @@ static void choose_numbers(cmd_session *s) {
         s->threads = (int32_t)mr_options_number(o, MR_OPTION_THREADS);
     else if (s->cluster.n_ranks > 0)
         s->threads = s->cluster.threads;
-    /* The chunks of one prompt fill a pipeline: the more of them, the less of it waits at both ends. The scheduler takes
-     * smaller ones where the times of the stages say so; until it knows them, these. */
+    /* The chunks of one prompt fill a pipeline: the more of them, the less of it waits at both ends. The scheduler
+     * takes smaller ones where the times of the stages say so; until it knows them, these. */
     if (!mr_options_given(o, MR_OPTION_CHUNK))
         s->chunk = cmd_session_usual_chunk(s->plan.n_stages);
 }
@@ -209,7 +209,7 @@ mr_status cmd_session_check_length(const cmd_session *s, int64_t n_tokens, int32
                       n_tokens, more ? " and needs room for one more" : "", s->ctx, s->info.context_length, hint);
 }
 
-/* --- The plan as a table -------------------------------------------------------------------------------------------- */
+/* --- The plan as a table ----------------------------------------------------------------------------------------- */
 
 /* "2 threads", or "2 to 8 threads" where ranks differ. */
 static void threads_text(const cmd_session *s, char out[48]) {
@@ -312,7 +312,7 @@ mr_status cmd_session_print_plan(const cmd_session *s, mr_text_buf *out, mr_err 
     return status;
 }
 
-/* --- Start -------------------------------------------------------------------------------------------------------- */
+/* --- Start ------------------------------------------------------------------------------------------------------- */
 
 static void note_silent(const char *stages) {
     output_note("still loading: %s", stages);

@@ -90,13 +90,14 @@ int32_t cmd_session_usual_chunk(int32_t n_stages);
 void cmd_session_widen_chunk(cmd_session *s, int32_t n_sequences);
 /* Chooses rows and KV blocks and measures the stages. MR_E_NO_MEMORY: more than --mem allows. */
 MR_MUST_USE mr_status cmd_session_size(cmd_session *s, const cmd_session_needs *needs, mr_err *err);
-/* Likewise for a server, which does not know what will come: --sequences live at once, or 64, and KV blocks for all of them at
- * their longest, as far as half of the free memory goes; room for one is the least. */
+/* Likewise for a server, which does not know what will come: --sequences live at once, or 64, and KV blocks for all of
+ * them at their longest, as far as half of the free memory goes; room for one is the least. */
 MR_MUST_USE mr_status cmd_session_size_for_server(cmd_session *s, mr_err *err);
 /* Loads the model, with plan and progress as notes. */
 MR_MUST_USE mr_status cmd_session_start(cmd_session *s, mr_err *err);
 
-/* After the last run, where all is well: with --trace ends the stages, finishes the file and says where the time went. */
+/* After the last run, where all is well: with --trace ends the stages, finishes the file and says where the time
+ * went. */
 MR_MUST_USE mr_status cmd_session_stop(cmd_session *s, mr_err *err);
 
 /* Names the stages in a trace; for any thread, once there is a plan. */

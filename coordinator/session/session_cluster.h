@@ -1,5 +1,5 @@
-/* coordinator/session/session_cluster.h - where the stages of a command run: as threads of this process, or as the ranks that a
- * launcher has started.
+/* coordinator/session/session_cluster.h - where the stages of a command run: as threads of this process, or as the
+ * ranks that a launcher has started.
  * Life:    open; start once there is a plan; close. {0} may be closed.
  * Owns:    ranks, roll call, local cluster.
  * Threads: bound to the main thread.
@@ -51,8 +51,8 @@ const mr_rank_info *cmd_cluster_rank(const cmd_cluster *c, int32_t rank);
 /* Once all is loaded: ranks without a stage, which may have sent layers to others, only wait for the end from here
  * on. */
 void cmd_cluster_set_idle(cmd_cluster *c, const mr_plan *plan);
-/* Where the launcher lets ranks live on without the first one (mpirun --enable-recovery): tells them to end after all, for
- * a command that has failed before it met them. */
+/* Where the launcher lets ranks live on without the first one (mpirun --enable-recovery): tells them to end after all,
+ * for a command that has failed before it met them. */
 void cmd_cluster_dismiss_unmet(void);
 /* Says now, once, that a signal ends ranks; main() would say it too late: mpirun gives them a second. */
 void cmd_cluster_tell_of_interrupt(cmd_cluster *c);

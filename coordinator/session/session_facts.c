@@ -23,7 +23,7 @@ static const double WORTH_SAYING = 1.1;      /* times as fast */
 static const double LINK_WORTH_SAYING = 0.1; /* share of the rate */
 static const double QUIET_SHARE = 0.85;      /* mr_rank_facts.core_share where nothing else wants the cores, at least */
 
-/* --- Files ---------------------------------------------------------------------------------------------------------- */
+/* --- Files ------------------------------------------------------------------------------------------------------- */
 
 static mr_status read_file(cmd_session *s, mr_option_id option, plan_file *out, mr_err *err) {
     const char *path = mr_options_text(s->options, option);
@@ -92,7 +92,7 @@ const char *cmd_facts_host(const cmd_session *s, int32_t stage) {
     return cmd_facts_n_ranks(s) > 1 ? s->facts.known->ranks[rank].host : NULL;
 }
 
-/* --- Measured curves ------------------------------------------------------------------------------------------------ */
+/* --- Measured curves --------------------------------------------------------------------------------------------- */
 
 /* More rows take no less time than fewer: points that say otherwise were disturbed, and take their mean. */
 static void straighten(mr_step_times *t) {
@@ -114,7 +114,7 @@ static void straighten_all(mr_facts *f) {
     }
 }
 
-/* --- Measuring ------------------------------------------------------------------------------------------------------ */
+/* --- Measuring --------------------------------------------------------------------------------------------------- */
 
 static bool wants_measuring(const cmd_session *s) {
     return !s->facts.known && !mr_options_given(s->options, MR_OPTION_SYNTHETIC_STAGE) &&
@@ -144,7 +144,7 @@ static mr_facts_wish wish_of(cmd_session *s) {
                            .ctx = &s->bar};
 }
 
-/* --- Measuring in this process -------------------------------------------------------------------------------------- */
+/* --- Measuring in this process ----------------------------------------------------------------------------------- */
 
 mr_status cmd_facts_measure_here(cmd_session *s, mr_err *err) {
     const bool wanted = s->options->command == MR_COMMAND_PLAN || mr_options_given(s->options, MR_OPTION_MEASURE);
@@ -172,7 +172,7 @@ mr_status cmd_facts_measure_here(cmd_session *s, mr_err *err) {
     return MR_OK;
 }
 
-/* --- Measuring at ranks --------------------------------------------------------------------------------------------- */
+/* --- Measuring at ranks ------------------------------------------------------------------------------------------ */
 
 /* Whether the plan, or a forecast that somebody wants to see, hangs on it. */
 static bool wants_ranks(const cmd_session *s) {
@@ -203,7 +203,7 @@ mr_status cmd_facts_measure_ranks(cmd_session *s, mr_err *err) {
     return MR_OK;
 }
 
-/* --- What the planner is told --------------------------------------------------------------------------------------- */
+/* --- What the planner is told ------------------------------------------------------------------------------------ */
 
 static mr_status stage_sizes(cmd_session *s, mr_backend *backend, int32_t layer, mr_stage_sizes *out, mr_err *err) {
     int32_t rows = s->chunk > 0 ? s->chunk : MR_MAX_STEP_ROWS / 8;
@@ -220,8 +220,8 @@ static mr_status stage_sizes(cmd_session *s, mr_backend *backend, int32_t layer,
     return mr_stage_measure(&config, backend, out, err);
 }
 
-/* Buffers do not depend on the number of layers: those of one at each end are measured. Weights take what they take in the
- * file, but for some padding. */
+/* Buffers do not depend on the number of layers: those of one at each end are measured. Weights take what they take in
+ * the file, but for some padding. */
 static mr_status model_memory(cmd_session *s, mr_model_memory *out, mr_err *err) {
     mr_stage_sizes head = {0}, tail = {0};
     mr_backend *backend = NULL;
@@ -301,7 +301,7 @@ mr_status cmd_facts_solve(cmd_session *s, mr_plan *out, mr_err *err) {
     return status;
 }
 
-/* --- What is foretold ----------------------------------------------------------------------------------------------- */
+/* --- What is foretold -------------------------------------------------------------------------------------------- */
 
 static bool is_used(const mr_plan *plan, int32_t rank) {
     for (int32_t i = 0; i < plan->n_stages; i++)

@@ -1,5 +1,5 @@
-/* coordinator/session/session_facts.h - what a session knows of its ranks, and what follows from it: the fastest plan, what a plan is
- * expected to do, and what is better than it.
+/* coordinator/session/session_facts.h - what a session knows of its ranks, and what follows from it: the fastest plan,
+ * what a plan is expected to do, and what is better than it.
  * Owns:    what was measured or read. {0} may be deinitialised.
  * Threads: bound to the main thread.
  * Errors:  name the file, the option or the rank. Measuring that fails is a warning, and nothing is known then. */
@@ -39,8 +39,8 @@ MR_MUST_USE mr_status cmd_facts_measure_here(struct cmd_session *s, mr_err *err)
 
 /* The best plan by what is known. */
 MR_MUST_USE mr_status cmd_facts_solve(struct cmd_session *s, mr_plan *out, mr_err *err);
-/* Foretells what the session's plan will do; notes and warnings say which ranks are left out, what a slow link costs, and
- * what would be faster. */
+/* Foretells what the session's plan will do; notes and warnings say which ranks are left out, what a slow link costs,
+ * and what would be faster. */
 MR_MUST_USE mr_status cmd_facts_predict(struct cmd_session *s, mr_err *err);
 
 /* What is known is of stages of this process. */
@@ -50,8 +50,8 @@ const char *cmd_facts_host(const struct cmd_session *s, int32_t stage);
 /* Tokens per second that are expected; 0: not known. */
 double cmd_facts_decode_rate(const struct cmd_session *s, int32_t n_sequences, int32_t depth);
 double cmd_facts_prefill_rate(const struct cmd_session *s, int32_t n_tokens, int32_t depth);
-/* Notes what a usual step took at each stage of a job that has run, beside what was expected of it. Nothing where there was
- * no forecast. */
+/* Notes what a usual step took at each stage of a job that has run, beside what was expected of it. Nothing where there
+ * was no forecast. */
 void cmd_facts_note_steps(const struct cmd_session *s);
 
 #endif

@@ -1,5 +1,6 @@
-/* coordinator/session/session_size.c - what the stages of a session take, and how they are made to fit: into --mem, into the memory of each
- * host. KV blocks go first, then the matrices stay in the mapped file; what does not fit even so is said. */
+/* coordinator/session/session_size.c - what the stages of a session take, and how they are made to fit: into --mem,
+ * into the memory of each host. KV blocks go first, then the matrices stay in the mapped file; what does not fit even
+ * so is said. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <string.h>

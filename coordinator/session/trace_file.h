@@ -1,5 +1,5 @@
-/* coordinator/session/trace_file.h - what the stages of a job did when, as a file for ui.perfetto.dev and chrome://tracing: one
- * track for each stage; and where their time went, as a table.
+/* coordinator/session/trace_file.h - what the stages of a job did when, as a file for ui.perfetto.dev and
+ * chrome://tracing: one track for each stage; and where their time went, as a table.
  * Format:  the JSON array of Chrome's trace event format; times in microseconds since the file was opened.
  * Owns:    the file. {0} is closed.
  * Threads: bound to the main thread.

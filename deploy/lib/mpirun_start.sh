@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154 # variables of deploy/millrace-mpirun
+# shellcheck shell=bash disable=SC2034,SC2154 # variables of deploy/millrace-mpirun
 # deploy/lib/mpirun_start.sh - says which hosts do not answer while mpirun starts a job, and gives up at a limit.
 # mpirun starts a daemon on each host, and ranks once all daemons have called back. Until then it says nothing. So this
 # looks at mpirun's connections: with Open MPI 4 and 5 there is one from each daemon.

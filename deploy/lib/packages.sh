@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# deploy/lib/packages.sh - finds out what is missing by probing, not by asking the package manager, so that a compiler or
-# library from elsewhere counts; then installs it with apt, or says what to install. Needs say.sh and ROOT.
+# deploy/lib/packages.sh - finds out what is missing by probing, not by asking the package manager, so that a compiler
+# or library from elsewhere counts; then installs it with apt, or says what to install. Needs say.sh and ROOT.
 # SPDX-License-Identifier: Apache-2.0
 
 # The C compiler as CMake will choose it; CC may hold arguments, as CMake allows.
@@ -133,7 +133,8 @@ apt_install() {
         updated=yes
     fi
     apt_knows "$@" ||
-        die "apt has no package for some of: $*" "is there a network, and does /etc/apt name a Debian or Ubuntu archive?" \
+        die "apt has no package for some of: $*" \
+            "is there a network, and does /etc/apt name a Debian or Ubuntu archive?" \
             "Ubuntu keeps some of them in its component universe"
     apt_get install -y --no-install-recommends "$@" && return 0
     if [[ $updated == no ]]; then

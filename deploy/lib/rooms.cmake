@@ -1,5 +1,5 @@
-# deploy/lib/rooms.cmake - how every C file of the project is compiled, and what a room is; for the program and for builds of a
-# part of it (tests/kernels/aarch64).
+# deploy/lib/rooms.cmake - how every C file of the project is compiled, and what a room is; for the program and for
+# builds of a part of it (tests/kernels/aarch64).
 # SPDX-License-Identifier: Apache-2.0
 
 # Every C file is compiled with these. -ffp-contract=off is part of the numerics contract (engine/NUMERICS.md):

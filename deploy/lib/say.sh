@@ -33,5 +33,6 @@ elapsed() {
 }
 
 # A folder for probes and logs that goes when the script ends.
-SCRATCH=$(mktemp -d) || die "cannot make a temporary folder in ${TMPDIR:-/tmp}" "set TMPDIR to a folder that can be written"
+SCRATCH=$(mktemp -d) || die "cannot make a temporary folder in ${TMPDIR:-/tmp}" \
+    "set TMPDIR to a folder that can be written"
 trap 'rm -rf "$SCRATCH"' EXIT

@@ -1,5 +1,5 @@
-/* engine/base/cache_dir.h - the folder for what can be made again: blocks of model files that came from other hosts, their
- * hashes, measurements.
+/* engine/base/cache_dir.h - the folder for what can be made again: blocks of model files that came from other hosts,
+ * their hashes, measurements.
  * Owns:    nothing; the path is the caller's, by mr_free. Threads: not beside setenv.
  * Errors:  MR_E_IO names the folder that cannot be made, MR_E_NOT_FOUND: nothing says where it should be. */
 // SPDX-License-Identifier: Apache-2.0

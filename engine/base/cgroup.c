@@ -28,7 +28,7 @@ static bool read_in(const char *dir, const char *name, char out[FILE_BYTES]) {
     return (size_t)snprintf(path, sizeof path, "%s/%s", dir, name) < sizeof path && read_file(path, out);
 }
 
-/* --- The groups of a process -------------------------------------------------------------------------------------- */
+/* --- The groups of a process ------------------------------------------------------------------------------------- */
 
 /* Looks at one group's folder. */
 typedef void visit_fn(const char *dir, void *ctx);
@@ -88,7 +88,7 @@ static void visit_groups(const char *group_file, const char *group_root, const c
     }
 }
 
-/* --- CPU ---------------------------------------------------------------------------------------------------------- */
+/* --- CPU --------------------------------------------------------------------------------------------------------- */
 
 static void take_quota(double *least, int64_t quota, int64_t period) {
     if (quota <= 0 || period <= 0)
@@ -122,7 +122,7 @@ double cgroup_cpu_quota(const char *group_file, const char *group_root) {
     return least;
 }
 
-/* --- Memory ------------------------------------------------------------------------------------------------------- */
+/* --- Memory ------------------------------------------------------------------------------------------------------ */
 
 /* A number in a file of its own; false also for "max". */
 static bool read_number(const char *dir, const char *name, uint64_t *out) {

@@ -15,8 +15,8 @@
 
 /* The smallest CPU quota, in CPUs; 0 where there is none. */
 double cgroup_cpu_quota(const char *group_file, const char *group_root);
-/* The least memory that a limit leaves, pages of files counted as free, for the kernel takes them back; UINT64_MAX where
- * there is no limit. */
+/* The least memory that a limit leaves, pages of files counted as free, for the kernel takes them back; UINT64_MAX
+ * where there is no limit. */
 uint64_t cgroup_memory_left(const char *group_file, const char *group_root);
 
 #endif

@@ -8,8 +8,8 @@
 
 enum { MR_CORES_MAX = 1024 };
 
-/* Cores that have a CPU on which the calling thread may run. They stand in the order of packages, NUMA nodes and caches, so
- * that a part of the list is as close together as can be. */
+/* Cores that have a CPU on which the calling thread may run. They stand in the order of packages, NUMA nodes and
+ * caches, so that a part of the list is as close together as can be. */
 typedef struct mr_cores {
     int32_t n;                     /* at least 1 */
     int32_t n_cpus;                /* on which the thread may run, SMT siblings counted */

@@ -15,7 +15,8 @@ void *mr_alloc(size_t bytes);
 void *mr_alloc_array(size_t n, size_t size);
 /* Grows or shrinks; the bytes added are not zeroed. On failure NULL comes back and the old block stays valid. */
 void *mr_realloc(void *p, size_t bytes);
-/* Large blocks (weights, KV, work memory): zeroed pages aligned to 2 MiB, huge pages asked for. Free with mr_pages_free. */
+/* Large blocks (weights, KV, work memory): zeroed pages aligned to 2 MiB, huge pages asked for. Free with
+ * mr_pages_free. */
 void *mr_pages_alloc(size_t bytes);
 void mr_pages_free(void *p, size_t bytes);
 /* What mr_pages_alloc takes of memory and budget: whole pages of 2 MiB, at least one. bytes is far from SIZE_MAX. */

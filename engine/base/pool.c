@@ -73,7 +73,7 @@ struct mr_pool {
     char pad3[LINE_BYTES];
 };
 
-/* --- Waiting ------------------------------------------------------------------------------------------------------ */
+/* --- Waiting ----------------------------------------------------------------------------------------------------- */
 
 static inline void pause_cpu(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -153,7 +153,7 @@ static void announce(mr_pool *pool, int n_threads) {
         syscall(SYS_futex, (void *)&pool->n_opened, FUTEX_WAKE_BITSET_PRIVATE, INT32_MAX, NULL, NULL, classes);
 }
 
-/* --- Groups ------------------------------------------------------------------------------------------------------- */
+/* --- Groups ------------------------------------------------------------------------------------------------------ */
 
 /* Opens the first group from this one on that has tasks, or ends the job. All tasks before are done. */
 static void open_group(mr_pool *pool, int32_t group) {
@@ -218,7 +218,7 @@ static void worker_main(void *ctx) {
     }
 }
 
-/* --- Runs --------------------------------------------------------------------------------------------------------- */
+/* --- Runs -------------------------------------------------------------------------------------------------------- */
 
 static void run_alone(const mr_pool_job *job) {
     for (int32_t g = 0; g < job->n_groups; g++) {
@@ -299,7 +299,7 @@ void mr_pool_run_each(mr_pool *pool, mr_pool_fn fn, void *ctx) {
     mr_pool_run(pool, &(mr_pool_job){.n_groups = 1, .count = count_each, .run = run_one_each, .ctx = &e});
 }
 
-/* --- Life --------------------------------------------------------------------------------------------------------- */
+/* --- Life -------------------------------------------------------------------------------------------------------- */
 
 int mr_pool_n_threads(const mr_pool *pool) {
     return pool->n_threads;

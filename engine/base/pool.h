@@ -20,7 +20,8 @@ typedef struct mr_pool mr_pool;
 typedef struct mr_pool_job {
     int32_t n_groups;
     int32_t n_threads; /* that may take part; 0, or more than the pool has: all */
-    /* The number of tasks of a group; may be 0. Called once, by any thread, when all tasks before the group are done. */
+    /* The number of tasks of a group; may be 0. Called once, by any thread, when all tasks before the group are
+     * done. */
     int32_t (*count)(void *ctx, int32_t group);
     void (*run)(void *ctx, int32_t group, int32_t task, int thread_idx);
     /* On the calling thread, once for each group: for several at once where other threads did their work meanwhile.

@@ -1,5 +1,5 @@
-/* engine/base/readahead.h - reads pages of a mapped file before they are needed, from a thread of its own, so that nobody
- * else waits for the disk.
+/* engine/base/readahead.h - reads pages of a mapped file before they are needed, from a thread of its own, so that
+ * nobody else waits for the disk.
  * Owns:    the thread. Borrows: the ranges of the last post.
  * Threads: caller serialises. post takes a lock that the thread never holds while it reads.
  * Errors:  create alone: MR_E_NO_MEMORY. Pages that cannot be read are not read: whoever touches them sees it. */
@@ -24,8 +24,8 @@ typedef struct mr_read_range {
 MR_MUST_USE mr_status mr_readahead_create(size_t window_bytes, mr_readahead **out, mr_err *err);
 void mr_readahead_destroy(mr_readahead *r); /* NULL is accepted */
 
-/* Range `at` of n is needed now, then those behind it, and after the last the first again. ranges: in use until a post with
- * other ones, or forget. */
+/* Range `at` of n is needed now, then those behind it, and after the last the first again. ranges: in use until a post
+ * with other ones, or forget. */
 void mr_readahead_post(mr_readahead *r, const mr_read_range *ranges, int32_t n, int32_t at);
 /* The ranges are used no more, if they are those of the last post. */
 void mr_readahead_forget(mr_readahead *r, const mr_read_range *ranges);

@@ -1,6 +1,6 @@
-/* engine/gguf/model_info.h - what a model is: its hyper-parameters, read from the metadata and checked, and which tensor
- * belongs to which part of it. The same for every architecture; keys are those of the GGUF specification, with A for the
- * value of general.architecture.
+/* engine/gguf/model_info.h - what a model is: its hyper-parameters, read from the metadata and checked, and which
+ * tensor belongs to which part of it. The same for every architecture; keys are those of the GGUF specification, with A
+ * for the value of general.architecture.
  * Owns:    nothing; mr_model_info is plain data.
  * Threads: pure functions of an open file.
  * Errors:  MR_E_FORMAT: a key or tensor is missing, of the wrong type or shape, or out of its range.

@@ -121,8 +121,8 @@ static unsigned read_in(const mr_graph *g, const edges *e, int32_t t, int32_t i)
     return memories;
 }
 
-/* Bytes that cross a border because node i runs on backend b, while its neighbours stay where they are. A memory gets one
- * copy of a tensor, however many read it there. */
+/* Bytes that cross a border because node i runs on backend b, while its neighbours stay where they are. A memory gets
+ * one copy of a tensor, however many read it there. */
 static int64_t border_bytes(const mr_graph *g, const edges *e, int32_t i, int32_t b) {
     const mr_node *n = &g->nodes[i];
     unsigned here = 1u << g->memory[b];

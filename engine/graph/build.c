@@ -349,7 +349,7 @@ int32_t mr_graph_add(mr_graph *g, int32_t a, int32_t b) {
     return pairwise(g, MR_OP_ADD, a, b);
 }
 
-/* --- Experts ----------------------------------------------------------------------------------------------------------- */
+/* --- Experts ----------------------------------------------------------------------------------------------------- */
 
 static bool experts_desc_is_good(mr_graph *g, int32_t x, const mr_experts_desc *desc) {
     int64_t n_slots = (int64_t)g->max_rows[MR_ROWS_STEP] * desc->n_used;

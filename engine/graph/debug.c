@@ -57,7 +57,7 @@ mr_status mr_graph_variables_check(mr_err *err) {
     return MR_OK;
 }
 
-/* --- Text -------------------------------------------------------------------------------------------------------------- */
+/* --- Text -------------------------------------------------------------------------------------------------------- */
 
 /* Names of backends, and a stream into memory that ends as lines of the log. */
 typedef struct page {
@@ -148,7 +148,7 @@ static void print_plan(const mr_graph *g) {
     page_print(&p);
 }
 
-/* --- Time -------------------------------------------------------------------------------------------------------------- */
+/* --- Time -------------------------------------------------------------------------------------------------------- */
 
 struct graph_times {
     int64_t n_runs, run_ns;  /* and all that the runs took */

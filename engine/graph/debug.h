@@ -21,8 +21,8 @@ typedef enum mr_graph_debug {
 
 /* The words of MILLRACE_GRAPH_DEBUG, separated by commas; unknown ones are ignored. */
 unsigned mr_graph_debug_wanted(void);
-/* False for MILLRACE_GRAPH_REUSE=off: whoever runs graphs then builds one anew for each run, in the memory that was planned
- * for the first. */
+/* False for MILLRACE_GRAPH_REUSE=off: whoever runs graphs then builds one anew for each run, in the memory that was
+ * planned for the first. */
 bool mr_graph_reuse_wanted(void);
 /* MR_E_INVALID for an unknown word in either, with those that there are. */
 MR_MUST_USE mr_status mr_graph_variables_check(mr_err *err);

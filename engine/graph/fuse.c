@@ -1,6 +1,6 @@
-/* engine/graph/fuse.c - what the backend that would run a node does better: products of floats need no quantisation. One pass
- * and one barrier less: a norm or gate whose result is only quantised writes A8 (or BF16) itself, keys turn while they are
- * written into the store, and gate and up are multiplied in one pass. */
+/* engine/graph/fuse.c - what the backend that would run a node does better: products of floats need no quantisation.
+ * One pass and one barrier less: a norm or gate whose result is only quantised writes A8 (or BF16) itself, keys turn
+ * while they are written into the store, and gate and up are multiplied in one pass. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/graph/graph_internal.h"
 

@@ -1,14 +1,16 @@
-/* engine/graph/graph.h - builds the graph of a stage, shares it out over backends, finds what may run at once, plans its
- * memory, runs it.
- * Life: create, add tensors and nodes, mr_graph_finish (fusion, splits, groups, memory plan; work_bytes is known now and
- * nothing is allocated yet), mr_graph_place (work memory given by the caller), then run again and again.
+/* engine/graph/graph.h - builds the graph of a stage, shares it out over backends, finds what may run at once, plans
+ * its memory, runs it.
+ * Life: create, add tensors and nodes, mr_graph_finish (fusion, splits, groups, memory plan; work_bytes is known now
+ * and nothing is allocated yet), mr_graph_place (work memory given by the caller), then run again and again.
  *
- * Splits. A node runs where its matrix or state lives; where that leaves a choice, on the first backend of the list that
- * supports it; a node with neither goes where its neighbours are, so that no needless border arises. A split is a run of
- * nodes on one backend, as long as the dependencies allow. A tensor is copied where a split reads what another memory holds:
- * once for each memory, as soon as it is made, while other splits run. From device to device it goes through the host.
+ * Splits. A node runs where its matrix or state lives; where that leaves a choice, on the first backend of the list
+ * that supports it; a node with neither goes where its neighbours are, so that no needless border arises. A split is a
+ * run of nodes on one backend, as long as the dependencies allow. A tensor is copied where a split reads what another
+ * memory holds: once for each memory, as soon as it is made, while other splits run. From device to device it goes
+ * through the host.
  *
- * Owns:    its arrays and its programs. Borrows: backends, buffers of placed tensors and the work buffers; all outlive it.
+ * Owns:    its arrays and its programs. Borrows: backends, buffers of placed tensors and the work buffers; all outlive
+ *          it.
  * Threads: bound to the thread that runs it.
  * Errors:  adding never fails at once: the first error stays, makes later additions no-ops, and comes out of
  *          mr_graph_finish. So that a model file reads like a formula. */
@@ -26,20 +28,20 @@ typedef struct mr_graph mr_graph;
 MR_MUST_USE mr_status mr_graph_create(int32_t max_rows, int32_t max_out_rows, mr_graph **out, mr_err *err);
 void mr_graph_destroy(mr_graph *g);
 
-/* --- Tensors: ids ---------------------------------------------------------------------------------------------------- */
+/* --- Tensors: ids ------------------------------------------------------------------------------------------------ */
 /* A copy of a tensor that lives outside (weights, constants, state); placed or not. */
 int32_t mr_graph_use(mr_graph *g, const mr_tensor *t);
 /* Says that tensor id (of mr_graph_use) can be read in a further memory, too: a copy that the caller keeps there. */
 void mr_graph_use_also(mr_graph *g, int32_t id, const mr_tensor *t);
-/* Where the rows of a matrix lie in the file, for as long as the graph lives: so that a faster device can take it for a run,
- * where mr_backends.rates say that this pays. */
+/* Where the rows of a matrix lie in the file, for as long as the graph lives: so that a faster device can take it for a
+ * run, where mr_backends.rates say that this pays. */
 void mr_graph_matrix_source(mr_graph *g, int32_t id, const uint8_t *rows);
 /* [columns, rows of the kind] written by the caller before each run. */
 int32_t mr_graph_input(mr_graph *g, const char *name, mr_type type, int32_t columns, mr_row_count rows);
 /* Marks a tensor as a result: it stays readable until the next run. */
 void mr_graph_output(mr_graph *g, int32_t tensor);
 
-/* --- Nodes: shapes as in engine/tensor/tensor.h; each returns the id of its result ------------------------------------ */
+/* --- Nodes: shapes as in engine/tensor/tensor.h; each returns the id of its result ------------------------------- */
 int32_t mr_graph_embed(mr_graph *g, int32_t table, int32_t ids);
 int32_t mr_graph_rope_table(mr_graph *g, int32_t angles, int32_t positions, float magnitude);
 int32_t mr_graph_rms_norm(mr_graph *g, int32_t x, int32_t weight, float eps);
@@ -75,7 +77,7 @@ int32_t mr_graph_experts(mr_graph *g, int32_t x, int32_t add, const mr_experts_d
 /* The rows of x that the input rows [1, O] names. */
 int32_t mr_graph_take_rows(mr_graph *g, int32_t x, int32_t rows);
 
-/* --- Finish, place, run ------------------------------------------------------------------------------------------------ */
+/* --- Finish, place, run ------------------------------------------------------------------------------------------ */
 typedef struct mr_graph_stats {
     int32_t n_nodes, n_groups, n_splits, n_copies;
     /* Inputs, intermediates and outputs: the size of the work buffer of each backend; 0 for one that needs none. */
@@ -90,8 +92,8 @@ MR_MUST_USE mr_status mr_graph_place(mr_graph *g, mr_buffer *const *work, mr_err
 /* Runs all splits and waits for them. After an error nothing is under way any more. */
 MR_MUST_USE mr_status mr_graph_run(mr_graph *g, const mr_run *run, mr_err *err);
 
-/* Writes or reads the first n_rows rows of an input or output; rows on the host have row_bytes from one to the next. src
- * stays as it is until the next run is over. */
+/* Writes or reads the first n_rows rows of an input or output; rows on the host have row_bytes from one to the next.
+ * src stays as it is until the next run is over. */
 MR_MUST_USE mr_status mr_graph_set_rows(mr_graph *g, int32_t tensor, const void *src, size_t row_bytes, int32_t n_rows,
                                         mr_err *err);
 MR_MUST_USE mr_status mr_graph_get_rows(mr_graph *g, int32_t tensor, int32_t first_row, int32_t n_rows, void *dst,

@@ -1,6 +1,6 @@
 /* engine/graph/graph_internal.h - the arrays behind a graph, shared by the passes of this folder.
- * A memory is named by the index of the backend whose work buffer stands for it: a device's own, or the last backend's for
- * all that are host_addressable. */
+ * A memory is named by the index of the backend whose work buffer stands for it: a device's own, or the last backend's
+ * for all that are host_addressable. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_GRAPH_GRAPH_INTERNAL_H
 #define MR_ENGINE_GRAPH_GRAPH_INTERNAL_H
@@ -80,7 +80,8 @@ bool graph_can_run(const mr_graph *g, int32_t b, const mr_node *node);
 mr_status graph_assign(mr_graph *g, mr_err *err);
 /* Moves products to devices that are faster even with the copy of the matrix. */
 void graph_offload(mr_graph *g);
-/* Sorts nodes into splits, gives work tensors their home, and lets nodes read copies where they cannot reach a tensor. */
+/* Sorts nodes into splits, gives work tensors their home, and lets nodes read copies where they cannot reach a
+ * tensor. */
 mr_status graph_split_nodes(mr_graph *g, mr_err *err);
 /* Numbers the nodes of each split by the longest chain before them in it, and sorts them by that number. */
 mr_status graph_group(mr_graph *g, mr_err *err);
@@ -110,7 +111,8 @@ static inline int32_t graph_home(const mr_graph *g, int32_t tensor) {
     return b;
 }
 
-/* The tensor of id's chain that backend b reads where it lies, or MR_NO_TENSOR. Nobody else reads a backend's layout. */
+/* The tensor of id's chain that backend b reads where it lies, or MR_NO_TENSOR. Nobody else reads a backend's
+ * layout. */
 static inline int32_t graph_reach(const mr_graph *g, int32_t b, int32_t id) {
     for (; id != MR_NO_TENSOR; id = g->links[id].also) {
         int32_t home = graph_home(g, id);

@@ -1,5 +1,5 @@
-/* engine/graph/group.c - finds what may run at once: nodes of a split with the same longest chain before them form a group.
- * Groups have one numbering through all splits. */
+/* engine/graph/group.c - finds what may run at once: nodes of a split with the same longest chain before them form a
+ * group. Groups have one numbering through all splits. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* engine/graph/memory.c - offsets in the work buffer, from lifetimes, before anything is allocated.
  * A lifetime is the range of groups in which a tensor is written or read. A node may write over an input that nobody
- * reads later. A tensor that is copied between memories lives as long as its copy may be under way: see note_copies. Then
- * for each memory the largest tensor first, each at the lowest offset where no tensor alive with it lies
+ * reads later. A tensor that is copied between memories lives as long as its copy may be under way: see note_copies.
+ * Then for each memory the largest tensor first, each at the lowest offset where no tensor alive with it lies
  * (greedy by size: Pisarchyk and Lee, "Efficient memory management for deep neural net inference", 2020). */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
@@ -34,8 +34,8 @@ static int32_t made_in(const mr_graph *g, const graph_copy *c) {
     return c->after == GRAPH_BEFORE_ALL ? 0 : g->splits[c->after].last_group;
 }
 
-/* A device reads its own memory in the order of its queue: after the split that made the tensor. The host's memory is read
- * until the host computes again after the split that needs the copy: mr_graph_run waits there. */
+/* A device reads its own memory in the order of its queue: after the split that made the tensor. The host's memory is
+ * read until the host computes again after the split that needs the copy: mr_graph_run waits there. */
 static void note_copies(const mr_graph *g, life *lives) {
     for (int32_t i = 0; i < g->n_copies; i++) {
         const graph_copy *c = &g->copies[i];

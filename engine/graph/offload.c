@@ -1,5 +1,5 @@
-/* engine/graph/offload.c - a product of many rows runs on a faster device although its matrix lies elsewhere, with the matrix
- * taken there from the file for the step: where the measured rates say that this pays for the copy. */
+/* engine/graph/offload.c - a product of many rows runs on a faster device although its matrix lies elsewhere, with the
+ * matrix taken there from the file for the step: where the measured rates say that this pays for the copy. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/graph/graph_internal.h"
 

@@ -62,7 +62,7 @@ mr_status mr_graph_place(mr_graph *g, mr_buffer *const *work, mr_err *err) {
     return status == MR_OK ? graph_debug_place(g, err) : status;
 }
 
-/* --- Running ----------------------------------------------------------------------------------------------------------- */
+/* --- Running ----------------------------------------------------------------------------------------------------- */
 
 /* One run: what has been given to whom. */
 typedef struct flight {

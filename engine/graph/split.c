@@ -1,11 +1,12 @@
-/* engine/graph/split.c - sorts nodes into splits, as few as their dependencies allow, and adds the copies between them. */
+/* engine/graph/split.c - sorts nodes into splits, as few as their dependencies allow, and adds the copies between
+ * them. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
 #include "engine/base/mem.h"
 #include "engine/graph/graph_internal.h"
 
-/* --- The order of nodes ------------------------------------------------------------------------------------------------ */
+/* --- The order of nodes ------------------------------------------------------------------------------------------ */
 
 typedef struct sorter {
     mr_node *sorted;  /* [n_nodes] */
@@ -127,7 +128,7 @@ static mr_status sort_nodes(mr_graph *g, mr_err *err) {
     return status == MR_OK ? add_splits(g, err) : status;
 }
 
-/* --- Homes and copies -------------------------------------------------------------------------------------------------- */
+/* --- Homes and copies -------------------------------------------------------------------------------------------- */
 
 /* A result lives in the memory of the backend that makes it, an input in that of its readers if they agree. */
 static void give_homes(mr_graph *g) {
@@ -186,7 +187,8 @@ static mr_status add_load(mr_graph *g, int32_t s, int32_t id, int32_t *out, mr_e
     return MR_OK;
 }
 
-/* The tensor with the values of id in the memory of split s; a copy if need be. made_by[id]: the split that makes it. */
+/* The tensor with the values of id in the memory of split s; a copy if need be. made_by[id]: the split that makes
+ * it. */
 static mr_status bring(mr_graph *g, const int32_t *made_by, int32_t s, int32_t id, int32_t *out, mr_err *err) {
     int32_t memory = g->memory[g->splits[s].backend], host = g->backends.n - 1;
     *out = graph_reach(g, g->splits[s].backend, id);

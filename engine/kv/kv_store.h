@@ -1,9 +1,10 @@
 /* engine/kv/kv_store.h - the keys and values of the layers of one stage, in blocks of MR_KV_BLOCK positions.
- * Layout of a layer: keys [block][kv head][head_dim][16], values [block][kv head][16][head_dim] (rule K); a block is a row of
- * the tensor. In q8_0 each KV head of a block has its elements, then its scales: of keys [head_dim / 32][16], of values
- * [16][head_dim / 32].
+ * Layout of a layer: keys [block][kv head][head_dim][16], values [block][kv head][16][head_dim] (rule K); a block is a
+ * row of the tensor. In q8_0 each KV head of a block has its elements, then its scales: of keys [head_dim / 32][16], of
+ * values [16][head_dim / 32].
  * Which sequence owns which block is the coordinator's ledger; here a block is a number.
- * Owns:    one buffer on the backend and a block's room on the host, taken at create. Borrows: the backend, which outlives it.
+ * Owns:    one buffer on the backend and a block's room on the host, taken at create. Borrows: the backend, which
+ *          outlives it.
  * Threads: caller serialises. The content changes by graph runs and copies only. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_KV_KV_STORE_H

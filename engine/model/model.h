@@ -2,8 +2,8 @@
  * A stage is layers [first, last): the first stage also embeds, the last one also has the output norm and matrix.
  * Owns:    mr_weights owns its buffers. Borrows: gguf, info and backends, which outlive it.
  * Threads: caller serialises.
- * Errors:  MR_E_UNSUPPORTED for an architecture, tensor or type that this version does not run, MR_E_FORMAT for a tensor of
- *          the wrong shape; both name the tensor. */
+ * Errors:  MR_E_UNSUPPORTED for an architecture, tensor or type that this version does not run, MR_E_FORMAT for a
+ *          tensor of the wrong shape; both name the tensor. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_MODEL_MODEL_H
 #define MR_ENGINE_MODEL_MODEL_H
@@ -74,13 +74,13 @@ typedef struct mr_weights_desc {
     const mr_gguf *gguf;
     const mr_model_info *info;
     mr_layer_range range;
-    /* Matrices stay in the mapped file, in its layout, where the last backend can read it there: they take no memory that the
-     * system cannot take back, and products convert them again and again. */
+    /* Matrices stay in the mapped file, in its layout, where the last backend can read it there: they take no memory
+     * that the system cannot take back, and products convert them again and again. */
     bool map;
 } mr_weights_desc;
 
-/* Looks up and checks the tensors of a range, chooses the backend that holds each, and computes what they take; nothing is
- * loaded. */
+/* Looks up and checks the tensors of a range, chooses the backend that holds each, and computes what they take; nothing
+ * is loaded. */
 MR_MUST_USE mr_status mr_weights_create(const mr_weights_desc *desc, const mr_backends *backends, mr_weights **out,
                                         mr_err *err);
 void mr_weights_destroy(mr_weights *w);
@@ -125,8 +125,9 @@ MR_MUST_USE mr_status mr_stage_graph_build(const mr_weights *w, const mr_stage_s
                                            const mr_stage_shape *shape, mr_graph **out, mr_stage_io *out_io,
                                            mr_err *err);
 
-/* The constant of rule R, [MR_ROPE_ROWS][row_floats] with n_rot / 2 values in each row: base, factors of a rope_freqs tensor
- * (NULL for none), linear and YaRN scaling (Peng et al., 2023). out_magnitude: what cosines and sines are multiplied by. */
+/* The constant of rule R, [MR_ROPE_ROWS][row_floats] with n_rot / 2 values in each row: base, factors of a rope_freqs
+ * tensor (NULL for none), linear and YaRN scaling (Peng et al., 2023). out_magnitude: what cosines and sines are
+ * multiplied by. */
 void mr_rope_angles(const mr_model_info *info, const float *factors, size_t row_floats, float *out_angles,
                     float *out_magnitude);
 

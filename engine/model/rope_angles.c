@@ -1,6 +1,6 @@
-/* engine/model/rope_angles.c - the constant of rule R. The angle of a pair is made from that of the pair before it in float32,
- * as ggml does (ggml_rope_cache_init): a trained model is run with those angles everywhere, and exact ones differ from them by
- * 1e-5 of the logits at position 4500. */
+/* engine/model/rope_angles.c - the constant of rule R. The angle of a pair is made from that of the pair before it in
+ * float32, as ggml does (ggml_rope_cache_init): a trained model is run with those angles everywhere, and exact ones
+ * differ from them by 1e-5 of the logits at position 4500. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/fmath.h"
 #include "engine/model/model.h"

@@ -261,8 +261,9 @@ static mr_status visit_all(mr_weights *ws, visit_fn *visit, void *ctx, mr_err *e
     return status;
 }
 
-/* A matrix goes to the first backend that multiplies by its type and has room, and to those before it that need no memory for it;
- * those of experts go to the last backend, which runs them. Vectors and constants lie in every memory, so that no step copies them. */
+/* A matrix goes to the first backend that multiplies by its type and has room, and to those before it that need no
+ * memory for it; those of experts go to the last backend, which runs them. Vectors and constants lie in every memory,
+ * so that no step copies them. */
 static mr_status assign_places(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
     (void)ctx;
     if (w->is_mapped)
@@ -376,7 +377,7 @@ mr_tensor weight_instance(const mr_weights *ws, const weight *w, int32_t b) {
     return t;
 }
 
-/* --- Loading --------------------------------------------------------------------------------------------------------- */
+/* --- Loading ----------------------------------------------------------------------------------------------------- */
 
 typedef struct load_state {
     mr_load_progress *progress;
@@ -470,8 +471,8 @@ static mr_status load_one(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
     return status;
 }
 
-/* Mapped tensors are read where they lie, or where the backend cannot do that (then it is the embedding table alone), in
- * a copy of their bytes. */
+/* Mapped tensors are read where they lie, or where the backend cannot do that (then it is the embedding table alone),
+ * in a copy of their bytes. */
 static mr_status map_file(mr_weights *ws, mr_err *err) {
     const mr_backend_ops *ops = ws->backend->ops;
     const mr_gguf_tensor *table = ws->token_embd.source;
@@ -515,7 +516,8 @@ mr_status mr_weights_load(mr_weights *ws, mr_load_progress *progress, void *ctx,
         status = map_file(ws, err);
     if (status == MR_OK)
         status = visit_all(ws, place_mapped, NULL, err);
-    /* The kernel maps pages around those that were touched, up to 2 MiB of them: their part of other stages' layers too. */
+    /* The kernel maps pages around those that were touched, up to 2 MiB of them: their part of other stages' layers
+     * too. */
     mr_gguf_release_pages(ws->gguf, mr_gguf_file_data(ws->gguf), mr_gguf_file_bytes(ws->gguf));
     if (status == MR_OK && progress)
         progress(ctx, mr_weights_bytes(ws), mr_weights_bytes(ws)); /* paddings were not counted */

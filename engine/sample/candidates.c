@@ -60,10 +60,10 @@ float *candidates_changed(candidates *c) {
     return changed;
 }
 
-/* --- The cut ------------------------------------------------------------------------------------------------------- */
+/* --- The cut ----------------------------------------------------------------------------------------------------- */
 
-/* A radix selection over the bits of the scores, with the masses of the tokens in place of counts: three passes whatever
- * the distribution, and no sorting. */
+/* A radix selection over the bits of the scores, with the masses of the tokens in place of counts: three passes
+ * whatever the distribution, and no sorting. */
 
 /* Adds up the masses of the candidates whose key has the prefix (the bits above shift + n_bits), by their
  * next n_bits. */
@@ -107,7 +107,7 @@ uint64_t candidates_target(double share, uint64_t total) {
     return target < total ? target : total;
 }
 
-/* --- The highest: one pass, in which most blocks are below the root of the heap ----------------------------------- */
+/* --- The highest: one pass, in which most blocks are below the root of the heap ---------------------------------- */
 
 static uint64_t top_entry(float logit, int32_t id) {
     return (uint64_t)logit_key(logit) << 32 | (uint32_t)~id;

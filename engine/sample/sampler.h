@@ -24,14 +24,14 @@
  *                (p-e-w, 2024)
  *   temperature  softmax of l / temperature over what is left; 0 takes the highest logit after the changes and skips
  *                the rest
- * With mirostat 1 or 2 the narrowing is Mirostat's, over l / temperature (Basu et al., "Mirostat: a neural text decoding
- * algorithm that directly controls perplexity", 2021): version 1 estimates the exponent of Zipf's law from the 100
- * highest.
+ * With mirostat 1 or 2 the narrowing is Mirostat's, over l / temperature (Basu et al., "Mirostat: a neural text
+ * decoding algorithm that directly controls perplexity", 2021): version 1 estimates the exponent of Zipf's law from the
+ * 100 highest.
  * "Higher" is by logit, then by lower token id, everywhere. A draw goes through the tokens left by rising id.
- * Rule D of engine/NUMERICS.md: a weight is a 40-bit fixed-point number (weights.h), so sums are exact and have no order;
- * the random number is a pure function of (seed, choice, position). So a result is the same bits on every machine, and a
- * sampler made from a journal goes on as the old one would have: all its state follows from the ids but Mirostat's mu,
- * which comes with them (mr_sampler_mirostat_mu).
+ * Rule D of engine/NUMERICS.md: a weight is a 40-bit fixed-point number (weights.h), so sums are exact and have no
+ * order; the random number is a pure function of (seed, choice, position). So a result is the same bits on every
+ * machine, and a sampler made from a journal goes on as the old one would have: all its state follows from the ids but
+ * Mirostat's mu, which comes with them (mr_sampler_mirostat_mu).
  * -inf is a token that cannot come; tokens of +inf share all probability equally.
  * Owns:    a sampler the window of its history and copies of the lists, a scratch its work memory. Borrows: nothing
  *          after create.
@@ -99,8 +99,8 @@ typedef struct mr_sampler_config {
     double mirostat_mu;  /* after the last of them; not read where none was generated */
 } mr_sampler_config;
 
-/* How many of the last ids the sampler of a sequence has to be told, n_generated of which were generated: with fewer it would
- * choose others, with more the same. At most max_context. */
+/* How many of the last ids the sampler of a sequence has to be told, n_generated of which were generated: with fewer it
+ * would choose others, with more the same. At most max_context. */
 int32_t mr_sampler_n_history(const mr_sampling_params *params, int32_t n_generated, int32_t max_context);
 
 /* The state of one sequence, small: at most 8 bytes for each token that a penalty or a bad word looks back on, none

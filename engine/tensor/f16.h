@@ -1,5 +1,6 @@
-/* engine/tensor/f16.h - half precision and bfloat16 to and from single, with integers only: the same while denormals are
- * flushed. Subnormal halves are values (rule A3 of engine/NUMERICS.md), subnormal bfloat16 are those of single precision. Threads: pure functions. */
+/* engine/tensor/f16.h - half precision and bfloat16 to and from single, with integers only: the same while denormals
+ * are flushed. Subnormal halves are values (rule A3 of engine/NUMERICS.md), subnormal bfloat16 are those of single
+ * precision. Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_TENSOR_F16_H
 #define MR_ENGINE_TENSOR_F16_H
@@ -46,7 +47,8 @@ static inline float mr_bf16_to_f32(uint16_t h) {
     return mr_bits_f32((uint32_t)h << 16);
 }
 
-/* Nearest, ties to even; denormals become zero (rule A2), a NaN stays one: as the instruction VCVTNEPS2BF16 converts. */
+/* Nearest, ties to even; denormals become zero (rule A2), a NaN stays one: as the instruction VCVTNEPS2BF16
+ * converts. */
 static inline uint16_t mr_f32_to_bf16(float f) {
     uint32_t u = mr_f32_bits(f), mag = u & 0x7fffffffu;
     uint32_t rounded = (u + 0x7fffu + (u >> 16 & 1u)) >> 16; /* selected without a branch: loops become vectors */

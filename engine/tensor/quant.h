@@ -1,6 +1,6 @@
 /* engine/tensor/quant.h - the block formats of GGUF, and their values in float: the specification of every weight type.
- * Source: the GGUF specification and the public block structures of ggml; K-quants and IQ types by I. Kawrakow (ggml PR 1684
- * and later), TQ by Compilade, MXFP4 by the Open Compute Project's microscaling formats.
+ * Source: the GGUF specification and the public block structures of ggml; K-quants and IQ types by I. Kawrakow (ggml PR
+ * 1684 and later), TQ by Compilade, MXFP4 by the Open Compute Project's microscaling formats.
  * All halves are little-endian. A block may lie at any address. Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_TENSOR_QUANT_H
@@ -46,15 +46,15 @@ typedef struct mr_block_mxfp4 {
     uint8_t e, q[16];
 } mr_block_mxfp4;
 
-/* Sixteen sub-blocks of 16: x = d * sc[j] * q - dmin * m[j], sc the low and m the high nibble of scales[j], q of 2 bits:
- * element 128 h + 32 p + l is in q[32 h + l] at bit 2 p. */
+/* Sixteen sub-blocks of 16: x = d * sc[j] * q - dmin * m[j], sc the low and m the high nibble of scales[j], q of 2
+ * bits: element 128 h + 32 p + l is in q[32 h + l] at bit 2 p. */
 typedef struct __attribute__((packed)) mr_block_q2_k {
     uint8_t scales[16], q[64];
     uint16_t d, dmin;
 } mr_block_q2_k;
 
-/* Sixteen sub-blocks of 16: x = d * (sc[j] - 32) * q, q in -4..3: two bits as in Q2_K, minus 4 where the element's bit of
- * high is 0: bit i / 32 of high[i % 32]. */
+/* Sixteen sub-blocks of 16: x = d * (sc[j] - 32) * q, q in -4..3: two bits as in Q2_K, minus 4 where the element's bit
+ * of high is 0: bit i / 32 of high[i % 32]. */
 typedef struct __attribute__((packed)) mr_block_q3_k {
     uint8_t high[32], q[64], scales[12]; /* mr_q3_k_scale */
     uint16_t d;
@@ -80,8 +80,8 @@ typedef struct __attribute__((packed)) mr_block_q5_k {
     uint8_t scales[12], high[32], q[128];
 } mr_block_q5_k;
 
-/* Sixteen sub-blocks of 16: x = d * sc[j] * (q - 32), q of 6 bits: four in ql, two in qh. For each half h of 128 elements,
- * and l in 0..31: element h*128 + l      = ql[h*64 + l] low,       qh[h*32 + l] bits 0-1
+/* Sixteen sub-blocks of 16: x = d * sc[j] * (q - 32), q of 6 bits: four in ql, two in qh. For each half h of 128
+ * elements, and l in 0..31: element h*128 + l      = ql[h*64 + l] low,       qh[h*32 + l] bits 0-1
  *                         h*128 + l + 32 = ql[h*64 + l + 32] low,  bits 2-3
  *                         h*128 + l + 64 = ql[h*64 + l] high,      bits 4-5
  *                         h*128 + l + 96 = ql[h*64 + l + 32] high, bits 6-7 */
@@ -91,15 +91,16 @@ typedef struct __attribute__((packed)) mr_block_q6_k {
     uint16_t d; /* f16 */
 } mr_block_q6_k;
 
-/* Eight sub-blocks of 32: x = d * (sc[j] - 32) * mr_iq4_values[q], nibbles as in Q4_0; mr_iq4_xs_scale gives sc - 32. */
+/* Eight sub-blocks of 32: x = d * (sc[j] - 32) * mr_iq4_values[q], nibbles as in Q4_0; mr_iq4_xs_scale gives
+ * sc - 32. */
 typedef struct __attribute__((packed)) mr_block_iq4_xs {
     uint16_t d;
     uint16_t scales_high; /* little-endian */
     uint8_t scales_low[4], q[128];
 } mr_block_iq4_xs;
 
-/* x = d * (q - 1), digits of base 3, q in 0..2. A byte is the fraction 0.ttttt (base 3) times 256, rounded up: t times 3
- * carries the next digit out. Bytes 0..31 hold elements i + 32 t, 32..47 hold 160 + i + 16 t, high 240 + i + 4 t. */
+/* x = d * (q - 1), digits of base 3, q in 0..2. A byte is the fraction 0.ttttt (base 3) times 256, rounded up: t times
+ * 3 carries the next digit out. Bytes 0..31 hold elements i + 32 t, 32..47 hold 160 + i + 16 t, high 240 + i + 4 t. */
 typedef struct __attribute__((packed)) mr_block_tq1_0 {
     uint8_t q[48], high[4];
     uint16_t d;
@@ -212,12 +213,12 @@ typedef struct mr_quants {
 void mr_unpack(mr_type type, const uint8_t *block, mr_quants *out);
 bool mr_has_min(mr_type type);
 
-/* out[n] = the values of n elements at src (file layout, n a multiple of the block). Products round in the order written
- * above. Types with is_weight in the type table. */
+/* out[n] = the values of n elements at src (file layout, n a multiple of the block). Products round in the order
+ * written above. Types with is_weight in the type table. */
 void mr_dequantize(mr_type type, const void *src, float *out, int64_t n);
 
-/* Puts the scale of a block, and what a minimum is multiplied by (where the type has one), into block: for blocks made of
- * random bytes. d, min: f16; MXFP4 takes the exponent of d. Quantised weight types, F16, and BF16 as its value. */
+/* Puts the scale of a block, and what a minimum is multiplied by (where the type has one), into block: for blocks made
+ * of random bytes. d, min: f16; MXFP4 takes the exponent of d. Quantised weight types, F16, and BF16 as its value. */
 void mr_block_set_scale(mr_type type, uint8_t *block, uint16_t d, uint16_t min);
 
 #endif

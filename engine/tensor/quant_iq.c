@@ -1,6 +1,6 @@
 /* engine/tensor/quant_iq.c - the types whose values are points of a lattice, chosen by an index.
- * IQ2 and IQ3: x = scale * value * sign. IQ1: x = scale * (value + shift), shift 1/8 or -1/8: values are taken eight times, so
- * that they are integers, and the scale an eighth (both exact). */
+ * IQ2 and IQ3: x = scale * value * sign. IQ1: x = scale * (value + shift), shift 1/8 or -1/8: values are taken eight
+ * times, so that they are integers, and the scale an eighth (both exact). */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/tensor/f16.h"
 #include "engine/tensor/quant_internal.h"

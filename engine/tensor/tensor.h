@@ -38,7 +38,8 @@ typedef enum mr_row_count {
     MR_ROWS_STEP,   /* the rows of the micro-batch */
     MR_ROWS_OUT,    /* the rows that want logits */
     MR_ROWS_HIDDEN, /* the rows that are wanted as they stand in front of the output matrix */
-    MR_ROWS_SLOTS, /* the experts of the micro-batch's rows: row r has slots r * used .. r * used + used - 1, in routing order */
+    /* The experts of the micro-batch's rows: row r has slots r * used .. r * used + used - 1, in routing order. */
+    MR_ROWS_SLOTS,
     MR_ROWS_KINDS,
 } mr_row_count;
 
@@ -79,7 +80,8 @@ typedef enum mr_op {
                       * = silu(gate a) * (up a) */
     MR_OP_ADD,       /* in: a [n, R] f32, b [n, R] f32; out [n, R] f32 */
     MR_OP_TAKE_ROWS, /* in: x [n, R] f32, rows [1, O] i32; out [n, O] f32 */
-    MR_OP_ROUTE, /* in: logits [E, R] f32; out [2U, R] i32: experts by falling logit, then the bits of their f32 weights */
+    /* in: logits [E, R] f32; out [2U, R] i32: experts by falling logit, then the bits of their f32 weights */
+    MR_OP_ROUTE,
     MR_OP_EXPERT_ROWS,   /* in: routes [2U, R]; out [E + 1 + 2S, 1] i32, as mr_expert_rows says */
     MR_OP_EXPERT_MATMUL, /* in: w [k, n*E] weight or file: E matrices, of which in the backend's layout each begins at a
                           * multiple of weight_bytes of one; a of mr_type_activation(w): [k, R], or [k, S] of the slots;
@@ -139,7 +141,8 @@ static inline mr_expert_rows mr_expert_rows_at(void *data, int32_t n_experts, in
     return (mr_expert_rows){first, first + n_experts + 1, first + n_experts + 1 + n_slots};
 }
 
-/* A tensor of type [columns, rows] with rows padded to 64 bytes; false when a size overflows or does not fit the type. */
+/* A tensor of type [columns, rows] with rows padded to 64 bytes; false when a size overflows or does not fit the
+ * type. */
 bool mr_tensor_init(mr_tensor *t, const char *name, mr_type type, int64_t columns, int64_t rows, mr_storage storage,
                     mr_row_count row_count);
 const char *mr_op_name(mr_op op);

@@ -134,7 +134,8 @@ static int cut_word(const matcher *m, const char *text, size_t from, size_t to, 
     PCRE2_SPTR subject = (PCRE2_SPTR)text + from;
     size_t len = to - from, at = 0;
     const PCRE2_SIZE *span = pcre2_get_ovector_pointer(m->data);
-    /* No pattern matches the empty text, so each match moves on. Each takes steps in proportion to the text; this stops one that does not. */
+    /* No pattern matches the empty text, so each match moves on. Each takes steps in proportion to the text; this stops
+     * one that does not. */
     pcre2_set_match_limit(m->context, (uint32_t)(len * 4 + 100000));
     while (at < len) {
         int rc = pcre2_match(m->re, subject, len, at, PCRE2_NO_UTF_CHECK, m->data, m->context);

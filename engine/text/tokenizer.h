@@ -49,7 +49,8 @@ typedef enum mr_setting {
     MR_SETTING_OFF,
 } mr_setting;
 
-/* What a model file says about its vocabulary; tokenizer.ggml.* where nothing else is named. Nothing in it is trusted. */
+/* What a model file says about its vocabulary; tokenizer.ggml.* where nothing else is named. Nothing in it is
+ * trusted. */
 typedef struct mr_vocab_desc {
     mr_str architecture; /* general.architecture; "phi3" changes how text after special tokens is read */
     mr_str model;

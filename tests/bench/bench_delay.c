@@ -1,5 +1,5 @@
-/* tests/bench/bench_delay.c - what hops that take long cost a pipeline: a cluster of threads whose stages sleep, with and without a
- * delay on every message between two endpoints.
+/* tests/bench/bench_delay.c - what hops that take long cost a pipeline: a cluster of threads whose stages sleep, with
+ * and without a delay on every message between two endpoints.
  * usage: bench_delay MODEL STAGES FIXED_MS MS_PER_ROW DELAY_MS SEQUENCES TOKENS [PAIRS]
  * MODEL gives the shapes. Prints the decode tokens per second of each pair, and the ratios: median and spread. */
 // SPDX-License-Identifier: Apache-2.0

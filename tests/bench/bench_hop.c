@@ -1,5 +1,5 @@
-/* tests/bench/bench_hop.c - how long a message of activations takes from one rank to the next, through links and channel:
- * half of the way there and back, between two ranks that do nothing else.
+/* tests/bench/bench_hop.c - how long a message of activations takes from one rank to the next, through links and
+ * channel: half of the way there and back, between two ranks that do nothing else.
  *   mpirun -n 2 bench_hop [repetitions]
  *   mpirun -n 2 --mca btl tcp,self bench_hop */
 // SPDX-License-Identifier: Apache-2.0

@@ -1,6 +1,7 @@
 /* tests/bench/bench_prefix.c - how much sooner the first token comes where the beginning of a prompt is there already.
  *   bench_prefix MODEL [shared tokens] [tokens behind them] [threads] [pairs]
- * Pairs of the same prompt, computed in full and behind what the pair before left; the tokens behind differ in each pair. */
+ * Pairs of the same prompt, computed in full and behind what the pair before left; the tokens behind differ in each
+ * pair. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

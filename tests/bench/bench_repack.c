@@ -1,6 +1,8 @@
-/* tests/bench/bench_repack.c - how fast one thread turns rows of a file into panels, in gigabytes of the file per second.
+/* tests/bench/bench_repack.c - how fast one thread turns rows of a file into panels, in gigabytes of the file per
+ * second.
  *   bench_repack [type]
- * Two panels of 4096 columns at a time, as products of matrices in the file do it: sources and panels stay in the cache. */
+ * Two panels of 4096 columns at a time, as products of matrices in the file do it: sources and panels stay in the
+ * cache. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

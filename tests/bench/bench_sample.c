@@ -1,4 +1,5 @@
-/* tests/bench/bench_sample.c - microseconds of sampling one token, by each part of the chain. Usage: bench_sample [TOKENS] */
+/* tests/bench/bench_sample.c - microseconds of sampling one token, by each part of the chain. Usage: bench_sample
+ * [TOKENS] */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
-/* bench_service.c - what the service adds between a job and its readers: tokens a second that it passes on, and how long a token
- * takes from its coming to its reader.
+/* bench_service.c - what the service adds between a job and its readers: tokens a second that it passes on, and how
+ * long a token takes from its coming to its reader.
  * Usage: bench_service MODEL CLIENTS TOKENS STEP_US
- * One stage of the model's sizes that sleeps STEP_US in each step; CLIENTS requests of TOKENS tokens each, all at once, read by two
- * threads as a server's are. First the job alone, with callbacks that only count. */
+ * One stage of the model's sizes that sleeps STEP_US in each step; CLIENTS requests of TOKENS tokens each, all at once,
+ * read by two threads as a server's are. First the job alone, with callbacks that only count. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,7 +65,7 @@ static mr_job *start_job(const char *path, const mr_gguf *gguf, mr_model_info *i
     return job;
 }
 
-/* --- The job alone ----------------------------------------------------------------------------------------------------- */
+/* --- The job alone ----------------------------------------------------------------------------------------------- */
 
 static int64_t n_counted;
 
@@ -92,7 +92,7 @@ static void run_alone(mr_job *job, int32_t n, int32_t n_tokens) {
     printf("job alone: %lld tokens, %.0f a second\n", (long long)n_counted, (double)n_counted / seconds);
 }
 
-/* --- The service ------------------------------------------------------------------------------------------------------- */
+/* --- The service ------------------------------------------------------------------------------------------------- */
 
 static void wake(void *ctx) {
     client *c = ctx;

@@ -1,5 +1,5 @@
-/* tests/bench/bench_step.c - what a decode step of one thread costs outside its kernels: the same step is run again with
- * kernels that do nothing, so that graph, tasks, inputs and the logits' way out are what is left.
+/* tests/bench/bench_step.c - what a decode step of one thread costs outside its kernels: the same step is run again
+ * with kernels that do nothing, so that graph, tasks, inputs and the logits' way out are what is left.
  *   bench_step MODEL [repetitions]
  * Prints the fastest and the median step in microseconds: with kernels, and without. */
 // SPDX-License-Identifier: Apache-2.0
@@ -13,7 +13,7 @@
 
 enum { POSITION = 100, N_BLOCKS = 8, MAX_REPETITIONS = 100000 };
 
-/* --- Kernels that do nothing -------------------------------------------------------------------------------------- */
+/* --- Kernels that do nothing ------------------------------------------------------------------------------------- */
 
 static void no_matmul(const mr_matmul_args *args, int32_t panel_first, int32_t panel_last, int32_t row_first,
                       int32_t row_last) {
@@ -61,7 +61,7 @@ static mr_kernels nothing(void) {
     return k;
 }
 
-/* --- Measuring ---------------------------------------------------------------------------------------------------- */
+/* --- Measuring --------------------------------------------------------------------------------------------------- */
 
 static void check(mr_status status, const mr_err *err) {
     if (status == MR_OK)

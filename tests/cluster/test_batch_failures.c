@@ -1,5 +1,5 @@
-/* tests/cluster/test_batch_failures.c - whatever ends a job becomes no line's result: of `millrace batch`'s file, and of a server's
- * batch, whose lines run again at the next start; and clients hear nothing of ranks, hosts and files. */
+/* tests/cluster/test_batch_failures.c - whatever ends a job becomes no line's result: of `millrace batch`'s file, and
+ * of a server's batch, whose lines run again at the next start; and clients hear nothing of ranks, hosts and files. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,7 +128,7 @@ static mr_text_buf make_lines(void) {
     return lines;
 }
 
-/* --- A file of results -------------------------------------------------------------------------------------------------- */
+/* --- A file of results ------------------------------------------------------------------------------------------- */
 
 static void fail_soon(void *ctx, const batch_counts *counts) {
     server *s = ctx;
@@ -182,7 +182,7 @@ static void test_file(void **state) {
     }
 }
 
-/* --- A server's batch --------------------------------------------------------------------------------------------------- */
+/* --- A server's batch -------------------------------------------------------------------------------------------- */
 
 static json_t *answer_of(batch_store *store, const char *method, const char *path, const char *body) {
     batch_answer a;

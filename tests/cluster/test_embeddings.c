@@ -1,5 +1,5 @@
-/* tests/cluster/test_embeddings.c - hidden rows of prompts and what the service makes of them: they are what logits are products of,
- * pooled as the request says, the same bits for any cut, and alone or in company. */
+/* tests/cluster/test_embeddings.c - hidden rows of prompts and what the service makes of them: they are what logits are
+ * products of, pooled as the request says, the same bits for any cut, and alone or in company. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* tests/cluster/test_facts.c - ranks in the lobby are made to measure themselves and their links: what comes of it, and what
- * ends it. No figure is looked at but for being one. */
+/* tests/cluster/test_facts.c - ranks in the lobby are made to measure themselves and their links: what comes of it, and
+ * what ends it. No figure is looked at but for being one. */
 // SPDX-License-Identifier: Apache-2.0
 #include <dirent.h>
 #include <math.h>
@@ -257,7 +257,7 @@ static void test_in_one_process(void **state) {
     remove_cache(&r);
 }
 
-/* --- A rank that the test plays ------------------------------------------------------------------------------------- */
+/* --- A rank that the test plays ---------------------------------------------------------------------------------- */
 
 typedef struct liar {
     mr_channel *channel;

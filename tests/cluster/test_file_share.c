@@ -1,5 +1,5 @@
-/* tests/cluster/test_file_share.c - a model file that goes from rank to rank: between real servers and a client, and between
- * a client and sources that lie, refuse, fall silent or die. */
+/* tests/cluster/test_file_share.c - a model file that goes from rank to rank: between real servers and a client, and
+ * between a client and sources that lie, refuse, fall silent or die. */
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -186,7 +186,7 @@ static void run_source(void *ctx) {
         mr_channel_destroy(s->channel);
 }
 
-/* --- The rig ------------------------------------------------------------------------------------------------------- */
+/* --- The rig ----------------------------------------------------------------------------------------------------- */
 
 static void start_source(rig *r, int32_t i, role does, const char *path) {
     static const uint32_t peers[] = {CLIENT};
@@ -288,9 +288,10 @@ static void expect_error(rig *r, mr_status got, mr_status want, const char *word
                  words);
 }
 
-/* --- Tests --------------------------------------------------------------------------------------------------------- */
+/* --- Tests ------------------------------------------------------------------------------------------------------- */
 
-/* Header, a part, all, from two servers; then a second start, which moves nothing; one server gave its share each time. */
+/* Header, a part, all, from two servers; then a second start, which moves nothing; one server gave its share each
+ * time. */
 static void test_fetch(void **state) {
     (void)state;
     rig r;
@@ -396,8 +397,8 @@ static void test_no_good_source(void **state) {
     }
 }
 
-/* A block that is damaged on the way, or at one source, comes from the other; where all sources give something else than
- * the hash says, both are named. */
+/* A block that is damaged on the way, or at one source, comes from the other; where all sources give something else
+ * than the hash says, both are named. */
 static void test_damaged_block(void **state) {
     (void)state;
     rig r;

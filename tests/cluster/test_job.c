@@ -1,5 +1,5 @@
-/* tests/cluster/test_job.c - sequences of a job over a cluster of threads: more of them than fit at once, early stops, length
- * limits, prompts that are refused. */
+/* tests/cluster/test_job.c - sequences of a job over a cluster of threads: more of them than fit at once, early stops,
+ * length limits, prompts that are refused. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <string.h>
@@ -76,7 +76,8 @@ static void test_more_sequences_than_room(void **state) {
         for (int32_t i = 0; i < N_MANY; i++) {
             assert_same_ids(&alone[i], &together[i]);
             assert_int_equal(together[i].finish, MR_FINISH_LENGTH);
-            /* In order: each whole prompt fits a step of one stage. Three may cut it, so that a shorter one is through sooner. */
+            /* In order: each whole prompt fits a step of one stage. Three may cut it, so that a shorter one is through
+             * sooner. */
             int32_t ahead = stages[s] == 1 ? 0 : N_SLOTS - 1;
             assert_in_range(together[i].first_token_at, i > ahead ? i - ahead : 0, i + ahead);
         }
@@ -105,7 +106,8 @@ static void test_small_chunks(void **state) {
     job_rig_stop(&rig);
 }
 
-/* A sequence that stops early: at most one row of it is wasted, and the next one in its slot and blocks is not disturbed. */
+/* A sequence that stops early: at most one row of it is wasted, and the next one in its slot and blocks is not
+ * disturbed. */
 static void test_early_stop(void **state) {
     (void)state;
     enum { STOP = 5 };

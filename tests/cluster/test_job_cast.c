@@ -10,7 +10,7 @@ static cast *cast_of(mr_channel *ch) {
     return (cast *)ch;
 }
 
-/* --- The channel ------------------------------------------------------------------------------------------------------ */
+/* --- The channel ------------------------------------------------------------------------------------------------- */
 
 void cast_leave(cast *c, int stage) {
     mr_inbox_destroy(c->control[stage]);
@@ -97,7 +97,7 @@ void cast_destroy(cast *c) {
     mr_local_hub_destroy(c->hub);
 }
 
-/* --- What stages send --------------------------------------------------------------------------------------------------- */
+/* --- What stages send -------------------------------------------------------------------------------------------- */
 
 void cast_send_frame(mr_outbox *out, mr_frame frame, const void *payload) {
     mr_err err;

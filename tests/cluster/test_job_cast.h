@@ -14,8 +14,8 @@ enum { N_STAGES = 2, COORDINATOR = N_STAGES, VOCAB = 90, EPOCH = 1 };
 typedef struct cast cast;
 typedef void (*act)(cast *c);
 
-/* The coordinator's channel with the two stages behind it. Act n is played in the coordinator's wait number n; after the
- * last one all stages leave, so that nothing waits for ever. */
+/* The coordinator's channel with the two stages behind it. Act n is played in the coordinator's wait number n; after
+ * the last one all stages leave, so that nothing waits for ever. */
 struct cast {
     mr_channel base; /* what the coordinator is given */
     mr_channel *inner;

@@ -1,5 +1,5 @@
-/* tests/cluster/test_job_fail.c - stages that cannot load their layers, and models whose numbers are none: the reason comes
- * out of the job with the stage's number, and what can go on does. */
+/* tests/cluster/test_job_fail.c - stages that cannot load their layers, and models whose numbers are none: the reason
+ * comes out of the job with the stage's number, and what can go on does. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 #include <unistd.h>
@@ -12,7 +12,8 @@
 
 static job_model model;
 
-/* Starts two stages that open path, and expects that stage fails with status and texts; bounded in time, nothing left. */
+/* Starts two stages that open path, and expects that stage fails with status and texts; bounded in time, nothing
+ * left. */
 static void expect_failure(const char *path, mr_status want, const char *stage, const char *cause) {
     job_rig rig;
     mr_err err;
@@ -93,7 +94,7 @@ static void test_memory_budget(void **state) {
     job_rig_stop(&rig);
 }
 
-/* --- Numbers that are none ------------------------------------------------------------------------------------------- */
+/* --- Numbers that are none --------------------------------------------------------------------------------------- */
 
 enum { POISON = 7, N_SEQUENCES = 12 };
 
@@ -138,8 +139,8 @@ static void run(job_rig *rig) {
     assert_int_equal(mr_ledger_n_free(rig->job->ledger), rig->job->config.n_kv_blocks);
 }
 
-/* One id's embedding is not a number: the sequences that hold it end, and the others are what they are alone, also in KV
- * blocks that held such values before. */
+/* One id's embedding is not a number: the sequences that hold it end, and the others are what they are alone, also in
+ * KV blocks that held such values before. */
 static void test_some_sequences_fail(void **state) {
     (void)state;
     static listener clean[N_SEQUENCES], mixed[N_SEQUENCES];

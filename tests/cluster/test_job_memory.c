@@ -1,5 +1,5 @@
-/* tests/cluster/test_job_memory.c - the step path allocates nothing (invariant I5), and every allocation of a job's life may
- * fail: a status comes back, nothing leaks, nothing waits for ever. */
+/* tests/cluster/test_job_memory.c - the step path allocates nothing (invariant I5), and every allocation of a job's
+ * life may fail: a status comes back, nothing leaks, nothing waits for ever. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 #include <unistd.h>
@@ -80,7 +80,7 @@ static void test_steps_allocate_nothing(void **state) {
     job_rig_stop(&rig);
 }
 
-/* --- Failing allocations ------------------------------------------------------------------------------------------------ */
+/* --- Failing allocations ----------------------------------------------------------------------------------------- */
 
 enum { N_SEQUENCES = 3 };
 

@@ -1,6 +1,6 @@
-/* tests/cluster/test_job_micro_batches.c - the scheduler is told other times of the stages again and again while a job runs, so
- * that the number of micro-batches, the chunks of prompts and the rows beside decode rows change all the time: ids and
- * logits are the same to the last bit. */
+/* tests/cluster/test_job_micro_batches.c - the scheduler is told other times of the stages again and again while a job
+ * runs, so that the number of micro-batches, the chunks of prompts and the rows beside decode rows change all the time:
+ * ids and logits are the same to the last bit. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -61,8 +61,8 @@ static const mr_pipeline_times *other_times(uint64_t draw, mr_step_times curves[
     return out;
 }
 
-/* Runs all sequences, some of which arrive later. With a seed the times change; returns how many numbers of micro-batches
- * there were. */
+/* Runs all sequences, some of which arrive later. With a seed the times change; returns how many numbers of
+ * micro-batches there were. */
 static int32_t run(int32_t n_stages, uint64_t seed, results *out) {
     job_rig rig;
     mr_err err;

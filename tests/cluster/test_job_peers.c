@@ -1,5 +1,5 @@
-/* tests/cluster/test_job_peers.c - a job whose stages send what no stage should, or go away: each ends with the status and
- * the text that tell what was wrong. */
+/* tests/cluster/test_job_peers.c - a job whose stages send what no stage should, or go away: each ends with the status
+ * and the text that tell what was wrong. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static void all_ready(cast *c) {
         cast_send_ready(c, i, (uint32_t)i);
 }
 
-/* --- The job ------------------------------------------------------------------------------------------------------------ */
+/* --- The job ----------------------------------------------------------------------------------------------------- */
 
 static bool on_token(void *ctx, const mr_token_event *event) {
     (void)ctx;
@@ -86,7 +86,7 @@ static void expect_of_act(act second, mr_status want, const char *text) {
     expect(&(cast){.acts = acts, .n_acts = 2}, want, text);
 }
 
-/* --- Tokens ------------------------------------------------------------------------------------------------------------- */
+/* --- Tokens ------------------------------------------------------------------------------------------------------ */
 
 static void token_for_logits(cast *c) {
     cast_send_token(c, 1, 0, N_PROMPT);
@@ -127,7 +127,7 @@ static void test_tokens(void **state) {
     expect_of_act(broken_tokens, MR_E_PROTOCOL, "");
 }
 
-/* --- Logits ------------------------------------------------------------------------------------------------------------- */
+/* --- Logits ------------------------------------------------------------------------------------------------------ */
 
 static void logits_of_step_0(cast *c) {
     cast_send_logits(c, 0, 1, VOCAB * 4);
@@ -167,7 +167,7 @@ static void test_logits(void **state) {
     expect_of_act(short_logits, MR_E_PROTOCOL, "rows of 356 bytes where 90 columns are due");
 }
 
-/* --- Reports and losses -------------------------------------------------------------------------------------------------- */
+/* --- Reports and losses ------------------------------------------------------------------------------------------ */
 
 static void failure_of_1(cast *c) {
     cast_send_failure(c, 1, 1, MR_E_DEVICE, "the fan fell off");

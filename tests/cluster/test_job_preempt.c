@@ -1,5 +1,5 @@
-/* tests/cluster/test_job_preempt.c - more sequences than the KV blocks hold: the latest are preempted and computed anew, and
- * every text is what it would have been. */
+/* tests/cluster/test_job_preempt.c - more sequences than the KV blocks hold: the latest are preempted and computed
+ * anew, and every text is what it would have been. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 #include <unistd.h>

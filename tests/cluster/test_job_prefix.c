@@ -1,5 +1,5 @@
-/* tests/cluster/test_job_prefix.c - what sequences share: the rows that are computed are counted, and every text is what it
- * would have been alone. */
+/* tests/cluster/test_job_prefix.c - what sequences share: the rows that are computed are counted, and every text is
+ * what it would have been alone. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -158,7 +158,8 @@ static void test_choices(void **state) {
     }
 }
 
-/* Many begin with the same long table of blocks in one step. The messages may be no larger than one such table needs. */
+/* Many begin with the same long table of blocks in one step. The messages may be no larger than one such table
+ * needs. */
 static void test_many_long_tables(void **state) {
     (void)state;
     enum { N = 64, N_PROMPT = 2000, TOKENS = 3, N_TABLE = N_PROMPT / MR_WIRE_BLOCK_TOKENS };
@@ -202,8 +203,8 @@ static void submit_ids(job_rig *rig, const int32_t *ids, int32_t n, int32_t max_
     expect_ok(mr_job_submit(rig->job, &desc, &sequence, &err), &err);
 }
 
-/* Sequences that wait for a long prompt look at it twice, however many steps it takes; they hold up nobody behind them; and
- * they go on when whoever computed it for them is cancelled, or when they themselves are. */
+/* Sequences that wait for a long prompt look at it twice, however many steps it takes; they hold up nobody behind them;
+ * and they go on when whoever computed it for them is cancelled, or when they themselves are. */
 static void test_who_waits_costs_no_time(void **state) {
     (void)state;
     enum { N = 80, N_PROMPT = 780, N_KEYS = N_PROMPT / MR_WIRE_BLOCK_TOKENS + 1, CANCELLED = 7 };

@@ -54,7 +54,7 @@ static packed pack(const char *gbnf) {
     return p;
 }
 
-/* --- Grammars ----------------------------------------------------------------------------------------------------- */
+/* --- Grammars ---------------------------------------------------------------------------------------------------- */
 
 static const char SENTENCES[] = "root ::= sentence+\nsentence ::= \"ab\" [c-k]{1,4} (\".\" | \"(\" sentence \")\")\n";
 
@@ -274,7 +274,7 @@ static void test_grammars_that_cannot_be_followed(void **state) {
     mr_free(beyond.bytes);
 }
 
-/* --- Log-probabilities -------------------------------------------------------------------------------------------- */
+/* --- Log-probabilities ------------------------------------------------------------------------------------------- */
 
 typedef struct lp_listener {
     int32_t ids[64], n_ids;

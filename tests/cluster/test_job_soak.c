@@ -1,5 +1,5 @@
-/* tests/cluster/test_job_soak.c - sequences join, stop and are cancelled at random, more of them than the KV blocks hold, many
- * with common beginnings: every id is that of the sequence alone, and no block stays behind.
+/* tests/cluster/test_job_soak.c - sequences join, stop and are cancelled at random, more of them than the KV blocks
+ * hold, many with common beginnings: every id is that of the sequence alone, and no block stays behind.
  * MILLRACE_SOAK_S: goes on for so many seconds, instead of a few rounds. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>

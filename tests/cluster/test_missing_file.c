@@ -1,5 +1,5 @@
-/* tests/cluster/test_missing_file.c - a job of ranks of which some have no model file: lobbies in threads, which get their
- * layers from others and compute the same ids. */
+/* tests/cluster/test_missing_file.c - a job of ranks of which some have no model file: lobbies in threads, which get
+ * their layers from others and compute the same ids. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +47,8 @@ static void run_lobby(void *ctx) {
     mr_channel_destroy(k->config.channel);
 }
 
-/* has: bits of the ranks that have the file. Each rank has a cache of its own, but those of one_cache, which share one. */
+/* has: bits of the ranks that have the file. Each rank has a cache of its own, but those of one_cache, which share
+ * one. */
 static void rig_start(rig *r, unsigned has, bool one_cache) {
     static char caches[N_RANKS][128];
     *r = (rig){0};
@@ -161,8 +162,8 @@ static void expect_same_ids(rig *r, uint32_t epoch, int32_t first_cut, bool map_
     assert_memory_equal(heard.ids, ids_alone(), sizeof heard.ids);
 }
 
-/* Two of three stages get their layers and nothing else, from rank 0 or also from a rank that holds no stage; a second start
- * moves nothing. */
+/* Two of three stages get their layers and nothing else, from rank 0 or also from a rank that holds no stage; a second
+ * start moves nothing. */
 static void test_layers_come_from_others(void **state) {
     (void)state;
     size_t whole = mr_gguf_file_bytes(model.tiny->gguf);
@@ -306,7 +307,8 @@ static void test_synthetic(void **state) {
     drop_caches();
 }
 
-/* A rank that has said that it has the file, and then cannot open it, says so to those who ask; the other one gives all. */
+/* A rank that has said that it has the file, and then cannot open it, says so to those who ask; the other one gives
+ * all. */
 static void test_file_is_gone(void **state) {
     (void)state;
     rig r;

@@ -70,7 +70,7 @@ static void rig_stop(rig *r) {
     alarm(0);
 }
 
-/* --- Lobbies ------------------------------------------------------------------------------------------------------ */
+/* --- Lobbies ----------------------------------------------------------------------------------------------------- */
 
 static void run_lobby(void *ctx) {
     rank *k = ctx;
@@ -143,7 +143,7 @@ static void test_problems(void **state) {
     rig_stop(&r);
 }
 
-/* --- Jobs --------------------------------------------------------------------------------------------------------- */
+/* --- Jobs -------------------------------------------------------------------------------------------------------- */
 
 /* Two of three ranks take part in an epoch, in the order of the plan, and generate a few tokens. */
 static void run_job(rig *r, const job_model *m, uint32_t epoch, const int32_t ranks[2], listener *l) {
@@ -197,7 +197,7 @@ static void test_takes_part_twice(void **state) {
     rig_stop(&r);
 }
 
-/* --- Ranks that the test plays ------------------------------------------------------------------------------------ */
+/* --- Ranks that the test plays ----------------------------------------------------------------------------------- */
 
 static void good_hello(Millrace__Hello *h) {
     static char version[] = "1.2.3", host[] = "node", isa[] = "avx2", path[] = "/data/model.gguf";
@@ -300,7 +300,7 @@ static void test_one_is_gone(void **state) {
     rig_stop(&r);
 }
 
-/* --- Refusals ----------------------------------------------------------------------------------------------------- */
+/* --- Refusals ---------------------------------------------------------------------------------------------------- */
 
 static void other_version(Millrace__Hello *h) {
     h->version = (char *)(uintptr_t) "1.2.4";
@@ -379,7 +379,7 @@ static void test_no_file(void **state) {
     }
 }
 
-/* --- Strange hellos ----------------------------------------------------------------------------------------------- */
+/* --- Strange hellos ---------------------------------------------------------------------------------------------- */
 
 static void unknown_field(Millrace__Hello *h) {
     static uint8_t data[] = {3, 'n', 'e', 'w'};
@@ -477,7 +477,7 @@ static void test_broken_hellos(void **state) {
     expect_refused(&r);
 }
 
-/* --- Orders to ranks that the test plays -------------------------------------------------------------------------- */
+/* --- Orders to ranks that the test plays ------------------------------------------------------------------------- */
 
 /* A rank that does not take its messages is not waited for beyond the deadline. */
 static void test_orders_that_nobody_takes(void **state) {

@@ -1,7 +1,7 @@
-/* tests/cluster/test_same_bits.c - invariant I1: logits and sampled ids are the same to the bit for a pairwise list of stages,
- * cuts, orders of ranks, threads, instruction sets, chunks, KV types and company in the micro-batch, through coordinator,
- * channels and stages. A long run has the whole list with every KV type; of the demo model, every combination there is,
- * where N is 1 (sanitizers would take days).
+/* tests/cluster/test_same_bits.c - invariant I1: logits and sampled ids are the same to the bit for a pairwise list of
+ * stages, cuts, orders of ranks, threads, instruction sets, chunks, KV types and company in the micro-batch, through
+ * coordinator, channels and stages. A long run has the whole list with every KV type; of the demo model, every
+ * combination there is, where N is 1 (sanitizers would take days).
  * Arguments: "demo", or the name of a model of the test vectors; and N, to take every Nth combination only. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
@@ -156,7 +156,8 @@ static void make_plan(const combination *c, mr_plan *plan) {
         plan->stages[i].rank = c->level[RANKS] == 2 ? n_stages - 1 - i : (i + c->level[RANKS]) % n_stages;
 }
 
-/* Runs one combination. Company 0: hidden rows alone, then the logits sequence, then the others one by one; 1: all together. */
+/* Runs one combination. Company 0: hidden rows alone, then the logits sequence, then the others one by one; 1: all
+ * together. */
 static void run_combination(const combination *c, mr_type kv_type, results *out) {
     static mr_plan plan;
     mr_err err;
@@ -221,7 +222,7 @@ static void compare(const combination *c, const results *want, const results *go
             fail_msg("sampled ids of sequence %d differ: %s", i, what);
 }
 
-/* --- The pairwise list ----------------------------------------------------------------------------------------------- */
+/* --- The pairwise list ------------------------------------------------------------------------------------------- */
 
 /* covered[f][level of f][g][level of g] for f < g */
 typedef bool pair_table[N_FACTORS][8][N_FACTORS][8];

@@ -1,5 +1,5 @@
-/* tests/cluster/test_service_life.c - the states of a service: before a job, full, draining, stopped, with a lost stage; one that
- * has served many requests holds no more memory than before. */
+/* tests/cluster/test_service_life.c - the states of a service: before a job, full, draining, stopped, with a lost
+ * stage; one that has served many requests holds no more memory than before. */
 // SPDX-License-Identifier: Apache-2.0
 #include <malloc.h>
 #include <stdatomic.h>
@@ -173,7 +173,7 @@ static void test_stop(void **state) {
     service_rig_stop(&rig);
 }
 
-/* --- A lost stage ------------------------------------------------------------------------------------------------------ */
+/* --- A lost stage ------------------------------------------------------------------------------------------------ */
 
 static void test_lost_stage(void **state) {
     (void)state;
@@ -205,7 +205,7 @@ static void test_lost_stage(void **state) {
     service_rig_stop(&rig);
 }
 
-/* --- What fails for one ----------------------------------------------------------------------------------------------- */
+/* --- What fails for one ------------------------------------------------------------------------------------------ */
 
 /* A token whose embedding is no number ends those that read it, and nobody else. */
 static void test_numbers_that_are_none(void **state) {
@@ -285,7 +285,7 @@ static void test_failing_allocations(void **state) {
     service_rig_stop(&rig);
 }
 
-/* --- Weeks ------------------------------------------------------------------------------------------------------------- */
+/* --- Weeks ------------------------------------------------------------------------------------------------------- */
 
 enum { AT_ONCE = 32 };
 

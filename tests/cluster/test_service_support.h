@@ -1,5 +1,6 @@
 /* tests/cluster/test_service_support.h - a service over a job of threads, its run on a thread of its own, and readers.
- * Owns:    a service_rig owns cluster, job, service and thread. Threads: functions of a rig are the test's; readers are any thread's.
+ * Owns:    a service_rig owns cluster, job, service and thread. Threads: functions of a rig are the test's; readers are
+ *          any thread's.
  * Errors:  fail the test, but for those of readers, which come back. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_CLUSTER_TEST_SERVICE_SUPPORT_H

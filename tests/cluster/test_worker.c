@@ -1,5 +1,5 @@
-/* tests/cluster/test_worker.c - a stage between a coordinator and a neighbour that say what they should not, or leave: it
- * reports what is wrong and by whom, returns that, and leaks nothing. */
+/* tests/cluster/test_worker.c - a stage between a coordinator and a neighbour that say what they should not, or leave:
+ * it reports what is wrong and by whom, returns that, and leaks nothing. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -20,7 +20,7 @@ static void start_alone(bench *b) {
     bench_open(b, 0, 1, true);
 }
 
-/* --- Plans ---------------------------------------------------------------------------------------------------------------- */
+/* --- Plans ------------------------------------------------------------------------------------------------------- */
 
 static void too_many_layers(Millrace__Plan *plan) {
     plan->stages[1]->last_layer = 3;
@@ -108,7 +108,7 @@ static void test_order_of_messages(void **state) {
     bench_expect(&b, MR_E_PROTOCOL, "slot 0 is not open in generation 2");
 }
 
-/* --- Frames --------------------------------------------------------------------------------------------------------------- */
+/* --- Frames ------------------------------------------------------------------------------------------------------ */
 
 /* A sealed frame of the control link with this epoch and payload; returns its length. */
 static size_t make_frame(uint8_t *buffer, uint32_t epoch, const void *payload, size_t n) {
@@ -164,7 +164,7 @@ static void test_other_epochs_are_dropped(void **state) {
     assert_int_equal(b.status, MR_OK);
 }
 
-/* --- Steps ---------------------------------------------------------------------------------------------------------------- */
+/* --- Steps ------------------------------------------------------------------------------------------------------- */
 
 static void test_steps(void **state) {
     (void)state;
@@ -227,7 +227,7 @@ static void test_later_steps(void **state) {
     bench_expect(&b, MR_E_PROTOCOL, "slot 0 is not open in generation 1");
 }
 
-/* --- The neighbour ---------------------------------------------------------------------------------------------------------- */
+/* --- The neighbour ----------------------------------------------------------------------------------------------- */
 
 static void test_activations(void **state) {
     (void)state;
@@ -307,7 +307,7 @@ static void test_tokens_for_the_head(void **state) {
     }
 }
 
-/* --- Ends ----------------------------------------------------------------------------------------------------------------- */
+/* --- Ends -------------------------------------------------------------------------------------------------------- */
 
 static void test_shutdown_behind_steps(void **state) {
     (void)state;

@@ -158,7 +158,7 @@ void bench_end(bench *b) {
     mr_arena_destroy(b->arena);
 }
 
-/* --- The coordinator's messages ---------------------------------------------------------------------------------------- */
+/* --- The coordinator's messages ---------------------------------------------------------------------------------- */
 
 /* Sends a message, or a frame with a payload when message is NULL. */
 static void send(mr_outbox *out, const ProtobufCMessage *message, const mr_frame *frame, const void *payload) {
@@ -303,7 +303,7 @@ void bench_raw(bench *b, uint32_t epoch, const uint8_t *bytes, size_t n) {
     }
 }
 
-/* --- The peer's --------------------------------------------------------------------------------------------------------- */
+/* --- The peer's -------------------------------------------------------------------------------------------------- */
 
 void bench_peer_opens(bench *b, mr_link_kind kind) {
     mr_err err;
@@ -327,7 +327,7 @@ void bench_peer_tokens(bench *b, uint64_t step, uint32_t slot, uint32_t position
     send(b->to_worker, &tokens.base, NULL, NULL);
 }
 
-/* --- What the worker says ------------------------------------------------------------------------------------------------ */
+/* --- What the worker says ---------------------------------------------------------------------------------------- */
 
 /* The next payload of in; fails when none comes. */
 static const uint8_t *receive(bench *b, mr_inbox *in, mr_frame *frame) {

@@ -13,7 +13,7 @@
 #include "tests/support/test.h"
 #include "tests/support/test_device.h"
 
-/* --- The backends ------------------------------------------------------------------------------------------------------ */
+/* --- The backends ------------------------------------------------------------------------------------------------ */
 
 /* The CPU at one level; NULL where the machine lacks it. */
 static mr_status create_cpu(mr_isa isa, int32_t n_threads, mr_backend **out, mr_err *err) {
@@ -96,10 +96,10 @@ static int destroy_all(void **state) {
     return 0;
 }
 
-/* --- The queue --------------------------------------------------------------------------------------------------------- */
+/* --- The queue --------------------------------------------------------------------------------------------------- */
 
-/* Many sets and gets without a wait between them happen in their order; fences grow; a deadline in the past is a timeout or
- * the end. */
+/* Many sets and gets without a wait between them happen in their order; fences grow; a deadline in the past is a
+ * timeout or the end. */
 static void check_queue(mr_backend *be, const char *name) {
     enum { N = 40, BYTES = 4096 };
     static uint8_t sent[N][BYTES], got[N][BYTES];

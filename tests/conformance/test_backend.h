@@ -1,6 +1,7 @@
-/* tests/conformance/test_backend.h - the suite that every implementation of backends/backend.h has to pass: each op, type
- * and class of shapes gives what the scalar CPU backend gives.
- * A case builds a graph with the helpers below; it runs with the same random numbers on the reference and on the backend.
+/* tests/conformance/test_backend.h - the suite that every implementation of backends/backend.h has to pass: each op,
+ * type and class of shapes gives what the scalar CPU backend gives.
+ * A case builds a graph with the helpers below; it runs with the same random numbers on the reference and on the
+ * backend.
  * Threads: one. Errors: fail the test. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_CONFORMANCE_TEST_BACKEND_H
@@ -44,7 +45,8 @@ int32_t scene_floats(scene *s, int32_t columns, mr_row_count rows);
 int32_t scene_ints(scene *s, const int32_t *data, mr_row_count rows);
 /* Gives an input other values, for a second run. */
 void scene_refill(scene *s, int32_t input, const int32_t *data);
-/* A random matrix [k, n] in the backend's layout (WEIGHT) or the file's (FILE); a random vector; a constant; zeroed state. */
+/* A random matrix [k, n] in the backend's layout (WEIGHT) or the file's (FILE); a random vector; a constant; zeroed
+ * state. */
 int32_t scene_matrix(scene *s, mr_type type, int32_t k, int32_t n, mr_storage storage);
 int32_t scene_vector(scene *s, int32_t n);
 int32_t scene_angles(scene *s, int32_t half);

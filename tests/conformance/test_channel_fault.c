@@ -136,7 +136,8 @@ static bool all_slots_in_use(endpoint *e) {
     return true;
 }
 
-/* 1 sends one message and goes. What it delivered stays; what waits for it, or is sent to it later, is lost. 2 lives. */
+/* 1 sends one message and goes. What it delivered stays; what waits for it, or is sent to it later, is lost. 2
+ * lives. */
 static bool peer_lost(endpoint *e) {
     char early = 0, never = 0, go;
     mr_channel_request delivered = 0, waiting = 0, r = 0;

@@ -28,7 +28,7 @@ bool mpi_agree(bool ok) {
     return done && all;
 }
 
-/* --- The coordinator's thread ------------------------------------------------------------------------------------- */
+/* --- The coordinator's thread ------------------------------------------------------------------------------------ */
 
 typedef struct beside {
     mpi_world *world;
@@ -65,7 +65,7 @@ bool run_beside(mpi_world *w, bool (*body)(void *ctx), void *ctx) {
     return beside_end(&b, beside_start(&b));
 }
 
-/* --- Tests of the suite ------------------------------------------------------------------------------------------- */
+/* --- Tests of the suite ------------------------------------------------------------------------------------------ */
 
 /* A channel whose endpoint i is endpoint places[i] of another one. */
 typedef struct mapped {
@@ -196,7 +196,7 @@ static bool run_own(mpi_world *w, const mpi_test *t) {
     return ok;
 }
 
-/* --- Start and end ------------------------------------------------------------------------------------------------ */
+/* --- Start and end ----------------------------------------------------------------------------------------------- */
 
 static bool destroy_coordinator(void *ctx) {
     mr_channel_destroy(ctx);

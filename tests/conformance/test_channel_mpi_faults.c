@@ -16,7 +16,7 @@ static endpoint as_endpoint(const mpi_world *w, mr_channel *ch) {
     return (endpoint){.ch = ch, .self = ch->self, .n = w->n_ranks + 1, .seed = suite_seed()};
 }
 
-/* --- Faults ------------------------------------------------------------------------------------------------------- */
+/* --- Faults ------------------------------------------------------------------------------------------------------ */
 
 /* A large send that nobody receives cannot be taken back; the receiver gets it whole, later. */
 static bool cancel_large_send(mpi_world *w) {
@@ -60,7 +60,7 @@ static bool truncate_large(mpi_world *w) {
     return true;
 }
 
-/* --- Two threads -------------------------------------------------------------------------------------------------- */
+/* --- Two threads ------------------------------------------------------------------------------------------------- */
 
 static void spin_for(uint32_t n) {
     for (volatile uint32_t i = 0; i < n; i = i + 1)
@@ -181,7 +181,7 @@ static bool cancel_after_a_stall(mpi_world *w) {
     return status == MR_OK && s.passed;
 }
 
-/* --- Idle waiting ------------------------------------------------------------------------------------------------- */
+/* --- Idle waiting ------------------------------------------------------------------------------------------------ */
 
 static mr_status wait_for_s(mr_channel *ch, double s) {
     int64_t deadline = mr_clock_now_ns() + (int64_t)(s * 1e9);
@@ -247,7 +247,7 @@ const mpi_test mpi_fault_tests[] = {
     {NULL, NULL},
 };
 
-/* --- Lost ranks --------------------------------------------------------------------------------------------------- */
+/* --- Lost ranks -------------------------------------------------------------------------------------------------- */
 
 typedef struct loss {
     mpi_world *world;

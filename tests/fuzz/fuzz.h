@@ -17,7 +17,8 @@ int mr_fuzz_api(const uint8_t *data, size_t size);
 int mr_fuzz_frame(const uint8_t *data, size_t size);
 /* Unpacks the bytes as a control, tokens or report message, and uses what passes the checks. */
 int mr_fuzz_messages(const uint8_t *data, size_t size);
-/* Reads the bytes as a batch: lines of requests, what they ask for, and results behind an empty line; and as an upload. */
+/* Reads the bytes as a batch: lines of requests, what they ask for, and results behind an empty line; and as an
+ * upload. */
 int mr_fuzz_batch(const uint8_t *data, size_t size);
 /* Takes the bytes apart as the answer of a model, in pieces of several sizes, which have to agree. */
 int mr_fuzz_chat_output(const uint8_t *data, size_t size);

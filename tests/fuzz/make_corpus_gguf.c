@@ -1,4 +1,5 @@
-/* Writes the hand-made files of corpus/gguf into the folder given: small good files of each kind, and some broken ones. */
+/* Writes the hand-made files of corpus/gguf into the folder given: small good files of each kind, and some broken
+ * ones. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

@@ -12,9 +12,9 @@
 
 enum { SKIPPED = 77, MAX_PATH = 1024, LAST_OF_LONG = 32 };
 
-/* Limits: for float weights what exact arithmetic leaves; for quantised ones the figure of llama.cpp v0.5.0 in the README of
- * the vectors, and 0.7 of it for the K-quants. That figure is with keys and values in f16; both KV types have to reach it, but
- * for Q4_0, where f32 only turns the rounding of the activations another way: 1.02 of it. */
+/* Limits: for float weights what exact arithmetic leaves; for quantised ones the figure of llama.cpp v0.5.0 in the
+ * README of the vectors, and 0.7 of it for the K-quants. That figure is with keys and values in f16; both KV types have
+ * to reach it, but for Q4_0, where f32 only turns the rounding of the activations another way: 1.02 of it. */
 typedef struct golden_case {
     const char *name;
     bool is_long;    /* tokens-long.txt, the last 32 positions */
@@ -22,9 +22,11 @@ typedef struct golden_case {
     bool has_experts;
 } golden_case;
 
-/* What keys and values in q8_0 may add to the error; 1.8e-4 at most were measured, a third of what A8 activations add. */
+/* What keys and values in q8_0 may add to the error; 1.8e-4 at most were measured, a third of what A8 activations
+ * add. */
 static const double Q8_0_KV = 2e-4;
-/* With experts so small a change lets some rows choose others (16 of 160 here); 8.0e-3 was measured, 2.8e-4 for the median row. */
+/* With experts so small a change lets some rows choose others (16 of 160 here); 8.0e-3 was measured, 2.8e-4 for the
+ * median row. */
 static const double Q8_0_KV_EXPERTS = 1e-2;
 
 static const golden_case CASES[] = {

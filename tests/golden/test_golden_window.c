@@ -1,5 +1,5 @@
-/* A model with a sliding window against a forward pass of its own in doubles: every position by itself, straight from the
- * formulas. Windows around the tile, and longer than a partition of attention. */
+/* A model with a sliding window against a forward pass of its own in doubles: every position by itself, straight from
+ * the formulas. Windows around the tile, and longer than a partition of attention. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stdio.h>

@@ -1,12 +1,12 @@
-/* http_probe - an HTTP server whose routes do nothing but what tests of the server need. Prints its address, and ends in order
- * on SIGTERM: then it says how many calls were begun and ended.
+/* http_probe - an HTTP server whose routes do nothing but what tests of the server need. Prints its address, and ends
+ * in order on SIGTERM: then it says how many calls were begun and ended.
  *   GET  /open           needs no key            GET /fixed           "fixed\n"
  *   GET  /item/ANY       the rest of the path    POST /echo           the body
  *   POST /wait?ms=N      one answer, after N ms  POST /stream?n=N&ms=M   N events, M ms apart
  *                                               with &fails=1 it fails at its end
  *   GET  /counts         {"live":calls}          POST /fail?status=N  a call whose answer is a 429, or N
- * Options: --port N --unix PATH --host H --key K (again) --origin O (again) --insecure --cert FILE --key-file FILE --max-body N
- *          --max-connections N --timeout S --ping S --drain S --json */
+ * Options: --port N --unix PATH --host H --key K (again) --origin O (again) --insecure --cert FILE --key-file FILE
+ *          --max-body N --max-connections N --timeout S --ping S --drain S --json */
 // SPDX-License-Identifier: Apache-2.0
 #include <signal.h>
 #include <stdatomic.h>
@@ -23,7 +23,7 @@
 
 enum { MAX_LIST = 8, FIXED = 0, OPEN, ITEM, ECHO, COUNTS, WAIT, STREAM, FAIL };
 
-/* --- Calls ------------------------------------------------------------------------------------------------------------------ */
+/* --- Calls ------------------------------------------------------------------------------------------------------- */
 
 typedef struct probe_call {
     int endpoint;
@@ -124,7 +124,7 @@ static void tick(void *ctx) {
     }
 }
 
-/* --- Answers ---------------------------------------------------------------------------------------------------------------- */
+/* --- Answers ----------------------------------------------------------------------------------------------------- */
 
 static void answer(void *ctx, int endpoint, const http_request *r, http_answer *out) {
     char text[96];
@@ -152,7 +152,7 @@ static const http_route ROUTES[] = {
     {"POST", "/stream", false, false, NULL, &CALL, STREAM}, {"POST", "/fail", false, false, NULL, &CALL, FAIL},
 };
 
-/* --- The program ------------------------------------------------------------------------------------------------------------ */
+/* --- The program ------------------------------------------------------------------------------------------------- */
 
 static char *read_text(const char *path) {
     static char texts[2][16384];

@@ -1,5 +1,5 @@
-/* Renders templates for test_jinja_vectors.py: reads lines of JSON {"source", "variables", "now"}, and answers each with a
- * line {"text"} or {"error"}. */
+/* Renders templates for test_jinja_vectors.py: reads lines of JSON {"source", "variables", "now"}, and answers each
+ * with a line {"text"} or {"error"}. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Attention on the CPU backend. How it is cut into tasks: rows of many kinds, however many threads share them, get the bits
- * of one call of the kernel. And keys that turn while they are written. */
+/* Attention on the CPU backend. How it is cut into tasks: rows of many kinds, however many threads share them, get the
+ * bits of one call of the kernel. And keys that turn while they are written. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>
@@ -192,7 +192,7 @@ static void test_any_cut_gives_the_same_bits(void **state) {
         }
 }
 
-/* --- Keys that turn while they are written -------------------------------------------------------------------------- */
+/* --- Keys that turn while they are written ----------------------------------------------------------------------- */
 
 enum { T_K, T_V, T_SLOTS, T_K_STORE, T_V_STORE, T_TABLE, T_TURNED, T_COUNT, KV_ROWS = 40 };
 

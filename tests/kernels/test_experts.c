@@ -1,5 +1,5 @@
-/* tests/kernels/test_experts.c - experts by rule X, to the bit, against the rule said plainly: ties, rows that no expert or
- * every expert has, matrices that end inside a panel, both layouts, threads, instruction sets. */
+/* tests/kernels/test_experts.c - experts by rule X, to the bit, against the rule said plainly: ties, rows that no
+ * expert or every expert has, matrices that end inside a panel, both layouts, threads, instruction sets. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stdlib.h>
@@ -102,7 +102,7 @@ static problem *problem_create(void) {
     return p;
 }
 
-/* --- The graph --------------------------------------------------------------------------------------------------------- */
+/* --- The graph --------------------------------------------------------------------------------------------------- */
 
 typedef struct setting {
     bool in_file;

@@ -1,5 +1,5 @@
-/* tests/kernels/test_file_matmul.c - a matrix that stays in the layout of the file gives the bits of the repacked one: for
- * every weight type, with bias and add, for numbers of rows around the panels. */
+/* tests/kernels/test_file_matmul.c - a matrix that stays in the layout of the file gives the bits of the repacked one:
+ * for every weight type, with bias and add, for numbers of rows around the panels. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* The loops that read the machine's limits: every instruction set of this machine stays inside its memory, and counts its
- * products. No figure is tested beyond making sense: machines differ, and are busy. */
+/* The loops that read the machine's limits: every instruction set of this machine stays inside its memory, and counts
+ * its products. No figure is tested beyond making sense: machines differ, and are busy. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>

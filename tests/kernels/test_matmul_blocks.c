@@ -1,5 +1,5 @@
-/* tests/kernels/test_matmul_blocks.c - the loops around tiles: more rows than a block of them, more panels than a group,
- * more k than a chunk. Every instruction set against the scalar kernel, which has no such loops. */
+/* tests/kernels/test_matmul_blocks.c - the loops around tiles: more rows than a block of them, more panels than a
+ * group, more k than a chunk. Every instruction set against the scalar kernel, which has no such loops. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>

@@ -83,7 +83,7 @@ void random_activations(rng *r, values kind, mr_type type, int32_t k, uint8_t *o
     }
 }
 
-/* --- Rule M ------------------------------------------------------------------------------------------------------- */
+/* --- Rule M ------------------------------------------------------------------------------------------------------ */
 
 typedef struct activations { /* planes of one A8 row */
     const int8_t *q;

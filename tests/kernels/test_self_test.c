@@ -79,7 +79,7 @@ static void test_threads_agree(void **state) {
         assert_true(digests[i] == GOLDEN);
 }
 
-/* --- Kernels that are off by one bit ------------------------------------------------------------------------------ */
+/* --- Kernels that are off by one bit ----------------------------------------------------------------------------- */
 
 /* The real kernels, but call number `broken_call` of the one named `broken` flips the lowest bit of one output. */
 static const mr_kernels *real;
@@ -186,7 +186,7 @@ static void test_one_bit_of_any_kernel_shows(void **state) {
     broken = NULL;
 }
 
-/* --- The floating point mode -------------------------------------------------------------------------------------- */
+/* --- The floating point mode ------------------------------------------------------------------------------------- */
 
 static void test_rounding_mode_shows(void **state) {
     (void)state;

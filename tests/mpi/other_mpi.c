@@ -1,4 +1,5 @@
-/* other_mpi.c - preloaded into ranks: an MPI library that is another one in each process, and fails as Open MPI then does. */
+/* other_mpi.c - preloaded into ranks: an MPI library that is another one in each process, and fails as Open MPI then
+ * does. */
 // SPDX-License-Identifier: Apache-2.0
 #include <mpi.h>
 #include <stdio.h>

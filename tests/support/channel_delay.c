@@ -85,7 +85,7 @@ static mr_channel_request handle_of(const delay *d, const request *r) {
     return (mr_channel_request)r->generation << 32 | (mr_channel_request)(r - d->requests + 1);
 }
 
-/* --- Held sends ---------------------------------------------------------------------------------------------------- */
+/* --- Held sends -------------------------------------------------------------------------------------------------- */
 
 static void hold(delay *d, request *r) {
     int32_t *at = &d->held;
@@ -136,7 +136,7 @@ static void release_due(delay *d) {
     }
 }
 
-/* --- The channel -------------------------------------------------------------------------------------------------- */
+/* --- The channel ------------------------------------------------------------------------------------------------- */
 
 static mr_status delay_post_send(mr_channel *ch, int32_t peer, uint32_t tag, const void *data, size_t bytes,
                                  mr_channel_request *out, mr_err *err) {

@@ -1,6 +1,7 @@
-/* tests/support/channel_delay.h - a channel whose messages take time, around any other: latency with jitter, a bandwidth, loss as
- * a reliable transport shows it, and an end after a while. Messages of one (peer, tag) stay in order; those of others overtake each other where jitter
- * lets them. Delays are served while the sending endpoint waits, tests, or makes progress.
+/* tests/support/channel_delay.h - a channel whose messages take time, around any other: latency with jitter, a
+ * bandwidth, loss as a reliable transport shows it, and an end after a while. Messages of one (peer, tag) stay in
+ * order; those of others overtake each other where jitter lets them. Delays are served while the sending endpoint
+ * waits, tests, or makes progress.
  * Owns:    the inner channel, and a table of requests sized at create. Nothing is allocated after that.
  * Threads: as the inner channel.
  * Errors:  those of the inner channel; MR_E_PEER_LOST of everything at an endpoint that has died. */

@@ -1,5 +1,5 @@
-/* tests/support/channel_fault.h - a channel around another one that fails when the test says so: its waits with any status, or its
- * next message with a wrong byte.
+/* tests/support/channel_fault.h - a channel around another one that fails when the test says so: its waits with any
+ * status, or its next message with a wrong byte.
  * Owns:    the inner channel. Threads: as the inner channel; is_on is set by any.
  * Errors:  those of the inner channel, and the fault's. */
 // SPDX-License-Identifier: Apache-2.0

@@ -1,6 +1,6 @@
-/* tests/support/fake_api.h - the calls of coordinator/serving/api/api.h without a model: a thread answers each call after a
- * while, with its own body inside: {"echo":BODY}. A body that has "refuse" in it gets status 400, one with "fail" 503;
- * some calls are told to come later. Link it in front of mr_api.
+/* tests/support/fake_api.h - the calls of coordinator/serving/api/api.h without a model: a thread answers each call
+ * after a while, with its own body inside: {"echo":BODY}. A body that has "refuse" in it gets status 400, one with
+ * "fail" 503; some calls are told to come later. Link it in front of mr_api.
  * Threads: as the real one. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_SUPPORT_FAKE_API_H

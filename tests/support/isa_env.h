@@ -1,5 +1,5 @@
-/* tests/support/isa_env.h - MILLRACE_CPU_ISA for a moment: what caps the instruction sets of a whole run of the tests is put
- * back after it. Threads: caller serialises. */
+/* tests/support/isa_env.h - MILLRACE_CPU_ISA for a moment: what caps the instruction sets of a whole run of the tests
+ * is put back after it. Threads: caller serialises. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_SUPPORT_ISA_ENV_H
 #define MR_TESTS_SUPPORT_ISA_ENV_H

@@ -64,7 +64,7 @@ typedef struct test_device {
     test_device_stats stats;  /* the caller's */
 } test_device;
 
-/* --- The device's thread ----------------------------------------------------------------------------------------------- */
+/* --- The device's thread ----------------------------------------------------------------------------------------- */
 
 static void delay(test_device *d) {
     if (d->options.max_delay_us == 0)
@@ -151,7 +151,7 @@ static void serve(void *ctx) {
     }
 }
 
-/* --- Calls ------------------------------------------------------------------------------------------------------------- */
+/* --- Calls ------------------------------------------------------------------------------------------------------- */
 
 static mr_status broken(mr_err *err) {
     return mr_err_set(err, MR_E_DEVICE, "the test device is broken");
@@ -235,7 +235,7 @@ static bool supports(const mr_backend *base, const mr_tensor *tensors, const mr_
            d->cpu->ops->supports(d->cpu, tensors, n);
 }
 
-/* --- Memory ------------------------------------------------------------------------------------------------------------ */
+/* --- Memory ------------------------------------------------------------------------------------------------------ */
 
 static mr_status add_buffer(test_device *d, const device_buffer *made, mr_buffer **out, mr_err *err) {
     int i = 0;
@@ -365,7 +365,7 @@ static mr_status weight_load(mr_backend *base, const mr_tensor *t, const uint8_t
     return give(d, &c, out, err);
 }
 
-/* --- Programs ---------------------------------------------------------------------------------------------------------- */
+/* --- Programs ---------------------------------------------------------------------------------------------------- */
 
 static void program_destroy(mr_backend *base, mr_program *p) {
     test_device *d = (test_device *)base;

@@ -1,7 +1,8 @@
-/* tests/support/test_device.h - a backend that is as awkward as a device may be, and computes with a CPU backend of its own.
- * Its memory cannot be touched by the host: buffers have no address, and their pages are closed but while its own thread
- * works. Calls go into an ordered queue; they begin late, and their fences are reached later still. The destination of a get
- * holds rubbish until then. It runs only the ops that it is told to, has as much memory as it is told, and may break.
+/* tests/support/test_device.h - a backend that is as awkward as a device may be, and computes with a CPU backend of its
+ * own. Its memory cannot be touched by the host: buffers have no address, and their pages are closed but while its own
+ * thread works. Calls go into an ordered queue; they begin late, and their fences are reached later still. The
+ * destination of a get holds rubbish until then. It runs only the ops that it is told to, has as much memory as it is
+ * told, and may break.
  * Owns:    one thread, one CPU backend, its buffers' pages.
  * Threads: as backends/backend.h says; test_device_stats may be read where calls may be made.
  * Errors:  MR_E_NO_MEMORY: more than memory_bytes. MR_E_DEVICE: from call fail_at on. */

@@ -33,7 +33,7 @@ tiny_desc tiny_default(const char *arch, mr_type type) {
     };
 }
 
-/* --- Random values ---------------------------------------------------------------------------------------------------- */
+/* --- Random values ----------------------------------------------------------------------------------------------- */
 
 /* Bytes one after the other out of one stream. */
 typedef struct source {
@@ -114,7 +114,7 @@ void *tiny_random(mr_type type, int64_t n, float amplitude, uint64_t seed) {
     return p;
 }
 
-/* --- The file ---------------------------------------------------------------------------------------------------------- */
+/* --- The file ---------------------------------------------------------------------------------------------------- */
 
 typedef struct maker {
     gguf_writer *w;
@@ -248,7 +248,7 @@ gguf_writer *tiny_model_write(const tiny_desc *d) {
     return m.w;
 }
 
-/* --- The open model ---------------------------------------------------------------------------------------------------- */
+/* --- The open model ---------------------------------------------------------------------------------------------- */
 
 static tiny_model *finish_open(tiny_model *m, mr_status status, mr_err *err) {
     if (status == MR_OK)

@@ -1,9 +1,9 @@
-/* tests/support/tiny_model.h - small models with random weights, made in memory: whole GGUF files of any architecture and
- * type that this version runs, and their matrices' blocks.
+/* tests/support/tiny_model.h - small models with random weights, made in memory: whole GGUF files of any architecture
+ * and type that this version runs, and their matrices' blocks.
  * Owns:    a tiny_model owns its file, its tables and its text; everything lives until destroy.
  * Threads: caller serialises.
- * Errors:  none: it is for tests, and ends the process when the model cannot be made. The file is made without mr_alloc;
- *          opening it is not, so a sweep over failing allocations opens first. */
+ * Errors:  none: it is for tests, and ends the process when the model cannot be made. The file is made without
+ *          mr_alloc; opening it is not, so a sweep over failing allocations opens first. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_SUPPORT_TINY_MODEL_H
 #define MR_TESTS_SUPPORT_TINY_MODEL_H

@@ -1,5 +1,6 @@
-/* tests/unit/test_batch_store.c - OpenAI's Files and Batches over a folder: uploads, batches to their end, cancelled ones, those
- * that a restart finds unfinished, and requests that are wrong. The calls are those of tests/support/fake_api.c. */
+/* tests/unit/test_batch_store.c - OpenAI's Files and Batches over a folder: uploads, batches to their end, cancelled
+ * ones, those that a restart finds unfinished, and requests that are wrong. The calls are those of
+ * tests/support/fake_api.c. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

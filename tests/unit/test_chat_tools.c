@@ -1,5 +1,5 @@
-/* tests/unit/test_chat_tools.c - tools on their way to the model: what the grammar of a forced call lets through is a call
- * for the parser, with the arguments that the schema asks for; and what models are told about tools. */
+/* tests/unit/test_chat_tools.c - tools on their way to the model: what the grammar of a forced call lets through is a
+ * call for the parser, with the arguments that the schema asks for; and what models are told about tools. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <string.h>
@@ -64,7 +64,7 @@ static void test_instruct_refuses(void **state) {
     json_decref(list);
 }
 
-/* --- Grammars ----------------------------------------------------------------------------------------------------- */
+/* --- Grammars ---------------------------------------------------------------------------------------------------- */
 
 enum { N_BYTES = 256, N_TEXTS = 24, MAX_TEXT_BYTES = 4000 };
 

@@ -1,5 +1,5 @@
-/* The number of threads of a program follows from the times of its runs. No clock: each test says how long a run takes on so
- * many threads. */
+/* The number of threads of a program follows from the times of its runs. No clock: each test says how long a run takes
+ * on so many threads. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/cpu_choice.h"
 #include "tests/support/rng.h"
@@ -120,8 +120,8 @@ static void test_it_does_not_flap_where_numbers_are_alike(void **state) {
     }
 }
 
-/* Time slices of 3 ms, after which other programs have the core for some milliseconds; with two threads, either may be the one
- * that waits. */
+/* Time slices of 3 ms, after which other programs have the core for some milliseconds; with two threads, either may be
+ * the one that waits. */
 static double sliced(machine *m, int32_t n, double now_ns) {
     double need_ns = n == 1 ? 0.2 * MS : 0.3 * MS, ns = need_ns;
     (void)now_ns;

@@ -1,5 +1,5 @@
-/* tests/unit/test_file_cache.c - the cached file with its list of blocks, and the hashes that are kept of a model file: over
- * restarts, kills, damage, and several users at the same time. */
+/* tests/unit/test_file_cache.c - the cached file with its list of blocks, and the hashes that are kept of a model file:
+ * over restarts, kills, damage, and several users at the same time. */
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <signal.h>
@@ -116,8 +116,8 @@ static void test_restart(void **state) {
     mr_file_cache_close(c);
 }
 
-/* Without a seal blocks are looked at when they are asked for; one that is damaged does not count, neither then nor later.
- * Sealing does not look at the others, which stay in doubt. */
+/* Without a seal blocks are looked at when they are asked for; one that is damaged does not count, neither then nor
+ * later. Sealing does not look at the others, which stay in doubt. */
 static void test_killed(void **state) {
     (void)state;
     mr_file_cache *c = open_cache(2);
@@ -234,7 +234,7 @@ static void test_no_memory(void **state) {
     }
 }
 
-/* --- Hashes of a file that is here --------------------------------------------------------------------------------- */
+/* --- Hashes of a file that is here ------------------------------------------------------------------------------- */
 
 typedef struct bell {
     mr_mutex lock;

@@ -7,7 +7,7 @@
 #include "test_graph_support.h"
 #include "tests/support/test.h"
 
-/* --- Shapes ------------------------------------------------------------------------------------------------------------ */
+/* --- Shapes ------------------------------------------------------------------------------------------------------ */
 
 static int32_t norm_that_does_not_divide(mr_graph *g) {
     return mr_graph_rms_norm(g, add_rows(g), add_vector(g, WIDTH - 1), 1e-5f);
@@ -289,7 +289,7 @@ static void test_a_graph_without_nodes(void **state) {
     mr_graph_destroy(g);
 }
 
-/* --- What a backend does not do ---------------------------------------------------------------------------------------- */
+/* --- What a backend does not do ---------------------------------------------------------------------------------- */
 
 static void test_an_unsupported_node_is_named(void **state) {
     (void)state;
@@ -329,7 +329,7 @@ static void test_the_cpu_names_heads_that_do_not_fit(void **state) {
     mr_backend_destroy(be);
 }
 
-/* --- Allocations that fail --------------------------------------------------------------------------------------------- */
+/* --- Allocations that fail --------------------------------------------------------------------------------------- */
 
 static mr_status build_and_place(mr_backend *be, mr_buffer *work, mr_graph **out, mr_err *err) {
     mr_graph_stats stats;

@@ -48,8 +48,8 @@ static void test_words(void **state) {
     unsetenv("MILLRACE_GRAPH_REUSE");
 }
 
-/* Builds, runs and destroys a graph of some layers; returns what was logged meanwhile, to be freed. offset: of the tensor
- * that has that name. */
+/* Builds, runs and destroys a graph of some layers; returns what was logged meanwhile, to be freed. offset: of the
+ * tensor that has that name. */
 static char *run_graph(const char *debug, const char *name, size_t *offset) {
     FILE *f = tmpfile();
     mr_backend *be = NULL;

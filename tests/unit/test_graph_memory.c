@@ -11,7 +11,7 @@
 
 enum { SEED = 7, N_GRAPHS = 400, MAX_INPUT_TENSORS = 16 };
 
-/* --- The oracle -------------------------------------------------------------------------------------------------------- */
+/* --- The oracle -------------------------------------------------------------------------------------------------- */
 
 typedef struct range {
     size_t from, to; /* in units of the alignment */
@@ -124,7 +124,7 @@ static void simulate(const mr_graph *g, const mr_graph_stats *stats, size_t unit
     free(s.owner);
 }
 
-/* --- Random graphs ----------------------------------------------------------------------------------------------------- */
+/* --- Random graphs ----------------------------------------------------------------------------------------------- */
 
 /* Tensors of [WIDTH, step rows] or [WIDTH, rows with logits] that the next node may read. */
 typedef struct maker {
@@ -308,7 +308,7 @@ static void test_deep_models_take_the_memory_of_two_layers(void **state) {
     }
 }
 
-/* --- In place ---------------------------------------------------------------------------------------------------------- */
+/* --- In place ---------------------------------------------------------------------------------------------------- */
 
 static bool same_place(const mr_graph *g, int32_t a, int32_t b) {
     return mr_graph_tensor(g, a)->offset == mr_graph_tensor(g, b)->offset;

@@ -127,7 +127,7 @@ static void test_nodes_without_dependencies_are_one_group(void **state) {
     mr_graph_destroy(g);
 }
 
-/* --- Fusion ------------------------------------------------------------------------------------------------------------ */
+/* --- Fusion ------------------------------------------------------------------------------------------------------ */
 
 /* Builds a norm and what reads it. */
 typedef struct fused_case {

@@ -1,5 +1,5 @@
-/* Graphs over several backends: who runs what, how many splits and copies there are, and that nothing is read before it is
- * there or written before it was read. (Whole models: test_stage_devices.) */
+/* Graphs over several backends: who runs what, how many splits and copies there are, and that nothing is read before it
+ * is there or written before it was read. (Whole models: test_stage_devices.) */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -86,7 +86,7 @@ static int32_t home_of(const rig *r, int32_t id) {
     return maker_of(r->g, id)->backend;
 }
 
-/* --- Who runs what ----------------------------------------------------------------------------------------------------- */
+/* --- Who runs what ----------------------------------------------------------------------------------------------- */
 
 /* Three products of one row: it goes over once, and each result comes back once. */
 static void test_a_tensor_is_copied_once(void **state) {
@@ -205,7 +205,7 @@ static void test_what_cannot_be(void **state) {
     rig_destroy(&r);
 }
 
-/* --- Running ----------------------------------------------------------------------------------------------------------- */
+/* --- Running ----------------------------------------------------------------------------------------------------- */
 
 /* x times the identity, on one of the backends: the same values. */
 static int32_t carry(rig *r, int32_t home, int32_t x) {
@@ -254,8 +254,8 @@ static void count_call(void *ctx) {
     ++*(int *)ctx;
 }
 
-/* The slow device A is given x, and the host goes on with what the quick device B has made. It must not write over x, whose
- * last reader is A, before A has taken it: there is no other reason to wait for A then. */
+/* The slow device A is given x, and the host goes on with what the quick device B has made. It must not write over x,
+ * whose last reader is A, before A has taken it: there is no other reason to wait for A then. */
 static void test_the_host_waits_before_it_writes_over_what_is_copied(void **state) {
     (void)state;
     for (int32_t n_waits = 1; n_waits <= 41; n_waits += 20) {
@@ -306,8 +306,8 @@ static void test_copies_take_the_rows_that_are_real(void **state) {
     rig_destroy(&r);
 }
 
-/* A product whose matrix lives with the CPU. Per row it takes the CPU 4.1 us and the device 0.4; taking the matrix there
- * takes 16 us, and the row there and back 0.5. */
+/* A product whose matrix lives with the CPU. Per row it takes the CPU 4.1 us and the device 0.4; taking the matrix
+ * there takes 16 us, and the row there and back 0.5. */
 static void check_offload(int32_t n_rows, bool has_source, double copied_bytes_per_s, bool expected) {
     static float rows[WIDTH][WIDTH];
     rig r = rig_make(BIT(MR_OP_MATMUL), 0);

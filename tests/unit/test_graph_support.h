@@ -1,4 +1,5 @@
-/* tests/unit/test_graph_support.h - what the tests of the graph share: a backend that computes nothing, and the layer of a made-up model.
+/* tests/unit/test_graph_support.h - what the tests of the graph share: a backend that computes nothing, and the layer
+ * of a made-up model.
  * Threads: caller serialises. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_UNIT_TEST_GRAPH_SUPPORT_H

@@ -1,5 +1,6 @@
-/* tests/unit/test_ledger_shared.c - sequences with common beginnings over one ledger: every block that a sequence is given
- * holds what it expects, and every account adds up. The test keeps the content of each block as the steps would have left it. */
+/* tests/unit/test_ledger_shared.c - sequences with common beginnings over one ledger: every block that a sequence is
+ * given holds what it expects, and every account adds up. The test keeps the content of each block as the steps would
+ * have left it. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

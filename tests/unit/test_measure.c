@@ -146,7 +146,8 @@ static void test_without_memory(void **state) {
     rig_stop(&r);
 }
 
-/* The trials of a kind are as many as there is memory for: that one of them does not fit does not end the measurement. */
+/* The trials of a kind are as many as there is memory for: that one of them does not fit does not end the
+ * measurement. */
 static void test_fewer_trials_without_memory(void **state) {
     (void)state;
     tiny_desc d = tiny_default("llama", MR_TYPE_F16);

@@ -1,4 +1,5 @@
-/* tests/unit/test_micro_batches.c - the formula against a simulation of a pipeline, and the choice against all others. */
+/* tests/unit/test_micro_batches.c - the formula against a simulation of a pipeline, and the choice against all
+ * others. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/planning/micro_batches.h"
 #include "engine/base/rng.h"
@@ -39,8 +40,9 @@ static mr_pipeline_times random_pipeline(mr_step_times stages[MAX_STAGES]) {
     return t;
 }
 
-/* Runs N_ROUNDS tokens of all sequences through the pipeline, step by step: a micro-batch starts its next token when its ids
- * are back, a stage takes one step at a time. The hops are those of the whole way, so they are counted once, at its end. */
+/* Runs N_ROUNDS tokens of all sequences through the pipeline, step by step: a micro-batch starts its next token when
+ * its ids are back, a stage takes one step at a time. The hops are those of the whole way, so they are counted once, at
+ * its end. */
 static double simulate(const mr_pipeline_times *t, int32_t n, int32_t m) {
     double free_at[MAX_STAGES] = {0}, back_at[64] = {0}, start = 0, end = 0, rows = (double)n / m;
     for (int round = 0; round < N_ROUNDS; round++) {

@@ -62,7 +62,7 @@ static tiny_model *edited(tiny_desc d, tiny_edit edit) {
     return tiny_model_create(&d);
 }
 
-/* --- Tensors that do not fit ------------------------------------------------------------------------------------------- */
+/* --- Tensors that do not fit ------------------------------------------------------------------------------------- */
 
 static const char *const LAYER_TENSORS[] = {
     "attn_norm.weight", "attn_q.weight",   "attn_k.weight", "attn_v.weight",   "attn_output.weight",
@@ -233,7 +233,7 @@ static void test_rope_factors_that_are_none(void **state) {
     expect_loads(tiny_model_create(&d), 0, 2);
 }
 
-/* --- Sizes and loading ------------------------------------------------------------------------------------------------- */
+/* --- Sizes and loading ------------------------------------------------------------------------------------------- */
 
 /* Cut or whole, the layers take the same; every stage has the RoPE constant. */
 static void test_stages_add_up_to_the_model(void **state) {

@@ -1,5 +1,5 @@
-/* tests/unit/test_planner.c - the planner against all plans there are, on small random clusters; and clusters whose best
- * plan is plain. */
+/* tests/unit/test_planner.c - the planner against all plans there are, on small random clusters; and clusters whose
+ * best plan is plain. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stdio.h>
@@ -81,7 +81,7 @@ static void cluster_random(cluster *c, int32_t n_ranks, int32_t n_layers, bool e
         .kv_tokens = random_int(1, 20)};
 }
 
-/* --- All plans ------------------------------------------------------------------------------------------------------ */
+/* --- All plans --------------------------------------------------------------------------------------------------- */
 
 static bool fits(const cluster *c, const mr_plan *plan) {
     const mr_model_memory *m = &c->config.memory;
@@ -258,10 +258,10 @@ static void test_orders(void **state) {
     assert_in_range(n_found, N_CLUSTERS / 4, N_CLUSTERS - 5);
 }
 
-/* --- Plain clusters ------------------------------------------------------------------------------------------------- */
+/* --- Plain clusters ---------------------------------------------------------------------------------------------- */
 
-/* Ranks of equal speed and much memory, one on each host; a layer takes 0.1 ms for each row: where many rows took no longer
- * than one, a second rank would be of no use. */
+/* Ranks of equal speed and much memory, one on each host; a layer takes 0.1 ms for each row: where many rows took no
+ * longer than one, a second rank would be of no use. */
 static void cluster_plain(cluster *c, int32_t n_ranks, int32_t n_layers) {
     cluster_random(c, n_ranks, n_layers, true);
     memset(c->kind, 0, sizeof c->kind);
@@ -453,7 +453,7 @@ static void test_out_of_memory(void **state) {
     mr_mem_fail_at(-1);
 }
 
-/* --- Large clusters ------------------------------------------------------------------------------------------------- */
+/* --- Large clusters ---------------------------------------------------------------------------------------------- */
 
 /* The least time in which ranks can have n_layers equal layers together, as whole ones. */
 static double least_seconds(const mr_rank_facts *ranks, int32_t n_ranks, int32_t n_layers) {

@@ -170,8 +170,8 @@ static int count_woken(mr_prefix_cache *c) {
     return n;
 }
 
-/* Who waits for a promised key is woken when it is ready, and when its block is let go before; not for other keys, and not
- * after its wait was ended. */
+/* Who waits for a promised key is woken when it is ready, and when its block is let go before; not for other keys, and
+ * not after its wait was ended. */
 static void test_waits(void **state) {
     (void)state;
     mr_prefix_cache *c;

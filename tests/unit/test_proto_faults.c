@@ -63,7 +63,8 @@ static faulty faulty_over(mr_channel *real, int posts_left) {
                     .posts_left = posts_left};
 }
 
-/* Sends message number i, a decode step, or at i == 4 something malformed; false when the link has no room or no memory. */
+/* Sends message number i, a decode step, or at i == 4 something malformed; false when the link has no room or no
+ * memory. */
 static bool put_step(mr_outbox *out, uint32_t i) {
     Millrace__Run runs[RUNS], *run_list[RUNS];
     Millrace__StepPlan step = MILLRACE__STEP_PLAN__INIT;

@@ -58,8 +58,8 @@ static void expect_done(mr_channel *ch, mr_channel_request r) {
     assert_true(c.done);
 }
 
-/* More endpoints than an endpoint has lists: each receive still gets the peer that it names, whichever comes first. What is
- * sent to an endpoint that is not open yet waits for it. */
+/* More endpoints than an endpoint has lists: each receive still gets the peer that it names, whichever comes first.
+ * What is sent to an endpoint that is not open yet waits for it. */
 static void many_endpoints(bool send_first) {
     mr_local_hub *hub = NULL;
     mr_channel *ch[MANY] = {NULL};

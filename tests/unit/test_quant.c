@@ -38,7 +38,7 @@ static void put_half(uint8_t *p, uint16_t h) {
     p[1] = (uint8_t)(h >> 8);
 }
 
-/* --- One block with its values, for each type -------------------------------------------------------------------------- */
+/* --- One block with its values, for each type -------------------------------------------------------------------- */
 
 /* 2 bytes of scale, then 32 signed bytes. */
 static void make_q8_0(uint8_t *block, float *values) {
@@ -121,7 +121,7 @@ static make_fn *const MAKERS[MR_TYPE_FILE_COUNT] = {
     [MR_TYPE_Q4_K] = make_q4_k, [MR_TYPE_Q6_K] = make_q6_k,
 };
 
-/* --- Tests -------------------------------------------------------------------------------------------------------------- */
+/* --- Tests ------------------------------------------------------------------------------------------------------- */
 
 static void check_type(mr_type type, make_fn *make) {
     const mr_type_info *info = mr_type_get(type);
@@ -154,7 +154,8 @@ static void test_described_types(void **state) {
     }
 }
 
-/* One type of quant_types.bin (made by make_quant_types.py with the Python package gguf 0.19). Returns what follows it. */
+/* One type of quant_types.bin (made by make_quant_types.py with the Python package gguf 0.19). Returns what follows
+ * it. */
 static const uint8_t *check_recorded(const uint8_t *p, const uint8_t *end, bool seen[MR_TYPE_FILE_COUNT]) {
     int32_t head[3];
     assert_true((size_t)(end - p) >= sizeof head);

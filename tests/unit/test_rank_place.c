@@ -98,7 +98,7 @@ static void test_places(void **state) {
             fail_msg("case %zu: %s", i, cases[i].env[0] ? cases[i].env[0] : "nothing set");
 }
 
-/* --- Shares ------------------------------------------------------------------------------------------------------- */
+/* --- Shares ------------------------------------------------------------------------------------------------------ */
 
 static mr_cores cores_of_host;
 static int32_t *const all = cores_of_host.cpu_ids;

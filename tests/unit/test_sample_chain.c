@@ -68,7 +68,7 @@ static void expect_set(const candidates *c, const bool *want, int32_t n_vocab) {
     assert_true(c->max_logit == max);
 }
 
-/* --- Stages that narrow ------------------------------------------------------------------------------------------- */
+/* --- Stages that narrow ------------------------------------------------------------------------------------------ */
 
 static void test_top_n_sigma(void **state) {
     (void)state;
@@ -220,7 +220,7 @@ static void test_xtc_comes_as_often_as_wanted(void **state) {
     assert_true(n > 2800 && n < 3200); /* some four standard deviations */
 }
 
-/* --- Stages that change ------------------------------------------------------------------------------------------- */
+/* --- Stages that change ------------------------------------------------------------------------------------------ */
 
 static mr_sampler *make(int32_t n_vocab, const mr_sampling_params *params, const int32_t *ids, int32_t n_ids,
                         int32_t n_generated) {
@@ -438,7 +438,7 @@ static void test_dry(void **state) {
     assert_true(n_penalised > 200);
 }
 
-/* --- Mirostat ----------------------------------------------------------------------------------------------------- */
+/* --- Mirostat ---------------------------------------------------------------------------------------------------- */
 
 /* What Mirostat 2 leaves at a temperature of 1.25, and the surprise of one of these. */
 static double mirostat_reference(int32_t n, double mu, bool *want, double *out_total) {
@@ -561,7 +561,7 @@ static void test_mirostat_1(void **state) {
     }
 }
 
-/* --- Log-probabilities -------------------------------------------------------------------------------------------- */
+/* --- Log-probabilities ------------------------------------------------------------------------------------------- */
 
 static void test_logprobs(void **state) {
     (void)state;
@@ -597,7 +597,7 @@ static void test_logprobs(void **state) {
     assert_int_equal(mr_logprobs_get(scratch, logits, 2, 0, 3, &l), MR_E_NUMERICS);
 }
 
-/* --- All together ------------------------------------------------------------------------------------------------- */
+/* --- All together ------------------------------------------------------------------------------------------------ */
 
 static const int32_t SOME_IDS[] = {5, 9, 100, 17};
 static const float SOME_BIASES[] = {3, -2.5f, -INFINITY, 4};

@@ -1,5 +1,5 @@
-/* tests/unit/test_scheduler.c - the rules of the ring (ARCHITECTURE.md) as properties of every step, over random arrivals,
- * lengths, early ends and delays. The test is the job: it admits, brings tokens back, and ends sequences. */
+/* tests/unit/test_scheduler.c - the rules of the ring (ARCHITECTURE.md) as properties of every step, over random
+ * arrivals, lengths, early ends and delays. The test is the job: it admits, brings tokens back, and ends sequences. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -46,7 +46,7 @@ static void on_logits(void *ctx, int32_t first_position, int32_t n_rows, const f
     (void)logits;
 }
 
-/* --- The job ---------------------------------------------------------------------------------------------------------- */
+/* --- The job ----------------------------------------------------------------------------------------------------- */
 
 static void sim_init(sim *s, uint64_t seed, int32_t n_stages, int32_t max_rows) {
     mr_err err;
@@ -143,7 +143,7 @@ static void land(sim *s) {
         finish(s, e);
 }
 
-/* --- The properties ----------------------------------------------------------------------------------------------------- */
+/* --- The properties ---------------------------------------------------------------------------------------------- */
 
 /* A live sequence before the step was made. */
 typedef struct before {
@@ -396,7 +396,7 @@ static void test_rows_that_starve(void **state) {
     mr_journal_destroy(j);
 }
 
-/* --- What a step has, in small scenes ----------------------------------------------------------------------------------- */
+/* --- What a step has, in small scenes ---------------------------------------------------------------------------- */
 
 /* A scheduler with a ledger and a journal of its own; steps come back when the scene says so. */
 typedef struct scene {
@@ -597,8 +597,8 @@ static void test_token_budget(void **state) {
         }
 }
 
-/* Where many prompts wait, those who decode are not slower than twice what they will be when all of these decode too; and
- * the prompts are read in at most the share of the time that this leaves them. */
+/* Where many prompts wait, those who decode are not slower than twice what they will be when all of these decode too;
+ * and the prompts are read in at most the share of the time that this leaves them. */
 static void test_token_budget_of_many(void **state) {
     (void)state;
     enum { N_PROMPTS = 32, N_PROMPT = 64 };

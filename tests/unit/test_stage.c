@@ -1,6 +1,6 @@
-/* Invariant I1 on small models: the logits of a row have the same bits for any cut, chunking, company in the step, order
- * of KV blocks, number of threads, instruction set and layout of the weights. Combinations are pairwise: every value of a factor meets every
- * value of every other. */
+/* Invariant I1 on small models: the logits of a row have the same bits for any cut, chunking, company in the step,
+ * order of KV blocks, number of threads, instruction set and layout of the weights. Combinations are pairwise: every
+ * value of a factor meets every value of every other. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 
 enum { SEED = 5, MAX_COMBINATIONS = 64 };
 
-/* --- Combinations ------------------------------------------------------------------------------------------------------ */
+/* --- Combinations ------------------------------------------------------------------------------------------------ */
 
 enum { F_STAGES, F_CHUNK, F_THREADS, F_ISA, F_TOGETHER, F_SHUFFLED, F_MAPPED, N_FACTORS };
 static const int32_t CHUNKS[] = {1, 3, 7, CHAIN_MAX_ROWS};
@@ -64,7 +64,7 @@ static void choose_combinations(void) {
     }
 }
 
-/* --- Two sequences ----------------------------------------------------------------------------------------------------- */
+/* --- Two sequences ----------------------------------------------------------------------------------------------- */
 
 static const int32_t LENGTHS[CHAIN_SEQUENCES] = {70, 21};
 enum { MAX_LENGTH = 70 };
@@ -143,7 +143,7 @@ static void expect_same(const result *got, const result *want, const char *what)
                 fail_msg("%s: the logits of sequence %d, position %d differ", what, s, i);
 }
 
-/* --- The test ---------------------------------------------------------------------------------------------------------- */
+/* --- The test ---------------------------------------------------------------------------------------------------- */
 
 /* False when this machine lacks the instruction set. */
 static bool check_combination(const tiny_model *m, const combination *c, mr_type kv_type, const result *want) {

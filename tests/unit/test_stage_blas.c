@@ -1,5 +1,5 @@
-/* Stages with BLAS beside the CPU: logits are close to the exact ones, few rows keep the exact bits where they are left to the
- * CPU, and a step allocates nothing. */
+/* Stages with BLAS beside the CPU: logits are close to the exact ones, few rows keep the exact bits where they are left
+ * to the CPU, and a step allocates nothing. */
 // SPDX-License-Identifier: Apache-2.0
 #include <dirent.h>
 #include <stdio.h>
@@ -147,7 +147,8 @@ static void test_few_rows_are_left_to_the_cpu(void **state) {
     tiny_model_destroy(m);
 }
 
-/* Loads a stage whose types in the bits of choice go to BLAS from min_rows on, and compares it with what was measured. */
+/* Loads a stage whose types in the bits of choice go to BLAS from min_rows on, and compares it with what was
+ * measured. */
 static void check_room(const mr_stage_config *config, mr_backend *cpu, const mr_type types[2], int choice,
                        int32_t min_rows, const mr_stage_sizes *measured) {
     mr_stage_config c = *config;

@@ -1,4 +1,5 @@
-/* tests/unit/test_stage_chain.h - a model cut into stages by hand: runs steps through them one after the other and gives the logits.
+/* tests/unit/test_stage_chain.h - a model cut into stages by hand: runs steps through them one after the other and
+ * gives the logits.
  * Threads: caller serialises.
  * Errors:  fail the test. */
 // SPDX-License-Identifier: Apache-2.0

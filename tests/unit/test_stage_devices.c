@@ -1,5 +1,5 @@
-/* Stages over several backends: whatever runs where, the logits have the bits that the CPU alone gives, a step allocates
- * nothing, and a device that breaks or is full is one clear error. */
+/* Stages over several backends: whatever runs where, the logits have the bits that the CPU alone gives, a step
+ * allocates nothing, and a device that breaks or is full is one clear error. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ enum { SEED = 11, PROMPT = 21, LENGTH = 30, MAX_VOCAB = 128 };
 
 #define BIT(op) (1u << (op))
 
-/* --- The same tokens through any stage --------------------------------------------------------------------------------- */
+/* --- The same tokens through any stage --------------------------------------------------------------------------- */
 
 typedef float logits[CHAIN_SEQUENCES][LENGTH][MAX_VOCAB];
 
@@ -112,7 +112,7 @@ static tiny_model *make_model(const char *arch, mr_type type, logits want) {
     return make_model_with(arch, type, 0, want);
 }
 
-/* --- Where things run -------------------------------------------------------------------------------------------------- */
+/* --- Where things run -------------------------------------------------------------------------------------------- */
 
 static test_device_options ops_of(uint32_t ops, uint64_t seed) {
     return (test_device_options){.ops = ops, .seed = seed, .max_delay_us = 40};
@@ -179,8 +179,8 @@ static void test_a_device_that_does_all_is_left_alone(void **state) {
     tiny_model_destroy(m);
 }
 
-/* As BLAS would stand beside the CPU: no tensor is copied, the file's matrices are read where they are, and few rows stay
- * on the CPU. */
+/* As BLAS would stand beside the CPU: no tensor is copied, the file's matrices are read where they are, and few rows
+ * stay on the CPU. */
 static void test_a_backend_that_multiplies_in_the_memory_of_the_host(void **state) {
     (void)state;
     static const mr_type types[] = {MR_TYPE_F32, MR_TYPE_F16, MR_TYPE_Q8_0};
@@ -205,8 +205,8 @@ static void test_a_backend_that_multiplies_in_the_memory_of_the_host(void **stat
     }
 }
 
-/* Matrices that find no room on a device are taken there for steps of many rows, where rates say so; beside a backend that
- * multiplies in the host's memory, too. */
+/* Matrices that find no room on a device are taken there for steps of many rows, where rates say so; beside a backend
+ * that multiplies in the host's memory, too. */
 static void test_matrices_are_taken_to_a_device_for_many_rows(void **state) {
     (void)state;
     for (int with_helper = 0; with_helper < 2; with_helper++)
@@ -260,7 +260,7 @@ static void test_graphs_built_anew(void **state) {
     }
 }
 
-/* --- Stages in a row share devices ------------------------------------------------------------------------------------- */
+/* --- Stages in a row share devices ------------------------------------------------------------------------------- */
 
 static void test_two_stages(void **state) {
     (void)state;
@@ -275,7 +275,7 @@ static void test_two_stages(void **state) {
     tiny_model_destroy(m);
 }
 
-/* --- What can go wrong ------------------------------------------------------------------------------------------------- */
+/* --- What can go wrong ------------------------------------------------------------------------------------------- */
 
 static mr_stage_config config_for(const tiny_model *m, mr_backend *d) {
     return (mr_stage_config){

@@ -1,5 +1,5 @@
-/* What a stage takes: as much as it says, nothing in a step, no file pages after loading, and a clear status where there
- * is too little. */
+/* What a stage takes: as much as it says, nothing in a step, no file pages after loading, and a clear status where
+ * there is too little. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static mr_stage_config config_for(const tiny_model *m, int32_t first, int32_t la
     };
 }
 
-/* --- Sizes ------------------------------------------------------------------------------------------------------------- */
+/* --- Sizes ------------------------------------------------------------------------------------------------------- */
 
 static void check_sizes(const mr_stage_config *c) {
     mr_stage_sizes measured, made;
@@ -106,7 +106,7 @@ static void test_sizes_that_cannot_be(void **state) {
     tiny_model_destroy(m);
 }
 
-/* --- Steps ------------------------------------------------------------------------------------------------------------- */
+/* --- Steps ------------------------------------------------------------------------------------------------------- */
 
 static void check_allocations(bool map_weights) {
     static float logits[CHAIN_MAX_ROWS][90];
@@ -176,10 +176,10 @@ static void test_blocks_are_used_again(void **state) {
     tiny_model_destroy(m);
 }
 
-/* --- Too little memory ------------------------------------------------------------------------------------------------- */
+/* --- Too little memory ------------------------------------------------------------------------------------------- */
 
-/* A budget that the weights, the KV cache or the work memory do not fit: one status each time, nothing is held, and with
- * room it works. */
+/* A budget that the weights, the KV cache or the work memory do not fit: one status each time, nothing is held, and
+ * with room it works. */
 static void test_a_budget_that_is_too_small(void **state) {
     (void)state;
     tiny_desc d = tiny_default("llama", MR_TYPE_F32);
@@ -240,7 +240,7 @@ static void test_failing_allocations(void **state) {
     mr_stage_destroy(NULL);
 }
 
-/* --- Pages of the file ------------------------------------------------------------------------------------------------- */
+/* --- Pages of the file ------------------------------------------------------------------------------------------- */
 
 /* Kilobytes that /proc says, of memory of our own and of files. */
 typedef struct resident {

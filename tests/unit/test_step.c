@@ -145,7 +145,7 @@ static void expect_usable(fixture *f) {
     assert_int_equal(mr_stage_run(f->stage, NULL, NULL, NULL, NULL), MR_OK);
 }
 
-/* --- Good plans -------------------------------------------------------------------------------------------------------- */
+/* --- Good plans -------------------------------------------------------------------------------------------------- */
 
 /* Two prompts in one step: rows, slots in blocks out of order, and which rows want logits. */
 static void test_rows_of_two_prompts(void **state) {
@@ -202,7 +202,7 @@ static void test_the_last_position_of_the_context(void **state) {
     assert_int_equal(mr_stage_rows(f->stage)->slots[0], 6 * 16 + 3);
 }
 
-/* --- Whether ids are there --------------------------------------------------------------------------------------------- */
+/* --- Whether ids are there --------------------------------------------------------------------------------------- */
 
 static mr_status ids_ready(fixture *f, const short_run *run, bool *out_ready, mr_err *err) {
     plan p;
@@ -270,7 +270,7 @@ static void test_a_failed_sequence_goes_on_with_id_0(void **state) {
     assert_int_equal(mr_stage_rows(f->stage)->ids[0], 0);
 }
 
-/* --- Plans that contradict --------------------------------------------------------------------------------------------- */
+/* --- Plans that contradict --------------------------------------------------------------------------------------- */
 
 static void test_slots_that_are_not_open(void **state) {
     fixture *f = *state;
@@ -336,7 +336,7 @@ static void test_too_many_rows_with_logits(void **state) {
     expect_usable(f);
 }
 
-/* --- Memory ------------------------------------------------------------------------------------------------------------ */
+/* --- Memory ------------------------------------------------------------------------------------------------------ */
 
 /* Opening a slot may fail for want of memory: whoever was there stays. */
 static void test_failing_allocations(void **state) {

@@ -1,4 +1,5 @@
-/* tests/unit/test_text_pretokenize.c - where the regular expressions cut, and that their cost grows with the text only. */
+/* tests/unit/test_text_pretokenize.c - where the regular expressions cut, and that their cost grows with the text
+ * only. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <string.h>

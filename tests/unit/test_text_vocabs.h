@@ -1,5 +1,5 @@
-/* tests/unit/test_text_vocabs.h - two small vocabularies, of the SentencePiece and of the byte-level kind, for the tests
- * of engine/text. Their descriptions may be changed before a tokenizer is made from them. */
+/* tests/unit/test_text_vocabs.h - two small vocabularies, of the SentencePiece and of the byte-level kind, for the
+ * tests of engine/text. Their descriptions may be changed before a tokenizer is made from them. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_UNIT_TEST_TEXT_VOCABS_H
 #define MR_TESTS_UNIT_TEST_TEXT_VOCABS_H

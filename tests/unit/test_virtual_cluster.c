@@ -80,8 +80,8 @@ static void test_one_stage(void **state) {
     close_scene(&s);
 }
 
-/* One sequence alone waits for every stage and every hop: the plan's, those between stages, the id's to the coordinator. A
- * further token has the hop of the id to the head for that of the plan, which is there before. */
+/* One sequence alone waits for every stage and every hop: the plan's, those between stages, the id's to the
+ * coordinator. A further token has the hop of the id to the head for that of the plan, which is there before. */
 static void test_latency(void **state) {
     (void)state;
     scene s = {.fixed_ms = {9, 19, 29}};

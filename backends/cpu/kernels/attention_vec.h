@@ -4,9 +4,9 @@
  * A block of queries (rows of one sequence in position order, times the heads that share a KV head) walks the tiles of
  * 64 positions together: scores (lanes are positions), weights, values (lanes are head elements). With a few queries
  * f16 is converted in registers, once for all of a product; with more, and always for q8_0, a part of the tile is
- * converted once into a stage of 16 KiB for the whole block. Order of accumulation: that of rule T for each query, whatever the block.
- * Positions that a query does not see: their scores are computed where a tile holds them, then replaced; their values
- * are never multiplied, because 0 * infinity is not 0.
+ * converted once into a stage of 16 KiB for the whole block. Order of accumulation: that of rule T for each query,
+ * whatever the block. Positions that a query does not see: their scores are computed where a tile holds them, then
+ * replaced; their values are never multiplied, because 0 * infinity is not 0.
  * Include after vec_avx512.h or the like with PRODUCT_SHAPES defined. Threads: pure functions. Stack: see block. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_ATTENTION_VEC_H
@@ -90,7 +90,7 @@ static int32_t next_queries(const block *u, int32_t n) {
     return (n + parts - 1) / parts;
 }
 
-/* --- Memory --------------------------------------------------------------------------------------------------------- */
+/* --- Memory ------------------------------------------------------------------------------------------------------ */
 
 /* The blocks of keys or values that hold positions [position, position + n), n <= 64. */
 static void find_blocks(const block *u, const void *store, int32_t kv_head, int32_t position, int32_t n,
@@ -129,7 +129,7 @@ static void start_ahead(block *u, const char *const *blocks, int32_t n) {
         u->next.run[i] = blocks[i];
 }
 
-/* --- Scores --------------------------------------------------------------------------------------------------------- */
+/* --- Scores ------------------------------------------------------------------------------------------------------ */
 
 /* Scores of head elements [d, d + n), added to those before; k: vectors of 16 positions, each [n][16]. */
 static void add_scores(block *u, const tile *t, const void *const k[TILE_BLOCKS], int32_t d, int32_t n) {
@@ -193,7 +193,7 @@ static void tile_scores(block *u, const tile *t) {
     }
 }
 
-/* --- Weights -------------------------------------------------------------------------------------------------------- */
+/* --- Weights ----------------------------------------------------------------------------------------------------- */
 
 /* x where the lane is in [first, last), else other. */
 MR_INLINE v16 select_range(v16 x, int32_t first, int32_t last, v16 other) {
@@ -257,7 +257,7 @@ static void tile_weights(block *u, const tile *t) {
     }
 }
 
-/* --- Values --------------------------------------------------------------------------------------------------------- */
+/* --- Values ------------------------------------------------------------------------------------------------------ */
 
 /* n elements of a value of Q8_0; the first is element d of a block of 32, whose scale is the first. */
 MR_INLINE void stage_value_q8(const int8_t *v, const float *scales, int32_t d, const int32_t n, float *stage) {
@@ -359,7 +359,7 @@ static void tile_values(block *u, const tile *t) {
     }
 }
 
-/* --- Partitions and blocks ------------------------------------------------------------------------------------------ */
+/* --- Partitions and blocks --------------------------------------------------------------------------------------- */
 
 /* The partition's state of query j into the running one. */
 static void merge(block *u, int32_t j, bool is_first_partition) {

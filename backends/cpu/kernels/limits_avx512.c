@@ -1,5 +1,5 @@
-/* backends/cpu/kernels/limits_avx512.c - the loops of limits.h. A product takes 4 or 5 cycles and two may begin in each, so that ten sums
- * at least have to be under way. */
+/* backends/cpu/kernels/limits_avx512.c - the loops of limits.h. A product takes 4 or 5 cycles and two may begin in
+ * each, so that ten sums at least have to be under way. */
 // SPDX-License-Identifier: Apache-2.0
 #include <immintrin.h>
 

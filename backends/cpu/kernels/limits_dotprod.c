@@ -1,4 +1,5 @@
-/* backends/cpu/kernels/limits_dotprod.c - the int8 loop of limits.h with NEON's dot product instructions; see limits_neon.c. */
+/* backends/cpu/kernels/limits_dotprod.c - the int8 loop of limits.h with NEON's dot product instructions; see
+ * limits_neon.c. */
 // SPDX-License-Identifier: Apache-2.0
 #include <arm_neon.h>
 

@@ -1,5 +1,5 @@
-/* backends/cpu/kernels/limits_neon.c - the loops of limits.h with NEON; see limits_avx512.c. Without the dot product instructions
- * 16 int8 products take four instructions; the loop with them is limits_dotprod.c. */
+/* backends/cpu/kernels/limits_neon.c - the loops of limits.h with NEON; see limits_avx512.c. Without the dot product
+ * instructions 16 int8 products take four instructions; the loop with them is limits_dotprod.c. */
 // SPDX-License-Identifier: Apache-2.0
 #include <arm_neon.h>
 

@@ -1,4 +1,5 @@
-/* backends/cpu/kernels/matmul_avx2.h - the epilogue of the AVX2 matrix products. A panel is two registers: rows 0..7, 8..15. */
+/* backends/cpu/kernels/matmul_avx2.h - the epilogue of the AVX2 matrix products. A panel is two registers: rows 0..7,
+ * 8..15. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_AVX2_H
 #define MR_BACKENDS_CPU_KERNELS_MATMUL_AVX2_H

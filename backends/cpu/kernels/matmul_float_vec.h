@@ -1,8 +1,9 @@
 /* backends/cpu/kernels/matmul_float_vec.h - rule M for F32, F16 and BF16 weights on 16 lanes: one fma for each k.
  * Include after vec_avx512.h or the like and the constants of matmul_tiles.h. Half precision is converted once for all
- * tiles of a chunk; activations are copied to rows that lie close, because rows of a power of two apart share cache sets.
- * BF16 comes in pairs of k, the odd one first; activations are laid out in that order. VDPBF16PS computes the same bits
- * (NUMERICS.md), but takes four times as long as two fma on Intel's cores (Emerald Rapids: 0.74 ns against 0.18). */
+ * tiles of a chunk; activations are copied to rows that lie close, because rows of a power of two apart share cache
+ * sets. BF16 comes in pairs of k, the odd one first; activations are laid out in that order. VDPBF16PS computes the
+ * same bits (NUMERICS.md), but takes four times as long as two fma on Intel's cores (Emerald Rapids: 0.74 ns against
+ * 0.18). */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_FLOAT_VEC_H
 #define MR_BACKENDS_CPU_KERNELS_MATMUL_FLOAT_VEC_H

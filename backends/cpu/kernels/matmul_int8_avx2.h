@@ -1,12 +1,12 @@
 /* backends/cpu/kernels/matmul_int8_avx2.h - rule M for the quantised types on 256-bit registers: the walk, and the dot
- * product of bytes. A format says how 32 k of a panel become bytes, scales and minima; matmul_int8_formats_avx2.h has them.
- * 32 k are decoded once for up to 32 activation rows, four of which share each load of weights.
+ * product of bytes. A format says how 32 k of a panel become bytes, scales and minima; matmul_int8_formats_avx2.h has
+ * them. 32 k are decoded once for up to 32 activation rows, four of which share each load of weights.
  *
  * With AVX-VNNI (MR_VNNI) VPDPBUSD adds four products of unsigned weight and activation to 32-bit sums: exact.
- * Without, VPMADDUBSW adds two products in 16 bits and would saturate at 32767. Activations are within -127..127 (rule Q), so
- * two products with weights of at most 15, 31, 63, 126, 128 are at most 3810, 7874, 16002, 32004, 32512: no sum saturates, and
- * 4, 4, 2, 1, 1 of them add in 16 bits (format.run). Weights of both signs up to 128 go in as |w|, and the activation takes
- * the sign; the others as w + offset, and offset times the sum of the activations is taken away.
+ * Without, VPMADDUBSW adds two products in 16 bits and would saturate at 32767. Activations are within -127..127 (rule
+ * Q), so two products with weights of at most 15, 31, 63, 126, 128 are at most 3810, 7874, 16002, 32004, 32512: no sum
+ * saturates, and 4, 4, 2, 1, 1 of them add in 16 bits (format.run). Weights of both signs up to 128 go in as |w|, and
+ * the activation takes the sign; the others as w + offset, and offset times the sum of the activations is taken away.
  * Include once for each level, after MR_VNNI is chosen. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_AVX2_H

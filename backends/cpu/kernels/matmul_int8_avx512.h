@@ -1,7 +1,7 @@
 /* backends/cpu/kernels/matmul_int8_avx512.h - rule M for quantised weights with VNNI, for every panel format.
- * A tile is 2 panels by up to 7 rows: 14 integer sums and 14 float sums. For every 32 k each of them takes 8 dpbusd, one
- * conversion, one product of scales and one fma (two with a minimum). Where these share the ports of dpbusd (Intel), 8/11
- * of the VNNI peak is therefore the limit; 8/12 with a minimum, 8/14 with two scales. */
+ * A tile is 2 panels by up to 7 rows: 14 integer sums and 14 float sums. For every 32 k each of them takes 8 dpbusd,
+ * one conversion, one product of scales and one fma (two with a minimum). Where these share the ports of dpbusd
+ * (Intel), 8/11 of the VNNI peak is therefore the limit; 8/12 with a minimum, 8/14 with two scales. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_AVX512_H
 #define MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_AVX512_H
@@ -46,7 +46,7 @@ struct weight_chunk {
     uint8_t bytes[TILE_PANELS][SUBS][8][MR_PANEL * 4];
 };
 
-/* --- What formats are decoded with: one value for each of 16 rows ------------------------------------------------------ */
+/* --- What formats are decoded with: one value for each of 16 rows ------------------------------------------------ */
 
 MR_INLINE __m512 load_f16(const uint16_t *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p));
@@ -61,7 +61,7 @@ MR_INLINE __m512 negate(__m512 x) {
     return _mm512_xor_ps(x, _mm512_set1_ps(-0.0f));
 }
 
-/* --- Activations ----------------------------------------------------------------------------------------------------- */
+/* --- Activations ------------------------------------------------------------------------------------------------- */
 
 /* The sums of each 16 of 256 activations, as 16 integers. */
 MR_INLINE __m512i sums_of_16(const int8_t *q) {
@@ -118,7 +118,7 @@ MR_INLINE void lay_out_row(const format f, const mr_matmul_args *args, int32_t r
         lay_out_halves(f, out, 16, _mm512_extractf32x8_ps(d, 1));
 }
 
-/* --- Weights --------------------------------------------------------------------------------------------------------- */
+/* --- Weights ----------------------------------------------------------------------------------------------------- */
 
 /* The block that holds sub-block j of a chunk, and which of the block's it is. */
 MR_INLINE const uint8_t *block_of(const format f, const uint8_t *w, int32_t j) {
@@ -166,9 +166,10 @@ MR_INLINE __m512i broadcast_group(const int8_t *q) {
     return _mm512_set1_epi32(v);
 }
 
-/* --- Tiles ----------------------------------------------------------------------------------------------------------- */
+/* --- Tiles ------------------------------------------------------------------------------------------------------- */
 
-/* Row r of a tile: its sums of the two panels are a and b, those of integers at hand s and u. n_rows and r are constants. */
+/* Row r of a tile: its sums of the two panels are a and b, those of integers at hand s and u. n_rows and r are
+ * constants. */
 #define OPEN(r)                                                                                                        \
     __m512 a##r = _mm512_load_ps(sums[r < n_rows ? r : 0][0]), b##r = _mm512_load_ps(sums[r < n_rows ? r : 0][1]);
 #define START(r)                                                                                                       \

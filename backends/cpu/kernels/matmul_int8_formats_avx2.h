@@ -1,5 +1,5 @@
-/* backends/cpu/kernels/matmul_int8_formats_avx2.h - how 32 k of each kind of panel are decoded, and the entry points of the
- * level: LEVEL(name) is the name with the level's suffix. Include after matmul_int8_avx2.h. */
+/* backends/cpu/kernels/matmul_int8_formats_avx2.h - how 32 k of each kind of panel are decoded, and the entry points of
+ * the level: LEVEL(name) is the name with the level's suffix. Include after matmul_int8_avx2.h. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_FORMATS_AVX2_H
 #define MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_FORMATS_AVX2_H

@@ -1,5 +1,5 @@
-/* backends/cpu/kernels/matmul_int8_formats_neon.h - how each kind of panel is decoded, and the entry points of the level:
- * LEVEL(name) is the name with the level's suffix. Include after matmul_int8_neon.h. */
+/* backends/cpu/kernels/matmul_int8_formats_neon.h - how each kind of panel is decoded, and the entry points of the
+ * level: LEVEL(name) is the name with the level's suffix. Include after matmul_int8_neon.h. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_FORMATS_NEON_H
 #define MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_FORMATS_NEON_H
@@ -12,7 +12,7 @@ MR_INLINE uint8x16_t load_rows(int i, const uint8_t group[MR_PANEL][4]) {
     return vld1q_u8(group[4 * i]);
 }
 
-/* --- Bytes of value + 128: Q8_0, X8, X8M ------------------------------------------------------------------------------ */
+/* --- Bytes of value + 128: Q8_0, X8, X8M ------------------------------------------------------------------------- */
 
 MR_INLINE int8x16_t signed_rows(int i, const uint8_t group[MR_PANEL][4]) {
     return vreinterpretq_s8_u8(veorq_u8(load_rows(i, group), vdupq_n_u8(128)));
@@ -71,7 +71,7 @@ static const format X8M = {
     .min = x8m_min,
 };
 
-/* --- Nibbles: Q4_0, IQ4_NL, MXFP4, IQ4_XS ----------------------------------------------------------------------------- */
+/* --- Nibbles: Q4_0, IQ4_NL, MXFP4, IQ4_XS ------------------------------------------------------------------------ */
 
 /* Rows i of group g of a sub-block of 32 k: 0..15. */
 MR_INLINE uint8x16_t nibble_rows(int i, const uint8_t q[4][MR_PANEL][4], int g) {
@@ -158,7 +158,7 @@ static const format IQ4_XS = {
     .scale = iq4_xs_scale,
 };
 
-/* --- Q4_K, Q5_K: a Q5_K block begins as a Q4_K block does, with its scales and low bits ------------------------------- */
+/* --- Q4_K, Q5_K: a Q5_K block begins as a Q4_K block does, with its scales and low bits -------------------------- */
 
 MR_INLINE const mr_panel_q4_k *q4_k(const uint8_t *block) {
     return (const mr_panel_q4_k *)(const void *)block;
@@ -205,7 +205,7 @@ static const format Q5_K = {
     .min = q4_k_min,
 };
 
-/* --- Q6_K ------------------------------------------------------------------------------------------------------------- */
+/* --- Q6_K -------------------------------------------------------------------------------------------------------- */
 
 MR_INLINE const mr_panel_q6_k *q6_k(const uint8_t *block) {
     return (const mr_panel_q6_k *)(const void *)block;

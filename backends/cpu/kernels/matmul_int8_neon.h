@@ -3,14 +3,14 @@
  * become signed values when they are decoded, so that no offset has to drop out. For one row, 32 k take 32 SDOT, and 12
  * instructions for the scale.
  *
- * With the dot product instructions (__ARM_FEATURE_DOTPROD) SDOT adds four products to a 32-bit sum. Without, SMULL makes
- * 16-bit products; values are within -128..127 and activations within -127..127 (rule Q), so two of them add in 16 bits
- * (32512 at most) before they are widened: exact.
+ * With the dot product instructions (__ARM_FEATURE_DOTPROD) SDOT adds four products to a 32-bit sum. Without, SMULL
+ * makes 16-bit products; values are within -128..127 and activations within -127..127 (rule Q), so two of them add in
+ * 16 bits (32512 at most) before they are widened: exact.
  *
- * SMMLA (i8mm) multiplies two rows of weights by two of activations, 8 k at once: half the instructions of SDOT. But its
- * sums mix two activation rows, so that pairs of groups have to be woven when they are decoded, and sums unwoven for every
- * scale: counted so, 44 instructions for a row and 32 k become 32, for prompts alone. Not done while there is no such
- * machine to measure it on.
+ * SMMLA (i8mm) multiplies two rows of weights by two of activations, 8 k at once: half the instructions of SDOT. But
+ * its sums mix two activation rows, so that pairs of groups have to be woven when they are decoded, and sums unwoven
+ * for every scale: counted so, 44 instructions for a row and 32 k become 32, for prompts alone. Not done while there is
+ * no such machine to measure it on.
  * Include once for each level. Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_NEON_H
@@ -70,7 +70,7 @@ MR_INLINE void lay_out_row(const format f, const mr_matmul_args *args, int32_t r
         out->d_sum[i] = out->d[i / 2] * (float)vaddlvq_s8(vld1q_s8(out->q + 16 * i));
 }
 
-/* --- Weights --------------------------------------------------------------------------------------------------------- */
+/* --- Weights ----------------------------------------------------------------------------------------------------- */
 
 /* The block that holds sub-block j of a chunk, and which of the block's it is. */
 MR_INLINE const uint8_t *block_of(const format f, const uint8_t *w, int32_t j) {
@@ -116,7 +116,7 @@ MR_INLINE void decode(const format f, const tile *t) {
     }
 }
 
-/* --- Tiles ----------------------------------------------------------------------------------------------------------- */
+/* --- Tiles ------------------------------------------------------------------------------------------------------- */
 
 /* sum += in each lane, the four values of w times activations 4i .. 4i + 3 of x. i is a constant once loops are
  * unrolled; the instructions want it written as one. */

@@ -45,7 +45,8 @@ MR_INLINE const uint8_t *next_weights(const format f, const job *j, int32_t pair
     return weights_at(f, j, j->panel + pair * TILE_PANELS + p, k);
 }
 
-/* All rows of the block times a chunk of one pair, in tiles of nearly the same height. lines: to ask for of each panel. */
+/* All rows of the block times a chunk of one pair, in tiles of nearly the same height. lines: to ask for of each
+ * panel. */
 MR_INLINE void run_pair(const format f, const job *j, tile *t, int32_t lines) {
     int32_t n_tiles = share_of(j->n_rows, TILE_ROWS), n_steps = share_of(t->n_k, STEP);
     for (int32_t left = j->n_rows; left > 0; n_tiles--) {

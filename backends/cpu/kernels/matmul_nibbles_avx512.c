@@ -14,7 +14,7 @@ MR_INLINE __m512i look_up(const int8_t values[16], int offset, __m512i indices) 
     return _mm512_shuffle_epi8(_mm512_add_epi8(table, _mm512_set1_epi8((char)offset)), indices);
 }
 
-/* --- Q4_0 and IQ4_NL ------------------------------------------------------------------------------------------------- */
+/* --- Q4_0 and IQ4_NL --------------------------------------------------------------------------------------------- */
 
 MR_INLINE const mr_panel_q4_0 *q4_0(const uint8_t *block) {
     return (const mr_panel_q4_0 *)(const void *)block;
@@ -48,7 +48,7 @@ static const format IQ4_NL = {
     .scale = q4_0_scale,
 };
 
-/* --- MXFP4 ----------------------------------------------------------------------------------------------------------- */
+/* --- MXFP4 ------------------------------------------------------------------------------------------------------- */
 
 MR_INLINE const mr_panel_mxfp4 *mxfp4(const uint8_t *block) {
     return (const mr_panel_mxfp4 *)(const void *)block;
@@ -75,7 +75,7 @@ static const format MXFP4 = {
     .scale = mxfp4_scale,
 };
 
-/* --- IQ4_XS ---------------------------------------------------------------------------------------------------------- */
+/* --- IQ4_XS ------------------------------------------------------------------------------------------------------ */
 
 MR_INLINE const mr_panel_iq4_xs *iq4_xs(const uint8_t *block) {
     return (const mr_panel_iq4_xs *)(const void *)block;

@@ -1,15 +1,15 @@
 /* backends/cpu/kernels/matmul_tiles.h - what a matrix product is cut into, for every instruction set.
  *
  * A tile is one or two panels (of 16 output rows) by a few activation rows, its sums in registers. Around it: groups
- * of panels - blocks of rows - chunks of k - pairs of panels - tiles (matmul_loops.h). Sums wait in memory between chunks,
- * so each walks K in order. For a chunk the activations are laid out once for all pairs of a group, and the weights of a
- * pair are decoded once: in registers by the first tile, which keeps them for the others while it multiplies. A pass of
- * its own for that took up to a tenth of the time of 16 rows. Meanwhile the weights that come next are asked for, evenly
- * over the tiles: only the first tile of a chunk reads them from memory.
+ * of panels - blocks of rows - chunks of k - pairs of panels - tiles (matmul_loops.h). Sums wait in memory between
+ * chunks, so each walks K in order. For a chunk the activations are laid out once for all pairs of a group, and the
+ * weights of a pair are decoded once: in registers by the first tile, which keeps them for the others while it
+ * multiplies. A pass of its own for that took up to a tenth of the time of 16 rows. Meanwhile the weights that come
+ * next are asked for, evenly over the tiles: only the first tile of a chunk reads them from memory.
  *
- * A file of kernels includes vec_avx512.h or the like, defines TILE_PANELS (1 or 2), TILE_ROWS (14 at most), CHUNK (k) and
- * STEP (k from one asking ahead to the next), includes this, defines struct row_chunk and struct weight_chunk and the
- * functions that matmul_loops.h names, and includes that. Everything is resolved at compile time. */
+ * A file of kernels includes vec_avx512.h or the like, defines TILE_PANELS (1 or 2), TILE_ROWS (14 at most), CHUNK (k)
+ * and STEP (k from one asking ahead to the next), includes this, defines struct row_chunk and struct weight_chunk and
+ * the functions that matmul_loops.h names, and includes that. Everything is resolved at compile time. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_TILES_H
 #define MR_BACKENDS_CPU_KERNELS_MATMUL_TILES_H
@@ -52,9 +52,9 @@ typedef struct tile {
     int32_t ahead_lines;               /* of each, to ask for at every step of k */
 } tile;
 
-/* X(r) for every row that a tile may have, written out. Sums in arrays went to memory and back within a tile's loop wherever
- * a compiler saw fit: with gcc 12 tiles of 14 rows of F16 ran at 0.66 of the peak so and those of 13 at 0.84, or the other
- * way round after a change elsewhere; with clang 14 all of them at 0.3. */
+/* X(r) for every row that a tile may have, written out. Sums in arrays went to memory and back within a tile's loop
+ * wherever a compiler saw fit: with gcc 12 tiles of 14 rows of F16 ran at 0.66 of the peak so and those of 13 at 0.84,
+ * or the other way round after a change elsewhere; with clang 14 all of them at 0.3. */
 #define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13)
 
 MR_INLINE int32_t share_of(int32_t n, int32_t parts) {

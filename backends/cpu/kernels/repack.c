@@ -1,6 +1,6 @@
 /* backends/cpu/kernels/repack.c - rows of a file become panels of 16 rows (layouts: kernels.h, matmul_panels.h).
- * A rearrangement: bits of scales and values are kept, or become the same numbers in another form. Sources may lie at any
- * address. Four values of one row move as one 32-bit word. */
+ * A rearrangement: bits of scales and values are kept, or become the same numbers in another form. Sources may lie at
+ * any address. Four values of one row move as one 32-bit word. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -25,7 +25,7 @@ static uint16_t load16(const uint8_t *p) {
     return v;
 }
 
-/* --- Floats --------------------------------------------------------------------------------------------------------- */
+/* --- Floats ------------------------------------------------------------------------------------------------------ */
 
 /* Elements of so many bytes, some columns at a time: those of all rows lie in few cache lines. */
 static inline __attribute__((always_inline)) void repack_elems(uint8_t *dst, const row_ptrs rows, size_t n,
@@ -69,7 +69,7 @@ static void repack_bf16(uint8_t *dst, const row_ptrs rows, int32_t k) {
             store32(dst + (n * MR_PANEL + r) * 4, load16(rows[r] + n * 4));
 }
 
-/* --- Blocks: one block of one row into lane r of the panel's block (or blocks) at dst -------------------------------- */
+/* --- Blocks: one block of one row into lane r of the panel's block (or blocks) at dst ---------------------------- */
 
 static void block_q8_0(uint8_t *dst, int r, const uint8_t *src) {
     mr_panel_q8_0 *p = (mr_panel_q8_0 *)(void *)dst;
@@ -154,8 +154,8 @@ static void block_q4_k(uint8_t *dst, int r, const uint8_t *src) {
         put_pair_k4(p, pair, r, src + offsetof(mr_block_q4_k, q) + 32 * pair);
 }
 
-/* One of the three steps that turn bit j of byte i of word g into bit g of byte i of word j: words that are n apart change
- * the bits that are n apart. */
+/* One of the three steps that turn bit j of byte i of word g into bit g of byte i of word j: words that are n apart
+ * change the bits that are n apart. */
 static void swap_bits(uint32_t words[8], int n, uint32_t mask) {
     for (int g = 0; g < 8; g++)
         if (!(g & n)) {
@@ -264,7 +264,7 @@ static void put_x8m(mr_type type, mr_panel_x8m *p, int r, const uint8_t *src) {
     }
 }
 
-/* --- Panels ---------------------------------------------------------------------------------------------------------- */
+/* --- Panels ------------------------------------------------------------------------------------------------------ */
 
 typedef struct panel_info {
     int32_t k;    /* of one block */

@@ -120,7 +120,8 @@ MR_INLINE v16i v16i_max(v16i a, v16i b) {
 MR_INLINE v16 v16_zero_if(v16m m, v16 x) {
     return (v16){_mm256_andnot_ps(m.lo, x.lo), _mm256_andnot_ps(m.hi, x.hi)};
 }
-/* p * 2^n, normal, by adding n to the exponent; NaN where p is. n = shifted - MR_EXPF_MAGIC, in the low bits of shifted. */
+/* p * 2^n, normal, by adding n to the exponent; NaN where p is. n = shifted - MR_EXPF_MAGIC, in the low bits of
+ * shifted. */
 MR_INLINE v16 v16_times_2n(v16 p, v16 shifted, v16 n) {
     (void)n;
     v16i up = {_mm256_slli_epi32(v16_bits(shifted).lo, 23), _mm256_slli_epi32(v16_bits(shifted).hi, 23)};

@@ -1,8 +1,8 @@
-/* coordinator/cli/bench/bench.h - what the files of `millrace bench` share: a test, one run of it, what the model costs, reports.
- * A prefill test is one prompt of depth + rows tokens, timed from the end of the step that completes the first depth of them
- * (with depth 0: from its submission) until its first token is there. A decode test is sequences with a prompt of
- * depth + 1 tokens; its clock runs from the step that brings the last of them its first token to the step with which they
- * have rows tokens each since then, on average; or to the end of the first of them.
+/* coordinator/cli/bench/bench.h - what the files of `millrace bench` share: a test, one run of it, what the model
+ * costs, reports. A prefill test is one prompt of depth + rows tokens, timed from the end of the step that completes
+ * the first depth of them (with depth 0: from its submission) until its first token is there. A decode test is
+ * sequences with a prompt of depth + 1 tokens; its clock runs from the step that brings the last of them its first
+ * token to the step with which they have rows tokens each since then, on average; or to the end of the first of them.
  * Owns:    nothing but what is said. Threads: bound to the main thread. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_CLI_BENCH_BENCH_H
@@ -26,8 +26,8 @@ bench_work bench_work_of(const mr_gguf *gguf, const mr_model_info *info, mr_type
 
 typedef struct bench_sample {
     double rate; /* tokens per second */
-    /* prefill: products against the peak; decode: bytes against the read loop, or the time that the slowest of stages that
-     * sleep has slept; < 0: not known */
+    /* prefill: products against the peak; decode: bytes against the read loop, or the time that the slowest of stages
+     * that sleep has slept; < 0: not known */
     double share;
 } bench_sample;
 

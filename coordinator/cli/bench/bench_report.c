@@ -19,7 +19,7 @@ static double first_token_ms(const bench_test *t) {
     return 1e3 * t->rows / t->median.rate;
 }
 
-/* --- Table -------------------------------------------------------------------------------------------------------- */
+/* --- Table ------------------------------------------------------------------------------------------------------- */
 
 /* foretold: there is a column for what was expected. */
 static void add_row(const bench_test *t, bool foretold, output_table *table) {
@@ -84,7 +84,7 @@ mr_status bench_print_table(const bench_test *tests, int32_t n, mr_err *err) {
     return status;
 }
 
-/* --- JSON and CSV: one list of fields ------------------------------------------------------------------------------ */
+/* --- JSON and CSV: one list of fields ---------------------------------------------------------------------------- */
 
 enum { MAX_FIELDS = 20 };
 

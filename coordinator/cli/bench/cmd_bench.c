@@ -1,5 +1,5 @@
-/* cmd_bench.c - `millrace bench`: tokens per second of prefill and decode, and how near they are to the machine's limits.
- * What the tests are stands in bench.h. */
+/* cmd_bench.c - `millrace bench`: tokens per second of prefill and decode, and how near they are to the machine's
+ * limits. What the tests are stands in bench.h. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <math.h>
@@ -31,7 +31,7 @@ typedef struct bench {
     bench_run run;
 } bench;
 
-/* --- A test ------------------------------------------------------------------------------------------------------- */
+/* --- A test ------------------------------------------------------------------------------------------------------ */
 
 static int compare_rates(const void *a, const void *b) {
     double x = ((const bench_sample *)a)->rate, y = ((const bench_sample *)b)->rate;
@@ -87,7 +87,7 @@ static mr_status run_test(bench *b, bench_test *t, mr_err *err) {
     return MR_OK;
 }
 
-/* --- Options ------------------------------------------------------------------------------------------------------ */
+/* --- Options ----------------------------------------------------------------------------------------------------- */
 
 static int32_t larger(int32_t a, int32_t b) {
     return a > b ? a : b;
@@ -100,8 +100,8 @@ static int32_t largest(const mr_option_value *list) {
     return most;
 }
 
-/* Decode steps that the first sequence may have while the others' prompts are read, one after the other at worst: a step
- * takes its decode rows first, and fills up with rows of prompts. Steps under way add some. */
+/* Decode steps that the first sequence may have while the others' prompts are read, one after the other at worst: a
+ * step takes its decode rows first, and fills up with rows of prompts. Steps under way add some. */
 static int32_t steps_until_all_decode(const bench *b, int32_t sequences, int32_t depth) {
     double steps = 3;
     if (depth == 0 || sequences == 1)
@@ -198,7 +198,7 @@ static mr_status list_tests(bench *b, mr_err *err) {
     return status;
 }
 
-/* --- The session -------------------------------------------------------------------------------------------------- */
+/* --- The session ------------------------------------------------------------------------------------------------- */
 
 /* Every sequence of a test has to be live at once, so the KV cache cannot be smaller. */
 static mr_status size(bench *b, mr_err *err) {

@@ -1,5 +1,5 @@
-/* cmd_load.c - `millrace bench --load` and `millrace simulate`: requests that arrive over time, on real stages or on ones that
- * exist in numbers only. */
+/* cmd_load.c - `millrace bench --load` and `millrace simulate`: requests that arrive over time, on real stages or on
+ * ones that exist in numbers only. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 
@@ -12,7 +12,7 @@
 
 enum { DEFAULT_SEQUENCES = 64 };
 
-/* --- The load ----------------------------------------------------------------------------------------------------- */
+/* --- The load ---------------------------------------------------------------------------------------------------- */
 
 static mr_status refuse(const mr_options *o, const mr_option_id *ids, size_t n, const char *why, mr_err *err) {
     for (size_t i = 0; i < n; i++)
@@ -63,7 +63,7 @@ static mr_status make_load(const mr_options *o, mr_load *out, mr_err *err) {
     return status;
 }
 
-/* --- The session -------------------------------------------------------------------------------------------------- */
+/* --- The session ------------------------------------------------------------------------------------------------- */
 
 /* Without --ctx the context is large enough for the load, as far as the model goes. */
 static mr_status size(cmd_session *s, const mr_load *load, mr_err *err) {

@@ -13,7 +13,7 @@
 enum { ARRIVALS = 1 << 20 }; /* the stream of random numbers of arrivals; those below are of prompts */
 static const double MAX_SECONDS = 1e6;
 
-/* --- Making one --------------------------------------------------------------------------------------------------- */
+/* --- Making one -------------------------------------------------------------------------------------------------- */
 
 static mr_status no_memory(mr_err *err) {
     return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the requests of a load");
@@ -155,7 +155,7 @@ void mr_load_longest(const mr_load *l, int32_t *out_prompt, int32_t *out_togethe
     }
 }
 
-/* --- Running ------------------------------------------------------------------------------------------------------ */
+/* --- Running ----------------------------------------------------------------------------------------------------- */
 
 typedef struct run {
     mr_load *load;
@@ -211,7 +211,7 @@ mr_status mr_load_run(mr_load *l, mr_job *job, int32_t n_vocab, mr_err *err) {
     return status;
 }
 
-/* --- What became of it -------------------------------------------------------------------------------------------- */
+/* --- What became of it ------------------------------------------------------------------------------------------- */
 
 static int compare(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;

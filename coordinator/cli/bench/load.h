@@ -25,23 +25,24 @@ typedef struct mr_load {
     int64_t *times;            /* the memory of all token_ns */
 } mr_load;
 
-/* A Poisson process: requests of equal lengths, as many in a second as rate on average, for so many seconds. Equal seeds make
- * equal loads. */
+/* A Poisson process: requests of equal lengths, as many in a second as rate on average, for so many seconds. Equal
+ * seeds make equal loads. */
 typedef struct mr_load_poisson {
     double rate, seconds;
     int32_t n_prompt, n_tokens;
     uint64_t seed;
 } mr_load_poisson;
 MR_MUST_USE mr_status mr_load_make(const mr_load_poisson *p, mr_load *out, mr_err *err);
-/* Lines "seconds,prompt tokens,new tokens"; empty ones and those that begin with # are passed over. name: what errors call
- * the source. */
+/* Lines "seconds,prompt tokens,new tokens"; empty ones and those that begin with # are passed over. name: what errors
+ * call the source. */
 MR_MUST_USE mr_status mr_load_parse(mr_str text, const char *name, mr_load *out, mr_err *err);
 /* {0} may be ended. */
 void mr_load_end(mr_load *l);
 /* The longest prompt and the longest request, prompt and new tokens together. */
 void mr_load_longest(const mr_load *l, int32_t *out_prompt, int32_t *out_together);
 
-/* Submits each request at its time, with random ids, and turns the job until all have ended. A request that fails is marked.
+/* Submits each request at its time, with random ids, and turns the job until all have ended. A request that fails is
+ * marked.
  * MR_E_CANCELLED: interrupted. */
 MR_MUST_USE mr_status mr_load_run(mr_load *l, mr_job *job, int32_t n_vocab, mr_err *err);
 

@@ -12,7 +12,7 @@ static double rate_of(const mr_load_summary *s) {
     return s->seconds > 0 ? (double)s->n_tokens / s->seconds : 0;
 }
 
-/* --- Tables ------------------------------------------------------------------------------------------------------- */
+/* --- Tables ------------------------------------------------------------------------------------------------------ */
 
 static void add_percentiles(output_table *t, const char *name, const mr_percentiles *p) {
     const double seconds[] = {p->p50, p->p90, p->p99, p->max};
@@ -56,7 +56,7 @@ mr_status load_report_print_tables(const mr_load *load, const mr_load_summary *s
     return status;
 }
 
-/* --- JSON --------------------------------------------------------------------------------------------------------- */
+/* --- JSON -------------------------------------------------------------------------------------------------------- */
 
 static json_t *percentiles(const mr_percentiles *p) {
     return p->n == 0 ? json_null()

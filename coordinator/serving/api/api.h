@@ -1,6 +1,7 @@
-/* coordinator/serving/api/api.h - OpenAI's requests and answers as bytes, without HTTP: a body goes in, bytes of an answer come
- * out. A call is one request. What cannot be read or done is a call too, whose answer is the error, so that whoever
- * carries the bytes treats all calls alike. With the same seed, ids are the same whether the answer streams or not.
+/* coordinator/serving/api/api.h - OpenAI's requests and answers as bytes, without HTTP: a body goes in, bytes of an
+ * answer come out. A call is one request. What cannot be read or done is a call too, whose answer is the error, so that
+ * whoever carries the bytes treats all calls alike. With the same seed, ids are the same whether the answer streams or
+ * not.
  * Owns:    a call owns copies of all it needs of its body. Borrows: what api_config names, which outlives the api; the
  *          api outlives its calls.
  * Threads: an api does not change: any thread begins calls. A call is used by one thread at a time; its wake comes from

@@ -1,5 +1,5 @@
-/* coordinator/serving/api/api_fields.h - reads the fields of a JSON object into a struct, by tables: name, type, range, and
- * where it goes. Absent and null leave the struct as it is. Fields that no table names are passed over.
+/* coordinator/serving/api/api_fields.h - reads the fields of a JSON object into a struct, by tables: name, type, range,
+ * and where it goes. Absent and null leave the struct as it is. Fields that no table names are passed over.
  * Owns:    nothing: texts and values that are kept point into the body.
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0

@@ -1,6 +1,6 @@
-/* coordinator/serving/batch/batch_files.h - a folder of uploaded files and of what is known of files and batches: ID is the content
- * of a file, ID.json an object of OpenAI's Files or Batches API. An object is replaced as a whole, and is on the disk
- * when a function returns. Ids are drawn by lot; others than such are never part of a path.
+/* coordinator/serving/batch/batch_files.h - a folder of uploaded files and of what is known of files and batches: ID is
+ * the content of a file, ID.json an object of OpenAI's Files or Batches API. An object is replaced as a whole, and is
+ * on the disk when a function returns. Ids are drawn by lot; others than such are never part of a path.
  * Threads: any; whoever writes one object serialises that.
  * Errors:  MR_E_IO, MR_E_NO_MEMORY, MR_E_NOT_FOUND. */
 // SPDX-License-Identifier: Apache-2.0

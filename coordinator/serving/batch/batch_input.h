@@ -1,6 +1,6 @@
-/* coordinator/serving/batch/batch_input.h - the file of a batch: where each line is, whose it is, and in which order the lines
- * are best worked at. A file holds requests or prompts; its first line that is not blank decides. Where that line
- * begins with a brace, every line is
+/* coordinator/serving/batch/batch_input.h - the file of a batch: where each line is, whose it is, and in which order
+ * the lines are best worked at. A file holds requests or prompts; its first line that is not blank decides. Where that
+ * line begins with a brace, every line is
  *   {"custom_id": ..., "method": "POST", "url": ..., "body": {...}}   a request, as OpenAI's batch files have it
  * and otherwise
  *   "..."                                                             a JSON string: a prompt

@@ -1,7 +1,7 @@
-/* coordinator/serving/batch/batch_results.h - the file of results, which is the state of a batch: a line that has a result here
- * is done. Results are appended whole and synced in groups. A last line without its newline was torn by a stop, and is
- * cut off; so a batch goes on after any stop without a result lost or doubled. Each result names line and hash of its
- * request in its id, so that results of another input are noticed.
+/* coordinator/serving/batch/batch_results.h - the file of results, which is the state of a batch: a line that has a
+ * result here is done. Results are appended whole and synced in groups. A last line without its newline was torn by a
+ * stop, and is cut off; so a batch goes on after any stop without a result lost or doubled. Each result names line and
+ * hash of its request in its id, so that results of another input are noticed.
  * Owns:    the descriptor, and a lock on the file as long as it is open: two programs cannot work at one batch.
  * Threads: caller serialises.
  * Errors:  MR_E_IO, also where another program works at it; MR_E_FORMAT: it is no file of results of this input. */

@@ -1,5 +1,5 @@
-/* coordinator/serving/batch/batch_run.h - works through a batch: lines become calls of the API, as many at a time as fill the
- * cluster, in an order in which equal beginnings of prompts meet; their answers go into the file of results.
+/* coordinator/serving/batch/batch_run.h - works through a batch: lines become calls of the API, as many at a time as
+ * fill the cluster, in an order in which equal beginnings of prompts meet; their answers go into the file of results.
  * A request without a seed gets one from its line, so that a batch has the same results whenever it is stopped.
  * Threads: batch_run runs in a thread that it may block, not in the one that turns the service.
  * Errors:  MR_E_CANCELLED: it was stopped; MR_E_UNAVAILABLE: the service has ended; MR_E_IO, MR_E_NO_MEMORY. The

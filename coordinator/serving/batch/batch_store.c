@@ -157,7 +157,8 @@ static mr_status publish_results(batch_store *s, const json_t *batch, mr_err *er
     return status;
 }
 
-/* A failure of the cluster or of this process: no matter of the batch, which goes on a moment later or at the next start. */
+/* A failure of the cluster or of this process: no matter of the batch, which goes on a moment later or at the next
+ * start. */
 static bool is_passing(mr_status status) {
     return status == MR_E_UNAVAILABLE || status == MR_E_NO_MEMORY;
 }

@@ -1,8 +1,9 @@
-/* coordinator/serving/batch/batch_store.h - OpenAI's Files and Batches: uploads, and batches that a thread works through one after
- * another, in a folder that survives the server. A batch that was under way when the server ended goes on at the next
- * start. Errors of single requests stand among the results of the output file.
+/* coordinator/serving/batch/batch_store.h - OpenAI's Files and Batches: uploads, and batches that a thread works
+ * through one after another, in a folder that survives the server. A batch that was under way when the server ended
+ * goes on at the next start. Errors of single requests stand among the results of the output file.
  * Owns:    what it knows of batches, and the thread. Borrows: the path of the folder, the api.
- * Threads: create, start, stop and destroy are for one thread; answer is for any, several at once, and writes to the disk.
+ * Threads: create, start, stop and destroy are for one thread; answer is for any, several at once, and writes to the
+ *          disk.
  * Source:  OpenAI's API reference (files, batches). */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_BATCH_BATCH_STORE_H
@@ -20,7 +21,8 @@ void batch_store_destroy(batch_store *s);
 MR_MUST_USE mr_status batch_store_start(batch_store *s, const api *a, int32_t max_live, mr_err *err);
 /* Soon there are no more calls; does not wait. */
 void batch_store_ask_to_stop(batch_store *s);
-/* No more calls when it returns: what is under way is given up, and goes on at the next start. May be called without start. */
+/* No more calls when it returns: what is under way is given up, and goes on at the next start. May be called without
+ * start. */
 void batch_store_stop(batch_store *s);
 
 typedef struct batch_answer {
@@ -29,9 +31,9 @@ typedef struct batch_answer {
     mr_text_buf body;         /* the caller's */
 } batch_answer;
 
-/* The answer to a request for /v1/files or /v1/batches, or what is below them: POST, GET, DELETE of files, their /content;
- * POST and GET of batches, their /cancel. A file is uploaded as multipart/form-data with `file` and `purpose`. Lists come
- * whole. */
+/* The answer to a request for /v1/files or /v1/batches, or what is below them: POST, GET, DELETE of files, their
+ * /content; POST and GET of batches, their /cancel. A file is uploaded as multipart/form-data with `file` and
+ * `purpose`. Lists come whole. */
 void batch_store_answer(batch_store *s, const char *method, const char *path, mr_str body, batch_answer *out);
 
 #endif

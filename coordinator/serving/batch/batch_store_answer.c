@@ -6,7 +6,7 @@
 #include "coordinator/serving/batch/batch_store_internal.h"
 #include "coordinator/serving/wire/api_error.h"
 
-/* --- Answers ------------------------------------------------------------------------------------------------------ */
+/* --- Answers ----------------------------------------------------------------------------------------------------- */
 
 static void answer_error(batch_answer *out, const api_error *e) {
     out->status = e->status;
@@ -55,7 +55,7 @@ static void answer_list(batch_store *s, const char *prefix, batch_answer *out) {
     json_decref(list);
 }
 
-/* --- Files -------------------------------------------------------------------------------------------------------- */
+/* --- Files ------------------------------------------------------------------------------------------------------- */
 
 static void create_file(batch_store *s, mr_str body, batch_answer *out) {
     mr_str content, purpose, name, unused;
@@ -124,7 +124,7 @@ static void answer_files(batch_store *s, const char *method, const char *id, con
         refuse(out, 404, NULL, "there is nothing at this path for this method");
 }
 
-/* --- Batches ------------------------------------------------------------------------------------------------------ */
+/* --- Batches ----------------------------------------------------------------------------------------------------- */
 
 static const char *text_at(const json_t *object, const char *key) {
     const char *text = json_string_value(json_object_get(object, key));

@@ -1,4 +1,5 @@
-/* coordinator/serving/batch/batch_store_internal.h - the inside of batch_store: batch_store.c works, batch_store_answer.c answers. */
+/* coordinator/serving/batch/batch_store_internal.h - the inside of batch_store: batch_store.c works,
+ * batch_store_answer.c answers. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_BATCH_BATCH_STORE_INTERNAL_H
 #define MR_COORDINATOR_SERVING_BATCH_BATCH_STORE_INTERNAL_H

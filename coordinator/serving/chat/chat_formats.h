@@ -1,5 +1,5 @@
-/* coordinator/serving/chat/chat_formats.h - the forms in which models write calls of tools, for the parser (chat_output.c) and
- * for the grammars that force a call (chat_tools.c). Internal to this folder.
+/* coordinator/serving/chat/chat_formats.h - the forms in which models write calls of tools, for the parser
+ * (chat_output.c) and for the grammars that force a call (chat_tools.c). Internal to this folder.
  * A call is a pattern: literal text, white space (any in an answer, as here in a grammar), and fields. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_CHAT_CHAT_FORMATS_H

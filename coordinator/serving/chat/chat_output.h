@@ -1,7 +1,7 @@
-/* coordinator/serving/chat/chat_output.h - what a model answers, taken apart as it comes: reasoning, content, calls of tools.
- * Models write calls in many forms; chat_format_of finds the form by the chat template (chat_formats.c has them).
- * What looks like a call and is none comes out as content. The deltas are the same in sum for any cuts of the text.
- * The caller
+/* coordinator/serving/chat/chat_output.h - what a model answers, taken apart as it comes: reasoning, content, calls of
+ * tools. Models write calls in many forms; chat_format_of finds the form by the chat template (chat_formats.c has
+ * them). What looks like a call and is none comes out as content. The deltas are the same in sum for any cuts of the
+ * text. The caller
  *   - decodes the answer with MR_DECODE_SPECIAL where chat_format_needs_special says so: marks are control tokens
  *     in many vocabularies. End tokens must not come here;
  *   - gives the rendered prompt, because templates end it with the first mark of the answer ("<think>");

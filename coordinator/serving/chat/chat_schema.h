@@ -1,5 +1,5 @@
-/* coordinator/serving/chat/chat_schema.h - what schemas of tools say about the types of arguments. Forms that write a value
- * without quotes need it: such a value is text where the schema allows nothing else. Internal to this folder.
+/* coordinator/serving/chat/chat_schema.h - what schemas of tools say about the types of arguments. Forms that write a
+ * value without quotes need it: such a value is text where the schema allows nothing else. Internal to this folder.
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_CHAT_CHAT_SCHEMA_H

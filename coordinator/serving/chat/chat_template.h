@@ -1,7 +1,7 @@
-/* coordinator/serving/chat/chat_template.h - the text of a conversation as a model expects it: the Jinja template of its file,
- * rendered with messages in the shape that the template can read. What it can read is found out when it is loaded, by
- * rendering small conversations: whether contents are strings or lists of parts, arguments of calls objects or strings,
- * a call's empty content null, and whether there is a role "system".
+/* coordinator/serving/chat/chat_template.h - the text of a conversation as a model expects it: the Jinja template of
+ * its file, rendered with messages in the shape that the template can read. What it can read is found out when it is
+ * loaded, by rendering small conversations: whether contents are strings or lists of parts, arguments of calls objects
+ * or strings, a call's empty content null, and whether there is a role "system".
  * Owns:    copies of all it needs; file and tokenizer may go.
  * Threads: a loaded template is constant: any number of threads may render it.
  * Errors:  any function may return MR_E_NO_MEMORY; those of mr_jinja_parse and mr_jinja_render; others at the function.

@@ -1,5 +1,5 @@
-/* coordinator/serving/chat/chat_tools.h - tools on their way to the model: a grammar that forces a call, and the words that
- * tell a model about tools where its template has none.
+/* coordinator/serving/chat/chat_tools.h - tools on their way to the model: a grammar that forces a call, and the words
+ * that tell a model about tools where its template has none.
  * Threads: pure functions.
  * Errors:  MR_E_NO_MEMORY, and those named at the function. */
 // SPDX-License-Identifier: Apache-2.0
@@ -20,8 +20,8 @@ typedef struct chat_tools_desc {
  * properties that `properties` does not list are left out. MR_E_NOT_FOUND: no tool has this name. MR_E_INVALID: a name
  * that cannot be written. MR_E_UNSUPPORTED: a keyword that cannot be honoured, by its name; forms without JSON honour
  * fewer. Other errors are those of mr_grammar_schema_to_gbnf.
- * In forms of tags, a text inside a JSON value may contain the closing tag, which ends the value for the parser: it then
- * takes what there is of it for text. */
+ * In forms of tags, a text inside a JSON value may contain the closing tag, which ends the value for the parser: it
+ * then takes what there is of it for text. */
 MR_MUST_USE mr_status chat_tools_grammar(const chat_tools_desc *desc, mr_text_buf *out_gbnf, mr_err *err);
 
 /* For templates without tools: writes them into the system message of the list, and earlier calls and their results

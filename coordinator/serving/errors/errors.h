@@ -1,5 +1,5 @@
-/* coordinator/serving/errors/errors.h - the errors that clients see, whichever part of the server finds them: errors.def is
- * the table.
+/* coordinator/serving/errors/errors.h - the errors that clients see, whichever part of the server finds them:
+ * errors.def is the table.
  * Owns:    nothing but constants.
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0

@@ -12,7 +12,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 
-/* --- Errors ---------------------------------------------------------------------------------------------------------------- */
+/* --- Errors ------------------------------------------------------------------------------------------------------ */
 
 bool http_error_body(mr_text_buf *out, mr_error_id id, const char *message) {
     const mr_error_kind *kind = &mr_error_kinds[id];
@@ -38,7 +38,7 @@ const char *http_query(const http_request *request, const char *name) {
     return MHD_lookup_connection_value(mhd, MHD_GET_ARGUMENT_KIND, name);
 }
 
-/* --- Heads ----------------------------------------------------------------------------------------------------------------- */
+/* --- Heads ------------------------------------------------------------------------------------------------------- */
 
 static void put(struct MHD_Response *r, const char *name, const char *value) {
     if (value)
@@ -95,7 +95,7 @@ enum MHD_Result http_exchange_send(http_exchange *x, struct MHD_Response *respon
     return queued;
 }
 
-/* --- Ids and the log ----------------------------------------------------------------------------------------------------- */
+/* --- Ids and the log --------------------------------------------------------------------------------------------- */
 
 static bool is_id(const char *id) {
     size_t n = strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");

@@ -1,5 +1,5 @@
-/* The life of a request: head, body, then an answer that is there, is waited for, or streams. While it waits its connection
- * is suspended; whoever wakes it resumes it, once. */
+/* The life of a request: head, body, then an answer that is there, is waited for, or streams. While it waits its
+ * connection is suspended; whoever wakes it resumes it, once. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ enum {
     LOOK_MS = 250,            /* at what waits, without a wake */
 };
 
-/* --- Waiting ------------------------------------------------------------------------------------------------------------- */
+/* --- Waiting ----------------------------------------------------------------------------------------------------- */
 
 /* Call with the lock held. MHD_resume_connection is called for suspended connections only, and once. */
 static void resume(http_exchange *x) {
@@ -65,10 +65,10 @@ static http_state next_of(http_exchange *x) {
     return x->route->call->next(x->call, &x->out);
 }
 
-/* --- The answer ------------------------------------------------------------------------------------------------------------ */
+/* --- The answer -------------------------------------------------------------------------------------------------- */
 
-/* Ends a stream in its midst: what libmicrohttpd still writes fails, and it closes the connection at once. One whose reader
- * says MHD_CONTENT_READER_END_WITH_ERROR would stay until the next time that its thread looks at the clock. */
+/* Ends a stream in its midst: what libmicrohttpd still writes fails, and it closes the connection at once. One whose
+ * reader says MHD_CONTENT_READER_END_WITH_ERROR would stay until the next time that its thread looks at the clock. */
 static ssize_t cut_stream(http_exchange *x) {
     x->cut = true;
     shutdown(x->conn->fd, SHUT_RDWR);
@@ -182,7 +182,7 @@ static enum MHD_Result answer(http_exchange *x, const char *url, const char *met
     return send_bytes(x, &x->answer.body, x->status, x->answer.content_type);
 }
 
-/* --- The head ------------------------------------------------------------------------------------------------------------- */
+/* --- The head ---------------------------------------------------------------------------------------------------- */
 
 static const char *header(const http_exchange *x, const char *name) {
     return MHD_lookup_connection_value(x->mhd, MHD_HEADER_KIND, name);
@@ -218,7 +218,8 @@ static const http_route *find_route(const http_server *s, const char *path, cons
 static bool admit(http_exchange *x, const http_route *known, bool is_options) {
     http_server *s = x->server;
     const char *host = header(x, "Host"), *origin = header(x, "Origin");
-    /* A page may reach this machine by a name of its own; with keys that gains it nothing, and a proxy may pass any name. */
+    /* A page may reach this machine by a name of its own; with keys that gains it nothing, and a proxy may pass any
+     * name. */
     if (s->listener.is_loopback && !s->config.unix_path && s->config.n_keys == 0 &&
         !http_host_is_local(host, s->config.host)) {
         error(x, MR_ERROR_WRONG_HOST,
@@ -285,7 +286,7 @@ static bool is_refused_at_once(http_exchange *x) {
            (x->malformed || expect || n > x->server->config.max_body_bytes + SWALLOW_BYTES);
 }
 
-/* --- The body ------------------------------------------------------------------------------------------------------------- */
+/* --- The body ---------------------------------------------------------------------------------------------------- */
 
 static void drop_body(http_exchange *x) {
     atomic_fetch_sub(&x->server->body_bytes, x->body.len);
@@ -312,7 +313,7 @@ static bool take_body(http_exchange *x, const char *bytes, size_t n) {
     return true;
 }
 
-/* --- Life ------------------------------------------------------------------------------------------------------------------ */
+/* --- Life -------------------------------------------------------------------------------------------------------- */
 
 static void release(http_exchange *x) {
     if (x->call)

@@ -21,7 +21,7 @@ typedef struct head {
     const char *host, *coding;
 } head;
 
-/* --- The request line --------------------------------------------------------------------------------------------- */
+/* --- The request line -------------------------------------------------------------------------------------------- */
 
 void http_framing_target(const char *target, http_target *out) {
     *out = (http_target){.begin = target, .is_plain = target != NULL};
@@ -58,7 +58,7 @@ static bool is_target(const char *url, const char *method) {
     return *url == '/' || authority_of(url) || strcmp(url, "*") == 0 || strcmp(method, "CONNECT") == 0;
 }
 
-/* --- Headers ------------------------------------------------------------------------------------------------------ */
+/* --- Headers ----------------------------------------------------------------------------------------------------- */
 
 static bool is_plain(const char *value, size_t n) {
     for (size_t i = 0; i < n; i++)

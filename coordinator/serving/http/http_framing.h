@@ -1,5 +1,5 @@
-/* coordinator/serving/http/http_framing.h - whether the head of a request can be read in one way only. A server behind a
- * proxy has to refuse every request of which the two could disagree where it ends: the rest would be taken for the
+/* coordinator/serving/http/http_framing.h - whether the head of a request can be read in one way only. A server behind
+ * a proxy has to refuse every request of which the two could disagree where it ends: the rest would be taken for the
  * next one.
  * When:    http_framing_target as MHD_OPTION_URI_LOG_CALLBACK, http_framing_judge at the first call of the handler.
  *          What libmicrohttpd refuses by itself, before the handler, is for http_refusal.c.

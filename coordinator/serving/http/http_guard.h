@@ -21,8 +21,8 @@ typedef struct http_keys {
 void http_digest(const char *text, uint8_t out[HTTP_DIGEST_BYTES]);
 MR_MUST_USE mr_status http_keys_init(http_keys *k, const char *const *keys, int32_t n, mr_err *err);
 void http_keys_deinit(http_keys *k);
-/* authorization: the header's value, "Bearer KEY"; or api_key: that of X-Api-Key. Both may be NULL. True where no key is
- * needed. The time depends on the lengths alone. */
+/* authorization: the header's value, "Bearer KEY"; or api_key: that of X-Api-Key. Both may be NULL. True where no key
+ * is needed. The time depends on the lengths alone. */
 bool http_keys_admit(const http_keys *k, const char *authorization, const char *api_key);
 
 /* Whether a Host header names this machine's loopback, or own_name: a page whose name was made to point here (DNS

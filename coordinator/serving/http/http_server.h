@@ -1,11 +1,12 @@
-/* coordinator/serving/http/http_server.h - an HTTP/1.1 server for a table of routes: who may ask, how much, how slowly; answers
- * that are there at once, answers that are waited for, and streams of server-sent events with pings.
+/* coordinator/serving/http/http_server.h - an HTTP/1.1 server for a table of routes: who may ask, how much, how slowly;
+ * answers that are there at once, answers that are waited for, and streams of server-sent events with pings.
  * It knows nothing of models: routes belong to the caller.
  * Owns:    socket, connections, threads of its own (libmicrohttpd's, and one that watches connections).
  *          Borrows: the configuration's routes and texts, which outlive it; not keys and certificates.
  * Threads: create, renew, drain and destroy are for one thread; the others for any. Functions of routes run on threads
  *          of the server, several at once; they must not block.
- * Errors:  of the configuration: MR_E_INVALID; of sockets: MR_E_IO. A bad request is answered, with OpenAI's error object. */
+ * Errors:  of the configuration: MR_E_INVALID; of sockets: MR_E_IO. A bad request is answered, with OpenAI's error
+ *          object. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_HTTP_HTTP_SERVER_H
 #define MR_COORDINATOR_SERVING_HTTP_HTTP_SERVER_H
@@ -111,8 +112,8 @@ typedef struct http_config {
     bool insecure; /* may be reached from other hosts without a key */
     size_t max_body_bytes;
     int32_t max_connections;
-    /* For a request's head to be there, for the next one of a connection to begin, and for a client that takes nothing; a
-     * body has as long, and a second more for each 16 KiB. */
+    /* For a request's head to be there, for the next one of a connection to begin, and for a client that takes nothing;
+     * a body has as long, and a second more for each 16 KiB. */
     int32_t client_timeout_s;
     int32_t ping_s; /* of a stream that has nothing to say */
     const http_route *routes;

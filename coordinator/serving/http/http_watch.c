@@ -20,7 +20,7 @@ enum {
 
 static const int64_t HUNG_UP_NS = MR_NS_PER_S / 2;
 
-/* --- The table of connections ------------------------------------------------------------------------------------------ */
+/* --- The table of connections ------------------------------------------------------------------------------------ */
 
 static uint64_t conn_key(const http_server *s, const http_conn *c) {
     return (uint64_t)c->generation << 32 | (uint64_t)(c - s->conns);
@@ -104,7 +104,7 @@ void http_watch_cut_all(http_server *s) {
     mr_mutex_unlock(&s->lock);
 }
 
-/* --- The thread ----------------------------------------------------------------------------------------------------------- */
+/* --- The thread -------------------------------------------------------------------------------------------------- */
 
 /* Whether a client has had its time. */
 static bool is_late(const http_server *s, const http_conn *c, int64_t now_ns) {

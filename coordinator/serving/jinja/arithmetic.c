@@ -127,8 +127,8 @@ static bool join_lists(jx *x, jv a, jv b, jv *out) {
     return jx_work(x, list->n);
 }
 
-/* Templates build long texts piece by piece: one that ends where free memory begins grows in its place. The bytes of the
- * shorter text stay as they are. */
+/* Templates build long texts piece by piece: one that ends where free memory begins grows in its place. The bytes of
+ * the shorter text stay as they are. */
 bool jv_concat(jx *x, jstr *a, jstr *b, jv *out) {
     if (!a->len || !b->len)
         return (*out = (jv){.kind = J_STR, .s = a->len ? a : b}, true);

@@ -227,8 +227,8 @@ static jargs rest(const jargs *args, size_t n) {
     return r;
 }
 
-/* select, reject, selectattr, rejectattr: the first argument names an attribute where by_attribute, the next one a test;
- * without a test, what is true is chosen. */
+/* select, reject, selectattr, rejectattr: the first argument names an attribute where by_attribute, the next one a
+ * test; without a test, what is true is chosen. */
 static bool choose(jx *x, jv self, const jargs *args, bool by_attribute, bool wanted, jv *out) {
     jlist *items, *kept;
     const jbuiltin *test = NULL;

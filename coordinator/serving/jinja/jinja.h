@@ -1,11 +1,14 @@
-/* coordinator/serving/jinja/jinja.h - the part of Jinja2 that chat templates use, with Python's meaning of every value: a template is
- * parsed once and rendered any number of times. White space as with trim_blocks and lstrip_blocks, extensions
- * loopcontrols and `generation`, tojson, raise_exception and strftime_now as the transformers library defines them.
+/* coordinator/serving/jinja/jinja.h - the part of Jinja2 that chat templates use, with Python's meaning of every value:
+ * a template is parsed once and rendered any number of times. White space as with trim_blocks and lstrip_blocks,
+ * extensions loopcontrols and `generation`, tojson, raise_exception and strftime_now as the transformers library
+ * defines them.
  * Source:  https://jinja.palletsprojects.com/en/stable/templates (3.1), and the Python language reference for values.
  *          Lists and dicts may be changed by their methods, as in jinja2's SandboxedEnvironment.
- * Differs: integers have 64 bits (an overflow is an error), strings are UTF-8; no include, import, extends, block or do.
+ * Differs: integers have 64 bits (an overflow is an error), strings are UTF-8; no include, import, extends, block or
+ *          do.
  * Owns:    a template owns its copy of the source. Borrows: variables, while it renders.
- * Threads: a template is constant: any number of threads may render it. Variables may be shared by threads that only read.
+ * Threads: a template is constant: any number of threads may render it. Variables may be shared by threads that only
+ *          read.
  * Errors:  MR_E_FORMAT: the template is malformed. MR_E_INVALID: rendering failed, as a Python exception would have it;
  *          raise_exception comes out so, with its text after "the template says: ". MR_E_TOO_LONG: a limit. The text
  *          begins with "template line N: ". */
@@ -37,8 +40,8 @@ typedef struct mr_jinja_limits {
 /* The source must be UTF-8. MR_E_TOO_LONG: larger than the limit, or nested too deeply. */
 MR_MUST_USE mr_status mr_jinja_parse(mr_str source, mr_jinja **out, mr_err *err);
 void mr_jinja_destroy(mr_jinja *template);
-/* Appends the text to out; on failure out is as it was. variables: an object, or NULL for none. limits may be NULL. now_unix_s
- * is what strftime_now shows, in local time. */
+/* Appends the text to out; on failure out is as it was. variables: an object, or NULL for none. limits may be NULL.
+ * now_unix_s is what strftime_now shows, in local time. */
 MR_MUST_USE mr_status mr_jinja_render(const mr_jinja *template, const json_t *variables, const mr_jinja_limits *limits,
                                       int64_t now_unix_s, mr_text_buf *out, mr_err *err);
 

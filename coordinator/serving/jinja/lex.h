@@ -1,4 +1,5 @@
-/* coordinator/serving/jinja/lex.h - the tokens of a template, one after the other, with white space around tags already taken away.
+/* coordinator/serving/jinja/lex.h - the tokens of a template, one after the other, with white space around tags already
+ * taken away.
  * Borrows: context and source, whose newlines are all \n (lex_init makes it so, in the context's arena).
  * Threads: caller serialises. */
 // SPDX-License-Identifier: Apache-2.0

@@ -57,7 +57,8 @@ static void reverse(jlist *list) {
     }
 }
 
-/* The last place of sep, NULL where there is none. What it compares is counted: a text may be almost everywhere alike. */
+/* The last place of sep, NULL where there is none. What it compares is counted: a text may be almost everywhere
+ * alike. */
 static bool last_place(jx *x, const char *start, const char *end, const jstr *sep, const char **out) {
     size_t n = sep->len;
     *out = NULL;

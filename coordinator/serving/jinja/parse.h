@@ -1,4 +1,5 @@
-/* coordinator/serving/jinja/parse.h - what the two halves of the parser share: statements (parse.c) and expressions (parse_expr.c).
+/* coordinator/serving/jinja/parse.h - what the two halves of the parser share: statements (parse.c) and expressions
+ * (parse_expr.c).
  * Threads: caller serialises.
  * Errors:  NULL or false after jx_fail with MR_E_FORMAT, or MR_E_TOO_LONG where tags are nested too deeply. */
 // SPDX-License-Identifier: Apache-2.0

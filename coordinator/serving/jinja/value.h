@@ -1,4 +1,5 @@
-/* coordinator/serving/jinja/value.h - Python values, the context in which they live, and what all files of the interpreter do with them.
+/* coordinator/serving/jinja/value.h - Python values, the context in which they live, and what all files of the
+ * interpreter do with them.
  * Life:    values live in the arena of one render (constants in that of the template) and are never freed one by one.
  * Errors:  a function that returns bool has, where it returns false, called jx_fail, which keeps the first failure. */
 // SPDX-License-Identifier: Apache-2.0
@@ -102,8 +103,8 @@ struct jargs {
 
 typedef struct jx jx;
 enum { JB_MAX_PARAMS = 6 };
-/* One builtin function, filter, test or method. a: the arguments by the names of params, J_MISSING where not given; with params
- * NULL nothing is bound, and only args says what was given. */
+/* One builtin function, filter, test or method. a: the arguments by the names of params, J_MISSING where not given;
+ * with params NULL nothing is bound, and only args says what was given. */
 typedef struct jbuiltin {
     const char *name;
     const char *params; /* names between single spaces */

@@ -38,7 +38,7 @@ void mr_metrics_destroy(mr_metrics *m) {
     mr_free(m);
 }
 
-/* --- Finding and making series ------------------------------------------------------------------------------------ */
+/* --- Finding and making series ----------------------------------------------------------------------------------- */
 
 static int32_t label_count(mr_metric_id id) {
     int32_t n = 0;
@@ -131,7 +131,7 @@ static metric_series *find_or_make(mr_metrics *m, mr_metric_id id, const mr_labe
     return s;
 }
 
-/* --- Counting ----------------------------------------------------------------------------------------------------- */
+/* --- Counting ---------------------------------------------------------------------------------------------------- */
 
 static double double_of(uint64_t bits) {
     double value;

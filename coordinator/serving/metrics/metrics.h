@@ -1,5 +1,5 @@
-/* coordinator/serving/metrics/metrics.h - what the server counts, for Prometheus and for the page: the metrics of metrics.def,
- * each with one series for each set of label values that was ever used.
+/* coordinator/serving/metrics/metrics.h - what the server counts, for Prometheus and for the page: the metrics of
+ * metrics.def, each with one series for each set of label values that was ever used.
  * Owns:    the series and copies of their label values.
  * Threads: thread-safe; series are found without a lock and counted by atomics. A writer sees each number as it is at
  *          some moment, not all at one moment. create and destroy: the caller serialises.

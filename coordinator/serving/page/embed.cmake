@@ -1,4 +1,5 @@
-# coordinator/serving/page/embed.cmake - writes OUT: for each of FILES in FOLDER an array of its bytes, EMBEDDED_page_css for page.css.
+# coordinator/serving/page/embed.cmake - writes OUT: for each of FILES in FOLDER an array of its bytes,
+# EMBEDDED_page_css for page.css.
 # SPDX-License-Identifier: Apache-2.0
 set(text "")
 foreach(file ${FILES})

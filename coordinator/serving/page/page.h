@@ -1,5 +1,5 @@
-/* coordinator/serving/page/page.h - the page to look at a running cluster and talk to its model, and the JSON that it draws:
- * some files that are part of the program, without anything from elsewhere.
+/* coordinator/serving/page/page.h - the page to look at a running cluster and talk to its model, and the JSON that it
+ * draws: some files that are part of the program, without anything from elsewhere.
  * Owns:    nothing but constants.
  * Threads: pure functions; metrics are as metrics.h says.
  * Errors:  MR_E_NO_MEMORY. */
@@ -14,7 +14,7 @@
 #include "engine/base/str.h"
 #include "proto/phases.h"
 
-/* --- Files -------------------------------------------------------------------------------------------------------- */
+/* --- Files ------------------------------------------------------------------------------------------------------- */
 
 typedef struct mr_page_file {
     const char *path;         /* of the request: "/", "/page.css" */
@@ -28,7 +28,7 @@ const mr_page_file *mr_page_find(mr_str path);
 /* For Content-Security-Policy: nothing but what comes from this server. */
 extern const char mr_page_policy[];
 
-/* --- What the page shows ------------------------------------------------------------------------------------------ */
+/* --- What the page shows ----------------------------------------------------------------------------------------- */
 
 /* A stage and what it has done since it was ready. */
 typedef struct mr_page_stage {

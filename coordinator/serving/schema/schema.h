@@ -1,5 +1,5 @@
-/* coordinator/serving/schema/schema.h - a JSON schema as the rules of a GBNF grammar. What a schema asks for and the grammar cannot
- * hold is refused by name, never left out.
+/* coordinator/serving/schema/schema.h - a JSON schema as the rules of a GBNF grammar. What a schema asks for and the
+ * grammar cannot hold is refused by name, never left out.
  *
  * Held:    type (a name or a list), enum, const, properties, required, additionalProperties (see below),
  *          minProperties up to 1, maxProperties of objects without properties,

@@ -1,5 +1,5 @@
-/* coordinator/serving/schema/schema_internal.h - the parts of the way from a JSON schema to rules. Each subschema becomes a rule;
- * a list of rules that are still to be written stands in for recursion.
+/* coordinator/serving/schema/schema_internal.h - the parts of the way from a JSON schema to rules. Each subschema
+ * becomes a rule; a list of rules that are still to be written stands in for recursion.
  * Owns:    the writer owns its list and holds references to all values in it.
  * Threads: caller serialises.
  * Errors:  the first error stays in the writer's status; functions do nothing after it. */
@@ -82,8 +82,8 @@ void schema_write_number(schema_writer *w, const json_t *keywords, bool integer)
 void schema_write_other_keys(schema_writer *w, mr_text_buf *buf, const mr_str *names, size_t n);
 
 /* schema_regex.c: appends the characters that a regular expression matches: as JSON writes them in a string, anywhere
- * in it, any being the rule of one character; where any is NULL, as they are, and all of the text. Lengths in characters;
- * UINT32_MAX for no end. On failure out_why says what is not supported. */
+ * in it, any being the rule of one character; where any is NULL, as they are, and all of the text. Lengths in
+ * characters; UINT32_MAX for no end. On failure out_why says what is not supported. */
 typedef struct schema_lengths {
     uint32_t min, max;
 } schema_lengths;

@@ -1,5 +1,5 @@
-/* coordinator/serving/server/serve.h - what the files of `millrace serve` share: the server's parts, its routes, and the two kinds of answers that
- * take time: those of the API, and recordings.
+/* coordinator/serving/server/serve.h - what the files of `millrace serve` share: the server's parts, its routes, and
+ * the two kinds of answers that take time: those of the API, and recordings.
  * Life:    cmd_serve.c makes and ends all of it.
  * Threads: the session is for the main thread; routes run on those of the HTTP server, and read what was published. */
 // SPDX-License-Identifier: Apache-2.0
@@ -56,8 +56,8 @@ bool serve_refuse(serve *s, http_answer *out);
 
 /* --- serve_api.c: completions, chat, embeddings, tokens --- */
 
-/* Threads that begin calls. destroy: when the HTTP server has ended all calls, and before the API and the service go; it waits for
- * those that are being begun. NULL is accepted. */
+/* Threads that begin calls. destroy: when the HTTP server has ended all calls, and before the API and the service go;
+ * it waits for those that are being begun. NULL is accepted. */
 MR_MUST_USE mr_status serve_starter_create(serve_starter **out, mr_err *err);
 void serve_starter_destroy(serve_starter *t);
 extern const http_call_ops serve_api_call; /* endpoints are those of api.h */

@@ -1,5 +1,6 @@
-/* The endpoints of OpenAI and llama-server: calls of the API, as the HTTP server carries them. Reading a body, its template and
- * its grammar may take seconds, so threads of their own begin calls: those of the server go on with streams meanwhile. */
+/* The endpoints of OpenAI and llama-server: calls of the API, as the HTTP server carries them. Reading a body, its
+ * template and its grammar may take seconds, so threads of their own begin calls: those of the server go on with
+ * streams meanwhile. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/api/api.h"
 #include "coordinator/serving/server/serve.h"
@@ -42,7 +43,7 @@ static void no_memory(http_answer *out) {
     http_answer_error(out, MR_ERROR_OVERLOADED, "no memory for the request; try again later");
 }
 
-/* --- Beginning -------------------------------------------------------------------------------------------------------------- */
+/* --- Beginning --------------------------------------------------------------------------------------------------- */
 
 static void drop(serve_call *c) {
     api_call_end(c->call);
@@ -147,7 +148,7 @@ void serve_starter_destroy(serve_starter *t) {
     mr_free(t);
 }
 
-/* --- What the server calls --------------------------------------------------------------------------------------------------- */
+/* --- What the server calls --------------------------------------------------------------------------------------- */
 
 static void *begin(void *ctx, int endpoint, const http_request *request, void (*wake)(void *), void *wake_ctx) {
     serve *s = ctx;

@@ -1,5 +1,5 @@
-/* coordinator/serving/server/serve_facts.h - what a session that serves tells of itself: to the page (GET /page/state) and to
- * Prometheus (GET /metrics).
+/* coordinator/serving/server/serve_facts.h - what a session that serves tells of itself: to the page (GET /page/state)
+ * and to Prometheus (GET /metrics).
  * Life:    create, before the model is opened; planned; started; ended, before the session is closed; destroy.
  * Owns:    copies of its texts. Borrows: the service; from planned to ended the session.
  * Threads: planned, started and ended are for the main thread; write and count for any.

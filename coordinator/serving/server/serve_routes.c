@@ -37,7 +37,7 @@ static void answer_json(http_answer *out, json_t *root) {
         no_memory(out);
 }
 
-/* --- Health -------------------------------------------------------------------------------------------------------------------- */
+/* --- Health ------------------------------------------------------------------------------------------------------ */
 
 /* why: it has failed, if it has. */
 static void refuse(http_answer *out, const mr_service_facts *f, const char *why) {
@@ -79,7 +79,7 @@ static void answer_health(serve *s, http_answer *out) {
     answer_json(out, root);
 }
 
-/* --- The model ----------------------------------------------------------------------------------------------------------------- */
+/* --- The model --------------------------------------------------------------------------------------------------- */
 
 static json_t *model_json(const serve *s) {
     const mr_model_info *i = &s->session.info;
@@ -150,7 +150,7 @@ static void answer_model(serve *s, const http_request *request, http_answer *out
         http_answer_error(out, MR_ERROR_MODEL_NOT_FOUND, "the model does not exist here (see /v1/models)");
 }
 
-/* --- What it does ---------------------------------------------------------------------------------------------------------- */
+/* --- What it does ------------------------------------------------------------------------------------------------ */
 
 static json_t *slot_json(const serve *s, int32_t i, const mr_job_slot *slot) {
     if (!slot)
@@ -243,7 +243,7 @@ static void answer(void *ctx, int endpoint, const http_request *request, http_an
     }
 }
 
-/* --- The table ---------------------------------------------------------------------------------------------------------------- */
+/* --- The table --------------------------------------------------------------------------------------------------- */
 
 #define FIXED(path, is_open, is_quiet, endpoint)                                                                       \
     { "GET", path, is_open, is_quiet, answer, NULL, endpoint }

@@ -62,7 +62,7 @@ void serve_trace_spans(void *ctx, int32_t stage, const mr_span *spans, int32_t n
     mr_mutex_unlock(&t->lock);
 }
 
-/* --- The call ---------------------------------------------------------------------------------------------------------------- */
+/* --- The call ---------------------------------------------------------------------------------------------------- */
 
 /* Begins to record; false: r->refusal says why not. */
 static bool start(recording *r, serve_trace *t) {

@@ -1,4 +1,5 @@
-/* coordinator/serving/server/service_manager.h - tells systemd, or whoever else has set NOTIFY_SOCKET, what a server is doing.
+/* coordinator/serving/server/service_manager.h - tells systemd, or whoever else has set NOTIFY_SOCKET, what a server is
+ * doing.
  * Source:  sd_notify(3): a datagram of lines such as READY=1 to a Unix socket.
  * Threads: any.
  * Errors:  none: without the variable nothing happens, and what cannot be sent is lost. */

@@ -1,4 +1,5 @@
-/* coordinator/serving/service/answer.c - what the sequences of a request bring: text, tokens, log-probabilities of the prompt. */
+/* coordinator/serving/service/answer.c - what the sequences of a request bring: text, tokens, log-probabilities of the
+ * prompt. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <string.h>
@@ -6,7 +7,7 @@
 #include "coordinator/serving/service/service_internal.h"
 #include "engine/base/mem.h"
 
-/* --- Pieces ------------------------------------------------------------------------------------------------------------ */
+/* --- Pieces ------------------------------------------------------------------------------------------------------ */
 
 /* Tokens among the held ones whose text is out, or has been cut off in part. */
 static size_t tokens_out(const request_choice *c, size_t n_ready) {
@@ -68,7 +69,7 @@ void answer_fail(mr_request *r, mr_status status, const char *text) {
         answer_finish(&r->choices[i], MR_FINISH_ERROR, status, text);
 }
 
-/* --- Tokens ------------------------------------------------------------------------------------------------------------ */
+/* --- Tokens ------------------------------------------------------------------------------------------------------ */
 
 static void note_times(request_choice *c, const mr_token_event *event) {
     mr_piece *head = &c->head;
@@ -132,7 +133,7 @@ static bool on_token(void *ctx, const mr_token_event *event) {
     return c->ended;
 }
 
-/* --- Start and end ----------------------------------------------------------------------------------------------------- */
+/* --- Start and end ----------------------------------------------------------------------------------------------- */
 
 /* What a model writes goes on behind its prompt; behind the bos token alone it begins a text. */
 static unsigned decode_flags(const mr_request *r) {
@@ -173,7 +174,7 @@ static void start_choice(request_choice *c) {
         answer_finish(c, MR_FINISH_ERROR, err.status, err.text);
 }
 
-/* --- The prompt's log-probabilities ------------------------------------------------------------------------------------ */
+/* --- The prompt's log-probabilities ------------------------------------------------------------------------------ */
 
 /* The id at position, as the logits of the one before it have it; NULL for the first, which has none. */
 static mr_status add_prompt_token(mr_request *r, int32_t position, const float *logits, mr_err *err) {

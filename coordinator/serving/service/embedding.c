@@ -1,5 +1,5 @@
-/* coordinator/serving/service/embedding.c - one vector for a prompt: the rows of its positions pooled, and brought to length 1. Sums are in
- * double and in the order of positions, so the same bits come out for any cut and chunking. */
+/* coordinator/serving/service/embedding.c - one vector for a prompt: the rows of its positions pooled, and brought to
+ * length 1. Sums are in double and in the order of positions, so the same bits come out for any cut and chunking. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <string.h>

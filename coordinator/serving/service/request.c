@@ -6,7 +6,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
-/* --- Parts of an answer ------------------------------------------------------------------------------------------------ */
+/* --- Parts of an answer ------------------------------------------------------------------------------------------ */
 
 static void part_deinit(answer_part *p) {
     mr_text_buf_deinit(&p->text);
@@ -65,7 +65,7 @@ bool answer_part_move(answer_part *from, size_t n, answer_part *to) {
     return true;
 }
 
-/* --- Create and destroy ------------------------------------------------------------------------------------------------ */
+/* --- Create and destroy ------------------------------------------------------------------------------------------ */
 
 static void *copy_of(const void *p, size_t bytes, bool *failed) {
     void *copy = bytes ? mr_alloc(bytes) : NULL;
@@ -165,7 +165,7 @@ void request_destroy(mr_request *r) {
     mr_free(r);
 }
 
-/* --- The reader -------------------------------------------------------------------------------------------------------- */
+/* --- The reader -------------------------------------------------------------------------------------------------- */
 
 /* Takes the content of a part, and leaves it the memory of what was taken before. */
 static void swap_parts(mr_request *r, answer_part *part) {

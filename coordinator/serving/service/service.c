@@ -7,7 +7,8 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
-/* IDS_AT_ONCE: of the sequences that one turn puts into the job, which takes some tenths of a millisecond; then it has a pause. */
+/* IDS_AT_ONCE: of the sequences that one turn puts into the job, which takes some tenths of a millisecond; then it has
+ * a pause. */
 enum { DEFAULT_MAX_WAITING = 1024, IDS_AT_ONCE = 1 << 16 };
 /* What requests hear of a failure that is not theirs. Ranks, hosts and files are no matter of clients. */
 static const char FAILED_TEXT[] = "the model has stopped; the server's log says why; hint: try again later";
@@ -40,7 +41,7 @@ struct mr_service {
     mr_sampler_scratch *scratch; /* NULL: nobody has needed it yet */
 };
 
-/* --- Life -------------------------------------------------------------------------------------------------------------- */
+/* --- Life -------------------------------------------------------------------------------------------------------- */
 
 mr_status mr_service_create(const mr_service_config *config, mr_service **out, mr_err *err) {
     mr_service *s = mr_alloc(sizeof *s);
@@ -116,7 +117,7 @@ void mr_service_stop(mr_service *s) {
     end(s, true);
 }
 
-/* --- Submit and release ------------------------------------------------------------------------------------------------ */
+/* --- Submit and release ------------------------------------------------------------------------------------------ */
 
 static mr_status check_stops(const mr_generate_desc *desc, mr_err *err) {
     if (desc->n_stops < 0 || desc->n_stops > MR_SERVICE_MAX_STOPS)
@@ -214,7 +215,7 @@ void mr_request_release(mr_request *r) {
         request_destroy(r);
 }
 
-/* --- The run ----------------------------------------------------------------------------------------------------------- */
+/* --- The run ----------------------------------------------------------------------------------------------------- */
 
 void service_mark_dirty(mr_request *r) {
     mr_service *s = r->service;
@@ -428,7 +429,7 @@ mr_status mr_service_run(mr_service *s, mr_job *job, const mr_tokenizer *tok, mr
     return status;
 }
 
-/* --- Facts ------------------------------------------------------------------------------------------------------------- */
+/* --- Facts ------------------------------------------------------------------------------------------------------- */
 
 const char *mr_service_state_name(mr_service_state state) {
     static const char *const NAMES[] = {"loading", "ready", "ending", "failed"};

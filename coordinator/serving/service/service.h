@@ -1,13 +1,13 @@
-/* coordinator/serving/service/service.h - the door to a job for other threads: any of them submits requests and takes their answers, piece
- * by piece; the main thread turns the job, detokenises, and cuts texts at stop texts.
- * Life:    create (before the model is loaded, so that a server can say how far that is); run, on the main thread; destroy, when
- *          all requests are released. A request lives until its release, whatever becomes of the run.
+/* coordinator/serving/service/service.h - the door to a job for other threads: any of them submits requests and takes
+ * their answers, piece by piece; the main thread turns the job, detokenises, and cuts texts at stop texts.
+ * Life:    create (before the model is loaded, so that a server can say how far that is); run, on the main thread;
+ *          destroy, when all requests are released. A request lives until its release, whatever becomes of the run.
  * Owns:    requests with all they were given, and their answers. Borrows: job and tokenizer while it runs.
  * Threads: functions say who may call them. A request's own functions are for one thread at a time.
- * Memory:  a request keeps what its reader has not taken: one whole answer at most, bounded by the context. So a slow reader
- *          holds nobody up.
- * Errors:  of one request end that request alone. What breaks a stage ends run, which returns why; all requests end with
- *          MR_E_UNAVAILABLE then, whatever it was, and with a text that names no rank, host or file. */
+ * Memory:  a request keeps what its reader has not taken: one whole answer at most, bounded by the context. So a slow
+ *          reader holds nobody up.
+ * Errors:  of one request end that request alone. What breaks a stage ends run, which returns why; all requests end
+ *          with MR_E_UNAVAILABLE then, whatever it was, and with a text that names no rank, host or file. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_SERVICE_SERVICE_H
 #define MR_COORDINATOR_SERVING_SERVICE_SERVICE_H
@@ -28,7 +28,7 @@ enum {
 typedef struct mr_service mr_service;
 typedef struct mr_request mr_request;
 
-/* --- Requests: any thread ---------------------------------------------------------------------------------------------- */
+/* --- Requests: any thread ---------------------------------------------------------------------------------------- */
 
 typedef enum mr_pooling {
     MR_POOLING_NONE, /* not an embedding: tokens are generated */
@@ -57,14 +57,15 @@ typedef struct mr_generate_desc {
     bool goes_on; /* with work that was begun before: taken however many wait */
     /* Not NONE: the piece that ends the only choice has the embedding, of length 1; nothing is generated. */
     mr_pooling pooling;
-    /* There is something to take. Called on the main thread, never after release has returned. It must not block, and calls
-     * nothing of the service. NULL: the reader looks by itself. */
+    /* There is something to take. Called on the main thread, never after release has returned. It must not block, and
+     * calls nothing of the service. NULL: the reader looks by itself. */
     void (*wake)(void *ctx);
     void *ctx;
 } mr_generate_desc;
 
-/* Copies desc with all it points to. MR_E_INVALID, MR_E_TOO_LONG: it can never run. MR_E_BUSY: too many wait already; try again
- * later. MR_E_UNAVAILABLE: the model is not loaded, has failed, or the service is ending; the text says which. */
+/* Copies desc with all it points to. MR_E_INVALID, MR_E_TOO_LONG: it can never run. MR_E_BUSY: too many wait already;
+ * try again later. MR_E_UNAVAILABLE: the model is not loaded, has failed, or the service is ending; the text says
+ * which. */
 MR_MUST_USE mr_status mr_service_submit(mr_service *service, const mr_generate_desc *desc, mr_request **out,
                                         mr_err *err);
 
@@ -111,11 +112,12 @@ uint64_t mr_request_number(const mr_request *request);
 /* Ends it: what runs is cancelled, and its blocks are free at once. Waits for a wake under way. NULL is accepted. */
 void mr_request_release(mr_request *request);
 
-/* --- The service ------------------------------------------------------------------------------------------------------- */
+/* --- The service ------------------------------------------------------------------------------------------------- */
 
 typedef struct mr_service_config {
     int32_t max_waiting; /* sequences (choices) that wait for a slot at most; 0: 1024 */
-    /* Main thread: a token has come, so long after its request was submitted, or after the token before it. May be NULL. */
+    /* Main thread: a token has come, so long after its request was submitted, or after the token before it. May be
+     * NULL. */
     void (*on_latency)(void *ctx, bool is_first, int64_t ns);
     void *on_latency_ctx;
 } mr_service_config;
@@ -129,7 +131,8 @@ void mr_service_set_loaded(mr_service *service, size_t done_bytes, size_t total_
 /* Any thread, before run: there will be none, and why. */
 void mr_service_fail(mr_service *service, const char *text);
 
-/* Main thread: turns the job until a drain or stop (MR_OK), or until the job breaks. All requests have ended then. tok may be
+/* Main thread: turns the job until a drain or stop (MR_OK), or until the job breaks. All requests have ended then. tok
+ * may be
  * NULL: answers have no text. */
 MR_MUST_USE mr_status mr_service_run(mr_service *service, mr_job *job, const mr_tokenizer *tok, mr_err *err);
 /* Any thread: no more requests are taken, and run returns when those that are there have ended. */

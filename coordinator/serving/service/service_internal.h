@@ -1,5 +1,6 @@
-/* coordinator/serving/service/service_internal.h - requests as the main thread sees them; shared by service.c (the door and the run),
- * request.c (what a request owns, and how its reader takes it) and answer.c (what its sequences bring). */
+/* coordinator/serving/service/service_internal.h - requests as the main thread sees them; shared by service.c (the door
+ * and the run), request.c (what a request owns, and how its reader takes it) and answer.c (what its sequences
+ * bring). */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_SERVICE_SERVICE_INTERNAL_H
 #define MR_COORDINATOR_SERVING_SERVICE_SERVICE_INTERNAL_H
@@ -63,7 +64,7 @@ struct mr_request {
     request_choice choices[];
 };
 
-/* --- request.c --------------------------------------------------------------------------------------------------------- */
+/* --- request.c --------------------------------------------------------------------------------------------------- */
 
 /* base: as mr_job_base_key. */
 MR_MUST_USE mr_status request_create(mr_service *service, const mr_generate_desc *desc, const mr_prefix_key *base,
@@ -76,10 +77,10 @@ MR_MUST_USE bool answer_part_add_token(answer_part *p, mr_piece_token token);
 /* Moves the tokens that stand before the first n to another part. */
 MR_MUST_USE bool answer_part_move(answer_part *from, size_t n, answer_part *to);
 
-/* --- answer.c: the main thread ----------------------------------------------------------------------------------------- */
+/* --- answer.c: the main thread ----------------------------------------------------------------------------------- */
 
-/* Puts a sequence that a request wants into the job, one of its choices at a time, so that steps go on meanwhile; what does not
- * get in ends with the error. Returns whether there is more to put. */
+/* Puts a sequence that a request wants into the job, one of its choices at a time, so that steps go on meanwhile; what
+ * does not get in ends with the error. Returns whether there is more to put. */
 bool answer_start_next(mr_request *r);
 /* Takes what is left of it out of the job again. */
 void answer_cancel(mr_request *r);
@@ -91,7 +92,7 @@ void answer_fail(mr_request *r, mr_status status, const char *text);
 /* Puts the sequence of an embedding into the job (embedding.c). */
 void answer_start_embedding(mr_request *r);
 
-/* --- service.c --------------------------------------------------------------------------------------------------------- */
+/* --- service.c --------------------------------------------------------------------------------------------------- */
 
 /* Main thread: work memory for logits of the job; NULL: there is none. */
 mr_sampler_scratch *service_scratch(mr_service *s, mr_err *err);

@@ -1,4 +1,5 @@
-/* coordinator/serving/text/dry_breakers.h - which tokens break the sequences of DRY: those whose text has one of some texts in it.
+/* coordinator/serving/text/dry_breakers.h - which tokens break the sequences of DRY: those whose text has one of some
+ * texts in it.
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_TEXT_DRY_BREAKERS_H

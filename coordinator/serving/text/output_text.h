@@ -1,6 +1,6 @@
-/* coordinator/serving/text/output_text.h - the text of one generation: token ids in, whole characters out, ended by stop texts.
- * A text ends in front of the first stop text that is complete (of two that end at the same byte, the longer one),
- * however the tokens cut it. What could still become a stop text is held back.
+/* coordinator/serving/text/output_text.h - the text of one generation: token ids in, whole characters out, ended by
+ * stop texts. A text ends in front of the first stop text that is complete (of two that end at the same byte, the
+ * longer one), however the tokens cut it. What could still become a stop text is held back.
  * Owns:    the text. Borrows: tokenizer and stop texts, which outlive it.
  * Threads: caller serialises. */
 // SPDX-License-Identifier: Apache-2.0

@@ -1,5 +1,5 @@
-/* tests/kernels/aarch64/cmocka.h - as much of cmocka's interface as the kernel tests use, for builds where the library is
- * not at hand: cross compilers come without it. A failed assertion ends its test. Threads: the main thread only. */
+/* tests/kernels/aarch64/cmocka.h - as much of cmocka's interface as the kernel tests use, for builds where the library
+ * is not at hand: cross compilers come without it. A failed assertion ends its test. Threads: the main thread only. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_KERNELS_AARCH64_CMOCKA_H
 #define MR_TESTS_KERNELS_AARCH64_CMOCKA_H

@@ -50,7 +50,7 @@ static inline lanes512 lanes_of_256(simde__m256 a) {
     return r;
 }
 
-/* --- Loads and stores of the first lanes --------------------------------------------------------------------------- */
+/* --- Loads and stores of the first lanes ------------------------------------------------------------------------- */
 
 /* The lanes of n bytes whose bits are set. */
 static inline lanes512 lanes_load(uint64_t mask, const void *p, int n) {
@@ -71,7 +71,7 @@ static inline void _mm512_mask_storeu_ps(float *p, simde__mmask16 mask, simde__m
             p[k] = x.f[k];
 }
 
-/* --- Conversions ---------------------------------------------------------------------------------------------------- */
+/* --- Conversions ------------------------------------------------------------------------------------------------- */
 
 static inline simde__m512 _mm512_cvtph_ps(simde__m256i a) {
     lanes512 r = {.half_ps = {simde_mm256_cvtph_ps(simde_mm256_castsi256_si128(a)),
@@ -122,7 +122,7 @@ static inline simde__m128i _mm512_cvtepi32_epi8(simde__m512i a) {
     return r.quarter_si[0];
 }
 
-/* --- Arithmetic ------------------------------------------------------------------------------------------------------ */
+/* --- Arithmetic -------------------------------------------------------------------------------------------------- */
 
 /* SIMDe rounds between multiplication and addition where the machine cannot fuse them. */
 static inline lanes512 lanes_fma(lanes512 x, lanes512 y, lanes512 z, int n) {
@@ -173,7 +173,7 @@ static inline float _mm512_reduce_max_ps(simde__m512 a) {
 }
 #define _mm256_dpbusd_avx_epi32 simde_mm256_dpbusd_epi32
 
-/* --- Lanes elsewhere ------------------------------------------------------------------------------------------------- */
+/* --- Lanes elsewhere --------------------------------------------------------------------------------------------- */
 
 static inline simde__m512 _mm512_moveldup_ps(simde__m512 a) {
     lanes512 x = {.ps = a};
