@@ -1,3 +1,5 @@
+/* proto/message_checks.c - checks that every number of a received message is inside the limits of proto/limits.h, so
+ * that its readers may use counts as lengths and ids as indices. */
 // SPDX-License-Identifier: Apache-2.0
 #include <float.h>
 #include <inttypes.h>

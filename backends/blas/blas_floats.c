@@ -1,3 +1,5 @@
+/* backends/blas/blas_floats.c - chooses the function that turns a block of a matrix into float32 for the BLAS library.
+ * Half precision has a faster one where the CPU converts it by itself; every other type takes mr_dequantize. */
 // SPDX-License-Identifier: Apache-2.0
 #if defined(__x86_64__)
 #include <cpuid.h>

@@ -1,3 +1,5 @@
+/* engine/grammar/dfa_check.c - what happens to the automata of a grammar once they are built: states from which no text
+ * can be completed are removed, and a grammar that no text matches or that is left recursive is refused. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

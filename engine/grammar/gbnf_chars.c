@@ -1,3 +1,5 @@
+/* engine/grammar/gbnf_chars.c - the characters of GBNF: escapes, the ranges of a class in order and without overlap,
+ * and the UTF-8 bytes of a code point. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

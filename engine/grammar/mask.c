@@ -1,3 +1,5 @@
+/* engine/grammar/mask.c - follows a text through a grammar and finds the tokens that may come next. This runs for every
+ * token of a constrained sequence, so the comment below says how it avoids trying every token. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

@@ -1,3 +1,5 @@
+/* engine/grammar/vocab.c - prepares a vocabulary for masks, once for each model: tokens with equal bytes are joined,
+ * plain tokens get masks of their own, and the others are sorted into trees of shared beginnings. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,5 @@
+/* engine/model/arch.c - the list of architectures that this version runs. A new architecture is one entry here and a
+ * file arch_NAME.c. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

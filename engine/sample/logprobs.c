@@ -1,3 +1,5 @@
+/* engine/sample/logprobs.c - log-probabilities of the most likely tokens and of the chosen one, by the logits as the
+ * model gave them, before any stage of the sampler. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/thread.h"
 #include "engine/sample/stages.h"

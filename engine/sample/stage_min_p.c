@@ -1,3 +1,4 @@
+/* engine/sample/stage_min_p.c - min-p: keeps the tokens whose probability is at least a share of the best one's. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/sample/stages.h"
 

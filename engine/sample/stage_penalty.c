@@ -1,3 +1,4 @@
+/* engine/sample/stage_penalty.c - the penalties on tokens that have come before: repetition, presence and frequency. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/sample/stages.h"
 

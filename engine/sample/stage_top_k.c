@@ -1,3 +1,4 @@
+/* engine/sample/stage_top_k.c - top-k: keeps the k tokens with the greatest logits. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/sample/stages.h"
 

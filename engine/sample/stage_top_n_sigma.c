@@ -1,3 +1,5 @@
+/* engine/sample/stage_top_n_sigma.c - top-n-sigma: keeps the tokens whose logit is at most n standard deviations below
+ * the best one. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/sample/stages.h"
 

@@ -1,3 +1,4 @@
+/* engine/sample/stage_top_p.c - top-p: keeps the most likely tokens that together reach the probability p. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/sample/stages.h"
 

@@ -1,3 +1,5 @@
+/* engine/sample/stage_typical.c - typical sampling: keeps the tokens whose information is nearest to the entropy of the
+ * distribution. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/sample/stages.h"
 

@@ -1,3 +1,5 @@
+/* engine/sample/stage_xtc.c - XTC: sometimes removes all likely tokens but the least likely of them, so that texts
+ * become more varied. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/rng.h"
 #include "engine/sample/stages.h"

@@ -1,3 +1,5 @@
+/* engine/sample/weights_baseline.c - compiles weights_body.h for every CPU, and chooses between this version and that
+ * of weights_avx2.c when the program runs. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/sample/weights_body.h"
 

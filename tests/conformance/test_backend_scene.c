@@ -1,3 +1,5 @@
+/* tests/conformance/test_backend_scene.c - builds the graphs of the suite in test_backend.h and runs them on the
+ * reference and on the backend under test. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stdio.h>

@@ -1,3 +1,5 @@
+/* tests/conformance/test_channel_support.c - what the suites of channels share: blocking calls with a deadline, and
+ * messages with a pattern that shows whose they are. */
 // SPDX-License-Identifier: Apache-2.0
 #include "test_channel.h"
 

@@ -1,3 +1,5 @@
+/* tests/fuzz/fuzz_api.c - bodies of requests for every endpoint. Whatever the bytes are, the answer is a request or an
+ * error with a status. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 

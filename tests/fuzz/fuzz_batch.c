@@ -1,3 +1,5 @@
+/* tests/fuzz/fuzz_batch.c - files of requests, files of results and uploads. A file of results that is refused must
+ * stay as it was. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

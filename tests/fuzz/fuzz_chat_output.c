@@ -1,3 +1,5 @@
+/* tests/fuzz/fuzz_chat_output.c - texts of answers in every form of tool calls. The deltas must be the same in sum for
+ * pieces of any size. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/chat/chat_output.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,3 +1,5 @@
+/* tests/fuzz/fuzz_frame.c - frames and messages of a link as a faulty peer might send them, with checksums that are
+ * wrong and with ones that are right. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/le.h"
 #include "engine/base/mem.h"

@@ -1,3 +1,5 @@
+/* tests/fuzz/fuzz_gbnf.c - grammars in GBNF. A grammar that is accepted is followed for some tokens, and mask and
+ * automaton must agree on each of them. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

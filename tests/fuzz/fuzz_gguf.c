@@ -1,3 +1,5 @@
+/* tests/fuzz/fuzz_gguf.c - model files. Whatever is accepted is read as a model would be, to the first and last byte of
+ * every value and tensor. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/gguf/model_info.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,3 +1,5 @@
+/* tests/fuzz/fuzz_messages.c - messages of millrace.proto. Every message that passes the checks is used as its readers
+ * do, with tables of just the right size. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stdlib.h>

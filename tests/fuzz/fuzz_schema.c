@@ -1,3 +1,5 @@
+/* tests/fuzz/fuzz_schema.c - JSON schemas. The text that is made of an accepted schema must be a grammar that
+ * parses. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/schema/schema.h"
 #include "engine/grammar/grammar.h"

@@ -1,3 +1,5 @@
+/* tests/unit/test_base_arena.c - arenas: blocks are zeroed, aligned and apart, budgets hold, and failing allocations
+ * leave no trace. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

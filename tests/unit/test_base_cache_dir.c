@@ -1,3 +1,5 @@
+/* tests/unit/test_base_cache_dir.c - where the cache folder is for each setting of the environment, and which places
+ * are refused. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* tests/unit/test_base_log.c - log lines as text and as JSON: none can be forged, long ones are cut, repeats are
+ * counted, and threads do not mix. */
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
 #include <fcntl.h>

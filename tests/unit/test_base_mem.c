@@ -1,3 +1,5 @@
+/* tests/unit/test_base_mem.c - memory: impossible sizes are refused, budgets hold, and the failing of the nth
+ * allocation, on which other tests build. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

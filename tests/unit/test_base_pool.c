@@ -1,3 +1,5 @@
+/* tests/unit/test_base_pool.c - the thread pool: every task runs once, groups follow each other, and threads that sleep
+ * are woken. */
 // SPDX-License-Identifier: Apache-2.0
 #include <sched.h>
 #include <stdatomic.h>

@@ -1,3 +1,5 @@
+/* tests/unit/test_base_queue.c - queues between threads: order, deadlines, closing, and nothing lost or repeated with
+ * many threads. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdatomic.h>
 

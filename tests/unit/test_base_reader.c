@@ -1,3 +1,5 @@
+/* tests/unit/test_base_reader.c - the reader of bytes from outside: lengths that lie, alignment, and errors that
+ * stay. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/mem.h"
 #include "engine/base/reader.h"

@@ -1,3 +1,4 @@
+/* tests/unit/test_base_rng.c - random numbers: known answers of Philox, and a uniform distribution. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/rng.h"
 #include "tests/support/test.h"

@@ -1,3 +1,5 @@
+/* tests/unit/test_base_thread.c - threads and conditions: name, stack and floating-point modes, deadlines, and a start
+ * that fails. */
 // SPDX-License-Identifier: Apache-2.0
 #include <sched.h>
 #include <signal.h>

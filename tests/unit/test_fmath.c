@@ -1,3 +1,4 @@
+/* tests/unit/test_fmath.c - our exponentials and logarithms are close to those of libm, and right at the edges. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/fmath.h"
 #include "tests/support/test.h"

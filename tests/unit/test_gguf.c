@@ -1,3 +1,4 @@
+/* tests/unit/test_gguf.c - reading values, arrays and tensors of good model files, and how files are mapped. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* tests/unit/test_gguf_model.c - hyper-parameters from the metadata of a file: defaults, ranges, and errors that name
+ * the key. */
 // SPDX-License-Identifier: Apache-2.0
 #include <dirent.h>
 #include <stdio.h>

@@ -1,3 +1,5 @@
+/* tests/unit/test_journal.c - the journal grows without moving its entries, and an append that fails changes
+ * nothing. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

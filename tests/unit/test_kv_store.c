@@ -1,3 +1,5 @@
+/* tests/unit/test_kv_store.c - the KV store: sizes, layout of layers, copies of blocks, and descriptions that cannot
+ * be. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

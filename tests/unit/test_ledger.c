@@ -1,3 +1,4 @@
+/* tests/unit/test_ledger.c - the ledger against a plain model of it, over random calls and with failing allocations. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

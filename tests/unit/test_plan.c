@@ -1,3 +1,4 @@
+/* tests/unit/test_plan.c - the balanced cut against all cuts that exist, and cuts by hand that are refused. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* tests/unit/test_prefix_cache.c - keys of KV blocks, and the cache of blocks against a plain model of it. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

@@ -1,3 +1,5 @@
+/* tests/unit/test_proto_frame.c - frames: the layout of the header, and every flipped bit, wrong length and wrong field
+ * is refused. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* tests/unit/test_proto_link.c - links: order, back pressure, and what a peer may do wrong. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* tests/unit/test_registry.c - every backend that the registry lists can be made, or says why not. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

@@ -1,3 +1,5 @@
+/* tests/unit/test_sample_params.c - ranges of the sampling parameters, and that a sampler refuses what is out of
+ * range. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <string.h>

@@ -1,3 +1,5 @@
+/* tests/unit/test_sample_sampler.c - the sampler as a whole: distributions, random streams, known answers, and state
+ * that comes back. */
 // SPDX-License-Identifier: Apache-2.0
 #include <float.h>
 #include <math.h>

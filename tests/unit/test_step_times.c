@@ -1,3 +1,4 @@
+/* tests/unit/test_step_times.c - times for row counts between and beyond the measured ones. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

@@ -1,3 +1,5 @@
+/* coordinator/cli/bench/bench_run.c - runs one test of `millrace bench` once: submits its sequences, follows their
+ * tokens with a clock, and turns the times into rates and shares of the machine's limits. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 

@@ -1,3 +1,5 @@
+/* coordinator/cli/bench/bench_work.c - counts what one step of a model costs: products, bytes of weights and bytes of
+ * the KV cache. The shares of the machine's limits are computed from these figures. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/cli/bench/bench.h"
 

@@ -1,3 +1,6 @@
+/* coordinator/serving/api/api_constraint.c - reads the fields of a request that restrict the text of an answer:
+ * response_format, grammar, schema, regular expression or list of choices. Whichever it is becomes one packed grammar.
+ * At most one of the fields may be given. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stddef.h>
 #include <stdlib.h>

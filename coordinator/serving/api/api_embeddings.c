@@ -1,3 +1,5 @@
+/* coordinator/serving/api/api_embeddings.c - the part of a call that is special to /v1/embeddings: how rows are pooled
+ * into one vector, and how the vectors are written, as numbers or in base64. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

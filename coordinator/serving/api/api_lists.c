@@ -1,3 +1,5 @@
+/* coordinator/serving/api/api_lists.c - reads the fields of a request whose values may be a single item or a list: stop
+ * texts, stop ids, and prompts as texts or as ids. Prompts are encoded and truncated here. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <string.h>

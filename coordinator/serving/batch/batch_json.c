@@ -1,3 +1,5 @@
+/* coordinator/serving/batch/batch_json.c - finds one member of a JSON object without parsing the rest of it. Every line
+ * of a batch is read this way when the file is opened, which full parsing would make slow. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/batch/batch_input.h"
 

@@ -1,3 +1,5 @@
+/* coordinator/serving/batch/batch_multipart.c - finds one part of a body of multipart/form-data by its name. Uploads
+ * are the only bodies in this format. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/batch/batch_files.h"
 

@@ -1,3 +1,5 @@
+/* coordinator/serving/batch/batch_request.c - turns one line of a batch into the body of an API call. A line that is no
+ * valid request becomes an error for the file of results instead. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/batch/batch_run.h"
 

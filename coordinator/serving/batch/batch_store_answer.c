@@ -1,3 +1,5 @@
+/* coordinator/serving/batch/batch_store_answer.c - answers HTTP requests about files and batches. The thread that runs
+ * batches is in batch_store.c; these functions only read and change what is stored. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,5 @@
+/* coordinator/serving/chat/chat_call.c - runs the pattern of a tool call over the text of an answer, instruction by
+ * instruction. It can stop after any byte and go on when more text has come. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/chat/chat_parse.h"
 

@@ -1,3 +1,5 @@
+/* coordinator/serving/chat/chat_call_json.c - reads the field of a call's pattern that is a JSON object with a name and
+ * arguments. The arguments are passed on while they arrive, before the object is complete. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/chat/chat_parse.h"
 

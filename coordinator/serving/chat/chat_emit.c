@@ -1,3 +1,5 @@
+/* coordinator/serving/chat/chat_emit.c - gives out the deltas of an answer: content, reasoning, ids of calls, and
+ * arguments. Arguments that a model writes as plain text are turned into JSON here. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/chat/chat_parse.h"
 

@@ -1,3 +1,5 @@
+/* coordinator/serving/chat/chat_tools_instruct.c - rewrites a conversation with tools for a template that knows no
+ * tools: their descriptions become part of the system message, and calls and results become plain text. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>

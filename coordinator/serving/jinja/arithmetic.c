@@ -1,3 +1,5 @@
+/* coordinator/serving/jinja/arithmetic.c - arithmetic of the template language with Python's results: integers that
+ * report overflow, division that rounds down, and + and * of strings and lists. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 

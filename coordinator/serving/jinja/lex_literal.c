@@ -1,3 +1,5 @@
+/* coordinator/serving/jinja/lex_literal.c - reads the number and string literals of a template: Python's bases and
+ * underscores, and the escapes in strings. */
 // SPDX-License-Identifier: Apache-2.0
 #include <ctype.h>
 #include <errno.h>

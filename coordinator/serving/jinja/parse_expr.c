@@ -1,3 +1,5 @@
+/* coordinator/serving/jinja/parse_expr.c - parses the expressions of a template by recursive descent, with one function
+ * for each level of precedence. Statements are in parse.c. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/jinja/parse.h"
 

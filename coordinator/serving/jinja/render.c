@@ -1,3 +1,5 @@
+/* coordinator/serving/jinja/render.c - renders a parsed template: sets up the context with its limits, runs the
+ * statements, and hands the text over only when all of them have succeeded. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/jinja/interp.h"
 

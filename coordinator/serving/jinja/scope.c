@@ -1,3 +1,5 @@
+/* coordinator/serving/jinja/scope.c - the variables of a template: scopes inside each other, the lookup through them,
+ * and assignment to names, lists of names and attributes of namespaces. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/jinja/interp.h"
 

@@ -1,3 +1,5 @@
+/* coordinator/serving/schema/schema_container.c - writes the rules for JSON objects and arrays. Properties come in the
+ * order of the schema; those that are optional may be left out, which takes one rule for each of them. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

@@ -1,3 +1,6 @@
+/* coordinator/serving/schema/schema_keys.c - writes the rule for the name of an additional property: any string but the
+ * names that the schema describes. GBNF cannot subtract, so the rule is a tree of the places where a name may
+ * differ. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

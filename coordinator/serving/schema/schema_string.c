@@ -1,3 +1,5 @@
+/* coordinator/serving/schema/schema_string.c - writes the rules for JSON strings: lengths, patterns, and the formats
+ * that schemas know, each as a regular expression. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <string.h>

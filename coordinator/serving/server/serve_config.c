@@ -1,3 +1,5 @@
+/* coordinator/serving/server/serve_config.c - reads the options of `millrace serve` into the configuration of the HTTP
+ * server: keys, certificates, origins and limits. On SIGHUP the files of keys and certificates are read again. */
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
 #include <stdlib.h>
