@@ -389,6 +389,26 @@ static void check_link(checks *c, const Millrace__LinkFacts *l) {
     double_in_range(c, "second_bytes", l->second_bytes, l->status == MR_OK ? 1 : 0, MAX_BYTES_PER_SECOND);
 }
 
+static void check_seconds(checks *c, const Millrace__Seconds *m, const mr_msg_limits *limits) {
+    known_fields(c, &m->base);
+    below(c, "stage", m->stage, limits->n_stages);
+    in_range(c, "the number of phases", m->n_ns, MR_PHASE_COUNT, MR_PHASE_COUNT);
+    for (size_t i = 0; i < m->n_ns && c->status == MR_OK; i++)
+        if (m->ns[i] > MR_MAX_PHASE_NS)
+            fail(c, "the time of phase %zu is %" PRIu64 " ns", i, m->ns[i]);
+}
+
+/* A hello may have fields of another version: the reader compares versions first. */
+static void check_hello(checks *c, const Millrace__Hello *m) {
+    for (size_t i = 0; i < m->base.n_unknown_fields; i++)
+        in_range(c, "the number of an unknown field", m->base.unknown_fields[i].tag, 1, UINT32_MAX);
+    known_status(c, m->status);
+    not_cancelled(c, m->status);
+    in_range(c, "cores", m->cores, 0, MAX_CORES);
+    in_range(c, "threads", m->threads, 0, MAX_CORES);
+    in_range(c, "header_bytes", m->header_bytes, 0, m->file_bytes);
+}
+
 mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *limits, mr_err *err) {
     checks c = {.err = err, .message = "report"};
     known_fields(&c, &m->base);
@@ -433,26 +453,15 @@ mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *li
         break;
     case MILLRACE__REPORT__BODY_SECONDS:
         c.message = "seconds";
-        known_fields(&c, &m->seconds->base);
-        below(&c, "stage", m->seconds->stage, limits->n_stages);
-        in_range(&c, "the number of phases", m->seconds->n_ns, MR_PHASE_COUNT, MR_PHASE_COUNT);
-        for (size_t i = 0; i < m->seconds->n_ns && c.status == MR_OK; i++)
-            if (m->seconds->ns[i] > MR_MAX_PHASE_NS)
-                fail(&c, "the time of phase %zu is %" PRIu64 " ns", i, m->seconds->ns[i]);
+        check_seconds(&c, m->seconds, limits);
         break;
     case MILLRACE__REPORT__BODY_STEP_SUMS:
         c.message = "step sums";
         check_step_sums(&c, m->step_sums, limits);
         break;
-    case MILLRACE__REPORT__BODY_HELLO: /* may have fields of another version: the reader compares versions first */
+    case MILLRACE__REPORT__BODY_HELLO:
         c.message = "hello";
-        for (size_t i = 0; i < m->hello->base.n_unknown_fields; i++)
-            in_range(&c, "the number of an unknown field", m->hello->base.unknown_fields[i].tag, 1, UINT32_MAX);
-        known_status(&c, m->hello->status);
-        not_cancelled(&c, m->hello->status);
-        in_range(&c, "cores", m->hello->cores, 0, MAX_CORES);
-        in_range(&c, "threads", m->hello->threads, 0, MAX_CORES);
-        in_range(&c, "header_bytes", m->hello->header_bytes, 0, m->hello->file_bytes);
+        check_hello(&c, m->hello);
         break;
     default:
         fail(&c, "body is %d, which is none", (int)m->body_case);
