@@ -44,10 +44,10 @@ static bool wait_for_input(void) {
     struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
     sigset_t none;
     sigemptyset(&none);
-    while (!interrupt_seen()) {
+    while (!mr_interrupt_seen()) {
         int n = ppoll(&input, 1, NULL, &none);
         if (n > 0 || (n < 0 && errno != EINTR))
-            return !interrupt_seen();
+            return !mr_interrupt_seen();
     }
     return false;
 }
@@ -167,7 +167,7 @@ static const char *read_line(chat_input *in, size_t *out_n) {
     sigprocmask(SIG_BLOCK, &held, &before);
     const char *line = in->editor ? el_gets(in->editor, &n) : plain_line(in, &n);
     sigprocmask(SIG_SETMASK, &before, NULL);
-    if (!line || n <= 0 || interrupt_seen())
+    if (!line || n <= 0 || mr_interrupt_seen())
         return NULL;
     *out_n = (size_t)n - (line[n - 1] == '\n');
     return line;
@@ -189,7 +189,7 @@ static mr_status read_text(chat_input *in, chat_typed *out_what, mr_text_buf *te
         size_t n = 0;
         const char *line = read_line(in, &n);
         if (!line) {
-            *out_what = interrupt_seen() ? CHAT_TYPED_INTERRUPT : text->len ? CHAT_TYPED_TEXT : CHAT_TYPED_END;
+            *out_what = mr_interrupt_seen() ? CHAT_TYPED_INTERRUPT : text->len ? CHAT_TYPED_TEXT : CHAT_TYPED_END;
             return MR_OK;
         }
         *out_what = CHAT_TYPED_TEXT;

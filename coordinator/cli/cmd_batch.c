@@ -10,7 +10,7 @@
 #include "coordinator/console/interrupt.h"
 #include "coordinator/console/output.h"
 #include "coordinator/serving/batch/batch_run.h"
-#include "coordinator/serving/server/cmd_api.h"
+#include "coordinator/serving/server/session_api.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
@@ -20,25 +20,25 @@ enum { MAX_LIVE = 1000, GRACE_S = 5 };
 
 typedef struct batch {
     const mr_options *options;
-    batch_input input;
-    batch_results results;
-    cmd_session session;
+    mr_batch_input input;
+    mr_batch_results results;
+    mr_session session;
     mr_tokenizer *tok;
     char *model;
     mr_service *service;
-    cmd_api api;
+    mr_session_api api;
     mr_thread *thread;
     /* Of the thread; to be read when it has ended. */
     mr_status status;
     mr_err err;
-    batch_counts counts;
+    mr_batch_counts counts;
     /* Between the two. */
     mr_mutex lock;
-    batch_counts shown; /* under the lock */
-    atomic_bool over;   /* the job is: no call can end any more */
+    mr_batch_counts shown; /* under the lock */
+    atomic_bool over;      /* the job is: no call can end any more */
     /* Of the main thread. */
     bool is_ready;
-    progress bar;
+    mr_progress bar;
     int64_t start_ns;
     uint32_t n_before; /* results that were there */
 } batch;
@@ -59,10 +59,10 @@ static void duration_text(double s, char out[24]) {
 
 static void show_progress(batch *b) {
     char text[PROGRESS_TEXT], left[24] = "?";
-    if (!progress_is_due(&b->bar))
+    if (!mr_progress_is_due(&b->bar))
         return;
     mr_mutex_lock(&b->lock);
-    batch_counts c = b->shown;
+    mr_batch_counts c = b->shown;
     mr_mutex_unlock(&b->lock);
     double s = (double)(mr_clock_now_ns() - b->start_ns) / 1e9, rate = (c.n_done - b->n_before) / s;
     if (rate > 0)
@@ -72,10 +72,10 @@ static void show_progress(batch *b) {
              " under way; %.3g/s, %.4g tokens/s, %s left",
              c.n_done, c.n_lines, 100.0 * c.n_done / c.n_lines, c.n_failed, c.n_live, rate,
              (double)c.generated_tokens / s, left);
-    progress_show(&b->bar, text);
+    mr_progress_show(&b->bar, text);
 }
 
-static void take_counts(void *ctx, const batch_counts *counts) {
+static void take_counts(void *ctx, const mr_batch_counts *counts) {
     batch *b = ctx;
     mr_mutex_lock(&b->lock);
     b->shown = *counts;
@@ -85,16 +85,16 @@ static void take_counts(void *ctx, const batch_counts *counts) {
 /* The session's interrupted: asked ten times a second. While the batch runs, its thread hears of signals itself. */
 static bool is_over(void) {
     if (!running->is_ready)
-        return cmd_cluster_ended();
+        return mr_session_cluster_ended();
     show_progress(running);
-    return rank_loss_reported();
+    return mr_rank_loss_reported();
 }
 
 /* --- The thread -------------------------------------------------------------------------------------------------- */
 
 static bool stops(void *ctx) {
     batch *b = ctx;
-    return interrupt_seen() || atomic_load(&b->over);
+    return mr_interrupt_seen() || atomic_load(&b->over);
 }
 
 /* Calls that come before the first turn of the job would be refused. */
@@ -111,17 +111,17 @@ static void work(void *ctx) {
     batch *b = ctx;
     wait_for_service(b);
     int32_t live = 2 * b->session.max_sequences; /* as many again wait, so that no slot does */
-    const batch_config config = {.api = b->api.api,
-                                 .input = &b->input,
-                                 .results = &b->results,
-                                 .max_live = live < MAX_LIVE ? live : MAX_LIVE,
-                                 .prompts_are_chats = mr_options_number(b->options, MR_OPTION_BATCH_CHAT) != 0,
-                                 .max_tokens = (int32_t)mr_options_number(b->options, MR_OPTION_N_PREDICT),
-                                 .grace_ns = GRACE_S * MR_NS_PER_S,
-                                 .stops = stops,
-                                 .progress = take_counts,
-                                 .ctx = b};
-    b->status = batch_run(&config, &b->counts, &b->err);
+    const mr_batch_config config = {.api = b->api.api,
+                                    .input = &b->input,
+                                    .results = &b->results,
+                                    .max_live = live < MAX_LIVE ? live : MAX_LIVE,
+                                    .prompts_are_chats = mr_options_number(b->options, MR_OPTION_BATCH_CHAT) != 0,
+                                    .max_tokens = (int32_t)mr_options_number(b->options, MR_OPTION_N_PREDICT),
+                                    .grace_ns = GRACE_S * MR_NS_PER_S,
+                                    .stops = stops,
+                                    .progress = take_counts,
+                                    .ctx = b};
+    b->status = mr_batch_run(&config, &b->counts, &b->err);
     mr_service_stop(b->service);
 }
 
@@ -137,47 +137,47 @@ static mr_status open_files(batch *b, mr_err *err) {
         return mr_err_set(err, MR_E_INVALID,
                           "-i: a batch is read more than once, so it cannot come from standard input; "
                           "hint: put it into a file");
-    mr_status status = batch_input_open(in, &b->input, err);
+    mr_status status = mr_batch_input_open(in, &b->input, err);
     if (status == MR_OK)
-        status = batch_results_open(out, &b->input, &b->results, err);
+        status = mr_batch_results_open(out, &b->input, &b->results, err);
     if (status != MR_OK)
         return status;
     b->n_before = b->results.n_found;
     if (b->results.n_cut_bytes)
-        output_warning("%.160s: the last result was torn, %zu bytes are cut off", out, b->results.n_cut_bytes);
+        mr_output_warning("%.160s: the last result was torn, %zu bytes are cut off", out, b->results.n_cut_bytes);
     if (b->n_before)
-        output_note("%" PRIu32 " of %" PRIu32 " requests have results already", b->n_before, b->input.n);
+        mr_output_note("%" PRIu32 " of %" PRIu32 " requests have results already", b->n_before, b->input.n);
     return MR_OK;
 }
 
 static mr_status load(batch *b, mr_err *err) {
     const mr_service_config config = {.max_waiting = 2 * MAX_LIVE};
-    mr_status status = cmd_session_open(b->options, &b->session, err);
+    mr_status status = mr_session_open(b->options, &b->session, err);
     b->session.interrupted = is_over;
     if (status == MR_OK)
         status = mr_vocab_load(b->session.gguf, &b->tok, err);
     if (status == MR_OK)
-        status = cmd_session_size_for_server(&b->session, err);
+        status = mr_session_size_for_server(&b->session, err);
     if (status == MR_OK)
         status = mr_service_create(&config, &b->service, err);
     if (status != MR_OK)
         return status;
-    b->model = cmd_api_model_name(b->session.model_path);
+    b->model = mr_session_api_model_name(b->session.model_path);
     if (!b->model)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the name of the model");
-    status = cmd_api_open(&b->api, &b->session, b->tok, b->service, b->model, err);
-    return status == MR_OK ? cmd_session_start(&b->session, err) : status;
+    status = mr_session_api_open(&b->api, &b->session, b->tok, b->service, b->model, err);
+    return status == MR_OK ? mr_session_start(&b->session, err) : status;
 }
 
 static void report(const batch *b) {
-    const batch_counts *c = &b->counts;
+    const mr_batch_counts *c = &b->counts;
     double s = (double)(mr_clock_now_ns() - b->start_ns) / 1e9;
-    output_note("%" PRIu32 " of %" PRIu32 " done in %.1f s, %" PRIu32 " of them now; %" PRId64
-                " tokens of prompts (%" PRId64 " were there already), %" PRId64 " generated: %.4g tokens/s",
-                c->n_done, c->n_lines, s, c->n_done - b->n_before, c->prompt_tokens, c->cached_tokens,
-                c->generated_tokens, (double)c->generated_tokens / s);
+    mr_output_note("%" PRIu32 " of %" PRIu32 " done in %.1f s, %" PRIu32 " of them now; %" PRId64
+                   " tokens of prompts (%" PRId64 " were there already), %" PRId64 " generated: %.4g tokens/s",
+                   c->n_done, c->n_lines, s, c->n_done - b->n_before, c->prompt_tokens, c->cached_tokens,
+                   c->generated_tokens, (double)c->generated_tokens / s);
     if (c->n_failed)
-        output_warning("%" PRIu32 " of %" PRIu32 " results are errors", c->n_failed, c->n_done);
+        mr_output_warning("%" PRIu32 " of %" PRIu32 " results are errors", c->n_failed, c->n_done);
 }
 
 static mr_status run(batch *b, mr_err *err) {
@@ -186,38 +186,38 @@ static mr_status run(batch *b, mr_err *err) {
         return status;
     b->is_ready = true;
     b->start_ns = mr_clock_now_ns();
-    b->shown = (batch_counts){.n_lines = b->input.n, .n_done = b->n_before};
-    progress_begin(&b->bar);
+    b->shown = (mr_batch_counts){.n_lines = b->input.n, .n_done = b->n_before};
+    mr_progress_begin(&b->bar);
     status = mr_thread_create("batch", 0, work, b, &b->thread, err);
     if (status != MR_OK)
         return status;
     status = mr_service_run(b->service, b->session.job, b->tok, err);
     atomic_store(&b->over, true);
     mr_thread_join(b->thread);
-    progress_end(&b->bar);
+    mr_progress_end(&b->bar);
     report(b);
     if (status == MR_OK && b->status != MR_OK) {
         *err = b->err;
         status = b->status;
     }
-    return status == MR_OK ? cmd_session_stop(&b->session, err) : status;
+    return status == MR_OK ? mr_session_stop(&b->session, err) : status;
 }
 
 mr_status cmd_batch(const mr_options *options, mr_err *err) {
     batch b = {.options = options, .results.fd = -1};
     running = &b;
     mr_mutex_init(&b.lock);
-    interrupt_catch();
+    mr_interrupt_catch();
     mr_status status = open_files(&b, err);
     if (status == MR_OK && b.n_before < b.input.n)
         status = run(&b, err);
-    cmd_api_close(&b.api);
-    cmd_session_close(&b.session);
+    mr_session_api_close(&b.api);
+    mr_session_close(&b.session);
     mr_service_destroy(b.service);
     mr_tokenizer_destroy(b.tok);
     mr_free(b.model);
-    batch_results_close(&b.results);
-    batch_input_close(&b.input);
+    mr_batch_results_close(&b.results);
+    mr_batch_input_close(&b.input);
     mr_mutex_deinit(&b.lock);
     return status;
 }

@@ -27,12 +27,12 @@ enum { LEAST_ROOM = 16 };                         /* tokens that an answer must 
 
 typedef struct chat {
     const mr_options *options;
-    cmd_session session;
+    mr_session session;
     mr_tokenizer *tok;
-    chat_template *template;
-    chat_format format;
+    mr_chat_template *template;
+    mr_chat_format format;
     unsigned decode_flags;
-    cmd_sampling sampling;
+    mr_session_sampling sampling;
     chat_input *input;
     json_t *messages;
     int32_t capacity; /* tokens of prompt and answer */
@@ -40,8 +40,8 @@ typedef struct chat {
     bool is_one_text; /* there is no chat template */
     size_t n_typed;   /* bytes at the end of that text which the model has not gone on with yet */
     /* Of the answer at work. */
-    output_text text;
-    chat_output *parts;
+    mr_output_text text;
+    mr_chat_output *parts;
     mr_text_buf content, reasoning;
     size_t n_taken; /* bytes of text that parts has */
     bool is_over, is_dim;
@@ -55,7 +55,8 @@ static const char COMMANDS[] = "/new begins anew, /exit ends, /help says this";
 static bool is_loaded;
 
 static bool is_ended(void) {
-    return is_loaded ? rank_loss_reported() || strcmp(interrupt_name(), "SIGTERM") == 0 : cmd_cluster_ended();
+    return is_loaded ? mr_rank_loss_reported() || strcmp(mr_interrupt_name(), "SIGTERM") == 0
+                     : mr_session_cluster_ended();
 }
 
 static mr_status no_memory(mr_err *err) {
@@ -68,41 +69,41 @@ static mr_status load_template(chat *c, mr_err *err) {
     const char *path = mr_options_text(c->options, MR_OPTION_CHAT_TEMPLATE_FILE);
     mr_text_buf text = {0};
     bool needs_special = false;
-    mr_status status = path ? prompt_file_read(path, MR_JINJA_MAX_SOURCE_BYTES, &text, err) : MR_OK;
+    mr_status status = path ? mr_prompt_file_read(path, MR_JINJA_MAX_SOURCE_BYTES, &text, err) : MR_OK;
     if (status == MR_OK)
-        status = chat_template_load(c->session.gguf, c->tok, path ? text.data : NULL, &c->template, err);
+        status = mr_chat_template_load(c->session.gguf, c->tok, path ? text.data : NULL, &c->template, err);
     mr_text_buf_deinit(&text);
     if (status != MR_OK)
         return status;
-    chat_template_origin origin = chat_template_get_origin(c->template);
+    mr_chat_template_origin origin = mr_chat_template_get_origin(c->template);
     c->is_one_text = origin == CHAT_TEMPLATE_PLAIN;
     if (c->is_one_text)
-        output_note(
+        mr_output_note(
             "chat: the model file has no chat template, so the model does not answer: it goes on with your text");
     else if (origin != CHAT_TEMPLATE_FILE)
-        output_note("chat: %s", chat_template_origin_text(origin));
-    c->format = chat_format_of(mr_str_from(chat_template_source(c->template)));
-    status = chat_format_needs_special(c->format, c->tok, &needs_special, err);
+        mr_output_note("chat: %s", mr_chat_template_origin_text(origin));
+    c->format = mr_chat_format_of(mr_str_from(mr_chat_template_source(c->template)));
+    status = mr_chat_format_needs_special(c->format, c->tok, &needs_special, err);
     c->decode_flags = MR_DECODE_CONTINUES | (needs_special ? MR_DECODE_SPECIAL : 0u);
     return status;
 }
 
 static mr_status start_session(chat *c, mr_err *err) {
-    const cmd_session_needs needs = {.max_rows = c->session.ctx,
-                                     .max_sequences = 1,
-                                     .kv_tokens = cmd_session_whole_blocks(c->session.ctx),
-                                     .min_kv_tokens = MR_WIRE_BLOCK_TOKENS * 4,
-                                     .half_of_free = true};
-    mr_status status = cmd_session_size(&c->session, &needs, err);
+    const mr_session_needs needs = {.max_rows = c->session.ctx,
+                                    .max_sequences = 1,
+                                    .kv_tokens = mr_session_whole_blocks(c->session.ctx),
+                                    .min_kv_tokens = MR_WIRE_BLOCK_TOKENS * 4,
+                                    .half_of_free = true};
+    mr_status status = mr_session_size(&c->session, &needs, err);
     c->session.interrupted = is_ended;
     if (status == MR_OK)
-        status = cmd_session_start(&c->session, err);
+        status = mr_session_start(&c->session, err);
     if (status != MR_OK)
         return status;
     int64_t kept = (int64_t)c->session.n_kv_blocks * MR_WIRE_BLOCK_TOKENS;
     c->capacity = kept < c->session.ctx ? (int32_t)kept : c->session.ctx;
     is_loaded = true;
-    cmd_sampling_note(&c->sampling.params);
+    mr_session_sampling_note(&c->sampling.params);
     return MR_OK;
 }
 
@@ -110,14 +111,14 @@ static mr_status open_input(chat *c, mr_err *err) {
     char *folder = NULL;
     mr_text_buf path = {0};
     mr_err ignored;
-    if (mr_cache_dir_make(NULL, &folder, &ignored) == MR_OK && !output_printf(&path, "%s/chat-history", folder))
+    if (mr_cache_dir_make(NULL, &folder, &ignored) == MR_OK && !mr_output_printf(&path, "%s/chat-history", folder))
         mr_text_buf_clear(&path);
     mr_free(folder);
     mr_status status = chat_input_open(path.len ? path.data : NULL, &c->input, err);
     mr_text_buf_deinit(&path);
     c->shows_reasoning = isatty(STDOUT_FILENO);
     if (status == MR_OK && chat_input_at_terminal(c->input))
-        output_note(
+        mr_output_note(
             "chat: Ctrl-C stops an answer, Ctrl-D ends; a \\ at the end of a line goes on in the next one, \"\"\" "
             "begins and ends several lines; %s%s",
             c->is_one_text ? "an empty line lets the model go on; " : "", COMMANDS);
@@ -145,13 +146,13 @@ static mr_status show(chat *c, mr_str text, bool dim, mr_err *err) {
     static const char on[] = "\033[2m", off[] = "\033[0m\n\n";
     mr_status status = MR_OK;
     if (dim != c->is_dim)
-        status = dim ? output_write(on, strlen(on), err) : output_write(off, strlen(off), err);
+        status = dim ? mr_output_write(on, strlen(on), err) : mr_output_write(off, strlen(off), err);
     c->is_dim = dim;
-    return status == MR_OK ? output_write(text.data, text.len, err) : status;
+    return status == MR_OK ? mr_output_write(text.data, text.len, err) : status;
 }
 
 /* Reasoning is for people to look at; where the output goes into a file, only the answer does. */
-static mr_status on_delta(void *ctx, const chat_delta *delta, mr_err *err) {
+static mr_status on_delta(void *ctx, const mr_chat_delta *delta, mr_err *err) {
     chat *c = ctx;
     bool reasoning = delta->kind == CHAT_REASONING;
     if (!reasoning && delta->kind != CHAT_CONTENT)
@@ -162,9 +163,9 @@ static mr_status on_delta(void *ctx, const chat_delta *delta, mr_err *err) {
 }
 
 static mr_status take_ready(chat *c, mr_err *err) {
-    size_t ready = output_text_ready(&c->text), from = c->n_taken;
+    size_t ready = mr_output_text_ready(&c->text), from = c->n_taken;
     c->n_taken = ready;
-    return ready > from ? chat_output_push(c->parts, (mr_str){c->text.text.data + from, ready - from}, err) : MR_OK;
+    return ready > from ? mr_chat_output_push(c->parts, (mr_str){c->text.text.data + from, ready - from}, err) : MR_OK;
 }
 
 static bool on_token(void *ctx, const mr_token_event *event) {
@@ -173,10 +174,11 @@ static bool on_token(void *ctx, const mr_token_event *event) {
     if (event->finish == MR_FINISH_ERROR)
         c->status = mr_err_set(c->err, event->status, "%s", event->text);
     else if (!is_end)
-        c->status = output_text_push(&c->text, event->id, c->err);
+        c->status = mr_output_text_push(&c->text, event->id, c->err);
     if (c->status == MR_OK && !is_end)
         c->status = take_ready(c, c->err);
-    c->is_over = is_end || c->status != MR_OK || event->finish != MR_FINISH_NONE || c->text.stopped || interrupt_seen();
+    c->is_over =
+        is_end || c->status != MR_OK || event->finish != MR_FINISH_NONE || c->text.stopped || mr_interrupt_seen();
     return c->is_over;
 }
 
@@ -193,7 +195,7 @@ static mr_status run_answer(chat *c, const mr_token_buf *prompt, mr_err *err) {
     mr_status status = mr_job_submit(c->session.job, &desc, &sequence, err);
     while (status == MR_OK && !c->is_over) {
         status = mr_job_turn(c->session.job, mr_clock_now_ns() + LOOK_NS, err);
-        if (interrupt_seen() && !c->is_over) {
+        if (mr_interrupt_seen() && !c->is_over) {
             mr_job_cancel(c->session.job, sequence);
             c->is_over = true;
         }
@@ -202,11 +204,11 @@ static mr_status run_answer(chat *c, const mr_token_buf *prompt, mr_err *err) {
 }
 
 static mr_status end_answer(chat *c, mr_err *err) {
-    mr_status status = output_text_end(&c->text, err);
+    mr_status status = mr_output_text_end(&c->text, err);
     if (status == MR_OK)
         status = take_ready(c, err);
     if (status == MR_OK)
-        status = chat_output_end(c->parts, err);
+        status = mr_chat_output_end(c->parts, err);
     if (status == MR_OK)
         status = show(c, (mr_str){"\n", 1}, false, err);
     return status;
@@ -254,24 +256,24 @@ static mr_status keep_answer(chat *c, mr_err *err) {
 
 static mr_status answer(chat *c, const mr_token_buf *prompt, mr_str prompt_text, mr_err *err) {
     const mr_option_value *stops = &c->options->values[MR_OPTION_STOP];
-    const chat_output_desc desc = {.format = c->format, .prompt = prompt_text, .on_delta = on_delta, .ctx = c};
+    const mr_chat_output_desc desc = {.format = c->format, .prompt = prompt_text, .on_delta = on_delta, .ctx = c};
     mr_text_buf_clear(&c->content);
     mr_text_buf_clear(&c->reasoning);
     c->n_taken = 0;
     c->is_over = c->is_dim = false;
     c->status = MR_OK;
     c->err = err;
-    output_text_init(&c->text, c->tok, c->decode_flags, stops->list, stops->n);
-    mr_status status = chat_output_create(&desc, &c->parts, err);
+    mr_output_text_init(&c->text, c->tok, c->decode_flags, stops->list, stops->n);
+    mr_status status = mr_chat_output_create(&desc, &c->parts, err);
     if (status == MR_OK)
         status = run_answer(c, prompt, err);
     if (status == MR_OK)
         status = end_answer(c, err);
     if (status == MR_OK)
         status = keep_answer(c, err);
-    chat_output_destroy(c->parts);
+    mr_chat_output_destroy(c->parts);
     c->parts = NULL;
-    output_text_deinit(&c->text);
+    mr_output_text_deinit(&c->text);
     return status;
 }
 
@@ -304,7 +306,7 @@ static mr_status make_prompt(chat *c, mr_text_buf *text, mr_token_buf *ids, mr_e
     for (;;) {
         mr_text_buf_clear(text);
         mr_token_buf_clear(ids);
-        mr_status status = chat_template_render(c->template, c->messages, NULL, NULL, true, text, err);
+        mr_status status = mr_chat_template_render(c->template, c->messages, NULL, NULL, true, text, err);
         if (status == MR_OK)
             status = mr_tokenizer_encode(c->tok, (mr_str){text->data, text->len},
                                          MR_ENCODE_PARSE_SPECIAL | MR_ENCODE_BOS, ids, err);
@@ -320,8 +322,8 @@ static mr_status make_prompt(chat *c, mr_text_buf *text, mr_token_buf *ids, mr_e
         forgot = true;
     }
     if (forgot)
-        output_note("chat: the %s is longer than the context; its beginning is forgotten",
-                    c->is_one_text ? "text" : "conversation");
+        mr_output_note("chat: the %s is longer than the context; its beginning is forgotten",
+                       c->is_one_text ? "text" : "conversation");
     return MR_OK;
 }
 
@@ -376,7 +378,7 @@ static mr_status take_text(chat *c, mr_str said, mr_err *err) {
     mr_text_buf_deinit(&text);
     mr_token_buf_deinit(&ids);
     if (is_of_the_text(status)) {
-        output_error(err);
+        mr_output_error(err);
         return MR_OK;
     }
     return status;
@@ -396,10 +398,10 @@ static mr_status take_command(chat *c, mr_str line, bool *out_end, mr_err *err) 
     if (mr_str_is(line, "/new"))
         return begin_messages(c, err);
     if (mr_str_is(line, "/help"))
-        output_note("chat: %s", COMMANDS);
+        mr_output_note("chat: %s", COMMANDS);
     else if (!*out_end)
-        output_warning("%.*s is no command: %s; a space in front of a text that begins so sends it to the model",
-                       line.len < 40 ? (int)line.len : 40, line.data, COMMANDS);
+        mr_output_warning("%.*s is no command: %s; a space in front of a text that begins so sends it to the model",
+                          line.len < 40 ? (int)line.len : 40, line.data, COMMANDS);
     return MR_OK;
 }
 
@@ -418,30 +420,30 @@ static mr_status converse(chat *c, mr_err *err) {
     for (bool end = false; status == MR_OK && !end;) {
         chat_typed what = CHAT_TYPED_END;
         status = chat_input_read(c->input, &what, &line, err);
-        end = what == CHAT_TYPED_END || is_ended() || (interrupt_seen() && !chat_input_at_terminal(c->input));
+        end = what == CHAT_TYPED_END || is_ended() || (mr_interrupt_seen() && !chat_input_at_terminal(c->input));
         if (status == MR_OK && what == CHAT_TYPED_TEXT)
             status = take_line(c, (mr_str){line.data, line.len}, &end, err);
-        end |= is_ended() || (interrupt_seen() && !chat_input_at_terminal(c->input));
+        end |= is_ended() || (mr_interrupt_seen() && !chat_input_at_terminal(c->input));
         if (!end)
-            interrupt_forget();
+            mr_interrupt_forget();
     }
     mr_text_buf_deinit(&line);
-    if (status == MR_OK && interrupt_seen())
+    if (status == MR_OK && mr_interrupt_seen())
         status = mr_err_set(err, MR_E_CANCELLED, "%s", "");
     return status;
 }
 
 mr_status cmd_chat(const mr_options *options, mr_err *err) {
     chat c = {.options = options};
-    mr_status status = cmd_sampling_init(&c.sampling, options, err);
+    mr_status status = mr_session_sampling_init(&c.sampling, options, err);
     if (status == MR_OK)
         status = begin_messages(&c, err);
     if (status == MR_OK)
-        status = cmd_session_open(options, &c.session, err);
+        status = mr_session_open(options, &c.session, err);
     if (status == MR_OK)
         status = mr_vocab_load(c.session.gguf, &c.tok, err);
     if (status == MR_OK)
-        status = cmd_sampling_set_tokenizer(&c.sampling, options, c.tok, err);
+        status = mr_session_sampling_set_tokenizer(&c.sampling, options, c.tok, err);
     if (status == MR_OK)
         status = load_template(&c, err);
     if (status == MR_OK)
@@ -451,14 +453,14 @@ mr_status cmd_chat(const mr_options *options, mr_err *err) {
     if (status == MR_OK)
         status = converse(&c, err);
     if (status == MR_OK)
-        status = cmd_session_stop(&c.session, err);
+        status = mr_session_stop(&c.session, err);
     chat_input_close(c.input);
-    cmd_session_close(&c.session);
+    mr_session_close(&c.session);
     json_decref(c.messages);
     mr_text_buf_deinit(&c.content);
     mr_text_buf_deinit(&c.reasoning);
-    chat_template_destroy(c.template);
-    cmd_sampling_deinit(&c.sampling);
+    mr_chat_template_destroy(c.template);
+    mr_session_sampling_deinit(&c.sampling);
     mr_tokenizer_destroy(c.tok);
     return status;
 }

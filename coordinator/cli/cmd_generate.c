@@ -31,11 +31,11 @@ static mr_status check_options(generation *g, mr_err *err) {
     g->logprobs = mr_options_given(o, MR_OPTION_LOGPROBS);
     if (g->logprobs && !g->json)
         return mr_err_set(err, MR_E_INVALID, "--logprobs: they are in the object of --json only");
-    return cmd_sampling_init(&g->sampling, o, err);
+    return mr_session_sampling_init(&g->sampling, o, err);
 }
 
 static mr_status load_vocab(generation *g, mr_err *err) {
-    const cmd_session *s = &g->session;
+    const mr_session *s = &g->session;
     mr_status status = mr_vocab_load(s->gguf, &g->tok, err);
     if (status == MR_OK && mr_tokenizer_n_tokens(g->tok) > s->info.vocab_size)
         status =
@@ -44,7 +44,7 @@ static mr_status load_vocab(generation *g, mr_err *err) {
     if (status != MR_OK)
         mr_err_prefix(err, "%.160s", s->model_path);
     else
-        status = cmd_sampling_set_tokenizer(&g->sampling, g->options, g->tok, err);
+        status = mr_session_sampling_set_tokenizer(&g->sampling, g->options, g->tok, err);
     return status;
 }
 
@@ -55,7 +55,7 @@ static mr_status read_grammar(generation *g, mr_err *err) {
     mr_grammar *grammar = NULL;
     if (!path)
         return MR_OK;
-    mr_status status = prompt_file_read(path, MR_GRAMMAR_MAX_TEXT_BYTES, &text, err);
+    mr_status status = mr_prompt_file_read(path, MR_GRAMMAR_MAX_TEXT_BYTES, &text, err);
     if (status == MR_OK) {
         status = mr_grammar_parse((mr_str){text.data, text.len}, &grammar, err);
         if (status == MR_OK)
@@ -101,19 +101,19 @@ static gen_finish take_token(gen_sequence *s, const mr_token_event *event, mr_er
     }
     if ((!g->ignore_eos || g->grammar) && mr_tokenizer_is_end(g->tok, event->id))
         return GEN_STOP;
-    if (output_text_push(&s->text, event->id, err) != MR_OK)
+    if (mr_output_text_push(&s->text, event->id, err) != MR_OK)
         return GEN_ERROR;
     if (s->text.stopped)
         return GEN_STOP;
     if (event->finish == MR_FINISH_LENGTH)
         return GEN_LENGTH;
-    return interrupt_seen() || g->out_err.status != MR_OK ? GEN_INTERRUPTED : GEN_RUNNING;
+    return mr_interrupt_seen() || g->out_err.status != MR_OK ? GEN_INTERRUPTED : GEN_RUNNING;
 }
 
 static void end_sequence(gen_sequence *s, gen_finish finish, const mr_err *why) {
     mr_err err;
     s->finish = finish;
-    if (output_text_end(&s->text, &err) != MR_OK && finish != GEN_ERROR)
+    if (mr_output_text_end(&s->text, &err) != MR_OK && finish != GEN_ERROR)
         gen_fail(s, &err);
     if (s->text.stopped && s->finish != GEN_ERROR)
         s->finish = GEN_STOP; /* the end of a character completed a stop text */
@@ -140,7 +140,7 @@ static bool on_token(void *ctx, const mr_token_event *event) {
 /* --- Run --------------------------------------------------------------------------------------------------------- */
 
 static mr_status size_session(generation *g, int32_t n_good, mr_err *err) {
-    cmd_session_needs needs = {0};
+    mr_session_needs needs = {0};
     int64_t limit = mr_options_given(g->options, MR_OPTION_SEQUENCES)
                         ? mr_options_number(g->options, MR_OPTION_SEQUENCES)
                         : MAX_LIVE;
@@ -149,7 +149,7 @@ static mr_status size_session(generation *g, int32_t n_good, mr_err *err) {
         const gen_sequence *s = &g->sequences[i];
         if (s->finish == GEN_ERROR)
             continue;
-        int64_t tokens = cmd_session_whole_blocks((int64_t)s->prompt_ids.n + s->max_tokens);
+        int64_t tokens = mr_session_whole_blocks((int64_t)s->prompt_ids.n + s->max_tokens);
         needs.max_rows += (int64_t)s->prompt_ids.n;
         needs.kv_tokens += tokens;
         needs.min_kv_tokens = tokens > needs.min_kv_tokens ? tokens : needs.min_kv_tokens;
@@ -157,7 +157,7 @@ static mr_status size_session(generation *g, int32_t n_good, mr_err *err) {
     /* Those that wait for a place need no memory yet. */
     if (needs.kv_tokens > needs.max_sequences * needs.min_kv_tokens)
         needs.kv_tokens = needs.max_sequences * needs.min_kv_tokens;
-    return cmd_session_size(&g->session, &needs, err);
+    return mr_session_size(&g->session, &needs, err);
 }
 
 static void submit_all(generation *g) {
@@ -186,10 +186,10 @@ static void submit_all(generation *g) {
 static mr_status run(generation *g, int32_t n_good, mr_err *err) {
     mr_status status = size_session(g, n_good, err);
     if (status == MR_OK)
-        status = cmd_session_start(&g->session, err);
+        status = mr_session_start(&g->session, err);
     if (status != MR_OK)
         return status;
-    cmd_sampling_note(&g->sampling.params);
+    mr_session_sampling_note(&g->sampling.params);
     submit_all(g);
     gen_print(g);
     status = mr_job_run(g->session.job, err);
@@ -197,7 +197,7 @@ static mr_status run(generation *g, int32_t n_good, mr_err *err) {
         if (g->sequences[i].finish == GEN_RUNNING)
             g->sequences[i].finish = GEN_INTERRUPTED; /* by the error or the signal that ended the run */
     gen_print(g);
-    return status == MR_E_CANCELLED && interrupt_seen()
+    return status == MR_E_CANCELLED && mr_interrupt_seen()
                ? MR_OK
                : status; /* what there is counts; outcome() says how it ended */
 }
@@ -207,7 +207,7 @@ static mr_status outcome(const generation *g, mr_err *err) {
         *err = g->out_err;
         return err->status;
     }
-    if (interrupt_seen())
+    if (mr_interrupt_seen())
         return mr_err_set(err, MR_E_CANCELLED, "%s", "");
     for (int32_t i = 0; i < g->n; i++)
         if (g->sequences[i].finish == GEN_ERROR)
@@ -221,7 +221,7 @@ mr_status cmd_generate(const mr_options *options, mr_err *err) {
     if (status == MR_OK)
         status = gen_prompts_read(&g, err);
     if (status == MR_OK)
-        status = cmd_session_open(options, &g.session, err);
+        status = mr_session_open(options, &g.session, err);
     if (status == MR_OK)
         status = load_vocab(&g, err);
     if (status == MR_OK)
@@ -236,13 +236,13 @@ mr_status cmd_generate(const mr_options *options, mr_err *err) {
     if (status == MR_OK && n_good > 0 && g.out_err.status == MR_OK)
         gen_note_statistics(&g);
     if (status == MR_OK && n_good > 0)
-        status = cmd_session_stop(&g.session, err);
+        status = mr_session_stop(&g.session, err);
     if (status == MR_OK)
         status = outcome(&g, err);
 out:
-    cmd_session_close(&g.session);
+    mr_session_close(&g.session);
     gen_prompts_deinit(&g);
-    cmd_sampling_deinit(&g.sampling);
+    mr_session_sampling_deinit(&g.sampling);
     mr_free(g.grammar);
     mr_tokenizer_destroy(g.tok);
     return status;

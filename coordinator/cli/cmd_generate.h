@@ -27,7 +27,7 @@ typedef struct gen_sequence {
     mr_token_buf prompt_ids, ids;
     mr_logprobs *logprobs; /* [ids.n], where they are wanted */
     int32_t max_tokens;
-    output_text text;
+    mr_output_text text;
     size_t n_printed; /* bytes of text */
     gen_finish finish;
     mr_err err;
@@ -35,11 +35,11 @@ typedef struct gen_sequence {
 
 typedef struct generation {
     const mr_options *options;
-    cmd_session session;
+    mr_session session;
     mr_tokenizer *tok;
     uint8_t *grammar; /* [grammar_bytes] packed; NULL: none */
     size_t grammar_bytes;
-    cmd_sampling sampling;
+    mr_session_sampling sampling;
     gen_sequence *sequences; /* [n], the choices of each prompt together */
     int32_t n, n_choices;
     bool json, echo, ignore_eos, logprobs;

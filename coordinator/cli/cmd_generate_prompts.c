@@ -33,7 +33,7 @@ mr_status gen_prompts_read(generation *g, mr_err *err) {
             s->prompt = s->choice > 0 ? s[-s->choice].prompt : mr_str_from(texts->list[prompt]);
             continue;
         }
-        mr_status status = prompt_file_read(files->list[prompt - texts->n], PROMPT_FILE_MAX_BYTES, &s->file, err);
+        mr_status status = mr_prompt_file_read(files->list[prompt - texts->n], PROMPT_FILE_MAX_BYTES, &s->file, err);
         if (status != MR_OK)
             return status;
         s->prompt = (mr_str){s->file.data, s->file.len};
@@ -55,7 +55,7 @@ static mr_status encode(gen_sequence *s, mr_err *err) {
     if (status == MR_OK && s->prompt_ids.n == 0)
         status = mr_err_set(err, MR_E_FORMAT, "the prompt is empty, and this model begins with no token of its own");
     if (status == MR_OK)
-        status = cmd_session_check_length(&g->session, (int64_t)s->prompt_ids.n, 1, err);
+        status = mr_session_check_length(&g->session, (int64_t)s->prompt_ids.n, 1, err);
     if (status != MR_OK)
         return status;
     int64_t wanted = mr_options_number(g->options, MR_OPTION_N_PREDICT);
@@ -71,7 +71,7 @@ int32_t gen_prompts_encode(generation *g) {
         gen_sequence *s = &g->sequences[i];
         mr_err err;
         /* The text goes on where the prompt stops; without one it begins here, without the space of its first word. */
-        output_text_init(&s->text, g->tok, s->prompt.len ? MR_DECODE_CONTINUES : 0, stops->list, stops->n);
+        mr_output_text_init(&s->text, g->tok, s->prompt.len ? MR_DECODE_CONTINUES : 0, stops->list, stops->n);
         const gen_sequence *first = s - s->choice;
         if (first->finish == GEN_ERROR) {
             s->finish = GEN_ERROR; /* reported with the first choice */
@@ -92,7 +92,7 @@ void gen_prompts_deinit(generation *g) {
         mr_token_buf_deinit(&s->prompt_ids);
         mr_token_buf_deinit(&s->ids);
         mr_free(s->logprobs);
-        output_text_deinit(&s->text);
+        mr_output_text_deinit(&s->text);
     }
     mr_free(g->sequences);
     g->sequences = NULL;
@@ -104,5 +104,5 @@ void gen_fail(gen_sequence *s, const mr_err *err) {
     s->err = *err;
     if (s->all->n > s->all->n_choices)
         mr_err_prefix(&shown, "prompt %" PRId32, s->prompt_idx + 1);
-    output_error(&shown);
+    mr_output_error(&shown);
 }

@@ -10,7 +10,7 @@
 #include "engine/base/clock.h"
 
 static void put(generation *g, const char *bytes, size_t n) {
-    if (g->out_err.status == MR_OK && n > 0 && output_write(bytes, n, &g->out_err) != MR_OK)
+    if (g->out_err.status == MR_OK && n > 0 && mr_output_write(bytes, n, &g->out_err) != MR_OK)
         g->printing = g->n; /* nothing more can be printed */
 }
 
@@ -34,7 +34,7 @@ void gen_print(generation *g) {
         bool nothing = s->finish == GEN_ERROR && s->text.text.len == 0;
         if (!g->begun && !(nothing && g->n == 1))
             begin(g, s);
-        size_t ready = output_text_ready(&s->text);
+        size_t ready = mr_output_text_ready(&s->text);
         if (ready > s->n_printed)
             put(g, s->text.text.data + s->n_printed, ready - s->n_printed);
         s->n_printed = ready;
@@ -81,8 +81,8 @@ static json_t *sequence_json(const gen_sequence *s) {
     for (size_t i = 0; i < s->ids.n; i++)
         if (json_array_append_new(ids, json_integer(s->ids.ids[i])) != 0)
             return json_decref(ids), NULL;
-    json_t *o = json_pack("{s:o, s:o, s:o, s:s}", "prompt", output_json_text(s->prompt), "ids", ids, "text",
-                          output_json_text((mr_str){s->text.text.data, s->text.text.len}), "finish_reason",
+    json_t *o = json_pack("{s:o, s:o, s:o, s:s}", "prompt", mr_output_json_text(s->prompt), "ids", ids, "text",
+                          mr_output_json_text((mr_str){s->text.text.data, s->text.text.len}), "finish_reason",
                           finish_name(s->finish));
     if (o && s->all->n_choices > 1 && json_object_set_new(o, "choice", json_integer(s->choice)) != 0)
         return json_decref(o), NULL;
@@ -119,8 +119,8 @@ mr_status gen_print_json(const generation *g, mr_err *err) {
                              milliseconds(g->session.load_ns), "time_to_first_token_ms", milliseconds(t.first_token_ns),
                              "prefill_tokens_per_second", prefill, "decode_tokens_per_second",
                              rate(t.decode_tokens, t.decode_ns), "seed", (json_int_t)g->sampling.params.seed, "plan",
-                             output_json_plan(&g->session.plan, g->session.sizes, &g->session.cluster));
-    return output_json_print(root, err);
+                             mr_output_json_plan(&g->session.plan, g->session.sizes, &g->session.cluster));
+    return mr_output_json_print(root, err);
 }
 
 /* Of all sequences together, had they run to the end side by side; 0: not known. */
@@ -130,7 +130,7 @@ static double expected_rate(const generation *g) {
     int64_t tokens = (t.prefill_tokens + t.cached_tokens) / (g->n > 0 ? g->n : 1);
     for (int32_t i = 0; i < g->n; i++)
         tokens += (int64_t)g->sequences[i].ids.n / 2 / g->n;
-    return g->n > 0 ? cmd_facts_decode_rate(&g->session, n, (int32_t)tokens) : 0;
+    return g->n > 0 ? mr_session_facts_decode_rate(&g->session, n, (int32_t)tokens) : 0;
 }
 
 void gen_note_statistics(const generation *g) {
@@ -141,22 +141,23 @@ void gen_note_statistics(const generation *g) {
     if (t.first_token_ns == 0) /* it was ended before there was anything to measure */
         return;
     if (t.waited) /* the time until the last first token is not one of prefill */
-        output_note("prefill: %" PRId64 " tokens; first token after %.0f ms", t.prefill_tokens,
-                    milliseconds(t.first_token_ns));
+        mr_output_note("prefill: %" PRId64 " tokens; first token after %.0f ms", t.prefill_tokens,
+                       milliseconds(t.first_token_ns));
     else
-        output_note("prefill: %" PRId64 " tokens, %s tokens/s; first token after %.0f ms", t.prefill_tokens,
-                    output_rounded(rate(t.prefill_tokens, t.prefill_ns), (char[OUTPUT_ROUNDED_TEXT]){0}),
-                    milliseconds(t.first_token_ns));
+        mr_output_note("prefill: %" PRId64 " tokens, %s tokens/s; first token after %.0f ms", t.prefill_tokens,
+                       mr_output_rounded(rate(t.prefill_tokens, t.prefill_ns), (char[OUTPUT_ROUNDED_TEXT]){0}),
+                       milliseconds(t.first_token_ns));
     if (t.cached_tokens > 0)
-        output_note("shared: %" PRId64 " tokens of prompts that began like others", t.cached_tokens);
+        mr_output_note("shared: %" PRId64 " tokens of prompts that began like others", t.cached_tokens);
     double expected = expected_rate(g);
     char decoded[OUTPUT_ROUNDED_TEXT], wanted[OUTPUT_ROUNDED_TEXT];
     if (t.decode_ns == 0 || t.decode_tokens == 0)
-        output_note("decode: %zu tokens", n_generated);
+        mr_output_note("decode: %zu tokens", n_generated);
     else if (expected > 0)
-        output_note("decode: %zu tokens, %s tokens/s, expected were %s", n_generated,
-                    output_rounded(rate(t.decode_tokens, t.decode_ns), decoded), output_rounded(expected, wanted));
+        mr_output_note("decode: %zu tokens, %s tokens/s, expected were %s", n_generated,
+                       mr_output_rounded(rate(t.decode_tokens, t.decode_ns), decoded),
+                       mr_output_rounded(expected, wanted));
     else
-        output_note("decode: %zu tokens, %s tokens/s", n_generated,
-                    output_rounded(rate(t.decode_tokens, t.decode_ns), decoded));
+        mr_output_note("decode: %zu tokens, %s tokens/s", n_generated,
+                       mr_output_rounded(rate(t.decode_tokens, t.decode_ns), decoded));
 }

@@ -55,21 +55,21 @@ static mr_status add_up(inspected *f, mr_err *err) {
 /* --- Text -------------------------------------------------------------------------------------------------------- */
 
 static bool print_section(mr_text_buf *out, const char *name, int32_t n) {
-    return output_printf(out, "\n%s: %" PRId32 "\n", name, n);
+    return mr_output_printf(out, "\n%s: %" PRId32 "\n", name, n);
 }
 
 static mr_status print_metadata(const inspected *f, mr_text_buf *out, mr_err *err) {
     char value[512];
-    output_table t = {.align = "lll"};
+    mr_output_table t = {.align = "lll"};
     for (int32_t i = 0; i < mr_gguf_n_keys(f->gguf); i++) {
         mr_gguf_key_format(f->gguf, i, value, sizeof value);
-        output_table_cell(&t, "%s", mr_gguf_key_name(f->gguf, i));
-        output_table_cell(&t, "%s", mr_gguf_type_name(mr_gguf_key_type(f->gguf, i)));
-        output_table_cell(&t, "%s", value);
+        mr_output_table_cell(&t, "%s", mr_gguf_key_name(f->gguf, i));
+        mr_output_table_cell(&t, "%s", mr_gguf_type_name(mr_gguf_key_type(f->gguf, i)));
+        mr_output_table_cell(&t, "%s", value);
     }
     t.failed |= !print_section(out, "metadata", mr_gguf_n_keys(f->gguf));
-    mr_status status = output_table_print(&t, out, err);
-    output_table_deinit(&t);
+    mr_status status = mr_output_table_print(&t, out, err);
+    mr_output_table_deinit(&t);
     return status;
 }
 
@@ -81,30 +81,30 @@ static void shape_text(const mr_gguf_tensor *tensor, char *out, size_t size) {
 
 static mr_status print_tensors(const inspected *f, mr_text_buf *out, mr_err *err) {
     char shape[96];
-    output_table t = {.align = "lrlr"};
+    mr_output_table t = {.align = "lrlr"};
     for (int32_t i = 0; i < mr_gguf_n_tensors(f->gguf); i++) {
         const mr_gguf_tensor *tensor = mr_gguf_tensor_at(f->gguf, i);
         shape_text(tensor, shape, sizeof shape);
-        output_table_cell(&t, "%s", tensor->name);
-        output_table_cell(&t, "%s", shape);
-        output_table_cell(&t, "%s", mr_type_name((int32_t)tensor->type));
-        output_table_bytes_cell(&t, tensor->bytes);
+        mr_output_table_cell(&t, "%s", tensor->name);
+        mr_output_table_cell(&t, "%s", shape);
+        mr_output_table_cell(&t, "%s", mr_type_name((int32_t)tensor->type));
+        mr_output_table_bytes_cell(&t, tensor->bytes);
     }
     t.failed |= !print_section(out, "tensors", mr_gguf_n_tensors(f->gguf));
-    mr_status status = output_table_print(&t, out, err);
-    output_table_deinit(&t);
+    mr_status status = mr_output_table_print(&t, out, err);
+    mr_output_table_deinit(&t);
     return status;
 }
 
-static void add_part(output_table *t, const char *name, size_t bytes) {
-    output_table_cell(t, "%s", name);
-    output_table_cell(t, "%zu", bytes);
-    output_table_bytes_cell(t, bytes);
+static void add_part(mr_output_table *t, const char *name, size_t bytes) {
+    mr_output_table_cell(t, "%s", name);
+    mr_output_table_cell(t, "%zu", bytes);
+    mr_output_table_bytes_cell(t, bytes);
 }
 
 static mr_status print_bytes(const inspected *f, mr_text_buf *out, mr_err *err) {
     char name[32];
-    output_table t = {.align = "lrr"};
+    mr_output_table t = {.align = "lrr"};
     add_part(&t, "embedding", f->embedding_bytes);
     for (int32_t i = 0; i < f->n_layers; i++) {
         snprintf(name, sizeof name, "layer %" PRId32, i);
@@ -115,18 +115,18 @@ static mr_status print_bytes(const inspected *f, mr_text_buf *out, mr_err *err) 
         add_part(&t, "others", f->shared_bytes);
     add_part(&t, "all tensors", f->tensor_bytes);
     add_part(&t, "file", mr_gguf_file_bytes(f->gguf));
-    t.failed |= !output_printf(out, "\nbytes\n");
-    mr_status status = output_table_print(&t, out, err);
-    output_table_deinit(&t);
+    t.failed |= !mr_output_printf(out, "\nbytes\n");
+    mr_status status = mr_output_table_print(&t, out, err);
+    mr_output_table_deinit(&t);
     return status;
 }
 
 static mr_status print_text(const inspected *f, mr_err *err) {
     mr_text_buf out = {0};
     char bytes[OUTPUT_BYTES_TEXT];
-    output_bytes_text(mr_gguf_file_bytes(f->gguf), bytes);
+    mr_output_bytes_text(mr_gguf_file_bytes(f->gguf), bytes);
     mr_status status =
-        output_printf(&out, "%s: GGUF version %" PRIu32 ", %s\n", f->path, mr_gguf_version(f->gguf), bytes)
+        mr_output_printf(&out, "%s: GGUF version %" PRIu32 ", %s\n", f->path, mr_gguf_version(f->gguf), bytes)
             ? MR_OK
             : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a text");
     if (status == MR_OK)
@@ -136,7 +136,7 @@ static mr_status print_text(const inspected *f, mr_err *err) {
     if (status == MR_OK)
         status = print_bytes(f, &out, err);
     if (status == MR_OK)
-        status = output_write(out.data, out.len, err);
+        status = mr_output_write(out.data, out.len, err);
     mr_text_buf_deinit(&out);
     return status;
 }
@@ -154,7 +154,7 @@ static json_t *value_json(const mr_gguf *g, int32_t idx) {
     bool b;
     switch (mr_gguf_key_type(g, idx)) {
     case MR_GGUF_STRING:
-        return mr_gguf_get_str(g, key, &text, NULL) == MR_OK ? output_json_text(text) : NULL;
+        return mr_gguf_get_str(g, key, &text, NULL) == MR_OK ? mr_output_json_text(text) : NULL;
     case MR_GGUF_BOOL:
         return mr_gguf_get_bool(g, key, &b, NULL) == MR_OK ? json_boolean(b) : NULL;
     case MR_GGUF_F32:
@@ -181,7 +181,7 @@ static json_t *value_json(const mr_gguf *g, int32_t idx) {
 static json_t *metadata_json(const mr_gguf *g) {
     json_t *o = json_object();
     for (int32_t i = 0; i < mr_gguf_n_keys(g); i++) {
-        json_t *name = output_json_text(mr_str_from(mr_gguf_key_name(g, i)));
+        json_t *name = mr_output_json_text(mr_str_from(mr_gguf_key_name(g, i)));
         bool ok = name && json_object_set_new(o, json_string_value(name), value_json(g, i)) == 0;
         json_decref(name);
         if (!ok)
@@ -215,17 +215,17 @@ static mr_status print_json(const inspected *f, mr_err *err) {
         }
     }
     json_t *root = json_pack("{s:o, s:i, s:I, s:o, s:o, s:{s:I, s:o, s:I, s:I, s:I}}", "model",
-                             output_json_text(mr_str_from(f->path)), "version", (int)mr_gguf_version(f->gguf),
+                             mr_output_json_text(mr_str_from(f->path)), "version", (int)mr_gguf_version(f->gguf),
                              "file_bytes", (json_int_t)mr_gguf_file_bytes(f->gguf), "metadata", metadata_json(f->gguf),
                              "tensors", tensors_json(f->gguf), "bytes", "embedding", (json_int_t)f->embedding_bytes,
                              "layers", layers, "output", (json_int_t)f->output_bytes, "others",
                              (json_int_t)f->shared_bytes, "tensors", (json_int_t)f->tensor_bytes);
-    return output_json_print(root, err);
+    return mr_output_json_print(root, err);
 }
 
 mr_status cmd_inspect(const mr_options *options, mr_err *err) {
     inspected f = {0};
-    mr_status status = cmd_model_open(options, &f.path, &f.gguf, err);
+    mr_status status = mr_session_model_open(options, &f.path, &f.gguf, err);
     if (status == MR_OK)
         status = add_up(&f, err);
     if (status == MR_OK)

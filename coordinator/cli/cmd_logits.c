@@ -10,21 +10,21 @@
 #include "engine/base/clock.h"
 
 typedef struct logits_run {
-    cmd_session session;
+    mr_session session;
     mr_token_buf ids;
     int32_t first; /* position whose logits are the first ones written */
-    output_file out;
+    mr_output_file out;
     mr_err out_err; /* of the first write that failed */
 } logits_run;
 
 static mr_status read_ids(logits_run *r, const mr_options *options, mr_err *err) {
     const char *path = mr_options_text(options, MR_OPTION_IDS_FILE);
     mr_text_buf text = {0};
-    mr_status status = prompt_file_read(path, PROMPT_FILE_MAX_BYTES, &text, err);
+    mr_status status = mr_prompt_file_read(path, PROMPT_FILE_MAX_BYTES, &text, err);
     if (status == MR_OK)
-        status = prompt_ids_parse((mr_str){text.data, text.len}, path, r->session.info.vocab_size, &r->ids, err);
+        status = mr_prompt_ids_parse((mr_str){text.data, text.len}, path, r->session.info.vocab_size, &r->ids, err);
     if (status == MR_OK)
-        status = cmd_session_check_length(&r->session, (int64_t)r->ids.n, 0, err);
+        status = mr_session_check_length(&r->session, (int64_t)r->ids.n, 0, err);
     mr_text_buf_deinit(&text);
     if (status != MR_OK || !mr_options_given(options, MR_OPTION_LAST))
         return status;
@@ -47,16 +47,16 @@ static void on_logits(void *ctx, int32_t first_position, int32_t n_rows, const f
         return;
     const float *rows = logits + (size_t)skip * (size_t)r->session.info.vocab_size;
     mr_err err;
-    if (output_file_write(&r->out, rows, (size_t)(n_rows - skip) * row_bytes(r), &err) != MR_OK)
+    if (mr_output_file_write(&r->out, rows, (size_t)(n_rows - skip) * row_bytes(r), &err) != MR_OK)
         r->out_err = err;
 }
 
 static mr_status load(logits_run *r, mr_err *err) {
-    int64_t n = (int64_t)r->ids.n, kv = cmd_session_whole_blocks(n);
-    cmd_session_needs needs = {
+    int64_t n = (int64_t)r->ids.n, kv = mr_session_whole_blocks(n);
+    mr_session_needs needs = {
         .max_rows = n, .max_sequences = 1, .all_logits = true, .kv_tokens = kv, .min_kv_tokens = kv};
-    mr_status status = cmd_session_size(&r->session, &needs, err);
-    return status == MR_OK ? cmd_session_start(&r->session, err) : status;
+    mr_status status = mr_session_size(&r->session, &needs, err);
+    return status == MR_OK ? mr_session_start(&r->session, err) : status;
 }
 
 static mr_status run(logits_run *r, mr_err *err) {
@@ -72,7 +72,7 @@ static mr_status run(logits_run *r, mr_err *err) {
     }
     double seconds = (double)(mr_clock_now_ns() - start_ns) / (double)MR_NS_PER_S;
     if (status == MR_OK)
-        output_note("%zu positions in %.2f s, %.1f tokens/s", r->ids.n, seconds, (double)r->ids.n / seconds);
+        mr_output_note("%zu positions in %.2f s, %.1f tokens/s", r->ids.n, seconds, (double)r->ids.n / seconds);
     return status;
 }
 
@@ -88,22 +88,22 @@ mr_status cmd_logits(const mr_options *options, mr_err *err) {
     logits_run r = {0};
     mr_status status = check_options(options, err);
     if (status == MR_OK)
-        status = cmd_session_open(options, &r.session, err);
+        status = mr_session_open(options, &r.session, err);
     if (status == MR_OK)
         status = read_ids(&r, options, err);
     if (status == MR_OK)
-        status = output_file_open(&r.out, mr_options_text(options, MR_OPTION_OUT),
-                                  (r.ids.n - (size_t)r.first) * row_bytes(&r), err);
+        status = mr_output_file_open(&r.out, mr_options_text(options, MR_OPTION_OUT),
+                                     (r.ids.n - (size_t)r.first) * row_bytes(&r), err);
     if (status == MR_OK)
         status = load(&r, err);
     if (status == MR_OK)
         status = run(&r, err);
     if (status == MR_OK)
-        status = cmd_session_stop(&r.session, err);
+        status = mr_session_stop(&r.session, err);
     if (status == MR_OK)
-        status = output_file_commit(&r.out, err);
-    output_file_abort(&r.out);
-    cmd_session_close(&r.session);
+        status = mr_output_file_commit(&r.out, err);
+    mr_output_file_abort(&r.out);
+    mr_session_close(&r.session);
     mr_token_buf_deinit(&r.ids);
     return status;
 }

@@ -32,7 +32,7 @@ typedef struct window {
 } window;
 
 typedef struct perplexity {
-    cmd_session session;
+    mr_session session;
     mr_token_buf ids;
     window *windows;
     int32_t n_windows, n_done; /* the first n_done are in the sums below */
@@ -72,8 +72,8 @@ static void note(perplexity *p) {
     if (now - p->noted_ns < NOTE_NS || p->n_done == p->n_windows)
         return;
     p->noted_ns = now;
-    output_note("window %" PRId32 " of %" PRId32 ": perplexity %.4f", p->n_done, p->n_windows,
-                score_of(p, p->n_done).value);
+    mr_output_note("window %" PRId32 " of %" PRId32 ": perplexity %.4f", p->n_done, p->n_windows,
+                   score_of(p, p->n_done).value);
 }
 
 /* Takes over the windows that are complete, as far as all before them are. */
@@ -107,7 +107,7 @@ static void on_logits(void *ctx, int32_t first_position, int32_t n_rows, const f
 
 static mr_status read_text(perplexity *p, const mr_tokenizer *tok, const char *path, mr_err *err) {
     mr_text_buf text = {0};
-    mr_status status = prompt_file_read(path, PROMPT_FILE_MAX_BYTES, &text, err);
+    mr_status status = mr_prompt_file_read(path, PROMPT_FILE_MAX_BYTES, &text, err);
     if (status == MR_OK)
         status = mr_tokenizer_encode(tok, (mr_str){text.data, text.len}, MR_ENCODE_BOS, &p->ids, err);
     mr_text_buf_deinit(&text);
@@ -121,16 +121,16 @@ static mr_status read_text(perplexity *p, const mr_tokenizer *tok, const char *p
 
 /* Windows follow each other through the stages. */
 static mr_status start(perplexity *p, mr_err *err) {
-    cmd_session *s = &p->session;
+    mr_session *s = &p->session;
     int32_t n = s->plan.n_stages + 1 < p->n_windows ? s->plan.n_stages + 1 : p->n_windows;
-    int64_t kv = cmd_session_whole_blocks(s->ctx);
-    cmd_session_needs needs = {
+    int64_t kv = mr_session_whole_blocks(s->ctx);
+    mr_session_needs needs = {
         .max_rows = s->ctx, .max_sequences = n, .all_logits = true, .kv_tokens = n * kv, .min_kv_tokens = kv};
     p->windows = mr_alloc_array((size_t)p->n_windows, sizeof *p->windows);
     if (!p->windows)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for %" PRId32 " windows", p->n_windows);
-    mr_status status = cmd_session_size(s, &needs, err);
-    return status == MR_OK ? cmd_session_start(s, err) : status;
+    mr_status status = mr_session_size(s, &needs, err);
+    return status == MR_OK ? mr_session_start(s, err) : status;
 }
 
 /* bos_id, unless negative, stands in the place of each window's first token, as it does in that of a text. */
@@ -152,29 +152,29 @@ static mr_status submit(perplexity *p, int32_t bos_id, mr_err *err) {
 /* --- Result ------------------------------------------------------------------------------------------------------ */
 
 static mr_status print_result(const perplexity *p, mr_err *err) {
-    const cmd_session *s = &p->session;
+    const mr_session *s = &p->session;
     score z = score_of(p, p->n_windows);
     double seconds = (double)(mr_clock_now_ns() - p->start_ns) / (double)MR_NS_PER_S;
     if (!isfinite(z.value))
         return mr_err_set(err, MR_E_NUMERICS, "the model computed logits that are not numbers, or no number can hold");
-    output_note("%" PRId64 " of %zu tokens scored, in %" PRId32 " windows of %" PRId32 ", in %.2f s; %.1f tokens/s",
-                z.n_tokens, p->ids.n, p->n_windows, s->ctx, seconds, (double)p->n_windows * s->ctx / seconds);
+    mr_output_note("%" PRId64 " of %zu tokens scored, in %" PRId32 " windows of %" PRId32 ", in %.2f s; %.1f tokens/s",
+                   z.n_tokens, p->ids.n, p->n_windows, s->ctx, seconds, (double)p->n_windows * s->ctx / seconds);
     if (mr_options_number(s->options, MR_OPTION_JSON)) {
-        json_t *plan = output_json_plan(&s->plan, s->sizes, &s->cluster);
-        return output_json_print(json_pack("{s:o, s:f, s:f, s:I, s:i, s:i, s:f, s:o}", "model",
-                                           output_json_text(mr_str_from(s->model_path)), "perplexity", z.value,
-                                           "standard_error", z.error, "tokens", (json_int_t)z.n_tokens, "windows",
-                                           p->n_windows, "context", s->ctx, "seconds", seconds, "plan", plan),
-                                 err);
+        json_t *plan = mr_output_json_plan(&s->plan, s->sizes, &s->cluster);
+        return mr_output_json_print(json_pack("{s:o, s:f, s:f, s:I, s:i, s:i, s:f, s:o}", "model",
+                                              mr_output_json_text(mr_str_from(s->model_path)), "perplexity", z.value,
+                                              "standard_error", z.error, "tokens", (json_int_t)z.n_tokens, "windows",
+                                              p->n_windows, "context", s->ctx, "seconds", seconds, "plan", plan),
+                                    err);
     }
     char line[96];
     int n = snprintf(line, sizeof line, "perplexity %.6g +/- %.3g\n", z.value, z.error);
-    return output_write(line, (size_t)n, err);
+    return mr_output_write(line, (size_t)n, err);
 }
 
 static mr_status open_session(perplexity *p, const mr_options *options, mr_err *err) {
-    cmd_session *s = &p->session;
-    mr_status status = cmd_session_open(options, s, err);
+    mr_session *s = &p->session;
+    mr_status status = mr_session_open(options, s, err);
     if (status == MR_OK && !mr_options_given(options, MR_OPTION_CTX) && s->ctx > DEFAULT_WINDOW)
         s->ctx = DEFAULT_WINDOW;
     if (status == MR_OK && s->ctx < MIN_WINDOW)
@@ -202,8 +202,8 @@ mr_status cmd_perplexity(const mr_options *options, mr_err *err) {
     if (status == MR_OK)
         status = print_result(&p, err);
     if (status == MR_OK)
-        status = cmd_session_stop(&p.session, err);
-    cmd_session_close(&p.session);
+        status = mr_session_stop(&p.session, err);
+    mr_session_close(&p.session);
     mr_tokenizer_destroy(tok);
     mr_token_buf_deinit(&p.ids);
     mr_free(p.windows);

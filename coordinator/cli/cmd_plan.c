@@ -21,9 +21,9 @@ typedef struct further {
     double rates[N_SEQUENCES];
 } further;
 
-static mr_status foretell_further(const cmd_session *s, further *out, mr_err *err) {
+static mr_status foretell_further(const mr_session *s, further *out, mr_err *err) {
     const char *text = mr_options_text(s->options, MR_OPTION_WHAT_IF);
-    what_if w = {0};
+    mr_what_if w = {0};
     *out = (further){.wanted = text != NULL};
     if (!text)
         return MR_OK;
@@ -32,7 +32,7 @@ static mr_status foretell_further(const cmd_session *s, further *out, mr_err *er
     mr_plan *plan = mr_alloc(sizeof *plan);
     mr_plan_prediction *p = mr_alloc(sizeof *p);
     mr_planner_config config = s->facts.planner;
-    mr_status status = plan && p ? what_if_make(text, s->facts.known, config.memory.layer_bytes, &w, err)
+    mr_status status = plan && p ? mr_what_if_make(text, s->facts.known, config.memory.layer_bytes, &w, err)
                                  : mr_err_set(err, MR_E_NO_MEMORY, "no memory for another plan");
     config.facts = &w.facts;
     if (status == MR_OK)
@@ -50,7 +50,7 @@ static mr_status foretell_further(const cmd_session *s, further *out, mr_err *er
         for (int32_t i = 0; i < plan->n_stages; i++)
             out->used = out->used || plan->stages[i].rank == w.facts.n_ranks - 1;
     }
-    what_if_deinit(&w);
+    mr_what_if_deinit(&w);
     mr_free(plan);
     mr_free(p);
     return status;
@@ -62,7 +62,7 @@ static json_t *rate_json(int32_t n, double rate) {
     return json_pack("{s:i, s:f}", "sequences", n, "tokens_per_second", rate);
 }
 
-static json_t *predicted_json(const cmd_session *s, const further *more) {
+static json_t *predicted_json(const mr_session *s, const further *more) {
     const mr_plan_prediction *p = s->facts.prediction;
     json_t *decode = json_array(), *steps = json_array(), *further_rates = json_array();
     for (int i = 0; i < N_SEQUENCES; i++) {
@@ -74,8 +74,9 @@ static json_t *predicted_json(const cmd_session *s, const further *more) {
     }
     for (int32_t i = 0; i < s->plan.n_stages; i++)
         json_array_append_new(steps, json_real(mr_plan_step_seconds(p, i, 1)));
-    json_t *o = json_pack("{s:i, s:o, s:f, s:o}", "depth", s->facts.planner.depth, "decode", decode,
-                          "prefill_tokens_per_second", cmd_facts_prefill_rate(s, PROMPT, 0), "step_of_1_row_s", steps);
+    json_t *o =
+        json_pack("{s:i, s:o, s:f, s:o}", "depth", s->facts.planner.depth, "decode", decode,
+                  "prefill_tokens_per_second", mr_session_facts_prefill_rate(s, PROMPT, 0), "step_of_1_row_s", steps);
     if (o && more->wanted)
         json_object_set_new(
             o, "what_if",
@@ -84,93 +85,93 @@ static json_t *predicted_json(const cmd_session *s, const further *more) {
     return o;
 }
 
-static mr_status print_json(const cmd_session *s, const further *more, mr_err *err) {
-    json_t *plan = output_json_plan(&s->plan, s->sizes, &s->cluster);
+static mr_status print_json(const mr_session *s, const further *more, mr_err *err) {
+    json_t *plan = mr_output_json_plan(&s->plan, s->sizes, &s->cluster);
     json_t *root =
         json_pack("{s:o, s:s, s:i, s:i, s:i, s:i, s:i, s:s, s:b, s:I, s:o}", "model",
-                  output_json_text(mr_str_from(s->model_path)), "architecture", s->info.arch, "layers",
+                  mr_output_json_text(mr_str_from(s->model_path)), "architecture", s->info.arch, "layers",
                   s->info.n_layers, "threads", s->threads, "context", s->ctx, "chunk", s->max_rows, "sequences",
                   s->max_sequences, "kv_type", mr_options_text(s->options, MR_OPTION_KV_TYPE), "repacked",
                   !s->map_weights, "kv_tokens", (json_int_t)s->n_kv_blocks * MR_WIRE_BLOCK_TOKENS, "plan", plan);
     for (size_t i = 0; plan && i < json_array_size(plan); i++) { /* ranks of --facts are not here to be asked */
-        const char *host = cmd_facts_host(s, (int32_t)i);
+        const char *host = mr_session_facts_host(s, (int32_t)i);
         json_t *stage = json_array_get(plan, i);
-        json_object_set_new(stage, "file_bytes", json_integer((json_int_t)cmd_session_file_bytes(s, (int32_t)i)));
+        json_object_set_new(stage, "file_bytes", json_integer((json_int_t)mr_session_file_bytes(s, (int32_t)i)));
         if (!host)
             continue;
         json_object_set_new(stage, "rank", json_integer(s->plan.stages[i].rank));
-        json_object_set_new(stage, "host", output_json_text(mr_str_from(host)));
+        json_object_set_new(stage, "host", mr_output_json_text(mr_str_from(host)));
     }
     if (root && s->facts.prediction)
         json_object_set_new(root, "predicted", predicted_json(s, more));
-    return output_json_print(root, err);
+    return mr_output_json_print(root, err);
 }
 
 /* --- Table ------------------------------------------------------------------------------------------------------- */
 
-static mr_status add_rates(const cmd_session *s, const further *more, mr_text_buf *out, mr_err *err) {
+static mr_status add_rates(const mr_session *s, const further *more, mr_text_buf *out, mr_err *err) {
     const mr_plan_prediction *p = s->facts.prediction;
-    output_table t = {.align = "lrrrrrrr"};
-    output_table_cell(&t, "sequences");
+    mr_output_table t = {.align = "lrrrrrrr"};
+    mr_output_table_cell(&t, "sequences");
     for (int i = 0; i < N_SEQUENCES; i++)
-        output_table_cell(&t, "%" PRId32, SEQUENCES[i]);
-    output_table_cell(&t, "tokens/s");
+        mr_output_table_cell(&t, "%" PRId32, SEQUENCES[i]);
+    mr_output_table_cell(&t, "tokens/s");
     for (int i = 0; i < N_SEQUENCES; i++)
-        output_table_cell(&t, "%s",
-                          output_rounded(mr_plan_decode_rate(p, SEQUENCES[i], NULL), (char[OUTPUT_ROUNDED_TEXT]){0}));
-    output_table_cell(&t, "micro-batches");
+        mr_output_table_cell(
+            &t, "%s", mr_output_rounded(mr_plan_decode_rate(p, SEQUENCES[i], NULL), (char[OUTPUT_ROUNDED_TEXT]){0}));
+    mr_output_table_cell(&t, "micro-batches");
     for (int i = 0; i < N_SEQUENCES; i++) {
         int32_t m;
         (void)mr_plan_decode_rate(p, SEQUENCES[i], &m);
-        output_table_cell(&t, "%" PRId32, m);
+        mr_output_table_cell(&t, "%" PRId32, m);
     }
     if (more->wanted) {
-        output_table_cell(&t, "with the new rank");
+        mr_output_table_cell(&t, "with the new rank");
         for (int i = 0; i < N_SEQUENCES; i++)
-            output_table_cell(&t, "%s", output_rounded(more->rates[i], (char[OUTPUT_ROUNDED_TEXT]){0}));
+            mr_output_table_cell(&t, "%s", mr_output_rounded(more->rates[i], (char[OUTPUT_ROUNDED_TEXT]){0}));
     }
-    t.failed |=
-        !output_printf(out, "\nexpected, after %" PRId32 " tokens of context; prefill of %d tokens: %s tokens/s\n",
-                       s->facts.planner.depth, PROMPT,
-                       output_rounded(cmd_facts_prefill_rate(s, PROMPT, 0), (char[OUTPUT_ROUNDED_TEXT]){0}));
-    mr_status status = output_table_print(&t, out, err);
-    output_table_deinit(&t);
+    t.failed |= !mr_output_printf(
+        out, "\nexpected, after %" PRId32 " tokens of context; prefill of %d tokens: %s tokens/s\n",
+        s->facts.planner.depth, PROMPT,
+        mr_output_rounded(mr_session_facts_prefill_rate(s, PROMPT, 0), (char[OUTPUT_ROUNDED_TEXT]){0}));
+    mr_status status = mr_output_table_print(&t, out, err);
+    mr_output_table_deinit(&t);
     if (status == MR_OK && more->wanted && !more->used &&
-        !output_printf(out, "the fastest plan with the new rank leaves it out\n"))
+        !mr_output_printf(out, "the fastest plan with the new rank leaves it out\n"))
         status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for a text");
     return status;
 }
 
-static mr_status print_table(const cmd_session *s, const further *more, mr_err *err) {
+static mr_status print_table(const mr_session *s, const further *more, mr_err *err) {
     mr_text_buf table = {0};
-    mr_status status = cmd_session_print_plan(s, &table, err);
+    mr_status status = mr_session_print_plan(s, &table, err);
     if (status == MR_OK && s->facts.prediction)
         status = add_rates(s, more, &table, err);
     if (status == MR_OK)
-        status = output_write(table.data, table.len, err);
+        status = mr_output_write(table.data, table.len, err);
     mr_text_buf_deinit(&table);
     return status;
 }
 
-static mr_status save(const cmd_session *s, mr_err *err) {
+static mr_status save(const mr_session *s, mr_err *err) {
     const char *path = mr_options_text(s->options, MR_OPTION_SAVE);
-    return path ? plan_file_write(path, s->info.arch, s->facts.model_digest, s->info.n_layers, &s->plan, s->facts.known,
-                                  err)
+    return path ? mr_plan_file_write(path, s->info.arch, s->facts.model_digest, s->info.n_layers, &s->plan,
+                                     s->facts.known, err)
                 : MR_OK;
 }
 
 mr_status cmd_plan(const mr_options *options, mr_err *err) {
-    cmd_session s;
+    mr_session s;
     further more;
-    mr_status status = cmd_session_open(options, &s, err);
+    mr_status status = mr_session_open(options, &s, err);
     if (status == MR_OK) {
         bool given = mr_options_given(options, MR_OPTION_SEQUENCES);
         int64_t n = given ? mr_options_number(options, MR_OPTION_SEQUENCES) : 1;
-        cmd_session_needs needs = {.max_rows = n * s.ctx,
-                                   .max_sequences = (int32_t)n,
-                                   .kv_tokens = n * cmd_session_whole_blocks(s.ctx),
-                                   .min_kv_tokens = s.ctx};
-        status = cmd_session_size(&s, &needs, err);
+        mr_session_needs needs = {.max_rows = n * s.ctx,
+                                  .max_sequences = (int32_t)n,
+                                  .kv_tokens = n * mr_session_whole_blocks(s.ctx),
+                                  .min_kv_tokens = s.ctx};
+        status = mr_session_size(&s, &needs, err);
     }
     if (status == MR_OK)
         status = foretell_further(&s, &more, err);
@@ -179,6 +180,6 @@ mr_status cmd_plan(const mr_options *options, mr_err *err) {
     if (status == MR_OK)
         status = save(&s, err);
     s.cluster.well = status == MR_OK;
-    cmd_session_close(&s);
+    mr_session_close(&s);
     return status;
 }

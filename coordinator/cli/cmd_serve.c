@@ -18,33 +18,34 @@ static const int64_t LOOK_NS = 5 * MR_NS_PER_MS, LAST_WORD_NS = MR_NS_PER_S / 4,
                      LOSS_NS = 2 * MR_NS_PER_S;
 
 /* The one that this process runs, for functions without a context. */
-static serve *running;
+static mr_serve *running;
 
 /* --- The end ----------------------------------------------------------------------------------------------------- */
 
 /* At the first signal no more is taken, and what is there has --drain-s to come to its end. */
-static void begin_drain(serve *s) {
+static void begin_drain(mr_serve *s) {
     int64_t drain_s = mr_options_number(s->options, MR_OPTION_DRAIN_S);
     s->end_ns = mr_clock_now_ns() + drain_s * MR_NS_PER_S;
     s->session.cluster.told = true; /* it is no failure */
-    service_manager_is_stopping();
-    output_note("%s: ending, %" PRId32 " requests are open", interrupt_name(), http_server_n_requests(s->http));
+    mr_service_manager_is_stopping();
+    mr_output_note("%s: ending, %" PRId32 " requests are open", mr_interrupt_name(),
+                   mr_http_server_n_requests(s->http));
     if (s->batches)
-        batch_store_ask_to_stop(s->batches);
+        mr_batch_store_ask_to_stop(s->batches);
     mr_service_drain(s->service);
-    http_server_drain(s->http);
+    mr_http_server_drain(s->http);
 }
 
 /* The session's interrupted: asked ten times a second. While the model loads there is nothing to wait for. */
 static bool is_over(void) {
-    serve *s = running;
+    mr_serve *s = running;
     if (!s->is_ready)
-        return cmd_cluster_ended();
-    if (interrupt_take_hangup())
-        serve_renew(s);
-    if (interrupt_seen() && s->end_ns == 0)
+        return mr_session_cluster_ended();
+    if (mr_interrupt_take_hangup())
+        mr_serve_renew(s);
+    if (mr_interrupt_seen() && s->end_ns == 0)
         begin_drain(s);
-    if (rank_loss_reported() && s->loss_ns == 0)
+    if (mr_rank_loss_reported() && s->loss_ns == 0)
         s->loss_ns = mr_clock_now_ns();
     /* The job hears of a lost rank itself, and says more than that it was interrupted. */
     return (s->loss_ns > 0 && mr_clock_now_ns() >= s->loss_ns + LOSS_NS) ||
@@ -54,38 +55,38 @@ static bool is_over(void) {
 /* Where the model runs no more, whoever asks for a moment hears why. */
 static void tell_of_failure(void) {
     const struct timespec pause = {.tv_nsec = LOOK_NS};
-    for (int64_t end_ns = mr_clock_now_ns() + FAILURE_NS; mr_clock_now_ns() < end_ns && !interrupt_seen();)
+    for (int64_t end_ns = mr_clock_now_ns() + FAILURE_NS; mr_clock_now_ns() < end_ns && !mr_interrupt_seen();)
         nanosleep(&pause, NULL);
 }
 
 /* Answers go out, and connections come to their end. */
-static void finish_answers(serve *s) {
+static void finish_answers(mr_serve *s) {
     const struct timespec pause = {.tv_nsec = LOOK_NS};
     int64_t now_ns = mr_clock_now_ns(), end_ns = s->end_ns;
     if (end_ns == 0)
         end_ns = now_ns + mr_options_number(s->options, MR_OPTION_DRAIN_S) * MR_NS_PER_S;
     if (end_ns < now_ns + LAST_WORD_NS) /* those that are cut off hear so */
         end_ns = now_ns + LAST_WORD_NS;
-    http_server_drain(s->http);
-    while (http_server_n_requests(s->http) > 0 && mr_clock_now_ns() < end_ns)
+    mr_http_server_drain(s->http);
+    while (mr_http_server_n_requests(s->http) > 0 && mr_clock_now_ns() < end_ns)
         nanosleep(&pause, NULL);
 }
 
 /* --- The start --------------------------------------------------------------------------------------------------- */
 
 /* --alias, or the name of the file without its ending. */
-static mr_status name_model(serve *s, mr_err *err) {
+static mr_status name_model(mr_serve *s, mr_err *err) {
     const char *alias = mr_options_text(s->options, MR_OPTION_ALIAS);
     char *path = NULL;
-    mr_status status = alias ? MR_OK : cmd_model_path(s->options, &path, err);
+    mr_status status = alias ? MR_OK : mr_session_model_path(s->options, &path, err);
     if (status != MR_OK)
         return status;
-    s->model = alias ? mr_strdup(alias) : cmd_api_model_name(path);
+    s->model = alias ? mr_strdup(alias) : mr_session_api_model_name(path);
     mr_free(path);
     return s->model ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the name of the model");
 }
 
-static mr_status create_parts(serve *s, mr_err *err) {
+static mr_status create_parts(mr_serve *s, mr_err *err) {
     mr_status status = name_model(s, err);
     if (status == MR_OK)
         status = mr_metrics_create(&s->metrics, err);
@@ -93,23 +94,23 @@ static mr_status create_parts(serve *s, mr_err *err) {
     if (status == MR_OK)
         status = mr_service_create(&config, &s->service, err);
     if (status == MR_OK)
-        status = serve_facts_create(s->service, s->model, &s->facts, err);
+        status = mr_serve_facts_create(s->service, s->model, &s->facts, err);
     if (status == MR_OK)
-        status = serve_batches_create(s, err);
+        status = mr_serve_batches_create(s, err);
     if (status == MR_OK)
-        status = serve_starter_create(&s->starter, err);
-    return status == MR_OK ? serve_trace_create(&s->trace, err) : status;
+        status = mr_serve_starter_create(&s->starter, err);
+    return status == MR_OK ? mr_serve_trace_create(&s->trace, err) : status;
 }
 
-static mr_status listen_for_requests(serve *s, mr_err *err) {
-    serve_config config;
-    mr_status status = serve_config_read(&config, s->options, err);
+static mr_status listen_for_requests(mr_serve *s, mr_err *err) {
+    mr_serve_config config;
+    mr_status status = mr_serve_config_read(&config, s->options, err);
     config.http.ctx = s;
     if (status == MR_OK)
-        status = http_server_create(&config.http, &s->http, err);
-    serve_config_deinit(&config);
+        status = mr_http_server_create(&config.http, &s->http, err);
+    mr_serve_config_deinit(&config);
     if (status == MR_OK)
-        output_note("listening at %s", http_server_url(s->http));
+        mr_output_note("listening at %s", mr_http_server_url(s->http));
     return status;
 }
 
@@ -117,77 +118,77 @@ static void on_loaded(void *ctx, size_t done_bytes, size_t total_bytes) {
     mr_service_set_loaded(ctx, done_bytes, total_bytes);
 }
 
-static mr_status load(serve *s, mr_err *err) {
-    mr_status status = cmd_session_open(s->options, &s->session, err);
+static mr_status load(mr_serve *s, mr_err *err) {
+    mr_status status = mr_session_open(s->options, &s->session, err);
     s->session.on_loaded = on_loaded;
     s->session.on_loaded_ctx = s->service;
-    s->session.on_spans = serve_trace_spans;
+    s->session.on_spans = mr_serve_trace_spans;
     s->session.on_spans_ctx = s->trace;
     s->session.interrupted = is_over;
     if (status == MR_OK)
         status = mr_vocab_load(s->session.gguf, &s->tok, err);
     if (status == MR_OK)
-        status = cmd_session_size_for_server(&s->session, err);
+        status = mr_session_size_for_server(&s->session, err);
     if (status == MR_OK)
-        status = cmd_api_open(&s->parts, &s->session, s->tok, s->service, s->model, err);
+        status = mr_session_api_open(&s->parts, &s->session, s->tok, s->service, s->model, err);
     if (status == MR_OK)
-        status = serve_publish_texts(s, err);
+        status = mr_serve_publish_texts(s, err);
     if (status != MR_OK)
         return status;
-    serve_facts_planned(s->facts, &s->session);
-    status = cmd_session_start(&s->session, err);
+    mr_serve_facts_planned(s->facts, &s->session);
+    status = mr_session_start(&s->session, err);
     if (status != MR_OK)
         return status;
-    serve_facts_started(s->facts);
-    serve_trace_begin(s->trace, &s->session);
+    mr_serve_facts_started(s->facts);
+    mr_serve_trace_begin(s->trace, &s->session);
     atomic_store(&s->api, s->parts.api);
-    return serve_batches_start(s, err);
+    return mr_serve_batches_start(s, err);
 }
 
-static mr_status run(serve *s, mr_err *err) {
+static mr_status run(mr_serve *s, mr_err *err) {
     mr_status status = load(s, err);
     if (status != MR_OK) {
         mr_service_fail(s->service, err->text);
         return status;
     }
     s->is_ready = true;
-    output_note("ready at %s", http_server_url(s->http));
-    service_manager_is_ready();
+    mr_output_note("ready at %s", mr_http_server_url(s->http));
+    mr_service_manager_is_ready();
     status = mr_service_run(s->service, s->session.job, s->tok, err);
     if (status != MR_OK && status != MR_E_CANCELLED)
         tell_of_failure();
     finish_answers(s);
-    return status == MR_OK ? cmd_session_stop(&s->session, err) : status;
+    return status == MR_OK ? mr_session_stop(&s->session, err) : status;
 }
 
 mr_status cmd_serve(const mr_options *options, mr_err *err) {
-    serve s = {.options = options};
+    mr_serve s = {.options = options};
     running = &s;
     mr_mem_keep_little();
-    interrupt_catch();
-    interrupt_catch_hangup();
+    mr_interrupt_catch();
+    mr_interrupt_catch_hangup();
     mr_status status = create_parts(&s, err);
     if (status == MR_OK)
         status = listen_for_requests(&s, err);
     if (status == MR_OK)
         status = run(&s, err);
-    if (status == MR_E_CANCELLED && interrupt_seen() && !rank_loss_reported()) {
+    if (status == MR_E_CANCELLED && mr_interrupt_seen() && !mr_rank_loss_reported()) {
         s.session.cluster.told = true;
         status = MR_OK; /* it was asked to end */
     }
     if (s.batches)
-        batch_store_stop(s.batches);
-    http_server_destroy(s.http); /* before what its routes use */
-    serve_starter_destroy(s.starter);
-    batch_store_destroy(s.batches);
+        mr_batch_store_stop(s.batches);
+    mr_http_server_destroy(s.http); /* before what its routes use */
+    mr_serve_starter_destroy(s.starter);
+    mr_batch_store_destroy(s.batches);
     if (s.facts)
-        serve_facts_ended(s.facts);
-    cmd_session_close(&s.session);
-    serve_trace_destroy(s.trace);
-    serve_facts_destroy(s.facts);
+        mr_serve_facts_ended(s.facts);
+    mr_session_close(&s.session);
+    mr_serve_trace_destroy(s.trace);
+    mr_serve_facts_destroy(s.facts);
     mr_metrics_destroy(s.metrics);
     mr_service_destroy(s.service);
-    cmd_api_close(&s.parts);
+    mr_session_api_close(&s.parts);
     mr_tokenizer_destroy(s.tok);
     for (int i = 0; i < SERVE_TEXTS; i++)
         mr_free(atomic_load(&s.texts[i]));

@@ -12,7 +12,7 @@
 
 /* The input and the name that errors give it: TEXT, the file of -f, or standard input. */
 static mr_status read_input(const mr_options *o, mr_text_buf *buf, mr_str *out, const char **out_name, mr_err *err) {
-    const char *text = cmd_text_argument(o), *file = mr_options_text(o, MR_OPTION_TEXT_FILE);
+    const char *text = mr_session_text_argument(o), *file = mr_options_text(o, MR_OPTION_TEXT_FILE);
     if (text && file)
         return mr_err_set(err, MR_E_INVALID, "both TEXT and -f were given; hint: one of the two");
     if (!text && !file && isatty(STDIN_FILENO))
@@ -22,7 +22,7 @@ static mr_status read_input(const mr_options *o, mr_text_buf *buf, mr_str *out, 
         *out = mr_str_from(text);
         return MR_OK;
     }
-    mr_status status = prompt_file_read(file ? file : "-", PROMPT_FILE_MAX_BYTES, buf, err);
+    mr_status status = mr_prompt_file_read(file ? file : "-", PROMPT_FILE_MAX_BYTES, buf, err);
     *out = (mr_str){buf->data, buf->len};
     return status;
 }
@@ -37,7 +37,7 @@ static mr_status encode(const mr_options *o, const mr_tokenizer *tok, mr_str tex
         flags |= MR_ENCODE_PARSE_SPECIAL;
     mr_status status = mr_tokenizer_encode(tok, text, flags, &ids, err);
     for (size_t i = 0; i < ids.n && ok; i++)
-        ok = output_printf(out, "%s%" PRId32, i ? " " : "", ids.ids[i]);
+        ok = mr_output_printf(out, "%s%" PRId32, i ? " " : "", ids.ids[i]);
     if (status == MR_OK && (!ok || !mr_text_buf_append(out, "\n", 1)))
         status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for %zu token ids", ids.n);
     mr_token_buf_deinit(&ids);
@@ -48,7 +48,7 @@ static mr_status decode(const mr_options *o, const mr_tokenizer *tok, mr_str tex
                         mr_err *err) {
     mr_token_buf ids = {0};
     unsigned flags = mr_options_number(o, MR_OPTION_NO_SPECIAL) ? 0 : MR_DECODE_SPECIAL;
-    mr_status status = prompt_ids_parse(text, name, mr_tokenizer_n_tokens(tok), &ids, err);
+    mr_status status = mr_prompt_ids_parse(text, name, mr_tokenizer_n_tokens(tok), &ids, err);
     if (status == MR_OK)
         status = mr_tokenizer_decode(tok, ids.ids, ids.n, flags, out, err);
     /* On a terminal the prompt of the shell should not stand behind the text. */
@@ -65,7 +65,7 @@ mr_status cmd_tokenize(const mr_options *options, mr_err *err) {
     mr_text_buf buf = {0}, out = {0};
     mr_str input = {0};
     const char *name = NULL;
-    mr_status status = cmd_model_open(options, &path, &gguf, err);
+    mr_status status = mr_session_model_open(options, &path, &gguf, err);
     if (status != MR_OK)
         goto out;
     status = mr_vocab_load(gguf, &tok, err);
@@ -78,7 +78,7 @@ mr_status cmd_tokenize(const mr_options *options, mr_err *err) {
         status = mr_options_number(options, MR_OPTION_DECODE) ? decode(options, tok, input, name, &out, err)
                                                               : encode(options, tok, input, &out, err);
     if (status == MR_OK)
-        status = output_write(out.data, out.len, err);
+        status = mr_output_write(out.data, out.len, err);
 out:
     mr_text_buf_deinit(&buf);
     mr_text_buf_deinit(&out);

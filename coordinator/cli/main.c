@@ -65,9 +65,9 @@ static void warn_of_variables(void) {
     while (mr_options_unknown_variable(environ, &pos, &name, &nearest)) {
         int len = name.len < 80 ? (int)name.len : 80;
         if (nearest)
-            output_warning("unknown environment variable %.*s; hint: did you mean %s?", len, name.data, nearest);
+            mr_output_warning("unknown environment variable %.*s; hint: did you mean %s?", len, name.data, nearest);
         else
-            output_warning("unknown environment variable %.*s", len, name.data);
+            mr_output_warning("unknown environment variable %.*s", len, name.data);
     }
 }
 
@@ -75,13 +75,13 @@ static void configure_log(const mr_options *o) {
     mr_log_level level = MR_LOG_INFO;
     if (mr_log_level_parse(mr_options_text(o, MR_OPTION_LOG_LEVEL), &level))
         mr_log_set_level(level);
-    output_set_log_json(mr_options_number(o, MR_OPTION_LOG_JSON) != 0);
+    mr_output_set_log_json(mr_options_number(o, MR_OPTION_LOG_JSON) != 0);
 }
 
 static void print_version(FILE *f) {
     char library[128];
     const mr_backend_kind *kind;
-    rank_mpi_library(library, sizeof library);
+    mr_rank_mpi_library(library, sizeof library);
     fprintf(f, "millrace %s\ncommit: %s\nMPI: %s\n", MILLRACE_VERSION, MILLRACE_COMMIT, library);
     fprintf(f, "instruction sets: %s", mr_isa_name(MR_ISA_SCALAR));
     for (int i = MR_ISA_SCALAR + 1; i < MR_ISA_COUNT; i++)
@@ -108,7 +108,7 @@ static mr_status print_text(const mr_options *o, mr_err *err) {
     else
         mr_options_command_help(f, o->command);
     mr_status status =
-        fclose(f) == 0 ? output_write(text, len, err) : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a help text");
+        fclose(f) == 0 ? mr_output_write(text, len, err) : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a help text");
     free(text);
     return status;
 }
@@ -129,7 +129,7 @@ static int exit_status(mr_status status) {
     case MR_E_INVALID:
         return EXIT_USAGE;
     case MR_E_CANCELLED:
-        return interrupt_exit_status();
+        return mr_interrupt_exit_status();
     default:
         return EXIT_FAILED;
     }
@@ -155,11 +155,11 @@ static int follow(const mr_options *o, mr_status status, mr_err *problem) {
         mr_mem_set_budget((size_t)mr_options_number(o, MR_OPTION_MEM));
         status = check_variables(problem);
         if (status == MR_OK)
-            status = cmd_model_path(o, &path, problem);
+            status = mr_session_model_path(o, &path, problem);
     }
-    rank_config config = cmd_cluster_rank_config(o, path);
+    mr_rank_config config = mr_session_cluster_rank_config(o, path);
     config.problem = status == MR_OK ? NULL : problem;
-    int code = rank_follow(&config);
+    int code = mr_rank_follow(&config);
     mr_free(path);
     return code;
 }
@@ -174,35 +174,35 @@ int main(int argc, char **argv) {
     mr_err err = {0};
     fill_standard_streams();
     signal(SIGPIPE, SIG_IGN);
-    const rank_place place = rank_place_get();
+    const mr_rank_place place = mr_rank_place_get();
     const bool is_first = place.rank == 0;
     if (place.n_ranks > 1)
-        rank_prepare();
+        mr_rank_prepare();
     if (is_first)
         status_file_begin();
     mr_status status = mr_options_parse(argc, argv, environ, &options, &err);
     mr_devices_config devices;
-    if (status == MR_OK && cmd_cluster_devices(&options, &devices, &err) == MR_OK)
+    if (status == MR_OK && mr_session_cluster_devices(&options, &devices, &err) == MR_OK)
         mr_devices_prepare(&devices);
     if (!is_first) {
         int code = follow(&options, status, &err);
         mr_options_deinit(&options);
-        if (rank_left_behind())
+        if (mr_rank_left_behind())
             _exit(code);
         return code;
     }
     bool readable = status == MR_OK;
     if (readable)
         status = run(&options, &err);
-    if (status == MR_E_CANCELLED && rank_loss_reported())
+    if (status == MR_E_CANCELLED && mr_rank_loss_reported())
         status = MR_E_PEER_LOST;
-    if (status != MR_OK && !(rank_loss_reported() && is_of_peers(status)))
-        output_error(&err);
+    if (status != MR_OK && !(mr_rank_loss_reported() && is_of_peers(status)))
+        mr_output_error(&err);
     if (status != MR_OK && (!readable || runs_on_ranks(&options)))
-        cmd_cluster_dismiss_unmet();
+        mr_session_cluster_dismiss_unmet();
     mr_options_deinit(&options);
     status_file_end(exit_status(status));
-    if (rank_left_behind())
+    if (mr_rank_left_behind())
         _exit(exit_status(status));
     return exit_status(status);
 }

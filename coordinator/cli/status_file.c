@@ -28,7 +28,7 @@ static void write_line(const char *suffix, const char *line) {
     if (f && fclose(f) != 0)
         written = false;
     if (!written || rename(part, path) != 0)
-        output_warning("%.160s%s cannot be written: %s", base, suffix, strerror(errno));
+        mr_output_warning("%.160s%s cannot be written: %s", base, suffix, strerror(errno));
 }
 
 void status_file_begin(void) {

@@ -20,7 +20,7 @@ static void on_interrupt(int signal_number) {
     interrupted = signal_number;
 }
 
-void interrupt_catch(void) {
+void mr_interrupt_catch(void) {
     const struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
     for (int i = 0; i < N_SIGNALS && !interrupted; i++) {
         struct sigaction was;
@@ -32,9 +32,9 @@ void interrupt_catch(void) {
     }
 }
 
-void interrupt_forget(void) {
+void mr_interrupt_forget(void) {
     interrupted = 0;
-    interrupt_catch();
+    mr_interrupt_catch();
 }
 
 static void on_hangup(int signal_number) {
@@ -42,27 +42,27 @@ static void on_hangup(int signal_number) {
     hung_up = true;
 }
 
-void interrupt_catch_hangup(void) {
+void mr_interrupt_catch_hangup(void) {
     const struct sigaction action = {.sa_handler = on_hangup, .sa_flags = SA_RESTART};
     struct sigaction was;
     if (sigaction(SIGHUP, NULL, &was) == 0 && was.sa_handler != SIG_IGN)
         sigaction(SIGHUP, &action, NULL);
 }
 
-bool interrupt_take_hangup(void) {
+bool mr_interrupt_take_hangup(void) {
     return atomic_exchange(&hung_up, false);
 }
 
-bool interrupt_seen(void) {
+bool mr_interrupt_seen(void) {
     return interrupted != 0;
 }
 
-const char *interrupt_name(void) {
+const char *mr_interrupt_name(void) {
     int number = interrupted;
     return number == SIGINT ? "SIGINT" : number == SIGTERM ? "SIGTERM" : "";
 }
 
-int interrupt_exit_status(void) {
+int mr_interrupt_exit_status(void) {
     int number = interrupted;
     return 128 + (number ? number : SIGINT);
 }

@@ -9,17 +9,17 @@
 
 /* From here on the first signal is only noted; the second one does what it did before: by default it ends the program.
  * May be called again. */
-void interrupt_catch(void);
-bool interrupt_seen(void);
+void mr_interrupt_catch(void);
+bool mr_interrupt_seen(void);
 /* For a program that goes on: the next signal is the first one again. */
-void interrupt_forget(void);
+void mr_interrupt_forget(void);
 /* From here on SIGHUP is only noted, unless the program was told to ignore it. */
-void interrupt_catch_hangup(void);
+void mr_interrupt_catch_hangup(void);
 /* Whether one has come since it was last asked. */
-bool interrupt_take_hangup(void);
+bool mr_interrupt_take_hangup(void);
 /* "SIGTERM"; "" while none was seen. */
-const char *interrupt_name(void);
+const char *mr_interrupt_name(void);
 /* Of a program that a signal has ended, as shells have it: 130 after SIGINT. */
-int interrupt_exit_status(void);
+int mr_interrupt_exit_status(void);
 
 #endif

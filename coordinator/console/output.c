@@ -13,7 +13,7 @@ enum { MAX_LINE = 1024 };
 
 static bool log_json;
 
-void output_set_log_json(bool json) {
+void mr_output_set_log_json(bool json) {
     log_json = json;
     mr_log_set_json(json);
 }
@@ -43,12 +43,12 @@ static void put_format(mr_log_level level, const char *prefix, const char *fmt, 
     va_end(args);
 }
 
-void output_error(const mr_err *err) {
+void mr_output_error(const mr_err *err) {
     if (err->text[0])
         put_format(MR_LOG_ERROR, "millrace: error: ", "%s", err->text);
 }
 
-void output_warning(const char *fmt, ...) {
+void mr_output_warning(const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
     if (mr_log_enabled(MR_LOG_WARN))
@@ -56,7 +56,7 @@ void output_warning(const char *fmt, ...) {
     va_end(args);
 }
 
-void output_note(const char *fmt, ...) {
+void mr_output_note(const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
     if (mr_log_enabled(MR_LOG_INFO))
@@ -71,22 +71,22 @@ static void note_joined(const char *lines) {
     for (char *c = joined; *c; c++)
         if (*c == '\n')
             *c = c[1] ? ';' : 0;
-    output_note("%s", joined);
+    mr_output_note("%s", joined);
 }
 
-void output_note_lines(const char *lines) {
+void mr_output_note_lines(const char *lines) {
     if (log_json) {
         note_joined(lines);
         return;
     }
     while (*lines) {
         size_t len = strcspn(lines, "\n");
-        output_note("%.*s", (int)len, lines);
+        mr_output_note("%.*s", (int)len, lines);
         lines += len + (lines[len] == '\n');
     }
 }
 
-bool output_notes_are_json(void) {
+bool mr_output_notes_are_json(void) {
     return log_json;
 }
 
@@ -95,7 +95,7 @@ bool output_notes_on_terminal(void) {
     return !log_json && mr_log_enabled(MR_LOG_INFO) && term && strcmp(term, "dumb") != 0 && isatty(STDERR_FILENO);
 }
 
-mr_status output_write(const char *bytes, size_t n, mr_err *err) {
+mr_status mr_output_write(const char *bytes, size_t n, mr_err *err) {
     while (n > 0) {
         ssize_t done = write(STDOUT_FILENO, bytes, n);
         if (done < 0 && errno == EINTR)
@@ -110,7 +110,7 @@ mr_status output_write(const char *bytes, size_t n, mr_err *err) {
     return MR_OK;
 }
 
-bool output_printf(mr_text_buf *b, const char *fmt, ...) {
+bool mr_output_printf(mr_text_buf *b, const char *fmt, ...) {
     va_list args, again;
     va_start(args, fmt);
     va_copy(again, args);
@@ -125,7 +125,7 @@ bool output_printf(mr_text_buf *b, const char *fmt, ...) {
     return ok;
 }
 
-const char *output_rounded(double v, char out[OUTPUT_ROUNDED_TEXT]) {
+const char *mr_output_rounded(double v, char out[OUTPUT_ROUNDED_TEXT]) {
     snprintf(out, OUTPUT_ROUNDED_TEXT, "%.2e", v); /* rounds: 9.996 becomes 1.00e+01 */
     double rounded = strtod(out, NULL), limit = 100;
     int decimals = 0;
@@ -135,7 +135,7 @@ const char *output_rounded(double v, char out[OUTPUT_ROUNDED_TEXT]) {
     return out;
 }
 
-void output_bytes_text(size_t bytes, char out[OUTPUT_BYTES_TEXT]) {
+void mr_output_bytes_text(size_t bytes, char out[OUTPUT_BYTES_TEXT]) {
     static const char *const UNITS[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     if (bytes < 1024) {
         snprintf(out, OUTPUT_BYTES_TEXT, "%zu B", bytes);

@@ -42,18 +42,18 @@ static void set_to_remove(const char *path) {
     pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
-static mr_status io_error(const output_file *f, int error, mr_err *err) {
+static mr_status io_error(const mr_output_file *f, int error, mr_err *err) {
     return mr_err_set(err, MR_E_IO, "%.160s cannot be written: %s", f->path, strerror(error));
 }
 
-static mr_status open_directly(output_file *f, mr_err *err) {
+static mr_status open_directly(mr_output_file *f, mr_err *err) {
     f->fd = open(f->path, O_WRONLY | O_CLOEXEC);
     f->open = f->fd >= 0;
     return f->open ? MR_OK : io_error(f, errno, err);
 }
 
 /* A new file beside the place; it gets the mode of the file that it replaces, or that of any new file. */
-static mr_status open_temporary(output_file *f, const struct stat *existing, mr_err *err) {
+static mr_status open_temporary(mr_output_file *f, const struct stat *existing, mr_err *err) {
     mode_t mask = umask(0);
     umask(mask);
     size_t bytes = strlen(f->place) + sizeof ".XXXXXX";
@@ -71,7 +71,7 @@ static mr_status open_temporary(output_file *f, const struct stat *existing, mr_
     return MR_OK;
 }
 
-static mr_status reserve(const output_file *f, size_t bytes, mr_err *err) {
+static mr_status reserve(const mr_output_file *f, size_t bytes, mr_err *err) {
     if (bytes == 0 || bytes > INT64_MAX || fallocate(f->fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes) == 0)
         return MR_OK;
     /* Other errors say that the file system cannot reserve. */
@@ -80,9 +80,9 @@ static mr_status reserve(const output_file *f, size_t bytes, mr_err *err) {
                 : MR_OK;
 }
 
-mr_status output_file_open(output_file *f, const char *path, size_t expected_bytes, mr_err *err) {
+mr_status mr_output_file_open(mr_output_file *f, const char *path, size_t expected_bytes, mr_err *err) {
     struct stat st;
-    *f = (output_file){.path = path, .fd = -1};
+    *f = (mr_output_file){.path = path, .fd = -1};
     bool exists = stat(path, &st) == 0;
     if (exists && S_ISDIR(st.st_mode))
         return io_error(f, EISDIR, err);
@@ -96,11 +96,11 @@ mr_status output_file_open(output_file *f, const char *path, size_t expected_byt
     if (status == MR_OK)
         status = reserve(f, expected_bytes, err);
     if (status != MR_OK)
-        output_file_abort(f);
+        mr_output_file_abort(f);
     return status;
 }
 
-mr_status output_file_write(output_file *f, const void *data, size_t bytes, mr_err *err) {
+mr_status mr_output_file_write(mr_output_file *f, const void *data, size_t bytes, mr_err *err) {
     const char *p = data;
     while (bytes > 0) {
         ssize_t n = write(f->fd, p, bytes);
@@ -114,7 +114,7 @@ mr_status output_file_write(output_file *f, const void *data, size_t bytes, mr_e
     return MR_OK;
 }
 
-mr_status output_file_commit(output_file *f, mr_err *err) {
+mr_status mr_output_file_commit(mr_output_file *f, mr_err *err) {
     f->open = false;
     mr_status status = close(f->fd) == 0 || errno == EINTR ? MR_OK : io_error(f, errno, err);
     if (status == MR_OK && f->temporary && rename(f->temporary, f->place) != 0)
@@ -124,11 +124,11 @@ mr_status output_file_commit(output_file *f, mr_err *err) {
         mr_free(f->temporary);
         f->temporary = NULL;
     }
-    output_file_abort(f);
+    mr_output_file_abort(f);
     return status;
 }
 
-void output_file_abort(output_file *f) {
+void mr_output_file_abort(mr_output_file *f) {
     if (f->open)
         close(f->fd);
     f->open = false;

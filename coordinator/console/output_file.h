@@ -13,20 +13,20 @@
 
 #include "engine/base/status.h"
 
-typedef struct output_file {
+typedef struct mr_output_file {
     bool open;
     int fd;
     const char *path; /* as the user gave it; borrowed */
     char *place;      /* behind symbolic links */
     char *temporary;  /* NULL: written directly */
-} output_file;
+} mr_output_file;
 
 /* Room for expected_bytes is reserved where the file system can do that, so that a full disk shows at once. */
-MR_MUST_USE mr_status output_file_open(output_file *f, const char *path, size_t expected_bytes, mr_err *err);
-MR_MUST_USE mr_status output_file_write(output_file *f, const void *data, size_t bytes, mr_err *err);
+MR_MUST_USE mr_status mr_output_file_open(mr_output_file *f, const char *path, size_t expected_bytes, mr_err *err);
+MR_MUST_USE mr_status mr_output_file_write(mr_output_file *f, const void *data, size_t bytes, mr_err *err);
 /* The file is whole. On failure it is removed. */
-MR_MUST_USE mr_status output_file_commit(output_file *f, mr_err *err);
+MR_MUST_USE mr_status mr_output_file_commit(mr_output_file *f, mr_err *err);
 /* Removes what was written, unless it was committed. */
-void output_file_abort(output_file *f);
+void mr_output_file_abort(mr_output_file *f);
 
 #endif

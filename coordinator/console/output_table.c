@@ -4,12 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-void output_table_deinit(output_table *t) {
+void mr_output_table_deinit(mr_output_table *t) {
     mr_text_buf_deinit(&t->cells);
     t->n_cells = 0;
 }
 
-void output_table_cell(output_table *t, const char *fmt, ...) {
+void mr_output_table_cell(mr_output_table *t, const char *fmt, ...) {
     char text[512];
     va_list args;
     va_start(args, fmt);
@@ -23,14 +23,14 @@ void output_table_cell(output_table *t, const char *fmt, ...) {
         t->failed = true;
 }
 
-void output_table_bytes_cell(output_table *t, size_t bytes) {
+void mr_output_table_bytes_cell(mr_output_table *t, size_t bytes) {
     char text[OUTPUT_BYTES_TEXT];
-    output_bytes_text(bytes, text);
-    output_table_cell(t, "%s", text);
+    mr_output_bytes_text(bytes, text);
+    mr_output_table_cell(t, "%s", text);
 }
 
 /* Names of tensors and keys are printable ASCII, so a byte is a column. */
-mr_status output_table_print(const output_table *t, mr_text_buf *out, mr_err *err) {
+mr_status mr_output_table_print(const mr_output_table *t, mr_text_buf *out, mr_err *err) {
     MR_ASSERT(strlen(t->align) <= OUTPUT_TABLE_MAX_COLUMNS);
     size_t n_columns = strlen(t->align), width[OUTPUT_TABLE_MAX_COLUMNS] = {0};
     bool ok = !t->failed;
@@ -46,8 +46,8 @@ mr_status output_table_print(const output_table *t, mr_text_buf *out, mr_err *er
         bool last = column == n_columns - 1;
         int pad = (int)(width[column] - strlen(cell));
         bool left = t->align[column] == 'l';
-        ok =
-            output_printf(out, "  %*s%s%*s%s", left ? 0 : pad, "", cell, left && !last ? pad : 0, "", last ? "\n" : "");
+        ok = mr_output_printf(out, "  %*s%s%*s%s", left ? 0 : pad, "", cell, left && !last ? pad : 0, "",
+                              last ? "\n" : "");
     }
     return ok ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a table of %zu cells", t->n_cells);
 }

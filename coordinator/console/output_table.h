@@ -10,18 +10,18 @@
 
 enum { OUTPUT_TABLE_MAX_COLUMNS = 16 };
 
-typedef struct output_table {
+typedef struct mr_output_table {
     const char *align; /* one letter for each column: l left, r right */
     mr_text_buf cells; /* each ended by a zero, row by row */
     size_t n_cells;
     bool failed;
-} output_table;
+} mr_output_table;
 
-void output_table_deinit(output_table *t);
+void mr_output_table_deinit(mr_output_table *t);
 /* The next cell; rows are filled one after the other. */
-void output_table_cell(output_table *t, const char *fmt, ...) MR_PRINTF(2, 3);
-void output_table_bytes_cell(output_table *t, size_t bytes);
+void mr_output_table_cell(mr_output_table *t, const char *fmt, ...) MR_PRINTF(2, 3);
+void mr_output_table_bytes_cell(mr_output_table *t, size_t bytes);
 /* Appends the table, each line indented by two spaces. MR_E_NO_MEMORY. */
-MR_MUST_USE mr_status output_table_print(const output_table *t, mr_text_buf *out, mr_err *err);
+MR_MUST_USE mr_status mr_output_table_print(const mr_output_table *t, mr_text_buf *out, mr_err *err);
 
 #endif

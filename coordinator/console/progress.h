@@ -11,19 +11,19 @@
 
 enum { PROGRESS_TEXT = 200 };
 
-typedef struct progress {
+typedef struct mr_progress {
     bool on_terminal, shown;
     int64_t next_ns; /* not before this */
     char last[PROGRESS_TEXT];
-} progress;
+} mr_progress;
 
-void progress_begin(progress *p);
+void mr_progress_begin(mr_progress *p);
 /* ctx is a progress: fits mr_job_config.progress. */
-void progress_update(void *ctx, size_t done_bytes, size_t total_bytes);
+void mr_progress_update(void *ctx, size_t done_bytes, size_t total_bytes);
 /* For other work than loading: whether it is time for the next line (which then counts as shown), and the line. */
-bool progress_is_due(progress *p);
-void progress_show(progress *p, const char *text);
+bool mr_progress_is_due(mr_progress *p);
+void mr_progress_show(mr_progress *p, const char *text);
 /* Erases the line on a terminal. */
-void progress_end(progress *p);
+void mr_progress_end(mr_progress *p);
 
 #endif

@@ -27,7 +27,7 @@ static mr_status read_fd(int fd, const char *name, size_t max_bytes, mr_text_buf
     }
 }
 
-mr_status prompt_file_read(const char *path, size_t max_bytes, mr_text_buf *out, mr_err *err) {
+mr_status mr_prompt_file_read(const char *path, size_t max_bytes, mr_text_buf *out, mr_err *err) {
     if (strcmp(path, "-") == 0)
         return read_fd(STDIN_FILENO, "standard input", max_bytes, out, err);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -75,7 +75,7 @@ static mr_status bad_word(mr_str word, const char *name, size_t line, int32_t n_
     return mr_err_set(err, MR_E_FORMAT, "%.160s, line %zu: \"%s\" is no token id", name, line, shown);
 }
 
-mr_status prompt_ids_parse(mr_str text, const char *name, int32_t n_vocab, mr_token_buf *out, mr_err *err) {
+mr_status mr_prompt_ids_parse(mr_str text, const char *name, int32_t n_vocab, mr_token_buf *out, mr_err *err) {
     size_t line = 1, n_before = out->n;
     for (size_t i = 0; i < text.len;) {
         if (is_space(text.data[i])) {

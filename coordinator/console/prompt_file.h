@@ -11,10 +11,11 @@
 enum { PROMPT_FILE_MAX_BYTES = 1 << 28 };
 
 /* path "-" is standard input. Appends to out. */
-MR_MUST_USE mr_status prompt_file_read(const char *path, size_t max_bytes, mr_text_buf *out, mr_err *err);
+MR_MUST_USE mr_status mr_prompt_file_read(const char *path, size_t max_bytes, mr_text_buf *out, mr_err *err);
 
 /* Decimal token ids below n_vocab, separated by white space; at least one. name: what errors call the source.
  * MR_E_FORMAT: something else; the text names the line, what stands there and the range. */
-MR_MUST_USE mr_status prompt_ids_parse(mr_str text, const char *name, int32_t n_vocab, mr_token_buf *out, mr_err *err);
+MR_MUST_USE mr_status mr_prompt_ids_parse(mr_str text, const char *name, int32_t n_vocab, mr_token_buf *out,
+                                          mr_err *err);
 
 #endif

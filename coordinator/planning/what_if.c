@@ -119,11 +119,11 @@ static mr_link_facts new_link(const mr_cluster_facts *f, const wish *w) {
     return mean;
 }
 
-mr_status what_if_make(const char *text, const mr_cluster_facts *facts, const size_t *layer_bytes, what_if *out,
-                       mr_err *err) {
+mr_status mr_what_if_make(const char *text, const mr_cluster_facts *facts, const size_t *layer_bytes, mr_what_if *out,
+                          mr_err *err) {
     wish w = {0};
     const size_t before = (size_t)facts->n_ranks, n = before + 1;
-    *out = (what_if){0};
+    *out = (mr_what_if){0};
     mr_status status = read_wish(text, &w, err);
     if (status != MR_OK)
         return status;
@@ -132,7 +132,7 @@ mr_status what_if_make(const char *text, const mr_cluster_facts *facts, const si
     out->ranks = mr_alloc_array(n, sizeof *out->ranks);
     out->links = mr_alloc_array(n * n, sizeof *out->links);
     if (!out->ranks || !out->links) {
-        what_if_deinit(out);
+        mr_what_if_deinit(out);
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for %zu ranks", n);
     }
     memcpy(out->ranks, facts->ranks, before * sizeof *out->ranks);
@@ -147,8 +147,8 @@ mr_status what_if_make(const char *text, const mr_cluster_facts *facts, const si
     return MR_OK;
 }
 
-void what_if_deinit(what_if *w) {
+void mr_what_if_deinit(mr_what_if *w) {
     mr_free(w->ranks);
     mr_free(w->links);
-    *w = (what_if){0};
+    *w = (mr_what_if){0};
 }

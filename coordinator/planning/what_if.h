@@ -16,15 +16,15 @@
 #include "coordinator/planning/cluster_facts.h"
 #include "engine/base/status.h"
 
-typedef struct what_if {
+typedef struct mr_what_if {
     mr_cluster_facts facts;
     mr_rank_facts *ranks;
     mr_link_facts *links;
-} what_if;
+} mr_what_if;
 
 /* layer_bytes: [n_kinds], that a step reads of a layer. */
-MR_MUST_USE mr_status what_if_make(const char *text, const mr_cluster_facts *facts, const size_t *layer_bytes,
-                                   what_if *out, mr_err *err);
-void what_if_deinit(what_if *w);
+MR_MUST_USE mr_status mr_what_if_make(const char *text, const mr_cluster_facts *facts, const size_t *layer_bytes,
+                                      mr_what_if *out, mr_err *err);
+void mr_what_if_deinit(mr_what_if *w);
 
 #endif

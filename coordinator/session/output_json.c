@@ -11,21 +11,21 @@
 #include "coordinator/serving/wire/api_json.h"
 #include "engine/base/log.h"
 
-json_t *output_json_text(mr_str text) {
-    return api_json_text(text);
+json_t *mr_output_json_text(mr_str text) {
+    return mr_api_json_text(text);
 }
 
-json_t *output_json_plan(const mr_plan *plan, const mr_stage_sizes *sizes, const cmd_cluster *cluster) {
+json_t *mr_output_json_plan(const mr_plan *plan, const mr_stage_sizes *sizes, const mr_session_cluster *cluster) {
     char here[HOST_NAME_MAX + 1] = "";
     if (gethostname(here, sizeof here - 1) != 0)
         here[0] = 0;
     json_t *stages = json_array();
     for (int32_t i = 0; i < plan->n_stages && stages; i++) {
         const mr_plan_stage *p = &plan->stages[i];
-        const mr_rank_info *rank = cmd_cluster_rank(cluster, p->rank); /* NULL: a thread of rank 0 */
+        const mr_rank_info *rank = mr_session_cluster_rank(cluster, p->rank); /* NULL: a thread of rank 0 */
         json_t *stage =
             json_pack("{s:i, s:i, s:o, s:i, s:i, s:I}", "stage", i, "rank", rank ? p->rank : 0, "host",
-                      output_json_text(mr_str_from(rank ? rank->host : here)), "first_layer", p->first, "last_layer",
+                      mr_output_json_text(mr_str_from(rank ? rank->host : here)), "first_layer", p->first, "last_layer",
                       p->last - 1, "weight_bytes", (json_int_t)(sizes ? sizes[i].weight_bytes : p->weight_bytes));
         if (stage && sizes) {
             json_object_set_new(stage, "kv_bytes", json_integer((json_int_t)sizes[i].kv_bytes));
@@ -40,14 +40,14 @@ json_t *output_json_plan(const mr_plan *plan, const mr_stage_sizes *sizes, const
 }
 
 void output_json_note_plan(const char *table, const mr_plan *plan, const mr_stage_sizes *sizes,
-                           const cmd_cluster *cluster) {
+                           const mr_session_cluster *cluster) {
     char fields[1024], text[32];
-    if (!output_notes_are_json()) {
-        output_note_lines(table);
+    if (!mr_output_notes_are_json()) {
+        mr_output_note_lines(table);
         return;
     }
-    output_note("%.*s", (int)strcspn(table, "\n"), table);
-    json_t *stages = output_json_plan(plan, sizes, cluster);
+    mr_output_note("%.*s", (int)strcspn(table, "\n"), table);
+    json_t *stages = mr_output_json_plan(plan, sizes, cluster);
     for (size_t i = 0; i < json_array_size(stages); i++) {
         char *stage = json_dumps(json_array_get(stages, i), JSON_COMPACT);
         snprintf(text, sizeof text, "stage %zu", i);
@@ -59,7 +59,7 @@ void output_json_note_plan(const char *table, const mr_plan *plan, const mr_stag
     json_decref(stages);
 }
 
-mr_status output_json_print(json_t *root, mr_err *err) {
+mr_status mr_output_json_print(json_t *root, mr_err *err) {
     mr_status status = MR_OK;
     char *text = root ? json_dumps(root, JSON_REAL_PRECISION(9)) : NULL;
     size_t len = text ? strlen(text) : 0;
@@ -67,7 +67,7 @@ mr_status output_json_print(json_t *root, mr_err *err) {
     if (!text)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the JSON object");
     text[len] = '\n'; /* in the place of the zero */
-    status = output_write(text, len + 1, err);
+    status = mr_output_write(text, len + 1, err);
     free(text);
     return status;
 }

@@ -46,7 +46,7 @@ MR_MUST_USE mr_status plan_file_check_model(const plan_file *f, const char *path
 MR_MUST_USE mr_status plan_file_check_ranks(const plan_file *f, const char *path, int32_t n_ranks, mr_err *err);
 
 /* facts may be NULL; else they are of the plan's ranks, at least. */
-MR_MUST_USE mr_status plan_file_write(const char *path, const char *model_name, uint64_t digest, int32_t n_layers,
-                                      const mr_plan *plan, const mr_cluster_facts *facts, mr_err *err);
+MR_MUST_USE mr_status mr_plan_file_write(const char *path, const char *model_name, uint64_t digest, int32_t n_layers,
+                                         const mr_plan *plan, const mr_cluster_facts *facts, mr_err *err);
 
 #endif

@@ -61,10 +61,10 @@ static json_t *stages_json(const mr_plan *plan, const mr_cluster_facts *facts) {
     return stages;
 }
 
-mr_status plan_file_write(const char *path, const char *model_name, uint64_t digest, int32_t n_layers,
-                          const mr_plan *plan, const mr_cluster_facts *facts, mr_err *err) {
+mr_status mr_plan_file_write(const char *path, const char *model_name, uint64_t digest, int32_t n_layers,
+                             const mr_plan *plan, const mr_cluster_facts *facts, mr_err *err) {
     char hex[24];
-    output_file file = {0};
+    mr_output_file file = {0};
     snprintf(hex, sizeof hex, "0x%016" PRIx64, digest);
     json_t *root = json_pack("{s:i, s:{s:s, s:i, s:s}, s:o}", "millrace_plan", (int)PLAN_FILE_VERSION, "model", "name",
                              model_name, "layers", n_layers, "digest", hex, "stages", stages_json(plan, facts));
@@ -78,12 +78,12 @@ mr_status plan_file_write(const char *path, const char *model_name, uint64_t dig
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the plan");
     size_t len = strlen(text);
     text[len] = '\n'; /* in the place of the zero */
-    mr_status status = output_file_open(&file, path, len + 1, err);
+    mr_status status = mr_output_file_open(&file, path, len + 1, err);
     if (status == MR_OK)
-        status = output_file_write(&file, text, len + 1, err);
+        status = mr_output_file_write(&file, text, len + 1, err);
     if (status == MR_OK)
-        status = output_file_commit(&file, err);
-    output_file_abort(&file);
+        status = mr_output_file_commit(&file, err);
+    mr_output_file_abort(&file);
     free(text);
     return status;
 }

@@ -24,17 +24,17 @@ static const int64_t END_PATIENCE_NS = MR_NS_PER_S, FOLLOW_PATIENCE_NS = 20 * MR
 
 static atomic_bool left_behind, signalled;
 
-void rank_mpi_library(char *out, size_t bytes) {
+void mr_rank_mpi_library(char *out, size_t bytes) {
     char name[MR_MPI_LIBRARY_BYTES];
     mr_mpi_library(name);
     snprintf(out, bytes, "%s", name);
 }
 
-void rank_prepare(void) {
+void mr_rank_prepare(void) {
     mr_mpi_prepare();
 }
 
-bool rank_left_behind(void) {
+bool mr_rank_left_behind(void) {
     return atomic_load(&left_behind);
 }
 
@@ -62,7 +62,7 @@ static void note_failure(rank_process *p, mr_status status, const mr_err *err) {
 /* Without the daemon of its launcher, MPI starts a world of one. */
 static mr_status check_world(const rank_process *p, mr_mpi *mpi, mr_err *err) {
     int32_t rank = mr_mpi_rank(mpi), n_ranks = mr_mpi_n_ranks(mpi);
-    const rank_place *place = &p->config.place;
+    const mr_rank_place *place = &p->config.place;
     if (rank == place->rank && n_ranks == place->n_ranks)
         return MR_OK;
     mr_channel_destroy(mr_mpi_stage_channel(mpi));
@@ -146,7 +146,7 @@ static void run_rank(void *ctx) {
 
 /* --- Start and end ----------------------------------------------------------------------------------------------- */
 
-static mr_status create(const rank_config *config, rank_process **out, mr_err *err) {
+static mr_status create(const mr_rank_config *config, rank_process **out, mr_err *err) {
     rank_process *p = mr_alloc(sizeof *p);
     if (!p)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a rank");
@@ -255,9 +255,9 @@ static mr_status wait_for_mpi(rank_process *p, mr_err *err) {
     int64_t deadline = p->start_ns + p->config.patience_ns + (follows ? FOLLOW_PATIENCE_NS : 0);
     mr_status status = MR_OK;
     while ((status = look_at_start(p, &done, err)) == MR_OK && !done) {
-        if (rank_loss_reported())
+        if (mr_rank_loss_reported())
             return mr_err_set(err, MR_E_PEER_LOST, "%s", "");
-        if (interrupt_seen() || goodbye_said(p))
+        if (mr_interrupt_seen() || goodbye_said(p))
             return mr_err_set(err, MR_E_CANCELLED, "%s", "");
         if (follows)
             take_signal(has_lifeline(p));
@@ -271,13 +271,13 @@ static mr_status wait_for_mpi(rank_process *p, mr_err *err) {
  * this one by a signal. */
 static void wait_for_signal(const rank_process *p) {
     int64_t end_ns = mr_clock_now_ns() + FIRST_WORD_NS;
-    while (!(p->config.place.rank == 0 ? interrupt_seen() : signal_has_come()) && mr_clock_now_ns() < end_ns)
+    while (!(p->config.place.rank == 0 ? mr_interrupt_seen() : signal_has_come()) && mr_clock_now_ns() < end_ns)
         (void)nanosleep(&(struct timespec){.tv_nsec = SIGNAL_LOOK_NS}, NULL);
 }
 
 /* Frees p unless its step thread cannot be ended. */
 static void release(rank_process *p, int64_t patience_ns) {
-    if (rank_loss_reported())
+    if (mr_rank_loss_reported())
         wait_for_signal(p);
     mr_lifeline_close(p->lifeline);
     p->lifeline = NULL;
@@ -297,7 +297,7 @@ static void release(rank_process *p, int64_t patience_ns) {
     mr_free(p);
 }
 
-mr_status rank_start(const rank_config *config, rank_process **out, mr_err *err) {
+mr_status rank_start(const mr_rank_config *config, rank_process **out, mr_err *err) {
     rank_process *p = NULL;
     mr_status status = create(config, &p, err);
     if (status == MR_OK)
@@ -324,7 +324,7 @@ void rank_end(rank_process *p, bool well) {
         return;
     mr_channel_destroy(rank_channel(p));
     /* Where all is well, the others may take a while to give their memory back. */
-    release(p, well && !rank_loss_reported() && !interrupt_seen() ? FOLLOW_PATIENCE_NS : END_PATIENCE_NS);
+    release(p, well && !mr_rank_loss_reported() && !mr_interrupt_seen() ? FOLLOW_PATIENCE_NS : END_PATIENCE_NS);
 }
 
 /* --- The others -------------------------------------------------------------------------------------------------- */
@@ -338,11 +338,11 @@ static void wait_and_watch(rank_process *p) {
 static int report(int32_t rank, mr_err *err) {
     char host[RANK_HOST_BYTES];
     mr_err_prefix(err, "rank %d on %s", (int)rank, rank_this_host(host));
-    output_error(err);
+    mr_output_error(err);
     return RANK_EXIT_FAILED;
 }
 
-int rank_follow(const rank_config *config) {
+int mr_rank_follow(const mr_rank_config *config) {
     rank_process *p = NULL;
     sigset_t set;
     mr_err err;

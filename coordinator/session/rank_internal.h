@@ -18,7 +18,7 @@ enum { RANK_HOST_BYTES = sizeof((mr_mpi_card *)0)->host, RANK_EXIT_FAILED = 1 };
 typedef enum rank_state { RANK_STARTING, RANK_RUNNING, RANK_FINISHING, RANK_ENDED } rank_state;
 
 struct rank_process {
-    rank_config config;
+    mr_rank_config config;
     char *model_path, *cache_dir; /* copies, for a step thread that is left behind */
     mr_err problem;
     rank_share share;

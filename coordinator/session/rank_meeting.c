@@ -20,7 +20,7 @@ static const int64_t FOLLOW_NS = 2 * MR_NS_PER_S, RETRY_NS = 200 * MR_NS_PER_MS,
 
 static atomic_bool loss_reported, any_lost;
 
-bool rank_loss_reported(void) {
+bool mr_rank_loss_reported(void) {
     return atomic_load(&loss_reported);
 }
 
@@ -63,7 +63,7 @@ static void leave(rank_process *p, const char *why) {
     mr_err err;
     (void)mr_err_set(&err, MR_E_PEER_LOST, "rank 0 on %s is gone: %s", rank_host(p, 0, host), why);
     if (p->config.place.rank == 1 && !rank_signalled())
-        output_error(&err);
+        mr_output_error(&err);
     sleep_ns(LEAVE_AFTER_NS);
     _exit(RANK_EXIT_FAILED);
 }
@@ -82,12 +82,12 @@ static void note_loss(rank_process *p, int32_t rank, const char *why) {
     mr_mutex_unlock(&p->lock);
     atomic_store(&any_lost, true);
     (void)mr_err_set(&err, MR_E_PEER_LOST, "rank %d on %s is gone: %s", (int)rank, rank_host(p, rank, host), why);
-    if (interrupt_seen())
+    if (mr_interrupt_seen())
         return;
     if (is_idle)
-        output_warning("%s; it holds no stage, so the others go on", err.text);
+        mr_output_warning("%s; it holds no stage, so the others go on", err.text);
     else if (!atomic_exchange(&loss_reported, true))
-        output_error(&err);
+        mr_output_error(&err);
 }
 
 static void on_lost(void *ctx, int32_t rank, const char *why) {
@@ -109,7 +109,7 @@ void rank_dismiss(void) {
     mr_err err;
     mr_launcher *launcher = mr_launcher_open();
     if (launcher && mr_launcher_put(launcher, ADDRESS_KEY, "", &err) != MR_OK)
-        output_warning("the other ranks cannot be told that rank 0 does not start: %s", err.text);
+        mr_output_warning("the other ranks cannot be told that rank 0 does not start: %s", err.text);
     mr_launcher_close(launcher);
 }
 
@@ -271,7 +271,7 @@ void rank_watch_launcher(void *ctx) {
         (void)mr_err_set(&err, MR_E_PEER_LOST, "the launcher of rank %d on %s is gone", (int)p->config.place.rank,
                          rank_this_host(host));
         if (p->config.place.rank == 0)
-            output_error(&err);
+            mr_output_error(&err);
         _exit(RANK_EXIT_FAILED);
     }
 }

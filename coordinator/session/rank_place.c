@@ -61,19 +61,19 @@ static const launcher LAUNCHERS[] = {
     {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", true},
 };
 
-rank_place rank_place_get(void) {
+mr_rank_place mr_rank_place_get(void) {
     for (size_t i = 0; i < sizeof LAUNCHERS / sizeof LAUNCHERS[0]; i++) {
         const launcher *l = &LAUNCHERS[i];
         int32_t size = number_of(l->size, INT32_MAX), rank = number_of(l->rank, INT32_MAX);
         if (rank < 0 || size < 1 || rank >= size)
             continue;
         int32_t n_local = l->lists_nodes ? count_of_node(l->local_size, size) : number_of(l->local_size, size);
-        rank_place p = {rank, size, number_of(l->local_rank, size - 1), n_local};
+        mr_rank_place p = {rank, size, number_of(l->local_rank, size - 1), n_local};
         if (p.n_local < 1 || p.local_rank < 0 || p.local_rank >= p.n_local)
             p.local_rank = 0, p.n_local = 1;
         return p;
     }
-    return (rank_place){0, 1, 0, 1};
+    return (mr_rank_place){0, 1, 0, 1};
 }
 
 /* Whether mpirun has bound this process of its own accord: it notes a policy only when it was given one. */
@@ -101,7 +101,8 @@ static void widen(void) {
     sched_setaffinity(0, sizeof all, &all);
 }
 
-void rank_place_divide(const rank_place *place, const mr_cores *cores, int32_t usable, bool chosen, rank_share *out) {
+void rank_place_divide(const mr_rank_place *place, const mr_cores *cores, int32_t usable, bool chosen,
+                       rank_share *out) {
     int32_t n = cores->n, n_local = place->n_local, first = 0, last = n;
     *out = (rank_share){0};
     /* Ranks that are bound to more cores together than there are share them: who has which is not known. */
@@ -121,7 +122,7 @@ void rank_place_divide(const rank_place *place, const mr_cores *cores, int32_t u
         out->n_cores = out->n_cpus;
 }
 
-void rank_place_share(const rank_place *place, rank_share *out) {
+void rank_place_share(const mr_rank_place *place, rank_share *out) {
     mr_cores cores;
     if (bound_by_default())
         widen();

@@ -13,12 +13,12 @@
 
 enum { RANK_MAX_CPUS = MR_CORES_MAX };
 
-typedef struct rank_place {
+typedef struct mr_rank_place {
     int32_t rank, n_ranks;       /* 0 of 1: alone */
     int32_t local_rank, n_local; /* among the ranks of this host */
-} rank_place;
+} mr_rank_place;
 
-rank_place rank_place_get(void);
+mr_rank_place mr_rank_place_get(void);
 
 /* The CPUs of one rank on its host. */
 typedef struct rank_share {
@@ -30,11 +30,11 @@ typedef struct rank_share {
 /* Undoes what mpirun bound this process to of its own accord (one core where there are two ranks or one), for this
  * thread and those that it starts, and gives this rank its part of the host's cores. What the user asked mpirun or srun
  * to bind to stays, and is the share. */
-void rank_place_share(const rank_place *place, rank_share *out);
+void rank_place_share(const mr_rank_place *place, rank_share *out);
 /* Its part of the cores that it sees, neighbours in their order: alike for all ranks, even where one then has cores of
  * two NUMA nodes, because stages are balanced for hosts' even parts. usable: by mr_cores_usable; chosen: somebody has
  * bound each rank to what is its own. */
-void rank_place_divide(const rank_place *place, const mr_cores *cores, int32_t usable, bool chosen, rank_share *out);
+void rank_place_divide(const mr_rank_place *place, const mr_cores *cores, int32_t usable, bool chosen, rank_share *out);
 /* Binds the calling thread, and those that it starts, to the share. */
 void rank_place_take_share(const rank_share *share);
 

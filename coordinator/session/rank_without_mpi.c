@@ -4,9 +4,9 @@
 
 #include <stdio.h>
 
-void rank_prepare(void) {}
+void mr_rank_prepare(void) {}
 
-mr_status rank_start(const rank_config *config, rank_process **out, mr_err *err) {
+mr_status rank_start(const mr_rank_config *config, rank_process **out, mr_err *err) {
     *out = NULL;
     return mr_err_set(
         err, MR_E_UNSUPPORTED,
@@ -31,7 +31,7 @@ void rank_end(rank_process *p, bool well) {
 }
 
 /* Rank 0 says what is wrong. */
-int rank_follow(const rank_config *config) {
+int mr_rank_follow(const mr_rank_config *config) {
     (void)config;
     return 0;
 }
@@ -43,7 +43,7 @@ void rank_set_idle(rank_process *p, int32_t rank) {
     (void)rank;
 }
 
-bool rank_loss_reported(void) {
+bool mr_rank_loss_reported(void) {
     return false;
 }
 
@@ -51,10 +51,10 @@ bool rank_any_lost(void) {
     return false;
 }
 
-void rank_mpi_library(char *out, size_t bytes) {
+void mr_rank_mpi_library(char *out, size_t bytes) {
     snprintf(out, bytes, "none");
 }
 
-bool rank_left_behind(void) {
+bool mr_rank_left_behind(void) {
     return false;
 }

@@ -25,15 +25,15 @@ static const char *plural(int32_t n, const char *one, const char *many) {
     return n == 1 ? one : many;
 }
 
-const mr_rank_info *cmd_session_rank(const cmd_session *s, int32_t stage) {
-    return cmd_cluster_rank(&s->cluster, s->plan.stages[stage].rank);
+const mr_rank_info *mr_session_rank(const mr_session *s, int32_t stage) {
+    return mr_session_cluster_rank(&s->cluster, s->plan.stages[stage].rank);
 }
 
 /* A plan that is edited, or ranks that were started elsewhere: it runs, but nobody measured it. */
-static void warn_of_hosts(const cmd_session *s, const char *path) {
+static void warn_of_hosts(const mr_session *s, const char *path) {
     int32_t n_others = 0, first = 0;
     for (int32_t i = s->plan.n_stages - 1; i >= 0; i--) {
-        const mr_rank_info *rank = cmd_session_rank(s, i);
+        const mr_rank_info *rank = mr_session_rank(s, i);
         const char *then = s->facts.plan_from.hosts[i].name;
         if (!rank || !*then || strcmp(rank->host, then) == 0)
             continue;
@@ -41,17 +41,17 @@ static void warn_of_hosts(const cmd_session *s, const char *path) {
         first = i;
     }
     if (n_others > 0)
-        output_warning("%.160s: stage %" PRId32 " was planned for %.64s, but rank %" PRId32 " is on %.64s (%" PRId32
-                       " of %" PRId32 " stages are elsewhere): it may be slow there; hint: "
-                       "ranks in the same order, or a new plan",
-                       path, first, s->facts.plan_from.hosts[first].name, s->plan.stages[first].rank,
-                       cmd_session_rank(s, first)->host, n_others, s->plan.n_stages);
+        mr_output_warning("%.160s: stage %" PRId32 " was planned for %.64s, but rank %" PRId32 " is on %.64s (%" PRId32
+                          " of %" PRId32 " stages are elsewhere): it may be slow there; hint: "
+                          "ranks in the same order, or a new plan",
+                          path, first, s->facts.plan_from.hosts[first].name, s->plan.stages[first].rank,
+                          mr_session_rank(s, first)->host, n_others, s->plan.n_stages);
 }
 
 /* The plan of --plan. In one process its stages are threads, whatever ranks it names. */
-static mr_status take_plan(cmd_session *s, mr_err *err) {
+static mr_status take_plan(mr_session *s, mr_err *err) {
     const char *path = mr_options_text(s->options, MR_OPTION_PLAN_FILE);
-    int32_t n_ranks = cmd_facts_n_ranks(s);
+    int32_t n_ranks = mr_session_facts_n_ranks(s);
     bool threads = n_ranks == 1 && !s->facts.known;
     s->plan = s->facts.plan_from.plan;
     for (int32_t i = 0; i < s->plan.n_stages && threads; i++)
@@ -63,15 +63,15 @@ static mr_status take_plan(cmd_session *s, mr_err *err) {
     return status;
 }
 
-static mr_status solve_plan(cmd_session *s, mr_err *err) {
-    mr_status status = cmd_facts_solve(s, &s->plan, err);
+static mr_status solve_plan(mr_session *s, mr_err *err) {
+    mr_status status = mr_session_facts_solve(s, &s->plan, err);
     if (status == MR_OK)
         mr_plan_weigh(s->gguf, &s->info, &s->plan);
     return status;
 }
 
-static mr_status too_many_stages(const cmd_session *s, int32_t n, mr_err *err) {
-    int32_t n_ranks = cmd_facts_n_ranks(s);
+static mr_status too_many_stages(const mr_session *s, int32_t n, mr_err *err) {
+    int32_t n_ranks = mr_session_facts_n_ranks(s);
     if (s->facts.read.has_facts)
         return mr_err_set(err, MR_E_INVALID, "%" PRId32 " stages need as many ranks, but %.160s knows of %" PRId32, n,
                           mr_options_text(s->options, MR_OPTION_FACTS), n_ranks);
@@ -79,7 +79,7 @@ static mr_status too_many_stages(const cmd_session *s, int32_t n, mr_err *err) {
                       n_ranks);
 }
 
-static mr_status choose_plan(cmd_session *s, mr_err *err) {
+static mr_status choose_plan(mr_session *s, mr_err *err) {
     const mr_option_value *cut = &s->options->values[MR_OPTION_CUT];
     const mr_option_value *stages = &s->options->values[MR_OPTION_STAGES];
     if (cut->given && stages->given && stages->number != cut->n + 1)
@@ -89,7 +89,7 @@ static mr_status choose_plan(cmd_session *s, mr_err *err) {
                           cut->n + 1, stages->number);
     if (s->facts.plan_from.has_plan)
         return take_plan(s, err);
-    int32_t n_ranks = cmd_facts_n_ranks(s), n = n_ranks < s->info.n_layers ? n_ranks : s->info.n_layers;
+    int32_t n_ranks = mr_session_facts_n_ranks(s), n = n_ranks < s->info.n_layers ? n_ranks : s->info.n_layers;
     if (cut->given || stages->given)
         n = cut->given ? cut->n + 1 : (int32_t)stages->number;
     const char *synthetic = mr_options_text(s->options, MR_OPTION_SYNTHETIC_STAGE);
@@ -107,31 +107,31 @@ static mr_status choose_plan(cmd_session *s, mr_err *err) {
     if (status != MR_OK)
         return cut->given || stages->given ? mr_err_prefix(err, cut->given ? "--cut" : "--stages") : status;
     if (n < n_ranks && !s->facts.known)
-        output_note("%" PRId32 " of %" PRId32 " ranks %s left out: the model is cut into %" PRId32, n_ranks - n,
-                    n_ranks, plural(n_ranks - n, "is", "are"), n);
+        mr_output_note("%" PRId32 " of %" PRId32 " ranks %s left out: the model is cut into %" PRId32, n_ranks - n,
+                       n_ranks, plural(n_ranks - n, "is", "are"), n);
     return MR_OK;
 }
 
 /* What does not depend on the plan. */
-static void choose_sizes(cmd_session *s) {
+static void choose_sizes(mr_session *s) {
     const mr_options *o = s->options;
     int32_t model_ctx = s->info.context_length < MR_MAX_CONTEXT ? s->info.context_length : MR_MAX_CONTEXT;
     s->ctx = model_ctx < DEFAULT_CONTEXT ? model_ctx : DEFAULT_CONTEXT;
     if (mr_options_given(o, MR_OPTION_CTX))
         s->ctx = (int32_t)mr_options_number(o, MR_OPTION_CTX);
     if (s->ctx > s->info.context_length)
-        output_warning("--ctx is %" PRId32 ", but the model was made for %" PRId32 " tokens: it may write nonsense",
-                       s->ctx, s->info.context_length);
+        mr_output_warning("--ctx is %" PRId32 ", but the model was made for %" PRId32 " tokens: it may write nonsense",
+                          s->ctx, s->info.context_length);
     static const mr_type KV_TYPES[] = {MR_TYPE_F16, MR_TYPE_F32, MR_TYPE_Q8_0}; /* in the order of the option */
     s->kv_type = KV_TYPES[(int)mr_options_number(o, MR_OPTION_KV_TYPE)];
     s->chunk = mr_options_given(o, MR_OPTION_CHUNK) ? (int32_t)mr_options_number(o, MR_OPTION_CHUNK) : MAX_CHUNK;
 }
 
-int32_t cmd_session_usual_chunk(int32_t n_stages) {
+int32_t mr_session_usual_chunk(int32_t n_stages) {
     return n_stages == 1 ? MAX_CHUNK : n_stages == 2 ? MAX_CHUNK / 2 : MAX_CHUNK / 4;
 }
 
-static void choose_numbers(cmd_session *s) {
+static void choose_numbers(mr_session *s) {
     const mr_options *o = s->options;
     mr_cores cores;
     mr_cores_get(&cores);
@@ -144,7 +144,7 @@ static void choose_numbers(cmd_session *s) {
     /* The chunks of one prompt fill a pipeline: the more of them, the less of it waits at both ends. The scheduler
      * takes smaller ones where the times of the stages say so; until it knows them, these. */
     if (!mr_options_given(o, MR_OPTION_CHUNK))
-        s->chunk = cmd_session_usual_chunk(s->plan.n_stages);
+        s->chunk = mr_session_usual_chunk(s->plan.n_stages);
 }
 
 static mr_status hint_at_rank_0(mr_err *err) {
@@ -154,14 +154,14 @@ static mr_status hint_at_rank_0(mr_err *err) {
                       why.text);
 }
 
-mr_status cmd_session_open(const mr_options *options, cmd_session *s, mr_err *err) {
-    *s = (cmd_session){.options = options};
-    if (rank_place_get().n_ranks > 1)
-        interrupt_catch(); /* what ends the other ranks is told from here on */
-    mr_status status = cmd_cluster_devices(options, &s->devices, err);
+mr_status mr_session_open(const mr_options *options, mr_session *s, mr_err *err) {
+    *s = (mr_session){.options = options};
+    if (mr_rank_place_get().n_ranks > 1)
+        mr_interrupt_catch(); /* what ends the other ranks is told from here on */
+    mr_status status = mr_session_cluster_devices(options, &s->devices, err);
     if (status == MR_OK)
-        status = cmd_model_open(options, &s->model_path, &s->gguf, err);
-    if (status == MR_E_NOT_FOUND && rank_place_get().n_ranks > 1)
+        status = mr_session_model_open(options, &s->model_path, &s->gguf, err);
+    if (status == MR_E_NOT_FOUND && mr_rank_place_get().n_ranks > 1)
         return hint_at_rank_0(err);
     if (status != MR_OK)
         return status;
@@ -170,36 +170,36 @@ mr_status cmd_session_open(const mr_options *options, cmd_session *s, mr_err *er
         return mr_err_prefix(err, "%.160s", s->model_path);
     choose_sizes(s);
     if (options->command != MR_COMMAND_SIMULATE && !mr_options_given(options, MR_OPTION_FACTS))
-        status = cmd_cluster_open(options, s->model_path, &s->cluster, err);
+        status = mr_session_cluster_open(options, s->model_path, &s->cluster, err);
     if (status == MR_OK)
-        status = cmd_facts_open(s, err);
+        status = mr_session_facts_open(s, err);
     if (status == MR_OK)
-        status = cmd_facts_measure_ranks(s, err);
+        status = mr_session_facts_measure_ranks(s, err);
     if (status == MR_OK)
         status = choose_plan(s, err);
     if (status != MR_OK)
         return status;
     choose_numbers(s);
-    status = cmd_facts_measure_here(s, err);
-    return status == MR_OK ? cmd_facts_predict(s, err) : status;
+    status = mr_session_facts_measure_here(s, err);
+    return status == MR_OK ? mr_session_facts_predict(s, err) : status;
 }
 
-void cmd_session_close(cmd_session *s) {
+void mr_session_close(mr_session *s) {
     mr_err ignored;
-    cmd_cluster_tell_of_interrupt(&s->cluster);
+    mr_session_cluster_tell_of_interrupt(&s->cluster);
     mr_job_destroy(s->job);
-    if (trace_file_close(&s->trace, &ignored) != MR_OK)
-        output_warning("%s", ignored.text);
+    if (mr_trace_file_close(&s->trace, &ignored) != MR_OK)
+        mr_output_warning("%s", ignored.text);
     mr_free(s->clock_offset_ns);
-    cmd_facts_deinit(&s->facts);
-    cmd_cluster_close(&s->cluster);
+    mr_session_facts_deinit(&s->facts);
+    mr_session_cluster_close(&s->cluster);
     mr_gguf_close(s->gguf);
     mr_free(s->sizes);
     mr_free(s->model_path);
-    *s = (cmd_session){0};
+    *s = (mr_session){0};
 }
 
-mr_status cmd_session_check_length(const cmd_session *s, int64_t n_tokens, int32_t more, mr_err *err) {
+mr_status mr_session_check_length(const mr_session *s, int64_t n_tokens, int32_t more, mr_err *err) {
     if (n_tokens + more <= s->ctx)
         return MR_OK;
     const char *hint = s->ctx < s->info.context_length ? "; hint: a larger --ctx" : "";
@@ -212,10 +212,10 @@ mr_status cmd_session_check_length(const cmd_session *s, int64_t n_tokens, int32
 /* --- The plan as a table ----------------------------------------------------------------------------------------- */
 
 /* "2 threads", or "2 to 8 threads" where ranks differ. */
-static void threads_text(const cmd_session *s, char out[48]) {
+static void threads_text(const mr_session *s, char out[48]) {
     int32_t least = s->threads, most = s->threads;
     for (int32_t i = 0; i < s->plan.n_stages && s->cluster.n_ranks > 0; i++) {
-        int32_t n = cmd_session_rank(s, i)->threads;
+        int32_t n = mr_session_rank(s, i)->threads;
         least = n < least ? n : least;
         most = n > most ? n : most;
     }
@@ -225,103 +225,104 @@ static void threads_text(const cmd_session *s, char out[48]) {
         snprintf(out, 48, "%" PRId32 " to %" PRId32 " threads", least, most);
 }
 
-static bool print_heading(const cmd_session *s, mr_text_buf *out) {
+static bool print_heading(const mr_session *s, mr_text_buf *out) {
     int32_t n_stages = s->plan.n_stages;
     char threads[48];
     threads_text(s, threads);
-    return output_printf(out,
-                         "%s%s%s: %" PRId32 " layers in %" PRId32 " %s of %s; context %" PRId32 ", at most %" PRId32
-                         " rows at once, KV cache of %" PRId64 " tokens in %s%s\n",
-                         s->info.arch, s->info.name[0] ? " " : "", s->info.name, s->info.n_layers, n_stages,
-                         plural(n_stages, "stage", "stages"), threads, s->ctx, s->max_rows,
-                         (int64_t)s->n_kv_blocks * MR_WIRE_BLOCK_TOKENS, mr_options_text(s->options, MR_OPTION_KV_TYPE),
-                         s->map_weights ? ", matrices in the model file" : "");
+    return mr_output_printf(out,
+                            "%s%s%s: %" PRId32 " layers in %" PRId32 " %s of %s; context %" PRId32 ", at most %" PRId32
+                            " rows at once, KV cache of %" PRId64 " tokens in %s%s\n",
+                            s->info.arch, s->info.name[0] ? " " : "", s->info.name, s->info.n_layers, n_stages,
+                            plural(n_stages, "stage", "stages"), threads, s->ctx, s->max_rows,
+                            (int64_t)s->n_kv_blocks * MR_WIRE_BLOCK_TOKENS,
+                            mr_options_text(s->options, MR_OPTION_KV_TYPE),
+                            s->map_weights ? ", matrices in the model file" : "");
 }
 
 /* in_file: bytes that are read from the mapped model file; a column where matrices stay there. */
-static void add_row(const cmd_session *s, const mr_stage_sizes *sizes, size_t in_file, output_table *t) {
-    output_table_bytes_cell(t, sizes->weight_bytes);
+static void add_row(const mr_session *s, const mr_stage_sizes *sizes, size_t in_file, mr_output_table *t) {
+    mr_output_table_bytes_cell(t, sizes->weight_bytes);
     if (s->map_weights)
-        output_table_bytes_cell(t, in_file);
-    output_table_bytes_cell(t, sizes->kv_bytes);
-    output_table_bytes_cell(t, sizes->work_bytes);
-    output_table_bytes_cell(t, sizes->weight_bytes + sizes->kv_bytes + sizes->work_bytes);
+        mr_output_table_bytes_cell(t, in_file);
+    mr_output_table_bytes_cell(t, sizes->kv_bytes);
+    mr_output_table_bytes_cell(t, sizes->work_bytes);
+    mr_output_table_bytes_cell(t, sizes->weight_bytes + sizes->kv_bytes + sizes->work_bytes);
 }
 
 /* Rows of a step, for which its time is shown: as the plan was chosen for. */
-static double rows_of_step(const cmd_session *s) {
+static double rows_of_step(const mr_session *s) {
     const mr_planner_config *planner = &s->facts.planner;
     int32_t m, n = planner->objective == MR_OBJECTIVE_LATENCY ? 1 : planner->n_sequences;
     (void)mr_plan_decode_rate(s->facts.prediction, n, &m);
     return (double)n / m;
 }
 
-static void add_heads(const cmd_session *s, bool ranks, output_table *t) {
+static void add_heads(const mr_session *s, bool ranks, mr_output_table *t) {
     static const char *const HEADS[] = {"stage", "layers", "weights", "in the file", "KV cache", "buffers", "together"};
     enum { IN_FILE = 3 };
     for (size_t i = 0; i < sizeof HEADS / sizeof HEADS[0]; i++)
         if (i != IN_FILE || s->map_weights)
-            output_table_cell(t, "%s", HEADS[i]);
+            mr_output_table_cell(t, "%s", HEADS[i]);
     if (s->facts.prediction)
-        output_table_cell(t, "step of %.0f", rows_of_step(s));
+        mr_output_table_cell(t, "step of %.0f", rows_of_step(s));
     if (ranks) {
-        output_table_cell(t, "rank");
-        output_table_cell(t, "host");
+        mr_output_table_cell(t, "rank");
+        mr_output_table_cell(t, "host");
     }
 }
 
-static void add_stage(const cmd_session *s, int32_t i, output_table *t) {
+static void add_stage(const mr_session *s, int32_t i, mr_output_table *t) {
     const mr_plan_stage *stage = &s->plan.stages[i];
-    const char *host = cmd_facts_host(s, i);
-    output_table_cell(t, "%" PRId32, i);
+    const char *host = mr_session_facts_host(s, i);
+    mr_output_table_cell(t, "%" PRId32, i);
     if (s->plan.synthetic)
-        output_table_cell(t, "sleeps");
+        mr_output_table_cell(t, "sleeps");
     else
-        output_table_cell(t, "%" PRId32 "-%" PRId32, stage->first, stage->last - 1);
-    add_row(s, &s->sizes[i], cmd_session_file_bytes(s, i), t);
+        mr_output_table_cell(t, "%" PRId32 "-%" PRId32, stage->first, stage->last - 1);
+    add_row(s, &s->sizes[i], mr_session_file_bytes(s, i), t);
     if (s->facts.prediction)
-        output_table_cell(t, "%s ms",
-                          output_rounded(1e3 * mr_plan_step_seconds(s->facts.prediction, i, rows_of_step(s)),
-                                         (char[OUTPUT_ROUNDED_TEXT]){0}));
+        mr_output_table_cell(t, "%s ms",
+                             mr_output_rounded(1e3 * mr_plan_step_seconds(s->facts.prediction, i, rows_of_step(s)),
+                                               (char[OUTPUT_ROUNDED_TEXT]){0}));
     if (host) {
-        output_table_cell(t, "%" PRId32, stage->rank);
-        output_table_cell(t, "%s", host);
+        mr_output_table_cell(t, "%" PRId32, stage->rank);
+        mr_output_table_cell(t, "%s", host);
     }
 }
 
-mr_status cmd_session_print_plan(const cmd_session *s, mr_text_buf *out, mr_err *err) {
-    mr_stage_sizes total = cmd_session_total_sizes(s);
-    bool ranks = cmd_facts_host(s, 0) != NULL, foretold = s->facts.prediction != NULL;
+mr_status mr_session_print_plan(const mr_session *s, mr_text_buf *out, mr_err *err) {
+    mr_stage_sizes total = mr_session_total_sizes(s);
+    bool ranks = mr_session_facts_host(s, 0) != NULL, foretold = s->facts.prediction != NULL;
     char align[OUTPUT_TABLE_MAX_COLUMNS];
     size_t in_file = 0;
     snprintf(align, sizeof align, "rrrrrr%s%s%s", s->map_weights ? "r" : "", foretold ? "r" : "", ranks ? "rl" : "");
-    output_table t = {.align = align};
+    mr_output_table t = {.align = align};
     add_heads(s, ranks, &t);
     for (int32_t i = 0; i < s->plan.n_stages; i++) {
         add_stage(s, i, &t);
-        in_file += cmd_session_file_bytes(s, i);
+        in_file += mr_session_file_bytes(s, i);
     }
-    output_table_cell(&t, "all");
-    output_table_cell(&t, "%" PRId32, s->info.n_layers);
+    mr_output_table_cell(&t, "all");
+    mr_output_table_cell(&t, "%" PRId32, s->info.n_layers);
     add_row(s, &total, in_file, &t);
     for (int i = 0; i < foretold + 2 * ranks; i++)
-        output_table_cell(&t, "%s", "");
+        mr_output_table_cell(&t, "%s", "");
     t.failed |= !print_heading(s, out);
-    mr_status status = output_table_print(&t, out, err);
-    output_table_deinit(&t);
+    mr_status status = mr_output_table_print(&t, out, err);
+    mr_output_table_deinit(&t);
     return status;
 }
 
 /* --- Start ------------------------------------------------------------------------------------------------------- */
 
 static void note_silent(const char *stages) {
-    output_note("still loading: %s", stages);
+    mr_output_note("still loading: %s", stages);
 }
 
-void cmd_session_name_tracks(const cmd_session *s, trace_file *trace) {
+void mr_session_name_tracks(const mr_session *s, mr_trace_file *trace) {
     for (int32_t i = 0; i < s->plan.n_stages; i++) {
         char title[160];
-        const mr_rank_info *rank = cmd_session_rank(s, i);
+        const mr_rank_info *rank = mr_session_rank(s, i);
         snprintf(title, sizeof title, "stage %" PRId32 ", layers %" PRId32 " to %" PRId32 "%s%s", i,
                  s->plan.stages[i].first, s->plan.stages[i].last - 1, rank ? ", on " : "", rank ? rank->host : "");
         trace_file_name(trace, i, title);
@@ -329,61 +330,61 @@ void cmd_session_name_tracks(const cmd_session *s, trace_file *trace) {
 }
 
 /* Opens the file of --trace. */
-static mr_status open_trace(cmd_session *s, mr_err *err) {
+static mr_status open_trace(mr_session *s, mr_err *err) {
     const char *path = mr_options_text(s->options, MR_OPTION_TRACE);
     if (!path && !s->on_spans)
         return MR_OK;
     s->clock_offset_ns = mr_alloc_array((size_t)s->plan.n_stages, sizeof *s->clock_offset_ns);
     if (!s->clock_offset_ns)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a trace of %" PRId32 " stages", s->plan.n_stages);
-    mr_status status = cmd_cluster_compare_clocks(&s->cluster, &s->plan, s->clock_offset_ns, err);
+    mr_status status = mr_session_cluster_compare_clocks(&s->cluster, &s->plan, s->clock_offset_ns, err);
     if (status == MR_OK && path)
         status = trace_file_open(&s->trace, path, s->clock_offset_ns, err);
     if (status == MR_OK && path)
-        cmd_session_name_tracks(s, &s->trace);
+        mr_session_name_tracks(s, &s->trace);
     return status;
 }
 
-mr_status cmd_session_stop(cmd_session *s, mr_err *err) {
+mr_status mr_session_stop(mr_session *s, mr_err *err) {
     mr_text_buf table = {0};
     s->cluster.well = true;
-    cmd_cluster_tell_of_interrupt(&s->cluster);
-    cmd_facts_note_steps(s);
+    mr_session_cluster_tell_of_interrupt(&s->cluster);
+    mr_session_facts_note_steps(s);
     if (!s->trace.file)
         return MR_OK;
     mr_job_stop(s->job);
-    mr_status status = trace_file_close(&s->trace, err);
+    mr_status status = mr_trace_file_close(&s->trace, err);
     if (status == MR_OK)
-        status = trace_shares_print(s->job, s->plan.n_stages, &table, err);
+        status = mr_trace_shares_print(s->job, s->plan.n_stages, &table, err);
     if (status == MR_OK)
-        output_note_lines(table.data);
+        mr_output_note_lines(table.data);
     for (int32_t i = 0; i < s->plan.n_stages; i++)
         if (mr_job_stage_seconds(s->job, i)->n_dropped_spans > 0)
-            output_warning("%s has gaps: stage %" PRId32 " could not send %" PRIu64 " spans", s->trace.path, i,
-                           mr_job_stage_seconds(s->job, i)->n_dropped_spans);
+            mr_output_warning("%s has gaps: stage %" PRId32 " could not send %" PRIu64 " spans", s->trace.path, i,
+                              mr_job_stage_seconds(s->job, i)->n_dropped_spans);
     mr_text_buf_deinit(&table);
     return status;
 }
 
 static void pass_spans(void *ctx, int32_t stage, const mr_span *spans, int32_t n) {
-    cmd_session *s = ctx;
+    mr_session *s = ctx;
     if (s->trace.file)
-        trace_file_spans(&s->trace, stage, spans, n);
+        mr_trace_file_spans(&s->trace, stage, spans, n);
     if (s->on_spans)
         s->on_spans(s->on_spans_ctx, stage, spans, n);
 }
 
 static void pass_progress(void *ctx, size_t done_bytes, size_t total_bytes) {
-    cmd_session *s = ctx;
-    progress_update(&s->bar, done_bytes, total_bytes);
+    mr_session *s = ctx;
+    mr_progress_update(&s->bar, done_bytes, total_bytes);
     if (s->on_loaded)
         s->on_loaded(s->on_loaded_ctx, done_bytes, total_bytes);
 }
 
-static mr_status create_job(cmd_session *s, mr_err *err) {
+static mr_status create_job(mr_session *s, mr_err *err) {
     mr_job_config config = {.info = &s->info,
                             .plan = &s->plan,
-                            .channel = cmd_cluster_channel(&s->cluster),
+                            .channel = mr_session_cluster_channel(&s->cluster),
                             .epoch = EPOCH,
                             .max_rows = s->max_rows,
                             .max_out_rows = s->max_out_rows,
@@ -405,43 +406,43 @@ static mr_status create_job(cmd_session *s, mr_err *err) {
                             .on_spans_ctx = s,
                             .on_step = s->on_step,
                             .on_step_ctx = s->on_step_ctx,
-                            .interrupted = s->interrupted ? s->interrupted : cmd_cluster_ended};
-    progress_begin(&s->bar);
+                            .interrupted = s->interrupted ? s->interrupted : mr_session_cluster_ended};
+    mr_progress_begin(&s->bar);
     mr_status status = mr_job_create(&config, &s->job, err);
-    progress_end(&s->bar);
+    mr_progress_end(&s->bar);
     return status;
 }
 
-mr_status cmd_session_start(cmd_session *s, mr_err *err) {
+mr_status mr_session_start(mr_session *s, mr_err *err) {
     mr_text_buf table = {0};
     char bytes[OUTPUT_BYTES_TEXT];
     int64_t start_ns = mr_clock_now_ns();
-    mr_status status = cmd_session_print_plan(s, &table, err);
+    mr_status status = mr_session_print_plan(s, &table, err);
     if (status == MR_OK)
         output_json_note_plan(table.data, &s->plan, s->sizes, &s->cluster);
     mr_text_buf_deinit(&table);
-    interrupt_catch();
+    mr_interrupt_catch();
     mr_mem_set_budget((size_t)mr_options_number(s->options, MR_OPTION_MEM));
     if (status == MR_OK)
         status = open_trace(s, err);
     if (status == MR_OK)
-        status = cmd_cluster_start(&s->cluster, s->model_path, &s->plan, s->threads, EPOCH, err);
+        status = mr_session_cluster_start(&s->cluster, s->model_path, &s->plan, s->threads, EPOCH, err);
     if (status == MR_OK)
         status = create_job(s, err);
     if (status != MR_OK)
         return status;
-    cmd_cluster_set_idle(&s->cluster, &s->plan);
+    mr_session_cluster_set_idle(&s->cluster, &s->plan);
     s->load_ns = mr_clock_now_ns() - start_ns;
-    output_bytes_text(cmd_session_total_sizes(s).weight_bytes, bytes);
+    mr_output_bytes_text(mr_session_total_sizes(s).weight_bytes, bytes);
     if (s->cluster.n_without_file == 0) {
-        output_note("loaded %s in %.2f s", bytes, (double)s->load_ns / (double)MR_NS_PER_S);
+        mr_output_note("loaded %s in %.2f s", bytes, (double)s->load_ns / (double)MR_NS_PER_S);
         return MR_OK;
     }
     uint64_t fetched_bytes = 0;
     for (int32_t i = 0; i < s->plan.n_stages; i++)
         fetched_bytes += mr_job_stage_report(s->job, i)->fetched_bytes;
-    output_note("loaded %s in %.2f s; %" PRIu64 " bytes of the model file went to %" PRId32 " %s without it", bytes,
-                (double)s->load_ns / (double)MR_NS_PER_S, fetched_bytes, s->cluster.n_without_file,
-                plural(s->cluster.n_without_file, "rank", "ranks"));
+    mr_output_note("loaded %s in %.2f s; %" PRIu64 " bytes of the model file went to %" PRId32 " %s without it", bytes,
+                   (double)s->load_ns / (double)MR_NS_PER_S, fetched_bytes, s->cluster.n_without_file,
+                   plural(s->cluster.n_without_file, "rank", "ranks"));
     return MR_OK;
 }

@@ -12,11 +12,11 @@
 enum { DEFAULT_PATIENCE_S = 60, LATE_S = 6 };
 static const int64_t END_PATIENCE_NS = MR_NS_PER_S / 2;
 
-bool cmd_cluster_ended(void) {
-    return interrupt_seen() || rank_loss_reported();
+bool mr_session_cluster_ended(void) {
+    return mr_interrupt_seen() || mr_rank_loss_reported();
 }
 
-mr_status cmd_cluster_devices(const mr_options *o, mr_devices_config *out, mr_err *err) {
+mr_status mr_session_cluster_devices(const mr_options *o, mr_devices_config *out, mr_err *err) {
     enum { AUTO, CPU, BLAS }; /* in the order of the option */
     bool is_fast = mr_options_number(o, MR_OPTION_NUMERICS) == 1;
     int64_t backend = mr_options_number(o, MR_OPTION_BACKEND);
@@ -28,43 +28,43 @@ mr_status cmd_cluster_devices(const mr_options *o, mr_devices_config *out, mr_er
     return MR_OK;
 }
 
-rank_config cmd_cluster_rank_config(const mr_options *options, const char *model_path) {
+mr_rank_config mr_session_cluster_rank_config(const mr_options *options, const char *model_path) {
     const mr_option_value *list = &options->values[MR_OPTION_BENCH_THREADS];
     int32_t n_threads = list->n > 0 ? list->ints[0] : (int32_t)mr_options_number(options, MR_OPTION_THREADS);
     mr_devices_config devices;
     mr_err ignored; /* rank 0 has refused what contradicts itself */
-    (void)!cmd_cluster_devices(options, &devices, &ignored);
+    (void)!mr_session_cluster_devices(options, &devices, &ignored);
     int64_t seconds = mr_options_number(options, MR_OPTION_START_TIMEOUT); /* 0: the command line cannot be read */
     bool chosen = seconds != 0 && mr_options_given(options, MR_OPTION_START_TIMEOUT);
     if (seconds == 0)
         seconds = DEFAULT_PATIENCE_S;
-    return (rank_config){.place = rank_place_get(),
-                         .model_path = model_path,
-                         .cache_dir = mr_options_text(options, MR_OPTION_CACHE_DIR),
-                         .n_threads = n_threads,
-                         .devices = devices,
-                         .serves = options->command == MR_COMMAND_SERVE,
-                         .patience_ns = seconds * MR_NS_PER_S,
-                         .late_ns = (chosen ? seconds : LATE_S) * MR_NS_PER_S};
+    return (mr_rank_config){.place = mr_rank_place_get(),
+                            .model_path = model_path,
+                            .cache_dir = mr_options_text(options, MR_OPTION_CACHE_DIR),
+                            .n_threads = n_threads,
+                            .devices = devices,
+                            .serves = options->command == MR_COMMAND_SERVE,
+                            .patience_ns = seconds * MR_NS_PER_S,
+                            .late_ns = (chosen ? seconds : LATE_S) * MR_NS_PER_S};
 }
 
 /* Says who is awaited. */
 static bool note_missing(void *ctx, const char *ranks) {
     char text[PROGRESS_TEXT];
-    if (progress_is_due(ctx)) {
+    if (mr_progress_is_due(ctx)) {
         snprintf(text, sizeof text, "waiting for %.180s", ranks);
-        progress_show(ctx, text);
+        mr_progress_show(ctx, text);
     }
-    return !cmd_cluster_ended();
+    return !mr_session_cluster_ended();
 }
 
-static mr_status call_roll(cmd_cluster *c, const rank_config *config, mr_err *err) {
-    progress bar;
-    progress_begin(&bar);
+static mr_status call_roll(mr_session_cluster *c, const mr_rank_config *config, mr_err *err) {
+    mr_progress bar;
+    mr_progress_begin(&bar);
     mr_status status = mr_roll_call_create(rank_channel(c->rank), c->n_ranks, &c->roll, err);
     if (status == MR_OK)
         status = mr_roll_call_wait(c->roll, mr_clock_now_ns() + config->patience_ns, note_missing, &bar, err);
-    progress_end(&bar);
+    mr_progress_end(&bar);
     if (status == MR_OK)
         status = mr_roll_call_check(c->roll, err);
     return status == MR_OK ? mr_roll_call_share_file(c->roll, &c->n_without_file, err) : status;
@@ -72,14 +72,15 @@ static mr_status call_roll(cmd_cluster *c, const rank_config *config, mr_err *er
 
 static bool met; /* rank_start has been tried */
 
-void cmd_cluster_dismiss_unmet(void) {
-    if (!met && rank_place_get().n_ranks > 1)
+void mr_session_cluster_dismiss_unmet(void) {
+    if (!met && mr_rank_place_get().n_ranks > 1)
         rank_dismiss();
 }
 
-mr_status cmd_cluster_open(const mr_options *options, const char *model_path, cmd_cluster *c, mr_err *err) {
-    *c = (cmd_cluster){0};
-    rank_config config = cmd_cluster_rank_config(options, model_path);
+mr_status mr_session_cluster_open(const mr_options *options, const char *model_path, mr_session_cluster *c,
+                                  mr_err *err) {
+    *c = (mr_session_cluster){0};
+    mr_rank_config config = mr_session_cluster_rank_config(options, model_path);
     c->devices = config.devices;
     c->threads_adapt = config.n_threads == 0;
     if (config.place.n_ranks == 1) {
@@ -87,7 +88,7 @@ mr_status cmd_cluster_open(const mr_options *options, const char *model_path, cm
         rank_place_share(&config.place, &share); /* mpirun -n 1 binds to one core */
         return MR_OK;
     }
-    interrupt_catch();
+    mr_interrupt_catch();
     met = true;
     c->n_ranks = config.place.n_ranks;
     mr_status status = rank_start(&config, &c->rank, err);
@@ -97,7 +98,8 @@ mr_status cmd_cluster_open(const mr_options *options, const char *model_path, cm
     return call_roll(c, &config, err);
 }
 
-mr_status cmd_cluster_compare_clocks(cmd_cluster *c, const mr_plan *plan, int64_t *out_offset_ns, mr_err *err) {
+mr_status mr_session_cluster_compare_clocks(mr_session_cluster *c, const mr_plan *plan, int64_t *out_offset_ns,
+                                            mr_err *err) {
     mr_status status = MR_OK;
     memset(out_offset_ns, 0, (size_t)plan->n_stages * sizeof *out_offset_ns);
     for (int32_t i = 0; i < plan->n_stages && c->roll && status == MR_OK; i++)
@@ -105,7 +107,7 @@ mr_status cmd_cluster_compare_clocks(cmd_cluster *c, const mr_plan *plan, int64_
     return status;
 }
 
-void cmd_cluster_set_idle(cmd_cluster *c, const mr_plan *plan) {
+void mr_session_cluster_set_idle(mr_session_cluster *c, const mr_plan *plan) {
     for (int32_t rank = 1; rank < c->n_ranks; rank++) {
         bool has_stage = false;
         for (int32_t i = 0; i < plan->n_stages; i++)
@@ -115,8 +117,8 @@ void cmd_cluster_set_idle(cmd_cluster *c, const mr_plan *plan) {
     }
 }
 
-mr_status cmd_cluster_start(cmd_cluster *c, const char *model_path, const mr_plan *plan, int32_t threads,
-                            uint32_t epoch, mr_err *err) {
+mr_status mr_session_cluster_start(mr_session_cluster *c, const char *model_path, const mr_plan *plan, int32_t threads,
+                                   uint32_t epoch, mr_err *err) {
     mr_status status = MR_OK;
     if (c->simulated)
         return MR_OK;
@@ -133,33 +135,33 @@ mr_status cmd_cluster_start(cmd_cluster *c, const char *model_path, const mr_pla
     return mr_local_cluster_create(&local, &c->local, err);
 }
 
-mr_channel *cmd_cluster_channel(cmd_cluster *c) {
+mr_channel *mr_session_cluster_channel(mr_session_cluster *c) {
     if (c->simulated)
         return mr_virtual_cluster_channel(c->simulated);
     return c->rank ? rank_channel(c->rank) : mr_local_cluster_channel(c->local);
 }
 
-const mr_rank_info *cmd_cluster_rank(const cmd_cluster *c, int32_t rank) {
+const mr_rank_info *mr_session_cluster_rank(const mr_session_cluster *c, int32_t rank) {
     return c->roll ? mr_roll_call_info(c->roll, rank) : NULL;
 }
 
 /* Not by which signal: mpirun makes another one of a Ctrl-C. */
-void cmd_cluster_tell_of_interrupt(cmd_cluster *c) {
+void mr_session_cluster_tell_of_interrupt(mr_session_cluster *c) {
     char host[64] = "?";
-    if (c->n_ranks == 0 || c->told || !interrupt_seen() || rank_loss_reported())
+    if (c->n_ranks == 0 || c->told || !mr_interrupt_seen() || mr_rank_loss_reported())
         return;
     c->told = true;
     if (gethostname(host, sizeof host - 1) != 0)
         strcpy(host, "?");
-    output_warning("rank 0 on %s was interrupted", host);
+    mr_output_warning("rank 0 on %s was interrupted", host);
 }
 
-void cmd_cluster_close(cmd_cluster *c) {
+void mr_session_cluster_close(mr_session_cluster *c) {
     if (c->roll)
         mr_roll_call_dismiss(c->roll, rank_any_lost(), mr_clock_now_ns() + END_PATIENCE_NS);
     mr_roll_call_destroy(c->roll);
     rank_end(c->rank, c->well);
     mr_local_cluster_destroy(c->local);
     mr_virtual_cluster_destroy(c->simulated);
-    *c = (cmd_cluster){0};
+    *c = (mr_session_cluster){0};
 }

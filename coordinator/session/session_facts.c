@@ -25,7 +25,7 @@ static const double QUIET_SHARE = 0.85;      /* mr_rank_facts.core_share where n
 
 /* --- Files ------------------------------------------------------------------------------------------------------- */
 
-static mr_status read_file(cmd_session *s, mr_option_id option, plan_file *out, mr_err *err) {
+static mr_status read_file(mr_session *s, mr_option_id option, plan_file *out, mr_err *err) {
     const char *path = mr_options_text(s->options, option);
     if (!path)
         return MR_OK;
@@ -35,8 +35,8 @@ static mr_status read_file(cmd_session *s, mr_option_id option, plan_file *out, 
     return status;
 }
 
-mr_status cmd_facts_open(cmd_session *s, mr_err *err) {
-    cmd_facts *f = &s->facts;
+mr_status mr_session_facts_open(mr_session *s, mr_err *err) {
+    mr_session_facts *f = &s->facts;
     const mr_options *o = s->options;
     const bool wants = mr_options_given(o, MR_OPTION_PLAN_FILE) || mr_options_given(o, MR_OPTION_FACTS) ||
                        mr_options_given(o, MR_OPTION_SAVE);
@@ -66,30 +66,30 @@ mr_status cmd_facts_open(cmd_session *s, mr_err *err) {
     return MR_OK;
 }
 
-void cmd_facts_deinit(cmd_facts *f) {
+void mr_session_facts_deinit(mr_session_facts *f) {
     plan_file_deinit(&f->plan_from);
     plan_file_deinit(&f->read);
     mr_facts_deinit(&f->measured);
     mr_free(f->prediction);
-    *f = (cmd_facts){0};
+    *f = (mr_session_facts){0};
 }
 
-bool cmd_facts_is_here(const cmd_session *s) {
+bool mr_session_facts_is_here(const mr_session *s) {
     return s->cluster.n_ranks == 0 && s->facts.known == &s->facts.measured.view;
 }
 
-int32_t cmd_facts_n_ranks(const cmd_session *s) {
+int32_t mr_session_facts_n_ranks(const mr_session *s) {
     if (s->cluster.n_ranks > 0)
         return s->cluster.n_ranks;
-    return s->facts.known && !cmd_facts_is_here(s) ? s->facts.known->n_ranks : 1;
+    return s->facts.known && !mr_session_facts_is_here(s) ? s->facts.known->n_ranks : 1;
 }
 
-const char *cmd_facts_host(const cmd_session *s, int32_t stage) {
+const char *mr_session_facts_host(const mr_session *s, int32_t stage) {
     int32_t rank = s->plan.stages[stage].rank;
-    const mr_rank_info *info = cmd_cluster_rank(&s->cluster, rank);
+    const mr_rank_info *info = mr_session_cluster_rank(&s->cluster, rank);
     if (info)
         return info->host;
-    return cmd_facts_n_ranks(s) > 1 ? s->facts.known->ranks[rank].host : NULL;
+    return mr_session_facts_n_ranks(s) > 1 ? s->facts.known->ranks[rank].host : NULL;
 }
 
 /* --- Measured curves --------------------------------------------------------------------------------------------- */
@@ -116,7 +116,7 @@ static void straighten_all(mr_facts *f) {
 
 /* --- Measuring --------------------------------------------------------------------------------------------------- */
 
-static bool wants_measuring(const cmd_session *s) {
+static bool wants_measuring(const mr_session *s) {
     return !s->facts.known && !mr_options_given(s->options, MR_OPTION_SYNTHETIC_STAGE) &&
            s->options->command != MR_COMMAND_SIMULATE &&
            mr_options_number(s->options, MR_OPTION_MEASURE) != MEASURE_OFF;
@@ -124,16 +124,16 @@ static bool wants_measuring(const cmd_session *s) {
 
 static bool note_measuring(void *ctx, const char *what, int32_t n_done, int32_t n) {
     char text[PROGRESS_TEXT];
-    if (progress_is_due(ctx)) {
+    if (mr_progress_is_due(ctx)) {
         snprintf(text, sizeof text, "%s: %" PRId32 " of %" PRId32, what, n_done, n);
-        progress_show(ctx, text);
+        mr_progress_show(ctx, text);
     }
-    return !cmd_cluster_ended();
+    return !mr_session_cluster_ended();
 }
 
-static mr_facts_wish wish_of(cmd_session *s) {
+static mr_facts_wish wish_of(mr_session *s) {
     const mr_options *o = s->options;
-    progress_begin(&s->bar);
+    mr_progress_begin(&s->bar);
     return (mr_facts_wish){.kv_type = (int32_t)s->kv_type,
                            .max_rows = s->chunk,
                            .map_weights = mr_options_number(o, MR_OPTION_NO_REPACK) != 0,
@@ -146,7 +146,7 @@ static mr_facts_wish wish_of(cmd_session *s) {
 
 /* --- Measuring in this process ----------------------------------------------------------------------------------- */
 
-mr_status cmd_facts_measure_here(cmd_session *s, mr_err *err) {
+mr_status mr_session_facts_measure_here(mr_session *s, mr_err *err) {
     const bool wanted = s->options->command == MR_COMMAND_PLAN || mr_options_given(s->options, MR_OPTION_MEASURE);
     if (s->cluster.n_ranks > 0 || !wanted || !wants_measuring(s))
         return MR_OK;
@@ -160,11 +160,11 @@ mr_status cmd_facts_measure_here(cmd_session *s, mr_err *err) {
     mr_status status = mr_facts_init(f, s->gguf, &s->info, s->plan.n_stages, err);
     if (status == MR_OK)
         status = local_facts_measure(&cluster, mr_options_text(s->options, MR_OPTION_CACHE_DIR), &wish, f, err);
-    progress_end(&s->bar);
+    mr_progress_end(&s->bar);
     if (status == MR_E_CANCELLED)
         return status;
     if (status != MR_OK) {
-        output_warning("nothing is foretold, because measuring failed: %s", err->text);
+        mr_output_warning("nothing is foretold, because measuring failed: %s", err->text);
         return MR_OK;
     }
     straighten_all(f);
@@ -175,7 +175,7 @@ mr_status cmd_facts_measure_here(cmd_session *s, mr_err *err) {
 /* --- Measuring at ranks ------------------------------------------------------------------------------------------ */
 
 /* Whether the plan, or a forecast that somebody wants to see, hangs on it. */
-static bool wants_ranks(const cmd_session *s) {
+static bool wants_ranks(const mr_session *s) {
     const mr_options *o = s->options;
     bool is_given = mr_options_given(o, MR_OPTION_CUT) || mr_options_given(o, MR_OPTION_STAGES);
     bool shows =
@@ -183,7 +183,7 @@ static bool wants_ranks(const cmd_session *s) {
     return s->cluster.n_ranks > 1 && wants_measuring(s) && (!is_given || shows);
 }
 
-mr_status cmd_facts_measure_ranks(cmd_session *s, mr_err *err) {
+mr_status mr_session_facts_measure_ranks(mr_session *s, mr_err *err) {
     mr_facts *f = &s->facts.measured;
     if (!wants_ranks(s))
         return MR_OK;
@@ -191,7 +191,7 @@ mr_status cmd_facts_measure_ranks(cmd_session *s, mr_err *err) {
     mr_status status = mr_facts_init(f, s->gguf, &s->info, s->cluster.n_ranks, err);
     if (status == MR_OK)
         status = mr_facts_measure(f, s->cluster.roll, &wish, err);
-    progress_end(&s->bar);
+    mr_progress_end(&s->bar);
     if (status == MR_OK) {
         straighten_all(f);
         s->facts.known = &f->view;
@@ -199,13 +199,13 @@ mr_status cmd_facts_measure_ranks(cmd_session *s, mr_err *err) {
     }
     if (status == MR_E_CANCELLED || (f->view.n_ranks > 0 && !f->all_answered))
         return status;
-    output_warning("stages are balanced by bytes, because measuring failed: %s", err->text);
+    mr_output_warning("stages are balanced by bytes, because measuring failed: %s", err->text);
     return MR_OK;
 }
 
 /* --- What the planner is told ------------------------------------------------------------------------------------ */
 
-static mr_status stage_sizes(cmd_session *s, mr_backend *backend, int32_t layer, mr_stage_sizes *out, mr_err *err) {
+static mr_status stage_sizes(mr_session *s, mr_backend *backend, int32_t layer, mr_stage_sizes *out, mr_err *err) {
     int32_t rows = s->chunk > 0 ? s->chunk : MR_MAX_STEP_ROWS / 8;
     mr_stage_config config = {.gguf = s->gguf,
                               .info = &s->info,
@@ -222,7 +222,7 @@ static mr_status stage_sizes(cmd_session *s, mr_backend *backend, int32_t layer,
 
 /* Buffers do not depend on the number of layers: those of one at each end are measured. Weights take what they take in
  * the file, but for some padding. */
-static mr_status model_memory(cmd_session *s, mr_model_memory *out, mr_err *err) {
+static mr_status model_memory(mr_session *s, mr_model_memory *out, mr_err *err) {
     mr_stage_sizes head = {0}, tail = {0};
     mr_backend *backend = NULL;
     mr_cpu_options cpu = {.n_threads = 1};
@@ -245,20 +245,20 @@ static mr_status model_memory(cmd_session *s, mr_model_memory *out, mr_err *err)
     return MR_OK;
 }
 
-static int32_t sequences_to_plan_for(const cmd_session *s) {
+static int32_t sequences_to_plan_for(const mr_session *s) {
     if (mr_options_given(s->options, MR_OPTION_SEQUENCES))
         return (int32_t)mr_options_number(s->options, MR_OPTION_SEQUENCES);
-    int32_t n = RANK_SEQUENCES * cmd_facts_n_ranks(s);
+    int32_t n = RANK_SEQUENCES * mr_session_facts_n_ranks(s);
     return n > LEAST_SEQUENCES ? n : LEAST_SEQUENCES;
 }
 
-static mr_status tell_planner(cmd_session *s, mr_err *err) {
-    cmd_facts *f = &s->facts;
+static mr_status tell_planner(mr_session *s, mr_err *err) {
+    mr_session_facts *f = &s->facts;
     const mr_options *o = s->options;
     if (f->planner.facts)
         return MR_OK;
     f->planner = (mr_planner_config){
-        .rank_bytes = !cmd_facts_is_here(s) ? (uint64_t)mr_options_number(o, MR_OPTION_MEM) : 0,
+        .rank_bytes = !mr_session_facts_is_here(s) ? (uint64_t)mr_options_number(o, MR_OPTION_MEM) : 0,
         .objective = mr_options_number(o, MR_OPTION_OBJECTIVE) == 1 ? MR_OBJECTIVE_LATENCY : MR_OBJECTIVE_THROUGHPUT,
         .n_sequences = sequences_to_plan_for(s),
         .depth = s->ctx / 2 < MOST_DEPTH ? s->ctx / 2 : MOST_DEPTH,
@@ -268,8 +268,8 @@ static mr_status tell_planner(cmd_session *s, mr_err *err) {
     return status;
 }
 
-mr_status cmd_facts_solve(cmd_session *s, mr_plan *out, mr_err *err) {
-    cmd_facts *f = &s->facts;
+mr_status mr_session_facts_solve(mr_session *s, mr_plan *out, mr_err *err) {
+    mr_session_facts *f = &s->facts;
     mr_status status = tell_planner(s, err);
     if (status != MR_OK)
         return status;
@@ -297,7 +297,7 @@ mr_status cmd_facts_solve(cmd_session *s, mr_plan *out, mr_err *err) {
     status = mr_planner_solve(&config, out, err);
     mr_free(ranks);
     if (status == MR_OK)
-        output_warning("%s", text.text);
+        mr_output_warning("%s", text.text);
     return status;
 }
 
@@ -310,8 +310,8 @@ static bool is_used(const mr_plan *plan, int32_t rank) {
     return false;
 }
 
-static void note_left_out(const cmd_session *s) {
-    const cmd_facts *f = &s->facts;
+static void note_left_out(const mr_session *s) {
+    const mr_session_facts *f = &s->facts;
     const mr_model_memory *m = &f->planner.memory;
     int32_t n_slow = 0;
     for (int32_t r = 0; r < f->known->n_ranks; r++) {
@@ -320,24 +320,24 @@ static void note_left_out(const cmd_session *s) {
         if (is_used(&s->plan, r))
             continue;
         if (rank->memory_bytes > 0 && rank->memory_bytes < least)
-            output_warning("rank %" PRId32
-                           " on %s is left out: it has %.2f GiB of memory, one layer with its buffers and KV "
-                           "cache takes %.2f GiB; hint: a shorter --ctx",
-                           r, rank->host, (double)rank->memory_bytes / (1 << 30), (double)least / (1 << 30));
+            mr_output_warning("rank %" PRId32
+                              " on %s is left out: it has %.2f GiB of memory, one layer with its buffers and KV "
+                              "cache takes %.2f GiB; hint: a shorter --ctx",
+                              r, rank->host, (double)rank->memory_bytes / (1 << 30), (double)least / (1 << 30));
         else
             n_slow++;
     }
     if (n_slow > 0)
-        output_note("%" PRId32 " of %" PRId32 " ranks %s left out: with %s the job would be no faster", n_slow,
-                    f->known->n_ranks, n_slow == 1 ? "is" : "are", n_slow == 1 ? "it" : "them");
+        mr_output_note("%" PRId32 " of %" PRId32 " ranks %s left out: with %s the job would be no faster", n_slow,
+                       f->known->n_ranks, n_slow == 1 ? "is" : "are", n_slow == 1 ? "it" : "them");
 }
 
-static void warn_of_link(const cmd_session *s, int32_t n) {
-    const cmd_facts *f = &s->facts;
+static void warn_of_link(const mr_session *s, int32_t n) {
+    const mr_session_facts *f = &s->facts;
     mr_plan_link link;
     if (!mr_plan_slowest_link(f->known, &s->plan, f->prediction, n, &link) || link.cost < LINK_WORTH_SAYING)
         return;
-    output_warning(
+    mr_output_warning(
         "the link from rank %" PRId32 " on %s to rank %" PRId32 " on %s (%.3f ms, %.1f MB/s) costs %.0f %% of the "
         "tokens per second of %" PRId32 " sequences; hint: another network (--mca btl_tcp_if_include), or ranks "
         "on one side of it only",
@@ -354,35 +354,37 @@ static void note_busy(const mr_cluster_facts *known, bool here) {
             continue;
         if (!here)
             snprintf(who, sizeof who, "rank %" PRId32 " on %s", r, rank->host);
-        output_note("%s was busy with other programs when it was measured (its step thread had a core for %.0f %% of "
-                    "the time): what is expected may be far off",
-                    who, 1e2 * rank->core_share);
+        mr_output_note(
+            "%s was busy with other programs when it was measured (its step thread had a core for %.0f %% of "
+            "the time): what is expected may be far off",
+            who, 1e2 * rank->core_share);
         if (here)
             return;
     }
 }
 
-static mr_status note_alternatives(const cmd_session *s, int32_t n, mr_err *err) {
-    const cmd_facts *f = &s->facts;
+static mr_status note_alternatives(const mr_session *s, int32_t n, mr_err *err) {
+    const mr_session_facts *f = &s->facts;
     mr_planner_alternatives a;
     mr_status status = mr_planner_compare(&f->planner, &a, err);
     if (status != MR_OK || s->plan.n_stages == 1)
         return status;
     double rate = mr_plan_decode_rate(f->prediction, n, NULL);
     if (a.rate > WORTH_SAYING * rate)
-        output_note("one process on %s alone would be faster: %s tokens/s of %" PRId32 " sequences, this plan has %s",
-                    f->known->ranks[a.rank].host, output_rounded(a.rate, (char[OUTPUT_ROUNDED_TEXT]){0}), n,
-                    output_rounded(rate, (char[OUTPUT_ROUNDED_TEXT]){0}));
+        mr_output_note("one process on %s alone would be faster: %s tokens/s of %" PRId32
+                       " sequences, this plan has %s",
+                       f->known->ranks[a.rank].host, mr_output_rounded(a.rate, (char[OUTPUT_ROUNDED_TEXT]){0}), n,
+                       mr_output_rounded(rate, (char[OUTPUT_ROUNDED_TEXT]){0}));
     else if (a.n_hosts > 1 && a.hosts_rate > WORTH_SAYING * rate)
-        output_note("a process with the whole model on each of %" PRId32
-                    " hosts would be faster: %s tokens/s of %" PRId32 " sequences together, this plan has %s",
-                    a.n_hosts, output_rounded(a.hosts_rate, (char[OUTPUT_ROUNDED_TEXT]){0}), n,
-                    output_rounded(rate, (char[OUTPUT_ROUNDED_TEXT]){0}));
+        mr_output_note("a process with the whole model on each of %" PRId32
+                       " hosts would be faster: %s tokens/s of %" PRId32 " sequences together, this plan has %s",
+                       a.n_hosts, mr_output_rounded(a.hosts_rate, (char[OUTPUT_ROUNDED_TEXT]){0}), n,
+                       mr_output_rounded(rate, (char[OUTPUT_ROUNDED_TEXT]){0}));
     return MR_OK;
 }
 
-mr_status cmd_facts_predict(cmd_session *s, mr_err *err) {
-    cmd_facts *f = &s->facts;
+mr_status mr_session_facts_predict(mr_session *s, mr_err *err) {
+    mr_session_facts *f = &s->facts;
     if (!f->known)
         return MR_OK;
     mr_status status = tell_planner(s, err);
@@ -393,8 +395,8 @@ mr_status cmd_facts_predict(cmd_session *s, mr_err *err) {
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory to foretell a plan");
     mr_plan_predict(f->known, &s->plan, f->planner.depth, f->prediction);
     int32_t n = f->planner.objective == MR_OBJECTIVE_LATENCY ? 1 : f->planner.n_sequences;
-    note_busy(f->known, cmd_facts_is_here(s));
-    if (cmd_facts_is_here(s))
+    note_busy(f->known, mr_session_facts_is_here(s));
+    if (mr_session_facts_is_here(s))
         return MR_OK; /* stages of one process, and nothing beside them */
     if (mr_options_given(s->options, MR_OPTION_PLAN_FILE)) {
         status = mr_planner_check_memory(&f->planner, &s->plan, err);
@@ -408,8 +410,8 @@ mr_status cmd_facts_predict(cmd_session *s, mr_err *err) {
 }
 
 /* For other depths than that of the plan. */
-static double rate_at(const cmd_session *s, int32_t n, int32_t depth, bool prefill) {
-    const cmd_facts *f = &s->facts;
+static double rate_at(const mr_session *s, int32_t n, int32_t depth, bool prefill) {
+    const mr_session_facts *f = &s->facts;
     double rate = 0;
     mr_plan_prediction *p = f->prediction ? mr_alloc(sizeof *p) : NULL;
     if (!p)
@@ -426,21 +428,21 @@ static double rate_at(const cmd_session *s, int32_t n, int32_t depth, bool prefi
     return rate;
 }
 
-double cmd_facts_decode_rate(const cmd_session *s, int32_t n_sequences, int32_t depth) {
+double mr_session_facts_decode_rate(const mr_session *s, int32_t n_sequences, int32_t depth) {
     return rate_at(s, n_sequences, depth, false);
 }
 
-double cmd_facts_prefill_rate(const cmd_session *s, int32_t n_tokens, int32_t depth) {
+double mr_session_facts_prefill_rate(const mr_session *s, int32_t n_tokens, int32_t depth) {
     return rate_at(s, n_tokens, depth + n_tokens / 2, true);
 }
 
-void cmd_facts_note_steps(const cmd_session *s) {
+void mr_session_facts_note_steps(const mr_session *s) {
     mr_learned_step step;
     for (int32_t i = 0; s->job && s->facts.prediction && i < s->plan.n_stages; i++)
         if (mr_job_usual_step(s->job, i, &step))
-            output_note("stage %" PRId32 ": a step of %.0f %s took %s ms, expected were %s ms", i, step.rows,
-                        step.rows < 1.5 ? "row" : "rows",
-                        output_rounded(1e3 * step.seconds, (char[OUTPUT_ROUNDED_TEXT]){0}),
-                        output_rounded(1e3 * mr_plan_step_seconds(s->facts.prediction, i, step.rows),
-                                       (char[OUTPUT_ROUNDED_TEXT]){0}));
+            mr_output_note("stage %" PRId32 ": a step of %.0f %s took %s ms, expected were %s ms", i, step.rows,
+                           step.rows < 1.5 ? "row" : "rows",
+                           mr_output_rounded(1e3 * step.seconds, (char[OUTPUT_ROUNDED_TEXT]){0}),
+                           mr_output_rounded(1e3 * mr_plan_step_seconds(s->facts.prediction, i, step.rows),
+                                             (char[OUTPUT_ROUNDED_TEXT]){0}));
 }

@@ -13,9 +13,9 @@
 #include "coordinator/planning/planner.h"
 #include "coordinator/session/plan_file.h"
 
-struct cmd_session;
+struct mr_session;
 
-typedef struct cmd_facts {
+typedef struct mr_session_facts {
     plan_file plan_from;           /* --plan */
     plan_file read;                /* --facts */
     mr_facts measured;             /* of the ranks, or of the stages of this process */
@@ -24,34 +24,34 @@ typedef struct cmd_facts {
     bool is_solved;                 /* the planner chose the plan, nobody else */
     mr_planner_config planner;      /* where something is known */
     mr_plan_prediction *prediction; /* of the plan; NULL: nothing is known */
-} cmd_facts;
+} mr_session_facts;
 
 /* Reads --plan and --facts. */
-MR_MUST_USE mr_status cmd_facts_open(struct cmd_session *s, mr_err *err);
-void cmd_facts_deinit(cmd_facts *f);
+MR_MUST_USE mr_status mr_session_facts_open(struct mr_session *s, mr_err *err);
+void mr_session_facts_deinit(mr_session_facts *f);
 /* Ranks that a plan may use: those of --facts for `plan`, else those that were started; 1: none but this process. */
-int32_t cmd_facts_n_ranks(const struct cmd_session *s);
+int32_t mr_session_facts_n_ranks(const struct mr_session *s);
 
 /* Where nothing is known yet: has the ranks measured, or, once the plan and its threads are there, the stages of this
  * process. */
-MR_MUST_USE mr_status cmd_facts_measure_ranks(struct cmd_session *s, mr_err *err);
-MR_MUST_USE mr_status cmd_facts_measure_here(struct cmd_session *s, mr_err *err);
+MR_MUST_USE mr_status mr_session_facts_measure_ranks(struct mr_session *s, mr_err *err);
+MR_MUST_USE mr_status mr_session_facts_measure_here(struct mr_session *s, mr_err *err);
 
 /* The best plan by what is known. */
-MR_MUST_USE mr_status cmd_facts_solve(struct cmd_session *s, mr_plan *out, mr_err *err);
+MR_MUST_USE mr_status mr_session_facts_solve(struct mr_session *s, mr_plan *out, mr_err *err);
 /* Foretells what the session's plan will do; notes and warnings say which ranks are left out, what a slow link costs,
  * and what would be faster. */
-MR_MUST_USE mr_status cmd_facts_predict(struct cmd_session *s, mr_err *err);
+MR_MUST_USE mr_status mr_session_facts_predict(struct mr_session *s, mr_err *err);
 
 /* What is known is of stages of this process. */
-bool cmd_facts_is_here(const struct cmd_session *s);
+bool mr_session_facts_is_here(const struct mr_session *s);
 /* The host of a stage's rank; NULL: a thread of this process. */
-const char *cmd_facts_host(const struct cmd_session *s, int32_t stage);
+const char *mr_session_facts_host(const struct mr_session *s, int32_t stage);
 /* Tokens per second that are expected; 0: not known. */
-double cmd_facts_decode_rate(const struct cmd_session *s, int32_t n_sequences, int32_t depth);
-double cmd_facts_prefill_rate(const struct cmd_session *s, int32_t n_tokens, int32_t depth);
+double mr_session_facts_decode_rate(const struct mr_session *s, int32_t n_sequences, int32_t depth);
+double mr_session_facts_prefill_rate(const struct mr_session *s, int32_t n_tokens, int32_t depth);
 /* Notes what a usual step took at each stage of a job that has run, beside what was expected of it. Nothing where there
  * was no forecast. */
-void cmd_facts_note_steps(const struct cmd_session *s);
+void mr_session_facts_note_steps(const struct mr_session *s);
 
 #endif

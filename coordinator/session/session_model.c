@@ -37,12 +37,12 @@ static bool is_demo(const mr_options *o) {
     return mr_options_number(o, MR_OPTION_DEMO) != 0;
 }
 
-const char *cmd_text_argument(const mr_options *o) {
+const char *mr_session_text_argument(const mr_options *o) {
     int32_t idx = is_demo(o) ? 0 : 1;
     return idx < o->n_arguments ? o->arguments[idx] : NULL;
 }
 
-mr_status cmd_model_path(const mr_options *o, char **out_path, mr_err *err) {
+mr_status mr_session_model_path(const mr_options *o, char **out_path, mr_err *err) {
     if (is_demo(o))
         return find_demo(out_path, err);
     if (o->n_arguments == 0)
@@ -52,12 +52,12 @@ mr_status cmd_model_path(const mr_options *o, char **out_path, mr_err *err) {
     return *out_path ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a path");
 }
 
-mr_status cmd_model_open(const mr_options *o, char **out_path, mr_gguf **out_gguf, mr_err *err) {
+mr_status mr_session_model_open(const mr_options *o, char **out_path, mr_gguf **out_gguf, mr_err *err) {
     int32_t n_allowed = (is_demo(o) ? 0 : 1) + (o->command == MR_COMMAND_TOKENIZE ? 1 : 0);
     if (o->n_arguments > n_allowed)
         return mr_err_set(err, MR_E_INVALID, "\"%.80s\" is one argument too many for %s%s", o->arguments[n_allowed],
                           mr_command_spec_of(o->command)->name,
                           is_demo(o) ? "; hint: --demo stands in the place of MODEL" : "");
-    mr_status status = cmd_model_path(o, out_path, err);
+    mr_status status = mr_session_model_path(o, out_path, err);
     return status == MR_OK ? mr_gguf_open(*out_path, out_gguf, err) : status;
 }

@@ -43,7 +43,7 @@ static bool parse_bias(const char *text, int32_t *out_id, float *out_bias) {
     return *value && strspn(value, "0123456789.+-eE") == strlen(value) && !*end && isfinite(*out_bias);
 }
 
-static mr_status read_biases(cmd_sampling *s, const mr_option_value *list, mr_err *err) {
+static mr_status read_biases(mr_session_sampling *s, const mr_option_value *list, mr_err *err) {
     s->biases = mr_alloc_array((size_t)list->n, sizeof *s->biases);
     if (!s->biases)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for %d logit biases", list->n);
@@ -61,9 +61,9 @@ static mr_status read_biases(cmd_sampling *s, const mr_option_value *list, mr_er
     return MR_OK;
 }
 
-mr_status cmd_sampling_init(cmd_sampling *s, const mr_options *o, mr_err *err) {
+mr_status mr_session_sampling_init(mr_session_sampling *s, const mr_options *o, mr_err *err) {
     int64_t seed = mr_options_number(o, MR_OPTION_SEED);
-    *s = (cmd_sampling){.params = {.seed = seed < 0 ? random_seed() : (uint64_t)seed}};
+    *s = (mr_session_sampling){.params = {.seed = seed < 0 ? random_seed() : (uint64_t)seed}};
 #define MR_SAMPLING(type, name, option, ...)                                                                           \
     s->params.name = _Generic((type)0, int32_t : number, float : real)(o, MR_OPTION_##option);
 #include "engine/sample/params.def"
@@ -72,7 +72,8 @@ mr_status cmd_sampling_init(cmd_sampling *s, const mr_options *o, mr_err *err) {
     return status == MR_OK ? mr_sampling_params_check(&s->params, err) : status;
 }
 
-mr_status cmd_sampling_set_tokenizer(cmd_sampling *s, const mr_options *o, const mr_tokenizer *tok, mr_err *err) {
+mr_status mr_session_sampling_set_tokenizer(mr_session_sampling *s, const mr_options *o, const mr_tokenizer *tok,
+                                            mr_err *err) {
     const mr_option_value *given = &o->values[MR_OPTION_DRY_SEQUENCE_BREAKER];
     for (size_t i = 0; i < s->bias_ids.n; i++)
         if (s->bias_ids.ids[i] >= mr_tokenizer_n_tokens(tok))
@@ -88,14 +89,14 @@ mr_status cmd_sampling_set_tokenizer(cmd_sampling *s, const mr_options *o, const
     return status;
 }
 
-void cmd_sampling_deinit(cmd_sampling *s) {
+void mr_session_sampling_deinit(mr_session_sampling *s) {
     mr_token_buf_deinit(&s->bias_ids);
     mr_token_buf_deinit(&s->breakers);
     mr_free(s->biases);
-    *s = (cmd_sampling){0};
+    *s = (mr_session_sampling){0};
 }
 
-void cmd_sampling_note(const mr_sampling_params *p) {
+void mr_session_sampling_note(const mr_sampling_params *p) {
     char more[256] = "";
     size_t n = 0;
     const struct {
@@ -115,7 +116,7 @@ void cmd_sampling_note(const mr_sampling_params *p) {
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (parts[i].on)
             n += (size_t)snprintf(more + n, sizeof more - n, ", %s %g", parts[i].name, parts[i].value);
-    output_note("sampling: temp %g, top-k %" PRId32 ", top-p %g, min-p %g, repeat-penalty %g%s, seed %" PRIu64,
-                (double)p->temperature, p->top_k, (double)p->top_p, (double)p->min_p, (double)p->repeat_penalty, more,
-                p->seed);
+    mr_output_note("sampling: temp %g, top-k %" PRId32 ", top-p %g, min-p %g, repeat-penalty %g%s, seed %" PRIu64,
+                   (double)p->temperature, p->top_k, (double)p->top_p, (double)p->min_p, (double)p->repeat_penalty,
+                   more, p->seed);
 }

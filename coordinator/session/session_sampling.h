@@ -9,20 +9,20 @@
 #include "engine/sample/sampler.h"
 #include "engine/text/tokenizer.h"
 
-typedef struct cmd_sampling {
+typedef struct mr_session_sampling {
     mr_sampling_params params; /* its lists are those below */
     mr_token_buf bias_ids, breakers;
     float *biases;
-} cmd_sampling;
+} mr_session_sampling;
 
 /* Everything but what needs the vocabulary; a seed of -1 becomes a random one. s is to be handed to deinit, whatever
  * comes back. */
-MR_MUST_USE mr_status cmd_sampling_init(cmd_sampling *s, const mr_options *options, mr_err *err);
+MR_MUST_USE mr_status mr_session_sampling_init(mr_session_sampling *s, const mr_options *options, mr_err *err);
 /* The tokens of --dry-sequence-breaker, and ids of --logit-bias held against the vocabulary. */
-MR_MUST_USE mr_status cmd_sampling_set_tokenizer(cmd_sampling *s, const mr_options *options, const mr_tokenizer *tok,
-                                                 mr_err *err);
-void cmd_sampling_deinit(cmd_sampling *s);
+MR_MUST_USE mr_status mr_session_sampling_set_tokenizer(mr_session_sampling *s, const mr_options *options,
+                                                        const mr_tokenizer *tok, mr_err *err);
+void mr_session_sampling_deinit(mr_session_sampling *s);
 /* Says how tokens are sampled, as a note: what is on. */
-void cmd_sampling_note(const mr_sampling_params *p);
+void mr_session_sampling_note(const mr_sampling_params *p);
 
 #endif

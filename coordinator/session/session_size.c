@@ -17,7 +17,7 @@ enum {
     SPARE_PART = 16,       /* of the memory that is free: one such part stays so */
 };
 
-static mr_status measure(cmd_session *s, mr_err *err) {
+static mr_status measure(mr_session *s, mr_err *err) {
     mr_backend *backend = NULL;
     mr_cpu_options cpu = {.n_threads = s->threads};
     const mr_devices_config alone = {.wish = s->devices.wish, .blas_threads = 1}; /* nothing runs */
@@ -47,7 +47,7 @@ static mr_status measure(cmd_session *s, mr_err *err) {
     return status;
 }
 
-mr_stage_sizes cmd_session_total_sizes(const cmd_session *s) {
+mr_stage_sizes mr_session_total_sizes(const mr_session *s) {
     mr_stage_sizes total = {0};
     for (int32_t i = 0; i < s->plan.n_stages; i++) {
         total.weight_bytes += s->sizes[i].weight_bytes;
@@ -57,7 +57,7 @@ mr_stage_sizes cmd_session_total_sizes(const cmd_session *s) {
     return total;
 }
 
-size_t cmd_session_file_bytes(const cmd_session *s, int32_t stage) {
+size_t mr_session_file_bytes(const mr_session *s, int32_t stage) {
     const mr_plan_stage *p = &s->plan.stages[stage];
     size_t held = s->sizes[stage].weight_bytes;
     size_t all = p->weight_bytes - (p->first == 0 ? mr_model_embedding_bytes(s->gguf) : 0); /* a row for each token */
@@ -66,7 +66,7 @@ size_t cmd_session_file_bytes(const cmd_session *s, int32_t stage) {
 
 /* What all stages of a process, or of that which needs most, would allocate with n_blocks KV blocks: each of their
  * buffers is whole pages. */
-static size_t allocated_bytes(const cmd_session *s, int32_t n_blocks) {
+static size_t allocated_bytes(const mr_session *s, int32_t n_blocks) {
     size_t sum = 0, most = 0;
     for (int32_t i = 0; i < s->plan.n_stages; i++) {
         const mr_stage_sizes *z = &s->sizes[i];
@@ -75,18 +75,18 @@ static size_t allocated_bytes(const cmd_session *s, int32_t n_blocks) {
         sum += stage;
         most = stage > most ? stage : most;
     }
-    return cmd_facts_n_ranks(s) > 1 ? most : sum;
+    return mr_session_facts_n_ranks(s) > 1 ? most : sum;
 }
 
-static mr_status over_budget(const cmd_session *s, int32_t least_blocks, size_t budget, mr_err *err) {
+static mr_status over_budget(const mr_session *s, int32_t least_blocks, size_t budget, mr_err *err) {
     char all[OUTPUT_BYTES_TEXT], weights[OUTPUT_BYTES_TEXT], kv[OUTPUT_BYTES_TEXT], work[OUTPUT_BYTES_TEXT],
         allowed[OUTPUT_BYTES_TEXT];
-    mr_stage_sizes total = cmd_session_total_sizes(s);
-    output_bytes_text(allocated_bytes(s, least_blocks), all);
-    output_bytes_text(total.weight_bytes, weights);
-    output_bytes_text(total.kv_bytes / (size_t)s->n_kv_blocks * (size_t)least_blocks, kv);
-    output_bytes_text(total.work_bytes, work);
-    output_bytes_text(budget, allowed);
+    mr_stage_sizes total = mr_session_total_sizes(s);
+    mr_output_bytes_text(allocated_bytes(s, least_blocks), all);
+    mr_output_bytes_text(total.weight_bytes, weights);
+    mr_output_bytes_text(total.kv_bytes / (size_t)s->n_kv_blocks * (size_t)least_blocks, kv);
+    mr_output_bytes_text(total.work_bytes, work);
+    mr_output_bytes_text(budget, allowed);
     return mr_err_set(err, MR_E_NO_MEMORY,
                       "not enough memory: weights need %s, the KV cache %s, buffers %s, together %s in pages of 2 MiB; "
                       "--mem allows %s",
@@ -94,12 +94,12 @@ static mr_status over_budget(const cmd_session *s, int32_t least_blocks, size_t 
 }
 
 /* KV blocks without which the command cannot run. */
-static int32_t least_blocks(const cmd_session_needs *needs) {
-    return (int32_t)(cmd_session_whole_blocks(needs->min_kv_tokens) / MR_WIRE_BLOCK_TOKENS);
+static int32_t least_blocks(const mr_session_needs *needs) {
+    return (int32_t)(mr_session_whole_blocks(needs->min_kv_tokens) / MR_WIRE_BLOCK_TOKENS);
 }
 
 /* Takes KV blocks away until all fits into the budget; sequences then wait for each other. */
-static mr_status fit_budget(cmd_session *s, const cmd_session_needs *needs, mr_err *err) {
+static mr_status fit_budget(mr_session *s, const mr_session_needs *needs, mr_err *err) {
     size_t budget = (size_t)mr_options_number(s->options, MR_OPTION_MEM);
     if (budget == 0 || allocated_bytes(s, s->n_kv_blocks) <= budget)
         return MR_OK;
@@ -115,21 +115,21 @@ static mr_status fit_budget(cmd_session *s, const cmd_session_needs *needs, mr_e
         else
             high = mid;
     }
-    output_note("the KV cache has room for %" PRId64 " tokens instead of %" PRId64 ": --mem allows no more",
-                (int64_t)low * MR_WIRE_BLOCK_TOKENS, (int64_t)s->n_kv_blocks * MR_WIRE_BLOCK_TOKENS);
+    mr_output_note("the KV cache has room for %" PRId64 " tokens instead of %" PRId64 ": --mem allows no more",
+                   (int64_t)low * MR_WIRE_BLOCK_TOKENS, (int64_t)s->n_kv_blocks * MR_WIRE_BLOCK_TOKENS);
     s->n_kv_blocks = low;
     return measure(s, err);
 }
 
 /* Takes KV blocks away until every stage fits the memory of its rank, as far as the command can run with. */
-static mr_status fit_ranks(cmd_session *s, const cmd_session_needs *needs, mr_err *err) {
-    if (!s->facts.known || s->map_weights || cmd_facts_is_here(s))
+static mr_status fit_ranks(mr_session *s, const mr_session_needs *needs, mr_err *err) {
+    if (!s->facts.known || s->map_weights || mr_session_facts_is_here(s))
         return MR_OK;
     int64_t tokens = mr_planner_kv_tokens(&s->facts.planner, &s->plan), blocks = tokens / MR_WIRE_BLOCK_TOKENS;
     if (blocks >= s->n_kv_blocks || blocks < least_blocks(needs))
         return MR_OK;
-    output_note("the KV cache has room for %" PRId64 " tokens instead of %" PRId64 ": the ranks have no more memory",
-                blocks * MR_WIRE_BLOCK_TOKENS, (int64_t)s->n_kv_blocks * MR_WIRE_BLOCK_TOKENS);
+    mr_output_note("the KV cache has room for %" PRId64 " tokens instead of %" PRId64 ": the ranks have no more memory",
+                   blocks * MR_WIRE_BLOCK_TOKENS, (int64_t)s->n_kv_blocks * MR_WIRE_BLOCK_TOKENS);
     s->n_kv_blocks = (int32_t)blocks;
     return measure(s, err);
 }
@@ -145,18 +145,18 @@ typedef struct host_sizes {
 } host_sizes;
 
 /* Whether stage i is the first of its host, and memory there is known. */
-static bool host_memory(const cmd_session *s, int32_t i, host_sizes *out) {
-    const mr_rank_info *rank = cmd_session_rank(s, i);
+static bool host_memory(const mr_session *s, int32_t i, host_sizes *out) {
+    const mr_rank_info *rank = mr_session_rank(s, i);
     host_sizes sum = {0};
     for (int32_t k = 0; k < s->plan.n_stages; k++) {
-        const mr_rank_info *other = cmd_session_rank(s, k);
+        const mr_rank_info *other = mr_session_rank(s, k);
         if (rank && (strcmp(other->host, rank->host) != 0 || other->memory_group != rank->memory_group))
             continue;
         if (k < i)
             return false;
         sum.need += s->sizes[k].weight_bytes + s->sizes[k].kv_bytes + s->sizes[k].work_bytes;
         sum.kv += s->sizes[k].kv_bytes;
-        sum.file += cmd_session_file_bytes(s, k);
+        sum.file += mr_session_file_bytes(s, k);
     }
     sum.have = rank ? rank->memory_bytes : mr_mem_available();
     *out = sum;
@@ -169,14 +169,14 @@ static uint64_t most_to_take(const host_sizes *h) {
 }
 
 /* Likewise, and half of what the KV cache could have. */
-static uint64_t most_for_needs(const host_sizes *h, const cmd_session_needs *needs) {
+static uint64_t most_for_needs(const host_sizes *h, const mr_session_needs *needs) {
     uint64_t most = most_to_take(h), rest = h->need - h->kv;
     return needs->half_of_free && most > rest ? rest + (most - rest) / 2 : most;
 }
 
 /* Takes KV blocks away, as far as the command can run without them, until the stages of each host fit what it has.
  * Sequences give way to each other where those that are left run out. */
-static mr_status fit_hosts(cmd_session *s, const cmd_session_needs *needs, mr_err *err) {
+static mr_status fit_hosts(mr_session *s, const mr_session_needs *needs, mr_err *err) {
     int32_t n = s->n_kv_blocks, least = least_blocks(needs);
     host_sizes h;
     for (int32_t i = 0; i < s->plan.n_stages && s->options->command != MR_COMMAND_PLAN; i++) {
@@ -190,19 +190,19 @@ static mr_status fit_hosts(cmd_session *s, const cmd_session_needs *needs, mr_er
     }
     if (n >= s->n_kv_blocks)
         return MR_OK;
-    output_note("the KV cache has room for %" PRId64 " tokens: there is no memory for the %" PRId64
-                " of all sequences at their longest",
-                (int64_t)n * MR_WIRE_BLOCK_TOKENS, (int64_t)s->n_kv_blocks * MR_WIRE_BLOCK_TOKENS);
+    mr_output_note("the KV cache has room for %" PRId64 " tokens: there is no memory for the %" PRId64
+                   " of all sequences at their longest",
+                   (int64_t)n * MR_WIRE_BLOCK_TOKENS, (int64_t)s->n_kv_blocks * MR_WIRE_BLOCK_TOKENS);
     s->n_kv_blocks = n;
     return measure(s, err);
 }
 
 static void warn_of_file(const host_sizes *h, const char *who) {
     char file_text[OUTPUT_BYTES_TEXT], need_text[OUTPUT_BYTES_TEXT], have_text[OUTPUT_BYTES_TEXT];
-    output_bytes_text((size_t)h->file, file_text);
-    output_bytes_text((size_t)h->need, need_text);
-    output_bytes_text((size_t)h->have, have_text);
-    output_warning(
+    mr_output_bytes_text((size_t)h->file, file_text);
+    mr_output_bytes_text((size_t)h->need, need_text);
+    mr_output_bytes_text((size_t)h->have, have_text);
+    mr_output_warning(
         "%s of weights stay in the model file and are read again for every step, which is slow: beside %s of "
         "other memory they do not fit into the %s of %s; hint: more memory, or more hosts",
         file_text, need_text, have_text, who);
@@ -210,21 +210,21 @@ static void warn_of_file(const host_sizes *h, const char *who) {
 
 /* Hosts whose stages take more than is free there, or would with what they read from the mapped file; and stages for
  * which --mem is too small in this way. */
-static void warn_of_memory(const cmd_session *s) {
+static void warn_of_memory(const mr_session *s) {
     char need_text[OUTPUT_BYTES_TEXT], have_text[OUTPUT_BYTES_TEXT];
     uint64_t allowed = (uint64_t)mr_options_number(s->options, MR_OPTION_MEM);
     bool warned = false;
     host_sizes h;
     for (int32_t i = 0; i < s->plan.n_stages && !mr_options_given(s->options, MR_OPTION_FACTS); i++) {
-        const mr_rank_info *rank = cmd_session_rank(s, i);
+        const mr_rank_info *rank = mr_session_rank(s, i);
         bool is_known = host_memory(s, i, &h);
         if (is_known && h.need > h.have) {
-            output_bytes_text((size_t)h.need, need_text);
-            output_bytes_text((size_t)h.have, have_text);
-            output_warning("%s has %s of memory free, its stages take %s: the system may kill them; hint: %s",
-                           rank ? rank->host : "this machine", have_text, need_text,
-                           rank ? "more hosts, or fewer layers there (--cut)"
-                                : "fewer --sequences, or a smaller --ctx");
+            mr_output_bytes_text((size_t)h.need, need_text);
+            mr_output_bytes_text((size_t)h.have, have_text);
+            mr_output_warning("%s has %s of memory free, its stages take %s: the system may kill them; hint: %s",
+                              rank ? rank->host : "this machine", have_text, need_text,
+                              rank ? "more hosts, or fewer layers there (--cut)"
+                                   : "fewer --sequences, or a smaller --ctx");
         } else if (is_known && h.file > 0 && h.need + h.file > h.have) {
             warn_of_file(&h, rank ? rank->host : "this machine");
             warned = true;
@@ -232,36 +232,36 @@ static void warn_of_memory(const cmd_session *s) {
     }
     h = (host_sizes){.need = allocated_bytes(s, s->n_kv_blocks), .have = allowed};
     for (int32_t i = 0; i < s->plan.n_stages; i++)
-        h.file += cmd_session_file_bytes(s, i);
+        h.file += mr_session_file_bytes(s, i);
     if (!warned && allowed > 0 && h.file > 0 && h.need + h.file > allowed)
         warn_of_file(&h, "--mem");
 }
 
 /* Whether stages with repacked matrices do not fit: into the budget even with the fewest KV blocks, or into what a host
  * has free but for a small part. Says so. */
-static bool is_short_of_memory(const cmd_session *s, int32_t least_blocks) {
+static bool is_short_of_memory(const mr_session *s, int32_t least_blocks) {
     char need_text[OUTPUT_BYTES_TEXT], have_text[OUTPUT_BYTES_TEXT];
     host_sizes h = {.need = allocated_bytes(s, least_blocks),
                     .have = (uint64_t)mr_options_number(s->options, MR_OPTION_MEM)};
     const char *where = "--mem";
     bool is_short = h.have > 0 && h.need > h.have;
     for (int32_t i = 0; i < s->plan.n_stages && !is_short && s->options->command != MR_COMMAND_PLAN; i++) {
-        const mr_rank_info *rank = cmd_session_rank(s, i);
+        const mr_rank_info *rank = mr_session_rank(s, i);
         where = rank ? rank->host : "this machine";
         is_short = host_memory(s, i, &h) && h.need > most_to_take(&h);
     }
     if (!is_short)
         return false;
-    output_bytes_text((size_t)h.need, need_text);
-    output_bytes_text((size_t)h.have, have_text);
-    output_note(
+    mr_output_bytes_text((size_t)h.need, need_text);
+    mr_output_bytes_text((size_t)h.have, have_text);
+    mr_output_note(
         "matrices stay in the model file, as with --no-repack: %s has %s of memory, repacked they would need %s", where,
         have_text, need_text);
     return true;
 }
 
 /* Decides where the matrices are to be, and measures the stages. */
-static mr_status place_weights(cmd_session *s, const cmd_session_needs *needs, mr_err *err) {
+static mr_status place_weights(mr_session *s, const mr_session_needs *needs, mr_err *err) {
     /* BLAS reads the file's rows: nobody would read panels, but those of experts, which BLAS does not multiply. */
     s->map_weights = mr_options_number(s->options, MR_OPTION_NO_REPACK) != 0 ||
                      (s->devices.wish == MR_DEVICES_BLAS && s->info.n_experts == 0);
@@ -274,16 +274,16 @@ static mr_status place_weights(cmd_session *s, const cmd_session_needs *needs, m
     return measure(s, err);
 }
 
-void cmd_session_widen_chunk(cmd_session *s, int32_t n_sequences) {
+void mr_session_widen_chunk(mr_session *s, int32_t n_sequences) {
     int32_t least =
-        at_most((int64_t)n_sequences + cmd_session_usual_chunk(s->plan.n_stages) / PROMPT_PART, MR_MAX_STEP_ROWS);
+        at_most((int64_t)n_sequences + mr_session_usual_chunk(s->plan.n_stages) / PROMPT_PART, MR_MAX_STEP_ROWS);
     if (!mr_options_given(s->options, MR_OPTION_CHUNK) && s->chunk < least)
         s->chunk = least;
 }
 
-mr_status cmd_session_size(cmd_session *s, const cmd_session_needs *needs, mr_err *err) {
+mr_status mr_session_size(mr_session *s, const mr_session_needs *needs, mr_err *err) {
     s->max_sequences = needs->max_sequences;
-    cmd_session_widen_chunk(s, needs->max_sequences);
+    mr_session_widen_chunk(s, needs->max_sequences);
     s->max_rows = at_most(needs->max_rows, s->chunk);
     s->max_out_rows = needs->all_logits ? s->max_rows : at_most(needs->max_sequences, s->max_rows);
     s->n_kv_blocks = at_most(needs->kv_tokens / MR_WIRE_BLOCK_TOKENS, MR_MAX_KV_BLOCKS);
@@ -302,14 +302,14 @@ mr_status cmd_session_size(cmd_session *s, const cmd_session_needs *needs, mr_er
     return status;
 }
 
-mr_status cmd_session_size_for_server(cmd_session *s, mr_err *err) {
+mr_status mr_session_size_for_server(mr_session *s, mr_err *err) {
     bool given = mr_options_given(s->options, MR_OPTION_SEQUENCES);
-    int64_t longest = cmd_session_whole_blocks(s->ctx);
-    cmd_session_needs needs = {.max_sequences = given ? (int32_t)mr_options_number(s->options, MR_OPTION_SEQUENCES)
-                                                      : SERVER_SEQUENCES,
-                               .min_kv_tokens = longest,
-                               .half_of_free = true};
+    int64_t longest = mr_session_whole_blocks(s->ctx);
+    mr_session_needs needs = {.max_sequences = given ? (int32_t)mr_options_number(s->options, MR_OPTION_SEQUENCES)
+                                                     : SERVER_SEQUENCES,
+                              .min_kv_tokens = longest,
+                              .half_of_free = true};
     needs.kv_tokens = needs.max_rows = longest * needs.max_sequences;
     s->grammars = true;
-    return cmd_session_size(s, &needs, err);
+    return mr_session_size(s, &needs, err);
 }

@@ -10,26 +10,26 @@
 #include "coordinator/console/output_table.h"
 #include "engine/base/clock.h"
 
-static mr_status io_error(const trace_file *t, mr_err *err) {
+static mr_status io_error(const mr_trace_file *t, mr_err *err) {
     return mr_err_set(err, MR_E_IO, "%.160s cannot be written: %s", t->path, strerror(errno));
 }
 
-void trace_file_begin(trace_file *t, FILE *file, const int64_t *offset_ns) {
-    *t = (trace_file){.file = file, .path = "the trace", .offset_ns = offset_ns, .zero_ns = mr_clock_now_ns()};
+void mr_trace_file_begin(mr_trace_file *t, FILE *file, const int64_t *offset_ns) {
+    *t = (mr_trace_file){.file = file, .path = "the trace", .offset_ns = offset_ns, .zero_ns = mr_clock_now_ns()};
     fputs("[{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,\"args\":{\"name\":\"millrace\"}}", t->file);
 }
 
-mr_status trace_file_open(trace_file *t, const char *path, const int64_t *offset_ns, mr_err *err) {
+mr_status trace_file_open(mr_trace_file *t, const char *path, const int64_t *offset_ns, mr_err *err) {
     FILE *file = fopen(path, "we");
-    *t = (trace_file){.path = path};
+    *t = (mr_trace_file){.path = path};
     if (!file)
         return io_error(t, err);
-    trace_file_begin(t, file, offset_ns);
+    mr_trace_file_begin(t, file, offset_ns);
     t->path = path;
     return MR_OK;
 }
 
-void trace_file_name(trace_file *t, int32_t stage, const char *name) {
+void trace_file_name(mr_trace_file *t, int32_t stage, const char *name) {
     json_t *event = json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name", "thread_name", "ph", "M", "pid", 0, "tid",
                               (int)stage, "args", "name", name);
     char *text = event ? json_dumps(event, JSON_ENSURE_ASCII | JSON_COMPACT) : NULL;
@@ -39,8 +39,8 @@ void trace_file_name(trace_file *t, int32_t stage, const char *name) {
     json_decref(event);
 }
 
-void trace_file_spans(void *ctx, int32_t stage, const mr_span *spans, int32_t n) {
-    trace_file *t = ctx;
+void mr_trace_file_spans(void *ctx, int32_t stage, const mr_span *spans, int32_t n) {
+    mr_trace_file *t = ctx;
     int64_t zero = t->zero_ns + t->offset_ns[stage];
     for (int32_t i = 0; i < n; i++) {
         const mr_span *s = &spans[i];
@@ -54,7 +54,7 @@ void trace_file_spans(void *ctx, int32_t stage, const mr_span *spans, int32_t n)
     }
 }
 
-mr_status trace_file_close(trace_file *t, mr_err *err) {
+mr_status mr_trace_file_close(mr_trace_file *t, mr_err *err) {
     if (!t->file)
         return MR_OK;
     fputs("]\n", t->file);
@@ -64,31 +64,31 @@ mr_status trace_file_close(trace_file *t, mr_err *err) {
     return failed ? io_error(t, err) : MR_OK;
 }
 
-mr_status trace_shares_print(const mr_job *job, int32_t n_stages, mr_text_buf *out, mr_err *err) {
+mr_status mr_trace_shares_print(const mr_job *job, int32_t n_stages, mr_text_buf *out, mr_err *err) {
     static const mr_phase ORDER[] = {MR_PHASE_COMPUTE, MR_PHASE_WAIT_IN,  MR_PHASE_WAIT_OUT,
                                      MR_PHASE_WIRE,    MR_PHASE_SAMPLING, MR_PHASE_NO_WORK};
     enum { N = sizeof ORDER / sizeof ORDER[0] };
-    output_table t = {.align = "rrrrrrrrr"};
-    output_table_cell(&t, "stage");
+    mr_output_table t = {.align = "rrrrrrrrr"};
+    mr_output_table_cell(&t, "stage");
     for (int k = 0; k < N; k++)
-        output_table_cell(&t, "%s", mr_phase_name(ORDER[k]));
-    output_table_cell(&t, "seconds");
-    output_table_cell(&t, "steps");
+        mr_output_table_cell(&t, "%s", mr_phase_name(ORDER[k]));
+    mr_output_table_cell(&t, "seconds");
+    mr_output_table_cell(&t, "steps");
     for (int32_t i = 0; i < n_stages; i++) {
         const mr_stage_seconds *s = mr_job_stage_seconds(job, i);
         int64_t all = 0;
         for (int k = 0; k < N; k++)
             all += s->ns[k];
-        output_table_cell(&t, "%" PRId32, i);
+        mr_output_table_cell(&t, "%" PRId32, i);
         for (int k = 0; k < N; k++)
             if (all > 0)
-                output_table_cell(&t, "%.1f %%", 100.0 * (double)s->ns[ORDER[k]] / (double)all);
+                mr_output_table_cell(&t, "%.1f %%", 100.0 * (double)s->ns[ORDER[k]] / (double)all);
             else
-                output_table_cell(&t, "-"); /* it did not end in time to say so */
-        output_table_cell(&t, "%.2f", (double)all / (double)MR_NS_PER_S);
-        output_table_cell(&t, "%" PRIu64, s->n_steps);
+                mr_output_table_cell(&t, "-"); /* it did not end in time to say so */
+        mr_output_table_cell(&t, "%.2f", (double)all / (double)MR_NS_PER_S);
+        mr_output_table_cell(&t, "%" PRIu64, s->n_steps);
     }
-    mr_status status = output_table_print(&t, out, err);
-    output_table_deinit(&t);
+    mr_status status = mr_output_table_print(&t, out, err);
+    mr_output_table_deinit(&t);
     return status;
 }

@@ -13,24 +13,24 @@
 #include "coordinator/job/job.h"
 #include "engine/text/buffers.h"
 
-typedef struct trace_file {
+typedef struct mr_trace_file {
     FILE *file;
     const char *path;         /* borrowed */
     const int64_t *offset_ns; /* [n_stages]: how far a stage's clock is ahead of this one; borrowed */
     int64_t zero_ns;
-} trace_file;
+} mr_trace_file;
 
-MR_MUST_USE mr_status trace_file_open(trace_file *t, const char *path, const int64_t *offset_ns, mr_err *err);
+MR_MUST_USE mr_status trace_file_open(mr_trace_file *t, const char *path, const int64_t *offset_ns, mr_err *err);
 /* The same into a stream that is open, for whoever wants it elsewhere; it is closed with the trace. */
-void trace_file_begin(trace_file *t, FILE *file, const int64_t *offset_ns);
+void mr_trace_file_begin(mr_trace_file *t, FILE *file, const int64_t *offset_ns);
 /* Names the track of a stage. */
-void trace_file_name(trace_file *t, int32_t stage, const char *name);
-/* The on_spans of a job; ctx is the trace_file. */
-void trace_file_spans(void *ctx, int32_t stage, const mr_span *spans, int32_t n);
+void trace_file_name(mr_trace_file *t, int32_t stage, const char *name);
+/* The on_spans of a job; ctx is the mr_trace_file. */
+void mr_trace_file_spans(void *ctx, int32_t stage, const mr_span *spans, int32_t n);
 /* Says whether everything was written. */
-MR_MUST_USE mr_status trace_file_close(trace_file *t, mr_err *err);
+MR_MUST_USE mr_status mr_trace_file_close(mr_trace_file *t, mr_err *err);
 
 /* Shares of the stage seconds of a job that was stopped. */
-MR_MUST_USE mr_status trace_shares_print(const mr_job *job, int32_t n_stages, mr_text_buf *out, mr_err *err);
+MR_MUST_USE mr_status mr_trace_shares_print(const mr_job *job, int32_t n_stages, mr_text_buf *out, mr_err *err);
 
 #endif

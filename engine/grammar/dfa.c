@@ -99,7 +99,7 @@ static mr_status close_set(builder *b, const uint32_t *states, size_t n, state_s
             continue;
         if (b->n_members == MAX_MEMBERS)
             return mr_err_set(b->err, MR_E_TOO_LONG, "the grammar is too large to compile");
-        if (!grammar_grow(&b->members, &b->cap_members, b->n_members + 1, sizeof *b->members))
+        if (!mr_grammar_grow(&b->members, &b->cap_members, b->n_members + 1, sizeof *b->members))
             return no_memory(b);
         b->members[b->n_members++] = at;
         out->n++;
@@ -118,10 +118,10 @@ static mr_status add_state(builder *b, state_set set, uint32_t *out) {
     if (d->n_states == MR_GRAMMAR_MAX_STATES || (d->n_states + 1) * d->n_classes > MAX_TABLE)
         return mr_err_set(b->err, MR_E_TOO_LONG, "the grammar is too large: its automaton has more than %zu states",
                           d->n_states);
-    if (!grammar_grow(&d->next, &d->cap_next, (d->n_states + 1) * d->n_classes, sizeof *d->next) ||
-        !grammar_grow(&d->flags, &d->cap_flags, d->n_states + 1, sizeof *d->flags) ||
-        !grammar_grow(&d->first_call, &d->cap_first_call, d->n_states + 2, sizeof *d->first_call) ||
-        !grammar_grow(&b->sets, &b->cap_sets, d->n_states + 1, sizeof *b->sets))
+    if (!mr_grammar_grow(&d->next, &d->cap_next, (d->n_states + 1) * d->n_classes, sizeof *d->next) ||
+        !mr_grammar_grow(&d->flags, &d->cap_flags, d->n_states + 1, sizeof *d->flags) ||
+        !mr_grammar_grow(&d->first_call, &d->cap_first_call, d->n_states + 2, sizeof *d->first_call) ||
+        !mr_grammar_grow(&b->sets, &b->cap_sets, d->n_states + 1, sizeof *b->sets))
         return no_memory(b);
     memset(d->next + d->n_states * d->n_classes, 0, d->n_classes * sizeof *d->next);
     d->flags[d->n_states] = 0;
@@ -179,7 +179,7 @@ static mr_status gather_targets(builder *b, state_set set) {
             break;
         for (uint32_t c = 0; c < d->n_classes; c++)
             b->begin[c + 1] += b->begin[c];
-        if (!grammar_grow(&b->targets, &b->cap_targets, b->begin[d->n_classes] + 1, sizeof *b->targets))
+        if (!mr_grammar_grow(&b->targets, &b->cap_targets, b->begin[d->n_classes] + 1, sizeof *b->targets))
             return no_memory(b);
     }
     return spend(b, 2 * (uint64_t)b->begin[d->n_classes] + d->n_classes);
@@ -227,7 +227,7 @@ static mr_status build_calls(builder *b, uint32_t state) {
         for (; e != NFA_NONE; e = a->edges[e].next) {
             if (a->edges[e].kind != NFA_CALL)
                 continue;
-            if (!grammar_grow(&edges, &cap, n + 1, sizeof *edges)) {
+            if (!mr_grammar_grow(&edges, &cap, n + 1, sizeof *edges)) {
                 s = no_memory(b);
                 goto out;
             }
@@ -239,8 +239,8 @@ static mr_status build_calls(builder *b, uint32_t state) {
     for (size_t i = 0, end; s == MR_OK && i < n; i = end) {
         size_t count = 0;
         dfa_call call = {.rule = edges[i].rule};
-        if (!grammar_grow(&b->targets, &b->cap_targets, n, sizeof *b->targets) ||
-            !grammar_grow(&d->calls, &d->cap_calls, d->n_calls + 1, sizeof *d->calls)) {
+        if (!mr_grammar_grow(&b->targets, &b->cap_targets, n, sizeof *b->targets) ||
+            !mr_grammar_grow(&d->calls, &d->cap_calls, d->n_calls + 1, sizeof *d->calls)) {
             s = no_memory(b);
             break;
         }

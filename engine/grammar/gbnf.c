@@ -48,7 +48,7 @@ static mr_status malformed(const reader *r, const char *what) {
 }
 
 static mr_status push(const reader *r, uint32_t **list, size_t *n, size_t *cap, uint32_t value) {
-    if (!grammar_grow(list, cap, *n + 1, sizeof **list))
+    if (!mr_grammar_grow(list, cap, *n + 1, sizeof **list))
         return no_memory(r);
     (*list)[(*n)++] = value;
     return MR_OK;
@@ -56,7 +56,7 @@ static mr_status push(const reader *r, uint32_t **list, size_t *n, size_t *cap, 
 
 static mr_status add_node(reader *r, gbnf_node node, uint32_t *out) {
     gbnf *g = r->g;
-    if (!grammar_grow(&g->nodes, &g->cap_nodes, g->n_nodes + 1, sizeof *g->nodes))
+    if (!mr_grammar_grow(&g->nodes, &g->cap_nodes, g->n_nodes + 1, sizeof *g->nodes))
         return no_memory(r);
     *out = (uint32_t)g->n_nodes;
     g->nodes[g->n_nodes++] = node;
@@ -77,7 +77,7 @@ static mr_status fold(reader *r, gbnf_kind kind, const uint32_t *list, size_t *n
         *out = list[--*n];
         return MR_OK;
     }
-    if (!grammar_grow(&g->children, &g->cap_children, g->n_children + count, sizeof *g->children))
+    if (!mr_grammar_grow(&g->children, &g->cap_children, g->n_children + count, sizeof *g->children))
         return no_memory(r);
     gbnf_node node = {.kind = kind, .first = (uint32_t)g->n_children, .n = (uint32_t)count};
     if (count)
@@ -128,7 +128,7 @@ static mr_status find_rule(reader *r, mr_str name, uint32_t *out) {
     }
     if (g->n_rules == MR_GRAMMAR_MAX_RULES)
         return mr_err_set(r->err, MR_E_TOO_LONG, "the grammar has more than %d rules", MR_GRAMMAR_MAX_RULES);
-    if (!grammar_grow(&g->rules, &g->cap_rules, g->n_rules + 1, sizeof *g->rules))
+    if (!mr_grammar_grow(&g->rules, &g->cap_rules, g->n_rules + 1, sizeof *g->rules))
         return no_memory(r);
     g->rules[g->n_rules] = (gbnf_rule){.name = name, .body = GBNF_NONE, .at = r->at};
     *out = (uint32_t)g->n_rules++;
@@ -156,9 +156,9 @@ static mr_status read_literal(reader *r) {
         uint32_t code;
         if (r->at >= r->text.len || r->text.data[r->at] == '\n')
             return malformed(r, "a literal is not closed");
-        if (!gbnf_char(r->text, &r->at, &code))
+        if (!mr_gbnf_char(r->text, &r->at, &code))
             return malformed(r, "a literal has a bad escape or bytes that are no UTF-8");
-        if (!grammar_grow(&g->bytes, &g->cap_bytes, g->n_bytes + 4, 1))
+        if (!mr_grammar_grow(&g->bytes, &g->cap_bytes, g->n_bytes + 4, 1))
             return no_memory(r);
         g->n_bytes += gbnf_utf8(code, g->bytes + g->n_bytes);
     }
@@ -175,18 +175,18 @@ static mr_status read_class(reader *r) {
     bool negated = peek(r) == '^';
     r->at += negated;
     for (;; n++) {
-        if (!grammar_grow(&g->ranges, &g->cap_ranges, g->n_ranges + n + 3, sizeof *g->ranges))
+        if (!mr_grammar_grow(&g->ranges, &g->cap_ranges, g->n_ranges + n + 3, sizeof *g->ranges))
             return no_memory(r);
         if (r->at >= r->text.len)
             return malformed(r, "a class is not closed");
         if (peek(r) == ']')
             break;
         gbnf_range range;
-        bool ok = gbnf_char(r->text, &r->at, &range.low);
+        bool ok = mr_gbnf_char(r->text, &r->at, &range.low);
         range.high = range.low;
         if (ok && peek(r) == '-' && r->at + 1 < r->text.len && r->text.data[r->at + 1] != ']') {
             r->at++;
-            ok = gbnf_char(r->text, &r->at, &range.high);
+            ok = mr_gbnf_char(r->text, &r->at, &range.high);
         }
         if (!ok)
             return malformed(r, "a class has a bad escape or bytes that are no UTF-8");
@@ -195,7 +195,7 @@ static mr_status read_class(reader *r) {
         g->ranges[g->n_ranges + n] = range;
     }
     r->at++;
-    node.n = (uint32_t)gbnf_normalise(g->ranges + g->n_ranges, n, negated);
+    node.n = (uint32_t)mr_gbnf_normalise(g->ranges + g->n_ranges, n, negated);
     g->n_ranges += node.n;
     return add_item(r, node);
 }
@@ -203,9 +203,9 @@ static mr_status read_class(reader *r) {
 static mr_status read_any(reader *r) {
     gbnf *g = r->g;
     gbnf_node node = {.kind = GBNF_CLASS, .first = (uint32_t)g->n_ranges};
-    if (!grammar_grow(&g->ranges, &g->cap_ranges, g->n_ranges + 2, sizeof *g->ranges))
+    if (!mr_grammar_grow(&g->ranges, &g->cap_ranges, g->n_ranges + 2, sizeof *g->ranges))
         return no_memory(r);
-    node.n = (uint32_t)gbnf_normalise(g->ranges + g->n_ranges, 0, true);
+    node.n = (uint32_t)mr_gbnf_normalise(g->ranges + g->n_ranges, 0, true);
     g->n_ranges += node.n;
     r->at++;
     return add_item(r, node);

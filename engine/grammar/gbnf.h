@@ -59,12 +59,12 @@ MR_MUST_USE mr_status gbnf_read(mr_str text, gbnf *out, mr_err *err);
 void gbnf_deinit(gbnf *g);
 
 /* gbnf_chars.c: one character of a literal or class at text[*at], escapes resolved; false: malformed. */
-bool gbnf_char(mr_str text, size_t *at, uint32_t *out_code);
+bool mr_gbnf_char(mr_str text, size_t *at, uint32_t *out_code);
 /* Sorts and joins n ranges in place, and turns them into all others where `negated`; room for n + 2 ranges is there.
  * Surrogates are taken out. Returns the new number. */
-size_t gbnf_normalise(gbnf_range *ranges, size_t n, bool negated);
+size_t mr_gbnf_normalise(gbnf_range *ranges, size_t n, bool negated);
 /* A byte of a literal as GBNF spells it, with an end; returns its length, 1 to 4. */
-size_t gbnf_escape(char c, char out[8]);
+size_t mr_gbnf_escape(char c, char out[8]);
 /* Bytes of a code point that is no surrogate; 1 to 4. */
 size_t gbnf_utf8(uint32_t code, uint8_t out[4]);
 

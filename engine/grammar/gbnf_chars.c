@@ -41,7 +41,7 @@ static bool escape(mr_str text, size_t *at, uint32_t *out_code) {
     return found != NULL;
 }
 
-bool gbnf_char(mr_str text, size_t *at, uint32_t *out_code) {
+bool mr_gbnf_char(mr_str text, size_t *at, uint32_t *out_code) {
     size_t len = mr_utf8_char_len(text.data + *at, text.len - *at);
     const uint8_t *s = (const uint8_t *)text.data + *at;
     *at += len;
@@ -98,7 +98,7 @@ static size_t complement(gbnf_range *ranges, size_t n) {
     return kept;
 }
 
-size_t gbnf_normalise(gbnf_range *ranges, size_t n, bool negated) {
+size_t mr_gbnf_normalise(gbnf_range *ranges, size_t n, bool negated) {
     n = join(ranges, n);
     if (negated) {
         ranges[n++] = (gbnf_range){FIRST_SURROGATE, LAST_SURROGATE};
@@ -133,7 +133,7 @@ size_t gbnf_utf8(uint32_t code, uint8_t out[4]) {
     return n;
 }
 
-size_t gbnf_escape(char c, char out[8]) {
+size_t mr_gbnf_escape(char c, char out[8]) {
     if (c == '"' || c == '\\')
         return (size_t)snprintf(out, 8, "\\%c", c);
     if ((uint8_t)c < 0x20 || c == 0x7F)

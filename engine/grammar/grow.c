@@ -5,7 +5,7 @@
 
 #include "engine/base/mem.h"
 
-bool grammar_grow(void *p, size_t *cap, size_t n, size_t item_bytes) {
+bool mr_grammar_grow(void *p, size_t *cap, size_t n, size_t item_bytes) {
     if (n <= *cap)
         return true;
     size_t want = *cap < 32 ? 32 : *cap, bytes;

@@ -8,6 +8,6 @@
 #include <stddef.h>
 
 /* p points to a pointer to items (NULL at first) with room for *cap of them: makes room for n. false: no memory. */
-bool grammar_grow(void *p, size_t *cap, size_t n, size_t item_bytes);
+bool mr_grammar_grow(void *p, size_t *cap, size_t n, size_t item_bytes);
 
 #endif

@@ -38,7 +38,7 @@ static uint32_t new_state(builder *b) {
         b->full = true;
         return 0;
     }
-    if (!grammar_grow(&n->first_edge, &n->cap_states, n->n_states + 1, sizeof *n->first_edge)) {
+    if (!mr_grammar_grow(&n->first_edge, &n->cap_states, n->n_states + 1, sizeof *n->first_edge)) {
         b->failed = true;
         return 0;
     }
@@ -51,7 +51,7 @@ static void add_edge(builder *b, uint32_t from, nfa_edge e) {
     b->full = b->full || n->n_edges == NFA_MAX_EDGES;
     if (b->full || b->failed)
         return;
-    if (!grammar_grow(&n->edges, &n->cap_edges, n->n_edges + 1, sizeof *n->edges)) {
+    if (!mr_grammar_grow(&n->edges, &n->cap_edges, n->n_edges + 1, sizeof *n->edges)) {
         b->failed = true;
         return;
     }
@@ -69,7 +69,7 @@ static void add_bytes(builder *b, uint32_t from, uint8_t low, uint8_t high, uint
 }
 
 static void add_task(builder *b, uint32_t node, uint32_t from, uint32_t to) {
-    if (!grammar_grow(&b->tasks, &b->cap_tasks, b->n_tasks + 1, sizeof *b->tasks)) {
+    if (!mr_grammar_grow(&b->tasks, &b->cap_tasks, b->n_tasks + 1, sizeof *b->tasks)) {
         b->failed = true;
         return;
     }
@@ -83,7 +83,7 @@ static void add_call(builder *b, uint32_t rule, uint32_t from, uint32_t to) {
         return;
     b->n->rules[rule].start = new_state(b);
     b->n->rules[rule].end = new_state(b);
-    if (!grammar_grow(&b->queue, &b->cap_queue, b->n_queue + 1, sizeof *b->queue)) {
+    if (!mr_grammar_grow(&b->queue, &b->cap_queue, b->n_queue + 1, sizeof *b->queue)) {
         b->failed = true;
         return;
     }
@@ -185,7 +185,7 @@ static void build_repeat(builder *b, const gbnf_node *node, uint32_t from, uint3
     uint32_t part = node->first, n = node->max == GBNF_UNLIMITED ? node->min : node->max, rule = NFA_NONE;
     if ((uint64_t)n * b->node_size[part] > REPEAT_STATES && b->node_size[part] > 2) {
         nfa *a = b->n;
-        if (!grammar_grow(&a->rules, &a->cap_rules, a->n_rules + 1, sizeof *a->rules)) {
+        if (!mr_grammar_grow(&a->rules, &a->cap_rules, a->n_rules + 1, sizeof *a->rules)) {
             b->failed = true;
             return;
         }
@@ -383,7 +383,7 @@ mr_status nfa_build(const gbnf *g, nfa *out, mr_err *err) {
     builder b = {.g = g, .n = out};
     b.node_size = mr_alloc_array(g->n_nodes, sizeof *b.node_size);
     b.copied = mr_alloc_array(g->n_rules, sizeof *b.copied);
-    bool room = grammar_grow(&out->rules, &out->cap_rules, g->n_rules, sizeof *out->rules);
+    bool room = mr_grammar_grow(&out->rules, &out->cap_rules, g->n_rules, sizeof *out->rules);
     mr_status s = b.node_size && b.copied && room
                       ? choose_copied(&b, err)
                       : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a grammar of %zu rules", g->n_rules);

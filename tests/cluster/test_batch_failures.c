@@ -46,7 +46,7 @@ static mr_tokenizer *tok;
 typedef struct server {
     service_rig rig;
     channel_fault fault;
-    api *api;
+    mr_api *api;
 } server;
 
 static void server_start(server *s, const cause *c) {
@@ -65,20 +65,20 @@ static void server_start(server *s, const cause *c) {
                              .wrap = channel_fault_wrap,
                              .wrap_ctx = &s->fault};
     service_rig_start(&s->rig, &config, tok, 0);
-    const api_config described = {.service = s->rig.service,
-                                  .tokenizer = tok,
-                                  .model = "tiny",
-                                  .fingerprint = "none",
-                                  .sampling = mr_sampling_params_default(),
-                                  .max_context = 512,
-                                  .n_vocab = N_VOCAB,
-                                  .n_embd = 64};
-    expect_ok(api_create(&described, &s->api, &err), &err);
+    const mr_api_config described = {.service = s->rig.service,
+                                     .tokenizer = tok,
+                                     .model = "tiny",
+                                     .fingerprint = "none",
+                                     .sampling = mr_sampling_params_default(),
+                                     .max_context = 512,
+                                     .n_vocab = N_VOCAB,
+                                     .n_embd = 64};
+    expect_ok(mr_api_create(&described, &s->api, &err), &err);
 }
 
 /* After the end of the run, where it fails, or else with it. */
 static void server_stop(server *s) {
-    api_destroy(s->api);
+    mr_api_destroy(s->api);
     service_rig_stop(&s->rig);
 }
 
@@ -94,25 +94,25 @@ static void do_nothing(void *ctx) {
 }
 
 /* Another client, whose answer is under way when the job ends. */
-static api_call *ask(const server *s) {
+static mr_api_call *ask(const server *s) {
     static const char BODY[] = "{\"prompt\": \"abcd\", \"max_tokens\": 400, \"ignore_eos\": true}";
-    api_call *call = api_call_begin(s->api, API_COMPLETIONS, mr_str_from(BODY), do_nothing, NULL);
+    mr_api_call *call = mr_api_call_begin(s->api, API_COMPLETIONS, mr_str_from(BODY), do_nothing, NULL);
     assert_non_null(call);
     return call;
 }
 
-static void check_answer(api_call *call) {
+static void check_answer(mr_api_call *call) {
     static const char *const SECRETS[] = {"stage", "rank", "node", "secret", "layers"};
     mr_text_buf text = {0};
-    while (api_call_next(call, &text) == API_MORE)
+    while (mr_api_call_next(call, &text) == API_MORE)
         ;
-    assert_int_equal(api_call_status(call), 503);
+    assert_int_equal(mr_api_call_status(call), 503);
     expect_says(text.data, "unavailable_error");
     for (size_t i = 0; i < sizeof SECRETS / sizeof SECRETS[0]; i++)
         if (strstr(text.data, SECRETS[i]))
             fail_msg("%s", text.data);
     mr_text_buf_deinit(&text);
-    api_call_end(call);
+    mr_api_call_end(call);
 }
 
 static mr_text_buf make_lines(void) {
@@ -130,30 +130,30 @@ static mr_text_buf make_lines(void) {
 
 /* --- A file of results ------------------------------------------------------------------------------------------- */
 
-static void fail_soon(void *ctx, const batch_counts *counts) {
+static void fail_soon(void *ctx, const mr_batch_counts *counts) {
     server *s = ctx;
     if (counts->n_done >= DONE_BEFORE)
         atomic_store(&s->fault.is_on, true);
 }
 
-static mr_status run_batch(server *s, bool fails, uint32_t *out_found, batch_counts *out_counts) {
-    batch_input in = {0};
-    batch_results results = {.fd = -1};
+static mr_status run_batch(server *s, bool fails, uint32_t *out_found, mr_batch_counts *out_counts) {
+    mr_batch_input in = {0};
+    mr_batch_results results = {.fd = -1};
     mr_err err;
-    expect_ok(batch_input_open(in_path, &in, &err), &err);
-    expect_ok(batch_results_open(out_path, &in, &results, &err), &err);
+    expect_ok(mr_batch_input_open(in_path, &in, &err), &err);
+    expect_ok(mr_batch_results_open(out_path, &in, &results, &err), &err);
     assert_int_equal(results.n_failed, 0);
     *out_found = results.n_found;
-    const batch_config config = {.api = s->api,
-                                 .input = &in,
-                                 .results = &results,
-                                 .max_live = MAX_LIVE,
-                                 .max_tokens = -1,
-                                 .progress = fails ? fail_soon : NULL,
-                                 .ctx = s};
-    mr_status status = batch_run(&config, out_counts, &err);
-    batch_results_close(&results);
-    batch_input_close(&in);
+    const mr_batch_config config = {.api = s->api,
+                                    .input = &in,
+                                    .results = &results,
+                                    .max_live = MAX_LIVE,
+                                    .max_tokens = -1,
+                                    .progress = fails ? fail_soon : NULL,
+                                    .ctx = s};
+    mr_status status = mr_batch_run(&config, out_counts, &err);
+    mr_batch_results_close(&results);
+    mr_batch_input_close(&in);
     return status;
 }
 
@@ -162,10 +162,10 @@ static void test_file(void **state) {
     for (int i = 0; i < N_CAUSES; i++) {
         server s;
         uint32_t n_found;
-        batch_counts counts;
+        mr_batch_counts counts;
         unlink(out_path);
         server_start(&s, &causes[i]);
-        api_call *call = ask(&s);
+        mr_api_call *call = ask(&s);
         assert_int_equal(run_batch(&s, true, &n_found, &counts), MR_E_UNAVAILABLE);
         assert_in_range(counts.n_done, DONE_BEFORE, N_LINES - 1);
         assert_int_equal(counts.n_failed, 0);
@@ -184,9 +184,9 @@ static void test_file(void **state) {
 
 /* --- A server's batch -------------------------------------------------------------------------------------------- */
 
-static json_t *answer_of(batch_store *store, const char *method, const char *path, const char *body) {
-    batch_answer a;
-    batch_store_answer(store, method, path, mr_str_from(body), &a);
+static json_t *answer_of(mr_batch_store *store, const char *method, const char *path, const char *body) {
+    mr_batch_answer a;
+    mr_batch_store_answer(store, method, path, mr_str_from(body), &a);
     assert_int_equal(a.status, 200);
     json_t *object = json_loadb(a.body.data, a.body.len, 0, NULL);
     assert_non_null(object);
@@ -194,7 +194,7 @@ static json_t *answer_of(batch_store *store, const char *method, const char *pat
     return object;
 }
 
-static void create_batch(batch_store *store, const char *lines, char path[100]) {
+static void create_batch(mr_batch_store *store, const char *lines, char path[100]) {
     mr_text_buf body = {0};
     char text[300];
     static const char FIRST[] = "--x\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--x\r\n"
@@ -214,7 +214,7 @@ static void create_batch(batch_store *store, const char *lines, char path[100]) 
 }
 
 /* Its status, and how many of its lines have results. */
-static const char *look_at(batch_store *store, const char *path, int *out_completed, int *out_failed) {
+static const char *look_at(mr_batch_store *store, const char *path, int *out_completed, int *out_failed) {
     static char status[32];
     json_t *batch = answer_of(store, "GET", path, ""), *counts = json_object_get(batch, "request_counts");
     snprintf(status, sizeof status, "%s", json_string_value(json_object_get(batch, "status")));
@@ -225,7 +225,7 @@ static const char *look_at(batch_store *store, const char *path, int *out_comple
 }
 
 /* Until so many lines have results, or the batch has a status. */
-static void wait_for(batch_store *store, const char *path, int n, const char *status) {
+static void wait_for(mr_batch_store *store, const char *path, int n, const char *status) {
     int64_t until = mr_clock_now_ns() + 60 * MR_NS_PER_S;
     int completed, failed;
     while (strcmp(look_at(store, path, &completed, &failed), status) != 0 && completed < n) {
@@ -251,31 +251,31 @@ static void test_store(void **state) {
     mr_text_buf lines = make_lines();
     for (int i = 0; i < N_CAUSES; i++) {
         server s;
-        batch_store *store;
+        mr_batch_store *store;
         char path[100];
         int completed, failed;
         mr_err err;
         server_start(&s, &causes[i]);
-        expect_ok(batch_store_create(folder, &store, &err), &err);
+        expect_ok(mr_batch_store_create(folder, &store, &err), &err);
         create_batch(store, lines.data, path);
-        expect_ok(batch_store_start(store, s.api, MAX_LIVE, &err), &err);
+        expect_ok(mr_batch_store_start(store, s.api, MAX_LIVE, &err), &err);
         wait_for(store, path, 1, "completed");
         atomic_store(&s.fault.is_on, true);
         join_failed(&s, &causes[i]);
         wait_until_closed(s.rig.service);
         assert_string_equal(look_at(store, path, &completed, &failed), "in_progress");
         assert_int_equal(failed, 0);
-        batch_store_stop(store);
-        batch_store_destroy(store);
+        mr_batch_store_stop(store);
+        mr_batch_store_destroy(store);
         server_stop(&s);
         server_start(&s, NULL);
-        expect_ok(batch_store_create(folder, &store, &err), &err);
-        expect_ok(batch_store_start(store, s.api, MAX_LIVE, &err), &err);
+        expect_ok(mr_batch_store_create(folder, &store, &err), &err);
+        expect_ok(mr_batch_store_start(store, s.api, MAX_LIVE, &err), &err);
         wait_for(store, path, N_LINES + 1, "completed");
         (void)look_at(store, path, &completed, &failed);
         assert_int_equal(completed, N_LINES);
-        batch_store_stop(store);
-        batch_store_destroy(store);
+        mr_batch_store_stop(store);
+        mr_batch_store_destroy(store);
         server_stop(&s);
     }
     mr_text_buf_deinit(&lines);

@@ -12,19 +12,19 @@
 
 static mr_service service;
 
-static const api *the_api(void) {
+static const mr_api *the_api(void) {
     static small_vocab vocab;
     static mr_tokenizer *tok;
-    static chat_template *chat;
-    static api *a;
+    static mr_chat_template *chat;
+    static mr_api *a;
     static const int32_t ids[] = {SPM_AB, SPM_BYTE_0 + 0xC3, SPM_A, SPM_LLAMA};
     if (a)
         return a;
     small_spm(&vocab);
     MR_ASSERT(mr_tokenizer_create(&vocab.desc, &tok, NULL) == MR_OK);
-    MR_ASSERT(chat_template_load(NULL, tok, NULL, &chat, NULL) == MR_OK);
+    MR_ASSERT(mr_chat_template_load(NULL, tok, NULL, &chat, NULL) == MR_OK);
     service = (mr_service){.tok = tok, .ids = ids, .n_ids = 4, .finish = MR_FINISH_STOP, .n_takes = -1};
-    const api_config config = {
+    const mr_api_config config = {
         .service = &service,
         .tokenizer = tok,
         .chat = chat,
@@ -35,7 +35,7 @@ static const api *the_api(void) {
         .n_vocab = SPM_N,
         .n_embd = FAKE_EMBEDDING,
     };
-    MR_ASSERT(api_create(&config, &a, NULL) == MR_OK);
+    MR_ASSERT(mr_api_create(&config, &a, NULL) == MR_OK);
     return a;
 }
 
@@ -43,15 +43,15 @@ static const api *the_api(void) {
 int mr_fuzz_api(const uint8_t *data, size_t size) {
     if (size == 0)
         return 0;
-    const api *a = the_api();
+    const mr_api *a = the_api();
     mr_text_buf out = {0};
-    api_call *call = api_call_begin(a, (api_endpoint)(data[0] % (API_APPLY_TEMPLATE + 1)),
-                                    (mr_str){(const char *)data + 1, size - 1}, NULL, NULL);
+    mr_api_call *call = mr_api_call_begin(a, (mr_api_endpoint)(data[0] % (API_APPLY_TEMPLATE + 1)),
+                                          (mr_str){(const char *)data + 1, size - 1}, NULL, NULL);
     MR_ASSERT(call);
-    while (api_call_next(call, &out) == API_MORE)
+    while (mr_api_call_next(call, &out) == API_MORE)
         ;
-    MR_ASSERT(api_call_next(call, &out) == API_END && !api_call_broken(call) && out.len > 0);
-    api_call_end(call);
+    MR_ASSERT(mr_api_call_next(call, &out) == API_END && !mr_api_call_broken(call) && out.len > 0);
+    mr_api_call_end(call);
     MR_ASSERT(service.n_open == 0);
     mr_text_buf_deinit(&out);
     return 0;

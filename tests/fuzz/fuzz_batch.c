@@ -19,8 +19,8 @@ static int make_file(const uint8_t *data, size_t size, char path[40]) {
     return fd;
 }
 
-static void read_requests(batch_input *in) {
-    const batch_config config = {.input = in, .max_tokens = 3, .priority = -1};
+static void read_requests(mr_batch_input *in) {
+    const mr_batch_config config = {.input = in, .max_tokens = 3, .priority = -1};
     mr_text_buf id = {0};
     mr_err err;
     for (uint32_t i = 0; i < in->n; i++) {
@@ -36,12 +36,12 @@ static void read_requests(batch_input *in) {
 }
 
 /* What follows the first empty line is a file of results, which are taken or refused; refused ones stay as they are. */
-static void read_results(batch_input *in, const uint8_t *data, size_t size) {
+static void read_results(mr_batch_input *in, const uint8_t *data, size_t size) {
     char path[40];
-    batch_results r = {.fd = -1};
+    mr_batch_results r = {.fd = -1};
     mr_err err;
     int fd = make_file(data, size, path);
-    mr_status status = batch_results_open(path, in, &r, &err);
+    mr_status status = mr_batch_results_open(path, in, &r, &err);
     MR_ASSERT(status == MR_OK || status == MR_E_FORMAT);
     off_t left = lseek(fd, 0, SEEK_END);
     MR_ASSERT(status == MR_OK ? left == (off_t)(size - r.n_cut_bytes) : left == (off_t)size);
@@ -50,12 +50,12 @@ static void read_results(batch_input *in, const uint8_t *data, size_t size) {
             status = batch_results_add(&r, in, &in->lines[i], 200, (mr_str){"{}", 2}, &err);
     if (status == MR_OK)
         MR_ASSERT(batch_results_sync(&r, &err) == MR_OK);
-    batch_results_close(&r);
+    mr_batch_results_close(&r);
     for (uint32_t i = 0; i < in->n; i++)
         in->lines[i].is_done = false;
     if (status == MR_OK) { /* and now all lines have results */
-        MR_ASSERT(batch_results_open(path, in, &r, &err) == MR_OK && r.n_found == in->n && !r.n_cut_bytes);
-        batch_results_close(&r);
+        MR_ASSERT(mr_batch_results_open(path, in, &r, &err) == MR_OK && r.n_found == in->n && !r.n_cut_bytes);
+        mr_batch_results_close(&r);
     }
     close(fd);
 }
@@ -65,16 +65,16 @@ int mr_fuzz_batch(const uint8_t *data, size_t size) {
     size_t n = blank ? (size_t)(blank - data) : size;
     mr_str content, name;
     char path[40];
-    batch_input in;
+    mr_batch_input in;
     mr_err err;
     uint32_t *order, n_order;
     int fd = make_file(data, n, path);
-    MR_ASSERT(batch_input_open(path, &in, &err) == MR_OK && batch_input_order(&in, &order, &n_order, &err) == MR_OK);
+    MR_ASSERT(mr_batch_input_open(path, &in, &err) == MR_OK && batch_input_order(&in, &order, &n_order, &err) == MR_OK);
     MR_ASSERT(n_order == in.n);
     read_requests(&in);
     read_results(&in, blank ? blank + 2 : data, blank ? size - n - 2 : 0);
     mr_free(order);
-    batch_input_close(&in);
+    mr_batch_input_close(&in);
     close(fd);
     if (batch_multipart_find((mr_str){(const char *)data, size}, "file", &content, &name))
         MR_ASSERT(content.data >= (const char *)data && content.data + content.len <= (const char *)data + size &&

@@ -33,7 +33,7 @@ typedef struct sums {
     int32_t n_begun, n_ended;
 } sums;
 
-static mr_status take(void *ctx, const chat_delta *d, mr_err *err) {
+static mr_status take(void *ctx, const mr_chat_delta *d, mr_err *err) {
     sums *s = ctx;
     char mark = (char)('0' + d->kind);
     (void)err;
@@ -48,18 +48,18 @@ static mr_status take(void *ctx, const chat_delta *d, mr_err *err) {
     return MR_OK;
 }
 
-static void parse(const chat_output_desc *base, const uint8_t *data, size_t size, size_t piece, sums *s) {
-    chat_output_desc desc = *base;
-    chat_output *o = NULL;
+static void parse(const mr_chat_output_desc *base, const uint8_t *data, size_t size, size_t piece, sums *s) {
+    mr_chat_output_desc desc = *base;
+    mr_chat_output *o = NULL;
     mr_err err;
     *s = (sums){.last = CHAT_CONTENT};
     desc.ctx = s;
-    MR_ASSERT(chat_output_create(&desc, &o, &err) == MR_OK);
+    MR_ASSERT(mr_chat_output_create(&desc, &o, &err) == MR_OK);
     for (size_t i = 0; i < size; i += piece)
-        MR_ASSERT(chat_output_push(o, (mr_str){(const char *)data + i, size - i < piece ? size - i : piece}, &err) ==
+        MR_ASSERT(mr_chat_output_push(o, (mr_str){(const char *)data + i, size - i < piece ? size - i : piece}, &err) ==
                   MR_OK);
-    MR_ASSERT(chat_output_end(o, &err) == MR_OK && s->n_begun == s->n_ended && chat_output_n_calls(o) == s->n_begun);
-    chat_output_destroy(o);
+    MR_ASSERT(mr_chat_output_end(o, &err) == MR_OK && s->n_begun == s->n_ended && chat_output_n_calls(o) == s->n_begun);
+    mr_chat_output_destroy(o);
 }
 
 /* The first byte chooses the form, the second one settings; the rest is the answer, in pieces of several sizes. */
@@ -72,14 +72,14 @@ int mr_fuzz_chat_output(const uint8_t *data, size_t size) {
         tools = json_loads("[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{"
                            "\"s\":{\"type\":\"string\"},\"n\":{\"type\":\"integer\"}}}}}]",
                            0, NULL);
-    chat_output_desc desc = {.format = chat_format_of(mr_str_from(SOURCES[data[0] % N_SOURCES])),
-                             .prompt = mr_str_from(data[1] & 1   ? ">>>"
-                                                   : data[1] & 2 ? "<|start|>assistant"
-                                                                 : "<think>\n"),
-                             .tools = data[1] & 4 ? NULL : tools,
-                             .keep_reasoning = data[1] & 8,
-                             .request_id = mr_str_from("id"),
-                             .on_delta = take};
+    mr_chat_output_desc desc = {.format = mr_chat_format_of(mr_str_from(SOURCES[data[0] % N_SOURCES])),
+                                .prompt = mr_str_from(data[1] & 1   ? ">>>"
+                                                      : data[1] & 2 ? "<|start|>assistant"
+                                                                    : "<think>\n"),
+                                .tools = data[1] & 4 ? NULL : tools,
+                                .keep_reasoning = data[1] & 8,
+                                .request_id = mr_str_from("id"),
+                                .on_delta = take};
     sums whole, s;
     parse(&desc, data + 2, size - 2, size, &whole);
     for (int i = 0; i < 3; i++) {

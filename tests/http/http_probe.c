@@ -40,12 +40,12 @@ static probe_call *calls; /* all that live; under lock */
 static atomic_int n_begun, n_ended;
 static atomic_bool ending;
 
-static int64_t number_of(const http_request *r, const char *name, int64_t otherwise) {
-    const char *text = http_query(r, name);
+static int64_t number_of(const mr_http_request *r, const char *name, int64_t otherwise) {
+    const char *text = mr_http_query(r, name);
     return text ? strtoll(text, NULL, 10) : otherwise;
 }
 
-static void *call_begin(void *ctx, int endpoint, const http_request *r, void (*wake)(void *), void *wake_ctx) {
+static void *call_begin(void *ctx, int endpoint, const mr_http_request *r, void (*wake)(void *), void *wake_ctx) {
     probe_call *c = mr_alloc(sizeof *c);
     (void)ctx;
     if (!c)
@@ -66,7 +66,7 @@ static void *call_begin(void *ctx, int endpoint, const http_request *r, void (*w
     return c;
 }
 
-static http_state call_next(void *call, mr_text_buf *out) {
+static mr_http_state call_next(void *call, mr_text_buf *out) {
     probe_call *c = call;
     char text[64];
     if (c->endpoint == FAIL && c->n_said == 0) {
@@ -87,14 +87,14 @@ static http_state call_next(void *call, mr_text_buf *out) {
     return mr_text_buf_append(out, text, (size_t)n) ? HTTP_MORE : HTTP_END;
 }
 
-static void call_info(const void *call, http_call_info *out) {
+static void call_info(const void *call, mr_http_call_info *out) {
     const probe_call *c = call;
-    *out = (http_call_info){.status = c->status,
-                            .streams = c->endpoint == STREAM,
-                            .failed = c->fails && c->n_said == c->n,
-                            .retry_after_s = c->endpoint == FAIL ? 7 : 0,
-                            .prompt_tokens = 3,
-                            .new_tokens = c->n_said};
+    *out = (mr_http_call_info){.status = c->status,
+                               .streams = c->endpoint == STREAM,
+                               .failed = c->fails && c->n_said == c->n,
+                               .retry_after_s = c->endpoint == FAIL ? 7 : 0,
+                               .prompt_tokens = 3,
+                               .new_tokens = c->n_said};
 }
 
 static void call_end(void *call) {
@@ -108,7 +108,7 @@ static void call_end(void *call) {
     atomic_fetch_add(&n_ended, 1);
 }
 
-static const http_call_ops CALL = {call_begin, call_next, call_info, call_end};
+static const mr_http_call_ops CALL = {call_begin, call_next, call_info, call_end};
 
 /* Wakes those whose time has come. */
 static void tick(void *ctx) {
@@ -126,10 +126,10 @@ static void tick(void *ctx) {
 
 /* --- Answers ----------------------------------------------------------------------------------------------------- */
 
-static void answer(void *ctx, int endpoint, const http_request *r, http_answer *out) {
+static void answer(void *ctx, int endpoint, const mr_http_request *r, mr_http_answer *out) {
     char text[96];
     mr_str said = {"fixed\n", 6};
-    const http_server *const *server = ctx;
+    const mr_http_server *const *server = ctx;
     out->content_type = "text/plain";
     if (endpoint == ECHO)
         said = r->body;
@@ -137,15 +137,15 @@ static void answer(void *ctx, int endpoint, const http_request *r, http_answer *
         said = mr_str_from(r->tail);
     if (endpoint == COUNTS) {
         snprintf(text, sizeof text, "{\"live\":%d,\"requests\":%d,\"connections\":%d}",
-                 atomic_load(&n_begun) - atomic_load(&n_ended), http_server_n_requests(*server),
+                 atomic_load(&n_begun) - atomic_load(&n_ended), mr_http_server_n_requests(*server),
                  http_server_n_connections(*server));
         said = mr_str_from(text);
     }
     if (!mr_text_buf_append(&out->body, said.data ? said.data : "", said.len))
-        http_answer_error(out, MR_ERROR_INTERNAL, "no memory");
+        mr_http_answer_error(out, MR_ERROR_INTERNAL, "no memory");
 }
 
-static const http_route ROUTES[] = {
+static const mr_http_route ROUTES[] = {
     {"GET", "/open", true, false, answer, NULL, OPEN},      {"GET", "/fixed", false, false, answer, NULL, FIXED},
     {"GET", "/item/*", false, false, answer, NULL, ITEM},   {"POST", "/echo", false, false, answer, NULL, ECHO},
     {"GET", "/counts", true, true, answer, NULL, COUNTS},   {"POST", "/wait", false, false, NULL, &CALL, WAIT},
@@ -167,18 +167,18 @@ static char *read_text(const char *path) {
 
 int main(int argc, char **argv) {
     static const char *keys[MAX_LIST], *origins[MAX_LIST];
-    http_server *server = NULL;
+    mr_http_server *server = NULL;
     int drain_s = 30;
-    http_config c = {.host = "127.0.0.1",
-                     .keys = keys,
-                     .origins = origins,
-                     .max_body_bytes = 1 << 20,
-                     .max_connections = 320,
-                     .client_timeout_s = 30,
-                     .ping_s = 5,
-                     .routes = ROUTES,
-                     .n_routes = sizeof ROUTES / sizeof ROUTES[0],
-                     .ctx = &server};
+    mr_http_config c = {.host = "127.0.0.1",
+                        .keys = keys,
+                        .origins = origins,
+                        .max_body_bytes = 1 << 20,
+                        .max_connections = 320,
+                        .client_timeout_s = 30,
+                        .ping_s = 5,
+                        .routes = ROUTES,
+                        .n_routes = sizeof ROUTES / sizeof ROUTES[0],
+                        .ctx = &server};
     for (int i = 1; i < argc; i++) {
         const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : "";
         i += strcmp(name, "--insecure") != 0 && strcmp(name, "--json") != 0;
@@ -219,21 +219,21 @@ int main(int argc, char **argv) {
     sigprocmask(SIG_BLOCK, &term, NULL);
     signal(SIGPIPE, SIG_IGN);
     mr_mutex_init(&lock);
-    if (http_server_create(&c, &server, &err) != MR_OK ||
+    if (mr_http_server_create(&c, &server, &err) != MR_OK ||
         mr_thread_create("tick", 0, tick, NULL, &ticker, &err) != MR_OK) {
         fprintf(stderr, "%s\n", err.text);
         return 2;
     }
-    printf("%s\n", http_server_url(server));
+    printf("%s\n", mr_http_server_url(server));
     fflush(stdout);
     int number;
     sigwait(&term, &number);
-    http_server_drain(server);
+    mr_http_server_drain(server);
     const struct timespec pause = {.tv_nsec = MR_NS_PER_MS};
     for (int64_t end = mr_clock_now_ns() + drain_s * MR_NS_PER_S;
-         http_server_n_requests(server) > 0 && mr_clock_now_ns() < end;)
+         mr_http_server_n_requests(server) > 0 && mr_clock_now_ns() < end;)
         nanosleep(&pause, NULL);
-    http_server_destroy(server);
+    mr_http_server_destroy(server);
     atomic_store(&ending, true);
     mr_thread_join(ticker);
     mr_mutex_deinit(&lock);

@@ -32,17 +32,17 @@ static int teardown(void **state) {
     return 0;
 }
 
-static chat_template *load(const char *source) {
-    chat_template *t = NULL;
+static mr_chat_template *load(const char *source) {
+    mr_chat_template *t = NULL;
     mr_err err = {0};
-    mr_status status = chat_template_load(NULL, marked, source, &t, &err);
+    mr_status status = mr_chat_template_load(NULL, marked, source, &t, &err);
     if (status != MR_OK)
         print_error("%s\n", err.text);
     assert_int_equal(status, MR_OK);
     return t;
 }
 
-static mr_status render(const chat_template *t, const char *messages_text, const char *tools_text,
+static mr_status render(const mr_chat_template *t, const char *messages_text, const char *tools_text,
                         const char *more_text, mr_text_buf *out, mr_err *err) {
     json_error_t error;
     json_t *messages = json_loads(messages_text, 0, &error),
@@ -50,7 +50,7 @@ static mr_status render(const chat_template *t, const char *messages_text, const
     json_t *more = more_text ? json_loads(more_text, 0, &error) : NULL;
     assert_non_null(messages);
     json_t *before = json_deep_copy(messages);
-    mr_status status = chat_template_render(t, messages, tools, more, true, out, err);
+    mr_status status = mr_chat_template_render(t, messages, tools, more, true, out, err);
     assert_true(json_equal(messages, before)); /* they are the caller's */
     json_decref(before);
     json_decref(messages);
@@ -59,7 +59,7 @@ static mr_status render(const chat_template *t, const char *messages_text, const
     return status;
 }
 
-static void check(const chat_template *t, const char *messages, const char *tools, const char *want) {
+static void check(const mr_chat_template *t, const char *messages, const char *tools, const char *want) {
     mr_text_buf out = {0};
     mr_err err = {0};
     if (render(t, messages, tools, NULL, &out, &err) != MR_OK)
@@ -68,7 +68,7 @@ static void check(const chat_template *t, const char *messages, const char *tool
     mr_text_buf_deinit(&out);
 }
 
-static void check_fails(const chat_template *t, const char *messages, mr_status want, const char *part) {
+static void check_fails(const mr_chat_template *t, const char *messages, mr_status want, const char *part) {
     mr_text_buf out = {0};
     mr_err err = {0};
     assert_int_equal(render(t, messages, NULL, NULL, &out, &err), want);
@@ -90,23 +90,23 @@ static const char tools_text[] =
 
 static void test_without_a_template(void **state) {
     (void)state;
-    chat_template *t = NULL;
+    mr_chat_template *t = NULL;
     mr_err err;
-    expect_ok(chat_template_load(NULL, marked, NULL, &t, &err), &err);
-    assert_int_equal(chat_template_get_origin(t), CHAT_TEMPLATE_CHATML);
+    expect_ok(mr_chat_template_load(NULL, marked, NULL, &t, &err), &err);
+    assert_int_equal(mr_chat_template_get_origin(t), CHAT_TEMPLATE_CHATML);
     check(t, "[" SYSTEM ", " USER "]", NULL,
           "<|im_start|>system\nBe kind<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
-    chat_template_destroy(t);
-    expect_ok(chat_template_load(NULL, unmarked, NULL, &t, &err), &err);
-    assert_int_equal(chat_template_get_origin(t), CHAT_TEMPLATE_PLAIN);
+    mr_chat_template_destroy(t);
+    expect_ok(mr_chat_template_load(NULL, unmarked, NULL, &t, &err), &err);
+    assert_int_equal(mr_chat_template_get_origin(t), CHAT_TEMPLATE_PLAIN);
     check(t, "[" SYSTEM ", {\"role\": \"user\", \"content\": \"Once upon\"}]", NULL, "Be kind\n\nOnce upon");
-    chat_template_destroy(t);
+    mr_chat_template_destroy(t);
 }
 
 static void test_of_a_file(void **state) {
     (void)state;
     gguf_writer *w = gguf_writer_create();
-    chat_template *t = NULL;
+    mr_chat_template *t = NULL;
     mr_gguf *g = NULL;
     mr_err err;
     size_t n;
@@ -114,16 +114,16 @@ static void test_of_a_file(void **state) {
     gguf_writer_str(w, "tokenizer.chat_template.tool_use", "{{ tools[0].function.name }}{{ messages[0].content }}");
     const void *data = gguf_writer_bytes(w, &n);
     expect_ok(mr_gguf_open_memory(data, n, &g, &err), &err);
-    expect_ok(chat_template_load(g, marked, NULL, &t, &err), &err);
+    expect_ok(mr_chat_template_load(g, marked, NULL, &t, &err), &err);
     mr_gguf_close(g);
     gguf_writer_destroy(w);
-    assert_int_equal(chat_template_get_origin(t), CHAT_TEMPLATE_FILE);
+    assert_int_equal(mr_chat_template_get_origin(t), CHAT_TEMPLATE_FILE);
     check(t, "[" USER "]", NULL, "<s>Hi</s>");
     check(t, "[" USER "]", tools_text, "nowHi");
-    expect_says(chat_template_source(t), "bos_token");
-    expect_says(chat_template_source_with_tools(t), "tools[0]");
-    chat_template_destroy(t);
-    expect_fails(chat_template_load(NULL, marked, "\n{% if %}", &t, &err), MR_E_FORMAT, &err,
+    expect_says(mr_chat_template_source(t), "bos_token");
+    expect_says(mr_chat_template_source_with_tools(t), "tools[0]");
+    mr_chat_template_destroy(t);
+    expect_fails(mr_chat_template_load(NULL, marked, "\n{% if %}", &t, &err), MR_E_FORMAT, &err,
                  "chat template: template line 2");
 }
 
@@ -135,7 +135,7 @@ static const char no_system[] = "{% if messages[0].role == 'system' %}{{ raise_e
 
 static void test_contents(void **state) {
     (void)state;
-    chat_template *strings = load(show), *parts = load(show_parts), *merged = load(no_system);
+    mr_chat_template *strings = load(show), *parts = load(show_parts), *merged = load(no_system);
     const char *both = "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": "
                        "\"text\", \"text\": \"b\"}]},"
                        " {\"role\": \"assistant\", \"content\": \"c\"}]";
@@ -154,20 +154,20 @@ static void test_contents(void **state) {
     check_fails(parts, "[{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]", MR_E_UNSUPPORTED,
                 "'image_url'");
     check_fails(strings, "[{\"role\": \"user\", \"content\": [5]}]", MR_E_INVALID, "messages[0].content[0]");
-    chat_template_destroy(strings);
-    chat_template_destroy(parts);
-    chat_template_destroy(merged);
+    mr_chat_template_destroy(strings);
+    mr_chat_template_destroy(parts);
+    mr_chat_template_destroy(merged);
 }
 
 #define CALLS "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}{{ c.function.name }}"
 
 static void test_calls(void **state) {
     (void)state;
-    chat_template *objects = load(CALLS "{{ c.function.arguments|tojson }}{% endfor %};{% endfor %}");
-    chat_template *strings = load(CALLS "{{ '' + c.function.arguments }}{% endfor %};{% endfor %}");
-    chat_template *items = load(
+    mr_chat_template *objects = load(CALLS "{{ c.function.arguments|tojson }}{% endfor %};{% endfor %}");
+    mr_chat_template *strings = load(CALLS "{{ '' + c.function.arguments }}{% endfor %};{% endfor %}");
+    mr_chat_template *items = load(
         CALLS "{% for k, v in c.function.arguments|items %}<{{ k }}={{ v }}>{% endfor %}{% endfor %};{% endfor %}");
-    chat_template *nulls =
+    mr_chat_template *nulls =
         load("{% for m in messages %}{% if m.content is none %}{{ m.tool_calls[0].function.arguments|tojson }}"
              "{% else %}{{ m.content }}{% endif %};{% endfor %}");
     const char *text = "[" USER ", " CALLED("null", "\"{\\\"a\\\": 1}\"") ", " RESULT "]";
@@ -184,24 +184,24 @@ static void test_calls(void **state) {
     check_fails(objects, "[{\"role\": \"assistant\", \"tool_calls\": 3}]", MR_E_INVALID, "messages[0].tool_calls");
     check_fails(objects, "[{\"role\": \"assistant\", \"tool_calls\": [{}]}]", MR_E_INVALID,
                 "tool_calls[0].function.name");
-    chat_template_destroy(objects);
-    chat_template_destroy(strings);
-    chat_template_destroy(items);
-    chat_template_destroy(nulls);
+    mr_chat_template_destroy(objects);
+    mr_chat_template_destroy(strings);
+    mr_chat_template_destroy(items);
+    mr_chat_template_destroy(nulls);
 }
 
 static void test_variables(void **state) {
     (void)state;
-    chat_template *t = load("{{ x }}{{ tools is defined }}{{ add_generation_prompt }}{{ messages|length }}");
+    mr_chat_template *t = load("{{ x }}{{ tools is defined }}{{ add_generation_prompt }}{{ messages|length }}");
     mr_text_buf out = {0};
     mr_err err;
     expect_ok(render(t, "[" USER "]", NULL, "{\"x\": \"y\", \"messages\": 5}", &out, &err), &err);
     assert_string_equal(out.data, "yFalseTrue1");
     mr_text_buf_deinit(&out);
-    chat_template_destroy(t);
+    mr_chat_template_destroy(t);
 }
 
-static void check_with(const chat_template *t, const char *tools, const char *more, const char *want) {
+static void check_with(const mr_chat_template *t, const char *tools, const char *more, const char *want) {
     mr_text_buf out = {0};
     mr_err err = {0};
     expect_ok(render(t, "[" USER "]", tools, more, &out, &err), &err);
@@ -212,28 +212,28 @@ static void check_with(const chat_template *t, const char *tools, const char *mo
 /* A template that decides by itself is left alone; one that takes "not said" for no is told yes. */
 static void test_thinking(void **state) {
     (void)state;
-    chat_template *open = load("{{ messages[0].content }}{% if not enable_thinking %}</think>{% endif %}");
-    chat_template *asks = load("{% if enable_thinking is defined and not enable_thinking %}</think>{% endif %}");
-    chat_template *own = load("{% set enable_thinking = enable_thinking | default(false) %}"
-                              "{% if not enable_thinking %}</think>{% endif %}");
-    chat_template *opt_in = load("{% if enable_thinking %}<think>{% endif %}");
+    mr_chat_template *open = load("{{ messages[0].content }}{% if not enable_thinking %}</think>{% endif %}");
+    mr_chat_template *asks = load("{% if enable_thinking is defined and not enable_thinking %}</think>{% endif %}");
+    mr_chat_template *own = load("{% set enable_thinking = enable_thinking | default(false) %}"
+                                 "{% if not enable_thinking %}</think>{% endif %}");
+    mr_chat_template *opt_in = load("{% if enable_thinking %}<think>{% endif %}");
     check_with(open, NULL, NULL, "Hi");
     check_with(open, NULL, "{\"enable_thinking\": false}", "Hi</think>");
     check_with(asks, NULL, NULL, "");
     check_with(own, NULL, NULL, "</think>");
     check_with(opt_in, NULL, NULL, "");
     check_with(opt_in, NULL, "{\"enable_thinking\": true}", "<think>");
-    chat_template_destroy(open);
-    chat_template_destroy(asks);
-    chat_template_destroy(own);
-    chat_template_destroy(opt_in);
+    mr_chat_template_destroy(open);
+    mr_chat_template_destroy(asks);
+    mr_chat_template_destroy(own);
+    mr_chat_template_destroy(opt_in);
 }
 
 /* The date of today, and on request another one. */
 static void test_date(void **state) {
     (void)state;
-    chat_template *t = load("{{ date_string == strftime_now('%d %b %Y') }}");
-    chat_template *shown = load("{{ date_string }}");
+    mr_chat_template *t = load("{{ date_string == strftime_now('%d %b %Y') }}");
+    mr_chat_template *shown = load("{{ date_string }}");
     mr_text_buf out = {0};
     mr_err err;
     check_with(t, NULL, NULL, "True"); /* one clock for both */
@@ -241,23 +241,23 @@ static void test_date(void **state) {
     expect_ok(render(shown, "[" USER "]", NULL, NULL, &out, &err), &err);
     assert_int_equal(out.len, 11);
     mr_text_buf_deinit(&out);
-    chat_template_destroy(t);
-    chat_template_destroy(shown);
+    mr_chat_template_destroy(t);
+    mr_chat_template_destroy(shown);
 }
 
 /* Of FireFunction's kind: it adds texts that nobody else gives. */
 static void test_functions_as_text(void **state) {
     (void)state;
-    chat_template *t = load("{{ messages[0].content + functions }}{% if datetime|length == 19 %};{% endif %}");
-    chat_template *other = load("{{ messages[0].content }}{{ functions is defined or datetime is defined }}");
+    mr_chat_template *t = load("{{ messages[0].content + functions }}{% if datetime|length == 19 %};{% endif %}");
+    mr_chat_template *other = load("{{ messages[0].content }}{{ functions is defined or datetime is defined }}");
     assert_true(t->plain.can.functions && !other->plain.can.functions);
     check_with(t, NULL, NULL, "Hi[];");
     check_with(t, "[{\"type\": \"function\", \"function\": {\"name\": \"now\"}}]", NULL,
                "Hi[\n    {\n        \"name\": \"now\"\n    }\n];");
     check_with(t, NULL, "{\"functions\": \"none\"}", "Hinone;");
     check_with(other, tools_text, NULL, "HiFalse");
-    chat_template_destroy(t);
-    chat_template_destroy(other);
+    mr_chat_template_destroy(t);
+    mr_chat_template_destroy(other);
 }
 
 /* Each allocation fails once: an error and no leak. */
@@ -265,17 +265,17 @@ static void test_no_memory(void **state) {
     (void)state;
     mr_status status = MR_E_NO_MEMORY;
     for (int64_t n = 0; status != MR_OK; n++) {
-        chat_template *t = NULL;
+        mr_chat_template *t = NULL;
         mr_text_buf out = {0};
         mr_err err = {0};
         assert_true(n < 1000);
         mr_mem_fail_at(n);
-        status = chat_template_load(NULL, marked, show, &t, &err);
+        status = mr_chat_template_load(NULL, marked, show, &t, &err);
         if (status == MR_OK)
             status = render(t, "[" USER "]", NULL, NULL, &out, &err);
         mr_mem_fail_at(-1);
         mr_text_buf_deinit(&out);
-        chat_template_destroy(t);
+        mr_chat_template_destroy(t);
     }
 }
 
@@ -304,7 +304,7 @@ static void check_vector(const char *path) {
     for (size_t i = 0; i < sizeof no_calls / sizeof *no_calls; i++)
         refused |= strstr(path, no_calls[i]) != NULL;
     char *source = read_file(path);
-    chat_template *t = load(source);
+    mr_chat_template *t = load(source);
     for (size_t i = 0; i < (refused ? 2 : 3); i++) {
         mr_text_buf out = {0};
         mr_err err = {0};
@@ -318,7 +318,7 @@ static void check_vector(const char *path) {
     assert_int_equal(t->plain.can.system, !strstr(path, "gemma-2"));
     assert_int_equal(t->plain.can.object_calls, !strstr(path, "functionary-medium-v3.2"));
     assert_true(t->plain.can.strings);
-    chat_template_destroy(t);
+    mr_chat_template_destroy(t);
     free(source);
 }
 

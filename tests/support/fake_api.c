@@ -8,8 +8,8 @@
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
 
-struct api_call {
-    struct api_call *next;
+struct mr_api_call {
+    struct mr_api_call *next;
     char *body;
     void (*wake)(void *ctx);
     void *ctx;
@@ -21,7 +21,7 @@ static struct {
     mr_mutex lock;
     mr_cond more;
     mr_thread *thread;
-    api_call *first;
+    mr_api_call *first;
     int n_calls, n_live, max_live, delay_us, busy_every;
     bool ends;
 } fake;
@@ -30,7 +30,7 @@ static void answer_all(void *ctx) {
     (void)ctx;
     mr_mutex_lock(&fake.lock);
     while (!fake.ends) {
-        api_call *call = fake.first;
+        mr_api_call *call = fake.first;
         if (!call) {
             (void)mr_cond_wait_until(&fake.more, &fake.lock, MR_NEVER);
             continue;
@@ -75,7 +75,7 @@ int fake_api_max_live(void) {
     return fake.max_live;
 }
 
-bool api_endpoint_of(mr_str path, api_endpoint *out) {
+bool mr_api_endpoint_of(mr_str path, mr_api_endpoint *out) {
     *out = API_COMPLETIONS;
     if (mr_str_is(path, "/v1/chat/completions"))
         *out = API_CHAT_COMPLETIONS;
@@ -88,12 +88,13 @@ bool api_endpoint_of(mr_str path, api_endpoint *out) {
     return true;
 }
 
-api_call *api_call_begin(const api *a, api_endpoint endpoint, mr_str body, void (*wake)(void *ctx), void *ctx) {
+mr_api_call *mr_api_call_begin(const mr_api *a, mr_api_endpoint endpoint, mr_str body, void (*wake)(void *ctx),
+                               void *ctx) {
     (void)a;
     (void)endpoint;
-    api_call *call = mr_alloc(sizeof *call);
+    mr_api_call *call = mr_alloc(sizeof *call);
     MR_ASSERT(call);
-    *call = (api_call){.body = mr_strndup(body.data, body.len), .wake = wake, .ctx = ctx, .status = 200};
+    *call = (mr_api_call){.body = mr_strndup(body.data, body.len), .wake = wake, .ctx = ctx, .status = 200};
     MR_ASSERT(call->body);
     mr_mutex_lock(&fake.lock);
     if (++fake.n_calls % fake.busy_every == 0)
@@ -116,7 +117,7 @@ api_call *api_call_begin(const api *a, api_endpoint endpoint, mr_str body, void 
     return call;
 }
 
-api_state api_call_next(api_call *call, mr_text_buf *out) {
+mr_api_state mr_api_call_next(mr_api_call *call, mr_text_buf *out) {
     mr_mutex_lock(&fake.lock);
     bool done = call->done;
     mr_mutex_unlock(&fake.lock);
@@ -130,30 +131,30 @@ api_state api_call_next(api_call *call, mr_text_buf *out) {
     return API_MORE;
 }
 
-int api_call_status(const api_call *call) {
+int mr_api_call_status(const mr_api_call *call) {
     return call->status;
 }
 
-int api_call_retry_after_s(const api_call *call) {
+int mr_api_call_retry_after_s(const mr_api_call *call) {
     (void)call;
     return 0;
 }
 
-bool api_call_broken(const api_call *call) {
+bool mr_api_call_broken(const mr_api_call *call) {
     (void)call;
     return false;
 }
 
-api_call_facts api_call_get_facts(const api_call *call) {
+mr_api_call_facts mr_api_call_get_facts(const mr_api_call *call) {
     (void)call;
-    return (api_call_facts){.prompt_tokens = 2, .generated_tokens = 3};
+    return (mr_api_call_facts){.prompt_tokens = 2, .generated_tokens = 3};
 }
 
-void api_call_end(api_call *call) {
+void mr_api_call_end(mr_api_call *call) {
     if (!call)
         return;
     mr_mutex_lock(&fake.lock);
-    for (api_call **p = &fake.first; *p; p = &(*p)->next)
+    for (mr_api_call **p = &fake.first; *p; p = &(*p)->next)
         if (*p == call) {
             *p = call->next;
             break;

@@ -294,16 +294,16 @@ static void test_waits(void **state) {
     for (int n_takes = 0; n_takes < 4; n_takes++) {
         mr_text_buf out = {0};
         s.service.n_takes = 0;
-        api_call *call =
-            api_call_begin(s.a, API_COMPLETIONS, mr_str_from("{\"prompt\": \"ab\", \"stream\": true}"), NULL, NULL);
-        assert_int_equal(api_call_next(call, &out), API_WAIT);
+        mr_api_call *call =
+            mr_api_call_begin(s.a, API_COMPLETIONS, mr_str_from("{\"prompt\": \"ab\", \"stream\": true}"), NULL, NULL);
+        assert_int_equal(mr_api_call_next(call, &out), API_WAIT);
         assert_int_equal(s.service.n_open, 1);
         for (int i = 0; i < n_takes; i++) {
             s.service.n_takes = 1;
-            assert_int_equal(api_call_next(call, &out), API_MORE);
+            assert_int_equal(mr_api_call_next(call, &out), API_MORE);
         }
-        assert_int_equal(api_call_next(call, &out), n_takes == 3 ? API_END : API_WAIT);
-        api_call_end(call);
+        assert_int_equal(mr_api_call_next(call, &out), n_takes == 3 ? API_END : API_WAIT);
+        mr_api_call_end(call);
         assert_int_equal(s.service.n_open, 0);
         mr_text_buf_deinit(&out);
     }
@@ -392,11 +392,11 @@ static void test_bare_tools(void **state) {
 
 static void test_paths(void **state) {
     (void)state;
-    api_endpoint e = API_TOKENIZE;
-    assert_true(api_endpoint_of(mr_str_from("/v1/chat/completions"), &e) && e == API_CHAT_COMPLETIONS);
-    assert_true(api_endpoint_of(mr_str_from("/completions"), &e) && e == API_COMPLETIONS);
-    assert_true(api_endpoint_of(mr_str_from("/apply-template"), &e) && e == API_APPLY_TEMPLATE);
-    assert_false(api_endpoint_of(mr_str_from("/v1"), &e) || api_endpoint_of(mr_str_from("/v1/models"), &e));
+    mr_api_endpoint e = API_TOKENIZE;
+    assert_true(mr_api_endpoint_of(mr_str_from("/v1/chat/completions"), &e) && e == API_CHAT_COMPLETIONS);
+    assert_true(mr_api_endpoint_of(mr_str_from("/completions"), &e) && e == API_COMPLETIONS);
+    assert_true(mr_api_endpoint_of(mr_str_from("/apply-template"), &e) && e == API_APPLY_TEMPLATE);
+    assert_false(mr_api_endpoint_of(mr_str_from("/v1"), &e) || mr_api_endpoint_of(mr_str_from("/v1/models"), &e));
 }
 
 int main(void) {

@@ -11,7 +11,7 @@
 #include "tests/unit/test_api_support.h"
 
 typedef struct bad_body {
-    api_endpoint endpoint;
+    mr_api_endpoint endpoint;
     const char *body;
     const char *param; /* NULL: null */
     const char *code;  /* likewise */
@@ -202,7 +202,7 @@ static void test_bad_bodies(void **state) {
 }
 
 static const struct {
-    api_endpoint endpoint;
+    mr_api_endpoint endpoint;
     const char *body;
 } good[] = {
     /* What clients send that mean nothing by it. */
@@ -340,7 +340,7 @@ static void test_samplers_arrive(void **state) {
 }
 
 /* Of the prompt the last ids reach the service, and the bos. */
-static void check_truncated(api_scene *s, api_endpoint endpoint, const char *body, int32_t n, int32_t last) {
+static void check_truncated(api_scene *s, mr_api_endpoint endpoint, const char *body, int32_t n, int32_t last) {
     api_result r = api_scene_ask(s, endpoint, body);
     if (r.status != 200)
         fail_msg("%s: %s", body, r.bytes.data);
@@ -416,7 +416,7 @@ static int kind_of(const api_field *f) {
 static bool is_of_kind(const char *name, size_t n, int kind) {
     for (int endpoint = 0; endpoint <= API_APPLY_TEMPLATE; endpoint++)
         for (size_t i = 0; i < API_FIELD_TABLES; i++) {
-            api_field_table t = api_request_fields((api_endpoint)endpoint, i);
+            api_field_table t = api_request_fields((mr_api_endpoint)endpoint, i);
             for (size_t k = 0; k < t.n; k++)
                 if (kind_of(&t.fields[k]) == kind && strlen(t.fields[k].name) == n &&
                     memcmp(t.fields[k].name, name, n) == 0)
@@ -435,7 +435,7 @@ static void test_page_of_fields(void **state) {
     fclose(file);
     for (int endpoint = 0; endpoint <= API_APPLY_TEMPLATE; endpoint++)
         for (size_t i = 0; i < API_FIELD_TABLES; i++) {
-            api_field_table t = api_request_fields((api_endpoint)endpoint, i);
+            api_field_table t = api_request_fields((mr_api_endpoint)endpoint, i);
             for (size_t k = 0; k < t.n; k++) {
                 char quoted[64];
                 mr_str section = section_of(page, headings[kind_of(&t.fields[k])]);
@@ -524,7 +524,7 @@ static void test_hostile_bodies(void **state) {
     };
     for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
         mr_text_buf b = repeated(bodies[i].before, bodies[i].part, bodies[i].n, bodies[i].after);
-        api_endpoint endpoint = strstr(bodies[i].before, "messages") ? API_CHAT_COMPLETIONS : API_COMPLETIONS;
+        mr_api_endpoint endpoint = strstr(bodies[i].before, "messages") ? API_CHAT_COMPLETIONS : API_COMPLETIONS;
         api_result r = api_scene_ask_bytes(&s, endpoint, (mr_str){b.data, b.len});
         if (r.status != bodies[i].status)
             fail_msg("%s...: status %d, %.200s", bodies[i].before, r.status, r.bytes.data);
@@ -539,7 +539,7 @@ static void test_hostile_bodies(void **state) {
 static void test_no_memory(void **state) {
     (void)state;
     static const struct {
-        api_endpoint endpoint;
+        mr_api_endpoint endpoint;
         const char *body;
     } calls[] = {
         {API_COMPLETIONS, "{\"prompt\": [\"ab\", \"b\"], \"n\": 2, \"logprobs\": 2, \"echo\": true, \"stop\": \"x\", "
@@ -559,12 +559,12 @@ static void test_no_memory(void **state) {
         for (int64_t at = 0; failed && at < 5000; at++) {
             mr_text_buf out = {0};
             mr_mem_fail_at(at);
-            api_call *call = api_call_begin(s.a, calls[i].endpoint, mr_str_from(calls[i].body), NULL, NULL);
-            while (call && api_call_next(call, &out) == API_MORE)
+            mr_api_call *call = mr_api_call_begin(s.a, calls[i].endpoint, mr_str_from(calls[i].body), NULL, NULL);
+            while (call && mr_api_call_next(call, &out) == API_MORE)
                 ;
-            failed = !call || api_call_broken(call) || api_call_status(call) != 200 ||
-                     (api_call_streams(call) && strstr(out.data, "error"));
-            api_call_end(call);
+            failed = !call || mr_api_call_broken(call) || mr_api_call_status(call) != 200 ||
+                     (mr_api_call_streams(call) && strstr(out.data, "error"));
+            mr_api_call_end(call);
             mr_mem_fail_at(-1);
             mr_text_buf_deinit(&out);
         }

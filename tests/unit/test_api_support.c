@@ -28,10 +28,10 @@ void api_scene_open_with(api_scene *s, const char *answer, const char *source) {
     mr_err err = {0};
     small_spm(&vocab);
     *s = (api_scene){.tok = small_create(&vocab)};
-    expect_ok(chat_template_load(NULL, s->tok, source, &s->chat, &err), &err);
+    expect_ok(mr_chat_template_load(NULL, s->tok, source, &s->chat, &err), &err);
     s->service = (mr_service){.tok = s->tok, .finish = MR_FINISH_STOP, .n_takes = -1};
     api_scene_say(s, answer);
-    const api_config config = {
+    const mr_api_config config = {
         .service = &s->service,
         .tokenizer = s->tok,
         .chat = s->chat,
@@ -42,35 +42,35 @@ void api_scene_open_with(api_scene *s, const char *answer, const char *source) {
         .n_vocab = SPM_N,
         .n_embd = FAKE_EMBEDDING,
     };
-    expect_ok(api_create(&config, &s->a, &err), &err);
+    expect_ok(mr_api_create(&config, &s->a, &err), &err);
 }
 
 void api_scene_close(api_scene *s) {
     assert_int_equal(s->service.n_open, 0);
     mr_token_buf_deinit(&(mr_token_buf){(int32_t *)s->service.ids, 0, 0});
-    api_destroy(s->a);
-    chat_template_destroy(s->chat);
+    mr_api_destroy(s->a);
+    mr_chat_template_destroy(s->chat);
     mr_tokenizer_destroy(s->tok);
 }
 
-api_result api_scene_ask_bytes(api_scene *s, api_endpoint endpoint, mr_str body) {
+api_result api_scene_ask_bytes(api_scene *s, mr_api_endpoint endpoint, mr_str body) {
     api_result r = {0};
-    api_call *call = api_call_begin(s->a, endpoint, body, no_wake, NULL);
+    mr_api_call *call = mr_api_call_begin(s->a, endpoint, body, no_wake, NULL);
     assert_non_null(call);
-    r.streams = api_call_streams(call);
-    while (api_call_next(call, &r.bytes) == API_MORE)
-        r.status = api_call_status(call);
-    assert_int_equal(api_call_next(call, &r.bytes), API_END);
-    assert_false(api_call_broken(call));
-    r.facts = api_call_get_facts(call);
-    r.retry_after_s = api_call_retry_after_s(call);
-    api_call_end(call);
+    r.streams = mr_api_call_streams(call);
+    while (mr_api_call_next(call, &r.bytes) == API_MORE)
+        r.status = mr_api_call_status(call);
+    assert_int_equal(mr_api_call_next(call, &r.bytes), API_END);
+    assert_false(mr_api_call_broken(call));
+    r.facts = mr_api_call_get_facts(call);
+    r.retry_after_s = mr_api_call_retry_after_s(call);
+    mr_api_call_end(call);
     if (!r.streams && !(r.json = json_loadb(r.bytes.data, r.bytes.len, 0, NULL)))
         fail_msg("no JSON: %s", r.bytes.data);
     return r;
 }
 
-api_result api_scene_ask(api_scene *s, api_endpoint endpoint, const char *body) {
+api_result api_scene_ask(api_scene *s, mr_api_endpoint endpoint, const char *body) {
     return api_scene_ask_bytes(s, endpoint, mr_str_from(body));
 }
 

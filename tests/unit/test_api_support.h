@@ -15,9 +15,9 @@ enum { API_CONTEXT = 2000 };
 
 typedef struct api_scene {
     mr_tokenizer *tok;
-    chat_template *chat;
+    mr_chat_template *chat;
     mr_service service;
-    api *a;
+    mr_api *a;
 } api_scene;
 
 /* Answers of the service are what `answer` encodes to. */
@@ -32,13 +32,13 @@ typedef struct api_result {
     bool streams;
     mr_text_buf bytes;
     json_t *json; /* of an answer that does not stream */
-    api_call_facts facts;
+    mr_api_call_facts facts;
     int retry_after_s;
 } api_result;
 
 /* Runs a call to its end. */
-api_result api_scene_ask(api_scene *s, api_endpoint endpoint, const char *body);
-api_result api_scene_ask_bytes(api_scene *s, api_endpoint endpoint, mr_str body);
+api_result api_scene_ask(api_scene *s, mr_api_endpoint endpoint, const char *body);
+api_result api_scene_ask_bytes(api_scene *s, mr_api_endpoint endpoint, mr_str body);
 void api_result_deinit(api_result *r);
 /* The text at a path such as "choices.0.text"; fails the test where there is none. */
 const char *api_text_at(const json_t *root, const char *path);

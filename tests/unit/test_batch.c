@@ -62,10 +62,10 @@ static mr_text_buf read_file(const char *path) {
     return b;
 }
 
-static void open_input(const char *text, batch_input *in) {
+static void open_input(const char *text, mr_batch_input *in) {
     mr_err err = {0};
     write_file(in_path, text, strlen(text));
-    expect_ok(batch_input_open(in_path, in, &err), &err);
+    expect_ok(mr_batch_input_open(in_path, in, &err), &err);
 }
 
 static void test_members(void **state) {
@@ -113,7 +113,7 @@ static void test_lines(void **state) {
     for (int i = 0; i < N; i++)
         assert_true(mr_text_buf_append(&text, LINES[i].text, strlen(LINES[i].text)) &&
                     mr_text_buf_append(&text, "\n", i + 1 < N));
-    batch_input in;
+    mr_batch_input in;
     open_input(text.data, &in);
     assert_int_equal(in.n, N - 1); /* a blank line is none */
     for (uint32_t i = 0; i < in.n; i++) {
@@ -128,7 +128,7 @@ static void test_lines(void **state) {
                 batch_line_put_id(&in, &in.lines[3], &id) && batch_line_put_id(&in, &in.lines[5], &id) &&
                 batch_line_put_id(&in, &in.lines[N - 2], &id));
     assert_string_equal(id.data, "\"a\"null\"a\"null\"a\\u0000\"");
-    batch_input_close(&in);
+    mr_batch_input_close(&in);
     mr_text_buf_deinit(&id);
     mr_text_buf_deinit(&text);
 }
@@ -150,7 +150,7 @@ static void test_lines_of_prompts(void **state) {
     for (int i = 0; i < N; i++)
         assert_true(mr_text_buf_append(&text, "\n", 1) &&
                     mr_text_buf_append(&text, LINES[i].text, strlen(LINES[i].text)));
-    batch_input in;
+    mr_batch_input in;
     open_input(text.data, &in);
     assert_int_equal(in.n, N);
     for (uint32_t i = 0; i < in.n; i++) {
@@ -160,13 +160,13 @@ static void test_lines_of_prompts(void **state) {
         assert_string_equal(id.data, LINES[i].id);
         mr_text_buf_deinit(&id);
     }
-    batch_input_close(&in);
+    mr_batch_input_close(&in);
     mr_text_buf_deinit(&text);
 }
 
 static void test_order(void **state) {
     (void)state;
-    batch_input in;
+    mr_batch_input in;
     uint32_t *order, n;
     open_input(
         "{\"custom_id\":\"1\",\"body\":{\"max_tokens\":3,\"messages\":[\"b\"]}}\n{\"x\n"
@@ -179,7 +179,7 @@ static void test_order(void **state) {
     assert_int_equal(n, 4);
     assert_memory_equal(order, WANT, sizeof WANT);
     mr_free(order);
-    batch_input_close(&in);
+    mr_batch_input_close(&in);
 }
 
 /* Requests of several kinds, some of them bad. */
@@ -213,23 +213,23 @@ static bool never(void *ctx) {
     return false;
 }
 
-static mr_status work(bool (*stops)(void *), void *ctx, batch_counts *counts, mr_err *err) {
-    batch_input in = {0};
-    batch_results results = {.fd = -1};
-    mr_status status = batch_input_open(in_path, &in, err);
+static mr_status work(bool (*stops)(void *), void *ctx, mr_batch_counts *counts, mr_err *err) {
+    mr_batch_input in = {0};
+    mr_batch_results results = {.fd = -1};
+    mr_status status = mr_batch_input_open(in_path, &in, err);
     if (status == MR_OK)
-        status = batch_results_open(out_path, &in, &results, err);
-    batch_config config = {
+        status = mr_batch_results_open(out_path, &in, &results, err);
+    mr_batch_config config = {
         .input = &in, .results = &results, .max_live = 32, .max_tokens = 5, .stops = stops, .ctx = ctx};
     if (status == MR_OK)
-        status = batch_run(&config, counts, err);
-    batch_results_close(&results);
-    batch_input_close(&in);
+        status = mr_batch_run(&config, counts, err);
+    mr_batch_results_close(&results);
+    mr_batch_input_close(&in);
     return status;
 }
 
 static void work_to_the_end(int n_lines) {
-    batch_counts counts;
+    mr_batch_counts counts;
     mr_err err = {0};
     expect_ok(work(never, NULL, &counts, &err), &err);
     assert_int_equal(counts.n_lines, n_lines);
@@ -369,7 +369,7 @@ static void test_torn_results(void **state) {
 }
 
 static void expect_refused(const char *words) {
-    batch_counts counts;
+    mr_batch_counts counts;
     mr_err err = {0};
     mr_text_buf before = read_file(out_path);
     assert_int_not_equal(work(never, NULL, &counts, &err), MR_OK);
@@ -404,14 +404,14 @@ static void test_foreign_results(void **state) {
     text.data[5] = 's';
     write_file(in_path, text.data, text.len);
     unlink(out_path);
-    batch_input in;
-    batch_results held;
+    mr_batch_input in;
+    mr_batch_results held;
     mr_err err;
-    expect_ok(batch_input_open(in_path, &in, &err), &err);
-    expect_ok(batch_results_open(out_path, &in, &held, &err), &err);
+    expect_ok(mr_batch_input_open(in_path, &in, &err), &err);
+    expect_ok(mr_batch_results_open(out_path, &in, &held, &err), &err);
     expect_refused("another program");
-    batch_results_close(&held);
-    batch_input_close(&in);
+    mr_batch_results_close(&held);
+    mr_batch_input_close(&in);
     fake_api_stop();
     mr_text_buf_deinit(&results);
     mr_text_buf_deinit(&text);
@@ -422,13 +422,13 @@ static void test_full_disk(void **state) {
     (void)state;
     enum { N = 300 };
     mr_text_buf text = make_input(N);
-    batch_input in;
-    batch_results results;
+    mr_batch_input in;
+    mr_batch_results results;
     mr_err err;
     write_file(in_path, text.data, text.len);
     unlink(out_path);
-    expect_ok(batch_input_open(in_path, &in, &err), &err);
-    expect_ok(batch_results_open(out_path, &in, &results, &err), &err);
+    expect_ok(mr_batch_input_open(in_path, &in, &err), &err);
+    expect_ok(mr_batch_results_open(out_path, &in, &results, &err), &err);
     struct rlimit before, full;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     full = before;
@@ -442,14 +442,14 @@ static void test_full_disk(void **state) {
     signal(SIGXFSZ, handler);
     assert_int_equal(failed, MR_E_IO);
     expect_ok(batch_results_sync(&results, &err), &err);
-    batch_results_close(&results);
-    batch_input_close(&in);
-    expect_ok(batch_input_open(in_path, &in, &err), &err);
-    expect_ok(batch_results_open(out_path, &in, &results, &err), &err);
+    mr_batch_results_close(&results);
+    mr_batch_input_close(&in);
+    expect_ok(mr_batch_input_open(in_path, &in, &err), &err);
+    expect_ok(mr_batch_results_open(out_path, &in, &results, &err), &err);
     assert_int_equal(results.n_found, N);
     assert_int_equal(results.n_cut_bytes, 0);
-    batch_results_close(&results);
-    batch_input_close(&in);
+    mr_batch_results_close(&results);
+    mr_batch_input_close(&in);
     mr_text_buf_deinit(&text);
 }
 
@@ -466,7 +466,7 @@ static void test_stop(void **state) {
     fake_api_start(200, 99);
     int n_stops = 0;
     for (mr_status status = MR_E_CANCELLED; status != MR_OK; n_stops++) {
-        batch_counts counts;
+        mr_batch_counts counts;
         mr_err err = {0};
         int turns = 8;
         assert_true(n_stops < 200);
@@ -479,7 +479,7 @@ static void test_stop(void **state) {
     static const char FAILS[] = "tell me\nfail now\n";
     write_file(in_path, FAILS, sizeof FAILS - 1);
     unlink(out_path);
-    batch_counts counts;
+    mr_batch_counts counts;
     mr_err err = {0};
     assert_int_equal(work(never, NULL, &counts, &err), MR_E_UNAVAILABLE);
     mr_text_buf left = read_file(out_path);
@@ -503,7 +503,7 @@ static void test_kills(void **state) {
         pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0) {
-            batch_counts counts;
+            mr_batch_counts counts;
             mr_err err;
             fake_api_start(60, 999);
             _exit(work(never, NULL, &counts, &err) != MR_OK);

@@ -18,7 +18,7 @@
 enum { NEVER_BUSY = 1 << 30 };
 
 static char folder[] = "/tmp/millrace-store-XXXXXX";
-static batch_store *store;
+static mr_batch_store *store;
 
 static int setup(void **state) {
     (void)state;
@@ -35,21 +35,21 @@ static int teardown(void **state) {
 static void start(int delay_us, bool works) {
     mr_err err;
     fake_api_start(delay_us, NEVER_BUSY);
-    expect_ok(batch_store_create(folder, &store, &err), &err);
+    expect_ok(mr_batch_store_create(folder, &store, &err), &err);
     if (works)
-        expect_ok(batch_store_start(store, NULL, 4, &err), &err);
+        expect_ok(mr_batch_store_start(store, NULL, 4, &err), &err);
 }
 
 static void stop(void) {
-    batch_store_stop(store);
-    batch_store_destroy(store);
+    mr_batch_store_stop(store);
+    mr_batch_store_destroy(store);
     fake_api_stop();
 }
 
 /* The answer's object; its status is checked. */
 static json_t *ask(const char *method, const char *path, const char *body, int status) {
-    batch_answer a;
-    batch_store_answer(store, method, path, mr_str_from(body), &a);
+    mr_batch_answer a;
+    mr_batch_store_answer(store, method, path, mr_str_from(body), &a);
     if (a.status != status)
         fail_msg("%s %s: %d, %s", method, path, a.status, a.body.data ? a.body.data : "");
     json_t *object = json_loadb(a.body.data, a.body.len, 0, NULL);
@@ -122,10 +122,10 @@ static int count(const json_t *batch, const char *key) {
 
 static void check_output(const json_t *batch, int n_lines) {
     char path[100];
-    batch_answer a;
+    mr_batch_answer a;
     int n = 0;
     snprintf(path, sizeof path, "/v1/files/%s/content", text_at(batch, "output_file_id"));
-    batch_store_answer(store, "GET", path, (mr_str){0}, &a);
+    mr_batch_store_answer(store, "GET", path, (mr_str){0}, &a);
     assert_int_equal(a.status, 200);
     for (size_t i = 0; i < a.body.len; i++)
         n += a.body.data[i] == '\n';
@@ -209,9 +209,9 @@ static void test_restart(void **state) {
     start(0, false);
     json_decref(wait_for(id, "in_progress")); /* nobody works at it */
     mr_err err;
-    batch_store *other = NULL;
-    expect_fails(batch_store_create(folder, &other, &err), MR_E_IO, &err, "another server");
-    expect_ok(batch_store_start(store, NULL, 4, &err), &err);
+    mr_batch_store *other = NULL;
+    expect_fails(mr_batch_store_create(folder, &other, &err), MR_E_IO, &err, "another server");
+    expect_ok(mr_batch_store_start(store, NULL, 4, &err), &err);
     json_t *batch = wait_for(id, "completed");
     assert_int_equal(count(batch, "completed"), 300);
     check_output(batch, 300);

@@ -42,7 +42,7 @@ static void add(sums *s, const char *text, size_t n) {
     assert_true(mr_text_buf_append(&s->text, text, n));
 }
 
-static mr_status take(void *ctx, const chat_delta *d, mr_err *err) {
+static mr_status take(void *ctx, const mr_chat_delta *d, mr_err *err) {
     sums *s = ctx;
     (void)err;
     if (s->last == CHAT_REASONING && d->kind != CHAT_REASONING)
@@ -90,33 +90,33 @@ static int teardown(void **state) {
     return 0;
 }
 
-static chat_output *make(const sample *c, bool with_tools, sums *s) {
-    chat_output *o = NULL;
+static mr_chat_output *make(const sample *c, bool with_tools, sums *s) {
+    mr_chat_output *o = NULL;
     mr_err err;
-    chat_output_desc desc = {.format = chat_format_of(mr_str_from(c->template_source)),
-                             .prompt = mr_str_from(c->prompt ? c->prompt : ""),
-                             .tools = with_tools ? tools : NULL,
-                             .request_id = mr_str_from("chatcmpl-1"),
-                             .on_delta = take,
-                             .ctx = s};
+    mr_chat_output_desc desc = {.format = mr_chat_format_of(mr_str_from(c->template_source)),
+                                .prompt = mr_str_from(c->prompt ? c->prompt : ""),
+                                .tools = with_tools ? tools : NULL,
+                                .request_id = mr_str_from("chatcmpl-1"),
+                                .on_delta = take,
+                                .ctx = s};
     *s = (sums){.last = CHAT_CONTENT};
-    expect_ok(chat_output_create(&desc, &o, &err), &err);
+    expect_ok(mr_chat_output_create(&desc, &o, &err), &err);
     return o;
 }
 
-static void push(chat_output *o, const char *text, size_t n) {
+static void push(mr_chat_output *o, const char *text, size_t n) {
     mr_err err;
-    expect_ok(chat_output_push(o, (mr_str){text, n}, &err), &err);
+    expect_ok(mr_chat_output_push(o, (mr_str){text, n}, &err), &err);
 }
 
-static void finish(chat_output *o, sums *s) {
+static void finish(mr_chat_output *o, sums *s) {
     mr_err err;
-    expect_ok(chat_output_end(o, &err), &err);
+    expect_ok(mr_chat_output_end(o, &err), &err);
     assert_int_equal(chat_output_n_calls(o), s->n_begun);
     assert_int_equal(s->n_begun, s->n_ended);
     if (s->last == CHAT_REASONING)
         add(s, ")", 1);
-    chat_output_destroy(o);
+    mr_chat_output_destroy(o);
 }
 
 static void expect(const sample *c, sums *s, const char *how, size_t at) {
@@ -129,7 +129,7 @@ static void expect(const sample *c, sums *s, const char *how, size_t at) {
 /* The text up to n, in one piece and byte by byte: the same. */
 static void check_ended(const sample *c, size_t n) {
     sums a, b;
-    chat_output *o = make(c, true, &a);
+    mr_chat_output *o = make(c, true, &a);
     push(o, c->text, n);
     finish(o, &a);
     o = make(c, true, &b);
@@ -144,7 +144,7 @@ static void check_ended(const sample *c, size_t n) {
 static void check(const sample *c) {
     size_t n = strlen(c->text);
     sums s;
-    chat_output *o = make(c, true, &s);
+    mr_chat_output *o = make(c, true, &s);
     push(o, c->text, n);
     finish(o, &s);
     expect(c, &s, "in one piece", n);
@@ -319,7 +319,7 @@ static void test_without_tools(void **state) {
     sample c = {HERMES, "", "<think>a</think>\n<tool_call>\n{\"name\": \"f\"}</tool_call>",
                 "R(a)<tool_call>\n{\"name\": \"f\"}</tool_call>"};
     sums s;
-    chat_output *o = make(&c, false, &s);
+    mr_chat_output *o = make(&c, false, &s);
     push(o, c.text, strlen(c.text));
     finish(o, &s);
     expect(&c, &s, "without tools", 0);
@@ -339,7 +339,7 @@ static void test_long_texts(void **state) {
     sample c = {HERMES, "", text, want};
     check_ended(&c, strlen(text));
     sums s;
-    chat_output *o = make(&c, true, &s);
+    mr_chat_output *o = make(&c, true, &s);
     push(o, text, strlen(text));
     finish(o, &s);
     expect(&c, &s, "long", 0);
@@ -355,7 +355,7 @@ static void test_ids(void **state) {
     sample c = {HERMES, "", "<tool_call>{\"name\":\"f\"}{\"name\":\"f\"}</tool_call>", ""};
     sums s[2];
     for (int round = 0; round < 2; round++) {
-        chat_output *o = make(&c, true, &s[round]);
+        mr_chat_output *o = make(&c, true, &s[round]);
         push(o, c.text, strlen(c.text));
         finish(o, &s[round]);
         assert_int_equal(s[round].n_begun, 2);
@@ -420,7 +420,7 @@ static void test_templates(void **state) {
             skip();
         size_t n = fread(source, 1, sizeof source, f);
         fclose(f);
-        chat_format format = chat_format_of((mr_str){source, n});
+        mr_chat_format format = mr_chat_format_of((mr_str){source, n});
         assert_int_equal(format.native_calls, *TEMPLATES[i].form != 0);
         if (strcmp(chat_format_name(format), *TEMPLATES[i].form ? TEMPLATES[i].form : "hermes") != 0)
             fail_msg("%s is taken for %s", path, chat_format_name(format));
@@ -433,19 +433,19 @@ static void test_no_memory(void **state) {
     for (int64_t i = 0; i < 40; i++) {
         mr_err err;
         sums s = {.last = CHAT_CONTENT};
-        chat_output *o = NULL;
-        chat_output_desc desc = {
-            .format = chat_format_of(mr_str_from(c.template_source)), .tools = tools, .on_delta = take, .ctx = &s};
+        mr_chat_output *o = NULL;
+        mr_chat_output_desc desc = {
+            .format = mr_chat_format_of(mr_str_from(c.template_source)), .tools = tools, .on_delta = take, .ctx = &s};
         assert_true(mr_text_buf_reserve(&s.text, 1000));
         mr_mem_fail_at(i);
-        mr_status status = chat_output_create(&desc, &o, &err);
+        mr_status status = mr_chat_output_create(&desc, &o, &err);
         if (status == MR_OK)
-            status = chat_output_push(o, mr_str_from(c.text), &err);
+            status = mr_chat_output_push(o, mr_str_from(c.text), &err);
         mr_mem_fail_at(-1);
         assert_true(status == MR_OK || (status == MR_E_NO_MEMORY && err.text[0]));
         assert_true(i > 0 || status == MR_E_NO_MEMORY);
         assert_true(i < 39 || status == MR_OK);
-        chat_output_destroy(o);
+        mr_chat_output_destroy(o);
         mr_text_buf_deinit(&s.text);
     }
 }

@@ -27,7 +27,7 @@ static void test_instruct(void **state) {
                                "{\"role\": \"tool\", \"tool_call_id\": \"1\", \"content\": \"done\"}]",
                                0, NULL);
     json_t *before = json_deep_copy(given), *messages = json_copy(given);
-    expect_ok(chat_tools_instruct(messages, list, &err), &err);
+    expect_ok(mr_chat_tools_instruct(messages, list, &err), &err);
     assert_int_equal(json_array_size(messages), 4);
     assert_memory_equal(content_of(messages, 0), "Be kind.\n\n", 10);
     expect_says(content_of(messages, 0),
@@ -40,7 +40,7 @@ static void test_instruct(void **state) {
     assert_true(json_equal(given, before));
     json_decref(messages);
     messages = json_loads("[{\"role\": \"user\", \"content\": \"Go\"}]", 0, NULL);
-    expect_ok(chat_tools_instruct(messages, list, &err), &err);
+    expect_ok(mr_chat_tools_instruct(messages, list, &err), &err);
     assert_int_equal(json_array_size(messages), 2);
     assert_int_equal(strncmp(content_of(messages, 0), "You can call", 12), 0);
     json_decref(messages);
@@ -57,7 +57,7 @@ static void test_instruct_refuses(void **state) {
         mr_err err;
         json_t *messages = json_pack("[{s:s, s:s}, {s:s, s:o}]", "role", "user", "content", "Go", "role", "assistant",
                                      "tool_calls", json_loads(CALLS[i], 0, NULL));
-        assert_int_equal(chat_tools_instruct(messages, list, &err), MR_E_INVALID);
+        assert_int_equal(mr_chat_tools_instruct(messages, list, &err), MR_E_INVALID);
         assert_string_equal(err.text, "messages[1].tool_calls[0].function.name: must be a string");
         json_decref(messages);
     }
@@ -222,7 +222,7 @@ static void check_arguments(const parsed *p) {
     json_decref(a);
 }
 
-static mr_status take(void *ctx, const chat_delta *d, mr_err *err) {
+static mr_status take(void *ctx, const mr_chat_delta *d, mr_err *err) {
     parsed *p = ctx;
     (void)err;
     p->has_content = p->has_content || d->kind == CHAT_CONTENT;
@@ -238,16 +238,16 @@ static mr_status take(void *ctx, const chat_delta *d, mr_err *err) {
     return MR_OK;
 }
 
-static parsed parse(chat_format format, const char *prompt, mr_str text) {
+static parsed parse(mr_chat_format format, const char *prompt, mr_str text) {
     parsed p = {0};
-    chat_output *o = NULL;
+    mr_chat_output *o = NULL;
     mr_err err;
-    const chat_output_desc desc = {
+    const mr_chat_output_desc desc = {
         .format = format, .prompt = mr_str_from(prompt), .tools = tools, .on_delta = take, .ctx = &p};
-    expect_ok(chat_output_create(&desc, &o, &err), &err);
-    expect_ok(chat_output_push(o, text, &err), &err);
-    expect_ok(chat_output_end(o, &err), &err);
-    chat_output_destroy(o);
+    expect_ok(mr_chat_output_create(&desc, &o, &err), &err);
+    expect_ok(mr_chat_output_push(o, text, &err), &err);
+    expect_ok(mr_chat_output_end(o, &err), &err);
+    mr_chat_output_destroy(o);
     mr_text_buf_deinit(&p.arguments);
     return p;
 }
@@ -255,12 +255,12 @@ static parsed parse(chat_format format, const char *prompt, mr_str text) {
 static mr_grammar *make_grammar(int form, const char *name, bool parallel, mr_text_buf *gbnf) {
     mr_grammar *g = NULL;
     mr_err err = {0};
-    const chat_tools_desc desc = {.format = chat_format_of(mr_str_from(FORMS[form].source)),
-                                  .tools = tools,
-                                  .name = name,
-                                  .parallel = parallel,
-                                  .prompt = mr_str_from(FORMS[form].prompt)};
-    if (chat_tools_grammar(&desc, gbnf, &err) != MR_OK ||
+    const mr_chat_tools_desc desc = {.format = mr_chat_format_of(mr_str_from(FORMS[form].source)),
+                                     .tools = tools,
+                                     .name = name,
+                                     .parallel = parallel,
+                                     .prompt = mr_str_from(FORMS[form].prompt)};
+    if (mr_chat_tools_grammar(&desc, gbnf, &err) != MR_OK ||
         mr_grammar_parse((mr_str){gbnf->data, gbnf->len}, &g, &err) != MR_OK)
         fail_msg("%s: %s\n%s", FORMS[form].source, err.text, gbnf->data ? gbnf->data : "");
     return g;
@@ -274,8 +274,8 @@ static void check_form(int form, const char *name, bool parallel) {
         mr_text_buf_clear(&text);
         if (!random_text(g, seed, &text))
             continue;
-        parsed p =
-            parse(chat_format_of(mr_str_from(FORMS[form].source)), FORMS[form].prompt, (mr_str){text.data, text.len});
+        parsed p = parse(mr_chat_format_of(mr_str_from(FORMS[form].source)), FORMS[form].prompt,
+                         (mr_str){text.data, text.len});
         if (p.n_calls < 1 || p.has_content || (!parallel && p.n_calls > 1) || (name && strcmp(name, p.name) != 0))
             fail_msg("%s: %d calls%s in\n%s\nby\n%s", FORMS[form].source, p.n_calls,
                      p.has_content ? " and content" : "", text.data, gbnf.data);
@@ -318,9 +318,9 @@ static void test_refused(void **state) {
         mr_text_buf gbnf = {0};
         mr_err err = {0};
         json_t *list = json_loads(CASES[i].tools, 0, NULL);
-        const chat_tools_desc desc = {
-            .format = chat_format_of(mr_str_from(CASES[i].source)), .tools = list, .name = CASES[i].name};
-        assert_int_equal(chat_tools_grammar(&desc, &gbnf, &err), CASES[i].status);
+        const mr_chat_tools_desc desc = {
+            .format = mr_chat_format_of(mr_str_from(CASES[i].source)), .tools = list, .name = CASES[i].name};
+        assert_int_equal(mr_chat_tools_grammar(&desc, &gbnf, &err), CASES[i].status);
         expect_says(err.text, CASES[i].words);
         assert_int_equal(gbnf.len, 0);
         mr_text_buf_deinit(&gbnf);

@@ -36,45 +36,45 @@ static mr_tokenizer *make_tokenizer(void) {
 
 static mr_tokenizer *tok;
 
-static void push(output_text *t, int32_t id) {
+static void push(mr_output_text *t, int32_t id) {
     mr_err err;
-    expect_ok(output_text_push(t, id, &err), &err);
+    expect_ok(mr_output_text_push(t, id, &err), &err);
 }
 
 /* The bytes of text as tokens, as long as it is not stopped. What may be shown never shrinks. */
-static void push_bytes(output_text *t, const char *text) {
+static void push_bytes(mr_output_text *t, const char *text) {
     for (; *text && !t->stopped; text++) {
-        size_t before = output_text_ready(t);
+        size_t before = mr_output_text_ready(t);
         push(t, (unsigned char)*text);
-        assert_true(output_text_ready(t) >= before);
+        assert_true(mr_output_text_ready(t) >= before);
     }
 }
 
-static void check(const output_text *t, const char *text, size_t ready, bool stopped) {
+static void check(const mr_output_text *t, const char *text, size_t ready, bool stopped) {
     assert_string_equal(t->text.data ? t->text.data : "", text);
-    assert_int_equal(output_text_ready(t), ready);
+    assert_int_equal(mr_output_text_ready(t), ready);
     assert_int_equal(t->stopped, stopped);
 }
 
-static output_text begin(const char *const *stops, int32_t n) {
-    output_text t;
-    output_text_init(&t, tok, MR_DECODE_CONTINUES, stops, n);
+static mr_output_text begin(const char *const *stops, int32_t n) {
+    mr_output_text t;
+    mr_output_text_init(&t, tok, MR_DECODE_CONTINUES, stops, n);
     return t;
 }
 
 static void test_without_stops(void **state) {
     (void)state;
-    output_text t = begin(NULL, 0);
+    mr_output_text t = begin(NULL, 0);
     push_bytes(&t, "one");
     push(&t, ABC);
     check(&t, "oneabc", 6, false);
-    output_text_deinit(&t);
+    mr_output_text_deinit(&t);
 }
 
 static void test_stop_over_tokens(void **state) {
     (void)state;
     const char *const stops[] = {"\nUser:"};
-    output_text t = begin(stops, 1);
+    mr_output_text t = begin(stops, 1);
     push_bytes(&t, "yes");
     push(&t, NEWLINE_USER);
     check(&t, "yes\nUser", 3, false); /* may still become the stop text */
@@ -82,13 +82,13 @@ static void test_stop_over_tokens(void **state) {
     check(&t, "yes", 3, true);
     push_bytes(&t, "more");
     check(&t, "yes", 3, true);
-    output_text_deinit(&t);
+    mr_output_text_deinit(&t);
 }
 
 static void test_almost_a_stop(void **state) {
     (void)state;
     const char *const stops[] = {"aab"};
-    output_text t = begin(stops, 1);
+    mr_output_text t = begin(stops, 1);
     push_bytes(&t, "aa");
     check(&t, "aa", 0, false);
     push_bytes(&t, "a"); /* the first a can no longer be part of it */
@@ -97,53 +97,53 @@ static void test_almost_a_stop(void **state) {
     check(&t, "aaac", 4, false);
     push_bytes(&t, "aaab");
     check(&t, "aaaca", 5, true);
-    output_text_deinit(&t);
+    mr_output_text_deinit(&t);
 }
 
 static void test_stop_inside_a_token(void **state) {
     (void)state;
     const char *const stops[] = {"b"};
-    output_text t = begin(stops, 1);
+    mr_output_text t = begin(stops, 1);
     push_bytes(&t, "x");
     push(&t, ABC);
     check(&t, "xa", 2, true);
-    output_text_deinit(&t);
+    mr_output_text_deinit(&t);
 }
 
 /* The same text ends at the same place however tokens cut it. */
 static void test_several_stops(void **state) {
     (void)state;
     const char *const stops[] = {"abc", "b", "zab"};
-    output_text t = begin(stops, 3), u = begin(stops, 3), v = begin(stops, 3);
+    mr_output_text t = begin(stops, 3), u = begin(stops, 3), v = begin(stops, 3);
     push(&t, ABC);
     check(&t, "a", 1, true); /* "b" is complete before "abc" */
     push_bytes(&u, "abc");
     check(&u, "a", 1, true);
     push_bytes(&v, "yzab");
     check(&v, "y", 1, true); /* "b" and "zab" end together: the longer one */
-    output_text_deinit(&t);
-    output_text_deinit(&u);
-    output_text_deinit(&v);
+    mr_output_text_deinit(&t);
+    mr_output_text_deinit(&u);
+    mr_output_text_deinit(&v);
 }
 
 static void test_end_shows_what_was_held(void **state) {
     (void)state;
     const char *const stops[] = {"abcd"};
-    output_text t = begin(stops, 1);
+    mr_output_text t = begin(stops, 1);
     mr_err err;
     push_bytes(&t, "xabc");
     check(&t, "xabc", 1, false);
-    expect_ok(output_text_end(&t, &err), &err);
+    expect_ok(mr_output_text_end(&t, &err), &err);
     check(&t, "xabc", 4, false);
     push_bytes(&t, "d"); /* nothing comes after the end */
     check(&t, "xabc", 4, false);
-    output_text_deinit(&t);
+    mr_output_text_deinit(&t);
 }
 
 static void test_characters(void **state) {
     (void)state;
     const char *const stops[] = {"\xC3\xA9"}; /* e with acute */
-    output_text t = begin(stops, 1), u = begin(stops, 1);
+    mr_output_text t = begin(stops, 1), u = begin(stops, 1);
     mr_err err;
     push_bytes(&t, "caf\xC3");
     check(&t, "caf", 3, false);
@@ -152,20 +152,20 @@ static void test_characters(void **state) {
     push_bytes(&t, "\xC3\xA9");
     check(&t, "caf\xC3\xA8.", 6, true);
     push_bytes(&u, "x\xE2\x82");
-    expect_ok(output_text_end(&u, &err), &err);
+    expect_ok(mr_output_text_end(&u, &err), &err);
     check(&u, "x\xEF\xBF\xBD", 4, false);
-    output_text_deinit(&t);
-    output_text_deinit(&u);
+    mr_output_text_deinit(&t);
+    mr_output_text_deinit(&u);
 }
 
 static void test_ids_without_text(void **state) {
     (void)state;
-    output_text t = begin(NULL, 0);
+    mr_output_text t = begin(NULL, 0);
     push(&t, N);
     push(&t, N + 1000);
     push(&t, -1);
     check(&t, "", 0, false);
-    output_text_deinit(&t);
+    mr_output_text_deinit(&t);
 }
 
 static int setup(void **state) {

@@ -10,15 +10,15 @@
 #include "tests/support/test.h"
 
 /* What shows(p) writes to standard error. */
-static void capture(void (*shows)(progress *p), char *out, size_t size) {
+static void capture(void (*shows)(mr_progress *p), char *out, size_t size) {
     FILE *file = tmpfile();
     int saved = dup(STDERR_FILENO);
-    progress p;
+    mr_progress p;
     assert_non_null(file);
     assert_true(saved >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0);
-    progress_begin(&p);
+    mr_progress_begin(&p);
     shows(&p);
-    progress_end(&p);
+    mr_progress_end(&p);
     fflush(stderr);
     assert_true(dup2(saved, STDERR_FILENO) >= 0);
     close(saved);
@@ -27,11 +27,11 @@ static void capture(void (*shows)(progress *p), char *out, size_t size) {
     fclose(file);
 }
 
-static void show_three(progress *p) {
-    progress_show(p, "measuring: 0 of 2");
-    progress_show(p, "measuring: 0 of 2");
-    progress_show(p, "measuring: 1 of 2");
-    progress_show(p, "measuring: 1 of 2");
+static void show_three(mr_progress *p) {
+    mr_progress_show(p, "measuring: 0 of 2");
+    mr_progress_show(p, "measuring: 0 of 2");
+    mr_progress_show(p, "measuring: 1 of 2");
+    mr_progress_show(p, "measuring: 1 of 2");
 }
 
 static void test_nothing_is_said_twice(void **state) {
@@ -43,13 +43,13 @@ static void test_nothing_is_said_twice(void **state) {
 
 static void test_lines_are_seconds_apart(void **state) {
     (void)state;
-    progress p;
-    progress_begin(&p);
-    assert_false(progress_is_due(&p));
+    mr_progress p;
+    mr_progress_begin(&p);
+    assert_false(mr_progress_is_due(&p));
     assert_true(p.next_ns > mr_clock_now_ns());
     p.next_ns = 0;
-    assert_true(progress_is_due(&p));
-    assert_false(progress_is_due(&p));
+    assert_true(mr_progress_is_due(&p));
+    assert_false(mr_progress_is_due(&p));
 }
 
 int main(void) {

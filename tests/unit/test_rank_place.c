@@ -28,14 +28,14 @@ static int in_child(int (*body)(const void *ctx), const void *ctx) {
 /* "NAME=VALUE" one after the other, ended by NULL. */
 typedef struct place_case {
     const char *env[8];
-    rank_place want;
+    mr_rank_place want;
 } place_case;
 
 static int check_place(const void *ctx) {
     const place_case *c = ctx;
     for (int i = 0; c->env[i]; i++)
         putenv((char *)(uintptr_t)c->env[i]);
-    rank_place p = rank_place_get();
+    mr_rank_place p = mr_rank_place_get();
     return p.rank == c->want.rank && p.n_ranks == c->want.n_ranks && p.local_rank == c->want.local_rank &&
                    p.n_local == c->want.n_local
                ? 0
@@ -105,7 +105,7 @@ static int32_t *const all = cores_of_host.cpu_ids;
 static int32_t n_all;
 
 static rank_share share_of(int32_t local_rank, int32_t n_local) {
-    rank_place place = {local_rank, n_local, local_rank, n_local};
+    mr_rank_place place = {local_rank, n_local, local_rank, n_local};
     rank_share s;
     rank_place_share(&place, &s);
     return s;
@@ -237,7 +237,7 @@ static void test_divisions(void **state) {
         mr_cores cores = {.n = d->n_seen, .n_cpus = 2 * d->n_seen, .n_all = 8, .n_all_cpus = 16};
         for (int32_t k = 0; k < d->n_seen; k++)
             cores.cpu_ids[k] = 10 + k;
-        rank_place place = {d->local_rank, d->n_local, d->local_rank, d->n_local};
+        mr_rank_place place = {d->local_rank, d->n_local, d->local_rank, d->n_local};
         rank_share s;
         rank_place_divide(&place, &cores, d->usable, d->chosen, &s);
         if (s.n_cpus != d->n_cpus || s.n_cores != d->n_cores)

@@ -22,28 +22,28 @@ static double first_token_ms(const bench_test *t) {
 /* --- Table ------------------------------------------------------------------------------------------------------- */
 
 /* foretold: there is a column for what was expected. */
-static void add_row(const bench_test *t, bool foretold, output_table *table) {
-    output_table_cell(table, "%s", test_name(t));
-    output_table_cell(table, "%" PRId32, t->rows);
-    output_table_cell(table, "%" PRId32, t->depth);
-    output_table_cell(table, "%" PRId32, t->sequences);
-    output_table_cell(table, "%" PRId32, t->threads);
-    output_table_cell(table, "%" PRId32, t->n_stages);
-    output_table_cell(table, "%s", output_rounded(t->median.rate, (char[OUTPUT_ROUNDED_TEXT]){0}));
-    output_table_cell(table, "%s to %s", output_rounded(t->low, (char[OUTPUT_ROUNDED_TEXT]){0}),
-                      output_rounded(t->high, (char[OUTPUT_ROUNDED_TEXT]){0}));
+static void add_row(const bench_test *t, bool foretold, mr_output_table *table) {
+    mr_output_table_cell(table, "%s", test_name(t));
+    mr_output_table_cell(table, "%" PRId32, t->rows);
+    mr_output_table_cell(table, "%" PRId32, t->depth);
+    mr_output_table_cell(table, "%" PRId32, t->sequences);
+    mr_output_table_cell(table, "%" PRId32, t->threads);
+    mr_output_table_cell(table, "%" PRId32, t->n_stages);
+    mr_output_table_cell(table, "%s", mr_output_rounded(t->median.rate, (char[OUTPUT_ROUNDED_TEXT]){0}));
+    mr_output_table_cell(table, "%s to %s", mr_output_rounded(t->low, (char[OUTPUT_ROUNDED_TEXT]){0}),
+                         mr_output_rounded(t->high, (char[OUTPUT_ROUNDED_TEXT]){0}));
     if (t->median.share < 0)
-        output_table_cell(table, "-");
+        mr_output_table_cell(table, "-");
     else if (t->is_synthetic)
-        output_table_cell(table, "%.1f %% busy", 1e2 * t->median.share);
+        mr_output_table_cell(table, "%.1f %% busy", 1e2 * t->median.share);
     else
-        output_table_cell(table, "%.1f %% of %s", 1e2 * t->median.share, t->decode ? "read" : t->products);
+        mr_output_table_cell(table, "%.1f %% of %s", 1e2 * t->median.share, t->decode ? "read" : t->products);
     if (has_first_token_ms(t))
-        output_table_cell(table, "%s ms", output_rounded(first_token_ms(t), (char[OUTPUT_ROUNDED_TEXT]){0}));
+        mr_output_table_cell(table, "%s ms", mr_output_rounded(first_token_ms(t), (char[OUTPUT_ROUNDED_TEXT]){0}));
     else
-        output_table_cell(table, "-");
+        mr_output_table_cell(table, "-");
     if (foretold)
-        output_table_cell(table, "%s", output_rounded(t->expected, (char[OUTPUT_ROUNDED_TEXT]){0}));
+        mr_output_table_cell(table, "%s", mr_output_rounded(t->expected, (char[OUTPUT_ROUNDED_TEXT]){0}));
 }
 
 /* A line for each number of threads, below the table. */
@@ -54,7 +54,7 @@ static bool add_limits(const bench_test *tests, int32_t n, mr_text_buf *out) {
         int32_t threads = tests[i].threads * tests[i].n_stages;
         if (l->read_bytes <= 0 || (i > 0 && tests[i - 1].threads == tests[i].threads))
             continue;
-        ok = output_printf(
+        ok = mr_output_printf(
             out, "%slimits of %" PRId32 " %s: read loop %.1f GB/s; %.0f G products/s of int8, %.0f G of f32\n",
             i == 0 ? "\n" : "", threads, threads == 1 ? "thread" : "threads", 1e-9 * l->read_bytes,
             1e-9 * l->int8_products, 1e-9 * l->f32_products);
@@ -66,21 +66,21 @@ mr_status bench_print_table(const bench_test *tests, int32_t n, mr_err *err) {
     static const char *const HEADS[] = {"test",   "rows",     "depth",  "sequences", "threads",
                                         "stages", "tokens/s", "spread", "share",     "first token"};
     bool foretold = n > 0 && tests[0].expected > 0;
-    output_table table = {.align = foretold ? "lrrrrrrrrrr" : "lrrrrrrrrr"};
+    mr_output_table table = {.align = foretold ? "lrrrrrrrrrr" : "lrrrrrrrrr"};
     mr_text_buf text = {0};
     for (size_t i = 0; i < sizeof HEADS / sizeof HEADS[0]; i++)
-        output_table_cell(&table, "%s", HEADS[i]);
+        mr_output_table_cell(&table, "%s", HEADS[i]);
     if (foretold)
-        output_table_cell(&table, "expected");
+        mr_output_table_cell(&table, "expected");
     for (int32_t i = 0; i < n; i++)
         add_row(&tests[i], foretold, &table);
-    mr_status status = output_table_print(&table, &text, err);
+    mr_status status = mr_output_table_print(&table, &text, err);
     if (status == MR_OK && !add_limits(tests, n, &text))
         status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for a text");
     if (status == MR_OK)
-        status = output_write(text.data, text.len, err);
+        status = mr_output_write(text.data, text.len, err);
     mr_text_buf_deinit(&text);
-    output_table_deinit(&table);
+    mr_output_table_deinit(&table);
     return status;
 }
 
@@ -144,16 +144,16 @@ mr_status bench_print_json(const bench_test *tests, int32_t n, int32_t repeats, 
             return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the results");
         }
     }
-    return output_json_print(root, err);
+    return mr_output_json_print(root, err);
 }
 
 /* A field that is not known is empty. No name or text has a comma. */
 static bool csv_value(mr_text_buf *out, const json_t *v) {
     if (json_is_string(v))
-        return output_printf(out, "%s", json_string_value(v));
+        return mr_output_printf(out, "%s", json_string_value(v));
     if (json_is_integer(v))
-        return output_printf(out, "%lld", (long long)json_integer_value(v));
-    return v && (json_is_null(v) || output_printf(out, "%.9g", json_real_value(v)));
+        return mr_output_printf(out, "%lld", (long long)json_integer_value(v));
+    return v && (json_is_null(v) || mr_output_printf(out, "%.9g", json_real_value(v)));
 }
 
 mr_status bench_print_csv(const bench_test *tests, int32_t n, int32_t repeats, mr_err *err) {
@@ -163,15 +163,15 @@ mr_status bench_print_csv(const bench_test *tests, int32_t n, int32_t repeats, m
         field fields[MAX_FIELDS];
         int n_fields = list_fields(&tests[i], repeats, fields);
         for (int f = 0; f < n_fields && i == 0; f++)
-            ok = ok && output_printf(&text, "%s%s", f ? "," : "", fields[f].name);
-        ok = ok && (i > 0 || output_printf(&text, "\n"));
+            ok = ok && mr_output_printf(&text, "%s%s", f ? "," : "", fields[f].name);
+        ok = ok && (i > 0 || mr_output_printf(&text, "\n"));
         for (int f = 0; f < n_fields; f++) {
-            ok = ok && (f == 0 || output_printf(&text, ",")) && csv_value(&text, fields[f].value);
+            ok = ok && (f == 0 || mr_output_printf(&text, ",")) && csv_value(&text, fields[f].value);
             json_decref(fields[f].value);
         }
-        ok = ok && output_printf(&text, "\n");
+        ok = ok && mr_output_printf(&text, "\n");
     }
-    mr_status status = ok ? output_write(text.data ? text.data : "", text.len, err)
+    mr_status status = ok ? mr_output_write(text.data ? text.data : "", text.len, err)
                           : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the results");
     mr_text_buf_deinit(&text);
     return status;

@@ -48,7 +48,7 @@ static bool on_token(void *ctx, const mr_token_event *event) {
     }
     if (r->end_ns == 0 && (event->finish == MR_FINISH_LENGTH || r->n_tokens >= enough))
         r->end_ns = event->time_ns;
-    return interrupt_seen() || (r->test->decode && r->end_ns != 0);
+    return mr_interrupt_seen() || (r->test->decode && r->end_ns != 0);
 }
 
 static mr_status submit(mr_job *job, int32_t vocab_size, int32_t *ids, int32_t sequence, bench_run *r, mr_err *err) {
@@ -68,14 +68,14 @@ static mr_status submit(mr_job *job, int32_t vocab_size, int32_t *ids, int32_t s
 
 mr_status bench_run_once(mr_job *job, int32_t vocab_size, int32_t *ids, const bench_test *t, bench_run *r,
                          mr_err *err) {
-    mr_status status = interrupt_seen() ? mr_err_set(err, MR_E_CANCELLED, "%s", "") : MR_OK;
+    mr_status status = mr_interrupt_seen() ? mr_err_set(err, MR_E_CANCELLED, "%s", "") : MR_OK;
     *r = (bench_run){.test = t};
     for (int32_t i = 0; i < t->sequences && status == MR_OK; i++)
         status = submit(job, vocab_size, ids, i, r, err);
     r->start_ns = mr_clock_now_ns();
     if (status == MR_OK)
         status = mr_job_run(job, err);
-    if (status == MR_OK && interrupt_seen())
+    if (status == MR_OK && mr_interrupt_seen())
         status = mr_err_set(err, MR_E_CANCELLED, "%s", "");
     if (status == MR_OK && r->err.status != MR_OK) {
         *err = r->err;

@@ -20,7 +20,7 @@ enum {
 /* All tests, and the session for one number of threads. */
 typedef struct bench {
     mr_options options; /* the user's, with that number; lists are borrowed */
-    cmd_session session;
+    mr_session session;
     bench_work work;
     mr_cpu_limits limits; /* zeros: not known */
     bench_test *tests;
@@ -49,17 +49,17 @@ static void summarise(const bench *b, bench_test *t) {
 
 static void note(const bench_test *t) {
     char at[48] = "", expected[64] = "", rate[OUTPUT_ROUNDED_TEXT];
-    (void)output_rounded(t->median.rate, rate);
+    (void)mr_output_rounded(t->median.rate, rate);
     if (t->expected > 0)
         snprintf(expected, sizeof expected, ", expected were %s",
-                 output_rounded(t->expected, (char[OUTPUT_ROUNDED_TEXT]){0}));
+                 mr_output_rounded(t->expected, (char[OUTPUT_ROUNDED_TEXT]){0}));
     if (t->depth > 0)
         snprintf(at, sizeof at, " at depth %" PRId32, t->depth);
     if (t->decode)
-        output_note("decode of %" PRId32 " tokens, %" PRId32 " at once%s: %s tokens/s%s", t->rows, t->sequences, at,
-                    rate, expected);
+        mr_output_note("decode of %" PRId32 " tokens, %" PRId32 " at once%s: %s tokens/s%s", t->rows, t->sequences, at,
+                       rate, expected);
     else
-        output_note("prefill of %" PRId32 " tokens%s: %s tokens/s%s", t->rows, at, rate, expected);
+        mr_output_note("prefill of %" PRId32 " tokens%s: %s tokens/s%s", t->rows, at, rate, expected);
 }
 
 static mr_status run_once(bench *b, const bench_test *t, mr_err *err) {
@@ -80,8 +80,8 @@ static mr_status run_test(bench *b, bench_test *t, mr_err *err) {
     if (status != MR_OK)
         return status;
     summarise(b, t);
-    t->expected = t->decode ? cmd_facts_decode_rate(&b->session, t->sequences, t->depth + t->rows / 2)
-                            : cmd_facts_prefill_rate(&b->session, t->rows, t->depth);
+    t->expected = t->decode ? mr_session_facts_decode_rate(&b->session, t->sequences, t->depth + t->rows / 2)
+                            : mr_session_facts_prefill_rate(&b->session, t->rows, t->depth);
     note(t);
     b->n_done++;
     return MR_OK;
@@ -114,9 +114,9 @@ static int32_t steps_until_all_decode(const bench *b, int32_t sequences, int32_t
 /* Without --chunk and --ctx both are large enough for the tests, as far as the model goes. */
 static void choose_sizes(bench *b) {
     const mr_option_value *v = b->options.values;
-    cmd_session *s = &b->session;
+    mr_session *s = &b->session;
     int32_t batch = largest(&v[MR_OPTION_BENCH_BATCH]), depth = largest(&v[MR_OPTION_BENCH_DEPTH]);
-    cmd_session_widen_chunk(s, batch);
+    mr_session_widen_chunk(s, batch);
     if (v[MR_OPTION_CTX].given || depth == 0)
         return;
     int32_t most = s->info.context_length < MR_MAX_CONTEXT ? s->info.context_length : MR_MAX_CONTEXT;
@@ -128,7 +128,7 @@ static void choose_sizes(bench *b) {
 
 /* The length that a list asks for; a default shrinks to what the context holds beside `more` tokens. */
 static mr_status fit(const bench *b, mr_option_id id, int32_t wanted, int32_t more, int32_t *out, mr_err *err) {
-    const cmd_session *s = &b->session;
+    const mr_session *s = &b->session;
     int32_t room = s->ctx > more ? s->ctx - more : 0;
     if (wanted > room && mr_options_given(&b->options, id))
         return mr_err_set(err, MR_E_INVALID,
@@ -202,14 +202,14 @@ static mr_status list_tests(bench *b, mr_err *err) {
 
 /* Every sequence of a test has to be live at once, so the KV cache cannot be smaller. */
 static mr_status size(bench *b, mr_err *err) {
-    cmd_session_needs needs = {.max_sequences = 1};
+    mr_session_needs needs = {.max_sequences = 1};
     int32_t longest = 1;
     int64_t chunk = b->session.chunk;
     for (int32_t i = b->n_done; i < b->n; i++) {
         const bench_test *t = &b->tests[i];
         int32_t n_prompt = bench_prompt_tokens(t);
         int64_t rows = (int64_t)n_prompt * t->sequences,
-                kv = t->sequences * cmd_session_whole_blocks(n_prompt + bench_new_tokens(t));
+                kv = t->sequences * mr_session_whole_blocks(n_prompt + bench_new_tokens(t));
         if (t->sequences > chunk && mr_options_given(&b->options, MR_OPTION_CHUNK))
             return mr_err_set(err, MR_E_INVALID,
                               "-b: %" PRId32 " sequences are more than the %" PRId64
@@ -224,7 +224,7 @@ static mr_status size(bench *b, mr_err *err) {
     b->ids = mr_alloc_array((size_t)longest, sizeof *b->ids);
     if (!b->ids)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a prompt of %" PRId32 " tokens", longest);
-    return cmd_session_size(&b->session, &needs, err);
+    return mr_session_size(&b->session, &needs, err);
 }
 
 static const double QUIET_SHARE = 0.85; /* mr_cpu_limits.core_share where nothing else wants the cores, at least */
@@ -239,9 +239,10 @@ static mr_status read_limits(bench *b, mr_err *err) {
     for (int32_t i = b->n_done; i < b->n; i++)
         b->tests[i].limits = limits;
     if (limits.core_share > 0 && limits.core_share < QUIET_SHARE)
-        output_note("this machine is busy with other programs (the loops had a core for %.0f %% of the time): limits, "
-                    "shares and rates say little",
-                    1e2 * limits.core_share);
+        mr_output_note(
+            "this machine is busy with other programs (the loops had a core for %.0f %% of the time): limits, "
+            "shares and rates say little",
+            1e2 * limits.core_share);
     return status;
 }
 
@@ -254,9 +255,9 @@ static mr_status run_tests(bench *b, mr_err *err) {
 
 /* All tests with one number of threads; n_threads 0: as the session chooses. */
 static mr_status run_session(bench *b, int32_t n_threads, mr_err *err) {
-    cmd_session *s = &b->session;
+    mr_session *s = &b->session;
     b->options.values[MR_OPTION_THREADS] = (mr_option_value){.given = n_threads > 0, .number = n_threads};
-    mr_status status = cmd_session_open(&b->options, s, err);
+    mr_status status = mr_session_open(&b->options, s, err);
     if (status == MR_OK) {
         b->work = bench_work_of(s->gguf, &s->info, s->kv_type);
         b->work.synthetic = s->plan.synthetic ? &s->plan : NULL;
@@ -272,12 +273,12 @@ static mr_status run_session(bench *b, int32_t n_threads, mr_err *err) {
     s->on_step = bench_run_on_step;
     s->on_step_ctx = &b->run;
     if (status == MR_OK)
-        status = cmd_session_start(s, err);
+        status = mr_session_start(s, err);
     if (status == MR_OK)
         status = run_tests(b, err);
     if (status == MR_OK)
-        status = cmd_session_stop(s, err);
-    cmd_session_close(s);
+        status = mr_session_stop(s, err);
+    mr_session_close(s);
     mr_free(b->ids);
     b->ids = NULL;
     return status;
@@ -303,9 +304,9 @@ static mr_status check_options(const mr_options *o, mr_err *err) {
         if (mr_options_given(o, OF_LOADS[i]))
             return mr_err_set(err, MR_E_INVALID, "--%s is of --load, which was not given",
                               mr_option_spec_of(OF_LOADS[i])->flag);
-    if (n > 1 && (rank_place_get().n_ranks > 1 || mr_options_given(o, MR_OPTION_TRACE)))
+    if (n > 1 && (mr_rank_place_get().n_ranks > 1 || mr_options_given(o, MR_OPTION_TRACE)))
         return mr_err_set(err, MR_E_INVALID, "-t: %" PRId32 " numbers of threads, but %s; hint: one number", n,
-                          rank_place_get().n_ranks > 1 ? "ranks have one" : "--trace writes one file");
+                          mr_rank_place_get().n_ranks > 1 ? "ranks have one" : "--trace writes one file");
     return MR_OK;
 }
 

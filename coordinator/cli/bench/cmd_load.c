@@ -56,7 +56,7 @@ static mr_status make_load(const mr_options *o, mr_load *out, mr_err *err) {
     if (!path)
         return mr_load_make(&poisson, out, err);
     mr_text_buf text = {0};
-    mr_status status = prompt_file_read(path, PROMPT_FILE_MAX_BYTES, &text, err);
+    mr_status status = mr_prompt_file_read(path, PROMPT_FILE_MAX_BYTES, &text, err);
     if (status == MR_OK)
         status = mr_load_parse((mr_str){text.data, text.len}, path, out, err);
     mr_text_buf_deinit(&text);
@@ -66,7 +66,7 @@ static mr_status make_load(const mr_options *o, mr_load *out, mr_err *err) {
 /* --- The session ------------------------------------------------------------------------------------------------- */
 
 /* Without --ctx the context is large enough for the load, as far as the model goes. */
-static mr_status size(cmd_session *s, const mr_load *load, mr_err *err) {
+static mr_status size(mr_session *s, const mr_load *load, mr_err *err) {
     int32_t prompt, longest;
     mr_load_longest(load, &prompt, &longest);
     int32_t most = s->info.context_length < MR_MAX_CONTEXT ? s->info.context_length : MR_MAX_CONTEXT;
@@ -81,11 +81,11 @@ static mr_status size(cmd_session *s, const mr_load *load, mr_err *err) {
     if (mr_options_given(s->options, MR_OPTION_SEQUENCES))
         n = mr_options_number(s->options, MR_OPTION_SEQUENCES);
     n = n < load->n ? n : load->n;
-    cmd_session_needs needs = {.max_rows = n * longest,
-                               .max_sequences = (int32_t)n,
-                               .kv_tokens = n * cmd_session_whole_blocks(longest),
-                               .min_kv_tokens = cmd_session_whole_blocks(longest)};
-    return cmd_session_size(s, &needs, err);
+    mr_session_needs needs = {.max_rows = n * longest,
+                              .max_sequences = (int32_t)n,
+                              .kv_tokens = n * mr_session_whole_blocks(longest),
+                              .min_kv_tokens = mr_session_whole_blocks(longest)};
+    return mr_session_size(s, &needs, err);
 }
 
 /* What a stage of the plan, ctx, sleeps. */
@@ -94,7 +94,7 @@ static int64_t synthetic_ns(void *ctx, int32_t stage, const mr_virtual_work *wor
     return s->synthetic_fixed_ns + work->n_rows * s->synthetic_row_ns;
 }
 
-static mr_status make_virtual(cmd_session *s, mr_err *err) {
+static mr_status make_virtual(mr_session *s, mr_err *err) {
     double gbps =
         mr_options_given(s->options, MR_OPTION_HOP_GBPS) ? mr_options_real(s->options, MR_OPTION_HOP_GBPS) : 0;
     mr_virtual_cluster_config config = {
@@ -109,10 +109,10 @@ static mr_status make_virtual(cmd_session *s, mr_err *err) {
     return mr_virtual_cluster_create(&config, &s->cluster.simulated, err);
 }
 
-static mr_status print_report(cmd_session *s, const mr_load *load, mr_err *err) {
+static mr_status print_report(mr_session *s, const mr_load *load, mr_err *err) {
     mr_load_summary summary;
     mr_job_stop(s->job);
-    mr_status status = cmd_session_stop(s, err);
+    mr_status status = mr_session_stop(s, err);
     if (status == MR_OK)
         status = mr_load_summarise(load, &summary, err);
     if (status != MR_OK)
@@ -123,14 +123,14 @@ static mr_status print_report(cmd_session *s, const mr_load *load, mr_err *err) 
 }
 
 /* An interrupted load prints what has come. */
-static mr_status run(cmd_session *s, mr_load *load, mr_err *err) {
+static mr_status run(mr_session *s, mr_load *load, mr_err *err) {
     mr_status status = s->options->command == MR_COMMAND_SIMULATE ? make_virtual(s, err) : MR_OK;
     if (status == MR_OK)
-        status = cmd_session_start(s, err);
+        status = mr_session_start(s, err);
     if (status != MR_OK)
         return status;
     mr_status ran = mr_load_run(load, s->job, s->info.vocab_size, err);
-    if (ran != MR_OK && !(ran == MR_E_CANCELLED && interrupt_seen()))
+    if (ran != MR_OK && !(ran == MR_E_CANCELLED && mr_interrupt_seen()))
         return ran;
     status = print_report(s, load, err);
     return status == MR_OK ? ran : status;
@@ -138,7 +138,7 @@ static mr_status run(cmd_session *s, mr_load *load, mr_err *err) {
 
 mr_status cmd_load(const mr_options *options, mr_err *err) {
     mr_options own = *options; /* lists are borrowed */
-    cmd_session s = {0};
+    mr_session s = {0};
     mr_load load = {0};
     const mr_option_value *threads = &options->values[MR_OPTION_BENCH_THREADS];
     if (threads->n == 1)
@@ -147,12 +147,12 @@ mr_status cmd_load(const mr_options *options, mr_err *err) {
     if (status == MR_OK)
         status = make_load(options, &load, err);
     if (status == MR_OK)
-        status = cmd_session_open(&own, &s, err);
+        status = mr_session_open(&own, &s, err);
     if (status == MR_OK)
         status = size(&s, &load, err);
     if (status == MR_OK)
         status = run(&s, &load, err);
-    cmd_session_close(&s);
+    mr_session_close(&s);
     mr_load_end(&load);
     return status;
 }

@@ -14,44 +14,45 @@ static double rate_of(const mr_load_summary *s) {
 
 /* --- Tables ------------------------------------------------------------------------------------------------------ */
 
-static void add_percentiles(output_table *t, const char *name, const mr_percentiles *p) {
+static void add_percentiles(mr_output_table *t, const char *name, const mr_percentiles *p) {
     const double seconds[] = {p->p50, p->p90, p->p99, p->max};
-    output_table_cell(t, "%s", name);
+    mr_output_table_cell(t, "%s", name);
     for (size_t i = 0; i < sizeof seconds / sizeof seconds[0]; i++)
         if (p->n > 0)
-            output_table_cell(t, "%.1f ms", 1e3 * seconds[i]);
+            mr_output_table_cell(t, "%.1f ms", 1e3 * seconds[i]);
         else
-            output_table_cell(t, "-");
+            mr_output_table_cell(t, "-");
 }
 
 mr_status load_report_print_tables(const mr_load *load, const mr_load_summary *s, const mr_job *job, int32_t n_stages,
                                    mr_err *err) {
-    output_table t = {.align = "lrrrr"};
+    mr_output_table t = {.align = "lrrrr"};
     mr_text_buf text = {0};
-    output_table_cell(&t, "%s", "");
-    output_table_cell(&t, "p50");
-    output_table_cell(&t, "p90");
-    output_table_cell(&t, "p99");
-    output_table_cell(&t, "max");
+    mr_output_table_cell(&t, "%s", "");
+    mr_output_table_cell(&t, "p50");
+    mr_output_table_cell(&t, "p90");
+    mr_output_table_cell(&t, "p99");
+    mr_output_table_cell(&t, "max");
     add_percentiles(&t, "time to first token", &s->first_token);
     add_percentiles(&t, "between tokens", &s->between_tokens);
-    t.failed |= !output_printf(&text,
-                               "%" PRId32 " of %" PRId32 " requests done, %" PRId32 " failed; %" PRId64
-                               " tokens in %.2f s, %.1f tokens/s\n",
-                               s->n_done, load->n, s->n_failed, s->n_tokens, s->seconds, rate_of(s));
+    t.failed |= !mr_output_printf(&text,
+                                  "%" PRId32 " of %" PRId32 " requests done, %" PRId32 " failed; %" PRId64
+                                  " tokens in %.2f s, %.1f tokens/s\n",
+                                  s->n_done, load->n, s->n_failed, s->n_tokens, s->seconds, rate_of(s));
     if (s->sustained > 0)
-        t.failed |= !output_printf(&text,
-                                   "overloaded: %.3g requests arrive in a second and %.3g at most can be answered, so "
-                                   "that waits grow without end\n",
-                                   s->arrived, s->sustained);
-    mr_status status = output_table_print(&t, &text, err);
-    output_table_deinit(&t);
-    if (status == MR_OK && !output_printf(&text, "\n"))
+        t.failed |=
+            !mr_output_printf(&text,
+                              "overloaded: %.3g requests arrive in a second and %.3g at most can be answered, so "
+                              "that waits grow without end\n",
+                              s->arrived, s->sustained);
+    mr_status status = mr_output_table_print(&t, &text, err);
+    mr_output_table_deinit(&t);
+    if (status == MR_OK && !mr_output_printf(&text, "\n"))
         status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for a text");
     if (status == MR_OK)
-        status = trace_shares_print(job, n_stages, &text, err);
+        status = mr_trace_shares_print(job, n_stages, &text, err);
     if (status == MR_OK)
-        status = output_write(text.data, text.len, err);
+        status = mr_output_write(text.data, text.len, err);
     mr_text_buf_deinit(&text);
     return status;
 }
@@ -114,5 +115,5 @@ mr_status load_report_print_json(const mr_load *load, const mr_load_summary *s, 
                              "sustained_requests_per_second", s->sustained > 0 ? json_real(s->sustained) : json_null(),
                              "time_to_first_token_ms", percentiles(&s->first_token), "time_between_tokens_ms",
                              percentiles(&s->between_tokens), "stages", stages(job, n_stages), "each", requests(load));
-    return output_json_print(root, err);
+    return mr_output_json_print(root, err);
 }

@@ -4,14 +4,14 @@
 #include "coordinator/serving/wire/api_json.h"
 #include "engine/base/clock.h"
 
-static json_t *envelope(const api_call *call, const char *object, json_t *choices) {
+static json_t *envelope(const mr_api_call *call, const char *object, json_t *choices) {
     return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", call->id, "object", object, "created",
                      (json_int_t)call->created_s, "model", call->a->config.model, "system_fingerprint",
                      call->a->config.fingerprint, "choices", choices);
 }
 
-static json_t *usage(const api_call *call) {
-    api_call_facts f = api_call_get_facts(call);
+static json_t *usage(const mr_api_call *call) {
+    mr_api_call_facts f = mr_api_call_get_facts(call);
     return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)f.prompt_tokens, "completion_tokens",
                      (json_int_t)f.generated_tokens, "total_tokens", (json_int_t)(f.prompt_tokens + f.generated_tokens),
                      "prompt_tokens_details", "cached_tokens", (json_int_t)f.cached_tokens);
@@ -19,8 +19,8 @@ static json_t *usage(const api_call *call) {
 
 /* As llama-server gives them: from the first choice's beginning to the first token, and from there to the last token of
  * all. */
-static json_t *timings(const api_call *call) {
-    api_call_facts f = api_call_get_facts(call);
+static json_t *timings(const mr_api_call *call) {
+    mr_api_call_facts f = mr_api_call_get_facts(call);
     int64_t begin_ns = 0, end_ns = 0;
     for (int32_t i = 0; i < call->n_choices; i++) {
         const api_choice *c = &call->choices[i];
@@ -42,16 +42,16 @@ static json_t *timings(const api_call *call) {
                      predicted_ms > 0 ? (double)predicted_n * 1e3 / predicted_ms : 0.0);
 }
 
-bool api_answer_whole(api_call *call, mr_text_buf *out) {
+bool api_answer_whole(mr_api_call *call, mr_text_buf *out) {
     if (call->request.endpoint == API_EMBEDDINGS)
-        return api_json_write(api_embeddings_answer(call), out);
+        return mr_api_json_write(api_embeddings_answer(call), out);
     bool is_chat = call->request.endpoint == API_CHAT_COMPLETIONS;
     json_t *choices = json_array();
     for (int32_t i = 0; i < call->n_choices; i++)
-        choices = api_json_add(choices, api_choice_whole(&call->choices[i]));
+        choices = mr_api_json_add(choices, api_choice_whole(&call->choices[i]));
     json_t *answer = envelope(call, is_chat ? "chat.completion" : "text_completion", choices);
-    answer = api_json_put(answer, "usage", usage(call));
-    return api_json_write(api_json_put(answer, "timings", timings(call)), out);
+    answer = mr_api_json_put(answer, "usage", usage(call));
+    return mr_api_json_write(mr_api_json_put(answer, "timings", timings(call)), out);
 }
 
 static bool event(json_t *value, mr_text_buf *out) {
@@ -60,20 +60,20 @@ static bool event(json_t *value, mr_text_buf *out) {
         json_decref(value);
         return false;
     }
-    if (api_json_write(value, out) && mr_text_buf_append(out, "\n\n", 2))
+    if (mr_api_json_write(value, out) && mr_text_buf_append(out, "\n\n", 2))
         return true;
     out->len = before;
     return false;
 }
 
-static json_t *chunk(const api_call *call, json_t *choice) {
+static json_t *chunk(const mr_api_call *call, json_t *choice) {
     bool is_chat = call->request.endpoint == API_CHAT_COMPLETIONS;
     json_t *value = envelope(call, is_chat ? "chat.completion.chunk" : "text_completion",
-                             choice ? api_json_add(json_array(), choice) : NULL);
-    return call->request.include_usage ? api_json_put(value, "usage", json_null()) : value;
+                             choice ? mr_api_json_add(json_array(), choice) : NULL);
+    return call->request.include_usage ? mr_api_json_put(value, "usage", json_null()) : value;
 }
 
-bool api_answer_events(api_call *call, api_choice *c, mr_text_buf *out) {
+bool api_answer_events(mr_api_call *call, api_choice *c, mr_text_buf *out) {
     if (c->is_chat && !c->role_said && !event(chunk(call, api_choice_role(c)), out))
         return false;
     if (api_choice_has_news(c) && !event(chunk(call, api_choice_news(c)), out))
@@ -84,20 +84,20 @@ bool api_answer_events(api_call *call, api_choice *c, mr_text_buf *out) {
     int32_t n_running = 0;
     for (int32_t i = 0; i < call->n_choices; i++)
         n_running += call->choices[i].finish == MR_FINISH_NONE;
-    return event(n_running == 0 ? api_json_put(last, "timings", timings(call)) : last, out);
+    return event(n_running == 0 ? mr_api_json_put(last, "timings", timings(call)) : last, out);
 }
 
-static bool write_usage(const api_call *call, mr_text_buf *out) {
+static bool write_usage(const mr_api_call *call, mr_text_buf *out) {
     const char *object = call->request.endpoint == API_CHAT_COMPLETIONS ? "chat.completion.chunk" : "text_completion";
-    return event(api_json_put(envelope(call, object, json_array()), "usage", usage(call)), out);
+    return event(mr_api_json_put(envelope(call, object, json_array()), "usage", usage(call)), out);
 }
 
-static bool write_error(const api_call *call, mr_text_buf *out) {
-    return mr_text_buf_append(out, "data: ", 6) && api_error_write(&call->error, out) &&
+static bool write_error(const mr_api_call *call, mr_text_buf *out) {
+    return mr_text_buf_append(out, "data: ", 6) && mr_api_error_write(&call->error, out) &&
            mr_text_buf_append(out, "\n\n", 2);
 }
 
-bool api_answer_last(api_call *call, mr_text_buf *out) {
+bool api_answer_last(mr_api_call *call, mr_text_buf *out) {
     static const char done[] = "data: [DONE]\n\n";
     if (call->error.status ? !write_error(call, out) : call->request.include_usage && !write_usage(call, out))
         return false;

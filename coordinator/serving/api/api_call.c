@@ -14,7 +14,7 @@ enum {
     UNAVAILABLE_RETRY_S = 5,
 };
 
-static mr_status read_vocabulary(api *a, mr_err *err) {
+static mr_status read_vocabulary(mr_api *a, mr_err *err) {
     const mr_tokenizer *tok = a->config.tokenizer;
     a->longest_token_bytes = 1;
     for (int32_t id = 0; id < mr_tokenizer_n_tokens(tok); id++) {
@@ -28,8 +28,8 @@ static mr_status read_vocabulary(api *a, mr_err *err) {
     return MR_OK;
 }
 
-mr_status api_create(const api_config *config, api **out, mr_err *err) {
-    api *a = mr_alloc(sizeof *a);
+mr_status mr_api_create(const mr_api_config *config, mr_api **out, mr_err *err) {
+    mr_api *a = mr_alloc(sizeof *a);
     if (!a)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the api");
     a->config = *config;
@@ -39,20 +39,20 @@ mr_status api_create(const api_config *config, api **out, mr_err *err) {
     if (status == MR_OK)
         *out = a;
     else
-        api_destroy(a);
+        mr_api_destroy(a);
     return status;
 }
 
-void api_destroy(api *a) {
+void mr_api_destroy(mr_api *a) {
     if (a)
         mr_token_buf_deinit(&a->end_ids);
     mr_free(a);
 }
 
-bool api_endpoint_of(mr_str path, api_endpoint *out) {
+bool mr_api_endpoint_of(mr_str path, mr_api_endpoint *out) {
     static const struct {
         const char *path;
-        api_endpoint endpoint;
+        mr_api_endpoint endpoint;
     } known[] = {
         {"/completions", API_COMPLETIONS}, {"/chat/completions", API_CHAT_COMPLETIONS},
         {"/embeddings", API_EMBEDDINGS},   {"/tokenize", API_TOKENIZE},
@@ -69,7 +69,7 @@ bool api_endpoint_of(mr_str path, api_endpoint *out) {
 }
 
 /* "chatcmpl-" and letters that nobody has had before. */
-static void make_id(api_call *call, const char *prefix) {
+static void make_id(mr_api_call *call, const char *prefix) {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
     uint8_t random[API_ID_LETTERS] = {0};
     if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
@@ -80,18 +80,18 @@ static void make_id(api_call *call, const char *prefix) {
         call->id[n + i] = letters[random[i] & 63];
 }
 
-static void choose_seed(api_call *call) {
+static void choose_seed(mr_api_call *call) {
     call->seed = (uint64_t)call->request.seed;
     if (call->request.seed == -1 && getrandom(&call->seed, sizeof call->seed, 0) != (ssize_t)sizeof call->seed)
         call->seed = (uint64_t)call->begun_ns;
 }
 
-static bool no_memory(api_call *call) {
-    return api_error_set(&call->error, 503, NULL, NULL, "no memory for the request");
+static bool no_memory(mr_api_call *call) {
+    return mr_api_error_set(&call->error, 503, NULL, NULL, "no memory for the request");
 }
 
 /* Echoes stand in front of the text: as it was written, or as its ids read. */
-static bool begin_echo(api_call *call, api_choice *c, const api_prompt *prompt) {
+static bool begin_echo(mr_api_call *call, api_choice *c, const api_prompt *prompt) {
     if (!call->request.echo)
         return true;
     bool ok = prompt->text.data
@@ -101,7 +101,7 @@ static bool begin_echo(api_call *call, api_choice *c, const api_prompt *prompt) 
     return ok || no_memory(call);
 }
 
-static bool make_choices(api_call *call) {
+static bool make_choices(mr_api_call *call) {
     const api_request *r = &call->request;
     call->n_choices = r->n_prompts * r->n;
     call->runs = mr_alloc_array((size_t)r->n_prompts, sizeof *call->runs);
@@ -121,13 +121,13 @@ static bool make_choices(api_call *call) {
 }
 
 /* The error of a submit or of a sequence, as this call's. */
-static bool fail(api_call *call, mr_status status, const char *text) {
+static bool fail(mr_api_call *call, mr_status status, const char *text) {
     mr_err err = {0};
     mr_err_set(&err, status, "%s", text && *text ? text : mr_status_name(status));
-    return api_error_from(&call->error, status, &err);
+    return mr_api_error_from(&call->error, status, &err);
 }
 
-static bool submit_one(api_call *call) {
+static bool submit_one(mr_api_call *call) {
     const api_request *r = &call->request;
     const api_prompt *prompt = &r->prompts[call->n_submitted];
     mr_err err = {0};
@@ -165,7 +165,7 @@ static bool submit_one(api_call *call) {
     return true;
 }
 
-static bool submit_some(api_call *call) {
+static bool submit_some(mr_api_call *call) {
     int32_t before = -1;
     while (call->n_submitted < call->request.n_prompts && call->n_open < MAX_OPEN && call->n_submitted != before) {
         before = call->n_submitted;
@@ -175,7 +175,7 @@ static bool submit_some(api_call *call) {
     return true;
 }
 
-static bool prepare_chat(api_call *call) {
+static bool prepare_chat(mr_api_call *call) {
     mr_text_buf prompt = {0};
     bool ok = api_chat_prepare(call, &prompt) && make_choices(call) &&
               api_chat_open_parsers(call, (mr_str){prompt.data, prompt.len});
@@ -183,10 +183,10 @@ static bool prepare_chat(api_call *call) {
     return ok;
 }
 
-static bool prepare(api_call *call) {
-    const api *a = call->a;
+static bool prepare(mr_api_call *call) {
+    const mr_api *a = call->a;
     api_request *r = &call->request;
-    api_error *e = &call->error;
+    mr_api_error *e = &call->error;
     if (r->endpoint == API_EMBEDDINGS)
         return api_read_prompts(a, r, r->prompt, "input", e) && api_embeddings_prepare(call) && make_choices(call);
     if (!api_read_stops(r, e) || !api_read_stop_ids(a, r, e) || !api_read_bad_words(a, r, e) ||
@@ -197,13 +197,13 @@ static bool prepare(api_call *call) {
     return api_read_prompts(a, r, r->prompt, "prompt", e) && make_choices(call);
 }
 
-static bool start(api_call *call, mr_str body) {
+static bool start(mr_api_call *call, mr_str body) {
     static const char *const prefixes[] = {
         [API_COMPLETIONS] = "cmpl-", [API_CHAT_COMPLETIONS] = "chatcmpl-", [API_EMBEDDINGS] = "embd-",
         [API_TOKENIZE] = "tok-",     [API_DETOKENIZE] = "detok-",          [API_APPLY_TEMPLATE] = "templ-",
     };
     api_request *r = &call->request;
-    api_endpoint endpoint = r->endpoint;
+    mr_api_endpoint endpoint = r->endpoint;
     make_id(call, prefixes[endpoint]);
     if (!api_request_read(call->a, endpoint, body, r, &call->error))
         return false;
@@ -215,8 +215,9 @@ static bool start(api_call *call, mr_str body) {
     return prepare(call) && submit_some(call);
 }
 
-api_call *api_call_begin(const api *a, api_endpoint endpoint, mr_str body, void (*wake)(void *ctx), void *ctx) {
-    api_call *call = mr_alloc(sizeof *call);
+mr_api_call *mr_api_call_begin(const mr_api *a, mr_api_endpoint endpoint, mr_str body, void (*wake)(void *ctx),
+                               void *ctx) {
+    mr_api_call *call = mr_alloc(sizeof *call);
     if (!call)
         return NULL;
     call->a = a;
@@ -229,7 +230,7 @@ api_call *api_call_begin(const api *a, api_endpoint endpoint, mr_str body, void 
     return call;
 }
 
-static void release_all(api_call *call) {
+static void release_all(mr_api_call *call) {
     for (int32_t i = 0; i < call->n_submitted; i++) {
         mr_request_release(call->runs[i]);
         call->runs[i] = NULL;
@@ -238,14 +239,14 @@ static void release_all(api_call *call) {
 }
 
 /* The prompt of a request is known to all of its choices. */
-static bool take_prompt(api_call *call, int32_t run, const mr_piece *piece) {
+static bool take_prompt(mr_api_call *call, int32_t run, const mr_piece *piece) {
     for (int32_t k = 0; k < call->request.n; k++)
         if (!api_choice_take_prompt(&call->choices[run * call->request.n + k], piece))
             return no_memory(call);
     return true;
 }
 
-static bool take_piece(api_call *call, int32_t run, const mr_piece *piece, mr_text_buf *out) {
+static bool take_piece(mr_api_call *call, int32_t run, const mr_piece *piece, mr_text_buf *out) {
     if (piece->finish == MR_FINISH_ERROR)
         return fail(call, piece->status, piece->error);
     if (piece->is_prompt)
@@ -258,7 +259,7 @@ static bool take_piece(api_call *call, int32_t run, const mr_piece *piece, mr_te
     return !call->streams || api_answer_events(call, c, out) || no_memory(call);
 }
 
-static bool take_run(api_call *call, int32_t run, mr_text_buf *out) {
+static bool take_run(mr_api_call *call, int32_t run, mr_text_buf *out) {
     mr_piece piece;
     while (mr_request_take(call->runs[run], &piece))
         if (!take_piece(call, run, &piece, out))
@@ -271,7 +272,7 @@ static bool take_run(api_call *call, int32_t run, mr_text_buf *out) {
     return true;
 }
 
-static bool take_all(api_call *call, mr_text_buf *out) {
+static bool take_all(mr_api_call *call, mr_text_buf *out) {
     int32_t n_submitted = 0;
     do {
         n_submitted = call->n_submitted;
@@ -284,19 +285,19 @@ static bool take_all(api_call *call, mr_text_buf *out) {
     return true;
 }
 
-static void say_last(api_call *call, mr_text_buf *out) {
+static void say_last(mr_api_call *call, mr_text_buf *out) {
     call->ended = true;
     if (call->streams)
         call->broken = !api_answer_last(call, out);
     else if (call->error.status)
-        call->broken = !api_error_write(&call->error, out);
+        call->broken = !mr_api_error_write(&call->error, out);
     else if (call->is_ready)
         call->broken = !mr_text_buf_append(out, call->ready.data, call->ready.len);
     else if (!api_answer_whole(call, out) && no_memory(call) == false)
-        call->broken = !api_error_write(&call->error, out);
+        call->broken = !mr_api_error_write(&call->error, out);
 }
 
-api_state api_call_next(api_call *call, mr_text_buf *out) {
+mr_api_state mr_api_call_next(mr_api_call *call, mr_text_buf *out) {
     size_t before = out->len;
     if (call->ended)
         return API_END;
@@ -307,27 +308,27 @@ api_state api_call_next(api_call *call, mr_text_buf *out) {
     return out->len > before ? API_MORE : call->ended ? API_END : API_WAIT;
 }
 
-bool api_call_streams(const api_call *call) {
+bool mr_api_call_streams(const mr_api_call *call) {
     return call->streams;
 }
 
-int api_call_status(const api_call *call) {
+int mr_api_call_status(const mr_api_call *call) {
     return call->streams || !call->error.status ? 200 : call->error.status;
 }
 
-int api_call_retry_after_s(const api_call *call) {
+int mr_api_call_retry_after_s(const mr_api_call *call) {
     return call->error.status == 429 ? BUSY_RETRY_S : call->error.status == 503 ? UNAVAILABLE_RETRY_S : 0;
 }
 
-bool api_call_broken(const api_call *call) {
+bool mr_api_call_broken(const mr_api_call *call) {
     return call->broken;
 }
 
-api_call_facts api_call_get_facts(const api_call *call) {
-    api_call_facts f = {.n_choices = call->n_choices,
-                        .begun_ns = call->begun_ns,
-                        .failed = call->error.status != 0 || call->broken,
-                        .code = call->error.code};
+mr_api_call_facts mr_api_call_get_facts(const mr_api_call *call) {
+    mr_api_call_facts f = {.n_choices = call->n_choices,
+                           .begun_ns = call->begun_ns,
+                           .failed = call->error.status != 0 || call->broken,
+                           .code = call->error.code};
     for (int32_t i = 0; call->choices && i < call->n_choices; i++) {
         const api_choice *c = &call->choices[i];
         if (i % call->request.n == 0) { /* choices share their prompt */
@@ -341,7 +342,7 @@ api_call_facts api_call_get_facts(const api_call *call) {
     return f;
 }
 
-void api_call_end(api_call *call) {
+void mr_api_call_end(mr_api_call *call) {
     if (!call)
         return;
     release_all(call);

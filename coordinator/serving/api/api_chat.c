@@ -10,45 +10,45 @@
 #include "engine/base/mem.h"
 #include "engine/text/utf8.h"
 
-static mr_status find_form(const api *a, const char *source, api_form *out, mr_err *err) {
-    out->format = chat_format_of(mr_str_from(source));
-    return chat_format_needs_special(out->format, a->config.tokenizer, &out->is_special, err);
+static mr_status find_form(const mr_api *a, const char *source, api_form *out, mr_err *err) {
+    out->format = mr_chat_format_of(mr_str_from(source));
+    return mr_chat_format_needs_special(out->format, a->config.tokenizer, &out->is_special, err);
 }
 
-mr_status api_chat_open(api *a, mr_err *err) {
+mr_status api_chat_open(mr_api *a, mr_err *err) {
     if (!a->config.chat)
         return MR_OK;
-    mr_status status = find_form(a, chat_template_source(a->config.chat), &a->plain, err);
-    return status == MR_OK ? find_form(a, chat_template_source_with_tools(a->config.chat), &a->with_tools, err)
+    mr_status status = find_form(a, mr_chat_template_source(a->config.chat), &a->plain, err);
+    return status == MR_OK ? find_form(a, mr_chat_template_source_with_tools(a->config.chat), &a->with_tools, err)
                            : status;
 }
 
-static const api_form *form_of(const api_call *call) {
+static const api_form *form_of(const mr_api_call *call) {
     return call->request.tools ? &call->a->with_tools : &call->a->plain;
 }
 
-static bool no_memory(api_call *call) {
-    return api_error_set(&call->error, 503, NULL, NULL, "no memory for the request");
+static bool no_memory(mr_api_call *call) {
+    return mr_api_error_set(&call->error, 503, NULL, NULL, "no memory for the request");
 }
 
-static bool check_part(const json_t *part, const char *name, api_error *e) {
+static bool check_part(const json_t *part, const char *name, mr_api_error *e) {
     const char *type = json_string_value(json_object_get(part, "type"));
     if (!type)
-        return api_error_set(e, 400, "invalid_type", name, "%s is not an object with a type", name);
+        return mr_api_error_set(e, 400, "invalid_type", name, "%s is not an object with a type", name);
     if (!mr_str_is(mr_str_from(type), "text"))
-        return api_error_set(e, 400, "unsupported_parameter", name, "%s is of type %.32s, and only text is supported",
-                             name, type);
+        return mr_api_error_set(e, 400, "unsupported_parameter", name,
+                                "%s is of type %.32s, and only text is supported", name, type);
     if (!json_is_string(json_object_get(part, "text")))
-        return api_error_set(e, 400, "invalid_type", name, "%s has no text", name);
+        return mr_api_error_set(e, 400, "invalid_type", name, "%s has no text", name);
     return true;
 }
 
-static bool check_content(const json_t *content, const char *name, api_error *e) {
+static bool check_content(const json_t *content, const char *name, mr_api_error *e) {
     if (!content || json_is_null(content) || json_is_string(content))
         return true;
     if (!json_is_array(content))
-        return api_error_set(e, 400, "invalid_type", name, "%s is %s, where a string or an array is expected", name,
-                             api_json_kind(content));
+        return mr_api_error_set(e, 400, "invalid_type", name, "%s is %s, where a string or an array is expected", name,
+                                mr_api_json_kind(content));
     for (size_t i = 0; i < json_array_size(content); i++) {
         char part[96];
         snprintf(part, sizeof part, "%s[%zu]", name, i);
@@ -60,7 +60,7 @@ static bool check_content(const json_t *content, const char *name, api_error *e)
 
 /* Names go into JSON and into the text of templates as they are: nothing in them may end either. OpenAI's rule, with
  * the dot, which llama.cpp and vLLM take. at: where the name stands. */
-static bool check_tool_name(const json_t *name, const char *at, api_error *e) {
+static bool check_tool_name(const json_t *name, const char *at, mr_api_error *e) {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
     const char *text = json_string_value(name);
     size_t n = json_string_length(name);
@@ -68,15 +68,15 @@ static bool check_tool_name(const json_t *name, const char *at, api_error *e) {
     if (text && n > 0 && n <= API_MAX_TOOL_NAME_BYTES && strspn(text, allowed) == n)
         return true;
     if (!text || n == 0)
-        return api_error_set(e, 400, "invalid_value", at, "%s has no function with a name", at);
+        return mr_api_error_set(e, 400, "invalid_value", at, "%s has no function with a name", at);
     mr_utf8_printable((mr_str){text, n}, shown, sizeof shown);
-    return api_error_set(e, 400, "invalid_value", at,
-                         "%s has the function name \"%s\", where 1 to %d letters, digits, _, - and . are allowed", at,
-                         shown, API_MAX_TOOL_NAME_BYTES);
+    return mr_api_error_set(e, 400, "invalid_value", at,
+                            "%s has the function name \"%s\", where 1 to %d letters, digits, _, - and . are allowed",
+                            at, shown, API_MAX_TOOL_NAME_BYTES);
 }
 
 /* Calls of tools that stand in the conversation. Templates check that they are lists of objects. */
-static bool check_calls(const json_t *message, const char *at, api_error *e) {
+static bool check_calls(const json_t *message, const char *at, mr_api_error *e) {
     const json_t *calls = json_object_get(message, "tool_calls");
     for (size_t i = 0; i < json_array_size(calls); i++) {
         char name[128];
@@ -91,23 +91,23 @@ static bool check_calls(const json_t *message, const char *at, api_error *e) {
 }
 
 /* What templates take for granted; they check the rest themselves. */
-static bool check_message(const json_t *message, size_t i, api_error *e) {
+static bool check_message(const json_t *message, size_t i, mr_api_error *e) {
     char name[64];
     snprintf(name, sizeof name, "messages[%zu]", i);
     if (!json_is_object(message))
-        return api_error_set(e, 400, "invalid_type", name, "%s is %s, where an object is expected", name,
-                             api_json_kind(message));
+        return mr_api_error_set(e, 400, "invalid_type", name, "%s is %s, where an object is expected", name,
+                                mr_api_json_kind(message));
     if (!json_is_string(json_object_get(message, "role")))
-        return api_error_set(e, 400, "invalid_type", name, "%s has no role that is a string", name);
+        return mr_api_error_set(e, 400, "invalid_type", name, "%s has no role that is a string", name);
     if (!check_calls(message, name, e))
         return false;
     snprintf(name, sizeof name, "messages[%zu].content", i);
     return check_content(json_object_get(message, "content"), name, e);
 }
 
-static bool check_messages(const json_t *messages, api_error *e) {
+static bool check_messages(const json_t *messages, mr_api_error *e) {
     if (json_array_size(messages) == 0)
-        return api_error_set(e, 400, "invalid_value", "messages", "messages is empty");
+        return mr_api_error_set(e, 400, "invalid_value", "messages", "messages is empty");
     for (size_t i = 0; i < json_array_size(messages); i++)
         if (!check_message(json_array_get(messages, i), i, e))
             return false;
@@ -118,23 +118,24 @@ static const char *tool_name(const json_t *tool) {
     return json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
 }
 
-static bool check_tool(const json_t *tool, size_t i, api_error *e) {
+static bool check_tool(const json_t *tool, size_t i, mr_api_error *e) {
     char name[64];
     const char *type = json_string_value(json_object_get(tool, "type"));
     const json_t *function = json_object_get(tool, "function"), *parameters = json_object_get(function, "parameters");
     snprintf(name, sizeof name, "tools[%zu]", i);
     if (!type || !mr_str_is(mr_str_from(type), "function"))
-        return api_error_set(e, 400, "invalid_value", name, "%s is not of type function", name);
+        return mr_api_error_set(e, 400, "invalid_value", name, "%s is not of type function", name);
     if (!check_tool_name(json_object_get(function, "name"), name, e))
         return false;
     if (parameters && !json_is_object(parameters) && !json_is_null(parameters))
-        return api_error_set(e, 400, "invalid_type", name, "the parameters of %s are %s, where an object is expected",
-                             name, api_json_kind(parameters));
+        return mr_api_error_set(e, 400, "invalid_type", name,
+                                "the parameters of %s are %s, where an object is expected", name,
+                                mr_api_json_kind(parameters));
     return true;
 }
 
 /* tool_choice as the request spells it, or the function that it names. */
-static bool read_tool_choice(api_request *r, api_error *e) {
+static bool read_tool_choice(api_request *r, mr_api_error *e) {
     const json_t *value = r->tool_choice;
     const char *word = json_string_value(value);
     r->tool_choice_kind = API_TOOLS_AUTO;
@@ -145,7 +146,7 @@ static bool read_tool_choice(api_request *r, api_error *e) {
         return true;
     }
     if (json_array_size(r->tools) == 0)
-        return api_error_set(e, 400, "invalid_value", "tool_choice", "tool_choice needs tools");
+        return mr_api_error_set(e, 400, "invalid_value", "tool_choice", "tool_choice needs tools");
     r->tool_choice_kind = API_TOOLS_REQUIRED;
     if (word && mr_str_is(mr_str_from(word), "required"))
         return true;
@@ -153,11 +154,11 @@ static bool read_tool_choice(api_request *r, api_error *e) {
     for (size_t i = 0; i < json_array_size(r->tools) && r->tool_chosen; i++)
         if (mr_str_is(mr_str_from(r->tool_chosen), tool_name(json_array_get(r->tools, i))))
             return true;
-    return api_error_set(e, 400, "invalid_value", "tool_choice",
-                         "tool_choice is none of none, auto, required, and names no function of tools");
+    return mr_api_error_set(e, 400, "invalid_value", "tool_choice",
+                            "tool_choice is none of none, auto, required, and names no function of tools");
 }
 
-static bool read_tools(api_request *r, api_error *e) {
+static bool read_tools(api_request *r, mr_api_error *e) {
     for (size_t i = 0; i < json_array_size(r->tools); i++)
         if (!check_tool(json_array_get(r->tools, i), i, e))
             return false;
@@ -172,9 +173,9 @@ static bool read_tools(api_request *r, api_error *e) {
 static json_t *template_variables(const api_request *r) {
     json_t *variables = r->template_kwargs ? json_copy((json_t *)r->template_kwargs) : json_object();
     if (r->reasoning_effort.data)
-        variables = api_json_put(variables, "reasoning_effort", api_json_text(r->reasoning_effort));
+        variables = mr_api_json_put(variables, "reasoning_effort", mr_api_json_text(r->reasoning_effort));
     if (r->documents)
-        variables = api_json_put(variables, "documents", json_incref((json_t *)r->documents));
+        variables = mr_api_json_put(variables, "documents", json_incref((json_t *)r->documents));
     return variables;
 }
 
@@ -189,18 +190,18 @@ static const json_t *last_words(const json_t *messages) {
 }
 
 /* These words are gone on with, as llama-server does it, unless continue_final_message says what is wanted. */
-static bool find_prefill(api_request *r, const json_t *messages, const json_t **out, api_error *e) {
+static bool find_prefill(api_request *r, const json_t *messages, const json_t **out, mr_api_error *e) {
     const json_t *asked = json_object_get(r->body, "continue_final_message");
     *out =
         json_is_false(asked) || !(r->add_generation_prompt || r->continue_final_message) ? NULL : last_words(messages);
     if (!r->continue_final_message)
         return true;
     if (json_is_true(json_object_get(r->body, "add_generation_prompt")))
-        return api_error_set(e, 400, "invalid_value", "continue_final_message",
-                             "continue_final_message and add_generation_prompt cannot both be true");
+        return mr_api_error_set(e, 400, "invalid_value", "continue_final_message",
+                                "continue_final_message and add_generation_prompt cannot both be true");
     r->add_generation_prompt = true; /* the answer's beginning, behind which its words so far go */
-    return *out || api_error_set(e, 400, "invalid_value", "continue_final_message",
-                                 "the last message is not of the assistant with a text as its content");
+    return *out || mr_api_error_set(e, 400, "invalid_value", "continue_final_message",
+                                    "the last message is not of the assistant with a text as its content");
 }
 
 /* OpenAI lets tools go without description and parameters, some templates do not. NULL: no memory. */
@@ -221,23 +222,23 @@ static json_t *described(const json_t *tools) {
 }
 
 /* As the request has it; and where the template refuses that, with tools that say more. */
-static mr_status apply(const api_call *call, const json_t *messages, const json_t *variables, mr_text_buf *out,
+static mr_status apply(const mr_api_call *call, const json_t *messages, const json_t *variables, mr_text_buf *out,
                        mr_err *err) {
     const api_request *r = &call->request;
-    const chat_template *chat = call->a->config.chat;
+    const mr_chat_template *chat = call->a->config.chat;
     mr_err ignored;
-    mr_status status = chat_template_render(chat, messages, r->tools, variables, r->add_generation_prompt, out, err);
+    mr_status status = mr_chat_template_render(chat, messages, r->tools, variables, r->add_generation_prompt, out, err);
     if (status != MR_E_INVALID || !r->tools)
         return status;
     json_t *tools = described(r->tools);
     if (tools &&
-        chat_template_render(chat, messages, tools, variables, r->add_generation_prompt, out, &ignored) == MR_OK)
+        mr_chat_template_render(chat, messages, tools, variables, r->add_generation_prompt, out, &ignored) == MR_OK)
         status = MR_OK;
     json_decref(tools);
     return status;
 }
 
-static bool render(api_call *call, json_t *messages, mr_text_buf *out) {
+static bool render(mr_api_call *call, json_t *messages, mr_text_buf *out) {
     api_request *r = &call->request;
     const json_t *prefill = NULL;
     mr_err err = {0};
@@ -251,26 +252,26 @@ static bool render(api_call *call, json_t *messages, mr_text_buf *out) {
     mr_status status = apply(call, messages, variables, out, &err);
     json_decref(variables);
     if (status != MR_OK && status != MR_E_NO_MEMORY)
-        return api_error_set(&call->error, 400, "invalid_value", "messages", "%s", err.text);
+        return mr_api_error_set(&call->error, 400, "invalid_value", "messages", "%s", err.text);
     if (status != MR_OK ||
         (prefill && !mr_text_buf_append(out, json_string_value(prefill), json_string_length(prefill))))
         return no_memory(call);
     return true;
 }
 
-bool api_chat_render(api_call *call, mr_text_buf *out) {
+bool api_chat_render(mr_api_call *call, mr_text_buf *out) {
     api_request *r = &call->request;
-    const api *a = call->a;
+    const mr_api *a = call->a;
     if (!a->config.chat)
-        return api_error_set(&call->error, 400, "unsupported_parameter", NULL, "this model has no chat template");
+        return mr_api_error_set(&call->error, 400, "unsupported_parameter", NULL, "this model has no chat template");
     if (!check_messages(r->messages, &call->error) || !read_tools(r, &call->error))
         return false;
     json_t *messages = json_copy((json_t *)r->messages); /* the list; messages are shared */
     mr_err err = {0};
     bool ok = messages || no_memory(call);
     if (ok && r->tools && !form_of(call)->format.native_calls) {
-        mr_status status = chat_tools_instruct(messages, r->tools, &err);
-        ok = status == MR_OK || api_error_from(&call->error, status, &err);
+        mr_status status = mr_chat_tools_instruct(messages, r->tools, &err);
+        ok = status == MR_OK || mr_api_error_from(&call->error, status, &err);
     }
     ok = ok && render(call, messages, out);
     json_decref(messages);
@@ -278,33 +279,33 @@ bool api_chat_render(api_call *call, mr_text_buf *out) {
 }
 
 /* A call that must come is written as the grammar says. */
-static bool force_call(api_call *call, mr_str prompt) {
+static bool force_call(mr_api_call *call, mr_str prompt) {
     api_request *r = &call->request;
     mr_text_buf gbnf = {0};
     mr_err err = {0};
-    const chat_tools_desc desc = {
+    const mr_chat_tools_desc desc = {
         .format = form_of(call)->format,
         .tools = r->tools,
         .name = r->tool_chosen,
         .parallel = r->parallel_tool_calls && !r->tool_chosen,
         .prompt = prompt,
     };
-    mr_status status = chat_tools_grammar(&desc, &gbnf, &err);
+    mr_status status = mr_chat_tools_grammar(&desc, &gbnf, &err);
     bool ok = status == MR_OK ? api_constrain(r, (mr_str){gbnf.data, gbnf.len}, "tools", &call->error)
-                              : api_error_set(&call->error, status == MR_E_NO_MEMORY ? 503 : 400, "invalid_value",
-                                              "tools", "tools: %s", err.text);
+                              : mr_api_error_set(&call->error, status == MR_E_NO_MEMORY ? 503 : 400, "invalid_value",
+                                                 "tools", "tools: %s", err.text);
     mr_text_buf_deinit(&gbnf);
     return ok;
 }
 
-bool api_chat_prepare(api_call *call, mr_text_buf *out) {
+bool api_chat_prepare(mr_api_call *call, mr_text_buf *out) {
     api_request *r = &call->request;
     if (!api_chat_render(call, out))
         return false;
     r->parses = r->n_grammar_bytes == 0;
     if (r->tools && !r->parses)
-        return api_error_set(&call->error, 400, "invalid_value", "tools",
-                             "tools cannot be called where a grammar or response_format says what the answer is");
+        return mr_api_error_set(&call->error, 400, "invalid_value", "tools",
+                                "tools cannot be called where a grammar or response_format says what the answer is");
     if (r->tools && r->tool_choice_kind == API_TOOLS_REQUIRED && !force_call(call, (mr_str){out->data, out->len}))
         return false;
     r->with_special = r->parses && form_of(call)->is_special;
@@ -316,15 +317,15 @@ bool api_chat_prepare(api_call *call, mr_text_buf *out) {
         return false;
     api_truncate_prompt(call->a, r, &r->prompts[0].ids);
     return r->prompts[0].ids.n > 0 ||
-           api_error_set(&call->error, 400, "invalid_value", "messages", "the template makes no prompt of these");
+           mr_api_error_set(&call->error, 400, "invalid_value", "messages", "the template makes no prompt of these");
 }
 
-bool api_chat_open_parsers(api_call *call, mr_str prompt) {
+bool api_chat_open_parsers(mr_api_call *call, mr_str prompt) {
     const api_request *r = &call->request;
     for (int32_t i = 0; i < call->n_choices && r->parses; i++) {
         char id[sizeof call->id + 16];
         int n = snprintf(id, sizeof id, "%s-%d", call->id, (int)i);
-        const chat_output_desc desc = {
+        const mr_chat_output_desc desc = {
             .format = form_of(call)->format,
             .prompt = prompt,
             .tools = r->tools,

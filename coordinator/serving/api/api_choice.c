@@ -4,7 +4,7 @@
 #include "coordinator/serving/wire/api_json.h"
 #include "engine/base/mem.h"
 
-static bool add_call(api_choice *c, const chat_delta *delta) {
+static bool add_call(api_choice *c, const mr_chat_delta *delta) {
     if (c->n_calls == c->cap_calls) {
         int32_t cap = c->cap_calls ? 2 * c->cap_calls : 4;
         api_tool_call *calls = mr_realloc(c->calls, (size_t)cap * sizeof *calls);
@@ -14,11 +14,11 @@ static bool add_call(api_choice *c, const chat_delta *delta) {
         c->cap_calls = cap;
     }
     api_tool_call *call = &c->calls[c->n_calls++];
-    *call = (api_tool_call){.id = api_json_text(delta->id), .name = api_json_text(delta->text)};
+    *call = (api_tool_call){.id = mr_api_json_text(delta->id), .name = mr_api_json_text(delta->text)};
     return call->id && call->name;
 }
 
-static mr_status take_delta(void *ctx, const chat_delta *delta, mr_err *err) {
+static mr_status take_delta(void *ctx, const mr_chat_delta *delta, mr_err *err) {
     api_choice *c = ctx;
     bool ok = true;
     if (c->one_call && delta->call > 0)
@@ -42,15 +42,15 @@ static mr_status take_delta(void *ctx, const chat_delta *delta, mr_err *err) {
     return ok ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the answer");
 }
 
-bool api_choice_open_parser(api_choice *c, const chat_output_desc *desc) {
-    chat_output_desc own = *desc;
+bool api_choice_open_parser(api_choice *c, const mr_chat_output_desc *desc) {
+    mr_chat_output_desc own = *desc;
     own.on_delta = take_delta;
     own.ctx = c;
-    return chat_output_create(&own, &c->parser, NULL) == MR_OK;
+    return mr_chat_output_create(&own, &c->parser, NULL) == MR_OK;
 }
 
 void api_choice_deinit(api_choice *c) {
-    chat_output_destroy(c->parser);
+    mr_chat_output_destroy(c->parser);
     mr_text_buf_deinit(&c->text);
     mr_text_buf_deinit(&c->reasoning);
     for (int32_t i = 0; i < c->n_calls; i++) {
@@ -66,9 +66,9 @@ void api_choice_deinit(api_choice *c) {
 static bool take_text(api_choice *c, const mr_piece *piece) {
     if (!c->parser)
         return mr_text_buf_append(&c->text, piece->text.data, piece->text.len);
-    if (piece->text.len > 0 && chat_output_push(c->parser, piece->text, NULL) != MR_OK)
+    if (piece->text.len > 0 && mr_chat_output_push(c->parser, piece->text, NULL) != MR_OK)
         return false;
-    return piece->finish == MR_FINISH_NONE || chat_output_end(c->parser, NULL) == MR_OK;
+    return piece->finish == MR_FINISH_NONE || mr_chat_output_end(c->parser, NULL) == MR_OK;
 }
 
 bool api_choice_take(api_choice *c, const mr_piece *piece) {
@@ -111,7 +111,7 @@ const char *api_choice_finish(const api_choice *c) {
 
 /* The rest of a text, which is said then. */
 static json_t *rest(const mr_text_buf *text, size_t *said) {
-    json_t *value = api_json_text((mr_str){text->data ? text->data + *said : "", text->len - *said});
+    json_t *value = mr_api_json_text((mr_str){text->data ? text->data + *said : "", text->len - *said});
     *said = text->len;
     return value;
 }
@@ -129,7 +129,7 @@ static json_t *tool_call(api_tool_call *call) {
         return json_pack("{s:o}", "function", function);
     call->begun = true;
     return json_pack("{s:O, s:s, s:o}", "id", call->id, "type", "function", "function",
-                     api_json_put(function, "name", json_incref(call->name)));
+                     mr_api_json_put(function, "name", json_incref(call->name)));
 }
 
 /* Calls that have news; chunks number them. */
@@ -137,9 +137,9 @@ static json_t *call_list(api_choice *c, bool streams) {
     json_t *list = json_array();
     for (int32_t i = 0; i < c->n_calls; i++) {
         if (streams && call_has_news(&c->calls[i]))
-            list = api_json_add(list, api_json_put(tool_call(&c->calls[i]), "index", json_integer(i)));
+            list = mr_api_json_add(list, mr_api_json_put(tool_call(&c->calls[i]), "index", json_integer(i)));
         else if (!streams)
-            list = api_json_add(list, tool_call(&c->calls[i]));
+            list = mr_api_json_add(list, tool_call(&c->calls[i]));
     }
     return list;
 }
@@ -149,8 +149,8 @@ static json_t *message(api_choice *c) {
     json_t *m = json_pack("{s:s, s:o, s:n}", "role", "assistant", "content",
                           silent ? json_null() : rest(&c->text, &c->n_text_said), "refusal");
     if (c->reasoning.len > 0)
-        m = api_json_put(m, "reasoning_content", rest(&c->reasoning, &c->n_reasoning_said));
-    return c->n_calls > 0 ? api_json_put(m, "tool_calls", call_list(c, false)) : m;
+        m = mr_api_json_put(m, "reasoning_content", rest(&c->reasoning, &c->n_reasoning_said));
+    return c->n_calls > 0 ? mr_api_json_put(m, "tool_calls", call_list(c, false)) : m;
 }
 
 json_t *api_choice_whole(api_choice *c) {
@@ -165,12 +165,12 @@ static json_t *delta(api_choice *c) {
     json_t *d = json_object();
     bool calls = false;
     if (c->reasoning.len > c->n_reasoning_said)
-        d = api_json_put(d, "reasoning_content", rest(&c->reasoning, &c->n_reasoning_said));
+        d = mr_api_json_put(d, "reasoning_content", rest(&c->reasoning, &c->n_reasoning_said));
     if (c->text.len > c->n_text_said)
-        d = api_json_put(d, "content", rest(&c->text, &c->n_text_said));
+        d = mr_api_json_put(d, "content", rest(&c->text, &c->n_text_said));
     for (int32_t i = 0; i < c->n_calls && !calls; i++)
         calls = call_has_news(&c->calls[i]);
-    return calls ? api_json_put(d, "tool_calls", call_list(c, true)) : d;
+    return calls ? mr_api_json_put(d, "tool_calls", call_list(c, true)) : d;
 }
 
 static json_t *chunk(api_choice *c, json_t *said, const char *finish) {

@@ -23,7 +23,7 @@ typedef struct api_choice {
     const mr_tokenizer *tokenizer;
     int32_t index;
     bool is_chat;
-    chat_output *parser;         /* NULL: all is content */
+    mr_chat_output *parser;      /* NULL: all is content */
     mr_text_buf text, reasoning; /* whole; n_..._said bytes of them are with the client */
     size_t n_text_said, n_reasoning_said;
     size_t echo_bytes; /* of text: the prompt */
@@ -40,7 +40,7 @@ typedef struct api_choice {
 } api_choice;
 
 /* Opens a choice of a chat for reading what the model answers; desc without its callback. */
-MR_MUST_USE bool api_choice_open_parser(api_choice *c, const chat_output_desc *desc);
+MR_MUST_USE bool api_choice_open_parser(api_choice *c, const mr_chat_output_desc *desc);
 void api_choice_deinit(api_choice *c);
 
 /* Takes what has come. Text of the prompt, which echo wants, is put into c->text before. */

@@ -14,13 +14,14 @@
 #include "proto/limits.h"
 
 /* What a failure of the compiler says is about the client's text, whatever else it may mean. */
-static bool refuse(const char *name, mr_status status, const mr_err *err, api_error *e) {
+static bool refuse(const char *name, mr_status status, const mr_err *err, mr_api_error *e) {
     if (status == MR_E_NO_MEMORY)
-        return api_error_from(e, status, err);
-    return api_error_set(e, 400, "invalid_value", name, "%s: %s", name, err->text);
+        return mr_api_error_from(e, status, err);
+    return mr_api_error_set(e, 400, "invalid_value", name, "%s: %s", name, err->text);
 }
 
-static bool pack(api_request *r, mr_grammar *grammar, mr_status status, const char *name, mr_err *err, api_error *e) {
+static bool pack(api_request *r, mr_grammar *grammar, mr_status status, const char *name, mr_err *err,
+                 mr_api_error *e) {
     if (status == MR_OK)
         status = mr_grammar_pack(grammar, &r->grammar, &r->n_grammar_bytes, err);
     mr_grammar_destroy(grammar);
@@ -30,62 +31,62 @@ static bool pack(api_request *r, mr_grammar *grammar, mr_status status, const ch
     return status == MR_OK || refuse(name, status, err, e);
 }
 
-bool api_constrain(api_request *r, mr_str gbnf, const char *name, api_error *e) {
+bool api_constrain(api_request *r, mr_str gbnf, const char *name, mr_api_error *e) {
     mr_err err = {0};
     mr_grammar *grammar = NULL;
     mr_status status = mr_grammar_parse(gbnf, &grammar, &err);
     return pack(r, grammar, status, name, &err, e);
 }
 
-static bool constrain_to_schema_text(api_request *r, mr_str text, const char *name, api_error *e) {
+static bool constrain_to_schema_text(api_request *r, mr_str text, const char *name, mr_api_error *e) {
     mr_err err = {0};
     mr_grammar *grammar = NULL;
     mr_status status = mr_grammar_from_schema(text, &grammar, &err);
     return pack(r, grammar, status, name, &err, e);
 }
 
-static bool constrain_to_schema(api_request *r, const json_t *schema, const char *name, api_error *e) {
+static bool constrain_to_schema(api_request *r, const json_t *schema, const char *name, mr_api_error *e) {
     if (!json_is_object(schema) && !json_is_boolean(schema))
-        return api_error_set(e, 400, "invalid_type", name, "%s is %s, where a JSON schema is expected", name,
-                             schema ? api_json_kind(schema) : "missing");
+        return mr_api_error_set(e, 400, "invalid_type", name, "%s is %s, where a JSON schema is expected", name,
+                                schema ? mr_api_json_kind(schema) : "missing");
     char *text = json_dumps(schema, JSON_ENCODE_ANY | JSON_COMPACT);
     if (!text)
-        return api_error_set(e, 503, NULL, NULL, "no memory for the request");
+        return mr_api_error_set(e, 503, NULL, NULL, "no memory for the request");
     bool ok = constrain_to_schema_text(r, mr_str_from(text), name, e);
     free(text);
     return ok;
 }
 
-static bool constrain_to_any_object(api_request *r, const char *name, api_error *e) {
+static bool constrain_to_any_object(api_request *r, const char *name, mr_api_error *e) {
     mr_err err = {0};
     mr_grammar *grammar = NULL;
     mr_status status = mr_grammar_any_object(&grammar, &err);
     return pack(r, grammar, status, name, &err, e);
 }
 
-static bool constrain_to_regex(api_request *r, const char *name, api_error *e) {
+static bool constrain_to_regex(api_request *r, const char *name, mr_api_error *e) {
     mr_err err = {0};
     mr_grammar *grammar = NULL;
     mr_status status = mr_grammar_from_regex(r->guided_regex, &grammar, &err);
     return pack(r, grammar, status, name, &err, e);
 }
 
-static bool constrain_to_choice(api_request *r, const char *name, api_error *e) {
+static bool constrain_to_choice(api_request *r, const char *name, mr_api_error *e) {
     size_t n = json_array_size(r->guided_choice);
     mr_err err = {0};
     mr_grammar *grammar = NULL;
     if (n == 0)
-        return api_error_set(e, 400, "invalid_value", name, "%s is empty", name);
+        return mr_api_error_set(e, 400, "invalid_value", name, "%s is empty", name);
     mr_str *texts = mr_alloc_array(n, sizeof *texts);
     if (!texts)
-        return api_error_set(e, 503, NULL, NULL, "no memory for the request");
+        return mr_api_error_set(e, 503, NULL, NULL, "no memory for the request");
     bool ok = true;
     for (size_t i = 0; i < n && ok; i++) {
         const json_t *text = json_array_get(r->guided_choice, i);
         texts[i] = (mr_str){json_string_value(text), json_string_length(text)};
         ok = json_is_string(text) ||
-             api_error_set(e, 400, "invalid_type", name, "%s[%zu] is %s, where a string is expected", name, i,
-                           api_json_kind(text));
+             mr_api_error_set(e, 400, "invalid_type", name, "%s[%zu] is %s, where a string is expected", name, i,
+                              mr_api_json_kind(text));
     }
     if (ok) {
         mr_status status = mr_grammar_from_choice(texts, n, &grammar, &err);
@@ -95,7 +96,7 @@ static bool constrain_to_choice(api_request *r, const char *name, api_error *e) 
     return ok;
 }
 
-static bool read_response_format(api_request *r, api_error *e) {
+static bool read_response_format(api_request *r, mr_api_error *e) {
     const json_t *format = r->response_format;
     const char *type = json_string_value(json_object_get(format, "type"));
     mr_str kind = mr_str_from(type ? type : "");
@@ -103,15 +104,15 @@ static bool read_response_format(api_request *r, api_error *e) {
         return constrain_to_schema(r, json_object_get(json_object_get(format, "json_schema"), "schema"),
                                    "response_format.json_schema.schema", e);
     if (!mr_str_is(kind, "json_object"))
-        return api_error_set(e, 400, "invalid_value", "response_format.type",
-                             "response_format.type is none of text, json_object, json_schema");
+        return mr_api_error_set(e, 400, "invalid_value", "response_format.type",
+                                "response_format.type is none of text, json_object, json_schema");
     if (json_object_get(format, "schema"))
         return constrain_to_schema(r, json_object_get(format, "schema"), "response_format.schema", e);
     return constrain_to_any_object(r, "response_format", e);
 }
 
 /* What vLLM calls guided decoding: its parts go to the places of the older fields. */
-static bool read_structured_outputs(api_request *r, api_error *e) {
+static bool read_structured_outputs(api_request *r, mr_api_error *e) {
     static const api_field fields[] = {
         {"json", API_FIELD_ANY, offsetof(api_request, guided_json), 0, 0},
         {"regex", API_FIELD_TEXT, offsetof(api_request, guided_regex), 0, MR_GRAMMAR_MAX_TEXT_BYTES},
@@ -125,15 +126,15 @@ static bool read_structured_outputs(api_request *r, api_error *e) {
     if (!r->structured_outputs)
         return true;
     if (r->guided_json || r->guided_choice || r->guided_regex.len > 0 || r->guided_grammar.len > 0)
-        return api_error_set(e, 400, "invalid_value", "structured_outputs",
-                             "only one of structured_outputs and the guided fields can be given");
+        return mr_api_error_set(e, 400, "invalid_value", "structured_outputs",
+                                "only one of structured_outputs and the guided fields can be given");
     return api_fields_read(fields, sizeof fields / sizeof fields[0], "structured_outputs.", r->structured_outputs, r,
                            e);
 }
 
 typedef enum constraint { GRAMMAR, SCHEMA, FORMAT, GUIDED_JSON, REGEX, CHOICE, GUIDED_GRAMMAR, ANY_JSON } constraint;
 
-static bool constrain(api_request *r, constraint which, const char *name, api_error *e) {
+static bool constrain(api_request *r, constraint which, const char *name, mr_api_error *e) {
     switch (which) {
     case GRAMMAR:
         return api_constrain(r, r->grammar_text, name, e);
@@ -158,7 +159,7 @@ static bool constrain(api_request *r, constraint which, const char *name, api_er
     return true;
 }
 
-bool api_read_constraint(api_request *r, api_error *e) {
+bool api_read_constraint(api_request *r, mr_api_error *e) {
     if (!read_structured_outputs(r, e))
         return false;
     const char *type = json_string_value(json_object_get(r->response_format, "type"));
@@ -179,12 +180,12 @@ bool api_read_constraint(api_request *r, api_error *e) {
     int which = -1;
     for (int i = 0; i < (int)(sizeof all / sizeof all[0]); i++) {
         if (all[i].given && which >= 0)
-            return api_error_set(e, 400, "invalid_value", all[which].name, "only one of %s and %s can be given",
-                                 all[which].name, all[i].name);
+            return mr_api_error_set(e, 400, "invalid_value", all[which].name, "only one of %s and %s can be given",
+                                    all[which].name, all[i].name);
         which = all[i].given ? i : which;
     }
     if (which < 0 && r->structured_outputs)
-        return api_error_set(e, 400, "invalid_value", "structured_outputs",
-                             "structured_outputs has none of json, regex, choice, grammar, json_object");
+        return mr_api_error_set(e, 400, "invalid_value", "structured_outputs",
+                                "structured_outputs has none of json, regex, choice, grammar, json_object");
     return which < 0 || constrain(r, (constraint)which, all[which].name, e);
 }

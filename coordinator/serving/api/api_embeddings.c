@@ -7,7 +7,7 @@
 #include "coordinator/serving/wire/api_json.h"
 #include "engine/base/mem.h"
 
-bool api_embeddings_prepare(api_call *call) {
+bool api_embeddings_prepare(mr_api_call *call) {
     api_request *r = &call->request;
     static const struct {
         const char *name;
@@ -21,25 +21,25 @@ bool api_embeddings_prepare(api_call *call) {
             known = true;
         }
     if (!known)
-        return api_error_set(&call->error, 400, "invalid_value", "pooling", "pooling is none of mean, cls, last");
+        return mr_api_error_set(&call->error, 400, "invalid_value", "pooling", "pooling is none of mean, cls, last");
     if (r->dimensions > 0 && r->dimensions != call->a->config.n_embd)
-        return api_error_set(&call->error, 400, "invalid_value", "dimensions",
-                             "dimensions is %d, and embeddings of this model have %d", r->dimensions,
-                             call->a->config.n_embd);
+        return mr_api_error_set(&call->error, 400, "invalid_value", "dimensions",
+                                "dimensions is %d, and embeddings of this model have %d", r->dimensions,
+                                call->a->config.n_embd);
     if (r->encoding_format.len > 0 && !mr_str_is(r->encoding_format, "float") &&
         !mr_str_is(r->encoding_format, "base64"))
-        return api_error_set(&call->error, 400, "invalid_value", "encoding_format",
-                             "encoding_format is none of float, base64");
+        return mr_api_error_set(&call->error, 400, "invalid_value", "encoding_format",
+                                "encoding_format is none of float, base64");
     call->embeddings = json_array();
     for (int32_t i = 0; i < r->n_prompts; i++)
-        call->embeddings = api_json_add(call->embeddings, json_null());
-    return call->embeddings || api_error_set(&call->error, 503, NULL, NULL, "no memory for the answer");
+        call->embeddings = mr_api_json_add(call->embeddings, json_null());
+    return call->embeddings || mr_api_error_set(&call->error, 503, NULL, NULL, "no memory for the answer");
 }
 
 static json_t *numbers(const mr_piece *piece) {
     json_t *list = json_array();
     for (int32_t i = 0; i < piece->n_embedding; i++)
-        list = api_json_add(list, json_real((double)piece->embedding[i]));
+        list = mr_api_json_add(list, json_real((double)piece->embedding[i]));
     return list;
 }
 
@@ -70,17 +70,17 @@ static json_t *base64(const mr_piece *piece) {
     return value;
 }
 
-bool api_embeddings_take(api_call *call, int32_t input, const mr_piece *piece) {
+bool api_embeddings_take(mr_api_call *call, int32_t input, const mr_piece *piece) {
     if (!piece->embedding)
         return true;
     json_t *value = mr_str_is(call->request.encoding_format, "base64") ? base64(piece) : numbers(piece);
     json_t *entry = json_pack("{s:s, s:i, s:o}", "object", "embedding", "index", input, "embedding", value);
     return json_array_set_new(call->embeddings, (size_t)input, entry) == 0 ||
-           api_error_set(&call->error, 503, NULL, NULL, "no memory for the answer");
+           mr_api_error_set(&call->error, 503, NULL, NULL, "no memory for the answer");
 }
 
-json_t *api_embeddings_answer(const api_call *call) {
-    api_call_facts f = api_call_get_facts(call);
+json_t *api_embeddings_answer(const mr_api_call *call) {
+    mr_api_call_facts f = mr_api_call_get_facts(call);
     return json_pack("{s:s, s:O, s:s, s:{s:I, s:I}}", "object", "list", "data", call->embeddings, "model",
                      call->a->config.model, "usage", "prompt_tokens", (json_int_t)f.prompt_tokens, "total_tokens",
                      (json_int_t)f.prompt_tokens);

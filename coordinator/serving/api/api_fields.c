@@ -7,36 +7,37 @@
 
 #include "coordinator/serving/wire/api_json.h"
 
-static bool wrong_type(const char *name, const char *expected, const json_t *value, api_error *e) {
-    return api_error_set(e, 400, "invalid_type", name, "%s is %s, where %s is expected", name, api_json_kind(value),
-                         expected);
+static bool wrong_type(const char *name, const char *expected, const json_t *value, mr_api_error *e) {
+    return mr_api_error_set(e, 400, "invalid_type", name, "%s is %s, where %s is expected", name,
+                            mr_api_json_kind(value), expected);
 }
 
 bool api_field_number(const json_t *value, const char *name, double low, double high, bool whole, double *out,
-                      api_error *e) {
+                      mr_api_error *e) {
     if (!json_is_number(value))
         return wrong_type(name, whole ? "an integer" : "a number", value, e);
     double x = json_number_value(value);
     if (whole && x != floor(x))
-        return api_error_set(e, 400, "invalid_type", name, "%s is %g, where an integer is expected", name, x);
+        return mr_api_error_set(e, 400, "invalid_type", name, "%s is %g, where an integer is expected", name, x);
     if (!(x >= low && x <= high))
-        return api_error_set(e, 400, "invalid_value", name, "%s is %.10g, outside %.10g to %.10g", name, x, low, high);
+        return mr_api_error_set(e, 400, "invalid_value", name, "%s is %.10g, outside %.10g to %.10g", name, x, low,
+                                high);
     *out = x;
     return true;
 }
 
-static bool read_text(const api_field *f, const char *name, const json_t *value, mr_str *out, api_error *e) {
+static bool read_text(const api_field *f, const char *name, const json_t *value, mr_str *out, mr_api_error *e) {
     if (!json_is_string(value))
         return wrong_type(name, "a string", value, e);
     size_t n = json_string_length(value);
     if ((double)n < f->low || (double)n > f->high)
-        return api_error_set(e, 400, "invalid_value", name, "%s has %zu bytes, where %.0f to %.0f are allowed", name, n,
-                             f->low, f->high);
+        return mr_api_error_set(e, 400, "invalid_value", name, "%s has %zu bytes, where %.0f to %.0f are allowed", name,
+                                n, f->low, f->high);
     *out = (mr_str){json_string_value(value), n};
     return true;
 }
 
-static bool read_int64(const char *name, const json_t *value, int64_t *out, api_error *e) {
+static bool read_int64(const char *name, const json_t *value, int64_t *out, mr_api_error *e) {
     if (json_is_integer(value)) {
         *out = json_integer_value(value);
         return true;
@@ -48,12 +49,12 @@ static bool read_int64(const char *name, const json_t *value, int64_t *out, api_
     return true;
 }
 
-static bool read_array(const api_field *f, const char *name, const json_t *value, const json_t **out, api_error *e) {
+static bool read_array(const api_field *f, const char *name, const json_t *value, const json_t **out, mr_api_error *e) {
     if (!json_is_array(value))
         return wrong_type(name, "an array", value, e);
     if ((double)json_array_size(value) > f->high)
-        return api_error_set(e, 400, "array_above_max_length", name, "%s has %zu elements, where %.0f are allowed",
-                             name, json_array_size(value), f->high);
+        return mr_api_error_set(e, 400, "array_above_max_length", name, "%s has %zu elements, where %.0f are allowed",
+                                name, json_array_size(value), f->high);
     *out = value;
     return true;
 }
@@ -67,7 +68,7 @@ static bool is_off(const api_field *f, const json_t *value) {
     return json_string_length(value) + json_array_size(value) + json_object_size(value) == 0;
 }
 
-static bool read_field(const api_field *f, const char *name, const json_t *value, char *at, api_error *e) {
+static bool read_field(const api_field *f, const char *name, const json_t *value, char *at, mr_api_error *e) {
     double x = 0;
     switch (f->type) {
     case API_FIELD_BOOL:
@@ -101,7 +102,7 @@ static bool read_field(const api_field *f, const char *name, const json_t *value
         return true;
     case API_FIELD_REFUSED:
         if (!is_off(f, value))
-            return api_error_set(e, 400, "unsupported_parameter", name, "%s is not supported", name);
+            return mr_api_error_set(e, 400, "unsupported_parameter", name, "%s is not supported", name);
         return true;
     case API_FIELD_IGNORED:
         break;
@@ -110,7 +111,7 @@ static bool read_field(const api_field *f, const char *name, const json_t *value
 }
 
 bool api_fields_read(const api_field *fields, size_t n, const char *prefix, const json_t *object, void *out,
-                     api_error *e) {
+                     mr_api_error *e) {
     for (size_t i = 0; i < n; i++) {
         const json_t *value = json_object_get(object, fields[i].name);
         char name[96];

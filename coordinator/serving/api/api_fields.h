@@ -36,10 +36,10 @@ typedef struct api_field {
 /* Reads in the order of the table: of two names for the same place, the later one counts. prefix: put in front of names
  * in errors ("stream_options."), NULL: nothing. false: e names the field. */
 MR_MUST_USE bool api_fields_read(const api_field *fields, size_t n, const char *prefix, const json_t *object, void *out,
-                                 api_error *e);
+                                 mr_api_error *e);
 
 /* One value of the types INT32 and FLOAT, for lists of them. */
 MR_MUST_USE bool api_field_number(const json_t *value, const char *name, double low, double high, bool whole,
-                                  double *out, api_error *e);
+                                  double *out, mr_api_error *e);
 
 #endif

@@ -9,13 +9,13 @@
 
 enum { API_ID_LETTERS = 24 };
 
-struct api_call {
-    const api *a;
+struct mr_api_call {
+    const mr_api *a;
     void (*wake)(void *ctx);
     void *ctx;
     api_request request;
-    api_error error;   /* with a status: it is the answer, or ends it */
-    mr_text_buf ready; /* the answer of calls that need no model */
+    mr_api_error error; /* with a status: it is the answer, or ends it */
+    mr_text_buf ready;  /* the answer of calls that need no model */
     bool is_ready, streams, ended, broken;
     char id[16 + API_ID_LETTERS];
     int64_t created_s; /* of the calendar */
@@ -30,27 +30,27 @@ struct api_call {
 };
 
 /* Finds the form in which the model calls tools (api_chat.c). */
-MR_MUST_USE mr_status api_chat_open(api *a, mr_err *err);
+MR_MUST_USE mr_status api_chat_open(mr_api *a, mr_err *err);
 
 /* Of chats (api_chat.c): the messages as the model reads them; the same as the call's prompt, with a grammar for tools
  * that must be called; what reads the answers. false: error says why, here and below where nothing else is said. */
-MR_MUST_USE bool api_chat_render(api_call *call, mr_text_buf *out_prompt);
-MR_MUST_USE bool api_chat_prepare(api_call *call, mr_text_buf *out_prompt);
-MR_MUST_USE bool api_chat_open_parsers(api_call *call, mr_str prompt);
+MR_MUST_USE bool api_chat_render(mr_api_call *call, mr_text_buf *out_prompt);
+MR_MUST_USE bool api_chat_prepare(mr_api_call *call, mr_text_buf *out_prompt);
+MR_MUST_USE bool api_chat_open_parsers(mr_api_call *call, mr_str prompt);
 
 /* Calls that need no model: tokenize, detokenize, apply-template (api_text.c). Fills ready. */
-MR_MUST_USE bool api_text_answer(api_call *call);
+MR_MUST_USE bool api_text_answer(mr_api_call *call);
 
 /* Embeddings (api_embeddings.c). prepare: after the prompts have been read. */
-MR_MUST_USE bool api_embeddings_prepare(api_call *call);
-MR_MUST_USE bool api_embeddings_take(api_call *call, int32_t input, const mr_piece *piece);
-json_t *api_embeddings_answer(const api_call *call);
+MR_MUST_USE bool api_embeddings_prepare(mr_api_call *call);
+MR_MUST_USE bool api_embeddings_take(mr_api_call *call, int32_t input, const mr_piece *piece);
+json_t *api_embeddings_answer(const mr_api_call *call);
 
 /* Bytes of answers (api_answer.c); false: no memory. */
-MR_MUST_USE bool api_answer_whole(api_call *call, mr_text_buf *out);
+MR_MUST_USE bool api_answer_whole(mr_api_call *call, mr_text_buf *out);
 /* What is new of a choice, as events. */
-MR_MUST_USE bool api_answer_events(api_call *call, api_choice *c, mr_text_buf *out);
+MR_MUST_USE bool api_answer_events(mr_api_call *call, api_choice *c, mr_text_buf *out);
 /* What ends a stream: usage or the error, and [DONE]. */
-MR_MUST_USE bool api_answer_last(api_call *call, mr_text_buf *out);
+MR_MUST_USE bool api_answer_last(mr_api_call *call, mr_text_buf *out);
 
 #endif

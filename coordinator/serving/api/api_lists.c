@@ -14,34 +14,34 @@ enum {
         MR_ENCODE_BOS | MR_ENCODE_PARSE_SPECIAL, /* as others read prompts, which may hold rendered templates */
 };
 
-static bool no_memory(api_error *e) {
-    return api_error_set(e, 503, NULL, NULL, "no memory for the request");
+static bool no_memory(mr_api_error *e) {
+    return mr_api_error_set(e, 503, NULL, NULL, "no memory for the request");
 }
 
-static bool read_stop(const json_t *value, const char **out, api_error *e) {
+static bool read_stop(const json_t *value, const char **out, mr_api_error *e) {
     const char *text = json_string_value(value);
     size_t n = json_string_length(value);
     if (!text)
-        return api_error_set(e, 400, "invalid_type", "stop", "stop has %s, where a string is expected",
-                             api_json_kind(value));
+        return mr_api_error_set(e, 400, "invalid_type", "stop", "stop has %s, where a string is expected",
+                                mr_api_json_kind(value));
     if (n > API_MAX_STOP_BYTES || strlen(text) != n)
-        return api_error_set(e, 400, "invalid_value", "stop",
-                             "a stop text has %zu bytes, where %d at most, none of them zero, are allowed", n,
-                             API_MAX_STOP_BYTES);
+        return mr_api_error_set(e, 400, "invalid_value", "stop",
+                                "a stop text has %zu bytes, where %d at most, none of them zero, are allowed", n,
+                                API_MAX_STOP_BYTES);
     *out = text;
     return true;
 }
 
-bool api_read_stops(api_request *r, api_error *e) {
+bool api_read_stops(api_request *r, mr_api_error *e) {
     if (!r->stop)
         return true;
     if (!json_is_string(r->stop) && !json_is_array(r->stop))
-        return api_error_set(e, 400, "invalid_type", "stop", "stop is %s, where a string or an array is expected",
-                             api_json_kind(r->stop));
+        return mr_api_error_set(e, 400, "invalid_type", "stop", "stop is %s, where a string or an array is expected",
+                                mr_api_json_kind(r->stop));
     size_t n = json_is_array(r->stop) ? json_array_size(r->stop) : 1;
     if (n > API_MAX_STOPS)
-        return api_error_set(e, 400, "array_above_max_length", "stop", "stop has %zu texts, where %d are allowed", n,
-                             API_MAX_STOPS);
+        return mr_api_error_set(e, 400, "array_above_max_length", "stop", "stop has %zu texts, where %d are allowed", n,
+                                API_MAX_STOPS);
     if (!(r->stops = mr_alloc_array(n, sizeof *r->stops)))
         return no_memory(e);
     for (size_t i = 0; i < n; i++) {
@@ -53,7 +53,7 @@ bool api_read_stops(api_request *r, api_error *e) {
     return true;
 }
 
-bool api_read_stop_ids(const api *a, api_request *r, api_error *e) {
+bool api_read_stop_ids(const mr_api *a, api_request *r, mr_api_error *e) {
     if (r->stop_token_ids && !api_read_ids(a, r->stop_token_ids, "stop_token_ids", &r->stop_ids, e))
         return false;
     if (r->sampling.min_tokens == 0)
@@ -67,28 +67,28 @@ bool api_read_stop_ids(const api *a, api_request *r, api_error *e) {
     return true;
 }
 
-bool api_is_token(const api *a, double id) {
+bool api_is_token(const mr_api *a, double id) {
     return id >= 0 && id < mr_tokenizer_n_tokens(a->config.tokenizer) && id < a->config.n_vocab;
 }
 
 /* A text, whatever the context. */
-static bool encode(const api *a, mr_str text, unsigned flags, mr_token_buf *out, api_error *e) {
+static bool encode(const mr_api *a, mr_str text, unsigned flags, mr_token_buf *out, mr_api_error *e) {
     mr_err err = {0};
     mr_status status = mr_tokenizer_encode(a->config.tokenizer, text, flags, out, &err);
-    return status == MR_OK || api_error_from(e, status, &err);
+    return status == MR_OK || mr_api_error_from(e, status, &err);
 }
 
-bool api_encode(const api *a, mr_str text, unsigned flags, mr_token_buf *out, api_error *e) {
+bool api_encode(const mr_api *a, mr_str text, unsigned flags, mr_token_buf *out, mr_api_error *e) {
     /* So a text of megabytes does not cost the memory of its tokenising, when it is clear that it does not fit. */
     size_t n_least = text.len / a->longest_token_bytes;
     if (n_least > (size_t)a->config.max_context)
-        return api_error_set(e, 400, "context_length_exceeded", NULL,
-                             "the maximum context length is %d tokens, and the text of %zu bytes has %zu at least",
-                             a->config.max_context, text.len, n_least);
+        return mr_api_error_set(e, 400, "context_length_exceeded", NULL,
+                                "the maximum context length is %d tokens, and the text of %zu bytes has %zu at least",
+                                a->config.max_context, text.len, n_least);
     return encode(a, text, flags, out, e);
 }
 
-bool api_truncate_prompt(const api *a, const api_request *r, mr_token_buf *ids) {
+bool api_truncate_prompt(const mr_api *a, const api_request *r, mr_token_buf *ids) {
     int32_t context = a->config.max_context;
     int32_t room = r->endpoint == API_EMBEDDINGS ? 0 : r->max_tokens < 1 ? 1 : r->max_tokens;
     int32_t most = r->truncate_prompt_tokens > 0 ? r->truncate_prompt_tokens : room < context ? context - room : 1;
@@ -101,23 +101,23 @@ bool api_truncate_prompt(const api *a, const api_request *r, mr_token_buf *ids) 
     return true;
 }
 
-bool api_encode_prompt(const api *a, const api_request *r, mr_str text, mr_token_buf *out, api_error *e) {
+bool api_encode_prompt(const mr_api *a, const api_request *r, mr_str text, mr_token_buf *out, mr_api_error *e) {
     return r->truncate_prompt_tokens == 0 ? api_encode(a, text, PROMPT_FLAGS, out, e)
                                           : encode(a, text, PROMPT_FLAGS, out, e);
 }
 
-bool api_read_ids(const api *a, const json_t *list, const char *name, mr_token_buf *out, api_error *e) {
+bool api_read_ids(const mr_api *a, const json_t *list, const char *name, mr_token_buf *out, mr_api_error *e) {
     size_t n = json_array_size(list);
     if (!mr_token_buf_reserve(out, n))
         return no_memory(e);
     for (size_t i = 0; i < n; i++) {
         const json_t *value = json_array_get(list, i);
         if (!json_is_integer(value))
-            return api_error_set(e, 400, "invalid_type", name, "%s[%zu] is %s, where a token id is expected", name, i,
-                                 api_json_kind(value));
+            return mr_api_error_set(e, 400, "invalid_type", name, "%s[%zu] is %s, where a token id is expected", name,
+                                    i, mr_api_json_kind(value));
         if (!api_is_token(a, (double)json_integer_value(value)))
-            return api_error_set(e, 400, "invalid_value", name, "%s[%zu] is %lld, which is no token id", name, i,
-                                 (long long)json_integer_value(value));
+            return mr_api_error_set(e, 400, "invalid_value", name, "%s[%zu] is %lld, which is no token id", name, i,
+                                    (long long)json_integer_value(value));
         if (!mr_token_buf_push(out, (int32_t)json_integer_value(value)))
             return no_memory(e);
     }
@@ -125,8 +125,8 @@ bool api_read_ids(const api *a, const json_t *list, const char *name, mr_token_b
 }
 
 /* A text or a list of ids. */
-static bool read_prompt(const api *a, const api_request *r, const json_t *value, const char *name, api_prompt *out,
-                        api_error *e) {
+static bool read_prompt(const mr_api *a, const api_request *r, const json_t *value, const char *name, api_prompt *out,
+                        mr_api_error *e) {
     if (json_is_string(value)) {
         out->text = (mr_str){json_string_value(value), json_string_length(value)};
         if (!api_encode_prompt(a, r, out->text, &out->ids, e))
@@ -135,27 +135,27 @@ static bool read_prompt(const api *a, const api_request *r, const json_t *value,
         if (!api_read_ids(a, value, name, &out->ids, e))
             return false;
     } else {
-        return api_error_set(e, 400, "invalid_type", name, "%s is %s, where a string or token ids are expected", name,
-                             api_json_kind(value));
+        return mr_api_error_set(e, 400, "invalid_type", name, "%s is %s, where a string or token ids are expected",
+                                name, mr_api_json_kind(value));
     }
     if (api_truncate_prompt(a, r, &out->ids))
         out->text = (mr_str){0}; /* an echo has what is left */
     if (out->ids.n == 0)
-        return api_error_set(e, 400, "invalid_value", name, "%s is empty: a model needs one token at least", name);
+        return mr_api_error_set(e, 400, "invalid_value", name, "%s is empty: a model needs one token at least", name);
     if (out->ids.n > (size_t)a->config.max_context)
-        return api_error_set(e, 400, "context_length_exceeded", name,
-                             "the maximum context length is %d tokens, and the prompt has %zu", a->config.max_context,
-                             out->ids.n);
+        return mr_api_error_set(e, 400, "context_length_exceeded", name,
+                                "the maximum context length is %d tokens, and the prompt has %zu",
+                                a->config.max_context, out->ids.n);
     return true;
 }
 
-bool api_read_prompts(const api *a, api_request *r, const json_t *value, const char *name, api_error *e) {
+bool api_read_prompts(const mr_api *a, api_request *r, const json_t *value, const char *name, mr_api_error *e) {
     const json_t *first = json_array_get(value, 0);
     bool many = json_is_string(first) || json_is_array(first);
     size_t n = many ? json_array_size(value) : 1;
     if (n * (size_t)r->n > API_MAX_INPUTS)
-        return api_error_set(e, 400, "array_above_max_length", name, "%s asks for %zu answers, where %d are allowed",
-                             name, n * (size_t)r->n, API_MAX_INPUTS);
+        return mr_api_error_set(e, 400, "array_above_max_length", name, "%s asks for %zu answers, where %d are allowed",
+                                name, n * (size_t)r->n, API_MAX_INPUTS);
     if (!(r->prompts = mr_alloc_array(n, sizeof *r->prompts)))
         return no_memory(e);
     r->n_prompts = (int32_t)n;

@@ -23,21 +23,21 @@ static mr_str token_bytes(const api_choice *c, int32_t id) {
 static json_t *byte_list(mr_str bytes) {
     json_t *list = json_array();
     for (size_t i = 0; i < bytes.len; i++)
-        list = api_json_add(list, json_integer((unsigned char)bytes.data[i]));
+        list = mr_api_json_add(list, json_integer((unsigned char)bytes.data[i]));
     return list;
 }
 
 static json_t *chat_token(const api_choice *c, int32_t id, float logprob) {
     mr_str bytes = token_bytes(c, id);
-    return json_pack("{s:o, s:o, s:o}", "token", api_json_text(bytes), "logprob", number(logprob), "bytes",
+    return json_pack("{s:o, s:o, s:o}", "token", mr_api_json_text(bytes), "logprob", number(logprob), "bytes",
                      byte_list(bytes));
 }
 
 static bool add_to_chat(api_choice *c, const mr_piece_token *token) {
     json_t *top = json_array();
     for (int32_t i = 0; i < token->n_top; i++)
-        top = api_json_add(top, chat_token(c, token->top[i].id, token->top[i].logprob));
-    json_t *entry = api_json_put(chat_token(c, token->id, token->logprob), "top_logprobs", top);
+        top = mr_api_json_add(top, chat_token(c, token->top[i].id, token->top[i].logprob));
+    json_t *entry = mr_api_json_put(chat_token(c, token->id, token->logprob), "top_logprobs", top);
     return json_array_append_new(json_object_get(c->logprobs, "content"), entry) == 0;
 }
 
@@ -70,7 +70,7 @@ static json_t *top_object(const api_choice *c, const mr_piece_token *token) {
     for (int32_t i = 0; i < token->n_top; i++) {
         json_t *key = completion_text(token_bytes(c, token->top[i].id));
         if (!key || !json_object_get(top, json_string_value(key))) /* of tokens with one text the likelier counts */
-            top = api_json_put(top, key ? json_string_value(key) : "", key ? number(token->top[i].logprob) : NULL);
+            top = mr_api_json_put(top, key ? json_string_value(key) : "", key ? number(token->top[i].logprob) : NULL);
         json_decref(key);
     }
     return top;

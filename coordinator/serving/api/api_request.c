@@ -16,7 +16,7 @@ static const api_field stream_option_fields[] = {
     {"continuous_usage_stats", API_FIELD_REFUSED, 0, 0, 0},
 };
 
-static bool is_known(api_endpoint endpoint, const char *name) {
+static bool is_known(mr_api_endpoint endpoint, const char *name) {
     for (size_t i = 0; i < API_FIELD_TABLES; i++) {
         api_field_table t = api_request_fields(endpoint, i);
         for (size_t k = 0; k < t.n; k++)
@@ -43,7 +43,7 @@ static void note_unknown(const api_request *r) {
     }
 }
 
-static bool required(const api_request *r, api_error *e) {
+static bool required(const api_request *r, mr_api_error *e) {
     const char *name = NULL;
     if (r->endpoint == API_COMPLETIONS && !r->prompt)
         name = "prompt";
@@ -55,33 +55,34 @@ static bool required(const api_request *r, api_error *e) {
         name = "content";
     if (r->endpoint == API_DETOKENIZE && !r->tokens)
         name = "tokens";
-    return !name || api_error_set(e, 400, "missing_required_parameter", name, "%s is missing", name);
+    return !name || mr_api_error_set(e, 400, "missing_required_parameter", name, "%s is missing", name);
 }
 
-static bool check_modalities(const api_request *r, api_error *e) {
+static bool check_modalities(const api_request *r, mr_api_error *e) {
     const json_t *one;
     size_t i;
     if (r->modalities && !json_is_array(r->modalities))
-        return api_error_set(e, 400, "invalid_type", "modalities", "modalities is %s, where an array is expected",
-                             api_json_kind(r->modalities));
+        return mr_api_error_set(e, 400, "invalid_type", "modalities", "modalities is %s, where an array is expected",
+                                mr_api_json_kind(r->modalities));
     json_array_foreach(r->modalities, i, one) {
         if (!json_is_string(one) || !mr_str_is(mr_str_from(json_string_value(one)), "text"))
-            return api_error_set(e, 400, "unsupported_parameter", "modalities", "only the modality text is supported");
+            return mr_api_error_set(e, 400, "unsupported_parameter", "modalities",
+                                    "only the modality text is supported");
     }
     return true;
 }
 
 /* Fields that mean something only together. */
-static bool check_generate(api_request *r, api_error *e) {
+static bool check_generate(api_request *r, mr_api_error *e) {
     mr_err err = {0};
     if (r->stream_options && !r->stream)
-        return api_error_set(e, 400, "invalid_value", "stream_options", "stream_options needs stream to be true");
+        return mr_api_error_set(e, 400, "invalid_value", "stream_options", "stream_options needs stream to be true");
     if (r->best_of > 0 && r->best_of != r->n)
-        return api_error_set(e, 400, "unsupported_parameter", "best_of",
-                             "best_of is %d and n is %d: choosing among more than n answers is not supported",
-                             r->best_of, r->n);
+        return mr_api_error_set(e, 400, "unsupported_parameter", "best_of",
+                                "best_of is %d and n is %d: choosing among more than n answers is not supported",
+                                r->best_of, r->n);
     if (r->top_logprobs > 0 && !r->want_logprobs)
-        return api_error_set(e, 400, "invalid_value", "top_logprobs", "top_logprobs needs logprobs to be true");
+        return mr_api_error_set(e, 400, "invalid_value", "top_logprobs", "top_logprobs needs logprobs to be true");
     if (r->want_logprobs)
         r->n_logprobs = r->top_logprobs;
     if (r->sampling.top_k < 0) /* as others write "off" */
@@ -89,19 +90,19 @@ static bool check_generate(api_request *r, api_error *e) {
     if (r->sampling.top_n_sigma < 0)
         r->sampling.top_n_sigma = 0;
     if (r->sampling.dry_multiplier != 0 && r->sampling.dry_base < 1)
-        return api_error_set(e, 400, "invalid_value", "dry_base", "dry_base is %g, outside 1 to 100",
-                             (double)r->sampling.dry_base);
+        return mr_api_error_set(e, 400, "invalid_value", "dry_base", "dry_base is %g, outside 1 to 100",
+                                (double)r->sampling.dry_base);
     if (r->sampling.mirostat != 0 && r->sampling.mirostat_tau == 0)
-        return api_error_set(e, 400, "invalid_value", "mirostat_tau", "mirostat_tau is 0; it has to be above");
+        return mr_api_error_set(e, 400, "invalid_value", "mirostat_tau", "mirostat_tau is 0; it has to be above");
     if (r->max_tokens >= 0 && r->sampling.min_tokens > r->max_tokens)
-        return api_error_set(e, 400, "invalid_value", "min_tokens", "min_tokens is %d, more than max_tokens, %d",
-                             r->sampling.min_tokens, r->max_tokens);
+        return mr_api_error_set(e, 400, "invalid_value", "min_tokens", "min_tokens is %d, more than max_tokens, %d",
+                                r->sampling.min_tokens, r->max_tokens);
     if (mr_sampling_params_check(&r->sampling, &err) != MR_OK)
-        return api_error_set(e, 400, "invalid_value", NULL, "%s", err.text);
+        return mr_api_error_set(e, 400, "invalid_value", NULL, "%s", err.text);
     return check_modalities(r, e) && api_read_samplers(r, e);
 }
 
-bool api_request_read(const api *a, api_endpoint endpoint, mr_str body, api_request *out, api_error *e) {
+bool api_request_read(const mr_api *a, mr_api_endpoint endpoint, mr_str body, api_request *out, mr_api_error *e) {
     *out = (api_request){
         .endpoint = endpoint,
         .sampling = a->config.sampling,
@@ -113,7 +114,7 @@ bool api_request_read(const api *a, api_endpoint endpoint, mr_str body, api_requ
         .add_generation_prompt = true,
         .parse_special = true,
     };
-    if (!(out->body = api_json_parse(body, e)))
+    if (!(out->body = mr_api_json_parse(body, e)))
         return false;
     for (size_t i = 0; i < API_FIELD_TABLES; i++) {
         api_field_table t = api_request_fields(endpoint, i);
@@ -128,8 +129,8 @@ bool api_request_read(const api *a, api_endpoint endpoint, mr_str body, api_requ
     if (!required(out, e))
         return false;
     if (out->truncate_prompt_tokens == 0 && json_is_number(json_object_get(out->body, "truncate_prompt_tokens")))
-        return api_error_set(e, 400, "invalid_value", "truncate_prompt_tokens",
-                             "truncate_prompt_tokens is 0: a prompt has one token at least");
+        return mr_api_error_set(e, 400, "invalid_value", "truncate_prompt_tokens",
+                                "truncate_prompt_tokens is 0: a prompt has one token at least");
     return (endpoint != API_COMPLETIONS && endpoint != API_CHAT_COMPLETIONS) || check_generate(out, e);
 }
 

@@ -13,12 +13,12 @@
 
 /* In which a model calls tools and reasons. */
 typedef struct api_form {
-    chat_format format;
+    mr_chat_format format;
     bool is_special; /* its marks are control tokens */
 } api_form;
 
-struct api {
-    api_config config;
+struct mr_api {
+    mr_api_config config;
     size_t longest_token_bytes;
     mr_token_buf end_ids;       /* of the vocabulary */
     api_form plain, with_tools; /* as the template for each says */
@@ -34,7 +34,7 @@ typedef struct api_prompt {
 
 /* {0} may be deinitialised. Values and texts point into the body. */
 typedef struct api_request {
-    api_endpoint endpoint;
+    mr_api_endpoint endpoint;
     json_t *body;
     mr_sampling_params sampling;
     int64_t seed; /* -1: any */
@@ -78,38 +78,42 @@ typedef struct api_field_table {
 } api_field_table;
 enum { API_FIELD_TABLES = 5 };
 /* The fields that an endpoint knows, in API_FIELD_TABLES tables, some of them empty (api_request_fields.c). */
-api_field_table api_request_fields(api_endpoint endpoint, size_t i);
+api_field_table api_request_fields(mr_api_endpoint endpoint, size_t i);
 
 /* Reads fields with their types and ranges; what is made of lists comes from the functions below. false: e says why.
  * out may be deinitialised in any case. */
-MR_MUST_USE bool api_request_read(const api *a, api_endpoint endpoint, mr_str body, api_request *out, api_error *e);
+MR_MUST_USE bool api_request_read(const mr_api *a, mr_api_endpoint endpoint, mr_str body, api_request *out,
+                                  mr_api_error *e);
 void api_request_deinit(api_request *r);
 
 /* The order of samplers as llama-server has it; those that are not named are turned off (api_samplers.c). */
-MR_MUST_USE bool api_read_samplers(api_request *r, api_error *e);
+MR_MUST_USE bool api_read_samplers(api_request *r, mr_api_error *e);
 /* Stop texts and stop ids (api_lists.c); bad words, biases of tokens and what breaks sequences of DRY, go into sampling
  * (api_tokens.c). */
-MR_MUST_USE bool api_read_stops(api_request *r, api_error *e);
-MR_MUST_USE bool api_read_stop_ids(const api *a, api_request *r, api_error *e);
-MR_MUST_USE bool api_read_bad_words(const api *a, api_request *r, api_error *e);
-MR_MUST_USE bool api_read_biases(const api *a, api_request *r, api_error *e);
-MR_MUST_USE bool api_read_breakers(const api *a, api_request *r, api_error *e);
+MR_MUST_USE bool api_read_stops(api_request *r, mr_api_error *e);
+MR_MUST_USE bool api_read_stop_ids(const mr_api *a, api_request *r, mr_api_error *e);
+MR_MUST_USE bool api_read_bad_words(const mr_api *a, api_request *r, mr_api_error *e);
+MR_MUST_USE bool api_read_biases(const mr_api *a, api_request *r, mr_api_error *e);
+MR_MUST_USE bool api_read_breakers(const mr_api *a, api_request *r, mr_api_error *e);
 /* A text, a list of texts, ids, or a list of lists of ids; name: of the field. */
-MR_MUST_USE bool api_read_prompts(const api *a, api_request *r, const json_t *value, const char *name, api_error *e);
+MR_MUST_USE bool api_read_prompts(const mr_api *a, api_request *r, const json_t *value, const char *name,
+                                  mr_api_error *e);
 /* Appends the ids of a prompt. */
-MR_MUST_USE bool api_encode_prompt(const api *a, const api_request *r, mr_str text, mr_token_buf *out, api_error *e);
+MR_MUST_USE bool api_encode_prompt(const mr_api *a, const api_request *r, mr_str text, mr_token_buf *out,
+                                   mr_api_error *e);
 /* truncate_prompt_tokens: leaves the last ids, and a bos in front of them. true: some were left out. */
-bool api_truncate_prompt(const api *a, const api_request *r, mr_token_buf *ids);
+bool api_truncate_prompt(const mr_api *a, const api_request *r, mr_token_buf *ids);
 /* Appends the ids of a text with MR_ENCODE_* flags; refuses at once what can never fit the context. */
-MR_MUST_USE bool api_encode(const api *a, mr_str text, unsigned flags, mr_token_buf *out, api_error *e);
-bool api_is_token(const api *a, double id);
+MR_MUST_USE bool api_encode(const mr_api *a, mr_str text, unsigned flags, mr_token_buf *out, mr_api_error *e);
+bool api_is_token(const mr_api *a, double id);
 /* A list of token ids, each in the vocabulary. */
-MR_MUST_USE bool api_read_ids(const api *a, const json_t *list, const char *name, mr_token_buf *out, api_error *e);
+MR_MUST_USE bool api_read_ids(const mr_api *a, const json_t *list, const char *name, mr_token_buf *out,
+                              mr_api_error *e);
 
 /* One of grammar, json_schema, response_format, structured_outputs and the guided fields becomes the packed grammar, if
  * any is there (api_constraint.c). */
-MR_MUST_USE bool api_read_constraint(api_request *r, api_error *e);
+MR_MUST_USE bool api_read_constraint(api_request *r, mr_api_error *e);
 /* A grammar in GBNF likewise; name: of the field that asked for it. */
-MR_MUST_USE bool api_constrain(api_request *r, mr_str gbnf, const char *name, api_error *e);
+MR_MUST_USE bool api_constrain(api_request *r, mr_str gbnf, const char *name, mr_api_error *e);
 
 #endif

@@ -236,6 +236,6 @@ static const api_field_table tables[][API_FIELD_TABLES] = {
     [API_APPLY_TEMPLATE] = {TABLE(message_fields), TABLE(ignored_fields)},
 };
 
-api_field_table api_request_fields(api_endpoint endpoint, size_t i) {
+api_field_table api_request_fields(mr_api_endpoint endpoint, size_t i) {
     return tables[endpoint][i];
 }

@@ -74,7 +74,7 @@ static void turn_off(chain_part part, mr_sampling_params *p) {
     }
 }
 
-bool api_read_samplers(api_request *r, api_error *e) {
+bool api_read_samplers(api_request *r, mr_api_error *e) {
     bool named[N_PARTS] = {false};
     const json_t *name;
     size_t i;
@@ -82,20 +82,20 @@ bool api_read_samplers(api_request *r, api_error *e) {
     if (!r->samplers || (json_is_string(r->samplers) && json_string_length(r->samplers) == 0))
         return true;
     if (!json_is_array(r->samplers))
-        return api_error_set(e, 400, "invalid_type", "samplers", "samplers is %s, where an array of names is expected",
-                             api_json_kind(r->samplers));
+        return mr_api_error_set(e, 400, "invalid_type", "samplers",
+                                "samplers is %s, where an array of names is expected", mr_api_json_kind(r->samplers));
     json_array_foreach(r->samplers, i, name) {
         int part = part_of(name);
         if (part < 0)
-            return api_error_set(
+            return mr_api_error_set(
                 e, 400, "unsupported_parameter", "samplers",
                 "samplers[%zu] is none of penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, "
                 "temperature",
                 i);
         if (part <= last)
-            return api_error_set(e, 400, "unsupported_parameter", "samplers",
-                                 "samplers[%zu] (%s) stands behind %s, and the order cannot be changed", i,
-                                 names[part][0], names[last][0]);
+            return mr_api_error_set(e, 400, "unsupported_parameter", "samplers",
+                                    "samplers[%zu] (%s) stands behind %s, and the order cannot be changed", i,
+                                    names[part][0], names[last][0]);
         named[last = part] = true;
     }
     for (int part = 0; part < N_PARTS; part++)

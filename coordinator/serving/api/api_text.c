@@ -3,9 +3,9 @@
 #include "coordinator/serving/api/api_internal.h"
 #include "coordinator/serving/wire/api_json.h"
 
-static bool say(api_call *call, json_t *answer) {
-    return api_json_write(answer, &call->ready) ||
-           api_error_set(&call->error, 503, NULL, NULL, "no memory for the answer");
+static bool say(mr_api_call *call, json_t *answer) {
+    return mr_api_json_write(answer, &call->ready) ||
+           mr_api_error_set(&call->error, 503, NULL, NULL, "no memory for the answer");
 }
 
 /* A piece that is no text by itself comes as its bytes. */
@@ -16,12 +16,12 @@ static json_t *token_with_piece(const mr_tokenizer *tok, int32_t id) {
     if (!piece) {
         piece = json_array();
         for (size_t i = 0; i < bytes.len; i++)
-            piece = api_json_add(piece, json_integer((unsigned char)bytes.data[i]));
+            piece = mr_api_json_add(piece, json_integer((unsigned char)bytes.data[i]));
     }
     return json_pack("{s:i, s:o}", "id", id, "piece", piece);
 }
 
-static bool tokenize(api_call *call) {
+static bool tokenize(mr_api_call *call) {
     const api_request *r = &call->request;
     const mr_tokenizer *tok = call->a->config.tokenizer;
     mr_token_buf ids = {0};
@@ -30,15 +30,15 @@ static bool tokenize(api_call *call) {
                      (r->parse_special ? (unsigned)MR_ENCODE_PARSE_SPECIAL : 0U);
     mr_status status = mr_tokenizer_encode(tok, r->content, flags, &ids, &err);
     if (status != MR_OK)
-        return api_error_from(&call->error, status, &err);
+        return mr_api_error_from(&call->error, status, &err);
     json_t *list = json_array();
     for (size_t i = 0; i < ids.n; i++)
-        list = api_json_add(list, r->with_pieces ? token_with_piece(tok, ids.ids[i]) : json_integer(ids.ids[i]));
+        list = mr_api_json_add(list, r->with_pieces ? token_with_piece(tok, ids.ids[i]) : json_integer(ids.ids[i]));
     mr_token_buf_deinit(&ids);
     return say(call, json_pack("{s:o}", "tokens", list));
 }
 
-static bool detokenize(api_call *call) {
+static bool detokenize(mr_api_call *call) {
     mr_token_buf ids = {0};
     mr_text_buf text = {0};
     mr_err err = {0};
@@ -46,23 +46,23 @@ static bool detokenize(api_call *call) {
     if (ok) {
         mr_status status =
             mr_tokenizer_decode(call->a->config.tokenizer, ids.ids, ids.n, MR_DECODE_SPECIAL, &text, &err);
-        ok = status == MR_OK ? say(call, json_pack("{s:o}", "content", api_json_text((mr_str){text.data, text.len})))
-                             : api_error_from(&call->error, status, &err);
+        ok = status == MR_OK ? say(call, json_pack("{s:o}", "content", mr_api_json_text((mr_str){text.data, text.len})))
+                             : mr_api_error_from(&call->error, status, &err);
     }
     mr_token_buf_deinit(&ids);
     mr_text_buf_deinit(&text);
     return ok;
 }
 
-static bool apply_template(api_call *call) {
+static bool apply_template(mr_api_call *call) {
     mr_text_buf prompt = {0};
     bool ok = api_chat_render(call, &prompt) &&
-              say(call, json_pack("{s:o}", "prompt", api_json_text((mr_str){prompt.data, prompt.len})));
+              say(call, json_pack("{s:o}", "prompt", mr_api_json_text((mr_str){prompt.data, prompt.len})));
     mr_text_buf_deinit(&prompt);
     return ok;
 }
 
-bool api_text_answer(api_call *call) {
+bool api_text_answer(mr_api_call *call) {
     switch (call->request.endpoint) {
     case API_TOKENIZE:
         return tokenize(call);

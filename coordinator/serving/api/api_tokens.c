@@ -9,28 +9,28 @@
 #include "coordinator/serving/wire/api_json.h"
 #include "engine/base/mem.h"
 
-static bool no_memory(api_error *e) {
-    return api_error_set(e, 503, NULL, NULL, "no memory for the request");
+static bool no_memory(mr_api_error *e) {
+    return mr_api_error_set(e, 503, NULL, NULL, "no memory for the request");
 }
 
-static bool add_bias(const api *a, api_request *r, int64_t id, float bias, api_error *e) {
+static bool add_bias(const mr_api *a, api_request *r, int64_t id, float bias, mr_api_error *e) {
     if (!api_is_token(a, (double)id))
-        return api_error_set(e, 400, "invalid_value", "logit_bias", "logit_bias names %lld, which is no token id",
-                             (long long)id);
+        return mr_api_error_set(e, 400, "invalid_value", "logit_bias", "logit_bias names %lld, which is no token id",
+                                (long long)id);
     for (size_t i = 0; i < r->bias_ids.n; i++)
         if (r->bias_ids.ids[i] == id) {
             r->biases[i] = bias;
             return true;
         }
     if (r->bias_ids.n == MR_SAMPLER_MAX_BIASES)
-        return api_error_set(e, 400, "array_above_max_length", "logit_bias", "logit_bias has more than %d tokens",
-                             MR_SAMPLER_MAX_BIASES);
+        return mr_api_error_set(e, 400, "array_above_max_length", "logit_bias", "logit_bias has more than %d tokens",
+                                MR_SAMPLER_MAX_BIASES);
     r->biases[r->bias_ids.n] = bias;
     return mr_token_buf_push(&r->bias_ids, (int32_t)id) || no_memory(e);
 }
 
 /* llama-server writes false for "never". */
-static bool read_bias(const json_t *value, float *out, api_error *e) {
+static bool read_bias(const json_t *value, float *out, mr_api_error *e) {
     double x = -(double)INFINITY;
     if (!json_is_false(value) && !api_field_number(value, "logit_bias", -100, 100, false, &x, e))
         return false;
@@ -39,7 +39,7 @@ static bool read_bias(const json_t *value, float *out, api_error *e) {
 }
 
 /* One key, OpenAI's "id" or llama-server's text, all of whose tokens are meant. */
-static bool bias_of_text(const api *a, api_request *r, mr_str key, float bias, api_error *e) {
+static bool bias_of_text(const mr_api *a, api_request *r, mr_str key, float bias, mr_api_error *e) {
     char *end = NULL;
     long long id = strtoll(key.data, &end, 10);
     if (key.len > 0 && end == key.data + key.len)
@@ -52,12 +52,12 @@ static bool bias_of_text(const api *a, api_request *r, mr_str key, float bias, a
     return ok;
 }
 
-static bool bias_of_pair(const api *a, api_request *r, const json_t *pair, api_error *e) {
+static bool bias_of_pair(const mr_api *a, api_request *r, const json_t *pair, mr_api_error *e) {
     const json_t *key = json_array_get(pair, 0);
     float bias = 0;
     if (json_array_size(pair) != 2 || (!json_is_integer(key) && !json_is_string(key)))
-        return api_error_set(e, 400, "invalid_type", "logit_bias",
-                             "logit_bias is a list, and an element of it is not [id or text, bias]");
+        return mr_api_error_set(e, 400, "invalid_type", "logit_bias",
+                                "logit_bias is a list, and an element of it is not [id or text, bias]");
     if (!read_bias(json_array_get(pair, 1), &bias, e))
         return false;
     if (json_is_integer(key))
@@ -65,16 +65,17 @@ static bool bias_of_pair(const api *a, api_request *r, const json_t *pair, api_e
     return bias_of_text(a, r, (mr_str){json_string_value(key), json_string_length(key)}, bias, e);
 }
 
-bool api_read_biases(const api *a, api_request *r, api_error *e) {
+bool api_read_biases(const mr_api *a, api_request *r, mr_api_error *e) {
     if (!r->logit_bias)
         return true;
     if (!json_is_object(r->logit_bias) && !json_is_array(r->logit_bias))
-        return api_error_set(e, 400, "invalid_type", "logit_bias",
-                             "logit_bias is %s, where an object or an array is expected", api_json_kind(r->logit_bias));
+        return mr_api_error_set(e, 400, "invalid_type", "logit_bias",
+                                "logit_bias is %s, where an object or an array is expected",
+                                mr_api_json_kind(r->logit_bias));
     if (json_object_size(r->logit_bias) > MR_SAMPLER_MAX_BIASES ||
         json_array_size(r->logit_bias) > MR_SAMPLER_MAX_BIASES)
-        return api_error_set(e, 400, "array_above_max_length", "logit_bias", "logit_bias has more than %d tokens",
-                             MR_SAMPLER_MAX_BIASES);
+        return mr_api_error_set(e, 400, "array_above_max_length", "logit_bias", "logit_bias has more than %d tokens",
+                                MR_SAMPLER_MAX_BIASES);
     if (!(r->biases = mr_alloc_array(MR_SAMPLER_MAX_BIASES, sizeof *r->biases)))
         return no_memory(e);
     const char *key = NULL;
@@ -94,12 +95,12 @@ bool api_read_biases(const api *a, api_request *r, api_error *e) {
 }
 
 /* The word as its length and its ids, behind those that are there. */
-static bool add_bad_word(const api *a, api_request *r, mr_str text, api_error *e) {
+static bool add_bad_word(const mr_api *a, api_request *r, mr_str text, mr_api_error *e) {
     mr_token_buf ids = {0}, *list = &r->bad_word_ids;
     bool ok = api_encode(a, text, MR_ENCODE_CONTINUES, &ids, e);
     if (ok && list->n + 1 + ids.n > MR_SAMPLER_MAX_BAD_WORDS)
-        ok = api_error_set(e, 400, "array_above_max_length", "bad_words", "bad_words have more than %d tokens",
-                           MR_SAMPLER_MAX_BAD_WORDS);
+        ok = mr_api_error_set(e, 400, "array_above_max_length", "bad_words", "bad_words have more than %d tokens",
+                              MR_SAMPLER_MAX_BAD_WORDS);
     ok = ok && (mr_token_buf_push(list, (int32_t)ids.n) || no_memory(e));
     for (size_t i = 0; i < ids.n && ok; i++)
         ok = mr_token_buf_push(list, ids.ids[i]) || no_memory(e);
@@ -108,14 +109,14 @@ static bool add_bad_word(const api *a, api_request *r, mr_str text, api_error *e
 }
 
 /* As vLLM has them: each word as it goes on in a text, and as it stands behind a space. */
-bool api_read_bad_words(const api *a, api_request *r, api_error *e) {
+bool api_read_bad_words(const mr_api *a, api_request *r, mr_api_error *e) {
     const json_t *value;
     size_t i;
     json_array_foreach(r->bad_words, i, value) {
         const char *word = json_string_value(value);
         size_t n = json_string_length(value), n_spaces = word ? strspn(word, " ") : 0;
         if (!word || n == n_spaces)
-            return api_error_set(e, 400, "invalid_type", "bad_words", "bad_words[%zu] is no word", i);
+            return mr_api_error_set(e, 400, "invalid_type", "bad_words", "bad_words[%zu] is no word", i);
         mr_text_buf spaced = {0};
         bool ok = (mr_text_buf_append(&spaced, " ", 1) && mr_text_buf_append(&spaced, word + n_spaces, n - n_spaces)) ||
                   no_memory(e);
@@ -130,15 +131,15 @@ bool api_read_bad_words(const api *a, api_request *r, api_error *e) {
     return true;
 }
 
-static bool add_breaker(api_request *r, int32_t id, api_error *e) {
+static bool add_breaker(api_request *r, int32_t id, mr_api_error *e) {
     if (r->breakers.n == MR_SAMPLER_MAX_BREAKERS)
-        return api_error_set(e, 400, "invalid_value", "dry_sequence_breakers",
-                             "dry_sequence_breakers stand in more than %d tokens", MR_SAMPLER_MAX_BREAKERS);
+        return mr_api_error_set(e, 400, "invalid_value", "dry_sequence_breakers",
+                                "dry_sequence_breakers stand in more than %d tokens", MR_SAMPLER_MAX_BREAKERS);
     return mr_token_buf_push(&r->breakers, id) || no_memory(e);
 }
 
 /* A text breaks where a token has it. One that no token has whole breaks at the last of its tokens. */
-static bool add_breakers_of(const api *a, api_request *r, mr_str text, api_error *e) {
+static bool add_breakers_of(const mr_api *a, api_request *r, mr_str text, mr_api_error *e) {
     const mr_tokenizer *tok = a->config.tokenizer;
     size_t before = r->breakers.n;
     for (int32_t id = 0; id < mr_tokenizer_n_tokens(tok) && id < a->config.n_vocab; id++) {
@@ -156,7 +157,7 @@ static bool add_breakers_of(const api *a, api_request *r, mr_str text, api_error
     return ok;
 }
 
-bool api_read_breakers(const api *a, api_request *r, api_error *e) {
+bool api_read_breakers(const mr_api *a, api_request *r, mr_api_error *e) {
     static const char *const usual[] = {"\n", ":", "\"", "*"}; /* those of llama.cpp */
     const json_t *list = r->dry_sequence_breakers;
     size_t n = list ? json_array_size(list) : sizeof usual / sizeof usual[0];
@@ -165,8 +166,8 @@ bool api_read_breakers(const api *a, api_request *r, api_error *e) {
     for (size_t i = 0; i < n; i++) {
         const json_t *value = json_array_get(list, i);
         if (list && (!json_is_string(value) || json_string_length(value) == 0))
-            return api_error_set(e, 400, "invalid_type", "dry_sequence_breakers",
-                                 "dry_sequence_breakers[%zu] is not a text", i);
+            return mr_api_error_set(e, 400, "invalid_type", "dry_sequence_breakers",
+                                    "dry_sequence_breakers[%zu] is not a text", i);
         mr_str text = list ? (mr_str){json_string_value(value), json_string_length(value)} : mr_str_from(usual[i]);
         if (!add_breakers_of(a, r, text, e))
             return false;

@@ -16,7 +16,7 @@
 
 enum { KEY_BYTES = 4096 }; /* of two prompts are compared */
 
-static mr_status map_file(const char *path, batch_input *in, mr_err *err) {
+static mr_status map_file(const char *path, mr_batch_input *in, mr_err *err) {
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -32,7 +32,7 @@ static mr_status map_file(const char *path, batch_input *in, mr_err *err) {
         if (data == MAP_FAILED)
             status = mr_err_set(err, MR_E_IO, "%.160s cannot be mapped: %s", path, strerror(errno));
         else
-            *in = (batch_input){.data = data, .n_bytes = (size_t)st.st_size};
+            *in = (mr_batch_input){.data = data, .n_bytes = (size_t)st.st_size};
     }
     close(fd);
     return status;
@@ -77,7 +77,7 @@ static void read_request(mr_str text, batch_line *l) {
 }
 
 /* What a line is, by what the first one of the file was. */
-static void read_line(const batch_input *in, mr_str text, batch_line *l) {
+static void read_line(const mr_batch_input *in, mr_str text, batch_line *l) {
     bool is_object = text.data[0] == '{';
     if (in->has_requests && !is_object) {
         l->kind = BATCH_NOT_JSON;
@@ -92,7 +92,7 @@ static void read_line(const batch_input *in, mr_str text, batch_line *l) {
     *l = (batch_line){.at = l->at, .number = l->number, .hash = l->hash, .n_bytes = l->n_bytes, .kind = kind};
 }
 
-static mr_status add_line(batch_input *in, size_t at, size_t n, uint32_t number, mr_err *err) {
+static mr_status add_line(mr_batch_input *in, size_t at, size_t n, uint32_t number, mr_err *err) {
     mr_str text = {in->data + at, n};
     if (n && text.data[n - 1] == '\r')
         text.len--;
@@ -126,7 +126,7 @@ static mr_status add_line(batch_input *in, size_t at, size_t n, uint32_t number,
     return MR_OK;
 }
 
-static mr_status add_lines(batch_input *in, mr_err *err) {
+static mr_status add_lines(mr_batch_input *in, mr_err *err) {
     static const char MARK[] = "\xef\xbb\xbf"; /* of bytes that are UTF-8: some editors begin files so */
     uint32_t number = 0;
     mr_status status = MR_OK;
@@ -143,7 +143,7 @@ static mr_status add_lines(batch_input *in, mr_err *err) {
 }
 
 /* The custom_id without quotes and escapes, in out; as it stands where it is no JSON. */
-static bool id_of(const batch_input *in, const batch_line *l, mr_text_buf *out) {
+static bool id_of(const mr_batch_input *in, const batch_line *l, mr_text_buf *out) {
     mr_text_buf_clear(out);
     if (!l->n_id_bytes) {
         char text[24];
@@ -161,7 +161,7 @@ static bool id_of(const batch_input *in, const batch_line *l, mr_text_buf *out) 
 }
 
 /* Marks lines whose custom_id an earlier one has. slots: [mask + 1], index + 1 of a line, 0 for none. */
-static bool mark_duplicates(batch_input *in, uint32_t *slots, size_t mask) {
+static bool mark_duplicates(mr_batch_input *in, uint32_t *slots, size_t mask) {
     mr_text_buf mine = {0}, other = {0};
     bool ok = true;
     for (uint32_t i = 0; i < in->n && ok; i++) {
@@ -186,7 +186,7 @@ static bool mark_duplicates(batch_input *in, uint32_t *slots, size_t mask) {
     return ok;
 }
 
-static mr_status find_duplicates(batch_input *in, mr_err *err) {
+static mr_status find_duplicates(mr_batch_input *in, mr_err *err) {
     size_t n_slots = 16;
     while (n_slots < 2 * (size_t)in->n)
         n_slots *= 2;
@@ -196,8 +196,8 @@ static mr_status find_duplicates(batch_input *in, mr_err *err) {
     return ok ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the ids of %" PRIu32 " lines", in->n);
 }
 
-mr_status batch_input_open(const char *path, batch_input *out, mr_err *err) {
-    batch_input in = {0};
+mr_status mr_batch_input_open(const char *path, mr_batch_input *out, mr_err *err) {
+    mr_batch_input in = {0};
     mr_status status = map_file(path, &in, err);
     if (status == MR_OK) {
         status = add_lines(&in, err);
@@ -207,21 +207,21 @@ mr_status batch_input_open(const char *path, batch_input *out, mr_err *err) {
             mr_err_prefix(err, "%.160s", path);
     }
     if (status != MR_OK) {
-        batch_input_close(&in);
+        mr_batch_input_close(&in);
         return status;
     }
     *out = in;
     return MR_OK;
 }
 
-void batch_input_close(batch_input *in) {
+void mr_batch_input_close(mr_batch_input *in) {
     if (in->data)
         munmap((void *)in->data, in->n_bytes);
     mr_free(in->lines);
-    *in = (batch_input){0};
+    *in = (mr_batch_input){0};
 }
 
-bool batch_line_put_id(const batch_input *in, const batch_line *l, mr_text_buf *out) {
+bool batch_line_put_id(const mr_batch_input *in, const batch_line *l, mr_text_buf *out) {
     char text[32];
     if (l->n_id_bytes && l->kind != BATCH_NOT_JSON) {
         json_t *value = json_loadb(in->data + l->at + l->id_at, l->n_id_bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
@@ -239,7 +239,7 @@ bool batch_line_put_id(const batch_input *in, const batch_line *l, mr_text_buf *
     return mr_text_buf_append(out, text, (size_t)n);
 }
 
-batch_line *batch_input_find(const batch_input *in, uint32_t number) {
+batch_line *batch_input_find(const mr_batch_input *in, uint32_t number) {
     uint32_t low = 0, high = in->n;
     while (low < high) {
         uint32_t mid = low + (high - low) / 2;
@@ -252,7 +252,7 @@ batch_line *batch_input_find(const batch_input *in, uint32_t number) {
 }
 
 static int compare(const void *left, const void *right, void *ctx) {
-    const batch_input *in = ctx;
+    const mr_batch_input *in = ctx;
     const batch_line *a = &in->lines[*(const uint32_t *)left], *b = &in->lines[*(const uint32_t *)right];
     mr_str x = {in->data + a->at + a->key_at, a->n_bytes - a->key_at};
     mr_str y = {in->data + b->at + b->key_at, b->n_bytes - b->key_at};
@@ -265,7 +265,7 @@ static int compare(const void *left, const void *right, void *ctx) {
     return order ? order : (a->number > b->number) - (a->number < b->number);
 }
 
-mr_status batch_input_order(const batch_input *in, uint32_t **out_order, uint32_t *out_n, mr_err *err) {
+mr_status batch_input_order(const mr_batch_input *in, uint32_t **out_order, uint32_t *out_n, mr_err *err) {
     uint32_t n = 0, *order = mr_alloc_array(in->n ? in->n : 1, sizeof *order);
     if (!order)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the order of %" PRIu32 " lines", in->n);

@@ -49,31 +49,31 @@ typedef struct batch_line {
     bool is_done;               /* for whoever works at the lines */
 } batch_line;
 
-typedef struct batch_input {
+typedef struct mr_batch_input {
     const char *data; /* NULL where n_bytes is 0 */
     size_t n_bytes;
     batch_line *lines; /* [n], in the order of the file */
     uint32_t n, cap;
     bool has_requests; /* not prompts */
-} batch_input;
+} mr_batch_input;
 
-MR_MUST_USE mr_status batch_input_open(const char *path, batch_input *out, mr_err *err);
+MR_MUST_USE mr_status mr_batch_input_open(const char *path, mr_batch_input *out, mr_err *err);
 /* {0} is accepted. */
-void batch_input_close(batch_input *in);
+void mr_batch_input_close(mr_batch_input *in);
 
-static inline mr_str batch_line_text(const batch_input *in, const batch_line *l) {
+static inline mr_str batch_line_text(const mr_batch_input *in, const batch_line *l) {
     return (mr_str){in->data + l->at, l->n_bytes};
 }
 static inline bool batch_line_is_bad(const batch_line *l) {
     return l->kind >= BATCH_TOO_LONG;
 }
 /* Appends the custom_id as JSON; "null" where there is none. false: no memory. */
-MR_MUST_USE bool batch_line_put_id(const batch_input *in, const batch_line *l, mr_text_buf *out);
+MR_MUST_USE bool batch_line_put_id(const mr_batch_input *in, const batch_line *l, mr_text_buf *out);
 /* The line with this number, or NULL. */
-batch_line *batch_input_find(const batch_input *in, uint32_t number);
+batch_line *batch_input_find(const mr_batch_input *in, uint32_t number);
 /* Indices of the lines that are not done: bad ones first, then those with equal beginnings of their prompts together.
  * Freed with mr_free. */
-MR_MUST_USE mr_status batch_input_order(const batch_input *in, uint32_t **out_order, uint32_t *out_n, mr_err *err);
+MR_MUST_USE mr_status batch_input_order(const mr_batch_input *in, uint32_t **out_order, uint32_t *out_n, mr_err *err);
 
 /* batch_json.c: the value of a member of the JSON object at the beginning of the text, found by brackets and strings
  * alone: what is no JSON may have members, too. false: there is none. */

@@ -42,7 +42,7 @@ static void refuse_kind(const batch_line *l, batch_request *r) {
 }
 
 /* What the results of a batch need to be the same each time, and to be answers in one piece. */
-static bool settle(const batch_config *c, json_t *body, api_endpoint endpoint, const batch_line *l) {
+static bool settle(const mr_batch_config *c, json_t *body, mr_api_endpoint endpoint, const batch_line *l) {
     (void)json_object_del(body, "stream");
     (void)json_object_del(body, "stream_options");
     const json_t *seed = json_object_get(body, "seed");
@@ -53,8 +53,8 @@ static bool settle(const batch_config *c, json_t *body, api_endpoint endpoint, c
            json_object_set_new(body, "seed", json_integer((json_int_t)(l->hash >> 11))) == 0;
 }
 
-static bool is_for_batches(mr_str url, api_endpoint *out) {
-    return api_endpoint_of(url, out) &&
+static bool is_for_batches(mr_str url, mr_api_endpoint *out) {
+    return mr_api_endpoint_of(url, out) &&
            (*out == API_COMPLETIONS || *out == API_CHAT_COMPLETIONS || *out == API_EMBEDDINGS);
 }
 
@@ -83,7 +83,7 @@ static json_t *read_line(mr_str text, const batch_line *l, batch_request *r) {
     return value;
 }
 
-static json_t *prompt_body(const batch_config *c, json_t *text) {
+static json_t *prompt_body(const mr_batch_config *c, json_t *text) {
     json_t *body = c->prompts_are_chats ? json_pack("{s:[{s:s, s:o}]}", "messages", "role", "user", "content", text)
                                         : json_pack("{s:o}", "prompt", text);
     if (body && c->max_tokens >= 0 && json_object_set_new(body, "max_tokens", json_integer(c->max_tokens)) != 0) {
@@ -93,19 +93,20 @@ static json_t *prompt_body(const batch_config *c, json_t *text) {
     return body;
 }
 
-static mr_status write_body(const batch_config *c, json_t *body, const batch_line *l, batch_request *r, mr_err *err) {
+static mr_status write_body(const mr_batch_config *c, json_t *body, const batch_line *l, batch_request *r,
+                            mr_err *err) {
     r->body = body && settle(c, body, r->endpoint, l) ? json_dumps(body, JSON_COMPACT) : NULL;
     return r->body ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the request of line %" PRIu32, l->number);
 }
 
-static bool has_other_url(const batch_config *c, const char *url, const batch_line *l, batch_request *r) {
+static bool has_other_url(const mr_batch_config *c, const char *url, const batch_line *l, batch_request *r) {
     bool other = c->url && strcmp(c->url, url) != 0;
     if (other)
         refuse(r, "mismatched_url", "line %" PRIu32 ": it is for %.40s, the batch for %.40s", l->number, url, c->url);
     return other;
 }
 
-static mr_status read_prompt(const batch_config *c, const batch_line *l, batch_request *r, mr_err *err) {
+static mr_status read_prompt(const mr_batch_config *c, const batch_line *l, batch_request *r, mr_err *err) {
     if (has_other_url(c, "/v1/completions", l, r))
         return MR_OK;
     mr_str text = batch_line_text(c->input, l);
@@ -122,7 +123,7 @@ static mr_status read_prompt(const batch_config *c, const batch_line *l, batch_r
     return status;
 }
 
-mr_status batch_request_read(const batch_config *c, const batch_line *l, batch_request *out, mr_err *err) {
+mr_status batch_request_read(const mr_batch_config *c, const batch_line *l, batch_request *out, mr_err *err) {
     mr_status status = MR_OK;
     *out = (batch_request){.endpoint = API_COMPLETIONS};
     if (batch_line_is_bad(l)) {

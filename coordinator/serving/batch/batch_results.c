@@ -17,11 +17,11 @@ enum { WRITE_BYTES = 1 << 16 };
 
 static const char RESULT_HEAD[] = "{\"id\": \"batch_req_";
 
-static mr_status io_error(const batch_results *r, const char *what, mr_err *err) {
+static mr_status io_error(const mr_batch_results *r, const char *what, mr_err *err) {
     return mr_err_set(err, MR_E_IO, "%.160s cannot be %s: %s", r->path, what, strerror(errno));
 }
 
-static mr_status foreign(const batch_results *r, size_t line, const char *why, mr_err *err) {
+static mr_status foreign(const mr_batch_results *r, size_t line, const char *why, mr_err *err) {
     return mr_err_set(err, MR_E_FORMAT, "%.160s, line %zu: %s; hint: -o names a new file, or the results of this input",
                       r->path, line, why);
 }
@@ -52,7 +52,7 @@ static bool has_failed(mr_str text) {
     return !memmem(text.data, text.len < 2048 ? text.len : 2048, GOOD, sizeof GOOD - 1);
 }
 
-static mr_status take_result(batch_results *r, batch_input *in, mr_str text, size_t line, mr_err *err) {
+static mr_status take_result(mr_batch_results *r, mr_batch_input *in, mr_str text, size_t line, mr_err *err) {
     uint32_t number;
     uint64_t hash;
     if (!parse_id(text, &number, &hash))
@@ -69,8 +69,8 @@ static mr_status take_result(batch_results *r, batch_input *in, mr_str text, siz
 }
 
 /* Reads what is there. A lost write leaves zeros behind on some file systems: from there on nothing counts. */
-static mr_status take_results(batch_results *r, batch_input *in, const char *data, size_t n_bytes, size_t *out_good,
-                              mr_err *err) {
+static mr_status take_results(mr_batch_results *r, mr_batch_input *in, const char *data, size_t n_bytes,
+                              size_t *out_good, mr_err *err) {
     mr_status status = MR_OK;
     size_t at = 0;
     for (size_t line = 1; at < n_bytes && status == MR_OK; line++) {
@@ -89,7 +89,7 @@ static mr_status take_results(batch_results *r, batch_input *in, const char *dat
     return status;
 }
 
-static mr_status resume(batch_results *r, batch_input *in, mr_err *err) {
+static mr_status resume(mr_batch_results *r, mr_batch_input *in, mr_err *err) {
     struct stat st;
     if (fstat(r->fd, &st) != 0)
         return io_error(r, "read", err);
@@ -125,8 +125,8 @@ static void sync_folder(const char *path) {
     }
 }
 
-mr_status batch_results_open(const char *path, batch_input *in, batch_results *out, mr_err *err) {
-    batch_results r = {.path = path, .fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666)};
+mr_status mr_batch_results_open(const char *path, mr_batch_input *in, mr_batch_results *out, mr_err *err) {
+    mr_batch_results r = {.path = path, .fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666)};
     mr_status status = MR_OK;
     if (r.fd < 0)
         return io_error(&r, "opened", err);
@@ -136,7 +136,7 @@ mr_status batch_results_open(const char *path, batch_input *in, batch_results *o
     if (status == MR_OK)
         status = resume(&r, in, err);
     if (status != MR_OK) {
-        batch_results_close(&r);
+        mr_batch_results_close(&r);
         return status;
     }
     sync_folder(path);
@@ -144,16 +144,16 @@ mr_status batch_results_open(const char *path, batch_input *in, batch_results *o
     return MR_OK;
 }
 
-void batch_results_close(batch_results *r) {
+void mr_batch_results_close(mr_batch_results *r) {
     if (r->fd >= 0)
         close(r->fd);
     mr_text_buf_deinit(&r->unsaved);
-    *r = (batch_results){.fd = -1};
+    *r = (mr_batch_results){.fd = -1};
 }
 
 /* Appended whole: O_APPEND, and whatever is written in part is cut off at the next start. After a failure, what has not
  * been written is still there: a disk may have room again for the next attempt. */
-static mr_status write_unsaved(batch_results *r, mr_err *err) {
+static mr_status write_unsaved(mr_batch_results *r, mr_err *err) {
     mr_status status = MR_OK;
     size_t at = 0;
     while (at < r->unsaved.len && status == MR_OK) {
@@ -169,7 +169,7 @@ static mr_status write_unsaved(batch_results *r, mr_err *err) {
     return status;
 }
 
-mr_status batch_results_sync(batch_results *r, mr_err *err) {
+mr_status batch_results_sync(mr_batch_results *r, mr_err *err) {
     mr_status status = write_unsaved(r, err);
     if (status == MR_OK && r->n_unsaved && fdatasync(r->fd) != 0)
         status = io_error(r, "synced", err);
@@ -178,12 +178,12 @@ mr_status batch_results_sync(batch_results *r, mr_err *err) {
     return status;
 }
 
-static bool put(batch_results *r, const char *text) {
+static bool put(mr_batch_results *r, const char *text) {
     return mr_text_buf_append(&r->unsaved, text, strlen(text));
 }
 
 /* A body on one line: outside of strings, newlines are white space, and inside there are none. */
-static bool put_body(batch_results *r, mr_str body) {
+static bool put_body(mr_batch_results *r, mr_str body) {
     size_t at = r->unsaved.len;
     while (body.len && (body.data[body.len - 1] == '\n' || body.data[body.len - 1] == ' '))
         body.len--;
@@ -195,14 +195,14 @@ static bool put_body(batch_results *r, mr_str body) {
     return true;
 }
 
-static bool put_head(batch_results *r, const batch_input *in, const batch_line *l) {
+static bool put_head(mr_batch_results *r, const mr_batch_input *in, const batch_line *l) {
     char id[64];
     snprintf(id, sizeof id, "%s%" PRIu32 "_%016" PRIx64, RESULT_HEAD, l->number, l->hash);
     return put(r, id) && put(r, "\", \"custom_id\": ") && batch_line_put_id(in, l, &r->unsaved) && put(r, ", ");
 }
 
 /* What was appended since `before` is a result, or is taken back. */
-static mr_status end_result(batch_results *r, batch_line *l, size_t before, bool ok, mr_err *err) {
+static mr_status end_result(mr_batch_results *r, batch_line *l, size_t before, bool ok, mr_err *err) {
     if (!ok) {
         r->unsaved.len = before;
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the result of line %" PRIu32, l->number);
@@ -212,7 +212,7 @@ static mr_status end_result(batch_results *r, batch_line *l, size_t before, bool
     return r->unsaved.len < WRITE_BYTES ? MR_OK : write_unsaved(r, err);
 }
 
-mr_status batch_results_add(batch_results *r, const batch_input *in, batch_line *l, int http_status, mr_str body,
+mr_status batch_results_add(mr_batch_results *r, const mr_batch_input *in, batch_line *l, int http_status, mr_str body,
                             mr_err *err) {
     size_t before = r->unsaved.len;
     char text[128];
@@ -223,7 +223,7 @@ mr_status batch_results_add(batch_results *r, const batch_input *in, batch_line 
                       put_head(r, in, l) && put(r, text) && put_body(r, body) && put(r, "}, \"error\": null}\n"), err);
 }
 
-mr_status batch_results_add_error(batch_results *r, const batch_input *in, batch_line *l, const char *code,
+mr_status batch_results_add_error(mr_batch_results *r, const mr_batch_input *in, batch_line *l, const char *code,
                                   const char *message, mr_err *err) {
     size_t before = r->unsaved.len;
     json_t *error = json_pack("{s:s, s:s, s:i}", "code", code, "message", message, "line", (int)l->number);

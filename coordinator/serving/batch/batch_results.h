@@ -11,7 +11,7 @@
 
 #include "coordinator/serving/batch/batch_input.h"
 
-typedef struct batch_results {
+typedef struct mr_batch_results {
     int fd;
     const char *path; /* borrowed */
     mr_text_buf unsaved;
@@ -19,19 +19,19 @@ typedef struct batch_results {
     size_t n_cut_bytes; /* of a torn result */
     uint32_t n_found;   /* results that were there */
     uint32_t n_failed;  /* of these, with an error */
-} batch_results;
+} mr_batch_results;
 
 /* Opens or makes the file, and marks the lines of `in` that are done. */
-MR_MUST_USE mr_status batch_results_open(const char *path, batch_input *in, batch_results *out, mr_err *err);
+MR_MUST_USE mr_status mr_batch_results_open(const char *path, mr_batch_input *in, mr_batch_results *out, mr_err *err);
 /* Without a sync. {.fd = -1} is accepted. */
-void batch_results_close(batch_results *r);
+void mr_batch_results_close(mr_batch_results *r);
 /* A result that succeeded (`response` is an answer's body) or failed in its own way (an HTTP status of 400 or more). */
-MR_MUST_USE mr_status batch_results_add(batch_results *r, const batch_input *in, batch_line *l, int http_status,
+MR_MUST_USE mr_status batch_results_add(mr_batch_results *r, const mr_batch_input *in, batch_line *l, int http_status,
                                         mr_str body, mr_err *err);
 /* A line that never became a request. */
-MR_MUST_USE mr_status batch_results_add_error(batch_results *r, const batch_input *in, batch_line *l, const char *code,
-                                              const char *message, mr_err *err);
+MR_MUST_USE mr_status batch_results_add_error(mr_batch_results *r, const mr_batch_input *in, batch_line *l,
+                                              const char *code, const char *message, mr_err *err);
 /* All results so far are on the disk. */
-MR_MUST_USE mr_status batch_results_sync(batch_results *r, mr_err *err);
+MR_MUST_USE mr_status batch_results_sync(mr_batch_results *r, mr_err *err);
 
 #endif

@@ -17,14 +17,14 @@ struct runner;
 
 typedef struct slot {
     struct runner *runner;
-    api_call *call; /* NULL: free */
+    mr_api_call *call; /* NULL: free */
     batch_line *line;
     mr_text_buf answer;
     bool woken; /* under the runner's lock */
 } slot;
 
 typedef struct runner {
-    const batch_config *config;
+    const mr_batch_config *config;
     mr_mutex lock;
     mr_cond woken;
     bool any_woken;
@@ -35,7 +35,7 @@ typedef struct runner {
     int32_t n_again;
     int64_t busy_until_ns, sync_ns;
     int32_t n_live;
-    batch_counts counts;
+    mr_batch_counts counts;
 } runner;
 
 static void wake(void *ctx) {
@@ -48,7 +48,7 @@ static void wake(void *ctx) {
 }
 
 static void end_call(slot *s) {
-    api_call_end(s->call);
+    mr_api_call_end(s->call);
     s->call = NULL;
     mr_text_buf_clear(&s->answer);
     s->runner->n_live--;
@@ -61,7 +61,7 @@ static void count_done(runner *r, bool failed) {
 
 /* Turns a line into a call, or into its error. */
 static mr_status begin_line(runner *r, slot *s, uint32_t index, mr_err *err) {
-    const batch_config *c = r->config;
+    const mr_batch_config *c = r->config;
     batch_line *l = &c->input->lines[index];
     batch_request request;
     mr_status status = batch_request_read(c, l, &request, err);
@@ -73,7 +73,7 @@ static mr_status begin_line(runner *r, slot *s, uint32_t index, mr_err *err) {
     }
     s->line = l;
     s->woken = true;
-    s->call = api_call_begin(c->api, request.endpoint, mr_str_from(request.body), wake, s);
+    s->call = mr_api_call_begin(c->api, request.endpoint, mr_str_from(request.body), wake, s);
     free(request.body);
     if (!s->call)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the request of line %" PRIu32, l->number);
@@ -113,16 +113,16 @@ static mr_status fill(runner *r, mr_err *err) {
 
 /* The service has no room just now: the line waits for its turn. */
 static void put_back(runner *r, slot *s) {
-    int64_t pause = api_call_retry_after_s(s->call) > 0 && r->n_live == 1 ? MR_NS_PER_S : BUSY_PAUSE_NS;
+    int64_t pause = mr_api_call_retry_after_s(s->call) > 0 && r->n_live == 1 ? MR_NS_PER_S : BUSY_PAUSE_NS;
     r->again[r->n_again++] = (uint32_t)(s->line - r->config->input->lines);
     r->busy_until_ns = mr_clock_now_ns() + pause;
     end_call(s);
 }
 
 static mr_status take_answer(runner *r, slot *s, mr_err *err) {
-    const batch_config *c = r->config;
-    int http_status = api_call_status(s->call);
-    if (api_call_broken(s->call))
+    const mr_batch_config *c = r->config;
+    int http_status = mr_api_call_status(s->call);
+    if (mr_api_call_broken(s->call))
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the answer to line %" PRIu32, s->line->number);
     if (http_status == 429) {
         put_back(r, s);
@@ -131,7 +131,7 @@ static mr_status take_answer(runner *r, slot *s, mr_err *err) {
     if (http_status == 503)
         return mr_err_set(err, MR_E_UNAVAILABLE, "the model does not answer any more: %.300s",
                           s->answer.data ? s->answer.data : "");
-    api_call_facts facts = api_call_get_facts(s->call);
+    mr_api_call_facts facts = mr_api_call_get_facts(s->call);
     r->counts.prompt_tokens += facts.prompt_tokens;
     r->counts.cached_tokens += facts.cached_tokens;
     r->counts.generated_tokens += facts.generated_tokens;
@@ -143,9 +143,9 @@ static mr_status take_answer(runner *r, slot *s, mr_err *err) {
 }
 
 static mr_status look_at(runner *r, slot *s, mr_err *err) {
-    api_state state;
+    mr_api_state state;
     do
-        state = api_call_next(s->call, &s->answer);
+        state = mr_api_call_next(s->call, &s->answer);
     while (state == API_MORE);
     return state == API_END ? take_answer(r, s, err) : MR_OK;
 }
@@ -179,7 +179,7 @@ static mr_status look_at_woken(runner *r, mr_err *err) {
 }
 
 static mr_status save(runner *r, mr_err *err) {
-    batch_results *results = r->config->results;
+    mr_batch_results *results = r->config->results;
     int64_t now = mr_clock_now_ns();
     if (results->n_unsaved < SYNC_RESULTS && now < r->sync_ns)
         return MR_OK;
@@ -188,7 +188,7 @@ static mr_status save(runner *r, mr_err *err) {
 }
 
 static mr_status turn(runner *r, mr_err *err) {
-    const batch_config *c = r->config;
+    const mr_batch_config *c = r->config;
     int64_t stop_ns = MR_NEVER;
     for (;;) {
         if (stop_ns == MR_NEVER && c->stops && c->stops(c->ctx))
@@ -215,18 +215,19 @@ static mr_status turn(runner *r, mr_err *err) {
 }
 
 static mr_status prepare(runner *r, mr_err *err) {
-    const batch_config *c = r->config;
+    const mr_batch_config *c = r->config;
     r->slots = mr_alloc_array((size_t)c->max_live, sizeof *r->slots);
     r->again = mr_alloc_array((size_t)c->max_live, sizeof *r->again);
     if (!r->slots || !r->again)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for %" PRId32 " requests", c->max_live);
     for (int32_t i = 0; i < c->max_live; i++)
         r->slots[i].runner = r;
-    r->counts = (batch_counts){.n_lines = c->input->n, .n_done = c->results->n_found, .n_failed = c->results->n_failed};
+    r->counts =
+        (mr_batch_counts){.n_lines = c->input->n, .n_done = c->results->n_found, .n_failed = c->results->n_failed};
     return batch_input_order(c->input, &r->order, &r->n_order, err);
 }
 
-mr_status batch_run(const batch_config *config, batch_counts *out_counts, mr_err *err) {
+mr_status mr_batch_run(const mr_batch_config *config, mr_batch_counts *out_counts, mr_err *err) {
     runner r = {.config = config};
     mr_mutex_init(&r.lock);
     mr_cond_init(&r.woken);

@@ -16,7 +16,7 @@ enum { BATCH_PRIORITY = -100 }; /* people who wait come first */
 #define RETRY_NS MR_NS_PER_S    /* after a failure: the service may be starting, the disk full */
 
 /* Two servers would take each other's batches for their own. */
-static mr_status lock_folder(batch_store *s, mr_err *err) {
+static mr_status lock_folder(mr_batch_store *s, mr_err *err) {
     char path[BATCH_PATH_BYTES];
     mr_status status = batch_path(s->folder, "lock", "", path, err);
     if (status != MR_OK)
@@ -30,24 +30,24 @@ static mr_status lock_folder(batch_store *s, mr_err *err) {
                                 : mr_err_set(err, MR_E_IO, "%.200s cannot be locked: %s", path, strerror(errno));
 }
 
-mr_status batch_store_create(const char *folder, batch_store **out, mr_err *err) {
+mr_status mr_batch_store_create(const char *folder, mr_batch_store **out, mr_err *err) {
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
         return mr_err_set(err, MR_E_IO, "%.200s cannot be made: %s", folder, strerror(errno));
-    batch_store *s = mr_alloc(sizeof *s);
+    mr_batch_store *s = mr_alloc(sizeof *s);
     if (!s)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for batches");
-    *s = (batch_store){.folder = folder, .fd = -1};
+    *s = (mr_batch_store){.folder = folder, .fd = -1};
     mr_mutex_init(&s->lock);
     mr_cond_init(&s->changed);
     mr_status status = lock_folder(s, err);
     if (status == MR_OK)
         *out = s;
     else
-        batch_store_destroy(s);
+        mr_batch_store_destroy(s);
     return status;
 }
 
-void batch_store_destroy(batch_store *s) {
+void mr_batch_store_destroy(mr_batch_store *s) {
     if (!s)
         return;
     if (s->fd >= 0)
@@ -57,7 +57,7 @@ void batch_store_destroy(batch_store *s) {
     mr_free(s);
 }
 
-mr_status batch_store_set_status(batch_store *s, json_t *batch, const char *status, const char *at, mr_err *err) {
+mr_status batch_store_set_status(mr_batch_store *s, json_t *batch, const char *status, const char *at, mr_err *err) {
     if (json_object_set_new(batch, "status", json_string(status)) != 0 ||
         json_object_set_new(batch, at, json_integer((json_int_t)time(NULL))) != 0)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a batch");
@@ -70,7 +70,7 @@ static bool has_status(const json_t *batch, const char *status) {
 }
 
 /* Under the lock: the oldest batch that has something left to do; NULL: none. */
-static json_t *next_batch(batch_store *s) {
+static json_t *next_batch(mr_batch_store *s) {
     json_t *list = NULL, *next = NULL, *batch;
     mr_err err;
     size_t i;
@@ -86,54 +86,54 @@ static json_t *next_batch(batch_store *s) {
 }
 
 static bool stops(void *ctx) {
-    batch_store *s = ctx;
+    mr_batch_store *s = ctx;
     mr_mutex_lock(&s->lock);
     bool yes = s->stops || s->cancels;
     mr_mutex_unlock(&s->lock);
     return yes;
 }
 
-static void take_counts(void *ctx, const batch_counts *counts) {
-    batch_store *s = ctx;
+static void take_counts(void *ctx, const mr_batch_counts *counts) {
+    mr_batch_store *s = ctx;
     mr_mutex_lock(&s->lock);
     s->counts = *counts;
     mr_mutex_unlock(&s->lock);
 }
 
 /* Runs to the end, or until it stops. Not under the lock. */
-static mr_status run_batch(batch_store *s, const json_t *batch, batch_counts *counts, mr_err *err) {
+static mr_status run_batch(mr_batch_store *s, const json_t *batch, mr_batch_counts *counts, mr_err *err) {
     char in_path[BATCH_PATH_BYTES], out_path[BATCH_PATH_BYTES];
-    batch_input in = {0};
-    batch_results results = {.fd = -1};
+    mr_batch_input in = {0};
+    mr_batch_results results = {.fd = -1};
     mr_status status =
         batch_path(s->folder, json_string_value(json_object_get(batch, "input_file_id")), "", in_path, err);
     if (status == MR_OK)
         status = batch_path(s->folder, json_string_value(json_object_get(batch, "output_file_id")), "", out_path, err);
     if (status == MR_OK)
-        status = batch_input_open(in_path, &in, err);
+        status = mr_batch_input_open(in_path, &in, err);
     if (status == MR_E_NOT_FOUND) /* clients read this: paths are no matter of theirs */
         return mr_err_set(err, status, "the input file is not there any more");
     if (status == MR_OK)
-        status = batch_results_open(out_path, &in, &results, err);
-    const batch_config config = {.api = s->api,
-                                 .input = &in,
-                                 .results = &results,
-                                 .max_live = s->max_live,
-                                 .url = json_string_value(json_object_get(batch, "endpoint")),
-                                 .max_tokens = -1,
-                                 .priority = BATCH_PRIORITY,
-                                 .grace_ns = 0,
-                                 .stops = stops,
-                                 .progress = take_counts,
-                                 .ctx = s};
+        status = mr_batch_results_open(out_path, &in, &results, err);
+    const mr_batch_config config = {.api = s->api,
+                                    .input = &in,
+                                    .results = &results,
+                                    .max_live = s->max_live,
+                                    .url = json_string_value(json_object_get(batch, "endpoint")),
+                                    .max_tokens = -1,
+                                    .priority = BATCH_PRIORITY,
+                                    .grace_ns = 0,
+                                    .stops = stops,
+                                    .progress = take_counts,
+                                    .ctx = s};
     if (status == MR_OK)
-        status = batch_run(&config, counts, err);
-    batch_results_close(&results);
-    batch_input_close(&in);
+        status = mr_batch_run(&config, counts, err);
+    mr_batch_results_close(&results);
+    mr_batch_input_close(&in);
     return status;
 }
 
-static bool put_counts(json_t *batch, const batch_counts *c) {
+static bool put_counts(json_t *batch, const mr_batch_counts *c) {
     return json_object_set_new(batch, "request_counts",
                                json_pack("{s:I, s:I, s:I}", "total", (json_int_t)c->n_lines, "completed",
                                          (json_int_t)(c->n_done - c->n_failed), "failed", (json_int_t)c->n_failed)) ==
@@ -141,7 +141,7 @@ static bool put_counts(json_t *batch, const batch_counts *c) {
 }
 
 /* The object of the file of results, with the bytes that it has now. */
-static mr_status publish_results(batch_store *s, const json_t *batch, mr_err *err) {
+static mr_status publish_results(mr_batch_store *s, const json_t *batch, mr_err *err) {
     char path[BATCH_PATH_BYTES];
     const char *id = json_string_value(json_object_get(batch, "output_file_id"));
     struct stat st = {0};
@@ -164,7 +164,7 @@ static bool is_passing(mr_status status) {
 }
 
 /* Under the lock: what became of it. */
-static mr_status end_batch(batch_store *s, json_t *batch, mr_status status, const batch_counts *counts,
+static mr_status end_batch(mr_batch_store *s, json_t *batch, mr_status status, const mr_batch_counts *counts,
                            const mr_err *why, mr_err *err) {
     bool left = s->stops || is_passing(status); /* it goes on at the next start */
     if (counts->n_lines && !put_counts(batch, counts))
@@ -185,8 +185,8 @@ static mr_status end_batch(batch_store *s, json_t *batch, mr_status status, cons
 }
 
 /* Takes the batch. Under the lock, which it gives up while it runs. */
-static mr_status work_at(batch_store *s, json_t *batch, mr_err *err) {
-    batch_counts counts = {0};
+static mr_status work_at(mr_batch_store *s, json_t *batch, mr_err *err) {
+    mr_batch_counts counts = {0};
     mr_err why = {0};
     mr_status status = MR_E_CANCELLED;
     const char *id = json_string_value(json_object_get(batch, "id"));
@@ -217,7 +217,7 @@ static mr_status work_at(batch_store *s, json_t *batch, mr_err *err) {
 }
 
 static void work(void *ctx) {
-    batch_store *s = ctx;
+    mr_batch_store *s = ctx;
     mr_err err;
     mr_mutex_lock(&s->lock);
     while (!s->stops) {
@@ -231,21 +231,21 @@ static void work(void *ctx) {
     mr_mutex_unlock(&s->lock);
 }
 
-mr_status batch_store_start(batch_store *s, const api *a, int32_t max_live, mr_err *err) {
+mr_status mr_batch_store_start(mr_batch_store *s, const mr_api *a, int32_t max_live, mr_err *err) {
     s->api = a;
     s->max_live = max_live;
     return mr_thread_create("batches", 0, work, s, &s->thread, err);
 }
 
-void batch_store_ask_to_stop(batch_store *s) {
+void mr_batch_store_ask_to_stop(mr_batch_store *s) {
     mr_mutex_lock(&s->lock);
     s->stops = true;
     mr_cond_broadcast(&s->changed);
     mr_mutex_unlock(&s->lock);
 }
 
-void batch_store_stop(batch_store *s) {
-    batch_store_ask_to_stop(s);
+void mr_batch_store_stop(mr_batch_store *s) {
+    mr_batch_store_ask_to_stop(s);
     mr_thread_join(s->thread);
     s->thread = NULL;
 }

@@ -11,29 +11,29 @@
 
 #include "coordinator/serving/batch/batch_run.h"
 
-typedef struct batch_store batch_store;
+typedef struct mr_batch_store mr_batch_store;
 
 /* Makes the folder where it is missing. MR_E_IO, also where another server has it. */
-MR_MUST_USE mr_status batch_store_create(const char *folder, batch_store **out, mr_err *err);
+MR_MUST_USE mr_status mr_batch_store_create(const char *folder, mr_batch_store **out, mr_err *err);
 /* After stop. NULL is accepted. */
-void batch_store_destroy(batch_store *s);
+void mr_batch_store_destroy(mr_batch_store *s);
 /* From now on batches are worked at, with so many calls at a time; the service is ready. */
-MR_MUST_USE mr_status batch_store_start(batch_store *s, const api *a, int32_t max_live, mr_err *err);
+MR_MUST_USE mr_status mr_batch_store_start(mr_batch_store *s, const mr_api *a, int32_t max_live, mr_err *err);
 /* Soon there are no more calls; does not wait. */
-void batch_store_ask_to_stop(batch_store *s);
+void mr_batch_store_ask_to_stop(mr_batch_store *s);
 /* No more calls when it returns: what is under way is given up, and goes on at the next start. May be called without
  * start. */
-void batch_store_stop(batch_store *s);
+void mr_batch_store_stop(mr_batch_store *s);
 
-typedef struct batch_answer {
+typedef struct mr_batch_answer {
     int status;               /* of HTTP */
     const char *content_type; /* constant */
     mr_text_buf body;         /* the caller's */
-} batch_answer;
+} mr_batch_answer;
 
 /* The answer to a request for /v1/files or /v1/batches, or what is below them: POST, GET, DELETE of files, their
  * /content; POST and GET of batches, their /cancel. A file is uploaded as multipart/form-data with `file` and
  * `purpose`. Lists come whole. */
-void batch_store_answer(batch_store *s, const char *method, const char *path, mr_str body, batch_answer *out);
+void mr_batch_store_answer(mr_batch_store *s, const char *method, const char *path, mr_str body, mr_batch_answer *out);
 
 #endif

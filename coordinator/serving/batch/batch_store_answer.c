@@ -10,30 +10,30 @@
 
 /* --- Answers ----------------------------------------------------------------------------------------------------- */
 
-static void answer_error(batch_answer *out, const api_error *e) {
+static void answer_error(mr_batch_answer *out, const mr_api_error *e) {
     out->status = e->status;
     mr_text_buf_clear(&out->body);
-    if (!api_error_write(e, &out->body))
+    if (!mr_api_error_write(e, &out->body))
         out->status = 503;
 }
 
-static void refuse(batch_answer *out, int status, const char *param, const char *message) {
-    api_error e = {0};
-    (void)api_error_set(&e, status, NULL, param, "%s", message);
+static void refuse(mr_batch_answer *out, int status, const char *param, const char *message) {
+    mr_api_error e = {0};
+    (void)mr_api_error_set(&e, status, NULL, param, "%s", message);
     answer_error(out, &e);
 }
 
-static void answer_failure(batch_answer *out, mr_status status, const char *what, const mr_err *err) {
-    api_error e = {0};
+static void answer_failure(mr_batch_answer *out, mr_status status, const char *what, const mr_err *err) {
+    mr_api_error e = {0};
     if (status == MR_E_NOT_FOUND)
-        (void)api_error_set(&e, 404, NULL, "id", "no such %s", what);
+        (void)mr_api_error_set(&e, 404, NULL, "id", "no such %s", what);
     else
-        (void)api_error_from(&e, status, err);
+        (void)mr_api_error_from(&e, status, err);
     answer_error(out, &e);
 }
 
 /* Takes the object. */
-static void answer_json(batch_answer *out, json_t *object) {
+static void answer_json(mr_batch_answer *out, json_t *object) {
     char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
     if (!text || !mr_text_buf_append(&out->body, text, strlen(text)))
         refuse(out, 503, NULL, "no memory for the answer");
@@ -41,7 +41,7 @@ static void answer_json(batch_answer *out, json_t *object) {
     json_decref(object);
 }
 
-static void answer_list(batch_store *s, const char *prefix, batch_answer *out) {
+static void answer_list(mr_batch_store *s, const char *prefix, mr_batch_answer *out) {
     json_t *list = NULL;
     mr_err err;
     mr_status status = batch_objects_list(s->folder, prefix, &list, &err);
@@ -59,7 +59,7 @@ static void answer_list(batch_store *s, const char *prefix, batch_answer *out) {
 
 /* --- Files ------------------------------------------------------------------------------------------------------- */
 
-static void create_file(batch_store *s, mr_str body, batch_answer *out) {
+static void create_file(mr_batch_store *s, mr_str body, mr_batch_answer *out) {
     mr_str content, purpose, name, unused;
     json_t *object = NULL;
     mr_err err;
@@ -78,7 +78,7 @@ static void create_file(batch_store *s, mr_str body, batch_answer *out) {
         answer_failure(out, status, "folder", &err);
 }
 
-static void delete_file(batch_store *s, const char *id, batch_answer *out) {
+static void delete_file(mr_batch_store *s, const char *id, mr_batch_answer *out) {
     mr_err err;
     mr_status status = batch_file_delete(s->folder, id, &err);
     if (status == MR_OK)
@@ -87,7 +87,7 @@ static void delete_file(batch_store *s, const char *id, batch_answer *out) {
         answer_failure(out, status, "file", &err);
 }
 
-static void answer_content(batch_store *s, const char *id, batch_answer *out) {
+static void answer_content(mr_batch_store *s, const char *id, mr_batch_answer *out) {
     mr_err err;
     mr_status status = batch_file_read(s->folder, id, &out->body, &err);
     out->content_type = "application/octet-stream";
@@ -97,7 +97,7 @@ static void answer_content(batch_store *s, const char *id, batch_answer *out) {
     answer_failure(out, status, "file", &err);
 }
 
-static void answer_object(batch_store *s, const char *id, const char *what, batch_answer *out) {
+static void answer_object(mr_batch_store *s, const char *id, const char *what, mr_batch_answer *out) {
     json_t *object = NULL;
     mr_err err;
     mr_status status = batch_object_load(s->folder, id, &object, &err);
@@ -107,8 +107,8 @@ static void answer_object(batch_store *s, const char *id, const char *what, batc
         answer_failure(out, status, what, &err);
 }
 
-static void answer_files(batch_store *s, const char *method, const char *id, const char *rest, mr_str body,
-                         batch_answer *out) {
+static void answer_files(mr_batch_store *s, const char *method, const char *id, const char *rest, mr_str body,
+                         mr_batch_answer *out) {
     bool get = strcmp(method, "GET") == 0, post = strcmp(method, "POST") == 0;
     if (!*id && get)
         answer_list(s, "file-", out);
@@ -152,7 +152,7 @@ static json_t *new_batch(const json_t *asked) {
                      0, "failed", 0, "metadata", json_is_object(metadata) ? metadata : NULL);
 }
 
-static void create_batch(batch_store *s, mr_str body, batch_answer *out) {
+static void create_batch(mr_batch_store *s, mr_str body, mr_batch_answer *out) {
     json_t *asked = json_loadb(body.data ? body.data : "", body.len, JSON_REJECT_DUPLICATES, NULL), *file = NULL,
            *batch = NULL;
     const char *input = text_at(asked, "input_file_id");
@@ -182,11 +182,11 @@ static void create_batch(batch_store *s, mr_str body, batch_answer *out) {
 }
 
 /* As it is saved, with the counts of now where it runs. */
-static mr_status load_batch(batch_store *s, const char *id, json_t **out, mr_err *err) {
+static mr_status load_batch(mr_batch_store *s, const char *id, json_t **out, mr_err *err) {
     mr_status status = batch_object_load(s->folder, id, out, err);
     if (status != MR_OK || strcmp(s->now, id) != 0 || !s->counts.n_lines)
         return status;
-    const batch_counts *c = &s->counts;
+    const mr_batch_counts *c = &s->counts;
     json_object_set_new(*out, "request_counts",
                         json_pack("{s:I, s:I, s:I}", "total", (json_int_t)c->n_lines, "completed",
                                   (json_int_t)(c->n_done - c->n_failed), "failed", (json_int_t)c->n_failed));
@@ -194,7 +194,7 @@ static mr_status load_batch(batch_store *s, const char *id, json_t **out, mr_err
 }
 
 /* Under the lock. One that waits for its turn is cancelled at once: what runs before it may take hours. */
-static mr_status cancel_batch(batch_store *s, const char *id, json_t *batch, mr_err *err) {
+static mr_status cancel_batch(mr_batch_store *s, const char *id, json_t *batch, mr_err *err) {
     bool waits = strcmp(text_at(batch, "status"), "validating") == 0;
     if (!waits && strcmp(text_at(batch, "status"), "in_progress") != 0)
         return MR_OK;
@@ -206,7 +206,7 @@ static mr_status cancel_batch(batch_store *s, const char *id, json_t *batch, mr_
     return status;
 }
 
-static void answer_batch(batch_store *s, const char *id, bool cancel, batch_answer *out) {
+static void answer_batch(mr_batch_store *s, const char *id, bool cancel, mr_batch_answer *out) {
     json_t *batch = NULL;
     mr_err err;
     mr_mutex_lock(&s->lock);
@@ -221,8 +221,8 @@ static void answer_batch(batch_store *s, const char *id, bool cancel, batch_answ
     json_decref(batch);
 }
 
-static void answer_batches(batch_store *s, const char *method, const char *id, const char *rest, mr_str body,
-                           batch_answer *out) {
+static void answer_batches(mr_batch_store *s, const char *method, const char *id, const char *rest, mr_str body,
+                           mr_batch_answer *out) {
     bool get = strcmp(method, "GET") == 0, post = strcmp(method, "POST") == 0;
     if (!*id && get)
         answer_list(s, "batch_", out);
@@ -253,10 +253,10 @@ static bool split(const char *path, const char *prefix, char id[BATCH_ID_BYTES],
     return true;
 }
 
-void batch_store_answer(batch_store *s, const char *method, const char *path, mr_str body, batch_answer *out) {
+void mr_batch_store_answer(mr_batch_store *s, const char *method, const char *path, mr_str body, mr_batch_answer *out) {
     char id[BATCH_ID_BYTES];
     const char *rest;
-    *out = (batch_answer){.status = 200, .content_type = "application/json"};
+    *out = (mr_batch_answer){.status = 200, .content_type = "application/json"};
     if (split(path, "/v1/files", id, &rest))
         answer_files(s, method, id, rest, body, out);
     else if (split(path, "/v1/batches", id, &rest))

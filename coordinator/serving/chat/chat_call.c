@@ -16,19 +16,19 @@ bool chat_is_name_byte(char c) {
            c == '.';
 }
 
-void chat_skip_space(chat_output *o) {
+void chat_skip_space(mr_chat_output *o) {
     while (o->pos < o->end && chat_is_space(o->in.data[o->pos]))
         o->pos++;
 }
 
-chat_step chat_match(const chat_output *o, size_t pos, const char *literal, size_t n) {
+chat_step chat_match(const mr_chat_output *o, size_t pos, const char *literal, size_t n) {
     size_t have = o->end - pos;
     if (have && memcmp(o->in.data + pos, literal, have < n ? have : n) != 0)
         return STEP_NO;
     return have < n ? STEP_MORE : STEP_ON;
 }
 
-void chat_call_begin_run(chat_output *o, int program, size_t start) {
+void chat_call_begin_run(mr_chat_output *o, int program, size_t start) {
     mr_text_buf value = o->run.value;
     mr_text_buf_clear(&value);
     o->run = (call_run){.at = o->programs[program], .bare = o->desc.format.calls->known_names, .value = value};
@@ -39,7 +39,7 @@ void chat_call_begin_run(chat_output *o, int program, size_t start) {
 }
 
 /* Bytes of a name at pos; STEP_MORE where it may go on. */
-static chat_step name_bytes(const chat_output *o, const char *others, size_t *out_n) {
+static chat_step name_bytes(const mr_chat_output *o, const char *others, size_t *out_n) {
     size_t n = 0, have = o->end - o->pos;
     const char *s = o->in.data + o->pos;
     while (n < have && n <= CHAT_MAX_NAME_BYTES && (chat_is_name_byte(s[n]) || (s[n] && strchr(others, s[n]))))
@@ -48,7 +48,7 @@ static chat_step name_bytes(const chat_output *o, const char *others, size_t *ou
     return n > CHAT_MAX_NAME_BYTES ? STEP_NO : n == have ? STEP_MORE : n ? STEP_ON : STEP_NO;
 }
 
-static chat_step take_word(chat_output *o, char *to, const char *others) {
+static chat_step take_word(mr_chat_output *o, char *to, const char *others) {
     size_t n;
     chat_step s = name_bytes(o, others, &n);
     if (s != STEP_ON)
@@ -61,7 +61,7 @@ static chat_step take_word(chat_output *o, char *to, const char *others) {
 }
 
 /* functions.NAME:NUMBER, or a NAME alone */
-static chat_step take_full_name(chat_output *o) {
+static chat_step take_full_name(mr_chat_output *o) {
     call_run *r = &o->run;
     chat_step s = take_word(o, r->id, ":");
     if (s != STEP_ON)
@@ -76,7 +76,7 @@ static chat_step take_full_name(chat_output *o) {
 }
 
 /* Bytes in front of the next literal of the pattern, on the same line and at most `most`. */
-static chat_step bytes_before(const chat_output *o, const char *literal, size_t most, size_t *out_n) {
+static chat_step bytes_before(const mr_chat_output *o, const char *literal, size_t most, size_t *out_n) {
     size_t len = pat_literal_bytes(literal), have = o->end - o->pos;
     for (size_t n = 0; n <= have && n <= most; n++) {
         chat_step s = chat_match(o, o->pos + n, literal, len);
@@ -91,7 +91,7 @@ static chat_step bytes_before(const chat_output *o, const char *literal, size_t 
     return have > most + len ? STEP_NO : STEP_MORE;
 }
 
-static chat_step skip_field(chat_output *o) {
+static chat_step skip_field(mr_chat_output *o) {
     size_t n;
     chat_step s = bytes_before(o, o->run.at + 1, MAX_SKIP_BYTES, &n);
     if (s == STEP_ON) {
@@ -101,7 +101,7 @@ static chat_step skip_field(chat_output *o) {
     return s;
 }
 
-static chat_step key_field(chat_output *o) {
+static chat_step key_field(mr_chat_output *o) {
     size_t n;
     chat_step s = bytes_before(o, o->run.at + 1, MAX_KEY_BYTES, &n);
     if (s != STEP_ON)
@@ -114,7 +114,7 @@ static chat_step key_field(chat_output *o) {
     return n && !memchr(o->run.arg, 0, n) ? STEP_ON : STEP_NO;
 }
 
-static chat_step is_text_field(chat_output *o) {
+static chat_step is_text_field(mr_chat_output *o) {
     call_run *r = &o->run;
     for (int yes = 0; yes < 2; yes++) {
         const char *word = yes ? "true" : "false";
@@ -132,7 +132,7 @@ static chat_step is_text_field(chat_output *o) {
     return STEP_NO;
 }
 
-static chat_step arguments_field(chat_output *o) {
+static chat_step arguments_field(mr_chat_output *o) {
     call_run *r = &o->run;
     bool done = false;
     chat_step s;
@@ -156,7 +156,7 @@ static chat_step arguments_field(chat_output *o) {
 }
 
 /* Another argument, or the end of the call. */
-static chat_step loop_field(chat_output *o) {
+static chat_step loop_field(mr_chat_output *o) {
     call_run *r = &o->run;
     chat_skip_space(o);
     chat_step s = chat_match(o, o->pos, r->at + 1, pat_literal_bytes(r->at + 1));
@@ -179,7 +179,7 @@ size_t chat_whole_characters(const char *s, size_t n) {
     return n;
 }
 
-static chat_step value_field(chat_output *o) {
+static chat_step value_field(mr_chat_output *o) {
     call_run *r = &o->run;
     bool lines = *r->at == PAT_LINES[0];
     const char *close = r->at + 1;
@@ -203,7 +203,7 @@ static chat_step value_field(chat_output *o) {
     return chat_emit_arg_end(o);
 }
 
-static chat_step literal_item(chat_output *o) {
+static chat_step literal_item(mr_chat_output *o) {
     call_run *r = &o->run;
     size_t n = pat_literal_bytes(r->at);
     chat_step s = chat_match(o, o->pos, r->at, n);
@@ -215,7 +215,7 @@ static chat_step literal_item(chat_output *o) {
 }
 
 /* A pattern that ends without any arguments is a call without arguments. */
-static chat_step end_of_pattern(chat_output *o) {
+static chat_step end_of_pattern(mr_chat_output *o) {
     if (o->run.done)
         return STEP_ON;
     chat_step s = chat_emit_begin(o);
@@ -224,7 +224,7 @@ static chat_step end_of_pattern(chat_output *o) {
     return s == STEP_ON ? chat_emit_end(o) : s;
 }
 
-chat_step chat_call_step(chat_output *o) {
+chat_step chat_call_step(mr_chat_output *o) {
     call_run *r = &o->run;
     switch (*r->at) {
     case 0:

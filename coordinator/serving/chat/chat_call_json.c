@@ -38,7 +38,7 @@ size_t chat_json_scan_run(json_scan *s, const char *data, size_t n, bool *out_do
 }
 
 /* A JSON string at pos without escapes: its inside. Consumes nothing. */
-static chat_step short_text(const chat_output *o, mr_str *out) {
+static chat_step short_text(const mr_chat_output *o, mr_str *out) {
     const char *s = o->in.data + o->pos;
     size_t n = o->end - o->pos;
     for (size_t i = 1; i < n && i <= MAX_SHORT_BYTES + 1; i++) {
@@ -69,7 +69,7 @@ static void begin_object(call_run *r) {
     r->n_kept = 0;
 }
 
-static chat_step at_begin(chat_output *o, char c) {
+static chat_step at_begin(mr_chat_output *o, char c) {
     call_run *r = &o->run;
     if (c == '[' && !r->in_list && !r->bare)
         r->in_list = true;
@@ -81,7 +81,7 @@ static chat_step at_begin(chat_output *o, char c) {
     return STEP_ON;
 }
 
-static chat_step end_object(chat_output *o) {
+static chat_step end_object(mr_chat_output *o) {
     call_run *r = &o->run;
     chat_step s = STEP_ON;
     if (!r->open) {
@@ -97,7 +97,7 @@ static chat_step end_object(chat_output *o) {
     return s;
 }
 
-static chat_step at_key(chat_output *o, char c) {
+static chat_step at_key(mr_chat_output *o, char c) {
     static const struct {
         const char *name;
         object_key key;
@@ -130,7 +130,7 @@ static chat_step skip_value(call_run *r) {
     return STEP_ON;
 }
 
-static chat_step take_name(chat_output *o) {
+static chat_step take_name(mr_chat_output *o) {
     call_run *r = &o->run;
     mr_str text;
     chat_step s = short_text(o, &text);
@@ -146,7 +146,7 @@ static chat_step take_name(chat_output *o) {
     return s == STEP_ON ? chat_emit_arguments(o, o->in.data + r->kept, r->n_kept) : s;
 }
 
-static chat_step take_id(chat_output *o) {
+static chat_step take_id(mr_chat_output *o) {
     call_run *r = &o->run;
     mr_str text;
     chat_step s = short_text(o, &text);
@@ -157,7 +157,7 @@ static chat_step take_id(chat_output *o) {
     return skip_value(r);
 }
 
-static chat_step take_arguments(chat_output *o, char c) {
+static chat_step take_arguments(mr_chat_output *o, char c) {
     call_run *r = &o->run;
     if (r->open || c == 'n')
         return skip_value(r);
@@ -176,7 +176,7 @@ static chat_step take_arguments(chat_output *o, char c) {
     return s;
 }
 
-static chat_step at_value(chat_output *o, char c) {
+static chat_step at_value(mr_chat_output *o, char c) {
     call_run *r = &o->run;
     if (r->key == KEY_NAME && c == '"' && !r->name[0])
         return take_name(o);
@@ -187,7 +187,7 @@ static chat_step at_value(chat_output *o, char c) {
     return skip_value(r);
 }
 
-chat_step chat_json_object_step(chat_output *o, bool *out_done) {
+chat_step chat_json_object_step(mr_chat_output *o, bool *out_done) {
     bool bad;
     const char *from = o->in.data + o->pos;
     size_t n = chat_json_scan_run(&o->run.scan, from, o->end - o->pos, out_done, &bad);
@@ -252,7 +252,7 @@ static int unescape(const char *s, size_t n, char out[4], size_t *out_n) {
     return 6;
 }
 
-chat_step chat_json_text_step(chat_output *o, bool *out_done) {
+chat_step chat_json_text_step(mr_chat_output *o, bool *out_done) {
     const char *s = o->in.data + o->pos;
     size_t n = o->end - o->pos, plain = 0;
     *out_done = false;
@@ -277,7 +277,7 @@ chat_step chat_json_text_step(chat_output *o, bool *out_done) {
     return chat_emit_arguments(o, text, n_text);
 }
 
-static chat_step at_skip(chat_output *o) {
+static chat_step at_skip(mr_chat_output *o) {
     call_run *r = &o->run;
     bool done, bad;
     o->pos += chat_json_scan_run(&r->scan, o->in.data + o->pos, o->end - o->pos, &done, &bad);
@@ -291,7 +291,7 @@ static chat_step at_skip(chat_output *o) {
     return STEP_ON;
 }
 
-static chat_step at_end(chat_output *o, char c) {
+static chat_step at_end(mr_chat_output *o, char c) {
     call_run *r = &o->run;
     if (c == ';' || (c == ',' && r->in_list)) {
         o->pos++;
@@ -308,7 +308,7 @@ static chat_step at_end(chat_output *o, char c) {
     return STEP_ON;
 }
 
-chat_step chat_call_json_step(chat_output *o) {
+chat_step chat_call_json_step(mr_chat_output *o) {
     call_run *r = &o->run;
     bool done = false;
     chat_step s = STEP_ON;

@@ -7,20 +7,20 @@
 
 #include "coordinator/serving/chat/chat_schema.h"
 
-static chat_step failed(chat_output *o, mr_status status) {
+static chat_step failed(mr_chat_output *o, mr_status status) {
     o->status = status;
     return STEP_ERROR;
 }
 
-static chat_step no_memory(chat_output *o) {
+static chat_step no_memory(mr_chat_output *o) {
     return failed(o, mr_err_set(o->err, MR_E_NO_MEMORY, "no memory to take an answer apart"));
 }
 
-chat_step chat_emit(chat_output *o, chat_delta_kind kind, mr_str text) {
+chat_step chat_emit(mr_chat_output *o, chat_delta_kind kind, mr_str text) {
     bool in_call = kind >= CHAT_TOOL_BEGIN;
     if (!text.len && kind != CHAT_TOOL_BEGIN && kind != CHAT_TOOL_END)
         return STEP_ON;
-    chat_delta d = {.kind = kind, .call = in_call ? o->n_calls - 1 : -1, .text = text};
+    mr_chat_delta d = {.kind = kind, .call = in_call ? o->n_calls - 1 : -1, .text = text};
     if (kind == CHAT_TOOL_BEGIN)
         d.id = mr_str_from(o->run.id);
     mr_status status = o->desc.on_delta(o->desc.ctx, &d, o->err);
@@ -28,7 +28,7 @@ chat_step chat_emit(chat_output *o, chat_delta_kind kind, mr_str text) {
 }
 
 /* Letters and digits that look drawn by lot, the same for the same request and call. */
-static void make_id(chat_output *o) {
+static void make_id(mr_chat_output *o) {
     static const char DIGITS[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     bool nine = o->desc.format.calls->ids == CHAT_ID_NINE;
     size_t n = nine ? 9 : 24, at = 0;
@@ -46,7 +46,7 @@ static void make_id(chat_output *o) {
     o->run.id[at] = 0;
 }
 
-static const json_t *tool_named(const chat_output *o, const char *name) {
+static const json_t *tool_named(const mr_chat_output *o, const char *name) {
     size_t i;
     json_t *tool;
     json_array_foreach(o->tools, i, tool) {
@@ -58,7 +58,7 @@ static const json_t *tool_named(const chat_output *o, const char *name) {
     return NULL;
 }
 
-chat_step chat_emit_begin(chat_output *o) {
+chat_step chat_emit_begin(mr_chat_output *o) {
     if (o->n_calls == CHAT_MAX_CALLS || (o->run.bare && !tool_named(o, o->run.name)))
         return STEP_NO;
     if (!o->run.id[0])
@@ -69,7 +69,7 @@ chat_step chat_emit_begin(chat_output *o) {
     return chat_emit(o, CHAT_TOOL_BEGIN, mr_str_from(o->run.name));
 }
 
-chat_step chat_emit_end(chat_output *o) {
+chat_step chat_emit_end(mr_chat_output *o) {
     o->run.open = false;
     o->run.done = true;
     o->run.id[0] = 0;
@@ -77,11 +77,11 @@ chat_step chat_emit_end(chat_output *o) {
     return chat_emit(o, CHAT_TOOL_END, (mr_str){0});
 }
 
-chat_step chat_emit_arguments(chat_output *o, const char *bytes, size_t n) {
+chat_step chat_emit_arguments(mr_chat_output *o, const char *bytes, size_t n) {
     return chat_emit(o, CHAT_TOOL_ARGUMENTS, (mr_str){bytes, n});
 }
 
-static unsigned types_of_arg(const chat_output *o) {
+static unsigned types_of_arg(const mr_chat_output *o) {
     const json_t *tool = tool_named(o, o->run.name);
     const json_t *properties = json_object_get(json_object_get(tool, "parameters"), "properties");
     const json_t *schema = json_object_get(properties, o->run.arg);
@@ -120,11 +120,11 @@ static bool escape(mr_text_buf *out, const char *bytes, size_t n) {
     return ok;
 }
 
-static chat_step emit_scratch(chat_output *o, bool made) {
+static chat_step emit_scratch(mr_chat_output *o, bool made) {
     return made ? chat_emit_arguments(o, o->scratch.data, o->scratch.len) : no_memory(o);
 }
 
-chat_step chat_emit_arg_begin(chat_output *o) {
+chat_step chat_emit_arg_begin(mr_chat_output *o) {
     call_run *r = &o->run;
     unsigned types = types_of_arg(o);
     r->escapes = r->is_text || (!r->is_json && types == CHAT_TYPE_STRING);
@@ -137,7 +137,7 @@ chat_step chat_emit_arg_begin(chat_output *o) {
                                mr_text_buf_append(&o->scratch, r->escapes ? "\": \"" : "\": ", r->escapes ? 4 : 3));
 }
 
-chat_step chat_emit_arg_bytes(chat_output *o, const char *bytes, size_t n) {
+chat_step chat_emit_arg_bytes(mr_chat_output *o, const char *bytes, size_t n) {
     if (!o->run.escapes)
         return mr_text_buf_append(&o->run.value, bytes, n) ? STEP_ON : no_memory(o);
     mr_text_buf_clear(&o->scratch);
@@ -146,7 +146,7 @@ chat_step chat_emit_arg_bytes(chat_output *o, const char *bytes, size_t n) {
 
 /* A value that may be JSON: as it stands where it is and has a type that the schema allows, as text otherwise. Words of
  * Python, which models mix up with JSON's, are these. */
-chat_step chat_emit_arg_end(chat_output *o) {
+chat_step chat_emit_arg_end(mr_chat_output *o) {
     call_run *r = &o->run;
     r->value_begun = false;
     if (r->escapes)

@@ -234,8 +234,8 @@ static bool fits(const chat_calls *c, mr_str source) {
     return true;
 }
 
-chat_format chat_format_of(mr_str source) {
-    chat_format f = {.calls = &TABLE[HERMES], .reasoning = &MARKS[N_MARKS - 1]};
+mr_chat_format mr_chat_format_of(mr_str source) {
+    mr_chat_format f = {.calls = &TABLE[HERMES], .reasoning = &MARKS[N_MARKS - 1]};
     for (int i = 0; i < N_TABLE && !f.native_calls; i++)
         if (fits(&TABLE[i], source)) {
             f.calls = &TABLE[i];
@@ -247,7 +247,7 @@ chat_format chat_format_of(mr_str source) {
     return f;
 }
 
-const char *chat_format_name(chat_format format) {
+const char *chat_format_name(mr_chat_format format) {
     return format.calls->name;
 }
 
@@ -259,7 +259,7 @@ static bool literals(const char *pattern, mr_text_buf *out) {
     return mr_text_buf_append(out, " ", 1);
 }
 
-static bool all_marks(chat_format f, mr_text_buf *out) {
+static bool all_marks(mr_chat_format f, mr_text_buf *out) {
     bool ok = literals(f.reasoning->open, out) && literals(f.reasoning->close, out) &&
               literals(f.calls->section, out) && literals(f.calls->section_end, out);
     for (int i = 0; i < PAT_MAX_CALLS; i++)
@@ -269,7 +269,7 @@ static bool all_marks(chat_format f, mr_text_buf *out) {
     return ok;
 }
 
-mr_status chat_format_needs_special(chat_format format, const mr_tokenizer *tok, bool *out_needs, mr_err *err) {
+mr_status mr_chat_format_needs_special(mr_chat_format format, const mr_tokenizer *tok, bool *out_needs, mr_err *err) {
     mr_text_buf text = {0};
     mr_token_buf ids = {0};
     mr_status status = MR_E_NO_MEMORY;

@@ -5,7 +5,7 @@
 
 #include "engine/base/mem.h"
 
-static bool add_start(chat_output *o, const char *mark) {
+static bool add_start(mr_chat_output *o, const char *mark) {
     if (mark && *mark)
         o->starts[(uint8_t)*mark] = true;
     return mark && *mark;
@@ -17,7 +17,7 @@ static const char *after_space(const char *p) {
     return p;
 }
 
-static bool add_programs(chat_output *o) {
+static bool add_programs(mr_chat_output *o) {
     const chat_calls *c = o->desc.format.calls;
     const char *section = c->section ? c->section : "";
     for (int i = 0; i < PAT_MAX_CALLS && c->calls[i]; i++) {
@@ -47,8 +47,8 @@ static bool ends_in(mr_str text, const char *end) {
 }
 
 /* What the prompt has of the answer already. */
-static bool take_prompt(chat_output *o, mr_str prompt) {
-    const chat_format *f = &o->desc.format;
+static bool take_prompt(mr_chat_output *o, mr_str prompt) {
+    const mr_chat_format *f = &o->desc.format;
     mr_str words = prompt;
     while (words.len && chat_is_space(words.data[words.len - 1]))
         words.len--;
@@ -63,8 +63,8 @@ static bool take_prompt(chat_output *o, mr_str prompt) {
     return true;
 }
 
-mr_status chat_output_create(const chat_output_desc *desc, chat_output **out, mr_err *err) {
-    chat_output *o = mr_alloc(sizeof *o);
+mr_status mr_chat_output_create(const mr_chat_output_desc *desc, mr_chat_output **out, mr_err *err) {
+    mr_chat_output *o = mr_alloc(sizeof *o);
     if (!o)
         goto no_memory;
     o->desc = *desc;
@@ -80,11 +80,11 @@ mr_status chat_output_create(const chat_output_desc *desc, chat_output **out, mr
     *out = o;
     return MR_OK;
 no_memory:
-    chat_output_destroy(o);
+    mr_chat_output_destroy(o);
     return mr_err_set(err, MR_E_NO_MEMORY, "no memory to take an answer apart");
 }
 
-void chat_output_destroy(chat_output *o) {
+void mr_chat_output_destroy(mr_chat_output *o) {
     if (!o)
         return;
     for (int i = 0; i < o->n_programs; i++)
@@ -97,19 +97,19 @@ void chat_output_destroy(chat_output *o) {
     mr_free(o);
 }
 
-int32_t chat_output_n_calls(const chat_output *o) {
+int32_t chat_output_n_calls(const mr_chat_output *o) {
     return o->n_calls;
 }
 
 /* The text from pos to `to` is content. */
-static chat_step give_content(chat_output *o, size_t to) {
+static chat_step give_content(mr_chat_output *o, size_t to) {
     size_t from = o->pos < o->n_given ? o->n_given : o->pos;
     o->pos = to;
     return from < to ? chat_emit(o, CHAT_CONTENT, (mr_str){o->in.data + from, to - from}) : STEP_ON;
 }
 
 /* Goes on behind something that is no content. */
-static chat_step to_border(chat_output *o, size_t pos) {
+static chat_step to_border(mr_chat_output *o, size_t pos) {
     o->pos = o->looked = pos;
     o->next_program = 0;
     o->at_border = o->any = true;
@@ -117,7 +117,7 @@ static chat_step to_border(chat_output *o, size_t pos) {
 }
 
 /* Calls that may begin at `at`. */
-static chat_step call_marks(chat_output *o, size_t at) {
+static chat_step call_marks(mr_chat_output *o, size_t at) {
     for (; o->next_program < o->n_programs; o->next_program++) {
         const char *p = o->programs[o->next_program];
         bool bare = pat_is_field(*p);
@@ -133,7 +133,7 @@ static chat_step call_marks(chat_output *o, size_t at) {
 }
 
 /* Marks without anything inside: *out_end is behind the one at `at`. */
-static chat_step structure_marks(const chat_output *o, size_t at, size_t *out_end) {
+static chat_step structure_marks(const mr_chat_output *o, size_t at, size_t *out_end) {
     const chat_calls *c = o->desc.format.calls;
     const char *marks[PAT_MAX_DROPS + 1] = {o->after_call && o->at_border ? after_space(c->section_end) : NULL};
     chat_step best = STEP_NO;
@@ -149,7 +149,7 @@ static chat_step structure_marks(const chat_output *o, size_t at, size_t *out_en
 }
 
 /* Whatever mark stands at `at`. */
-static chat_step mark_step(chat_output *o, size_t at) {
+static chat_step mark_step(mr_chat_output *o, size_t at) {
     size_t end = at;
     chat_step calls = call_marks(o, at);
     if (calls != STEP_NO)
@@ -168,7 +168,7 @@ static chat_step mark_step(chat_output *o, size_t at) {
 }
 
 /* White space, and what follows it. */
-static chat_step border_step(chat_output *o) {
+static chat_step border_step(mr_chat_output *o) {
     size_t at = o->looked > o->pos ? o->looked : o->pos;
     while (at < o->end && chat_is_space(o->in.data[at]))
         at++;
@@ -192,7 +192,7 @@ static chat_step border_step(chat_output *o) {
     return STEP_ON;
 }
 
-static chat_step content_step(chat_output *o) {
+static chat_step content_step(mr_chat_output *o) {
     size_t at = o->looked > o->pos ? o->looked : o->pos;
     while (at < o->end && !o->starts[(uint8_t)o->in.data[at]])
         at++;
@@ -212,7 +212,7 @@ static chat_step content_step(chat_output *o) {
 }
 
 /* White space at either end of reasoning is left out. */
-static chat_step reasoning_step(chat_output *o) {
+static chat_step reasoning_step(mr_chat_output *o) {
     const char *close = o->desc.format.reasoning->close;
     size_t n = strlen(close), at = o->looked > o->pos ? o->looked : o->pos, solid = o->pos;
     chat_step s = STEP_NO;
@@ -239,14 +239,14 @@ static chat_step reasoning_step(chat_output *o) {
     return to_border(o, at + n);
 }
 
-static chat_step leave_call(chat_output *o) {
+static chat_step leave_call(mr_chat_output *o) {
     o->in_call = false;
     o->after_call = true;
     return to_border(o, o->pos);
 }
 
 /* An answer that ends in a call: what has come of it is given out as it is. */
-static chat_step cut_open_call(chat_output *o) {
+static chat_step cut_open_call(mr_chat_output *o) {
     call_run *r = &o->run;
     chat_step s = STEP_ON;
     if (r->value_begun)
@@ -258,7 +258,7 @@ static chat_step cut_open_call(chat_output *o) {
 }
 
 /* The call at hand is none, or does not go on as one; is_cut: because the answer ends. */
-static chat_step call_failed(chat_output *o, bool is_cut) {
+static chat_step call_failed(mr_chat_output *o, bool is_cut) {
     call_run *r = &o->run;
     if (r->open) {
         chat_step s = STEP_ON;
@@ -282,7 +282,7 @@ static chat_step call_failed(chat_output *o, bool is_cut) {
 }
 
 /* A tentative call has become too long: it is content as far as it was read. */
-static chat_step call_overflowed(chat_output *o) {
+static chat_step call_overflowed(mr_chat_output *o) {
     if (o->run.done)
         o->before = o->start;
     o->in_call = o->at_border = o->after_call = false;
@@ -294,7 +294,7 @@ static chat_step call_overflowed(chat_output *o) {
     return give_content(o, to);
 }
 
-static chat_step next_step(chat_output *o) {
+static chat_step next_step(mr_chat_output *o) {
     o->end = o->in.len;
     if (!o->in_call)
         return o->in_reasoning ? reasoning_step(o) : o->at_border ? border_step(o) : content_step(o);
@@ -314,7 +314,7 @@ static chat_step next_step(chat_output *o) {
 }
 
 /* Forgets what is given out. */
-static void drop_used(chat_output *o) {
+static void drop_used(mr_chat_output *o) {
     size_t used = o->in_call && !o->run.open ? (o->run.done ? o->start : o->before) : o->pos;
     if (!used)
         return;
@@ -328,7 +328,7 @@ static void drop_used(chat_output *o) {
     o->run.kept -= o->run.kept < used ? o->run.kept : used;
 }
 
-static mr_status run(chat_output *o, mr_err *err) {
+static mr_status run(mr_chat_output *o, mr_err *err) {
     chat_step s = STEP_ON;
     o->err = err;
     while (s == STEP_ON)
@@ -337,7 +337,7 @@ static mr_status run(chat_output *o, mr_err *err) {
     return s == STEP_ERROR ? o->status : MR_OK;
 }
 
-mr_status chat_output_push(chat_output *o, mr_str text, mr_err *err) {
+mr_status mr_chat_output_push(mr_chat_output *o, mr_str text, mr_err *err) {
     if (!text.len)
         return MR_OK;
     if (!mr_text_buf_append(&o->in, text.data, text.len))
@@ -345,7 +345,7 @@ mr_status chat_output_push(chat_output *o, mr_str text, mr_err *err) {
     return run(o, err);
 }
 
-mr_status chat_output_end(chat_output *o, mr_err *err) {
+mr_status mr_chat_output_end(mr_chat_output *o, mr_err *err) {
     o->ending = true;
     return o->in.len || o->in_call ? run(o, err) : MR_OK;
 }

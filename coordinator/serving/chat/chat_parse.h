@@ -1,4 +1,4 @@
-/* coordinator/serving/chat/chat_parse.h - the inside of chat_output: the text that has come and is not given out yet,
+/* coordinator/serving/chat/chat_parse.h - the inside of mr_chat_output: the text that has come and is not given out yet,
  * and the call that may stand at its beginning. A call is tentative until its name and the first of its arguments are
  * there; until then its text is kept, and comes out as content where the pattern does not fit. Internal to this folder.
  *   chat_output.c    content, reasoning, marks
@@ -65,8 +65,8 @@ typedef struct call_run {
     mr_text_buf value;                  /* otherwise: what has come of it */
 } call_run;
 
-struct chat_output {
-    chat_output_desc desc; /* its texts are not used after create */
+struct mr_chat_output {
+    mr_chat_output_desc desc; /* its texts are not used after create */
     char *request_id;
     json_t *tools;
     char *programs[MAX_PROGRAMS]; /* patterns of calls, with the section in front and without */
@@ -93,32 +93,32 @@ struct chat_output {
 
 /* Reads on in the call at o->pos. STEP_NO: it is none, or none any more; o->pos stands behind what is used up. STEP_ON
  * with run.at at the end of the pattern: it is complete. */
-chat_step chat_call_step(chat_output *o);
-void chat_call_begin_run(chat_output *o, int program, size_t start);
+chat_step chat_call_step(mr_chat_output *o);
+void chat_call_begin_run(mr_chat_output *o, int program, size_t start);
 /* The field PAT_CALL. */
-chat_step chat_call_json_step(chat_output *o);
+chat_step chat_call_json_step(mr_chat_output *o);
 /* Streams arguments that are a JSON object, or the inside of a JSON string that has one. STEP_NO: no JSON goes on here.
  * */
-chat_step chat_json_object_step(chat_output *o, bool *out_done);
-chat_step chat_json_text_step(chat_output *o, bool *out_done);
+chat_step chat_json_object_step(mr_chat_output *o, bool *out_done);
+chat_step chat_json_text_step(mr_chat_output *o, bool *out_done);
 
 bool chat_is_space(char c);
 bool chat_is_name_byte(char c);
-void chat_skip_space(chat_output *o);
+void chat_skip_space(mr_chat_output *o);
 /* How much of the literal stands at pos: STEP_ON all, STEP_MORE the beginning and then the text ends. */
-chat_step chat_match(const chat_output *o, size_t pos, const char *literal, size_t n);
+chat_step chat_match(const mr_chat_output *o, size_t pos, const char *literal, size_t n);
 /* Bytes of data up to the end of the value; *out_done where it is inside data; *out_bad where no JSON can go on. */
 size_t chat_json_scan_run(json_scan *s, const char *data, size_t n, bool *out_done, bool *out_bad);
 
 /* Deltas. They return STEP_ON or STEP_ERROR. */
-chat_step chat_emit(chat_output *o, chat_delta_kind kind, mr_str text);
-chat_step chat_emit_begin(chat_output *o);
-chat_step chat_emit_end(chat_output *o);
-chat_step chat_emit_arguments(chat_output *o, const char *bytes, size_t n);
+chat_step chat_emit(mr_chat_output *o, chat_delta_kind kind, mr_str text);
+chat_step chat_emit_begin(mr_chat_output *o);
+chat_step chat_emit_end(mr_chat_output *o);
+chat_step chat_emit_arguments(mr_chat_output *o, const char *bytes, size_t n);
 /* The beginning of an argument: brace or comma, and key; finds out how its value comes. */
-chat_step chat_emit_arg_begin(chat_output *o);
-chat_step chat_emit_arg_bytes(chat_output *o, const char *bytes, size_t n);
-chat_step chat_emit_arg_end(chat_output *o);
+chat_step chat_emit_arg_begin(mr_chat_output *o);
+chat_step chat_emit_arg_bytes(mr_chat_output *o, const char *bytes, size_t n);
+chat_step chat_emit_arg_end(mr_chat_output *o);
 /* The bytes without a part of a character at the end, where s[n] is there. */
 size_t chat_whole_characters(const char *s, size_t n);
 

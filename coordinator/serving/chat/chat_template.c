@@ -39,7 +39,7 @@ static mr_status load_from_file(const mr_gguf *gguf, const char *key, chat_sourc
     return load_source(s, text, err);
 }
 
-static mr_status load_sources(chat_template *t, const mr_gguf *gguf, const mr_tokenizer *tok, const char *given,
+static mr_status load_sources(mr_chat_template *t, const mr_gguf *gguf, const mr_tokenizer *tok, const char *given,
                               mr_err *err) {
     mr_status status;
     t->origin = CHAT_TEMPLATE_GIVEN;
@@ -61,9 +61,9 @@ static char *token_text(const mr_tokenizer *tok, int32_t id) {
     return mr_strndup(text.data, text.len);
 }
 
-mr_status chat_template_load(const mr_gguf *gguf, const mr_tokenizer *tok, const char *override_source,
-                             chat_template **out, mr_err *err) {
-    chat_template *t = mr_alloc(sizeof *t);
+mr_status mr_chat_template_load(const mr_gguf *gguf, const mr_tokenizer *tok, const char *override_source,
+                                mr_chat_template **out, mr_err *err) {
+    mr_chat_template *t = mr_alloc(sizeof *t);
     if (!t)
         return no_memory(err);
     mr_status status = load_sources(t, gguf, tok, override_source, err);
@@ -78,7 +78,7 @@ mr_status chat_template_load(const mr_gguf *gguf, const mr_tokenizer *tok, const
     if (status == MR_OK)
         *out = t;
     else
-        chat_template_destroy(t);
+        mr_chat_template_destroy(t);
     return status;
 }
 
@@ -87,7 +87,7 @@ static void source_deinit(chat_source *s) {
     mr_free(s->text);
 }
 
-void chat_template_destroy(chat_template *t) {
+void mr_chat_template_destroy(mr_chat_template *t) {
     if (!t)
         return;
     source_deinit(&t->plain);
@@ -97,19 +97,19 @@ void chat_template_destroy(chat_template *t) {
     mr_free(t);
 }
 
-const char *chat_template_source(const chat_template *t) {
+const char *mr_chat_template_source(const mr_chat_template *t) {
     return t->plain.text;
 }
 
-const char *chat_template_source_with_tools(const chat_template *t) {
+const char *mr_chat_template_source_with_tools(const mr_chat_template *t) {
     return t->with_tools.jinja ? t->with_tools.text : t->plain.text;
 }
 
-chat_template_origin chat_template_get_origin(const chat_template *t) {
+mr_chat_template_origin mr_chat_template_get_origin(const mr_chat_template *t) {
     return t->origin;
 }
 
-const char *chat_template_origin_text(chat_template_origin origin) {
+const char *mr_chat_template_origin_text(mr_chat_template_origin origin) {
     static const char *const texts[] = {
         [CHAT_TEMPLATE_GIVEN] = "the template that was given",
         [CHAT_TEMPLATE_FILE] = "the template of the model file",
@@ -123,7 +123,7 @@ const char *chat_template_origin_text(chat_template_origin origin) {
 
 /* What the caller has comes before defaults, but not before messages and tools. Without tools there is no variable of
  * that name: templates that loop over it take it like this, and None they do not. */
-static json_t *make_variables(const chat_template *t, const chat_source *s, json_t *messages, const json_t *tools,
+static json_t *make_variables(const mr_chat_template *t, const chat_source *s, json_t *messages, const json_t *tools,
                               const json_t *variables, bool add_generation_prompt, int64_t now_unix_s) {
     json_t *v = json_pack("{s:s, s:s}", "bos_token", t->bos_text, "eos_token", t->eos_text);
     bool ok = v && chat_source_put_defaults(s, tools, now_unix_s, v);
@@ -138,7 +138,7 @@ static json_t *make_variables(const chat_template *t, const chat_source *s, json
     return v;
 }
 
-mr_status chat_source_render(const chat_template *t, const chat_source *s, json_t *messages, const json_t *tools,
+mr_status chat_source_render(const mr_chat_template *t, const chat_source *s, json_t *messages, const json_t *tools,
                              const json_t *variables, bool add_generation_prompt, mr_text_buf *out, mr_err *err) {
     int64_t now_unix_s = (int64_t)time(NULL);
     json_t *v = make_variables(t, s, messages, tools, variables, add_generation_prompt, now_unix_s);
@@ -149,9 +149,9 @@ mr_status chat_source_render(const chat_template *t, const chat_source *s, json_
     return status;
 }
 
-mr_status chat_template_render(const chat_template *t, const json_t *messages, const json_t *tools,
-                               const json_t *extra_variables, bool add_generation_prompt, mr_text_buf *out,
-                               mr_err *err) {
+mr_status mr_chat_template_render(const mr_chat_template *t, const json_t *messages, const json_t *tools,
+                                  const json_t *extra_variables, bool add_generation_prompt, mr_text_buf *out,
+                                  mr_err *err) {
     bool has_tools = tools && json_array_size(tools) > 0;
     const chat_source *s = has_tools && t->with_tools.jinja ? &t->with_tools : &t->plain;
     json_t *adapted = NULL;

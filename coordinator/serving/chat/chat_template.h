@@ -15,28 +15,28 @@
 #include "engine/gguf/gguf.h"
 #include "engine/text/tokenizer.h"
 
-typedef struct chat_template chat_template;
+typedef struct mr_chat_template mr_chat_template;
 
-typedef enum chat_template_origin {
+typedef enum mr_chat_template_origin {
     CHAT_TEMPLATE_GIVEN,  /* the caller's */
     CHAT_TEMPLATE_FILE,   /* the model file's */
     CHAT_TEMPLATE_CHATML, /* the file has none, its vocabulary has <|im_start|> */
     CHAT_TEMPLATE_PLAIN,  /* nor that: contents alone, which the model goes on with */
-} chat_template_origin;
+} mr_chat_template_origin;
 
 /* The template of a model: override_source if not NULL; else tokenizer.chat_template of the file, and with tools the
  * one that tokenizer.chat_template.tool_use holds, where there is one; else one of ours. gguf may be NULL. MR_E_FORMAT:
  * the template is malformed; the text says where. */
-MR_MUST_USE mr_status chat_template_load(const mr_gguf *gguf, const mr_tokenizer *tok, const char *override_source,
-                                         chat_template **out, mr_err *err);
-void chat_template_destroy(chat_template *t);
+MR_MUST_USE mr_status mr_chat_template_load(const mr_gguf *gguf, const mr_tokenizer *tok, const char *override_source,
+                                            mr_chat_template **out, mr_err *err);
+void mr_chat_template_destroy(mr_chat_template *t);
 
 /* The source of the one that is used without tools, and with; they live as long as the template. */
-const char *chat_template_source(const chat_template *t);
-const char *chat_template_source_with_tools(const chat_template *t);
-chat_template_origin chat_template_get_origin(const chat_template *t);
+const char *mr_chat_template_source(const mr_chat_template *t);
+const char *mr_chat_template_source_with_tools(const mr_chat_template *t);
+mr_chat_template_origin mr_chat_template_get_origin(const mr_chat_template *t);
 /* For people: "the template of the model file" and so on. */
-const char *chat_template_origin_text(chat_template_origin origin);
+const char *mr_chat_template_origin_text(mr_chat_template_origin origin);
 
 /* Appends the prompt. messages: an array of objects with role and content as OpenAI has them; tools: an array or NULL;
  * extra_variables: an object with more that the template may read, or NULL; it comes before the date of today and other
@@ -44,8 +44,8 @@ const char *chat_template_origin_text(chat_template_origin origin);
  * To be tokenised with MR_ENCODE_PARSE_SPECIAL | MR_ENCODE_BOS, which adds no second bos.
  * MR_E_INVALID: a message has no role or a content of another type, or the template refuses the conversation; the text
  * says which. MR_E_UNSUPPORTED: a content part that is no text. */
-MR_MUST_USE mr_status chat_template_render(const chat_template *t, const json_t *messages, const json_t *tools,
-                                           const json_t *extra_variables, bool add_generation_prompt, mr_text_buf *out,
-                                           mr_err *err);
+MR_MUST_USE mr_status mr_chat_template_render(const mr_chat_template *t, const json_t *messages, const json_t *tools,
+                                              const json_t *extra_variables, bool add_generation_prompt,
+                                              mr_text_buf *out, mr_err *err);
 
 #endif

@@ -25,14 +25,14 @@ typedef struct chat_source {
     chat_abilities can;
 } chat_source;
 
-struct chat_template {
+struct mr_chat_template {
     chat_source plain, with_tools;
-    chat_template_origin origin;
+    mr_chat_template_origin origin;
     char *bos_text, *eos_text;
 };
 
 /* Renders messages as they are. variables: added to, not kept; may be NULL. */
-mr_status chat_source_render(const chat_template *t, const chat_source *s, json_t *messages, const json_t *tools,
+mr_status chat_source_render(const mr_chat_template *t, const chat_source *s, json_t *messages, const json_t *tools,
                              const json_t *variables, bool add_generation_prompt, mr_text_buf *out, mr_err *err);
 /* chat_template_defaults.c. Adds what the client may replace; false: no memory. tools may be NULL. */
 MR_MUST_USE bool chat_source_put_defaults(const chat_source *s, const json_t *tools, int64_t now_unix_s,
@@ -41,7 +41,7 @@ MR_MUST_USE bool chat_source_put_defaults(const chat_source *s, const json_t *to
  * that a reasoning model would not reason unless it is told to. */
 bool chat_source_leaves_thinking_open(const char *source);
 /* chat_template_probe.c. MR_E_NO_MEMORY, no other error. */
-mr_status chat_source_probe(const chat_template *t, chat_source *s, mr_err *err);
+mr_status chat_source_probe(const mr_chat_template *t, chat_source *s, mr_err *err);
 /* chat_template_messages.c: checks the messages, and makes new ones that the template can read; *out is the caller's.
  * */
 mr_status chat_messages_adapt(const chat_abilities *can, const json_t *messages, json_t **out, mr_err *err);

@@ -5,7 +5,7 @@
 static const char said[] = "qJ7vOne", asked[] = "qJ7vTwo", called[] = "qJ7vName", argument[] = "qJ7vKey";
 
 /* The text that the template makes of the messages (which are released), empty where it fails. */
-static mr_status try_render(const chat_template *t, const chat_source *s, json_t *messages, bool with_tools,
+static mr_status try_render(const mr_chat_template *t, const chat_source *s, json_t *messages, bool with_tools,
                             mr_text_buf *out, mr_err *err) {
     mr_err failure = {0};
     json_t *tools = with_tools ? json_pack("[{s:s, s:{s:s, s:s, s:{s:s, s:{s:{s:s}}}}}]", "type", "function",
@@ -37,7 +37,7 @@ static bool has_quoted(const mr_text_buf *text, const char *quote, const char *w
 }
 
 /* Whether it fails for want of tools as a text. */
-static mr_status probe_functions(const chat_template *t, chat_source *s, mr_text_buf *text, mr_err *err) {
+static mr_status probe_functions(const mr_chat_template *t, chat_source *s, mr_text_buf *text, mr_err *err) {
     mr_status status = MR_OK;
     bool good = false;
     for (int given = 0; given < 2 && !good && status == MR_OK; given++) {
@@ -49,7 +49,7 @@ static mr_status probe_functions(const chat_template *t, chat_source *s, mr_text
     return status;
 }
 
-static mr_status probe_contents(const chat_template *t, chat_source *s, mr_text_buf *text, mr_err *err) {
+static mr_status probe_contents(const mr_chat_template *t, chat_source *s, mr_text_buf *text, mr_err *err) {
     mr_status status = try_render(t, s, json_pack("[{s:s, s:s}]", "role", "user", "content", said), false, text, err);
     if (status != MR_OK)
         return status;
@@ -68,7 +68,7 @@ static json_t *content(const chat_source *s, const char *text) {
     return s->can.strings ? json_string(text) : json_pack("[{s:s, s:s}]", "type", "text", "text", text);
 }
 
-static mr_status probe_system(const chat_template *t, chat_source *s, mr_text_buf *text, mr_err *err) {
+static mr_status probe_system(const mr_chat_template *t, chat_source *s, mr_text_buf *text, mr_err *err) {
     json_t *messages = json_pack("[{s:s, s:o}, {s:s, s:o}]", "role", "system", "content", content(s, said), "role",
                                  "user", "content", content(s, asked));
     mr_status status = try_render(t, s, messages, false, text, err);
@@ -92,7 +92,7 @@ static int count_none(const mr_text_buf *text) {
 }
 
 /* An earlier answer that called a tool. */
-static mr_status probe_call(const chat_template *t, const chat_source *s, call_probe *p, mr_text_buf *text,
+static mr_status probe_call(const mr_chat_template *t, const chat_source *s, call_probe *p, mr_text_buf *text,
                             mr_err *err) {
     json_t *arguments =
         p->object ? json_pack("{s:s}", argument, said) : json_sprintf("{\"%s\": \"%s\"}", argument, said);
@@ -111,7 +111,7 @@ static mr_status probe_call(const chat_template *t, const chat_source *s, call_p
     return MR_OK;
 }
 
-static mr_status probe_calls(const chat_template *t, chat_source *s, mr_text_buf *text, mr_err *err) {
+static mr_status probe_calls(const mr_chat_template *t, chat_source *s, mr_text_buf *text, mr_err *err) {
     mr_status status;
     s->can.object_calls = s->can.empty_content = true; /* for templates that know no calls */
     for (int object = 1; object >= 0; object--) {
@@ -129,7 +129,7 @@ static mr_status probe_calls(const chat_template *t, chat_source *s, mr_text_buf
     return MR_OK;
 }
 
-mr_status chat_source_probe(const chat_template *t, chat_source *s, mr_err *err) {
+mr_status chat_source_probe(const mr_chat_template *t, chat_source *s, mr_err *err) {
     mr_text_buf text = {0};
     s->can.think = chat_source_leaves_thinking_open(s->text);
     mr_status status = probe_functions(t, s, &text, err);

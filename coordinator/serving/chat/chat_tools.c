@@ -261,7 +261,7 @@ static bool can_be_written(const char *name) {
 }
 
 /* Rules for all tools that may be called, and one that chooses. */
-static mr_status put_calls(writer *w, const chat_tools_desc *d) {
+static mr_status put_calls(writer *w, const mr_chat_tools_desc *d) {
     const json_t *tool;
     size_t i;
     int n = 0;
@@ -295,7 +295,7 @@ static bool ends_in(mr_str text, const char *end) {
     return n == 0 || (text.len >= n && memcmp(text.data + text.len - n, end, n) == 0);
 }
 
-static bool in_reasoning(const chat_tools_desc *d) {
+static bool in_reasoning(const mr_chat_tools_desc *d) {
     mr_str words = d->prompt;
     while (words.len && strchr(" \n\r\t", words.data[words.len - 1]) && words.data[words.len - 1])
         words.len--;
@@ -309,7 +309,7 @@ static void put_repeated(writer *w, const char *between) {
     gbnf_put(&w->g, "call )* ");
 }
 
-static void put_root(writer *w, const chat_tools_desc *d, const char *prefix) {
+static void put_root(writer *w, const mr_chat_tools_desc *d, const char *prefix) {
     const chat_calls *c = w->calls;
     const char *list = strchr(w->pattern, PAT_CALLS[0]);
     gbnf_put(&w->g, "root ::= ");
@@ -348,7 +348,7 @@ static void put_value_rules(writer *w) {
     gbnf_text_until(&w->g, "value", mark);
 }
 
-mr_status chat_tools_grammar(const chat_tools_desc *d, mr_text_buf *out, mr_err *err) {
+mr_status mr_chat_tools_grammar(const mr_chat_tools_desc *d, mr_text_buf *out, mr_err *err) {
     mr_text_buf own = {0}, complete = {0};
     const chat_calls *c = d->format.calls;
     writer w = {.g = {.buf = &own}, .to = &complete, .calls = c, .pattern = c->calls[0], .err = err};

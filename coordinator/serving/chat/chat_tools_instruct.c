@@ -104,7 +104,7 @@ static mr_status check_calls(const json_t *message, size_t at, mr_err *err) {
     return MR_OK;
 }
 
-mr_status chat_tools_instruct(json_t *messages, const json_t *tools, mr_err *err) {
+mr_status mr_chat_tools_instruct(json_t *messages, const json_t *tools, mr_err *err) {
     const char *first = role_of(json_array_get(messages, 0));
     bool has_system = strcmp(first, "system") == 0 || strcmp(first, "developer") == 0;
     for (size_t i = 0; i < json_array_size(messages); i++)

@@ -25,14 +25,14 @@ bool http_error_body(mr_text_buf *out, mr_error_id id, const char *message) {
     return ok;
 }
 
-void http_answer_error(http_answer *out, mr_error_id id, const char *message) {
+void mr_http_answer_error(mr_http_answer *out, mr_error_id id, const char *message) {
     out->status = mr_error_kinds[id].status;
     out->content_type = "application/json";
     mr_text_buf_clear(&out->body);
     (void)!http_error_body(&out->body, id, message); /* the status says enough */
 }
 
-const char *http_query(const http_request *request, const char *name) {
+const char *mr_http_query(const mr_http_request *request, const char *name) {
     /* libmicrohttpd's own functions are not const. */
     struct MHD_Connection *mhd = (struct MHD_Connection *)(uintptr_t)request->connection;
     return MHD_lookup_connection_value(mhd, MHD_GET_ARGUMENT_KIND, name);
@@ -129,7 +129,7 @@ static void plain_path(char *path) {
             *p = '?';
 }
 
-const char *http_outcome_name(http_outcome outcome) {
+const char *mr_http_outcome_name(http_outcome outcome) {
     static const char *const NAMES[] = {[HTTP_OUTCOME_OK] = "ok",
                                         [HTTP_OUTCOME_REFUSED] = "refused",
                                         [HTTP_OUTCOME_FAILED] = "failed",
@@ -148,9 +148,9 @@ static http_outcome outcome_of(const http_exchange *x, bool completed) {
     return is_refusal ? HTTP_OUTCOME_REFUSED : HTTP_OUTCOME_FAILED;
 }
 
-static void write_log(http_exchange *x, mr_log_level level, const http_done *done) {
+static void write_log(http_exchange *x, mr_log_level level, const mr_http_done *done) {
     char text[512], fields[768];
-    const char *outcome = http_outcome_name(done->outcome);
+    const char *outcome = mr_http_outcome_name(done->outcome);
     double ms = done->seconds * 1e3;
     plain_path(x->path);
     plain_path(x->method);
@@ -175,10 +175,10 @@ void http_exchange_log(http_exchange *x, bool completed) {
     mr_log_level level = x->route && x->route->quiet ? MR_LOG_DEBUG : MR_LOG_INFO;
     if (x->call)
         x->route->call->info(x->call, &x->info);
-    const http_done done = {.route = x->route ? x->route->path : "other",
-                            .status = x->queued ? x->status : 499,
-                            .outcome = outcome_of(x, completed),
-                            .seconds = (double)(mr_clock_now_ns() - x->begin_ns) / 1e9};
+    const mr_http_done done = {.route = x->route ? x->route->path : "other",
+                               .status = x->queued ? x->status : 499,
+                               .outcome = outcome_of(x, completed),
+                               .seconds = (double)(mr_clock_now_ns() - x->begin_ns) / 1e9};
     if (x->server->config.on_done)
         x->server->config.on_done(x->server->config.ctx, &done);
     if (mr_log_enabled(level))

@@ -58,7 +58,7 @@ static wait_result wait_for_more(http_exchange *x, int64_t look_ns) {
     return r;
 }
 
-static http_state next_of(http_exchange *x) {
+static mr_http_state next_of(http_exchange *x) {
     mr_mutex_lock(&x->lock);
     x->woken = false; /* before the look: what comes from now on is not missed */
     mr_mutex_unlock(&x->lock);
@@ -99,7 +99,7 @@ static ssize_t read_stream(void *ctx, uint64_t pos, char *buf, size_t max) {
         x->out_sent = 0;
         if (x->call_ended)
             return MHD_CONTENT_READER_END_OF_STREAM;
-        http_state state = next_of(x);
+        mr_http_state state = next_of(x);
         x->call_ended = state == HTTP_END;
         if (state != HTTP_WAIT || add_ping(x, mr_clock_now_ns()))
             continue;
@@ -138,7 +138,7 @@ static enum MHD_Result turn_call(http_exchange *x) {
         x->route->call->info(x->call, &x->info);
         if (x->info.streams || x->call_ended)
             return send_call(x);
-        http_state state = next_of(x);
+        mr_http_state state = next_of(x);
         x->call_ended = state == HTTP_END;
         if (state != HTTP_WAIT)
             continue;
@@ -154,12 +154,12 @@ static enum MHD_Result turn_call(http_exchange *x) {
 }
 
 static void error(http_exchange *x, mr_error_id id, const char *message) {
-    http_answer_error(&x->answer, id, message);
+    mr_http_answer_error(&x->answer, id, message);
     x->status = x->answer.status;
 }
 
 static enum MHD_Result answer(http_exchange *x, const char *url, const char *method) {
-    http_request request = {.method = method, .path = url, .tail = "", .id = x->id, .connection = x->mhd};
+    mr_http_request request = {.method = method, .path = url, .tail = "", .id = x->id, .connection = x->mhd};
     if (x->too_large)
         error(x, MR_ERROR_REQUEST_TOO_LARGE, "the body is larger than this server takes (--max-body)");
     else if (x->no_memory)
@@ -188,23 +188,23 @@ static const char *header(const http_exchange *x, const char *name) {
     return MHD_lookup_connection_value(x->mhd, MHD_HEADER_KIND, name);
 }
 
-static bool fits_path(const http_route *r, const char *path) {
+static bool fits_path(const mr_http_route *r, const char *path) {
     size_t n = strlen(r->path);
     if (r->path[n - 1] == '*')
         return strncmp(r->path, path, n - 1) == 0 && path[n - 1];
     return strcmp(r->path, path) == 0;
 }
 
-static bool fits_method(const http_route *r, const char *method) {
+static bool fits_method(const mr_http_route *r, const char *method) {
     return strcmp(r->method, method) == 0 || (strcmp(method, "HEAD") == 0 && strcmp(r->method, "GET") == 0);
 }
 
 /* Finds the route; *out_other: one of the same path with another method. */
-static const http_route *find_route(const http_server *s, const char *path, const char *method,
-                                    const http_route **out_other) {
+static const mr_http_route *find_route(const mr_http_server *s, const char *path, const char *method,
+                                       const mr_http_route **out_other) {
     *out_other = NULL;
     for (int32_t i = 0; i < s->config.n_routes; i++) {
-        const http_route *r = &s->config.routes[i];
+        const mr_http_route *r = &s->config.routes[i];
         if (!fits_path(r, path))
             continue;
         if (fits_method(r, method))
@@ -215,8 +215,8 @@ static const http_route *find_route(const http_server *s, const char *path, cons
 }
 
 /* Who asks, and from where. False: refused. */
-static bool admit(http_exchange *x, const http_route *known, bool is_options) {
-    http_server *s = x->server;
+static bool admit(http_exchange *x, const mr_http_route *known, bool is_options) {
+    mr_http_server *s = x->server;
     const char *host = header(x, "Host"), *origin = header(x, "Origin");
     /* A page may reach this machine by a name of its own; with keys that gains it nothing, and a proxy may pass any
      * name. */
@@ -245,7 +245,7 @@ static bool admit(http_exchange *x, const http_route *known, bool is_options) {
 
 /* Decides by the head alone. */
 static void judge_head(http_exchange *x, const char *url, const char *method, const char *version) {
-    const http_route *other;
+    const mr_http_route *other;
     http_framing framing;
     http_framing_judge(x->mhd, &x->conn->target, url, method, version, &framing);
     /* Some lone LFs in a chunked body pass libmicrohttpd; behind an end of the connection nothing can hide. */
@@ -296,7 +296,7 @@ static void drop_body(http_exchange *x) {
 
 /* False: it is not worth reading on. */
 static bool take_body(http_exchange *x, const char *bytes, size_t n) {
-    http_server *s = x->server;
+    mr_http_server *s = x->server;
     size_t max = s->config.max_body_bytes;
     x->body_bytes += n;
     http_conn_add_body(s, x->conn, n);
@@ -332,7 +332,7 @@ static void release(http_exchange *x) {
         mr_mem_trim();
 }
 
-static http_exchange *begin(http_server *s, struct MHD_Connection *mhd, const char *url, const char *method,
+static http_exchange *begin(mr_http_server *s, struct MHD_Connection *mhd, const char *url, const char *method,
                             const char *version) {
     http_head_end(s, mhd);
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
@@ -368,7 +368,7 @@ void *http_exchange_target(void *ctx, const char *target, struct MHD_Connection 
 enum MHD_Result http_exchange_handle(void *ctx, struct MHD_Connection *mhd, const char *url, const char *method,
                                      const char *version, const char *upload, size_t *upload_bytes,
                                      void **request_ctx) {
-    http_server *s = ctx;
+    mr_http_server *s = ctx;
     http_exchange *x = *request_ctx;
     if (!x) {
         x = *request_ctx = begin(s, mhd, url, method, version);
@@ -390,7 +390,7 @@ enum MHD_Result http_exchange_handle(void *ctx, struct MHD_Connection *mhd, cons
 
 void http_exchange_completed(void *ctx, struct MHD_Connection *mhd, void **request_ctx,
                              enum MHD_RequestTerminationCode code) {
-    http_server *s = ctx;
+    mr_http_server *s = ctx;
     http_exchange *x = *request_ctx;
     if (!x) {
         http_head_end(s, mhd);

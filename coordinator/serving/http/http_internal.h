@@ -51,8 +51,8 @@ typedef struct http_daemon {
     int fd; /* the listening socket by another number: where it does not start it closes what it was given */
 } http_daemon;
 
-struct http_server {
-    http_config config;
+struct mr_http_server {
+    mr_http_config config;
     http_listener listener;
     http_daemon daemon;
     http_daemon older[HTTP_MAX_OLDER]; /* with certificates of before: they serve the connections that they have */
@@ -76,10 +76,10 @@ struct http_server {
 };
 
 struct http_exchange {
-    http_server *server;
+    mr_http_server *server;
     http_conn *conn;
     struct MHD_Connection *mhd;
-    const http_route *route;                       /* NULL: none fits */
+    const mr_http_route *route;                    /* NULL: none fits */
     char id[HTTP_ID_BYTES], method[16], path[128]; /* the latter two for the log: cut to fit */
     char client[HTTP_CLIENT_BYTES];                /* its address, for the log */
     const char *origin;                            /* to be named in the answer; NULL: none */
@@ -95,8 +95,8 @@ struct http_exchange {
     bool closes;       /* the connection ends after the answer */
     bool preflight, queued;
     void *call;
-    http_call_info info;
-    http_answer answer;
+    mr_http_call_info info;
+    mr_http_answer answer;
     mr_text_buf out; /* what the call has said; of a stream, from out_sent on */
     size_t out_sent;
     bool call_ended, cut; /* cut: the client went away in the midst of a stream */
@@ -109,25 +109,25 @@ struct http_exchange {
 
 /* --- http_watch.c: connections and their deadlines --- */
 
-MR_MUST_USE mr_status http_watch_init(http_server *s, mr_err *err);
-void http_watch_deinit(http_server *s);
+MR_MUST_USE mr_status http_watch_init(mr_http_server *s, mr_err *err);
+void http_watch_deinit(mr_http_server *s);
 /* The MHD_NotifyConnectionCallback. */
 void http_watch_connection(void *ctx, struct MHD_Connection *mhd, void **socket_ctx,
                            enum MHD_ConnectionNotificationCode code);
-void http_conn_set_phase(http_server *s, http_conn *c, conn_phase phase);
-void http_conn_add_body(http_server *s, http_conn *c, size_t bytes);
+void http_conn_set_phase(mr_http_server *s, http_conn *c, conn_phase phase);
+void http_conn_add_body(mr_http_server *s, http_conn *c, size_t bytes);
 /* Ties a request to its connection, or unties it with NULL. */
-void http_conn_set_exchange(http_server *s, http_conn *c, http_exchange *x);
+void http_conn_set_exchange(mr_http_server *s, http_conn *c, http_exchange *x);
 /* Ends all that waits, because the server stops. */
-void http_watch_cut_all(http_server *s);
+void http_watch_cut_all(mr_http_server *s);
 
 /* --- http_refusal.c: heads that libmicrohttpd would refuse twice --- */
 
 /* From where the request line is known to where the head is handed out, or the connection ends. On its thread. */
-void http_head_begin(http_server *s, struct MHD_Connection *mhd);
-void http_head_end(http_server *s, struct MHD_Connection *mhd);
+void http_head_begin(mr_http_server *s, struct MHD_Connection *mhd);
+void http_head_end(mr_http_server *s, struct MHD_Connection *mhd);
 /* Where libmicrohttpd writes to its log. */
-void http_head_refuse(http_server *s);
+void http_head_refuse(mr_http_server *s);
 
 /* --- http_exchange.c: one request --- */
 

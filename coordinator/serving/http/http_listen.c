@@ -52,7 +52,7 @@ static mr_status open_unix(http_listener *l, const char *path, mr_err *err) {
     return MR_OK;
 }
 
-static mr_status bind_tcp(http_listener *l, const http_config *config, const struct addrinfo *a, mr_err *err) {
+static mr_status bind_tcp(http_listener *l, const mr_http_config *config, const struct addrinfo *a, mr_err *err) {
     const int on = 1;
     struct sockaddr_storage bound;
     socklen_t n = sizeof bound;
@@ -77,7 +77,7 @@ static mr_status bind_tcp(http_listener *l, const http_config *config, const str
     return MR_OK;
 }
 
-static mr_status open_tcp(http_listener *l, const http_config *config, mr_err *err) {
+static mr_status open_tcp(http_listener *l, const mr_http_config *config, mr_err *err) {
     const struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
     struct addrinfo *found = NULL;
     char port[16];
@@ -90,7 +90,7 @@ static mr_status open_tcp(http_listener *l, const http_config *config, mr_err *e
     return status;
 }
 
-mr_status http_listener_open(http_listener *l, const http_config *config, mr_err *err) {
+mr_status http_listener_open(http_listener *l, const mr_http_config *config, mr_err *err) {
     *l = (http_listener){.fd = -1};
     mr_status status = config->unix_path ? open_unix(l, config->unix_path, err) : open_tcp(l, config, err);
     if (status != MR_OK)

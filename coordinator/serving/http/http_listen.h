@@ -17,7 +17,7 @@ typedef struct http_listener {
     char url[320];
 } http_listener;
 
-MR_MUST_USE mr_status http_listener_open(http_listener *l, const http_config *config, mr_err *err);
+MR_MUST_USE mr_status http_listener_open(http_listener *l, const mr_http_config *config, mr_err *err);
 /* Takes no more connections; the descriptor stays open for those who still look at it. */
 void http_listener_shut(http_listener *l);
 void http_listener_close(http_listener *l);

@@ -13,7 +13,7 @@
 
 #include "coordinator/serving/http/http_internal.h"
 
-static void set_head(http_server *s, struct MHD_Connection *mhd, http_head head) {
+static void set_head(mr_http_server *s, struct MHD_Connection *mhd, http_head head) {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     const http_conn *c = info ? info->socket_context : NULL;
     if (!c)
@@ -23,17 +23,17 @@ static void set_head(http_server *s, struct MHD_Connection *mhd, http_head head)
     mr_mutex_unlock(&s->heads_lock);
 }
 
-void http_head_begin(http_server *s, struct MHD_Connection *mhd) {
+void http_head_begin(mr_http_server *s, struct MHD_Connection *mhd) {
     set_head(s, mhd, (http_head){.mhd = mhd, .thread = pthread_self()});
 }
 
-void http_head_end(http_server *s, struct MHD_Connection *mhd) {
+void http_head_end(mr_http_server *s, struct MHD_Connection *mhd) {
     set_head(s, mhd, (http_head){.mhd = NULL});
 }
 
 /* The head that libmicrohttpd is looking at on this thread: it is whole, not yet handed out, and has no answer. At most
  * one is, because a whole head is handed out before the thread turns to another connection. */
-static struct MHD_Connection *take_head(http_server *s) {
+static struct MHD_Connection *take_head(mr_http_server *s) {
     struct MHD_Connection *found = NULL;
     mr_mutex_lock(&s->heads_lock);
     for (int32_t i = 0; i < s->n_conns && !found; i++) {
@@ -79,7 +79,7 @@ static void send_last(struct MHD_Connection *mhd, const char *status) {
     shutdown(fd->connect_fd, SHUT_WR);
 }
 
-void http_head_refuse(http_server *s) {
+void http_head_refuse(mr_http_server *s) {
 #if MHD_VERSION < 0x00097701
     struct MHD_Connection *mhd = take_head(s);
     const char *status = mhd ? status_of(mhd) : NULL;

@@ -44,8 +44,8 @@ static mr_status allow_files(int32_t n_connections, mr_err *err) {
     return MR_OK;
 }
 
-static mr_status start_daemon(http_server *s, const char *cert, const char *key, http_daemon *out, mr_err *err) {
-    const http_config *c = &s->config;
+static mr_status start_daemon(mr_http_server *s, const char *cert, const char *key, http_daemon *out, mr_err *err) {
+    const mr_http_config *c = &s->config;
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
     http_daemon d = {.fd = fcntl(s->listener.fd, F_DUPFD_CLOEXEC, 0)};
     if (d.fd < 0)
@@ -90,7 +90,7 @@ static mr_status start_daemon(http_server *s, const char *cert, const char *key,
 }
 
 /* Signals are for the main thread: those that libmicrohttpd makes inherit what is blocked. */
-static mr_status start_daemon_without_signals(http_server *s, const char *cert, const char *key, http_daemon *out,
+static mr_status start_daemon_without_signals(mr_http_server *s, const char *cert, const char *key, http_daemon *out,
                                               mr_err *err) {
     sigset_t all, before;
     sigfillset(&all);
@@ -105,11 +105,11 @@ static void digest_tls(const char *cert, const char *key, uint8_t out[2][HTTP_DI
     http_digest(key ? key : "", out[1]);
 }
 
-mr_status http_server_create(const http_config *config, http_server **out, mr_err *err) {
-    http_server *s = mr_alloc(sizeof *s);
+mr_status mr_http_server_create(const mr_http_config *config, mr_http_server **out, mr_err *err) {
+    mr_http_server *s = mr_alloc(sizeof *s);
     if (!s)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a server");
-    *s = (http_server){.config = *config, .listener = {.fd = -1}, .epoll_fd = -1};
+    *s = (mr_http_server){.config = *config, .listener = {.fd = -1}, .epoll_fd = -1};
     mr_mutex_init(&s->lock);
     mr_mutex_init(&s->heads_lock);
     mr_status status = allow_files(config->max_connections, err);
@@ -127,12 +127,12 @@ mr_status http_server_create(const http_config *config, http_server **out, mr_er
     s->config.tls_cert = s->config.tls_key = NULL;
     if (status != MR_OK) {
         *out = NULL;
-        http_server_destroy(s);
+        mr_http_server_destroy(s);
     }
     return status;
 }
 
-const char *http_server_url(const http_server *s) {
+const char *mr_http_server_url(const mr_http_server *s) {
     return s->listener.url;
 }
 
@@ -146,7 +146,7 @@ static void stop(http_daemon *d) {
 }
 
 /* Ends the older ones that have no connection left. */
-static void stop_older(http_server *s) {
+static void stop_older(mr_http_server *s) {
     int32_t n = 0;
     for (int32_t i = 0; i < s->n_older; i++) {
         const union MHD_DaemonInfo *info = MHD_get_daemon_info(s->older[i].mhd, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
@@ -160,7 +160,7 @@ static void stop_older(http_server *s) {
 
 /* libmicrohttpd reads a certificate when it starts: another one takes the listening socket over, and the one before
  * goes on with the connections that it has. */
-static mr_status renew_tls(http_server *s, const char *cert, const char *key, mr_err *err) {
+static mr_status renew_tls(mr_http_server *s, const char *cert, const char *key, mr_err *err) {
     http_daemon daemon;
     uint8_t digests[2][HTTP_DIGEST_BYTES];
     digest_tls(cert, key, digests);
@@ -179,7 +179,7 @@ static mr_status renew_tls(http_server *s, const char *cert, const char *key, mr
     return MR_OK;
 }
 
-mr_status http_server_renew(http_server *s, const http_config *config, mr_err *err) {
+mr_status mr_http_server_renew(mr_http_server *s, const mr_http_config *config, mr_err *err) {
     http_keys keys, before;
     mr_status status = http_keys_init(&keys, config->keys, config->n_keys, err);
     if (status != MR_OK)
@@ -197,7 +197,7 @@ mr_status http_server_renew(http_server *s, const http_config *config, mr_err *e
     return status;
 }
 
-void http_server_drain(http_server *s) {
+void mr_http_server_drain(mr_http_server *s) {
     atomic_store(&s->draining, true);
     if (s->daemon.mhd && !s->quiet)
         quiesce(&s->daemon);
@@ -205,27 +205,27 @@ void http_server_drain(http_server *s) {
     http_listener_shut(&s->listener);
 }
 
-int32_t http_server_n_requests(const http_server *s) {
+int32_t mr_http_server_n_requests(const mr_http_server *s) {
     return atomic_load(&s->n_requests);
 }
 
-int32_t http_server_n_connections(const http_server *s) {
+int32_t http_server_n_connections(const mr_http_server *s) {
     return atomic_load(&s->n_connections);
 }
 
 /* libmicrohttpd must not be stopped while connections are suspended. */
-static void end_requests(http_server *s) {
+static void end_requests(mr_http_server *s) {
     const struct timespec ms = {.tv_nsec = MR_NS_PER_MS};
-    for (int i = 0; i < STOP_PATIENCE_MS && http_server_n_requests(s) > 0; i++) {
+    for (int i = 0; i < STOP_PATIENCE_MS && mr_http_server_n_requests(s) > 0; i++) {
         http_watch_cut_all(s);
         nanosleep(&ms, NULL);
     }
 }
 
-void http_server_destroy(http_server *s) {
+void mr_http_server_destroy(mr_http_server *s) {
     if (!s)
         return;
-    http_server_drain(s);
+    mr_http_server_drain(s);
     atomic_store(&s->stopping, true);
     if (s->daemon.mhd) {
         end_requests(s);

@@ -22,17 +22,17 @@ static const int64_t HUNG_UP_NS = MR_NS_PER_S / 2;
 
 /* --- The table of connections ------------------------------------------------------------------------------------ */
 
-static uint64_t conn_key(const http_server *s, const http_conn *c) {
+static uint64_t conn_key(const mr_http_server *s, const http_conn *c) {
     return (uint64_t)c->generation << 32 | (uint64_t)(c - s->conns);
 }
 
 /* NULL: the connection has ended meanwhile. Call with the lock held. */
-static http_conn *conn_of(http_server *s, uint64_t key) {
+static http_conn *conn_of(mr_http_server *s, uint64_t key) {
     http_conn *c = &s->conns[key & UINT32_MAX];
     return c->used && c->generation == key >> 32 ? c : NULL;
 }
 
-static http_conn *begin_conn(http_server *s, int fd) {
+static http_conn *begin_conn(mr_http_server *s, int fd) {
     mr_mutex_lock(&s->lock);
     http_conn *c = s->first_free >= 0 ? &s->conns[s->first_free] : NULL;
     if (c) {
@@ -45,7 +45,7 @@ static http_conn *begin_conn(http_server *s, int fd) {
     return c;
 }
 
-static void end_conn(http_server *s, http_conn *c) {
+static void end_conn(mr_http_server *s, http_conn *c) {
     mr_mutex_lock(&s->lock);
     (void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, c->fd, NULL);
     c->used = false;
@@ -56,7 +56,7 @@ static void end_conn(http_server *s, http_conn *c) {
 
 void http_watch_connection(void *ctx, struct MHD_Connection *mhd, void **socket_ctx,
                            enum MHD_ConnectionNotificationCode code) {
-    http_server *s = ctx;
+    mr_http_server *s = ctx;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
         *socket_ctx = info ? begin_conn(s, info->connect_fd) : NULL;
@@ -70,7 +70,7 @@ void http_watch_connection(void *ctx, struct MHD_Connection *mhd, void **socket_
     *socket_ctx = NULL;
 }
 
-void http_conn_set_phase(http_server *s, http_conn *c, conn_phase phase) {
+void http_conn_set_phase(mr_http_server *s, http_conn *c, conn_phase phase) {
     mr_mutex_lock(&s->lock);
     c->phase = phase;
     c->since_ns = mr_clock_now_ns();
@@ -78,13 +78,13 @@ void http_conn_set_phase(http_server *s, http_conn *c, conn_phase phase) {
     mr_mutex_unlock(&s->lock);
 }
 
-void http_conn_add_body(http_server *s, http_conn *c, size_t bytes) {
+void http_conn_add_body(mr_http_server *s, http_conn *c, size_t bytes) {
     mr_mutex_lock(&s->lock);
     c->body_bytes += bytes;
     mr_mutex_unlock(&s->lock);
 }
 
-void http_conn_set_exchange(http_server *s, http_conn *c, http_exchange *x) {
+void http_conn_set_exchange(mr_http_server *s, http_conn *c, http_exchange *x) {
     mr_mutex_lock(&s->lock);
     c->exchange = x;
     if (x)
@@ -92,7 +92,7 @@ void http_conn_set_exchange(http_server *s, http_conn *c, http_exchange *x) {
     mr_mutex_unlock(&s->lock);
 }
 
-void http_watch_cut_all(http_server *s) {
+void http_watch_cut_all(mr_http_server *s) {
     mr_mutex_lock(&s->lock);
     for (int32_t i = 0; i < s->n_conns; i++) {
         http_conn *c = &s->conns[i];
@@ -107,7 +107,7 @@ void http_watch_cut_all(http_server *s) {
 /* --- The thread -------------------------------------------------------------------------------------------------- */
 
 /* Whether a client has had its time. */
-static bool is_late(const http_server *s, const http_conn *c, int64_t now_ns) {
+static bool is_late(const mr_http_server *s, const http_conn *c, int64_t now_ns) {
     int64_t limit_s = s->config.client_timeout_s;
     if (c->phase == CONN_ANSWER)
         return false;
@@ -122,7 +122,7 @@ static bool is_late(const http_server *s, const http_conn *c, int64_t now_ns) {
     return now_ns - c->since_ns > limit_s * MR_NS_PER_S;
 }
 
-static void look_at_all(http_server *s) {
+static void look_at_all(mr_http_server *s) {
     int64_t now_ns = mr_clock_now_ns();
     mr_mutex_lock(&s->lock);
     for (int32_t i = 0; i < s->n_conns; i++) {
@@ -137,7 +137,7 @@ static void look_at_all(http_server *s) {
     mr_mutex_unlock(&s->lock);
 }
 
-static void note_hangups(http_server *s, const struct epoll_event *events, int n) {
+static void note_hangups(mr_http_server *s, const struct epoll_event *events, int n) {
     mr_mutex_lock(&s->lock);
     for (int i = 0; i < n; i++) {
         http_conn *c = conn_of(s, events[i].data.u64);
@@ -151,7 +151,7 @@ static void note_hangups(http_server *s, const struct epoll_event *events, int n
 }
 
 static void watch(void *ctx) {
-    http_server *s = ctx;
+    mr_http_server *s = ctx;
     struct epoll_event events[N_EVENTS];
     int64_t next_ns = 0;
     while (!atomic_load(&s->stopping)) {
@@ -165,7 +165,7 @@ static void watch(void *ctx) {
     }
 }
 
-mr_status http_watch_init(http_server *s, mr_err *err) {
+mr_status http_watch_init(mr_http_server *s, mr_err *err) {
     s->n_conns = s->config.max_connections + SPARE_CONNS;
     s->conns = mr_alloc_array((size_t)s->n_conns, sizeof *s->conns);
     s->heads = mr_alloc_array((size_t)s->n_conns, sizeof *s->heads);
@@ -179,7 +179,7 @@ mr_status http_watch_init(http_server *s, mr_err *err) {
     return mr_thread_create("http-watch", 0, watch, s, &s->watcher, err);
 }
 
-void http_watch_deinit(http_server *s) {
+void http_watch_deinit(mr_http_server *s) {
     mr_thread_join(s->watcher);
     s->watcher = NULL;
     if (s->epoll_fd >= 0)

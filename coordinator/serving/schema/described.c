@@ -41,7 +41,7 @@ mr_status mr_grammar_from_choice(const mr_str *texts, size_t n, mr_grammar **out
         char escaped[8];
         ok = put(&text, i ? " | \"" : "\"");
         for (size_t k = 0; k < texts[i].len && ok; k++)
-            ok = mr_text_buf_append(&text, escaped, gbnf_escape(texts[i].data[k], escaped));
+            ok = mr_text_buf_append(&text, escaped, mr_gbnf_escape(texts[i].data[k], escaped));
         ok = ok && put(&text, "\"");
     }
     return parse(&text, ok && put(&text, "\n"), out, err);

@@ -78,7 +78,7 @@ void schema_put_literal(schema_writer *w, mr_text_buf *buf, mr_str bytes) {
     append(w, buf, "\"", 1);
     for (size_t i = 0; i < bytes.len; i++) {
         char escaped[8];
-        append(w, buf, escaped, gbnf_escape(bytes.data[i], escaped));
+        append(w, buf, escaped, mr_gbnf_escape(bytes.data[i], escaped));
     }
     append(w, buf, "\"", 1);
 }
@@ -120,7 +120,7 @@ size_t schema_rule_of(schema_writer *w, json_t *schema, bool merged, const char 
         schema_fail(w, MR_E_TOO_LONG, "schema: more than %d subschemas", SCHEMA_MAX_RULES);
         return 0;
     }
-    if (!grammar_grow(&w->rules, &w->cap_rules, w->n_rules + 1, sizeof *w->rules)) {
+    if (!mr_grammar_grow(&w->rules, &w->cap_rules, w->n_rules + 1, sizeof *w->rules)) {
         schema_no_memory(w);
         return 0;
     }

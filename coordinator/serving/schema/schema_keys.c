@@ -26,7 +26,7 @@ static mr_str char_at(mr_str name, size_t depth) {
 static void put_class_char(schema_writer *w, mr_text_buf *buf, mr_str c) {
     size_t at = 0;
     uint32_t code = 0;
-    if (gbnf_char(c, &at, &code))
+    if (mr_gbnf_char(c, &at, &code))
         schema_put(w, buf, "\\U%08X", code);
 }
 

@@ -152,7 +152,7 @@ static bool read_plain(translator *t, uint32_t *out) {
     size_t at = 0;
     if (one.len == 1)
         *out = (uint8_t)one.data[0];
-    else if (one.len == 0 || !gbnf_char(one, &at, out))
+    else if (one.len == 0 || !mr_gbnf_char(one, &at, out))
         return fail(t, "bytes that are no UTF-8");
     t->at += one.len;
     return true;
@@ -256,7 +256,7 @@ static bool read_class(translator *t) {
     t->at++;
     if (negated && shorthands && (!add_range(t, 0x1C, 0x1F) || !add_range(t, 0x80, 0x10FFFF)))
         return false;
-    t->n_ranges = gbnf_normalise(t->ranges, t->n_ranges, negated);
+    t->n_ranges = mr_gbnf_normalise(t->ranges, t->n_ranges, negated);
     return put_ranges(t);
 }
 
@@ -373,7 +373,7 @@ static bool read_part(translator *t) {
         t->ranges[0] = t->ranges[1] = (gbnf_range){'\n', '\n'};
         t->ranges[1] = (gbnf_range){'\r', '\r'};
         t->ranges[2] = (gbnf_range){0x2028, 0x2029};
-        t->n_ranges = gbnf_normalise(t->ranges, 3, true);
+        t->n_ranges = mr_gbnf_normalise(t->ranges, 3, true);
         return put_ranges(t);
     case '^':
     case '$':
@@ -385,7 +385,7 @@ static bool read_part(translator *t) {
             return false;
         if (!shorthand)
             return put_char(t, c);
-        t->n_ranges = gbnf_normalise(t->ranges, t->n_ranges, false);
+        t->n_ranges = mr_gbnf_normalise(t->ranges, t->n_ranges, false);
         return put_ranges(t);
     default:
         return read_plain(t, &c) && put_char(t, c);

@@ -17,14 +17,14 @@ enum {
 typedef struct serve_call serve_call;
 struct serve_call {
     serve_call *next; /* among those that wait to be begun */
-    const api *a;
-    api_endpoint endpoint;
+    const mr_api *a;
+    mr_api_endpoint endpoint;
     mr_text_buf body;
     void (*wake)(void *ctx);
     void *wake_ctx;
-    api_call *call;      /* once it has begun; NULL: refused */
-    http_answer refusal; /* status 0: none */
-    bool said;           /* the refusal was */
+    mr_api_call *call;      /* once it has begun; NULL: refused */
+    mr_http_answer refusal; /* status 0: none */
+    bool said;              /* the refusal was */
     mr_mutex lock;
     bool begun, left; /* under lock; left: the server has ended it. Whoever comes last frees it */
 };
@@ -39,14 +39,14 @@ struct serve_starter {
     bool stops;
 };
 
-static void no_memory(http_answer *out) {
-    http_answer_error(out, MR_ERROR_OVERLOADED, "no memory for the request; try again later");
+static void no_memory(mr_http_answer *out) {
+    mr_http_answer_error(out, MR_ERROR_OVERLOADED, "no memory for the request; try again later");
 }
 
 /* --- Beginning --------------------------------------------------------------------------------------------------- */
 
 static void drop(serve_call *c) {
-    api_call_end(c->call);
+    mr_api_call_end(c->call);
     mr_text_buf_deinit(&c->body);
     mr_text_buf_deinit(&c->refusal.body);
     mr_mutex_deinit(&c->lock);
@@ -67,7 +67,7 @@ static void begin_call(serve_call *c) {
     bool left = c->left;
     mr_mutex_unlock(&c->lock);
     if (!left) {
-        c->call = api_call_begin(c->a, c->endpoint, (mr_str){c->body.data, c->body.len}, wake_server, c);
+        c->call = mr_api_call_begin(c->a, c->endpoint, (mr_str){c->body.data, c->body.len}, wake_server, c);
         mr_text_buf_deinit(&c->body);
         if (!c->call)
             no_memory(&c->refusal);
@@ -117,7 +117,7 @@ static void begin_calls(void *ctx) {
     mr_mutex_unlock(&t->lock);
 }
 
-mr_status serve_starter_create(serve_starter **out, mr_err *err) {
+mr_status mr_serve_starter_create(serve_starter **out, mr_err *err) {
     serve_starter *t = mr_alloc(sizeof *t);
     if (!t)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for threads that begin requests");
@@ -130,11 +130,11 @@ mr_status serve_starter_create(serve_starter **out, mr_err *err) {
     if (status == MR_OK)
         *out = t;
     else
-        serve_starter_destroy(t);
+        mr_serve_starter_destroy(t);
     return status;
 }
 
-void serve_starter_destroy(serve_starter *t) {
+void mr_serve_starter_destroy(serve_starter *t) {
     if (!t)
         return;
     mr_mutex_lock(&t->lock);
@@ -150,14 +150,14 @@ void serve_starter_destroy(serve_starter *t) {
 
 /* --- What the server calls --------------------------------------------------------------------------------------- */
 
-static void *begin(void *ctx, int endpoint, const http_request *request, void (*wake)(void *), void *wake_ctx) {
-    serve *s = ctx;
+static void *begin(void *ctx, int endpoint, const mr_http_request *request, void (*wake)(void *), void *wake_ctx) {
+    mr_serve *s = ctx;
     serve_starter *t = s->starter;
     serve_call *c = mr_alloc(sizeof *c);
     if (!c)
         return NULL;
-    *c =
-        (serve_call){.a = atomic_load(&s->api), .endpoint = (api_endpoint)endpoint, .wake = wake, .wake_ctx = wake_ctx};
+    *c = (serve_call){
+        .a = atomic_load(&s->api), .endpoint = (mr_api_endpoint)endpoint, .wake = wake, .wake_ctx = wake_ctx};
     mr_mutex_init(&c->lock);
     bool refused = !c->a && serve_refuse(s, &c->refusal);
     if (!refused && (!c->a || !mr_text_buf_append(&c->body, request->body.data, request->body.len))) {
@@ -182,7 +182,7 @@ static bool has_begun(serve_call *c) {
     return begun;
 }
 
-static http_state next(void *call, mr_text_buf *out) {
+static mr_http_state next(void *call, mr_text_buf *out) {
     serve_call *c = call;
     if (!has_begun(c))
         return HTTP_WAIT;
@@ -191,22 +191,22 @@ static http_state next(void *call, mr_text_buf *out) {
         c->said = true;
         return more ? HTTP_MORE : HTTP_END;
     }
-    api_state state = api_call_next(c->call, out);
+    mr_api_state state = mr_api_call_next(c->call, out);
     return state == API_MORE ? HTTP_MORE : state == API_WAIT ? HTTP_WAIT : HTTP_END;
 }
 
-static void info(const void *call, http_call_info *out) {
+static void info(const void *call, mr_http_call_info *out) {
     serve_call *c = (serve_call *)(uintptr_t)call; /* for its lock */
-    *out = (http_call_info){0};
+    *out = (mr_http_call_info){0};
     if (!has_begun(c))
         return;
     out->status = c->refusal.status;
     if (!c->call)
         return;
-    api_call_facts facts = api_call_get_facts(c->call);
-    out->streams = api_call_streams(c->call);
-    out->status = api_call_broken(c->call) && !out->streams ? 500 : api_call_status(c->call);
-    out->retry_after_s = api_call_retry_after_s(c->call);
+    mr_api_call_facts facts = mr_api_call_get_facts(c->call);
+    out->streams = mr_api_call_streams(c->call);
+    out->status = mr_api_call_broken(c->call) && !out->streams ? 500 : mr_api_call_status(c->call);
+    out->retry_after_s = mr_api_call_retry_after_s(c->call);
     out->failed = out->streams && facts.failed;
     out->prompt_tokens = facts.prompt_tokens;
     out->new_tokens = facts.generated_tokens;
@@ -224,4 +224,4 @@ static void end(void *call) {
         drop(c);
 }
 
-const http_call_ops serve_api_call = {begin, next, info, end};
+const mr_http_call_ops serve_api_call = {begin, next, info, end};

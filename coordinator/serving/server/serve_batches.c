@@ -2,25 +2,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/server/serve.h"
 
-mr_status serve_batches_create(serve *s, mr_err *err) {
+mr_status mr_serve_batches_create(mr_serve *s, mr_err *err) {
     const char *folder = mr_options_text(s->options, MR_OPTION_BATCH_DIR);
-    return folder ? batch_store_create(folder, &s->batches, err) : MR_OK;
+    return folder ? mr_batch_store_create(folder, &s->batches, err) : MR_OK;
 }
 
-mr_status serve_batches_start(serve *s, mr_err *err) {
+mr_status mr_serve_batches_start(mr_serve *s, mr_err *err) {
     int32_t half = s->session.max_sequences / 2; /* the others are for people who wait */
-    return s->batches ? batch_store_start(s->batches, atomic_load(&s->api), half > 1 ? half : 1, err) : MR_OK;
+    return s->batches ? mr_batch_store_start(s->batches, atomic_load(&s->api), half > 1 ? half : 1, err) : MR_OK;
 }
 
-void serve_batches_answer(void *ctx, int endpoint, const http_request *request, http_answer *out) {
-    serve *s = ctx;
-    batch_answer answer;
+void serve_batches_answer(void *ctx, int endpoint, const mr_http_request *request, mr_http_answer *out) {
+    mr_serve *s = ctx;
+    mr_batch_answer answer;
     (void)endpoint;
     if (!s->batches) {
-        http_answer_error(out, MR_ERROR_NO_BATCHES, "this server keeps no files and batches; hint: --batch-dir");
+        mr_http_answer_error(out, MR_ERROR_NO_BATCHES, "this server keeps no files and batches; hint: --batch-dir");
         return;
     }
-    batch_store_answer(s->batches, request->method, request->path, request->body, &answer);
+    mr_batch_store_answer(s->batches, request->method, request->path, request->body, &answer);
     out->status = answer.status;
     out->content_type = answer.content_type;
     out->body = answer.body;

@@ -34,7 +34,7 @@ mr_status serve_read_file(const char *option, const char *path, mr_text_buf *out
     return status;
 }
 
-static mr_status add_key(serve_config *c, const char *option, const char *key, mr_err *err) {
+static mr_status add_key(mr_serve_config *c, const char *option, const char *key, mr_err *err) {
     if (!*key)
         return mr_err_set(err, MR_E_INVALID, "%s: the key is empty", option);
     const char **keys = mr_realloc(c->keys, ((size_t)c->http.n_keys + 1) * sizeof *keys);
@@ -46,7 +46,7 @@ static mr_status add_key(serve_config *c, const char *option, const char *key, m
 }
 
 /* A key a line; empty lines and white space around keys do not count. */
-static mr_status add_key_file(serve_config *c, const char *path, mr_err *err) {
+static mr_status add_key_file(mr_serve_config *c, const char *path, mr_err *err) {
     int32_t before = c->http.n_keys;
     mr_status status = serve_read_file("--api-key-file", path, &c->key_file, err);
     char *rest = c->key_file.data;
@@ -63,7 +63,7 @@ static mr_status add_key_file(serve_config *c, const char *path, mr_err *err) {
     return status;
 }
 
-static mr_status read_keys(serve_config *c, const mr_options *o, mr_err *err) {
+static mr_status read_keys(mr_serve_config *c, const mr_options *o, mr_err *err) {
     const mr_option_value *given = &o->values[MR_OPTION_API_KEY];
     const char *path = mr_options_text(o, MR_OPTION_API_KEY_FILE);
     mr_status status = MR_OK;
@@ -75,7 +75,7 @@ static mr_status read_keys(serve_config *c, const mr_options *o, mr_err *err) {
     return status;
 }
 
-static mr_status read_tls(serve_config *c, const mr_options *o, mr_err *err) {
+static mr_status read_tls(mr_serve_config *c, const mr_options *o, mr_err *err) {
     const char *cert = mr_options_text(o, MR_OPTION_TLS_CERT), *key = mr_options_text(o, MR_OPTION_TLS_KEY);
     if (!cert && !key)
         return MR_OK;
@@ -90,21 +90,21 @@ static mr_status read_tls(serve_config *c, const mr_options *o, mr_err *err) {
     return status;
 }
 
-mr_status serve_config_read(serve_config *c, const mr_options *o, mr_err *err) {
+mr_status mr_serve_config_read(mr_serve_config *c, const mr_options *o, mr_err *err) {
     const mr_option_value *origins = &o->values[MR_OPTION_CORS_ORIGIN];
-    *c = (serve_config){.http = {.host = mr_options_text(o, MR_OPTION_HOST),
-                                 .port = (int)mr_options_number(o, MR_OPTION_PORT),
-                                 .unix_path = mr_options_text(o, MR_OPTION_UNIX_SOCKET),
-                                 .origins = origins->list,
-                                 .n_origins = origins->n,
-                                 .insecure = mr_options_number(o, MR_OPTION_INSECURE) != 0,
-                                 .max_body_bytes = (size_t)mr_options_number(o, MR_OPTION_MAX_BODY),
-                                 .max_connections = (int32_t)mr_options_number(o, MR_OPTION_MAX_CONNECTIONS),
-                                 .client_timeout_s = (int32_t)mr_options_number(o, MR_OPTION_CLIENT_TIMEOUT_S),
-                                 .ping_s = PING_S,
-                                 .routes = serve_routes,
-                                 .n_routes = serve_n_routes,
-                                 .on_done = serve_count_request}};
+    *c = (mr_serve_config){.http = {.host = mr_options_text(o, MR_OPTION_HOST),
+                                    .port = (int)mr_options_number(o, MR_OPTION_PORT),
+                                    .unix_path = mr_options_text(o, MR_OPTION_UNIX_SOCKET),
+                                    .origins = origins->list,
+                                    .n_origins = origins->n,
+                                    .insecure = mr_options_number(o, MR_OPTION_INSECURE) != 0,
+                                    .max_body_bytes = (size_t)mr_options_number(o, MR_OPTION_MAX_BODY),
+                                    .max_connections = (int32_t)mr_options_number(o, MR_OPTION_MAX_CONNECTIONS),
+                                    .client_timeout_s = (int32_t)mr_options_number(o, MR_OPTION_CLIENT_TIMEOUT_S),
+                                    .ping_s = PING_S,
+                                    .routes = serve_routes,
+                                    .n_routes = serve_n_routes,
+                                    .on_done = serve_count_request}};
     mr_status status = read_keys(c, o, err);
     return status == MR_OK ? read_tls(c, o, err) : status;
 }
@@ -121,24 +121,24 @@ static mr_status check_renewable(const mr_options *o, mr_err *err) {
     return MR_OK;
 }
 
-void serve_renew(serve *s) {
-    serve_config config = {0};
+void mr_serve_renew(mr_serve *s) {
+    mr_serve_config config = {0};
     mr_err err;
     service_manager_is_reloading();
     mr_status status = check_renewable(s->options, &err);
     if (status == MR_OK)
-        status = serve_config_read(&config, s->options, &err);
+        status = mr_serve_config_read(&config, s->options, &err);
     if (status == MR_OK)
-        status = http_server_renew(s->http, &config.http, &err);
-    serve_config_deinit(&config);
+        status = mr_http_server_renew(s->http, &config.http, &err);
+    mr_serve_config_deinit(&config);
     if (status == MR_OK)
-        output_note("SIGHUP: keys and certificate are those of the files now");
+        mr_output_note("SIGHUP: keys and certificate are those of the files now");
     else
-        output_warning("SIGHUP: keys and certificate stay as they were: %s", err.text);
-    service_manager_is_ready();
+        mr_output_warning("SIGHUP: keys and certificate stay as they were: %s", err.text);
+    mr_service_manager_is_ready();
 }
 
-void serve_config_deinit(serve_config *c) {
+void mr_serve_config_deinit(mr_serve_config *c) {
     mr_free(c->keys);
     /* Keys do not stay in memory that others get. */
     if (c->key_file.data)
@@ -148,5 +148,5 @@ void serve_config_deinit(serve_config *c) {
     mr_text_buf_deinit(&c->key_file);
     mr_text_buf_deinit(&c->tls_cert);
     mr_text_buf_deinit(&c->tls_key);
-    *c = (serve_config){0};
+    *c = (mr_serve_config){0};
 }

@@ -14,13 +14,13 @@ struct serve_facts {
     char *model;
     int64_t start_ns;
     mr_mutex lock; /* of what follows; held while it is read */
-    const cmd_session *session;
+    const mr_session *session;
     mr_job *job;
     char description[256];
     char host[HOST_NAME_MAX + 1]; /* this one: of stages that are threads of this process */
 };
 
-mr_status serve_facts_create(mr_service *service, const char *model, serve_facts **out, mr_err *err) {
+mr_status mr_serve_facts_create(mr_service *service, const char *model, serve_facts **out, mr_err *err) {
     serve_facts *f = mr_alloc(sizeof *f);
     if (f) {
         mr_mutex_init(&f->lock);
@@ -31,14 +31,14 @@ mr_status serve_facts_create(mr_service *service, const char *model, serve_facts
             f->host[0] = 0;
     }
     if (!f || !f->model) {
-        serve_facts_destroy(f);
+        mr_serve_facts_destroy(f);
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the facts of a server");
     }
     *out = f;
     return MR_OK;
 }
 
-void serve_facts_destroy(serve_facts *f) {
+void mr_serve_facts_destroy(serve_facts *f) {
     if (!f)
         return;
     mr_mutex_deinit(&f->lock);
@@ -46,7 +46,7 @@ void serve_facts_destroy(serve_facts *f) {
     mr_free(f);
 }
 
-void serve_facts_planned(serve_facts *f, const cmd_session *session) {
+void mr_serve_facts_planned(serve_facts *f, const mr_session *session) {
     const char *name = session->info.name;
     mr_mutex_lock(&f->lock);
     f->session = session;
@@ -54,13 +54,13 @@ void serve_facts_planned(serve_facts *f, const cmd_session *session) {
     mr_mutex_unlock(&f->lock);
 }
 
-void serve_facts_started(serve_facts *f) {
+void mr_serve_facts_started(serve_facts *f) {
     mr_mutex_lock(&f->lock);
     f->job = f->session->job;
     mr_mutex_unlock(&f->lock);
 }
 
-void serve_facts_ended(serve_facts *f) {
+void mr_serve_facts_ended(serve_facts *f) {
     mr_mutex_lock(&f->lock);
     f->session = NULL;
     f->job = NULL;
@@ -86,9 +86,9 @@ static void add_done(mr_job *job, int32_t i, int64_t n_steps, int64_t now_ns, mr
 }
 
 static void fill_stage(const serve_facts *f, int32_t i, int64_t n_steps, int64_t now_ns, mr_page_stage *out) {
-    const cmd_session *s = f->session;
+    const mr_session *s = f->session;
     const mr_plan_stage *stage = &s->plan.stages[i];
-    const char *host = cmd_facts_host(s, i);
+    const char *host = mr_session_facts_host(s, i);
     *out = (mr_page_stage){.first_layer = stage->first,
                            .last_layer = stage->last,
                            .rank = host ? stage->rank : 0,

@@ -15,15 +15,15 @@
 typedef struct serve_facts serve_facts;
 
 /* model: as /v1/models names it. */
-MR_MUST_USE mr_status serve_facts_create(mr_service *service, const char *model, serve_facts **out, mr_err *err);
-void serve_facts_destroy(serve_facts *f);
+MR_MUST_USE mr_status mr_serve_facts_create(mr_service *service, const char *model, serve_facts **out, mr_err *err);
+void mr_serve_facts_destroy(serve_facts *f);
 
 /* The session has a plan and sizes: stages can be shown, while they load. */
-void serve_facts_planned(serve_facts *f, const cmd_session *session);
+void mr_serve_facts_planned(serve_facts *f, const mr_session *session);
 /* Its job runs. */
-void serve_facts_started(serve_facts *f);
+void mr_serve_facts_started(serve_facts *f);
 /* The session is about to be closed. */
-void serve_facts_ended(serve_facts *f);
+void mr_serve_facts_ended(serve_facts *f);
 
 /* Appends the answer to GET /page/state. m: see mr_page_write_state. */
 MR_MUST_USE mr_status serve_facts_write(serve_facts *f, const mr_metrics *m, mr_text_buf *out, mr_err *err);

@@ -23,12 +23,12 @@ typedef enum fixed_endpoint {
     PAGE
 } fixed_endpoint;
 
-static void no_memory(http_answer *out) {
-    http_answer_error(out, MR_ERROR_OVERLOADED, "no memory for the answer; try again later");
+static void no_memory(mr_http_answer *out) {
+    mr_http_answer_error(out, MR_ERROR_OVERLOADED, "no memory for the answer; try again later");
 }
 
 /* Takes root, and NULL for one that found no memory. */
-static void answer_json(http_answer *out, json_t *root) {
+static void answer_json(mr_http_answer *out, json_t *root) {
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     bool ok = text && mr_text_buf_append(&out->body, text, strlen(text)) && mr_text_buf_append(&out->body, "\n", 1);
     free(text);
@@ -40,20 +40,20 @@ static void answer_json(http_answer *out, json_t *root) {
 /* --- Health ------------------------------------------------------------------------------------------------------ */
 
 /* why: it has failed, if it has. */
-static void refuse(http_answer *out, const mr_service_facts *f, const char *why) {
+static void refuse(mr_http_answer *out, const mr_service_facts *f, const char *why) {
     char text[MR_ERR_TEXT_BYTES + 64];
     if (f->state == MR_SERVICE_FAILED) {
         snprintf(text, sizeof text, "the model does not run: %s", why);
-        http_answer_error(out, MR_ERROR_FAILED, text);
+        mr_http_answer_error(out, MR_ERROR_FAILED, text);
     } else if (f->state == MR_SERVICE_ENDING) {
-        http_answer_error(out, MR_ERROR_ENDING, "the server is ending");
+        mr_http_answer_error(out, MR_ERROR_ENDING, "the server is ending");
     } else {
         snprintf(text, sizeof text, "the model is loading: %d %%", (int)(100 * f->loaded));
-        http_answer_error(out, MR_ERROR_LOADING, text);
+        mr_http_answer_error(out, MR_ERROR_LOADING, text);
     }
 }
 
-bool serve_refuse(serve *s, http_answer *out) {
+bool serve_refuse(mr_serve *s, mr_http_answer *out) {
     mr_service_facts facts;
     mr_service_get_facts(s->service, &facts);
     if (facts.state == MR_SERVICE_READY)
@@ -64,7 +64,7 @@ bool serve_refuse(serve *s, http_answer *out) {
 }
 
 /* Where all is well {"status":"ok"}; else the error, and beside it the state and how much is loaded. */
-static void answer_health(serve *s, http_answer *out) {
+static void answer_health(mr_serve *s, mr_http_answer *out) {
     mr_service_facts facts;
     mr_service_get_facts(s->service, &facts);
     if (facts.state == MR_SERVICE_READY) {
@@ -81,39 +81,39 @@ static void answer_health(serve *s, http_answer *out) {
 
 /* --- The model --------------------------------------------------------------------------------------------------- */
 
-static json_t *model_json(const serve *s) {
+static json_t *model_json(const mr_serve *s) {
     const mr_model_info *i = &s->session.info;
     return json_pack("{s:o, s:s, s:I, s:s, s:{s:o, s:i, s:i, s:i, s:i, s:i}}", "id",
-                     output_json_text(mr_str_from(s->model)), "object", "model", "created", (json_int_t)time(NULL),
-                     "owned_by", "millrace", "meta", "name", output_json_text(mr_str_from(i->name)), "n_vocab",
+                     mr_output_json_text(mr_str_from(s->model)), "object", "model", "created", (json_int_t)time(NULL),
+                     "owned_by", "millrace", "meta", "name", mr_output_json_text(mr_str_from(i->name)), "n_vocab",
                      i->vocab_size, "n_ctx", s->session.ctx, "n_ctx_train", i->context_length, "n_embd", i->d_model,
                      "n_layers", i->n_layers);
 }
 
-static json_t *plan_json(const serve *s) {
-    const cmd_session *c = &s->session;
-    return json_pack("{s:o, s:i, s:i, s:i, s:i, s:o}", "model", output_json_text(mr_str_from(s->model)), "context",
+static json_t *plan_json(const mr_serve *s) {
+    const mr_session *c = &s->session;
+    return json_pack("{s:o, s:i, s:i, s:i, s:i, s:o}", "model", mr_output_json_text(mr_str_from(s->model)), "context",
                      c->ctx, "max_sequences", c->max_sequences, "kv_blocks", c->n_kv_blocks, "kv_block_tokens",
-                     (int)MR_WIRE_BLOCK_TOKENS, "stages", output_json_plan(&c->plan, c->sizes, &c->cluster));
+                     (int)MR_WIRE_BLOCK_TOKENS, "stages", mr_output_json_plan(&c->plan, c->sizes, &c->cluster));
 }
 
 /* Without a template of its own a model has not learned to answer: clients hear that there is none. */
-static json_t *template_json(const chat_template *t) {
-    bool has_one = t && chat_template_get_origin(t) != CHAT_TEMPLATE_PLAIN;
-    return has_one ? output_json_text(mr_str_from(chat_template_source(t))) : json_null();
+static json_t *template_json(const mr_chat_template *t) {
+    bool has_one = t && mr_chat_template_get_origin(t) != CHAT_TEMPLATE_PLAIN;
+    return has_one ? mr_output_json_text(mr_str_from(mr_chat_template_source(t))) : json_null();
 }
 
-static json_t *props_json(const serve *s) {
+static json_t *props_json(const mr_serve *s) {
     const char *path = s->session.model_path, *slash = path ? strrchr(path, '/') : NULL;
     return json_pack("{s:{s:i}, s:i, s:o, s:o, s:s}", "default_generation_settings", "n_ctx", s->session.ctx,
                      "total_slots", s->session.max_sequences, "model_path",
-                     output_json_text(mr_str_from(slash  ? slash + 1
-                                                  : path ? path
-                                                         : s->model)),
+                     mr_output_json_text(mr_str_from(slash  ? slash + 1
+                                                     : path ? path
+                                                            : s->model)),
                      "chat_template", template_json(s->parts.chat), "build_info", "millrace " MILLRACE_VERSION);
 }
 
-static mr_status publish(serve *s, serve_text which, json_t *root, mr_err *err) {
+static mr_status publish(mr_serve *s, serve_text which, json_t *root, mr_err *err) {
     char *dumped = root ? json_dumps(root, JSON_COMPACT) : NULL, *text = dumped ? mr_strdup(dumped) : NULL;
     free(dumped);
     json_decref(root);
@@ -123,7 +123,7 @@ static mr_status publish(serve *s, serve_text which, json_t *root, mr_err *err) 
     return MR_OK;
 }
 
-mr_status serve_publish_texts(serve *s, mr_err *err) {
+mr_status mr_serve_publish_texts(mr_serve *s, mr_err *err) {
     mr_status status =
         publish(s, SERVE_MODELS, json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(s)), err);
     if (status == MR_OK)
@@ -133,7 +133,7 @@ mr_status serve_publish_texts(serve *s, mr_err *err) {
     return status == MR_OK ? publish(s, SERVE_PLAN, plan_json(s), err) : status;
 }
 
-static void answer_text(serve *s, serve_text which, http_answer *out) {
+static void answer_text(mr_serve *s, serve_text which, mr_http_answer *out) {
     const char *text = atomic_load(&s->texts[which]);
     if (!text) {
         (void)serve_refuse(s, out);
@@ -143,16 +143,16 @@ static void answer_text(serve *s, serve_text which, http_answer *out) {
         no_memory(out);
 }
 
-static void answer_model(serve *s, const http_request *request, http_answer *out) {
+static void answer_model(mr_serve *s, const mr_http_request *request, mr_http_answer *out) {
     if (strcmp(request->tail, s->model) == 0)
         answer_text(s, SERVE_MODEL, out);
     else
-        http_answer_error(out, MR_ERROR_MODEL_NOT_FOUND, "the model does not exist here (see /v1/models)");
+        mr_http_answer_error(out, MR_ERROR_MODEL_NOT_FOUND, "the model does not exist here (see /v1/models)");
 }
 
 /* --- What it does ------------------------------------------------------------------------------------------------ */
 
-static json_t *slot_json(const serve *s, int32_t i, const mr_job_slot *slot) {
+static json_t *slot_json(const mr_serve *s, int32_t i, const mr_job_slot *slot) {
     if (!slot)
         return json_pack("{s:i, s:b, s:i}", "id", i, "is_processing", 0, "n_ctx", s->session.ctx);
     return json_pack("{s:i, s:I, s:b, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "id", slot->slot, "sequence",
@@ -162,7 +162,7 @@ static json_t *slot_json(const serve *s, int32_t i, const mr_job_slot *slot) {
 }
 
 /* All slots in their order, as llama-server lists them: those that are free, too. */
-static void answer_slots(serve *s, http_answer *out) {
+static void answer_slots(mr_serve *s, mr_http_answer *out) {
     if (serve_refuse(s, out))
         return;
     int32_t n_slots = s->session.max_sequences;
@@ -183,25 +183,25 @@ static void answer_slots(serve *s, http_answer *out) {
     answer_json(out, ok ? list : NULL);
 }
 
-static void answer_metrics(serve *s, http_answer *out) {
+static void answer_metrics(mr_serve *s, mr_http_answer *out) {
     mr_err err;
     out->content_type = "text/plain; version=0.0.4; charset=utf-8";
-    mr_metrics_set(s->metrics, MR_METRIC_REQUESTS_OPEN, (mr_labels){{0}}, http_server_n_requests(s->http));
+    mr_metrics_set(s->metrics, MR_METRIC_REQUESTS_OPEN, (mr_labels){{0}}, mr_http_server_n_requests(s->http));
     if (serve_facts_count(s->facts, s->metrics, &err) != MR_OK ||
         mr_metrics_write(s->metrics, &out->body, &err) != MR_OK)
         no_memory(out);
 }
 
-static void answer_state(serve *s, http_answer *out) {
+static void answer_state(mr_serve *s, mr_http_answer *out) {
     mr_err err;
     if (serve_facts_write(s->facts, s->metrics, &out->body, &err) != MR_OK)
         no_memory(out);
 }
 
-static void answer_page(const http_request *request, http_answer *out) {
+static void answer_page(const mr_http_request *request, mr_http_answer *out) {
     const mr_page_file *file = mr_page_find(mr_str_from(request->path));
     if (!file) {
-        http_answer_error(out, MR_ERROR_UNKNOWN_URL, "there is nothing at this path");
+        mr_http_answer_error(out, MR_ERROR_UNKNOWN_URL, "there is nothing at this path");
         return;
     }
     out->content_type = file->content_type;
@@ -210,8 +210,8 @@ static void answer_page(const http_request *request, http_answer *out) {
         no_memory(out);
 }
 
-static void answer(void *ctx, int endpoint, const http_request *request, http_answer *out) {
-    serve *s = ctx;
+static void answer(void *ctx, int endpoint, const mr_http_request *request, mr_http_answer *out) {
+    mr_serve *s = ctx;
     switch ((fixed_endpoint)endpoint) {
     case HEALTH:
         answer_health(s, out);
@@ -253,7 +253,7 @@ static void answer(void *ctx, int endpoint, const http_request *request, http_an
 #define BATCHES(method, path)                                                                                          \
     { method, path, false, false, serve_batches_answer, NULL, 0 }
 
-const http_route serve_routes[] = {
+const mr_http_route serve_routes[] = {
     CALL("/v1/completions", API_COMPLETIONS),
     CALL("/completions", API_COMPLETIONS),
     CALL("/v1/chat/completions", API_CHAT_COMPLETIONS),
@@ -288,11 +288,11 @@ const http_route serve_routes[] = {
 };
 const int32_t serve_n_routes = sizeof serve_routes / sizeof serve_routes[0];
 
-void serve_count_request(void *ctx, const http_done *done) {
-    serve *s = ctx;
+void serve_count_request(void *ctx, const mr_http_done *done) {
+    mr_serve *s = ctx;
     char status[16];
     snprintf(status, sizeof status, "%d", done->status);
-    mr_metrics_add(s->metrics, MR_METRIC_REQUESTS, (mr_labels){{done->route, status, http_outcome_name(done->outcome)}},
-                   1);
+    mr_metrics_add(s->metrics, MR_METRIC_REQUESTS,
+                   (mr_labels){{done->route, status, mr_http_outcome_name(done->outcome)}}, 1);
     mr_metrics_observe(s->metrics, MR_METRIC_REQUEST_SECONDS, (mr_labels){{done->route}}, done->seconds);
 }

@@ -15,23 +15,23 @@ static const int64_t LATE_NS = MR_NS_PER_S / 2;
 typedef struct recording recording;
 struct recording {
     serve_trace *all;
-    trace_file file;
+    mr_trace_file file;
     char *text; /* of file, when it is closed */
     size_t bytes;
     int64_t end_ns;
     bool said;
-    http_answer refusal; /* status 0: none */
+    mr_http_answer refusal; /* status 0: none */
     recording *next;
 };
 
 struct serve_trace {
     mr_mutex lock; /* of what follows */
-    const cmd_session *session;
+    const mr_session *session;
     recording *first;
     int32_t n;
 };
 
-mr_status serve_trace_create(serve_trace **out, mr_err *err) {
+mr_status mr_serve_trace_create(serve_trace **out, mr_err *err) {
     serve_trace *t = mr_alloc(sizeof *t);
     if (!t)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for recordings");
@@ -40,25 +40,25 @@ mr_status serve_trace_create(serve_trace **out, mr_err *err) {
     return MR_OK;
 }
 
-void serve_trace_destroy(serve_trace *t) {
+void mr_serve_trace_destroy(serve_trace *t) {
     if (!t)
         return;
     mr_mutex_deinit(&t->lock);
     mr_free(t);
 }
 
-void serve_trace_begin(serve_trace *t, const cmd_session *session) {
+void mr_serve_trace_begin(serve_trace *t, const mr_session *session) {
     mr_mutex_lock(&t->lock);
     t->session = session;
     mr_mutex_unlock(&t->lock);
 }
 
-void serve_trace_spans(void *ctx, int32_t stage, const mr_span *spans, int32_t n) {
+void mr_serve_trace_spans(void *ctx, int32_t stage, const mr_span *spans, int32_t n) {
     serve_trace *t = ctx;
     mr_mutex_lock(&t->lock);
     for (recording *r = t->first; r; r = r->next)
         if (ftell(r->file.file) < MAX_BYTES)
-            trace_file_spans(&r->file, stage, spans, n);
+            mr_trace_file_spans(&r->file, stage, spans, n);
     mr_mutex_unlock(&t->lock);
 }
 
@@ -70,15 +70,15 @@ static bool start(recording *r, serve_trace *t) {
     bool ok = t->n < MAX_RECORDINGS && t->session;
     FILE *f = ok ? open_memstream(&r->text, &r->bytes) : NULL;
     if (f) {
-        trace_file_begin(&r->file, f, t->session->clock_offset_ns);
-        cmd_session_name_tracks(t->session, &r->file);
+        mr_trace_file_begin(&r->file, f, t->session->clock_offset_ns);
+        mr_session_name_tracks(t->session, &r->file);
         r->next = t->first;
         t->first = r;
         t->n++;
     }
     mr_mutex_unlock(&t->lock);
     if (!f)
-        http_answer_error(&r->refusal, MR_ERROR_OVERLOADED, "too many recordings are being made; try later");
+        mr_http_answer_error(&r->refusal, MR_ERROR_OVERLOADED, "too many recordings are being made; try later");
     return f != NULL;
 }
 
@@ -95,14 +95,14 @@ static void stop(recording *r) {
     *place = r->next;
     t->n--;
     mr_mutex_unlock(&t->lock);
-    if (trace_file_close(&r->file, &ignored) != MR_OK)
+    if (mr_trace_file_close(&r->file, &ignored) != MR_OK)
         r->bytes = 0; /* no memory */
 }
 
-static void *begin(void *ctx, int endpoint, const http_request *request, void (*wake)(void *), void *wake_ctx) {
-    serve *s = ctx;
+static void *begin(void *ctx, int endpoint, const mr_http_request *request, void (*wake)(void *), void *wake_ctx) {
+    mr_serve *s = ctx;
     recording *r = mr_alloc(sizeof *r);
-    const char *text = http_query(request, "seconds");
+    const char *text = mr_http_query(request, "seconds");
     char *end = NULL;
     double seconds = text ? strtod(text, &end) : 1;
     (void)endpoint, (void)wake, (void)wake_ctx; /* the server looks a few times a second */
@@ -110,13 +110,13 @@ static void *begin(void *ctx, int endpoint, const http_request *request, void (*
         return NULL;
     r->all = s->trace;
     if (text && (end == text || *end || !(seconds > 0) || seconds > MAX_SECONDS))
-        http_answer_error(&r->refusal, MR_ERROR_INVALID_VALUE, "seconds has to be a number above 0, at most 60");
+        mr_http_answer_error(&r->refusal, MR_ERROR_INVALID_VALUE, "seconds has to be a number above 0, at most 60");
     else if (!serve_refuse(s, &r->refusal) && start(r, s->trace))
         r->end_ns = r->file.zero_ns + (int64_t)(seconds * (double)MR_NS_PER_S) + LATE_NS;
     return r;
 }
 
-static http_state next(void *call, mr_text_buf *out) {
+static mr_http_state next(void *call, mr_text_buf *out) {
     recording *r = call;
     mr_str text = {r->refusal.body.data, r->refusal.body.len};
     if (r->said)
@@ -131,9 +131,9 @@ static http_state next(void *call, mr_text_buf *out) {
     return text.len == 0 || mr_text_buf_append(out, text.data, text.len) ? HTTP_MORE : HTTP_END;
 }
 
-static void info(const void *call, http_call_info *out) {
+static void info(const void *call, mr_http_call_info *out) {
     const recording *r = call;
-    *out = (http_call_info){.status = r->refusal.status ? r->refusal.status : 200};
+    *out = (mr_http_call_info){.status = r->refusal.status ? r->refusal.status : 200};
 }
 
 static void end(void *call) {
@@ -144,4 +144,4 @@ static void end(void *call) {
     mr_free(r);
 }
 
-const http_call_ops serve_trace_call = {begin, next, info, end};
+const mr_http_call_ops serve_trace_call = {begin, next, info, end};

@@ -30,7 +30,7 @@ static void tell(const char *state) {
     close(fd);
 }
 
-void service_manager_is_ready(void) {
+void mr_service_manager_is_ready(void) {
     tell("READY=1");
 }
 
@@ -40,6 +40,6 @@ void service_manager_is_reloading(void) {
     tell(state);
 }
 
-void service_manager_is_stopping(void) {
+void mr_service_manager_is_stopping(void) {
     tell("STOPPING=1");
 }

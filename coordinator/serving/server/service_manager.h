@@ -7,8 +7,8 @@
 #ifndef MR_COORDINATOR_SERVING_SERVER_SERVICE_MANAGER_H
 #define MR_COORDINATOR_SERVING_SERVER_SERVICE_MANAGER_H
 
-void service_manager_is_ready(void);
+void mr_service_manager_is_ready(void);
 void service_manager_is_reloading(void);
-void service_manager_is_stopping(void);
+void mr_service_manager_is_stopping(void);
 
 #endif

@@ -27,7 +27,7 @@ static size_t tokens_out(const request_choice *c, size_t n_ready) {
 /* Gives the reader what is ready. */
 static bool pass_on(request_choice *c) {
     mr_request *r = c->request;
-    size_t n_ready = r->tok ? output_text_ready(&c->text) : 0;
+    size_t n_ready = r->tok ? mr_output_text_ready(&c->text) : 0;
     size_t n_bytes = n_ready > c->n_text ? n_ready - c->n_text : 0, n_tokens = tokens_out(c, n_ready);
     if (n_bytes == 0 && n_tokens == 0)
         return true;
@@ -46,7 +46,7 @@ void answer_finish(request_choice *c, mr_finish how, mr_status status, const cha
     mr_err err = {0};
     if (c->ended)
         return;
-    if (how != MR_FINISH_ERROR && r->tok && output_text_end(&c->text, &err) != MR_OK)
+    if (how != MR_FINISH_ERROR && r->tok && mr_output_text_end(&c->text, &err) != MR_OK)
         how = MR_FINISH_ERROR, status = err.status, text = err.text;
     if (how != MR_FINISH_ERROR && c->text.stopped)
         how = MR_FINISH_STOP; /* the end of a character completed a stop text */
@@ -60,7 +60,7 @@ void answer_finish(request_choice *c, mr_finish how, mr_status status, const cha
     c->error = how == MR_FINISH_ERROR ? mr_strdup(text) : NULL; /* without memory the status has to do */
     c->has_news = true;
     mr_mutex_unlock(&r->lock);
-    output_text_deinit(&c->text);
+    mr_output_text_deinit(&c->text);
     service_mark_dirty(r);
 }
 
@@ -104,7 +104,7 @@ static bool hold_token(request_choice *c, const mr_token_event *event) {
 static mr_status push(request_choice *c, const mr_token_event *event, mr_err *err) {
     if (!hold_token(c, event))
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the answer");
-    mr_status status = c->request->tok ? output_text_push(&c->text, event->id, err) : MR_OK;
+    mr_status status = c->request->tok ? mr_output_text_push(&c->text, event->id, err) : MR_OK;
     if (status == MR_OK && !c->text.stopped && event->finish == MR_FINISH_NONE && !pass_on(c))
         status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for the answer");
     return status;
@@ -167,7 +167,7 @@ static void start_choice(request_choice *c) {
                              .ctx = c};
     mr_err err = {0};
     if (r->tok)
-        output_text_init(&c->text, r->tok, decode_flags(r), r->desc.stops, r->desc.n_stops);
+        mr_output_text_init(&c->text, r->tok, decode_flags(r), r->desc.stops, r->desc.n_stops);
     if (r->desc.max_tokens == 0)
         answer_finish(c, MR_FINISH_LENGTH, MR_OK, NULL);
     else if (mr_job_submit(r->job, &desc, &c->sequence, &err) != MR_OK)

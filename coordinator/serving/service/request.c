@@ -140,7 +140,7 @@ void request_drop_prompt(mr_request *r) {
 void request_destroy(mr_request *r) {
     for (int32_t i = 0; i < r->n_choices; i++) {
         request_choice *c = &r->choices[i];
-        output_text_deinit(&c->text);
+        mr_output_text_deinit(&c->text);
         part_deinit(&c->held);
         part_deinit(&c->part);
         mr_free(c->embedding);

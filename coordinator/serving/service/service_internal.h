@@ -24,7 +24,7 @@ typedef struct request_choice {
     /* Main thread. */
     int64_t sequence; /* in the job; -1: none yet, or it has ended there */
     bool ended;       /* its last piece is there */
-    output_text text;
+    mr_output_text text;
     size_t n_text;    /* bytes of it that were passed on */
     answer_part held; /* tokens whose text was not */
     float *embedding; /* [n_embedding]; NULL: none is wanted */

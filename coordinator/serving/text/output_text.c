@@ -3,18 +3,18 @@
 
 #include <string.h>
 
-void output_text_init(output_text *t, const mr_tokenizer *tok, unsigned flags, const char *const *stops,
-                      int32_t n_stops) {
-    *t = (output_text){.stops = stops, .n_stops = n_stops};
+void mr_output_text_init(mr_output_text *t, const mr_tokenizer *tok, unsigned flags, const char *const *stops,
+                         int32_t n_stops) {
+    *t = (mr_output_text){.stops = stops, .n_stops = n_stops};
     mr_detok_init(&t->detok, tok, flags);
 }
 
-void output_text_deinit(output_text *t) {
+void mr_output_text_deinit(mr_output_text *t) {
     mr_text_buf_deinit(&t->text);
 }
 
 /* Bytes of the longest stop text that ends at text[end]; 0 when none does. */
-static size_t stop_ending_at(const output_text *t, size_t end) {
+static size_t stop_ending_at(const mr_output_text *t, size_t end) {
     size_t longest = 0;
     for (int32_t i = 0; i < t->n_stops; i++) {
         size_t len = strlen(t->stops[i]);
@@ -25,7 +25,7 @@ static size_t stop_ending_at(const output_text *t, size_t end) {
 }
 
 /* Looks for stop texts that end behind the first n_before bytes. */
-static void cut_at_stop(output_text *t, size_t n_before) {
+static void cut_at_stop(mr_output_text *t, size_t n_before) {
     for (size_t end = n_before + 1; end <= t->text.len && !t->stopped; end++) {
         size_t len = stop_ending_at(t, end);
         if (len == 0)
@@ -36,7 +36,7 @@ static void cut_at_stop(output_text *t, size_t n_before) {
     }
 }
 
-mr_status output_text_push(output_text *t, int32_t id, mr_err *err) {
+mr_status mr_output_text_push(mr_output_text *t, int32_t id, mr_err *err) {
     size_t n_before = t->text.len;
     if (t->stopped || t->ended || id < 0 || id >= mr_tokenizer_n_tokens(t->detok.tok))
         return MR_OK;
@@ -46,7 +46,7 @@ mr_status output_text_push(output_text *t, int32_t id, mr_err *err) {
     return status;
 }
 
-mr_status output_text_end(output_text *t, mr_err *err) {
+mr_status mr_output_text_end(mr_output_text *t, mr_err *err) {
     size_t n_before = t->text.len;
     mr_status status = MR_OK;
     if (!t->stopped && !t->ended)
@@ -57,7 +57,7 @@ mr_status output_text_end(output_text *t, mr_err *err) {
     return status;
 }
 
-size_t output_text_ready(const output_text *t) {
+size_t mr_output_text_ready(const mr_output_text *t) {
     size_t held = 0, len = t->text.len;
     for (int32_t i = 0; i < t->n_stops && !t->stopped && !t->ended; i++) {
         size_t stop_len = strlen(t->stops[i]), n = stop_len - 1 < len ? stop_len - 1 : len;

@@ -9,24 +9,24 @@
 
 #include "engine/text/detok.h"
 
-typedef struct output_text {
+typedef struct mr_output_text {
     mr_detok detok;
     const char *const *stops; /* none is empty */
     int32_t n_stops;
     mr_text_buf text; /* without the stop text, once stopped */
     bool stopped;     /* by a stop text */
     bool ended;       /* nothing more comes */
-} output_text;
+} mr_output_text;
 
 /* flags: MR_DECODE_*. */
-void output_text_init(output_text *t, const mr_tokenizer *tok, unsigned flags, const char *const *stops,
-                      int32_t n_stops);
-void output_text_deinit(output_text *t);
+void mr_output_text_init(mr_output_text *t, const mr_tokenizer *tok, unsigned flags, const char *const *stops,
+                         int32_t n_stops);
+void mr_output_text_deinit(mr_output_text *t);
 /* One more token; one outside the vocabulary (rows that pad the output matrix) has no text. Sets stopped. */
-MR_MUST_USE mr_status output_text_push(output_text *t, int32_t id, mr_err *err);
+MR_MUST_USE mr_status mr_output_text_push(mr_output_text *t, int32_t id, mr_err *err);
 /* No more tokens: a character that is not complete becomes U+FFFD. */
-MR_MUST_USE mr_status output_text_end(output_text *t, mr_err *err);
+MR_MUST_USE mr_status mr_output_text_end(mr_output_text *t, mr_err *err);
 /* Bytes of text that may be shown. */
-size_t output_text_ready(const output_text *t);
+size_t mr_output_text_ready(const mr_output_text *t);
 
 #endif

@@ -6,10 +6,10 @@
 #include "coordinator/serving/errors/errors.h"
 #include "coordinator/serving/wire/api_json.h"
 
-bool api_error_set(api_error *e, int status, const char *code, const char *param, const char *fmt, ...) {
+bool mr_api_error_set(mr_api_error *e, int status, const char *code, const char *param, const char *fmt, ...) {
     if (!e)
         return false;
-    *e = (api_error){.status = status, .code = code};
+    *e = (mr_api_error){.status = status, .code = code};
     snprintf(e->param, sizeof e->param, "%s", param ? param : "");
     va_list args;
     va_start(args, fmt);
@@ -18,7 +18,7 @@ bool api_error_set(api_error *e, int status, const char *code, const char *param
     return false;
 }
 
-bool api_error_from(api_error *e, mr_status status, const mr_err *err) {
+bool mr_api_error_from(mr_api_error *e, mr_status status, const mr_err *err) {
     const char *text = err && err->text[0] ? err->text : mr_status_name(status);
     mr_error_id id = MR_ERROR_INTERNAL;
     switch (status) {
@@ -46,18 +46,18 @@ bool api_error_from(api_error *e, mr_status status, const mr_err *err) {
     default:
         break;
     }
-    return api_error_set(e, mr_error_kinds[id].status, mr_error_kinds[id].code, NULL, "%s", text);
+    return mr_api_error_set(e, mr_error_kinds[id].status, mr_error_kinds[id].code, NULL, "%s", text);
 }
 
-bool api_error_write(const api_error *e, mr_text_buf *out) {
-    json_t *message = api_json_text(mr_str_from(e->message));
-    json_t *param = e->param[0] ? api_json_text(mr_str_from(e->param)) : json_null();
+bool mr_api_error_write(const mr_api_error *e, mr_text_buf *out) {
+    json_t *message = mr_api_json_text(mr_str_from(e->message));
+    json_t *param = e->param[0] ? mr_api_json_text(mr_str_from(e->param)) : json_null();
     if (!message || !param) {
         json_decref(message);
         json_decref(param);
         return false;
     }
-    return api_json_write(json_pack("{s:{s:o, s:s, s:o, s:s?}}", "error", "message", message, "type",
-                                    mr_error_type(e->status), "param", param, "code", e->code),
-                          out);
+    return mr_api_json_write(json_pack("{s:{s:o, s:s, s:o, s:s?}}", "error", "message", message, "type",
+                                       mr_error_type(e->status), "param", param, "code", e->code),
+                             out);
 }

@@ -1,6 +1,6 @@
 /* coordinator/serving/wire/api_error.h - errors as OpenAI's clients know them: a status of HTTP and
  * {"error": {"message", "type", "param", "code"}}.
- * Owns:    nothing; an api_error is plain data.
+ * Owns:    nothing; an mr_api_error is plain data.
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_WIRE_API_ERROR_H
@@ -11,18 +11,19 @@
 #include "engine/base/status.h"
 #include "engine/text/buffers.h"
 
-typedef struct api_error {
+typedef struct mr_api_error {
     int status;       /* of HTTP; 0: no error */
     const char *code; /* static; NULL: null */
     char param[96];   /* the field at fault; "": null */
     char message[MR_ERR_TEXT_BYTES];
-} api_error;
+} mr_api_error;
 
 /* Returns false, for callers that say so themselves. code and param may be NULL. e may be NULL. */
-bool api_error_set(api_error *e, int status, const char *code, const char *param, const char *fmt, ...) MR_PRINTF(5, 6);
+bool mr_api_error_set(mr_api_error *e, int status, const char *code, const char *param, const char *fmt, ...)
+    MR_PRINTF(5, 6);
 /* What a status of ours means to a client; err holds its text. Returns false. */
-bool api_error_from(api_error *e, mr_status status, const mr_err *err);
+bool mr_api_error_from(mr_api_error *e, mr_status status, const mr_err *err);
 /* Appends the JSON object; false: no memory. Texts that are no UTF-8 come out with U+FFFD. */
-MR_MUST_USE bool api_error_write(const api_error *e, mr_text_buf *out);
+MR_MUST_USE bool mr_api_error_write(const mr_api_error *e, mr_text_buf *out);
 
 #endif

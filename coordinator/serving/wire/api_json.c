@@ -7,7 +7,7 @@
 
 /* Depth and number of values are counted before the parser sees the text, which allocates for each. Right for all JSON;
  * what is none may be counted wrongly, and the parser refuses it. */
-static bool within_bounds(mr_str body, api_error *e) {
+static bool within_bounds(mr_str body, mr_api_error *e) {
     int depth = 0, n_values = 0;
     bool in_string = false;
     for (size_t i = 0; i < body.len; i++) {
@@ -23,21 +23,21 @@ static bool within_bounds(mr_str body, api_error *e) {
         if (c == '[' || c == '{') {
             n_values++;
             if (++depth > API_MAX_DEPTH)
-                return api_error_set(e, 400, NULL, NULL, "the body is nested deeper than %d levels", API_MAX_DEPTH);
+                return mr_api_error_set(e, 400, NULL, NULL, "the body is nested deeper than %d levels", API_MAX_DEPTH);
         } else if (c == ']' || c == '}') {
             depth--;
         } else if (c == ',') {
             n_values++;
         }
         if (n_values > API_MAX_VALUES)
-            return api_error_set(e, 413, NULL, NULL, "the body has more than %d values", API_MAX_VALUES);
+            return mr_api_error_set(e, 413, NULL, NULL, "the body has more than %d values", API_MAX_VALUES);
     }
     return true;
 }
 
-json_t *api_json_parse(mr_str body, api_error *e) {
+json_t *mr_api_json_parse(mr_str body, mr_api_error *e) {
     if (body.len == 0) {
-        api_error_set(e, 400, NULL, NULL, "the body is empty, where a JSON object is expected");
+        mr_api_error_set(e, 400, NULL, NULL, "the body is empty, where a JSON object is expected");
         return NULL;
     }
     if (!within_bounds(body, e))
@@ -46,21 +46,21 @@ json_t *api_json_parse(mr_str body, api_error *e) {
     json_t *root = json_loadb(body.data, body.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &at);
     if (!root) {
         if (json_error_code(&at) == json_error_out_of_memory)
-            api_error_set(e, 503, NULL, NULL, "no memory for the body");
+            mr_api_error_set(e, 503, NULL, NULL, "no memory for the body");
         else
-            api_error_set(e, 400, NULL, NULL, "the body is no JSON: line %d, column %d: %s", at.line, at.column,
-                          at.text);
+            mr_api_error_set(e, 400, NULL, NULL, "the body is no JSON: line %d, column %d: %s", at.line, at.column,
+                             at.text);
         return NULL;
     }
     if (!json_is_object(root)) {
-        api_error_set(e, 400, NULL, NULL, "the body is %s, where a JSON object is expected", api_json_kind(root));
+        mr_api_error_set(e, 400, NULL, NULL, "the body is %s, where a JSON object is expected", mr_api_json_kind(root));
         json_decref(root);
         return NULL;
     }
     return root;
 }
 
-json_t *api_json_text(mr_str text) {
+json_t *mr_api_json_text(mr_str text) {
     json_t *value = json_stringn(text.len ? text.data : "", text.len);
     if (value)
         return value; /* most texts are valid */
@@ -84,7 +84,7 @@ static int append(const char *bytes, size_t n, void *out) {
     return mr_text_buf_append(out, bytes, n) ? 0 : -1;
 }
 
-bool api_json_write(json_t *value, mr_text_buf *out) {
+bool mr_api_json_write(json_t *value, mr_text_buf *out) {
     size_t before = out->len;
     bool ok = value && json_dump_callback(value, append, out, JSON_COMPACT | JSON_REAL_PRECISION(9)) == 0;
     if (!ok) {
@@ -96,7 +96,7 @@ bool api_json_write(json_t *value, mr_text_buf *out) {
     return ok;
 }
 
-json_t *api_json_put(json_t *object, const char *key, json_t *value) {
+json_t *mr_api_json_put(json_t *object, const char *key, json_t *value) {
     if (object && json_object_set_new_nocheck(object, key, value) == 0)
         return object;
     if (!object)
@@ -105,7 +105,7 @@ json_t *api_json_put(json_t *object, const char *key, json_t *value) {
     return NULL;
 }
 
-json_t *api_json_add(json_t *array, json_t *value) {
+json_t *mr_api_json_add(json_t *array, json_t *value) {
     if (array && json_array_append_new(array, value) == 0)
         return array;
     if (!array)
@@ -114,7 +114,7 @@ json_t *api_json_add(json_t *array, json_t *value) {
     return NULL;
 }
 
-const char *api_json_kind(const json_t *value) {
+const char *mr_api_json_kind(const json_t *value) {
     switch (json_typeof(value)) {
     case JSON_OBJECT:
         return "an object";

@@ -18,21 +18,21 @@ enum {
 
 /* The object that body spells; of two equal keys the last counts. NULL: it is none, deeper or larger than these bounds,
  * not UTF-8, or there is no memory; e says which. */
-json_t *api_json_parse(mr_str body, api_error *e);
+json_t *mr_api_json_parse(mr_str body, mr_api_error *e);
 
 /* Any bytes: those that are no UTF-8 become U+FFFD. NULL: no memory. */
-json_t *api_json_text(mr_str text);
+json_t *mr_api_json_text(mr_str text);
 
 /* Appends value on one line, and releases it. NULL is accepted and fails: makers of values return NULL where there is
  * no memory, and takers accept NULL, so that only this has to be checked. */
-MR_MUST_USE bool api_json_write(json_t *value, mr_text_buf *out);
+MR_MUST_USE bool mr_api_json_write(json_t *value, mr_text_buf *out);
 
 /* object or array with value in it, which is released; NULL, with nothing left, where either is NULL or there is no
  * memory. */
-json_t *api_json_put(json_t *object, const char *key, json_t *value);
-json_t *api_json_add(json_t *array, json_t *value);
+json_t *mr_api_json_put(json_t *object, const char *key, json_t *value);
+json_t *mr_api_json_add(json_t *array, json_t *value);
 
 /* What a value is, for error texts: "a string". */
-const char *api_json_kind(const json_t *value);
+const char *mr_api_json_kind(const json_t *value);
 
 #endif

@@ -1,30 +1,30 @@
-/* coordinator/serving/server/cmd_api.h - internal to the program: the API over a session, for the commands that answer
+/* coordinator/serving/server/session_api.h - internal to the program: the API over a session, for the commands that answer
  * requests.
  * Owns:    sampling parameters, template, fingerprint and the api. Borrows: session, tokenizer, service and model,
  *          which outlive it. {0} may be closed.
  * Threads: bound to the main thread; the api itself is for any. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_SERVING_SERVER_CMD_API_H
-#define MR_COORDINATOR_SERVING_SERVER_CMD_API_H
+#ifndef MR_COORDINATOR_SERVING_SERVER_SESSION_API_H
+#define MR_COORDINATOR_SERVING_SERVER_SESSION_API_H
 
 #include "coordinator/serving/api/api.h"
 #include "coordinator/serving/chat/chat_template.h"
 #include "coordinator/session/session.h"
 #include "coordinator/session/session_sampling.h"
 
-typedef struct cmd_api {
-    cmd_sampling sampling;
-    chat_template *chat; /* NULL: the model file's is broken */
+typedef struct mr_session_api {
+    mr_session_sampling sampling;
+    mr_chat_template *chat; /* NULL: the model file's is broken */
     char fingerprint[64];
-    api *api;
-} cmd_api;
+    mr_api *api;
+} mr_session_api;
 
 /* session is planned. MR_E_INVALID: sampling options; --chat-template-file. */
-MR_MUST_USE mr_status cmd_api_open(cmd_api *a, const cmd_session *session, const mr_tokenizer *tok, mr_service *service,
-                                   const char *model, mr_err *err);
+MR_MUST_USE mr_status mr_session_api_open(mr_session_api *a, const mr_session *session, const mr_tokenizer *tok,
+                                          mr_service *service, const char *model, mr_err *err);
 /* All its calls have ended. */
-void cmd_api_close(cmd_api *a);
+void mr_session_api_close(mr_session_api *a);
 /* The model's name for clients: of its file, without the ending. Freed with mr_free; NULL: no memory. */
-char *cmd_api_model_name(const char *path);
+char *mr_session_api_model_name(const char *path);
 
 #endif

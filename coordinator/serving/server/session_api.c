@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "coordinator/serving/server/cmd_api.h"
+#include "coordinator/serving/server/session_api.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,21 +12,21 @@
 #include "worker/hello.h"
 
 /* A broken template of the model file leaves the rest to be served; one that was asked for has to work. */
-static mr_status load_template(cmd_api *a, const cmd_session *session, const mr_tokenizer *tok, mr_err *err) {
+static mr_status load_template(mr_session_api *a, const mr_session *session, const mr_tokenizer *tok, mr_err *err) {
     const char *path = mr_options_text(session->options, MR_OPTION_CHAT_TEMPLATE_FILE);
     mr_text_buf given = {0};
-    mr_status status = path ? prompt_file_read(path, MR_JINJA_MAX_SOURCE_BYTES, &given, err) : MR_OK;
+    mr_status status = path ? mr_prompt_file_read(path, MR_JINJA_MAX_SOURCE_BYTES, &given, err) : MR_OK;
     if (status == MR_OK)
-        status = chat_template_load(session->gguf, tok, path ? given.data : NULL, &a->chat, err);
+        status = mr_chat_template_load(session->gguf, tok, path ? given.data : NULL, &a->chat, err);
     mr_text_buf_deinit(&given);
     if (status == MR_OK || path)
         return status == MR_OK ? MR_OK : mr_err_prefix(err, "--chat-template-file");
-    output_warning("%s: chats are refused; hint: --chat-template-file", err->text);
+    mr_output_warning("%s: chats are refused; hint: --chat-template-file", err->text);
     return MR_OK;
 }
 
 /* What the file says embeddings of this model are; the mean where it says nothing. */
-static mr_pooling pooling_of(const cmd_session *session) {
+static mr_pooling pooling_of(const mr_session *session) {
     static const mr_pooling KINDS[] = {MR_POOLING_MEAN, MR_POOLING_MEAN, MR_POOLING_CLS, MR_POOLING_LAST};
     char key[96];
     uint32_t kind = 0;
@@ -36,39 +36,39 @@ static mr_pooling pooling_of(const cmd_session *session) {
     return KINDS[kind];
 }
 
-mr_status cmd_api_open(cmd_api *a, const cmd_session *session, const mr_tokenizer *tok, mr_service *service,
-                       const char *model, mr_err *err) {
+mr_status mr_session_api_open(mr_session_api *a, const mr_session *session, const mr_tokenizer *tok,
+                              mr_service *service, const char *model, mr_err *err) {
     bool is_exact = session->devices.wish == MR_DEVICES_EXACT;
-    mr_status status = cmd_sampling_init(&a->sampling, session->options, err);
+    mr_status status = mr_session_sampling_init(&a->sampling, session->options, err);
     if (status == MR_OK)
-        status = cmd_sampling_set_tokenizer(&a->sampling, session->options, tok, err);
+        status = mr_session_sampling_set_tokenizer(&a->sampling, session->options, tok, err);
     if (status == MR_OK)
         status = load_template(a, session, tok, err);
     if (status != MR_OK)
         return status;
     snprintf(a->fingerprint, sizeof a->fingerprint, "millrace-%s-%016" PRIx64 "-%s", MILLRACE_VERSION,
              mr_hello_file_digest(session->gguf), is_exact ? "exact" : "fast");
-    const api_config config = {.service = service,
-                               .tokenizer = tok,
-                               .chat = a->chat,
-                               .model = model,
-                               .fingerprint = a->fingerprint,
-                               .sampling = a->sampling.params,
-                               .max_context = session->ctx,
-                               .n_vocab = session->info.vocab_size,
-                               .n_embd = session->info.d_model,
-                               .pooling = pooling_of(session)};
-    return api_create(&config, &a->api, err);
+    const mr_api_config config = {.service = service,
+                                  .tokenizer = tok,
+                                  .chat = a->chat,
+                                  .model = model,
+                                  .fingerprint = a->fingerprint,
+                                  .sampling = a->sampling.params,
+                                  .max_context = session->ctx,
+                                  .n_vocab = session->info.vocab_size,
+                                  .n_embd = session->info.d_model,
+                                  .pooling = pooling_of(session)};
+    return mr_api_create(&config, &a->api, err);
 }
 
-void cmd_api_close(cmd_api *a) {
-    api_destroy(a->api);
-    chat_template_destroy(a->chat);
-    cmd_sampling_deinit(&a->sampling);
-    *a = (cmd_api){0};
+void mr_session_api_close(mr_session_api *a) {
+    mr_api_destroy(a->api);
+    mr_chat_template_destroy(a->chat);
+    mr_session_sampling_deinit(&a->sampling);
+    *a = (mr_session_api){0};
 }
 
-char *cmd_api_model_name(const char *path) {
+char *mr_session_api_model_name(const char *path) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     size_t n = strlen(name);
     if (n > 5 && strcmp(name + n - 5, ".gguf") == 0)
