@@ -139,8 +139,8 @@ typedef struct mr_sequence_desc {
     void *ctx;
 } mr_sequence_desc;
 
-/* What mr_job_submit asks of a prompt, for callers that want to know it earlier: MR_E_INVALID for an empty prompt and an
- * id outside the vocabulary, MR_E_TOO_LONG for one that does not fit max_ids, with a token more where it generates.
+/* What mr_job_submit asks of a prompt, for callers that want to know it earlier: MR_E_INVALID for an empty prompt and
+ * an id outside the vocabulary, MR_E_TOO_LONG for one that does not fit max_ids, with a token more where it generates.
  * Thread-safe. */
 MR_MUST_USE mr_status mr_job_check_prompt(const int32_t *ids, int32_t n, bool generates, int32_t n_vocab,
                                           int32_t max_ids, mr_err *err);

@@ -77,7 +77,7 @@ static const char *served_path = model_path;
 static int n_caches;
 static int64_t patience_ns; /* of clients */
 
-/* --- Sources ------------------------------------------------------------------------------------------------------- */
+/* --- Sources ------------------------------------------------------------------------------------------------------ */
 
 static void run_server(source *s) {
     mr_err err;

@@ -45,8 +45,8 @@ void bench_model_create(void);
 void bench_model_remove(void);
 
 void bench_start(bench *b, int32_t self);
-/* The same, but nobody takes reports, and while the stage loads, with more reports of that than there are buffers for, it
- * is told to end. */
+/* The same, but nobody takes reports, and while the stage loads, with more reports of that than there are buffers for,
+ * it is told to end. */
 void bench_start_unheard(bench *b, int32_t self);
 /* As bench_start, behind a lobby: the stage runs after bench_lobby_start. b->status is what mr_lobby_run returned. */
 void bench_start_in_lobby(bench *b, int32_t self);

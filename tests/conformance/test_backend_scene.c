@@ -14,7 +14,7 @@
 
 enum { SEED = 3, MANY_VALUES = 16 };
 
-/* --- Tensors ----------------------------------------------------------------------------------------------------------- */
+/* --- Tensors ------------------------------------------------------------------------------------------------------ */
 
 static int32_t add_input(scene *s, mr_type type, int32_t columns, mr_row_count rows) {
     assert_true(s->n_inputs < SCENE_MAX_TENSORS);

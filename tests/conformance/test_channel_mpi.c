@@ -245,7 +245,7 @@ static bool finish_after_loss(mpi_world *w) {
     return ok;
 }
 
-/* The variables of mr_mpi_prepare. MPI starts beside other threads, which read the environment: it must not set them. */
+/* The variables of mr_mpi_prepare. MPI starts beside other threads, which read the environment: it must set none. */
 static bool has_variables(void) {
     return getenv("OMPI_MCA_btl_vader_single_copy_mechanism") || getenv("OMPI_MCA_btl_tcp_flags");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How long messages take, and which may overtake which; on a clock that stands. What a channel does besides is tested by the
- * suite of tests/conformance. */
+/* How long messages take, and which may overtake which; on a clock that stands. The suite of tests/conformance tests
+ * what else a channel does. */
 #include <string.h>
 
 #include "engine/base/clock.h"

@@ -2,8 +2,8 @@
  * answer come out. A call is one request. What cannot be read or done is a call too, whose answer is the error, so that
  * whoever carries the bytes treats all calls alike. With the same seed, ids are the same whether the answer streams or
  * not.
- * Owns:    a call owns copies of all it needs of its body. Borrows: what mr_api_config names, which outlives the api; the
- *          api outlives its calls.
+ * Owns:    a call owns copies of all it needs of its body. Borrows: what mr_api_config names, which outlives the api;
+ *          the api outlives its calls.
  * Threads: an api does not change: any thread begins calls. A call is used by one thread at a time; its wake comes from
  *          the thread of the service, at any time between begin and the return of end, also before begin has returned.
  * Bounds:  of bodies: depth API_MAX_DEPTH, API_MAX_VALUES values; of requests: the ranges below and in api_request.c.
@@ -72,8 +72,8 @@ bool mr_api_endpoint_of(mr_str path, mr_api_endpoint *out);
 
 typedef struct mr_api_call mr_api_call;
 
-/* Starts what the body asks for. wake(ctx): mr_api_call_next has more to say; it must not block and calls nothing of the
- * api, and waits for no lock that is held around next or end, which may wait for a wake under way. NULL only where
+/* Starts what the body asks for. wake(ctx): mr_api_call_next has more to say; it must not block and calls nothing of
+ * the api, and waits for no lock that is held around next or end, which may wait for a wake under way. NULL only where
  * there is no memory for the call itself. The answer to everything else that is wrong is the call's. */
 mr_api_call *mr_api_call_begin(const mr_api *a, mr_api_endpoint endpoint, mr_str body, void (*wake)(void *ctx),
                                void *ctx);

@@ -1,5 +1,5 @@
-/* coordinator/serving/server/session_api.h - internal to the program: the API over a session, for the commands that answer
- * requests.
+/* coordinator/serving/server/session_api.h - internal to the program: the API over a session, for the commands that
+ * answer requests.
  * Owns:    sampling parameters, template, fingerprint and the api. Borrows: session, tokenizer, service and model,
  *          which outlive it. {0} may be closed.
  * Threads: bound to the main thread; the api itself is for any. */
