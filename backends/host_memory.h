@@ -6,14 +6,14 @@
 
 #include "backends/backend.h"
 
-mr_status mr_host_buffer_create(mr_backend *be, size_t bytes, mr_buffer **out, mr_err *err);
-mr_status mr_host_buffer_wrap(mr_backend *be, const void *host, size_t bytes, mr_buffer **out, mr_err *err);
-void mr_host_buffer_destroy(mr_backend *be, mr_buffer *buffer);
-mr_status mr_host_set(mr_backend *be, mr_buffer *buffer, size_t offset, const void *src, size_t bytes, mr_fence *out,
+mr_status mr_host_buffer_create(mr_backend *base, size_t bytes, mr_buffer **out, mr_err *err);
+mr_status mr_host_buffer_wrap(mr_backend *base, const void *host, size_t bytes, mr_buffer **out, mr_err *err);
+void mr_host_buffer_destroy(mr_backend *base, mr_buffer *buffer);
+mr_status mr_host_set(mr_backend *base, mr_buffer *buffer, size_t offset, const void *src, size_t bytes, mr_fence *out,
                       mr_err *err);
-mr_status mr_host_get(mr_backend *be, const mr_buffer *buffer, size_t offset, void *dst, size_t bytes, mr_fence *out,
+mr_status mr_host_get(mr_backend *base, const mr_buffer *buffer, size_t offset, void *dst, size_t bytes, mr_fence *out,
                       mr_err *err);
-mr_status mr_host_wait(mr_backend *be, mr_fence fence, int64_t deadline_ns, mr_err *err);
+mr_status mr_host_wait(mr_backend *base, mr_fence fence, int64_t deadline_ns, mr_err *err);
 
 /* MR_E_INTERNAL unless the bytes are inside the buffer. */
 mr_status mr_host_check_range(const mr_buffer *buffer, size_t offset, size_t bytes, mr_err *err);

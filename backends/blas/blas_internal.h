@@ -19,7 +19,7 @@ typedef struct blas_backend {
     size_t scratch_floats; /* of each thread, a multiple of 16 */
 } blas_backend;
 
-mr_status blas_program_create(mr_backend *be, const mr_program_desc *desc, mr_program **out, mr_err *err);
+mr_status blas_program_create(mr_backend *base, const mr_program_desc *desc, mr_program **out, mr_err *err);
 void blas_program_destroy(mr_backend *be, mr_program *program);
 mr_status blas_submit(mr_backend *be, mr_program *program, const mr_run *run, mr_fence *out, mr_err *err);
 

@@ -51,7 +51,7 @@ bool parse_symbol(parser *p, const jstr *name, int32_t *out);
 /* parse_expr.c. A tuple ends at `stop` too, a name; NULL for none. */
 jnode *parse_tuple(parser *p, bool with_condition, const char *stop);
 jnode *parse_expression(parser *p);
-jnode *parse_filters(parser *p, jnode *head); /* head NULL: the first name stands without a | */
+jnode *parse_filters(parser *p, jnode *node); /* node NULL: the first name stands without a | */
 jnode *parse_target(parser *p, bool with_namespace, const char *stop);
 jnode *parse_with_target(parser *p); /* one, without commas */
 
