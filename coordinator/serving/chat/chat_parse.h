@@ -1,6 +1,7 @@
 /* coordinator/serving/chat/chat_parse.h - the inside of mr_chat_output: the text that has come and is not given out
- * yet, and the call that may stand at its beginning. A call is tentative until its name and the first of its arguments are
- * there; until then its text is kept, and comes out as content where the pattern does not fit. Internal to this folder.
+ * yet, and the call that may stand at its beginning. A call is tentative until its name and the first of its arguments
+ * are there; until then its text is kept, and comes out as content where the pattern does not fit. Internal to this
+ * folder.
  *   chat_output.c    content, reasoning, marks
  *   chat_call.c      runs the pattern of a call
  *   chat_call_json.c the field of a pattern that is JSON with name and arguments
