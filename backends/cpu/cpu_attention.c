@@ -29,10 +29,6 @@ struct cpu_cut {
     int32_t n_runs, n_tasks;
 };
 
-static int32_t min_i32(int32_t a, int32_t b) {
-    return a < b ? a : b;
-}
-
 static mr_attention_args attention_args(const cpu_node *n) {
     const mr_tensor *q = n->in[0], *table = n->in[5];
     return (mr_attention_args){
@@ -124,8 +120,8 @@ static void add_tasks(cpu_cut *c, attention_run *r, const mr_attention_args *a, 
     int32_t n_parts = r->part_last - r->part_first, length = r->n_positions;
     bool is_chain = length > share && n_parts > 1 && most > 0;
     if (is_chain)
-        length = min_i32(length, MR_ATTENTION_PARTITION);
-    r->n_heads = min_i32(most, a->n_kv_heads);
+        length = mr_min_i32(length, MR_ATTENTION_PARTITION);
+    r->n_heads = mr_min_i32(most, a->n_kv_heads);
     if (share / length < r->n_heads)
         r->n_heads = (int32_t)(share / length);
     r->n_heads = r->n_heads < 1 ? 1 : r->n_heads;
@@ -187,7 +183,7 @@ void cpu_run_attention(const cpu_backend *be, const cpu_node *n, int32_t idx) {
         .row_first = r->row_first,
         .row_last = r->row_last,
         .kv_head_first = head,
-        .kv_head_last = min_i32(head + r->n_heads, args.n_kv_heads),
+        .kv_head_last = mr_min_i32(head + r->n_heads, args.n_kv_heads),
         .chain = r->chain < 0 ? NULL : &n->cut->chains[r->chain + beside],
         .partition = r->part_first + task / r->n_chains,
     };

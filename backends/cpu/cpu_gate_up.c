@@ -12,10 +12,6 @@ enum {
     MAX_COLUMNS = 2048,   /* of a piece with few rows */
 };
 
-static int32_t min_i32(int32_t a, int32_t b) {
-    return a < b ? a : b;
-}
-
 bool cpu_supports_gate_up(const mr_tensor *tensors, const mr_node *n) {
     const mr_tensor *gate = &tensors[n->in[0]], *up = &tensors[n->in[1]], *a = &tensors[n->in[2]];
     return cpu_supports_matmul(gate, a) && cpu_supports_matmul(up, a) && gate->ne[0] == up->ne[0] &&
@@ -72,13 +68,13 @@ static void store(const cpu_backend *be, const float *x, mr_type type, uint8_t *
 void cpu_run_gate_up(const cpu_backend *be, const cpu_node *n, int32_t n_rows, cpu_panels range, int thread_idx) {
     uint8_t *scratch = be->scratch + (size_t)thread_idx * be->scratch_bytes + file_bytes(n);
     float *gate = (float *)(void *)scratch, *up = gate + PIECE_FLOATS;
-    int32_t columns = PIECE_FLOATS / min_i32(n_rows, PIECE_ROWS) / 256 * 256;
-    int32_t last = min_i32(range.last * MR_PANEL, n->out->ne[0]);
-    columns = min_i32(columns, MAX_COLUMNS);
+    int32_t columns = PIECE_FLOATS / mr_min_i32(n_rows, PIECE_ROWS) / 256 * 256;
+    int32_t last = mr_min_i32(range.last * MR_PANEL, n->out->ne[0]);
+    columns = mr_min_i32(columns, MAX_COLUMNS);
     for (int32_t column = range.first * MR_PANEL, n_columns; column < last; column += n_columns) {
-        n_columns = min_i32(columns, last - column);
+        n_columns = mr_min_i32(columns, last - column);
         for (int32_t row = 0, rows; row < n_rows; row += rows) {
-            rows = min_i32(PIECE_ROWS, n_rows - row);
+            rows = mr_min_i32(PIECE_ROWS, n_rows - row);
             multiply(be, n, 0, row, rows, column, n_columns, gate, thread_idx);
             multiply(be, n, 1, row, rows, column, n_columns, up, thread_idx);
             for (int32_t r = 0; r < rows; r++) {

@@ -12,10 +12,6 @@ enum {
     FILE_PANELS = 2,        /* made at once of a matrix in file layout: kernels take panels in pairs */
 };
 
-static int32_t min_i32(int32_t a, int32_t b) {
-    return a < b ? a : b;
-}
-
 bool cpu_supports_matmul(const mr_tensor *w, const mr_tensor *a) {
     return mr_panel_bytes(w->type, w->ne[0]) > 0 && a->type == mr_type_activation(w->type);
 }
@@ -78,7 +74,7 @@ int32_t cpu_count_tasks(const cpu_backend *be, const cpu_node *n, const mr_run *
     case MR_OP_ATTENTION:
         return cpu_cut_n_tasks(n->cut);
     default:
-        return n_rows <= NARROW_ROWS ? n_rows : min_i32(n_rows, be->n_threads * TASKS_PER_THREAD);
+        return n_rows <= NARROW_ROWS ? n_rows : mr_min_i32(n_rows, be->n_threads * TASKS_PER_THREAD);
     }
 }
 
@@ -92,7 +88,7 @@ static void cut(int32_t total, int32_t idx, int32_t n_parts, int32_t *out_first,
 static cpu_panels panels_of_task(const mr_tensor *w, int32_t idx, int32_t n_tasks) {
     int32_t first, last;
     cut((count_panels(w) + 1) / 2, idx, n_tasks, &first, &last);
-    return (cpu_panels){first * 2, min_i32(last * 2, count_panels(w))};
+    return (cpu_panels){first * 2, mr_min_i32(last * 2, count_panels(w))};
 }
 
 /* --- Running ----------------------------------------------------------------------------------------------------- */
@@ -118,8 +114,8 @@ size_t cpu_scratch_bytes(const cpu_node *n) {
 static void run_file_panels(const mr_tensor *w, mr_matmul_fn *kernel, const mr_matmul_args *whole, cpu_panels range,
                             int32_t n_rows, uint8_t *scratch) {
     for (int32_t panel = range.first; panel < range.last; panel += FILE_PANELS) {
-        int32_t from = panel * MR_PANEL, n = min_i32(whole->n - from, FILE_PANELS * MR_PANEL);
-        int32_t n_panels = min_i32(range.last - panel, FILE_PANELS);
+        int32_t from = panel * MR_PANEL, n = mr_min_i32(whole->n - from, FILE_PANELS * MR_PANEL);
+        int32_t n_panels = mr_min_i32(range.last - panel, FILE_PANELS);
         mr_repack_args repack = {
             .type = w->type,
             .k = whole->k,

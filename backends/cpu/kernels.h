@@ -20,6 +20,13 @@ typedef enum mr_isa { MR_ISA_SCALAR, MR_ISA_NEON, MR_ISA_DOTPROD, MR_ISA_COUNT }
 typedef enum mr_isa { MR_ISA_SCALAR, MR_ISA_AVX2, MR_ISA_AVXVNNI, MR_ISA_AVX512, MR_ISA_COUNT } mr_isa;
 #endif
 
+static inline int32_t mr_min_i32(int32_t a, int32_t b) {
+    return a < b ? a : b;
+}
+static inline int32_t mr_max_i32(int32_t a, int32_t b) {
+    return a > b ? a : b;
+}
+
 /* --- Weight panels -------------------------------------------------------------------------------------------------
  * 16 output rows side by side, k ascending, blocks of one panel contiguous; rows past the matrix are zero. A group is
  * u8 [16 rows][4 k]; a group of nibbles has k g..g+3 low and k 16+g..16+g+3 high, g = 0, 4, 8, 12 of each 32 k.

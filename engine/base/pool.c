@@ -75,14 +75,6 @@ struct mr_pool {
 
 /* --- Waiting ----------------------------------------------------------------------------------------------------- */
 
-static inline void pause_cpu(void) {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 /* Real time even where tests have frozen the clock: it bounds the spinning. */
 static int64_t spin_clock_ns(void) {
     struct timespec ts;
@@ -94,7 +86,7 @@ static bool spin_pauses(_Atomic uint32_t *word, uint32_t value) {
     for (int i = 0; i < SPINS; i++) {
         if (atomic_load_explicit(word, memory_order_acquire) != value)
             return true;
-        pause_cpu();
+        mr_cpu_pause();
     }
     return false;
 }

@@ -52,4 +52,13 @@ MR_MUST_USE mr_status mr_thread_pin_any(const int *cpu_ids, int n, mr_err *err);
  * nothing). Part of the numerics contract: every thread that computes calls it. f16 denormals are values and stay. */
 void mr_thread_set_denormals_flushed(void);
 
+/* Tells the core that this thread spins. */
+static inline void mr_cpu_pause(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
 #endif

@@ -6,21 +6,14 @@
 #include <stdatomic.h>
 
 #include "backends/cpu/kernels.h"
+#include "engine/base/thread.h"
 
 enum { SPINS = 100 };
-
-static inline void pause_cpu(void) {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
 
 void mr_attention_chain_wait(mr_attention_chain *chain, int32_t partition) {
     for (int i = 0; atomic_load_explicit(&chain->next, memory_order_acquire) != partition; i++) {
         if (i < SPINS)
-            pause_cpu();
+            mr_cpu_pause();
         else
             sched_yield();
     }

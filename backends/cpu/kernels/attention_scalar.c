@@ -26,14 +26,6 @@ typedef struct query {
     int32_t head, kv_head, first, last;
 } query;
 
-static int32_t min_i32(int32_t a, int32_t b) {
-    return a < b ? a : b;
-}
-
-static int32_t max_i32(int32_t a, int32_t b) {
-    return a > b ? a : b;
-}
-
 /* Element i of what the store has for a block and head; scale_idx: which of its scales belongs to it. */
 static float kv_get(const mr_attention_args *a, const void *store, int32_t i, int32_t scale_idx) {
     if (a->kv_type == MR_TYPE_F32)
@@ -77,7 +69,7 @@ static float exp_or_nan(float x) {
 
 /* The tile at `position`, of which the query sees at least one position; those that it does not see weigh 0. */
 static void add_tile(const query *u, int32_t position, state *st) {
-    int32_t first = max_i32(u->first - position, 0), last = min_i32(u->last - position, TILE);
+    int32_t first = mr_max_i32(u->first - position, 0), last = mr_min_i32(u->last - position, TILE);
     float s[TILE], w[TILE] = {0}, m = st->m;
     for (int32_t i = first; i < last; i++) {
         s[i] = score(u, position + i);
@@ -96,9 +88,9 @@ static void add_tile(const query *u, int32_t position, state *st) {
 }
 
 static void run_partition(const query *u, int32_t partition, state *st) {
-    int32_t start = partition * PARTITION, end = min_i32(start + PARTITION, u->last);
+    int32_t start = partition * PARTITION, end = mr_min_i32(start + PARTITION, u->last);
     *st = (state){.m = -INFINITY};
-    for (int32_t p = max_i32(start, u->first / TILE * TILE); p < end; p += TILE)
+    for (int32_t p = mr_max_i32(start, u->first / TILE * TILE); p < end; p += TILE)
         add_tile(u, p, st);
 }
 

@@ -60,16 +60,12 @@ typedef struct tile {
     int32_t n_next;
 } tile;
 
-static int32_t min_i32(int32_t a, int32_t b) {
-    return a < b ? a : b;
-}
-
 static int32_t blocks_of(int32_t n_positions) {
     return (n_positions + MR_KV_BLOCK - 1) / MR_KV_BLOCK;
 }
 
 static int32_t clamp_lanes(int32_t n) {
-    return n < 0 ? 0 : min_i32(n, 16);
+    return n < 0 ? 0 : mr_min_i32(n, 16);
 }
 
 /* Query j sees positions [hidden, visible) of the tile. */
@@ -77,7 +73,7 @@ static int32_t tile_hidden(const block *u, const tile *t, int32_t j) {
     return u->first[j] > t->position ? u->first[j] - t->position : 0;
 }
 static int32_t tile_visible(const block *u, const tile *t, int32_t j) {
-    return min_i32(u->last[j] - t->position, TILE);
+    return mr_min_i32(u->last[j] - t->position, TILE);
 }
 static bool sees_all(const block *u, const tile *t, int32_t j) {
     return u->first[j] <= t->position && u->last[j] >= t->position + TILE;
@@ -105,7 +101,7 @@ static void tile_init(tile *t, const block *u, int32_t position, int32_t g) {
     const mr_attention_args *a = u->args;
     bool is_last = g + 1 == u->n_kv; /* after the last KV head the first one of the next tile */
     int32_t next = is_last ? position + TILE : position, next_head = u->kv_first + (is_last ? 0 : g + 1);
-    int32_t n_next = min_i32(u->n_positions - next, TILE);
+    int32_t n_next = mr_min_i32(u->n_positions - next, TILE);
     t->position = position;
     t->first = g * u->n;
     t->last = t->first + u->n;
@@ -113,7 +109,7 @@ static void tile_init(tile *t, const block *u, int32_t position, int32_t g) {
         t->first++;
     while (t->last > t->first && u->first[t->last - 1] >= position + TILE)
         t->last--;
-    t->n_positions = min_i32(u->n_positions - position, TILE);
+    t->n_positions = mr_min_i32(u->n_positions - position, TILE);
     t->n_next = n_next > 0 ? blocks_of(n_next) : 0;
     find_blocks(u, a->k_store, u->kv_first + g, position, t->n_positions, t->k);
     find_blocks(u, a->v_store, u->kv_first + g, position, t->n_positions, t->v);
@@ -187,7 +183,7 @@ static void tile_scores(block *u, const tile *t) {
         return;
     }
     for (int32_t d = 0; d < dim; d += STAGE_WIDTH) {
-        int32_t n = min_i32(dim - d, STAGE_WIDTH);
+        int32_t n = mr_min_i32(dim - d, STAGE_WIDTH);
         stage_keys(u, t, d, n, k);
         add_scores(u, t, k, d, n);
     }
@@ -285,7 +281,7 @@ static void stage_values_q8(const block *u, const char *stored, int32_t n_rows, 
 static void stage_values(block *u, const tile *t, int32_t d, int32_t n) {
     int32_t dim = u->args->head_dim;
     for (int32_t p = 0; p < t->n_positions; p += MR_KV_BLOCK) {
-        int32_t n_rows = min_i32(t->n_positions - p, MR_KV_BLOCK);
+        int32_t n_rows = mr_min_i32(t->n_positions - p, MR_KV_BLOCK);
         const char *stored = t->v[p / MR_KV_BLOCK];
         float *stage = u->stage + p * n;
         if (u->args->kv_type != MR_TYPE_F16) {
@@ -311,7 +307,7 @@ static void value_segments(const block *u, const tile *t, int32_t from, int32_t 
     int32_t vector_bytes = 16 * (u->from == SOURCE_F16 ? 2 : 4), s = 0;
     p->b_stride = u->from == SOURCE_STAGE ? n : u->args->head_dim;
     for (; from < to; from += p->n[s++]) {
-        p->n[s] = min_i32(to - from, MR_KV_BLOCK - from % MR_KV_BLOCK);
+        p->n[s] = mr_min_i32(to - from, MR_KV_BLOCK - from % MR_KV_BLOCK);
         for (int32_t i = 0; i < n / 16; i++)
             p->b[s][i] = value_at(u, t, from, d, n) + i * vector_bytes;
     }
@@ -399,7 +395,7 @@ static void run_partition(block *u, int32_t start) {
     memset(u->l, 0, (size_t)n_queries * 16 * sizeof *u->l);
     memset(u->o, 0, (size_t)(n_queries * u->args->head_dim) * sizeof *u->o);
     int32_t p = tiles_first > start ? tiles_first : start;
-    for (; p < min_i32(start + PARTITION, u->n_positions); p += TILE)
+    for (; p < mr_min_i32(start + PARTITION, u->n_positions); p += TILE)
         for (int32_t g = 0; g < u->n_kv; g++) {
             tile t;
             tile_init(&t, u, p, g);
@@ -490,9 +486,9 @@ MR_INLINE void attention_vec(const mr_attention_args *a, const mr_attention_part
         rows = count_run(a, row, part->row_last);
         int32_t n = rows * group, at_once = n <= most ? most / n : 1;
         for (int32_t kv = part->kv_head_first, n_kv; kv < part->kv_head_last; kv += n_kv) {
-            n_kv = min_i32(part->kv_head_last - kv, at_once);
+            n_kv = mr_min_i32(part->kv_head_last - kv, at_once);
             for (int32_t i = 0; i < n; i += u.n) {
-                block_init(&u, row, i, min_i32(n - i, most), kv, n_kv);
+                block_init(&u, row, i, mr_min_i32(n - i, most), kv, n_kv);
                 block_run(&u);
             }
         }
