@@ -403,16 +403,16 @@ static mr_status check_heard(const mr_file_client *c, source *s, mr_err *err) {
     char name[MR_CHANNEL_NAME_BYTES];
     if (!owes(s) || silent_ns <= patience_ns / WARNING_SHARE)
         return MR_OK;
-    if (silent_ns > patience_ns)
-        return mr_err_set(err, MR_E_TIMEOUT, "nothing of the model file %.300s has come for %.0f s",
-                          c->config.model_path, patience_s);
     if (!s->warned)
         mr_log_write(MR_LOG_WARN, "worker",
                      "%s has sent nothing of the model file %.300s for %.0f s; it is given up after %.0f s",
                      mr_channel_peer_name(c->config.channel, s->rank, name), c->config.model_path, silent_s,
                      patience_s);
     s->warned = true;
-    return MR_OK;
+    return silent_ns <= patience_ns
+               ? MR_OK
+               : mr_err_set(err, MR_E_TIMEOUT, "nothing of the model file %.300s has come for %.0f s",
+                            c->config.model_path, patience_s);
 }
 
 /* One round with all sources; *did: something has come. */
