@@ -44,7 +44,8 @@ class Check(unittest.TestCase):
         shutil.copy(os.path.join(SOURCE, "CMakeLists.txt"), self.path("CMakeLists.txt"))
         self.write("deploy/packages.txt", "")
         os.mkdir(self.path("bin"))
-        for name, text in (("cmake", CMAKE), ("ctest", CTEST), ("clang", "#!/bin/sh\necho clang 99\n")):
+        for name, text in (("cmake", CMAKE), ("ctest", CTEST), ("clang", "#!/bin/sh\necho clang 99\n"),
+                           ("../deploy/lint", "#!/bin/sh\necho lint: 9 files, 0 findings\n")):
             self.write("bin/" + name, text)
             os.chmod(self.path("bin/" + name), 0o755)
 
@@ -72,13 +73,13 @@ class Check(unittest.TestCase):
         calls, lines = self.check()
         self.assertEqual([c[:5] for c in calls], [("release", "", "1", "", "")])
         self.assertTrue(calls[0][5].endswith(" --timeout 600 -LE minutes"), calls)
-        self.assertEqual(lines[-1], "100% tests passed, 0 tests failed out of 7")
+        self.assertEqual(lines[-1], "100% tests passed, 0 tests failed out of 8")
 
     def test_all(self):
         calls, lines = self.check("--all")
         self.assertEqual([c[:5] for c in calls], [("release", "", "1", "", ""), ("clang", "", "4", "", ""),
                                                   ("asan", "", "12", "", ""), ("tsan", "", "12", "", "")])
-        self.assertEqual(lines[-1], "100% tests passed, 0 tests failed out of 28")
+        self.assertEqual(lines[-1], "100% tests passed, 0 tests failed out of 29")
 
     def test_long(self):
         calls, lines = self.check("--long")
@@ -92,13 +93,13 @@ class Check(unittest.TestCase):
         self.assertEqual([line.split(";")[0].split(", built")[0] for line in lines if "; tests: " in line], [
             "release  clang 99", "release, scalar the same build", "release, avx2 the same build", "clang    clang 99",
             "asan     clang 99", "tsan     clang 99"])
-        self.assertEqual(lines[-1], "100% tests passed, 0 tests failed out of 42")
+        self.assertEqual(lines[-1], "100% tests passed, 0 tests failed out of 43")
 
     def test_an_instruction_set_fails(self):
         calls, lines = self.check("--long", fails_with="avx2", status=1)
         self.assertEqual(len(calls), 6)
         self.assertIn("FAILED   release, avx2: test_stage", lines)
-        self.assertEqual(lines[-1], "97% tests passed, 1 tests failed out of 42")
+        self.assertEqual(lines[-1], "97% tests passed, 1 tests failed out of 43")
 
     def test_one_instruction_set(self):
         calls, _ = self.check("--long", isas="scalar")
