@@ -15,7 +15,8 @@ import cli
 BUILD = os.environ["MILLRACE_TEST_BUILD"]
 CMAKE = os.environ["MILLRACE_TEST_CMAKE"]
 FILES = ["bin/millrace", "share/doc/millrace/LICENSE", "share/doc/millrace/README.md",
-         "share/doc/millrace/CHANGELOG.md", "share/doc/millrace/coordinator/OPTIONS.md",
+         "share/doc/millrace/CHANGELOG.md", "share/doc/millrace/coordinator/COMMANDS.md",
+         "share/doc/millrace/coordinator/OPTIONS.md",
          "share/doc/millrace/deploy/CLUSTER.md",
          "share/doc/millrace/engine/NUMERICS.md", "share/millrace/alerts.yml", "share/millrace/grafana.json",
          "share/millrace/millrace-demo.gguf", "share/millrace/millrace.service"]
@@ -54,13 +55,13 @@ class Install(cli.Case):
         self.check_tree(prefix)
 
     def test_links(self):
-        """The README's and the cluster guide's links, from where they lie once installed."""
+        """The links of README, manual and cluster guide, from where they lie once installed."""
         prefix = self.path("linked")
         self.call(CMAKE, "--install", BUILD, "--prefix", prefix)
-        for name in ("README.md", "deploy/CLUSTER.md"):
+        for name in ("README.md", "coordinator/COMMANDS.md", "deploy/CLUSTER.md"):
             path = os.path.join(prefix, "share/doc/millrace", name)
             with open(path, encoding="utf-8") as f:
-                links = re.findall(r"\]\(([^)#:]+)\)", f.read())
+                links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", f.read())
             self.assertGreater(len(links), 0)
             for link in links:
                 self.assertTrue(os.path.exists(os.path.join(os.path.dirname(path), link)), f"{name}: {link}")

@@ -494,11 +494,13 @@ class Many(unittest.TestCase):
 @unittest.skipUnless(os.path.exists(DEMO) and shutil.which("curl"), "the demo model or curl is not there")
 class Readme(unittest.TestCase):
     def test_examples(self):
-        """Each curl of the README as it is written, but for the port; what stands under it is what comes."""
-        with open(os.path.join(SOURCE, "README.md"), encoding="utf-8") as f:
-            section = f.read().split("\n## Serving\n")[1].split("\n## ")[0]
-        blocks = re.findall(r"```\n\$ (curl .*?)\n```", section, re.S)
-        self.assertGreater(len(blocks), 3)
+        """Each curl of README and manual as it is written, but for the port; what stands under it is what comes."""
+        blocks = []
+        for name, more_than in (("README.md", 0), ("coordinator/COMMANDS.md", 3)):
+            with open(os.path.join(SOURCE, name), encoding="utf-8") as f:
+                examples = re.findall(r"```\n\$ (curl .*?)\n```", f.read(), re.S)
+            self.assertGreater(len(examples), more_than, name)
+            blocks += examples
         with Serve("--stages", "3") as server:
             for block in blocks:
                 command, _, shown = re.sub(r"\\\n\s*", " ", block).partition("\n")
