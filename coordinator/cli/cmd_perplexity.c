@@ -1,4 +1,4 @@
-/* cmd_perplexity.c - `millrace perplexity`: how well a model foretells a text.
+/* cmd_perplexity.c - `millrace perplexity`: how well a model predicts a text.
  * The text is cut into windows of --ctx tokens, each run alone. The model sees at least half a window before a token
  * counts: scored are the tokens of the second half, each by the logits of the position before it. This is what
  * llama.cpp's llama-perplexity does, so that values can be compared. Windows add up in their order, whenever they are

@@ -21,7 +21,7 @@ typedef struct further {
     double rates[N_SEQUENCES];
 } further;
 
-static mr_status foretell_further(const mr_session *s, further *out, mr_err *err) {
+static mr_status predict_further(const mr_session *s, further *out, mr_err *err) {
     const char *text = mr_options_text(s->options, MR_OPTION_WHAT_IF);
     mr_what_if w = {0};
     *out = (further){.wanted = text != NULL};
@@ -174,7 +174,7 @@ mr_status cmd_plan(const mr_options *options, mr_err *err) {
         status = mr_session_size(&s, &needs, err);
     }
     if (status == MR_OK)
-        status = foretell_further(&s, &more, err);
+        status = predict_further(&s, &more, err);
     if (status == MR_OK)
         status = mr_options_number(options, MR_OPTION_JSON) ? print_json(&s, &more, err) : print_table(&s, &more, err);
     if (status == MR_OK)

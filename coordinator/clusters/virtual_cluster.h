@@ -1,4 +1,4 @@
-/* coordinator/clusters/virtual_cluster.h - stages that exist in numbers only: the other end of a job's channel, on a
+/* coordinator/clusters/virtual_cluster.h - simulated stages: the other end of a job's channel, on a
  * clock that jumps from event to event. The job that runs on it is the real one, with its scheduler and its ledger, so
  * what it would do with real stages and links of these times can be seen in much less time than that.
  * A step runs on a stage when its plan, its rows and (on the head) its ids are there and the stage has run the one

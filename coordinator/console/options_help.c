@@ -153,7 +153,8 @@ static void put_row(FILE *f, const mr_option_spec *spec) {
 
 void mr_options_document(FILE *f) {
     fputs("# Options\n\n"
-          "Made by `millrace --options` from [options.def](options.def). An option on the command line counts before "
+          "Made by `millrace --options` from `coordinator/console/options.def`. An option on the command line counts "
+          "before "
           "its\n"
           "environment variable, and that before the default.\n",
           f);

@@ -22,7 +22,7 @@ typedef struct mr_session_cluster {
     rank_process *rank;
     mr_roll_call *roll;
     mr_local_cluster *local;
-    mr_virtual_cluster *simulated; /* set by who wants the stages to exist in numbers only; owned */
+    mr_virtual_cluster *simulated; /* set by who wants simulated stages; owned */
     mr_devices_config devices;     /* of each stage */
     bool threads_adapt;            /* nobody has said how many: a stage takes fewer where that is faster */
     bool told;                     /* that a signal ends the ranks */

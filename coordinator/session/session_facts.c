@@ -392,7 +392,7 @@ mr_status mr_session_facts_predict(mr_session *s, mr_err *err) {
         return status;
     f->prediction = mr_alloc(sizeof *f->prediction);
     if (!f->prediction)
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory to foretell a plan");
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory to predict a plan");
     mr_plan_predict(f->known, &s->plan, f->planner.depth, f->prediction);
     int32_t n = f->planner.objective == MR_OBJECTIVE_LATENCY ? 1 : f->planner.n_sequences;
     note_busy(f->known, mr_session_facts_is_here(s));

@@ -39,7 +39,7 @@ MR_MUST_USE mr_status mr_session_facts_measure_here(struct mr_session *s, mr_err
 
 /* The best plan by what is known. */
 MR_MUST_USE mr_status mr_session_facts_solve(struct mr_session *s, mr_plan *out, mr_err *err);
-/* Foretells what the session's plan will do; notes and warnings say which ranks are left out, what a slow link costs,
+/* Predicts what the session's plan will do; notes and warnings say which ranks are left out, what a slow link costs,
  * and what would be faster. */
 MR_MUST_USE mr_status mr_session_facts_predict(struct mr_session *s, mr_err *err);
 

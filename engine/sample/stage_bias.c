@@ -22,7 +22,7 @@ void stage_mask(const mr_sampler *s, candidates *c) {
         uint64_t allowed = c->row->mask[start / 64];
         if (allowed == UINT64_MAX)
             continue;
-        for (int32_t i = start; i < end; i++, allowed >>= 1) { /* without a jump that nobody can foretell */
+        for (int32_t i = start; i < end; i++, allowed >>= 1) { /* without a jump that nobody can predict */
             uint32_t keep = -(uint32_t)(allowed & 1);
             changed[i] = mr_bits_f32((mr_f32_bits(changed[i]) & keep) | (mr_f32_bits(-INFINITY) & ~keep));
         }

@@ -1,4 +1,4 @@
-/* Mirostat: the tokens whose surprise, -log2 p, is mu at most. Version 1 foretells how many these are from the exponent
+/* Mirostat: the tokens whose surprise, -log2 p, is mu at most. Version 1 predicts how many these are from the exponent
  * of Zipf's law, version 2 looks. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/sample/stages.h"

@@ -1,5 +1,5 @@
 /* cmd_load.c - `millrace bench --load` and `millrace simulate`: requests that arrive over time, on real stages or on
- * ones that exist in numbers only. */
+ * simulated ones. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 

@@ -317,7 +317,7 @@ static void answer_facts(mr_service *s) {
 }
 
 /* Takes what other threads want; returns whether the run goes on. */
-static bool take_wishes(mr_service *s) {
+static bool take_submitted(mr_service *s) {
     mr_mutex_lock(&s->lock);
     mr_request *news = s->first_new, *released = s->released;
     s->first_new = s->released = NULL;
@@ -421,7 +421,7 @@ mr_status mr_service_run(mr_service *s, mr_job *job, const mr_tokenizer *tok, mr
     mr_status status = begin_run(s, job, tok, err);
     if (status != MR_OK)
         return status;
-    while (status == MR_OK && take_wishes(s)) {
+    while (status == MR_OK && take_submitted(s)) {
         status = mr_job_turn(job, s->starting ? s->start_ns : MR_NEVER, err);
         wake_readers(s);
     }

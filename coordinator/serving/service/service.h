@@ -1,5 +1,6 @@
-/* coordinator/serving/service/service.h - the door to a job for other threads: any of them submits requests and takes
- * their answers, piece by piece; the main thread turns the job, detokenises, and cuts texts at stop texts.
+/* coordinator/serving/service/service.h - the request queue between a job and other threads: any of them submits
+ * requests and takes their answers, piece by piece; the main thread turns the job, detokenises, and cuts texts at stop
+ * texts.
  * Life:    create (before the model is loaded, so that a server can say how far that is); run, on the main thread;
  *          destroy, when all requests are released. A request lives until its release, whatever becomes of the run.
  * Owns:    requests with all they were given, and their answers. Borrows: job and tokenizer while it runs.

@@ -1,5 +1,5 @@
-/* coordinator/serving/service/service_internal.h - requests as the main thread sees them; shared by service.c (the door
- * and the run), request.c (what a request owns, and how its reader takes it) and answer.c (what its sequences
+/* coordinator/serving/service/service_internal.h - requests as the main thread sees them; shared by service.c (submit
+ * and run), request.c (what a request owns, and how its reader takes it) and answer.c (what its sequences
  * bring). */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_SERVICE_SERVICE_INTERNAL_H
