@@ -5,13 +5,14 @@
  * until the fence is reached. The CPU backend is done when a call returns.
  *
  * A rank may have several backends (mr_backends): a graph is split over them, and tensors are copied where a split
- * reads what another memory holds (engine/graph/graph.h). Backends that are host_addressable share one memory, the
- * host's: work tensors that they exchange lie in buffers of the last backend of the list and are never copied. So such
- * a backend finds the bytes of a tensor at buffer->base + offset, whoever made the buffer, and only WEIGHT tensors,
- * whose layout is its own, are always of its own making.
+ * reads what another memory holds (engine/graph/graph.h). Backends that are host_addressable share the memory
+ * of the host. They exchange work tensors without copies: these tensors lie in buffers of the last backend of the list.
+ * A host-addressable backend therefore reads a tensor at buffer->base + offset, whichever backend made the buffer.
+ * WEIGHT tensors are the exception: each backend has its own layout for them, and makes their buffers itself.
  * A backend that only multiplies matrices (BLAS) is host_addressable and supports nothing but MATMUL; min_rows leaves
- * few rows to the next backend. With keeps_source it takes no memory for weights. A backend that refuses a product with
- * activations of the weight's type (mr_type_activation) and supports it with float32 gets those.
+ * few rows to the next backend. With keeps_source it takes no memory for weights. The type of activations that
+ * belongs to a type of weights is mr_type_activation, for example A8. The graph first offers a product with activations
+ * of this type. If the backend refuses the product, the graph offers it with float32 activations.
  *
  * Owns:    a backend owns its buffers' memory and its threads; buffers and programs must be destroyed before it.
  * Threads: caller serialises all calls on one backend. Two backends are independent.
@@ -49,10 +50,10 @@ typedef struct mr_backends {
     mr_backend *at[MR_MAX_BACKENDS];
     int32_t n;
     mr_rates rates[MR_MAX_BACKENDS]; /* of at[i] */
-    size_t matrix_bytes
-        [MR_MAX_BACKENDS]; /* that matrices may take on at[i] between steps; 0: no limit. The last has none */
-    /* Products by matrices of a type go to at[i] in graphs that can have so many rows (MR_NO_ROWS: in none), where it
-     * supports them. The last takes all. */
+    /* Of at[i]: what matrices may take there between steps; 0: no limit. The last backend has none. */
+    size_t matrix_bytes[MR_MAX_BACKENDS];
+    /* [i][t]: at[i] gets the products by matrices of type t in graphs of at least this row bucket, if it supports the
+     * product. MR_NO_ROWS: none of them. The last backend takes all other products. */
     int32_t min_rows[MR_MAX_BACKENDS][MR_TYPE_FILE_COUNT];
 } mr_backends;
 

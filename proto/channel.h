@@ -74,10 +74,10 @@ MR_MUST_USE static inline mr_status mr_channel_test(mr_channel *ch, mr_channel_r
                                                     mr_err *err) {
     return ch->ops->test(ch, request, out, err);
 }
-/* Gives the request up; 0 is accepted, and one that test has reported as failed. A message that it had matched already
- * is lost, and a send may have been delivered. True: its buffer is the caller's again. False: the implementation cannot
- * take it back (MPI: large sends, and large receives that have begun to arrive): the message goes on, and its buffer is
- * in use until the process ends. */
+/* Cancels a request. The request may be 0, or one that test has reported as failed. If a receive has already matched a
+ * message, that message is lost. If the request is a send, the message may still have been delivered.
+ * True: the caller may use the buffer again. False: the implementation cannot cancel the request (MPI: large sends, and
+ * large receives that have begun to arrive). The message goes on, and the buffer is in use until the process ends. */
 static inline bool mr_channel_cancel(mr_channel *ch, mr_channel_request request) {
     return request ? ch->ops->cancel(ch, request) : true;
 }

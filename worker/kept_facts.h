@@ -1,6 +1,7 @@
 /* worker/kept_facts.h - what was measured of a model on this machine, kept in a file of the cache folder: a Facts
  * message in a frame, under a name that says of what. A file that is missing or broken counts as none.
- * Threads: any; ranks of one host may write the same file. Errors: none, a file that cannot be written is not there. */
+ * Threads: any; ranks of one host may write the same file. Errors: none; a file that cannot be written is not
+ * kept. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_KEPT_FACTS_H
 #define MR_WORKER_KEPT_FACTS_H

@@ -24,8 +24,8 @@ typedef struct mr_stage_config {
     int32_t n_kv_blocks;
     mr_type kv_type;
     bool map_weights; /* mr_weights_desc.map */
-    /* Used in this order before the backend that is given beside, which runs everything and has what stands at [n] of
-     * rates; at most MR_MAX_BACKENDS - 1. */
+    /* Further backends, in order of preference, at most MR_MAX_BACKENDS - 1. The stage prefers them to the backend
+     * argument of mr_stage_create, which runs every node that they do not. rates[n] is the rate of that backend. */
     mr_backends devices;
     bool measures_products;        /* devices.min_rows comes from a measurement at load (worker/products.h) */
     const mr_synthetic *synthetic; /* sleeps instead of computing, and loads nothing; copied. NULL: a real stage */

@@ -214,8 +214,8 @@ typedef struct mr_kernels {
 #undef MATMUL
 } mr_kernels;
 
-/* Never NULL; a level that this CPU lacks must not be called. AVXVNNI is below AVX512, which CPUs have without it:
- * there it is AVX2. */
+/* Never NULL; a level that this CPU lacks must not be called. Some CPUs have AVX-512 but
+ * not AVX-VNNI. On these, the level AVXVNNI gives the kernels of AVX2. */
 const mr_kernels *mr_kernels_get(mr_isa isa);
 /* The best level of this CPU. */
 mr_isa mr_isa_of_hardware(void);

@@ -133,8 +133,9 @@ typedef struct mr_sequence_desc {
     bool (*on_token)(void *ctx, const mr_token_event *event);
     /* If set, no token is sampled: every prompt position's logits [n_rows, vocabulary] are delivered, in order. */
     void (*on_logits)(void *ctx, int32_t first_position, int32_t n_rows, const float *logits);
-    /* Likewise what the output norm makes of prompt positions, [n_rows, n_embd]: with fresh of all of them, else at
-     * least of the last one, which comes last. */
+    /* If set, no token is sampled: hidden rows of the prompt, the results of the output norm, [n_rows, n_embd], are
+     * delivered in order of position. With fresh, every position is delivered. Without it, positions that the prefix
+     * cache holds may be missing. The last position always comes. */
     void (*on_hidden)(void *ctx, int32_t first_position, int32_t n_rows, const float *rows);
     void *ctx;
 } mr_sequence_desc;
@@ -186,8 +187,9 @@ typedef struct mr_job_facts {
 mr_job_facts mr_job_get_facts(const mr_job *job);
 /* What the keys of prompts begin with. */
 const mr_prefix_key *mr_job_base_key(const mr_job *job);
-/* How long steps have for themselves after a turn did something else for so long: most of the time. A busy machine may
- * make that look far longer than it was, so it is bounded. */
+/* A turn has spent spent_ns on work other than steps, such as admitting sequences. Returns how long that work then has
+ * to wait, so that steps get most of the time. The result is bounded because spent_ns is wall-clock time, which a busy
+ * machine lengthens. */
 static inline int64_t mr_job_pause_ns(int64_t spent_ns) {
     const int64_t most_ns = 50000000;
     return 16 * spent_ns < most_ns ? 16 * spent_ns : most_ns;

@@ -44,8 +44,8 @@ int32_t mr_ledger_n_cached(const mr_ledger *l);
 typedef struct mr_ledger_hits {
     int32_t n_whole; /* of its first blocks */
     int32_t copy_of; /* the block that begins with the rows behind them; MR_NO_BLOCK: none */
-    /* The last of its blocks, or its beginning of one, that is being computed for another sequence, and what stands in
-     * front of it is there or being computed; NULL: none. Points into what was looked for. */
+    /* Key of the last block, or of the last beginning of a block, of this sequence that another sequence is computing
+     * now. All blocks before it exist or are being computed. NULL: none. Points into the arguments of the look-up. */
     const mr_prefix_key *promised;
     int32_t n_unshared; /* those among all these that nobody refers to: they count as free */
 } mr_ledger_hits;

@@ -13,7 +13,7 @@
  *          it.
  * Threads: bound to the thread that runs it.
  * Errors:  adding never fails at once: the first error stays, makes later additions no-ops, and comes out of
- *          mr_graph_finish. So that a model file reads like a formula. */
+ *          mr_graph_finish. This keeps error checks out of engine/model/arch_*.c. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_GRAPH_GRAPH_H
 #define MR_ENGINE_GRAPH_GRAPH_H

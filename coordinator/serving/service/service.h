@@ -7,8 +7,9 @@
  * Threads: functions say who may call them. A request's own functions are for one thread at a time.
  * Memory:  a request keeps what its reader has not taken: one whole answer at most, bounded by the context. So a slow
  *          reader holds nobody up.
- * Errors:  of one request end that request alone. What breaks a stage ends run, which returns why; all requests end
- *          with MR_E_UNAVAILABLE then, whatever it was, and with a text that names no rank, host or file. */
+ * Errors:  an error of one request ends only that request. A failure of a stage ends mr_service_run, which returns the
+ *          cause. All requests then end with MR_E_UNAVAILABLE, whatever the cause. Their error text names no rank, host
+ *          or file. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_SERVICE_SERVICE_H
 #define MR_COORDINATOR_SERVING_SERVICE_SERVICE_H
@@ -133,8 +134,7 @@ void mr_service_set_loaded(mr_service *service, size_t done_bytes, size_t total_
 void mr_service_fail(mr_service *service, const char *text);
 
 /* Main thread: turns the job until a drain or stop (MR_OK), or until the job breaks. All requests have ended then. tok
- * may be
- * NULL: answers have no text. */
+ * may be NULL: answers have no text then. */
 MR_MUST_USE mr_status mr_service_run(mr_service *service, mr_job *job, const mr_tokenizer *tok, mr_err *err);
 /* Any thread: no more requests are taken, and run returns when those that are there have ended. */
 void mr_service_drain(mr_service *service);
