@@ -14,6 +14,16 @@
  * belongs to a type of weights is mr_type_activation, for example A8. The graph first offers a product with activations
  * of this type. If the backend refuses the product, the graph offers it with float32 activations.
  *
+ * The calls of a backend, in the order of a stage's life (the graph makes those of programs):
+ *
+ *     ops->buffer_create(be, bytes, &buffer, err);            // weights, KV blocks, work memory
+ *     ops->weight_load(be, &tensor, rows, &fence, err);       // for each matrix
+ *     ops->program_create(be, &desc, &program, err);          // once for each row bucket
+ *     ops->set(be, buffer, offset, input, n, &fence, err);    // then for each step
+ *     ops->submit(be, program, &run, &fence, err);
+ *     ops->get(be, buffer, offset, output, n, &fence, err);
+ *     ops->wait(be, fence, deadline_ns, err);
+ *
  * Owns:    a backend owns its buffers' memory and its threads; buffers and programs must be destroyed before it.
  * Threads: caller serialises all calls on one backend. Two backends are independent.
  * Errors:  any call may return MR_E_NO_MEMORY or, from a device, MR_E_DEVICE, which stays. */
@@ -32,8 +42,8 @@ typedef struct mr_device_info {
     char name[128];
     size_t memory_bytes; /* that buffers may use at most, 0: not known */
     size_t alignment;    /* of tensors inside buffers */
-    bool
-        host_addressable; /* buffer_wrap works, and tensors in buffers of other host_addressable backends can be used */
+    /* buffer_wrap works, and tensors in buffers of other host_addressable backends can be used. */
+    bool host_addressable;
     /* weight_load notes where src lies instead of copying it: src lives as long as the tensor's buffer. Such a backend
      * gets every matrix that it takes, beside the backend that holds the matrix. */
     bool keeps_source;

@@ -1,6 +1,12 @@
 /* proto/channel.h - messages between the endpoints of a job: the coordinator and the stages.
  * Point-to-point, ordered for each (sender, tag), matched to receives that were posted ahead. Implementations: local,
  * mpi.
+ * When:    by links (link.h), which give messages heads, checksums and slots; by nothing else in the product. Example:
+ *
+ *     mr_channel_post_recv(ch, peer, tag, buffer, sizeof buffer, &r, err);    // ahead of the message
+ *     while (mr_channel_test(ch, r, &done, err) == MR_OK && !done.done)
+ *         mr_channel_wait(ch, deadline_ns, err);                              // done.bytes is its length then
+ *
  * Owns:    its own bookkeeping. Borrows: every posted buffer until its request is done or cancelled.
  * Threads: one endpoint is bound to one thread; mr_channel_wake alone may be called from anywhere.
  * Errors:  MR_E_PEER_LOST when the other side is gone (from post or from test: implementations differ), MR_E_PROTOCOL

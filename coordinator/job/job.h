@@ -1,5 +1,14 @@
 /* coordinator/job/job.h - runs sequences over the stages of a job: plan out, steps by the rules of the ring, tokens
  * back. The coordinator thread owns it; stages are threads or ranks at the other ends of the channel.
+ * When:    after the ranks are started (session.h) and before the first prompt. For example, one sequence:
+ *
+ *     mr_sequence_desc desc = {.prompt_ids = ids, .n_prompt = n, .max_tokens = 32, .on_token = take, .ctx = text,
+ *                              .sampling = mr_sampling_params_default()};
+ *     mr_job_create(&config, &job, err);             // sends the plan; stages load their layers
+ *     mr_job_submit(job, &desc, &sequence, err);     // any number of sequences
+ *     mr_job_run(job, err);                          // calls take() with each token, until all have ended
+ *     mr_job_destroy(job);
+ *
  * Owns:    ledger, journal, links. Borrows: channel and info, which outlive it.
  * Threads: bound to one thread. Callbacks run on it and call nothing of the job but submit and cancel.
  * Errors:  a sequence that fails ends with its status in the event; what breaks a stage comes out of create or run with

@@ -3,6 +3,18 @@
  * Life: create, add tensors and nodes, mr_graph_finish (fusion, splits, groups, memory plan; work_bytes is known now
  * and nothing is allocated yet), mr_graph_place (work memory given by the caller), then run again and again.
  *
+ * Example, y = W x for up to 8 rows on one backend:
+ *
+ *     mr_graph_create(8, 8, &g, err);
+ *     int32_t x = mr_graph_input(g, "x", MR_TYPE_F32, columns, MR_ROWS_STEP);
+ *     int32_t y = mr_graph_matmul(g, mr_graph_use(g, &w), x, MR_NO_TENSOR, MR_NO_TENSOR);
+ *     mr_graph_output(g, y);
+ *     mr_graph_finish(g, &backends, &stats, err);    // then a buffer of stats.work_bytes[0] bytes
+ *     mr_graph_place(g, &buffer, err);
+ *     mr_graph_set_rows(g, x, rows, row_bytes, 3, err);
+ *     mr_graph_run(g, &(mr_run){.n_rows = {[MR_ROWS_STEP] = 3}}, err);
+ *     mr_graph_get_rows(g, y, 0, 3, result, result_row_bytes, err);
+ *
  * Splits. A node runs where its matrix or state lives; where that leaves a choice, on the first backend of the list
  * that supports it; a node with neither goes where its neighbours are, so that no needless border arises. A split is a
  * run of nodes on one backend, as long as the dependencies allow. A tensor is copied where a split reads what another

@@ -3,6 +3,16 @@
  * texts.
  * Life:    create (before the model is loaded, so that a server can say how far that is); run, on the main thread;
  *          destroy, when all requests are released. A request lives until its release, whatever becomes of the run.
+ * Example, a thread that reads one answer (r is woken by desc.wake):
+ *
+ *     mr_service_submit(service, &desc, &r, err);
+ *     while (!mr_request_ended(r))
+ *         if (mr_request_take(r, &piece))            // what has come since the last piece
+ *             send(piece.text);
+ *         else
+ *             wait_for_wake();
+ *     mr_request_release(r);                         // at any time; in mid-answer it cancels
+ *
  * Owns:    requests with all they were given, and their answers. Borrows: job and tokenizer while it runs.
  * Threads: functions say who may call them. A request's own functions are for one thread at a time.
  * Memory:  a request keeps what its reader has not taken: one whole answer at most, bounded by the context. So a slow
