@@ -13,8 +13,7 @@ typedef struct mr_cpu_limits {
     double read_bytes; /* each thread reads its own part of a block far larger than the caches, once from end to end */
     double int8_products; /* in registers, by the instructions of mr_isa_detect() */
     double f32_products;  /* likewise */
-    double
-        core_share; /* of the time of the products, in which the calling thread had a core: 1 where nobody disturbs */
+    double core_share;    /* of the products' time that the calling thread had a core; 1: nobody disturbed it */
 } mr_cpu_limits;
 
 /* The best of several runs of each loop; takes less than a second. */
