@@ -3,6 +3,7 @@
 line, what is wrong, and for a rule that allows exceptions the rule and subject as lint_exceptions.txt names them."""
 import ast
 import functools
+import posixpath
 import re
 
 COLUMNS = 120
@@ -72,6 +73,7 @@ class Tree:
     """What single files are checked against: the files of the project, and every word of its code."""
 
     def __init__(self, files):
+        self.files = {f.path: f for f in files}
         self.paths = {"/" + f.path for f in files}
         self.words = set()
         for f in files:
@@ -161,4 +163,22 @@ def names(f, tree):
                 yield line, f"there is no {m[1] or m[2]}", f"name {m[1] or m[2]}"
 
 
-RULES = (columns, paths, licence, heads, lengths, names)
+def anchors(text):
+    """What links can name in a page: its headings, as sites that show markdown make anchors of them."""
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+            for heading in re.findall(r"^#+ (.*)$", text, re.M)}
+
+
+def links(f, tree):
+    """Links between pages lead to a file, and to a heading in it. Pictures are no texts: only their name is seen."""
+    for n, line in enumerate(f.lines if f.kind == "md" else [], 1):
+        for target, anchor in re.findall(r"\]\((?!https?://)([^)#\s]*)#?([^)\s]*)\)", line):
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(f.path), target)) if target else f.path
+            page = tree.files.get(path)
+            if not page and not path.endswith(".png") and not any(p.startswith("/" + path + "/") for p in tree.paths):
+                yield n, f"the link leads to {path}, which does not exist"
+            elif anchor and page and anchor not in anchors(page.text):
+                yield n, f"the link leads to #{anchor}, a heading that {path} does not have"
+
+
+RULES = (columns, paths, licence, heads, lengths, names, links)

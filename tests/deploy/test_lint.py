@@ -66,6 +66,14 @@ class Lint(unittest.TestCase):
         self.assertEqual(len(findings), 1, findings)
         self.assertRegex(findings[0], r"^deploy/a\.sh:3: .*\[SC2086\]$")
 
+    def test_links(self):
+        self.write("A.md", "# A page, with a heading\n\n[file](proto/README.md) [folder](proto) [site](https://a.b/c#d)\n"
+                   "[here](#a-page-with-a-heading)\n![picture](deploy/a.png)\n")
+        self.expect()
+        self.write("proto/B.md", "[no file](c.md)\n[good](../A.md#a-page-with-a-heading)\n[no heading](../A.md#b)\n")
+        self.expect("proto/B.md:1: the link leads to proto/c.md, which does not exist",
+                    "proto/B.md:3: the link leads to #b, a heading that A.md does not have")
+
     def test_missing_tools_are_said(self):
         findings, skipped = self.lint({"PATH": "", "PYTHONPATH": os.environ.get("PYTHONPATH", "")})
         self.assertEqual(findings, [])
