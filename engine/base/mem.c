@@ -2,6 +2,7 @@
 #include "engine/base/mem.h"
 
 #include <malloc.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,9 +53,20 @@ void mr_mem_keep_little(void) {
 #endif
 }
 
+#ifdef __GLIBC__
+static void trim(void) {
+    (void)malloc_trim(0);
+}
+#endif
+
+/* glibc (2.36) sets its allocator up at the first call, without a lock. Under AddressSanitizer, which has another
+ * allocator, the first call may be this one, in two threads at once; both would count as the first user of one arena,
+ * and an assertion of glibc fails when the second of them ends. */
 void mr_mem_trim(void) {
 #ifdef __GLIBC__
-    (void)malloc_trim(0);
+    static pthread_once_t first = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&first, trim);
+    trim();
 #endif
 }
 
