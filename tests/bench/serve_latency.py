@@ -44,12 +44,14 @@ def main():
     print("| stage, ms | answer | p50, ms | p99, ms |\n|--:|---|--:|--:|")
     for ms in (0, 2, 5):
         run, port = start(options.millrace, ms)
-        for name, fields in (("whole", {}), ("streamed", {"stream": True})):
-            times = times_ms(port, options.n, **fields)
-            print(f"| {ms} | {name} | {times[len(times) // 2]:.2f} | {times[len(times) * 99 // 100]:.2f} |")
-        run.stderr.close()
-        run.terminate()
-        run.wait()
+        try:
+            for name, fields in (("whole", {}), ("streamed", {"stream": True})):
+                times = times_ms(port, options.n, **fields)
+                print(f"| {ms} | {name} | {times[len(times) // 2]:.2f} | {times[len(times) * 99 // 100]:.2f} |")
+        finally:
+            run.stderr.close()
+            run.terminate()
+            run.wait()
 
 
 if __name__ == "__main__":
