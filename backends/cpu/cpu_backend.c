@@ -104,6 +104,7 @@ mr_status mr_cpu_backend_create(const mr_cpu_options *options, mr_backend **out,
     be->kernels = mr_kernels_get(be->isa);
     be->n_threads = options->n_threads;
     be->adapts = options->adapts;
+    cpu_choice_past_init(&be->choices, be->n_threads);
     mr_status status = mr_pool_create(options->n_threads, options->cpu_ids, &be->pool, err);
     if (status != MR_OK) {
         mr_free(be);

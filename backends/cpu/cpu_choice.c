@@ -1,32 +1,36 @@
 /* backends/cpu/cpu_choice.c - now and then a few runs try half or twice as many threads. A trial that looks worse ends
- * at once. One that looks better goes on, because a short one beside other programs may just have been lucky, until it
- * has run for as long as some time slices of the system; then its number is taken. How often there is a trial follows
- * from what trials have lost (some milliseconds at the beginning, and half a percent of all time), and from how many in
- * a row have changed nothing: a trial moves threads to other cores, which costs more than it shows. */
+ * at once. A trial that looks better may just have been lucky beside other programs. It goes on until it has run for as
+ * long as some time slices of the system; then its number is taken. Two things limit how often there is a trial. One is
+ * what the trials of all programs have lost: 50 ms at the beginning, and half a percent of all time. The other is how
+ * many trials in a row have changed nothing: a trial moves threads to other cores, which costs more than it shows. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/cpu_choice.h"
 
-static const double LOOK_NS = 2e6,    /* a trial runs for so long before it is judged */
-    TAKE_NS = 40e6,                   /* and for so long before its number is taken */
-    GAP_NS = 50e6, MOST_GAP_NS = 1e9, /* between two trials: twice as long after each that changed nothing */
-    OTHER = 2,                        /* times the time of a run, or a part: the machine is not what it was */
-    HALF_NS = 0.3e9,                  /* after so long a run counts half */
-    FUND_NS = 20e6, SHARE = 0.005,    /* trials may lose FUND_NS and a SHARE of all time */
-    BETTER = 0.95;                    /* of the time of a run before, or less: worth a change */
+static const double LOOK_NS = 2e6,     /* a trial runs for so long before it is judged */
+    TAKE_NS = 40e6,                    /* and for so long before its number is taken */
+    GAP_NS = 100e6, MOST_GAP_NS = 1e9, /* between two trials: twice as long after each that changed nothing */
+    OTHER = 2,                         /* times the time of a run, or a part: the machine is not what it was */
+    HALF_NS = 0.3e9,                   /* after so long a run counts half */
+    FUND_NS = 50e6, SHARE = 0.005,     /* trials may lose FUND_NS and a SHARE of all time */
+    BETTER = 0.95;                     /* of the time of a run before, or less: worth a change */
 
 static int32_t count_of(const cpu_choice *c, int32_t level) {
-    return c->most >> (c->n_levels - 1 - level);
+    return c->past->most >> (c->past->n_levels - 1 - level);
 }
 
 static double mean(const cpu_choice_runs *r) {
     return r->n > 0 ? r->ns / r->n : 0;
 }
 
-void cpu_choice_init(cpu_choice *c, int32_t most) {
-    *c = (cpu_choice){.most = most, .trial = -1};
-    while (most >> c->n_levels > 0)
-        c->n_levels++;
-    c->level = c->n_levels - 1;
+void cpu_choice_past_init(cpu_choice_past *past, int32_t most) {
+    *past = (cpu_choice_past){.most = most};
+    while (most >> past->n_levels > 0)
+        past->n_levels++;
+    past->level = past->n_levels - 1;
+}
+
+void cpu_choice_init(cpu_choice *c, cpu_choice_past *past) {
+    *c = (cpu_choice){.past = past, .level = past->level, .trial = -1};
 }
 
 /* What a trial of the level would lose, by its last runs; by the number of threads where there are none. */
@@ -42,14 +46,14 @@ static double expected_loss(const cpu_choice *c, int32_t level) {
 static int32_t next_trial(cpu_choice *c) {
     int32_t level = c->level + (c->trial_up ? 1 : -1);
     c->trial_up = !c->trial_up;
-    if (level < 0 || level >= c->n_levels)
+    if (level < 0 || level >= c->past->n_levels)
         level = 2 * c->level - level;
-    return level < 0 || level >= c->n_levels ? -1 : level;
+    return level < 0 || level >= c->past->n_levels ? -1 : level;
 }
 
 static void begin_trial(cpu_choice *c) {
     int32_t level = next_trial(c);
-    if (level < 0 || c->lost_ns + expected_loss(c, level) > FUND_NS + SHARE * c->run_ns)
+    if (level < 0 || c->past->lost_ns + expected_loss(c, level) > FUND_NS + SHARE * c->past->run_ns)
         return;
     c->trial = level;
     c->trial_runs = (cpu_choice_runs){0};
@@ -59,7 +63,7 @@ int32_t cpu_choice_next(cpu_choice *c) {
     double now = mean(&c->runs[c->level]);
     if (now > OTHER * c->tried_mean || c->tried_mean > OTHER * now)
         c->gap_ns = GAP_NS;
-    if (c->trial < 0 && c->n_levels > 1 && c->runs[c->level].ns >= LOOK_NS &&
+    if (c->trial < 0 && c->past->n_levels > 1 && c->runs[c->level].ns >= LOOK_NS &&
         (c->tried_ns == 0 || c->run_ns - c->tried_ns >= c->gap_ns))
         begin_trial(c);
     return count_of(c, c->trial < 0 ? c->level : c->trial);
@@ -72,7 +76,7 @@ static void judge_trial(cpu_choice *c) {
     if (t->ns < LOOK_NS || (better && t->ns < TAKE_NS))
         return;
     if (t->ns > t->n * now)
-        c->lost_ns += t->ns - t->n * now;
+        c->past->lost_ns += t->ns - t->n * now;
     c->runs[c->trial] = *t;
     c->level = better ? c->trial : c->level;
     c->tried_ns = c->run_ns;
@@ -86,11 +90,13 @@ void cpu_choice_note(cpu_choice *c, int64_t ns) {
     r->ns += (double)ns;
     r->n += 1;
     c->run_ns += (double)ns;
+    c->past->run_ns += (double)ns;
     if (c->trial >= 0)
         judge_trial(c);
+    c->past->level = c->level;
     if (c->run_ns - c->halved_ns < HALF_NS)
         return;
     c->halved_ns = c->run_ns;
-    for (int32_t l = 0; l < c->n_levels; l++)
+    for (int32_t l = 0; l < c->past->n_levels; l++)
         c->runs[l] = (cpu_choice_runs){c->runs[l].ns / 2, c->runs[l].n / 2};
 }

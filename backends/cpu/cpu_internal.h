@@ -4,6 +4,7 @@
 #define MR_BACKENDS_CPU_CPU_INTERNAL_H
 
 #include "backends/backend.h"
+#include "backends/cpu/cpu_choice.h"
 #include "backends/cpu/kernels.h"
 #include "engine/base/pool.h"
 #include "engine/base/readahead.h"
@@ -20,6 +21,7 @@ typedef struct cpu_backend {
     const mr_kernels *kernels;
     int n_threads;
     bool adapts; /* runs take fewer threads where that is faster */
+    cpu_choice_past choices;
     /* Where a thread makes the panels of a matrix in file layout, and pieces of gate and up: for thread i at scratch +
      * i * scratch_bytes. Grown by program_create. */
     uint8_t *scratch, *scratch_memory; /* scratch is aligned inside it */

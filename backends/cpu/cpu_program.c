@@ -112,7 +112,7 @@ mr_status cpu_program_create(mr_backend *be, const mr_program_desc *desc, mr_pro
     size_t n = (size_t)desc->n_nodes;
     if (p) {
         p->be = (const cpu_backend *)be;
-        cpu_choice_init(&p->choice, p->be->adapts ? p->be->n_threads : 1);
+        cpu_choice_init(&p->choice, &((cpu_backend *)be)->choices);
         p->nodes = mr_alloc_array(n, sizeof *p->nodes);
         p->groups = mr_alloc_array(n + 1, sizeof *p->groups);
         p->cuts = mr_alloc_array(n + 1, sizeof(cpu_cut *));

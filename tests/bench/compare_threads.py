@@ -55,9 +55,9 @@ def main():
     p.add_argument("--busy", type=int, default=0, help="processes that compute beside it (default 0)")
     p.add_argument("--threads", default="1,2")
     p.add_argument("--rounds", type=int, default=3)
-    p.add_argument("--repeat", type=int, default=3, help="of each test in a round")
-    p.add_argument("--prefill", default="256")
-    p.add_argument("--decode", default="128")
+    p.add_argument("--repeat", type=int, default=8, help="of each test in a round")
+    p.add_argument("--prefill", default="384")
+    p.add_argument("--decode", default="320")
     p.add_argument("--batch", default="1,8")
     a = p.parse_args()
     busy = [subprocess.Popen([sys.executable, "-S", "-c", SPIN]) for _ in range(a.busy)]
