@@ -1,18 +1,18 @@
 /* backends/cpu/cpu_choice.c - now and then a few runs try half or twice as many threads. A trial that looks worse ends
  * at once. A trial that looks better may just have been lucky beside other programs. It goes on until it has run for as
  * long as some time slices of the system; then its number is taken. Two things limit how often there is a trial. One is
- * what the trials of all programs have lost: 50 ms at the beginning, and half a percent of all time. The other is how
+ * what the trials of all programs have lost: 40 ms at the beginning, and half a percent of all time. The other is how
  * many trials in a row have changed nothing: a trial moves threads to other cores, which costs more than it shows. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/cpu_choice.h"
 
-static const double LOOK_NS = 2e6,     /* a trial runs for so long before it is judged */
-    TAKE_NS = 40e6,                    /* and for so long before its number is taken */
-    GAP_NS = 100e6, MOST_GAP_NS = 1e9, /* between two trials: twice as long after each that changed nothing */
-    OTHER = 2,                         /* times the time of a run, or a part: the machine is not what it was */
-    HALF_NS = 0.3e9,                   /* after so long a run counts half */
-    FUND_NS = 50e6, SHARE = 0.005,     /* trials may lose FUND_NS and a SHARE of all time */
-    BETTER = 0.95;                     /* of the time of a run before, or less: worth a change */
+static const double LOOK_NS = 2e6,      /* a trial runs for so long before it is judged */
+    TAKE_NS = 40e6,                     /* and for so long before its number is taken */
+    GAP_NS = 50e6, MOST_GAP_NS = 0.8e9, /* between two trials: twice as long after each that changed nothing */
+    OTHER = 2,                          /* times the time of a run, or a part: the machine is not what it was */
+    HALF_NS = 0.3e9,                    /* after so long a run counts half */
+    FUND_NS = 40e6, SHARE = 0.005,      /* trials may lose FUND_NS and a SHARE of all time */
+    BETTER = 0.95;                      /* of the time of a run before, or less: worth a change */
 
 static int32_t count_of(const cpu_choice *c, int32_t level) {
     return c->past->most >> (c->past->n_levels - 1 - level);
