@@ -86,11 +86,21 @@ static mr_status name_model(mr_serve *s, mr_err *err) {
     return s->model ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the name of the model");
 }
 
+/* The service's on_ready. */
+static void tell_of_readiness(void *ctx) {
+    const mr_serve *s = ctx;
+    mr_output_note("ready at %s", mr_http_server_url(s->http));
+    mr_service_manager_is_ready();
+}
+
 static mr_status create_parts(mr_serve *s, mr_err *err) {
     mr_status status = name_model(s, err);
     if (status == MR_OK)
         status = mr_metrics_create(&s->metrics, err);
-    const mr_service_config config = {.on_latency = mr_page_count_latency, .on_latency_ctx = s->metrics};
+    const mr_service_config config = {.on_ready = tell_of_readiness,
+                                      .on_ready_ctx = s,
+                                      .on_latency = mr_page_count_latency,
+                                      .on_latency_ctx = s->metrics};
     if (status == MR_OK)
         status = mr_service_create(&config, &s->service, err);
     if (status == MR_OK)
@@ -152,8 +162,6 @@ static mr_status run(mr_serve *s, mr_err *err) {
         return status;
     }
     s->is_ready = true;
-    mr_output_note("ready at %s", mr_http_server_url(s->http));
-    mr_service_manager_is_ready();
     status = mr_service_run(s->service, s->session.job, s->tok, err);
     if (status != MR_OK && status != MR_E_CANCELLED)
         tell_of_failure();

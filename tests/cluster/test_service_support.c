@@ -2,6 +2,7 @@
 #include "tests/cluster/test_service_support.h"
 #include "tests/support/test.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,10 @@ static void run(void *ctx) {
     rig->status = mr_service_run(rig->service, rig->job.job, rig->tok, &rig->err);
 }
 
+static void note_ready(void *ctx) {
+    atomic_store(&((service_rig *)ctx)->is_ready, true);
+}
+
 static void note_latency(void *ctx, bool is_first, int64_t ns) {
     service_rig *rig = ctx;
     rig->n_first += is_first;
@@ -64,14 +69,19 @@ void service_rig_start(service_rig *rig, const job_rig_config *config, const mr_
     mr_err err;
     *rig = (service_rig){.tok = tok};
     job_rig_must_start(&rig->job, config);
-    mr_service_config service = {.max_waiting = max_waiting, .on_latency = note_latency, .on_latency_ctx = rig};
+    mr_service_config service = {.max_waiting = max_waiting,
+                                 .on_ready = note_ready,
+                                 .on_ready_ctx = rig,
+                                 .on_latency = note_latency,
+                                 .on_latency_ctx = rig};
     if (mr_service_create(&service, &rig->service, &err) != MR_OK ||
         mr_thread_create("service", 0, run, rig, &rig->thread, &err) != MR_OK)
         fail_msg("%s", err.text);
+    while (!atomic_load(&rig->is_ready))
+        sched_yield();
     mr_service_facts facts;
-    do
-        mr_service_get_facts(rig->service, &facts);
-    while (facts.state == MR_SERVICE_LOADING);
+    mr_service_get_facts(rig->service, &facts);
+    assert_int_equal(facts.state, MR_SERVICE_READY);
 }
 
 void service_rig_end_run(service_rig *rig) {

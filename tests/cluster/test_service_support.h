@@ -6,6 +6,8 @@
 #ifndef MR_TESTS_CLUSTER_TEST_SERVICE_SUPPORT_H
 #define MR_TESTS_CLUSTER_TEST_SERVICE_SUPPORT_H
 
+#include <stdatomic.h>
+
 #include "coordinator/serving/service/service.h"
 #include "engine/base/thread.h"
 #include "tests/cluster/test_job_support.h"
@@ -20,6 +22,7 @@ typedef struct service_rig {
     const mr_tokenizer *tok;
     int32_t n_first, n_next; /* latencies that were noted, before the pieces with their tokens */
     int64_t latency_ns;      /* all of them */
+    atomic_bool is_ready;    /* on_ready was called */
     mr_thread *thread;       /* that runs the service */
     mr_status status;        /* of the run */
     mr_err err;

@@ -15,9 +15,7 @@ static const char FAILED_TEXT[] = "the model has stopped; the server's log says 
 static const int64_t FACTS_NS = MR_NS_PER_S / 4; /* the longest wait for a turn */
 
 struct mr_service {
-    int32_t max_waiting;
-    void (*on_latency)(void *ctx, bool is_first, int64_t ns);
-    void *on_latency_ctx;
+    mr_service_config config;
     mr_mutex lock;
     mr_cond answered;
     /* Under lock. */
@@ -47,9 +45,9 @@ mr_status mr_service_create(const mr_service_config *config, mr_service **out, m
     mr_service *s = mr_alloc(sizeof *s);
     if (!s)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a service");
-    s->max_waiting = config->max_waiting ? config->max_waiting : DEFAULT_MAX_WAITING;
-    s->on_latency = config->on_latency;
-    s->on_latency_ctx = config->on_latency_ctx;
+    s->config = *config;
+    if (s->config.max_waiting == 0)
+        s->config.max_waiting = DEFAULT_MAX_WAITING;
     s->last_new = &s->first_new;
     s->last_starting = &s->starting;
     mr_mutex_init(&s->lock);
@@ -69,8 +67,8 @@ void mr_service_destroy(mr_service *s) {
 }
 
 void service_note_latency(const mr_service *s, bool is_first, int64_t ns) {
-    if (s->on_latency)
-        s->on_latency(s->on_latency_ctx, is_first, ns);
+    if (s->config.on_latency)
+        s->config.on_latency(s->config.on_latency_ctx, is_first, ns);
 }
 
 void mr_service_set_loaded(mr_service *s, size_t done_bytes, size_t total_bytes) {
@@ -157,7 +155,7 @@ static mr_status check_state(const mr_service *s, const mr_generate_desc *desc, 
         return mr_err_set(err, MR_E_UNAVAILABLE, "the server is ending");
     if (!s->channel)
         return mr_err_set(err, MR_E_UNAVAILABLE, "the model is loading");
-    if (s->n_waiting >= s->max_waiting && !desc->goes_on)
+    if (s->n_waiting >= s->config.max_waiting && !desc->goes_on)
         return mr_err_set(err, MR_E_BUSY, "%d sequences are waiting already", s->n_waiting);
     return MR_OK;
 }
@@ -367,6 +365,8 @@ static mr_status begin_run(mr_service *s, mr_job *job, const mr_tokenizer *tok, 
     s->facts.state = s->drains ? MR_SERVICE_ENDING : MR_SERVICE_READY;
     s->channel = mr_job_channel(job);
     mr_mutex_unlock(&s->lock);
+    if (s->config.on_ready)
+        s->config.on_ready(s->config.on_ready_ctx);
     return MR_OK;
 }
 

@@ -128,6 +128,9 @@ void mr_request_release(mr_request *request);
 
 typedef struct mr_service_config {
     int32_t max_waiting; /* sequences (choices) that wait for a slot at most; 0: 1024 */
+    /* Main thread, in run: requests are taken from now on. It must not ask for facts. May be NULL. */
+    void (*on_ready)(void *ctx);
+    void *on_ready_ctx;
     /* Main thread: a token has come, so long after its request was submitted, or after the token before it. May be
      * NULL. */
     void (*on_latency)(void *ctx, bool is_first, int64_t ns);
