@@ -203,8 +203,8 @@ void mr_attention_chain_wait(mr_attention_chain *chain, int32_t partition);
 /* After merging it. */
 void mr_attention_chain_pass(mr_attention_chain *chain, int32_t partition);
 
-/* The table of one instruction set; entries that a level lacks are those of the next lower level, of AVX2 for
- * AVX512, of NEON for DOTPROD. */
+/* The table of one instruction set. An instruction set without a version of its own uses a lower one: AVX512 uses that
+ * of AVX2, DOTPROD that of NEON. */
 typedef struct mr_kernels {
     mr_matmul_fn *matmul[MR_PANEL_COUNT]; /* NULL for MR_PANEL_NONE */
 #define KERNEL(name, type, ...) type *name;

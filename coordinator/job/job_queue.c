@@ -11,8 +11,8 @@ enum { BLOCKS_AT_ONCE = 4096, PRIORITY_AHEAD = 64 };
 
 /* --- The queue --------------------------------------------------------------------------------------------------- */
 
-/* Whether a is to be served before b: by arrival, and a priority more passes over so many others. So it is one order
- * for all time, and everybody's turn comes. */
+/* Whether a is served before b. The order is the order of arrival, and each step of priority moves a sequence ahead of
+ * PRIORITY_AHEAD earlier arrivals. The order of two sequences never changes, so no sequence starves. */
 static bool goes_before(const mr_entry *a, const mr_entry *b) {
     int64_t place_a = a->sequence - (int64_t)a->desc.priority * PRIORITY_AHEAD;
     int64_t place_b = b->sequence - (int64_t)b->desc.priority * PRIORITY_AHEAD;

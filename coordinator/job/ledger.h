@@ -57,9 +57,10 @@ int64_t mr_ledger_n_looked_up(const mr_ledger *l);
 /* Waits for the hits' promised key; see prefix_cache.h. */
 void mr_ledger_wait(mr_ledger *l, const mr_ledger_hits *hits, mr_prefix_wait *w);
 mr_prefix_wait *mr_ledger_take_woken(mr_ledger *l);
-/* Makes the table of slot, which is empty, n blocks long (more than hits.n_whole) and begins it with the hits of the
- * look-up just before. A copy into the next block becomes due, and its source is held until it is taken. false, and
- * nothing is changed: fewer than spare blocks would stay free. */
+/* Fills the empty table of slot with n blocks, n > hits.n_whole. The first blocks are the hits of the look-up just
+ * before, the others are new. If the look-up found the beginning of a block, a copy into the first new block becomes
+ * due, and its source is held until the copy is taken. false: fewer than spare blocks would stay free, and nothing is
+ * changed. */
 MR_MUST_USE bool mr_ledger_begin(mr_ledger *l, int32_t slot, const mr_ledger_hits *hits, int32_t n, int32_t spare);
 /* Blocks that have to be free for that, besides spare ones. */
 static inline int32_t mr_ledger_n_needed(const mr_ledger_hits *hits, int32_t n) {
@@ -68,8 +69,8 @@ static inline int32_t mr_ledger_n_needed(const mr_ledger_hits *hits, int32_t n) 
 /* The copy that is due before slot's first row, once; false: none. */
 bool mr_ledger_take_copy(mr_ledger *l, int32_t slot, uint32_t *out_from, uint32_t *out_to);
 
-/* Says what will be in a block of slot, which is the idx-th and its own; others may wait for it. Where the content has
- * a block already, this one stays without a key. */
+/* Promises the content of block idx of slot. The block belongs to this slot alone. Other sequences may wait for the
+ * promised content. If another block has this content already, block idx gets no key. */
 void mr_ledger_promise(mr_ledger *l, int32_t slot, int32_t idx, mr_prefix_part part, const mr_prefix_key *key);
 /* The rows of it have been issued: later steps may read it. */
 void mr_ledger_publish(mr_ledger *l, int32_t slot, int32_t idx, mr_prefix_part part);

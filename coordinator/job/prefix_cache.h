@@ -17,7 +17,7 @@ typedef enum mr_prefix_part { MR_PREFIX_WHOLE, MR_PREFIX_BEGIN, MR_PREFIX_PARTS 
 
 enum { MR_NO_BLOCK = -1 };
 
-/* Of somebody who waits for a promised key, in whose memory it lies. {0}: for none. */
+/* A list node in the memory of a waiter. The waiter waits until a promised key is there. {0}: it waits for none. */
 typedef struct mr_prefix_wait mr_prefix_wait;
 struct mr_prefix_wait {
     mr_prefix_wait *next, **at;

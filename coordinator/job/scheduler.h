@@ -1,12 +1,13 @@
 /* coordinator/job/scheduler.h - puts rows of live sequences into the next step.
- * Decode rows first: the N decoding sequences ride in m micro-batches, which take turns; each has ceil(N / m) of them
- * at most, those that waited longest, and none that the last m - 1 steps had, so that no step waits for the ids of the
- * one before it. Where one of those m - 1 had fewer than the others, the next has the smaller share, until all have
- * theirs. Then rows of prompts, by the budget of coordinator/job/step_budget.h: those of the highest priority, the one
- * that waited longest half of the rows and the others equal shares. A few rows of a step are theirs, however many
- * sequences decode. A decode row may be issued before its id is known (lead), one token ahead at most and never past
- * the length limit. How many micro-batches and how many rows follows from the times of the stages, where they are
- * known, and changes with them.
+ * Decode rows come first. The N decoding sequences are split over m micro-batches, which take turns. A micro-batch has
+ * at most ceil(N / m) sequences. The scheduler takes the sequences that waited longest, and skips each sequence that
+ * was in one of the last m - 1 steps. So no step waits for the ids of the step before it. If one of the last m - 1
+ * steps had fewer than floor(N / m) sequences, the next step takes floor(N / m) only, until the shares are even.
+ * Rows of prompts follow, within the budget of coordinator/job/step_budget.h. They go to the prompts of the highest
+ * priority: the prompt that waited longest gets half of the rows, the others equal shares. A few rows of each step are
+ * kept for prompts, however many sequences decode.
+ * A decode row may be issued before its id is known (lead), one token ahead at most and never past the length limit.
+ * If the times of the stages are known, the number of micro-batches and the number of rows follow from these times.
  * Owns:    the step plan it fills, sized at create. Borrows: the ledger; the times.
  * Threads: bound to the coordinator thread. Filling allocates nothing. */
 // SPDX-License-Identifier: Apache-2.0
@@ -25,8 +26,9 @@ typedef struct mr_scheduler_config {
     int32_t n_stages;
     int32_t max_rows, max_out_rows, max_sequences;
     int32_t ring_slots; /* steps under way at most; 0: as mr_scheduler_ring_slots */
-    /* Wanted between two tokens of a sequence while prompts are read; 0: less than twice as long as with all prompts
-     * but one read already; INFINITY: steps have all the rows of prompts that there is room for. */
+    /* The wanted time between two tokens of a sequence while prompts are read. 0: less than twice the time that a
+     * token would take if all prompts but one were read already. INFINITY: no limit, a step takes as many rows of
+     * prompts as there is room for. */
     double token_s;
 } mr_scheduler_config;
 

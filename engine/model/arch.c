@@ -1,5 +1,5 @@
-/* engine/model/arch.c - the list of architectures that this version runs. A new architecture is one entry here, a
- * file arch_NAME.c and its declaration in model.h. */
+/* engine/model/arch.c - the list of architectures that this version runs. CONTRIBUTING.md, "Where to add
+ * things", lists the places that a new architecture needs. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

@@ -8,9 +8,10 @@
  *                (Keskar et al., "CTRL: a conditional transformer language model", 2019)
  *   presence, frequency  of each token that was generated, c times so far: l - (c * frequency + presence), as OpenAI's;
  *                over all that was generated, and nothing of the prompt
- *   DRY          a token that would make an end of the history longer that was there before: l - multiplier *
- *                base^(n - allowed_length), n being the length of the longest such end, from allowed_length on. Of the
- *                last dry_last_n tokens; no end reaches over a breaker (text-generation-webui's, by p-e-w, 2024)
+ *   DRY          a token that would continue a repetition. The end of the history may stand earlier in the history,
+ *                followed by this token. n is the length of the longest such end. If n >= allowed_length:
+ *                l - multiplier * base^(n - allowed_length). Only the last dry_last_n tokens count, and no end reaches
+ *                over a breaker (text-generation-webui's, by p-e-w, 2024)
  * then what narrows the tokens; one stays at least:
  *   top-n-sigma  logits of max - n * their standard deviation at least (Tang et al., "Top-nsigma: not all logits
  *                are you need", 2024)
@@ -55,7 +56,7 @@ enum {
     MR_SAMPLER_MAX_TOP = 20,         /* log-probabilities of one position besides the token's own */
 };
 
-/* All zero but top_p and repeat_penalty 1: greedy, and nothing else on. */
+/* For greedy sampling and nothing else, set top_p = 1, repeat_penalty = 1 and all other fields to 0. */
 typedef struct mr_sampling_params {
 #define MR_SAMPLING(type, name, ...) type name;
 #include "engine/sample/params.def" /* says what each may be */
