@@ -405,9 +405,9 @@ class Ends(unittest.TestCase):
                 server.said("ending")
                 until(lambda: not connects(server))
                 rest = read_all(s)
-            self.assertIn(b"data: [DONE]", rest)
             status, text = server.end(None)
             self.assertEqual(status, 0, text)
+            self.assertIn(b"data: [DONE]", rest, text)
             self.assertNotIn("error", text)
 
     def test_drain_is_bounded(self):
