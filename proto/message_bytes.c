@@ -7,9 +7,10 @@
 /* A number below 2^7 takes one byte, below 2^14 two, and so on; a uint32 five at most. A field of a number, and the
  * head of a list, a string or a message, has a tag in front of it. */
 enum {
-    HEAD = 6,       /* tag below 16 and a uint32: also an enum, a bool or a float */
-    ANY_HEAD = 12,  /* any tag here and any number: also a double or a negative int32 */
-    N_SAMPLING = 30 /* fields */
+    HEAD = 6,      /* tag below 16 and a uint32: also an enum, a bool or a float */
+    ANY_HEAD = 12, /* any tag here and any number: also a double or a negative int32 */
+    /* Fields at most: each takes four bytes or more. */
+    N_SAMPLING = sizeof(Millrace__Sampling) / sizeof(uint32_t),
 };
 
 #define BLOCKS_OF(tokens) (((tokens) + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS)

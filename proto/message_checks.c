@@ -18,6 +18,7 @@ enum {
     KV_TYPE_Q8_0 = 8,
     MAX_CORES = 1 << 20,
 };
+#define ABOVE_0 FLT_MIN
 static const double MAX_MIROSTAT_MU = 1e12;
 static const double MAX_SECONDS = 86400, MAX_BYTES_PER_SECOND = 1e15;
 static const int64_t MAX_CLOCK_NS = INT64_MAX / 4; /* 73 years of monotonic time: differences do not overflow */
@@ -26,22 +27,38 @@ static const int64_t MAX_CLOCK_NS = INT64_MAX / 4; /* 73 years of monotonic time
 typedef struct checks {
     mr_err *err;
     mr_status status;
-    const char *message; /* "plan" */
-    const char *item;    /* "stage" while the items of a repeated field are looked at */
+    const char *message;          /* "report" */
+    const ProtobufCMessage *body; /* unless NULL: what is in it */
+    const char *item;             /* "stage" while the items of a repeated field are looked at */
     size_t item_idx;
 } checks;
 
+/* "open sequence" for an OpenSequence. */
+static void write_name(const ProtobufCMessage *m, char *out, size_t bytes) {
+    size_t n = 0;
+    for (const char *from = m->descriptor->short_name; *from && n + 2 < bytes; from++) {
+        bool is_capital = *from >= 'A' && *from <= 'Z';
+        if (is_capital && n > 0)
+            out[n++] = ' ';
+        out[n++] = is_capital ? (char)(*from - 'A' + 'a') : *from;
+    }
+    out[n] = 0;
+}
+
 /* Fails with "<message>: <item> <idx>: <what>". */
 static void MR_PRINTF(2, 3) fail(checks *c, const char *fmt, ...) {
-    char what[MR_ERR_TEXT_BYTES];
+    char what[MR_ERR_TEXT_BYTES], message[64];
     va_list args;
     va_start(args, fmt);
     vsnprintf(what, sizeof what, fmt, args);
     va_end(args);
+    snprintf(message, sizeof message, "%s", c->message);
+    if (c->body)
+        write_name(c->body, message, sizeof message);
     if (c->item)
-        c->status = mr_err_set(c->err, MR_E_PROTOCOL, "%s: %s %zu: %s", c->message, c->item, c->item_idx, what);
+        c->status = mr_err_set(c->err, MR_E_PROTOCOL, "%s: %s %zu: %s", message, c->item, c->item_idx, what);
     else
-        c->status = mr_err_set(c->err, MR_E_PROTOCOL, "%s: %s", c->message, what);
+        c->status = mr_err_set(c->err, MR_E_PROTOCOL, "%s: %s", message, what);
 }
 
 static void in_range(checks *c, const char *field, uint64_t value, uint64_t low, uint64_t high) {
@@ -87,10 +104,11 @@ static void known_status(checks *c, uint32_t value) {
         fail(c, "status is %" PRIu32 ", which is none", value);
 }
 
-/* That somebody asked for an end is not for a peer to say. */
-static void not_cancelled(checks *c, uint32_t status) {
-    if (c->status == MR_OK && status == MR_E_CANCELLED)
-        fail(c, "status is %" PRIu32 ", which no rank has", status);
+/* Of a rank: that somebody asked for an end is not for a peer to say. */
+static void rank_status(checks *c, uint32_t value) {
+    known_status(c, value);
+    if (c->status == MR_OK && value == MR_E_CANCELLED)
+        fail(c, "status is %" PRIu32 ", which no rank has", value);
 }
 
 static void known_kv_type(checks *c, uint32_t value) {
@@ -99,7 +117,6 @@ static void known_kv_type(checks *c, uint32_t value) {
 }
 
 static void check_plan(checks *c, const Millrace__Plan *plan) {
-    known_fields(c, &plan->base);
     in_range(c, "the number of stages", plan->n_stages, 1, MR_MAX_STAGES);
     in_range(c, "n_kv_blocks", plan->n_kv_blocks, 1, MR_MAX_KV_BLOCKS);
     known_kv_type(c, plan->kv_type);
@@ -127,7 +144,6 @@ static void check_plan(checks *c, const Millrace__Plan *plan) {
 }
 
 static void check_measure(checks *c, const Millrace__Measure *m) {
-    known_fields(c, &m->base);
     known_kv_type(c, m->kv_type);
     in_range(c, "max_rows", m->max_rows, 1, MR_MAX_STEP_ROWS);
     in_range(c, "n_together", m->n_together, 1, MR_MAX_STAGES);
@@ -151,31 +167,24 @@ static void check_bad_words(checks *c, const Millrace__Sampling *s, const mr_msg
     }
 }
 
+/* A number that does not apply is not read, so it may be anything. */
+static void check_numbers(checks *c, const Millrace__Sampling *p) {
+#define MR_SAMPLING(type, name, option, value, low, high, applies, hint)                                               \
+    if (applies)                                                                                                       \
+        _Generic((type)0, int32_t : int_in_range, float : float_in_range)(c, #name, p->name, low, high);
+#include "engine/sample/params.def"
+#undef MR_SAMPLING
+    int_in_range(c, "repeat_last_n", p->repeat_last_n, -1, MR_MAX_CONTEXT);
+    int_in_range(c, "dry_last_n", p->dry_last_n, -1, MR_MAX_CONTEXT);
+    double_in_range(c, "mirostat_mu", p->mirostat_mu, -MAX_MIROSTAT_MU, MAX_MIROSTAT_MU);
+}
+
 static void check_sampling(checks *c, const Millrace__Sampling *s, const mr_msg_limits *limits) {
     known_fields(c, &s->base);
-    float_in_range(c, "temperature", s->temperature, 0.0f, 1000.0f);
-    int_in_range(c, "top_k", s->top_k, -1, INT32_MAX);
-    float_in_range(c, "top_p", s->top_p, 0.0f, 1.0f);
-    float_in_range(c, "min_p", s->min_p, 0.0f, 1.0f);
-    float_in_range(c, "repeat_penalty", s->repeat_penalty, 0.0f, 1000.0f);
-    int_in_range(c, "repeat_last_n", s->repeat_last_n, -1, MR_MAX_CONTEXT);
+    check_numbers(c, s);
     below(c, "choice", s->choice, MR_MAX_SEQUENCES);
-    float_in_range(c, "presence_penalty", s->presence_penalty, -1000.0f, 1000.0f);
-    float_in_range(c, "frequency_penalty", s->frequency_penalty, -1000.0f, 1000.0f);
-    float_in_range(c, "typical_p", s->typical_p, 0.0f, 1.0f);
-    float_in_range(c, "top_n_sigma", s->top_n_sigma, 0.0f, 1000.0f);
-    float_in_range(c, "xtc_probability", s->xtc_probability, 0.0f, 1.0f);
-    float_in_range(c, "xtc_threshold", s->xtc_threshold, 0.0f, 1.0f);
-    float_in_range(c, "dry_multiplier", s->dry_multiplier, 0.0f, 1000.0f);
-    float_in_range(c, "dry_base", s->dry_base, 0.0f, 1000.0f);
-    int_in_range(c, "dry_allowed_length", s->dry_allowed_length, 0, INT32_MAX);
-    int_in_range(c, "dry_last_n", s->dry_last_n, -1, MR_MAX_CONTEXT);
     in_range(c, "the number of breakers", s->n_dry_breakers, 0, MR_MAX_DRY_BREAKERS);
     all_below(c, "breaker", s->dry_breakers, s->n_dry_breakers, limits->n_vocab);
-    in_range(c, "mirostat", s->mirostat, 0, 2);
-    float_in_range(c, "mirostat_tau", s->mirostat_tau, 0.0f, 1000.0f);
-    float_in_range(c, "mirostat_eta", s->mirostat_eta, 0.0f, 1000.0f);
-    double_in_range(c, "mirostat_mu", s->mirostat_mu, -MAX_MIROSTAT_MU, MAX_MIROSTAT_MU);
     check_biases(c, s, limits);
     in_range(c, "min_tokens", s->min_tokens, 0, MR_MAX_CONTEXT);
     in_range(c, "the number of late ids", s->n_late_ids, 0, MR_MAX_LATE_IDS);
@@ -185,7 +194,6 @@ static void check_sampling(checks *c, const Millrace__Sampling *s, const mr_msg_
 }
 
 static void check_open(checks *c, const Millrace__OpenSequence *open, const mr_msg_limits *limits) {
-    known_fields(c, &open->base);
     below(c, "slot", open->slot, limits->max_sequences);
     in_range(c, "the number of ids", open->n_ids, 0, limits->max_context);
     all_below(c, "id", open->ids, open->n_ids, limits->n_vocab);
@@ -217,7 +225,6 @@ static void check_run(checks *c, const Millrace__Run *run, const mr_msg_limits *
 
 static void check_step(checks *c, const Millrace__StepPlan *step, const mr_msg_limits *limits) {
     uint64_t n_rows = 0;
-    known_fields(c, &step->base);
     in_range(c, "the number of runs", step->n_runs, 1, limits->max_rows);
     c->item = "run";
     for (size_t i = 0; i < step->n_runs && c->status == MR_OK; i++) {
@@ -234,60 +241,53 @@ static void check_step(checks *c, const Millrace__StepPlan *step, const mr_msg_l
 }
 
 static void check_share(checks *c, const Millrace__ShareFile *share) {
-    known_fields(c, &share->base);
     in_range(c, "the number of peers", share->n_peers, 1, MR_MAX_STAGES);
     all_below(c, "peer", share->peers, share->n_peers, MR_MAX_STAGES);
     in_range(c, "file_bytes", share->file_bytes, 1, (uint64_t)MR_MAX_FILE_BLOCKS * MR_FILE_BLOCK_BYTES);
     in_range(c, "header_bytes", share->header_bytes, 1, share->file_bytes);
 }
 
+/* What all messages of a oneof begin with, in whose union the pointers are alike. body NULL: there is none. */
+static void begin_body(checks *c, const ProtobufCMessage *outer, const void *body) {
+    known_fields(c, outer);
+    if (c->status != MR_OK || !body)
+        return;
+    c->body = body;
+    if (c->body->descriptor != &millrace__hello__descriptor)
+        known_fields(c, c->body);
+}
+
 mr_status mr_msg_check_control(const Millrace__Control *m, const mr_msg_limits *limits, mr_err *err) {
     checks c = {.err = err, .message = "control message"};
-    known_fields(&c, &m->base);
+    begin_body(&c, &m->base, m->plan);
     if (c.status != MR_OK)
         return c.status;
     switch ((int)m->body_case) {
     case MILLRACE__CONTROL__BODY_PLAN:
-        c.message = "plan";
         check_plan(&c, m->plan);
         break;
     case MILLRACE__CONTROL__BODY_OPEN:
-        c.message = "open sequence";
         check_open(&c, m->open, limits);
         break;
     case MILLRACE__CONTROL__BODY_CLOSE:
-        c.message = "close sequence";
-        known_fields(&c, &m->close->base);
         below(&c, "slot", m->close->slot, limits->max_sequences);
         break;
     case MILLRACE__CONTROL__BODY_STEP:
-        c.message = "step plan";
         check_step(&c, m->step, limits);
         break;
     case MILLRACE__CONTROL__BODY_SHUTDOWN:
-        c.message = "shutdown";
-        known_fields(&c, &m->shutdown->base);
-        break;
     case MILLRACE__CONTROL__BODY_PING:
-        c.message = "ping";
-        known_fields(&c, &m->ping->base);
         break;
     case MILLRACE__CONTROL__BODY_START:
-        c.message = "start";
-        known_fields(&c, &m->start->base);
         in_range(&c, "epoch", m->start->epoch, 1, UINT32_MAX);
         break;
     case MILLRACE__CONTROL__BODY_SHARE:
-        c.message = "share file";
         check_share(&c, m->share);
         break;
     case MILLRACE__CONTROL__BODY_MEASURE:
-        c.message = "measure";
         check_measure(&c, m->measure);
         break;
     case MILLRACE__CONTROL__BODY_PROBE:
-        c.message = "probe";
-        known_fields(&c, &m->probe->base);
         below(&c, "peer", m->probe->peer, MR_MAX_STAGES);
         break;
     default:
@@ -321,7 +321,6 @@ mr_status mr_msg_check_tokens(const Millrace__Tokens *m, const mr_msg_limits *li
 }
 
 static void check_spans(checks *c, const Millrace__Spans *s, const mr_msg_limits *limits) {
-    known_fields(c, &s->base);
     below(c, "stage", s->stage, limits->n_stages);
     in_range(c, "the number of steps", s->n_step, s->n_phase, s->n_phase);
     in_range(c, "the number of rows", s->n_rows, s->n_phase, s->n_phase);
@@ -334,7 +333,6 @@ static void check_spans(checks *c, const Millrace__Spans *s, const mr_msg_limits
 
 /* Sums are bounded so that their reader may add and divide them. */
 static void check_step_sums(checks *c, const Millrace__StepSums *s, const mr_msg_limits *limits) {
-    known_fields(c, &s->base);
     below(c, "stage", s->stage, limits->n_stages);
     in_range(c, "the number of classes", s->n_steps, 0, MR_ROW_CLASSES);
     in_range(c, "the number of rows", s->n_rows, s->n_steps, s->n_steps);
@@ -361,9 +359,7 @@ static void check_times(checks *c, const Millrace__Times *t) {
 }
 
 static void check_facts(checks *c, const Millrace__Facts *f) {
-    known_fields(c, &f->base);
-    known_status(c, f->status);
-    not_cancelled(c, f->status);
+    rank_status(c, f->status);
     in_range(c, "the number of kinds of layers", f->n_layers, 0, MR_MAX_LAYER_KINDS);
     double_in_range(c, "position_s", f->position_s, 0, MAX_SECONDS);
     double_in_range(c, "sample_s", f->sample_s, 0, MAX_SECONDS);
@@ -381,16 +377,13 @@ static void check_facts(checks *c, const Millrace__Facts *f) {
 }
 
 static void check_link(checks *c, const Millrace__LinkFacts *l) {
-    known_fields(c, &l->base);
     below(c, "peer", l->peer, MR_MAX_STAGES);
-    known_status(c, l->status);
-    not_cancelled(c, l->status);
+    rank_status(c, l->status);
     double_in_range(c, "latency_s", l->latency_s, 0, MAX_SECONDS);
     double_in_range(c, "second_bytes", l->second_bytes, l->status == MR_OK ? 1 : 0, MAX_BYTES_PER_SECOND);
 }
 
 static void check_seconds(checks *c, const Millrace__Seconds *m, const mr_msg_limits *limits) {
-    known_fields(c, &m->base);
     below(c, "stage", m->stage, limits->n_stages);
     in_range(c, "the number of phases", m->n_ns, MR_PHASE_COUNT, MR_PHASE_COUNT);
     for (size_t i = 0; i < m->n_ns && c->status == MR_OK; i++)
@@ -402,8 +395,7 @@ static void check_seconds(checks *c, const Millrace__Seconds *m, const mr_msg_li
 static void check_hello(checks *c, const Millrace__Hello *m) {
     for (size_t i = 0; i < m->base.n_unknown_fields; i++)
         in_range(c, "the number of an unknown field", m->base.unknown_fields[i].tag, 1, UINT32_MAX);
-    known_status(c, m->status);
-    not_cancelled(c, m->status);
+    rank_status(c, m->status);
     in_range(c, "cores", m->cores, 0, MAX_CORES);
     in_range(c, "threads", m->threads, 0, MAX_CORES);
     in_range(c, "header_bytes", m->header_bytes, 0, m->file_bytes);
@@ -411,56 +403,41 @@ static void check_hello(checks *c, const Millrace__Hello *m) {
 
 mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *limits, mr_err *err) {
     checks c = {.err = err, .message = "report"};
-    known_fields(&c, &m->base);
+    begin_body(&c, &m->base, m->ready);
     if (c.status != MR_OK)
         return c.status;
     switch ((int)m->body_case) {
     case MILLRACE__REPORT__BODY_READY:
-        c.message = "ready";
-        known_fields(&c, &m->ready->base);
         below(&c, "stage", m->ready->stage, limits->n_stages);
         break;
     case MILLRACE__REPORT__BODY_FAILURE:
-        c.message = "failure";
-        known_fields(&c, &m->failure->base);
         below(&c, "stage", m->failure->stage, limits->n_stages);
-        known_status(&c, m->failure->status);
-        not_cancelled(&c, m->failure->status);
+        rank_status(&c, m->failure->status);
         in_range(&c, "status", m->failure->status, MR_E_INVALID, UINT32_MAX);
         break;
     case MILLRACE__REPORT__BODY_PROGRESS:
-        c.message = "load progress";
-        known_fields(&c, &m->progress->base);
         below(&c, "stage", m->progress->stage, limits->n_stages);
         in_range(&c, "done_bytes", m->progress->done_bytes, 0, m->progress->total_bytes);
         break;
     case MILLRACE__REPORT__BODY_PONG:
-        c.message = "pong";
-        known_fields(&c, &m->pong->base);
         int_in_range(&c, "clock_ns", m->pong->clock_ns, 0, MAX_CLOCK_NS);
         break;
     case MILLRACE__REPORT__BODY_FACTS:
-        c.message = "facts";
         check_facts(&c, m->facts);
         break;
     case MILLRACE__REPORT__BODY_LINK:
-        c.message = "link facts";
         check_link(&c, m->link);
         break;
     case MILLRACE__REPORT__BODY_SPANS:
-        c.message = "spans";
         check_spans(&c, m->spans, limits);
         break;
     case MILLRACE__REPORT__BODY_SECONDS:
-        c.message = "seconds";
         check_seconds(&c, m->seconds, limits);
         break;
     case MILLRACE__REPORT__BODY_STEP_SUMS:
-        c.message = "step sums";
         check_step_sums(&c, m->step_sums, limits);
         break;
     case MILLRACE__REPORT__BODY_HELLO:
-        c.message = "hello";
         check_hello(&c, m->hello);
         break;
     default:

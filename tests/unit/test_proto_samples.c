@@ -47,7 +47,7 @@ static void open_init(samples *s) {
     s->open.sampling = &s->sampling;
     s->sampling = (Millrace__Sampling)MILLRACE__SAMPLING__INIT;
     s->sampling.temperature = 0.8f;
-    s->sampling.top_k = -1;
+    s->sampling.top_k = INT32_MAX;
     s->sampling.top_p = 1.0f;
     s->sampling.repeat_penalty = 1.1f;
     s->sampling.repeat_last_n = -1;
