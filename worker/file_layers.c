@@ -11,7 +11,7 @@ mr_status mr_file_layers_open(mr_file_client *c, const mr_file_wait *wait, mr_gg
     return status == MR_OK ? mr_gguf_open(mr_file_client_path(c), out, err) : status;
 }
 
-bool mr_file_layers_need(const mr_model_info *info, mr_layer_range range, const mr_gguf_tensor *t) {
+static bool is_needed(const mr_model_info *info, mr_layer_range range, const mr_gguf_tensor *t) {
     bool is_head = range.first == 0, is_tail = range.last == info->n_layers;
     int32_t layer;
     switch (mr_model_tensor_part(t->name, &layer)) {
@@ -29,7 +29,7 @@ bool mr_file_layers_need(const mr_model_info *info, mr_layer_range range, const 
 size_t mr_file_layers_bytes(const mr_gguf *g, const mr_model_info *info, mr_layer_range range) {
     size_t bytes = 0;
     for (int32_t i = 0; i < mr_gguf_n_tensors(g); i++)
-        if (mr_file_layers_need(info, range, mr_gguf_tensor_at(g, i)))
+        if (is_needed(info, range, mr_gguf_tensor_at(g, i)))
             bytes += mr_gguf_tensor_at(g, i)->bytes;
     return bytes;
 }
@@ -39,14 +39,14 @@ static bool is_wanted(const mr_model_info *info, const mr_layer_range *range, co
     const mr_layer_range no_layers = {-1, -1}; /* leaves what all stages need: factors of frequencies, which divide */
     int32_t layer;
     if (range)
-        return mr_file_layers_need(info, *range, t);
+        return is_needed(info, *range, t);
     if (info->n_experts > 0 && mr_model_tensor_part(t->name, &layer) == MR_MODEL_LAYER)
         return t->n_dims == 1 || strstr(t->name, ".ffn_gate_inp."); /* norms, biases, the router */
-    return mr_file_layers_need(info, no_layers, t);
+    return is_needed(info, no_layers, t);
 }
 
-static mr_status fetch(mr_file_client *c, const mr_gguf *g, const mr_model_info *info, const mr_layer_range *range,
-                       const mr_file_wait *wait, mr_err *err) {
+mr_status mr_file_layers_fetch(mr_file_client *c, const mr_gguf *g, const mr_model_info *info,
+                               const mr_layer_range *range, const mr_file_wait *wait, mr_err *err) {
     int32_t n = 0;
     mr_file_range *ranges = mr_alloc_array((size_t)mr_gguf_n_tensors(g), sizeof *ranges);
     if (!ranges)
@@ -59,14 +59,4 @@ static mr_status fetch(mr_file_client *c, const mr_gguf *g, const mr_model_info 
     mr_status status = mr_file_client_fetch(c, ranges, n, wait, err);
     mr_free(ranges);
     return status;
-}
-
-mr_status mr_file_layers_fetch(mr_file_client *c, const mr_gguf *g, const mr_model_info *info, mr_layer_range range,
-                               const mr_file_wait *wait, mr_err *err) {
-    return fetch(c, g, info, &range, wait, err);
-}
-
-mr_status mr_file_layers_fetch_to_measure(mr_file_client *c, const mr_gguf *g, const mr_model_info *info,
-                                          const mr_file_wait *wait, mr_err *err) {
-    return fetch(c, g, info, NULL, wait, err);
 }

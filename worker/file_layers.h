@@ -11,18 +11,12 @@
 
 /* Fetches the header and opens the file. Its tensors may be holes: nothing but zeros. */
 MR_MUST_USE mr_status mr_file_layers_open(mr_file_client *c, const mr_file_wait *wait, mr_gguf **out, mr_err *err);
-/* Fetches all that a stage of these layers reads. */
+/* Fetches all that a stage of these layers reads. range NULL: fetches what must not be zeros where layers are measured,
+ * which is little, but with experts what chooses them in all layers, so that rows are spread over them as in a run. */
 MR_MUST_USE mr_status mr_file_layers_fetch(mr_file_client *c, const mr_gguf *g, const mr_model_info *info,
-                                           mr_layer_range range, const mr_file_wait *wait, mr_err *err);
+                                           const mr_layer_range *range, const mr_file_wait *wait, mr_err *err);
 
-/* Fetches what must not be zeros where layers are measured: little, but with experts what chooses them in all layers,
- * so that rows are spread over them as in a run. */
-MR_MUST_USE mr_status mr_file_layers_fetch_to_measure(mr_file_client *c, const mr_gguf *g, const mr_model_info *info,
-                                                      const mr_file_wait *wait, mr_err *err);
-
-/* Whether a stage of these layers reads the tensor. */
-bool mr_file_layers_need(const mr_model_info *info, mr_layer_range range, const mr_gguf_tensor *t);
-/* The bytes of these tensors. */
+/* The bytes of the tensors that a stage of these layers reads. */
 size_t mr_file_layers_bytes(const mr_gguf *g, const mr_model_info *info, mr_layer_range range);
 
 #endif

@@ -5,10 +5,13 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
+#include "proto/facts_message.h"
 #include "proto/link.h"
 #include "proto/messages.h"
+#include "worker/file_layers.h"
 #include "worker/hello.h"
-#include "worker/lobby_facts.h"
+#include "worker/kept_facts.h"
+#include "worker/probe.h"
 #include "worker/worker.h"
 
 typedef struct lobby {
@@ -23,6 +26,8 @@ typedef struct lobby {
     mr_status status;    /* of that look while a stage ran, and its text */
     mr_err err;
 } lobby;
+
+/* --- Links ------------------------------------------------------------------------------------------------------- */
 
 static mr_status open_links(lobby *l, mr_err *err) {
     const mr_lobby_config *c = l->config;
@@ -75,6 +80,13 @@ static bool told_to_end(void *ctx) {
     return l->status != MR_OK || (l->message && l->message->body_case == MILLRACE__CONTROL__BODY_SHUTDOWN);
 }
 
+/* After told_to_end: what was wrong, if anything was. */
+static mr_status how_told(const lobby *l, mr_err *err) {
+    return l->status == MR_OK ? MR_OK : mr_err_set(err, l->status, "%s", l->err.text);
+}
+
+/* --- The model file ---------------------------------------------------------------------------------------------- */
+
 static mr_status create_file_server(lobby *l, const Millrace__ShareFile *share, const char *folder,
                                     const mr_err *problem, mr_err *err) {
     const mr_file_server_config config = {.channel = l->config->channel,
@@ -125,6 +137,11 @@ static mr_status share_file(lobby *l, mr_err *err) {
     return mr_inbox_release(l->control, err);
 }
 
+/* Why the file neither is here nor comes; NULL: nothing is known against it. */
+static const mr_err *file_problem(const lobby *l) {
+    return l->file_problem.status != MR_OK ? &l->file_problem : NULL;
+}
+
 static void run_stage(lobby *l, uint32_t epoch) {
     mr_err err;
     mr_worker_config config = {.model_path = l->config->model_path,
@@ -135,7 +152,7 @@ static void run_stage(lobby *l, uint32_t epoch) {
                                .devices = l->config->devices,
                                .file_client = l->file_client,
                                .file_server = l->file_server,
-                               .problem = l->file_problem.status != MR_OK ? &l->file_problem : NULL,
+                               .problem = file_problem(l),
                                .told_to_end = told_to_end,
                                .told_to_end_ctx = l};
     if (mr_worker_run(&config, &err) != MR_OK)
@@ -152,6 +169,8 @@ static mr_status answer_ping(lobby *l, mr_err *err) {
     return status == MR_OK ? send_report(l, &report, err) : status;
 }
 
+/* --- Measuring, which takes some seconds ------------------------------------------------------------------------- */
+
 /* Ranks that have no file cannot begin to measure before they have its header. */
 static bool told_to_end_and_serve(void *ctx) {
     lobby *l = ctx;
@@ -159,35 +178,128 @@ static bool told_to_end_and_serve(void *ctx) {
     return told_to_end(l);
 }
 
-/* Measures layers or a link, which takes some seconds, and says what came of it. */
+static void progress(void *ctx) {
+    const lobby *l = ctx;
+    mr_channel_progress(l->config->channel);
+}
+
+/* What was kept where that is enough and still holds; else, where it is wanted, a new measurement. */
+static mr_status get_times(const mr_lobby_config *c, const mr_measure_config *m, const Millrace__Measure *wish,
+                           mr_measured *out, bool *out_known, mr_err *err) {
+    uint64_t key = mr_kept_facts_key(m, c->n_threads, (int32_t)wish->n_together);
+    double sample_s = 0;
+    mr_status status = MR_OK;
+    *out_known = false;
+    if (!wish->anew && mr_kept_facts_read(c->cache_dir, key, out)) {
+        status = mr_measure_sample(m, &sample_s, err);
+        *out_known = status == MR_OK && mr_kept_facts_hold(out, sample_s);
+        if (status == MR_OK && !*out_known)
+            mr_log_write(MR_LOG_INFO, "worker",
+                         "a layer takes %.3f ms, not %.3f ms as when this machine was measured: measuring anew",
+                         sample_s * 1e3, out->sample_s * 1e3);
+    }
+    if (!wish->anew || status != MR_OK)
+        return status;
+    status = mr_measure_stage_times(m, out, err);
+    *out_known = status == MR_OK;
+    if (status == MR_OK)
+        mr_kept_facts_write(c->cache_dir, key, out);
+    return status;
+}
+
+/* Without the file the header and small tensors are enough: matrices that are zeros take the same time as others. */
+static mr_status open_model(lobby *l, mr_gguf **out_gguf, mr_model_info *out_info, mr_err *err) {
+    const mr_lobby_config *c = l->config;
+    const mr_file_wait wait = {told_to_end_and_serve, NULL, l};
+    if (file_problem(l))
+        return mr_err_set(err, l->file_problem.status, "%s", l->file_problem.text);
+    if (!c->backend || !c->model_path)
+        return mr_err_set(err, MR_E_NOT_FOUND, "there is nothing to measure with");
+    mr_status status = l->file_client ? mr_file_layers_open(l->file_client, &wait, out_gguf, err)
+                                      : mr_gguf_open(c->model_path, out_gguf, err);
+    if (status == MR_OK)
+        status = mr_model_info_read(*out_gguf, out_info, err);
+    if (status == MR_OK && l->file_client)
+        status = mr_file_layers_fetch(l->file_client, *out_gguf, out_info, NULL, &wait, err);
+    return status;
+}
+
+/* The backends are those of a run, so without a model or a backend there is nothing to measure. */
+static mr_status measure(lobby *l, const Millrace__Measure *wish, mr_facts_message *out, mr_err *err) {
+    const mr_lobby_config *c = l->config;
+    mr_gguf *gguf = NULL;
+    mr_model_info info;
+    mr_measured measured;
+    bool is_known = false;
+    mr_status status = open_model(l, &gguf, &info, err);
+    if (status == MR_OK) {
+        const mr_measure_config m = {.gguf = gguf,
+                                     .info = &info,
+                                     .backend = c->backend,
+                                     .devices = wish->fast_numerics ? c->devices : NULL,
+                                     .kv_type = (mr_type)wish->kv_type,
+                                     .max_rows = (int32_t)wish->max_rows,
+                                     .map_weights = wish->map_weights,
+                                     .n_together = (int32_t)wish->n_together,
+                                     .progress = progress,
+                                     .told_to_end = told_to_end_and_serve,
+                                     .ctx = l};
+        status = get_times(c, &m, wish, &measured, &is_known, err);
+    }
+    mr_gguf_close(gguf);
+    mr_facts_message_fill(out, is_known ? &measured : NULL);
+    return status;
+}
+
+/* What fails becomes the status and text of the answer. Cancelled: it was told to end, and there is nothing to answer.
+ */
 static mr_status answer_measure(lobby *l, mr_err *err) {
     const Millrace__Measure wish = *l->message->measure;
-    mr_lobby_facts answer;
+    mr_facts_message answer;
+    mr_err problem;
     Millrace__Report report = MILLRACE__REPORT__INIT;
     mr_status status = mr_inbox_release(l->control, err);
     if (status != MR_OK)
         return status;
-    const mr_lobby_file file = {l->file_client, l->file_problem.status != MR_OK ? &l->file_problem : NULL};
-    if (mr_lobby_measure(l->config, &file, &wish, told_to_end_and_serve, l, &answer) != MR_OK)
-        return l->status == MR_OK ? MR_OK : mr_err_set(err, l->status, "%s", l->err.text);
+    status = measure(l, &wish, &answer, &problem);
+    if (status == MR_E_CANCELLED)
+        return how_told(l, err);
+    answer.message.status = (uint32_t)status;
+    if (status != MR_OK)
+        answer.message.text = problem.text;
     report.body_case = MILLRACE__REPORT__BODY_FACTS;
-    report.facts = &answer.facts.message;
+    report.facts = &answer.message;
     return send_report(l, &report, err);
 }
 
+/* As answer_measure. */
 static mr_status answer_probe(lobby *l, mr_err *err) {
-    const Millrace__Probe wish = *l->message->probe;
-    mr_lobby_facts answer;
+    const mr_probe_config probe = {.channel = l->config->channel,
+                                   .peer = (int32_t)l->message->probe->peer,
+                                   .answers_first = l->message->probe->answers_first,
+                                   .told_to_end = told_to_end,
+                                   .ctx = l};
+    Millrace__LinkFacts answer = MILLRACE__LINK_FACTS__INIT;
+    mr_err problem;
     Millrace__Report report = MILLRACE__REPORT__INIT;
     mr_status status = mr_inbox_release(l->control, err);
     if (status != MR_OK)
         return status;
-    if (mr_lobby_probe(l->config, &wish, told_to_end, l, &answer) != MR_OK)
-        return l->status == MR_OK ? MR_OK : mr_err_set(err, l->status, "%s", l->err.text);
+    status = probe.peer >= l->config->coordinator || probe.peer == l->config->channel->self
+                 ? mr_err_set(&problem, MR_E_PROTOCOL, "there is no link to rank %d", (int)probe.peer)
+                 : mr_probe_link(&probe, &answer.latency_s, &answer.second_bytes, &problem);
+    if (status == MR_E_CANCELLED)
+        return how_told(l, err);
+    answer.peer = (uint32_t)probe.peer;
+    answer.status = (uint32_t)status;
+    if (status != MR_OK)
+        answer.text = problem.text;
     report.body_case = MILLRACE__REPORT__BODY_LINK;
-    report.link = &answer.link;
+    report.link = &answer;
     return send_report(l, &report, err);
 }
+
+/* --- Waiting ----------------------------------------------------------------------------------------------------- */
 
 /* Does what is done in the lobby; false: the message is none of these. */
 static bool answer(lobby *l, mr_status *out_status, mr_err *err) {
@@ -237,8 +349,9 @@ static mr_status wait_to_be_told(lobby *l, bool *out_abandoned, mr_err *err) {
         if (status != MR_OK)
             return status;
         run_stage(l, epoch);
-        if (l->status != MR_OK)
-            return mr_err_set(err, l->status, "%s", l->err.text);
+        status = how_told(l, err);
+        if (status != MR_OK)
+            return status;
     }
 }
 

@@ -290,7 +290,7 @@ static mr_status fetch_layers(worker *w, mr_layer_range range, mr_err *err) {
     const mr_file_wait wait = {told_to_end_fetch, note_fetched, w};
     int64_t start_ns = mr_clock_now_ns();
     w->layer_bytes = mr_file_layers_bytes(w->gguf, &w->info, range);
-    mr_status status = mr_file_layers_fetch(w->config->file_client, w->gguf, &w->info, range, &wait, err);
+    mr_status status = mr_file_layers_fetch(w->config->file_client, w->gguf, &w->info, &range, &wait, err);
     mr_log_write(MR_LOG_DEBUG, "worker", "%llu bytes of the model file have come, the layers' in %.3f s",
                  (unsigned long long)mr_file_client_moved_bytes(w->config->file_client),
                  (double)(mr_clock_now_ns() - start_ns) / (double)MR_NS_PER_S);
