@@ -342,13 +342,8 @@ static mr_status lifeline_open(mr_lifeline *l, mr_err *err) {
     return lifeline_address_write(l->token, family, port, l->address, err);
 }
 
-mr_status lifeline_listen(int32_t n_ranks, const lifeline_config *config, mr_lifeline **out, mr_err *err) {
-    mr_lifeline *l = NULL;
-    if (n_ranks < 1 || n_ranks > MR_MAX_STAGES)
-        return mr_err_set(err, MR_E_INVALID, "a lifeline for %" PRId32 " ranks (1 to %d)", n_ranks, MR_MAX_STAGES);
-    mr_status status = lifeline_create(n_ranks, n_ranks + MAX_STRANGERS, config, &l, err);
-    if (status == MR_OK)
-        status = lifeline_open(l, err);
+/* Unless status says that l is not whole. */
+static mr_status lifeline_start(mr_status status, mr_lifeline *l, mr_lifeline **out, mr_err *err) {
     if (status == MR_OK)
         status = mr_thread_create("mr-lifeline", 0, lifeline_run, l, &l->thread, err);
     if (status == MR_OK)
@@ -356,6 +351,16 @@ mr_status lifeline_listen(int32_t n_ranks, const lifeline_config *config, mr_lif
     else
         lifeline_destroy(l);
     return status;
+}
+
+mr_status lifeline_listen(int32_t n_ranks, const lifeline_config *config, mr_lifeline **out, mr_err *err) {
+    mr_lifeline *l = NULL;
+    if (n_ranks < 1 || n_ranks > MR_MAX_STAGES)
+        return mr_err_set(err, MR_E_INVALID, "a lifeline for %" PRId32 " ranks (1 to %d)", n_ranks, MR_MAX_STAGES);
+    mr_status status = lifeline_create(n_ranks, n_ranks + MAX_STRANGERS, config, &l, err);
+    if (status == MR_OK)
+        status = lifeline_open(l, err);
+    return lifeline_start(status, l, out, err);
 }
 
 mr_status lifeline_connect(const char *address, int32_t self_rank, int64_t deadline_ns, const lifeline_config *config,
@@ -370,13 +375,7 @@ mr_status lifeline_connect(const char *address, int32_t self_rank, int64_t deadl
         status = lifeline_create(1, 1, config, &l, err);
     if (status == MR_OK)
         status = lifeline_race(&places, self_rank, deadline_ns, &l->conns[0].fd, err);
-    if (status == MR_OK)
-        status = mr_thread_create("mr-lifeline", 0, lifeline_run, l, &l->thread, err);
-    if (status == MR_OK)
-        *out = l;
-    else
-        lifeline_destroy(l);
-    return status;
+    return lifeline_start(status, l, out, err);
 }
 
 static lifeline_config normal_config(mr_lifeline_lost *lost, void *ctx) {

@@ -43,9 +43,8 @@ static uint8_t *ring_payload(const ring *r, int32_t slot) {
     return ring_frame(r, slot) + MR_FRAME_BYTES;
 }
 
-/* One block: the object (its first object_bytes, zeroed), the requests, the slots. NULL without memory. */
-static void *ring_create(size_t object_bytes, const ring *wish, ring *out_ring) {
-    ring r = *wish;
+/* One block: the object (its first object_bytes, the ring and zeros), the requests, the slots. NULL without memory. */
+static void *ring_alloc(size_t object_bytes, ring r) {
     size_t n = (size_t)r.n_slots, all_slots, bytes, head = mr_round_up(object_bytes, sizeof(mr_channel_request));
     if (!mr_add_size(r.payload_bytes, 2 * ALIGNMENT - 1, &r.slot_bytes))
         return NULL;
@@ -59,7 +58,7 @@ static void *ring_create(size_t object_bytes, const ring *wish, ring *out_ring) 
     r.requests = (mr_channel_request *)(block + head);
     uintptr_t at = (uintptr_t)(r.requests + n);
     r.slots = (uint8_t *)(r.requests + n) + (-at & (ALIGNMENT - 1));
-    *out_ring = r;
+    *(ring *)block = r;
     return block;
 }
 
@@ -74,17 +73,17 @@ static ring ring_wish(mr_channel *ch, int32_t peer, mr_link_kind kind, uint32_t 
                   .payload_bytes = payload_bytes};
 }
 
-static mr_status ring_check(const ring *r, mr_err *err) {
-    if (r->peer < 0 || r->peer >= r->ch->n_peers || r->n_slots < 1)
+/* An inbox or an outbox, whose first member is the ring. */
+static mr_status ring_create(size_t object_bytes, const ring *wish, void **out, mr_err *err) {
+    if (wish->peer < 0 || wish->peer >= wish->ch->n_peers || wish->n_slots < 1)
         return mr_err_set(err, MR_E_INVALID, "link of %" PRId32 " slots with endpoint %" PRId32 " of %" PRId32,
-                          r->n_slots, r->peer, r->ch->n_peers);
-    return MR_OK;
-}
-
-static mr_status ring_no_memory(const ring *r, mr_err *err) {
+                          wish->n_slots, wish->peer, wish->ch->n_peers);
+    *out = ring_alloc(object_bytes, *wish);
+    if (*out)
+        return MR_OK;
     return mr_err_set(err, MR_E_NO_MEMORY,
-                      "no memory for a link with endpoint %" PRId32 ": %" PRId32 " slots of %zu bytes", r->peer,
-                      r->n_slots, r->payload_bytes);
+                      "no memory for a link with endpoint %" PRId32 ": %" PRId32 " slots of %zu bytes", wish->peer,
+                      wish->n_slots, wish->payload_bytes);
 }
 
 /* Says that the peer is gone, now and whenever it is asked again. */
@@ -112,22 +111,15 @@ static mr_status inbox_post(mr_inbox *in, int32_t slot, mr_err *err) {
 mr_status mr_inbox_create(mr_channel *ch, int32_t peer, mr_link_kind kind, uint32_t epoch, int32_t n_slots,
                           size_t payload_bytes, mr_inbox **out, mr_err *err) {
     const ring wish = ring_wish(ch, peer, kind, epoch, n_slots, payload_bytes);
-    ring made;
-    mr_status status = ring_check(&wish, err);
-    if (status != MR_OK)
-        return status;
-    mr_inbox *in = ring_create(sizeof *in, &wish, &made);
-    if (!in)
-        return ring_no_memory(&wish, err);
-    in->ring = made;
+    void *block = NULL;
+    mr_status status = ring_create(sizeof(mr_inbox), &wish, &block, err);
     for (int32_t i = 0; i < n_slots && status == MR_OK; i++)
-        status = inbox_post(in, i, err);
-    if (status != MR_OK) {
-        mr_inbox_destroy(in);
-        return status;
-    }
-    *out = in;
-    return MR_OK;
+        status = inbox_post(block, i, err);
+    if (status == MR_OK)
+        *out = block;
+    else
+        mr_inbox_destroy(block);
+    return status;
 }
 
 void mr_inbox_destroy(mr_inbox *in) {
@@ -204,16 +196,12 @@ mr_status mr_inbox_release(mr_inbox *in, mr_err *err) {
 mr_status mr_outbox_create(mr_channel *ch, int32_t peer, mr_link_kind kind, uint32_t epoch, int32_t n_slots,
                            size_t payload_bytes, mr_outbox **out, mr_err *err) {
     const ring wish = ring_wish(ch, peer, kind, epoch, n_slots, payload_bytes);
-    ring made;
-    mr_status status = ring_check(&wish, err);
+    void *block = NULL;
+    mr_status status = ring_create(sizeof(mr_outbox), &wish, &block, err);
     if (status != MR_OK)
         return status;
-    mr_outbox *made_out = ring_create(sizeof *made_out, &wish, &made);
-    if (!made_out)
-        return ring_no_memory(&wish, err);
-    made_out->ring = made;
-    made_out->reserved = -1;
-    *out = made_out;
+    *out = block;
+    (*out)->reserved = -1;
     return MR_OK;
 }
 
