@@ -13,6 +13,30 @@ mr_status mr_msg_pack(const ProtobufCMessage *message, uint8_t *dst, size_t capa
     return MR_OK;
 }
 
+/* The case of outer's oneof that has messages like body. */
+static int case_of(const ProtobufCMessageDescriptor *outer, const ProtobufCMessage *body) {
+    unsigned i = 0;
+    while (i < outer->n_fields && outer->fields[i].descriptor != body->descriptor)
+        i++;
+    MR_ASSERT(i < outer->n_fields);
+    return (int)outer->fields[i].id;
+}
+
+/* The pointers of a union to messages are alike. */
+Millrace__Control mr_msg_control_of(ProtobufCMessage *body) {
+    Millrace__Control m = MILLRACE__CONTROL__INIT;
+    m.body_case = (Millrace__Control__BodyCase)case_of(&millrace__control__descriptor, body);
+    m.plan = (Millrace__Plan *)body;
+    return m;
+}
+
+Millrace__Report mr_msg_report_of(ProtobufCMessage *body) {
+    Millrace__Report m = MILLRACE__REPORT__INIT;
+    m.body_case = (Millrace__Report__BodyCase)case_of(&millrace__report__descriptor, body);
+    m.ready = (Millrace__Ready *)body;
+    return m;
+}
+
 /* What n items of a repeated message field take in the arena: the item, the pointer to it, and the unpacker's notes,
  * which come in slabs that double (40 bytes for a field are 8 more than it uses). */
 static size_t items_bytes(size_t n, size_t item_bytes) {

@@ -33,6 +33,10 @@ typedef struct mr_msg_limits {
 MR_MUST_USE mr_status mr_msg_pack(const ProtobufCMessage *message, uint8_t *dst, size_t capacity, size_t *out_bytes,
                                   mr_err *err);
 
+/* The message that carries body, which is one of those that it may carry, and stays the caller's. */
+Millrace__Control mr_msg_control_of(ProtobufCMessage *body);
+Millrace__Report mr_msg_report_of(ProtobufCMessage *body);
+
 /* The largest control message within limits, packed; a Plan fits always. MR_MAX_CONTROL_BYTES at most, unless context
  * and vocabulary are both near their largest. */
 size_t mr_msg_control_bytes(const mr_msg_limits *limits);

@@ -142,13 +142,11 @@ void mr_kept_facts_write(const char *cache_wish, uint64_t key, const mr_measured
     char path[PATH_BYTES];
     uint8_t data[FILE_BYTES];
     mr_facts_message facts;
-    Millrace__Report report = MILLRACE__REPORT__INIT;
     mr_frame frame = {0};
     size_t bytes = 0;
     mr_err err;
     mr_facts_message_fill(&facts, measured);
-    report.body_case = MILLRACE__REPORT__BODY_FACTS;
-    report.facts = &facts.message;
+    const Millrace__Report report = mr_msg_report_of(&facts.message.base);
     if (!make_path(cache_wish, key, path))
         return;
     if (mr_msg_pack(&report.base, data + MR_FRAME_BYTES, sizeof data - MR_FRAME_BYTES, &bytes, &err) != MR_OK) {

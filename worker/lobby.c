@@ -43,9 +43,10 @@ static mr_status open_links(lobby *l, mr_err *err) {
     return status;
 }
 
-static mr_status send_report(lobby *l, const Millrace__Report *report, mr_err *err) {
+static mr_status send_report(lobby *l, ProtobufCMessage *body, mr_err *err) {
+    const Millrace__Report report = mr_msg_report_of(body);
     bool sent = false;
-    mr_status status = mr_outbox_send_message(l->report, &report->base, &sent, err);
+    mr_status status = mr_outbox_send_message(l->report, &report.base, &sent, err);
     if (status == MR_OK && !sent)
         return mr_err_set(err, MR_E_TIMEOUT, "the coordinator does not take reports");
     return status;
@@ -53,11 +54,8 @@ static mr_status send_report(lobby *l, const Millrace__Report *report, mr_err *e
 
 static mr_status say_hello(lobby *l, mr_err *err) {
     mr_hello hello;
-    Millrace__Report report = MILLRACE__REPORT__INIT;
     mr_hello_fill(&hello, l->config->model_path, l->config->n_threads, l->config->problem);
-    report.body_case = MILLRACE__REPORT__BODY_HELLO;
-    report.hello = &hello.message;
-    return send_report(l, &report, err);
+    return send_report(l, &hello.message.base, err);
 }
 
 /* The next message, which stays until it is released; NULL while there is none. */
@@ -161,12 +159,9 @@ static void run_stage(lobby *l, uint32_t epoch) {
 
 static mr_status answer_ping(lobby *l, mr_err *err) {
     Millrace__Pong pong = MILLRACE__PONG__INIT;
-    Millrace__Report report = MILLRACE__REPORT__INIT;
     pong.clock_ns = mr_clock_now_ns();
-    report.body_case = MILLRACE__REPORT__BODY_PONG;
-    report.pong = &pong;
     mr_status status = mr_inbox_release(l->control, err);
-    return status == MR_OK ? send_report(l, &report, err) : status;
+    return status == MR_OK ? send_report(l, &pong.base, err) : status;
 }
 
 /* --- Measuring, which takes some seconds ------------------------------------------------------------------------- */
@@ -257,7 +252,6 @@ static mr_status answer_measure(lobby *l, mr_err *err) {
     const Millrace__Measure wish = *l->message->measure;
     mr_facts_message answer;
     mr_err problem;
-    Millrace__Report report = MILLRACE__REPORT__INIT;
     mr_status status = mr_inbox_release(l->control, err);
     if (status != MR_OK)
         return status;
@@ -267,9 +261,7 @@ static mr_status answer_measure(lobby *l, mr_err *err) {
     answer.message.status = (uint32_t)status;
     if (status != MR_OK)
         answer.message.text = problem.text;
-    report.body_case = MILLRACE__REPORT__BODY_FACTS;
-    report.facts = &answer.message;
-    return send_report(l, &report, err);
+    return send_report(l, &answer.message.base, err);
 }
 
 /* As answer_measure. */
@@ -281,7 +273,6 @@ static mr_status answer_probe(lobby *l, mr_err *err) {
                                    .ctx = l};
     Millrace__LinkFacts answer = MILLRACE__LINK_FACTS__INIT;
     mr_err problem;
-    Millrace__Report report = MILLRACE__REPORT__INIT;
     mr_status status = mr_inbox_release(l->control, err);
     if (status != MR_OK)
         return status;
@@ -294,9 +285,7 @@ static mr_status answer_probe(lobby *l, mr_err *err) {
     answer.status = (uint32_t)status;
     if (status != MR_OK)
         answer.text = problem.text;
-    report.body_case = MILLRACE__REPORT__BODY_LINK;
-    report.link = &answer;
-    return send_report(l, &report, err);
+    return send_report(l, &answer.base, err);
 }
 
 /* --- Waiting ----------------------------------------------------------------------------------------------------- */

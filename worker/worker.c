@@ -72,15 +72,16 @@ static bool told_to_end(const worker *w) {
 
 /* Sends a report. While all buffers are under way it waits until the deadline; then the report is lost. MR_E_CANCELLED:
  * without a deadline, and this stage was told to end. */
-static mr_status send_report(worker *w, const Millrace__Report *report, int64_t deadline_ns, mr_err *err) {
+static mr_status send_report(worker *w, ProtobufCMessage *body, int64_t deadline_ns, mr_err *err) {
+    const Millrace__Report report = mr_msg_report_of(body);
     bool sent = false;
-    mr_status status = mr_outbox_send_message(w->report, &report->base, &sent, err);
+    mr_status status = mr_outbox_send_message(w->report, &report.base, &sent, err);
     while (status == MR_OK && !sent && mr_clock_now_ns() < deadline_ns) {
         if (deadline_ns == MR_NEVER && told_to_end(w))
             return mr_err_set(err, MR_E_CANCELLED, "%s", "");
         status = mr_channel_wait(w->config->channel, deadline_ns, err);
         if (status == MR_OK)
-            status = mr_outbox_send_message(w->report, &report->base, &sent, err);
+            status = mr_outbox_send_message(w->report, &report.base, &sent, err);
     }
     return status;
 }
@@ -93,13 +94,10 @@ static void report_progress(worker *w, size_t done_bytes, size_t total_bytes) {
         return;
     w->progress_ns = now;
     Millrace__LoadProgress progress = MILLRACE__LOAD_PROGRESS__INIT;
-    Millrace__Report report = MILLRACE__REPORT__INIT;
     progress.stage = (uint32_t)w->stage_idx;
     progress.done_bytes = done_bytes;
     progress.total_bytes = total_bytes;
-    report.body_case = MILLRACE__REPORT__BODY_PROGRESS;
-    report.progress = &progress;
-    if (send_report(w, &report, 0, &ignored) != MR_OK)
+    if (send_report(w, &progress.base, 0, &ignored) != MR_OK)
         mr_log_write(MR_LOG_DEBUG, "worker", "progress was not reported: %s", ignored.text);
 }
 
@@ -122,15 +120,12 @@ static void note_loaded(void *ctx, size_t done_bytes, size_t total_bytes) {
 static mr_status report_ready(worker *w, mr_err *err) {
     mr_stage_sizes sizes = mr_stage_get_sizes(w->stage);
     Millrace__Ready ready = MILLRACE__READY__INIT;
-    Millrace__Report report = MILLRACE__REPORT__INIT;
     ready.stage = (uint32_t)w->stage_idx;
     ready.weight_bytes = sizes.weight_bytes;
     ready.kv_bytes = sizes.kv_bytes;
     ready.work_bytes = sizes.work_bytes;
     ready.fetched_bytes = w->config->file_client ? mr_file_client_moved_bytes(w->config->file_client) : 0;
-    report.body_case = MILLRACE__REPORT__BODY_READY;
-    report.ready = &ready;
-    return send_report(w, &report, MR_NEVER, err);
+    return send_report(w, &ready.base, MR_NEVER, err);
 }
 
 /* Reports spans when many have come together, or all of them at the end; those that find no buffer wait. */
@@ -143,7 +138,6 @@ static mr_status report_spans(worker *w, bool all, mr_err *err) {
     uint8_t *payload = NULL;
     while (status == MR_OK && w->clock.n_spans >= (all ? 1 : SPANS_AT_ONCE)) {
         Millrace__Spans message = MILLRACE__SPANS__INIT;
-        Millrace__Report report = MILLRACE__REPORT__INIT;
         status = mr_outbox_reserve(w->report, &payload, err);
         if (status != MR_OK || (!payload && !all))
             return status;
@@ -162,9 +156,7 @@ static mr_status report_spans(worker *w, bool all, mr_err *err) {
         message.step = step;
         message.start_ns = start_ns;
         message.end_ns = end_ns;
-        report.body_case = MILLRACE__REPORT__BODY_SPANS;
-        report.spans = &message;
-        status = send_report(w, &report, deadline, err);
+        status = send_report(w, &message.base, deadline, err);
     }
     return status;
 }
@@ -174,7 +166,6 @@ static mr_status report_spans(worker *w, bool all, mr_err *err) {
 static mr_status report_seconds(worker *w, bool ended, int64_t deadline_ns, mr_err *err) {
     uint64_t ns[MR_PHASE_COUNT];
     Millrace__Seconds seconds = MILLRACE__SECONDS__INIT;
-    Millrace__Report report = MILLRACE__REPORT__INIT;
     for (int i = 0; i < MR_PHASE_COUNT; i++)
         ns[i] = (uint64_t)w->clock.ns[i];
     seconds.stage = (uint32_t)w->stage_idx;
@@ -186,23 +177,19 @@ static mr_status report_seconds(worker *w, bool ended, int64_t deadline_ns, mr_e
     seconds.rows = w->clock.n_rows;
     seconds.in_bytes = w->in_bytes;
     seconds.out_bytes = w->out_bytes;
-    report.body_case = MILLRACE__REPORT__BODY_SECONDS;
-    report.seconds = &seconds;
-    return send_report(w, &report, deadline_ns, err);
+    return send_report(w, &seconds.base, deadline_ns, err);
 }
 
 /* Says now and then how long steps take, and where the time goes. Sums that find no buffer wait and are added to. */
 static mr_status report_step_sums(worker *w, int64_t now_ns, mr_err *err) {
     Millrace__StepSums sums = MILLRACE__STEP_SUMS__INIT;
-    Millrace__Report report = MILLRACE__REPORT__INIT;
+    const Millrace__Report report = mr_msg_report_of(&sums.base);
     bool sent = true;
     mr_status status = MR_OK;
     if (now_ns < mr_step_sums_due_ns(&w->sums))
         return MR_OK;
     sums.stage = (uint32_t)w->stage_idx;
     mr_step_sums_fill(&w->sums, &sums);
-    report.body_case = MILLRACE__REPORT__BODY_STEP_SUMS;
-    report.step_sums = &sums;
     if (w->sums.has_news)
         status = mr_outbox_send_message(w->report, &report.base, &sent, err);
     w->sums.reported_ns = now_ns; /* so that an idle stage tries again later, not at once */
@@ -247,14 +234,11 @@ static void linger(worker *w, int64_t deadline_ns) {
 static void report_failure(worker *w, const mr_err *cause) {
     mr_err ignored;
     Millrace__Failure failure = MILLRACE__FAILURE__INIT;
-    Millrace__Report report = MILLRACE__REPORT__INIT;
     failure.stage = w->stage_idx < 0 ? 0 : (uint32_t)w->stage_idx; /* not known before the plan */
     failure.status = (uint32_t)cause->status;
     failure.text = (char *)(uintptr_t)cause->text;
-    report.body_case = MILLRACE__REPORT__BODY_FAILURE;
-    report.failure = &failure;
     int64_t deadline = mr_clock_now_ns() + 2 * MR_NS_PER_S;
-    if (w->report && send_report(w, &report, deadline, &ignored) == MR_OK)
+    if (w->report && send_report(w, &failure.base, deadline, &ignored) == MR_OK)
         linger(w, deadline);
 }
 

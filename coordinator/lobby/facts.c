@@ -81,16 +81,13 @@ static uint32_t ranks_that_share(const facts_round *f, int32_t rank) {
 
 static mr_status ask(facts_round *f, int32_t rank, bool anew, mr_err *err) {
     Millrace__Measure measure = MILLRACE__MEASURE__INIT;
-    Millrace__Control message = MILLRACE__CONTROL__INIT;
     measure.kv_type = (uint32_t)f->wish->kv_type;
     measure.max_rows = (uint32_t)f->wish->max_rows;
     measure.map_weights = f->wish->map_weights;
     measure.fast_numerics = f->wish->fast_numerics;
     measure.n_together = ranks_that_share(f, rank);
     measure.anew = anew;
-    message.body_case = MILLRACE__CONTROL__BODY_MEASURE;
-    message.measure = &measure;
-    return roll_call_send(f->roll, rank, &message, err);
+    return roll_call_send(f->roll, rank, &measure.base, err);
 }
 
 /* Takes what a rank has measured, if it knows anything. */

@@ -45,13 +45,10 @@ static mr_status start_pair(links *l, pair *p, mr_err *err) {
     mr_status status = MR_OK;
     for (int k = 0; k < 2 && status == MR_OK; k++) {
         Millrace__Probe probe = MILLRACE__PROBE__INIT;
-        Millrace__Control message = MILLRACE__CONTROL__INIT;
         probe.peer = (uint32_t)p->rank[1 - k];
         probe.answers_first = k == 1;
-        message.body_case = MILLRACE__CONTROL__BODY_PROBE;
-        message.probe = &probe;
         l->busy[p->rank[k]] = true;
-        status = roll_call_send(l->round->roll, p->rank[k], &message, err);
+        status = roll_call_send(l->round->roll, p->rank[k], &probe.base, err);
     }
     p->state = PAIR_RUNS;
     return status;

@@ -218,15 +218,16 @@ mr_status mr_roll_call_check(const mr_roll_call *r, mr_err *err) {
 
 /* --- Orders ------------------------------------------------------------------------------------------------------ */
 
-mr_status roll_call_send(mr_roll_call *r, int32_t rank, const Millrace__Control *message, mr_err *err) {
+mr_status roll_call_send(mr_roll_call *r, int32_t rank, ProtobufCMessage *body, mr_err *err) {
+    const Millrace__Control message = mr_msg_control_of(body);
     char name[MR_CHANNEL_NAME_BYTES];
     bool sent = false;
     int64_t deadline = mr_clock_now_ns() + PATIENCE_NS;
-    mr_status status = mr_outbox_send_message(r->control[rank], &message->base, &sent, err);
+    mr_status status = mr_outbox_send_message(r->control[rank], &message.base, &sent, err);
     while (status == MR_OK && !sent && mr_clock_now_ns() < deadline) {
         status = mr_channel_wait(r->channel, deadline, err);
         if (status == MR_OK)
-            status = mr_outbox_send_message(r->control[rank], &message->base, &sent, err);
+            status = mr_outbox_send_message(r->control[rank], &message.base, &sent, err);
     }
     if (status == MR_OK && !sent)
         return mr_err_set(err, MR_E_TIMEOUT, "%s does not take its messages",
@@ -237,13 +238,10 @@ mr_status roll_call_send(mr_roll_call *r, int32_t rank, const Millrace__Control 
 /* Half of the way there and back lies before the answer. */
 mr_status roll_call_ping(mr_roll_call *r, int32_t rank, int64_t *out_offset_ns, int64_t *out_trip_ns, mr_err *err) {
     char name[MR_CHANNEL_NAME_BYTES];
-    Millrace__Ping body = MILLRACE__PING__INIT;
-    Millrace__Control message = MILLRACE__CONTROL__INIT;
+    Millrace__Ping ping = MILLRACE__PING__INIT;
     Millrace__Report *report = NULL;
-    message.body_case = MILLRACE__CONTROL__BODY_PING;
-    message.ping = &body;
     int64_t start = mr_clock_now_ns(), deadline = start + PATIENCE_NS;
-    mr_status status = roll_call_send(r, rank, &message, err);
+    mr_status status = roll_call_send(r, rank, &ping.base, err);
     while (status == MR_OK && !report) {
         status = roll_call_take(r, rank, MILLRACE__REPORT__BODY_PONG, &report, err);
         if (status == MR_OK && !report && mr_clock_now_ns() >= deadline)
@@ -277,14 +275,11 @@ static bool may_ask(int32_t k, int32_t source, int32_t n_sources) {
 mr_status mr_roll_call_share_file(mr_roll_call *r, int32_t *out_n, mr_err *err) {
     size_t n_ranks = (size_t)r->n_ranks;
     Millrace__ShareFile share = MILLRACE__SHARE_FILE__INIT;
-    Millrace__Control message = MILLRACE__CONTROL__INIT;
     uint32_t *lists = mr_alloc_array(3 * n_ranks, sizeof *lists), *with = lists, *without = lists + n_ranks;
     if (!lists)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a list of %zu ranks", n_ranks);
     int32_t n_with = ranks_with_file(r, true, with), n_without = ranks_with_file(r, false, without);
     mr_status status = MR_OK;
-    message.body_case = MILLRACE__CONTROL__BODY_SHARE;
-    message.share = &share;
     share.peers = lists + 2 * n_ranks;
     share.file_bytes = r->infos[0].file_bytes;
     share.header_bytes = r->infos[0].header_bytes;
@@ -296,14 +291,14 @@ mr_status mr_roll_call_share_file(mr_roll_call *r, int32_t *out_n, mr_err *err) 
         for (int32_t k = 0; k < n_without; k++)
             if (may_ask(k, s, n_with))
                 share.peers[share.n_peers++] = without[k];
-        status = share.n_peers > 0 ? roll_call_send(r, (int32_t)with[s], &message, err) : MR_OK;
+        status = share.n_peers > 0 ? roll_call_send(r, (int32_t)with[s], &share.base, err) : MR_OK;
     }
     share.gives = false;
     for (int32_t k = 0; k < n_without && status == MR_OK; k++) {
         share.n_peers = 0;
         for (int32_t s = 0; s < n_with && s < SOURCES; s++)
             share.peers[share.n_peers++] = with[(k + s) % n_with];
-        status = roll_call_send(r, (int32_t)without[k], &message, err);
+        status = roll_call_send(r, (int32_t)without[k], &share.base, err);
     }
     mr_free(lists);
     *out_n = n_without;
@@ -325,20 +320,15 @@ mr_status mr_roll_call_compare_clocks(mr_roll_call *r, int32_t rank, int64_t *ou
 
 mr_status mr_roll_call_start(mr_roll_call *r, int32_t rank, uint32_t epoch, mr_err *err) {
     Millrace__Start start = MILLRACE__START__INIT;
-    Millrace__Control message = MILLRACE__CONTROL__INIT;
     start.epoch = epoch;
-    message.body_case = MILLRACE__CONTROL__BODY_START;
-    message.start = &start;
-    return roll_call_send(r, rank, &message, err);
+    return roll_call_send(r, rank, &start.base, err);
 }
 
 void mr_roll_call_dismiss(mr_roll_call *r, bool abandon, int64_t deadline_ns) {
     Millrace__Shutdown shutdown = MILLRACE__SHUTDOWN__INIT;
-    Millrace__Control message = MILLRACE__CONTROL__INIT;
+    const Millrace__Control message = mr_msg_control_of(&shutdown.base);
     mr_err ignored;
-    message.body_case = MILLRACE__CONTROL__BODY_SHUTDOWN;
     shutdown.abandon = abandon;
-    message.shutdown = &shutdown;
     bool sent;
     for (int32_t i = 0; i < r->n_ranks; i++)
         if (mr_outbox_send_message(r->control[i], &message.base, &sent, &ignored) != MR_OK || !sent)

@@ -20,7 +20,7 @@ struct mr_roll_call {
  * arena. */
 MR_MUST_USE mr_status roll_call_take(mr_roll_call *r, int32_t rank, Millrace__Report__BodyCase due,
                                      Millrace__Report **out, mr_err *err);
-MR_MUST_USE mr_status roll_call_send(mr_roll_call *r, int32_t rank, const Millrace__Control *message, mr_err *err);
+MR_MUST_USE mr_status roll_call_send(mr_roll_call *r, int32_t rank, ProtobufCMessage *body, mr_err *err);
 /* Asks a rank for its clock once. */
 MR_MUST_USE mr_status roll_call_ping(mr_roll_call *r, int32_t rank, int64_t *out_offset_ns, int64_t *out_trip_ns,
                                      mr_err *err);
