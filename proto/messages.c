@@ -144,6 +144,12 @@ static void clean_text(char *text) {
     text[n < MR_MAX_ERROR_TEXT ? n : MR_MAX_ERROR_TEXT - 1] = 0;
 }
 
+static void clean_texts(ProtobufCMessage *m) {
+    for (unsigned i = 0; i < m->descriptor->n_fields; i++)
+        if (m->descriptor->fields[i].type == PROTOBUF_C_TYPE_STRING)
+            clean_text(*(char **)((char *)m + m->descriptor->fields[i].offset));
+}
+
 mr_status mr_msg_unpack_report(const uint8_t *data, size_t bytes, const mr_msg_limits *limits, mr_arena *arena,
                                Millrace__Report **out, mr_err *err) {
     const packed from = {data, bytes, MR_MAX_REPORT_BYTES, &millrace__report__descriptor};
@@ -153,17 +159,7 @@ mr_status mr_msg_unpack_report(const uint8_t *data, size_t bytes, const mr_msg_l
     mr_status status = mr_msg_check_report(m, limits, err);
     if (status != MR_OK)
         return status;
-    if (m->body_case == MILLRACE__REPORT__BODY_FAILURE)
-        clean_text(m->failure->text);
-    if (m->body_case == MILLRACE__REPORT__BODY_FACTS)
-        clean_text(m->facts->text);
-    if (m->body_case == MILLRACE__REPORT__BODY_LINK)
-        clean_text(m->link->text);
-    if (m->body_case == MILLRACE__REPORT__BODY_HELLO) {
-        char *const texts[] = {m->hello->version, m->hello->host, m->hello->isa, m->hello->text, m->hello->model_path};
-        for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
-            clean_text(texts[i]);
-    }
+    clean_texts((ProtobufCMessage *)m->ready);
     *out = m;
     return MR_OK;
 }

@@ -23,7 +23,8 @@ uint64_t trial_free_bytes(const mr_measure_config *c) {
     return bytes == 0 ? UINT64_MAX : c->n_together > 1 ? bytes / (uint64_t)c->n_together : bytes;
 }
 
-int32_t trial_depth(const mr_measure_config *c, mr_layer_range range) {
+/* Positions before each row of a deep step: enough that their keys and values show beside the weights of a layer. */
+static int32_t depth_of(const mr_measure_config *c, mr_layer_range range) {
     size_t wanted = mr_model_layer_read_bytes(c->gguf, c->info, range.first) / 2;
     size_t depth = wanted / (MEASURE_DEEP_ROWS * (position_bytes(c) + 1));
     depth = depth < LEAST_DEPTH ? LEAST_DEPTH : depth > MOST_DEPTH ? MOST_DEPTH : depth;
@@ -72,7 +73,7 @@ static mr_status make_sampler(trial *t, mr_err *err) {
 
 mr_status trial_init(trial *t, const mr_measure_config *c, mr_layer_range range, int32_t max_rows, uint64_t free_bytes,
                      mr_err *err) {
-    *t = (trial){.config = c, .n_layers = range.last - range.first, .depth = trial_depth(c, range)};
+    *t = (trial){.config = c, .n_layers = range.last - range.first, .depth = depth_of(c, range)};
     int32_t n_sequences = max_rows < MEASURE_DEEP_ROWS ? MEASURE_DEEP_ROWS : max_rows;
     int32_t n_deep = MEASURE_DEEP_ROWS * deep_blocks(t), n_flat = (n_sequences + MR_KV_BLOCK - 1) / MR_KV_BLOCK;
     bool is_tail = range.last == c->info->n_layers;

@@ -24,8 +24,6 @@ typedef struct trial {
 
 /* Of the memory that is free, this rank's part; UINT64_MAX where that is not known. */
 uint64_t trial_free_bytes(const mr_measure_config *c);
-/* Positions before each row of a deep step: enough that their keys and values show beside the weights of a layer. */
-int32_t trial_depth(const mr_measure_config *c, mr_layer_range range);
 /* free_bytes: what it may take. */
 MR_MUST_USE mr_status trial_init(trial *t, const mr_measure_config *c, mr_layer_range range, int32_t max_rows,
                                  uint64_t free_bytes, mr_err *err);

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 
-#include "coordinator/cli/bench/load_report.h"
+#include "coordinator/cli/bench/load.h"
 #include "coordinator/cli/cmd.h"
 #include "coordinator/console/interrupt.h"
 #include "coordinator/console/output.h"

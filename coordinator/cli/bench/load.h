@@ -65,4 +65,10 @@ typedef struct mr_load_summary {
 } mr_load_summary;
 MR_MUST_USE mr_status mr_load_summarise(const mr_load *l, mr_load_summary *out, mr_err *err);
 
+/* load_report.c: what became of a load, as tables or JSON. job: stopped, for the seconds of its stages. */
+MR_MUST_USE mr_status load_report_print_tables(const mr_load *load, const mr_load_summary *summary, const mr_job *job,
+                                               int32_t n_stages, mr_err *err);
+MR_MUST_USE mr_status load_report_print_json(const mr_load *load, const mr_load_summary *summary, const mr_job *job,
+                                             int32_t n_stages, mr_err *err);
+
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "coordinator/cli/bench/load_report.h"
+#include "coordinator/cli/bench/load.h"
 
 #include <inttypes.h>
 
