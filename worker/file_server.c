@@ -43,8 +43,7 @@ struct mr_file_server {
     mr_err problem;
     peer *peers;
     int32_t n_peers, n_open, n_served, n_waiting; /* served: have an outbox; waiting: for one, at the last look */
-    void *memory;
-    mr_arena *arena; /* of one request, in memory */
+    mr_arena *arena;                              /* of one request */
 };
 
 static void wake(void *ctx) {
@@ -72,8 +71,7 @@ mr_status mr_file_server_create(const mr_file_server_config *config, mr_file_ser
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a file server");
     *s = (mr_file_server){.channel = config->channel, .file_bytes = config->file_bytes};
     s->peers = mr_alloc_array((size_t)config->n_peers, sizeof *s->peers);
-    s->memory = mr_alloc(ARENA_BYTES);
-    s->arena = s->memory ? mr_arena_create_fixed(s->memory, ARENA_BYTES) : NULL;
+    s->arena = mr_arena_create_whole(ARENA_BYTES);
     const mr_file_hashes_config hashes = {.path = config->path,
                                           .file_bytes = config->file_bytes,
                                           .folder = config->cache_folder,
@@ -109,7 +107,6 @@ void mr_file_server_destroy(mr_file_server *s) {
         close_peer(s, &s->peers[i]);
     mr_file_hashes_close(s->hashes);
     mr_arena_destroy(s->arena);
-    mr_free(s->memory);
     mr_free(s->peers);
     mr_free(s);
 }

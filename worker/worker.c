@@ -41,8 +41,7 @@ typedef struct worker {
     mr_grammars *grammars; /* likewise, where the plan wants them */
     mr_inbox *control, *x_in, *tokens_in;
     mr_outbox *report, *x_out;
-    void *control_memory, *tokens_memory;
-    mr_arena *control_arena, *tokens_arena; /* fixed, in the memory above */
+    mr_arena *control_arena, *tokens_arena; /* whole, so that a step allocates nothing */
     const Millrace__StepPlan *pending;      /* the next step, in control_arena; its message is not released yet */
     uint64_t step_run;                      /* the last step that this stage has run; 0: none */
     uint64_t step_tokens;                   /* the last step whose ids have come back */
@@ -244,17 +243,9 @@ static void report_failure(worker *w, const mr_err *cause) {
 
 /* --- Start ------------------------------------------------------------------------------------------------------- */
 
-static mr_status take_memory(size_t bytes, void **memory, mr_arena **arena, mr_err *err) {
-    *memory = mr_alloc(bytes);
-    *arena = *memory ? mr_arena_create_fixed(*memory, bytes) : NULL;
+static mr_status take_memory(size_t bytes, mr_arena **arena, mr_err *err) {
+    *arena = mr_arena_create_whole(bytes);
     return *arena ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for messages of %zu bytes", bytes);
-}
-
-static void drop_memory(void **memory, mr_arena **arena) {
-    mr_arena_destroy(*arena);
-    mr_free(*memory);
-    *memory = NULL;
-    *arena = NULL;
 }
 
 static bool told_to_end_fetch(void *ctx) {
@@ -306,7 +297,7 @@ static mr_status start(worker *w, mr_err *err) {
     if (status == MR_OK)
         status = mr_model_info_read(w->gguf, &w->info, err);
     if (status == MR_OK)
-        status = take_memory(PLAN_ARENA_BYTES, &w->control_memory, &w->control_arena, err);
+        status = take_memory(PLAN_ARENA_BYTES, &w->control_arena, err);
     return status;
 }
 
@@ -415,11 +406,11 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
     }
     bool trace = plan->trace, grammars = plan->grammars && !plan->synthetic && is_tail(w);
     /* The plan lies in the arena that is replaced here: nothing reads it below. */
-    drop_memory(&w->control_memory, &w->control_arena);
+    mr_arena_destroy(w->control_arena);
     size_t arena_bytes = mr_msg_arena_bytes(&w->limits);
-    status = take_memory(arena_bytes, &w->control_memory, &w->control_arena, err);
+    status = take_memory(arena_bytes, &w->control_arena, err);
     if (status == MR_OK)
-        status = take_memory(arena_bytes, &w->tokens_memory, &w->tokens_arena, err);
+        status = take_memory(arena_bytes, &w->tokens_arena, err);
     if (status == MR_OK)
         status = mr_sequences_create(&w->limits, is_tail(w), &w->sequences, err);
     if (status == MR_OK)
@@ -650,8 +641,8 @@ static void finish(worker *w) {
     mr_stage_destroy(w->stage);
     mr_sequences_destroy(w->sequences);
     mr_grammars_destroy(w->grammars);
-    drop_memory(&w->control_memory, &w->control_arena);
-    drop_memory(&w->tokens_memory, &w->tokens_arena);
+    mr_arena_destroy(w->control_arena);
+    mr_arena_destroy(w->tokens_arena);
     mr_gguf_close(w->gguf);
 }
 

@@ -23,6 +23,7 @@ struct mr_arena {
     chunk *first, *current;
     size_t chunk_bytes, budget_bytes;
     bool fixed;
+    void *owned; /* the memory that it lies in, where it is its own */
     mr_arena_stats stats;
 };
 
@@ -94,9 +95,21 @@ mr_arena *mr_arena_create_fixed(void *buf, size_t bytes) {
     return a;
 }
 
+mr_arena *mr_arena_create_whole(size_t bytes) {
+    void *memory = mr_alloc(bytes);
+    mr_arena *a = mr_arena_create_fixed(memory, bytes);
+    if (a)
+        a->owned = memory;
+    else
+        mr_free(memory);
+    return a;
+}
+
 void mr_arena_destroy(mr_arena *a) {
-    if (!a || a->fixed)
+    if (!a || a->fixed) {
+        mr_free(a ? a->owned : NULL);
         return;
+    }
     for (chunk *c = a->first, *next; c; c = next) {
         next = c->next;
         mr_free(c);

@@ -18,6 +18,8 @@ typedef struct mr_arena mr_arena;
 MR_MUST_USE mr_status mr_arena_create(size_t chunk_bytes, size_t budget_bytes, mr_arena **out_arena, mr_err *err);
 /* An arena that lives in buf, and hands out the rest of it; NULL where buf is too small for the arena itself. */
 mr_arena *mr_arena_create_fixed(void *buf, size_t bytes);
+/* The same in memory of its own, which it takes at once; NULL without memory. */
+mr_arena *mr_arena_create_whole(size_t bytes);
 void mr_arena_destroy(mr_arena *arena);
 /* Forgets all allocations and keeps the memory. */
 void mr_arena_reset(mr_arena *arena);

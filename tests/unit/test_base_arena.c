@@ -135,6 +135,23 @@ static void test_fixed_arena_never_calls_the_allocator(void **state) {
     assert_null(mr_arena_create_fixed(NULL, 0));
 }
 
+static void test_whole_arena_calls_the_allocator_once(void **state) {
+    (void)state;
+    mr_mem_fail_at(0);
+    assert_null(mr_arena_create_whole(4096));
+    mr_mem_fail_at(-1);
+    assert_null(mr_arena_create_whole(1)); /* no room for the arena itself */
+    uint64_t n_allocs = mr_mem_thread_allocs();
+    mr_arena *a = mr_arena_create_whole(4096);
+    assert_non_null(a);
+    char *p = mr_arena_alloc(a, 2048);
+    assert_non_null(p);
+    assert_true(all_zero(p, 2048));
+    assert_null(mr_arena_alloc(a, 4096));
+    assert_int_equal(mr_mem_thread_allocs(), n_allocs + 1);
+    mr_arena_destroy(a);
+}
+
 static void test_allocation_failures(void **state) {
     (void)state;
     for (int64_t n = 0; n < 4; n++) {
@@ -162,6 +179,7 @@ int main(void) {
         cmocka_unit_test(test_overflow_is_refused),
         cmocka_unit_test(test_strings),
         cmocka_unit_test(test_fixed_arena_never_calls_the_allocator),
+        cmocka_unit_test(test_whole_arena_calls_the_allocator_once),
         cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

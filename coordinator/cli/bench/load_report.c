@@ -1,3 +1,4 @@
+/* load_report.c - what became of a load, as tables or JSON. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/cli/bench/load.h"
 
