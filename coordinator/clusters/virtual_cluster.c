@@ -62,8 +62,7 @@ struct mr_virtual_cluster {
     uint32_t epoch; /* of the coordinator's frames */
     /* From the plan on. */
     mr_msg_limits limits;
-    void *memory;
-    mr_arena *arena;         /* fixed, in memory: a message of the coordinator */
+    mr_arena *arena;         /* of a message of the coordinator */
     int64_t *ids_ns;         /* [max_sequences]: when the head has the last sampled id of a slot */
     Millrace__Token *tokens; /* [max_rows] */
     Millrace__Token **items; /* [max_rows], into tokens */
@@ -103,10 +102,10 @@ static mr_status send(mr_virtual_cluster *c, int32_t stage, mr_frame frame, cons
 }
 
 /* What a stage has to say at ns. */
-static mr_status send_report(mr_virtual_cluster *c, int32_t stage, const Millrace__Report *report, int64_t ns,
-                             mr_err *err) {
+static mr_status send_report(mr_virtual_cluster *c, int32_t stage, ProtobufCMessage *body, int64_t ns, mr_err *err) {
+    const Millrace__Report report = mr_msg_report_of(body);
     const mr_frame frame = {.kind = MR_FRAME_REPORT};
-    return send(c, stage, frame, &report->base, ns + c->config.latency_ns, err);
+    return send(c, stage, frame, &report.base, ns + c->config.latency_ns, err);
 }
 
 /* Gives m to the oldest receive that is posted for it, if there is one. */
@@ -150,9 +149,7 @@ static mr_status take_plan(mr_virtual_cluster *c, const Millrace__Plan *plan, mr
                                 .max_context = plan->max_context,
                                 .n_kv_blocks = plan->n_kv_blocks,
                                 .n_vocab = (uint32_t)c->config.n_vocab};
-    size_t bytes = mr_msg_arena_bytes(&c->limits);
-    c->memory = mr_alloc(bytes);
-    c->arena = c->memory ? mr_arena_create_fixed(c->memory, bytes) : NULL;
+    c->arena = mr_arena_create_whole(mr_msg_arena_bytes(&c->limits));
     c->ids_ns = mr_alloc_array(c->limits.max_sequences, sizeof *c->ids_ns);
     c->tokens = mr_alloc_array(c->limits.max_rows, sizeof *c->tokens);
     c->items = mr_alloc_array(c->limits.max_rows, sizeof(Millrace__Token *));
@@ -161,13 +158,10 @@ static mr_status take_plan(mr_virtual_cluster *c, const Millrace__Plan *plan, mr
     mr_status status = MR_OK;
     for (int32_t i = 0; i < c->config.n_stages && status == MR_OK; i++) {
         Millrace__Ready ready = MILLRACE__READY__INIT;
-        Millrace__Report report = MILLRACE__REPORT__INIT;
         ready.stage = (uint32_t)i;
-        report.body_case = MILLRACE__REPORT__BODY_READY;
-        report.ready = &ready;
         c->stages[i].free_ns = c->stages[i].sent_ns = mr_clock_now_ns();
         mr_step_sums_clear(&c->stages[i].sums, c->stages[i].free_ns);
-        status = send_report(c, i, &report, c->stages[i].free_ns, err);
+        status = send_report(c, i, &ready.base, c->stages[i].free_ns, err);
     }
     return status;
 }
@@ -186,7 +180,6 @@ static mr_status note_step(mr_virtual_cluster *c, int32_t stage, uint64_t step, 
                            mr_err *err) {
     virtual_stage *s = &c->stages[stage];
     Millrace__StepSums sums = MILLRACE__STEP_SUMS__INIT;
-    Millrace__Report report = MILLRACE__REPORT__INIT;
     mr_step_sums_add(&s->sums, (uint32_t)n_rows, ns);
     if (stage == 0 && c->config.n_stages > 1)
         mr_step_sums_sent(&s->sums, step, (uint32_t)n_rows, s->free_ns);
@@ -197,9 +190,7 @@ static mr_status note_step(mr_virtual_cluster *c, int32_t stage, uint64_t step, 
         return MR_OK;
     sums.stage = (uint32_t)stage;
     mr_step_sums_fill(&s->sums, &sums);
-    report.body_case = MILLRACE__REPORT__BODY_STEP_SUMS;
-    report.step_sums = &sums;
-    mr_status status = send_report(c, stage, &report, now, err);
+    mr_status status = send_report(c, stage, &sums.base, now, err);
     mr_step_sums_clear(&s->sums, now);
     return status;
 }
@@ -267,7 +258,6 @@ static mr_status end_stages(mr_virtual_cluster *c, mr_err *err) {
     for (int32_t i = 0; i < c->config.n_stages && status == MR_OK && c->arena; i++) {
         uint64_t ns[MR_PHASE_COUNT];
         Millrace__Seconds seconds = MILLRACE__SECONDS__INIT;
-        Millrace__Report report = MILLRACE__REPORT__INIT;
         int64_t now = mr_clock_now_ns(), end = c->stages[i].free_ns > now ? c->stages[i].free_ns : now;
         account(&c->stages[i], now, end, end);
         for (int k = 0; k < MR_PHASE_COUNT; k++)
@@ -277,9 +267,7 @@ static mr_status end_stages(mr_virtual_cluster *c, mr_err *err) {
         seconds.ns = ns;
         seconds.steps = c->n_steps;
         seconds.ended = true;
-        report.body_case = MILLRACE__REPORT__BODY_SECONDS;
-        report.seconds = &seconds;
-        status = send_report(c, i, &report, now, err);
+        status = send_report(c, i, &seconds.base, now, err);
     }
     return status;
 }
@@ -474,7 +462,6 @@ void mr_virtual_cluster_destroy(mr_virtual_cluster *c) {
         mr_free(m);
     }
     mr_arena_destroy(c->arena);
-    mr_free(c->memory);
     mr_free(c->ids_ns);
     mr_free(c->tokens);
     mr_free(c->items);

@@ -12,7 +12,6 @@ struct mr_stage_links {
     mr_inbox **report;   /* [n_stages] */
     mr_inbox *tokens, *logits;
     int32_t asked; /* for reports, last */
-    void *memory;  /* of the arena */
     mr_arena *arena;
 };
 
@@ -55,8 +54,7 @@ mr_status mr_stage_links_create(const mr_stage_links_config *config, mr_stage_li
         l->control_bytes = control_bytes;
         l->control = mr_alloc_array(n, sizeof(mr_outbox *));
         l->report = mr_alloc_array(n, sizeof(mr_inbox *));
-        l->memory = mr_alloc(arena_bytes);
-        l->arena = l->memory ? mr_arena_create_fixed(l->memory, arena_bytes) : NULL;
+        l->arena = mr_arena_create_whole(arena_bytes);
     }
     mr_status status = l && l->control && l->report && l->arena
                            ? open_all(l, err)
@@ -96,7 +94,6 @@ void mr_stage_links_destroy(mr_stage_links *l) {
     mr_inbox_destroy(l->tokens);
     mr_inbox_destroy(l->logits);
     mr_arena_destroy(l->arena);
-    mr_free(l->memory);
     mr_free(l->control);
     mr_free(l->report);
     mr_free(l);
