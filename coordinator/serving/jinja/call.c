@@ -89,7 +89,7 @@ bool jbuiltin_call(jx *x, const jbuiltin *b, jv self, const jargs *args, jv *out
     memset(a, 0, sizeof a); /* J_MISSING */
     if (b->params && !bind(x, b, args, a))
         return false;
-    return jx_work(x, 0) && b->call(x, self, a, args, out);
+    return jx_work(x, 0) && b->call(x, self, a, args, b->how, out);
 }
 
 const jbuiltin *jbuiltin_in(const jbuiltin *table, size_t n_table, const char *name, size_t n) {

@@ -58,29 +58,6 @@ static bool eval_concat(jx *x, const jnode *node, jv *out) {
     return true;
 }
 
-static bool compare(jx *x, char op, jv a, jv b, bool *out) {
-    int order;
-    bool ok;
-    switch (op) {
-    case '=':
-        return jv_equal(x, a, b, out);
-    case '!':
-        ok = jv_equal(x, a, b, out);
-        *out = !*out;
-        return ok;
-    case 'i':
-        return jv_contains(x, a, b, out);
-    case 'n':
-        ok = jv_contains(x, a, b, out);
-        *out = !*out;
-        return ok;
-    }
-    if (!jv_compare(x, a, b, &order))
-        return false;
-    *out = order != 2 && (op == '<' ? order < 0 : op == '>' ? order > 0 : op == 'l' ? order <= 0 : order >= 0);
-    return true;
-}
-
 /* a < b < c means a < b and b < c, with b evaluated once. */
 static bool eval_compare(jx *x, const jnode *node, jv *out) {
     jv left, right;
@@ -88,7 +65,7 @@ static bool eval_compare(jx *x, const jnode *node, jv *out) {
     if (!jx_eval(x, node->a, &left))
         return false;
     for (int32_t i = 0; holds && i < node->n_kids; i++) {
-        if (!jx_eval(x, node->kids[i]->a, &right) || !compare(x, node->kids[i]->op, left, right, &holds))
+        if (!jx_eval(x, node->kids[i]->a, &right) || !jv_holds(x, node->kids[i]->op, left, right, &holds))
             return false;
         left = right;
     }

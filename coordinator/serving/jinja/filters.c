@@ -9,9 +9,6 @@
 #include "coordinator/serving/jinja/chars.h"
 #include "coordinator/serving/jinja/value.h"
 
-#define FILTER(name) static bool name(jx *x, jv self, const jv *a, const jargs *args, jv *out)
-#define UNUSED() ((void)a, (void)args)
-
 static bool fail_undefined(jx *x, jv v) {
     return jx_fail(x, MR_E_INVALID, "%.*s", (int)v.s->len, v.s->data);
 }
@@ -24,26 +21,12 @@ static bool int_or(jx *x, jv v, const char *what, int64_t otherwise, int64_t *ou
 
 /* ---- texts ---- */
 
-static bool with_case(jx *x, jv self, jcase how, jv *out) {
-    return jv_to_str(x, self, &self) && jstr_case(x, self, how, out);
-}
-
-FILTER(f_upper) {
-    UNUSED();
-    return with_case(x, self, CASE_UPPER, out);
-}
-FILTER(f_lower) {
-    UNUSED();
-    return with_case(x, self, CASE_LOWER, out);
-}
-FILTER(f_capitalize) {
-    UNUSED();
-    return with_case(x, self, CASE_CAPITALIZE, out);
+BUILTIN(f_case) {
+    return jv_to_str(x, self, &self) && jstr_case(x, self, (jcase)how, out);
 }
 
 /* Words begin behind white space and some brackets, unlike those of str.title. */
-FILTER(f_title) {
-    UNUSED();
+BUILTIN(f_title) {
     jtext text = {0};
     bool at_word = true;
     if (!jv_to_str(x, self, &self))
@@ -60,39 +43,33 @@ FILTER(f_title) {
     return jv_text(x, &text, out);
 }
 
-FILTER(f_trim) {
-    UNUSED();
-    return jv_to_str(x, self, &self) && jstr_strip(x, self, a[0], 3, out);
+BUILTIN(f_trim) {
+    return jv_to_str(x, self, &self) && jstr_strip(x, self, a[0], J_LEFT | J_RIGHT, out);
 }
 
-FILTER(f_string) {
-    UNUSED();
+BUILTIN(f_string) {
     return jv_to_str(x, self, out);
 }
 
-FILTER(f_replace) {
-    UNUSED();
+BUILTIN(f_replace) {
     jv old, new;
     int64_t count;
     return jv_to_str(x, self, &self) && jv_to_str(x, a[0], &old) && jv_to_str(x, a[1], &new) &&
            int_or(x, a[2], "count", -1, &count) && jstr_replace(x, self.s, old.s, new.s, count, out);
 }
 
-FILTER(f_safe) {
-    UNUSED();
+BUILTIN(f_safe) {
     if (!jv_to_str(x, self, out))
         return false;
     out->markup = true;
     return true;
 }
 
-FILTER(f_escape) {
-    UNUSED();
+BUILTIN(f_escape) {
     return jv_escape(x, self, out);
 }
 
-FILTER(f_format) {
-    (void)a;
+BUILTIN(f_format) {
     if (args->n_pos && args->n_named)
         return jx_fail(x, MR_E_INVALID, "can't handle positional and keyword arguments at the same time");
     jlist *tuple = jlist_new(x, args->n_pos);
@@ -122,8 +99,7 @@ static bool indention(jx *x, jv width, jv *out) {
     return jv_text(x, &text, out);
 }
 
-FILTER(f_indent) {
-    UNUSED();
+BUILTIN(f_indent) {
     jv before;
     jtext with_end = {0}, text = {0};
     jlist *lines = jlist_new(x, 0);
@@ -145,14 +121,12 @@ FILTER(f_indent) {
     return ok;
 }
 
-FILTER(f_center) {
-    UNUSED();
+BUILTIN(f_center) {
     int64_t width;
     return jv_to_str(x, self, &self) && int_or(x, a[0], "width", 80, &width) && jstr_pad(x, self, width, ' ', '^', out);
 }
 
-FILTER(f_truncate) {
-    UNUSED();
+BUILTIN(f_truncate) {
     int64_t length, leeway, n;
     jv end = a[2];
     if (!jv_length(x, self, &n) || !int_or(x, a[0], "length", 255, &length) || !int_or(x, a[3], "leeway", 5, &leeway) ||
@@ -172,8 +146,7 @@ FILTER(f_truncate) {
            jv_concat(x, head.s, end.s, out);
 }
 
-FILTER(f_wordcount) {
-    UNUSED();
+BUILTIN(f_wordcount) {
     int64_t n = 0;
     bool in_word = false;
     if (!jv_to_str(x, self, &self))
@@ -207,8 +180,7 @@ static bool json_separators(jx *x, jv given, json_style *style) {
 }
 
 /* json.dumps; by default with characters as they are, as the transformers library has it. */
-FILTER(f_tojson) {
-    UNUSED();
+BUILTIN(f_tojson) {
     json_style style = {.ascii = jv_truth(a[0]), .sort_keys = jv_truth(a[3])};
     jtext text = {0};
     style.has_indent = a[1].kind != J_MISSING && a[1].kind != J_NONE;
@@ -216,8 +188,7 @@ FILTER(f_tojson) {
            jv_write_json(x, self, &style, 0, &text) && jv_text(x, &text, out);
 }
 
-FILTER(f_urlencode) {
-    UNUSED();
+BUILTIN(f_urlencode) {
     jtext text = {0};
     if (self.kind != J_STR && self.kind != J_UNDEFINED && jv_is_iterable(self))
         return jx_fail(x, MR_E_INVALID, "urlencode of pairs is not supported");
@@ -284,8 +255,7 @@ static bool text_to_int(const jstr *s, int base, int64_t *out) {
     return !*end && !errno;
 }
 
-FILTER(f_int) {
-    UNUSED();
+BUILTIN(f_int) {
     int64_t base, i;
     double f = NAN;
     if (self.kind == J_UNDEFINED)
@@ -309,8 +279,7 @@ FILTER(f_int) {
     return true;
 }
 
-FILTER(f_float) {
-    UNUSED();
+BUILTIN(f_float) {
     double f;
     if (self.kind == J_UNDEFINED)
         return fail_undefined(x, self);
@@ -324,8 +293,7 @@ FILTER(f_float) {
     return true;
 }
 
-FILTER(f_abs) {
-    UNUSED();
+BUILTIN(f_abs) {
     if (self.kind == J_UNDEFINED)
         return fail_undefined(x, self);
     if (!jv_is_number(self))
@@ -336,8 +304,7 @@ FILTER(f_abs) {
     return i < 0 ? jv_arithmetic(x, '-', jv_int(0), jv_int(i), out) : (*out = jv_int(i), true);
 }
 
-FILTER(f_round) {
-    UNUSED();
+BUILTIN(f_round) {
     int64_t precision;
     char text[400];
     jstr *method = NULL;
@@ -364,15 +331,13 @@ FILTER(f_round) {
     return true;
 }
 
-FILTER(f_default) {
-    UNUSED();
+BUILTIN(f_default) {
     bool replace = self.kind == J_UNDEFINED || (jv_truth(a[1]) && !jv_truth(self));
     *out = !replace ? self : a[0];
     return !replace || a[0].kind != J_MISSING || jv_str(x, "", 0, out);
 }
 
-FILTER(f_length) {
-    UNUSED();
+BUILTIN(f_length) {
     int64_t n = 0;
     bool ok = jv_length(x, self, &n);
     *out = jv_int(n);
@@ -380,31 +345,31 @@ FILTER(f_length) {
 }
 
 const jbuiltin *jfilter_find(const char *name, size_t n) {
-    static const jbuiltin table[] = {{"upper", "", 0, f_upper},
-                                     {"lower", "", 0, f_lower},
-                                     {"capitalize", "", 0, f_capitalize},
-                                     {"title", "", 0, f_title},
-                                     {"trim", "chars", 0, f_trim},
-                                     {"string", "", 0, f_string},
-                                     {"replace", "old new count", 2, f_replace},
-                                     {"safe", "", 0, f_safe},
-                                     {"escape", "", 0, f_escape},
-                                     {"e", "", 0, f_escape},
-                                     {"format", NULL, 0, f_format},
-                                     {"indent", "width first blank", 0, f_indent},
-                                     {"center", "width", 0, f_center},
-                                     {"truncate", "length killwords end leeway", 0, f_truncate},
-                                     {"wordcount", "", 0, f_wordcount},
-                                     {"tojson", "ensure_ascii indent separators sort_keys", 0, f_tojson},
-                                     {"urlencode", "", 0, f_urlencode},
-                                     {"int", "default base", 0, f_int},
-                                     {"float", "default", 0, f_float},
-                                     {"abs", "", 0, f_abs},
-                                     {"round", "precision method", 0, f_round},
-                                     {"default", "default_value boolean", 0, f_default},
-                                     {"d", "default_value boolean", 0, f_default},
-                                     {"length", "", 0, f_length},
-                                     {"count", "", 0, f_length}};
+    static const jbuiltin table[] = {{"upper", "", 0, f_case, CASE_UPPER},
+                                     {"lower", "", 0, f_case, CASE_LOWER},
+                                     {"capitalize", "", 0, f_case, CASE_CAPITALIZE},
+                                     {"title", "", 0, f_title, 0},
+                                     {"trim", "chars", 0, f_trim, 0},
+                                     {"string", "", 0, f_string, 0},
+                                     {"replace", "old new count", 2, f_replace, 0},
+                                     {"safe", "", 0, f_safe, 0},
+                                     {"escape", "", 0, f_escape, 0},
+                                     {"e", "", 0, f_escape, 0},
+                                     {"format", NULL, 0, f_format, 0},
+                                     {"indent", "width first blank", 0, f_indent, 0},
+                                     {"center", "width", 0, f_center, 0},
+                                     {"truncate", "length killwords end leeway", 0, f_truncate, 0},
+                                     {"wordcount", "", 0, f_wordcount, 0},
+                                     {"tojson", "ensure_ascii indent separators sort_keys", 0, f_tojson, 0},
+                                     {"urlencode", "", 0, f_urlencode, 0},
+                                     {"int", "default base", 0, f_int, 0},
+                                     {"float", "default", 0, f_float, 0},
+                                     {"abs", "", 0, f_abs, 0},
+                                     {"round", "precision method", 0, f_round, 0},
+                                     {"default", "default_value boolean", 0, f_default, 0},
+                                     {"d", "default_value boolean", 0, f_default, 0},
+                                     {"length", "", 0, f_length, 0},
+                                     {"count", "", 0, f_length, 0}};
     const jbuiltin *b = jbuiltin_in(table, sizeof table / sizeof *table, name, n);
     return b ? b : jfilter_list_find(name, n);
 }

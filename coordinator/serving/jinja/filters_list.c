@@ -5,9 +5,6 @@
 
 #include "coordinator/serving/jinja/value.h"
 
-#define FILTER(name) static bool name(jx *x, jv self, const jv *a, const jargs *args, jv *out)
-#define UNUSED() ((void)a, (void)args)
-
 static bool generator(jx *x, jlist **list, jv *out) {
     *list = jlist_new(x, 0);
     if (!*list)
@@ -97,8 +94,7 @@ static bool keyed(jx *x, const jlist *items, key_fn *key, jv attribute, bool cas
 
 /* ---- order ---- */
 
-FILTER(f_sort) {
-    UNUSED();
+BUILTIN(f_sort) {
     jlist *items, *sorted;
     jentry *e;
     if (!jv_items(x, self, &items) || !keyed(x, items, sort_key, a[2], jv_truth(a[1]), &e) ||
@@ -111,8 +107,7 @@ FILTER(f_sort) {
     return true;
 }
 
-FILTER(f_dictsort) {
-    UNUSED();
+BUILTIN(f_dictsort) {
     jstr *by = NULL;
     if (self.kind != J_DICT)
         return jx_fail(x, MR_E_INVALID, "'%s' object has no items to sort", jv_type(self));
@@ -138,8 +133,7 @@ FILTER(f_dictsort) {
     return true;
 }
 
-FILTER(f_unique) {
-    UNUSED();
+BUILTIN(f_unique) {
     jlist *items, *kept;
     jdict *seen = jdict_new(x, 0);
     if (!seen || !jv_items(x, self, &items) || !generator(x, &kept, out))
@@ -156,7 +150,8 @@ FILTER(f_unique) {
     return true;
 }
 
-static bool extreme(jx *x, jv self, const jv *a, int wanted, jv *out) {
+/* min and max: how is the order in which the one that is looked for stands to the others. */
+BUILTIN(f_extreme) {
     jlist *items;
     jentry *e;
     if (!jv_items(x, self, &items) || !keyed(x, items, single_key, a[1], jv_truth(a[0]), &e))
@@ -168,24 +163,14 @@ static bool extreme(jx *x, jv self, const jv *a, int wanted, jv *out) {
         int order;
         if (!jv_compare(x, e[i].key, e[best].key, &order))
             return false;
-        if (order == wanted)
+        if (order == how)
             best = i;
     }
     *out = e[best].value;
     return true;
 }
 
-FILTER(f_min) {
-    UNUSED();
-    return extreme(x, self, a, -1, out);
-}
-FILTER(f_max) {
-    UNUSED();
-    return extreme(x, self, a, 1, out);
-}
-
-FILTER(f_groupby) {
-    UNUSED();
+BUILTIN(f_groupby) {
     jlist *items, *groups = jlist_new(x, 0), *group = NULL;
     jentry *e;
     if (!groups || !jv_items(x, self, &items) || !keyed(x, items, single_key, a[0], jv_truth(a[2]), &e))
@@ -227,9 +212,12 @@ static jargs rest(const jargs *args, size_t n) {
     return r;
 }
 
+enum { REJECT, CHOOSE, BY_ATTRIBUTE };
+
 /* select, reject, selectattr, rejectattr: the first argument names an attribute where by_attribute, the next one a
  * test; without a test, what is true is chosen. */
-static bool choose(jx *x, jv self, const jargs *args, bool by_attribute, bool wanted, jv *out) {
+BUILTIN(f_choose) {
+    bool by_attribute = how & BY_ATTRIBUTE, wanted = how & CHOOSE;
     jlist *items, *kept;
     const jbuiltin *test = NULL;
     size_t at = by_attribute;
@@ -260,26 +248,8 @@ static bool choose(jx *x, jv self, const jargs *args, bool by_attribute, bool wa
     return true;
 }
 
-FILTER(f_select) {
-    UNUSED();
-    return choose(x, self, args, false, true, out);
-}
-FILTER(f_reject) {
-    UNUSED();
-    return choose(x, self, args, false, false, out);
-}
-FILTER(f_selectattr) {
-    UNUSED();
-    return choose(x, self, args, true, true, out);
-}
-FILTER(f_rejectattr) {
-    UNUSED();
-    return choose(x, self, args, true, false, out);
-}
-
 /* By a filter with its arguments, or map(attribute="name", default=value). */
-FILTER(f_map) {
-    (void)a;
+BUILTIN(f_map) {
     jlist *items, *mapped;
     jv attribute = {0}, otherwise = {0};
     const jbuiltin *filter = NULL;
@@ -320,8 +290,7 @@ FILTER(f_map) {
 
 /* ---- shape ---- */
 
-FILTER(f_list) {
-    UNUSED();
+BUILTIN(f_list) {
     jlist *items, *copy;
     if (!jv_items(x, self, &items) || !(copy = jlist_new(x, items->n)))
         return false;
@@ -332,8 +301,7 @@ FILTER(f_list) {
     return jx_work(x, copy->n);
 }
 
-FILTER(f_first) {
-    UNUSED();
+BUILTIN(f_first) {
     jlist *items;
     if (!jv_items(x, self, &items))
         return false;
@@ -343,8 +311,7 @@ FILTER(f_first) {
     return true;
 }
 
-FILTER(f_last) {
-    UNUSED();
+BUILTIN(f_last) {
     jlist *items;
     if (self.kind == J_ITER)
         return jx_fail(x, MR_E_INVALID, "'%s' object is not reversible", jv_type(self));
@@ -356,8 +323,7 @@ FILTER(f_last) {
     return true;
 }
 
-FILTER(f_join) {
-    UNUSED();
+BUILTIN(f_join) {
     jlist *items, *values;
     jv separator = a[0];
     if ((separator.kind == J_MISSING ? !jv_str(x, "", 0, &separator) : !jv_to_str(x, separator, &separator)) ||
@@ -372,8 +338,7 @@ FILTER(f_join) {
     return jstr_join(x, separator, values, false, out);
 }
 
-FILTER(f_reverse) {
-    UNUSED();
+BUILTIN(f_reverse) {
     jlist *items, *reversed;
     if (self.kind == J_ITER)
         return jx_fail(x, MR_E_INVALID, "argument must be iterable");
@@ -388,8 +353,7 @@ FILTER(f_reverse) {
     return jv_str(x, "", 0, &empty) && jstr_join(x, empty, reversed, false, out);
 }
 
-FILTER(f_items) {
-    UNUSED();
+BUILTIN(f_items) {
     jlist *pairs;
     if (!generator(x, &pairs, out))
         return false;
@@ -403,8 +367,7 @@ FILTER(f_items) {
     return true;
 }
 
-FILTER(f_sum) {
-    UNUSED();
+BUILTIN(f_sum) {
     jlist *items;
     *out = a[1].kind == J_MISSING ? jv_int(0) : a[1];
     if (!jv_items(x, self, &items))
@@ -417,8 +380,7 @@ FILTER(f_sum) {
     return true;
 }
 
-FILTER(f_batch) {
-    UNUSED();
+BUILTIN(f_batch) {
     jlist *items, *batches, *batch = NULL;
     int64_t size;
     if (!jv_as_int(x, a[0], "linecount", &size) || !jv_items(x, self, &items) || !generator(x, &batches, out))
@@ -437,8 +399,7 @@ FILTER(f_batch) {
 }
 
 /* Columns: the first ones have one item more where they do not come out even. */
-FILTER(f_slice) {
-    UNUSED();
+BUILTIN(f_slice) {
     jlist *items, *columns;
     int64_t n_columns;
     if (!jv_as_int(x, a[0], "slices", &n_columns) || !jv_items(x, self, &items) || !generator(x, &columns, out))
@@ -460,25 +421,25 @@ FILTER(f_slice) {
 }
 
 const jbuiltin *jfilter_list_find(const char *name, size_t n) {
-    static const jbuiltin table[] = {{"sort", "reverse case_sensitive attribute", 0, f_sort},
-                                     {"dictsort", "case_sensitive by reverse", 0, f_dictsort},
-                                     {"unique", "case_sensitive attribute", 0, f_unique},
-                                     {"min", "case_sensitive attribute", 0, f_min},
-                                     {"max", "case_sensitive attribute", 0, f_max},
-                                     {"groupby", "attribute default case_sensitive", 1, f_groupby},
-                                     {"select", NULL, 0, f_select},
-                                     {"reject", NULL, 0, f_reject},
-                                     {"selectattr", NULL, 0, f_selectattr},
-                                     {"rejectattr", NULL, 0, f_rejectattr},
-                                     {"map", NULL, 0, f_map},
-                                     {"list", "", 0, f_list},
-                                     {"first", "", 0, f_first},
-                                     {"last", "", 0, f_last},
-                                     {"join", "d attribute", 0, f_join},
-                                     {"reverse", "", 0, f_reverse},
-                                     {"items", "", 0, f_items},
-                                     {"sum", "attribute start", 0, f_sum},
-                                     {"batch", "linecount fill_with", 1, f_batch},
-                                     {"slice", "slices fill_with", 1, f_slice}};
+    static const jbuiltin table[] = {{"sort", "reverse case_sensitive attribute", 0, f_sort, 0},
+                                     {"dictsort", "case_sensitive by reverse", 0, f_dictsort, 0},
+                                     {"unique", "case_sensitive attribute", 0, f_unique, 0},
+                                     {"min", "case_sensitive attribute", 0, f_extreme, -1},
+                                     {"max", "case_sensitive attribute", 0, f_extreme, 1},
+                                     {"groupby", "attribute default case_sensitive", 1, f_groupby, 0},
+                                     {"select", NULL, 0, f_choose, CHOOSE},
+                                     {"reject", NULL, 0, f_choose, REJECT},
+                                     {"selectattr", NULL, 0, f_choose, BY_ATTRIBUTE | CHOOSE},
+                                     {"rejectattr", NULL, 0, f_choose, BY_ATTRIBUTE | REJECT},
+                                     {"map", NULL, 0, f_map, 0},
+                                     {"list", "", 0, f_list, 0},
+                                     {"first", "", 0, f_first, 0},
+                                     {"last", "", 0, f_last, 0},
+                                     {"join", "d attribute", 0, f_join, 0},
+                                     {"reverse", "", 0, f_reverse, 0},
+                                     {"items", "", 0, f_items, 0},
+                                     {"sum", "attribute start", 0, f_sum, 0},
+                                     {"batch", "linecount fill_with", 1, f_batch, 0},
+                                     {"slice", "slices fill_with", 1, f_slice, 0}};
     return jbuiltin_in(table, sizeof table / sizeof *table, name, n);
 }

@@ -4,13 +4,9 @@
 
 #include "coordinator/serving/jinja/value.h"
 
-#define FUNCTION(name) static bool name(jx *x, jv self, const jv *a, const jargs *args, jv *out)
-#define UNUSED() ((void)self, (void)a, (void)args)
-
 enum { MAX_RANGE = 100000, MAX_TIME_BYTES = 1024 };
 
-FUNCTION(g_range) {
-    UNUSED();
+BUILTIN(g_range) {
     int64_t v[3] = {0, 0, 1};
     if (args->n_pos < 1 || args->n_pos > 3 || args->n_named)
         return jx_fail(x, MR_E_INVALID, "range needs 1 to 3 arguments");
@@ -63,22 +59,19 @@ bool jdict_update(jx *x, jdict *d, const jargs *args) {
     return true;
 }
 
-FUNCTION(g_dict) {
-    UNUSED();
+BUILTIN(g_dict) {
     jdict *d = jdict_new(x, 0);
     *out = (jv){.kind = J_DICT, .dict = d};
     return d && jdict_update(x, d, args);
 }
 
-FUNCTION(g_namespace) {
-    UNUSED();
+BUILTIN(g_namespace) {
     jdict *d = jdict_new(x, 0);
     *out = (jv){.kind = J_NAMESPACE, .dict = d};
     return d && jdict_update(x, d, args);
 }
 
-FUNCTION(g_raise_exception) {
-    UNUSED();
+BUILTIN(g_raise_exception) {
     jv text;
     if (!jv_to_str(x, a[0], &text))
         return false;
@@ -87,8 +80,7 @@ FUNCTION(g_raise_exception) {
                    text.s->data);
 }
 
-FUNCTION(g_strftime_now) {
-    UNUSED();
+BUILTIN(g_strftime_now) {
     char format[256], text[MAX_TIME_BYTES];
     jstr *s;
     struct tm tm;
@@ -103,8 +95,7 @@ FUNCTION(g_strftime_now) {
     return jv_str_copy(x, text, n, out);
 }
 
-FUNCTION(g_cycler) {
-    UNUSED();
+BUILTIN(g_cycler) {
     jcycle *c = jx_alloc(x, 1, sizeof *c);
     if (!c || !(c->items = jlist_new(x, args->n_pos)))
         return false;
@@ -117,8 +108,7 @@ FUNCTION(g_cycler) {
     return true;
 }
 
-FUNCTION(g_joiner) {
-    UNUSED();
+BUILTIN(g_joiner) {
     jv empty, separator = a[0];
     jcycle *c = jx_alloc(x, 1, sizeof *c);
     if (!c || !(c->items = jlist_new(x, 2)) || !jv_str(x, "", 0, &empty) ||
@@ -129,12 +119,12 @@ FUNCTION(g_joiner) {
 }
 
 const jbuiltin *jglobal_find(const char *name, size_t n) {
-    static const jbuiltin table[] = {{"range", NULL, 0, g_range},
-                                     {"dict", NULL, 0, g_dict},
-                                     {"namespace", NULL, 0, g_namespace},
-                                     {"raise_exception", "message", 1, g_raise_exception},
-                                     {"strftime_now", "format", 1, g_strftime_now},
-                                     {"cycler", NULL, 0, g_cycler},
-                                     {"joiner", "sep", 0, g_joiner}};
+    static const jbuiltin table[] = {{"range", NULL, 0, g_range, 0},
+                                     {"dict", NULL, 0, g_dict, 0},
+                                     {"namespace", NULL, 0, g_namespace, 0},
+                                     {"raise_exception", "message", 1, g_raise_exception, 0},
+                                     {"strftime_now", "format", 1, g_strftime_now, 0},
+                                     {"cycler", NULL, 0, g_cycler, 0},
+                                     {"joiner", "sep", 0, g_joiner, 0}};
     return jbuiltin_in(table, sizeof table / sizeof *table, name, n);
 }

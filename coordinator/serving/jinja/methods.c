@@ -2,9 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/jinja/interp.h"
 
-#define METHOD(name) static bool name(jx *x, jv self, const jv *a, const jargs *args, jv *out)
-#define UNUSED() ((void)a, (void)args)
-
 static bool done(jv *out) {
     *out = jv_none();
     return true;
@@ -12,8 +9,7 @@ static bool done(jv *out) {
 
 /* ---- lists and tuples ---- */
 
-METHOD(l_append) {
-    UNUSED();
+BUILTIN(l_append) {
     return jlist_push(x, self.list, a[0]) && done(out);
 }
 
@@ -22,8 +18,7 @@ static bool remove_at(jx *x, jlist *list, size_t at) {
     return jx_work(x, list->n);
 }
 
-METHOD(l_pop) {
-    UNUSED();
+BUILTIN(l_pop) {
     int64_t at = -1, n = (int64_t)self.list->n;
     if (a[0].kind != J_MISSING && !jv_as_int(x, a[0], "the index", &at))
         return false;
@@ -34,8 +29,7 @@ METHOD(l_pop) {
     return remove_at(x, self.list, (size_t)at);
 }
 
-METHOD(l_insert) {
-    UNUSED();
+BUILTIN(l_insert) {
     int64_t at, n = (int64_t)self.list->n;
     if (!jv_as_int(x, a[0], "the index", &at) || !jlist_push(x, self.list, a[1]))
         return false;
@@ -46,8 +40,7 @@ METHOD(l_insert) {
     return jx_work(x, (size_t)n) && done(out);
 }
 
-METHOD(l_extend) {
-    UNUSED();
+BUILTIN(l_extend) {
     jlist *items;
     if (!jv_items(x, a[0], &items))
         return false;
@@ -70,22 +63,19 @@ static bool index_of(jx *x, const jlist *list, jv item, size_t *out) {
     return jx_fail(x, MR_E_INVALID, "the item is not in the list");
 }
 
-METHOD(l_index) {
-    UNUSED();
+BUILTIN(l_index) {
     size_t at = 0;
     bool ok = index_of(x, self.list, a[0], &at);
     *out = jv_int((int64_t)at);
     return ok;
 }
 
-METHOD(l_remove) {
-    UNUSED();
+BUILTIN(l_remove) {
     size_t at;
     return index_of(x, self.list, a[0], &at) && remove_at(x, self.list, at) && done(out);
 }
 
-METHOD(l_count) {
-    UNUSED();
+BUILTIN(l_count) {
     int64_t n = 0;
     for (size_t i = 0; i < self.list->n; i++) {
         bool same;
@@ -97,25 +87,17 @@ METHOD(l_count) {
     return true;
 }
 
-METHOD(l_clear) {
-    UNUSED();
+BUILTIN(l_clear) {
     self.list->n = 0;
     return jx_work(x, 0) && done(out);
 }
 
-METHOD(l_reverse) {
-    UNUSED();
-    jlist *list = self.list;
-    for (size_t i = 0, j = list->n; i + 1 < j; i++) {
-        jv swap = list->items[i];
-        list->items[i] = list->items[--j];
-        list->items[j] = swap;
-    }
-    return jx_work(x, list->n) && done(out);
+BUILTIN(l_reverse) {
+    jlist_reverse(self.list);
+    return jx_work(x, self.list->n) && done(out);
 }
 
-METHOD(l_copy) {
-    UNUSED();
+BUILTIN(l_copy) {
     jlist *copy = jlist_new(x, self.list->n);
     if (!copy)
         return false;
@@ -128,44 +110,31 @@ METHOD(l_copy) {
 
 /* ---- dicts ---- */
 
-static bool view(jx *x, const jdict *d, const char *type, jv *out) {
+/* items, keys and values: how is the first letter. */
+BUILTIN(d_view) {
+    const jdict *d = self.dict;
     jlist *list = jlist_new(x, d->n);
     if (!list)
         return false;
-    list->type = type;
+    list->type = how == 'i' ? "dict_items" : how == 'k' ? "dict_keys" : "dict_values";
     *out = jv_list(J_VIEW, list);
     for (size_t i = 0; i < d->n; i++) {
         const jentry *e = &d->entries[i];
-        if (!(type[5] == 'k'   ? jlist_push(x, list, e->key)
-              : type[5] == 'v' ? jlist_push(x, list, e->value)
-                               : jlist_push_pair(x, list, e->key, e->value)))
+        if (!(how == 'k'   ? jlist_push(x, list, e->key)
+              : how == 'v' ? jlist_push(x, list, e->value)
+                           : jlist_push_pair(x, list, e->key, e->value)))
             return false;
     }
     return true;
 }
 
-METHOD(d_items) {
-    UNUSED();
-    return view(x, self.dict, "dict_items", out);
-}
-METHOD(d_keys) {
-    UNUSED();
-    return view(x, self.dict, "dict_keys", out);
-}
-METHOD(d_values) {
-    UNUSED();
-    return view(x, self.dict, "dict_values", out);
-}
-
-METHOD(d_get) {
-    UNUSED();
+BUILTIN(d_get) {
     const jentry *e = jdict_find(x, self.dict, a[0]);
     *out = e ? e->value : a[1].kind == J_MISSING ? jv_none() : a[1];
     return x->status == MR_OK;
 }
 
-METHOD(d_pop) {
-    UNUSED();
+BUILTIN(d_pop) {
     jentry *e = jdict_find(x, self.dict, a[0]);
     if (!e && a[1].kind == J_MISSING)
         return jx_fail(x, MR_E_INVALID, "pop of a key that is missing");
@@ -173,15 +142,13 @@ METHOD(d_pop) {
     return x->status == MR_OK && (!e || jdict_remove(x, self.dict, e));
 }
 
-METHOD(d_setdefault) {
-    UNUSED();
+BUILTIN(d_setdefault) {
     const jentry *e = jdict_find(x, self.dict, a[0]);
     *out = e ? e->value : a[1].kind == J_MISSING ? jv_none() : a[1];
     return x->status == MR_OK && (e || jdict_set(x, self.dict, a[0], *out));
 }
 
-METHOD(d_copy) {
-    UNUSED();
+BUILTIN(d_copy) {
     jdict *copy = jdict_new(x, self.dict->n);
     if (!copy)
         return false;
@@ -192,43 +159,37 @@ METHOD(d_copy) {
     return jx_work(x, copy->n);
 }
 
-METHOD(d_clear) {
-    UNUSED();
+BUILTIN(d_clear) {
     self.dict->n = 0;
     return jx_work(x, 0) && done(out);
 }
 
-METHOD(d_update) {
-    (void)a;
+BUILTIN(d_update) {
     return jdict_update(x, self.dict, args) && done(out);
 }
 
 /* ---- cyclers and loops ---- */
 
-METHOD(c_next) {
-    UNUSED();
+BUILTIN(c_next) {
     jcycle *c = self.cycle;
     *out = c->items->items[c->next];
     c->next = (c->next + 1) % c->items->n;
     return jx_work(x, 0);
 }
 
-METHOD(c_reset) {
-    UNUSED();
+BUILTIN(c_reset) {
     self.cycle->next = 0;
     return jx_work(x, 0) && done(out);
 }
 
-METHOD(loop_cycle) {
-    (void)a;
+BUILTIN(loop_cycle) {
     if (!args->n_pos || args->n_named)
         return jx_fail(x, MR_E_INVALID, "no items for cycling given");
     *out = args->pos[self.loop->at % args->n_pos];
     return true;
 }
 
-METHOD(loop_changed) {
-    (void)a;
+BUILTIN(loop_changed) {
     jlist *now = jlist_new(x, args->n_pos);
     bool same = false;
     if (!now)
@@ -247,18 +208,19 @@ METHOD(loop_changed) {
 /* ---- tables ---- */
 
 const jbuiltin *jmethod_find(jkind kind, const char *name, size_t n) {
-    static const jbuiltin sequence[] = {{"index", "value", 1, l_index}, {"count", "value", 1, l_count}};
-    static const jbuiltin list[] = {{"append", "object", 1, l_append},       {"pop", "index", 0, l_pop},
-                                    {"insert", "index object", 2, l_insert}, {"extend", "iterable", 1, l_extend},
-                                    {"remove", "value", 1, l_remove},        {"clear", "", 0, l_clear},
-                                    {"reverse", "", 0, l_reverse},           {"copy", "", 0, l_copy}};
-    static const jbuiltin dict[] = {{"items", "", 0, d_items},        {"keys", "", 0, d_keys},
-                                    {"values", "", 0, d_values},      {"get", "key default", 1, d_get},
-                                    {"pop", "key default", 1, d_pop}, {"setdefault", "key default", 1, d_setdefault},
-                                    {"copy", "", 0, d_copy},          {"clear", "", 0, d_clear},
-                                    {"update", NULL, 0, d_update}};
-    static const jbuiltin cycler[] = {{"next", "", 0, c_next}, {"reset", "", 0, c_reset}};
-    static const jbuiltin loop[] = {{"cycle", NULL, 0, loop_cycle}, {"changed", NULL, 0, loop_changed}};
+    static const jbuiltin sequence[] = {{"index", "value", 1, l_index, 0}, {"count", "value", 1, l_count, 0}};
+    static const jbuiltin list[] = {{"append", "object", 1, l_append, 0},       {"pop", "index", 0, l_pop, 0},
+                                    {"insert", "index object", 2, l_insert, 0}, {"extend", "iterable", 1, l_extend, 0},
+                                    {"remove", "value", 1, l_remove, 0},        {"clear", "", 0, l_clear, 0},
+                                    {"reverse", "", 0, l_reverse, 0},           {"copy", "", 0, l_copy, 0}};
+    static const jbuiltin dict[] = {
+        {"items", "", 0, d_view, 'i'},       {"keys", "", 0, d_view, 'k'},
+        {"values", "", 0, d_view, 'v'},      {"get", "key default", 1, d_get, 0},
+        {"pop", "key default", 1, d_pop, 0}, {"setdefault", "key default", 1, d_setdefault, 0},
+        {"copy", "", 0, d_copy, 0},          {"clear", "", 0, d_clear, 0},
+        {"update", NULL, 0, d_update, 0}};
+    static const jbuiltin cycler[] = {{"next", "", 0, c_next, 0}, {"reset", "", 0, c_reset, 0}};
+    static const jbuiltin loop[] = {{"cycle", NULL, 0, loop_cycle, 0}, {"changed", NULL, 0, loop_changed, 0}};
     const jbuiltin *b = NULL;
     if (kind == J_STR)
         return jmethod_str_find(name, n);

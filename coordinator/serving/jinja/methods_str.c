@@ -3,40 +3,14 @@
 #include "coordinator/serving/jinja/chars.h"
 #include "coordinator/serving/jinja/value.h"
 
-#define METHOD(name) static bool name(jx *x, jv self, const jv *a, const jargs *args, jv *out)
-#define UNUSED() ((void)a, (void)args)
+enum { REQUIRED = 4 }; /* beside a side: not to be found is an error */
 
-METHOD(m_upper) {
-    UNUSED();
-    return jstr_case(x, self, CASE_UPPER, out);
+BUILTIN(m_case) {
+    return jstr_case(x, self, (jcase)how, out);
 }
-METHOD(m_lower) {
-    UNUSED();
-    return jstr_case(x, self, CASE_LOWER, out);
-}
-METHOD(m_title) {
-    UNUSED();
-    return jstr_case(x, self, CASE_TITLE, out);
-}
-METHOD(m_capitalize) {
-    UNUSED();
-    return jstr_case(x, self, CASE_CAPITALIZE, out);
-}
-METHOD(m_swapcase) {
-    UNUSED();
-    return jstr_case(x, self, CASE_SWAP, out);
-}
-METHOD(m_strip) {
-    UNUSED();
-    return jstr_strip(x, self, a[0], 3, out);
-}
-METHOD(m_lstrip) {
-    UNUSED();
-    return jstr_strip(x, self, a[0], 1, out);
-}
-METHOD(m_rstrip) {
-    UNUSED();
-    return jstr_strip(x, self, a[0], 2, out);
+
+BUILTIN(m_strip) {
+    return jstr_strip(x, self, a[0], how, out);
 }
 
 /* ---- split ---- */
@@ -47,14 +21,6 @@ static bool push_part(jx *x, jlist *list, jv s, const char *start, const char *e
         return false;
     part.markup = s.markup;
     return jlist_push(x, list, part);
-}
-
-static void reverse(jlist *list) {
-    for (size_t i = 0, j = list->n; i + 1 < j; i++) {
-        jv swap = list->items[i];
-        list->items[i] = list->items[--j];
-        list->items[j] = swap;
-    }
 }
 
 /* The last place of sep, NULL where there is none. What it compares is counted: a text may be almost everywhere
@@ -140,7 +106,8 @@ static bool split_spaces(jx *x, jv s, int64_t most, bool from_right, jlist *list
     }
 }
 
-static bool split(jx *x, jv self, const jv *a, bool from_right, jv *out) {
+BUILTIN(m_split) {
+    bool from_right = how == J_RIGHT;
     int64_t most = -1;
     jstr *sep = NULL;
     jlist *list = jlist_new(x, 0);
@@ -155,27 +122,19 @@ static bool split(jx *x, jv self, const jv *a, bool from_right, jv *out) {
         !(sep ? split_by(x, self, sep, most, from_right, list) : split_spaces(x, self, most, from_right, list)))
         return false;
     if (from_right)
-        reverse(list);
+        jlist_reverse(list);
     *out = jv_list(J_LIST, list);
     return true;
 }
 
-METHOD(m_split) {
-    UNUSED();
-    return split(x, self, a, false, out);
-}
-METHOD(m_rsplit) {
-    UNUSED();
-    return split(x, self, a, true, out);
-}
-METHOD(m_splitlines) {
-    UNUSED();
+BUILTIN(m_splitlines) {
     jlist *list = jlist_new(x, 0);
     *out = jv_list(J_LIST, list);
     return list && jstr_split_lines(x, self.s, jv_truth(a[0]), list);
 }
 
-static bool partition(jx *x, jv self, const jv *a, bool from_right, jv *out) {
+BUILTIN(m_partition) {
+    bool from_right = how == J_RIGHT;
     jstr *sep;
     jlist *list = jlist_new(x, 3);
     if (!list || !jv_as_str(x, a[0], "the separator", &sep) || !jx_work(x, self.s->len))
@@ -190,15 +149,6 @@ static bool partition(jx *x, jv self, const jv *a, bool from_right, jv *out) {
     *out = jv_list(J_TUPLE, list);
     return push_part(x, list, self, start, from) && push_part(x, list, self, from, to) &&
            push_part(x, list, self, to, end);
-}
-
-METHOD(m_partition) {
-    UNUSED();
-    return partition(x, self, a, false, out);
-}
-METHOD(m_rpartition) {
-    UNUSED();
-    return partition(x, self, a, true, out);
 }
 
 /* ---- search ---- */
@@ -222,7 +172,8 @@ static bool has_affix(mr_str part, const jstr *affix, bool at_end) {
            memcmp(part.data + (at_end ? part.len - affix->len : 0), affix->data, affix->len) == 0;
 }
 
-static bool affix(jx *x, jv self, const jv *a, bool at_end, jv *out) {
+/* startswith, endswith. */
+BUILTIN(m_has_affix) {
     mr_str part;
     bool ok, found = false;
     jstr *text;
@@ -233,24 +184,16 @@ static bool affix(jx *x, jv self, const jv *a, bool at_end, jv *out) {
         if (!jv_as_str(x, a[0].kind == J_TUPLE ? a[0].list->items[i] : a[0], "the beginning or end", &text) ||
             !jx_work(x, text->len))
             return false;
-        found |= ok && has_affix(part, text, at_end);
+        found |= ok && has_affix(part, text, how == J_RIGHT);
     }
     *out = jv_bool(found);
     return true;
 }
 
-METHOD(m_startswith) {
-    UNUSED();
-    return affix(x, self, a, false, out);
-}
-METHOD(m_endswith) {
-    UNUSED();
-    return affix(x, self, a, true, out);
-}
-
-static bool remove_affix(jx *x, jv self, jv text, bool at_end, jv *out) {
+BUILTIN(m_remove_affix) {
+    bool at_end = how == J_RIGHT;
     jstr *s;
-    if (!jv_as_str(x, text, "the beginning or end", &s) || !jx_work(x, s->len))
+    if (!jv_as_str(x, a[0], "the beginning or end", &s) || !jx_work(x, s->len))
         return false;
     *out = self;
     if (!has_affix((mr_str){self.s->data, self.s->len}, s, at_end))
@@ -260,60 +203,22 @@ static bool remove_affix(jx *x, jv self, jv text, bool at_end, jv *out) {
     return ok;
 }
 
-METHOD(m_removeprefix) {
-    UNUSED();
-    return remove_affix(x, self, a[0], false, out);
-}
-METHOD(m_removesuffix) {
-    UNUSED();
-    return remove_affix(x, self, a[0], true, out);
-}
-
 /* The place in characters, -1 for none. */
-static bool find(jx *x, jv self, const jv *a, bool last, int64_t *out) {
+BUILTIN(m_find) {
     jstr *text;
     mr_str part;
     bool ok;
     if (!jv_as_str(x, a[0], "what is looked for", &text) || !part_of(x, self, a[1], a[2], &part, &ok))
         return false;
     const char *at = NULL;
-    if (ok && !(last ? last_place : first_place)(x, part.data, part.data + part.len, text, &at))
+    if (ok && !((how & J_RIGHT) ? last_place : first_place)(x, part.data, part.data + part.len, text, &at))
         return false;
-    *out = -1;
-    if (at) {
-        jstr before = {self.s->data, (size_t)(at - self.s->data), -1};
-        *out = jstr_chars(&before);
-    }
-    return true;
+    jstr before = {self.s->data, at ? (size_t)(at - self.s->data) : 0, -1};
+    *out = jv_int(at ? jstr_chars(&before) : -1);
+    return at || !(how & REQUIRED) || jx_fail(x, MR_E_INVALID, "substring not found");
 }
 
-static bool found(jx *x, jv self, const jv *a, bool last, bool required, jv *out) {
-    int64_t at;
-    if (!find(x, self, a, last, &at))
-        return false;
-    *out = jv_int(at);
-    return at >= 0 || !required || jx_fail(x, MR_E_INVALID, "substring not found");
-}
-
-METHOD(m_find) {
-    UNUSED();
-    return found(x, self, a, false, false, out);
-}
-METHOD(m_rfind) {
-    UNUSED();
-    return found(x, self, a, true, false, out);
-}
-METHOD(m_index) {
-    UNUSED();
-    return found(x, self, a, false, true, out);
-}
-METHOD(m_rindex) {
-    UNUSED();
-    return found(x, self, a, true, true, out);
-}
-
-METHOD(m_count) {
-    UNUSED();
+BUILTIN(m_count) {
     jstr *text;
     mr_str part;
     bool ok;
@@ -335,8 +240,7 @@ METHOD(m_count) {
 
 /* ---- the others ---- */
 
-METHOD(m_replace) {
-    UNUSED();
+BUILTIN(m_replace) {
     jv old = a[0], new = a[1];
     jstr *ignored;
     int64_t count = -1;
@@ -349,18 +253,16 @@ METHOD(m_replace) {
     return ok;
 }
 
-METHOD(m_join) {
-    UNUSED();
+BUILTIN(m_join) {
     jlist *items;
     return jv_items(x, a[0], &items) && jstr_join(x, self, items, true, out);
 }
 
-METHOD(m_format) {
-    (void)a;
+BUILTIN(m_format) {
     return jv_format(x, self.s, args, out);
 }
 
-static bool pad(jx *x, jv self, const jv *a, char align, jv *out) {
+BUILTIN(m_pad) {
     int64_t width;
     jstr *fill = NULL;
     size_t n;
@@ -368,23 +270,10 @@ static bool pad(jx *x, jv self, const jv *a, char align, jv *out) {
         return false;
     if (fill && jstr_chars(fill) != 1)
         return jx_fail(x, MR_E_INVALID, "the fill character must be exactly one character long");
-    return jstr_pad(x, self, width, fill ? char_decode(fill->data, fill->len, &n) : ' ', align, out);
+    return jstr_pad(x, self, width, fill ? char_decode(fill->data, fill->len, &n) : ' ', (char)how, out);
 }
 
-METHOD(m_ljust) {
-    UNUSED();
-    return pad(x, self, a, '<', out);
-}
-METHOD(m_rjust) {
-    UNUSED();
-    return pad(x, self, a, '>', out);
-}
-METHOD(m_center) {
-    UNUSED();
-    return pad(x, self, a, '^', out);
-}
-METHOD(m_zfill) {
-    UNUSED();
+BUILTIN(m_zfill) {
     int64_t width;
     jv digits = self, sign = self;
     bool has_sign = self.s->len && (*self.s->data == '-' || *self.s->data == '+');
@@ -395,103 +284,83 @@ METHOD(m_zfill) {
            jv_concat(x, sign.s, digits.s, out);
 }
 
-/* All characters are so, and there is one. */
-static bool all(jx *x, const jstr *s, bool (*is)(uint32_t), jv *out) {
-    bool yes = s->len > 0;
-    for (size_t i = 0, n; yes && i < s->len; i += n)
-        yes = is(char_decode(s->data + i, s->len - i, &n));
+typedef enum char_class { IS_ALNUM, IS_ALPHA, IS_ASCII, IS_DECIMAL, IS_SPACE } char_class;
+
+static bool has_class(char_class class, uint32_t c) {
+    switch (class) {
+    case IS_ALNUM:
+        return char_is_alpha(c) || char_is_decimal(c);
+    case IS_ALPHA:
+        return char_is_alpha(c);
+    case IS_ASCII:
+        return c < 0x80;
+    case IS_DECIMAL:
+        return char_is_decimal(c);
+    default:
+        return char_is_space(c);
+    }
+}
+
+/* All characters are so, and there is one. No characters at all are ASCII. */
+BUILTIN(m_is) {
+    bool yes = self.s->len > 0 || how == IS_ASCII;
+    for (size_t i = 0, n; yes && i < self.s->len; i += n)
+        yes = has_class((char_class)how, char_decode(self.s->data + i, self.s->len - i, &n));
     *out = jv_bool(yes);
-    return jx_work(x, 4 * s->len); /* each character is looked up in a table */
-}
-
-static bool is_alnum(uint32_t c) {
-    return char_is_alpha(c) || char_is_decimal(c);
-}
-static bool is_ascii(uint32_t c) {
-    return c < 0x80;
-}
-
-METHOD(m_isdigit) {
-    UNUSED();
-    return all(x, self.s, char_is_decimal, out);
-}
-METHOD(m_isalpha) {
-    UNUSED();
-    return all(x, self.s, char_is_alpha, out);
-}
-METHOD(m_isalnum) {
-    UNUSED();
-    return all(x, self.s, is_alnum, out);
-}
-METHOD(m_isspace) {
-    UNUSED();
-    return all(x, self.s, char_is_space, out);
-}
-METHOD(m_isascii) {
-    UNUSED();
-    return self.s->len ? all(x, self.s, is_ascii, out) : (*out = jv_bool(true), true);
+    return jx_work(x, 4 * self.s->len); /* each character is looked up in a table */
 }
 
 /* One letter of that case, and none of the other. */
-static bool has_case(jx *x, const jstr *s, bool upper, jv *out) {
-    bool some = false, other = false;
-    for (size_t i = 0, n; i < s->len; i += n) {
-        uint32_t c = char_decode(s->data + i, s->len - i, &n);
+BUILTIN(m_has_case) {
+    bool some = false, other = false, upper = how == CASE_UPPER;
+    for (size_t i = 0, n; i < self.s->len; i += n) {
+        uint32_t c = char_decode(self.s->data + i, self.s->len - i, &n);
         some |= upper ? char_is_upper(c) : char_is_lower(c);
         other |= char_is_title(c) || (upper ? char_is_lower(c) : char_is_upper(c));
     }
     *out = jv_bool(some && !other);
-    return jx_work(x, 8 * s->len); /* each character is looked up in three tables */
-}
-
-METHOD(m_isupper) {
-    UNUSED();
-    return has_case(x, self.s, true, out);
-}
-METHOD(m_islower) {
-    UNUSED();
-    return has_case(x, self.s, false, out);
+    return jx_work(x, 8 * self.s->len); /* each character is looked up in three tables */
 }
 
 const jbuiltin *jmethod_str_find(const char *name, size_t n) {
-    static const jbuiltin table[] = {{"strip", "chars", 0, m_strip},
-                                     {"lstrip", "chars", 0, m_lstrip},
-                                     {"rstrip", "chars", 0, m_rstrip},
-                                     {"split", "sep maxsplit", 0, m_split},
-                                     {"rsplit", "sep maxsplit", 0, m_rsplit},
-                                     {"startswith", "prefix start end", 1, m_startswith},
-                                     {"endswith", "suffix start end", 1, m_endswith},
-                                     {"replace", "old new count", 2, m_replace},
-                                     {"join", "iterable", 1, m_join},
-                                     {"format", NULL, 0, m_format},
-                                     {"upper", "", 0, m_upper},
-                                     {"lower", "", 0, m_lower},
-                                     {"title", "", 0, m_title},
-                                     {"capitalize", "", 0, m_capitalize},
-                                     {"swapcase", "", 0, m_swapcase},
-                                     {"casefold", "", 0, m_lower},
-                                     {"splitlines", "keepends", 0, m_splitlines},
-                                     {"partition", "sep", 1, m_partition},
-                                     {"rpartition", "sep", 1, m_rpartition},
-                                     {"removeprefix", "prefix", 1, m_removeprefix},
-                                     {"removesuffix", "suffix", 1, m_removesuffix},
-                                     {"find", "sub start end", 1, m_find},
-                                     {"rfind", "sub start end", 1, m_rfind},
-                                     {"index", "sub start end", 1, m_index},
-                                     {"rindex", "sub start end", 1, m_rindex},
-                                     {"count", "sub start end", 1, m_count},
-                                     {"ljust", "width fillchar", 1, m_ljust},
-                                     {"rjust", "width fillchar", 1, m_rjust},
-                                     {"center", "width fillchar", 1, m_center},
-                                     {"zfill", "width", 1, m_zfill},
-                                     {"isdigit", "", 0, m_isdigit},
-                                     {"isdecimal", "", 0, m_isdigit},
-                                     {"isnumeric", "", 0, m_isdigit},
-                                     {"isalpha", "", 0, m_isalpha},
-                                     {"isalnum", "", 0, m_isalnum},
-                                     {"isspace", "", 0, m_isspace},
-                                     {"isascii", "", 0, m_isascii},
-                                     {"isupper", "", 0, m_isupper},
-                                     {"islower", "", 0, m_islower}};
+    static const jbuiltin table[] = {{"strip", "chars", 0, m_strip, J_LEFT | J_RIGHT},
+                                     {"lstrip", "chars", 0, m_strip, J_LEFT},
+                                     {"rstrip", "chars", 0, m_strip, J_RIGHT},
+                                     {"split", "sep maxsplit", 0, m_split, J_LEFT},
+                                     {"rsplit", "sep maxsplit", 0, m_split, J_RIGHT},
+                                     {"startswith", "prefix start end", 1, m_has_affix, J_LEFT},
+                                     {"endswith", "suffix start end", 1, m_has_affix, J_RIGHT},
+                                     {"replace", "old new count", 2, m_replace, 0},
+                                     {"join", "iterable", 1, m_join, 0},
+                                     {"format", NULL, 0, m_format, 0},
+                                     {"upper", "", 0, m_case, CASE_UPPER},
+                                     {"lower", "", 0, m_case, CASE_LOWER},
+                                     {"title", "", 0, m_case, CASE_TITLE},
+                                     {"capitalize", "", 0, m_case, CASE_CAPITALIZE},
+                                     {"swapcase", "", 0, m_case, CASE_SWAP},
+                                     {"casefold", "", 0, m_case, CASE_LOWER},
+                                     {"splitlines", "keepends", 0, m_splitlines, 0},
+                                     {"partition", "sep", 1, m_partition, J_LEFT},
+                                     {"rpartition", "sep", 1, m_partition, J_RIGHT},
+                                     {"removeprefix", "prefix", 1, m_remove_affix, J_LEFT},
+                                     {"removesuffix", "suffix", 1, m_remove_affix, J_RIGHT},
+                                     {"find", "sub start end", 1, m_find, J_LEFT},
+                                     {"rfind", "sub start end", 1, m_find, J_RIGHT},
+                                     {"index", "sub start end", 1, m_find, J_LEFT | REQUIRED},
+                                     {"rindex", "sub start end", 1, m_find, J_RIGHT | REQUIRED},
+                                     {"count", "sub start end", 1, m_count, 0},
+                                     {"ljust", "width fillchar", 1, m_pad, '<'},
+                                     {"rjust", "width fillchar", 1, m_pad, '>'},
+                                     {"center", "width fillchar", 1, m_pad, '^'},
+                                     {"zfill", "width", 1, m_zfill, 0},
+                                     {"isdigit", "", 0, m_is, IS_DECIMAL},
+                                     {"isdecimal", "", 0, m_is, IS_DECIMAL},
+                                     {"isnumeric", "", 0, m_is, IS_DECIMAL},
+                                     {"isalpha", "", 0, m_is, IS_ALPHA},
+                                     {"isalnum", "", 0, m_is, IS_ALNUM},
+                                     {"isspace", "", 0, m_is, IS_SPACE},
+                                     {"isascii", "", 0, m_is, IS_ASCII},
+                                     {"isupper", "", 0, m_has_case, CASE_UPPER},
+                                     {"islower", "", 0, m_has_case, CASE_LOWER}};
     return jbuiltin_in(table, sizeof table / sizeof *table, name, n);
 }

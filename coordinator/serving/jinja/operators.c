@@ -220,6 +220,29 @@ bool jv_contains(jx *x, jv item, jv in, bool *out) {
     return true;
 }
 
+bool jv_holds(jx *x, char op, jv a, jv b, bool *out) {
+    int order;
+    bool ok;
+    switch (op) {
+    case '=':
+        return jv_equal(x, a, b, out);
+    case '!':
+        ok = jv_equal(x, a, b, out);
+        *out = !*out;
+        return ok;
+    case 'i':
+        return jv_contains(x, a, b, out);
+    case 'n':
+        ok = jv_contains(x, a, b, out);
+        *out = !*out;
+        return ok;
+    }
+    if (!jv_compare(x, a, b, &order))
+        return false;
+    *out = order != 2 && (op == '<' ? order < 0 : op == '>' ? order > 0 : op == 'l' ? order <= 0 : order >= 0);
+    return true;
+}
+
 bool jv_length(jx *x, jv v, int64_t *out) {
     switch (v.kind) {
     case J_UNDEFINED:

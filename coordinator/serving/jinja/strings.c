@@ -51,14 +51,14 @@ bool jstr_strip(jx *x, jv s, jv chars, int sides, jv *out) {
     if (chars.kind != J_MISSING && chars.kind != J_NONE && !jv_as_str(x, chars, "what is stripped", &set))
         return false;
     const char *start = s.s->data, *end = start + s.s->len;
-    for (size_t n; (sides & 1) && start < end; start += n) {
+    for (size_t n; (sides & J_LEFT) && start < end; start += n) {
         char_decode(start, (size_t)(end - start), &n);
         if (!is_stripped(start, n, set))
             break;
         if (!jx_work(x, set ? set->len : 0))
             return false;
     }
-    while ((sides & 2) && start < end) {
+    while ((sides & J_RIGHT) && start < end) {
         const char *last = end - 1;
         while (last > start && ((unsigned char)*last & 0xC0) == 0x80)
             last--;

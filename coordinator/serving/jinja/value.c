@@ -176,6 +176,14 @@ bool jlist_push_pair(jx *x, jlist *list, jv a, jv b) {
     return jlist_push(x, list, jv_list(J_TUPLE, pair));
 }
 
+void jlist_reverse(jlist *list) {
+    for (size_t i = 0, j = list->n; i + 1 < j; i++) {
+        jv swap = list->items[i];
+        list->items[i] = list->items[--j];
+        list->items[j] = swap;
+    }
+}
+
 /* ---- dicts ---- */
 
 static uint64_t hash_bytes(const void *data, size_t n, uint64_t seed) {

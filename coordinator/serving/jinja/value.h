@@ -109,8 +109,14 @@ typedef struct jbuiltin {
     const char *name;
     const char *params; /* names between single spaces */
     uint8_t n_required;
-    bool (*call)(jx *x, jv self, const jv *a, const jargs *args, jv *out);
+    bool (*call)(jx *x, jv self, const jv *a, const jargs *args, int how, jv *out);
+    int how; /* for those that share a function */
 } jbuiltin;
+/* The head of such a function, which may leave what it is given unused. */
+#define JB_UNUSED __attribute__((unused))
+#define BUILTIN(name)                                                                                                  \
+    static bool name(JB_UNUSED jx *x, JB_UNUSED jv self, JB_UNUSED const jv *a, JB_UNUSED const jargs *args,           \
+                     JB_UNUSED int how, jv *out)
 
 struct jbound {
     const jbuiltin *builtin;
@@ -183,6 +189,7 @@ bool jv_undefined(jx *x, jv *out, const char *fmt, ...) MR_PRINTF(3, 4);
 jlist *jlist_new(jx *x, size_t cap);
 bool jlist_push(jx *x, jlist *list, jv item);
 bool jlist_push_pair(jx *x, jlist *list, jv a, jv b); /* a tuple of both */
+void jlist_reverse(jlist *list);
 jdict *jdict_new(jx *x, size_t cap);
 /* NULL: no such key, or none that can be one; then x has failed. */
 jentry *jdict_find(jx *x, const jdict *d, jv key);
@@ -216,6 +223,8 @@ bool jv_compare(jx *x, jv a, jv b, int *out);
 /* By their keys; those of equal keys stay in their order, in the reverse one too. */
 bool jentries_sort(jx *x, jentry *entries, size_t n, bool reverse);
 bool jv_contains(jx *x, jv item, jv in, bool *out);
+/* Whether the comparison holds. op: that of an N_OPERAND. */
+bool jv_holds(jx *x, char op, jv a, jv b, bool *out);
 bool jv_length(jx *x, jv v, int64_t *out);
 bool jv_is_iterable(jv v);
 /* The items of anything iterable; the list itself where it is one. */
@@ -251,9 +260,10 @@ bool jbuiltin_call(jx *x, const jbuiltin *b, jv self, const jargs *args, jv *out
 bool jv_is_callable(jv v);
 
 /* strings.c. Each is a method and a filter of that name. */
+enum { J_LEFT = 1, J_RIGHT = 2 };
 typedef enum jcase { CASE_UPPER, CASE_LOWER, CASE_CAPITALIZE, CASE_TITLE, CASE_SWAP } jcase;
 bool jstr_case(jx *x, jv s, jcase how, jv *out);
-/* sides: 1 the left one, 2 the right one, 3 both; chars may be missing or None: white space. */
+/* sides: J_LEFT, J_RIGHT or both; chars may be missing or None: white space. */
 bool jstr_strip(jx *x, jv s, jv chars, int sides, jv *out);
 bool jstr_replace(jx *x, const jstr *s, const jstr *old, const jstr *new, int64_t count, jv *out);
 bool jstr_split_lines(jx *x, const jstr *s, bool keep_ends, jlist *out);
