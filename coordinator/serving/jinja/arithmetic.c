@@ -18,14 +18,13 @@ static bool divide_ints(jx *x, char op, int64_t a, int64_t b, jv *out) {
     if (b == 0)
         return zero_division(x);
     if (a == INT64_MIN && b == -1)
-        return op == 'f' ? overflow(x) : (*out = jv_int(0), true);
+        return op == 'f' ? overflow(x) : jv_give(out, jv_int(0));
     int64_t q = a / b, r = a % b;
     if (r != 0 && (r < 0) != (b < 0)) {
         q--;
         r += b;
     }
-    *out = jv_int(op == 'f' ? q : r);
-    return true;
+    return jv_give(out, jv_int(op == 'f' ? q : r));
 }
 
 static bool power_ints(jx *x, int64_t a, int64_t n, jv *out) {
@@ -37,19 +36,18 @@ static bool power_ints(jx *x, int64_t a, int64_t n, jv *out) {
         if (n && __builtin_mul_overflow(a, a, &a))
             return overflow(x);
     }
-    *out = jv_int(result);
-    return true;
+    return jv_give(out, jv_int(result));
 }
 
 static bool int_arithmetic(jx *x, char op, int64_t a, int64_t b, jv *out) {
     int64_t r;
     switch (op) {
     case '+':
-        return __builtin_add_overflow(a, b, &r) ? overflow(x) : (*out = jv_int(r), true);
+        return __builtin_add_overflow(a, b, &r) ? overflow(x) : jv_give(out, jv_int(r));
     case '-':
-        return __builtin_sub_overflow(a, b, &r) ? overflow(x) : (*out = jv_int(r), true);
+        return __builtin_sub_overflow(a, b, &r) ? overflow(x) : jv_give(out, jv_int(r));
     case '*':
-        return __builtin_mul_overflow(a, b, &r) ? overflow(x) : (*out = jv_int(r), true);
+        return __builtin_mul_overflow(a, b, &r) ? overflow(x) : jv_give(out, jv_int(r));
     case 'f':
     case '%':
         return divide_ints(x, op, a, b, out);
@@ -70,23 +68,18 @@ static bool float_arithmetic(jx *x, char op, double a, double b, jv *out) {
     double r = fmod(a, b);
     switch (op) {
     case '+':
-        *out = jv_float(a + b);
-        return true;
+        return jv_give(out, jv_float(a + b));
     case '-':
-        *out = jv_float(a - b);
-        return true;
+        return jv_give(out, jv_float(a - b));
     case '*':
-        *out = jv_float(a * b);
-        return true;
+        return jv_give(out, jv_float(a * b));
     case '/':
-        *out = jv_float(a / b);
-        return true;
+        return jv_give(out, jv_float(a / b));
     case 'f':
     case '%':
         if (r != 0 && (r < 0) != (b < 0))
             r += b;
-        *out = jv_float(op == '%' ? (r == 0 ? copysign(0, b) : r) : round((a - r) / b));
-        return true;
+        return jv_give(out, jv_float(op == '%' ? (r == 0 ? copysign(0, b) : r) : round((a - r) / b)));
     default:
         if ((a == 0 && b < 0) || (a < 0 && b != floor(b)))
             return jx_fail(x, MR_E_INVALID, "a power that is no real number");
@@ -103,9 +96,7 @@ static bool repeat(jx *x, jv a, int64_t n, jv *out) {
         for (int64_t i = 0; a.s->len && i < n; i++)
             if (!jtext_add(x, &text, a.s->data, a.s->len))
                 return false;
-        bool ok = jv_text(x, &text, out);
-        out->markup = a.markup;
-        return ok;
+        return jv_mark(out, a.markup, jv_text(x, &text, out));
     }
     jlist *list = jlist_new(x, 0);
     for (int64_t i = 0; list && a.list->n && i < n; i++)
@@ -133,7 +124,7 @@ static bool join_lists(jx *x, jv a, jv b, jv *out) {
  * the shorter text stay as they are. */
 bool jv_concat(jx *x, jstr *a, jstr *b, jv *out) {
     if (!a->len || !b->len)
-        return (*out = (jv){.kind = J_STR, .s = a->len ? a : b}, true);
+        return jv_give(out, (jv){.kind = J_STR, .s = a->len ? a : b});
     size_t n = a->len + b->len;
     if (x->max_output_bytes && n > x->max_output_bytes)
         return jx_fail(x, MR_E_TOO_LONG, "a text is longer than %zu bytes", x->max_output_bytes);
@@ -163,24 +154,20 @@ bool jv_escape(jx *x, jv v, jv *out) {
     if (!jv_to_str(x, v, &v))
         return false;
     if (v.markup)
-        return (*out = v, true);
+        return jv_give(out, v);
     for (size_t i = 0; i < v.s->len; i++) {
         const char *at = v.s->data[i] ? strchr(from, v.s->data[i]) : NULL;
         if (!(at ? jtext_puts(x, &text, to[at - from]) : jtext_add(x, &text, v.s->data + i, 1)))
             return false;
     }
-    bool ok = jv_text(x, &text, out);
-    out->markup = true;
-    return ok;
+    return jv_mark(out, true, jv_text(x, &text, out));
 }
 
 static bool add_strings(jx *x, jv a, jv b, jv *out) {
     bool markup = a.markup || b.markup;
     if (markup && (!jv_escape(x, a, &a) || !jv_escape(x, b, &b)))
         return false;
-    bool ok = jv_concat(x, a.s, b.s, out);
-    out->markup = markup;
-    return ok;
+    return jv_mark(out, markup, jv_concat(x, a.s, b.s, out));
 }
 
 bool jv_arithmetic(jx *x, char op, jv a, jv b, jv *out) {

@@ -11,8 +11,7 @@ static bool eval_list(jx *x, const jnode *node, jv *out) {
         if (!jx_eval(x, node->kids[i], &item) || !jlist_push(x, list, item))
             return false;
     }
-    *out = jv_list(node->type == N_LIST ? J_LIST : J_TUPLE, list);
-    return true;
+    return jv_give(out, jv_list(node->type == N_LIST ? J_LIST : J_TUPLE, list));
 }
 
 static bool eval_dict(jx *x, const jnode *node, jv *out) {
@@ -24,18 +23,15 @@ static bool eval_dict(jx *x, const jnode *node, jv *out) {
         if (!jx_eval(x, node->kids[i], &key) || !jx_eval(x, node->kids[i + 1], &value) || !jdict_set(x, d, key, value))
             return false;
     }
-    *out = (jv){.kind = J_DICT, .dict = d};
-    return true;
+    return jv_give(out, (jv){.kind = J_DICT, .dict = d});
 }
 
 static bool eval_unary(jx *x, const jnode *node, jv *out) {
     jv v;
     if (!jx_eval(x, node->a, &v))
         return false;
-    if (node->op == '!') {
-        *out = jv_bool(!jv_truth(v));
-        return true;
-    }
+    if (node->op == '!')
+        return jv_give(out, jv_bool(!jv_truth(v)));
     if (v.kind == J_UNDEFINED || !jv_is_number(v))
         return v.kind == J_UNDEFINED
                    ? jx_fail(x, MR_E_INVALID, "%.*s", (int)v.s->len, v.s->data)
@@ -69,8 +65,7 @@ static bool eval_compare(jx *x, const jnode *node, jv *out) {
             return false;
         left = right;
     }
-    *out = jv_bool(holds);
-    return true;
+    return jv_give(out, jv_bool(holds));
 }
 
 static bool eval_condition(jx *x, const jnode *node, jv *out) {
@@ -130,7 +125,7 @@ static bool eval_two(jx *x, const jnode *node, jv *out) {
         return false;
     if (node->type == N_AND || node->type == N_OR) {
         if (jv_truth(a) == (node->type == N_OR))
-            return (*out = a, true);
+            return jv_give(out, a);
         return jx_eval(x, node->b, out);
     }
     return jx_eval(x, node->b, &b) && jv_arithmetic(x, node->op, a, b, out);
@@ -139,8 +134,7 @@ static bool eval_two(jx *x, const jnode *node, jv *out) {
 static bool eval(jx *x, const jnode *node, jv *out) {
     switch (node->type) {
     case N_CONST:
-        *out = node->value;
-        return true;
+        return jv_give(out, node->value);
     case N_NAME:
         return jscope_get(x, node->symbol, out);
     case N_TUPLE:

@@ -121,8 +121,7 @@ static bool make_macro(jx *x, const jnode *node, jv *out) {
     if (!macro)
         return false;
     *macro = (jmacro){node, x->scope};
-    *out = (jv){.kind = J_MACRO, .macro = macro};
-    return true;
+    return jv_give(out, (jv){.kind = J_MACRO, .macro = macro});
 }
 
 static bool exec_call_block(jx *x, const jnode *node) {

@@ -90,7 +90,7 @@ static bool indention(jx *x, jv width, jv *out) {
     int64_t n;
     jtext text = {0};
     if (width.kind == J_STR)
-        return (*out = width, true);
+        return jv_give(out, width);
     if (!int_or(x, width, "width", 4, &n))
         return false;
     for (int64_t i = 0; i < n; i++)
@@ -116,9 +116,7 @@ BUILTIN(f_indent) {
             !jtext_add(x, &text, line->data, line->len))
             return false;
     }
-    bool ok = jv_text(x, &text, out);
-    out->markup = self.markup;
-    return ok;
+    return jv_mark(out, self.markup, jv_text(x, &text, out));
 }
 
 BUILTIN(f_center) {
@@ -264,9 +262,9 @@ BUILTIN(f_int) {
         return false;
     *out = a[0].kind == J_MISSING ? jv_int(0) : a[0];
     if (self.kind == J_INT || self.kind == J_BOOL)
-        return (*out = jv_int(self.kind == J_INT ? self.i : self.b), true);
+        return jv_give(out, jv_int(self.kind == J_INT ? self.i : self.b));
     if (self.kind == J_STR && (base == 0 || (base >= 2 && base <= 36)) && text_to_int(self.s, (int)base, &i))
-        return (*out = jv_int(i), true);
+        return jv_give(out, jv_int(i));
     if (self.kind == J_FLOAT)
         f = self.f;
     else if (self.kind != J_STR || !text_to_float(self.s, &f))
@@ -275,8 +273,7 @@ BUILTIN(f_int) {
         return true;
     if (f <= -9.2e18 || f >= 9.2e18)
         return jx_fail(x, MR_E_INVALID, "an integer does not fit 64 bits");
-    *out = jv_int((int64_t)f);
-    return true;
+    return jv_give(out, jv_int((int64_t)f));
 }
 
 BUILTIN(f_float) {
@@ -299,9 +296,9 @@ BUILTIN(f_abs) {
     if (!jv_is_number(self))
         return jx_fail(x, MR_E_INVALID, "bad operand type for abs(): '%s'", jv_type(self));
     if (self.kind == J_FLOAT)
-        return (*out = jv_float(fabs(self.f)), true);
+        return jv_give(out, jv_float(fabs(self.f)));
     int64_t i = self.kind == J_INT ? self.i : self.b;
-    return i < 0 ? jv_arithmetic(x, '-', jv_int(0), jv_int(i), out) : (*out = jv_int(i), true);
+    return i < 0 ? jv_arithmetic(x, '-', jv_int(0), jv_int(i), out) : jv_give(out, jv_int(i));
 }
 
 BUILTIN(f_round) {

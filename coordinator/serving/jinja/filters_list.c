@@ -10,8 +10,7 @@ static bool generator(jx *x, jlist **list, jv *out) {
     if (!*list)
         return false;
     (*list)->type = "generator";
-    *out = jv_list(J_ITER, *list);
-    return true;
+    return jv_give(out, jv_list(J_ITER, *list));
 }
 
 /* ---- attributes by a path such as "a.b.0" ---- */
@@ -36,8 +35,7 @@ static bool get_path(jx *x, jv item, const char *path, size_t n, jv *out) {
             return false;
         start += len + 1;
     }
-    *out = item;
-    return true;
+    return jv_give(out, item);
 }
 
 /* The item itself where no attribute is given. */
@@ -103,8 +101,7 @@ BUILTIN(f_sort) {
     for (size_t i = 0; i < items->n; i++)
         sorted->items[i] = e[i].value;
     sorted->n = items->n;
-    *out = jv_list(J_LIST, sorted);
-    return true;
+    return jv_give(out, jv_list(J_LIST, sorted));
 }
 
 BUILTIN(f_dictsort) {
@@ -129,8 +126,7 @@ BUILTIN(f_dictsort) {
     for (size_t i = 0; i < n; i++)
         if (!jlist_push_pair(x, sorted, self.dict->entries[e[i].hash].key, self.dict->entries[e[i].hash].value))
             return false;
-    *out = jv_list(J_LIST, sorted);
-    return true;
+    return jv_give(out, jv_list(J_LIST, sorted));
 }
 
 BUILTIN(f_unique) {
@@ -166,8 +162,7 @@ BUILTIN(f_extreme) {
         if (order == how)
             best = i;
     }
-    *out = e[best].value;
-    return true;
+    return jv_give(out, e[best].value);
 }
 
 BUILTIN(f_groupby) {
@@ -197,8 +192,7 @@ BUILTIN(f_groupby) {
         if (!jlist_push(x, group, e[i].value))
             return false;
     }
-    *out = jv_list(J_LIST, groups);
-    return true;
+    return jv_give(out, jv_list(J_LIST, groups));
 }
 
 /* ---- choice ---- */
@@ -307,8 +301,7 @@ BUILTIN(f_first) {
         return false;
     if (!items->n)
         return jv_undefined(x, out, "No first item, sequence was empty.");
-    *out = items->items[0];
-    return true;
+    return jv_give(out, items->items[0]);
 }
 
 BUILTIN(f_last) {
@@ -319,8 +312,7 @@ BUILTIN(f_last) {
         return false;
     if (!items->n)
         return jv_undefined(x, out, "No last item, sequence was empty.");
-    *out = items->items[items->n - 1];
-    return true;
+    return jv_give(out, items->items[items->n - 1]);
 }
 
 BUILTIN(f_join) {

@@ -27,8 +27,7 @@ BUILTIN(g_range) {
     if (!range)
         return false;
     *range = (jrange){v[0], v[1], v[2], n};
-    *out = (jv){.kind = J_RANGE, .range = range};
-    return true;
+    return jv_give(out, (jv){.kind = J_RANGE, .range = range});
 }
 
 /* dict(mapping or pairs, name=value): for the function, for dict.update and namespace. */
@@ -104,8 +103,7 @@ BUILTIN(g_cycler) {
     for (size_t i = 0; i < args->n_pos; i++)
         if (!jlist_push(x, c->items, args->pos[i]))
             return false;
-    *out = (jv){.kind = J_CYCLER, .cycle = c};
-    return true;
+    return jv_give(out, (jv){.kind = J_CYCLER, .cycle = c});
 }
 
 BUILTIN(g_joiner) {

@@ -32,8 +32,7 @@ static bool from_object(jx *x, const json_t *json, jv *out) {
             !jdict_append(x, d, key, value))
             return false;
     }
-    *out = (jv){.kind = J_DICT, .dict = d};
-    return true;
+    return jv_give(out, (jv){.kind = J_DICT, .dict = d});
 }
 
 static bool from_json(jx *x, const json_t *json, jv *out) {
@@ -45,18 +44,14 @@ static bool from_json(jx *x, const json_t *json, jv *out) {
     case JSON_STRING:
         return jv_str(x, json_string_value(json), json_string_length(json), out);
     case JSON_INTEGER:
-        *out = jv_int(json_integer_value(json));
-        return true;
+        return jv_give(out, jv_int(json_integer_value(json)));
     case JSON_REAL:
-        *out = jv_float(json_real_value(json));
-        return true;
+        return jv_give(out, jv_float(json_real_value(json)));
     case JSON_TRUE:
     case JSON_FALSE:
-        *out = jv_bool(json_is_true(json));
-        return true;
+        return jv_give(out, jv_bool(json_is_true(json)));
     default:
-        *out = jv_none();
-        return true;
+        return jv_give(out, jv_none());
     }
 }
 

@@ -3,8 +3,7 @@
 #include "coordinator/serving/jinja/interp.h"
 
 static bool done(jv *out) {
-    *out = jv_none();
-    return true;
+    return jv_give(out, jv_none());
 }
 
 /* ---- lists and tuples ---- */
@@ -83,8 +82,7 @@ BUILTIN(l_count) {
             return false;
         n += same;
     }
-    *out = jv_int(n);
-    return true;
+    return jv_give(out, jv_int(n));
 }
 
 BUILTIN(l_clear) {
@@ -185,8 +183,7 @@ BUILTIN(c_reset) {
 BUILTIN(loop_cycle) {
     if (!args->n_pos || args->n_named)
         return jx_fail(x, MR_E_INVALID, "no items for cycling given");
-    *out = args->pos[self.loop->at % args->n_pos];
-    return true;
+    return jv_give(out, args->pos[self.loop->at % args->n_pos]);
 }
 
 BUILTIN(loop_changed) {
@@ -201,8 +198,7 @@ BUILTIN(loop_changed) {
     if (self.loop->changed.kind != J_MISSING && !jv_equal(x, self.loop->changed, value, &same))
         return false;
     self.loop->changed = value;
-    *out = jv_bool(!same);
-    return true;
+    return jv_give(out, jv_bool(!same));
 }
 
 /* ---- tables ---- */

@@ -123,8 +123,7 @@ BUILTIN(m_split) {
         return false;
     if (from_right)
         jlist_reverse(list);
-    *out = jv_list(J_LIST, list);
-    return true;
+    return jv_give(out, jv_list(J_LIST, list));
 }
 
 BUILTIN(m_splitlines) {
@@ -186,8 +185,7 @@ BUILTIN(m_has_affix) {
             return false;
         found |= ok && has_affix(part, text, how == J_RIGHT);
     }
-    *out = jv_bool(found);
-    return true;
+    return jv_give(out, jv_bool(found));
 }
 
 BUILTIN(m_remove_affix) {
@@ -198,9 +196,7 @@ BUILTIN(m_remove_affix) {
     *out = self;
     if (!has_affix((mr_str){self.s->data, self.s->len}, s, at_end))
         return true;
-    bool ok = jv_str(x, self.s->data + (at_end ? 0 : s->len), self.s->len - s->len, out);
-    out->markup = self.markup;
-    return ok;
+    return jv_mark(out, self.markup, jv_str(x, self.s->data + (at_end ? 0 : s->len), self.s->len - s->len, out));
 }
 
 /* The place in characters, -1 for none. */
@@ -227,15 +223,13 @@ BUILTIN(m_count) {
         return false;
     if (!text->len) {
         jstr all = {part.data, part.len, -1};
-        *out = jv_int(ok ? jstr_chars(&all) + 1 : 0);
-        return true;
+        return jv_give(out, jv_int(ok ? jstr_chars(&all) + 1 : 0));
     }
     for (const char *at; ok && (at = memmem(part.data, part.len, text->data, text->len)) != NULL; n++) {
         part.len -= (size_t)(at - part.data) + text->len;
         part.data = at + text->len;
     }
-    *out = jv_int(n);
-    return true;
+    return jv_give(out, jv_int(n));
 }
 
 /* ---- the others ---- */
@@ -248,9 +242,7 @@ BUILTIN(m_replace) {
         (a[2].kind != J_MISSING && !jv_as_int(x, a[2], "count", &count)) ||
         (self.markup && (!jv_escape(x, old, &old) || !jv_escape(x, new, &new))))
         return false;
-    bool ok = jstr_replace(x, self.s, old.s, new.s, count, out);
-    out->markup = self.markup;
-    return ok;
+    return jv_mark(out, self.markup, jstr_replace(x, self.s, old.s, new.s, count, out));
 }
 
 BUILTIN(m_join) {

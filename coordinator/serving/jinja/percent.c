@@ -21,13 +21,11 @@ static bool next_value(percent *p, const char *name, size_t n_name, jv *out) {
         p->used_map = true;
         if (!entry)
             return jx_fail(p->x, MR_E_INVALID, "format names a key that is missing");
-        *out = entry->value;
-        return true;
+        return jv_give(out, entry->value);
     }
     if (p->next >= p->tuple->n)
         return jx_fail(p->x, MR_E_INVALID, "not enough arguments for format string");
-    *out = p->tuple->items[p->next++];
-    return true;
+    return jv_give(out, p->tuple->items[p->next++]);
 }
 
 /* Flags and numbers of C become the mini-language of str.format, of which this is the part that both have. */

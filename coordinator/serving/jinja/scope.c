@@ -46,8 +46,7 @@ static bool get_global(jx *x, int32_t symbol, jv *out) {
     if (!bound)
         return false;
     *bound = (jbound){.builtin = b};
-    *out = (jv){.kind = J_FUNCTION, .fn = bound};
-    return true;
+    return jv_give(out, (jv){.kind = J_FUNCTION, .fn = bound});
 }
 
 bool jscope_get(jx *x, int32_t symbol, jv *out) {
@@ -63,8 +62,7 @@ bool jscope_get(jx *x, int32_t symbol, jv *out) {
         return false;
     if (x->globals[symbol].kind == J_MISSING && !get_global(x, symbol, &x->globals[symbol]))
         return false;
-    *out = x->globals[symbol];
-    return true;
+    return jv_give(out, x->globals[symbol]);
 }
 
 static bool assign_attribute(jx *x, const jnode *target, jv value) {

@@ -28,9 +28,7 @@ bool jstr_case(jx *x, jv s, jcase how, jv *out) {
                 return false;
         at_word = how == CASE_TITLE && !(char_is_upper(c) || char_is_lower(c) || char_is_title(c));
     }
-    bool ok = jv_text(x, &text, out);
-    out->markup = s.markup;
-    return ok;
+    return jv_mark(out, s.markup, jv_text(x, &text, out));
 }
 
 /* ---- strip, replace, split ---- */
@@ -68,9 +66,7 @@ bool jstr_strip(jx *x, jv s, jv chars, int sides, jv *out) {
             return false;
         end = last;
     }
-    bool ok = jv_str(x, start, (size_t)(end - start), out);
-    out->markup = s.markup;
-    return ok;
+    return jv_mark(out, s.markup, jv_str(x, start, (size_t)(end - start), out));
 }
 
 /* The next place of old, and every place between two characters where it is empty; NULL where there is none. */
@@ -136,9 +132,7 @@ bool jstr_join(jx *x, jv separator, const jlist *items, bool strict, jv *out) {
             !jv_write(x, item, &text))
             return false;
     }
-    bool ok = jv_text(x, &text, out);
-    out->markup = separator.markup;
-    return ok;
+    return jv_mark(out, separator.markup, jv_text(x, &text, out));
 }
 
 bool jstr_pad(jx *x, jv s, int64_t width, uint32_t fill, char align, jv *out) {
@@ -154,7 +148,5 @@ bool jstr_pad(jx *x, jv s, int64_t width, uint32_t fill, char align, jv *out) {
     for (int64_t i = before; i < missing; i++)
         if (!jtext_char(x, &text, fill))
             return false;
-    bool ok = jv_text(x, &text, out);
-    out->markup = s.markup;
-    return ok;
+    return jv_mark(out, s.markup, jv_text(x, &text, out));
 }

@@ -32,10 +32,8 @@ static bool loop_attribute(jx *x, jv object, const jstr *name, jv *out) {
                  {"depth", jv_int(loop->depth0 + 1)},
                  {"depth0", jv_int(loop->depth0)}};
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
-        if (jstr_is(name, fixed[i].name)) {
-            *out = fixed[i].value;
-            return true;
-        }
+        if (jstr_is(name, fixed[i].name))
+            return jv_give(out, fixed[i].value);
     bool next = jstr_is(name, "nextitem"), there;
     if (next || jstr_is(name, "previtem")) {
         *out = loop_neighbour(loop, next, &there);
@@ -46,10 +44,8 @@ static bool loop_attribute(jx *x, jv object, const jstr *name, jv *out) {
 
 static bool macro_attribute(jx *x, jv object, const jstr *name, jv *out) {
     const jnode *node = object.macro->node;
-    if (jstr_is(name, "name")) {
-        *out = (jv){.kind = J_STR, .s = x->template->symbols[node->symbol]};
-        return true;
-    }
+    if (jstr_is(name, "name"))
+        return jv_give(out, (jv){.kind = J_STR, .s = x->template->symbols[node->symbol]});
     if (!jstr_is(name, "arguments"))
         return no_attribute(x, object, name, out);
     jlist *list = jlist_new(x, (size_t)node->n_kids);
@@ -69,8 +65,7 @@ static bool method(jx *x, jv object, const jstr *name, jv *out) {
     if (!bound)
         return false;
     *bound = (jbound){b, object};
-    *out = (jv){.kind = J_FUNCTION, .fn = bound};
-    return true;
+    return jv_give(out, (jv){.kind = J_FUNCTION, .fn = bound});
 }
 
 bool jv_attribute(jx *x, jv object, jstr *name, jv *out) {
@@ -84,10 +79,8 @@ bool jv_attribute(jx *x, jv object, jstr *name, jv *out) {
         return macro_attribute(x, object, name, out);
     if (object.kind == J_DICT || object.kind == J_NAMESPACE) {
         const jentry *entry = jdict_find_str(x, object.dict, name->data, name->len);
-        if (entry) {
-            *out = entry->value;
-            return true;
-        }
+        if (entry)
+            return jv_give(out, entry->value);
     }
     return x->status == MR_OK && no_attribute(x, object, name, out);
 }
@@ -96,8 +89,7 @@ static bool index_list(const jv *items, int64_t n, int64_t at, jv *out) {
     at += at < 0 ? n : 0;
     if (at < 0 || at >= n)
         return false;
-    *out = items[at];
-    return true;
+    return jv_give(out, items[at]);
 }
 
 static bool index_string(jx *x, jv object, int64_t at, jv *out, bool *out_found) {
@@ -107,9 +99,7 @@ static bool index_string(jx *x, jv object, int64_t at, jv *out, bool *out_found)
     if (!*out_found)
         return true;
     size_t start = jstr_offset(object.s, at), end = jstr_offset(object.s, at + 1);
-    bool ok = jx_work(x, start) && jv_str(x, object.s->data + start, end - start, out);
-    out->markup = object.markup;
-    return ok;
+    return jv_mark(out, object.markup, jx_work(x, start) && jv_str(x, object.s->data + start, end - start, out));
 }
 
 /* By a number; out_found says whether there is one. */
@@ -140,7 +130,7 @@ bool jv_subscript(jx *x, jv object, jv key, jv *out) {
         if (x->status != MR_OK)
             return false;
         if (entry)
-            return (*out = entry->value, true);
+            return jv_give(out, entry->value);
     } else if (key.kind == J_INT || key.kind == J_BOOL) {
         if (!index_value(x, object, key, out, &found))
             return false;
@@ -205,8 +195,7 @@ static bool slice_range(jx *x, const jrange *r, const int64_t b[3], jv *out) {
     part->start = r->start + b[0] * r->step;
     part->stop = r->start + b[1] * r->step;
     part->n = n < 0 ? 0 : n;
-    *out = (jv){.kind = J_RANGE, .range = part};
-    return true;
+    return jv_give(out, (jv){.kind = J_RANGE, .range = part});
 }
 
 bool jv_slice(jx *x, jv object, const jv bounds[3], jv *out) {
@@ -218,9 +207,7 @@ bool jv_slice(jx *x, jv object, const jv bounds[3], jv *out) {
     if (!jv_length(x, object, &n) || !slice_bounds(x, bounds, n, b))
         return false;
     if (object.kind == J_STR) {
-        bool ok = slice_string(x, object, b, out);
-        out->markup = object.markup;
-        return ok;
+        return jv_mark(out, object.markup, slice_string(x, object, b, out));
     }
     if (object.kind == J_RANGE)
         return slice_range(x, object.range, b, out);

@@ -3,8 +3,7 @@
 #include "coordinator/serving/jinja/value.h"
 
 static bool answer(jv *out, bool yes) {
-    *out = jv_bool(yes);
-    return true;
+    return jv_give(out, jv_bool(yes));
 }
 
 BUILTIN(t_defined) {

@@ -138,9 +138,7 @@ bool jv_write(jx *x, jv v, jtext *out) {
 
 bool jv_to_str(jx *x, jv v, jv *out) {
     jtext text = {0};
-    if (v.kind == J_STR) {
-        *out = v;
-        return true;
-    }
+    if (v.kind == J_STR)
+        return jv_give(out, v);
     return jv_write(x, v, &text) && jv_text(x, &text, out);
 }

@@ -84,8 +84,7 @@ bool jv_str(jx *x, const char *data, size_t n, jv *out) {
     *s = (jstr){data, n, -1};
     if (!x->template)
         jstr_chars(s); /* of a constant, which many threads will read */
-    *out = (jv){.kind = J_STR, .s = s};
-    return true;
+    return jv_give(out, (jv){.kind = J_STR, .s = s});
 }
 
 bool jv_str_copy(jx *x, const char *data, size_t n, jv *out) {
@@ -110,8 +109,7 @@ bool jv_undefined(jx *x, jv *out, const char *fmt, ...) {
     va_end(args);
     if (!jv_str_copy(x, text, n < (int)sizeof text ? (size_t)n : sizeof text - 1, &says))
         return false;
-    *out = (jv){.kind = J_UNDEFINED, .s = says.s};
-    return true;
+    return jv_give(out, (jv){.kind = J_UNDEFINED, .s = says.s});
 }
 
 /* Continuation bytes are not counted. */

@@ -182,6 +182,15 @@ static inline jv jv_float(double f) {
 static inline jv jv_list(jkind kind, jlist *list) {
     return (jv){.kind = (uint8_t)kind, .list = list};
 }
+static inline bool jv_give(jv *out, jv v) {
+    *out = v;
+    return true;
+}
+/* After a string was made, which ok says: with the class of those that it was made of. Returns ok. */
+static inline bool jv_mark(jv *out, bool markup, bool ok) {
+    out->markup = markup;
+    return ok;
+}
 bool jv_str(jx *x, const char *data, size_t n, jv *out);      /* keeps data, which lives as long as the render */
 bool jv_str_copy(jx *x, const char *data, size_t n, jv *out); /* copies it */
 bool jv_text(jx *x, const jtext *t, jv *out);
