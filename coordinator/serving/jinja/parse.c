@@ -248,8 +248,7 @@ static bool parse_signature(parser *p, jnode *node) {
             return parse_fail(p, "a parameter without a default follows one with a default");
         seen_default |= has_default;
     }
-    node->kids = params.items;
-    node->n_kids = params.n;
+    parse_finish_list(node, &params);
     return parse_advance(p);
 }
 
@@ -280,10 +279,8 @@ static jnode *parse_call_block(parser *p) {
     if (!node || !parse_advance(p) || (parse_at_op(p, '(') && !parse_signature(p, node)) ||
         !(node->a = parse_expression(p)))
         return NULL;
-    if (node->a->type != N_CALL) {
-        parse_fail(p, "expected a call");
-        return NULL;
-    }
+    if (node->a->type != N_CALL)
+        return parse_fail_node(p, "expected a call");
     node->symbol = SYM_CALLER;
     return parse_macro_body(p, node, "endcall") ? node : NULL;
 }
@@ -308,8 +305,7 @@ static jnode *parse_with(parser *p) {
             !parse_expect_op(p, '=') || !(set->b = parse_expression(p)) || !parse_push(p, &sets, set))
             return NULL;
     }
-    node->kids = sets.items;
-    node->n_kids = sets.n;
+    parse_finish_list(node, &sets);
     return (node->body = parse_body(p, ends)) && parse_expect_name(p, "endwith") ? node : NULL;
 }
 
@@ -333,17 +329,13 @@ static jnode *parse_print(parser *p) {
             !parse_push(p, &list, node))
             return NULL;
     }
-    block->kids = list.items;
-    block->n_kids = list.n;
-    return block;
+    return parse_finish_list(block, &list);
 }
 
 static jnode *parse_jump(parser *p, jnode_type type) {
     jnode *node = parse_node(p, type);
-    if (!p->n_loops) {
-        parse_fail(p, "outside of a loop");
-        return NULL;
-    }
+    if (!p->n_loops)
+        return parse_fail_node(p, "outside of a loop");
     return node && parse_advance(p) ? node : NULL;
 }
 
@@ -373,8 +365,7 @@ static jnode *parse_statement(parser *p) {
     for (size_t i = 0; i < sizeof statements / sizeof *statements; i++)
         if (parse_at_name(p, statements[i].word))
             return statements[i].parse(p);
-    parse_fail(p, "unknown tag");
-    return NULL;
+    return parse_fail_node(p, "unknown tag");
 }
 
 /* One piece: text, a variable or a statement; out_end says that a tag of `ends` has come instead. */
@@ -417,12 +408,9 @@ static jnode *parse_pieces(parser *p, const char *const *ends) {
     if (ends && !end) {
         char what[48];
         snprintf(what, sizeof what, "expected '%s'", *ends);
-        parse_fail(p, what);
-        return NULL;
+        return parse_fail_node(p, what);
     }
-    node->kids = list.items;
-    node->n_kids = list.n;
-    return node;
+    return parse_finish_list(node, &list);
 }
 
 static jnode *parse_body(parser *p, const char *const *ends) {

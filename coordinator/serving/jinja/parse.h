@@ -30,6 +30,10 @@ typedef struct jnodes {
 
 bool parse_advance(parser *p);
 bool parse_fail(parser *p, const char *what); /* names what was found instead */
+static inline jnode *parse_fail_node(parser *p, const char *what) {
+    parse_fail(p, what);
+    return NULL;
+}
 static inline bool parse_at_op(const parser *p, char op) {
     return p->now.type == T_OP && p->now.op == op;
 }
@@ -46,6 +50,11 @@ bool parse_take_name(parser *p, jv *out);
 jnode *parse_node(parser *p, jnode_type type);
 jnode *parse_node_2(parser *p, jnode_type type, char op, jnode *a, jnode *b);
 bool parse_push(parser *p, jnodes *list, jnode *item);
+static inline jnode *parse_finish_list(jnode *node, const jnodes *list) {
+    node->kids = list->items;
+    node->n_kids = list->n;
+    return node;
+}
 bool parse_symbol(parser *p, const jstr *name, int32_t *out);
 
 /* parse_expr.c. A tuple ends at `stop` too, a name; NULL for none. */

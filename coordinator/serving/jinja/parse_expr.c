@@ -6,12 +6,6 @@
 static jnode *parse_unary(parser *p, bool with_filter);
 static jnode *parse_or(parser *p);
 
-static jnode *finish_list(jnode *node, const jnodes *list) {
-    node->kids = list->items;
-    node->n_kids = list->n;
-    return node;
-}
-
 /* What stands between brackets, up to `close`: [a, b], and {k: v} with pairs. */
 static jnode *parse_display(parser *p, jnode_type type, char close) {
     jnodes items = {0};
@@ -23,11 +17,11 @@ static jnode *parse_display(parser *p, jnode_type type, char close) {
         if (!parse_skip_op(p, close, &done))
             return NULL;
         if (done)
-            return finish_list(node, &items);
+            return parse_finish_list(node, &items);
         if (items.n && (!parse_expect_op(p, ',') || !parse_skip_op(p, close, &done)))
             return NULL;
         if (done)
-            return finish_list(node, &items);
+            return parse_finish_list(node, &items);
         if (!parse_push(p, &items, parse_expression(p)))
             return NULL;
         if (type == N_DICT && (!parse_expect_op(p, ':') || !parse_push(p, &items, parse_expression(p))))
@@ -86,10 +80,8 @@ static jnode *parse_primary(parser *p) {
         bool list = parse_at_op(p, '[');
         return parse_display(p, list ? N_LIST : N_DICT, list ? ']' : '}');
     }
-    if (!parse_at_op(p, '(')) {
-        parse_fail(p, "expected an expression");
-        return NULL;
-    }
+    if (!parse_at_op(p, '('))
+        return parse_fail_node(p, "expected an expression");
     if (!parse_advance(p))
         return NULL;
     jnode *node = parse_at_op(p, ')') ? parse_node(p, N_TUPLE) : parse_tuple(p, true, NULL);
@@ -137,7 +129,7 @@ static bool parse_arguments(parser *p, jnode *node) {
             return parse_fail(p, "an argument without a name follows one with a name");
         named |= arg->op == 'k' || arg->op == '2';
     }
-    finish_list(node, &args);
+    parse_finish_list(node, &args);
     return true;
 }
 
@@ -182,10 +174,8 @@ static jnode *parse_subscript(parser *p, jnode *object) {
     if (dot && p->now.type == T_NAME)
         return parse_take_name(p, &node->value) ? node : NULL;
     if (dot) {
-        if (p->now.type != T_NUMBER || p->now.value.kind != J_INT) {
-            parse_fail(p, "expected name or number");
-            return NULL;
-        }
+        if (p->now.type != T_NUMBER || p->now.value.kind != J_INT)
+            return parse_fail_node(p, "expected name or number");
         node->type = N_SUBSCRIPT;
         node->b = parse_literal(p);
         return node->b ? node : NULL;
@@ -202,7 +192,7 @@ static jnode *parse_subscript(parser *p, jnode *object) {
         node->b = parse_node(p, N_TUPLE);
         if (!node->b)
             return NULL;
-        finish_list(node->b, &parts);
+        parse_finish_list(node->b, &parts);
     }
     return node;
 }
@@ -263,7 +253,7 @@ static bool parse_test_arguments(parser *p, jnode *test) {
     arg->a = parse_postfix(p, parse_primary(p));
     if (!arg->a || !parse_push(p, &args, arg))
         return false;
-    finish_list(test, &args);
+    parse_finish_list(test, &args);
     return true;
 }
 
@@ -347,7 +337,7 @@ static jnode *parse_concat(parser *p) {
     while (parse_at_op(p, '~'))
         if (!parse_advance(p) || !parse_push(p, &parts, parse_product(p)))
             return NULL;
-    return finish_list(node, &parts);
+    return parse_finish_list(node, &parts);
 }
 
 static jnode *parse_sum(parser *p) {
@@ -392,7 +382,7 @@ static jnode *parse_comparison(parser *p) {
     if (!first || !operands.n)
         return first;
     jnode *node = parse_node_2(p, N_COMPARE, 0, first, NULL);
-    return node ? finish_list(node, &operands) : NULL;
+    return node ? parse_finish_list(node, &operands) : NULL;
 }
 
 static jnode *parse_not(parser *p) {
@@ -463,12 +453,10 @@ static jnode *parse_items(parser *p, jnode *(*part)(parser *), const char *stop)
     }
     if (items.n == 1 && !comma)
         return items.items[0];
-    if (!items.n) {
-        parse_fail(p, "expected an expression");
-        return NULL;
-    }
+    if (!items.n)
+        return parse_fail_node(p, "expected an expression");
     jnode *node = parse_node(p, N_TUPLE);
-    return node ? finish_list(node, &items) : NULL;
+    return node ? parse_finish_list(node, &items) : NULL;
 }
 
 jnode *parse_tuple(parser *p, bool with_condition, const char *stop) {
@@ -496,8 +484,7 @@ static bool can_assign(const jnode *target) {
 static jnode *check_target(parser *p, jnode *node) {
     if (!node || can_assign(node))
         return node;
-    parse_fail(p, "cannot assign to what stands before");
-    return NULL;
+    return parse_fail_node(p, "cannot assign to what stands before");
 }
 
 jnode *parse_with_target(parser *p) {
