@@ -86,10 +86,6 @@ static void choose_seed(mr_api_call *call) {
         call->seed = (uint64_t)call->begun_ns;
 }
 
-static bool no_memory(mr_api_call *call) {
-    return mr_api_error_set(&call->error, 503, NULL, NULL, "no memory for the request");
-}
-
 /* Echoes stand in front of the text: as it was written, or as its ids read. */
 static bool begin_echo(mr_api_call *call, api_choice *c, const api_prompt *prompt) {
     if (!call->request.echo)
@@ -98,7 +94,7 @@ static bool begin_echo(mr_api_call *call, api_choice *c, const api_prompt *promp
                   ? mr_text_buf_append(&c->text, prompt->text.data, prompt->text.len)
                   : mr_tokenizer_decode(c->tokenizer, prompt->ids.ids, prompt->ids.n, 0, &c->text, NULL) == MR_OK;
     c->echo_bytes = c->text.len;
-    return ok || no_memory(call);
+    return ok || api_no_memory(&call->error);
 }
 
 static bool make_choices(mr_api_call *call) {
@@ -107,7 +103,7 @@ static bool make_choices(mr_api_call *call) {
     call->runs = mr_alloc_array((size_t)r->n_prompts, sizeof *call->runs);
     call->choices = mr_alloc_array((size_t)call->n_choices, sizeof *call->choices);
     if (!call->runs || !call->choices)
-        return no_memory(call);
+        return api_no_memory(&call->error);
     for (int32_t i = 0; i < call->n_choices; i++) {
         api_choice *c = &call->choices[i];
         c->tokenizer = call->a->config.tokenizer;
@@ -242,7 +238,7 @@ static void release_all(mr_api_call *call) {
 static bool take_prompt(mr_api_call *call, int32_t run, const mr_piece *piece) {
     for (int32_t k = 0; k < call->request.n; k++)
         if (!api_choice_take_prompt(&call->choices[run * call->request.n + k], piece))
-            return no_memory(call);
+            return api_no_memory(&call->error);
     return true;
 }
 
@@ -253,10 +249,10 @@ static bool take_piece(mr_api_call *call, int32_t run, const mr_piece *piece, mr
         return take_prompt(call, run, piece);
     api_choice *c = &call->choices[run * call->request.n + piece->choice];
     if (!api_choice_take(c, piece))
-        return no_memory(call);
+        return api_no_memory(&call->error);
     if (call->request.endpoint == API_EMBEDDINGS)
         return api_embeddings_take(call, run, piece);
-    return !call->streams || api_answer_events(call, c, out) || no_memory(call);
+    return !call->streams || api_answer_events(call, c, out) || api_no_memory(&call->error);
 }
 
 static bool take_run(mr_api_call *call, int32_t run, mr_text_buf *out) {
@@ -293,7 +289,7 @@ static void say_last(mr_api_call *call, mr_text_buf *out) {
         call->broken = !mr_api_error_write(&call->error, out);
     else if (call->is_ready)
         call->broken = !mr_text_buf_append(out, call->ready.data, call->ready.len);
-    else if (!api_answer_whole(call, out) && no_memory(call) == false)
+    else if (!api_answer_whole(call, out) && api_no_memory(&call->error) == false)
         call->broken = !mr_api_error_write(&call->error, out);
 }
 

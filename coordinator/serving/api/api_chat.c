@@ -27,10 +27,6 @@ static const api_form *form_of(const mr_api_call *call) {
     return call->request.tools ? &call->a->with_tools : &call->a->plain;
 }
 
-static bool no_memory(mr_api_call *call) {
-    return mr_api_error_set(&call->error, 503, NULL, NULL, "no memory for the request");
-}
-
 static bool check_part(const json_t *part, const char *name, mr_api_error *e) {
     const char *type = json_string_value(json_object_get(part, "type"));
     if (!type)
@@ -247,7 +243,7 @@ static bool render(mr_api_call *call, json_t *messages, mr_text_buf *out) {
     json_t *variables = template_variables(r);
     if (!variables || (prefill && json_array_remove(messages, json_array_size(messages) - 1) != 0)) {
         json_decref(variables);
-        return no_memory(call);
+        return api_no_memory(&call->error);
     }
     mr_status status = apply(call, messages, variables, out, &err);
     json_decref(variables);
@@ -255,7 +251,7 @@ static bool render(mr_api_call *call, json_t *messages, mr_text_buf *out) {
         return mr_api_error_set(&call->error, 400, "invalid_value", "messages", "%s", err.text);
     if (status != MR_OK ||
         (prefill && !mr_text_buf_append(out, json_string_value(prefill), json_string_length(prefill))))
-        return no_memory(call);
+        return api_no_memory(&call->error);
     return true;
 }
 
@@ -268,7 +264,7 @@ bool api_chat_render(mr_api_call *call, mr_text_buf *out) {
         return false;
     json_t *messages = json_copy((json_t *)r->messages); /* the list; messages are shared */
     mr_err err = {0};
-    bool ok = messages || no_memory(call);
+    bool ok = messages || api_no_memory(&call->error);
     if (ok && r->tools && !form_of(call)->format.native_calls) {
         mr_status status = mr_chat_tools_instruct(messages, r->tools, &err);
         ok = status == MR_OK || mr_api_error_from(&call->error, status, &err);
@@ -311,7 +307,7 @@ bool api_chat_prepare(mr_api_call *call, mr_text_buf *out) {
     r->with_special = r->parses && form_of(call)->is_special;
     r->prompts = mr_alloc_array(1, sizeof *r->prompts);
     if (!r->prompts)
-        return no_memory(call);
+        return api_no_memory(&call->error);
     r->n_prompts = 1;
     if (!api_encode_prompt(call->a, r, (mr_str){out->data, out->len}, &r->prompts[0].ids, &call->error))
         return false;
@@ -334,7 +330,7 @@ bool api_chat_open_parsers(mr_api_call *call, mr_str prompt) {
         };
         call->choices[i].one_call = !r->parallel_tool_calls || r->tool_chosen;
         if (!api_choice_open_parser(&call->choices[i], &desc))
-            return no_memory(call);
+            return api_no_memory(&call->error);
     }
     return true;
 }

@@ -51,7 +51,7 @@ static bool constrain_to_schema(api_request *r, const json_t *schema, const char
                                 schema ? mr_api_json_kind(schema) : "missing");
     char *text = json_dumps(schema, JSON_ENCODE_ANY | JSON_COMPACT);
     if (!text)
-        return mr_api_error_set(e, 503, NULL, NULL, "no memory for the request");
+        return api_no_memory(e);
     bool ok = constrain_to_schema_text(r, mr_str_from(text), name, e);
     free(text);
     return ok;
@@ -79,7 +79,7 @@ static bool constrain_to_choice(api_request *r, const char *name, mr_api_error *
         return mr_api_error_set(e, 400, "invalid_value", name, "%s is empty", name);
     mr_str *texts = mr_alloc_array(n, sizeof *texts);
     if (!texts)
-        return mr_api_error_set(e, 503, NULL, NULL, "no memory for the request");
+        return api_no_memory(e);
     bool ok = true;
     for (size_t i = 0; i < n && ok; i++) {
         const json_t *text = json_array_get(r->guided_choice, i);

@@ -14,10 +14,6 @@ enum {
         MR_ENCODE_BOS | MR_ENCODE_PARSE_SPECIAL, /* as others read prompts, which may hold rendered templates */
 };
 
-static bool no_memory(mr_api_error *e) {
-    return mr_api_error_set(e, 503, NULL, NULL, "no memory for the request");
-}
-
 static bool read_stop(const json_t *value, const char **out, mr_api_error *e) {
     const char *text = json_string_value(value);
     size_t n = json_string_length(value);
@@ -43,7 +39,7 @@ bool api_read_stops(api_request *r, mr_api_error *e) {
         return mr_api_error_set(e, 400, "array_above_max_length", "stop", "stop has %zu texts, where %d are allowed", n,
                                 API_MAX_STOPS);
     if (!(r->stops = mr_alloc_array(n, sizeof *r->stops)))
-        return no_memory(e);
+        return api_no_memory(e);
     for (size_t i = 0; i < n; i++) {
         const char **stop = &r->stops[r->n_stops];
         if (!read_stop(json_is_array(r->stop) ? json_array_get(r->stop, i) : r->stop, stop, e))
@@ -59,7 +55,7 @@ bool api_read_stop_ids(const mr_api *a, api_request *r, mr_api_error *e) {
     if (r->sampling.min_tokens == 0)
         return true;
     if (!mr_token_buf_reserve(&r->late_ids, a->end_ids.n + r->stop_ids.n))
-        return no_memory(e);
+        return api_no_memory(e);
     for (size_t i = 0; i < a->end_ids.n + r->stop_ids.n; i++)
         r->late_ids.ids[r->late_ids.n++] = i < a->end_ids.n ? a->end_ids.ids[i] : r->stop_ids.ids[i - a->end_ids.n];
     r->sampling.late_ids = r->late_ids.ids;
@@ -109,7 +105,7 @@ bool api_encode_prompt(const mr_api *a, const api_request *r, mr_str text, mr_to
 bool api_read_ids(const mr_api *a, const json_t *list, const char *name, mr_token_buf *out, mr_api_error *e) {
     size_t n = json_array_size(list);
     if (!mr_token_buf_reserve(out, n))
-        return no_memory(e);
+        return api_no_memory(e);
     for (size_t i = 0; i < n; i++) {
         const json_t *value = json_array_get(list, i);
         if (!json_is_integer(value))
@@ -119,7 +115,7 @@ bool api_read_ids(const mr_api *a, const json_t *list, const char *name, mr_toke
             return mr_api_error_set(e, 400, "invalid_value", name, "%s[%zu] is %lld, which is no token id", name, i,
                                     (long long)json_integer_value(value));
         if (!mr_token_buf_push(out, (int32_t)json_integer_value(value)))
-            return no_memory(e);
+            return api_no_memory(e);
     }
     return true;
 }
@@ -157,7 +153,7 @@ bool api_read_prompts(const mr_api *a, api_request *r, const json_t *value, cons
         return mr_api_error_set(e, 400, "array_above_max_length", name, "%s asks for %zu answers, where %d are allowed",
                                 name, n * (size_t)r->n, API_MAX_INPUTS);
     if (!(r->prompts = mr_alloc_array(n, sizeof *r->prompts)))
-        return no_memory(e);
+        return api_no_memory(e);
     r->n_prompts = (int32_t)n;
     for (size_t i = 0; i < n; i++) {
         char element[96];

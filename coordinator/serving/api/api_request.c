@@ -16,6 +16,10 @@ static const api_field stream_option_fields[] = {
     {"continuous_usage_stats", API_FIELD_REFUSED, 0, 0, 0},
 };
 
+bool api_no_memory(mr_api_error *e) {
+    return mr_api_error_set(e, 503, NULL, NULL, "no memory for the request");
+}
+
 static bool is_known(mr_api_endpoint endpoint, const char *name) {
     for (size_t i = 0; i < API_FIELD_TABLES; i++) {
         api_field_table t = api_request_fields(endpoint, i);

@@ -85,6 +85,8 @@ api_field_table api_request_fields(mr_api_endpoint endpoint, size_t i);
 MR_MUST_USE bool api_request_read(const mr_api *a, mr_api_endpoint endpoint, mr_str body, api_request *out,
                                   mr_api_error *e);
 void api_request_deinit(api_request *r);
+/* Says that there was no memory for the request. Always false. */
+bool api_no_memory(mr_api_error *e);
 
 /* The order of samplers as llama-server has it; those that are not named are turned off (api_samplers.c). */
 MR_MUST_USE bool api_read_samplers(api_request *r, mr_api_error *e);

@@ -9,10 +9,6 @@
 #include "coordinator/serving/wire/api_json.h"
 #include "engine/base/mem.h"
 
-static bool no_memory(mr_api_error *e) {
-    return mr_api_error_set(e, 503, NULL, NULL, "no memory for the request");
-}
-
 static bool add_bias(const mr_api *a, api_request *r, int64_t id, float bias, mr_api_error *e) {
     if (!api_is_token(a, (double)id))
         return mr_api_error_set(e, 400, "invalid_value", "logit_bias", "logit_bias names %lld, which is no token id",
@@ -26,7 +22,7 @@ static bool add_bias(const mr_api *a, api_request *r, int64_t id, float bias, mr
         return mr_api_error_set(e, 400, "array_above_max_length", "logit_bias", "logit_bias has more than %d tokens",
                                 MR_SAMPLER_MAX_BIASES);
     r->biases[r->bias_ids.n] = bias;
-    return mr_token_buf_push(&r->bias_ids, (int32_t)id) || no_memory(e);
+    return mr_token_buf_push(&r->bias_ids, (int32_t)id) || api_no_memory(e);
 }
 
 /* llama-server writes false for "never". */
@@ -77,7 +73,7 @@ bool api_read_biases(const mr_api *a, api_request *r, mr_api_error *e) {
         return mr_api_error_set(e, 400, "array_above_max_length", "logit_bias", "logit_bias has more than %d tokens",
                                 MR_SAMPLER_MAX_BIASES);
     if (!(r->biases = mr_alloc_array(MR_SAMPLER_MAX_BIASES, sizeof *r->biases)))
-        return no_memory(e);
+        return api_no_memory(e);
     const char *key = NULL;
     json_t *value = NULL;
     json_object_foreach((json_t *)r->logit_bias, key, value) {
@@ -101,9 +97,9 @@ static bool add_bad_word(const mr_api *a, api_request *r, mr_str text, mr_api_er
     if (ok && list->n + 1 + ids.n > MR_SAMPLER_MAX_BAD_WORDS)
         ok = mr_api_error_set(e, 400, "array_above_max_length", "bad_words", "bad_words have more than %d tokens",
                               MR_SAMPLER_MAX_BAD_WORDS);
-    ok = ok && (mr_token_buf_push(list, (int32_t)ids.n) || no_memory(e));
+    ok = ok && (mr_token_buf_push(list, (int32_t)ids.n) || api_no_memory(e));
     for (size_t i = 0; i < ids.n && ok; i++)
-        ok = mr_token_buf_push(list, ids.ids[i]) || no_memory(e);
+        ok = mr_token_buf_push(list, ids.ids[i]) || api_no_memory(e);
     mr_token_buf_deinit(&ids);
     return ok;
 }
@@ -119,7 +115,7 @@ bool api_read_bad_words(const mr_api *a, api_request *r, mr_api_error *e) {
             return mr_api_error_set(e, 400, "invalid_type", "bad_words", "bad_words[%zu] is no word", i);
         mr_text_buf spaced = {0};
         bool ok = (mr_text_buf_append(&spaced, " ", 1) && mr_text_buf_append(&spaced, word + n_spaces, n - n_spaces)) ||
-                  no_memory(e);
+                  api_no_memory(e);
         ok = ok && add_bad_word(a, r, (mr_str){spaced.data + 1, spaced.len - 1}, e) &&
              add_bad_word(a, r, (mr_str){spaced.data, spaced.len}, e);
         mr_text_buf_deinit(&spaced);
@@ -135,7 +131,7 @@ static bool add_breaker(api_request *r, int32_t id, mr_api_error *e) {
     if (r->breakers.n == MR_SAMPLER_MAX_BREAKERS)
         return mr_api_error_set(e, 400, "invalid_value", "dry_sequence_breakers",
                                 "dry_sequence_breakers stand in more than %d tokens", MR_SAMPLER_MAX_BREAKERS);
-    return mr_token_buf_push(&r->breakers, id) || no_memory(e);
+    return mr_token_buf_push(&r->breakers, id) || api_no_memory(e);
 }
 
 /* A text breaks where a token has it. One that no token has whole breaks at the last of its tokens. */
