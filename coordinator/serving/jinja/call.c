@@ -176,7 +176,7 @@ static bool bind_macro(jx *x, const jmacro *macro, const jargs *args) {
     return bind_caller(x, macro, args, used) && bind_rest(x, macro, args, used);
 }
 
-bool jmacro_call(jx *x, const jmacro *macro, const jargs *args, jv *out) {
+static bool jmacro_call(jx *x, const jmacro *macro, const jargs *args, jv *out) {
     jscope *outer = x->scope, *scope = jscope_new(x, macro->scope);
     int32_t line = x->line;
     if (!scope)

@@ -62,7 +62,7 @@ static bool run_turns(jx *x, const jnode *node, jloop *loop, jflow *flow) {
     return ok;
 }
 
-bool jx_run_loop(jx *x, const jnode *node, jv over, int32_t depth0, jflow *flow) {
+static bool jx_run_loop(jx *x, const jnode *node, jv over, int32_t depth0, jflow *flow) {
     jloop *loop = jx_alloc(x, 1, sizeof *loop);
     jlist *items;
     if (!loop || !jv_items(x, over, &items) || (node->c && !filter_items(x, node, items, &items)))

@@ -37,7 +37,6 @@ bool jx_eval(jx *x, const jnode *node, jv *out);
 bool jx_exec(jx *x, const jnode *node, jflow *flow);
 /* Runs body in a scope of its own, where `scope` is around it, and gives the text that it writes. */
 bool jx_capture(jx *x, const jnode *body, jscope *scope, jv *out);
-bool jx_run_loop(jx *x, const jnode *node, jv over, int32_t depth0, jflow *flow);
 bool jx_call_recursive_loop(jx *x, const jloop *loop, const jargs *args, jv *out);
 
 /* scope.c */
@@ -48,6 +47,5 @@ bool jx_assign(jx *x, const jnode *target, jv value);
 
 /* call.c */
 bool jx_arguments(jx *x, const jnode *node, jargs *out);
-bool jmacro_call(jx *x, const jmacro *macro, const jargs *args, jv *out);
 
 #endif

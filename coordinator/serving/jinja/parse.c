@@ -70,7 +70,7 @@ bool parse_expect_op(parser *p, char op) {
     return parse_fail(p, what);
 }
 
-bool parse_expect_name(parser *p, const char *name) {
+static bool parse_expect_name(parser *p, const char *name) {
     char what[40];
     if (parse_at_name(p, name))
         return parse_advance(p);

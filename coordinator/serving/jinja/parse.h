@@ -44,7 +44,6 @@ static inline bool parse_at_name(const parser *p, const char *name) {
 bool parse_skip_op(parser *p, char op, bool *out_was);
 bool parse_skip_name(parser *p, const char *name, bool *out_was);
 bool parse_expect_op(parser *p, char op);
-bool parse_expect_name(parser *p, const char *name);
 bool parse_take_name(parser *p, jv *out);
 
 jnode *parse_node(parser *p, jnode_type type);
