@@ -239,11 +239,13 @@ static mr_status allocate(mr_job *job, mr_err *err) {
     job->heard_ns = mr_alloc_array(n_stages, sizeof *job->heard_ns);
     job->copy_from = mr_alloc_array(n_slots, sizeof *job->copy_from);
     job->copy_to = mr_alloc_array(n_slots, sizeof *job->copy_to);
+    job->history = mr_alloc_array((size_t)job->config.max_context, sizeof *job->history);
     job->seconds = mr_alloc_array(n_stages, sizeof *job->seconds);
     if (job->config.on_spans)
         job->spans = mr_alloc_array(MR_MAX_REPORT_BYTES, sizeof *job->spans);
     if (!job->slots || !job->steps || !job->reports || !job->done_bytes || !job->total_bytes || !job->ready ||
-        !job->heard_ns || !job->seconds || !job->copy_from || !job->copy_to || (job->config.on_spans && !job->spans))
+        !job->heard_ns || !job->seconds || !job->copy_from || !job->copy_to || !job->history ||
+        (job->config.on_spans && !job->spans))
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a job of %zu stages", n_stages);
     int32_t max_blocks = (job->config.max_context + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
     mr_scheduler_config scheduler = {.n_stages = job->plan.n_stages,
@@ -266,7 +268,7 @@ static mr_status allocate(mr_job *job, mr_err *err) {
                    .n_kv_blocks = (uint32_t)job->config.n_kv_blocks,
                    .n_vocab = (uint32_t)job->config.info->vocab_size},
     };
-    mr_status status = mr_journal_create(&job->journal, err);
+    mr_status status = mr_journal_create(&job->base_key, &job->journal, err);
     if (status == MR_OK)
         status = mr_ledger_create(job->config.n_kv_blocks, job->config.max_sequences, max_blocks, &job->ledger, err);
     if (status == MR_OK)
@@ -372,6 +374,7 @@ void mr_job_destroy(mr_job *job) {
     mr_free(job->heard_ns);
     mr_free(job->copy_from);
     mr_free(job->copy_to);
+    mr_free(job->history);
     mr_free(job->seconds);
     mr_mutex_deinit(&job->seconds_lock);
     mr_free(job->spans);
@@ -433,9 +436,7 @@ mr_status mr_job_submit(mr_job *job, const mr_sequence_desc *desc, int64_t *out_
     status = mr_journal_append(job->journal, desc, max_ids, &sequence, err);
     if (status != MR_OK)
         return status;
-    mr_entry *e = mr_journal_entry(job->journal, sequence);
-    job_prefix_init(job, e, desc->keys);
-    job_queue_push(job, e);
+    job_queue_push(job, mr_journal_entry(job->journal, sequence));
     job->n_unfinished++;
     job->facts.n_submitted++;
     job->timings.prefill_tokens += n;

@@ -125,15 +125,18 @@ typedef struct mr_token_event {
     const float *top_logprobs;
 } mr_token_event;
 
+/* What a description names, in memory of its own: ids, lists and grammar, and the keys of the prompt. */
+typedef struct mr_kept mr_kept;
+
 typedef struct mr_sequence_desc {
-    const int32_t *prompt_ids; /* [n_prompt], copied; at least one */
+    const int32_t *prompt_ids; /* [n_prompt], at least one */
     int32_t n_prompt;
-    const mr_prefix_key *keys;   /* mr_prefix_keys_of_prompt, copied; NULL: submit makes them, which takes a while */
-    int32_t max_tokens;          /* to generate; 0 with on_logits or on_hidden: only rows of the prompt are wanted */
-    mr_sampling_params sampling; /* lists copied */
-    uint32_t choice;             /* index within its request: each has random numbers of its own */
-    const uint8_t *grammar;      /* [grammar_bytes] packed (engine/grammar), copied; NULL: none */
+    int32_t max_tokens; /* to generate; 0 with on_logits or on_hidden: only rows of the prompt are wanted */
+    mr_sampling_params sampling;
+    const uint8_t *grammar; /* [grammar_bytes] packed (engine/grammar); NULL: none */
     size_t grammar_bytes;
+    mr_kept *kept;          /* of mr_sequence_desc_keep: all this is there, and shared; NULL: submit copies it */
+    uint32_t choice;        /* index within its request: each has random numbers of its own */
     bool logprobs;          /* each token with its log-probability, */
     int32_t n_top_logprobs; /* and with those of the most likely ones, [0, MR_SAMPLER_MAX_TOP] */
     bool fresh;             /* all of the prompt is computed, whatever is known of it; so it is with on_logits */
@@ -148,6 +151,13 @@ typedef struct mr_sequence_desc {
     void (*on_hidden)(void *ctx, int32_t first_position, int32_t n_rows, const float *rows);
     void *ctx;
 } mr_sequence_desc;
+
+/* *out is desc, and what it names is a copy that lives until mr_sequence_desc_drop. If desc is kept already, *out
+ * shares that copy, which lives until the last drop. base: mr_job_base_key. false: no memory. Thread-safe. Makes the
+ * keys of the prompt, which takes a while. */
+MR_MUST_USE bool mr_sequence_desc_keep(const mr_sequence_desc *desc, const mr_prefix_key *base, mr_sequence_desc *out);
+/* Lets go of it, and names nothing any more; {0} is accepted. Thread-safe. */
+void mr_sequence_desc_drop(mr_sequence_desc *desc);
 
 /* What mr_job_submit asks of a prompt, for callers that want to know it earlier: MR_E_INVALID for an empty prompt and
  * an id outside the vocabulary, MR_E_TOO_LONG for one that does not fit max_ids, with a token more where it generates.

@@ -42,6 +42,7 @@ struct mr_job {
     uint64_t n_issued, n_done; /* steps are numbered from 1 */
     mr_prefix_key base_key;
     uint32_t *copy_from, *copy_to; /* [max_sequences], of the step that is being issued */
+    int32_t *history;              /* [max_context], of the sequence that is being opened */
     /* For a slot and blocks, in the order in which they will get them; those that wait for a promised block are not
      * there. */
     mr_entry *first_waiting, *last_waiting;
@@ -87,8 +88,6 @@ void job_see_off(mr_job *job, bool *did);
 /* Tells the stages which slots are empty now. */
 mr_status job_close_empty(mr_job *job, bool *did, mr_err *err);
 
-/* The keys of a new entry's prompt; NULL: they are to be made. */
-void job_prefix_init(const mr_job *job, mr_entry *e, const mr_prefix_key *keys);
 typedef enum job_begin { JOB_BEGUN, JOB_NO_BLOCKS, JOB_WAITS_FOR_PREFIX } job_begin;
 /* Gives an entry without blocks all of those for its ids, shared ones first, if spare others stay free; n_issued begins
  * behind what is there. JOB_WAITS_FOR_PREFIX: a live sequence is computing more of it, and e->wait is on until it

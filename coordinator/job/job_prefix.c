@@ -1,7 +1,5 @@
 /* coordinator/job/job_prefix.c - what sequences share: KV blocks of equal beginnings. */
 // SPDX-License-Identifier: Apache-2.0
-#include <string.h>
-
 #include "coordinator/job/job_internal.h"
 #include "engine/base/clock.h"
 
@@ -19,19 +17,12 @@ static int32_t begin_idx(const mr_entry *e) {
 }
 
 static void name_blocks(const mr_job *job, mr_entry *e) {
-    for (; (e->n_keys + 1) * BLOCK <= e->n_ids; e->n_keys++)
-        mr_prefix_key_extend(e->n_keys ? &e->keys[e->n_keys - 1] : &job->base_key, e->ids + e->n_keys * BLOCK, BLOCK,
-                             &e->keys[e->n_keys]);
-}
-
-void job_prefix_init(const mr_job *job, mr_entry *e, const mr_prefix_key *keys) {
-    size_t n = mr_prefix_n_keys(e->n_prompt);
-    if (keys)
-        memcpy(e->keys, keys, n * sizeof *keys);
-    else
-        mr_prefix_keys_of_prompt(&job->base_key, e->ids, e->n_prompt, e->keys);
-    e->n_keys = (int32_t)n - 1;
-    e->begin_key = e->keys[n - 1];
+    for (; (e->n_keys + 1) * BLOCK <= e->n_ids; e->n_keys++) {
+        int32_t ids[BLOCK];
+        mr_entry_copy_ids(e, e->n_keys * BLOCK, BLOCK, ids);
+        mr_prefix_key_extend(e->n_keys ? mr_prefix_keys_at(&e->keys, e->n_keys - 1) : &job->base_key, ids, BLOCK,
+                             &e->keys.behind[e->n_keys - e->keys.n_prompt]);
+    }
 }
 
 /* Of the blocks behind the n that were there, what others may wait for. */
@@ -39,26 +30,27 @@ static void promise(mr_job *job, mr_entry *e, int32_t slot, int32_t n) {
     e->n_published = n;
     e->begin_is_published = begin_rows(e) == 0;
     for (e->n_promised = n; e->n_promised < e->n_keys; e->n_promised++)
-        mr_ledger_promise(job->ledger, slot, e->n_promised, MR_PREFIX_WHOLE, &e->keys[e->n_promised]);
+        mr_ledger_promise(job->ledger, slot, e->n_promised, MR_PREFIX_WHOLE,
+                          mr_prefix_keys_at(&e->keys, e->n_promised));
     if (begin_rows(e) > 0 && begin_idx(e) >= n)
-        mr_ledger_promise(job->ledger, slot, begin_idx(e), MR_PREFIX_BEGIN, &e->begin_key);
+        mr_ledger_promise(job->ledger, slot, begin_idx(e), MR_PREFIX_BEGIN, e->begin_key);
 }
 
 job_begin job_prefix_begin(mr_job *job, mr_entry *e, int32_t slot, int32_t spare) {
     bool shares = !e->desc.on_logits && !e->desc.fresh;
     int32_t n = (e->n_ids + BLOCK - 1) / BLOCK, n_keys = shares ? (e->n_ids - 1) / BLOCK : 0;
-    const mr_prefix_key *begin = shares && e->n_ids == e->n_prompt && begin_rows(e) > 0 ? &e->begin_key : NULL;
+    const mr_prefix_key *begin = shares && e->n_ids == e->n_prompt && begin_rows(e) > 0 ? e->begin_key : NULL;
     if (e->n_needed > 0 && e->n_needed + spare > mr_ledger_n_free(job->ledger))
         return JOB_NO_BLOCKS; /* what it can share costs time to see */
     name_blocks(job, e);
-    mr_ledger_hits hits = mr_ledger_look_up(job->ledger, e->keys, n_keys, begin);
+    mr_ledger_hits hits = mr_ledger_look_up(job->ledger, &e->keys, n_keys, begin);
     if (hits.promised) {
         mr_ledger_wait(job->ledger, &hits, &e->wait);
         return JOB_WAITS_FOR_PREFIX;
     }
     bool begun = mr_ledger_begin(job->ledger, slot, &hits, n, spare);
     if (!begun && hits.copy_of != MR_NO_BLOCK) { /* what is copied takes a block more for a moment */
-        hits = mr_ledger_look_up(job->ledger, e->keys, n_keys, NULL);
+        hits = mr_ledger_look_up(job->ledger, &e->keys, n_keys, NULL);
         begun = mr_ledger_begin(job->ledger, slot, &hits, n, spare);
     }
     e->n_needed = begun ? 0 : mr_ledger_n_needed(&hits, n);
@@ -86,7 +78,8 @@ void job_prefix_publish(mr_job *job, mr_entry *e) {
     name_blocks(job, e);
     for (; e->n_published < n; e->n_published++) {
         if (e->n_promised == e->n_published)
-            mr_ledger_promise(job->ledger, e->slot, e->n_promised++, MR_PREFIX_WHOLE, &e->keys[e->n_published]);
+            mr_ledger_promise(job->ledger, e->slot, e->n_promised++, MR_PREFIX_WHOLE,
+                              mr_prefix_keys_at(&e->keys, e->n_published));
         mr_ledger_publish(job->ledger, e->slot, e->n_published, MR_PREFIX_WHOLE);
     }
 }

@@ -99,7 +99,8 @@ static mr_status send_open(mr_job *job, const mr_entry *e, mr_err *err) {
     open.generation = brief.generation = e->generation;
     open.blocks = brief.blocks = (uint32_t *)(uintptr_t)mr_ledger_table(job->ledger, e->slot);
     open.n_blocks = brief.n_blocks = (size_t)e->n_sent;
-    open.ids = (uint32_t *)(e->ids + e->n_ids - n);
+    mr_entry_copy_ids(e, e->n_ids - n, n, job->history);
+    open.ids = (uint32_t *)job->history;
     open.n_ids = (size_t)n;
     open.n_generated = (uint32_t)n_generated;
     open.grammar.data = (uint8_t *)(uintptr_t)e->desc.grammar;

@@ -87,7 +87,7 @@ static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_n
             event.status =
                 MR_E_UNSUPPORTED; /* of a grammar: to a client the other one is a prompt beyond the context */
     } else {
-        e->ids[e->n_ids++] = (int32_t)t->id;
+        mr_entry_add_id(e, (int32_t)t->id);
         job->facts.n_generated++;
         e->mirostat_mu = t->mirostat_mu;
         event.logprob = t->logprob;

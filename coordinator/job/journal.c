@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/job/journal.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "engine/base/mem.h"
@@ -8,25 +9,94 @@
 
 enum { LEAST_BUCKETS = 64 };
 
+struct mr_kept {
+    atomic_int n_refs;
+    mr_prefix_key keys[]; /* [mr_prefix_n_keys], then ids and lists, then the grammar: so all are aligned */
+};
+
 struct mr_journal {
+    mr_prefix_key base;
     mr_entry **buckets; /* [n_buckets], a power of two: entries by number */
     int64_t n_buckets;
     int64_t n_appended; /* the next number */
     int32_t n;
 };
 
-mr_status mr_journal_create(mr_journal **out, mr_err *err) {
+/* --- What is kept for descriptions ------------------------------------------------------------------------------- */
+
+/* Puts n bytes behind those that are there; NULL stays NULL. */
+static void *put(uint8_t **at, const void *from, size_t n) {
+    void *to = *at;
+    if (!from || n == 0)
+        return NULL;
+    memcpy(to, from, n);
+    *at += n;
+    return to;
+}
+
+bool mr_sequence_desc_keep(const mr_sequence_desc *desc, const mr_prefix_key *base, mr_sequence_desc *out) {
+    mr_kept *kept = desc->kept;
+    mr_sampling_params p = desc->sampling;
+    if (kept) {
+        atomic_fetch_add(&kept->n_refs, 1);
+        *out = *desc;
+        return true;
+    }
+    size_t n_keys = mr_prefix_n_keys(desc->n_prompt), n_prompt = (size_t)desc->n_prompt;
+    size_t n_biases = (size_t)p.n_biases, n_breakers = (size_t)p.n_dry_breakers;
+    size_t n_late = (size_t)p.n_late_ids, n_bad = (size_t)p.n_bad_words;
+    size_t n_words = n_prompt + 2 * n_biases + n_breakers + n_late + n_bad;
+    kept = mr_alloc(sizeof *kept + n_keys * sizeof kept->keys[0] + n_words * sizeof(int32_t) + desc->grammar_bytes);
+    if (!kept)
+        return false;
+    atomic_init(&kept->n_refs, 1);
+    mr_prefix_keys_of_prompt(base, desc->prompt_ids, desc->n_prompt, kept->keys);
+    uint8_t *at = (uint8_t *)(kept->keys + n_keys);
+    *out = *desc;
+    out->kept = kept;
+    out->prompt_ids = put(&at, desc->prompt_ids, n_prompt * sizeof *desc->prompt_ids);
+    out->sampling.bias_ids = put(&at, p.bias_ids, n_biases * sizeof *p.bias_ids);
+    out->sampling.biases = put(&at, p.biases, n_biases * sizeof *p.biases);
+    out->sampling.dry_breakers = put(&at, p.dry_breakers, n_breakers * sizeof *p.dry_breakers);
+    out->sampling.late_ids = put(&at, p.late_ids, n_late * sizeof *p.late_ids);
+    out->sampling.bad_words = put(&at, p.bad_words, n_bad * sizeof *p.bad_words);
+    out->grammar = put(&at, desc->grammar, desc->grammar_bytes);
+    return true;
+}
+
+void mr_sequence_desc_drop(mr_sequence_desc *desc) {
+    if (desc->kept && atomic_fetch_sub(&desc->kept->n_refs, 1) == 1)
+        mr_free(desc->kept);
+    *desc = (mr_sequence_desc){0};
+}
+
+/* --- Entries ----------------------------------------------------------------------------------------------------- */
+
+mr_status mr_journal_create(const mr_prefix_key *base, mr_journal **out, mr_err *err) {
     *out = mr_alloc(sizeof **out);
-    return *out ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the journal");
+    if (!*out)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the journal");
+    (*out)->base = *base;
+    return MR_OK;
 }
 
 static void entry_destroy(mr_entry *e) {
     if (e) {
-        mr_free(e->ids);
-        mr_free(e->keys);
-        mr_free(e->lists);
+        mr_sequence_desc_drop(&e->desc);
+        mr_free(e->generated);
+        mr_free(e->keys.behind);
     }
     mr_free(e);
+}
+
+void mr_entry_copy_ids(const mr_entry *e, int32_t first, int32_t n, int32_t *out) {
+    int32_t of_prompt = first < e->n_prompt ? e->n_prompt - first : 0;
+    of_prompt = of_prompt < n ? of_prompt : n;
+    if (of_prompt > 0)
+        memcpy(out, e->desc.prompt_ids + first, (size_t)of_prompt * sizeof *out);
+    if (n > of_prompt)
+        memcpy(out + of_prompt, e->generated + (first + of_prompt - e->n_prompt),
+               (size_t)(n - of_prompt) * sizeof *out);
 }
 
 void mr_journal_destroy(mr_journal *j) {
@@ -66,56 +136,28 @@ static bool make_room(mr_journal *j) {
     return true;
 }
 
-/* Puts n bytes behind those that are there; NULL stays NULL. */
-static void *put(uint8_t **at, const void *from, size_t n) {
-    void *to = *at;
-    if (!from || n == 0)
-        return NULL;
-    memcpy(to, from, n);
-    *at += n;
-    return to;
-}
-
-/* Copies what the pointers of the description name; those to int32 and float stand first, so that all are aligned. */
-static bool take_lists(mr_entry *e, const mr_sequence_desc *desc) {
-    mr_sampling_params *p = &e->desc.sampling;
-    if (mr_entry_wants_rows(e)) { /* nothing is sampled, and nothing was checked */
-        *p = (mr_sampling_params){0};
-        e->desc.grammar = NULL;
-        e->desc.grammar_bytes = 0;
-        return true;
-    }
-    size_t n_biases = (size_t)p->n_biases, n_breakers = (size_t)p->n_dry_breakers;
-    size_t n_late = (size_t)p->n_late_ids, n_bad = (size_t)p->n_bad_words;
-    size_t bytes = (2 * n_biases + n_breakers + n_late + n_bad) * sizeof(int32_t);
-    uint8_t *at = e->lists = mr_alloc(bytes + desc->grammar_bytes);
-    if (!at)
-        return false;
-    p->bias_ids = put(&at, p->bias_ids, n_biases * sizeof *p->bias_ids);
-    p->biases = put(&at, p->biases, n_biases * sizeof *p->biases);
-    p->dry_breakers = put(&at, p->dry_breakers, n_breakers * sizeof *p->dry_breakers);
-    p->late_ids = put(&at, p->late_ids, n_late * sizeof *p->late_ids);
-    p->bad_words = put(&at, p->bad_words, n_bad * sizeof *p->bad_words);
-    e->desc.grammar = put(&at, desc->grammar, desc->grammar_bytes);
-    return true;
-}
-
 mr_status mr_journal_append(mr_journal *j, const mr_sequence_desc *desc, int32_t max_ids, int64_t *out_sequence,
                             mr_err *err) {
+    mr_sequence_desc bare = *desc;
+    if (bare.on_logits || bare.on_hidden) { /* nothing is sampled, and nothing was checked */
+        bare.sampling = (mr_sampling_params){0};
+        bare.grammar = NULL;
+        bare.grammar_bytes = 0;
+    }
+    int32_t n_keys = desc->n_prompt / MR_WIRE_BLOCK_TOKENS;
     mr_entry *e = make_room(j) ? mr_alloc(sizeof *e) : NULL;
     if (e) {
-        e->desc = *desc;
-        e->desc.prompt_ids = NULL;
-        e->desc.keys = NULL;
-        e->ids = mr_alloc_array((size_t)max_ids, sizeof *e->ids);
-        e->keys = mr_alloc_array((size_t)max_ids / MR_WIRE_BLOCK_TOKENS + 1, sizeof *e->keys);
+        e->generated = mr_alloc_array((size_t)(max_ids - desc->n_prompt), sizeof *e->generated);
+        e->keys.behind = mr_alloc_array((size_t)(max_ids / MR_WIRE_BLOCK_TOKENS - n_keys), sizeof *e->keys.behind);
     }
-    if (!e || !e->ids || !e->keys || !take_lists(e, desc)) {
+    if (!e || !e->generated || !e->keys.behind || !mr_sequence_desc_keep(&bare, &j->base, &e->desc)) {
         entry_destroy(e);
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a sequence of %d tokens", max_ids);
     }
-    memcpy(e->ids, desc->prompt_ids, (size_t)desc->n_prompt * sizeof *e->ids);
     e->n_prompt = e->n_ids = desc->n_prompt;
+    e->keys.prompt = e->desc.kept->keys;
+    e->keys.n_prompt = e->n_keys = n_keys;
+    e->begin_key = &e->desc.kept->keys[n_keys];
     e->max_ids = max_ids;
     e->slot = -1;
     e->sequence = j->n_appended++;

@@ -1,6 +1,7 @@
 /* coordinator/job/journal.h - what must be kept to rebuild any sequence: its ids, its parameters, how far it is
  * (invariant I2); until it has ended and is forgotten, so that a job of weeks holds no more than what is going on.
- * Owns:    entries and their ids. Threads: bound to the coordinator thread.
+ * Owns:    entries and the ids that they generate; with others, what their descriptions name (mr_sequence_desc_keep).
+ * Threads: bound to the coordinator thread.
  * Errors:  MR_E_NO_MEMORY on append only. Ids grow inside room taken then, so a step allocates nothing. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_JOB_JOURNAL_H
@@ -19,16 +20,15 @@ typedef enum mr_entry_state {
 typedef struct mr_entry mr_entry;
 struct mr_entry {
     int64_t sequence;      /* its number */
-    mr_sequence_desc desc; /* prompt_ids and keys are not kept: they are below */
-    uint8_t *lists;        /* what the pointers of desc.sampling and desc.grammar point into */
-    int32_t *ids;          /* prompt, then what was generated */
+    mr_sequence_desc desc; /* kept */
+    int32_t *generated;    /* [max_ids - n_prompt], ids behind the prompt: mr_entry_add_id */
     int32_t n_prompt, n_ids;
     double mirostat_mu;  /* after the last of them, where one was generated */
-    mr_prefix_key *keys; /* of the whole blocks of ids (job_prefix.c) */
+    mr_prefix_keys keys; /* of the whole blocks of ids (job_prefix.c) */
     int32_t n_keys, n_promised, n_published;
     bool begin_is_published;
-    mr_prefix_key begin_key; /* of the prompt without its last id, if that ends inside a block */
-    int32_t max_ids;         /* n_ids may grow to this: length limit and context taken together */
+    const mr_prefix_key *begin_key; /* of the prompt without its last id, if that ends inside a block */
+    int32_t max_ids;                /* n_ids may grow to this: length limit and context taken together */
     mr_entry_state state;
     int32_t slot;
     uint32_t generation; /* of the slot */
@@ -51,12 +51,18 @@ static inline bool mr_entry_wants_rows(const mr_entry *e) {
     return e->desc.on_logits || e->desc.on_hidden;
 }
 
+static inline void mr_entry_add_id(mr_entry *e, int32_t id) {
+    e->generated[e->n_ids++ - e->n_prompt] = id;
+}
+/* Copies the ids at first .. first + n - 1, which are known. */
+void mr_entry_copy_ids(const mr_entry *e, int32_t first, int32_t n, int32_t *out);
+
 typedef struct mr_journal mr_journal;
 
-MR_MUST_USE mr_status mr_journal_create(mr_journal **out, mr_err *err);
+/* base: what the keys of prompts begin with; copied. */
+MR_MUST_USE mr_status mr_journal_create(const mr_prefix_key *base, mr_journal **out, mr_err *err);
 void mr_journal_destroy(mr_journal *j);
-/* Copies desc and its prompt; max_ids bounds prompt and generated ids together. Pointers to other entries stay
- * valid. */
+/* Keeps desc; max_ids bounds prompt and generated ids together. Pointers to other entries stay valid. */
 MR_MUST_USE mr_status mr_journal_append(mr_journal *j, const mr_sequence_desc *desc, int32_t max_ids,
                                         int64_t *out_sequence, mr_err *err);
 /* Frees an entry. */

@@ -126,11 +126,11 @@ int32_t mr_ledger_n_cached(const mr_ledger *l) {
 
 /* --- Shared beginnings ------------------------------------------------------------------------------------------- */
 
-mr_ledger_hits mr_ledger_look_up(mr_ledger *l, const mr_prefix_key *keys, int32_t n_keys, const mr_prefix_key *begin) {
+mr_ledger_hits mr_ledger_look_up(mr_ledger *l, const mr_prefix_keys *keys, int32_t n_keys, const mr_prefix_key *begin) {
     mr_ledger_hits hits = {.copy_of = MR_NO_BLOCK};
     MR_ASSERT(n_keys <= l->max_blocks);
     for (int32_t i = 0; i < n_keys + (begin != NULL); i++) {
-        const mr_prefix_key *key = i < n_keys ? &keys[i] : begin;
+        const mr_prefix_key *key = i < n_keys ? mr_prefix_keys_at(keys, i) : begin;
         bool is_ready;
         int32_t block = mr_prefix_cache_find(l->cache, key, &is_ready);
         l->n_looked_up++;

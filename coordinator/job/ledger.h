@@ -50,8 +50,8 @@ typedef struct mr_ledger_hits {
     int32_t n_unshared; /* those among all these that nobody refers to: they count as free */
 } mr_ledger_hits;
 
-/* Looks for the blocks with keys[0 .. n_keys), and behind them for the beginning of one; begin may be NULL. */
-mr_ledger_hits mr_ledger_look_up(mr_ledger *l, const mr_prefix_key *keys, int32_t n_keys, const mr_prefix_key *begin);
+/* Looks for the blocks with the first n_keys of keys, and behind them for the beginning of one; begin may be NULL. */
+mr_ledger_hits mr_ledger_look_up(mr_ledger *l, const mr_prefix_keys *keys, int32_t n_keys, const mr_prefix_key *begin);
 /* Keys that were looked for since the start. */
 int64_t mr_ledger_n_looked_up(const mr_ledger *l);
 /* Waits for the hits' promised key; see prefix_cache.h. */

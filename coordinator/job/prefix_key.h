@@ -34,4 +34,14 @@ static inline size_t mr_prefix_n_keys(int32_t n_prompt) {
     return (size_t)(n_prompt / MR_WIRE_BLOCK_TOKENS) + 1;
 }
 
+/* The keys of the whole blocks of a sequence. Sequences share those of their prompt. */
+typedef struct mr_prefix_keys {
+    const mr_prefix_key *prompt; /* [n_prompt] */
+    int32_t n_prompt;
+    mr_prefix_key *behind;
+} mr_prefix_keys;
+static inline const mr_prefix_key *mr_prefix_keys_at(const mr_prefix_keys *keys, int32_t i) {
+    return i < keys->n_prompt ? &keys->prompt[i] : &keys->behind[i - keys->n_prompt];
+}
+
 #endif

@@ -49,6 +49,7 @@ struct mr_scheduler {
     Millrace__StepPlan plan;
     Millrace__Run *runs;
     Millrace__Run **run_ptrs;
+    int32_t *ids; /* [max_rows], of the runs */
     int32_t n_rows, n_out;
     bool starved;
 };
@@ -78,8 +79,9 @@ mr_status mr_scheduler_create(const mr_scheduler_config *config, mr_ledger *ledg
         s->shares = mr_alloc_array(n, sizeof *s->shares);
         s->runs = mr_alloc_array(n, sizeof *s->runs);
         s->run_ptrs = mr_alloc_array(n, sizeof(Millrace__Run *));
+        s->ids = mr_alloc_array((size_t)config->max_rows, sizeof *s->ids);
     }
-    if (!s || !s->live || !s->spare || !s->shares || !s->runs || !s->run_ptrs) {
+    if (!s || !s->live || !s->spare || !s->shares || !s->runs || !s->run_ptrs || !s->ids) {
         mr_scheduler_destroy(s);
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a scheduler of %zu sequences", n);
     }
@@ -99,6 +101,7 @@ void mr_scheduler_destroy(mr_scheduler *s) {
     mr_free(s->shares);
     mr_free(s->runs);
     mr_free(s->run_ptrs);
+    mr_free(s->ids);
     mr_free(s);
 }
 
@@ -271,7 +274,9 @@ static Millrace__Run *add_run(mr_scheduler *s, mr_entry *e, int32_t n) {
         e->n_sent = n_blocks;
     }
     if (end <= e->n_ids) {
-        run->ids = (uint32_t *)(e->ids + e->n_issued);
+        MR_ASSERT(s->n_rows + n <= s->config.max_rows);
+        mr_entry_copy_ids(e, e->n_issued, n, s->ids + s->n_rows);
+        run->ids = (uint32_t *)(s->ids + s->n_rows);
         run->n_ids = (size_t)n;
     }
     e->n_issued = end;

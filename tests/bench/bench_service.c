@@ -181,13 +181,13 @@ static void drive(void *ctx) {
         client *c = &clients[i];
         c->server = &servers[i % N_READERS];
         c->server->n_left++;
-        mr_generate_desc desc = {.prompt_ids = ids,
-                                 .n_prompt = N_PROMPT,
-                                 .max_tokens = d->n_tokens,
+        mr_generate_desc desc = {.sequence = {.prompt_ids = ids,
+                                              .n_prompt = N_PROMPT,
+                                              .max_tokens = d->n_tokens,
+                                              .sampling = mr_sampling_params_default()},
                                  .n_choices = 1,
                                  .n_logprobs = -1,
                                  .ignore_end = true,
-                                 .sampling = mr_sampling_params_default(),
                                  .wake = wake,
                                  .ctx = c};
         must(mr_service_submit(d->service, &desc, &c->request, &err), &err);

@@ -149,8 +149,8 @@ static void test_logprobs(void **state) {
     const choice_heard *w = &written.choices[0], *p = &read.prompt;
     assert_int_equal(w->n_ids, N_ALL - N_PROMPT);
     memcpy(ids + N_PROMPT, w->ids, sizeof ids - N_PROMPT * sizeof *ids);
-    desc.n_prompt = N_ALL;
-    desc.max_tokens = 5;
+    desc.sequence.n_prompt = N_ALL;
+    desc.sequence.max_tokens = 5;
     desc.prompt_logprobs = true;
     desc.n_choices = 2;
     ask(&read, desc);
@@ -172,7 +172,7 @@ static void test_logprobs(void **state) {
     reader_deinit(&written);
     reader_deinit(&read);
     desc.n_logprobs = 0;
-    desc.max_tokens = 0;
+    desc.sequence.max_tokens = 0;
     desc.n_choices = 1;
     ask(&read, desc); /* as evaluations ask: the prompt alone */
     assert_int_equal(p->n_ids, N_ALL);
@@ -215,23 +215,23 @@ static void test_refusals(void **state) {
     desc = service_request(1, 65, ids, 0);
     expect_refusal(desc, MR_E_TOO_LONG, "65 tokens, the context 64");
     good = desc = service_request(1, 5, ids, 5);
-    desc.n_prompt = 0;
+    desc.sequence.n_prompt = 0;
     expect_refusal(desc, MR_E_INVALID, "empty");
     desc = good;
-    desc.prompt_ids = &bad;
-    desc.n_prompt = 1;
+    desc.sequence.prompt_ids = &bad;
+    desc.sequence.n_prompt = 1;
     expect_refusal(desc, MR_E_INVALID, "token id 90 at position 0");
     desc = good;
     desc.n_choices = MR_SERVICE_MAX_CHOICES + 1;
     expect_refusal(desc, MR_E_INVALID, "129 choices");
     desc = good;
-    desc.max_tokens = -2;
+    desc.sequence.max_tokens = -2;
     expect_refusal(desc, MR_E_INVALID, "-2 tokens");
     desc = good;
     desc.n_logprobs = 21;
     expect_refusal(desc, MR_E_INVALID, "21 log-probabilities");
     desc = good;
-    desc.sampling.temperature = -1;
+    desc.sequence.sampling.temperature = -1;
     expect_refusal(desc, MR_E_INVALID, "temperature");
     desc = good;
     desc.stops = stops;

@@ -268,9 +268,11 @@ static void test_failing_allocations(void **state) {
         mr_generate_desc desc = service_request(1, 8, ids, 2);
         desc.stops = stops;
         desc.n_stops = 2;
-        desc.sampling.bias_ids = bias_ids;
-        desc.sampling.biases = biases;
-        desc.sampling.n_biases = 2;
+        desc.stop_ids = bias_ids;
+        desc.n_stop_ids = 2;
+        desc.sequence.sampling.bias_ids = bias_ids;
+        desc.sequence.sampling.biases = biases;
+        desc.sequence.sampling.n_biases = 2;
         reader_init(&r);
         mr_mem_fail_at(nth);
         status = reader_submit(&r, rig.service, desc, &err);

@@ -205,11 +205,9 @@ mr_generate_desc service_request(int32_t number, int32_t n, int32_t *ids, int32_
     sampling.repeat_last_n = 32;
     sampling.seed = 1000 + (uint64_t)number;
     job_prompt(number, n, 80, ids);
-    return (mr_generate_desc){.prompt_ids = ids,
-                              .n_prompt = n,
-                              .max_tokens = max_tokens,
-                              .n_choices = 1,
-                              .n_logprobs = -1,
-                              .ignore_end = true,
-                              .sampling = sampling};
+    return (mr_generate_desc){
+        .sequence = {.prompt_ids = ids, .n_prompt = n, .max_tokens = max_tokens, .sampling = sampling},
+        .n_choices = 1,
+        .n_logprobs = -1,
+        .ignore_end = true};
 }

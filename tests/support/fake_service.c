@@ -34,8 +34,8 @@ mr_status mr_service_submit(mr_service *s, const mr_generate_desc *desc, mr_requ
     mr_request *r = calloc(1, sizeof *r);
     r->service = s;
     r->desc = *desc;
-    r->prompt = malloc((size_t)desc->n_prompt * sizeof *r->prompt);
-    memcpy(r->prompt, desc->prompt_ids, (size_t)desc->n_prompt * sizeof *r->prompt);
+    r->prompt = malloc((size_t)desc->sequence.n_prompt * sizeof *r->prompt);
+    memcpy(r->prompt, desc->sequence.prompt_ids, (size_t)desc->sequence.n_prompt * sizeof *r->prompt);
     r->next = desc->prompt_logprobs ? -1 : 0;
     mr_detok_init(&r->detok, s->tok, MR_DECODE_CONTINUES | (desc->with_special ? (unsigned)MR_DECODE_SPECIAL : 0U));
     s->n_submitted++;
@@ -43,7 +43,7 @@ mr_status mr_service_submit(mr_service *s, const mr_generate_desc *desc, mr_requ
     s->desc = *desc;
     for (int32_t i = 0; i < desc->n_stops && i < FAKE_MAX_STOPS; i++)
         snprintf(s->stops[i], FAKE_STOP_BYTES, "%s", desc->stops[i]);
-    const mr_sampling_params *p = &desc->sampling;
+    const mr_sampling_params *p = &desc->sequence.sampling;
     for (int32_t i = 0; i < p->n_biases && i < FAKE_MAX_LIST; i++) {
         s->bias_ids[i] = p->bias_ids[i];
         s->biases[i] = p->biases[i];
@@ -52,9 +52,10 @@ mr_status mr_service_submit(mr_service *s, const mr_generate_desc *desc, mr_requ
     copy_list(s->stop_ids, desc->stop_ids, desc->n_stop_ids);
     copy_list(s->late_ids, p->late_ids, p->n_late_ids);
     copy_list(s->bad_words, p->bad_words, p->n_bad_words);
-    snprintf(s->grammar, sizeof s->grammar, "%.*s", (int)desc->n_grammar_bytes, (const char *)desc->grammar);
-    for (int32_t i = 0; i < desc->n_prompt && i < FAKE_MAX_TOKENS; i++)
-        s->prompt[i] = desc->prompt_ids[i];
+    snprintf(s->grammar, sizeof s->grammar, "%.*s", (int)desc->sequence.grammar_bytes,
+             (const char *)desc->sequence.grammar);
+    for (int32_t i = 0; i < desc->sequence.n_prompt && i < FAKE_MAX_TOKENS; i++)
+        s->prompt[i] = desc->sequence.prompt_ids[i];
     *out = r;
     return MR_OK;
 }
@@ -72,7 +73,7 @@ static void add_token(mr_request *r, mr_piece *out, int32_t id, float logprob) {
 
 static void take_prompt(mr_request *r, mr_piece *out) {
     out->is_prompt = true;
-    for (int32_t i = 0; i < r->desc.n_prompt; i++)
+    for (int32_t i = 0; i < r->desc.sequence.n_prompt; i++)
         add_token(r, out, r->prompt[i], i == 0 ? (float)NAN : -0.25F);
 }
 
@@ -114,7 +115,7 @@ bool mr_request_take(mr_request *r, mr_piece *out) {
         return false;
     if (r->service->n_takes > 0)
         r->service->n_takes--;
-    *out = (mr_piece){.choice = r->choice, .n_prompt = r->desc.n_prompt, .n_cached = 1, .submit_ns = 1000000};
+    *out = (mr_piece){.choice = r->choice, .n_prompt = r->desc.sequence.n_prompt, .n_cached = 1, .submit_ns = 1000000};
     out->begin_ns = 2000000;
     out->first_token_ns = 4000000;
     out->token_ns = 9000000;

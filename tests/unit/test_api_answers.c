@@ -215,7 +215,7 @@ static void test_tools(void **state) {
     api_result_deinit(&r);
     r = api_scene_ask(&s, API_CHAT_COMPLETIONS, "{" USER ", \"response_format\": {\"type\": \"json_object\"}}");
     assert_string_equal(api_text_at(r.json, "choices.0.message.content"), answer);
-    assert_true(s.service.desc.grammar && s.service.desc.n_grammar_bytes > 0);
+    assert_true(s.service.desc.sequence.grammar && s.service.desc.sequence.grammar_bytes > 0);
     api_result_deinit(&r);
     api_scene_close(&s);
 }

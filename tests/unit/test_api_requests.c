@@ -282,12 +282,15 @@ static void test_fields_arrive(void **state) {
         "\"stop\": [\"x\", \"yz\"], \"priority\": 5, \"ignore_eos\": true, \"logprobs\": 2, \"echo\": true}");
     const mr_generate_desc *d = &s.service.desc;
     assert_int_equal(r.status, 200);
-    assert_int_equal(d->n_prompt, 2);
+    assert_int_equal(d->sequence.n_prompt, 2);
     assert_int_equal(s.service.prompt[0], 1);
     assert_int_equal(s.service.prompt[1], 261);
-    assert_true(d->sampling.temperature == 0.5F && d->sampling.top_p == 0.25F && d->sampling.min_p == 0.125F);
-    assert_true(d->sampling.repeat_penalty == 1.5F && d->sampling.repeat_last_n == 8 && d->sampling.top_k == 7);
-    assert_true(d->sampling.seed == 99 && d->max_tokens == 4 && d->n_choices == 2 && d->priority == 5);
+    assert_true(d->sequence.sampling.temperature == 0.5F && d->sequence.sampling.top_p == 0.25F &&
+                d->sequence.sampling.min_p == 0.125F);
+    assert_true(d->sequence.sampling.repeat_penalty == 1.5F && d->sequence.sampling.repeat_last_n == 8 &&
+                d->sequence.sampling.top_k == 7);
+    assert_true(d->sequence.sampling.seed == 99 && d->sequence.max_tokens == 4 && d->n_choices == 2 &&
+                d->sequence.priority == 5);
     assert_true(d->ignore_end && d->n_logprobs == 2 && d->prompt_logprobs && d->n_stops == 2);
     assert_string_equal(s.service.stops[0], "x");
     assert_string_equal(s.service.stops[1], "yz");
@@ -295,13 +298,14 @@ static void test_fields_arrive(void **state) {
 
     r = api_scene_ask(&s, API_COMPLETIONS, "{\"prompt\": \"ab\"}");
     const mr_sampling_params usual = mr_sampling_params_default();
-    assert_true(d->sampling.temperature == usual.temperature && d->sampling.top_k == usual.top_k);
-    assert_true(d->max_tokens == -1 && d->n_choices == 1 && d->n_logprobs == -1 && d->n_stops == 0 && !d->grammar);
+    assert_true(d->sequence.sampling.temperature == usual.temperature && d->sequence.sampling.top_k == usual.top_k);
+    assert_true(d->sequence.max_tokens == -1 && d->n_choices == 1 && d->n_logprobs == -1 && d->n_stops == 0 &&
+                !d->sequence.grammar);
     assert_int_equal(s.service.prompt[0], 1); /* <s> */
-    uint64_t seed = d->sampling.seed;
+    uint64_t seed = d->sequence.sampling.seed;
     api_result_deinit(&r);
     r = api_scene_ask(&s, API_COMPLETIONS, "{\"prompt\": \"ab\"}");
-    assert_true(d->sampling.seed != seed);
+    assert_true(d->sequence.sampling.seed != seed);
     api_result_deinit(&r);
     api_scene_close(&s);
 }
@@ -318,7 +322,7 @@ static void test_samplers_arrive(void **state) {
         "\"dry_allowed_length\": 3, \"dry_penalty_last_n\": 9, \"dry_sequence_breakers\": [\"🦙\", \"ba\"], "
         "\"mirostat\": 2, \"mirostat_tau\": 4, \"mirostat_eta\": 0.25, "
         "\"logit_bias\": [[5, -1.5], [\"a\", false], [5, 2]]}");
-    const mr_sampling_params *p = &s.service.desc.sampling;
+    const mr_sampling_params *p = &s.service.desc.sequence.sampling;
     assert_int_equal(r.status, 200);
     assert_true(p->typical_p == 0.5F && p->top_n_sigma == 1.5F && p->xtc_probability == 0.25F);
     assert_true(p->xtc_threshold == 0.125F && p->presence_penalty == -0.5F && p->frequency_penalty == 0.75F);
@@ -344,7 +348,7 @@ static void check_truncated(api_scene *s, mr_api_endpoint endpoint, const char *
     api_result r = api_scene_ask(s, endpoint, body);
     if (r.status != 200)
         fail_msg("%s: %s", body, r.bytes.data);
-    assert_int_equal(s->service.desc.n_prompt, n);
+    assert_int_equal(s->service.desc.sequence.n_prompt, n);
     if (n > 1)
         assert_int_equal(s->service.prompt[0], 1);
     if (n <= FAKE_MAX_TOKENS) /* it keeps no more */
@@ -385,16 +389,16 @@ static void test_restrictions_arrive(void **state) {
                       CHAT("\"stop_token_ids\": [7, 9], \"min_tokens\": 3, \"bad_words\": [\" a\"], "
                            "\"guided_choice\": [\"a\\\"\", \"b\"], \"samplers\": [\"top_k\", \"temperature\"]"));
     assert_int_equal(r.status, 200);
-    assert_true(d->n_stop_ids == 2 && s.service.stop_ids[1] == 9 && d->sampling.min_tokens == 3);
-    assert_int_equal(d->sampling.n_late_ids, 4); /* </s>, <|im_end|> and the stop ids */
+    assert_true(d->n_stop_ids == 2 && s.service.stop_ids[1] == 9 && d->sequence.sampling.min_tokens == 3);
+    assert_int_equal(d->sequence.sampling.n_late_ids, 4); /* </s>, <|im_end|> and the stop ids */
     assert_true(s.service.late_ids[0] == 2 && s.service.late_ids[2] == 7 && s.service.late_ids[3] == 9);
-    assert_true(d->sampling.n_bad_words > 3 && s.service.bad_words[0] == 1 && s.service.bad_words[1] == SPM_A);
+    assert_true(d->sequence.sampling.n_bad_words > 3 && s.service.bad_words[0] == 1 && s.service.bad_words[1] == SPM_A);
     expect_says(s.service.grammar, "root ::= \"a\\\"\" | \"b\"");
-    assert_true(d->sampling.top_k == 40 && d->sampling.top_p == 1 && d->sampling.min_p == 0);
-    assert_true(d->sampling.temperature == mr_sampling_params_default().temperature);
+    assert_true(d->sequence.sampling.top_k == 40 && d->sequence.sampling.top_p == 1 && d->sequence.sampling.min_p == 0);
+    assert_true(d->sequence.sampling.temperature == mr_sampling_params_default().temperature);
     api_result_deinit(&r);
     r = api_scene_ask(&s, API_COMPLETIONS, COMPLETION("\"stop_token_ids\": [7], \"samplers\": []"));
-    assert_true(d->n_stop_ids == 1 && d->sampling.n_late_ids == 0 && d->sampling.temperature == 1);
+    assert_true(d->n_stop_ids == 1 && d->sequence.sampling.n_late_ids == 0 && d->sequence.sampling.temperature == 1);
     api_result_deinit(&r);
     api_scene_close(&s);
 }

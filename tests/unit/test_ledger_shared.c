@@ -65,7 +65,8 @@ static void join(world *w, int32_t slot, uint64_t r) {
         s->ids[s->n_prompt / 2] = (int32_t)(r >> 20 & 3);
     name(s);
     int32_t begin_rows = (s->n_prompt - 1) % BLOCK, idx = (s->n_prompt - 1) / BLOCK, spare = (int32_t)(r >> 30 & 1);
-    mr_ledger_hits hits = mr_ledger_look_up(w->ledger, s->keys, (s->n_ids - 1) / BLOCK, begin_rows ? &s->begin : NULL);
+    mr_ledger_hits hits = mr_ledger_look_up(w->ledger, &(mr_prefix_keys){.behind = s->keys}, (s->n_ids - 1) / BLOCK,
+                                            begin_rows ? &s->begin : NULL);
     if (hits.promised) {
         w->n_waits++;
         return;
@@ -156,6 +157,8 @@ static void test_eviction(void **state) {
     mr_ledger *l;
     mr_err err;
     seq a = {.n_prompt = 4 * BLOCK, .n_ids = 4 * BLOCK};
+    /* Those of a prompt of two blocks, and behind it those of two more. */
+    const mr_prefix_keys keys_of_a = {.prompt = a.keys, .n_prompt = 2, .behind = a.keys + 2};
     const mr_ledger_hits none = {.copy_of = MR_NO_BLOCK};
     name(&a);
     expect_ok(mr_ledger_create(6, 2, 6, &l, &err), &err);
@@ -165,20 +168,20 @@ static void test_eviction(void **state) {
         if (i < 3)
             mr_ledger_publish(l, 0, i, MR_PREFIX_WHOLE);
     }
-    assert_true(mr_ledger_look_up(l, a.keys, 4, NULL).promised);
+    assert_true(mr_ledger_look_up(l, &keys_of_a, 4, NULL).promised);
     mr_ledger_release(l, 0);
     assert_int_equal(mr_ledger_n_cached(l), 3); /* what was only promised is lost */
     assert_int_equal(mr_ledger_n_free(l), 6);
-    mr_ledger_hits hits = mr_ledger_look_up(l, a.keys, 4, NULL);
+    mr_ledger_hits hits = mr_ledger_look_up(l, &keys_of_a, 4, NULL);
     assert_int_equal(hits.n_whole, 3);
     assert_int_equal(hits.n_unshared, 3);
     assert_false(hits.promised);
     assert_true(mr_ledger_grow(l, 1, 4));
-    assert_int_equal(mr_ledger_look_up(l, a.keys, 4, NULL).n_whole, 2);
+    assert_int_equal(mr_ledger_look_up(l, &keys_of_a, 4, NULL).n_whole, 2);
     assert_true(mr_ledger_grow(l, 1, 5));
-    assert_int_equal(mr_ledger_look_up(l, a.keys, 4, NULL).n_whole, 1);
+    assert_int_equal(mr_ledger_look_up(l, &keys_of_a, 4, NULL).n_whole, 1);
     assert_true(mr_ledger_grow(l, 1, 6));
-    assert_int_equal(mr_ledger_look_up(l, a.keys, 4, NULL).n_whole, 0);
+    assert_int_equal(mr_ledger_look_up(l, &keys_of_a, 4, NULL).n_whole, 0);
     assert_false(mr_ledger_grow(l, 0, 1));
     mr_ledger_destroy(l);
 }

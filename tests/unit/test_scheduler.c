@@ -48,17 +48,27 @@ static void on_logits(void *ctx, int32_t first_position, int32_t n_rows, const f
 
 /* --- The job ----------------------------------------------------------------------------------------------------- */
 
+static int32_t prompt_id(int64_t sequence, int32_t position) {
+    return (int32_t)sequence * CONTEXT + position;
+}
+
+static int32_t generated_id(int32_t position) {
+    return N_SEQUENCES * CONTEXT + position;
+}
+
 static void sim_init(sim *s, uint64_t seed, int32_t n_stages, int32_t max_rows) {
     mr_err err;
     *s = (sim){.seed = seed, .n_slots = MAX_SLOTS, .n_blocks = 14, .ring = mr_scheduler_ring_slots(n_stages)};
     s->config = (mr_scheduler_config){
         .n_stages = n_stages, .max_rows = max_rows, .max_out_rows = 1 + max_rows / 2, .max_sequences = MAX_SLOTS};
-    expect_ok(mr_journal_create(&s->journal, &err), &err);
+    expect_ok(mr_journal_create(&(mr_prefix_key){{0}}, &s->journal, &err), &err);
     expect_ok(mr_ledger_create(s->n_blocks, MAX_SLOTS, CONTEXT / MR_WIRE_BLOCK_TOKENS, &s->ledger, &err), &err);
     expect_ok(mr_scheduler_create(&s->config, s->ledger, &s->scheduler, &err), &err);
     for (int32_t i = 0; i < N_SEQUENCES; i++) {
-        int32_t ids[CONTEXT] = {0};
+        int32_t ids[CONTEXT];
         int64_t sequence;
+        for (int32_t k = 0; k < CONTEXT; k++)
+            ids[k] = prompt_id(i, k);
         bool logits = draw(s, 5) == 0;
         int32_t n_prompt = 1 + (int32_t)draw(s, draw(s, 4) ? 12 : 60);
         int32_t max_ids = n_prompt + (logits ? 0 : 1 + (int32_t)draw(s, 30));
@@ -128,7 +138,7 @@ static void land(sim *s) {
         mr_entry *e = f->tokens[i];
         if (e->state == MR_ENTRY_DONE)
             continue;
-        e->ids[e->n_ids++] = 1;
+        mr_entry_add_id(e, generated_id(e->n_ids));
         if (e->n_ids == e->max_ids)
             assert_int_equal(e->n_issued, e->max_ids - 1); /* all rows that were due, and not one more */
         if (e->n_ids == e->max_ids || draw(s, 20) == 0)
@@ -200,8 +210,8 @@ static void check_run(const sim *s, before *b, const Millrace__Run *run) {
         assert_int_equal(run->want, e->desc.on_logits ? MILLRACE__WANT__WANT_ALL_LOGITS : last);
     }
     assert_int_equal(run->n_ids, end <= e->n_ids ? run->n_rows : 0);
-    if (run->n_ids)
-        assert_ptr_equal(run->ids, e->ids + b->n_issued);
+    for (int32_t k = b->n_issued; run->n_ids && k < end; k++)
+        assert_int_equal(run->ids[k - b->n_issued], k < e->n_prompt ? prompt_id(e->sequence, k) : generated_id(k));
     /* The blocks sent so far reach to the last row, and none is sent twice. */
     int32_t had = (b->n_issued + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
     int32_t needed = (end + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
@@ -230,7 +240,7 @@ static void check_message(const sim *s, const Millrace__StepPlan *plan) {
                                   .max_sequences = MAX_SLOTS,
                                   .max_context = CONTEXT,
                                   .n_kv_blocks = (uint32_t)s->n_blocks,
-                                  .n_vocab = 2};
+                                  .n_vocab = (N_SEQUENCES + 1) * CONTEXT};
     Millrace__StepPlan step = *plan;
     Millrace__Control message = MILLRACE__CONTROL__INIT;
     mr_err err;
@@ -360,7 +370,7 @@ static void test_rows_that_starve(void **state) {
     mr_journal *j;
     mr_logits_runs logits;
     mr_err err;
-    expect_ok(mr_journal_create(&j, &err), &err);
+    expect_ok(mr_journal_create(&(mr_prefix_key){{0}}, &j, &err), &err);
     expect_ok(mr_ledger_create(2, 3, 4, &l, &err), &err);
     expect_ok(mr_scheduler_create(&config, l, &s, &err), &err);
     mr_entry *a = join(s, j, 16, 0), *b = join(s, j, 5, 1), *c = join(s, j, 7, 2);
@@ -420,7 +430,7 @@ static void scene_init_rows(scene *c, int32_t n_stages, double token_s, int32_t 
                                         .max_sequences = SCENE_SLOTS,
                                         .token_s = token_s};
     int32_t blocks = SCENE_CONTEXT / MR_WIRE_BLOCK_TOKENS;
-    expect_ok(mr_journal_create(&c->journal, &err), &err);
+    expect_ok(mr_journal_create(&(mr_prefix_key){{0}}, &c->journal, &err), &err);
     expect_ok(mr_ledger_create(SCENE_SLOTS * blocks, SCENE_SLOTS, blocks, &c->ledger, &err), &err);
     expect_ok(mr_scheduler_create(&config, c->ledger, &c->scheduler, &err), &err);
 }

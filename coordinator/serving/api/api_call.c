@@ -128,13 +128,14 @@ static bool submit_one(mr_api_call *call) {
     const api_prompt *prompt = &r->prompts[call->n_submitted];
     mr_err err = {0};
     mr_generate_desc desc = {
-        .prompt_ids = prompt->ids.ids,
-        .n_prompt = (int32_t)prompt->ids.n,
-        .max_tokens = r->max_tokens,
+        .sequence = {.prompt_ids = prompt->ids.ids,
+                     .n_prompt = (int32_t)prompt->ids.n,
+                     .max_tokens = r->max_tokens,
+                     .sampling = r->sampling,
+                     .grammar = r->grammar,
+                     .grammar_bytes = r->n_grammar_bytes,
+                     .priority = r->priority},
         .n_choices = r->n,
-        .sampling = r->sampling,
-        .grammar = r->grammar,
-        .n_grammar_bytes = r->n_grammar_bytes,
         .stops = r->stops,
         .n_stops = r->n_stops,
         .stop_ids = r->stop_ids.ids,
@@ -143,14 +144,13 @@ static bool submit_one(mr_api_call *call) {
         .with_special = r->with_special,
         .n_logprobs = r->n_logprobs,
         .prompt_logprobs = r->echo && r->n_logprobs >= 0,
-        .priority = r->priority,
         /* Else what the prompts before have brought would be lost. One at a time, so calls stay bounded. */
         .goes_on = call->n_submitted > 0 && call->n_open == 0,
         .pooling = r->pooling,
         .wake = call->wake,
         .ctx = call->ctx,
     };
-    desc.sampling.seed = call->seed;
+    desc.sequence.sampling.seed = call->seed;
     mr_status status = mr_service_submit(call->a->config.service, &desc, &call->runs[call->n_submitted], &err);
     if (status == MR_E_BUSY && call->n_open > 0)
         return true; /* when one of ours has ended, there is room */

@@ -114,7 +114,7 @@ static bool ends_text(const mr_request *r, int32_t id) {
     for (int32_t i = 0; i < r->desc.n_stop_ids; i++)
         if (r->desc.stop_ids[i] == id)
             return true;
-    return r->tok && (!r->desc.ignore_end || r->desc.grammar) && mr_tokenizer_is_end(r->tok, id);
+    return r->tok && !r->desc.ignore_end && mr_tokenizer_is_end(r->tok, id);
 }
 
 static bool on_token(void *ctx, const mr_token_event *event) {
@@ -137,7 +137,7 @@ static bool on_token(void *ctx, const mr_token_event *event) {
 
 /* What a model writes goes on behind its prompt; behind the bos token alone it begins a text. */
 static unsigned decode_flags(const mr_request *r) {
-    bool begins = r->desc.n_prompt == 1 && r->desc.prompt_ids[0] == mr_tokenizer_bos_id(r->tok);
+    bool begins = r->n_prompt == 1 && r->desc.sequence.prompt_ids[0] == mr_tokenizer_bos_id(r->tok);
     return (begins ? 0 : MR_DECODE_CONTINUES) | (r->desc.with_special ? MR_DECODE_SPECIAL : 0);
 }
 
@@ -146,29 +146,23 @@ static int32_t most_tokens(const mr_request *r) {
     mr_job_facts facts = mr_job_get_facts(r->job);
     int64_t capacity = (int64_t)facts.n_blocks * MR_WIRE_BLOCK_TOKENS;
     int32_t context = capacity < facts.max_context ? (int32_t)capacity : facts.max_context;
-    int32_t room = context - r->desc.n_prompt;
-    return r->desc.max_tokens < 0 || r->desc.max_tokens > room ? room : r->desc.max_tokens;
+    int32_t room = context - r->n_prompt, wanted = r->desc.sequence.max_tokens;
+    return wanted < 0 || wanted > room ? room : wanted;
 }
 
 static void start_choice(request_choice *c) {
     mr_request *r = c->request;
-    mr_sequence_desc desc = {.prompt_ids = r->desc.prompt_ids,
-                             .n_prompt = r->desc.n_prompt,
-                             .keys = r->keys,
-                             .max_tokens = most_tokens(r),
-                             .sampling = r->desc.sampling,
-                             .grammar = r->desc.grammar,
-                             .grammar_bytes = r->desc.n_grammar_bytes,
-                             .logprobs = r->desc.n_logprobs >= 0,
-                             .n_top_logprobs = r->desc.n_logprobs > 0 ? r->desc.n_logprobs : 0,
-                             .choice = (uint32_t)c->idx,
-                             .priority = r->desc.priority,
-                             .on_token = on_token,
-                             .ctx = c};
+    mr_sequence_desc desc = r->desc.sequence;
     mr_err err = {0};
+    desc.max_tokens = most_tokens(r);
+    desc.choice = (uint32_t)c->idx;
+    desc.logprobs = r->desc.n_logprobs >= 0;
+    desc.n_top_logprobs = r->desc.n_logprobs > 0 ? r->desc.n_logprobs : 0;
+    desc.on_token = on_token;
+    desc.ctx = c;
     if (r->tok)
         mr_output_text_init(&c->text, r->tok, decode_flags(r), r->desc.stops, r->desc.n_stops);
-    if (r->desc.max_tokens == 0)
+    if (r->desc.sequence.max_tokens == 0)
         answer_finish(c, MR_FINISH_LENGTH, MR_OK, NULL);
     else if (mr_job_submit(r->job, &desc, &c->sequence, &err) != MR_OK)
         answer_finish(c, MR_FINISH_ERROR, err.status, err.text);
@@ -178,7 +172,7 @@ static void start_choice(request_choice *c) {
 
 /* The id at position, as the logits of the one before it have it; NULL for the first, which has none. */
 static mr_status add_prompt_token(mr_request *r, int32_t position, const float *logits, mr_err *err) {
-    mr_piece_token token = {.id = r->desc.prompt_ids[position], .logprob = NAN};
+    mr_piece_token token = {.id = r->desc.sequence.prompt_ids[position], .logprob = NAN};
     mr_piece_logprob top[MR_SERVICE_MAX_LOGPROBS];
     mr_sampler_scratch *scratch = service_scratch(r->service, err);
     mr_logprobs all = {0};
@@ -205,12 +199,12 @@ static void on_prompt_logits(void *ctx, int32_t first_position, int32_t n_rows, 
     size_t n_vocab = (size_t)mr_job_get_facts(r->job).n_vocab;
     mr_err err = {0};
     mr_status status = first_position == 0 ? add_prompt_token(r, 0, NULL, &err) : MR_OK;
-    for (int32_t i = 0; i < n_rows && status == MR_OK && first_position + i + 1 < r->desc.n_prompt; i++)
+    for (int32_t i = 0; i < n_rows && status == MR_OK && first_position + i + 1 < r->n_prompt; i++)
         status = add_prompt_token(r, first_position + i + 1, logits + (size_t)i * n_vocab, &err);
     if (status != MR_OK) {
         answer_cancel(r);
         answer_fail(r, status, err.text);
-    } else if (first_position + n_rows == r->desc.n_prompt) {
+    } else if (first_position + n_rows == r->n_prompt) {
         r->prompt_sequence = -1;
         r->has_prompt = true;
         mr_mutex_lock(&r->lock);
@@ -222,13 +216,10 @@ static void on_prompt_logits(void *ctx, int32_t first_position, int32_t n_rows, 
 }
 
 static void start_prompt(mr_request *r) {
-    mr_sequence_desc desc = {.prompt_ids = r->desc.prompt_ids,
-                             .n_prompt = r->desc.n_prompt,
-                             .keys = r->keys,
-                             .priority = r->desc.priority,
-                             .on_logits = on_prompt_logits,
-                             .ctx = r};
+    mr_sequence_desc desc = r->desc.sequence;
     mr_err err = {0};
+    desc.on_logits = on_prompt_logits;
+    desc.ctx = r;
     if (mr_job_submit(r->job, &desc, &r->prompt_sequence, &err) != MR_OK)
         answer_fail(r, err.status, err.text);
 }
@@ -241,7 +232,7 @@ bool answer_start_next(mr_request *r) {
     else
         start_choice(&r->choices[r->n_started++]);
     if (r->n_started == r->n_choices)
-        request_drop_prompt(r);
+        mr_sequence_desc_drop(&r->desc.sequence);
     return r->n_started > 0 && r->n_started < r->n_choices;
 }
 

@@ -31,12 +31,12 @@ static void on_hidden(void *ctx, int32_t first_position, int32_t n_rows, const f
     size_t n = (size_t)c->n_embedding;
     for (int32_t i = 0; i < n_rows; i++) {
         int32_t position = first_position + i;
-        bool counts = r->desc.pooling == MR_POOLING_MEAN ||
-                      position == (r->desc.pooling == MR_POOLING_CLS ? 0 : r->desc.n_prompt - 1);
+        bool counts =
+            r->desc.pooling == MR_POOLING_MEAN || position == (r->desc.pooling == MR_POOLING_CLS ? 0 : r->n_prompt - 1);
         for (size_t k = 0; k < n && counts; k++)
             c->embedding_sum[k] += (double)rows[(size_t)i * n + k];
     }
-    if (first_position + n_rows < r->desc.n_prompt)
+    if (first_position + n_rows < r->n_prompt)
         return;
     if (!normalise(c->embedding_sum, c->n_embedding, c->embedding)) {
         fail(r, MR_E_NUMERICS, "the model computed values that are not numbers");
@@ -51,14 +51,11 @@ static void on_hidden(void *ctx, int32_t first_position, int32_t n_rows, const f
 
 void answer_start_embedding(mr_request *r) {
     request_choice *c = &r->choices[0];
-    mr_sequence_desc desc = {.prompt_ids = r->desc.prompt_ids,
-                             .n_prompt = r->desc.n_prompt,
-                             .keys = r->keys,
-                             .priority = r->desc.priority,
-                             .fresh = r->desc.pooling != MR_POOLING_LAST, /* that one may begin with what is known */
-                             .on_hidden = on_hidden,
-                             .ctx = r};
+    mr_sequence_desc desc = r->desc.sequence;
     mr_err err = {0};
+    desc.fresh = r->desc.pooling != MR_POOLING_LAST; /* that one may begin with what is known */
+    desc.on_hidden = on_hidden;
+    desc.ctx = r;
     c->n_embedding = mr_job_get_facts(r->job).n_embd;
     c->embedding = mr_alloc_array((size_t)c->n_embedding, sizeof *c->embedding);
     c->embedding_sum = mr_alloc_array((size_t)c->n_embedding, sizeof *c->embedding_sum);
@@ -66,5 +63,5 @@ void answer_start_embedding(mr_request *r) {
         fail(r, MR_E_NO_MEMORY, "no memory for an embedding");
     else if (mr_job_submit(r->job, &desc, &c->sequence, &err) != MR_OK)
         fail(r, err.status, err.text);
-    request_drop_prompt(r);
+    mr_sequence_desc_drop(&r->desc.sequence);
 }

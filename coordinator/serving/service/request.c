@@ -90,7 +90,7 @@ static void choice_init(mr_request *r, int32_t idx) {
     c->request = r;
     c->idx = idx;
     c->sequence = -1;
-    c->head = (mr_piece){.choice = idx, .n_prompt = r->desc.n_prompt, .submit_ns = mr_clock_now_ns()};
+    c->head = (mr_piece){.choice = idx, .n_prompt = r->n_prompt, .submit_ns = mr_clock_now_ns()};
 }
 
 mr_status request_create(mr_service *service, const mr_generate_desc *desc, const mr_prefix_key *base, mr_request **out,
@@ -101,21 +101,12 @@ mr_status request_create(mr_service *service, const mr_generate_desc *desc, cons
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a request");
     r->service = service;
     r->desc = *desc;
+    r->desc.ignore_end = desc->ignore_end && !desc->sequence.grammar; /* nothing comes behind its end */
+    failed = !mr_sequence_desc_keep(&desc->sequence, base, &r->desc.sequence);
+    r->n_prompt = desc->sequence.n_prompt;
     r->prompt_sequence = -1;
     r->n_choices = desc->n_choices;
     r->last_choice = desc->n_choices - 1;
-    r->desc.prompt_ids = copy_of(desc->prompt_ids, (size_t)desc->n_prompt * sizeof(int32_t), &failed);
-    r->keys = mr_alloc_array(mr_prefix_n_keys(desc->n_prompt), sizeof *r->keys);
-    failed |= !r->keys;
-    if (r->keys)
-        mr_prefix_keys_of_prompt(base, desc->prompt_ids, desc->n_prompt, r->keys);
-    r->desc.grammar = copy_of(desc->grammar, desc->n_grammar_bytes, &failed);
-    mr_sampling_params *p = &r->desc.sampling;
-    p->bias_ids = copy_of(p->bias_ids, (size_t)p->n_biases * sizeof *p->bias_ids, &failed);
-    p->biases = copy_of(p->biases, (size_t)p->n_biases * sizeof *p->biases, &failed);
-    p->dry_breakers = copy_of(p->dry_breakers, (size_t)p->n_dry_breakers * sizeof *p->dry_breakers, &failed);
-    p->late_ids = copy_of(p->late_ids, (size_t)p->n_late_ids * sizeof *p->late_ids, &failed);
-    p->bad_words = copy_of(p->bad_words, (size_t)p->n_bad_words * sizeof *p->bad_words, &failed);
     r->desc.stop_ids = copy_of(desc->stop_ids, (size_t)desc->n_stop_ids * sizeof *desc->stop_ids, &failed);
     r->desc.stops = copy_of_stops(desc, &failed);
     mr_mutex_init(&r->lock);
@@ -124,17 +115,10 @@ mr_status request_create(mr_service *service, const mr_generate_desc *desc, cons
         choice_init(r, i);
     if (failed) {
         request_destroy(r);
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a request of %d tokens", desc->n_prompt);
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a request of %d tokens", desc->sequence.n_prompt);
     }
     *out = r;
     return MR_OK;
-}
-
-void request_drop_prompt(mr_request *r) {
-    mr_free((void *)r->desc.prompt_ids);
-    mr_free(r->keys);
-    r->desc.prompt_ids = NULL;
-    r->keys = NULL;
 }
 
 void request_destroy(mr_request *r) {
@@ -149,16 +133,10 @@ void request_destroy(mr_request *r) {
     }
     part_deinit(&r->prompt_part);
     part_deinit(&r->taken);
-    request_drop_prompt(r);
+    mr_sequence_desc_drop(&r->desc.sequence);
     for (int32_t i = 0; i < r->desc.n_stops && r->desc.stops; i++)
         mr_free((void *)r->desc.stops[i]);
     mr_free((void *)r->desc.stops);
-    mr_free((void *)r->desc.grammar);
-    mr_free((void *)r->desc.sampling.bias_ids);
-    mr_free((void *)r->desc.sampling.biases);
-    mr_free((void *)r->desc.sampling.dry_breakers);
-    mr_free((void *)r->desc.sampling.late_ids);
-    mr_free((void *)r->desc.sampling.bad_words);
     mr_free((void *)r->desc.stop_ids);
     mr_mutex_deinit(&r->lock);
     mr_mutex_deinit(&r->wake_lock);
@@ -201,7 +179,7 @@ bool mr_request_take(mr_request *r, mr_piece *out) {
     bool found = r->has_prompt_news || c;
     if (r->has_prompt_news) {
         r->has_prompt_news = false;
-        *out = (mr_piece){.is_prompt = true, .n_prompt = r->desc.n_prompt, .submit_ns = r->choices[0].head.submit_ns};
+        *out = (mr_piece){.is_prompt = true, .n_prompt = r->n_prompt, .submit_ns = r->choices[0].head.submit_ns};
         swap_parts(r, &r->prompt_part);
     } else if (c) {
         c->has_news = false;

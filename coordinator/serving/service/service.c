@@ -135,8 +135,9 @@ static mr_status check_desc(const mr_generate_desc *desc, mr_err *err) {
         return mr_err_set(err, MR_E_INVALID, "%d choices; hint: 1 to %d", desc->n_choices, MR_SERVICE_MAX_CHOICES);
     if (desc->pooling != MR_POOLING_NONE && desc->n_choices != 1)
         return mr_err_set(err, MR_E_INVALID, "%d choices of an embedding", desc->n_choices);
-    if (desc->max_tokens < -1)
-        return mr_err_set(err, MR_E_INVALID, "%d tokens to generate; hint: 0 or more, or -1", desc->max_tokens);
+    if (desc->sequence.max_tokens < -1)
+        return mr_err_set(err, MR_E_INVALID, "%d tokens to generate; hint: 0 or more, or -1",
+                          desc->sequence.max_tokens);
     if (desc->n_logprobs < -1 || desc->n_logprobs > MR_SERVICE_MAX_LOGPROBS)
         return mr_err_set(err, MR_E_INVALID, "%d log-probabilities of a position; hint: 0 to %d", desc->n_logprobs,
                           MR_SERVICE_MAX_LOGPROBS);
@@ -144,7 +145,7 @@ static mr_status check_desc(const mr_generate_desc *desc, mr_err *err) {
         return mr_err_set(err, MR_E_INVALID, "%d stop ids; hint: %d at most", desc->n_stop_ids,
                           MR_SERVICE_MAX_STOP_IDS);
     mr_status status = check_stops(desc, err);
-    return status == MR_OK ? mr_sampling_params_check(&desc->sampling, err) : status;
+    return status == MR_OK ? mr_sampling_params_check(&desc->sequence.sampling, err) : status;
 }
 
 /* Lock held: whether requests are taken. */
@@ -170,8 +171,9 @@ mr_status mr_service_submit(mr_service *s, const mr_generate_desc *desc, mr_requ
     if (status == MR_OK)
         status = check_desc(desc, err);
     if (status == MR_OK)
-        status = mr_job_check_prompt(desc->prompt_ids, desc->n_prompt,
-                                     desc->pooling == MR_POOLING_NONE && desc->max_tokens != 0, n_vocab, most_ids, err);
+        status = mr_job_check_prompt(desc->sequence.prompt_ids, desc->sequence.n_prompt,
+                                     desc->pooling == MR_POOLING_NONE && desc->sequence.max_tokens != 0, n_vocab,
+                                     most_ids, err);
     if (status == MR_OK)
         status = request_create(s, desc, &base_key, &r, err);
     if (status != MR_OK)
@@ -279,7 +281,7 @@ static void start_some(mr_service *s) {
         return;
     while (s->starting && n_ids < IDS_AT_ONCE) {
         mr_request *r = s->starting;
-        n_ids += r->desc.n_prompt;
+        n_ids += r->n_prompt;
         start_no_more(s, r);
         if (answer_start_next(r))
             service_start(r);

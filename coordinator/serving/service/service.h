@@ -50,13 +50,10 @@ typedef enum mr_pooling {
 } mr_pooling;
 
 typedef struct mr_generate_desc {
-    const int32_t *prompt_ids; /* [n_prompt], at least one */
-    int32_t n_prompt;
-    int32_t max_tokens;          /* of each choice; -1: to the end of the context; 0: nothing is generated */
-    int32_t n_choices;           /* at least one; they share the prompt */
-    mr_sampling_params sampling; /* the lists that it points to are copied as well */
-    const uint8_t *grammar;      /* [n_grammar_bytes], as mr_grammar_pack made them; NULL: none */
-    size_t n_grammar_bytes;
+    /* Prompt, sampling, grammar and priority of each choice; max_tokens -1: to the end of the context; 0: nothing is
+     * generated. The rest of it is the service's. */
+    mr_sequence_desc sequence;
+    int32_t n_choices;        /* at least one; they share the prompt */
     const char *const *stops; /* [n_stops]; none is empty */
     int32_t n_stops;
     const int32_t *stop_ids; /* [n_stop_ids] that end it as end tokens do, whatever ignore_end says */
@@ -65,8 +62,7 @@ typedef struct mr_generate_desc {
     bool with_special;  /* control tokens come out as text, too */
     int32_t n_logprobs; /* the highest of each position, at most MR_SERVICE_MAX_LOGPROBS; 0: its own alone; -1: none */
     bool prompt_logprobs; /* those of the prompt, too: n_logprobs of each position */
-    int32_t priority;
-    bool goes_on; /* with work that was begun before: taken however many wait */
+    bool goes_on;         /* with work that was begun before: taken however many wait */
     /* Not NONE: the piece that ends the only choice has the embedding, of length 1; nothing is generated. */
     mr_pooling pooling;
     /* There is something to take. Called on the main thread, never after release has returned. It must not block, and

@@ -40,14 +40,14 @@ typedef struct request_choice {
 struct mr_request {
     mr_service *service;
     uint64_t number;
-    mr_generate_desc desc; /* what it points to is owned */
+    mr_generate_desc desc; /* what it points to is owned; its sequence is kept until all choices have started */
     const mr_tokenizer *tok;
     mr_request *next_new, *next_released; /* in the inboxes of the service; it may be in both */
     mr_request *before, *after;           /* main thread: among all */
     mr_request *next_dirty;               /* main thread: to be woken */
     mr_request *next_starting;            /* main thread: of which more is to be put into the job */
     bool is_dirty, is_starting;
-    mr_prefix_key *keys;     /* of the prompt */
+    int32_t n_prompt;
     int32_t n_started;       /* main thread: choices that were put into the job */
     mr_job *job;             /* main thread: since it started */
     int64_t prompt_sequence; /* main thread: the sequence that brings logits of the prompt; -1: none */
@@ -70,8 +70,6 @@ struct mr_request {
 MR_MUST_USE mr_status request_create(mr_service *service, const mr_generate_desc *desc, const mr_prefix_key *base,
                                      mr_request **out, mr_err *err);
 void request_destroy(mr_request *r);
-/* What only the start needs. */
-void request_drop_prompt(mr_request *r);
 
 MR_MUST_USE bool answer_part_add_token(answer_part *p, mr_piece_token token);
 /* Moves the tokens that stand before the first n to another part. */
