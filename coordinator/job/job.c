@@ -11,10 +11,6 @@
 static const int64_t INTERRUPT_LOOK_NS = 100 * MR_NS_PER_MS, SILENCE_NS = 10 * MR_NS_PER_S, FLUSH_NS = MR_NS_PER_S / 2,
                      STOP_NS = MR_NS_PER_S;
 
-int32_t mr_job_ring_slots(int32_t n_stages) {
-    return mr_scheduler_ring_slots(n_stages);
-}
-
 /* --- Reports of the stages --------------------------------------------------------------------------------------- */
 
 /* ", rank 2 on node7" for a stage that is a process of its own. */
@@ -36,12 +32,12 @@ static mr_status note_failure(const mr_job *job, const Millrace__Failure *f, mr_
 
 static void note_progress(mr_job *job, const Millrace__LoadProgress *p) {
     size_t done = 0, total = 0;
-    job->done_bytes[p->stage] = p->done_bytes;
-    job->total_bytes[p->stage] = p->total_bytes;
-    job->heard_ns[p->stage] = mr_clock_now_ns();
+    job->stages[p->stage].done_bytes = p->done_bytes;
+    job->stages[p->stage].total_bytes = p->total_bytes;
+    job->stages[p->stage].heard_ns = mr_clock_now_ns();
     for (int32_t i = 0; i < job->plan.n_stages; i++) {
-        done += job->done_bytes[i];
-        total += job->total_bytes[i];
+        done += job->stages[i].done_bytes;
+        total += job->stages[i].total_bytes;
     }
     if (job->config.progress)
         job->config.progress(job->config.progress_ctx, done, total);
@@ -71,7 +67,7 @@ static void note_seconds(mr_job *job, const Millrace__Seconds *s) {
         new.ns[i] = (int64_t)s->ns[i];
     (void)mr_learned_times_usual(job->times, (int32_t)s->stage, &new.usual);
     mr_mutex_lock(&job->seconds_lock);
-    job->seconds[s->stage] = new;
+    job->stages[s->stage].seconds = new;
     mr_mutex_unlock(&job->seconds_lock);
 }
 
@@ -97,8 +93,8 @@ mr_status job_take_reports(mr_job *job, bool *did, mr_err *err) {
             note_progress(job, report->progress);
             break;
         case MILLRACE__REPORT__BODY_READY:
-            job->ready[report->ready->stage] = true;
-            job->reports[report->ready->stage] =
+            job->stages[report->ready->stage].ready = true;
+            job->stages[report->ready->stage].report =
                 (mr_stage_report){report->ready->weight_bytes, report->ready->kv_bytes, report->ready->work_bytes,
                                   report->ready->fetched_bytes};
             break;
@@ -196,9 +192,9 @@ static void name_silent(mr_job *job) {
     size_t used = 0;
     int64_t now = mr_clock_now_ns();
     for (int32_t i = 0; i < job->plan.n_stages && used + 1 < sizeof names; i++) {
-        if (job->ready[i] || now - job->heard_ns[i] < SILENCE_NS)
+        if (job->stages[i].ready || now - job->stages[i].heard_ns < SILENCE_NS)
             continue;
-        job->heard_ns[i] = now;
+        job->stages[i].heard_ns = now;
         int n = snprintf(names + used, sizeof names - used, "%sstage %d%s", used ? "; " : "", i,
                          place_of(job, (uint32_t)i, place));
         used += n > 0 ? (size_t)n : 0;
@@ -209,7 +205,7 @@ static void name_silent(mr_job *job) {
 
 static mr_status wait_until_loaded(mr_job *job, mr_err *err) {
     for (int32_t i = 0; i < job->plan.n_stages; i++)
-        job->heard_ns[i] = mr_clock_now_ns();
+        job->stages[i].heard_ns = mr_clock_now_ns();
     for (;;) {
         bool did = false;
         mr_status status = job_take_reports(job, &did, err);
@@ -217,7 +213,7 @@ static mr_status wait_until_loaded(mr_job *job, mr_err *err) {
             return status;
         bool all = true;
         for (int32_t i = 0; i < job->plan.n_stages; i++)
-            all = all && job->ready[i];
+            all = all && job->stages[i].ready;
         if (all)
             return MR_OK;
         name_silent(job);
@@ -232,19 +228,13 @@ static mr_status allocate(mr_job *job, mr_err *err) {
     size_t n_stages = (size_t)job->plan.n_stages, n_slots = (size_t)job->config.max_sequences;
     job->slots = mr_alloc_array(n_slots, sizeof *job->slots);
     job->steps = mr_alloc_array((size_t)job->ring_slots, sizeof *job->steps);
-    job->reports = mr_alloc_array(n_stages, sizeof *job->reports);
-    job->done_bytes = mr_alloc_array(n_stages, sizeof *job->done_bytes);
-    job->total_bytes = mr_alloc_array(n_stages, sizeof *job->total_bytes);
-    job->ready = mr_alloc_array(n_stages, sizeof *job->ready);
-    job->heard_ns = mr_alloc_array(n_stages, sizeof *job->heard_ns);
     job->copy_from = mr_alloc_array(n_slots, sizeof *job->copy_from);
     job->copy_to = mr_alloc_array(n_slots, sizeof *job->copy_to);
     job->history = mr_alloc_array((size_t)job->config.max_context, sizeof *job->history);
-    job->seconds = mr_alloc_array(n_stages, sizeof *job->seconds);
+    job->stages = mr_alloc_array(n_stages, sizeof *job->stages);
     if (job->config.on_spans)
         job->spans = mr_alloc_array(MR_MAX_REPORT_BYTES, sizeof *job->spans);
-    if (!job->slots || !job->steps || !job->reports || !job->done_bytes || !job->total_bytes || !job->ready ||
-        !job->heard_ns || !job->seconds || !job->copy_from || !job->copy_to || !job->history ||
+    if (!job->slots || !job->steps || !job->stages || !job->copy_from || !job->copy_to || !job->history ||
         (job->config.on_spans && !job->spans))
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a job of %zu stages", n_stages);
     int32_t max_blocks = (job->config.max_context + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
@@ -289,7 +279,7 @@ mr_status mr_job_create(const mr_job_config *config, mr_job **out, mr_err *err) 
     mr_mutex_init(&job->seconds_lock);
     job->config = *config;
     job->plan = *config->plan;
-    job->ring_slots = mr_job_ring_slots(config->plan->n_stages);
+    job->ring_slots = mr_scheduler_ring_slots(config->plan->n_stages);
     const mr_prefix_base base = {
         .model_digest = config->model_digest, .kv_type = config->kv_type, .fast_numerics = config->fast_numerics};
     mr_prefix_key_init(&base, &job->base_key);
@@ -335,7 +325,7 @@ void mr_job_stop(mr_job *job) {
         if (status != MR_OK && status != MR_E_PEER_LOST) /* stages leave one after the other */
             return;
         for (int32_t i = 0; i < job->plan.n_stages; i++)
-            all = all && job->seconds[i].known;
+            all = all && job->stages[i].seconds.known;
         if (all || (!did && mr_channel_wait(job->config.channel, deadline, &ignored) != MR_OK))
             return;
     }
@@ -346,12 +336,12 @@ bool mr_job_usual_step(const mr_job *job, int32_t stage, mr_learned_step *out) {
 }
 
 const mr_stage_seconds *mr_job_stage_seconds(const mr_job *job, int32_t stage) {
-    return &job->seconds[stage];
+    return &job->stages[stage].seconds;
 }
 
 void mr_job_copy_stage_seconds(mr_job *job, int32_t stage, mr_stage_seconds *out) {
     mr_mutex_lock(&job->seconds_lock);
-    *out = job->seconds[stage];
+    *out = job->stages[stage].seconds;
     mr_mutex_unlock(&job->seconds_lock);
 }
 
@@ -367,22 +357,17 @@ void mr_job_destroy(mr_job *job) {
     mr_journal_destroy(job->journal);
     mr_free(job->slots);
     mr_free(job->steps);
-    mr_free(job->reports);
-    mr_free(job->done_bytes);
-    mr_free(job->total_bytes);
-    mr_free(job->ready);
-    mr_free(job->heard_ns);
     mr_free(job->copy_from);
     mr_free(job->copy_to);
     mr_free(job->history);
-    mr_free(job->seconds);
+    mr_free(job->stages);
     mr_mutex_deinit(&job->seconds_lock);
     mr_free(job->spans);
     mr_free(job);
 }
 
 const mr_stage_report *mr_job_stage_report(const mr_job *job, int32_t stage) {
-    return &job->reports[stage];
+    return &job->stages[stage].report;
 }
 
 /* --- Sequences --------------------------------------------------------------------------------------------------- */

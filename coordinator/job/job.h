@@ -71,9 +71,6 @@ typedef struct mr_job_config {
     bool (*interrupted)(void);
 } mr_job_config;
 
-/* Ring slots of a job with this many stages: steps in flight at most. */
-int32_t mr_job_ring_slots(int32_t n_stages);
-
 /* Sends the plan and waits until every stage has loaded its layers. */
 MR_MUST_USE mr_status mr_job_create(const mr_job_config *config, mr_job **out, mr_err *err);
 /* Tells the stages to end (if they still listen) and frees everything. NULL is accepted. */

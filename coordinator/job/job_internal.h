@@ -28,6 +28,15 @@ typedef struct mr_slot_account {
     bool closing;        /* nobody is in it, and the stages have not been told yet */
 } mr_slot_account;
 
+/* What a stage has said. */
+typedef struct job_stage {
+    mr_stage_report report;
+    mr_stage_seconds seconds; /* under seconds_lock, while other threads may read them */
+    size_t done_bytes, total_bytes;
+    int64_t heard_ns; /* the last report while loading */
+    bool ready;
+} job_stage;
+
 struct mr_job {
     mr_job_config config;
     mr_plan plan;
@@ -50,14 +59,10 @@ struct mr_job {
     bool may_admit;   /* something has changed since nobody could be admitted */
     int64_t admit_ns; /* nobody is admitted before, while others are live */
     int32_t n_unfinished, n_live, n_leaving, n_closing;
-    mr_stage_report *reports;  /* [n_stages] */
-    mr_mutex seconds_lock;     /* of seconds, while other threads may read them */
-    mr_stage_seconds *seconds; /* [n_stages] */
-    mr_span *spans;            /* [MR_MAX_REPORT_BYTES], of one report; NULL: not wanted */
-    bool stopped;              /* the stages were told to end */
-    size_t *done_bytes, *total_bytes;
-    bool *ready;
-    int64_t *heard_ns; /* [n_stages]: the last report while loading */
+    job_stage *stages; /* [n_stages] */
+    mr_mutex seconds_lock;
+    mr_span *spans; /* [MR_MAX_REPORT_BYTES], of one report; NULL: not wanted */
+    bool stopped;   /* the stages were told to end */
     int64_t start_ns, first_token_ns, last_first_token_ns;
     mr_job_timings timings;
     mr_job_facts facts; /* its counters */
