@@ -143,10 +143,7 @@ static unsigned decode_flags(const mr_request *r) {
 
 /* Tokens that there is room for. */
 static int32_t most_tokens(const mr_request *r) {
-    mr_job_facts facts = mr_job_get_facts(r->job);
-    int64_t capacity = (int64_t)facts.n_blocks * MR_WIRE_BLOCK_TOKENS;
-    int32_t context = capacity < facts.max_context ? (int32_t)capacity : facts.max_context;
-    int32_t room = context - r->n_prompt, wanted = r->desc.sequence.max_tokens;
+    int32_t room = service_most_ids(r->service) - r->n_prompt, wanted = r->desc.sequence.max_tokens;
     return wanted < 0 || wanted > room ? room : wanted;
 }
 

@@ -198,7 +198,3 @@ bool mr_request_take(mr_request *r, mr_piece *out) {
 bool mr_request_ended(mr_request *r) {
     return r->n_taken_ends == r->n_choices;
 }
-
-uint64_t mr_request_number(const mr_request *r) {
-    return r->number;
-}

@@ -181,7 +181,7 @@ mr_status mr_service_submit(mr_service *s, const mr_generate_desc *desc, mr_requ
     mr_mutex_lock(&s->lock);
     status = check_state(s, desc, err); /* it may have changed */
     if (status == MR_OK) {
-        r->number = (uint64_t)++s->facts.n_requests;
+        s->facts.n_requests++;
         s->facts.n_open++;
         s->n_waiting += r->n_choices;
         *s->last_new = r;
@@ -243,6 +243,10 @@ mr_sampler_scratch *service_scratch(mr_service *s, mr_err *err) {
     if (!s->scratch && mr_sampler_scratch_create(s->n_vocab, &s->scratch, err) != MR_OK)
         return NULL;
     return s->scratch;
+}
+
+int32_t service_most_ids(const mr_service *s) {
+    return s->most_ids;
 }
 
 static void link_request(mr_service *s, mr_request *r) {

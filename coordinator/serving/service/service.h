@@ -115,8 +115,6 @@ typedef struct mr_piece {
 bool mr_request_take(mr_request *request, mr_piece *out);
 /* The last piece of every choice has been taken. */
 bool mr_request_ended(mr_request *request);
-/* A number of its own, from 1 on. */
-uint64_t mr_request_number(const mr_request *request);
 /* Ends it: what runs is cancelled, and its blocks are free at once. Waits for a wake under way. NULL is accepted. */
 void mr_request_release(mr_request *request);
 

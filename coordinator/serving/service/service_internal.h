@@ -39,7 +39,6 @@ typedef struct request_choice {
 
 struct mr_request {
     mr_service *service;
-    uint64_t number;
     mr_generate_desc desc; /* what it points to is owned; its sequence is kept until all choices have started */
     const mr_tokenizer *tok;
     mr_request *next_new, *next_released; /* in the inboxes of the service; it may be in both */
@@ -94,6 +93,8 @@ void answer_start_embedding(mr_request *r);
 
 /* Main thread: work memory for logits of the job; NULL: there is none. */
 mr_sampler_scratch *service_scratch(mr_service *s, mr_err *err);
+/* Main thread: what prompt and answer of one sequence may have in the job. */
+int32_t service_most_ids(const mr_service *s);
 /* Main thread: see mr_service_config. */
 void service_note_latency(const mr_service *s, bool is_first, int64_t ns);
 /* Main thread: its sequences are put into the job, in this turn or the next ones. */
