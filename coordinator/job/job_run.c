@@ -63,17 +63,15 @@ static const char *failure_text(mr_status status) {
     }
 }
 
-/* A token of a live sequence; sequences that have ended since are none of its business. */
+/* A token of a live sequence; sequences that have ended since are none of its business. An error is of the last
+ * stage. */
 static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_ns, mr_err *err) {
     mr_entry *e = job->slots[t->slot].entry;
     if (!e || e->generation != t->generation)
         return MR_OK;
     if (mr_entry_wants_rows(e) || t->position != (uint32_t)e->n_ids || e->n_ids > e->n_issued)
-        return mr_stage_links_of_tail(job->links,
-                                      mr_err_set(err, MR_E_PROTOCOL,
-                                                 "a token of slot %u at position %u, where none is due", t->slot,
-                                                 t->position),
-                                      err);
+        return mr_err_set(err, MR_E_PROTOCOL, "a token of slot %u at position %u, where none is due", t->slot,
+                          t->position);
     mr_token_event event = {.sequence = e->sequence,
                             .id = (int32_t)t->id,
                             .time_ns = now_ns,
@@ -133,17 +131,16 @@ static mr_status take_tokens(mr_job *job, bool *did, mr_err *err) {
             return status;
         mr_step_record *r = &job->steps[tokens->step % (uint64_t)job->ring_slots];
         if (r->step != tokens->step || r->tokens_in || tokens->step <= job->n_done)
-            return mr_stage_links_of_tail(job->links,
-                                          mr_err_set(err, MR_E_PROTOCOL, "tokens of step %llu, which is not under way",
-                                                     (unsigned long long)tokens->step),
-                                          err);
-        r->tokens_in = true;
+            status = mr_err_set(err, MR_E_PROTOCOL, "tokens of step %llu, which is not under way",
+                                (unsigned long long)tokens->step);
+        else
+            r->tokens_in = true;
         *did = true;
         int64_t now_ns = mr_clock_now_ns();
         for (size_t i = 0; i < tokens->n_tokens && status == MR_OK; i++)
             status = take_token(job, tokens->tokens[i], now_ns, err);
         if (status != MR_OK)
-            return status;
+            return mr_stage_links_of_tail(job->links, status, err);
         advance(job);
     }
 }
@@ -157,20 +154,17 @@ static const mr_logits_run *run_due(const mr_step_record *r, int32_t *out_n_in) 
     return &r->logits.at[i];
 }
 
+/* An error is of the last stage. */
 static mr_status check_logits(const mr_job *job, const mr_step_record *r, const mr_frame *frame, mr_err *err) {
     int32_t left = r->step == frame->step ? r->logits.n_rows - r->n_rows_in : 0, n_in;
     const mr_logits_run *run = left > 0 ? run_due(r, &n_in) : NULL;
     if (!run || frame->rows == 0 || (int64_t)n_in + frame->rows > run->n_rows)
-        return mr_stage_links_of_tail(job->links,
-                                      mr_err_set(err, MR_E_PROTOCOL, "%u rows of logits of step %llu, which wants %d",
-                                                 frame->rows, (unsigned long long)frame->step, left),
-                                      err);
+        return mr_err_set(err, MR_E_PROTOCOL, "%u rows of logits of step %llu, which wants %d", frame->rows,
+                          (unsigned long long)frame->step, left);
     int32_t columns = run->entry->desc.on_hidden ? job->config.info->d_model : job->config.info->vocab_size;
     if (frame->row_bytes == (size_t)columns * sizeof(float))
         return MR_OK;
-    return mr_stage_links_of_tail(
-        job->links,
-        mr_err_set(err, MR_E_PROTOCOL, "rows of %u bytes where %d columns are due", frame->row_bytes, columns), err);
+    return mr_err_set(err, MR_E_PROTOCOL, "rows of %u bytes where %d columns are due", frame->row_bytes, columns);
 }
 
 static mr_status take_logits(mr_job *job, bool *did, mr_err *err) {
@@ -181,7 +175,7 @@ static mr_status take_logits(mr_job *job, bool *did, mr_err *err) {
         if (status != MR_OK || !rows)
             return status;
         mr_step_record *r = &job->steps[frame.step % (uint64_t)job->ring_slots];
-        status = check_logits(job, r, &frame, err);
+        status = mr_stage_links_of_tail(job->links, check_logits(job, r, &frame, err), err);
         if (status != MR_OK)
             return status;
         int32_t n_in;
