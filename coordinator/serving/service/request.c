@@ -67,22 +67,18 @@ bool answer_part_move(answer_part *from, size_t n, answer_part *to) {
 
 /* --- Create and destroy ------------------------------------------------------------------------------------------ */
 
-static void *copy_of(const void *p, size_t bytes, bool *failed) {
-    void *copy = bytes ? mr_alloc(bytes) : NULL;
-    if (copy)
-        memcpy(copy, p, bytes);
-    *failed |= bytes > 0 && !copy;
-    return copy;
-}
-
-static const char *const *copy_of_stops(const mr_generate_desc *desc, bool *failed) {
-    char **stops = desc->n_stops ? mr_alloc_array((size_t)desc->n_stops, sizeof *stops) : NULL;
-    for (int32_t i = 0; i < desc->n_stops && stops; i++) {
-        stops[i] = mr_strdup(desc->stops[i]);
-        *failed |= !stops[i];
-    }
-    *failed |= desc->n_stops > 0 && !stops;
-    return (const char *const *)stops;
+/* Copies stop ids and stop texts; false: no memory, and what there is of them is out's. */
+static bool copy_stops(const mr_generate_desc *desc, mr_generate_desc *out) {
+    int32_t *ids = mr_alloc_array((size_t)desc->n_stop_ids, sizeof *ids);
+    char **stops = mr_alloc_array((size_t)desc->n_stops, sizeof *stops);
+    bool ok = ids && stops;
+    out->stop_ids = ids;
+    out->stops = (const char *const *)stops;
+    for (int32_t i = 0; i < desc->n_stop_ids && ids; i++)
+        ids[i] = desc->stop_ids[i];
+    for (int32_t i = 0; i < desc->n_stops && ok; i++)
+        ok = (stops[i] = mr_strdup(desc->stops[i])) != NULL;
+    return ok;
 }
 
 static void choice_init(mr_request *r, int32_t idx) {
@@ -96,24 +92,22 @@ static void choice_init(mr_request *r, int32_t idx) {
 mr_status request_create(mr_service *service, const mr_generate_desc *desc, const mr_prefix_key *base, mr_request **out,
                          mr_err *err) {
     mr_request *r = mr_alloc(sizeof *r + (size_t)desc->n_choices * sizeof r->choices[0]);
-    bool failed = false;
     if (!r)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a request");
     r->service = service;
     r->desc = *desc;
     r->desc.ignore_end = desc->ignore_end && !desc->sequence.grammar; /* nothing comes behind its end */
-    failed = !mr_sequence_desc_keep(&desc->sequence, base, &r->desc.sequence);
+    bool kept = mr_sequence_desc_keep(&desc->sequence, base, &r->desc.sequence);
+    bool copied = copy_stops(desc, &r->desc);
     r->n_prompt = desc->sequence.n_prompt;
     r->prompt_sequence = -1;
     r->n_choices = desc->n_choices;
     r->last_choice = desc->n_choices - 1;
-    r->desc.stop_ids = copy_of(desc->stop_ids, (size_t)desc->n_stop_ids * sizeof *desc->stop_ids, &failed);
-    r->desc.stops = copy_of_stops(desc, &failed);
     mr_mutex_init(&r->lock);
     mr_mutex_init(&r->wake_lock);
     for (int32_t i = 0; i < r->n_choices; i++)
         choice_init(r, i);
-    if (failed) {
+    if (!kept || !copied) {
         request_destroy(r);
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a request of %d tokens", desc->sequence.n_prompt);
     }

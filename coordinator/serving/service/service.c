@@ -376,21 +376,14 @@ static mr_status begin_run(mr_service *s, mr_job *job, const mr_tokenizer *tok, 
     return MR_OK;
 }
 
-static void destroy_released(mr_request *released) {
-    for (mr_request *r = released, *next; r; r = next) {
-        next = r->next_released;
-        request_destroy(r);
-    }
-}
-
 /* All that is still there ends, and is its readers' from now on. */
 static void end_run(mr_service *s, mr_status status, const mr_err *err) {
     mr_mutex_lock(&s->lock);
     /* A run that the job's interrupted has ended is one that lost a rank, unless it was ending anyway. */
     bool is_orderly = status == MR_OK || (status == MR_E_CANCELLED && s->drains);
     const char *text = is_orderly ? "the server is ending" : FAILED_TEXT;
-    mr_request *news = s->first_new, *released = s->released;
-    s->first_new = s->released = NULL;
+    mr_request *news = s->first_new;
+    s->first_new = NULL;
     s->last_new = &s->first_new;
     s->n_waiting = 0;
     s->drains = true; /* none comes any more while those that are there end */
@@ -411,11 +404,13 @@ static void end_run(mr_service *s, mr_status status, const mr_err *err) {
     mr_mutex_lock(&s->lock);
     answer_facts(s);
     s->channel = NULL;
-    mr_request *late = s->released;
+    mr_request *released = s->released;
     s->released = NULL;
     mr_mutex_unlock(&s->lock);
-    destroy_released(released);
-    destroy_released(late);
+    for (mr_request *r = released, *next; r; r = next) {
+        next = r->next_released;
+        request_destroy(r);
+    }
     s->all = s->starting = NULL;
     s->last_starting = &s->starting;
     s->job = NULL;
