@@ -1,27 +1,29 @@
 /* backends/cpu/kernels/matmul_float_avx2.c - rule M for F32, F16 and BF16. */
 // SPDX-License-Identifier: Apache-2.0
-#include "backends/cpu/kernels/matmul_avx2.h"
+#include "backends/cpu/kernels/vec_avx2.h"
 
-enum { TILE_ROWS = 4 };
+enum { TILE_PANELS = 1, TILE_ROWS = 4 };
+
+#include "backends/cpu/kernels/matmul_tiles.h"
 
 /* acc += weights at p times a. */
-ALWAYS_INLINE void add_f32(const uint8_t *p, __m256 a, __m256 acc[2]) {
+MR_INLINE void add_f32(const uint8_t *p, __m256 a, __m256 acc[2]) {
     acc[0] = _mm256_fmadd_ps(_mm256_loadu_ps((const void *)p), a, acc[0]);
     acc[1] = _mm256_fmadd_ps(_mm256_loadu_ps((const void *)(p + 32)), a, acc[1]);
 }
-ALWAYS_INLINE void add_f16(const uint8_t *p, __m256 a, __m256 acc[2]) {
+MR_INLINE void add_f16(const uint8_t *p, __m256 a, __m256 acc[2]) {
     acc[0] = _mm256_fmadd_ps(_mm256_cvtph_ps(_mm_loadu_si128((const void *)p)), a, acc[0]);
     acc[1] = _mm256_fmadd_ps(_mm256_cvtph_ps(_mm_loadu_si128((const void *)(p + 16))), a, acc[1]);
 }
 
 /* The pair of k of each row is one word: the odd one is its upper half. */
-ALWAYS_INLINE __m256 odd_bf16(__m256i pair) {
+MR_INLINE __m256 odd_bf16(__m256i pair) {
     return _mm256_castsi256_ps(_mm256_and_si256(pair, _mm256_set1_epi32((int32_t)0xffff0000u)));
 }
-ALWAYS_INLINE __m256 even_bf16(__m256i pair) {
+MR_INLINE __m256 even_bf16(__m256i pair) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(pair, 16));
 }
-ALWAYS_INLINE void add_bf16(const uint8_t *p, __m256i a, __m256 acc[2]) {
+MR_INLINE void add_bf16(const uint8_t *p, __m256i a, __m256 acc[2]) {
     for (int h = 0; h < 2; h++) {
         __m256i w = _mm256_loadu_si256((const void *)(p + 32 * h));
         acc[h] = _mm256_fmadd_ps(odd_bf16(w), odd_bf16(a), acc[h]);
@@ -29,7 +31,7 @@ ALWAYS_INLINE void add_bf16(const uint8_t *p, __m256i a, __m256 acc[2]) {
     }
 }
 
-ALWAYS_INLINE void tile(const mr_matmul_args *args, mr_panel_type type, int32_t panel, int32_t row, int n_rows) {
+MR_INLINE void run_tile(const mr_matmul_args *args, mr_panel_type type, int32_t panel, int32_t row, int n_rows) {
     const uint8_t *w = args->w + (size_t)panel * mr_panel_type_bytes(type, args->k), *a[TILE_ROWS];
     __m256 acc[TILE_ROWS][2];
     for (int r = 0; r < n_rows; r++) {
@@ -47,32 +49,24 @@ ALWAYS_INLINE void tile(const mr_matmul_args *args, mr_panel_type type, int32_t 
             else
                 add_bf16(w, _mm256_castps_si256(x), acc[r]);
         }
-    for (int r = 0; r < n_rows; r++)
-        store_panel(args, row + r, panel, acc[r][0], acc[r][1]);
-}
-
-ALWAYS_INLINE void matmul(const mr_matmul_args *args, mr_panel_type type, int32_t panel_first, int32_t panel_last,
-                          int32_t row_first, int32_t row_last) {
-    for (int32_t panel = panel_first; panel < panel_last; panel++) {
-        int32_t row = row_first;
-        for (; row + TILE_ROWS <= row_last; row += TILE_ROWS)
-            tile(args, type, panel, row, TILE_ROWS);
-        for (; row < row_last; row++)
-            tile(args, type, panel, row, 1);
+    for (int r = 0; r < n_rows; r++) {
+        float sums[MR_PANEL];
+        v16_store(sums, (v16){acc[r][0], acc[r][1]});
+        store_panel(args, row + r, panel, sums);
     }
 }
 
-void mr_matmul_f32_avx2(const mr_matmul_args *args, int32_t panel_first, int32_t panel_last, int32_t row_first,
-                        int32_t row_last) {
-    matmul(args, MR_PANEL_F32, panel_first, panel_last, row_first, row_last);
+MR_INLINE void matmul(mr_panel_type type, const mr_matmul_args *args, int32_t panel_first, int32_t panel_last,
+                      int32_t row_first, int32_t row_last) {
+    for (int32_t panel = panel_first; panel < panel_last; panel++) {
+        int32_t row = row_first;
+        for (; row + TILE_ROWS <= row_last; row += TILE_ROWS)
+            run_tile(args, type, panel, row, TILE_ROWS);
+        for (; row < row_last; row++)
+            run_tile(args, type, panel, row, 1);
+    }
 }
 
-void mr_matmul_f16_avx2(const mr_matmul_args *args, int32_t panel_first, int32_t panel_last, int32_t row_first,
-                        int32_t row_last) {
-    matmul(args, MR_PANEL_F16, panel_first, panel_last, row_first, row_last);
-}
-
-void mr_matmul_bf16_avx2(const mr_matmul_args *args, int32_t panel_first, int32_t panel_last, int32_t row_first,
-                         int32_t row_last) {
-    matmul(args, MR_PANEL_BF16, panel_first, panel_last, row_first, row_last);
-}
+MATMUL_KERNEL(matmul_f32_avx2, MR_PANEL_F32)
+MATMUL_KERNEL(matmul_f16_avx2, MR_PANEL_F16)
+MATMUL_KERNEL(matmul_bf16_avx2, MR_PANEL_BF16)

@@ -3,4 +3,4 @@
 #include "backends/cpu/kernels/matmul_int8_avx2.h"
 
 #define LEVEL(name) name##_avx2
-#include "backends/cpu/kernels/matmul_int8_formats_avx2.h"
+#include "backends/cpu/kernels/matmul_int8_kernels.h"

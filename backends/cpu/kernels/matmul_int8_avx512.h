@@ -6,8 +6,6 @@
 #ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_AVX512_H
 #define MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_AVX512_H
 
-#include <string.h>
-
 #include "backends/cpu/kernels/vec_avx512.h"
 
 enum {
@@ -15,23 +13,17 @@ enum {
     TILE_ROWS = 7,
     CHUNK = 512,
     STEP = 32,
-    SUBS = CHUNK / 32, /* sub-blocks of 32 k in a chunk */
-    HALVES = CHUNK / 16,
+};
+enum { /* VPDPBUSD wants unsigned weights; bytes of value + 128 need no decoding */
+       OFFSET_BYTES = 128,
+       OFFSET_Q4_0 = 8,
+       OFFSET_MXFP4 = 16,
+       OFFSET_Q6_K = 32,
+       OFFSET_X8 = 128,
+       OFFSET_X8M = 128,
 };
 
-#include "backends/cpu/kernels/matmul_tiles.h"
-
-/* How one format is decoded; a constant. Functions get the block and a sub-block of 32 k in it. */
-typedef struct format {
-    int block_k, block_bytes; /* of a panel: 32 or 256 k */
-    int n_scales;             /* for 32 k: 1, or 2 (one for each 16) */
-    int n_mins;               /* 0, 1 or 2 likewise */
-    int log_offset;           /* the bytes are values plus 1 << log_offset; 0: plus nothing */
-    int bytes_at;             /* where the bytes of a block lie that need no decoding; 0: they need it */
-    __m512i (*group)(const uint8_t *block, int sub, int g); /* 16 rows of k 4g .. 4g + 3 */
-    __m512 (*scale)(const uint8_t *block, int sub, int half);
-    __m512 (*min)(const uint8_t *block, int sub, int half); /* what is multiplied by the sum of activations */
-} format;
+#include "backends/cpu/kernels/matmul_int8_tiles.h"
 
 struct row_chunk {
     _Alignas(LINE) int8_t q[CHUNK];
@@ -39,27 +31,6 @@ struct row_chunk {
     float d_sum[HALVES];   /* d times the sum of each 32, or 16 */
     int32_t start[HALVES]; /* -offset times the sum of each 32, or 16 */
 };
-
-struct weight_chunk {
-    _Alignas(LINE) float scale[TILE_PANELS][HALVES][MR_PANEL];
-    float min[TILE_PANELS][HALVES][MR_PANEL];
-    uint8_t bytes[TILE_PANELS][SUBS][8][MR_PANEL * 4];
-};
-
-/* --- What formats are decoded with: one value for each of 16 rows ------------------------------------------------ */
-
-MR_INLINE __m512 load_f16(const uint16_t *p) {
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p));
-}
-MR_INLINE __m512 load_u8(const uint8_t *p) {
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)));
-}
-MR_INLINE __m512 load_i8(const int8_t *p) {
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)));
-}
-MR_INLINE __m512 negate(__m512 x) {
-    return _mm512_xor_ps(x, _mm512_set1_ps(-0.0f));
-}
 
 /* --- Activations ------------------------------------------------------------------------------------------------- */
 
@@ -77,14 +48,14 @@ MR_INLINE __m512i sums_of_16(const int8_t *q) {
 
 /* What a sum of activations starts with, so that the offset of the weights drops out. */
 MR_INLINE __m512i start_of(const format f, __m512i sum) {
-    return _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(sum, (unsigned)f.log_offset));
+    return _mm512_mullo_epi32(sum, _mm512_set1_epi32(-f.offset)); /* a power of two: compilers make a shift of it */
 }
 
 /* Of 16 halves; those of d are in the lower half of the register. */
 MR_INLINE void lay_out_halves(const format f, row_chunk *out, int half, __m256 d) {
     __m512i sum = sums_of_16(out->q + half * 16);
     const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
-    if (f.log_offset)
+    if (f.offset)
         _mm512_storeu_si512(out->start + half, start_of(f, sum));
     if (f.n_mins == 2) {
         __m512 d2 = _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(d));
@@ -107,7 +78,7 @@ MR_INLINE void lay_out_row(const format f, const mr_matmul_args *args, int32_t r
     if (f.n_mins == 1)
         _mm512_store_ps(out->d_sum, _mm512_mul_ps(d, _mm512_cvtepi32_ps(sum)));
     if (f.n_scales == 1) {
-        if (f.log_offset)
+        if (f.offset)
             _mm512_store_si512(out->start, start_of(f, sum));
         return;
     }
@@ -118,46 +89,7 @@ MR_INLINE void lay_out_row(const format f, const mr_matmul_args *args, int32_t r
         lay_out_halves(f, out, 16, _mm512_extractf32x8_ps(d, 1));
 }
 
-/* --- Weights ----------------------------------------------------------------------------------------------------- */
-
-/* The block that holds sub-block j of a chunk, and which of the block's it is. */
-MR_INLINE const uint8_t *block_of(const format f, const uint8_t *w, int32_t j) {
-    return w + (size_t)(j / (f.block_k / 32)) * (size_t)f.block_bytes;
-}
-MR_INLINE int sub_of(const format f, int32_t j) {
-    return j % (f.block_k / 32);
-}
-
-MR_INLINE __m512i group_of(const format f, const tile *t, weight_source from, int p, int32_t j, int g) {
-    if (f.bytes_at)
-        return _mm512_loadu_si512(block_of(f, t->w[p], j) + f.bytes_at + g * LINE);
-    if (from == KEPT)
-        return _mm512_load_si512(t->weights->bytes[p][j][g]);
-    __m512i group = f.group(block_of(f, t->w[p], j), sub_of(f, j), g);
-    if (from == PANELS_TO_KEEP)
-        _mm512_store_si512(t->weights->bytes[p][j][g], group);
-    return group;
-}
-
-MR_INLINE __m512 scale_of(const format f, const tile *t, weight_source from, int p, int32_t j, int h) {
-    float *kept = t->weights->scale[p][j * f.n_scales + h];
-    if (from == KEPT)
-        return _mm512_load_ps(kept);
-    __m512 scale = f.scale(block_of(f, t->w[p], j), sub_of(f, j), h);
-    if (from == PANELS_TO_KEEP)
-        _mm512_store_ps(kept, scale);
-    return scale;
-}
-
-MR_INLINE __m512 min_of(const format f, const tile *t, weight_source from, int p, int32_t j, int h) {
-    float *kept = t->weights->min[p][j * f.n_mins + h];
-    if (from == KEPT)
-        return _mm512_load_ps(kept);
-    __m512 min = f.min(block_of(f, t->w[p], j), sub_of(f, j), h);
-    if (from == PANELS_TO_KEEP)
-        _mm512_store_ps(kept, min);
-    return min;
-}
+/* --- Tiles ------------------------------------------------------------------------------------------------------- */
 
 /* Four activations, the same for all lanes. */
 MR_INLINE __m512i broadcast_group(const int8_t *q) {
@@ -166,14 +98,12 @@ MR_INLINE __m512i broadcast_group(const int8_t *q) {
     return _mm512_set1_epi32(v);
 }
 
-/* --- Tiles ------------------------------------------------------------------------------------------------------- */
-
 /* Row r of a tile: its sums of the two panels are a and b, those of integers at hand s and u. n_rows and r are
  * constants. */
 #define OPEN(r)                                                                                                        \
     __m512 a##r = _mm512_load_ps(sums[r < n_rows ? r : 0][0]), b##r = _mm512_load_ps(sums[r < n_rows ? r : 0][1]);
 #define START(r)                                                                                                       \
-    __m512i s##r = f.log_offset ? _mm512_set1_epi32(rows[r < n_rows ? r : 0].start[at]) : _mm512_setzero_si512(),      \
+    __m512i s##r = f.offset ? _mm512_set1_epi32(rows[r < n_rows ? r : 0].start[at]) : _mm512_setzero_si512(),          \
             u##r = s##r;
 #define ADD_GROUP(r)                                                                                                   \
     if (r < n_rows) {                                                                                                  \
@@ -215,13 +145,13 @@ MR_INLINE void run_tile(const format f, const tile *t, weight_source from, int n
             UNROLL
             for (int i = 0; i < 8 / f.n_scales; i++) {
                 const int g = h * 8 / f.n_scales + i;
-                const __m512i w0 = group_of(f, t, from, 0, j, g), w1 = group_of(f, t, from, 1, j, g);
+                const v64 w0 = group_of(f, t, from, 0, j, g), w1 = group_of(f, t, from, 1, j, g);
                 EACH_ROW(ADD_GROUP)
             }
-            const __m512 scale0 = scale_of(f, t, from, 0, j, h), scale1 = scale_of(f, t, from, 1, j, h);
+            const v16 scale0 = scale_of(f, t, from, 0, j, h), scale1 = scale_of(f, t, from, 1, j, h);
             EACH_ROW(ADD_PRODUCT)
             if (h < f.n_mins) {
-                const __m512 min0 = min_of(f, t, from, 0, j, h), min1 = min_of(f, t, from, 1, j, h);
+                const v16 min0 = min_of(f, t, from, 0, j, h), min1 = min_of(f, t, from, 1, j, h);
                 EACH_ROW(ADD_MINIMUM)
             }
         }

@@ -4,4 +4,4 @@
 #include "backends/cpu/kernels/matmul_int8_avx2.h"
 
 #define LEVEL(name) name##_avxvnni
-#include "backends/cpu/kernels/matmul_int8_formats_avx2.h"
+#include "backends/cpu/kernels/matmul_int8_kernels.h"

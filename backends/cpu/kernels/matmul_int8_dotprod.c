@@ -3,4 +3,4 @@
 #include "backends/cpu/kernels/matmul_int8_neon.h"
 
 #define LEVEL(name) name##_dotprod
-#include "backends/cpu/kernels/matmul_int8_formats_neon.h"
+#include "backends/cpu/kernels/matmul_int8_kernels.h"

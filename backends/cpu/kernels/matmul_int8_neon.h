@@ -16,8 +16,6 @@
 #ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_NEON_H
 #define MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_NEON_H
 
-#include <string.h>
-
 #include "backends/cpu/kernels/vec_neon.h"
 
 enum {
@@ -25,37 +23,15 @@ enum {
     TILE_ROWS = 4,
     CHUNK = 512,
     STEP = 32,
-    SUBS = CHUNK / 32, /* sub-blocks of 32 k in a chunk */
-    HALVES = CHUNK / 16,
 };
+enum { OFFSET_BYTES = 0, OFFSET_Q4_0 = 0, OFFSET_MXFP4 = 0, OFFSET_Q6_K = 0, OFFSET_X8 = 0, OFFSET_X8M = 0 };
 
-#include "backends/cpu/kernels/matmul_tiles.h"
-
-/* Values of 4 k of 16 rows, 4 rows in each register. */
-typedef struct v16x4 {
-    int8x16_t q0, q1, q2, q3;
-} v16x4;
-
-/* How one format is decoded; a constant. Functions get the block and a sub-block of 32 k in it. */
-typedef struct format {
-    int block_k, block_bytes;                             /* of a panel: 32 or 256 k */
-    int n_scales;                                         /* for 32 k: 1, or 2 (one for each 16) */
-    int n_mins;                                           /* 0, 1 or 2 likewise */
-    v16x4 (*group)(const uint8_t *block, int sub, int g); /* of k 4g .. 4g + 3 */
-    v16 (*scale)(const uint8_t *block, int sub, int half);
-    v16 (*min)(const uint8_t *block, int sub, int half); /* what is multiplied by the sum of activations */
-} format;
+#include "backends/cpu/kernels/matmul_int8_tiles.h"
 
 struct row_chunk {
     _Alignas(LINE) int8_t q[CHUNK];
     float d[SUBS];
     float d_sum[HALVES]; /* d times the sum of each 32, or 16 */
-};
-
-struct weight_chunk {
-    _Alignas(LINE) float scale[HALVES][MR_PANEL];
-    float min[HALVES][MR_PANEL];
-    int8_t bytes[SUBS][8][MR_PANEL * 4];
 };
 
 MR_INLINE void lay_out_row(const format f, const mr_matmul_args *args, int32_t row, int32_t k, int32_t n_k,
@@ -72,47 +48,18 @@ MR_INLINE void lay_out_row(const format f, const mr_matmul_args *args, int32_t r
 
 /* --- Weights ----------------------------------------------------------------------------------------------------- */
 
-/* The block that holds sub-block j of a chunk, and which of the block's it is. */
-MR_INLINE const uint8_t *block_of(const format f, const uint8_t *w, int32_t j) {
-    return w + (size_t)(j / (f.block_k / 32)) * (size_t)f.block_bytes;
-}
-MR_INLINE int sub_of(const format f, int32_t j) {
-    return j % (f.block_k / 32);
-}
-
-MR_INLINE v16x4 load_group(const int8_t *p) {
-    return (v16x4){vld1q_s8(p), vld1q_s8(p + 16), vld1q_s8(p + 32), vld1q_s8(p + 48)};
-}
-MR_INLINE void store_group(int8_t *p, v16x4 w) {
-    vst1q_s8(p, w.q0);
-    vst1q_s8(p + 16, w.q1);
-    vst1q_s8(p + 32, w.q2);
-    vst1q_s8(p + 48, w.q3);
-}
-
-MR_INLINE v16 scale_of(const format f, const tile *t, weight_source from, int32_t j, int h) {
-    return from == KEPT ? v16_load(t->weights->scale[j * f.n_scales + h])
-                        : f.scale(block_of(f, t->w[0], j), sub_of(f, j), h);
-}
-MR_INLINE v16 min_of(const format f, const tile *t, weight_source from, int32_t j, int h) {
-    return from == KEPT ? v16_load(t->weights->min[j * f.n_mins + h]) : f.min(block_of(f, t->w[0], j), sub_of(f, j), h);
-}
-MR_INLINE v16x4 group_of(const format f, const tile *t, weight_source from, int32_t j, int g) {
-    return from == KEPT ? load_group(t->weights->bytes[j][g]) : f.group(block_of(f, t->w[0], j), sub_of(f, j), g);
-}
-
 /* For all tiles of a chunk. */
 MR_INLINE void decode(const format f, const tile *t) {
     for (int32_t j = 0; j < t->n_k / 32; j++) {
         UNROLL
         for (int h = 0; h < f.n_scales; h++)
-            v16_store(t->weights->scale[j * f.n_scales + h], scale_of(f, t, PANELS, j, h));
+            (void)scale_of(f, t, PANELS_TO_KEEP, 0, j, h);
         UNROLL
         for (int h = 0; h < f.n_mins; h++)
-            v16_store(t->weights->min[j * f.n_mins + h], min_of(f, t, PANELS, j, h));
+            (void)min_of(f, t, PANELS_TO_KEEP, 0, j, h);
         UNROLL
         for (int g = 0; g < 8; g++)
-            store_group(t->weights->bytes[j][g], group_of(f, t, PANELS, j, g));
+            (void)group_of(f, t, PANELS_TO_KEEP, 0, j, g);
     }
 }
 
@@ -120,7 +67,8 @@ MR_INLINE void decode(const format f, const tile *t) {
 
 /* sum += in each lane, the four values of w times activations 4i .. 4i + 3 of x. i is a constant once loops are
  * unrolled; the instructions want it written as one. */
-MR_INLINE int32x4_t dot_4(int32x4_t sum, int8x16_t w, int8x16_t x, int i) {
+MR_INLINE int32x4_t dot_4(int32x4_t sum, uint8x16_t bytes, int8x16_t x, int i) {
+    int8x16_t w = vreinterpretq_s8_u8(bytes);
 #if defined(__ARM_FEATURE_DOTPROD)
     switch (i) {
     case 0:
@@ -139,7 +87,7 @@ MR_INLINE int32x4_t dot_4(int32x4_t sum, int8x16_t w, int8x16_t x, int i) {
 #endif
 }
 
-MR_INLINE v16i dot_16(v16i sum, v16x4 w, int8x16_t x, int i) {
+MR_INLINE v16i dot_16(v16i sum, v64 w, int8x16_t x, int i) {
     return (v16i){dot_4(sum.q0, w.q0, x, i), dot_4(sum.q1, w.q1, x, i), dot_4(sum.q2, w.q2, x, i),
                   dot_4(sum.q3, w.q3, x, i)};
 }
@@ -147,7 +95,7 @@ MR_INLINE v16i dot_16(v16i sum, v16x4 w, int8x16_t x, int i) {
 /* acc = fma(minimum, d times the sum of the activations, acc) */
 MR_INLINE void add_minima(const format f, const tile *t, weight_source from, int n_rows, int32_t j, int h,
                           v16 acc[TILE_ROWS]) {
-    v16 min = min_of(f, t, from, j, h);
+    v16 min = min_of(f, t, from, 0, j, h);
     UNROLL
     for (int r = 0; r < n_rows; r++)
         acc[r] = v16_fma(min, v16_set1(t->rows[r].d_sum[j * f.n_mins + h]), acc[r]);
@@ -168,13 +116,13 @@ MR_INLINE void add_products(const format f, const tile *t, weight_source from, i
             x[r] = vld1q_s8(t->rows[r].q + j * 32 + half * 16);
         UNROLL
         for (int i = 0; i < 4; i++) {
-            v16x4 w = group_of(f, t, from, j, half * 4 + i);
+            v64 w = group_of(f, t, from, 0, j, half * 4 + i);
             UNROLL
             for (int r = 0; r < n_rows; r++)
                 sum[r] = dot_16(sum[r], w, x[r], i);
         }
     }
-    v16 scale = scale_of(f, t, from, j, h);
+    v16 scale = scale_of(f, t, from, 0, j, h);
     UNROLL
     for (int r = 0; r < n_rows; r++)
         acc[r] = v16_fma(v16_from_i32(sum[r]), v16_mul(scale, v16_set1(t->rows[r].d[j])), acc[r]);
@@ -215,7 +163,7 @@ MR_INLINE void run_rows(const format f, const tile *t, weight_source from, int32
 /* Once decoded, formats differ in their numbers of scales and minima alone: code that they share. */
 #define DECODED(n_scales, n_mins)                                                                                      \
     static void run_decoded_##n_scales##_##n_mins(const tile *t, int32_t n_rows) {                                     \
-        static const format f = {0, 0, n_scales, n_mins, NULL, NULL, NULL};                                            \
+        static const format f = {0, 0, n_scales, n_mins, 0, 0, false, false, NULL, NULL, NULL};                        \
         run_rows(f, t, KEPT, n_rows);                                                                                  \
     }
 DECODED(1, 0)

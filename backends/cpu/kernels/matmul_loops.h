@@ -109,11 +109,4 @@ MR_INLINE void matmul(const format f, const mr_matmul_args *args, int32_t panel_
     }
 }
 
-/* One kernel for a format that is a constant. */
-#define MATMUL_KERNEL(name, f)                                                                                         \
-    void mr_##name(const mr_matmul_args *args, int32_t panel_first, int32_t panel_last, int32_t row_first,             \
-                   int32_t row_last) {                                                                                 \
-        matmul(f, args, panel_first, panel_last, row_first, row_last);                                                 \
-    }
-
 #endif

@@ -83,4 +83,11 @@ MR_INLINE void store_panel(const mr_matmul_args *args, int32_t row, int32_t pane
     v16_store_n(matmul_y_row(args, row) + n0, y, n);
 }
 
+/* One kernel for a format that is a constant, by `matmul`. */
+#define MATMUL_KERNEL(name, f)                                                                                         \
+    void mr_##name(const mr_matmul_args *args, int32_t panel_first, int32_t panel_last, int32_t row_first,             \
+                   int32_t row_last) {                                                                                 \
+        matmul(f, args, panel_first, panel_last, row_first, row_last);                                                 \
+    }
+
 #endif

@@ -5,6 +5,7 @@
 #define MR_BACKENDS_CPU_KERNELS_VEC_AVX2_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define MR_INLINE static inline __attribute__((always_inline))
@@ -16,6 +17,7 @@ typedef struct v16i {
     __m256i lo, hi;
 } v16i;           /* 16 int32 */
 typedef v16 v16m; /* 16 truth values: all bits of a lane or none */
+typedef v16i v64; /* 64 bytes: 4 of each lane */
 
 MR_INLINE v16 v16_set1(float x) {
     return (v16){_mm256_set1_ps(x), _mm256_set1_ps(x)};
@@ -47,9 +49,28 @@ MR_INLINE v16 v16_load_f16(const uint16_t *p) {
     return (v16){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)),
                  _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 8)))};
 }
+MR_INLINE v16 v16_from_i32(v16i a) {
+    return (v16){_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)};
+}
 MR_INLINE v16 v16_load_i8(const int8_t *p) {
     return (v16){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))),
                  _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8))))};
+}
+MR_INLINE v16i v16i_load_u8(const uint8_t *p) {
+    return (v16i){_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)),
+                  _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8)))};
+}
+MR_INLINE v16 v16_load_u8(const uint8_t *p) {
+    return v16_from_i32(v16i_load_u8(p));
+}
+MR_INLINE __m256 power_8(__m256i e) {
+    e = _mm256_max_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), _mm256_setzero_si256());
+    return _mm256_castsi256_ps(_mm256_slli_epi32(e, 23));
+}
+/* 2^(e - 128), and 0 for e < 2: e - 1 in the place of the exponent. */
+MR_INLINE v16 v16_load_power(const uint8_t *e) {
+    v16i x = v16i_load_u8(e);
+    return (v16){power_8(x.lo), power_8(x.hi)};
 }
 MR_INLINE v16 v16_set1_f16(uint16_t x) {
     __m256 all = _mm256_cvtph_ps(_mm_set1_epi16((short)x));
@@ -111,6 +132,9 @@ MR_INLINE v16i v16_bits(v16 a) {
 MR_INLINE v16 v16_from_bits(v16i a) {
     return (v16){_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)};
 }
+MR_INLINE v16i v16i_set1(int32_t x) {
+    return (v16i){_mm256_set1_epi32(x), _mm256_set1_epi32(x)};
+}
 MR_INLINE v16i v16i_add(v16i a, v16i b) {
     return (v16i){_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
 }
@@ -164,6 +188,42 @@ MR_INLINE float v16_reduce_max(v16 a) { /* no NaN among them */
     __m128 t = _mm_max_ps(_mm256_castps256_ps128(t8), _mm256_extractf128_ps(t8, 1));
     t = _mm_max_ps(t, _mm_movehl_ps(t, t));
     return _mm_cvtss_f32(_mm_max_ss(t, _mm_movehdup_ps(t)));
+}
+
+MR_INLINE v64 v64_load(const void *p) {
+    return (v64){_mm256_loadu_si256(p), _mm256_loadu_si256((const __m256i *)p + 1)};
+}
+MR_INLINE v64 v64_minus(v64 x, int n) {
+    __m256i all = _mm256_set1_epi8((char)n);
+    return (v64){_mm256_sub_epi8(x.lo, all), _mm256_sub_epi8(x.hi, all)};
+}
+MR_INLINE v64 v64_and(v64 x, int mask) {
+    __m256i all = _mm256_set1_epi8((char)mask);
+    return (v64){_mm256_and_si256(x.lo, all), _mm256_and_si256(x.hi, all)};
+}
+MR_INLINE v64 v64_or(v64 a, v64 b) {
+    return (v64){_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
+}
+/* Bits come from and go to the byte beside. */
+MR_INLINE v64 v64_left(v64 x, int n) {
+    return (v64){_mm256_slli_epi16(x.lo, n), _mm256_slli_epi16(x.hi, n)};
+}
+MR_INLINE v64 v64_right(v64 x, int n) {
+    return (v64){_mm256_srli_epi16(x.lo, n), _mm256_srli_epi16(x.hi, n)};
+}
+MR_INLINE v64 v64_nibbles(v64 x, bool high) {
+    return v64_and(high ? v64_right(x, 4) : x, 15);
+}
+MR_INLINE v64 v64_look_up(const int8_t table[16], int plus, v64 x) {
+    __m128i values = _mm_add_epi8(_mm_loadu_si128((const void *)table), _mm_set1_epi8((char)plus));
+    __m256i both = _mm256_broadcastsi128_si256(values);
+    return (v64){_mm256_shuffle_epi8(both, x.lo), _mm256_shuffle_epi8(both, x.hi)};
+}
+MR_INLINE v64 v64_with_bit_4(v64 x, v64 bits, int n) {
+    return v64_or(x, v64_and(n < 4 ? v64_left(bits, 4 - n) : v64_right(bits, n - 4), 16));
+}
+MR_INLINE v64 v64_top_bits(v64 a, v64 b, v64 c) {
+    return v64_or(v64_or(v64_and(v64_right(a, 2), 0x30), v64_and(v64_right(b, 4), 0x0c)), v64_and(v64_right(c, 6), 3));
 }
 
 #endif

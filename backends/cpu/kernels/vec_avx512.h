@@ -7,6 +7,7 @@
 #define MR_BACKENDS_CPU_KERNELS_VEC_AVX512_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define MR_INLINE static inline __attribute__((always_inline))
@@ -14,6 +15,7 @@
 typedef __m512 v16;     /* 16 floats */
 typedef __m512i v16i;   /* 16 int32 */
 typedef __mmask16 v16m; /* 16 truth values */
+typedef __m512i v64;    /* 64 bytes: 4 of each lane */
 
 MR_INLINE v16 v16_set1(float x) {
     return _mm512_set1_ps(x);
@@ -39,6 +41,14 @@ MR_INLINE v16 v16_load_f16(const uint16_t *p) {
 }
 MR_INLINE v16 v16_load_i8(const int8_t *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+MR_INLINE v16 v16_load_u8(const uint8_t *p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+/* 2^(e - 128), and 0 for e < 2: e - 1 in the place of the exponent. */
+MR_INLINE v16 v16_load_power(const uint8_t *e) {
+    __m512i up = _mm512_sub_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)e)), _mm512_set1_epi32(1));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_max_epi32(up, _mm512_setzero_si512()), 23));
 }
 MR_INLINE v16 v16_set1_f16(uint16_t x) {
     return _mm512_cvtph_ps(_mm256_set1_epi16((short)x));
@@ -147,5 +157,39 @@ MR_INLINE float v16_tree(v16 a) {
 MR_INLINE float v16_reduce_max(v16 a) {
     return _mm512_reduce_max_ps(a);
 } /* no NaN among them */
+
+MR_INLINE v64 v64_load(const void *p) {
+    return _mm512_loadu_si512(p);
+}
+MR_INLINE void v64_store(void *p, v64 x) {
+    _mm512_storeu_si512(p, x);
+}
+MR_INLINE v64 v64_minus(v64 x, int n) {
+    return _mm512_sub_epi8(x, _mm512_set1_epi8((char)n));
+}
+MR_INLINE v64 v64_and(v64 x, int mask) {
+    return _mm512_and_si512(x, _mm512_set1_epi8((char)mask));
+}
+/* The low or the high four bits of each byte. */
+MR_INLINE v64 v64_nibbles(v64 x, bool high) {
+    return v64_and(high ? _mm512_srli_epi16(x, 4) : x, 15);
+}
+/* table[x] + plus, for x in 0..15 */
+MR_INLINE v64 v64_look_up(const int8_t table[16], int plus, v64 x) {
+    __m512i values = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)table));
+    return _mm512_shuffle_epi8(_mm512_add_epi8(values, _mm512_set1_epi8((char)plus)), x);
+}
+/* x with bit n of each byte of bits as its bit 4 */
+MR_INLINE v64 v64_with_bit_4(v64 x, v64 bits, int n) {
+    __m512i moved = n < 4 ? _mm512_slli_epi16(bits, 4 - n) : _mm512_srli_epi16(bits, n - 4);
+    return _mm512_ternarylogic_epi32(moved, _mm512_set1_epi8(16), x, 0xea); /* (moved & 16) | x */
+}
+/* The top two bits of the bytes of a, b and c as one value. */
+MR_INLINE v64 v64_top_bits(v64 a, v64 b, v64 c) {
+    /* Selects: a bit of the mask takes the second operand, else the third. */
+    __m512i ab =
+        _mm512_ternarylogic_epi32(_mm512_set1_epi8(0x30), _mm512_srli_epi16(a, 2), _mm512_srli_epi16(b, 4), 0xca);
+    return v64_and(_mm512_ternarylogic_epi32(_mm512_set1_epi8(0x3c), ab, _mm512_srli_epi16(c, 6), 0xca), 63);
+}
 
 #endif

@@ -6,6 +6,7 @@
 #define MR_BACKENDS_CPU_KERNELS_VEC_NEON_H
 
 #include <arm_neon.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -20,6 +21,9 @@ typedef struct v16i {
 typedef struct v16m {
     uint32x4_t q0, q1, q2, q3;
 } v16m; /* 16 truth values: all bits of a lane or none */
+typedef struct v64 {
+    uint8x16_t q0, q1, q2, q3;
+} v64; /* 64 bytes: 4 of each lane */
 
 /* Four times an instruction. */
 #define FOUR_1(op, a)                                                                                                  \
@@ -193,6 +197,13 @@ MR_INLINE v16 v16_zero_if(v16m m, v16 x) {
 MR_INLINE int32x4_t to_exponent(int32x4_t a) {
     return vshlq_n_s32(a, 23);
 }
+/* 2^(e - 128), and 0 for e < 2: e - 1 in the place of the exponent. */
+MR_INLINE v16 v16_load_power(const uint8_t *e) {
+    uint8x16_t up = vqsubq_u8(vld1q_u8(e), vdupq_n_u8(1));
+    uint16x8_t lo = vmovl_u8(vget_low_u8(up)), hi = vmovl_high_u8(up);
+    v16i wide = v16i_from_i16(vreinterpretq_s16_u16(lo), vreinterpretq_s16_u16(hi));
+    return v16_from_bits((v16i)FOUR_1(to_exponent, wide));
+}
 /* p * 2^n, normal, by adding n to the exponent; NaN where p is.
  * n = shifted - MR_EXPF_MAGIC, in the low bits of shifted. */
 MR_INLINE v16 v16_times_2n(v16 p, v16 shifted, v16 n) {
@@ -225,6 +236,48 @@ MR_INLINE float v16_tree(v16 a) {
 }
 MR_INLINE float v16_reduce_max(v16 a) { /* no NaN among them */
     return vmaxvq_f32(vmaxq_f32(vmaxq_f32(a.q0, a.q1), vmaxq_f32(a.q2, a.q3)));
+}
+
+MR_INLINE v64 v64_load(const uint8_t *p) {
+    return (v64){vld1q_u8(p), vld1q_u8(p + 16), vld1q_u8(p + 32), vld1q_u8(p + 48)};
+}
+MR_INLINE void v64_store(uint8_t *p, v64 x) {
+    vst1q_u8(p, x.q0);
+    vst1q_u8(p + 16, x.q1);
+    vst1q_u8(p + 32, x.q2);
+    vst1q_u8(p + 48, x.q3);
+}
+MR_INLINE v64 v64_set1(int n) {
+    uint8x16_t all = vdupq_n_u8((uint8_t)n);
+    return (v64){all, all, all, all};
+}
+MR_INLINE v64 v64_minus(v64 x, int n) {
+    return (v64)FOUR_2(vsubq_u8, x, v64_set1(n));
+}
+MR_INLINE v64 v64_and(v64 x, int mask) {
+    return (v64)FOUR_2(vandq_u8, x, v64_set1(mask));
+}
+MR_INLINE uint8x16_t high_nibbles(uint8x16_t x) {
+    return vshrq_n_u8(x, 4);
+}
+MR_INLINE v64 v64_nibbles(v64 x, bool high) {
+    return high ? (v64)FOUR_1(high_nibbles, x) : v64_and(x, 15);
+}
+MR_INLINE v64 v64_look_up(const int8_t table[16], int plus, v64 x) {
+    uint8x16_t values = vaddq_u8(vreinterpretq_u8_s8(vld1q_s8(table)), vdupq_n_u8((uint8_t)plus));
+    const v64 four = {values, values, values, values};
+    return (v64)FOUR_2(vqtbl1q_u8, four, x);
+}
+MR_INLINE v64 v64_with_bit_4(v64 x, v64 bits, int n) {
+    int8x16_t left = vdupq_n_s8((int8_t)(4 - n));
+    v64 moved = {vshlq_u8(bits.q0, left), vshlq_u8(bits.q1, left), vshlq_u8(bits.q2, left), vshlq_u8(bits.q3, left)};
+    return (v64)FOUR_2(vorrq_u8, x, v64_and(moved, 16));
+}
+MR_INLINE uint8x16_t top_bits(uint8x16_t a, uint8x16_t b, uint8x16_t c) { /* each is shifted in above the next one */
+    return vsliq_n_u8(vsliq_n_u8(vshrq_n_u8(c, 6), vshrq_n_u8(b, 6), 2), vshrq_n_u8(a, 6), 4);
+}
+MR_INLINE v64 v64_top_bits(v64 a, v64 b, v64 c) {
+    return (v64)FOUR_3(top_bits, a, b, c);
 }
 
 #endif

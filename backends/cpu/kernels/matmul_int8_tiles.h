@@ -1,0 +1,63 @@
+/* backends/cpu/kernels/matmul_int8_tiles.h - rule M for quantised weights in the tiles of matmul_tiles.h: the weights
+ * of a chunk, from the panels or as the first tile has kept them. Include after the constants of matmul_tiles.h and of
+ * matmul_int8_formats.h. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_TILES_H
+#define MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_TILES_H
+
+#include <string.h>
+
+#include "backends/cpu/kernels/matmul_int8_formats.h"
+#include "backends/cpu/kernels/matmul_tiles.h"
+
+enum {
+    SUBS = CHUNK / 32, /* sub-blocks of 32 k in a chunk */
+    HALVES = CHUNK / 16,
+};
+
+struct weight_chunk {
+    _Alignas(LINE) float scale[TILE_PANELS][HALVES][MR_PANEL];
+    float min[TILE_PANELS][HALVES][MR_PANEL];
+    uint8_t bytes[TILE_PANELS][SUBS][8][MR_PANEL * 4];
+};
+
+/* The block that holds sub-block j of a chunk, and which of the block's it is. */
+MR_INLINE const uint8_t *block_of(const format f, const uint8_t *w, int32_t j) {
+    return w + (size_t)(j / (f.block_k / 32)) * (size_t)f.block_bytes;
+}
+MR_INLINE int sub_of(const format f, int32_t j) {
+    return j % (f.block_k / 32);
+}
+
+/* Of panel p. Bytes that need no decoding are not kept. */
+MR_INLINE v64 group_of(const format f, const tile *t, weight_source from, int p, int32_t j, int g) {
+    uint8_t *kept = t->weights->bytes[p][j][g];
+    if (from == KEPT && !f.is_plain)
+        return v64_load(kept);
+    v64 group = f.group(block_of(f, t->w[p], j), sub_of(f, j), g);
+    if (from == PANELS_TO_KEEP && !f.is_plain)
+        v64_store(kept, group);
+    return group;
+}
+
+MR_INLINE v16 scale_of(const format f, const tile *t, weight_source from, int p, int32_t j, int h) {
+    float *kept = t->weights->scale[p][j * f.n_scales + h];
+    if (from == KEPT)
+        return v16_load(kept);
+    v16 scale = f.scale(block_of(f, t->w[p], j), sub_of(f, j), h);
+    if (from == PANELS_TO_KEEP)
+        v16_store(kept, scale);
+    return scale;
+}
+
+MR_INLINE v16 min_of(const format f, const tile *t, weight_source from, int p, int32_t j, int h) {
+    float *kept = t->weights->min[p][j * f.n_mins + h];
+    if (from == KEPT)
+        return v16_load(kept);
+    v16 min = f.min(block_of(f, t->w[p], j), sub_of(f, j), h);
+    if (from == PANELS_TO_KEEP)
+        v16_store(kept, min);
+    return min;
+}
+
+#endif
