@@ -10,9 +10,9 @@
 #include "backends/cpu/cpu_backend.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
-#include "engine/base/queue.h"
 #include "engine/base/rng.h"
 #include "engine/base/thread.h"
+#include "tests/support/queue.h"
 
 enum { MAX_BUFFERS = 64, QUEUE_CALLS = 256, ALIGNMENT = 256, RECORD_BYTES = 64, RUBBISH = 0xa5 };
 

@@ -5,8 +5,8 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
-#include "engine/base/queue.h"
 #include "engine/base/thread.h"
+#include "tests/support/queue.h"
 #include "tests/support/test.h"
 
 static void test_first_in_first_out(void **state) {

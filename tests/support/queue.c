@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/base/queue.h"
+#include "tests/support/queue.h"
 
 #include <string.h>
 

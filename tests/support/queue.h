@@ -1,10 +1,11 @@
-/* engine/base/queue.h - a bounded first-in first-out queue of fixed-size items, for any number of threads on each side.
+/* tests/support/queue.h - a bounded first-in first-out queue of fixed-size items, for any number of threads on each
+ * side.
  * Owns:    the slots; items are copied in and out, and nothing is allocated after create.
  * Threads: thread-safe; destroy when no other thread is inside.
  * Errors:  MR_E_TIMEOUT: full (or empty) until the deadline. MR_E_CANCELLED: closed, and on the popping side empty. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_ENGINE_BASE_QUEUE_H
-#define MR_ENGINE_BASE_QUEUE_H
+#ifndef MR_TESTS_SUPPORT_QUEUE_H
+#define MR_TESTS_SUPPORT_QUEUE_H
 
 #include <stddef.h>
 #include <stdint.h>
