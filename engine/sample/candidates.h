@@ -1,6 +1,6 @@
 /* engine/sample/candidates.h - internal: the tokens that may still be chosen.
- * A stage that narrows them keeps a beginning of an order: falling logit, or falling score of its own, ties by rising
- * id. So it finds a cut in that order, and nothing is ever sorted; the candidates themselves stay in id order.
+ * A processor that narrows them keeps a beginning of an order: falling logit, or falling score of its own, ties by
+ * rising id. So it finds a cut in that order, and nothing is ever sorted. The candidates themselves stay in id order.
  * Threads: caller serialises. Errors: none; nothing is allocated after create. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_SAMPLE_CANDIDATES_H
@@ -22,12 +22,12 @@ enum {
 struct mr_sampler_scratch {
     int32_t n_vocab;
     weights_fn weights_of; /* the fastest for this machine; all give the same */
-    float *changed;        /* [n_vocab] logits after the stages that change them */
+    float *changed;        /* [n_vocab] logits after the processors that change them */
     float *logits;         /* [n_vocab] of the candidates, once they are packed */
     int32_t *ids;          /* [n_vocab] of the candidates, once they are packed */
     uint64_t *weights;     /* [n_vocab] of the candidates; the heap of candidates_top */
     float *scores;         /* [n_vocab] of the candidates, where their order is not that of logits */
-    int32_t *counts;       /* [n_vocab] of tokens; all zero between stages */
+    int32_t *counts;       /* [n_vocab] of tokens; all zero between processors */
     uint64_t *bins;        /* [SAMPLE_N_BINS] */
 };
 

@@ -1,8 +1,8 @@
 /* engine/sample/logprobs.c - log-probabilities of the most likely tokens and of the chosen one, by the logits as the
- * model gave them, before any stage of the sampler. */
+ * model gave them, before any logits processor. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/thread.h"
-#include "engine/sample/stages.h"
+#include "engine/sample/processors.h"
 
 mr_status mr_logprobs_get(mr_sampler_scratch *scratch, const float *logits, int32_t n_vocab, int32_t id, int32_t n_top,
                           mr_logprobs *out) {

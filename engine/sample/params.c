@@ -1,5 +1,5 @@
 /* engine/sample/params.c - defaults and ranges of the sampling parameters. Parameters from clients are checked here
- * once, so that the stages need no checks. */
+ * once, so that the logits processors need no checks. */
 // SPDX-License-Identifier: Apache-2.0
 #include <float.h>
 #include <math.h>

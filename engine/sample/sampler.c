@@ -6,15 +6,15 @@
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
 #include "engine/base/thread.h"
-#include "engine/sample/stages.h"
+#include "engine/sample/processors.h"
 
-typedef void (*stage_fn)(const mr_sampler *s, candidates *c);
+typedef void (*processor)(const mr_sampler *s, candidates *c);
 
 /* The chain. Between its two parts the highest logit is found; where the temperature is 0 it ends there. */
-static const stage_fn changing_stages[] = {stage_bias,    stage_mask,     stage_late, stage_bad_words,
-                                           stage_penalty, stage_presence, stage_dry};
-static const stage_fn narrowing_stages[] = {stage_top_n_sigma, stage_top_k, stage_typical,
-                                            stage_top_p,       stage_min_p, stage_xtc};
+static const processor changing_processors[] = {process_bias,    process_mask,     process_late, process_bad_words,
+                                                process_penalty, process_presence, process_dry};
+static const processor narrowing_processors[] = {process_top_n_sigma, process_top_k, process_typical,
+                                                 process_top_p,       process_min_p, process_xtc};
 
 #define N_ITEMS(array) (sizeof(array) / sizeof *(array))
 
@@ -218,7 +218,7 @@ static int32_t draw(mr_sampler *s, const candidates *c) {
     return candidates_id(c, i);
 }
 
-/* The highest logit after the stages that change them; the id that has it, or an error. */
+/* The highest logit after the processors that change them; the id that has it, or an error. */
 static mr_status change(const mr_sampler *s, candidates *c, int32_t *out_best, mr_err *err) {
     long long position = (long long)c->row->position;
     c->max_logit = candidates_max(c->logits, c->n, out_best);
@@ -226,8 +226,8 @@ static mr_status change(const mr_sampler *s, candidates *c, int32_t *out_best, m
         return mr_err_set(err, MR_E_NUMERICS, "a logit at position %lld is not a number", position);
     if (c->max_logit == -INFINITY)
         return mr_err_set(err, MR_E_NUMERICS, "no token is possible at position %lld: all logits are -inf", position);
-    for (size_t i = 0; i < N_ITEMS(changing_stages); i++)
-        changing_stages[i](s, c);
+    for (size_t i = 0; i < N_ITEMS(changing_processors); i++)
+        changing_processors[i](s, c);
     if (c->logits != c->row->logits)
         c->max_logit = candidates_max(c->logits, c->n, out_best);
     if (c->max_logit == -INFINITY)
@@ -250,9 +250,9 @@ mr_status mr_sampler_sample(mr_sampler *s, mr_sampler_scratch *scratch, const mr
         return MR_OK;
     }
     if (s->params.mirostat != 0)
-        stage_mirostat(s, &c);
-    for (size_t i = 0; i < N_ITEMS(narrowing_stages) && s->params.mirostat == 0; i++)
-        narrowing_stages[i](s, &c);
+        process_mirostat(s, &c);
+    for (size_t i = 0; i < N_ITEMS(narrowing_processors) && s->params.mirostat == 0; i++)
+        narrowing_processors[i](s, &c);
     *out_id = draw(s, &c);
     return MR_OK;
 }

@@ -1,11 +1,11 @@
-/* The stages beside top-k, top-p and min-p one by one, against references in plain double precision that sort; and all
- * of them together: from a journal, over the ways to compute weights, without memory. */
+/* The logits processors beside top-k, top-p and min-p, one by one, against references in plain double precision that
+ * sort. And all of them together: from a journal, over the ways to compute weights, without memory. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
-#include "engine/sample/stages.h"
+#include "engine/sample/processors.h"
 #include "tests/support/test.h"
 
 enum { MAX_N = 3000 };
@@ -97,7 +97,7 @@ static void test_top_n_sigma(void **state) {
                 continue; /* too close to call in other arithmetic */
             mr_sampler s = {.params = {.top_n_sigma = sigmas[k]}};
             candidates narrowed = c;
-            stage_top_n_sigma(&s, &narrowed);
+            process_top_n_sigma(&s, &narrowed);
             expect_set(&narrowed, want, n);
             n_compared++;
         }
@@ -107,7 +107,7 @@ static void test_top_n_sigma(void **state) {
         logits[i] = i == 4 || i == 6 ? INFINITY : 1;
     mr_sampler s = {.params = {.top_n_sigma = 1}};
     candidates c = all(10);
-    stage_top_n_sigma(&s, &c);
+    process_top_n_sigma(&s, &c);
     assert_true(c.n == 2 && candidates_id(&c, 0) == 4 && candidates_id(&c, 1) == 6);
 }
 
@@ -150,7 +150,7 @@ static void test_typical(void **state) {
                 continue;
             mr_sampler s = {.params = {.typical_p = ps[k]}};
             candidates c = all(n);
-            stage_typical(&s, &c);
+            process_typical(&s, &c);
             expect_set(&c, want, n);
             n_compared++;
         }
@@ -159,7 +159,7 @@ static void test_typical(void **state) {
     for (int off = 0; off < 2; off++) {
         mr_sampler s = {.params = {.typical_p = (float)off}};
         candidates c = all(MAX_N);
-        stage_typical(&s, &c);
+        process_typical(&s, &c);
         assert_int_equal(c.n, MAX_N);
     }
 }
@@ -190,7 +190,7 @@ static void test_xtc(void **state) {
             mr_sampler s = {.params = {.xtc_probability = 1, .xtc_threshold = thresholds[k]}};
             candidates c = all(n);
             c.row = &row;
-            stage_xtc(&s, &c);
+            process_xtc(&s, &c);
             if (thresholds[k] == 0) { /* the least likely that has a weight at all */
                 assert_true(c.n >= 1 && c.n <= n);
             } else {
@@ -213,7 +213,7 @@ static void test_xtc_comes_as_often_as_wanted(void **state) {
         const mr_sampler_row row = {.position = position};
         candidates c = all(20);
         c.row = &row;
-        stage_xtc(&s, &c);
+        process_xtc(&s, &c);
         assert_true(c.n == 20 || (c.n == 19 && candidates_id(&c, 3) == 4)); /* of equals the last stays */
         n += c.n == 19;
     }
@@ -252,10 +252,10 @@ static void test_bias_and_mask(void **state) {
     const mr_sampler_row row = {.logits = logits, .mask = mask};
     candidates c = all(71);
     c.row = &row;
-    stage_bias(s, &c);
+    process_bias(s, &c);
     for (int32_t i = 0; i < 71; i++)
         assert_true(c.logits[i] == (i == 3 ? 6.5f : i == 5 ? -INFINITY : i == 70 ? -98.0f : logits[i]));
-    stage_mask(s, &c);
+    process_mask(s, &c);
     for (int32_t i = 0; i < 71; i++)
         assert_true(c.logits[i] == (i == 3 ? 6.5f : i == 70 ? -98.0f : i == 0 ? 0.0f : -INFINITY));
     /* Nothing but what may come, however little of the probability it has, through all that narrows. */
@@ -346,7 +346,7 @@ static void test_bad_words(void **state) {
             assert_int_equal(mr_sampler_accept(s, cases[i].ids[k], NULL), MR_OK);
         make_logits(11, 3, 10, 0);
         candidates c = all(11);
-        stage_bad_words(s, &c);
+        process_bad_words(s, &c);
         int32_t n = 0;
         for (int32_t id = 0; id < 11; id++) {
             bool banned = n < cases[i].n_banned && cases[i].banned[n] == id;
@@ -366,7 +366,7 @@ static void test_presence_and_frequency(void **state) {
         logits[i] = 1;
     for (int again = 0; again < 2; again++) {
         candidates c = all(6);
-        stage_presence(s, &c);
+        process_presence(s, &c);
         for (int32_t i = 0; i < 6; i++)
             assert_true(c.logits[i] == (i == 2 || i == 4 ? 0.25f : i == 3 ? 0.0f : 1.0f));
     }
@@ -376,8 +376,8 @@ static void test_presence_and_frequency(void **state) {
         .top_p = 1, .repeat_penalty = 2, .repeat_last_n = 1, .presence_penalty = -1, .frequency_penalty = 0};
     s = make(6, &params, ids, 7, 4);
     candidates c = all(6);
-    stage_penalty(s, &c);
-    stage_presence(s, &c);
+    process_penalty(s, &c);
+    process_presence(s, &c);
     for (int32_t i = 0; i < 6; i++)
         assert_true(c.logits[i] == (i == 4 ? 1.5f : i == 2 || i == 3 ? 2.0f : 1.0f));
     mr_sampler_destroy(s);
@@ -426,7 +426,7 @@ static void test_dry(void **state) {
             logits[i] = 1;
         dry_reference(ids, n, &p, 6, want);
         candidates c = all(6);
-        stage_dry(s, &c);
+        process_dry(s, &c);
         for (int32_t i = 0; i < 6; i++) {
             double got = 1 - (double)c.logits[i];
             if (fabs(got - fmin(want[i], 1e30)) > 1e-6 * (1 + want[i]))
@@ -480,7 +480,7 @@ static void test_mirostat_2(void **state) {
             max = fmax(max, (double)logits[i]);
         double gap = mirostat_reference(N, mu, want, &kept);
         candidates c = all(N);
-        stage_mirostat(s, &c);
+        process_mirostat(s, &c);
         if (gap > 1e-4)
             expect_set(&c, want, N);
         assert_int_equal(mr_sampler_sample(s, scratch, &row, &id, NULL), MR_OK);
@@ -533,7 +533,7 @@ static void test_mirostat_1(void **state) {
         double e = tb / tt - 1;
         double k = pow(e * pow(2, mus[turn % 5]) / (1 - pow(N, -e)), 1 / (e + 1));
         candidates c = all(N);
-        stage_mirostat(s, &c);
+        process_mirostat(s, &c);
         int32_t want = k >= N ? N : k < 1 ? 1 : (int32_t)k;
         if (fabs(k - round(k)) > 1e-6 * k || k < 1)
             assert_int_equal(c.n, want);

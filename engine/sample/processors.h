@@ -1,9 +1,9 @@
-/* engine/sample/stages.h - internal: the sampler object and the entries of its chain (sampler.c holds the order).
- * A stage that is off in the parameters returns at once.
- * Threads: caller serialises. Errors: none; stages allocate nothing. */
+/* engine/sample/processors.h - internal: the sampler object and the entries of its chain (sampler.c holds the order).
+ * A logits processor that is off in the parameters returns at once.
+ * Threads: caller serialises. Errors: none; processors allocate nothing. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_ENGINE_SAMPLE_STAGES_H
-#define MR_ENGINE_SAMPLE_STAGES_H
+#ifndef MR_ENGINE_SAMPLE_PROCESSORS_H
+#define MR_ENGINE_SAMPLE_PROCESSORS_H
 
 #include "engine/sample/candidates.h"
 
@@ -47,23 +47,23 @@ static inline int32_t history_count(const mr_sampler *s, int32_t n) {
     return n < 0 || n > s->window_count ? s->window_count : n;
 }
 
-/* Stages that change logits see all tokens, c->ids being NULL, and no max_logit yet. */
-void stage_bias(const mr_sampler *s, candidates *c);
-void stage_mask(const mr_sampler *s, candidates *c);
-void stage_late(const mr_sampler *s, candidates *c);
-void stage_bad_words(const mr_sampler *s, candidates *c);
-void stage_penalty(const mr_sampler *s, candidates *c);
-void stage_presence(const mr_sampler *s, candidates *c);
-void stage_dry(const mr_sampler *s, candidates *c);
+/* Processors that change logits see all tokens, c->ids being NULL, and no max_logit yet. */
+void process_bias(const mr_sampler *s, candidates *c);
+void process_mask(const mr_sampler *s, candidates *c);
+void process_late(const mr_sampler *s, candidates *c);
+void process_bad_words(const mr_sampler *s, candidates *c);
+void process_penalty(const mr_sampler *s, candidates *c);
+void process_presence(const mr_sampler *s, candidates *c);
+void process_dry(const mr_sampler *s, candidates *c);
 
-/* Stages that narrow the candidates; one stays at least. */
-void stage_top_n_sigma(const mr_sampler *s, candidates *c);
-void stage_top_k(const mr_sampler *s, candidates *c);
-void stage_typical(const mr_sampler *s, candidates *c);
-void stage_top_p(const mr_sampler *s, candidates *c);
-void stage_min_p(const mr_sampler *s, candidates *c);
-void stage_xtc(const mr_sampler *s, candidates *c);
+/* Processors that narrow the candidates; one stays at least. */
+void process_top_n_sigma(const mr_sampler *s, candidates *c);
+void process_top_k(const mr_sampler *s, candidates *c);
+void process_typical(const mr_sampler *s, candidates *c);
+void process_top_p(const mr_sampler *s, candidates *c);
+void process_min_p(const mr_sampler *s, candidates *c);
+void process_xtc(const mr_sampler *s, candidates *c);
 /* Mirostat's, by the mu of now. */
-void stage_mirostat(const mr_sampler *s, candidates *c);
+void process_mirostat(const mr_sampler *s, candidates *c);
 
 #endif

@@ -1,8 +1,8 @@
-/* engine/sample/stage_penalty.c - the penalties on tokens that have come before: repetition, presence and frequency. */
+/* engine/sample/penalties.c - the penalties on tokens that have come before: repetition, presence and frequency. */
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/sample/stages.h"
+#include "engine/sample/processors.h"
 
-void stage_penalty(const mr_sampler *s, candidates *c) {
+void process_penalty(const mr_sampler *s, candidates *c) {
     const float p = s->params.repeat_penalty;
     int32_t n = history_count(s, s->params.repeat_last_n), *seen = c->scratch->counts;
     if (p == 1.0f || n == 0)
@@ -17,7 +17,7 @@ void stage_penalty(const mr_sampler *s, candidates *c) {
         seen[history_id(s, i)] = 0;
 }
 
-void stage_presence(const mr_sampler *s, candidates *c) {
+void process_presence(const mr_sampler *s, candidates *c) {
     const float presence = s->params.presence_penalty, frequency = s->params.frequency_penalty;
     int32_t n = history_count(s, s->n_generated), *counts = c->scratch->counts;
     if ((presence == 0.0f && frequency == 0.0f) || n == 0)

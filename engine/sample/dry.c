@@ -2,7 +2,7 @@
  * its end the history is a text whose beginning is looked for in all its places, which one pass answers for all of them
  * (Gusfield's Z-algorithm), however often a hostile text repeats itself. */
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/sample/stages.h"
+#include "engine/sample/processors.h"
 
 static const double MAX_PENALTY = 1e30; /* nothing is left of a logit long before */
 
@@ -28,7 +28,7 @@ static float penalty_of(const mr_sampling_params *p, int32_t length) {
     return (float)(penalty < MAX_PENALTY ? penalty : MAX_PENALTY);
 }
 
-void stage_dry(const mr_sampler *s, candidates *c) {
+void process_dry(const mr_sampler *s, candidates *c) {
     const mr_sampling_params *p = &s->params;
     int32_t n = history_count(s, s->dry_capacity), *longest = c->scratch->counts, limit = 0;
     while (limit < n && !(history_entry(s, limit) & SAMPLE_BREAKER))

@@ -1,8 +1,36 @@
-/* Tokens that cannot come now: an end before enough tokens are there, and what would complete a forbidden sequence. */
+/* engine/sample/biases.c - tokens that are favoured or cannot come: biases, the mask of a grammar, an end before enough
+ * tokens are there, and what would complete a forbidden sequence. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 
-#include "engine/sample/stages.h"
+#include "engine/sample/processors.h"
+
+void process_bias(const mr_sampler *s, candidates *c) {
+    if (s->params.n_biases == 0)
+        return;
+    float *changed = candidates_changed(c);
+    for (int32_t i = 0; i < s->params.n_biases; i++) {
+        float bias = s->params.biases[i], *logit = &changed[s->params.bias_ids[i]];
+        *logit = bias == -INFINITY ? bias : *logit + bias; /* also where the logit is +inf */
+    }
+}
+
+void process_mask(const mr_sampler *s, candidates *c) {
+    (void)s;
+    if (!c->row->mask)
+        return;
+    float *changed = candidates_changed(c);
+    for (int32_t start = 0; start < c->n; start += 64) {
+        int32_t end = c->n - start < 64 ? c->n : start + 64;
+        uint64_t allowed = c->row->mask[start / 64];
+        if (allowed == UINT64_MAX)
+            continue;
+        for (int32_t i = start; i < end; i++, allowed >>= 1) { /* without a jump that nobody can predict */
+            uint32_t keep = -(uint32_t)(allowed & 1);
+            changed[i] = mr_bits_f32((mr_f32_bits(changed[i]) & keep) | (mr_f32_bits(-INFINITY) & ~keep));
+        }
+    }
+}
 
 /* The mask allows a token that is not late. */
 static bool allows_others(const mr_sampling_params *p, const uint64_t *mask, int32_t n_vocab) {
@@ -15,7 +43,7 @@ static bool allows_others(const mr_sampling_params *p, const uint64_t *mask, int
     return false;
 }
 
-void stage_late(const mr_sampler *s, candidates *c) {
+void process_late(const mr_sampler *s, candidates *c) {
     const mr_sampling_params *p = &s->params;
     if (s->n_generated >= p->min_tokens || p->n_late_ids == 0)
         return;
@@ -36,7 +64,7 @@ static bool ends_in(const mr_sampler *s, const int32_t *ids, int32_t n) {
     return true;
 }
 
-void stage_bad_words(const mr_sampler *s, candidates *c) {
+void process_bad_words(const mr_sampler *s, candidates *c) {
     const int32_t *word = s->params.bad_words, *end = word + s->params.n_bad_words;
     for (; word < end; word += 1 + *word)
         if (ends_in(s, word + 1, *word - 1))

@@ -1,4 +1,4 @@
-/* Weights and stages one by one, against references that sort. */
+/* Weights and logits processors one by one, against references that sort. */
 // SPDX-License-Identifier: Apache-2.0
 #include <float.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
 #include "engine/base/thread.h"
-#include "engine/sample/stages.h"
+#include "engine/sample/processors.h"
 #include "tests/support/test.h"
 
 enum { MAX_N = 3000 };
@@ -83,11 +83,11 @@ static void check_top_k(int32_t n) {
     for (size_t i = 0; i < sizeof ks / sizeof *ks; i++) {
         mr_sampler s = {.params = {.top_k = ks[i]}};
         candidates c = all(n);
-        stage_top_k(&s, &c);
+        process_top_k(&s, &c);
         expect_first(&c, ks[i] <= 0 || ks[i] > n ? n : ks[i]);
         /* Once more on packed candidates. */
         s.params.top_k = 2;
-        stage_top_k(&s, &c);
+        process_top_k(&s, &c);
         expect_first(&c, c.n);
         assert_true(c.n <= 2 || n == ks[i]);
     }
@@ -115,7 +115,7 @@ static void check_top_p(int32_t n) {
         want = ps[i] == 1 ? n : want ? want : 1;
         mr_sampler s = {.params = {.top_p = ps[i]}};
         candidates c = all(n);
-        stage_top_p(&s, &c);
+        process_top_p(&s, &c);
         expect_first(&c, want);
     }
 }
@@ -133,7 +133,7 @@ static void check_min_p(int32_t n) {
             want++;
         mr_sampler s = {.params = {.min_p = ps[i]}, .log_min_p = ps[i] > 0 ? mr_log((double)ps[i]) : 0};
         candidates c = all(n);
-        stage_min_p(&s, &c);
+        process_min_p(&s, &c);
         expect_first(&c, want);
     }
 }
@@ -150,10 +150,10 @@ static void test_zeros_and_denormals_are_ties(void **state) {
         logits[i] = i % 3 == 0 ? -0.0f : i % 3 == 1 ? 0.0f : 1e-40f;
     mr_sampler s = {.params = {.top_k = 50, .top_p = 0.5f}};
     candidates c = {.scratch = scratch, .n = 100, .logits = logits};
-    stage_top_k(&s, &c);
+    process_top_k(&s, &c);
     assert_int_equal(c.n, 50);
     assert_int_equal(candidates_id(&c, 49), 49);
-    stage_top_p(&s, &c);
+    process_top_p(&s, &c);
     assert_int_equal(c.n, 25);
     assert_int_equal(candidates_id(&c, 24), 24);
 }
@@ -164,11 +164,11 @@ static void test_infinities(void **state) {
         logits[i] = i % 10 == 7 ? INFINITY : i % 2 ? -INFINITY : 1.0f;
     mr_sampler s = {.params = {.top_k = 60, .top_p = 0.55f, .min_p = 0.1f}, .log_min_p = mr_log(0.1)};
     candidates c = {.scratch = scratch, .n = 100, .logits = logits, .max_logit = INFINITY};
-    stage_top_k(&s, &c);
+    process_top_k(&s, &c);
     assert_int_equal(c.n, 60);
-    stage_min_p(&s, &c);
+    process_min_p(&s, &c);
     assert_int_equal(c.n, 10);
-    stage_top_p(&s, &c);
+    process_top_p(&s, &c);
     assert_int_equal(c.n, 6);
     assert_int_equal(candidates_id(&c, 5), 57);
 }
@@ -230,12 +230,12 @@ static void test_penalty_changes_each_token_once(void **state) {
                     .window_count = 5,
                     .window_capacity = 5};
     candidates c = {.scratch = scratch, .n = 10, .logits = logits};
-    stage_penalty(&s, &c);
+    process_penalty(&s, &c);
     for (int32_t i = 0; i < 10; i++)
         assert_true(c.logits[i] == (i == 3 ? -4.0f : i == 7 ? 1.0f : logits[i]));
     s.window_count = 0;
     c.logits = logits;
-    stage_penalty(&s, &c);
+    process_penalty(&s, &c);
     assert_ptr_equal(c.logits, logits);
 }
 

@@ -1,7 +1,7 @@
 /* Mirostat: the tokens whose surprise, -log2 p, is mu at most. Version 1 predicts how many these are from the exponent
  * of Zipf's law, version 2 looks. */
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/sample/stages.h"
+#include "engine/sample/processors.h"
 
 enum { N_FITTED = 100 };                /* tokens that the exponent is estimated from */
 static const double MAX_EXPONENT = 100; /* what it is taken for where probabilities fall faster than any law */
@@ -55,7 +55,7 @@ static void keep_by_surprise(const mr_sampler *s, candidates *c) {
     candidates_keep_by(c, scores, (cut){1.0f, INT32_MAX});
 }
 
-void stage_mirostat(const mr_sampler *s, candidates *c) {
+void process_mirostat(const mr_sampler *s, candidates *c) {
     if (c->n == 1 || c->max_logit == INFINITY)
         return;
     if (s->params.mirostat == 1)
