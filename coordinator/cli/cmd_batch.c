@@ -100,10 +100,10 @@ static bool stops(void *ctx) {
 /* Calls that come before the first turn of the job would be refused. */
 static void wait_for_service(batch *b) {
     const struct timespec pause = {.tv_nsec = MR_NS_PER_MS};
-    mr_service_facts facts = {.state = MR_SERVICE_LOADING};
-    while (facts.state == MR_SERVICE_LOADING && !atomic_load(&b->over)) {
+    mr_service_stats stats = {.state = MR_SERVICE_LOADING};
+    while (stats.state == MR_SERVICE_LOADING && !atomic_load(&b->over)) {
         nanosleep(&pause, NULL);
-        mr_service_get_facts(b->service, &facts);
+        mr_service_get_stats(b->service, &stats);
     }
 }
 

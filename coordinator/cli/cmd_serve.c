@@ -104,7 +104,7 @@ static mr_status create_parts(mr_serve *s, mr_err *err) {
     if (status == MR_OK)
         status = mr_service_create(&config, &s->service, err);
     if (status == MR_OK)
-        status = mr_serve_facts_create(s->service, s->model, &s->facts, err);
+        status = mr_serve_stats_create(s->service, s->model, &s->stats, err);
     if (status == MR_OK)
         status = mr_serve_batches_create(s, err);
     if (status == MR_OK)
@@ -145,11 +145,11 @@ static mr_status load(mr_serve *s, mr_err *err) {
         status = mr_serve_publish_texts(s, err);
     if (status != MR_OK)
         return status;
-    mr_serve_facts_planned(s->facts, &s->session);
+    mr_serve_stats_planned(s->stats, &s->session);
     status = mr_session_start(&s->session, err);
     if (status != MR_OK)
         return status;
-    mr_serve_facts_started(s->facts);
+    mr_serve_stats_started(s->stats);
     mr_serve_trace_begin(s->trace, &s->session);
     atomic_store(&s->api, s->parts.api);
     return mr_serve_batches_start(s, err);
@@ -189,11 +189,11 @@ mr_status cmd_serve(const mr_options *options, mr_err *err) {
     mr_http_server_destroy(s.http); /* before what its routes use */
     mr_serve_starter_destroy(s.starter);
     mr_batch_store_destroy(s.batches);
-    if (s.facts)
-        mr_serve_facts_ended(s.facts);
+    if (s.stats)
+        mr_serve_stats_ended(s.stats);
     mr_session_close(&s.session);
     mr_serve_trace_destroy(s.trace);
-    mr_serve_facts_destroy(s.facts);
+    mr_serve_stats_destroy(s.stats);
     mr_metrics_destroy(s.metrics);
     mr_service_destroy(s.service);
     mr_session_api_close(&s.parts);

@@ -423,7 +423,7 @@ mr_status mr_job_submit(mr_job *job, const mr_sequence_desc *desc, int64_t *out_
         return status;
     job_queue_push(job, mr_journal_entry(job->journal, sequence));
     job->n_unfinished++;
-    job->facts.n_submitted++;
+    job->stats.n_submitted++;
     job->timings.prefill_tokens += n;
     *out_sequence = sequence;
     return MR_OK;
@@ -439,8 +439,8 @@ mr_job_timings mr_job_get_timings(const mr_job *job) {
     return job->timings;
 }
 
-mr_job_facts mr_job_get_facts(const mr_job *job) {
-    mr_job_facts f = job->facts;
+mr_job_stats mr_job_get_stats(const mr_job *job) {
+    mr_job_stats f = job->stats;
     f.n_live = job->n_live;
     f.n_open_steps = (int32_t)(job->n_issued - job->n_done);
     f.n_micro_batches = mr_scheduler_micro_batches(job->scheduler);

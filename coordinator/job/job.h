@@ -185,7 +185,7 @@ typedef struct mr_job_timings {
 mr_job_timings mr_job_get_timings(const mr_job *job);
 
 /* What a job has done since its start, and is doing now. */
-typedef struct mr_job_facts {
+typedef struct mr_job_stats {
     int64_t n_submitted, n_ended;
     int64_t n_preempted;     /* times that a sequence lost its blocks, and waited again */
     int64_t n_prompt_tokens; /* of sequences that have begun */
@@ -199,8 +199,8 @@ typedef struct mr_job_facts {
     int32_t max_sequences, max_context, n_vocab, n_embd;
     int32_t n_blocks; /* KV blocks: held + cached + free, each of MR_WIRE_BLOCK_TOKENS tokens */
     int32_t n_held_blocks, n_cached_blocks, n_free_blocks;
-} mr_job_facts;
-mr_job_facts mr_job_get_facts(const mr_job *job);
+} mr_job_stats;
+mr_job_stats mr_job_get_stats(const mr_job *job);
 /* What the keys of prompts begin with. */
 const mr_prefix_key *mr_job_base_key(const mr_job *job);
 /* A turn has spent spent_ns on work other than steps, such as admitting sequences. Returns how long that work then has

@@ -65,7 +65,7 @@ struct mr_job {
     bool stopped;   /* the stages were told to end */
     int64_t start_ns, first_token_ns, last_first_token_ns;
     mr_job_timings timings;
-    mr_job_facts facts; /* its counters */
+    mr_job_stats stats; /* its counters */
 };
 
 /* Waits until something may have happened, until deadline_ns, or for a moment. MR_E_CANCELLED: the user wants no

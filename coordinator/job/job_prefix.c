@@ -60,8 +60,8 @@ job_begin job_prefix_begin(mr_job *job, mr_entry *e, int32_t slot, int32_t spare
     if (e->generation == 0) { /* its first slot */
         job->timings.prefill_tokens -= e->n_issued;
         job->timings.cached_tokens += e->n_issued;
-        job->facts.n_prompt_tokens += e->n_prompt;
-        job->facts.n_cached_tokens += e->n_issued;
+        job->stats.n_prompt_tokens += e->n_prompt;
+        job->stats.n_cached_tokens += e->n_issued;
         e->n_cached = e->n_issued;
         e->begin_ns = mr_clock_now_ns();
     }

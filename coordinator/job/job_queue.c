@@ -212,7 +212,7 @@ void job_finish(mr_job *job, mr_entry *e) {
     e->after = job->ended;
     job->ended = e;
     job->n_unfinished--;
-    job->facts.n_ended++;
+    job->stats.n_ended++;
 }
 
 void job_forget(mr_job *job) {
@@ -241,7 +241,7 @@ bool job_preempt(mr_job *job) {
     leave(job, latest);
     latest->state = MR_ENTRY_LEAVING;
     job->n_leaving++;
-    job->facts.n_preempted++;
+    job->stats.n_preempted++;
     job->timings.waited = true;
     job_queue_push(job, latest);
     return true;

@@ -86,7 +86,7 @@ static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_n
                 MR_E_UNSUPPORTED; /* of a grammar: to a client the other one is a prompt beyond the context */
     } else {
         mr_entry_add_id(e, (int32_t)t->id);
-        job->facts.n_generated++;
+        job->stats.n_generated++;
         e->mirostat_mu = t->mirostat_mu;
         event.logprob = t->logprob;
         event.n_top = (int32_t)t->n_top_ids;
@@ -116,8 +116,8 @@ static void advance(mr_job *job) {
         if (!r->tokens_in || r->n_rows_in < r->logits.n_rows)
             return;
         job->n_done++;
-        job->facts.n_steps++;
-        job->facts.n_rows += r->n_rows;
+        job->stats.n_steps++;
+        job->stats.n_rows += r->n_rows;
         if (job->config.on_step)
             job->config.on_step(job->config.on_step_ctx, r->n_rows);
     }

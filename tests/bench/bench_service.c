@@ -171,10 +171,10 @@ static void drive(void *ctx) {
         mr_cond_init(&servers[i].cond);
         servers[i].latency_ns = mr_alloc_array((size_t)d->n * (size_t)d->n_tokens, sizeof(int64_t));
     }
-    mr_service_facts facts;
+    mr_service_stats stats;
     do
-        mr_service_get_facts(d->service, &facts);
-    while (facts.state == MR_SERVICE_LOADING);
+        mr_service_get_stats(d->service, &stats);
+    while (stats.state == MR_SERVICE_LOADING);
     int64_t start = mr_clock_now_ns();
     for (int32_t i = 0; i < d->n; i++) {
         int32_t ids[N_PROMPT] = {1, i + 2, 3, 4, 5, 6, 7, 8};

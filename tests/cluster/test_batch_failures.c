@@ -238,12 +238,12 @@ static void wait_for(mr_batch_store *store, const char *path, int n, const char 
 /* Until the store has given back all that the failure ended. */
 static void wait_until_closed(mr_service *service) {
     int64_t until = mr_clock_now_ns() + 60 * MR_NS_PER_S;
-    mr_service_facts facts;
+    mr_service_stats stats;
     do {
-        mr_service_get_facts(service, &facts);
+        mr_service_get_stats(service, &stats);
         assert_true(mr_clock_now_ns() < until);
         usleep(1000);
-    } while (facts.n_open > 0);
+    } while (stats.n_open > 0);
 }
 
 static void test_store(void **state) {

@@ -84,7 +84,7 @@ static void test_many_in_a_step(void **state) {
     job_rig_must_start(
         &rig, &(job_rig_config){.model = &model, .n_stages = 2, .max_rows = 64, .max_sequences = N, .n_kv_blocks = N});
     for (int round = 0; round < 2; round++) {
-        int64_t n_before = mr_job_get_facts(rig.job).n_steps;
+        int64_t n_before = mr_job_get_stats(rig.job).n_steps;
         for (int32_t i = 0; i < N; i++) {
             rows_heard *to = round ? &together[i] : &alone[i];
             int32_t ids[SHORT];
@@ -97,7 +97,7 @@ static void test_many_in_a_step(void **state) {
                 job_rig_run(&rig);
         }
         job_rig_run(&rig);
-        int64_t n_steps = mr_job_get_facts(rig.job).n_steps - n_before;
+        int64_t n_steps = mr_job_get_stats(rig.job).n_steps - n_before;
         print_message("%d prompts in %d steps\n", N, (int)n_steps);
         /* A job has ended with its rows; the word that its last step is done may come later. */
         assert_true(round == 0 ? n_steps >= N - 1 : n_steps < N / 2);

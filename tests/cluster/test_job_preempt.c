@@ -40,7 +40,7 @@ static void run_all_alone(listener *out, int32_t n) {
         submit(&rig, i, &out[i]);
         job_rig_run(&rig);
     }
-    assert_int_equal(rig.job->facts.n_preempted, 0);
+    assert_int_equal(rig.job->stats.n_preempted, 0);
     job_rig_stop(&rig);
 }
 
@@ -71,7 +71,7 @@ static void test_preempted_texts_go_on(void **state) {
             }
             job_rig_run(&rig);
             assert_same(alone, together, N);
-            assert_true(rig.job->facts.n_preempted > 0);
+            assert_true(rig.job->stats.n_preempted > 0);
             job_rig_stop(&rig);
         }
 }
@@ -125,7 +125,7 @@ static void test_ids_under_way(void **state) {
             assert_memory_equal(takers[i].heard.ids, alone[i].ids, (size_t)max_tokens(i) * sizeof *alone[i].ids);
         }
         assert_true(n_after > 0);
-        assert_true(rig.job->facts.n_preempted > 10);
+        assert_true(rig.job->stats.n_preempted > 10);
         job_rig_stop(&rig);
     }
 }
@@ -198,10 +198,10 @@ static void test_overload(void **state) {
     }
     job_rig_run(&rig);
     assert_same(alone, together, N_MANY);
-    assert_true(rig.job->facts.n_preempted > 0);
+    assert_true(rig.job->stats.n_preempted > 0);
     for (int32_t i = 0; i < N_MANY; i++) /* prompts that share a step begin together: those of 64 rows at most */
         assert_in_range(together[i].first_token_at, i < 64 ? 0 : i - 64, i + 64);
-    print_message("%d sequences were preempted\n", (int)rig.job->facts.n_preempted);
+    print_message("%d sequences were preempted\n", (int)rig.job->stats.n_preempted);
     job_rig_stop(&rig);
 }
 

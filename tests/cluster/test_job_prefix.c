@@ -287,7 +287,7 @@ static void test_all_at_once(void **state) {
             job_rig_run(&rig);
             assert_same(alone, got, N);
             assert_true(rig.job->timings.cached_tokens > 0);
-            n_preempted += rig.job->facts.n_preempted;
+            n_preempted += rig.job->stats.n_preempted;
             job_rig_stop(&rig);
         }
     assert_true(n_preempted > 0);

@@ -154,7 +154,7 @@ static int32_t run_all_ways(mr_sequence_desc describe(int32_t number, const void
             submit(&rig, &desc);
         }
         job_rig_run(&rig);
-        *out_preempted += (int32_t)rig.job->facts.n_preempted;
+        *out_preempted += (int32_t)rig.job->stats.n_preempted;
         job_rig_stop(&rig);
         for (int32_t i = 0; i < N; i++) {
             check(&heard[i]);

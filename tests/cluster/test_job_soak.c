@@ -172,7 +172,7 @@ static void run_round(uint64_t seed) {
     print_message(
         "seed %d, %d stages, %d blocks: %d sequences, %d stopped, %d cancelled, %d preempted, %d ids cached\n",
         (int)seed, config.n_stages, config.n_kv_blocks, s.n_submitted, s.n_stopped, s.n_cancelled,
-        (int)s.rig.job->facts.n_preempted, (int)s.rig.job->timings.cached_tokens);
+        (int)s.rig.job->stats.n_preempted, (int)s.rig.job->timings.cached_tokens);
     job_rig_stop(&s.rig);
 }
 

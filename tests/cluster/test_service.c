@@ -254,11 +254,11 @@ static int set_up(void **state) {
 
 static int tear_down(void **state) {
     (void)state;
-    mr_service_facts facts;
-    mr_service_get_facts(rig.service, &facts);
-    assert_int_equal(facts.state, MR_SERVICE_READY);
-    assert_int_equal(facts.n_open, 0);
-    assert_int_equal(facts.job.n_submitted, facts.job.n_ended);
+    mr_service_stats stats;
+    mr_service_get_stats(rig.service, &stats);
+    assert_int_equal(stats.state, MR_SERVICE_READY);
+    assert_int_equal(stats.n_open, 0);
+    assert_int_equal(stats.job.n_submitted, stats.job.n_ended);
     service_rig_stop(&rig);
     mr_tokenizer_destroy(tok);
     job_model_deinit(&model);

@@ -23,22 +23,22 @@ static mr_status submit(reader *r, mr_service *s, int32_t number, int32_t max_to
 static void test_before_and_without_a_job(void **state) {
     (void)state;
     mr_service *s;
-    mr_service_facts facts;
+    mr_service_stats stats;
     mr_err err;
     reader r;
     expect_ok(mr_service_create(&(mr_service_config){0}, &s, &err), &err);
     mr_service_set_loaded(s, 1, 4);
-    mr_service_get_facts(s, &facts);
-    assert_int_equal(facts.state, MR_SERVICE_LOADING);
-    assert_true(facts.loaded == 0.25);
+    mr_service_get_stats(s, &stats);
+    assert_int_equal(stats.state, MR_SERVICE_LOADING);
+    assert_true(stats.loaded == 0.25);
     assert_int_equal(mr_service_get_slots(s, NULL, 0), 0);
     assert_int_equal(submit(&r, s, 1, 1, &err), MR_E_UNAVAILABLE);
     assert_string_equal(err.text, "the model is loading");
     reader_deinit(&r);
     mr_service_fail(s, "stage 1 has no memory");
-    mr_service_get_facts(s, &facts);
-    assert_int_equal(facts.state, MR_SERVICE_FAILED);
-    assert_string_equal(facts.text, "stage 1 has no memory");
+    mr_service_get_stats(s, &stats);
+    assert_int_equal(stats.state, MR_SERVICE_FAILED);
+    assert_string_equal(stats.text, "stage 1 has no memory");
     assert_int_equal(submit(&r, s, 1, 1, &err), MR_E_UNAVAILABLE);
     assert_null(strstr(err.text, "stage 1")); /* no matter of clients */
     reader_deinit(&r);
@@ -56,14 +56,14 @@ static void test_full(void **state) {
     enum { MAX_WAITING = 5 };
     service_rig rig;
     reader readers[MAX_WAITING + 1], more;
-    mr_service_facts facts;
+    mr_service_stats stats;
     mr_err err;
     job_rig_config config = slow_rig();
     service_rig_start(&rig, &config, NULL, MAX_WAITING);
     expect_ok(submit(&readers[0], rig.service, 0, 40, &err), &err);
     do
-        mr_service_get_facts(rig.service, &facts);
-    while (facts.job.n_live == 0);
+        mr_service_get_stats(rig.service, &stats);
+    while (stats.job.n_live == 0);
     for (int i = 1; i <= MAX_WAITING; i++)
         expect_ok(submit(&readers[i], rig.service, i, 2, &err), &err);
     assert_int_equal(submit(&more, rig.service, 9, 2, &err), MR_E_BUSY);
@@ -76,8 +76,8 @@ static void test_full(void **state) {
     reader_deinit(&more);
     reader_release(&readers[3]); /* makes room */
     do
-        mr_service_get_facts(rig.service, &facts);
-    while (facts.job.n_waiting >= MAX_WAITING);
+        mr_service_get_stats(rig.service, &stats);
+    while (stats.job.n_waiting >= MAX_WAITING);
     expect_ok(submit(&more, rig.service, 9, 2, &err), &err);
     reader_finish(&more);
     assert_int_equal(more.choices[0].finish, MR_FINISH_LENGTH);
@@ -131,7 +131,7 @@ static void test_drain(void **state) {
     (void)state;
     service_rig rig;
     reader r, late;
-    mr_service_facts facts;
+    mr_service_stats stats;
     mr_err err;
     job_rig_config config = slow_rig();
     service_rig_start(&rig, &config, NULL, 0);
@@ -139,8 +139,8 @@ static void test_drain(void **state) {
     mr_service_drain(rig.service);
     assert_int_equal(submit(&late, rig.service, 0, 30, &err), MR_E_UNAVAILABLE);
     reader_deinit(&late);
-    mr_service_get_facts(rig.service, &facts);
-    assert_int_equal(facts.state, MR_SERVICE_ENDING);
+    mr_service_get_stats(rig.service, &stats);
+    assert_int_equal(stats.state, MR_SERVICE_ENDING);
     reader_finish(&r);
     assert_int_equal(r.choices[0].finish, MR_FINISH_LENGTH);
     assert_int_equal(r.choices[0].n_ids, 30);
@@ -180,7 +180,7 @@ static void test_lost_stage(void **state) {
     channel_fault fault = {.endpoint = 1, .status = MR_E_PEER_LOST, .text = "stage 1 is gone"}; /* the coordinator's */
     service_rig rig;
     reader r, late;
-    mr_service_facts facts;
+    mr_service_stats stats;
     mr_err err;
     job_rig_config config = slow_rig();
     config.wrap = channel_fault_wrap;
@@ -195,9 +195,9 @@ static void test_lost_stage(void **state) {
     mr_thread_join(rig.thread);
     rig.thread = NULL;
     assert_int_equal(rig.status, MR_E_PEER_LOST);
-    mr_service_get_facts(rig.service, &facts);
-    assert_int_equal(facts.state, MR_SERVICE_FAILED);
-    expect_says(facts.text, "stage 1 is gone");
+    mr_service_get_stats(rig.service, &stats);
+    assert_int_equal(stats.state, MR_SERVICE_FAILED);
+    expect_says(stats.text, "stage 1 is gone");
     assert_int_equal(submit(&late, rig.service, 0, 30, &err), MR_E_UNAVAILABLE);
     assert_null(strstr(err.text, "stage 1"));
     reader_deinit(&late);
@@ -306,10 +306,10 @@ static size_t serve(service_rig *rig, int32_t n) {
         if (i < n && submit(r, rig->service, i % 1000, 2, &err) != MR_OK)
             fail_msg("%s", err.text);
     }
-    mr_service_facts facts;
+    mr_service_stats stats;
     do
-        mr_service_get_facts(rig->service, &facts);
-    while (facts.job.n_live + facts.job.n_waiting > 0);
+        mr_service_get_stats(rig->service, &stats);
+    while (stats.job.n_live + stats.job.n_waiting > 0);
     return mallinfo2().uordblks;
 }
 

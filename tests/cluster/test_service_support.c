@@ -79,9 +79,9 @@ void service_rig_start(service_rig *rig, const job_rig_config *config, const mr_
         fail_msg("%s", err.text);
     while (!atomic_load(&rig->is_ready))
         sched_yield();
-    mr_service_facts facts;
-    mr_service_get_facts(rig->service, &facts);
-    assert_int_equal(facts.state, MR_SERVICE_READY);
+    mr_service_stats stats;
+    mr_service_get_stats(rig->service, &stats);
+    assert_int_equal(stats.state, MR_SERVICE_READY);
 }
 
 void service_rig_end_run(service_rig *rig) {

@@ -98,9 +98,9 @@ static void run_client(void *ctx) {
 }
 
 /* Somebody who asks how things are, all the time. */
-static void ask_facts(mr_service_facts *out) {
+static void ask_facts(mr_service_stats *out) {
     mr_job_slot slots[64];
-    mr_service_get_facts(rig.service, out);
+    mr_service_get_stats(rig.service, out);
     int32_t n = mr_service_get_slots(rig.service, slots, 64);
     assert_in_range(n, 0, out->job.max_sequences);
     for (int32_t i = 0; i < n; i++)
@@ -110,7 +110,7 @@ static void ask_facts(mr_service_facts *out) {
 
 static void storm(const job_rig_config *config) {
     client clients[N_THREADS] = {0};
-    mr_service_facts facts;
+    mr_service_stats stats;
     mr_err err;
     int32_t n_ended = 0, n_left = 0;
     service_rig_start(&rig, config, tok, 0);
@@ -119,7 +119,7 @@ static void storm(const job_rig_config *config) {
         expect_ok(mr_thread_create("client", 0, run_client, &clients[i], &clients[i].thread, &err), &err);
     }
     for (int i = 0; i < 20; i++)
-        ask_facts(&facts);
+        ask_facts(&stats);
     for (int i = 0; i < N_THREADS; i++) {
         mr_thread_join(clients[i].thread);
         if (clients[i].wrong)
@@ -128,14 +128,14 @@ static void storm(const job_rig_config *config) {
         n_left += clients[i].n_left;
     }
     do
-        mr_service_get_facts(rig.service, &facts); /* the last ones that left */
-    while (facts.job.n_live + facts.job.n_waiting > 0);
-    assert_int_equal(facts.n_open, 0);
-    assert_int_equal(facts.job.n_submitted, facts.job.n_ended);
-    assert_int_equal(facts.job.n_held_blocks, 0);
+        mr_service_get_stats(rig.service, &stats); /* the last ones that left */
+    while (stats.job.n_live + stats.job.n_waiting > 0);
+    assert_int_equal(stats.n_open, 0);
+    assert_int_equal(stats.job.n_submitted, stats.job.n_ended);
+    assert_int_equal(stats.job.n_held_blocks, 0);
     print_message("%d answers read to the end, %d left, %d preemptions, %d of %d tokens of prompts were there\n",
-                  n_ended, n_left, (int)facts.job.n_preempted, (int)facts.job.n_cached_tokens,
-                  (int)facts.job.n_prompt_tokens);
+                  n_ended, n_left, (int)stats.job.n_preempted, (int)stats.job.n_cached_tokens,
+                  (int)stats.job.n_prompt_tokens);
     service_rig_stop(&rig);
 }
 

@@ -28,8 +28,8 @@ static const mr_page_stage STAGES[2] = {
     {.first_layer = 3, .last_layer = 8, .n_steps = 6},
 };
 
-static mr_page_facts facts_of_two(void) {
-    return (mr_page_facts){.state = MR_PAGE_READY,
+static mr_page_stats facts_of_two(void) {
+    return (mr_page_stats){.state = MR_PAGE_READY,
                            .loaded = 1,
                            .version = "1.0",
                            .model = "demo \"model\"",
@@ -55,11 +55,11 @@ static mr_page_facts facts_of_two(void) {
                            .stages = STAGES};
 }
 
-static json_t *state_of(const mr_page_facts *facts, const mr_metrics *m) {
+static json_t *state_of(const mr_page_stats *stats, const mr_metrics *m) {
     mr_text_buf out = {0};
     mr_err err;
     json_error_t error;
-    expect_ok(mr_page_write_state(facts, m, &out, &err), &err);
+    expect_ok(mr_page_write_state(stats, m, &out, &err), &err);
     json_t *root = json_loadb(out.data, out.len, 0, &error);
     if (!root)
         fail_msg("%s: %s", error.text, out.data);
@@ -77,14 +77,14 @@ static void test_state(void **state) {
     (void)state;
     mr_metrics *m = NULL;
     mr_err err;
-    mr_page_facts facts = facts_of_two();
+    mr_page_stats stats = facts_of_two();
     expect_ok(mr_metrics_create(&m, &err), &err);
     mr_page_count_latency(m, false, 700000);
-    json_t *root = state_of(&facts, m);
+    json_t *root = state_of(&stats, m);
     assert_string_equal(json_string_value(json_object_get(root, "state")), "ready");
     assert_true(json_is_null(json_object_get(root, "error")));
     assert_true(json_real_value(json_object_get(root, "time_s")) == 2.5);
-    assert_int_equal(json_integer_value(json_object_get(root, "start")), facts.start_ns / 1000);
+    assert_int_equal(json_integer_value(json_object_get(root, "start")), stats.start_ns / 1000);
     assert_string_equal(json_string_value(json_object_get(root, "model")), "demo \"model\"");
     assert_int_equal(json_integer_value(at(root, "sequences", "waiting")), 2);
     assert_int_equal(json_integer_value(at(root, "blocks", "cached")), 8);
@@ -106,8 +106,8 @@ static void test_state(void **state) {
 
 static void test_state_before_there_is_a_plan(void **state) {
     (void)state;
-    mr_page_facts facts = {.state = MR_PAGE_FAILED, .error = "stage 2 is lost", .loaded = 0.25};
-    json_t *root = state_of(&facts, NULL);
+    mr_page_stats stats = {.state = MR_PAGE_FAILED, .error = "stage 2 is lost", .loaded = 0.25};
+    json_t *root = state_of(&stats, NULL);
     assert_string_equal(json_string_value(json_object_get(root, "state")), "failed");
     assert_string_equal(json_string_value(json_object_get(root, "error")), "stage 2 is lost");
     assert_int_equal(json_array_size(json_object_get(root, "stages")), 0);
@@ -116,14 +116,14 @@ static void test_state_before_there_is_a_plan(void **state) {
 
 static void test_no_memory(void **state) {
     (void)state;
-    mr_page_facts facts = facts_of_two();
+    mr_page_stats stats = facts_of_two();
     mr_status status = MR_E_NO_MEMORY;
     for (int i = 0; status != MR_OK; i++) {
         mr_text_buf out = {0};
         mr_err err;
         assert_true(i < 100);
         mr_mem_fail_at(i);
-        status = mr_page_write_state(&facts, NULL, &out, &err);
+        status = mr_page_write_state(&stats, NULL, &out, &err);
         mr_mem_fail_at(-1);
         assert_true(status == MR_OK || status == MR_E_NO_MEMORY);
         mr_text_buf_deinit(&out);
@@ -141,12 +141,12 @@ static void test_metrics(void **state) {
     mr_metrics *m = NULL;
     mr_text_buf out = {0};
     mr_err err;
-    mr_page_facts facts = facts_of_two();
-    mr_page_count(&facts, NULL);
+    mr_page_stats stats = facts_of_two();
+    mr_page_count(&stats, NULL);
     expect_ok(mr_metrics_create(&m, &err), &err);
-    mr_page_count(&facts, m);
-    facts.n_steps = 3; /* an older moment, which another thread brings late */
-    mr_page_count(&facts, m);
+    mr_page_count(&stats, m);
+    stats.n_steps = 3; /* an older moment, which another thread brings late */
+    mr_page_count(&stats, m);
     expect_ok(mr_metrics_write(m, &out, &err), &err);
     expect_line(out.data, "millrace_steps_total 7");
     expect_line(out.data, "millrace_kv_blocks{state=\"held\"} 20");

@@ -145,9 +145,9 @@ bool mr_api_call_broken(const mr_api_call *call) {
     return false;
 }
 
-mr_api_call_facts mr_api_call_get_facts(const mr_api_call *call) {
+mr_api_call_stats mr_api_call_get_stats(const mr_api_call *call) {
     (void)call;
-    return (mr_api_call_facts){.prompt_tokens = 2, .generated_tokens = 3};
+    return (mr_api_call_stats){.prompt_tokens = 2, .generated_tokens = 3};
 }
 
 void mr_api_call_end(mr_api_call *call) {

@@ -73,7 +73,7 @@ static void test_completion(void **state) {
     assert_int_equal(int_at(r.json, "usage.prompt_tokens_details.cached_tokens"), 1);
     assert_true(json_number_value(api_value_at(r.json, "timings.prompt_ms")) == 2.0);
     assert_true(json_number_value(api_value_at(r.json, "timings.predicted_ms")) == 5.0);
-    assert_int_equal(r.facts.generated_tokens, s.service.n_ids);
+    assert_int_equal(r.stats.generated_tokens, s.service.n_ids);
     api_result_deinit(&r);
     s.service.finish = MR_FINISH_LENGTH;
     r = api_scene_ask(&s, API_COMPLETIONS, "{\"prompt\": \"ab\"}");
@@ -234,7 +234,7 @@ static void test_errors(void **state) {
     r = api_scene_ask(&s, API_COMPLETIONS, "{\"prompt\": [\"ab\", \"b\", \"a\"]}");
     assert_int_equal(r.status, 200);
     assert_string_equal(api_text_at(r.json, "choices.2.finish_reason"), "stop");
-    assert_false(r.facts.failed);
+    assert_false(r.stats.failed);
     api_result_deinit(&r);
     s.service.n_submit_ok = 0;
     s.service.submit_status = MR_E_UNAVAILABLE;
@@ -245,7 +245,7 @@ static void test_errors(void **state) {
     r = api_scene_ask(&s, API_COMPLETIONS, "{\"prompt\": \"ab\"}");
     assert_int_equal(r.status, 400);
     assert_string_equal(api_text_at(r.json, "error.code"), "context_length_exceeded");
-    assert_string_equal(r.facts.code, "context_length_exceeded");
+    assert_string_equal(r.stats.code, "context_length_exceeded");
     api_result_deinit(&r);
 
     /* In the midst of an answer. */
@@ -259,7 +259,7 @@ static void test_errors(void **state) {
     r = api_scene_ask(&s, API_COMPLETIONS, "{\"prompt\": [\"ab\", \"b\"], \"stream\": true}");
     json_t *events = events_of(&r.bytes);
     assert_int_equal(r.status, 200);
-    assert_true(r.facts.failed);
+    assert_true(r.stats.failed);
     expect_gathered(events, 0, "text", "ab");
     assert_string_equal(api_text_at(json_array_get(events, json_array_size(events) - 1), "error.type"), "server_error");
     json_decref(events);

@@ -62,7 +62,7 @@ api_result api_scene_ask_bytes(api_scene *s, mr_api_endpoint endpoint, mr_str bo
         r.status = mr_api_call_status(call);
     assert_int_equal(mr_api_call_next(call, &r.bytes), API_END);
     assert_false(mr_api_call_broken(call));
-    r.facts = mr_api_call_get_facts(call);
+    r.stats = mr_api_call_get_stats(call);
     r.retry_after_s = mr_api_call_retry_after_s(call);
     mr_api_call_end(call);
     if (!r.streams && !(r.json = json_loadb(r.bytes.data, r.bytes.len, 0, NULL)))

@@ -32,7 +32,7 @@ typedef struct api_result {
     bool streams;
     mr_text_buf bytes;
     json_t *json; /* of an answer that does not stream */
-    mr_api_call_facts facts;
+    mr_api_call_stats stats;
     int retry_after_s;
 } api_result;
 

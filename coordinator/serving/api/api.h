@@ -98,15 +98,15 @@ int mr_api_call_retry_after_s(const mr_api_call *call);
 bool mr_api_call_broken(const mr_api_call *call);
 
 /* For logs and metrics: what is known so far. */
-typedef struct mr_api_call_facts {
+typedef struct mr_api_call_stats {
     int32_t n_choices;
     int64_t prompt_tokens, cached_tokens, generated_tokens;
     int64_t begun_ns;       /* monotonic */
     int64_t first_token_ns; /* 0: none yet */
     bool failed;            /* the answer is an error, or ends in one */
     const char *code;       /* of the error, NULL: none or it has none; static */
-} mr_api_call_facts;
-mr_api_call_facts mr_api_call_get_facts(const mr_api_call *call);
+} mr_api_call_stats;
+mr_api_call_stats mr_api_call_get_stats(const mr_api_call *call);
 
 /* Ends the call, whatever it was doing: what runs is cancelled and its blocks are free at once. NULL is accepted. */
 void mr_api_call_end(mr_api_call *call);

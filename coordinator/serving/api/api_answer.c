@@ -11,7 +11,7 @@ static json_t *envelope(const mr_api_call *call, const char *object, json_t *cho
 }
 
 static json_t *usage(const mr_api_call *call) {
-    mr_api_call_facts f = mr_api_call_get_facts(call);
+    mr_api_call_stats f = mr_api_call_get_stats(call);
     return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)f.prompt_tokens, "completion_tokens",
                      (json_int_t)f.generated_tokens, "total_tokens", (json_int_t)(f.prompt_tokens + f.generated_tokens),
                      "prompt_tokens_details", "cached_tokens", (json_int_t)f.cached_tokens);
@@ -20,7 +20,7 @@ static json_t *usage(const mr_api_call *call) {
 /* As llama-server gives them: from the first choice's beginning to the first token, and from there to the last token of
  * all. */
 static json_t *timings(const mr_api_call *call) {
-    mr_api_call_facts f = mr_api_call_get_facts(call);
+    mr_api_call_stats f = mr_api_call_get_stats(call);
     int64_t begin_ns = 0, end_ns = 0;
     for (int32_t i = 0; i < call->n_choices; i++) {
         const api_choice *c = &call->choices[i];

@@ -320,8 +320,8 @@ bool mr_api_call_broken(const mr_api_call *call) {
     return call->broken;
 }
 
-mr_api_call_facts mr_api_call_get_facts(const mr_api_call *call) {
-    mr_api_call_facts f = {.n_choices = call->n_choices,
+mr_api_call_stats mr_api_call_get_stats(const mr_api_call *call) {
+    mr_api_call_stats f = {.n_choices = call->n_choices,
                            .begun_ns = call->begun_ns,
                            .failed = call->error.status != 0 || call->broken,
                            .code = call->error.code};

@@ -80,7 +80,7 @@ bool api_embeddings_take(mr_api_call *call, int32_t input, const mr_piece *piece
 }
 
 json_t *api_embeddings_answer(const mr_api_call *call) {
-    mr_api_call_facts f = mr_api_call_get_facts(call);
+    mr_api_call_stats f = mr_api_call_get_stats(call);
     return json_pack("{s:s, s:O, s:s, s:{s:I, s:I}}", "object", "list", "data", call->embeddings, "model",
                      call->a->config.model, "usage", "prompt_tokens", (json_int_t)f.prompt_tokens, "total_tokens",
                      (json_int_t)f.prompt_tokens);

@@ -131,10 +131,10 @@ static mr_status take_answer(runner *r, slot *s, mr_err *err) {
     if (http_status == 503)
         return mr_err_set(err, MR_E_UNAVAILABLE, "the model does not answer any more: %.300s",
                           s->answer.data ? s->answer.data : "");
-    mr_api_call_facts facts = mr_api_call_get_facts(s->call);
-    r->counts.prompt_tokens += facts.prompt_tokens;
-    r->counts.cached_tokens += facts.cached_tokens;
-    r->counts.generated_tokens += facts.generated_tokens;
+    mr_api_call_stats stats = mr_api_call_get_stats(s->call);
+    r->counts.prompt_tokens += stats.prompt_tokens;
+    r->counts.cached_tokens += stats.cached_tokens;
+    r->counts.generated_tokens += stats.generated_tokens;
     count_done(r, http_status != 200);
     mr_status status =
         batch_results_add(c->results, c->input, s->line, http_status, (mr_str){s->answer.data, s->answer.len}, err);

@@ -45,7 +45,7 @@ typedef struct mr_page_stage {
 typedef enum mr_page_state { MR_PAGE_LOADING, MR_PAGE_READY, MR_PAGE_ENDING, MR_PAGE_FAILED } mr_page_state;
 
 /* The server at one moment. Texts are UTF-8; what is not becomes U+FFFD. */
-typedef struct mr_page_facts {
+typedef struct mr_page_stats {
     mr_page_state state;
     const char *error;       /* of FAILED; else NULL */
     double loaded;           /* share of the model, 0 to 1 */
@@ -60,14 +60,14 @@ typedef struct mr_page_facts {
     int32_t n_open_steps, n_micro_batches;
     int32_t n_stages; /* 0: not planned yet */
     const mr_page_stage *stages;
-} mr_page_facts;
+} mr_page_stats;
 
 /* Appends the answer to GET /page/state, an object (page_state.c says of what). m: for the latencies; may be NULL. */
-MR_MUST_USE mr_status mr_page_write_state(const mr_page_facts *facts, const mr_metrics *m, mr_text_buf *out,
+MR_MUST_USE mr_status mr_page_write_state(const mr_page_stats *stats, const mr_metrics *m, mr_text_buf *out,
                                           mr_err *err);
 
-/* Counts what the facts say, for GET /metrics: all metrics but those of requests and latencies. NULL m is accepted. */
-void mr_page_count(const mr_page_facts *facts, mr_metrics *m);
+/* Counts what the stats say, for GET /metrics: all metrics but those of requests and latencies. NULL m is accepted. */
+void mr_page_count(const mr_page_stats *stats, mr_metrics *m);
 /* on_latency of the service (coordinator/serving/service/service.h): metrics is the mr_metrics that counts it. */
 void mr_page_count_latency(void *metrics, bool is_first, int64_t ns);
 

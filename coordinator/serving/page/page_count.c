@@ -40,7 +40,7 @@ static void count_stage(const mr_page_stage *s, const char *name, mr_metrics *m)
         mr_metrics_set(m, MR_METRIC_STAGE_STEP_SECONDS, (mr_labels){{name, "predicted"}}, s->predicted_s);
 }
 
-void mr_page_count(const mr_page_facts *f, mr_metrics *m) {
+void mr_page_count(const mr_page_stats *f, mr_metrics *m) {
     char name[NUMBER_BYTES];
     mr_metrics_set(m, MR_METRIC_BUILD, (mr_labels){{f->version, f->model}}, 1);
     set(m, MR_METRIC_READY, f->state == MR_PAGE_READY);

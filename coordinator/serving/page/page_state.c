@@ -64,10 +64,10 @@ static json_t *stage_json(const mr_page_stage *s) {
                      time_or_null(s->predicted_s));
 }
 
-static json_t *stages_json(const mr_page_facts *facts) {
+static json_t *stages_json(const mr_page_stats *stats) {
     json_t *stages = json_array();
-    for (int32_t i = 0; i < facts->n_stages; i++)
-        if (json_array_append_new(stages, stage_json(&facts->stages[i])) != 0) {
+    for (int32_t i = 0; i < stats->n_stages; i++)
+        if (json_array_append_new(stages, stage_json(&stats->stages[i])) != 0) {
             json_decref(stages);
             return NULL;
         }
@@ -98,7 +98,7 @@ static json_t *histogram_json(const mr_metrics *m, mr_metric_id id) {
     return NULL;
 }
 
-static json_t *state_json(const mr_page_facts *f, const mr_metrics *m) {
+static json_t *state_json(const mr_page_stats *f, const mr_metrics *m) {
     json_t *sequences =
         json_pack("{s:i, s:i, s:i}", "live", f->n_live, "waiting", f->n_waiting, "limit", f->max_sequences);
     json_t *blocks = json_pack("{s:i, s:i, s:i, s:i, s:i}", "held", f->n_held_blocks, "cached", f->n_cached_blocks,
@@ -122,8 +122,8 @@ static int append(const char *bytes, size_t n, void *out) {
     return mr_text_buf_append(out, bytes, n) ? 0 : -1;
 }
 
-mr_status mr_page_write_state(const mr_page_facts *facts, const mr_metrics *m, mr_text_buf *out, mr_err *err) {
-    json_t *root = state_json(facts, m);
+mr_status mr_page_write_state(const mr_page_stats *stats, const mr_metrics *m, mr_text_buf *out, mr_err *err) {
+    json_t *root = state_json(stats, m);
     int failed = root ? json_dump_callback(root, append, out, JSON_COMPACT | JSON_REAL_PRECISION(15)) : -1;
     json_decref(root);
     return failed ? mr_err_set(err, MR_E_NO_MEMORY, "no memory for the state of the server") : MR_OK;

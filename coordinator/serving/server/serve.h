@@ -11,7 +11,7 @@
 #include "coordinator/serving/batch/batch_store.h"
 #include "coordinator/serving/http/http_server.h"
 #include "coordinator/serving/metrics/metrics.h"
-#include "coordinator/serving/server/serve_facts.h"
+#include "coordinator/serving/server/serve_stats.h"
 #include "coordinator/serving/server/session_api.h"
 #include "coordinator/serving/service/service.h"
 #include "coordinator/session/session.h"
@@ -28,7 +28,7 @@ typedef struct mr_serve {
     char *model; /* as /v1/models names it */
     mr_service *service;
     mr_metrics *metrics;
-    serve_facts *facts;
+    serve_stats *stats;
     serve_trace *trace;
     serve_starter *starter;
     mr_http_server *http;

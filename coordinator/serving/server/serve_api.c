@@ -203,15 +203,15 @@ static void info(const void *call, mr_http_call_info *out) {
     out->status = c->refusal.status;
     if (!c->call)
         return;
-    mr_api_call_facts facts = mr_api_call_get_facts(c->call);
+    mr_api_call_stats stats = mr_api_call_get_stats(c->call);
     out->streams = mr_api_call_streams(c->call);
     out->status = mr_api_call_broken(c->call) && !out->streams ? 500 : mr_api_call_status(c->call);
     out->retry_after_s = mr_api_call_retry_after_s(c->call);
-    out->failed = out->streams && facts.failed;
-    out->prompt_tokens = facts.prompt_tokens;
-    out->new_tokens = facts.generated_tokens;
-    if (facts.first_token_ns > 0)
-        out->first_token_s = (double)(facts.first_token_ns - facts.begun_ns) / (double)MR_NS_PER_S;
+    out->failed = out->streams && stats.failed;
+    out->prompt_tokens = stats.prompt_tokens;
+    out->new_tokens = stats.generated_tokens;
+    if (stats.first_token_ns > 0)
+        out->first_token_s = (double)(stats.first_token_ns - stats.begun_ns) / (double)MR_NS_PER_S;
 }
 
 static void end(void *call) {

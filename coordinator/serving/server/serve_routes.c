@@ -40,7 +40,7 @@ static void answer_json(mr_http_answer *out, json_t *root) {
 /* --- Health ------------------------------------------------------------------------------------------------------ */
 
 /* why: it has failed, if it has. */
-static void refuse(mr_http_answer *out, const mr_service_facts *f, const char *why) {
+static void refuse(mr_http_answer *out, const mr_service_stats *f, const char *why) {
     char text[MR_ERR_TEXT_BYTES + 64];
     if (f->state == MR_SERVICE_FAILED) {
         snprintf(text, sizeof text, "the model does not run: %s", why);
@@ -54,27 +54,27 @@ static void refuse(mr_http_answer *out, const mr_service_facts *f, const char *w
 }
 
 bool serve_refuse(mr_serve *s, mr_http_answer *out) {
-    mr_service_facts facts;
-    mr_service_get_facts(s->service, &facts);
-    if (facts.state == MR_SERVICE_READY)
+    mr_service_stats stats;
+    mr_service_get_stats(s->service, &stats);
+    if (stats.state == MR_SERVICE_READY)
         return false;
-    refuse(out, &facts,
+    refuse(out, &stats,
            "the server's log says why; hint: try again later"); /* ranks and hosts are no matter of clients */
     return true;
 }
 
 /* Where all is well {"status":"ok"}; else the error, and beside it the state and how much is loaded. */
 static void answer_health(mr_serve *s, mr_http_answer *out) {
-    mr_service_facts facts;
-    mr_service_get_facts(s->service, &facts);
-    if (facts.state == MR_SERVICE_READY) {
+    mr_service_stats stats;
+    mr_service_get_stats(s->service, &stats);
+    if (stats.state == MR_SERVICE_READY) {
         answer_json(out, json_pack("{s:s}", "status", "ok"));
         return;
     }
-    refuse(out, &facts, facts.text);
+    refuse(out, &stats, stats.text);
     json_t *root = out->body.data ? json_loadb(out->body.data, out->body.len, 0, NULL) : NULL;
-    json_object_set_new(root, "status", json_string(mr_service_state_name(facts.state)));
-    json_object_set_new(root, "loaded", json_real(facts.loaded));
+    json_object_set_new(root, "status", json_string(mr_service_state_name(stats.state)));
+    json_object_set_new(root, "loaded", json_real(stats.loaded));
     mr_text_buf_clear(&out->body);
     answer_json(out, root);
 }
@@ -187,14 +187,14 @@ static void answer_metrics(mr_serve *s, mr_http_answer *out) {
     mr_err err;
     out->content_type = "text/plain; version=0.0.4; charset=utf-8";
     mr_metrics_set(s->metrics, MR_METRIC_REQUESTS_OPEN, (mr_labels){{0}}, mr_http_server_n_requests(s->http));
-    if (serve_facts_count(s->facts, s->metrics, &err) != MR_OK ||
+    if (serve_stats_count(s->stats, s->metrics, &err) != MR_OK ||
         mr_metrics_write(s->metrics, &out->body, &err) != MR_OK)
         no_memory(out);
 }
 
 static void answer_state(mr_serve *s, mr_http_answer *out) {
     mr_err err;
-    if (serve_facts_write(s->facts, s->metrics, &out->body, &err) != MR_OK)
+    if (serve_stats_write(s->stats, s->metrics, &out->body, &err) != MR_OK)
         no_memory(out);
 }
 

@@ -175,7 +175,7 @@ static mr_status add_prompt_token(mr_request *r, int32_t position, const float *
     mr_logprobs all = {0};
     mr_status status = scratch ? MR_OK : MR_E_NO_MEMORY;
     if (status == MR_OK && logits)
-        status = mr_logprobs_get(scratch, logits, mr_job_get_facts(r->job).n_vocab, token.id,
+        status = mr_logprobs_get(scratch, logits, mr_job_get_stats(r->job).n_vocab, token.id,
                                  r->desc.n_logprobs > 0 ? r->desc.n_logprobs : 0, &all);
     if (status != MR_OK)
         return mr_err_set(err, status, "%s", scratch ? "the model computed values that are not numbers" : "no memory");
@@ -193,7 +193,7 @@ static mr_status add_prompt_token(mr_request *r, int32_t position, const float *
 /* The sequences follow when all is there; they find the prompt computed. */
 static void on_prompt_logits(void *ctx, int32_t first_position, int32_t n_rows, const float *logits) {
     mr_request *r = ctx;
-    size_t n_vocab = (size_t)mr_job_get_facts(r->job).n_vocab;
+    size_t n_vocab = (size_t)mr_job_get_stats(r->job).n_vocab;
     mr_err err = {0};
     mr_status status = first_position == 0 ? add_prompt_token(r, 0, NULL, &err) : MR_OK;
     for (int32_t i = 0; i < n_rows && status == MR_OK && first_position + i + 1 < r->n_prompt; i++)

@@ -56,7 +56,7 @@ void answer_start_embedding(mr_request *r) {
     desc.fresh = r->desc.pooling != MR_POOLING_LAST; /* that one may begin with what is known */
     desc.on_hidden = on_hidden;
     desc.ctx = r;
-    c->n_embedding = mr_job_get_facts(r->job).n_embd;
+    c->n_embedding = mr_job_get_stats(r->job).n_embd;
     c->embedding = mr_alloc_array((size_t)c->n_embedding, sizeof *c->embedding);
     c->embedding_sum = mr_alloc_array((size_t)c->n_embedding, sizeof *c->embedding_sum);
     if (!c->embedding || !c->embedding_sum)

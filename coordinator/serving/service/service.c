@@ -19,10 +19,10 @@ struct mr_service {
     mr_mutex lock;
     mr_cond answered;
     /* Under lock. */
-    mr_service_facts facts;
+    mr_service_stats stats;
     mr_job_slot *slots; /* [cap_slots], n_slots as they were */
     int32_t n_slots, cap_slots;
-    uint64_t n_asked, n_answered; /* questions for facts */
+    uint64_t n_asked, n_answered; /* questions for stats */
     mr_channel *channel;          /* while it runs; NULL: it does not */
     int32_t n_vocab, most_ids;    /* of the job */
     mr_prefix_key base_key;       /* likewise */
@@ -59,7 +59,7 @@ mr_status mr_service_create(const mr_service_config *config, mr_service **out, m
 void mr_service_destroy(mr_service *s) {
     if (!s)
         return;
-    MR_ASSERT(s->facts.n_open == 0 && !s->channel);
+    MR_ASSERT(s->stats.n_open == 0 && !s->channel);
     mr_mutex_deinit(&s->lock);
     mr_cond_deinit(&s->answered);
     mr_free(s->slots);
@@ -73,7 +73,7 @@ void service_note_latency(const mr_service *s, bool is_first, int64_t ns) {
 
 void mr_service_set_loaded(mr_service *s, size_t done_bytes, size_t total_bytes) {
     mr_mutex_lock(&s->lock);
-    s->facts.loaded = total_bytes ? (double)done_bytes / (double)total_bytes : 0;
+    s->stats.loaded = total_bytes ? (double)done_bytes / (double)total_bytes : 0;
     mr_mutex_unlock(&s->lock);
 }
 
@@ -81,8 +81,8 @@ void mr_service_set_loaded(mr_service *s, size_t done_bytes, size_t total_bytes)
 static void set_failed(mr_service *s, const char *text) {
     mr_err err;
     (void)mr_err_set(&err, MR_E_UNAVAILABLE, "%s", text); /* cuts what does not fit */
-    memcpy(s->facts.text, err.text, sizeof err.text);
-    s->facts.state = MR_SERVICE_FAILED;
+    memcpy(s->stats.text, err.text, sizeof err.text);
+    s->stats.state = MR_SERVICE_FAILED;
 }
 
 void mr_service_fail(mr_service *s, const char *text) {
@@ -101,8 +101,8 @@ static void end(mr_service *s, bool stops) {
     mr_mutex_lock(&s->lock);
     s->drains = true;
     s->stops |= stops;
-    if (s->facts.state != MR_SERVICE_FAILED)
-        s->facts.state = MR_SERVICE_ENDING;
+    if (s->stats.state != MR_SERVICE_FAILED)
+        s->stats.state = MR_SERVICE_ENDING;
     wake_main(s);
     mr_mutex_unlock(&s->lock);
 }
@@ -150,7 +150,7 @@ static mr_status check_desc(const mr_generate_desc *desc, mr_err *err) {
 
 /* Lock held: whether requests are taken. */
 static mr_status check_state(const mr_service *s, const mr_generate_desc *desc, mr_err *err) {
-    if (s->facts.state == MR_SERVICE_FAILED)
+    if (s->stats.state == MR_SERVICE_FAILED)
         return mr_err_set(err, MR_E_UNAVAILABLE, "%s", FAILED_TEXT);
     if (s->drains)
         return mr_err_set(err, MR_E_UNAVAILABLE, "the server is ending");
@@ -181,8 +181,8 @@ mr_status mr_service_submit(mr_service *s, const mr_generate_desc *desc, mr_requ
     mr_mutex_lock(&s->lock);
     status = check_state(s, desc, err); /* it may have changed */
     if (status == MR_OK) {
-        s->facts.n_requests++;
-        s->facts.n_open++;
+        s->stats.n_requests++;
+        s->stats.n_open++;
         s->n_waiting += r->n_choices;
         *s->last_new = r;
         s->last_new = &r->next_new;
@@ -204,7 +204,7 @@ void mr_request_release(mr_request *r) {
     mr_mutex_unlock(&r->wake_lock);
     mr_mutex_lock(&s->lock);
     bool runs = s->channel != NULL;
-    s->facts.n_open--;
+    s->stats.n_open--;
     if (runs) { /* the main thread has it */
         r->next_released = s->released;
         s->released = r;
@@ -313,8 +313,8 @@ static void drop_request(mr_service *s, mr_request *r) {
 }
 
 /* Lock held. */
-static void answer_facts(mr_service *s) {
-    s->facts.job = mr_job_get_facts(s->job);
+static void answer_stats(mr_service *s) {
+    s->stats.job = mr_job_get_stats(s->job);
     s->n_slots = mr_job_get_slots(s->job, s->slots, s->cap_slots);
     s->n_answered = s->n_asked;
     mr_cond_broadcast(&s->answered);
@@ -339,36 +339,36 @@ static bool take_submitted(mr_service *s) {
         next = r->next_released;
         drop_request(s, r);
     }
-    mr_job_facts facts = mr_job_get_facts(s->job);
-    int32_t n_waiting = facts.n_waiting + n_to_start(s);
+    mr_job_stats stats = mr_job_get_stats(s->job);
+    int32_t n_waiting = stats.n_waiting + n_to_start(s);
     mr_mutex_lock(&s->lock);
     s->n_waiting = n_waiting;
     for (const mr_request *r = s->first_new; r; r = r->next_new)
         s->n_waiting += r->n_choices;
     if (s->n_asked != s->n_answered)
-        answer_facts(s);
+        answer_stats(s);
     mr_mutex_unlock(&s->lock);
-    return goes_on && !(drains && n_waiting + facts.n_live == 0);
+    return goes_on && !(drains && n_waiting + stats.n_live == 0);
 }
 
 static mr_status begin_run(mr_service *s, mr_job *job, const mr_tokenizer *tok, mr_err *err) {
-    mr_job_facts facts = mr_job_get_facts(job);
-    int64_t capacity = (int64_t)facts.n_blocks * MR_WIRE_BLOCK_TOKENS;
-    mr_job_slot *slots = mr_alloc_array((size_t)facts.max_sequences, sizeof *slots);
+    mr_job_stats stats = mr_job_get_stats(job);
+    int64_t capacity = (int64_t)stats.n_blocks * MR_WIRE_BLOCK_TOKENS;
+    mr_job_slot *slots = mr_alloc_array((size_t)stats.max_sequences, sizeof *slots);
     if (!slots)
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a service of %d sequences", facts.max_sequences);
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a service of %d sequences", stats.max_sequences);
     s->job = job;
     s->tok = tok;
     mr_mutex_lock(&s->lock);
     mr_free(s->slots);
     s->slots = slots;
-    s->cap_slots = facts.max_sequences;
-    s->n_vocab = facts.n_vocab;
+    s->cap_slots = stats.max_sequences;
+    s->n_vocab = stats.n_vocab;
     s->base_key = *mr_job_base_key(job);
-    s->most_ids = capacity < facts.max_context ? (int32_t)capacity : facts.max_context;
-    s->facts.loaded = 1;
-    s->facts.text[0] = 0;
-    s->facts.state = s->drains ? MR_SERVICE_ENDING : MR_SERVICE_READY;
+    s->most_ids = capacity < stats.max_context ? (int32_t)capacity : stats.max_context;
+    s->stats.loaded = 1;
+    s->stats.text[0] = 0;
+    s->stats.state = s->drains ? MR_SERVICE_ENDING : MR_SERVICE_READY;
     s->channel = mr_job_channel(job);
     mr_mutex_unlock(&s->lock);
     if (s->config.on_ready)
@@ -388,7 +388,7 @@ static void end_run(mr_service *s, mr_status status, const mr_err *err) {
     s->n_waiting = 0;
     s->drains = true; /* none comes any more while those that are there end */
     if (is_orderly)
-        s->facts.state = MR_SERVICE_ENDING;
+        s->stats.state = MR_SERVICE_ENDING;
     else
         set_failed(s, err->text[0] ? err->text : "the job was interrupted");
     mr_mutex_unlock(&s->lock);
@@ -402,7 +402,7 @@ static void end_run(mr_service *s, mr_status status, const mr_err *err) {
     }
     wake_readers(s);
     mr_mutex_lock(&s->lock);
-    answer_facts(s);
+    answer_stats(s);
     s->channel = NULL;
     mr_request *released = s->released;
     s->released = NULL;
@@ -446,10 +446,10 @@ static void ask(mr_service *s) {
         ;
 }
 
-void mr_service_get_facts(mr_service *s, mr_service_facts *out) {
+void mr_service_get_stats(mr_service *s, mr_service_stats *out) {
     mr_mutex_lock(&s->lock);
     ask(s);
-    *out = s->facts;
+    *out = s->stats;
     mr_mutex_unlock(&s->lock);
 }
 

@@ -122,7 +122,7 @@ void mr_request_release(mr_request *request);
 
 typedef struct mr_service_config {
     int32_t max_waiting; /* sequences (choices) that wait for a slot at most; 0: 1024 */
-    /* Main thread, in run: requests are taken from now on. It must not ask for facts. May be NULL. */
+    /* Main thread, in run: requests are taken from now on. It must not ask for stats. May be NULL. */
     void (*on_ready)(void *ctx);
     void *on_ready_ctx;
     /* Main thread: a token has come, so long after its request was submitted, or after the token before it. May be
@@ -156,17 +156,17 @@ typedef enum mr_service_state {
 } mr_service_state;
 const char *mr_service_state_name(mr_service_state state);
 
-typedef struct mr_service_facts {
+typedef struct mr_service_stats {
     mr_service_state state;
     char text[MR_ERR_TEXT_BYTES]; /* of FAILED: all that is known, for whoever runs the server; else empty */
     double loaded;                /* share of the bytes, 0 to 1 */
     int64_t n_requests;           /* taken, since the start */
     int32_t n_open;               /* not ended or not released yet */
-    mr_job_facts job;             /* zeros before the first run */
-} mr_service_facts;
+    mr_job_stats job;             /* zeros before the first run */
+} mr_service_stats;
 
 /* Any thread. What the job says is at most as old as its last turn, which this asks for and waits for a moment. */
-void mr_service_get_facts(mr_service *service, mr_service_facts *out);
+void mr_service_get_stats(mr_service *service, mr_service_stats *out);
 /* Likewise: what the sequences that have slots are doing; returns how many there are, out has the first cap of them. */
 int32_t mr_service_get_slots(mr_service *service, mr_job_slot *out, int32_t cap);
 

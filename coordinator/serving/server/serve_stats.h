@@ -1,33 +1,33 @@
-/* coordinator/serving/server/serve_facts.h - what a session that serves tells of itself: to the page (GET /page/state)
+/* coordinator/serving/server/serve_stats.h - what a session that serves tells of itself: to the page (GET /page/state)
  * and to Prometheus (GET /metrics).
  * Life:    create, before the model is opened; planned; started; ended, before the session is closed; destroy.
  * Owns:    copies of its texts. Borrows: the service; from planned to ended the session.
  * Threads: planned, started and ended are for the main thread; write and count for any.
  * Errors:  MR_E_NO_MEMORY. */
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MR_COORDINATOR_SERVING_SERVER_SERVE_FACTS_H
-#define MR_COORDINATOR_SERVING_SERVER_SERVE_FACTS_H
+#ifndef MR_COORDINATOR_SERVING_SERVER_SERVE_STATS_H
+#define MR_COORDINATOR_SERVING_SERVER_SERVE_STATS_H
 
 #include "coordinator/serving/page/page.h"
 #include "coordinator/serving/service/service.h"
 #include "coordinator/session/session.h"
 
-typedef struct serve_facts serve_facts;
+typedef struct serve_stats serve_stats;
 
 /* model: as /v1/models names it. */
-MR_MUST_USE mr_status mr_serve_facts_create(mr_service *service, const char *model, serve_facts **out, mr_err *err);
-void mr_serve_facts_destroy(serve_facts *f);
+MR_MUST_USE mr_status mr_serve_stats_create(mr_service *service, const char *model, serve_stats **out, mr_err *err);
+void mr_serve_stats_destroy(serve_stats *f);
 
 /* The session has a plan and sizes: stages can be shown, while they load. */
-void mr_serve_facts_planned(serve_facts *f, const mr_session *session);
+void mr_serve_stats_planned(serve_stats *f, const mr_session *session);
 /* Its job runs. */
-void mr_serve_facts_started(serve_facts *f);
+void mr_serve_stats_started(serve_stats *f);
 /* The session is about to be closed. */
-void mr_serve_facts_ended(serve_facts *f);
+void mr_serve_stats_ended(serve_stats *f);
 
 /* Appends the answer to GET /page/state. m: see mr_page_write_state. */
-MR_MUST_USE mr_status serve_facts_write(serve_facts *f, const mr_metrics *m, mr_text_buf *out, mr_err *err);
+MR_MUST_USE mr_status serve_stats_write(serve_stats *f, const mr_metrics *m, mr_text_buf *out, mr_err *err);
 /* Counts what is so now, before the metrics are written. */
-MR_MUST_USE mr_status serve_facts_count(serve_facts *f, mr_metrics *m, mr_err *err);
+MR_MUST_USE mr_status serve_stats_count(serve_stats *f, mr_metrics *m, mr_err *err);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "coordinator/serving/server/serve_facts.h"
+#include "coordinator/serving/server/serve_stats.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
 
-struct serve_facts {
+struct serve_stats {
     mr_service *service;
     char *model;
     int64_t start_ns;
@@ -20,8 +20,8 @@ struct serve_facts {
     char host[HOST_NAME_MAX + 1]; /* this one: of stages that are threads of this process */
 };
 
-mr_status mr_serve_facts_create(mr_service *service, const char *model, serve_facts **out, mr_err *err) {
-    serve_facts *f = mr_alloc(sizeof *f);
+mr_status mr_serve_stats_create(mr_service *service, const char *model, serve_stats **out, mr_err *err) {
+    serve_stats *f = mr_alloc(sizeof *f);
     if (f) {
         mr_mutex_init(&f->lock);
         f->service = service;
@@ -31,14 +31,14 @@ mr_status mr_serve_facts_create(mr_service *service, const char *model, serve_fa
             f->host[0] = 0;
     }
     if (!f || !f->model) {
-        mr_serve_facts_destroy(f);
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the facts of a server");
+        mr_serve_stats_destroy(f);
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the statistics of a server");
     }
     *out = f;
     return MR_OK;
 }
 
-void mr_serve_facts_destroy(serve_facts *f) {
+void mr_serve_stats_destroy(serve_stats *f) {
     if (!f)
         return;
     mr_mutex_deinit(&f->lock);
@@ -46,7 +46,7 @@ void mr_serve_facts_destroy(serve_facts *f) {
     mr_free(f);
 }
 
-void mr_serve_facts_planned(serve_facts *f, const mr_session *session) {
+void mr_serve_stats_planned(serve_stats *f, const mr_session *session) {
     const char *name = session->info.name;
     mr_mutex_lock(&f->lock);
     f->session = session;
@@ -54,13 +54,13 @@ void mr_serve_facts_planned(serve_facts *f, const mr_session *session) {
     mr_mutex_unlock(&f->lock);
 }
 
-void mr_serve_facts_started(serve_facts *f) {
+void mr_serve_stats_started(serve_stats *f) {
     mr_mutex_lock(&f->lock);
     f->job = f->session->job;
     mr_mutex_unlock(&f->lock);
 }
 
-void mr_serve_facts_ended(serve_facts *f) {
+void mr_serve_stats_ended(serve_stats *f) {
     mr_mutex_lock(&f->lock);
     f->session = NULL;
     f->job = NULL;
@@ -85,7 +85,7 @@ static void add_done(mr_job *job, int32_t i, int64_t n_steps, int64_t now_ns, mr
     out->step_s = s.usual.seconds;
 }
 
-static void fill_stage(const serve_facts *f, int32_t i, int64_t n_steps, int64_t now_ns, mr_page_stage *out) {
+static void fill_stage(const serve_stats *f, int32_t i, int64_t n_steps, int64_t now_ns, mr_page_stage *out) {
     const mr_session *s = f->session;
     const mr_plan_stage *stage = &s->plan.stages[i];
     const char *host = mr_session_facts_host(s, i);
@@ -104,7 +104,7 @@ static void fill_stage(const serve_facts *f, int32_t i, int64_t n_steps, int64_t
         out->predicted_s = mr_plan_step_seconds(s->facts.prediction, i, out->step_rows);
 }
 
-static void fill_job(const mr_job_facts *job, mr_page_facts *out) {
+static void fill_job(const mr_job_stats *job, mr_page_stats *out) {
     out->n_live = job->n_live;
     out->n_waiting = job->n_waiting;
     out->max_sequences = job->max_sequences;
@@ -123,13 +123,13 @@ static void fill_job(const mr_job_facts *job, mr_page_facts *out) {
     out->n_micro_batches = job->n_micro_batches;
 }
 
-static void fill(const serve_facts *f, const mr_service_facts *service, mr_page_stage *stages, mr_page_facts *out) {
+static void fill(const serve_stats *f, const mr_service_stats *service, mr_page_stage *stages, mr_page_stats *out) {
     static const mr_page_state STATES[] = {[MR_SERVICE_LOADING] = MR_PAGE_LOADING,
                                            [MR_SERVICE_READY] = MR_PAGE_READY,
                                            [MR_SERVICE_ENDING] = MR_PAGE_ENDING,
                                            [MR_SERVICE_FAILED] = MR_PAGE_FAILED};
     int64_t now_ns = mr_clock_now_ns();
-    *out = (mr_page_facts){.state = STATES[service->state],
+    *out = (mr_page_stats){.state = STATES[service->state],
                            .error = service->state == MR_SERVICE_FAILED ? service->text : NULL,
                            .loaded = service->loaded,
                            .version = MILLRACE_VERSION,
@@ -149,31 +149,31 @@ static void fill(const serve_facts *f, const mr_service_facts *service, mr_page_
 }
 
 /* Either is NULL: only the other is wanted. */
-static mr_status tell(serve_facts *f, mr_metrics *count, const mr_metrics *m, mr_text_buf *out, mr_err *err) {
-    mr_service_facts service;
-    mr_page_facts facts;
+static mr_status tell(serve_stats *f, mr_metrics *count, const mr_metrics *m, mr_text_buf *out, mr_err *err) {
+    mr_service_stats service;
+    mr_page_stats stats;
     mr_status status = MR_OK;
-    mr_service_get_facts(f->service, &service); /* may wait for the job, so without the lock */
+    mr_service_get_stats(f->service, &service); /* may wait for the job, so without the lock */
     mr_mutex_lock(&f->lock);
     size_t n = f->session ? (size_t)f->session->plan.n_stages : 0;
     mr_page_stage *stages = mr_alloc_array(n, sizeof *stages);
     if (!stages)
-        status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for the facts of %zu stages", n);
+        status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for the statistics of %zu stages", n);
     if (status == MR_OK)
-        fill(f, &service, stages, &facts);
+        fill(f, &service, stages, &stats);
     if (status == MR_OK && count)
-        mr_page_count(&facts, count);
+        mr_page_count(&stats, count);
     if (status == MR_OK && out)
-        status = mr_page_write_state(&facts, m, out, err);
+        status = mr_page_write_state(&stats, m, out, err);
     mr_mutex_unlock(&f->lock);
     mr_free(stages);
     return status;
 }
 
-mr_status serve_facts_write(serve_facts *f, const mr_metrics *m, mr_text_buf *out, mr_err *err) {
+mr_status serve_stats_write(serve_stats *f, const mr_metrics *m, mr_text_buf *out, mr_err *err) {
     return tell(f, NULL, m, out, err);
 }
 
-mr_status serve_facts_count(serve_facts *f, mr_metrics *m, mr_err *err) {
+mr_status serve_stats_count(serve_stats *f, mr_metrics *m, mr_err *err) {
     return tell(f, m, NULL, NULL, err);
 }
