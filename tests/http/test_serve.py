@@ -396,7 +396,17 @@ class Ends(unittest.TestCase):
 
     def test_drain(self):
         """An answer under way comes to its end; a new connection is refused; the exit status is 0."""
-        with Serve("--stages", "2", "--synthetic-stage", "10,0") as server:
+        self.drain({})
+
+    def test_drain_beside_busy_threads(self):
+        """The same where the threads of connections do something while the main thread begins the drain."""
+        slow = os.path.join(os.path.dirname(BIN), "libslow_epoll_ctl.so")
+        if not os.path.exists(slow):
+            self.skipTest("sanitizers have to be loaded first")
+        self.drain({"LD_PRELOAD": slow})
+
+    def drain(self, env):
+        with Serve("--stages", "2", "--synthetic-stage", "10,0", env=env) as server:
             body = b'{"prompt": [5, 6], "max_tokens": 40, "stream": true, "ignore_eos": true}'
             with server.socket() as s:
                 s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)

@@ -45,25 +45,19 @@ typedef struct http_head {
     pthread_t thread;           /* of the connection */
 } http_head;
 
-/* libmicrohttpd with one certificate, or none. */
-typedef struct http_daemon {
-    struct MHD_Daemon *mhd; /* NULL: it has not started */
-    int fd; /* the listening socket by another number: where it does not start it closes what it was given */
-} http_daemon;
-
 struct mr_http_server {
     mr_http_config config;
     http_listener listener;
-    http_daemon daemon;
-    http_daemon older[HTTP_MAX_OLDER]; /* with certificates of before: they serve the connections that they have */
+    struct MHD_Daemon *daemon;                /* that gets new connections; swapped under lock */
+    struct MHD_Daemon *older[HTTP_MAX_OLDER]; /* with older certificates: they serve the connections that they have */
     int32_t n_older;
     uint8_t tls_digests[2][HTTP_DIGEST_BYTES]; /* of the certificate and its key */
-    bool quiet;                                /* MHD_quiesce_daemon was called */
     mr_thread *watcher;
     int epoll_fd;
 
     mr_mutex lock;
     http_keys keys;
+    bool accepts;     /* the watching thread hears of new connections */
     http_conn *conns; /* [n_conns] */
     int32_t n_conns, first_free;
 
@@ -107,10 +101,13 @@ struct http_exchange {
     int64_t look_ns;             /* under lock: when to look again though nothing woke it */
 };
 
-/* --- http_watch.c: connections and their deadlines --- */
+/* --- http_watch.c: new connections, and deadlines of connections --- */
 
 MR_MUST_USE mr_status http_watch_init(mr_http_server *s, mr_err *err);
 void http_watch_deinit(mr_http_server *s);
+/* New connections go to the daemon from now on, or no more. */
+void http_watch_accept(mr_http_server *s);
+void http_watch_accept_no_more(mr_http_server *s);
 /* The MHD_NotifyConnectionCallback. */
 void http_watch_connection(void *ctx, struct MHD_Connection *mhd, void **socket_ctx,
                            enum MHD_ConnectionNotificationCode code);

@@ -18,7 +18,7 @@ typedef struct http_listener {
 } http_listener;
 
 MR_MUST_USE mr_status http_listener_open(http_listener *l, const mr_http_config *config, mr_err *err);
-/* Takes no more connections; the descriptor stays open for those who still look at it. */
+/* Refuses new connections. The descriptor stays open. */
 void http_listener_shut(http_listener *l);
 void http_listener_close(http_listener *l);
 

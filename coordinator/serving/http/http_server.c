@@ -1,7 +1,6 @@
 /* Starting and stopping: the socket, libmicrohttpd's threads, the thread that watches connections. */
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -44,16 +43,16 @@ static mr_status allow_files(int32_t n_connections, mr_err *err) {
     return MR_OK;
 }
 
-static mr_status start_daemon(mr_http_server *s, const char *cert, const char *key, http_daemon *out, mr_err *err) {
+/* Without a listening socket: http_watch.c says why. Each of the threads gets one part of the limit, and may have all
+ * connections. */
+static mr_status start_daemon(mr_http_server *s, const char *cert, const char *key, struct MHD_Daemon **out,
+                              mr_err *err) {
     const mr_http_config *c = &s->config;
-    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
-    http_daemon d = {.fd = fcntl(s->listener.fd, F_DUPFD_CLOEXEC, 0)};
-    if (d.fd < 0)
-        return mr_err_set(err, MR_E_IO, "the listening socket: %s", strerror(errno));
+    unsigned flags =
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
     int32_t n_threads = c->max_connections < N_THREADS ? 1 : N_THREADS;
     struct MHD_OptionItem options[] = {
-        {MHD_OPTION_LISTEN_SOCKET, d.fd, NULL},
-        {MHD_OPTION_CONNECTION_LIMIT, c->max_connections, NULL},
+        {MHD_OPTION_CONNECTION_LIMIT, n_threads * (c->max_connections + 1), NULL},
         {MHD_OPTION_CONNECTION_TIMEOUT, c->client_timeout_s, NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, HEAD_BYTES, NULL},
 #if MHD_VERSION >= 0x00097701
@@ -70,18 +69,16 @@ static mr_status start_daemon(mr_http_server *s, const char *cert, const char *k
         {MHD_OPTION_END, 0, NULL},
         {MHD_OPTION_END, 0, NULL},
     };
-    size_t n = n_threads > 1 ? 10 : 9;
+    size_t n = n_threads > 1 ? 9 : 8;
     if (cert) {
         flags |= MHD_USE_TLS;
         options[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)(uintptr_t)cert};
         options[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)(uintptr_t)key};
     }
-    d.mhd = MHD_start_daemon(flags, 0, NULL, NULL, http_exchange_handle, s, MHD_OPTION_EXTERNAL_LOGGER, log_of_library,
-                             s, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
-    if (d.mhd) {
-        *out = d;
+    *out = MHD_start_daemon(flags, 0, NULL, NULL, http_exchange_handle, s, MHD_OPTION_EXTERNAL_LOGGER, log_of_library,
+                            s, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
+    if (*out)
         return MR_OK;
-    }
     if (cert)
         return mr_err_set(err, MR_E_INVALID,
                           "the server does not start; hint: --tls-cert and --tls-key have to be PEM files that belong "
@@ -90,8 +87,8 @@ static mr_status start_daemon(mr_http_server *s, const char *cert, const char *k
 }
 
 /* Signals are for the main thread: those that libmicrohttpd makes inherit what is blocked. */
-static mr_status start_daemon_without_signals(mr_http_server *s, const char *cert, const char *key, http_daemon *out,
-                                              mr_err *err) {
+static mr_status start_daemon_without_signals(mr_http_server *s, const char *cert, const char *key,
+                                              struct MHD_Daemon **out, mr_err *err) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -122,6 +119,8 @@ mr_status mr_http_server_create(const mr_http_config *config, mr_http_server **o
     *out = s;
     if (status == MR_OK)
         status = start_daemon_without_signals(s, config->tls_cert, config->tls_key, &s->daemon, err);
+    if (status == MR_OK)
+        http_watch_accept(s);
     digest_tls(config->tls_cert, config->tls_key, s->tls_digests);
     s->config.keys = NULL; /* what is not borrowed */
     s->config.tls_cert = s->config.tls_key = NULL;
@@ -136,32 +135,23 @@ const char *mr_http_server_url(const mr_http_server *s) {
     return s->listener.url;
 }
 
-static void quiesce(http_daemon *d) {
-    (void)MHD_quiesce_daemon(d->mhd); /* its threads look at the socket until they end */
-}
-
-static void stop(http_daemon *d) {
-    MHD_stop_daemon(d->mhd);
-    close(d->fd);
-}
-
 /* Ends the older ones that have no connection left. */
 static void stop_older(mr_http_server *s) {
     int32_t n = 0;
     for (int32_t i = 0; i < s->n_older; i++) {
-        const union MHD_DaemonInfo *info = MHD_get_daemon_info(s->older[i].mhd, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+        const union MHD_DaemonInfo *info = MHD_get_daemon_info(s->older[i], MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
         if (info && info->num_connections > 0)
             s->older[n++] = s->older[i];
         else
-            stop(&s->older[i]);
+            MHD_stop_daemon(s->older[i]);
     }
     s->n_older = n;
 }
 
-/* libmicrohttpd reads a certificate when it starts: another one takes the listening socket over, and the one before
- * goes on with the connections that it has. */
+/* libmicrohttpd reads a certificate when it starts. So another daemon gets the new connections, and the one before goes
+ * on with the connections that it has. */
 static mr_status renew_tls(mr_http_server *s, const char *cert, const char *key, mr_err *err) {
-    http_daemon daemon;
+    struct MHD_Daemon *daemon;
     uint8_t digests[2][HTTP_DIGEST_BYTES];
     digest_tls(cert, key, digests);
     if (memcmp(digests, s->tls_digests, sizeof digests) == 0)
@@ -172,9 +162,10 @@ static mr_status renew_tls(mr_http_server *s, const char *cert, const char *key,
     mr_status status = start_daemon_without_signals(s, cert, key, &daemon, err);
     if (status != MR_OK)
         return status;
-    quiesce(&s->daemon);
+    mr_mutex_lock(&s->lock);
     s->older[s->n_older++] = s->daemon;
     s->daemon = daemon;
+    mr_mutex_unlock(&s->lock);
     memcpy(s->tls_digests, digests, sizeof digests);
     return MR_OK;
 }
@@ -184,7 +175,7 @@ mr_status mr_http_server_renew(mr_http_server *s, const mr_http_config *config, 
     mr_status status = http_keys_init(&keys, config->keys, config->n_keys, err);
     if (status != MR_OK)
         return status;
-    if (!s->quiet) /* else nobody comes any more */
+    if (!atomic_load(&s->draining)) /* else nobody comes any more */
         status = renew_tls(s, config->tls_cert, config->tls_key, err);
     if (status == MR_OK) {
         mr_mutex_lock(&s->lock);
@@ -199,9 +190,7 @@ mr_status mr_http_server_renew(mr_http_server *s, const mr_http_config *config, 
 
 void mr_http_server_drain(mr_http_server *s) {
     atomic_store(&s->draining, true);
-    if (s->daemon.mhd && !s->quiet)
-        quiesce(&s->daemon);
-    s->quiet = true;
+    http_watch_accept_no_more(s);
     http_listener_shut(&s->listener);
 }
 
@@ -227,11 +216,11 @@ void mr_http_server_destroy(mr_http_server *s) {
         return;
     mr_http_server_drain(s);
     atomic_store(&s->stopping, true);
-    if (s->daemon.mhd) {
+    if (s->daemon) {
         end_requests(s);
         for (int32_t i = 0; i < s->n_older; i++)
-            stop(&s->older[i]);
-        stop(&s->daemon);
+            MHD_stop_daemon(s->older[i]);
+        MHD_stop_daemon(s->daemon);
     }
     http_watch_deinit(s);
     http_listener_close(&s->listener);

@@ -1,5 +1,7 @@
-/* What libmicrohttpd does not see: clients that go away while their answer is waited for, and those that are slow on
- * purpose. One thread asks the kernel for the former, and looks at the clock for the latter. */
+/* New connections, and what libmicrohttpd does not see: clients that go away while their answer is waited for, and
+ * clients that are slow on purpose. One thread asks the kernel for the first two, and looks at the clock for the last.
+ * libmicrohttpd could accept connections itself. But to stop that, its threads and the caller of MHD_quiesce_daemon
+ * take the socket out of the same epoll set, and the one that comes second ends the process (0.9.75). */
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
 #include <string.h>
@@ -15,9 +17,11 @@ enum {
     LOOK_MS = 250, /* between two looks at the clock */
     N_EVENTS = 64,
     BODY_BYTES_PER_S = 16384,
-    SPARE_CONNS = 64, /* libmicrohttpd may count a closed connection out before it says so */
+    MOST_AT_ONCE = 16, /* new connections, before the others get a look */
+    SPARE_CONNS = 64,  /* libmicrohttpd may count a closed connection out before it says so */
 };
 
+static const uint64_t LISTENER = UINT64_MAX; /* in place of the key of a connection */
 static const int64_t HUNG_UP_NS = MR_NS_PER_S / 2;
 
 /* --- The table of connections ------------------------------------------------------------------------------------ */
@@ -54,13 +58,69 @@ static void end_conn(mr_http_server *s, http_conn *c) {
     mr_mutex_unlock(&s->lock);
 }
 
+/* --- New connections --------------------------------------------------------------------------------------------- */
+
+/* Lock held. */
+static void change_accepts(mr_http_server *s, bool accepts) {
+    struct epoll_event event = {.events = accepts ? EPOLLIN : 0, .data.u64 = LISTENER};
+    if (s->accepts != accepts && !atomic_load(&s->draining) &&
+        epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, s->listener.fd, &event) == 0)
+        s->accepts = accepts;
+}
+
+static void set_accepts(mr_http_server *s, bool accepts) {
+    mr_mutex_lock(&s->lock);
+    change_accepts(s, accepts);
+    mr_mutex_unlock(&s->lock);
+}
+
+/* False: for now there are no more, or no more are wanted. Lock held. */
+static bool accept_one(mr_http_server *s) {
+    struct sockaddr_storage from;
+    socklen_t n = sizeof from;
+    if (atomic_load(&s->draining))
+        return false;
+    bool is_full = atomic_load(&s->n_connections) >= s->config.max_connections;
+    int fd = is_full ? -1 : accept4(s->listener.fd, (struct sockaddr *)&from, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) {
+        if (is_full || (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR))
+            change_accepts(s, false); /* until a connection ends; where descriptors are short, until the next look */
+        return false;
+    }
+    atomic_fetch_add(&s->n_connections, 1);
+    if (MHD_add_connection(s->daemon, fd, (struct sockaddr *)&from, n) != MHD_YES)
+        atomic_fetch_sub(&s->n_connections, 1);
+    return true;
+}
+
+static void accept_some(mr_http_server *s) {
+    mr_mutex_lock(&s->lock);
+    for (int i = 0; i < MOST_AT_ONCE && accept_one(s); i++)
+        ;
+    mr_mutex_unlock(&s->lock);
+}
+
+void http_watch_accept(mr_http_server *s) {
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = LISTENER};
+    mr_mutex_lock(&s->lock);
+    s->accepts = epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, s->listener.fd, &event) == 0;
+    mr_mutex_unlock(&s->lock);
+}
+
+void http_watch_accept_no_more(mr_http_server *s) {
+    mr_mutex_lock(&s->lock);
+    if (s->epoll_fd >= 0)
+        (void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, s->listener.fd, NULL);
+    s->accepts = false;
+    mr_mutex_unlock(&s->lock);
+}
+
 void http_watch_connection(void *ctx, struct MHD_Connection *mhd, void **socket_ctx,
                            enum MHD_ConnectionNotificationCode code) {
     mr_http_server *s = ctx;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
         *socket_ctx = info ? begin_conn(s, info->connect_fd) : NULL;
-        atomic_fetch_add(&s->n_connections, 1);
         return;
     }
     atomic_fetch_sub(&s->n_connections, 1);
@@ -68,6 +128,7 @@ void http_watch_connection(void *ctx, struct MHD_Connection *mhd, void **socket_
     if (*socket_ctx)
         end_conn(s, *socket_ctx);
     *socket_ctx = NULL;
+    set_accepts(s, true);
 }
 
 void http_conn_set_phase(mr_http_server *s, http_conn *c, conn_phase phase) {
@@ -125,6 +186,7 @@ static bool is_late(const mr_http_server *s, const http_conn *c, int64_t now_ns)
 static void look_at_all(mr_http_server *s) {
     int64_t now_ns = mr_clock_now_ns();
     mr_mutex_lock(&s->lock);
+    change_accepts(s, true);
     for (int32_t i = 0; i < s->n_conns; i++) {
         http_conn *c = &s->conns[i];
         if (!c->used)
@@ -140,7 +202,7 @@ static void look_at_all(mr_http_server *s) {
 static void note_hangups(mr_http_server *s, const struct epoll_event *events, int n) {
     mr_mutex_lock(&s->lock);
     for (int i = 0; i < n; i++) {
-        http_conn *c = conn_of(s, events[i].data.u64);
+        http_conn *c = events[i].data.u64 == LISTENER ? NULL : conn_of(s, events[i].data.u64);
         if (!c || !(events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)))
             continue;
         c->hung_up = true;
@@ -158,6 +220,9 @@ static void watch(void *ctx) {
         int n = epoll_wait(s->epoll_fd, events, N_EVENTS, LOOK_MS);
         if (n > 0)
             note_hangups(s, events, n);
+        for (int i = 0; i < n; i++)
+            if (events[i].data.u64 == LISTENER)
+                accept_some(s);
         if (mr_clock_now_ns() < next_ns)
             continue;
         look_at_all(s);
