@@ -5,11 +5,14 @@
 
 #include "engine/base/mem.h"
 
+enum { MOST_WRONG = 8 };
+
 typedef struct faulty {
     mr_channel base; /* first */
     mr_channel *inner;
     channel_fault *fault;
-    uint8_t *wrong; /* the message with a wrong byte, while it may be under way */
+    uint8_t *wrong[MOST_WRONG]; /* messages with a wrong byte, each may be under way */
+    int n_wrong;
 } faulty;
 
 static faulty *faulty_of(mr_channel *ch) {
@@ -27,10 +30,14 @@ static mr_status faulty_post_send(mr_channel *ch, int32_t peer, uint32_t tag, co
                                   mr_channel_request *out, mr_err *err) {
     faulty *f = faulty_of(ch);
     bool is_wrong = f->fault->status == MR_OK && peer == ch->n_peers - 1 && atomic_exchange(&f->fault->is_on, false);
-    if (is_wrong && (f->wrong = mr_alloc(bytes))) {
-        memcpy(f->wrong, data, bytes);
-        f->wrong[bytes / 2] ^= 0x10;
-        data = f->wrong;
+    if (is_wrong && f->n_wrong < MOST_WRONG) {
+        uint8_t *wrong = mr_alloc(bytes);
+        if (!wrong)
+            return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a wrong message");
+        memcpy(wrong, data, bytes);
+        wrong[bytes / 2] ^= 0x10;
+        f->wrong[f->n_wrong++] = wrong;
+        data = wrong;
     }
     return mr_channel_post_send(f->inner, peer, tag, data, bytes, out, err);
 }
@@ -53,9 +60,11 @@ static void faulty_wake(mr_channel *ch) {
 }
 
 static void faulty_destroy(mr_channel *ch) {
-    mr_channel_destroy(faulty_of(ch)->inner);
-    mr_free(faulty_of(ch)->wrong);
-    mr_free(ch);
+    faulty *f = faulty_of(ch);
+    mr_channel_destroy(f->inner);
+    while (f->n_wrong > 0)
+        mr_free(f->wrong[--f->n_wrong]);
+    mr_free(f);
 }
 
 mr_status channel_fault_wrap(void *ctx, mr_channel **channel, mr_err *err) {
