@@ -35,7 +35,7 @@ class Completions(Case):
         self.assertEqual(chunks[-1].usage.completion_tokens, 20)
         self.assertEqual([c.choices[0].finish_reason for c in chunks[:-1]].count("length"), 1)
         # A reader that is late gets several tokens in one chunk.
-        self.assertGreater(len(list(self.complete(stream=True, max_tokens=200))), 3)
+        self.assertGreater(len(list(self.complete(stream=True, max_tokens=200))), 10)
 
     def test_prompts_as_ids(self):
         status, ids = self.post("/tokenize", {"content": STORY, "add_special": True})

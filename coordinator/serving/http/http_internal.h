@@ -106,7 +106,7 @@ struct http_exchange {
 MR_MUST_USE mr_status http_watch_init(mr_http_server *s, mr_err *err);
 void http_watch_deinit(mr_http_server *s);
 /* New connections go to the daemon from now on, or no more. */
-void http_watch_accept(mr_http_server *s);
+MR_MUST_USE mr_status http_watch_accept(mr_http_server *s, mr_err *err);
 void http_watch_accept_no_more(mr_http_server *s);
 /* The MHD_NotifyConnectionCallback. */
 void http_watch_connection(void *ctx, struct MHD_Connection *mhd, void **socket_ctx,

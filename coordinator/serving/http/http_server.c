@@ -120,7 +120,7 @@ mr_status mr_http_server_create(const mr_http_config *config, mr_http_server **o
     if (status == MR_OK)
         status = start_daemon_without_signals(s, config->tls_cert, config->tls_key, &s->daemon, err);
     if (status == MR_OK)
-        http_watch_accept(s);
+        status = http_watch_accept(s, err);
     digest_tls(config->tls_cert, config->tls_key, s->tls_digests);
     s->config.keys = NULL; /* what is not borrowed */
     s->config.tls_cert = s->config.tls_key = NULL;

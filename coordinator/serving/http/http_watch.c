@@ -68,12 +68,6 @@ static void change_accepts(mr_http_server *s, bool accepts) {
         s->accepts = accepts;
 }
 
-static void set_accepts(mr_http_server *s, bool accepts) {
-    mr_mutex_lock(&s->lock);
-    change_accepts(s, accepts);
-    mr_mutex_unlock(&s->lock);
-}
-
 /* False: for now there are no more, or no more are wanted. Lock held. */
 static bool accept_one(mr_http_server *s) {
     struct sockaddr_storage from;
@@ -100,11 +94,13 @@ static void accept_some(mr_http_server *s) {
     mr_mutex_unlock(&s->lock);
 }
 
-void http_watch_accept(mr_http_server *s) {
+mr_status http_watch_accept(mr_http_server *s, mr_err *err) {
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = LISTENER};
     mr_mutex_lock(&s->lock);
     s->accepts = epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, s->listener.fd, &event) == 0;
+    mr_status status = s->accepts ? MR_OK : mr_err_set(err, MR_E_IO, "the listening socket: %s", strerror(errno));
     mr_mutex_unlock(&s->lock);
+    return status;
 }
 
 void http_watch_accept_no_more(mr_http_server *s) {
@@ -128,7 +124,9 @@ void http_watch_connection(void *ctx, struct MHD_Connection *mhd, void **socket_
     if (*socket_ctx)
         end_conn(s, *socket_ctx);
     *socket_ctx = NULL;
-    set_accepts(s, true);
+    mr_mutex_lock(&s->lock);
+    change_accepts(s, true); /* there is room */
+    mr_mutex_unlock(&s->lock);
 }
 
 void http_conn_set_phase(mr_http_server *s, http_conn *c, conn_phase phase) {
