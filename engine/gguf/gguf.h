@@ -1,13 +1,14 @@
 /* engine/gguf/gguf.h - a reader of GGUF model files, versions 2 and 3, little-endian.
- * Everything in the file is checked while it is opened, and before it is used or allocated for: after a successful open
- * all names, values and tensor ranges below are inside the file.
+ * Opening a file checks every count, length and offset in the file before the reader uses it. After a successful open
+ * all names, values and tensor ranges lie inside the file.
  * Format:  the GGUF specification, ggml/docs/gguf.md.
- * Owns:    the mapping of the file, the tables and the names. Borrows: the memory given to mr_gguf_open_memory, which
- *          outlives the object (and its alignment is that of the tensor data). Text and data pointers live until close.
- * Threads: an open file does not change, so all functions but close may be called from any thread.
- * Errors:  any mr_status function may return MR_E_NO_MEMORY; others are named at the function. Texts name the key or
- *          tensor and the value. A file that another program cuts short while it is mapped ends this one with SIGBUS:
- *          replace model files by renaming, never by writing into them. */
+ * Owns:    the mapping of the file, the tables and the names. Text and data pointers are valid until mr_gguf_close.
+ *          Borrows: the memory given to mr_gguf_open_memory, which outlives the object. The tensor data is aligned as
+ *          far as this memory is.
+ * Threads: an open file does not change, so any thread may call any function but mr_gguf_close.
+ * Errors:  any mr_status function may return MR_E_NO_MEMORY; others are named at the function. Error texts name the key
+ *          or tensor and the value. If another program truncates the file while the file is mapped, this process dies
+ *          of SIGBUS: replace model files by renaming, never by writing into them. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_GGUF_GGUF_H
 #define MR_ENGINE_GGUF_GGUF_H
@@ -25,7 +26,7 @@ enum {
     MR_GGUF_MAX_KEYS = 1 << 16,
     MR_GGUF_MAX_KEY_BYTES = 65535, /* of a key's name, by the specification */
     MR_GGUF_MAX_TENSORS = 1 << 18,
-    MR_GGUF_MAX_TENSOR_NAME_BYTES = 255, /* the specification says 64; longer ones are seen */
+    MR_GGUF_MAX_TENSOR_NAME_BYTES = 255, /* the specification says 64, but longer names occur */
     MR_GGUF_MAX_STRINGS = 1 << 24,       /* in one array */
     MR_GGUF_MIN_ALIGNMENT = 8,
     MR_GGUF_DEFAULT_ALIGNMENT = 32,
@@ -44,7 +45,7 @@ typedef enum mr_gguf_type {
     MR_GGUF_F32 = 6,
     MR_GGUF_BOOL = 7,
     MR_GGUF_STRING = 8,
-    MR_GGUF_ARRAY = 9, /* never an element of an array here: a file with nested arrays is refused */
+    MR_GGUF_ARRAY = 9, /* never the type of an array's elements: a file with nested arrays is refused */
     MR_GGUF_U64 = 10,
     MR_GGUF_I64 = 11,
     MR_GGUF_F64 = 12,
@@ -63,46 +64,46 @@ typedef struct mr_gguf_tensor {
     const uint8_t *data;
 } mr_gguf_tensor;
 
-/* Maps the file. MR_E_NOT_FOUND: no such file. MR_E_IO: it cannot be opened or mapped. MR_E_FORMAT: it is no GGUF file,
- * is malformed or truncated. MR_E_UNSUPPORTED: another version, byte order or tensor type, or one part of a split
- * model. */
+/* Maps a file and checks its header. MR_E_NOT_FOUND: no such file. MR_E_IO: the file cannot be opened or mapped.
+ * MR_E_FORMAT: no GGUF file, or a malformed or truncated one. MR_E_UNSUPPORTED: another version, byte order or tensor
+ * type, or one part of a split model. */
 MR_MUST_USE mr_status mr_gguf_open(const char *path, mr_gguf **out_gguf, mr_err *err);
-/* The same for a file that is in memory. */
+/* Does the same with the bytes of a file in memory. */
 MR_MUST_USE mr_status mr_gguf_open_memory(const void *data, size_t size, mr_gguf **out_gguf, mr_err *err);
 void mr_gguf_close(mr_gguf *g);
 
 uint32_t mr_gguf_version(const mr_gguf *g);
 size_t mr_gguf_file_bytes(const mr_gguf *g);
-/* The first byte of the file; mr_gguf_header_bytes are in front of the tensor data. */
+/* The first byte of the file. mr_gguf_header_bytes returns the size of everything in front of the tensor data. */
 const uint8_t *mr_gguf_file_data(const mr_gguf *g);
 size_t mr_gguf_header_bytes(const mr_gguf *g);
 
-/* Tensors, in the order of the file. The pointers are stable. */
+/* Tensors, in the order of the file. The pointers are valid until close. */
 int32_t mr_gguf_n_tensors(const mr_gguf *g);
 const mr_gguf_tensor *mr_gguf_tensor_at(const mr_gguf *g, int32_t idx);
-/* NULL when there is none of that name. */
+/* Returns NULL when no tensor has this name. */
 const mr_gguf_tensor *mr_gguf_find_tensor(const mr_gguf *g, const char *name);
 
 /* Keys, in the order of the file. */
 int32_t mr_gguf_n_keys(const mr_gguf *g);
 const char *mr_gguf_key_name(const mr_gguf *g, int32_t idx);
 mr_gguf_type mr_gguf_key_type(const mr_gguf *g, int32_t idx);
-/* The value as one line of printable text in at most size bytes, its zero included; long arrays and texts are cut short
- * and say how long they are. */
+/* Writes the value as one line of printable text to out_text, which has size bytes with the terminating zero. Long
+ * arrays and texts are cut short, and the line then says how long they are. */
 void mr_gguf_key_format(const mr_gguf *g, int32_t idx, char *out_text, size_t size);
-/* "u32", "string" and so on; "?" for a number that is none. */
+/* "u32", "string" and so on; "?" for a number that is no type. */
 const char *mr_gguf_type_name(int32_t type);
 bool mr_gguf_has_key(const mr_gguf *g, const char *key);
 
-/* One value by its key. MR_E_NOT_FOUND: no such key. MR_E_FORMAT: the value has another type, or does not fit; the text
- * says which. Integers may be stored in any integer type, floats as f32 or f64. */
+/* Reads one value by its key. MR_E_NOT_FOUND: no such key. MR_E_FORMAT: the value has another type, or does not fit
+ * into the result; the error text says which. Integers may be stored in any integer type, floats as f32 or f64. */
 MR_MUST_USE mr_status mr_gguf_get_u32(const mr_gguf *g, const char *key, uint32_t *out, mr_err *err);
 MR_MUST_USE mr_status mr_gguf_get_i32(const mr_gguf *g, const char *key, int32_t *out, mr_err *err);
 MR_MUST_USE mr_status mr_gguf_get_u64(const mr_gguf *g, const char *key, uint64_t *out, mr_err *err);
 MR_MUST_USE mr_status mr_gguf_get_i64(const mr_gguf *g, const char *key, int64_t *out, mr_err *err);
 MR_MUST_USE mr_status mr_gguf_get_f32(const mr_gguf *g, const char *key, float *out, mr_err *err);
 MR_MUST_USE mr_status mr_gguf_get_bool(const mr_gguf *g, const char *key, bool *out, mr_err *err);
-/* The bytes lie in the file: not terminated, and perhaps no valid UTF-8. */
+/* out points into the file. The text has no terminating zero and may be invalid UTF-8. */
 MR_MUST_USE mr_status mr_gguf_get_str(const mr_gguf *g, const char *key, mr_str *out, mr_err *err);
 
 /* What the elements of an array must be. */
@@ -117,24 +118,25 @@ typedef enum mr_gguf_elems {
 typedef struct mr_gguf_array {
     mr_gguf_type type; /* of the elements */
     size_t n;
-    const uint8_t *data;           /* in the file: little-endian, unaligned */
-    const uint32_t *string_starts; /* of strings: where each one's text starts, from the start of data */
+    const uint8_t *data;           /* points into the file: little-endian, unaligned */
+    const uint32_t *string_starts; /* of strings: the offset of each text from data */
 } mr_gguf_array;
 
-/* An array by its key. MR_E_NOT_FOUND: no such key. MR_E_FORMAT: no array, or of other elements. */
+/* Looks up an array by its key. MR_E_NOT_FOUND: no such key. MR_E_FORMAT: the value is no array, or an array of other
+ * elements. out points into the file. */
 MR_MUST_USE mr_status mr_gguf_get_array(const mr_gguf *g, const char *key, mr_gguf_elems elems, mr_gguf_array *out,
                                         mr_err *err);
-/* Elements; idx < n, and the elements are of that kind. i64 takes integers and bools (a u64 beyond INT64_MAX comes out
- * negative); i32 and u32 saturate. */
+/* Reads one element. idx is below a->n, and the elements are of the kind that the function returns. i64 takes integers
+ * and bools; a u64 beyond INT64_MAX comes out negative. i32 and u32 saturate. */
 mr_str mr_gguf_array_str(const mr_gguf_array *a, size_t idx);
 int64_t mr_gguf_array_i64(const mr_gguf_array *a, size_t idx);
 int32_t mr_gguf_array_i32(const mr_gguf_array *a, size_t idx);
 uint32_t mr_gguf_array_u32(const mr_gguf_array *a, size_t idx);
 float mr_gguf_array_f32(const mr_gguf_array *a, size_t idx);
 
-/* Hints about the pages of a range of the mapped file; nothing happens for a file in memory. release gives the whole
- * pages inside the range back, so the memory that the process holds falls; they are read again when touched. prefetch
- * starts reading all pages that the range touches. A range outside the file is ignored. */
+/* Hints to the kernel about a range of the mapped file. The functions ignore a file in memory and a range outside of
+ * the file. release_pages drops the whole pages inside the range, so that the process holds less memory; a later access
+ * reads the pages again. prefetch starts to read all pages that the range touches. */
 void mr_gguf_release_pages(const mr_gguf *g, const void *data, size_t bytes);
 void mr_gguf_prefetch(const mr_gguf *g, const void *data, size_t bytes);
 

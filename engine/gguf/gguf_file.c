@@ -1,4 +1,5 @@
-/* Opening, mapping and closing; hints about pages. */
+/* Opens, maps and closes a model file, and gives the kernel hints about the pages of the mapping. All system calls of
+ * the GGUF reader stand here. */
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
 #include <fcntl.h>
@@ -10,20 +11,21 @@
 #include "engine/gguf/gguf_internal.h"
 
 enum {
-    PATH_TAIL_BYTES = 160, /* of a long path in an error text */
-    /* The tables need less than this many times the header that they describe; a backstop, not a plan. */
+    PATH_TAIL_BYTES = 160, /* the end of a long path, for error texts */
+    /* Limits the memory of the tables to this multiple of the header's bytes. The tables of every valid header need
+     * less. */
     TABLES_PER_HEADER = 16,
     TABLES_LEAST_BYTES = 1 << 20,
 };
 
-/* On success g owns the arena; data and size are set by the caller and stay on failure. */
+/* Creates g->arena and parses the file into it. The caller has set g->data and g->size, and closes g on failure. */
 static mr_status parse_all(mr_gguf *g, mr_err *err) {
     size_t header = g->size < MR_GGUF_MAX_HEADER_BYTES ? g->size : MR_GGUF_MAX_HEADER_BYTES;
     mr_status status = mr_arena_create(0, TABLES_LEAST_BYTES + TABLES_PER_HEADER * header, &g->arena, err);
     return status ? status : gguf_parse(g, err);
 }
 
-/* A file descriptor of a regular file. Opened without blocking, so that a pipe is refused and not waited for. */
+/* Opens a regular file. O_NONBLOCK keeps open() from waiting for the writer of a pipe, which is then refused. */
 static mr_status open_regular(const char *path, int *out_fd, size_t *out_size, mr_err *err) {
     struct stat st;
     mr_status status;
@@ -131,7 +133,7 @@ size_t mr_gguf_header_bytes(const mr_gguf *g) {
     return g->header_bytes;
 }
 
-/* The range as offsets into the mapping; false when it is not inside. */
+/* Converts a range of memory to offsets into the mapping. Returns false when the range is not inside the mapping. */
 static bool mapped_range(const mr_gguf *g, const void *data, size_t bytes, size_t *out_from, size_t *out_to) {
     uintptr_t at = (uintptr_t)data, base = (uintptr_t)g->data;
     if (!g->mapped || at < base || at - base > g->size || bytes > g->size - (at - base))
@@ -150,7 +152,8 @@ void mr_gguf_release_pages(const mr_gguf *g, const void *data, size_t bytes) {
     size_t from, to, page = (size_t)sysconf(_SC_PAGESIZE);
     if (!mapped_range(g, data, bytes, &from, &to))
         return;
-    /* The last page of the file is whole, for nothing follows it. */
+    /* Nothing follows the end of the file, so the last page is released whole although the file may fill only a part of
+     * it. */
     size_t end = to == g->size ? mr_round_up(to, page) : to / page * page;
     advise(g, mr_round_up(from, page), end, MADV_DONTNEED);
 }

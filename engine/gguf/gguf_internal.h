@@ -1,4 +1,4 @@
-/* engine/gguf/gguf_internal.h - what the files of the reader share. */
+/* engine/gguf/gguf_internal.h - the parsed file, and the functions that the source files of the reader share. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_GGUF_GGUF_INTERNAL_H
 #define MR_ENGINE_GGUF_GGUF_INTERNAL_H
@@ -7,7 +7,7 @@
 #include "engine/base/reader.h"
 #include "engine/gguf/gguf.h"
 
-/* How much of a name stands in an error text. */
+/* How error texts show a name: at most its first 100 bytes. */
 #define GGUF_NAME "'%.100s'"
 
 typedef struct gguf_key {
@@ -19,7 +19,7 @@ typedef struct gguf_key {
 struct mr_gguf {
     const uint8_t *data;
     size_t size;
-    bool mapped;     /* data is a mapping of ours */
+    bool mapped;     /* data is a mapping made by mr_gguf_open */
     mr_arena *arena; /* names, tables, string starts */
     uint32_t version, alignment;
     int32_t n_keys, n_tensors;
@@ -28,16 +28,17 @@ struct mr_gguf {
     mr_gguf_tensor *tensors, **tensors_by_name;
 };
 
-/* Reads everything in front of the tensor data into g, whose data, size and arena are set. */
+/* Reads everything in front of the tensor data into g. The caller has set g->data, g->size and g->arena. */
 mr_status gguf_parse(mr_gguf *g, mr_err *err);
-/* The tensor table, at r; the keys are there. */
+/* Reads the tensor table at the position of r. The keys have been read before. */
 mr_status gguf_parse_tensors(mr_gguf *g, mr_reader *r, mr_err *err);
 
-/* A name of 1 to max_bytes printable ASCII characters, copied into the arena and terminated. "what idx of n" stands in
- * error texts. */
+/* Reads a name of 1 to max_bytes printable ASCII characters. The name is copied into the arena and terminated. Error
+ * texts call the entry "<what> <idx + 1> of <n>". */
 mr_status gguf_read_name(mr_gguf *g, mr_reader *r, const char *what, int32_t idx, int32_t n, size_t max_bytes,
                          const char **out_name, mr_err *err);
-/* The error for a read of r that did not fit; put the place in front of it. */
+/* The error for a read of r that did not fit into the file, or into the limit of the header. The caller puts the name
+ * of the place in front of the text. */
 mr_status gguf_ends_early(const mr_gguf *g, const mr_reader *r, mr_err *err);
 mr_status gguf_no_memory(const mr_gguf *g, mr_err *err);
 

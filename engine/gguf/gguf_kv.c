@@ -1,4 +1,5 @@
-/* Typed access to the metadata. Values are read from the file at each call; their bounds were checked at open. */
+/* Typed access to the metadata of an open file. Each call reads the value from the file; mr_gguf_open has checked the
+ * bounds of all values. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <stdlib.h>
@@ -99,7 +100,7 @@ float mr_gguf_array_f32(const mr_gguf_array *a, size_t idx) {
     return a->type == MR_GGUF_F32 ? mr_load_le_f32(a->data + 4 * idx) : (float)mr_load_le_f64(a->data + 8 * idx);
 }
 
-/* NULL and an error of MR_E_NOT_FOUND when it is missing. */
+/* Returns NULL, with MR_E_NOT_FOUND in err, when the key is missing. */
 static const gguf_key *need_key(const mr_gguf *g, const char *name, mr_err *err) {
     const gguf_key *key = gguf_find_key(g, name);
     if (!key)
@@ -112,7 +113,8 @@ static mr_status wrong_type(const gguf_key *key, const char *wanted, mr_err *err
                       key->type == MR_GGUF_ARRAY ? "array of " : "", TYPES[key->value.type].name, wanted);
 }
 
-/* Any integer in [min, max]; a u64 beyond INT64_MAX comes out as its two's complement. */
+/* Reads a value of any integer type. MR_E_FORMAT: the value is outside [min, max]. A u64 beyond INT64_MAX comes out as
+ * its two's complement. */
 static mr_status get_integer(const mr_gguf *g, const char *name, int64_t min, uint64_t max, int64_t *out, mr_err *err) {
     const gguf_key *key = need_key(g, name, err);
     if (!key)

@@ -1,4 +1,5 @@
-/* Magic, version, counts and keys. Layout: GGUF specification, "File Structure". */
+/* Parses the beginning of a GGUF file: magic, version, counts and keys. gguf_tensors.c parses the tensor table behind
+ * the keys. Layout: GGUF specification, "File Structure". */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 enum {
     MIN_KEY_BYTES = 8 + 1 + 4 + 1,            /* length, name, type, value */
     MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8, /* length, name, n_dims, one dimension, type, offset */
-    BIG_ENDIAN_VERSIONS = 0x00ffffff,         /* a small number with its bytes turned has these bits clear */
+    BIG_ENDIAN_VERSIONS = 0x00ffffff,         /* clear in a small number whose bytes are in reverse order */
 };
 
 mr_status gguf_ends_early(const mr_gguf *g, const mr_reader *r, mr_err *err) {
@@ -54,7 +55,7 @@ static bool starts_with(const mr_gguf *g, const char *text) {
     return g->size >= n && memcmp(g->data, text, n) == 0;
 }
 
-/* The files that people give instead of a model. */
+/* Refuses a file without the magic of GGUF. Where the first bytes show what the file is instead, a hint says so. */
 static mr_status check_magic(const mr_gguf *g, mr_err *err) {
     if (g->size == 0)
         return mr_err_set(err, MR_E_FORMAT, "the file is empty");
@@ -128,7 +129,7 @@ static mr_status parse_header(mr_gguf *g, mr_reader *r, mr_err *err) {
     return g->keys && g->keys_by_name && g->tensors && g->tensors_by_name ? MR_OK : gguf_no_memory(g, err);
 }
 
-/* Where each text starts; the lengths stay in the file, 8 bytes in front of the texts. */
+/* Notes where each string starts. The length of a string stays in the file, in the 8 bytes in front of the string. */
 static mr_status parse_strings(mr_gguf *g, mr_reader *r, gguf_key *key, uint64_t n, mr_err *err) {
     if (n > MR_GGUF_MAX_STRINGS || n > mr_reader_remaining(r) / 8)
         return mr_err_set(err, MR_E_FORMAT,
@@ -203,7 +204,8 @@ static mr_status parse_keys(mr_gguf *g, mr_reader *r, mr_err *err) {
     return MR_OK;
 }
 
-/* The keys that say how the rest of the file is to be read. */
+/* Reads the keys that decide how the rest of the file is read: the alignment, and whether the model is split into
+ * files. */
 static mr_status read_layout_keys(mr_gguf *g, mr_err *err) {
     static const char ALIGNMENT[] = "general.alignment", COUNT[] = "split.count", NUMBER[] = "split.no";
     uint32_t alignment = MR_GGUF_DEFAULT_ALIGNMENT, n_parts = 1, part = 0;

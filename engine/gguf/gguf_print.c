@@ -1,4 +1,4 @@
-/* Values as one line of text, for `inspect` and logs. */
+/* Formats metadata values as one line of text, for `inspect` and logs. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <stdio.h>
@@ -6,9 +6,9 @@
 #include "engine/gguf/gguf_internal.h"
 
 enum {
-    MAX_TEXT_BYTES = 120, /* of a string */
-    MAX_ITEMS = 6,        /* of an array */
-    MAX_ITEM_BYTES = 24,  /* of a string in an array */
+    MAX_TEXT_BYTES = 120, /* shown of a string */
+    MAX_ITEMS = 6,        /* shown of an array */
+    MAX_ITEM_BYTES = 24,  /* shown of a string in an array */
 };
 
 typedef struct line {
@@ -26,7 +26,7 @@ static void line_add(line *l, const char *fmt, ...) {
     l->used += n < 0 ? 0 : (size_t)n < room ? (size_t)n : room;
 }
 
-/* Control characters and what is not ASCII come out as \xNN: a terminal gets nothing that it might obey. */
+/* Writes control characters and bytes outside of ASCII as \xNN, so that a value cannot send commands to a terminal. */
 static void line_add_text(line *l, mr_str s, size_t max_bytes) {
     size_t n = s.len < max_bytes ? s.len : max_bytes;
     line_add(l, "\"");

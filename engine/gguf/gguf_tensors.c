@@ -1,4 +1,5 @@
-/* The tensor table: every range is checked against the file, the alignment and the other tensors. */
+/* Parses the tensor table. The range of each tensor is checked against the file, the alignment and the other
+ * tensors. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <stdlib.h>
@@ -39,7 +40,7 @@ static mr_status check_type(mr_gguf_tensor *t, uint32_t type, mr_err *err) {
     return MR_OK;
 }
 
-/* Leaves the offset relative to the data section. */
+/* Reads one entry of the tensor table. t->offset stays relative to the tensor data until place_tensor is called. */
 static mr_status parse_tensor(mr_gguf *g, mr_reader *r, mr_gguf_tensor *t, mr_err *err) {
     mr_status status = parse_shape(g, r, t, err);
     if (status)
@@ -103,7 +104,7 @@ mr_status gguf_parse_tensors(mr_gguf *g, mr_reader *r, mr_err *err) {
         }
         g->tensors_by_name[i] = t;
     }
-    /* A file without tensors may end without the padding. */
+    /* In a file without tensors the padding in front of the tensor data may be missing. */
     g->header_bytes = mr_round_up(mr_reader_position(r), g->alignment);
     if (g->header_bytes > g->size)
         g->header_bytes = g->size;

@@ -1,4 +1,5 @@
-/* Which layers of a model are alike. */
+/* Finds the layers of a model that have the same tensors and therefore take the same time. Each tensor of a layer adds
+ * a digest to the layer's sum, and layers with equal sums are of one kind. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -11,7 +12,7 @@ static uint64_t mix(uint64_t h) {
     return h ^ h >> 33;
 }
 
-/* Of a tensor's name behind "blk.N", its type and its shape. */
+/* Digest of a tensor's name behind "blk.N", its type and its shape. */
 static uint64_t tensor_digest(const mr_gguf_tensor *t) {
     uint64_t h = mix((uint64_t)t->type);
     for (const char *p = strchr(t->name + 4, '.'); p && *p; p++)
@@ -26,7 +27,7 @@ mr_status mr_model_layer_kinds(const mr_gguf *g, const mr_model_info *info, int3
     uint64_t *digest = mr_alloc_array((size_t)info->n_layers, sizeof *digest);
     if (!digest)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory to compare %d layers", (int)info->n_layers);
-    /* A sum, because the order of the tensors in the file does not matter. */
+    /* The digests are added, so the order of the tensors in the file does not matter. */
     for (int32_t i = 0; i < mr_gguf_n_tensors(g); i++) {
         const mr_gguf_tensor *t = mr_gguf_tensor_at(g, i);
         int32_t layer;

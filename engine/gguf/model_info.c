@@ -1,5 +1,5 @@
-/* Hyper-parameters out of the metadata. Keys: GGUF specification, "Standardized key-value pairs"; those of YaRN and of
- * experts as the converters of llama.cpp write them. */
+/* Reads the hyper-parameters of a model from the metadata. Names of keys: GGUF specification, "Standardized key-value
+ * pairs". The keys of YaRN and of experts are those that the converters of llama.cpp write. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/gguf/model_info.h"
 
@@ -8,10 +8,11 @@
 
 enum {
     KEY_BYTES = 128,
-    QUANTIZATION_VERSION = 2, /* of every GGUF file so far */
+    QUANTIZATION_VERSION = 2, /* the version of every GGUF file so far */
 };
 
-/* After the first error nothing more is read, so a list of fields can be read and the status asked once. */
+/* State of the reads of one model. After the first error the functions below read nothing, so the caller reads all
+ * fields and checks the status once. */
 typedef struct source {
     const mr_gguf *g;
     const char *arch;
@@ -20,14 +21,15 @@ typedef struct source {
     char key[KEY_BYTES];
 } source;
 
-/* "A." and suffix; or suffix alone where it starts with "general.". */
+/* Writes the full name of a key to s->key: the architecture, a dot and suffix, or suffix alone where suffix starts with
+ * "general.". */
 static const char *make_key(source *s, const char *suffix) {
     bool general = strncmp(suffix, "general.", 8) == 0;
     snprintf(s->key, sizeof s->key, "%s%s%s", general ? "" : s->arch, general ? "" : ".", suffix);
     return s->key;
 }
 
-/* Whether the key is there to be read now. */
+/* Whether the file has the key. Always false after an error. */
 static bool has(source *s, const char *suffix) {
     return !s->status && mr_gguf_has_key(s->g, make_key(s, suffix));
 }
@@ -39,7 +41,7 @@ static int64_t check_range(source *s, int64_t v, int64_t min, int64_t max) {
     return v;
 }
 
-/* A missing key is an error of the file here. */
+/* The caller needs the key, so a missing key is an error of the file. */
 static mr_status missing_is_format(source *s, mr_status status) {
     if (status == MR_E_NOT_FOUND)
         return mr_err_set(s->err, MR_E_FORMAT,
@@ -61,7 +63,7 @@ static int32_t opt_int(source *s, const char *suffix, int64_t min, int64_t max, 
     return has(s, suffix) ? need_int(s, suffix, min, max) : fallback;
 }
 
-/* One number for all layers, or an array with the same number for each. */
+/* Reads one number for all layers, or an array with the same number for each layer. */
 static int32_t need_layer_int(source *s, const char *suffix, int32_t n_layers, int64_t min, int64_t max) {
     mr_gguf_array a;
     if (!has(s, suffix) || mr_gguf_get_array(s->g, s->key, MR_GGUF_ELEMS_ANY, &a, NULL) != MR_OK)
@@ -89,7 +91,7 @@ static int32_t opt_layer_int(source *s, const char *suffix, int32_t n_layers, in
     return has(s, suffix) ? need_layer_int(s, suffix, n_layers, min, max) : fallback;
 }
 
-/* A finite number in [min, max]. */
+/* Reads a finite number in [min, max]. */
 static float need_float(source *s, const char *suffix, float min, float max) {
     float v = 0;
     if (s->status)
@@ -158,7 +160,7 @@ static void read_attention(source *s, mr_model_info *m) {
         s->status = mr_err_set(s->err, MR_E_UNSUPPORTED, "key '%s': a sliding window in some layers only", s->key);
 }
 
-/* Without a type a factor means linear, as older converters wrote it. */
+/* Older converters wrote a factor without a scaling type, and meant linear scaling. */
 static mr_rope_scaling read_scaling_type(source *s, bool has_factor) {
     mr_str type = {0};
     if (!has(s, "rope.scaling.type"))
@@ -186,7 +188,7 @@ static void read_rope(source *s, const mr_model_info *m, mr_model_rope *r) {
         s->status =
             mr_err_set(s->err, MR_E_FORMAT, "key '%s': %d is odd", make_key(s, "rope.dimension_count"), r->n_rot);
     r->freq_base = opt_float(s, "rope.freq_base", 1, 1e15f, 10000);
-    /* A factor of 0 was written for none. */
+    /* Some converters wrote a factor of 0 for no scaling. */
     float factor = has(s, FACTOR) ? need_float(s, FACTOR, 0, most) : opt_float(s, LINEAR, 0, most, 0);
     r->scaling = read_scaling_type(s, factor != 0 && factor != 1);
     r->factor = r->scaling == MR_ROPE_SCALING_NONE || factor == 0 ? 1 : factor;
@@ -210,7 +212,7 @@ static void read_experts(source *s, mr_model_info *m) {
     m->n_ff_expert = opt_layer_int(s, "expert_feed_forward_length", m->n_layers, 1, MR_MODEL_MAX_FF, m->n_ff);
 }
 
-/* A matrix [columns, rows], or a vector where rows is 1. */
+/* Checks that t is a matrix [columns, rows], or a vector [columns] where rows is 1. */
 static mr_status check_shape(const mr_gguf_tensor *t, int64_t columns, int64_t rows, mr_err *err) {
     if (t->ne[0] == columns && t->ne[1] == rows && t->ne[2] == 1 && t->ne[3] == 1)
         return MR_OK;
@@ -220,7 +222,8 @@ static mr_status check_shape(const mr_gguf_tensor *t, int64_t columns, int64_t r
                       t->name, t->ne[0], t->ne[1], t->ne[2], t->ne[3], columns, rows);
 }
 
-/* The vocabulary is the rows of the embedding; the token list must have as many. */
+/* The vocabulary size is the number of rows of the embedding. The token list, where the file has one, must be as
+ * long. */
 static mr_status read_vocab(const mr_gguf *g, mr_model_info *m, mr_err *err) {
     static const char TOKENS[] = "tokenizer.ggml.tokens";
     const mr_gguf_tensor *embd = mr_gguf_find_tensor(g, "token_embd.weight");
@@ -257,7 +260,7 @@ static mr_status check_rope_factors(const mr_gguf *g, mr_model_rope *r, mr_err *
     return check_shape(t, r->n_rot / 2, 1, err);
 }
 
-/* Every layer has tensors, and there are none of other layers. */
+/* Checks that every layer has tensors, that no tensor is of another layer, and the quantisation version. */
 static mr_status check_tensors(const mr_gguf *g, const mr_model_info *m, mr_err *err) {
     bool seen[MR_MODEL_MAX_LAYERS] = {false};
     for (int32_t i = 0; i < mr_gguf_n_tensors(g); i++) {

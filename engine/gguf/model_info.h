@@ -1,10 +1,10 @@
-/* engine/gguf/model_info.h - what a model is: its hyper-parameters, read from the metadata and checked, and which
- * tensor belongs to which part of it. The same for every architecture; keys are those of the GGUF specification, with A
- * for the value of general.architecture.
+/* engine/gguf/model_info.h - the hyper-parameters of a model, read from the metadata and checked; and which tensor
+ * belongs to which part of the model. The same code serves every architecture. Keys are those of the GGUF
+ * specification, where A stands for the value of general.architecture.
  * Owns:    nothing; mr_model_info is plain data.
  * Threads: pure functions of an open file.
- * Errors:  MR_E_FORMAT: a key or tensor is missing, of the wrong type or shape, or out of its range.
- *          MR_E_UNSUPPORTED: a model of another kind. Texts name the key or tensor and the value. */
+ * Errors:  MR_E_FORMAT: a key or tensor is missing, of the wrong type or shape, or out of its range. MR_E_UNSUPPORTED:
+ *          a kind of model that this version does not run. Error texts name the key or tensor and the value. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_GGUF_MODEL_INFO_H
 #define MR_ENGINE_GGUF_MODEL_INFO_H
@@ -13,8 +13,8 @@
 
 enum {
     MR_MODEL_MAX_LAYERS = 4096,
-    MR_MODEL_MAX_WIDTH = 1 << 20, /* of d_model */
-    MR_MODEL_MAX_FF = 1 << 22,    /* of n_ff */
+    MR_MODEL_MAX_WIDTH = 1 << 20, /* limit of d_model */
+    MR_MODEL_MAX_FF = 1 << 22,    /* limit of n_ff */
     MR_MODEL_MAX_HEADS = 1 << 14,
     MR_MODEL_MAX_HEAD_DIM = 1 << 12,
     MR_MODEL_MAX_VOCAB = 1 << 24,
@@ -29,7 +29,7 @@ typedef enum mr_rope_scaling {
 } mr_rope_scaling;
 
 typedef struct mr_model_rope {
-    int32_t n_rot;   /* A.rope.dimension_count, else head_dim: the first n_rot elements of each head turn */
+    int32_t n_rot;   /* A.rope.dimension_count, else head_dim: RoPE rotates the first n_rot elements of each head */
     float freq_base; /* A.rope.freq_base, else 10000 */
     mr_rope_scaling scaling;
     float factor;             /* 1 without scaling */
@@ -38,23 +38,23 @@ typedef struct mr_model_rope {
     float ext_factor;         /* A.rope.scaling.yarn_ext_factor, else 1 for YaRN and 0 otherwise */
     float beta_fast;          /* A.rope.scaling.yarn_beta_fast, else 32 */
     float beta_slow;          /* A.rope.scaling.yarn_beta_slow, else 1 */
-    bool has_factors;         /* rope_freqs.weight: [n_rot / 2] f32, each divides one frequency (Llama 3.1) */
+    bool has_factors;         /* rope_freqs.weight, [n_rot / 2] f32: each value divides one frequency (Llama 3.1) */
 } mr_model_rope;
 
 typedef struct mr_model_info {
     char arch[64];  /* letters, digits, '-', '_' and '.' */
-    char name[128]; /* general.name, cut; may be empty; any bytes but control characters */
+    char name[128]; /* general.name, cut to fit, '?' for control characters; may be empty or invalid UTF-8 */
     int32_t n_layers;
     int32_t d_model;
-    int32_t n_ff; /* width of the feed-forward part without experts */
+    int32_t n_ff; /* width of the dense feed-forward part */
     int32_t n_heads;
     int32_t n_kv_heads; /* divides n_heads */
     int32_t head_dim;   /* of queries, keys and values; even */
     float norm_eps;     /* A.attention.layer_norm_rms_epsilon, else .layer_norm_epsilon */
     int32_t vocab_size; /* rows of token_embd.weight */
     int32_t context_length;
-    int32_t sliding_window; /* A.attention.sliding_window: of that many tokens, its own included, each sees the values;
-                             * 0: of all before it */
+    /* A.attention.sliding_window: how many tokens a token attends to, itself included; 0: to all tokens before it */
+    int32_t sliding_window;
     mr_model_rope rope;
     int32_t n_experts;            /* 0: no experts */
     int32_t n_experts_used;       /* 1 to n_experts, or 0 */
@@ -64,37 +64,37 @@ typedef struct mr_model_info {
     int32_t quantization_version; /* 0 where it is missing */
 } mr_model_info;
 
-/* Reads and checks all of it, and that the layers of the tensors are those of the model. */
+/* Reads and checks all hyper-parameters. Also checks that the file has tensors of every layer and of no other layer. */
 MR_MUST_USE mr_status mr_model_info_read(const mr_gguf *g, mr_model_info *out, mr_err *err);
 
 /* Which part of the model a tensor belongs to, by its name. */
 typedef enum mr_model_part {
-    MR_MODEL_EMBEDDING, /* token_embd.*: the head stage has it, and the tail stage if the output is tied */
+    MR_MODEL_EMBEDDING, /* token_embd.*: on the head stage, and on the tail stage if the output is tied */
     MR_MODEL_LAYER,     /* blk.N.* */
-    MR_MODEL_OUTPUT,    /* output_norm.* and output.*: the tail stage */
-    MR_MODEL_SHARED,    /* all others, such as rope_freqs.weight: every stage */
-    MR_MODEL_BAD_LAYER, /* blk. without a plain number below MR_MODEL_MAX_LAYERS after it; none in a file that was read
-                         */
+    MR_MODEL_OUTPUT,    /* output_norm.* and output.*: on the tail stage */
+    MR_MODEL_SHARED,    /* all other tensors, such as rope_freqs.weight: on every stage */
+    /* "blk." without a plain number below MR_MODEL_MAX_LAYERS; mr_model_info_read refuses such a tensor */
+    MR_MODEL_BAD_LAYER,
 } mr_model_part;
 
-/* out_layer is written for MR_MODEL_LAYER only, and may be NULL. */
+/* Writes out_layer for MR_MODEL_LAYER only. out_layer may be NULL. */
 mr_model_part mr_model_tensor_part(const char *name, int32_t *out_layer);
 
-/* Whether a matrix for each expert stands in the tensor, one behind the other. */
+/* Whether the tensor holds one matrix for each expert, one behind the other. */
 bool mr_model_tensor_is_of_experts(const mr_model_info *info, const mr_gguf_tensor *t);
 
-/* Bytes of the parts in the file. */
+/* Bytes of the parts of the model in the file. */
 size_t mr_model_layer_bytes(const mr_gguf *g, int32_t layer);
-/* What one token reads of it: of the experts, as many as it uses. */
+/* Bytes that one token reads of a layer. Of the matrices of experts, those of n_experts_used experts count. */
 size_t mr_model_layer_read_bytes(const mr_gguf *g, const mr_model_info *info, int32_t layer);
 size_t mr_model_embedding_bytes(const mr_gguf *g);
-/* What the tail stage needs beside its layers: with a tied output also the embedding. */
+/* Bytes that the tail stage needs beside its layers. With a tied output the embedding is included. */
 size_t mr_model_output_bytes(const mr_gguf *g);
 size_t mr_model_shared_bytes(const mr_gguf *g);
 
-/* Which layers are alike: the same tensors, of the same types and shapes, so that they take the same time. Kinds are
- * numbered from 0 in the order of their first layers: out_kind[info->n_layers]. Of a model with more than max_kinds
- * (1 to 256), all further ones count as the last. MR_E_NO_MEMORY. */
+/* Sorts the layers into kinds. Layers of one kind have the same tensors, of the same types and shapes, so they take the
+ * same time. Kinds are numbered from 0 in the order of their first layers. out_kind has info->n_layers elements.
+ * max_kinds is 1 to 256; in a model with more kinds, all further kinds count as the last one. MR_E_NO_MEMORY. */
 MR_MUST_USE mr_status mr_model_layer_kinds(const mr_gguf *g, const mr_model_info *info, int32_t max_kinds,
                                            uint8_t *out_kind, int32_t *out_n_kinds, mr_err *err);
 

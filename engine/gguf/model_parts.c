@@ -1,4 +1,4 @@
-/* Which tensor belongs to which part of a model, and how many bytes the parts have. */
+/* Assigns each tensor to a part of the model by the tensor's name, and adds up the bytes of the parts. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/gguf/model_info.h"
 
@@ -6,7 +6,8 @@ static bool starts_with(const char *name, const char *prefix) {
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* "N." with a decimal number without leading zeros; -1 otherwise. */
+/* Parses "N.", where N is a decimal number below MR_MODEL_MAX_LAYERS without leading zeros. Returns -1 for other
+ * texts. */
 static int32_t parse_layer(const char *text) {
     int32_t layer = 0;
     const char *p = text;
@@ -36,7 +37,7 @@ bool mr_model_tensor_is_of_experts(const mr_model_info *info, const mr_gguf_tens
     return info->n_experts > 0 && t->n_dims == 3;
 }
 
-/* Tensors do not overlap, so the sum is at most the size of the file. */
+/* Tensors do not overlap, so the sum cannot exceed the size of the file. */
 static size_t part_bytes(const mr_gguf *g, mr_model_part part, int32_t layer) {
     size_t bytes = 0;
     for (int32_t i = 0; i < mr_gguf_n_tensors(g); i++) {
