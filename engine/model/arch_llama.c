@@ -1,6 +1,6 @@
-/* engine/model/arch_llama.c - Llama (Touvron et al., 2023) and what follows it: Mistral, TinyLlama, SmolLM ..., and
- * with experts Mixtral (Jiang et al., 2024).
- * R rows, d width, H heads of D, G KV heads, f feed-forward width. */
+/* engine/model/arch_llama.c - Llama (Touvron et al., 2023) and the models with the same layers: Mistral, TinyLlama,
+ * SmolLM and others; with experts Mixtral (Jiang et al., 2024).
+ * R rows, d width, H heads of D elements, G KV heads, f feed-forward width. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/model/model.h"
 

@@ -1,5 +1,5 @@
-/* engine/model/arch_qwen2.c - Qwen2 and Qwen2.5 (Qwen team, 2024): Llama's layer with biases on q, k, v; halves
- * rotate. */
+/* engine/model/arch_qwen2.c - Qwen2 and Qwen2.5 (Qwen team, 2024): Llama's layer with biases on q, k and v. RoPE
+ * rotates an element of a head's first half together with one of the second half. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/model/model.h"
 

@@ -1,5 +1,5 @@
-/* engine/model/arch_qwen3.c - Qwen3 (Qwen team, 2025): every head of q and k is normed before it rotates.
- * R rows, d width, H heads of D, G KV heads, f feed-forward width. */
+/* engine/model/arch_qwen3.c - Qwen3 (Qwen team, 2025): each head of q and k gets an RMS norm before RoPE.
+ * R rows, d width, H heads of D elements, G KV heads, f feed-forward width. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/model/model.h"
 
@@ -10,7 +10,7 @@ static int32_t layer(mr_graph *g, const mr_layer_ctx *ctx, const int32_t w[MR_LA
     int32_t q = mr_graph_matmul(g, w[MR_W_Q], h, NONE, NONE);         /* [H*D, R] */
     int32_t k = mr_graph_matmul(g, w[MR_W_K], h, NONE, NONE);         /* [G*D, R] */
     int32_t v = mr_graph_matmul(g, w[MR_W_V], h, NONE, NONE);         /* [G*D, R] */
-    q = mr_graph_rms_norm(g, q, w[MR_W_Q_NORM], ctx->eps);            /* each D apart */
+    q = mr_graph_rms_norm(g, q, w[MR_W_Q_NORM], ctx->eps);            /* each head by itself */
     k = mr_graph_rms_norm(g, k, w[MR_W_K_NORM], ctx->eps);
     q = mr_graph_rope(g, q, ctx->rope_table, &ctx->rope);
     k = mr_graph_rope(g, k, ctx->rope_table, &ctx->rope);

@@ -1,5 +1,6 @@
 /* engine/model/model.h - architectures: from a GGUF file to the graph of a layer range.
- * A stage is layers [first, last): the first stage also embeds, the last one also has the output norm and matrix.
+ * A stage holds layers [first, last). The head stage also embeds. The tail stage also has the output norm and the
+ * output matrix. A stage calls mr_weights_create, mr_weights_load, and mr_stage_graph_build for each row bucket.
  * Owns:    mr_weights owns its buffers. Borrows: gguf, info and backends, which outlive it.
  * Threads: caller serialises.
  * Errors:  MR_E_UNSUPPORTED for an architecture, tensor or type that this version does not run, MR_E_FORMAT for a
@@ -39,29 +40,30 @@ typedef enum mr_layer_slot {
     MR_LAYER_SLOTS,
 } mr_layer_slot;
 
-/* What all layers of a graph share. */
+/* Parameters that all layers of a graph share. */
 typedef struct mr_layer_ctx {
     float eps;
     int32_t rope_table;
     mr_rope_desc rope;
-    mr_attention_desc attention; /* k_state and v_state are those of the layer at hand */
+    mr_attention_desc attention; /* k_state and v_state are set for each layer */
     int32_t n_experts, n_experts_used;
 } mr_layer_ctx;
 
-/* One architecture. Slots are bit sets of mr_layer_slot. */
+/* One architecture. required and optional are bit sets of mr_layer_slot. */
 typedef struct mr_arch {
     const char *name; /* general.architecture */
     mr_rope_pairs rope_pairs;
     uint32_t required, optional;
     bool has_experts; /* a model may have a router and experts instead of gate, up and down */
-    /* Adds one layer: x [d, R] in, its new value out. w holds tensor ids, MR_NO_TENSOR for what the file lacks. */
+    /* Adds one layer to the graph. x is the input [d, R]; the result is the output [d, R]. w holds tensor ids,
+     * MR_NO_TENSOR for a tensor that the file lacks. */
     int32_t (*layer)(mr_graph *g, const mr_layer_ctx *ctx, const int32_t w[MR_LAYER_SLOTS], int32_t x);
 } mr_arch;
 
 extern const mr_arch mr_arch_llama, mr_arch_qwen2, mr_arch_qwen3;
-/* Llama's layer, for architectures that differ by their tensors only. */
+/* Llama's layer, also used by architectures that differ from Llama by their tensors only. */
 int32_t mr_llama_layer(mr_graph *g, const mr_layer_ctx *ctx, const int32_t w[MR_LAYER_SLOTS], int32_t x);
-/* MR_E_UNSUPPORTED names the architecture and those that there are. */
+/* MR_E_UNSUPPORTED: this version does not run the architecture. The error text names the supported ones. */
 MR_MUST_USE mr_status mr_arch_find(const char *name, const mr_arch **out, mr_err *err);
 
 typedef struct mr_layer_range {
@@ -74,60 +76,63 @@ typedef struct mr_weights_desc {
     const mr_gguf *gguf;
     const mr_model_info *info;
     mr_layer_range range;
-    /* Matrices stay in the mapped file, in its layout, where the last backend can read it there: they take no memory
-     * that the system cannot take back, and products convert them again and again. */
+    /* Matrices stay in the mapped file, in the layout of the file, if the last backend can read the mapping. The kernel
+     * can drop pages of the mapping at any time, so such matrices take no memory of their own; but every product
+     * converts the weights again. */
     bool map;
 } mr_weights_desc;
 
-/* Looks up and checks the tensors of a range, chooses the backend that holds each, and computes what they take; nothing
- * is loaded. */
+/* Looks up and checks the tensors of a range, chooses the backends that hold each tensor, and computes the bytes that
+ * the tensors take. Loads nothing. */
 MR_MUST_USE mr_status mr_weights_create(const mr_weights_desc *desc, const mr_backends *backends, mr_weights **out,
                                         mr_err *err);
 void mr_weights_destroy(mr_weights *w);
-/* Bytes in the layouts of all backends; what stays in the mapped file is not counted. */
+/* Bytes in the layouts of all backends. Tensors that stay in the mapped file are not counted. */
 size_t mr_weights_bytes(const mr_weights *w);
-/* Of them on backend b of mr_weights_create. */
+/* The same for backend b of mr_weights_create alone. */
 size_t mr_weights_bytes_on(const mr_weights *w, int32_t b);
-/* The largest matrix of a type in the file among those that products read, or NULL. */
+/* The largest matrix of this type in the file among the matrices that products read, experts left out; NULL for
+ * none. */
 const mr_gguf_tensor *mr_weights_largest(const mr_weights *w, mr_type type);
-/* Loads them; each tensor's file pages are given back once it is repacked. progress may be NULL. */
+/* Loads the tensors. The file pages of a tensor are released once the tensor is repacked. progress may be NULL. */
 typedef void mr_load_progress(void *ctx, size_t done_bytes, size_t total_bytes);
 MR_MUST_USE mr_status mr_weights_load(mr_weights *w, mr_load_progress *progress, void *ctx, mr_err *err);
 
-/* How a stage's graph is sized. */
+/* Sizes of a stage's graph. */
 typedef struct mr_stage_shape {
     int32_t max_rows;     /* the row bucket */
-    int32_t max_out_rows; /* rows that want logits */
+    int32_t max_out_rows; /* rows whose logits are computed */
 } mr_stage_shape;
 
-/* Tensors that live across steps. */
+/* Tensors that keep their contents from step to step. */
 typedef struct mr_stage_state {
-    const mr_tensor *k, *v; /* one for each layer of the range */
+    const mr_tensor *k, *v; /* KV cache, one tensor for each layer of the range */
     mr_tensor block_table;  /* [max blocks of a sequence, sequence slots] i32 */
 } mr_stage_state;
 
-/* Ids of a stage graph's inputs and outputs; MR_NO_TENSOR for what this stage does not have. */
+/* Ids of the inputs and outputs of a stage's graph; MR_NO_TENSOR for one that this stage does not have. R rows of the
+ * step, O rows with logits, H hidden rows, d width. */
 typedef struct mr_stage_io {
     int32_t ids;         /* head: [1, R] i32 */
     int32_t x_in;        /* others: [d, R] f32 */
     int32_t positions;   /* [1, R] i32 */
     int32_t slots;       /* [1, R] i32 */
-    int32_t row_seq;     /* [1, R] i32: the line of the block table */
+    int32_t row_seq;     /* [1, R] i32: each row's line of the block table */
     int32_t out_rows;    /* tail: [1, O] i32 */
     int32_t hidden_rows; /* tail: [1, H] i32 */
     int32_t x_out;       /* all but the tail: [d, R] f32 */
     int32_t logits;      /* tail: [vocabulary, O] f32 */
-    int32_t hidden;      /* tail: [d, H] f32, behind the output norm */
+    int32_t hidden;      /* tail: [d, H] f32, after the output norm */
 } mr_stage_io;
 
-/* Builds (does not finish) the graph. */
+/* Builds the graph. The caller finishes it. */
 MR_MUST_USE mr_status mr_stage_graph_build(const mr_weights *w, const mr_stage_state *state,
                                            const mr_stage_shape *shape, mr_graph **out, mr_stage_io *out_io,
                                            mr_err *err);
 
-/* The constant of rule R, [MR_ROPE_ROWS][row_floats] with n_rot / 2 values in each row: base, factors of a rope_freqs
- * tensor (NULL for none), linear and YaRN scaling (Peng et al., 2023). out_magnitude: what cosines and sines are
- * multiplied by. */
+/* Computes the constant of rule R (engine/NUMERICS.md): [MR_ROPE_ROWS][row_floats], with n_rot / 2 values in each row.
+ * The frequency base, the factors of a rope_freqs tensor (NULL for none) and linear or YaRN scaling (Peng et al., 2023)
+ * go into the constant. out_magnitude: a factor for all cosines and sines. */
 void mr_rope_angles(const mr_model_info *info, const float *factors, size_t row_floats, float *out_angles,
                     float *out_magnitude);
 

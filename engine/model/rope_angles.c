@@ -1,32 +1,32 @@
-/* engine/model/rope_angles.c - the constant of rule R. The angle of a pair is made from that of the pair before it in
- * float32, as ggml does (ggml_rope_cache_init): a trained model is run with those angles everywhere, and exact ones
- * differ from them by 1e-5 of the logits at position 4500. */
+/* engine/model/rope_angles.c - computes the constant of rule R in engine/NUMERICS.md. The angle of a pair is made from
+ * the angle of the pair before it in float32, as ggml does (ggml_rope_cache_init). Other programs run trained models
+ * with these angles, too; with exact angles the logits differ by 1e-5 at position 4500. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/fmath.h"
 #include "engine/model/model.h"
 
 static const double TWO_PI = 6.28318530717958647693;
 
-/* What is no number becomes low. */
+/* NaN becomes low. */
 static double clamp(double x, double low, double high) {
     return x > low ? (x < high ? x : high) : low;
 }
 
-/* Index of the pair that turns `turns` times over the original context; a real number, at most one outside the pairs
- * (a base of 1 turns all pairs alike, and would make it infinite). */
+/* The index of the pair that turns `turns` times over the original context, as a real number. The index is clamped to
+ * at most one outside the pairs: with a frequency base of 1 all pairs turn alike, and the index would be infinite. */
 static double pair_of_turns(const mr_model_rope *r, double turns) {
     double wave = (double)r->original_context / (turns * TWO_PI);
     double pair = (double)r->n_rot * mr_log(wave) / (2.0 * mr_log((double)r->freq_base));
     return clamp(pair, -1.0, (double)r->n_rot);
 }
 
-/* The nearest integer below, without libm; x is small. */
+/* The largest integer that is not above x, without libm. x is small. */
 static double floor_of(double x) {
     double t = (double)(int64_t)x;
     return t > x ? t - 1.0 : t;
 }
 
-/* The pairs between which YaRN goes over from keeping a frequency to slowing it. */
+/* The pairs between which YaRN goes over from keeping a frequency to dividing it by the factor. */
 static void yarn_ramp(const mr_model_rope *r, double *out_low, double *out_high) {
     *out_low = clamp(floor_of(pair_of_turns(r, (double)r->beta_fast)), 0, r->n_rot - 1);
     *out_high = clamp(-floor_of(-pair_of_turns(r, (double)r->beta_slow)), 0, r->n_rot - 1);

@@ -1,9 +1,10 @@
-/* engine/model/stage_graph.c - the graph of a layer range, from its inputs to its activations or logits. */
+/* engine/model/stage_graph.c - builds the graph of a layer range, from the inputs to the activations or logits. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/fmath.h"
 #include "engine/model/weights_internal.h"
 
-/* The tensor, wherever backends have it. */
+/* Adds a weight to the graph, with its place on each backend that holds it. Returns MR_NO_TENSOR for a weight that the
+ * file lacks. */
 static int32_t use(mr_graph *g, const mr_weights *ws, const weight *w) {
     int32_t id = weight_exists(w) && w->is_mapped ? mr_graph_use(g, &w->tensor) : MR_NO_TENSOR;
     for (int32_t b = 0; weight_exists(w) && b < ws->backends.n; b++) {
@@ -36,7 +37,7 @@ static void add_inputs(mr_graph *g, const mr_weights *ws, mr_stage_io *io) {
     }
 }
 
-/* What the output norm makes of some rows. */
+/* Adds the output norm of the rows that the tensor rows lists. */
 static int32_t add_output_norm(mr_graph *g, const mr_weights *ws, int32_t x, int32_t rows) {
     return mr_graph_rms_norm(g, mr_graph_take_rows(g, x, rows), use(g, ws, &ws->output_norm), ws->info->norm_eps);
 }
@@ -44,7 +45,7 @@ static int32_t add_output_norm(mr_graph *g, const mr_weights *ws, int32_t x, int
 static mr_layer_ctx layer_context(mr_graph *g, const mr_weights *ws, const mr_stage_state *state,
                                   const mr_stage_io *io) {
     const mr_model_info *m = ws->info;
-    /* 1 / sqrt(head_dim): square root and division are IEEE exact. */
+    /* 1 / sqrt(head_dim). IEEE 754 rounds square root and division exactly, so all machines get the same bits. */
     float scale = 1.0f / sqrtf((float)m->head_dim);
     mr_layer_ctx ctx = {
         .eps = m->norm_eps,

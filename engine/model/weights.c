@@ -1,4 +1,5 @@
-/* engine/model/weights.c - the tensors of a layer range: which, of what shape, where they go, and loading them. */
+/* engine/model/weights.c - the weights of a layer range: finds and checks the tensors in the file, chooses the backends
+ * that hold each tensor, and loads the tensors. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +10,7 @@
 #include "engine/model/weights_internal.h"
 #include "engine/tensor/quant.h"
 
-/* Sizes that a tensor may have, resolved by the model's info. */
+/* Sizes that a tensor may have. resolve() gives the number for a model. */
 typedef enum dim { DIM_ONE, DIM_D, DIM_Q, DIM_KV, DIM_HEAD, DIM_FF, DIM_VOCAB, DIM_EXPERTS, DIM_FF_EXPERT } dim;
 
 /* columns: elements of a row (the input of a product); rows: DIM_ONE for a vector. */
@@ -47,11 +48,11 @@ static const tensor_spec TOKEN_EMBD = {"token_embd.weight", DIM_D, DIM_VOCAB};
 static const tensor_spec OUTPUT_NORM = {"output_norm.weight", DIM_D, DIM_ONE};
 static const tensor_spec OUTPUT = {"output.weight", DIM_D, DIM_VOCAB};
 static const tensor_spec TIED_OUTPUT = {"token_embd.weight", DIM_D, DIM_VOCAB};
-/* Files of early 2024 have a tensor for each expert. */
+/* Ends the hint for a missing tensor of experts: files of early 2024 have one tensor for each expert. */
 static const char OLD_EXPERTS[] = ", with all experts of a layer in one tensor; old files have to be converted anew";
 static const char ROPE_FREQS[] = "rope_freqs.weight";
 
-/* Whether a matrix for each expert stands there, one behind the other. */
+/* Whether the tensor holds one matrix for each expert, one behind the other. */
 static bool is_of_experts(const tensor_spec *spec) {
     return spec->columns == DIM_FF_EXPERT || spec->rows == DIM_FF_EXPERT;
 }
@@ -80,7 +81,7 @@ static int64_t resolve(const mr_model_info *m, dim d) {
     return 0;
 }
 
-/* Matrices and tables must have a type that this version multiplies; vectors are floats. */
+/* A matrix or table must have a type that this version multiplies. A vector must consist of floats. */
 static mr_status check_type(const mr_gguf_tensor *t, bool is_vector, mr_err *err) {
     const mr_type_info *info = mr_type_get(t->type);
     bool is_float = t->type == MR_TYPE_F32 || t->type == MR_TYPE_F16 || t->type == MR_TYPE_BF16;
@@ -103,7 +104,8 @@ static mr_status check_shape(const mr_gguf_tensor *t, int64_t columns, int64_t r
                       (long long)columns, (long long)rows, third);
 }
 
-/* Fills w with the tensor called name, described but not placed. An absent optional one leaves w empty. */
+/* Looks up the tensor called name and describes it in w, without a place on a backend. A missing optional tensor leaves
+ * w empty. */
 static mr_status find(const mr_weights *ws, const char *name, const tensor_spec *spec, bool required,
                       mr_storage storage, weight *w, mr_err *err) {
     const mr_gguf_tensor *t = mr_gguf_find_tensor(ws->gguf, name);
@@ -157,7 +159,7 @@ static mr_status find_layer(mr_weights *ws, int32_t layer, mr_err *err) {
     return MR_OK;
 }
 
-/* Whether this stage computes with the tensor's part of the model. */
+/* Whether the tensor belongs to a part of the model that this stage computes. */
 static bool is_of_stage(const mr_weights *ws, const mr_gguf_tensor *t) {
     int32_t layer;
     switch (mr_model_tensor_part(t->name, &layer)) {
@@ -183,7 +185,8 @@ static bool is_used(const mr_weights *ws, const mr_gguf_tensor *t) {
     return false;
 }
 
-/* A tensor of this stage that nothing took would silently change what the model computes. */
+/* Refuses a tensor of this stage that no slot uses. Leaving the tensor out would silently change what the model
+ * computes. */
 static mr_status check_all_used(const mr_weights *ws, mr_err *err) {
     for (int32_t i = 0; i < mr_gguf_n_tensors(ws->gguf); i++) {
         const mr_gguf_tensor *t = mr_gguf_tensor_at(ws->gguf, i);
@@ -194,7 +197,7 @@ static mr_status check_all_used(const mr_weights *ws, mr_err *err) {
     return MR_OK;
 }
 
-/* Writes the factors of the file's rope_freqs tensor. */
+/* Reads and checks the factors of the file's rope_freqs tensor. */
 static mr_status read_rope_factors(const mr_weights *ws, float *out_factors, int32_t n_pairs, mr_err *err) {
     const mr_gguf_tensor *t = mr_gguf_find_tensor(ws->gguf, ROPE_FREQS);
     if (!t || t->type != MR_TYPE_F32 || t->ne[0] != n_pairs || t->ne[1] != 1 || t->ne[2] != 1 || t->ne[3] != 1)
@@ -242,10 +245,10 @@ static mr_status find_all(mr_weights *ws, mr_err *err) {
 
 enum {
     OTHERS = 4,             /* tensors outside layers */
-    AHEAD_BYTES = 64 << 20, /* read ahead while loading */
+    AHEAD_BYTES = 64 << 20, /* how far the file is read ahead while loading */
 };
 
-/* Calls visit for every tensor. */
+/* Called by visit_all for every tensor of the stage. */
 typedef mr_status visit_fn(mr_weights *ws, weight *w, void *ctx, mr_err *err);
 
 static mr_status visit_all(mr_weights *ws, visit_fn *visit, void *ctx, mr_err *err) {
@@ -261,9 +264,9 @@ static mr_status visit_all(mr_weights *ws, visit_fn *visit, void *ctx, mr_err *e
     return status;
 }
 
-/* A matrix goes to the first backend that multiplies by its type and has room, and to those before it that need no
- * memory for it; those of experts go to the last backend, which runs them. Vectors and constants lie in every memory,
- * so that no step copies them. */
+/* Chooses the backends that hold a tensor. A matrix goes to the first backend that multiplies by its type, has room and
+ * stores a copy, and also to backends that need no copy. Matrices of experts go to the last backend, which runs the
+ * experts. Vectors and constants go into every memory, so that no step copies them. */
 static mr_status assign_places(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
     (void)ctx;
     if (w->is_mapped)
@@ -353,7 +356,7 @@ size_t mr_weights_bytes_on(const mr_weights *ws, int32_t b) {
     return ws->bytes[b];
 }
 
-/* Experts stay on the last backend: they do not count. */
+/* Matrices of experts stay on the last backend, so they do not count. */
 static void keep_larger(const weight *w, mr_type type, const mr_gguf_tensor **best) {
     if (w->is_matrix && !w->is_of_experts && w->source->type == type && (!*best || w->source->bytes > (*best)->bytes))
         *best = w->source;
@@ -384,7 +387,7 @@ typedef struct load_state {
     void *ctx;
     size_t done_bytes;
     mr_readahead *ahead;
-    mr_read_range *ranges; /* [n_ranges] of the file, in the order of loading */
+    mr_read_range *ranges; /* [n_ranges] ranges of the file, in the order of loading */
     int32_t n_ranges, at;
 } load_state;
 
@@ -397,7 +400,7 @@ static mr_status note_range(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
     return MR_OK;
 }
 
-/* While one tensor is repacked the next ones are read. */
+/* Starts a thread that reads the next tensors of the file while one tensor is repacked. */
 static mr_status start_reading(mr_weights *ws, load_state *state, mr_err *err) {
     int32_t n_tensors = OTHERS + (ws->range.last - ws->range.first) * MR_LAYER_SLOTS;
     state->ranges = mr_alloc_array((size_t)n_tensors, sizeof *state->ranges);
@@ -412,7 +415,7 @@ static void stop_reading(load_state *state) {
     mr_free(state->ranges);
 }
 
-/* A vector of the file as float32. */
+/* Loads a vector of the file as float32. */
 static mr_status load_vector(const weight *w, const mr_tensor *t, mr_err *err) {
     const mr_backend_ops *ops = t->home->ops;
     mr_fence fence = 0;
@@ -427,7 +430,7 @@ static mr_status load_vector(const weight *w, const mr_tensor *t, mr_err *err) {
     return status;
 }
 
-/* Each matrix by itself: it begins at a border of the layout. */
+/* Loads each matrix of a tensor by itself, because a matrix begins at a boundary of the backend's layout. */
 static mr_status load_matrices(const weight *w, const mr_tensor *t, mr_err *err) {
     size_t n = (size_t)w->n_matrices;
     mr_tensor one = *t;
@@ -440,7 +443,7 @@ static mr_status load_matrices(const weight *w, const mr_tensor *t, mr_err *err)
     return status == MR_OK ? t->home->ops->wait(t->home, fence, MR_NEVER, err) : status;
 }
 
-/* Loads what one backend has of a tensor. */
+/* Loads the copy of a tensor that one backend holds. */
 static mr_status load_instance(const mr_weights *ws, const weight *w, const mr_tensor *t, mr_err *err) {
     const mr_backend_ops *ops = t->home->ops;
     mr_fence fence = 0;
@@ -471,8 +474,8 @@ static mr_status load_one(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
     return status;
 }
 
-/* Mapped tensors are read where they lie, or where the backend cannot do that (then it is the embedding table alone),
- * in a copy of their bytes. */
+/* Gives the last backend access to the mapped tensors. A backend that reads host memory gets the whole mapping. Any
+ * other backend gets a copy of the embedding table, which is then the only mapped tensor. */
 static mr_status map_file(mr_weights *ws, mr_err *err) {
     const mr_backend_ops *ops = ws->backend->ops;
     const mr_gguf_tensor *table = ws->token_embd.source;
@@ -516,10 +519,10 @@ mr_status mr_weights_load(mr_weights *ws, mr_load_progress *progress, void *ctx,
         status = map_file(ws, err);
     if (status == MR_OK)
         status = visit_all(ws, place_mapped, NULL, err);
-    /* The kernel maps pages around those that were touched, up to 2 MiB of them: their part of other stages' layers
-     * too. */
+    /* For each page that is touched, the kernel maps up to 2 MiB around it. These pages hold layers of other stages,
+     * too, so the pages of the whole file are released. */
     mr_gguf_release_pages(ws->gguf, mr_gguf_file_data(ws->gguf), mr_gguf_file_bytes(ws->gguf));
     if (status == MR_OK && progress)
-        progress(ctx, mr_weights_bytes(ws), mr_weights_bytes(ws)); /* paddings were not counted */
+        progress(ctx, mr_weights_bytes(ws), mr_weights_bytes(ws)); /* done_bytes left out the paddings */
     return status == MR_OK ? MR_OK : mr_err_prefix(err, "loading layers %d to %d", ws->range.first, ws->range.last - 1);
 }

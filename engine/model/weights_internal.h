@@ -1,24 +1,26 @@
-/* engine/model/weights_internal.h - the tensors of a stage, for weights.c and stage_graph.c. */
+/* engine/model/weights_internal.h - the weights of a stage, as weights.c and stage_graph.c share them. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_MODEL_WEIGHTS_INTERNAL_H
 #define MR_ENGINE_MODEL_WEIGHTS_INTERNAL_H
 
 #include "engine/model/model.h"
 
-/* Where a backend has a tensor, in the buffer of its weights. */
+/* Where a tensor lies in the weight buffer of a backend. */
 typedef struct weight_place {
     bool is_used;
     size_t offset, bytes;
 } weight_place;
 
-/* A tensor and where it comes from; name[0] == 0 when the file has none. */
+/* A tensor and its source in the file. name[0] == 0 when the file has no such tensor. */
 typedef struct weight {
     mr_tensor tensor;
     const mr_gguf_tensor *source; /* NULL for a constant made at load */
-    int32_t n_matrices;           /* of equal shape, one behind the other: 1, or those of experts */
-    bool is_matrix; /* products and the embedding read its rows: no vector or constant, even where it has one row */
+    int32_t n_matrices;           /* of equal shape, one behind the other: 1, or the number of experts */
+    /* Products and the embedding read its rows. False for vectors and constants; true even for a matrix of one row. */
+    bool is_matrix;
     bool is_of_experts;
-    bool is_mapped; /* read in the mapped file: the embedding table, and matrices where that was asked for */
+    /* The tensor is read in the mapped file: the embedding table, and all matrices if mr_weights_desc.map is set. */
+    bool is_mapped;
     weight_place at[MR_MAX_BACKENDS];
 } weight;
 
@@ -27,21 +29,22 @@ struct mr_weights {
     const mr_model_info *info;
     const mr_arch *arch;
     mr_backends backends;
-    mr_backend *backend; /* the last one: holds the embedding table, and what no other takes */
+    mr_backend *backend; /* the last one: holds the embedding table, and each tensor that no other backend takes */
     mr_layer_range range;
-    mr_storage matrices;                    /* WEIGHT, or FILE where they stay in the mapped file */
-    weight token_embd, output_norm, output; /* where this stage has them */
-    weight rope_angles;                     /* constant */
+    mr_storage matrices;                    /* WEIGHT, or FILE if matrices stay in the mapped file */
+    weight token_embd, output_norm, output; /* empty if this stage does not have the tensor */
+    weight rope_angles;                     /* a constant made at load */
     weight (*layers)[MR_LAYER_SLOTS];       /* [last - first] */
-    float *rope_values;                     /* of rope_angles */
+    float *rope_values;                     /* values of rope_angles */
     float rope_magnitude;
-    size_t bytes[MR_MAX_BACKENDS];       /* of buffers */
-    mr_buffer *buffers[MR_MAX_BACKENDS]; /* matrices, vectors, constants of each backend */
-    mr_buffer *mapped;    /* the file; the embedding table alone where the backend cannot read it there */
-    size_t mapped_offset; /* of mapped in the file */
+    size_t bytes[MR_MAX_BACKENDS];       /* sizes of the buffers */
+    mr_buffer *buffers[MR_MAX_BACKENDS]; /* one for each backend: matrices, vectors, constants */
+    /* The mapping of the file; or the embedding table alone if the backend cannot read the mapping. */
+    mr_buffer *mapped;
+    size_t mapped_offset; /* where mapped begins in the file */
 };
 
-/* The tensor as backend b has it. */
+/* Returns the tensor with its place on backend b. */
 mr_tensor weight_instance(const mr_weights *ws, const weight *w, int32_t b);
 
 static inline bool weight_exists(const weight *w) {
