@@ -9,14 +9,14 @@
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
 #include "proto/link.h"
-#include "worker/file_layers.h"
-#include "worker/grammars.h"
-#include "worker/sequences.h"
-#include "worker/stage.h"
-#include "worker/stage_clock.h"
-#include "worker/step.h"
-#include "worker/step_sums.h"
-#include "worker/tail.h"
+#include "worker/files/file_layers.h"
+#include "worker/stage/grammars.h"
+#include "worker/stage/sequences.h"
+#include "worker/stage/stage.h"
+#include "worker/stage/stage_clock.h"
+#include "worker/stage/step.h"
+#include "worker/stage/step_sums.h"
+#include "worker/stage/tail.h"
 
 enum {
     SPANS_AT_ONCE = 512,          /* in one report */

@@ -12,9 +12,9 @@
 #include "backends/backend.h"
 #include "engine/base/status.h"
 #include "proto/channel.h"
-#include "worker/devices.h"
-#include "worker/file_client.h"
-#include "worker/file_server.h"
+#include "worker/files/file_client.h"
+#include "worker/files/file_server.h"
+#include "worker/stage/devices.h"
 
 typedef struct mr_worker_config {
     const char *model_path;

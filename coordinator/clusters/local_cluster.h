@@ -10,7 +10,7 @@
 
 #include "engine/base/status.h"
 #include "proto/channel.h"
-#include "worker/devices.h"
+#include "worker/stage/devices.h"
 
 typedef struct mr_local_cluster mr_local_cluster;
 

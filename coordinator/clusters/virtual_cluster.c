@@ -9,7 +9,7 @@
 #include "proto/link.h"
 #include "proto/messages.h"
 #include "proto/phases.h"
-#include "worker/step_sums.h"
+#include "worker/stage/step_sums.h"
 
 enum {
     N_KINDS = 8,            /* in the low bits of a link's tag */

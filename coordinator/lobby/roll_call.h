@@ -1,5 +1,5 @@
 /* coordinator/lobby/roll_call.h - who is there before there is a plan: takes the hello of every rank, checks that they
- * can work together, and tells each to take part or to end (the other side is worker/lobby.h).
+ * can work together, and tells each to take part or to end (the other side is worker/lobby/lobby.h).
  * Owns:    its links, of epoch 0. Borrows: the channel.
  * Threads: bound to the coordinator thread.
  * Errors:  name the rank and its host. MR_E_TIMEOUT: somebody has not said hello. */

@@ -8,7 +8,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
 #include "proto/channel_local.h"
-#include "worker/lobby.h"
+#include "worker/lobby/lobby.h"
 
 enum { MAX_REQUESTS = 64 }; /* posted by one rank; of the coordinator for each rank */
 static const int64_t PATIENCE_NS = 60 * MR_NS_PER_S;

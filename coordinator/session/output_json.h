@@ -10,7 +10,7 @@
 #include "coordinator/planning/plan.h"
 #include "coordinator/session/session_cluster.h"
 #include "engine/base/str.h"
-#include "worker/stage.h"
+#include "worker/stage/stage.h"
 
 /* Any bytes: those that are no UTF-8 become U+FFFD. */
 json_t *mr_output_json_text(mr_str text);

@@ -13,7 +13,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
-#include "worker/lobby.h"
+#include "worker/lobby/lobby.h"
 
 enum {
     MAX_REQUESTS = 1 << 14, /* posted by one endpoint */

@@ -13,7 +13,7 @@
 #include "coordinator/session/rank_place.h"
 #include "engine/base/status.h"
 #include "proto/channel.h"
-#include "worker/devices.h"
+#include "worker/stage/devices.h"
 
 typedef struct rank_process rank_process;
 

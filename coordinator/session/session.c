@@ -11,7 +11,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/cores.h"
 #include "engine/base/mem.h"
-#include "worker/hello.h"
+#include "worker/lobby/hello.h"
 
 enum {
     DEFAULT_CONTEXT = 4096,

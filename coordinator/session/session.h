@@ -16,7 +16,7 @@
 #include "coordinator/session/session_facts.h"
 #include "coordinator/session/trace_file.h"
 #include "engine/text/buffers.h"
-#include "worker/stage.h"
+#include "worker/stage/stage.h"
 
 /* What the sequences of a command need. */
 typedef struct mr_session_needs {

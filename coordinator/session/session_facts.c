@@ -9,7 +9,7 @@
 #include "coordinator/session/local_facts.h"
 #include "coordinator/session/session.h"
 #include "engine/base/mem.h"
-#include "worker/hello.h"
+#include "worker/lobby/hello.h"
 
 enum {
     LEAST_CHUNK = 32,

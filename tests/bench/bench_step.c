@@ -9,7 +9,7 @@
 #include "backends/cpu/cpu_backend.h"
 #include "backends/cpu/cpu_internal.h"
 #include "engine/base/clock.h"
-#include "worker/stage.h"
+#include "worker/stage/stage.h"
 
 enum { POSITION = 100, N_BLOCKS = 8, MAX_REPETITIONS = 100000 };
 

@@ -18,8 +18,8 @@
 #include "proto/link.h"
 #include "tests/cluster/test_job_support.h"
 #include "tests/support/test.h"
-#include "worker/kept_facts.h"
-#include "worker/lobby.h"
+#include "worker/lobby/kept_facts.h"
+#include "worker/lobby/lobby.h"
 
 enum { MAX_RANKS = 4, MAX_REQUESTS = 1024, PATIENCE_S = 120 };
 

@@ -16,9 +16,9 @@
 #include "proto/channel_local.h"
 #include "proto/link.h"
 #include "tests/support/test.h"
-#include "worker/file_blocks.h"
-#include "worker/file_client.h"
-#include "worker/file_server.h"
+#include "worker/files/file_blocks.h"
+#include "worker/files/file_client.h"
+#include "worker/files/file_server.h"
 
 enum {
     N_BLOCKS = 140, /* three requests for hashes */

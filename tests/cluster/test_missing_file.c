@@ -15,7 +15,7 @@
 #include "proto/channel_local.h"
 #include "tests/cluster/test_job_support.h"
 #include "tests/support/test.h"
-#include "worker/lobby.h"
+#include "worker/lobby/lobby.h"
 
 enum { N_RANKS = 4, N_STAGES = 3, MAX_REQUESTS = 1024, PATIENCE_S = 240, N_PROMPT = 3, MAX_TOKENS = 4 };
 

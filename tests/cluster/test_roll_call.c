@@ -14,7 +14,7 @@
 #include "proto/messages.h"
 #include "tests/cluster/test_job_support.h"
 #include "tests/support/test.h"
-#include "worker/lobby.h"
+#include "worker/lobby/lobby.h"
 
 enum { MAX_RANKS = 12, MAX_REQUESTS = 1024, PATIENCE_S = 30 };
 

@@ -8,7 +8,7 @@
 
 #include "backends/cpu/cpu_backend.h"
 #include "engine/base/clock.h"
-#include "worker/lobby.h"
+#include "worker/lobby/lobby.h"
 #include "worker/worker.h"
 
 enum { TIMEOUT_S = 30, ARENA_BYTES = 256 << 10 };

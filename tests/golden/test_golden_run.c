@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "backends/cpu/cpu_backend.h"
-#include "worker/stage.h"
+#include "worker/stage/stage.h"
 
 enum { CHUNK = 256, N_THREADS = 2 };
 

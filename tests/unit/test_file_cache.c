@@ -13,8 +13,8 @@
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
 #include "tests/support/test.h"
-#include "worker/file_cache.h"
-#include "worker/file_hashes.h"
+#include "worker/files/file_cache.h"
+#include "worker/files/file_hashes.h"
 
 enum { N_BLOCKS = 5, LAST_BYTES = 1000, FILE_BYTES = (N_BLOCKS - 1) * MR_FILE_BLOCK_BYTES + LAST_BYTES, LIST_AT = 64 };
 

@@ -7,7 +7,7 @@
 
 #include "tests/support/test.h"
 #include "tests/support/tiny_model.h"
-#include "worker/hello.h"
+#include "worker/lobby/hello.h"
 
 typedef struct file {
     char path[64];

@@ -8,7 +8,7 @@
 
 #include "tests/support/test.h"
 #include "tests/support/tiny_model.h"
-#include "worker/kept_facts.h"
+#include "worker/lobby/kept_facts.h"
 
 enum { KEY = 77, MAX_BYTES = 16384 };
 

@@ -7,7 +7,7 @@
 #include "engine/base/mem.h"
 #include "tests/support/test.h"
 #include "tests/support/tiny_model.h"
-#include "worker/measure.h"
+#include "worker/lobby/measure.h"
 
 typedef struct rig {
     tiny_model *m;

@@ -5,7 +5,7 @@
 
 #include "engine/base/clock.h"
 #include "tests/support/test.h"
-#include "worker/products.h"
+#include "worker/stage/products.h"
 
 enum { MAX_ROWS = 300, MAX_ASKED = 64 };
 

@@ -7,7 +7,7 @@
 #define MR_TESTS_UNIT_TEST_STAGE_CHAIN_H
 
 #include "tests/support/tiny_model.h"
-#include "worker/stage.h"
+#include "worker/stage/stage.h"
 
 /* Whether this is a run under a sanitizer: slower, and with memory of its own. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -7,7 +7,7 @@
 #include "engine/base/mem.h"
 #include "tests/support/test.h"
 #include "tests/support/tiny_model.h"
-#include "worker/step.h"
+#include "worker/stage/step.h"
 
 enum { MAX_ROWS = 24, MAX_OUT = 6, MAX_RUNS = 4 };
 

@@ -5,7 +5,7 @@
 
 #include "engine/base/mem.h"
 #include "tests/support/test.h"
-#include "worker/grammars.h"
+#include "worker/stage/grammars.h"
 
 enum { N_VOCAB = 1024, WORDS = N_VOCAB / 64, N_MANY = 50 };
 

@@ -9,7 +9,7 @@
 #include "coordinator/console/prompt_file.h"
 #include "coordinator/serving/jinja/jinja.h"
 #include "engine/base/mem.h"
-#include "worker/hello.h"
+#include "worker/lobby/hello.h"
 
 /* A broken template of the model file leaves the rest to be served; one that was asked for has to work. */
 static mr_status load_template(mr_session_api *a, const mr_session *session, const mr_tokenizer *tok, mr_err *err) {

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/files/file_blocks.h"
+
+#include <nettle/sha2.h>
+#include <stdio.h>
+
+void mr_file_hash_of(const void *data, size_t bytes, mr_file_hash *out) {
+    struct sha256_ctx ctx;
+    sha256_init(&ctx);
+    sha256_update(&ctx, bytes, data);
+    sha256_digest(&ctx, sizeof out->bytes, out->bytes);
+}
+
+const char *mr_file_hash_text(const mr_file_hash *h, char out[MR_FILE_HASH_TEXT]) {
+    for (int i = 0; i < MR_FILE_HASH_TEXT / 2; i++)
+        snprintf(out + 2 * i, 3, "%02x", h->bytes[i]);
+    return out;
+}

@@ -1,0 +1,483 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/files/file_client.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/mem.h"
+#include "proto/link.h"
+#include "worker/files/file_cache.h"
+
+enum {
+    HASHES_AT_ONCE = 16,
+    MAX_HASH_REQUESTS = 3, /* of one source under way */
+    MAX_BLOCK_REQUESTS = 8,
+    MAX_REFUSAL_BYTES = 400,
+    NOBODY = -1,
+    WARNING_SHARE = 10, /* of the patience: a silent source is named after a tenth of it */
+};
+static const int64_t LOOK_NS = 100 * MR_NS_PER_MS, DISK_LOOK_NS = 5 * MR_NS_PER_MS,
+                     DEFAULT_PATIENCE_NS = 300 * MR_NS_PER_S, FLUSH_NS = MR_NS_PER_S;
+
+typedef enum block_state {
+    BLOCK_IDLE,       /* not needed, or not yet */
+    BLOCK_NO_HASH,    /* its hash is needed */
+    BLOCK_HASH_ASKED, /* of asked */
+    BLOCK_MISSING,    /* its hash is known */
+    BLOCK_ASKED,      /* of asked */
+    BLOCK_HERE,
+} block_state;
+
+typedef struct block {
+    mr_file_hash hash;
+    uint8_t state;
+    int8_t asked, hashed_by; /* sources */
+    uint8_t failed;          /* bits of the sources that gave something else */
+} block;
+
+typedef struct source {
+    int32_t rank;
+    mr_inbox *in; /* NULL: it is gone, or the links are closed */
+    mr_outbox *out;
+    int32_t n_hash_requests, n_block_requests; /* under way */
+    int64_t heard_ns;                          /* when it last answered, or was asked after it had answered all */
+    bool warned;                               /* of its silence, in this fetch */
+    uint64_t next_hash, next_block;            /* none before them for this source */
+} source;
+
+struct mr_file_client {
+    mr_file_client_config config;
+    mr_file_cache *cache;
+    uint64_t n_blocks, n_missing; /* n_missing: blocks of the fetch that are not here */
+    block *blocks;                /* [n_blocks] */
+    source sources[MR_FILE_MAX_SOURCES];
+    int32_t n_live;
+    uint32_t fetch; /* stands in requests and answers of this fetch */
+    uint64_t done_bytes, total_bytes, moved_bytes;
+    mr_status lost; /* why the last source went, and its text */
+    mr_err lost_text;
+};
+
+mr_status mr_file_client_create(const mr_file_client_config *config, mr_file_client **out, mr_err *err) {
+    if (config->n_sources < 1 || config->n_sources > MR_FILE_MAX_SOURCES)
+        return mr_err_set(err, MR_E_INVALID, "%" PRId32 " sources of a file", config->n_sources);
+    mr_file_client *c = mr_alloc(sizeof *c);
+    if (!c)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory to fetch a file");
+    *c = (mr_file_client){.config = *config, .n_blocks = mr_file_n_blocks(config->file_bytes)};
+    if (c->config.patience_ns == 0)
+        c->config.patience_ns = DEFAULT_PATIENCE_NS;
+    c->config.cache_folder = NULL; /* not used below */
+    c->blocks = mr_alloc_array((size_t)c->n_blocks, sizeof *c->blocks);
+    mr_status status =
+        c->blocks ? mr_file_cache_open(config->cache_folder, config->file_bytes, config->digest, &c->cache, err)
+                  : mr_err_set(err, MR_E_NO_MEMORY, "no memory for %" PRIu64 " blocks", c->n_blocks);
+    if (status != MR_OK) {
+        mr_file_client_destroy(c);
+        return status;
+    }
+    *out = c;
+    return MR_OK;
+}
+
+void mr_file_client_destroy(mr_file_client *c) {
+    if (!c)
+        return;
+    mr_file_cache_close(c->cache);
+    mr_free(c->blocks);
+    mr_free(c);
+}
+
+const char *mr_file_client_path(const mr_file_client *c) {
+    return mr_file_cache_path(c->cache);
+}
+
+mr_file_range mr_file_client_header(const mr_file_client *c) {
+    return (mr_file_range){0, c->config.header_bytes};
+}
+
+uint64_t mr_file_client_moved_bytes(const mr_file_client *c) {
+    return c->moved_bytes;
+}
+
+static size_t block_bytes(const mr_file_client *c, uint64_t idx) {
+    return mr_file_block_bytes(c->config.file_bytes, idx);
+}
+
+/* --- Sources ----------------------------------------------------------------------------------------------------- */
+
+static void close_source(mr_file_client *c, source *s) {
+    mr_inbox_destroy(s->in);
+    mr_outbox_destroy(s->out);
+    c->n_live -= s->in != NULL;
+    s->in = NULL;
+    s->out = NULL;
+}
+
+static mr_status open_sources(mr_file_client *c, mr_err *err) {
+    mr_status status = MR_OK;
+    c->n_live = 0;
+    c->fetch = (uint32_t)mr_clock_now_ns();
+    for (int32_t i = 0; i < c->config.n_sources && status == MR_OK; i++) {
+        source *s = &c->sources[i];
+        *s = (source){.rank = c->config.sources[i]};
+        status = mr_inbox_create(c->config.channel, s->rank, MR_LINK_FILE, 0, MR_FILE_ANSWER_SLOTS, MR_FILE_BLOCK_BYTES,
+                                 &s->in, err);
+        c->n_live += status == MR_OK;
+        if (status == MR_OK)
+            status = mr_outbox_create(c->config.channel, s->rank, MR_LINK_FILE, 0, MR_FILE_REQUEST_SLOTS,
+                                      MR_MAX_FILE_REQUEST_BYTES, &s->out, err);
+    }
+    return status;
+}
+
+static mr_status send_request(mr_file_client *c, source *s, Millrace__FileRequest__What what, uint64_t first,
+                              uint32_t n, bool *out_sent, mr_err *err) {
+    Millrace__FileRequest request = MILLRACE__FILE_REQUEST__INIT;
+    request.what = what;
+    request.first_block = first;
+    request.n_blocks = n;
+    request.fetch = c->fetch;
+    return mr_outbox_send_message(s->out, &request.base, out_sent, err);
+}
+
+/* Says that nothing more is needed, so that the sources give their buffers back. */
+static void close_sources(mr_file_client *c) {
+    mr_err ignored;
+    bool sent = false;
+    int64_t deadline = mr_clock_now_ns() + FLUSH_NS;
+    for (int32_t i = 0; i < c->config.n_sources; i++) {
+        source *s = &c->sources[i];
+        if (s->out && send_request(c, s, MILLRACE__FILE_REQUEST__WHAT__NO_MORE, 0, 0, &sent, &ignored) == MR_OK)
+            mr_outbox_flush(s->out, deadline);
+        close_source(c, s);
+    }
+}
+
+/* Blocks from first on are missing anew. */
+static void look_again(mr_file_client *c, uint64_t first) {
+    for (int32_t i = 0; i < c->config.n_sources; i++)
+        c->sources[i].next_block = c->sources[i].next_block < first ? c->sources[i].next_block : first;
+}
+
+/* Goes on without a source: what it was asked for is to be asked of others. */
+static void drop_source(mr_file_client *c, int32_t idx, mr_status status, const mr_err *why) {
+    char name[MR_CHANNEL_NAME_BYTES];
+    c->lost = mr_err_set(&c->lost_text, status, "%.400s", why->text);
+    if (status != MR_E_PEER_LOST) /* whose text has the name */
+        mr_err_prefix(&c->lost_text, "%s", mr_channel_peer_name(c->config.channel, c->sources[idx].rank, name));
+    mr_log_write(MR_LOG_DEBUG, "worker", "the model file comes from others: %s", c->lost_text.text);
+    close_source(c, &c->sources[idx]);
+    for (uint64_t i = 0; i < c->n_blocks; i++) {
+        block *b = &c->blocks[i];
+        b->failed = 0; /* those that gave something else may be the only ones left, and are to say so again */
+        if (b->asked != idx || (b->state != BLOCK_HASH_ASKED && b->state != BLOCK_ASKED))
+            continue;
+        b->state = b->state == BLOCK_ASKED ? BLOCK_MISSING : BLOCK_NO_HASH;
+    }
+    look_again(c, 0);
+    for (int32_t i = 0; i < c->config.n_sources; i++)
+        c->sources[i].next_hash = 0;
+}
+
+/* --- Answers ----------------------------------------------------------------------------------------------------- */
+
+static mr_status unexpected(const mr_frame *f, mr_err *err) {
+    return mr_err_set(err, MR_E_PROTOCOL,
+                      "an answer of kind %" PRIu32 " with %" PRIu64 " bytes for block %" PRIu64
+                      ", which was not asked for",
+                      f->type, f->payload_bytes, f->step);
+}
+
+static void note_here(mr_file_client *c, block *b) {
+    b->state = BLOCK_HERE;
+    c->n_missing--;
+}
+
+static mr_status take_hashes(mr_file_client *c, int32_t idx, const mr_frame *f, const uint8_t *payload, mr_err *err) {
+    if (f->rows == 0 || f->rows > MR_MAX_FILE_HASHES || f->payload_bytes != (uint64_t)f->rows * sizeof(mr_file_hash) ||
+        f->step >= c->n_blocks || f->rows > c->n_blocks - f->step)
+        return unexpected(f, err);
+    for (uint32_t i = 0; i < f->rows; i++) {
+        block *b = &c->blocks[f->step + i];
+        if (b->state != BLOCK_HASH_ASKED || b->asked != idx)
+            return unexpected(f, err);
+        memcpy(&b->hash, payload + i * sizeof b->hash, sizeof b->hash);
+        if (!mr_file_hash_known(&b->hash)) /* the cache has that for a block that is not there */
+            return mr_err_set(err, MR_E_PROTOCOL, "no hash for block %" PRIu64, f->step + i);
+        bool was_listed = mr_file_cache_lists(c->cache, f->step + i);
+        b->hashed_by = (int8_t)idx;
+        b->state = BLOCK_MISSING;
+        if (mr_file_cache_has(c->cache, f->step + i, &b->hash))
+            note_here(c, b);
+        else if (was_listed)
+            c->total_bytes += block_bytes(c, f->step + i); /* damaged, or of another file: it was not counted */
+    }
+    c->sources[idx].n_hash_requests--;
+    look_again(c, f->step);
+    return MR_OK;
+}
+
+/* A block that is not what its hash says. MR_OK: there is another source to ask. */
+static mr_status note_damaged(mr_file_client *c, int32_t idx, uint64_t block_idx, const mr_file_hash *found,
+                              mr_err *err) {
+    block *b = &c->blocks[block_idx];
+    char giver[MR_CHANNEL_NAME_BYTES], hasher[MR_CHANNEL_NAME_BYTES], is[MR_FILE_HASH_TEXT], should[MR_FILE_HASH_TEXT];
+    bool others = false;
+    b->failed |= (uint8_t)(1u << idx);
+    b->state = BLOCK_MISSING;
+    for (int32_t i = 0; i < c->config.n_sources; i++)
+        others = others || (c->sources[i].in && !(b->failed >> i & 1));
+    look_again(c, block_idx);
+    mr_channel_peer_name(c->config.channel, c->sources[idx].rank, giver);
+    mr_channel_peer_name(c->config.channel, c->config.sources[b->hashed_by], hasher);
+    mr_status status = mr_err_set(
+        err, MR_E_FORMAT, "block %" PRIu64 " of the model file (SHA-256 %s...) from %s is not %s%s (%s...); hint: %s",
+        block_idx, mr_file_hash_text(found, is), giver, b->hashed_by == idx ? "the one that it announced" : "that of ",
+        b->hashed_by == idx ? "" : hasher, mr_file_hash_text(&b->hash, should),
+        b->hashed_by == idx ? "its file was changed meanwhile" : "their files differ: copy the same one to both");
+    if (!others)
+        return status;
+    mr_log_write(MR_LOG_WARN, "worker", "%s", err->text);
+    return MR_OK;
+}
+
+/* *out_fatal: the error is not one of this source. */
+static mr_status take_block(mr_file_client *c, int32_t idx, const mr_frame *f, const uint8_t *payload, bool *out_fatal,
+                            mr_err *err) {
+    mr_file_hash found;
+    if (f->step >= c->n_blocks)
+        return unexpected(f, err);
+    block *b = &c->blocks[f->step];
+    if (b->state != BLOCK_ASKED || b->asked != idx || f->payload_bytes != block_bytes(c, f->step))
+        return unexpected(f, err);
+    c->sources[idx].n_block_requests--;
+    c->moved_bytes += f->payload_bytes;
+    *out_fatal = true;
+    mr_file_hash_of(payload, (size_t)f->payload_bytes, &found);
+    if (!mr_file_hash_equal(&found, &b->hash))
+        return note_damaged(c, idx, f->step, &found, err);
+    mr_status status = mr_file_cache_put(c->cache, f->step, payload, &b->hash, err);
+    if (status != MR_OK)
+        return status;
+    c->done_bytes += f->payload_bytes;
+    note_here(c, b);
+    return MR_OK;
+}
+
+static mr_status refused(const mr_frame *f, const uint8_t *payload, mr_err *err) {
+    char text[MAX_REFUSAL_BYTES + 1];
+    size_t n = f->payload_bytes < MAX_REFUSAL_BYTES ? (size_t)f->payload_bytes : MAX_REFUSAL_BYTES;
+    for (size_t i = 0; i < n; i++)
+        text[i] = payload[i] >= 0x20 && payload[i] <= 0x7e ? (char)payload[i] : '?';
+    text[n] = 0;
+    return mr_err_set(err, MR_E_IO, "%s", text);
+}
+
+/* Takes what has come from a source. An error that is not fatal is one of that source alone. */
+static mr_status take_answers(mr_file_client *c, int32_t idx, bool *did, bool *out_fatal, mr_err *err) {
+    for (;;) {
+        mr_frame f;
+        const uint8_t *payload;
+        mr_status status = mr_inbox_peek(c->sources[idx].in, &f, &payload, err);
+        if (status != MR_OK || !payload)
+            return status;
+        *did = true;
+        if (f.row_bytes != c->fetch)
+            status = MR_OK;
+        else if (f.type == MR_FILE_ANSWER_HASHES)
+            status = take_hashes(c, idx, &f, payload, err);
+        else if (f.type == MR_FILE_ANSWER_BLOCK)
+            status = take_block(c, idx, &f, payload, out_fatal, err);
+        else
+            status = f.type == MR_FILE_ANSWER_REFUSAL ? refused(&f, payload, err) : unexpected(&f, err);
+        if (status != MR_OK)
+            return status;
+        *out_fatal = false;
+        if (f.row_bytes == c->fetch)
+            c->sources[idx].heard_ns = mr_clock_now_ns();
+        status = mr_inbox_release(c->sources[idx].in, err);
+        if (status != MR_OK)
+            return status;
+    }
+}
+
+/* --- Requests ---------------------------------------------------------------------------------------------------- */
+
+static mr_status ask_for_hashes(mr_file_client *c, int32_t idx, bool *out_sent, mr_err *err) {
+    source *s = &c->sources[idx];
+    uint32_t n = 0;
+    while (s->next_hash < c->n_blocks && c->blocks[s->next_hash].state != BLOCK_NO_HASH)
+        s->next_hash++;
+    while (n < HASHES_AT_ONCE && s->next_hash + n < c->n_blocks && c->blocks[s->next_hash + n].state == BLOCK_NO_HASH)
+        n++;
+    if (n == 0)
+        return MR_OK;
+    mr_status status = send_request(c, s, MILLRACE__FILE_REQUEST__WHAT__HASHES, s->next_hash, n, out_sent, err);
+    for (uint32_t i = 0; *out_sent && i < n; i++) {
+        c->blocks[s->next_hash + i].state = BLOCK_HASH_ASKED;
+        c->blocks[s->next_hash + i].asked = (int8_t)idx;
+    }
+    s->n_hash_requests += *out_sent;
+    return status;
+}
+
+/* Whether a source may give a block: not what it gave wrong already, and not what it has hashed itself while there is
+ * another one to ask. */
+static bool may_give(const mr_file_client *c, const block *b, int32_t idx) {
+    if (b->state != BLOCK_MISSING || b->failed >> idx & 1)
+        return false;
+    for (int32_t i = 0; b->hashed_by == idx && i < c->config.n_sources; i++)
+        if (i != idx && c->sources[i].in && !(b->failed >> i & 1))
+            return false;
+    return true;
+}
+
+static mr_status ask_for_block(mr_file_client *c, int32_t idx, bool *out_sent, mr_err *err) {
+    source *s = &c->sources[idx];
+    while (s->next_block < c->n_blocks && !may_give(c, &c->blocks[s->next_block], idx))
+        s->next_block++;
+    if (s->next_block == c->n_blocks)
+        return MR_OK;
+    mr_status status = send_request(c, s, MILLRACE__FILE_REQUEST__WHAT__BLOCK, s->next_block, 1, out_sent, err);
+    if (*out_sent) {
+        c->blocks[s->next_block].state = BLOCK_ASKED;
+        c->blocks[s->next_block].asked = (int8_t)idx;
+        s->n_block_requests++;
+    }
+    return status;
+}
+
+static bool owes(const source *s) {
+    return s->n_hash_requests + s->n_block_requests > 0;
+}
+
+static mr_status ask(mr_file_client *c, int32_t idx, mr_err *err) {
+    source *s = &c->sources[idx];
+    bool sent = true;
+    mr_status status = MR_OK;
+    if (!owes(s))
+        s->heard_ns = mr_clock_now_ns();
+    while (status == MR_OK && sent) {
+        sent = false;
+        if (s->n_hash_requests < MAX_HASH_REQUESTS)
+            status = ask_for_hashes(c, idx, &sent, err);
+        if (status == MR_OK && !sent && s->n_block_requests < MAX_BLOCK_REQUESTS)
+            status = ask_for_block(c, idx, &sent, err);
+    }
+    return status;
+}
+
+/* --- Fetch ------------------------------------------------------------------------------------------------------- */
+
+static mr_status note_needs(mr_file_client *c, const mr_file_range *ranges, int32_t n, mr_err *err) {
+    c->n_missing = c->done_bytes = c->total_bytes = 0;
+    for (uint64_t i = 0; i < c->n_blocks; i++)
+        if (c->blocks[i].state != BLOCK_HERE)
+            c->blocks[i].state = BLOCK_IDLE; /* a fetch that failed has left others */
+    for (int32_t r = 0; r < n; r++) {
+        if (ranges[r].bytes == 0)
+            continue;
+        if (ranges[r].at >= c->config.file_bytes || ranges[r].bytes > c->config.file_bytes - ranges[r].at)
+            return mr_err_set(err, MR_E_INVALID, "a range of the model file that lies outside of it");
+        uint64_t last = (ranges[r].at + ranges[r].bytes - 1) / MR_FILE_BLOCK_BYTES;
+        for (uint64_t i = ranges[r].at / MR_FILE_BLOCK_BYTES; i <= last; i++) {
+            if (c->blocks[i].state != BLOCK_IDLE)
+                continue;
+            c->blocks[i] = (block){.state = BLOCK_NO_HASH, .asked = NOBODY, .hashed_by = NOBODY};
+            c->n_missing++;
+            if (!mr_file_cache_lists(c->cache, i))
+                c->total_bytes += block_bytes(c, i);
+        }
+    }
+    return mr_file_cache_check_room(c->cache, c->total_bytes, err);
+}
+
+/* A source that lives may hang, on its disk for example: it is named long before it is given up. */
+static mr_status check_heard(const mr_file_client *c, source *s, mr_err *err) {
+    int64_t patience_ns = c->config.patience_ns, silent_ns = mr_clock_now_ns() - s->heard_ns;
+    double patience_s = (double)patience_ns / (double)MR_NS_PER_S, silent_s = (double)silent_ns / (double)MR_NS_PER_S;
+    char name[MR_CHANNEL_NAME_BYTES];
+    if (!owes(s) || silent_ns <= patience_ns / WARNING_SHARE)
+        return MR_OK;
+    if (!s->warned)
+        mr_log_write(MR_LOG_WARN, "worker",
+                     "%s has sent nothing of the model file %.300s for %.0f s; it is given up after %.0f s",
+                     mr_channel_peer_name(c->config.channel, s->rank, name), c->config.model_path, silent_s,
+                     patience_s);
+    s->warned = true;
+    return silent_ns <= patience_ns
+               ? MR_OK
+               : mr_err_set(err, MR_E_TIMEOUT, "nothing of the model file %.300s has come for %.0f s",
+                            c->config.model_path, patience_s);
+}
+
+/* One round with all sources; *did: something has come. */
+static mr_status turn(mr_file_client *c, bool *did, mr_err *err) {
+    for (int32_t i = 0; i < c->config.n_sources; i++) {
+        bool fatal = false;
+        if (!c->sources[i].in)
+            continue;
+        mr_status status = take_answers(c, i, did, &fatal, err);
+        if (status == MR_OK)
+            status = ask(c, i, err);
+        if (status == MR_OK)
+            status = check_heard(c, &c->sources[i], err);
+        if (status != MR_OK && fatal)
+            return status;
+        if (status != MR_OK)
+            drop_source(c, i, status, err);
+    }
+    return c->n_live > 0 || c->n_missing == 0
+               ? MR_OK
+               : mr_err_set(err, c->lost, "no rank is left to fetch the model file from: %s", c->lost_text.text);
+}
+
+static mr_status run(mr_file_client *c, const mr_file_wait *wait, mr_err *err) {
+    mr_status status = MR_OK;
+    while (status == MR_OK && c->n_missing > 0) {
+        bool did = false;
+        status = turn(c, &did, err);
+        int64_t now = mr_clock_now_ns();
+        if (status == MR_OK && wait->progress)
+            wait->progress(wait->ctx, (size_t)c->done_bytes, (size_t)c->total_bytes);
+        if (status == MR_OK && wait->told_to_end && wait->told_to_end(wait->ctx))
+            status = mr_err_set(err, MR_E_CANCELLED, "%s", "");
+        if (status == MR_OK && !did && c->n_missing > 0)
+            status = mr_channel_wait(c->config.channel, now + LOOK_NS, err);
+    }
+    return status;
+}
+
+mr_status mr_file_client_fetch(mr_file_client *c, const mr_file_range *ranges, int32_t n, const mr_file_wait *wait,
+                               mr_err *err) {
+    mr_err text;
+    mr_status status = note_needs(c, ranges, n, &text);
+    if (status == MR_OK && c->n_missing > 0) {
+        status = open_sources(c, &text);
+        if (status == MR_OK)
+            status = run(c, wait, &text);
+        close_sources(c);
+        if (status == MR_OK)
+            status = mr_file_cache_seal(c->cache, &text);
+    }
+    if (status != MR_OK)
+        mr_err_set(err, status, "%s", text.text);
+    return status;
+}
+
+mr_status mr_file_client_settle(mr_file_client *c, const mr_file_wait *wait, mr_err *err) {
+    for (;;) {
+        bool done = false;
+        mr_status status = mr_file_cache_sealed(c->cache, &done, err);
+        if (status == MR_OK && !done && wait->told_to_end && wait->told_to_end(wait->ctx))
+            status = mr_err_set(err, MR_E_CANCELLED, "%s", "");
+        if (status == MR_OK && !done)
+            status = mr_channel_wait(c->config.channel, mr_clock_now_ns() + DISK_LOOK_NS, err);
+        if (status != MR_OK || done)
+            return status;
+    }
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/files/file_layers.h"
+
+#include <string.h>
+
+#include "engine/base/mem.h"
+
+mr_status mr_file_layers_open(mr_file_client *c, const mr_file_wait *wait, mr_gguf **out, mr_err *err) {
+    const mr_file_range header = mr_file_client_header(c);
+    mr_status status = mr_file_client_fetch(c, &header, 1, wait, err);
+    return status == MR_OK ? mr_gguf_open(mr_file_client_path(c), out, err) : status;
+}
+
+static bool is_needed(const mr_model_info *info, mr_layer_range range, const mr_gguf_tensor *t) {
+    bool is_head = range.first == 0, is_tail = range.last == info->n_layers;
+    int32_t layer;
+    switch (mr_model_tensor_part(t->name, &layer)) {
+    case MR_MODEL_LAYER:
+        return layer >= range.first && layer < range.last;
+    case MR_MODEL_EMBEDDING:
+        return is_head || (is_tail && info->tied_output);
+    case MR_MODEL_OUTPUT:
+        return is_tail;
+    default:
+        return true;
+    }
+}
+
+size_t mr_file_layers_bytes(const mr_gguf *g, const mr_model_info *info, mr_layer_range range) {
+    size_t bytes = 0;
+    for (int32_t i = 0; i < mr_gguf_n_tensors(g); i++)
+        if (is_needed(info, range, mr_gguf_tensor_at(g, i)))
+            bytes += mr_gguf_tensor_at(g, i)->bytes;
+    return bytes;
+}
+
+/* range NULL: what must not be zeros where layers are measured. */
+static bool is_wanted(const mr_model_info *info, const mr_layer_range *range, const mr_gguf_tensor *t) {
+    const mr_layer_range no_layers = {-1, -1}; /* leaves what all stages need: factors of frequencies, which divide */
+    int32_t layer;
+    if (range)
+        return is_needed(info, *range, t);
+    if (info->n_experts > 0 && mr_model_tensor_part(t->name, &layer) == MR_MODEL_LAYER)
+        return t->n_dims == 1 || strstr(t->name, ".ffn_gate_inp."); /* norms, biases, the router */
+    return is_needed(info, no_layers, t);
+}
+
+mr_status mr_file_layers_fetch(mr_file_client *c, const mr_gguf *g, const mr_model_info *info,
+                               const mr_layer_range *range, const mr_file_wait *wait, mr_err *err) {
+    int32_t n = 0;
+    mr_file_range *ranges = mr_alloc_array((size_t)mr_gguf_n_tensors(g), sizeof *ranges);
+    if (!ranges)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a list of %d tensors", mr_gguf_n_tensors(g));
+    for (int32_t i = 0; i < mr_gguf_n_tensors(g); i++) {
+        const mr_gguf_tensor *t = mr_gguf_tensor_at(g, i);
+        if (is_wanted(info, range, t))
+            ranges[n++] = (mr_file_range){t->offset, t->bytes};
+    }
+    mr_status status = mr_file_client_fetch(c, ranges, n, wait, err);
+    mr_free(ranges);
+    return status;
+}

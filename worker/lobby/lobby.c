@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/lobby/lobby.h"
+
+#include "engine/base/cache_dir.h"
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/mem.h"
+#include "proto/facts_message.h"
+#include "proto/link.h"
+#include "proto/messages.h"
+#include "worker/files/file_layers.h"
+#include "worker/lobby/hello.h"
+#include "worker/lobby/kept_facts.h"
+#include "worker/lobby/probe.h"
+#include "worker/worker.h"
+
+typedef struct lobby {
+    const mr_lobby_config *config;
+    mr_outbox *report;
+    mr_inbox *control;
+    mr_arena *arena;
+    Millrace__Control *message; /* that was taken last, in the arena */
+    mr_file_server *file_server;
+    mr_file_client *file_client;
+    mr_err file_problem; /* why there is none of them */
+    mr_status status;    /* of that look while a stage ran, and its text */
+    mr_err err;
+} lobby;
+
+/* --- Links ------------------------------------------------------------------------------------------------------- */
+
+static mr_status open_links(lobby *l, mr_err *err) {
+    const mr_lobby_config *c = l->config;
+    const mr_msg_limits none = {0};
+    size_t arena_bytes = mr_msg_arena_bytes(&none);
+    mr_status status = mr_arena_create(arena_bytes, arena_bytes, &l->arena, err);
+    if (status == MR_OK)
+        status = mr_outbox_create(c->channel, c->coordinator, MR_LINK_REPORT, 0, MR_LOBBY_SLOTS, MR_MAX_HELLO_BYTES,
+                                  &l->report, err);
+    if (status == MR_OK)
+        status = mr_inbox_create(c->channel, c->coordinator, MR_LINK_CONTROL, 0, MR_LOBBY_SLOTS, MR_MAX_LOBBY_BYTES,
+                                 &l->control, err);
+    return status;
+}
+
+static mr_status send_report(lobby *l, ProtobufCMessage *body, mr_err *err) {
+    const Millrace__Report report = mr_msg_report_of(body);
+    bool sent = false;
+    mr_status status = mr_outbox_send_message(l->report, &report.base, &sent, err);
+    if (status == MR_OK && !sent)
+        return mr_err_set(err, MR_E_TIMEOUT, "the coordinator does not take reports");
+    return status;
+}
+
+static mr_status say_hello(lobby *l, mr_err *err) {
+    mr_hello hello;
+    mr_hello_fill(&hello, l->config->model_path, l->config->n_threads, l->config->problem);
+    return send_report(l, &hello.message.base, err);
+}
+
+/* The next message, which stays until it is released; NULL while there is none. */
+static mr_status peek(lobby *l, mr_err *err) {
+    const mr_msg_limits none = {0};
+    mr_frame frame;
+    const uint8_t *payload = NULL;
+    l->message = NULL;
+    mr_status status = mr_inbox_peek(l->control, &frame, &payload, err);
+    if (status != MR_OK || !payload)
+        return status;
+    return mr_msg_unpack_control(payload, frame.payload_bytes, &none, l->arena, &l->message, err);
+}
+
+/* What a running stage asks now and then. A malformed message is told of once, so the lobby keeps what is wrong. */
+static bool told_to_end(void *ctx) {
+    lobby *l = ctx;
+    if (l->status == MR_OK)
+        l->status = peek(l, &l->err);
+    return l->status != MR_OK || (l->message && l->message->body_case == MILLRACE__CONTROL__BODY_SHUTDOWN);
+}
+
+/* After told_to_end: what was wrong, if anything was. */
+static mr_status how_told(const lobby *l, mr_err *err) {
+    return l->status == MR_OK ? MR_OK : mr_err_set(err, l->status, "%s", l->err.text);
+}
+
+/* --- The model file ---------------------------------------------------------------------------------------------- */
+
+static mr_status create_file_server(lobby *l, const Millrace__ShareFile *share, const char *folder,
+                                    const mr_err *problem, mr_err *err) {
+    const mr_file_server_config config = {.channel = l->config->channel,
+                                          .path = l->config->model_path,
+                                          .cache_folder = folder,
+                                          .file_bytes = share->file_bytes,
+                                          .n_threads = l->config->n_threads,
+                                          .peers = share->peers,
+                                          .n_peers = (int32_t)share->n_peers,
+                                          .problem = problem};
+    return mr_file_server_create(&config, &l->file_server, err);
+}
+
+static mr_status create_file_client(lobby *l, const Millrace__ShareFile *share, const char *folder, mr_err *err) {
+    mr_file_client_config config = {.channel = l->config->channel,
+                                    .cache_folder = folder,
+                                    .model_path = l->config->model_path,
+                                    .file_bytes = share->file_bytes,
+                                    .header_bytes = share->header_bytes,
+                                    .digest = share->file_digest};
+    for (size_t i = 0; i < share->n_peers && i < MR_FILE_MAX_SOURCES; i++)
+        config.sources[config.n_sources++] = (int32_t)share->peers[i];
+    return mr_file_client_create(&config, &l->file_client, err);
+}
+
+static void end_sharing(lobby *l) {
+    mr_file_server_destroy(l->file_server);
+    mr_file_client_destroy(l->file_client);
+    l->file_server = NULL;
+    l->file_client = NULL;
+}
+
+/* What does not work is told by this rank's stage, and to those who ask for the file: here nobody would hear it. */
+static mr_status share_file(lobby *l, mr_err *err) {
+    const Millrace__ShareFile *share = l->message->share;
+    char *folder = NULL;
+    mr_err ignored;
+    end_sharing(l);
+    mr_status status = mr_cache_dir_make(l->config->cache_dir, &folder, &l->file_problem);
+    if (share->gives) /* which it can do without a cache */
+        status = create_file_server(l, share, folder, NULL, &l->file_problem);
+    else if (status == MR_OK)
+        status = create_file_client(l, share, folder, &l->file_problem);
+    l->file_problem.status = status;
+    if (share->gives && status != MR_OK && create_file_server(l, share, NULL, &l->file_problem, &ignored) != MR_OK)
+        mr_log_write(MR_LOG_WARN, "worker", "nobody can be told that %s", l->file_problem.text);
+    mr_free(folder);
+    return mr_inbox_release(l->control, err);
+}
+
+/* Why the file neither is here nor comes; NULL: nothing is known against it. */
+static const mr_err *file_problem(const lobby *l) {
+    return l->file_problem.status != MR_OK ? &l->file_problem : NULL;
+}
+
+static void run_stage(lobby *l, uint32_t epoch) {
+    mr_err err;
+    mr_worker_config config = {.model_path = l->config->model_path,
+                               .channel = l->config->channel,
+                               .coordinator = l->config->coordinator,
+                               .epoch = epoch,
+                               .backend = l->config->backend,
+                               .devices = l->config->devices,
+                               .file_client = l->file_client,
+                               .file_server = l->file_server,
+                               .problem = file_problem(l),
+                               .told_to_end = told_to_end,
+                               .told_to_end_ctx = l};
+    if (mr_worker_run(&config, &err) != MR_OK)
+        mr_log_write(MR_LOG_DEBUG, "worker", "the stage ended: %s", err.text);
+}
+
+static mr_status answer_ping(lobby *l, mr_err *err) {
+    Millrace__Pong pong = MILLRACE__PONG__INIT;
+    pong.clock_ns = mr_clock_now_ns();
+    mr_status status = mr_inbox_release(l->control, err);
+    return status == MR_OK ? send_report(l, &pong.base, err) : status;
+}
+
+/* --- Measuring, which takes some seconds ------------------------------------------------------------------------- */
+
+/* Ranks that have no file cannot begin to measure before they have its header. */
+static bool told_to_end_and_serve(void *ctx) {
+    lobby *l = ctx;
+    mr_file_server_serve(l->file_server, 0);
+    return told_to_end(l);
+}
+
+static void progress(void *ctx) {
+    const lobby *l = ctx;
+    mr_channel_progress(l->config->channel);
+}
+
+/* What was kept where that is enough and still holds; else, where it is wanted, a new measurement. */
+static mr_status get_times(const mr_lobby_config *c, const mr_measure_config *m, const Millrace__Measure *wish,
+                           mr_measured *out, bool *out_known, mr_err *err) {
+    uint64_t key = mr_kept_facts_key(m, c->n_threads, (int32_t)wish->n_together);
+    double sample_s = 0;
+    mr_status status = MR_OK;
+    *out_known = false;
+    if (!wish->anew && mr_kept_facts_read(c->cache_dir, key, out)) {
+        status = mr_measure_sample(m, &sample_s, err);
+        *out_known = status == MR_OK && mr_kept_facts_hold(out, sample_s);
+        if (status == MR_OK && !*out_known)
+            mr_log_write(MR_LOG_INFO, "worker",
+                         "a layer takes %.3f ms, not %.3f ms as when this machine was measured: measuring anew",
+                         sample_s * 1e3, out->sample_s * 1e3);
+    }
+    if (!wish->anew || status != MR_OK)
+        return status;
+    status = mr_measure_stage_times(m, out, err);
+    *out_known = status == MR_OK;
+    if (status == MR_OK)
+        mr_kept_facts_write(c->cache_dir, key, out);
+    return status;
+}
+
+/* Without the file the header and small tensors are enough: matrices that are zeros take the same time as others. */
+static mr_status open_model(lobby *l, mr_gguf **out_gguf, mr_model_info *out_info, mr_err *err) {
+    const mr_lobby_config *c = l->config;
+    const mr_file_wait wait = {told_to_end_and_serve, NULL, l};
+    if (file_problem(l))
+        return mr_err_set(err, l->file_problem.status, "%s", l->file_problem.text);
+    if (!c->backend || !c->model_path)
+        return mr_err_set(err, MR_E_NOT_FOUND, "there is nothing to measure with");
+    mr_status status = l->file_client ? mr_file_layers_open(l->file_client, &wait, out_gguf, err)
+                                      : mr_gguf_open(c->model_path, out_gguf, err);
+    if (status == MR_OK)
+        status = mr_model_info_read(*out_gguf, out_info, err);
+    if (status == MR_OK && l->file_client)
+        status = mr_file_layers_fetch(l->file_client, *out_gguf, out_info, NULL, &wait, err);
+    return status;
+}
+
+/* The backends are those of a run, so without a model or a backend there is nothing to measure. */
+static mr_status measure(lobby *l, const Millrace__Measure *wish, mr_facts_message *out, mr_err *err) {
+    const mr_lobby_config *c = l->config;
+    mr_gguf *gguf = NULL;
+    mr_model_info info;
+    mr_measured measured;
+    bool is_known = false;
+    mr_status status = open_model(l, &gguf, &info, err);
+    if (status == MR_OK) {
+        const mr_measure_config m = {.gguf = gguf,
+                                     .info = &info,
+                                     .backend = c->backend,
+                                     .devices = wish->fast_numerics ? c->devices : NULL,
+                                     .kv_type = (mr_type)wish->kv_type,
+                                     .max_rows = (int32_t)wish->max_rows,
+                                     .map_weights = wish->map_weights,
+                                     .n_together = (int32_t)wish->n_together,
+                                     .progress = progress,
+                                     .told_to_end = told_to_end_and_serve,
+                                     .ctx = l};
+        status = get_times(c, &m, wish, &measured, &is_known, err);
+    }
+    mr_gguf_close(gguf);
+    mr_facts_message_fill(out, is_known ? &measured : NULL);
+    return status;
+}
+
+/* What fails becomes the status and text of the answer. Cancelled: it was told to end, and there is nothing to answer.
+ */
+static mr_status answer_measure(lobby *l, mr_err *err) {
+    const Millrace__Measure wish = *l->message->measure;
+    mr_facts_message answer;
+    mr_err problem;
+    mr_status status = mr_inbox_release(l->control, err);
+    if (status != MR_OK)
+        return status;
+    status = measure(l, &wish, &answer, &problem);
+    if (status == MR_E_CANCELLED)
+        return how_told(l, err);
+    answer.message.status = (uint32_t)status;
+    if (status != MR_OK)
+        answer.message.text = problem.text;
+    return send_report(l, &answer.message.base, err);
+}
+
+/* As answer_measure. */
+static mr_status answer_probe(lobby *l, mr_err *err) {
+    const mr_probe_config probe = {.channel = l->config->channel,
+                                   .peer = (int32_t)l->message->probe->peer,
+                                   .answers_first = l->message->probe->answers_first,
+                                   .told_to_end = told_to_end,
+                                   .ctx = l};
+    Millrace__LinkFacts answer = MILLRACE__LINK_FACTS__INIT;
+    mr_err problem;
+    mr_status status = mr_inbox_release(l->control, err);
+    if (status != MR_OK)
+        return status;
+    status = probe.peer >= l->config->coordinator || probe.peer == l->config->channel->self
+                 ? mr_err_set(&problem, MR_E_PROTOCOL, "there is no link to rank %d", (int)probe.peer)
+                 : mr_probe_link(&probe, &answer.latency_s, &answer.second_bytes, &problem);
+    if (status == MR_E_CANCELLED)
+        return how_told(l, err);
+    answer.peer = (uint32_t)probe.peer;
+    answer.status = (uint32_t)status;
+    if (status != MR_OK)
+        answer.text = problem.text;
+    return send_report(l, &answer.base, err);
+}
+
+/* --- Waiting ----------------------------------------------------------------------------------------------------- */
+
+/* Does what is done in the lobby; false: the message is none of these. */
+static bool answer(lobby *l, mr_status *out_status, mr_err *err) {
+    switch ((int)l->message->body_case) {
+    case MILLRACE__CONTROL__BODY_PING:
+        *out_status = answer_ping(l, err);
+        return true;
+    case MILLRACE__CONTROL__BODY_MEASURE:
+        *out_status = answer_measure(l, err);
+        return true;
+    case MILLRACE__CONTROL__BODY_PROBE:
+        *out_status = answer_probe(l, err);
+        return true;
+    case MILLRACE__CONTROL__BODY_SHARE:
+        if (!l->config->model_path)
+            return false;
+        *out_status = share_file(l, err);
+        return true;
+    default:
+        return false;
+    }
+}
+
+static mr_status wait_to_be_told(lobby *l, bool *out_abandoned, mr_err *err) {
+    for (;;) {
+        mr_status status = peek(l, err);
+        bool served = mr_file_server_serve(l->file_server, 0);
+        if (status == MR_OK && !l->message && !served)
+            status = mr_channel_wait(l->config->channel, MR_NEVER, err);
+        if (status != MR_OK)
+            return status;
+        if (!l->message)
+            continue;
+        if (l->message->body_case == MILLRACE__CONTROL__BODY_SHUTDOWN) {
+            *out_abandoned = l->message->shutdown->abandon;
+            return MR_OK;
+        }
+        if (answer(l, &status, err)) {
+            if (status != MR_OK)
+                return status;
+            continue;
+        }
+        if (l->message->body_case != MILLRACE__CONTROL__BODY_START || !l->config->backend)
+            return mr_err_set(err, MR_E_PROTOCOL, "the coordinator sent a message that nobody waits for in the lobby");
+        uint32_t epoch = l->message->start->epoch;
+        status = mr_inbox_release(l->control, err);
+        if (status != MR_OK)
+            return status;
+        run_stage(l, epoch);
+        status = how_told(l, err);
+        if (status != MR_OK)
+            return status;
+    }
+}
+
+mr_status mr_lobby_run(const mr_lobby_config *config, bool *out_abandoned, mr_err *err) {
+    lobby l = {.config = config};
+    *out_abandoned = false;
+    mr_status status = open_links(&l, err);
+    if (status == MR_OK)
+        status = say_hello(&l, err);
+    if (status == MR_OK)
+        status = wait_to_be_told(&l, out_abandoned, err);
+    end_sharing(&l);
+    mr_inbox_destroy(l.control);
+    mr_outbox_destroy(l.report);
+    mr_arena_destroy(l.arena);
+    return status;
+}

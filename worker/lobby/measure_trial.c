@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/lobby/measure_trial.h"
+
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/base/rng.h"
+
+enum {
+    LEAST_DEPTH = 256,
+    MOST_DEPTH = 4096,
+    SEED = 1,
+    N_SHIFTS = 61, /* the rows of a step begin at so many places in turn */
+};
+
+static size_t position_bytes(const mr_measure_config *c) {
+    size_t bytes = 0;
+    (void)!mr_type_bytes(c->kv_type, (int64_t)c->info->n_kv_heads * c->info->head_dim, &bytes);
+    return 2 * bytes; /* keys and values */
+}
+
+uint64_t trial_free_bytes(const mr_measure_config *c) {
+    uint64_t bytes = mr_mem_available();
+    return bytes == 0 ? UINT64_MAX : c->n_together > 1 ? bytes / (uint64_t)c->n_together : bytes;
+}
+
+/* Positions before each row of a deep step: enough that their keys and values show beside the weights of a layer. */
+static int32_t depth_of(const mr_measure_config *c, mr_layer_range range) {
+    size_t wanted = mr_model_layer_read_bytes(c->gguf, c->info, range.first) / 2;
+    size_t depth = wanted / (MEASURE_DEEP_ROWS * (position_bytes(c) + 1));
+    depth = depth < LEAST_DEPTH ? LEAST_DEPTH : depth > MOST_DEPTH ? MOST_DEPTH : depth;
+    return (int32_t)depth / MR_KV_BLOCK * MR_KV_BLOCK;
+}
+
+static int32_t deep_blocks(const trial *t) {
+    return t->depth / MR_KV_BLOCK;
+}
+
+/* The block tables: the first sequences have contexts, the others one block each, which they share. */
+static mr_status set_tables(trial *t, int32_t n_sequences, mr_err *err) {
+    int32_t blocks[MOST_DEPTH / MR_KV_BLOCK];
+    mr_status status = MR_OK;
+    for (int32_t s = 0; s < n_sequences && status == MR_OK; s++) {
+        int32_t n = s < MEASURE_DEEP_ROWS ? deep_blocks(t) : 1;
+        for (int32_t b = 0; b < n; b++)
+            blocks[b] = s < MEASURE_DEEP_ROWS ? s * n + b : s / MR_KV_BLOCK;
+        status = mr_stage_set_blocks(t->stage, s, 0, blocks, n, err);
+    }
+    return status;
+}
+
+/* Rows and steps that differ: experts are chosen by what they hold, and are not to be in the caches from the step
+ * before. */
+static mr_status make_input(trial *t, int32_t max_rows, mr_err *err) {
+    size_t n = (size_t)(max_rows + N_SHIFTS) * (size_t)t->config->info->d_model;
+    t->x = mr_alloc_array(n, sizeof *t->x);
+    if (!t->x)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory to measure layers");
+    for (size_t i = 0; i < n; i++)
+        t->x[i] = mr_rng_f32(SEED, 0, i) - 0.5f;
+    return MR_OK;
+}
+
+static mr_status make_sampler(trial *t, mr_err *err) {
+    mr_sampler_config config = {
+        .n_vocab = t->config->info->vocab_size, .params = mr_sampling_params_default(), .max_context = 1};
+    config.params.temperature = 0;
+    t->logits = mr_alloc_array((size_t)config.n_vocab, sizeof *t->logits);
+    if (!t->logits)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory to measure sampling");
+    mr_status status = mr_sampler_create(&config, &t->sampler, err);
+    return status == MR_OK ? mr_sampler_scratch_create(config.n_vocab, &t->scratch, err) : status;
+}
+
+mr_status trial_init(trial *t, const mr_measure_config *c, mr_layer_range range, int32_t max_rows, uint64_t free_bytes,
+                     mr_err *err) {
+    *t = (trial){.config = c, .n_layers = range.last - range.first, .depth = depth_of(c, range)};
+    int32_t n_sequences = max_rows < MEASURE_DEEP_ROWS ? MEASURE_DEEP_ROWS : max_rows;
+    int32_t n_deep = MEASURE_DEEP_ROWS * deep_blocks(t), n_flat = (n_sequences + MR_KV_BLOCK - 1) / MR_KV_BLOCK;
+    bool is_tail = range.last == c->info->n_layers;
+    mr_stage_config config = {.gguf = c->gguf,
+                              .info = c->info,
+                              .range = range,
+                              .max_rows = n_sequences,
+                              .max_out_rows = is_tail ? n_sequences : 1,
+                              .max_sequences = n_sequences,
+                              .max_context = t->depth,
+                              .n_kv_blocks = n_deep > n_flat ? n_deep : n_flat,
+                              .kv_type = c->kv_type,
+                              .map_weights = c->map_weights};
+    if (c->devices) {
+        config.devices = c->devices->list;
+        config.measures_products = c->devices->is_measured;
+    }
+    mr_stage_sizes sizes;
+    mr_status status = mr_stage_measure(&config, c->backend, &sizes, err);
+    if (status == MR_OK)
+        t->bytes = sizes.weight_bytes + sizes.kv_bytes + sizes.work_bytes;
+    if (status == MR_OK && t->bytes > free_bytes)
+        status = mr_err_set(err, MR_E_NO_MEMORY, "too little memory is free to measure layer %d", (int)range.first);
+    if (status == MR_OK)
+        status = mr_stage_create(&config, c->backend, NULL, NULL, &t->stage, err);
+    if (status == MR_OK)
+        status = set_tables(t, n_sequences, err);
+    if (status == MR_OK && range.first > 0)
+        status = make_input(t, n_sequences, err);
+    if (status == MR_OK && is_tail)
+        status = make_sampler(t, err);
+    if (status != MR_OK)
+        trial_deinit(t);
+    return status;
+}
+
+void trial_deinit(trial *t) {
+    mr_stage_destroy(t->stage);
+    mr_sampler_destroy(t->sampler);
+    mr_sampler_scratch_destroy(t->scratch);
+    mr_free(t->logits);
+    mr_free(t->x);
+    *t = (trial){0};
+}
+
+static void fill_rows(trial *t, const trial_step *step) {
+    mr_step_rows *rows = mr_stage_rows(t->stage);
+    rows->n_rows = step->n_rows;
+    rows->n_out = step->n_out;
+    for (int32_t r = 0; r < step->n_rows; r++) {
+        rows->ids[r] = (int32_t)(((int64_t)r + t->shift) * 7919 % t->config->info->vocab_size);
+        rows->positions[r] = step->deep ? t->depth - 1 : 0;
+        rows->slots[r] = step->deep ? (r + 1) * t->depth - 1 : r; /* no two rows write the same one */
+        rows->row_seq[r] = r;
+        if (r < step->n_out)
+            rows->out_rows[r] = r;
+    }
+}
+
+mr_status trial_run(trial *t, const trial_step *step, double *out_seconds, mr_err *err) {
+    const mr_measure_config *c = t->config;
+    int32_t id;
+    if (c->told_to_end && c->told_to_end(c->ctx))
+        return mr_err_set(err, MR_E_CANCELLED, "told to end");
+    t->shift = (t->shift + 1) % N_SHIFTS;
+    fill_rows(t, step);
+    const float *x = t->x ? t->x + (size_t)t->shift * (size_t)c->info->d_model : NULL;
+    int64_t start_ns = mr_clock_now_ns();
+    mr_status status = mr_stage_run(t->stage, x, c->progress, c->ctx, err);
+    const mr_sampler_row row = {.logits = t->logits, .position = 1};
+    for (int32_t r = 0; r < step->n_out && status == MR_OK; r++) {
+        status = mr_stage_read_logits(t->stage, r, t->logits, err);
+        if (status == MR_OK)
+            status = mr_sampler_sample(t->sampler, t->scratch, &row, &id, err);
+    }
+    *out_seconds = (double)(mr_clock_now_ns() - start_ns) / (double)MR_NS_PER_S;
+    return status;
+}

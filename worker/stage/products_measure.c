@@ -1,0 +1,133 @@
+/* worker/stage/products_measure.c - times products on backends: a graph of one product, as a stage would have it. */
+// SPDX-License-Identifier: Apache-2.0
+#include <math.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/graph/graph.h"
+#include "worker/stage/products.h"
+
+enum {
+    LEAST_RUNS = 3,
+    MOST_RUNS = 20,        /* the fastest counts */
+    MOST_MACS = 512 << 20, /* of one product: some 10 ms */
+    LEAST_N = 64,
+};
+
+static const int64_t ENOUGH_NS =
+    30 * MR_NS_PER_S / 1000; /* for one product on one backend: others may use the machine */
+
+typedef struct trial {
+    mr_backend *be;
+    mr_graph *graph;
+    mr_buffer *matrix, *work;
+    float *x; /* activations */
+} trial;
+
+static void trial_deinit(trial *t) {
+    mr_graph_destroy(t->graph);
+    t->be->ops->buffer_destroy(t->be, t->matrix);
+    t->be->ops->buffer_destroy(t->be, t->work);
+    mr_free(t->x);
+}
+
+/* The matrix as a stage has it: in the backend's layout, or in the file. */
+static mr_status place_matrix(trial *t, const mr_product_sample *s, mr_tensor *w, mr_err *err) {
+    const mr_backend_ops *ops = t->be->ops;
+    mr_fence fence = 0;
+    mr_storage storage = s->is_mapped ? MR_STORAGE_FILE : MR_STORAGE_WEIGHT;
+    if (!mr_tensor_init(w, "matrix", s->type, s->k, s->n, storage, MR_ROWS_FIXED) ||
+        !mr_type_bytes(s->type, s->k, &w->row_bytes))
+        return mr_err_set(err, MR_E_INTERNAL, "a matrix of %d x %d", s->n, s->k);
+    w->bytes = w->row_bytes * (size_t)s->n;
+    w->home = t->be;
+    mr_status status = s->is_mapped ? MR_OK : ops->weight_bytes(t->be, s->type, s->k, s->n, &w->bytes, err);
+    if (status == MR_OK)
+        status = s->is_mapped ? ops->buffer_wrap(t->be, s->rows, w->bytes, &t->matrix, err)
+                              : ops->buffer_create(t->be, w->bytes, &t->matrix, err);
+    w->buffer = t->matrix;
+    if (status == MR_OK && !s->is_mapped)
+        status = ops->weight_load(t->be, w, s->rows, &fence, err);
+    return status == MR_OK ? ops->wait(t->be, fence, MR_NEVER, err) : status;
+}
+
+static mr_status trial_init(trial *t, const mr_product_sample *s, int32_t n_rows, mr_err *err) {
+    mr_tensor w;
+    mr_graph_stats stats;
+    size_t n = (size_t)s->k * (size_t)n_rows;
+    t->x = mr_alloc_array(n, sizeof *t->x);
+    mr_status status = t->x ? mr_graph_create(n_rows, n_rows, &t->graph, err)
+                            : mr_err_set(err, MR_E_NO_MEMORY, "no memory to measure products");
+    for (size_t i = 0; status == MR_OK && i < n; i++)
+        t->x[i] = (float)(i % 31) - 15.0f;
+    if (status == MR_OK)
+        status = place_matrix(t, s, &w, err);
+    if (status != MR_OK)
+        return status;
+    int32_t x = mr_graph_input(t->graph, "x", MR_TYPE_F32, s->k, MR_ROWS_STEP);
+    mr_graph_output(t->graph, mr_graph_matmul(t->graph, mr_graph_use(t->graph, &w), x, MR_NO_TENSOR, MR_NO_TENSOR));
+    status = mr_graph_finish(t->graph, &(mr_backends){.at = {t->be}, .n = 1}, &stats, err);
+    if (status == MR_OK)
+        status = t->be->ops->buffer_create(t->be, stats.work_bytes[0], &t->work, err);
+    if (status == MR_OK)
+        status = mr_graph_place(t->graph, &t->work, err);
+    return status == MR_OK ? mr_graph_set_rows(t->graph, x, t->x, (size_t)s->k * sizeof *t->x, n_rows, err) : status;
+}
+
+static mr_status time_product(void *ctx, mr_backend *be, const mr_product_sample *s, int32_t n_rows,
+                              double *out_seconds, mr_err *err) {
+    (void)ctx;
+    trial t = {.be = be};
+    int64_t best_ns = INT64_MAX;
+    const mr_run run = {.n_rows = {1, n_rows, n_rows}};
+    mr_status status = trial_init(&t, s, n_rows, err);
+    int64_t end_ns = mr_clock_now_ns() + ENOUGH_NS;
+    for (int i = 0; status == MR_OK && i < MOST_RUNS && (i < LEAST_RUNS || mr_clock_now_ns() < end_ns); i++) {
+        int64_t start_ns = mr_clock_now_ns();
+        status = mr_graph_run(t.graph, &run, err);
+        int64_t ns = mr_clock_now_ns() - start_ns;
+        best_ns = ns < best_ns ? ns : best_ns;
+    }
+    trial_deinit(&t);
+    *out_seconds = (double)best_ns / (double)MR_NS_PER_S;
+    if (status != MR_E_NO_MEMORY)
+        return status;
+    *out_seconds = INFINITY; /* what cannot be tried is not faster */
+    return MR_OK;
+}
+
+int32_t mr_products_types(const mr_weights *weights, mr_type out_types[MR_PRODUCTS_TYPES]) {
+    const mr_gguf_tensor *found[MR_PRODUCTS_TYPES + 1];
+    int32_t n = 0;
+    for (int32_t type = 0; type < MR_TYPE_FILE_COUNT; type++) {
+        const mr_gguf_tensor *m = mr_weights_largest(weights, (mr_type)type);
+        if (!m)
+            continue;
+        int32_t i = n;
+        for (; i > 0 && found[i - 1]->bytes < m->bytes; i--)
+            found[i] = found[i - 1];
+        found[i] = m;
+        n = n < MR_PRODUCTS_TYPES ? n + 1 : n;
+    }
+    for (int32_t i = 0; i < n; i++)
+        out_types[i] = found[i]->type;
+    return n;
+}
+
+mr_status mr_products_measure(mr_backends *backends, const mr_weights *weights, bool map_weights, int32_t max_rows,
+                              mr_err *err) {
+    mr_product_sample samples[MR_PRODUCTS_TYPES];
+    mr_type types[MR_PRODUCTS_TYPES];
+    int32_t n_samples = mr_products_types(weights, types);
+    for (int32_t i = 0; i < n_samples; i++) {
+        const mr_gguf_tensor *m = mr_weights_largest(weights, types[i]);
+        int64_t most = MOST_MACS / (m->ne[0] * max_rows);
+        int64_t n = most > LEAST_N ? most : LEAST_N;
+        samples[i] = (mr_product_sample){.type = types[i],
+                                         .k = (int32_t)m->ne[0],
+                                         .n = (int32_t)(n < m->ne[1] ? n : m->ne[1]),
+                                         .rows = m->data,
+                                         .is_mapped = map_weights};
+    }
+    return mr_products_choose(backends, samples, n_samples, max_rows, time_product, NULL, err);
+}

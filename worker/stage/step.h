@@ -1,0 +1,21 @@
+/* worker/stage/step.h - from a step plan to the rows that a stage runs.
+ * Threads: bound to the step thread. Nothing is allocated.
+ * Errors:  MR_E_PROTOCOL: the plan contradicts what the coordinator said before. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_WORKER_STAGE_STEP_H
+#define MR_WORKER_STAGE_STEP_H
+
+#include "proto/messages.h"
+#include "worker/stage/sequences.h"
+#include "worker/stage/stage.h"
+
+/* Whether the ids that the head needs have come back from the tail: every run without ids continues at the position of
+ * its slot's last sampled id. */
+MR_MUST_USE mr_status mr_step_ids_ready(mr_sequences *all, const Millrace__StepPlan *plan, bool *out_ready,
+                                        mr_err *err);
+
+/* Fills the stage's rows, writes new block table entries. max_out_rows: of the plan in force. */
+MR_MUST_USE mr_status mr_step_fill(mr_stage *stage, mr_sequences *all, const Millrace__StepPlan *plan,
+                                   uint32_t max_out_rows, mr_err *err);
+
+#endif
