@@ -1,3 +1,5 @@
+/* coordinator/job/job.c - the life of a job: sends the plan, waits until the stages have loaded, takes their reports,
+ * checks new sequences, and stops the stages. job_queue.c, job_prefix.c and job_run.c hold the rest of the job. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/job/job.h"
 
@@ -13,7 +15,7 @@ static const int64_t INTERRUPT_LOOK_NS = 100 * MR_NS_PER_MS, SILENCE_NS = 10 * M
 
 /* --- Reports of the stages --------------------------------------------------------------------------------------- */
 
-/* ", rank 2 on node7" for a stage that is a process of its own. */
+/* ", rank 2 on node7" if the stage is a process of its own, else "". */
 static const char *place_of(const mr_job *job, uint32_t stage, char out[MR_CHANNEL_NAME_BYTES + 4]) {
     char name[MR_CHANNEL_NAME_BYTES];
     out[0] = 0;
@@ -74,8 +76,8 @@ static void note_seconds(mr_job *job, const Millrace__Seconds *s) {
 static void note_step_sums(mr_job *job, const Millrace__StepSums *s) {
     bool is_short = mr_scheduler_micro_batches(job->scheduler) <= job->plan.n_stages;
     mr_learned_times_add(job->times, s, is_short);
-    if ((int32_t)s->stage + 1 ==
-        job->plan.n_stages) /* once for all of them: what follows from the times costs time, too */
+    /* Only after the last stage's report: to choose a cut anew takes time. */
+    if ((int32_t)s->stage + 1 == job->plan.n_stages)
         mr_scheduler_set_times(job->scheduler, mr_learned_times_get(job->times));
 }
 
@@ -124,7 +126,7 @@ mr_status job_find_cause(mr_job *job, mr_status status, mr_err *err) {
         if (next == MR_OK && mr_channel_wait(job->config.channel, deadline, &other) != MR_OK)
             break;
         if (next == MR_E_PEER_LOST && !did)
-            break; /* nothing more will come from there */
+            break; /* no more reports will come from the lost stage */
     }
     return status;
 }
@@ -186,7 +188,7 @@ mr_status job_wait(mr_job *job, int64_t deadline_ns, mr_err *err) {
     return mr_channel_wait(job->config.channel, look_ns < deadline_ns ? look_ns : deadline_ns, err);
 }
 
-/* Names the stages that have been loading without a word for long, once in a while. */
+/* Reports the stages that have sent nothing for SILENCE_NS while loading, at most once per SILENCE_NS. */
 static void name_silent(mr_job *job) {
     char names[256], place[MR_CHANNEL_NAME_BYTES + 4];
     size_t used = 0;
@@ -300,7 +302,7 @@ mr_status mr_job_create(const mr_job_config *config, mr_job **out, mr_err *err) 
     return MR_OK;
 }
 
-/* Tells the stages to end, if they still listen. */
+/* Tells the stages to end, if their links still work. */
 static void send_shutdown(mr_job *job) {
     mr_err ignored;
     bool ready = false;
@@ -322,7 +324,7 @@ void mr_job_stop(mr_job *job) {
     while (mr_clock_now_ns() < deadline) {
         bool did = false, all = true;
         mr_status status = job_take_reports(job, &did, &ignored);
-        if (status != MR_OK && status != MR_E_PEER_LOST) /* stages leave one after the other */
+        if (status != MR_OK && status != MR_E_PEER_LOST) /* stages disconnect one after the other */
             return;
         for (int32_t i = 0; i < job->plan.n_stages; i++)
             all = all && job->stages[i].seconds.known;
@@ -372,7 +374,7 @@ const mr_stage_report *mr_job_stage_report(const mr_job *job, int32_t stage) {
 
 /* --- Sequences --------------------------------------------------------------------------------------------------- */
 
-/* What the tail would refuse must not get there: it would end all. */
+/* Checks all that the tail would refuse: an error at the tail ends the whole job. */
 static mr_status check_sampling(const mr_job *job, const mr_sequence_desc *desc, mr_err *err) {
     const mr_sampling_params *p = &desc->sampling;
     if (desc->n_top_logprobs < 0 || desc->n_top_logprobs > MR_SAMPLER_MAX_TOP)

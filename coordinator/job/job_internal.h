@@ -1,5 +1,5 @@
-/* coordinator/job/job_internal.h - the state of a job, shared by job.c (its life), job_queue.c (who is in it),
- * job_prefix.c (what sequences share) and job_run.c (its steps). */
+/* coordinator/job/job_internal.h - the state of a job, shared by job.c (create, reports, destroy), job_queue.c
+ * (admission, preemption and end of sequences), job_prefix.c (shared KV blocks) and job_run.c (steps). */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_JOB_JOB_INTERNAL_H
 #define MR_COORDINATOR_JOB_JOB_INTERNAL_H
@@ -12,28 +12,28 @@
 #include "coordinator/job/stage_links.h"
 #include "engine/base/thread.h"
 
-/* One step under way, kept at step % ring_slots. */
+/* A step under way, kept at index step % ring_slots. */
 typedef struct mr_step_record {
     uint64_t step;
     int32_t n_rows;
     bool tokens_in;
-    mr_logits_runs logits; /* what it will bring */
-    int32_t n_rows_in;     /* of them delivered */
+    mr_logits_runs logits; /* the runs whose rows of logits or hidden rows the tail sends back */
+    int32_t n_rows_in;     /* rows of these runs that have come */
 } mr_step_record;
 
-/* A sequence slot of the stages. */
+/* One sequence slot. The stages keep state for each slot. */
 typedef struct mr_slot_account {
-    mr_entry *entry;     /* who is in it; NULL: nobody */
-    uint32_t generation; /* of the last one who was */
-    bool closing;        /* nobody is in it, and the stages have not been told yet */
+    mr_entry *entry;     /* the sequence in the slot; NULL: the slot is empty */
+    uint32_t generation; /* of the latest sequence in the slot */
+    bool closing;        /* the slot is empty, and the stages have not been told yet */
 } mr_slot_account;
 
-/* What a stage has said. */
+/* What a stage has reported. */
 typedef struct job_stage {
     mr_stage_report report;
-    mr_stage_seconds seconds; /* under seconds_lock, while other threads may read them */
+    mr_stage_seconds seconds; /* under seconds_lock: other threads may read it */
     size_t done_bytes, total_bytes;
-    int64_t heard_ns; /* the last report while loading */
+    int64_t heard_ns; /* when the latest progress report came */
     bool ready;
 } job_stage;
 
@@ -52,55 +52,57 @@ struct mr_job {
     mr_prefix_key base_key;
     uint32_t *copy_from, *copy_to; /* [max_sequences], of the step that is being issued */
     int32_t *history;              /* [max_context], of the sequence that is being opened */
-    /* For a slot and blocks, in the order in which they will get them; those that wait for a promised block are not
-     * there. */
+    /* The queue of sequences that wait for a slot and blocks, in the order in which they are admitted. A sequence that
+     * waits for a promised block is not in the queue. */
     mr_entry *first_waiting, *last_waiting;
-    mr_entry *ended;  /* those whose last rows may still be under way */
-    bool may_admit;   /* something has changed since nobody could be admitted */
-    int64_t admit_ns; /* nobody is admitted before, while others are live */
+    mr_entry *ended;  /* list of ended sequences, whose last rows may still be under way */
+    bool may_admit;   /* something has changed since the last admission failed */
+    int64_t admit_ns; /* no admission before this time, while any sequence is live */
     int32_t n_unfinished, n_live, n_leaving, n_closing;
     job_stage *stages; /* [n_stages] */
     mr_mutex seconds_lock;
-    mr_span *spans; /* [MR_MAX_REPORT_BYTES], of one report; NULL: not wanted */
+    mr_span *spans; /* [MR_MAX_REPORT_BYTES], of one report; NULL: on_spans is not set */
     bool stopped;   /* the stages were told to end */
     int64_t start_ns, first_token_ns, last_first_token_ns;
     mr_job_timings timings;
     mr_job_stats stats; /* its counters */
 };
 
-/* Waits until something may have happened, until deadline_ns, or for a moment. MR_E_CANCELLED: the user wants no
- * more. */
+/* Waits for messages on the channel, until deadline_ns, and with config.interrupted for a tenth of a second at most.
+ * MR_E_CANCELLED: config.interrupted returned true. */
 mr_status job_wait(mr_job *job, int64_t deadline_ns, mr_err *err);
-/* Takes all reports that have come; *did says whether there were any. A failure of a stage is returned. */
+/* Takes all reports that have come, and sets *did if there were any. If a stage reports a failure, returns it. */
 mr_status job_take_reports(mr_job *job, bool *did, mr_err *err);
-/* The cause behind a status: a stage that loses its neighbour reports that as well, so another stage's own failure is
- * looked for during a moment. */
+/* Looks for the error behind MR_E_PEER_LOST. A stage that loses its neighbour reports MR_E_PEER_LOST too, so this
+ * function waits up to half a second for the failure that another stage reports. Returns that failure, or else
+ * status. */
 mr_status job_find_cause(mr_job *job, mr_status status, mr_err *err);
 
-/* Puts an entry where it belongs among those that wait. */
+/* Puts an entry into the queue, at its place in the order. */
 void job_queue_push(mr_job *job, mr_entry *e);
-/* Gives those that wait slots and blocks, in their order, while there are any. */
+/* Gives the sequences of the queue slots and blocks, in order, until one does not fit. */
 mr_status job_admit(mr_job *job, bool *did, mr_err *err);
-/* Ends a sequence for good, whatever its state. */
+/* Ends a sequence for good, in any state. */
 void job_finish(mr_job *job, mr_entry *e);
-/* Frees those that have ended and of which no row is under way. */
+/* Frees the ended sequences that have no row in a step under way. */
 void job_forget(mr_job *job);
-/* Takes the blocks of the latest arrival, which waits again and is computed anew from the journal. false: there is
- * nobody but the oldest, which keeps them. */
+/* Preempts the live sequence that is last in the order: releases its blocks and queues it again. Its rows are computed
+ * again from the journal. false: fewer than two sequences could be preempted, and the last one keeps its blocks. */
 bool job_preempt(mr_job *job);
-/* Empties the slots of preempted sequences whose last ids are in. */
+/* Empties the slots of preempted sequences when all steps with their rows are finished. */
 void job_see_off(mr_job *job, bool *did);
-/* Tells the stages which slots are empty now. */
+/* Tells the stages which slots have become empty. */
 mr_status job_close_empty(mr_job *job, bool *did, mr_err *err);
 
 typedef enum job_begin { JOB_BEGUN, JOB_NO_BLOCKS, JOB_WAITS_FOR_PREFIX } job_begin;
-/* Gives an entry without blocks all of those for its ids, shared ones first, if spare others stay free; n_issued begins
- * behind what is there. JOB_WAITS_FOR_PREFIX: a live sequence is computing more of it, and e->wait is on until it
- * has. */
+/* Gives an entry without blocks all the blocks for its ids: shared blocks first, then new ones. Sets n_issued to the
+ * rows that the shared blocks hold. JOB_NO_BLOCKS: fewer than spare blocks would stay free. JOB_WAITS_FOR_PREFIX: a
+ * live sequence is computing a further shared block, and e->wait waits for it. */
 job_begin job_prefix_begin(mr_job *job, mr_entry *e, int32_t slot, int32_t spare);
-/* Lets others read what has been issued, of ids that are known. */
+/* Publishes the blocks of e whose rows have been issued and whose ids are known, so that other sequences may read
+ * them. */
 void job_prefix_publish(mr_job *job, mr_entry *e);
-/* Adds the copies that the runs of a step need. */
+/* Adds the block copies that the runs of a step need. */
 void job_prefix_add_copies(mr_job *job, Millrace__StepPlan *plan);
 
 #endif

@@ -1,17 +1,18 @@
-/* coordinator/job/job_prefix.c - what sequences share: KV blocks of equal beginnings. */
+/* coordinator/job/job_prefix.c - KV blocks that sequences with equal beginnings share: finds cached blocks for a new
+ * sequence, and offers the blocks of a live sequence to others. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/job/job_internal.h"
 #include "engine/base/clock.h"
 
 enum { BLOCK = MR_WIRE_BLOCK_TOKENS };
 
-/* Rows of the prompt in a block that is not whole without the prompt's last id, which is always computed: its row is
- * what brings the first token. */
+/* The last id of a prompt is always computed: its row brings the first token. This function counts the rows of the
+ * other ids in their last, partial block. */
 static int32_t begin_rows(const mr_entry *e) {
     return (e->n_prompt - 1) % BLOCK;
 }
 
-/* Index of that block. */
+/* The index of that block in the sequence. */
 static int32_t begin_idx(const mr_entry *e) {
     return (e->n_prompt - 1) / BLOCK;
 }
@@ -25,7 +26,7 @@ static void name_blocks(const mr_job *job, mr_entry *e) {
     }
 }
 
-/* Of the blocks behind the n that were there, what others may wait for. */
+/* Promises the blocks after the first n, which were cached, so that other sequences may wait for them. */
 static void promise(mr_job *job, mr_entry *e, int32_t slot, int32_t n) {
     e->n_published = n;
     e->begin_is_published = begin_rows(e) == 0;
@@ -41,7 +42,7 @@ job_begin job_prefix_begin(mr_job *job, mr_entry *e, int32_t slot, int32_t spare
     int32_t n = (e->n_ids + BLOCK - 1) / BLOCK, n_keys = shares ? (e->n_ids - 1) / BLOCK : 0;
     const mr_prefix_key *begin = shares && e->n_ids == e->n_prompt && begin_rows(e) > 0 ? e->begin_key : NULL;
     if (e->n_needed > 0 && e->n_needed + spare > mr_ledger_n_free(job->ledger))
-        return JOB_NO_BLOCKS; /* what it can share costs time to see */
+        return JOB_NO_BLOCKS; /* saves the look-up of shared blocks, which takes time */
     name_blocks(job, e);
     mr_ledger_hits hits = mr_ledger_look_up(job->ledger, &e->keys, n_keys, begin);
     if (hits.promised) {
@@ -49,7 +50,7 @@ job_begin job_prefix_begin(mr_job *job, mr_entry *e, int32_t slot, int32_t spare
         return JOB_WAITS_FOR_PREFIX;
     }
     bool begun = mr_ledger_begin(job->ledger, slot, &hits, n, spare);
-    if (!begun && hits.copy_of != MR_NO_BLOCK) { /* what is copied takes a block more for a moment */
+    if (!begun && hits.copy_of != MR_NO_BLOCK) { /* without the copy: its source block is held for a moment */
         hits = mr_ledger_look_up(job->ledger, &e->keys, n_keys, NULL);
         begun = mr_ledger_begin(job->ledger, slot, &hits, n, spare);
     }
@@ -57,7 +58,7 @@ job_begin job_prefix_begin(mr_job *job, mr_entry *e, int32_t slot, int32_t spare
     if (!begun)
         return JOB_NO_BLOCKS;
     e->n_issued = hits.n_whole * BLOCK + (hits.copy_of != MR_NO_BLOCK ? begin_rows(e) : 0);
-    if (e->generation == 0) { /* its first slot */
+    if (e->generation == 0) { /* the first slot of this sequence */
         job->timings.prefill_tokens -= e->n_issued;
         job->timings.cached_tokens += e->n_issued;
         job->stats.n_prompt_tokens += e->n_prompt;

@@ -1,12 +1,14 @@
-/* coordinator/job/job_queue.c - who has a slot and KV blocks: sequences wait, are admitted, preempted, and end. */
+/* coordinator/job/job_queue.c - which sequences have a slot and KV blocks. Sequences wait in a queue, are admitted,
+ * may be preempted, and end. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stddef.h>
 
 #include "coordinator/job/job_internal.h"
 #include "engine/base/clock.h"
 
-/* BLOCKS_AT_ONCE: of the sequences that one turn looks at, which takes some tenths of a millisecond; then steps have a
- * pause for themselves. PRIORITY_AHEAD: earlier arrivals that a sequence of a higher priority is served before. */
+/* BLOCKS_AT_ONCE: KV blocks of the sequences that one turn looks at for admission, which takes some tenths of a
+ * millisecond. Then steps run for a while before the next admission. PRIORITY_AHEAD: how many earlier arrivals one
+ * step of priority overtakes. */
 enum { BLOCKS_AT_ONCE = 4096, PRIORITY_AHEAD = 64 };
 
 /* --- The queue --------------------------------------------------------------------------------------------------- */
@@ -20,7 +22,8 @@ static bool goes_before(const mr_entry *a, const mr_entry *b) {
 }
 
 void job_queue_push(mr_job *job, mr_entry *e) {
-    /* New ones belong to the end, preempted ones are older than nearly all that wait: both ends are near. */
+    /* The search starts at the end, where new sequences belong. A preempted sequence is older than nearly all others,
+     * so its place is at the front. */
     mr_entry *before = job->last_waiting;
     if (job->first_waiting && goes_before(e, job->first_waiting))
         before = NULL;
@@ -57,12 +60,12 @@ static int32_t blocks_to_spare(const mr_job *job) {
     return n;
 }
 
-/* Of the history to look at: no sequence has more, and no message may say more. */
+/* Bounds a length of history: no sequence has more ids, and no message may name more. */
 static int32_t look_back(int32_t n) {
     return n < MR_MAX_CONTEXT ? n : MR_MAX_CONTEXT;
 }
 
-/* Lists stay those of the journal. */
+/* The lists of the message point into the journal. */
 static void fill_sampling(const mr_entry *e, Millrace__Sampling *out) {
     const mr_sampling_params *p = &e->desc.sampling;
     *out = (Millrace__Sampling)MILLRACE__SAMPLING__INIT;
@@ -113,7 +116,8 @@ static mr_status send_open(mr_job *job, const mr_entry *e, mr_err *err) {
     return mr_stage_links_send(job->links, &message, &for_tail, err);
 }
 
-/* A sequence gets its slot and the blocks of its known ids. The only live one needs no watermark. */
+/* Gives a sequence its slot and the blocks of its known ids. If no other sequence is live, the watermark does not
+ * apply. */
 static job_begin begin(mr_job *job, mr_entry *e, int32_t slot) {
     int32_t spare = blocks_to_spare(job) + (blocks_for(e->n_ids) < blocks_for(e->max_ids));
     job_begin begun = job_prefix_begin(job, e, slot, job->n_live > 0 ? spare : 0);
@@ -125,7 +129,7 @@ static job_begin begin(mr_job *job, mr_entry *e, int32_t slot) {
     e->state = MR_ENTRY_LIVE;
     e->n_prefill = e->n_ids;
     e->n_delivered = e->n_issued;
-    e->n_sent = mr_ledger_n_held(job->ledger, slot); /* with the message that opens the sequence */
+    e->n_sent = mr_ledger_n_held(job->ledger, slot); /* the message that opens the sequence brings them */
     job->slots[slot].entry = e;
     job->n_live++;
     mr_scheduler_join(job->scheduler, e);
@@ -139,7 +143,7 @@ static int32_t empty_slot(const mr_job *job) {
     return slot;
 }
 
-/* Those that waited for a promised block queue again. */
+/* Queues the sequences whose wait for a promised block is over. */
 static void queue_woken(mr_job *job) {
     for (mr_prefix_wait *w; (w = mr_ledger_take_woken(job->ledger));)
         job_queue_push(job, (mr_entry *)((char *)w - offsetof(mr_entry, wait)));
@@ -157,7 +161,7 @@ mr_status job_admit(mr_job *job, bool *did, mr_err *err) {
         mr_status status = mr_stage_links_ready(job->links, &ready, err);
         if (status != MR_OK || !ready)
             return status;
-        /* Nobody overtakes a preempted sequence whose ids are under way. */
+        /* A preempted sequence whose last ids are under way cannot begin yet, and no other sequence overtakes it. */
         bool may_begin = e->state != MR_ENTRY_LEAVING && slot < job->config.max_sequences;
         job_begin begun = may_begin ? begin(job, e, slot) : JOB_NO_BLOCKS;
         if (begun == JOB_NO_BLOCKS) {
@@ -168,11 +172,11 @@ mr_status job_admit(mr_job *job, bool *did, mr_err *err) {
         if (begun == JOB_BEGUN)
             status = send_open(job, e, err);
         else
-            queue_remove(job, e); /* for some steps at most: others may pass */
+            queue_remove(job, e); /* waits for a promised block, for some steps at most: others may pass */
         n_blocks += blocks_for(e->n_ids);
         if (status != MR_OK)
             return status;
-        if (n_blocks >= BLOCKS_AT_ONCE) { /* the others come later: steps go on meanwhile */
+        if (n_blocks >= BLOCKS_AT_ONCE) { /* the rest is admitted later, so that steps go on */
             int64_t now_ns = mr_clock_now_ns();
             job->admit_ns = now_ns + mr_job_pause_ns(now_ns - start_ns);
             return MR_OK;
@@ -182,7 +186,7 @@ mr_status job_admit(mr_job *job, bool *did, mr_err *err) {
     return MR_OK;
 }
 
-/* --- The end, for a while or for good ---------------------------------------------------------------------------- */
+/* --- Preemption and end ------------------------------------------------------------------------------------------ */
 
 static void close_slot(mr_job *job, mr_entry *e) {
     job->slots[e->slot].entry = NULL;
@@ -190,7 +194,7 @@ static void close_slot(mr_job *job, mr_entry *e) {
     job->n_closing++;
 }
 
-/* Rows that are still under way are wasted, the blocks are free for others. */
+/* Takes a sequence out of the schedule and frees its blocks. Its rows that are still under way are wasted. */
 static void leave(mr_job *job, mr_entry *e) {
     mr_scheduler_leave(job->scheduler, e);
     mr_ledger_release(job->ledger, e->slot);
@@ -232,12 +236,12 @@ bool job_preempt(mr_job *job) {
     for (int32_t i = 0; i < job->config.max_sequences; i++) {
         mr_entry *e = job->slots[i].entry;
         if (!e || e->state != MR_ENTRY_LIVE || mr_entry_wants_rows(e))
-            continue; /* those that want rows have all their blocks from the start, and end by themselves */
+            continue; /* sequences that want rows have all their blocks from the start, and end by themselves */
         latest = !latest || goes_before(latest, e) ? e : latest;
         n++;
     }
     if (n < 2)
-        return false; /* the oldest stays: it goes on when the others have ended */
+        return false; /* the oldest sequence keeps its blocks: it goes on when the others have ended */
     leave(job, latest);
     latest->state = MR_ENTRY_LEAVING;
     job->n_leaving++;

@@ -1,11 +1,12 @@
-/* coordinator/job/job_run.c - the turns of a job: slots in, steps out, tokens and logits in. */
+/* coordinator/job/job_run.c - the turns of a job. A turn closes and opens slots, issues steps, and takes the tokens,
+ * logits and reports that have come. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/job/job_internal.h"
 #include "engine/base/clock.h"
 
 /* --- Steps ------------------------------------------------------------------------------------------------------- */
 
-/* Issues steps while the stages should have more of them and rows are there. */
+/* Issues steps while fewer are under way than the scheduler wants and there are rows to issue. */
 static mr_status issue(mr_job *job, bool *did, mr_err *err) {
     while (job->n_issued - job->n_done < (uint64_t)mr_scheduler_most_steps(job->scheduler)) {
         bool ready = false;
@@ -36,7 +37,7 @@ static mr_status issue(mr_job *job, bool *did, mr_err *err) {
         job->n_issued = record.step;
         *did = true;
         if (mr_scheduler_starved(job->scheduler))
-            job_preempt(job); /* before its next step, whatever the steps under way may free: nobody is to idle */
+            job_preempt(job); /* before the starved sequence's next step, without waiting for blocks to come free */
     }
     return MR_OK;
 }
@@ -47,7 +48,7 @@ static void note_first_token(mr_job *job, int64_t now_ns) {
         job->first_token_ns = job->last_first_token_ns;
 }
 
-/* Why the tail could not choose a token. */
+/* The error text of a token that the tail could not choose. */
 static const char *failure_text(mr_status status) {
     switch ((int)status) {
     case MR_E_NUMERICS:
@@ -63,8 +64,8 @@ static const char *failure_text(mr_status status) {
     }
 }
 
-/* A token of a live sequence; sequences that have ended since are none of its business. An error is of the last
- * stage. */
+/* Takes a token of a live sequence; tokens of sequences that have left the slot are dropped. An error means that the
+ * last stage broke the protocol. */
 static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_ns, mr_err *err) {
     mr_entry *e = job->slots[t->slot].entry;
     if (!e || e->generation != t->generation)
@@ -81,9 +82,9 @@ static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_n
     if (t->status != MR_OK) {
         event.finish = MR_FINISH_ERROR;
         event.text = failure_text(event.status);
+        /* TOO_LONG is about the grammar here. Clients would read it as a prompt beyond the context. */
         if (event.status == MR_E_TOO_LONG)
-            event.status =
-                MR_E_UNSUPPORTED; /* of a grammar: to a client the other one is a prompt beyond the context */
+            event.status = MR_E_UNSUPPORTED;
     } else {
         mr_entry_add_id(e, (int32_t)t->id);
         job->stats.n_generated++;
@@ -101,7 +102,7 @@ static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_n
     }
     bool stop = e->desc.on_token && e->desc.on_token(e->desc.ctx, &event);
     if (e->state == MR_ENTRY_DONE)
-        return MR_OK; /* its own callback has cancelled it */
+        return MR_OK; /* the callback has cancelled the sequence */
     if (stop || event.finish != MR_FINISH_NONE)
         job_finish(job, e);
     else if (e->state == MR_ENTRY_LIVE)
@@ -109,7 +110,7 @@ static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_n
     return MR_OK;
 }
 
-/* Counts steps as done, in order. */
+/* Counts the finished steps, in order. */
 static void advance(mr_job *job) {
     while (job->n_done < job->n_issued) {
         const mr_step_record *r = &job->steps[(job->n_done + 1) % (uint64_t)job->ring_slots];
@@ -145,7 +146,7 @@ static mr_status take_tokens(mr_job *job, bool *did, mr_err *err) {
     }
 }
 
-/* The run that the next rows of a step belong to, and how many of its rows are in; all are not yet. */
+/* The run of the step that the next rows belong to, and how many of the run's rows are in. Some row must be missing. */
 static const mr_logits_run *run_due(const mr_step_record *r, int32_t *out_n_in) {
     int32_t i = 0, n = r->n_rows_in;
     while (n >= r->logits.at[i].n_rows)
@@ -154,7 +155,7 @@ static const mr_logits_run *run_due(const mr_step_record *r, int32_t *out_n_in) 
     return &r->logits.at[i];
 }
 
-/* An error is of the last stage. */
+/* Checks a message of logits or hidden rows. An error means that the last stage broke the protocol. */
 static mr_status check_logits(const mr_job *job, const mr_step_record *r, const mr_frame *frame, mr_err *err) {
     int32_t left = r->step == frame->step ? r->logits.n_rows - r->n_rows_in : 0, n_in;
     const mr_logits_run *run = left > 0 ? run_due(r, &n_in) : NULL;
@@ -222,7 +223,7 @@ mr_status mr_job_turn(mr_job *job, int64_t deadline_ns, mr_err *err) {
     if (status == MR_OK && !did && mr_clock_now_ns() < deadline_ns)
         status = job_wait(job, deadline_ns, err);
     status = status == MR_OK ? MR_OK : job_find_cause(job, status, err);
-    /* Wrong sequences fail alone: what breaks all of them was nobody's wrong use. */
+    /* MR_E_INVALID is for one wrong request, which fails alone. An error that breaks the whole job is internal. */
     if (status == MR_E_INVALID && err)
         err->status = MR_E_INTERNAL;
     return status == MR_E_INVALID ? MR_E_INTERNAL : status;

@@ -11,20 +11,20 @@ enum { LEAST_BUCKETS = 64 };
 
 struct mr_kept {
     atomic_int n_refs;
-    mr_prefix_key keys[]; /* [mr_prefix_n_keys], then ids and lists, then the grammar: so all are aligned */
+    mr_prefix_key keys[]; /* [mr_prefix_n_keys], then 32-bit ids and lists, then the grammar: all are aligned */
 };
 
 struct mr_journal {
     mr_prefix_key base;
-    mr_entry **buckets; /* [n_buckets], a power of two: entries by number */
+    mr_entry **buckets; /* [n_buckets], a power of two: lists of entries, by number */
     int64_t n_buckets;
-    int64_t n_appended; /* the next number */
+    int64_t n_appended; /* the number of the next entry */
     int32_t n;
 };
 
-/* --- What is kept for descriptions ------------------------------------------------------------------------------- */
+/* --- Kept descriptions ------------------------------------------------------------------------------------------- */
 
-/* Puts n bytes behind those that are there; NULL stays NULL. */
+/* Copies n bytes to *at and moves *at behind them. Returns the copy, or NULL if there is nothing to copy. */
 static void *put(uint8_t **at, const void *from, size_t n) {
     void *to = *at;
     if (!from || n == 0)
@@ -111,7 +111,7 @@ void mr_journal_destroy(mr_journal *j) {
     mr_free(j);
 }
 
-/* Numbers are given in order, so that entries spread evenly. */
+/* Numbers are given in order, so that entries spread evenly over the buckets. */
 static mr_entry **bucket_of(const mr_journal *j, int64_t sequence) {
     return &j->buckets[sequence & (j->n_buckets - 1)];
 }
@@ -139,7 +139,7 @@ static bool make_room(mr_journal *j) {
 mr_status mr_journal_append(mr_journal *j, const mr_sequence_desc *desc, int32_t max_ids, int64_t *out_sequence,
                             mr_err *err) {
     mr_sequence_desc bare = *desc;
-    if (bare.on_logits || bare.on_hidden) { /* nothing is sampled, and nothing was checked */
+    if (bare.on_logits || bare.on_hidden) { /* nothing is sampled, so these parameters were not checked */
         bare.sampling = (mr_sampling_params){0};
         bare.grammar = NULL;
         bare.grammar_bytes = 0;

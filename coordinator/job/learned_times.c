@@ -3,7 +3,7 @@
 
 #include "engine/base/mem.h"
 
-/* Steps of one class of row counts at a stage; means that follow what is reported. */
+/* Steps of one class of row counts at a stage: moving means of the reports. */
 typedef struct row_class {
     bool known;
     uint64_t n_steps; /* reported */
@@ -12,28 +12,29 @@ typedef struct row_class {
 
 typedef struct stage_times {
     row_class classes[MR_ROW_CLASSES];
-    mr_step_times measured; /* before the start; n 0: not */
+    mr_step_times measured; /* before the start; n 0: not measured */
 } stage_times;
 
 struct mr_learned_times {
     int32_t n_stages;
     stage_times *stages;
     mr_step_times *curves; /* [n_stages] */
-    int32_t n_known;       /* curves that are not empty */
-    bool has_hops;         /* measured or learned */
+    int32_t n_known;       /* number of curves that are not empty */
+    bool has_hops;         /* hops_s was measured or learned */
     double hops_s;
     double hops_row_s, link_row_s; /* measured */
     mr_pipeline_times out;
 };
 
-/* A report of few steps moves a mean by a quarter, one of many replaces it. */
+/* Weight of a report of n steps in the mean: n / (n + STEPS_OF_HALF), but LEAST_WEIGHT at least. */
 static const double LEAST_WEIGHT = 0.25, STEPS_OF_HALF = 3;
-/* Hops that seem longer than before: noise in most cases, so the figure follows slowly. */
+/* If hops seem longer than before, that is noise in most cases, so hops_s grows slowly: by this part of the
+ * difference. */
 static const double HOPS_UP = 0.1;
-/* Where nothing is known of fewer rows: what a step costs whatever it has is what some ten rows add. */
+/* While no smaller step is known, a step is assumed to have a fixed cost, which equals the cost of this many rows. */
 static const double FIXED_ROWS = 10;
-/* Beyond the largest known one: twice the rows take this much longer. Hopeful, so that larger steps are tried and
- * known. */
+/* Beyond the largest known step, twice the rows are assumed to take this much longer. The factor is optimistic, so that
+ * larger steps are tried and become known. */
 static const double TWICE_THE_ROWS = 1.8;
 
 _Static_assert(MR_ROW_CLASSES + 2 <= MR_STEP_TIMES_MAX, "a curve has a point for each class, and two that are assumed");
@@ -61,7 +62,7 @@ void mr_learned_times_destroy(mr_learned_times *t) {
     mr_free(t);
 }
 
-/* What was measured for some rows, times this, is what the steps that have run took. */
+/* The ratio of learned to measured times, over the classes of rows that have run. */
 static double scale_of(const stage_times *s) {
     double learned = 0, measured = 0;
     for (int c = 0; c < MR_ROW_CLASSES; c++)
@@ -72,7 +73,7 @@ static double scale_of(const stage_times *s) {
     return learned > 0 && measured > 0 ? learned / measured : 1;
 }
 
-/* Adds a point behind those of fewer rows. More rows take no less time: what says so is noise. */
+/* Adds a point after those of fewer rows. More rows cannot take less time: a smaller value is noise, and is raised. */
 static void add_point(mr_step_times *t, double rows, double seconds) {
     int32_t whole = (int32_t)(rows + 0.5);
     double least = t->n > 0 ? t->seconds[t->n - 1] : 0;
@@ -106,7 +107,7 @@ static void update_curve(mr_learned_times *t, int32_t stage) {
     t->n_known += (t->curves[stage].n > 0) - was_known;
 }
 
-/* The points of a and, for as many rows each, of the output. */
+/* The times of a plus the times of the output for the same rows. */
 static mr_step_times with_output(const mr_step_times *a, const mr_step_times *output) {
     mr_step_times sum = *a;
     for (int32_t i = 0; i < sum.n; i++)
@@ -127,7 +128,8 @@ void mr_learned_times_measured(mr_learned_times *t, const mr_pipeline_times *mea
     t->link_row_s = measured->link_row_s;
 }
 
-/* Learns the hops of a step's way from the head through all other stages and back, less their computing. */
+/* Learns hops_s: the time of a step from the head through all other stages and back, less the computing of these
+ * stages. */
 static void learn_hops(mr_learned_times *t, const Millrace__StepSums *sums, bool is_short) {
     double others = 0;
     for (int32_t i = 1; i < t->n_stages; i++) {

@@ -5,12 +5,12 @@
 
 typedef struct slot_account {
     int32_t n_held;
-    int32_t copy_of, copy_idx; /* the block to copy, MR_NO_BLOCK for none, and the index of its copy in the table */
+    int32_t copy_of, copy_idx; /* source block of the copy (MR_NO_BLOCK: none), index of the target in the table */
 } slot_account;
 
 struct mr_ledger {
     int32_t n_blocks, n_slots, max_blocks;
-    int32_t n_free;        /* without those that are cached */
+    int32_t n_free;        /* without cached blocks */
     uint32_t *free_blocks; /* a stack */
     int32_t *n_refs;       /* [n_blocks] */
     uint32_t *tables;      /* [n_slots][max_blocks] */
@@ -110,8 +110,8 @@ static void drop_copy(mr_ledger *l, slot_account *s) {
 void mr_ledger_release(mr_ledger *l, int32_t slot) {
     slot_account *s = &l->slots[slot];
     drop_copy(l, s);
-    /* From the end: of a beginning, the last block is evicted first, because it is of no use without those before
-     * it. */
+    /* From the end, because blocks are evicted in the order of their release: the last block of a beginning goes first.
+     * It is of no use without the blocks before it. */
     while (s->n_held > 0)
         let_go(l, (int32_t)table_of(l, slot)[--s->n_held]);
 }
@@ -200,7 +200,7 @@ void mr_ledger_publish(mr_ledger *l, int32_t slot, int32_t idx, mr_prefix_part p
 
 /* --- Check ------------------------------------------------------------------------------------------------------- */
 
-/* Takes one reference away from the counts for each that there is, and a whole account for each block that is free. */
+/* Subtracts each existing reference from its block's count, and 1 for each entry of the free stack. */
 static void subtract_all(const mr_ledger *l, int32_t *counts) {
     for (int32_t i = 0; i < l->n_slots; i++) {
         for (int32_t b = 0; b < l->slots[i].n_held; b++)
@@ -208,7 +208,7 @@ static void subtract_all(const mr_ledger *l, int32_t *counts) {
         if (l->slots[i].copy_of != MR_NO_BLOCK)
             counts[l->slots[i].copy_of]--;
     }
-    /* A free block has no reference: marked so that it is found if it is free twice, or cached as well. */
+    /* A count below 0 shows a block that is on the stack twice, or is cached as well. */
     for (int32_t i = 0; i < l->n_free; i++)
         counts[l->free_blocks[i]]--;
 }

@@ -7,15 +7,15 @@
 
 typedef enum key_state { ABSENT, PROMISED, READY } key_state;
 
-/* A key that a block may have: number block * MR_PREFIX_PARTS + part. */
+/* A key that a block may have. Its index is block * MR_PREFIX_PARTS + part. */
 typedef struct key_entry {
     mr_prefix_key key;
     key_state state;
-    int32_t next; /* of the same bucket; -1: none */
+    int32_t next; /* in the same bucket; -1: none */
     mr_prefix_wait *waits;
 } key_entry;
 
-/* The neighbours of a cached block. */
+/* The neighbours of a cached block in the order of caching. */
 typedef struct neighbours {
     int32_t older, newer; /* MR_NO_BLOCK at the ends */
     bool is_cached;
@@ -64,7 +64,7 @@ void mr_prefix_cache_destroy(mr_prefix_cache *c) {
 
 static int32_t *bucket_of(const mr_prefix_cache *c, const mr_prefix_key *key) {
     uint64_t hash;
-    memcpy(&hash, key->bytes, sizeof hash); /* of a SHA-256: any bits do */
+    memcpy(&hash, key->bytes, sizeof hash); /* SHA-256: any of its bits are a good hash */
     return &c->buckets[hash & c->mask];
 }
 
@@ -97,7 +97,7 @@ void mr_prefix_cache_promise(mr_prefix_cache *c, int32_t block, mr_prefix_part p
     *bucket = entry_of(block, part);
 }
 
-/* --- Who waits --------------------------------------------------------------------------------------------------- */
+/* --- Waiters ----------------------------------------------------------------------------------------------------- */
 
 static void put_first(mr_prefix_wait **list, mr_prefix_wait *w) {
     *w = (mr_prefix_wait){.next = *list, .at = list};

@@ -6,7 +6,7 @@
 
 #include "engine/base/numerics.h"
 
-/* Numbers are hashed little-endian, whatever the machine. */
+/* Numbers are hashed little-endian on any machine. */
 static void add_number(struct sha256_ctx *sha, uint64_t value, size_t n_bytes) {
     uint8_t bytes[8];
     for (size_t i = 0; i < n_bytes; i++)

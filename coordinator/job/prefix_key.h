@@ -15,26 +15,29 @@ typedef struct mr_prefix_key {
     uint8_t bytes[32];
 } mr_prefix_key;
 
-/* What all sequences of a job share. There are no adapters yet; they will belong here. */
+/* What the content of KV blocks depends on besides ids, equal for all sequences of a job. There are no adapters yet;
+ * they will belong here. */
 typedef struct mr_prefix_base {
     uint64_t model_digest;
     int32_t kv_type; /* GGUF type number */
     bool fast_numerics;
 } mr_prefix_base;
 
-/* The key of no ids at all. */
+/* The key of an empty list of ids. */
 void mr_prefix_key_init(const mr_prefix_base *base, mr_prefix_key *out);
-/* The key of what stands behind parent, and n ids more. out may be parent. */
+/* The key of the content of parent, followed by n ids. out may be parent. */
 void mr_prefix_key_extend(const mr_prefix_key *parent, const int32_t *ids, int32_t n, mr_prefix_key *out);
 
-/* The keys of a prompt of n > 0 ids: out[0 .. n / MR_WIRE_BLOCK_TOKENS - 1] of its whole blocks, and behind them that
- * of all ids but the last one. base: of no ids. Some 30 ns for each id without instructions for SHA-256. */
+/* The keys of a prompt of n > 0 ids: out[0 .. n / MR_WIRE_BLOCK_TOKENS - 1] are the keys of its whole blocks, and the
+ * next element is the key of all ids but the last. base: the key of no ids. Takes some 30 ns for each id on CPUs
+ * without SHA-256 instructions. */
 void mr_prefix_keys_of_prompt(const mr_prefix_key *base, const int32_t *ids, int32_t n, mr_prefix_key *out);
 static inline size_t mr_prefix_n_keys(int32_t n_prompt) {
     return (size_t)(n_prompt / MR_WIRE_BLOCK_TOKENS) + 1;
 }
 
-/* The keys of the whole blocks of a sequence. Sequences share those of their prompt. */
+/* The keys of the whole blocks of a sequence: first the keys of the prompt, which sequences share, then those
+ * behind. */
 typedef struct mr_prefix_keys {
     const mr_prefix_key *prompt; /* [n_prompt] */
     int32_t n_prompt;

@@ -8,23 +8,24 @@
 #include "engine/base/mem.h"
 
 enum {
-    READY_STEPS = MR_MICRO_BATCHES_READY, /* whose plans lie ready beside those that the stages run */
+    READY_STEPS = MR_MICRO_BATCHES_READY, /* steps whose plans lie ready beside the steps that the stages run */
     UNKNOWN_PREFILL = 32,                 /* rows of prompts in a step with decode rows, while no times are known */
-    LEAST_PREFILL = 4,                    /* likewise, however late the tokens come */
-    LEAST_SHARE = 16,                     /* of one prompt in a step that has several */
-    FEW_ROWS = 16,                        /* that are not cut any further */
+    LEAST_PREFILL = 4,                    /* the least of these rows, even if tokens come later than wanted */
+    LEAST_SHARE = 16,                     /* least rows of one prompt in a step that has several prompts */
+    FEW_ROWS = 16,                        /* so few rows of prompts are not cut any further */
 };
-/* More micro-batches or fewer have to be worth it: times are noisy. */
+/* Another number of micro-batches has to be this much better to be chosen, because measured times are noisy. */
 static const double SAME = 1.03;
-static const double SAME_PROMPTS = 1.25; /* likewise for how many rows prompts have */
-/* Without a wish for the time between tokens: this many times what it would be if all prompts but one were read
- * already. So one of them does not slow those who decode by more than the factor of two that nobody minds much (less
- * here, because some steps take longer than others), and where many wait the few who decode do not hold them up. */
+static const double SAME_PROMPTS = 1.25; /* numbers of prompt rows within this factor keep the same cut */
+/* If the user sets no time between tokens: tokens may take this many times what they would take if all prompts but one
+ * were prefilled already. So one prompt slows decoding sequences by less than a factor of two, which few users mind
+ * (1.8 instead of 2 because some steps take longer than others). With many waiting prompts, a few decoding sequences do
+ * not slow the prefill. */
 static const double SLOWER = 1.8;
 
-/* What the cut of prompts follows from, in short. */
+/* The inputs of the choice of a cut, in short. If they have hardly changed, the cut stays. */
 typedef struct cut_ground {
-    double seconds[2][3]; /* of a step of few and of most rows: all stages, the slowest, and by their places */
+    double seconds[2][3]; /* of a step of most and of few rows: sum over the stages, slowest stage, sum by position */
     int64_t n_rows;
 } cut_ground;
 
@@ -32,19 +33,19 @@ struct mr_scheduler {
     mr_scheduler_config config;
     mr_ledger *ledger;
     const mr_pipeline_times *times; /* NULL: not known */
-    mr_entry **live;                /* [max_sequences], those whose last row is oldest first */
-    mr_entry **spare;               /* [max_sequences], for a moment */
-    int32_t *shares;                /* [max_sequences], likewise */
+    mr_entry **live;                /* [max_sequences], the sequence whose last row is oldest stands first */
+    mr_entry **spare;               /* [max_sequences], scratch */
+    int32_t *shares;                /* [max_sequences], scratch */
     int32_t n_live;
-    /* Micro-batches take turns; a turn is a step, or passes without one. */
-    uint64_t turn;                      /* the last one */
-    int32_t in_turn[MR_MAX_RING_SLOTS]; /* at turn % MR_MAX_RING_SLOTS: the rows of it that bring a token */
-    int32_t m, m_decode;                /* of the last step; without prompts */
-    int32_t m_decode_for;               /* sequences that m_decode was chosen for; -1: choose anew */
-    mr_prefill_cut cut;                 /* of prompts while nobody decodes */
-    cut_ground cut_for;                 /* what it was chosen for; n_rows 0: choose anew */
-    cut_ground now;                     /* by these times; n_rows is not in use */
-    int64_t n_prefilled;                /* rows of prompts since there were none */
+    /* Micro-batches take turns. A turn is a step, or is skipped without a step. */
+    uint64_t turn;                      /* of the last step */
+    int32_t in_turn[MR_MAX_RING_SLOTS]; /* at turn % MR_MAX_RING_SLOTS: rows of that turn that bring a token */
+    int32_t m, m_decode;                /* micro-batches at the last step; chosen without regard to prompts */
+    int32_t m_decode_for;               /* number of sequences that m_decode was chosen for; -1: choose anew */
+    mr_prefill_cut cut;                 /* how rows of prompts are cut into chunks */
+    cut_ground cut_for;                 /* the inputs that cut was chosen for; n_rows 0: choose anew */
+    cut_ground now;                     /* the inputs by the present times; n_rows is not in use */
+    int64_t n_prefilled;                /* rows of prompts issued since there last were no prompts */
     uint64_t step;
     Millrace__StepPlan plan;
     Millrace__Run *runs;
@@ -58,7 +59,7 @@ int32_t mr_scheduler_ring_slots(int32_t n_stages) {
     return mr_micro_batches_most(n_stages) + (n_stages == 1 ? 1 : READY_STEPS);
 }
 
-/* Micro-batches without any further knowledge. */
+/* The number of micro-batches while no times are known. */
 static int32_t one_for_each_stage(const mr_scheduler *s) {
     int32_t most = s->config.ring_slots > READY_STEPS ? s->config.ring_slots - READY_STEPS : 1;
     return s->config.n_stages < most ? s->config.n_stages : most;
@@ -123,7 +124,7 @@ void mr_scheduler_set_times(mr_scheduler *s, const mr_pipeline_times *times) {
 
 void mr_scheduler_join(mr_scheduler *s, mr_entry *e) {
     MR_ASSERT(s->n_live < s->config.max_sequences);
-    e->last_step = s->step; /* it waits since now */
+    e->last_step = s->step; /* the wait begins now */
     e->last_turn = 0;
     s->live[s->n_live++] = e;
 }
@@ -146,14 +147,14 @@ int32_t mr_scheduler_most_steps(const mr_scheduler *s) {
     return n < s->config.ring_slots ? n : s->config.ring_slots;
 }
 
-/* --- What is to be done ------------------------------------------------------------------------------------------ */
+/* --- The work at hand -------------------------------------------------------------------------------------------- */
 
-/* It has decode rows still to come. */
+/* Whether the prompt of e is issued and decode rows are still to come. */
 static bool is_decoding(const mr_entry *e) {
     return e->n_issued >= e->n_prefill && e->n_issued + 1 < e->max_ids;
 }
 
-/* Whether its next decode row may be issued: its id is known or under way. */
+/* Whether the next decode row of e may be issued: its id is known, or is under way. */
 static bool may_decode(const mr_entry *e) {
     return e->n_issued <= e->n_ids;
 }
@@ -162,11 +163,11 @@ static int32_t prefill_rows(const mr_entry *e) {
     return e->n_issued < e->n_prefill ? e->n_prefill - e->n_issued : 0;
 }
 
-/* Who is there. */
+/* The work of all live sequences. */
 typedef struct work {
     int32_t n_decoding, n_prompts;
-    int64_t n_prefill;  /* rows of prompts */
-    uint64_t last_turn; /* of those that decode, the one that waited longest; UINT64_MAX: nobody decodes */
+    int64_t n_prefill;  /* rows of prompts that are not issued yet */
+    uint64_t last_turn; /* the oldest last_turn of the decoding sequences; UINT64_MAX: no sequence decodes */
 } work;
 
 static work look(const mr_scheduler *s) {
@@ -187,7 +188,7 @@ static double token_seconds(const mr_scheduler *s, int32_t n, int32_t m) {
     return mr_micro_batches_seconds(s->times, n, m < n ? m : n);
 }
 
-/* Chooses the number of micro-batches for n sequences; a little worse is good enough for the number at hand. */
+/* Chooses the number of micro-batches for n sequences. Keeps m_decode if it is nearly as good as the best. */
 static int32_t choose_micro_batches(const mr_scheduler *s, int32_t n) {
     if (s->config.n_stages == 1 || !s->times || n == 0)
         return one_for_each_stage(s);
@@ -196,7 +197,7 @@ static int32_t choose_micro_batches(const mr_scheduler *s, int32_t n) {
     return cost <= SAME * mr_micro_batches_cost(s->times, n, best) ? s->m_decode : best;
 }
 
-/* Rows of the step with n_decoding > 0: as many as let tokens come in time. */
+/* Rows of the step, decode rows included, with n_decoding > 0: as many as let the tokens come in time. */
 static int32_t rows_with_decoding(const mr_scheduler *s, const work *w) {
     if (!s->times)
         return s->n_rows + UNKNOWN_PREFILL;
@@ -213,8 +214,8 @@ static bool is_near(double a, double b, double factor) {
     return a <= factor * b && b <= factor * a;
 }
 
-/* Chooses the cut of n rows of prompts. To look for the best takes a while with many stages, so it stays while what it
- * follows from is nearly the same. */
+/* Chooses the cut of n rows of prompts. The search takes a while with many stages, so the cut stays while its inputs
+ * are nearly the same. */
 static void choose_cut(mr_scheduler *s, int64_t n) {
     bool stays = is_near((double)n, (double)s->cut_for.n_rows, SAME_PROMPTS) ||
                  (n <= FEW_ROWS && s->cut_for.n_rows > 0 && s->cut_for.n_rows <= FEW_ROWS);
@@ -227,13 +228,14 @@ static void choose_cut(mr_scheduler *s, int64_t n) {
     s->cut_for.n_rows = n;
 }
 
-/* What decode rows leave to prompts of the `most` rows or logits of a step. Of a single one every other. */
+/* How many of the `most` rows or logits of a step decode rows leave to prompts. Of a single row: 1 in every second
+ * step. */
 static int32_t left_to_prompts(const mr_scheduler *s, int32_t most) {
     int32_t half = (most + (int32_t)(s->plan.step % 2)) / 2;
     return half < LEAST_PREFILL ? half : LEAST_PREFILL;
 }
 
-/* Rows of prompts in the step at hand, which is to have n_held decode rows more if there is room for them. */
+/* Rows of prompts in the step at hand. n_held decode rows are still to be added to the step if there is room. */
 static int32_t prefill_budget(mr_scheduler *s, const work *w, int32_t n_held) {
     int32_t most = s->config.max_rows - s->n_rows, least = left_to_prompts(s, s->config.max_rows), rows = most;
     bool in_no_hurry = w->n_decoding > 0 && isinf(s->config.token_s);
@@ -252,7 +254,7 @@ static int32_t prefill_budget(mr_scheduler *s, const work *w, int32_t n_held) {
 
 /* --- Rows -------------------------------------------------------------------------------------------------------- */
 
-/* Adds rows [n_issued, n_issued + n) of e as a run; NULL when it needs a KV block and none is free. */
+/* Adds rows [n_issued, n_issued + n) of e as a run. NULL: the rows need a KV block and none is free. */
 static Millrace__Run *add_run(mr_scheduler *s, mr_entry *e, int32_t n) {
     int32_t end = e->n_issued + n;
     int32_t n_blocks = (end + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
@@ -266,10 +268,10 @@ static Millrace__Run *add_run(mr_scheduler *s, mr_entry *e, int32_t n) {
     run->generation = e->generation;
     run->first_position = (uint32_t)e->n_issued;
     run->n_rows = (uint32_t)n;
-    if (n_blocks > e->n_sent) { /* at most one for each MR_WIRE_BLOCK_TOKENS rows begun: the others were sent before */
+    if (n_blocks > e->n_sent) { /* at most one block for each MR_WIRE_BLOCK_TOKENS rows begun: earlier ones were sent */
         run->first_block_idx = (uint32_t)e->n_sent;
         run->n_blocks = (size_t)(n_blocks - e->n_sent);
-        /* protobuf-c wants pointers to what it only reads. */
+        /* protobuf-c wants pointers to non-const, though it only reads. */
         run->blocks = (uint32_t *)(uintptr_t)(mr_ledger_table(s->ledger, e->slot) + e->n_sent);
         e->n_sent = n_blocks;
     }
@@ -285,16 +287,17 @@ static Millrace__Run *add_run(mr_scheduler *s, mr_entry *e, int32_t n) {
     return run;
 }
 
-/* The share of one of m micro-batches. */
+/* How many of n decoding sequences one micro-batch takes in this turn. */
 static int32_t decode_share(const mr_scheduler *s, uint64_t turn, int32_t n) {
     int32_t least = n / s->m, share = (n + s->m - 1) / s->m;
     for (int32_t k = 1; k < s->m; k++)
         if (s->in_turn[(turn - (uint64_t)k) % MR_MAX_RING_SLOTS] < least)
-            share = least > 0 ? least : 1; /* what is too much here moves on until it is there */
+            share = least > 0 ? least : 1; /* the surplus goes to the next turns until the shares are even */
     return share;
 }
 
-/* Adds as many decode rows as fit max_rows and max_out_rows of the step, n at most. Returns how many. */
+/* Adds decode rows, n at most, while the step has fewer than max_rows rows and max_out_rows outputs. Returns how many
+ * were added. */
 static int32_t add_decode_rows(mr_scheduler *s, uint64_t turn, int32_t n, int32_t max_rows, int32_t max_out_rows) {
     int32_t added = 0;
     for (int32_t i = 0; i < s->n_live && added < n; i++) {
@@ -322,7 +325,7 @@ static void add_prompt(mr_scheduler *s, mr_entry *e, int32_t n, uint64_t turn, m
     if (mr_entry_wants_rows(e) && out_logits->n == MR_MAX_LOGITS_RUNS)
         return;
     if (e->desc.on_hidden)
-        out_room = n; /* they need no room among the rows of logits */
+        out_room = n; /* hidden rows take no room among the rows of logits */
     if (n <= 0 || out_room <= 0)
         return;
     Millrace__Run *run = add_run(s, e, n);
@@ -340,7 +343,7 @@ static void add_prompt(mr_scheduler *s, mr_entry *e, int32_t n, uint64_t turn, m
     }
 }
 
-/* What it has waited for counts for its priority, so that every prompt's time comes. */
+/* The priority of e, raised by the time that e has waited. So no prompt starves. */
 static int64_t priority_of(const mr_scheduler *s, const mr_entry *e) {
     return e->desc.priority + (int64_t)((s->plan.step - e->last_step) / MR_SCHEDULER_AGING_STEPS);
 }
@@ -352,8 +355,8 @@ static bool brings_logits(const mr_logits_runs *runs) {
     return false;
 }
 
-/* Finds the prompts of the highest priority of which this step has no rows, those that waited longest first, into
- * spare; returns how many. One run of a step at most brings logits of all its rows. */
+/* Writes to spare the prompts of the highest priority that have no rows in this step yet, longest wait first. Returns
+ * how many. At most one run of a step brings logits of all its rows. */
 static int32_t find_prompts(mr_scheduler *s, const mr_logits_runs *logits) {
     int64_t highest = INT64_MIN;
     int32_t n = 0;
@@ -379,7 +382,7 @@ static int32_t find_prompts(mr_scheduler *s, const mr_logits_runs *logits) {
     return n;
 }
 
-/* Shares rows out among the prompts in spare: the first has half of them, and what the others do not want. */
+/* Divides rows among the n prompts in spare. The first prompt gets half of the rows, and what the others leave over. */
 static void share_out(mr_scheduler *s, int32_t n, int32_t rows) {
     int32_t want = prefill_rows(s->spare[0]), half = (rows + 1) / 2, left = rows - (want < half ? want : half);
     for (int32_t i = 1; i < n; i++) {
@@ -408,7 +411,7 @@ static void add_prefill_rows(mr_scheduler *s, uint64_t turn, int32_t budget, mr_
     }
 }
 
-/* Moves the sequences of this step behind the others, in their order. */
+/* Moves the sequences of this step behind the others. Both groups keep their order. */
 static void rotate(mr_scheduler *s) {
     int32_t n = 0;
     for (int in_step = 0; in_step < 2; in_step++)
@@ -420,7 +423,7 @@ static void rotate(mr_scheduler *s) {
     s->spare = live;
 }
 
-/* The step is what it is: notes it. Turns before it that were passed over had no rows. */
+/* Records the finished step plan. Turns that were skipped before this turn had no rows. */
 static void commit(mr_scheduler *s, uint64_t turn) {
     int32_t n_tokens = 0;
     for (size_t i = 0; i < s->plan.n_runs; i++)
@@ -433,8 +436,8 @@ static void commit(mr_scheduler *s, uint64_t turn) {
     rotate(s);
 }
 
-/* Adds the rows of this turn. Where decode rows could fill the step, prompts have a few of its rows all the same: they
- * would never come to their ends while enough others decode. */
+/* Adds the rows of this turn. If there are prompts, decode rows leave a few rows of the step to them. Otherwise prompts
+ * would starve while enough sequences decode. */
 static void add_rows(mr_scheduler *s, uint64_t turn, bool decode_is_due, const work *w, mr_logits_runs *out_logits) {
     const mr_scheduler_config *c = &s->config;
     int32_t decode = decode_is_due ? decode_share(s, turn, w->n_decoding) : 0;
@@ -444,14 +447,14 @@ static void add_rows(mr_scheduler *s, uint64_t turn, bool decode_is_due, const w
         max_out_rows -= left_to_prompts(s, c->max_out_rows);
     }
     int32_t n_decoded = add_decode_rows(s, turn, decode, max_rows, max_out_rows), before = s->n_rows;
-    /* While ids of rows that are due are under way, a step of prompts alone would go before them. What starves is not
-     * due: it may wait for these very prompts to end. */
+    /* If the ids of all decode rows that are due are under way, no step of prompts alone is issued: it would run before
+     * these rows. A starved row does not count as due, because it may wait for these very prompts to end. */
     bool ids_under_way = decode_is_due && n_decoded == 0 && !s->starved && max_rows > 0 && max_out_rows > 0;
     if (w->n_prefill == 0 || ids_under_way)
         return;
     add_prefill_rows(s, turn, prefill_budget(s, w, decode - n_decoded), out_logits);
     s->n_prefilled += s->n_rows - before;
-    add_decode_rows(s, turn, decode - n_decoded, c->max_rows, c->max_out_rows); /* what prompts do not want */
+    add_decode_rows(s, turn, decode - n_decoded, c->max_rows, c->max_out_rows); /* in the room that prompts leave */
 }
 
 const Millrace__StepPlan *mr_scheduler_next(mr_scheduler *s, uint64_t step, mr_logits_runs *out_logits) {
@@ -466,7 +469,7 @@ const Millrace__StepPlan *mr_scheduler_next(mr_scheduler *s, uint64_t step, mr_l
         s->m_decode_for = w.n_decoding;
     }
     s->n_prefilled = w.n_prefill > 0 ? s->n_prefilled : 0;
-    /* Rows of prompts fill the turns that decode rows leave empty, so each stage gets one. */
+    /* Rows of prompts fill the turns that decode rows leave empty, so that each stage has a turn to work on. */
     int32_t filling = w.n_prefill > 0 ? one_for_each_stage(s) : 1;
     s->m = s->m_decode > filling ? s->m_decode : filling;
     uint64_t turn = s->turn + 1, due = w.n_decoding > 0 ? w.last_turn + (uint64_t)s->m : UINT64_MAX;

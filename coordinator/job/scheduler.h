@@ -7,7 +7,7 @@
  * priority: the prompt that waited longest gets half of the rows, the others equal shares. A few rows of each step are
  * kept for prompts, however many sequences decode.
  * A decode row may be issued before its id is known (lead), one token ahead at most and never past the length limit.
- * If the times of the stages are known, the number of micro-batches and the number of rows follow from these times.
+ * If the times of the stages are known, the scheduler derives the number of micro-batches and of rows from these times.
  * Owns:    the step plan it fills, sized at create. Borrows: the ledger; the times.
  * Threads: bound to the coordinator thread. Filling allocates nothing. */
 // SPDX-License-Identifier: Apache-2.0
@@ -19,21 +19,21 @@
 #include "coordinator/planning/micro_batches.h"
 #include "proto/messages.h"
 
-/* A prompt that waited for so many steps goes up by one priority. */
+/* A prompt that has waited for this many steps is treated as one priority higher. */
 enum { MR_SCHEDULER_AGING_STEPS = 64 };
 
 typedef struct mr_scheduler_config {
     int32_t n_stages;
     int32_t max_rows, max_out_rows, max_sequences;
-    int32_t ring_slots; /* steps under way at most; 0: as mr_scheduler_ring_slots */
-    /* The wanted time between two tokens of a sequence while prompts are read. 0: less than twice the time that a
-     * token would take if all prompts but one were read already. INFINITY: no limit, a step takes as many rows of
-     * prompts as there is room for. */
+    int32_t ring_slots; /* steps under way at most; 0: mr_scheduler_ring_slots(n_stages) */
+    /* The wanted time between two tokens of a sequence while prompts are prefilled. 0: less than twice the time that a
+     * token would take if all prompts but one were prefilled already. INFINITY: no limit, so a step takes as many rows
+     * of prompts as fit. */
     double token_s;
 } mr_scheduler_config;
 
-/* Ring slots of a job with so many stages: room for more micro-batches than stages, where hops are long or stages
- * uneven. */
+/* Ring slots of a job with n_stages stages. There is room for more micro-batches than stages, which helps where hops
+ * are long or stages are uneven. */
 int32_t mr_scheduler_ring_slots(int32_t n_stages);
 
 typedef struct mr_scheduler mr_scheduler;
@@ -41,19 +41,21 @@ MR_MUST_USE mr_status mr_scheduler_create(const mr_scheduler_config *config, mr_
                                           mr_err *err);
 void mr_scheduler_destroy(mr_scheduler *s);
 
-/* From now on it reckons with these; NULL: nothing is known. They may change behind the pointer before each call. */
+/* Sets the times that the scheduler predicts with; NULL: no times are known. Borrows times. Their content may change in
+ * place: the next call then makes the scheduler choose anew. */
 void mr_scheduler_set_times(mr_scheduler *s, const mr_pipeline_times *times);
 
-/* Sequences join when they get a slot, and leave when they finish or are preempted. */
+/* A sequence joins when it gets a slot, and leaves when it finishes or is preempted. */
 void mr_scheduler_join(mr_scheduler *s, mr_entry *e);
 void mr_scheduler_leave(mr_scheduler *s, mr_entry *e);
 
-/* Steps that should be under way at most: those that the stages run, and two whose plans lie ready. */
+/* How many steps should be under way at most: the steps that the stages run, and two whose plans lie ready. With a
+ * single stage, one plan lies ready. */
 int32_t mr_scheduler_most_steps(const mr_scheduler *s);
-/* Micro-batches of the last step. */
+/* The number of micro-batches at the last step. */
 int32_t mr_scheduler_micro_batches(const mr_scheduler *s);
 
-/* Rows of a prompt that a step will bring: logits, or hidden ones. */
+/* Consecutive rows of one prompt for which the tail sends back logits or hidden rows. */
 typedef struct mr_logits_run {
     mr_entry *entry;
     int32_t first_position, n_rows;
@@ -61,16 +63,17 @@ typedef struct mr_logits_run {
 
 enum { MR_MAX_LOGITS_RUNS = 32 };
 
-/* All of a step, in the order in which they come. */
+/* All such runs of a step, in the order in which their rows come. */
 typedef struct mr_logits_runs {
     int32_t n, n_rows;
     mr_logits_run at[MR_MAX_LOGITS_RUNS];
 } mr_logits_runs;
 
-/* Fills the plan of the next step, number step; NULL when no row can be issued now. Commits: the entries' n_issued
- * moves on and the ledger grows. The plan is valid until the next call. */
+/* Fills the plan of step number step; NULL: no row can be issued now. Commits the step: the entries' n_issued grows,
+ * and so does the ledger. *out_logits gets the runs that bring logits or hidden rows. The plan is valid until the next
+ * call. */
 const Millrace__StepPlan *mr_scheduler_next(mr_scheduler *s, uint64_t step, mr_logits_runs *out_logits);
-/* Whether a row was left out of that step for want of a KV block. */
+/* Whether the last mr_scheduler_next left a row out because no KV block was free. */
 bool mr_scheduler_starved(const mr_scheduler *s);
 
 #endif

@@ -11,11 +11,11 @@ struct mr_stage_links {
     mr_outbox **control; /* [n_stages] */
     mr_inbox **report;   /* [n_stages] */
     mr_inbox *tokens, *logits;
-    int32_t asked; /* for reports, last */
+    int32_t asked; /* the stage whose reports were looked at last */
     mr_arena *arena;
 };
 
-/* Names a stage, and its rank and host where it has them, in an error about it. */
+/* Adds the stage to the text of err, with its rank and host if the channel knows them. */
 static mr_status of_stage(const mr_stage_links *l, int32_t stage, mr_err *err) {
     char name[MR_CHANNEL_NAME_BYTES];
     if (!l->config.channel->ops->peer_name)
@@ -116,7 +116,7 @@ mr_status mr_stage_links_ready(mr_stage_links *l, bool *out_ready, mr_err *err) 
 
 mr_status mr_stage_links_send(mr_stage_links *l, const Millrace__Control *message, const Millrace__Control *for_tail,
                               mr_err *err) {
-    /* Both are packed once: the copy for a further stage is taken from the first one's. */
+    /* Each of the two messages is packed once. Further stages get a copy of the first stage's payload. */
     uint8_t *first = NULL;
     size_t bytes = 0;
     mr_status status = MR_OK;
@@ -145,7 +145,8 @@ void mr_stage_links_flush(mr_stage_links *l, int64_t deadline_ns) {
         mr_outbox_flush(l->control[i], deadline_ns);
 }
 
-/* A stage speaks for itself only. A failure may be older than the plan, when its sender did not know its number. */
+/* A stage may report about itself only. A failure is an exception: its sender may have failed before it knew its number
+ * from the plan, so the number is filled in here. */
 static mr_status check_sender(Millrace__Report *report, uint32_t stage, mr_err *err) {
     uint32_t named = stage;
     if (report->body_case == MILLRACE__REPORT__BODY_FAILURE)
@@ -188,7 +189,7 @@ mr_status mr_stage_links_next_report(mr_stage_links *l, Millrace__Report **out, 
     *out = NULL;
     for (int32_t i = 0; i < l->config.plan->n_stages && !*out; i++) {
         mr_err text;
-        /* On from the stage of the last one: with many stages, those after it have something to say next. */
+        /* Continues after the stage of the last report, so that all stages take turns. */
         l->asked = l->asked + 1 < l->config.plan->n_stages ? l->asked + 1 : 0;
         mr_status status = take_report(l, l->asked, out, &text);
         if (status != MR_OK)

@@ -4,15 +4,15 @@
 #include "proto/limits.h"
 
 enum {
-    LEAST_CHUNK = 16,  /* fewer rows are dear for every stage */
-    MOST_CHUNKS = 256, /* that are reckoned with: longer prompts lose little at their ends */
+    LEAST_CHUNK = 16,  /* smaller chunks cost too much per row on every stage */
+    MOST_CHUNKS = 256, /* limit of the prediction: for longer prompts the ends of the pipeline matter little */
 };
-static const double NEAR = 1.005; /* smaller chunks have to be worth their messages */
-/* Chunks grow by this part of what the times allow: rows that come late in a prompt take longer than the mean that is
- * known. */
+static const double NEAR = 1.005; /* smaller chunks must gain more than this, to be worth their messages */
+/* Chunks grow by this part of what the times allow: late rows of a prompt take longer than the known mean. */
 static const double CAUTION = 0.5;
 
-/* The slowest stage with chunks of so many rows, and of what is slowest before and after it the share of its time. */
+/* The slowest stage with chunks of `rows` rows. *out_before and *out_after: the times of the slowest stage before and
+ * after it, as shares of its time. */
 static int32_t find_slowest(const mr_pipeline_times *t, double rows, double *out_before, double *out_after) {
     int32_t slow = 0;
     double before = 0, after = 0, most = mr_step_times_at(&t->stages[0], rows);
@@ -35,8 +35,9 @@ static int32_t find_slowest(const mr_pipeline_times *t, double rows, double *out
 int32_t mr_prefill_chunk(const mr_pipeline_times *t, mr_prefill_cut cut, int64_t n_done, int64_t n_left, int32_t most) {
     double before = 1, after = 1;
     int32_t slow = cut.tapers ? find_slowest(t, most, &before, &after) : 0;
-    /* The stages after the slowest have to be done with all that is left, but for the last chunk, when it is; so what
-     * they are faster by may be taken at once. Likewise for those before it and what they have done. */
+    /* When the slowest stage has done its last chunk, the stages after it should have only that chunk left. They are
+     * faster, so a chunk may be larger now: they catch up while the slowest stage works on the rows that are left.
+     * Likewise the stages before the slowest have gained a lead with the rows that are done. */
     double rows = t->n_stages > 1 && !cut.tapers ? cut.least : most;
     double for_after = cut.least + CAUTION * (1 - after) * (double)n_left;
     double for_before = cut.least + CAUTION * (1 - before) * (double)n_done;
@@ -81,7 +82,7 @@ mr_prefill_cut mr_prefill_cut_best(const mr_pipeline_times *t, int64_t n, int32_
 
 int32_t mr_step_rows_within(const mr_pipeline_times *t, int32_t n_decoding, int32_t m, double seconds, int32_t most) {
     int32_t low = (n_decoding + m - 1) / m, high = most + 1;
-    /* low is allowed, high is not. */
+    /* Bisection: low is allowed, high is not. */
     while (high - low > 1) {
         int32_t mid = low + (high - low) / 2;
         if (mr_micro_batches_seconds(t, mid * m, m) <= seconds)
