@@ -10,14 +10,14 @@
 #include "proto/channel_local.h"
 #include "worker/lobby/lobby.h"
 
-enum { MAX_REQUESTS = 64 }; /* posted by one rank; of the coordinator for each rank */
+enum { MAX_REQUESTS = 64 }; /* posted by one rank; the coordinator may post as many for each rank */
 static const int64_t PATIENCE_NS = 60 * MR_NS_PER_S;
 
 typedef struct local_rank {
     mr_lobby_config lobby;
     mr_devices devices;
     mr_thread *thread;
-    const int *cpu_ids; /* NULL: any */
+    const int *cpu_ids; /* one for each thread; NULL: not bound */
 } local_rank;
 
 typedef struct local_ranks {
@@ -28,7 +28,7 @@ typedef struct local_ranks {
     local_rank *at; /* [n_stages] */
     int32_t n_started;
     mr_cores cores;
-    bool fills; /* one thread for each core, bound to it, as in local_cluster.c */
+    bool fills; /* there is one thread for each core, so each thread is bound to its core, as in local_cluster.c */
 } local_ranks;
 
 static void run_lobby(void *ctx) {
@@ -88,7 +88,7 @@ static void stop(local_ranks *l) {
     if (l->n_started == l->config->n_stages)
         mr_roll_call_dismiss(l->roll, false, mr_clock_now_ns() + PATIENCE_NS);
     mr_roll_call_destroy(l->roll);
-    mr_channel_destroy(l->channel); /* which ends ranks that were not told to */
+    mr_channel_destroy(l->channel); /* ends the ranks that were not told to end */
     for (int32_t i = 0; l->at && i < l->config->n_stages; i++) {
         mr_thread_join(l->at[i].thread);
         mr_devices_destroy(&l->at[i].devices);

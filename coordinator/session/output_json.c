@@ -66,7 +66,7 @@ mr_status mr_output_json_print(json_t *root, mr_err *err) {
     json_decref(root);
     if (!text)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the JSON object");
-    text[len] = '\n'; /* in the place of the zero */
+    text[len] = '\n'; /* replaces the terminating zero */
     status = mr_output_write(text, len + 1, err);
     free(text);
     return status;

@@ -14,11 +14,11 @@
 enum { MAX_FILE_BYTES = 256 << 20, MAX_ROWS = 1 << 20 };
 static const double MAX_SECONDS = 1e6, MAX_MEMORY = 1e18, MAX_SPEED = 1e15;
 
-/* Where in the file the reader is, for its errors. Sticky: after the first one nothing is read. */
+/* Where in the file the reader is, for its errors. The first error stays: after it nothing more is read. */
 typedef struct reader {
     const char *path;
     char at[64];       /* "stages[2]." */
-    int32_t past_last; /* 1: last_layer is one past the last, as in version 1; else 0 */
+    int32_t past_last; /* 1: last_layer is one past the last layer, as in version 1; else 0 */
     mr_status status;
     mr_err *err;
 } reader;
@@ -41,7 +41,7 @@ static void MR_PRINTF(2, 3) go_to(reader *r, const char *fmt, ...) {
     va_end(args);
 }
 
-/* The value of a field of the kind that is wanted, NULL with an error. */
+/* The value of a field; NULL, with an error, if it is missing or not of this type. */
 static json_t *take(reader *r, json_t *object, const char *field, json_type type, const char *type_name) {
     json_t *value = r->status == MR_OK ? json_object_get(object, field) : NULL;
     if (r->status == MR_OK && !value)
@@ -59,7 +59,7 @@ static int64_t take_int(reader *r, json_t *object, const char *field, int64_t lo
     return r->status == MR_OK ? v : low;
 }
 
-/* Of an array. */
+/* Checks an element of an array. */
 static int32_t check_int(reader *r, const char *field, const json_t *value, int32_t low, int32_t high) {
     int64_t v = value && json_is_integer(value) ? json_integer_value(value) : (int64_t)low - 1;
     if (v < low || v > high)
@@ -117,7 +117,7 @@ static void read_stage(reader *r, json_t *stage, int32_t i, plan_file *out) {
         refuse(r, "first_layer", "is %" PRId32 ", but %s; hint: layers of stages follow each other", s->first,
                i == 0            ? "the first stage begins with layer 0"
                : s->first < next ? "the stage before has that layer too"
-                                 : "the stage before ends earlier, and nobody has the layers between");
+                                 : "the stage before ends earlier, and no stage has the layers between");
     if (s->last <= s->first)
         refuse(r, "last_layer", "is %" PRId32 ", but should be at least %" PRId32 "%s", last, s->first + r->past_last,
                r->past_last ? " (in version 1 it is one past the last)" : ", first_layer");
@@ -133,7 +133,7 @@ static void read_stages(reader *r, json_t *root, plan_file *out) {
     json_t *stages = json_object_get(root, "stages");
     if (r->status != MR_OK || !stages)
         return;
-    size_t n = json_array_size(stages); /* 0 for what is no array */
+    size_t n = json_array_size(stages); /* 0 if stages is not an array */
     if (n < 1 || n > MR_MAX_STAGES)
         refuse(r, "stages", "should be an array of 1 to %d objects", MR_MAX_STAGES);
     out->hosts = mr_alloc_array(n > 0 ? n : 1, sizeof *out->hosts);
@@ -267,7 +267,7 @@ static size_t read_some(void *buffer, size_t n, void *ctx) {
     return s->n_bytes > MAX_FILE_BYTES || ferror(s->file) ? (size_t)-1 : got;
 }
 
-/* The JSON of a file; NULL with an error. */
+/* Loads a file as JSON; NULL with an error. */
 static json_t *load(const char *path, mr_err *err) {
     json_error_t problem;
     source s = {.file = fopen(path, "re")};
@@ -320,12 +320,12 @@ mr_status plan_file_check_model(const plan_file *f, const char *path, uint64_t d
     if (f->n_layers != n_layers)
         return mr_err_set(err, MR_E_FORMAT,
                           "%.160s: model.layers is %" PRId32 ", but this model has %" PRId32
-                          "; hint: make a plan of it",
+                          "; hint: make a new plan for this model",
                           path, f->n_layers, n_layers);
     if (f->model_digest != digest)
         return mr_err_set(err, MR_E_FORMAT,
                           "%.160s: model.digest is 0x%016" PRIx64 ", but that of this model is 0x%016" PRIx64
-                          "; hint: a plan is for one file, make one of this",
+                          "; hint: a plan is for one file, make a new plan for this file",
                           path, f->model_digest, digest);
     return MR_OK;
 }
@@ -335,7 +335,7 @@ mr_status plan_file_check_ranks(const plan_file *f, const char *path, int32_t n_
         if (f->plan.stages[i].rank >= n_ranks)
             return mr_err_set(err, MR_E_INVALID,
                               "%.160s: stages[%" PRId32 "].rank is %" PRId32 ", but there are ranks 0 to %" PRId32
-                              " only; hint: start %" PRId32 " ranks, or edit it",
+                              " only; hint: start %" PRId32 " ranks, or edit the plan",
                               path, i, f->plan.stages[i].rank, n_ranks - 1, f->plan.stages[i].rank + 1);
     return MR_OK;
 }

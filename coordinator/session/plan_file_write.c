@@ -1,4 +1,4 @@
-/* The writing side of plan_file.h. */
+/* coordinator/session/plan_file_write.c - writes the files of plan_file.h. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "coordinator/console/output_file.h"
 #include "coordinator/session/plan_file.h"
 
-/* What makes a value returns NULL where there is no memory; what takes one accepts NULL. */
+/* The functions of jansson return NULL if there is no memory, and accept NULL, so only the result needs a check. */
 static json_t *curve_json(const mr_step_times *t) {
     json_t *rows = json_array(), *seconds = json_array();
     for (int32_t i = 0; i < t->n; i++) {
@@ -77,7 +77,7 @@ mr_status mr_plan_file_write(const char *path, const char *model_name, uint64_t 
     if (!text)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the plan");
     size_t len = strlen(text);
-    text[len] = '\n'; /* in the place of the zero */
+    text[len] = '\n'; /* replaces the terminating zero */
     mr_status status = mr_output_file_open(&file, path, len + 1, err);
     if (status == MR_OK)
         status = mr_output_file_write(&file, text, len + 1, err);

@@ -1,5 +1,5 @@
+/* coordinator/session/rank.c - the threads of a rank, its start and its end. */
 // SPDX-License-Identifier: Apache-2.0
-/* rank.c - the threads of a rank, its start and its end. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -59,7 +59,7 @@ static void note_failure(rank_process *p, mr_status status, const mr_err *err) {
     mr_mutex_unlock(&p->lock);
 }
 
-/* Without the daemon of its launcher, MPI starts a world of one. */
+/* MPI starts a world of one process if it cannot reach its launcher's daemon. This check finds that. */
 static mr_status check_world(const rank_process *p, mr_mpi *mpi, mr_err *err) {
     int32_t rank = mr_mpi_rank(mpi), n_ranks = mr_mpi_n_ranks(mpi);
     const mr_rank_place *place = &p->config.place;
@@ -84,7 +84,8 @@ static mr_status start_mpi(rank_process *p, mr_mpi **out, mr_err *err) {
     return status == MR_OK ? check_world(p, *out, err) : status;
 }
 
-/* Binds threads one by one where they fill the share: the system may put two busy ones on one CPU for long. */
+/* Binds each thread to a CPU if the threads fill the share. Otherwise the system may keep two busy threads on one
+ * CPU. */
 static mr_status create_backends(const rank_process *p, mr_backend **out, mr_devices *out_devices, mr_err *err) {
     bool fill = p->share.n_cpus == p->n_threads;
     mr_cpu_options options = {
@@ -135,7 +136,7 @@ static void run_rank(void *ctx) {
     if (status != MR_OK)
         note_failure(p, status, &err);
     p->abandoned = abandoned;
-    if (status != MR_OK || abandoned) /* the coordinator of this process waits for it no more, MPI is left as it is */
+    if (status != MR_OK || abandoned) /* the coordinator in this process stops waiting; MPI is not finalized */
         mr_mpi_peer_lost(mpi, p->config.place.rank);
     mr_mpi_serve(mpi);
     set_state(p, RANK_FINISHING, NULL);
@@ -193,7 +194,7 @@ static void signals_that_end(sigset_t *out) {
     sigaddset(out, SIGHUP);
 }
 
-/* Of a follower, where they are blocked. */
+/* Whether a signal is pending at a follower, which blocks the signals that end it. */
 static bool signal_has_come(void) {
     const struct timespec none = {0};
     sigset_t set;
@@ -201,7 +202,7 @@ static bool signal_has_come(void) {
     return sigtimedwait(&set, NULL, &none) >= 0;
 }
 
-/* Of rank 0, at a follower. */
+/* At a follower: whether rank 0 has ended in order. */
 static bool goodbye_said(rank_process *p) {
     mr_mutex_lock(&p->lock);
     bool said = p->goodbye;
@@ -209,7 +210,7 @@ static bool goodbye_said(rank_process *p) {
     return said;
 }
 
-/* Of a follower: there is one to wait for. */
+/* At a follower: whether a lifeline to rank 0 exists, so that rank 0's end will be noticed. */
 static bool has_lifeline(rank_process *p) {
     mr_mutex_lock(&p->lock);
     bool has = p->has_met || p->state >= RANK_RUNNING;
@@ -217,7 +218,7 @@ static bool has_lifeline(rank_process *p) {
     return has;
 }
 
-/* Whether MPI runs, or has failed to start, and the lifelines are there. */
+/* Looks whether MPI runs or has failed to start, and whether the lifelines are connected. */
 static mr_status look_at_start(rank_process *p, bool *out_done, mr_err *err) {
     bool runs = rank_wait_for_state(p, RANK_RUNNING, mr_clock_now_ns() + SIGNAL_LOOK_NS), met = false;
     mr_mutex_lock(&p->lock);
@@ -242,8 +243,8 @@ static mr_status start_timeout(rank_process *p, mr_err *err) {
                       (int)(p->config.patience_ns / MR_NS_PER_S), (int)p->config.place.n_ranks);
 }
 
-/* Notes a signal that should end this follower: rank 0, where it came too, ends all in order, and this rank stays for
- * it. A second one, or one without anybody to wait for, ends it at once. */
+/* Handles a signal that should end this follower. Rank 0 got the signal too and ends all ranks in order, so this rank
+ * waits for rank 0. A second signal, or a signal while there is no lifeline to wait on, ends the process at once. */
 static void take_signal(bool waits) {
     if (signal_has_come() && (atomic_exchange(&signalled, true) || !waits))
         _exit(EXIT_TERMINATED);
@@ -251,7 +252,7 @@ static void take_signal(bool waits) {
 
 static mr_status wait_for_mpi(rank_process *p, mr_err *err) {
     bool done = false, follows = p->config.place.rank != 0;
-    /* The others give rank 0 the time to say it for all. */
+    /* Followers wait longer, so that rank 0 can report the timeout for all ranks. */
     int64_t deadline = p->start_ns + p->config.patience_ns + (follows ? FOLLOW_PATIENCE_NS : 0);
     mr_status status = MR_OK;
     while ((status = look_at_start(p, &done, err)) == MR_OK && !done) {
@@ -267,8 +268,8 @@ static mr_status wait_for_mpi(rank_process *p, mr_err *err) {
     return status;
 }
 
-/* mpirun is to hear of a lost rank before it hears of this one, whose end would be the status that counts; it then ends
- * this one by a signal. */
+/* Waits until mpirun has sent a signal, for FIRST_WORD_NS at most. mpirun takes the status of the first process that
+ * ends. If this rank exited first, its status would hide the lost rank's. */
 static void wait_for_signal(const rank_process *p) {
     int64_t end_ns = mr_clock_now_ns() + FIRST_WORD_NS;
     while (!(p->config.place.rank == 0 ? mr_interrupt_seen() : signal_has_come()) && mr_clock_now_ns() < end_ns)
@@ -285,7 +286,7 @@ static void release(rank_process *p, int64_t patience_ns) {
         atomic_store(&left_behind, true);
         return;
     }
-    set_state(p, RANK_ENDED, NULL); /* for the watch, where there is no step thread */
+    set_state(p, RANK_ENDED, NULL); /* ends the watch thread, also if no step thread was started */
     mr_thread_join(p->step_thread);
     mr_thread_join(p->watch_thread);
     mr_cond_deinit(&p->changed);
@@ -323,13 +324,13 @@ void rank_end(rank_process *p, bool well) {
     if (!p)
         return;
     mr_channel_destroy(rank_channel(p));
-    /* Where all is well, the others may take a while to give their memory back. */
+    /* Without an error, the other ranks may take a while to free their memory. */
     release(p, well && !mr_rank_loss_reported() && !mr_interrupt_seen() ? FOLLOW_PATIENCE_NS : END_PATIENCE_NS);
 }
 
-/* --- The others -------------------------------------------------------------------------------------------------- */
+/* --- Followers --------------------------------------------------------------------------------------------------- */
 
-/* Waits until the step thread is done, or rank 0 has left. */
+/* Waits until the step thread is done, or rank 0 has ended. */
 static void wait_and_watch(rank_process *p) {
     while (!rank_wait_for_state(p, RANK_FINISHING, mr_clock_now_ns() + SIGNAL_LOOK_NS) && !goodbye_said(p))
         take_signal(true);
@@ -348,7 +349,7 @@ int mr_rank_follow(const mr_rank_config *config) {
     mr_err err;
     signals_that_end(&set);
     if (config->serves) {
-        sigdelset(&set, SIGHUP); /* one that is blocked would not be ignored */
+        sigdelset(&set, SIGHUP); /* a blocked signal would stay pending instead of being ignored */
         signal(SIGHUP, SIG_IGN);
     }
     pthread_sigmask(SIG_BLOCK, &set, NULL);
@@ -357,7 +358,7 @@ int mr_rank_follow(const mr_rank_config *config) {
         status = wait_for_mpi(p, &err);
     if (status == MR_E_CANCELLED) {
         if (!rank_signalled())
-            wait_for_signal(p); /* the status of rank 0, which has said why, is the one that counts */
+            wait_for_signal(p); /* rank 0 has reported the cause, and its status should be the first */
         _exit(rank_signalled() ? EXIT_TERMINATED : RANK_EXIT_FAILED);
     }
     if (status != MR_OK)
@@ -368,7 +369,7 @@ int mr_rank_follow(const mr_rank_config *config) {
     err = p->err;
     mr_mutex_unlock(&p->lock);
     if (status != MR_OK)
-        _exit(report(config->place.rank, &err)); /* without a goodbye: for rank 0 this is a death */
+        _exit(report(config->place.rank, &err)); /* without a goodbye, so that rank 0 notices a death */
     if (p->abandoned)
         wait_for_signal(p);
     release(p, FOLLOW_PATIENCE_NS);

@@ -1,9 +1,11 @@
-/* coordinator/session/rank.h - this process as a rank of an MPI job. A step thread of its own starts MPI, and runs the
- * rank's lobby and stage until it is told to end; a lifeline tells when another process has died.
- * At rank 0 the main thread is the coordinator: rank_start, the channel, rank_end. The others only follow.
+/* coordinator/session/rank.h - this process as a rank of an MPI job. A step thread starts MPI, and runs the rank's
+ * lobby and stage until the coordinator tells it to end. A lifeline reports when another process has died. At rank 0
+ * the main thread is the coordinator: it calls rank_start, rank_channel and rank_end. The other ranks call
+ * mr_rank_follow.
  * Owns:    step thread, MPI, lifeline, backend. Borrows: what the config points to.
  * Threads: for the main thread.
- * Errors:  name rank and host. A lost rank is reported where it is noticed, once: mr_rank_loss_reported. */
+ * Errors:  texts name rank and host. The loss of a rank is reported once, where it is noticed: mr_rank_loss_reported.
+ *          */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SESSION_RANK_H
 #define MR_COORDINATOR_SESSION_RANK_H
@@ -19,40 +21,44 @@ typedef struct rank_process rank_process;
 
 typedef struct mr_rank_config {
     mr_rank_place place;
-    const char *model_path; /* NULL: problem says why there is none */
+    const char *model_path; /* NULL: there is none, and problem has the reason */
     const char *cache_dir;  /* mr_lobby_config.cache_dir */
-    int32_t n_threads;      /* of the stage; 0: the cores of the rank's share */
+    int32_t n_threads;      /* of the stage; 0: as many as the rank's share has cores */
     mr_devices_config devices;
-    bool serves;           /* a server: SIGHUP is rank 0's */
+    bool serves;           /* this is a server: only rank 0 handles SIGHUP */
     const mr_err *problem; /* why this rank cannot take part, or NULL */
-    int64_t patience_ns;   /* for MPI to start */
-    int64_t late_ns;       /* at most: without a call from a rank that is missing */
+    int64_t patience_ns;   /* how long MPI may take to start */
+    int64_t late_ns;       /* how long the lifeline of a rank may be missing */
 } mr_rank_config;
 
-/* At the start of main, before there are threads. */
+/* Call at the start of main, before there are threads. */
 void mr_rank_prepare(void);
-/* Rank 0. MR_E_TIMEOUT: MPI has not started, because a rank is missing. */
+/* For rank 0. Waits until MPI runs and all lifelines are connected. MR_E_TIMEOUT: MPI has not started, because a rank
+ * is missing. */
 MR_MUST_USE mr_status rank_start(const mr_rank_config *config, rank_process **out, mr_err *err);
+/* The coordinator's channel to the ranks, at rank 0. rank_end destroys it. */
 mr_channel *rank_channel(rank_process *p);
+/* The number of threads of this rank's stage. */
 int32_t rank_threads(const rank_process *p);
-/* Ends MPI and frees everything; the coordinator's links are gone before. well: nothing has failed, so that the other
- * ranks are worth waiting for. NULL is accepted. */
+/* Ends MPI and frees everything. Destroy the coordinator's links before. well: no error has occurred, so waiting for
+ * the other ranks is worth while. NULL is accepted. */
 void rank_end(rank_process *p, bool well);
 
-/* The others: until the coordinator tells this rank to end, or is gone. Returns the exit status. */
+/* For the other ranks. Runs until the coordinator tells this rank to end, or is lost. Returns the exit status. */
 int mr_rank_follow(const mr_rank_config *config);
 
-/* Rank 0, where it will not start: the others, who wait to be told where it is, leave without a word. */
+/* For a rank 0 that will not start. The other ranks, which wait for rank 0's address, exit without a message. */
 void rank_dismiss(void);
-/* This rank has no part in what follows: from here on its loss is a warning. */
+/* The rank holds no stage: from now on its loss is a warning, not an error. */
 void rank_set_idle(rank_process *p, int32_t rank);
-/* A rank that is needed was lost, and the user has been told: what fails after that is no news. */
+/* Whether a rank that is not idle was lost, and the user has been told. Later errors follow from that loss and need no
+ * message. */
 bool mr_rank_loss_reported(void);
-/* Any rank was lost, needed or not: MPI cannot be ended in order. */
+/* Whether any rank was lost, needed or not. MPI cannot be finalized in order then. */
 bool rank_any_lost(void);
 /* Name and version of the MPI library, or "none". */
 void mr_rank_mpi_library(char *out, size_t bytes);
-/* Threads are left behind that cannot be ended: leave by _exit. */
+/* Whether threads remain that cannot be ended. The process must then leave by _exit. */
 bool mr_rank_left_behind(void);
 
 #endif

@@ -1,6 +1,7 @@
-/* rank_meeting.c - how a rank finds the others before MPI starts, and learns of deaths from then on.
- * MPI_Init waits for all ranks without an end, so the lifelines have to be there before it: rank 0 leaves its address
- * with the launcher, and the others fetch it there. So a rank that never comes has a deadline, and a name. */
+/* coordinator/session/rank_meeting.c - how a rank finds the others before MPI starts, and learns of deaths afterwards.
+ * MPI_Init waits for all ranks without a time limit, so the lifelines are connected before it. Rank 0 stores its
+ * address with the launcher, and the other ranks fetch the address there. So a rank that never comes is noticed after a
+ * deadline, and can be named. */
 // SPDX-License-Identifier: Apache-2.0
 #include <signal.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@
 #include "engine/base/clock.h"
 
 static const char ADDRESS_KEY[] = "millrace.lifeline";
-/* The others wait longer for rank 0 than it does for them: it has the word. */
+/* FOLLOW_NS: the other ranks wait this much longer for rank 0 than it does for them, so that rank 0 reports first. */
 static const int64_t FOLLOW_NS = 2 * MR_NS_PER_S, RETRY_NS = 200 * MR_NS_PER_MS, LAUNCHER_LOOK_NS = 200 * MR_NS_PER_MS,
                      LEAVE_AFTER_NS = 300 * MR_NS_PER_MS;
 
@@ -56,8 +57,8 @@ const char *rank_host(rank_process *p, int32_t rank, char out[RANK_HOST_BYTES]) 
 
 /* --- Deaths: on the lifeline's thread ---------------------------------------------------------------------------- */
 
-/* The other ranks end themselves when rank 0 is gone; the first of them says so. Not at once: mpirun is to hear of rank
- * 0 first, whose status is the one that counts. */
+/* Ends this process after the loss of rank 0. Rank 1 reports the loss for all. The short wait lets mpirun notice rank
+ * 0's end first, because the first status counts. */
 static void leave(rank_process *p, const char *why) {
     char host[RANK_HOST_BYTES];
     mr_err err;
@@ -68,8 +69,8 @@ static void leave(rank_process *p, const char *why) {
     _exit(RANK_EXIT_FAILED);
 }
 
-/* At rank 0: what is posted with the rank ends, and the user hears of the first loss of a rank that is needed, and of
- * all others. */
+/* At rank 0, after the loss of a rank: ends the requests that were posted with the rank. The user is told of the first
+ * loss of a rank with a stage, and of every loss of an idle rank. */
 static void note_loss(rank_process *p, int32_t rank, const char *why) {
     char host[RANK_HOST_BYTES];
     mr_err err;
@@ -134,7 +135,7 @@ static void learn_hosts(rank_process *p) {
     }
 }
 
-/* Rank 0 is not there: one rank says so. */
+/* Rank 0 cannot be reached. Rank 1 alone reports the error. */
 static mr_status without_rank_0(const rank_process *p, mr_status status, mr_err *err) {
     return p->config.place.rank == 1 ? status : mr_err_set(err, MR_E_CANCELLED, "%s", "");
 }
@@ -145,7 +146,7 @@ static mr_status connect_lifeline(rank_process *p, const char *address, int64_t 
                MR_OK &&
            mr_clock_now_ns() + RETRY_NS < deadline_ns)
         sleep_ns(RETRY_NS);
-    if (status == MR_E_TIMEOUT) /* nothing is known of rank 0; it knows that this rank has not come */
+    if (status == MR_E_TIMEOUT) /* nothing is known of rank 0, and rank 0 reports that this rank is missing */
         return mr_err_set(err, MR_E_CANCELLED, "%s", "");
     return status == MR_OK ? MR_OK : without_rank_0(p, status, err);
 }
@@ -163,8 +164,8 @@ static int64_t meeting_deadline(const rank_process *p) {
     return p->start_ns + p->config.late_ns + FOLLOW_NS;
 }
 
-/* Until the launcher has the address, or the deadline: Open MPI 4.1 at times says that there is none, before rank 0 has
- * left it. */
+/* Asks the launcher until it has the address, or until the deadline. Repeats on errors: Open MPI 4.1 sometimes answers
+ * that there is no address before rank 0 has stored it. */
 static mr_status ask_for_address(rank_process *p, int64_t deadline_ns, char out_address[MR_LIFELINE_ADDRESS_BYTES],
                                  mr_err *err) {
     for (;;) {
@@ -180,12 +181,12 @@ static mr_status ask_for_address(rank_process *p, int64_t deadline_ns, char out_
     }
 }
 
-/* Of the other ranks. */
+/* For the other ranks: gets rank 0's address and connects. */
 static mr_status find_rank_0(rank_process *p, mr_err *err) {
     char address[MR_LIFELINE_ADDRESS_BYTES];
     int64_t deadline_ns = meeting_deadline(p);
     mr_status status = ask_for_address(p, deadline_ns, address, err);
-    if (status == MR_OK && !address[0]) /* it has said why it does not start */
+    if (status == MR_OK && !address[0]) /* rank 0 does not start, and has reported the cause */
         return mr_err_set(err, MR_E_CANCELLED, "%s", "");
     return status == MR_OK ? connect_lifeline(p, address, deadline_ns, err) : status;
 }
@@ -217,7 +218,7 @@ mr_status rank_meet_over_mpi(rank_process *p, mr_mpi *mpi, mr_err *err) {
     return status == MR_OK ? MR_OK : without_rank_0(p, status, err);
 }
 
-/* At rank 0. */
+/* At rank 0: whether the lifelines of all ranks are connected. */
 static mr_status check_ranks(rank_process *p, bool has_met, bool at_once, bool *out_all, mr_err *err) {
     char host[RANK_HOST_BYTES], here[RANK_HOST_BYTES], others[48] = "";
     int32_t first = 0, n = mr_lifeline_n_missing(p->lifeline, &first);
@@ -255,7 +256,7 @@ mr_status rank_check_meeting(rank_process *p, bool at_once, bool *out_all, mr_er
     if (p->config.place.rank == 0)
         return check_ranks(p, has_met, at_once, out_all, err);
     *out_all = has_met;
-    /* The step thread says it itself, unless the launcher keeps it. */
+    /* The step thread reports this timeout itself, unless a call to the launcher keeps it. */
     return has_met || mr_clock_now_ns() < meeting_deadline(p) + MR_NS_PER_S / 2 ? MR_OK : rank_0_is_silent(p, err);
 }
 

@@ -1,3 +1,5 @@
+/* coordinator/session/rank_place.c - reads the launchers' environment variables and divides a host's cores among its
+ * ranks. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/session/rank_place.h"
 
@@ -8,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A number from 0 to max at *at, which moves behind it; -1: there is none. */
+/* Reads a number from 0 to max at *at and moves *at behind it; -1: there is none. */
 static int32_t take_number(const char **at, long max) {
     char *end = NULL;
     if (**at < '0' || **at > '9')
@@ -19,15 +21,15 @@ static int32_t take_number(const char **at, long max) {
     return errno == 0 && v <= max ? (int32_t)v : -1;
 }
 
-/* That of a variable; -1: it is missing, or something else. */
+/* The number in an environment variable; -1: the variable is missing, or is no such number. */
 static int32_t number_of(const char *variable, long max) {
     const char *text = getenv(variable);
     int32_t v = text ? take_number(&text, max) : -1;
     return v >= 0 && !*text ? v : -1;
 }
 
-/* The entry of this node in Slurm's list of counts by node, "2(x3),4" for 2, 2, 2, 4; -1: there is none. Where Slurm
- * does not say which node this is, the first one. */
+/* The entry of this node in Slurm's list of counts by node: "2(x3),4" means 2, 2, 2, 4. -1: there is no entry. If Slurm
+ * does not name the node of this process, the first entry. */
 static int32_t count_of_node(const char *variable, int32_t max) {
     const char *at = getenv(variable);
     int32_t node = number_of("SLURM_NODEID", INT32_MAX);
@@ -49,7 +51,7 @@ static int32_t count_of_node(const char *variable, int32_t max) {
     return -1;
 }
 
-/* What one kind of launcher calls rank, size, local rank and local size. */
+/* The variables of one kind of launcher: for rank, size, local rank and local size. */
 typedef struct launcher {
     const char *rank, *size, *local_rank, *local_size;
     bool lists_nodes; /* local_size has the counts of all nodes */
@@ -76,15 +78,15 @@ mr_rank_place mr_rank_place_get(void) {
     return (mr_rank_place){0, 1, 0, 1};
 }
 
-/* Whether mpirun has bound this process of its own accord: it notes a policy only when it was given one. */
+/* Whether mpirun has bound this process by default. mpirun sets a policy variable only if a policy was given. */
 static bool bound_by_default(void) {
     return getenv("OMPI_MCA_orte_bound_at_launch") && !getenv("OMPI_MCA_hwloc_base_binding_policy") &&
            !getenv("OMPI_MCA_hwloc_base_cpu_list");
 }
 
-/* Whether somebody has chosen what each rank is bound to: the policy of mpirun, or whoever else made it less than the
- * host (srun, as it is configured). Under mpirun without a policy, or with "none", fewer CPUs are those of all
- * ranks. */
+/* Whether each rank was bound on purpose: by a policy of mpirun, or by another launcher (srun, as configured) that left
+ * this process fewer CPUs than the host has. Under mpirun without a policy, or with policy "none", all ranks share the
+ * CPUs. */
 static bool binding_was_chosen(const mr_cores *cores) {
     const char *policy = getenv("OMPI_MCA_hwloc_base_binding_policy");
     if (policy)
@@ -105,7 +107,8 @@ void rank_place_divide(const mr_rank_place *place, const mr_cores *cores, int32_
                        rank_share *out) {
     int32_t n = cores->n, n_local = place->n_local, first = 0, last = n;
     *out = (rank_share){0};
-    /* Ranks that are bound to more cores together than there are share them: who has which is not known. */
+    /* Bound ranks that have more cores in sum than the host must share cores. Which rank has which core is not
+     * known. */
     bool overlap = chosen && (int64_t)n * n_local > cores->n_all;
     if (!chosen) {
         first = (int32_t)((int64_t)n * place->local_rank / n_local);

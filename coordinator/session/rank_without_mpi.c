@@ -1,4 +1,5 @@
-/* rank_without_mpi.c - stands in for rank.c in a build without MPI: ranks are refused, once. */
+/* coordinator/session/rank_without_mpi.c - stands in for rank.c in a build without MPI: a job of several ranks is
+ * refused with one message. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/session/rank.h"
 
@@ -30,7 +31,7 @@ void rank_end(rank_process *p, bool well) {
     (void)well;
 }
 
-/* Rank 0 says what is wrong. */
+/* No message here: rank 0 reports the error. */
 int mr_rank_follow(const mr_rank_config *config) {
     (void)config;
     return 0;

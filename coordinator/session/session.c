@@ -1,3 +1,5 @@
+/* coordinator/session/session.c - opens a session, chooses plan and sizes by the options, prints the plan, and starts
+ * and stops the job. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/session/session.h"
 
@@ -15,7 +17,7 @@
 
 enum {
     DEFAULT_CONTEXT = 4096,
-    MAX_CHUNK = 512, /* by default */
+    MAX_CHUNK = 512, /* without --chunk */
     EPOCH = 1,
 };
 
@@ -29,7 +31,8 @@ const mr_rank_info *mr_session_rank(const mr_session *s, int32_t stage) {
     return mr_session_cluster_rank(&s->cluster, s->plan.stages[stage].rank);
 }
 
-/* A plan that is edited, or ranks that were started elsewhere: it runs, but nobody measured it. */
+/* Warns if ranks of a --plan file run on other hosts than when the plan was made. Such a plan runs, but its times were
+ * not measured there. */
 static void warn_of_hosts(const mr_session *s, const char *path) {
     int32_t n_others = 0, first = 0;
     for (int32_t i = s->plan.n_stages - 1; i >= 0; i--) {
@@ -48,7 +51,7 @@ static void warn_of_hosts(const mr_session *s, const char *path) {
                           mr_session_rank(s, first)->host, n_others, s->plan.n_stages);
 }
 
-/* The plan of --plan. In one process its stages are threads, whatever ranks it names. */
+/* Takes the plan of --plan. In a single process the stages are threads, whatever ranks the plan names. */
 static mr_status take_plan(mr_session *s, mr_err *err) {
     const char *path = mr_options_text(s->options, MR_OPTION_PLAN_FILE);
     int32_t n_ranks = mr_session_facts_n_ranks(s);
@@ -93,9 +96,9 @@ static mr_status choose_plan(mr_session *s, mr_err *err) {
     if (cut->given || stages->given)
         n = cut->given ? cut->n + 1 : (int32_t)stages->number;
     const char *synthetic = mr_options_text(s->options, MR_OPTION_SYNTHETIC_STAGE);
-    if (synthetic) /* layers do not matter */
+    if (synthetic) /* there may be more stages than layers */
         n = stages->given ? (int32_t)stages->number : n_ranks > 1 ? n_ranks : synthetic_plan_count(synthetic);
-    if ((n_ranks > 1 || s->facts.known) && n > n_ranks) /* what is known here is of ranks: threads are measured later */
+    if ((n_ranks > 1 || s->facts.known) && n > n_ranks) /* known facts are of ranks here: threads are measured later */
         return too_many_stages(s, n, err);
     if (synthetic)
         return cut->given ? mr_err_set(err, MR_E_INVALID, "both --cut and --synthetic-stage were given; hint: --stages")
@@ -112,7 +115,7 @@ static mr_status choose_plan(mr_session *s, mr_err *err) {
     return MR_OK;
 }
 
-/* What does not depend on the plan. */
+/* Chooses the sizes that do not depend on the plan. */
 static void choose_sizes(mr_session *s) {
     const mr_options *o = s->options;
     int32_t model_ctx = s->info.context_length < MR_MAX_CONTEXT ? s->info.context_length : MR_MAX_CONTEXT;
@@ -141,8 +144,8 @@ static void choose_numbers(mr_session *s) {
         s->threads = (int32_t)mr_options_number(o, MR_OPTION_THREADS);
     else if (s->cluster.n_ranks > 0)
         s->threads = s->cluster.threads;
-    /* The chunks of one prompt fill a pipeline: the more of them, the less of it waits at both ends. The scheduler
-     * takes smaller ones where the times of the stages say so; until it knows them, these. */
+    /* The chunks of one prompt fill the pipeline. With more chunks, less of the pipeline idles at both ends. The
+     * scheduler takes smaller chunks if the times of the stages say so. Until it knows the times, it uses this size. */
     if (!mr_options_given(o, MR_OPTION_CHUNK))
         s->chunk = mr_session_usual_chunk(s->plan.n_stages);
 }
@@ -157,7 +160,7 @@ static mr_status hint_at_rank_0(mr_err *err) {
 mr_status mr_session_open(const mr_options *options, mr_session *s, mr_err *err) {
     *s = (mr_session){.options = options};
     if (mr_rank_place_get().n_ranks > 1)
-        mr_interrupt_catch(); /* what ends the other ranks is told from here on */
+        mr_interrupt_catch(); /* from here on an interrupt must be passed on to the other ranks */
     mr_status status = mr_session_cluster_devices(options, &s->devices, err);
     if (status == MR_OK)
         status = mr_session_model_open(options, &s->model_path, &s->gguf, err);
@@ -211,7 +214,7 @@ mr_status mr_session_check_length(const mr_session *s, int64_t n_tokens, int32_t
 
 /* --- The plan as a table ----------------------------------------------------------------------------------------- */
 
-/* "2 threads", or "2 to 8 threads" where ranks differ. */
+/* "2 threads", or "2 to 8 threads" if ranks differ. */
 static void threads_text(const mr_session *s, char out[48]) {
     int32_t least = s->threads, most = s->threads;
     for (int32_t i = 0; i < s->plan.n_stages && s->cluster.n_ranks > 0; i++) {
@@ -239,7 +242,7 @@ static bool print_heading(const mr_session *s, mr_text_buf *out) {
                             s->map_weights ? ", matrices in the model file" : "");
 }
 
-/* in_file: bytes that are read from the mapped model file; a column where matrices stay there. */
+/* in_file: bytes that are read from the mapped model file; a column of its own if matrices stay in the file. */
 static void add_row(const mr_session *s, const mr_stage_sizes *sizes, size_t in_file, mr_output_table *t) {
     mr_output_table_bytes_cell(t, sizes->weight_bytes);
     if (s->map_weights)
@@ -249,7 +252,7 @@ static void add_row(const mr_session *s, const mr_stage_sizes *sizes, size_t in_
     mr_output_table_bytes_cell(t, sizes->weight_bytes + sizes->kv_bytes + sizes->work_bytes);
 }
 
-/* Rows of a step, for which its time is shown: as the plan was chosen for. */
+/* The rows of the step whose time the table shows: the step that the plan was chosen for. */
 static double rows_of_step(const mr_session *s) {
     const mr_planner_config *planner = &s->facts.planner;
     int32_t m, n = planner->objective == MR_OBJECTIVE_LATENCY ? 1 : planner->n_sequences;

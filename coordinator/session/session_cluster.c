@@ -32,7 +32,7 @@ mr_rank_config mr_session_cluster_rank_config(const mr_options *options, const c
     const mr_option_value *list = &options->values[MR_OPTION_BENCH_THREADS];
     int32_t n_threads = list->n > 0 ? list->ints[0] : (int32_t)mr_options_number(options, MR_OPTION_THREADS);
     mr_devices_config devices;
-    mr_err ignored; /* rank 0 has refused what contradicts itself */
+    mr_err ignored; /* rank 0 reports contradictions */
     (void)!mr_session_cluster_devices(options, &devices, &ignored);
     int64_t seconds = mr_options_number(options, MR_OPTION_START_TIMEOUT); /* 0: the command line cannot be read */
     bool chosen = seconds != 0 && mr_options_given(options, MR_OPTION_START_TIMEOUT);
@@ -48,7 +48,7 @@ mr_rank_config mr_session_cluster_rank_config(const mr_options *options, const c
                             .late_ns = (chosen ? seconds : LATE_S) * MR_NS_PER_S};
 }
 
-/* Says who is awaited. */
+/* Shows the ranks that have not called yet. */
 static bool note_missing(void *ctx, const char *ranks) {
     char text[PROGRESS_TEXT];
     if (mr_progress_is_due(ctx)) {
@@ -70,7 +70,7 @@ static mr_status call_roll(mr_session_cluster *c, const mr_rank_config *config, 
     return status == MR_OK ? mr_roll_call_share_file(c->roll, &c->n_without_file, err) : status;
 }
 
-static bool met; /* rank_start has been tried */
+static bool met; /* rank_start has been called */
 
 void mr_session_cluster_dismiss_unmet(void) {
     if (!met && mr_rank_place_get().n_ranks > 1)
@@ -85,7 +85,7 @@ mr_status mr_session_cluster_open(const mr_options *options, const char *model_p
     c->threads_adapt = config.n_threads == 0;
     if (config.place.n_ranks == 1) {
         rank_share share;
-        rank_place_share(&config.place, &share); /* mpirun -n 1 binds to one core */
+        rank_place_share(&config.place, &share); /* undoes a default binding: mpirun -n 1 binds to one core */
         return MR_OK;
     }
     mr_interrupt_catch();
@@ -145,7 +145,7 @@ const mr_rank_info *mr_session_cluster_rank(const mr_session_cluster *c, int32_t
     return c->roll ? mr_roll_call_info(c->roll, rank) : NULL;
 }
 
-/* Not by which signal: mpirun makes another one of a Ctrl-C. */
+/* Does not name the signal, because mpirun turns Ctrl-C into another signal. */
 void mr_session_cluster_tell_of_interrupt(mr_session_cluster *c) {
     char host[64] = "?";
     if (c->n_ranks == 0 || c->told || !mr_interrupt_seen() || mr_rank_loss_reported())

@@ -13,15 +13,15 @@
 
 enum {
     LEAST_CHUNK = 32,
-    MOST_DEPTH = 512,     /* positions that a row is taken to have before it */
-    LEAST_SEQUENCES = 32, /* that a plan is made for */
-    RANK_SEQUENCES = 16,  /* likewise, for each rank: with fewer there is not enough to do for all */
-    MEASURE_OFF = 1,      /* of --measure, in its order */
+    MOST_DEPTH = 512,     /* the planner assumes at most this many positions before a row */
+    LEAST_SEQUENCES = 32, /* a plan is made for at least this many sequences */
+    RANK_SEQUENCES = 16,  /* and for at least this many for each rank: with fewer, some ranks would idle */
+    MEASURE_OFF = 1,      /* values of --measure, in its order */
     MEASURE_ANEW = 2,
 };
-static const double WORTH_SAYING = 1.1;      /* times as fast */
-static const double LINK_WORTH_SAYING = 0.1; /* share of the rate */
-static const double QUIET_SHARE = 0.85;      /* mr_rank_facts.core_share where nothing else wants the cores, at least */
+static const double WORTH_SAYING = 1.1;      /* an alternative that is this many times as fast is noted */
+static const double LINK_WORTH_SAYING = 0.1; /* a link that costs this share of the rate is noted */
+static const double QUIET_SHARE = 0.85;      /* least mr_rank_facts.core_share of a rank without other programs */
 
 /* --- Files ------------------------------------------------------------------------------------------------------- */
 
@@ -43,7 +43,7 @@ mr_status mr_session_facts_open(mr_session *s, mr_err *err) {
     if (mr_options_given(o, MR_OPTION_PLAN_FILE) &&
         (mr_options_given(o, MR_OPTION_CUT) || mr_options_given(o, MR_OPTION_STAGES) ||
          mr_options_given(o, MR_OPTION_SYNTHETIC_STAGE)))
-        return mr_err_set(err, MR_E_INVALID, "--plan says what the stages are, so %s has no place beside it",
+        return mr_err_set(err, MR_E_INVALID, "--plan sets the stages, so it cannot be combined with %s",
                           mr_options_given(o, MR_OPTION_CUT)      ? "--cut"
                           : mr_options_given(o, MR_OPTION_STAGES) ? "--stages"
                                                                   : "--synthetic-stage");
@@ -94,7 +94,7 @@ const char *mr_session_facts_host(const mr_session *s, int32_t stage) {
 
 /* --- Measured curves --------------------------------------------------------------------------------------------- */
 
-/* More rows take no less time than fewer: points that say otherwise were disturbed, and take their mean. */
+/* More rows cannot take less time than fewer. Points that contradict this were disturbed, and are set to their mean. */
 static void straighten(mr_step_times *t) {
     for (int32_t i = 1; i < t->n; i++) {
         double sum = t->seconds[i];
@@ -164,7 +164,7 @@ mr_status mr_session_facts_measure_here(mr_session *s, mr_err *err) {
     if (status == MR_E_CANCELLED)
         return status;
     if (status != MR_OK) {
-        mr_output_warning("nothing is foretold, because measuring failed: %s", err->text);
+        mr_output_warning("no times are predicted, because measuring failed: %s", err->text);
         return MR_OK;
     }
     straighten_all(f);
@@ -174,7 +174,7 @@ mr_status mr_session_facts_measure_here(mr_session *s, mr_err *err) {
 
 /* --- Measuring at ranks ------------------------------------------------------------------------------------------ */
 
-/* Whether the plan, or a forecast that somebody wants to see, hangs on it. */
+/* Whether the plan depends on measured times, or the user wants to see a prediction. */
 static bool wants_ranks(const mr_session *s) {
     const mr_options *o = s->options;
     bool is_given = mr_options_given(o, MR_OPTION_CUT) || mr_options_given(o, MR_OPTION_STAGES);
@@ -203,7 +203,7 @@ mr_status mr_session_facts_measure_ranks(mr_session *s, mr_err *err) {
     return MR_OK;
 }
 
-/* --- What the planner is told ------------------------------------------------------------------------------------ */
+/* --- Input of the planner ---------------------------------------------------------------------------------------- */
 
 static mr_status stage_sizes(mr_session *s, mr_backend *backend, int32_t layer, mr_stage_sizes *out, mr_err *err) {
     int32_t rows = s->chunk > 0 ? s->chunk : MR_MAX_STEP_ROWS / 8;
@@ -220,8 +220,8 @@ static mr_status stage_sizes(mr_session *s, mr_backend *backend, int32_t layer, 
     return mr_stage_measure(&config, backend, out, err);
 }
 
-/* Buffers do not depend on the number of layers: those of one at each end are measured. Weights take what they take in
- * the file, but for some padding. */
+/* The memory that the planner counts for the parts of the model. Buffers do not depend on the number of layers, so a
+ * stage of one layer is measured at each end. Weights take as much memory as in the file, but for some padding. */
 static mr_status model_memory(mr_session *s, mr_model_memory *out, mr_err *err) {
     mr_stage_sizes head = {0}, tail = {0};
     mr_backend *backend = NULL;
@@ -277,7 +277,8 @@ mr_status mr_session_facts_solve(mr_session *s, mr_plan *out, mr_err *err) {
     status = mr_planner_solve(&f->planner, out, err);
     if (status != MR_E_NO_MEMORY)
         return status;
-    /* Matrices may stay in the mapped file, which the system gives back and reads again as it needs memory. */
+    /* No rank has enough memory. Matrices may still stay in the mapped file: the system drops its pages and reads them
+     * again as needed. So the planner tries again without limits of memory. */
     mr_err text = *err;
     mr_planner_config config = f->planner;
     config.rank_bytes = 0;
@@ -292,7 +293,7 @@ mr_status mr_session_facts_solve(mr_session *s, mr_plan *out, mr_err *err) {
     config.facts = &facts;
     if (mr_options_given(s->options, MR_OPTION_MEM)) {
         mr_free(ranks);
-        return status; /* what the user allows is a bound */
+        return status; /* --mem is a hard limit */
     }
     status = mr_planner_solve(&config, out, err);
     mr_free(ranks);
@@ -301,7 +302,7 @@ mr_status mr_session_facts_solve(mr_session *s, mr_plan *out, mr_err *err) {
     return status;
 }
 
-/* --- What is foretold -------------------------------------------------------------------------------------------- */
+/* --- Prediction -------------------------------------------------------------------------------------------------- */
 
 static bool is_used(const mr_plan *plan, int32_t rank) {
     for (int32_t i = 0; i < plan->n_stages; i++)
@@ -345,7 +346,7 @@ static void warn_of_link(const mr_session *s, int32_t n) {
         1e-6 * link.facts.bytes_per_second, 100 * link.cost, n);
 }
 
-/* Ranks that other programs disturbed while they were measured. */
+/* Notes the ranks that other programs disturbed while they were measured. */
 static void note_busy(const mr_cluster_facts *known, bool here) {
     for (int32_t r = 0; r < known->n_ranks; r++) {
         const mr_rank_facts *rank = &known->ranks[r];
@@ -356,7 +357,7 @@ static void note_busy(const mr_cluster_facts *known, bool here) {
             snprintf(who, sizeof who, "rank %" PRId32 " on %s", r, rank->host);
         mr_output_note(
             "%s was busy with other programs when it was measured (its step thread had a core for %.0f %% of "
-            "the time): what is expected may be far off",
+            "the time): the predicted times may be far off",
             who, 1e2 * rank->core_share);
         if (here)
             return;
@@ -397,7 +398,7 @@ mr_status mr_session_facts_predict(mr_session *s, mr_err *err) {
     int32_t n = f->planner.objective == MR_OBJECTIVE_LATENCY ? 1 : f->planner.n_sequences;
     note_busy(f->known, mr_session_facts_is_here(s));
     if (mr_session_facts_is_here(s))
-        return MR_OK; /* stages of one process, and nothing beside them */
+        return MR_OK; /* stages of one process: there are no ranks to leave out, and no links */
     if (mr_options_given(s->options, MR_OPTION_PLAN_FILE)) {
         status = mr_planner_check_memory(&f->planner, &s->plan, err);
         if (status != MR_OK)
@@ -409,7 +410,7 @@ mr_status mr_session_facts_predict(mr_session *s, mr_err *err) {
     return note_alternatives(s, n, err);
 }
 
-/* For other depths than that of the plan. */
+/* Predicts a rate for another depth than the planner's. */
 static double rate_at(const mr_session *s, int32_t n, int32_t depth, bool prefill) {
     const mr_session_facts *f = &s->facts;
     double rate = 0;
@@ -419,8 +420,8 @@ static double rate_at(const mr_session *s, int32_t n, int32_t depth, bool prefil
     mr_plan_predict(f->known, &s->plan, depth, p);
     if (!prefill)
         rate = mr_plan_decode_rate(p, n, NULL);
-    for (int32_t chunk = s->chunk; prefill && (chunk == s->chunk || chunk >= LEAST_CHUNK);
-         chunk /= 2) { /* the scheduler takes a good one */
+    /* The scheduler chooses a good chunk, so the rate is the best over all sizes. */
+    for (int32_t chunk = s->chunk; prefill && (chunk == s->chunk || chunk >= LEAST_CHUNK); chunk /= 2) {
         double with = mr_plan_prefill_rate(p, n, chunk);
         rate = with > rate ? with : rate;
     }

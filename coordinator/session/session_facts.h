@@ -1,8 +1,9 @@
-/* coordinator/session/session_facts.h - what a session knows of its ranks, and what follows from it: the fastest plan,
- * what a plan is expected to do, and what is better than it.
+/* coordinator/session/session_facts.h - what a session knows of its ranks: times of layers, memory, links. From these
+ * facts follow the fastest plan, predictions for a plan, and better alternatives.
  * Owns:    what was measured or read. {0} may be deinitialised.
  * Threads: bound to the main thread.
- * Errors:  name the file, the option or the rank. Measuring that fails is a warning, and nothing is known then. */
+ * Errors:  texts name the file, the option or the rank. If measuring fails, there is a warning, and the session goes on
+ *          without facts. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SESSION_SESSION_FACTS_H
 #define MR_COORDINATOR_SESSION_SESSION_FACTS_H
@@ -19,39 +20,40 @@ typedef struct mr_session_facts {
     plan_file plan_from;           /* --plan */
     plan_file read;                /* --facts */
     mr_facts measured;             /* of the ranks, or of the stages of this process */
-    const mr_cluster_facts *known; /* NULL: nothing is */
+    const mr_cluster_facts *known; /* points into plan_from, read or measured; NULL: nothing is known */
     uint64_t model_digest;
-    bool is_solved;                 /* the planner chose the plan, nobody else */
-    mr_planner_config planner;      /* where something is known */
+    bool is_solved;                 /* the planner chose the plan, not the options */
+    mr_planner_config planner;      /* set if known is */
     mr_plan_prediction *prediction; /* of the plan; NULL: nothing is known */
 } mr_session_facts;
 
-/* Reads --plan and --facts. */
+/* Reads the files of --plan and --facts. */
 MR_MUST_USE mr_status mr_session_facts_open(struct mr_session *s, mr_err *err);
 void mr_session_facts_deinit(mr_session_facts *f);
-/* Ranks that a plan may use: those of --facts for `plan`, else those that were started; 1: none but this process. */
+/* The number of ranks that a plan may use: for `plan` the ranks of --facts, else the started ranks; 1: this process
+ * alone. */
 int32_t mr_session_facts_n_ranks(const struct mr_session *s);
 
-/* Where nothing is known yet: has the ranks measured, or, once the plan and its threads are there, the stages of this
- * process. */
+/* If no facts are known yet: measures the ranks (before there is a plan), or the stages of this process (when plan and
+ * threads are chosen). Does nothing if the options need no facts. */
 MR_MUST_USE mr_status mr_session_facts_measure_ranks(struct mr_session *s, mr_err *err);
 MR_MUST_USE mr_status mr_session_facts_measure_here(struct mr_session *s, mr_err *err);
 
-/* The best plan by what is known. */
+/* The best plan by the known facts. */
 MR_MUST_USE mr_status mr_session_facts_solve(struct mr_session *s, mr_plan *out, mr_err *err);
-/* Predicts what the session's plan will do; notes and warnings say which ranks are left out, what a slow link costs,
- * and what would be faster. */
+/* Predicts the session's plan. Notes and warnings name the ranks that are left out, the cost of a slow link, and faster
+ * alternatives. */
 MR_MUST_USE mr_status mr_session_facts_predict(struct mr_session *s, mr_err *err);
 
-/* What is known is of stages of this process. */
+/* Whether the known facts are of stages of this process. */
 bool mr_session_facts_is_here(const struct mr_session *s);
-/* The host of a stage's rank; NULL: a thread of this process. */
+/* The host of a stage's rank; NULL: the stage is a thread of this process. */
 const char *mr_session_facts_host(const struct mr_session *s, int32_t stage);
-/* Tokens per second that are expected; 0: not known. */
+/* Predicted tokens per second; 0: not known. depth: positions before a row. */
 double mr_session_facts_decode_rate(const struct mr_session *s, int32_t n_sequences, int32_t depth);
 double mr_session_facts_prefill_rate(const struct mr_session *s, int32_t n_tokens, int32_t depth);
-/* Notes what a usual step took at each stage of a job that has run, beside what was expected of it. Nothing where there
- * was no forecast. */
+/* Notes the measured and the predicted time of the usual step of each stage, after a job has run. Does nothing without
+ * a prediction. */
 void mr_session_facts_note_steps(const struct mr_session *s);
 
 #endif

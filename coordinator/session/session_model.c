@@ -1,4 +1,4 @@
-/* Finding and opening the model that the command line names. */
+/* coordinator/session/session_model.c - finds and opens the model that the command line names. */
 // SPDX-License-Identifier: Apache-2.0
 #include <limits.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #define DEMO_NAME "millrace-demo.gguf"
 
-/* Where the demo model may lie, from the folder of the program: installed, and in a build tree. */
+/* Where the demo model may be, relative to the folder of the program: installed, or in a build tree. */
 static const char *const DEMO_PLACES[] = {"../share/millrace/" DEMO_NAME, DEMO_NAME};
 
 static mr_status find_demo(char **out_path, mr_err *err) {

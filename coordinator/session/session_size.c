@@ -1,6 +1,6 @@
-/* coordinator/session/session_size.c - what the stages of a session take, and how they are made to fit: into --mem,
- * into the memory of each host. KV blocks go first, then the matrices stay in the mapped file; what does not fit even
- * so is said. */
+/* coordinator/session/session_size.c - computes what memory the stages of a session need, and fits them into --mem and
+ * the memory of each host. First the number of KV blocks is reduced, then matrices stay in the mapped file. If the
+ * stages still do not fit, there is an error or a warning. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <string.h>
@@ -12,15 +12,15 @@
 #include "engine/base/mem.h"
 
 enum {
-    SERVER_SEQUENCES = 64, /* by default */
-    PROMPT_PART = 4,       /* of a step that is left to prompts where a row of each sequence would fill it */
-    SPARE_PART = 16,       /* of the memory that is free: one such part stays so */
+    SERVER_SEQUENCES = 64, /* without --sequences */
+    PROMPT_PART = 4,       /* a step has room for 1/4 of the usual chunk beside a decode row of each sequence */
+    SPARE_PART = 16,       /* 1/16 of the free memory is left free */
 };
 
 static mr_status measure(mr_session *s, mr_err *err) {
     mr_backend *backend = NULL;
     mr_cpu_options cpu = {.n_threads = s->threads};
-    const mr_devices_config alone = {.wish = s->devices.wish, .blas_threads = 1}; /* nothing runs */
+    const mr_devices_config alone = {.wish = s->devices.wish, .blas_threads = 1}; /* one thread: nothing is computed */
     mr_devices devices = {0};
     mr_status status = mr_cpu_backend_create(&cpu, &backend, err);
     if (status == MR_OK)
@@ -60,12 +60,13 @@ mr_stage_sizes mr_session_total_sizes(const mr_session *s) {
 size_t mr_session_file_bytes(const mr_session *s, int32_t stage) {
     const mr_plan_stage *p = &s->plan.stages[stage];
     size_t held = s->sizes[stage].weight_bytes;
-    size_t all = p->weight_bytes - (p->first == 0 ? mr_model_embedding_bytes(s->gguf) : 0); /* a row for each token */
+    /* Of the embedding matrix a step reads only one row for each token. */
+    size_t all = p->weight_bytes - (p->first == 0 ? mr_model_embedding_bytes(s->gguf) : 0);
     return s->map_weights && all > held ? all - held : 0;
 }
 
-/* What all stages of a process, or of that which needs most, would allocate with n_blocks KV blocks: each of their
- * buffers is whole pages. */
+/* Bytes that a process would allocate with n_blocks KV blocks: all stages if they share a process, else the largest
+ * stage. Each buffer takes whole pages. */
 static size_t allocated_bytes(const mr_session *s, int32_t n_blocks) {
     size_t sum = 0, most = 0;
     for (int32_t i = 0; i < s->plan.n_stages; i++) {
@@ -98,7 +99,7 @@ static int32_t least_blocks(const mr_session_needs *needs) {
     return (int32_t)(mr_session_whole_blocks(needs->min_kv_tokens) / MR_WIRE_BLOCK_TOKENS);
 }
 
-/* Takes KV blocks away until all fits into the budget; sequences then wait for each other. */
+/* Reduces the KV blocks until all fits into --mem. Sequences then wait for each other. */
 static mr_status fit_budget(mr_session *s, const mr_session_needs *needs, mr_err *err) {
     size_t budget = (size_t)mr_options_number(s->options, MR_OPTION_MEM);
     if (budget == 0 || allocated_bytes(s, s->n_kv_blocks) <= budget)
@@ -107,7 +108,7 @@ static mr_status fit_budget(mr_session *s, const mr_session_needs *needs, mr_err
     int32_t high = s->n_kv_blocks;
     if (allocated_bytes(s, low) > budget)
         return over_budget(s, low, budget, err);
-    /* low fits, high does not. */
+    /* Bisection: low fits, high does not. */
     while (high - low > 1) {
         int32_t mid = low + (high - low) / 2;
         if (allocated_bytes(s, mid) <= budget)
@@ -121,7 +122,8 @@ static mr_status fit_budget(mr_session *s, const mr_session_needs *needs, mr_err
     return measure(s, err);
 }
 
-/* Takes KV blocks away until every stage fits the memory of its rank, as far as the command can run with. */
+/* Reduces the KV blocks until every stage fits the memory of its rank. Changes nothing if these blocks are too few for
+ * the command. */
 static mr_status fit_ranks(mr_session *s, const mr_session_needs *needs, mr_err *err) {
     if (!s->facts.known || s->map_weights || mr_session_facts_is_here(s))
         return MR_OK;
@@ -138,13 +140,14 @@ static int32_t at_most(int64_t v, int64_t limit) {
     return (int32_t)(v < limit ? v : limit);
 }
 
-/* What the stages of a host take that share its limits, that for their KV blocks among it, what they read from the
- * mapped file beside it, and what they may take. */
+/* Memory of the stages on one host that share its limits: need (kv included), kv, file (read from the mapped file, in
+ * addition to need), and have, which the stages may take. */
 typedef struct host_sizes {
     uint64_t need, kv, file, have;
 } host_sizes;
 
-/* Whether stage i is the first of its host, and memory there is known. */
+/* Sums the memory of the host of stage i. false: an earlier stage is on the same host, or the free memory is not
+ * known. */
 static bool host_memory(const mr_session *s, int32_t i, host_sizes *out) {
     const mr_rank_info *rank = mr_session_rank(s, i);
     host_sizes sum = {0};
@@ -163,19 +166,19 @@ static bool host_memory(const mr_session *s, int32_t i, host_sizes *out) {
     return sum.have > 0;
 }
 
-/* What a host has, but for a small part. */
+/* The free memory of a host without the part that is left free. */
 static uint64_t most_to_take(const host_sizes *h) {
     return h->have - h->have / SPARE_PART;
 }
 
-/* Likewise, and half of what the KV cache could have. */
+/* Likewise; with half_of_free, only half of what the KV cache could take. */
 static uint64_t most_for_needs(const host_sizes *h, const mr_session_needs *needs) {
     uint64_t most = most_to_take(h), rest = h->need - h->kv;
     return needs->half_of_free && most > rest ? rest + (most - rest) / 2 : most;
 }
 
-/* Takes KV blocks away, as far as the command can run without them, until the stages of each host fit what it has.
- * Sequences give way to each other where those that are left run out. */
+/* Reduces the KV blocks until the stages of each host fit its memory, but not below what the command needs. If the
+ * blocks run out while sequences run, sequences are preempted. */
 static mr_status fit_hosts(mr_session *s, const mr_session_needs *needs, mr_err *err) {
     int32_t n = s->n_kv_blocks, least = least_blocks(needs);
     host_sizes h;
@@ -183,8 +186,8 @@ static mr_status fit_hosts(mr_session *s, const mr_session_needs *needs, mr_err 
         if (!host_memory(s, i, &h) || h.need <= most_for_needs(&h, needs))
             continue;
         uint64_t block = h.kv / (uint64_t)s->n_kv_blocks, rest = h.need - h.kv;
-        uint64_t room =
-            most_for_needs(&h, needs) - h.have / SPARE_PART; /* what is free changes from one look to the next */
+        /* Leaves SPARE_PART once more, because the free memory changes from one look to the next. */
+        uint64_t room = most_for_needs(&h, needs) - h.have / SPARE_PART;
         int32_t fit = room > rest ? at_most((int64_t)((room - rest) / block), n) : 0;
         n = fit > least ? fit : least;
     }
@@ -208,8 +211,8 @@ static void warn_of_file(const host_sizes *h, const char *who) {
         file_text, need_text, have_text, who);
 }
 
-/* Hosts whose stages take more than is free there, or would with what they read from the mapped file; and stages for
- * which --mem is too small in this way. */
+/* Warns of hosts whose stages take more memory than is free, alone or together with what they read from the mapped
+ * file. Also warns if --mem is too small for what the stages read from the mapped file. */
 static void warn_of_memory(const mr_session *s) {
     char need_text[OUTPUT_BYTES_TEXT], have_text[OUTPUT_BYTES_TEXT];
     uint64_t allowed = (uint64_t)mr_options_number(s->options, MR_OPTION_MEM);
@@ -237,8 +240,8 @@ static void warn_of_memory(const mr_session *s) {
         warn_of_file(&h, "--mem");
 }
 
-/* Whether stages with repacked matrices do not fit: into the budget even with the fewest KV blocks, or into what a host
- * has free but for a small part. Says so. */
+/* Whether stages with repacked matrices do not fit --mem even with the fewest KV blocks, or do not fit a host. If so,
+ * writes a note. */
 static bool is_short_of_memory(const mr_session *s, int32_t least_blocks) {
     char need_text[OUTPUT_BYTES_TEXT], have_text[OUTPUT_BYTES_TEXT];
     host_sizes h = {.need = allocated_bytes(s, least_blocks),
@@ -260,9 +263,10 @@ static bool is_short_of_memory(const mr_session *s, int32_t least_blocks) {
     return true;
 }
 
-/* Decides where the matrices are to be, and measures the stages. */
+/* Decides whether the matrices stay in the mapped file, and measures the stages. */
 static mr_status place_weights(mr_session *s, const mr_session_needs *needs, mr_err *err) {
-    /* BLAS reads the file's rows: nobody would read panels, but those of experts, which BLAS does not multiply. */
+    /* BLAS reads the rows of the file, so repacked panels would not be used, except those of experts, which BLAS does
+     * not multiply. */
     s->map_weights = mr_options_number(s->options, MR_OPTION_NO_REPACK) != 0 ||
                      (s->devices.wish == MR_DEVICES_BLAS && s->info.n_experts == 0);
     mr_status status = measure(s, err);
@@ -290,7 +294,7 @@ mr_status mr_session_size(mr_session *s, const mr_session_needs *needs, mr_err *
     s->sizes = mr_alloc_array((size_t)s->plan.n_stages, sizeof *s->sizes);
     if (!s->sizes)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a plan of %" PRId32 " stages", s->plan.n_stages);
-    if (s->plan.synthetic) /* stages take no memory to speak of */
+    if (s->plan.synthetic) /* synthetic stages hold no weights and no KV cache */
         return synthetic_plan_check(&s->plan, s->max_rows, err);
     mr_status status = place_weights(s, needs, err);
     if (status == MR_OK)

@@ -12,10 +12,10 @@ int32_t synthetic_plan_count(const char *text) {
     return n;
 }
 
-/* Milliseconds at *text, followed by end; *text moves behind it. */
+/* Reads milliseconds at *text, followed by the character end, and moves *text behind them. */
 static bool scan_ms(const char **text, char end, int64_t *out_ns) {
     char *after = NULL;
-    bool is_number = **text >= '0' && **text <= '9' && (*text)[1] != 'x' && (*text)[1] != 'X'; /* not hexadecimal */
+    bool is_number = **text >= '0' && **text <= '9' && (*text)[1] != 'x' && (*text)[1] != 'X'; /* strtod takes hex */
     double ms = is_number ? strtod(*text, &after) : -1;
     if (!(ms >= 0 && ms <= MR_MAX_SYNTHETIC_MS) || *after != end)
         return false;

@@ -84,7 +84,7 @@ mr_status mr_trace_shares_print(const mr_job *job, int32_t n_stages, mr_text_buf
             if (all > 0)
                 mr_output_table_cell(&t, "%.1f %%", 100.0 * (double)s->ns[ORDER[k]] / (double)all);
             else
-                mr_output_table_cell(&t, "-"); /* it did not end in time to say so */
+                mr_output_table_cell(&t, "-"); /* the stage ended without a last report */
         mr_output_table_cell(&t, "%.2f", (double)all / (double)MR_NS_PER_S);
         mr_output_table_cell(&t, "%" PRIu64, s->n_steps);
     }

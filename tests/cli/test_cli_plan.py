@@ -117,7 +117,7 @@ class Plan(cli.Case):
             return lambda d: d["stages"][i].update(fields)
         self.refused(stage(1, rank=0), "stages[1].rank is 0, which has stage 0 already")
         self.refused(stage(1, first_layer=0), "stages[1].first_layer is 0", "the stage before has that layer too")
-        self.refused(stage(0, last_layer=0), "stages[1].first_layer is 2", "nobody has the layers between")
+        self.refused(stage(0, last_layer=0), "stages[1].first_layer is 2", "no stage has the layers between")
         self.refused(stage(0, first_layer=1), "stages[0].first_layer is 1", "begins with layer 0")
         self.refused(stage(1, last_layer=1), "stages[1].last_layer is 1, but should be at least 2, first_layer")
         self.refused(stage(1, last_layer=3), "stages[1].last_layer is 3, allowed is 0 to 2")
