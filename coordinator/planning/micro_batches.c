@@ -4,9 +4,9 @@
 #include "proto/limits.h"
 
 enum { ALL_UP_TO = 128 };
-static const double NEAR = 1.01; /* more micro-batches have to be worth their messages */
-/* A row's way through all stages is to end so much before its turn comes again: then no stage stands still because
- * another one, a link or a thread was late for once. */
+static const double NEAR = 1.01; /* more micro-batches must gain more than this, to be worth their messages */
+/* The way of a row through all stages should end earlier than its next turn, by this factor. Then no stage idles when
+ * another stage, a link or a thread is late for once. */
 static const double EARLY = 1.05;
 
 int32_t mr_micro_batches_most(int32_t n_stages) {
@@ -18,7 +18,7 @@ static double larger(double a, double b) {
     return a > b ? a : b;
 }
 
-/* The slowest stage or link of a step of so many rows, and all of them. */
+/* The seconds of the slowest stage or link for a step of `rows` rows, and the sum of all stages and links. */
 static void step_seconds(const mr_pipeline_times *t, double rows, double out_rows, double *out_slow, double *out_sum) {
     double slow = t->link_row_s * rows, sum = t->hops_s + t->hops_row_s * rows;
     for (int32_t i = 0; i < t->n_stages; i++) {
@@ -31,7 +31,8 @@ static void step_seconds(const mr_pipeline_times *t, double rows, double out_row
     *out_sum = sum;
 }
 
-/* The steps of the slowest stage, or a row's way through all of them, which counts `early` times. */
+/* Seconds of a turn: the m steps of the slowest stage, or a row's way through all stages, which counts `early`
+ * times. */
 static double turn_seconds(const mr_pipeline_times *t, int32_t n, int32_t m, double early) {
     double rows = (double)n / m, slow, sum;
     step_seconds(t, rows, rows, &slow, &sum);
@@ -46,7 +47,7 @@ double mr_micro_batches_cost(const mr_pipeline_times *t, int32_t n, int32_t m) {
     return turn_seconds(t, n, m, EARLY);
 }
 
-/* The number that is tried next. Of large numbers not all are: they differ by less than what has to be gained. */
+/* The next number to try. Large numbers are not all tried, because neighbours differ by less than NEAR. */
 static int32_t next(int32_t m) {
     return m + 1 + m / ALL_UP_TO;
 }

@@ -18,13 +18,14 @@ void mr_plan_weigh(const mr_gguf *g, const mr_model_info *info, mr_plan *plan) {
     }
 }
 
-/* Bytes that a decode step of stage [first, last) reads for one token: the embedding is one row of its table. */
+/* Bytes that a decode step of stage [first, last) reads for one token. The embedding is left out: a token reads one row
+ * of it. */
 static size_t range_cost(const mr_gguf *g, const mr_model_info *info, const size_t *prefix, int32_t first,
                          int32_t last) {
     return prefix[last] - prefix[first] + (last == info->n_layers ? mr_model_output_bytes(g) : 0);
 }
 
-/* out[i]: bytes that a token reads of the layers before i; NULL without memory. */
+/* out[i]: bytes that a token reads of the layers before i; NULL: no memory. */
 static size_t *layer_prefix(const mr_gguf *g, const mr_model_info *info) {
     size_t *prefix = mr_alloc_array((size_t)info->n_layers + 1, sizeof *prefix);
     for (int32_t i = 0; prefix && i < info->n_layers; i++)
@@ -32,8 +33,8 @@ static size_t *layer_prefix(const mr_gguf *g, const mr_model_info *info) {
     return prefix;
 }
 
-/* Cuts from the front, each stage as large as limit allows while a layer stays for each later stage; false when the
- * last one does not fit. */
+/* Cuts from the front: each stage is as large as limit allows, while at least one layer stays for each later stage.
+ * false: a stage exceeds limit. */
 static bool cut_within(const mr_gguf *g, const mr_model_info *info, const size_t *prefix, int32_t n_stages,
                        size_t limit, mr_plan *out) {
     int32_t first = 0;
@@ -60,7 +61,7 @@ mr_status mr_plan_balance(const mr_gguf *g, const mr_model_info *info, int32_t n
     size_t *prefix = layer_prefix(g, info);
     if (!prefix)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory to plan %" PRId32 " layers", info->n_layers);
-    /* The smallest limit with which a cut exists. */
+    /* Bisection for the smallest limit with which a cut exists. */
     size_t low = 0, high = range_cost(g, info, prefix, 0, info->n_layers);
     while (low < high) {
         size_t mid = low + (high - low) / 2;

@@ -1,6 +1,6 @@
-/* coordinator/planning/plan_exact.c - the dynamic programme over layers, subsets and orders of ranks. A state is how
- * many layers are placed, how many ranks of each class are used, and the class of the last one; its value the least
- * sum. */
+/* coordinator/planning/plan_exact.c - the exact search: dynamic programming over layers, subsets and orders of ranks. A
+ * state is the number of placed layers, the number of used ranks of each class, and the class of the last used rank.
+ * The value of a state is the least sum of seconds. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 enum {
     MAX_RANKS = 64,
     MAX_STATES = 1 << 22,
-    MAX_WORK = 100000000, /* transitions of a run, about: some tenths of a second */
+    MAX_WORK = 100000000, /* transitions of a run, roughly: some tenths of a second */
     ANY_HEAD = -1,
 };
 
@@ -19,14 +19,14 @@ struct plan_exact {
     const plan_problem *p;
     int32_t n_classes, n_vectors;
     int32_t members[MAX_RANKS][MAX_RANKS], n_members[MAX_RANKS]; /* of each class */
-    int32_t stride[MAX_RANKS];                                   /* of its count in the number of a vector */
+    int32_t stride[MAX_RANKS]; /* of a class's count in the number of a vector of counts */
     double hop_s[MAX_RANKS][MAX_RANKS], wire_s[MAX_RANKS][MAX_RANKS], return_s[MAX_RANKS][MAX_RANKS];
-    bool each_head; /* there is time to try all classes at the head, so that the way back of the ids is exact */
-    /* [n_layers + 1][n_vectors][n_classes], and for each of them where it comes from. */
+    bool each_head; /* each class is tried as the head's, so that the ids' way back to the head is exact */
+    /* [n_layers + 1][n_vectors][n_classes]: for each state the least sum, and the state before it. */
     double *sum_s;
     uint16_t *from_layer;
     uint8_t *from_class;
-    int32_t *layers_left; /* [n_vectors]: that the unused ranks can hold at most */
+    int32_t *layers_left; /* [n_vectors]: the most layers that the unused ranks can hold */
 };
 
 /* --- Classes of ranks that are alike ----------------------------------------------------------------------------- */
@@ -48,7 +48,7 @@ static bool alike_links(const mr_link_facts *a, const mr_link_facts *b, double t
            is_near(a->bytes_per_second, b->bytes_per_second, 2 * tolerance);
 }
 
-/* Whether two ranks can take each other's place. */
+/* Whether two ranks are interchangeable. */
 static bool are_alike(const plan_problem *p, int32_t a, int32_t b, double tolerance) {
     const mr_cluster_facts *f = p->config->facts;
     const mr_rank_facts *x = &f->ranks[a], *y = &f->ranks[b];
@@ -67,7 +67,7 @@ static bool are_alike(const plan_problem *p, int32_t a, int32_t b, double tolera
     return alike && (!f->links || alike_links(&f->links[i * n + j], &f->links[j * n + i], tolerance));
 }
 
-/* The member with the least memory stands first, and for all of them. */
+/* Divides the ranks into classes. The member with the least memory stands first and represents the class. */
 static void make_classes(plan_exact *x, double tolerance) {
     for (int32_t r = 0; r < x->p->n_ranks; r++) {
         int32_t k = 0;
@@ -83,7 +83,7 @@ static void make_classes(plan_exact *x, double tolerance) {
     }
 }
 
-/* Numbers the vectors of counts; false when there are too many to look at. */
+/* Numbers the vectors of counts. false: there are too many states to search. */
 static bool count_states(plan_exact *x) {
     const double layers = x->p->n_layers, ranks = x->p->n_ranks;
     double vectors = 1;
@@ -141,7 +141,7 @@ static size_t state_of(const plan_exact *x, int32_t layer, int32_t vector, int32
     return ((size_t)layer * (size_t)x->n_vectors + (size_t)vector) * (size_t)x->n_classes + (size_t)k;
 }
 
-/* Ranks of a class in a vector. */
+/* How many ranks of class k are used in a vector. */
 static int32_t count_of(const plan_exact *x, int32_t vector, int32_t k) {
     return vector / x->stride[k] % (x->n_members[k] + 1);
 }
@@ -153,7 +153,7 @@ static int32_t n_used(const plan_exact *x, int32_t vector) {
     return n;
 }
 
-/* Hops between classes, for the rows of now. */
+/* Computes the hops between classes, for the present number of rows. */
 static void time_links(plan_exact *x) {
     for (int32_t a = 0; a < x->n_classes; a++)
         for (int32_t b = 0; b < x->n_classes; b++) {
@@ -164,7 +164,7 @@ static void time_links(plan_exact *x) {
         }
 }
 
-/* The most layers that each vector's unused ranks could hold, wherever these layers are. */
+/* For each vector, the most layers that the unused ranks could hold, at any position in the model. */
 static void bound_layers(plan_exact *x, double slowest_s) {
     int32_t most[MAX_RANKS];
     for (int32_t k = 0; k < x->n_classes; k++)
@@ -176,7 +176,7 @@ static void bound_layers(plan_exact *x, double slowest_s) {
     }
 }
 
-/* Puts stages of class k behind a state: all that stay within the bounds. last_class -1: it is the first stage. */
+/* Extends a state by stages of class k, of every size within the bounds. last_class -1: the stage is the first. */
 static void extend(plan_exact *x, plan_bounds bounds, int32_t head, int32_t layer, int32_t vector, int32_t last_class,
                    int32_t k) {
     const plan_problem *p = x->p;
@@ -212,7 +212,7 @@ static void extend_vector(plan_exact *x, plan_bounds bounds, int32_t head, int32
     }
 }
 
-/* The plan behind a last state. Members of a class are taken in their order. */
+/* Writes the plan of a final state to out. Members of a class are used in their order. */
 static void trace_back(const plan_exact *x, int32_t vector, int32_t k, plan_candidate *out) {
     int32_t layer = x->p->n_layers, n = n_used(x, vector), used[MAX_RANKS] = {0};
     out->found = true;

@@ -1,4 +1,5 @@
-/* coordinator/planning/plan_memory.c - whether plans fit the ranks' memory, and what hosts could do on their own. */
+/* coordinator/planning/plan_memory.c - whether a plan fits the memory of its ranks, and the rates that single hosts
+ * would reach without a pipeline. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <string.h>
@@ -53,7 +54,7 @@ int64_t mr_planner_kv_tokens(const mr_planner_config *config, const mr_plan *pla
 
 /* --- Hosts on their own ------------------------------------------------------------------------------------------ */
 
-/* Several ranks work on the same rows side by side. */
+/* Joins the times of ranks that share the rows of each step: their speeds add up. */
 static void join_times(mr_step_times *all, const mr_step_times *more) {
     for (int32_t i = 0; i < all->n; i++) {
         double other = mr_step_times_at(more, all->rows[i]);
@@ -62,7 +63,7 @@ static void join_times(mr_step_times *all, const mr_step_times *more) {
     }
 }
 
-/* The facts of one process on the host of a rank; false where an earlier rank is on the same host. */
+/* The facts of one process with all ranks of a host. false: an earlier rank is on the same host. */
 static bool join_host(const mr_cluster_facts *f, int32_t rank, mr_rank_facts *out, int32_t *out_n) {
     *out = f->ranks[rank];
     *out_n = 1;
@@ -85,7 +86,7 @@ typedef struct scratch {
     mr_plan_prediction prediction;
 } scratch;
 
-/* The rate of a host with the whole model and n sequences. */
+/* The decode rate of a host with the whole model and n sequences. */
 static double rate_of_host(const mr_planner_config *config, const mr_rank_facts *host, int32_t n, scratch *x) {
     mr_cluster_facts facts = *config->facts;
     facts.ranks = host;
@@ -106,8 +107,8 @@ mr_status mr_planner_compare(const mr_planner_config *config, mr_planner_alterna
     mr_status status =
         x ? plan_problem_init(&p, config, err) : mr_err_set(err, MR_E_NO_MEMORY, "no memory to compare plans");
     *out = (mr_planner_alternatives){.rank = -1};
-    for (int pass = 0; pass < 2 && status == MR_OK;
-         pass++) { /* how many hosts share the sequences is known after one */
+    /* Two passes: the first counts the hosts that share the sequences. */
+    for (int pass = 0; pass < 2 && status == MR_OK; pass++) {
         for (int32_t r = 0; r < f->n_ranks; r++) {
             int32_t n;
             if (!join_host(f, r, &host, &n) ||

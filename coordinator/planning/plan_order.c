@@ -1,5 +1,6 @@
-/* coordinator/planning/plan_order.c - the dynamic programme over the cuts of ranks in a given order, of which it may
- * leave some out: for each layer the least sum of a plan that ends there, over the ranks that were looked at so far. */
+/* coordinator/planning/plan_order.c - the search over the cuts of ranks in a given order, some of which may be left
+ * out. Dynamic programming: for each layer, the least sum of a plan that ends before this layer, with the ranks of the
+ * order so far. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <math.h>
@@ -9,10 +10,10 @@
 
 enum { LEFT_OUT = UINT16_MAX, NOBODY = -1 };
 
-/* The best plan that ends with a layer. */
+/* The best plan so far that ends before a layer. */
 typedef struct place {
     double sum_s;
-    int32_t rank; /* of its last stage; NOBODY: nothing is placed yet */
+    int32_t rank; /* of its last stage; NOBODY: the plan is empty */
 } place;
 
 struct plan_order {
@@ -45,7 +46,7 @@ void plan_order_destroy(plan_order *o) {
     mr_free(o);
 }
 
-/* Puts a stage of a rank behind all places. Later layers first, so that no plan has the rank twice. */
+/* Extends all plans by a stage of a rank. Later layers come first, so that no plan gets the rank twice. */
 static void add_rank(plan_order *o, int32_t rank, plan_bounds bounds, uint16_t *from_layer) {
     const plan_problem *p = o->p;
     for (int32_t last = 0; last <= p->n_layers; last++)

@@ -3,7 +3,7 @@
 
 #include "engine/base/status.h"
 
-/* The curve of all layers of a stage, at the points of its first layer's. */
+/* The times of all layers of a stage together, at the row counts of its first layer's curve. */
 static mr_step_times stage_times(const mr_cluster_facts *f, const mr_plan_stage *s, int32_t depth) {
     MR_ASSERT(s->rank < f->n_ranks);
     const mr_rank_facts *rank = &f->ranks[s->rank];
@@ -82,7 +82,7 @@ bool mr_plan_slowest_link(const mr_cluster_facts *facts, const mr_plan *plan, co
     }
     const mr_plan_stage *from = &plan->stages[slowest];
     *out = (mr_plan_link){.from = from->rank, .to = from[1].rank, .facts = *link_of(facts, from->rank, from[1].rank)};
-    /* The same pipeline as if this link took no time. */
+    /* The same pipeline, as if the slowest link took no time. */
     mr_pipeline_times without = p->times;
     without.hops_s -= out->facts.latency_s;
     without.hops_row_s -= row_seconds(facts, &out->facts);

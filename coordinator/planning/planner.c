@@ -11,26 +11,26 @@
 #include "engine/base/rng.h"
 
 enum {
-    ALL_MICRO_BATCHES = 16, /* up to so many each number is tried, then every fourth; further up, fewer */
+    ALL_MICRO_BATCHES = 16, /* every number up to this one is tried, then every fourth, and fewer still further up */
     MAX_HALVINGS = 16,
     MAX_SWAPS = 20000,
 };
-static const double FINE = 0.001;                  /* of the time: less is no gain */
-static const double TOLERANCES[] = {0, 0.05, 0.1}; /* between ranks that count as alike: measurements are never equal */
+static const double FINE = 0.001;                  /* share of the time: a smaller gain does not count */
+static const double TOLERANCES[] = {0, 0.05, 0.1}; /* between ranks that count as equal: measurements always differ */
 static const double SWAP_WORK = 5e7; /* stages that all swaps together may look at: some tenths of a second */
 
 typedef struct search {
     plan_problem problem;
-    plan_exact *exact; /* NULL: by orders */
-    bool is_rough;     /* exact takes ranks as equal that are alike only */
+    plan_exact *exact; /* NULL: the search tries orders */
+    bool is_rough;     /* exact takes ranks as equal that differ slightly */
     plan_order *order;
-    int32_t *ranks;  /* [n_ranks]: the order of now */
-    int32_t *chosen; /* [n_ranks]: that of the best plan */
+    int32_t *ranks;  /* [n_ranks]: the order that is being tried */
+    int32_t *chosen; /* [n_ranks]: the order of the best plan */
     plan_candidate best, trial;
-    mr_plan plan; /* trial, to be foretold */
+    mr_plan plan; /* trial, for its prediction */
     mr_plan_prediction prediction;
-    double seconds; /* of best; INFINITY: there is none */
-    int32_t m;      /* likewise */
+    double seconds; /* of best; INFINITY: there is no best yet */
+    int32_t m;      /* micro-batches of best */
 } search;
 
 static int32_t n_sequences(const search *s) {
@@ -40,7 +40,7 @@ static int32_t n_sequences(const search *s) {
 
 /* --- One order, or all of them ----------------------------------------------------------------------------------- */
 
-/* Seconds of the plan that was found for m micro-batches; with fewer, where it cannot have so many. */
+/* Seconds of the plan in trial with m micro-batches, or with fewer if its ring has no room for m. */
 static double judge(search *s, int32_t m, int32_t *out_m) {
     const plan_candidate *c = &s->trial;
     const mr_planner_config *config = s->problem.config;
@@ -56,8 +56,8 @@ static double judge(search *s, int32_t m, int32_t *out_m) {
     return mr_micro_batches_seconds(&s->prediction.times, n_sequences(s), *out_m);
 }
 
-/* Looks for a plan that takes less than so many seconds with m micro-batches, were there room for them in its ring:
- * with tighter bounds plans have more stages, and more room. */
+/* Looks for a plan that takes less than `seconds` with m micro-batches. Does not check that the plan's ring has room
+ * for m: with tighter bounds plans have more stages, and so more room. */
 static bool look_below(search *s, int32_t m, double seconds) {
     const plan_bounds bounds = {.slowest_s = seconds / m, .sum_s = seconds};
     if (s->exact)
@@ -77,10 +77,10 @@ static bool look_below(search *s, int32_t m, double seconds) {
     return true;
 }
 
-/* Improves the best plan by those with m micro-batches. */
+/* Improves the best plan by a search for plans with m micro-batches. */
 static void improve(search *s, int32_t m) {
     double low = s->problem.rest_s[0];
-    if (!look_below(s, m, s->seconds * (1 - FINE)) || m == 1) /* with m 1 the least sum is the least time */
+    if (!look_below(s, m, s->seconds * (1 - FINE)) || m == 1) /* for m 1 the least sum is the least time */
         return;
     double high = s->seconds;
     for (int i = 0; i < MAX_HALVINGS && high - low > FINE * high; i++) {
@@ -92,7 +92,7 @@ static void improve(search *s, int32_t m) {
     }
 }
 
-/* Of large numbers not all are tried. */
+/* The distance to the next smaller number to try. Large numbers are not all tried. */
 static int32_t step_below(int32_t m) {
     return m > 8 * ALL_MICRO_BATCHES ? m / ALL_MICRO_BATCHES : m > ALL_MICRO_BATCHES ? 4 : 1;
 }
@@ -100,7 +100,7 @@ static int32_t step_below(int32_t m) {
 static void try_all_micro_batches(search *s) {
     int32_t n = n_sequences(s), most = mr_micro_batches_most(s->problem.n_ranks);
     most = most < n ? most : n;
-    /* Many of them first: the bounds that they leave for fewer are found impossible at once, mostly. */
+    /* Large numbers first: most searches for smaller numbers then fail early, within the bounds that are left. */
     for (int32_t m = most; m > 0; m -= step_below(m)) {
         plan_problem_set_rows(&s->problem, (double)n / m);
         improve(s, m);
@@ -109,7 +109,7 @@ static void try_all_micro_batches(search *s) {
 
 /* --- Orders ------------------------------------------------------------------------------------------------------ */
 
-/* From rank 0 on, always the nearest one next. */
+/* From rank 0 on, the nearest rank is always next. */
 static void order_by_distance(search *s) {
     const plan_problem *p = &s->problem;
     for (int32_t i = 0; i + 1 < p->n_ranks; i++) {
@@ -123,13 +123,14 @@ static void order_by_distance(search *s) {
             }
         }
         int32_t rank = s->ranks[nearest];
-        /* The others keep their order. */
+        /* The other ranks keep their order. */
         memmove(&s->ranks[i + 2], &s->ranks[i + 1], (size_t)(nearest - i - 1) * sizeof *s->ranks);
         s->ranks[i + 1] = rank;
     }
 }
 
-/* Swaps two ranks of the best order, or moves one, where that is better; a number of times that the work allows. */
+/* Swaps two ranks of the best order or moves one rank, and keeps what is better. The number of tries is bounded by the
+ * work that each takes. */
 static void try_swaps(search *s) {
     const plan_problem *p = &s->problem;
     const int32_t n = p->n_ranks, sequences = n_sequences(s);
@@ -156,7 +157,7 @@ static void try_swaps(search *s) {
     }
 }
 
-/* The cuts of the best order, by the figures of each rank, and orders that are near it. */
+/* Improves the best plan: tries orders near its own, and then all cuts of the best order. */
 static void refine(search *s) {
     if (!s->best.found)
         return;
@@ -176,7 +177,7 @@ static void search_orders(search *s) {
     refine(s);
 }
 
-/* Ranks that only count as alike are not. */
+/* Improves a plan that was found with ranks that only count as equal, by the real facts of each rank. */
 static void refine_classes(search *s) {
     int32_t n = 0;
     for (int32_t i = 0; i < s->best.n_stages; i++)

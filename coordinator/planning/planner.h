@@ -1,14 +1,15 @@
-/* coordinator/planning/planner.h - the plan that is fastest by measured facts: which ranks take part, in which order,
- * with which layers. Throughput is the decode rate of so many sequences by the formula of micro_batches.h, latency the
- * time of one token of one sequence. Memory is charged where it is needed: embedding to the first stage, output to the
- * last one, keys and values of the same number of tokens to each layer.
- * How: for each number of micro-batches m the plan with the least max(m * slowest stage, sum): the range of possible
- * times is halved, and for each bound a dynamic programme finds the least sum of stages that stay within it. It is
- * exact over layers, subsets and orders of ranks where they are few (some twelve, or more that are alike); with more,
- * over the cuts and the left out ranks of several orders, which are then improved step by step.
+/* coordinator/planning/planner.h - finds the fastest plan by measured facts: which ranks take part, in which order,
+ * with which layers. Throughput is the decode rate of n_sequences sequences by the formula of micro_batches.h. Latency
+ * is the time of one token of one sequence. Memory counts at the stage that needs it: the embedding at the first stage,
+ * the output at the last, keys and values of kv_tokens tokens at each layer.
+ * How:     for each number of micro-batches m, the planner looks for the plan with the least max(m * slowest stage,
+ *          sum). It halves the range of possible times. For each bound, dynamic programming finds the least sum of
+ *          stages within the bound. With few ranks (some twelve, or more that are alike) the search is exact over
+ *          layers, subsets and orders of ranks. With more ranks it covers all cuts and omissions of several orders,
+ *          which are then improved step by step.
  * Owns:    nothing. Threads: pure functions.
- * Errors:  MR_E_NO_MEMORY: the ranks have too little memory for the model, with figures, or this process has.
- *          MR_E_INVALID: facts that say nothing of any rank. */
+ * Errors:  MR_E_NO_MEMORY: the ranks have too little memory for the model (the text has the figures), or this process
+ *          has too little. MR_E_INVALID: the facts have no ranks or no layers. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_PLANNING_PLANNER_H
 #define MR_COORDINATOR_PLANNING_PLANNER_H
@@ -16,12 +17,12 @@
 #include "coordinator/planning/cluster_facts.h"
 #include "coordinator/planning/plan.h"
 
-/* What the parts of a model take of a rank's memory. */
+/* The memory that the parts of a model take at a rank. */
 typedef struct mr_model_memory {
     size_t layer_bytes[MR_MAX_LAYER_KINDS];
-    size_t stage_bytes; /* of every stage: tensors that all need, buffers */
-    size_t head_bytes;  /* of the first stage besides: the embedding */
-    size_t tail_bytes;  /* of the last one besides: output norm and matrix, logits */
+    size_t stage_bytes; /* at every stage: shared tensors, buffers */
+    size_t head_bytes;  /* at the first stage in addition: the embedding */
+    size_t tail_bytes;  /* at the last stage in addition: output norm and matrix, logits */
     size_t token_bytes; /* keys and values of one token in one layer */
 } mr_model_memory;
 
@@ -30,28 +31,28 @@ typedef enum mr_objective { MR_OBJECTIVE_THROUGHPUT, MR_OBJECTIVE_LATENCY } mr_o
 typedef struct mr_planner_config {
     const mr_cluster_facts *facts;
     mr_model_memory memory;
-    uint64_t rank_bytes; /* each rank may take no more, whatever it has; 0: no limit */
+    uint64_t rank_bytes; /* limit of memory for each rank, beside its own; 0: no limit */
     mr_objective objective;
-    int32_t n_sequences; /* that decode; latency: taken as 1 */
+    int32_t n_sequences; /* that decode; for latency 1 is used */
     int32_t depth;       /* positions before each row */
-    int64_t kv_tokens;   /* that every stage has room for */
+    int64_t kv_tokens;   /* capacity of every stage's KV cache */
 } mr_planner_config;
 
-/* Leaves weight_bytes of the stages 0. */
+/* Finds the fastest plan. weight_bytes of its stages stays 0. */
 MR_MUST_USE mr_status mr_planner_solve(const mr_planner_config *config, mr_plan *out, mr_err *err);
 
-/* Whether a plan that was made otherwise fits the memory: MR_E_NO_MEMORY names the first rank that is too small. */
+/* Whether a plan from another source fits the memory. MR_E_NO_MEMORY names the first rank that has too little. */
 MR_MUST_USE mr_status mr_planner_check_memory(const mr_planner_config *config, const mr_plan *plan, mr_err *err);
-/* Tokens of KV cache for which every stage of a plan has memory; INT64_MAX where no memory is known. */
+/* The tokens of KV cache that fit the memory of every stage of a plan; INT64_MAX: no memory is known. */
 int64_t mr_planner_kv_tokens(const mr_planner_config *config, const mr_plan *plan);
 
-/* Decode rates without a pipeline, of config->n_sequences together. The ranks of a host count as one process that has
- * all of their cores: it takes as long as they would, sharing each layer. */
+/* Decode rates without a pipeline, for config->n_sequences sequences together. All ranks of a host count as one process
+ * with all of their cores, which share the work of each layer. */
 typedef struct mr_planner_alternatives {
-    int32_t rank;      /* the first one of the fastest host that can hold the whole model; -1: there is none */
+    int32_t rank;      /* the first rank of the fastest host that can hold the whole model; -1: there is none */
     double rate;       /* of that host alone; 0: there is none */
-    int32_t n_hosts;   /* that can hold the whole model */
-    double hosts_rate; /* of all of them, each with a model and a share of the sequences of its own */
+    int32_t n_hosts;   /* hosts that can hold the whole model */
+    double hosts_rate; /* of all these hosts together, each with the whole model and a share of the sequences */
 } mr_planner_alternatives;
 MR_MUST_USE mr_status mr_planner_compare(const mr_planner_config *config, mr_planner_alternatives *out, mr_err *err);
 

@@ -10,7 +10,7 @@ double mr_step_times_at(const mr_step_times *t, double rows) {
     while (i + 1 < t->n && rows > t->rows[i])
         i++;
     double slope = (t->seconds[i] - t->seconds[i - 1]) / (t->rows[i] - t->rows[i - 1]);
-    /* Noise must not make more rows cheaper than none. */
+    /* Measured noise must not make more rows cheaper than fewer. */
     double beyond = rows > t->rows[i] && slope < 0 ? 0 : slope;
     return rows > t->rows[i] ? t->seconds[i] + beyond * (rows - t->rows[i])
                              : t->seconds[i - 1] + slope * (rows - t->rows[i - 1]);

@@ -1,5 +1,5 @@
-/* coordinator/planning/step_times.h - how long something takes for 1, 2, 4 ... rows: a measured curve, and what lies
- * between its points.
+/* coordinator/planning/step_times.h - how long an operation takes for any number of rows, interpolated from a curve
+ * that was measured for 1, 2, 4 ... rows.
  * Owns:    nothing; plain data. Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_PLANNING_STEP_TIMES_H
@@ -7,8 +7,8 @@
 
 #include "proto/measured.h"
 
-/* Seconds for any number of rows: straight lines between the points, the line of the last two points beyond them, the
- * first point below it; 0 for no rows, and where nothing is known. */
+/* Seconds for any number of rows: linear between the points, and beyond the last point with the slope of the last two.
+ * Below the first point, the time of the first point. 0 for no rows, and for an empty curve. */
 double mr_step_times_at(const mr_step_times *t, double rows);
 
 #endif

@@ -9,13 +9,14 @@
 #include "engine/base/mem.h"
 #include "proto/limits.h"
 
-static const double LINK_LATENCY_S = 50e-6, LINK_SPEED = 1.25e9; /* where there is no other link to go by */
+static const double LINK_LATENCY_S = 50e-6, LINK_SPEED = 1.25e9; /* if there is no link whose times could be taken */
 
 typedef struct wish {
     double mem, bw, speed, link; /* 0: not given */
 } wish;
 
-/* "64GB", "80GB/s", "1.5": a number above 0, with K, M, G or T for powers of base; false when it is something else. */
+/* Reads "64GB", "80GB/s" or "1.5": a number above 0, with K, M, G or T for powers of base. false: it is something
+ * else. */
 static bool read_number(const char *text, size_t len, double base, double *out) {
     static const char LETTERS[] = "KMGT";
     char copy[48], *end;
@@ -55,10 +56,10 @@ static mr_status read_wish(const char *text, wish *out, mr_err *err) {
     }
     if (out->mem + out->bw + out->speed + out->link > 0)
         return MR_OK;
-    return mr_err_set(err, MR_E_INVALID, "--what-if says nothing; hint: mem=64GB,bw=80GB/s,speed=2");
+    return mr_err_set(err, MR_E_INVALID, "--what-if is empty; hint: mem=64GB,bw=80GB/s,speed=2");
 }
 
-/* The mean of all ranks: of what they do in a second, not of seconds. */
+/* The mean over all ranks: of speeds, not of seconds. kind -1: the output. */
 static void mean_curve(const mr_cluster_facts *f, int32_t kind, mr_step_times *out) {
     *out = kind < 0 ? f->ranks[0].output : f->ranks[0].layer[kind];
     for (int32_t i = 0; i < out->n; i++) {
@@ -72,7 +73,7 @@ static void mean_curve(const mr_cluster_facts *f, int32_t kind, mr_step_times *o
     }
 }
 
-/* first_s: seconds of one row; 0: as speed says. */
+/* Makes a curve faster. first_s: seconds of one row; 0: by speed. Further rows are faster by speed. */
 static void change_curve(mr_step_times *t, double speed, double first_s) {
     double before = t->seconds[0], first = first_s > 0 ? first_s : before / speed;
     for (int32_t i = 0; i < t->n; i++)
@@ -94,7 +95,7 @@ static mr_rank_facts new_rank(const mr_cluster_facts *f, const size_t *layer_byt
         faster = first > 0 ? out.layer[k].seconds[0] / first : speed;
         change_curve(&out.layer[k], speed, first);
     }
-    mean_curve(f, -1, &out.output); /* its matrix is read as fast as those of layers */
+    mean_curve(f, -1, &out.output); /* memory reads the output matrix as fast as those of layers */
     change_curve(&out.output, speed, w->bw > 0 ? out.output.seconds[0] / faster : 0);
     return out;
 }
