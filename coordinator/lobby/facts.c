@@ -1,3 +1,5 @@
+/* coordinator/lobby/facts.c - asks the ranks for the times of their layers, shares the memory of each host among its
+ * ranks, and times messages. facts_links.c measures the links. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +10,7 @@
 #include "proto/facts_message.h"
 
 enum { N_PINGS = 8 };
-static const int64_t PATIENCE_NS = 300 * MR_NS_PER_S, /* of each phase; for layers from a slow disk */
+static const int64_t PATIENCE_NS = 300 * MR_NS_PER_S, /* for each phase; a slow disk may delay the layers */
     LOOK_NS = 100 * MR_NS_PER_MS;
 
 mr_status mr_facts_init(mr_facts *f, const mr_gguf *gguf, const mr_model_info *info, int32_t n_ranks, mr_err *err) {
@@ -70,7 +72,7 @@ static void number_hosts(facts_round *f) {
     }
 }
 
-/* Ranks that take from the same memory: of one host, with the same limits. */
+/* How many ranks share memory with this one: ranks of the same host, with the same limits. */
 static uint32_t ranks_that_share(const facts_round *f, int32_t rank) {
     const mr_rank_info *infos = f->roll->infos;
     uint32_t n = 0;
@@ -90,7 +92,7 @@ static mr_status ask(facts_round *f, int32_t rank, bool anew, mr_err *err) {
     return roll_call_send(f->roll, rank, &measure.base, err);
 }
 
-/* Takes what a rank has measured, if it knows anything. */
+/* Takes the answer of a rank. *out_known: the rank has results. */
 static mr_status note(facts_round *f, int32_t rank, const Millrace__Facts *message, bool *out_known, mr_err *err) {
     mr_rank_facts *out = &f->facts->ranks[rank];
     const mr_rank_info *info = &f->roll->infos[rank];
@@ -114,10 +116,10 @@ static mr_status note(facts_round *f, int32_t rank, const Millrace__Facts *messa
     return MR_OK;
 }
 
-/* Waits for the answers of the ranks that were asked; asked[] and known[] change. */
+/* Waits for the answers of the ranks in asked[]. Clears their asked[], and sets known[] by the answers. */
 static mr_status take_answers(facts_round *f, const char *what, bool *asked, bool *known, mr_err *err) {
     int32_t n = 0, n_left = 0, late = 0;
-    mr_status first = MR_OK; /* what a rank tells: the others are heard all the same, so that none is left measuring */
+    mr_status first = MR_OK; /* the first error of a rank; the other answers are awaited all the same */
     mr_err first_err;
     for (int32_t i = 0; i < f->roll->n_ranks; i++)
         n += asked[i];
@@ -152,7 +154,7 @@ static mr_status take_answers(facts_round *f, const char *what, bool *asked, boo
     return first;
 }
 
-/* Whether a rank of the same host knows nothing: then all of them measure. */
+/* Whether a rank of the same host has no results: then all ranks of the host measure. */
 static bool host_lacks(const facts_round *f, int32_t rank, const bool *known) {
     for (int32_t i = 0; i < f->roll->n_ranks; i++)
         if (f->host[i] == f->host[rank] && !known[i])
@@ -160,7 +162,8 @@ static bool host_lacks(const facts_round *f, int32_t rank, const bool *known) {
     return false;
 }
 
-/* Asks for what was kept, or (anew) has the ranks measure whose hosts lack something. */
+/* Asks all ranks for the results that they have kept; or, with anew, lets the ranks measure on every host that lacks
+ * results. */
 static mr_status ask_ranks(facts_round *f, bool anew, bool *known, mr_err *err) {
     bool *asked = mr_alloc_array((size_t)f->roll->n_ranks, sizeof *asked);
     mr_status status = asked ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory to ask the ranks");
@@ -199,7 +202,8 @@ static void share_memory(facts_round *f) {
     }
 }
 
-/* A step costs each stage a message in and one out, like a ping; half of which is the coordinator's and the way. */
+/* A step costs each stage the receipt and the sending of a message, as a ping does. Half of a ping's time belongs to
+ * the coordinator and to the way. */
 static mr_status measure_messages(facts_round *f, mr_err *err) {
     mr_status status = MR_OK;
     f->facts->all_answered = false;

@@ -1,4 +1,5 @@
-/* coordinator/lobby/facts_links.c - which links are measured, and what the others are taken for. */
+/* coordinator/lobby/facts_links.c - chooses the links that are measured, lets pairs of ranks measure them, and derives
+ * the others. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -7,7 +8,7 @@
 
 typedef enum pair_state { PAIR_WAITS, PAIR_RUNS, PAIR_DONE } pair_state;
 
-/* Two ranks whose links, there and back, are measured. */
+/* Two ranks that measure their links in both directions. */
 typedef struct pair {
     int32_t rank[2];
     pair_state state;
@@ -21,13 +22,13 @@ typedef struct links {
     int32_t n_pairs, n_done;
     bool *busy;       /* [n] */
     bool *known;      /* [n][n] */
-    mr_status status; /* what a rank could not do, first of all; the others are heard all the same */
+    mr_status status; /* the first error of a rank; the other answers are awaited all the same */
     mr_err err;
 } links;
 
 static const mr_link_facts SELF = {.latency_s = 0, .bytes_per_second = 1e15};
 
-/* Neighbours, and rank 0 with one rank of each host that is not its neighbour's. */
+/* Chooses all neighbours, and rank 0 with the first rank of each other host, unless that is rank 1. */
 static void choose_pairs(links *l) {
     const facts_round *f = l->round;
     for (int32_t i = 0; i + 1 < l->n; i++)
@@ -57,7 +58,7 @@ static mr_status start_pair(links *l, pair *p, mr_err *err) {
 static mr_status note(links *l, int32_t from, int32_t to, const Millrace__LinkFacts *message, mr_err *err) {
     const facts_round *f = l->round;
     if (message->peer != (uint32_t)to)
-        return facts_rank_failed(f, from, MR_E_PROTOCOL, "it has measured a link that nobody asked for", err);
+        return facts_rank_failed(f, from, MR_E_PROTOCOL, "it has measured a link that it was not asked for", err);
     if (message->status != MR_OK) {
         mr_err text;
         mr_status status = facts_rank_failed(f, from, message->status, message->text, &text);
@@ -73,7 +74,7 @@ static mr_status note(links *l, int32_t from, int32_t to, const Millrace__LinkFa
     return MR_OK;
 }
 
-/* Takes what the two ranks have to say. */
+/* Takes the reports of the two ranks. */
 static mr_status look_at_pair(links *l, pair *p, bool *heard, mr_err *err) {
     for (int k = 0; k < 2; k++) {
         Millrace__Report *report = NULL;
@@ -94,7 +95,7 @@ static mr_status look_at_pair(links *l, pair *p, bool *heard, mr_err *err) {
     return MR_OK;
 }
 
-/* Pairs without a common rank run at the same time. */
+/* Runs all pairs. Pairs without a common rank run at the same time. */
 static mr_status run_pairs(links *l, mr_err *err) {
     mr_status status = MR_OK;
     l->round->facts->all_answered = false;
@@ -124,7 +125,8 @@ static void take_worse(mr_link_facts *worst, const mr_link_facts *link) {
         link->bytes_per_second < worst->bytes_per_second ? link->bytes_per_second : worst->bytes_per_second;
 }
 
-/* between[n_hosts][n_hosts]: the worst link from host to host; bytes_per_second of SELF where none was measured. */
+/* Sets the links that were not measured. between[n_hosts][n_hosts] is scratch: the worst link from host to host, or
+ * SELF if none was measured. */
 static void fill_in(links *l, mr_link_facts *between) {
     const facts_round *f = l->round;
     int32_t h = f->n_hosts;

@@ -10,9 +10,9 @@
 #include "proto/messages.h"
 
 enum {
-    MAX_NAMED = 8, /* ranks in one line */
+    MAX_NAMED = 8, /* ranks in one error text */
     N_PINGS = 4,
-    SOURCES = 4, /* that a rank without the model file asks */
+    SOURCES = 4, /* ranks that a rank without the model file asks */
 };
 static const int64_t PATIENCE_NS = 5 * MR_NS_PER_S, LOOK_NS = 100 * MR_NS_PER_MS;
 
@@ -113,7 +113,7 @@ static mr_status take_hello(mr_roll_call *r, int32_t rank, mr_err *err) {
     return status;
 }
 
-/* Names those whose hello was not (or was) heard; returns how many there are. */
+/* Writes the names of the ranks whose hello has come (here) or is missing. Returns how many there are. */
 static int32_t name_ranks(const mr_roll_call *r, bool here, char *out, size_t size) {
     char name[MR_CHANNEL_NAME_BYTES];
     int32_t n = 0;
@@ -156,7 +156,8 @@ mr_status mr_roll_call_wait(mr_roll_call *r, int64_t deadline_ns, bool (*missing
 
 /* --- Checks ------------------------------------------------------------------------------------------------------ */
 
-/* A rank without the file gets it from others; one with another file cannot take part. */
+/* Compares the model files of rank 0 (a) and another rank (b). A rank without the file gets it from the others. A rank
+ * with another file cannot take part. */
 static mr_status check_file(const mr_roll_call *r, const mr_rank_info *a, const mr_rank_info *b, mr_err *err) {
     static const char HINT[] =
         "hint: copy the same file to both, or remove the wrong one: a rank without the file gets its "
@@ -179,7 +180,7 @@ static mr_status check_file(const mr_roll_call *r, const mr_rank_info *a, const 
     return MR_OK;
 }
 
-/* What is wrong with a rank, compared with the first one. */
+/* Checks a rank b against rank 0 (a). */
 static mr_status check_rank(const mr_roll_call *r, const mr_rank_info *a, const mr_rank_info *b, mr_err *err) {
     if (strcmp(a->version, b->version) != 0)
         return mr_err_set(err, MR_E_UNSUPPORTED,
@@ -209,14 +210,14 @@ mr_status mr_roll_call_check(const mr_roll_call *r, mr_err *err) {
             continue;
         first = mr_err_set(err, status, "%s: %s", mr_channel_peer_name(r->channel, i, name), text.text);
         if (i == 0)
-            return first; /* the others were compared with it */
+            return first; /* all other ranks are compared with rank 0 */
     }
     if (n_bad > 1)
         mr_err_prefix(err, "%" PRId32 " ranks cannot take part, the first is", n_bad);
     return first;
 }
 
-/* --- Orders ------------------------------------------------------------------------------------------------------ */
+/* --- Messages to the ranks --------------------------------------------------------------------------------------- */
 
 mr_status roll_call_send(mr_roll_call *r, int32_t rank, ProtobufCMessage *body, mr_err *err) {
     const Millrace__Control message = mr_msg_control_of(body);
@@ -235,7 +236,7 @@ mr_status roll_call_send(mr_roll_call *r, int32_t rank, ProtobufCMessage *body, 
     return status;
 }
 
-/* Half of the way there and back lies before the answer. */
+/* The answer's clock is compared with the middle of the round trip. */
 mr_status roll_call_ping(mr_roll_call *r, int32_t rank, int64_t *out_offset_ns, int64_t *out_trip_ns, mr_err *err) {
     char name[MR_CHANNEL_NAME_BYTES];
     Millrace__Ping ping = MILLRACE__PING__INIT;
@@ -257,7 +258,7 @@ mr_status roll_call_ping(mr_roll_call *r, int32_t rank, int64_t *out_offset_ns, 
     return MR_OK;
 }
 
-/* The ranks that have the file, or have not, in ascending order; returns how many there are. */
+/* Writes the ranks that have the file, or have not, in ascending order. Returns how many there are. */
 static int32_t ranks_with_file(const mr_roll_call *r, bool has, uint32_t *out) {
     int32_t n = 0;
     for (int32_t i = 0; i < r->n_ranks; i++)
@@ -266,8 +267,8 @@ static int32_t ranks_with_file(const mr_roll_call *r, bool has, uint32_t *out) {
     return n;
 }
 
-/* Rank k of those without the file asks the SOURCES that follow the k-th one with it: all of them get the same to
- * do. */
+/* Whether rank k of those without the file asks the given source. Rank k asks SOURCES consecutive ones of those with
+ * the file, from the k-th on, so that all sources get equal work. */
 static bool may_ask(int32_t k, int32_t source, int32_t n_sources) {
     return (source - k % n_sources + n_sources) % n_sources < SOURCES;
 }
@@ -284,7 +285,7 @@ mr_status mr_roll_call_share_file(mr_roll_call *r, int32_t *out_n, mr_err *err) 
     share.file_bytes = r->infos[0].file_bytes;
     share.header_bytes = r->infos[0].header_bytes;
     share.file_digest = r->infos[0].file_digest;
-    /* Those that give first: they are there when they are asked. */
+    /* The giving ranks are told first, so that they are ready when they are asked. */
     share.gives = true;
     for (int32_t s = 0; s < n_with && n_without > 0 && status == MR_OK; s++) {
         share.n_peers = 0;
@@ -332,7 +333,7 @@ void mr_roll_call_dismiss(mr_roll_call *r, bool abandon, int64_t deadline_ns) {
     bool sent;
     for (int32_t i = 0; i < r->n_ranks; i++)
         if (mr_outbox_send_message(r->control[i], &message.base, &sent, &ignored) != MR_OK || !sent)
-            continue; /* it is gone, or does not listen */
+            continue; /* the rank is lost, or does not receive */
     for (int32_t i = 0; i < r->n_ranks; i++)
         mr_outbox_flush(r->control[i], deadline_ns);
 }

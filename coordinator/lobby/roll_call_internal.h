@@ -1,4 +1,4 @@
-/* coordinator/lobby/roll_call_internal.h - internal to roll_call*.c: the lobby's links. */
+/* coordinator/lobby/roll_call_internal.h - the lobby's links, shared by roll_call.c and facts*.c. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_LOBBY_ROLL_CALL_INTERNAL_H
 #define MR_COORDINATOR_LOBBY_ROLL_CALL_INTERNAL_H
@@ -16,12 +16,13 @@ struct mr_roll_call {
     mr_arena *arena;
 };
 
-/* The next report of one rank, which has to be of the kind that is due; NULL while there is none. It lives in the
- * arena. */
+/* The next report of one rank, in the arena; NULL: none has come. MR_E_PROTOCOL: the report is of another kind than
+ * due. */
 MR_MUST_USE mr_status roll_call_take(mr_roll_call *r, int32_t rank, Millrace__Report__BodyCase due,
                                      Millrace__Report **out, mr_err *err);
+/* Sends a control message to a rank. Waits for room in the link for some seconds. */
 MR_MUST_USE mr_status roll_call_send(mr_roll_call *r, int32_t rank, ProtobufCMessage *body, mr_err *err);
-/* Asks a rank for its clock once. */
+/* Asks a rank for its clock once: *out_offset_ns is how far it is ahead, *out_trip_ns the time of the round trip. */
 MR_MUST_USE mr_status roll_call_ping(mr_roll_call *r, int32_t rank, int64_t *out_offset_ns, int64_t *out_trip_ns,
                                      mr_err *err);
 
