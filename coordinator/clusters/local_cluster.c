@@ -15,7 +15,7 @@
 
 typedef struct stage_thread {
     mr_local_cluster *cluster;
-    int cpu_id; /* of its step thread; -1: any */
+    int cpu_id; /* of the step thread; -1: not bound */
     mr_channel *channel;
     mr_backend *backend;
     mr_devices devices;
@@ -29,10 +29,10 @@ struct mr_local_cluster {
     mr_channel *channel; /* the coordinator's */
     stage_thread *stages;
     atomic_bool ending;
-    int *cpu_ids; /* one for each thread of the cluster, when it has as many as there are cores; else NULL */
+    int *cpu_ids; /* one for each thread, if the cluster has as many threads as there are cores; else NULL */
 };
 
-/* A stage that sleeps does not see that the channel ends. */
+/* Tells a synthetic stage, which may be sleeping and not see the end of the channel. */
 static bool told_to_end(void *ctx) {
     return atomic_load_explicit(&((mr_local_cluster *)ctx)->ending, memory_order_relaxed);
 }
@@ -89,9 +89,9 @@ static mr_status start_stage(mr_local_cluster *c, int32_t idx, mr_err *err) {
     return status;
 }
 
-/* Binds threads when the cluster has one for each core: the system may put two busy threads on one core for long. Those
- * of a stage are neighbours. With fewer threads another process may need the same cores, and with more there is nothing
- * to gain. */
+/* Binds each thread to a core if there is exactly one thread for each core. Otherwise the system may keep two busy
+ * threads on one core. The threads of a stage get neighbouring cores. With fewer threads, another process may need the
+ * same cores, and with more, binding gains nothing. */
 static mr_status choose_cpus(mr_local_cluster *c, mr_err *err) {
     mr_cores cores;
     mr_cores_get(&cores);

@@ -1,8 +1,8 @@
-/* coordinator/clusters/local_cluster.h - the whole cluster inside one process: each stage is a thread on a local
- * channel. The same worker and coordinator code as between ranks (invariant I7).
+/* coordinator/clusters/local_cluster.h - a whole cluster inside one process: each stage is a thread with a local
+ * channel. Workers and coordinator run the same code as between ranks (invariant I7).
  * Owns:    hub, channels, backends, stage threads.
- * Threads: create and destroy by one thread, which then uses the coordinator's channel.
- * Errors:  create: no memory, no threads, a backend that is not built in. What fails in a stage is reported over its
+ * Threads: create and destroy on one thread, which also uses the coordinator's channel.
+ * Errors:  create: no memory, no threads, a backend that is not built in. A stage reports its own errors over its
  *          channel. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_CLUSTERS_LOCAL_CLUSTER_H
@@ -21,19 +21,21 @@ typedef struct mr_local_cluster_config {
     bool threads_adapt;        /* mr_cpu_options.adapts */
     mr_devices_config devices; /* of each stage */
     uint32_t epoch;
-    /* Called once for each endpoint, and may put another channel around its own, which it then owns: how tests let
-     * messages take time. MR_LOCAL_CLUSTER_REQUESTS may be posted. NULL: none. */
+    /* Called once for each endpoint. May replace *channel by another channel that wraps and owns it: tests delay
+     * messages in this way. The wrapper must allow MR_LOCAL_CLUSTER_REQUESTS posted requests. NULL: no wrapping. */
     mr_status (*wrap)(void *ctx, mr_channel **channel, mr_err *err);
     void *wrap_ctx;
 } mr_local_cluster_config;
 
 enum { MR_LOCAL_CLUSTER_REQUESTS = 4096 }; /* posted by one endpoint at most */
 
+/* Starts the threads of all stages, which wait for the plan of a job. */
 MR_MUST_USE mr_status mr_local_cluster_create(const mr_local_cluster_config *config, mr_local_cluster **out,
                                               mr_err *err);
-/* The coordinator's end: stages are endpoints 0 .. n_stages - 1. Borrowed. */
+/* The coordinator's channel. The stages are its endpoints 0 .. n_stages - 1. Borrowed from the cluster. */
 mr_channel *mr_local_cluster_channel(mr_local_cluster *c);
-/* Ends the coordinator's channel, which ends stages that still wait, and joins them. After mr_job_destroy. */
+/* Destroys the coordinator's channel, which ends the stages that still wait, and joins the threads. Call after
+ * mr_job_destroy. */
 void mr_local_cluster_destroy(mr_local_cluster *c);
 
 #endif

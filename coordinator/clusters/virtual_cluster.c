@@ -12,20 +12,20 @@
 #include "worker/stage/step_sums.h"
 
 enum {
-    N_KINDS = 8,            /* in the low bits of a link's tag */
-    RECEIVES_OF_STAGE = 16, /* reports */
-    RECEIVES_MORE = 4096,   /* of the tail: tokens and logits */
-    START_NS = 1,           /* the clock begins here */
+    N_KINDS = 8,            /* kinds of links: the low bits of a link's tag */
+    RECEIVES_OF_STAGE = 16, /* posted receives for the reports of a stage */
+    RECEIVES_MORE = 4096,   /* posted receives for the tail's tokens and logits */
+    START_NS = 1,           /* start of the clock */
 };
-static const mr_channel_request SENT = UINT64_MAX; /* the handle of every send: it is done at once */
+static const mr_channel_request SENT = UINT64_MAX; /* the handle of every send, which completes at once */
 
-/* A posted receive; its handle is its generation and its place + 1. */
+/* A posted receive. Its handle is made of its generation and its index + 1. */
 typedef struct receive {
     uint8_t *buffer;
-    uint32_t generation; /* tells a stale handle */
+    uint32_t generation; /* differs from that of a stale handle */
     size_t capacity, bytes;
-    int32_t next; /* in its list, or in the list of free ones; -1: the last */
-    int32_t list; /* of a stage and a kind of link */
+    int32_t next; /* in its list of posted or free receives; -1: the last */
+    int32_t list; /* index of the list of posted receives: one for each stage and kind of link */
     bool done;
 } receive;
 
@@ -33,7 +33,7 @@ typedef struct receive_list {
     int32_t first, last; /* -1: empty */
 } receive_list;
 
-/* A message to the coordinator, on its way or waiting for a receive. */
+/* A message to the coordinator, under way or waiting for a receive. */
 typedef struct message {
     struct message *prev, *next;
     int64_t due_ns;
@@ -55,15 +55,15 @@ struct mr_virtual_cluster {
     receive *receives;
     int32_t n_receives, free;
     receive_list *lists;   /* [n_stages * N_KINDS] */
-    message *first, *last; /* under way, by due_ns; equal ones in the order in which they were sent */
+    message *first, *last; /* under way, in order of due_ns; messages of the same time in the order of sending */
     virtual_stage *stages;
     uint8_t *packed; /* [MR_MAX_TOKENS_BYTES] */
     uint64_t n_steps;
     uint32_t epoch; /* of the coordinator's frames */
-    /* From the plan on. */
+    /* Set when the plan comes. */
     mr_msg_limits limits;
-    mr_arena *arena;         /* of a message of the coordinator */
-    int64_t *ids_ns;         /* [max_sequences]: when the head has the last sampled id of a slot */
+    mr_arena *arena;         /* for one message of the coordinator */
+    int64_t *ids_ns;         /* [max_sequences]: when the head gets the last sampled id of a slot */
     Millrace__Token *tokens; /* [max_rows] */
     Millrace__Token **items; /* [max_rows], into tokens */
 };
@@ -92,7 +92,7 @@ static mr_status send(mr_virtual_cluster *c, int32_t stage, mr_frame frame, cons
     frame.epoch = c->epoch;
     frame.payload_bytes = bytes;
     mr_frame_seal(&frame, m->frame);
-    m->prev = c->last; /* most are due after all others */
+    m->prev = c->last; /* searched from the end, because most messages are due last */
     while (m->prev && m->prev->due_ns > due_ns)
         m->prev = m->prev->prev;
     m->next = m->prev ? m->prev->next : c->first;
@@ -101,14 +101,14 @@ static mr_status send(mr_virtual_cluster *c, int32_t stage, mr_frame frame, cons
     return MR_OK;
 }
 
-/* What a stage has to say at ns. */
+/* Sends a report that a stage makes at time ns. */
 static mr_status send_report(mr_virtual_cluster *c, int32_t stage, ProtobufCMessage *body, int64_t ns, mr_err *err) {
     const Millrace__Report report = mr_msg_report_of(body);
     const mr_frame frame = {.kind = MR_FRAME_REPORT};
     return send(c, stage, frame, &report.base, ns + c->config.latency_ns, err);
 }
 
-/* Gives m to the oldest receive that is posted for it, if there is one. */
+/* Copies m to the oldest receive that is posted for it, and frees m. false: no receive is posted. */
 static bool deliver(mr_virtual_cluster *c, message *m) {
     receive_list *list = &c->lists[m->list];
     if (list->first < 0)
@@ -126,7 +126,7 @@ static bool deliver(mr_virtual_cluster *c, message *m) {
     return true;
 }
 
-/* Delivers what is due; says whether that was anything. */
+/* Delivers all messages that are due. Returns whether any was delivered. */
 static bool deliver_due(mr_virtual_cluster *c) {
     int64_t now = mr_clock_now_ns();
     bool any = false;
@@ -137,7 +137,7 @@ static bool deliver_due(mr_virtual_cluster *c) {
     return any;
 }
 
-/* --- What stages do with messages of the coordinator ------------------------------------------------------------- */
+/* --- Control messages of the coordinator ------------------------------------------------------------------------- */
 
 static mr_status take_plan(mr_virtual_cluster *c, const Millrace__Plan *plan, mr_err *err) {
     if (c->arena || plan->n_stages != (size_t)c->config.n_stages)
@@ -166,7 +166,7 @@ static mr_status take_plan(mr_virtual_cluster *c, const Millrace__Plan *plan, mr
     return status;
 }
 
-/* Moves a stage on to end_ns, where it computes from start_ns on; before, it has no work until plan_ns. */
+/* Advances a stage to end_ns: it has no work until plan_ns, waits for rows until start_ns, and then computes. */
 static void account(virtual_stage *s, int64_t plan_ns, int64_t start_ns, int64_t end_ns) {
     int64_t known_ns = plan_ns > s->free_ns ? plan_ns : s->free_ns;
     s->ns[MR_PHASE_NO_WORK] += known_ns - s->free_ns;
@@ -175,7 +175,7 @@ static void account(virtual_stage *s, int64_t plan_ns, int64_t start_ns, int64_t
     s->free_ns = end_ns;
 }
 
-/* Notes how long a step took that has just ended; says so now and then, as stages do. */
+/* Adds the time of a step to a stage's sums, and reports the sums when they are due, as real stages do. */
 static mr_status note_step(mr_virtual_cluster *c, int32_t stage, uint64_t step, int32_t n_rows, int64_t ns,
                            mr_err *err) {
     virtual_stage *s = &c->stages[stage];
@@ -183,8 +183,8 @@ static mr_status note_step(mr_virtual_cluster *c, int32_t stage, uint64_t step, 
     mr_step_sums_add(&s->sums, (uint32_t)n_rows, ns);
     if (stage == 0 && c->config.n_stages > 1)
         mr_step_sums_sent(&s->sums, step, (uint32_t)n_rows, s->free_ns);
-    /* The report goes now, when the step is planned: a pipeline's time too early, but all that is under way stays
-     * few. */
+    /* The report is sent when the step is planned, which is earlier than the end of the step. Sending later would keep
+     * many more messages under way. */
     int64_t now = mr_clock_now_ns();
     if (!s->sums.has_news || now < mr_step_sums_due_ns(&s->sums))
         return MR_OK;
@@ -195,8 +195,8 @@ static mr_status note_step(mr_virtual_cluster *c, int32_t stage, uint64_t step, 
     return status;
 }
 
-/* Runs a step on all stages; *out_ns: when the tail has sampled. All that it waits for is known: ids come from steps
- * before it, and plans arrive in their order. */
+/* Runs a step on all stages; *out_ns: when the tail has sampled. All times that the step waits for are known, because
+ * ids come from earlier steps, and plans arrive in order. */
 static mr_status run_step(mr_virtual_cluster *c, uint64_t step, const mr_virtual_work *work, int64_t ids_ns,
                           int64_t *out_ns, mr_err *err) {
     const mr_virtual_cluster_config *config = &c->config;
@@ -272,13 +272,13 @@ static mr_status end_stages(mr_virtual_cluster *c, mr_err *err) {
     return status;
 }
 
-/* A control message for the last stage: the others get the same, but for what opens a sequence. */
+/* Handles a control message to the last stage. All stages get the same messages, except those that open a sequence. */
 static mr_status take_control(mr_virtual_cluster *c, const void *data, size_t bytes, mr_err *err) {
     mr_frame frame;
     Millrace__Control *m = NULL;
     mr_status status = mr_frame_open(data, bytes, MR_FRAME_CONTROL, &frame, err);
     mr_arena *arena = c->arena;
-    if (status == MR_OK && !arena) /* the plan, which says how large the arena has to be */
+    if (status == MR_OK && !arena) /* the first message is the plan, which sets the size of the arena */
         status = mr_arena_create(0, 0, &arena, err);
     if (status != MR_OK)
         return status;
@@ -337,7 +337,7 @@ static mr_status virtual_post_recv(mr_channel *ch, int32_t peer, uint32_t tag, v
     return MR_OK;
 }
 
-/* The place of a handle; -1 for a stale one. */
+/* The index of a handle's receive; -1: the handle is stale. */
 static int32_t place_of(const mr_virtual_cluster *c, mr_channel_request request) {
     int32_t idx = (int32_t)(request & UINT32_MAX) - 1;
     return idx >= 0 && idx < c->n_receives && c->receives[idx].generation == request >> 32 ? idx : -1;
@@ -393,7 +393,7 @@ static mr_status virtual_wait(mr_channel *ch, int64_t deadline_ns, mr_err *err) 
     if (deliver_due(c))
         return MR_OK;
     message *next = c->first;
-    while (next && next->due_ns <= now) /* these wait for a receive */
+    while (next && next->due_ns <= now) /* due messages wait for a receive to be posted */
         next = next->next;
     if (!next && deadline_ns == MR_NEVER)
         return mr_err_set(err, MR_E_INTERNAL, "a job waits for simulated stages, which have nothing to do");
@@ -405,11 +405,11 @@ static mr_status virtual_wait(mr_channel *ch, int64_t deadline_ns, mr_err *err) 
 }
 
 static void virtual_wake(mr_channel *ch) {
-    (void)ch; /* a wait does not last */
+    (void)ch; /* virtual_wait never blocks */
 }
 
 static void virtual_destroy(mr_channel *ch) {
-    (void)ch; /* mr_virtual_cluster_destroy */
+    (void)ch; /* the cluster owns the channel: mr_virtual_cluster_destroy */
 }
 
 static const mr_channel_ops virtual_ops = {
