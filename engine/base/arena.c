@@ -1,3 +1,5 @@
+/* engine/base/arena.c - a bump allocator. An arena is a list of chunks; an allocation moves the end of the used bytes
+ * of the current chunk. A fixed arena has one chunk, in memory that the caller gives. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/arena.h"
 
@@ -10,8 +12,8 @@
 
 enum { DEFAULT_CHUNK_BYTES = 64 << 10 };
 
-/* The memory of a chunk follows its header. Bytes from dirty on are still zero, so that fresh memory is not touched
- * twice. */
+/* The memory of a chunk follows its header. Bytes from dirty on have never been used and are still zero, so an
+ * allocation need not clear them. */
 typedef struct chunk {
     struct chunk *next;
     size_t size;  /* bytes after the header */
@@ -23,7 +25,7 @@ struct mr_arena {
     chunk *first, *current;
     size_t chunk_bytes, budget_bytes;
     bool fixed;
-    void *owned; /* the memory that it lies in, where it is its own */
+    void *owned; /* the memory that contains the arena, if the arena must free it; else NULL */
     mr_arena_stats stats;
 };
 
@@ -31,7 +33,7 @@ static char *chunk_data(chunk *c) {
     return (char *)(c + 1);
 }
 
-/* Cuts bytes out of c; NULL when they do not fit. out_taken: bytes with their padding. */
+/* Takes bytes from the free end of c. Returns NULL when they do not fit. out_taken: bytes with their padding. */
 static void *chunk_alloc(chunk *c, size_t bytes, size_t alignment, size_t *out_taken) {
     uintptr_t at = (uintptr_t)(chunk_data(c) + c->used);
     size_t pad = (size_t)(-at & (alignment - 1)), room = c->size - c->used;
@@ -47,7 +49,8 @@ static void *chunk_alloc(chunk *c, size_t bytes, size_t alignment, size_t *out_t
     return p;
 }
 
-/* A new chunk with room for bytes at any alignment up to the given one, after current; NULL over the budget. */
+/* Inserts a chunk after the current one, with room for bytes at the given or a smaller alignment. Returns NULL over the
+ * budget. */
 static chunk *chunk_create(mr_arena *a, size_t bytes, size_t alignment) {
     size_t least, size = a->chunk_bytes;
     if (!mr_add_size(bytes, alignment, &least) || !mr_add_size(least, sizeof(chunk), &least))
@@ -128,7 +131,7 @@ void *mr_arena_alloc_aligned(mr_arena *a, size_t bytes, size_t alignment) {
     MR_ASSERT(alignment > 0 && (alignment & (alignment - 1)) == 0);
     size_t taken = 0;
     void *p = NULL;
-    /* Chunks after current are empty ones from before a reset. */
+    /* The chunks after the current one are empty: they were filled before a reset. */
     for (chunk *c = a->current; c && !p; c = c->next) {
         p = chunk_alloc(c, bytes, alignment, &taken);
         if (p)

@@ -1,3 +1,4 @@
+/* engine/base/cache_dir.c - chooses the cache folder by the XDG Base Directory Specification, and makes it. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/cache_dir.h"
 
@@ -9,7 +10,7 @@
 
 #include "engine/base/mem.h"
 
-/* Relative paths there are to be ignored (XDG Base Directory Specification). */
+/* The specification says that relative paths in these variables are to be ignored. */
 static const char *absolute_folder(const char *variable) {
     const char *path = getenv(variable);
     return path && path[0] == '/' ? path : NULL;

@@ -1,3 +1,5 @@
+/* engine/base/cgroup.c - reads the limits of CPU time and memory that control groups set for this process. A limit of a
+ * parent group counts, too. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/cgroup.h"
 
@@ -10,7 +12,7 @@
 
 enum { PATH_BYTES = 4096, FILE_BYTES = 8192 };
 
-/* The start of a small file as a string; false where it cannot be read. */
+/* Reads the beginning of a small file as a string. Returns false when the file cannot be read. */
 static bool read_file(const char *path, char out[FILE_BYTES]) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -30,10 +32,10 @@ static bool read_in(const char *dir, const char *name, char out[FILE_BYTES]) {
 
 /* --- The groups of a process ------------------------------------------------------------------------------------- */
 
-/* Looks at one group's folder. */
+/* Called for the folder of each group. */
 typedef void visit_fn(const char *dir, void *ctx);
 
-/* One controller and how to look at its groups in each version. */
+/* A controller, and the function that reads the folder of a group in each version. */
 typedef struct controller {
     const char *name;
     visit_fn *v1, *v2;
@@ -73,7 +75,7 @@ static void visit_groups(const char *group_file, const char *group_root, const c
     if (!read_file(group_file, text))
         return;
     char *rest = text;
-    /* Lines are "id:controllers:path"; version 2 has id 0 and no controllers. */
+    /* Lines are "id:controllers:path". The line of version 2 has id 0 and no controllers. */
     for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
         char *list = strchr(line, ':'), *path = list ? strchr(list + 1, ':') : NULL;
         if (!path)
@@ -106,7 +108,7 @@ static void quota_v2(const char *dir, void *ctx) {
         take_quota(ctx, quota, period);
 }
 
-/* A quota of -1 is none. */
+/* A quota of -1 means no quota. */
 static void quota_v1(const char *dir, void *ctx) {
     char quota_text[FILE_BYTES], period_text[FILE_BYTES];
     int64_t quota, period;
@@ -124,13 +126,13 @@ double cgroup_cpu_quota(const char *group_file, const char *group_root) {
 
 /* --- Memory ------------------------------------------------------------------------------------------------------ */
 
-/* A number in a file of its own; false also for "max". */
+/* Reads a file that holds one number. Returns false for "max". */
 static bool read_number(const char *dir, const char *name, uint64_t *out) {
     char text[FILE_BYTES];
     return read_in(dir, name, text) && sscanf(text, "%" SCNu64, out) == 1;
 }
 
-/* The number behind "key " at the start of a line; 0 where it is missing. */
+/* Returns the number behind "key " at the beginning of a line, or 0 when no line has the key. */
 static uint64_t number_behind(const char *text, const char *key) {
     size_t len = strlen(key);
     uint64_t n = 0;
@@ -165,7 +167,7 @@ static void memory_v2(const char *dir, void *ctx) {
     look_at_memory(dir, &(memory_names){"memory.max", "memory.current", "active_file", "inactive_file"}, ctx);
 }
 
-/* Without a limit there is a number that is larger than any memory. */
+/* In version 1 a group without a limit holds a number that is larger than any memory. */
 static void memory_v1(const char *dir, void *ctx) {
     look_at_memory(
         dir,

@@ -1,3 +1,4 @@
+/* engine/base/clock.c - the monotonic clock, which tests can freeze. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/clock.h"
 

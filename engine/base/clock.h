@@ -1,5 +1,5 @@
 /* engine/base/clock.h - monotonic time in nanoseconds.
- * Threads: thread-safe. Tests may freeze the clock and move it by hand. */
+ * Threads: thread-safe. Tests may freeze the clock and set its time. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_BASE_CLOCK_H
 #define MR_ENGINE_BASE_CLOCK_H
@@ -11,10 +11,10 @@
 #define MR_NEVER INT64_MAX /* a deadline that never comes */
 
 int64_t mr_clock_now_ns(void);
-/* For how long the calling thread has had a core; real even where the clock is frozen. */
+/* The CPU time that the calling thread has used. A frozen clock does not change it. */
 int64_t mr_clock_thread_ns(void);
 
-/* Tests: the clock stands at now_ns until it is set again; a negative value returns to real time. */
+/* For tests: stops the clock at now_ns until the next call. A negative value returns to real time. */
 void mr_clock_freeze(int64_t now_ns);
 
 #endif

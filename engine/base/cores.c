@@ -1,3 +1,5 @@
+/* engine/base/cores.c - finds the cores that a thread may use with hwloc, and how many of them the CPU quota of control
+ * groups leaves. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/cores.h"
 
@@ -10,7 +12,7 @@
 void cores_of_topology(hwloc_topology_t topology, hwloc_const_bitmap_t allowed, mr_cores *out) {
     memset(out, 0, sizeof *out);
     out->n_all_cpus = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PU);
-    /* A system may not say which CPUs share a core. */
+    /* Some systems do not tell which CPUs share a core. Each CPU then counts as a core. */
     hwloc_obj_type_t type = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
     hwloc_bitmap_t own = hwloc_bitmap_alloc();
     for (hwloc_obj_t core = NULL; own && (core = hwloc_get_next_obj_by_type(topology, type, core)) != NULL;) {
@@ -43,7 +45,7 @@ void mr_cores_get(mr_cores *out) {
     read_topology(out);
     if (out->n > 0)
         return;
-    /* Without a topology every CPU counts as a core. */
+    /* Where hwloc finds no topology, every CPU counts as a core. */
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     out->n = n < 1 ? 1 : n < MR_CORES_MAX ? (int32_t)n : MR_CORES_MAX;
     out->n_cpus = out->n_all = out->n_all_cpus = out->n;

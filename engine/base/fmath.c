@@ -1,3 +1,5 @@
+/* engine/base/fmath.c - exp, log, sin and cos in double, for constants and angles. The C library may compute other
+ * bits on another machine; these functions compute the same bits everywhere. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/fmath.h"
 

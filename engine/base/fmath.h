@@ -1,7 +1,7 @@
-/* engine/base/fmath.h - the functions of the token path, our own, so that every machine computes the same bits.
- * Rule F1 of engine/NUMERICS.md: only IEEE additions, multiplications, divisions and fmaf, in the order written here.
- * Vector kernels repeat these steps lane by lane. Polynomials are Taylor series on a reduced
- * range, but for tanh.
+/* engine/base/fmath.h - exp, tanh and other functions of the token path. The C library is not used, so that every
+ * machine computes the same bits. Rule F1 of engine/NUMERICS.md: only IEEE additions, multiplications, divisions and
+ * fmaf, in the order written here. Vector kernels repeat these steps lane by lane. Polynomials are Taylor series on a
+ * reduced range, except for tanh.
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_BASE_FMATH_H
@@ -11,8 +11,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#define MR_EXPF_MIN (-87.0f) /* below: 0 */
-#define MR_EXPF_MAX 88.0f    /* above: computed as 88 */
+#define MR_EXPF_MIN (-87.0f) /* the result is 0 below */
+#define MR_EXPF_MAX 88.0f    /* larger x count as 88 */
 #define MR_EXPF_LOG2E 1.44269504f
 #define MR_EXPF_MAGIC 12582912.0f /* 1.5 * 2^23: adding it rounds to the nearest integer, ties to even */
 #define MR_EXPF_LN2_HI 0.693145752f
@@ -50,7 +50,7 @@ static inline float mr_expf(float x) {
     p = fmaf(p, r, MR_EXPF_C2);
     p = fmaf(p, r, 1.0f);
     p = fmaf(p, r, 1.0f);
-    /* 2^n by adding n to the exponent; n sits in the low bits of shifted. */
+    /* Multiplies by 2^n by adding n to the exponent. The low bits of shifted hold n. */
     return mr_bits_f32(mr_f32_bits(p) + (mr_f32_bits(shifted) << 23));
 }
 
@@ -59,14 +59,14 @@ static inline float mr_siluf(float x) {
     return x / (1.0f + mr_expf(-x));
 }
 
-#define MR_TANHF_SMALL 0.625f /* up to here a polynomial, fitted to 4e-9 */
+#define MR_TANHF_SMALL 0.625f /* up to here a polynomial is used, fitted to 4e-9 */
 #define MR_TANHF_C3 -0.333332839f
 #define MR_TANHF_C5 0.133314913f
 #define MR_TANHF_C7 -0.0537434955f
 #define MR_TANHF_C9 0.0206505796f
 #define MR_TANHF_C11 -0.00571703712f
 
-/* Hyperbolic tangent: x + x^3 p(x^2) for small x, else 1 - 2 / (e^2|x| + 1) with the sign of x. NaN stays NaN. */
+/* Hyperbolic tangent. For small x: x + x^3 p(x^2). Otherwise 1 - 2 / (e^2|x| + 1) with the sign of x. NaN stays NaN. */
 static inline float mr_tanhf(float x) {
     float a = fabsf(x), t = x * x, p = MR_TANHF_C11;
     if (a > MR_TANHF_SMALL) {

@@ -1,5 +1,5 @@
-/* engine/base/le.h - little-endian numbers at any address, on machines of either byte order.
- * Threads: pure functions. The caller vouches for the bytes at p; reader.h checks bounds. */
+/* engine/base/le.h - loads and stores little-endian numbers at any address, on machines of either byte order.
+ * Threads: pure functions. The caller makes sure that p points to enough bytes; reader.h checks bounds. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_BASE_LE_H
 #define MR_ENGINE_BASE_LE_H

@@ -1,3 +1,5 @@
+/* engine/base/log.c - writes log lines to a file descriptor, and leaves out lines that repeat too often. log_line.c
+ * formats the lines. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/log.h"
 
@@ -14,18 +16,18 @@
 
 enum { N_SLOTS = 64 };
 
-/* Lines that are alike, within the second that began at start_ns. */
+/* Counts the lines with the same text, digits aside, in the second that began at start_ns. */
 typedef struct repeat_slot {
     uint64_t key;
     int64_t start_ns;
     uint32_t n_written, n_left_out;
 } repeat_slot;
 
-/* Settings stand alone: nothing is published through them, so every access is relaxed. */
+/* Each setting is independent of all other data, so every access is relaxed. */
 static atomic_int log_level = MR_LOG_INFO, log_rank = -1, log_fd = STDERR_FILENO;
 static atomic_bool log_json;
 
-static pthread_mutex_t sink_lock = PTHREAD_MUTEX_INITIALIZER; /* guards slots, and the order of writes */
+static pthread_mutex_t sink_lock = PTHREAD_MUTEX_INITIALIZER; /* guards slots and keeps lines in order */
 static repeat_slot slots[N_SLOTS];
 
 bool mr_log_enabled(mr_log_level level) {
@@ -58,7 +60,7 @@ bool mr_log_level_parse(const char *name, mr_log_level *out_level) {
     return false;
 }
 
-/* FNV-1a over s without its digits. */
+/* FNV-1a hash of s without its digits. */
 static uint64_t hash_text(uint64_t h, const char *s) {
     for (; *s; s++)
         if (*s < '0' || *s > '9')
@@ -66,7 +68,8 @@ static uint64_t hash_text(uint64_t h, const char *s) {
     return h;
 }
 
-/* Whether the line may be written now; out_left_out: how many before it were not. Call with sink_lock held. */
+/* Whether the line may be written now. out_left_out: how many such lines were left out before. The caller holds
+ * sink_lock. */
 static bool repeat_admit(mr_log_level level, const char *component, const char *text, uint32_t *out_left_out) {
     uint64_t key = hash_text(UINT64_C(0xcbf29ce484222325) + (uint64_t)level, component);
     key = hash_text(key, text);
@@ -94,7 +97,7 @@ static int64_t unix_now_ms(void) {
     return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / MR_NS_PER_MS;
 }
 
-/* A partial write is left as it is: finishing it could mix with the lines of other ranks. */
+/* A partial write is not continued: the rest could land between lines of other ranks. */
 static void write_line(const char *line, size_t bytes) {
     int fd = atomic_load_explicit(&log_fd, memory_order_relaxed);
     for (int tries = 0; tries < 8; tries++)
@@ -102,7 +105,7 @@ static void write_line(const char *line, size_t bytes) {
             return;
 }
 
-/* counts_repeats: the line is left out when too many were alike. fields: log_line.fields. */
+/* With counts_repeats, the line is left out when too many lines like it were written. fields: see log_line.fields. */
 static void write_text(mr_log_level level, const char *component, const char *text, const char *fields,
                        bool counts_repeats) {
     char out[MR_LOG_LINE_BYTES];

@@ -1,3 +1,5 @@
+/* engine/base/log_line.c - formats a log line as plain text or as JSON. Text from outside can neither forge a line nor
+ * send commands to a terminal. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/log_line.h"
 
@@ -12,7 +14,7 @@ const char *log_level_name(mr_log_level level) {
     return (unsigned)level < sizeof names / sizeof *names ? names[level] : "?";
 }
 
-/* UTC as in ISO 8601, with milliseconds. */
+/* Formats UTC as in ISO 8601, with milliseconds. */
 static void format_time(int64_t unix_ms, char out[TIME_BYTES]) {
     time_t s = (time_t)(unix_ms / 1000);
     struct tm tm;
@@ -21,7 +23,7 @@ static void format_time(int64_t unix_ms, char out[TIME_BYTES]) {
     snprintf(out + n, TIME_BYTES - n, ".%03dZ", (int)(unix_ms % 1000));
 }
 
-/* The length of the UTF-8 sequence at s (RFC 3629: no overlong forms, no surrogates); 0 for anything else. */
+/* The length of the UTF-8 sequence at s (RFC 3629: no overlong forms, no surrogates); 0 if the bytes are not valid. */
 static size_t utf8_len(const unsigned char *s) {
     if (s[0] < 0x80)
         return 1;
@@ -35,8 +37,8 @@ static size_t utf8_len(const unsigned char *s) {
     return n;
 }
 
-/* Appends s at out[n]; whole characters only, none at or past limit. Bytes that are no UTF-8 become '?', control
- * characters spaces, so that text from outside can neither forge lines nor drive a terminal. */
+/* Appends s at out[n], up to limit and only whole characters. A byte that is not valid UTF-8 becomes '?', a control
+ * character a space. Text from outside thus cannot forge lines or send commands to a terminal. */
 static size_t append_text(char *out, size_t n, size_t limit, const char *s, bool json) {
     for (const unsigned char *p = (const unsigned char *)s; *p;) {
         size_t len = utf8_len(p);
@@ -87,7 +89,7 @@ static size_t log_line_write(const log_line *line, char *out, size_t bytes, bool
     size_t n = append(out, 0, bytes, head);
     n = append_text(out, n, n + COMPONENT_BYTES, line->component, json);
     n = append(out, n, bytes, json ? "\",\"text\":\"" : ": ");
-    size_t n_fields = json && line->fields ? strlen(line->fields) + 2 : 0; /* and quote, comma */
+    size_t n_fields = json && line->fields ? strlen(line->fields) + 2 : 0; /* and a quote and a comma */
     if (n + n_fields + strlen(tail) >= bytes)
         n_fields = 0;
     n = append_text(out, n, bytes - strlen(tail) - n_fields, line->text, json);

@@ -1,4 +1,4 @@
-/* engine/base/log_line.h - internal to log.c and its tests: how a log line looks.
+/* engine/base/log_line.h - internal to log.c and its tests: the format of a log line.
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_BASE_LOG_LINE_H
@@ -14,12 +14,13 @@ typedef struct log_line {
     mr_log_level level;
     int rank; /* < 0: not known */
     const char *component, *text;
-    const char *fields; /* further members of the JSON object, as JSON; NULL: none */
+    const char *fields; /* more members of the JSON object, as JSON; NULL for none */
     uint32_t n_left_out;
 } log_line;
 
 const char *log_level_name(mr_log_level level);
-/* Both write a line with its newline into out (>= 256 bytes), cut to fit, and return its length; no zero is added. */
+/* Write a line with its newline to out, which has at least 256 bytes. The text is cut to fit. Return the length; no
+ * zero is added. */
 size_t log_line_plain(const log_line *line, char *out, size_t bytes);
 size_t log_line_json(const log_line *line, char *out, size_t bytes);
 

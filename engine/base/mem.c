@@ -1,3 +1,5 @@
+/* engine/base/mem.c - the allocator: calloc and realloc with a count of the calls, pages from the kernel with a budget,
+ * and failures that tests inject. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/mem.h"
 
@@ -10,8 +12,8 @@
 
 enum { HUGE_PAGE = 2 << 20 };
 
-/* No heap block of this program comes near it, so a larger wish is a length from outside that nobody checked. (The
- * allocators of sanitizers end the process at such sizes instead of returning NULL.) */
+/* No heap block of this program comes near this size, so a larger request comes from an unchecked length in outside
+ * data. (The allocators of sanitizers end the process at such sizes instead of returning NULL.) */
 static const size_t MAX_HEAP_BYTES = SIZE_MAX >> 25;
 
 static atomic_uint_fast64_t n_allocs;
@@ -19,7 +21,7 @@ static atomic_size_t live_bytes, budget_bytes;
 static atomic_int_fast64_t fail_at = -1;
 static _Thread_local uint64_t n_thread_allocs;
 
-/* Counts one allocation; false when a test wants this one to fail. */
+/* Counts one allocation. Returns false when a test wants this allocation to fail. */
 static bool count_one(void) {
     atomic_fetch_add_explicit(&n_allocs, 1, memory_order_relaxed);
     n_thread_allocs++;
@@ -59,9 +61,10 @@ static void trim(void) {
 }
 #endif
 
-/* glibc (2.36) sets its allocator up at the first call, without a lock. Under AddressSanitizer, which has another
- * allocator, the first call may be this one, in two threads at once; both would count as the first user of one arena,
- * and an assertion of glibc fails when the second of them ends. */
+/* glibc (2.36) sets its allocator up at the first call, without a lock. Under AddressSanitizer, which has an allocator
+ * of its own, malloc_trim may be this first call, in two threads at once. Both threads would then count as the first
+ * user of one arena, and an assertion of glibc fails when the second thread ends. So malloc_trim is called once under
+ * pthread_once. */
 void mr_mem_trim(void) {
 #ifdef __GLIBC__
     static pthread_once_t first = PTHREAD_ONCE_INIT;
@@ -82,7 +85,7 @@ char *mr_strdup(const char *s) {
     return mr_strndup(s, strlen(s));
 }
 
-/* Takes bytes from the budget; false when it does not allow them. */
+/* Takes bytes from the budget. Returns false when the budget has not enough left. */
 static bool budget_take(size_t bytes) {
     size_t budget = atomic_load(&budget_bytes);
     size_t held = atomic_fetch_add(&live_bytes, bytes);
@@ -104,7 +107,7 @@ void *mr_pages_alloc(size_t bytes) {
         atomic_fetch_sub(&live_bytes, size);
         return NULL;
     }
-    /* Keep the aligned part of the span only. */
+    /* Unmaps everything but the aligned part of the span. */
     size_t head = (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE;
     if (head)
         munmap(p, head);

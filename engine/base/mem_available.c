@@ -1,4 +1,5 @@
-/* engine/base/mem_available.c - how much memory the system would still give. */
+/* engine/base/mem_available.c - how much memory the system could still give: MemAvailable of the kernel, within the
+ * limits of control groups. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <stdio.h>

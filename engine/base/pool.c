@@ -1,14 +1,16 @@
-/* engine/base/pool.c - threads claim tasks of the open group by lowering one counter. Whoever finishes the last task of
- * a group opens the next one, so nobody waits for a thread that has nothing to do with the group. Nothing of a job is
- * read before a task of it is claimed: a claimed task keeps its group open, and so the job alive. A thread that was
- * stopped anywhere before its claim finds whatever group is open when it runs again.
+/* engine/base/pool.c - a pool of threads that claim tasks of the open group by lowering one counter. The thread that
+ * finishes the last task of a group opens the next group, so no thread waits for one that has no task of the group. A
+ * thread reads nothing of a job before it has claimed a task: a claimed task keeps its group open, and an open group
+ * keeps the job alive. A thread that was preempted before its claim finds whatever group is open when the thread runs
+ * again.
  *
- * Waiting is spinning for a bounded time and then sleeping on a futex, so that groups that follow each other start in
- * under a microsecond and an idle pool costs nothing. Ranks may share cores, and then the thread that is waited for may
- * need this one's core: hence a hundred pauses (2 to 5 us) and then yields. Measured for two threads on a Xeon: with a
- * core each a run takes 0.4 us; left with one core, a group takes 7 us with 100 pauses, 20 us with 400 and 120 us with
- * 4000. Beside other busy programs a yield may cost a whole time slice of some milliseconds, where a thread that sleeps
- * gets its core back soon after it is woken: a thread that has lost its core by a yield sleeps at once for a while. */
+ * A waiting thread spins for a bounded time and then sleeps on a futex. Groups that follow each other start in under a
+ * microsecond, and an idle pool takes no CPU time. Ranks may share cores, and then the thread that is waited for may
+ * need the core of the waiting thread: hence a hundred pauses (2 to 5 us) and then yields. Measured for two threads on
+ * a Xeon: with a core each, a run takes 0.4 us; with one core for both, a group takes 7 us with 100 pauses, 20 us with
+ * 400 and 120 us with 4000. Beside other busy programs a yield may cost a whole time slice of some milliseconds, but a
+ * sleeping thread gets its core back soon after the wake-up. After a yield that lost the core, a thread therefore
+ * sleeps at once for a while instead of yielding. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/pool.h"
 
@@ -26,56 +28,65 @@
 #include "engine/base/thread.h"
 
 enum {
-    LINE_BYTES = 64,        /* of the cache */
-    YIELD_NS = 60000,       /* of yields before a thread sleeps between two jobs */
-    JOB_YIELD_NS = 2000000, /* the same in a job: others have tasks of a long group, and the next group is near */
-    LOST_NS = 200000,       /* a yield that takes longer has given the core to another program */
-    CROWDED_NS = 20000000,  /* for so long a thread then does not yield */
-    SPINS = 100,            /* pauses before a thread yields its core each time */
-    WORKER_STACK = 4 << 20, /* kernels keep tiles and one long row on the stack; sanitizers need more of it */
-    N_CLASSES = 11,         /* of threads: 0, 1, 2 to 3, 4 to 7 ... 512 to 1023; each is a bit of the futex */
+    LINE_BYTES = 64,  /* of a cache line */
+    YIELD_NS = 60000, /* how long a thread yields between two jobs before it sleeps */
+    /* The same during a job. Other threads have tasks of a long group, and the next group opens soon. */
+    JOB_YIELD_NS = 2000000,
+    LOST_NS = 200000,      /* a yield that takes longer has given the core to another program */
+    CROWDED_NS = 20000000, /* how long a thread then does not yield */
+    SPINS = 100,           /* pauses before a thread yields its core each time */
+    /* Kernels keep tiles and one long row on the stack. Sanitizers need more stack. */
+    WORKER_STACK = 4 << 20,
+    /* Classes of threads, by index: 0, 1, 2 to 3, 4 to 7 ... 512 to 1023. Each class is a bit of the futex. */
+    N_CLASSES = 11,
 };
 
 typedef struct pool_worker {
     mr_pool *pool;
     mr_thread *thread;
     int thread_idx;
-    int64_t crowded_until_ns; /* used by its thread alone */
+    int64_t crowded_until_ns; /* used by this thread alone */
 } pool_worker;
 
-/* What several threads write has a cache line of its own. */
+/* Each member that several threads write has a cache line of its own. */
 struct mr_pool {
     int n_threads;
-    pool_worker *workers; /* [n_threads]; of the first, the caller, only crowded_until_ns is used */
+    pool_worker *workers; /* [n_threads]; of the first one, the caller, only crowded_until_ns is used */
     int *cpu_ids;         /* [n_threads], or NULL */
-    bool caller_is_loose; /* it was let go from cpu_ids[0] for runs on one thread */
-    /* The open group: written by whoever opens it before left is raised (release), read after a claim (acquire). */
+    bool caller_is_loose; /* the caller may run on all of cpu_ids, for jobs on one thread */
+    /* The open group. The thread that opens the group writes these members before it raises left (release). Other
+     * threads read them after a claim (acquire). */
     const mr_pool_job *job; /* NULL between runs */
     int32_t n_tasks;
-    /* The caller reads it at any time, and returns (acquire) when it is the job's n_groups (release). */
+    /* Index of the open group. The caller of the job may read it at any time, and returns (acquire) when it equals the
+     * job's n_groups (release). */
     atomic_int group;
-    atomic_int n_groups; /* of the job: a thread that reads an old value waits in the wrong way for a moment */
-    atomic_int n_active; /* threads that may claim: a worker that reads an old value takes part, or does not */
+    atomic_int n_groups; /* of the job; a thread that reads an old value only waits for a wrong length of time */
+    /* How many threads may claim. A worker that reads an old value takes part by mistake or not at all, which does no
+     * harm. */
+    atomic_int n_active;
     atomic_bool stop;
     char pad0[LINE_BYTES];
-    /* Tasks of the open group that nobody has claimed; a claim lowers it. */
+    /* Tasks of the open group that no thread has claimed. A claim lowers the number. */
     _Atomic uint32_t left;
     char pad1[LINE_BYTES];
-    /* Tasks of the open group that are done (acquire and release among those that add to it). */
+    /* Tasks of the open group that are done. Additions are acquire and release, so each thread sees the work of those
+     * before. */
     _Atomic uint32_t n_done;
     char pad2[LINE_BYTES];
-    /* Raised after a group has been opened and after a job has ended. Threads that found nothing to claim spin on it,
-     * and sleep on it as a futex. */
+    /* Raised after a group has been opened and after a job has ended. A thread that finds no task to claim spins on
+     * this word, then sleeps on it as a futex. */
     _Atomic uint32_t n_opened;
-    /* Threads of each class that sleep or are about to. Partner of n_opened: a thread adds itself, then lets the kernel
-     * compare n_opened; who opens raises n_opened, then reads this. All sequentially consistent: one sees the other. */
+    /* Threads of each class that sleep or are about to. A thread adds itself here and then lets the kernel compare
+     * n_opened. A thread that opens a group raises n_opened and then reads these counts. All accesses are sequentially
+     * consistent, so at least one of the two threads sees the other. */
     _Atomic uint32_t n_parked[N_CLASSES];
     char pad3[LINE_BYTES];
 };
 
 /* --- Waiting ----------------------------------------------------------------------------------------------------- */
 
-/* Real time even where tests have frozen the clock: it bounds the spinning. */
+/* Bounds the spinning, so it is real time even when tests have frozen the clock. */
 static int64_t spin_clock_ns(void) {
     struct timespec ts;
     clock_gettime(CLOCK_MONOTONIC, &ts);
@@ -96,7 +107,7 @@ static bool is_in_job(const mr_pool *pool) {
            atomic_load_explicit(&pool->n_groups, memory_order_relaxed);
 }
 
-/* Waits for a bounded time while *word is value; false when it still is. */
+/* Waits for a bounded time while *word equals value. Returns false if it still does. */
 static bool spin_while_equal(pool_worker *w, _Atomic uint32_t *word, uint32_t value) {
     if (spin_pauses(word, value))
         return true;
@@ -123,7 +134,7 @@ static int class_of(int thread_idx) {
     return thread_idx == 0 ? 0 : 32 - __builtin_clz((unsigned)thread_idx);
 }
 
-/* Until n_opened is no longer seen. A thread that does not take part sleeps at once. */
+/* Waits until n_opened differs from seen. A thread that does not take part sleeps at once. */
 static void wait_for_group(pool_worker *w, uint32_t seen) {
     mr_pool *pool = w->pool;
     int class = class_of(w->thread_idx);
@@ -135,7 +146,7 @@ static void wait_for_group(pool_worker *w, uint32_t seen) {
     atomic_fetch_sub(&pool->n_parked[class], 1);
 }
 
-/* Says that something has changed, and wakes those of the first n_threads that sleep. */
+/* Raises n_opened and wakes the sleeping threads among the first n_threads. */
 static void announce(mr_pool *pool, int n_threads) {
     uint32_t classes = 0;
     atomic_fetch_add(&pool->n_opened, 1);
@@ -147,7 +158,7 @@ static void announce(mr_pool *pool, int n_threads) {
 
 /* --- Groups ------------------------------------------------------------------------------------------------------ */
 
-/* Opens the first group from this one on that has tasks, or ends the job. All tasks before are done. */
+/* Opens the first group at or after group that has tasks, or ends the job. All earlier tasks are done. */
 static void open_group(mr_pool *pool, int32_t group) {
     const mr_pool_job *job = pool->job;
     int n_active = atomic_load_explicit(&pool->n_active, memory_order_relaxed);
@@ -166,7 +177,7 @@ static void open_group(mr_pool *pool, int32_t group) {
     announce(pool, 1);
 }
 
-/* A task to do; false: there is none. */
+/* Claims a task. Returns false when none is left. */
 static bool claim(mr_pool *pool, uint32_t *out_left) {
     uint32_t left = atomic_load_explicit(&pool->left, memory_order_relaxed);
     while (left > 0)
@@ -178,8 +189,8 @@ static bool claim(mr_pool *pool, uint32_t *out_left) {
     return false;
 }
 
-/* Claims and does tasks of the open group until none is left; false: there was none. What this thread has done counts
- * when it finds no more, so the group stays open until then. */
+/* Claims and runs tasks of the open group until none is left. Returns false when there was none. The thread adds its
+ * tasks to n_done only at the end, so the group stays open until then. */
 static bool work(mr_pool *pool, int thread_idx) {
     uint32_t left, n = 0, n_tasks = 0;
     int32_t group = 0;
@@ -222,7 +233,8 @@ static void run_alone(const mr_pool_job *job) {
     }
 }
 
-/* A caller that runs alone may go where there is room: beside other busy programs its own core need not be the best. */
+/* A caller that runs a job alone may run on any CPU of the pool: beside other busy programs its own core need not be
+ * the best. */
 static void place_caller(mr_pool *pool, bool loose) {
     if (!pool->cpu_ids || loose == pool->caller_is_loose)
         return;
@@ -230,7 +242,7 @@ static void place_caller(mr_pool *pool, bool loose) {
     (void)!(loose ? mr_thread_pin_any(pool->cpu_ids, pool->n_threads, NULL) : mr_thread_pin(pool->cpu_ids[0], NULL));
 }
 
-/* Calls progress for the groups that have passed; false: that was the last. */
+/* Calls progress for each group that has ended. Returns false after the last group. */
 static bool pass_groups(mr_pool *pool, int32_t *n_passed) {
     const mr_pool_job *job = pool->job;
     int32_t group = atomic_load_explicit(&pool->group, memory_order_acquire);
@@ -275,7 +287,7 @@ static int32_t count_each(void *ctx, int32_t group) {
     return ((each *)ctx)->n_threads;
 }
 
-/* No thread takes a second task before all are there, and then there is none. */
+/* No thread can claim a second task before all threads have one, and then no task is left. */
 static void run_one_each(void *ctx, int32_t group, int32_t task, int thread_idx) {
     each *e = ctx;
     (void)group;
@@ -334,7 +346,7 @@ mr_status mr_pool_create(int n_threads, const int *cpu_ids, mr_pool **out_pool, 
 void mr_pool_destroy(mr_pool *pool) {
     if (!pool)
         return;
-    atomic_store_explicit(&pool->stop, true, memory_order_relaxed); /* published by n_opened */
+    atomic_store_explicit(&pool->stop, true, memory_order_relaxed); /* n_opened publishes it */
     announce(pool, pool->n_threads);
     for (int i = 1; i < pool->n_threads; i++)
         mr_thread_join(pool->workers[i].thread);

@@ -1,9 +1,9 @@
-/* engine/base/pool.h - a fixed set of threads that work through groups of tasks, again and again, as a step does.
- * A group begins when all tasks of the group before it are done, whoever did them: a thread that comes late, because it
- * slept or lost its core, holds up nobody unless it has claimed a task.
+/* engine/base/pool.h - a fixed set of threads that run groups of tasks, again and again, as a step does.
+ * A group begins when all tasks of the group before it are done, no matter which threads ran them. A thread that comes
+ * late because it slept or lost its core delays the group only if it has claimed a task.
  * Owns:    n_threads - 1 threads; the caller of mr_pool_run is thread 0.
  * Threads: caller serialises mr_pool_run, mr_pool_run_each and mr_pool_destroy.
- * Errors:  create alone can fail; a run allocates nothing. */
+ * Errors:  only create can fail; a run allocates nothing. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_BASE_POOL_H
 #define MR_ENGINE_BASE_POOL_H
@@ -16,33 +16,33 @@ enum { MR_POOL_MAX_THREADS = 1024 };
 
 typedef struct mr_pool mr_pool;
 
-/* Denormals are flushed in all threads that run any of it. None of the functions may call mr_pool_run. */
+/* All threads that call these functions flush denormals. None of the functions may call mr_pool_run. */
 typedef struct mr_pool_job {
     int32_t n_groups;
-    int32_t n_threads; /* that may take part; 0, or more than the pool has: all */
-    /* The number of tasks of a group; may be 0. Called once, by any thread, when all tasks before the group are
-     * done. */
+    int32_t n_threads; /* how many may take part; 0, or more than the pool has: all */
+    /* Returns the number of tasks of a group, which may be 0. Called once for a group, by any thread, when all earlier
+     * tasks are done. */
     int32_t (*count)(void *ctx, int32_t group);
     void (*run)(void *ctx, int32_t group, int32_t task, int thread_idx);
-    /* On the calling thread, once for each group: for several at once where other threads did their work meanwhile.
-     * NULL: not wanted. */
+    /* Called on the calling thread once for each group. When other threads have ended several groups meanwhile, the
+     * calls follow each other. NULL: not wanted. */
     void (*progress)(void *ctx);
     void *ctx;
 } mr_pool_job;
 
-/* cpu_ids: thread i > 0 is bound to cpu_ids[i] (a refusal is ignored); NULL binds nobody. The caller has bound itself
- * to cpu_ids[0]; a job on one thread of several lets it run on all of cpu_ids, until the next job on more threads.
- * MR_E_INVALID: n_threads is not in [1, MR_POOL_MAX_THREADS]. */
+/* cpu_ids: thread i > 0 is bound to cpu_ids[i] (a failure is ignored); NULL binds no thread. The caller has bound
+ * itself to cpu_ids[0]. A job on one thread of several lets the caller run on all of cpu_ids, until the next job on
+ * more threads. MR_E_INVALID: n_threads is not in [1, MR_POOL_MAX_THREADS]. */
 MR_MUST_USE mr_status mr_pool_create(int n_threads, const int *cpu_ids, mr_pool **out_pool, mr_err *err);
 void mr_pool_destroy(mr_pool *pool);
 int mr_pool_n_threads(const mr_pool *pool);
 
-/* Runs all tasks and returns when they are done; what they wrote is then visible to the caller, and what tasks of one
- * group wrote is visible to those of the next. The job may be on the caller's stack. */
+/* Runs all tasks and returns when they are done. The caller then sees all that the tasks wrote, and tasks of a group
+ * see all that earlier groups wrote. The job may be on the caller's stack. */
 void mr_pool_run(mr_pool *pool, const mr_pool_job *job);
 
 typedef void (*mr_pool_fn)(void *ctx, int thread_idx, int n_threads);
-/* Runs fn(ctx, i, n_threads) once on every thread, and begins when all threads are there: for measurements. */
+/* For measurements: runs fn(ctx, i, n_threads) once on every thread, and begins when all threads are ready. */
 void mr_pool_run_each(mr_pool *pool, mr_pool_fn fn, void *ctx);
 
 #endif

@@ -1,3 +1,4 @@
+/* engine/base/readahead.c - a thread that asks the kernel to read the next ranges of a mapped file, up to a window. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/readahead.h"
 
@@ -9,23 +10,24 @@
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
 
-/* Of one madvise: the kernel reads no more at once than the device's read-ahead, mostly 128 KiB, and drops the rest. */
+/* CHUNK_BYTES is the size of one madvise call. The kernel reads at most the device's read-ahead for a call, mostly 128
+ * KiB, and drops the rest. */
 enum { CHUNK_BYTES = 128 << 10, STACK_BYTES = 256 << 10 };
 
 struct mr_readahead {
     size_t window_bytes, page_bytes;
     mr_thread *thread;
-    mr_mutex lock; /* of everything below */
+    mr_mutex lock; /* guards everything below */
     mr_cond changed;
     bool stop;
     const mr_read_range *ranges; /* NULL: nothing to read */
     int32_t n, at;
-    int32_t n_ahead;     /* ranges from `at` that have been asked for */
-    size_t ahead_bytes;  /* of those */
-    size_t offset_bytes; /* of the next one that have been asked for */
+    int32_t n_ahead;     /* ranges from `at` on that have been requested */
+    size_t ahead_bytes;  /* sum of their bytes */
+    size_t offset_bytes; /* requested bytes of the range after them */
 };
 
-/* Takes the next chunk to ask for; false when there is none. */
+/* Takes the next chunk to request. Returns false when there is none. */
 static bool next_chunk(mr_readahead *r, mr_read_range *out) {
     if (!r->ranges || r->n_ahead == r->n || r->ahead_bytes >= r->window_bytes)
         return false;

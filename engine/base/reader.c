@@ -1,3 +1,5 @@
+/* engine/base/reader.c - a cursor over bytes from outside. mr_reader_bytes makes every check of bounds; the other reads
+ * go through it. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/reader.h"
 

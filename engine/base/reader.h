@@ -1,9 +1,9 @@
-/* engine/base/reader.h - a checked cursor over bytes that came from outside: nothing is ever read past their end.
- * Owns:    nothing. Borrows: the bytes, which outlive the reader and every pointer that it hands out.
+/* engine/base/reader.h - a checked cursor over bytes from outside: it never reads past their end.
+ * Owns:    nothing. Borrows: the bytes, which outlive the reader and every pointer into them.
  * Threads: caller serialises.
- * Errors:  sticky. After the first read that does not fit, every read gives 0 or NULL and the position stays, so a
- *          caller may read a whole structure and ask mr_reader_status() once. Lengths and counts must still be
- *          checked against a bound before they are used. */
+ * Errors:  sticky. After the first read that does not fit, every read returns 0 or NULL and the position stays, so a
+ *          caller may read a whole structure and check mr_reader_status() once. The caller must still check lengths and
+ *          counts against a bound before using them. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_BASE_READER_H
 #define MR_ENGINE_BASE_READER_H
@@ -19,11 +19,11 @@ typedef struct mr_reader {
     const uint8_t *data;
     size_t size;
     size_t pos;      /* <= size */
-    uint64_t wanted; /* bytes that the failed read asked for */
+    uint64_t wanted; /* bytes that the failed read needed */
     bool failed;
 } mr_reader;
 
-/* data may be NULL where size is 0. */
+/* data may be NULL if size is 0. */
 void mr_reader_init(mr_reader *r, const void *data, size_t size);
 
 /* Numbers are little-endian. */
@@ -38,12 +38,12 @@ int64_t mr_reader_i64(mr_reader *r);
 float mr_reader_f32(mr_reader *r);
 double mr_reader_f64(mr_reader *r);
 
-/* The next n bytes, or n items of item_bytes, in place (unaligned); NULL on failure only. */
+/* The next n bytes, or n items of item_bytes, as a pointer into the data (unaligned). NULL only on failure. */
 const uint8_t *mr_reader_bytes(mr_reader *r, uint64_t n);
 const uint8_t *mr_reader_array(mr_reader *r, uint64_t n, size_t item_bytes);
-/* Moves on by n bytes. */
+/* Skips n bytes. */
 void mr_reader_skip(mr_reader *r, uint64_t n);
-/* Moves on to the next multiple of alignment (> 0), counted from the start of the data. */
+/* Skips to the next multiple of alignment (> 0), counted from the start of the data. */
 void mr_reader_align(mr_reader *r, size_t alignment);
 
 size_t mr_reader_position(const mr_reader *r);

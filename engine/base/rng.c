@@ -1,3 +1,4 @@
+/* engine/base/rng.c - the generator Philox4x32-10, and numbers made of its output. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/rng.h"
 

@@ -1,3 +1,4 @@
+/* engine/base/status.c - writes errors into an mr_err, and names statuses. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/status.h"
 

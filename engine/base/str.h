@@ -1,5 +1,5 @@
-/* engine/base/str.h - a piece of text that somebody else owns: bytes with a length, not terminated.
- * Owns:    nothing; the bytes live as long as whoever gave them says.
+/* engine/base/str.h - a piece of text that another object owns: bytes with a length, without a terminating zero.
+ * Owns:    nothing; the function that returns an mr_str says how long its bytes are valid.
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_BASE_STR_H
@@ -10,7 +10,7 @@
 #include <string.h>
 
 typedef struct mr_str {
-    const char *data; /* may be NULL where len is 0 */
+    const char *data; /* may be NULL if len is 0 */
     size_t len;
 } mr_str;
 
@@ -23,7 +23,7 @@ static inline bool mr_str_equal(mr_str a, mr_str b) {
 static inline bool mr_str_is(mr_str a, const char *s) {
     return mr_str_equal(a, mr_str_from(s));
 }
-/* Order of the bytes as unsigned numbers; a prefix comes first. */
+/* Compares the bytes as unsigned numbers. A prefix comes before the longer text. */
 static inline int mr_str_compare(mr_str a, mr_str b) {
     size_t n = a.len < b.len ? a.len : b.len;
     int order = n ? memcmp(a.data, b.data, n) : 0;

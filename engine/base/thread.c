@@ -1,3 +1,5 @@
+/* engine/base/thread.c - threads, locks and condition variables over POSIX threads, binding to CPUs, and the mode that
+ * flushes denormals. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/thread.h"
 
@@ -30,7 +32,7 @@ static void *thread_main(void *arg) {
     return NULL;
 }
 
-/* The smallest stack that the system takes for a wish of bytes. */
+/* The stack size to ask for: bytes, at least the minimum of the system, in whole pages. */
 static size_t stack_size(size_t bytes) {
     size_t least = (size_t)PTHREAD_STACK_MIN, page = (size_t)sysconf(_SC_PAGESIZE);
     return mr_round_up(bytes > least ? bytes : least, page);
@@ -77,7 +79,7 @@ void mr_thread_join(mr_thread *t) {
     mr_free(t);
 }
 
-/* On Linux none of these calls takes memory: a failure is a misuse. */
+/* On Linux none of these calls allocates memory, so a failure is a bug of the caller. */
 void mr_mutex_init(mr_mutex *m) {
     MR_ASSERT(pthread_mutex_init(&m->m, NULL) == 0);
 }

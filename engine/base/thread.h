@@ -1,5 +1,5 @@
 /* engine/base/thread.h - threads, locks with monotonic deadlines, and the floating point mode of threads that compute.
- * Threads: what is said at each function; locks are what they are everywhere.
+ * Threads: as said at each function; locks and conditions are thread-safe.
  * Deadlines are real monotonic time: a frozen clock (clock.h) does not move them. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_BASE_THREAD_H
@@ -15,8 +15,8 @@
 typedef struct mr_thread mr_thread;
 typedef void (*mr_thread_fn)(void *ctx);
 
-/* Starts fn(ctx). name: at most 15 bytes are kept; stack_bytes: 0 for the system's size. Signals are blocked in the
- * new thread, so that handlers run in threads that were not made here.
+/* Starts fn(ctx) on a new thread. name: at most 15 bytes are kept. stack_bytes: 0 for the system's default. Signals are
+ * blocked in the new thread, so that handlers run in other threads.
  * MR_E_NO_MEMORY: the system has no memory or no more threads. */
 MR_MUST_USE mr_status mr_thread_create(const char *name, size_t stack_bytes, mr_thread_fn fn, void *ctx,
                                        mr_thread **out_thread, mr_err *err);
@@ -37,19 +37,20 @@ void mr_mutex_unlock(mr_mutex *m);
 
 void mr_cond_init(mr_cond *c);
 void mr_cond_deinit(mr_cond *c);
-/* Waits for a signal (or nothing: check the condition again) until deadline_ns of mr_clock_now_ns(), MR_NEVER for no
- * end; false when the deadline has passed. The caller holds m. */
+/* Waits for a signal until deadline_ns of mr_clock_now_ns(); MR_NEVER for no deadline. Returns false when the deadline
+ * has passed. The wait may also end without a signal, so the caller checks its condition again. The caller holds m. */
 bool mr_cond_wait_until(mr_cond *c, mr_mutex *m, int64_t deadline_ns);
 void mr_cond_signal(mr_cond *c);
 void mr_cond_broadcast(mr_cond *c);
 
 /* Binds the calling thread to one CPU id. MR_E_INVALID: the system refuses it. */
 MR_MUST_USE mr_status mr_thread_pin(int cpu_id, mr_err *err);
-/* Lets it run on any of n CPU ids, and on no others. MR_E_INVALID: as above. */
+/* Lets the calling thread run on any of n CPU ids, and on no others. MR_E_INVALID: the system refuses it. */
 MR_MUST_USE mr_status mr_thread_pin_any(const int *cpu_ids, int n, mr_err *err);
 
-/* Float32 denormals read and written by the calling thread become zero (FTZ and DAZ on x86, FZ on AArch64; elsewhere
- * nothing). Part of the numerics contract: every thread that computes calls it. f16 denormals are values and stay. */
+/* Makes the calling thread read and write float32 denormals as zero (FTZ and DAZ on x86, FZ on AArch64; elsewhere it
+ * does nothing). This is part of the numerics contract: every thread that computes calls it. f16 denormals keep their
+ * values. */
 void mr_thread_set_denormals_flushed(void);
 
 /* Tells the core that this thread spins. */
