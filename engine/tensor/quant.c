@@ -1,3 +1,5 @@
+/* engine/tensor/quant.c - the table of the quantised types, and the functions that work on any of them. quant_32.c,
+ * quant_k.c and quant_iq.c unpack the single types. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/tensor/quant.h"
 
@@ -9,11 +11,11 @@
 
 enum { NONE = -1 };
 
-/* How a type is unpacked, and where in a block its halves are. */
+/* How a type is unpacked, and where its scale and minimum are in a block. */
 typedef struct quant_type {
     unpack_fn *unpack;
     bool has_min;
-    int d_at, min_at; /* offsets of halves; NONE: there is none in one piece */
+    int d_at, min_at; /* offsets of f16 numbers; NONE: a block has none, or not in one piece */
 } quant_type;
 
 #define AT(block, field) ((int)offsetof(mr_block_##block, field))
@@ -83,7 +85,7 @@ void mr_block_set_scale(mr_type type, uint8_t *block, uint16_t d, uint16_t min) 
     else if (type == MR_TYPE_BF16)
         mr_store_le16(block, mr_f32_to_bf16(mr_f16_to_f32(d)));
     else if (type == MR_TYPE_MXFP4)
-        block[0] = (uint8_t)((d >> 10 & 31) + 112); /* the bias of single precision less that of half */
+        block[0] = (uint8_t)((d >> 10 & 31) + 112); /* exponent bias of single minus that of half precision */
     else if (type == MR_TYPE_IQ1_M)
         for (size_t i = 0; i < 4; i++) {
             uint8_t *p = block + offsetof(mr_block_iq1_m, scales) + 2 * i;

@@ -1,7 +1,8 @@
-/* engine/tensor/quant.h - the block formats of GGUF, and their values in float: the specification of every weight type.
+/* engine/tensor/quant.h - the block formats of GGUF and the values of their elements in float. This is the
+ * specification of every weight type.
  * Source: the GGUF specification and the public block structures of ggml; K-quants and IQ types by I. Kawrakow (ggml PR
  * 1684 and later), TQ by Compilade, MXFP4 by the Open Compute Project's microscaling formats.
- * All halves are little-endian. A block may lie at any address. Threads: pure functions. */
+ * All f16 numbers are little-endian. A block may lie at any address. Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_TENSOR_QUANT_H
 #define MR_ENGINE_TENSOR_QUANT_H
@@ -15,11 +16,11 @@
 
 enum { MR_Q8_0_BLOCK = 32, MR_QK_BLOCK = 256 };
 
-/* Nibbles of 32 elements: byte i holds element i low, element 16 + i high. */
+/* Types of 4 bits hold 32 elements in 16 bytes: byte i has element i in the low and 16 + i in the high nibble. */
 
-/* x = d * (q - 8), and IQ4_NL: x = d * mr_iq4_values[q] */
+/* x = d * (q - 8); for IQ4_NL x = d * mr_iq4_values[q] */
 typedef struct __attribute__((packed)) mr_block_q4_0 {
-    uint16_t d; /* f16, as every d, m and dmin below */
+    uint16_t d; /* f16, like every d, m and dmin below */
     uint8_t q[16];
 } mr_block_q4_0;
 
@@ -29,7 +30,7 @@ typedef struct __attribute__((packed)) mr_block_q4_1 {
     uint8_t q[16];
 } mr_block_q4_1;
 
-/* x = d * (q - 16), bit 4 of q[i] is bit i of high */
+/* x = d * (q - 16), where bit 4 of q[i] is bit i of high */
 typedef struct __attribute__((packed)) mr_block_q5_0 {
     uint16_t d;
     uint8_t high[4], q[16];
@@ -46,17 +47,17 @@ typedef struct mr_block_mxfp4 {
     uint8_t e, q[16];
 } mr_block_mxfp4;
 
-/* Sixteen sub-blocks of 16: x = d * sc[j] * q - dmin * m[j], sc the low and m the high nibble of scales[j], q of 2
- * bits: element 128 h + 32 p + l is in q[32 h + l] at bit 2 p. */
+/* Sixteen sub-blocks of 16: x = d * sc[j] * q - dmin * m[j]. sc[j] is the low and m[j] the high nibble of scales[j]. q
+ * has 2 bits: element 128 h + 32 p + l is in q[32 h + l] at bit 2 p. */
 typedef struct __attribute__((packed)) mr_block_q2_k {
     uint8_t scales[16], q[64];
     uint16_t d, dmin;
 } mr_block_q2_k;
 
-/* Sixteen sub-blocks of 16: x = d * (sc[j] - 32) * q, q in -4..3: two bits as in Q2_K, minus 4 where the element's bit
- * of high is 0: bit i / 32 of high[i % 32]. */
+/* Sixteen sub-blocks of 16: x = d * (sc[j] - 32) * q, q in -4..3. q is the two bits as in Q2_K, minus 4 if the
+ * element's bit of high is 0. That bit is bit i / 32 of high[i % 32]. */
 typedef struct __attribute__((packed)) mr_block_q3_k {
-    uint8_t high[32], q[64], scales[12]; /* mr_q3_k_scale */
+    uint8_t high[32], q[64], scales[12]; /* read by mr_q3_k_scale */
     uint16_t d;
 } mr_block_q3_k;
 
@@ -66,15 +67,15 @@ typedef struct __attribute__((packed)) mr_block_q8_0 {
     int8_t q[32];
 } mr_block_q8_0;
 
-/* Eight sub-blocks of 32: x = d * sc[j] * q - dmin * m[j], q of 4 bits.
- * q: for each pair of sub-blocks (2p, 2p + 1) 32 bytes, the low nibbles are sub-block 2p, the high ones 2p + 1. */
+/* Eight sub-blocks of 32: x = d * sc[j] * q - dmin * m[j], q of 4 bits. Each pair of sub-blocks (2p, 2p + 1) has 32
+ * bytes of q: the low nibbles are sub-block 2p, the high ones sub-block 2p + 1. */
 typedef struct __attribute__((packed)) mr_block_q4_k {
     uint16_t d, dmin;   /* f16 */
-    uint8_t scales[12]; /* eight 6-bit sc and eight 6-bit m, packed: mr_q4_k_scale */
+    uint8_t scales[12]; /* eight 6-bit sc and eight 6-bit m, packed; read by mr_q4_k_scale */
     uint8_t q[128];
 } mr_block_q4_k;
 
-/* As Q4_K with q of 5 bits: bit 4 of element i is bit i / 32 of high[i % 32]. */
+/* Like Q4_K, but q has 5 bits: bit 4 of element i is bit i / 32 of high[i % 32]. */
 typedef struct __attribute__((packed)) mr_block_q5_k {
     uint16_t d, dmin;
     uint8_t scales[12], high[32], q[128];
@@ -91,38 +92,40 @@ typedef struct __attribute__((packed)) mr_block_q6_k {
     uint16_t d; /* f16 */
 } mr_block_q6_k;
 
-/* Eight sub-blocks of 32: x = d * (sc[j] - 32) * mr_iq4_values[q], nibbles as in Q4_0; mr_iq4_xs_scale gives
- * sc - 32. */
+/* Eight sub-blocks of 32: x = d * (sc[j] - 32) * mr_iq4_values[q], with nibbles as in Q4_0. mr_iq4_xs_scale returns sc
+ * - 32. */
 typedef struct __attribute__((packed)) mr_block_iq4_xs {
     uint16_t d;
     uint16_t scales_high; /* little-endian */
     uint8_t scales_low[4], q[128];
 } mr_block_iq4_xs;
 
-/* x = d * (q - 1), digits of base 3, q in 0..2. A byte is the fraction 0.ttttt (base 3) times 256, rounded up: t times
- * 3 carries the next digit out. Bytes 0..31 hold elements i + 32 t, 32..47 hold 160 + i + 16 t, high 240 + i + 4 t. */
+/* x = d * (q - 1), where q in 0..2 is a digit of base 3. A byte is the fraction 0.ttttt (base 3) times 256, rounded up,
+ * so multiplying by 3 carries the next digit out. Digit t of byte i is element i + 32 t for bytes 0..31, and 160 + i +
+ * 16 t for the next 16 bytes. high holds elements 240 + i + 4 t. */
 typedef struct __attribute__((packed)) mr_block_tq1_0 {
     uint8_t q[48], high[4];
     uint16_t d;
 } mr_block_tq1_0;
 
-/* x = d * (q - 1), q of two bits as in Q2_K */
+/* x = d * (q - 1), where q has two bits as in Q2_K */
 typedef struct __attribute__((packed)) mr_block_tq2_0 {
     uint8_t q[64];
     uint16_t d;
 } mr_block_tq2_0;
 
-/* IQ1, IQ2, IQ3: points of lattices of 8 or 4 elements, by index; see quant_iq.c. All numbers are little-endian. */
+/* The IQ1, IQ2 and IQ3 types store indices of lattice points with 8 or 4 elements: see quant_iq.c. All numbers are
+ * little-endian. */
 typedef struct __attribute__((packed)) mr_block_iq2_xxs {
     uint16_t d;
     struct __attribute__((packed)) {
         uint8_t idx[4];
-        uint32_t signs; /* four of 7 bits, scale in the top 4 */
+        uint32_t signs; /* four times 7 bits of signs, scale in the top 4 bits */
     } sub[8];
 } mr_block_iq2_xxs;
 typedef struct __attribute__((packed)) mr_block_iq2_xs {
     uint16_t d;
-    uint16_t q[32]; /* index of 9 bits, signs of 7 */
+    uint16_t q[32]; /* 9 bits of index, 7 bits of signs */
     uint8_t scales[8];
 } mr_block_iq2_xs;
 typedef struct __attribute__((packed)) mr_block_iq2_s {
@@ -141,11 +144,11 @@ typedef struct __attribute__((packed)) mr_block_iq3_s {
 typedef struct __attribute__((packed)) mr_block_iq1_s {
     uint16_t d;
     uint8_t idx[32];
-    uint16_t high[8]; /* four times 3 bits of index, scale of 3 bits, sign of the shift */
+    uint16_t high[8]; /* four times 3 bits of index, 3 bits of scale, sign of the shift */
 } mr_block_iq1_s;
 typedef struct __attribute__((packed)) mr_block_iq1_m {
     uint8_t idx[32], high[16];
-    uint16_t scales[4]; /* four of 3 bits each; the top 4 bits of all are d */
+    uint16_t scales[4]; /* four times 3 bits of scale; the top 4 bits of all four are d */
 } mr_block_iq1_m;
 
 _Static_assert(sizeof(mr_block_q4_0) == 18 && sizeof(mr_block_q4_1) == 20, "Q4_0, Q4_1, IQ4_NL blocks");
@@ -162,7 +165,7 @@ _Static_assert(sizeof(mr_block_iq1_m) == 56, "IQ1_M block");
 _Static_assert(sizeof(mr_block_q4_k) == 144, "Q4_K block");
 _Static_assert(sizeof(mr_block_q6_k) == 210, "Q6_K block");
 
-/* The 6-bit scale and minimum of sub-block j, 0..7. */
+/* Returns the 6-bit scale and minimum of sub-block j, 0..7. */
 static inline void mr_q4_k_scale(const uint8_t scales[12], int j, uint8_t *out_sc, uint8_t *out_m) {
     if (j < 4) {
         *out_sc = scales[j] & 63;
@@ -172,53 +175,55 @@ static inline void mr_q4_k_scale(const uint8_t scales[12], int j, uint8_t *out_s
         *out_m = (uint8_t)((scales[j + 4] >> 4) | (scales[j] >> 6) << 4);
     }
 }
-/* The 6-bit value (0..63) of element i, 0..255. */
+/* Returns the 6-bit value (0..63) of element i, 0..255. */
 static inline uint8_t mr_q6_k_value(const mr_block_q6_k *b, int i) {
     int h = i / 128, part = i % 128 / 32, l = i % 32;
     uint8_t low = b->ql[h * 64 + (part & 1) * 32 + l];
     return (uint8_t)((part < 2 ? low & 15 : low >> 4) | (b->qh[h * 32 + l] >> (2 * part) & 3) << 4);
 }
-/* The 4-bit value (0..15) of element i, 0..255. */
+/* Returns the 4-bit value (0..15) of element i, 0..255. */
 static inline uint8_t mr_q4_k_value(const mr_block_q4_k *b, int i) {
     uint8_t byte = b->q[i / 64 * 32 + i % 32];
     return (uint8_t)(i % 64 < 32 ? byte & 15 : byte >> 4);
 }
 
-/* Sub-block j, 0..15 of Q3_K: -32..31. */
+/* Returns the scale of sub-block j, 0..15, of Q3_K: -32..31. */
 static inline int8_t mr_q3_k_scale(const uint8_t scales[12], int j) {
     int low = scales[j % 8] >> (j / 8 * 4) & 15, high = scales[8 + j % 4] >> (j / 4 * 2) & 3;
     return (int8_t)((low | high << 4) - 32);
 }
-/* Sub-block j, 0..7 of IQ4_XS: -32..31. */
+/* Returns the scale of sub-block j, 0..7, of IQ4_XS: -32..31. */
 static inline int8_t mr_iq4_xs_scale(const mr_block_iq4_xs *b, int j) {
     int low = b->scales_low[j / 2] >> (j % 2 * 4) & 15, high = MR_LE16(b->scales_high) >> (2 * j) & 3;
     return (int8_t)((low | high << 4) - 32);
 }
-/* 2^(e - 128); 0 for the two e whose scale is denormal (rule A2). */
+/* 2^(e - 128), or 0 for the two values of e whose scale is denormal (rule A2). */
 static inline float mr_mxfp4_scale(uint8_t e) {
     return mr_bits_f32(e < 2 ? 0 : (uint32_t)(e - 1) << 23);
 }
 
-/* What a nibble stands for. */
-extern const int8_t mr_iq4_values[16];   /* IQ4_NL, IQ4_XS */
-extern const int8_t mr_mxfp4_values[16]; /* twice the values of E2M1; there is no -0 */
+/* The values of nibbles. */
+extern const int8_t mr_iq4_values[16];   /* for IQ4_NL and IQ4_XS */
+extern const int8_t mr_mxfp4_values[16]; /* twice the values of E2M1, with 0 instead of -0 */
 
-/* One block of a quantised type: x[i] = scale[i / 16] * q[i] + min[i / 16], each operation rounded. */
+/* One unpacked block of a quantised type: x[i] = scale[i / 16] * q[i] + min[i / 16], each operation rounded. */
 typedef struct mr_quants {
     int8_t q[MR_QK_BLOCK];
     float scale[MR_QK_BLOCK / 16], min[MR_QK_BLOCK / 16];
 } mr_quants;
 
-/* Only block_elems elements are written, and min by types that have one: mr_has_min. For all quantised weight types. */
+/* Unpacks a block of any quantised weight type. Writes only block_elems elements, and min only for types that have a
+ * minimum (mr_has_min). */
 void mr_unpack(mr_type type, const uint8_t *block, mr_quants *out);
 bool mr_has_min(mr_type type);
 
-/* out[n] = the values of n elements at src (file layout, n a multiple of the block). Products round in the order
- * written above. Types with is_weight in the type table. */
+/* Writes the values of n elements at src to out[n]. src has the layout of the file; n is a multiple of the type's
+ * block. Products are rounded in the order written above. For types with is_weight in the type table. */
 void mr_dequantize(mr_type type, const void *src, float *out, int64_t n);
 
-/* Puts the scale of a block, and what a minimum is multiplied by (where the type has one), into block: for blocks made
- * of random bytes. d, min: f16; MXFP4 takes the exponent of d. Quantised weight types, F16, and BF16 as its value. */
+/* Sets the scale of a block, and the factor of its minimum if the type has one. This makes valid blocks of random
+ * bytes. d and min are f16; MXFP4 takes the exponent of d alone. For quantised weight types and F16; BF16 gets d as its
+ * value. */
 void mr_block_set_scale(mr_type type, uint8_t *block, uint16_t d, uint16_t min);
 
 #endif

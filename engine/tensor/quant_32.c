@@ -1,4 +1,4 @@
-/* engine/tensor/quant_32.c - the types with blocks of 32 elements. */
+/* engine/tensor/quant_32.c - unpacks the quantised types with blocks of 32 elements. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/tensor/f16.h"
 #include "engine/tensor/quant_internal.h"
@@ -28,7 +28,7 @@ void unpack_q4_1(const uint8_t *block, mr_quants *out) {
     unpack_nibbles(b->q, out->q);
 }
 
-/* Nibbles with a fifth bit from high; value minus offset. */
+/* Writes nibbles with a fifth bit from high, minus offset. */
 static void unpack_5_bits(const uint8_t bytes[16], const uint8_t high[4], int offset, int8_t q[32]) {
     unpack_nibbles(bytes, q);
     for (int byte = 0; byte < 4; byte++)

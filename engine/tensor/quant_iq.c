@@ -1,22 +1,22 @@
-/* engine/tensor/quant_iq.c - the types whose values are points of a lattice, chosen by an index.
- * IQ2 and IQ3: x = scale * value * sign. IQ1: x = scale * (value + shift), shift 1/8 or -1/8: values are taken eight
- * times, so that they are integers, and the scale an eighth (both exact). */
+/* engine/tensor/quant_iq.c - unpacks the IQ1, IQ2 and IQ3 types, whose blocks hold indices of lattice points.
+ * IQ2 and IQ3: x = scale * value * sign. IQ1: x = scale * (value + shift), where shift is 1/8 or -1/8. For IQ1 the
+ * values are multiplied by eight, so that they are integers, and the scale is divided by eight; both are exact. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/tensor/f16.h"
 #include "engine/tensor/quant_internal.h"
 #include "engine/tensor/quant_iq_grids.h"
 
-static const int8_t IQ2_VALUES[4] = {8, 25, 43, 0}; /* no point has a 3 */
+static const int8_t IQ2_VALUES[4] = {8, 25, 43, 0}; /* no point has the index 3 */
 static const int8_t IQ3_XXS_VALUES[8] = {4, 12, 20, 28, 36, 44, 52, 62};
 static const int8_t IQ3_S_VALUES[8] = {1, 3, 5, 7, 9, 11, 13, 15};
 
-/* The eighth sign makes the number of minus signs even. */
+/* Adds the eighth sign, which makes the number of minus signs even. */
 static uint8_t signs_of_7_bits(uint32_t bits) {
     bits &= 127;
     return (uint8_t)(bits | (uint32_t)__builtin_parity(bits) << 7);
 }
 
-/* Bit i of signs: element i is negative. */
+/* Element i is negative if bit i of signs is set. */
 static void put_point_8(uint16_t point, const int8_t values[4], uint8_t signs, int8_t q[8]) {
     for (int i = 0; i < 8; i++) {
         int8_t v = values[point >> (2 * i) & 3];
@@ -42,7 +42,7 @@ void unpack_iq2_xxs(const uint8_t *block, mr_quants *out) {
     }
 }
 
-/* Scale j of 16 elements, a nibble. */
+/* Scale j of 16 elements is a nibble of scales. */
 static float iq2_scale(float d, const uint8_t scales[8], int j) {
     return d * (0.5f + (float)(scales[j / 2] >> (j % 2 * 4) & 15)) * 0.25f;
 }
@@ -96,7 +96,7 @@ void unpack_iq3_s(const uint8_t *block, mr_quants *out) {
     }
 }
 
-/* Eight times a point of the IQ1 lattice, and its shift. */
+/* Writes a point of the IQ1 lattice with its shift, times eight. */
 static void put_point_iq1(int idx, bool minus, int8_t q[8]) {
     for (int i = 0; i < 8; i++)
         q[i] = (int8_t)(8 * ((mr_iq1_grid[idx] >> (2 * i) & 3) - 1) + (minus ? -1 : 1));

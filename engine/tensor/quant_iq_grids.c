@@ -1,5 +1,6 @@
-/* engine/tensor/quant_iq_grids.c - the points of the lattices that the IQ1, IQ2 and IQ3 types choose from: facts of the
- * format, from ggml (iq1s_grid, iq2xxs_grid, iq2xs_grid, iq2s_grid, iq3xxs_grid, iq3s_grid; chosen by I. Kawrakow). */
+/* engine/tensor/quant_iq_grids.c - the lattice points of the IQ1, IQ2 and IQ3 types. The tables are part of the file
+ * format and come from ggml (iq1s_grid, iq2xxs_grid, iq2xs_grid, iq2s_grid, iq3xxs_grid, iq3s_grid; chosen by I.
+ * Kawrakow). */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/tensor/quant_iq_grids.h"
 

@@ -1,9 +1,10 @@
-/* engine/tensor/quant_k.c - the types with blocks of 256 elements: K-quants, IQ4_XS and the ternary TQ. */
+/* engine/tensor/quant_k.c - unpacks the types with blocks of 256 elements: K-quants, IQ4_XS and the ternary types
+ * TQ. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/tensor/f16.h"
 #include "engine/tensor/quant_internal.h"
 
-/* Two bits of each element: 128 h + 32 p + l is in q[32 h + l] at bit 2 p. Value minus offset. */
+/* Writes the two bits of each element, minus offset. Element 128 h + 32 p + l is in q[32 h + l] at bit 2 p. */
 static void unpack_2_bits(const uint8_t q[64], int offset, int8_t out[MR_QK_BLOCK]) {
     for (int part = 0; part < 8; part++)
         for (int l = 0; l < 32; l++)
@@ -31,7 +32,7 @@ void unpack_q3_k(const uint8_t *block, mr_quants *out) {
             out->q[32 * part + l] = (int8_t)(out->q[32 * part + l] + (b->high[l] >> part & 1) * 4);
 }
 
-/* Scales and minima of Q4_K and Q5_K. */
+/* Writes scales and minima of Q4_K and Q5_K. */
 static void unpack_scales_k4(uint16_t d_half, uint16_t dmin_half, const uint8_t scales[12], mr_quants *out) {
     float d = mr_f16_to_f32(d_half), dmin = mr_f16_to_f32(dmin_half);
     for (int j = 0; j < 8; j++) {
@@ -42,7 +43,8 @@ static void unpack_scales_k4(uint16_t d_half, uint16_t dmin_half, const uint8_t 
     }
 }
 
-/* 128 bytes: 32 for each pair of sub-blocks, the first of them low. */
+/* Writes the nibbles of Q4_K and Q5_K. Each pair of sub-blocks has 32 bytes; the first sub-block is in the low
+ * nibbles. */
 static void unpack_nibbles_k4(const uint8_t q[128], int8_t out[MR_QK_BLOCK]) {
     for (int j = 0; j < 8; j++)
         for (int l = 0; l < 32; l++)
@@ -89,7 +91,7 @@ static void set_scales(mr_quants *out, float scale) {
         out->scale[j] = scale;
 }
 
-/* n bytes with n_digits digits each: element i + n * digit. */
+/* Writes n bytes with n_digits digits each. Digit t of byte i is element i + n * t. */
 static void unpack_base_3(const uint8_t *bytes, int n, int n_digits, int8_t *out) {
     for (int i = 0; i < n; i++) {
         uint8_t rest = bytes[i];

@@ -1,3 +1,4 @@
+/* engine/tensor/tensor.c - computes the sizes of a tensor, and names the operations. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/tensor/tensor.h"
 

@@ -1,6 +1,6 @@
-/* engine/tensor/tensor.h - what a graph is made of: tensors, and the nodes that compute them. Plain data.
- * A graph is built once for a row bucket and used for every step: the number of rows, positions, KV slots and block
- * tables are inputs, never parameters (invariant I6).
+/* engine/tensor/tensor.h - tensors, and the nodes of a graph that compute them. Plain data.
+ * A graph is built once for a row bucket and used for every step. The number of rows, positions, KV slots and block
+ * tables are therefore inputs, never parameters (invariant I6).
  * Threads: plain data, the owner serialises. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_TENSOR_TENSOR_H
@@ -12,7 +12,7 @@
 
 #include "engine/tensor/type.h"
 
-typedef struct mr_buffer mr_buffer; /* memory of one backend: backends/backend.h */
+typedef struct mr_buffer mr_buffer; /* memory of one backend, see backends/backend.h */
 typedef struct mr_backend mr_backend;
 
 enum {
@@ -24,21 +24,22 @@ enum {
 
 typedef enum mr_storage {
     MR_STORAGE_WEIGHT,   /* a matrix in the backend's own layout (mr_backend_ops.weight_load) */
-    MR_STORAGE_FILE,     /* bytes as they lie in the file: vectors, the embedding table, matrices of a mapped model */
-    MR_STORAGE_CONSTANT, /* computed at build time, copied in once: rope frequencies */
-    MR_STORAGE_STATE,    /* keys, values and block tables: live across steps */
+    MR_STORAGE_FILE,     /* in the layout of the file: vectors, the embedding table, matrices of a mapped model */
+    MR_STORAGE_CONSTANT, /* computed at build time and copied in once: RoPE angles */
+    MR_STORAGE_STATE,    /* keys, values and block tables, kept from step to step */
     MR_STORAGE_INPUT,    /* written before each step */
-    MR_STORAGE_WORK,     /* planned from lifetimes inside the step */
-    MR_STORAGE_OUTPUT,   /* like WORK, but alive until the end of the step */
+    MR_STORAGE_WORK,     /* memory that the plan reuses inside the step */
+    MR_STORAGE_OUTPUT,   /* like WORK, but kept until the end of the step */
 } mr_storage;
 
-/* How many rows (ne[1]) of a tensor are real in a step; the bucket gives the upper bound. */
+/* How many rows (ne[1]) of a tensor a step uses. The bucket is the upper bound. */
 typedef enum mr_row_count {
     MR_ROWS_FIXED,  /* all of ne[1] */
-    MR_ROWS_STEP,   /* the rows of the micro-batch */
-    MR_ROWS_OUT,    /* the rows that want logits */
-    MR_ROWS_HIDDEN, /* the rows that are wanted as they stand in front of the output matrix */
-    /* The experts of the micro-batch's rows: row r has slots r * used .. r * used + used - 1, in routing order. */
+    MR_ROWS_STEP,   /* the rows of the step */
+    MR_ROWS_OUT,    /* the rows whose logits are computed */
+    MR_ROWS_HIDDEN, /* the rows whose activations in front of the output matrix are returned */
+    /* The slots of experts for the rows of the step: row r has slots r * used .. r * used + used - 1, in routing
+     * order. */
     MR_ROWS_SLOTS,
     MR_ROWS_KINDS,
 } mr_row_count;
@@ -48,17 +49,18 @@ typedef struct mr_tensor {
     mr_type type;
     mr_storage storage;
     mr_row_count row_count;
-    int32_t ne[2];     /* elements: ne[0] innermost, contiguous; ne[1] rows */
+    int32_t ne[2];     /* elements: ne[0] is innermost and contiguous, ne[1] counts rows */
     size_t row_bytes;  /* bytes from one row to the next */
-    size_t bytes;      /* of the whole tensor in its buffer */
+    size_t bytes;      /* size of the whole tensor in its buffer */
     mr_buffer *buffer; /* borrowed; NULL until placed */
     size_t offset;     /* in buffer */
-    mr_backend *home;  /* borrowed: whose buffer holds it, or will; NULL: the last backend of the graph */
+    /* Borrowed: the backend whose buffer holds the tensor, or will hold it. NULL: the last backend of the graph. */
+    mr_backend *home;
 } mr_tensor;
 
-/* Shapes are [columns, rows] with columns innermost. R rows of a step, d width, H heads, G KV heads, D head size.
- * E experts, of which each row uses U; S = R*U slots.
- * Inputs that may be absent are MR_NO_TENSOR. The rules named are those of engine/NUMERICS.md. */
+/* Shapes are [columns, rows] with columns innermost. R rows of a step, d width, H heads, G KV heads, D head size. E
+ * experts, of which each row uses U; S = R*U slots. An input that may be absent is then MR_NO_TENSOR. Rules are those
+ * of engine/NUMERICS.md. */
 typedef enum mr_op {
     MR_OP_EMBED,      /* in: table [d, vocabulary] file, ids [1, R] i32; out [d, R] f32 */
     MR_OP_ROPE_TABLE, /* in: angles [D/2, MR_ROPE_ROWS] f32 constant, positions [1, R] i32;
@@ -80,7 +82,7 @@ typedef enum mr_op {
                       * = silu(gate a) * (up a) */
     MR_OP_ADD,       /* in: a [n, R] f32, b [n, R] f32; out [n, R] f32 */
     MR_OP_TAKE_ROWS, /* in: x [n, R] f32, rows [1, O] i32; out [n, O] f32 */
-    /* in: logits [E, R] f32; out [2U, R] i32: experts by falling logit, then the bits of their f32 weights */
+    /* in: logits [E, R] f32; out [2U, R] i32: the experts by falling logit, then the bits of their f32 weights */
     MR_OP_ROUTE,
     MR_OP_EXPERT_ROWS,   /* in: routes [2U, R]; out [E + 1 + 2S, 1] i32, as mr_expert_rows says */
     MR_OP_EXPERT_MATMUL, /* in: w [k, n*E] weight or file: E matrices, of which in the backend's layout each begins at a
@@ -91,11 +93,12 @@ typedef enum mr_op {
 } mr_op;
 
 typedef enum mr_rope_pairs {
-    MR_ROPE_INTERLEAVED, /* element 2i turns with 2i + 1 (llama) */
-    MR_ROPE_HALVES,      /* element i turns with i + n_rot / 2 (NeoX, qwen) */
+    MR_ROPE_INTERLEAVED, /* rotates element 2i together with 2i + 1 (llama) */
+    MR_ROPE_HALVES,      /* rotates element i together with i + n_rot / 2 (NeoX, qwen) */
 } mr_rope_pairs;
 
-/* Rows of the constant that makes angles (rule R): step[0] is 1, the others turn a pair's angle into the next one's. */
+/* Rows of the constant that makes angles (rule R). step[0] is 1; the other steps turn the angle of a pair into the
+ * angle of the next pair. */
 typedef enum mr_rope_row { MR_ROPE_STEP, MR_ROPE_FACTOR, MR_ROPE_SLOW, MR_ROPE_KEEP, MR_ROPE_ROWS } mr_rope_row;
 
 typedef union mr_op_params {
@@ -105,44 +108,44 @@ typedef union mr_op_params {
     struct {
         int32_t head_dim, n_rot;
         mr_rope_pairs pairs;
-        float magnitude; /* cosines and sines are multiplied by it (YaRN); ROPE_TABLE */
+        float magnitude; /* factor of all cosines and sines (YaRN); for ROPE_TABLE */
     } rope;
     struct {
         int32_t n_heads, n_kv_heads, head_dim;
-        float scale;    /* of q . k; this and the next two: ATTENTION */
+        float scale;    /* of q . k; this and the next two: for ATTENTION */
         float soft_cap; /* 0: none */
-        int32_t window; /* positions that a row sees, its own included; 0: all */
-        int32_t n_rot;  /* this and the next: KV_WRITE with a RoPE table */
+        int32_t window; /* positions that a row attends to, its own included; 0: all */
+        int32_t n_rot;  /* this and the next: for KV_WRITE with a RoPE table */
         mr_rope_pairs pairs;
     } attention; /* also KV_WRITE */
     struct {
         int32_t n, n_used; /* E and U */
-    } experts;             /* all ops of experts */
+    } experts;             /* for all ops of experts */
 } mr_op_params;
 
 typedef struct mr_node {
     mr_op op;
     int32_t in[MR_MAX_INPUTS]; /* tensor ids; MR_NO_TENSOR where absent */
     int32_t out;               /* tensor id; MR_NO_TENSOR for KV_WRITE */
-    int32_t group;             /* nodes of one group do not depend on each other and may run at once */
-    int32_t backend;           /* that runs it: its index in the list of the graph's backends */
+    int32_t group;             /* nodes of one group do not depend on each other and may run at the same time */
+    int32_t backend;           /* index of the backend that runs the node, in the graph's list */
     mr_op_params params;
 } mr_node;
 
-/* The result of EXPERT_ROWS: which slots each expert has. */
+/* The result of EXPERT_ROWS: the slots of each expert. */
 typedef struct mr_expert_rows {
     int32_t *first; /* [E + 1]: expert e has slots[first[e]] .. slots[first[e + 1] - 1], in ascending order */
     int32_t *slots; /* [S] */
     int32_t *rows;  /* [S]: rows[i] is the row of slots[i] */
 } mr_expert_rows;
-/* n_slots: the most that there can be. */
+/* Returns the parts of the tensor at data. n_slots is the largest number of slots of a step. */
 static inline mr_expert_rows mr_expert_rows_at(void *data, int32_t n_experts, int32_t n_slots) {
     int32_t *first = (int32_t *)data;
     return (mr_expert_rows){first, first + n_experts + 1, first + n_experts + 1 + n_slots};
 }
 
-/* A tensor of type [columns, rows] with rows padded to 64 bytes; false when a size overflows or does not fit the
- * type. */
+/* Describes a tensor [columns, rows]. Rows are padded to 64 bytes, except in WEIGHT and FILE storage and where columns
+ * is 1. Returns false when a size overflows or does not fit the type. */
 bool mr_tensor_init(mr_tensor *t, const char *name, mr_type type, int64_t columns, int64_t rows, mr_storage storage,
                     mr_row_count row_count);
 const char *mr_op_name(mr_op op);

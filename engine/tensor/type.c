@@ -1,3 +1,4 @@
+/* engine/tensor/type.c - the table of the element types, and sizes that follow from it. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/tensor/type.h"
 

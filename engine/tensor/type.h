@@ -1,4 +1,4 @@
-/* engine/tensor/type.h - the element types of GGUF files and the two of our own.
+/* engine/tensor/type.h - the element types of GGUF files, and A8, the type of quantised activations.
  * Numbers and block sizes: GGUF specification (ggml/docs/gguf.md) and the block structures of ggml.
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Values are those in GGUF files. 4, 5 and 31 to 33, 36 to 38 were withdrawn. */
+/* The numbers are those in GGUF files. 4, 5, 31 to 33 and 36 to 38 were withdrawn. */
 typedef enum mr_type {
     MR_TYPE_F32 = 0,
     MR_TYPE_F16 = 1,
@@ -43,26 +43,28 @@ typedef enum mr_type {
     MR_TYPE_TQ1_0 = 34,
     MR_TYPE_TQ2_0 = 35,
     MR_TYPE_MXFP4 = 39,
-    MR_TYPE_FILE_COUNT = 40, /* types of files are below this */
-    /* Activations as int8 in blocks of 32; never in a file. One row of K elements is three planes:
-     * int8 q[K], float d[K / 32], int32 sum[K / 32]; x = d * q, sum = the sum of the block's q. */
+    MR_TYPE_FILE_COUNT = 40, /* all types in files are below this number */
+    /* Activations as int8 in blocks of 32, never in a file. A row of K elements consists of three planes: int8 q[K],
+     * float d[K / 32], int32 sum[K / 32]. x = d * q; sum is the sum of the block's q. */
     MR_TYPE_A8 = 64,
 } mr_type;
 
 typedef struct mr_type_info {
-    const char *name;    /* as GGUF tools print it */
+    const char *name;    /* as GGUF tools print the name */
     int32_t block_elems; /* elements of one block */
     int32_t block_bytes; /* bytes of one block */
-    bool is_weight;      /* this version multiplies matrices of it */
+    bool is_weight;      /* this version multiplies matrices of this type */
 } mr_type_info;
 
-/* NULL for a number that is no type. */
+/* Returns NULL for a number that is no type. */
 const mr_type_info *mr_type_get(int32_t type);
-/* "F16", or "type 99" style text is the caller's: returns "?" for an unknown number. */
+/* Returns the name, for example "F16", or "?" for an unknown number. */
 const char *mr_type_name(int32_t type);
-/* What a product with weights of this type reads as activations: MR_TYPE_F32, MR_TYPE_BF16 or MR_TYPE_A8. */
+/* Returns the type of the activations in a product with weights of this type: MR_TYPE_F32, MR_TYPE_BF16 or
+ * MR_TYPE_A8. */
 mr_type mr_type_activation(mr_type weight);
-/* Bytes of n elements; false when n is negative, no multiple of the block, or the product overflows. */
+/* Writes the bytes of n elements. Returns false when n is negative or no multiple of the block, or the product
+ * overflows. */
 bool mr_type_bytes(int32_t type, int64_t n_elems, size_t *out);
 
 #endif
