@@ -1,3 +1,5 @@
+/* engine/kv/kv_store.c - one buffer with the keys and values of all layers of a stage: its layout, and copies of
+ * blocks. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/kv/kv_store.h"
 
@@ -10,8 +12,8 @@ struct mr_kv_store {
     mr_backend *backend;
     mr_buffer *buffer;
     mr_kv_desc desc;
-    mr_tensor k, v;   /* of a layer, not placed */
-    uint8_t *scratch; /* a block's keys or values of one layer, on their way */
+    mr_tensor k, v;   /* describe the tensors of one layer, without a place */
+    uint8_t *scratch; /* room on the host for one block's keys or values of one layer, used by copies */
 };
 
 mr_status mr_kv_layer_describe(const mr_kv_desc *d, mr_tensor *out_k, mr_tensor *out_v, mr_err *err) {
@@ -25,7 +27,7 @@ mr_status mr_kv_layer_describe(const mr_kv_desc *d, mr_tensor *out_k, mr_tensor 
         return mr_err_set(err, MR_E_UNSUPPORTED,
                           "heads of %d elements cannot be stored in blocks of 32; hint: --kv-type f16", d->head_dim);
     int64_t block = (int64_t)d->n_kv_heads * d->head_dim;
-    if (block <= INT32_MAX) /* a larger one is refused below as it is */
+    if (block <= INT32_MAX) /* a larger product is refused below as it is */
         block *= MR_KV_BLOCK;
     if (!mr_tensor_init(out_k, "keys", d->type, block, d->n_blocks, MR_STORAGE_STATE, MR_ROWS_FIXED) ||
         !mr_tensor_init(out_v, "values", d->type, block, d->n_blocks, MR_STORAGE_STATE, MR_ROWS_FIXED))
@@ -91,7 +93,7 @@ void mr_kv_store_layer(const mr_kv_store *kv, int32_t layer_idx, mr_tensor *out_
     snprintf(out_v->name, sizeof out_v->name, "values.%d", layer_idx);
 }
 
-/* Through the host, which every backend can reach: copies are rare and small. */
+/* Copies through host memory, which every backend can reach. Copies are rare and small. */
 static mr_status copy_row(mr_kv_store *kv, const mr_tensor *t, int32_t from, int32_t to, mr_err *err) {
     const mr_backend_ops *ops = kv->backend->ops;
     mr_fence fence = 0;
