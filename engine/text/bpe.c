@@ -1,3 +1,4 @@
+/* engine/text/bpe.c - byte-level BPE: loads the merges into a hash table, and turns each word of a text into tokens. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/text/bpe.h"
 
@@ -11,7 +12,7 @@ static uint64_t pair_of_ids(int32_t left, int32_t right) {
     return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
 }
 
-/* The slot that holds pair, or the empty one where it belongs. */
+/* Returns the slot that holds pair, or the empty slot where pair belongs. */
 static bpe_merge *find_merge(const bpe *b, uint64_t pair) {
     size_t i = (size_t)token_index_mix(pair ^ b->key, UINT64_C(0x9E3779B97F4A7C15)) & b->mask;
     while (b->merges[i].id >= 0 && b->merges[i].pair != pair)
@@ -31,7 +32,7 @@ static bool allocate_merges(bpe *b, int32_t n_merges) {
     return b->merges != NULL;
 }
 
-/* The token of plain text that half of a merge names, or -1. buf has room for a token. */
+/* Returns the plain-text token named by one half of a merge, or -1. buf has room for one token. */
 static int32_t half_id(const vocab *v, mr_str half, char *buf) {
     bool all;
     if (half.len > MR_VOCAB_MAX_TOKEN_BYTES)
@@ -40,7 +41,7 @@ static int32_t half_id(const vocab *v, mr_str half, char *buf) {
     return all ? vocab_find_piece(v, buf, n) : -1;
 }
 
-/* Adds one merge; false: one of its three tokens is not in the vocabulary. buf has room for two tokens. */
+/* Adds one merge. Returns false when one of its three tokens is not in the vocabulary. buf has room for two tokens. */
 static bool add_merge(bpe *b, mr_str left, mr_str right, uint32_t rank, char *buf) {
     int32_t left_id = half_id(b->v, left, buf);
     int32_t right_id = left_id < 0 ? -1 : half_id(b->v, right, buf);
@@ -62,7 +63,7 @@ static bool add_merge(bpe *b, mr_str left, mr_str right, uint32_t rank, char *bu
 static mr_status load_merges(bpe *b, const mr_vocab_desc *desc, char *buf, mr_err *err) {
     for (int32_t i = 0; i < desc->n_merges; i++) {
         mr_str m = desc->merges[i];
-        /* Halves hold no space: the alphabet has another character for it. */
+        /* The halves contain no space: the byte alphabet writes a space as another character. */
         const char *space = m.len ? memchr(m.data, ' ', m.len) : NULL;
         size_t at = space ? (size_t)(space - m.data) : 0;
         if (at == 0 || at + 1 >= m.len)
@@ -109,7 +110,7 @@ static bool pair_of(const void *ctx, const merge_symbol *a, const merge_symbol *
     return m->id >= 0;
 }
 
-/* Appends the token of a symbol; id -1 is a byte that the vocabulary has none for. */
+/* Appends the token of a symbol. id -1 is a byte without a token. */
 static bool push_symbol(const bpe *b, int32_t id, mr_token_buf *out) {
     id = id >= 0 ? id : b->v->unk_id;
     return id < 0 || mr_token_buf_push(out, id);
@@ -135,7 +136,7 @@ static bool encode_word(const bpe *b, merge_work *work, const char *word, size_t
     return true;
 }
 
-/* Where the valid UTF-8 that starts at from ends. */
+/* Returns the end of the valid UTF-8 that starts at from. */
 static size_t valid_end(mr_str text, size_t from) {
     size_t i = from, n;
     while (i < text.len && (n = mr_utf8_char_len(text.data + i, text.len - i)) > 0)

@@ -1,5 +1,6 @@
-/* engine/text/bpe.h - byte-level BPE: a text is cut into words, and inside a word the bytes merge by rank.
- * Source:  Sennrich et al. 2016 (BPE), Radford et al. 2019 (on bytes).
+/* engine/text/bpe.h - byte-level BPE: a text is cut into words, and the bytes of each word are merged by the ranks of
+ * merges.
+ * Source: Sennrich et al. 2016 (BPE), Radford et al. 2019 (on bytes).
  * Owns:    the table of merges, the pre-tokenizer. Borrows: the vocabulary, which outlives it.
  * Threads: does not change once created. */
 // SPDX-License-Identifier: Apache-2.0
@@ -11,9 +12,9 @@
 #include "engine/text/vocab.h"
 
 typedef struct bpe_merge {
-    uint64_t pair; /* ids of left and right */
+    uint64_t pair; /* ids of the left and the right token */
     uint32_t rank;
-    int32_t id; /* of the result; -1: empty slot */
+    int32_t id; /* the token of the result; -1: the slot is empty */
 } bpe_merge;
 
 typedef struct bpe {
@@ -25,13 +26,14 @@ typedef struct bpe {
     pretokenizer *pre;
 } bpe;
 
-/* b is zeroed, and may be handed to deinit whatever comes back. MR_E_FORMAT: no merges, or one that is not two texts.
- * MR_E_UNSUPPORTED: an unknown pre. */
+/* The caller passes a zeroed b, and calls deinit even after an error. MR_E_FORMAT: no merges, or a merge that is not
+ * two texts. MR_E_UNSUPPORTED: an unknown pre. */
 MR_MUST_USE mr_status bpe_init(bpe *b, const vocab *v, const mr_vocab_desc *desc, mr_err *err);
 void bpe_deinit(bpe *b);
 
-/* Appends the ids of text, which holds no special tokens. Each byte that is no UTF-8 is a word of its own. Of out_ids
- * only the part before the call is defined after a failure. MR_E_TOO_LONG: too many steps of matching. */
+/* Appends the ids of text, which contains no special tokens. Each byte that is not valid UTF-8 is a word of its own.
+ * After an error, the ids appended by this call are undefined. MR_E_TOO_LONG: matching the regular expressions takes
+ * too many steps. */
 MR_MUST_USE mr_status bpe_encode(const bpe *b, merge_work *work, pretok_work *pieces, mr_str text,
                                  mr_token_buf *out_ids, mr_err *err);
 

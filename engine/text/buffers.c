@@ -1,3 +1,4 @@
+/* engine/text/buffers.c - buffers that double their room when they are full. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/text/buffers.h"
 
@@ -7,7 +8,7 @@
 
 enum { FIRST_CAP = 64 };
 
-/* Grows *p, which has room for *cap items and holds n, to room for n + more. */
+/* Grows *p, which has room for *cap items and holds n, to room for n + more items. */
 static bool grow(void **p, size_t *cap, size_t n, size_t more, size_t item_bytes) {
     size_t need, bytes;
     if (!mr_add_size(n, more, &need))

@@ -1,7 +1,7 @@
-/* engine/text/buffers.h - growable lists of token ids and of text, the outputs of this room.
- * Owns:    its memory. {0} is an empty buffer; deinit leaves an empty one. clear keeps the memory.
+/* engine/text/buffers.h - growable buffers of token ids and of text, which the functions of this room append to.
+ * Owns:    its memory. {0} is an empty buffer, and so is a buffer after deinit. clear keeps the memory.
  * Threads: caller serialises.
- * Errors:  false or MR_E_NO_MEMORY where there is no memory; the buffer is then as it was. */
+ * Errors:  false when there is no memory; the buffer is then as it was. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_TEXT_BUFFERS_H
 #define MR_ENGINE_TEXT_BUFFERS_H
@@ -24,11 +24,11 @@ void mr_token_buf_clear(mr_token_buf *b);
 void mr_token_buf_deinit(mr_token_buf *b);
 
 typedef struct mr_text_buf {
-    char *data; /* data[len] is 0; NULL while nothing was ever appended */
+    char *data; /* data[len] is 0; NULL until the first reserve or append */
     size_t len, cap;
 } mr_text_buf;
 
-/* Makes room for n more bytes and the zero. */
+/* Makes room for n more bytes and the terminating zero. */
 MR_MUST_USE bool mr_text_buf_reserve(mr_text_buf *b, size_t n);
 MR_MUST_USE bool mr_text_buf_append(mr_text_buf *b, const char *bytes, size_t n);
 void mr_text_buf_clear(mr_text_buf *b);

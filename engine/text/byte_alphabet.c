@@ -1,9 +1,10 @@
+/* engine/text/byte_alphabet.c - converts tokens written in GPT-2's byte alphabet to the bytes that they stand for. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/text/byte_alphabet.h"
 
 #include <stdint.h>
 
-/* The byte that the character with this code stands for, or -1. */
+/* Returns the byte that the character with this code stands for, or -1. */
 static int byte_of_code(uint32_t code) {
     if ((code >= 0x21 && code <= 0x7E) || (code >= 0xA1 && code <= 0xFF && code != 0xAD))
         return (int)code;

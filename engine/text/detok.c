@@ -1,3 +1,4 @@
+/* engine/text/detok.c - turns token ids into text as they come, and holds back the bytes of incomplete characters. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/text/detok.h"
 
@@ -18,11 +19,11 @@ mr_status mr_detok_push(mr_detok *d, int32_t id, mr_text_buf *out_text, mr_err *
     bool special = type == MR_TOKEN_CONTROL || type == MR_TOKEN_UNKNOWN;
     if (piece.len == 0 || (special && !(d->flags & MR_DECODE_SPECIAL)))
         return MR_OK;
-    /* Each byte brings out at most MR_UTF8_MAX_STEP_BYTES, so from here on nothing fails. */
+    /* Each byte writes at most MR_UTF8_MAX_STEP_BYTES, so nothing fails from here on. */
     if (!mr_text_buf_reserve(out_text, piece.len * MR_UTF8_MAX_STEP_BYTES))
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the text of token %d", id);
     size_t i = d->drop_space && !special && piece.data[0] == ' ' ? 1 : 0;
-    /* The space belongs to the first text, which a control token in front of it does not end. */
+    /* The space belongs to the first text. A control token in front of that text does not change this. */
     d->drop_space = d->drop_space && special;
     for (; i < piece.len; i++)
         out_text->len += mr_utf8_decoder_push(&d->utf8, (uint8_t)piece.data[i], out_text->data + out_text->len);

@@ -1,8 +1,10 @@
+/* engine/text/end_tokens.c - collects the tokens that end generation: the ones that the model file names, and
+ * well-known ones by their text. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/text/end_tokens.h"
 
-/* Files often name only one of several ends: base models' end of text, say, and not the end of a chat turn. Some files
- * give these the user-defined type, though they are control tokens. */
+/* Files often name only one of several end tokens, for example the end of text of the base model but not the end of a
+ * chat turn. Some files give these tokens the user-defined type, although they are control tokens. */
 static const char *const WELL_KNOWN[] = {
     "<|eot_id|>",
     "<|eom_id|>",

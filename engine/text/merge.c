@@ -1,9 +1,11 @@
+/* engine/text/merge.c - merges the symbols of a word in the order of a heap of candidate pairs. Candidates that a merge
+ * makes invalid stay in the heap and are skipped when they come up. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/text/merge.h"
 
 #include "engine/base/mem.h"
 
-enum { SMALL_WORD = 256 }; /* symbols that there is always room for */
+enum { SMALL_WORD = 256 }; /* room for this many symbols is allocated at least */
 
 void merge_work_deinit(merge_work *w) {
     mr_free(w->symbols);
@@ -16,10 +18,10 @@ bool merge_work_begin(merge_work *w, size_t n) {
     if (n <= w->cap)
         return true;
     size_t cap = n < SMALL_WORD ? SMALL_WORD : n + n / 8;
-    /* Nothing in them is needed any more, so they are not copied over. */
+    /* Old contents are not needed, so the arrays are allocated anew instead of being grown. */
     merge_work_deinit(w);
     w->symbols = mr_alloc_array(cap, sizeof *w->symbols);
-    /* n - 1 pairs at first; a merge takes one out and puts at most two in, and there are at most n - 1 merges. */
+    /* At first there are n - 1 pairs. A merge removes one and adds at most two, and there are at most n - 1 merges. */
     w->heap = mr_alloc_array(cap * 2, sizeof *w->heap);
     if (!w->symbols || !w->heap) {
         merge_work_deinit(w);
@@ -40,7 +42,7 @@ static inline uint64_t rank_of(const merge_candidate *c) {
     return (uint64_t)c->order << 32 | (uint32_t)c->left;
 }
 
-/* A plain binary heap: four children for each node measured no faster on long words. */
+/* A binary heap. A heap with four children for each node was measured and is no faster on long words. */
 static void heap_push(merge_work *w, merge_candidate c) {
     size_t i = w->n_heap++;
     uint64_t rank = rank_of(&c);
@@ -73,7 +75,7 @@ static merge_candidate heap_pop(merge_work *w) {
     return top;
 }
 
-/* Offers the pair of symbol left and its next. */
+/* Adds the pair of symbol left and the next symbol to the heap, if the pair may merge. */
 static void consider(merge_work *w, int32_t left, merge_pair_fn *pair, const void *ctx) {
     if (left < 0 || w->symbols[left].next < 0)
         return;

@@ -1,3 +1,4 @@
+/* engine/text/pretokenize.c - cuts text into words with PCRE2, by the patterns of pretokenize_patterns.c. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/text/pretokenize.h"
 
@@ -25,7 +26,7 @@ static void pcre_free(void *p, void *data) {
     mr_free(p);
 }
 
-/* The text of a foreign error. */
+/* Converts an error of PCRE2. */
 static mr_status pcre_error(int code, const char *what, mr_err *err) {
     PCRE2_UCHAR text[128];
     if (code == PCRE2_ERROR_NOMEMORY)
@@ -52,7 +53,7 @@ static mr_status compile_step(pretokenizer *p, const char *pattern, pretok_jit j
     if (!re)
         return pcre_error(code == PCRE2_ERROR_HEAP_FAILED ? PCRE2_ERROR_NOMEMORY : code, "compiling", err);
     p->codes[p->n_codes++] = re;
-    /* Without a compiler for this machine, or memory that may be executed, matching is slower and nothing else. */
+    /* Without a JIT compiler for this machine, or without executable memory, matching is only slower. */
     if (jit == PRETOK_JIT_IF_POSSIBLE)
         (void)pcre2_jit_compile(re, PCRE2_JIT_COMPLETE);
     return MR_OK;
@@ -108,7 +109,7 @@ void pretok_work_deinit(pretok_work *w) {
     *w = (pretok_work){0};
 }
 
-/* Appends the end of a word; false: no memory. */
+/* Appends the end of a word. Returns false without memory. */
 static bool push_end(pretok_work *w, size_t end) {
     if (w->n == w->cap) {
         size_t cap = w->cap ? w->cap * 2 : 64;
@@ -128,14 +129,14 @@ typedef struct matcher {
     pcre2_match_context *context;
 } matcher;
 
-/* Cuts text[from, to) by its matches and appends the ends. The bounds of the word are those of the subject, so that
- * nothing beyond them is looked at. Returns 0 or an error of pcre2. */
+/* Cuts text[from, to) by the matches in it and appends the ends of the words. The subject of the match is this word
+ * alone, so patterns see nothing outside of it. Returns 0 or an error of PCRE2. */
 static int cut_word(const matcher *m, const char *text, size_t from, size_t to, pretok_work *w) {
     PCRE2_SPTR subject = (PCRE2_SPTR)text + from;
     size_t len = to - from, at = 0;
     const PCRE2_SIZE *span = pcre2_get_ovector_pointer(m->data);
-    /* No pattern matches the empty text, so each match moves on. Each takes steps in proportion to the text; this stops
-     * one that does not. */
+    /* No pattern matches the empty text, so each match moves on. The steps of a match grow in proportion to the text;
+     * the limit stops a match whose steps do not. */
     pcre2_set_match_limit(m->context, (uint32_t)(len * 4 + 100000));
     while (at < len) {
         int rc = pcre2_match(m->re, subject, len, at, PCRE2_NO_UTF_CHECK, m->data, m->context);
@@ -152,7 +153,7 @@ static int cut_word(const matcher *m, const char *text, size_t from, size_t to, 
     return at == len || push_end(w, to) ? 0 : PCRE2_ERROR_NOMEMORY;
 }
 
-/* Cuts every word in w once more. */
+/* Cuts every word in w again, by one pattern. */
 static int run_step(const matcher *m, mr_str text, pretok_work *w) {
     uint32_t *words = w->ends;
     size_t n_words = w->n, words_cap = w->cap, from = 0;

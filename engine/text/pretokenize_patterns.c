@@ -1,13 +1,14 @@
+/* engine/text/pretokenize_patterns.c - the regular expressions of each kind of pre-tokenizer, as PCRE2 patterns. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/text/pretokenize_patterns.h"
 
 #include <stdio.h>
 
-/* Inside brackets: white space as the models' own regular expressions understand it, the Unicode property White_Space.
- * PCRE2's \s is wider by U+180E. */
+/* For use inside brackets: the Unicode property White_Space, which is white space in the models' own regular
+ * expressions. PCRE2's \s also has U+180E. */
 #define WS "\\t-\\r\\x{85}\\p{Z}"
 
-/* The tail that all but deepseek-llm have: a run of spaces leaves its last one to the word behind it. */
+/* The last part of all patterns but those of deepseek-llm: a run of spaces leaves its last space to the next word. */
 #define SPACES "[" WS "]+(?![^" WS "])|[" WS "]+"
 
 #define GPT2 "'(?:s|t|re|ve|m|ll|d)| ?\\p{L}+| ?\\p{N}+| ?[^" WS "\\p{L}\\p{N}]+|" SPACES
@@ -52,8 +53,8 @@ static const pretok_kind KINDS[] = {
              "[\\r\\n]",
              "[" WS "]?[" DEEPSEEK_LETTERS "]+",
              "[" WS "]?[" DEEPSEEK_PUNCTUATION "]+",
-             /* White space at the end. Looking back keeps the search from starting anew inside a run of spaces, which
-              * would take quadratic time. */
+             /* White space at the end of the text. The lookbehind keeps the search from starting again inside a run of
+              * spaces, which would take quadratic time. */
              "(?<![" WS "])[" WS "]++\\z",
              "[" DEEPSEEK_EAST_ASIAN "]+",
              "\\p{N}",

@@ -12,15 +12,15 @@ enum { PRETOK_MAX_STEPS = 6, PRETOK_MAX_NAMES = 4 };
 
 typedef struct pretok_kind {
     const char *names[PRETOK_MAX_NAMES]; /* values of tokenizer.ggml.pre */
-    /* Each step cuts every word of the step before: matches are words, and so is what lies between them. */
+    /* Each step cuts every word of the step before. The matches become words, and so does the text between them. */
     const char *steps[PRETOK_MAX_STEPS];
     bool ignores_merges;
     bool adds_bos;
 } pretok_kind;
 
-/* NULL: no such one. The empty name is the first kind. */
+/* Finds a kind by its name; NULL for an unknown name. The empty name means the first kind. */
 const pretok_kind *pretok_kind_find(mr_str name);
-/* Writes all names, separated by commas, into out. */
+/* Writes all names to out, separated by commas. */
 void pretok_kind_list(char *out, size_t size);
 
 #endif

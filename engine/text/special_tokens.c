@@ -1,3 +1,5 @@
+/* engine/text/special_tokens.c - finds special tokens in a text by a sorted table: the entries that agree with the text
+ * are narrowed byte by byte. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/text/special_tokens.h"
 
@@ -18,8 +20,8 @@ static int compare_entries(const void *pa, const void *pb) {
     return order ? order : (a->id > b->id) - (a->id < b->id);
 }
 
-/* Of sorted entries with the same text keeps the first control and the first user-defined one, so that a file with many
- * equal tokens does not make the search slow. Returns how many are left. */
+/* Of sorted entries with the same text, keeps the first control token and the first user-defined one, so that a file
+ * with many equal tokens does not slow the search down. Returns the number of entries kept. */
 static int32_t drop_repeated(special_entry *e, int32_t n) {
     int32_t kept = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -33,7 +35,7 @@ static int32_t drop_repeated(special_entry *e, int32_t n) {
     return kept;
 }
 
-/* In the tokenizer files of the phi-3 family every special token strips, but for these. */
+/* In the tokenizer files of the phi-3 family every special token strips white space, except for these. */
 static bool never_strips(mr_str text) {
     return mr_str_is(text, "<unk>") || mr_str_is(text, "<s>") || mr_str_is(text, "<|endoftext|>");
 }
@@ -72,8 +74,8 @@ void special_tokens_deinit(special_tokens *st) {
     *st = (special_tokens){0};
 }
 
-/* The first entry in [lo, hi) whose byte at depth is at least value; all of them agree in the bytes before, and those
- * that end there come first. */
+/* Returns the first entry in [lo, hi) whose byte at depth is at least value. All these entries agree in the bytes
+ * before, and entries that end at depth come first. */
 static int32_t lower_bound(const special_tokens *st, int32_t lo, int32_t hi, uint32_t depth, int value) {
     while (lo < hi) {
         int32_t mid = lo + (hi - lo) / 2;
@@ -86,7 +88,8 @@ static int32_t lower_bound(const special_tokens *st, int32_t lo, int32_t hi, uin
     return lo;
 }
 
-/* The longest entry that text starts with, or NULL: the range of entries that agree shrinks byte by byte. */
+/* Returns the longest entry that text starts with, or NULL. The range of entries that agree with text shrinks byte by
+ * byte. */
 static const special_entry *longest_at(const special_tokens *st, const char *text, size_t len, bool with_control) {
     const special_entry *best = NULL;
     int32_t lo = st->first[(uint8_t)text[0]], hi = st->first[(uint8_t)text[0] + 1];

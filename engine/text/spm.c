@@ -1,3 +1,4 @@
+/* engine/text/spm.c - SentencePiece's BPE: merges the characters of a text by the scores of the resulting tokens. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/text/spm.h"
 
@@ -7,7 +8,7 @@
 #include "engine/base/mem.h"
 #include "engine/text/utf8.h"
 
-/* A number that is lower for a higher score. */
+/* Returns a number that is lower for a higher score. */
 static uint32_t order_of_score(float score) {
     float positive_zero = score + 0.0f; /* -0 and 0 are the same score */
     uint32_t u;
@@ -65,7 +66,7 @@ static bool pair_of(const void *ctx, const merge_symbol *a, const merge_symbol *
     return true;
 }
 
-/* A character that no merge took: its token, or the tokens of its bytes, or the unknown token. */
+/* Appends a character that did not merge: its token, or the tokens of its bytes, or the unknown token. */
 static bool push_character(const vocab *v, const char *text, size_t len, mr_token_buf *out) {
     int32_t id = vocab_find_piece(v, text, len);
     if (id >= 0)
@@ -79,13 +80,13 @@ static bool push_character(const vocab *v, const char *text, size_t len, mr_toke
     return true;
 }
 
-/* Merges one stretch of text, its spaces plain. false: no memory. */
+/* Merges one stretch of text, in which spaces are plain spaces. Returns false without memory. */
 static bool encode_stretch(const spm *s, merge_work *work, const char *text, size_t len, mr_token_buf *out) {
     if (!merge_work_begin(work, len))
         return false;
     for (size_t i = 0; i < len;) {
         size_t n = mr_utf8_char_len(text + i, len - i);
-        n = n ? n : 1; /* a byte that is no UTF-8 stands alone */
+        n = n ? n : 1; /* a byte that is not valid UTF-8 is a symbol of its own */
         merge_work_add(work, (uint32_t)i, (uint32_t)n, -1);
         i += n;
     }
@@ -100,7 +101,7 @@ static bool encode_stretch(const spm *s, merge_work *work, const char *text, siz
     return true;
 }
 
-/* The end of the stretch that starts at from. */
+/* Returns the end of the stretch that starts at from. */
 static size_t stretch_end(const spm *s, const char *text, size_t len, size_t from) {
     if (!s->splits_at_spaces)
         return len;

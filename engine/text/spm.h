@@ -1,6 +1,6 @@
-/* engine/text/spm.h - SentencePiece's BPE: characters merge into the token of the highest score, whatever they were
- * before; characters that end as no token become their byte tokens.
- * Source:  Kudo and Richardson 2018 (SentencePiece); Sennrich et al. 2016 (BPE).
+/* engine/text/spm.h - SentencePiece's BPE. Neighbouring symbols whose texts together are a token merge, the highest
+ * score first. A character that is no token at the end becomes its byte tokens.
+ * Source: Kudo and Richardson 2018 (SentencePiece); Sennrich et al. 2016 (BPE).
  * Owns:    the order of the tokens. Borrows: the vocabulary, which outlives it.
  * Threads: does not change once created. */
 // SPDX-License-Identifier: Apache-2.0
@@ -12,18 +12,19 @@
 
 typedef struct spm {
     const vocab *v;
-    uint32_t *orders; /* [n_tokens] lower for a higher score */
-    /* No token has a space behind another character. Then no merge ever crosses the start of a run of spaces, and each
-     * stretch from one such start to the next can be merged alone: the same tokens with far less memory. */
+    uint32_t *orders; /* [n_tokens], lower for a higher score */
+    /* Set if no token has a space behind another character. No merge then crosses the start of a run of spaces, so each
+     * stretch from one such start to the next is merged alone. The tokens are the same and take far less memory. */
     bool splits_at_spaces;
 } spm;
 
-/* s is zeroed, and may be handed to deinit whatever comes back. MR_E_FORMAT: scores are missing, or no numbers. */
+/* The caller passes a zeroed s, and calls deinit even after an error. MR_E_FORMAT: scores are missing or are not
+ * numbers. */
 MR_MUST_USE mr_status spm_init(spm *s, const vocab *v, const mr_vocab_desc *desc, mr_err *err);
 void spm_deinit(spm *s);
 
-/* Appends the ids of text, which holds no special tokens. add_space: as if a space stood in front of it. Of out_ids
- * only the part before the call is defined after a failure. */
+/* Appends the ids of text, which contains no special tokens. With add_space, the text is encoded as if a space stood in
+ * front of it. After an error, the ids appended by this call are undefined. */
 MR_MUST_USE mr_status spm_encode(const spm *s, merge_work *work, mr_str text, bool add_space, mr_token_buf *out_ids,
                                  mr_err *err);
 

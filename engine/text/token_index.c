@@ -1,3 +1,5 @@
+/* engine/text/token_index.c - a hash table with open addressing and linear probing, from the bytes of a token to its
+ * id. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/text/token_index.h"
 
@@ -8,7 +10,7 @@
 #include "engine/base/le.h"
 #include "engine/base/mem.h"
 
-/* Odd constants with irregular bits (the fractions of the square roots of 2, 3 and 5). */
+/* Odd constants with irregular bits: the fractions of the square roots of 2, 3 and 5. */
 #define MIX_1 UINT64_C(0x6A09E667F3BCC909)
 #define MIX_2 UINT64_C(0xBB67AE8584CAA73B)
 #define MIX_3 UINT64_C(0x3C6EF372FE94F82B)
@@ -49,7 +51,7 @@ void token_index_deinit(token_index *ix) {
     *ix = (token_index){0};
 }
 
-/* The slot that holds these bytes, or the empty one where they belong. The table is never more than half full. */
+/* Returns the slot that holds these bytes, or the empty slot where they belong. The table is at most half full. */
 static token_slot *find_slot(const token_index *ix, const char *bytes, size_t len, uint32_t *out_tag) {
     uint64_t h = hash(ix->key, bytes, len);
     *out_tag = (uint32_t)(h >> 32);

@@ -1,3 +1,5 @@
+/* engine/text/tokenizer.c - the tokenizer: finds special tokens in a text, and passes the text between them to SPM or
+ * BPE. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/text/tokenizer.h"
 
@@ -10,8 +12,8 @@
 
 struct mr_tokenizer {
     vocab v;
-    spm spm; /* VOCAB_SPM */
-    bpe bpe; /* VOCAB_BPE */
+    spm spm; /* used with VOCAB_SPM */
+    bpe bpe; /* used with VOCAB_BPE */
     special_tokens specials;
     end_tokens ends;
     int32_t bos_id, eos_id;
@@ -107,7 +109,7 @@ typedef struct encode_work {
     pretok_work pieces;
 } encode_work;
 
-/* Text without special tokens. */
+/* Encodes text without special tokens. */
 static mr_status encode_plain(const mr_tokenizer *t, encode_work *work, mr_str text, bool add_space, mr_token_buf *out,
                               mr_err *err) {
     if (text.len == 0)
@@ -121,7 +123,7 @@ static mr_status encode_all(const mr_tokenizer *t, encode_work *work, mr_str tex
                             mr_err *err) {
     mr_status s = MR_OK;
     bool parse = flags & MR_ENCODE_PARSE_SPECIAL;
-    /* A text gets its space at the start and after each special token, as llama's first tokenizer had it. */
+    /* A space is added at the start of the text and after each special token, as llama's first tokenizer did. */
     bool add_space = t->adds_space_prefix && !(flags & MR_ENCODE_CONTINUES);
     special_match m = {0};
     bool found = special_tokens_find(&t->specials, text, 0, parse, &m);

@@ -1,3 +1,4 @@
+/* engine/text/utf8.c - lengths of UTF-8 characters, and a decoder that replaces invalid bytes. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/text/utf8.h"
 
@@ -14,7 +15,7 @@ size_t mr_utf8_char_len(const char *s, size_t n) {
     return len > 0 ? (size_t)len : 0;
 }
 
-/* White_Space is the separators (general category Z) and these controls. */
+/* The property White_Space is the separators (general category Z) and these control characters. */
 static bool is_space(utf8proc_int32_t code) {
     if ((code >= '\t' && code <= '\r') || code == 0x85)
         return true;
@@ -40,7 +41,7 @@ static size_t put_replacement(char *out) {
     return MR_UTF8_REPLACEMENT_BYTES;
 }
 
-/* A byte where a character may start. */
+/* Takes a byte where a character may start. */
 static size_t start(mr_utf8_decoder *d, uint8_t byte, char *out) {
     if (byte < 0x80) {
         out[0] = (char)byte;
@@ -49,7 +50,7 @@ static size_t start(mr_utf8_decoder *d, uint8_t byte, char *out) {
     if (byte < 0xC2 || byte > 0xF4)
         return put_replacement(out);
     d->n_wanted = byte < 0xE0 ? 1 : byte < 0xF0 ? 2 : 3;
-    /* Table 3-7: these exclude overlong forms, surrogates and codes beyond U+10FFFF. */
+    /* Table 3-7: these ranges exclude overlong forms, surrogates and codes above U+10FFFF. */
     d->lowest = byte == 0xE0 ? 0xA0 : byte == 0xF0 ? 0x90 : 0x80;
     d->highest = byte == 0xED ? 0x9F : byte == 0xF4 ? 0x8F : 0xBF;
     d->pending[0] = byte;

@@ -1,3 +1,5 @@
+/* engine/text/vocab.c - checks and copies the tokens of a vocabulary, and makes the indices that find them by text or
+ * bytes. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/text/vocab.h"
 
@@ -20,7 +22,7 @@ size_t vocab_spaces_decode(mr_str text, char *out) {
     return n;
 }
 
-/* The value of a byte token's text, "<0x41>", or -1. */
+/* Returns the value of a byte token's text, for example "<0x41>", or -1. */
 static int byte_token_value(mr_str text) {
     if (text.len != 6 || memcmp(text.data, "<0x", 3) != 0 || text.data[5] != '>')
         return -1;
@@ -78,7 +80,8 @@ static bool allocate(vocab *v, size_t bytes) {
            token_index_init(&v->by_piece, v->n_tokens, v->pieces, v->piece_starts);
 }
 
-/* Writes the piece of a token to out (never longer than its text). *out_plain: plain text may become this token. */
+/* Writes the piece of a token to out; a piece is never longer than the token's text. *out_plain: plain text may become
+ * this token. */
 static size_t make_piece(vocab_kind kind, mr_token_type type, mr_str text, char *out, bool *out_plain) {
     *out_plain = false;
     int byte = type == MR_TOKEN_BYTE ? byte_token_value(text) : -1;
@@ -87,7 +90,7 @@ static size_t make_piece(vocab_kind kind, mr_token_type type, mr_str text, char 
         return 1;
     }
     if (type == MR_TOKEN_CONTROL || type == MR_TOKEN_UNKNOWN || type == MR_TOKEN_USER_DEFINED) {
-        /* A user-defined token may be a step of a byte-level merge. */
+        /* A user-defined token may be an intermediate result of a byte-level merge. */
         *out_plain = type == MR_TOKEN_USER_DEFINED && kind == VOCAB_BPE;
         if (text.len)
             memcpy(out, text.data, text.len);
@@ -95,7 +98,7 @@ static size_t make_piece(vocab_kind kind, mr_token_type type, mr_str text, char 
     }
     if (kind == VOCAB_BPE)
         return byte_alphabet_decode(text, out, out_plain);
-    /* A token with a space that is not written as U+2581 cannot come from a text, where all are. */
+    /* In SentencePiece every space of a text is U+2581, so no text becomes a token with a plain space. */
     *out_plain = !text.len || !memchr(text.data, ' ', text.len);
     return vocab_spaces_decode(text, out);
 }
@@ -108,7 +111,7 @@ static void add_plain(vocab *v, int32_t id) {
     v->max_piece_bytes = len > v->max_piece_bytes ? len : v->max_piece_bytes;
 }
 
-/* plain: one flag for each token, work memory. */
+/* plain: work memory with one flag for each token. */
 static void copy_tokens(vocab *v, const mr_vocab_desc *desc, bool *plain) {
     uint32_t text_at = 0, piece_at = 0;
     for (int32_t i = 0; i < v->n_tokens; i++) {
@@ -127,7 +130,7 @@ static void copy_tokens(vocab *v, const mr_vocab_desc *desc, bool *plain) {
         if (t.len)
             token_index_add(&v->by_text, i);
     }
-    /* Normal tokens first: a user-defined one of the same bytes does not hide them. */
+    /* Normal tokens are added first, so that a user-defined token of the same bytes does not replace them. */
     for (int pass = 0; pass < 2; pass++)
         for (int32_t i = 0; i < v->n_tokens; i++)
             if (plain[i] && (v->types[i] == MR_TOKEN_USER_DEFINED) == (pass == 1))

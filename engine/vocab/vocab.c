@@ -1,3 +1,5 @@
+/* engine/vocab/vocab.c - reads the tokenizer.ggml.* keys of a model file into a description, and creates the
+ * tokenizer. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/vocab/vocab.h"
 
@@ -5,19 +7,19 @@
 
 #define KEY(name) "tokenizer.ggml." name
 
-/* Copies of the arrays, as long as the tokenizer is made. */
+/* Copies of the arrays, kept until the tokenizer is created. */
 typedef struct vocab_arrays {
     mr_str *tokens, *merges;
     float *scores;
     int32_t *types;
 } vocab_arrays;
 
-/* A key may be missing; then status is MR_OK and *out stays. */
+/* The key may be missing: status becomes MR_OK and the value stays as it was. */
 static mr_status optional(mr_status status) {
     return status == MR_E_NOT_FOUND ? MR_OK : status;
 }
 
-/* The array of a key, with at most max elements; n = 0 where it is missing. */
+/* Reads the array of a key, with at most max elements. n is 0 if the key is missing. */
 static mr_status read_array(const mr_gguf *g, const char *key, mr_gguf_elems elems, int32_t max, mr_gguf_array *out,
                             mr_err *err) {
     *out = (mr_gguf_array){0};
@@ -74,7 +76,8 @@ static mr_status read_types(const mr_gguf *g, vocab_arrays *arrays, int32_t *out
     return MR_OK;
 }
 
-/* The id of a special token; -1 where the key is missing. Some files write "none" as -1, or as that in 32 bits. */
+/* Reads the id of a special token; -1 if the key is missing. Some files write "none" as -1, or as the same 32 bits
+ * unsigned. */
 static mr_status read_id(const mr_gguf *g, const char *key, int32_t n_tokens, int32_t *out, mr_err *err) {
     int64_t id = -1;
     mr_status status = optional(mr_gguf_get_i64(g, key, &id, err));
