@@ -1,3 +1,5 @@
+/* engine/grammar/dfa.c - turns the nondeterministic automaton of each rule into a deterministic one, by the subset
+ * construction. A state of the result stands for a set of states of the nondeterministic automaton (NFA). */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/grammar/dfa.h"
 
@@ -10,12 +12,11 @@
 
 enum {
     MAX_TABLE = 1 << 23,   /* entries of next */
-    MAX_MEMBERS = 1 << 23, /* states of the nondeterministic automaton in all sets together */
+    MAX_MEMBERS = 1 << 23, /* NFA states of all sets together */
     N_SLOTS = MR_GRAMMAR_MAX_STATES * 2,
 };
 
-/* The set of states of the nondeterministic automaton that a state stands for: members[first .. first + n),
- * ascending. */
+/* The set of NFA states that a state stands for: members[first .. first + n), ascending. */
 typedef struct state_set {
     uint32_t first, n;
     uint32_t hash;
@@ -25,17 +26,17 @@ typedef struct builder {
     const nfa *n;
     dfa *d;
     dfa_work *work;
-    state_set *sets; /* of each state; those of state 0 are not used */
+    state_set *sets; /* [n_states]; that of state 0 is not used */
     uint32_t *members;
     size_t n_members, cap_sets, cap_members;
-    uint32_t *slots;   /* hash table of states, 0 for none */
-    uint32_t *mark;    /* for each nondeterministic state: the last closure that it was in */
-    uint32_t closure;  /* number of this closure */
+    uint32_t *slots;   /* hash table of states, 0 for an empty slot */
+    uint32_t *mark;    /* for each NFA state: number of the last closure that had it */
+    uint32_t closure;  /* number of the current closure */
     uint32_t *stack;   /* [n_states of n] */
-    uint32_t rule_end; /* of the rule that is being built */
-    uint32_t *targets; /* of each class one after another, for one state */
+    uint32_t rule_end; /* end of the rule that is being built */
+    uint32_t *targets; /* targets of the edges of one state, class after class */
     size_t cap_targets;
-    uint32_t begin[257]; /* of each class in targets */
+    uint32_t begin[257]; /* where the targets of each class begin */
     mr_err *err;
 } builder;
 
@@ -51,7 +52,7 @@ static mr_status spend(const builder *b, uint64_t steps) {
     return MR_OK;
 }
 
-/* Bytes between which no edge begins or ends are one class; classes ascend with the bytes. */
+/* Puts bytes between which no edge begins or ends into one class. Class numbers ascend with the bytes. */
 static void find_classes(const nfa *n, dfa *d) {
     bool begins[257] = {[0] = true};
     for (size_t i = 0; i < n->n_edges; i++) {
@@ -71,8 +72,8 @@ static int compare_u32(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Appends to members what n states reach by empty edges: those that have another edge, and the end of the rule;
- * sorted. */
+/* Appends to members the NFA states that n states reach by empty edges, sorted. Only states that have another kind of
+ * edge are kept, and the end of the rule. */
 static mr_status close_set(builder *b, const uint32_t *states, size_t n, state_set *out) {
     const nfa *a = b->n;
     size_t n_stack = 0, steps = n;
@@ -130,7 +131,7 @@ static mr_status add_state(builder *b, state_set set, uint32_t *out) {
     return MR_OK;
 }
 
-/* The state that stands for what n states reach; a new one where there is none. No states: DFA_DEAD. */
+/* Finds the state that stands for the NFA states that n states reach, or adds a new one. Without states: DFA_DEAD. */
 static mr_status find_state(builder *b, const uint32_t *states, size_t n, uint32_t *out) {
     state_set set;
     *out = DFA_DEAD;
@@ -153,7 +154,7 @@ static mr_status find_state(builder *b, const uint32_t *states, size_t n, uint32
     return s ? s : spend(b, probes);
 }
 
-/* Where the byte edges of a state's set lead: targets[begin[c] .. begin[c + 1]) for class c. */
+/* Collects where the byte edges of a state's set lead: targets[begin[c] .. begin[c + 1]) for class c. */
 static mr_status gather_targets(builder *b, state_set set) {
     const nfa *a = b->n;
     const dfa *d = b->d;
@@ -214,7 +215,8 @@ static int compare_calls(const void *a, const void *b) {
                               : (x->target > y->target) - (x->target < y->target);
 }
 
-/* Calls of one state: those of equal rules are one, that goes back to what all of them go back to. */
+/* Builds the calls of one state. Calls of the same rule become one call, which returns to the union of their
+ * targets. */
 static mr_status build_calls(builder *b, uint32_t state) {
     const nfa *a = b->n;
     dfa *d = b->d;

@@ -1,5 +1,5 @@
-/* engine/grammar/dfa_check.c - what happens to the automata of a grammar once they are built: states from which no text
- * can be completed are removed, and a grammar that no text matches or that is left recursive is refused. */
+/* engine/grammar/dfa_check.c - checks the automata of a grammar after they are built. States from which no text can be
+ * completed are removed. A grammar that no text matches is refused, and so is a grammar with left recursion. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -30,7 +30,7 @@ static bool reaches_end(const dfa *d, const bool *live, uint32_t state) {
     return false;
 }
 
-/* Leaves only what leads to states that are live. */
+/* Removes all bytes and calls that lead to states which are not live. */
 static void take_out_dead(dfa *d, const bool *live) {
     size_t n_calls = 0;
     for (uint32_t state = 0, begin = 0; state < d->n_states; state++) {
@@ -65,7 +65,7 @@ static mr_status trim(dfa_work *work, dfa *d, mr_err *err) {
         changed = false;
         if (!spend(work, d->n_states * (uint64_t)d->n_classes / 4 + d->n_calls + 1))
             s = too_much(err);
-        /* States mostly lead to later ones, so that few rounds are needed from the end. */
+        /* Most states lead to later ones, so few rounds are needed when the last state is looked at first. */
         for (size_t state = d->n_states; state-- > 1;)
             if (!live[state] && reaches_end(d, live, (uint32_t)state))
                 changed = live[state] = true;
@@ -80,17 +80,17 @@ static mr_status trim(dfa_work *work, dfa *d, mr_err *err) {
 
 typedef struct checker {
     const dfa *d;
-    bool *empty;    /* for each rule: it matches the empty text */
+    bool *empty;    /* for each rule: whether it matches the empty text */
     uint32_t *list; /* states that a rule reaches before it reads a byte */
-    uint32_t *mark; /* for each state: the last list that it was in */
+    uint32_t *mark; /* for each state: number of the last list that had it */
     uint32_t n_lists;
     uint32_t *first;   /* [n_rules + 1], into callees */
     uint32_t *callees; /* rules that a rule calls before it reads a byte */
-    uint8_t *seen;     /* for each rule: 0 not yet, 1 under way, 2 done */
-    uint32_t *path;    /* rules under way */
+    uint8_t *seen;     /* for each rule: 0 not visited, 1 on the path, 2 done */
+    uint32_t *path;    /* the rules on the current path */
 } checker;
 
-/* Lists the states that a rule reaches before it reads a byte. */
+/* Lists the states that a rule reaches before it reads a byte. Returns their number. */
 static size_t list_start(checker *c, const dfa_rule *rule) {
     const dfa *d = c->d;
     size_t n = 0;
@@ -144,10 +144,11 @@ static void find_callees(checker *c) {
     c->first[d->n_rules] = n_callees;
 }
 
-/* A rule that calls itself, perhaps through others, before it reads a byte; n_rules where there is none. */
+/* Returns a rule that calls itself before it reads a byte, directly or through other rules; n_rules if there is
+ * none. */
 static size_t find_cycle(checker *c) {
     const dfa *d = c->d;
-    uint32_t *at = c->list; /* the next callee of each rule under way; a rule has at least one state */
+    uint32_t *at = c->list; /* the next callee of each rule on the path; there is room for all rules */
     for (uint32_t r = 0; r < d->n_rules; r++) {
         size_t n = 0;
         if (c->seen[r] || c->first[r] == c->first[r + 1])

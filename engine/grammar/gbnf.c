@@ -1,3 +1,5 @@
+/* engine/grammar/gbnf.c - parses the text of a grammar. The parser keeps open groups on a stack of its own and does not
+ * recurse, so deep nesting cannot overflow the stack. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/grammar/gbnf.h"
 
@@ -7,13 +9,14 @@
 #include "engine/text/utf8.h"
 
 enum {
-    MAX_OPEN = 512,       /* groups inside each other */
-    MAX_NAME_BYTES = 256, /* of a rule */
+    MAX_OPEN = 512,       /* nested groups */
+    MAX_NAME_BYTES = 256, /* of a rule's name */
     N_SLOTS = MR_GRAMMAR_MAX_RULES * 4,
-    MAX_PROBES = 1 << 26, /* of the table of rules altogether, so that names of equal hash cost no more */
+    /* Limit of all probes of the table of rules together, so that names with equal hashes cannot make parsing slow. */
+    MAX_PROBES = 1 << 26,
 };
 
-/* A group that is open: where its parts begin in the reader's lists. */
+/* An open group: where its parts begin in the lists of the reader. */
 typedef struct group {
     size_t items, alternatives;
     size_t at;
@@ -23,8 +26,8 @@ typedef struct reader {
     mr_str text;
     size_t at;
     gbnf *g;
-    uint32_t *items;        /* parts of the sequences that are open */
-    uint32_t *alternatives; /* sequences of the groups that are open */
+    uint32_t *items;        /* parts of the open sequences */
+    uint32_t *alternatives; /* sequences of the open groups */
     size_t n_items, n_alternatives, cap_items, cap_alternatives;
     group open[MAX_OPEN];
     size_t n_open;
@@ -69,7 +72,8 @@ static mr_status add_item(reader *r, gbnf_node node) {
     return s ? s : push(r, &r->items, &r->n_items, &r->cap_items, id);
 }
 
-/* A node over list[begin .. *n), which it takes off the list; of a single one, that one. */
+/* Makes a node of list[begin .. *n) and removes these entries from the list. A single entry needs no node and is
+ * returned as it is. */
 static mr_status fold(reader *r, gbnf_kind kind, const uint32_t *list, size_t *n, size_t begin, uint32_t *out) {
     gbnf *g = r->g;
     size_t count = *n - begin;
@@ -95,7 +99,7 @@ static char peek(const reader *r) {
     return r->at < r->text.len ? r->text.data[r->at] : 0;
 }
 
-/* Spaces and comments, and ends of lines where `lines`. */
+/* Skips spaces and comments, and with `lines` also ends of lines. */
 static void skip_space(reader *r, bool lines) {
     for (; r->at < r->text.len; r->at++) {
         char c = peek(r);
@@ -114,7 +118,7 @@ static uint32_t hash_name(mr_str name) {
     return h ^ h >> 15;
 }
 
-/* The rule of this name, added where it is new. */
+/* Finds the rule with this name, or adds one. */
 static mr_status find_rule(reader *r, mr_str name, uint32_t *out) {
     gbnf *g = r->g;
     size_t slot = hash_name(name) % N_SLOTS;
@@ -226,7 +230,7 @@ static mr_status read_count(reader *r, uint32_t *out) {
     return MR_OK;
 }
 
-/* What stands in braces: m or m, or m,n or ,n. */
+/* Reads a repeat in braces: {m}, {m,}, {m,n} or {,n}. */
 static mr_status read_braces(reader *r, gbnf_node *node) {
     mr_status s = MR_OK;
     r->at++;
@@ -253,7 +257,7 @@ static mr_status read_braces(reader *r, gbnf_node *node) {
     return MR_OK;
 }
 
-/* A sign that repeats the last part of the sequence. */
+/* Reads a sign that repeats the last part of the sequence. */
 static mr_status read_repeat(reader *r) {
     char sign = peek(r);
     gbnf_node node = {.kind = GBNF_REPEAT, .min = sign == '+', .max = sign == '?' ? 1 : GBNF_UNLIMITED};
@@ -292,7 +296,7 @@ static mr_status close_group(reader *r, uint32_t *out) {
     return s;
 }
 
-/* The next part of a rule's right side. *done: nothing of it follows. */
+/* Reads the next part of a rule's right side. *done: the right side has ended. */
 static mr_status read_part(reader *r, bool *done) {
     char c = peek(r);
     uint32_t id = 0;
@@ -334,7 +338,7 @@ static mr_status read_part(reader *r, bool *done) {
     }
 }
 
-/* A rule ends with its line, unless a group is open or the next line goes on with |. */
+/* Skips space up to the next part. A rule ends with its line, unless a group is open or the next line begins with |. */
 static void skip_to_part(reader *r) {
     skip_space(r, r->n_open > 1);
     size_t end_of_line = r->at;

@@ -1,5 +1,5 @@
-/* engine/grammar/gbnf_chars.c - the characters of GBNF: escapes, the ranges of a class in order and without overlap,
- * and the UTF-8 bytes of a code point. */
+/* engine/grammar/gbnf_chars.c - the characters of GBNF: escapes, the sorted ranges of a class, and the UTF-8 bytes of a
+ * code point. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,7 +83,7 @@ static size_t join(gbnf_range *ranges, size_t n) {
     return kept;
 }
 
-/* Joined ranges become the codes between them. */
+/* Replaces joined ranges by the ranges between them. */
 static size_t complement(gbnf_range *ranges, size_t n) {
     uint32_t next = 0;
     size_t kept = 0;
@@ -108,7 +108,7 @@ size_t mr_gbnf_normalise(gbnf_range *ranges, size_t n, bool negated) {
         gbnf_range r = ranges[i];
         if (r.high < FIRST_SURROGATE || r.low > LAST_SURROGATE)
             continue;
-        /* At most one range has surrogates: it may split in two. */
+        /* At most one range contains surrogates. Without them it may become two ranges. */
         size_t below = r.low<FIRST_SURROGATE, above = r.high> LAST_SURROGATE;
         memmove(ranges + i + below + above, ranges + i + 1, (n - i - 1) * sizeof *ranges);
         if (below)

@@ -1,3 +1,4 @@
+/* engine/grammar/grammar.c - compiles the text of a grammar into its automaton, and packs grammars for the wire. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -7,7 +8,7 @@
 #include "engine/grammar/nfa.h"
 #include "engine/grammar/readings.h"
 
-/* Of a packed grammar: these bytes, then the text. The format of the text is part of the version. */
+/* A packed grammar is these bytes and then the text. The version in them also covers the syntax of the text. */
 static const uint8_t pack_magic[4] = {'M', 'R', 'G', 1};
 
 #define MAX_WORK (UINT64_C(32) << 20)
@@ -28,7 +29,7 @@ static mr_status compile(mr_str text, dfa *out, mr_err *err) {
     return s;
 }
 
-/* A state of the grammar can be made: the start of the text has not too many readings. */
+/* Checks that a state can be created for the grammar: the start of a text must not have too many readings. */
 static mr_status check_start(const dfa *d, mr_err *err) {
     text_reader r;
     readings start;

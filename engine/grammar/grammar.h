@@ -26,63 +26,66 @@
 #include "engine/text/tokenizer.h"
 
 enum {
-    MR_GRAMMAR_MAX_TEXT_BYTES = 1 << 20, /* of a GBNF text, also of one that a schema gives, and of a packed grammar */
+    MR_GRAMMAR_MAX_TEXT_BYTES = 1 << 20, /* of a GBNF text, also of one made from a schema, and of a packed grammar */
     MR_GRAMMAR_MAX_RULES = 8192,
     MR_GRAMMAR_MAX_STATES = 1 << 16,  /* of the automaton */
     MR_GRAMMAR_MAX_REPEAT = 1 << 15,  /* m and n of {m,n} */
-    MR_GRAMMAR_MAX_DEPTH = 2048,      /* rules inside each other in a text */
-    MR_GRAMMAR_MAX_READINGS = 256,    /* ways to read the text so far that are still open */
+    MR_GRAMMAR_MAX_DEPTH = 2048,      /* nested rules in a text */
+    MR_GRAMMAR_MAX_READINGS = 256,    /* ways to read the text so far */
     MR_GRAMMAR_MAX_TOKEN_BYTES = 256, /* longer tokens are never allowed */
 };
 
 typedef struct mr_grammar mr_grammar;
 
-/* Compiles GBNF. MR_E_FORMAT: it is malformed; the text names the line. MR_E_UNSUPPORTED: left recursion.
- * MR_E_INVALID: no text matches it. MR_E_TOO_LONG: a limit above, or it takes too much time or memory to compile. */
+/* Compiles GBNF. MR_E_FORMAT: the text is malformed; the error text names the line. MR_E_UNSUPPORTED: left recursion.
+ * MR_E_INVALID: no text matches the grammar. MR_E_TOO_LONG: a limit above is exceeded, or compiling takes too much time
+ * or memory. */
 MR_MUST_USE mr_status mr_grammar_parse(mr_str gbnf, mr_grammar **out, mr_err *err);
 void mr_grammar_destroy(mr_grammar *g);
 
-/* The grammar as bytes for the wire and the journal, freed with mr_free. */
+/* Writes the grammar as bytes, for the wire and the journal. The caller frees the bytes with mr_free. */
 MR_MUST_USE mr_status mr_grammar_pack(const mr_grammar *g, uint8_t **out_bytes, size_t *out_n, mr_err *err);
-/* Trusts nothing: the errors of mr_grammar_parse, MR_E_FORMAT for other bytes. Costs what parsing costs. */
+/* Reads a packed grammar. The bytes are not trusted: the errors are those of mr_grammar_parse, and MR_E_FORMAT for
+ * bytes that are no packed grammar. Takes as long as mr_grammar_parse. */
 MR_MUST_USE mr_status mr_grammar_unpack(const uint8_t *bytes, size_t n, mr_grammar **out, mr_err *err);
-/* The GBNF that it was made from; lives as long as the grammar. */
+/* Returns the GBNF text of the grammar, which is valid as long as the grammar. */
 mr_str mr_grammar_source(const mr_grammar *g);
 
 typedef struct mr_grammar_vocab mr_grammar_vocab;
 
-/* The bytes of all tokens as a tree. n_vocab: logits of a row; those beyond the tokenizer's tokens are never allowed,
- * nor are control and unknown tokens, and tokens without bytes. Borrows tok. */
+/* Builds a tree of the bytes of all tokens. n_vocab: logits of a row. Ids beyond the tokenizer's tokens are never
+ * allowed, nor are control and unknown tokens, and tokens without bytes. Borrows tok. */
 MR_MUST_USE mr_status mr_grammar_vocab_create(const mr_tokenizer *tok, int32_t n_vocab, mr_grammar_vocab **out,
                                               mr_err *err);
 void mr_grammar_vocab_destroy(mr_grammar_vocab *v);
-/* Words of 64 bits that a mask has: ceil(n_vocab / 64). */
+/* The number of 64-bit words in a mask: ceil(n_vocab / 64). */
 size_t mr_grammar_vocab_mask_words(const mr_grammar_vocab *v);
 
 typedef struct mr_grammar_state mr_grammar_state;
 
-/* At the start of the text. Allocates all that the state will need (some 0.8 MiB and 32 masks). Borrows both. */
+/* Creates a state at the start of the text. Allocates all memory that the state will need (some 0.8 MiB and 32 masks).
+ * Borrows g and v. */
 MR_MUST_USE mr_status mr_grammar_state_create(const mr_grammar *g, const mr_grammar_vocab *v, mr_grammar_state **out,
                                               mr_err *err);
 void mr_grammar_state_destroy(mr_grammar_state *s);
-/* Back to the start of the text. */
+/* Sets the state back to the start of the text. */
 void mr_grammar_state_reset(mr_grammar_state *s);
 
-/* Takes the next token; allocates nothing. An end token is taken where the text is complete, and only end tokens
- * after it. MR_E_INVALID: the grammar does not allow it here; MR_E_TOO_LONG: nested deeper than MR_GRAMMAR_MAX_DEPTH,
- * or more readings than MR_GRAMMAR_MAX_READINGS. The state is then as it was. */
+/* Takes the next token. Allocates nothing. An end token is allowed where the text is complete, and after it only end
+ * tokens are. MR_E_INVALID: the grammar does not allow the token here. MR_E_TOO_LONG: the text is nested deeper than
+ * MR_GRAMMAR_MAX_DEPTH, or has more readings than MR_GRAMMAR_MAX_READINGS. After an error the state is as it was. */
 MR_MUST_USE mr_status mr_grammar_state_accept(mr_grammar_state *s, int32_t id, mr_err *err);
-/* The same for bytes that are no token, or several. */
+/* The same for bytes, which may be a part of a token or several tokens. */
 MR_MUST_USE mr_status mr_grammar_state_accept_bytes(mr_grammar_state *s, mr_str bytes, mr_err *err);
-/* Sets the bits of all tokens that may come next (bit id % 64 of word id / 64) and clears the others; allocates
- * nothing. The end tokens' bits are set where the text is complete, and after an end no others. No bit is set where
- * the vocabulary lacks the bytes that must follow. MR_E_TOO_LONG: as above, or the grammar is so ambiguous that the
- * mask would take too long; the bits are then all clear. A token whose bit is set may still be refused by accept with
- * MR_E_TOO_LONG, where the limits of depth and readings are near. */
+/* Sets the bits of all tokens that may come next (bit id % 64 of word id / 64) and clears the others. Allocates
+ * nothing. The bits of end tokens are set where the text is complete; after an end token no other bits are set. No bit
+ * is set if the vocabulary lacks the bytes that must follow. MR_E_TOO_LONG: as above, or the grammar is so ambiguous
+ * that the mask would take too long; all bits are then clear. Near the limits of depth and readings, accept may still
+ * refuse a token whose bit is set, with MR_E_TOO_LONG. */
 MR_MUST_USE mr_status mr_grammar_state_mask(mr_grammar_state *s, uint64_t *bits, mr_err *err);
-/* The text may end here. */
+/* Whether the text may end here. */
 bool mr_grammar_state_is_complete(const mr_grammar_state *s);
-/* Nothing but an end may follow. */
+/* Whether nothing but an end token may follow. */
 bool mr_grammar_state_is_finished(const mr_grammar_state *s);
 
 #endif

@@ -1,3 +1,4 @@
+/* engine/grammar/grow.c - makes room in an array of any type, by doubling. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/grammar/grow.h"
 

@@ -7,7 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* p points to a pointer to items (NULL at first) with room for *cap of them: makes room for n. false: no memory. */
+/* Makes room for n items in an array that has room for *cap. p points to the pointer to the items, which is NULL at
+ * first. Returns false without memory. */
 bool mr_grammar_grow(void *p, size_t *cap, size_t n, size_t item_bytes);
 
 #endif

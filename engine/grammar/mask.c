@@ -1,5 +1,5 @@
 /* engine/grammar/mask.c - follows a text through a grammar and finds the tokens that may come next. This runs for every
- * token of a constrained sequence, so the comment below says how it avoids trying every token. */
+ * token of a constrained sequence, so the next comment says how the code avoids trying every token. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -8,43 +8,43 @@
 #include "engine/grammar/plain.h"
 #include "engine/grammar/readings.h"
 
-/* How the mask is found. A token is allowed where at least one reading takes all its bytes, so the mask of a set of
- * readings is the union of the masks of its readings. That of one reading depends on its state, and, for tokens that
- * lead out of the rule, on the frames. The first part (view) is found once for each state, by walking the tree of
- * tokens, and kept: the tokens that stay inside the rule or end with it, and the nodes of the tree at which the rule
- * ends and tokens go on (exits). From there the walk goes on with the frames, each time: these are few tokens. The
- * idea to split masks like this is XGrammar's (Dong and others, "XGrammar: flexible and efficient structured
- * generation", 2024). */
+/* How a mask is found. A token is allowed if at least one reading takes all its bytes, so the mask of a set of readings
+ * is the union of the masks of its readings. The mask of one reading depends on its state and, for tokens that lead out
+ * of the rule, on the frames. The first part (view) is found once for each state, by a walk over the tree of tokens,
+ * and kept. A view has the tokens that stay inside the rule or end with it, and the exits: the nodes of the tree at
+ * which the rule ends and tokens continue. For each mask the walk continues from the exits with the frames; these are
+ * few tokens. The idea to split masks like this is XGrammar's (Dong and others, "XGrammar: flexible and efficient
+ * structured generation", 2024). */
 enum {
     N_VIEWS = 32,
-    MAX_EXITS = 4096,   /* of a view that is kept */
-    KEPT_COST = 1024,   /* steps that a view must have taken to be kept */
+    MAX_EXITS = 4096,   /* of a kept view */
+    KEPT_COST = 1024,   /* steps that finding a view must have taken for the view to be kept */
     WORK_PER_NODE = 16, /* steps that a mask may take for each node of the tree */
     WORK_AT_LEAST = 1 << 16,
 };
 
 typedef struct view {
-    uint32_t state; /* DFA_DEAD: none */
+    uint32_t state; /* DFA_DEAD: no view */
     uint32_t n_exits;
     uint64_t *bits;
-    uint32_t *exits;        /* nodes of tree */
-    const vocab_tree *tree; /* what was walked: all tokens, or those that are not plain */
-    uint64_t used_at;       /* number of the mask that used it last */
-    bool cut;               /* there were more exits than fit */
+    uint32_t *exits;        /* nodes of the tree */
+    const vocab_tree *tree; /* the tree that was walked: all tokens, or the tokens that are not plain */
+    uint64_t used_at;       /* number of the last mask that used the view */
+    bool cut;               /* there were more exits than MAX_EXITS */
 } view;
 
 struct mr_grammar_state {
     const mr_grammar *g;
     const mr_grammar_vocab *v;
     text_reader reader;
-    readings now; /* at the start of the reader's items */
+    readings now; /* the current readings, at the start of the reader's items */
     bool ended;   /* an end token was taken */
     uint64_t n_masks;
     size_t n_words;
     uint64_t *all_bits;                              /* [N_VIEWS, n_words] */
     uint32_t *all_exits;                             /* [N_VIEWS, MAX_EXITS] */
     view views[N_VIEWS];                             /* the last one is work space */
-    readings levels[MR_GRAMMAR_MAX_TOKEN_BYTES + 2]; /* after each byte of the walk */
+    readings levels[MR_GRAMMAR_MAX_TOKEN_BYTES + 2]; /* the readings after each byte of the walk */
 };
 
 static mr_status set_start(mr_grammar_state *s, mr_err *err) {
@@ -94,7 +94,7 @@ void mr_grammar_state_destroy(mr_grammar_state *s) {
 
 void mr_grammar_state_reset(mr_grammar_state *s) {
     mr_status status = set_start(s, NULL);
-    MR_ASSERT(status == MR_OK); /* it worked when the state was made */
+    MR_ASSERT(status == MR_OK); /* the same start worked when the state was created */
 }
 
 mr_status mr_grammar_state_accept_bytes(mr_grammar_state *s, mr_str bytes, mr_err *err) {
@@ -140,14 +140,14 @@ static void set_bit(uint64_t *bits, int32_t id) {
     bits[id >> 6] |= UINT64_C(1) << (id & 63);
 }
 
-/* A walk over the nodes [begin, end) of a tree, which stand below a node `depth` bytes into the tokens, that start
- * has read. */
+/* A walk over the nodes [begin, end) of a tree. These nodes are below a node `depth` bytes into the tokens, and start
+ * is the set of readings after these bytes. */
 typedef struct walk {
     const vocab_tree *tree;
     readings start;
     uint32_t begin, end, depth;
-    uint64_t *bits; /* those of the tokens that the readings take are set */
-    view *exits;    /* takes the nodes at which the readings end and tokens go on; NULL: not wanted */
+    uint64_t *bits; /* gets the tokens that the readings take */
+    view *exits;    /* gets the nodes at which the readings end and tokens continue; NULL: not wanted */
     uint64_t work_limit;
 } walk;
 
@@ -162,7 +162,7 @@ static bool walk_tree(mr_grammar_state *s, const walk *w) {
         const readings *at = &s->levels[node->depth - w->depth - 1];
         readings *to = &s->levels[node->depth - w->depth];
         if (at->n == 1 && at->first + 1 < READINGS_ITEMS) {
-            /* What readings_step does first; nearly all nodes are done with here. */
+            /* The first case of readings_step, repeated here because it covers nearly all nodes. */
             reading one = r->items[at->first];
             uint32_t next = dfa_next(d, one.state, node->byte);
             if (next == DFA_DEAD || d->flags[next] == DFA_BYTES) {
@@ -196,7 +196,8 @@ static bool walk_tree(mr_grammar_state *s, const walk *w) {
     return i >= w->end;
 }
 
-/* The view of a state: a kept one, or the work space. NULL: the reader has a problem. */
+/* Returns the view of a state: a kept one, or a new one in the work space. NULL on failure; the reader has the
+ * problem. */
 static view *find_view(mr_grammar_state *s, uint32_t state, uint32_t first_item, uint64_t work_limit) {
     view *oldest = &s->views[0], *fresh = &s->views[N_VIEWS - 1];
     for (size_t i = 0; i + 1 < N_VIEWS; i++) {
@@ -232,7 +233,7 @@ static view *find_view(mr_grammar_state *s, uint32_t state, uint32_t first_item,
     return oldest;
 }
 
-/* Adds the tokens that one reading takes. */
+/* Adds the tokens that one reading takes to bits. */
 static bool add_reading(mr_grammar_state *s, reading at, uint64_t *bits, uint64_t work_limit) {
     text_reader *r = &s->reader;
     uint32_t first = s->now.n;

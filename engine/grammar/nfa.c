@@ -1,3 +1,5 @@
+/* engine/grammar/nfa.c - builds nondeterministic automata over bytes from the rules of a grammar. Classes of code
+ * points become edges over the bytes of UTF-8. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/grammar/nfa.h"
 
@@ -8,12 +10,14 @@
 #include "engine/grammar/grow.h"
 
 enum {
-    COPY_STATES = 40, /* rules up to this size are copied to where they are used; calls of larger ones share masks */
-    REPEAT_STATES = 40000, /* a repeat that would become larger calls its part as a rule */
+    /* Rules up to this size are copied to where they are used. Larger rules are called, and the calls share masks. */
+    COPY_STATES = 40,
+    /* A repeat that would become larger than this calls its part as a rule. */
+    REPEAT_STATES = 40000,
     CALLED = UINT8_MAX,
 };
 
-/* A part of the grammar to put between two states. */
+/* A node of the grammar that is to be built between two states. */
 typedef struct task {
     uint32_t node, from, to;
 } task;
@@ -21,11 +25,11 @@ typedef struct task {
 typedef struct builder {
     const gbnf *g;
     nfa *n;
-    uint32_t *node_size; /* states of each node, roughly; at most REPEAT_STATES */
-    bool *copied;        /* for each rule of g */
+    uint32_t *node_size; /* estimated states of each node, at most REPEAT_STATES */
+    bool *copied;        /* for each rule of g: whether it is copied */
     task *tasks;
     size_t n_tasks, cap_tasks;
-    uint32_t *queue; /* rules to build */
+    uint32_t *queue; /* rules that are to be built */
     size_t n_queue, cap_queue;
     uint32_t named; /* the rule of g that is being built */
     bool failed;    /* no memory */
@@ -76,7 +80,7 @@ static void add_task(builder *b, uint32_t node, uint32_t from, uint32_t to) {
     b->tasks[b->n_tasks++] = (task){node, from, to};
 }
 
-/* A rule over a node, which is built later. Where there is one for this node already, that one. */
+/* Adds a call of a rule. The first call of a rule also queues the rule to be built. */
 static void add_call(builder *b, uint32_t rule, uint32_t from, uint32_t to) {
     add_edge(b, from, (nfa_edge){.kind = NFA_CALL, .rule = rule, .target = to});
     if (b->n->rules[rule].start != NFA_NONE)
@@ -90,7 +94,7 @@ static void add_call(builder *b, uint32_t rule, uint32_t from, uint32_t to) {
     b->queue[b->n_queue++] = rule;
 }
 
-/* behind[i]: the state behind which i continuation bytes of any value are missing; made when it is needed. */
+/* behind[i]: the state in which i continuation bytes of any value are missing. A state is created when it is needed. */
 typedef struct tails {
     uint32_t behind[4];
 } tails;
@@ -102,7 +106,7 @@ static uint32_t tail_of(builder *b, tails *t, size_t n_missing) {
     return t->behind[n_missing];
 }
 
-/* Bytes that are all the same. */
+/* Whether all bytes have this value. */
 static bool all_are(const uint8_t *bytes, size_t n, uint8_t value) {
     for (size_t i = 0; i < n; i++)
         if (bytes[i] != value)
@@ -110,7 +114,8 @@ static bool all_are(const uint8_t *bytes, size_t n, uint8_t value) {
     return true;
 }
 
-/* Characters of n bytes that share the first `i + 1` with the end of a range (low or high), and lie inside it. */
+/* Adds the characters of n bytes that lie inside a range and share their first i + 1 bytes with one end of the range,
+ * low or high. */
 static void add_end(builder *b, uint32_t at, const uint8_t *end, size_t i, size_t n, bool is_low, tails *t) {
     uint8_t whole = is_low ? 0x80 : 0xBF;
     for (size_t k = i; k + 1 < n; k++) {
@@ -119,7 +124,7 @@ static void add_end(builder *b, uint32_t at, const uint8_t *end, size_t i, size_
         at = next;
         uint8_t byte = end[k + 1];
         size_t n_behind = n - k - 2;
-        bool last = all_are(end + k + 2, n_behind, whole); /* from here on the range runs through all values */
+        bool last = all_are(end + k + 2, n_behind, whole); /* from here on the range has all values */
         uint8_t from = is_low ? (uint8_t)(byte + !last) : 0x80, to = is_low ? 0xBF : (uint8_t)(byte - !last);
         if (from <= to && (last || byte != (is_low ? 0xBF : 0x80)))
             add_bytes(b, at, from, to, tail_of(b, t, n_behind));
@@ -128,7 +133,7 @@ static void add_end(builder *b, uint32_t at, const uint8_t *end, size_t i, size_
     }
 }
 
-/* All characters of n bytes from low to high. A range is cut where its later bytes do not run through all values. */
+/* Adds all characters of n bytes from low to high. The range is split where its later bytes do not have all values. */
 static void add_same_length(builder *b, uint32_t from, const uint8_t *low, const uint8_t *high, size_t n, tails *t) {
     size_t i = 0;
     for (; i + 1 < n && low[i] == high[i]; i++) {
@@ -136,8 +141,8 @@ static void add_same_length(builder *b, uint32_t from, const uint8_t *low, const
         add_bytes(b, from, low[i], low[i], next);
         from = next;
     }
-    /* low[i] < high[i], or i is the last byte: the ends of the range become paths of their own where they are not
-     * whole. */
+    /* low[i] < high[i], or i is the last byte. An end of the range gets a path of its own if its later bytes do not
+     * have all values. */
     uint8_t first = low[i], last = high[i];
     if (!all_are(low + i + 1, n - i - 1, 0x80)) {
         add_end(b, from, low, i, n, true, t);
@@ -180,7 +185,7 @@ static void build_literal(builder *b, const gbnf_node *node, uint32_t from, uint
     }
 }
 
-/* Two states with nothing between them but what the caller adds: loops of it touch neither from nor to. */
+/* Builds a repeat between new states, so that its loop touches neither from nor to. */
 static void build_repeat(builder *b, const gbnf_node *node, uint32_t from, uint32_t to) {
     uint32_t part = node->first, n = node->max == GBNF_UNLIMITED ? node->min : node->max, rule = NFA_NONE;
     if ((uint64_t)n * b->node_size[part] > REPEAT_STATES && b->node_size[part] > 2) {
@@ -252,7 +257,7 @@ static uint32_t capped(uint64_t size) {
     return size < REPEAT_STATES ? (uint32_t)size : REPEAT_STATES;
 }
 
-/* Size of one node whose children have theirs; a rule that is not copied is one state. */
+/* Estimates the size of a node whose children have sizes. A rule that is not copied counts as one state. */
 static uint32_t size_of(const builder *b, const gbnf_node *node) {
     const gbnf *g = b->g;
     uint64_t size = 1;
@@ -279,14 +284,14 @@ static uint32_t size_of(const builder *b, const gbnf_node *node) {
     return capped(size);
 }
 
-/* Nodes of a rule's body are those that were read between the previous rule and it: they stand together, children
- * first. first_node[r] .. g->rules[r].body are the nodes of rule r. */
+/* Estimates the sizes of a rule's nodes. The nodes of a body were added one after another, children first: they are
+ * first_node[r] .. g->rules[r].body for rule r. */
 static void size_rule(builder *b, const uint32_t *first_node, uint32_t rule) {
     for (uint32_t i = first_node[rule]; i <= b->g->rules[rule].body; i++)
         b->node_size[i] = size_of(b, &b->g->nodes[i]);
 }
 
-/* Where the nodes of each rule begin: behind the body of the rule before it. */
+/* Finds where the nodes of each rule begin: after the body of the rule before. */
 static void find_first_nodes(const gbnf *g, uint32_t *rule_of_body, uint32_t *first_node) {
     memset(rule_of_body, 0xFF, g->n_nodes * sizeof *rule_of_body);
     for (uint32_t r = 0; r < g->n_rules; r++)
@@ -300,15 +305,15 @@ static void find_first_nodes(const gbnf *g, uint32_t *rule_of_body, uint32_t *fi
     }
 }
 
-/* Decides which rules are copied: those whose references are all settled, small ones, in an order in which a rule comes
- * after those that it refers to. Rules that contain themselves, or refer to such ones, are never settled, and are
+/* Decides which rules are copied. A rule is settled once all rules that it refers to are settled, and small settled
+ * rules are copied. Rules that contain themselves are never settled, nor are rules that refer to such rules; both are
  * called. */
 static mr_status choose_copied(builder *b, mr_err *err) {
     const gbnf *g = b->g;
     size_t n = g->n_nodes, n_ready = 0;
     uint32_t *first_node = mr_alloc_array(g->n_rules, sizeof *first_node);
-    uint32_t *owner = mr_alloc_array(n, sizeof *owner);         /* rule whose nodes these are */
-    uint32_t *next_user = mr_alloc_array(n, sizeof *next_user); /* lists of the nodes that refer to a rule */
+    uint32_t *owner = mr_alloc_array(n, sizeof *owner);         /* the rule that each node belongs to */
+    uint32_t *next_user = mr_alloc_array(n, sizeof *next_user); /* lists of the nodes that refer to each rule */
     uint32_t *users = mr_alloc_array(g->n_rules, sizeof *users);
     uint32_t *n_open = mr_alloc_array(g->n_rules, sizeof *n_open);
     uint32_t *ready = mr_alloc_array(g->n_rules, sizeof *ready);

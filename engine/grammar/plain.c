@@ -1,3 +1,5 @@
+/* engine/grammar/plain.c - counts the plain characters of a token, and those that a state of an automaton takes in a
+ * row. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/grammar/plain.h"
 
@@ -18,8 +20,8 @@ size_t plain_chars(mr_str token) {
     return n;
 }
 
-/* The characters beyond ASCII, as the Unicode Standard has them in table 3-7: lead bytes, second bytes, bytes after
- * these. */
+/* The characters beyond ASCII by table 3-7 of the Unicode Standard: first and last lead byte, lowest and highest second
+ * byte, number of bytes after these. */
 typedef struct form {
     uint8_t first, last, low, high, n_more;
 } form;
@@ -29,7 +31,7 @@ static const form forms[] = {
 };
 enum { N_FORMS = sizeof forms / sizeof *forms };
 
-/* All bytes from low to high, then n_more of any value, lead to `to`. */
+/* Whether all bytes from low to high, followed by n_more continuation bytes of any value, lead to the state `to`. */
 static bool all_lead_to(const dfa *d, uint32_t state, uint8_t low, uint8_t high, unsigned n_more, uint32_t to) {
     for (unsigned depth = 0; depth <= n_more; depth++) {
         uint32_t next = dfa_next(d, state, low);
@@ -43,7 +45,7 @@ static bool all_lead_to(const dfa *d, uint32_t state, uint8_t low, uint8_t high,
     return state == to;
 }
 
-/* The one state to which all plain characters lead; DFA_DEAD where they do not. */
+/* Returns the one state to which all plain characters lead; DFA_DEAD if there is no such state. */
 static uint32_t plain_next(const dfa *d, uint32_t state) {
     uint32_t to = dfa_next(d, state, ' ');
     for (unsigned c = 0x20; c < 0x7F; c++)
@@ -71,7 +73,7 @@ static bool takes_none(const dfa *d, uint32_t state) {
 
 size_t plain_run(const dfa *d, uint32_t state, bool *out_none_more) {
     size_t n = 0;
-    bool inside = true; /* no end of the rule and no call on the way */
+    bool inside = true; /* the rule neither ends nor calls a rule on the way */
     for (uint32_t next; n < PLAIN_MAX_CHARS && (next = plain_next(d, state)) != DFA_DEAD; n++) {
         inside = inside && d->flags[next] == DFA_BYTES;
         if (next == state)

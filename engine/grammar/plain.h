@@ -1,6 +1,7 @@
-/* engine/grammar/plain.h - plain characters: those that may stand in nearly every text and string. In a vocabulary
- * most tokens consist of nothing else, and where a grammar takes any text, it takes all of these at once, without a
- * look at each. Threads: pure functions. */
+/* engine/grammar/plain.h - plain characters: the characters that may stand in nearly every text and string. Most tokens
+ * of a vocabulary consist of plain characters only. A grammar that takes any text takes all these tokens at once, so
+ * they need not be tried one by one.
+ * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_GRAMMAR_PLAIN_H
 #define MR_ENGINE_GRAMMAR_PLAIN_H
@@ -8,14 +9,14 @@
 #include "engine/base/str.h"
 #include "engine/grammar/dfa.h"
 
-enum { PLAIN_MAX_CHARS = 16 }; /* longer tokens are odd ones */
+enum { PLAIN_MAX_CHARS = 16 }; /* a longer token does not count as plain */
 
-/* Characters of a token that consists of plain ones only: printable ASCII but " and \, and all beyond ASCII. 0:
- * another one. */
+/* Returns the number of characters of a plain token. Plain characters are printable ASCII except " and \, and all
+ * characters beyond ASCII. Returns 0 for any other token. */
 size_t plain_chars(mr_str token);
 
-/* How many plain characters of any choice a state takes, one after another, at most PLAIN_MAX_CHARS. *out_none_more:
- * a text with more of them in a row is not taken, neither here nor by another rule that goes on after this one. */
+/* Returns how many arbitrary plain characters a state takes in a row, at most PLAIN_MAX_CHARS. *out_none_more: no text
+ * with more plain characters in a row is taken, neither by this rule nor by a rule that continues after it. */
 size_t plain_run(const dfa *d, uint32_t state, bool *out_none_more);
 
 #endif

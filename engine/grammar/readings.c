@@ -1,3 +1,5 @@
+/* engine/grammar/readings.c - moves a set of readings forward by one byte. Frames lie in a hash table, so that equal
+ * frames exist only once. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/grammar/readings.h"
 
@@ -49,12 +51,12 @@ static bool push_frame(text_reader *r, uint32_t state, uint32_t parent, uint32_t
 void readings_rewind(text_reader *r, uint32_t n_frames) {
     while (r->n_frames > n_frames) {
         const frame *f = &r->frames[--r->n_frames];
-        *slot_of(r, f->state, f->parent) = f->chain; /* the newest of a chain is its first */
+        *slot_of(r, f->state, f->parent) = f->chain; /* the newest frame of a chain is its first */
     }
 }
 
 void readings_collect(text_reader *r, reading *items, uint32_t n) {
-    uint32_t *new_index = r->slots; /* the table is built anew below */
+    uint32_t *new_index = r->slots; /* the table is filled again below */
     uint32_t kept = 1;
     _Static_assert((int)READINGS_SLOTS >= (int)READINGS_FRAMES, "a slot for each frame");
     memset(r->slots, 0, READINGS_SLOTS * sizeof *r->slots);
@@ -93,7 +95,7 @@ static bool visit(text_reader *r, uint32_t *n_visited, uint32_t state, uint32_t 
     return true;
 }
 
-/* Follows calls and ends from the states that are visited already, and collects those that have bytes. */
+/* Follows calls and ends from the visited states, and collects the states that have bytes. */
 static bool close_readings(text_reader *r, uint32_t n_visited, readings *out) {
     const dfa *d = r->d;
     for (uint32_t k = 0; k < n_visited; k++) {
@@ -117,8 +119,8 @@ static bool close_readings(text_reader *r, uint32_t n_visited, readings *out) {
         for (uint32_t i = d->first_call[at.state]; i < d->first_call[at.state + 1]; i++) {
             const dfa_call *call = &d->calls[i];
             uint32_t inner = at.frame;
-            /* Nothing but the end follows the call: it need not come back here. Lists that recur at their end stay
-             * flat. */
+            /* If only the end follows the call, the call need not return here. A list that recurs at its end thus does
+             * not nest. */
             if (d->flags[call->back] != DFA_END && !push_frame(r, call->back, at.frame, &inner))
                 return false;
             if (!visit(r, &n_visited, call->start, inner))
@@ -140,7 +142,7 @@ bool readings_step(text_reader *r, const readings *from, uint8_t byte, uint32_t 
     *out = (readings){.first = first};
     r->work++;
     if (from->n == 1) {
-        /* Nearly always there is one reading, and it stays inside its rule. */
+        /* Nearly always there is one reading, which stays inside its rule. */
         reading at = r->items[from->first];
         uint32_t to = dfa_next(d, at.state, byte);
         if (to == DFA_DEAD)

@@ -1,5 +1,5 @@
-/* engine/grammar/readings.h - reading a text with an automaton: all ways to read it so far, each a state and the
- * rules to go back to, as a linked list of frames that ways share.
+/* engine/grammar/readings.h - reads a text with an automaton. A reading is one way to read the text so far: a state,
+ * and the rules to return to as a linked list of frames. Readings share frames.
  * Owns:    its tables, allocated once.
  * Threads: caller serialises. */
 // SPDX-License-Identifier: Apache-2.0
@@ -11,24 +11,24 @@
 enum {
     READINGS_FRAMES = 8192,
     READINGS_SLOTS = 8192,  /* of the hash table of frames; a power of two */
-    READINGS_ITEMS = 16384, /* readings of all sets that are kept at once */
-    READINGS_VISITED = 768, /* states that one byte may lead to, with those in which nothing is read */
-    READINGS_BOTTOM = 0,    /* the frame under all others: the text is complete where a reading comes back to it */
+    READINGS_ITEMS = 16384, /* readings of all sets that exist at once */
+    READINGS_VISITED = 768, /* states that one byte may lead to, also through calls and ends */
+    READINGS_BOTTOM = 0,    /* the frame below all others; when the rule in it ends, the text is complete */
 };
 
-/* Where to go on after a rule. Equal frames are one. */
+/* A state to return to after a rule. Equal frames exist once. */
 typedef struct frame {
     uint32_t state, parent;
-    uint32_t chain; /* next of the same hash; parents stand before children */
+    uint32_t chain; /* next frame with the same hash; parents have lower indices than children */
     uint32_t depth;
 } frame;
 
 typedef struct reading {
-    uint32_t state; /* it has bytes */
+    uint32_t state; /* a state that has bytes */
     uint32_t frame;
 } reading;
 
-/* items[first .. first + n) of the reader. A set with neither readings nor completeness is dead. */
+/* The readings items[first .. first + n) of the reader. A set without readings that is not complete is dead. */
 typedef struct readings {
     uint32_t first, n;
     bool complete;
@@ -40,22 +40,24 @@ typedef struct text_reader {
     uint32_t *slots;
     reading *items;
     uint32_t n_frames;
-    reading *visited;    /* work space of one byte */
+    reading *visited;    /* work space for one byte */
     uint64_t work;       /* steps so far */
-    const char *problem; /* why the last step failed; NULL: it did not */
+    const char *problem; /* why the last call failed; NULL if it did not */
 } text_reader;
 
-/* false: no memory. deinit takes {0} too. */
+/* Returns false without memory. deinit accepts {0}. */
 bool text_reader_init(text_reader *r, const dfa *d);
 void text_reader_deinit(text_reader *r);
 
-/* The set with one reading that stands at state inside frame, at items[first ..]; false: problem is set. */
+/* Makes the set of readings that begins at state inside frame, at items[first ..]. Returns false on failure and sets
+ * problem. */
 bool readings_start(text_reader *r, uint32_t state, uint32_t frame, uint32_t first, readings *out);
-/* What is left of a set after a byte, at items[first ..], behind the set itself; false: problem is set. */
+/* Makes the set of readings after a byte, at items[first ..], which must be behind the items of from. Returns false on
+ * failure and sets problem. */
 bool readings_step(text_reader *r, const readings *from, uint8_t byte, uint32_t first, readings *out);
-/* Forgets the frames from n_frames on. */
+/* Drops the frames from n_frames on. */
 void readings_rewind(text_reader *r, uint32_t n_frames);
-/* Forgets the frames that none of n readings needs, and numbers the others anew. */
+/* Drops the frames that none of n readings needs, and renumbers the others. */
 void readings_collect(text_reader *r, reading *items, uint32_t n);
 
 #endif

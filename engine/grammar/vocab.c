@@ -1,5 +1,5 @@
-/* engine/grammar/vocab.c - prepares a vocabulary for masks, once for each model: tokens with equal bytes are joined,
- * plain tokens get masks of their own, and the others are sorted into trees of shared beginnings. */
+/* engine/grammar/vocab.c - prepares a vocabulary for masks, once for each model. Tokens with equal bytes are joined,
+ * plain tokens get masks of their own, and tokens are sorted into trees of shared beginnings. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>
@@ -39,9 +39,9 @@ static size_t count_nodes(const entry *entries, size_t n) {
     return n_nodes;
 }
 
-/* Entries are sorted and all differ. */
+/* entries must be sorted and all differ. */
 static mr_status build_tree(vocab_tree *tree, const entry *entries, size_t n, mr_err *err) {
-    uint32_t open[MR_GRAMMAR_MAX_TOKEN_BYTES]; /* the nodes from the root to the last one */
+    uint32_t open[MR_GRAMMAR_MAX_TOKEN_BYTES]; /* the nodes from the root to the last node */
     size_t n_open = 0, n_nodes = count_nodes(entries, n);
     tree->nodes = n_nodes < UINT32_MAX ? mr_alloc_array(n_nodes, sizeof *tree->nodes) : NULL;
     if (!tree->nodes)
@@ -63,7 +63,7 @@ static mr_status build_tree(vocab_tree *tree, const entry *entries, size_t n, mr
     return MR_OK;
 }
 
-/* Takes the twins out of sorted entries; returns how many are left. */
+/* Moves the twins out of sorted entries. Returns how many entries are left. */
 static size_t take_out_twins(mr_grammar_vocab *v, entry *entries, size_t n) {
     size_t kept = 0;
     for (size_t i = 0; i < n; i++) {
@@ -75,7 +75,7 @@ static size_t take_out_twins(mr_grammar_vocab *v, entry *entries, size_t n) {
     return kept;
 }
 
-/* Puts the plain tokens into the masks; the others stay in entries. */
+/* Puts the plain tokens into their masks. Returns how many other tokens are left in entries. */
 static size_t take_out_plain(mr_grammar_vocab *v, entry *entries, size_t n) {
     size_t kept = 0, n_words = mr_grammar_vocab_mask_words(v);
     for (size_t i = 0; i < n; i++) {
