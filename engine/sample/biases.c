@@ -1,5 +1,5 @@
-/* engine/sample/biases.c - tokens that are favoured or cannot come: biases, the mask of a grammar, an end before enough
- * tokens are there, and what would complete a forbidden sequence. */
+/* engine/sample/biases.c - favours or forbids tokens: logit biases, the mask of a grammar, tokens that end a text
+ * before min_tokens, and tokens that would complete a bad word. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 
@@ -11,7 +11,7 @@ void process_bias(const mr_sampler *s, candidates *c) {
     float *changed = candidates_changed(c);
     for (int32_t i = 0; i < s->params.n_biases; i++) {
         float bias = s->params.biases[i], *logit = &changed[s->params.bias_ids[i]];
-        *logit = bias == -INFINITY ? bias : *logit + bias; /* also where the logit is +inf */
+        *logit = bias == -INFINITY ? bias : *logit + bias; /* also if the logit is +inf */
     }
 }
 
@@ -25,14 +25,14 @@ void process_mask(const mr_sampler *s, candidates *c) {
         uint64_t allowed = c->row->mask[start / 64];
         if (allowed == UINT64_MAX)
             continue;
-        for (int32_t i = start; i < end; i++, allowed >>= 1) { /* without a jump that nobody can predict */
+        for (int32_t i = start; i < end; i++, allowed >>= 1) { /* no branch, because a CPU could not predict it */
             uint32_t keep = -(uint32_t)(allowed & 1);
             changed[i] = mr_bits_f32((mr_f32_bits(changed[i]) & keep) | (mr_f32_bits(-INFINITY) & ~keep));
         }
     }
 }
 
-/* The mask allows a token that is not late. */
+/* Whether the mask allows a token that is not a late id. */
 static bool allows_others(const mr_sampling_params *p, const uint64_t *mask, int32_t n_vocab) {
     for (int32_t start = 0; start < n_vocab; start += 64)
         for (uint64_t bits = mask[start / 64]; bits; bits &= bits - 1) {
@@ -48,13 +48,13 @@ void process_late(const mr_sampler *s, candidates *c) {
     if (s->n_generated >= p->min_tokens || p->n_late_ids == 0)
         return;
     if (c->row->mask && !allows_others(p, c->row->mask, c->n))
-        return; /* the text of the grammar is over: it cannot become longer */
+        return; /* the text of the grammar is complete and cannot continue */
     float *changed = candidates_changed(c);
     for (int32_t i = 0; i < p->n_late_ids; i++)
         changed[p->late_ids[i]] = -INFINITY;
 }
 
-/* What was generated last is these n ids. */
+/* Whether the ids that were generated last are these n ids. */
 static bool ends_in(const mr_sampler *s, const int32_t *ids, int32_t n) {
     if (n > history_count(s, s->n_generated))
         return false;

@@ -1,3 +1,5 @@
+/* engine/sample/candidates.c - finds and keeps the best candidates without sorting them: the highest one, the k
+ * highest, or as many as reach a given mass. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/sample/candidates.h"
 
@@ -28,7 +30,7 @@ static void keep(candidates *c, const float *scores, cut last) {
         int32_t end = c->n - start < SAMPLE_BLOCK ? c->n : start + SAMPLE_BLOCK;
         if (end - start == SAMPLE_BLOCK && !block_reaches(scores + start, last.logit))
             continue;
-        /* Packing may be in place: what is written lies never beyond what is read. */
+        /* Packing may be in place: no entry is written beyond the entry that is read. */
         for (int32_t i = start; i < end; i++) {
             float score = scores[i], logit = c->logits[i];
             int32_t id = candidates_id(c, i);
@@ -62,11 +64,11 @@ float *candidates_changed(candidates *c) {
 
 /* --- The cut ----------------------------------------------------------------------------------------------------- */
 
-/* A radix selection over the bits of the scores, with the masses of the tokens in place of counts: three passes
- * whatever the distribution, and no sorting. */
+/* A radix selection over the bits of the scores, which adds up the masses of the tokens instead of counting them. It
+ * takes three passes for any distribution, and needs no sorting. */
 
-/* Adds up the masses of the candidates whose key has the prefix (the bits above shift + n_bits), by their
- * next n_bits. */
+/* Adds up the masses of the candidates whose key has the prefix (the bits above shift + n_bits), one sum for each value
+ * of the next n_bits. */
 static void bins_fill(const candidates *c, const float *scores, uint32_t prefix, int shift, int n_bits) {
     uint64_t *bins = c->scratch->bins;
     const uint64_t *weights = c->scratch->weights;
@@ -90,7 +92,7 @@ cut candidates_cut(const candidates *c, const float *scores, uint64_t target) {
             target -= c->scratch->bins[bin];
         key |= bin << levels[l].shift;
     }
-    /* Now target is what the tokens with this very score have to give, by rising id. */
+    /* target is now the mass that the tokens with exactly this score must add, taken by rising id. */
     for (int32_t i = 0;; i++) {
         if (logit_key(scores[i]) != key)
             continue;
@@ -113,7 +115,7 @@ static uint64_t top_entry(float logit, int32_t id) {
     return (uint64_t)logit_key(logit) << 32 | (uint32_t)~id;
 }
 
-/* Lets the entry at a node sink to its place. */
+/* Moves the entry at a node down to its place. */
 static void heap_sink(uint64_t *heap, int32_t n, int32_t at) {
     uint64_t entry = heap[at];
     for (int64_t child; (child = 2 * (int64_t)at + 1) < n; at = (int32_t)child) {
@@ -144,7 +146,7 @@ void candidates_top(const candidates *c, int32_t k, bool sorted) {
             }
         }
     }
-    for (int32_t n = k - 1; sorted && n > 0; n--) { /* the lowest goes behind those that are left */
+    for (int32_t n = k - 1; sorted && n > 0; n--) { /* the lowest goes behind the rest of the heap */
         uint64_t lowest = heap[0];
         heap[0] = heap[n];
         heap[n] = lowest;

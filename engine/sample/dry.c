@@ -1,12 +1,12 @@
-/* DRY: which tokens would go on with an end of the history that was there before, and how long that end is. Seen from
- * its end the history is a text whose beginning is looked for in all its places, which one pass answers for all of them
- * (Gusfield's Z-algorithm), however often a hostile text repeats itself. */
+/* engine/sample/dry.c - DRY: finds the tokens that would continue a repetition of the end of the history, and the
+ * length of that end. Read backwards, the history is a text, and its beginning is searched for at all places of the
+ * text. Gusfield's Z-algorithm does this in one pass, no matter how often a hostile text repeats itself. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/sample/processors.h"
 
-static const double MAX_PENALTY = 1e30; /* nothing is left of a logit long before */
+static const double MAX_PENALTY = 1e30; /* no logit survives this; larger ones are cut to it */
 
-/* lengths[i], 0 < i < n: how many entries from i on are as those from 0 on. */
+/* Writes lengths[i], 0 < i < n: how many entries from i on equal the entries from 0 on. */
 static void match_lengths(const mr_sampler *s, int32_t n, int32_t *lengths) {
     int32_t left = 0, right = 0; /* the match that reaches farthest: [left, right) */
     for (int32_t i = 1; i < n; i++) {

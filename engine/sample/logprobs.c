@@ -1,5 +1,5 @@
-/* engine/sample/logprobs.c - log-probabilities of the most likely tokens and of the chosen one, by the logits as the
- * model gave them, before any logits processor. */
+/* engine/sample/logprobs.c - log-probabilities of the chosen token and of the most likely ones, from the logits of the
+ * model before any logits processor. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/thread.h"
 #include "engine/sample/processors.h"

@@ -1,12 +1,13 @@
-/* Mirostat: the tokens whose surprise, -log2 p, is mu at most. Version 1 predicts how many these are from the exponent
- * of Zipf's law, version 2 looks. */
+/* engine/sample/mirostat.c - Mirostat: keeps the tokens whose surprise, -log2 p, is at most mu. Version 1 estimates the
+ * number of these tokens from the exponent of Zipf's law. Version 2 computes the surprise of each token. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/sample/processors.h"
 
 enum { N_FITTED = 100 };                /* tokens that the exponent is estimated from */
-static const double MAX_EXPONENT = 100; /* what it is taken for where probabilities fall faster than any law */
+static const double MAX_EXPONENT = 100; /* upper bound of the estimate */
 
-/* The least-squares slope of log p over log rank, from the differences of neighbours; 0 where nothing falls. */
+/* Estimates the exponent: the least-squares slope of log p over log rank, from the differences of neighbours. Returns 0
+ * if the probabilities do not fall. */
 static double zipf_exponent(const mr_sampler *s, const candidates *c) {
     int32_t n = c->n < N_FITTED ? c->n : N_FITTED;
     double sum_tb = 0, sum_tt = 0;
@@ -23,7 +24,7 @@ static double zipf_exponent(const mr_sampler *s, const candidates *c) {
     return exponent < MAX_EXPONENT ? exponent : MAX_EXPONENT;
 }
 
-/* k = (e * 2^mu / (1 - N^-e))^(1 / exponent) with e = exponent - 1, by its logarithm. */
+/* Returns k = (e * 2^mu / (1 - N^-e))^(1 / exponent) with e = exponent - 1, computed by its logarithm. */
 static int32_t tokens_for_mu(const mr_sampler *s, const candidates *c) {
     double exponent = zipf_exponent(s, c), log_n = mr_log(s->n_vocab), e = exponent - 1;
     if (exponent <= 0)
@@ -45,7 +46,7 @@ static void keep_by_zipf(const mr_sampler *s, candidates *c) {
 }
 
 static void keep_by_surprise(const mr_sampler *s, candidates *c) {
-    const double best = 0x1p40; /* the weight of the highest logit, which stays */
+    const double best = 0x1p40; /* the weight of the highest logit, which is always kept */
     float *scores = c->scratch->scores;
     uint64_t total = c->scratch->weights_of(c->logits, c->n, c->max_logit, s->params.temperature, c->scratch->weights);
     double lowest = (double)total * mr_exp(-s->mu * SAMPLE_LN2);

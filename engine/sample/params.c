@@ -55,7 +55,7 @@ static mr_status check_numbers(const mr_sampling_params *p, mr_err *err) {
     return status;
 }
 
-/* Each length fits what is left of the list. */
+/* Checks that each length fits into the rest of the list. */
 static mr_status check_bad_words(const mr_sampling_params *p, mr_err *err) {
     int32_t at = 0;
     if (p->n_bad_words < 0 || p->n_bad_words > MR_SAMPLER_MAX_BAD_WORDS)

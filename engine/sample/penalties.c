@@ -1,4 +1,5 @@
-/* engine/sample/penalties.c - the penalties on tokens that have come before: repetition, presence and frequency. */
+/* engine/sample/penalties.c - lowers the logits of tokens that occur in the history: repetition, presence and
+ * frequency. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/sample/processors.h"
 
@@ -10,7 +11,7 @@ void process_penalty(const mr_sampler *s, candidates *c) {
     float *changed = candidates_changed(c);
     for (int32_t i = 0; i < n; i++) {
         int32_t id = history_id(s, i);
-        if (seen[id]++ == 0) /* a token that comes twice is changed once */
+        if (seen[id]++ == 0) /* a token that occurs twice is changed once */
             changed[id] = changed[id] > 0.0f ? changed[id] / p : changed[id] * p;
     }
     for (int32_t i = 0; i < n; i++)

@@ -1,3 +1,4 @@
+/* engine/sample/sampler.c - the state of a sampler, the order of the logits processors, and the draw of a token. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/sample/sampler.h"
 
@@ -10,7 +11,7 @@
 
 typedef void (*processor)(const mr_sampler *s, candidates *c);
 
-/* The chain. Between its two parts the highest logit is found; where the temperature is 0 it ends there. */
+/* The chain. After the first part the highest logit is found. With temperature 0 the chain ends there. */
 static const processor changing_processors[] = {process_bias,    process_mask,     process_late, process_bad_words,
                                                 process_penalty, process_presence, process_dry};
 static const processor narrowing_processors[] = {process_top_n_sigma, process_top_k, process_typical,
@@ -63,7 +64,7 @@ void mr_sampler_scratch_destroy(mr_sampler_scratch *s) {
     mr_free(s);
 }
 
-/* Of the last n of the history, -1 being all. */
+/* Returns how many of the last n ids the history can have; -1 for all ids. */
 static int32_t window_of(const mr_sampler_config *config, int32_t n) {
     return n < 0 || n > config->max_context ? config->max_context : n;
 }
@@ -72,7 +73,7 @@ static int32_t max_of(int32_t a, int32_t b) {
     return a > b ? a : b;
 }
 
-/* How many ids of the history matter, and of them to DRY. */
+/* Computes how many ids of the history the sampler needs, and how many of them DRY needs. */
 static void size_window(mr_sampler *s, const mr_sampler_config *config) {
     const mr_sampling_params *p = &config->params;
     if (p->repeat_penalty != 1.0f)
@@ -90,12 +91,12 @@ int32_t mr_sampler_n_history(const mr_sampling_params *params, int32_t n_generat
     const mr_sampler_config config = {.params = *params, .max_context = max_context};
     mr_sampler s = {.params = *params};
     size_window(&s, &config);
-    /* Presence, frequency and bad words look at what was generated alone, and so do Mirostat and grammars. */
+    /* Presence, frequency, bad words, Mirostat and grammars look at generated ids only. */
     bool repeats = params->repeat_penalty != 1.0f || params->dry_multiplier != 0.0f;
     return max_of(repeats ? s.window_capacity : 0, n_generated);
 }
 
-/* Copies n numbers to *at, which goes on behind them. */
+/* Copies n numbers to *at and moves *at behind them. */
 static int32_t *take_list(int32_t **at, const void *from, int32_t n) {
     int32_t *to = *at;
     if (n > 0)
@@ -104,14 +105,14 @@ static int32_t *take_list(int32_t **at, const void *from, int32_t n) {
     return to;
 }
 
-/* The same, by rising id. */
+/* The same, sorted by id. */
 static int32_t *take_ids(int32_t **at, const int32_t *from, int32_t n) {
     int32_t *to = take_list(at, from, n);
     qsort(to, (size_t)n, sizeof *to, compare_ids);
     return to;
 }
 
-/* Copies the lists of the parameters. */
+/* Checks the ids of the parameters' lists and copies the lists. */
 static mr_status take_lists(mr_sampler *s, mr_err *err) {
     mr_sampling_params *p = &s->params;
     p->n_dry_breakers = s->dry_capacity > 0 ? p->n_dry_breakers : 0;
@@ -201,7 +202,7 @@ double mr_sampler_mirostat_mu(const mr_sampler *s) {
     return s->mu;
 }
 
-/* A token with the probability of its weight. The random number is a fraction of 64 bits. */
+/* Draws a token with the probability of its weight. The random number is a fraction of 64 bits. */
 static int32_t draw(mr_sampler *s, const candidates *c) {
     const uint64_t *weights = c->scratch->weights;
     const mr_sampling_params *p = &s->params;
@@ -218,7 +219,7 @@ static int32_t draw(mr_sampler *s, const candidates *c) {
     return candidates_id(c, i);
 }
 
-/* The highest logit after the processors that change them; the id that has it, or an error. */
+/* Runs the processors that change logits. Sets the highest logit and the id that has it, or returns an error. */
 static mr_status change(const mr_sampler *s, candidates *c, int32_t *out_best, mr_err *err) {
     long long position = (long long)c->row->position;
     c->max_logit = candidates_max(c->logits, c->n, out_best);

@@ -11,8 +11,8 @@ static double sum_of_lanes(const double *lanes) {
     return sum;
 }
 
-/* The variance of the logits that are finite, n of them. Sums are of lanes by the place of the candidate, so they are
- * the same on every machine. */
+/* Returns the variance of the finite logits. Sums have lanes by the index of the candidate, so they are the same on
+ * every machine. */
 static double variance_of(const candidates *c) {
     double sums[SAMPLE_LANES] = {0}, squares[SAMPLE_LANES] = {0};
     int32_t n = 0;
@@ -47,13 +47,13 @@ void process_top_k(const mr_sampler *s, candidates *c) {
     candidates_keep(c, (cut){top_logit(lowest), top_id(lowest)});
 }
 
-/* How far a logit is below the best one; 0 for two infinities. */
+/* Returns how far a logit is below the highest one; 0 for two infinities. */
 static double below_max(const candidates *c, int32_t i) {
     return c->logits[i] == c->max_logit ? 0.0 : (double)c->max_logit - (double)c->logits[i];
 }
 
-/* -log p is below_max + log of the sum, and the entropy its mean, so the two differ by below_max less the mean of
- * below_max. */
+/* -log p is below_max plus the log of the sum, and the entropy is the mean of -log p. Their difference is therefore
+ * below_max minus the mean of below_max. */
 void process_typical(const mr_sampler *s, candidates *c) {
     const uint64_t *weights = c->scratch->weights;
     float *scores = c->scratch->scores;
@@ -84,7 +84,8 @@ void process_min_p(const mr_sampler *s, candidates *c) {
         candidates_keep(c, (cut){(float)((double)c->max_logit + s->log_min_p), INT32_MAX});
 }
 
-static const uint64_t XTC_STREAM = UINT64_C(1) << 32; /* beside those of the draws, which are numbered by choice */
+/* A random stream of its own: the streams of the draws are numbered by choice. */
+static const uint64_t XTC_STREAM = UINT64_C(1) << 32;
 
 void process_xtc(const mr_sampler *s, candidates *c) {
     const uint64_t *weights = c->scratch->weights;
@@ -92,7 +93,7 @@ void process_xtc(const mr_sampler *s, candidates *c) {
     int32_t last = -1;
     if (s->params.xtc_probability == 0.0f || s->params.xtc_threshold > 0.5f || c->n == 1)
         return;
-    /* In [0, 1), so that 1 is always. */
+    /* The random number is in [0, 1), so a probability of 1 always applies. */
     if (mr_rng_f32(s->params.seed, XTC_STREAM | s->choice, (uint64_t)c->row->position) >= s->params.xtc_probability)
         return;
     uint64_t total = c->scratch->weights_of(c->logits, c->n, c->max_logit, 1.0f, c->scratch->weights);

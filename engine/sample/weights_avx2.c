@@ -1,5 +1,5 @@
-/* engine/sample/weights_avx2.c - compiles weights_body.h for AVX2. It is a file of its own because only this file may
- * have instructions that some CPUs lack; the bits are those of weights_baseline.c. */
+/* engine/sample/weights_avx2.c - compiles weights_body.h for AVX2. The code has a file of its own because only this
+ * file may have instructions that some CPUs lack. The bits are the same as those of weights_baseline.c. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/sample/weights_body.h"
 

@@ -6,7 +6,7 @@
 #include "engine/base/fmath.h"
 #include "engine/sample/weights.h"
 
-/* Rounds x in [0, 2^51] by letting it sink to the last bit of 2^52. */
+/* Rounds x in [0, 2^51]: adding 2^52 rounds x to the last bit of the mantissa. */
 static inline uint64_t round_u64(double x) {
     const double magic = 0x1p52;
     double shifted = x + magic;
