@@ -39,13 +39,13 @@ static mr_status make_one(const char *path, mr_err *err) {
     int why = errno;
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
         return MR_OK;
-    return mr_err_set(err, MR_E_IO, "the cache folder %.200s cannot be made: %s; hint: --cache-dir names another", path,
-                      strerror(why));
+    return mr_err_set(err, MR_E_IO, "the cache folder %.200s cannot be made: %s; hint: name another with --cache-dir",
+                      path, strerror(why));
 }
 
 mr_status mr_cache_dir_make(const char *wish, char **out_path, mr_err *err) {
     if (!wish && !absolute_folder("XDG_CACHE_HOME") && !absolute_folder("HOME"))
-        return mr_err_set(err, MR_E_NOT_FOUND, "no folder for the cache: HOME is not set; hint: --cache-dir");
+        return mr_err_set(err, MR_E_NOT_FOUND, "no folder for the cache: HOME is not set; hint: set --cache-dir");
     char *path = choose(wish);
     if (!path)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a path");

@@ -175,7 +175,7 @@ static mr_status parse_value(mr_gguf *g, mr_reader *r, gguf_key *key, mr_err *er
     if (type >= MR_GGUF_TYPE_COUNT || elem_type >= MR_GGUF_TYPE_COUNT)
         return mr_err_set(err, MR_E_FORMAT, "unknown value type %u", elem_type);
     if (elem_type == MR_GGUF_ARRAY)
-        return mr_err_set(err, MR_E_UNSUPPORTED, "an array of arrays");
+        return mr_err_set(err, MR_E_UNSUPPORTED, "an array of arrays, which is not supported");
     key->type = (mr_gguf_type)type;
     return parse_values(g, r, key, elem_type, n, err);
 }

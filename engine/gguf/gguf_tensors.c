@@ -25,7 +25,7 @@ static mr_status check_type(mr_gguf_tensor *t, uint32_t type, mr_err *err) {
     if (!info)
         return mr_err_set(err, MR_E_UNSUPPORTED, "tensor type %u is not known; hint: %s", type,
                           type < MR_TYPE_FILE_COUNT ? "it was withdrawn, quantize the model anew"
-                                                    : "quantize the model to a type that is");
+                                                    : "quantize the model to another type");
     int64_t n_elems = t->ne[0];
     for (int i = 1; i < MR_GGUF_MAX_DIMS; i++)
         if (__builtin_mul_overflow(n_elems, t->ne[i], &n_elems))

@@ -252,7 +252,7 @@ static mr_status read_braces(reader *r, gbnf_node *node) {
     if (peek(r) != '}')
         return malformed(r, "a repeat is not closed by }");
     if (node->max < node->min)
-        return malformed(r, "a repeat ends before it begins");
+        return malformed(r, "the maximum of a repeat is below its minimum");
     r->at++;
     return MR_OK;
 }
@@ -358,7 +358,7 @@ static mr_status read_rule(reader *r) {
     if (r->text.len - r->at < 3 || memcmp(r->text.data + r->at, "::=", 3) != 0)
         return malformed(r, "::= is expected after the name of a rule");
     if (r->g->rules[rule].body != GBNF_NONE)
-        return malformed(r, "this rule is there already");
+        return malformed(r, "this rule is defined twice");
     r->at += 3;
     skip_space(r, true);
     s = open_group(r);

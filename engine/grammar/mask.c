@@ -127,7 +127,7 @@ mr_status mr_grammar_state_accept(mr_grammar_state *s, int32_t id, mr_err *err) 
     mr_str bytes;
     if (id >= 0 && id < s->v->n_vocab && mr_tokenizer_is_end(s->v->tok, id)) {
         if (!s->now.complete)
-            return mr_err_set(err, MR_E_INVALID, "end token %d, but the grammar needs more", id);
+            return mr_err_set(err, MR_E_INVALID, "end token %d comes before the text of the grammar is complete", id);
         s->ended = true;
         return MR_OK;
     }

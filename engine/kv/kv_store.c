@@ -25,7 +25,7 @@ mr_status mr_kv_layer_describe(const mr_kv_desc *d, mr_tensor *out_k, mr_tensor 
                           mr_type_name(d->type));
     if (d->type == MR_TYPE_Q8_0 && d->head_dim % mr_type_get(MR_TYPE_Q8_0)->block_elems != 0)
         return mr_err_set(err, MR_E_UNSUPPORTED,
-                          "heads of %d elements cannot be stored in blocks of 32; hint: --kv-type f16", d->head_dim);
+                          "heads of %d elements do not fit q8_0 blocks of 32; hint: --kv-type f16", d->head_dim);
     int64_t block = (int64_t)d->n_kv_heads * d->head_dim;
     if (block <= INT32_MAX) /* a larger product is refused below as it is */
         block *= MR_KV_BLOCK;

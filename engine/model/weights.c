@@ -49,7 +49,7 @@ static const tensor_spec OUTPUT_NORM = {"output_norm.weight", DIM_D, DIM_ONE};
 static const tensor_spec OUTPUT = {"output.weight", DIM_D, DIM_VOCAB};
 static const tensor_spec TIED_OUTPUT = {"token_embd.weight", DIM_D, DIM_VOCAB};
 /* Ends the hint for a missing tensor of experts: files of early 2024 have one tensor for each expert. */
-static const char OLD_EXPERTS[] = ", with all experts of a layer in one tensor; old files have to be converted anew";
+static const char OLD_EXPERTS[] = ", with all experts of a layer in one tensor; convert old files again";
 static const char ROPE_FREQS[] = "rope_freqs.weight";
 
 /* Whether the tensor holds one matrix for each expert, one behind the other. */
@@ -90,7 +90,7 @@ static mr_status check_type(const mr_gguf_tensor *t, bool is_vector, mr_err *err
     return mr_err_set(err, MR_E_UNSUPPORTED, "tensor '%s' has type %s, which this version does not %s; hint: %s",
                       t->name, mr_type_name(t->type), is_vector ? "read as a vector" : "multiply",
                       is_vector ? "vectors are F32, F16 or BF16"
-                                : "matrices are floats or of a quantised type that files are published in");
+                                : "matrices are F32, F16, BF16 or of a common quantised type");
 }
 
 static mr_status check_shape(const mr_gguf_tensor *t, int64_t columns, int64_t rows, int32_t n_matrices, mr_err *err) {
@@ -201,7 +201,7 @@ static mr_status check_all_used(const mr_weights *ws, mr_err *err) {
 static mr_status read_rope_factors(const mr_weights *ws, float *out_factors, int32_t n_pairs, mr_err *err) {
     const mr_gguf_tensor *t = mr_gguf_find_tensor(ws->gguf, ROPE_FREQS);
     if (!t || t->type != MR_TYPE_F32 || t->ne[0] != n_pairs || t->ne[1] != 1 || t->ne[2] != 1 || t->ne[3] != 1)
-        return mr_err_set(err, MR_E_FORMAT, "tensor '%s' is no F32 [%d]", ROPE_FREQS, n_pairs);
+        return mr_err_set(err, MR_E_FORMAT, "tensor '%s' must be F32 with %d elements", ROPE_FREQS, n_pairs);
     mr_dequantize(t->type, t->data, out_factors, n_pairs);
     for (int32_t i = 0; i < n_pairs; i++)
         if (!(out_factors[i] > 0.0f && out_factors[i] < 1e6f))

@@ -64,7 +64,7 @@ static mr_status check_bad_words(const mr_sampling_params *p, mr_err *err) {
     while (at < p->n_bad_words && p->bad_words[at] > 0 && p->bad_words[at] < p->n_bad_words - at)
         at += 1 + p->bad_words[at];
     if (at < p->n_bad_words)
-        return mr_err_set(err, MR_E_INVALID, "a bad word of %d tokens, where %d follow", p->bad_words[at],
+        return mr_err_set(err, MR_E_INVALID, "a bad word should have %d tokens, but %d follow", p->bad_words[at],
                           p->n_bad_words - at - 1);
     return MR_OK;
 }

@@ -102,7 +102,7 @@ static mr_status read_setting(const mr_gguf *g, const char *key, mr_setting *out
 static mr_status read_names(const mr_gguf *g, mr_vocab_desc *d, mr_err *err) {
     mr_status status = mr_gguf_get_str(g, KEY("model"), &d->model, err);
     if (status == MR_E_NOT_FOUND)
-        return mr_err_set(err, status, "the file has no tokenizer (key %s), so it can take no text", KEY("model"));
+        return mr_err_set(err, status, "the file has no tokenizer: key %s is missing", KEY("model"));
     if (status == MR_OK)
         status = optional(mr_gguf_get_str(g, "general.architecture", &d->architecture, err));
     if (status == MR_OK)

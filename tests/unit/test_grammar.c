@@ -395,7 +395,7 @@ static void test_refused(void **state) {
         {"root ::= \"a\")", MR_E_FORMAT, "without"},
         {"root ::= *", MR_E_FORMAT, "before a repeat"},
         {"root ::= \"a\"{", MR_E_FORMAT, "number"},
-        {"root ::= \"a\"{2,1}", MR_E_FORMAT, "ends before"},
+        {"root ::= \"a\"{2,1}", MR_E_FORMAT, "below its minimum"},
         {"root ::= \"a\"{99999999999}", MR_E_TOO_LONG, "repeat"},
         {"root ::= \"\\q\"", MR_E_FORMAT, "escape"},
         {"root ::= \"\\uD800\"", MR_E_FORMAT, "escape"},
