@@ -1,6 +1,6 @@
 /* engine/base/cgroup.h - internal to engine/base and its tests: the CPU time and memory that control groups (versions 1
  * and 2) leave to this process.
- * Source: the kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1.
+ * Source:  the kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1.
  * Threads: thread-safe. Errors: files that are missing or malformed set no limit. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_BASE_CGROUP_H

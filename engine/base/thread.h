@@ -16,7 +16,7 @@ typedef struct mr_thread mr_thread;
 typedef void (*mr_thread_fn)(void *ctx);
 
 /* Starts fn(ctx) on a new thread. name: at most 15 bytes are kept. stack_bytes: 0 for the system's default. Signals are
- * blocked in the new thread, so that handlers run in other threads.
+ * blocked in the new thread, so that handlers run in threads that were not created here.
  * MR_E_NO_MEMORY: the system has no memory or no more threads. */
 MR_MUST_USE mr_status mr_thread_create(const char *name, size_t stack_bytes, mr_thread_fn fn, void *ctx,
                                        mr_thread **out_thread, mr_err *err);

@@ -22,7 +22,7 @@ typedef struct mr_kv_desc {
     mr_type type; /* F16, F32, or Q8_0 if head_dim is a multiple of 32 */
 } mr_kv_desc;
 
-/* Bytes that the store takes. MR_E_INVALID: a count is not positive. MR_E_UNSUPPORTED: the type does not fit.
+/* Bytes that the store takes. MR_E_INVALID: a count is out of its range. MR_E_UNSUPPORTED: the type does not fit.
  * MR_E_TOO_LONG: the sizes overflow. */
 MR_MUST_USE mr_status mr_kv_store_bytes(const mr_kv_desc *desc, size_t *out, mr_err *err);
 MR_MUST_USE mr_status mr_kv_store_create(mr_backend *backend, const mr_kv_desc *desc, mr_kv_store **out, mr_err *err);

@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/sample/processors.h"
 
-static const double MAX_PENALTY = 1e30; /* no logit survives this; larger ones are cut to it */
+static const double MAX_PENALTY = 1e30; /* larger penalties are cut to this; no logit survives it */
 
 /* Writes lengths[i], 0 < i < n: how many entries from i on equal the entries from 0 on. */
 static void match_lengths(const mr_sampler *s, int32_t n, int32_t *lengths) {

@@ -1,6 +1,6 @@
 /* engine/text/bpe.h - byte-level BPE: a text is cut into words, and the bytes of each word are merged by the ranks of
  * merges.
- * Source: Sennrich et al. 2016 (BPE), Radford et al. 2019 (on bytes).
+ * Source:  Sennrich et al. 2016 (BPE), Radford et al. 2019 (on bytes).
  * Owns:    the table of merges, the pre-tokenizer. Borrows: the vocabulary, which outlives it.
  * Threads: does not change once created. */
 // SPDX-License-Identifier: Apache-2.0

@@ -1,6 +1,6 @@
 /* engine/text/spm.h - SentencePiece's BPE. Neighbouring symbols whose texts together are a token merge, the highest
  * score first. A character that is no token at the end becomes its byte tokens.
- * Source: Kudo and Richardson 2018 (SentencePiece); Sennrich et al. 2016 (BPE).
+ * Source:  Kudo and Richardson 2018 (SentencePiece); Sennrich et al. 2016 (BPE).
  * Owns:    the order of the tokens. Borrows: the vocabulary, which outlives it.
  * Threads: does not change once created. */
 // SPDX-License-Identifier: Apache-2.0
