@@ -1,3 +1,5 @@
+/* worker/files/file_blocks.c - the hash of a block. A file of its own, so that only this file needs the SHA-256 of
+ * libnettle. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/files/file_blocks.h"
 

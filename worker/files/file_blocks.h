@@ -1,6 +1,8 @@
-/* worker/files/file_blocks.h - a model file as blocks of MR_FILE_BLOCK_BYTES, each named by its SHA-256; the last one
- * is shorter. What a rank answers to a FileRequest is a frame of the link MR_LINK_FILE: step is the first block, type
- * says what it is, rows how many hashes there are, row_bytes is the request's fetch. Threads: pure functions. */
+/* worker/files/file_blocks.h - a model file as blocks of MR_FILE_BLOCK_BYTES, each named by its SHA-256. The last
+ * block may be shorter.
+ * The answer to a FileRequest is a frame of the link MR_LINK_FILE. Fields of the frame: step is the first block, type
+ * is an mr_file_answer, rows is the number of hashes, row_bytes repeats the fetch of the request.
+ * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_FILES_FILE_BLOCKS_H
 #define MR_WORKER_FILES_FILE_BLOCKS_H
@@ -18,14 +20,14 @@ typedef struct mr_file_hash {
 
 typedef enum mr_file_answer {
     MR_FILE_ANSWER_HASHES = 1, /* rows of MR_FILE_HASH_BYTES */
-    MR_FILE_ANSWER_BLOCK,      /* its bytes */
-    MR_FILE_ANSWER_REFUSAL,    /* a text that says why */
+    MR_FILE_ANSWER_BLOCK,      /* the bytes of the block */
+    MR_FILE_ANSWER_REFUSAL,    /* the reason as text, without a terminating zero */
 } mr_file_answer;
 
 enum { MR_FILE_HASH_TEXT = 17 };
 
 void mr_file_hash_of(const void *data, size_t bytes, mr_file_hash *out);
-/* The first half of it in hexadecimal digits, for messages; returns out. */
+/* Writes the first 8 bytes of the hash in hexadecimal digits, for messages. Returns out. */
 const char *mr_file_hash_text(const mr_file_hash *h, char out[MR_FILE_HASH_TEXT]);
 
 static inline bool mr_file_hash_equal(const mr_file_hash *a, const mr_file_hash *b) {
@@ -38,6 +40,7 @@ static inline bool mr_file_hash_known(const mr_file_hash *h) {
 static inline uint64_t mr_file_n_blocks(uint64_t file_bytes) {
     return file_bytes / MR_FILE_BLOCK_BYTES + (file_bytes % MR_FILE_BLOCK_BYTES > 0);
 }
+/* The offset of a block in the file. */
 static inline uint64_t mr_file_block_at(uint64_t idx) {
     return idx * MR_FILE_BLOCK_BYTES;
 }

@@ -1,3 +1,5 @@
+/* worker/files/file_cache.c - reads and writes the two files of the block cache; the header describes their format.
+ * Sealing has a thread of its own, because fdatasync of many blocks takes seconds. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/files/file_cache.h"
 
@@ -23,19 +25,19 @@ enum {
     AT_DIGEST = 16,
     AT_SEALED = 24,
     HEADER_BYTES = 64,
-    SHOWN_BYTES = 200, /* of a path in an error text */
+    SHOWN_BYTES = 200, /* most bytes of a path in an error text */
 };
 
 struct mr_file_cache {
     uint64_t file_bytes, digest, n_blocks;
     char *path, *list_path;
     int fd, list_fd;
-    mr_file_hash *listed; /* [n_blocks]: as the list was when it was read, and what was put since */
-    uint8_t *in_doubt;    /* [n_blocks]: listed, perhaps not written to the disk, and not looked at yet */
-    uint8_t *block;       /* for that look */
-    mr_thread *sealer;    /* NULL: none is at work, and the rest is its result */
+    mr_file_hash *listed; /* [n_blocks]: the list as read at open, plus the blocks put since */
+    uint8_t *in_doubt;    /* [n_blocks]: listed, perhaps not written to the disk, and not hashed yet */
+    uint8_t *block;       /* buffer to hash a block in doubt */
+    mr_thread *sealer;    /* NULL: no sealing is under way. The fields below are the result of the last sealing. */
     atomic_bool sealed;
-    uint64_t changed; /* the time of change that is sealed */
+    uint64_t changed; /* the modification time that sealing notes in the list */
     mr_status seal_status;
     mr_err seal_err;
 };
@@ -45,7 +47,7 @@ static mr_status failed(const mr_file_cache *c, const char *what, mr_err *err) {
     return mr_err_set(err, MR_E_IO, "%.*s cannot be %s: %s%s", SHOWN_BYTES, c->path, what, strerror(errno), hint);
 }
 
-/* Moves all bytes; a read that meets the end of the file fails. */
+/* Reads or writes all bytes. A read beyond the end of the file fails. */
 static bool move_all(int fd, bool writes, void *data, size_t bytes, uint64_t at) {
     for (size_t done = 0; done < bytes;) {
         ssize_t n = writes ? pwrite(fd, (char *)data + done, bytes - done, (off_t)(at + done))
@@ -61,6 +63,7 @@ static bool move_all(int fd, bool writes, void *data, size_t bytes, uint64_t at)
     return true;
 }
 
+/* The modification time in nanoseconds; 0: not known. */
 static uint64_t changed_at(int fd) {
     struct stat st;
     return fstat(fd, &st) == 0 ? (uint64_t)st.st_mtim.tv_sec * MR_NS_PER_S + (uint64_t)st.st_mtim.tv_nsec : 0;
@@ -76,7 +79,7 @@ static bool write_header(mr_file_cache *c, uint64_t sealed) {
     return move_all(c->list_fd, true, header, sizeof header, 0);
 }
 
-/* Opens one of the two files, a new one of zeros. */
+/* Opens one of the two files. A new file has the full size and reads as zeros. */
 static mr_status open_file(mr_file_cache *c, const char *path, uint64_t bytes, int *out_fd, mr_err *err) {
     struct stat st;
     *out_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -92,6 +95,7 @@ static mr_status open_file(mr_file_cache *c, const char *path, uint64_t bytes, i
     return MR_OK;
 }
 
+/* The offset of the doubt bytes in the list file. */
 static uint64_t doubts_at(const mr_file_cache *c) {
     return HEADER_BYTES + c->n_blocks * sizeof *c->listed;
 }
@@ -171,7 +175,7 @@ const char *mr_file_cache_path(const mr_file_cache *c) {
     return c->path;
 }
 
-/* Strikes a block that is not what the list says. */
+/* Hashes a block in doubt, and removes the block from the list if the hash differs. */
 static void look_at(mr_file_cache *c, uint64_t idx) {
     mr_file_hash found = {{0}};
     size_t bytes = mr_file_block_bytes(c->file_bytes, idx);
@@ -195,7 +199,7 @@ bool mr_file_cache_lists(const mr_file_cache *c, uint64_t idx) {
 mr_status mr_file_cache_check_room(const mr_file_cache *c, uint64_t bytes, mr_err *err) {
     struct statvfs fs;
     if (fstatvfs(c->fd, &fs) != 0)
-        return MR_OK; /* a write will say it */
+        return MR_OK; /* if there is no room, a later write fails */
     uint64_t room = (uint64_t)fs.f_bavail * fs.f_frsize;
     if (room >= bytes)
         return MR_OK;
@@ -216,7 +220,8 @@ mr_status mr_file_cache_put(mr_file_cache *c, uint64_t idx, const void *data, co
     return MR_OK;
 }
 
-/* The thread of a sealing. Of c it reads what never changes and c->changed, and writes seal_status and seal_err. */
+/* The thread of a sealing. The thread reads c->changed and fields of c that never change. The thread writes
+ * seal_status, seal_err and, last, sealed. */
 static void write_to_disk(void *ctx) {
     mr_file_cache *c = ctx;
     bool written = fdatasync(c->fd) == 0 && fdatasync(c->list_fd) == 0 && write_header(c, c->changed);
@@ -224,7 +229,7 @@ static void write_to_disk(void *ctx) {
     atomic_store(&c->sealed, true);
 }
 
-/* Waits for the sealing that goes on. */
+/* Waits for a sealing under way. Returns the result of the last sealing. */
 static mr_status end_sealing(mr_file_cache *c, mr_err *err) {
     mr_thread_join(c->sealer);
     c->sealer = NULL;
@@ -235,7 +240,8 @@ mr_status mr_file_cache_seal(mr_file_cache *c, mr_err *err) {
     mr_status status = end_sealing(c, err);
     if (status != MR_OK)
         return status;
-    c->changed = changed_at(c->fd); /* before: what is written from here on is in doubt */
+    /* Read before the sync: a later write changes the time, and so puts all blocks in doubt. */
+    c->changed = changed_at(c->fd);
     if (!move_all(c->list_fd, true, c->in_doubt, (size_t)c->n_blocks, doubts_at(c)))
         return failed(c, "written", err);
     atomic_store(&c->sealed, false);

@@ -1,15 +1,17 @@
-/* worker/files/file_cache.h - the blocks of a model file that came from other hosts: a file with the offsets of the
- * original and holes where no block is, so that it is read like the original, and beside it a list of the blocks that
- * are there.
+/* worker/files/file_cache.h - a cache on disk for the blocks of a model file that came from other hosts. The cache
+ * consists of two files. The first file has the offsets of the original and holes where no block is, so programs read
+ * the first file like the original. The second file lists the blocks that are present.
  *   DIGEST-BYTES.gguf    the blocks
- *   DIGEST-BYTES.blocks  64 bytes: "MRB2", u32 block size, u64 file size, u64 digest, u64 of sealing; then one SHA-256
- *                        a block; then one byte a block: not 0 where sealing left it in doubt
- * The list says when the blocks were sealed: the file was written to the disk, and had this time of change. Where it
- * has another one (a process was killed, a host went down, somebody else is writing), all blocks are in doubt. A block
- * in doubt is read and hashed before it counts. So several processes may use one cache at the same time: what they
- * write at one place is the same.
- * Owns:    its descriptors and the list in memory. Threads: one; sealing has another one behind it.
- * Errors:  MR_E_IO with path and bytes: no space, no right, or it is of another file. */
+ *   DIGEST-BYTES.blocks  64 bytes: "MRB2", u32 block size, u64 file size, u64 digest, u64 time of sealing; then one
+ *                        SHA-256 for each block; then one byte for each block: not 0 where sealing left the block in
+ *                        doubt
+ * Sealing writes the first file to the disk and notes its modification time in the list. If the modification time
+ * differs later (a process was killed, a host went down, another process is writing), all blocks are in doubt. A block
+ * in doubt is read and hashed before it counts as present. Several processes may use one cache at the same time,
+ * because they write the same bytes at the same offset.
+ * Owns:    its descriptors and the list in memory.
+ * Threads: the caller uses one thread. Sealing runs on a second thread that the cache owns.
+ * Errors:  MR_E_IO with the path: no space, no permission, or the cache file has another size. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_FILES_FILE_CACHE_H
 #define MR_WORKER_FILES_FILE_CACHE_H
@@ -19,28 +21,29 @@
 
 typedef struct mr_file_cache mr_file_cache;
 
-/* folder exists. */
+/* folder must exist. digest names the model file (mr_hello_file_digest). */
 MR_MUST_USE mr_status mr_file_cache_open(const char *folder, uint64_t file_bytes, uint64_t digest, mr_file_cache **out,
                                          mr_err *err);
-/* Does not seal, but waits for a sealing that goes on. NULL is accepted. */
+/* Waits for a sealing under way, and starts none. NULL is accepted. */
 void mr_file_cache_close(mr_file_cache *c);
-/* Of the file with the blocks. */
+/* The path of the file with the blocks. */
 const char *mr_file_cache_path(const mr_file_cache *c);
 
-/* Whether the block is here and is the one of that hash. */
+/* Whether the block is present and has this hash. Reads and hashes the block if the block is in doubt. */
 bool mr_file_cache_has(mr_file_cache *c, uint64_t idx, const mr_file_hash *hash);
-/* The list has some hash for the block. */
+/* Whether the list has a hash for the block, in doubt or not. */
 bool mr_file_cache_lists(const mr_file_cache *c, uint64_t idx);
-/* The file system has room for so many bytes more. */
+/* MR_E_IO: the file system has no room for so many more bytes. */
 MR_MUST_USE mr_status mr_file_cache_check_room(const mr_file_cache *c, uint64_t bytes, mr_err *err);
-/* Takes a block in whose hash is this. */
+/* Writes a block whose hash the caller has checked. */
 MR_MUST_USE mr_status mr_file_cache_put(mr_file_cache *c, uint64_t idx, const void *data, const mr_file_hash *hash,
                                         mr_err *err);
-/* Begins to write all blocks to the disk, so that the next start takes them without a look, but those still in doubt.
- * It may take seconds, so it goes on behind this call; what came of an earlier one is returned here too. */
+/* Begins to write all blocks to the disk. The next start then trusts the blocks without hashing, except blocks that are
+ * still in doubt. Writing may take seconds and goes on after this call. Also waits for an earlier sealing and returns
+ * the error of that sealing. */
 MR_MUST_USE mr_status mr_file_cache_seal(mr_file_cache *c, mr_err *err);
-/* What came of sealing: *out_done stays false while it goes on. An error means that the file is not what was put
- * there. */
+/* The result of sealing: *out_done stays false while sealing is under way. After an error the file may not hold the
+ * blocks that were put. */
 MR_MUST_USE mr_status mr_file_cache_sealed(mr_file_cache *c, bool *out_done, mr_err *err);
 
 #endif

@@ -1,3 +1,6 @@
+/* worker/files/file_client.c - the loop of a fetch. Each block goes through the states idle, no hash, hash asked,
+ * missing, asked, here. A round takes the answers of every source, then sends requests up to a limit for each source. A
+ * source that fails is dropped, and its open requests go to other sources. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/files/file_client.h"
 
@@ -13,51 +16,51 @@
 
 enum {
     HASHES_AT_ONCE = 16,
-    MAX_HASH_REQUESTS = 3, /* of one source under way */
-    MAX_BLOCK_REQUESTS = 8,
+    MAX_HASH_REQUESTS = 3,  /* open requests to one source */
+    MAX_BLOCK_REQUESTS = 8, /* open requests to one source */
     MAX_REFUSAL_BYTES = 400,
     NOBODY = -1,
-    WARNING_SHARE = 10, /* of the patience: a silent source is named after a tenth of it */
+    WARNING_SHARE = 10, /* the warning comes after 1 / WARNING_SHARE of patience_ns */
 };
 static const int64_t LOOK_NS = 100 * MR_NS_PER_MS, DISK_LOOK_NS = 5 * MR_NS_PER_MS,
                      DEFAULT_PATIENCE_NS = 300 * MR_NS_PER_S, FLUSH_NS = MR_NS_PER_S;
 
 typedef enum block_state {
-    BLOCK_IDLE,       /* not needed, or not yet */
-    BLOCK_NO_HASH,    /* its hash is needed */
-    BLOCK_HASH_ASKED, /* of asked */
-    BLOCK_MISSING,    /* its hash is known */
-    BLOCK_ASKED,      /* of asked */
-    BLOCK_HERE,
+    BLOCK_IDLE,       /* not part of this fetch */
+    BLOCK_NO_HASH,    /* the hash has to be requested */
+    BLOCK_HASH_ASKED, /* the hash is requested from source `asked` */
+    BLOCK_MISSING,    /* the hash is known, the block has to be requested */
+    BLOCK_ASKED,      /* the block is requested from source `asked` */
+    BLOCK_HERE,       /* the block is in the cache */
 } block_state;
 
 typedef struct block {
     mr_file_hash hash;
     uint8_t state;
-    int8_t asked, hashed_by; /* sources */
-    uint8_t failed;          /* bits of the sources that gave something else */
+    int8_t asked, hashed_by; /* indices of sources, or NOBODY */
+    uint8_t failed;          /* bit mask of the sources whose block did not match the hash */
 } block;
 
 typedef struct source {
     int32_t rank;
-    mr_inbox *in; /* NULL: it is gone, or the links are closed */
+    mr_inbox *in; /* NULL: the source was dropped, or the links are closed */
     mr_outbox *out;
-    int32_t n_hash_requests, n_block_requests; /* under way */
-    int64_t heard_ns;                          /* when it last answered, or was asked after it had answered all */
-    bool warned;                               /* of its silence, in this fetch */
-    uint64_t next_hash, next_block;            /* none before them for this source */
+    int32_t n_hash_requests, n_block_requests; /* open requests */
+    int64_t heard_ns;               /* time of the last answer, or of the last moment without open requests */
+    bool warned;                    /* the log has named this source as silent in this fetch */
+    uint64_t next_hash, next_block; /* no block before this index is to be requested from this source */
 } source;
 
 struct mr_file_client {
     mr_file_client_config config;
     mr_file_cache *cache;
-    uint64_t n_blocks, n_missing; /* n_missing: blocks of the fetch that are not here */
+    uint64_t n_blocks, n_missing; /* n_missing: blocks of the fetch that are not BLOCK_HERE */
     block *blocks;                /* [n_blocks] */
     source sources[MR_FILE_MAX_SOURCES];
-    int32_t n_live;
-    uint32_t fetch; /* stands in requests and answers of this fetch */
+    int32_t n_live; /* sources with open links */
+    uint32_t fetch; /* number of this fetch, in its requests and answers; answers of an earlier fetch are ignored */
     uint64_t done_bytes, total_bytes, moved_bytes;
-    mr_status lost; /* why the last source went, and its text */
+    mr_status lost; /* error of the source that was dropped last */
     mr_err lost_text;
 };
 
@@ -70,7 +73,7 @@ mr_status mr_file_client_create(const mr_file_client_config *config, mr_file_cli
     *c = (mr_file_client){.config = *config, .n_blocks = mr_file_n_blocks(config->file_bytes)};
     if (c->config.patience_ns == 0)
         c->config.patience_ns = DEFAULT_PATIENCE_NS;
-    c->config.cache_folder = NULL; /* not used below */
+    c->config.cache_folder = NULL; /* borrowed for this call only */
     c->blocks = mr_alloc_array((size_t)c->n_blocks, sizeof *c->blocks);
     mr_status status =
         c->blocks ? mr_file_cache_open(config->cache_folder, config->file_bytes, config->digest, &c->cache, err)
@@ -144,7 +147,7 @@ static mr_status send_request(mr_file_client *c, source *s, Millrace__FileReques
     return mr_outbox_send_message(s->out, &request.base, out_sent, err);
 }
 
-/* Says that nothing more is needed, so that the sources give their buffers back. */
+/* Tells the sources that the fetch is over, so that the sources free their buffers. */
 static void close_sources(mr_file_client *c) {
     mr_err ignored;
     bool sent = false;
@@ -157,23 +160,23 @@ static void close_sources(mr_file_client *c) {
     }
 }
 
-/* Blocks from first on are missing anew. */
+/* Makes every source search for missing blocks from `first` on again. */
 static void look_again(mr_file_client *c, uint64_t first) {
     for (int32_t i = 0; i < c->config.n_sources; i++)
         c->sources[i].next_block = c->sources[i].next_block < first ? c->sources[i].next_block : first;
 }
 
-/* Goes on without a source: what it was asked for is to be asked of others. */
+/* Closes a source. Its open requests go to other sources. */
 static void drop_source(mr_file_client *c, int32_t idx, mr_status status, const mr_err *why) {
     char name[MR_CHANNEL_NAME_BYTES];
     c->lost = mr_err_set(&c->lost_text, status, "%.400s", why->text);
-    if (status != MR_E_PEER_LOST) /* whose text has the name */
+    if (status != MR_E_PEER_LOST) /* the text of MR_E_PEER_LOST has the name already */
         mr_err_prefix(&c->lost_text, "%s", mr_channel_peer_name(c->config.channel, c->sources[idx].rank, name));
     mr_log_write(MR_LOG_DEBUG, "worker", "the model file comes from others: %s", c->lost_text.text);
     close_source(c, &c->sources[idx]);
     for (uint64_t i = 0; i < c->n_blocks; i++) {
         block *b = &c->blocks[i];
-        b->failed = 0; /* those that gave something else may be the only ones left, and are to say so again */
+        b->failed = 0; /* sources with a mismatch may be the only sources left: ask them again, for the error text */
         if (b->asked != idx || (b->state != BLOCK_HASH_ASKED && b->state != BLOCK_ASKED))
             continue;
         b->state = b->state == BLOCK_ASKED ? BLOCK_MISSING : BLOCK_NO_HASH;
@@ -206,7 +209,7 @@ static mr_status take_hashes(mr_file_client *c, int32_t idx, const mr_frame *f, 
         if (b->state != BLOCK_HASH_ASKED || b->asked != idx)
             return unexpected(f, err);
         memcpy(&b->hash, payload + i * sizeof b->hash, sizeof b->hash);
-        if (!mr_file_hash_known(&b->hash)) /* the cache has that for a block that is not there */
+        if (!mr_file_hash_known(&b->hash)) /* zeros: in the cache they mean that the block is absent */
             return mr_err_set(err, MR_E_PROTOCOL, "no hash for block %" PRIu64, f->step + i);
         bool was_listed = mr_file_cache_lists(c->cache, f->step + i);
         b->hashed_by = (int8_t)idx;
@@ -214,14 +217,14 @@ static mr_status take_hashes(mr_file_client *c, int32_t idx, const mr_frame *f, 
         if (mr_file_cache_has(c->cache, f->step + i, &b->hash))
             note_here(c, b);
         else if (was_listed)
-            c->total_bytes += block_bytes(c, f->step + i); /* damaged, or of another file: it was not counted */
+            c->total_bytes += block_bytes(c, f->step + i); /* damaged or of another file; note_needs did not count it */
     }
     c->sources[idx].n_hash_requests--;
     look_again(c, f->step);
     return MR_OK;
 }
 
-/* A block that is not what its hash says. MR_OK: there is another source to ask. */
+/* Notes a block that does not match its hash. MR_OK: another source can be asked for the block. */
 static mr_status note_damaged(mr_file_client *c, int32_t idx, uint64_t block_idx, const mr_file_hash *found,
                               mr_err *err) {
     block *b = &c->blocks[block_idx];
@@ -245,7 +248,7 @@ static mr_status note_damaged(mr_file_client *c, int32_t idx, uint64_t block_idx
     return MR_OK;
 }
 
-/* *out_fatal: the error is not one of this source. */
+/* *out_fatal: dropping the source does not help, so the error ends the fetch. */
 static mr_status take_block(mr_file_client *c, int32_t idx, const mr_frame *f, const uint8_t *payload, bool *out_fatal,
                             mr_err *err) {
     mr_file_hash found;
@@ -268,6 +271,7 @@ static mr_status take_block(mr_file_client *c, int32_t idx, const mr_frame *f, c
     return MR_OK;
 }
 
+/* Turns the text of a refusal into an error. Bytes that cannot be printed become '?'. */
 static mr_status refused(const mr_frame *f, const uint8_t *payload, mr_err *err) {
     char text[MAX_REFUSAL_BYTES + 1];
     size_t n = f->payload_bytes < MAX_REFUSAL_BYTES ? (size_t)f->payload_bytes : MAX_REFUSAL_BYTES;
@@ -277,7 +281,7 @@ static mr_status refused(const mr_frame *f, const uint8_t *payload, mr_err *err)
     return mr_err_set(err, MR_E_IO, "%s", text);
 }
 
-/* Takes what has come from a source. An error that is not fatal is one of that source alone. */
+/* Takes all answers that have come from a source. An error without *out_fatal concerns this source only. */
 static mr_status take_answers(mr_file_client *c, int32_t idx, bool *did, bool *out_fatal, mr_err *err) {
     for (;;) {
         mr_frame f;
@@ -307,6 +311,7 @@ static mr_status take_answers(mr_file_client *c, int32_t idx, bool *did, bool *o
 
 /* --- Requests ---------------------------------------------------------------------------------------------------- */
 
+/* Requests the hashes of the next run of blocks without a hash. */
 static mr_status ask_for_hashes(mr_file_client *c, int32_t idx, bool *out_sent, mr_err *err) {
     source *s = &c->sources[idx];
     uint32_t n = 0;
@@ -325,8 +330,8 @@ static mr_status ask_for_hashes(mr_file_client *c, int32_t idx, bool *out_sent, 
     return status;
 }
 
-/* Whether a source may give a block: not what it gave wrong already, and not what it has hashed itself while there is
- * another one to ask. */
+/* Whether to request a missing block from this source. Not if the source has sent a wrong block before, and not if the
+ * hash came from the same source while another source can be asked. */
 static bool may_give(const mr_file_client *c, const block *b, int32_t idx) {
     if (b->state != BLOCK_MISSING || b->failed >> idx & 1)
         return false;
@@ -351,6 +356,7 @@ static mr_status ask_for_block(mr_file_client *c, int32_t idx, bool *out_sent, m
     return status;
 }
 
+/* Whether the source has open requests. */
 static bool owes(const source *s) {
     return s->n_hash_requests + s->n_block_requests > 0;
 }
@@ -373,11 +379,12 @@ static mr_status ask(mr_file_client *c, int32_t idx, mr_err *err) {
 
 /* --- Fetch ------------------------------------------------------------------------------------------------------- */
 
+/* Marks the blocks of the ranges, and checks that the file system has room for them. */
 static mr_status note_needs(mr_file_client *c, const mr_file_range *ranges, int32_t n, mr_err *err) {
     c->n_missing = c->done_bytes = c->total_bytes = 0;
     for (uint64_t i = 0; i < c->n_blocks; i++)
         if (c->blocks[i].state != BLOCK_HERE)
-            c->blocks[i].state = BLOCK_IDLE; /* a fetch that failed has left others */
+            c->blocks[i].state = BLOCK_IDLE; /* a failed fetch leaves other states behind */
     for (int32_t r = 0; r < n; r++) {
         if (ranges[r].bytes == 0)
             continue;
@@ -396,7 +403,7 @@ static mr_status note_needs(mr_file_client *c, const mr_file_range *ranges, int3
     return mr_file_cache_check_room(c->cache, c->total_bytes, err);
 }
 
-/* A source that lives may hang, on its disk for example: it is named long before it is given up. */
+/* MR_E_TIMEOUT for a source that hangs, on its disk for example. A warning comes long before the timeout. */
 static mr_status check_heard(const mr_file_client *c, source *s, mr_err *err) {
     int64_t patience_ns = c->config.patience_ns, silent_ns = mr_clock_now_ns() - s->heard_ns;
     double patience_s = (double)patience_ns / (double)MR_NS_PER_S, silent_s = (double)silent_ns / (double)MR_NS_PER_S;
@@ -415,7 +422,7 @@ static mr_status check_heard(const mr_file_client *c, source *s, mr_err *err) {
                             c->config.model_path, patience_s);
 }
 
-/* One round with all sources; *did: something has come. */
+/* One round with all sources. *did: at least one answer has come. */
 static mr_status turn(mr_file_client *c, bool *did, mr_err *err) {
     for (int32_t i = 0; i < c->config.n_sources; i++) {
         bool fatal = false;

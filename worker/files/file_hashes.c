@@ -1,3 +1,6 @@
+/* worker/files/file_hashes.c - computes the SHA-256 of the blocks of a model file in the background, and keeps the
+ * hashes in a file. The file server asks for hashes often and must not wait, so a call takes what is known and queues
+ * the rest. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/files/file_hashes.h"
 
@@ -41,8 +44,8 @@ struct mr_file_hashes {
     uint8_t *states;            /* [n_blocks]: block_state */
     mr_file_hash *hashes;       /* [n_blocks] */
     uint64_t n_wanted, look_at; /* no block before look_at is wanted */
-    bool stop, computed;        /* computed: there are some that are not kept yet */
-    mr_status status;           /* of reading */
+    bool stop, computed;        /* computed: some hashes are not in the kept file yet */
+    mr_status status;           /* the first error of reading */
     mr_err err;
 };
 
@@ -62,13 +65,13 @@ mr_status mr_file_hashes_read(const mr_file_hashes *h, uint64_t idx, void *out, 
     return MR_OK;
 }
 
-/* --- What is kept ------------------------------------------------------------------------------------------------ */
+/* --- The kept file ----------------------------------------------------------------------------------------------- */
 
 static size_t kept_bytes(const mr_file_hashes *h) {
     return HEADER_BYTES + (size_t)h->n_blocks * sizeof *h->hashes + SUM_BYTES;
 }
 
-/* The kept file of exactly this model file, or NULL; freed by the caller. */
+/* The bytes of the kept file if they are valid and belong to this model file, else NULL. The caller frees them. */
 static uint8_t *read_kept(const mr_file_hashes *h) {
     size_t bytes = kept_bytes(h);
     uint8_t *data = mr_alloc(bytes + 1);
@@ -86,7 +89,7 @@ static uint8_t *read_kept(const mr_file_hashes *h) {
     return NULL;
 }
 
-/* Takes over what is kept and not known here. */
+/* Copies hashes from the kept file that are not known yet. */
 static void take_kept(mr_file_hashes *h) {
     uint8_t *data = h->kept_path ? read_kept(h) : NULL;
     for (uint64_t i = 0; data && i < h->n_blocks; i++) {
@@ -100,7 +103,8 @@ static void take_kept(mr_file_hashes *h) {
     mr_free(data);
 }
 
-/* Several ranks of a host may do this at the same time: each writes a file of its own, and the last one stays. */
+/* Writes the kept file. Several ranks of a host may do so at the same time: each rank writes a temporary file, and the
+ * last rename wins. */
 static void keep(mr_file_hashes *h) {
     size_t bytes = kept_bytes(h), name_bytes = strlen(h->kept_path) + 8;
     take_kept(h);
@@ -132,7 +136,7 @@ static void keep(mr_file_hashes *h) {
 
 /* --- Threads ----------------------------------------------------------------------------------------------------- */
 
-/* The first block that is wanted, which becomes busy; false: none, and the thread has to end. Called under the lock. */
+/* Waits for a wanted block and marks the first one busy. false: the thread has to end. Called under the lock. */
 static bool take_wanted(mr_file_hashes *h, uint64_t *out_idx) {
     while (!h->stop && h->n_wanted == 0)
         mr_cond_wait_until(&h->wanted, &h->lock, MR_NEVER);
@@ -173,7 +177,7 @@ static void compute(void *ctx) {
     mr_free(block);
 }
 
-/* Called under the lock. One thread is enough. */
+/* Starts the threads that are missing. Called under the lock. Succeeds if at least one thread runs. */
 static mr_status start_threads(mr_file_hashes *h, mr_err *err) {
     mr_status status = MR_OK;
     int32_t most = h->config.n_threads < MAX_THREADS ? h->config.n_threads : MAX_THREADS;

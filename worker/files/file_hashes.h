@@ -1,9 +1,10 @@
-/* worker/files/file_hashes.h - a model file that this host has, and the hashes of its blocks: computed by threads of
- * its own when they are wanted, and kept in the cache folder, so that the next start does not compute them again.
- * DEVICE-INODE.hashes  "MRH1", u32 block size, u64 file size, u64 time of change; one SHA-256 a block, zero where it is
- * not known; XXH3-64 of all that
- * Owns:    a descriptor, threads. Borrows: ctx. Threads: one; `ready` is called by threads of its own.
- * Errors:  of opening and reading the file. A cache that cannot be used is none. */
+/* worker/files/file_hashes.h - a model file that this host has, and the hashes of its blocks. Threads of this object
+ * compute the hashes on request. The cache folder keeps the hashes, so that the next start does not compute them again.
+ *   DEVICE-INODE.hashes  "MRH1", u32 block size, u64 file size, u64 modification time; one SHA-256 for each block, zero
+ *                        where the hash is not known; XXH3-64 of all bytes before
+ * Owns:    a descriptor, threads. Borrows: ctx.
+ * Threads: the caller uses one thread. The threads of this object call `ready`.
+ * Errors:  of opening and reading the model file. A cache file that cannot be read or written is ignored. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_FILES_FILE_HASHES_H
 #define MR_WORKER_FILES_FILE_HASHES_H
@@ -13,21 +14,23 @@
 
 typedef struct mr_file_hashes_config {
     const char *path;
-    uint64_t file_bytes;      /* that it has to have */
-    const char *folder;       /* of the cache, exists; NULL: hashes are not kept */
-    int32_t n_threads;        /* started with the first hash that has to be computed */
-    void (*ready)(void *ctx); /* hashes have become known, or cannot be read */
+    uint64_t file_bytes; /* expected size; MR_E_IO if the file has another size */
+    const char *folder;  /* cache folder, must exist; NULL: hashes are not kept */
+    int32_t n_threads;   /* started when the first hash has to be computed */
+    /* Called when a hash is computed or reading fails. A lock is held: ready must not call back. */
+    void (*ready)(void *ctx);
     void *ctx;
 } mr_file_hashes_config;
 
 typedef struct mr_file_hashes mr_file_hashes;
 
 MR_MUST_USE mr_status mr_file_hashes_open(const mr_file_hashes_config *config, mr_file_hashes **out, mr_err *err);
-/* Gives up what is not computed yet, and keeps what is. NULL is accepted. */
+/* Stops computing and keeps the computed hashes in the cache folder. NULL is accepted. */
 void mr_file_hashes_close(mr_file_hashes *h);
 
-/* The hashes of blocks [first, first + n) of the file; *out_known stays false while some are not computed: they will
- * be, in the order of the file. Once reading has failed, that is the error of every call. */
+/* The hashes of blocks [first, first + n) of the file. If some hashes are not known yet, *out_known is false, out is
+ * not written, and the threads compute the missing hashes in the order of the file. Once reading has failed, every call
+ * returns the error. */
 MR_MUST_USE mr_status mr_file_hashes_get(mr_file_hashes *h, uint64_t first, uint32_t n, mr_file_hash *out,
                                          bool *out_known, mr_err *err);
 /* Reads block idx into out. */

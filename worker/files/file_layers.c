@@ -1,3 +1,4 @@
+/* worker/files/file_layers.c - chooses the tensors of a layer range and has the file client fetch them. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/files/file_layers.h"
 
@@ -11,6 +12,7 @@ mr_status mr_file_layers_open(mr_file_client *c, const mr_file_wait *wait, mr_gg
     return status == MR_OK ? mr_gguf_open(mr_file_client_path(c), out, err) : status;
 }
 
+/* Whether a stage of this range reads the tensor. */
 static bool is_needed(const mr_model_info *info, mr_layer_range range, const mr_gguf_tensor *t) {
     bool is_head = range.first == 0, is_tail = range.last == info->n_layers;
     int32_t layer;
@@ -34,9 +36,9 @@ size_t mr_file_layers_bytes(const mr_gguf *g, const mr_model_info *info, mr_laye
     return bytes;
 }
 
-/* range NULL: what must not be zeros where layers are measured. */
+/* Whether to fetch the tensor. range NULL: for measuring, as in the header. */
 static bool is_wanted(const mr_model_info *info, const mr_layer_range *range, const mr_gguf_tensor *t) {
-    const mr_layer_range no_layers = {-1, -1}; /* leaves what all stages need: factors of frequencies, which divide */
+    const mr_layer_range no_layers = {-1, -1}; /* only what every stage reads: RoPE factors, by which a stage divides */
     int32_t layer;
     if (range)
         return is_needed(info, *range, t);

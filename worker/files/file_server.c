@@ -1,3 +1,5 @@
+/* worker/files/file_server.c - answers the requests of the peers in turns. A peer needs an outbox to get answers, and
+ * at most MAX_SERVED peers have an outbox at a time. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/files/file_server.h"
 
@@ -12,14 +14,14 @@
 #include "worker/files/file_hashes.h"
 
 enum {
-    POSTED_REQUESTS = 4, /* of a peer; others wait on the way */
+    POSTED_REQUESTS = 4, /* receive slots for each peer; more requests wait in the channel */
     SEND_SLOTS = 2,
-    MAX_SERVED = 32,   /* peers that have buffers for answers */
-    TURN_ANSWERS = 16, /* then others may have them */
+    MAX_SERVED = 32,   /* most peers with an outbox at a time */
+    TURN_ANSWERS = 16, /* answers after which a peer gives its outbox up if other peers wait */
     ARENA_BYTES = 1024,
 };
 
-/* What a peer has asked for and has not got. */
+/* A request without an answer yet. */
 typedef struct request {
     Millrace__FileRequest__What what;
     uint64_t first;
@@ -28,12 +30,12 @@ typedef struct request {
 
 typedef struct peer {
     int32_t rank;
-    mr_inbox *in;      /* NULL: it is left out */
-    mr_outbox *out;    /* NULL while it has nothing to ask, or waits for its turn */
-    int32_t n_answers; /* of its turn */
+    mr_inbox *in;      /* NULL: the peer was dropped */
+    mr_outbox *out;    /* NULL while the peer has no request, or waits for its turn */
+    int32_t n_answers; /* sent in this turn */
     request requests[MR_FILE_REQUEST_SLOTS];
     int32_t n_requests;
-    bool done; /* it needs no more for now, once it has what is under way */
+    bool done; /* the peer has said that no more requests of this fetch follow */
 } peer;
 
 struct mr_file_server {
@@ -42,8 +44,9 @@ struct mr_file_server {
     mr_file_hashes *hashes; /* NULL: problem says why there is no file */
     mr_err problem;
     peer *peers;
-    int32_t n_peers, n_open, n_served, n_waiting; /* served: have an outbox; waiting: for one, at the last look */
-    mr_arena *arena;                              /* of one request */
+    /* open: peers not dropped; served: peers with an outbox; waiting: peers without an outbox in the last round */
+    int32_t n_peers, n_open, n_served, n_waiting;
+    mr_arena *arena; /* memory of one unpacked request */
 };
 
 static void wake(void *ctx) {
@@ -113,7 +116,7 @@ void mr_file_server_destroy(mr_file_server *s) {
 
 /* --- Requests ---------------------------------------------------------------------------------------------------- */
 
-/* Notes what the peer asks for, as far as there is room to note it. */
+/* Moves requests from the inbox to the list of the peer while the list has room. */
 static mr_status take_requests(mr_file_server *s, peer *p, bool *did, mr_err *err) {
     while (p->n_requests < MR_FILE_REQUEST_SLOTS && !p->done) {
         mr_frame frame;
@@ -137,7 +140,7 @@ static mr_status take_requests(mr_file_server *s, peer *p, bool *did, mr_err *er
     return MR_OK;
 }
 
-/* Writes the answer into payload; *out_known stays false while it is not known. What cannot be read is refused. */
+/* Writes the answer into payload. *out_known is false while the hashes are not computed. An error becomes a refusal. */
 static mr_frame make_answer(mr_file_server *s, const request *r, uint8_t *payload, bool *out_known) {
     mr_frame frame = {.step = r->first, .row_bytes = r->fetch};
     mr_status status;
@@ -166,7 +169,7 @@ static mr_frame make_answer(mr_file_server *s, const request *r, uint8_t *payloa
     return frame;
 }
 
-/* Answers one request, the oldest whose answer is known. */
+/* Answers the oldest request whose answer is known. */
 static mr_status answer(mr_file_server *s, peer *p, bool *did, mr_err *err) {
     uint8_t *payload = NULL;
     mr_status status = mr_outbox_reserve(p->out, &payload, err);
@@ -201,7 +204,7 @@ static bool keeps_turn(const mr_file_server *s, const peer *p) {
     return p->n_answers < TURN_ANSWERS || s->n_waiting == 0;
 }
 
-/* One answer, or the end of the turn. */
+/* Sends one answer, or ends the turn of the peer. */
 static mr_status go_on(mr_file_server *s, peer *p, bool *did, mr_err *err) {
     bool flushed = true;
     mr_status status = MR_OK;
@@ -215,13 +218,13 @@ static mr_status go_on(mr_file_server *s, peer *p, bool *did, mr_err *err) {
         status = mr_outbox_flushed(p->out, &flushed, err);
     if (status != MR_OK || !flushed)
         return status;
-    *did = *did || p->out || p->done; /* it may have asked for more behind that */
+    *did = *did || p->out || p->done; /* more requests may have come in the meantime */
     end_turn(s, p);
     p->done = p->done && p->n_requests > 0;
     return MR_OK;
 }
 
-/* One round with a peer: all its requests, one answer. */
+/* One round with a peer: takes all requests, sends one answer. */
 static bool serve_peer(mr_file_server *s, peer *p) {
     char name[MR_CHANNEL_NAME_BYTES];
     bool did = false;

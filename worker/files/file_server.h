@@ -1,11 +1,11 @@
-/* worker/files/file_server.h - gives blocks of the model file, and their hashes, to ranks that have none
- * (worker/files/file_client.h). It works when it is called: while the rank waits in the lobby, and between the tensors
- * of its own stage.
- * Owns:    the file's hashes, and a link with each peer. Buffers for answers are few, however many ask: 32 peers have
- *          two blocks each, and hand them on after some answers while others wait.
+/* worker/files/file_server.h - sends blocks of the model file, and the hashes of blocks, to ranks without the file
+ * (worker/files/file_client.h). The server has no thread: a rank calls mr_file_server_serve while it waits in the lobby
+ * and between the tensors that it loads.
+ * Owns:    the hashes of the file, and a link with each peer. The memory for answers is bounded: at most 32 peers have
+ *          send buffers, two blocks each. A peer gives its buffers up after 16 answers if other peers wait.
  * Borrows: the channel. Threads: that of the channel.
- * Errors:  of opening. A peer that is gone or sends what it should not is left out, and the log says so; a file that
- *          cannot be read any more is told to those who ask. */
+ * Errors:  of opening. A peer that sends a malformed request gets no more answers, and the log names the peer. A peer
+ *          that is lost is dropped. If the file cannot be read any more, the answer to a request is the error text. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_FILES_FILE_SERVER_H
 #define MR_WORKER_FILES_FILE_SERVER_H
@@ -16,12 +16,12 @@
 typedef struct mr_file_server_config {
     mr_channel *channel;
     const char *path;
-    const char *cache_folder; /* for the hashes; NULL: they are not kept */
+    const char *cache_folder; /* keeps the hashes; NULL: hashes are not kept */
     uint64_t file_bytes;
-    int32_t n_threads; /* that compute hashes */
-    const uint32_t *peers;
+    int32_t n_threads;     /* threads that compute hashes */
+    const uint32_t *peers; /* [n_peers]: ranks that may ask; read by create only */
     int32_t n_peers;
-    const mr_err *problem; /* why there is no file to give: the answer to all that is asked; NULL: there is one */
+    const mr_err *problem; /* why this rank cannot serve the file: the answer to every request; NULL: no problem */
 } mr_file_server_config;
 
 typedef struct mr_file_server mr_file_server;
@@ -29,8 +29,8 @@ typedef struct mr_file_server mr_file_server;
 MR_MUST_USE mr_status mr_file_server_create(const mr_file_server_config *config, mr_file_server **out, mr_err *err);
 void mr_file_server_destroy(mr_file_server *s);
 
-/* Answers what has been asked: once around without a budget, else for as long as there is something to answer, for
- * budget_ns at most. True: something was done. NULL is accepted. */
+/* Answers requests. budget_ns 0: one round over the peers. Otherwise rounds go on while requests are open, for
+ * budget_ns at most. True: the server has taken a request or sent an answer. NULL is accepted. */
 bool mr_file_server_serve(mr_file_server *s, int64_t budget_ns);
 
 #endif
