@@ -1,3 +1,4 @@
+/* worker/stage/devices.c - creates the devices of a stage. BLAS is the only device so far. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/stage/devices.h"
 
@@ -19,7 +20,7 @@ mr_status mr_devices_create(const mr_devices_config *config, int32_t n_threads, 
         status = mr_backend_create("blas", n_blas, n_blas <= n_threads ? cpu_ids : NULL, &d.list.at[0], &why);
     d.list.n = d.list.at[0] ? 1 : 0;
     if (status == MR_E_UNSUPPORTED && d.is_measured) {
-        mr_log_write(MR_LOG_DEBUG, "worker", "the CPU alone: %s", why.text);
+        mr_log_write(MR_LOG_DEBUG, "worker", "only the CPU computes: %s", why.text);
         status = MR_OK;
     }
     if (status != MR_OK)

@@ -1,3 +1,5 @@
+/* worker/stage/grammars.c - a list of compiled grammars, the most recently used first. Grammars that no sequence uses
+ * are evicted from the end of the list. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/stage/grammars.h"
 
@@ -7,8 +9,8 @@
 #include "engine/vocab/vocab.h"
 
 enum {
-    MAX_UNUSED = 16,    /* grammars that no sequence has and that are kept */
-    MAX_KEPT_USES = 32, /* of about 1 MiB each */
+    MAX_UNUSED = 16,    /* kept grammars that no sequence uses */
+    MAX_KEPT_USES = 32, /* kept uses, about 1 MiB each */
 };
 
 typedef struct mr_grammars_entry {
@@ -17,7 +19,7 @@ typedef struct mr_grammars_entry {
     size_t n;
     int32_t n_users;
     mr_grammar_use *kept;
-    struct mr_grammars_entry *next; /* the one that was used last comes first */
+    struct mr_grammars_entry *next; /* the most recently used entry comes first */
 } entry;
 
 struct mr_grammars {
@@ -68,7 +70,7 @@ void mr_grammars_destroy(mr_grammars *all) {
     mr_free(all);
 }
 
-/* Drops the grammars that nobody has had for longest, but for some. */
+/* Evicts the least recently used grammars without a user, beyond MAX_UNUSED. */
 static void drop_unused(mr_grammars *all) {
     int32_t n = 0;
     for (entry **at = &all->first; *at;) {
@@ -83,7 +85,7 @@ static void drop_unused(mr_grammars *all) {
     }
 }
 
-/* A known grammar, which comes to the front; NULL: it is new. */
+/* The entry of a known grammar, moved to the front of the list; NULL: the grammar is new. */
 static entry *find(mr_grammars *all, const uint8_t *packed, size_t n) {
     for (entry **at = &all->first; *at; at = &(*at)->next) {
         entry *e = *at;

@@ -1,3 +1,5 @@
+/* worker/stage/products.c - the choice, with the timer as an argument, so that tests need no clock. products_measure.c
+ * has the real timer. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/stage/products.h"
 
@@ -6,10 +8,10 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 
-static const int64_t BUDGET_NS = 400 * MR_NS_PER_S / 1000; /* no measurement starts behind it */
-static const double WORTHWHILE = 0.95; /* of the CPU's time at most: rows also cross to another set of threads */
+static const int64_t BUDGET_NS = 400 * MR_NS_PER_S / 1000; /* no measurement starts after this time */
+static const double WORTHWHILE = 0.95; /* most share of the CPU's time: rows also cross to another set of threads */
 
-/* The row bucket below one of so many rows: worker/stage/stage.c builds 1, 2, 4 ..., max_rows. */
+/* The next smaller row bucket: worker/stage/stage.c builds buckets of 1, 2, 4 ..., max_rows rows. */
 static int32_t next_bucket(int32_t rows) {
     int32_t r = 1;
     while (2 * r < rows)
@@ -25,7 +27,7 @@ static void log_times(const mr_backend *be, const mr_product_sample *s, int32_t 
                  mr_type_name(s->type), s->n, s->k, rows, device.name, seconds[0] * 1e3, seconds[1] * 1e3);
 }
 
-/* The fewest rows from which on be is faster than last, going down from the most. */
+/* The least number of rows from which on at[0] is faster than at[1]. Tries the buckets from max_rows down. */
 static mr_status choose_one(mr_backend *const at[2], const mr_product_sample *s, int32_t max_rows, int64_t end_ns,
                             mr_product_timer *timer, void *ctx, int32_t *out, mr_err *err) {
     *out = MR_NO_ROWS;

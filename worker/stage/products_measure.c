@@ -1,4 +1,5 @@
-/* worker/stage/products_measure.c - times products on backends: a graph of one product, as a stage would have it. */
+/* worker/stage/products_measure.c - times a product on a backend: runs a graph of this product alone, with the matrix
+ * in the layout that a stage uses. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 
@@ -9,8 +10,8 @@
 
 enum {
     LEAST_RUNS = 3,
-    MOST_RUNS = 20,        /* the fastest counts */
-    MOST_MACS = 512 << 20, /* of one product: some 10 ms */
+    MOST_RUNS = 20,        /* the fastest run counts */
+    MOST_MACS = 512 << 20, /* multiply-adds of one product: some 10 ms */
     LEAST_N = 64,
 };
 
@@ -31,7 +32,7 @@ static void trial_deinit(trial *t) {
     mr_free(t->x);
 }
 
-/* The matrix as a stage has it: in the backend's layout, or in the file. */
+/* Places the matrix as a stage does: in the layout of the backend, or in the mapped file. */
 static mr_status place_matrix(trial *t, const mr_product_sample *s, mr_tensor *w, mr_err *err) {
     const mr_backend_ops *ops = t->be->ops;
     mr_fence fence = 0;
@@ -92,7 +93,7 @@ static mr_status time_product(void *ctx, mr_backend *be, const mr_product_sample
     *out_seconds = (double)best_ns / (double)MR_NS_PER_S;
     if (status != MR_E_NO_MEMORY)
         return status;
-    *out_seconds = INFINITY; /* what cannot be tried is not faster */
+    *out_seconds = INFINITY; /* a product that cannot be tried counts as slower */
     return MR_OK;
 }
 

@@ -1,3 +1,5 @@
+/* worker/stage/sequences.c - opens and closes the sequence slots of a stage, and turns the sampling parameters of a
+ * message into a sampler. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/stage/sequences.h"
 
@@ -11,7 +13,7 @@ struct mr_sequences {
     mr_msg_limits limits;
     bool is_tail;
     mr_sequence *slots; /* [limits.max_sequences] */
-    int32_t *blocks;    /* the tables of all slots */
+    int32_t *blocks;    /* memory of the block tables of all slots */
     mr_grammars *grammars;
 };
 
@@ -43,7 +45,7 @@ void mr_sequences_set_grammars(mr_sequences *all, mr_grammars *grammars) {
     all->grammars = grammars;
 }
 
-/* Sampler and grammar. */
+/* Frees the sampler and the grammar state. */
 static void drop_state(mr_sequences *all, mr_sequence *s) {
     mr_sampler_destroy(s->sampler);
     mr_grammars_close(all->grammars, s->grammar);
@@ -61,7 +63,7 @@ void mr_sequences_destroy(mr_sequences *all) {
     mr_free(all);
 }
 
-/* Of ids that were checked to be below the vocabulary, which fits int32. */
+/* The message checks have made sure that all ids are below the vocabulary size, so the ids fit int32. */
 static mr_sampling_params params_of(const Millrace__Sampling *p) {
     return (mr_sampling_params){
 #define MR_SAMPLING(type, name, ...) .name = (type)p->name,
@@ -84,7 +86,7 @@ static mr_status create_sampler(const mr_sequences *all, const Millrace__OpenSeq
                                 mr_err *err) {
     const Millrace__Sampling *p = open->sampling;
     if (!p)
-        return MR_OK; /* nothing will be sampled: logits only */
+        return MR_OK; /* the sequence wants logits only */
     mr_sampler_config config = {.n_vocab = (int32_t)all->limits.n_vocab,
                                 .params = params_of(p),
                                 .choice = p->choice,
@@ -96,7 +98,7 @@ static mr_status create_sampler(const mr_sequences *all, const Millrace__OpenSeq
     return mr_sampler_create(&config, out, err);
 }
 
-/* The state of the sequence's grammar after what was generated. */
+/* Opens the grammar of a sequence and advances its state over the ids that were generated before. */
 static mr_status open_grammar(mr_sequences *all, const Millrace__OpenSequence *open, mr_grammar_use **out) {
     mr_err err;
     if (open->grammar.len == 0)
@@ -170,7 +172,7 @@ void mr_sequences_note_token(mr_sequences *all, const Millrace__Token *token) {
     mr_sequence *s = &all->slots[token->slot];
     if (!s->is_open || s->generation != token->generation)
         return;
-    /* After a failure a row that is already planned runs on token 0; nobody reads its result. */
+    /* After a failure the next row of the sequence may be planned already. It takes id 0, and its result is unused. */
     s->last_id = token->status == MR_OK ? (int32_t)token->id : 0;
     s->last_position = token->position;
 }

@@ -1,3 +1,5 @@
+/* worker/stage/stage.c - builds a stage from its config and runs it. Creation is in two parts: `describe` loads
+ * nothing, so that mr_stage_measure can answer before any memory is taken, and mr_stage_create loads. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/stage/stage.h"
 
@@ -19,22 +21,22 @@ typedef struct bucket {
 
 struct mr_stage {
     mr_stage_config config;
-    mr_synthetic synthetic; /* config.synthetic points here, or to nothing */
+    mr_synthetic synthetic; /* config.synthetic points here, or is NULL */
     mr_backends backends;
-    mr_backend *kv_backend; /* holds keys, values and block table */
+    mr_backend *kv_backend; /* the backend that holds keys, values and block table */
     mr_weights *weights;
     mr_kv_store *kv;
-    mr_buffer *work[MR_MAX_BACKENDS]; /* of all buckets */
+    mr_buffer *work[MR_MAX_BACKENDS]; /* shared by all buckets, which never run at the same time */
     size_t work_bytes[MR_MAX_BACKENDS];
-    mr_buffer *table;      /* block table */
-    mr_tensor *kv_tensors; /* keys of all layers, then values */
+    mr_buffer *table;      /* memory of the block table */
+    mr_tensor *kv_tensors; /* [2 * layers]: keys of all layers, then values */
     mr_stage_state state;
     bucket buckets[MAX_BUCKETS];
     int32_t n_buckets;
     bool reuses_graphs;
-    const bucket *last; /* of the last run */
+    const bucket *last; /* the bucket of the last run */
     mr_step_rows rows;
-    int32_t *row_arrays; /* the memory of rows */
+    int32_t *row_arrays; /* memory of the arrays in rows */
     mr_stage_sizes sizes;
 };
 
@@ -52,7 +54,7 @@ static mr_kv_desc kv_desc(const mr_stage_config *c) {
     };
 }
 
-/* The graph of one attention of this stage, for asking who supports it. */
+/* A graph with one attention node of this stage, to find out which backend supports attention. */
 static mr_status make_attention(const mr_stage *s, mr_graph **out, mr_err *err) {
     const mr_model_info *m = s->config.info;
     mr_kv_desc desc = kv_desc(&s->config);
@@ -84,7 +86,7 @@ static mr_status make_attention(const mr_stage *s, mr_graph **out, mr_err *err) 
     return MR_OK;
 }
 
-/* Keys and values live on the first backend that attends. */
+/* Keys and values live on the first backend that supports attention. */
 static mr_status choose_kv_backend(mr_stage *s, mr_err *err) {
     mr_status status = MR_E_UNSUPPORTED;
     int32_t b = 0;
@@ -156,7 +158,7 @@ static mr_status build_bucket(mr_stage *s, int32_t max_rows, bucket *out, mr_err
     return status;
 }
 
-/* For measuring what keeping graphs saves: the one new graph in the memory of the old one. */
+/* Builds the graph anew in the memory of the old graph (MILLRACE_GRAPH_REUSE=off), to measure what reuse saves. */
 static mr_status rebuild_bucket(mr_stage *s, bucket *b, mr_err *err) {
     mr_graph_destroy(b->graph);
     b->graph = NULL;
@@ -164,6 +166,7 @@ static mr_status rebuild_bucket(mr_stage *s, bucket *b, mr_err *err) {
     return status == MR_OK ? mr_graph_place(b->graph, s->work, err) : status;
 }
 
+/* The buckets hold 1, 2, 4 ... rows; the last bucket holds max_rows. */
 static mr_status build_all_buckets(mr_stage *s, mr_err *err) {
     mr_status status = MR_OK;
     for (int32_t rows = 1; status == MR_OK; rows *= 2) {
@@ -183,7 +186,7 @@ static void destroy_buckets(mr_stage *s) {
     s->n_buckets = 0;
 }
 
-/* Every choice that mr_products_measure could make: each type's products on one of the backends. */
+/* Plans the work memory for every result that mr_products_measure can have: each type's products on each backend. */
 static mr_status measure_buckets(mr_stage *s, mr_err *err) {
     mr_type types[MR_PRODUCTS_TYPES];
     int32_t n_types = s->config.measures_products ? mr_products_types(s->weights, types) : 0, n_choices = 1;
@@ -201,6 +204,7 @@ static mr_status measure_buckets(mr_stage *s, mr_err *err) {
     return status;
 }
 
+/* Allocates the work memory and gives it to every graph. */
 static mr_status place_buckets(mr_stage *s, mr_err *err) {
     mr_status status = MR_OK;
     for (int32_t b = 0; b < s->backends.n && status == MR_OK; b++)
@@ -256,7 +260,7 @@ static mr_status create_synthetic(const mr_stage_config *config, mr_stage **out,
     return MR_OK;
 }
 
-/* The part of creating that loads nothing: weights' table, state tensors, sizes. */
+/* The part of creation that loads nothing: table of the weights, state tensors, sizes. */
 static mr_status describe(const mr_stage_config *config, mr_backend *backend, mr_stage **out, mr_err *err) {
     mr_status status = check(config, err);
     if (status != MR_OK)
@@ -382,7 +386,7 @@ mr_status mr_stage_copy_block(mr_stage *s, int32_t from, int32_t to, mr_err *err
     return s->config.synthetic ? MR_OK : mr_kv_store_copy(s->kv, from, to, err);
 }
 
-/* Writes one i32 for each row; an input that this stage does not have is skipped. */
+/* Writes one i32 for each row. Does nothing if this stage does not have the input. */
 static mr_status set_input(const bucket *b, int32_t tensor, const int32_t *values, int32_t n, mr_err *err) {
     if (tensor == MR_NO_TENSOR || n == 0)
         return MR_OK;

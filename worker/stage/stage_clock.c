@@ -1,3 +1,5 @@
+/* worker/stage/stage_clock.c - adds up times by phase at each change of the phase. Spans go into an array of fixed
+ * size, so that a step allocates nothing. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/stage/stage_clock.h"
 

@@ -1,3 +1,4 @@
+/* worker/stage/step.c - checks a step plan against the open sequences and expands its runs into rows. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/stage/step.h"
 

@@ -1,6 +1,6 @@
 /* worker/stage/step.h - from a step plan to the rows that a stage runs.
  * Threads: bound to the step thread. Nothing is allocated.
- * Errors:  MR_E_PROTOCOL: the plan contradicts what the coordinator said before. */
+ * Errors:  MR_E_PROTOCOL: the step plan contradicts earlier messages of the coordinator. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_STAGE_STEP_H
 #define MR_WORKER_STAGE_STEP_H
@@ -9,12 +9,13 @@
 #include "worker/stage/sequences.h"
 #include "worker/stage/stage.h"
 
-/* Whether the ids that the head needs have come back from the tail: every run without ids continues at the position of
- * its slot's last sampled id. */
+/* Whether all ids that the head needs for this step have come back from the tail. A run without ids takes the last
+ * sampled id of its slot, and starts at the position of this id. */
 MR_MUST_USE mr_status mr_step_ids_ready(mr_sequences *all, const Millrace__StepPlan *plan, bool *out_ready,
                                         mr_err *err);
 
-/* Fills the stage's rows, writes new block table entries. max_out_rows: of the plan in force. */
+/* Fills the rows of the stage, writes new block table entries, copies KV blocks. max_out_rows: limit of the plan in
+ * force. */
 MR_MUST_USE mr_status mr_step_fill(mr_stage *stage, mr_sequences *all, const Millrace__StepPlan *plan,
                                    uint32_t max_out_rows, mr_err *err);
 

@@ -1,3 +1,4 @@
+/* worker/stage/step_sums.c - adds up the times of steps between two reports. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/stage/step_sums.h"
 
@@ -5,7 +6,7 @@
 
 #include "engine/base/clock.h"
 
-/* Often enough to follow a load that changes, and less than 300 bytes a second. */
+/* Often enough to follow a load that changes. The reports take less than 300 bytes a second. */
 static const int64_t INTERVAL_NS = MR_NS_PER_S / 4;
 
 void mr_step_sums_add(mr_step_sums *s, uint32_t n_rows, int64_t ns) {

@@ -1,3 +1,4 @@
+/* worker/stage/synthetic.c - sleeps for the time of a step, in slices, so that the channel makes progress. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/stage/synthetic.h"
 
@@ -11,7 +12,8 @@
 #include "engine/base/clock.h"
 #include "engine/base/rng.h"
 
-/* A real stage makes progress between its nodes; these are fewer calls, so that many stages fit on few cores. */
+/* A real stage calls progress between groups of nodes. A synthetic stage calls less often, so that many stages fit on
+ * few cores. */
 static const int64_t PROGRESS_INTERVAL_NS = MR_NS_PER_MS / 2, LOOK_INTERVAL_NS = 50 * MR_NS_PER_MS;
 
 void mr_synthetic_prepare(void) {

@@ -1,3 +1,5 @@
+/* worker/stage/tail.c - samples the out rows of a step and sends the results. Ids go to the head first, because the
+ * next step of these rows waits for them; log-probabilities are computed after that. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/stage/tail.h"
 
@@ -15,12 +17,12 @@ typedef struct token_source {
 struct mr_tail {
     mr_tail_config config;
     mr_sampler_scratch *scratch;
-    float *logits;  /* [vocabulary] of the row at hand */
-    uint64_t *mask; /* likewise, a bit for each token that its grammar allows */
+    float *logits;  /* [vocabulary]: logits of the row that is sampled */
+    uint64_t *mask; /* [vocabulary / 64]: a bit for each token that the grammar of this row allows */
     Millrace__Token *tokens;
     Millrace__Token **token_ptrs; /* [max_out_rows], into tokens */
-    token_source *sources;        /* [max_out_rows], of tokens */
-    mr_logprobs *logprobs;        /* likewise */
+    token_source *sources;        /* [max_out_rows]: source of each token */
+    mr_logprobs *logprobs;        /* [max_out_rows] */
     mr_outbox *to_coordinator, *to_head, *logits_out;
 };
 
@@ -79,7 +81,7 @@ void mr_tail_destroy(mr_tail *t) {
     mr_free(t);
 }
 
-/* A send buffer; waits until there is one. */
+/* Waits until a send buffer is free. */
 static mr_status reserve(mr_tail *t, mr_outbox *out, uint8_t **payload, mr_err *err) {
     for (;;) {
         mr_status status = mr_outbox_reserve(out, payload, err);
@@ -94,7 +96,7 @@ static mr_status reserve(mr_tail *t, mr_outbox *out, uint8_t **payload, mr_err *
     }
 }
 
-/* Logits of n out rows from first on, or n hidden rows. */
+/* Reads the logits of out rows [first, first + n), or hidden rows [first, first + n). */
 static mr_status read_rows(mr_stage *stage, bool hidden, int32_t first, int32_t n, uint8_t *to, uint32_t row_bytes,
                            mr_err *err) {
     mr_status status = hidden ? mr_stage_read_hidden(stage, first, n, (float *)to, err) : MR_OK;
@@ -103,7 +105,7 @@ static mr_status read_rows(mr_stage *stage, bool hidden, int32_t first, int32_t 
     return status;
 }
 
-/* Sends them in messages of bounded size. */
+/* Sends the rows of read_rows in messages of bounded size. */
 static mr_status send_rows(mr_tail *t, mr_stage *stage, uint64_t step, bool hidden, int32_t first, int32_t n,
                            mr_err *err) {
     uint32_t columns = hidden ? t->config.n_embd : t->config.limits.n_vocab;
@@ -129,7 +131,7 @@ static mr_status send_rows(mr_tail *t, mr_stage *stage, uint64_t step, bool hidd
     return status;
 }
 
-/* An id for the logits at hand, which joins the sequence's history; or why the sequence cannot go on. */
+/* Samples an id from t->logits and adds the id to the history of the sequence. An error fails the sequence. */
 static mr_status choose(mr_tail *t, mr_sequence *s, int64_t position, int32_t *out_id, mr_err *err) {
     mr_grammar_state *grammar = s->grammar ? s->grammar->state : NULL;
     mr_sampler_row row = {.logits = t->logits, .mask = grammar ? t->mask : NULL, .position = position};
@@ -148,7 +150,7 @@ static mr_status choose(mr_tail *t, mr_sequence *s, int64_t position, int32_t *o
     return status;
 }
 
-/* Samples from one out row; what is wrong with it is told in the token. */
+/* Samples from one out row into token. An error of the row goes into token->status. */
 static mr_status sample(mr_tail *t, mr_stage *stage, mr_sequence *s, const Millrace__Run *run, int32_t out_row,
                         Millrace__Token *token, mr_err *err) {
     int32_t id = 0;
@@ -175,7 +177,7 @@ static mr_status sample(mr_tail *t, mr_stage *stage, mr_sequence *s, const Millr
     return MR_OK;
 }
 
-/* Log-probabilities for the n tokens of the step, where they are wanted. */
+/* Adds log-probabilities to those of the n tokens whose sequences want them. */
 static mr_status add_logprobs(mr_tail *t, mr_stage *stage, size_t n, mr_err *err) {
     mr_status status = MR_OK;
     mr_stage_clock_enter(t->config.clock, MR_PHASE_SAMPLING);
@@ -237,7 +239,7 @@ mr_status mr_tail_finish_step(mr_tail *t, mr_stage *stage, mr_sequences *all, co
                 mr_sequences_note_token(all, token);
         }
     }
-    /* The head first: the next step of these rows waits for it. */
+    /* To the head first: the next step of these rows waits for the ids. */
     if (status == MR_OK && t->to_head)
         status = send_tokens(t, t->to_head, &tokens, err);
     if (status == MR_OK)
