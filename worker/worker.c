@@ -1,3 +1,5 @@
+/* worker/worker.c - the loop of a stage. Start, steps and reports stand in one file, because they share one state and
+ * call each other. Control messages are taken in order; a step stays pending until its input has come. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/worker.h"
 
@@ -19,8 +21,8 @@
 #include "worker/stage/tail.h"
 
 enum {
-    SPANS_AT_ONCE = 512,          /* in one report */
-    PLAN_ARENA_BYTES = 256 << 10, /* for the messages that may come before the limits are known */
+    SPANS_AT_ONCE = 512,          /* spans in one report */
+    PLAN_ARENA_BYTES = 256 << 10, /* for messages before the plan, which sets the limits */
     PROGRESS_INTERVAL_NS = 50000000,
 };
 /* A span is five numbers, two of them below 2^32. */
@@ -31,26 +33,26 @@ typedef struct worker {
     mr_gguf *gguf;
     mr_model_info info;
     int32_t stage_idx, n_stages;
-    int32_t head, next, previous, tail_peer; /* endpoints; -1 where there is none */
+    int32_t head, next, previous, tail_peer; /* endpoints; next, previous: -1: none */
     uint32_t max_out_rows;
     int32_t ring_slots;
     mr_msg_limits limits;
     mr_stage *stage;
     mr_sequences *sequences;
     mr_tail *tail;         /* last stage only */
-    mr_grammars *grammars; /* likewise, where the plan wants them */
+    mr_grammars *grammars; /* last stage only; NULL: the plan wants none */
     mr_inbox *control, *x_in, *tokens_in;
     mr_outbox *report, *x_out;
-    mr_arena *control_arena, *tokens_arena; /* whole, so that a step allocates nothing */
-    const Millrace__StepPlan *pending;      /* the next step, in control_arena; its message is not released yet */
-    uint64_t step_run;                      /* the last step that this stage has run; 0: none */
-    uint64_t step_tokens;                   /* the last step whose ids have come back */
-    int64_t progress_ns, served_ns;         /* when progress was last reported, and the file server served */
-    size_t fetch_bytes, layer_bytes;        /* that come from other ranks; of the layers' tensors */
+    mr_arena *control_arena, *tokens_arena; /* allocated in full at start, so that a step allocates nothing */
+    const Millrace__StepPlan *pending; /* the next step, in control_arena; the message is released after the step */
+    uint64_t step_run;                 /* the last step that this stage has run; 0: none */
+    uint64_t step_tokens;              /* the last step whose ids have come back */
+    int64_t progress_ns, served_ns;    /* time of the last progress report; of the last mr_file_server_serve */
+    size_t fetch_bytes, layer_bytes;   /* bytes to fetch from other ranks; bytes of the tensors of the layers */
     mr_stage_clock clock;
     mr_step_sums sums;
-    uint64_t in_bytes, out_bytes; /* of activations */
-    mr_phase waits_for;           /* what a pending step lacks */
+    uint64_t in_bytes, out_bytes; /* activations received and sent */
+    mr_phase waits_for;           /* the phase in which the pending step waits */
     bool stop;
 } worker;
 
@@ -69,8 +71,8 @@ static bool told_to_end(const worker *w) {
     return w->config->told_to_end && w->config->told_to_end(w->config->told_to_end_ctx);
 }
 
-/* Sends a report. While all buffers are under way it waits until the deadline; then the report is lost. MR_E_CANCELLED:
- * without a deadline, and this stage was told to end. */
+/* Sends a report. Waits for a free buffer until the deadline; after the deadline the report is lost. MR_E_CANCELLED:
+ * the deadline is MR_NEVER, and this stage was told to end. */
 static mr_status send_report(worker *w, ProtobufCMessage *body, int64_t deadline_ns, mr_err *err) {
     const Millrace__Report report = mr_msg_report_of(body);
     bool sent = false;
@@ -85,7 +87,7 @@ static mr_status send_report(worker *w, ProtobufCMessage *body, int64_t deadline
     return status;
 }
 
-/* Of fetching and loading together. */
+/* Reports the progress of fetching and loading together, at most once in PROGRESS_INTERVAL_NS. */
 static void report_progress(worker *w, size_t done_bytes, size_t total_bytes) {
     mr_err ignored;
     int64_t now = mr_clock_now_ns();
@@ -100,6 +102,7 @@ static void report_progress(worker *w, size_t done_bytes, size_t total_bytes) {
         mr_log_write(MR_LOG_DEBUG, "worker", "progress was not reported: %s", ignored.text);
 }
 
+/* Called by the file client during the fetch. */
 static void note_fetched(void *ctx, size_t done_bytes, size_t total_bytes) {
     worker *w = ctx;
     w->fetch_bytes = total_bytes;
@@ -107,7 +110,7 @@ static void note_fetched(void *ctx, size_t done_bytes, size_t total_bytes) {
         report_progress(w, done_bytes, total_bytes + w->layer_bytes);
 }
 
-/* Ranks that wait for this one's file get as much time as the load since the last tensor. */
+/* Called after each tensor. Serves the file to other ranks for as long as loading took since the last call. */
 static void note_loaded(void *ctx, size_t done_bytes, size_t total_bytes) {
     worker *w = ctx;
     mr_channel_progress(w->config->channel);
@@ -127,7 +130,8 @@ static mr_status report_ready(worker *w, mr_err *err) {
     return send_report(w, &ready.base, MR_NEVER, err);
 }
 
-/* Reports spans when many have come together, or all of them at the end; those that find no buffer wait. */
+/* Reports spans when SPANS_AT_ONCE of them are recorded; with `all`, at the end, all of them. Without `all`, spans stay
+ * recorded while no buffer is free. */
 static mr_status report_spans(worker *w, bool all, mr_err *err) {
     mr_span spans[SPANS_AT_ONCE];
     uint32_t phase[SPANS_AT_ONCE], rows[SPANS_AT_ONCE];
@@ -160,7 +164,7 @@ static mr_status report_spans(worker *w, bool all, mr_err *err) {
     return status;
 }
 
-/* Where the time went so far, and what was done in it. Without a buffer at hand it waits until the deadline, as
+/* Reports the time in each phase since the start, and the steps, rows and bytes of this time. deadline_ns: as in
  * send_report. */
 static mr_status report_seconds(worker *w, bool ended, int64_t deadline_ns, mr_err *err) {
     uint64_t ns[MR_PHASE_COUNT];
@@ -179,7 +183,7 @@ static mr_status report_seconds(worker *w, bool ended, int64_t deadline_ns, mr_e
     return send_report(w, &seconds.base, deadline_ns, err);
 }
 
-/* Says now and then how long steps take, and where the time goes. Sums that find no buffer wait and are added to. */
+/* Reports the times of steps and phases when the next report is due. If no buffer is free, the sums stay and grow. */
 static mr_status report_step_sums(worker *w, int64_t now_ns, mr_err *err) {
     Millrace__StepSums sums = MILLRACE__STEP_SUMS__INIT;
     const Millrace__Report report = mr_msg_report_of(&sums.base);
@@ -197,7 +201,7 @@ static mr_status report_step_sums(worker *w, int64_t now_ns, mr_err *err) {
     return status == MR_OK && sent ? report_seconds(w, false, 0, err) : status;
 }
 
-/* The last words of a stage that was told to end. */
+/* The last reports of a stage after a shutdown message: remaining spans and seconds. */
 static mr_status report_end(worker *w, mr_err *err) {
     int64_t deadline = mr_clock_now_ns() + END_PATIENCE_NS;
     mr_stage_clock_enter(&w->clock, MR_PHASE_WIRE);
@@ -209,8 +213,8 @@ static mr_status report_end(worker *w, mr_err *err) {
     return status;
 }
 
-/* Waits until the coordinator has taken all reports and lets go. It may be opening its links just now, and would find
- * this end gone before it could read why. */
+/* Waits until the coordinator has received all reports and closed its links. Without this wait a coordinator that is
+ * still opening its links would find a lost peer instead of the Failure message. */
 static void linger(worker *w, int64_t deadline_ns) {
     mr_err ignored;
     mr_frame frame;
@@ -222,7 +226,7 @@ static void linger(worker *w, int64_t deadline_ns) {
         if (status == MR_OK && w->control)
             status = mr_inbox_peek(w->control, &frame, &payload, &ignored);
         if (status == MR_OK && payload)
-            status = mr_inbox_release(w->control, &ignored); /* too late for it */
+            status = mr_inbox_release(w->control, &ignored); /* control messages are dropped now */
         else if (status == MR_OK && !(flushed && !w->control))
             status = mr_channel_wait(w->config->channel, deadline_ns, &ignored);
         else if (status != MR_E_PROTOCOL)
@@ -233,7 +237,7 @@ static void linger(worker *w, int64_t deadline_ns) {
 static void report_failure(worker *w, const mr_err *cause) {
     mr_err ignored;
     Millrace__Failure failure = MILLRACE__FAILURE__INIT;
-    failure.stage = w->stage_idx < 0 ? 0 : (uint32_t)w->stage_idx; /* not known before the plan */
+    failure.stage = w->stage_idx < 0 ? 0 : (uint32_t)w->stage_idx; /* -1: this rank was not found in the plan */
     failure.status = (uint32_t)cause->status;
     failure.text = (char *)(uintptr_t)cause->text;
     int64_t deadline = mr_clock_now_ns() + 2 * MR_NS_PER_S;
@@ -266,7 +270,7 @@ static mr_status fetch_layers(worker *w, mr_layer_range range, mr_err *err) {
     int64_t start_ns = mr_clock_now_ns();
     w->layer_bytes = mr_file_layers_bytes(w->gguf, &w->info, range);
     mr_status status = mr_file_layers_fetch(w->config->file_client, w->gguf, &w->info, &range, &wait, err);
-    mr_log_write(MR_LOG_DEBUG, "worker", "%llu bytes of the model file have come, the layers' in %.3f s",
+    mr_log_write(MR_LOG_DEBUG, "worker", "%llu bytes of the model file were fetched, those of the layers in %.3f s",
                  (unsigned long long)mr_file_client_moved_bytes(w->config->file_client),
                  (double)(mr_clock_now_ns() - start_ns) / (double)MR_NS_PER_S);
     return status;
@@ -274,7 +278,7 @@ static mr_status fetch_layers(worker *w, mr_layer_range range, mr_err *err) {
 
 static mr_status create_stage(worker *w, const mr_stage_config *config, mr_err *err) {
     const mr_file_wait wait = {told_to_end_fetch, NULL, w};
-    bool fetches = w->config->file_client && !config->synthetic; /* a stage that sleeps reads no layers */
+    bool fetches = w->config->file_client && !config->synthetic; /* a synthetic stage reads no layers */
     mr_status status = fetches ? fetch_layers(w, config->range, err) : MR_OK;
     w->served_ns = mr_clock_now_ns();
     if (status == MR_OK)
@@ -284,7 +288,7 @@ static mr_status create_stage(worker *w, const mr_stage_config *config, mr_err *
     return status;
 }
 
-/* Opens the model and the links to the coordinator, before there is a plan. */
+/* Opens the links to the coordinator and the model, before the plan comes. */
 static mr_status start(worker *w, mr_err *err) {
     const mr_worker_config *c = w->config;
     mr_status status = mr_outbox_create(c->channel, c->coordinator, MR_LINK_REPORT, c->epoch, MR_REPORT_SLOTS,
@@ -366,7 +370,7 @@ static mr_status open_links(worker *w, mr_err *err) {
     return status;
 }
 
-/* Without a tokenizer there are no texts, and so no grammars. */
+/* A model file without a tokenizer has no grammars: sequences with a grammar fail, not the stage. */
 static mr_status load_grammars(worker *w, mr_err *err) {
     mr_status status = mr_grammars_create(w->gguf, w->info.vocab_size, &w->grammars, err);
     if (status == MR_OK)
@@ -374,7 +378,7 @@ static mr_status load_grammars(worker *w, mr_err *err) {
     return status == MR_E_NOT_FOUND ? MR_OK : status;
 }
 
-/* Loads the layers that the plan gives to this stage, and posts its receives. */
+/* Loads the layers that the plan gives to this stage, opens the links of the stage, and reports ready. */
 static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
     mr_layer_range range;
     mr_synthetic synthetic;
@@ -405,7 +409,7 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
         config.measures_products = w->config->devices->is_measured;
     }
     bool trace = plan->trace, grammars = plan->grammars && !plan->synthetic && is_tail(w);
-    /* The plan lies in the arena that is replaced here: nothing reads it below. */
+    /* The plan lies in the arena that is replaced here. No code below reads the plan. */
     mr_arena_destroy(w->control_arena);
     size_t arena_bytes = mr_msg_arena_bytes(&w->limits);
     status = take_memory(arena_bytes, &w->control_arena, err);
@@ -427,13 +431,13 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
 
 /* --- Steps ------------------------------------------------------------------------------------------------------- */
 
-/* Names who sent the message that err is about. */
+/* Prefixes err with the name of the peer that sent the message. */
 static mr_status from_peer(const worker *w, int32_t peer, mr_err *err) {
     char name[MR_CHANNEL_NAME_BYTES];
     return mr_err_prefix(err, "message from %s", mr_channel_peer_name(w->config->channel, peer, name));
 }
 
-/* Ids come in the order of the steps, and only of those that have been through here. */
+/* Tokens must come in the order of the steps, and only for steps that this stage has run. */
 static mr_status check_tokens(const worker *w, const Millrace__Tokens *tokens, mr_err *err) {
     if (tokens->step > w->step_tokens && tokens->step <= w->step_run)
         return MR_OK;
@@ -467,7 +471,7 @@ static mr_status take_tokens(worker *w, mr_err *err) {
     }
 }
 
-/* The activations of the pending step, NULL while they have not come. */
+/* The activations of the pending step: [rows, d_model] f32 in the inbox; NULL while they have not come. */
 static mr_status peek_activations(worker *w, const float **out_x, mr_err *err) {
     mr_frame frame;
     const uint8_t *payload;
@@ -502,7 +506,7 @@ static mr_status send_activations(worker *w, uint8_t *payload, mr_err *err) {
     return status == MR_OK ? mr_outbox_send(w->x_out, &frame, err) : status;
 }
 
-/* What the pending step needs before it can run; *ready stays false while something is missing. */
+/* Looks for what the pending step needs: ids or activations, and a send buffer. *ready: nothing is missing. */
 static mr_status gather(worker *w, const float **x, uint8_t **payload, bool *ready, mr_err *err) {
     mr_status status = w->tokens_in ? take_tokens(w, err) : MR_OK;
     bool have_input = false;
@@ -519,12 +523,12 @@ static mr_status gather(worker *w, const float **x, uint8_t **payload, bool *rea
     return status;
 }
 
-/* Between the nodes of a graph: messages go on while this stage computes. */
+/* Called between the nodes of a graph, so that messages move while this stage computes. */
 static void make_progress(void *channel) {
     mr_channel_progress(channel);
 }
 
-/* The pending step has been run and sent on. */
+/* Notes the time, rows and bytes of the pending step, which has been run and sent. */
 static mr_status note_step(worker *w, int64_t start_ns, mr_err *err) {
     int64_t now_ns = mr_clock_now_ns();
     uint32_t n_rows = (uint32_t)mr_stage_rows(w->stage)->n_rows;
@@ -537,7 +541,7 @@ static mr_status note_step(worker *w, int64_t start_ns, mr_err *err) {
     return report_step_sums(w, now_ns, err);
 }
 
-/* Runs the pending step if all it needs is there; *did says whether it ran. */
+/* Runs the pending step if nothing is missing. *did: the step ran. */
 static mr_status try_step(worker *w, bool *did, mr_err *err) {
     const float *x = NULL;
     uint8_t *payload = NULL;
@@ -546,7 +550,7 @@ static mr_status try_step(worker *w, bool *did, mr_err *err) {
     mr_status status = gather(w, &x, &payload, &ready, err);
     if (status != MR_OK || !ready)
         return status;
-    int64_t start_ns = mr_clock_now_ns() - w->clock.ns[MR_PHASE_WAIT_OUT]; /* waiting is no part of its time */
+    int64_t start_ns = mr_clock_now_ns() - w->clock.ns[MR_PHASE_WAIT_OUT]; /* note_step subtracts the time of waiting */
     status = mr_step_fill(w->stage, w->sequences, w->pending, w->max_out_rows, err);
     mr_stage_clock_begin_step(&w->clock, w->pending->step, (uint32_t)mr_stage_rows(w->stage)->n_rows);
     if (status == MR_OK)
@@ -569,7 +573,7 @@ static mr_status try_step(worker *w, bool *did, mr_err *err) {
     return status;
 }
 
-/* Looks at the next control message; a step stays pending until it has run. */
+/* Takes the next control message. A step becomes pending, and its message stays in the inbox until the step has run. */
 static mr_status take_control(worker *w, bool *did, mr_err *err) {
     mr_frame frame;
     const uint8_t *payload;
@@ -616,7 +620,7 @@ static mr_status serve(worker *w, mr_err *err) {
             return MR_OK;
         if (status == MR_OK)
             status = report_spans(w, false, err);
-        if (w->step_run == 0 && !w->pending) /* others may be loading still */
+        if (w->step_run == 0 && !w->pending) /* other ranks may still fetch the file */
             did = mr_file_server_serve(w->config->file_server, 0) || did;
         if (status == MR_OK && !did)
             status = report_step_sums(w, mr_clock_now_ns(), err);

@@ -1,8 +1,9 @@
-/* worker/worker.h - the life of a stage: wait for the plan, load its layers, run steps until it is told to end.
+/* worker/worker.h - the life of a stage: waits for the plan, loads its layers, runs steps until it is told to end.
  * The same loop runs as a thread on a local channel and as a rank on a network.
- * Owns:    everything it loads and posts. Borrows: channel, backend and devices, which outlive the call.
- * Threads: mr_worker_run is the step thread: channel and backend are used by it alone while it runs.
- * Errors:  what stops a stage is reported to the coordinator (a Failure message) and returned. */
+ * Owns:    everything that the stage loads and posts. Borrows: everything in the config, which outlives the call.
+ * Threads: the thread that calls mr_worker_run is the step thread. During the call no other thread uses the channel or
+ *          the backend.
+ * Errors:  an error that stops the stage goes to the coordinator (a Failure message) and is returned. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_WORKER_H
 #define MR_WORKER_WORKER_H
@@ -19,20 +20,20 @@
 typedef struct mr_worker_config {
     const char *model_path;
     mr_channel *channel;
-    int32_t coordinator; /* its endpoint */
+    int32_t coordinator; /* endpoint */
     uint32_t epoch;
     mr_backend *backend;
-    const mr_devices *devices; /* used before the backend; NULL: none */
-    /* On a host without model_path: what the stage needs of it comes by this; else NULL. */
+    const mr_devices *devices; /* preferred to the backend; NULL: none */
+    /* Fetches the layers of the stage if this host does not have the model file; else NULL. */
     mr_file_client *file_client;
-    mr_file_server *file_server; /* served until the first step comes; NULL: nobody asks this rank */
-    const mr_err *problem;       /* why this stage cannot be; NULL: nothing is known against it */
-    /* Asked whenever the stage looks for messages: true ends it as a shutdown message does. May be NULL. */
+    mr_file_server *file_server; /* served until the first step comes; NULL: this rank serves no file */
+    const mr_err *problem;       /* why this stage cannot start: reported at once; NULL: no problem is known */
+    /* Called whenever the stage looks for messages. True ends the stage like a shutdown message. May be NULL. */
     bool (*told_to_end)(void *ctx);
     void *told_to_end_ctx;
 } mr_worker_config;
 
-/* Returns MR_OK after a shutdown message, or when it is told to end. */
+/* Runs the stage. Returns MR_OK after a shutdown message, or when told_to_end has returned true. */
 MR_MUST_USE mr_status mr_worker_run(const mr_worker_config *config, mr_err *err);
 
 #endif
