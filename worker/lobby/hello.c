@@ -1,3 +1,5 @@
+/* worker/lobby/hello.c - collects the hello of this process: from the system, the kernels' self-test and the model
+ * file. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/lobby/hello.h"
 
@@ -12,7 +14,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/numerics.h"
 
-enum { SAMPLE_BYTES = 64 }; /* of each tensor, from its middle */
+enum { SAMPLE_BYTES = 64 }; /* bytes from the middle of each tensor */
 
 uint64_t mr_hello_file_digest(const mr_gguf *g) {
     uint64_t digest = XXH3_64bits(mr_gguf_file_data(g), mr_gguf_header_bytes(g));
@@ -24,7 +26,7 @@ uint64_t mr_hello_file_digest(const mr_gguf *g) {
     return digest;
 }
 
-/* A digest of the control groups of this process, which are what limits its memory beside its host. */
+/* A digest of the control groups of this process. Control groups limit memory beside the memory of the host. */
 static uint64_t memory_group(void) {
     char text[4096];
     FILE *f = fopen("/proc/self/cgroup", "r");
@@ -34,7 +36,7 @@ static uint64_t memory_group(void) {
     return XXH3_64bits(text, n);
 }
 
-/* A file that is not there is no problem: another rank may have it. */
+/* A missing file is no problem: another rank may have the file. */
 static mr_status look_at_file(mr_hello *h, const char *path) {
     mr_gguf *g = NULL;
     mr_status status = mr_gguf_open(path, &g, &h->problem);

@@ -1,5 +1,5 @@
-/* worker/lobby/hello.h - what a rank says of itself before there is a plan.
- * Owns:    the texts that the message points to. Threads: one thread. */
+/* worker/lobby/hello.h - the first message of a rank: versions, cores, memory, and the model file that it found.
+ * Owns:    the texts that the message points to, except model_path. Threads: one thread. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_LOBBY_HELLO_H
 #define MR_WORKER_LOBBY_HELLO_H
@@ -14,13 +14,13 @@ typedef struct mr_hello {
     mr_err problem;
 } mr_hello;
 
-/* Looks at this process, its host and the model file. problem, unless NULL, is why it cannot take part; model_path may
- * be NULL then. Whatever fails becomes the status and text of the message, but for a file that is not there: it has no
- * bytes. */
+/* Fills the message. The message points into h and to model_path. problem: why this rank cannot take part; NULL: no
+ * problem is known. model_path may be NULL if there is a problem. An error becomes the status and text of the message.
+ * A missing file is not an error: file_bytes is 0 then. */
 void mr_hello_fill(mr_hello *h, const char *model_path, int32_t n_threads, const mr_err *problem);
 
-/* A digest of the header and of some bytes of every tensor: model files that differ have different ones, short of files
- * made to deceive. */
+/* A digest of the header and of 64 bytes of every tensor. Different model files have different digests, unless a file
+ * is made to deceive. */
 uint64_t mr_hello_file_digest(const mr_gguf *g);
 
 #endif

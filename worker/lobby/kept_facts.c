@@ -1,3 +1,5 @@
+/* worker/lobby/kept_facts.c - keeps the measured times in a file. Its name is a hash of what the times depend on, so a
+ * change of the machine or the program finds no file. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/lobby/kept_facts.h"
 
@@ -33,7 +35,7 @@ static uint64_t add_text(uint64_t h, const char *text) {
     return add(h, text, strlen(text));
 }
 
-/* The lines that name the processor; there may be none. */
+/* Adds the lines of /proc/cpuinfo that name the processor; there may be none. */
 static uint64_t add_processor(uint64_t h) {
     static const char *const NAMES[] = {"model name", "CPU implementer", "CPU part", "cache size"};
     char line[512];
@@ -74,7 +76,7 @@ uint64_t mr_kept_facts_key(const mr_measure_config *c, int32_t n_threads, int32_
 
 /* --- The file ---------------------------------------------------------------------------------------------------- */
 
-/* False where there is no folder, or its name is too long. */
+/* False: there is no folder, or its name is too long. */
 static bool make_path(const char *cache_wish, uint64_t key, char out[PATH_BYTES]) {
     mr_err err;
     char *folder = NULL;
@@ -87,7 +89,7 @@ static bool make_path(const char *cache_wish, uint64_t key, char out[PATH_BYTES]
     return n > 0 && n < PATH_BYTES;
 }
 
-/* Opens the frame and the message in it, which live until the arena is reset. */
+/* Opens the frame and unpacks the message, which lives until the arena is reset. */
 static mr_status open_message(const uint8_t *data, size_t bytes, mr_arena *arena, Millrace__Report **out, mr_err *err) {
     const mr_msg_limits none = {0};
     mr_frame frame;
@@ -123,7 +125,7 @@ bool mr_kept_facts_read(const char *cache_wish, uint64_t key, mr_measured *out) 
     return status == MR_OK;
 }
 
-/* A new file takes the place of the old one at once, so that nobody reads half of it. */
+/* Writes a temporary file and renames it, so that no process reads half a file. */
 static bool replace_file(const char *path, const uint8_t *data, size_t bytes) {
     char new_path[PATH_BYTES + 8];
     snprintf(new_path, sizeof new_path, "%s.XXXXXX", path);

@@ -1,3 +1,5 @@
+/* worker/lobby/lobby.c - the loop of a rank in the lobby: takes control messages of epoch 0 and answers each. While a
+ * stage runs or a measurement goes on, a callback looks for a shutdown message. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/lobby/lobby.h"
 
@@ -19,11 +21,11 @@ typedef struct lobby {
     mr_outbox *report;
     mr_inbox *control;
     mr_arena *arena;
-    Millrace__Control *message; /* that was taken last, in the arena */
+    Millrace__Control *message; /* the message in the inbox, in the arena; NULL: none */
     mr_file_server *file_server;
     mr_file_client *file_client;
-    mr_err file_problem; /* why there is none of them */
-    mr_status status;    /* of that look while a stage ran, and its text */
+    mr_err file_problem; /* why neither server nor client could be created */
+    mr_status status;    /* error of a peek inside told_to_end */
     mr_err err;
 } lobby;
 
@@ -58,7 +60,7 @@ static mr_status say_hello(lobby *l, mr_err *err) {
     return send_report(l, &hello.message.base, err);
 }
 
-/* The next message, which stays until it is released; NULL while there is none. */
+/* Sets l->message to the next message, which stays in the inbox until it is released; NULL: no message has come. */
 static mr_status peek(lobby *l, mr_err *err) {
     const mr_msg_limits none = {0};
     mr_frame frame;
@@ -70,7 +72,8 @@ static mr_status peek(lobby *l, mr_err *err) {
     return mr_msg_unpack_control(payload, frame.payload_bytes, &none, l->arena, &l->message, err);
 }
 
-/* What a running stage asks now and then. A malformed message is told of once, so the lobby keeps what is wrong. */
+/* Callback of a running stage or measurement. An error of the peek ends the stage; the lobby keeps the error, because
+ * the inbox reports a malformed message only once. */
 static bool told_to_end(void *ctx) {
     lobby *l = ctx;
     if (l->status == MR_OK)
@@ -78,7 +81,7 @@ static bool told_to_end(void *ctx) {
     return l->status != MR_OK || (l->message && l->message->body_case == MILLRACE__CONTROL__BODY_SHUTDOWN);
 }
 
-/* After told_to_end: what was wrong, if anything was. */
+/* After told_to_end: the error that it met, or MR_OK. */
 static mr_status how_told(const lobby *l, mr_err *err) {
     return l->status == MR_OK ? MR_OK : mr_err_set(err, l->status, "%s", l->err.text);
 }
@@ -117,25 +120,27 @@ static void end_sharing(lobby *l) {
     l->file_client = NULL;
 }
 
-/* What does not work is told by this rank's stage, and to those who ask for the file: here nobody would hear it. */
+/* Creates the file server or the file client. An error becomes file_problem: the stage of this rank reports it later,
+ * and the server answers every request with it. */
 static mr_status share_file(lobby *l, mr_err *err) {
     const Millrace__ShareFile *share = l->message->share;
     char *folder = NULL;
     mr_err ignored;
     end_sharing(l);
     mr_status status = mr_cache_dir_make(l->config->cache_dir, &folder, &l->file_problem);
-    if (share->gives) /* which it can do without a cache */
+    if (share->gives) /* a server works without a cache folder */
         status = create_file_server(l, share, folder, NULL, &l->file_problem);
     else if (status == MR_OK)
         status = create_file_client(l, share, folder, &l->file_problem);
     l->file_problem.status = status;
     if (share->gives && status != MR_OK && create_file_server(l, share, NULL, &l->file_problem, &ignored) != MR_OK)
-        mr_log_write(MR_LOG_WARN, "worker", "nobody can be told that %s", l->file_problem.text);
+        mr_log_write(MR_LOG_WARN, "worker", "other ranks get no answer to their requests for the model file: %s",
+                     l->file_problem.text);
     mr_free(folder);
     return mr_inbox_release(l->control, err);
 }
 
-/* Why the file neither is here nor comes; NULL: nothing is known against it. */
+/* Why the model file can be neither served nor fetched; NULL: no problem is known. */
 static const mr_err *file_problem(const lobby *l) {
     return l->file_problem.status != MR_OK ? &l->file_problem : NULL;
 }
@@ -166,7 +171,7 @@ static mr_status answer_ping(lobby *l, mr_err *err) {
 
 /* --- Measuring, which takes some seconds ------------------------------------------------------------------------- */
 
-/* Ranks that have no file cannot begin to measure before they have its header. */
+/* Callback of a measurement. Also serves the file, because ranks without the file need its header to measure. */
 static bool told_to_end_and_serve(void *ctx) {
     lobby *l = ctx;
     mr_file_server_serve(l->file_server, 0);
@@ -178,7 +183,7 @@ static void progress(void *ctx) {
     mr_channel_progress(l->config->channel);
 }
 
-/* What was kept where that is enough and still holds; else, where it is wanted, a new measurement. */
+/* Reads the kept times if they are allowed and a quick sample confirms them. Otherwise measures, if wish->anew. */
 static mr_status get_times(const mr_lobby_config *c, const mr_measure_config *m, const Millrace__Measure *wish,
                            mr_measured *out, bool *out_known, mr_err *err) {
     uint64_t key = mr_kept_facts_key(m, c->n_threads, (int32_t)wish->n_together);
@@ -190,7 +195,7 @@ static mr_status get_times(const mr_lobby_config *c, const mr_measure_config *m,
         *out_known = status == MR_OK && mr_kept_facts_hold(out, sample_s);
         if (status == MR_OK && !*out_known)
             mr_log_write(MR_LOG_INFO, "worker",
-                         "a layer takes %.3f ms, not %.3f ms as when this machine was measured: measuring anew",
+                         "a layer takes %.3f ms instead of the measured %.3f ms: the kept times are not used",
                          sample_s * 1e3, out->sample_s * 1e3);
     }
     if (!wish->anew || status != MR_OK)
@@ -202,7 +207,8 @@ static mr_status get_times(const mr_lobby_config *c, const mr_measure_config *m,
     return status;
 }
 
-/* Without the file the header and small tensors are enough: matrices that are zeros take the same time as others. */
+/* Opens the model file. Without the file, fetches the header and small tensors only: products with matrices of zeros
+ * take the same time. */
 static mr_status open_model(lobby *l, mr_gguf **out_gguf, mr_model_info *out_info, mr_err *err) {
     const mr_lobby_config *c = l->config;
     const mr_file_wait wait = {told_to_end_and_serve, NULL, l};
@@ -219,7 +225,7 @@ static mr_status open_model(lobby *l, mr_gguf **out_gguf, mr_model_info *out_inf
     return status;
 }
 
-/* The backends are those of a run, so without a model or a backend there is nothing to measure. */
+/* Measures with the backends of a run. */
 static mr_status measure(lobby *l, const Millrace__Measure *wish, mr_facts_message *out, mr_err *err) {
     const mr_lobby_config *c = l->config;
     mr_gguf *gguf = NULL;
@@ -246,8 +252,8 @@ static mr_status measure(lobby *l, const Millrace__Measure *wish, mr_facts_messa
     return status;
 }
 
-/* What fails becomes the status and text of the answer. Cancelled: it was told to end, and there is nothing to answer.
- */
+/* An error of the measurement becomes status and text of the answer. After MR_E_CANCELLED (told to end) nothing is
+ * answered. */
 static mr_status answer_measure(lobby *l, mr_err *err) {
     const Millrace__Measure wish = *l->message->measure;
     mr_facts_message answer;
@@ -264,7 +270,7 @@ static mr_status answer_measure(lobby *l, mr_err *err) {
     return send_report(l, &answer.message.base, err);
 }
 
-/* As answer_measure. */
+/* Errors as in answer_measure. */
 static mr_status answer_probe(lobby *l, mr_err *err) {
     const mr_probe_config probe = {.channel = l->config->channel,
                                    .peer = (int32_t)l->message->probe->peer,
@@ -290,7 +296,7 @@ static mr_status answer_probe(lobby *l, mr_err *err) {
 
 /* --- Waiting ----------------------------------------------------------------------------------------------------- */
 
-/* Does what is done in the lobby; false: the message is none of these. */
+/* Answers a message of the lobby other than Start and Shutdown. false: the message is none of these. */
 static bool answer(lobby *l, mr_status *out_status, mr_err *err) {
     switch ((int)l->message->body_case) {
     case MILLRACE__CONTROL__BODY_PING:

@@ -1,10 +1,10 @@
-/* worker/lobby/lobby.h - a rank outside of any plan: it says hello to the coordinator, waits to be told to take part,
- * runs its stage (worker/worker.h), and waits again until it is told to end. A rank that is not needed never takes
- * part.
+/* worker/lobby/lobby.h - a rank outside of any plan. The rank sends a hello to the coordinator and waits for messages:
+ * it measures, probes links and shares the model file on request, runs its stage (worker/worker.h) after a Start
+ * message, waits again, and ends after a Shutdown message. A rank that the plan leaves out never gets a Start message.
  * Owns:    its links, of epoch 0. Borrows: everything in the config.
- * Threads: mr_lobby_run is the step thread.
- * Errors:  what keeps this rank from taking part goes into its hello, and a stage's failure to the coordinator: neither
- *          is an error here. MR_E_PEER_LOST: the coordinator is gone; MR_E_PROTOCOL, MR_E_NO_MEMORY. */
+ * Threads: the thread that calls mr_lobby_run is the step thread.
+ * Errors:  MR_E_PEER_LOST: the coordinator is gone; MR_E_PROTOCOL, MR_E_NO_MEMORY. A problem of this rank goes into its
+ *          hello, and a failure of its stage goes to the coordinator: mr_lobby_run does not return them. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_LOBBY_LOBBY_H
 #define MR_WORKER_LOBBY_LOBBY_H
@@ -15,18 +15,19 @@
 #include "worker/stage/devices.h"
 
 typedef struct mr_lobby_config {
-    const char *model_path; /* NULL: problem says why there is none */
-    const char
-        *cache_dir; /* mr_cache_dir_make's wish: for parts of a model file that is not here, and for hashes of one */
+    const char *model_path; /* NULL: problem says why */
+    /* As in mr_cache_dir_make. Holds fetched blocks, hashes of a model file, and measured times. */
+    const char *cache_dir;
     mr_channel *channel;
-    int32_t coordinator;       /* its endpoint */
-    mr_backend *backend;       /* NULL likewise */
-    const mr_devices *devices; /* mr_worker_config.devices */
-    int32_t n_threads;         /* of the backend */
-    const mr_err *problem;     /* why this rank cannot take part; NULL: nothing is known against it */
+    int32_t coordinator;       /* endpoint */
+    mr_backend *backend;       /* NULL: problem says why */
+    const mr_devices *devices; /* as in mr_worker_config */
+    int32_t n_threads;         /* threads of the backend */
+    const mr_err *problem;     /* why this rank cannot take part; NULL: no problem is known */
 } mr_lobby_config;
 
-/* Returns MR_OK after a shutdown message; *out_abandoned: a rank is lost, and nobody is to be waited for. */
+/* Returns MR_OK after a shutdown message. *out_abandoned: a rank is lost, so the caller must not wait for other
+ * ranks. */
 MR_MUST_USE mr_status mr_lobby_run(const mr_lobby_config *config, bool *out_abandoned, mr_err *err);
 
 #endif

@@ -1,3 +1,6 @@
+/* worker/lobby/measure.c - measures curves of time over rows, for each kind of layers and for the output matrix. Trials
+ * are small stages (measure_trial.h). The rounds of a measurement visit all points in turn, so that a short disturbance
+ * spoils few samples of each point. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/lobby/measure.h"
 
@@ -11,20 +14,21 @@
 #include "worker/lobby/measure_trial.h"
 
 enum {
-    MAX_TRIALS = 16,    /* of one kind */
-    MOST_LAYERS = 4,    /* of one trial: a step of many rows is not to take all the time there is */
-    MOST_ROWS = 512,    /* of a step */
-    MOST_OUT_ROWS = 64, /* that want a token */
+    MAX_TRIALS = 16,    /* trials of one kind */
+    MOST_LAYERS = 4,    /* layers of one trial: more would let one step of many rows use up the time budget */
+    MOST_ROWS = 512,    /* rows of a step */
+    MOST_OUT_ROWS = 64, /* rows of a step that want a token */
     MOST_ROUNDS = 15,
     SAMPLE_ROWS = 8,
     SAMPLE_RUNS = 9,
-    DEFAULT_CACHE_BYTES = 64 << 20, /* where the system does not tell */
+    DEFAULT_CACHE_BYTES = 64 << 20, /* if the system does not tell the size of the last cache */
 };
 static const int64_t KIND_NS = 3 * MR_NS_PER_S / 2, ALL_NS = 5 * MR_NS_PER_S, SWEEP_NS = 3 * MR_NS_PER_MS;
-/* Of a kind's time: for one step through all its trials, and for all samples of a point. */
+/* Shares of the time budget of a kind. LONG_PART: a step through all trials that takes longer runs one trial only.
+ * POINT_PART: most time for all samples of a point. */
 static const double LONG_PART = 0.05, POINT_PART = 0.2;
 
-/* The times of one point of a curve. */
+/* The samples of one point of a curve, ascending. */
 typedef struct series {
     int32_t n;
     double seconds[MOST_ROUNDS];
@@ -34,10 +38,10 @@ typedef struct measure {
     const mr_measure_config *config;
     uint8_t *kind; /* [n_layers] */
     trial trials[MAX_TRIALS];
-    int32_t n_trials, n_layers; /* of all trials */
-    uint64_t free_bytes;        /* this rank's part, as it was before the first trial, without what trials hold */
+    int32_t n_trials, n_layers; /* n_layers: sum over the trials */
+    uint64_t free_bytes;        /* this rank's share of the free memory at the start, less the bytes of the trials */
     int64_t budget_ns;
-    int64_t ran_ns, had_core_ns; /* by all trials; the part of it in which this thread had a core */
+    int64_t ran_ns, had_core_ns; /* time of all sweeps; the part of that time in which this thread had a core */
 } measure;
 
 /* --- Series ------------------------------------------------------------------------------------------------------ */
@@ -49,17 +53,17 @@ static void series_add(series *s, double seconds) {
     s->seconds[i] = seconds;
 }
 
-/* The k-th quarter of the times; 0 while there are none. */
+/* The k-th quartile of the samples; 0: no samples. */
 static double series_quarter(const series *s, int32_t k) {
     return s->n > 0 ? s->seconds[(s->n - 1) * k / 4] : 0;
 }
 
-/* The median: a run too has steps that something else disturbs. */
+/* The median and not the minimum, because steps of a run are disturbed, too. */
 static double series_median(const series *s) {
     return series_quarter(s, 2);
 }
 
-/* A curve of the series of 1, 2, 4 ... rows that have been measured. */
+/* Makes a curve of the series of 1, 2, 4 ... rows, up to the first series without samples. */
 static void make_curve(const series *s, int32_t n, mr_step_times *out) {
     *out = (mr_step_times){0};
     for (int32_t i = 0; i < n && s[i].n > 0; i++) {
@@ -68,6 +72,7 @@ static void make_curve(const series *s, int32_t n, mr_step_times *out) {
     }
 }
 
+/* The number of points 1, 2, 4 ... up to max_rows. */
 static int32_t n_points(int32_t max_rows) {
     int32_t n = 0;
     while (n < MR_STEP_TIMES_MAX && 1 << n <= max_rows)
@@ -85,15 +90,15 @@ static size_t last_cache_bytes(void) {
     return bytes > 0 ? (size_t)bytes : DEFAULT_CACHE_BYTES;
 }
 
-/* The weights of a kind that its trials load together. A stage reads the weights of all its layers before it comes to
- * the first again, so they come from memory unless all of them fit the last cache: the trials take turns, and have more
- * than the cache holds, or all layers of the kind. */
+/* How many bytes of weights the trials of a kind load together. In a run a stage reads the weights of all its layers
+ * before it reads the first layer again, so weights come from memory unless all of them fit the last cache. Therefore
+ * the trials take turns and hold more weights than the cache, or all layers of the kind. */
 static size_t bytes_wanted(const measure *m) {
     uint64_t cache = last_cache_bytes(), free_part = m->free_bytes / 4;
     return (size_t)(free_part < cache ? free_part : cache);
 }
 
-/* All but the first n. */
+/* Frees all trials except the first n. */
 static void drop_trials(measure *m, int32_t n) {
     while (m->n_trials > n) {
         trial *t = &m->trials[--m->n_trials];
@@ -103,8 +108,8 @@ static void drop_trials(measure *m, int32_t n) {
     }
 }
 
-/* The first layer of a kind at or behind l that has neither embedding nor output matrix beside it, and how many follow
- * it; false: none. */
+/* The next run of inner layers of a kind, from layer l on, up to MOST_LAYERS. Inner layers are all except the first and
+ * the last layer of the model, whose stages also have the embedding or the output matrix. false: there is none. */
 static bool next_inner(const measure *m, uint8_t kind, int32_t l, mr_layer_range *out) {
     int32_t last = m->config->info->n_layers - 1;
     l = l < 1 ? 1 : l;
@@ -118,13 +123,13 @@ static bool next_inner(const measure *m, uint8_t kind, int32_t l, mr_layer_range
     return true;
 }
 
-/* Where a kind has no inner layer. */
+/* The range to measure if a kind has no inner layer. */
 static mr_layer_range outer(const measure *m, uint8_t kind) {
     int32_t l = m->kind[0] == kind ? 0 : m->config->info->n_layers - 1;
     return (mr_layer_range){l, l + 1};
 }
 
-/* The trial with the fewest layers stands first. */
+/* Adds a trial. The trial with the fewest layers stands first, because it runs alone where a step takes long. */
 static mr_status add_trial(measure *m, mr_layer_range range, int32_t max_rows, mr_err *err) {
     trial *t = &m->trials[m->n_trials], first = m->trials[0];
     mr_status status = trial_init(t, m->config, range, max_rows, m->free_bytes, err);
@@ -140,7 +145,7 @@ static mr_status add_trial(measure *m, mr_layer_range range, int32_t max_rows, m
     return MR_OK;
 }
 
-/* As many trials as are wanted, or as memory is there for: one at least. */
+/* Loads the trials of a kind: as many as bytes_wanted asks for and memory allows, at least one. */
 static mr_status load_kind(measure *m, uint8_t kind, int32_t max_rows, mr_err *err) {
     const mr_measure_config *c = m->config;
     size_t wanted = bytes_wanted(m), bytes = 0;
@@ -160,7 +165,7 @@ static mr_status load_kind(measure *m, uint8_t kind, int32_t max_rows, mr_err *e
     return status == MR_OK && m->n_trials == 0 ? add_trial(m, outer(m, kind), max_rows, err) : status;
 }
 
-/* Seconds of a layer in one step through each of the first n trials. */
+/* Runs a step through each of the first n trials. *out_layer_seconds: the mean time of one layer. */
 static mr_status sweep(measure *m, int32_t n, const trial_step *step, double *out_layer_seconds, mr_err *err) {
     double sum = 0, seconds = 0;
     int32_t n_layers = 0;
@@ -179,9 +184,9 @@ static mr_status sweep(measure *m, int32_t n, const trial_step *step, double *ou
 
 /* --- Layers ------------------------------------------------------------------------------------------------------ */
 
-/* Adds a time to a series, if there is the time for it; guess: what it may be, where the series is empty. What is over
- * soon runs for a moment before, so that caches hold what they would hold in a run of such steps; of what takes long,
- * one trial is enough. */
+/* Adds a sample to a series if the time left allows it. guess: expected seconds of a layer if the series is empty.
+ * Short steps are repeated for SWEEP_NS and the last one counts, so that caches hold what they would hold in a run of
+ * such steps. Long steps run through one trial only. */
 static mr_status add_sample(measure *m, const trial_step *step, double guess, int64_t end_ns, series *s, mr_err *err) {
     const double unit = (double)MR_NS_PER_S;
     double layer_ns = (s->n > 0 ? series_median(s) : guess) * unit, layer_seconds = 0;
@@ -199,9 +204,9 @@ static mr_status add_sample(measure *m, const trial_step *step, double guess, in
     return status;
 }
 
-/* The curve of the kind that is loaded, and with out_position the time of a position. The rounds go through all points
- * in turn, so that a disturbance of some moments does not bend the curve. The curve ends where the first round has no
- * time for a point. */
+/* Measures the curve of the loaded kind. out_position, unless NULL: the seconds that one row takes more for each
+ * position before it. The rounds visit all points in turn, so that a short disturbance does not bend the curve. The
+ * curve ends at the first point for which the first round has no time. */
 static mr_status measure_layer(measure *m, int32_t max_rows, mr_step_times *out, double *out_position, mr_err *err) {
     series flat[MR_STEP_TIMES_MAX] = {0}, shallow = {0}, deep = {0};
     const trial_step shallow_step = {.n_rows = MEASURE_DEEP_ROWS},
@@ -224,7 +229,7 @@ static mr_status measure_layer(measure *m, int32_t max_rows, mr_step_times *out,
     }
     make_curve(flat, n, out);
     if (out_position) {
-        /* A small difference of large numbers: of times that nothing has disturbed. */
+        /* The difference is small beside the two times, so lower quartiles are taken: they are the least disturbed. */
         double more = series_quarter(&deep, 1) - series_quarter(&shallow, 1);
         *out_position = more > 0 ? more / (MEASURE_DEEP_ROWS * (m->trials[0].depth - 1)) : 0;
     }
@@ -233,8 +238,8 @@ static mr_status measure_layer(measure *m, int32_t max_rows, mr_step_times *out,
 
 /* --- Output ------------------------------------------------------------------------------------------------------ */
 
-/* The last layer with and without tokens; between, the layers that are loaded run, because in a step they come between
- * two readings of the output matrix. */
+/* Measures the output matrix and sampling: the time of the last layer with tokens, less its time without tokens. The
+ * loaded layers run in between, as in a run, where layers evict the output matrix from the caches. */
 static mr_status measure_output(measure *m, int32_t max_rows, mr_step_times *out, mr_err *err) {
     const mr_model_info *info = m->config->info;
     series more[MR_STEP_TIMES_MAX] = {0};
@@ -290,6 +295,7 @@ static void log_curve(const char *what, int32_t kind, const mr_step_times *t) {
                      t->seconds[i] * 1e6);
 }
 
+/* The time budget of one kind. */
 static int64_t budget_ns(const mr_measure_config *c, int32_t n_kinds) {
     int64_t wanted = c->kind_ns > 0 ? c->kind_ns : KIND_NS;
     return wanted < ALL_NS / n_kinds ? wanted : ALL_NS / n_kinds;

@@ -1,9 +1,10 @@
-/* worker/lobby/measure.h - how long the layers of a model take here: what the planner reckons with. The model's own
- * tensors are loaded by the code of a stage, so that layouts and graphs are those of a run.
- * Owns:    nothing; what it loads is gone when it returns. Borrows: everything in the config.
- * Threads: the backend's. It makes the calling thread flush denormals, as a stage does.
- * Errors:  those of loading, MR_E_NO_MEMORY also where the system would have to swap; MR_E_CANCELLED when it is told to
- *          stop. */
+/* worker/lobby/measure.h - measures how long the layers of a model take on this rank. The planner predicts step times
+ * from these times. Tensors of the model are loaded by the code of a stage, so that layouts and graphs are those of a
+ * run.
+ * Owns:    nothing; the loaded layers are freed before return. Borrows: everything in the config.
+ * Threads: the step thread, which owns the backend. The calling thread flushes denormals from then on, as in a stage.
+ * Errors:  those of loading; MR_E_NO_MEMORY, also if the layers would not fit the free memory; MR_E_CANCELLED when told
+ *          to end. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_LOBBY_MEASURE_H
 #define MR_WORKER_LOBBY_MEASURE_H
@@ -19,21 +20,22 @@ typedef struct mr_measure_config {
     const mr_gguf *gguf;
     const mr_model_info *info;
     mr_backend *backend;
-    const mr_devices *devices; /* used before the backend; NULL: none */
+    const mr_devices *devices; /* preferred to the backend; NULL: none */
     mr_type kv_type;
-    int32_t max_rows;   /* of one step */
+    int32_t max_rows;   /* rows of one step */
     bool map_weights;   /* as in mr_stage_config */
-    int32_t n_together; /* ranks of this host that measure at the same time, and share its memory; 0: one */
-    int64_t kind_ns;    /* for the steps of a kind of layers; 0: a second and a half */
-    /* Called again and again, between groups of nodes too; must not block. May be NULL. */
+    int32_t n_together; /* ranks of this host that measure at the same time and share its memory; 0: one */
+    int64_t kind_ns;    /* time budget for a kind of layers; 0: 1.5 s */
+    /* Called between steps and between groups of nodes. Must not block. May be NULL. */
     void (*progress)(void *ctx);
-    bool (*told_to_end)(void *ctx); /* between runs. May be NULL */
+    bool (*told_to_end)(void *ctx); /* called between steps. May be NULL */
     void *ctx;
 } mr_measure_config;
 
-/* Some seconds at most, loading not counted. A curve has 1, 2, 4 ... rows, as far as the time went. */
+/* Takes a few seconds, without loading. A curve has points at 1, 2, 4 ... rows, as many as the time budget allowed. */
 MR_MUST_USE mr_status mr_measure_stage_times(const mr_measure_config *config, mr_measured *out, mr_err *err);
-/* Some steps of one layer: where they do not take mr_measured.sample_s, nothing else of it holds. */
+/* The time of a step of one layer, for a comparison with mr_measured.sample_s: if the two differ, none of the measured
+ * times is valid any more. */
 MR_MUST_USE mr_status mr_measure_sample(const mr_measure_config *config, double *out_seconds, mr_err *err);
 
 #endif

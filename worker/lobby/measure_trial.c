@@ -1,3 +1,5 @@
+/* worker/lobby/measure_trial.c - builds a stage with block tables for flat and deep steps, fills its rows, and times
+ * one step. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/lobby/measure_trial.h"
 
@@ -9,9 +11,10 @@ enum {
     LEAST_DEPTH = 256,
     MOST_DEPTH = 4096,
     SEED = 1,
-    N_SHIFTS = 61, /* the rows of a step begin at so many places in turn */
+    N_SHIFTS = 61, /* places in the input at which the rows of a step begin, in turn: each step has other rows */
 };
 
+/* Bytes of the KV cache for one position in one layer. */
 static size_t position_bytes(const mr_measure_config *c) {
     size_t bytes = 0;
     (void)!mr_type_bytes(c->kv_type, (int64_t)c->info->n_kv_heads * c->info->head_dim, &bytes);
@@ -23,7 +26,8 @@ uint64_t trial_free_bytes(const mr_measure_config *c) {
     return bytes == 0 ? UINT64_MAX : c->n_together > 1 ? bytes / (uint64_t)c->n_together : bytes;
 }
 
-/* Positions before each row of a deep step: enough that their keys and values show beside the weights of a layer. */
+/* Context of each row of a deep step: long enough that reading keys and values takes a time that shows beside reading
+ * the weights of a layer. */
 static int32_t depth_of(const mr_measure_config *c, mr_layer_range range) {
     size_t wanted = mr_model_layer_read_bytes(c->gguf, c->info, range.first) / 2;
     size_t depth = wanted / (MEASURE_DEEP_ROWS * (position_bytes(c) + 1));
@@ -35,7 +39,8 @@ static int32_t deep_blocks(const trial *t) {
     return t->depth / MR_KV_BLOCK;
 }
 
-/* The block tables: the first sequences have contexts, the others one block each, which they share. */
+/* Sets the block tables. The first MEASURE_DEEP_ROWS sequences have contexts. The other sequences need one position
+ * each, so MR_KV_BLOCK of them share a block. */
 static mr_status set_tables(trial *t, int32_t n_sequences, mr_err *err) {
     int32_t blocks[MOST_DEPTH / MR_KV_BLOCK];
     mr_status status = MR_OK;
@@ -48,8 +53,8 @@ static mr_status set_tables(trial *t, int32_t n_sequences, mr_err *err) {
     return status;
 }
 
-/* Rows and steps that differ: experts are chosen by what they hold, and are not to be in the caches from the step
- * before. */
+/* Random input, so that rows and steps differ. The router chooses experts by the values of a row, and the experts of a
+ * step must not be in the caches from the step before. */
 static mr_status make_input(trial *t, int32_t max_rows, mr_err *err) {
     size_t n = (size_t)(max_rows + N_SHIFTS) * (size_t)t->config->info->d_model;
     t->x = mr_alloc_array(n, sizeof *t->x);
@@ -126,7 +131,7 @@ static void fill_rows(trial *t, const trial_step *step) {
     for (int32_t r = 0; r < step->n_rows; r++) {
         rows->ids[r] = (int32_t)(((int64_t)r + t->shift) * 7919 % t->config->info->vocab_size);
         rows->positions[r] = step->deep ? t->depth - 1 : 0;
-        rows->slots[r] = step->deep ? (r + 1) * t->depth - 1 : r; /* no two rows write the same one */
+        rows->slots[r] = step->deep ? (r + 1) * t->depth - 1 : r; /* a KV slot of its own for each row */
         rows->row_seq[r] = r;
         if (r < step->n_out)
             rows->out_rows[r] = r;

@@ -1,4 +1,4 @@
-/* worker/lobby/measure_trial.h - internal to measure*.c: a stage of some layers that is there to be timed.
+/* worker/lobby/measure_trial.h - internal to measure*.c: a stage of a few layers, loaded only to be timed.
  * Owns:    the stage and its rows. Threads: that of the measurement. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_LOBBY_MEASURE_TRIAL_H
@@ -8,30 +8,30 @@
 #include "worker/lobby/measure.h"
 #include "worker/stage/stage.h"
 
-enum { MEASURE_DEEP_ROWS = 4 }; /* of a step with a context: each row is one sequence's */
+enum { MEASURE_DEEP_ROWS = 4 }; /* rows of a deep step: each row is a decode row of one sequence with a context */
 
 typedef struct trial {
     const mr_measure_config *config;
     mr_stage *stage;
-    int32_t n_layers, depth, shift;
-    uint64_t bytes; /* that it has taken */
-    float *x;       /* NULL where the stage embeds */
-    /* Of a stage with the output matrix. */
+    int32_t n_layers, depth, shift; /* depth: context of a row in a deep step; shift: see N_SHIFTS */
+    uint64_t bytes;                 /* memory of the stage */
+    float *x;                       /* input activations; NULL: the stage embeds */
+    /* Only if the stage has the output matrix. */
     mr_sampler *sampler;
     mr_sampler_scratch *scratch;
     float *logits;
 } trial;
 
-/* Of the memory that is free, this rank's part; UINT64_MAX where that is not known. */
+/* This rank's share of the free memory; UINT64_MAX: not known. */
 uint64_t trial_free_bytes(const mr_measure_config *c);
-/* free_bytes: what it may take. */
+/* Loads the layers of the range. MR_E_NO_MEMORY: the stage needs more than free_bytes. */
 MR_MUST_USE mr_status trial_init(trial *t, const mr_measure_config *c, mr_layer_range range, int32_t max_rows,
                                  uint64_t free_bytes, mr_err *err);
 /* {0} is accepted. */
 void trial_deinit(trial *t);
 
-/* A step of n rows, each the first one of its sequence, of which the first n_out are sampled; or one of
- * MEASURE_DEEP_ROWS rows with their context. */
+/* A step of n_rows rows. Each row is the first row of its sequence, or in a deep step (MEASURE_DEEP_ROWS rows) the last
+ * row of a context of `depth` positions. The first n_out rows are sampled. */
 typedef struct trial_step {
     int32_t n_rows, n_out;
     bool deep;

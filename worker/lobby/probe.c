@@ -1,3 +1,5 @@
+/* worker/lobby/probe.c - a rank sends messages and times the answers, while the other rank echoes a small message for
+ * each; then the two ranks swap roles. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/lobby/probe.h"
 
@@ -8,18 +10,18 @@
 
 enum {
     SMALL_BYTES = 64,
-    LEAST_BYTES = 16 << 10, /* of a large message; more where that is over soon */
+    LEAST_BYTES = 16 << 10, /* size of the first large message; grows until a message takes LARGE_NS */
     MOST_BYTES = 4 << 20,
     N_WARM = 4,
     N_SMALL = 64,
     N_LARGE = 5,
     N_SLOTS = 1,
 };
-/* A message that takes longer than LARGE_NS is large enough; no message is sent again after ENOUGH_NS. */
+/* A message that takes longer than LARGE_NS is large enough. After ENOUGH_NS no large message is repeated. */
 static const int64_t PATIENCE_NS = 20 * MR_NS_PER_S, SMALL_NS = MR_NS_PER_S / 10, LARGE_NS = 3 * MR_NS_PER_MS,
                      ENOUGH_NS = MR_NS_PER_S / 5;
 
-/* What a message asks for, in the place of its step. */
+/* What a message asks for; sent as the step of its frame. */
 enum { ASK_ECHO = 1, ASK_END = 2 };
 
 typedef struct probe {
@@ -29,7 +31,7 @@ typedef struct probe {
     int64_t deadline_ns;
 } probe;
 
-/* Between looks at a link. */
+/* Waits for the channel, until the deadline of the probe. */
 static mr_status wait(const probe *p, mr_err *err) {
     const mr_probe_config *c = p->config;
     char name[MR_CHANNEL_NAME_BYTES];
@@ -67,6 +69,7 @@ static mr_status receive(probe *p, uint64_t *out_what, mr_err *err) {
     return mr_inbox_release(p->in, err);
 }
 
+/* Answers every message with a small message, up to ASK_END. */
 static mr_status answer(probe *p, mr_err *err) {
     uint64_t what = ASK_ECHO;
     while (what == ASK_ECHO) {
@@ -79,7 +82,7 @@ static mr_status answer(probe *p, mr_err *err) {
     return MR_OK;
 }
 
-/* Sends so many bytes, and takes the answer. */
+/* Sends a message and waits for the answer. */
 static mr_status trip(probe *p, uint64_t what, size_t bytes, int64_t *out_ns, mr_err *err) {
     uint64_t ignored;
     int64_t start_ns = mr_clock_now_ns();
@@ -90,7 +93,7 @@ static mr_status trip(probe *p, uint64_t what, size_t bytes, int64_t *out_ns, mr
     return status;
 }
 
-/* The median of the trips: in a run too the other side is not always quick to look. */
+/* The median of the round trips and not the minimum: in a run the peer does not always look at the link at once. */
 static mr_status ask_small(probe *p, int64_t *out_trip_ns, mr_err *err) {
     int64_t sorted[N_SMALL], end_ns = mr_clock_now_ns() + SMALL_NS, ns = 0;
     int n = 0;
@@ -108,7 +111,7 @@ static mr_status ask_small(probe *p, int64_t *out_trip_ns, mr_err *err) {
     return status;
 }
 
-/* The best of some messages of a size that takes long enough to be timed. */
+/* The fastest of some messages, of a size that takes long enough to be timed. */
 static mr_status ask_large(probe *p, int64_t small_ns, double *out_second_bytes, mr_err *err) {
     int64_t start_ns = mr_clock_now_ns(), ns = 0, best_ns = INT64_MAX;
     size_t bytes = LEAST_BYTES;
@@ -118,11 +121,11 @@ static mr_status ask_large(probe *p, int64_t small_ns, double *out_second_bytes,
         status = trip(p, ASK_ECHO, bytes, &ns, err);
     }
     for (int i = 0; i < N_LARGE && status == MR_OK && (i == 0 || mr_clock_now_ns() < start_ns + ENOUGH_NS); i++) {
-        if (i > 0 || ns < LARGE_NS) /* else the last one counts */
+        if (i > 0 || ns < LARGE_NS) /* otherwise the last message of the loop above counts as the first */
             status = trip(p, ASK_ECHO, bytes, &ns, err);
         best_ns = ns < best_ns ? ns : best_ns;
     }
-    /* The way of a small message there and back is no part of it; noise must not leave nothing. */
+    /* Subtracts the round trip of a small message, but leaves at least a quarter: noise must not make the time zero. */
     int64_t net_ns = best_ns - small_ns > best_ns / 4 ? best_ns - small_ns : best_ns / 4 + 1;
     *out_second_bytes = (double)bytes * (double)MR_NS_PER_S / (double)net_ns;
     return status;
