@@ -183,7 +183,8 @@ static void progress(void *ctx) {
     mr_channel_progress(l->config->channel);
 }
 
-/* Reads the kept times if they are allowed and a quick sample confirms them. Otherwise measures, if wish->anew. */
+/* wish->anew: measures, and keeps the times. Otherwise reads the kept times; *out_known: a quick sample confirms
+ * them. */
 static mr_status get_times(const mr_lobby_config *c, const mr_measure_config *m, const Millrace__Measure *wish,
                            mr_measured *out, bool *out_known, mr_err *err) {
     uint64_t key = mr_kept_facts_key(m, c->n_threads, (int32_t)wish->n_together);
