@@ -1,3 +1,4 @@
+/* proto/facts_message.c - copies the curves of mr_measured to and from the arrays of the message. */
 // SPDX-License-Identifier: Apache-2.0
 #include "proto/facts_message.h"
 

@@ -1,4 +1,4 @@
-/* proto/facts_message.h - mr_measured as a Facts message, and back.
+/* proto/facts_message.h - converts mr_measured to a Facts message and back.
  * Owns:    the arrays that the message points to. Threads: plain data. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_PROTO_FACTS_MESSAGE_H
@@ -14,9 +14,9 @@ typedef struct mr_facts_message {
     double seconds[MR_MAX_LAYER_KINDS + 1][MR_STEP_TIMES_MAX];
 } mr_facts_message;
 
-/* Points into f itself. measured NULL: nothing is known. */
+/* Fills the message, which points into f. measured NULL: the message has no layers. */
 void mr_facts_message_fill(mr_facts_message *f, const mr_measured *measured);
-/* Of a message that has been checked. */
+/* The message must have been checked (mr_msg_unpack_report). */
 void mr_facts_message_read(const Millrace__Facts *message, mr_measured *out);
 
 #endif

@@ -1,3 +1,4 @@
+/* proto/frame.c - writes and checks the header of a frame. No frame is read before its checksum is right. */
 // SPDX-License-Identifier: Apache-2.0
 #include "proto/frame.h"
 
@@ -48,7 +49,7 @@ void mr_frame_seal(const mr_frame *frame, uint8_t *buffer) {
     mr_store_le64(buffer + AT_CHECKSUM, checksum(buffer, (size_t)frame->payload_bytes));
 }
 
-/* The magic, the version and the kind: is this a frame that we can read at all? */
+/* Checks magic, version and kind. */
 static mr_status check_start(const uint8_t *buffer, size_t bytes, mr_frame_kind expected, mr_err *err) {
     if (bytes < MR_FRAME_BYTES)
         return mr_err_set(err, MR_E_PROTOCOL, "frame of %zu bytes is shorter than its header of %d", bytes,

@@ -17,7 +17,7 @@ typedef enum mr_frame_kind {
     MR_FRAME_CONTROL = 1, /* a packed Millrace.Control message */
     MR_FRAME_ACTIVATIONS, /* rows of float32, from stage to stage */
     MR_FRAME_TOKENS,      /* a packed Millrace.Tokens message, from the tail */
-    MR_FRAME_LOGITS,      /* rows of float32, logits or what stands before them, from the tail to the coordinator */
+    MR_FRAME_LOGITS,      /* rows of float32, logits or hidden rows, from the tail to the coordinator */
     MR_FRAME_REPORT,      /* a packed Millrace.Report message, from a stage to the coordinator */
     MR_FRAME_FILE,        /* parts of the model file, and packed FileRequests for them, from rank to rank */
     MR_FRAME_KINDS,
@@ -33,13 +33,14 @@ typedef struct mr_frame {
     uint64_t payload_bytes;
 } mr_frame;
 
-/* MR_E_PROTOCOL where rows and row_bytes do not fit the payload, or the rows the limits; other kinds have no rows. */
+/* Checks frames of activations and logits; other kinds have no rows. MR_E_PROTOCOL: rows * row_bytes is not the length
+ * of the payload, or there are more than MR_MAX_STEP_ROWS rows. */
 MR_MUST_USE mr_status mr_frame_check_rows(const mr_frame *frame, mr_err *err);
 /* Writes the header for the payload that lies at buffer + MR_FRAME_BYTES. */
 void mr_frame_seal(const mr_frame *frame, uint8_t *buffer);
 /* Checks buffer[bytes]: magic, version, kind, lengths (payload_bytes == bytes - MR_FRAME_BYTES, rows * row_bytes ==
- * payload_bytes where rows are used), checksum. MR_E_PROTOCOL with the value that is wrong. The epoch, the type and the
- * length of a row are the caller's to check. */
+ * payload_bytes where rows are used), checksum. MR_E_PROTOCOL names the wrong value. The caller checks epoch, type and
+ * row_bytes. */
 MR_MUST_USE mr_status mr_frame_open(const uint8_t *buffer, size_t bytes, mr_frame_kind expected, mr_frame *out,
                                     mr_err *err);
 

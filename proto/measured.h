@@ -1,4 +1,4 @@
-/* proto/measured.h - what a rank measures of itself with the layers of a model, before there is a plan.
+/* proto/measured.h - the times that a rank measures with the layers of a model, before the plan.
  * Owns:    nothing; plain data. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_PROTO_MEASURED_H
@@ -8,10 +8,10 @@
 
 enum {
     MR_STEP_TIMES_MAX = 16,
-    MR_MAX_LAYER_KINDS = 16, /* layers of a model that differ in tensor types or shapes */
+    MR_MAX_LAYER_KINDS = 16, /* kinds: layers of one kind have equal tensor types and shapes */
 };
 
-/* How long something takes for 1, 2, 4 ... rows: points in ascending order of rows. n 0: nothing is known. */
+/* A curve of time over rows (1, 2, 4 ...), in ascending order of rows. n 0: not measured. */
 typedef struct mr_step_times {
     int32_t n;
     int32_t rows[MR_STEP_TIMES_MAX];
@@ -20,11 +20,11 @@ typedef struct mr_step_times {
 
 typedef struct mr_measured {
     int32_t n_kinds;
-    mr_step_times layer[MR_MAX_LAYER_KINDS]; /* of one layer of each kind, at an empty context */
-    mr_step_times output; /* output norm, matrix and greedy sampling, for so many rows that want a token */
-    double position_s;    /* more seconds of one row in one layer for each position before it */
-    double sample_s;      /* of the quick sample that shows later whether all this still holds */
-    double core_share;    /* of the time of the measurement, in which the measuring thread had a core; 0: not known */
+    mr_step_times layer[MR_MAX_LAYER_KINDS]; /* one layer of each kind, with an empty context */
+    mr_step_times output; /* output norm, output matrix and greedy sampling, over rows that want a token */
+    double position_s;    /* seconds that one row takes more in one layer, for each position before the row */
+    double sample_s;      /* seconds of the quick sample, which shows later whether the times are still valid */
+    double core_share;    /* share of the measuring time in which the thread had a core; 0: not known */
 } mr_measured;
 
 #endif

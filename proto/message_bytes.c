@@ -1,27 +1,27 @@
-/* How large a control message can get. Every list of a message is bounded (message_checks.c), so its packed size has a
- * largest value, which is reckoned here and nowhere else: links are that large, and what is larger is refused when it
- * is packed and when it is unpacked. */
+/* proto/message_bytes.c - computes the largest packed size of a control message. message_checks.c bounds every list of
+ * a message, so the packed size is bounded, too. The buffers of a link have this size, and a larger message is refused
+ * when it is packed and when it is unpacked. */
 // SPDX-License-Identifier: Apache-2.0
 #include "proto/messages.h"
 
-/* A number below 2^7 takes one byte, below 2^14 two, and so on; a uint32 five at most. A field of a number, and the
- * head of a list, a string or a message, has a tag in front of it. */
+/* Packed sizes of protobuf: a number below 2^7 takes one byte, below 2^14 two bytes, and so on; a uint32 takes five
+ * bytes at most. A tag stands in front of each number, and in front of the length of a list, a string or a message. */
 enum {
-    HEAD = 6,      /* tag below 16 and a uint32: also an enum, a bool or a float */
-    ANY_HEAD = 12, /* any tag here and any number: also a double or a negative int32 */
-    /* Fields at most: each takes four bytes or more. */
+    HEAD = 6,      /* a tag below 16 and a uint32, enum, bool or float */
+    ANY_HEAD = 12, /* any tag of millrace.proto and any number, also a double or a negative int32 */
+    /* An upper bound of the fields of Sampling: each field takes four bytes or more of the struct. */
     N_SAMPLING = sizeof(Millrace__Sampling) / sizeof(uint32_t),
 };
 
 #define BLOCKS_OF(tokens) (((tokens) + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS)
 
-/* A run is a head with seven numbers and two lists. All runs together have as many ids as the step has rows, and no
- * more new blocks than that, because each has ceil(rows / MR_WIRE_BLOCK_TOKENS) at most. */
+/* A run is the head of a message, seven numbers and two lists. All runs together have as many ids as the step has rows,
+ * and no more new blocks than rows, because each run has at most ceil(rows / MR_WIRE_BLOCK_TOKENS) new blocks. */
 #define RUN_BYTES (10 * (size_t)HEAD)
 #define STEP_BYTES(rows, sequences, id_bytes, block_bytes)                                                             \
     (5 * (size_t)ANY_HEAD + (rows) * (RUN_BYTES + (id_bytes) + (block_bytes)) + 2 * (sequences) * (size_t)(block_bytes))
 
-/* The lengths among the bad words take two bytes at most. */
+/* The lengths in the list of bad words take two bytes at most. */
 #define SAMPLING_BYTES(id_bytes)                                                                                       \
     ((N_SAMPLING + 1) * (size_t)ANY_HEAD + (MR_MAX_DRY_BREAKERS + MR_MAX_LATE_IDS) * (size_t)(id_bytes) +              \
      MR_MAX_BAD_WORDS * ((size_t)(id_bytes) + 1) + MR_MAX_LOGIT_BIASES * ((size_t)(id_bytes) + sizeof(float)))
@@ -32,7 +32,7 @@ enum {
 #define RANGE_BYTES (4 * (size_t)HEAD + 2 * (size_t)ANY_HEAD)
 #define PLAN_BYTES (16 * (size_t)HEAD + MR_MAX_STAGES * RANGE_BYTES)
 
-/* With every limit at its largest, and ids below 2^21. A larger vocabulary leaves less room for the context. */
+/* Checks with every limit at its largest, and ids below 2^21. A larger vocabulary leaves less room for the context. */
 enum { MOST_ID_BYTES = 3, MOST_BLOCK_BYTES = 4 };
 _Static_assert(MR_MAX_KV_BLOCKS <= 1 << 7 * MOST_BLOCK_BYTES, "a block id takes more bytes");
 _Static_assert(STEP_BYTES(MR_MAX_STEP_ROWS, MR_MAX_SEQUENCES, MOST_ID_BYTES, MOST_BLOCK_BYTES) <= MR_MAX_CONTROL_BYTES,
@@ -40,11 +40,11 @@ _Static_assert(STEP_BYTES(MR_MAX_STEP_ROWS, MR_MAX_SEQUENCES, MOST_ID_BYTES, MOS
 _Static_assert(OPEN_BYTES(MR_MAX_CONTEXT, MOST_ID_BYTES, MOST_BLOCK_BYTES) <= MR_MAX_CONTROL_BYTES,
                "an open sequence may not fit its message");
 _Static_assert(PLAN_BYTES <= MR_MAX_CONTROL_BYTES, "a plan may not fit its message");
-/* In the lobby, where ranks below MR_MAX_STAGES take two bytes: the list of peers is all that grows. */
+/* Messages of the lobby: only the list of peers grows, and a rank below MR_MAX_STAGES takes two bytes. */
 _Static_assert(MR_MAX_STAGES <= 1 << 14 && 6 * ANY_HEAD + 2 * MR_MAX_STAGES <= MR_MAX_LOBBY_BYTES,
                "a list of peers may not fit its message");
 
-/* Of a number below limit. */
+/* The packed size of a number below limit. */
 static size_t number_bytes(uint32_t limit) {
     size_t n = 1;
     for (uint32_t rest = limit ? (limit - 1) >> 7 : 0; rest > 0; rest >>= 7)

@@ -1,5 +1,5 @@
-/* proto/message_checks.c - checks that every number of a received message is inside the limits of proto/limits.h, so
- * that its readers may use counts as lengths and ids as indices. */
+/* proto/message_checks.c - checks that every number of a received message is inside the limits of proto/limits.h.
+ * Readers of a message may then use its counts as lengths and its ids as indices. */
 // SPDX-License-Identifier: Apache-2.0
 #include <float.h>
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 #include "proto/phases.h"
 
 enum {
-    KV_TYPE_F32 = 0, /* GGUF's numbers */
+    KV_TYPE_F32 = 0, /* type numbers of GGUF */
     KV_TYPE_F16 = 1,
     KV_TYPE_Q8_0 = 8,
     MAX_CORES = 1 << 20,
@@ -23,13 +23,13 @@ static const double MAX_MIROSTAT_MU = 1e12;
 static const double MAX_SECONDS = 86400, MAX_BYTES_PER_SECOND = 1e15;
 static const int64_t MAX_CLOCK_NS = INT64_MAX / 4; /* 73 years of monotonic time: differences do not overflow */
 
-/* The checks of one message. Sticky, as a reader is: after the first failure the others pass. */
+/* The checks of one message. The first failure stays: later checks do nothing. */
 typedef struct checks {
     mr_err *err;
     mr_status status;
     const char *message;          /* "report" */
-    const ProtobufCMessage *body; /* unless NULL: what is in it */
-    const char *item;             /* "stage" while the items of a repeated field are looked at */
+    const ProtobufCMessage *body; /* the message in the oneof; NULL: none */
+    const char *item;             /* "stage" during the checks of a repeated field */
     size_t item_idx;
 } checks;
 
@@ -104,7 +104,7 @@ static void known_status(checks *c, uint32_t value) {
         fail(c, "status is %" PRIu32 ", which is none", value);
 }
 
-/* Of a rank: that somebody asked for an end is not for a peer to say. */
+/* A status that a rank reports. A peer must not report MR_E_CANCELLED, which means a local request to end. */
 static void rank_status(checks *c, uint32_t value) {
     known_status(c, value);
     if (c->status == MR_OK && value == MR_E_CANCELLED)
@@ -157,7 +157,7 @@ static void check_biases(checks *c, const Millrace__Sampling *s, const mr_msg_li
         float_in_range(c, "a bias", s->biases[i], -INFINITY, FLT_MAX);
 }
 
-/* A list of lengths, each with so many ids behind it. */
+/* A list of sequences of ids: for each its length, then its ids. */
 static void check_bad_words(checks *c, const Millrace__Sampling *s, const mr_msg_limits *limits) {
     in_range(c, "the numbers of bad words", s->n_bad_words, 0, MR_MAX_BAD_WORDS);
     for (size_t at = 0; at < s->n_bad_words && c->status == MR_OK; at += 1 + s->bad_words[at]) {
@@ -167,7 +167,7 @@ static void check_bad_words(checks *c, const Millrace__Sampling *s, const mr_msg
     }
 }
 
-/* A number that does not apply is not read, so it may be anything. */
+/* A number that does not apply is not read, so its value is not checked. */
 static void check_numbers(checks *c, const Millrace__Sampling *p) {
 #define MR_SAMPLING(type, name, option, value, low, high, applies, hint)                                               \
     if (applies)                                                                                                       \
@@ -206,13 +206,13 @@ static void check_open(checks *c, const Millrace__OpenSequence *open, const mr_m
 }
 
 static void check_run(checks *c, const Millrace__Run *run, const mr_msg_limits *limits) {
-    /* Those that so many rows can begin; so a step has a largest size (message_bytes.c). */
+    /* At most the blocks that n_rows rows can begin. message_bytes.c relies on this limit. */
     uint64_t most_blocks = ((uint64_t)run->n_rows + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
     known_fields(c, &run->base);
     below(c, "slot", run->slot, limits->max_sequences);
     in_range(c, "n_rows", run->n_rows, 1, limits->max_rows);
     in_range(c, "first_position + n_rows", (uint64_t)run->first_position + run->n_rows, 1, limits->max_context);
-    /* No ids: the one row takes the id that was sampled last for the slot. */
+    /* Without ids the run has one row, which takes the last id sampled for the slot. */
     if (run->n_ids > 0 || run->n_rows != 1)
         in_range(c, "the number of ids", run->n_ids, run->n_rows, run->n_rows);
     all_below(c, "id", run->ids, run->n_ids, limits->n_vocab);
@@ -247,7 +247,8 @@ static void check_share(checks *c, const Millrace__ShareFile *share) {
     in_range(c, "header_bytes", share->header_bytes, 1, share->file_bytes);
 }
 
-/* What all messages of a oneof begin with, in whose union the pointers are alike. body NULL: there is none. */
+/* Starts the checks of a message with a oneof. body: any member of the union, because all members are pointers to
+ * messages; NULL: the oneof is empty. */
 static void begin_body(checks *c, const ProtobufCMessage *outer, const void *body) {
     known_fields(c, outer);
     if (c->status != MR_OK || !body)
@@ -331,7 +332,7 @@ static void check_spans(checks *c, const Millrace__Spans *s, const mr_msg_limits
         in_range(c, "end_ns", s->end_ns[i], s->start_ns[i], MAX_CLOCK_NS);
 }
 
-/* Sums are bounded so that their reader may add and divide them. */
+/* Sums are bounded, so that a reader may add and divide them without overflow. */
 static void check_step_sums(checks *c, const Millrace__StepSums *s, const mr_msg_limits *limits) {
     below(c, "stage", s->stage, limits->n_stages);
     in_range(c, "the number of classes", s->n_steps, 0, MR_ROW_CLASSES);
@@ -391,7 +392,7 @@ static void check_seconds(checks *c, const Millrace__Seconds *m, const mr_msg_li
             fail(c, "the time of phase %zu is %" PRIu64 " ns", i, m->ns[i]);
 }
 
-/* A hello may have fields of another version: the reader compares versions first. */
+/* A hello may have fields of another version of the program: the reader compares versions first. */
 static void check_hello(checks *c, const Millrace__Hello *m) {
     for (size_t i = 0; i < m->base.n_unknown_fields; i++)
         in_range(c, "the number of an unknown field", m->base.unknown_fields[i].tag, 1, UINT32_MAX);

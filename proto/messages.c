@@ -1,3 +1,4 @@
+/* proto/messages.c - protobuf-c with memory from the caller's arena, and the size that this arena needs. */
 // SPDX-License-Identifier: Apache-2.0
 #include "proto/messages.h"
 
@@ -13,7 +14,7 @@ mr_status mr_msg_pack(const ProtobufCMessage *message, uint8_t *dst, size_t capa
     return MR_OK;
 }
 
-/* The case of outer's oneof that has messages like body. */
+/* The oneof case of `outer` for messages of the type of `body`. */
 static int case_of(const ProtobufCMessageDescriptor *outer, const ProtobufCMessage *body) {
     unsigned i = 0;
     while (i < outer->n_fields && outer->fields[i].descriptor != body->descriptor)
@@ -22,7 +23,7 @@ static int case_of(const ProtobufCMessageDescriptor *outer, const ProtobufCMessa
     return (int)outer->fields[i].id;
 }
 
-/* The pointers of a union to messages are alike. */
+/* All members of the union are pointers to messages, so any member can be set. */
 Millrace__Control mr_msg_control_of(ProtobufCMessage *body) {
     Millrace__Control m = MILLRACE__CONTROL__INIT;
     m.body_case = (Millrace__Control__BodyCase)case_of(&millrace__control__descriptor, body);
@@ -37,8 +38,8 @@ Millrace__Report mr_msg_report_of(ProtobufCMessage *body) {
     return m;
 }
 
-/* What n items of a repeated message field take in the arena: the item, the pointer to it, and the unpacker's notes,
- * which come in slabs that double (40 bytes for a field are 8 more than it uses). */
+/* Arena bytes of n items of a repeated message field: the items, the pointers to them, and the notes of the unpacker,
+ * which grow by doubling (a field uses 32 bytes; 40 are reckoned). */
 static size_t items_bytes(size_t n, size_t item_bytes) {
     const size_t align = 16, note = 40;
     return n * (item_bytes + align + sizeof(void *)) + (2 * n + 64) * note;
@@ -53,7 +54,7 @@ size_t mr_msg_arena_bytes(const mr_msg_limits *limits) {
                   (MR_MAX_DRY_BREAKERS + MR_MAX_LATE_IDS + MR_MAX_BAD_WORDS) * sizeof(uint32_t) + MR_MAX_GRAMMAR_BYTES;
     size_t top_bytes = MR_MAX_TOP_LOGPROBS * (sizeof(uint32_t) + sizeof(float)) + 32;
     size_t tokens = items_bytes(rows, sizeof(Millrace__Token) + top_bytes);
-    /* A run has up to eight fields, which fit the unpacker's stack, and two arrays. */
+    /* A run has up to eight fields, whose notes fit the stack of the unpacker, and two arrays. */
     size_t copies = 2 * (size_t)limits->max_sequences;
     size_t step = items_bytes(rows, sizeof(Millrace__Run) + 32) + (2 * rows + copies) * sizeof(uint32_t);
     size_t most = MR_MAX_REPORT_BYTES;
@@ -64,10 +65,10 @@ size_t mr_msg_arena_bytes(const mr_msg_limits *limits) {
     return fixed + most;
 }
 
-/* protobuf-c's memory is the arena's. */
+/* The allocator of protobuf-c. */
 typedef struct arena_user {
     mr_arena *arena;
-    bool refused;
+    bool refused; /* the arena was full */
 } arena_user;
 
 static void *arena_user_alloc(void *data, size_t bytes) {
@@ -133,7 +134,7 @@ mr_status mr_msg_unpack_tokens(const uint8_t *data, size_t bytes, const mr_msg_l
     return status;
 }
 
-/* Makes text safe to log: cut, and nothing in it but printable ASCII. */
+/* Makes a text safe to log: cuts it, and replaces all bytes but printable ASCII. */
 static void clean_text(char *text) {
     size_t n = strnlen(text, MR_MAX_ERROR_TEXT);
     if (n == 0)

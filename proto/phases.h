@@ -1,4 +1,4 @@
-/* proto/phases.h - what a stage does with its time: every moment of its step thread is one of these.
+/* proto/phases.h - what a stage does with its time: at every moment the step thread is in one of these phases.
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_PROTO_PHASES_H
@@ -8,15 +8,15 @@
 
 typedef enum mr_phase {
     MR_PHASE_NO_WORK,  /* no step is planned */
-    MR_PHASE_WAIT_IN,  /* a step is planned, its activations or ids have not come */
-    MR_PHASE_WAIT_OUT, /* they have, but there is no free buffer for what it will send */
+    MR_PHASE_WAIT_IN,  /* a step is planned, but its activations or ids have not come */
+    MR_PHASE_WAIT_OUT, /* the input has come, but no send buffer is free */
     MR_PHASE_COMPUTE,
     MR_PHASE_WIRE, /* reading messages, and packing, checking and sending them */
     MR_PHASE_SAMPLING,
     MR_PHASE_COUNT,
 } mr_phase;
 
-/* Of one phase of one stage: the phases can be added. */
+/* The most time of one phase of one stage, so that the sum over all phases fits int64. */
 #define MR_MAX_PHASE_NS (INT64_MAX / MR_PHASE_COUNT)
 
 /* "compute", "wait-in" and so on. */
@@ -25,11 +25,11 @@ static inline const char *mr_phase_name(mr_phase phase) {
     return NAMES[phase];
 }
 
-/* A stretch of one phase. */
+/* A stay in one phase. */
 typedef struct mr_span {
     int64_t start_ns, end_ns;
-    uint64_t step; /* the one at hand, or the last one */
-    uint32_t rows; /* of it */
+    uint64_t step; /* the present step, or the last one */
+    uint32_t rows; /* rows of this step */
     mr_phase phase;
 } mr_span;
 
