@@ -1,18 +1,18 @@
 /* proto/channel.h - messages between the endpoints of a job: the coordinator and the stages.
- * Point-to-point, ordered for each (sender, tag), matched to receives that were posted ahead. Implementations: local,
- * mpi.
- * When:    by links (link.h), which give messages heads, checksums and slots; by nothing else in the product. Example:
+ * Messages are point-to-point, arrive in order for each (sender, tag), and are matched to receives that were posted
+ * ahead. Implementations: local, mpi.
+ * When:    only links (link.h) use channels; a link adds headers, checksums and slots. Example:
  *
  *     mr_channel_post_recv(ch, peer, tag, buffer, sizeof buffer, &r, err);    // ahead of the message
  *     while (mr_channel_test(ch, r, &done, err) == MR_OK && !done.done)
  *         mr_channel_wait(ch, deadline_ns, err);                              // done.bytes is its length then
  *
- * Owns:    its own bookkeeping. Borrows: every posted buffer until its request is done or cancelled.
- * Threads: one endpoint is bound to one thread; mr_channel_wake alone may be called from anywhere.
- * Errors:  MR_E_PEER_LOST when the other side is gone (from post or from test: implementations differ), MR_E_PROTOCOL
- *          for a message longer than the posted buffer (that receive alone is affected, the send completes),
- *          MR_E_NO_MEMORY when all request slots are in use (a bound set at create), MR_E_INVALID for a peer or a tag
- *          that does not exist. A post that fails leaves nothing posted.
+ * Owns:    its bookkeeping. Borrows: every posted buffer until its request is done or cancelled.
+ * Threads: one endpoint is bound to one thread; only mr_channel_wake may be called from any thread.
+ * Errors:  MR_E_PEER_LOST: the peer is gone (from post or from test: implementations differ). MR_E_PROTOCOL: a message
+ *          is longer than the posted buffer (only this receive fails, the send completes). MR_E_NO_MEMORY: all request
+ *          slots are in use (their number is set at create). MR_E_INVALID: a peer or a tag that does not exist. A post
+ *          that fails leaves nothing posted.
  * Nothing is allocated after create. An endpoint may send to itself. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_PROTO_CHANNEL_H
@@ -28,17 +28,17 @@
 typedef struct mr_channel mr_channel;
 
 enum {
-    MR_CHANNEL_MAX_TAG = 32767,  /* the largest that every MPI library has to take */
-    MR_CHANNEL_NAME_BYTES = 112, /* of a peer's name */
+    MR_CHANNEL_MAX_TAG = 32767,  /* the largest tag that every MPI library must accept */
+    MR_CHANNEL_NAME_BYTES = 112, /* buffer for the name of a peer */
 };
 
-/* A handle to a posted send or receive; 0 is none. Invalid once test has reported it done or failed, or cancel has
- * returned. */
+/* A handle to a posted send or receive; 0: none. The handle is invalid after test has reported the request as done or
+ * failed, or after cancel has returned. */
 typedef uint64_t mr_channel_request;
 
 typedef struct mr_completion {
     bool done;
-    size_t bytes; /* of the message; 0 until it is done */
+    size_t bytes; /* length of the message; 0 until done */
 } mr_completion;
 
 typedef struct mr_channel_ops {
@@ -64,7 +64,7 @@ struct mr_channel {
     int32_t n_peers; /* endpoints are 0 .. n_peers - 1 */
 };
 
-/* Sends data[bytes] to peer; data stays valid until the request is done. Never blocks. */
+/* Sends data[bytes] to peer. The caller keeps data valid until the request is done. Never blocks. */
 MR_MUST_USE static inline mr_status mr_channel_post_send(mr_channel *ch, int32_t peer, uint32_t tag, const void *data,
                                                          size_t bytes, mr_channel_request *out, mr_err *err) {
     return ch->ops->post_send(ch, peer, tag, data, bytes, out, err);
@@ -87,17 +87,18 @@ MR_MUST_USE static inline mr_status mr_channel_test(mr_channel *ch, mr_channel_r
 static inline bool mr_channel_cancel(mr_channel *ch, mr_channel_request request) {
     return request ? ch->ops->cancel(ch, request) : true;
 }
-/* Returns when a request may have completed since the last wait, after a wake, at the deadline (MR_OK too), or for
- * nothing: the caller tests its requests and waits again. Deadlines are those of mr_clock_now_ns(). */
+/* Returns when a request may have completed since the last wait, after a wake, or at the deadline (with MR_OK). May
+ * also return without a reason, so the caller tests its requests and waits again. Deadlines are those of
+ * mr_clock_now_ns(). */
 MR_MUST_USE static inline mr_status mr_channel_wait(mr_channel *ch, int64_t deadline_ns, mr_err *err) {
     return ch->ops->wait(ch, deadline_ns, err);
 }
-/* Moves messages along during other work, without blocking: now and then, from the endpoint's own thread. */
+/* Lets messages make progress during other work, without blocking. Call often, from the thread of the endpoint. */
 static inline void mr_channel_progress(mr_channel *ch) {
     if (ch->ops->progress)
         ch->ops->progress(ch);
 }
-/* "rank 2 on node7", "endpoint 2"; returns out. */
+/* Writes a name such as "rank 2 on node7" or "endpoint 2". Returns out. */
 static inline const char *mr_channel_peer_name(const mr_channel *ch, int32_t peer, char out[MR_CHANNEL_NAME_BYTES]) {
     if (ch->ops->peer_name)
         ch->ops->peer_name(ch, peer, out);
@@ -105,11 +106,12 @@ static inline const char *mr_channel_peer_name(const mr_channel *ch, int32_t pee
         snprintf(out, MR_CHANNEL_NAME_BYTES, "endpoint %d", (int)peer);
     return out;
 }
-/* Makes a current or the next wait of this endpoint return. Thread-safe. */
+/* Makes the present wait of this endpoint return, or else its next wait. Thread-safe. */
 static inline void mr_channel_wake(mr_channel *ch) {
     ch->ops->wake(ch);
 }
-/* Cancels what is posted. The others' requests to and from this endpoint become MR_E_PEER_LOST. NULL is accepted. */
+/* Cancels all posted requests. Requests of other endpoints to and from this endpoint fail with MR_E_PEER_LOST. NULL is
+ * accepted. */
 static inline void mr_channel_destroy(mr_channel *ch) {
     if (ch)
         ch->ops->destroy(ch);

@@ -1,3 +1,5 @@
+/* proto/channel_local.c - matches sends and receives of threads in one hub, under one lock. A post looks for its
+ * counterpart in the lists of the receiving endpoint, and copies or queues. */
 // SPDX-License-Identifier: Apache-2.0
 #include "proto/channel_local.h"
 
@@ -18,8 +20,8 @@ enum {
 typedef enum request_state {
     REQUEST_FREE,
     REQUEST_QUEUED,  /* waits in a list of the receiving endpoint */
-    REQUEST_COPYING, /* matched; one of the two threads copies, and holds no lock */
-    REQUEST_DONE,    /* status says how; until its owner tests or cancels it */
+    REQUEST_COPYING, /* matched; one of the two threads copies without holding the lock */
+    REQUEST_DONE,    /* finished with `status`, until the owner tests or cancels the request */
 } request_state;
 
 typedef struct request request;
@@ -28,17 +30,17 @@ typedef struct request_list {
 } request_list;
 
 struct request {
-    request *prev, *next; /* in list; next: in the free list too */
-    request_list *list;   /* the one it is queued in */
+    request *prev, *next; /* in list; next: also in the free list */
+    request_list *list;   /* the list in which the request is queued */
     request_state state;
     bool is_send;
     mr_status status;
-    uint32_t tag, generation; /* the generation is part of the handle, and tells a stale one */
+    uint32_t tag, generation; /* the generation is part of the handle, so that a stale handle is noticed */
     int32_t owner, peer;
     const void *data;     /* send */
     void *buffer;         /* receive */
-    size_t bytes;         /* of the send's data or the receive's buffer */
-    size_t message_bytes; /* of what a finished receive has matched */
+    size_t bytes;         /* length of data, or capacity of buffer */
+    size_t message_bytes; /* length of the matched message, when done */
 };
 
 typedef enum endpoint_state { ENDPOINT_NEW, ENDPOINT_OPEN, ENDPOINT_LOST } endpoint_state;
@@ -47,9 +49,9 @@ typedef struct endpoint {
     mr_channel base;
     mr_local_hub *hub;
     endpoint_state state;
-    mr_cond changed; /* only the endpoint's own thread waits on it */
-    bool event;      /* something has happened since the last wait */
-    request *table;  /* max_requests */
+    mr_cond changed; /* only the thread of the endpoint waits for this condition */
+    bool event;      /* a request has finished, or a wake has come, since the last wait */
+    request *table;  /* [max_requests] */
     request *free;
     request_list posted[N_BUCKETS];   /* receives of this endpoint, in order */
     request_list incoming[N_BUCKETS]; /* sends of any endpoint to this one, in order */
@@ -86,7 +88,7 @@ static void list_remove(request *r) {
     r->prev = r->next = NULL;
 }
 
-/* The oldest request of list that owner has posted for (peer, tag). */
+/* The oldest request in the list that owner has posted for (peer, tag). */
 static request *list_find(const request_list *list, int32_t owner, int32_t peer, uint32_t tag) {
     for (request *r = list->first; r; r = r->next)
         if (r->owner == owner && r->peer == peer && r->tag == tag)
@@ -117,7 +119,7 @@ static mr_channel_request request_handle(const endpoint *ep, const request *r) {
     return (uint64_t)r->generation << 32 | (uint64_t)(r - ep->table + 1);
 }
 
-/* The posted request of a handle; NULL for a stale one. */
+/* The posted request of a handle; NULL: the handle is stale. */
 static request *request_of(endpoint *ep, mr_channel_request handle) {
     uint64_t idx = (handle & UINT32_MAX) - 1;
     if (idx >= (uint64_t)ep->hub->max_requests)
@@ -126,8 +128,8 @@ static request *request_of(endpoint *ep, mr_channel_request handle) {
     return r->state != REQUEST_FREE && r->generation == handle >> 32 ? r : NULL;
 }
 
-/* Copies the message of send into recv, both taken out of their lists. The lock is held on entry and on return, but not
- * while the bytes are copied: a large message must not hold up the other endpoints. */
+/* Copies the message of send into recv. Both requests have been taken out of their lists. The lock is held on entry and
+ * on return, but not during the copy, so that a large message does not block other endpoints. */
 static void deliver(mr_local_hub *hub, request *send, request *recv) {
     size_t n = send->bytes;
     bool fits = n <= recv->bytes;
@@ -141,7 +143,7 @@ static void deliver(mr_local_hub *hub, request *send, request *recv) {
     request_finish(hub, recv, fits ? MR_OK : MR_E_PROTOCOL, n);
 }
 
-/* Matches r, which its owner has just filled in, or queues it. The lock is held. */
+/* Delivers r if a matching request is queued, else queues r. The lock is held. */
 static void match_or_queue(mr_local_hub *hub, request *r) {
     endpoint *receiver = &hub->endpoints[r->is_send ? r->peer : r->owner];
     int32_t sender = r->is_send ? r->owner : r->peer;
@@ -161,7 +163,7 @@ static void match_or_queue(mr_local_hub *hub, request *r) {
     deliver(hub, r->is_send ? r : other, r->is_send ? other : r);
 }
 
-/* Posts a copy of wish, which has peer, tag, is_send and its bytes. */
+/* Posts a copy of wish. The caller has set peer, tag, is_send, and the buffer with its length. */
 static mr_status post(mr_channel *ch, const request *wish, mr_channel_request *out, mr_err *err) {
     endpoint *ep = endpoint_of(ch);
     mr_local_hub *hub = ep->hub;
@@ -233,7 +235,7 @@ static mr_status local_test(mr_channel *ch, mr_channel_request handle, mr_comple
     return status;
 }
 
-/* Ends r whatever its state; waits while another thread copies from or into its buffer. The lock is held. */
+/* Frees r in any state. Waits while another thread copies from or into its buffer. The lock is held. */
 static void request_withdraw(endpoint *ep, request *r) {
     while (r->state == REQUEST_COPYING)
         (void)mr_cond_wait_until(&ep->changed, &ep->hub->lock, MR_NEVER);
@@ -275,7 +277,7 @@ static void local_destroy(mr_channel *ch) {
     endpoint *ep = endpoint_of(ch);
     mr_local_hub *hub = ep->hub;
     mr_mutex_lock(&hub->lock);
-    ep->state = ENDPOINT_LOST; /* first: withdrawing may let go of the lock */
+    ep->state = ENDPOINT_LOST; /* before the loops below: request_withdraw may release the lock while it waits */
     for (int32_t i = 0; i < hub->max_requests; i++)
         request_withdraw(ep, &ep->table[i]);
     for (int64_t i = 0; i < (int64_t)hub->n_endpoints * hub->max_requests; i++) {
