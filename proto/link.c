@@ -1,3 +1,5 @@
+/* proto/link.c - the ring of slots behind an inbox and an outbox. A slot holds one frame and has at most one request of
+ * the channel. */
 // SPDX-License-Identifier: Apache-2.0
 #include "proto/link.h"
 
@@ -6,33 +8,33 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
-/* A slot begins on a multiple of 64 bytes; its frame's header lies so that the payload does too. */
+/* A slot begins on a multiple of 64 bytes. The header begins at HEADER_AT, so that the payload is aligned, too. */
 enum { ALIGNMENT = 64, HEADER_AT = ALIGNMENT - MR_FRAME_BYTES };
 
-/* What both ends of a link have. */
+/* The common part of inbox and outbox. */
 typedef struct ring {
     mr_channel *ch;
     int32_t peer, n_slots;
     mr_frame_kind kind;
     uint32_t epoch, tag;
     size_t payload_bytes, slot_bytes;
-    bool lost;                    /* the peer is gone; requests that said so stay, for cancel */
-    uint8_t *slots;               /* n_slots of slot_bytes, aligned */
-    mr_channel_request *requests; /* of each slot, 0 for none */
+    bool lost;                    /* the peer is gone; failed requests stay in requests until they are cancelled */
+    uint8_t *slots;               /* [n_slots] of slot_bytes, aligned */
+    mr_channel_request *requests; /* [n_slots]; 0: the slot has no request */
 } ring;
 
 struct mr_inbox {
     ring ring;
     int32_t head;  /* the slot of the oldest message */
-    bool peeked;   /* head holds a message that was handed out, described by frame */
-    bool unposted; /* head's message was dropped, and its receive could not be posted again yet */
+    bool peeked;   /* the slot at head holds a peeked message with the header `frame` */
+    bool unposted; /* the message at head was dropped, but its receive could not be posted again yet */
     mr_frame frame;
 };
 
 struct mr_outbox {
     ring ring;
-    int32_t next;     /* the slot that is looked at first */
-    int32_t reserved; /* a slot, or -1 */
+    int32_t next;     /* the slot at which the search for a free slot begins */
+    int32_t reserved; /* the reserved slot; -1: none */
 };
 
 static uint8_t *ring_frame(const ring *r, int32_t slot) {
@@ -43,7 +45,8 @@ static uint8_t *ring_payload(const ring *r, int32_t slot) {
     return ring_frame(r, slot) + MR_FRAME_BYTES;
 }
 
-/* One block: the object (its first object_bytes, the ring and zeros), the requests, the slots. NULL without memory. */
+/* Allocates one block for the object (object_bytes, which begin with the ring; the rest zeros), the requests and the
+ * slots. NULL: no memory. */
 static void *ring_alloc(size_t object_bytes, ring r) {
     size_t n = (size_t)r.n_slots, all_slots, bytes, head = mr_round_up(object_bytes, sizeof(mr_channel_request));
     if (!mr_add_size(r.payload_bytes, 2 * ALIGNMENT - 1, &r.slot_bytes))
@@ -73,7 +76,7 @@ static ring ring_wish(mr_channel *ch, int32_t peer, mr_link_kind kind, uint32_t 
                   .payload_bytes = payload_bytes};
 }
 
-/* An inbox or an outbox, whose first member is the ring. */
+/* Checks the wish and allocates an inbox or an outbox. The ring is the first member of both. */
 static mr_status ring_create(size_t object_bytes, const ring *wish, void **out, mr_err *err) {
     if (wish->peer < 0 || wish->peer >= wish->ch->n_peers || wish->n_slots < 1)
         return mr_err_set(err, MR_E_INVALID, "link of %" PRId32 " slots with endpoint %" PRId32 " of %" PRId32,
@@ -86,14 +89,14 @@ static mr_status ring_create(size_t object_bytes, const ring *wish, void **out, 
                       wish->n_slots, wish->payload_bytes);
 }
 
-/* Says that the peer is gone, now and whenever it is asked again. */
+/* Marks the peer as lost, and sets the error. */
 static mr_status ring_lost(ring *r, mr_err *err) {
     char name[MR_CHANNEL_NAME_BYTES];
     r->lost = true;
     return mr_err_set(err, MR_E_PEER_LOST, "%s is gone", mr_channel_peer_name(r->ch, r->peer, name));
 }
 
-/* Cancels what is posted, and frees the block unless the channel may still read it. */
+/* Cancels all requests. Frees the block, unless the channel may still use a buffer in the block. */
 static void ring_destroy(ring *r, void *block) {
     bool ours = true;
     for (int32_t i = 0; i < r->n_slots; i++)
@@ -127,8 +130,8 @@ void mr_inbox_destroy(mr_inbox *in) {
         ring_destroy(&in->ring, in);
 }
 
-/* Posts the receive of head again, and goes on to the next slot. A lost peer leaves the slot without a request, which
- * the peek that comes to it reports. */
+/* Posts the receive of the slot at head again, and moves head to the next slot. If the peer is lost, the slot stays
+ * without a request, and the peek that reaches this slot reports the loss. */
 static mr_status inbox_advance(mr_inbox *in, mr_err *err) {
     mr_status status = inbox_post(in, in->head, err);
     if (status != MR_OK && status != MR_E_PEER_LOST)
@@ -138,7 +141,7 @@ static mr_status inbox_advance(mr_inbox *in, mr_err *err) {
     return MR_OK;
 }
 
-/* Drops the message of head: a frame of another epoch, or a malformed one, of which status and text tell. */
+/* Drops the message at head. status MR_OK: a frame of another epoch; else the error of a malformed frame. */
 static mr_status inbox_drop(mr_inbox *in, mr_status status, const mr_err *text, mr_err *err) {
     mr_err ignored;
     in->unposted = inbox_advance(in, &ignored) != MR_OK;
@@ -149,7 +152,7 @@ static mr_status inbox_drop(mr_inbox *in, mr_status status, const mr_err *text, 
                       text->text);
 }
 
-/* Looks at the slot of the oldest message; *out_arrived: it is peeked now, or it was dropped. */
+/* Tests the slot at head. *out_arrived: a message has arrived, and is peeked now or was dropped. */
 static mr_status inbox_look(mr_inbox *in, bool *out_arrived, mr_err *err) {
     ring *r = &in->ring;
     mr_err text;
@@ -210,7 +213,7 @@ void mr_outbox_destroy(mr_outbox *out) {
         ring_destroy(&out->ring, out);
 }
 
-/* Tests the send of a slot, if there is one; *out_free: the slot has none any more. */
+/* Tests the send of a slot, if there is one. *out_free: the slot has no send in flight. */
 static mr_status outbox_settle(mr_outbox *out, int32_t slot, bool *out_free, mr_err *err) {
     ring *r = &out->ring;
     mr_completion c = {.done = true};

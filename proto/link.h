@@ -1,9 +1,10 @@
-/* proto/link.h - rings of posted receives and of send buffers over a channel: how every message travels.
- * Owns:    its buffers (one allocation at create). Borrows: the channel, which outlives it.
+/* proto/link.h - rings of posted receives (inbox) and of send buffers (outbox) over a channel. Every message goes over
+ * a link.
+ * Owns:    its buffers (one allocation at create). Borrows: the channel, which outlives the link.
  * Threads: bound to the thread of the channel.
- * Errors:  MR_E_PEER_LOST, which stays; MR_E_PROTOCOL about one message, after which the link goes on;
- *          MR_E_NO_MEMORY when the channel has no free request.
- * After create nothing is allocated. Messages of one link arrive in the order in which they were sent. */
+ * Errors:  MR_E_PEER_LOST: the peer is gone, and every later call says so, too. MR_E_PROTOCOL: one message is
+ *          malformed; the link still works. MR_E_NO_MEMORY: the channel has no free request. After create nothing is
+ *          allocated. Messages of one link arrive in the order in which they were sent. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_PROTO_LINK_H
 #define MR_PROTO_LINK_H
@@ -12,15 +13,15 @@
 #include "proto/frame.h"
 #include "proto/messages.h"
 
-/* What a link carries; part of the tag. The low bits of the epoch are the other part. Between two endpoints there is at
- * most one link of a kind, direction and epoch at a time. */
+/* What a link carries. The kind and the low bits of the epoch make the tag. Between two endpoints there is at most one
+ * link of a kind, direction and epoch at a time. */
 typedef enum mr_link_kind {
     MR_LINK_CONTROL = MR_FRAME_CONTROL,         /* coordinator to a stage */
-    MR_LINK_ACTIVATIONS = MR_FRAME_ACTIVATIONS, /* a stage to the next */
+    MR_LINK_ACTIVATIONS = MR_FRAME_ACTIVATIONS, /* a stage to the next stage */
     MR_LINK_TOKENS = MR_FRAME_TOKENS,           /* tail to head, tail to coordinator */
     MR_LINK_LOGITS = MR_FRAME_LOGITS,           /* tail to coordinator */
     MR_LINK_REPORT = MR_FRAME_REPORT,           /* a stage to the coordinator: ready, progress, errors */
-    MR_LINK_FILE = MR_FRAME_FILE,               /* a rank without the model file to one that has it, and back */
+    MR_LINK_FILE = MR_FRAME_FILE,               /* a rank without the model file to a rank with the file, and back */
 } mr_link_kind;
 
 /* The tag of a link: 12 bits of the epoch, 3 bits of the kind; at most MR_CHANNEL_MAX_TAG. */
@@ -31,34 +32,34 @@ static inline uint32_t mr_link_tag(mr_link_kind kind, uint32_t epoch) {
 typedef struct mr_inbox mr_inbox;
 typedef struct mr_outbox mr_outbox;
 
-/* Posts n_slots receives of up to payload_bytes each (plus header) from peer. MR_E_INVALID: no slots, or sizes that do
- * not fit the address space. */
+/* Posts n_slots receives of up to payload_bytes each (plus header) from peer. MR_E_INVALID: no slots, or no such
+ * peer. */
 MR_MUST_USE mr_status mr_inbox_create(mr_channel *ch, int32_t peer, mr_link_kind kind, uint32_t epoch, int32_t n_slots,
                                       size_t payload_bytes, mr_inbox **out, mr_err *err);
 void mr_inbox_destroy(mr_inbox *in);
-/* The oldest message that was not released: *out_payload (64-byte aligned) is NULL when none has arrived. The same
- * message is returned until it is released. A frame of another epoch is dropped and the next one looked at (at most one
- * round of the ring: NULL after that, and a wait returns at once). A malformed frame is MR_E_PROTOCOL and names the
- * peer; it is dropped. MR_E_PEER_LOST comes after all messages that had arrived. */
+/* The oldest message that was not released; every call returns the same message until its release. *out_payload is
+ * 64-byte aligned; NULL: no message has arrived. Frames of another epoch are dropped, at most one round of the ring in
+ * one call: after a full round *out_payload is NULL, and a wait returns at once. A malformed frame is dropped, and the
+ * call returns MR_E_PROTOCOL with the name of the peer. MR_E_PEER_LOST comes after all messages that had arrived. */
 MR_MUST_USE mr_status mr_inbox_peek(mr_inbox *in, mr_frame *out, const uint8_t **out_payload, mr_err *err);
-/* Gives the peeked message's slot back: posts its receive again. Without a peeked message nothing happens. On an error
- * the message is still peeked. That the peer is gone is no error here: the next peek will say so. */
+/* Releases the peeked message: posts the receive of its slot again. Does nothing without a peeked message. After an
+ * error the message is still peeked. A lost peer is no error here: a later peek reports it. */
 MR_MUST_USE mr_status mr_inbox_release(mr_inbox *in, mr_err *err);
 
 MR_MUST_USE mr_status mr_outbox_create(mr_channel *ch, int32_t peer, mr_link_kind kind, uint32_t epoch, int32_t n_slots,
                                        size_t payload_bytes, mr_outbox **out, mr_err *err);
 void mr_outbox_destroy(mr_outbox *out);
-/* A free payload buffer (64-byte aligned) of payload_bytes, or NULL while all slots are under way. The same buffer
- * until it is sent. */
+/* A free payload buffer of payload_bytes, 64-byte aligned; NULL: all slots are in flight. Every call returns the same
+ * buffer until it is sent. */
 MR_MUST_USE mr_status mr_outbox_reserve(mr_outbox *out, uint8_t **out_payload, mr_err *err);
-/* Seals and sends the reserved buffer with frame->payload_bytes of payload; kind and epoch are filled in. On an error
- * it stays reserved. MR_E_INVALID: nothing is reserved, or the payload is longer than the buffer or not of its rows. */
+/* Writes the header and sends the reserved buffer with frame->payload_bytes of payload. The link fills in kind and
+ * epoch. After an error the buffer is still reserved. MR_E_INVALID: no buffer is reserved, the payload is longer than
+ * the buffer, or its length is not rows * row_bytes. */
 MR_MUST_USE mr_status mr_outbox_send(mr_outbox *out, const mr_frame *frame, mr_err *err);
-/* Packs a message of millrace.proto into a free buffer and sends it; *out_sent stays false while all slots are under
- * way. */
+/* Packs a message of millrace.proto into a free buffer and sends it. *out_sent is false if all slots are in flight. */
 MR_MUST_USE mr_status mr_outbox_send_message(mr_outbox *out, const ProtobufCMessage *message, bool *out_sent,
                                              mr_err *err);
-/* Waits until every send has completed or the peer is gone, until deadline_ns at most. */
+/* Waits until every send has completed, the peer is gone, or the deadline has passed. */
 void mr_outbox_flush(mr_outbox *out, int64_t deadline_ns);
 /* True when every send has completed. */
 MR_MUST_USE mr_status mr_outbox_flushed(mr_outbox *out, bool *out_flushed, mr_err *err);
