@@ -1,4 +1,5 @@
-/* launcher_none.c - stands in for launcher_pmix.c in a build without PMIx: ranks meet when MPI has started. */
+/* launcher_none.c - replaces launcher_pmix.c in a build without PMIx. Without a launcher ranks meet when MPI has
+ * started. */
 // SPDX-License-Identifier: Apache-2.0
 
 #include "proto/launcher.h"

@@ -1,6 +1,7 @@
-/* launcher_pmix.c - the launcher's PMIx server. The library is not linked: an MPI library of another release may carry
- * its own one, and two with the same names in one process would call each other's functions. What is loaded already is
- * taken, as with Open MPI 5, which is linked with its own one; else it is the one that Open MPI 4.1 will load. */
+/* launcher_pmix.c - talks to the PMIx server of the launcher. The PMIx library is not linked: the MPI library may bring
+ * its own PMIx library, and two libraries with the same names in one process would call each other's functions. If a
+ * PMIx library is loaded already, as with Open MPI 5, this library is used. Otherwise libpmix.so.2 is loaded, which
+ * Open MPI 4.1 will load, too. */
 // SPDX-License-Identifier: Apache-2.0
 #include <dlfcn.h>
 #include <pmix.h>
@@ -26,10 +27,10 @@ struct mr_launcher {
     pmix_proc_t self;
 };
 
-/* Stands in for PMIx's own function where the MPI library is linked with PMIx, as Open MPI 5 is: that takes a PMIx that
- * runs already for started by itself, never asks it who this process is, and does not start (5.0.11). Told that PMIx
- * does not run, it starts PMIx once more, which PMIx counts. To end PMIx before MPI starts would be no way: the process
- * aborts at its end, and 4.1 does not start. */
+/* Replaces PMIx_Initialized of PMIx if the MPI library is linked with PMIx, as Open MPI 5 is. If PMIx_Initialized says
+ * that PMIx runs, Open MPI believes that it has started PMIx itself, never asks PMIx for the rank of this process, and
+ * does not start (5.0.11). If the function says that PMIx does not run, Open MPI starts PMIx once more, and PMIx counts
+ * the starts. Ending PMIx before MPI starts does not work: the process aborts at its end, and 4.1 does not start. */
 __attribute__((visibility("default"))) int PMIx_Initialized(void) {
     return 0;
 }
@@ -38,7 +39,7 @@ static bool find_calls(pmix_calls *out) {
     void *from = RTLD_DEFAULT;
     if (!dlsym(from, "PMIx_Init") && !(from = dlopen("libpmix.so.2", RTLD_NOW | RTLD_LOCAL)))
         return false;
-    /* Functions and objects have pointers of one size where there is dlsym. */
+    /* On systems with dlsym, pointers to functions and to objects have the same size. */
     *(void **)&out->init = dlsym(from, "PMIx_Init");
     *(void **)&out->finalize = dlsym(from, "PMIx_Finalize");
     *(void **)&out->put = dlsym(from, "PMIx_Put");
@@ -54,7 +55,8 @@ static mr_status pmix_failed(const mr_launcher *l, pmix_status_t code, const cha
 }
 
 mr_launcher *mr_launcher_open(void) {
-    /* Where it was not started by a server, PMIx would make a job of this process alone. */
+    /* Without these variables no PMIx server has started this process, and PMIx would make a job of this process
+     * alone. */
     mr_launcher *l = getenv("PMIX_NAMESPACE") && getenv("PMIX_RANK") ? mr_alloc(sizeof *l) : NULL;
     if (!l)
         return NULL;
@@ -75,7 +77,7 @@ void mr_launcher_close(mr_launcher *l) {
 }
 
 mr_status mr_launcher_put(mr_launcher *l, const char *key, const char *text, mr_err *err) {
-    pmix_value_t value = {.type = PMIX_STRING, .data.string = (char *)(uintptr_t)text}; /* which it copies */
+    pmix_value_t value = {.type = PMIX_STRING, .data.string = (char *)(uintptr_t)text}; /* PMIx copies the text */
     pmix_status_t code = l->pmix.put(PMIX_GLOBAL, key, &value);
     if (code == PMIX_SUCCESS)
         code = l->pmix.commit();

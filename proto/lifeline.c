@@ -1,6 +1,6 @@
 /* proto/lifeline.c - the connections of a lifeline and the thread that watches them.
- * The thread is asked to wake when a connection ends, not for every byte: what has come is read once a beat, together
- * with the own sign of life. So the cost is two wake-ups a second, whatever the peers do. */
+ * poll() wakes the thread when a connection ends, but not when a byte comes. The thread reads all bytes once in a beat
+ * and sends its own sign of life then. So the cost is two wake-ups a second, whatever the peers do. */
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
 #include <inttypes.h>
@@ -22,24 +22,24 @@
 #include "proto/limits.h"
 
 enum {
-    MAX_STRANGERS = 64, /* connections without a hello, beyond one for each rank that is missing */
-    PENDING = -1,       /* the rank of such a connection */
-    READ_BYTES = 256,   /* of one peer at a time; some ten are normal after a pause */
+    MAX_STRANGERS = 64, /* most connections without a hello, in addition to one for each missing rank */
+    PENDING = -1,       /* the rank of a connection without a hello */
+    READ_BYTES = 256,   /* bytes read from one peer at a time; some ten bytes are normal after a pause */
     WHY_BYTES = 128,
 };
 
 #define BEAT_NS (500 * MR_NS_PER_MS)
-#define SILENT_BEATS 9 /* whole ones: a peer is lost in the tenth at the latest */
+#define SILENT_BEATS 9 /* whole beats: a peer is lost in the tenth beat at the latest */
 #define GOODBYE_NS (500 * MR_NS_PER_MS)
 
 static const uint8_t ALIVE = 'h', GOODBYE = 'b';
 
 typedef struct conn {
-    int fd;       /* -1: this place is free */
-    int32_t rank; /* of the peer, or PENDING */
+    int fd;       /* -1: this entry is free */
+    int32_t rank; /* rank of the peer, or PENDING */
     int32_t silent_beats;
     short revents;
-    uint8_t n_hello; /* bytes of it received */
+    uint8_t n_hello; /* received bytes of hello */
     uint8_t hello[LIFELINE_HELLO_BYTES];
 } conn;
 
@@ -47,11 +47,11 @@ struct mr_lifeline {
     lifeline_config config;
     mr_thread *thread;
     int stop_fd;
-    int listen_fd;       /* -1: all ranks have come, or this is not rank 0 */
-    bool accepts_paused; /* until the next beat: the system has no descriptor left */
+    int listen_fd;       /* -1: all ranks have connected, or this is not rank 0 */
+    bool accepts_paused; /* no accepts until the next beat, because the system has no descriptor left */
     int32_t n_ranks;
-    int32_t n_missing; /* ranks that have not come yet */
-    atomic_bool *seen; /* [n_ranks], those that have come: written by the own thread, read by any */
+    int32_t n_missing; /* ranks that have not connected yet */
+    atomic_bool *seen; /* [n_ranks]: the rank has connected; written by the own thread, read by any thread */
     int64_t next_beat_ns;
     int32_t n_conns;
     conn *conns;          /* [n_conns] */
@@ -75,13 +75,13 @@ static void conn_lose_silent(mr_lifeline *l, conn *c) {
 }
 
 static void conn_lose_error(mr_lifeline *l, conn *c, int error) {
-    char why[WHY_BYTES] = "its connection closed"; /* also by a reset, where the dead one had not read everything */
+    char why[WHY_BYTES] = "its connection closed"; /* a reset too: the dead process had not read all bytes */
     if (error != ECONNRESET && error != EPIPE)
         snprintf(why, sizeof why, "its connection failed: %s", strerror(error));
     conn_lose(l, c, why);
 }
 
-/* Takes what a peer has sent. One read: a peer that floods gets no more of the thread than the others. */
+/* Reads the bytes of a peer. Only one read, so that a peer that sends too much does not keep the thread busy. */
 static void peer_read(mr_lifeline *l, conn *c) {
     uint8_t bytes[READ_BYTES];
     ssize_t n = recv(c->fd, bytes, sizeof bytes, 0);
@@ -108,7 +108,7 @@ static void peer_read(mr_lifeline *l, conn *c) {
     }
 }
 
-/* Every rank is here: nobody else has business at this port. */
+/* Stops listening and closes all connections without a hello. */
 static void door_close(mr_lifeline *l) {
     lifeline_fd_close(&l->listen_fd);
     for (int32_t i = 0; i < l->n_conns; i++)
@@ -116,7 +116,7 @@ static void door_close(mr_lifeline *l) {
             lifeline_fd_close(&l->conns[i].fd);
 }
 
-/* The hello is whole: the connection becomes a peer, or is closed. */
+/* Checks a complete hello. The connection becomes that of a peer, or is closed. */
 static void pending_admit(mr_lifeline *l, conn *c) {
     uint8_t answer[LIFELINE_ANSWER_BYTES];
     int32_t rank = lifeline_hello_read(l->token, c->hello, l->n_ranks);
@@ -152,7 +152,7 @@ static conn *conn_free_place(mr_lifeline *l) {
     return NULL;
 }
 
-/* Takes the connections that wait, as long as there is a place; those beyond wait in the system. */
+/* Accepts connections while there is a free entry. Further connections wait in the queue of the system. */
 static void door_answer(mr_lifeline *l) {
     int on = 1;
     for (conn *c = conn_free_place(l); c; c = conn_free_place(l)) {
@@ -168,7 +168,7 @@ static void door_answer(mr_lifeline *l) {
     }
 }
 
-/* Reads, then judges who was silent, then shows that this process is alive. */
+/* One beat: reads from every peer, drops the silent peers, and sends a sign of life to the others. */
 static void lifeline_beat(mr_lifeline *l) {
     for (int32_t i = 0; i < l->n_conns; i++) {
         conn *c = &l->conns[i];
@@ -180,7 +180,7 @@ static void lifeline_beat(mr_lifeline *l) {
         if (c->fd < 0)
             continue;
         if (c->silent_beats <= l->config.silent_beats) {
-            if (c->rank != PENDING) /* where it fails, poll tells */
+            if (c->rank != PENDING) /* if the send fails, poll reports it */
                 (void)send(c->fd, &ALIVE, 1, MSG_NOSIGNAL);
         } else if (c->rank == PENDING) {
             lifeline_fd_close(&c->fd);
@@ -192,7 +192,7 @@ static void lifeline_beat(mr_lifeline *l) {
     l->next_beat_ns = mr_clock_now_ns() + l->config.beat_ns;
 }
 
-/* Fills polls from index n on with the open connections, and returns how many entries there are now. */
+/* Appends the open connections to polls, which has n entries. Returns the new number of entries. */
 static int conns_watch(mr_lifeline *l, int n) {
     for (int32_t i = 0; i < l->n_conns; i++)
         if (l->conns[i].fd >= 0)
@@ -201,13 +201,13 @@ static int conns_watch(mr_lifeline *l, int n) {
     return n;
 }
 
-/* The way back: what poll has found at the same entries. */
+/* Copies the events of poll back to the connections, in the order of conns_watch. */
 static void conns_take_events(mr_lifeline *l, int n) {
     for (int32_t i = 0; i < l->n_conns; i++)
         l->conns[i].revents = l->conns[i].fd >= 0 ? l->polls[n++].revents : 0;
 }
 
-/* Sleeps until something happens or a beat is due; the events are left in the connections. False: stop. */
+/* Sleeps until an event or the next beat. The events are left in the connections. False: the lifeline is to stop. */
 static bool lifeline_sleep(mr_lifeline *l) {
     bool listens = l->listen_fd >= 0 && !l->accepts_paused && conn_free_place(l);
     l->polls[0] = (struct pollfd){.fd = l->stop_fd, .events = POLLIN};
@@ -217,15 +217,15 @@ static bool lifeline_sleep(mr_lifeline *l) {
     if (poll(l->polls, (nfds_t)n, timeout_ms) < 0) {
         for (int i = 0; i < n; i++)
             l->polls[i].revents = 0;
-        if (errno != EINTR) /* no memory for a long list: what has ended shows at the next beat */
+        if (errno != EINTR) /* no memory for a long list: the next beat finds the connections that have ended */
             (void)poll(l->polls, 1, (int)(l->config.beat_ns / MR_NS_PER_MS));
     }
     conns_take_events(l, 2);
     return l->polls[0].revents == 0;
 }
 
-/* Says goodbye and waits until the peers have closed their ends too: closing earlier could answer their next sign of
- * life with a reset that overtakes the goodbye. */
+/* Sends a goodbye and waits until the peers have closed their ends, too. If this process closed earlier, the next sign
+ * of life of a peer could be answered with a reset that overtakes the goodbye. */
 static void lifeline_part(mr_lifeline *l) {
     int64_t deadline_ns = mr_clock_now_ns() + GOODBYE_NS;
     int n;
@@ -306,7 +306,7 @@ static mr_status lifeline_create(int32_t n_ranks, int32_t n_conns, const lifelin
     return status;
 }
 
-/* An ephemeral port of all interfaces; -1 and errno where the family is not there. */
+/* Listens on an ephemeral port of all interfaces. -1 and errno: for example, the system does not have this family. */
 static int door_open(int family, uint16_t *out_port) {
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
     struct sockaddr_in v4 = {.sin_family = AF_INET};
@@ -342,7 +342,7 @@ static mr_status lifeline_open(mr_lifeline *l, mr_err *err) {
     return lifeline_address_write(l->token, family, port, l->address, err);
 }
 
-/* Unless status says that l is not whole. */
+/* Starts the thread if status is MR_OK; otherwise destroys l and returns status. */
 static mr_status lifeline_start(mr_status status, mr_lifeline *l, mr_lifeline **out, mr_err *err) {
     if (status == MR_OK)
         status = mr_thread_create("mr-lifeline", 0, lifeline_run, l, &l->thread, err);

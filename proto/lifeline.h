@@ -1,17 +1,17 @@
-/* proto/lifeline.h - tells a process at once that another process of its job has died.
- * One plain TCP connection from every rank to rank 0, watched by a thread of its own at both ends. The kernel closes
- * it when a process dies, whatever that process was doing; where a host or its network vanishes, a byte that should
- * come every 500 ms is missing for 5 s. Time in which the watching process itself was stopped does not count.
- * Linux frees the memory of a killed process before it closes its files: measured 30 ms for a GB of 4 KiB pages and
- * 2 ms for a GB of huge pages until the death shows.
- * Rank 0 says goodbye to a rank that it gives up: one that was only stopped leaves quietly when it wakes.
- * Owns:    its sockets (at rank 0 one for each other rank) and its thread. A process that forks and does not exec lends
- *          its sockets to the child: its death shows when the child has ended too.
- * Threads: create and close are for one thread; mr_lifeline_address may be called from any.
- * Errors:  MR_E_IO when the system refuses a socket or an eventfd, MR_E_NO_MEMORY, MR_E_INVALID for a rank or a
- *          number of ranks outside MR_MAX_STAGES; others are named at the function.
- * What anybody may send to the port is checked: whoever does not know the token is dropped, and nothing else happens.
- * The token keeps strangers and wrong hosts out; it does not protect against somebody who reads the network. */
+/* proto/lifeline.h - tells a process at once that another process of its job has died. Every rank has one plain TCP
+ * connection to rank 0. At both ends a thread of the lifeline watches the connection. The kernel closes the connection
+ * when a process dies, whatever the process was doing. If a host or its network fails, the byte that comes every 500 ms
+ * is missing for 5 s. Time in which the watching process itself was stopped does not count. Linux frees the memory of a
+ * killed process before it closes its files: measured 30 ms for a GB of 4 KiB pages and 2 ms for a GB of huge pages
+ * until the death shows. When a peer is silent for too long, rank 0 sends it a goodbye, so that a rank that was only
+ * stopped ends quietly when it continues.
+ * Owns:    its sockets (on rank 0 one for each other rank) and its thread. If a process forks without exec, the child
+ *          holds the sockets, too: the death of the process shows only when the child has ended.
+ * Threads: listen, connect and close are for one thread; any thread may call mr_lifeline_address.
+ * Errors:  MR_E_IO: the system refuses a socket or an eventfd. MR_E_NO_MEMORY. MR_E_INVALID: a rank or a number of
+ *          ranks outside MR_MAX_STAGES. Other errors are named at the function. Bytes from the port are checked: a
+ *          client that does not know the token is disconnected, and nothing else happens. The token keeps other
+ *          programs and wrong hosts out. It does not protect against a person who reads the network. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_PROTO_LIFELINE_H
 #define MR_PROTO_LIFELINE_H
@@ -20,34 +20,37 @@
 
 #include "engine/base/status.h"
 
-enum { MR_LIFELINE_ADDRESS_BYTES = 512 }; /* its end included */
+enum { MR_LIFELINE_ADDRESS_BYTES = 512 }; /* with the terminating zero */
 
 typedef struct mr_lifeline mr_lifeline;
 
-/* A peer is lost, or has said goodbye: called once for each, on the lifeline's thread, perhaps before listen or connect
- * has returned. rank is 0 at the other ranks. why is valid during the call: "its connection closed", "no sign of life
- * for 5 s"; NULL after a goodbye. It may not close the lifeline. */
+/* Called once for each peer that is lost or has said goodbye, on the thread of the lifeline, perhaps before listen or
+ * connect has returned. rank: the peer; 0 on all ranks but rank 0. why: a text such as "its connection closed" or "no
+ * sign of life for 5 s", valid during the call; NULL: the peer said goodbye. The function must not close the
+ * lifeline. */
 typedef void mr_lifeline_lost(void *ctx, int32_t rank, const char *why);
 
-/* Rank 0: takes connections on an ephemeral port of all interfaces (IPv6 and IPv4, or IPv4 where there is no other),
- * until every rank of 1 to n_ranks - 1 has come. A rank may come once. */
+/* Rank 0: listens on an ephemeral port of all interfaces (IPv6 and IPv4, or IPv4 only), until every rank from 1 to
+ * n_ranks - 1 has connected. A rank may connect once. */
 MR_MUST_USE mr_status mr_lifeline_listen(int32_t n_ranks, mr_lifeline_lost *lost, void *ctx, mr_lifeline **out,
                                          mr_err *err);
-/* Rank 0: what the others need to connect, one line: a random token, and host:port for the addresses of interfaces
- * that are up, loopback last, link-local ones left out. Valid until close; "" at the other ranks. */
+/* Rank 0: one line that the other ranks need to connect: a random token, and host:port for each address of the
+ * interfaces that are up, loopback addresses last, without link-local addresses. Valid until close; "" on the other
+ * ranks. */
 const char *mr_lifeline_address(const mr_lifeline *l);
-/* Rank 0, from any thread: how many ranks have not come yet, and the first of them; 0 at the other ranks. */
+/* Rank 0, from any thread: the number of ranks that have not connected yet, and the first of them. 0 on the other
+ * ranks. */
 int32_t mr_lifeline_n_missing(const mr_lifeline *l, int32_t *out_first);
 
-/* The other ranks: tries all addresses at once; the first that proves to know the token counts, so that another program
- * behind the same address never does. deadline_ns: of mr_clock_now_ns(), for all of it.
+/* The other ranks: tries all addresses at once. The first peer that proves to know the token is rank 0; another program
+ * behind the same address cannot prove it. deadline_ns: of mr_clock_now_ns(), for the whole call.
  * MR_E_PROTOCOL: address is malformed. MR_E_IO: no address can be reached. MR_E_TIMEOUT: the deadline has passed.
- * MR_E_PEER_LOST: likewise, and whoever took the hello at one of them has been silent for a second. */
+ * MR_E_PEER_LOST: the deadline has passed, and a peer that took the hello has been silent for a second. */
 MR_MUST_USE mr_status mr_lifeline_connect(const char *address, int32_t self_rank, int64_t deadline_ns,
                                           mr_lifeline_lost *lost, void *ctx, mr_lifeline **out, mr_err *err);
 
-/* Says goodbye, so that the peers take nothing that follows for a death, and waits until they have closed their ends,
- * half a second at most. lost is not called once it has returned. NULL is accepted. */
+/* Sends a goodbye, so that the peers do not take the end of the connection for a death. Waits until the peers have
+ * closed their ends, half a second at most. lost is not called after this returns. NULL is accepted. */
 void mr_lifeline_close(mr_lifeline *l);
 
 #endif

@@ -1,4 +1,4 @@
-/* proto/lifeline_address.c - the address text of a lifeline: the token, and where rank 0 listens. */
+/* proto/lifeline_address.c - writes and reads the address text of a lifeline: the token and the addresses of rank 0. */
 // SPDX-License-Identifier: Apache-2.0
 #include <arpa/inet.h>
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 enum { HEX_BYTES = 2 * LIFELINE_TOKEN_BYTES, HOST_BYTES = 64, N_ORDERS = 4 };
 
-/* The order in the text: IPv4, IPv6, IPv4 loopback, IPv6 loopback; -1 for what no other host can use. */
+/* The order in the text: IPv4, IPv6, IPv4 loopback, IPv6 loopback. -1: no other host can use the address. */
 static int address_order(const struct sockaddr *a, int family) {
     if (a->sa_family == AF_INET) {
         uint32_t ip = ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr);
@@ -30,7 +30,7 @@ static int address_order(const struct sockaddr *a, int family) {
     return IN6_IS_ADDR_LOOPBACK(ip) ? 3 : 1;
 }
 
-/* Appends " host:port"; false where it does not fit. */
+/* Appends " host:port". False: no room. */
 static bool host_append(const struct sockaddr *a, uint16_t port, char *text) {
     char ip[INET6_ADDRSTRLEN], host[HOST_BYTES];
     bool v6 = a->sa_family == AF_INET6;
@@ -94,7 +94,7 @@ static bool port_read(const char *s, in_port_t *out_port) {
     return port >= 1 && port <= UINT16_MAX;
 }
 
-/* host:port or [host]:port, in numbers: names are not looked up. */
+/* Reads host:port or [host]:port. The host is a numeric address; names are not looked up. */
 static bool host_read(const char *s, size_t n_bytes, struct sockaddr_storage *out) {
     char host[HOST_BYTES];
     if (n_bytes >= sizeof host)

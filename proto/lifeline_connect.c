@@ -1,5 +1,5 @@
-/* proto/lifeline_connect.c - the hello of a rank to rank 0: all addresses are tried at once, the one that answers with
- * the right proof wins. Rank 0 takes a rank once, so at most one try is answered. */
+/* proto/lifeline_connect.c - the hello of a rank to rank 0. A race tries all addresses at once, and the address that
+ * answers with the right proof wins. Rank 0 accepts a rank once, so at most one attempt gets an answer. */
 // SPDX-License-Identifier: Apache-2.0
 #include <arpa/inet.h>
 #include <errno.h>
@@ -13,13 +13,13 @@
 #include "engine/base/clock.h"
 #include "proto/lifeline_internal.h"
 
-#define SILENT_NS MR_NS_PER_S /* after a hello: who got it does not run */
+#define SILENT_NS MR_NS_PER_S /* a peer without an answer to the hello for this time does not run */
 
 typedef struct attempt {
     int fd;             /* -1: failed */
-    int64_t greeted_ns; /* when it took our hello; 0: not yet */
+    int64_t greeted_ns; /* when the hello was sent; 0: not yet */
     const char *failure;
-    size_t n_answer; /* bytes of it received */
+    size_t n_answer; /* received bytes of answer */
     uint8_t answer[LIFELINE_ANSWER_BYTES];
 } attempt;
 
@@ -29,7 +29,7 @@ typedef struct race {
     uint8_t hello[LIFELINE_HELLO_BYTES];
 } race;
 
-/* Every byte is looked at, so that the time says nothing about where the first difference is. */
+/* Compares in constant time, so that the time does not tell where the first difference is. */
 static bool same_bytes(const uint8_t *a, const uint8_t *b, size_t n) {
     volatile uint8_t differ = 0;
     for (size_t i = 0; i < n; i++)
@@ -105,7 +105,7 @@ static void attempt_greet(attempt *a, const uint8_t hello[LIFELINE_HELLO_BYTES])
         a->greeted_ns = mr_clock_now_ns();
 }
 
-/* True once the right answer is there. */
+/* Reads the answer. True: the whole answer has come and is right. */
 static bool attempt_read(attempt *a, const uint8_t *token) {
     ssize_t n = recv(a->fd, a->answer + a->n_answer, sizeof a->answer - a->n_answer, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -123,7 +123,8 @@ static bool attempt_read(attempt *a, const uint8_t *token) {
     return false;
 }
 
-/* Waits for what happens next. The socket that won is taken out into out_fd; false when no attempt is left. */
+/* Waits for events and handles them. *out_fd: the socket of the winner, moved out of its attempt. False: no attempt is
+ * left. */
 static bool race_step(race *r, int64_t deadline_ns, int *out_fd) {
     struct pollfd polls[LIFELINE_MAX_HOSTS];
     int n_hosts = r->places->n_hosts, n_open = 0;
@@ -163,7 +164,7 @@ static void host_name(const struct sockaddr_storage *host, char *out, size_t byt
     }
 }
 
-/* Whether something has our hello, and keeps silent. */
+/* Whether a peer that has received the hello has been silent for SILENT_NS. */
 static bool is_silent(const race *r, int64_t now_ns) {
     bool found = false;
     for (int i = 0; i < r->places->n_hosts; i++)
@@ -171,7 +172,7 @@ static bool is_silent(const race *r, int64_t now_ns) {
     return found;
 }
 
-/* What became of each address, as far as it fits. */
+/* The error with the result of each address, as many as fit the text. */
 static mr_status race_error(const race *r, mr_status status, mr_err *err) {
     char text[MR_ERR_TEXT_BYTES - 160] = "", name[64];
     size_t n = 0;
