@@ -100,7 +100,7 @@ static void attempt_greet(attempt *a, const uint8_t hello[LIFELINE_HELLO_BYTES])
     if (getsockopt(a->fd, SOL_SOCKET, SO_ERROR, &error, &n) != 0 || error != 0)
         attempt_fail(a, strerror(error ? error : errno));
     else if (send(a->fd, hello, LIFELINE_HELLO_BYTES, MSG_NOSIGNAL) != LIFELINE_HELLO_BYTES)
-        attempt_fail(a, "it takes no hello");
+        attempt_fail(a, "the hello cannot be sent");
     else
         a->greeted_ns = mr_clock_now_ns();
 }

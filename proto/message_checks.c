@@ -101,7 +101,7 @@ static void known_status(checks *c, uint32_t value) {
     bool known = value == MR_OK || (value >= MR_E_INVALID && value <= MR_E_UNAVAILABLE) || value == MR_E_NUMERICS ||
                  (value >= MR_E_TIMEOUT && value <= MR_E_PROTOCOL) || value == MR_E_INTERNAL || value == MR_E_DEVICE;
     if (c->status == MR_OK && !known)
-        fail(c, "status is %" PRIu32 ", which is none", value);
+        fail(c, "status is %" PRIu32 ", which is not a known status", value);
 }
 
 /* A status that a rank reports. A peer must not report MR_E_CANCELLED, which means a local request to end. */
@@ -292,7 +292,7 @@ mr_status mr_msg_check_control(const Millrace__Control *m, const mr_msg_limits *
         below(&c, "peer", m->probe->peer, MR_MAX_STAGES);
         break;
     default:
-        fail(&c, "body is %d, which is none", (int)m->body_case);
+        fail(&c, "body is %d, which is not a known message", (int)m->body_case);
     }
     return c.status;
 }
@@ -442,7 +442,7 @@ mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *li
         check_hello(&c, m->hello);
         break;
     default:
-        fail(&c, "body is %d, which is none", (int)m->body_case);
+        fail(&c, "body is %d, which is not a known message", (int)m->body_case);
     }
     return c.status;
 }

@@ -607,7 +607,8 @@ static mr_status take_control(worker *w, bool *did, mr_err *err) {
         w->stop = true;
         return w->stage ? report_end(w, err) : MR_OK;
     default:
-        status = mr_err_set(err, MR_E_PROTOCOL, "a control message that has no place here");
+        status = mr_err_set(err, MR_E_PROTOCOL, "a control message of kind %d is not expected here",
+                            (int)message->body_case);
     }
     return status == MR_OK ? mr_inbox_release(w->control, err) : status;
 }

@@ -172,7 +172,7 @@ static void drop_source(mr_file_client *c, int32_t idx, mr_status status, const 
     c->lost = mr_err_set(&c->lost_text, status, "%.400s", why->text);
     if (status != MR_E_PEER_LOST) /* the text of MR_E_PEER_LOST has the name already */
         mr_err_prefix(&c->lost_text, "%s", mr_channel_peer_name(c->config.channel, c->sources[idx].rank, name));
-    mr_log_write(MR_LOG_DEBUG, "worker", "the model file comes from others: %s", c->lost_text.text);
+    mr_log_write(MR_LOG_DEBUG, "worker", "the fetch of the model file goes on without a source: %s", c->lost_text.text);
     close_source(c, &c->sources[idx]);
     for (uint64_t i = 0; i < c->n_blocks; i++) {
         block *b = &c->blocks[i];

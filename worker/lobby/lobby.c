@@ -339,7 +339,7 @@ static mr_status wait_to_be_told(lobby *l, bool *out_abandoned, mr_err *err) {
             continue;
         }
         if (l->message->body_case != MILLRACE__CONTROL__BODY_START || !l->config->backend)
-            return mr_err_set(err, MR_E_PROTOCOL, "the coordinator sent a message that nobody waits for in the lobby");
+            return mr_err_set(err, MR_E_PROTOCOL, "the coordinator sent a message that is not expected in the lobby");
         uint32_t epoch = l->message->start->epoch;
         status = mr_inbox_release(l->control, err);
         if (status != MR_OK)
