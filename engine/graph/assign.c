@@ -1,14 +1,16 @@
-/* engine/graph/assign.c - which backend runs which node: by what it has to reach, by support, by neighbours. */
+/* engine/graph/assign.c - chooses a backend for each node. Nodes with matrices or state go to a backend that can read
+ * them. The other nodes go where the fewest bytes have to be copied between memories. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
 #include "engine/base/mem.h"
 #include "engine/graph/graph_internal.h"
 
-/* What a border costs besides its bytes, in bytes: a fence and its wait are some 10 us. */
+/* BORDER_BYTES: the fixed cost of a copy between memories, expressed in bytes. A fence and its wait take some 10 us. */
 enum { BORDER_BYTES = 64 << 10, MAX_SWEEPS = 8 };
 
-/* Matrices, tables and state are never copied for a step: their reader goes where they are. */
+/* Whether input k of n is a matrix, a table or state. These are never copied for a step: the node runs on a backend
+ * that can read them in place. */
 static bool is_bound(const mr_graph *g, const mr_node *n, int k) {
     mr_storage storage = g->tensors[n->in[k]].storage;
     bool is_matrix = (k == 0 && (n->op == MR_OP_MATMUL || n->op == MR_OP_EXPERT_MATMUL || n->op == MR_OP_EMBED)) ||
@@ -16,7 +18,7 @@ static bool is_bound(const mr_graph *g, const mr_node *n, int k) {
     return storage == MR_STORAGE_WEIGHT || storage == MR_STORAGE_STATE || (is_matrix && storage == MR_STORAGE_FILE);
 }
 
-/* Whether measured rates leave a product to a later backend. */
+/* Whether n is a product with so few rows that, by mr_backends.min_rows, a later backend of the list takes it. */
 static bool has_too_few_rows(const mr_graph *g, int32_t b, const mr_node *n) {
     mr_type type = n->op == MR_OP_MATMUL ? g->tensors[n->in[0]].type : MR_TYPE_FILE_COUNT;
     return type < MR_TYPE_FILE_COUNT && b < g->backends.n - 1 &&
@@ -37,7 +39,7 @@ bool graph_can_run(const mr_graph *g, int32_t b, const mr_node *node) {
     return g->backends.at[b]->ops->supports(g->backends.at[b], g->tensors, &n);
 }
 
-/* Says what the node has that no backend runs. */
+/* The error for a node that no backend runs. */
 static mr_status unsupported(const mr_graph *g, const mr_node *n, mr_err *err) {
     const mr_tensor *t = &g->tensors[n->in[0] != MR_NO_TENSOR ? n->in[0] : n->out];
     if (n->op == MR_OP_KV_WRITE || n->op == MR_OP_ATTENTION) {
@@ -50,13 +52,13 @@ static mr_status unsupported(const mr_graph *g, const mr_node *n, mr_err *err) {
                       mr_type_name(t->type));
 }
 
-/* Who makes and who reads each tensor. */
+/* Which node computes each tensor, and which nodes read it (a linked list of inputs). */
 typedef struct edges {
     int32_t *producer;     /* [n_tensors]: node, or -1 */
     int32_t *first_reader; /* [n_tensors]: node * MR_MAX_INPUTS + input, or -1 */
-    int32_t *next_reader;  /* [n_nodes * MR_MAX_INPUTS] */
-    uint8_t *may;          /* [n_nodes]: bit b: backend b can run it */
-    bool *is_free;         /* [n_nodes]: it may follow its neighbours */
+    int32_t *next_reader;  /* [n_nodes * MR_MAX_INPUTS] the next input in the list, or -1 */
+    uint8_t *may;          /* [n_nodes]: bit b: backend b can run the node */
+    bool *is_free;         /* [n_nodes]: several backends can run the node, and it reads no matrix and no state */
 } edges;
 
 static mr_status edges_init(edges *e, const mr_graph *g, mr_err *err) {
@@ -92,7 +94,7 @@ static void edges_deinit(edges *e) {
     mr_free(e->is_free);
 }
 
-/* Puts every node on the first backend that can run it, and finds those that may move. */
+/* Puts every node on the first backend that can run the node, and finds the nodes that may move. */
 static mr_status choose_first(mr_graph *g, edges *e, mr_err *err) {
     for (int32_t i = 0; i < g->n_nodes; i++) {
         mr_node *n = &g->nodes[i];
@@ -112,7 +114,7 @@ static mr_status choose_first(mr_graph *g, edges *e, mr_err *err) {
     return MR_OK;
 }
 
-/* The memories in which nodes other than i read tensor t, as bits. */
+/* The memories in which nodes other than i read tensor t: bit m for memory m. */
 static unsigned read_in(const mr_graph *g, const edges *e, int32_t t, int32_t i) {
     unsigned memories = 0;
     for (int32_t r = e->first_reader[t]; r >= 0; r = e->next_reader[r])
@@ -121,8 +123,8 @@ static unsigned read_in(const mr_graph *g, const edges *e, int32_t t, int32_t i)
     return memories;
 }
 
-/* Bytes that cross a border because node i runs on backend b, while its neighbours stay where they are. A memory gets
- * one copy of a tensor, however many read it there. */
+/* Bytes that have to be copied if node i runs on backend b and its neighbours stay on their backends. A memory gets one
+ * copy of a tensor, whatever the number of its readers there. */
 static int64_t border_bytes(const mr_graph *g, const edges *e, int32_t i, int32_t b) {
     const mr_node *n = &g->nodes[i];
     unsigned here = 1u << g->memory[b];
@@ -143,7 +145,7 @@ static int64_t border_bytes(const mr_graph *g, const edges *e, int32_t i, int32_
     return bytes;
 }
 
-/* A node that is free starts where the largest of its inputs is made. */
+/* First guess for a free node: the backend that computes the largest of its inputs. */
 static void follow_inputs(mr_graph *g, const edges *e) {
     for (int32_t i = 0; i < g->n_nodes; i++) {
         mr_node *n = &g->nodes[i];
@@ -158,8 +160,9 @@ static void follow_inputs(mr_graph *g, const edges *e) {
     }
 }
 
-/* Moves it where fewer bytes cross, or as few to a backend that is preferred. Every move makes the sum smaller, or the
- * preference better, so it ends; the sweeps bound it in any case. */
+/* Moves node i to the backend with the fewest copied bytes; with equal bytes, to the one that comes first in the list.
+ * Every move makes the sum of bytes smaller or the backend's index lower, so the moves come to an end. MAX_SWEEPS
+ * bounds them in any case. */
 static bool settle(mr_graph *g, const edges *e, int32_t i) {
     mr_node *n = &g->nodes[i];
     int32_t best = n->backend;

@@ -1,4 +1,5 @@
-/* engine/graph/build.c - tensors and nodes are added and their shapes checked. */
+/* engine/graph/build.c - creates a graph and adds its tensors and nodes. Every shape is checked here, so later passes
+ * rely on shapes that fit. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <string.h>
@@ -38,7 +39,7 @@ void mr_graph_destroy(mr_graph *g) {
     mr_free(g);
 }
 
-/* Keeps the first error; the graph is then dead until finish reports it. */
+/* Keeps the first error. From then on nothing can be added, and mr_graph_finish returns the error. */
 static int32_t fail(mr_graph *g, mr_status status, const char *text) {
     if (g->err.status == MR_OK)
         mr_err_set(&g->err, status, "graph: %s", text);
@@ -60,7 +61,7 @@ bool graph_grow(void **array, int32_t n, int32_t *cap, size_t size) {
 int32_t graph_add_tensor(mr_graph *g, const mr_tensor *t) {
     if (g->err.status != MR_OK)
         return MR_NO_TENSOR;
-    int32_t cap = g->cap_tensors; /* of both arrays */
+    int32_t cap = g->cap_tensors; /* links and tensors have the same capacity */
     if (!graph_grow((void **)&g->links, g->n_tensors, &cap, sizeof *g->links) ||
         !graph_grow((void **)&g->tensors, g->n_tensors, &g->cap_tensors, sizeof *g->tensors))
         return fail(g, MR_E_NO_MEMORY, "no memory for tensors");
@@ -93,7 +94,7 @@ static int32_t new_tensor(mr_graph *g, const char *name, mr_type type, int64_t c
     return graph_add_tensor(g, &t);
 }
 
-/* A result of op: [columns, rows] f32. */
+/* Adds a tensor for the result of op: [columns, rows] f32. */
 static int32_t result(mr_graph *g, mr_op op, int32_t columns, mr_row_count rows) {
     char name[64];
     snprintf(name, sizeof name, "%s.%d", mr_op_name(op), g->n_nodes);
@@ -133,7 +134,7 @@ void mr_graph_output(mr_graph *g, int32_t tensor) {
         fail(g, MR_E_INVALID, "an output is no result of a node");
 }
 
-/* The tensor with this id, if it has the type and the columns (0: any); NULL and an error otherwise. */
+/* The tensor with this id, if it has the type and so many columns (0: any number). Else NULL, and an error is noted. */
 static const mr_tensor *want(mr_graph *g, int32_t id, mr_type type, int32_t columns, const char *what) {
     if (g->err.status != MR_OK)
         return NULL;
@@ -150,7 +151,7 @@ static const mr_tensor *want(mr_graph *g, int32_t id, mr_type type, int32_t colu
     return t;
 }
 
-/* The same, and b has as many rows as a in every step. */
+/* Like want for tensor b, which must also have as many rows as tensor a in every step. */
 static const mr_tensor *want_beside(mr_graph *g, int32_t b, int32_t a, mr_type type, int32_t columns,
                                     const char *what) {
     const mr_tensor *t = want(g, b, type, columns, what);
@@ -208,7 +209,7 @@ int32_t mr_graph_rms_norm(mr_graph *g, int32_t x, int32_t weight, float eps) {
     return out;
 }
 
-/* x as A8 or BF16: the result of an earlier QUANTIZE of x, or a new one. */
+/* x as A8 or BF16: the result of an earlier QUANTIZE node of x, or of a new node. */
 static int32_t quantized(mr_graph *g, int32_t x, mr_type type) {
     for (int32_t i = 0; i < g->n_nodes; i++)
         if (g->nodes[i].op == MR_OP_QUANTIZE && g->nodes[i].in[0] == x && g->tensors[g->nodes[i].out].type == type)
@@ -224,7 +225,7 @@ static int32_t quantized(mr_graph *g, int32_t x, mr_type type) {
     return out;
 }
 
-/* What lies as in the file is a matrix, maybe of one row, or a vector, which lies as such a one does. */
+/* A FILE tensor may also be a vector. A vector has the same bytes as a matrix of one row, so it passes as a matrix. */
 static bool is_matrix(const mr_tensor *t) {
     return t->storage == MR_STORAGE_WEIGHT || t->storage == MR_STORAGE_FILE;
 }
@@ -276,7 +277,7 @@ static bool is_state(const mr_graph *g, int32_t id) {
     return id >= 0 && id < g->n_tensors && g->tensors[id].storage == MR_STORAGE_STATE;
 }
 
-/* The tensors of the store, and the inputs that say where each row belongs. */
+/* Checks the numbers of heads, the tensors of the KV store, and the inputs that say where each row belongs. */
 static bool attention_desc_is_good(mr_graph *g, int32_t q, const mr_attention_desc *desc) {
     if (desc->n_kv_heads < 1 || desc->head_dim < 1 || desc->n_heads < 1 || desc->n_heads % desc->n_kv_heads != 0) {
         fail(g, MR_E_INVALID, "attention: heads are no multiple of KV heads");
@@ -327,7 +328,7 @@ int32_t mr_graph_attention(mr_graph *g, int32_t q, int32_t k, int32_t v, const m
     return out;
 }
 
-/* A node with two inputs of one shape and a result of the same. */
+/* Adds a node whose two inputs and result all have the same shape. */
 static int32_t pairwise(mr_graph *g, mr_op op, int32_t a, int32_t b) {
     const mr_tensor *t = want(g, a, MR_TYPE_F32, 0, mr_op_name(op));
     if (!t || !want_beside(g, b, a, MR_TYPE_F32, t->ne[0], mr_op_name(op)))
@@ -355,7 +356,7 @@ static bool experts_desc_is_good(mr_graph *g, int32_t x, const mr_experts_desc *
     int64_t n_slots = (int64_t)g->max_rows[MR_ROWS_STEP] * desc->n_used;
     if (desc->n_used < 1 || desc->n_used > desc->n || n_slots > INT32_MAX / 4 || desc->n > INT32_MAX / 4 ||
         (g->n_experts_used && g->n_experts_used != desc->n_used)) {
-        fail(g, MR_E_INVALID, "experts: a wrong number of them");
+        fail(g, MR_E_INVALID, "experts: a wrong number of experts");
         return false;
     }
     if (g->tensors[x].row_count != MR_ROWS_STEP) {
@@ -367,7 +368,7 @@ static bool experts_desc_is_good(mr_graph *g, int32_t x, const mr_experts_desc *
     return true;
 }
 
-/* A node about experts, whose result out is. */
+/* Adds a node with the parameters of experts and the result out. */
 static int32_t expert_node(mr_graph *g, mr_op op, const mr_experts_desc *desc, const int32_t in[3], int32_t out) {
     mr_node *n = graph_add_node(g, op, out);
     if (!n)
@@ -378,7 +379,7 @@ static int32_t expert_node(mr_graph *g, mr_op op, const mr_experts_desc *desc, c
     return out;
 }
 
-/* [n, S] = the matrices w [k, n * E] with x: [k, R] or [k, S]. */
+/* Adds the product of each slot's row of x ([k, R] or [k, S]) and the matrix of its expert in w [k, n * E]: [n, S]. */
 static int32_t expert_matmul(mr_graph *g, const mr_experts_desc *desc, int32_t w, int32_t x, int32_t rows) {
     if (g->err.status != MR_OK)
         return MR_NO_TENSOR;

@@ -1,3 +1,5 @@
+/* engine/graph/debug.c - reads the environment variables of debug.h and prints the reports: splits, memory plan, times.
+ * The passes and runs of a graph only call in here, so they stay free of formatting. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/graph/debug.h"
 
@@ -13,7 +15,7 @@
 static const char *const WORDS[] = {"splits", "plan", "timing"}; /* in the order of the bits */
 enum { N_WORDS = sizeof WORDS / sizeof WORDS[0] };
 
-/* The bits of all words; the first unknown one, or NULL, with its length. */
+/* Returns the bits of all known words. out_unknown: the first unknown word, or NULL; out_len: its length. */
 static unsigned read_words(const char **out_unknown, int *out_len) {
     const char *at = getenv("MILLRACE_GRAPH_DEBUG");
     unsigned wanted = 0;
@@ -59,9 +61,9 @@ mr_status mr_graph_variables_check(mr_err *err) {
 
 /* --- Text -------------------------------------------------------------------------------------------------------- */
 
-/* Names of backends, and a stream into memory that ends as lines of the log. */
+/* A report: a stream into memory, whose lines go to the log when the report is complete. */
 typedef struct page {
-    FILE *f; /* NULL: no memory, and nothing is printed */
+    FILE *f; /* NULL: no memory; nothing is printed */
     char *text;
     size_t len;
     mr_device_info devices[MR_MAX_BACKENDS];
@@ -76,13 +78,13 @@ static void page_open(page *p, const mr_graph *g) {
 
 static void page_print(page *p) {
     bool good = p->f && fclose(p->f) == 0;
-    char *rest = NULL; /* stages of one process print at once */
+    char *rest = NULL; /* strtok_r: several stages of one process may print at the same time */
     for (char *line = good ? strtok_r(p->text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest))
         mr_log_always("graph", line);
     free(p->text);
 }
 
-/* "rms_norm, matmul x3, rope x2" of nodes [first, last). */
+/* Prints the ops of nodes [first, last) as "rms_norm, matmul x3, rope x2". */
 static void print_ops(FILE *f, const mr_graph *g, int32_t first, int32_t last) {
     const char *comma = "";
     for (int op = 0; op < MR_OP_COUNT; op++) {
@@ -151,11 +153,11 @@ static void print_plan(const mr_graph *g) {
 /* --- Time -------------------------------------------------------------------------------------------------------- */
 
 struct graph_times {
-    int64_t n_runs, run_ns;  /* and all that the runs took */
-    int64_t wait_ns;         /* for devices */
-    int64_t last_ns;         /* when the last group or wait ended */
-    int32_t group, n_groups; /* the next one to end; of the graph */
-    int64_t group_ns[];      /* [groups] */
+    int64_t n_runs, run_ns;  /* number of runs, and their time */
+    int64_t wait_ns;         /* time of all waits for devices */
+    int64_t last_ns;         /* clock at the start of the split, or at the end of its last group */
+    int32_t group, n_groups; /* the group that ends next, and the number of groups of the graph */
+    int64_t group_ns[];      /* [n_groups] sums over all runs */
 };
 
 mr_status graph_debug_place(mr_graph *g, mr_err *err) {
@@ -193,9 +195,9 @@ void graph_times_ran(graph_times *t, int64_t ns) {
     t->run_ns += ns;
 }
 
-/* Groups of the same ops, in a table by time. */
+/* A line of the table of times: all groups with the same set of ops. */
 typedef struct op_time {
-    uint32_t ops; /* bits */
+    uint32_t ops; /* bit i: op i */
     int32_t n_groups;
     int64_t ns;
 } op_time;
@@ -205,7 +207,7 @@ static int by_time(const void *a, const void *b) {
     return x->ns < y->ns ? 1 : x->ns > y->ns ? -1 : 0;
 }
 
-/* Fills out[] with the sums of groups that have the same ops; returns how many there are. */
+/* Fills out[] with a sum for each set of ops; returns the number of sets. */
 static int32_t sum_by_ops(const mr_graph *g, op_time *out) {
     int32_t n = 0;
     for (int32_t i = 0, end; i < g->n_nodes; i = end) {
@@ -246,7 +248,7 @@ static void print_times(const mr_graph *g, FILE *f, op_time *sums) {
     for (int32_t k = 0; k < n; k++) {
         const char *plus = "";
         if (sums[k].ns == 0)
-            continue; /* on a device: part of the waits */
+            continue; /* ran on a device: its time is part of the waits */
         print_share(f, t, sums[k].ns);
         for (int op = 0; op < MR_OP_COUNT; op++)
             if (sums[k].ops >> op & 1) {

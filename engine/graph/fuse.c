@@ -1,6 +1,9 @@
-/* engine/graph/fuse.c - what the backend that would run a node does better: products of floats need no quantisation.
- * One pass and one barrier less: a norm or gate whose result is only quantised writes A8 (or BF16) itself, keys turn
- * while they are written into the store, and gate and up are multiplied in one pass. */
+/* engine/graph/fuse.c - merges nodes, where the backend that would run a node supports the merged form. Each merge
+ * saves a pass over memory and a barrier:
+ * - a product whose backend takes float32 activations needs no QUANTIZE node;
+ * - a norm or gate whose result is only quantised writes A8 (or BF16) itself;
+ * - KV_WRITE rotates the keys (RoPE) while it writes them into the store;
+ * - the products of gate and up and silu(gate) * up become one node. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/graph/graph_internal.h"
 
@@ -19,7 +22,8 @@ static mr_node *find_producer(mr_graph *g, int32_t before, int32_t tensor) {
     return NULL;
 }
 
-/* Gives the floats to a product, where the first backend that would run it takes them. */
+/* Lets a product read float32 activations if a backend takes them, and no backend in front of it in the list takes the
+ * quantised activations. */
 static void feed_floats(mr_graph *g, int32_t at) {
     mr_node *n = &g->nodes[at];
     const mr_node *quantize = n->op == MR_OP_MATMUL ? find_producer(g, at, n->in[1]) : NULL;
@@ -34,12 +38,12 @@ static void feed_floats(mr_graph *g, int32_t at) {
         }
 }
 
-/* A quantisation that no product wants any more. */
+/* Removes a QUANTIZE node whose result is no longer read. */
 static void drop_unread(mr_node *n, const mr_graph *g) {
     if (n->op != MR_OP_QUANTIZE || count_readers(g, n->out) > 0)
         return;
     n->op = MR_OP_COUNT;
-    n->in[0] = MR_NO_TENSOR; /* and it reads nothing */
+    n->in[0] = MR_NO_TENSOR; /* so that it does not count as a reader */
 }
 
 /* The first backend that runs the node; the last one if none does. */
@@ -50,7 +54,7 @@ static int32_t first_backend(const mr_graph *g, const mr_node *n) {
     return b;
 }
 
-/* Takes the quantisation of a row over into the node that makes the row, where nobody else wants the floats. */
+/* Lets the node that computes a row also quantise it, if only the QUANTIZE node `at` reads the floats. */
 static bool fuse_into_producer(mr_graph *g, int32_t at) {
     mr_node *n = &g->nodes[at];
     int32_t x = n->op == MR_OP_QUANTIZE ? n->in[0] : MR_NO_TENSOR;
@@ -60,14 +64,14 @@ static bool fuse_into_producer(mr_graph *g, int32_t at) {
     if (!producer || (producer->op != MR_OP_RMS_NORM && producer->op != MR_OP_SILU_MUL))
         return false;
     int32_t b = first_backend(g, producer);
-    producer->out = n->out; /* x is never made now, and gets no memory */
+    producer->out = n->out; /* x is no longer computed, and gets no memory */
     if (graph_can_run(g, b, producer))
         return true;
     producer->out = x;
     return false;
 }
 
-/* Takes the RoPE of the keys over into the node that writes them, where nobody else wants them turned. */
+/* Lets a KV_WRITE node rotate the keys itself, if only this node reads the result of the ROPE node. */
 static void fuse_rope(mr_graph *g, int32_t at) {
     mr_node *n = &g->nodes[at], old = *n;
     if (n->op != MR_OP_KV_WRITE || n->in[5] != MR_NO_TENSOR || g->tensors[n->in[0]].storage != MR_STORAGE_WORK ||
@@ -82,19 +86,19 @@ static void fuse_rope(mr_graph *g, int32_t at) {
     n->params.attention.n_rot = rope->params.rope.n_rot;
     n->params.attention.pairs = rope->params.rope.pairs;
     if (graph_can_run(g, b, n))
-        rope->op = MR_OP_COUNT; /* its result is never made now */
+        rope->op = MR_OP_COUNT; /* its result is no longer computed */
     else
         *n = old;
 }
 
-/* The product that makes x for node `at` alone, if it is nothing but a product. */
+/* The product that computes x, if only node `at` reads x and the product has no bias and no summand. Else NULL. */
 static mr_node *plain_product(mr_graph *g, int32_t at, int32_t x) {
     mr_node *n = g->tensors[x].storage == MR_STORAGE_WORK && count_readers(g, x) == 1 ? find_producer(g, at, x) : NULL;
     bool is_plain = n && n->op == MR_OP_MATMUL && n->in[2] == MR_NO_TENSOR && n->in[3] == MR_NO_TENSOR;
     return is_plain ? n : NULL;
 }
 
-/* Whether products of backend b may move to a faster one later (offload.c). */
+/* Whether products of backend b may later move to a faster backend (offload.c). */
 static bool may_move(const mr_graph *g, int32_t b) {
     for (int32_t other = 0; other < g->backends.n; other++)
         if (other != b && g->backends.rates[other].products_per_s > 0)
@@ -102,7 +106,7 @@ static bool may_move(const mr_graph *g, int32_t b) {
     return false;
 }
 
-/* Makes one node of silu(gate) * up and its two products, which then need no memory between them. */
+/* Makes one GATE_UP node of silu(gate) * up and its two products. The results of the products then need no memory. */
 static void fuse_gate_up(mr_graph *g, int32_t at) {
     mr_node *n = &g->nodes[at];
     mr_node *gate = n->op == MR_OP_SILU_MUL ? plain_product(g, at, n->in[0]) : NULL;

@@ -1,7 +1,9 @@
-/* engine/graph/graph.h - builds the graph of a stage, shares it out over backends, finds what may run at once, plans
- * its memory, runs it.
- * Life: create, add tensors and nodes, mr_graph_finish (fusion, splits, groups, memory plan; work_bytes is known now
- * and nothing is allocated yet), mr_graph_place (work memory given by the caller), then run again and again.
+/* engine/graph/graph.h - builds the graph of a stage, assigns its nodes to backends, finds nodes that may run at the
+ * same time, plans the memory, and runs the graph.
+ * Life: create the graph, add tensors and nodes, then call mr_graph_finish and mr_graph_place once, and mr_graph_run
+ * for every step. mr_graph_finish fuses nodes, makes splits and groups, and plans the memory. After it the caller knows
+ * how many bytes of work memory each backend needs. The caller allocates this work memory and passes it to
+ * mr_graph_place.
  *
  * Example, y = W x for up to 8 rows on one backend:
  *
@@ -15,17 +17,19 @@
  *     mr_graph_run(g, &(mr_run){.n_rows = {[MR_ROWS_STEP] = 3}}, err);
  *     mr_graph_get_rows(g, y, 0, 3, result, result_row_bytes, err);
  *
- * Splits. A node runs where its matrix or state lives; where that leaves a choice, on the first backend of the list
- * that supports it; a node with neither goes where its neighbours are, so that no needless border arises. A split is a
- * run of nodes on one backend, as long as the dependencies allow. A tensor is copied where a split reads what another
- * memory holds: once for each memory, as soon as it is made, while other splits run. From device to device it goes
- * through the host.
+ * Splits. A node with a matrix or state runs on a backend that can read this matrix or state in place. If several
+ * backends can, the first one in the list that supports the node takes it. A node without matrix and state runs where
+ * its neighbours run, so that few tensors have to be copied. A split is a series of nodes on one backend, as long as
+ * the dependencies allow. If a split reads a tensor that lies in another memory, the graph copies the tensor: once for
+ * each memory, as soon as the tensor is computed, while other splits run. A copy from device to device goes through the
+ * host's memory.
  *
- * Owns:    its arrays and its programs. Borrows: backends, buffers of placed tensors and the work buffers; all outlive
- *          it.
- * Threads: bound to the thread that runs it.
- * Errors:  adding never fails at once: the first error stays, makes later additions no-ops, and comes out of
- *          mr_graph_finish. This keeps error checks out of engine/model/arch_*.c. */
+ * Owns:    its arrays and its programs. Borrows: the backends, the buffers of placed tensors and the work buffers. All
+ *          of them outlive the graph.
+ * Threads: bound to the thread that runs the graph.
+ * Errors:  functions that add a tensor or node return MR_NO_TENSOR after an error. The graph keeps the first error,
+ *          ignores all later additions, and mr_graph_finish returns the error. So engine/model/arch_*.c need no
+ *          checks. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_GRAPH_GRAPH_H
 #define MR_ENGINE_GRAPH_GRAPH_H
@@ -36,19 +40,20 @@
 
 typedef struct mr_graph mr_graph;
 
-/* rows: upper bounds of MR_ROWS_STEP (and MR_ROWS_HIDDEN) and MR_ROWS_OUT tensors. */
+/* max_rows: upper bound of the rows of MR_ROWS_STEP and MR_ROWS_HIDDEN tensors. max_out_rows: that of MR_ROWS_OUT. */
 MR_MUST_USE mr_status mr_graph_create(int32_t max_rows, int32_t max_out_rows, mr_graph **out, mr_err *err);
 void mr_graph_destroy(mr_graph *g);
 
 /* --- Tensors: ids ------------------------------------------------------------------------------------------------ */
-/* A copy of a tensor that lives outside (weights, constants, state); placed or not. */
+/* Adds a tensor that the caller owns: a weight, a constant or state. It need not be placed yet. t itself is copied. */
 int32_t mr_graph_use(mr_graph *g, const mr_tensor *t);
-/* Says that tensor id (of mr_graph_use) can be read in a further memory, too: a copy that the caller keeps there. */
+/* Says that t holds the same values as tensor id (of mr_graph_use). A backend that cannot read id in place may read
+ * t. */
 void mr_graph_use_also(mr_graph *g, int32_t id, const mr_tensor *t);
-/* Where the rows of a matrix lie in the file, for as long as the graph lives: so that a faster device can take it for a
- * run, where mr_backends.rates say that this pays. */
+/* rows: the rows of matrix id as they lie in the file; they outlive the graph. With them, a faster device can load the
+ * matrix for the time of one run, if mr_backends.rates predict a gain. */
 void mr_graph_matrix_source(mr_graph *g, int32_t id, const uint8_t *rows);
-/* [columns, rows of the kind] written by the caller before each run. */
+/* Adds a tensor [columns, rows of the kind] that the caller writes before each run. */
 int32_t mr_graph_input(mr_graph *g, const char *name, mr_type type, int32_t columns, mr_row_count rows);
 /* Marks a tensor as a result: it stays readable until the next run. */
 void mr_graph_output(mr_graph *g, int32_t tensor);
@@ -57,7 +62,8 @@ void mr_graph_output(mr_graph *g, int32_t tensor);
 int32_t mr_graph_embed(mr_graph *g, int32_t table, int32_t ids);
 int32_t mr_graph_rope_table(mr_graph *g, int32_t angles, int32_t positions, float magnitude);
 int32_t mr_graph_rms_norm(mr_graph *g, int32_t x, int32_t weight, float eps);
-/* w x + bias + add; quantises x once for all products that want it. bias and add may be MR_NO_TENSOR. */
+/* w x + bias + add. x is quantised once for all products that read the same type of activations. bias and add may be
+ * MR_NO_TENSOR. */
 int32_t mr_graph_matmul(mr_graph *g, int32_t w, int32_t x, int32_t bias, int32_t add);
 typedef struct mr_rope_desc {
     int32_t head_dim, n_rot;
@@ -77,16 +83,16 @@ typedef struct mr_attention_desc {
 int32_t mr_graph_attention(mr_graph *g, int32_t q, int32_t k, int32_t v, const mr_attention_desc *desc);
 int32_t mr_graph_silu_mul(mr_graph *g, int32_t gate, int32_t up);
 int32_t mr_graph_add(mr_graph *g, int32_t a, int32_t b);
-/* A feed-forward part of experts, of which each row takes the n_used that the router likes best. */
+/* A feed-forward part with experts. Each row uses the n_used experts with the greatest logits of the router. */
 typedef struct mr_experts_desc {
     int32_t n, n_used; /* n_used: the same in all layers of a graph */
     int32_t router;    /* [d, n] */
-    int32_t gate, up;  /* [d, f * n]: n matrices one behind the other */
+    int32_t gate, up;  /* [d, f * n]: n matrices, one after the other */
     int32_t down;      /* [f, d * n] */
 } mr_experts_desc;
 /* add + the weighted sum of down(silu(gate x) * up x) over the experts of each row. */
 int32_t mr_graph_experts(mr_graph *g, int32_t x, int32_t add, const mr_experts_desc *desc);
-/* The rows of x that the input rows [1, O] names. */
+/* The rows of x whose numbers are in the input tensor rows [1, O]. */
 int32_t mr_graph_take_rows(mr_graph *g, int32_t x, int32_t rows);
 
 /* --- Finish, place, run ------------------------------------------------------------------------------------------ */
@@ -94,23 +100,28 @@ typedef struct mr_graph_stats {
     int32_t n_nodes, n_groups, n_splits, n_copies;
     /* Inputs, intermediates and outputs: the size of the work buffer of each backend; 0 for one that needs none. */
     size_t work_bytes[MR_MAX_BACKENDS];
-    size_t unshared_bytes; /* what they would take without reuse, all together */
+    size_t unshared_bytes; /* sum of all sizes: the work memory if no two tensors shared memory */
 } mr_graph_stats;
 
-/* Fuses, chooses a backend for each node, splits, groups, plans memory. MR_E_UNSUPPORTED names what no backend runs. */
+/* Fuses nodes, chooses a backend for each node, makes splits and groups, and plans the memory. MR_E_UNSUPPORTED: no
+ * backend runs a node; the text names the node. */
 MR_MUST_USE mr_status mr_graph_finish(mr_graph *g, const mr_backends *backends, mr_graph_stats *out, mr_err *err);
-/* Puts work tensors into work[i] of backend i, of work_bytes[i] bytes (NULL for 0), and prepares the programs. */
+/* Places the work tensors and creates the programs. work[i]: a buffer of backend i with work_bytes[i] bytes, or NULL
+ * for 0 bytes. */
 MR_MUST_USE mr_status mr_graph_place(mr_graph *g, mr_buffer *const *work, mr_err *err);
-/* Runs all splits and waits for them. After an error nothing is under way any more. */
+/* Runs all splits and waits until they are done. After an error, too, no work is left on any backend. */
 MR_MUST_USE mr_status mr_graph_run(mr_graph *g, const mr_run *run, mr_err *err);
 
-/* Writes or reads the first n_rows rows of an input or output; rows on the host have row_bytes from one to the next.
- * src stays as it is until the next run is over. */
+/* Writes the first n_rows rows of an input. row_bytes: bytes from one row to the next in src. The caller must not
+ * change src until the next run has ended. */
 MR_MUST_USE mr_status mr_graph_set_rows(mr_graph *g, int32_t tensor, const void *src, size_t row_bytes, int32_t n_rows,
                                         mr_err *err);
+/* Reads n_rows rows of an output, from first_row on, and waits for them. row_bytes: from one row to the next in dst. */
 MR_MUST_USE mr_status mr_graph_get_rows(mr_graph *g, int32_t tensor, int32_t first_row, int32_t n_rows, void *dst,
                                         size_t row_bytes, mr_err *err);
 
+/* Both results are borrowed, and valid until the graph changes. Nodes of a finished graph are in the order of their
+ * groups. */
 const mr_tensor *mr_graph_tensor(const mr_graph *g, int32_t tensor);
 const mr_node *mr_graph_nodes(const mr_graph *g, int32_t *out_n);
 

@@ -1,42 +1,43 @@
 /* engine/graph/graph_internal.h - the arrays behind a graph, shared by the passes of this folder.
- * A memory is named by the index of the backend whose work buffer stands for it: a device's own, or the last backend's
- * for all that are host_addressable. */
+ * A memory is numbered by the backend whose work buffers lie in it. A device has a memory of its own. All backends that
+ * are host_addressable share the host's memory, which has the number of the last backend. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_GRAPH_GRAPH_INTERNAL_H
 #define MR_ENGINE_GRAPH_GRAPH_INTERNAL_H
 
 #include "engine/graph/graph.h"
 
-enum { GRAPH_BEFORE_ALL = -1 }; /* in the place of a split: before the first one */
+enum { GRAPH_BEFORE_ALL = -1 }; /* instead of a split's number: before the first split */
 
-/* Nodes [first, last) on one backend, one program. */
+/* Nodes [first, last). They run on one backend as one program. */
 typedef struct graph_split {
     int32_t backend, first, last;
     int32_t last_group;
-    int32_t first_copy, last_copy; /* copies [first_copy, last_copy) have to be there before this split */
+    int32_t first_copy,
+        last_copy; /* copies [first_copy, last_copy): this split is the first that reads their results */
     mr_program *program;
 } graph_split;
 
-/* What else is known of a tensor. */
+/* Further facts about a tensor. */
 typedef struct graph_link {
-    int32_t also;          /* the same values in another memory: the next tensor of a chain, or MR_NO_TENSOR */
-    const uint8_t *source; /* a matrix: its rows in the file, or NULL */
+    int32_t also;          /* next tensor of a linked list of tensors with the same values in other memories */
+    const uint8_t *source; /* of a matrix: its rows in the file, or NULL */
 } graph_link;
 
-/* One of the two tensors lies in the host's memory. */
+/* A copy between the host's memory and the memory of a device, in one direction or the other. */
 typedef struct graph_copy {
     int32_t src, dst;
-    const uint8_t *source; /* a matrix that is loaded from here for each run; src is MR_NO_TENSOR then */
-    int32_t after;         /* the split that makes src, or GRAPH_BEFORE_ALL */
-    int32_t before;        /* the first split that needs dst */
+    const uint8_t *source; /* not NULL: dst is a matrix that every run loads from here, and src is MR_NO_TENSOR */
+    int32_t after;         /* the split that computes src, or GRAPH_BEFORE_ALL */
+    int32_t before;        /* the first split that reads dst */
     bool to_host;
-    bool is_late;   /* src comes from another device: issued when dst is needed, not when src is made */
-    mr_fence fence; /* of the run under way; of src's backend when to_host, else of dst's */
+    bool is_late;   /* starts right before split `before`, instead of right after split `after` */
+    mr_fence fence; /* of the current run; a fence of the backend of src if to_host, else of the backend of dst */
 } graph_copy;
 
-typedef struct graph_times graph_times; /* what the runs took */
+typedef struct graph_times graph_times; /* sums of measured times: debug.c */
 
-/* Groups in which a tensor is alive, inclusive; first < 0: in none. */
+/* Groups in which a tensor is alive, inclusive; first < 0: the tensor is not used. */
 typedef struct graph_range {
     int32_t first, last;
 } graph_range;
@@ -47,57 +48,59 @@ struct mr_graph {
     mr_tensor *tensors;
     graph_link *links; /* parallel to tensors */
     int32_t n_tensors, cap_tensors;
-    int32_t n_built; /* tensors before copies were added */
+    int32_t n_built; /* number of tensors before copies were added */
     mr_node *nodes;
     int32_t n_nodes, cap_nodes;
     mr_backends backends;
-    int32_t memory[MR_MAX_BACKENDS]; /* of each backend */
+    int32_t memory[MR_MAX_BACKENDS]; /* number of the memory of each backend */
     bool is_host[MR_MAX_BACKENDS];   /* host_addressable */
-    graph_split *splits;             /* in the order of their runs */
+    graph_split *splits;             /* in the order in which they run */
     int32_t n_splits, cap_splits;
-    graph_copy *copies; /* by before */
+    graph_copy *copies; /* sorted by before */
     int32_t n_copies, cap_copies;
-    int32_t *issue; /* the copies that are not late, by after */
+    int32_t *issue; /* indices of the copies that are not late, sorted by after */
     int32_t n_issue;
     mr_graph_stats stats;
-    unsigned debug;      /* mr_graph_debug_wanted at finish */
+    unsigned debug;      /* value of mr_graph_debug_wanted at mr_graph_finish */
     graph_range *ranges; /* [n_tensors]; NULL unless the plan is to be printed */
-    graph_times *times;  /* NULL: not wanted */
-    mr_err err;          /* the first error of building */
+    graph_times *times;  /* NULL: times are not measured */
+    mr_err err;          /* the first error of the functions that add tensors and nodes */
 };
 
-/* A new tensor or node; MR_NO_TENSOR or NULL after an error. */
+/* Adds a tensor or node. Returns MR_NO_TENSOR or NULL after an error, also after an earlier one. */
 int32_t graph_add_tensor(mr_graph *g, const mr_tensor *t);
 mr_node *graph_add_node(mr_graph *g, mr_op op, int32_t out);
-/* Makes room for one more element of an array that doubles. */
+/* Makes room for one more element; a full array doubles its capacity. False: no memory. */
 bool graph_grow(void **array, int32_t n, int32_t *cap, size_t size);
 
-/* Lets the producer of a row write A8 itself where only a QUANTIZE node reads it. */
+/* The passes of mr_graph_finish, in this order. graph_assign calls graph_offload.
+ * Merges nodes: fuse.c. */
 void graph_fuse(mr_graph *g);
-/* Whether backend b (its index) runs the node with what it can reach. */
+/* Whether backend b (an index) runs the node: it supports the node, and can read the node's matrices and state. */
 bool graph_can_run(const mr_graph *g, int32_t b, const mr_node *node);
 /* Chooses a backend for each node. */
 mr_status graph_assign(mr_graph *g, mr_err *err);
-/* Moves products to devices that are faster even with the copy of the matrix. */
+/* Moves products to devices that are faster even if the matrix has to be copied for every run. */
 void graph_offload(mr_graph *g);
-/* Sorts nodes into splits, gives work tensors their home, and lets nodes read copies where they cannot reach a
- * tensor. */
+/* Sorts nodes into splits and gives work tensors their home. Where a node cannot reach a tensor, adds a copy of the
+ * tensor and lets the node read the copy. */
 mr_status graph_split_nodes(mr_graph *g, mr_err *err);
-/* Numbers the nodes of each split by the longest chain before them in it, and sorts them by that number. */
+/* Numbers the nodes of each split by the longest dependency chain in front of them, and sorts the nodes by number. */
 mr_status graph_group(mr_graph *g, mr_err *err);
 /* Gives work tensors their offsets in the memory of their home. Fills work_bytes and unshared_bytes. */
 mr_status graph_plan_memory(mr_graph *g, mr_graph_stats *stats, mr_err *err);
 
-/* What MILLRACE_GRAPH_DEBUG wants of a graph that is placed, and of one that has run for the last time. */
+/* Print what MILLRACE_GRAPH_DEBUG asks for: after mr_graph_place, and before the graph is freed. */
 mr_status graph_debug_place(mr_graph *g, mr_err *err);
 void graph_debug_destroy(mr_graph *g);
-/* The host starts with a group, ends with one; waited for a device; has run all. */
+/* Calls that measure times, on the host: before the first group of a split; after each group; after a wait of so many
+ * ns for a device; after a run of so many ns. */
 void graph_times_start(graph_times *t, int32_t group);
 void graph_times_group(graph_times *t);
 void graph_times_waited(graph_times *t, int64_t ns);
 void graph_times_ran(graph_times *t, int64_t ns);
 
-/* Tensors that live in the work buffer: matrices that are there for a run, too. */
+/* Whether the tensor lives in a work buffer. Copies do, and so do matrices that are loaded for one run. */
 static inline bool graph_is_work(const mr_graph *g, int32_t tensor) {
     mr_storage s = g->tensors[tensor].storage;
     return s == MR_STORAGE_WORK || s == MR_STORAGE_INPUT || s == MR_STORAGE_OUTPUT || tensor >= g->n_built;
@@ -111,8 +114,8 @@ static inline int32_t graph_home(const mr_graph *g, int32_t tensor) {
     return b;
 }
 
-/* The tensor of id's chain that backend b reads where it lies, or MR_NO_TENSOR. Nobody else reads a backend's
- * layout. */
+/* The tensor with the values of id that backend b can read in place, or MR_NO_TENSOR. A WEIGHT tensor has the layout of
+ * its home, which no other backend reads. */
 static inline int32_t graph_reach(const mr_graph *g, int32_t b, int32_t id) {
     for (; id != MR_NO_TENSOR; id = g->links[id].also) {
         int32_t home = graph_home(g, id);

@@ -1,12 +1,13 @@
-/* engine/graph/group.c - finds what may run at once: nodes of a split with the same longest chain before them form a
- * group. Groups have one numbering through all splits. */
+/* engine/graph/group.c - finds nodes that may run at the same time. Nodes of a split form a group if the longest
+ * dependency chain in front of them has the same length. Groups are numbered through all splits. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
 #include "engine/base/mem.h"
 #include "engine/graph/graph_internal.h"
 
-/* KV_WRITE changes its two state tensors: later readers of them come after it. */
+/* Notes from which group on the results of n may be read. KV_WRITE changes its two state tensors: nodes that read them
+ * and stand behind n run after n. */
 static void note_written(const mr_node *n, int32_t *ready) {
     if (n->out != MR_NO_TENSOR)
         ready[n->out] = n->group + 1;
@@ -14,7 +15,8 @@ static void note_written(const mr_node *n, int32_t *ready) {
         ready[n->in[3]] = ready[n->in[4]] = n->group + 1;
 }
 
-/* ... and it comes after those that read them before. read[t]: the last group that reads tensor t, plus 1. */
+/* Puts a KV_WRITE node behind the nodes that read the old state, and notes what n reads. read[t]: the last group that
+ * reads tensor t, plus 1. */
 static void wait_for_readers(mr_node *n, int32_t *read) {
     if (n->op == MR_OP_KV_WRITE)
         for (int k = 3; k <= 4; k++)

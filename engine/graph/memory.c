@@ -1,7 +1,9 @@
-/* engine/graph/memory.c - offsets in the work buffer, from lifetimes, before anything is allocated.
- * A lifetime is the range of groups in which a tensor is written or read. A node may write over an input that nobody
- * reads later. A tensor that is copied between memories lives as long as its copy may be under way: see note_copies.
- * Then for each memory the largest tensor first, each at the lowest offset where no tensor alive with it lies
+/* engine/graph/memory.c - gives work tensors their offsets in the work buffers, from their lifetimes. Nothing is
+ * allocated yet: the caller learns the size of the buffers from the result.
+ * The lifetime of a tensor is the range of groups that write or read it. A node may overwrite an input that no later
+ * node reads. A tensor that is copied between memories lives until the copy is certainly done: see note_copies.
+ * Each memory is planned by itself, the largest tensor first. A tensor gets the lowest offset at which it overlaps no
+ * placed tensor of an overlapping lifetime
  * (greedy by size: Pisarchyk and Lee, "Efficient memory management for deep neural net inference", 2020). */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
@@ -13,8 +15,8 @@
 typedef struct life {
     int32_t tensor;
     int32_t first, last;    /* groups, inclusive */
-    int32_t root;           /* tensor whose memory this one uses; itself if its own */
-    int32_t n_readers_last; /* readers in the last group */
+    int32_t root;           /* the tensor whose memory this tensor uses; itself if the memory is its own */
+    int32_t n_readers_last; /* number of readers in group last */
     size_t bytes, offset;
 } life;
 
@@ -29,13 +31,15 @@ static void note_reader(life *l, int32_t group) {
     l->last = group;
 }
 
-/* The last group of the split that makes what is copied; nothing is written in its place from then on. */
+/* The last group of the split that computes the copied tensor. The copy may start behind this group, so from this group
+ * on no other tensor may use the memory of the copy. */
 static int32_t made_in(const mr_graph *g, const graph_copy *c) {
     return c->after == GRAPH_BEFORE_ALL ? 0 : g->splits[c->after].last_group;
 }
 
-/* A device reads its own memory in the order of its queue: after the split that made the tensor. The host's memory is
- * read until the host computes again after the split that needs the copy: mr_graph_run waits there. */
+/* Extends the lifetime of copied tensors. A copy from a device runs in the order of the device's queue, right behind
+ * the split that computed the tensor. A copy from the host's memory may read until the host computes again after the
+ * split that needs the copy, because mr_graph_run waits for the copy only then. */
 static void note_copies(const mr_graph *g, life *lives) {
     for (int32_t i = 0; i < g->n_copies; i++) {
         const graph_copy *c = &g->copies[i];
@@ -70,7 +74,8 @@ static void find_lifetimes(const mr_graph *g, life *lives) {
             lives[t].last = last_group(g);
 }
 
-/* The input that a node may overwrite with its result, element by element; MR_NO_TENSOR if there is none. */
+/* The input that a node may overwrite with its result, because the node reads each element before it writes the same
+ * element of the result. MR_NO_TENSOR if there is none. */
 static int32_t overwritable(const mr_node *n) {
     switch (n->op) {
     case MR_OP_MATMUL:
@@ -112,7 +117,7 @@ static int by_size(const void *a, const void *b) {
     return x->tensor < y->tensor ? -1 : 1;
 }
 
-/* The lowest offset for l beside those of placed[n] that live at the same time; placed is sorted by offset. */
+/* The lowest offset at which l overlaps none of placed[n] that live at the same time. placed is sorted by offset. */
 static size_t lowest_gap(const life *l, life *const *placed, int32_t n) {
     size_t at = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -134,14 +139,14 @@ static void insert_by_offset(life **placed, int32_t n, life *l) {
     placed[i] = l;
 }
 
-/* What the passes of the plan share. */
 typedef struct plan {
     const mr_graph *g;
     life *lives;            /* [n_tensors] */
-    life **order, **placed; /* scratch of the same size */
+    life **order, **placed; /* [n_tensors] scratch */
 } plan;
 
-/* Places the tensors of one memory; returns the bytes that they take, and adds what they would take without sharing. */
+/* Places the tensors of one memory. Returns the size of the work buffer. Adds the sum of the tensors' sizes to
+ * *unshared. */
 static size_t plan_one(const plan *p, int32_t memory, size_t *unshared) {
     mr_device_info device;
     mr_backend *owner = p->g->backends.at[memory];

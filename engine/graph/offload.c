@@ -1,9 +1,11 @@
-/* engine/graph/offload.c - a product of many rows runs on a faster device although its matrix lies elsewhere, with the
- * matrix taken there from the file for the step: where the measured rates say that this pays for the copy. */
+/* engine/graph/offload.c - moves products of many rows to a faster device although their matrix lies in another memory.
+ * Each step then loads the matrix from the file into the device. A product moves only if the measured rates predict
+ * that the faster product outweighs the time of the copy. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/graph/graph_internal.h"
 
-/* Less of a gain than this is not worth the bus: rates were measured when nobody else was using it. */
+/* A product moves if the predicted time is below this part of the present time. The margin is there because the rates
+ * were measured on an idle bus. */
 static const double WORTHWHILE = 0.9;
 
 static double seconds_of_product(const mr_graph *g, const mr_node *n, int32_t b) {
@@ -12,7 +14,8 @@ static double seconds_of_product(const mr_graph *g, const mr_node *n, int32_t b)
     return products / g->backends.rates[b].products_per_s;
 }
 
-/* The matrix as the file has it goes over, and the rows in and out as well, as if the neighbours were elsewhere. */
+/* The matrix is copied in the format of the file. The activations and the result are counted as copied, too, as if all
+ * neighbours of the node were on another backend. */
 static double seconds_of_copies(const mr_graph *g, const mr_node *n, int32_t b) {
     const mr_tensor *w = &g->tensors[n->in[0]];
     size_t row_bytes = 0;

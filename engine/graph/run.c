@@ -1,14 +1,15 @@
-/* engine/graph/run.c - finishes, places and runs a graph. */
+/* engine/graph/run.c - calls the passes that finish a graph, places its tensors, and runs it: submits the splits to
+ * their backends in order, and starts and awaits the copies between them. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/graph/debug.h"
 #include "engine/graph/graph_internal.h"
 
-/* How long a wait for a device may be without a call of progress. */
+/* Longest time of a wait for a device without a call of progress. */
 enum { PROGRESS_NS = 100000 };
 
-/* Takes the list over and finds out which backends share the host's memory. */
+/* Notes the backends and finds out which of them share the host's memory. */
 static mr_status use_backends(mr_graph *g, const mr_backends *backends, mr_err *err) {
     int32_t last = backends->n - 1;
     MR_ASSERT(backends->n >= 1 && backends->n <= MR_MAX_BACKENDS);
@@ -64,15 +65,15 @@ mr_status mr_graph_place(mr_graph *g, mr_buffer *const *work, mr_err *err) {
 
 /* --- Running ----------------------------------------------------------------------------------------------------- */
 
-/* One run: what has been given to whom. */
+/* One run, and which of its work has been started. */
 typedef struct flight {
     mr_graph *g;
     const mr_run *run;
-    mr_run own;          /* run with all row counts; with the time taken after each group, where that is wanted */
-    int32_t next_issue;  /* in g->issue */
-    int32_t next_settle; /* in g->copies: those before it no longer read the host's memory */
-    mr_fence last[MR_MAX_BACKENDS];
-    bool is_busy[MR_MAX_BACKENDS]; /* last has not been waited for */
+    mr_run own;                     /* run with all row counts; if times are measured, its progress notes them */
+    int32_t next_issue;             /* index into g->issue of the next copy to start */
+    int32_t next_settle;            /* index into g->copies: earlier copies no longer read the host's memory */
+    mr_fence last[MR_MAX_BACKENDS]; /* of the last work given to each backend */
+    bool is_busy[MR_MAX_BACKENDS];  /* nobody has waited for last yet */
 } flight;
 
 static void note_group(void *ctx) {
@@ -82,7 +83,7 @@ static void note_group(void *ctx) {
         f->run->progress(f->run->progress_ctx);
 }
 
-/* Waits, and lets the caller do its work meanwhile. */
+/* Waits for the fence, and calls the caller's progress function every PROGRESS_NS meanwhile. */
 static mr_status wait_until(flight *f, int32_t b, mr_fence fence, mr_err *err) {
     mr_backend *be = f->g->backends.at[b];
     if (!f->run->progress)
@@ -103,11 +104,12 @@ static mr_status wait_for(flight *f, int32_t b, mr_fence fence, mr_err *err) {
     return status;
 }
 
+/* The device that carries out the copy. */
 static int32_t device_of(const mr_graph *g, const graph_copy *c) {
     return graph_home(g, c->to_host ? c->src : c->dst);
 }
 
-/* Gives the copy of the rows that are real to the device. */
+/* Starts a copy. Only the rows that are real in this run are copied. */
 static mr_status start_copy(flight *f, graph_copy *c, mr_err *err) {
     const mr_tensor *dst = &f->g->tensors[c->dst], *src = c->source ? dst : &f->g->tensors[c->src];
     int32_t b = device_of(f->g, c);
@@ -128,7 +130,7 @@ static mr_status start_copy(flight *f, graph_copy *c, mr_err *err) {
     return status;
 }
 
-/* Starts the copies of what this split has made. */
+/* Starts the copies of tensors that this split has computed. */
 static mr_status start_copies_after(flight *f, int32_t split, mr_err *err) {
     mr_graph *g = f->g;
     mr_status status = MR_OK;
@@ -138,7 +140,8 @@ static mr_status start_copies_after(flight *f, int32_t split, mr_err *err) {
     return status;
 }
 
-/* Before the host computes: waits until the copies for earlier splits have left its memory. */
+/* Waits until the copies for earlier splits have read the host's memory. Needed before the host computes, because it
+ * may overwrite the copied tensors. */
 static mr_status settle_copies(flight *f, int32_t split, mr_err *err) {
     mr_graph *g = f->g;
     mr_status status = MR_OK;
@@ -150,7 +153,8 @@ static mr_status settle_copies(flight *f, int32_t split, mr_err *err) {
     return status;
 }
 
-/* Brings in what the split reads: the host waits for it, a device has it in its queue before the split. */
+/* Provides the copies that the split reads. The host waits for copies into its memory. A device needs no wait: copies
+ * into its memory stand in its queue before the split. */
 static mr_status fetch_copies(flight *f, const graph_split *split, mr_err *err) {
     mr_graph *g = f->g;
     mr_status status = MR_OK;
@@ -183,7 +187,7 @@ static mr_status run_split(flight *f, int32_t s, mr_err *err) {
     return on_host ? wait_for(f, b, f->last[b], err) : MR_OK;
 }
 
-/* After an error, too, nothing may be under way when a run is over. */
+/* Waits for the last work of every device. No work may be left when a run ends, not even after an error. */
 static mr_status land(flight *f, mr_status status, mr_err *err) {
     for (int32_t b = 0; b < f->g->backends.n; b++) {
         if (!f->is_busy[b])

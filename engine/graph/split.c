@@ -1,5 +1,5 @@
-/* engine/graph/split.c - sorts nodes into splits, as few as their dependencies allow, and adds the copies between
- * them. */
+/* engine/graph/split.c - sorts the nodes so that they form few splits, and adds the copies that splits need from other
+ * memories. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -10,11 +10,11 @@
 
 typedef struct sorter {
     mr_node *sorted;  /* [n_nodes] */
-    bool *done;       /* [n_nodes] */
-    bool *made;       /* [n_tensors]: its producer is in sorted; true for what no node makes */
-    bool *held_write; /* [n_tensors]: an earlier node that is not in sorted writes this state ... */
-    bool *held_read;  /* ... or reads it */
-    int32_t n;        /* in sorted */
+    bool *done;       /* [n_nodes]: the node is in sorted */
+    bool *made;       /* [n_tensors]: its producer is in sorted, or the tensor has no producer */
+    bool *held_write; /* [n_tensors]: an earlier node that is not yet in sorted writes this state */
+    bool *held_read;  /* [n_tensors]: an earlier node that is not yet in sorted reads this tensor */
+    int32_t n;        /* number of nodes in sorted */
 } sorter;
 
 static mr_status sorter_init(sorter *s, const mr_graph *g, mr_err *err) {
@@ -37,7 +37,7 @@ static void sorter_deinit(sorter *s) {
     mr_free(s->held_read);
 }
 
-/* KV_WRITE changes its two state tensors. */
+/* Whether n changes its input k: KV_WRITE changes its two state tensors. */
 static bool writes(const mr_node *n, int k) {
     return n->op == MR_OP_KV_WRITE && (k == 3 || k == 4);
 }
@@ -51,7 +51,8 @@ static bool is_ready(const sorter *s, const mr_node *n) {
     return true;
 }
 
-/* Takes all nodes of backend b that can run now: one walk finds them, for every node stands behind what it needs. */
+/* Appends all nodes of backend b that can run now. One pass finds all of them, because a node always stands behind the
+ * nodes that it depends on. */
 static void take_all(sorter *s, const mr_graph *g, int32_t b) {
     memset(s->held_write, 0, (size_t)g->n_tensors * sizeof *s->held_write);
     memset(s->held_read, 0, (size_t)g->n_tensors * sizeof *s->held_read);
@@ -79,7 +80,7 @@ static int32_t first_left(const sorter *s, const mr_graph *g) {
     return i;
 }
 
-/* Sorts all nodes, those of backend b first; returns the number of splits. */
+/* Sorts all nodes into splits, beginning with a split on backend b. Returns the number of splits. */
 static int32_t sort_from(sorter *s, const mr_graph *g, int32_t b) {
     int32_t n_splits = 0;
     memset(s->done, 0, (size_t)g->n_nodes * sizeof *s->done);
@@ -130,7 +131,8 @@ static mr_status sort_nodes(mr_graph *g, mr_err *err) {
 
 /* --- Homes and copies -------------------------------------------------------------------------------------------- */
 
-/* A result lives in the memory of the backend that makes it, an input in that of its readers if they agree. */
+/* Gives every work tensor its home. A result lives in the memory of the backend that computes it. An input lives in the
+ * memory of its readers if this is one memory, else in the host's memory. */
 static void give_homes(mr_graph *g) {
     int32_t last = g->backends.n - 1;
     for (int32_t t = 0; t < g->n_tensors; t++)
@@ -166,7 +168,8 @@ static mr_status add_copy(mr_graph *g, int32_t src, int32_t memory, graph_copy c
     return MR_OK;
 }
 
-/* The matrix of an offloaded product, loaded anew for each split that needs it. */
+/* Adds the load of an offloaded product's matrix into the device's memory. Every split that needs the matrix loads it
+ * again. */
 static mr_status add_load(mr_graph *g, int32_t s, int32_t id, int32_t *out, mr_err *err) {
     mr_backend *be = g->backends.at[g->splits[s].backend];
     mr_tensor t = g->tensors[id];
@@ -176,7 +179,7 @@ static mr_status add_load(mr_graph *g, int32_t s, int32_t id, int32_t *out, mr_e
     mr_status status = be->ops->weight_bytes(be, t.type, t.ne[0], t.ne[1], &t.bytes, err);
     if (status != MR_OK)
         return status;
-    /* Behind the splits before it in the device's queue. */
+    /* In the device's queue, the load stands behind the earlier splits. */
     graph_copy copy = {.src = MR_NO_TENSOR, .after = s - 1, .before = s, .is_late = true};
     copy.source = g->links[id].source;
     copy.dst = graph_add_tensor(g, &t);
@@ -187,8 +190,8 @@ static mr_status add_load(mr_graph *g, int32_t s, int32_t id, int32_t *out, mr_e
     return MR_OK;
 }
 
-/* The tensor with the values of id in the memory of split s; a copy if need be. made_by[id]: the split that makes
- * it. */
+/* Finds the tensor with the values of id in the memory of split s, or adds a copy. made_by[id]: the split that computes
+ * tensor id. */
 static mr_status bring(mr_graph *g, const int32_t *made_by, int32_t s, int32_t id, int32_t *out, mr_err *err) {
     int32_t memory = g->memory[g->splits[s].backend], host = g->backends.n - 1;
     *out = graph_reach(g, g->splits[s].backend, id);
@@ -199,14 +202,14 @@ static mr_status bring(mr_graph *g, const int32_t *made_by, int32_t s, int32_t i
     mr_status status = MR_OK;
     if (memory == host)
         src = id;
-    else if (src == MR_NO_TENSOR) /* from device to device */
+    else if (src == MR_NO_TENSOR) /* from device to device: first into the host's memory */
         status = add_copy(g, id, host, copy, &src, err);
     copy.is_late = memory != host && src != id && g->tensors[id].home != g->backends.at[host];
     return status == MR_OK ? add_copy(g, src, memory, copy, out, err) : status;
 }
 
 static mr_status add_copies(mr_graph *g, mr_err *err) {
-    /* Ids of nodes are those before copies: made_by needs no room for the tensors that are added. */
+    /* Only tensors from before the copies are looked up: made_by needs no room for the tensors that are added here. */
     int32_t *made_by = mr_alloc_array((size_t)g->n_tensors + 1, sizeof *made_by);
     mr_status status = made_by ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for copies");
     for (int32_t t = 0; status == MR_OK && t < g->n_tensors; t++)
@@ -233,7 +236,7 @@ static mr_status add_copies(mr_graph *g, mr_err *err) {
     return status;
 }
 
-/* Copies that start as soon as their tensor is made, in that order. */
+/* Lists the copies that start as soon as their tensor is computed, in the order of the splits that compute them. */
 static mr_status sort_issue(mr_graph *g, mr_err *err) {
     g->issue = mr_alloc_array((size_t)g->n_copies + 1, sizeof *g->issue);
     if (!g->issue)
