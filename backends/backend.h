@@ -1,20 +1,23 @@
 /* backends/backend.h - the interface to a device that stores tensors and runs nodes.
- * Device memory is opaque: it is filled and read through set and get, and weights pass weight_load, which may give them
- * any layout. set, get, weight_load and submit are carried out in the order of the calls, on one queue of the backend;
- * each returns a fence, a number that grows, and may return before its work is done. The caller's memory is in use
- * until the fence is reached. The CPU backend is done when a call returns.
+ * Device memory is opaque. The caller writes it with set, reads it with get, and loads weights with weight_load, which
+ * may store them in any layout. The backend carries out set, get, weight_load and submit in the order of the calls, on
+ * one queue. Each of these calls returns a fence, a number that grows, and may return before its work is done. Until
+ * the fence is reached, the caller must not change or free the memory that it passed. The CPU and BLAS backends have
+ * done the work when a call returns.
  *
- * A rank may have several backends (mr_backends): a graph is split over them, and tensors are copied where a split
- * reads what another memory holds (engine/graph/graph.h). Backends that are host_addressable share the memory
- * of the host. They exchange work tensors without copies: these tensors lie in buffers of the last backend of the list.
- * A host-addressable backend therefore reads a tensor at buffer->base + offset, whichever backend made the buffer.
- * WEIGHT tensors are the exception: each backend has its own layout for them, and makes their buffers itself.
- * A backend that only multiplies matrices (BLAS) is host_addressable and supports nothing but MATMUL; min_rows leaves
- * few rows to the next backend. With keeps_source it takes no memory for weights. The type of activations that
- * belongs to a type of weights is mr_type_activation, for example A8. The graph first offers a product with activations
- * of this type. If the backend refuses the product, the graph offers it with float32 activations.
+ * A rank may have several backends (mr_backends). A graph is split over them, and a tensor is copied if a split reads
+ * it from another memory (engine/graph/graph.h). Backends that are host_addressable share the memory of the host. They
+ * exchange work tensors without copies: these tensors lie in buffers of the last backend of the list. A
+ * host-addressable backend therefore reads a tensor at buffer->base + offset, whichever backend created the buffer.
+ * WEIGHT tensors are the exception: each backend has its own layout for them, and creates their buffers itself.
  *
- * The calls of a backend, in the order of a stage's life (the graph makes those of programs):
+ * A backend that only multiplies matrices (BLAS) is host_addressable and supports no op but MATMUL. Products of few
+ * rows go to the next backend of the list (min_rows). With keeps_source the backend needs no memory for weights.
+ * mr_type_activation gives the type of activations that belongs to a type of weights, for example A8. The graph first
+ * offers a product with activations of this type. If the backend refuses the product, the graph offers it with float32
+ * activations.
+ *
+ * The calls of a backend, in the order of a stage's life (the graph makes the calls about programs):
  *
  *     ops->buffer_create(be, bytes, &buffer, err);            // weights, KV blocks, work memory
  *     ops->weight_load(be, &tensor, rows, &fence, err);       // for each matrix
@@ -24,9 +27,10 @@
  *     ops->get(be, buffer, offset, output, n, &fence, err);
  *     ops->wait(be, fence, deadline_ns, err);
  *
- * Owns:    a backend owns its buffers' memory and its threads; buffers and programs must be destroyed before it.
- * Threads: caller serialises all calls on one backend. Two backends are independent.
- * Errors:  any call may return MR_E_NO_MEMORY or, from a device, MR_E_DEVICE, which stays. */
+ * Owns:    a backend owns the memory of its buffers and its threads. Buffers and programs must be destroyed before the
+ *          backend.
+ * Threads: the caller serialises all calls on one backend. Two backends are independent.
+ * Errors:  any call may return MR_E_NO_MEMORY. A device may return MR_E_DEVICE, which is permanent. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_BACKEND_H
 #define MR_BACKENDS_BACKEND_H
@@ -35,24 +39,25 @@
 #include "engine/tensor/tensor.h"
 
 typedef struct mr_backend mr_backend;
-typedef struct mr_program mr_program; /* nodes made ready to run again and again */
-typedef uint64_t mr_fence;
+typedef struct mr_program mr_program; /* nodes prepared to run any number of times */
+typedef uint64_t mr_fence;            /* reached when the work of its call and of all earlier calls is done */
 
 typedef struct mr_device_info {
     char name[128];
-    size_t memory_bytes; /* that buffers may use at most, 0: not known */
+    size_t memory_bytes; /* most bytes that all buffers may have; 0: not known */
     size_t alignment;    /* of tensors inside buffers */
-    /* buffer_wrap works, and tensors in buffers of other host_addressable backends can be used. */
+    /* The backend computes in the host's memory: it supports buffer_wrap, and reads tensors in buffers of other
+     * host_addressable backends. */
     bool host_addressable;
-    /* weight_load notes where src lies instead of copying it: src lives as long as the tensor's buffer. Such a backend
-     * gets every matrix that it takes, beside the backend that holds the matrix. */
+    /* weight_load keeps the address src instead of a copy, so src must live as long as the tensor's buffer. Every
+     * matrix that such a backend can multiply is loaded into it, in addition to the backend that holds the matrix. */
     bool keeps_source;
 } mr_device_info;
 
 enum { MR_MAX_BACKENDS = 4, MR_NO_ROWS = INT32_MAX };
 typedef struct mr_rates {
-    double products_per_s;     /* multiplications with their additions, in large matrix products; 0: not measured */
-    double copied_bytes_per_s; /* between the host's memory and the device's, either way; weight_load as well */
+    double products_per_s;     /* multiply-adds in large matrix products; 0: not measured */
+    double copied_bytes_per_s; /* between the host's memory and the device's, in either direction; also weight_load */
 } mr_rates;
 /* The backends of a stage in order of preference. The last one runs every node that the others do not; if there are
  * others, it is host_addressable. */
@@ -60,28 +65,30 @@ typedef struct mr_backends {
     mr_backend *at[MR_MAX_BACKENDS];
     int32_t n;
     mr_rates rates[MR_MAX_BACKENDS]; /* of at[i] */
-    /* Of at[i]: what matrices may take there between steps; 0: no limit. The last backend has none. */
+    /* Of at[i]: most bytes that matrices may occupy there permanently; 0: no limit. The last backend has no limit. */
     size_t matrix_bytes[MR_MAX_BACKENDS];
-    /* [i][t]: at[i] gets the products by matrices of type t in graphs of at least this row bucket, if it supports the
-     * product. MR_NO_ROWS: none of them. The last backend takes all other products. */
+    /* [i][t]: at[i] gets the products of matrices of type t in graphs whose row bucket is at least this, if it supports
+     * the product. MR_NO_ROWS: it gets none of these products. The last backend takes all other products. */
     int32_t min_rows[MR_MAX_BACKENDS][MR_TYPE_FILE_COUNT];
 } mr_backends;
 
-/* Every implementation's buffers begin with this. */
+/* A backend's own buffer structure begins with this one. */
 struct mr_buffer {
-    uint8_t *base; /* first byte, where the host may read and write it; NULL in the memory of a device */
+    uint8_t *base; /* first byte, if the host may read and write the buffer; NULL in the memory of a device */
     size_t bytes;
     bool wrapped; /* borrowed host memory, read-only */
 };
 
-/* One run of a program: how many rows are real, and whom to call meanwhile. Copied by submit. */
+/* One run of a program: how many rows are real, and a function to call meanwhile. A backend that needs it after
+ * submit has returned makes a copy. */
 typedef struct mr_run {
-    int32_t n_rows[MR_ROWS_KINDS]; /* mr_graph_run fills in that of MR_ROWS_SLOTS */
+    int32_t n_rows[MR_ROWS_KINDS]; /* mr_graph_run fills in the count of MR_ROWS_SLOTS */
     void (*progress)(void *ctx); /* called by the submitting thread between groups of nodes, or NULL; must not block */
     void *progress_ctx;
 } mr_run;
 
-/* The nodes to prepare; borrowed until program_destroy. Nodes are sorted by group. All tensors are placed. */
+/* The nodes of a program; both arrays are borrowed until program_destroy. Nodes are sorted by group. All tensors are
+ * placed. */
 typedef struct mr_program_desc {
     const mr_tensor *tensors;
     const mr_node *nodes;
@@ -91,11 +98,11 @@ typedef struct mr_program_desc {
 typedef struct mr_backend_ops {
     void (*destroy)(mr_backend *be);
     void (*describe)(const mr_backend *be, mr_device_info *out);
-    /* Whether the node runs here, by its op, types and shapes. tensors need not be placed. */
+    /* Whether the backend can run the node, by its op, types and shapes. tensors need not be placed. */
     bool (*supports)(const mr_backend *be, const mr_tensor *tensors, const mr_node *node);
 
     mr_status (*buffer_create)(mr_backend *be, size_t bytes, mr_buffer **out, mr_err *err);
-    /* A read-only buffer over host memory that outlives it; MR_E_UNSUPPORTED unless host_addressable. */
+    /* A read-only buffer over host memory that outlives the buffer. MR_E_UNSUPPORTED unless host_addressable. */
     mr_status (*buffer_wrap)(mr_backend *be, const void *host, size_t bytes, mr_buffer **out, mr_err *err);
     void (*buffer_destroy)(mr_backend *be, mr_buffer *buffer);
     mr_status (*set)(mr_backend *be, mr_buffer *buffer, size_t offset, const void *src, size_t bytes, mr_fence *out,
@@ -103,23 +110,23 @@ typedef struct mr_backend_ops {
     mr_status (*get)(mr_backend *be, const mr_buffer *buffer, size_t offset, void *dst, size_t bytes, mr_fence *out,
                      mr_err *err);
 
-    /* Bytes that a matrix of the file takes in this backend's layout; MR_E_UNSUPPORTED for a type it cannot
-     * multiply. */
+    /* Bytes of a matrix of the file in this backend's layout. MR_E_UNSUPPORTED: the backend cannot multiply matrices of
+     * this type or with so many columns. */
     mr_status (*weight_bytes)(const mr_backend *be, mr_type type, int32_t columns, int32_t rows, size_t *out,
                               mr_err *err);
-    /* Puts a placed WEIGHT tensor into the layout; src: its rows as in the file (see keeps_source). A step may do so:
-     * allocates nothing. */
+    /* Writes a placed WEIGHT tensor in this backend's layout. src: the rows as they lie in the file (see keeps_source).
+     * Steps may call this: it allocates nothing. */
     mr_status (*weight_load)(mr_backend *be, const mr_tensor *tensor, const uint8_t *src, mr_fence *out, mr_err *err);
 
     mr_status (*program_create)(mr_backend *be, const mr_program_desc *desc, mr_program **out, mr_err *err);
     void (*program_destroy)(mr_backend *be, mr_program *program);
-    /* Allocates nothing (invariant I5). */
+    /* Starts a run of the program. Allocates nothing (invariant I5). */
     mr_status (*submit)(mr_backend *be, mr_program *program, const mr_run *run, mr_fence *out, mr_err *err);
-    /* Waits until the fence is reached, or MR_E_TIMEOUT at the deadline. */
+    /* Waits until the fence is reached. MR_E_TIMEOUT: it was not reached by the deadline. */
     mr_status (*wait)(mr_backend *be, mr_fence fence, int64_t deadline_ns, mr_err *err);
 } mr_backend_ops;
 
-/* Every implementation begins with this. */
+/* A backend's own structure begins with this one. */
 struct mr_backend {
     const mr_backend_ops *ops;
 };

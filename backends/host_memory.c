@@ -1,3 +1,5 @@
+/* backends/host_memory.c - buffers in the host's memory. The CPU and the BLAS backend both use these functions, so a
+ * tensor in a buffer of one backend can be read by the other. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host_memory.h"
 
@@ -81,5 +83,5 @@ mr_status mr_host_wait(mr_backend *base, mr_fence fence, int64_t deadline_ns, mr
     (void)fence;
     (void)deadline_ns;
     (void)err;
-    return MR_OK; /* every call is done when it returns */
+    return MR_OK; /* set and get are done when they return */
 }

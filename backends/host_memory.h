@@ -1,5 +1,5 @@
-/* backends/host_memory.h - buffers in the memory of the host, for backends that compute there: the calls of
- * mr_backend_ops that are the same for all of them. Every call is done when it returns. */
+/* backends/host_memory.h - buffers in the host's memory, for backends that compute there. These functions are entries
+ * of mr_backend_ops (backends/backend.h). Every call is done when it returns, so every fence is reached. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_HOST_MEMORY_H
 #define MR_BACKENDS_HOST_MEMORY_H

@@ -1,3 +1,5 @@
+/* backends/registry.c - the list of backends, and their creation by name. It is apart from the backends because it is
+ * the only place that knows all of them. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/registry.h"
 
@@ -38,7 +40,7 @@ static const mr_backend_kind *find(const char *name) {
 
 void mr_backend_prepare(const char *name) {
     const mr_backend_kind *kind = find(name);
-    mr_err ignored; /* create says it again */
+    mr_err ignored; /* mr_backend_create returns the same error later */
     if (kind && kind->prepare)
         (void)!kind->prepare(&ignored);
 }

@@ -1,28 +1,31 @@
-/* backends/registry.h - the one list of backends.
- * Threads: the list is constant. */
+/* backends/registry.h - the one list of backends, for code that creates a backend by name.
+ * Threads: the list is constant; any thread may read it. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_REGISTRY_H
 #define MR_BACKENDS_REGISTRY_H
 
 #include "backends/backend.h"
 
-/* n_threads: computing threads, the caller's included, where the backend has threads. cpu_ids: [n_threads] CPUs to bind
- * them to, all but the caller's; NULL: bind nobody. Read in create only. */
+/* n_threads: computing threads, the caller's included, if the backend has threads. cpu_ids: [n_threads]
+ * thread i > 0 is bound to CPU cpu_ids[i]; the caller has bound itself to cpu_ids[0]. NULL: no thread is bound. The
+ * array is only read during the call. */
 typedef mr_status mr_backend_create_fn(int32_t n_threads, const int *cpu_ids, mr_backend **out, mr_err *err);
 
 typedef struct mr_backend_kind {
-    const char *name;                  /* as --backend has it */
-    const char *about;                 /* what it is for */
-    mr_backend_create_fn *create;      /* NULL: this program was built without it */
-    mr_status (*prepare)(mr_err *err); /* NULL: nothing to do */
-    const char *hint;                  /* how it is built with it; NULL for what always is */
+    const char *name;                  /* value of --backend */
+    const char *about;                 /* its purpose, for help texts */
+    mr_backend_create_fn *create;      /* NULL: this program was built without the backend */
+    mr_status (*prepare)(mr_err *err); /* see mr_backend_prepare; NULL: nothing to prepare */
+    const char *hint;                  /* how to build the program with the backend; NULL: it is always built in */
 } mr_backend_kind;
 
-/* The kinds in order; NULL behind the last. */
+/* Kind i of the list, from 0 on; NULL behind the last kind. */
 const mr_backend_kind *mr_backend_kind_at(int i);
-/* To be called before there are other threads, if the backend of this name is wanted. */
+/* Call this before the process starts other threads, if the backend of this name will be created. It may set
+ * environment variables for a moment (see mr_blas_library_load). */
 void mr_backend_prepare(const char *name);
-/* Creates the backend of this name. MR_E_UNSUPPORTED with a hint: not built in; MR_E_INVALID: there is none. */
+/* Creates the backend of this name. MR_E_UNSUPPORTED with a hint: the program was built without the backend.
+ * MR_E_INVALID: no backend has this name. */
 MR_MUST_USE mr_status mr_backend_create(const char *name, int32_t n_threads, const int *cpu_ids, mr_backend **out,
                                         mr_err *err);
 

@@ -1,3 +1,5 @@
+/* backends/blas/blas_backend.c - the operation table of the BLAS backend, and which nodes it supports. Its weights are
+ * addresses of matrices in the file. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/blas/blas_backend.h"
 
@@ -44,7 +46,7 @@ static mr_status weight_bytes(const mr_backend *be, mr_type type, int32_t column
     return MR_OK;
 }
 
-/* Notes where the rows are. */
+/* Stores the address of the rows in the tensor. */
 static mr_status weight_load(mr_backend *be, const mr_tensor *t, const uint8_t *src, mr_fence *out, mr_err *err) {
     return mr_host_set(be, t->buffer, t->offset, &src, sizeof src, out, err);
 }

@@ -1,5 +1,5 @@
-/* backends/blas/blas_floats.c - chooses the function that turns a block of a matrix into float32 for the BLAS library.
- * Half precision has a faster one where the CPU converts it by itself; every other type takes mr_dequantize. */
+/* backends/blas/blas_floats.c - chooses the function that converts a block of a matrix to float32 for the BLAS library.
+ * On a CPU with F16C, half precision has a fast function. Everything else takes mr_dequantize. */
 // SPDX-License-Identifier: Apache-2.0
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -10,7 +10,8 @@
 
 #if defined(__x86_64__)
 static bool has_f16c(void) {
-    /* clang 14 does not know "f16c". AVX, checked besides, says that the system saves the registers. */
+    /* clang 14 does not know the name "f16c", so CPUID is read here. The check for AVX includes whether the operating
+     * system saves the registers. */
     unsigned a, b, c, d;
     return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }

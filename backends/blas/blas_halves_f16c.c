@@ -1,4 +1,4 @@
-/* backends/blas/blas_halves_f16c.c - turns half precision into float32 with the CPU's own instruction. It is a file of
+/* backends/blas/blas_halves_f16c.c - converts half precision to float32 with the instructions of F16C. It is a file of
  * its own because only this file may be compiled for F16C. */
 // SPDX-License-Identifier: Apache-2.0
 #include <immintrin.h>

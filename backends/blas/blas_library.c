@@ -1,6 +1,6 @@
-/* backends/blas/blas_library.c - finds the library when it is first wanted: a run without it neither maps it nor has
- * its threads. Its calls are declared here: headers differ from library to library (cblas.h, mkl.h, blis.h), the binary
- * interface with 32-bit integers (LP64) does not. */
+/* backends/blas/blas_library.c - loads the BLAS library when it is first wanted, so a run without BLAS neither maps the
+ * library nor has its threads. The functions of the library are declared here: the headers differ from library to
+ * library (cblas.h, mkl.h, blis.h), but the binary interface with 32-bit integers (LP64) is the same. */
 // SPDX-License-Identifier: Apache-2.0
 #include <dlfcn.h>
 #include <pthread.h>
@@ -11,7 +11,7 @@
 #include "backends/blas/blas_backend.h"
 #include "backends/blas/blas_internal.h"
 
-enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 }; /* of the reference cblas.h */
+enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 }; /* values of the reference cblas.h */
 
 typedef void sgemm_fn(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float *a, int lda,
                       const float *b, int ldb, float beta, float *c, int ldc);
@@ -23,14 +23,15 @@ static struct {
     mr_err err;
 } library = {.once = PTHREAD_ONCE_INIT};
 
-/* A function of the library into *out, a pointer to function. */
+/* Looks up a function of the library. out: address of a pointer to function. False if there is no such function. */
 static bool find(void *handle, const char *name, void *out) {
     void *p = dlsym(handle, name);
     memcpy(out, &p, sizeof p);
     return p;
 }
 
-/* OpenBLAS knows CPUs by their model, and takes one that is newer than itself for the oldest there are. */
+/* The core type that OpenBLAS should use. OpenBLAS recognises CPUs by their model, and treats a model that is newer
+ * than the library like the oldest CPUs. */
 static const char *openblas_core(void) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
@@ -43,7 +44,8 @@ static const char *openblas_core(void) {
     return NULL;
 }
 
-/* Opens the library with variables that OpenBLAS reads meanwhile, unless the user has set them. */
+/* Opens the library. Meanwhile the environment has the variables that OpenBLAS reads; those that the user has set are
+ * left alone. */
 static void *open_with_variables(const char *path) {
     const struct {
         const char *name, *value;
@@ -59,7 +61,7 @@ static void *open_with_variables(const char *path) {
     return handle;
 }
 
-/* Tells the library to use one thread for each call, however it calls that. */
+/* Tells the library to use one thread for each call. Each library has its own function for this. */
 static void use_one_thread(void *handle) {
     void (*set_int)(int);
     void (*set_long)(int64_t);
@@ -86,7 +88,7 @@ static void load(void) {
     bool has_core = find(handle, "openblas_get_corename", &core);
     snprintf(library.name, sizeof library.name, "%s%s%s", file ? file + 1 : path, has_core ? " for " : "",
              has_core ? core() : "");
-    library.sgemm = sgemm; /* the library stays until the process ends */
+    library.sgemm = sgemm; /* the library stays loaded until the process ends */
 }
 
 mr_status mr_blas_library_load(mr_err *err) {
@@ -103,7 +105,7 @@ void blas_multiply(const blas_product *p) {
                   p->y, (int)p->ldy);
 }
 
-enum { SIDE = 128 }; /* large enough for the library not to have a way without buffers */
+enum { SIDE = 128 }; /* large enough that the library uses buffers: for small matrices it may need none */
 
 static void multiply_once(void *ctx, int thread_idx, int n_threads) {
     (void)ctx;
@@ -117,5 +119,5 @@ static void multiply_once(void *ctx, int thread_idx, int n_threads) {
 }
 
 void blas_library_warm_up(mr_pool *pool) {
-    mr_pool_run_each(pool, multiply_once, NULL); /* all at once: a buffer for each */
+    mr_pool_run_each(pool, multiply_once, NULL); /* all threads at the same time: the library needs a buffer for each */
 }

@@ -1,5 +1,6 @@
-/* backends/blas/blas_program.c - a product is cut into blocks of the matrix's rows; threads claim blocks, make float32
- * of them where need be, and multiply. A step allocates nothing. */
+/* backends/blas/blas_program.c - runs matrix products on the threads of the backend. A product is cut into blocks of
+ * rows of the matrix. A thread claims a block, converts it to float32 if need be, and multiplies. A step allocates
+ * nothing. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -7,27 +8,27 @@
 #include "backends/host_memory.h"
 #include "engine/base/mem.h"
 
-/* The library packs all activations anew for each block, so blocks are large where the matrix is. */
+/* The library packs all activations again for each block, so large matrices are cut into large blocks. */
 enum {
-    FEW_ROWS = 256,         /* of a block, where threads can share the matrix so */
-    BLOCK_FLOATS = 1 << 20, /* that are converted at once, at most, unless 16 rows are more */
-    ROW_STEP = 16,
+    FEW_ROWS = 256,         /* size of a block that is worth the packing: see choose_block */
+    BLOCK_FLOATS = 1 << 20, /* most floats of a block, unless 16 rows have more */
+    ROW_STEP = 16,          /* rows of a block are a multiple of this */
 };
 
 typedef struct blas_node {
     const mr_tensor *w, *a, *bias, *add, *out;
-    size_t row_bytes; /* of w in the file */
+    size_t row_bytes; /* bytes of a row of w in the file */
     blas_to_floats_fn *to_floats;
     int32_t block_rows;
-    int32_t n_blocks; /* in the run under way, once its group is open */
+    int32_t n_blocks; /* of the current run; valid once the node's group has begun */
 } blas_node;
 
 struct mr_program {
     blas_node *nodes;
-    int32_t *group_first; /* [n_groups + 1] the first node of each group, and n_nodes */
+    int32_t *group_first; /* [n_groups + 1] the first node of each group, then n_nodes */
     int32_t n_nodes, n_groups;
     const blas_backend *be;
-    const mr_run *run; /* of the submit under way */
+    const mr_run *run; /* of the current submit */
 };
 
 void blas_program_destroy(mr_backend *be, mr_program *p) {
@@ -43,7 +44,8 @@ static int32_t at_most(int32_t a, int32_t b) {
     return a < b ? a : b;
 }
 
-/* Two blocks for each thread, so that they end together; one where those would be small. */
+/* Rows of a block of w. Two blocks for each thread, so that all threads end at nearly the same time. If such blocks had
+ * at most FEW_ROWS rows, one block for each thread, of FEW_ROWS rows at most. */
 static int32_t choose_block(const mr_tensor *w, int n_threads) {
     int32_t n = w->ne[1], half = n / (2 * n_threads), share = (n + n_threads - 1) / n_threads;
     int32_t rows = half > FEW_ROWS ? half : at_most(share, FEW_ROWS);
@@ -69,7 +71,7 @@ static mr_status fill_node(blas_node *b, const mr_program_desc *desc, int32_t i,
     return MR_OK;
 }
 
-/* Makes room for the blocks that threads convert. */
+/* Makes the scratch large enough for the largest block of the program. */
 static mr_status grow_scratch(blas_backend *be, const mr_program *p, mr_err *err) {
     size_t floats = be->scratch_floats;
     for (int32_t i = 0; i < p->n_nodes; i++) {
@@ -124,7 +126,7 @@ static int32_t real_rows(const blas_node *n, const mr_run *run) {
     return n->out->row_count == MR_ROWS_FIXED ? n->out->ne[1] : run->n_rows[n->out->row_count];
 }
 
-/* The first row of the matrix as the file has it. */
+/* The address of the matrix in the file. A WEIGHT tensor holds this address (weight_load). */
 static const uint8_t *file_rows(const mr_tensor *w) {
     const uint8_t *rows = mr_host_data(w);
     if (w->storage == MR_STORAGE_WEIGHT)
@@ -132,7 +134,7 @@ static const uint8_t *file_rows(const mr_tensor *w) {
     return rows;
 }
 
-/* Rows [first, first + n) of the matrix as float32: where they are, or in scratch. */
+/* Rows [first, first + n) of the matrix as float32: in place if they are aligned float32, else converted to scratch. */
 static const float *rows_as_floats(const blas_node *b, int32_t first, int32_t n, float *scratch) {
     const uint8_t *src = file_rows(b->w) + (size_t)first * b->row_bytes;
     int32_t k = b->w->ne[0];
@@ -143,7 +145,8 @@ static const float *rows_as_floats(const blas_node *b, int32_t first, int32_t n,
     return scratch;
 }
 
-/* Puts bias + add into columns [first, first + n) of the result. add may be the result itself. */
+/* Writes bias + add into columns [first, first + n) of the result; the product is added to them (beta = 1). add may be
+ * the result itself. */
 static void put_sums(const blas_node *b, int32_t n_rows, int32_t first, int32_t n) {
     const float *bias = b->bias ? (const float *)mr_host_data(b->bias) + first : NULL;
     for (int32_t r = 0; r < n_rows; r++) {
