@@ -1,8 +1,8 @@
 /* backends/cpu/cpu_attention.c - cuts attention into tasks of even work, by rows, KV heads and positions.
- * Rows of one sequence make a run; a task is a run and some KV heads. Where that is more than its share of all work,
- * the run is a chain: a task is one partition of it, and the tasks merge their states in ascending order
- * (mr_attention_chain). Nothing here grows with the context: there are at most TASKS_PER_THREAD chains for each
- * thread. */
+ * A run is a series of rows of one sequence. A task is a run and some KV heads. If the work of a run and one KV head is
+ * more than a task's share of all work, the run becomes a chain: each task computes one partition of the positions, and
+ * the tasks merge their states in ascending order (mr_attention_chain). No array here grows with the context: there are
+ * at most TASKS_PER_THREAD chains for each thread. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdatomic.h>
 #include <string.h>
@@ -12,20 +12,20 @@
 
 enum { TASKS_PER_THREAD = 4 };
 
-/* Rows [row_first, row_last) of one sequence; they see partitions [part_first, part_last). */
+/* Rows [row_first, row_last) of one sequence. Their positions lie in partitions [part_first, part_last). */
 typedef struct attention_run {
     int32_t row_first, row_last, part_first, part_last;
-    int32_t n_positions;     /* that any of them sees */
+    int32_t n_positions;     /* positions that at least one of the rows sees */
     int32_t n_heads;         /* KV heads of a task */
-    int32_t n_chains;        /* tasks beside each other; the first chain, or -1 */
-    int32_t chain, task_idx; /* of the first task */
+    int32_t n_chains;        /* number of tasks for all KV heads; each is a chain if the run is cut into partitions */
+    int32_t chain, task_idx; /* indices of the first chain (-1: no chains) and of the first task */
 } attention_run;
 
 struct cpu_cut {
-    const cpu_node *last_user;
-    attention_run *found, *runs; /* by rows, in the order of the tasks */
+    const cpu_node *last_user;   /* the latest node that uses the cut; nodes of one group do not share a cut */
+    attention_run *found, *runs; /* the same runs: found by rows, runs in the order of the tasks */
     mr_attention_chain *chains;
-    void *chains_memory; /* chains is aligned inside it */
+    void *chains_memory; /* the allocation; chains is its first aligned address */
     int32_t n_runs, n_tasks;
 };
 
@@ -56,7 +56,7 @@ static mr_attention_args attention_args(const cpu_node *n) {
 
 /* --- Cutting ----------------------------------------------------------------------------------------------------- */
 
-/* Rows that look at the same positions with heads of the same number may be cut once. */
+/* Whether the same cut fits both nodes: they have the same rows, positions and attention parameters. */
 static bool is_same_cut(const cpu_node *a, const cpu_node *b) {
     return a->in[3] == b->in[3] && a->in[4] == b->in[4] && a->out->row_count == b->out->row_count &&
            memcmp(&a->node->params.attention, &b->node->params.attention, sizeof a->node->params.attention) == 0;
@@ -94,7 +94,7 @@ void cpu_cut_destroy(cpu_cut *c) {
     mr_free(c);
 }
 
-/* Finds the runs of at most max_rows rows; returns the positions times KV heads of all. */
+/* Finds the runs, each of at most max_rows rows. Returns all work: positions times KV heads, summed over the runs. */
 static int64_t find_runs(cpu_cut *c, const mr_attention_args *a, int32_t n_rows, int32_t max_rows) {
     int64_t work = 0;
     c->n_runs = 0;
@@ -114,7 +114,7 @@ static int64_t find_runs(cpu_cut *c, const mr_attention_args *a, int32_t n_rows,
     return work;
 }
 
-/* Gives the run its tasks. share: the work that one task should have. */
+/* Adds the tasks of the run. share: the work that one task should have. */
 static void add_tasks(cpu_cut *c, attention_run *r, const mr_attention_args *a, int64_t share, int32_t *n_chains) {
     int32_t most = mr_attention_most(a->head_dim) / (a->n_heads / a->n_kv_heads * (r->row_last - r->row_first));
     int32_t n_parts = r->part_last - r->part_first, length = r->n_positions;
@@ -145,7 +145,8 @@ void cpu_cut_make(const cpu_backend *be, cpu_cut *c, const mr_run *run) {
     int64_t work = find_runs(c, &a, cpu_real_rows(c->last_user, run), max_rows < 1 ? 1 : max_rows);
     int64_t share = be->n_threads > 1 ? work / (be->n_threads * TASKS_PER_THREAD) : work;
     c->n_tasks = 0;
-    /* Long runs first; then, as the last rows see the most positions, from the last one on. */
+    /* Runs longer than a share come first. Within both kinds the last run comes first: later rows see more
+     * positions. */
     for (int pass = 0; pass < 2; pass++)
         for (int32_t i = c->n_runs - 1; i >= 0; i--) {
             if ((c->found[i].n_positions <= share) != pass)

@@ -1,4 +1,5 @@
-/* backends/cpu/cpu_backend.c - buffers, weights and the operation table of the CPU backend. */
+/* backends/cpu/cpu_backend.c - creates the CPU backend, describes it, and loads weights: matrices of the file are
+ * repacked into panels on all threads. Programs are in cpu_program.c. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/cpu_backend.h"
 

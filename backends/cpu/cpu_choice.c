@@ -1,18 +1,19 @@
 /* backends/cpu/cpu_choice.c - now and then a few runs try half or twice as many threads. A trial that looks worse ends
- * at once. A trial that looks better may just have been lucky beside other programs. It goes on until it has run for as
- * long as some time slices of the system; then its number is taken. Two things limit how often there is a trial. One is
- * what the trials of all programs have lost: 40 ms at the beginning, and half a percent of all time. The other is how
- * many trials in a row have changed nothing: a trial moves threads to other cores, which costs more than it shows. */
+ * at once. A trial that looks better may be an accident, because other programs were idle for a moment. Such a trial
+ * goes on for some time slices of the operating system; if it is still better, its number of threads is taken.
+ * Two limits say how often there is a trial. First, the time that the trials of all programs may lose: 40 ms, plus half
+ * a percent of the time of all runs. Second, the gap to the next trial doubles with each trial that changes nothing,
+ * because a trial moves threads to other cores, which costs more time than the trial itself shows. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/cpu_choice.h"
 
-static const double LOOK_NS = 2e6,      /* a trial runs for so long before it is judged */
-    TAKE_NS = 40e6,                     /* and for so long before its number is taken */
-    GAP_NS = 50e6, MOST_GAP_NS = 0.8e9, /* between two trials: twice as long after each that changed nothing */
-    OTHER = 2,                          /* times the time of a run, or a part: the machine is not what it was */
-    HALF_NS = 0.3e9,                    /* after so long a run counts half */
-    FUND_NS = 40e6, SHARE = 0.005,      /* trials may lose FUND_NS and a SHARE of all time */
-    BETTER = 0.95;                      /* of the time of a run before, or less: worth a change */
+static const double LOOK_NS = 2e6,      /* shortest trial before it is rejected */
+    TAKE_NS = 40e6,                     /* shortest trial before its level is taken */
+    GAP_NS = 50e6, MOST_GAP_NS = 0.8e9, /* first and longest gap between two trials */
+    OTHER = 2,                          /* runs faster or slower by this factor: the machine changed, reset the gap */
+    HALF_NS = 0.3e9,                    /* the sums of runs are halved after so much time */
+    FUND_NS = 40e6, SHARE = 0.005,      /* trials may lose FUND_NS, plus this SHARE of the time of all runs */
+    BETTER = 0.95;                      /* a level is better if its runs take at most this part of the time */
 
 static int32_t count_of(const cpu_choice *c, int32_t level) {
     return c->past->most >> (c->past->n_levels - 1 - level);
@@ -33,7 +34,8 @@ void cpu_choice_init(cpu_choice *c, cpu_choice_past *past) {
     *c = (cpu_choice){.past = past, .level = past->level, .trial = -1};
 }
 
-/* What a trial of the level would lose, by its last runs; by the number of threads where there are none. */
+/* Predicts the time that a trial of the level would lose: from the last runs on this level, or, if there are none, as
+ * if the time of a run were inversely proportional to the number of threads. */
 static double expected_loss(const cpu_choice *c, int32_t level) {
     double now = mean(&c->runs[c->level]), then = mean(&c->runs[level]);
     if (then == 0)
@@ -42,7 +44,7 @@ static double expected_loss(const cpu_choice *c, int32_t level) {
     return then > now ? n_runs * (then - now) : 0;
 }
 
-/* Below and above in turn. */
+/* The level for the next trial, below and above the present one in turn; -1: there is no other level. */
 static int32_t next_trial(cpu_choice *c) {
     int32_t level = c->level + (c->trial_up ? 1 : -1);
     c->trial_up = !c->trial_up;

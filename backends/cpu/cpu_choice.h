@@ -1,6 +1,6 @@
-/* backends/cpu/cpu_choice.h - how many threads run a program: the number that has been fastest lately. More threads
- * help where groups have much work and the cores are free. Fewer are faster where groups are small, or where other
- * programs want the cores. Results do not depend on it (engine/NUMERICS.md).
+/* backends/cpu/cpu_choice.h - chooses how many threads run a program: the number that has been fastest lately. More
+ * threads help if groups have much work and the cores are free. Fewer threads are faster if groups are small, or if
+ * other programs use the cores. The results do not depend on the number of threads (engine/NUMERICS.md).
  *
  *     cpu_choice_past_init(&past, most);
  *     cpu_choice_init(&c, &past);
@@ -16,9 +16,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { CPU_CHOICE_LEVELS = 11 }; /* most threads, half of them, a quarter ... one; of 1024 at most */
+/* A level is a number of threads. The highest level is the most threads, the next lower one half of them, then a
+ * quarter and so on, and level 0 is one thread. */
+enum { CPU_CHOICE_LEVELS = 11 }; /* enough for 1024 threads */
 
-/* The runs with one number of threads. Both sums are halved from time to time, so the mean is of the last second. */
+/* The runs on one level: their time and number. Both sums are halved from time to time, so that the mean is that of the
+ * last second. */
 typedef struct cpu_choice_runs {
     double ns, n;
 } cpu_choice_runs;
@@ -26,9 +29,9 @@ typedef struct cpu_choice_runs {
 /* Shared by the programs of one backend. */
 typedef struct cpu_choice_past {
     int32_t most, n_levels;
-    int32_t level;  /* of the program that ran last; 0: one thread, n_levels - 1: most */
-    double run_ns;  /* of all runs */
-    double lost_ns; /* by all trials: the time that they took longer than runs as before would have */
+    int32_t level;  /* of the program that ran last */
+    double run_ns;  /* time of all runs */
+    double lost_ns; /* time that all trials took longer than the same runs on the old level would have taken */
 } cpu_choice_past;
 
 typedef struct cpu_choice {
@@ -36,18 +39,20 @@ typedef struct cpu_choice {
     int32_t trial; /* the level on trial, or -1 */
     bool trial_up; /* the next trial is of the level above, if there is one */
     cpu_choice_runs runs[CPU_CHOICE_LEVELS], trial_runs;
-    double run_ns, halved_ns, tried_ns; /* time of all runs; what it was when sums were halved, when a trial ended */
-    double tried_mean, gap_ns;          /* of a run when that trial ended; run_ns between it and the next */
+    /* run_ns: time of all runs. halved_ns: value of run_ns when the sums were last halved. tried_ns: value of run_ns
+     * when the last trial ended; 0: no trial yet. */
+    double run_ns, halved_ns, tried_ns;
+    double tried_mean, gap_ns; /* mean time of a run when the last trial ended; run_ns between it and the next trial */
     cpu_choice_past *past;
 } cpu_choice;
 
-/* No program has run: the first one begins with most threads. */
+/* Call this when the backend is created: no program has run, and the first one will begin with the most threads. */
 void cpu_choice_past_init(cpu_choice_past *past, int32_t most);
-/* Begins with the number of threads of the program that ran last. The past is borrowed until the choice ends. */
+/* Begins with the number of threads of the program that ran last. The past is borrowed for the life of the choice. */
 void cpu_choice_init(cpu_choice *c, cpu_choice_past *past);
-/* Threads for the next run. */
+/* Number of threads for the next run. */
 int32_t cpu_choice_next(cpu_choice *c);
-/* That run took so long. */
+/* Notes the time of the run that cpu_choice_next was asked for. */
 void cpu_choice_note(cpu_choice *c, int64_t ns);
 
 #endif

@@ -1,5 +1,6 @@
-/* backends/cpu/cpu_experts.c - mixtures of experts: routing, which rows each expert has, and the products of each
- * expert with all of its rows, which the kernels find by lists. Rule X of engine/NUMERICS.md. */
+/* backends/cpu/cpu_experts.c - mixtures of experts, by rule X of engine/NUMERICS.md. Routing chooses the experts of
+ * each row. The slots are then sorted by expert, and one product multiplies an expert's matrix by all of its rows. The
+ * kernels find these rows through lists of row numbers. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <string.h>
@@ -8,8 +9,8 @@
 #include "engine/base/fmath.h"
 
 enum {
-    WEIGHT_ROWS = 4,   /* of a product, that take about the time of reading its weights */
-    SUM_COLUMNS = 256, /* of a row, whose sums are on the stack */
+    WEIGHT_ROWS = 4,   /* reading the weights of a product takes about as long as computing so many rows */
+    SUM_COLUMNS = 256, /* columns summed at a time: the sums lie on the stack */
 };
 
 static float *float_row(const mr_tensor *t, int32_t row) {
@@ -21,8 +22,8 @@ static int32_t *int_row(const mr_tensor *t, int32_t row) {
 
 /* --- Routing ----------------------------------------------------------------------------------------------------- */
 
-/* Whether expert a stands before b in routing order: the greater logit, a NaN above all numbers, ties by the lower
- * number. */
+/* Whether expert a stands before b in routing order. The greater logit comes first, a NaN before all numbers; with
+ * equal logits, the lower expert number comes first. */
 static bool is_before(const float *logits, int32_t a, int32_t b) {
     bool a_is_nan = isnan(logits[a]), b_is_nan = isnan(logits[b]);
     if (a_is_nan || b_is_nan)
@@ -30,7 +31,7 @@ static bool is_before(const float *logits, int32_t a, int32_t b) {
     return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
 }
 
-/* The first in routing order behind expert `after` (-1: of all). */
+/* The next expert in routing order behind expert `after`. -1: the first of all. */
 static int32_t next_expert(const float *logits, int32_t n, int32_t after) {
     int32_t best = -1;
     for (int32_t e = 0; e < n; e++)
@@ -58,7 +59,7 @@ static mr_expert_rows lists_of(const cpu_node *n, const mr_tensor *lists) {
     return mr_expert_rows_at(cpu_data(lists), n_experts, (lists->ne[0] - n_experts - 1) / 2);
 }
 
-/* Sorts slots by expert, by counting: those of one expert stay in ascending order. */
+/* Sorts the slots by expert, by counting. The slots of one expert stay in ascending order. */
 void cpu_run_expert_rows(const cpu_node *n, const mr_run *run) {
     mr_expert_rows l = lists_of(n, n->out);
     int32_t n_experts = n->node->params.experts.n, n_used = n->node->params.experts.n_used;
@@ -71,7 +72,7 @@ void cpu_run_expert_rows(const cpu_node *n, const mr_run *run) {
         l.first[e + 1] += l.first[e];
     for (int32_t row = 0; row < n_rows; row++)
         for (int32_t u = 0; u < n_used; u++) {
-            int32_t at = l.first[int_row(n->in[0], row)[u]]++; /* in the end where the next expert's begin */
+            int32_t at = l.first[int_row(n->in[0], row)[u]]++; /* ends as the first slot of the next expert */
             l.slots[at] = row * n_used + u;
             l.rows[at] = row;
         }
@@ -81,15 +82,15 @@ void cpu_run_expert_rows(const cpu_node *n, const mr_run *run) {
 
 /* --- Products ---------------------------------------------------------------------------------------------------- */
 
-/* What all tasks of a product share: pairs of panels of the experts that have rows stand in a line, each as long as its
- * work. */
+/* The work of a product, laid out on a line. For each expert that has rows, its pairs of panels follow one another; the
+ * length of a pair is its work. The tasks are equal parts of the line. */
 typedef struct experts_work {
     mr_expert_rows lists;
-    int32_t n_experts, n_out, n_panels, n_pairs; /* the last three: of one expert */
+    int32_t n_experts, n_out, n_panels, n_pairs; /* n_out, n_panels and n_pairs are those of one expert */
     int64_t length;
 } experts_work;
 
-/* The work of a pair of expert e's panels; 0 without rows. */
+/* The work of a pair of panels of expert e: its rows and the time to read its weights. 0 if the expert has no rows. */
 static int64_t pair_length(const experts_work *w, int32_t e) {
     int32_t n_rows = w->lists.first[e + 1] - w->lists.first[e];
     return n_rows ? n_rows + WEIGHT_ROWS : 0;
@@ -112,13 +113,13 @@ int32_t cpu_count_expert_tasks(const cpu_backend *be, const cpu_node *n) {
     return cpu_count_panel_tasks(be, n->in[0], (int64_t)n_busy * w.n_panels);
 }
 
-/* Pairs of an expert, whose line begins at base, that begin in [0, end). */
+/* The number of pairs of expert e that begin before `end`. base: where the first pair of the expert begins. */
 static int32_t pairs_before(const experts_work *w, int32_t e, int64_t base, int64_t end) {
     int64_t length = pair_length(w, e), n = end <= base ? 0 : (end - base + length - 1) / length;
     return (int32_t)(n < w->n_pairs ? n : w->n_pairs);
 }
 
-/* Expert e with its rows. */
+/* Multiplies a range of panels of expert e by all rows of the expert. */
 static void multiply_expert(const cpu_backend *be, const cpu_node *n, const experts_work *work, int32_t e,
                             cpu_panels range, int thread_idx) {
     const mr_tensor *w = n->in[0], *a = n->in[1];

@@ -1,4 +1,5 @@
-/* backends/cpu/cpu_features.c - names of instruction sets, which of them are here, and the cap by MILLRACE_CPU_ISA. */
+/* backends/cpu/cpu_features.c - names of instruction sets, whether this CPU has them, and the cap by
+ * MILLRACE_CPU_ISA. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>

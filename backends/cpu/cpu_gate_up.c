@@ -1,5 +1,6 @@
-/* backends/cpu/cpu_gate_up.c - silu(gate) * up in one pass: a piece of both products is made in scratch, and multiplied
- * and rounded while it is in the cache. The kernels are those of the nodes apart, and so are the bits. */
+/* backends/cpu/cpu_gate_up.c - runs GATE_UP nodes: silu(gate) * up in one pass. A piece of both products is computed in
+ * scratch. While it is in the cache, silu(gate) * up is computed from it and rounded. The kernels are the same as for
+ * separate nodes, and so are the bits. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -7,7 +8,7 @@
 #include "engine/base/mem.h"
 
 enum {
-    PIECE_ROWS = 84,      /* kernels take so many rows at once */
+    PIECE_ROWS = 84,      /* the row block of the matmul kernels (matmul_tiles.h) */
     PIECE_FLOATS = 21504, /* 84 rows by 256 columns */
     MAX_COLUMNS = 2048,   /* of a piece with few rows */
 };
@@ -18,7 +19,7 @@ bool cpu_supports_gate_up(const mr_tensor *tensors, const mr_node *n) {
            gate->ne[1] == up->ne[1];
 }
 
-/* What cpu_multiply needs for matrices in file layout; the pieces come behind it. */
+/* Bytes of scratch that cpu_multiply needs for matrices in file layout. The pieces lie behind them. */
 static size_t file_bytes(const cpu_node *n) {
     size_t gate = cpu_file_scratch_bytes(n->in[0]), up = cpu_file_scratch_bytes(n->in[1]);
     return mr_round_up(gate > up ? gate : up, CPU_ALIGNMENT);
@@ -28,7 +29,8 @@ size_t cpu_gate_up_scratch_bytes(const cpu_node *n) {
     return file_bytes(n) + 2 * PIECE_FLOATS * sizeof(float);
 }
 
-/* One of the products, rows [row, row + n_rows) by columns [column, column + n), into y [n_rows][n]. */
+/* Computes one of the products (0: gate, 1: up) for rows [row, row + n_rows) and columns [column, column + n_columns)
+ * into y [n_rows][n_columns]. */
 static void multiply(const cpu_backend *be, const cpu_node *n, int which, int32_t row, int32_t n_rows, int32_t column,
                      int32_t n_columns, float *y, int thread_idx) {
     const mr_tensor *w = n->in[which], *a = n->in[2];
@@ -46,7 +48,7 @@ static void multiply(const cpu_backend *be, const cpu_node *n, int which, int32_
     cpu_multiply(be, w, &args, (cpu_panels){0, (n_columns + MR_PANEL - 1) / MR_PANEL}, n_rows, thread_idx);
 }
 
-/* x[n] as columns [column, column + n) of a row of the type with n_row columns. */
+/* Stores x[n] as columns [column, column + n) of a row. The row has n_row columns of the type. */
 static void store(const cpu_backend *be, const float *x, mr_type type, uint8_t *row, int32_t n_row, int32_t column,
                   int32_t n) {
     if (type != MR_TYPE_A8) {
@@ -59,7 +61,7 @@ static void store(const cpu_backend *be, const float *x, mr_type type, uint8_t *
     }
     _Alignas(CPU_ALIGNMENT) uint8_t a8[MAX_COLUMNS + MAX_COLUMNS / 4];
     be->kernels->quantize(x, a8, n);
-    size_t blocks = (size_t)n / 8, at = (size_t)column / 8, all = (size_t)n_row; /* 4 bytes for each 32 */
+    size_t blocks = (size_t)n / 8, at = (size_t)column / 8, all = (size_t)n_row; /* bytes: 4 for each 32 elements */
     memcpy(row + column, a8, (size_t)n);
     memcpy(row + all + at, a8 + n, blocks);
     memcpy(row + all + all / 8 + at, a8 + n + blocks, blocks);

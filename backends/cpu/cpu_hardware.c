@@ -1,5 +1,5 @@
-/* backends/cpu/cpu_hardware.c - which instruction set this CPU offers. Apart, because tests put emulation in its place
- * (tests/kernels/simde). */
+/* backends/cpu/cpu_hardware.c - asks the CPU which instruction sets it has. It is a file of its own because tests
+ * replace it by an emulation (tests/kernels/simde). */
 // SPDX-License-Identifier: Apache-2.0
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -12,7 +12,8 @@
 #include "backends/cpu/kernels.h"
 
 #if defined(__x86_64__)
-/* clang 14 does not know "f16c". AVX2, checked besides, says that the system saves the registers. */
+/* clang 14 does not know the name "f16c", so CPUID is read here. Callers also check AVX2, which includes whether the
+ * operating system saves the registers. */
 static bool has_f16c(void) {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);

@@ -11,7 +11,7 @@
 
 enum {
     CPU_ALIGNMENT = 64,         /* of tensors in buffers, and of panels */
-    CPU_MAX_ROW_FLOATS = 65536, /* columns of a row that is quantised, rounded or stored while it is made */
+    CPU_MAX_ROW_FLOATS = 65536, /* most columns of a row that an op computes and quantises, or rotates, in one pass */
 };
 
 typedef struct cpu_backend {
@@ -20,13 +20,13 @@ typedef struct cpu_backend {
     mr_isa isa;
     const mr_kernels *kernels;
     int n_threads;
-    bool adapts; /* runs take fewer threads where that is faster */
+    bool adapts; /* mr_cpu_options.adapts */
     cpu_choice_past choices;
-    /* Where a thread makes the panels of a matrix in file layout, and pieces of gate and up: for thread i at scratch +
-     * i * scratch_bytes. Grown by program_create. */
-    uint8_t *scratch, *scratch_memory; /* scratch is aligned inside it */
-    size_t scratch_bytes;              /* of each thread, a multiple of 64 */
-    mr_readahead *ahead; /* once a program has more matrices in the file than fit into memory; else NULL */
+    /* Where threads repack matrices in file layout into panels, and compute pieces of gate and up; thread i at scratch
+     * + i * scratch_bytes. cpu_program_create makes it larger if a program needs more. */
+    uint8_t *scratch, *scratch_memory; /* scratch is the first aligned address in the allocation scratch_memory */
+    size_t scratch_bytes;              /* of each thread; a multiple of 64 */
+    mr_readahead *ahead; /* created when a program's matrices in the file do not fit into memory; else NULL */
 } cpu_backend;
 
 mr_status cpu_program_create(mr_backend *be, const mr_program_desc *desc, mr_program **out, mr_err *err);
@@ -35,41 +35,41 @@ mr_status cpu_submit(mr_backend *be, mr_program *program, const mr_run *run, mr_
 bool cpu_supports(const mr_backend *be, const mr_tensor *tensors, const mr_node *node);
 
 /* --- Tasks: a node is cut into independent parts that threads claim ---------------------------------------------- */
-typedef struct cpu_cut cpu_cut; /* of attention: depends on the rows of a run */
-/* What a node computes in one run. */
+typedef struct cpu_cut cpu_cut; /* how attention is cut into tasks; made anew for the rows of each run */
+/* A node with its tensors. */
 typedef struct cpu_node {
     const mr_node *node;
     const mr_tensor *out; /* NULL for KV_WRITE */
     const mr_tensor *in[MR_MAX_INPUTS];
-    cpu_cut *cut;    /* of ATTENTION */
-    int32_t n_tasks; /* in the run under way, once its group is open */
+    cpu_cut *cut;    /* of ATTENTION; else NULL */
+    int32_t n_tasks; /* in the current run; valid once the node's group has begun */
 } cpu_node;
 
-/* Rows of the node that are real in this run: those of its result, or of k for KV_WRITE. */
+/* Number of rows that are real in this run: of the node's result, or of k for KV_WRITE. */
 static inline int32_t cpu_real_rows(const cpu_node *n, const mr_run *run) {
     const mr_tensor *t = n->out ? n->out : n->in[0];
     return t->row_count == MR_ROWS_FIXED ? t->ne[1] : run->n_rows[t->row_count];
 }
-/* Number of tasks of the node for these row counts; the same on every thread. */
+/* Number of tasks of the node in this run. */
 int32_t cpu_count_tasks(const cpu_backend *be, const cpu_node *n, const mr_run *run);
-/* Bytes that a thread needs beside it to run a task of the node; 0 for most. */
+/* Bytes of scratch that a thread needs to run a task of the node; 0 for most nodes. */
 size_t cpu_scratch_bytes(const cpu_node *n);
-/* Runs task idx of that number. thread_idx: whose scratch it may use. */
+/* Runs task idx of n_tasks, on the scratch of thread thread_idx. */
 void cpu_run_task(const cpu_backend *be, const cpu_node *n, const mr_run *run, int32_t idx, int32_t n_tasks,
                   int thread_idx);
 
 /* --- Products: cpu_ops.c --- */
 typedef struct cpu_panels {
-    int32_t first, last; /* [first, last) */
+    int32_t first, last; /* panels [first, last) */
 } cpu_panels;
-/* Tasks for n_panels panels of w, those of an expert going in pairs. */
+/* Number of tasks for n_panels panels of w. A task has at least a pair of panels. */
 int32_t cpu_count_panel_tasks(const cpu_backend *be, const mr_tensor *w, int64_t n_panels);
-/* n_rows rows with a range of panels of args->w: panels, or rows of the file, as the storage of w says. */
+/* Multiplies n_rows rows by a range of panels. args->w: panels, or rows in file layout if w is a FILE tensor. */
 void cpu_multiply(const cpu_backend *be, const mr_tensor *w, const mr_matmul_args *args, cpu_panels range,
                   int32_t n_rows, int thread_idx);
 
 bool cpu_supports_matmul(const mr_tensor *w, const mr_tensor *a);
-/* What cpu_multiply takes of a thread's scratch. */
+/* Bytes of a thread's scratch that cpu_multiply uses. */
 size_t cpu_file_scratch_bytes(const mr_tensor *w);
 
 /* --- Gate and up in one pass: cpu_gate_up.c --- */
@@ -80,20 +80,23 @@ void cpu_run_gate_up(const cpu_backend *be, const cpu_node *n, int32_t n_rows, c
 /* --- Experts: cpu_experts.c --- */
 void cpu_run_route(const cpu_node *n, int32_t row);
 void cpu_run_expert_rows(const cpu_node *n, const mr_run *run);
-/* By the rows that each expert has: they are there when the node's group begins. */
+/* Number of tasks, from the rows of each expert. Call this when the node's group begins: the lists of rows are
+ * ready. */
 int32_t cpu_count_expert_tasks(const cpu_backend *be, const cpu_node *n);
 void cpu_run_expert_matmul(const cpu_backend *be, const cpu_node *n, int32_t idx, int32_t n_tasks, int thread_idx);
 void cpu_run_expert_sum(const cpu_node *n, int32_t row);
 
 /* --- Attention: cpu_attention.c --- */
-/* Gives the node a cut: one of cuts[*n_cuts], or a new one behind them. Nodes come in order of their groups. */
+/* Sets the cut of the node: one of cuts[*n_cuts] that can be shared, or a new one, which is appended. Call this for the
+ * nodes in the order of their groups. */
 mr_status cpu_cut_find(const cpu_backend *be, cpu_node *n, cpu_cut **cuts, int32_t *n_cuts, mr_err *err);
 void cpu_cut_destroy(cpu_cut *cut);
-/* Cuts a run of so many rows, whose sequences and positions are there; before any thread counts tasks. */
+/* Makes the tasks for the rows of this run. The inputs row_seq and row_position must be written before. Call this
+ * before any thread counts tasks. */
 void cpu_cut_make(const cpu_backend *be, cpu_cut *cut, const mr_run *run);
 int32_t cpu_cut_n_tasks(const cpu_cut *cut);
 void cpu_run_attention(const cpu_backend *be, const cpu_node *n, int32_t idx);
-/* Rows [first, last) of a KV_WRITE. */
+/* Writes rows [first, last) of a KV_WRITE node. */
 void cpu_run_kv_write(const cpu_backend *be, const cpu_node *n, int32_t first, int32_t last);
 
 /* First byte of a placed tensor; NULL for NULL. */

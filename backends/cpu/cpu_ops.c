@@ -1,4 +1,5 @@
-/* backends/cpu/cpu_ops.c - how each op is cut into tasks, and which kernel runs a task. */
+/* backends/cpu/cpu_ops.c - says which nodes the CPU backend supports, cuts each op into tasks, and calls the kernel
+ * that runs a task. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -6,10 +7,10 @@
 #include "engine/tensor/quant.h"
 
 enum {
-    TASK_BYTES = 256 << 10, /* weights of one matmul task at least: some 6 us of memory time */
-    TASKS_PER_THREAD = 8,   /* at most this many matmul tasks for each thread */
-    NARROW_ROWS = 32,       /* up to here every row is a task of its own */
-    FILE_PANELS = 2,        /* made at once of a matrix in file layout: kernels take panels in pairs */
+    TASK_BYTES = 256 << 10, /* least weights of a matmul task: reading them takes some 6 us */
+    TASKS_PER_THREAD = 8,   /* most matmul tasks for each thread */
+    NARROW_ROWS = 32,       /* up to so many rows, every row is a task of its own */
+    FILE_PANELS = 2,        /* panels repacked at a time from file layout: kernels take panels in pairs */
 };
 
 bool cpu_supports_matmul(const mr_tensor *w, const mr_tensor *a) {
@@ -56,7 +57,7 @@ int32_t cpu_count_panel_tasks(const cpu_backend *be, const mr_tensor *w, int64_t
     int64_t bytes = n_panels * (int64_t)mr_panel_bytes(w->type, w->ne[0]);
     int64_t tasks = bytes / TASK_BYTES + 1, most = (int64_t)be->n_threads * TASKS_PER_THREAD;
     tasks = tasks > most ? most : tasks;
-    /* Panels go in pairs through the kernels. */
+    /* Kernels take panels in pairs. */
     int64_t pairs = (n_panels + 1) / 2;
     return (int32_t)(tasks > pairs ? pairs : tasks);
 }
@@ -78,13 +79,13 @@ int32_t cpu_count_tasks(const cpu_backend *be, const cpu_node *n, const mr_run *
     }
 }
 
-/* Part idx of n_parts of [0, total). */
+/* Cuts [0, total) into n_parts and returns part idx. */
 static void cut(int32_t total, int32_t idx, int32_t n_parts, int32_t *out_first, int32_t *out_last) {
     *out_first = (int32_t)((int64_t)total * idx / n_parts);
     *out_last = (int32_t)((int64_t)total * (idx + 1) / n_parts);
 }
 
-/* Panels go through the kernels in pairs. */
+/* The panels of a task. Pairs stay together, because kernels take panels in pairs. */
 static cpu_panels panels_of_task(const mr_tensor *w, int32_t idx, int32_t n_tasks) {
     int32_t first, last;
     cut((count_panels(w) + 1) / 2, idx, n_tasks, &first, &last);
@@ -109,8 +110,8 @@ size_t cpu_scratch_bytes(const cpu_node *n) {
     }
 }
 
-/* The product with a range of panels of a matrix in file layout: a few panels at a time are made in scratch, and go
- * through the ordinary kernel. So the bits are those of a matrix that was repacked at load. */
+/* Multiplies by a range of panels of a matrix in file layout. FILE_PANELS panels at a time are repacked into scratch
+ * and passed to the ordinary kernel, so the bits are the same as with a matrix that was repacked at load. */
 static void run_file_panels(const mr_tensor *w, mr_matmul_fn *kernel, const mr_matmul_args *whole, cpu_panels range,
                             int32_t n_rows, uint8_t *scratch) {
     for (int32_t panel = range.first; panel < range.last; panel += FILE_PANELS) {
@@ -199,7 +200,7 @@ static void make_activations(const cpu_backend *be, const float *x, mr_type type
         be->kernels->quantize(x, out, n);
 }
 
-/* Ops whose rows are independent. */
+/* Computes one row of an op whose rows are independent. */
 static void run_row(const cpu_backend *be, const cpu_node *n, int32_t row) {
     const mr_tensor *x = n->in[0], *out = n->out;
     uint8_t *y = cpu_data(out) + (size_t)row * out->row_bytes;

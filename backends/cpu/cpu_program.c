@@ -1,5 +1,5 @@
-/* backends/cpu/cpu_program.c - runs the nodes of a program on the pool, group by group, on as many threads as have
- * turned out to be fastest for the program. A step allocates nothing. */
+/* backends/cpu/cpu_program.c - prepares programs and runs them on the thread pool, group by group. The number of
+ * threads is the one that has been fastest for the program (cpu_choice.h). A step allocates nothing. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/cpu_choice.h"
 #include "backends/cpu/cpu_internal.h"
@@ -7,27 +7,27 @@
 #include "engine/base/mem.h"
 
 enum {
-    WINDOW_BYTES = 8 << 20, /* to read ahead at most: a fast disk needs a millisecond for it */
-    WINDOW_PART = 4,        /* of the memory that is free: one such part at most */
+    WINDOW_BYTES = 8 << 20, /* most bytes to read ahead; a fast disk reads them in a millisecond */
+    WINDOW_PART = 4,        /* at most one part in WINDOW_PART of the free memory is read ahead */
 };
 
 /* Nodes [first, last) of a group. */
 typedef struct group {
     int32_t first, last;
-    int32_t range; /* of the matrices in the file: the first one that this group or a later one reads */
+    int32_t range; /* index into ranges: the first matrix in the file that this group or a later one reads */
 } group;
 
 struct mr_program {
     cpu_node *nodes;
     group *groups;
     int32_t n_nodes, n_groups;
-    cpu_cut **cuts; /* of attention */
+    cpu_cut **cuts; /* [n_cuts] of the ATTENTION nodes */
     int32_t n_cuts;
     mr_read_range *ranges; /* [n_ranges] matrices in the file, in the order of nodes */
     int32_t n_ranges;
     const cpu_backend *be;
-    cpu_choice choice; /* of the number of threads, where the backend adapts it */
-    const mr_run *run; /* of the submit under way */
+    cpu_choice choice; /* of the number of threads; used if the backend adapts it */
+    const mr_run *run; /* of the current submit */
 };
 
 void cpu_program_destroy(mr_backend *be, mr_program *p) {
@@ -62,7 +62,7 @@ static void fill_nodes(mr_program *p, const mr_program_desc *desc) {
     p->n_groups = n_groups;
 }
 
-/* Notes the matrices in the file, and reads ahead where they do not all fit into memory. */
+/* Lists the matrices in the file. Creates the thread that reads ahead, if they do not fit into memory. */
 static mr_status plan_reading(cpu_backend *be, mr_program *p, mr_err *err) {
     size_t bytes = 0;
     for (int32_t g = 0; g < p->n_groups; g++) {
@@ -75,7 +75,7 @@ static mr_status plan_reading(cpu_backend *be, mr_program *p, mr_err *err) {
                 if (w->storage != MR_STORAGE_FILE)
                     continue;
                 bytes += w->bytes;
-                if (op != MR_OP_EXPERT_MATMUL) /* which experts will be read is not known ahead */
+                if (op != MR_OP_EXPERT_MATMUL) /* the experts that a step will read are not known in advance */
                     p->ranges[p->n_ranges++] = (mr_read_range){cpu_data(w), w->bytes};
             }
         }
@@ -87,7 +87,7 @@ static mr_status plan_reading(cpu_backend *be, mr_program *p, mr_err *err) {
     return mr_readahead_create((size_t)(window < WINDOW_BYTES ? window : WINDOW_BYTES), &be->ahead, err);
 }
 
-/* Makes room for the panels that threads make of matrices in file layout. */
+/* Makes the scratch large enough for every node of the program. */
 static mr_status grow_scratch(cpu_backend *be, const mr_program *p, mr_err *err) {
     size_t bytes = be->scratch_bytes;
     for (int32_t i = 0; i < p->n_nodes; i++) {
@@ -136,7 +136,7 @@ mr_status cpu_program_create(mr_backend *be, const mr_program_desc *desc, mr_pro
     return status;
 }
 
-/* Opens a group: its first matrix in the file will be read next. */
+/* Called when a group begins. The first matrix in the file of this group or a later one will be read next. */
 static int32_t count_tasks(void *ctx, int32_t idx) {
     mr_program *p = ctx;
     const group *g = &p->groups[idx];

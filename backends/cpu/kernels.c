@@ -1,3 +1,5 @@
+/* backends/cpu/kernels.c - one table of kernels for each instruction set. The tables are filled from cpu_kernels.def at
+ * compile time. A kernel without a version for the instruction set comes from a lower one. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/kernels.h"
 
@@ -20,7 +22,7 @@
 #define PICK(name, has_avx2, has_avx512, has_neon, level) mr_##name##_scalar
 #endif
 
-/* One table for each level, filled from the list by constant expressions. */
+/* One table for each level. LEVEL is the level of the table while the list is included. */
 #define KERNEL(name, type, ...) .name = PICK(name, __VA_ARGS__, LEVEL),
 #define MATMUL(name, panel, ...) .matmul[panel] = PICK(name, __VA_ARGS__, LEVEL),
 static const mr_kernels TABLES[MR_ISA_COUNT] = {

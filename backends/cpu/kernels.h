@@ -1,7 +1,9 @@
 /* backends/cpu/kernels.h - the kernels of the CPU backend: pure functions on buffers, sizes and a range.
- * Every kernel follows a rule of engine/NUMERICS.md; the scalar one is the specification, the others equal it to the
- * bit.
- * Threads: pure; callers give disjoint output ranges to different threads and have set the denormal mode (rule A2). */
+ * Every kernel follows a rule of engine/NUMERICS.md. The scalar kernel is the specification; the kernels of all other
+ * instruction sets compute the same bits.
+ * Threads: pure. Callers give disjoint output ranges to different threads. Each calling thread has set the denormal
+ * mode
+ *          (rule A2). */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_H
 #define MR_BACKENDS_CPU_KERNELS_H
@@ -12,8 +14,9 @@
 
 #include "engine/tensor/tensor.h"
 
-/* The levels of this architecture, each better than those before. AVX2 with FMA and F16C; AVXVNNI is AVX2 and AVX-VNNI;
- * AVX512 is F, BW, VL, DQ and VNNI. NEON is what every AArch64 CPU has; DOTPROD is NEON with SDOT (from Armv8.2 on). */
+/* The instruction sets (levels) of this architecture; a later one is better. AVX2 includes FMA and F16C.
+ * AVXVNNI is AVX2 with AVX-VNNI. AVX512 is AVX-512 F, BW, VL, DQ and VNNI. Every AArch64 CPU has NEON. DOTPROD is NEON
+ * with SDOT (from Armv8.2 on). */
 #if defined(__aarch64__)
 typedef enum mr_isa { MR_ISA_SCALAR, MR_ISA_NEON, MR_ISA_DOTPROD, MR_ISA_COUNT } mr_isa;
 #else
@@ -28,15 +31,16 @@ static inline int32_t mr_max_i32(int32_t a, int32_t b) {
 }
 
 /* --- Weight panels -------------------------------------------------------------------------------------------------
- * 16 output rows side by side, k ascending, blocks of one panel contiguous; rows past the matrix are zero. A group is
- * u8 [16 rows][4 k]; a group of nibbles has k g..g+3 low and k 16+g..16+g+3 high, g = 0, 4, 8, 12 of each 32 k.
+ * A panel has 16 rows of the matrix (output rows) side by side; k, the column, ascends. The blocks of one panel are
+ * contiguous. In the last panel, rows past the end of the matrix are zero. A group is u8 [16 rows][4 k]. A group of
+ * nibbles has k g..g+3 in the low nibbles and k 16+g..16+g+3 in the high ones, g = 0, 4, 8, 12 of each 32 k.
  *   F32    for each k: f32 [16 rows]
  *   F16    for each k: f16 [16 rows]
- *   BF16   for each 2 k: bf16 [16 rows][2]; behind an odd k stands a zero
+ *   BF16   for each 2 k: bf16 [16 rows][2]; an odd last k is followed by a zero
  *   Q8_0   for each 32 k (544 bytes): f16 d[16 rows]; 8 groups of value + 128
  *   Q4_0   for each 32 k (288 bytes): f16 d[16]; 4 groups of nibbles, value + 8
- *   IQ4_NL the same with indices of mr_iq4_values
- *   MXFP4  for each 32 k (272 bytes): u8 e[16]; 4 groups of nibbles, indices of mr_mxfp4_values
+ *   IQ4_NL the same, but the nibbles are indices into mr_iq4_values
+ *   MXFP4  for each 32 k (272 bytes): u8 e[16]; 4 groups of nibbles, indices into mr_mxfp4_values
  *   Q4_K   for each 256 k (2368 bytes): f16 d[16]; f16 dmin[16]; for each of 8 sub-blocks u8 sc[16], u8 m[16];
  *          for each sub-block 4 groups of nibbles
  *   Q5_K   for each 256 k (2880 bytes): as Q4_K; then for each sub-block u8 high[16 rows][4]: bit g of byte i is bit 4
@@ -44,13 +48,13 @@ static inline int32_t mr_max_i32(int32_t a, int32_t b) {
  *   Q6_K   for each 256 k (3360 bytes): f16 d[16]; for each of 16 sub-blocks i8 sc[16]; for each sub-block 3 groups of
  *          value + 32 of k 4g..4g+3 in bits 0-5; bits 7-6 of groups 0, 1, 2: bits 5-4, 3-2, 1-0 of k 12..15
  *   IQ4_XS for each 256 k (2208 bytes): f16 d[16]; for each of 8 sub-blocks i8 sc[16]; for each sub-block 4 groups of
- *          nibbles, indices of mr_iq4_values
+ *          nibbles, indices into mr_iq4_values
  *   X8     for each 32 k (640 bytes): f32 scale[16] of the first 16 k, f32 scale[16] of the others; 8 groups of
  *          value + 128
  *   X8M    for each 32 k (768 bytes): as X8, with f32 min[16] twice behind the scales: x = scale * value + min
  */
 typedef enum mr_panel_type {
-    MR_PANEL_NONE, /* no weight */
+    MR_PANEL_NONE, /* not a type of weights */
     MR_PANEL_F32,
     MR_PANEL_F16,
     MR_PANEL_BF16,
@@ -67,11 +71,11 @@ typedef enum mr_panel_type {
     MR_PANEL_COUNT,
 } mr_panel_type;
 
-/* The panels that a weight type becomes; MR_PANEL_NONE for others. */
+/* The panel type that matrices of this type are repacked into; MR_PANEL_NONE for other types. */
 mr_panel_type mr_panel_of(mr_type type);
-/* Bytes of one panel of k columns; 0 where k does not fit: no multiple of the block, or 1 for BF16. */
+/* Bytes of one panel of k columns. 0: k does not fit, as it is no multiple of the block, or as it is 1 for BF16. */
 size_t mr_panel_type_bytes(mr_panel_type panel, int32_t k);
-/* The same by the weight's type, whose block k has to fit too; 0 for a type without panels. */
+/* Bytes of one panel of a matrix of this type. 0: the type has no panels, or k is no multiple of its blocks. */
 size_t mr_panel_bytes(mr_type type, int32_t k);
 
 typedef struct mr_repack_args {
@@ -81,7 +85,7 @@ typedef struct mr_repack_args {
     size_t src_row_bytes;
     uint8_t *dst; /* panel 0; 64-byte aligned */
 } mr_repack_args;
-/* Writes panels [panel_first, panel_last). */
+/* Repacks rows of the matrix into panels [panel_first, panel_last). */
 void mr_repack(const mr_repack_args *args, int32_t panel_first, int32_t panel_last);
 
 /* --- Matrix product: rule M -------------------------------------------------------------------------------------- */
@@ -95,35 +99,36 @@ typedef struct mr_matmul_args {
     const float *bias; /* [n], or NULL */
     const float *add;  /* [rows][n], or NULL; may be y itself */
     size_t add_row_bytes;
-    /* Where activation row r lies in a, and where its result goes in y and add: the row of a and of y with number
-     * a_rows[r], y_rows[r]; NULL: r. No number of y_rows stands there twice. */
+    /* Lists of row numbers, for experts. Activation row r is row a_rows[r] of a. Its result is row y_rows[r] of y, and
+     * of add. NULL: row r. All numbers in y_rows are different. */
     const int32_t *a_rows, *y_rows;
 } mr_matmul_args;
-/* Output rows of panels [panel_first, panel_last) for activation rows [row_first, row_last). */
+/* Computes the output rows of panels [panel_first, panel_last) for activation rows [row_first, row_last). */
 typedef void mr_matmul_fn(const mr_matmul_args *args, int32_t panel_first, int32_t panel_last, int32_t row_first,
                           int32_t row_last);
 
 /* --- Rows -------------------------------------------------------------------------------------------------------- */
 /* Rule Q: x[n] to one A8 row (planes q, d, sum); n a multiple of 32. */
 typedef void mr_quantize_fn(const float *x, uint8_t *a8, int32_t n);
-/* Rule M: bf16[n] = x[n] rounded; where n is odd, one zero more. */
+/* Rule M: bf16[n] = x[n] rounded; if n is odd, a zero follows. */
 typedef void mr_round_bf16_fn(const float *x, uint16_t *bf16, int32_t n);
 /* Rule N: y[n] = x[n] normed in groups of m, times w[m]. x and y may be the same. */
 typedef void mr_rms_norm_fn(const float *x, const float *w, float *y, int32_t n, int32_t m, float eps);
-/* Rule R: table of one position: cos[half], sin[half]. angles[r]: row r of the constant, [half]. */
+/* Rule R: writes the table of one position to out: cos[half], sin[half]. angles[r]: row r of the constant, [half]. */
 typedef void mr_rope_table_fn(const float *const angles[MR_ROPE_ROWS], int32_t half, int32_t position, float magnitude,
                               float *out);
-/* Rule R: n_heads heads of head_dim in x turn in place by the table of their row (cos[n_rot/2], sin[n_rot/2]). */
+/* Rule R: rotates the n_heads heads of head_dim elements of a row x in place. table: cos[n_rot/2], sin[n_rot/2]. */
 typedef void mr_rope_fn(float *x, int32_t n_heads, int32_t head_dim, int32_t n_rot, mr_rope_pairs pairs,
                         const float *table);
 /* Rule G: y[n] = silu(gate[n]) * up[n]; y may be gate or up. */
 typedef void mr_silu_mul_fn(const float *gate, const float *up, float *y, int32_t n);
 
 /* --- Keys, values, attention: rules K and T --------------------------------------------------------------------------
- * The store of one layer has for each block and KV head, side by side: k [head_dim][16], v [16][head_dim].
- * F16, F32: these elements. Q8_0: i8 of all of them, then f16 scales: of k [head_dim / 32][16],
- * of v [16][head_dim / 32]. A slot is block * 16 + position % 16. */
-/* Bytes of a block and head, of keys as of values; 0: not a type of keys and values, or head_dim does not fit. */
+ * The store of one layer has for each block, one head after the other: keys [head_dim][16] in k_store and values
+ * [16][head_dim] in v_store. F16, F32: these elements. Q8_0: all elements as i8, then f16 scales: of keys
+ * [head_dim / 32][16], of values [16][head_dim / 32]. A slot is block * 16 + position % 16. */
+/* Bytes of the keys of one block and head; values have as many. 0: the type cannot hold keys and values, or head_dim
+ * does not fit. */
 static inline size_t mr_kv_head_bytes(mr_type type, int32_t head_dim) {
     size_t elements = (size_t)head_dim * MR_KV_BLOCK;
     switch (type) {
@@ -145,7 +150,7 @@ typedef struct mr_kv_write_args {
     size_t k_row_bytes, v_row_bytes;
     const int32_t *slots; /* [rows] */
     void *k_store, *v_store;
-    size_t block_bytes; /* from one block to the next, of keys and of values */
+    size_t block_bytes; /* from one block to the next, in each of the two stores */
     mr_type kv_type;
     int32_t n_kv_heads, head_dim;
 } mr_kv_write_args;
@@ -161,8 +166,8 @@ typedef struct mr_attention_args {
     const int32_t *row_position; /* [rows]: the last position that the row sees */
     const int32_t *block_table;  /* [sequences][table_stride]: KV blocks in position order */
     int32_t table_stride;
-    int32_t n_heads, n_kv_heads,
-        head_dim; /* n_heads a multiple of n_kv_heads; head_dim a multiple of 16, at most 256 */
+    /* n_heads is a multiple of n_kv_heads. head_dim is a multiple of 16, at most 256. */
+    int32_t n_heads, n_kv_heads, head_dim;
     float scale;
     float soft_cap;     /* 0: none */
     int32_t window;     /* positions that a row sees, its own included; 0: all */
@@ -171,10 +176,12 @@ typedef struct mr_attention_args {
     size_t out_row_bytes;
 } mr_attention_args;
 
-/* Partitions [first, last) that some rows of one sequence see, computed by several calls. Rows times heads are at most
- * mr_attention_most queries. The state of what is merged is handed from call to call; its sums lie in out. */
+/* Attention of some rows of one sequence, cut into partitions [first, last) of their positions (rule T). Each call of
+ * the kernel computes one partition, on any thread, and merges it in ascending order. The rows times heads of a chain
+ * are at most mr_attention_most queries. m and l hold the state of the merged partitions between calls; the weighted
+ * sums o of rule T lie in out. */
 typedef struct mr_attention_chain {
-    _Alignas(64) _Atomic int32_t next; /* the partition that is merged next; first again after the last one */
+    _Alignas(64) _Atomic int32_t next; /* the partition that is merged next; after the last one, first again */
     int32_t first, last;
     float m[MR_ATTENTION_QUERIES], l[MR_ATTENTION_QUERIES * 16];
 } mr_attention_chain;
@@ -182,8 +189,8 @@ typedef struct mr_attention_chain {
 /* What one call computes: rows [row_first, row_last) for the query heads of KV heads [kv_head_first, kv_head_last). */
 typedef struct mr_attention_part {
     int32_t row_first, row_last, kv_head_first, kv_head_last;
-    mr_attention_chain *chain; /* NULL: all that the rows see */
-    int32_t partition;         /* of the chain; the call waits until those before it are merged by other threads */
+    mr_attention_chain *chain; /* NULL: the call computes all positions that the rows see */
+    int32_t partition;         /* of the chain; the call waits until other threads have merged the ones before it */
 } mr_attention_part;
 /* Uses the stack only (< 64 KiB). */
 typedef void mr_attention_fn(const mr_attention_args *args, const mr_attention_part *part);
@@ -193,18 +200,18 @@ static inline int32_t mr_attention_first(const mr_attention_args *args, int32_t 
     int32_t n = args->row_position[row] + 1;
     return args->window && n > args->window ? n - args->window : 0;
 }
-/* Queries that one chain may have. */
+/* The most queries (rows times heads) of one chain. */
 static inline int32_t mr_attention_most(int32_t head_dim) {
     int32_t n = MR_ATTENTION_SUMS / head_dim;
     return n < MR_ATTENTION_QUERIES ? n : MR_ATTENTION_QUERIES;
 }
-/* Returns when the partition is the next one to merge. A caller has to claim partitions in ascending order. */
+/* Waits until all partitions before this one are merged. Threads must claim partitions in ascending order. */
 void mr_attention_chain_wait(mr_attention_chain *chain, int32_t partition);
-/* After merging it. */
+/* Call this after merging the partition: the next one may be merged. */
 void mr_attention_chain_pass(mr_attention_chain *chain, int32_t partition);
 
-/* The table of one instruction set. An instruction set without a version of its own uses a lower one: AVX512 uses that
- * of AVX2, DOTPROD that of NEON. */
+/* The kernels of one instruction set. A kernel without a version for this instruction set is the version of a lower
+ * one: AVX512 may use that of AVX2, DOTPROD that of NEON. */
 typedef struct mr_kernels {
     mr_matmul_fn *matmul[MR_PANEL_COUNT]; /* NULL for MR_PANEL_NONE */
 #define KERNEL(name, type, ...) type *name;
@@ -214,16 +221,16 @@ typedef struct mr_kernels {
 #undef MATMUL
 } mr_kernels;
 
-/* Never NULL; a level that this CPU lacks must not be called. Some CPUs have AVX-512 but
- * not AVX-VNNI. On these, the level AVXVNNI gives the kernels of AVX2. */
+/* The kernels of a level; never NULL. Do not call the kernels of a level that this CPU lacks. Some CPUs have AVX-512
+ * but not AVX-VNNI. On these, the level AVXVNNI gives the kernels of AVX2. */
 const mr_kernels *mr_kernels_get(mr_isa isa);
 /* The best level of this CPU. */
 mr_isa mr_isa_of_hardware(void);
-/* Whether this CPU has all of a level. */
+/* Whether this CPU has all instructions of a level. */
 bool mr_isa_is_here(mr_isa isa);
 /* The best level of this CPU, capped by MILLRACE_CPU_ISA, the name of a level. */
 mr_isa mr_isa_detect(void);
-/* The value of MILLRACE_CPU_ISA when it names no level (and is ignored); else NULL. */
+/* The value of MILLRACE_CPU_ISA, if it names no level and is therefore ignored. Else NULL. */
 const char *mr_isa_env_error(void);
 const char *mr_isa_name(mr_isa isa);
 /* Whether the CPU has AVX-VNNI; x86 only. */

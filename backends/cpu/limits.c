@@ -1,3 +1,4 @@
+/* backends/cpu/limits.c - times the loops of kernels/limits_*.c on all threads and turns the best times into speeds. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/limits.h"
 
@@ -7,20 +8,20 @@
 #include "engine/base/pool.h"
 
 enum {
-    READ_BYTES = 1 << 29,   /* of all threads: a cloud machine may share a cache of some hundred MiB */
-    MEMORY_PART = 4,        /* at most this part of the memory that is free */
-    READ_UNIT = 1024,       /* bytes of a thread are a multiple of it */
-    FIRST_ROUNDS = 1 << 20, /* some milliseconds: a busy machine may be as slow to start threads */
+    READ_BYTES = 1 << 29,   /* of all threads together: a cloud machine may have a shared cache of some hundred MiB */
+    MEMORY_PART = 4,        /* at most one part in MEMORY_PART of the free memory is used */
+    READ_UNIT = 1024,       /* the bytes of a thread are a multiple of it */
+    FIRST_ROUNDS = 1 << 20, /* take some milliseconds; a busy machine may need as long to start threads */
 };
-static const int64_t RUN_NS = 5 * MR_NS_PER_MS; /* of a run of products at least */
-static const int64_t TIME_NS = MR_NS_PER_S / 5; /* for all runs of a loop, the last one not counted */
+static const int64_t RUN_NS = 5 * MR_NS_PER_MS; /* shortest run of products */
+static const int64_t TIME_NS = MR_NS_PER_S / 5; /* after the first three runs of a loop, none begins after this time */
 
 typedef struct loops {
     mr_limit_read_fn *read;
     mr_limit_product_fn *int8, *f32;
 } loops;
 
-/* A level without loops of its own has those of the one below. */
+/* A level without loops of its own uses those of the next lower level. */
 static const loops LOOPS[MR_ISA_COUNT] = {
     [MR_ISA_SCALAR] = {mr_limit_read_scalar, mr_limit_int8_scalar, mr_limit_f32_scalar},
 #if defined(__x86_64__)
@@ -35,7 +36,7 @@ static const loops LOOPS[MR_ISA_COUNT] = {
 
 /* One run of a loop on all threads. */
 typedef struct run {
-    mr_limit_read_fn *read; /* or NULL: product */
+    mr_limit_read_fn *read; /* NULL: the loop is product */
     uint8_t *bytes;
     size_t n_bytes; /* of each thread */
     mr_limit_product_fn *product;
@@ -55,7 +56,8 @@ static void run_thread(void *ctx, int thread_idx, int n_threads) {
         r->per_round = per_round;
 }
 
-/* Each thread writes its own part first: it lies on that thread's node, and no two pages are one. */
+/* Each thread writes its own part first. So the part lies in the memory of the thread's NUMA node, and every page has
+ * memory of its own: untouched pages would all be the system's one zero page. */
 static void touch_thread(void *ctx, int thread_idx, int n_threads) {
     run *r = ctx;
     (void)n_threads;
@@ -70,8 +72,9 @@ static int64_t time_run(mr_pool *pool, run *r) {
     return ns > 0 ? ns : 1;
 }
 
-/* The shortest of the runs that fit into the time, three at least. A run of products that is over too soon is made
- * twice as long: on a busy machine even a short one may once have taken its time. */
+/* The time of the shortest run. There are at least three runs, and more until TIME_NS is over. If a run of products
+ * takes less than RUN_NS, the rounds are doubled and the measurement begins again. This is checked for every run,
+ * because on a busy machine a run that is too short may take long once. */
 static int64_t best_ns(mr_pool *pool, run *r) {
     int64_t best = INT64_MAX, end_ns = mr_clock_now_ns() + TIME_NS;
     for (int i = 0; i < 3 || mr_clock_now_ns() < end_ns; i++) {

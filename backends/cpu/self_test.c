@@ -1,3 +1,5 @@
+/* backends/cpu/self_test.c - runs every kernel on fixed inputs and adds the bits of the results to one digest. Sizes
+ * are chosen so that full tiles and tails both run. A change of inputs or sizes changes the digest. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/self_test.h"
 
@@ -16,18 +18,18 @@
 
 enum {
     SEED = 1,
-    POOL = 16384,           /* random floats, of which most inputs are views */
-    OUT = 8192,             /* floats of one result, at most */
-    MAX_K = 512,            /* of a matrix */
-    N = 41,                 /* rows of a matrix: a pair of panels, and a third that is not full */
+    POOL = 16384,           /* random floats; most inputs are views of them */
+    OUT = 8192,             /* most floats of one result */
+    MAX_K = 512,            /* most columns of a matrix */
+    N = 41,                 /* rows of a matrix: a pair of panels, and a third panel that is not full */
     N_ROWS = 57,            /* activation rows */
     ROW_A8_BYTES = 640,     /* of MAX_K elements; a multiple of 64 */
     ROW_FILE_BYTES = 420,   /* of MAX_K elements of Q6_K, the longest */
     PANEL_BYTES = 12288,    /* of a panel of MAX_K elements of Q2_K, the longest */
-    KV_BLOCKS = 79,         /* a prime: blocks are scattered by a factor */
-    KV_FLOATS = 256,        /* KV heads times head elements, at most */
-    LONG_BLOCKS = 67,       /* of the first sequence, at most */
-    SHORT_POSITIONS = 131,  /* of the second sequence */
+    KV_BLOCKS = 79,         /* a prime, so that a factor scatters the blocks: make_block_table */
+    KV_FLOATS = 256,        /* most KV heads times head elements */
+    LONG_BLOCKS = 67,       /* most blocks of the first sequence */
+    SHORT_POSITIONS = 131,  /* positions of the second sequence */
     N_QUERY_ROWS = 11,      /* five of the first sequence, six of the second */
     MAX_QUERY_FLOATS = 512, /* of one row */
     MAX_POSITIONS = LONG_BLOCKS * MR_KV_BLOCK,
@@ -52,7 +54,8 @@ typedef struct trial {
 
 /* --- The digest -------------------------------------------------------------------------------------------------- */
 
-/* A bijection of the digest for each word and of the word for each digest: one word that differs always shows. */
+/* Adds a word to the digest. For a given word the new digest is a bijection of the old one; for a given digest it is a
+ * bijection of the word. So a single word that differs always changes the final digest. */
 static void add_word(trial *t, uint64_t word) {
     t->digest = (t->digest ^ word) * UINT64_C(0x9e3779b97f4a7c15);
     t->digest ^= t->digest >> 32;
@@ -72,7 +75,7 @@ static void add_bytes(trial *t, const uint8_t *p, size_t n) {
 
 /* --- Inputs ------------------------------------------------------------------------------------------------------ */
 
-/* Mostly in [-2, 2); some zeros of both signs, denormals, and numbers whose products are denormal. */
+/* Most values are in [-2, 2). Some are zeros of both signs, denormals, and numbers whose products are denormal. */
 static float pool_value(uint64_t bits) {
     float x = (float)(int32_t)(bits >> 32) * 0x1p-30f;
     switch (bits % 64) {
@@ -94,7 +97,7 @@ static void fill_inputs(trial *t) {
         t->pool[i] = pool_value(mr_rng_u64(SEED, 0, i));
     for (int32_t r = 0; r < N_ROWS; r++) {
         memcpy(t->x[r], t->pool + 131 * r, sizeof t->x[r]);
-        for (int32_t i = 0; i < MAX_K && r % 7 == 3; i++) /* on both sides of the smallest scale of rule Q */
+        for (int32_t i = 0; i < MAX_K && r % 7 == 3; i++) /* scales just above and below the smallest of rule Q */
             t->x[r][i] *= r % 2 ? 0x1p-119f : 0x1p-120f;
     }
 }
@@ -113,13 +116,13 @@ static void test_functions(trial *t) {
 
 /* --- Rules M, E, Q ----------------------------------------------------------------------------------------------- */
 
-/* An odd number of elements or of small blocks, so that what is unrolled has a rest. */
+/* An odd number of elements or of small blocks, so that unrolled loops have a remainder. */
 static int32_t columns_of(mr_type type) {
     int32_t block = mr_type_get(type)->block_elems;
     return block == 1 ? 97 : block == MR_Q8_0_BLOCK ? 5 * block : MAX_K;
 }
 
-/* Random bits, with scales (or values) that are finite and now and then subnormal. */
+/* Fills a block with random bits. Its scales (or its value) are finite and sometimes subnormal. */
 static void fill_block(mr_type type, uint64_t idx, uint8_t *block, size_t block_bytes) {
     for (size_t i = 0; i < block_bytes; i++)
         block[i] = (uint8_t)mr_rng_u64(SEED, 1 + type, idx * block_bytes + i);
@@ -131,7 +134,7 @@ static void fill_block(mr_type type, uint64_t idx, uint8_t *block, size_t block_
         mr_block_set_scale(type, block, mr_f32_to_f16(value * 0.02f), mr_f32_to_f16(value * 0.03f));
 }
 
-/* A matrix of N rows in file layout: its values, then its panels. */
+/* Makes a matrix of N rows in file layout. Adds values of its first rows to the digest, then repacks it into panels. */
 static void make_weights(trial *t, mr_type type, int32_t k) {
     const mr_type_info *info = mr_type_get(type);
     size_t block_bytes = (size_t)info->block_bytes, n_blocks = (size_t)(k / info->block_elems);
@@ -199,7 +202,7 @@ static void test_rows(trial *t) {
     const float *x = t->pool + 1, *w = t->pool + 5000; /* x need not be aligned */
     float *gate = t->out + OUT / 2;
     for (int32_t i = 0; i < SIZES[COUNT(SIZES) - 1]; i++)
-        gate[i] = x[i] * 55.0f; /* over both ends of the range of exp */
+        gate[i] = x[i] * 55.0f; /* beyond both ends of the range of exp */
     for (int i = 0; i < COUNT(SIZES); i++) {
         int32_t n = SIZES[i], small = n < MAX_K ? n : MAX_K;
         t->kernels->rms_norm(x, w, t->out, 2 * n, n, 1e-5f);
@@ -211,7 +214,7 @@ static void test_rows(trial *t) {
     }
 }
 
-/* Frequencies as a model of base 10000 has them, with factors and a ramp. */
+/* Angles of a model with base 10000, with frequency factors and a ramp between the rows slow and keep. */
 static void make_rope_table(trial *t, int32_t half, int32_t position, float *out) {
     float rows[MR_ROPE_ROWS][128], step = (float)mr_pow(10000.0, -1.0 / (double)half);
     const float *angles[MR_ROPE_ROWS];
@@ -257,7 +260,7 @@ static void make_block_table(trial *t) {
             t->block_table[seq][i] = (seq * LONG_BLOCKS + i) * 7 % KV_BLOCKS;
 }
 
-/* Keys and values of positions 0 .. n - 1: views of the pool a few floats apart. */
+/* Writes keys and values of positions 0 .. n - 1. They are views of the pool, a few floats apart. */
 static void write_kv(trial *t, mr_kv_write_args *args, int32_t seq, int32_t n) {
     for (int32_t p = 0; p < n; p++)
         t->slots[p] = t->block_table[seq][p / MR_KV_BLOCK] * MR_KV_BLOCK + p % MR_KV_BLOCK;
@@ -269,7 +272,7 @@ static void write_kv(trial *t, mr_kv_write_args *args, int32_t seq, int32_t n) {
     t->kernels->kv_write(args, 0, n);
 }
 
-/* What is not written stays NaN, and is read by nobody. */
+/* Fills the store. Positions that are not written stay NaN; no kernel may read them. */
 static void fill_store(trial *t, const attention_case *c, mr_type type) {
     size_t block_bytes = (size_t)c->n_kv_heads * mr_kv_head_bytes(type, c->head_dim), bytes = KV_BLOCKS * block_bytes;
     mr_kv_write_args args = {.k_store = t->k_store, .v_store = t->v_store, .block_bytes = block_bytes, .kv_type = type};
@@ -283,7 +286,7 @@ static void fill_store(trial *t, const attention_case *c, mr_type type) {
     add_bytes(t, t->v_store, bytes);
 }
 
-/* One row of the first sequence, partition by partition. */
+/* Computes one row of the first sequence as a chain, partition by partition. */
 static void attend_in_parts(trial *t, const mr_attention_args *args, int32_t row) {
     mr_attention_part part = {
         .row_first = row, .row_last = row + 1, .kv_head_last = args->n_kv_heads, .chain = &t->chain};
@@ -294,7 +297,8 @@ static void attend_in_parts(trial *t, const mr_attention_args *args, int32_t row
         t->kernels->attention(args, &part);
 }
 
-/* Single rows, rows of a chunk, and a prefill whose rows stand around tiles. */
+/* Attention of a single row, of two rows of a chunk, and of a prefill whose positions lie around the borders of
+ * tiles. */
 static void test_attention(trial *t, const attention_case *c, mr_type type) {
     static const int32_t SEQ[N_QUERY_ROWS] = {0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1}, ENDS[] = {0, 1, 3, N_QUERY_ROWS};
     int32_t last = c->n_positions - 1, n = c->n_kv_heads * c->group * c->head_dim;

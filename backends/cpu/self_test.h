@@ -1,13 +1,13 @@
-/* backends/cpu/self_test.h - one number that says which bits this process computes.
+/* backends/cpu/self_test.h - a digest of the bits that this process computes.
  * The kernels run on fixed inputs, and all bits of their results go into a digest that starts from MR_NUMERICS_VERSION
- * (any NaN counts as the same, rule A4). It is one number for every instruction set, compiler and machine that keeps to
- * engine/NUMERICS.md; ranks whose digests differ must not share a job. It finds faults, not malice.
+ * (any NaN counts as the same, rule A4). The digest is the same for every instruction set, compiler and machine that
+ * follows engine/NUMERICS.md. Ranks whose digests differ must not share a job. The digest finds faults, not malice.
  * Covered: every kernel of cpu_kernels.def with full tiles and tails, repacking, mr_dequantize, and the functions of
  * fmath.h. Not covered: how a graph is cut into tasks, the op ADD, sampling.
- * Owns:    nothing; some 4 MiB are held during a call.
- * Threads: thread-safe. The calling thread is left in the denormal mode of threads that compute (rule A2); what is
- *          tested is the CPU that it runs on and its rounding mode.
- * Errors:  MR_E_NO_MEMORY. A wrong result is no error here: only the digest shows it. */
+ * Owns:    nothing; a call allocates some 4 MiB and frees them.
+ * Threads: thread-safe. The call leaves the calling thread in the denormal mode of threads that compute (rule A2). It
+ *          tests the CPU and the rounding mode of the calling thread.
+ * Errors:  MR_E_NO_MEMORY. A wrong result is not an error: it only changes the digest. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_SELF_TEST_H
 #define MR_BACKENDS_CPU_SELF_TEST_H
@@ -17,7 +17,7 @@
 #include "backends/cpu/kernels.h"
 #include "engine/base/status.h"
 
-/* The digest of the kernels that this process uses: those of mr_isa_detect(). */
+/* The digest of the kernels that this process uses: the table of mr_isa_detect(). */
 MR_MUST_USE mr_status mr_cpu_self_test(uint64_t *out_digest, mr_err *err);
 
 /* The digest of any table of kernels that this CPU can run. */

@@ -1,5 +1,5 @@
 /* backends/cpu/kernels/attention_avx2.c - rule T (attention_vec.h) with AVX2, FMA and F16C.
- * A product of 6 queries and 1 vector of 16 keeps 12 sums in registers and loads 8 values for 12 fma. */
+ * A product of 6 queries and 1 vector of 16 lanes keeps 12 sums in registers and loads 8 values for 12 fma. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/kernels/vec_avx2.h"
 

@@ -1,6 +1,7 @@
-/* backends/cpu/kernels/attention_chain.c - calls that share the partitions of a chain merge them in ascending order.
- * The one before was claimed earlier by a thread that runs, so a wait is short; but threads may share cores, and then
- * that thread needs this one's: hence yields. */
+/* backends/cpu/kernels/attention_chain.c - orders the calls that compute the partitions of a chain, so that partitions
+ * are merged in ascending order. The partition before was claimed earlier by a running thread, so a wait is short.
+ * However, threads may share cores, and then the other thread may need the core of the waiting one. So the wait yields
+ * after some spins. */
 // SPDX-License-Identifier: Apache-2.0
 #include <sched.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
 /* backends/cpu/kernels/attention_neon.c - rule T (attention_vec.h) with NEON.
- * A product of 6 queries and 1 vector of 16 keeps 24 sums in the 32 registers and loads 10 values for 24 fma. */
+ * A product of 6 queries and 1 vector of 16 lanes keeps 24 sums in the 32 registers and loads 10 values for 24 fma. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/kernels/vec_neon.h"
 

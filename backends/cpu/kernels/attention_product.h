@@ -1,7 +1,9 @@
 /* backends/cpu/kernels/attention_product.h - the inner loop of rule T: a few queries times a few vectors of 16 lanes.
+ * For query j and lane i:
  *     c[j][i] = c[j][i] * factor[j], then for k = 0, 1, …: c[j][i] = fma(a[j][k], b[k][i], c[j][i])
- * Scores: a is q, k runs over head elements, lanes are positions. Values: a is the weights, k runs over positions,
- * lanes are head elements. Lanes and queries never mix, so the bits do not depend on how many of them run together.
+ * For scores, a is q, k runs over head elements, and lanes are positions. For values, a is the weights, k runs over
+ * positions, and lanes are head elements. Lanes and queries never mix, so the bits do not depend on how many queries
+ * and vectors are computed together.
  * Include after vec_avx512.h or the like. Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_ATTENTION_PRODUCT_H
@@ -12,7 +14,7 @@
 
 enum { MAX_VECTORS = 4, MAX_SEGMENTS = 4, MAX_RUNS = 4, LINE = 64 };
 
-/* k is cut into segments, because KV blocks lie anywhere. */
+/* k is cut into segments: the KV blocks of a tile are not contiguous. */
 typedef struct product {
     const float *a[MAX_QUERIES];
     const void *b[MAX_SEGMENTS][MAX_VECTORS]; /* 16 f16 or f32 of the segment's first k */
@@ -22,15 +24,16 @@ typedef struct product {
     float *c;         /* [query][c_stride] */
     int32_t c_stride;
     bool is_first;                   /* c starts at +0 */
-    const float *factor;             /* [query]: else c is multiplied by it; NULL: taken as it is */
-    const char *ahead[MAX_SEGMENTS]; /* lines of cache to ask for on the way; NULL: none */
+    const float *factor;             /* [query]: c is multiplied by it first; NULL: no factor */
+    const char *ahead[MAX_SEGMENTS]; /* cache lines to prefetch during the segment; NULL: none */
 } product;
 
-/* Memory that will be read next. Products ask for it on their way, because hardware does not guess the next block. */
+/* Memory that will be read next. Products prefetch it, because the hardware cannot predict which KV block comes
+ * next. */
 typedef struct ahead {
     const char *run[MAX_RUNS]; /* of run_bytes each */
     int32_t n_runs, run_bytes;
-    int32_t run_idx, offset; /* asked for so far */
+    int32_t run_idx, offset; /* prefetched so far */
 } ahead;
 
 typedef void product_fn(const product *p, int32_t first_vector);
@@ -41,16 +44,16 @@ typedef void product_fn(const product *p, int32_t first_vector);
 #define MR_UNROLL _Pragma("GCC unroll 8")
 #endif
 
-/* Where b lies. */
+/* Where b lies: in the store as f32 or f16, or converted in the stage (attention_vec.h). */
 typedef enum source { SOURCE_F32, SOURCE_F16, SOURCE_STAGE, SOURCES } source;
 
-/* Lines to ask for at each k: as many as are read. The stage is read from the nearest cache, once for each product of a
- * block; one line then is more than enough. */
+/* Cache lines to prefetch at each k: as many as are read. The stage is read from the first-level cache, by every
+ * product of a block; one line is then more than enough. */
 MR_INLINE int32_t lines_per_k(const source from, const int nv) {
     return from == SOURCE_F32 ? nv : from == SOURCE_F16 && nv > 1 ? nv / 2 : 1;
 }
 
-/* One segment: a, b and the sums move on. */
+/* Adds the products of one segment to the sums, and advances a by the segment. */
 MR_INLINE void product_segment(const float *a[MAX_QUERIES], const void *const *b_first, v16 acc[][MAX_VECTORS],
                                int64_t n, int64_t stride, const char *lines, const int nq, const int nv,
                                const source from) {
@@ -112,7 +115,8 @@ MR_INLINE void product_body(const product *p, int32_t first_vector, const int nq
     }
 }
 
-/* One function for each number of queries, vectors and type; only the widths that fit into the registers. */
+/* One function for each number of queries, number of vectors and source. Only shapes whose sums fit into the registers
+ * are in PRODUCT_SHAPES. */
 #define PRODUCT(nq, nv)                                                                                                \
     static void product_f32_##nq##x##nv(const product *p, int32_t first_vector) {                                      \
         product_body(p, first_vector, nq, nv, SOURCE_F32);                                                             \
@@ -132,7 +136,7 @@ PRODUCT_SHAPES
 static product_fn *const PRODUCTS[SOURCES][MAX_QUERIES + 1][MAX_VECTORS + 1] = {PRODUCT_SHAPES};
 #undef PRODUCT
 
-/* The segments of p ask for what comes next in w. */
+/* Lets the segments of p prefetch the next memory of w. */
 static void ahead_take(ahead *w, product *p, int32_t n_lines) {
     for (int32_t s = 0; s < p->n_segments; s++) {
         p->ahead[s] = w->run_idx < w->n_runs ? w->run[w->run_idx] + w->offset : NULL;
@@ -142,7 +146,7 @@ static void ahead_take(ahead *w, product *p, int32_t n_lines) {
     }
 }
 
-/* Vectors 0 .. n_vectors - 1 for n_queries. */
+/* Computes vectors 0 .. n_vectors - 1 for n_queries, with the widest functions that there are. */
 static void product_run(product *p, int32_t n_queries, int32_t n_vectors, source from, ahead *w) {
     for (int32_t i = 0, width; i < n_vectors; i += width) {
         width = n_vectors - i;

@@ -12,7 +12,7 @@
 
 enum { TILE = 64, PARTITION = MR_ATTENTION_PARTITION, MAX_DIM = 256 };
 
-/* What is known after some positions: the maximum score, lanes of the sum of weights, the weighted sum of values. */
+/* State after some positions: the maximum score, the lanes of the sum of weights, the weighted sum of values. */
 typedef struct state {
     float m, l[MR_LANES], o[MAX_DIM];
 } state;
@@ -26,7 +26,7 @@ typedef struct query {
     int32_t head, kv_head, first, last;
 } query;
 
-/* Element i of what the store has for a block and head; scale_idx: which of its scales belongs to it. */
+/* Element i of the keys or values of a block and head. scale_idx: the scale of this element, for Q8_0. */
 static float kv_get(const mr_attention_args *a, const void *store, int32_t i, int32_t scale_idx) {
     if (a->kv_type == MR_TYPE_F32)
         return ((const float *)store)[i];
@@ -36,7 +36,7 @@ static float kv_get(const mr_attention_args *a, const void *store, int32_t i, in
     return mr_f16_to_f32(((const uint16_t *)(const void *)(q + a->head_dim * MR_KV_BLOCK))[scale_idx]) * (float)q[i];
 }
 
-/* What the store has for the block that holds position p, and the head. */
+/* The keys or values of the block that holds position p, and of the query's KV head. */
 static const void *block_of(const query *u, const void *store, int32_t p) {
     const mr_attention_args *a = u->args;
     size_t head_bytes = mr_kv_head_bytes(a->kv_type, a->head_dim);
@@ -67,7 +67,7 @@ static float exp_or_nan(float x) {
     return x == x ? mr_expf(x) : x;
 }
 
-/* The tile at `position`, of which the query sees at least one position; those that it does not see weigh 0. */
+/* Adds the tile at `position`. The query sees at least one position of the tile; the others have weight 0. */
 static void add_tile(const query *u, int32_t position, state *st) {
     int32_t first = mr_max_i32(u->first - position, 0), last = mr_min_i32(u->last - position, TILE);
     float s[TILE], w[TILE] = {0}, m = st->m;
@@ -117,7 +117,7 @@ static void finish(const query *u, const state *all) {
         u->out[d] = all->o[d] * c / sum;
 }
 
-/* Partition after partition. */
+/* Computes all partitions and merges them. */
 static void attend(const query *u) {
     state all, part;
     int32_t first = u->first / PARTITION;
@@ -129,7 +129,8 @@ static void attend(const query *u) {
     finish(u, &all);
 }
 
-/* One partition of a chain, of which the query is number j: the state before it comes from the chain and out. */
+/* Computes one partition of a chain. j: number of the query in the chain. The state of the merged partitions is in the
+ * chain and in out. */
 static void attend_part(const query *u, const mr_attention_part *part, int32_t j) {
     mr_attention_chain *chain = part->chain;
     size_t o_bytes = (size_t)u->args->head_dim * sizeof(float);

@@ -1,12 +1,12 @@
-/* backends/cpu/kernels/attention_vec.h - rule T on 16 lanes, the bits of attention_scalar.c.
+/* backends/cpu/kernels/attention_vec.h - rule T on 16 lanes, with the same bits as attention_scalar.c.
  * Layout of the store: see kernels.h.
  *
- * A block of queries (rows of one sequence in position order, times the heads that share a KV head) walks the tiles of
- * 64 positions together: scores (lanes are positions), weights, values (lanes are head elements). With a few queries
- * f16 is converted in registers, once for all of a product; with more, and always for q8_0, a part of the tile is
- * converted once into a stage of 16 KiB for the whole block. Order of accumulation: that of rule T for each query,
- * whatever the block. Positions that a query does not see: their scores are computed where a tile holds them, then
- * replaced; their values are never multiplied, because 0 * infinity is not 0.
+ * A block of queries (rows of one sequence in position order, times the heads that share a KV head) is computed tile by
+ * tile, 64 positions each: scores (lanes are positions), then weights, then values (lanes are head elements). With few
+ * queries, f16 is converted in registers, once for all queries of a product. With more queries, and always for q8_0, a
+ * part of the tile is converted once for the whole block, into a buffer of 16 KiB: the stage. The order of accumulation
+ * is that of rule T for each query, whatever the block. A tile may hold positions that a query does not see. Their
+ * scores are computed and then replaced. Their values are never multiplied, because 0 * infinity is not 0.
  * Include after vec_avx512.h or the like with PRODUCT_SHAPES defined. Threads: pure functions. Stack: see block. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_ATTENTION_VEC_H
@@ -27,36 +27,37 @@ enum {
     BLOCK_SUMS = MR_ATTENTION_SUMS, /* floats: 48 queries of 128 elements, 24 of 256 */
     STAGE_WIDTH = 64,               /* head elements staged at once */
     MAX_DIM = 256,                  /* of Q8_0 */
-    PART_QUERIES = 6,               /* from the stage, or more than MAX_QUERIES: products of at most this */
+    PART_QUERIES = 6,               /* most queries of a product from the stage, or where MAX_QUERIES do not suffice */
 };
 
-/* Queries of one sequence and their state; 60 KiB. Each of n_kv KV heads has n queries, in order of position:
- * query g * n + j is the j-th of KV head kv_first + g. */
+/* Queries of one sequence and their state; 60 KiB. Each of n_kv KV heads has n queries, in order of position: query
+ * g * n + j is query j of KV head kv_first + g. */
 typedef struct block {
     const mr_attention_args *args;
     const int32_t *kv_blocks;
-    int32_t kv_first, n_kv, n, n_positions; /* n_positions: 1 + the last one that anybody sees here */
-    int32_t head_bytes;                     /* of a block of the store */
+    int32_t kv_first, n_kv, n, n_positions; /* n_positions: 1 + the last position that any query of the block sees */
+    int32_t head_bytes;                     /* of one KV head in a block of the store */
     source from;                            /* of products */
     const float *q[BLOCK_QUERIES];
     float *out[BLOCK_QUERIES];                         /* holds the sums of the merged partitions until the end */
-    int32_t first[BLOCK_QUERIES], last[BLOCK_QUERIES]; /* it sees positions [first, last) */
+    int32_t first[BLOCK_QUERIES], last[BLOCK_QUERIES]; /* the query sees positions [first, last) */
     float m[BLOCK_QUERIES], sink[BLOCK_QUERIES];
-    float factor[BLOCK_QUERIES + 16]; /* of the sums so far when a tile is added */
-    float *all_m, *all_l;             /* of the merged partitions: of the chain, or own_… */
+    float factor[BLOCK_QUERIES + 16]; /* the present sums are multiplied by it when a tile is added */
+    float *all_m, *all_l;             /* of the merged partitions: in the chain, or own_m and own_l */
     float own_m[BLOCK_QUERIES], own_l[BLOCK_QUERIES * 16];
     _Alignas(64) float l[BLOCK_QUERIES * 16];
-    float scores[BLOCK_QUERIES * TILE]; /* then weights */
+    float scores[BLOCK_QUERIES * TILE]; /* of the tile; later its weights */
     float o[BLOCK_SUMS];                /* [query][head_dim] */
     float stage[STAGE_WIDTH * TILE];
     ahead next;
 } block;
 
-/* One tile and KV head of a block: queries [first, last) see some of it; its blocks hold n_positions that exist. */
+/* One tile and KV head of a block. Queries [first, last) see at least one position of the tile. n_positions of the tile
+ * exist. */
 typedef struct tile {
     int32_t position, first, last, n_positions;
     const char *k[TILE_BLOCKS], *v[TILE_BLOCKS];
-    const char *next_k[TILE_BLOCKS]; /* of the tile that is next, n_next of them */
+    const char *next_k[TILE_BLOCKS]; /* [n_next] keys of the next tile, to prefetch */
     int32_t n_next;
 } tile;
 
@@ -79,7 +80,7 @@ static bool sees_all(const block *u, const tile *t, int32_t j) {
     return u->first[j] <= t->position && u->last[j] >= t->position + TILE;
 }
 
-/* The next product takes this many of n queries: even parts. */
+/* How many of the remaining n queries the next product takes, so that all products have nearly the same number. */
 static int32_t next_queries(const block *u, int32_t n) {
     int32_t parts =
         n <= (u->from == SOURCE_STAGE ? PART_QUERIES : MAX_QUERIES) ? 1 : (n + PART_QUERIES - 1) / PART_QUERIES;
@@ -88,7 +89,7 @@ static int32_t next_queries(const block *u, int32_t n) {
 
 /* --- Memory ------------------------------------------------------------------------------------------------------ */
 
-/* The blocks of keys or values that hold positions [position, position + n), n <= 64. */
+/* Finds the blocks of keys or values that hold positions [position, position + n), n <= 64. */
 static void find_blocks(const block *u, const void *store, int32_t kv_head, int32_t position, int32_t n,
                         const char *out[TILE_BLOCKS]) {
     for (int32_t i = 0; i < blocks_of(n); i++) {
@@ -99,7 +100,7 @@ static void find_blocks(const block *u, const void *store, int32_t kv_head, int3
 
 static void tile_init(tile *t, const block *u, int32_t position, int32_t g) {
     const mr_attention_args *a = u->args;
-    bool is_last = g + 1 == u->n_kv; /* after the last KV head the first one of the next tile */
+    bool is_last = g + 1 == u->n_kv; /* the first KV head of the next tile follows */
     int32_t next = is_last ? position + TILE : position, next_head = u->kv_first + (is_last ? 0 : g + 1);
     int32_t n_next = mr_min_i32(u->n_positions - next, TILE);
     t->position = position;
@@ -116,7 +117,7 @@ static void tile_init(tile *t, const block *u, int32_t position, int32_t g) {
     find_blocks(u, a->k_store, next_head, next, n_next, t->next_k);
 }
 
-/* The products that follow ask for these blocks. */
+/* Lets the products that follow prefetch these blocks. */
 static void start_ahead(block *u, const char *const *blocks, int32_t n) {
     u->next.run_bytes = u->head_bytes;
     u->next.n_runs = n;
@@ -127,7 +128,8 @@ static void start_ahead(block *u, const char *const *blocks, int32_t n) {
 
 /* --- Scores ------------------------------------------------------------------------------------------------------ */
 
-/* Scores of head elements [d, d + n), added to those before; k: vectors of 16 positions, each [n][16]. */
+/* Adds the products of head elements [d, d + n) to the scores; d = 0 starts the scores. k: for each block of 16
+ * positions, keys [n][16]. */
 static void add_scores(block *u, const tile *t, const void *const k[TILE_BLOCKS], int32_t d, int32_t n) {
     int32_t step = n / MAX_SEGMENTS, bytes = u->from == SOURCE_F16 ? 2 : 4;
     product p = {.n_segments = MAX_SEGMENTS, .b_stride = MR_KV_BLOCK, .c_stride = TILE, .is_first = d == 0};
@@ -145,12 +147,12 @@ static void add_scores(block *u, const tile *t, const void *const k[TILE_BLOCKS]
     }
 }
 
-/* Scales of a block of Q8_0. */
+/* The scales of a Q8_0 block of keys or values. */
 static const uint16_t *scales_of(const block *u, const char *kv) {
     return (const uint16_t *)(const void *)(kv + u->args->head_dim * MR_KV_BLOCK);
 }
 
-/* Head elements [d, d + n) of the tile's keys as f32: of each block [n][16]. */
+/* Converts head elements [d, d + n) of the tile's keys to f32. out_k: for each block, keys [n][16] in the stage. */
 static void stage_keys(block *u, const tile *t, int32_t d, int32_t n, const void *out_k[TILE_BLOCKS]) {
     for (int32_t i = 0; i < blocks_of(t->n_positions); i++) {
         float *stage = u->stage + i * STAGE_WIDTH * MR_KV_BLOCK;
@@ -191,7 +193,7 @@ static void tile_scores(block *u, const tile *t) {
 
 /* --- Weights ----------------------------------------------------------------------------------------------------- */
 
-/* x where the lane is in [first, last), else other. */
+/* x in lanes [first, last), other in the other lanes. */
 MR_INLINE v16 select_range(v16 x, int32_t first, int32_t last, v16 other) {
     x = v16_select(v16m_first(clamp_lanes(last)), x, other);
     return v16_select(v16m_first(clamp_lanes(first)), other, x);
@@ -210,13 +212,13 @@ MR_INLINE void scale_scores(block *u, int32_t j, int32_t first, int32_t last, co
         if (!is_full)
             s = select_range(s, first - i, last - i, v16_set1(-INFINITY));
         v16_store(scores + i, s);
-        max = v16_max(s, max); /* not s where s is NaN */
+        max = v16_max(s, max); /* a NaN in s leaves max as it is */
     }
     u->m[j] = v16_reduce_max(max);
     u->factor[j] = old == -INFINITY ? old : old - u->m[j];
 }
 
-/* Scores of query j to weights; its lanes follow. */
+/* Turns the scores of query j into weights, and adds the weights to the lanes l. */
 MR_INLINE void weigh(block *u, int32_t j, int32_t first, int32_t last, const bool is_full) {
     v16 w[TILE / 16], m = v16_set1(u->m[j]);
     float *scores = u->scores + j * TILE, *l = u->l + j * 16;
@@ -231,7 +233,8 @@ MR_INLINE void weigh(block *u, int32_t j, int32_t first, int32_t last, const boo
     v16_store(l, v16_fma(v16_load(l), v16_set1(u->factor[j]), sum));
 }
 
-/* In three sweeps over the queries, so that what runs side by side does not depend on each other. */
+/* In three loops over the queries: within each loop, the work on different queries is independent, so the CPU can
+ * overlap it. */
 static void tile_weights(block *u, const tile *t) {
     bool has_cap = u->args->soft_cap != 0.0f;
     for (int32_t j = t->first; j < t->last; j++) {
@@ -255,14 +258,15 @@ static void tile_weights(block *u, const tile *t) {
 
 /* --- Values ------------------------------------------------------------------------------------------------------ */
 
-/* n elements of a value of Q8_0; the first is element d of a block of 32, whose scale is the first. */
+/* Converts n elements of a Q8_0 value. The first element is number d of its block of 32; scales[0] is the scale of this
+ * block. */
 MR_INLINE void stage_value_q8(const int8_t *v, const float *scales, int32_t d, const int32_t n, float *stage) {
     MR_UNROLL
     for (int32_t e = 0; e < n; e += 16)
         v16_store(stage + e, v16_mul(v16_load_i8(v + e), v16_set1(scales[(uint32_t)(d + e) / 32])));
 }
 
-/* Head elements [d, d + n) of n_rows values of a block of Q8_0. */
+/* Converts head elements [d, d + n) of n_rows values of a Q8_0 block. */
 static void stage_values_q8(const block *u, const char *stored, int32_t n_rows, int32_t d, int32_t n, float *stage) {
     int32_t dim = u->args->head_dim, n_scales = dim / 32; /* of a value */
     const int8_t *v = (const int8_t *)stored + d;
@@ -277,7 +281,7 @@ static void stage_values_q8(const block *u, const char *stored, int32_t n_rows, 
             stage_value_q8(v, of_row, d % 32, n, stage);
 }
 
-/* Head elements [d, d + n) of the tile's values as f32: [position][n]. */
+/* Converts head elements [d, d + n) of the tile's values to f32 in the stage: [position][n]. */
 static void stage_values(block *u, const tile *t, int32_t d, int32_t n) {
     int32_t dim = u->args->head_dim;
     for (int32_t p = 0; p < t->n_positions; p += MR_KV_BLOCK) {
@@ -295,14 +299,15 @@ static void stage_values(block *u, const tile *t, int32_t d, int32_t n) {
     }
 }
 
-/* Head element d of the value at position i of the tile; of the stage, if it holds n elements from d on. */
+/* Address of head element d of the value at position i of the tile. If products read the stage, it holds n elements of
+ * each value, from d on. */
 static const char *value_at(const block *u, const tile *t, int32_t i, int32_t d, int32_t n) {
     if (u->from == SOURCE_STAGE)
         return (const char *)(u->stage + i * n);
     return t->v[i / MR_KV_BLOCK] + (i % MR_KV_BLOCK * u->args->head_dim + d) * (u->from == SOURCE_F16 ? 2 : 4);
 }
 
-/* p walks positions [from, to) of the tile, head elements [d, d + n). */
+/* Gives p the segments of positions [from, to) of the tile, for head elements [d, d + n). */
 static void value_segments(const block *u, const tile *t, int32_t from, int32_t to, int32_t d, int32_t n, product *p) {
     int32_t vector_bytes = 16 * (u->from == SOURCE_F16 ? 2 : 4), s = 0;
     p->b_stride = u->from == SOURCE_STAGE ? n : u->args->head_dim;
@@ -314,7 +319,8 @@ static void value_segments(const block *u, const tile *t, int32_t from, int32_t 
     p->n_segments = s;
 }
 
-/* Values of positions [from, to) for nq queries from j on; p has their factors or none. */
+/* Adds the weighted values of positions [from, to) for nq queries from j on. has_factor: the sums are multiplied by the
+ * factor of their query first. */
 static void add_range(block *u, const tile *t, int32_t d, int32_t n, int32_t j, int32_t nq, int32_t from, int32_t to,
                       bool has_factor) {
     int32_t dim = u->args->head_dim;
@@ -325,10 +331,10 @@ static void add_range(block *u, const tile *t, int32_t d, int32_t n, int32_t j, 
     product_run(&p, nq, n / 16, u->from, &u->next);
 }
 
-/* Values of head elements [d, d + n) for queries [j, j + nq): those positions together that all of them see. At the
- * start of a window, each query alone. */
+/* Adds the weighted values of head elements [d, d + n) for queries [j, j + nq). The positions that all of these queries
+ * see are computed in one product; the remaining positions, and tiles in which a window begins, query by query. */
 static void add_values(block *u, const tile *t, int32_t d, int32_t n, int32_t j, int32_t nq) {
-    int32_t common = tile_visible(u, t, j); /* queries see more and more */
+    int32_t common = tile_visible(u, t, j); /* later queries see at least as many positions */
     bool is_together = tile_hidden(u, t, j + nq - 1) == 0;
     if (is_together)
         add_range(u, t, d, n, j, nq, 0, common, true);
@@ -357,7 +363,7 @@ static void tile_values(block *u, const tile *t) {
 
 /* --- Partitions and blocks --------------------------------------------------------------------------------------- */
 
-/* The partition's state of query j into the running one. */
+/* Merges the partition's state of query j into the state of the merged partitions. */
 static void merge(block *u, int32_t j, bool is_first_partition) {
     int32_t dim = u->args->head_dim;
     float *l = u->l + j * 16, *all_l = u->all_l + j * 16, *o = u->o + j * dim, *out = u->out[j];
@@ -375,7 +381,7 @@ static void merge(block *u, int32_t j, bool is_first_partition) {
     u->all_m[j] = m;
 }
 
-/* The result of query j, with the sink of its head. */
+/* Computes the result of query j, with the sink of its head. */
 static void finish(block *u, int32_t j) {
     const mr_attention_args *a = u->args;
     v16 sum = v16_set1(v16_tree(v16_load(u->all_l + j * 16))), c = v16_set1(1.0f);
@@ -399,7 +405,7 @@ static void run_partition(block *u, int32_t start) {
         for (int32_t g = 0; g < u->n_kv; g++) {
             tile t;
             tile_init(&t, u, p, g);
-            if (t.first >= t.last) /* behind the windows of some, before the others' */
+            if (t.first >= t.last) /* no query sees the tile: it lies between the windows of two queries */
                 continue;
             tile_scores(u, &t);
             tile_weights(u, &t);
@@ -407,7 +413,7 @@ static void run_partition(block *u, int32_t start) {
         }
 }
 
-/* The partition at start goes into the running state; queries that see no more are finished. */
+/* Merges the partition at start. Queries that see no later position get their result. */
 static void merge_partition(block *u, int32_t start) {
     for (int32_t j = 0; j < u->n * u->n_kv; j++) {
         if (u->last[j] <= start || u->first[j] >= start + PARTITION)
@@ -418,7 +424,8 @@ static void merge_partition(block *u, int32_t start) {
     }
 }
 
-/* Queries [first, first + n) of each KV head; query i is head i % group of it, of row + i / group. */
+/* Sets up the block for queries [first, first + n) of each KV head. Query i of a KV head is head i % group of the KV
+ * head and belongs to row + i / group. */
 static void block_init(block *u, int32_t row, int32_t first, int32_t n, int32_t kv_first, int32_t n_kv) {
     const mr_attention_args *a = u->args;
     int32_t group = a->n_heads / a->n_kv_heads;
@@ -438,10 +445,10 @@ static void block_init(block *u, int32_t row, int32_t first, int32_t n, int32_t 
         u->last[i] = a->row_position[r] + 1;
     }
     u->n_positions = u->last[n - 1];
-    memset(u->factor, 0, sizeof u->factor); /* tile_weights runs over the end of a KV head */
+    memset(u->factor, 0, sizeof u->factor); /* tile_weights also computes lanes behind the last query of a KV head */
 }
 
-/* All partitions. */
+/* Computes all partitions. */
 static void block_run(block *u) {
     u->all_m = u->own_m;
     u->all_l = u->own_l;
@@ -451,7 +458,7 @@ static void block_run(block *u) {
     }
 }
 
-/* One partition of a chain. */
+/* Computes one partition of a chain, and merges it when its turn comes. */
 static void block_run_part(block *u, const mr_attention_part *part) {
     int32_t start = part->partition * PARTITION;
     u->all_m = part->chain->m;
@@ -462,7 +469,7 @@ static void block_run_part(block *u, const mr_attention_part *part) {
     mr_attention_chain_pass(part->chain, part->partition);
 }
 
-/* How many rows from row on share a sequence with positions that do not fall. */
+/* The number of rows, from `row` on, that belong to one sequence and whose positions do not decrease. */
 static int32_t count_run(const mr_attention_args *a, int32_t row, int32_t row_last) {
     int32_t r = row + 1;
     while (r < row_last && a->row_seq[r] == a->row_seq[row] && a->row_position[r] >= a->row_position[r - 1])
@@ -470,7 +477,7 @@ static int32_t count_run(const mr_attention_args *a, int32_t row, int32_t row_la
     return r - row;
 }
 
-/* All KV heads of a block together where they fit: then memory is read in longer runs. */
+/* A block takes as many KV heads as fit, because memory is then read in longer runs. */
 MR_INLINE void attention_vec(const mr_attention_args *a, const mr_attention_part *part) {
     block u;
     u.args = a;
