@@ -1,5 +1,5 @@
-/* backends/cpu/kernels/limits_avx2.c - the loops of limits.h; see limits_avx512.c. Without VNNI four int8 products take
- * three instructions. */
+/* backends/cpu/kernels/limits_avx2.c - the loops of limits.h with AVX2; see limits_avx512.c. Without VNNI, four int8
+ * products of a lane take three instructions. */
 // SPDX-License-Identifier: Apache-2.0
 #include <immintrin.h>
 

@@ -1,5 +1,5 @@
-/* backends/cpu/kernels/limits_avx512.c - the loops of limits.h. A product takes 4 or 5 cycles and two may begin in
- * each, so that ten sums at least have to be under way. */
+/* backends/cpu/kernels/limits_avx512.c - the loops of limits.h with AVX-512 and VNNI. A product instruction takes 4 or
+ * 5 cycles, and two can begin in each cycle, so the loop needs at least ten independent sums. */
 // SPDX-License-Identifier: Apache-2.0
 #include <immintrin.h>
 
@@ -7,7 +7,8 @@
 
 enum { N_SUMS = 16 };
 
-/* The register counts as used, and may hold anything afterwards: so no loop is left out or done ahead of its time. */
+/* Tells the compiler that the register is read and changed here, so the compiler can neither remove a loop nor compute
+ * its result in advance. */
 #define KEEP(x) __asm__ volatile("" : "+v"(x))
 
 void mr_limit_read_avx512(const uint8_t *p, size_t bytes) {

@@ -1,5 +1,5 @@
 /* backends/cpu/kernels/limits_neon.c - the loops of limits.h with NEON; see limits_avx512.c. Without the dot product
- * instructions 16 int8 products take four instructions; the loop with them is limits_dotprod.c. */
+ * instructions, 16 int8 products take four instructions. The loop with dot products is in limits_dotprod.c. */
 // SPDX-License-Identifier: Apache-2.0
 #include <arm_neon.h>
 
@@ -7,7 +7,8 @@
 
 enum { N_SUMS = 16 };
 
-/* The register counts as used, and may hold anything afterwards: so no loop is left out or done ahead of its time. */
+/* Tells the compiler that the register is read and changed here, so the compiler can neither remove a loop nor compute
+ * its result in advance. */
 #define KEEP(x) __asm__ volatile("" : "+w"(x))
 
 void mr_limit_read_neon(const uint8_t *p, size_t bytes) {

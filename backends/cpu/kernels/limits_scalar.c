@@ -1,10 +1,11 @@
-/* backends/cpu/kernels/limits_scalar.c - the loops of limits.h in plain C: what the compiler makes of it. */
+/* backends/cpu/kernels/limits_scalar.c - the loops of limits.h in plain C, as fast as the compiler makes them. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/limits.h"
 
 enum { N = 64 };
 
-/* The value counts as used, and may be another one afterwards: so no loop is left out or done ahead of its time. */
+/* Tells the compiler that the value is read and changed here, so the compiler can neither remove a loop nor compute its
+ * result in advance. */
 #define KEEP(x) __asm__ volatile("" : "+m"(x))
 
 void mr_limit_read_scalar(const uint8_t *p, size_t bytes) {

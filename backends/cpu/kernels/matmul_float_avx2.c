@@ -1,4 +1,5 @@
-/* backends/cpu/kernels/matmul_float_avx2.c - rule M for F32, F16 and BF16. */
+/* backends/cpu/kernels/matmul_float_avx2.c - rule M for F32, F16 and BF16 weights with AVX2. It has loops of its own
+ * instead of those of matmul_float_vec.h: a tile is one panel by four rows. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/kernels/vec_avx2.h"
 
@@ -6,7 +7,7 @@ enum { TILE_PANELS = 1, TILE_ROWS = 4 };
 
 #include "backends/cpu/kernels/matmul_tiles.h"
 
-/* acc += weights at p times a. */
+/* acc += the 16 weights at p times a. */
 MR_INLINE void add_f32(const uint8_t *p, __m256 a, __m256 acc[2]) {
     acc[0] = _mm256_fmadd_ps(_mm256_loadu_ps((const void *)p), a, acc[0]);
     acc[1] = _mm256_fmadd_ps(_mm256_loadu_ps((const void *)(p + 32)), a, acc[1]);
@@ -16,7 +17,7 @@ MR_INLINE void add_f16(const uint8_t *p, __m256 a, __m256 acc[2]) {
     acc[1] = _mm256_fmadd_ps(_mm256_cvtph_ps(_mm_loadu_si128((const void *)(p + 16))), a, acc[1]);
 }
 
-/* The pair of k of each row is one word: the odd one is its upper half. */
+/* Each row's pair of k is one 32-bit word; the odd k is the upper half. */
 MR_INLINE __m256 odd_bf16(__m256i pair) {
     return _mm256_castsi256_ps(_mm256_and_si256(pair, _mm256_set1_epi32((int32_t)0xffff0000u)));
 }

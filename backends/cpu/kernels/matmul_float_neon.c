@@ -1,4 +1,4 @@
-/* backends/cpu/kernels/matmul_float_neon.c - rule M for F32, F16 and BF16.
+/* backends/cpu/kernels/matmul_float_neon.c - rule M (matmul_float_vec.h) for F32, F16 and BF16 weights with NEON.
  * A tile of 6 rows keeps 24 sums in the 32 registers. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/kernels/vec_neon.h"

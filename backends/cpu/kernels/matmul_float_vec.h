@@ -1,9 +1,9 @@
 /* backends/cpu/kernels/matmul_float_vec.h - rule M for F32, F16 and BF16 weights on 16 lanes: one fma for each k.
- * Include after vec_avx512.h or the like and the constants of matmul_tiles.h. Half precision is converted once for all
- * tiles of a chunk; activations are copied to rows that lie close, because rows of a power of two apart share cache
- * sets. BF16 comes in pairs of k, the odd one first; activations are laid out in that order. VDPBF16PS computes the
- * same bits (NUMERICS.md), but takes four times as long as two fma on Intel's cores (Emerald Rapids: 0.74 ns against
- * 0.18). */
+ * Include it after vec_avx512.h or the like and the constants of matmul_tiles.h. Half precision is converted once for
+ * all tiles of a chunk. Activations are copied to rows that lie close together, because rows that are a power of two
+ * apart share cache sets. BF16 weights come in pairs of k, and the odd k of a pair is added first; activations are laid
+ * out in that order. VDPBF16PS computes the same bits (NUMERICS.md), but takes four times as long as two fma on Intel's
+ * cores (Emerald Rapids: 0.74 ns against 0.18). */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_FLOAT_VEC_H
 #define MR_BACKENDS_CPU_KERNELS_MATMUL_FLOAT_VEC_H
@@ -20,7 +20,7 @@ typedef struct format {
 static const format F32 = {1, MR_PANEL * 4}, F16 = {1, MR_PANEL * 2}, BF16 = {2, MR_PANEL * 4};
 
 struct row_chunk {
-    float x[CHUNK + 16]; /* 16: odd in cache lines */
+    float x[CHUNK + 16]; /* + 16: a row has an odd number of cache lines */
 };
 
 struct weight_chunk {
@@ -39,13 +39,13 @@ MR_INLINE void lay_out_row(const format f, const mr_matmul_args *args, int32_t r
         return;
     }
     const uint16_t *x = (const uint16_t *)(const void *)a + k;
-    for (int32_t i = 0; i < n_k; i += 2) { /* the odd one first; behind an odd k stands a zero */
+    for (int32_t i = 0; i < n_k; i += 2) { /* the odd k first; an odd last k is followed by a zero */
         out->x[i] = mr_bf16_to_f32(x[i + 1]);
         out->x[i + 1] = mr_bf16_to_f32(x[i]);
     }
 }
 
-/* The weights that rule M takes k-th, of a panel in its own layout. */
+/* The weights that rule M multiplies in step k, from a panel in its own layout. */
 MR_INLINE v16 load_weights(const format f, const uint8_t *w, int32_t k) {
     if (is_f32(f))
         return v16_load((const float *)(const void *)w + k * MR_PANEL);
@@ -55,7 +55,7 @@ MR_INLINE v16 load_weights(const format f, const uint8_t *w, int32_t k) {
     return k % 2 ? v16_load_bf16_even(halves + (k - 1) * MR_PANEL) : v16_load_bf16_odd(halves + k * MR_PANEL);
 }
 
-/* The k-th weights of panel p. */
+/* The weights of panel p for step k. */
 MR_INLINE v16 weights_of(const format f, const tile *t, weight_source from, int p, int32_t k) {
     if (from == KEPT && !is_f32(f))
         return v16_load(t->weights->w[p][k]);
@@ -65,7 +65,7 @@ MR_INLINE v16 weights_of(const format f, const tile *t, weight_source from, int 
     return w;
 }
 
-/* Row r of a tile: its sums of the two panels are a and b; from, n_rows and r are constants. */
+/* Row r of a tile: a##r and b##r are its sums of the two panels. from, n_rows and r are constants. */
 #define OPEN(r)                                                                                                        \
     v16 a##r = v16_load(sums[r < n_rows ? r : 0][0]), b##r = v16_load(sums[r < n_rows ? r : 0][TILE_PANELS - 1]);
 #define ADD_PRODUCT(r)                                                                                                 \
@@ -98,7 +98,8 @@ MR_INLINE void run_tile(const format f, const tile *t, weight_source from, int n
     EACH_ROW(CLOSE)
 }
 
-/* Tiles of every height up to TILE_ROWS; where there are several, of at least half of that. */
+/* Calls run_tile with a constant number of rows. The only tile of a chunk may have any height up to TILE_ROWS; several
+ * tiles have at least half of TILE_ROWS each. */
 MR_INLINE void run_tile_of(const format f, const tile *t, weight_source from, int32_t n_rows) {
 #define HEIGHT(n)                                                                                                      \
     if (n <= TILE_ROWS && n_rows == n && (from == PANELS || n >= TILE_ROWS / 2)) {                                     \

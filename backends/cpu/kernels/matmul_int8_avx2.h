@@ -1,13 +1,14 @@
-/* backends/cpu/kernels/matmul_int8_avx2.h - rule M for the quantised types on 256-bit registers: the walk, and the dot
- * product of bytes. A format says how 32 k of a panel become bytes, scales and minima; matmul_int8_formats.h has
- * them. 32 k are decoded once for up to 32 activation rows, four of which share each load of weights.
+/* backends/cpu/kernels/matmul_int8_avx2.h - rule M for the quantised types on 256-bit registers: the loops, and the dot
+ * product of bytes. A format (matmul_int8_formats.h) says how 32 k of a panel become bytes, scales and minima. 32 k are
+ * decoded once for up to 32 activation rows, four of which share each load of weights.
  *
- * With AVX-VNNI (MR_VNNI) VPDPBUSD adds four products of unsigned weight and activation to 32-bit sums: exact.
- * Without, VPMADDUBSW adds two products in 16 bits and would saturate at 32767. Activations are within -127..127 (rule
- * Q), so two products with weights of at most 15, 31, 63, 126, 128 are at most 3810, 7874, 16002, 32004, 32512: no sum
- * saturates, and 4, 4, 2, 1, 1 of them add in 16 bits (format.run). Weights of both signs up to 128 go in as |w|, and
- * the activation takes the sign; the others as w + offset, and offset times the sum of the activations is taken away.
- * Include once for each level, after MR_VNNI is chosen. */
+ * With AVX-VNNI (MR_VNNI), VPDPBUSD adds four products of unsigned weight and activation to 32-bit sums: exact.
+ * Without AVX-VNNI, VPMADDUBSW adds two products in 16 bits and would saturate at 32767. Activations are within
+ * -127..127 (rule Q). So two products with weights of at most 15, 31, 63, 126, 128 are at most 3810, 7874, 16002,
+ * 32004, 32512: no sum saturates. 4, 4, 2, 1, 1 of these sums can be added in 16 bits (format.run). Weights of both
+ * signs up to 128 are passed as |w|, and the activation gets the sign of w. Other weights are passed as w + offset, and
+ * offset times the sum of the activations is subtracted.
+ * Include it once for each level, after MR_VNNI is defined or not. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_AVX2_H
 #define MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_AVX2_H
@@ -30,10 +31,11 @@ enum { OFFSET_Q4_0 = 8, OFFSET_MXFP4 = 16, OFFSET_Q6_K = 32, OFFSET_X8M = 0 };
 /* 32 k of a panel. */
 typedef struct step {
     v64 q[8];             /* groups of 4 k */
-    v16 scale[2], min[2]; /* halves of the 32 k, or only 0 */
+    v16 scale[2], min[2]; /* of the two halves of the 32 k; a format with one scale uses only [0] */
 } step;
 
-/* sum += the products of four k of 8 rows with four activations, f.run times. */
+/* sum += for each of 8 lanes, the products of the weights and activations of f.run groups of four k. side: lanes 0..7
+ * or 8..15. */
 MR_INLINE __m256i dot_run(const format f, const step *s, int group, int side, const int8_t *a, __m256i sum) {
     __m256i pairs = _mm256_setzero_si256();
     for (int i = 0; i < f.run; i++) {
@@ -67,7 +69,7 @@ MR_INLINE int32_t sum_16(const int8_t *a) {
     return _mm_cvtsi128_si32(_mm_hadd_epi32(fours, fours));
 }
 
-/* The n rows at a with the 32 k of s, which are block b of the activations. acc: [row][lane] */
+/* Adds the products of the 32 k in s and the same 32 k (block b) of the n activation rows at a. acc: [row][lane] */
 MR_INLINE void add_rows(const format f, const step *s, const a8_row *a, int32_t b, int n, float (*acc)[MR_PANEL]) {
     int n_groups = 8 / f.n_scales;
     for (int h = 0; h < f.n_scales; h++) {

@@ -1,7 +1,7 @@
 /* backends/cpu/kernels/matmul_int8_avx512.h - rule M for quantised weights with VNNI, for every panel format.
- * A tile is 2 panels by up to 7 rows: 14 integer sums and 14 float sums. For every 32 k each of them takes 8 dpbusd,
- * one conversion, one product of scales and one fma (two with a minimum). Where these share the ports of dpbusd
- * (Intel), 8/11 of the VNNI peak is therefore the limit; 8/12 with a minimum, 8/14 with two scales. */
+ * A tile is 2 panels by up to 7 rows: 14 integer sums and 14 float sums. For every 32 k, each pair of sums takes 8
+ * dpbusd, one conversion, one product of scales and one fma (two with a minimum). On Intel's cores these instructions
+ * share the ports of dpbusd. So the limit is 8/11 of the VNNI peak; 8/12 with a minimum, 8/14 with two scales. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_AVX512_H
 #define MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_AVX512_H
@@ -14,7 +14,7 @@ enum {
     CHUNK = 512,
     STEP = 32,
 };
-enum { /* VPDPBUSD wants unsigned weights; bytes of value + 128 need no decoding */
+enum { /* VPDPBUSD needs unsigned weights; bytes of value + 128 need no decoding */
        OFFSET_BYTES = 128,
        OFFSET_Q4_0 = 8,
        OFFSET_MXFP4 = 16,
@@ -28,8 +28,8 @@ enum { /* VPDPBUSD wants unsigned weights; bytes of value + 128 need no decoding
 struct row_chunk {
     _Alignas(LINE) int8_t q[CHUNK];
     float d[SUBS];
-    float d_sum[HALVES];   /* d times the sum of each 32, or 16 */
-    int32_t start[HALVES]; /* -offset times the sum of each 32, or 16 */
+    float d_sum[HALVES];   /* d times the sum of each 32 activations, or of each 16 with two scales */
+    int32_t start[HALVES]; /* -offset times the same sums */
 };
 
 /* --- Activations ------------------------------------------------------------------------------------------------- */
@@ -46,12 +46,12 @@ MR_INLINE __m512i sums_of_16(const int8_t *q) {
     return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), sums);
 }
 
-/* What a sum of activations starts with, so that the offset of the weights drops out. */
+/* Start value of an integer sum, which cancels the offset of the weights: -offset times the sum of the activations. */
 MR_INLINE __m512i start_of(const format f, __m512i sum) {
     return _mm512_mullo_epi32(sum, _mm512_set1_epi32(-f.offset)); /* a power of two: compilers make a shift of it */
 }
 
-/* Of 16 halves; those of d are in the lower half of the register. */
+/* Lays out start and d_sum for 16 halves (16 activations each). d: the scales of these 256 activations. */
 MR_INLINE void lay_out_halves(const format f, row_chunk *out, int half, __m256 d) {
     __m512i sum = sums_of_16(out->q + half * 16);
     const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
@@ -82,7 +82,7 @@ MR_INLINE void lay_out_row(const format f, const mr_matmul_args *args, int32_t r
             _mm512_store_si512(out->start, start_of(f, sum));
         return;
     }
-    for (int32_t i = n_subs; i < (n_subs + 7) / 8 * 8; i++) /* sums go by 256 k */
+    for (int32_t i = n_subs; i < (n_subs + 7) / 8 * 8; i++) /* zeros up to 256 k, which sums_of_16 reads */
         _mm256_store_si256((void *)(out->q + i * 32), _mm256_setzero_si256());
     lay_out_halves(f, out, 0, _mm512_castps512_ps256(d));
     if (n_subs > 8)
@@ -98,8 +98,8 @@ MR_INLINE __m512i broadcast_group(const int8_t *q) {
     return _mm512_set1_epi32(v);
 }
 
-/* Row r of a tile: its sums of the two panels are a and b, those of integers at hand s and u. n_rows and r are
- * constants. */
+/* Row r of a tile: a##r and b##r are its float sums of the two panels, s##r and u##r the present integer sums. n_rows
+ * and r are constants. */
 #define OPEN(r)                                                                                                        \
     __m512 a##r = _mm512_load_ps(sums[r < n_rows ? r : 0][0]), b##r = _mm512_load_ps(sums[r < n_rows ? r : 0][1]);
 #define START(r)                                                                                                       \
@@ -131,7 +131,7 @@ MR_INLINE __m512i broadcast_group(const int8_t *q) {
         _mm512_store_ps(sums[r][1], b##r);                                                                             \
     }
 
-/* n_rows sums of two panels go on over the chunk. from and n_rows are constants. */
+/* Continues the sums of n_rows rows and two panels over the chunk. from and n_rows are constants. */
 MR_INLINE void run_tile(const format f, const tile *t, weight_source from, int n_rows) {
     const row_chunk *rows = t->rows;
     tile_sums *sums = t->sums;
@@ -139,7 +139,7 @@ MR_INLINE void run_tile(const format f, const tile *t, weight_source from, int n
     for (int32_t j = 0; j < t->n_k / 32; j++) {
         ask_ahead(t, j);
         UNROLL
-        for (int h = 0; h < f.n_scales; h++) { /* the k of one scale: half of them, or all */
+        for (int h = 0; h < f.n_scales; h++) { /* the k of one scale: half of the 32 k, or all */
             const int32_t at = j * f.n_scales + h;
             EACH_ROW(START)
             UNROLL
@@ -159,7 +159,7 @@ MR_INLINE void run_tile(const format f, const tile *t, weight_source from, int n
     EACH_ROW(CLOSE)
 }
 
-/* Where there are several tiles, none is of less than 4 rows. */
+/* Calls run_tile with a constant number of rows. If a chunk has several tiles, none has less than 4 rows. */
 MR_INLINE void run_tile_of(const format f, const tile *t, weight_source from, int32_t n_rows) {
     if (n_rows == 7)
         run_tile(f, t, from, 7);

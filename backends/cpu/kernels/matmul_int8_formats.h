@@ -1,9 +1,10 @@
 /* backends/cpu/kernels/matmul_int8_formats.h - how each kind of quantised panel is decoded, for every instruction set.
- * Weights come out as bytes: value + offset. Offsets are what suits the level's products, which take them away again
- * (integers: exact). Include after vec_avx512.h or the like and, of the level,
+ * Weights are decoded to bytes: value + offset. Each level chooses the offsets that suit its product instructions, and
+ * its products subtract them again (in integers: exact). Include this file after vec_avx512.h or the like, and after
+ * the level's
  *   enum { OFFSET_BYTES, OFFSET_Q4_0, OFFSET_MXFP4, OFFSET_Q6_K, OFFSET_X8, OFFSET_X8M }
- * OFFSET_BYTES is that of Q8_0, IQ4_NL and IQ4_XS, whose values are within -128..127; those of MXFP4 are within
- * -12..12, those of X8 within -62..62, those of X8M within 0..31. Q4_K and Q5_K have no offset: 0..15, 0..31. */
+ * OFFSET_BYTES is the offset of Q8_0, IQ4_NL and IQ4_XS, whose values are within -128..127. Values of MXFP4 are within
+ * -12..12, of X8 within -62..62, of X8M within 0..31. Q4_K (0..15) and Q5_K (0..31) have no offset. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_FORMATS_H
 #define MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_FORMATS_H
@@ -12,21 +13,22 @@
 
 #include "backends/cpu/kernels/matmul_panels.h"
 
-/* How one format is decoded; a constant. Functions get the block and a sub-block of 32 k in it. */
+/* How one format is decoded; always a constant. The functions get a block of a panel and the number of a sub-block of
+ * 32 k in it. */
 typedef struct format {
     int block_k, block_bytes;                           /* of a panel: 32 or 256 k */
     int n_scales;                                       /* for 32 k: 1, or 2 (one for each 16) */
-    int n_mins;                                         /* 0, 1 or 2 likewise */
+    int n_mins;                                         /* for 32 k: 0, 1 or 2 */
     int offset;                                         /* bytes are values plus this */
-    int run;                                            /* products that add in 16 bits: see matmul_int8_avx2.h */
-    bool is_signed;                                     /* bytes are of both signs, of the level of AVX2 */
-    bool is_plain;                                      /* bytes are those of the panel */
-    v64 (*group)(const uint8_t *block, int sub, int g); /* of 16 rows: k 4g .. 4g + 3 */
+    int run;                                            /* sums that can be added in 16 bits: matmul_int8_avx2.h */
+    bool is_signed;                                     /* bytes have both signs; read by the level AVX2 only */
+    bool is_plain;                                      /* bytes are those of the panel: nothing to decode */
+    v64 (*group)(const uint8_t *block, int sub, int g); /* bytes of 16 rows: k 4g .. 4g + 3 */
     v16 (*scale)(const uint8_t *block, int sub, int half);
-    v16 (*min)(const uint8_t *block, int sub, int half); /* what is multiplied by the sum of activations */
+    v16 (*min)(const uint8_t *block, int sub, int half); /* is multiplied by the sum of the activations */
 } format;
 
-/* The block as one of the panel type. */
+/* `block` as a pointer to the panel type's block. */
 #define BLOCK(type) ((const mr_panel_##type *)(const void *)block)
 
 /* --- Bytes of value + 128: Q8_0, X8, X8M ------------------------------------------------------------------------- */
@@ -111,7 +113,7 @@ MR_INLINE v16 q4_k_min(const uint8_t *block, int sub, int half) {
     return v16_neg(v16_mul(v16_load_f16(BLOCK(q4_k)->dmin), v16_load_u8(BLOCK(q4_k)->scale[sub].m)));
 }
 
-/* --- Q6_K: three of the four groups of 16 k lie in the low six bits, the fourth in the high two of all three ----- */
+/* --- Q6_K: layout in matmul_panels.h ----------------------------------------------------------------------------- */
 
 MR_INLINE v64 q6_k_group(const uint8_t *block, int sub, int g) {
     const uint8_t(*q)[MR_PANEL][4] = BLOCK(q6_k)->q[sub * 2 + g / 4];
@@ -130,7 +132,7 @@ MR_INLINE v16 q6_k_scale(const uint8_t *block, int sub, int half) {
 #define FORMAT(panel, k, scales, mins, plus, adds, values, scale_values)                                               \
     .block_k = k, .block_bytes = sizeof(mr_panel_##panel), .n_scales = scales, .n_mins = mins, .offset = plus,         \
     .run = adds, .group = values##_group, .scale = scale_values##_scale
-/* Values are of all of -128..127. */
+/* A format whose values may be any of -128..127. */
 #define FULL(panel, k, values, scale_values)                                                                           \
     FORMAT(panel, k, 1, 0, OFFSET_BYTES, 1, values, scale_values), .is_signed = OFFSET_BYTES == 0
 static const format Q8_0 = {FULL(q8_0, 32, q8_0, q8_0), .is_plain = OFFSET_BYTES == 128};

@@ -1,17 +1,16 @@
 /* backends/cpu/kernels/matmul_int8_neon.h - rule M for quantised weights on AArch64, for every panel format.
- * A tile is one panel by up to 4 rows: 16 registers of integer sums, one lane for each output row as everywhere. Bytes
- * become signed values when they are decoded, so that no offset has to drop out. For one row, 32 k take 32 SDOT, and 12
- * instructions for the scale.
+ * A tile is one panel by up to 4 rows: 16 registers of integer sums, one lane for each output row. Bytes are decoded to
+ * signed values, so there is no offset to subtract. For one row, 32 k take 32 SDOT, and 12 instructions for the scale.
  *
- * With the dot product instructions (__ARM_FEATURE_DOTPROD) SDOT adds four products to a 32-bit sum. Without, SMULL
- * makes 16-bit products; values are within -128..127 and activations within -127..127 (rule Q), so two of them add in
- * 16 bits (32512 at most) before they are widened: exact.
+ * With the dot product instructions (__ARM_FEATURE_DOTPROD), SDOT adds four products to a 32-bit sum. Without them,
+ * SMULL makes 16-bit products. Values are within -128..127 and activations within -127..127 (rule Q), so two products
+ * can be added in 16 bits (32512 at most) before they are widened: exact.
  *
- * SMMLA (i8mm) multiplies two rows of weights by two of activations, 8 k at once: half the instructions of SDOT. But
- * its sums mix two activation rows, so that pairs of groups have to be woven when they are decoded, and sums unwoven
- * for every scale: counted so, 44 instructions for a row and 32 k become 32, for prompts alone. Not done while there is
- * no such machine to measure it on.
- * Include once for each level. Threads: pure functions. */
+ * Not done: SMMLA (i8mm) multiplies two rows of weights by two of activations, 8 k at once, with half the instructions
+ * of SDOT. But its sums mix two activation rows. So pairs of groups would have to be interleaved when they are decoded,
+ * and sums separated for every scale. By count, 44 instructions for a row and 32 k would become 32, and for prompts
+ * only. There is no such machine to measure it on.
+ * Include it once for each level. Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_NEON_H
 #define MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_NEON_H
@@ -31,7 +30,7 @@ enum { OFFSET_BYTES = 0, OFFSET_Q4_0 = 0, OFFSET_MXFP4 = 0, OFFSET_Q6_K = 0, OFF
 struct row_chunk {
     _Alignas(LINE) int8_t q[CHUNK];
     float d[SUBS];
-    float d_sum[HALVES]; /* d times the sum of each 32, or 16 */
+    float d_sum[HALVES]; /* d times the sum of each 32 activations, or of each 16 with two scales */
 };
 
 MR_INLINE void lay_out_row(const format f, const mr_matmul_args *args, int32_t row, int32_t k, int32_t n_k,
@@ -48,7 +47,7 @@ MR_INLINE void lay_out_row(const format f, const mr_matmul_args *args, int32_t r
 
 /* --- Weights ----------------------------------------------------------------------------------------------------- */
 
-/* For all tiles of a chunk. */
+/* Decodes the weights of a chunk and keeps them for all of its tiles. */
 MR_INLINE void decode(const format f, const tile *t) {
     for (int32_t j = 0; j < t->n_k / 32; j++) {
         UNROLL
@@ -65,8 +64,8 @@ MR_INLINE void decode(const format f, const tile *t) {
 
 /* --- Tiles ------------------------------------------------------------------------------------------------------- */
 
-/* sum += in each lane, the four values of w times activations 4i .. 4i + 3 of x. i is a constant once loops are
- * unrolled; the instructions want it written as one. */
+/* sum += in each lane, the four values of w times activations 4i .. 4i + 3 of x. The intrinsics need a constant i,
+ * hence the switch; unrolled loops make the switch disappear. */
 MR_INLINE int32x4_t dot_4(int32x4_t sum, uint8x16_t bytes, int8x16_t x, int i) {
     int8x16_t w = vreinterpretq_s8_u8(bytes);
 #if defined(__ARM_FEATURE_DOTPROD)
@@ -101,7 +100,7 @@ MR_INLINE void add_minima(const format f, const tile *t, weight_source from, int
         acc[r] = v16_fma(min, v16_set1(t->rows[r].d_sum[j * f.n_mins + h]), acc[r]);
 }
 
-/* The k of one scale: half h of sub-block j, or all of it. */
+/* Adds the products of the k that share one scale: half h of sub-block j, or all of it. */
 MR_INLINE void add_products(const format f, const tile *t, weight_source from, int n_rows, int32_t j, int h,
                             v16 acc[TILE_ROWS]) {
     v16i sum[TILE_ROWS];
@@ -130,7 +129,7 @@ MR_INLINE void add_products(const format f, const tile *t, weight_source from, i
         add_minima(f, t, from, n_rows, j, h, acc);
 }
 
-/* n_rows sums of a panel go on over the chunk. from and n_rows are constants. */
+/* Continues the sums of n_rows rows and a panel over the chunk. from and n_rows are constants. */
 MR_INLINE void run_tile(const format f, const tile *t, weight_source from, int n_rows) {
     v16 acc[TILE_ROWS];
     UNROLL
@@ -160,7 +159,8 @@ MR_INLINE void run_rows(const format f, const tile *t, weight_source from, int32
         run_tile(f, t, from, 1);
 }
 
-/* Once decoded, formats differ in their numbers of scales and minima alone: code that they share. */
+/* Decoded formats differ only in their numbers of scales and minima, so formats with the same numbers share this
+ * code. */
 #define DECODED(n_scales, n_mins)                                                                                      \
     static void run_decoded_##n_scales##_##n_mins(const tile *t, int32_t n_rows) {                                     \
         static const format f = {0, 0, n_scales, n_mins, 0, 0, false, false, NULL, NULL, NULL};                        \

@@ -1,6 +1,6 @@
-/* backends/cpu/kernels/matmul_int8_tiles.h - rule M for quantised weights in the tiles of matmul_tiles.h: the weights
- * of a chunk, from the panels or as the first tile has kept them. Include after the constants of matmul_tiles.h and of
- * matmul_int8_formats.h. */
+/* backends/cpu/kernels/matmul_int8_tiles.h - rule M for quantised weights in the tiles of matmul_tiles.h: reads the
+ * weights of a chunk, either from the panels or as the first tile has decoded and kept them. Include it after the
+ * constants of matmul_tiles.h and of matmul_int8_formats.h. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_TILES_H
 #define MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_TILES_H
@@ -21,7 +21,7 @@ struct weight_chunk {
     uint8_t bytes[TILE_PANELS][SUBS][8][MR_PANEL * 4];
 };
 
-/* The block that holds sub-block j of a chunk, and which of the block's it is. */
+/* The block that holds sub-block j of a chunk, and the number of this sub-block in the block. */
 MR_INLINE const uint8_t *block_of(const format f, const uint8_t *w, int32_t j) {
     return w + (size_t)(j / (f.block_k / 32)) * (size_t)f.block_bytes;
 }
@@ -29,7 +29,7 @@ MR_INLINE int sub_of(const format f, int32_t j) {
     return j % (f.block_k / 32);
 }
 
-/* Of panel p. Bytes that need no decoding are not kept. */
+/* Group g, scale or minimum h of sub-block j of panel p. Bytes that need no decoding are not kept. */
 MR_INLINE v64 group_of(const format f, const tile *t, weight_source from, int p, int32_t j, int g) {
     uint8_t *kept = t->weights->bytes[p][j][g];
     if (from == KEPT && !f.is_plain)

@@ -1,7 +1,7 @@
-/* backends/cpu/kernels/matmul_loops.h - the loops around a tile; see matmul_tiles.h. To be included last. Needs
+/* backends/cpu/kernels/matmul_loops.h - the loops around a tile; see matmul_tiles.h. Include it last. It needs
  *   format                                             a type with block_k and block_bytes, of a panel
- *   lay_out_row(f, args, row, k, n_k, row_chunk *out)  a chunk of an activation row
- *   run_tile_of(f, tile, weight_source from, n_rows)   n_rows sums go on over the chunk; from is a constant */
+ *   lay_out_row(f, args, row, k, n_k, row_chunk *out)  lays out a chunk of an activation row
+ *   run_tile_of(f, tile, weight_source from, n_rows)   continues n_rows sums over the chunk; from is a constant */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_LOOPS_H
 #define MR_BACKENDS_CPU_KERNELS_MATMUL_LOOPS_H
@@ -12,7 +12,7 @@
 
 _Static_assert(ROW_BLOCK % TILE_ROWS == 0, "whole tiles fill a block of rows");
 
-/* The panels and rows at hand. */
+/* The call, and the group of panels and the block of rows that are computed now. */
 typedef struct job {
     const mr_matmul_args *args;
     size_t panel_bytes;
@@ -27,14 +27,15 @@ typedef struct scratch {
     _Alignas(LINE) tile_sums sums[GROUP_PAIRS][ROW_BLOCK];
 } scratch;
 
-/* Panel `panel` at k; of a panel that is missing at the end, the one before it: its sums are not stored. */
+/* Panel `panel` at k. The last pair may lack its second panel. The last panel then takes its place, and the sums are
+ * not stored. */
 MR_INLINE const uint8_t *weights_at(const format f, const job *j, int32_t panel, int32_t k) {
     panel = least(panel, j->panel_last - 1);
     return j->args->w + j->panel_bytes * (size_t)panel + (size_t)(k / f.block_k) * (size_t)f.block_bytes;
 }
 
-/* Where panel p of the pair that is read after this one begins: the next pair at k, else the first at the next chunk,
- * else the first of the next group; after the last, this one, of which no lines are asked for again. */
+/* Where panel p of the next pair begins: the next pair at k, else the first pair at the next chunk, else the first pair
+ * of the next group. After the last pair of the call, the present pair: then nothing is prefetched. */
 MR_INLINE const uint8_t *next_weights(const format f, const job *j, int32_t pair, int32_t k, int p) {
     if ((pair + 1) * TILE_PANELS < j->n_panels)
         return weights_at(f, j, j->panel + (pair + 1) * TILE_PANELS + p, k);
@@ -45,8 +46,8 @@ MR_INLINE const uint8_t *next_weights(const format f, const job *j, int32_t pair
     return weights_at(f, j, j->panel + pair * TILE_PANELS + p, k);
 }
 
-/* All rows of the block times a chunk of one pair, in tiles of nearly the same height. lines: to ask for of each
- * panel. */
+/* Multiplies all rows of the block by a chunk of one pair, in tiles of nearly the same height. lines: cache lines to
+ * prefetch from each panel. */
 MR_INLINE void run_pair(const format f, const job *j, tile *t, int32_t lines) {
     int32_t n_tiles = share_of(j->n_rows, TILE_ROWS), n_steps = share_of(t->n_k, STEP);
     for (int32_t left = j->n_rows; left > 0; n_tiles--) {
@@ -93,7 +94,7 @@ MR_INLINE void matmul(const format f, const mr_matmul_args *args, int32_t panel_
                       int32_t row_first, int32_t row_last) {
     scratch s;
     const int32_t group =
-        TILE_PANELS * (row_last - row_first == 1 ? 1 : GROUP_PAIRS); /* one row: a pair from end to end */
+        TILE_PANELS * (row_last - row_first == 1 ? 1 : GROUP_PAIRS); /* one row: a pair is finished before the next */
     job j = {.args = args,
              .panel_bytes = (size_t)share_of(args->k, f.block_k) * (size_t)f.block_bytes,
              .panel_last = panel_last};
@@ -102,7 +103,7 @@ MR_INLINE void matmul(const format f, const mr_matmul_args *args, int32_t panel_
         int32_t n_blocks = share_of(row_last - row_first, ROW_BLOCK);
         for (j.row = row_first; j.row < row_last; j.row += j.n_rows, n_blocks--) {
             j.n_rows = row_last - j.row;
-            if (n_blocks > 1) /* nearly the same share for each, in whole tiles */
+            if (n_blocks > 1) /* blocks of nearly the same size, in whole tiles */
                 j.n_rows = (share_of(j.n_rows, n_blocks) + TILE_ROWS / 2) / TILE_ROWS * TILE_ROWS;
             run_block(f, &j, &s);
         }

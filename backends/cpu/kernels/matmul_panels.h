@@ -1,10 +1,11 @@
-/* backends/cpu/kernels/matmul_panels.h - the blocks that weight panels are made of, and views of rows.
- * A panel holds 16 rows of a matrix side by side, so that one 64-byte register holds 4 consecutive k (or one, for
- * floats) of all 16: "group" below. Every array [..][16][4] is one group in each line.
+/* backends/cpu/kernels/matmul_panels.h - the blocks that weight panels consist of, and functions that find rows of
+ * activations and results.
+ * A panel holds 16 rows of a matrix side by side. A group is 4 consecutive k of all 16 rows and fills one 64-byte
+ * register; for floats, a register holds one k. Arrays [..][16][4] below are arrays of groups.
  *
- * Q6_K packs four groups of 6-bit values v0..v3 into three of bytes: the top two bits of A, B and C are v3's bits 5-4,
- * 3-2 and 1-0, the low six bits are v0, v1 and v2. Unpacking 64 values takes 9 operations; the file's own split into
- * nibbles and 2-bit planes takes 13. */
+ * Q6_K packs four groups of 6-bit values v0..v3 into three groups of bytes A, B and C. Their low six bits are v0, v1
+ * and v2. Their top two bits are bits 5-4, 3-2 and 1-0 of v3. Unpacking 64 values takes 9 operations; the split of the
+ * file into nibbles and 2-bit planes takes 13. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_PANELS_H
 #define MR_BACKENDS_CPU_KERNELS_MATMUL_PANELS_H

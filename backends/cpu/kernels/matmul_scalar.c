@@ -1,6 +1,6 @@
-/* backends/cpu/kernels/matmul_scalar.c - rule M of engine/NUMERICS.md, as plainly as it can be said.
- * This is the specification: every other matrix product equals it to the bit. Panels are read in the layouts of
- * matmul_panels.h; lane r of a panel is one output row, and k ascends. */
+/* backends/cpu/kernels/matmul_scalar.c - rule M of engine/NUMERICS.md in plain C, without regard to speed.
+ * This is the specification: every other matrix product computes the same bits. Panels have the layouts of
+ * matmul_panels.h. Lane r of a panel is one output row, and k ascends. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 
@@ -8,7 +8,7 @@
 #include "backends/cpu/kernels/matmul_panels.h"
 #include "engine/tensor/f16.h"
 
-/* acc[r] = row r of panel w times one activation row a of k elements. */
+/* acc[r] += row r of panel w times one activation row a of k elements; acc starts at +0. */
 typedef void panel_fn(const uint8_t *w, const uint8_t *a, int32_t k, float acc[MR_PANEL]);
 
 static void panel_f32(const uint8_t *w, const uint8_t *a, int32_t k, float acc[MR_PANEL]) {
@@ -26,7 +26,7 @@ static void panel_f16(const uint8_t *w, const uint8_t *a, int32_t k, float acc[M
             acc[r] = fmaf(mr_f16_to_f32(weights[r]), x[i], acc[r]);
 }
 
-/* Pairs of k, the odd one first, as VDPBF16PS adds them. Behind an odd k both weight and activation are +0. */
+/* Pairs of k, the odd k first, as VDPBF16PS adds them. After an odd last k, weight and activation are +0. */
 static void panel_bf16(const uint8_t *w, const uint8_t *a, int32_t k, float acc[MR_PANEL]) {
     const uint16_t *weights = (const uint16_t *)(const void *)w, *x = (const uint16_t *)(const void *)a;
     for (int32_t i = 0; i < k; i += 2, weights += 2 * MR_PANEL)
@@ -67,7 +67,7 @@ static void panel_q8_0(const uint8_t *w, const uint8_t *a, int32_t k, float acc[
         }
 }
 
-/* values: what the nibbles stand for. */
+/* values[i]: the value of nibble i. */
 static void panel_nibbles(const uint8_t *w, const uint8_t *a, int32_t k, const int8_t values[16], float acc[MR_PANEL]) {
     const mr_panel_q4_0 *p = (const mr_panel_q4_0 *)(const void *)w;
     a8_row x = a8_row_at(a, k);
@@ -103,7 +103,7 @@ static void panel_mxfp4(const uint8_t *w, const uint8_t *a, int32_t k, float acc
         }
 }
 
-/* Sub-block j of lane r of Q4_K with its values q, and block b of the activations. */
+/* Adds the products of sub-block j of lane r (Q4_K; its values are q) and block b of the activations to acc. */
 static float add_q4_k(const mr_panel_q4_k *p, int j, int r, const int8_t q[32], a8_row x, int32_t b, float acc) {
     float scale = mr_f16_to_f32(p->d[r]) * (float)p->scale[j].sc[r];
     float min = mr_f16_to_f32(p->dmin[r]) * (float)p->scale[j].m[r];

@@ -1,15 +1,15 @@
-/* backends/cpu/kernels/repack.c - rows of a file become panels of 16 rows (layouts: kernels.h, matmul_panels.h).
- * A rearrangement: bits of scales and values are kept, or become the same numbers in another form. Sources may lie at
- * any address. Four values of one row move as one 32-bit word. */
+/* backends/cpu/kernels/repack.c - rearranges rows of the file into panels of 16 rows (layouts: kernels.h,
+ * matmul_panels.h). No number changes: scales and values keep their bits, or are stored as the same numbers in another
+ * form. Rows may lie at any address. Four values of one row move as one 32-bit word. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/kernels/matmul_panels.h"
 
-enum { COLUMNS = 16 }; /* of floats that move before the next row's do */
+enum { COLUMNS = 16 }; /* columns of floats that are moved for one row before the next row's */
 
-typedef const uint8_t *row_ptrs[MR_PANEL]; /* NULL: past the matrix */
+typedef const uint8_t *row_ptrs[MR_PANEL]; /* NULL: past the end of the matrix */
 
 static uint32_t load32(const uint8_t *p) {
     uint32_t v;
@@ -27,7 +27,7 @@ static uint16_t load16(const uint8_t *p) {
 
 /* --- Floats ------------------------------------------------------------------------------------------------------ */
 
-/* Elements of so many bytes, some columns at a time: those of all rows lie in few cache lines. */
+/* Moves elements of so many bytes, COLUMNS columns at a time: in the panel, these columns lie in few cache lines. */
 static inline __attribute__((always_inline)) void repack_elems(uint8_t *dst, const row_ptrs rows, size_t n,
                                                                size_t bytes) {
     for (size_t first = 0; first < n; first += COLUMNS) {
@@ -43,7 +43,7 @@ static void repack_f32(uint8_t *dst, const row_ptrs rows, int32_t k) {
     repack_elems(dst, rows, (size_t)k, 4);
 }
 
-/* Two columns of two rows at a time. */
+/* Moves two columns of two rows at a time. */
 static void repack_f16(uint8_t *dst, const row_ptrs rows, int32_t k) {
     size_t pairs = (size_t)k / 2 * 2;
     for (size_t first = 0; first < pairs; first += COLUMNS) {
@@ -60,7 +60,7 @@ static void repack_f16(uint8_t *dst, const row_ptrs rows, int32_t k) {
             memcpy(dst + (pairs * MR_PANEL + r) * 2, rows[r] + 2 * pairs, 2);
 }
 
-/* Pairs of columns are one element. */
+/* Moves pairs of columns as one element. */
 static void repack_bf16(uint8_t *dst, const row_ptrs rows, int32_t k) {
     size_t n = (size_t)k / 2;
     repack_elems(dst, rows, n, 4);
@@ -69,7 +69,7 @@ static void repack_bf16(uint8_t *dst, const row_ptrs rows, int32_t k) {
             store32(dst + (n * MR_PANEL + r) * 4, load16(rows[r] + n * 4));
 }
 
-/* --- Blocks: one block of one row into lane r of the panel's block (or blocks) at dst ---------------------------- */
+/* --- Blocks: each function moves one block of one row into lane r of the panel's block (or blocks) at dst -------- */
 
 static void block_q8_0(uint8_t *dst, int r, const uint8_t *src) {
     mr_panel_q8_0 *p = (mr_panel_q8_0 *)(void *)dst;
@@ -130,7 +130,7 @@ static void block_tq2_0(uint8_t *dst, int r, const uint8_t *src) {
     block_tq(MR_TYPE_TQ2_0, (mr_panel_q4_0 *)(void *)dst, r, src, offsetof(mr_block_tq2_0, d));
 }
 
-/* Sub-blocks 2 * pair and 2 * pair + 1 of Q4_K and Q5_K, from 32 bytes. */
+/* Moves sub-blocks 2 * pair and 2 * pair + 1 of Q4_K or Q5_K from 32 bytes of the file. */
 static void put_pair_k4(mr_panel_q4_k *p, int pair, int r, const uint8_t bytes[32]) {
     for (int g = 0; g < 4; g++) {
         uint32_t lo = load32(bytes + g * 4), hi = load32(bytes + g * 4 + 16);
@@ -154,8 +154,8 @@ static void block_q4_k(uint8_t *dst, int r, const uint8_t *src) {
         put_pair_k4(p, pair, r, src + offsetof(mr_block_q4_k, q) + 32 * pair);
 }
 
-/* One of the three steps that turn bit j of byte i of word g into bit g of byte i of word j: words that are n apart
- * change the bits that are n apart. */
+/* One of three steps of a transposition: bit j of byte i of word g becomes bit g of byte i of word j. A step exchanges
+ * bits that are n apart between words that are n apart. */
 static void swap_bits(uint32_t words[8], int n, uint32_t mask) {
     for (int g = 0; g < 8; g++)
         if (!(g & n)) {
@@ -180,7 +180,8 @@ static void block_q5_k(uint8_t *dst, int r, const uint8_t *src) {
         store32(p->high[j][r], bits[j]);
 }
 
-/* Half of a Q6_K block: values 4 l .. 4 l + 3 of its part p, of 32, in v[p][l], one in each byte. */
+/* Unpacks half of a Q6_K block, which has four parts of 32 values. v[p][l]: values 4 l .. 4 l + 3 of part p, one in
+ * each byte. */
 static void q6_k_values(const mr_block_q6_k *b, int half, uint32_t v[4][8]) {
     for (int l = 0; l < 8; l++) {
         uint32_t low0 = load32(b->ql + half * 64 + 4 * l), low1 = load32(b->ql + half * 64 + 32 + 4 * l);
@@ -192,7 +193,7 @@ static void q6_k_values(const mr_block_q6_k *b, int half, uint32_t v[4][8]) {
     }
 }
 
-/* Four groups of values of 6 bits into three of bytes. */
+/* Packs four groups of 6-bit values into three groups of bytes (matmul_panels.h). */
 static void put_6_bits(uint8_t groups[3][MR_PANEL][4], int r, const uint32_t v[4]) {
     store32(groups[0][r], v[0] | (v[3] & 0x30303030u) << 2);
     store32(groups[1][r], v[1] | (v[3] & 0x0c0c0c0cu) << 4);
@@ -304,7 +305,7 @@ mr_panel_type mr_panel_of(mr_type type) {
 
 size_t mr_panel_type_bytes(mr_panel_type panel, int32_t k) {
     const panel_info *info = &PANELS[panel];
-    if (panel == MR_PANEL_BF16) /* one column has no room for the zero behind an odd k */
+    if (panel == MR_PANEL_BF16) /* one column has no room for the zero that follows an odd k */
         return k < 2 ? 0 : ((size_t)k + 1) / 2 * info->bytes;
     return k <= 0 || panel == MR_PANEL_NONE || k % info->k ? 0 : (size_t)(k / info->k) * info->bytes;
 }
@@ -314,7 +315,7 @@ size_t mr_panel_bytes(mr_type type, int32_t k) {
     return panel == MR_PANEL_NONE || k % mr_type_get(type)->block_elems ? 0 : mr_panel_type_bytes(panel, k);
 }
 
-/* Where the blocks of a row go: block after block, dst_step apart. */
+/* How to move the blocks of a row: they lie src_step apart in the file and dst_step apart in the panel. */
 typedef struct block_walk {
     uint8_t *dst;
     size_t n_blocks, dst_step, src_step;
@@ -328,7 +329,7 @@ static inline __attribute__((always_inline)) void walk(const block_walk *w, cons
                 block(w->dst + b * w->dst_step, r, rows[r] + b * w->src_step);
 }
 
-/* The types whose values only move: each has a loop of its own. */
+/* The common types: each has a loop of its own, because its values are only moved. */
 static bool repack_fast(mr_type type, const block_walk *w, const row_ptrs rows) {
     switch (type) {
     case MR_TYPE_Q8_0:
@@ -408,7 +409,7 @@ void mr_repack(const mr_repack_args *args, int32_t panel_first, int32_t panel_la
         }
         uint8_t *dst = args->dst + (size_t)p * panel_bytes;
         if (!rows[MR_PANEL - 1])
-            memset(dst, 0, panel_bytes); /* zero scales make absent rows zero */
+            memset(dst, 0, panel_bytes); /* absent rows are zero, because their scales are */
         repack_panel(args->type, args->k, dst, rows);
     }
 }

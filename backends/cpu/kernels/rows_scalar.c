@@ -1,5 +1,6 @@
-/* backends/cpu/kernels/rows_scalar.c - the operations on single rows, as specified: rules Q, N, R, G and K.
- * Order of accumulation: sums of rule N have the 16 lanes of rule S1; everything else is element by element. */
+/* backends/cpu/kernels/rows_scalar.c - the operations on single rows in plain C: rules Q, N, R, G and K. They are the
+ * specification of rows_vec.h. Order of accumulation: sums of rule N have the 16 lanes of rule S1, rule Q names its own
+ * lanes, and all else is element by element. */
 // SPDX-License-Identifier: Apache-2.0
 #include <float.h>
 #include <stdbool.h>
@@ -15,7 +16,8 @@ static float round_even(float x) {
     return (x + MR_EXPF_MAGIC) - MR_EXPF_MAGIC;
 }
 
-/* The largest |x| of 32, by its bits: so a NaN is larger than infinity, and denormals compare as they are. */
+/* The largest |x| of 32 elements, compared by their bits: a NaN counts as larger than infinity, and denormals are not
+ * flushed. */
 static float max_abs_32(const float *x) {
     uint32_t max = 0;
     for (int i = 0; i < 32; i++) {
@@ -25,7 +27,7 @@ static float max_abs_32(const float *x) {
     return mr_bits_f32(max);
 }
 
-/* Rule Q on one block: its q, and its d and sum as results. */
+/* Rule Q on one block of 32. Writes q and *out_sum, and returns d. */
 static float quantize_block(const float x[32], int8_t q[32], int32_t *out_sum) {
     float amax = max_abs_32(x), xq[MR_LANES] = {0}, r[32];
     int32_t sum = 0, qq = 0;
@@ -54,7 +56,7 @@ void mr_quantize_scalar(const float *x, uint8_t *a8, int32_t n) {
         d[b] = quantize_block(x + b * 32, (int8_t *)a8 + b * 32, &sum[b]);
 }
 
-/* Rule M, activations of BF16 weights. */
+/* Rule M: rounds activations for BF16 weights. */
 void mr_round_bf16_scalar(const float *x, uint16_t *bf16, int32_t n) {
     for (int32_t i = 0; i < n; i++)
         bf16[i] = mr_f32_to_bf16(x[i]);
@@ -109,7 +111,7 @@ void mr_silu_mul_scalar(const float *gate, const float *up, float *y, int32_t n)
         y[i] = mr_siluf(gate[i]) * up[i];
 }
 
-/* One element of a float store. */
+/* Writes element i of an F16 or F32 store. */
 static void kv_put(void *store, int32_t i, float x, mr_type type) {
     if (type == MR_TYPE_F16)
         ((uint16_t *)store)[i] = mr_f32_to_f16(x);
@@ -117,7 +119,7 @@ static void kv_put(void *store, int32_t i, float x, mr_type type) {
         ((float *)store)[i] = x;
 }
 
-/* Rule K for 32 head elements in q8_0: q[i * step], and its scale. */
+/* Rule K for 32 head elements in q8_0: writes q[i * step] and returns the scale. */
 static uint16_t kv_put_q8_0(const float x[32], int8_t *q, int32_t step) {
     float amax = max_abs_32(x);
     uint16_t half = mr_f32_to_f16(amax / 127.0f);
@@ -131,7 +133,7 @@ static uint16_t kv_put_q8_0(const float x[32], int8_t *q, int32_t step) {
     return is_number ? half : MR_F16_NAN;
 }
 
-/* One head of one row into column t of k [dim][16] and row t of v [16][dim]. */
+/* Writes one head of one row into column t of the keys [dim][16] and row t of the values [16][dim]. */
 static void kv_put_head(const mr_kv_write_args *a, const float *k, const float *v, uint8_t *k_store, uint8_t *v_store,
                         int32_t t) {
     int32_t dim = a->head_dim;

@@ -1,7 +1,7 @@
-/* backends/cpu/kernels/rows_vec.h - the operations on single rows on 16 lanes: rules Q, N, R, G and K, the bits of
- * rows_scalar.c. Include after vec_avx512.h or the like.
- * Lane i of a sum is virtual lane i of rule S1; an absent element of the tail is loaded as +0, and x * x + 0 leaves
- * its lane as it is. Threads: pure functions. */
+/* backends/cpu/kernels/rows_vec.h - the operations on single rows on 16 lanes: rules Q, N, R, G and K, with the same
+ * bits as rows_scalar.c. Include it after vec_avx512.h or the like.
+ * Lane i of a sum is virtual lane i of rule S1. An absent element of the tail is loaded as +0; adding 0 * 0 leaves its
+ * lane as it is. Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_ROWS_VEC_H
 #define MR_BACKENDS_CPU_KERNELS_ROWS_VEC_H
@@ -42,7 +42,7 @@ MR_INLINE void quantize_vec(const float *x, uint8_t *a8, int32_t n) {
     }
 }
 
-/* Rule M, activations of BF16 weights; the compiler makes vectors of it. */
+/* Rule M: rounds activations for BF16 weights. The compiler vectorises the loop. */
 MR_INLINE void round_bf16_vec(const float *x, uint16_t *bf16, int32_t n) {
     for (int32_t i = 0; i < n; i++)
         bf16[i] = mr_f32_to_bf16(x[i]);
@@ -83,7 +83,7 @@ MR_INLINE void silu_mul_vec(const float *gate, const float *up, float *y, int32_
         v16_store_n(y + full, v16_mul(v16_silu(v16_load_n(gate + full, tail)), v16_load_n(up + full, tail)), tail);
 }
 
-/* Rule R, element i with i + half. */
+/* Rule R for pairs of elements i and i + half. */
 MR_INLINE void rope_halves_vec(float *x, int32_t half, const float *table) {
     for (int32_t i = 0; i < half; i += 16) {
         int32_t n = half - i < 16 ? half - i : 16;
@@ -94,7 +94,7 @@ MR_INLINE void rope_halves_vec(float *x, int32_t half, const float *table) {
     }
 }
 
-/* Rule R, element 2i with 2i + 1, for n <= 16 elements: cs holds c0 s0 c1 s1 …, sc holds s0 c0 s1 c1 …
+/* Rule R for pairs of elements 2i and 2i + 1, n <= 16 elements. cs holds c0 s0 c1 s1 …, sc holds s0 c0 s1 c1 …
  * Even lanes: fma(x0, c, -(x1 * s)); odd lanes: fma(x0, s, x1 * c). */
 MR_INLINE void rope_pairs_vec(float *x, v16 cs, v16 sc, int32_t n) {
     v16 e = v16_load_n(x, n);
@@ -122,7 +122,8 @@ MR_INLINE void rope_vec(float *x, int32_t n_heads, int32_t head_dim, int32_t n_r
     }
 }
 
-/* Rule K for one head of one row: k goes into column t of [dim][16], v into row t of [16][dim]; t is already added. */
+/* Rule K for one head of one row: k goes into column t of the keys [dim][16], v into row t of the values [16][dim].
+ * k_store and v_store already point to column t and row t. */
 MR_INLINE void kv_write_head_f16(const float *k, const float *v, uint16_t *k_store, uint16_t *v_store, int32_t dim) {
     for (int32_t i = 0; i < dim; i += 16) {
         uint16_t half[16];
@@ -138,7 +139,7 @@ MR_INLINE void kv_write_head_f32(const float *k, const float *v, float *k_store,
     memcpy(v_store, v, (size_t)dim * 4);
 }
 
-/* 32 head elements as q8_0: q[i * step], and its scale. */
+/* Rule K for 32 head elements in q8_0: writes q[i * step] and returns the scale. */
 MR_INLINE uint16_t kv_write_q8_0(const float *x, int8_t *q, const int32_t step) {
     v16 x0 = v16_load(x), x1 = v16_load(x + 16);
     float amax = mr_bits_f32((uint32_t)v16i_reduce_max(v16i_max(v16_abs_bits(x0), v16_abs_bits(x1))));
@@ -184,7 +185,7 @@ MR_INLINE void kv_write_vec(const mr_kv_write_args *a, int32_t row_first, int32_
     }
 }
 
-/* The functions of kernels.h for an instruction set. */
+/* Defines the kernels of kernels.h for an instruction set. */
 // clang-format off
 #define MR_ROWS_OF(isa)                                                                                                \
     void mr_quantize_##isa(const float *x, uint8_t *a8, int32_t n) {                                                   \

@@ -34,7 +34,7 @@ MR_INLINE v16m v16m_first(int32_t n) { /* lanes below n, 0 <= n <= 16 */
     return (v16m){_mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane)),
                   _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(n - 8), lane))};
 }
-/* The first n elements, 1 <= n <= 16; the others are +0 and not touched. */
+/* Loads the first n elements, 1 <= n <= 16. The other lanes are +0, and their memory is not read. */
 MR_INLINE v16 v16_load_n(const float *p, int32_t n) {
     v16m m = v16m_first(n);
     return (v16){_mm256_maskload_ps(p, _mm256_castps_si256(m.lo)),
@@ -67,7 +67,7 @@ MR_INLINE __m256 power_8(__m256i e) {
     e = _mm256_max_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), _mm256_setzero_si256());
     return _mm256_castsi256_ps(_mm256_slli_epi32(e, 23));
 }
-/* 2^(e - 128), and 0 for e < 2: e - 1 in the place of the exponent. */
+/* 2^(e - 128), and 0 for e < 2: the exponent field is e - 1. */
 MR_INLINE v16 v16_load_power(const uint8_t *e) {
     v16i x = v16i_load_u8(e);
     return (v16){power_8(x.lo), power_8(x.hi)};
@@ -144,8 +144,8 @@ MR_INLINE v16i v16i_max(v16i a, v16i b) {
 MR_INLINE v16 v16_zero_if(v16m m, v16 x) {
     return (v16){_mm256_andnot_ps(m.lo, x.lo), _mm256_andnot_ps(m.hi, x.hi)};
 }
-/* p * 2^n, normal, by adding n to the exponent; NaN where p is. n = shifted - MR_EXPF_MAGIC, in the low bits of
- * shifted. */
+/* p * 2^n by adding n to the exponent field. The result must be normal; a NaN in p stays NaN. n = shifted -
+ * MR_EXPF_MAGIC stands in the low bits of shifted. */
 MR_INLINE v16 v16_times_2n(v16 p, v16 shifted, v16 n) {
     (void)n;
     v16i up = {_mm256_slli_epi32(v16_bits(shifted).lo, 23), _mm256_slli_epi32(v16_bits(shifted).hi, 23)};
@@ -204,7 +204,7 @@ MR_INLINE v64 v64_and(v64 x, int mask) {
 MR_INLINE v64 v64_or(v64 a, v64 b) {
     return (v64){_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
 }
-/* Bits come from and go to the byte beside. */
+/* Shifts of 16-bit words: bits also move between the two bytes of a word. */
 MR_INLINE v64 v64_left(v64 x, int n) {
     return (v64){_mm256_slli_epi16(x.lo, n), _mm256_slli_epi16(x.hi, n)};
 }

@@ -29,7 +29,7 @@ MR_INLINE void v16_store(float *p, v16 x) {
 MR_INLINE v16m v16m_first(int32_t n) {
     return (v16m)((1u << n) - 1u);
 } /* lanes below n, 0 <= n <= 16 */
-/* The first n elements, 1 <= n <= 16; the others are +0 and not touched. */
+/* Loads the first n elements, 1 <= n <= 16. The other lanes are +0, and their memory is not read. */
 MR_INLINE v16 v16_load_n(const float *p, int32_t n) {
     return _mm512_maskz_loadu_ps(v16m_first(n), p);
 }
@@ -45,7 +45,7 @@ MR_INLINE v16 v16_load_i8(const int8_t *p) {
 MR_INLINE v16 v16_load_u8(const uint8_t *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
-/* 2^(e - 128), and 0 for e < 2: e - 1 in the place of the exponent. */
+/* 2^(e - 128), and 0 for e < 2: the exponent field is e - 1. */
 MR_INLINE v16 v16_load_power(const uint8_t *e) {
     __m512i up = _mm512_sub_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)e)), _mm512_set1_epi32(1));
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_max_epi32(up, _mm512_setzero_si512()), 23));
@@ -53,7 +53,7 @@ MR_INLINE v16 v16_load_power(const uint8_t *e) {
 MR_INLINE v16 v16_set1_f16(uint16_t x) {
     return _mm512_cvtph_ps(_mm256_set1_epi16((short)x));
 }
-/* The odd or the even ones of 32 bf16. */
+/* The odd or the even elements of 32 bf16. */
 MR_INLINE v16 v16_load_bf16_odd(const uint16_t *p) {
     return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32((int)0xffff0000u)));
 }
@@ -111,7 +111,7 @@ MR_INLINE v16 v16_select(v16m m, v16 yes, v16 no) {
 MR_INLINE v16 v16_zero_if(v16m m, v16 x) {
     return _mm512_maskz_mov_ps((v16m)~m, x);
 }
-/* p * 2^n, normal; NaN where p is. n = shifted - MR_EXPF_MAGIC. */
+/* p * 2^n. The result must be normal; a NaN in p stays NaN. n = shifted - MR_EXPF_MAGIC. */
 MR_INLINE v16 v16_times_2n(v16 p, v16 shifted, v16 n) {
     (void)shifted;
     return _mm512_scalef_ps(p, n);
@@ -145,7 +145,7 @@ MR_INLINE void v16i_store_i8(int8_t *p, v16i a) {
     _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(a));
 }
 
-/* 8 lanes to one: the last three levels of the tree of rule S1. */
+/* Adds 8 lanes: the last three levels of the tree of rule S1. */
 MR_INLINE float v8_tree(__m256 a) {
     __m128 t = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     t = _mm_add_ps(t, _mm_movehl_ps(t, t));

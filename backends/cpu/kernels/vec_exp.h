@@ -1,5 +1,6 @@
-/* backends/cpu/kernels/vec_exp.h - mr_expf, mr_tanhf and mr_siluf on 16 lanes (rule F1): the steps of
- * engine/base/fmath.h one by one. Include after vec_avx512.h or the like. Threads: pure functions. */
+/* backends/cpu/kernels/vec_exp.h - mr_expf, mr_tanhf and mr_siluf on 16 lanes (rule F1). Each function has the same
+ * steps as its scalar version in engine/base/fmath.h. Include it after vec_avx512.h or the like. Threads: pure
+ * functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_VEC_EXP_H
 #define MR_BACKENDS_CPU_KERNELS_VEC_EXP_H
@@ -8,7 +9,7 @@
 
 #include "engine/base/fmath.h"
 
-/* e^x; a NaN stays NaN whatever its payload. is_declining: no x is positive, so the upper clamp has nothing to do. */
+/* e^x; every NaN stays NaN, whatever its payload. is_declining: no x is positive, so the upper clamp is left out. */
 MR_INLINE v16 exp_body(v16 x, const bool is_declining) {
     v16 c = is_declining ? x : v16_min(v16_set1(MR_EXPF_MAX), x); /* x where x is NaN */
     v16 magic = v16_set1(MR_EXPF_MAGIC), one = v16_set1(1.0f);

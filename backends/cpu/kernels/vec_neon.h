@@ -25,7 +25,7 @@ typedef struct v64 {
     uint8x16_t q0, q1, q2, q3;
 } v64; /* 64 bytes: 4 of each lane */
 
-/* Four times an instruction. */
+/* The results of an instruction on each of the four registers. */
 #define FOUR_1(op, a)                                                                                                  \
     { op((a).q0), op((a).q1), op((a).q2), op((a).q3) }
 #define FOUR_2(op, a, b)                                                                                               \
@@ -52,7 +52,7 @@ MR_INLINE v16m v16m_first(int32_t n) { /* lanes below n, 0 <= n <= 16 */
     return (v16m){vcltq_s32(lane, vdupq_n_s32(n)), vcltq_s32(lane, vdupq_n_s32(n - 4)),
                   vcltq_s32(lane, vdupq_n_s32(n - 8)), vcltq_s32(lane, vdupq_n_s32(n - 12))};
 }
-/* The first n elements, 1 <= n <= 16; the others are +0 and not touched. */
+/* Loads the first n elements, 1 <= n <= 16. The other lanes are +0, and their memory is not read. */
 MR_INLINE v16 v16_load_n(const float *p, int32_t n) {
     float x[16] = {0};
     if (n == 16)
@@ -94,14 +94,14 @@ MR_INLINE v16 v16_set1_f16(uint16_t x) {
     float32x4_t all = vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(x)));
     return (v16){all, all, all, all};
 }
-/* The odd or the even ones of 4 bf16 pairs, each pair one word: the odd one is its upper half. */
+/* The odd or the even elements of 4 pairs of bf16. Each pair is one word; the odd element is the upper half. */
 MR_INLINE float32x4_t load_bf16_odd(const uint16_t *p) {
     return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_u16(vld1q_u16(p)), vdupq_n_u32(0xffff0000u)));
 }
 MR_INLINE float32x4_t load_bf16_even(const uint16_t *p) {
     return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_u16(vld1q_u16(p)), 16));
 }
-/* The odd or the even ones of 32 bf16. */
+/* The odd or the even elements of 32 bf16. */
 MR_INLINE v16 v16_load_bf16_odd(const uint16_t *p) {
     return (v16){load_bf16_odd(p), load_bf16_odd(p + 8), load_bf16_odd(p + 16), load_bf16_odd(p + 24)};
 }
@@ -197,15 +197,15 @@ MR_INLINE v16 v16_zero_if(v16m m, v16 x) {
 MR_INLINE int32x4_t to_exponent(int32x4_t a) {
     return vshlq_n_s32(a, 23);
 }
-/* 2^(e - 128), and 0 for e < 2: e - 1 in the place of the exponent. */
+/* 2^(e - 128), and 0 for e < 2: the exponent field is e - 1. */
 MR_INLINE v16 v16_load_power(const uint8_t *e) {
     uint8x16_t up = vqsubq_u8(vld1q_u8(e), vdupq_n_u8(1));
     uint16x8_t lo = vmovl_u8(vget_low_u8(up)), hi = vmovl_high_u8(up);
     v16i wide = v16i_from_i16(vreinterpretq_s16_u16(lo), vreinterpretq_s16_u16(hi));
     return v16_from_bits((v16i)FOUR_1(to_exponent, wide));
 }
-/* p * 2^n, normal, by adding n to the exponent; NaN where p is.
- * n = shifted - MR_EXPF_MAGIC, in the low bits of shifted. */
+/* p * 2^n by adding n to the exponent field. The result must be normal; a NaN in p stays NaN. n = shifted -
+ * MR_EXPF_MAGIC stands in the low bits of shifted. */
 MR_INLINE v16 v16_times_2n(v16 p, v16 shifted, v16 n) {
     (void)n;
     v16i bits = v16_bits(shifted), up = FOUR_1(to_exponent, bits);
