@@ -87,7 +87,7 @@ typedef struct mr_run {
     void *progress_ctx;
 } mr_run;
 
-/* The nodes of a program; both arrays are borrowed until program_destroy. Nodes are sorted by group. All tensors are
+/* The nodes of a program; both arrays are borrowed until program_destroy. Nodes are sorted by group. Tensors are
  * placed. */
 typedef struct mr_program_desc {
     const mr_tensor *tensors;

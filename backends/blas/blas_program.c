@@ -1,6 +1,6 @@
 /* backends/blas/blas_program.c - runs matrix products on the threads of the backend. A product is cut into blocks of
- * rows of the matrix. A thread claims a block, converts it to float32 if need be, and multiplies. A step allocates
- * nothing. */
+ * rows of the matrix. A thread claims a block, converts it to float32 if need be, and multiplies. Steps allocate
+ * nothing: the buffers for converted blocks are made with the program. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

@@ -145,8 +145,7 @@ void cpu_cut_make(const cpu_backend *be, cpu_cut *c, const mr_run *run) {
     int64_t work = find_runs(c, &a, cpu_real_rows(c->last_user, run), max_rows < 1 ? 1 : max_rows);
     int64_t share = be->n_threads > 1 ? work / (be->n_threads * TASKS_PER_THREAD) : work;
     c->n_tasks = 0;
-    /* Runs longer than a share come first. Within both kinds the last run comes first: later rows see more
-     * positions. */
+    /* Runs longer than a share come first. Within both kinds, later runs come first: their rows see more positions. */
     for (int pass = 0; pass < 2; pass++)
         for (int32_t i = c->n_runs - 1; i >= 0; i--) {
             if ((c->found[i].n_positions <= share) != pass)

@@ -1,5 +1,5 @@
-/* backends/cpu/cpu_features.c - names of instruction sets, whether this CPU has them, and the cap by
- * MILLRACE_CPU_ISA. */
+/* backends/cpu/cpu_features.c - names of instruction sets, whether this CPU has them, and which of them is used: the
+ * best one, unless MILLRACE_CPU_ISA names a lower one. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>

@@ -80,7 +80,7 @@ void cpu_run_gate_up(const cpu_backend *be, const cpu_node *n, int32_t n_rows, c
 /* --- Experts: cpu_experts.c --- */
 void cpu_run_route(const cpu_node *n, int32_t row);
 void cpu_run_expert_rows(const cpu_node *n, const mr_run *run);
-/* Number of tasks, from the rows of each expert. Call this when the node's group begins: the lists of rows are
+/* Number of tasks, from the rows of each expert. Call this when the node's group begins: its lists of rows are
  * ready. */
 int32_t cpu_count_expert_tasks(const cpu_backend *be, const cpu_node *n);
 void cpu_run_expert_matmul(const cpu_backend *be, const cpu_node *n, int32_t idx, int32_t n_tasks, int thread_idx);

@@ -297,8 +297,7 @@ static void attend_in_parts(trial *t, const mr_attention_args *args, int32_t row
         t->kernels->attention(args, &part);
 }
 
-/* Attention of a single row, of two rows of a chunk, and of a prefill whose positions lie around the borders of
- * tiles. */
+/* Attention of a single row, of two rows of a chunk, and of a prefill with positions around the borders of tiles. */
 static void test_attention(trial *t, const attention_case *c, mr_type type) {
     static const int32_t SEQ[N_QUERY_ROWS] = {0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1}, ENDS[] = {0, 1, 3, N_QUERY_ROWS};
     int32_t last = c->n_positions - 1, n = c->n_kv_heads * c->group * c->head_dim;

@@ -47,7 +47,7 @@ void mr_graph_destroy(mr_graph *g);
 /* --- Tensors: ids ------------------------------------------------------------------------------------------------ */
 /* Adds a tensor that the caller owns: a weight, a constant or state. It need not be placed yet. t itself is copied. */
 int32_t mr_graph_use(mr_graph *g, const mr_tensor *t);
-/* Says that t holds the same values as tensor id (of mr_graph_use). A backend that cannot read id in place may read
+/* Says that t holds the same values as tensor id (of mr_graph_use). Backends that cannot read id in place may read
  * t. */
 void mr_graph_use_also(mr_graph *g, int32_t id, const mr_tensor *t);
 /* rows: the rows of matrix id as they lie in the file; they outlive the graph. With them, a faster device can load the
@@ -62,8 +62,8 @@ void mr_graph_output(mr_graph *g, int32_t tensor);
 int32_t mr_graph_embed(mr_graph *g, int32_t table, int32_t ids);
 int32_t mr_graph_rope_table(mr_graph *g, int32_t angles, int32_t positions, float magnitude);
 int32_t mr_graph_rms_norm(mr_graph *g, int32_t x, int32_t weight, float eps);
-/* w x + bias + add. x is quantised once for all products that read the same type of activations. bias and add may be
- * MR_NO_TENSOR. */
+/* w x + bias + add; bias and add may be MR_NO_TENSOR. Products with the same type of activations share a quantised
+ * x. */
 int32_t mr_graph_matmul(mr_graph *g, int32_t w, int32_t x, int32_t bias, int32_t add);
 typedef struct mr_rope_desc {
     int32_t head_dim, n_rot;

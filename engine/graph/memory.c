@@ -145,8 +145,7 @@ typedef struct plan {
     life **order, **placed; /* [n_tensors] scratch */
 } plan;
 
-/* Places the tensors of one memory. Returns the size of the work buffer. Adds the sum of the tensors' sizes to
- * *unshared. */
+/* Places the tensors of one memory and returns the size of its work buffer. *unshared grows by the tensors' sizes. */
 static size_t plan_one(const plan *p, int32_t memory, size_t *unshared) {
     mr_device_info device;
     mr_backend *owner = p->g->backends.at[memory];

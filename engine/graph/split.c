@@ -1,5 +1,5 @@
-/* engine/graph/split.c - sorts the nodes so that they form few splits, and adds the copies that splits need from other
- * memories. */
+/* engine/graph/split.c - sorts the nodes so that they form few splits, and adds copies of the tensors that a split
+ * reads from another memory. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -168,8 +168,8 @@ static mr_status add_copy(mr_graph *g, int32_t src, int32_t memory, graph_copy c
     return MR_OK;
 }
 
-/* Adds the load of an offloaded product's matrix into the device's memory. Every split that needs the matrix loads it
- * again. */
+/* Adds the load of an offloaded product's matrix into the device's memory. Each split that needs the matrix loads
+ * it. */
 static mr_status add_load(mr_graph *g, int32_t s, int32_t id, int32_t *out, mr_err *err) {
     mr_backend *be = g->backends.at[g->splits[s].backend];
     mr_tensor t = g->tensors[id];

@@ -28,8 +28,7 @@ typedef struct product {
     const char *ahead[MAX_SEGMENTS]; /* cache lines to prefetch during the segment; NULL: none */
 } product;
 
-/* Memory that will be read next. Products prefetch it, because the hardware cannot predict which KV block comes
- * next. */
+/* Memory that will be read next. Products prefetch it, because the hardware cannot predict the next KV block. */
 typedef struct ahead {
     const char *run[MAX_RUNS]; /* of run_bytes each */
     int32_t n_runs, run_bytes;

@@ -52,10 +52,9 @@ typedef struct block {
     ahead next;
 } block;
 
-/* One tile and KV head of a block. Queries [first, last) see at least one position of the tile. n_positions of the tile
- * exist. */
+/* One tile and KV head of a block. Queries [first, last) see at least one position of the tile. */
 typedef struct tile {
-    int32_t position, first, last, n_positions;
+    int32_t position, first, last, n_positions; /* n_positions: how many positions of the tile exist */
     const char *k[TILE_BLOCKS], *v[TILE_BLOCKS];
     const char *next_k[TILE_BLOCKS]; /* [n_next] keys of the next tile, to prefetch */
     int32_t n_next;
@@ -233,8 +232,7 @@ MR_INLINE void weigh(block *u, int32_t j, int32_t first, int32_t last, const boo
     v16_store(l, v16_fma(v16_load(l), v16_set1(u->factor[j]), sum));
 }
 
-/* In three loops over the queries: within each loop, the work on different queries is independent, so the CPU can
- * overlap it. */
+/* In three loops over the queries: in each loop, the work on one query is independent of the others, so it overlaps. */
 static void tile_weights(block *u, const tile *t) {
     bool has_cap = u->args->soft_cap != 0.0f;
     for (int32_t j = t->first; j < t->last; j++) {
@@ -258,8 +256,7 @@ static void tile_weights(block *u, const tile *t) {
 
 /* --- Values ------------------------------------------------------------------------------------------------------ */
 
-/* Converts n elements of a Q8_0 value. The first element is number d of its block of 32; scales[0] is the scale of this
- * block. */
+/* Converts n elements of a Q8_0 value. The first one is number d of its block of 32, and scales[0] is that block's. */
 MR_INLINE void stage_value_q8(const int8_t *v, const float *scales, int32_t d, const int32_t n, float *stage) {
     MR_UNROLL
     for (int32_t e = 0; e < n; e += 16)

@@ -159,8 +159,7 @@ MR_INLINE void run_rows(const format f, const tile *t, weight_source from, int32
         run_tile(f, t, from, 1);
 }
 
-/* Decoded formats differ only in their numbers of scales and minima, so formats with the same numbers share this
- * code. */
+/* Decoded formats differ only in their numbers of scales and minima. Formats with the same numbers share this code. */
 #define DECODED(n_scales, n_mins)                                                                                      \
     static void run_decoded_##n_scales##_##n_mins(const tile *t, int32_t n_rows) {                                     \
         static const format f = {0, 0, n_scales, n_mins, 0, 0, false, false, NULL, NULL, NULL};                        \

@@ -27,7 +27,7 @@ typedef struct scratch {
     _Alignas(LINE) tile_sums sums[GROUP_PAIRS][ROW_BLOCK];
 } scratch;
 
-/* Panel `panel` at k. The last pair may lack its second panel. The last panel then takes its place, and the sums are
+/* Panel `panel` at k. If the last pair has no second panel, the last panel is multiplied twice, and its second sums are
  * not stored. */
 MR_INLINE const uint8_t *weights_at(const format f, const job *j, int32_t panel, int32_t k) {
     panel = least(panel, j->panel_last - 1);

@@ -57,8 +57,7 @@ typedef struct tile {
 
 /* X(r) for every row that a tile may have. The sums are separate variables, because compilers moved sums in arrays to
  * memory and back within the loop of a tile. With arrays and gcc 12, tiles of 14 rows of F16 ran at 0.66 of the peak
- * and tiles of 13 rows at 0.84, or the other way round after a change elsewhere; with clang 14 all of them ran at
- * 0.3. */
+ * and tiles of 13 rows at 0.84, or the other way round after a change elsewhere. With clang 14 all tiles ran at 0.3. */
 #define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13)
 
 MR_INLINE int32_t share_of(int32_t n, int32_t parts) {

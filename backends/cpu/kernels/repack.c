@@ -180,8 +180,7 @@ static void block_q5_k(uint8_t *dst, int r, const uint8_t *src) {
         store32(p->high[j][r], bits[j]);
 }
 
-/* Unpacks half of a Q6_K block, which has four parts of 32 values. v[p][l]: values 4 l .. 4 l + 3 of part p, one in
- * each byte. */
+/* Unpacks half of a Q6_K block: four parts of 32 values. v[p][l]: values 4 l .. 4 l + 3 of part p, one in each byte. */
 static void q6_k_values(const mr_block_q6_k *b, int half, uint32_t v[4][8]) {
     for (int l = 0; l < 8; l++) {
         uint32_t low0 = load32(b->ql + half * 64 + 4 * l), low1 = load32(b->ql + half * 64 + 32 + 4 * l);

@@ -16,8 +16,7 @@ static float round_even(float x) {
     return (x + MR_EXPF_MAGIC) - MR_EXPF_MAGIC;
 }
 
-/* The largest |x| of 32 elements, compared by their bits: a NaN counts as larger than infinity, and denormals are not
- * flushed. */
+/* The largest |x| of 32 elements by their bits: a NaN counts as larger than infinity, and denormals are not flushed. */
 static float max_abs_32(const float *x) {
     uint32_t max = 0;
     for (int i = 0; i < 32; i++) {

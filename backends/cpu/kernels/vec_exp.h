@@ -1,6 +1,6 @@
 /* backends/cpu/kernels/vec_exp.h - mr_expf, mr_tanhf and mr_siluf on 16 lanes (rule F1). Each function has the same
- * steps as its scalar version in engine/base/fmath.h. Include it after vec_avx512.h or the like. Threads: pure
- * functions. */
+ * steps as its scalar version in engine/base/fmath.h. Include it after vec_avx512.h or the like.
+ * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_VEC_EXP_H
 #define MR_BACKENDS_CPU_KERNELS_VEC_EXP_H
