@@ -111,7 +111,7 @@ void mr_graph_use_also(mr_graph *g, int32_t id, const mr_tensor *t) {
         return;
     if (id < 0 || id >= copy || g->tensors[id].type != t->type || g->tensors[id].ne[0] != t->ne[0] ||
         g->tensors[id].ne[1] != t->ne[1]) {
-        fail(g, MR_E_INVALID, "a copy is not like its tensor");
+        fail(g, MR_E_INVALID, "a copy differs from its tensor in type or shape");
         return;
     }
     g->links[copy].also = g->links[id].also;
@@ -131,7 +131,7 @@ void mr_graph_output(mr_graph *g, int32_t tensor) {
     if (g->err.status == MR_OK && tensor >= 0 && tensor < g->n_tensors && g->tensors[tensor].storage == MR_STORAGE_WORK)
         g->tensors[tensor].storage = MR_STORAGE_OUTPUT;
     else
-        fail(g, MR_E_INVALID, "an output is no result of a node");
+        fail(g, MR_E_INVALID, "an output is not the result of a node");
 }
 
 /* The tensor with this id, if it has the type and so many columns (0: any number). Else NULL, and an error is noted. */
@@ -157,7 +157,7 @@ static const mr_tensor *want_beside(mr_graph *g, int32_t b, int32_t a, mr_type t
     const mr_tensor *t = want(g, b, type, columns, what);
     if (!t || t->row_count == g->tensors[a].row_count)
         return t;
-    mr_err_set(&g->err, MR_E_INVALID, "graph: %s: tensor '%s' has not the rows of '%s'", what, t->name,
+    mr_err_set(&g->err, MR_E_INVALID, "graph: %s: tensor '%s' has other rows than '%s'", what, t->name,
                g->tensors[a].name);
     return NULL;
 }
@@ -181,7 +181,7 @@ int32_t mr_graph_rope_table(mr_graph *g, int32_t angles, int32_t positions, floa
     if (!f || !want(g, positions, MR_TYPE_I32, 1, "positions of rope_table"))
         return MR_NO_TENSOR;
     if (f->ne[1] != MR_ROPE_ROWS)
-        return fail(g, MR_E_INVALID, "rope_table: angles have not the rows of rule R");
+        return fail(g, MR_E_INVALID, "rope_table: angles do not have the rows of rule R");
     int32_t out = result(g, MR_OP_ROPE_TABLE, f->ne[0] * 2, MR_ROWS_STEP);
     mr_node *n = graph_add_node(g, MR_OP_ROPE_TABLE, out);
     if (!n)
@@ -198,7 +198,7 @@ int32_t mr_graph_rms_norm(mr_graph *g, int32_t x, int32_t weight, float eps) {
     if (!w)
         return MR_NO_TENSOR;
     if (t->ne[0] % w->ne[0] != 0)
-        return fail(g, MR_E_INVALID, "rms_norm: the row is no multiple of the weight");
+        return fail(g, MR_E_INVALID, "rms_norm: the columns of x are no multiple of those of the weight");
     int32_t out = result(g, MR_OP_RMS_NORM, t->ne[0], t->row_count);
     mr_node *n = graph_add_node(g, MR_OP_RMS_NORM, out);
     if (!n)
@@ -260,7 +260,7 @@ int32_t mr_graph_rope(mr_graph *g, int32_t x, int32_t table, const mr_rope_desc 
     if (!t || !want_beside(g, table, x, MR_TYPE_F32, desc->n_rot, "table of rope"))
         return MR_NO_TENSOR;
     if (desc->n_rot < 2 || desc->n_rot > desc->head_dim || desc->n_rot % 2 != 0 || t->ne[0] % desc->head_dim != 0)
-        return fail(g, MR_E_INVALID, "rope: rotated part, head and row do not fit");
+        return fail(g, MR_E_INVALID, "rope: n_rot, head size and columns of x do not fit together");
     int32_t out = result(g, MR_OP_ROPE, t->ne[0], t->row_count);
     mr_node *n = graph_add_node(g, MR_OP_ROPE, out);
     if (!n)
@@ -360,7 +360,7 @@ static bool experts_desc_is_good(mr_graph *g, int32_t x, const mr_experts_desc *
         return false;
     }
     if (g->tensors[x].row_count != MR_ROWS_STEP) {
-        fail(g, MR_E_INVALID, "experts: x has not the rows of the step");
+        fail(g, MR_E_INVALID, "experts: x must have the rows of the step");
         return false;
     }
     g->n_experts_used = desc->n_used;
@@ -385,7 +385,7 @@ static int32_t expert_matmul(mr_graph *g, const mr_experts_desc *desc, int32_t w
         return MR_NO_TENSOR;
     if (w < 0 || w >= g->n_tensors || !is_matrix(&g->tensors[w]) || g->tensors[w].ne[0] != g->tensors[x].ne[0] ||
         g->tensors[w].ne[1] % desc->n != 0)
-        return fail(g, MR_E_INVALID, "experts: w is no weight of as many matrices, with as many columns as x");
+        return fail(g, MR_E_INVALID, "experts: w needs a matrix for each expert, with as many columns as x");
     mr_type type = mr_type_activation(g->tensors[w].type);
     int32_t n_out = g->tensors[w].ne[1] / desc->n, a = type == MR_TYPE_F32 ? x : quantized(g, x, type);
     int32_t out = result(g, MR_OP_EXPERT_MATMUL, n_out, MR_ROWS_SLOTS);
@@ -422,7 +422,7 @@ int32_t mr_graph_take_rows(mr_graph *g, int32_t x, int32_t rows) {
         return MR_NO_TENSOR;
     mr_row_count count = g->tensors[rows].row_count;
     if (count != MR_ROWS_OUT && count != MR_ROWS_HIDDEN)
-        return fail(g, MR_E_INVALID, "take_rows: rows is no input of the rows that are wanted");
+        return fail(g, MR_E_INVALID, "take_rows: rows must have the row count of outputs or of hidden rows");
     int32_t out = result(g, MR_OP_TAKE_ROWS, t->ne[0], count);
     mr_node *n = graph_add_node(g, MR_OP_TAKE_ROWS, out);
     if (!n)

@@ -210,7 +210,7 @@ static const struct {
     {matmul_by_activations, "matmul: w is no weight"},
     {matmul_with_short_bias, "bias of matmul: tensor 'vector' is F32 with 7 columns, wanted F32 with 8"},
     {matmul_with_short_add, "add of matmul"},
-    {matmul_with_add_of_other_rows, "add of matmul: tensor 'few' has not the rows of 'x'"},
+    {matmul_with_add_of_other_rows, "add of matmul: tensor 'few' has other rows than 'x'"},
     {quantized_row_of_40, "quantize"},
     {rope_wider_than_the_head, "rope"},
     {rope_of_odd_width, "rope"},
