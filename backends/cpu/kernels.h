@@ -143,6 +143,7 @@ static inline size_t mr_kv_head_bytes(mr_type type, int32_t head_dim) {
     }
 }
 
+/* Positions of a partition (rule T); most queries of a chain; most floats of the weighted sums of a chain's queries. */
 enum { MR_ATTENTION_PARTITION = 512, MR_ATTENTION_QUERIES = 48, MR_ATTENTION_SUMS = 6144 };
 
 typedef struct mr_kv_write_args {

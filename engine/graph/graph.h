@@ -18,11 +18,11 @@
  *     mr_graph_get_rows(g, y, 0, 3, result, result_row_bytes, err);
  *
  * Splits. A node with a matrix or state runs on a backend that can read this matrix or state in place. If several
- * backends can, the first one in the list that supports the node takes it. A node without matrix and state runs where
- * its neighbours run, so that few tensors have to be copied. A split is a series of nodes on one backend, as long as
- * the dependencies allow. If a split reads a tensor that lies in another memory, the graph copies the tensor: once for
- * each memory, as soon as the tensor is computed, while other splits run. A copy from device to device goes through the
- * host's memory.
+ * backends can, the first one in the list that supports the node takes it. A product may still move to a faster device
+ * (mr_graph_matrix_source). A node without matrix and state runs where its neighbours run, so that few tensors have to
+ * be copied. A split is a series of nodes on one backend, as long as the dependencies allow. If a split reads a tensor
+ * that lies in another memory, the graph copies the tensor: once for each memory, as soon as the tensor is computed,
+ * while other splits run. A copy from device to device goes through the host's memory.
  *
  * Owns:    its arrays and its programs. Borrows: the backends, the buffers of placed tensors and the work buffers. All
  *          of them outlive the graph.
