@@ -8,7 +8,7 @@
 #include "engine/base/status.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/fake_service.h"
-#include "tests/unit/test_text_vocabs.h"
+#include "tests/unit/engine/text/test_text_vocabs.h"
 
 static mr_service service;
 

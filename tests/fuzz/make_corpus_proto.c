@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "proto/frame.h"
-#include "tests/unit/test_proto_samples.h"
+#include "tests/unit/proto/test_proto_samples.h"
 
 static const char *folder;
 

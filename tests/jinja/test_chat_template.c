@@ -11,7 +11,7 @@
 #include "engine/base/mem.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/test.h"
-#include "tests/unit/test_text_vocabs.h"
+#include "tests/unit/engine/text/test_text_vocabs.h"
 
 static mr_tokenizer *marked, *unmarked; /* with <|im_start|>, and without */
 

@@ -15,7 +15,7 @@
 #include "engine/base/rng.h"
 #include "engine/grammar/grammar.h"
 #include "engine/vocab/vocab.h"
-#include "tests/unit/test_text_vocabs.h"
+#include "tests/unit/engine/text/test_text_vocabs.h"
 
 enum { MAX_TOKENS_OF_TEXT = 3000 };
 

@@ -1,0 +1,51 @@
+/* Every backend that the registry lists can be made, or says why not. */
+// SPDX-License-Identifier: Apache-2.0
+#include <string.h>
+
+#include "backends/registry.h"
+#include "tests/support/test.h"
+
+/* Whatever is listed can be made, or says how it could be. */
+static void test_each_kind(void **state) {
+    (void)state;
+    const mr_backend_kind *kind;
+    int n = 0;
+    for (; (kind = mr_backend_kind_at(n)); n++) {
+        mr_backend *be = NULL;
+        mr_err err = {0};
+        mr_backend_prepare(kind->name);
+        mr_status status = mr_backend_create(kind->name, 2, NULL, &be, &err);
+        assert_true(strlen(kind->about) > 0);
+        if (kind->create) {
+            assert_int_equal(status, MR_OK);
+            assert_non_null(be);
+        } else {
+            assert_int_equal(status, MR_E_UNSUPPORTED);
+            expect_says(err.text, kind->name);
+            expect_says(err.text, kind->hint);
+        }
+        mr_backend_destroy(be);
+    }
+    assert_int_equal(n, 2);
+    assert_null(mr_backend_kind_at(-1));
+    assert_string_equal(mr_backend_kind_at(0)->name, "cpu");
+    assert_non_null(mr_backend_kind_at(0)->create);
+}
+
+static void test_unknown_names(void **state) {
+    (void)state;
+    mr_backend *be = NULL;
+    mr_err err = {0};
+    mr_backend_prepare("gpu");
+    expect_fails(mr_backend_create("gpu", 1, NULL, &be, &err), MR_E_INVALID, &err, "gpu");
+    assert_int_equal(mr_backend_create("cpu", 0, NULL, &be, &err), MR_E_INVALID); /* no thread */
+    assert_null(be);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_kind),
+        cmocka_unit_test(test_unknown_names),
+    };
+    return cmocka_run_group_tests_name("registry", tests, NULL, NULL);
+}

@@ -1,0 +1,545 @@
+/* The planner against all plans there are, on small random clusters; and clusters whose best plan is plain. */
+// SPDX-License-Identifier: Apache-2.0
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/planning/plan_predict.h"
+#include "coordinator/planning/plan_problem.h"
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/base/rng.h"
+#include "tests/support/share.h"
+#include "tests/support/test.h"
+
+enum { MAX_RANKS = 6, MAX_LAYERS = 9, N_CLUSTERS = 60 };
+
+static uint64_t counter;
+
+static double random_in(double low, double high) {
+    return low + (high - low) * (double)(mr_rng_u64(11, 0, counter++) % 1000000) / 1e6;
+}
+
+static int32_t random_int(int32_t low, int32_t high) {
+    return low + (int32_t)(mr_rng_u64(11, 0, counter++) % (uint64_t)(high - low + 1));
+}
+
+typedef struct cluster {
+    mr_cluster_facts facts;
+    mr_rank_facts ranks[MAX_RANKS];
+    mr_link_facts links[MAX_RANKS * MAX_RANKS];
+    uint8_t kind[MAX_LAYERS];
+    mr_planner_config config;
+} cluster;
+
+static mr_step_times curve(double fixed, double row) {
+    mr_step_times t = {.n = 7};
+    for (int i = 0; i < t.n; i++) {
+        t.rows[i] = 1 << i;
+        t.seconds[i] = fixed + row * t.rows[i];
+    }
+    return t;
+}
+
+static mr_step_times random_curve(double scale) {
+    return curve(scale * random_in(0.5, 2), scale * random_in(0.01, 0.3));
+}
+
+/* Everything differs, but where equal is set: then some ranks are copies of others. */
+static void cluster_random(cluster *c, int32_t n_ranks, int32_t n_layers, bool equal) {
+    *c = (cluster){0};
+    c->facts = (mr_cluster_facts){.n_ranks = n_ranks,
+                                  .n_layers = n_layers,
+                                  .n_kinds = 2,
+                                  .row_bytes = 4096,
+                                  .kind = c->kind,
+                                  .ranks = c->ranks,
+                                  .links = c->links};
+    for (int32_t l = 0; l < n_layers; l++)
+        c->kind[l] = (uint8_t)random_int(0, 1);
+    for (int32_t r = 0; r < n_ranks; r++) {
+        mr_rank_facts *f = &c->ranks[r];
+        *f = (mr_rank_facts){.layer = {random_curve(1e-3), random_curve(2e-3)},
+                             .output = random_curve(1e-3),
+                             .position_s = random_in(0, 1e-6),
+                             .step_s = random_in(1e-5, 1e-3),
+                             .memory_bytes = (uint64_t)random_in(300, 1200)};
+        if (equal && r > 0 && r % 2)
+            *f = c->ranks[r - 1];
+        snprintf(f->host, sizeof f->host, "node%d", (int)r);
+    }
+    for (int32_t i = 0; i < n_ranks * n_ranks; i++)
+        c->links[i] = equal ? (mr_link_facts){1e-4, 1e9}
+                            : (mr_link_facts){random_in(1e-5, 3e-3), random_in(1, 10) * (i % 7 ? 1e8 : 1e7)};
+    c->config = (mr_planner_config){
+        .facts = &c->facts,
+        .memory = {.layer_bytes = {100, 150}, .stage_bytes = 20, .head_bytes = 90, .tail_bytes = 60, .token_bytes = 1},
+        .n_sequences = random_int(1, 24),
+        .depth = 100,
+        .kv_tokens = random_int(1, 20)};
+}
+
+/* --- All plans --------------------------------------------------------------------------------------------------- */
+
+static bool fits(const cluster *c, const mr_plan *plan) {
+    const mr_model_memory *m = &c->config.memory;
+    for (int32_t i = 0; i < plan->n_stages; i++) {
+        const mr_plan_stage *s = &plan->stages[i];
+        uint64_t need = m->stage_bytes + (i == 0 ? m->head_bytes : 0) + (i == plan->n_stages - 1 ? m->tail_bytes : 0);
+        for (int32_t l = s->first; l < s->last; l++)
+            need += m->layer_bytes[c->kind[l]] + (uint64_t)c->config.kv_tokens * m->token_bytes;
+        if (need > c->ranks[s->rank].memory_bytes)
+            return false;
+    }
+    return true;
+}
+
+static double seconds_with(const cluster *c, const mr_plan *plan, double n, int32_t m) {
+    double rows = n / m, slowest = 0, sum = 0;
+    for (int32_t i = 0; i < plan->n_stages; i++) {
+        const mr_plan_stage *s = &plan->stages[i];
+        const mr_rank_facts *f = &c->ranks[s->rank];
+        bool is_tail = i == plan->n_stages - 1;
+        double t = f->step_s + (is_tail ? mr_step_times_at(&f->output, rows) : 0);
+        for (int32_t l = s->first; l < s->last; l++)
+            t += mr_step_times_at(&f->layer[c->kind[l]], rows) + f->position_s * rows * c->config.depth;
+        const mr_link_facts *next = &c->links[s->rank * c->facts.n_ranks + plan->stages[is_tail ? 0 : i + 1].rank];
+        double wire = is_tail ? 0 : rows * c->facts.row_bytes / next->bytes_per_second;
+        sum += t + wire + (plan->n_stages > 1 ? next->latency_s : 0);
+        slowest = fmax(slowest, fmax(t, wire));
+    }
+    return fmax(m * slowest, sum);
+}
+
+/* With the best number of micro-batches. */
+static double seconds_of(const cluster *c, const mr_plan *plan) {
+    int32_t n = c->config.objective == MR_OBJECTIVE_LATENCY ? 1 : c->config.n_sequences;
+    double least = INFINITY;
+    for (int32_t m = 1; m <= n && m <= mr_micro_batches_most(plan->n_stages); m++)
+        least = fmin(least, seconds_with(c, plan, n, m));
+    return least;
+}
+
+/* The least time of all plans that begin as this one does. */
+static double try_all(const cluster *c, mr_plan *plan) {
+    const int32_t n = plan->n_stages, first = n ? plan->stages[n - 1].last : 0;
+    double least = INFINITY;
+    if (first == c->facts.n_layers)
+        return fits(c, plan) ? seconds_of(c, plan) : INFINITY;
+    for (int32_t r = 0; r < c->facts.n_ranks; r++) {
+        bool used = false;
+        for (int32_t i = 0; i < n; i++)
+            used = used || plan->stages[i].rank == r;
+        for (int32_t last = first + 1; last <= c->facts.n_layers && !used; last++) {
+            plan->stages[n] = (mr_plan_stage){.first = first, .last = last, .rank = r};
+            plan->n_stages = n + 1;
+            least = fmin(least, try_all(c, plan));
+            plan->n_stages = n;
+        }
+    }
+    return least;
+}
+
+static void check_plan(const cluster *c, const mr_plan *plan) {
+    bool used[1024] = {false};
+    int32_t next = 0;
+    for (int32_t i = 0; i < plan->n_stages; i++) {
+        const mr_plan_stage *s = &plan->stages[i];
+        assert_int_equal(s->first, next);
+        assert_true(s->last > s->first);
+        assert_in_range(s->rank, 0, c->facts.n_ranks - 1);
+        assert_false(used[s->rank]);
+        used[s->rank] = true;
+        next = s->last;
+    }
+    assert_int_equal(next, c->facts.n_layers);
+}
+
+static void compare_with_all(const cluster *c, const char *what, int number, double tolerance) {
+    static mr_plan plan, trial;
+    mr_err err;
+    trial.n_stages = 0;
+    double want = try_all(c, &trial);
+    mr_status status = mr_planner_solve(&c->config, &plan, &err);
+    if (want == INFINITY) {
+        assert_int_equal(status, MR_E_NO_MEMORY);
+        return;
+    }
+    if (status != MR_OK)
+        fail_msg("%s %d: %s", what, number, err.text);
+    check_plan(c, &plan);
+    assert_true(fits(c, &plan));
+    double got = seconds_of(c, &plan);
+    if (got > (1 + tolerance) * want)
+        fail_msg("%s %d: %d ranks, %d layers, %d sequences: %g s, the best plan takes %g s", what, number,
+                 c->facts.n_ranks, c->facts.n_layers, c->config.n_sequences, got, want);
+    expect_ok(mr_planner_check_memory(&c->config, &plan, &err), &err);
+    assert_true(mr_planner_kv_tokens(&c->config, &plan) >= c->config.kv_tokens);
+}
+
+/* What is foretold of a plan is what the formula says; to a hundredth, which more micro-batches have to bring. */
+static void test_prediction(void **state) {
+    (void)state;
+    static cluster c;
+    static mr_plan plan;
+    static mr_plan_prediction p;
+    for (int i = 0; i < N_CLUSTERS; i++) {
+        mr_err err;
+        cluster_random(&c, random_int(1, 4), random_int(1, 7), false);
+        if (mr_planner_solve(&c.config, &plan, &err) != MR_OK)
+            continue;
+        int32_t m;
+        mr_plan_predict(&c.facts, &plan, c.config.depth, &p);
+        double rate = mr_plan_decode_rate(&p, c.config.n_sequences, &m);
+        double want = c.config.n_sequences / seconds_with(&c, &plan, c.config.n_sequences, m);
+        assert_float_equal(rate / want, 1, 1e-9);
+        assert_true(m <= mr_micro_batches_most(plan.n_stages));
+        /* A prompt of one chunk is one step, whose last row wants a token. */
+        double step = p.times.hops_s + p.times.hops_row_s * 32 + mr_step_times_at(&p.times.output, 1);
+        for (int32_t s = 0; s < plan.n_stages; s++)
+            step += mr_step_times_at(&p.stages[s], 32);
+        assert_float_equal(mr_plan_prefill_rate(&p, 32, 64) * step / 32, 1, 1e-9);
+    }
+}
+
+static void test_against_all(void **state) {
+    (void)state;
+    static cluster c;
+    for (int i = 0; i < N_CLUSTERS; i += share_get()) {
+        cluster_random(&c, random_int(1, 4), random_int(1, 7), i % 3 == 0);
+        compare_with_all(&c, "throughput", i, 0.003);
+        c.config.objective = MR_OBJECTIVE_LATENCY;
+        compare_with_all(&c, "latency", i, 0.003);
+    }
+    for (int i = 0; i < N_CLUSTERS / 10; i += share_get()) {
+        cluster_random(&c, 5, 8, false);
+        compare_with_all(&c, "five ranks", i, 0.003);
+    }
+}
+
+/* The orders find what the subsets find, when they are asked for all of them. */
+static void test_orders(void **state) {
+    (void)state;
+    static cluster c;
+    static plan_candidate exact, order;
+    int n_found = 0;
+    for (int i = 0; i < N_CLUSTERS; i++) {
+        plan_problem p;
+        plan_exact *x;
+        plan_order *o;
+        mr_err err;
+        cluster_random(&c, 3, random_int(1, 7), true); /* equal links: the mean way back is that of each */
+        expect_ok(plan_problem_init(&p, &c.config, &err), &err);
+        expect_ok(plan_exact_create(&p, 0, &x, &err), &err);
+        expect_ok(plan_order_create(&p, &o, &err), &err);
+        plan_problem_set_rows(&p, random_in(1, 16));
+        const plan_bounds bounds = {i % 2 ? random_in(5e-3, 40e-3) : INFINITY,
+                                    i % 4 ? random_in(5e-3, 80e-3) : INFINITY};
+        plan_exact_solve(x, bounds, &exact);
+        double least = INFINITY;
+        for (int32_t a = 0; a < 3; a++)
+            for (int32_t b = 0; b < 3; b++) {
+                const int32_t ranks[] = {a, b, 3 - a - b};
+                if (a == b)
+                    continue;
+                plan_order_solve(o, ranks, bounds, &order);
+                least = order.found ? fmin(least, order.sum_s) : least;
+            }
+        assert_int_equal(exact.found, least < INFINITY);
+        if (exact.found)
+            assert_float_equal(exact.sum_s, least, 1e-9);
+        n_found += exact.found;
+        plan_exact_destroy(x);
+        plan_order_destroy(o);
+        plan_problem_deinit(&p);
+    }
+    assert_in_range(n_found, N_CLUSTERS / 4, N_CLUSTERS - 5);
+}
+
+/* --- Plain clusters ---------------------------------------------------------------------------------------------- */
+
+/* Ranks of equal speed and much memory, one on each host; a layer takes 0.1 ms for each row: where many rows took no
+ * longer than one, a second rank would be of no use. */
+static void cluster_plain(cluster *c, int32_t n_ranks, int32_t n_layers) {
+    cluster_random(c, n_ranks, n_layers, true);
+    memset(c->kind, 0, sizeof c->kind);
+    c->facts.n_kinds = 1;
+    c->config.n_sequences = 16;
+    for (int32_t r = 0; r < n_ranks; r++) {
+        mr_rank_facts *f = &c->ranks[r];
+        f->layer[0] = curve(1e-6, 1e-4);
+        f->output = curve(1e-6, 1e-7);
+        f->position_s = 0;
+        f->step_s = 1e-6;
+        f->memory_bytes = 1 << 20;
+    }
+}
+
+static void solve(const cluster *c, mr_plan *plan) {
+    mr_err err;
+    expect_ok(mr_planner_solve(&c->config, plan, &err), &err);
+    check_plan(c, plan);
+}
+
+static int32_t layers_on(const mr_plan *plan, int32_t rank) {
+    for (int32_t i = 0; i < plan->n_stages; i++)
+        if (plan->stages[i].rank == rank)
+            return plan->stages[i].last - plan->stages[i].first;
+    return 0;
+}
+
+static void test_twice_as_fast(void **state) {
+    (void)state;
+    static cluster c;
+    mr_plan plan;
+    cluster_plain(&c, 2, 9);
+    c.ranks[1].layer[0] = curve(5e-7, 5e-5);
+    solve(&c, &plan);
+    assert_int_equal(layers_on(&plan, 0), 3);
+    assert_int_equal(layers_on(&plan, 1), 6);
+}
+
+static void test_leaves_out(void **state) {
+    (void)state;
+    static cluster c;
+    mr_plan plan;
+    cluster_plain(&c, 4, 8);
+    c.ranks[0].layer[0] = curve(1e-6, 2e-3); /* one layer of it takes longer than all of another */
+    c.ranks[2].memory_bytes = 100;           /* not one layer */
+    solve(&c, &plan);
+    assert_int_equal(plan.n_stages, 2);
+    assert_int_equal(layers_on(&plan, 1), 4);
+    assert_int_equal(layers_on(&plan, 3), 4);
+}
+
+static void test_slow_link(void **state) {
+    (void)state;
+    static cluster c;
+    mr_plan plan;
+    cluster_plain(&c, 3, 9);
+    for (int32_t i = 0; i < 3; i++) { /* whatever goes to or from rank 1 is slow */
+        c.links[3 * i + 1] = (mr_link_facts){50e-3, 1e5};
+        c.links[3 + i] = (mr_link_facts){50e-3, 1e5};
+    }
+    solve(&c, &plan);
+    assert_int_equal(layers_on(&plan, 1), 0);
+    assert_int_equal(plan.n_stages, 2);
+}
+
+static void test_latency(void **state) {
+    (void)state;
+    static cluster c;
+    mr_plan plan;
+    cluster_plain(&c, 3, 9);
+    c.config.objective = MR_OBJECTIVE_LATENCY;
+    c.ranks[1].layer[0] = curve(1e-6, 9e-5);
+    solve(&c, &plan);
+    assert_int_equal(plan.n_stages, 1);
+    assert_int_equal(plan.stages[0].rank, 1);
+    for (int32_t r = 0; r < 3; r++)
+        c.ranks[r].memory_bytes = 1000; /* seven layers at most */
+    c.config.kv_tokens = 20;
+    solve(&c, &plan);
+    assert_int_equal(plan.n_stages, 2);
+    assert_int_equal(layers_on(&plan, 1), 7);
+}
+
+static void test_memory_is_short(void **state) {
+    (void)state;
+    static cluster c;
+    mr_plan plan;
+    mr_err err;
+    cluster_plain(&c, 2, 8);
+    c.config.kv_tokens = 10; /* a layer takes 110 */
+    c.ranks[0].memory_bytes = c.ranks[1].memory_bytes = 550;
+    solve(&c, &plan);
+    assert_int_equal(plan.n_stages, 2);
+    c.ranks[1].memory_bytes = 450;
+    expect_fails(mr_planner_solve(&c.config, &plan, &err), MR_E_NO_MEMORY, &err, "does not fit the memory of 2 ranks");
+    c.ranks[0].memory_bytes = 0; /* not known */
+    solve(&c, &plan);
+    c.config.rank_bytes = 400;
+    assert_int_equal(mr_planner_solve(&c.config, &plan, &err), MR_E_NO_MEMORY);
+}
+
+static void test_cost_of_a_link(void **state) {
+    (void)state;
+    static cluster c;
+    static mr_plan_prediction p;
+    const mr_plan plan = {.n_stages = 3,
+                          .stages = {{.first = 0, .last = 3, .rank = 2},
+                                     {.first = 3, .last = 6, .rank = 0},
+                                     {.first = 6, .last = 9, .rank = 1}}};
+    mr_plan_link link;
+    cluster_plain(&c, 3, 9);
+    c.links[0 * 3 + 1] = (mr_link_facts){20e-3, 1e6};
+    mr_plan_predict(&c.facts, &plan, 0, &p);
+    assert_true(mr_plan_slowest_link(&c.facts, &plan, &p, 16, &link));
+    assert_int_equal(link.from, 0);
+    assert_int_equal(link.to, 1);
+    double slow = mr_plan_decode_rate(&p, 16, NULL);
+    c.links[0 * 3 + 1] = (mr_link_facts){0, 0};
+    mr_plan_predict(&c.facts, &plan, 0, &p);
+    assert_float_equal(link.cost, 1 - slow / mr_plan_decode_rate(&p, 16, NULL), 0.011);
+    assert_true(link.cost > 0.3);
+    const mr_plan alone = {.n_stages = 1, .stages = {{.first = 0, .last = 9, .rank = 1}}};
+    mr_plan_predict(&c.facts, &alone, 0, &p);
+    assert_false(mr_plan_slowest_link(&c.facts, &alone, &p, 16, &link));
+}
+
+static void test_memory_of_a_plan(void **state) {
+    (void)state;
+    static cluster c;
+    const mr_plan plan = {.n_stages = 2,
+                          .stages = {{.first = 0, .last = 5, .rank = 1}, {.first = 5, .last = 8, .rank = 0}}};
+    mr_err err;
+    cluster_plain(&c, 2, 8); /* stage 1 on rank 0: 3 layers of 100, 20 and 60 beside the KV cache */
+    c.ranks[0].memory_bytes = 380 + 3 * 40;
+    c.config.kv_tokens = 40;
+    expect_ok(mr_planner_check_memory(&c.config, &plan, &err), &err);
+    assert_int_equal(mr_planner_kv_tokens(&c.config, &plan), 40);
+    c.config.kv_tokens = 41;
+    expect_fails(mr_planner_check_memory(&c.config, &plan, &err), MR_E_NO_MEMORY, &err, "rank 0 on node0");
+    c.ranks[0].memory_bytes = 379;
+    assert_int_equal(mr_planner_kv_tokens(&c.config, &plan), 0);
+    c.ranks[0].memory_bytes = c.ranks[1].memory_bytes = 0; /* not known */
+    assert_int_equal(mr_planner_kv_tokens(&c.config, &plan), INT64_MAX);
+}
+
+/* Four equal ranks on three hosts, one of which cannot hold the model. */
+static void test_hosts_on_their_own(void **state) {
+    (void)state;
+    static cluster c;
+    static mr_plan_prediction p;
+    const mr_plan whole = {.n_stages = 1, .stages = {{.first = 0, .last = 8}}};
+    mr_planner_alternatives a;
+    mr_err err;
+    cluster_plain(&c, 4, 8);
+    mr_plan_predict(&c.facts, &whole, 0, &p);
+    strcpy(c.ranks[3].host, c.ranks[1].host);
+    c.ranks[2].memory_bytes = 800;
+    expect_ok(mr_planner_compare(&c.config, &a, &err), &err);
+    assert_int_equal(a.n_hosts, 2);
+    assert_int_equal(a.rank, 1);
+    double one = mr_plan_decode_rate(&p, 16, NULL), half = mr_plan_decode_rate(&p, 8, NULL);
+    assert_float_equal(a.rate / one, 2, 0.01); /* two ranks in one process */
+    assert_float_equal(a.hosts_rate / half, 3, 0.02);
+    for (int32_t r = 0; r < 4; r++)
+        c.ranks[r].memory_bytes = 400;
+    expect_ok(mr_planner_compare(&c.config, &a, &err), &err);
+    assert_int_equal(a.rank, -1);
+    assert_true(a.rate == 0 && a.hosts_rate == 0 && a.n_hosts == 0);
+}
+
+static void test_out_of_memory(void **state) {
+    (void)state;
+    static cluster c;
+    mr_plan plan;
+    mr_planner_alternatives a;
+    mr_err err;
+    int64_t n = 0;
+    cluster_plain(&c, 3, 8);
+    for (mr_status status = MR_E_NO_MEMORY; status != MR_OK; n++) {
+        mr_mem_fail_at(n);
+        status = mr_planner_solve(&c.config, &plan, &err);
+        mr_mem_fail_at(-1);
+        assert_true(status == MR_OK || status == MR_E_NO_MEMORY);
+    }
+    assert_in_range(n, 8, 40);
+    mr_mem_fail_at(0);
+    assert_int_equal(mr_planner_compare(&c.config, &a, &err), MR_E_NO_MEMORY);
+    mr_mem_fail_at(-1);
+}
+
+/* --- Large clusters ---------------------------------------------------------------------------------------------- */
+
+/* The least time in which ranks can have n_layers equal layers together, as whole ones. */
+static double least_seconds(const mr_rank_facts *ranks, int32_t n_ranks, int32_t n_layers) {
+    double low = 0, high = n_layers * 1.0;
+    for (int i = 0; i < 60; i++) {
+        double middle = (low + high) / 2, n = 0;
+        for (int32_t r = 0; r < n_ranks; r++)
+            n += floor(middle / mr_step_times_at(&ranks[r].layer[0], 1));
+        if (n >= n_layers)
+            high = middle;
+        else
+            low = middle;
+    }
+    return high;
+}
+
+static void large(int32_t n_ranks, int32_t n_layers, int32_t n_hosts, bool distinct) {
+    mr_rank_facts *ranks = calloc((size_t)n_ranks, sizeof *ranks);
+    mr_link_facts *links = calloc((size_t)n_ranks * (size_t)n_ranks, sizeof *links);
+    uint8_t *kind = calloc((size_t)n_layers, 1);
+    mr_plan *plan = calloc(1, sizeof *plan);
+    assert_true(ranks && links && kind && plan);
+    cluster c = {.facts = {.n_ranks = n_ranks,
+                           .n_layers = n_layers,
+                           .n_kinds = 1,
+                           .row_bytes = 16384,
+                           .kind = kind,
+                           .ranks = ranks,
+                           .links = links}};
+    for (int32_t r = 0; r < n_ranks; r++) {
+        double s = distinct ? random_in(0.5, 2) : 1;
+        uint64_t room = n_ranks > MR_MAX_RING_SLOTS ? (uint64_t)(2 * n_layers / n_ranks) : 0; /* else 64 are enough */
+        ranks[r] = (mr_rank_facts){
+            .layer = {curve(1e-5 * s, 1e-4 * s)}, .output = curve(1e-4, 1e-6), .step_s = 1e-5, .memory_bytes = room};
+        snprintf(ranks[r].host, sizeof ranks[r].host, "node%d", (int)(r % n_hosts));
+    }
+    for (int32_t a = 0; a < n_ranks; a++)
+        for (int32_t b = 0; b < n_ranks; b++)
+            links[a * n_ranks + b] =
+                a % n_hosts == b % n_hosts ? (mr_link_facts){1e-6, 1e10} : (mr_link_facts){3e-5, 1e9};
+    c.config = (mr_planner_config){.facts = &c.facts,
+                                   .memory = {.layer_bytes = {1}},
+                                   .n_sequences = 32 * n_ranks}; /* so many that hops do not count */
+    int64_t start = mr_clock_now_ns();
+    solve(&c, plan);
+    double took = (double)(mr_clock_now_ns() - start) / 1e9, slowest = 0,
+           least = least_seconds(ranks, n_ranks, n_layers);
+    for (int32_t i = 0; i < plan->n_stages; i++) {
+        const mr_plan_stage *s = &plan->stages[i];
+        slowest = fmax(slowest, (s->last - s->first) * mr_step_times_at(&ranks[s->rank].layer[0], 1));
+    }
+    print_message("%d ranks, %d layers: planned in %.2f s, the slowest stage takes %.2f of the least time\n", n_ranks,
+                  n_layers, took, slowest / least);
+    assert_true(plan->n_stages >= n_ranks / 2 || plan->n_stages > n_layers / 2);
+    assert_true(n_ranks > MR_MAX_RING_SLOTS || slowest < 1.06 * least); /* there are output and hops besides */
+    free(ranks);
+    free(links);
+    free(kind);
+    free(plan);
+}
+
+static void test_large(void **state) {
+    (void)state;
+    large(12, 32, 12, true);
+    large(12, 80, 3, true);
+    large(16, 80, 4, false);
+    if (share_get() > 1)
+        return; /* the two largest take minutes with a sanitizer */
+    large(40, 126, 40, true);
+    large(1024, 1024, 256, false);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_against_all),
+        cmocka_unit_test(test_orders),
+        cmocka_unit_test(test_prediction),
+        cmocka_unit_test(test_cost_of_a_link),
+        cmocka_unit_test(test_memory_of_a_plan),
+        cmocka_unit_test(test_hosts_on_their_own),
+        cmocka_unit_test(test_twice_as_fast),
+        cmocka_unit_test(test_leaves_out),
+        cmocka_unit_test(test_slow_link),
+        cmocka_unit_test(test_latency),
+        cmocka_unit_test(test_memory_is_short),
+        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_large),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

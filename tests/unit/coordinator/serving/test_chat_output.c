@@ -1,0 +1,464 @@
+/* Answers of models taken apart: for each form samples in one piece, cut at every byte, byte by byte, and ended at
+ * every byte; what looks like a call and is none. */
+// SPDX-License-Identifier: Apache-2.0
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/serving/chat/chat_output.h"
+#include "engine/base/mem.h"
+#include "tests/support/test.h"
+
+/* Of templates, the words that tell their forms. */
+#define HERMES "<tool_call> json object"
+#define HARMONY "<|channel|>analysis<|message|> <|end|>"
+#define LLAMA "{\"name\": function name, \"parameters\": ... <|python_tag|>"
+#define CODER "<tool_call> <function="
+#define GLM "<tool_call> <arg_key> <think> </think>"
+#define SEED "<seed:tool_call> <seed:think> </seed:think>"
+#define MISTRAL "[TOOL_CALLS] [THINK] [/THINK]"
+#define COMMAND "<|START_ACTION|> <|START_THINKING|> <|END_THINKING|>"
+#define R1 "<｜tool▁call▁begin｜> ```json"
+#define V31 "<｜tool▁call▁begin｜>"
+#define V4 "｜DSML｜ tool_calls>"
+#define KIMI "<|tool_call_begin|>"
+#define SOLAR "<|tool_call:begin|> <|think|> <|end|>"
+
+static const char TOOLS[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{"
+    "\"s\":{\"type\":\"string\"},\"n\":{\"type\":\"integer\"},\"b\":{\"type\":\"boolean\"},\"o\":{\"type\":\"object\"},"
+    "\"x\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]}}}}},"
+    "{\"type\":\"function\",\"function\":{\"name\":\"get_time\",\"parameters\":{}}}]";
+
+/* Deltas in sum: content as it is, R(reasoning), CALL(name id arguments); an id that was made is written as *. */
+typedef struct sums {
+    mr_text_buf text;
+    chat_delta_kind last;
+    int32_t n_begun, n_ended;
+    char ids[2][40]; /* of the last two calls */
+} sums;
+
+static void add(sums *s, const char *text, size_t n) {
+    assert_true(mr_text_buf_append(&s->text, text, n));
+}
+
+static mr_status take(void *ctx, const mr_chat_delta *d, mr_err *err) {
+    sums *s = ctx;
+    (void)err;
+    if (s->last == CHAT_REASONING && d->kind != CHAT_REASONING)
+        add(s, ")", 1);
+    if (d->kind == CHAT_REASONING && s->last != CHAT_REASONING)
+        add(s, "R(", 2);
+    if (d->kind == CHAT_TOOL_BEGIN) {
+        bool made = (d->id.len == 29 && memcmp(d->id.data, "call_", 5) == 0) || d->id.len == 9;
+        assert_int_equal(s->n_begun, s->n_ended);
+        assert_int_equal(d->call, s->n_begun);
+        snprintf(s->ids[s->n_begun++ % 2], sizeof s->ids[0], "%.*s", (int)d->id.len, d->id.data);
+        add(s, "CALL(", 5);
+        add(s, d->text.data, d->text.len);
+        add(s, " ", 1);
+        add(s, made ? "*" : d->id.data, made ? 1 : d->id.len);
+        add(s, " ", 1);
+    } else if (d->kind == CHAT_TOOL_END) {
+        assert_int_equal(++s->n_ended, s->n_begun);
+        add(s, ")", 1);
+    } else {
+        assert_true(d->text.len > 0);
+        assert_int_equal(d->call, d->kind == CHAT_TOOL_ARGUMENTS ? s->n_begun - 1 : -1);
+        assert_int_equal(s->n_begun - s->n_ended, d->kind == CHAT_TOOL_ARGUMENTS);
+        add(s, d->text.data, d->text.len);
+    }
+    s->last = d->kind;
+    return MR_OK;
+}
+
+typedef struct sample {
+    const char *template_source, *prompt, *text, *want;
+} sample;
+
+static json_t *tools;
+
+static int setup(void **state) {
+    (void)state;
+    tools = json_loads(TOOLS, 0, NULL);
+    return tools ? 0 : -1;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    json_decref(tools);
+    return 0;
+}
+
+static mr_chat_output *make(const sample *c, bool with_tools, sums *s) {
+    mr_chat_output *o = NULL;
+    mr_err err;
+    mr_chat_output_desc desc = {.format = mr_chat_format_of(mr_str_from(c->template_source)),
+                                .prompt = mr_str_from(c->prompt ? c->prompt : ""),
+                                .tools = with_tools ? tools : NULL,
+                                .request_id = mr_str_from("chatcmpl-1"),
+                                .on_delta = take,
+                                .ctx = s};
+    *s = (sums){.last = CHAT_CONTENT};
+    expect_ok(mr_chat_output_create(&desc, &o, &err), &err);
+    return o;
+}
+
+static void push(mr_chat_output *o, const char *text, size_t n) {
+    mr_err err;
+    expect_ok(mr_chat_output_push(o, (mr_str){text, n}, &err), &err);
+}
+
+static void finish(mr_chat_output *o, sums *s) {
+    mr_err err;
+    expect_ok(mr_chat_output_end(o, &err), &err);
+    assert_int_equal(chat_output_n_calls(o), s->n_begun);
+    assert_int_equal(s->n_begun, s->n_ended);
+    if (s->last == CHAT_REASONING)
+        add(s, ")", 1);
+    mr_chat_output_destroy(o);
+}
+
+static void expect(const sample *c, sums *s, const char *how, size_t at) {
+    const char *got = s->text.data ? s->text.data : "";
+    if (strcmp(got, c->want) != 0)
+        fail_msg("%s at %zu:\n%s\ngives\n%s\nnot\n%s", how, at, c->text, got, c->want);
+    mr_text_buf_deinit(&s->text);
+}
+
+/* The text up to n, in one piece and byte by byte: the same. */
+static void check_ended(const sample *c, size_t n) {
+    sums a, b;
+    mr_chat_output *o = make(c, true, &a);
+    push(o, c->text, n);
+    finish(o, &a);
+    o = make(c, true, &b);
+    for (size_t i = 0; i < n; i++)
+        push(o, c->text + i, 1);
+    finish(o, &b);
+    sample half = {.text = c->text, .want = a.text.data ? a.text.data : ""};
+    expect(&half, &b, "ended, byte by byte", n);
+    mr_text_buf_deinit(&a.text);
+}
+
+static void check(const sample *c) {
+    size_t n = strlen(c->text);
+    sums s;
+    mr_chat_output *o = make(c, true, &s);
+    push(o, c->text, n);
+    finish(o, &s);
+    expect(c, &s, "in one piece", n);
+    for (size_t cut = 0; cut <= n; cut++) {
+        o = make(c, true, &s);
+        push(o, c->text, cut);
+        push(o, c->text + cut, n - cut);
+        finish(o, &s);
+        expect(c, &s, "cut", cut);
+        check_ended(c, cut);
+    }
+}
+
+static void check_all(const sample *samples, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        check(&samples[i]);
+}
+#define CHECK(...)                                                                                                     \
+    do {                                                                                                               \
+        const sample samples[] = {__VA_ARGS__};                                                                        \
+        check_all(samples, sizeof samples / sizeof samples[0]);                                                        \
+    } while (0)
+
+static void test_content(void **state) {
+    (void)state;
+    CHECK({"", "", "", ""}, {"", "", " Hello <b>world</b>\n", " Hello <b>world</b>\n"}, {"", "", " \n", " \n"},
+          {HERMES, "", "a < b, <tool_ca", "a < b, <tool_ca"}, {LLAMA, "", "{\"answer\": 42}", "{\"answer\": 42}"},
+          {LLAMA, "", "{\"name\": \"Bob\", \"age\": 3}", "{\"name\": \"Bob\", \"age\": 3}"},
+          {LLAMA, "", "{\"name\": \"Bob\", \"parameters\": {}}", "{\"name\": \"Bob\", \"parameters\": {}}"});
+}
+
+static void test_reasoning(void **state) {
+    (void)state;
+    CHECK({"", "", "<think>\nLet me see. \n\n</think>\n\nHi <think>", "R(Let me see.)Hi <think>"},
+          {"", "", "\n<think></think>\nHi", "Hi"},
+          {"", "...<think>\n", "\nso\n\nit is</think>\n\nHi\n", "R(so\n\nit is)Hi\n"},
+          {"", "<think>\n\n</think>\n\n", "\nHi", "Hi"}, {"", "", "<think>never </thin", "R(never </thin)"},
+          {"", "", "a <think>b</think>", "a <think>b</think>"}, {MISTRAL, "", "[THINK]ü[/THINK]x", "R(ü)x"},
+          {COMMAND, "<|START_THINKING|>", "plan<|END_THINKING|><|START_RESPONSE|>Hi<|END_RESPONSE|>", "R(plan)Hi"},
+          {SEED, "", "<seed:think>a</seed:think>b", "R(a)b"});
+}
+
+static void test_hermes(void **state) {
+    (void)state;
+    CHECK(
+        {HERMES, "", "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\": \"a}\\\"<\"}}\n</tool_call>",
+         "CALL(f * {\"s\": \"a}\\\"<\"})"},
+        {HERMES, "",
+         "Both:\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": [1, {}]}}\n</tool_call>\n<tool_call>\n"
+         "{\"arguments\": {\"q\": 1}, \"name\": \"g\", \"extra\": [1, \"]\"]}\n</tool_call>\n",
+         "Both:\nCALL(f * {\"n\": [1, {}]})CALL(g * {\"q\": 1})"},
+        {HERMES, "", "<think>a</think><tool_call>{\"name\":\"f\"}</tool_call> so", "R(a)CALL(f * {})so"},
+        {HERMES, "", "<tool_call>{\"name\":\"f\",\"arguments\":null}</tool_call>", "CALL(f * {})"},
+        {HERMES, "",
+         "<tool_call>{\"name\":\"f\",\"arguments\":\"{\\\"s\\\": \\\"\\u00fc\\ud83d\\ude00\\\"}\"}</tool_call>",
+         "CALL(f * {\"s\": \"ü😀\"})"},
+        {HERMES, "", "<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":1}</tool_call>.", "CALL(f * {\"s\":1})."},
+        {HERMES, "", "<tool_call> is a mark <tool_call>{\"a\":1}</tool_call> <tool_call>{\"name\":\"f\"}</tool_call>",
+         "<tool_call> is a mark <tool_call>{\"a\":1}</tool_call> CALL(f * {})"},
+        {HERMES, "", "<tool_call>{\"name\":5}", "<tool_call>{\"name\":5}"},
+        {HERMES, "", "<tool_call>{\"name\":\"f\",\"arguments\":[1]}", "<tool_call>{\"name\":\"f\",\"arguments\":[1]}"});
+}
+
+static void test_llama(void **state) {
+    (void)state;
+    CHECK({LLAMA, "", "{\"name\": \"f\", \"parameters\": {\"s\": \"x\"}}", "CALL(f * {\"s\": \"x\"})"},
+          {LLAMA, "", "{\"type\": \"function\", \"name\": \"f\", \"parameters\": {}}", "CALL(f * {})"},
+          {LLAMA, "",
+           "<|python_tag|>{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"get_time\", \"parameters\": {}}",
+           "CALL(f * {})CALL(get_time * {})"},
+          {LLAMA, "", "<|python_tag|>print(1)", "<|python_tag|>print(1)"},
+          {LLAMA, "", "See {\"name\": \"f\", \"parameters\": {}}", "See {\"name\": \"f\", \"parameters\": {}}"},
+          {"<function= <|start_header_id|>", "", "a<function=f>{\"n\": 1}</function><function=g>{}</function>",
+           "aCALL(f * {\"n\": 1})CALL(g * {})"},
+          {">>>all", "...>>>", "all\nHello\n>>>f\n{\"s\": \"\"}", "Hello\nCALL(f * {\"s\": \"\"})"},
+          {">>>all", "...>>>", "f\n{\"s\": \"\"}>>>get_time\n{}", "CALL(f * {\"s\": \"\"})CALL(get_time * {})"},
+          {">>>all", "...>>>", "h\n{} >>> a", "h\n{} >>> a"});
+}
+
+static void test_tags(void **state) {
+    (void)state;
+    CHECK({CODER, "",
+           "Now:\n<tool_call>\n<function=f>\n<parameter=s>\n  "
+           "two\n\"lines\"\n\n</parameter>\n<parameter=n>\n12\n</parameter>\n"
+           "<parameter=b>\nTrue\n</parameter>\n<parameter=x>\n5\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n"
+           "<function=get_time>\n</function>\n</tool_call>",
+           "Now:\nCALL(f * {\"s\": \"  two\\n\\\"lines\\\"\\n\", \"n\": 12, \"b\": true, \"x\": \"5\"})CALL(get_time * "
+           "{})"},
+          {CODER, "", "<function=f><parameter=o>{\"a\": [1]}</parameter><parameter=n>many</parameter></function>",
+           "CALL(f * {\"o\": {\"a\": [1]}, \"n\": \"many\"})"},
+          {CODER, "", "<tool_call> <function=f> is how\n<function=f>\n<para",
+           "<tool_call> <function=f> is how\n<function=f>\n<para"},
+          {CODER, "", "<function=f>\n<parameter=s>\nab</parameter>\nodd</function>",
+           "CALL(f * {\"s\": \"ab\"})odd</function>"},
+          {SEED, "", "\n<seed:tool_call>\n<function=f>\n<parameter=s>\na</parameter>\n</function>\n</seed:tool_call>",
+           "CALL(f * {\"s\": \"\\na\"})"},
+          {GLM, "",
+           "\n<think>t</think>\n<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>a<b</arg_value>\n<arg_key>n</arg_key>"
+           "<arg_value>[1]</arg_value></tool_call>\n<tool_call>get_time\n</tool_call>",
+           "R(t)CALL(f * {\"s\": \"a<b\", \"n\": \"[1]\"})CALL(get_time * {})"},
+          {V4, "",
+           "x\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"g\">\n<｜DSML｜parameter name=\"a\" "
+           "string=\"true\">5</｜DSML｜parameter>\n"
+           "<｜DSML｜parameter name=\"b\" string=\"false\">[5]</｜DSML｜parameter>\n</｜DSML｜invoke>\n"
+           "<｜DSML｜invoke name=\"f\">\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+           "x\n\nCALL(g * {\"a\": \"5\", \"b\": [5]})CALL(f * {})"});
+}
+
+static void test_names_before_arguments(void **state) {
+    (void)state;
+    CHECK({MISTRAL " [ARGS]", "", "[TOOL_CALLS]f[ARGS]{\"n\": 1}[TOOL_CALLS]get_time[ARGS]{}",
+           "CALL(f * {\"n\": 1})CALL(get_time * {})"},
+          {MISTRAL " [ARGS] [CALL_ID]", "", "[TOOL_CALLS]f[CALL_ID]0123456789[ARGS]{}", "CALL(f 0123456789 {})"},
+          {V31, "</think>",
+           "a<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁call▁begin｜>g"
+           "<｜tool▁sep｜>{\"a\":1}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+           "aCALL(f * {})CALL(g * {\"a\":1})"},
+          {R1, "<think>\n",
+           "m</think><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"n\": 2}\n```"
+           "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+           "R(m)CALL(f * {\"n\": 2})"},
+          {KIMI, "",
+           "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"n\": "
+           "2}<|tool_call_end|>"
+           "<|tool_call_begin|>functions.g:1<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
+           "CALL(f functions.f:0 {\"n\": 2})CALL(g functions.g:1 {})"},
+          {SOLAR, "<|begin|>assistant",
+           "<|think|>t<|end|><|begin|>assistant<|content|>c<|end|><|begin|>assistant<|tool_calls|>"
+           "<|tool_call:begin|>id7<|tool_call:name|>f<|tool_call:args|>{}<|tool_call:end|>",
+           "R(t)cCALL(f id7 {})"});
+}
+
+static void test_lists(void **state) {
+    (void)state;
+    CHECK({MISTRAL, "",
+           "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"n\": 1}, \"id\": \"123456789\"}, {\"name\": \"g\", "
+           "\"arguments\": {}}]",
+           "CALL(f * {\"n\": 1})CALL(g * {})"},
+          {MISTRAL, "", "[TOOL_CALLS] are made", "[TOOL_CALLS] are made"},
+          {COMMAND, "",
+           "<|START_THINKING|>p<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", "
+           "\"parameters\": {}},"
+           "\n    {\"tool_call_id\": \"1\", \"tool_name\": \"g\", \"parameters\": {}}\n]<|END_ACTION|>",
+           "R(p)CALL(f 0 {})CALL(g 1 {})"},
+          {"<|tool_call|>", "", "<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}, 5]", "CALL(f * {}), 5]"},
+          {"<TOOLCALL>", "", "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {}}]</TOOLCALL>", "CALL(f * {})"},
+          {"functools[", "",
+           "I call functools[\"f\"]: functools[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"get_time\", "
+           "\"arguments\": {\"z\": 1}}]",
+           "I call functools[\"f\"]: CALL(f * {})CALL(get_time * {\"z\": 1})"},
+          {"<tool_calls>", "",
+           "<tool_calls>\n{\"name\": \"f\", \"arguments\": {}}\n{\"name\": \"g\", \"arguments\": {}}\n</tool_calls>x",
+           "CALL(f * {})CALL(g * {})x"});
+}
+
+static void test_harmony(void **state) {
+    (void)state;
+    CHECK({HARMONY, "<|start|>assistant",
+           "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Hi", "R(Hm.)Hi"},
+          {HARMONY, "<|start|>assistant",
+           "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>Calling.<|end|>"
+           "<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"n\": 1}<|call|>",
+           "R(Hm.)Calling.CALL(f * {\"n\": 1})"},
+          {HARMONY, "<|start|>assistant", " to=functions.f<|channel|>commentary json<|message|>{}", "CALL(f * {})"},
+          {HARMONY, "<|start|>assistant", "<|channel|>final <|constrain|>json<|message|>{\"n\": 1}<|return|>",
+           "{\"n\": 1}"},
+          {HARMONY, "<|start|>assistant", "plain", "plain"});
+}
+
+static void test_without_tools(void **state) {
+    (void)state;
+    sample c = {HERMES, "", "<think>a</think>\n<tool_call>\n{\"name\": \"f\"}</tool_call>",
+                "R(a)<tool_call>\n{\"name\": \"f\"}</tool_call>"};
+    sums s;
+    mr_chat_output *o = make(&c, false, &s);
+    push(o, c.text, strlen(c.text));
+    finish(o, &s);
+    expect(&c, &s, "without tools", 0);
+}
+
+/* A call that never gets to its name comes out whole, and what follows is read as before. */
+static void test_long_texts(void **state) {
+    (void)state;
+    enum { N = 100000 };
+    char *text = mr_alloc(N + 200), *want = mr_alloc(N + 200);
+    assert_non_null(text);
+    assert_non_null(want);
+    char *end = stpcpy(text, "<tool_call>{\"a\":\"");
+    memset(end, 'x', N);
+    stpcpy(stpcpy(want, text), "CALL(f * {})");
+    strcat(text, "<tool_call>{\"name\":\"f\"}</tool_call>");
+    sample c = {HERMES, "", text, want};
+    check_ended(&c, strlen(text));
+    sums s;
+    mr_chat_output *o = make(&c, true, &s);
+    push(o, text, strlen(text));
+    finish(o, &s);
+    expect(&c, &s, "long", 0);
+    memset(text, ' ', N);
+    stpcpy(text + N, "x");
+    check_ended(&c, N + 1);
+    mr_free(text);
+    mr_free(want);
+}
+
+static void test_ids(void **state) {
+    (void)state;
+    sample c = {HERMES, "", "<tool_call>{\"name\":\"f\"}{\"name\":\"f\"}</tool_call>", ""};
+    sums s[2];
+    for (int round = 0; round < 2; round++) {
+        mr_chat_output *o = make(&c, true, &s[round]);
+        push(o, c.text, strlen(c.text));
+        finish(o, &s[round]);
+        assert_int_equal(s[round].n_begun, 2);
+        assert_string_not_equal(s[round].ids[0], s[round].ids[1]);
+        mr_text_buf_deinit(&s[round].text);
+    }
+    assert_memory_equal(s[0].ids, s[1].ids, sizeof s[0].ids);
+}
+
+/* "" for templates that show no form, or one that is not known: calls are looked for as Hermes models write them. */
+static const struct {
+    const char *file, *form;
+} TEMPLATES[] = {
+    {"ByteDance-Seed-OSS", "seed"},
+    {"CohereForAI-c4ai-command-r7b-12-2024-tool_use", "command-r"},
+    {"GLM-4.6", "glm"},
+    {"GigaChat3.1-10B-A1.8B", "gigachat"},
+    {"Kimi-K2-Instruct", "kimi-k2"},
+    {"Kimi-K2-Thinking", "kimi-k2"},
+    {"LFM2-8B-A1B", ""},
+    {"MiMo-VL", "hermes"},
+    {"MiniMax-M1", "tool-calls-tag"},
+    {"Mistral-Small-3.2-24B-Instruct-2506", "mistral-id"},
+    {"NVIDIA-Nemotron-Nano-v2", "nemotron"},
+    {"NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", "hermes"},
+    {"Qwen-QwQ-32B", "hermes"},
+    {"Qwen-Qwen2.5-7B-Instruct", "hermes"},
+    {"Qwen3-Coder", "qwen3-coder"},
+    {"Qwen3.5-4B", "qwen3-coder"},
+    {"Spark2.5", "glm"},
+    {"StepFun3.5-Flash", "qwen3-coder"},
+    {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "deepseek-r1"},
+    {"deepseek-ai-DeepSeek-V3.1", "deepseek-v3.1"},
+    {"deepseek-ai-DeepSeek-V4", "deepseek-v4"},
+    {"google-gemma-2-2b-it", ""},
+    {"ibm-granite-granite-3.3-2B-Instruct", "granite"},
+    {"ibm-granite-granite-4.0", "hermes"},
+    {"inclusionai-ling-3.0-flash", "glm"},
+    {"llama-cpp-deepseek-r1", "deepseek-r1"},
+    {"meetkai-functionary-medium-v3.1", "functionary-3.1"},
+    {"meetkai-functionary-medium-v3.2", "functionary-3.2"},
+    {"meta-llama-Llama-3.2-3B-Instruct", "llama-3"},
+    {"meta-llama-Llama-3.3-70B-Instruct", "llama-3"},
+    {"mistralai-Ministral-3-14B-Reasoning-2512", "mistral-args"},
+    {"mistralai-Mistral-Nemo-Instruct-2407", "mistral-list"},
+    {"openai-gpt-oss-120b", "harmony"},
+    {"poolside-Laguna-XS-2.1", "glm"},
+    {"tencent-Hy3", "hunyuan-3"},
+    {"unsloth-Apriel-1.5", "tool-calls-tag"},
+    {"upstage-Solar-Open-100B", "solar"},
+};
+
+static void test_templates(void **state) {
+    (void)state;
+    const char *vectors = getenv("MILLRACE_TEST_VECTORS");
+    static char source[1 << 16];
+    for (size_t i = 0; i < sizeof TEMPLATES / sizeof TEMPLATES[0]; i++) {
+        char path[600];
+        snprintf(path, sizeof path, "%s/templates/%s.jinja", vectors ? vectors : "", TEMPLATES[i].file);
+        FILE *f = fopen(path, "rb");
+        if (!f)
+            skip();
+        size_t n = fread(source, 1, sizeof source, f);
+        fclose(f);
+        mr_chat_format format = mr_chat_format_of((mr_str){source, n});
+        assert_int_equal(format.native_calls, *TEMPLATES[i].form != 0);
+        if (strcmp(chat_format_name(format), *TEMPLATES[i].form ? TEMPLATES[i].form : "hermes") != 0)
+            fail_msg("%s is taken for %s", path, chat_format_name(format));
+    }
+}
+
+static void test_no_memory(void **state) {
+    (void)state;
+    sample c = {CODER, "", "<function=f>\n<parameter=n>\n12\n</parameter>\n</function>", ""};
+    for (int64_t i = 0; i < 40; i++) {
+        mr_err err;
+        sums s = {.last = CHAT_CONTENT};
+        mr_chat_output *o = NULL;
+        mr_chat_output_desc desc = {
+            .format = mr_chat_format_of(mr_str_from(c.template_source)), .tools = tools, .on_delta = take, .ctx = &s};
+        assert_true(mr_text_buf_reserve(&s.text, 1000));
+        mr_mem_fail_at(i);
+        mr_status status = mr_chat_output_create(&desc, &o, &err);
+        if (status == MR_OK)
+            status = mr_chat_output_push(o, mr_str_from(c.text), &err);
+        mr_mem_fail_at(-1);
+        assert_true(status == MR_OK || (status == MR_E_NO_MEMORY && err.text[0]));
+        assert_true(i > 0 || status == MR_E_NO_MEMORY);
+        assert_true(i < 39 || status == MR_OK);
+        mr_chat_output_destroy(o);
+        mr_text_buf_deinit(&s.text);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_content),       cmocka_unit_test(test_reasoning),
+        cmocka_unit_test(test_hermes),        cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_tags),          cmocka_unit_test(test_names_before_arguments),
+        cmocka_unit_test(test_lists),         cmocka_unit_test(test_harmony),
+        cmocka_unit_test(test_ids),           cmocka_unit_test(test_templates),
+        cmocka_unit_test(test_without_tools), cmocka_unit_test(test_long_texts),
+        cmocka_unit_test(test_no_memory),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,80 @@
+/* Memory: impossible sizes are refused, budgets hold, and the failing of the nth allocation, on which other tests
+ * build. */
+// SPDX-License-Identifier: Apache-2.0
+#include <string.h>
+
+#include "engine/base/mem.h"
+#include "tests/support/test.h"
+
+static void test_sizes_nobody_has_are_refused(void **state) {
+    (void)state;
+    const size_t sizes[] = {SIZE_MAX, SIZE_MAX - 64, SIZE_MAX / 2, (size_t)1 << 48};
+    char *p = mr_alloc(16);
+    strcpy(p, "kept");
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        assert_null(mr_alloc(sizes[i]));
+        assert_null(mr_alloc_array(sizes[i], 8));
+        assert_null(mr_realloc(p, sizes[i]));
+        assert_string_equal(p, "kept");
+    }
+    assert_null(mr_pages_alloc(SIZE_MAX));
+    mr_free(p);
+}
+
+static void test_blocks_are_zeroed(void **state) {
+    (void)state;
+    char *p = mr_alloc_array(100, 3);
+    for (int i = 0; i < 300; i++)
+        assert_int_equal(p[i], 0);
+    mr_free(p);
+    mr_free(mr_alloc(0));
+    mr_free(NULL);
+}
+
+static void test_pages_keep_to_the_budget(void **state) {
+    (void)state;
+    const size_t page = (size_t)2 << 20;
+    mr_mem_set_budget(3 * page);
+    char *a = mr_pages_alloc(page + 1), *b = mr_pages_alloc(page);
+    assert_non_null(a);
+    assert_non_null(b);
+    assert_int_equal((uintptr_t)a % page, 0);
+    a[page] = 1;
+    assert_int_equal(mr_mem_get_stats().live_bytes, 3 * page);
+    assert_null(mr_pages_alloc(1));
+    mr_pages_free(b, page);
+    b = mr_pages_alloc(1);
+    assert_non_null(b);
+    assert_int_equal(b[0], 0);
+    mr_pages_free(b, 1);
+    mr_pages_free(a, page + 1);
+    mr_pages_free(NULL, 5);
+    assert_int_equal(mr_mem_get_stats().live_bytes, 0);
+    mr_mem_set_budget(0);
+}
+
+static void test_the_nth_allocation_fails_once(void **state) {
+    (void)state;
+    mr_mem_fail_at(1);
+    void *p[3] = {mr_alloc(1), mr_alloc(1), mr_alloc(1)};
+    assert_non_null(p[0]);
+    assert_null(p[1]);
+    assert_non_null(p[2]);
+    mr_free(p[0]);
+    mr_free(p[2]);
+    uint64_t before = mr_mem_thread_allocs();
+    char *s = mr_strndup("abc", 2);
+    assert_string_equal(s, "ab");
+    mr_free(s);
+    assert_true(mr_mem_thread_allocs() == before + 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes_nobody_has_are_refused),
+        cmocka_unit_test(test_blocks_are_zeroed),
+        cmocka_unit_test(test_pages_keep_to_the_budget),
+        cmocka_unit_test(test_the_nth_allocation_fails_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

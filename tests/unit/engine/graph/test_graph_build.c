@@ -1,0 +1,384 @@
+/* Shapes that do not fit, what a backend does not do, and allocations that fail: each is one clear status. */
+// SPDX-License-Identifier: Apache-2.0
+#include <string.h>
+
+#include "backends/cpu/cpu_backend.h"
+#include "engine/base/mem.h"
+#include "tests/support/test.h"
+#include "tests/unit/engine/graph/test_graph_support.h"
+
+/* --- Shapes ------------------------------------------------------------------------------------------------------ */
+
+static int32_t norm_that_does_not_divide(mr_graph *g) {
+    return mr_graph_rms_norm(g, add_rows(g), add_vector(g, WIDTH - 1), 1e-5f);
+}
+static int32_t norm_of_no_tensor(mr_graph *g) {
+    return mr_graph_rms_norm(g, 17, add_vector(g, WIDTH), 1e-5f);
+}
+static int32_t norm_of_ids(mr_graph *g) {
+    int32_t ids = mr_graph_input(g, "ids", MR_TYPE_I32, 1, MR_ROWS_STEP);
+    return mr_graph_rms_norm(g, ids, add_vector(g, 1), 1e-5f);
+}
+static int32_t matmul_of_other_columns(mr_graph *g) {
+    return mr_graph_matmul(g, add_weight(g, MR_TYPE_F32, WIDTH + 1, 8), add_rows(g), NONE, NONE);
+}
+static int32_t matmul_by_activations(mr_graph *g) {
+    return mr_graph_matmul(g, add_rows(g), add_rows(g), NONE, NONE);
+}
+static int32_t matmul_with_short_bias(mr_graph *g) {
+    return mr_graph_matmul(g, add_weight(g, MR_TYPE_F32, WIDTH, 8), add_rows(g), add_vector(g, 7), NONE);
+}
+static int32_t matmul_with_short_add(mr_graph *g) {
+    int32_t x = add_rows(g);
+    return mr_graph_matmul(g, add_weight(g, MR_TYPE_F32, WIDTH, 8), x, NONE, x);
+}
+/* The rows that want logits beside all rows. */
+static int32_t matmul_with_add_of_other_rows(mr_graph *g) {
+    int32_t few = mr_graph_input(g, "few", MR_TYPE_F32, 8, MR_ROWS_OUT);
+    return mr_graph_matmul(g, add_weight(g, MR_TYPE_F32, WIDTH, 8), add_rows(g), NONE, few);
+}
+static int32_t quantized_row_of_40(mr_graph *g) {
+    int32_t x = mr_graph_input(g, "narrow", MR_TYPE_F32, 40, MR_ROWS_STEP);
+    mr_tensor w;
+    /* A Q8_0 weight of 40 columns cannot be made; one that claims to be is caught at the activations. */
+    assert_true(mr_tensor_init(&w, "weight", MR_TYPE_Q8_0, 64, 8, MR_STORAGE_WEIGHT, MR_ROWS_FIXED));
+    w.ne[0] = 40;
+    return mr_graph_matmul(g, mr_graph_use(g, &w), x, NONE, NONE);
+}
+static int32_t rope(mr_graph *g, int32_t columns, mr_row_count rows, int32_t head_dim, int32_t n_rot) {
+    int32_t table = mr_graph_input(g, "turns", MR_TYPE_F32, n_rot > 0 ? n_rot : 1, rows);
+    int32_t x = mr_graph_input(g, "x", MR_TYPE_F32, columns, MR_ROWS_STEP);
+    return mr_graph_rope(g, x, table, &(mr_rope_desc){.head_dim = head_dim, .n_rot = n_rot});
+}
+static int32_t rope_wider_than_the_head(mr_graph *g) {
+    return rope(g, 64, MR_ROWS_STEP, 16, 18);
+}
+static int32_t rope_of_odd_width(mr_graph *g) {
+    return rope(g, 64, MR_ROWS_STEP, 16, 15);
+}
+static int32_t rope_of_nothing(mr_graph *g) {
+    return rope(g, 64, MR_ROWS_STEP, 0, 0);
+}
+static int32_t rope_of_a_broken_head(mr_graph *g) {
+    return rope(g, 60, MR_ROWS_STEP, 16, 16);
+}
+static int32_t rope_by_a_table_of_other_rows(mr_graph *g) {
+    return rope(g, 64, MR_ROWS_OUT, 16, 16);
+}
+static int32_t add_of_other_columns(mr_graph *g) {
+    return mr_graph_add(g, add_rows(g), mr_graph_input(g, "y", MR_TYPE_F32, WIDTH / 2, MR_ROWS_STEP));
+}
+static int32_t add_of_other_rows(mr_graph *g) {
+    return mr_graph_silu_mul(g, add_rows(g), mr_graph_input(g, "y", MR_TYPE_F32, WIDTH, MR_ROWS_OUT));
+}
+static int32_t take_by_floats(mr_graph *g) {
+    return mr_graph_take_rows(g, add_rows(g), mr_graph_input(g, "rows", MR_TYPE_F32, 1, MR_ROWS_OUT));
+}
+static int32_t take_by_all_rows(mr_graph *g) {
+    return mr_graph_take_rows(g, add_rows(g), mr_graph_input(g, "rows", MR_TYPE_I32, 1, MR_ROWS_STEP));
+}
+static int32_t embed_without_table(mr_graph *g) {
+    return mr_graph_embed(g, NONE, mr_graph_input(g, "ids", MR_TYPE_I32, 1, MR_ROWS_STEP));
+}
+static int32_t table_of_one_row(mr_graph *g) {
+    return mr_graph_rope_table(g, add_vector(g, 8), mr_graph_input(g, "p", MR_TYPE_I32, 1, MR_ROWS_STEP), 1.0f);
+}
+static int32_t output_of_an_input(mr_graph *g) {
+    mr_graph_output(g, add_rows(g));
+    return NONE;
+}
+static int32_t output_of_nothing(mr_graph *g) {
+    mr_graph_output(g, 99);
+    return NONE;
+}
+static int32_t input_without_columns(mr_graph *g) {
+    return mr_graph_input(g, "x", MR_TYPE_F32, 0, MR_ROWS_STEP);
+}
+
+/* Attention with one field of its description spoilt. */
+typedef void spoil_fn(mr_attention_desc *d, int32_t x);
+static int32_t attention_with(mr_graph *g, spoil_fn *spoil) {
+    layer_inputs in = add_layer_inputs(g);
+    int32_t q = add_rows(g), k = mr_graph_input(g, "k", MR_TYPE_F32, KV_WIDTH, MR_ROWS_STEP);
+    spoil(&in.attention, q);
+    return mr_graph_attention(g, q, k, k, &in.attention);
+}
+static void spoil_heads(mr_attention_desc *d, int32_t x) {
+    (void)x;
+    d->n_heads = 2;
+    d->head_dim = 32; /* widths fit q, not k */
+}
+static void spoil_kv_heads(mr_attention_desc *d, int32_t x) {
+    (void)x;
+    d->n_heads = 1;
+    d->n_kv_heads = 2;
+    d->head_dim = 0;
+}
+static void spoil_state(mr_attention_desc *d, int32_t x) {
+    (void)x;
+    d->k_state = NONE;
+}
+static void spoil_table(mr_attention_desc *d, int32_t x) {
+    d->block_table = x;
+}
+static void spoil_slots(mr_attention_desc *d, int32_t x) {
+    d->slots = x;
+}
+static void spoil_row_seq(mr_attention_desc *d, int32_t x) {
+    (void)x;
+    d->row_seq = NONE;
+}
+static int32_t attention_of_other_heads(mr_graph *g) {
+    return attention_with(g, spoil_heads);
+}
+static int32_t attention_of_no_heads(mr_graph *g) {
+    return attention_with(g, spoil_kv_heads);
+}
+static int32_t attention_without_state(mr_graph *g) {
+    return attention_with(g, spoil_state);
+}
+static int32_t attention_without_table(mr_graph *g) {
+    return attention_with(g, spoil_table);
+}
+static int32_t attention_without_slots(mr_graph *g) {
+    return attention_with(g, spoil_slots);
+}
+static int32_t attention_without_sequences(mr_graph *g) {
+    return attention_with(g, spoil_row_seq);
+}
+
+/* Experts of width 8, with one field of their description spoilt. */
+static mr_experts_desc good_experts(mr_graph *g) {
+    return (mr_experts_desc){.n = 4,
+                             .n_used = 2,
+                             .router = add_weight(g, MR_TYPE_F32, WIDTH, 4),
+                             .gate = add_weight(g, MR_TYPE_F32, WIDTH, 32),
+                             .up = add_weight(g, MR_TYPE_F32, WIDTH, 32),
+                             .down = add_weight(g, MR_TYPE_F32, 8, 4 * WIDTH)};
+}
+static int32_t experts_used_too_many(mr_graph *g) {
+    mr_experts_desc desc = good_experts(g);
+    int32_t x = add_rows(g);
+    desc.n_used = 5;
+    return mr_graph_experts(g, x, x, &desc);
+}
+static int32_t experts_used_otherwise_in_a_later_layer(mr_graph *g) {
+    mr_experts_desc desc = good_experts(g);
+    int32_t x = add_rows(g), y = mr_graph_experts(g, x, x, &desc);
+    assert_int_not_equal(y, NONE);
+    desc.n_used = 1;
+    return mr_graph_experts(g, y, y, &desc);
+}
+static int32_t experts_of_other_rows(mr_graph *g) {
+    mr_experts_desc desc = good_experts(g);
+    int32_t few = mr_graph_input(g, "few", MR_TYPE_F32, WIDTH, MR_ROWS_OUT);
+    return mr_graph_experts(g, few, few, &desc);
+}
+static int32_t experts_and_a_router_of_others(mr_graph *g) {
+    mr_experts_desc desc = good_experts(g);
+    int32_t x = add_rows(g);
+    desc.router = add_weight(g, MR_TYPE_F32, WIDTH, 5);
+    return mr_graph_experts(g, x, x, &desc);
+}
+static int32_t experts_short_of_a_row(mr_graph *g) {
+    mr_experts_desc desc = good_experts(g);
+    int32_t x = add_rows(g);
+    desc.up = add_weight(g, MR_TYPE_F32, WIDTH, 31);
+    return mr_graph_experts(g, x, x, &desc);
+}
+static int32_t experts_of_two_widths(mr_graph *g) {
+    mr_experts_desc desc = good_experts(g);
+    int32_t x = add_rows(g);
+    desc.up = add_weight(g, MR_TYPE_F32, WIDTH, 16);
+    return mr_graph_experts(g, x, x, &desc);
+}
+static int32_t experts_with_a_narrow_result(mr_graph *g) {
+    mr_experts_desc desc = good_experts(g);
+    int32_t x = add_rows(g);
+    desc.down = add_weight(g, MR_TYPE_F32, 8, 4 * WIDTH - 4);
+    return mr_graph_experts(g, x, x, &desc);
+}
+
+static const struct {
+    int32_t (*build)(mr_graph *g);
+    const char *text;
+} BAD[] = {
+    {norm_that_does_not_divide, "rms_norm"},
+    {norm_of_no_tensor, "x of rms_norm is no tensor"},
+    {norm_of_ids, "x of rms_norm: tensor 'ids' is I32"},
+    {matmul_of_other_columns, "matmul"},
+    {matmul_by_activations, "matmul: w is no weight"},
+    {matmul_with_short_bias, "bias of matmul: tensor 'vector' is F32 with 7 columns, wanted F32 with 8"},
+    {matmul_with_short_add, "add of matmul"},
+    {matmul_with_add_of_other_rows, "add of matmul: tensor 'few' has other rows than 'x'"},
+    {quantized_row_of_40, "quantize"},
+    {rope_wider_than_the_head, "rope"},
+    {rope_of_odd_width, "rope"},
+    {rope_of_nothing, "rope"},
+    {rope_of_a_broken_head, "rope"},
+    {rope_by_a_table_of_other_rows, "table of rope"},
+    {add_of_other_columns, "add: tensor 'y'"},
+    {add_of_other_rows, "silu_mul: tensor 'y'"},
+    {take_by_floats, "rows of take_rows"},
+    {take_by_all_rows, "take_rows"},
+    {embed_without_table, "table of embed"},
+    {table_of_one_row, "rope_table: angles"},
+    {output_of_an_input, "output"},
+    {output_of_nothing, "output"},
+    {input_without_columns, "shape"},
+    {attention_of_other_heads, "k of attention"},
+    {attention_of_no_heads, "attention"},
+    {attention_without_state, "attention"},
+    {attention_without_table, "attention"},
+    {attention_without_slots, "slots of attention"},
+    {attention_without_sequences, "row_seq of attention"},
+    {experts_used_too_many, "experts: a wrong number"},
+    {experts_used_otherwise_in_a_later_layer, "experts: a wrong number"},
+    {experts_of_other_rows, "experts: x"},
+    {experts_and_a_router_of_others, "logits of experts"},
+    {experts_short_of_a_row, "experts: w"},
+    {experts_of_two_widths, "silu_mul"},
+    {experts_with_a_narrow_result, "result of experts"},
+};
+
+/* The first error stays: what follows adds nothing and changes nothing, and finish reports it. */
+static void test_bad_shapes_are_one_sticky_error(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++) {
+        fake_backend be = fake_backend_make();
+        mr_graph *g = graph_make(4, 2);
+        mr_graph_stats stats = {.n_nodes = -7};
+        mr_err err = {0};
+        if (BAD[i].build(g) != NONE)
+            fail_msg("case %zu (%s) was accepted", i, BAD[i].text);
+        int32_t n_before, n_after;
+        mr_graph_nodes(g, &n_before);
+        assert_int_equal(add_vector(g, 3), NONE);
+        assert_int_equal(add_rows(g), NONE);
+        assert_int_equal(mr_graph_add(g, 0, 0), NONE);
+        mr_graph_output(g, 0);
+        mr_graph_nodes(g, &n_after);
+        assert_int_equal(n_after, n_before);
+        mr_status status = mr_graph_finish(g, &(mr_backends){.at = {&be.base}, .n = 1}, &stats, &err);
+        if (status != MR_E_INVALID || !strstr(err.text, BAD[i].text))
+            fail_msg("case %zu: %s: '%s', expected '%s'", i, mr_status_name(status), err.text, BAD[i].text);
+        assert_int_equal(stats.n_nodes, -7);
+        mr_graph_destroy(g);
+    }
+}
+
+static void test_a_graph_needs_rows(void **state) {
+    (void)state;
+    mr_graph *g = NULL;
+    mr_err err = {0};
+    assert_int_equal(mr_graph_create(0, 1, &g, &err), MR_E_INVALID);
+    assert_int_equal(mr_graph_create(1, 0, &g, &err), MR_E_INVALID);
+    assert_int_equal(mr_graph_create(-3, 1, &g, &err), MR_E_INVALID);
+    assert_null(g);
+    mr_graph_destroy(NULL);
+}
+
+static void test_a_graph_without_nodes(void **state) {
+    (void)state;
+    fake_backend be = fake_backend_make();
+    mr_graph *g = graph_make(4, 2);
+    add_rows(g);
+    mr_graph_stats stats = finish_ok(g, &be);
+    assert_int_equal(stats.n_nodes, 0);
+    assert_int_equal(stats.n_groups, 0);
+    mr_graph_destroy(g);
+}
+
+/* --- What a backend does not do ---------------------------------------------------------------------------------- */
+
+static void test_an_unsupported_node_is_named(void **state) {
+    (void)state;
+    static const mr_op ops[] = {MR_OP_RMS_NORM, MR_OP_MATMUL,   MR_OP_ROPE,     MR_OP_ROPE_TABLE,
+                                MR_OP_KV_WRITE, MR_OP_QUANTIZE, MR_OP_SILU_MUL, MR_OP_ATTENTION};
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        fake_backend be = fake_backend_make();
+        be.refused = ops[i];
+        mr_graph *g = graph_make(4, 2);
+        layer_inputs in = add_layer_inputs(g);
+        mr_graph_output(g, add_layer(g, &in, MR_TYPE_Q8_0, add_rows(g)));
+        mr_graph_stats stats;
+        mr_err err = {0};
+        mr_status status = mr_graph_finish(g, &(mr_backends){.at = {&be.base}, .n = 1}, &stats, &err);
+        if (status != MR_E_UNSUPPORTED || !strstr(err.text, mr_op_name(ops[i])) || !strstr(err.text, "tensor '"))
+            fail_msg("%s: %s: '%s'", mr_op_name(ops[i]), mr_status_name(status), err.text);
+        mr_graph_destroy(g);
+    }
+}
+
+/* Heads of 24 elements do not fit the kernels: the text says so. */
+static void test_the_cpu_names_heads_that_do_not_fit(void **state) {
+    (void)state;
+    mr_backend *be = NULL;
+    mr_err err = {0};
+    expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &be, &err), &err);
+    mr_graph *g = graph_make(4, 2);
+    layer_inputs in = add_layer_inputs(g);
+    in.attention.head_dim = 24;
+    int32_t q = mr_graph_input(g, "q", MR_TYPE_F32, 24 * HEADS, MR_ROWS_STEP);
+    int32_t k = mr_graph_input(g, "k", MR_TYPE_F32, 24 * KV_HEADS, MR_ROWS_STEP);
+    mr_graph_attention(g, q, k, k, &in.attention);
+    mr_graph_stats stats;
+    expect_fails(mr_graph_finish(g, &(mr_backends){.at = {be}, .n = 1}, &stats, &err), MR_E_UNSUPPORTED, &err,
+                 "heads of 24");
+    mr_graph_destroy(g);
+    mr_backend_destroy(be);
+}
+
+/* --- Allocations that fail --------------------------------------------------------------------------------------- */
+
+static mr_status build_and_place(mr_backend *be, mr_buffer *work, mr_graph **out, mr_err *err) {
+    mr_graph_stats stats;
+    mr_status status = mr_graph_create(4, 2, out, err);
+    if (status != MR_OK)
+        return status;
+    layer_inputs in = add_layer_inputs(*out);
+    int32_t x = add_rows(*out);
+    for (int l = 0; l < 6; l++) /* more than the first sizes of the arrays */
+        x = add_layer(*out, &in, l % 2 ? MR_TYPE_Q8_0 : MR_TYPE_F16, x);
+    mr_graph_output(*out, x);
+    status = mr_graph_finish(*out, &(mr_backends){.at = {be}, .n = 1}, &stats, err);
+    return status == MR_OK ? mr_graph_place(*out, &work, err) : status;
+}
+
+static void test_failing_allocations(void **state) {
+    (void)state;
+    mr_backend *be = NULL;
+    mr_buffer *work = NULL;
+    mr_err err = {0};
+    expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &be, &err), &err);
+    expect_ok(be->ops->buffer_create(be, 1 << 20, &work, &err), &err);
+    mr_status status = MR_E_NO_MEMORY;
+    int n = 0;
+    for (; status != MR_OK; n++) {
+        mr_graph *g = NULL;
+        assert_true(n < 100);
+        err = (mr_err){0};
+        mr_mem_fail_at(n);
+        status = build_and_place(be, work, &g, &err);
+        mr_mem_fail_at(-1);
+        if (status != MR_OK && (status != MR_E_NO_MEMORY || !strstr(err.text, "no memory")))
+            fail_msg("allocation %d: %s: '%s'", n, mr_status_name(status), err.text);
+        mr_graph_destroy(g);
+    }
+    print_message("%d allocations\n", n - 1);
+    assert_true(n > 8);
+    be->ops->buffer_destroy(be, work);
+    mr_backend_destroy(be);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bad_shapes_are_one_sticky_error),
+        cmocka_unit_test(test_a_graph_needs_rows),
+        cmocka_unit_test(test_a_graph_without_nodes),
+        cmocka_unit_test(test_an_unsupported_node_is_named),
+        cmocka_unit_test(test_the_cpu_names_heads_that_do_not_fit),
+        cmocka_unit_test(test_failing_allocations),
+    };
+    return cmocka_run_group_tests_name("graph_build", tests, NULL, NULL);
+}

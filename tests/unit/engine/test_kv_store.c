@@ -1,0 +1,201 @@
+/* The KV store: sizes, layout of layers, copies of blocks, and descriptions that cannot be. */
+// SPDX-License-Identifier: Apache-2.0
+#include <string.h>
+
+#include "backends/cpu/cpu_backend.h"
+#include "engine/base/mem.h"
+#include "engine/kv/kv_store.h"
+#include "tests/support/test.h"
+
+static const mr_kv_desc DESC = {.n_layers = 3, .n_blocks = 5, .n_kv_heads = 2, .head_dim = 32, .type = MR_TYPE_F16};
+
+static mr_backend *backend_make(void) {
+    mr_backend *be = NULL;
+    assert_int_equal(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &be, NULL), MR_OK);
+    return be;
+}
+
+static void test_bytes(void **state) {
+    (void)state;
+    mr_kv_desc d = DESC;
+    size_t bytes = 0;
+    assert_int_equal(mr_kv_store_bytes(&d, &bytes, NULL), MR_OK);
+    assert_int_equal(bytes, 2 * 3 * 5 * (2 * 32 * MR_KV_BLOCK) * 2);
+    d.type = MR_TYPE_F32;
+    assert_int_equal(mr_kv_store_bytes(&d, &bytes, NULL), MR_OK);
+    assert_int_equal(bytes, 2 * 3 * 5 * (2 * 32 * MR_KV_BLOCK) * 4);
+    d.type = MR_TYPE_Q8_0;
+    assert_int_equal(mr_kv_store_bytes(&d, &bytes, NULL), MR_OK);
+    assert_int_equal(bytes, 2 * 3 * 5 * (2 * 32 * MR_KV_BLOCK) / 32 * 34);
+    d.n_layers = 0;
+    assert_int_equal(mr_kv_store_bytes(&d, &bytes, NULL), MR_OK);
+    assert_int_equal(bytes, 0);
+}
+
+/* What cannot be gets a status, and no sum or product overflows on the way. */
+static void test_descriptions_that_cannot_be(void **state) {
+    (void)state;
+    const struct {
+        mr_kv_desc desc;
+        mr_status want;
+        const char *text;
+    } cases[] = {
+        {{-1, 1, 1, 16, MR_TYPE_F16}, MR_E_INVALID, "-1 layers"},
+        {{1, 0, 1, 16, MR_TYPE_F16}, MR_E_INVALID, "0 blocks"},
+        {{1, -5, 1, 16, MR_TYPE_F16}, MR_E_INVALID, "-5 blocks"},
+        {{1, 1, 0, 16, MR_TYPE_F16}, MR_E_INVALID, "0 heads"},
+        {{1, 1, 1, 0, MR_TYPE_F16}, MR_E_INVALID, "heads of 0"},
+        {{1, 1, 1, 16, MR_TYPE_Q8_0}, MR_E_UNSUPPORTED, "heads of 16"},
+        {{1, 1, 1, 80, MR_TYPE_Q8_0}, MR_E_UNSUPPORTED, "--kv-type f16"},
+        {{1, 1, 1, 32, MR_TYPE_Q4_0}, MR_E_UNSUPPORTED, "Q4_0"},
+        {{1, 1, 1, 16, MR_TYPE_BF16}, MR_E_UNSUPPORTED, "BF16"},
+        {{1, 1, INT32_MAX, INT32_MAX, MR_TYPE_F32}, MR_E_TOO_LONG, "too large"},
+        {{1, 1, 1 << 15, 1 << 13, MR_TYPE_F32}, MR_E_TOO_LONG, "too large"},
+        {{INT32_MAX, INT32_MAX, 1 << 13, 1 << 13, MR_TYPE_F32}, MR_E_TOO_LONG, "too large"},
+        {{1, INT32_MAX, (1 << 23) - 1, 16, MR_TYPE_F32}, MR_E_TOO_LONG, "too large"},
+        {{5, INT32_MAX, 1 << 12, 1 << 12, MR_TYPE_F32}, MR_E_TOO_LONG, "too large"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t bytes = 77;
+        mr_err err = {0};
+        mr_status status = mr_kv_store_bytes(&cases[i].desc, &bytes, &err);
+        if (status != cases[i].want || !strstr(err.text, cases[i].text))
+            fail_msg("case %zu: %s: '%s', expected '%s'", i, mr_status_name(status), err.text, cases[i].text);
+        assert_int_equal(bytes, 77);
+        mr_kv_store *kv = NULL;
+        assert_int_equal(mr_kv_store_create(NULL, &cases[i].desc, &kv, &err), cases[i].want);
+        assert_null(kv);
+    }
+}
+
+/* Layers lie one after the other, keys before values, and fill the store exactly. */
+static void test_layers_do_not_overlap(void **state) {
+    (void)state;
+    mr_backend *be = backend_make();
+    mr_kv_store *kv = NULL;
+    size_t bytes = 0, at = 0;
+    assert_int_equal(mr_kv_store_create(be, &DESC, &kv, NULL), MR_OK);
+    assert_int_equal(mr_kv_store_bytes(&DESC, &bytes, NULL), MR_OK);
+    for (int32_t l = 0; l < DESC.n_layers; l++) {
+        mr_tensor t[2], described[2];
+        mr_kv_store_layer(kv, l, &t[0], &t[1]);
+        assert_int_equal(mr_kv_layer_describe(&DESC, &described[0], &described[1], NULL), MR_OK);
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(t[i].offset, at);
+            assert_int_equal(t[i].storage, MR_STORAGE_STATE);
+            assert_int_equal(t[i].type, MR_TYPE_F16);
+            assert_int_equal(t[i].ne[0], 2 * 32 * MR_KV_BLOCK);
+            assert_int_equal(t[i].ne[1], DESC.n_blocks);
+            /* The kernels step from block to block without padding. */
+            assert_int_equal(t[i].row_bytes, 2 * 32 * MR_KV_BLOCK * 2);
+            assert_non_null(t[i].buffer);
+            assert_null(described[i].buffer);
+            assert_int_equal(described[i].bytes, t[i].bytes);
+            at += t[i].bytes;
+        }
+        assert_string_not_equal(t[0].name, t[1].name);
+    }
+    assert_int_equal(at, bytes);
+    mr_kv_store_destroy(kv);
+    mr_backend_destroy(be);
+}
+
+/* Every type: the block is copied in all layers, and no other one changes. */
+static void test_copies(void **state) {
+    (void)state;
+    const mr_type types[] = {MR_TYPE_F16, MR_TYPE_F32, MR_TYPE_Q8_0};
+    enum { MAX_BYTES = 2 * 3 * 5 * (2 * 32 * MR_KV_BLOCK) * 4 };
+    static uint8_t want[MAX_BYTES], got[MAX_BYTES];
+    for (size_t i = 0; i < 3; i++) {
+        mr_backend *be = backend_make();
+        mr_kv_desc d = DESC;
+        mr_kv_store *kv = NULL;
+        mr_tensor k, v;
+        mr_fence fence;
+        size_t bytes;
+        d.type = types[i];
+        assert_int_equal(mr_kv_store_bytes(&d, &bytes, NULL), MR_OK);
+        assert_int_equal(mr_kv_store_create(be, &d, &kv, NULL), MR_OK);
+        mr_kv_store_layer(kv, 0, &k, &v);
+        for (size_t b = 0; b < bytes; b++)
+            want[b] = (uint8_t)(b * 7 + b / 251);
+        assert_int_equal(be->ops->set(be, k.buffer, 0, want, bytes, &fence, NULL), MR_OK);
+        uint64_t before = mr_mem_thread_allocs();
+        assert_int_equal(mr_kv_store_copy(kv, 4, 1, NULL), MR_OK);
+        assert_int_equal(mr_mem_thread_allocs(), before);
+        size_t block = bytes / 2 / 3 / 5;
+        for (size_t t = 0; t < 6; t++)
+            memcpy(want + (t * 5 + 1) * block, want + (t * 5 + 4) * block, block);
+        assert_int_equal(be->ops->get(be, k.buffer, 0, got, bytes, &fence, NULL), MR_OK);
+        assert_memory_equal(got, want, bytes);
+        mr_kv_store_destroy(kv);
+        mr_backend_destroy(be);
+    }
+}
+
+static void test_a_new_store_is_zero(void **state) {
+    (void)state;
+    mr_backend *be = backend_make();
+    mr_kv_store *kv = NULL;
+    mr_tensor k, v;
+    mr_fence fence;
+    assert_int_equal(mr_kv_store_create(be, &DESC, &kv, NULL), MR_OK);
+    mr_kv_store_layer(kv, 2, &k, &v);
+    uint8_t last[64], zeros[64] = {0};
+    size_t end = v.offset + v.bytes;
+    assert_int_equal(be->ops->get(be, v.buffer, end - sizeof last, last, sizeof last, &fence, NULL), MR_OK);
+    assert_memory_equal(last, zeros, sizeof last);
+    assert_int_equal(be->ops->get(be, v.buffer, end - sizeof last + 1, last, sizeof last, &fence, NULL), MR_E_INTERNAL);
+    mr_kv_store_destroy(kv);
+    mr_backend_destroy(be);
+}
+
+static void test_a_store_of_no_layers(void **state) {
+    (void)state;
+    mr_backend *be = backend_make();
+    mr_kv_store *kv = NULL;
+    mr_kv_desc d = DESC;
+    d.n_layers = 0;
+    assert_int_equal(mr_kv_store_create(be, &d, &kv, NULL), MR_OK);
+    mr_kv_store_destroy(kv);
+    mr_kv_store_destroy(NULL);
+    mr_backend_destroy(be);
+}
+
+static void test_no_memory(void **state) {
+    (void)state;
+    mr_backend *be = backend_make();
+    size_t before = mr_mem_get_stats().live_bytes;
+    mr_status status = MR_E_NO_MEMORY;
+    for (int n = 0; status != MR_OK; n++) {
+        mr_kv_store *kv = NULL;
+        mr_err err = {0};
+        assert_true(n < 10);
+        mr_mem_fail_at(n);
+        status = mr_kv_store_create(be, &DESC, &kv, &err);
+        mr_mem_fail_at(-1);
+        assert_true(status == MR_OK || (status == MR_E_NO_MEMORY && strstr(err.text, "KV")));
+        mr_kv_store_destroy(kv);
+    }
+    mr_kv_store *kv = NULL;
+    mr_err err = {0};
+    mr_mem_set_budget(before + 1);
+    expect_fails(mr_kv_store_create(be, &DESC, &kv, &err), MR_E_NO_MEMORY, &err, "KV cache of 5 blocks in 3 layers");
+    expect_says(err.text, "budget");
+    mr_mem_set_budget(0);
+    assert_int_equal(mr_mem_get_stats().live_bytes, before);
+    mr_backend_destroy(be);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_descriptions_that_cannot_be),
+        cmocka_unit_test(test_layers_do_not_overlap),
+        cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_a_new_store_is_zero),
+        cmocka_unit_test(test_a_store_of_no_layers),
+        cmocka_unit_test(test_no_memory),
+    };
+    return cmocka_run_group_tests_name("kv_store", tests, NULL, NULL);
+}

@@ -1,0 +1,135 @@
+/* What a rank says of itself, and when two model files are the same one. */
+// SPDX-License-Identifier: Apache-2.0
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/support/test.h"
+#include "tests/support/tiny_model.h"
+#include "worker/lobby/hello.h"
+
+typedef struct file {
+    char path[64];
+    uint8_t *bytes;
+    size_t n;
+} file;
+
+static void file_save(const file *f) {
+    FILE *out = fopen(f->path, "wb");
+    assert_non_null(out);
+    assert_int_equal(fwrite(f->bytes, 1, f->n, out), f->n);
+    assert_int_equal(fclose(out), 0);
+}
+
+static mr_gguf *file_open(const file *f) {
+    mr_gguf *g = NULL;
+    mr_err err;
+    expect_ok(mr_gguf_open(f->path, &g, &err), &err);
+    return g;
+}
+
+/* The digest of the file with one byte changed. */
+static uint64_t digest_with(file *f, size_t at) {
+    f->bytes[at] ^= 1;
+    file_save(f);
+    f->bytes[at] ^= 1;
+    mr_gguf *g = file_open(f);
+    uint64_t digest = mr_hello_file_digest(g);
+    mr_gguf_close(g);
+    return digest;
+}
+
+static void file_init(file *f) {
+    tiny_desc desc = tiny_default("llama", MR_TYPE_Q8_0);
+    gguf_writer *w = tiny_model_write(&desc);
+    gguf_writer_str(w, "general.description", "a name");
+    const uint8_t *bytes = gguf_writer_bytes(w, &f->n);
+    f->bytes = malloc(f->n);
+    assert_non_null(f->bytes);
+    memcpy(f->bytes, bytes, f->n);
+    gguf_writer_destroy(w);
+    strcpy(f->path, "/tmp/millrace-test-XXXXXX");
+    int fd = mkstemp(f->path);
+    assert_true(fd >= 0);
+    close(fd);
+    file_save(f);
+}
+
+static void file_deinit(file *f) {
+    unlink(f->path);
+    free(f->bytes);
+}
+
+static void test_digest(void **state) {
+    (void)state;
+    file f;
+    file_init(&f);
+    mr_gguf *g = file_open(&f);
+    uint64_t digest = mr_hello_file_digest(g);
+    int32_t n = mr_gguf_n_tensors(g);
+    size_t *middles = malloc((size_t)n * sizeof *middles);
+    assert_non_null(middles);
+    for (int32_t i = 0; i < n; i++) {
+        const mr_gguf_tensor *t = mr_gguf_tensor_at(g, i);
+        middles[i] = (size_t)((const uint8_t *)t->data - (const uint8_t *)mr_gguf_file_data(g)) + t->bytes / 2;
+    }
+    mr_gguf_close(g);
+    for (int32_t i = 0; i < n; i++)
+        if (digest_with(&f, middles[i]) == digest)
+            fail_msg("the digest does not see the middle of tensor %d", (int)i);
+    size_t name = 0;
+    while (memcmp(f.bytes + name, "a name", 6) != 0)
+        name++;
+    assert_int_not_equal(digest_with(&f, name), digest);
+    free(middles);
+    file_deinit(&f);
+}
+
+static void test_the_same_file(void **state) {
+    (void)state;
+    file f;
+    mr_hello a, b;
+    file_init(&f);
+    mr_hello_fill(&a, f.path, 3, NULL);
+    mr_hello_fill(&b, f.path, 1, NULL);
+    assert_int_equal(a.message.status, MR_OK);
+    assert_int_equal(a.message.file_bytes, f.n);
+    assert_int_equal(a.message.file_digest, b.message.file_digest);
+    assert_int_equal(a.message.self_test, b.message.self_test);
+    assert_int_equal(a.message.threads, 3);
+    assert_string_equal(a.message.text, "");
+    file_deinit(&f);
+}
+
+static void test_problems(void **state) {
+    (void)state;
+    file f;
+    mr_hello h;
+    mr_err problem = {0};
+    mr_hello_fill(&h, "/nowhere/model.gguf", 1, NULL);
+    assert_int_equal(h.message.status, MR_OK); /* others may have it */
+    assert_int_equal(h.message.file_bytes, 0);
+    assert_string_equal(h.message.model_path, "/nowhere/model.gguf");
+    file_init(&f);
+    f.n /= 2;
+    file_save(&f);
+    mr_hello_fill(&h, f.path, 1, NULL);
+    assert_int_equal(h.message.status, MR_E_FORMAT);
+    assert_int_equal(h.message.file_bytes, 0);
+    file_deinit(&f);
+    (void)mr_err_set(&problem, MR_E_NO_MEMORY, "no room");
+    mr_hello_fill(&h, NULL, 0, &problem);
+    assert_int_equal(h.message.status, MR_E_NO_MEMORY);
+    assert_string_equal(h.message.text, "no room");
+    assert_string_equal(h.message.model_path, "");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_digest),
+        cmocka_unit_test(test_the_same_file),
+        cmocka_unit_test(test_problems),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

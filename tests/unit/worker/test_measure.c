@@ -1,0 +1,189 @@
+/* Measuring layers: what is measured and what ends it, not how fast anything is. */
+// SPDX-License-Identifier: Apache-2.0
+#include <math.h>
+
+#include "backends/cpu/cpu_backend.h"
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "tests/support/test.h"
+#include "tests/support/tiny_model.h"
+#include "worker/lobby/measure.h"
+
+typedef struct rig {
+    tiny_model *m;
+    mr_backend *backend;
+    mr_measure_config config;
+    int n_progress, n_asked, ends_at; /* told to end when it asks so often; -1: never */
+} rig;
+
+static void note_progress(void *ctx) {
+    ((rig *)ctx)->n_progress++;
+}
+
+static bool told_to_end(void *ctx) {
+    rig *r = ctx;
+    return r->n_asked++ == r->ends_at;
+}
+
+static void rig_start(rig *r, const tiny_desc *d, int32_t max_rows) {
+    mr_err err;
+    *r = (rig){.m = tiny_model_create(d), .ends_at = -1};
+    expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 2}, &r->backend, &err), &err);
+    r->config = (mr_measure_config){.gguf = r->m->gguf,
+                                    .info = &r->m->info,
+                                    .backend = r->backend,
+                                    .kv_type = MR_TYPE_F16,
+                                    .max_rows = max_rows,
+                                    .kind_ns = 50 * MR_NS_PER_MS,
+                                    .progress = note_progress,
+                                    .told_to_end = told_to_end,
+                                    .ctx = r};
+}
+
+static void rig_stop(rig *r) {
+    mr_backend_destroy(r->backend);
+    tiny_model_destroy(r->m);
+}
+
+static void expect_curve(const mr_step_times *t, int32_t max_rows) {
+    assert_true(t->n >= 1);
+    for (int32_t i = 0; i < t->n; i++) {
+        assert_int_equal(t->rows[i], 1 << i);
+        assert_true(t->rows[i] <= max_rows);
+        assert_true(isfinite(t->seconds[i]) && t->seconds[i] >= 0);
+    }
+}
+
+static void measure_model(const tiny_desc *d, int32_t max_rows, int32_t n_kinds) {
+    rig r;
+    mr_measured out;
+    mr_err err;
+    rig_start(&r, d, max_rows);
+    mr_status status = mr_measure_stage_times(&r.config, &out, &err);
+    if (status != MR_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(out.n_kinds, n_kinds);
+    for (int32_t k = 0; k < n_kinds; k++) {
+        expect_curve(&out.layer[k], max_rows);
+        assert_true(out.layer[k].seconds[0] > 0);
+    }
+    expect_curve(&out.output, max_rows);
+    assert_true(out.sample_s > 0 && isfinite(out.sample_s));
+    assert_true(out.core_share > 0 && out.core_share <= 1);
+    assert_true(out.position_s >= 0 && isfinite(out.position_s));
+    assert_true(r.n_progress > 0);
+    rig_stop(&r);
+}
+
+static void test_measures(void **state) {
+    (void)state;
+    tiny_desc d = tiny_default("llama", MR_TYPE_Q8_0);
+    measure_model(&d, 16, 1); /* of two layers neither is an inner one */
+    d.n_layers = 1;
+    measure_model(&d, 3, 1);
+    d.n_layers = 7;
+    measure_model(&d, 64, 1);
+    d.edit = (tiny_edit){.name = "blk.3.ffn_down.weight", .kind = TINY_TYPE, .type = MR_TYPE_F16};
+    measure_model(&d, 64, 2);
+    d.edit.name = "blk.6.ffn_down.weight";
+    measure_model(&d, 1, 2);
+    d.n_experts = 4;
+    d.n_experts_used = 2;
+    d.edit.name = NULL;
+    measure_model(&d, 64, 1);
+}
+
+/* All rows that there is time for, on a model for which there is time enough. */
+static void test_measures_all_rows(void **state) {
+    (void)state;
+    tiny_desc d = tiny_default("llama", MR_TYPE_Q8_0);
+    rig r;
+    mr_measured out;
+    mr_err err;
+    d.n_layers = 3;
+    rig_start(&r, &d, 600);
+    r.config.kind_ns = 5 * MR_NS_PER_S;
+    expect_ok(mr_measure_stage_times(&r.config, &out, &err), &err);
+    assert_int_equal(out.layer[0].n, 10); /* 512 */
+    assert_int_equal(out.output.n, 7);    /* 64 */
+    rig_stop(&r);
+}
+
+static void test_ends_when_told(void **state) {
+    (void)state;
+    tiny_desc d = tiny_default("llama", MR_TYPE_F16);
+    rig r;
+    mr_measured out;
+    mr_err err;
+    d.n_layers = 3;
+    rig_start(&r, &d, 8);
+    r.config.kind_ns = 0; /* time for more runs than that, on any machine */
+    for (int i = 0; i < 60; i += 7) {
+        r.n_asked = 0;
+        r.ends_at = i;
+        assert_int_equal(mr_measure_stage_times(&r.config, &out, &err), MR_E_CANCELLED);
+    }
+    rig_stop(&r);
+}
+
+/* The first, second, third ... allocation fails. */
+static void test_without_memory(void **state) {
+    (void)state;
+    tiny_desc d = tiny_default("llama", MR_TYPE_F16);
+    rig r;
+    double seconds;
+    mr_err err;
+    rig_start(&r, &d, 8);
+    mr_status status = MR_E_NO_MEMORY;
+    int64_t n = 0;
+    for (; status != MR_OK && n < 10000; n++) {
+        mr_mem_fail_at(n);
+        status = mr_measure_sample(&r.config, &seconds, &err);
+        mr_mem_fail_at(-1);
+        assert_true(status == MR_OK || status == MR_E_NO_MEMORY);
+    }
+    assert_true(status == MR_OK && n > 10);
+    rig_stop(&r);
+}
+
+/* The trials of a kind are as many as there is memory for: that one of them does not fit does not end the
+ * measurement. */
+static void test_fewer_trials_without_memory(void **state) {
+    (void)state;
+    tiny_desc d = tiny_default("llama", MR_TYPE_F16);
+    d.n_layers = 16;
+    rig r;
+    mr_measured out;
+    mr_err err;
+    rig_start(&r, &d, 1);
+    r.config.kind_ns = 1;
+    int64_t n_allocs = -(int64_t)mr_mem_get_stats().n_allocs, n = 0;
+    expect_ok(mr_measure_stage_times(&r.config, &out, &err), &err);
+    n_allocs += (int64_t)mr_mem_get_stats().n_allocs;
+    mr_status status = MR_E_NO_MEMORY;
+    for (; status != MR_OK; n += 5) {
+        mr_mem_fail_at(n);
+        status = mr_measure_stage_times(&r.config, &out, &err);
+        mr_mem_fail_at(-1);
+        assert_true(status == MR_OK || status == MR_E_NO_MEMORY);
+    }
+    assert_true(n < n_allocs * 3 / 4); /* the first trial and what comes before it */
+    for (; n < n_allocs && status == MR_OK; n += 5) {
+        mr_mem_fail_at(n);
+        status = mr_measure_stage_times(&r.config, &out, &err);
+        mr_mem_fail_at(-1);
+    }
+    assert_int_equal(status, MR_OK);
+    rig_stop(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_measures),
+        cmocka_unit_test(test_measures_all_rows),
+        cmocka_unit_test(test_ends_when_told),
+        cmocka_unit_test(test_without_memory),
+        cmocka_unit_test(test_fewer_trials_without_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,52 @@
+/* tests/unit/worker/test_stage_chain.h - a model cut into stages by hand: runs steps through them one after the
+ * other and gives the logits. Threads: caller serialises. Errors:  fail the test. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_TESTS_UNIT_WORKER_TEST_STAGE_CHAIN_H
+#define MR_TESTS_UNIT_WORKER_TEST_STAGE_CHAIN_H
+
+#include "tests/support/tiny_model.h"
+#include "worker/stage/stage.h"
+
+/* Whether this is a run under a sanitizer: slower, and with memory of its own. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define CHAIN_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#define CHAIN_SANITIZED 1
+#endif
+#endif
+#ifndef CHAIN_SANITIZED
+#define CHAIN_SANITIZED 0
+#endif
+
+enum { CHAIN_MAX_STAGES = 8, CHAIN_MAX_ROWS = 96, CHAIN_SEQUENCES = 2 };
+
+typedef struct chain_config {
+    int32_t n_stages;  /* layers are shared out; the first stages get one more */
+    int32_t n_threads; /* of each stage */
+    const char *isa;   /* NULL: the best that MILLRACE_CPU_ISA allows */
+    mr_type kv_type;
+    int32_t max_context; /* 0: that of the model */
+    bool map_weights;    /* matrices stay as they are in the file */
+    mr_backends devices; /* of every stage, before its CPU; the caller's */
+    bool shuffled;       /* KV blocks and sequence slots in a random order */
+} chain_config;
+
+typedef struct chain chain;
+chain *chain_create(const tiny_model *model, const chain_config *config);
+void chain_destroy(chain *p);
+/* What describe() of the first stage's backend says. */
+const char *chain_device(const chain *p);
+mr_stage *chain_stage(chain *p, int32_t idx);
+
+typedef struct chain_row {
+    int32_t sequence, position, id;
+    float *logits; /* [vocabulary]; NULL: not wanted */
+} chain_row;
+/* Runs the rows as one step through all stages. */
+void chain_step(chain *p, const chain_row *rows, int32_t n);
+
+/* Whether this machine has the level. */
+bool chain_has_isa(const char *isa);
+
+#endif
