@@ -40,27 +40,27 @@ static void count_stage(const mr_page_stage *s, const char *name, mr_metrics *m)
         mr_metrics_set(m, MR_METRIC_STAGE_STEP_SECONDS, (mr_labels){{name, "predicted"}}, s->predicted_s);
 }
 
-void mr_page_count(const mr_page_stats *f, mr_metrics *m) {
+void mr_page_count(const mr_page_stats *stats, mr_metrics *m) {
     char name[NUMBER_BYTES];
-    mr_metrics_set(m, MR_METRIC_BUILD, (mr_labels){{f->version, f->model}}, 1);
-    set(m, MR_METRIC_READY, f->state == MR_PAGE_READY);
-    set(m, MR_METRIC_LOADED, f->loaded);
-    set(m, MR_METRIC_PROMPT_TOKENS, (double)f->n_prompt_tokens);
-    set(m, MR_METRIC_PREFIX_HIT_TOKENS, (double)f->n_cached_tokens);
-    set(m, MR_METRIC_GENERATED_TOKENS, (double)f->n_generated);
-    set(m, MR_METRIC_PREEMPTIONS, (double)f->n_preempted);
-    set(m, MR_METRIC_STEPS, (double)f->n_steps);
-    set(m, MR_METRIC_SEQUENCES_LIVE, f->n_live);
-    set(m, MR_METRIC_SEQUENCES_WAITING, f->n_waiting);
-    set(m, MR_METRIC_SEQUENCES_LIMIT, f->max_sequences);
-    set(m, MR_METRIC_STEPS_OPEN, f->n_open_steps);
-    set(m, MR_METRIC_MICRO_BATCHES, f->n_micro_batches);
-    set(m, MR_METRIC_KV_BLOCKS_LIMIT, f->n_blocks);
-    mr_metrics_set(m, MR_METRIC_KV_BLOCKS, (mr_labels){{"held"}}, f->n_held_blocks);
-    mr_metrics_set(m, MR_METRIC_KV_BLOCKS, (mr_labels){{"cached"}}, f->n_cached_blocks);
-    mr_metrics_set(m, MR_METRIC_KV_BLOCKS, (mr_labels){{"free"}}, f->n_free_blocks);
-    for (int32_t i = 0; i < f->n_stages; i++)
-        count_stage(&f->stages[i], number(i, name), m);
+    mr_metrics_set(m, MR_METRIC_BUILD, (mr_labels){{stats->version, stats->model}}, 1);
+    set(m, MR_METRIC_READY, stats->state == MR_PAGE_READY);
+    set(m, MR_METRIC_LOADED, stats->loaded);
+    set(m, MR_METRIC_PROMPT_TOKENS, (double)stats->n_prompt_tokens);
+    set(m, MR_METRIC_PREFIX_HIT_TOKENS, (double)stats->n_cached_tokens);
+    set(m, MR_METRIC_GENERATED_TOKENS, (double)stats->n_generated);
+    set(m, MR_METRIC_PREEMPTIONS, (double)stats->n_preempted);
+    set(m, MR_METRIC_STEPS, (double)stats->n_steps);
+    set(m, MR_METRIC_SEQUENCES_LIVE, stats->n_live);
+    set(m, MR_METRIC_SEQUENCES_WAITING, stats->n_waiting);
+    set(m, MR_METRIC_SEQUENCES_LIMIT, stats->max_sequences);
+    set(m, MR_METRIC_STEPS_OPEN, stats->n_open_steps);
+    set(m, MR_METRIC_MICRO_BATCHES, stats->n_micro_batches);
+    set(m, MR_METRIC_KV_BLOCKS_LIMIT, stats->n_blocks);
+    mr_metrics_set(m, MR_METRIC_KV_BLOCKS, (mr_labels){{"held"}}, stats->n_held_blocks);
+    mr_metrics_set(m, MR_METRIC_KV_BLOCKS, (mr_labels){{"cached"}}, stats->n_cached_blocks);
+    mr_metrics_set(m, MR_METRIC_KV_BLOCKS, (mr_labels){{"free"}}, stats->n_free_blocks);
+    for (int32_t i = 0; i < stats->n_stages; i++)
+        count_stage(&stats->stages[i], number(i, name), m);
 }
 
 void mr_page_count_latency(void *metrics, bool is_first, int64_t ns) {
