@@ -19,6 +19,8 @@ case $1 in
     printf 'CMAKE_C_COMPILER:FILEPATH=clang\\nCMAKE_HOME_DIRECTORY:INTERNAL=%s\\n' "$PWD" >"build/$2/CMakeCache.txt"
     printf '#!/bin/sh\\necho "instruction sets: %s"\\n' "$ISAS" >"build/$2/bin/millrace"
     chmod +x "build/$2/bin/millrace"
+    printf '  "file": "%s/%s"\n' "$PWD" engine/good.c "$PWD" engine/bad.c "$PWD" tests/bad.c \
+        >"build/$2/compile_commands.json"
     ;;
 esac
 """
@@ -33,6 +35,17 @@ if [ "$MILLRACE_CPU_ISA" = "$FAILS_WITH" ]; then
 fi
 echo "100% tests passed, 0 tests failed out of 7"
 """
+# Reports a mistake in each file whose name matches $UNTIDY.
+CLANG_TIDY = """#!/bin/sh
+status=0
+for file; do
+    case $file in
+    */$UNTIDY) echo "$file:1:1: error: a mistake [a-check]" && status=1 ;;
+    esac
+done
+echo "1 warning generated." >&2
+exit $status
+"""
 
 
 class Check(unittest.TestCase):
@@ -44,7 +57,12 @@ class Check(unittest.TestCase):
         shutil.copy(os.path.join(SOURCE, "CMakeLists.txt"), self.path("CMakeLists.txt"))
         self.write("deploy/packages.txt", "")
         os.mkdir(self.path("bin"))
+        for folder in ("engine", "backends", "proto", "worker", "coordinator", "tests"):
+            os.mkdir(self.path(folder))
+        for name in ("engine/good.c", "engine/bad.c", "engine/not_compiled.c", "tests/bad.c"):
+            self.write(name, "")
         for name, text in (("cmake", CMAKE), ("ctest", CTEST), ("clang", "#!/bin/sh\necho clang 99\n"),
+                           ("clang-tidy", CLANG_TIDY),
                            ("../deploy/lint", "#!/bin/sh\necho lint: 9 files, 0 findings\n")):
             self.write("bin/" + name, text)
             os.chmod(self.path("bin/" + name), 0o755)
@@ -56,12 +74,12 @@ class Check(unittest.TestCase):
         with open(self.path(name), "w", encoding="utf-8") as f:
             f.write(text)
 
-    def check(self, *args, isas="scalar, avx2, avx512", fails_with="none", status=0):
+    def check(self, *args, isas="scalar, avx2, avx512", fails_with="none", untidy="none", status=0):
         """Runs deploy/check. Returns for each run of ctest (build, instruction set, share, long, soak, arguments), and
         the lines of the summary."""
         env = {k: v for k, v in os.environ.items() if not k.startswith("MILLRACE_") and k != "CI"}
         env.update(PATH=self.path("bin") + ":" + env["PATH"], CALLS=self.path("calls"), ISAS=isas,
-                   FAILS_WITH=fails_with, MILLRACE_TEST_PYTHON=sys.executable)
+                   FAILS_WITH=fails_with, UNTIDY=untidy, MILLRACE_TEST_PYTHON=sys.executable)
         done = subprocess.run([self.path("deploy/check"), *args], capture_output=True, env=env, timeout=120,
                               check=False)
         self.assertEqual(done.returncode, status, (done.stdout, done.stderr))
@@ -79,7 +97,13 @@ class Check(unittest.TestCase):
         calls, lines = self.check("--all")
         self.assertEqual([c[:5] for c in calls], [("release", "", "1", "", ""), ("clang", "", "4", "", ""),
                                                   ("asan", "", "12", "", ""), ("tsan", "", "12", "", "")])
-        self.assertEqual(lines[-1], "100% tests passed, 0 tests failed out of 29")
+        self.assertEqual(lines[-1], "100% tests passed, 0 tests failed out of 30")
+
+    def test_clang_tidy_finds_mistakes(self):
+        _, lines = self.check("--all", untidy="bad.c", status=1)
+        self.assertRegex("\n".join(lines), r"(?m)^tidy     2 files, 1 findings, in \d+ s$")
+        self.assertIn("FAILED   clang: clang-tidy", lines)
+        self.assertEqual(lines[-1], "96% tests passed, 1 tests failed out of 30")
 
     def test_long(self):
         calls, lines = self.check("--long")
@@ -93,13 +117,13 @@ class Check(unittest.TestCase):
         self.assertEqual([line.split(";")[0].split(", built")[0] for line in lines if "; tests: " in line], [
             "release  clang 99", "release, scalar the same build", "release, avx2 the same build", "clang    clang 99",
             "asan     clang 99", "tsan     clang 99"])
-        self.assertEqual(lines[-1], "100% tests passed, 0 tests failed out of 43")
+        self.assertEqual(lines[-1], "100% tests passed, 0 tests failed out of 44")
 
     def test_an_instruction_set_fails(self):
         calls, lines = self.check("--long", fails_with="avx2", status=1)
         self.assertEqual(len(calls), 6)
         self.assertIn("FAILED   release, avx2: test_stage", lines)
-        self.assertEqual(lines[-1], "97% tests passed, 1 tests failed out of 43")
+        self.assertEqual(lines[-1], "97% tests passed, 1 tests failed out of 44")
 
     def test_one_instruction_set(self):
         calls, _ = self.check("--long", isas="scalar")
