@@ -8,13 +8,13 @@
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
 
-enum { LOSSES = 1 << 20 }; /* the stream of random numbers of losses; those below are of jitter */
+enum { LOSSES = 1 << 20 }; /* stream of the random numbers for losses; jitter uses the streams below */
 
 typedef enum state {
     STATE_FREE,
-    STATE_HELD,   /* a send that the inner channel has not got yet */
-    STATE_POSTED, /* inner is its request there */
-    STATE_FAILED, /* a send that the inner channel refused when its time had come: status */
+    STATE_HELD,   /* a send that is not yet passed to the inner channel */
+    STATE_POSTED, /* passed on: inner is the request of the inner channel */
+    STATE_FAILED, /* the inner channel refused the send on release: status says why */
 } state;
 
 typedef struct request {
@@ -27,27 +27,27 @@ typedef struct request {
     const void *data;
     size_t bytes;
     int64_t release_ns;
-    int32_t next; /* held ones by release_ns, free ones; -1: the last */
+    int32_t next; /* next held request by release_ns, or next free request; -1: none */
     mr_channel_request inner;
 } request;
 
 typedef struct delay {
     mr_channel base; /* first */
     mr_channel_ops ops;
-    mr_channel *inner; /* NULL: this endpoint has died */
+    mr_channel *inner; /* NULL: this endpoint is dead */
     channel_delay_config config;
     request *requests;
     int32_t free, held;       /* -1: none */
-    int64_t *link_free_ns;    /* [n_peers]: when what was sent before has left */
-    bool *gone;               /* [n_peers]: the inner channel has said so */
-    uint64_t n_sent, n_drawn; /* the latter: of losses */
+    int64_t *link_free_ns;    /* [n_peers]: when the link has sent all earlier messages */
+    bool *gone;               /* [n_peers]: the inner channel reported the peer as lost */
+    uint64_t n_sent, n_drawn; /* n_drawn: random numbers for losses */
 } delay;
 
 static delay *delay_of(mr_channel *ch) {
     return (delay *)ch;
 }
 
-/* Whether this endpoint has died, or peer is known to have. */
+/* Whether this endpoint is dead, or peer is known to be lost. */
 static bool is_lost(const delay *d, int32_t peer) {
     return !d->inner || (peer >= 0 && peer < d->base.n_peers && d->gone[peer]);
 }
@@ -108,7 +108,7 @@ static bool is_dropped(delay *d) {
            mr_rng_f32(d->config.seed, LOSSES + (uint64_t)d->base.self, d->n_drawn++) < (float)d->config.loss;
 }
 
-/* When a message of so many bytes may go: not before those of its stream. */
+/* When a message of this size may be sent: not before earlier messages of the same (peer, tag). */
 static int64_t release_time(delay *d, int32_t peer, uint32_t tag, size_t bytes) {
     int64_t now = mr_clock_now_ns(), left = d->link_free_ns[peer] > now ? d->link_free_ns[peer] : now;
     if (d->config.bytes_per_second > 0)
@@ -124,7 +124,7 @@ static int64_t release_time(delay *d, int32_t peer, uint32_t tag, size_t bytes) 
     return release;
 }
 
-/* Posts what is due. */
+/* Posts each held message whose release time has come. */
 static void release_due(delay *d) {
     int64_t now = d->held < 0 ? 0 : mr_clock_now_ns();
     while (d->held >= 0 && d->requests[d->held].release_ns <= now) {
@@ -290,7 +290,7 @@ mr_status channel_delay_create(mr_channel *inner, const channel_delay_config *co
         .wait = delay_wait,
         .progress = delay_progress,
         .wake = delay_wake,
-        .peer_name = inner->ops->peer_name ? delay_peer_name : NULL, /* that there are none says something, too */
+        .peer_name = inner->ops->peer_name ? delay_peer_name : NULL, /* NULL stays NULL */
         .destroy = delay_destroy,
     };
     d->base = (mr_channel){.ops = &d->ops, .self = inner->self, .n_peers = inner->n_peers};

@@ -11,7 +11,7 @@ typedef struct faulty {
     mr_channel base; /* first */
     mr_channel *inner;
     channel_fault *fault;
-    uint8_t *wrong[MOST_WRONG]; /* messages with a wrong byte, each may be under way */
+    uint8_t *wrong[MOST_WRONG]; /* copies of messages with a wrong byte: a send may still read its copy */
     int n_wrong;
 } faulty;
 

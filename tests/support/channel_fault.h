@@ -1,7 +1,8 @@
-/* tests/support/channel_fault.h - a channel around another one that fails when the test says so: its waits with any
- * status, or its next message with a wrong byte.
- * Owns:    the inner channel. Threads: as the inner channel; is_on is set by any.
- * Errors:  those of the inner channel, and the fault's. */
+/* tests/support/channel_fault.h - wraps another channel and fails when the test says so: either every wait returns a
+ * chosen status, or the next message is sent with a wrong byte.
+ * Owns:    the inner channel.
+ * Threads: as the inner channel; any thread may set is_on.
+ * Errors:  the errors of the inner channel, and the status of the fault. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_SUPPORT_CHANNEL_FAULT_H
 #define MR_TESTS_SUPPORT_CHANNEL_FAULT_H
@@ -11,8 +12,8 @@
 #include "proto/channel.h"
 
 typedef struct channel_fault {
-    int32_t endpoint; /* whose channel it is */
-    mr_status status; /* of its waits, with this text; MR_OK: its next message to the last endpoint has a wrong byte */
+    int32_t endpoint; /* the endpoint whose channel fails */
+    mr_status status; /* of every wait; MR_OK: the next message to the last endpoint has a wrong byte */
     const char *text;
     atomic_bool is_on;
 } channel_fault;

@@ -37,7 +37,7 @@ static void answer_all(void *ctx) {
         }
         fake.first = call->next;
         call->done = true;
-        call->wake(call->ctx); /* under the lock: the call cannot end meanwhile */
+        call->wake(call->ctx); /* under the lock, so that the call cannot be destroyed meanwhile */
         mr_mutex_unlock(&fake.lock);
         if (fake.delay_us)
             usleep((useconds_t)(rand() % fake.delay_us));
@@ -105,7 +105,7 @@ mr_api_call *mr_api_call_begin(const mr_api *a, mr_api_endpoint endpoint, mr_str
         call->status = 503;
     fake.n_live++;
     fake.max_live = fake.n_live > fake.max_live ? fake.n_live : fake.max_live;
-    if (fake.n_calls % 5 == 0 && fake.first) { /* some are overtaken */
+    if (fake.n_calls % 5 == 0 && fake.first) { /* second in the list, so that answers change order */
         call->next = fake.first->next;
         fake.first->next = call;
     } else {

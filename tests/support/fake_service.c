@@ -11,9 +11,9 @@ struct mr_request {
     mr_service *service;
     mr_generate_desc desc;
     int32_t *prompt;
-    int32_t choice, next; /* the piece that comes next: id `next` of this choice; -1: the prompt's */
+    int32_t choice, next; /* the next piece is id `next` of this choice; -1: the piece of the prompt */
     mr_detok detok;
-    mr_text_buf text; /* of the piece */
+    mr_text_buf text; /* text of the latest piece */
     size_t text_bytes;
     mr_piece_token tokens[FAKE_MAX_TOKENS];
     mr_piece_logprob top[FAKE_MAX_TOKENS][MR_SERVICE_MAX_LOGPROBS];

@@ -20,14 +20,14 @@ typedef struct part {
     char name[MAX_NAME];
 } part;
 
-/* Where a part can end that starts at one place. */
+/* The places where a part that starts at one place can end. */
 typedef struct ends {
     int part, at;
     bool at_place[PLACES];
 } ends;
 
 struct gbnf_reference {
-    const char *p; /* while it is read */
+    const char *p; /* the parser's position in the grammar */
     part parts[MAX_PARTS];
     int n_parts;
     char rule_names[256][MAX_NAME];
@@ -210,8 +210,8 @@ static bool in_class(const part *c, uint32_t code) {
     return in != c->negated && code <= 0x10FFFF && (code < 0xD800 || code > 0xDFFF);
 }
 
-/* A character of the class at `at`: its length, 0 for none. Where the text ends before or inside one, more is wanted.
- * */
+/* The length of the character at `at` if the class contains the character, else 0. Notes that the text can go on if the
+ * text ends before or inside the character. */
 static int match_char(gbnf_reference *g, const part *c, int at) {
     int left = g->n - at;
     if (left == 0) {
@@ -225,7 +225,7 @@ static int match_char(gbnf_reference *g, const part *c, int at) {
     for (int i = 1; i < have; i++)
         if ((s[i] & 0xC0) != 0x80)
             return 0;
-    /* All characters that begin with the bytes that are there. */
+    /* The range of characters that begin with the bytes of the text. */
     uint32_t low = len == 1 ? s[0] : s[0] & (0x7Fu >> len), high = low;
     for (int i = 1; i < len; i++) {
         low = low * 64 + (i < have ? s[i] & 63u : 0);
@@ -245,7 +245,7 @@ static int match_char(gbnf_reference *g, const part *c, int at) {
 
 static const ends *ends_of(gbnf_reference *g, int id, int at);
 
-/* The places behind up to max parts, at least min, one after another from `at`. */
+/* The places where min to max repetitions of a part can end, starting at `at`. */
 static void ends_of_times(gbnf_reference *g, const part *c, int at, ends *out) {
     bool now[PLACES] = {false}, seen[PLACES] = {false};
     now[at] = true;

@@ -27,7 +27,7 @@ static void check(bool ok, const char *what) {
     }
 }
 
-/* Room for n more bytes, zeroed, and counted as written. */
+/* Appends n zero bytes and returns where they start. */
 static uint8_t *grow(bytes *b, size_t n) {
     if (!b->data || n > b->capacity - b->size) {
         b->capacity = 2 * b->capacity + n + 256;
@@ -91,7 +91,7 @@ void gguf_writer_alignment(gguf_writer *w, uint32_t alignment) {
     gguf_writer_u32(w, "general.alignment", alignment);
 }
 
-/* Name and type; the value follows. Types are numbers of the specification. */
+/* Writes name and type; the caller appends the value. Types are the numbers of the GGUF specification. */
 static bytes *begin_key(gguf_writer *w, const char *key, uint32_t type) {
     w->n_keys++;
     put_str(&w->keys, key);
@@ -262,7 +262,7 @@ static void layer_tensors(gguf_writer *w, const gguf_model_shape *m, int32_t lay
     int64_t d = m->d_model, kv = d / m->n_heads * m->n_kv_heads, ff = m->n_ff;
     const struct {
         const char *name;
-        int64_t columns, rows; /* rows 0: a vector of float32 */
+        int64_t columns, rows; /* rows 0: a float32 vector */
     } tensors[] = {
         {"attn_norm", d, 0}, {"attn_q", d, d},    {"attn_k", d, kv}, {"attn_v", d, kv},   {"attn_output", d, d},
         {"ffn_norm", d, 0},  {"ffn_gate", d, ff}, {"ffn_up", d, ff}, {"ffn_down", ff, d},

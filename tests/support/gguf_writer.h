@@ -1,9 +1,9 @@
-/* tests/support/gguf_writer.h - makes GGUF files for tests, in memory or at a path: good ones, and broken ones on
- * purpose.
- * Owns:    everything given to it is copied. Borrowed out: the bytes of the file, until the next call.
+/* tests/support/gguf_writer.h - makes GGUF files for tests, in memory or at a path: valid files, and files that are
+ * broken on purpose.
+ * Owns:    copies of all arguments. Borrowed out: the bytes of the file, until the next call.
  * Threads: caller serialises.
- * Errors:  none: it is for tests, and ends the process when the system has no memory. It does not use mr_alloc, so
- *          allocation sweeps do not hit it. */
+ * Errors:  none. The process ends if the system has no memory. The writer does not use mr_alloc, so sweeps over failing
+ *          allocations do not reach the writer. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_SUPPORT_GGUF_WRITER_H
 #define MR_TESTS_SUPPORT_GGUF_WRITER_H
@@ -20,7 +20,7 @@ typedef struct gguf_writer gguf_writer;
 gguf_writer *gguf_writer_create(void);
 void gguf_writer_destroy(gguf_writer *w);
 void gguf_writer_version(gguf_writer *w, uint32_t version);
-/* Lays the tensors out with this alignment, and adds general.alignment. Before the first tensor. */
+/* Sets the alignment of tensors, and adds general.alignment. Call before the first tensor is added. */
 void gguf_writer_alignment(gguf_writer *w, uint32_t alignment);
 
 void gguf_writer_u32(gguf_writer *w, const char *key, uint32_t v);
@@ -36,8 +36,8 @@ void gguf_writer_strs(gguf_writer *w, const char *key, const char *const *v, siz
 /* Any type number and any bytes as the value. */
 void gguf_writer_raw(gguf_writer *w, const char *key, uint32_t type, const void *value, size_t bytes);
 
-/* A tensor with its data, which follows that of the tensor before at the alignment; data may be NULL for zeros. The
- * type is one that mr_type_bytes knows, ne holds n_dims numbers. */
+/* Adds a tensor. Its data follows the data of the previous tensor at the next aligned offset. data NULL: zeros. The
+ * type must be known to mr_type_bytes. ne: [n_dims]. */
 void gguf_writer_tensor(gguf_writer *w, const char *name, mr_type type, int n_dims, const int64_t *ne,
                         const void *data);
 /* For one and two dimensions. */
@@ -45,7 +45,7 @@ void gguf_writer_vector(gguf_writer *w, const char *name, mr_type type, int64_t 
 void gguf_writer_matrix(gguf_writer *w, const char *name, mr_type type, int64_t columns, int64_t rows,
                         const void *data);
 
-/* An entry of the tensor table as it stands here, and no data. At most 8 dimensions. */
+/* An unchecked entry of the tensor table, without data. At most 8 dimensions. */
 typedef struct gguf_raw_tensor {
     const char *name;
     uint32_t n_dims;
@@ -54,20 +54,20 @@ typedef struct gguf_raw_tensor {
     uint64_t offset;
 } gguf_raw_tensor;
 void gguf_writer_raw_tensor(gguf_writer *w, const gguf_raw_tensor *t);
-/* Bytes at the end of the data section. */
+/* Appends bytes to the data section. */
 void gguf_writer_raw_data(gguf_writer *w, const void *data, size_t bytes);
-/* The counts in the header, whatever was added. */
+/* Sets the counts in the header, which need not be true. */
 void gguf_writer_counts(gguf_writer *w, uint64_t n_tensors, uint64_t n_keys);
 
-/* The file so far; the writer may go on. */
+/* The file so far. More keys and tensors can be added afterwards. */
 const uint8_t *gguf_writer_bytes(gguf_writer *w, size_t *out_size);
-/* Writes it to path; false when that fails. */
+/* Writes the file to path; false on failure. */
 bool gguf_writer_save(gguf_writer *w, const char *path);
 
-/* A small whole model that mr_model_info_read accepts: zeros in all tensors. */
+/* A small complete model that mr_model_info_read accepts. All tensors are zero. */
 typedef struct gguf_model_shape {
     const char *arch; /* NULL: llama */
-    mr_type type;     /* of the matrices; d_model and n_ff are multiples of its block */
+    mr_type type;     /* of the matrices; d_model and n_ff must be multiples of the block size */
     int32_t n_layers, d_model, n_ff, n_heads, n_kv_heads, vocab_size, context_length;
     bool tied_output;
     const char *const *tokens; /* [vocab_size]; NULL: t0, t1 ... */

@@ -1,5 +1,5 @@
-/* tests/support/isa_env.h - MILLRACE_CPU_ISA for a moment: what caps the instruction sets of a whole run of the tests
- * is put back after it. Threads: caller serialises. */
+/* tests/support/isa_env.h - sets MILLRACE_CPU_ISA for a part of a test and restores the value that the run of the tests
+ * was started with. Threads: caller serialises. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_SUPPORT_ISA_ENV_H
 #define MR_TESTS_SUPPORT_ISA_ENV_H
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sets the variable, or takes it away (NULL). Returns what it was, for isa_env_restore. */
+/* Sets the variable, or unsets it (isa NULL). Returns the old value for isa_env_restore. */
 static inline char *isa_env_set(const char *isa) {
     const char *old = getenv("MILLRACE_CPU_ISA");
     char *saved = old ? strdup(old) : NULL;

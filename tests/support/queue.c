@@ -7,7 +7,7 @@
 #include "engine/base/thread.h"
 
 struct mr_queue {
-    mr_mutex lock; /* guards all that follows */
+    mr_mutex lock; /* guards all fields below */
     mr_cond not_empty, not_full;
     size_t item_bytes, capacity;
     size_t head, count; /* items head .. head + count, modulo capacity */
@@ -55,7 +55,7 @@ mr_status mr_queue_push(mr_queue *q, const void *item, int64_t deadline_ns) {
     if (q->closed) {
         status = MR_E_CANCELLED;
     } else if (q->count < q->capacity) {
-        status = MR_OK; /* room may come together with the deadline */
+        status = MR_OK; /* an item may have been taken out just at the deadline */
         size_t room = q->capacity - q->head;
         size_t slot = q->count < room ? q->head + q->count : q->count - room;
         memcpy(q->items + slot * q->item_bytes, item, q->item_bytes);

@@ -2,7 +2,8 @@
  * side.
  * Owns:    the slots; items are copied in and out, and nothing is allocated after create.
  * Threads: thread-safe; destroy when no other thread is inside.
- * Errors:  MR_E_TIMEOUT: full (or empty) until the deadline. MR_E_CANCELLED: closed, and on the popping side empty. */
+ * Errors:  MR_E_TIMEOUT: full (push) or empty (pop) until the deadline. MR_E_CANCELLED: closed; pop first returns the
+ *          remaining items. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_SUPPORT_QUEUE_H
 #define MR_TESTS_SUPPORT_QUEUE_H
@@ -25,7 +26,7 @@ MR_MUST_USE mr_status mr_queue_push(mr_queue *q, const void *item, int64_t deadl
 MR_MUST_USE mr_status mr_queue_try_pop(mr_queue *q, void *out_item);
 MR_MUST_USE mr_status mr_queue_pop(mr_queue *q, void *out_item, int64_t deadline_ns);
 
-/* No more items come in, and all who wait are woken; what is in the queue may still be taken out. */
+/* Refuses further items and wakes all waiting threads. Items in the queue can still be popped. */
 void mr_queue_close(mr_queue *q);
 size_t mr_queue_count(mr_queue *q);
 

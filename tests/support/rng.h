@@ -4,7 +4,7 @@
  *     rng r = {.state = seed};
  *     float x = rng_unit(&r);
  *
- * A test whose random number has to depend on an index alone uses engine/base/rng.h. Threads: caller serialises. */
+ * Use engine/base/rng.h where a random number must depend on an index alone. Threads: caller serialises. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_SUPPORT_RNG_H
 #define MR_TESTS_SUPPORT_RNG_H
@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 typedef struct rng {
-    uint64_t state; /* at first the seed */
+    uint64_t state; /* the seed before the first call */
 } rng;
 
 static inline uint32_t rng_next(rng *r) {

@@ -1,5 +1,5 @@
-/* tests/support/share.h - how much of their long lists tests run. MILLRACE_TEST_SHARE=n: one of n cases, for emulated
- * machines and sanitizers, which are slow. MILLRACE_TEST_LONG=1: also what takes hours, as full products of cases. */
+/* tests/support/share.h - how many cases of a long list a test runs. MILLRACE_TEST_SHARE=n: one of n cases, for
+ * emulators and sanitizers, which are slow. MILLRACE_TEST_LONG=1: also cases that take hours, such as full products. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_SUPPORT_SHARE_H
 #define MR_TESTS_SUPPORT_SHARE_H
@@ -23,7 +23,7 @@ static inline bool share_is_long(void) {
 
 /* Whether to leave out the next case of a list; *count starts at 0. */
 static inline bool share_skips(int *count) {
-    uint32_t mixed = (uint32_t)(*count)++ * 2654435761u >> 16; /* lists have rhythms of their own */
+    uint32_t mixed = (uint32_t)(*count)++ * 2654435761u >> 16; /* mixed, because lists repeat patterns */
     return mixed % (uint32_t)share_get() != 0;
 }
 

@@ -19,8 +19,8 @@ enum { MAX_BUFFERS = 64, QUEUE_CALLS = 256, ALIGNMENT = 256, RECORD_BYTES = 64, 
 typedef enum call_kind { CALL_SET, CALL_GET, CALL_LOAD, CALL_SUBMIT, CALL_PREPARE, CALL_END } call_kind;
 
 typedef struct device_buffer {
-    mr_buffer base;   /* what the host sees: no address, but for host_addressable */
-    mr_buffer inside; /* what the device's thread sees */
+    mr_buffer base;   /* the host's view: no address unless host_addressable */
+    mr_buffer inside; /* the view of the device's thread */
     size_t mapped_bytes;
 } device_buffer;
 
@@ -32,12 +32,12 @@ typedef struct call {
     size_t offset, bytes;
     const void *src;     /* SET, LOAD */
     void *dst;           /* GET */
-    mr_tensor tensor;    /* LOAD, inside */
+    mr_tensor tensor;    /* LOAD: the device's view */
     mr_program *program; /* SUBMIT, PREPARE */
     mr_run run;
 } call;
 
-/* A program of the CPU over tensors as the device sees them. */
+/* A program of the CPU backend over the device's view of the tensors. */
 struct mr_program {
     mr_tensor *tensors;
     mr_program *inside;
@@ -48,7 +48,7 @@ struct mr_program {
 typedef struct test_device {
     mr_backend base;
     test_device_options options;
-    mr_backend *cpu; /* used by the device's thread, and by the host while that one waits */
+    mr_backend *cpu; /* used by the device's thread, and by the host while the thread waits */
     mr_queue *queue;
     mr_thread *thread;
     device_buffer *buffers[MAX_BUFFERS];
@@ -56,12 +56,12 @@ typedef struct test_device {
     uint64_t n_delays;
     mr_fence issued;
     int32_t n_calls;          /* since the last reset */
-    mr_mutex memory_lock;     /* of buffers: their pages are opened while the thread works */
-    mr_mutex lock;            /* of what follows */
-    mr_cond reached;          /* done, or n_held */
-    int32_t n_held;           /* waits until calls begin */
-    mr_fence done, broken_at; /* broken_at 0: works */
-    test_device_stats stats;  /* the caller's */
+    mr_mutex memory_lock;     /* guards buffers and the protection of their pages */
+    mr_mutex lock;            /* guards the fields below */
+    mr_cond reached;          /* done or n_held changed */
+    int32_t n_held;           /* waits of the host until calls begin */
+    mr_fence done, broken_at; /* broken_at 0: the device works */
+    test_device_stats stats;  /* written by the calling thread only */
 } test_device;
 
 /* --- The device's thread ----------------------------------------------------------------------------------------- */
@@ -133,7 +133,7 @@ static void serve(void *ctx) {
         while (d->n_held > 0)
             mr_cond_wait_until(&d->reached, &d->lock, MR_NEVER);
         mr_mutex_unlock(&d->lock);
-        bool works = d->broken_at == 0 && !c.breaks; /* nobody else writes broken_at */
+        bool works = d->broken_at == 0 && !c.breaks; /* only this thread writes broken_at */
         mr_mutex_lock(&d->memory_lock);
         if (works) {
             open_pages(d, PROT_READ | PROT_WRITE);
@@ -176,7 +176,7 @@ static mr_status give(test_device *d, call *c, mr_fence *out, mr_err *err) {
     return MR_OK;
 }
 
-/* With the lock. */
+/* Call with the lock held. */
 static void release(test_device *d, int32_t n_waits) {
     d->n_held = n_waits < d->n_held ? d->n_held - n_waits : 0;
     mr_cond_broadcast(&d->reached);
@@ -299,7 +299,7 @@ static void buffer_destroy(mr_backend *base, mr_buffer *buffer) {
     mr_free(b);
 }
 
-/* Ours, and the range inside it. */
+/* The buffer if it belongs to this device and contains the range, else NULL. */
 static device_buffer *check_range(const test_device *d, const mr_buffer *buffer, size_t offset, size_t bytes) {
     for (int i = 0; i < MAX_BUFFERS; i++)
         if (d->buffers[i] && &d->buffers[i]->base == buffer) {
@@ -332,13 +332,13 @@ static mr_status get(mr_backend *base, const mr_buffer *buffer, size_t offset, v
               .bytes = bytes,
               .dst = dst};
     MR_ASSERT(c.buffer != NULL);
-    memset(dst, RUBBISH, bytes); /* whoever reads it too early will notice */
+    memset(dst, RUBBISH, bytes); /* a read before the fence is reached gets rubbish */
     d->stats.n_gets++;
     d->stats.get_bytes += bytes;
     return give(d, &c, out, err);
 }
 
-/* The tensor as the device's thread sees it: in a buffer of ours, or of anyone where the host's memory is used. */
+/* The device's view of a tensor. The tensor lies in a buffer of this device, or in any buffer if host_addressable. */
 static mr_tensor inside(const test_device *d, const mr_tensor *t) {
     mr_tensor made = *t;
     device_buffer *b = check_range(d, t->buffer, t->offset, 0);
@@ -430,7 +430,7 @@ static mr_status program_create(mr_backend *base, const mr_program_desc *desc, m
 static mr_status submit(mr_backend *base, mr_program *program, const mr_run *run, mr_fence *out, mr_err *err) {
     test_device *d = (test_device *)base;
     call c = {.kind = CALL_SUBMIT, .program = program, .run = *run};
-    c.run.progress = NULL; /* belongs to the caller's thread */
+    c.run.progress = NULL; /* stats belong to the calling thread */
     d->stats.n_submits++;
     return give(d, &c, out, err);
 }

@@ -1,11 +1,11 @@
-/* tests/support/test_device.h - a backend that is as awkward as a device may be, and computes with a CPU backend of its
- * own. Its memory cannot be touched by the host: buffers have no address, and their pages are closed but while its own
- * thread works. Calls go into an ordered queue; they begin late, and their fences are reached later still. The
- * destination of a get holds rubbish until then. It runs only the ops that it is told to, has as much memory as it is
- * told, and may break.
- * Owns:    one thread, one CPU backend, its buffers' pages.
- * Threads: as backends/backend.h says; test_device_stats may be read where calls may be made.
- * Errors:  MR_E_NO_MEMORY: more than memory_bytes. MR_E_DEVICE: from call fail_at on. */
+/* tests/support/test_device.h - a backend that behaves like an awkward device and computes with its own CPU backend.
+ * The host cannot touch the device's memory: buffers have no address, and their pages are protected except while the
+ * device's thread works. Calls go into an ordered queue and begin after a delay. A fence is reached after a further
+ * delay; until then, the destination of a get holds rubbish. The test chooses the ops that the device runs, the size of
+ * its memory, and the call from which on the device is broken.
+ * Owns:    one thread, one CPU backend, the pages of its buffers.
+ * Threads: as backends/backend.h says; test_device_stats may be read by the thread that may make calls.
+ * Errors:  MR_E_NO_MEMORY: more than memory_bytes. MR_E_DEVICE: after n_good calls. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_SUPPORT_TEST_DEVICE_H
 #define MR_TESTS_SUPPORT_TEST_DEVICE_H
@@ -15,28 +15,28 @@
 #define TEST_DEVICE_ALL_OPS ((1u << MR_OP_COUNT) - 1)
 
 typedef struct test_device_options {
-    uint32_t ops;          /* bit op: it runs here */
-    int32_t min_rows;      /* nodes with fewer rows at most do not */
-    size_t memory_bytes;   /* of buffers; 0: no limit */
-    bool host_addressable; /* like BLAS: its buffers are the host's, only its matrices are its own */
-    bool keeps_source;     /* host_addressable only: matrices are read where the file lies */
+    uint32_t ops;          /* bit op set: the device runs the op */
+    int32_t min_rows;      /* nodes whose maximum of rows is lower do not run here */
+    size_t memory_bytes;   /* limit of all buffers; 0: no limit */
+    bool host_addressable; /* like BLAS: buffers are memory of the host, weight matrices are not */
+    bool keeps_source;     /* host_addressable only: matrices are read from the mapped file */
     uint64_t seed;         /* of the delays */
     int32_t max_delay_us;  /* before and after each call; 0: none */
-    int32_t n_good;        /* so many calls of set, get, weight_load and submit work, the next breaks it; 0: all work */
+    int32_t n_good;        /* calls of set, get, weight_load and submit before one breaks the device; 0: no limit */
 } test_device_options;
 
 typedef struct test_device_stats {
     int n_sets, n_gets, n_submits, n_loads;
-    size_t set_bytes, get_bytes; /* of sets and gets */
+    size_t set_bytes, get_bytes; /* copied by sets and gets */
     size_t live_bytes;           /* of buffers */
-    int most_waiting;            /* calls in the queue at once */
+    int most_waiting;            /* highest number of calls in the queue */
 } test_device_stats;
 
 MR_MUST_USE mr_status test_device_create(const test_device_options *options, mr_backend **out, mr_err *err);
 test_device_stats test_device_get_stats(mr_backend *device);
-/* Counts calls from now on; after n_good of them the device breaks (0: never). */
+/* Counts calls from now on; the device breaks after n_good calls (0: never). */
 void test_device_reset(mr_backend *device, int32_t n_good);
-/* From now on no call begins until the host has come to a deadline of wait so often, or waits without one. */
+/* From now on no call begins until n_waits waits of the host have timed out, or the host waits without a deadline. */
 void test_device_hold(mr_backend *device, int32_t n_waits);
 
 #endif

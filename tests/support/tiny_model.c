@@ -35,7 +35,7 @@ tiny_desc tiny_default(const char *arch, mr_type type) {
 
 /* --- Random values ----------------------------------------------------------------------------------------------- */
 
-/* Bytes one after the other out of one stream. */
+/* A stream of random bytes. */
 typedef struct source {
     uint64_t seed, counter, bits;
     int n_left;
@@ -109,7 +109,7 @@ void *tiny_random(mr_type type, int64_t n, float amplitude, uint64_t seed) {
         else if (type == MR_TYPE_Q6_K)
             fill_q6_k(&s, block, amplitude);
         else
-            fill_bytes(&s, block, (size_t)info->block_bytes); /* never multiplied: for models that are refused */
+            fill_bytes(&s, block, (size_t)info->block_bytes); /* never multiplied: only in models that are refused */
     }
     return p;
 }
@@ -120,11 +120,11 @@ typedef struct maker {
     gguf_writer *w;
     const tiny_desc *d;
     const char *arch;
-    int32_t n_matrices; /* of the tensors that follow; 0: they have two dimensions */
-    uint64_t n_tensors; /* also the seed of the next one's data */
+    int32_t n_matrices; /* third dimension of the following tensors; 0: two dimensions */
+    uint64_t n_tensors; /* also the seed of the next tensor's data */
 } maker;
 
-/* rows 0: a vector. offset is added to a float vector's values. */
+/* rows 0: a vector. offset is added to the values of a float vector. */
 static void put_tensor(maker *m, const char *name, int64_t columns, int64_t rows, float amplitude, float offset) {
     const tiny_edit *e = &m->d->edit;
     mr_type type = rows ? m->d->type : m->d->vector_type;
@@ -154,7 +154,7 @@ static void put_tensor(maker *m, const char *name, int64_t columns, int64_t rows
     free(data);
 }
 
-/* Uniform in +-sqrt(3 / columns): products keep the size of what they multiply. */
+/* Uniform in +-sqrt(3 / columns), so that a product has about the magnitude of its input. */
 static void put_matrix(maker *m, const char *name, int64_t columns, int64_t rows) {
     put_tensor(m, name, columns, rows, sqrtf(3.0f / (float)columns), 0.0f);
 }
@@ -163,7 +163,7 @@ static void put_norm(maker *m, const char *name, int64_t n) {
     put_tensor(m, name, n, 0, 0.5f, 1.0f);
 }
 
-/* Names a tensor of a layer; the text lives until the next call. */
+/* The name of a layer's tensor; the text is valid until the next call. */
 static const char *of_layer(int32_t layer, const char *suffix) {
     static char name[64];
     snprintf(name, sizeof name, "blk.%d.%s", layer, suffix);

@@ -1,9 +1,9 @@
-/* tests/support/tiny_model.h - small models with random weights, made in memory: whole GGUF files of any architecture
- * and type that this version runs, and their matrices' blocks.
- * Owns:    a tiny_model owns its file, its tables and its text; everything lives until destroy.
+/* tests/support/tiny_model.h - small models with random weights, made in memory: complete GGUF files of any
+ * architecture and type that Millrace runs, and blocks of random weights.
+ * Owns:    a tiny_model owns its file, its tables and its text until destroy.
  * Threads: caller serialises.
- * Errors:  none: it is for tests, and ends the process when the model cannot be made. The file is made without
- *          mr_alloc; opening it is not, so a sweep over failing allocations opens first. */
+ * Errors:  none. The process ends if the model cannot be made. Writing the file does not use mr_alloc, but opening the
+ *          file does, so a sweep over failing allocations opens the model first. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_SUPPORT_TINY_MODEL_H
 #define MR_TESTS_SUPPORT_TINY_MODEL_H
@@ -12,7 +12,7 @@
 #include "engine/gguf/model_info.h"
 #include "tests/support/gguf_writer.h"
 
-/* What one tensor of the model is to be instead. */
+/* A change to one tensor of the model, for models that must be refused. */
 typedef enum tiny_edit_kind { TINY_LEAVE_OUT, TINY_SHAPE, TINY_TYPE } tiny_edit_kind;
 typedef struct tiny_edit {
     const char *name; /* NULL: no edit */
@@ -27,11 +27,11 @@ typedef struct tiny_desc {
     mr_type vector_type; /* F32 or F16, of norms and biases */
     int32_t n_layers, d_model, n_ff, n_heads, n_kv_heads;
     int32_t head_dim;                  /* 0: d_model / n_heads */
-    int32_t n_experts, n_experts_used; /* 0: none; else as wide as n_ff each */
+    int32_t n_experts, n_experts_used; /* 0: none; else each expert has width n_ff */
     int32_t vocab_size, context_length;
     bool tied_output, rope_factors;
-    bool biases;               /* llama: q, k, v and o have one; qwen2 has those of q, k, v in any case */
-    const char *const *tokens; /* [vocab_size], of a vocabulary whose other keys the caller adds; NULL: t0, t1 ... */
+    bool biases;               /* llama: biases of q, k, v and o; qwen2 always has biases of q, k, v */
+    const char *const *tokens; /* [vocab_size]; the caller adds the other keys of the vocabulary; NULL: t0, t1 ... */
     uint64_t seed;
     tiny_edit edit;
 } tiny_desc;
@@ -39,20 +39,20 @@ typedef struct tiny_desc {
 /* A model of two layers of width 64 (256 for the K-quants), four heads and two KV heads; fields may be changed. */
 tiny_desc tiny_default(const char *arch, mr_type type);
 
-/* n values of the type, n a multiple of its block, uniform in about [-amplitude, amplitude]; quantised types get random
- * quants with scales to suit. Freed by the caller. */
+/* n values of the type, uniform in about [-amplitude, amplitude]. n is a multiple of the block size. Quantised types
+ * get random quants with matching scales. The caller frees the result. */
 void *tiny_random(mr_type type, int64_t n, float amplitude, uint64_t seed);
 
-/* The file of a model, to which keys and tensors may still be added. */
+/* Writes the file of a model. The caller may add keys and tensors to the writer. */
 gguf_writer *tiny_model_write(const tiny_desc *desc);
 
 typedef struct tiny_model {
-    uint8_t *bytes; /* of the file; NULL when it was opened by its path */
+    uint8_t *bytes; /* of the file; NULL if the model was opened from a path */
     mr_gguf *gguf;
     mr_model_info info;
 } tiny_model;
 
-/* Takes the writer over. */
+/* Opens the writer's file. Takes ownership of the writer. */
 tiny_model *tiny_model_open(gguf_writer *w);
 tiny_model *tiny_model_open_path(const char *path);
 /* Write and open. */
