@@ -1,5 +1,6 @@
-/* tests/cluster/test_batch_failures.c - whatever ends a job becomes no line's result: of `millrace batch`'s file, and
- * of a server's batch, whose lines run again at the next start; and clients hear nothing of ranks, hosts and files. */
+/* An error of the job must not become the result of a line, neither in the file of `millrace batch` nor in a batch
+ * of a server, whose unfinished lines run again at the next start. Error texts for clients contain nothing of ranks,
+ * hosts and files. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

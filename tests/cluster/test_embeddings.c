@@ -1,5 +1,6 @@
-/* tests/cluster/test_embeddings.c - hidden rows of prompts and what the service makes of them: they are what logits are
- * products of, pooled as the request says, the same bits for any cut, and alone or in company. */
+/* Hidden rows of prompts, and the embeddings that the service makes of them. The output layer turns the hidden rows
+ * into the logits. The service pools them as the request says. The bits are the same for any cut, and do not depend
+ * on other sequences. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* tests/cluster/test_facts.c - ranks in the lobby are made to measure themselves and their links: what comes of it, and
- * what ends it. No figure is looked at but for being one. */
+/* Ranks in the lobby measure themselves and their links. The tests check the form of the measurements, and the
+ * events that end measuring. No test depends on how fast the machine is. */
 // SPDX-License-Identifier: Apache-2.0
 #include <dirent.h>
 #include <math.h>

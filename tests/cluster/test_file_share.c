@@ -1,5 +1,5 @@
-/* tests/cluster/test_file_share.c - a model file that goes from rank to rank: between real servers and a client, and
- * between a client and sources that lie, refuse, fall silent or die. */
+/* The transfer of a model file from rank to rank: between real servers and a client, and between a client and
+ * sources that send wrong data, refuse, stop answering or die. */
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
-/* tests/cluster/test_job.c - sequences of a job over a cluster of threads: more of them than fit at once, early stops,
- * length limits, prompts that are refused. */
+/* Sequences of a job over a cluster of threads: more sequences than slots, early stops, length limits, refused
+ * prompts. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* tests/cluster/test_job_delayed.c - a job whose messages take time, overtake each other, or stop coming: the ids are
- * the same to the last one, and a stage that dies ends the job. */
+/* A job whose messages are delayed, overtake each other, or stop. The ids must be the same as without delays, and a
+ * stage that dies ends the job. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* tests/cluster/test_job_fail.c - stages that cannot load their layers, and models whose numbers are none: the reason
- * comes out of the job with the stage's number, and what can go on does. */
+/* Stages that cannot load their layers, and models whose logits are not finite. The error of the job names the stage
+ * and the reason, and sequences that are not affected go on. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 #include <unistd.h>

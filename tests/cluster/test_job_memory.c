@@ -1,5 +1,5 @@
-/* tests/cluster/test_job_memory.c - the step path allocates nothing (invariant I5), and every allocation of a job's
- * life may fail: a status comes back, nothing leaks, nothing waits for ever. */
+/* The step path allocates nothing (invariant I5). Each allocation in the life of a job fails once: the job returns a
+ * status, leaks nothing and does not hang. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 #include <unistd.h>

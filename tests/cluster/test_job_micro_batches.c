@@ -1,6 +1,6 @@
-/* tests/cluster/test_job_micro_batches.c - the scheduler is told other times of the stages again and again while a job
- * runs, so that the number of micro-batches, the chunks of prompts and the rows beside decode rows change all the time:
- * ids and logits are the same to the last bit. */
+/* While a job runs, the scheduler is given different times of the stages again and again. The number of
+ * micro-batches, the chunks of prompts and the rows of a step then change all the time. Ids and logits must stay the
+ * same to the last bit. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* tests/cluster/test_job_peers.c - a job whose stages send what no stage should, or go away: each ends with the status
- * and the text that tell what was wrong. */
+/* A job whose stages send invalid messages or disconnect. Each case must end with the status and the text that say
+ * what was wrong. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* tests/cluster/test_job_preempt.c - more sequences than the KV blocks hold: the latest are preempted and computed
- * anew, and every text is what it would have been. */
+/* More sequences than the KV blocks hold. The latest sequences are preempted and computed again, and every text is
+ * the same as without preemption. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-/* tests/cluster/test_job_prefix.c - what sequences share: the rows that are computed are counted, and every text is
- * what it would have been alone. */
+/* Sequences that share a prefix. The test counts the computed rows, and every text is the same as that of the
+ * sequence alone. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* tests/cluster/test_job_sampling.c - grammars and log-probabilities from the description of a sequence to its events,
- * over any number of stages, with sequences that are preempted and computed anew. */
+/* Grammars and log-probabilities from the description of a sequence to its events, over any number of stages, also
+ * for sequences that are preempted and computed again. */
 // SPDX-License-Identifier: Apache-2.0
 #include <float.h>
 #include <math.h>

@@ -1,5 +1,4 @@
-/* tests/cluster/test_lobby.c - a rank in the lobby: it ends at any time when it is told to, and says what is wrong with
- * what it is sent. */
+/* A rank in the lobby ends whenever it is told to end, and reports what is wrong with a message. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* tests/cluster/test_missing_file.c - a job of ranks of which some have no model file: lobbies in threads, which get
- * their layers from others and compute the same ids. */
+/* A job in which some ranks have no model file. The lobbies run in threads. Ranks without the file get their layers
+ * from the other ranks and compute the same ids. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* tests/cluster/test_service.c - what a request gets: texts, stop texts, choices, the same ids in any company; and what
- * it is refused for. */
+/* The answers of the service to requests: texts, stop texts, choices, the same ids whatever other requests run; and
+ * the requests that the service refuses. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <string.h>

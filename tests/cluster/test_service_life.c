@@ -1,5 +1,5 @@
-/* tests/cluster/test_service_life.c - the states of a service: before a job, full, draining, stopped, with a lost
- * stage; one that has served many requests holds no more memory than before. */
+/* The states of a service: before a job, full, draining, stopped, with a lost stage. A service holds no more memory
+ * after many requests than before. */
 // SPDX-License-Identifier: Apache-2.0
 #include <malloc.h>
 #include <stdatomic.h>

@@ -1,7 +1,7 @@
-/* tests/cluster/test_service_support.h - a service over a job of threads, its run on a thread of its own, and readers.
- * Owns:    a service_rig owns cluster, job, service and thread. Threads: functions of a rig are the test's; readers are
- *          any thread's.
- * Errors:  fail the test, but for those of readers, which come back. */
+/* tests/cluster/test_service_support.h - a service over a job of threads, a thread that runs the service, and readers.
+ * Owns:    a service_rig owns cluster, job, service and thread.
+ * Threads: functions of a rig are called by the test's thread; a reader may be used by any one thread.
+ * Errors:  errors fail the test, except the errors of readers, which are returned. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_CLUSTER_TEST_SERVICE_SUPPORT_H
 #define MR_TESTS_CLUSTER_TEST_SERVICE_SUPPORT_H
@@ -12,7 +12,7 @@
 #include "engine/base/thread.h"
 #include "tests/cluster/test_job_support.h"
 
-/* Tokens of the vocabulary: two letters each, but for these. */
+/* Special tokens of the vocabulary. All other tokens have two letters. */
 enum { TOKEN_UNKNOWN, TOKEN_BEGIN, TOKEN_END, TOKEN_BYTE_E2, TOKEN_BYTE_82, TOKEN_BYTE_AC, TOKEN_FIRST_WORD };
 mr_tokenizer *service_tokenizer(int32_t n_tokens);
 
@@ -20,16 +20,16 @@ typedef struct service_rig {
     job_rig job;
     mr_service *service;
     const mr_tokenizer *tok;
-    int32_t n_first, n_next; /* latencies that were noted, before the pieces with their tokens */
-    int64_t latency_ns;      /* all of them */
+    int32_t n_first, n_next; /* counts of reported latencies of first and next tokens */
+    int64_t latency_ns;      /* sum of the latencies */
     atomic_bool is_ready;    /* on_ready was called */
-    mr_thread *thread;       /* that runs the service */
+    mr_thread *thread;       /* runs the service */
     mr_status status;        /* of the run */
     mr_err err;
 } service_rig;
 
 void service_rig_start(service_rig *rig, const job_rig_config *config, const mr_tokenizer *tok, int32_t max_waiting);
-/* Stops the service and waits for its run; all blocks are free then, and no sequence is kept. */
+/* Stops the service and waits for the end of its run. Checks that all blocks are free and no sequence is left. */
 void service_rig_end_run(service_rig *rig);
 void service_rig_stop(service_rig *rig);
 
@@ -44,7 +44,7 @@ typedef struct choice_heard {
     mr_text_buf text;
     mr_finish finish;
     mr_status status;
-    mr_piece last; /* its counts and times */
+    mr_piece last; /* the last piece, for its counts and times */
 } choice_heard;
 
 /* Reads one request to its end. */
@@ -56,20 +56,20 @@ typedef struct reader {
     choice_heard choices[READER_MAX_CHOICES];
     choice_heard prompt;
     int32_t n_pieces;
-    const char *wrong; /* what should not have come; NULL: nothing */
+    const char *wrong; /* a description of an unexpected piece; NULL: none */
 } reader;
 
 void reader_init(reader *r);
 void reader_deinit(reader *r);
-/* Sets wake of desc. */
+/* Submits desc with the reader's wake. */
 mr_status reader_submit(reader *r, mr_service *service, mr_generate_desc desc, mr_err *err);
-/* Waits for the next piece and takes it; false: it has ended, or nothing came for long. */
+/* Waits for the next piece and takes the piece. false: the request has ended, or the wait timed out. */
 bool reader_step(reader *r);
-/* Reads to the end, and releases. */
+/* Reads to the end and releases the request. */
 void reader_finish(reader *r);
 void reader_release(reader *r);
 
-/* Sampling as job_sequence has it, a random prompt of n ids that the caller keeps in ids. */
+/* A request with the sampling of job_sequence and a random prompt of n ids. The caller owns ids. */
 mr_generate_desc service_request(int32_t number, int32_t n, int32_t *ids, int32_t max_tokens);
 
 #endif

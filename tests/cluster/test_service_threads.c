@@ -1,5 +1,5 @@
-/* tests/cluster/test_service_threads.c - many threads that submit, read slowly, go away and come back: everybody who
- * stays gets what he would get alone, and nothing is left. */
+/* Many threads that submit requests, read slowly, disconnect and return. Each request that is read to its end gets
+ * the same answer as alone, and nothing is leaked. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>

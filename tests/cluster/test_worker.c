@@ -1,5 +1,5 @@
-/* tests/cluster/test_worker.c - a stage between a coordinator and a neighbour that say what they should not, or leave:
- * it reports what is wrong and by whom, returns that, and leaks nothing. */
+/* A stage between a coordinator and a neighbour that send invalid messages or disconnect. The stage reports what is
+ * wrong and which peer is the cause, returns the same error, and leaks nothing. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

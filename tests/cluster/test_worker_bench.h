@@ -1,6 +1,6 @@
 /* tests/cluster/test_worker_bench.h - one stage in a thread, between a coordinator and a neighbour that the test plays.
  * Endpoints 0 and 1 are stages, 2 is the coordinator.
- * Threads: coordinator and neighbour belong to the test's thread. Errors: all of them fail the test. */
+ * Threads: the test's thread plays coordinator and neighbour. Errors: every error fails the test. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_CLUSTER_TEST_WORKER_BENCH_H
 #define MR_TESTS_CLUSTER_TEST_WORKER_BENCH_H
@@ -28,7 +28,7 @@ enum {
 typedef struct bench {
     mr_local_hub *hub;
     mr_channel *coordinator, *worker, *peer;
-    int32_t self; /* endpoint of the worker; the peer is the other one */
+    int32_t self; /* endpoint of the worker; the peer is the other stage */
     mr_backend *backend;
     mr_thread *thread;
     mr_outbox *control, *lobby; /* lobby: of epoch 0 */
@@ -45,14 +45,14 @@ void bench_model_create(void);
 void bench_model_remove(void);
 
 void bench_start(bench *b, int32_t self);
-/* The same, but nobody takes reports, and while the stage loads, with more reports of that than there are buffers for,
- * it is told to end. */
+/* As bench_start, but the coordinator receives no reports. The stage is told to end while it loads and has more reports
+ * to send than buffers. */
 void bench_start_unheard(bench *b, int32_t self);
 /* As bench_start, behind a lobby: the stage runs after bench_lobby_start. b->status is what mr_lobby_run returned. */
 void bench_start_in_lobby(bench *b, int32_t self);
 void bench_lobby_start(bench *b);
 void bench_lobby_shutdown(bench *b);
-/* Waits until the worker has returned. Unless it was told to end, the coordinator leaves first. */
+/* Waits until the worker has returned. If the worker was not told to end, the coordinator closes its channel first. */
 void bench_end(bench *b);
 void bench_coordinator_leaves(bench *b);
 void bench_peer_leaves(bench *b);
@@ -60,12 +60,12 @@ void bench_peer_leaves(bench *b);
 /* Sends from the coordinator. */
 void bench_control(bench *b, const Millrace__Control *message);
 void bench_shutdown(bench *b);
-/* A plan over n stages with one layer each, ranks 0 to n - 1; a single stage has rank self and all layers. edit changes
- * it before it is sent; it may be NULL. */
+/* A plan over n stages with one layer each, ranks 0 to n - 1; a single stage has rank self and all layers. edit
+ * changes the plan before it is sent; edit may be NULL. */
 void bench_plan(bench *b, int32_t n_stages, void (*edit)(Millrace__Plan *plan));
 void bench_open(bench *b, uint32_t slot, uint32_t generation, bool samples);
 void bench_close(bench *b, uint32_t slot, uint32_t generation);
-/* A step of one run; blocks first_block_idx and following are block_id and following. */
+/* A step of one run. Blocks from index first_block_idx on have the ids from block_id on. */
 typedef struct bench_run {
     uint32_t slot, generation, first_position, n_rows;
     uint32_t first_block_idx, n_blocks, block_id;
@@ -74,7 +74,7 @@ typedef struct bench_run {
     Millrace__Want want;
 } bench_run;
 void bench_step(bench *b, uint64_t step, const bench_run *run);
-/* Any bytes as a frame of the control link of an epoch. */
+/* Sends any bytes as a frame of the control link of an epoch. */
 void bench_raw(bench *b, uint32_t epoch, const uint8_t *bytes, size_t n);
 
 /* Sends from the peer. */
@@ -82,11 +82,11 @@ void bench_peer_opens(bench *b, mr_link_kind kind);
 void bench_peer_sends(bench *b, const mr_frame *frame, const void *payload);
 void bench_peer_tokens(bench *b, uint64_t step, uint32_t slot, uint32_t position);
 
-/* Waits for the worker to say that it is ready. */
+/* Waits for the worker's report that the stage is ready. */
 void bench_ready(bench *b);
-/* The next tokens message. */
+/* Waits for the next tokens message. */
 const Millrace__Tokens *bench_tokens(bench *b);
-/* Waits for a failure and for the end of the worker, which must be want and hold text both times. */
+/* Waits for a failure report and for the end of the worker. Both must have status want, and text in their texts. */
 void bench_expect(bench *b, mr_status want, const char *text);
 
 #endif

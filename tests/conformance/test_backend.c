@@ -1,4 +1,4 @@
-/* The list of backends, and what they promise beside the values of nodes. */
+/* The list of backends under test, and the promises of backend.h other than the values of nodes. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

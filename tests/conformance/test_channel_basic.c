@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Order, matching, sizes and waiting: what a channel does while nothing goes wrong. */
+/* Order, matching, sizes and waits of a channel without faults. */
 #include <string.h>
 
 #include "engine/base/clock.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Cancelling, full tables, messages that are too long, and endpoints that go away. */
+/* Cancelled requests, full tables, messages that are too long, and endpoints that close. */
 #include <string.h>
 
 #include "engine/base/clock.h"

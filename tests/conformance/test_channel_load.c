@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Many messages of random sizes between several endpoints, and what they cost. */
+/* Many messages of random sizes between several endpoints. Sending and receiving allocates nothing. */
 #include <string.h>
 
 #include "engine/base/mem.h"

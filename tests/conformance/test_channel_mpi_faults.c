@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What only the MPI channel does: the loss of a rank that it is told of, sends that stay, two threads, idle waiting. */
+/* Cases of the MPI channel only: a rank that is reported lost, sends that are never received, two threads, idle
+ * waits. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>

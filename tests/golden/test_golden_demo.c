@@ -1,5 +1,5 @@
-/* The demo model against float32 logits of PyTorch: what quantised activations and an f16 KV cache leave of them. Both
- * files are committed, so this runs wherever the tests run. */
+/* The demo model against float32 logits of PyTorch, within the error of quantised activations and an f16 KV cache.
+ * Both files are committed, so the test runs everywhere. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdbool.h>
 #include <stdio.h>

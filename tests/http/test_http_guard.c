@@ -1,4 +1,4 @@
-/* Who may ask: keys, hosts, origins. */
+/* Which requests the server admits: keys, hosts, origins. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

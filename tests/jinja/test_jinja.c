@@ -1,4 +1,4 @@
-/* coordinator/serving/jinja alone: what renders to what, what fails and says so, limits, threads, failing memory. */
+/* coordinator/serving/jinja alone: the output of templates, errors, limits, threads, failed allocations. */
 // SPDX-License-Identifier: Apache-2.0
 // clang-format off
 // clang-format on

@@ -1,5 +1,5 @@
-/* The attention kernels (rule T): every instruction set against scalar to the bit, however the rows are batched; scalar
- * against doubles. Whatever a row must not see is poisoned. */
+/* The attention kernels (rule T): every instruction set against the scalar kernel to the bit, for any batching of
+ * the rows, and the scalar kernel against doubles. Data that a row must not read is poisoned. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* The loops that read the machine's limits: every instruction set of this machine stays inside its memory, and counts
- * its products. No figure is tested beyond making sense: machines differ, and are busy. */
+/* The loops that measure the machine's limits. The loops of every instruction set stay inside their memory and count
+ * their products. No test depends on a speed. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* tests/page/test_metrics.c - counting from several threads, the text that comes of it, and memory that fails. With
- * --print it prints some of every metric, for test_metrics_text.py. */
+/* Counting from several threads, the text of the metrics, and failed allocations. With --print the program prints
+ * values of every metric, for test_metrics_text.py. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stdio.h>

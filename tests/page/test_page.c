@@ -1,4 +1,4 @@
-/* tests/page/test_page.c - the files of the page, and what it draws: as JSON and as metrics. */
+/* The files of the page, and the data that the page draws: as JSON and as metrics. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

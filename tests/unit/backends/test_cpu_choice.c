@@ -1,5 +1,5 @@
-/* The number of threads of a program follows from the times of its runs. No clock: each test says how long a run takes
- * on so many threads. */
+/* The choice of the number of threads from the times of a program's runs. There is no clock: each test sets how long
+ * a run takes with a number of threads. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/cpu_choice.h"
 #include "tests/support/rng.h"

@@ -1,4 +1,4 @@
-/* Every backend that the registry lists can be made, or says why not. */
+/* Every backend that the registry lists can be created, or returns an error that says why not. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

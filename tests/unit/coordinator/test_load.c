@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Arrivals, percentiles, and what is reckoned from the times of tokens. */
+/* Arrival times, percentiles, and the statistics that are computed from the times of tokens. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Progress where standard error is no terminal: lines come one by one, and none repeats the last one. */
+/* Progress if standard error is not a terminal: each line is printed once, and no line repeats the previous one. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Where a launcher has put this process, and which CPUs it gets there. Every case runs in a child, whose environment
- * and CPUs are its own. */
+/* The place that a launcher gave this process, and the CPUs that the process gets there. Every case runs in a child
+ * process with its own environment and CPUs. */
 // SPDX-License-Identifier: Apache-2.0
 #include <sched.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A job over simulated stages: times of pipelines that can be reckoned by hand. */
+/* A job over simulated stages. The expected times of the pipelines are computed by hand. */
 #include <string.h>
 
 #include "coordinator/cli/bench/load.h"

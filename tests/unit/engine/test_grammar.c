@@ -1,5 +1,5 @@
-/* GBNF grammars and their masks: every token of a vocabulary, after every prefix of valid texts, against a reference
- * that reads the grammar in another way; and what is refused. */
+/* GBNF grammars and their token masks. After every prefix of valid texts, every token of a vocabulary is compared
+ * with a reference that parses the grammar in another way. Invalid grammars are refused. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* The KV store: sizes, layout of layers, copies of blocks, and descriptions that cannot be. */
+/* The KV store: sizes, layout of layers, copies of blocks, and invalid descriptions. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* The angles of rule R against the formulas in double, with libm. */
+/* The angles of rule R against the formulas, computed in double by libm. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 

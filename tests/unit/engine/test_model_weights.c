@@ -1,4 +1,4 @@
-/* Which tensors a stage takes from a file, and what it says about those that do not fit. */
+/* The tensors that a stage takes from a model file, and the errors for tensors that do not fit. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stdio.h>

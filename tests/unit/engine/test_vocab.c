@@ -1,4 +1,4 @@
-/* Tokenizers out of model files: good keys, missing ones, and those of the wrong type. */
+/* Tokenizers from model files: valid keys, missing keys, and keys of a wrong type. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How long messages take, and which may overtake which; on a clock that stands. The suite of tests/conformance tests
- * what else a channel does. */
+/* The delays of messages, and which messages can overtake others, on a clock that stands still. The suite in
+ * tests/conformance tests everything else. */
 #include <string.h>
 
 #include "engine/base/clock.h"

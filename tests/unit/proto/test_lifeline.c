@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Processes of their own are this program again, with a role as its first argument: they share nothing with the test
- * but a socket at their input and output. */
+/* Lifelines between processes. Each child process is this program again with a role as its first argument, and
+ * shares nothing with the test but a socket as its input and output. */
 
 #include <arpa/inet.h>
 #include <dirent.h>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Every allocation and every post of a scenario fails once; and the way of a step through links and messages allocates
- * nothing. */
+/* Every allocation and every post of a scenario fails once. A step's messages through links allocate nothing. */
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Frames: the layout of the header, and every flipped bit, wrong length and wrong field is refused. */
+/* The layout of a frame's header. Every flipped bit, wrong length and wrong field is refused. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

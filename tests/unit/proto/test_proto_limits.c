@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Every limit of every message is broken once. */
+/* For every limit of every message, one message that breaks it. */
 #include "tests/unit/proto/test_proto_samples.h"
 
 #include <math.h>

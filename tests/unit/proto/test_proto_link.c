@@ -1,4 +1,4 @@
-/* Links: order, back pressure, and what a peer may do wrong. */
+/* Links: order, back pressure, and faults of a peer. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is particular to the channels inside one process; the rest is in tests/conformance/test_channel*.c. */
+/* Cases of channels inside one process only; tests/conformance/test_channel*.c has the rest. */
 
 #include <string.h>
 

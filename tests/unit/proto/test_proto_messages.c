@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Messages go through bytes and come back; what is no message, or a too large one, does not. */
+/* Messages are the same after packing and unpacking. Bytes that are no message, and messages that are too large, are
+ * refused. */
 #include "tests/unit/proto/test_proto_samples.h"
 
 #include <math.h>

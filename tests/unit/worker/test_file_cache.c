@@ -1,5 +1,5 @@
-/* The cached file with its list of blocks, and the hashes that are kept of a model file: over restarts, kills,
- * damage, and several users at the same time. */
+/* The cached part of a model file with its list of blocks, and the stored hashes of a model file: over restarts,
+ * kills, damage, and several users at the same time. */
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* What a rank says of itself, and when two model files are the same one. */
+/* The hello of a rank, and when two model files count as the same file. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Measurements that are kept in a file: they come back as they were, or not at all. */
+/* Measurements that are stored in a file are read back unchanged, or not at all. */
 // SPDX-License-Identifier: Apache-2.0
 #include <dirent.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Measuring layers: what is measured and what ends it, not how fast anything is. */
+/* The measurement of layers: what is measured and what ends the measurement. No test depends on a speed. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 

@@ -1,4 +1,4 @@
-/* Which products leave the CPU, by made-up times. */
+/* The choice of matrix products that run on another backend than the CPU, from invented times. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* Invariant I1 on small models: the logits of a row have the same bits for any cut, chunking, company in the step,
- * order of KV blocks, number of threads, instruction set and layout of the weights. Combinations are pairwise: every
- * value of a factor meets every value of every other. */
+/* Invariant I1 on small models: the logits of a row have the same bits for any cut, chunking, other rows in the
+ * step, order of KV blocks, number of threads, instruction set and layout of the weights. Combinations are pairwise:
+ * every value of a factor meets every value of every other factor. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Stages with BLAS beside the CPU: logits are close to the exact ones, few rows keep the exact bits where they are left
- * to the CPU, and a step allocates nothing. */
+/* Stages with BLAS beside the CPU backend. Logits are close to the exact logits. Steps of few rows stay on the CPU
+ * and keep the exact bits. A step allocates nothing. */
 // SPDX-License-Identifier: Apache-2.0
 #include <dirent.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Stages over several backends: whatever runs where, the logits have the bits that the CPU alone gives, a step
- * allocates nothing, and a device that breaks or is full is one clear error. */
+/* Stages over several backends. The logits have the same bits as on the CPU alone, whichever backend runs a node. A
+ * step allocates nothing. A broken or full device gives one clear error. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

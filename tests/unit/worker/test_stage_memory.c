@@ -1,5 +1,5 @@
-/* What a stage takes: as much as it says, nothing in a step, no file pages after loading, and a clear status where
- * there is too little. */
+/* The memory of a stage: as much as the stage reports, none allocated in a step, no file pages after loading, and a
+ * clear status if there is too little. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* From step plans to rows: plans that fit what was said before, and plans that contradict it. */
+/* From step plans to rows: plans that agree with earlier messages, and plans that contradict them. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Grammars of a tail: shared while they are used, kept for a while, dropped. */
+/* Grammars of the last stage are shared while in use, kept for a while, then dropped. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* The journal grows without moving its entries, and an append that fails changes nothing. */
+/* The journal grows without moving its entries, and a failed append changes nothing. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Curves and hops out of what stages report. */
+/* Time curves and link times from the reports of stages. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/job/learned_times.h"
 #include "engine/base/mem.h"

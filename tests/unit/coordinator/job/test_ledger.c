@@ -1,4 +1,4 @@
-/* The ledger against a plain model of it, over random calls and with failing allocations. */
+/* The ledger against a simple model of a ledger, over random calls and with failing allocations. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

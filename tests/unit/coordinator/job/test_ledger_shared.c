@@ -1,5 +1,6 @@
-/* Sequences with common beginnings over one ledger: every block that a sequence is given holds what it expects, and
- * every account adds up. The test keeps the content of each block as the steps would have left it. */
+/* Sequences with common prefixes over one ledger. Every block that a sequence gets holds the content that the
+ * sequence expects, and all counts add up. The test stores for each block the content that the steps would have
+ * written. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

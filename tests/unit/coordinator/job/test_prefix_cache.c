@@ -1,4 +1,4 @@
-/* Keys of KV blocks, and the cache of blocks against a plain model of it. */
+/* Keys of KV blocks, and the cache of blocks against a simple model of a cache. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* The rules of the ring (ARCHITECTURE.md) as properties of every step, over random arrivals, lengths, early ends and
- * delays. The test is the job: it admits, brings tokens back, and ends sequences. */
+ * delays. The test plays the job: the test admits sequences, returns tokens, and ends sequences. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* How prompts are cut, against other ways to cut them; and the rows of a step, against the time that they take. */
+/* The chunks of a prompt against other ways to cut the prompt, and the number of rows of a step against the time of
+ * the step. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdbool.h>
 

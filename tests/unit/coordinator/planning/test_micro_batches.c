@@ -1,4 +1,4 @@
-/* The formula against a simulation of a pipeline, and the choice against all others. */
+/* The formula for micro-batches against a simulated pipeline, and the chosen number against all other numbers. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/planning/micro_batches.h"
 #include "engine/base/rng.h"

@@ -1,4 +1,4 @@
-/* The balanced cut against all cuts that exist, and cuts by hand that are refused. */
+/* The balanced cut against all possible cuts, and cuts from the user that are refused. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <string.h>

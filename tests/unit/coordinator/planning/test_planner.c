@@ -1,4 +1,4 @@
-/* The planner against all plans there are, on small random clusters; and clusters whose best plan is plain. */
+/* The planner against all possible plans on small random clusters, and on clusters whose best plan is obvious. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Times for row counts between and beyond the measured ones. */
+/* Step times for row counts between and beyond the measured row counts. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

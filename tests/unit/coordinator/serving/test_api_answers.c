@@ -1,5 +1,5 @@
-/* What the API says: whole answers and streams, of one and of several choices, with log-probabilities, calls of tools
- * and errors. */
+/* Answers of the API: complete answers and streams with one and several choices, log-probabilities, tool calls and
+ * errors. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* What the API takes and refuses: tables of bodies, and bodies that want to cost too much. */
+/* Request bodies that the API accepts and refuses, and request bodies that would cost too much. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Batch files: what is read of lines, the order of work, results in the face of stops. The calls are those of
- * tests/support/fake_api.c. */
+/* Batch files: the parsing of lines, the order of requests, and the results after interruptions.
+ * tests/support/fake_api.c answers the calls. */
 // SPDX-License-Identifier: Apache-2.0
 #include <signal.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* OpenAI's Files and Batches over a folder: uploads, batches to their end, cancelled ones, those that a restart
- * finds unfinished, and requests that are wrong. The calls are those of tests/support/fake_api.c. */
+/* OpenAI's Files and Batches over a folder: uploads, finished batches, cancelled batches, batches that are
+ * unfinished at a restart, and invalid requests. tests/support/fake_api.c answers the calls. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Answers of models taken apart: for each form samples in one piece, cut at every byte, byte by byte, and ended at
- * every byte; what looks like a call and is none. */
+/* The parser of model output. The samples of each format are parsed in one piece, cut at every byte, byte by byte,
+ * and ended at every byte. Some samples look like a tool call and are none. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Tools on their way to the model: what the grammar of a forced call lets through is a call for the parser, with the
- * arguments that the schema asks for; and what models are told about tools. */
+/* Tools in requests. Every text that the grammar of a forced call accepts is a call for the parser, with arguments
+ * that fit the schema. The tests also cover how the prompt describes tools. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <string.h>

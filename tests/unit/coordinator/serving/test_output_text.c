@@ -1,4 +1,4 @@
-/* The text of a generation: stop texts that span tokens, and what is held back. */
+/* The text of a generation: stop texts that span tokens, and text that is held back. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Arenas: blocks are zeroed, aligned and apart, budgets hold, and failing allocations leave no trace. */
+/* Arenas: blocks are zeroed, aligned and disjoint, budgets hold, and a failed allocation changes nothing. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Where the cache folder is for each setting of the environment, and which places are refused. */
+/* The cache folder for each setting of the environment, and the folders that are refused. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

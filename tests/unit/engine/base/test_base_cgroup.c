@@ -1,4 +1,4 @@
-/* What files of control groups say, in folders made for it. */
+/* The limits in files of control groups. The test writes the files to a temporary folder. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

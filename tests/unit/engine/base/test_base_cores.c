@@ -1,4 +1,4 @@
-/* Cores of topologies that are described in a text, and of this machine. */
+/* The cores of topologies that a text describes, and of this machine. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/cores_internal.h"
 #include "engine/base/thread.h"

@@ -1,4 +1,5 @@
-/* Log lines as text and as JSON: none can be forged, long ones are cut, repeats are counted, and threads do not mix. */
+/* Log lines as text and as JSON: input cannot forge a line, long lines are cut, repeated lines are counted, and
+ * lines of several threads do not mix. */
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
 #include <fcntl.h>

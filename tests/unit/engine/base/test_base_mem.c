@@ -1,5 +1,4 @@
-/* Memory: impossible sizes are refused, budgets hold, and the failing of the nth allocation, on which other tests
- * build. */
+/* Memory: impossible sizes are refused, budgets hold, and the nth allocation fails when other tests ask for it. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

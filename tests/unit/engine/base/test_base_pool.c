@@ -1,4 +1,4 @@
-/* The thread pool: every task runs once, groups follow each other, and threads that sleep are woken. */
+/* The thread pool: every task runs once, groups run one after another, and sleeping threads are woken. */
 // SPDX-License-Identifier: Apache-2.0
 #include <sched.h>
 #include <stdatomic.h>

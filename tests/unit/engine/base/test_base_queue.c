@@ -1,4 +1,4 @@
-/* Queues between threads: order, deadlines, closing, and nothing lost or repeated with many threads. */
+/* Queues between threads: order, deadlines, closing, and no lost or repeated item with many threads. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdatomic.h>
 

@@ -1,4 +1,4 @@
-/* Pages of a mapped file come into the page cache ahead of their use. */
+/* Pages of a mapped file are read into the page cache before their use. */
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* The reader of bytes from outside: lengths that lie, alignment, and errors that stay. */
+/* The reader of untrusted bytes: wrong lengths, alignment, and an error that stays set. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/mem.h"
 #include "engine/base/reader.h"

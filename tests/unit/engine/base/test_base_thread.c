@@ -1,4 +1,4 @@
-/* Threads and conditions: name, stack and floating-point modes, deadlines, and a start that fails. */
+/* Threads and conditions: name, stack and floating-point modes, deadlines, and a failed start. */
 // SPDX-License-Identifier: Apache-2.0
 #include <sched.h>
 #include <signal.h>

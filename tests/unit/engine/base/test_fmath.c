@@ -1,4 +1,5 @@
-/* Our exponentials and logarithms are close to those of libm, and right at the edges. */
+/* Millrace's exponential and logarithm functions are close to those of libm, and correct at the edges of their
+ * ranges. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/fmath.h"
 #include "tests/support/test.h"

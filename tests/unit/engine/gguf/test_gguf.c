@@ -1,4 +1,4 @@
-/* Reading values, arrays and tensors of good model files, and how files are mapped. */
+/* Values, arrays and tensors of valid model files, and how files are mapped. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* Files that are broken, on purpose or by accident: each gets its own status and text, and nothing is read outside. */
+/* Broken model files, by intent or by accident. Each gets its own status and text, and no byte outside the file is
+ * read. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

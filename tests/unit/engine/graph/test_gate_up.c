@@ -1,4 +1,5 @@
-/* Gate and up in one pass give the bits of three nodes apart: types, both layouts of weights, pieces, threads. */
+/* The fused gate and up node gives the same bits as three separate nodes: types, both layouts of weights, pieces,
+ * threads. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Shapes that do not fit, what a backend does not do, and allocations that fail: each is one clear status. */
+/* Shapes that do not fit, ops that a backend does not run, and failed allocations: each gives one clear status. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* MILLRACE_GRAPH_DEBUG and MILLRACE_GRAPH_REUSE: their words, and the tables that are printed. */
+/* The values of MILLRACE_GRAPH_DEBUG and MILLRACE_GRAPH_REUSE, and the tables that they print. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

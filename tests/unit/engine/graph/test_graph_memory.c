@@ -1,5 +1,5 @@
-/* The memory plan: a simulated run over random graphs, which notes who wrote each piece of the work buffer last, and
- * finds every reader that would see another tensor's bytes. */
+/* The memory plan of random graphs in a simulated run. The run notes which tensor was written last to each part of
+ * the work buffer, and finds every reader that would see the bytes of another tensor. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* What the passes make of a graph: which nodes may run at once, and which write A8 themselves. */
+/* The results of the passes over a graph: which nodes can run at the same time, and which nodes write A8 themselves. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Placed graphs run on the CPU backend: rows in, rows out, only as many as are real. */
+/* Placed graphs run on the CPU backend and compute only as many rows as a step has. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* Graphs over several backends: who runs what, how many splits and copies there are, and that nothing is read before it
- * is there or written before it was read. (Whole models: test_stage_devices.) */
+/* Graphs over several backends: which backend runs a node, the number of splits and copies, and no read before the
+ * write or write before the read. test_stage_devices tests whole models. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* The logits processors beside top-k, top-p and min-p, one by one, against references in plain double precision that
- * sort. And all of them together: from a journal, over the ways to compute weights, without memory. */
+/* The logits processors other than top-k, top-p and min-p, each against a reference in plain double precision that
+ * sorts. All processors together: restored from a journal, for each way to compute weights, without memory. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* Ranges of the sampling parameters, and that a sampler refuses what is out of range. */
+/* Ranges of the sampling parameters. A sampler refuses values out of range. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <string.h>

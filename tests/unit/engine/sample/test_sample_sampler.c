@@ -1,4 +1,4 @@
-/* The sampler as a whole: distributions, random streams, known answers, and state that comes back. */
+/* The sampler as a whole: distributions, random streams, known answers, and restored state. */
 // SPDX-License-Identifier: Apache-2.0
 #include <float.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-/* mr_dequantize against blocks that are packed here, bit by bit, from the description of the formats, and against known
+/* mr_dequantize against blocks that the test packs bit by bit from the description of the formats, and against known
  * answers of another program. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>

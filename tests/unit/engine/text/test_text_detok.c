@@ -1,4 +1,4 @@
-/* Characters that arrive in pieces, and bytes that are no characters. */
+/* Characters that arrive in several pieces, and bytes that form no character. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <string.h>

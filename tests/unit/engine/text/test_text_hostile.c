@@ -1,4 +1,4 @@
-/* Descriptions that lie, texts that are meant to be slow, and memory that runs out. */
+/* Vocabularies with wrong descriptions, texts that are meant to be slow, and failed allocations. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Where the regular expressions cut, and that their cost grows with the text only. */
+/* The places where the regular expressions cut a text. The cost grows linearly with the text. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Real vocabularies against the ids that their models' own tokenizers gave. Skipped where the directory of
- * MILLRACE_TEST_VECTORS is missing. */
+/* Real vocabularies against the ids of their models' own tokenizers. Skipped if the folder of MILLRACE_TEST_VECTORS
+ * is missing. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>
