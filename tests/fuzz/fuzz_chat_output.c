@@ -37,7 +37,7 @@ static mr_status take(void *ctx, const mr_chat_delta *d, mr_err *err) {
     sums *s = ctx;
     char mark = (char)('0' + d->kind);
     (void)err;
-    MR_ASSERT(d->call >= -1 && d->call < CHAT_MAX_CALLS);
+    MR_ASSERT(d->tool_call >= -1 && d->tool_call < CHAT_MAX_TOOL_CALLS);
     s->n_begun += d->kind == CHAT_TOOL_BEGIN;
     s->n_ended += d->kind == CHAT_TOOL_END;
     MR_ASSERT(s->n_begun - s->n_ended == (d->kind == CHAT_TOOL_BEGIN || d->kind == CHAT_TOOL_ARGUMENTS));
@@ -58,7 +58,8 @@ static void parse(const mr_chat_output_desc *base, const uint8_t *data, size_t s
     for (size_t i = 0; i < size; i += piece)
         MR_ASSERT(mr_chat_output_push(o, (mr_str){(const char *)data + i, size - i < piece ? size - i : piece}, &err) ==
                   MR_OK);
-    MR_ASSERT(mr_chat_output_end(o, &err) == MR_OK && s->n_begun == s->n_ended && chat_output_n_calls(o) == s->n_begun);
+    MR_ASSERT(mr_chat_output_end(o, &err) == MR_OK && s->n_begun == s->n_ended &&
+              chat_output_n_tool_calls(o) == s->n_begun);
     mr_chat_output_destroy(o);
 }
 

@@ -172,7 +172,8 @@ static void test_calls(void **state) {
              "{% else %}{{ m.content }}{% endif %};{% endfor %}");
     const char *text = "[" USER ", " CALLED("null", "\"{\\\"a\\\": 1}\"") ", " RESULT "]";
     const char *object = "[" USER ", " CALLED("\"\"", "{\"a\": 1}") ", " RESULT "]";
-    assert_true(objects->plain.can.object_calls && items->plain.can.object_calls && !strings->plain.can.object_calls);
+    assert_true(objects->plain.can.object_tool_calls && items->plain.can.object_tool_calls &&
+                !strings->plain.can.object_tool_calls);
     check(objects, text, tools_text, "Hi;now{\"a\": 1};12:00;");
     check(objects, object, tools_text, "Hi;now{\"a\": 1};12:00;");
     check(strings, text, tools_text, "Hi;now{\"a\": 1};12:00;");
@@ -316,7 +317,7 @@ static void check_vector(const char *path) {
         mr_text_buf_deinit(&out);
     }
     assert_int_equal(t->plain.can.system, !strstr(path, "gemma-2"));
-    assert_int_equal(t->plain.can.object_calls, !strstr(path, "functionary-medium-v3.2"));
+    assert_int_equal(t->plain.can.object_tool_calls, !strstr(path, "functionary-medium-v3.2"));
     assert_true(t->plain.can.strings);
     mr_chat_template_destroy(t);
     free(source);

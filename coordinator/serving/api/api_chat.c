@@ -72,7 +72,7 @@ static bool check_tool_name(const json_t *name, const char *at, mr_api_error *e)
 }
 
 /* Calls of tools that stand in the conversation. Templates check that they are lists of objects. */
-static bool check_calls(const json_t *message, const char *at, mr_api_error *e) {
+static bool check_tool_calls(const json_t *message, const char *at, mr_api_error *e) {
     const json_t *calls = json_object_get(message, "tool_calls");
     for (size_t i = 0; i < json_array_size(calls); i++) {
         char name[128];
@@ -95,7 +95,7 @@ static bool check_message(const json_t *message, size_t i, mr_api_error *e) {
                                 mr_api_json_kind(message));
     if (!json_is_string(json_object_get(message, "role")))
         return mr_api_error_set(e, 400, "invalid_type", name, "%s has no role that is a string", name);
-    if (!check_calls(message, name, e))
+    if (!check_tool_calls(message, name, e))
         return false;
     snprintf(name, sizeof name, "messages[%zu].content", i);
     return check_content(json_object_get(message, "content"), name, e);
@@ -265,7 +265,7 @@ bool api_chat_render(mr_api_call *call, mr_text_buf *out) {
     json_t *messages = json_copy((json_t *)r->messages); /* the list; messages are shared */
     mr_err err = {0};
     bool ok = messages || api_no_memory(&call->error);
-    if (ok && r->tools && !form_of(call)->format.native_calls) {
+    if (ok && r->tools && !form_of(call)->format.native_tool_calls) {
         mr_status status = mr_chat_tools_instruct(messages, r->tools, &err);
         ok = status == MR_OK || mr_api_error_from(&call->error, status, &err);
     }
@@ -275,7 +275,7 @@ bool api_chat_render(mr_api_call *call, mr_text_buf *out) {
 }
 
 /* A call that must come is written as the grammar says. */
-static bool force_call(mr_api_call *call, mr_str prompt) {
+static bool force_tool_call(mr_api_call *call, mr_str prompt) {
     api_request *r = &call->request;
     mr_text_buf gbnf = {0};
     mr_err err = {0};
@@ -302,7 +302,7 @@ bool api_chat_prepare(mr_api_call *call, mr_text_buf *out) {
     if (r->tools && !r->parses)
         return mr_api_error_set(&call->error, 400, "invalid_value", "tools",
                                 "tools cannot be called where a grammar or response_format says what the answer is");
-    if (r->tools && r->tool_choice_kind == API_TOOLS_REQUIRED && !force_call(call, (mr_str){out->data, out->len}))
+    if (r->tools && r->tool_choice_kind == API_TOOLS_REQUIRED && !force_tool_call(call, (mr_str){out->data, out->len}))
         return false;
     r->with_special = r->parses && form_of(call)->is_special;
     r->prompts = mr_alloc_array(1, sizeof *r->prompts);
@@ -328,7 +328,7 @@ bool api_chat_open_parsers(mr_api_call *call, mr_str prompt) {
             .request_id = {id, (size_t)n},
             .keep_reasoning = mr_str_is(r->reasoning_format, "none"),
         };
-        call->choices[i].one_call = !r->parallel_tool_calls || r->tool_chosen;
+        call->choices[i].one_tool_call = !r->parallel_tool_calls || r->tool_chosen;
         if (!api_choice_open_parser(&call->choices[i], &desc))
             return api_no_memory(&call->error);
     }

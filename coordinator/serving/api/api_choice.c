@@ -4,16 +4,16 @@
 #include "coordinator/serving/wire/api_json.h"
 #include "engine/base/mem.h"
 
-static bool add_call(api_choice *c, const mr_chat_delta *delta) {
-    if (c->n_calls == c->cap_calls) {
-        int32_t cap = c->cap_calls ? 2 * c->cap_calls : 4;
-        api_tool_call *calls = mr_realloc(c->calls, (size_t)cap * sizeof *calls);
+static bool add_tool_call(api_choice *c, const mr_chat_delta *delta) {
+    if (c->n_tool_calls == c->cap_tool_calls) {
+        int32_t cap = c->cap_tool_calls ? 2 * c->cap_tool_calls : 4;
+        api_tool_call *calls = mr_realloc(c->tool_calls, (size_t)cap * sizeof *calls);
         if (!calls)
             return false;
-        c->calls = calls;
-        c->cap_calls = cap;
+        c->tool_calls = calls;
+        c->cap_tool_calls = cap;
     }
-    api_tool_call *call = &c->calls[c->n_calls++];
+    api_tool_call *call = &c->tool_calls[c->n_tool_calls++];
     *call = (api_tool_call){.id = mr_api_json_text(delta->id), .name = mr_api_json_text(delta->text)};
     return call->id && call->name;
 }
@@ -21,7 +21,7 @@ static bool add_call(api_choice *c, const mr_chat_delta *delta) {
 static mr_status take_delta(void *ctx, const mr_chat_delta *delta, mr_err *err) {
     api_choice *c = ctx;
     bool ok = true;
-    if (c->one_call && delta->call > 0)
+    if (c->one_tool_call && delta->tool_call > 0)
         return MR_OK;
     switch (delta->kind) {
     case CHAT_CONTENT:
@@ -31,10 +31,10 @@ static mr_status take_delta(void *ctx, const mr_chat_delta *delta, mr_err *err) 
         ok = mr_text_buf_append(&c->reasoning, delta->text.data, delta->text.len);
         break;
     case CHAT_TOOL_BEGIN:
-        ok = add_call(c, delta);
+        ok = add_tool_call(c, delta);
         break;
     case CHAT_TOOL_ARGUMENTS:
-        ok = mr_text_buf_append(&c->calls[c->n_calls - 1].arguments, delta->text.data, delta->text.len);
+        ok = mr_text_buf_append(&c->tool_calls[c->n_tool_calls - 1].arguments, delta->text.data, delta->text.len);
         break;
     case CHAT_TOOL_END:
         break;
@@ -53,12 +53,12 @@ void api_choice_deinit(api_choice *c) {
     mr_chat_output_destroy(c->parser);
     mr_text_buf_deinit(&c->text);
     mr_text_buf_deinit(&c->reasoning);
-    for (int32_t i = 0; i < c->n_calls; i++) {
-        json_decref(c->calls[i].id);
-        json_decref(c->calls[i].name);
-        mr_text_buf_deinit(&c->calls[i].arguments);
+    for (int32_t i = 0; i < c->n_tool_calls; i++) {
+        json_decref(c->tool_calls[i].id);
+        json_decref(c->tool_calls[i].name);
+        mr_text_buf_deinit(&c->tool_calls[i].arguments);
     }
-    mr_free(c->calls);
+    mr_free(c->tool_calls);
     json_decref(c->logprobs);
     *c = (api_choice){0};
 }
@@ -87,21 +87,21 @@ bool api_choice_take(api_choice *c, const mr_piece *piece) {
     return true;
 }
 
-static bool call_has_news(const api_tool_call *call) {
+static bool tool_call_has_news(const api_tool_call *call) {
     return !call->begun || call->arguments.len > call->n_said;
 }
 
 bool api_choice_has_news(const api_choice *c) {
     bool news = c->text.len > c->n_text_said || c->reasoning.len > c->n_reasoning_said || c->logprobs;
-    for (int32_t i = 0; i < c->n_calls && !news; i++)
-        news = call_has_news(&c->calls[i]);
+    for (int32_t i = 0; i < c->n_tool_calls && !news; i++)
+        news = tool_call_has_news(&c->tool_calls[i]);
     return news;
 }
 
 const char *api_choice_finish(const api_choice *c) {
     switch (c->finish) {
     case MR_FINISH_STOP:
-        return c->n_calls > 0 ? "tool_calls" : "stop";
+        return c->n_tool_calls > 0 ? "tool_calls" : "stop";
     case MR_FINISH_LENGTH:
         return "length";
     default:
@@ -133,24 +133,24 @@ static json_t *tool_call(api_tool_call *call) {
 }
 
 /* Calls that have news; chunks number them. */
-static json_t *call_list(api_choice *c, bool streams) {
+static json_t *tool_call_list(api_choice *c, bool streams) {
     json_t *list = json_array();
-    for (int32_t i = 0; i < c->n_calls; i++) {
-        if (streams && call_has_news(&c->calls[i]))
-            list = mr_api_json_add(list, mr_api_json_put(tool_call(&c->calls[i]), "index", json_integer(i)));
+    for (int32_t i = 0; i < c->n_tool_calls; i++) {
+        if (streams && tool_call_has_news(&c->tool_calls[i]))
+            list = mr_api_json_add(list, mr_api_json_put(tool_call(&c->tool_calls[i]), "index", json_integer(i)));
         else if (!streams)
-            list = mr_api_json_add(list, tool_call(&c->calls[i]));
+            list = mr_api_json_add(list, tool_call(&c->tool_calls[i]));
     }
     return list;
 }
 
 static json_t *message(api_choice *c) {
-    bool silent = c->text.len == 0 && c->n_calls > 0;
+    bool silent = c->text.len == 0 && c->n_tool_calls > 0;
     json_t *m = json_pack("{s:s, s:o, s:n}", "role", "assistant", "content",
                           silent ? json_null() : rest(&c->text, &c->n_text_said), "refusal");
     if (c->reasoning.len > 0)
         m = mr_api_json_put(m, "reasoning_content", rest(&c->reasoning, &c->n_reasoning_said));
-    return c->n_calls > 0 ? mr_api_json_put(m, "tool_calls", call_list(c, false)) : m;
+    return c->n_tool_calls > 0 ? mr_api_json_put(m, "tool_calls", tool_call_list(c, false)) : m;
 }
 
 json_t *api_choice_whole(api_choice *c) {
@@ -168,9 +168,9 @@ static json_t *delta(api_choice *c) {
         d = mr_api_json_put(d, "reasoning_content", rest(&c->reasoning, &c->n_reasoning_said));
     if (c->text.len > c->n_text_said)
         d = mr_api_json_put(d, "content", rest(&c->text, &c->n_text_said));
-    for (int32_t i = 0; i < c->n_calls && !calls; i++)
-        calls = call_has_news(&c->calls[i]);
-    return calls ? mr_api_json_put(d, "tool_calls", call_list(c, true)) : d;
+    for (int32_t i = 0; i < c->n_tool_calls && !calls; i++)
+        calls = tool_call_has_news(&c->tool_calls[i]);
+    return calls ? mr_api_json_put(d, "tool_calls", tool_call_list(c, true)) : d;
 }
 
 static json_t *chunk(api_choice *c, json_t *said, const char *finish) {

@@ -27,9 +27,9 @@ typedef struct api_choice {
     mr_text_buf text, reasoning; /* whole; n_..._said bytes of them are with the client */
     size_t n_text_said, n_reasoning_said;
     size_t echo_bytes; /* of text: the prompt */
-    api_tool_call *calls;
-    int32_t n_calls, cap_calls;
-    bool one_call;          /* the client wants one call at most: what the model writes of others is left out */
+    api_tool_call *tool_calls;
+    int32_t n_tool_calls, cap_tool_calls;
+    bool one_tool_call;     /* the client wants one call at most: what the model writes of others is left out */
     int32_t n_top_logprobs; /* -1: no log-probabilities */
     json_t *logprobs;       /* not said yet; NULL: none */
     size_t offset_bytes, offset_chars; /* the place in text that log-probabilities have come to */

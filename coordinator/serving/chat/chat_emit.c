@@ -17,10 +17,10 @@ static chat_step no_memory(mr_chat_output *o) {
 }
 
 chat_step chat_emit(mr_chat_output *o, chat_delta_kind kind, mr_str text) {
-    bool in_call = kind >= CHAT_TOOL_BEGIN;
+    bool in_tool_call = kind >= CHAT_TOOL_BEGIN;
     if (!text.len && kind != CHAT_TOOL_BEGIN && kind != CHAT_TOOL_END)
         return STEP_ON;
-    mr_chat_delta d = {.kind = kind, .call = in_call ? o->n_calls - 1 : -1, .text = text};
+    mr_chat_delta d = {.kind = kind, .tool_call = in_tool_call ? o->n_tool_calls - 1 : -1, .text = text};
     if (kind == CHAT_TOOL_BEGIN)
         d.id = mr_str_from(o->run.id);
     mr_status status = o->desc.on_delta(o->desc.ctx, &d, o->err);
@@ -32,7 +32,7 @@ static void make_id(mr_chat_output *o) {
     static const char DIGITS[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     bool nine = o->desc.format.calls->ids == CHAT_ID_NINE;
     size_t n = nine ? 9 : 24, at = 0;
-    uint64_t mix = 0xcbf29ce484222325u ^ (uint64_t)o->n_calls;
+    uint64_t mix = 0xcbf29ce484222325u ^ (uint64_t)o->n_tool_calls;
     for (const char *c = o->request_id; *c; c++)
         mix = (mix ^ (uint8_t)*c) * 0x100000001b3u; /* FNV-1a */
     if (!nine)
@@ -59,11 +59,11 @@ static const json_t *tool_named(const mr_chat_output *o, const char *name) {
 }
 
 chat_step chat_emit_begin(mr_chat_output *o) {
-    if (o->n_calls == CHAT_MAX_CALLS || (o->run.bare && !tool_named(o, o->run.name)))
+    if (o->n_tool_calls == CHAT_MAX_TOOL_CALLS || (o->run.bare && !tool_named(o, o->run.name)))
         return STEP_NO;
     if (!o->run.id[0])
         make_id(o);
-    o->n_calls++;
+    o->n_tool_calls++;
     o->run.open = true;
     o->any = true;
     return chat_emit(o, CHAT_TOOL_BEGIN, mr_str_from(o->run.name));
@@ -125,7 +125,7 @@ static chat_step emit_scratch(mr_chat_output *o, bool made) {
 }
 
 chat_step chat_emit_arg_begin(mr_chat_output *o) {
-    call_run *r = &o->run;
+    tool_call_run *r = &o->run;
     unsigned types = types_of_arg(o);
     r->escapes = r->is_text || (!r->is_json && types == CHAT_TYPE_STRING);
     r->value_begun = true;
@@ -147,7 +147,7 @@ chat_step chat_emit_arg_bytes(mr_chat_output *o, const char *bytes, size_t n) {
 /* A value that may be JSON: as it stands where it is and has a type that the schema allows, as text otherwise. Words of
  * Python, which models mix up with JSON's, are these. */
 chat_step chat_emit_arg_end(mr_chat_output *o) {
-    call_run *r = &o->run;
+    tool_call_run *r = &o->run;
     r->value_begun = false;
     if (r->escapes)
         return chat_emit_arguments(o, "\"", 1);

@@ -14,7 +14,7 @@
 #define CALL_OF_MISTRAL "[TOOL_CALLS]" PAT_NAME "[ARGS]" PAT_ARGS
 
 /* Where a template fits two entries, the more special one stands first. */
-static const chat_calls TABLE[] = {
+static const chat_tool_calls TABLE[] = {
     {
         .name = "harmony",
         .in_template = {"<|channel|>analysis<|message|>"},
@@ -227,7 +227,7 @@ static bool has(mr_str text, const char *what) {
     return text.len && memmem(text.data, text.len, what, strlen(what)) != NULL;
 }
 
-static bool fits(const chat_calls *c, mr_str source) {
+static bool fits(const chat_tool_calls *c, mr_str source) {
     for (size_t i = 0; i < sizeof c->in_template / sizeof c->in_template[0] && c->in_template[i]; i++)
         if (!has(source, c->in_template[i]))
             return false;
@@ -236,10 +236,10 @@ static bool fits(const chat_calls *c, mr_str source) {
 
 mr_chat_format mr_chat_format_of(mr_str source) {
     mr_chat_format f = {.calls = &TABLE[HERMES], .reasoning = &MARKS[N_MARKS - 1]};
-    for (int i = 0; i < N_TABLE && !f.native_calls; i++)
+    for (int i = 0; i < N_TABLE && !f.native_tool_calls; i++)
         if (fits(&TABLE[i], source)) {
             f.calls = &TABLE[i];
-            f.native_calls = true;
+            f.native_tool_calls = true;
         }
     for (int i = N_MARKS - 1; i >= 0; i--)
         if (has(source, MARKS[i].open) && has(source, MARKS[i].close))

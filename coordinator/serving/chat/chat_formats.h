@@ -46,7 +46,7 @@ typedef enum chat_id_style {
     CHAT_ID_NINE /* Mistral: 9 letters and digits */
 } chat_id_style;
 
-struct chat_calls {
+struct chat_tool_calls {
     const char *name;
     const char *in_template[3]; /* a template that has all of these is of this form; the first of the table counts */
     /* Around all calls of an answer, "" for none; a model may leave it out. */

@@ -18,7 +18,7 @@ static const char *after_space(const char *p) {
 }
 
 static bool add_programs(mr_chat_output *o) {
-    const chat_calls *c = o->desc.format.calls;
+    const chat_tool_calls *c = o->desc.format.calls;
     const char *section = c->section ? c->section : "";
     for (int i = 0; i < PAT_MAX_CALLS && c->calls[i]; i++) {
         for (int with = *section ? 1 : 0; with >= 0; with--) {
@@ -97,8 +97,8 @@ void mr_chat_output_destroy(mr_chat_output *o) {
     mr_free(o);
 }
 
-int32_t chat_output_n_calls(const mr_chat_output *o) {
-    return o->n_calls;
+int32_t chat_output_n_tool_calls(const mr_chat_output *o) {
+    return o->n_tool_calls;
 }
 
 /* The text from pos to `to` is content. */
@@ -122,10 +122,10 @@ static chat_step call_marks(mr_chat_output *o, size_t at) {
         const char *p = o->programs[o->next_program];
         bool bare = pat_is_field(*p);
         chat_step s = !bare ? chat_match(o, at, p, pat_literal_bytes(p))
-                      : o->at_border && o->in.data[at] == '{' && (!o->any || !o->n_calls) ? STEP_ON
-                                                                                          : STEP_NO;
+                      : o->at_border && o->in.data[at] == '{' && (!o->any || !o->n_tool_calls) ? STEP_ON
+                                                                                               : STEP_NO;
         if (s == STEP_ON)
-            chat_call_begin_run(o, o->next_program, at);
+            chat_tool_call_begin(o, o->next_program, at);
         if (s == STEP_ON || (s == STEP_MORE && !o->ending))
             return s;
     }
@@ -134,8 +134,8 @@ static chat_step call_marks(mr_chat_output *o, size_t at) {
 
 /* Marks without anything inside: *out_end is behind the one at `at`. */
 static chat_step structure_marks(const mr_chat_output *o, size_t at, size_t *out_end) {
-    const chat_calls *c = o->desc.format.calls;
-    const char *marks[PAT_MAX_DROPS + 1] = {o->after_call && o->at_border ? after_space(c->section_end) : NULL};
+    const chat_tool_calls *c = o->desc.format.calls;
+    const char *marks[PAT_MAX_DROPS + 1] = {o->after_tool_call && o->at_border ? after_space(c->section_end) : NULL};
     chat_step best = STEP_NO;
     memcpy(marks + 1, c->drops, sizeof c->drops);
     for (int i = 0; i <= PAT_MAX_DROPS; i++) {
@@ -187,7 +187,7 @@ static chat_step border_step(mr_chat_output *o) {
         o->pos = at;
     o->next_program = 0;
     o->looked = at + 1;
-    o->at_border = o->after_call = false;
+    o->at_border = o->after_tool_call = false;
     o->any = true;
     return STEP_ON;
 }
@@ -240,14 +240,14 @@ static chat_step reasoning_step(mr_chat_output *o) {
 }
 
 static chat_step leave_call(mr_chat_output *o) {
-    o->in_call = false;
-    o->after_call = true;
+    o->in_tool_call = false;
+    o->after_tool_call = true;
     return to_border(o, o->pos);
 }
 
 /* An answer that ends in a call: what has come of it is given out as it is. */
 static chat_step cut_open_call(mr_chat_output *o) {
-    call_run *r = &o->run;
+    tool_call_run *r = &o->run;
     chat_step s = STEP_ON;
     if (r->value_begun)
         s = chat_emit_arg_bytes(o, o->in.data + o->pos, o->end - o->pos);
@@ -259,7 +259,7 @@ static chat_step cut_open_call(mr_chat_output *o) {
 
 /* The call at hand is none, or does not go on as one; is_cut: because the answer ends. */
 static chat_step call_failed(mr_chat_output *o, bool is_cut) {
-    call_run *r = &o->run;
+    tool_call_run *r = &o->run;
     if (r->open) {
         chat_step s = STEP_ON;
         if (is_cut)
@@ -274,7 +274,7 @@ static chat_step call_failed(mr_chat_output *o, bool is_cut) {
         o->pos = is_cut && !pat_is_field(*r->at) ? o->end : o->start;
         return leave_call(o);
     }
-    o->in_call = false;
+    o->in_tool_call = false;
     o->pos = o->before;
     o->looked = o->start;
     o->next_program = o->program + 1;
@@ -285,7 +285,7 @@ static chat_step call_failed(mr_chat_output *o, bool is_cut) {
 static chat_step call_overflowed(mr_chat_output *o) {
     if (o->run.done)
         o->before = o->start;
-    o->in_call = o->at_border = o->after_call = false;
+    o->in_tool_call = o->at_border = o->after_tool_call = false;
     o->any = true;
     o->pos = o->before;
     size_t to = chat_whole_characters(o->in.data, o->end);
@@ -296,7 +296,7 @@ static chat_step call_overflowed(mr_chat_output *o) {
 
 static chat_step next_step(mr_chat_output *o) {
     o->end = o->in.len;
-    if (!o->in_call)
+    if (!o->in_tool_call)
         return o->in_reasoning ? reasoning_step(o) : o->at_border ? border_step(o) : content_step(o);
     size_t most = o->start + MAX_TENTATIVE_BYTES;
     bool limited = !o->run.open && most < o->in.len, ending = o->ending;
@@ -304,7 +304,7 @@ static chat_step next_step(mr_chat_output *o) {
         o->end = most;
         o->ending = false;
     }
-    chat_step s = chat_call_step(o);
+    chat_step s = chat_tool_call_step(o);
     o->ending = ending;
     if (s == STEP_MORE && limited)
         return call_overflowed(o);
@@ -315,7 +315,7 @@ static chat_step next_step(mr_chat_output *o) {
 
 /* Forgets what is given out. */
 static void drop_used(mr_chat_output *o) {
-    size_t used = o->in_call && !o->run.open ? (o->run.done ? o->start : o->before) : o->pos;
+    size_t used = o->in_tool_call && !o->run.open ? (o->run.done ? o->start : o->before) : o->pos;
     if (!used)
         return;
     o->in.len -= used;
@@ -347,5 +347,5 @@ mr_status mr_chat_output_push(mr_chat_output *o, mr_str text, mr_err *err) {
 
 mr_status mr_chat_output_end(mr_chat_output *o, mr_err *err) {
     o->ending = true;
-    return o->in.len || o->in_call ? run(o, err) : MR_OK;
+    return o->in.len || o->in_tool_call ? run(o, err) : MR_OK;
 }

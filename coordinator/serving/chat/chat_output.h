@@ -5,7 +5,7 @@
  *   - decodes the answer with MR_DECODE_SPECIAL where mr_chat_format_needs_special says so: marks are control tokens
  *     in many vocabularies. End tokens must not come here;
  *   - gives the rendered prompt, because templates end it with the first mark of the answer ("<think>");
- *   - where format.native_calls is false and there are tools, tells the model about them in the system message
+ *   - where format.native_tool_calls is false and there are tools, tells the model about them in the system message
  *     (chat_tools_instructions): the template does not, and calls are then looked for as Hermes models write them.
  * Left out are white space around reasoning and calls, and marks that only give the answer its structure.
  * Arguments come as the model writes them where that is JSON; of calls in tags, JSON is made, a value being text where
@@ -23,17 +23,17 @@
 #include "engine/text/tokenizer.h"
 
 enum {
-    CHAT_MAX_CALLS = 128, /* of one answer; what follows is content */
+    CHAT_MAX_TOOL_CALLS = 128, /* of one answer; what follows is content */
     CHAT_MAX_NAME_BYTES = 128,
 };
 
-typedef struct chat_calls chat_calls; /* how calls are written */
-typedef struct chat_marks chat_marks; /* around reasoning */
+typedef struct chat_tool_calls chat_tool_calls; /* how calls are written */
+typedef struct chat_marks chat_marks;           /* around reasoning */
 
 typedef struct mr_chat_format {
-    const chat_calls *calls;
+    const chat_tool_calls *calls;
     const chat_marks *reasoning;
-    bool native_calls; /* the template shows this form to the model */
+    bool native_tool_calls; /* the template shows this form to the model */
 } mr_chat_format;
 
 /* Never fails: a template that says nothing gives Hermes calls and <think>. */
@@ -54,8 +54,8 @@ typedef enum chat_delta_kind {
 
 typedef struct mr_chat_delta {
     chat_delta_kind kind;
-    int32_t call; /* number of the call in the answer; -1 for content and reasoning */
-    mr_str text;  /* whole characters where the caller pushes whole characters; lives during the callback */
+    int32_t tool_call; /* number of the call in the answer; -1 for content and reasoning */
+    mr_str text;       /* whole characters where the caller pushes whole characters; lives during the callback */
     mr_str id;
 } mr_chat_delta;
 
@@ -79,6 +79,6 @@ MR_MUST_USE mr_status mr_chat_output_push(mr_chat_output *o, mr_str text, mr_err
 /* The answer is over: what was held back comes out. */
 MR_MUST_USE mr_status mr_chat_output_end(mr_chat_output *o, mr_err *err);
 /* Calls begun so far: the finish reason is "tool_calls" where an answer that was not cut has any. */
-int32_t chat_output_n_calls(const mr_chat_output *o);
+int32_t chat_output_n_tool_calls(const mr_chat_output *o);
 
 #endif

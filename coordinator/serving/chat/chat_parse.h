@@ -3,8 +3,8 @@
  * are there; until then its text is kept, and comes out as content where the pattern does not fit. Internal to this
  * folder.
  *   chat_output.c    content, reasoning, marks
- *   chat_call.c      runs the pattern of a call
- *   chat_call_json.c the field of a pattern that is JSON with name and arguments
+ *   chat_tool_call.c      runs the pattern of a call
+ *   chat_tool_call_json.c the field of a pattern that is JSON with name and arguments
  *   chat_emit.c      deltas, ids, values of arguments */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_CHAT_CHAT_PARSE_H
@@ -45,7 +45,7 @@ typedef enum object_state {
 } object_state;
 typedef enum object_key { KEY_OTHER, KEY_NAME, KEY_ID, KEY_ARGS } object_key;
 
-typedef struct call_run {
+typedef struct tool_call_run {
     const char *at; /* in the pattern */
     bool bare; /* its marks are none or common: the name has to be one of the tools, and arguments have to be there */
     bool open, done; /* a call is begun; the last one begun is ended */
@@ -64,7 +64,7 @@ typedef struct call_run {
     bool value_begun, is_text, is_json; /* the latter two: what the pattern said of the value */
     bool escapes;                       /* the value comes out as it comes in, as the inside of a JSON string */
     mr_text_buf value;                  /* otherwise: what has come of it */
-} call_run;
+} tool_call_run;
 
 struct mr_chat_output {
     mr_chat_output_desc desc; /* its texts are not used after create */
@@ -81,12 +81,12 @@ struct mr_chat_output {
     bool in_reasoning, begun; /* begun: reasoning has text */
     bool at_border;           /* nothing but white space since the beginning, a call or reasoning */
     bool any;                 /* a call, reasoning, structure or content has come */
-    bool after_call;
-    bool in_call;
+    bool after_tool_call;
+    bool in_tool_call;
     int program, next_program; /* those before next_program do not fit at `looked` */
     size_t before, start;      /* of the tentative call: text that is not given out, and the mark */
-    call_run run;
-    int32_t n_calls;
+    tool_call_run run;
+    int32_t n_tool_calls;
     mr_text_buf scratch;
     mr_status status; /* of STEP_ERROR */
     mr_err *err;
@@ -94,10 +94,10 @@ struct mr_chat_output {
 
 /* Reads on in the call at o->pos. STEP_NO: it is none, or none any more; o->pos stands behind what is used up. STEP_ON
  * with run.at at the end of the pattern: it is complete. */
-chat_step chat_call_step(mr_chat_output *o);
-void chat_call_begin_run(mr_chat_output *o, int program, size_t start);
+chat_step chat_tool_call_step(mr_chat_output *o);
+void chat_tool_call_begin(mr_chat_output *o, int program, size_t start);
 /* The field PAT_CALL. */
-chat_step chat_call_json_step(mr_chat_output *o);
+chat_step chat_tool_call_json_step(mr_chat_output *o);
 /* Streams arguments that are a JSON object, or the inside of a JSON string that has one. STEP_NO: no JSON goes on here.
  * */
 chat_step chat_json_object_step(mr_chat_output *o, bool *out_done);

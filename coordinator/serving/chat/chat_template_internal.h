@@ -7,15 +7,15 @@
 #include "coordinator/serving/jinja/jinja.h"
 
 typedef struct chat_abilities {
-    bool strings;       /* contents may be strings */
-    bool parts;         /* or lists of parts */
-    bool system;        /* there is a role "system" */
-    bool developer;     /* and one "developer" */
-    bool object_calls;  /* arguments of calls are objects, not JSON text */
-    bool null_content;  /* beside calls the content may be null */
-    bool empty_content; /* or empty */
-    bool think;         /* enable_thinking has to be given: the template has no default for it, and no means no */
-    bool functions;     /* tools have to be given as a text, and the time: without these it fails */
+    bool strings;           /* contents may be strings */
+    bool parts;             /* or lists of parts */
+    bool system;            /* there is a role "system" */
+    bool developer;         /* and one "developer" */
+    bool object_tool_calls; /* arguments of calls are objects, not JSON text */
+    bool null_content;      /* beside calls the content may be null */
+    bool empty_content;     /* or empty */
+    bool think;             /* enable_thinking has to be given: the template has no default for it, and no means no */
+    bool functions;         /* tools have to be given as a text, and the time: without these it fails */
 } chat_abilities;
 
 /* One source, parsed and tried. */

@@ -81,13 +81,13 @@ static mr_status adapt_arguments(const adapter *a, json_t *function) {
     const json_t *arguments = json_object_get(function, "arguments");
     json_t *changed = NULL;
     json_error_t error;
-    if (a->can->object_calls && json_is_string(arguments)) {
+    if (a->can->object_tool_calls && json_is_string(arguments)) {
         changed = json_loadb(json_string_value(arguments), json_string_length(arguments), JSON_DECODE_ANY, &error);
         if (!json_is_object(changed)) {
             json_decref(changed);
             return MR_OK;
         }
-    } else if (!a->can->object_calls && json_is_object(arguments)) {
+    } else if (!a->can->object_tool_calls && json_is_object(arguments)) {
         char *text = json_dumps(arguments, 0);
         changed = text ? json_string(text) : NULL;
         free(text);

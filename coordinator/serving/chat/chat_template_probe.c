@@ -113,7 +113,7 @@ static mr_status probe_call(const mr_chat_template *t, const chat_source *s, cal
 
 static mr_status probe_calls(const mr_chat_template *t, chat_source *s, mr_text_buf *text, mr_err *err) {
     mr_status status;
-    s->can.object_calls = s->can.empty_content = true; /* for templates that know no calls */
+    s->can.object_tool_calls = s->can.empty_content = true; /* for templates that know no calls */
     for (int object = 1; object >= 0; object--) {
         call_probe empty = {.object = object}, null = {.object = object, .null = true};
         if ((status = probe_call(t, s, &empty, text, err)) != MR_OK ||
@@ -121,7 +121,7 @@ static mr_status probe_calls(const mr_chat_template *t, chat_source *s, mr_text_
             return status;
         if (!empty.good && !null.good)
             continue;
-        s->can.object_calls = object;
+        s->can.object_tool_calls = object;
         s->can.empty_content = empty.good;
         s->can.null_content = null.good && (empty.n_none < 0 || null.n_none <= empty.n_none);
         break;

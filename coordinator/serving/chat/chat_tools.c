@@ -13,7 +13,7 @@
 typedef struct writer {
     gbnf_text g;     /* rules that refer to others */
     mr_text_buf *to; /* complete rules */
-    const chat_calls *calls;
+    const chat_tool_calls *calls;
     const char *pattern; /* of one call */
     bool needs_value;    /* rule value: text up to the end of a value */
     mr_err *err;
@@ -195,7 +195,7 @@ static mr_status put_properties(writer *w, const json_t *tool, int number) {
 
 /* {"name": ..., "arguments": ...} */
 static mr_status put_object(writer *w, const json_t *tool, const char *name, int i) {
-    const chat_calls *c = w->calls;
+    const chat_tool_calls *c = w->calls;
     char text[CHAT_MAX_NAME_BYTES + 80];
     snprintf(text, sizeof text, "{\"%s\": \"%s\", \"%s\": ", c->name_key ? c->name_key : "name", name,
              c->args_key ? c->args_key : "arguments");
@@ -310,7 +310,7 @@ static void put_repeated(writer *w, const char *between) {
 }
 
 static void put_root(writer *w, const mr_chat_tools_desc *d, const char *prefix) {
-    const chat_calls *c = w->calls;
+    const chat_tool_calls *c = w->calls;
     const char *list = strchr(w->pattern, PAT_CALLS[0]);
     gbnf_put(&w->g, "root ::= ");
     if (in_reasoning(d))
@@ -350,7 +350,7 @@ static void put_value_rules(writer *w) {
 
 mr_status mr_chat_tools_grammar(const mr_chat_tools_desc *d, mr_text_buf *out, mr_err *err) {
     mr_text_buf own = {0}, complete = {0};
-    const chat_calls *c = d->format.calls;
+    const chat_tool_calls *c = d->format.calls;
     writer w = {.g = {.buf = &own}, .to = &complete, .calls = c, .pattern = c->calls[0], .err = err};
     const char *prefix =
         c->prompt_end && strncmp(w.pattern, c->prompt_end, strlen(c->prompt_end)) == 0 ? c->prompt_end : "";

@@ -93,7 +93,7 @@ static json_t *with_tools(const json_t *system, const json_t *tools) {
 }
 
 /* at: the message's place, for the error. */
-static mr_status check_calls(const json_t *message, size_t at, mr_err *err) {
+static mr_status check_tool_calls(const json_t *message, size_t at, mr_err *err) {
     const json_t *call;
     size_t i;
     json_array_foreach(json_object_get(message, "tool_calls"), i, call) {
@@ -108,7 +108,7 @@ mr_status mr_chat_tools_instruct(json_t *messages, const json_t *tools, mr_err *
     const char *first = role_of(json_array_get(messages, 0));
     bool has_system = strcmp(first, "system") == 0 || strcmp(first, "developer") == 0;
     for (size_t i = 0; i < json_array_size(messages); i++)
-        if (check_calls(json_array_get(messages, i), i, err) != MR_OK)
+        if (check_tool_calls(json_array_get(messages, i), i, err) != MR_OK)
             return MR_E_INVALID;
     json_t *system = with_tools(has_system ? json_array_get(messages, 0) : NULL, tools);
     bool ok = (has_system ? json_array_set_new(messages, 0, system) : json_array_insert_new(messages, 0, system)) == 0;

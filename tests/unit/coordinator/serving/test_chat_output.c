@@ -52,7 +52,7 @@ static mr_status take(void *ctx, const mr_chat_delta *d, mr_err *err) {
     if (d->kind == CHAT_TOOL_BEGIN) {
         bool made = (d->id.len == 29 && memcmp(d->id.data, "call_", 5) == 0) || d->id.len == 9;
         assert_int_equal(s->n_begun, s->n_ended);
-        assert_int_equal(d->call, s->n_begun);
+        assert_int_equal(d->tool_call, s->n_begun);
         snprintf(s->ids[s->n_begun++ % 2], sizeof s->ids[0], "%.*s", (int)d->id.len, d->id.data);
         add(s, "CALL(", 5);
         add(s, d->text.data, d->text.len);
@@ -64,7 +64,7 @@ static mr_status take(void *ctx, const mr_chat_delta *d, mr_err *err) {
         add(s, ")", 1);
     } else {
         assert_true(d->text.len > 0);
-        assert_int_equal(d->call, d->kind == CHAT_TOOL_ARGUMENTS ? s->n_begun - 1 : -1);
+        assert_int_equal(d->tool_call, d->kind == CHAT_TOOL_ARGUMENTS ? s->n_begun - 1 : -1);
         assert_int_equal(s->n_begun - s->n_ended, d->kind == CHAT_TOOL_ARGUMENTS);
         add(s, d->text.data, d->text.len);
     }
@@ -112,7 +112,7 @@ static void push(mr_chat_output *o, const char *text, size_t n) {
 static void finish(mr_chat_output *o, sums *s) {
     mr_err err;
     expect_ok(mr_chat_output_end(o, &err), &err);
-    assert_int_equal(chat_output_n_calls(o), s->n_begun);
+    assert_int_equal(chat_output_n_tool_calls(o), s->n_begun);
     assert_int_equal(s->n_begun, s->n_ended);
     if (s->last == CHAT_REASONING)
         add(s, ")", 1);
@@ -421,7 +421,7 @@ static void test_templates(void **state) {
         size_t n = fread(source, 1, sizeof source, f);
         fclose(f);
         mr_chat_format format = mr_chat_format_of((mr_str){source, n});
-        assert_int_equal(format.native_calls, *TEMPLATES[i].form != 0);
+        assert_int_equal(format.native_tool_calls, *TEMPLATES[i].form != 0);
         if (strcmp(chat_format_name(format), *TEMPLATES[i].form ? TEMPLATES[i].form : "hermes") != 0)
             fail_msg("%s is taken for %s", path, chat_format_name(format));
     }

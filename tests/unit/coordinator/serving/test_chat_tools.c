@@ -194,7 +194,7 @@ static bool random_text(const mr_grammar *grammar, uint64_t seed, mr_text_buf *o
 
 /* What the parser makes of a text. */
 typedef struct parsed {
-    int n_calls;
+    int n_tool_calls;
     bool has_content;
     char name[CHAT_MAX_NAME_BYTES + 1];
     mr_text_buf arguments;
@@ -227,7 +227,7 @@ static mr_status take(void *ctx, const mr_chat_delta *d, mr_err *err) {
     (void)err;
     p->has_content = p->has_content || d->kind == CHAT_CONTENT;
     if (d->kind == CHAT_TOOL_BEGIN) {
-        p->n_calls++;
+        p->n_tool_calls++;
         snprintf(p->name, sizeof p->name, "%.*s", (int)d->text.len, d->text.data);
         mr_text_buf_clear(&p->arguments);
     } else if (d->kind == CHAT_TOOL_ARGUMENTS) {
@@ -276,11 +276,12 @@ static void check_form(int form, const char *name, bool parallel) {
             continue;
         parsed p = parse(mr_chat_format_of(mr_str_from(FORMS[form].source)), FORMS[form].prompt,
                          (mr_str){text.data, text.len});
-        if (p.n_calls < 1 || p.has_content || (!parallel && p.n_calls > 1) || (name && strcmp(name, p.name) != 0))
-            fail_msg("%s: %d calls%s in\n%s\nby\n%s", FORMS[form].source, p.n_calls,
+        if (p.n_tool_calls < 1 || p.has_content || (!parallel && p.n_tool_calls > 1) ||
+            (name && strcmp(name, p.name) != 0))
+            fail_msg("%s: %d calls%s in\n%s\nby\n%s", FORMS[form].source, p.n_tool_calls,
                      p.has_content ? " and content" : "", text.data, gbnf.data);
         n_texts++;
-        most = p.n_calls > most ? p.n_calls : most;
+        most = p.n_tool_calls > most ? p.n_tool_calls : most;
     }
     assert_true(n_texts > 0);
     mr_grammar_destroy(g);

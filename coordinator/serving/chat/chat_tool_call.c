@@ -1,5 +1,5 @@
-/* coordinator/serving/chat/chat_call.c - runs the pattern of a tool call over the text of an answer, instruction by
- * instruction. It can stop after any byte and go on when more text has come. */
+/* coordinator/serving/chat/chat_tool_call.c - runs the pattern of a tool call over the text of an answer, instruction
+ * by instruction. The run can stop after any byte and go on when more text has come. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/chat/chat_parse.h"
 
@@ -28,11 +28,11 @@ chat_step chat_match(const mr_chat_output *o, size_t pos, const char *literal, s
     return have < n ? STEP_MORE : STEP_ON;
 }
 
-void chat_call_begin_run(mr_chat_output *o, int program, size_t start) {
+void chat_tool_call_begin(mr_chat_output *o, int program, size_t start) {
     mr_text_buf value = o->run.value;
     mr_text_buf_clear(&value);
-    o->run = (call_run){.at = o->programs[program], .bare = o->desc.format.calls->known_names, .value = value};
-    o->in_call = true;
+    o->run = (tool_call_run){.at = o->programs[program], .bare = o->desc.format.calls->known_names, .value = value};
+    o->in_tool_call = true;
     o->program = program;
     o->before = o->pos;
     o->start = o->pos = start;
@@ -62,7 +62,7 @@ static chat_step take_word(mr_chat_output *o, char *to, const char *others) {
 
 /* functions.NAME:NUMBER, or a NAME alone */
 static chat_step take_full_name(mr_chat_output *o) {
-    call_run *r = &o->run;
+    tool_call_run *r = &o->run;
     chat_step s = take_word(o, r->id, ":");
     if (s != STEP_ON)
         return s;
@@ -115,7 +115,7 @@ static chat_step key_field(mr_chat_output *o) {
 }
 
 static chat_step is_text_field(mr_chat_output *o) {
-    call_run *r = &o->run;
+    tool_call_run *r = &o->run;
     for (int yes = 0; yes < 2; yes++) {
         const char *word = yes ? "true" : "false";
         chat_step s = chat_match(o, o->pos, word, strlen(word));
@@ -133,7 +133,7 @@ static chat_step is_text_field(mr_chat_output *o) {
 }
 
 static chat_step arguments_field(mr_chat_output *o) {
-    call_run *r = &o->run;
+    tool_call_run *r = &o->run;
     bool done = false;
     chat_step s;
     if (!r->open) {
@@ -157,7 +157,7 @@ static chat_step arguments_field(mr_chat_output *o) {
 
 /* Another argument, or the end of the call. */
 static chat_step loop_field(mr_chat_output *o) {
-    call_run *r = &o->run;
+    tool_call_run *r = &o->run;
     chat_skip_space(o);
     chat_step s = chat_match(o, o->pos, r->at + 1, pat_literal_bytes(r->at + 1));
     if (s == STEP_MORE && !o->ending)
@@ -180,7 +180,7 @@ size_t chat_whole_characters(const char *s, size_t n) {
 }
 
 static chat_step value_field(mr_chat_output *o) {
-    call_run *r = &o->run;
+    tool_call_run *r = &o->run;
     bool lines = *r->at == PAT_LINES[0];
     const char *close = r->at + 1;
     size_t len = pat_literal_bytes(close);
@@ -204,7 +204,7 @@ static chat_step value_field(mr_chat_output *o) {
 }
 
 static chat_step literal_item(mr_chat_output *o) {
-    call_run *r = &o->run;
+    tool_call_run *r = &o->run;
     size_t n = pat_literal_bytes(r->at);
     chat_step s = chat_match(o, o->pos, r->at, n);
     if (s == STEP_ON) {
@@ -224,8 +224,8 @@ static chat_step end_of_pattern(mr_chat_output *o) {
     return s == STEP_ON ? chat_emit_end(o) : s;
 }
 
-chat_step chat_call_step(mr_chat_output *o) {
-    call_run *r = &o->run;
+chat_step chat_tool_call_step(mr_chat_output *o) {
+    tool_call_run *r = &o->run;
     switch (*r->at) {
     case 0:
         return end_of_pattern(o);
@@ -246,7 +246,7 @@ chat_step chat_call_step(mr_chat_output *o) {
         return arguments_field(o);
     case PART_CALL:
     case PART_CALLS:
-        return chat_call_json_step(o);
+        return chat_tool_call_json_step(o);
     case PART_LOOP:
         return loop_field(o);
     case PART_LOOP_END:

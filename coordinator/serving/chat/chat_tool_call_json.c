@@ -1,5 +1,5 @@
-/* coordinator/serving/chat/chat_call_json.c - reads the field of a call's pattern that is a JSON object with a name and
- * arguments. The arguments are passed on while they arrive, before the object is complete. */
+/* coordinator/serving/chat/chat_tool_call_json.c - reads the field of a tool call's pattern that is a JSON object with
+ * a name and arguments. The arguments are passed on while they arrive, before the object is complete. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/chat/chat_parse.h"
 
@@ -63,14 +63,14 @@ static bool keep_name(char *to, mr_str text) {
     return true;
 }
 
-static void begin_object(call_run *r) {
+static void begin_object(tool_call_run *r) {
     r->state = OBJ_KEY;
     r->name[0] = r->id[0] = 0;
     r->n_kept = 0;
 }
 
 static chat_step at_begin(mr_chat_output *o, char c) {
-    call_run *r = &o->run;
+    tool_call_run *r = &o->run;
     if (c == '[' && !r->in_list && !r->bare)
         r->in_list = true;
     else if (c == '{')
@@ -82,7 +82,7 @@ static chat_step at_begin(mr_chat_output *o, char c) {
 }
 
 static chat_step end_object(mr_chat_output *o) {
-    call_run *r = &o->run;
+    tool_call_run *r = &o->run;
     chat_step s = STEP_ON;
     if (!r->open) {
         if (!r->name[0] || r->bare)
@@ -103,7 +103,7 @@ static chat_step at_key(mr_chat_output *o, char c) {
         object_key key;
     } KEYS[] = {{"name", KEY_NAME},       {"tool_name", KEY_NAME}, {"function", KEY_NAME},  {"arguments", KEY_ARGS},
                 {"parameters", KEY_ARGS}, {"id", KEY_ID},          {"tool_call_id", KEY_ID}};
-    call_run *r = &o->run;
+    tool_call_run *r = &o->run;
     mr_str text;
     if (c == '}') {
         o->pos++;
@@ -123,7 +123,7 @@ static chat_step at_key(mr_chat_output *o, char c) {
     return STEP_ON;
 }
 
-static chat_step skip_value(call_run *r) {
+static chat_step skip_value(tool_call_run *r) {
     r->scan = (json_scan){0};
     r->skips_args = false;
     r->state = OBJ_SKIP;
@@ -131,7 +131,7 @@ static chat_step skip_value(call_run *r) {
 }
 
 static chat_step take_name(mr_chat_output *o) {
-    call_run *r = &o->run;
+    tool_call_run *r = &o->run;
     mr_str text;
     chat_step s = short_text(o, &text);
     if (s != STEP_ON)
@@ -147,7 +147,7 @@ static chat_step take_name(mr_chat_output *o) {
 }
 
 static chat_step take_id(mr_chat_output *o) {
-    call_run *r = &o->run;
+    tool_call_run *r = &o->run;
     mr_str text;
     chat_step s = short_text(o, &text);
     if (s == STEP_MORE)
@@ -158,7 +158,7 @@ static chat_step take_id(mr_chat_output *o) {
 }
 
 static chat_step take_arguments(mr_chat_output *o, char c) {
-    call_run *r = &o->run;
+    tool_call_run *r = &o->run;
     if (r->open || c == 'n')
         return skip_value(r);
     if (c != '{' && c != '"')
@@ -177,7 +177,7 @@ static chat_step take_arguments(mr_chat_output *o, char c) {
 }
 
 static chat_step at_value(mr_chat_output *o, char c) {
-    call_run *r = &o->run;
+    tool_call_run *r = &o->run;
     if (r->key == KEY_NAME && c == '"' && !r->name[0])
         return take_name(o);
     if (r->key == KEY_ID && c == '"')
@@ -278,7 +278,7 @@ chat_step chat_json_text_step(mr_chat_output *o, bool *out_done) {
 }
 
 static chat_step at_skip(mr_chat_output *o) {
-    call_run *r = &o->run;
+    tool_call_run *r = &o->run;
     bool done, bad;
     o->pos += chat_json_scan_run(&r->scan, o->in.data + o->pos, o->end - o->pos, &done, &bad);
     if (bad || (done && !r->scan.begun))
@@ -292,7 +292,7 @@ static chat_step at_skip(mr_chat_output *o) {
 }
 
 static chat_step at_end(mr_chat_output *o, char c) {
-    call_run *r = &o->run;
+    tool_call_run *r = &o->run;
     if (c == ';' || (c == ',' && r->in_list)) {
         o->pos++;
     } else if (c == '{') {
@@ -308,8 +308,8 @@ static chat_step at_end(mr_chat_output *o, char c) {
     return STEP_ON;
 }
 
-chat_step chat_call_json_step(mr_chat_output *o) {
-    call_run *r = &o->run;
+chat_step chat_tool_call_json_step(mr_chat_output *o) {
+    tool_call_run *r = &o->run;
     bool done = false;
     chat_step s = STEP_ON;
     if (r->state == OBJ_ARGS || r->state == OBJ_ARGS_TEXT) {
