@@ -8,8 +8,8 @@
 #include "engine/base/mem.h"
 
 static void fail(mr_request *r, mr_status status, const char *text) {
-    answer_cancel(r);
-    answer_fail(r, status, text);
+    request_cancel(r);
+    request_fail(r, status, text);
 }
 
 /* Length 1; false: it has none. */
@@ -46,10 +46,10 @@ static void on_hidden(void *ctx, int32_t first_position, int32_t n_rows, const f
     c->head.embedding = c->embedding;
     c->head.n_embedding = c->n_embedding;
     mr_mutex_unlock(&r->lock);
-    answer_finish(c, MR_FINISH_STOP, MR_OK, NULL);
+    choice_finish(c, MR_FINISH_STOP, MR_OK, NULL);
 }
 
-void answer_start_embedding(mr_request *r) {
+void request_start_embedding(mr_request *r) {
     request_choice *c = &r->choices[0];
     mr_sequence_desc desc = r->desc.sequence;
     mr_err err = {0};

@@ -6,16 +6,16 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
-/* --- Parts of an answer ------------------------------------------------------------------------------------------ */
+/* --- Parts of the output ----------------------------------------------------------------------------------------- */
 
-static void part_deinit(answer_part *p) {
+static void part_deinit(output_part *p) {
     mr_text_buf_deinit(&p->text);
     mr_free(p->tokens);
     mr_free(p->top);
-    *p = (answer_part){0};
+    *p = (output_part){0};
 }
 
-static void part_clear(answer_part *p) {
+static void part_clear(output_part *p) {
     mr_text_buf_clear(&p->text);
     p->n_tokens = p->n_top = 0;
 }
@@ -34,7 +34,7 @@ static bool reserve(void *array, size_t *cap, size_t n, size_t size) {
     return true;
 }
 
-bool answer_part_add_token(answer_part *p, mr_piece_token token) {
+bool output_part_add_token(output_part *p, mr_piece_token token) {
     size_t n_top = (size_t)token.n_top;
     if (!reserve(&p->tokens, &p->cap_tokens, p->n_tokens + 1, sizeof *p->tokens) ||
         (n_top > 0 && !reserve(&p->top, &p->cap_top, p->n_top + n_top, sizeof *p->top)))
@@ -47,13 +47,13 @@ bool answer_part_add_token(answer_part *p, mr_piece_token token) {
     return true;
 }
 
-bool answer_part_move(answer_part *from, size_t n, answer_part *to) {
+bool output_part_move(output_part *from, size_t n, output_part *to) {
     size_t n_top = 0;
     for (size_t i = 0; i < n; i++) {
         mr_piece_token token = from->tokens[i];
         token.top = from->top + n_top;
         n_top += (size_t)token.n_top;
-        if (!answer_part_add_token(to, token))
+        if (!output_part_add_token(to, token))
             return false;
     }
     from->n_tokens -= n;
@@ -140,8 +140,8 @@ void request_destroy(mr_request *r) {
 /* --- The reader -------------------------------------------------------------------------------------------------- */
 
 /* Takes the content of a part, and leaves it the memory of what was taken before. */
-static void swap_parts(mr_request *r, answer_part *part) {
-    answer_part taken = *part;
+static void swap_parts(mr_request *r, output_part *part) {
+    output_part taken = *part;
     *part = r->taken;
     r->taken = taken;
     part_clear(part);

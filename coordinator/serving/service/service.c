@@ -287,7 +287,7 @@ static void start_some(mr_service *s) {
         mr_request *r = s->starting;
         n_ids += r->n_prompt;
         start_no_more(s, r);
-        if (answer_start_next(r))
+        if (request_start_next(r))
             service_start(r);
     }
     now_ns = mr_clock_now_ns();
@@ -305,7 +305,7 @@ static int32_t n_to_start(const mr_service *s) {
 /* Nobody reads it any more. */
 static void drop_request(mr_service *s, mr_request *r) {
     start_no_more(s, r);
-    answer_cancel(r);
+    request_cancel(r);
     *(r->before ? &r->before->after : &s->all) = r->after;
     if (r->after)
         r->after->before = r->before;
@@ -397,8 +397,8 @@ static void end_run(mr_service *s, mr_status status, const mr_err *err) {
         link_request(s, r);
     }
     for (mr_request *r = s->all; r; r = r->after) {
-        answer_cancel(r);
-        answer_fail(r, MR_E_UNAVAILABLE, text); /* what ended the job is not the fault of any of them */
+        request_cancel(r);
+        request_fail(r, MR_E_UNAVAILABLE, text); /* what ended the job is not the fault of any of them */
     }
     wake_readers(s);
     mr_mutex_lock(&s->lock);

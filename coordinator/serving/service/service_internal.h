@@ -1,6 +1,6 @@
 /* coordinator/serving/service/service_internal.h - requests as the main thread sees them; shared by service.c (submit
- * and run), request.c (what a request owns, and how its reader takes it) and answer.c (what its sequences
- * bring). */
+ * and run), request.c (what a request owns, and how its reader takes pieces), choice.c (what the sequences of a request
+ * generate) and embedding.c. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_SERVICE_SERVICE_INTERNAL_H
 #define MR_COORDINATOR_SERVING_SERVICE_SERVICE_INTERNAL_H
@@ -9,14 +9,14 @@
 #include "coordinator/serving/text/output_text.h"
 #include "engine/base/thread.h"
 
-/* A part of an answer. {0} is an empty one. */
-typedef struct answer_part {
+/* Output of a choice: text and tokens. {0}: none. */
+typedef struct output_part {
     mr_text_buf text;
     mr_piece_token *tokens;
     size_t n_tokens, cap_tokens;
     mr_piece_logprob *top; /* of all tokens, one after the other */
     size_t n_top, cap_top;
-} answer_part;
+} output_part;
 
 typedef struct request_choice {
     mr_request *request;
@@ -26,12 +26,12 @@ typedef struct request_choice {
     bool ended;       /* its last piece is there */
     mr_output_text text;
     size_t n_text;    /* bytes of it that were passed on */
-    answer_part held; /* tokens whose text was not */
+    output_part held; /* tokens whose text was not */
     float *embedding; /* [n_embedding]; NULL: none is wanted */
     double *embedding_sum;
     int32_t n_embedding;
     /* Under the request's lock. */
-    answer_part part; /* what the reader has not taken */
+    output_part part; /* what the reader has not taken */
     bool has_news;
     mr_piece head; /* of the next piece, but for its content */
     char *error;
@@ -54,10 +54,10 @@ struct mr_request {
     mr_mutex wake_lock;
     bool is_released; /* under wake_lock */
     mr_mutex lock;
-    answer_part prompt_part; /* under lock */
+    output_part prompt_part; /* under lock */
     bool has_prompt_news;    /* likewise */
     /* The reader. */
-    answer_part taken;
+    output_part taken;
     int32_t last_choice, n_taken_ends;
     int32_t n_choices;
     request_choice choices[];
@@ -70,24 +70,24 @@ MR_MUST_USE mr_status request_create(mr_service *service, const mr_generate_desc
                                      mr_request **out, mr_err *err);
 void request_destroy(mr_request *r);
 
-MR_MUST_USE bool answer_part_add_token(answer_part *p, mr_piece_token token);
+MR_MUST_USE bool output_part_add_token(output_part *p, mr_piece_token token);
 /* Moves the tokens that stand before the first n to another part. */
-MR_MUST_USE bool answer_part_move(answer_part *from, size_t n, answer_part *to);
+MR_MUST_USE bool output_part_move(output_part *from, size_t n, output_part *to);
 
-/* --- answer.c: the main thread ----------------------------------------------------------------------------------- */
+/* --- choice.c: the main thread ----------------------------------------------------------------------------------- */
 
 /* Puts a sequence that a request wants into the job, one of its choices at a time, so that steps go on meanwhile; what
  * does not get in ends with the error. Returns whether there is more to put. */
-bool answer_start_next(mr_request *r);
+bool request_start_next(mr_request *r);
 /* Takes what is left of it out of the job again. */
-void answer_cancel(mr_request *r);
+void request_cancel(mr_request *r);
 /* The last piece of a choice; nothing happens if it has ended. */
-void answer_finish(request_choice *c, mr_finish how, mr_status status, const char *text);
+void choice_finish(request_choice *c, mr_finish how, mr_status status, const char *text);
 /* Ends every choice that has not ended. */
-void answer_fail(mr_request *r, mr_status status, const char *text);
+void request_fail(mr_request *r, mr_status status, const char *text);
 
 /* Puts the sequence of an embedding into the job (embedding.c). */
-void answer_start_embedding(mr_request *r);
+void request_start_embedding(mr_request *r);
 
 /* --- service.c --------------------------------------------------------------------------------------------------- */
 

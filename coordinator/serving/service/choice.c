@@ -1,5 +1,5 @@
-/* coordinator/serving/service/answer.c - what the sequences of a request bring: text, tokens, log-probabilities of the
- * prompt. */
+/* coordinator/serving/service/choice.c - turns the tokens of a request's sequences into pieces for the reader of the
+ * request: the text and tokens of each choice, and log-probabilities of the prompt. The main thread runs this code. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 /* Tokens among the held ones whose text is out, or has been cut off in part. */
 static size_t tokens_out(const request_choice *c, size_t n_ready) {
-    const answer_part *held = &c->held;
+    const output_part *held = &c->held;
     size_t n = 0;
     if (c->ended && !c->text.stopped)
         return held->n_tokens;
@@ -33,7 +33,7 @@ static bool pass_on(request_choice *c) {
         return true;
     mr_mutex_lock(&r->lock);
     bool ok = (n_bytes == 0 || mr_text_buf_append(&c->part.text, c->text.text.data + c->n_text, n_bytes)) &&
-              answer_part_move(&c->held, n_tokens, &c->part);
+              output_part_move(&c->held, n_tokens, &c->part);
     c->has_news = true;
     mr_mutex_unlock(&r->lock);
     c->n_text += ok ? n_bytes : 0;
@@ -41,7 +41,7 @@ static bool pass_on(request_choice *c) {
     return ok;
 }
 
-void answer_finish(request_choice *c, mr_finish how, mr_status status, const char *text) {
+void choice_finish(request_choice *c, mr_finish how, mr_status status, const char *text) {
     mr_request *r = c->request;
     mr_err err = {0};
     if (c->ended)
@@ -64,9 +64,9 @@ void answer_finish(request_choice *c, mr_finish how, mr_status status, const cha
     service_mark_dirty(r);
 }
 
-void answer_fail(mr_request *r, mr_status status, const char *text) {
+void request_fail(mr_request *r, mr_status status, const char *text) {
     for (int32_t i = 0; i < r->n_choices; i++)
-        answer_finish(&r->choices[i], MR_FINISH_ERROR, status, text);
+        choice_finish(&r->choices[i], MR_FINISH_ERROR, status, text);
 }
 
 /* --- Tokens ------------------------------------------------------------------------------------------------------ */
@@ -98,7 +98,7 @@ static bool hold_token(request_choice *c, const mr_token_event *event) {
         for (int32_t i = 0; i < event->n_top; i++)
             top[i] = (mr_piece_logprob){event->top_ids[i], event->top_logprobs[i]};
     }
-    return answer_part_add_token(&c->held, token);
+    return output_part_add_token(&c->held, token);
 }
 
 static mr_status push(request_choice *c, const mr_token_event *event, mr_err *err) {
@@ -123,13 +123,13 @@ static bool on_token(void *ctx, const mr_token_event *event) {
     mr_err err = {0};
     note_times(c, event);
     if (event->finish == MR_FINISH_ERROR)
-        answer_finish(c, MR_FINISH_ERROR, event->status, event->text);
+        choice_finish(c, MR_FINISH_ERROR, event->status, event->text);
     else if (ends_text(r, event->id))
-        answer_finish(c, MR_FINISH_STOP, MR_OK, NULL);
+        choice_finish(c, MR_FINISH_STOP, MR_OK, NULL);
     else if (push(c, event, &err) != MR_OK)
-        answer_finish(c, MR_FINISH_ERROR, err.status, err.text);
+        choice_finish(c, MR_FINISH_ERROR, err.status, err.text);
     else if (c->text.stopped || event->finish != MR_FINISH_NONE)
-        answer_finish(c, c->text.stopped ? MR_FINISH_STOP : MR_FINISH_LENGTH, MR_OK, NULL);
+        choice_finish(c, c->text.stopped ? MR_FINISH_STOP : MR_FINISH_LENGTH, MR_OK, NULL);
     return c->ended;
 }
 
@@ -160,9 +160,9 @@ static void start_choice(request_choice *c) {
     if (r->tok)
         mr_output_text_init(&c->text, r->tok, decode_flags(r), r->desc.stops, r->desc.n_stops);
     if (r->desc.sequence.max_tokens == 0)
-        answer_finish(c, MR_FINISH_LENGTH, MR_OK, NULL);
+        choice_finish(c, MR_FINISH_LENGTH, MR_OK, NULL);
     else if (mr_job_submit(r->job, &desc, &c->sequence, &err) != MR_OK)
-        answer_finish(c, MR_FINISH_ERROR, err.status, err.text);
+        choice_finish(c, MR_FINISH_ERROR, err.status, err.text);
 }
 
 /* --- The prompt's log-probabilities ------------------------------------------------------------------------------ */
@@ -185,7 +185,7 @@ static mr_status add_prompt_token(mr_request *r, int32_t position, const float *
     for (int32_t i = 0; i < all.n_top; i++)
         top[i] = (mr_piece_logprob){all.top_ids[i], all.top[i]};
     mr_mutex_lock(&r->lock);
-    bool added = answer_part_add_token(&r->prompt_part, token);
+    bool added = output_part_add_token(&r->prompt_part, token);
     mr_mutex_unlock(&r->lock);
     return added ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the answer");
 }
@@ -199,8 +199,8 @@ static void on_prompt_logits(void *ctx, int32_t first_position, int32_t n_rows, 
     for (int32_t i = 0; i < n_rows && status == MR_OK && first_position + i + 1 < r->n_prompt; i++)
         status = add_prompt_token(r, first_position + i + 1, logits + (size_t)i * n_vocab, &err);
     if (status != MR_OK) {
-        answer_cancel(r);
-        answer_fail(r, status, err.text);
+        request_cancel(r);
+        request_fail(r, status, err.text);
     } else if (first_position + n_rows == r->n_prompt) {
         r->prompt_sequence = -1;
         r->has_prompt = true;
@@ -218,12 +218,12 @@ static void start_prompt(mr_request *r) {
     desc.on_logits = on_prompt_logits;
     desc.ctx = r;
     if (mr_job_submit(r->job, &desc, &r->prompt_sequence, &err) != MR_OK)
-        answer_fail(r, err.status, err.text);
+        request_fail(r, err.status, err.text);
 }
 
-bool answer_start_next(mr_request *r) {
+bool request_start_next(mr_request *r) {
     if (r->desc.pooling != MR_POOLING_NONE)
-        answer_start_embedding(r);
+        request_start_embedding(r);
     else if (r->desc.prompt_logprobs && !r->has_prompt)
         start_prompt(r);
     else
@@ -233,7 +233,7 @@ bool answer_start_next(mr_request *r) {
     return r->n_started > 0 && r->n_started < r->n_choices;
 }
 
-void answer_cancel(mr_request *r) {
+void request_cancel(mr_request *r) {
     if (r->prompt_sequence >= 0)
         mr_job_cancel(r->job, r->prompt_sequence);
     r->prompt_sequence = -1;
