@@ -100,9 +100,9 @@ static bool begin_echo(mr_api_call *call, api_choice *c, const api_prompt *promp
 static bool make_choices(mr_api_call *call) {
     const api_request *r = &call->request;
     call->n_choices = r->n_prompts * r->n;
-    call->runs = mr_alloc_array((size_t)r->n_prompts, sizeof *call->runs);
+    call->service_requests = mr_alloc_array((size_t)r->n_prompts, sizeof *call->service_requests);
     call->choices = mr_alloc_array((size_t)call->n_choices, sizeof *call->choices);
-    if (!call->runs || !call->choices)
+    if (!call->service_requests || !call->choices)
         return api_no_memory(&call->error);
     for (int32_t i = 0; i < call->n_choices; i++) {
         api_choice *c = &call->choices[i];
@@ -151,7 +151,8 @@ static bool submit_one(mr_api_call *call) {
         .ctx = call->ctx,
     };
     desc.sequence.sampling.seed = call->seed;
-    mr_status status = mr_service_submit(call->a->config.service, &desc, &call->runs[call->n_submitted], &err);
+    mr_status status =
+        mr_service_submit(call->a->config.service, &desc, &call->service_requests[call->n_submitted], &err);
     if (status == MR_E_BUSY && call->n_open > 0)
         return true; /* when one of ours has ended, there is room */
     if (status != MR_OK)
@@ -228,41 +229,41 @@ mr_api_call *mr_api_call_begin(const mr_api *a, mr_api_endpoint endpoint, mr_str
 
 static void release_all(mr_api_call *call) {
     for (int32_t i = 0; i < call->n_submitted; i++) {
-        mr_request_release(call->runs[i]);
-        call->runs[i] = NULL;
+        mr_request_release(call->service_requests[i]);
+        call->service_requests[i] = NULL;
     }
     call->n_open = 0;
 }
 
 /* The prompt of a request is known to all of its choices. */
-static bool take_prompt(mr_api_call *call, int32_t run, const mr_piece *piece) {
+static bool take_prompt(mr_api_call *call, int32_t prompt, const mr_piece *piece) {
     for (int32_t k = 0; k < call->request.n; k++)
-        if (!api_choice_take_prompt(&call->choices[run * call->request.n + k], piece))
+        if (!api_choice_take_prompt(&call->choices[prompt * call->request.n + k], piece))
             return api_no_memory(&call->error);
     return true;
 }
 
-static bool take_piece(mr_api_call *call, int32_t run, const mr_piece *piece, mr_text_buf *out) {
+static bool take_piece(mr_api_call *call, int32_t prompt, const mr_piece *piece, mr_text_buf *out) {
     if (piece->finish == MR_FINISH_ERROR)
         return fail(call, piece->status, piece->error);
     if (piece->is_prompt)
-        return take_prompt(call, run, piece);
-    api_choice *c = &call->choices[run * call->request.n + piece->choice];
+        return take_prompt(call, prompt, piece);
+    api_choice *c = &call->choices[prompt * call->request.n + piece->choice];
     if (!api_choice_take(c, piece))
         return api_no_memory(&call->error);
     if (call->request.endpoint == API_EMBEDDINGS)
-        return api_embeddings_take(call, run, piece);
+        return api_embeddings_take(call, prompt, piece);
     return !call->streams || api_answer_events(call, c, out) || api_no_memory(&call->error);
 }
 
-static bool take_run(mr_api_call *call, int32_t run, mr_text_buf *out) {
+static bool take_request(mr_api_call *call, int32_t prompt, mr_text_buf *out) {
     mr_piece piece;
-    while (mr_request_take(call->runs[run], &piece))
-        if (!take_piece(call, run, &piece, out))
+    while (mr_request_take(call->service_requests[prompt], &piece))
+        if (!take_piece(call, prompt, &piece, out))
             return false;
-    if (mr_request_ended(call->runs[run])) {
-        mr_request_release(call->runs[run]);
-        call->runs[run] = NULL;
+    if (mr_request_ended(call->service_requests[prompt])) {
+        mr_request_release(call->service_requests[prompt]);
+        call->service_requests[prompt] = NULL;
         call->n_open--;
     }
     return true;
@@ -272,8 +273,8 @@ static bool take_all(mr_api_call *call, mr_text_buf *out) {
     int32_t n_submitted = 0;
     do {
         n_submitted = call->n_submitted;
-        for (int32_t run = 0; run < n_submitted; run++)
-            if (call->runs[run] && !take_run(call, run, out))
+        for (int32_t prompt = 0; prompt < n_submitted; prompt++)
+            if (call->service_requests[prompt] && !take_request(call, prompt, out))
                 return false;
         if (!submit_some(call))
             return false;
@@ -345,7 +346,7 @@ void mr_api_call_end(mr_api_call *call) {
     for (int32_t i = 0; call->choices && i < call->n_choices; i++)
         api_choice_deinit(&call->choices[i]);
     mr_free(call->choices);
-    mr_free(call->runs);
+    mr_free(call->service_requests);
     json_decref(call->embeddings);
     mr_text_buf_deinit(&call->ready);
     api_request_deinit(&call->request);

@@ -21,10 +21,10 @@ struct mr_api_call {
     int64_t created_s; /* of the calendar */
     int64_t begun_ns;
     uint64_t seed;
-    mr_request **runs;   /* [request.n_prompts]; NULL: not submitted, or it has ended */
-    int32_t n_submitted; /* the first prompts */
-    int32_t n_open;      /* of these: not ended */
-    api_choice *choices; /* [n_prompts * n]: those of a prompt stand together */
+    mr_request **service_requests; /* [request.n_prompts]; NULL: not submitted, or it has ended */
+    int32_t n_submitted;           /* the first prompts */
+    int32_t n_open;                /* of these: not ended */
+    api_choice *choices;           /* [n_prompts * n]: those of a prompt stand together */
     int32_t n_choices;
     json_t *embeddings; /* data of the answer, by input; null: not there yet */
 };
