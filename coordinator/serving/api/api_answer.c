@@ -93,7 +93,7 @@ static bool write_usage(const mr_api_call *call, mr_text_buf *out) {
 }
 
 static bool write_error(const mr_api_call *call, mr_text_buf *out) {
-    return mr_text_buf_append(out, "data: ", 6) && mr_api_error_write(&call->error, out) &&
+    return mr_text_buf_append(out, "data: ", 6) && mr_api_json_write_error(&call->error, out) &&
            mr_text_buf_append(out, "\n\n", 2);
 }
 

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "coordinator/serving/api/api_internal.h"
+#include "coordinator/serving/wire/api_json.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
@@ -287,11 +288,11 @@ static void say_last(mr_api_call *call, mr_text_buf *out) {
     if (call->streams)
         call->broken = !api_answer_last(call, out);
     else if (call->error.status)
-        call->broken = !mr_api_error_write(&call->error, out);
+        call->broken = !mr_api_json_write_error(&call->error, out);
     else if (call->is_ready)
         call->broken = !mr_text_buf_append(out, call->ready.data, call->ready.len);
     else if (!api_answer_whole(call, out) && api_no_memory(&call->error) == false)
-        call->broken = !mr_api_error_write(&call->error, out);
+        call->broken = !mr_api_json_write_error(&call->error, out);
 }
 
 mr_api_state mr_api_call_next(mr_api_call *call, mr_text_buf *out) {

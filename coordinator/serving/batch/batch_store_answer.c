@@ -6,14 +6,14 @@
 #include <time.h>
 
 #include "coordinator/serving/batch/batch_store_internal.h"
-#include "coordinator/serving/wire/api_error.h"
+#include "coordinator/serving/wire/api_json.h"
 
 /* --- Answers ----------------------------------------------------------------------------------------------------- */
 
 static void answer_error(mr_batch_answer *out, const mr_api_error *e) {
     out->status = e->status;
     mr_text_buf_clear(&out->body);
-    if (!mr_api_error_write(e, &out->body))
+    if (!mr_api_json_write_error(e, &out->body))
         out->status = 503;
 }
 

@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "coordinator/serving/errors/errors.h"
-#include "coordinator/serving/wire/api_json.h"
 
 bool mr_api_error_set(mr_api_error *e, int status, const char *code, const char *param, const char *fmt, ...) {
     if (!e)
@@ -47,17 +46,4 @@ bool mr_api_error_from(mr_api_error *e, mr_status status, const mr_err *err) {
         break;
     }
     return mr_api_error_set(e, mr_error_kinds[id].status, mr_error_kinds[id].code, NULL, "%s", text);
-}
-
-bool mr_api_error_write(const mr_api_error *e, mr_text_buf *out) {
-    json_t *message = mr_api_json_text(mr_str_from(e->message));
-    json_t *param = e->param[0] ? mr_api_json_text(mr_str_from(e->param)) : json_null();
-    if (!message || !param) {
-        json_decref(message);
-        json_decref(param);
-        return false;
-    }
-    return mr_api_json_write(json_pack("{s:{s:o, s:s, s:o, s:s?}}", "error", "message", message, "type",
-                                       mr_error_type(e->status), "param", param, "code", e->code),
-                             out);
 }

@@ -9,7 +9,6 @@
 #include <stdbool.h>
 
 #include "engine/base/status.h"
-#include "engine/text/buffers.h"
 
 typedef struct mr_api_error {
     int status;       /* of HTTP; 0: no error */
@@ -23,7 +22,5 @@ bool mr_api_error_set(mr_api_error *e, int status, const char *code, const char 
     MR_PRINTF(5, 6);
 /* What a status of ours means to a client; err holds its text. Returns false. */
 bool mr_api_error_from(mr_api_error *e, mr_status status, const mr_err *err);
-/* Appends the JSON object; false: no memory. Texts that are no UTF-8 come out with U+FFFD. */
-MR_MUST_USE bool mr_api_error_write(const mr_api_error *e, mr_text_buf *out);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "coordinator/serving/errors/errors.h"
 #include "engine/text/utf8.h"
 
 /* Depth and number of values are counted before the parser sees the text, which allocates for each. Right for all JSON;
@@ -94,6 +95,19 @@ bool mr_api_json_write(json_t *value, mr_text_buf *out) {
     }
     json_decref(value);
     return ok;
+}
+
+bool mr_api_json_write_error(const mr_api_error *e, mr_text_buf *out) {
+    json_t *message = mr_api_json_text(mr_str_from(e->message));
+    json_t *param = e->param[0] ? mr_api_json_text(mr_str_from(e->param)) : json_null();
+    if (!message || !param) {
+        json_decref(message);
+        json_decref(param);
+        return false;
+    }
+    return mr_api_json_write(json_pack("{s:{s:o, s:s, s:o, s:s?}}", "error", "message", message, "type",
+                                       mr_error_type(e->status), "param", param, "code", e->code),
+                             out);
 }
 
 json_t *mr_api_json_put(json_t *object, const char *key, json_t *value) {

@@ -26,6 +26,8 @@ json_t *mr_api_json_text(mr_str text);
 /* Appends value on one line, and releases it. NULL is accepted and fails: makers of values return NULL where there is
  * no memory, and takers accept NULL, so that only this has to be checked. */
 MR_MUST_USE bool mr_api_json_write(json_t *value, mr_text_buf *out);
+/* Appends the error as {"error": {"message", "type", "param", "code"}}; false: no memory. */
+MR_MUST_USE bool mr_api_json_write_error(const mr_api_error *e, mr_text_buf *out);
 
 /* object or array with value in it, which is released; NULL, with nothing left, where either is NULL or there is no
  * memory. */
