@@ -3,9 +3,6 @@
 
 #include <string.h>
 
-#include "coordinator/serving/schema/schema.h"
-#include "engine/base/mem.h"
-
 /* RFC 8259; @ stands for the prefix. Escaped surrogates stand in pairs, so that every string is Unicode text. */
 static const char rules[] =
     "@value ::= @object | @array | @string | @number | \"true\" | \"false\" | \"null\"\n"
@@ -34,15 +31,4 @@ mr_status json_rules_write(const char *prefix, mr_text_buf *out, mr_err *err) {
         at += n + (at[n] == '@');
     }
     return MR_OK;
-}
-
-mr_status mr_grammar_any_object(mr_grammar **out, mr_err *err) {
-    static const char root[] = "root ::= object\n";
-    mr_text_buf text = {0};
-    mr_status s = mr_text_buf_append(&text, root, sizeof root - 1) ? json_rules_write("", &text, err)
-                                                                   : mr_err_set(err, MR_E_NO_MEMORY, "no memory");
-    if (s == MR_OK)
-        s = mr_grammar_parse((mr_str){text.data, text.len}, out, err);
-    mr_text_buf_deinit(&text);
-    return s;
 }

@@ -333,3 +333,14 @@ mr_status mr_grammar_from_schema(mr_str json_schema, mr_grammar **out, mr_err *e
     mr_text_buf_deinit(&text);
     return s;
 }
+
+mr_status mr_grammar_any_object(mr_grammar **out, mr_err *err) {
+    static const char root[] = "root ::= object\n";
+    mr_text_buf text = {0};
+    mr_status s = mr_text_buf_append(&text, root, sizeof root - 1) ? json_rules_write("", &text, err)
+                                                                   : mr_err_set(err, MR_E_NO_MEMORY, "no memory");
+    if (s == MR_OK)
+        s = mr_grammar_parse((mr_str){text.data, text.len}, out, err);
+    mr_text_buf_deinit(&text);
+    return s;
+}
