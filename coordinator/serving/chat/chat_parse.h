@@ -2,10 +2,11 @@
  * yet, and the call that may stand at its beginning. A call is tentative until its name and the first of its arguments
  * are there; until then its text is kept, and comes out as content where the pattern does not fit. Internal to this
  * folder.
- *   chat_output.c    content, reasoning, marks
- *   chat_tool_call.c      runs the pattern of a call
+ *   chat_output.c         content, reasoning, marks
+ *   chat_tool_call.c      runs the pattern of a tool call
  *   chat_tool_call_json.c the field of a pattern that is JSON with name and arguments
- *   chat_emit.c      deltas, ids, values of arguments */
+ *   chat_emit.c           deltas, ids, values of arguments
+ *   chat_parse.c          what the unread text begins with */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_CHAT_CHAT_PARSE_H
 #define MR_COORDINATOR_SERVING_CHAT_CHAT_PARSE_H

@@ -7,27 +7,6 @@
 
 enum { MAX_SKIP_BYTES = 128 };
 
-bool chat_is_space(char c) {
-    return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
-bool chat_is_name_byte(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
-           c == '.';
-}
-
-void chat_skip_space(mr_chat_output *o) {
-    while (o->pos < o->end && chat_is_space(o->in.data[o->pos]))
-        o->pos++;
-}
-
-chat_step chat_match(const mr_chat_output *o, size_t pos, const char *literal, size_t n) {
-    size_t have = o->end - pos;
-    if (have && memcmp(o->in.data + pos, literal, have < n ? have : n) != 0)
-        return STEP_NO;
-    return have < n ? STEP_MORE : STEP_ON;
-}
-
 void chat_tool_call_begin(mr_chat_output *o, int program, size_t start) {
     mr_text_buf value = o->run.value;
     mr_text_buf_clear(&value);
@@ -171,12 +150,6 @@ static chat_step loop_field(mr_chat_output *o) {
         return STEP_ON; /* no arguments: the end decides */
     s = chat_emit_arguments(o, "}", 1);
     return s == STEP_ON ? chat_emit_end(o) : s;
-}
-
-size_t chat_whole_characters(const char *s, size_t n) {
-    while (n && ((unsigned char)s[n] & 0xc0) == 0x80)
-        n--;
-    return n;
 }
 
 static chat_step value_field(mr_chat_output *o) {
