@@ -1,3 +1,5 @@
+/* coordinator/serving/batch/batch_files.c - reads, replaces and lists the files of the batch folder. A file is written
+ * under another name, synced and renamed, so that a crash leaves the old content or the new. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/batch/batch_files.h"
 
@@ -13,7 +15,7 @@
 
 enum { ID_CHARACTERS = 24, TIME_CHARACTERS = 10 };
 
-/* The time comes first: ids made later are greater. */
+/* The time stands first, so that ids sort by age. */
 void batch_id_make(const char *prefix, char out[BATCH_ID_BYTES]) {
     static const char DIGITS[] = "0123456789abcdefghijklmnopqrstuvwxyz";
     uint8_t lots[ID_CHARACTERS - TIME_CHARACTERS] = {0};
@@ -25,7 +27,7 @@ void batch_id_make(const char *prefix, char out[BATCH_ID_BYTES]) {
     for (int i = TIME_CHARACTERS - 1; i >= 0; i--, us /= 36)
         out[n + (size_t)i] = DIGITS[us % 36];
     n += TIME_CHARACTERS;
-    (void)!getrandom(lots, sizeof lots, 0); /* so few bytes come at once, or never */
+    (void)!getrandom(lots, sizeof lots, 0); /* so few bytes are never returned in part */
     for (size_t i = 0; i < sizeof lots; i++)
         out[n++] = DIGITS[lots[i] % 36];
     out[n] = 0;
@@ -58,7 +60,7 @@ static bool write_all(int fd, mr_str bytes) {
     return true;
 }
 
-/* The whole file or none, on the disk. */
+/* Replaces a file as a whole. On MR_OK its bytes are on the disk. */
 static mr_status save(const char *folder, const char *path, mr_str bytes, mr_err *err) {
     char temporary[BATCH_PATH_BYTES + 8];
     snprintf(temporary, sizeof temporary, "%s.new", path);
@@ -107,7 +109,7 @@ static mr_status read_file(const char *path, mr_text_buf *out, mr_err *err) {
         if (n < 0)
             status = io_error(path, "read", err);
         if (n <= 0)
-            break; /* it has become shorter */
+            break; /* the file has become shorter */
         out->len += (size_t)n;
     }
     if (status == MR_OK)
@@ -199,7 +201,7 @@ mr_status batch_file_create(const char *folder, mr_str name, mr_str purpose, mr_
     if (status == MR_OK) {
         status = batch_object_save(folder, object, err);
         if (status != MR_OK)
-            unlink(path); /* nobody would know of it */
+            unlink(path); /* without an object, no request could name the file */
     }
     if (status != MR_OK) {
         json_decref(object);

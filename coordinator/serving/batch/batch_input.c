@@ -1,3 +1,5 @@
+/* coordinator/serving/batch/batch_input.c - maps the file of a batch, indexes its lines, marks wrong lines and
+ * duplicates, and sorts the lines for execution. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/batch/batch_input.h"
 
@@ -14,7 +16,7 @@
 
 #include "engine/base/mem.h"
 
-enum { KEY_BYTES = 4096 }; /* of two prompts are compared */
+enum { KEY_BYTES = 4096 }; /* at the beginning of prompts, by which lines are sorted */
 
 static mr_status map_file(const char *path, mr_batch_input *in, mr_err *err) {
     struct stat st;
@@ -76,7 +78,7 @@ static void read_request(mr_str text, batch_line *l) {
         l->key_at = (uint32_t)(prompt.data - text.data);
 }
 
-/* What a line is, by what the first one of the file was. */
+/* Sets the kind of a line. has_requests is known from the first line. */
 static void read_line(const mr_batch_input *in, mr_str text, batch_line *l) {
     bool is_object = text.data[0] == '{';
     if (in->has_requests && !is_object) {
@@ -101,7 +103,7 @@ static mr_status add_line(mr_batch_input *in, size_t at, size_t n, uint32_t numb
     size_t indent = 0;
     while (text.data[indent] == ' ' || text.data[indent] == '\t')
         indent++;
-    if (text.data[indent] == '{') { /* JSON may be indented; of a prompt, spaces are a part */
+    if (text.data[indent] == '{') { /* spaces in front of JSON are skipped; in a prompt they are text */
         at += indent;
         text = (mr_str){text.data + indent, text.len - indent};
     }
@@ -127,7 +129,7 @@ static mr_status add_line(mr_batch_input *in, size_t at, size_t n, uint32_t numb
 }
 
 static mr_status add_lines(mr_batch_input *in, mr_err *err) {
-    static const char MARK[] = "\xef\xbb\xbf"; /* of bytes that are UTF-8: some editors begin files so */
+    static const char MARK[] = "\xef\xbb\xbf"; /* the byte order mark of UTF-8, which some editors write */
     uint32_t number = 0;
     mr_status status = MR_OK;
     size_t start = in->n_bytes >= 3 && memcmp(in->data, MARK, 3) == 0 ? 3 : 0;
@@ -142,7 +144,7 @@ static mr_status add_lines(mr_batch_input *in, mr_err *err) {
     return status;
 }
 
-/* The custom_id without quotes and escapes, in out; as it stands where it is no JSON. */
+/* Writes the custom_id without quotes and escapes. A custom_id that is no JSON is copied as it stands. */
 static bool id_of(const mr_batch_input *in, const batch_line *l, mr_text_buf *out) {
     mr_text_buf_clear(out);
     if (!l->n_id_bytes) {

@@ -1,14 +1,14 @@
-/* coordinator/serving/batch/batch_input.h - the file of a batch: where each line is, whose it is, and in which order
- * the lines are best worked at. A file holds requests or prompts; its first line that is not blank decides. Where that
- * line begins with a brace, every line is
+/* coordinator/serving/batch/batch_input.h - the input file of a batch: the place, the custom_id and the kind of each
+ * line, and the best order to run the lines in. A file holds requests or prompts; the first line that is not blank
+ * decides. Where this line begins with a brace, every line is
  *   {"custom_id": ..., "method": "POST", "url": ..., "body": {...}}   a request, as OpenAI's batch files have it
  * and otherwise
  *   "..."                                                             a JSON string: a prompt
  *   anything else that is not blank                                   a prompt, as it stands
- * A byte order mark in front of the first line, and white space in front of a request, count for nothing.
- * Prompts have the custom_id "line-N". What is wrong with a line makes no call fail: it is said of the line.
- * The texts stay in the file, which is mapped: a line takes 40 bytes of memory and some of an index.
- * Owns:    the mapping, the lines. Nobody may shorten the file while it is open.
+ * A byte order mark in front of the first line is skipped, and so is white space in front of a request.
+ * Prompts have the custom_id "line-N". A wrong line makes no function fail: the kind of the line says what is wrong.
+ * The texts stay in the file, which is mapped: a line takes 40 bytes of memory and an entry of an index.
+ * Owns:    the mapping, the lines. The file must not become shorter while it is open.
  * Threads: caller serialises.
  * Errors:  MR_E_NOT_FOUND, MR_E_IO, MR_E_NO_MEMORY, MR_E_TOO_LONG. */
 // SPDX-License-Identifier: Apache-2.0
@@ -30,12 +30,12 @@ typedef enum batch_line_kind {
     BATCH_REQUEST,
     BATCH_JSON_PROMPT, /* a JSON string */
     BATCH_PLAIN_PROMPT,
-    /* Bad ones: */
+    /* Kinds of wrong lines: */
     BATCH_TOO_LONG,
     BATCH_NOT_JSON,
     BATCH_STRAY,     /* a request in a file of prompts */
-    BATCH_NO_ID,     /* custom_id is missing, empty, too long or no text */
-    BATCH_DUPLICATE, /* of the custom_id of an earlier line */
+    BATCH_NO_ID,     /* custom_id is missing, empty, too long or no string */
+    BATCH_DUPLICATE, /* has the custom_id of an earlier line */
 } batch_line_kind;
 
 typedef struct batch_line {
@@ -43,10 +43,10 @@ typedef struct batch_line {
     uint64_t hash;
     uint32_t n_bytes;           /* without the newline */
     uint32_t number;            /* in the file, from 1 */
-    uint32_t id_at, n_id_bytes; /* custom_id as JSON, quotes and all, in the line; 0 bytes: none */
-    uint32_t key_at;            /* lines that are equal from here on for long are worked at together */
+    uint32_t id_at, n_id_bytes; /* in the line: custom_id as JSON with its quotes; 0 bytes: none */
+    uint32_t key_at;            /* in the line: where the prompt begins; lines are sorted by the bytes from here on */
     uint8_t kind;               /* batch_line_kind */
-    bool is_done;               /* for whoever works at the lines */
+    bool is_done;               /* the line has a result (batch_results.h) */
 } batch_line;
 
 typedef struct mr_batch_input {
@@ -54,7 +54,7 @@ typedef struct mr_batch_input {
     size_t n_bytes;
     batch_line *lines; /* [n], in the order of the file */
     uint32_t n, cap;
-    bool has_requests; /* not prompts */
+    bool has_requests; /* false: the lines are prompts */
 } mr_batch_input;
 
 MR_MUST_USE mr_status mr_batch_input_open(const char *path, mr_batch_input *out, mr_err *err);
@@ -71,12 +71,12 @@ static inline bool batch_line_is_bad(const batch_line *l) {
 MR_MUST_USE bool batch_line_put_id(const mr_batch_input *in, const batch_line *l, mr_text_buf *out);
 /* The line with this number, or NULL. */
 batch_line *batch_input_find(const mr_batch_input *in, uint32_t number);
-/* Indices of the lines that are not done: bad ones first, then those with equal beginnings of their prompts together.
- * Freed with mr_free. */
+/* The order to run the lines in: indices of the lines that are not done. Wrong lines come first. Prompts with equal
+ * beginnings stand together, for the prefix cache. The caller frees the array with mr_free. */
 MR_MUST_USE mr_status batch_input_order(const mr_batch_input *in, uint32_t **out_order, uint32_t *out_n, mr_err *err);
 
-/* batch_json.c: the value of a member of the JSON object at the beginning of the text, found by brackets and strings
- * alone: what is no JSON may have members, too. false: there is none. */
+/* batch_json.c: the value of a member of the JSON object that begins the text. Only brackets and strings are looked at,
+ * so a member may be found in text that is not valid JSON. false: there is no such member. */
 bool batch_json_member(mr_str object, const char *key, mr_str *out_value);
 
 #endif

@@ -9,14 +9,14 @@ static size_t skip_space(mr_str s, size_t i) {
     return i;
 }
 
-/* Behind the string that begins at i; s.len where it does not end. */
+/* The index behind the string that begins at i; s.len: the string does not end. */
 static size_t skip_text(mr_str s, size_t i) {
     for (i++; i < s.len && s.data[i] != '"'; i++)
         i += s.data[i] == '\\';
     return i < s.len ? i + 1 : s.len;
 }
 
-/* Behind the value that begins at i. */
+/* The index behind the value that begins at i. */
 static size_t skip_value(mr_str s, size_t i) {
     size_t depth = 0;
     while (i < s.len) {

@@ -60,7 +60,7 @@ bool batch_multipart_find(mr_str body, const char *name, mr_str *out_content, mr
             return true;
         }
         if (content.len - len < n + 4 || end[n + 2] != '\r')
-            return false; /* the last one */
+            return false; /* that was the last part */
         rest = (mr_str){end + n + 4, content.len - len - n - 4};
     }
 }

@@ -41,7 +41,8 @@ static void refuse_kind(const batch_line *l, batch_request *r) {
     }
 }
 
-/* What the results of a batch need to be the same each time, and to be answers in one piece. */
+/* Removes streaming, and adds the priority of the batch and a seed made from the line. With the seed, a batch has the
+ * same results every time. false: no memory. */
 static bool settle(const mr_batch_config *c, json_t *body, mr_api_endpoint endpoint, const batch_line *l) {
     (void)json_object_del(body, "stream");
     (void)json_object_del(body, "stream_options");
@@ -58,7 +59,7 @@ static bool is_for_batches(mr_str url, mr_api_endpoint *out) {
            (*out == API_COMPLETIONS || *out == API_CHAT_COMPLETIONS || *out == API_EMBEDDINGS);
 }
 
-/* The body of a request, borrowed from it; NULL: refused. */
+/* The body of a request, borrowed from the line; NULL: the request is refused. */
 static json_t *body_of(const json_t *line, const batch_line *l, batch_request *r) {
     const char *method = json_string_value(json_object_get(line, "method"));
     const char *url = json_string_value(json_object_get(line, "url"));

@@ -1,3 +1,5 @@
+/* coordinator/serving/batch/batch_results.c - reads an existing file of results to find the lines that are done, cuts
+ * off a torn last line, and appends and syncs new results. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/batch/batch_results.h"
 
@@ -26,7 +28,7 @@ static mr_status foreign(const mr_batch_results *r, size_t line, const char *why
                       r->path, line, why);
 }
 
-/* Line number and hash of the id of a result. */
+/* Reads line number and hash from the id of a result. */
 static bool parse_id(mr_str text, uint32_t *out_number, uint64_t *out_hash) {
     size_t n = sizeof RESULT_HEAD - 1, i = n;
     uint64_t number = 0, hash = 0;
@@ -68,7 +70,7 @@ static mr_status take_result(mr_batch_results *r, mr_batch_input *in, mr_str tex
     return MR_OK;
 }
 
-/* Reads what is there. A lost write leaves zeros behind on some file systems: from there on nothing counts. */
+/* Reads the results of an earlier run. On some file systems a lost write leaves zeros: the results end there. */
 static mr_status take_results(mr_batch_results *r, mr_batch_input *in, const char *data, size_t n_bytes,
                               size_t *out_good, mr_err *err) {
     mr_status status = MR_OK;
@@ -81,7 +83,7 @@ static mr_status take_results(mr_batch_results *r, mr_batch_input *in, const cha
         status = take_result(r, in, (mr_str){data + at, n}, line, err);
         at += n + 1;
     }
-    /* A file that begins with neither a result nor a part of one is somebody else's. */
+    /* A file that begins with neither a result nor a part of one is not ours to cut. */
     size_t head = strnlen(data, n_bytes < sizeof RESULT_HEAD - 1 ? n_bytes : sizeof RESULT_HEAD - 1);
     if (status == MR_OK && at == 0 && memcmp(data, RESULT_HEAD, head) != 0)
         status = foreign(r, 1, "this is no result of a batch", err);
@@ -111,7 +113,7 @@ static mr_status resume(mr_batch_results *r, mr_batch_input *in, mr_err *err) {
     return status;
 }
 
-/* The name of a new file is on the disk only when its folder is. */
+/* A new file survives a crash only when its folder has been synced, too. */
 static void sync_folder(const char *path) {
     char folder[4096];
     const char *slash = strrchr(path, '/');
@@ -151,8 +153,8 @@ void mr_batch_results_close(mr_batch_results *r) {
     *r = (mr_batch_results){.fd = -1};
 }
 
-/* Appended whole: O_APPEND, and whatever is written in part is cut off at the next start. After a failure, what has not
- * been written is still there: a disk may have room again for the next attempt. */
+/* Appends with O_APPEND. A result that is written in part is cut off at the next start. After a failure the unwritten
+ * bytes stay in `unsaved`, because the disk may have room at the next attempt. */
 static mr_status write_unsaved(mr_batch_results *r, mr_err *err) {
     mr_status status = MR_OK;
     size_t at = 0;
@@ -162,7 +164,7 @@ static mr_status write_unsaved(mr_batch_results *r, mr_err *err) {
             status = io_error(r, "written", err);
         at += n > 0 ? (size_t)n : 0;
     }
-    if (at) { /* nothing came yet: there is no memory */
+    if (at) { /* 0: data may be NULL */
         memmove(r->unsaved.data, r->unsaved.data + at, r->unsaved.len - at);
         r->unsaved.len -= at;
     }
@@ -182,7 +184,7 @@ static bool put(mr_batch_results *r, const char *text) {
     return mr_text_buf_append(&r->unsaved, text, strlen(text));
 }
 
-/* A body on one line: outside of strings, newlines are white space, and inside there are none. */
+/* Appends a JSON body on one line. Newlines become spaces: in JSON they stand only between values. */
 static bool put_body(mr_batch_results *r, mr_str body) {
     size_t at = r->unsaved.len;
     while (body.len && (body.data[body.len - 1] == '\n' || body.data[body.len - 1] == ' '))
@@ -201,7 +203,7 @@ static bool put_head(mr_batch_results *r, const mr_batch_input *in, const batch_
     return put(r, id) && put(r, "\", \"custom_id\": ") && batch_line_put_id(in, l, &r->unsaved) && put(r, ", ");
 }
 
-/* What was appended since `before` is a result, or is taken back. */
+/* Counts the bytes that were appended since `before` as a result, or, where ok is false, takes them back. */
 static mr_status end_result(mr_batch_results *r, batch_line *l, size_t before, bool ok, mr_err *err) {
     if (!ok) {
         r->unsaved.len = before;

@@ -1,3 +1,6 @@
+/* coordinator/serving/batch/batch_run.c - the loop that runs a batch: it keeps up to max_live calls of the API open,
+ * waits until one has news, and stores each answer. The loop also syncs results, reports progress and checks for a
+ * stop several times a second. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/batch/batch_run.h"
 
@@ -31,7 +34,7 @@ typedef struct runner {
     slot *slots;     /* [max_live] */
     uint32_t *order; /* lines to do */
     uint32_t n_order, next;
-    uint32_t *again; /* [max_live] lines that the service had no room for */
+    uint32_t *again; /* [max_live]: lines to try again, because the service was busy */
     int32_t n_again;
     int64_t busy_until_ns, sync_ns;
     int32_t n_live;
@@ -59,7 +62,7 @@ static void count_done(runner *r, bool failed) {
     r->counts.n_failed += failed;
 }
 
-/* Turns a line into a call, or into its error. */
+/* Begins a call for a line, or adds the error of a line that is no valid request. */
 static mr_status begin_line(runner *r, slot *s, uint32_t index, mr_err *err) {
     const mr_batch_config *c = r->config;
     batch_line *l = &c->input->lines[index];
@@ -79,7 +82,7 @@ static mr_status begin_line(runner *r, slot *s, uint32_t index, mr_err *err) {
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the request of line %" PRIu32, l->number);
     r->n_live++;
     mr_mutex_lock(&r->lock);
-    s->woken = r->any_woken = true; /* it may have its answer already */
+    s->woken = r->any_woken = true; /* the call may have its answer already */
     mr_mutex_unlock(&r->lock);
     return MR_OK;
 }
@@ -94,7 +97,8 @@ static bool take_line(runner *r, uint32_t *out_index) {
     return true;
 }
 
-/* Lines that become errors cost no slot. A file full of them is no reason not to look at signals for long. */
+/* Begins calls until all slots are taken. Wrong lines take no slot, so MAX_LINES_A_TURN bounds the loop: a file with
+ * many wrong lines does not delay the reaction to a stop. */
 static mr_status fill(runner *r, mr_err *err) {
     mr_status status = MR_OK;
     int32_t i = 0;
@@ -111,7 +115,7 @@ static mr_status fill(runner *r, mr_err *err) {
     return status;
 }
 
-/* The service has no room just now: the line waits for its turn. */
+/* Keeps the line for another attempt after a pause, because the service is busy (status 429). */
 static void put_back(runner *r, slot *s) {
     int64_t pause = mr_api_call_retry_after_s(s->call) > 0 && r->n_live == 1 ? MR_NS_PER_S : BUSY_PAUSE_NS;
     r->again[r->n_again++] = (uint32_t)(s->line - r->config->input->lines);
@@ -150,7 +154,7 @@ static mr_status look_at(runner *r, slot *s, mr_err *err) {
     return state == API_END ? take_answer(r, s, err) : MR_OK;
 }
 
-/* Waits until a call has something to say, or a moment. */
+/* Waits until a call has news, at most LOOK_INTERVAL_NS. */
 static void wait_for_calls(runner *r) {
     int64_t now = mr_clock_now_ns(), until = now + LOOK_INTERVAL_NS;
     if (r->busy_until_ns > now && r->busy_until_ns < until)
@@ -240,7 +244,7 @@ mr_status mr_batch_run(const mr_batch_config *config, mr_batch_counts *out_count
         mr_text_buf_deinit(&r.slots[i].answer);
     }
     mr_err on_sync;
-    mr_status synced = batch_results_sync(config->results, &on_sync); /* also what came before an error */
+    mr_status synced = batch_results_sync(config->results, &on_sync); /* also the results before an error */
     if (synced != MR_OK && (status == MR_OK || status == MR_E_CANCELLED)) {
         status = synced;
         *err = on_sync;

@@ -1,3 +1,5 @@
+/* coordinator/serving/batch/batch_store.c - the thread that runs stored batches one after another, oldest first, and
+ * records their progress in their objects on the disk. HTTP requests about batches are in batch_store_answer.c. */
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
 #include <fcntl.h>
@@ -12,10 +14,10 @@
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 
-enum { BATCH_PRIORITY = -100 }; /* people who wait come first */
-#define RETRY_NS MR_NS_PER_S    /* after a failure: the service may be starting, the disk full */
+enum { BATCH_PRIORITY = -100 }; /* below the priority of interactive requests */
+#define RETRY_NS MR_NS_PER_S    /* after a failure, for example while the service starts or while the disk is full */
 
-/* Two servers would take each other's batches for their own. */
+/* Locks the folder, because two servers would run the same batches. */
 static mr_status lock_folder(mr_batch_store *s, mr_err *err) {
     char path[BATCH_PATH_BYTES];
     mr_status status = batch_path(s->folder, "lock", "", path, err);
@@ -69,7 +71,7 @@ static bool has_status(const json_t *batch, const char *status) {
     return its && strcmp(its, status) == 0;
 }
 
-/* Under the lock: the oldest batch that has something left to do; NULL: none. */
+/* Under the lock: the oldest batch that has not ended; NULL: none. */
 static json_t *next_batch(mr_batch_store *s) {
     json_t *list = NULL, *next = NULL, *batch;
     mr_err err;
@@ -100,7 +102,7 @@ static void take_counts(void *ctx, const mr_batch_counts *counts) {
     mr_mutex_unlock(&s->lock);
 }
 
-/* Runs to the end, or until it stops. Not under the lock. */
+/* Runs a batch until it ends or is stopped. Not under the lock. */
 static mr_status run_batch(mr_batch_store *s, const json_t *batch, mr_batch_counts *counts, mr_err *err) {
     char in_path[BATCH_PATH_BYTES], out_path[BATCH_PATH_BYTES];
     mr_batch_input in = {0};
@@ -111,7 +113,7 @@ static mr_status run_batch(mr_batch_store *s, const json_t *batch, mr_batch_coun
         status = batch_path(s->folder, json_string_value(json_object_get(batch, "output_file_id")), "", out_path, err);
     if (status == MR_OK)
         status = mr_batch_input_open(in_path, &in, err);
-    if (status == MR_E_NOT_FOUND) /* clients read this: paths are no matter of theirs */
+    if (status == MR_E_NOT_FOUND) /* clients read this text, which must not name a path */
         return mr_err_set(err, status, "the input file is not there any more");
     if (status == MR_OK)
         status = mr_batch_results_open(out_path, &in, &results, err);
@@ -140,14 +142,14 @@ static bool put_counts(json_t *batch, const mr_batch_counts *c) {
            0;
 }
 
-/* The object of the file of results, with the bytes that it has now. */
+/* Saves the object of the file of results, with the present size of the file. */
 static mr_status publish_results(mr_batch_store *s, const json_t *batch, mr_err *err) {
     char path[BATCH_PATH_BYTES];
     const char *id = json_string_value(json_object_get(batch, "output_file_id"));
     struct stat st = {0};
     mr_status status = batch_path(s->folder, id, "", path, err);
     if (status != MR_OK || stat(path, &st) != 0)
-        return status; /* there are none */
+        return status; /* no results yet */
     json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:s}", "id", id, "object", "file", "bytes",
                                (json_int_t)st.st_size, "created_at", (json_int_t)time(NULL), "filename",
                                "results.jsonl", "purpose", "batch_output", "status", "processed");
@@ -157,16 +159,16 @@ static mr_status publish_results(mr_batch_store *s, const json_t *batch, mr_err 
     return status;
 }
 
-/* A failure of the cluster or of this process: no matter of the batch, which goes on a moment later or at the next
- * start. */
+/* Whether an error is the fault of the cluster or of this process. The batch does not fail then: it is resumed after
+ * RETRY_NS or at the next start. */
 static bool is_passing(mr_status status) {
     return status == MR_E_UNAVAILABLE || status == MR_E_NO_MEMORY;
 }
 
-/* Under the lock: what became of it. */
+/* Under the lock: saves counts, results and the new status of a batch whose run has ended. */
 static mr_status end_batch(mr_batch_store *s, json_t *batch, mr_status status, const mr_batch_counts *counts,
                            const mr_err *why, mr_err *err) {
-    bool left = s->stops || is_passing(status); /* it goes on at the next start */
+    bool left = s->stops || is_passing(status); /* the batch is resumed later */
     if (counts->n_lines && !put_counts(batch, counts))
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a batch");
     mr_status saved = publish_results(s, batch, err);
@@ -184,7 +186,7 @@ static mr_status end_batch(mr_batch_store *s, json_t *batch, mr_status status, c
     return batch_store_set_status(s, batch, "failed", "failed_at", err);
 }
 
-/* Takes the batch. Under the lock, which it gives up while it runs. */
+/* Runs one batch, and releases the object `batch`. Called under the lock, which is released while the batch runs. */
 static mr_status work_at(mr_batch_store *s, json_t *batch, mr_err *err) {
     mr_batch_counts counts = {0};
     mr_err why = {0};
@@ -200,7 +202,7 @@ static mr_status work_at(mr_batch_store *s, json_t *batch, mr_err *err) {
         mr_mutex_unlock(&s->lock);
         status = run_batch(s, batch, &counts, &why);
         mr_mutex_lock(&s->lock);
-        json_t *now = NULL; /* a cancel has changed it */
+        json_t *now = NULL; /* a cancel request has changed the object on the disk */
         if (s->cancels && batch_object_load(s->folder, id, &now, err) == MR_OK) {
             json_decref(batch);
             batch = now;

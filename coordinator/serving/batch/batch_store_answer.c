@@ -32,7 +32,7 @@ static void answer_failure(mr_batch_answer *out, mr_status status, const char *w
     answer_error(out, &e);
 }
 
-/* Takes the object. */
+/* Releases the object. NULL: no memory. */
 static void answer_json(mr_batch_answer *out, json_t *object) {
     char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
     if (!text || !mr_text_buf_append(&out->body, text, strlen(text)))
@@ -181,7 +181,7 @@ static void create_batch(mr_batch_store *s, mr_str body, mr_batch_answer *out) {
     json_decref(asked);
 }
 
-/* As it is saved, with the counts of now where it runs. */
+/* Loads the object of a batch; a running batch gets its present counts. */
 static mr_status load_batch(mr_batch_store *s, const char *id, json_t **out, mr_err *err) {
     mr_status status = batch_object_load(s->folder, id, out, err);
     if (status != MR_OK || strcmp(s->now, id) != 0 || !s->counts.n_lines)
@@ -193,7 +193,7 @@ static mr_status load_batch(mr_batch_store *s, const char *id, json_t **out, mr_
     return MR_OK;
 }
 
-/* Under the lock. One that waits for its turn is cancelled at once: what runs before it may take hours. */
+/* Under the lock. A batch that has not started is cancelled at once, because the batches before it may take hours. */
 static mr_status cancel_batch(mr_batch_store *s, const char *id, json_t *batch, mr_err *err) {
     bool waits = strcmp(text_at(batch, "status"), "validating") == 0;
     if (!waits && strcmp(text_at(batch, "status"), "in_progress") != 0)
