@@ -1,4 +1,5 @@
-/* The table of errors.def. */
+/* coordinator/serving/errors/errors.c - makes the table of error kinds, and the types of HTTP statuses, from
+ * errors.def. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/errors/errors.h"
 

@@ -1,5 +1,5 @@
-/* coordinator/serving/errors/errors.h - the errors that clients see, whichever part of the server finds them:
- * errors.def is the table.
+/* coordinator/serving/errors/errors.h - the errors that clients see, for all parts of the server. errors.def is the
+ * table.
  * Owns:    nothing but constants.
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
@@ -20,7 +20,7 @@ typedef struct mr_error_kind {
 
 extern const mr_error_kind mr_error_kinds[MR_ERROR_COUNT];
 
-/* The type of OpenAI's error object. */
+/* The type of OpenAI's error object for an HTTP status. */
 const char *mr_error_type(int status);
 
 #endif

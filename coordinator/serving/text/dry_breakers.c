@@ -1,3 +1,5 @@
+/* coordinator/serving/text/dry_breakers.c - finds the token ids of DRY's sequence breakers by a scan of the vocabulary.
+ * The sampler needs ids; users give texts. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/text/dry_breakers.h"
 

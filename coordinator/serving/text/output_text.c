@@ -1,3 +1,5 @@
+/* coordinator/serving/text/output_text.c - makes text of token ids and looks for stop texts after every token. The
+ * server, `generate` and `chat` share this code, so that all of them end at the same byte. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/text/output_text.h"
 
@@ -13,7 +15,7 @@ void mr_output_text_deinit(mr_output_text *t) {
     mr_text_buf_deinit(&t->text);
 }
 
-/* Bytes of the longest stop text that ends at text[end]; 0 when none does. */
+/* Bytes of the longest stop text that ends in front of text[end]; 0: none does. */
 static size_t stop_ending_at(const mr_output_text *t, size_t end) {
     size_t longest = 0;
     for (int32_t i = 0; i < t->n_stops; i++) {
@@ -24,7 +26,7 @@ static size_t stop_ending_at(const mr_output_text *t, size_t end) {
     return longest;
 }
 
-/* Looks for stop texts that end behind the first n_before bytes. */
+/* Looks for stop texts that end after the first n_before bytes. */
 static void cut_at_stop(mr_output_text *t, size_t n_before) {
     for (size_t end = n_before + 1; end <= t->text.len && !t->stopped; end++) {
         size_t len = stop_ending_at(t, end);
@@ -61,7 +63,7 @@ size_t mr_output_text_ready(const mr_output_text *t) {
     size_t held = 0, len = t->text.len;
     for (int32_t i = 0; i < t->n_stops && !t->stopped && !t->ended; i++) {
         size_t stop_len = strlen(t->stops[i]), n = stop_len - 1 < len ? stop_len - 1 : len;
-        /* The longest end of the text that begins a stop text. */
+        /* The longest end of the text that is the beginning of a stop text. */
         while (n > held && memcmp(t->text.data + len - n, t->stops[i], n) != 0)
             n--;
         held = n > held ? n : held;

@@ -1,3 +1,5 @@
+/* coordinator/serving/wire/api_error.c - fills in the error of a request, from a text or from an mr_status. The JSON of
+ * an error is written in api_json.c. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/wire/api_error.h"
 

@@ -1,5 +1,5 @@
-/* coordinator/serving/wire/api_error.h - errors as OpenAI's clients know them: a status of HTTP and
- * {"error": {"message", "type", "param", "code"}}.
+/* coordinator/serving/wire/api_error.h - errors as OpenAI's clients know them: an HTTP status and the members of
+ * {"error": {"message", "type", "param", "code"}}. mr_api_json_write_error (api_json.h) writes the JSON.
  * Owns:    nothing; an mr_api_error is plain data.
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
@@ -12,15 +12,16 @@
 
 typedef struct mr_api_error {
     int status;       /* of HTTP; 0: no error */
-    const char *code; /* static; NULL: null */
-    char param[96];   /* the field at fault; "": null */
+    const char *code; /* static; NULL becomes null in JSON */
+    char param[96];   /* the wrong field of the request; "" becomes null in JSON */
     char message[MR_ERR_TEXT_BYTES];
 } mr_api_error;
 
-/* Returns false, for callers that say so themselves. code and param may be NULL. e may be NULL. */
+/* Returns false, so that a caller can fail with `return mr_api_error_set(...)`. code, param and e may be NULL. */
 bool mr_api_error_set(mr_api_error *e, int status, const char *code, const char *param, const char *fmt, ...)
     MR_PRINTF(5, 6);
-/* What a status of ours means to a client; err holds its text. Returns false. */
+/* Translates an mr_status to an HTTP status and code. The message is the text of err, or the name of the status where
+ * err is NULL or has no text. Returns false. */
 bool mr_api_error_from(mr_api_error *e, mr_status status, const mr_err *err);
 
 #endif

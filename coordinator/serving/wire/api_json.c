@@ -1,3 +1,5 @@
+/* coordinator/serving/wire/api_json.c - reads the JSON body of a request after checking its depth and size, and builds
+ * and writes the JSON of answers. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/wire/api_json.h"
 
@@ -6,8 +8,8 @@
 #include "coordinator/serving/errors/errors.h"
 #include "engine/text/utf8.h"
 
-/* Depth and number of values are counted before the parser sees the text, which allocates for each. Right for all JSON;
- * what is none may be counted wrongly, and the parser refuses it. */
+/* Counts depth and values before the text goes to the parser, because the parser allocates memory for each value. The
+ * counts are right for valid JSON. They may be wrong for other text, which the parser refuses. */
 static bool within_bounds(mr_str body, mr_api_error *e) {
     int depth = 0, n_values = 0;
     bool in_string = false;
@@ -64,7 +66,7 @@ json_t *mr_api_json_parse(mr_str body, mr_api_error *e) {
 json_t *mr_api_json_text(mr_str text) {
     json_t *value = json_stringn(text.len ? text.data : "", text.len);
     if (value)
-        return value; /* most texts are valid */
+        return value; /* valid UTF-8, as most texts are */
     mr_text_buf clean = {0};
     mr_utf8_decoder decoder = {0};
     for (size_t i = 0; i < text.len; i++) {
