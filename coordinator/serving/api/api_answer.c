@@ -1,4 +1,5 @@
-/* The bytes of answers of completions and chats: one object, or chunks of it as events. */
+/* coordinator/serving/api/api_answer.c - writes the answers to completions and chats: one JSON object, or server-sent
+ * events whose chunks add up to this object. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/api/api_internal.h"
 #include "coordinator/serving/wire/api_json.h"
@@ -17,8 +18,8 @@ static json_t *usage(const mr_api_call *call) {
                      "prompt_tokens_details", "cached_tokens", (json_int_t)f.cached_tokens);
 }
 
-/* As llama-server gives them: from the first choice's beginning to the first token, and from there to the last token of
- * all. */
+/* Timings as llama-server gives them. The prompt takes from the beginning of the first choice to the first token; the
+ * prediction takes from there to the last token of all choices. */
 static json_t *timings(const mr_api_call *call) {
     mr_api_call_stats f = mr_api_call_get_stats(call);
     int64_t begin_ns = 0, end_ns = 0;

@@ -1,4 +1,5 @@
-/* The life of a call: its prompts go to the service, some at a time, and what comes of them goes into the answer. */
+/* coordinator/serving/api/api_call.c - the life of a call: reads the request, submits its prompts to the service, at
+ * most MAX_OPEN at a time, and passes the pieces that come back to the answer. */
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/random.h>
 #include <time.h>
@@ -9,7 +10,7 @@
 #include "engine/base/mem.h"
 
 enum {
-    MAX_OPEN = 64, /* prompts of one call that are with the service at a time */
+    MAX_OPEN = 64, /* open requests of the service for one call: one for each prompt */
     MAX_END_IDS = MR_SAMPLER_MAX_LATE - API_MAX_STOP_IDS,
     BUSY_RETRY_S = 1,
     UNAVAILABLE_RETRY_S = 5,
@@ -69,7 +70,7 @@ bool mr_api_endpoint_of(mr_str path, mr_api_endpoint *out) {
     return false;
 }
 
-/* "chatcmpl-" and letters that nobody has had before. */
+/* A prefix such as "chatcmpl-" and random letters; where there are no random bytes, letters made from the time. */
 static void make_id(mr_api_call *call, const char *prefix) {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
     uint8_t random[API_ID_LETTERS] = {0};
@@ -87,7 +88,8 @@ static void choose_seed(mr_api_call *call) {
         call->seed = (uint64_t)call->begun_ns;
 }
 
-/* Echoes stand in front of the text: as it was written, or as its ids read. */
+/* Puts the prompt in front of the text of a choice, where the request has echo: as the client wrote the prompt, or
+ * decoded from its ids. */
 static bool begin_echo(mr_api_call *call, api_choice *c, const api_prompt *prompt) {
     if (!call->request.echo)
         return true;
@@ -117,7 +119,7 @@ static bool make_choices(mr_api_call *call) {
     return true;
 }
 
-/* The error of a submit or of a sequence, as this call's. */
+/* Makes the error of a submit or of a sequence the error of the call. Returns false. */
 static bool fail(mr_api_call *call, mr_status status, const char *text) {
     mr_err err = {0};
     mr_err_set(&err, status, "%s", text && *text ? text : mr_status_name(status));
@@ -145,7 +147,8 @@ static bool submit_one(mr_api_call *call) {
         .with_special = r->with_special,
         .n_logprobs = r->n_logprobs,
         .prompt_logprobs = r->echo && r->n_logprobs >= 0,
-        /* Else what the prompts before have brought would be lost. One at a time, so calls stay bounded. */
+        /* After the first prompt a full queue must not refuse the rest, or the results so far would be lost. Only one
+         * request of a call goes past the bound of the queue at a time. */
         .goes_on = call->n_submitted > 0 && call->n_open == 0,
         .pooling = r->pooling,
         .wake = call->wake,
@@ -155,7 +158,7 @@ static bool submit_one(mr_api_call *call) {
     mr_status status =
         mr_service_submit(call->a->config.service, &desc, &call->service_requests[call->n_submitted], &err);
     if (status == MR_E_BUSY && call->n_open > 0)
-        return true; /* when one of ours has ended, there is room */
+        return true; /* submitted later, when another request of this call has ended */
     if (status != MR_OK)
         return fail(call, status, err.text);
     call->n_submitted++;
@@ -236,7 +239,7 @@ static void release_all(mr_api_call *call) {
     call->n_open = 0;
 }
 
-/* The prompt of a request is known to all of its choices. */
+/* Gives the log-probabilities of a prompt to all its choices. */
 static bool take_prompt(mr_api_call *call, int32_t prompt, const mr_piece *piece) {
     for (int32_t k = 0; k < call->request.n; k++)
         if (!api_choice_take_prompt(&call->choices[prompt * call->request.n + k], piece))

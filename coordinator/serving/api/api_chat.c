@@ -1,5 +1,6 @@
-/* Chats: messages become the prompt by the model's template, tools become a grammar where they must be called, and what
- * the model answers is taken apart again. */
+/* coordinator/serving/api/api_chat.c - the part of a call that is special to chats: checks messages and tools, renders
+ * them to a prompt by the model's template, makes a grammar where a tool must be called, and opens the parsers that
+ * divide the output into reasoning, content and tool calls. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 
@@ -54,8 +55,8 @@ static bool check_content(const json_t *content, const char *name, mr_api_error 
     return true;
 }
 
-/* Names go into JSON and into the text of templates as they are: nothing in them may end either. OpenAI's rule, with
- * the dot, which llama.cpp and vLLM take. at: where the name stands. */
+/* Names go into JSON and into rendered prompts without escapes, so a name must not hold a character with a meaning
+ * there. The allowed characters are OpenAI's and the dot, which llama.cpp and vLLM accept. at: the place for errors. */
 static bool check_tool_name(const json_t *name, const char *at, mr_api_error *e) {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
     const char *text = json_string_value(name);
@@ -71,7 +72,8 @@ static bool check_tool_name(const json_t *name, const char *at, mr_api_error *e)
                             at, shown, API_MAX_TOOL_NAME_BYTES);
 }
 
-/* Calls of tools that stand in the conversation. Templates check that they are lists of objects. */
+/* Checks the names in earlier tool calls of the conversation. mr_chat_template_render checks that these are lists of
+ * objects. */
 static bool check_tool_calls(const json_t *message, const char *at, mr_api_error *e) {
     const json_t *calls = json_object_get(message, "tool_calls");
     for (size_t i = 0; i < json_array_size(calls); i++) {
@@ -86,7 +88,7 @@ static bool check_tool_calls(const json_t *message, const char *at, mr_api_error
     return !mr_str_is(mr_str_from(role), "tool") || !name || json_is_null(name) || check_tool_name(name, at, e);
 }
 
-/* What templates take for granted; they check the rest themselves. */
+/* Checks what mr_chat_template_render does not check itself. */
 static bool check_message(const json_t *message, size_t i, mr_api_error *e) {
     char name[64];
     snprintf(name, sizeof name, "messages[%zu]", i);
@@ -130,7 +132,7 @@ static bool check_tool(const json_t *tool, size_t i, mr_api_error *e) {
     return true;
 }
 
-/* tool_choice as the request spells it, or the function that it names. */
+/* Reads tool_choice: a word, or an object that names a function. */
 static bool read_tool_choice(api_request *r, mr_api_error *e) {
     const json_t *value = r->tool_choice;
     const char *word = json_string_value(value);
@@ -165,7 +167,7 @@ static bool read_tools(api_request *r, mr_api_error *e) {
     return true;
 }
 
-/* What the template may read besides messages and tools. NULL: no memory. */
+/* The variables of the template besides messages and tools. NULL: no memory. */
 static json_t *template_variables(const api_request *r) {
     json_t *variables = r->template_kwargs ? json_copy((json_t *)r->template_kwargs) : json_object();
     if (r->reasoning_effort.data)
@@ -175,7 +177,7 @@ static json_t *template_variables(const api_request *r) {
     return variables;
 }
 
-/* The words of the assistant at the end of a conversation, if it ends with such. */
+/* The content of the last message, if this message is the assistant's; otherwise NULL. */
 static const json_t *last_words(const json_t *messages) {
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
     const char *role = json_string_value(json_object_get(last, "role"));
@@ -185,7 +187,8 @@ static const json_t *last_words(const json_t *messages) {
     return is_prefill ? content : NULL;
 }
 
-/* These words are gone on with, as llama-server does it, unless continue_final_message says what is wanted. */
+/* Finds the prefill: the content of a last message of the assistant, which the output continues. The default is that of
+ * llama-server: such a message is a prefill. continue_final_message can turn the prefill off, or demand one. */
 static bool find_prefill(api_request *r, const json_t *messages, const json_t **out, mr_api_error *e) {
     const json_t *asked = json_object_get(r->body, "continue_final_message");
     *out =
@@ -195,12 +198,13 @@ static bool find_prefill(api_request *r, const json_t *messages, const json_t **
     if (json_is_true(json_object_get(r->body, "add_generation_prompt")))
         return mr_api_error_set(e, 400, "invalid_value", "continue_final_message",
                                 "continue_final_message and add_generation_prompt cannot both be true");
-    r->add_generation_prompt = true; /* the answer's beginning, behind which its words so far go */
+    r->add_generation_prompt = true; /* the prefill goes behind the generation prompt */
     return *out || mr_api_error_set(e, 400, "invalid_value", "continue_final_message",
                                     "the last message is not of the assistant with a text as its content");
 }
 
-/* OpenAI lets tools go without description and parameters, some templates do not. NULL: no memory. */
+/* Copies tools and adds missing descriptions and parameters, which OpenAI's API lets clients leave out and some
+ * templates need. NULL: no memory. */
 static json_t *described(const json_t *tools) {
     json_t *list = json_deep_copy(tools);
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -217,7 +221,7 @@ static json_t *described(const json_t *tools) {
     return list;
 }
 
-/* As the request has it; and where the template refuses that, with tools that say more. */
+/* Renders the request's own tools, and where the template refuses these, completed tools. */
 static mr_status apply(const mr_api_call *call, const json_t *messages, const json_t *variables, mr_text_buf *out,
                        mr_err *err) {
     const api_request *r = &call->request;
@@ -262,7 +266,7 @@ bool api_chat_render(mr_api_call *call, mr_text_buf *out) {
         return mr_api_error_set(&call->error, 400, "unsupported_parameter", NULL, "this model has no chat template");
     if (!check_messages(r->messages, &call->error) || !read_tools(r, &call->error))
         return false;
-    json_t *messages = json_copy((json_t *)r->messages); /* the list; messages are shared */
+    json_t *messages = json_copy((json_t *)r->messages); /* copies the list; both lists share the messages */
     mr_err err = {0};
     bool ok = messages || api_no_memory(&call->error);
     if (ok && r->tools && !form_of(call)->format.native_tool_calls) {
@@ -274,7 +278,7 @@ bool api_chat_render(mr_api_call *call, mr_text_buf *out) {
     return ok;
 }
 
-/* A call that must come is written as the grammar says. */
+/* Sets a grammar that makes the model write a tool call. */
 static bool force_tool_call(mr_api_call *call, mr_str prompt) {
     api_request *r = &call->request;
     mr_text_buf gbnf = {0};

@@ -1,3 +1,5 @@
+/* coordinator/serving/api/api_choice.c - collects what one choice generates, and makes JSON of a choice: as a whole, or
+ * of the part that has not been sent. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/api/api_choice.h"
 
@@ -109,7 +111,7 @@ const char *api_choice_finish(const api_choice *c) {
     }
 }
 
-/* The rest of a text, which is said then. */
+/* The part of a text that has not been sent, which then counts as sent. */
 static json_t *rest(const mr_text_buf *text, size_t *said) {
     json_t *value = mr_api_json_text((mr_str){text->data ? text->data + *said : "", text->len - *said});
     *said = text->len;
@@ -122,7 +124,7 @@ static json_t *take_logprobs(api_choice *c) {
     return value;
 }
 
-/* Of a call that was begun before, only more of the arguments comes. */
+/* The JSON of a tool call. After the first chunk of a tool call, chunks hold further bytes of the arguments alone. */
 static json_t *tool_call(api_tool_call *call) {
     json_t *function = json_pack("{s:o}", "arguments", rest(&call->arguments, &call->n_said));
     if (call->begun)
@@ -132,7 +134,7 @@ static json_t *tool_call(api_tool_call *call) {
                      mr_api_json_put(function, "name", json_incref(call->name)));
 }
 
-/* Calls that have news; chunks number them. */
+/* The list of tool calls. In a stream: those that have unsent parts, each with its index. */
 static json_t *tool_call_list(api_choice *c, bool streams) {
     json_t *list = json_array();
     for (int32_t i = 0; i < c->n_tool_calls; i++) {
@@ -154,7 +156,7 @@ static json_t *message(api_choice *c) {
 }
 
 json_t *api_choice_whole(api_choice *c) {
-    if (c->n_top_logprobs >= 0 && !api_logprobs_open(c)) /* lists, even if a stop text has left no token */
+    if (c->n_top_logprobs >= 0 && !api_logprobs_open(c)) /* the lists are there even if a stop text has left no token */
         return NULL;
     json_t *said = c->is_chat ? message(c) : rest(&c->text, &c->n_text_said);
     return json_pack("{s:i, s:o, s:o, s:s?}", "index", c->index, c->is_chat ? "message" : "text", said, "logprobs",

@@ -1,6 +1,6 @@
-/* coordinator/serving/api/api_constraint.c - reads the fields of a request that restrict the text of an answer:
- * response_format, grammar, schema, regular expression or list of choices. Whichever it is becomes one packed grammar.
- * At most one of the fields may be given. */
+/* coordinator/serving/api/api_constraint.c - reads the fields of a request that restrict the output: response_format,
+ * grammar, schema, regular expression or list of choices. At most one of these fields may be given; it becomes a packed
+ * grammar. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stddef.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "engine/grammar/grammar.h"
 #include "proto/limits.h"
 
-/* What a failure of the compiler says is about the client's text, whatever else it may mean. */
+/* Any failure of the grammar compiler but no memory is an error in the client's text, whatever its status: 400. */
 static bool refuse(const char *name, mr_status status, const mr_err *err, mr_api_error *e) {
     if (status == MR_E_NO_MEMORY)
         return mr_api_error_from(e, status, err);
@@ -111,7 +111,7 @@ static bool read_response_format(api_request *r, mr_api_error *e) {
     return constrain_to_any_object(r, "response_format", e);
 }
 
-/* What vLLM calls guided decoding: its parts go to the places of the older fields. */
+/* structured_outputs of vLLM: its members are stored where the older guided_ fields are stored. */
 static bool read_structured_outputs(api_request *r, mr_api_error *e) {
     static const api_field fields[] = {
         {"json", API_FIELD_ANY, offsetof(api_request, guided_json), 0, 0},

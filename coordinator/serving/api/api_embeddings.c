@@ -1,5 +1,5 @@
-/* coordinator/serving/api/api_embeddings.c - the part of a call that is special to /v1/embeddings: how rows are pooled
- * into one vector, and how the vectors are written, as numbers or in base64. */
+/* coordinator/serving/api/api_embeddings.c - the part of a call that is special to /v1/embeddings: reads the pooling
+ * and the format that the request names, and writes the vectors as numbers or in base64. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -43,7 +43,7 @@ static json_t *numbers(const mr_piece *piece) {
     return list;
 }
 
-/* RFC 4648 of the numbers as they lie in memory, which is little-endian float32. */
+/* Base64 (RFC 4648) of the vector as little-endian float32, as it lies in memory. */
 static json_t *base64(const mr_piece *piece) {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     size_t n = (size_t)piece->n_embedding * sizeof(float);

@@ -1,3 +1,4 @@
+/* coordinator/serving/api/api_fields.c - reads one field after another of a table, and checks type and range. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/api/api_fields.h"
 

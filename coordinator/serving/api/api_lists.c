@@ -10,8 +10,7 @@
 
 enum {
     MAX_BIASES = 4096,
-    PROMPT_FLAGS =
-        MR_ENCODE_BOS | MR_ENCODE_PARSE_SPECIAL, /* as others read prompts, which may hold rendered templates */
+    PROMPT_FLAGS = MR_ENCODE_BOS | MR_ENCODE_PARSE_SPECIAL, /* prompts may be rendered templates, as in other servers */
 };
 
 static bool read_stop(const json_t *value, const char **out, mr_api_error *e) {
@@ -67,7 +66,7 @@ bool api_is_token(const mr_api *a, double id) {
     return id >= 0 && id < mr_tokenizer_n_tokens(a->config.tokenizer) && id < a->config.n_vocab;
 }
 
-/* A text, whatever the context. */
+/* Encodes a text of any length. */
 static bool encode(const mr_api *a, mr_str text, unsigned flags, mr_token_buf *out, mr_api_error *e) {
     mr_err err = {0};
     mr_status status = mr_tokenizer_encode(a->config.tokenizer, text, flags, out, &err);
@@ -75,7 +74,8 @@ static bool encode(const mr_api *a, mr_str text, unsigned flags, mr_token_buf *o
 }
 
 bool api_encode(const mr_api *a, mr_str text, unsigned flags, mr_token_buf *out, mr_api_error *e) {
-    /* So a text of megabytes does not cost the memory of its tokenising, when it is clear that it does not fit. */
+    /* A text that is too long for the context even in the longest tokens is refused before it takes the memory of
+     * tokenising. */
     size_t n_least = text.len / a->longest_token_bytes;
     if (n_least > (size_t)a->config.max_context)
         return mr_api_error_set(e, 400, "context_length_exceeded", NULL,
@@ -135,7 +135,7 @@ static bool read_prompt(const mr_api *a, const api_request *r, const json_t *val
                                 name, mr_api_json_kind(value));
     }
     if (api_truncate_prompt(a, r, &out->ids))
-        out->text = (mr_str){0}; /* an echo has what is left */
+        out->text = (mr_str){0}; /* an echo decodes the ids that are left */
     if (out->ids.n == 0)
         return mr_api_error_set(e, 400, "invalid_value", name, "%s is empty: a model needs one token at least", name);
     if (out->ids.n > (size_t)a->config.max_context)

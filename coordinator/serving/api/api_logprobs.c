@@ -1,5 +1,5 @@
-/* Log-probabilities in OpenAI's two shapes: of chats a list of tokens with their bytes, of completions four lists side
- * by side. */
+/* coordinator/serving/api/api_logprobs.c - log-probabilities in OpenAI's two forms: for chats a list of tokens with
+ * their bytes, for completions four lists of the same length. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "coordinator/serving/wire/api_json.h"
 #include "engine/text/detok.h"
 
-/* JSON has no infinities: what cannot come is as unlikely as OpenAI writes it. */
+/* JSON has no infinities: an impossible token gets -9999, as in OpenAI's answers. */
 static json_t *number(float logprob) {
     return json_real(logprob > -9999.0F ? (double)logprob : -9999.0);
 }
@@ -41,8 +41,8 @@ static bool add_to_chat(api_choice *c, const mr_piece_token *token) {
     return json_array_append_new(json_object_get(c->logprobs, "content"), entry) == 0;
 }
 
-/* Keys of one object, so they have to differ: tokens that are a part of a character are written by their bytes, as
- * OpenAI does. */
+/* The text of a token as the key of an object. Keys have to differ, so a token that is a part of a character is written
+ * as its bytes, as in OpenAI's answers. */
 static json_t *completion_text(mr_str bytes) {
     json_t *value = json_stringn(bytes.data, bytes.len);
     if (value)
@@ -58,7 +58,8 @@ static json_t *completion_text(mr_str bytes) {
     return value;
 }
 
-/* The offset in characters, as clients count. Offsets rise from token to token. */
+/* Converts an offset in c->text from bytes to characters, which clients count in. Offsets must not fall from call to
+ * call: the count goes on from the offset before. */
 static size_t chars_before(api_choice *c, size_t offset) {
     for (; c->offset_bytes < offset && c->offset_bytes < c->text.len; c->offset_bytes++)
         c->offset_chars += ((unsigned char)c->text.data[c->offset_bytes] & 0xC0) != 0x80;
@@ -69,7 +70,7 @@ static json_t *top_object(const api_choice *c, const mr_piece_token *token) {
     json_t *top = json_object();
     for (int32_t i = 0; i < token->n_top; i++) {
         json_t *key = completion_text(token_bytes(c, token->top[i].id));
-        if (!key || !json_object_get(top, json_string_value(key))) /* of tokens with one text the likelier counts */
+        if (!key || !json_object_get(top, json_string_value(key))) /* of tokens with one text, the likeliest counts */
             top = mr_api_json_put(top, key ? json_string_value(key) : "", key ? number(token->top[i].logprob) : NULL);
         json_decref(key);
     }
@@ -77,7 +78,7 @@ static json_t *top_object(const api_choice *c, const mr_piece_token *token) {
 }
 
 static bool add_to_completion(api_choice *c, const mr_piece_token *token, size_t offset) {
-    bool none = isnan(token->logprob); /* the first of a prompt follows nothing */
+    bool none = isnan(token->logprob); /* the first token of a prompt has no log-probability */
     return json_array_append_new(json_object_get(c->logprobs, "tokens"), completion_text(token_bytes(c, token->id))) ==
                0 &&
            json_array_append_new(json_object_get(c->logprobs, "token_logprobs"),
@@ -102,7 +103,7 @@ bool api_logprobs_add(api_choice *c, const mr_piece_token *token, size_t offset)
     return c->is_chat ? add_to_chat(c, token) : add_to_completion(c, token, offset);
 }
 
-/* Where the tokens of the prompt stand in its text is found by decoding it once more. */
+/* Decodes the prompt again to find the offsets of its tokens in the text. */
 bool api_choice_take_prompt(api_choice *c, const mr_piece *piece) {
     mr_text_buf text = {0};
     mr_detok detok;

@@ -1,3 +1,5 @@
+/* coordinator/serving/api/api_request.c - reads the body of a request by the tables of fields, and checks fields that
+ * depend on each other. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/api/api_request.h"
 
@@ -30,8 +32,8 @@ static bool is_known(mr_api_endpoint endpoint, const char *name) {
     return false;
 }
 
-/* Fields that nobody knows here are passed over, as by most servers: clients send their own to all. For who looks for a
- * misspelt one, the log has the first. */
+/* Unknown fields are ignored, as in most servers, because clients send fields of other servers. The log names the first
+ * one, which helps to find a misspelt field. */
 static void note_unknown(const api_request *r) {
     const char *name;
     json_t *value;
@@ -76,7 +78,7 @@ static bool check_modalities(const api_request *r, mr_api_error *e) {
     return true;
 }
 
-/* Fields that mean something only together. */
+/* Checks the fields of endpoints that generate, where one field depends on another. */
 static bool check_generate(api_request *r, mr_api_error *e) {
     mr_err err = {0};
     if (r->stream_options && !r->stream)
@@ -89,7 +91,7 @@ static bool check_generate(api_request *r, mr_api_error *e) {
         return mr_api_error_set(e, 400, "invalid_value", "top_logprobs", "top_logprobs needs logprobs to be true");
     if (r->want_logprobs)
         r->n_logprobs = r->top_logprobs;
-    if (r->sampling.top_k < 0) /* as others write "off" */
+    if (r->sampling.top_k < 0) /* off, as other servers write it */
         r->sampling.top_k = 0;
     if (r->sampling.top_n_sigma < 0)
         r->sampling.top_n_sigma = 0;

@@ -1,5 +1,5 @@
-/* The fields of requests: those that are read, those that change nothing that the model answers, and those that are
- * refused. FIELDS.md lists them for users. */
+/* coordinator/serving/api/api_request_fields.c - the tables of the fields of requests: fields that are read, fields
+ * that do not change the output and are ignored, and fields that are refused. FIELDS.md lists the fields for users. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stddef.h>
@@ -13,12 +13,12 @@
 #define SAMPLING(member) offsetof(api_request, sampling.member)
 
 #define MIN_PENALTY 1e-6 /* above 0 */
-#define NEVER 1, 0       /* low and high of what is refused whatever it says */
+#define NEVER 1, 0       /* low and high of a field that is refused with any value */
 
 enum { MAX_TEXT_BYTES = MR_ENCODE_MAX_BYTES };
 
-/* Names of OpenAI's API first; of llama-server's the others. Ranges of samplers that are not plain are those of
- * mr_sampling_params_check, which is asked too. */
+/* Fields of OpenAI's API, and of llama-server and vLLM. mr_sampling_params_check checks samplers whose range depends on
+ * more than one field. */
 static const api_field generate_fields[] = {
     {"max_tokens", API_FIELD_INT32, AT(max_tokens), -1, INT32_MAX},
     {"max_completion_tokens", API_FIELD_INT32, AT(max_tokens), -1, INT32_MAX},
@@ -102,7 +102,7 @@ static const api_field chat_fields[] = {
     {"top_logprobs", API_FIELD_INT32, AT(top_logprobs), 0, API_MAX_TOP_LOGPROBS},
     {"modalities", API_FIELD_ANY, AT(modalities), 0, 0},
     {"audio", API_FIELD_REFUSED, 0, 0, 0},
-    {"add_special_tokens", API_FIELD_IGNORED, 0, 0, 0}, /* no second bos comes of it */
+    {"add_special_tokens", API_FIELD_IGNORED, 0, 0, 0}, /* a rendered prompt never gets a second bos */
     {"best_of", API_FIELD_REFUSED, 0, 0, 1},
     {"echo", API_FIELD_REFUSED, 0, 0, 0},
     {"parse_tool_calls", API_FIELD_REFUSED, 0, 1, 1},
@@ -138,7 +138,7 @@ static const api_field detokenize_fields[] = {
     {"tokens", API_FIELD_ARRAY, AT(tokens), 0, API_MAX_VALUES},
 };
 
-/* Of all endpoints that generate: who asks, what is kept, how fast it goes, what the server says about itself. */
+/* Fields about the client, storage, speed and extra reports: these do not change the output. */
 static const api_field ignored_fields[] = {
     {"model", API_FIELD_IGNORED, 0, 0, 0},
     {"user", API_FIELD_IGNORED, 0, 0, 0},
@@ -173,7 +173,7 @@ static const api_field ignored_fields[] = {
     {"speculative.p_min", API_FIELD_IGNORED, 0, 0, 0},
 };
 
-/* What others do and this server does not. */
+/* Features of other servers that this server does not have. */
 static const api_field refused_fields[] = {
     {"use_beam_search", API_FIELD_REFUSED, 0, 0, 0},
     {"include_stop_str_in_output", API_FIELD_REFUSED, 0, 0, 0},

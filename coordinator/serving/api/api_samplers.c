@@ -1,4 +1,5 @@
-/* "samplers" of llama-server: which samplers run, in which order. The order here is fixed; it is llama.cpp's own. */
+/* coordinator/serving/api/api_samplers.c - reads "samplers", a field of llama-server that names the samplers to run and
+ * their order. The order here is fixed, as llama.cpp has it by default, so the field can only turn samplers off. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

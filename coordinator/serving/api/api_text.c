@@ -1,4 +1,5 @@
-/* Calls that need no model: /tokenize, /detokenize, /apply-template. */
+/* coordinator/serving/api/api_text.c - answers /tokenize, /detokenize and /apply-template, which need the tokenizer and
+ * the chat template but not the model. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/api/api_internal.h"
 #include "coordinator/serving/wire/api_json.h"
@@ -8,7 +9,7 @@ static bool say(mr_api_call *call, json_t *answer) {
            mr_api_error_set(&call->error, 503, NULL, NULL, "no memory for the answer");
 }
 
-/* A piece that is no text by itself comes as its bytes. */
+/* A token and its text; a token that is not valid UTF-8 gets a list of bytes. */
 static json_t *token_with_piece(const mr_tokenizer *tok, int32_t id) {
     mr_str bytes = {"", 0};
     mr_tokenizer_piece(tok, id, &bytes);

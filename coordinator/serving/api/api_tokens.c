@@ -1,4 +1,5 @@
-/* Fields that speak of tokens by their texts: logit_bias, bad_words and dry_sequence_breakers. */
+/* coordinator/serving/api/api_tokens.c - reads the fields that name tokens by their texts: logit_bias, bad_words and
+ * dry_sequence_breakers. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stdlib.h>
@@ -25,7 +26,7 @@ static bool add_bias(const mr_api *a, api_request *r, int64_t id, float bias, mr
     return mr_token_buf_push(&r->bias_ids, (int32_t)id) || api_no_memory(e);
 }
 
-/* llama-server writes false for "never". */
+/* A number, or false, which means "never" as in llama-server. */
 static bool read_bias(const json_t *value, float *out, mr_api_error *e) {
     double x = -(double)INFINITY;
     if (!json_is_false(value) && !api_field_number(value, "logit_bias", -100, 100, false, &x, e))
@@ -34,7 +35,7 @@ static bool read_bias(const json_t *value, float *out, mr_api_error *e) {
     return true;
 }
 
-/* One key, OpenAI's "id" or llama-server's text, all of whose tokens are meant. */
+/* One key: a token id as OpenAI has it, or a text as llama-server has it. A text stands for all its tokens. */
 static bool bias_of_text(const mr_api *a, api_request *r, mr_str key, float bias, mr_api_error *e) {
     char *end = NULL;
     long long id = strtoll(key.data, &end, 10);
@@ -90,7 +91,7 @@ bool api_read_biases(const mr_api *a, api_request *r, mr_api_error *e) {
     return true;
 }
 
-/* The word as its length and its ids, behind those that are there. */
+/* Appends a word to the list, as the number of its ids and the ids. */
 static bool add_bad_word(const mr_api *a, api_request *r, mr_str text, mr_api_error *e) {
     mr_token_buf ids = {0}, *list = &r->bad_word_ids;
     bool ok = api_encode(a, text, MR_ENCODE_CONTINUES, &ids, e);
@@ -104,7 +105,7 @@ static bool add_bad_word(const mr_api *a, api_request *r, mr_str text, mr_api_er
     return ok;
 }
 
-/* As vLLM has them: each word as it goes on in a text, and as it stands behind a space. */
+/* As in vLLM, each word counts in two ways: without and with a space in front. */
 bool api_read_bad_words(const mr_api *a, api_request *r, mr_api_error *e) {
     const json_t *value;
     size_t i;
@@ -134,7 +135,7 @@ static bool add_breaker(api_request *r, int32_t id, mr_api_error *e) {
     return mr_token_buf_push(&r->breakers, id) || api_no_memory(e);
 }
 
-/* A text breaks where a token has it. One that no token has whole breaks at the last of its tokens. */
+/* Adds all tokens that contain the text. Where there is none, adds the last token of the text. */
 static bool add_breakers_of(const mr_api *a, api_request *r, mr_str text, mr_api_error *e) {
     const mr_tokenizer *tok = a->config.tokenizer;
     size_t before = r->breakers.n;
@@ -158,7 +159,7 @@ bool api_read_breakers(const mr_api *a, api_request *r, mr_api_error *e) {
     const json_t *list = r->dry_sequence_breakers;
     size_t n = list ? json_array_size(list) : sizeof usual / sizeof usual[0];
     if (r->sampling.dry_multiplier == 0 || (!list && r->sampling.n_dry_breakers > 0))
-        return true; /* not wanted, or those of the server are meant */
+        return true; /* DRY is off, or the breakers of the server's options count */
     for (size_t i = 0; i < n; i++) {
         const json_t *value = json_array_get(list, i);
         if (list && (!json_is_string(value) || json_string_length(value) == 0))
