@@ -9,7 +9,7 @@
 
 /* --- Pieces ------------------------------------------------------------------------------------------------------ */
 
-/* Tokens among the held ones whose text is out, or has been cut off in part. */
+/* The number of held tokens whose text has been given out, or was cut off in part by a stop text. */
 static size_t tokens_out(const request_choice *c, size_t n_ready) {
     const output_part *held = &c->held;
     size_t n = 0;
@@ -24,7 +24,7 @@ static size_t tokens_out(const request_choice *c, size_t n_ready) {
     return n;
 }
 
-/* Gives the reader what is ready. */
+/* Gives the reader the text that is not held back, and its tokens. false: no memory. */
 static bool pass_on(request_choice *c) {
     mr_request *r = c->request;
     size_t n_ready = r->tok ? mr_output_text_ready(&c->text) : 0;
@@ -73,11 +73,12 @@ void request_fail(mr_request *r, mr_status status, const char *text) {
 
 static void note_times(request_choice *c, const mr_token_event *event) {
     mr_piece *head = &c->head;
-    bool is_first = head->token_ns == 0; /* nobody else writes it */
+    bool is_first = head->token_ns == 0; /* without the lock: only this thread writes head */
     int64_t before_ns = is_first ? head->submit_ns : head->token_ns;
     mr_mutex_lock(&c->request->lock);
     head->begin_ns = event->begin_ns;
-    head->n_cached = c->request->desc.prompt_logprobs ? 0 : event->n_cached; /* else what it has computed itself */
+    /* With prompt_logprobs, the request itself has computed the cached tokens of its choices, so none counts. */
+    head->n_cached = c->request->desc.prompt_logprobs ? 0 : event->n_cached;
     if (event->finish != MR_FINISH_ERROR) {
         head->n_generated = event->n_generated;
         head->first_token_ns = head->first_token_ns ? head->first_token_ns : event->time_ns;
@@ -135,13 +136,13 @@ static bool on_token(void *ctx, const mr_token_event *event) {
 
 /* --- Start and end ----------------------------------------------------------------------------------------------- */
 
-/* What a model writes goes on behind its prompt; behind the bos token alone it begins a text. */
+/* The output continues the prompt. After a bos token alone, the output begins a text. */
 static unsigned decode_flags(const mr_request *r) {
     bool begins = r->n_prompt == 1 && r->desc.sequence.prompt_ids[0] == mr_tokenizer_bos_id(r->tok);
     return (begins ? 0 : MR_DECODE_CONTINUES) | (r->desc.with_special ? MR_DECODE_SPECIAL : 0);
 }
 
-/* Tokens that there is room for. */
+/* max_tokens, bounded by the room in the context. */
 static int32_t most_tokens(const mr_request *r) {
     int32_t room = service_most_ids(r->service) - r->n_prompt, wanted = r->desc.sequence.max_tokens;
     return wanted < 0 || wanted > room ? room : wanted;
@@ -167,7 +168,7 @@ static void start_choice(request_choice *c) {
 
 /* --- The prompt's log-probabilities ------------------------------------------------------------------------------ */
 
-/* The id at position, as the logits of the one before it have it; NULL for the first, which has none. */
+/* Adds the prompt token at position. logits: those of the position before it; NULL for the first token. */
 static mr_status add_prompt_token(mr_request *r, int32_t position, const float *logits, mr_err *err) {
     mr_piece_token token = {.id = r->desc.sequence.prompt_ids[position], .logprob = NAN};
     mr_piece_logprob top[MR_SERVICE_MAX_LOGPROBS];
@@ -190,7 +191,7 @@ static mr_status add_prompt_token(mr_request *r, int32_t position, const float *
     return added ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the answer");
 }
 
-/* The sequences follow when all is there; they find the prompt computed. */
+/* After the last logits of the prompt, the choices start. They find the prompt in the prefix cache. */
 static void on_prompt_logits(void *ctx, int32_t first_position, int32_t n_rows, const float *logits) {
     mr_request *r = ctx;
     size_t n_vocab = (size_t)mr_job_get_stats(r->job).n_vocab;

@@ -1,5 +1,6 @@
-/* coordinator/serving/service/embedding.c - one vector for a prompt: the rows of its positions pooled, and brought to
- * length 1. Sums are in double and in the order of positions, so the same bits come out for any cut and chunking. */
+/* coordinator/serving/service/embedding.c - one vector for a prompt: the hidden rows of its positions are pooled and
+ * the result is scaled to length 1. Sums are in double and in the order of positions, so that the bits are the same for
+ * any cut and chunking. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <string.h>
@@ -12,7 +13,7 @@ static void fail(mr_request *r, mr_status status, const char *text) {
     request_fail(r, status, text);
 }
 
-/* Length 1; false: it has none. */
+/* Scales a vector to length 1; false: its length is 0 or not finite. */
 static bool normalise(const double *sum, int32_t n, float *out) {
     double squares = 0;
     for (int32_t i = 0; i < n; i++)
@@ -53,7 +54,7 @@ void request_start_embedding(mr_request *r) {
     request_choice *c = &r->choices[0];
     mr_sequence_desc desc = r->desc.sequence;
     mr_err err = {0};
-    desc.fresh = r->desc.pooling != MR_POOLING_LAST; /* that one may begin with what is known */
+    desc.fresh = r->desc.pooling != MR_POOLING_LAST; /* the last row alone may use the prefix cache */
     desc.on_hidden = on_hidden;
     desc.ctx = r;
     c->n_embedding = mr_job_get_stats(r->job).n_embd;

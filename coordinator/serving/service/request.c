@@ -1,4 +1,5 @@
-/* coordinator/serving/service/request.c - what a request owns, and how its reader takes it. */
+/* coordinator/serving/service/request.c - creates and destroys requests, and lets a reader take their output
+ * while the main thread adds more. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -20,7 +21,7 @@ static void part_clear(output_part *p) {
     p->n_tokens = p->n_top = 0;
 }
 
-/* Makes *array, of items of this size, hold n. */
+/* Grows *array so that it holds n items of this size. */
 static bool reserve(void *array, size_t *cap, size_t n, size_t size) {
     void **at = array;
     if (n <= *cap)
@@ -41,7 +42,7 @@ bool output_part_add_token(output_part *p, mr_piece_token token) {
         return false;
     if (n_top > 0)
         memcpy(p->top + p->n_top, token.top, n_top * sizeof *p->top);
-    token.top = NULL; /* until it is taken: the array moves */
+    token.top = NULL; /* set when the part is taken, because p->top may move until then */
     p->tokens[p->n_tokens++] = token;
     p->n_top += n_top;
     return true;
@@ -67,7 +68,7 @@ bool output_part_move(output_part *from, size_t n, output_part *to) {
 
 /* --- Create and destroy ------------------------------------------------------------------------------------------ */
 
-/* Copies stop ids and stop texts; false: no memory, and what there is of them is out's. */
+/* Copies stop ids and stop texts; false: no memory, and out owns what was copied. */
 static bool copy_stops(const mr_generate_desc *desc, mr_generate_desc *out) {
     int32_t *ids = mr_alloc_array((size_t)desc->n_stop_ids, sizeof *ids);
     char **stops = mr_alloc_array((size_t)desc->n_stops, sizeof *stops);
@@ -96,7 +97,7 @@ mr_status request_create(mr_service *service, const mr_generate_desc *desc, cons
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a request");
     r->service = service;
     r->desc = *desc;
-    r->desc.ignore_end = desc->ignore_end && !desc->sequence.grammar; /* nothing comes behind its end */
+    r->desc.ignore_end = desc->ignore_end && !desc->sequence.grammar; /* a grammar allows nothing after its end */
     bool kept = mr_sequence_desc_keep(&desc->sequence, base, &r->desc.sequence);
     bool copied = copy_stops(desc, &r->desc);
     r->n_prompt = desc->sequence.n_prompt;
@@ -139,7 +140,7 @@ void request_destroy(mr_request *r) {
 
 /* --- The reader -------------------------------------------------------------------------------------------------- */
 
-/* Takes the content of a part, and leaves it the memory of what was taken before. */
+/* Takes the content of a part, and gives the part the memory of what was taken before. */
 static void swap_parts(mr_request *r, output_part *part) {
     output_part taken = *part;
     *part = r->taken;

@@ -7,12 +7,12 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
-/* IDS_AT_ONCE: of the sequences that one turn puts into the job, which takes some tenths of a millisecond; then it has
- * a pause. */
+/* IDS_AT_ONCE: tokens of the prompts that one turn submits to the job, which takes some tenths of a millisecond. Then
+ * submitting pauses, so that steps go on. */
 enum { DEFAULT_MAX_WAITING = 1024, IDS_AT_ONCE = 1 << 16 };
-/* What requests hear of a failure that is not theirs. Ranks, hosts and files are no matter of clients. */
+/* The error text for clients where the service fails. It must not name ranks, hosts or files. */
 static const char FAILED_TEXT[] = "the model has stopped; the server's log says why; hint: try again later";
-static const int64_t FACTS_NS = MR_NS_PER_S / 4; /* the longest wait for a turn */
+static const int64_t FACTS_NS = MR_NS_PER_S / 4; /* the longest wait for new stats */
 
 struct mr_service {
     mr_service_config config;
@@ -20,23 +20,23 @@ struct mr_service {
     mr_cond answered;
     /* Under lock. */
     mr_service_stats stats;
-    mr_job_slot *slots; /* [cap_slots], n_slots as they were */
+    mr_job_slot *slots; /* [cap_slots]: a copy of the job's, n_slots of them */
     int32_t n_slots, cap_slots;
-    uint64_t n_asked, n_answered; /* questions for stats */
-    mr_channel *channel;          /* while it runs; NULL: it does not */
+    uint64_t n_asked, n_answered; /* requests for new stats, and how many of these are served */
+    mr_channel *channel;          /* of the job during run; NULL: no run */
     int32_t n_vocab, most_ids;    /* of the job */
-    mr_prefix_key base_key;       /* likewise */
-    int32_t n_waiting;            /* sequences, when the main thread last looked, and those that came since */
+    mr_prefix_key base_key;       /* of the job */
+    int32_t n_waiting;            /* waiting sequences at the last turn of the main thread, and those submitted since */
     bool drains, stops;
     mr_request *first_new, **last_new; /* submitted, and not taken by the main thread */
-    mr_request *released;              /* likewise */
+    mr_request *released;              /* released, and not taken by the main thread */
     /* Main thread. */
     mr_job *job;
     const mr_tokenizer *tok;
     mr_request *all, *dirty;
     mr_request *starting, **last_starting;
-    int64_t start_ns;            /* they are not put into the job before */
-    mr_sampler_scratch *scratch; /* NULL: nobody has needed it yet */
+    int64_t start_ns;            /* no sequence is submitted to the job before this time */
+    mr_sampler_scratch *scratch; /* NULL: not needed so far */
 };
 
 /* --- Life -------------------------------------------------------------------------------------------------------- */
@@ -129,7 +129,7 @@ static mr_status check_stops(const mr_generate_desc *desc, mr_err *err) {
     return MR_OK;
 }
 
-/* What does not depend on the model. */
+/* Checks that do not depend on the model. */
 static mr_status check_desc(const mr_generate_desc *desc, mr_err *err) {
     if (desc->n_choices < 1 || desc->n_choices > MR_SERVICE_MAX_CHOICES)
         return mr_err_set(err, MR_E_INVALID, "%d choices; hint: 1 to %d", desc->n_choices, MR_SERVICE_MAX_CHOICES);
@@ -148,7 +148,7 @@ static mr_status check_desc(const mr_generate_desc *desc, mr_err *err) {
     return status == MR_OK ? mr_sampling_params_check(&desc->sequence.sampling, err) : status;
 }
 
-/* Lock held: whether requests are taken. */
+/* Lock held: whether a request is accepted now. */
 static mr_status check_state(const mr_service *s, const mr_generate_desc *desc, mr_err *err) {
     if (s->stats.state == MR_SERVICE_FAILED)
         return mr_err_set(err, MR_E_UNAVAILABLE, "%s", FAILED_TEXT);
@@ -205,7 +205,7 @@ void mr_request_release(mr_request *r) {
     mr_mutex_lock(&s->lock);
     bool runs = s->channel != NULL;
     s->stats.n_open--;
-    if (runs) { /* the main thread has it */
+    if (runs) { /* the main thread uses the request */
         r->next_released = s->released;
         s->released = r;
         wake_main(s);
@@ -226,7 +226,7 @@ void service_mark_dirty(mr_request *r) {
     s->dirty = r;
 }
 
-/* Once for all that a turn has brought. */
+/* Wakes each reader that has news, once in a turn. */
 static void wake_readers(mr_service *s) {
     for (mr_request *r = s->dirty, *next; r; r = next) {
         next = r->next_dirty;
@@ -278,7 +278,8 @@ static void start_no_more(mr_service *s, mr_request *r) {
     r->is_starting = false;
 }
 
-/* Many choices of a long prompt take several turns; requests behind them take theirs in between. */
+/* Submits sequences of the starting requests to the job, one sequence of each request in turn. So a request with many
+ * choices of a long prompt does not block the requests behind it. */
 static void start_some(mr_service *s) {
     int64_t now_ns = mr_clock_now_ns(), begun_ns = now_ns, n_ids = 0;
     if (now_ns < s->start_ns)
@@ -294,7 +295,7 @@ static void start_some(mr_service *s) {
     s->start_ns = s->starting ? now_ns + mr_job_pause_ns(now_ns - begun_ns) : 0;
 }
 
-/* Choices that are not in the job yet. */
+/* The number of choices that have not been submitted to the job. */
 static int32_t n_to_start(const mr_service *s) {
     int32_t n = 0;
     for (const mr_request *r = s->starting; r; r = r->next_starting)
@@ -302,7 +303,7 @@ static int32_t n_to_start(const mr_service *s) {
     return n;
 }
 
-/* Nobody reads it any more. */
+/* Ends and frees a request that its reader has released. */
 static void drop_request(mr_service *s, mr_request *r) {
     start_no_more(s, r);
     request_cancel(r);
@@ -312,7 +313,7 @@ static void drop_request(mr_service *s, mr_request *r) {
     request_destroy(r);
 }
 
-/* Lock held. */
+/* Lock held. Copies the numbers of the job for mr_service_get_stats and mr_service_get_slots. */
 static void answer_stats(mr_service *s) {
     s->stats.job = mr_job_get_stats(s->job);
     s->n_slots = mr_job_get_slots(s->job, s->slots, s->cap_slots);
@@ -320,7 +321,7 @@ static void answer_stats(mr_service *s) {
     mr_cond_broadcast(&s->answered);
 }
 
-/* Takes what other threads want; returns whether the run goes on. */
+/* Takes over what other threads have submitted and released; returns whether the run goes on. */
 static bool take_submitted(mr_service *s) {
     mr_mutex_lock(&s->lock);
     mr_request *news = s->first_new, *released = s->released;
@@ -334,7 +335,7 @@ static bool take_submitted(mr_service *s) {
         service_start(r);
     }
     start_some(s);
-    wake_readers(s); /* of those that have ended at once; and none that is dropped now stays among the dirty */
+    wake_readers(s); /* for requests that ended at once; also empties the list before requests are destroyed */
     for (mr_request *r = released, *next; r; r = next) {
         next = r->next_released;
         drop_request(s, r);
@@ -376,17 +377,17 @@ static mr_status begin_run(mr_service *s, mr_job *job, const mr_tokenizer *tok, 
     return MR_OK;
 }
 
-/* All that is still there ends, and is its readers' from now on. */
+/* Ends all open requests. From then on a reader frees its request itself. */
 static void end_run(mr_service *s, mr_status status, const mr_err *err) {
     mr_mutex_lock(&s->lock);
-    /* A run that the job's interrupted has ended is one that lost a rank, unless it was ending anyway. */
+    /* MR_E_CANCELLED without a drain means that the job's `interrupted` has ended the run, because a rank was lost. */
     bool is_orderly = status == MR_OK || (status == MR_E_CANCELLED && s->drains);
     const char *text = is_orderly ? "the server is ending" : FAILED_TEXT;
     mr_request *news = s->first_new;
     s->first_new = NULL;
     s->last_new = &s->first_new;
     s->n_waiting = 0;
-    s->drains = true; /* none comes any more while those that are there end */
+    s->drains = true; /* no new requests while the open ones end */
     if (is_orderly)
         s->stats.state = MR_SERVICE_ENDING;
     else
@@ -398,7 +399,7 @@ static void end_run(mr_service *s, mr_status status, const mr_err *err) {
     }
     for (mr_request *r = s->all; r; r = r->after) {
         request_cancel(r);
-        request_fail(r, MR_E_UNAVAILABLE, text); /* what ended the job is not the fault of any of them */
+        request_fail(r, MR_E_UNAVAILABLE, text); /* no request is the cause of the job's end */
     }
     wake_readers(s);
     mr_mutex_lock(&s->lock);
@@ -430,14 +431,14 @@ mr_status mr_service_run(mr_service *s, mr_job *job, const mr_tokenizer *tok, mr
     return status;
 }
 
-/* --- Facts ------------------------------------------------------------------------------------------------------- */
+/* --- Stats ------------------------------------------------------------------------------------------------------- */
 
 const char *mr_service_state_name(mr_service_state state) {
     static const char *const NAMES[] = {"loading", "ready", "ending", "failed"};
     return NAMES[state];
 }
 
-/* Lock held: what there is becomes as new as the next turn. */
+/* Lock held: waits until the main thread has copied new numbers of the job, at most FACTS_NS. */
 static void ask(mr_service *s) {
     int64_t deadline = mr_clock_now_ns() + FACTS_NS;
     uint64_t question = ++s->n_asked;

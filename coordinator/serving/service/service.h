@@ -1,22 +1,24 @@
-/* coordinator/serving/service/service.h - the request queue between a job and other threads: any of them submits
- * requests and takes their answers, piece by piece; the main thread turns the job, detokenises, and cuts texts at stop
+/* coordinator/serving/service/service.h - the request queue between a job and other threads. Any thread submits
+ * requests and takes their output piece by piece. The main thread runs the job, detokenises, and ends texts at stop
  * texts.
- * Life:    create (before the model is loaded, so that a server can say how far that is); run, on the main thread;
- *          destroy, when all requests are released. A request lives until its release, whatever becomes of the run.
- * Example, a thread that reads one answer (r is woken by desc.wake):
+ * Life:    create (before the model is loaded, so that a server can report the progress of loading); run, on the main
+ *          thread; destroy, when all requests are released. A request lives until its release, even when the run has
+ *          failed.
+ * Example: a thread that reads the output of one request (desc.wake wakes the thread):
  *
  *     mr_service_submit(service, &desc, &r, err);
  *     while (!mr_request_ended(r))
- *         if (mr_request_take(r, &piece))            // what has come since the last piece
+ *         if (mr_request_take(r, &piece))            // the output since the last piece
  *             send(piece.text);
  *         else
  *             wait_for_wake();
- *     mr_request_release(r);                         // at any time; in mid-answer it cancels
+ *     mr_request_release(r);                         // at any time; cancels what still runs
  *
- * Owns:    requests with all they were given, and their answers. Borrows: job and tokenizer while it runs.
- * Threads: functions say who may call them. A request's own functions are for one thread at a time.
- * Memory:  a request keeps what its reader has not taken: one whole answer at most, bounded by the context. So a slow
- *          reader holds nobody up.
+ * Owns:    requests, with copies of their descriptions, and their output. Borrows: job and tokenizer during run.
+ * Threads: each section or function names its thread. The functions of a request are for one thread at a time.
+ * Memory:  a request keeps the output that its reader has not taken, which the context bounds. So a slow reader does
+ * not
+ *          block other requests.
  * Errors:  an error of one request ends only that request. A failure of a stage ends mr_service_run, which returns the
  *          cause. All requests then end with MR_E_UNAVAILABLE, whatever the cause. Their error text names no rank, host
  *          or file. */
@@ -50,30 +52,30 @@ typedef enum mr_pooling {
 } mr_pooling;
 
 typedef struct mr_generate_desc {
-    /* Prompt, sampling, grammar and priority of each choice; max_tokens -1: to the end of the context; 0: nothing is
-     * generated. The rest of it is the service's. */
+    /* Prompt, sampling, grammar and priority of each choice. max_tokens: -1: to the end of the context; 0: nothing is
+     * generated. The service sets the other fields. */
     mr_sequence_desc sequence;
-    int32_t n_choices;        /* at least one; they share the prompt */
+    int32_t n_choices;        /* at least one; the choices share the prompt */
     const char *const *stops; /* [n_stops]; none is empty */
     int32_t n_stops;
-    const int32_t *stop_ids; /* [n_stop_ids] that end it as end tokens do, whatever ignore_end says */
+    const int32_t *stop_ids; /* [n_stop_ids]: ids that end a choice like end tokens, also where ignore_end is set */
     int32_t n_stop_ids;
-    bool ignore_end;    /* end tokens do not end it, unless it has a grammar, where nothing comes behind them */
-    bool with_special;  /* control tokens come out as text, too */
-    int32_t n_logprobs; /* the highest of each position, at most MR_SERVICE_MAX_LOGPROBS; 0: its own alone; -1: none */
-    bool prompt_logprobs; /* those of the prompt, too: n_logprobs of each position */
-    bool goes_on;         /* with work that was begun before: taken however many wait */
-    /* Not NONE: the piece that ends the only choice has the embedding, of length 1; nothing is generated. */
+    bool ignore_end;    /* end tokens do not end a choice. Without effect where there is a grammar */
+    bool with_special;  /* control tokens become text, too */
+    int32_t n_logprobs; /* alternatives of each token, at most MR_SERVICE_MAX_LOGPROBS; 0: the token alone; -1: none */
+    bool prompt_logprobs; /* log-probabilities of the prompt, too: n_logprobs alternatives at each position */
+    bool goes_on;         /* continues earlier work: accepted even where the queue is full */
+    /* Not NONE: nothing is generated, and the piece that ends the only choice has the embedding, whose length is 1. */
     mr_pooling pooling;
-    /* There is something to take. Called on the main thread, never after release has returned. It must not block, and
-     * calls nothing of the service. NULL: the reader looks by itself. */
+    /* Says that mr_request_take has a piece. Called on the main thread, never after release has returned. wake must not
+     * block and must not call the service. NULL: the reader polls. */
     void (*wake)(void *ctx);
     void *ctx;
 } mr_generate_desc;
 
-/* Copies desc with all it points to. MR_E_INVALID, MR_E_TOO_LONG: it can never run. MR_E_BUSY: too many wait already;
- * try again later. MR_E_UNAVAILABLE: the model is not loaded, has failed, or the service is ending; the text says
- * which. */
+/* Copies desc with all that desc points to. MR_E_INVALID, MR_E_TOO_LONG: the request can never run. MR_E_BUSY: the
+ * queue is full; try again later. MR_E_UNAVAILABLE: the model is not loaded, has failed, or the service is ending; the
+ * text says which. */
 MR_MUST_USE mr_status mr_service_submit(mr_service *service, const mr_generate_desc *desc, mr_request **out,
                                         mr_err *err);
 
@@ -84,49 +86,50 @@ typedef struct mr_piece_logprob {
 
 typedef struct mr_piece_token {
     int32_t id;
-    float logprob; /* NaN: not wanted, or the first of the prompt, which has none */
+    float logprob; /* NaN: not asked for, or the first token of the prompt, which has none */
     int32_t n_top;
-    const mr_piece_logprob *top; /* [n_top], falling */
-    size_t text_offset;          /* bytes of the choice's text in front of this token's */
+    const mr_piece_logprob *top; /* [n_top], in falling order */
+    size_t text_offset;          /* bytes of the choice's text in front of the text of this token */
 } mr_piece_token;
 
-/* What came of one choice since the last piece of it. Pointers are valid until the next take. */
+/* The output of one choice since its last piece. Pointers are valid until the next take. */
 typedef struct mr_piece {
     int32_t choice;
-    /* true: tokens are those of the prompt (and text is empty), as prompt_logprobs wants; choice is 0. */
+    /* true: the tokens are the prompt's, for prompt_logprobs; text is empty, and choice is 0. */
     bool is_prompt;
-    mr_str text; /* whole characters, without the stop text; nothing of what may still become one */
-    /* Those whose text has come out by now; the end token is not among them, nor what stood behind a stop text. */
+    mr_str text; /* whole characters, without the stop text and without an end that may become a stop text */
+    /* The tokens whose text has been given out; without the end token, and without tokens behind a stop text. */
     const mr_piece_token *tokens;
     int32_t n_tokens;
     const float *embedding; /* [n_embedding]; NULL: none */
     int32_t n_embedding;
-    mr_finish finish;  /* NONE: more comes. Else the last piece of this choice */
-    mr_status status;  /* of an ERROR */
-    const char *error; /* likewise */
+    mr_finish finish;  /* NONE: more pieces follow. Otherwise this is the last piece of the choice */
+    mr_status status;  /* where finish is ERROR */
+    const char *error; /* where finish is ERROR: the text */
     int32_t n_prompt;
-    int32_t n_cached;    /* tokens of the prompt that were there already */
-    int32_t n_generated; /* by this choice so far, the end token among them */
-    /* Monotonic: submitted, got a slot, first token, latest token; 0: not yet. */
+    int32_t n_cached;    /* tokens of the prompt that were in the prefix cache */
+    int32_t n_generated; /* by this choice so far, end token included */
+    /* Monotonic times: submitted, got a slot, first token, latest token; 0: not yet. */
     int64_t submit_ns, begin_ns, first_token_ns, token_ns;
 } mr_piece;
 
-/* The next piece; false: nothing now, wake will come; or it has ended. */
+/* Takes the next piece. false: there is none now, and wake will be called; or the request has ended. */
 bool mr_request_take(mr_request *request, mr_piece *out);
-/* The last piece of every choice has been taken. */
+/* Whether the last piece of every choice has been taken. */
 bool mr_request_ended(mr_request *request);
-/* Ends it: what runs is cancelled, and its blocks are free at once. Waits for a wake under way. NULL is accepted. */
+/* Frees the request. Its running sequences are cancelled, and their KV blocks are free at once. Waits until a running
+ * wake has returned. NULL is accepted. */
 void mr_request_release(mr_request *request);
 
 /* --- The service ------------------------------------------------------------------------------------------------- */
 
 typedef struct mr_service_config {
-    int32_t max_waiting; /* sequences (choices) that wait for a slot at most; 0: 1024 */
-    /* Main thread, in run: requests are taken from now on. It must not ask for stats. May be NULL. */
+    int32_t max_waiting; /* bound of the queue: sequences (choices) that wait for a slot; 0: 1024 */
+    /* Main thread, in run: requests are accepted from now on. Must not ask for stats. May be NULL. */
     void (*on_ready)(void *ctx);
     void *on_ready_ctx;
-    /* Main thread: a token has come, so long after its request was submitted, or after the token before it. May be
-     * NULL. */
+    /* Main thread: a token was generated. ns: the time since its request was submitted (is_first), or since the token
+     * before it. May be NULL. */
     void (*on_latency)(void *ctx, bool is_first, int64_t ns);
     void *on_latency_ctx;
 } mr_service_config;
@@ -135,15 +138,15 @@ MR_MUST_USE mr_status mr_service_create(const mr_service_config *config, mr_serv
 /* After run has returned and all requests are released. NULL is accepted. */
 void mr_service_destroy(mr_service *service);
 
-/* Any thread, before run: how far the stages have loaded. */
+/* Any thread, before run: the progress of loading, for stats. */
 void mr_service_set_loaded(mr_service *service, size_t done_bytes, size_t total_bytes);
-/* Any thread, before run: there will be none, and why. */
+/* Any thread, before run: says that the model could not be loaded, and why. */
 void mr_service_fail(mr_service *service, const char *text);
 
-/* Main thread: turns the job until a drain or stop (MR_OK), or until the job breaks. All requests have ended then. tok
- * may be NULL: answers have no text then. */
+/* Main thread: runs the job until a drain or stop (MR_OK), or until the job fails. All requests have ended then. tok
+ * may be NULL: the output then has tokens and no text. */
 MR_MUST_USE mr_status mr_service_run(mr_service *service, mr_job *job, const mr_tokenizer *tok, mr_err *err);
-/* Any thread: no more requests are taken, and run returns when those that are there have ended. */
+/* Any thread: no more requests are accepted, and run returns when the open requests have ended. */
 void mr_service_drain(mr_service *service);
 /* Any thread: run returns at once. Requests end with MR_E_UNAVAILABLE. */
 void mr_service_stop(mr_service *service);
@@ -151,23 +154,23 @@ void mr_service_stop(mr_service *service);
 typedef enum mr_service_state {
     MR_SERVICE_LOADING,
     MR_SERVICE_READY,
-    MR_SERVICE_ENDING, /* drains, or has stopped */
+    MR_SERVICE_ENDING, /* is draining, or has stopped */
     MR_SERVICE_FAILED, /* text says why */
 } mr_service_state;
 const char *mr_service_state_name(mr_service_state state);
 
 typedef struct mr_service_stats {
     mr_service_state state;
-    char text[MR_ERR_TEXT_BYTES]; /* of FAILED: all that is known, for whoever runs the server; else empty */
+    char text[MR_ERR_TEXT_BYTES]; /* FAILED: the whole cause, for the operator of the server; otherwise empty */
     double loaded;                /* share of the bytes, 0 to 1 */
-    int64_t n_requests;           /* taken, since the start */
+    int64_t n_requests;           /* accepted since the start */
     int32_t n_open;               /* not ended or not released yet */
     mr_job_stats job;             /* zeros before the first run */
 } mr_service_stats;
 
-/* Any thread. What the job says is at most as old as its last turn, which this asks for and waits for a moment. */
+/* Any thread. Asks the main thread for new numbers of the job, and waits at most 1/4 s; then the last ones count. */
 void mr_service_get_stats(mr_service *service, mr_service_stats *out);
-/* Likewise: what the sequences that have slots are doing; returns how many there are, out has the first cap of them. */
+/* Likewise: the state of the sequences that have slots. Returns their number; out has the first cap of them. */
 int32_t mr_service_get_slots(mr_service *service, mr_job_slot *out, int32_t cap);
 
 #endif
