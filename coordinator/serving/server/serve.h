@@ -1,7 +1,7 @@
-/* coordinator/serving/server/serve.h - what the files of `millrace serve` share: the server's parts, its routes, and
- * the two kinds of answers that take time: those of the API, and recordings.
- * Life:    cmd_serve.c makes and ends all of it.
- * Threads: the session is for the main thread; routes run on those of the HTTP server, and read what was published. */
+/* coordinator/serving/server/serve.h - what the files of `millrace serve` share: the parts of the server, its routes,
+ * and the two kinds of answers that take time: calls of the API, and recordings of /trace.
+ * Life:    cmd_serve.c creates and destroys all parts.
+ * Threads: the session is for the main thread. Routes run on threads of the HTTP server, and read published texts. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_SERVER_SERVE_H
 #define MR_COORDINATOR_SERVING_SERVER_SERVE_H
@@ -20,12 +20,12 @@ typedef struct serve_trace serve_trace;
 typedef struct serve_starter serve_starter;
 struct mr_api; /* coordinator/serving/api/api.h */
 
-/* Answers that do not change once the model is planned; JSON. */
+/* JSON answers that do not change once there is a plan. */
 typedef enum serve_text { SERVE_MODELS, SERVE_MODEL, SERVE_PROPS, SERVE_PLAN, SERVE_TEXTS } serve_text;
 
 typedef struct mr_serve {
     const mr_options *options;
-    char *model; /* as /v1/models names it */
+    char *model; /* the name in /v1/models */
     mr_service *service;
     mr_metrics *metrics;
     serve_stats *stats;
@@ -35,29 +35,29 @@ typedef struct mr_serve {
     mr_session session;
     mr_tokenizer *tok;
     mr_session_api parts;
-    _Atomic(struct mr_api *) api; /* that of parts, once the model is loaded; it says itself what it cannot do then */
-    mr_batch_store *batches;      /* NULL: no --batch-dir */
-    _Atomic(char *) texts[SERVE_TEXTS]; /* NULL: not yet */
-    bool is_ready;                      /* of the main thread: the model is loaded */
-    int64_t loss_ns;                    /* likewise: when a rank was lost; 0: none */
-    int64_t end_ns;                     /* of the main thread: when draining is over; 0: it has not begun */
+    _Atomic(struct mr_api *) api;       /* the api of parts, set once the model is loaded; NULL: not loaded */
+    mr_batch_store *batches;            /* NULL: no --batch-dir */
+    _Atomic(char *) texts[SERVE_TEXTS]; /* NULL: not published yet */
+    bool is_ready;                      /* main thread: the model is loaded */
+    int64_t loss_ns;                    /* main thread: when a rank was lost; 0: none */
+    int64_t end_ns;                     /* main thread: when draining is over; 0: no draining */
 } mr_serve;
 
-/* --- serve_routes.c: the table, and answers that are there at once --- */
+/* --- serve_routes.c: the table of routes, and answers that are made at once --- */
 
 extern const mr_http_route serve_routes[];
 extern const int32_t serve_n_routes;
-/* Makes the texts, and publishes them. */
+/* Makes and publishes the texts. */
 MR_MUST_USE mr_status mr_serve_publish_texts(mr_serve *s, mr_err *err);
 /* The mr_http_config.on_done. */
 void serve_count_request(void *ctx, const mr_http_done *done);
-/* Sets out to an error and returns true where the model is not there to answer. */
+/* Where the model is not ready, sets out to an error and returns true. */
 bool serve_refuse(mr_serve *s, mr_http_answer *out);
 
 /* --- serve_api.c: completions, chat, embeddings, tokens --- */
 
-/* Threads that begin calls. destroy: when the HTTP server has ended all calls, and before the API and the service go;
- * it waits for those that are being begun. NULL is accepted. */
+/* The threads that begin calls. destroy: after the HTTP server has ended all calls, and before the API and the service
+ * are destroyed; waits for calls that are being begun. NULL is accepted. */
 MR_MUST_USE mr_status mr_serve_starter_create(serve_starter **out, mr_err *err);
 void mr_serve_starter_destroy(serve_starter *t);
 extern const mr_http_call_ops serve_api_call; /* endpoints are those of api.h */
@@ -65,7 +65,7 @@ extern const mr_http_call_ops serve_api_call; /* endpoints are those of api.h */
 /* --- serve_batches.c: /v1/files and /v1/batches --- */
 
 MR_MUST_USE mr_status mr_serve_batches_create(mr_serve *s, mr_err *err);
-/* Once the API is there. */
+/* To be called once the API is set. */
 MR_MUST_USE mr_status mr_serve_batches_start(mr_serve *s, mr_err *err);
 void serve_batches_answer(void *ctx, int endpoint, const mr_http_request *request, mr_http_answer *out);
 
@@ -73,7 +73,7 @@ void serve_batches_answer(void *ctx, int endpoint, const mr_http_request *reques
 
 MR_MUST_USE mr_status mr_serve_trace_create(serve_trace **out, mr_err *err);
 void mr_serve_trace_destroy(serve_trace *t);
-/* Once the clocks of the stages are compared; on the main thread. */
+/* Main thread, once the clocks of the stages are compared. */
 void mr_serve_trace_begin(serve_trace *t, const mr_session *session);
 /* The session's on_spans; ctx is the serve_trace. */
 void mr_serve_trace_spans(void *ctx, int32_t stage, const mr_span *spans, int32_t n);
@@ -87,12 +87,12 @@ typedef struct mr_serve_config {
     mr_text_buf key_file, tls_cert, tls_key;
 } mr_serve_config;
 
-/* Reads a file of text whole; option is for errors. MR_E_INVALID. */
+/* Reads a whole file of text. option: names the file in errors. MR_E_INVALID. */
 MR_MUST_USE mr_status serve_read_file(const char *option, const char *path, mr_text_buf *out, mr_err *err);
 
 MR_MUST_USE mr_status mr_serve_config_read(mr_serve_config *c, const mr_options *o, mr_err *err);
 void mr_serve_config_deinit(mr_serve_config *c);
-/* Reads keys and certificate anew; what is wrong with them is a warning, and those before stay. On the main thread. */
+/* Main thread: reads keys and certificate again. Where they are wrong, warns and keeps the old ones. */
 void mr_serve_renew(mr_serve *s);
 
 #endif

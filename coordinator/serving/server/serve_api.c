@@ -1,6 +1,6 @@
-/* The endpoints of OpenAI and llama-server: calls of the API, as the HTTP server carries them. Reading a body, its
- * template and its grammar may take seconds, so threads of their own begin calls: those of the server go on with
- * streams meanwhile. */
+/* coordinator/serving/server/serve_api.c - connects the endpoints of OpenAI and llama-server with the API. Reading a
+ * body, its template and its grammar may take seconds, so threads of their own begin calls. The threads of the HTTP
+ * server go on with streams meanwhile. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/api/api.h"
 #include "coordinator/serving/server/serve.h"
@@ -10,23 +10,24 @@
 
 enum {
     N_THREADS = 4,
-    LARGE_BYTES = 1 << 18, /* of bodies that may take long; */
-    MAX_LARGE = 2,         /* so many of them are begun at the same time, that others need not wait for them */
+    LARGE_BYTES = 1 << 18, /* a body from this size on may take long */
+    MAX_LARGE = 2,         /* large bodies read at the same time; the other threads stay free for small ones */
 };
 
 typedef struct serve_call serve_call;
 struct serve_call {
-    serve_call *next; /* among those that wait to be begun */
+    serve_call *next; /* in the queue of calls to begin */
     const mr_api *a;
     mr_api_endpoint endpoint;
     mr_text_buf body;
     void (*wake)(void *ctx);
     void *wake_ctx;
-    mr_api_call *call;      /* once it has begun; NULL: refused */
+    mr_api_call *call;      /* set when begun; NULL then: refused */
     mr_http_answer refusal; /* status 0: none */
-    bool said;              /* the refusal was */
+    bool said;              /* the refusal has been sent */
     mr_mutex lock;
-    bool begun, left; /* under lock; left: the server has ended it. Whoever comes last frees it */
+    /* Under lock. left: the HTTP server has ended the call. The thread that sets the second of these frees the call. */
+    bool begun, left;
 };
 
 struct serve_starter {
@@ -53,7 +54,8 @@ static void drop(serve_call *c) {
     mr_free(c);
 }
 
-/* The call's wake, which may come before begin has returned, and after the server has ended it. */
+/* The wake of the call, which may come before mr_api_call_begin has returned and after the server has ended the call.
+ * */
 static void wake_server(void *ctx) {
     serve_call *c = ctx;
     mr_mutex_lock(&c->lock);
@@ -82,7 +84,8 @@ static void begin_call(serve_call *c) {
         drop(c);
 }
 
-/* Lock held. NULL: nobody's turn has come. */
+/* Lock held. Takes the next call of the queue; NULL: the queue is empty, or has large bodies alone and MAX_LARGE of
+ * these are being read. */
 static serve_call *take_next(serve_starter *t, bool *out_large) {
     for (serve_call **at = &t->first, *c; (c = *at); at = &c->next) {
         *out_large = c->body.len >= LARGE_BYTES;

@@ -1,4 +1,5 @@
-/* Files and batches of `millrace serve`, as batch/batch_store.h has them. */
+/* coordinator/serving/server/serve_batches.c - connects the routes /v1/files and /v1/batches of `millrace serve` with
+ * the batch store. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/server/serve.h"
 
@@ -8,7 +9,7 @@ mr_status mr_serve_batches_create(mr_serve *s, mr_err *err) {
 }
 
 mr_status mr_serve_batches_start(mr_serve *s, mr_err *err) {
-    int32_t half = s->session.max_sequences / 2; /* the others are for people who wait */
+    int32_t half = s->session.max_sequences / 2; /* the other half is for interactive requests */
     return s->batches ? mr_batch_store_start(s->batches, atomic_load(&s->api), half > 1 ? half : 1, err) : MR_OK;
 }
 

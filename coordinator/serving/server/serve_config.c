@@ -45,7 +45,7 @@ static mr_status add_key(mr_serve_config *c, const char *option, const char *key
     return MR_OK;
 }
 
-/* A key a line; empty lines and white space around keys do not count. */
+/* Reads one key from each line; ignores empty lines and white space around keys. */
 static mr_status add_key_file(mr_serve_config *c, const char *path, mr_err *err) {
     int32_t before = c->http.n_keys;
     mr_status status = serve_read_file("--api-key-file", path, &c->key_file, err);
@@ -109,7 +109,7 @@ mr_status mr_serve_config_read(mr_serve_config *c, const mr_options *o, mr_err *
     return status == MR_OK ? read_tls(c, o, err) : status;
 }
 
-/* A pipe, which was read once, would keep the server waiting. */
+/* Files that are read again on SIGHUP have to be regular files: reading a pipe again would block the server. */
 static mr_status check_renewable(const mr_options *o, mr_err *err) {
     static const mr_option_id FILES[] = {MR_OPTION_API_KEY_FILE, MR_OPTION_TLS_CERT, MR_OPTION_TLS_KEY};
     struct stat st;
@@ -140,7 +140,7 @@ void mr_serve_renew(mr_serve *s) {
 
 void mr_serve_config_deinit(mr_serve_config *c) {
     mr_free(c->keys);
-    /* Keys do not stay in memory that others get. */
+    /* Erases keys, so that they do not stay in freed memory. */
     if (c->key_file.data)
         explicit_bzero(c->key_file.data, c->key_file.cap);
     if (c->tls_key.data)

@@ -1,4 +1,5 @@
-/* The routes of `millrace serve`, and the answers that are there at once. */
+/* coordinator/serving/server/serve_routes.c - the table of routes of `millrace serve`, and the answers that are made at
+ * once: health, model, slots, metrics and the page. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ static void no_memory(mr_http_answer *out) {
     mr_http_answer_error(out, MR_ERROR_OVERLOADED, "no memory for the answer; try again later");
 }
 
-/* Takes root, and NULL for one that found no memory. */
+/* Answers with root and releases root; NULL: no memory. */
 static void answer_json(mr_http_answer *out, json_t *root) {
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     bool ok = text && mr_text_buf_append(&out->body, text, strlen(text)) && mr_text_buf_append(&out->body, "\n", 1);
@@ -39,7 +40,7 @@ static void answer_json(mr_http_answer *out, json_t *root) {
 
 /* --- Health ------------------------------------------------------------------------------------------------------ */
 
-/* why: it has failed, if it has. */
+/* The error for a state other than ready. why: the text where the model has failed. */
 static void refuse(mr_http_answer *out, const mr_service_stats *f, const char *why) {
     char text[MR_ERR_TEXT_BYTES + 64];
     if (f->state == MR_SERVICE_FAILED) {
@@ -59,11 +60,11 @@ bool serve_refuse(mr_serve *s, mr_http_answer *out) {
     if (stats.state == MR_SERVICE_READY)
         return false;
     refuse(out, &stats,
-           "the server's log says why; hint: try again later"); /* ranks and hosts are no matter of clients */
+           "the server's log says why; hint: try again later"); /* clients must not learn ranks and hosts */
     return true;
 }
 
-/* Where all is well {"status":"ok"}; else the error, and beside it the state and how much is loaded. */
+/* {"status":"ok"} where the model is ready; otherwise the error, the state and the share that is loaded. */
 static void answer_health(mr_serve *s, mr_http_answer *out) {
     mr_service_stats stats;
     mr_service_get_stats(s->service, &stats);
@@ -97,7 +98,7 @@ static json_t *plan_json(const mr_serve *s) {
                      (int)MR_WIRE_BLOCK_TOKENS, "stages", mr_output_json_plan(&c->plan, c->sizes, &c->cluster));
 }
 
-/* Without a template of its own a model has not learned to answer: clients hear that there is none. */
+/* The source of the template, or null where the template is PLAIN: such a model was not trained to chat. */
 static json_t *template_json(const mr_chat_template *t) {
     bool has_one = t && mr_chat_template_get_origin(t) != CHAT_TEMPLATE_PLAIN;
     return has_one ? mr_output_json_text(mr_str_from(mr_chat_template_source(t))) : json_null();
@@ -161,7 +162,7 @@ static json_t *slot_json(const mr_serve *s, int32_t i, const mr_job_slot *slot) 
                      "max_tokens", slot->max_ids, "priority", slot->priority);
 }
 
-/* All slots in their order, as llama-server lists them: those that are free, too. */
+/* Lists all slots in order, free ones too, as llama-server does. */
 static void answer_slots(mr_serve *s, mr_http_answer *out) {
     if (serve_refuse(s, out))
         return;

@@ -1,3 +1,5 @@
+/* coordinator/serving/server/serve_stats.c - collects the numbers of service, job and plan under one lock, so that any
+ * thread can read them while the main thread opens and closes the session. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/server/serve_stats.h"
 
@@ -13,11 +15,11 @@ struct serve_stats {
     mr_service *service;
     char *model;
     int64_t start_ns;
-    mr_mutex lock; /* of what follows; held while it is read */
+    mr_mutex lock; /* guards the fields below; held while the session is read */
     const mr_session *session;
     mr_job *job;
     char description[256];
-    char host[HOST_NAME_MAX + 1]; /* this one: of stages that are threads of this process */
+    char host[HOST_NAME_MAX + 1]; /* this host, for stages that are threads of this process */
 };
 
 mr_status mr_serve_stats_create(mr_service *service, const char *model, serve_stats **out, mr_err *err) {
@@ -67,9 +69,8 @@ void mr_serve_stats_ended(serve_stats *f) {
     mr_mutex_unlock(&f->lock);
 }
 
-/* A stage says nothing while it has nothing to do: where it has told of all steps that there were, that is what it has
- * done since.
- * n_steps: all of them, where none is under way; else -1. */
+/* A stage reports only with steps. A stage that has reported all steps has been idle since then, and that idle time is
+ * added here. n_steps: the number of all steps, where no step is under way; otherwise -1. */
 static void add_done(mr_job *job, int32_t i, int64_t n_steps, int64_t now_ns, mr_page_stage *out) {
     mr_stage_seconds s;
     mr_job_copy_stage_seconds(job, i, &s);
@@ -148,7 +149,7 @@ static void fill(const serve_stats *f, const mr_service_stats *service, mr_page_
         fill_stage(f, i, service->job.n_open_steps == 0 ? service->job.n_steps : -1, now_ns, &stages[i]);
 }
 
-/* Either is NULL: only the other is wanted. */
+/* Writes the page's state (m and out), or counts for the metrics (count); the other one is NULL. */
 static mr_status tell(serve_stats *f, mr_metrics *count, const mr_metrics *m, mr_text_buf *out, mr_err *err) {
     mr_service_stats service;
     mr_page_stats stats;

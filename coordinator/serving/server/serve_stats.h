@@ -1,5 +1,5 @@
-/* coordinator/serving/server/serve_stats.h - what a session that serves tells of itself: to the page (GET /page/state)
- * and to Prometheus (GET /metrics).
+/* coordinator/serving/server/serve_stats.h - the numbers of a serving session for the page (GET /page/state) and for
+ * Prometheus (GET /metrics).
  * Life:    create, before the model is opened; planned; started; ended, before the session is closed; destroy.
  * Owns:    copies of its texts. Borrows: the service; from planned to ended the session.
  * Threads: planned, started and ended are for the main thread; write and count for any.
@@ -14,20 +14,20 @@
 
 typedef struct serve_stats serve_stats;
 
-/* model: as /v1/models names it. */
+/* model: the name in /v1/models. */
 MR_MUST_USE mr_status mr_serve_stats_create(mr_service *service, const char *model, serve_stats **out, mr_err *err);
 void mr_serve_stats_destroy(serve_stats *f);
 
-/* The session has a plan and sizes: stages can be shown, while they load. */
+/* To be called when the session has a plan and sizes: stages are shown from then on, while they load. */
 void mr_serve_stats_planned(serve_stats *f, const mr_session *session);
-/* Its job runs. */
+/* To be called when the job of the session runs. */
 void mr_serve_stats_started(serve_stats *f);
-/* The session is about to be closed. */
+/* To be called before the session is closed. */
 void mr_serve_stats_ended(serve_stats *f);
 
 /* Appends the answer to GET /page/state. m: see mr_page_write_state. */
 MR_MUST_USE mr_status serve_stats_write(serve_stats *f, const mr_metrics *m, mr_text_buf *out, mr_err *err);
-/* Counts what is so now, before the metrics are written. */
+/* Sets the gauges in m to their present values; to be called before the metrics are written. */
 MR_MUST_USE mr_status serve_stats_count(serve_stats *f, mr_metrics *m, mr_err *err);
 
 #endif

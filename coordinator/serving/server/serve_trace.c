@@ -1,4 +1,5 @@
-/* GET /trace?seconds=N: what the stages do from now on, in the format of --trace. */
+/* coordinator/serving/server/serve_trace.c - GET /trace?seconds=N: records the work of the stages for N seconds from
+ * now on, and answers with a file in the format of --trace. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>
@@ -9,14 +10,14 @@
 #include "engine/base/thread.h"
 
 enum { MAX_SECONDS = 60, MAX_RECORDINGS = 4, MAX_BYTES = 64 << 20 };
-/* Stages send what they did four times a second. */
+/* How long to wait for late spans: stages send theirs four times a second. */
 static const int64_t LATE_NS = MR_NS_PER_S / 2;
 
 typedef struct recording recording;
 struct recording {
     serve_trace *all;
     mr_trace_file file;
-    char *text; /* of file, when it is closed */
+    char *text; /* the content of file, valid once file is closed */
     size_t bytes;
     int64_t end_ns;
     bool said;
@@ -25,7 +26,7 @@ struct recording {
 };
 
 struct serve_trace {
-    mr_mutex lock; /* of what follows */
+    mr_mutex lock; /* guards the fields below */
     const mr_session *session;
     recording *first;
     int32_t n;
@@ -64,7 +65,7 @@ void mr_serve_trace_spans(void *ctx, int32_t stage, const mr_span *spans, int32_
 
 /* --- The call ---------------------------------------------------------------------------------------------------- */
 
-/* Begins to record; false: r->refusal says why not. */
+/* Begins to record; false: r->refusal is the answer. */
 static bool start(recording *r, serve_trace *t) {
     mr_mutex_lock(&t->lock);
     bool ok = t->n < MAX_RECORDINGS && t->session;
@@ -82,7 +83,7 @@ static bool start(recording *r, serve_trace *t) {
     return f != NULL;
 }
 
-/* Closes the file, so that its text is whole. */
+/* Closes the file, which completes its text. */
 static void stop(recording *r) {
     serve_trace *t = r->all;
     mr_err ignored;
@@ -105,7 +106,7 @@ static void *begin(void *ctx, int endpoint, const mr_http_request *request, void
     const char *text = mr_http_query(request, "seconds");
     char *end = NULL;
     double seconds = text ? strtod(text, &end) : 1;
-    (void)endpoint, (void)wake, (void)wake_ctx; /* the server looks a few times a second */
+    (void)endpoint, (void)wake, (void)wake_ctx; /* no wake: the HTTP server polls a few times a second */
     if (!r)
         return NULL;
     r->all = s->trace;
@@ -139,7 +140,7 @@ static void info(const void *call, mr_http_call_info *out) {
 static void end(void *call) {
     recording *r = call;
     stop(r);
-    free(r->text); /* of open_memstream */
+    free(r->text); /* allocated by open_memstream */
     mr_text_buf_deinit(&r->refusal.body);
     mr_free(r);
 }

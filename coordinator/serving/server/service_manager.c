@@ -1,4 +1,4 @@
-/* service_manager.c - the datagrams of sd_notify(3), without its library. */
+/* coordinator/serving/server/service_manager.c - sends the datagrams of sd_notify(3) without libsystemd. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/server/service_manager.h"
 
@@ -20,7 +20,7 @@ static void tell(const char *state) {
     if (n < 2 || n >= sizeof address.sun_path || (path[0] != '/' && path[0] != '@'))
         return;
     memcpy(address.sun_path, path, n);
-    if (path[0] == '@') /* of Linux's abstract names */
+    if (path[0] == '@') /* an abstract socket name of Linux */
         address.sun_path[0] = 0;
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)

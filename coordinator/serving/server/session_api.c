@@ -1,3 +1,5 @@
+/* coordinator/serving/server/session_api.c - makes the API of a session: reads the chat template, the sampling
+ * parameters and the fingerprint that the API needs. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/server/session_api.h"
 
@@ -11,7 +13,8 @@
 #include "engine/base/mem.h"
 #include "worker/lobby/hello.h"
 
-/* A broken template of the model file leaves the rest to be served; one that was asked for has to work. */
+/* A broken template in the model file turns chats off and nothing else. A broken template that the user gave is an
+ * error. */
 static mr_status load_template(mr_session_api *a, const mr_session *session, const mr_tokenizer *tok, mr_err *err) {
     const char *path = mr_options_text(session->options, MR_OPTION_CHAT_TEMPLATE_FILE);
     mr_text_buf given = {0};
@@ -25,7 +28,7 @@ static mr_status load_template(mr_session_api *a, const mr_session *session, con
     return MR_OK;
 }
 
-/* What the file says embeddings of this model are; the mean where it says nothing. */
+/* The pooling of embeddings that the model file names; the mean where the file names none. */
 static mr_pooling pooling_of(const mr_session *session) {
     static const mr_pooling KINDS[] = {MR_POOLING_MEAN, MR_POOLING_MEAN, MR_POOLING_CLS, MR_POOLING_LAST};
     char key[96];

@@ -1,5 +1,5 @@
-/* coordinator/serving/server/session_api.h - internal to the program: the API over a session, for the commands that
- * answer requests.
+/* coordinator/serving/server/session_api.h - the API over a session, for the commands that answer requests (serve,
+ * batch).
  * Owns:    sampling parameters, template, fingerprint and the api. Borrows: session, tokenizer, service and model,
  *          which outlive it. {0} may be closed.
  * Threads: bound to the main thread; the api itself is for any. */
@@ -14,17 +14,17 @@
 
 typedef struct mr_session_api {
     mr_session_sampling sampling;
-    mr_chat_template *chat; /* NULL: the model file's is broken */
+    mr_chat_template *chat; /* NULL: the template of the model file is broken */
     char fingerprint[64];
     mr_api *api;
 } mr_session_api;
 
-/* session is planned. MR_E_INVALID: sampling options; --chat-template-file. */
+/* The session must have a plan. MR_E_INVALID: wrong sampling options or --chat-template-file. */
 MR_MUST_USE mr_status mr_session_api_open(mr_session_api *a, const mr_session *session, const mr_tokenizer *tok,
                                           mr_service *service, const char *model, mr_err *err);
-/* All its calls have ended. */
+/* After all calls have ended. */
 void mr_session_api_close(mr_session_api *a);
-/* The model's name for clients: of its file, without the ending. Freed with mr_free; NULL: no memory. */
+/* The model's name for clients: the name of its file without the ending. Freed with mr_free; NULL: no memory. */
 char *mr_session_api_model_name(const char *path);
 
 #endif
