@@ -1,5 +1,5 @@
-/* coordinator/serving/chat/chat_emit.c - gives out the deltas of an answer: content, reasoning, ids of calls, and
- * arguments. Arguments that a model writes as plain text are turned into JSON here. */
+/* coordinator/serving/chat/chat_emit.c - emits the deltas of the output: content, reasoning, and names, ids and
+ * arguments of tool calls. Arguments that a model writes as plain text are turned into JSON here. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/chat/chat_parse.h"
 
@@ -27,7 +27,7 @@ chat_step chat_emit(mr_chat_output *o, chat_delta_kind kind, mr_str text) {
     return status == MR_OK ? STEP_ON : failed(o, status);
 }
 
-/* Letters and digits that look drawn by lot, the same for the same request and call. */
+/* Makes an id that looks random and is always the same for the same request and tool call. */
 static void make_id(mr_chat_output *o) {
     static const char DIGITS[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     bool nine = o->desc.format.calls->ids == CHAT_ID_NINE;
@@ -88,7 +88,7 @@ static unsigned types_of_arg(const mr_chat_output *o) {
     return schema ? chat_schema_types(schema) : CHAT_TYPE_ANY;
 }
 
-/* Appends the bytes as they stand inside a JSON string. */
+/* Appends the bytes escaped for the inside of a JSON string. */
 static bool escape(mr_text_buf *out, const char *bytes, size_t n) {
     static const char HEX[] = "0123456789abcdef";
     bool ok = true;
@@ -144,8 +144,9 @@ chat_step chat_emit_arg_bytes(mr_chat_output *o, const char *bytes, size_t n) {
     return emit_scratch(o, escape(&o->scratch, bytes, n));
 }
 
-/* A value that may be JSON: as it stands where it is and has a type that the schema allows, as text otherwise. Words of
- * Python, which models mix up with JSON's, are these. */
+/* Ends a value that may be JSON. A value that is JSON of a type that the schema allows is emitted as it stands; any
+ * other value is emitted as a string. Python's True, False and None count as JSON's words, because models mix them up.
+ * */
 chat_step chat_emit_arg_end(mr_chat_output *o) {
     tool_call_run *r = &o->run;
     r->value_begun = false;

@@ -1,3 +1,5 @@
+/* coordinator/serving/chat/chat_formats.c - the table of the forms of tool calls and of the marks around reasoning, and
+ * the choice of a form by the source of a chat template. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/chat/chat_formats.h"
 
@@ -13,7 +15,7 @@
 #define CALL_OF_MISTRAL_ID "[TOOL_CALLS]" PAT_NAME "[CALL_ID]" PAT_ID "[ARGS]" PAT_ARGS
 #define CALL_OF_MISTRAL "[TOOL_CALLS]" PAT_NAME "[ARGS]" PAT_ARGS
 
-/* Where a template fits two entries, the more special one stands first. */
+/* The first entry that fits a template counts, so special forms stand before general ones. */
 static const chat_tool_calls TABLE[] = {
     {
         .name = "harmony",
@@ -208,7 +210,7 @@ static const chat_tool_calls TABLE[] = {
 };
 enum { N_TABLE = sizeof TABLE / sizeof TABLE[0], HERMES = N_TABLE - 1 };
 
-/* A template that has both of a pair uses it; the last is for all others. */
+/* The marks around reasoning: the first pair that a template contains counts. The last pair is the default. */
 static const chat_marks MARKS[] = {
     {"<|channel|>analysis<|message|>", "<|end|>"},
     {"<|think|>", "<|end|>"},
@@ -251,7 +253,7 @@ const char *chat_format_name(mr_chat_format format) {
     return format.calls->name;
 }
 
-/* The literals of the pattern, with a space between. */
+/* Appends the literals of the pattern with spaces between them. */
 static bool literals(const char *pattern, mr_text_buf *out) {
     for (; pattern && *pattern; pattern++)
         if (!mr_text_buf_append(out, pat_is_field(*pattern) ? " " : pattern, 1))

@@ -1,28 +1,29 @@
-/* coordinator/serving/chat/chat_formats.h - the forms in which models write calls of tools, for the parser
- * (chat_output.c) and for the grammars that force a call (chat_tools.c). Internal to this folder.
- * A call is a pattern: literal text, white space (any in an answer, as here in a grammar), and fields. */
+/* coordinator/serving/chat/chat_formats.h - the forms in which models write tool calls, for the parser (chat_output.c)
+ * and for the grammars that force a tool call (chat_tools.c). Internal to this folder.
+ * A form is a pattern of literal text, white space and fields. White space stands for any white space where the output
+ * is parsed, and for itself in a grammar. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_CHAT_CHAT_FORMATS_H
 #define MR_COORDINATOR_SERVING_CHAT_CHAT_FORMATS_H
 
 #include "coordinator/serving/chat/chat_output.h"
 
-/* Fields of a pattern, as characters and as pieces of a literal. */
+/* Fields of a pattern, as strings to be joined with literal text. */
 #define PAT_NAME "\001"      /* of the function */
 #define PAT_ID "\002"        /* of the call */
 #define PAT_SKIP "\003"      /* up to the next literal, on the same line */
 #define PAT_ARGS "\004"      /* a JSON object (or one inside a JSON string): the arguments */
 #define PAT_CALL "\005"      /* a JSON object with name and arguments; more may follow */
-#define PAT_CALLS "\006"     /* a list of such; in an answer the same as PAT_CALL */
-#define PAT_LOOP "\007"      /* the rest up to PAT_LOOP_END is repeated: one argument each */
+#define PAT_CALLS "\006"     /* a list of such objects; the parser treats it like PAT_CALL */
+#define PAT_LOOP "\007"      /* the part up to PAT_LOOP_END is repeated, once for each argument */
 #define PAT_LOOP_END "\010"  /* of PAT_LOOP */
 #define PAT_KEY "\016"       /* name of an argument */
-#define PAT_VALUE "\017"     /* its value, up to the next literal */
-#define PAT_LINES "\020"     /* likewise, with a newline on either side */
+#define PAT_VALUE "\017"     /* value of an argument, up to the next literal */
+#define PAT_LINES "\020"     /* the same, with a newline on either side */
 #define PAT_IS_TEXT "\021"   /* true or false: whether the value is text */
 #define PAT_FULL_NAME "\022" /* functions.NAME:NUMBER, all of which is the id */
 
-/* The bytes of these, for a switch. */
+/* The same fields as bytes. */
 enum {
     PART_NAME = 0001,
     PART_ID = 0002,
@@ -48,16 +49,16 @@ typedef enum chat_id_style {
 
 struct chat_tool_calls {
     const char *name;
-    const char *in_template[3]; /* a template that has all of these is of this form; the first of the table counts */
-    /* Around all calls of an answer, "" for none; a model may leave it out. */
+    const char *in_template[3]; /* a template with all these texts is of this form; the first entry that fits counts */
+    /* Marks around all tool calls of an output, which a model may leave out; "": none. */
     const char *section, *section_end;
     const char *calls[PAT_MAX_CALLS]; /* tried in this order; grammars use the first */
-    const char *between;              /* two calls, in grammars; NULL: one call only, or PAT_CALLS has all */
-    const char *drops[PAT_MAX_DROPS]; /* structure that is left out of the content */
-    const char *prompt_end;           /* what the prompt may end with that belongs to the answer; or NULL */
+    const char *between; /* stands between two calls, in grammars; NULL: one call only, or PAT_CALLS holds all */
+    const char *drops[PAT_MAX_DROPS]; /* marks of structure, which are left out of the content */
+    const char *prompt_end;           /* the end of a prompt that is parsed as a part of the output; or NULL */
     const char *name_key, *args_key;  /* of PAT_CALL, in grammars; NULL: "name" and "arguments" */
-    const char *skipped;              /* PAT_SKIP, in grammars */
-    bool known_names;                 /* only names of tools make a call */
+    const char *skipped;              /* the text for PAT_SKIP, in grammars */
+    bool known_names;                 /* it is a tool call only where the name is that of a tool */
     chat_id_style ids;
 };
 
@@ -65,14 +66,14 @@ struct chat_marks {
     const char *open, *close;
 };
 
-/* One of the bytes above. */
+/* Whether a byte of a pattern is a field. */
 static inline bool pat_is_field(char c) {
     return (c >= 1 && c <= 8) || (c >= 14 && c <= 18);
 }
 static inline bool pat_is_space(char c) {
     return c == ' ' || c == '\n';
 }
-/* Literal bytes at p, up to white space, a field or the end. */
+/* The number of literal bytes at p, up to white space, a field or the end. */
 static inline size_t pat_literal_bytes(const char *p) {
     size_t n = 0;
     while (p[n] && !pat_is_field(p[n]) && !pat_is_space(p[n]))

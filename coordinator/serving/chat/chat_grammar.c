@@ -1,3 +1,5 @@
+/* coordinator/serving/chat/chat_grammar.c - appends literals, formatted text, and rules for any text up to a mark to a
+ * grammar. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/chat/chat_grammar.h"
 
@@ -23,7 +25,7 @@ void gbnf_putf(gbnf_text *g, const char *format, ...) {
     gbnf_put(g, text);
 }
 
-/* A byte inside a literal or a class. */
+/* Appends a byte for the inside of a literal or of a character class. */
 static void put_escaped(gbnf_text *g, char c) {
     static const char HEX[] = "0123456789ABCDEF";
     if ((unsigned char)c < 0x20 || c == 0x7f) {
@@ -50,7 +52,7 @@ void gbnf_literal(gbnf_text *g, mr_str text) {
     gbnf_put(g, "\" ");
 }
 
-/* Characters of the mark as [begin[i], begin[i + 1]) of its bytes. */
+/* Divides the mark into characters: character i is the bytes [begin[i], begin[i + 1]). Returns their number. */
 static int characters(const char *mark, int begin[MAX_MARK + 1]) {
     int n = 0;
     for (int i = 0; mark[i] && n < MAX_MARK; i++)
@@ -65,8 +67,8 @@ static bool same(const char *mark, const int *begin, int a, int b) {
     return n == begin[b + 1] - begin[b] && memcmp(mark + begin[a], mark + begin[b], (size_t)n) == 0;
 }
 
-/* How many characters of the mark end a text that has the first `have` of it and then character c (Knuth, Morris,
- * Pratt). */
+/* One step of Knuth, Morris and Pratt: a text ends with the first `have` characters of the mark, and then comes
+ * character c. Returns how many characters of the mark the text ends with now. */
 static int matched(const char *mark, const int *begin, int have, int c) {
     for (int n = have + 1; n > 0; n--) {
         bool fits = same(mark, begin, n - 1, c);

@@ -1,3 +1,5 @@
+/* coordinator/serving/chat/chat_output.c - the outer loop of the parser: finds reasoning, content, marks and the
+ * beginnings of tool calls, and decides what becomes of text that is no tool call. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/chat/chat_parse.h"
 
@@ -46,7 +48,7 @@ static bool ends_in(mr_str text, const char *end) {
     return text.len >= n && memcmp(text.data + text.len - n, end, n) == 0;
 }
 
-/* What the prompt has of the answer already. */
+/* Finds the beginning of the output at the end of the prompt: a mark of reasoning, or prompt_end of the form. */
 static bool take_prompt(mr_chat_output *o, mr_str prompt) {
     const mr_chat_format *f = &o->desc.format;
     mr_str words = prompt;
@@ -101,14 +103,14 @@ int32_t chat_output_n_tool_calls(const mr_chat_output *o) {
     return o->n_tool_calls;
 }
 
-/* The text from pos to `to` is content. */
+/* Emits the text from pos to `to` as content. */
 static chat_step give_content(mr_chat_output *o, size_t to) {
     size_t from = o->pos < o->n_given ? o->n_given : o->pos;
     o->pos = to;
     return from < to ? chat_emit(o, CHAT_CONTENT, (mr_str){o->in.data + from, to - from}) : STEP_ON;
 }
 
-/* Goes on behind something that is no content. */
+/* Goes on at pos, behind text that is not content. */
 static chat_step to_border(mr_chat_output *o, size_t pos) {
     o->pos = o->looked = pos;
     o->next_program = 0;
@@ -116,7 +118,7 @@ static chat_step to_border(mr_chat_output *o, size_t pos) {
     return STEP_ON;
 }
 
-/* Calls that may begin at `at`. */
+/* Looks for a tool call that begins at `at`. */
 static chat_step call_marks(mr_chat_output *o, size_t at) {
     for (; o->next_program < o->n_programs; o->next_program++) {
         const char *p = o->programs[o->next_program];
@@ -132,7 +134,7 @@ static chat_step call_marks(mr_chat_output *o, size_t at) {
     return STEP_NO;
 }
 
-/* Marks without anything inside: *out_end is behind the one at `at`. */
+/* Looks for a mark of structure at `at`; *out_end is the position behind the mark. */
 static chat_step structure_marks(const mr_chat_output *o, size_t at, size_t *out_end) {
     const chat_tool_calls *c = o->desc.format.calls;
     const char *marks[PAT_MAX_DROPS + 1] = {o->after_tool_call && o->at_border ? after_space(c->section_end) : NULL};
@@ -148,7 +150,7 @@ static chat_step structure_marks(const mr_chat_output *o, size_t at, size_t *out
     return best;
 }
 
-/* Whatever mark stands at `at`. */
+/* Looks for any mark at `at`. */
 static chat_step mark_step(mr_chat_output *o, size_t at) {
     size_t end = at;
     chat_step calls = call_marks(o, at);
@@ -167,7 +169,7 @@ static chat_step mark_step(mr_chat_output *o, size_t at) {
     return (think == STEP_MORE || other == STEP_MORE) && !o->ending ? STEP_MORE : STEP_NO;
 }
 
-/* White space, and what follows it. */
+/* At the border of content: decides about white space by what follows the white space. */
 static chat_step border_step(mr_chat_output *o) {
     size_t at = o->looked > o->pos ? o->looked : o->pos;
     while (at < o->end && chat_is_space(o->in.data[at]))
@@ -211,7 +213,7 @@ static chat_step content_step(mr_chat_output *o) {
     return s;
 }
 
-/* White space at either end of reasoning is left out. */
+/* Emits reasoning without white space at its beginning and end. */
 static chat_step reasoning_step(mr_chat_output *o) {
     const char *close = o->desc.format.reasoning->close;
     size_t n = strlen(close), at = o->looked > o->pos ? o->looked : o->pos, solid = o->pos;
@@ -245,7 +247,7 @@ static chat_step leave_call(mr_chat_output *o) {
     return to_border(o, o->pos);
 }
 
-/* An answer that ends in a call: what has come of it is given out as it is. */
+/* The output ends inside a tool call: emits the incomplete value as it stands. */
 static chat_step cut_open_call(mr_chat_output *o) {
     tool_call_run *r = &o->run;
     chat_step s = STEP_ON;
@@ -257,7 +259,8 @@ static chat_step cut_open_call(mr_chat_output *o) {
     return s;
 }
 
-/* The call at hand is none, or does not go on as one; is_cut: because the answer ends. */
+/* The text does not fit the pattern of the tool call at hand, or ends too early (is_cut). A tool call that was begun is
+ * ended. Tentative text is read again as content or with the next pattern. */
 static chat_step call_failed(mr_chat_output *o, bool is_cut) {
     tool_call_run *r = &o->run;
     if (r->open) {
@@ -281,7 +284,7 @@ static chat_step call_failed(mr_chat_output *o, bool is_cut) {
     return STEP_ON;
 }
 
-/* A tentative call has become too long: it is content as far as it was read. */
+/* A tentative tool call has become too long: emits the text so far as content. */
 static chat_step call_overflowed(mr_chat_output *o) {
     if (o->run.done)
         o->before = o->start;
@@ -313,7 +316,7 @@ static chat_step next_step(mr_chat_output *o) {
     return s == STEP_ON && !*o->run.at && o->run.done ? leave_call(o) : s;
 }
 
-/* Forgets what is given out. */
+/* Removes emitted text from the buffer. */
 static void drop_used(mr_chat_output *o) {
     size_t used = o->in_tool_call && !o->run.open ? (o->run.done ? o->start : o->before) : o->pos;
     if (!used)

@@ -1,7 +1,6 @@
-/* coordinator/serving/chat/chat_parse.h - the inside of mr_chat_output: the text that has come and is not given out
- * yet, and the call that may stand at its beginning. A call is tentative until its name and the first of its arguments
- * are there; until then its text is kept, and comes out as content where the pattern does not fit. Internal to this
- * folder.
+/* coordinator/serving/chat/chat_parse.h - the inside of mr_chat_output: the text that has not been emitted, and the
+ * tool call that may stand at its beginning. A tool call is tentative until its name is known and its arguments begin.
+ * Until then its text is kept, and becomes content where the pattern does not fit. Internal to this folder.
  *   chat_output.c         content, reasoning, marks
  *   chat_tool_call.c      runs the pattern of a tool call
  *   chat_tool_call_json.c the field of a pattern that is JSON with name and arguments
@@ -14,20 +13,20 @@
 #include "coordinator/serving/chat/chat_formats.h"
 
 enum {
-    MAX_TENTATIVE_BYTES = 16384, /* a longer one is content; so no text is read again more than this often */
+    MAX_TENTATIVE_BYTES = 16384, /* a longer tentative call is content; this bounds how often text is read again */
     MAX_KEY_BYTES = 256,
     MAX_PROGRAMS = 2 * PAT_MAX_CALLS,
 };
 
-/* What one step came to. */
+/* The result of one step of the parser. */
 typedef enum chat_step {
     STEP_ON,    /* something was consumed or decided */
     STEP_MORE,  /* the text is not long enough to tell */
-    STEP_NO,    /* it does not fit */
-    STEP_ERROR, /* o->status */
+    STEP_NO,    /* the text does not fit */
+    STEP_ERROR, /* o->status says which */
 } chat_step;
 
-/* Finds the end of a JSON value by its brackets and strings alone. */
+/* State of a scan for the end of a JSON value, which looks at brackets and strings alone. */
 typedef struct json_scan {
     int32_t depth;
     bool begun, in_text, escaped;
@@ -48,44 +47,44 @@ typedef enum object_key { KEY_OTHER, KEY_NAME, KEY_ID, KEY_ARGS } object_key;
 
 typedef struct tool_call_run {
     const char *at; /* in the pattern */
-    bool bare; /* its marks are none or common: the name has to be one of the tools, and arguments have to be there */
-    bool open, done; /* a call is begun; the last one begun is ended */
+    bool bare;      /* the form has no marks, or common ones: the name has to be a tool's, and arguments are required */
+    bool open, done; /* open: a tool call has been begun and not ended; done: the last one has been ended */
     char name[CHAT_MAX_NAME_BYTES + 1], id[CHAT_MAX_NAME_BYTES + 1];
     json_scan scan;
     /* PAT_CALL */
     object_state state;
     object_key key;
     bool in_list;
-    size_t kept, n_kept; /* arguments that came before the name, in o->in; n_kept 0: none */
-    bool skips_args;     /* what is skipped are these */
+    size_t kept, n_kept; /* place in o->in of arguments that stand before the name; n_kept 0: none */
+    bool skips_args;     /* the skipped value is these arguments */
     /* PAT_LOOP */
     const char *loop;
     int32_t n_args;
     char arg[MAX_KEY_BYTES + 1];
-    bool value_begun, is_text, is_json; /* the latter two: what the pattern said of the value */
-    bool escapes;                       /* the value comes out as it comes in, as the inside of a JSON string */
-    mr_text_buf value;                  /* otherwise: what has come of it */
+    bool value_begun, is_text, is_json; /* is_text, is_json: by PAT_IS_TEXT of the pattern */
+    bool escapes;                       /* the value is emitted at once, as the inside of a JSON string */
+    mr_text_buf value;                  /* not escapes: the value so far */
 } tool_call_run;
 
 struct mr_chat_output {
-    mr_chat_output_desc desc; /* its texts are not used after create */
+    mr_chat_output_desc desc; /* the texts in desc are not used after create */
     char *request_id;
     json_t *tools;
     char *programs[MAX_PROGRAMS]; /* patterns of calls, with the section in front and without */
     int n_programs;
-    bool starts[256]; /* bytes that a mark begins with */
+    bool starts[256]; /* the bytes that marks begin with */
     mr_text_buf in;
-    size_t pos, end;          /* what is to be read of in */
-    size_t looked;            /* no mark begins before this */
-    size_t n_given;           /* bytes at the front of in that came from the prompt: they are no content */
-    bool ending;              /* end is the end of the answer */
+    size_t pos, end;          /* the part of in that is to be read */
+    size_t looked;            /* no mark begins before this position */
+    size_t n_given;           /* bytes at the front of in that came from the prompt and are no content */
+    bool ending;              /* end is the end of the output */
     bool in_reasoning, begun; /* begun: reasoning has text */
-    bool at_border;           /* nothing but white space since the beginning, a call or reasoning */
-    bool any;                 /* a call, reasoning, structure or content has come */
+    bool at_border;           /* only white space since the beginning, a tool call or reasoning */
+    bool any;                 /* a tool call, reasoning, structure or content has been found */
     bool after_tool_call;
     bool in_tool_call;
-    int program, next_program; /* those before next_program do not fit at `looked` */
-    size_t before, start;      /* of the tentative call: text that is not given out, and the mark */
+    int program, next_program; /* programs before next_program do not fit at `looked` */
+    size_t before, start;      /* of the tentative call: where its unemitted text begins, and where its mark begins */
     tool_call_run run;
     int32_t n_tool_calls;
     mr_text_buf scratch;
@@ -93,35 +92,37 @@ struct mr_chat_output {
     mr_err *err;
 };
 
-/* Reads on in the call at o->pos. STEP_NO: it is none, or none any more; o->pos stands behind what is used up. STEP_ON
- * with run.at at the end of the pattern: it is complete. */
+/* Runs one instruction of the pattern at o->pos, which is moved behind the text that was read. STEP_NO: the text does
+ * not fit the pattern. STEP_ON with run.at at the end of the pattern: the tool call is complete. */
 chat_step chat_tool_call_step(mr_chat_output *o);
 void chat_tool_call_begin(mr_chat_output *o, int program, size_t start);
-/* The field PAT_CALL. */
+/* Reads on in the field PAT_CALL. */
 chat_step chat_tool_call_json_step(mr_chat_output *o);
-/* Streams arguments that are a JSON object, or the inside of a JSON string that has one. STEP_NO: no JSON goes on here.
- * */
+/* Emit arguments while they arrive: a JSON object, or the inside of a JSON string that holds one. STEP_NO: this cannot
+ * be JSON. */
 chat_step chat_json_object_step(mr_chat_output *o, bool *out_done);
 chat_step chat_json_text_step(mr_chat_output *o, bool *out_done);
 
 bool chat_is_space(char c);
 bool chat_is_name_byte(char c);
 void chat_skip_space(mr_chat_output *o);
-/* How much of the literal stands at pos: STEP_ON all, STEP_MORE the beginning and then the text ends. */
+/* Compares the text at pos with a literal. STEP_ON: equal. STEP_MORE: the text ends inside the literal. STEP_NO: they
+ * differ. */
 chat_step chat_match(const mr_chat_output *o, size_t pos, const char *literal, size_t n);
-/* Bytes of data up to the end of the value; *out_done where it is inside data; *out_bad where no JSON can go on. */
+/* Returns the bytes of data that belong to the value. *out_done: the value ends in data. *out_bad: it cannot be JSON.
+ * */
 size_t chat_json_scan_run(json_scan *s, const char *data, size_t n, bool *out_done, bool *out_bad);
 
-/* Deltas. They return STEP_ON or STEP_ERROR. */
+/* Emit deltas (chat_emit.c). They return STEP_ON or STEP_ERROR, chat_emit_begin also STEP_NO. */
 chat_step chat_emit(mr_chat_output *o, chat_delta_kind kind, mr_str text);
 chat_step chat_emit_begin(mr_chat_output *o);
 chat_step chat_emit_end(mr_chat_output *o);
 chat_step chat_emit_arguments(mr_chat_output *o, const char *bytes, size_t n);
-/* The beginning of an argument: brace or comma, and key; finds out how its value comes. */
+/* The beginning of an argument: brace or comma, and key. Decides how the value is written. */
 chat_step chat_emit_arg_begin(mr_chat_output *o);
 chat_step chat_emit_arg_bytes(mr_chat_output *o, const char *bytes, size_t n);
 chat_step chat_emit_arg_end(mr_chat_output *o);
-/* The bytes without a part of a character at the end, where s[n] is there. */
+/* Shortens n so that s[0, n) does not end inside a character. s[n] must exist. */
 size_t chat_whole_characters(const char *s, size_t n);
 
 #endif

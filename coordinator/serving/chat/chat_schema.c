@@ -1,3 +1,4 @@
+/* coordinator/serving/chat/chat_schema.c - finds the function of a tool, and the types that a JSON schema allows. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/chat/chat_schema.h"
 
@@ -41,7 +42,7 @@ unsigned chat_value_type(const json_t *v) {
     return CHAT_TYPE_ANY;
 }
 
-/* What a schema says in `type`, alone or in a list, or by the values of enum or const; 0: nothing. */
+/* The types by `type` (a name or a list), or by the values of enum or const; 0: the schema has none of these. */
 static unsigned types_here(const json_t *schema) {
     const json_t *type = json_object_get(schema, "type"), *values = json_object_get(schema, "enum");
     const json_t *only = json_object_get(schema, "const");

@@ -1,5 +1,6 @@
-/* coordinator/serving/chat/chat_schema.h - what schemas of tools say about the types of arguments. Forms that write a
- * value without quotes need it: such a value is text where the schema allows nothing else. Internal to this folder.
+/* coordinator/serving/chat/chat_schema.h - the types that the schema of a tool allows for an argument. The parser
+ * needs them for forms that write values without quotes: such a value is text where the schema allows nothing else.
+ * Internal to this folder.
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_CHAT_CHAT_SCHEMA_H
@@ -17,10 +18,10 @@ enum {
     CHAT_TYPE_ANY = 63,
 };
 
-/* {"type": "function", "function": {...}}, or the function itself. */
+/* The function of a tool, which is {"type": "function", "function": {...}} or the function itself. */
 const json_t *chat_tool_function(const json_t *tool);
 unsigned chat_value_type(const json_t *value);
-/* Types that the schema allows, as far as type, enum, anyOf and oneOf tell: more than there are, never fewer. */
+/* The types that type, enum, const, anyOf and oneOf of the schema allow. Other keywords may forbid some of these. */
 unsigned chat_schema_types(const json_t *schema);
 
 #endif

@@ -1,3 +1,5 @@
+/* coordinator/serving/chat/chat_template.c - loads the template of a model, parses and probes it, and renders
+ * conversations. */
 // SPDX-License-Identifier: Apache-2.0
 #include <time.h>
 
@@ -9,7 +11,7 @@ static const char chatml[] = "{%- for message in messages -%}\n"
                              "{%- endfor -%}\n"
                              "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}\n";
 
-/* For models that were never taught to converse: what was said so far, to be gone on with. */
+/* For models that were not trained to chat: the contents of the messages alone, which the model continues. */
 static const char plain[] = "{%- for message in messages -%}\n"
                             "{{ message.content }}{% if not loop.last %}{{ '\\n\\n' }}{% endif %}\n"
                             "{%- endfor -%}\n";
@@ -30,7 +32,7 @@ static mr_status load_source(chat_source *s, mr_str text, mr_err *err) {
     return status;
 }
 
-/* The text of the file under the key, where there is one. */
+/* Loads the template that the model file has under the key, where there is one. */
 static mr_status load_from_file(const mr_gguf *gguf, const char *key, chat_source *s, mr_err *err) {
     mr_str text;
     mr_err ignored;
@@ -121,8 +123,8 @@ const char *mr_chat_template_origin_text(mr_chat_template_origin origin) {
 
 /* ---- render ---- */
 
-/* What the caller has comes before defaults, but not before messages and tools. Without tools there is no variable of
- * that name: templates that loop over it take it like this, and None they do not. */
+/* The caller's variables replace defaults, but not messages and tools. Without tools the variable `tools` is undefined,
+ * because some templates loop over it: a loop over an undefined variable is empty, a loop over None fails. */
 static json_t *make_variables(const mr_chat_template *t, const chat_source *s, json_t *messages, const json_t *tools,
                               const json_t *variables, bool add_generation_prompt, int64_t now_unix_s) {
     json_t *v = json_pack("{s:s, s:s}", "bos_token", t->bos_text, "eos_token", t->eos_text);

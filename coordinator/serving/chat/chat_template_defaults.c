@@ -1,5 +1,6 @@
-/* What templates read besides messages and tools, where the client does not say it: the time, tools as text, and
- * whether the model is to think. Most templates have a default of their own for these, which then stays. */
+/* coordinator/serving/chat/chat_template_defaults.c - the variables of templates that the client did not set: the date,
+ * enable_thinking, and time and tools as text. Only the date is set for all templates, because most templates have
+ * defaults of their own for the others. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <time.h>
@@ -19,7 +20,7 @@ static bool put_time(json_t *variables, const char *name, const char *format, in
            put(variables, name, json_string(text));
 }
 
-/* The functions of the tools as one text, in the form of FireFunction's model card. */
+/* Sets `functions`: all tools as one text, in the form of FireFunction's model card. */
 static bool put_functions(json_t *variables, const json_t *tools) {
     json_t *list = json_array();
     const json_t *tool;

@@ -1,4 +1,5 @@
-/* coordinator/serving/chat/chat_template_internal.h - what a template can read, and messages made so. */
+/* coordinator/serving/chat/chat_template_internal.h - what a template can read, and messages in the form that it can
+ * read. Internal to this folder. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_CHAT_CHAT_TEMPLATE_INTERNAL_H
 #define MR_COORDINATOR_SERVING_CHAT_CHAT_TEMPLATE_INTERNAL_H
@@ -8,17 +9,17 @@
 
 typedef struct chat_abilities {
     bool strings;           /* contents may be strings */
-    bool parts;             /* or lists of parts */
+    bool parts;             /* contents may be lists of parts */
     bool system;            /* there is a role "system" */
-    bool developer;         /* and one "developer" */
-    bool object_tool_calls; /* arguments of calls are objects, not JSON text */
-    bool null_content;      /* beside calls the content may be null */
-    bool empty_content;     /* or empty */
-    bool think;             /* enable_thinking has to be given: the template has no default for it, and no means no */
-    bool functions;         /* tools have to be given as a text, and the time: without these it fails */
+    bool developer;         /* there is a role "developer" */
+    bool object_tool_calls; /* arguments of tool calls are objects, not JSON text */
+    bool null_content;      /* beside tool calls the content may be null */
+    bool empty_content;     /* beside tool calls the content may be empty */
+    bool think;             /* enable_thinking has to be set, because the template takes undefined for false */
+    bool functions;         /* the template fails without the time and without tools as a text */
 } chat_abilities;
 
-/* One source, parsed and tried. */
+/* One source, parsed and probed. */
 typedef struct chat_source {
     mr_jinja *jinja; /* NULL: there is none */
     char *text;
@@ -31,18 +32,19 @@ struct mr_chat_template {
     char *bos_text, *eos_text;
 };
 
-/* Renders messages as they are. variables: added to, not kept; may be NULL. */
+/* Renders messages without adapting them. variables: the caller's; may be NULL. */
 mr_status chat_source_render(const mr_chat_template *t, const chat_source *s, json_t *messages, const json_t *tools,
                              const json_t *variables, bool add_generation_prompt, mr_text_buf *out, mr_err *err);
-/* chat_template_defaults.c. Adds what the client may replace; false: no memory. tools may be NULL. */
+/* chat_template_defaults.c. Sets the defaults, which the client's variables replace; false: no memory. tools may be
+ * NULL. */
 MR_MUST_USE bool chat_source_put_defaults(const chat_source *s, const json_t *tools, int64_t now_unix_s,
                                           json_t *variables);
-/* The template asks "not enable_thinking", and nowhere whether anybody has said it. Undefined counts as false there, so
- * that a reasoning model would not reason unless it is told to. */
+/* Whether the template tests "not enable_thinking" and never tests whether the variable is defined. Undefined counts as
+ * false there, so a reasoning model would not reason by default. */
 bool chat_source_leaves_thinking_open(const char *source);
-/* chat_template_probe.c. MR_E_NO_MEMORY, no other error. */
+/* chat_template_probe.c. Fills s->can. MR_E_NO_MEMORY is the only error. */
 mr_status chat_source_probe(const mr_chat_template *t, chat_source *s, mr_err *err);
-/* chat_template_messages.c: checks the messages, and makes new ones that the template can read; *out is the caller's.
+/* chat_template_messages.c. Checks the messages, and makes new ones that the template can read; the caller owns *out.
  * */
 mr_status chat_messages_adapt(const chat_abilities *can, const json_t *messages, json_t **out, mr_err *err);
 

@@ -1,4 +1,5 @@
-/* Messages as OpenAI has them, made into what a template can read. */
+/* coordinator/serving/chat/chat_template_messages.c - changes messages of OpenAI's form into the form that a template
+ * can read: contents, arguments of tool calls, and roles. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 
@@ -6,7 +7,7 @@
 
 typedef struct adapter {
     const chat_abilities *can;
-    size_t at; /* the message at work */
+    size_t at; /* the index of the present message, for errors */
     mr_err *err;
 } adapter;
 
@@ -14,14 +15,14 @@ static mr_status no_memory(const adapter *a) {
     return mr_err_set(a->err, MR_E_NO_MEMORY, "no memory for messages");
 }
 
-/* Sets a key to a new value; a value of NULL is no memory. */
+/* Sets a key to a new value; a value of NULL means no memory. */
 static mr_status set(const adapter *a, json_t *object, const char *key, json_t *value) {
     return json_object_set_new(object, key, value) == 0 ? MR_OK : no_memory(a);
 }
 
 /* ---- contents ---- */
 
-/* The texts of the parts, a line each. */
+/* Joins the texts of the parts, one line each. */
 static mr_status join_parts(const adapter *a, const json_t *parts, mr_text_buf *out) {
     for (size_t i = 0; i < json_array_size(parts); i++) {
         const json_t *part = json_array_get(parts, i), *text = json_object_get(part, "text");
@@ -43,7 +44,7 @@ static mr_status join_parts(const adapter *a, const json_t *parts, mr_text_buf *
     return mr_text_buf_reserve(out, 0) ? MR_OK : no_memory(a);
 }
 
-/* Text becomes one part where the template reads only these. */
+/* Sets the content to a text, or to a list of one part where the template reads lists alone. */
 static mr_status set_text(const adapter *a, json_t *message, const char *text, size_t n) {
     json_t *string = json_stringn(text, n);
     if (string && !a->can->strings)
@@ -74,9 +75,9 @@ static mr_status adapt_content(const adapter *a, json_t *message) {
     return status;
 }
 
-/* ---- calls of tools ---- */
+/* ---- tool calls ---- */
 
-/* The arguments as the template reads them; text that is no JSON object stays text. */
+/* Changes arguments into the form that the template reads. Text that is no JSON object stays text. */
 static mr_status adapt_arguments(const adapter *a, json_t *function) {
     const json_t *arguments = json_object_get(function, "arguments");
     json_t *changed = NULL;
@@ -135,7 +136,8 @@ static bool has_role(const json_t *message, const char *role) {
     return strcmp(json_string_value(json_object_get(message, "role")), role) == 0;
 }
 
-/* A template without the role: what the system says stands before what the user says next. */
+/* For a template without the role "system": puts the content of the system message in front of the next message of the
+ * user. */
 static mr_status merge_system(adapter *a, json_t *messages) {
     for (size_t i = 0; i < json_array_size(messages); i++) {
         json_t *message = json_array_get(messages, i), *next = json_array_get(messages, i + 1);

@@ -1,10 +1,11 @@
-/* Finds out what a template can read. Words that cannot be in any template are looked for in what it makes of them. */
+/* coordinator/serving/chat/chat_template_probe.c - finds out what a template can read: renders small conversations that
+ * hold unique words, and looks for these words in the result. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/chat/chat_template_internal.h"
 
 static const char said[] = "qJ7vOne", asked[] = "qJ7vTwo", called[] = "qJ7vName", argument[] = "qJ7vKey";
 
-/* The text that the template makes of the messages (which are released), empty where it fails. */
+/* Renders the messages and releases them. The text is empty where the template fails. */
 static mr_status try_render(const mr_chat_template *t, const chat_source *s, json_t *messages, bool with_tools,
                             mr_text_buf *out, mr_err *err) {
     mr_err failure = {0};
@@ -27,7 +28,7 @@ static bool has(const mr_text_buf *text, const char *what) {
     return strstr(text->data, what) != NULL;
 }
 
-/* Python's own writing of a list or string, which no template means. */
+/* Whether the text has the word in quotes, as Python prints a list or string. No template intends such output. */
 static bool has_quoted(const mr_text_buf *text, const char *quote, const char *word, const char *end) {
     const char *at = text->data;
     for (size_t n = strlen(word), q = strlen(quote); (at = strstr(at, word)) != NULL; at += n)
@@ -36,7 +37,7 @@ static bool has_quoted(const mr_text_buf *text, const char *quote, const char *w
     return false;
 }
 
-/* Whether it fails for want of tools as a text. */
+/* Finds out whether the template fails without tools as a text. */
 static mr_status probe_functions(const mr_chat_template *t, chat_source *s, mr_text_buf *text, mr_err *err) {
     mr_status status = MR_OK;
     bool good = false;
@@ -59,11 +60,11 @@ static mr_status probe_contents(const mr_chat_template *t, chat_source *s, mr_te
         return status;
     s->can.parts = has(text, said) && !has_quoted(text, "'", said, "'") && !has_quoted(text, "\"", said, "\"");
     if (!s->can.parts)
-        s->can.strings = true; /* nothing is known: strings are what most read */
+        s->can.strings = true; /* no result: most templates read strings */
     return MR_OK;
 }
 
-/* Content as this template likes it. */
+/* A content in the form that this template reads. */
 static json_t *content(const chat_source *s, const char *text) {
     return s->can.strings ? json_string(text) : json_pack("[{s:s, s:s}]", "type", "text", "text", text);
 }
@@ -80,8 +81,8 @@ static mr_status probe_system(const mr_chat_template *t, chat_source *s, mr_text
 typedef struct call_probe {
     bool object; /* arguments as an object, not as JSON text */
     bool null;   /* content null, not empty */
-    bool good;   /* out: the call comes out whole */
-    int n_none;  /* out: how often the text says None; -1: it was not rendered */
+    bool good;   /* out: the tool call is complete in the text */
+    int n_none;  /* out: how often the text has None; -1: the template failed */
 } call_probe;
 
 static int count_none(const mr_text_buf *text) {
@@ -91,7 +92,7 @@ static int count_none(const mr_text_buf *text) {
     return text->len ? n : -1;
 }
 
-/* An earlier answer that called a tool. */
+/* Renders a conversation with an earlier tool call and its result. */
 static mr_status probe_call(const mr_chat_template *t, const chat_source *s, call_probe *p, mr_text_buf *text,
                             mr_err *err) {
     json_t *arguments =
@@ -113,7 +114,7 @@ static mr_status probe_call(const mr_chat_template *t, const chat_source *s, cal
 
 static mr_status probe_calls(const mr_chat_template *t, chat_source *s, mr_text_buf *text, mr_err *err) {
     mr_status status;
-    s->can.object_tool_calls = s->can.empty_content = true; /* for templates that know no calls */
+    s->can.object_tool_calls = s->can.empty_content = true; /* for templates that render no tool calls */
     for (int object = 1; object >= 0; object--) {
         call_probe empty = {.object = object}, null = {.object = object, .null = true};
         if ((status = probe_call(t, s, &empty, text, err)) != MR_OK ||

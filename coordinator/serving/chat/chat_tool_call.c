@@ -17,7 +17,7 @@ void chat_tool_call_begin(mr_chat_output *o, int program, size_t start) {
     o->start = o->pos = start;
 }
 
-/* Bytes of a name at pos; STEP_MORE where it may go on. */
+/* Counts the bytes of a name at pos; STEP_MORE: the name may go on. */
 static chat_step name_bytes(const mr_chat_output *o, const char *others, size_t *out_n) {
     size_t n = 0, have = o->end - o->pos;
     const char *s = o->in.data + o->pos;
@@ -39,7 +39,7 @@ static chat_step take_word(mr_chat_output *o, char *to, const char *others) {
     return STEP_ON;
 }
 
-/* functions.NAME:NUMBER, or a NAME alone */
+/* Reads functions.NAME:NUMBER, or a NAME alone. */
 static chat_step take_full_name(mr_chat_output *o) {
     tool_call_run *r = &o->run;
     chat_step s = take_word(o, r->id, ":");
@@ -50,11 +50,11 @@ static chat_step take_full_name(mr_chat_output *o) {
     memcpy(r->name, name, n);
     r->name[n] = 0;
     if (!name[n])
-        r->id[0] = 0; /* no number: one is made */
+        r->id[0] = 0; /* without a number, chat_emit.c makes an id */
     return n ? STEP_ON : STEP_NO;
 }
 
-/* Bytes in front of the next literal of the pattern, on the same line and at most `most`. */
+/* Counts the bytes in front of the next literal of the pattern, on the same line and at most `most`. */
 static chat_step bytes_before(const mr_chat_output *o, const char *literal, size_t most, size_t *out_n) {
     size_t len = pat_literal_bytes(literal), have = o->end - o->pos;
     for (size_t n = 0; n <= have && n <= most; n++) {
@@ -63,7 +63,7 @@ static chat_step bytes_before(const mr_chat_output *o, const char *literal, size
         if (s == STEP_ON || (s == STEP_MORE && n == have))
             return s;
         if (s == STEP_MORE)
-            continue; /* the beginning of it ends the text */
+            continue; /* the text ends with the beginning of the literal */
         if (o->in.data[o->pos + n] == '\n')
             return STEP_NO;
     }
@@ -134,7 +134,7 @@ static chat_step arguments_field(mr_chat_output *o) {
     return chat_emit_end(o);
 }
 
-/* Another argument, or the end of the call. */
+/* Begins another argument, or ends the arguments. */
 static chat_step loop_field(mr_chat_output *o) {
     tool_call_run *r = &o->run;
     chat_skip_space(o);
@@ -147,7 +147,7 @@ static chat_step loop_field(mr_chat_output *o) {
     }
     r->at = strchr(r->at, PAT_LOOP_END[0]) + 1;
     if (!r->open)
-        return STEP_ON; /* no arguments: the end decides */
+        return STEP_ON; /* no arguments: end_of_pattern emits the tool call */
     s = chat_emit_arguments(o, "}", 1);
     return s == STEP_ON ? chat_emit_end(o) : s;
 }
@@ -187,7 +187,7 @@ static chat_step literal_item(mr_chat_output *o) {
     return s;
 }
 
-/* A pattern that ends without any arguments is a call without arguments. */
+/* A pattern that ends without arguments is a tool call without arguments. */
 static chat_step end_of_pattern(mr_chat_output *o) {
     if (o->run.done)
         return STEP_ON;

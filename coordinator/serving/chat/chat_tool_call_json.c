@@ -20,7 +20,7 @@ size_t chat_json_scan_run(json_scan *s, const char *data, size_t n, bool *out_do
             s->escaped = !s->escaped && c == '\\';
             *out_done = !s->in_text && s->depth == 0;
         } else if (s->begun && s->depth == 0 && !chat_is_name_byte(c) && c != '+') {
-            *out_done = true; /* a number or word ends in front of what is no part of it */
+            *out_done = true; /* a number or word ends in front of this byte */
             return i;
         } else if (!c || !(c == '"' || may_stand_outside_texts(c))) {
             *out_bad = true;
@@ -37,7 +37,7 @@ size_t chat_json_scan_run(json_scan *s, const char *data, size_t n, bool *out_do
     return n;
 }
 
-/* A JSON string at pos without escapes: its inside. Consumes nothing. */
+/* The inside of a JSON string without escapes at pos. Does not move pos. */
 static chat_step short_text(const mr_chat_output *o, mr_str *out) {
     const char *s = o->in.data + o->pos;
     size_t n = o->end - o->pos;
@@ -221,7 +221,7 @@ static size_t utf8(uint32_t code, char out[4]) {
     return n;
 }
 
-/* The escape at s, with n bytes there: its length, 0 where it may go on, -1 for none; out has what it stands for. */
+/* Decodes the escape at s, of which n bytes are there. Returns its length; 0: incomplete; -1: not an escape. */
 static int unescape(const char *s, size_t n, char out[4], size_t *out_n) {
     static const char FROM[] = "\"\\/bfnrt", TO[] = "\"\\/\b\f\n\r\t";
     if (n < 2)
@@ -350,7 +350,7 @@ chat_step chat_tool_call_json_step(mr_chat_output *o) {
         o->pos--;
         if (!r->open)
             return STEP_NO;
-        r->at++; /* the object lacks its end: what the pattern has behind it may still be there */
+        r->at++; /* the object lacks its end; the pattern goes on with what follows the object */
         return chat_emit_end(o);
     default:
         return at_end(o, c);

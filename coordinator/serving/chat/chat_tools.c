@@ -1,3 +1,5 @@
+/* coordinator/serving/chat/chat_tools.c - makes a grammar that forces a tool call. The grammar follows the pattern of
+ * the form in which the model writes tool calls. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/chat/chat_tools.h"
 
@@ -11,8 +13,8 @@
 #include "coordinator/serving/schema/schema.h"
 
 typedef struct writer {
-    gbnf_text g;     /* rules that refer to others */
-    mr_text_buf *to; /* complete rules */
+    gbnf_text g;     /* the root, and rules that refer to rules in `to` */
+    mr_text_buf *to; /* rules of schemas, each of them complete */
     const chat_tool_calls *calls;
     const char *pattern; /* of one call */
     bool needs_value;    /* rule value: text up to the end of a value */
@@ -23,7 +25,7 @@ static mr_status no_memory(mr_err *err) {
     return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the grammar of a tool call");
 }
 
-/* The schema as rules `name` and name-..., behind what is complete. */
+/* Appends the rules of a schema, `name` and name-..., to the complete rules. */
 static mr_status add_schema(writer *w, const json_t *schema, const char *name) {
     char *text = json_dumps(schema, JSON_ENCODE_ANY | JSON_COMPACT);
     if (!text)
@@ -33,7 +35,7 @@ static mr_status add_schema(writer *w, const json_t *schema, const char *name) {
     return status;
 }
 
-/* Parameters as the schema of an object. New; NULL: no memory. */
+/* The parameters as the schema of an object, a new reference; NULL: no memory. */
 static json_t *object_schema(const json_t *parameters) {
     json_t *own = json_copy((json_t *)parameters);
     if (own && !json_object_get(own, "type") && json_object_set_new(own, "type", json_string("object")) != 0) {
@@ -43,7 +45,7 @@ static json_t *object_schema(const json_t *parameters) {
     return own;
 }
 
-/* The JSON object of arguments of tool number i, in the rule at hand. */
+/* Appends the JSON object of the arguments of tool i to the present rule. */
 static mr_status put_arguments(writer *w, const json_t *tool, int i) {
     const json_t *parameters = json_object_get(tool, "parameters");
     char name[32];
@@ -69,7 +71,7 @@ static bool is_in(const char *word, const char *const *list) {
     return false;
 }
 
-/* Keywords that a schema may have here beside those that say nothing about values. */
+/* Refuses keywords that are neither known here nor without meaning for values. */
 static mr_status check_keywords(const json_t *schema, const char *const *known, const char *where, mr_err *err) {
     static const char *const SILENT[] = {"title", "description", "default",    "examples", "$schema",
                                          "$id",   "$comment",    "deprecated", "readOnly", "writeOnly",
@@ -86,7 +88,7 @@ static bool has_mark(const char *text, const char *mark, size_t n) {
     return memmem(text, strlen(text), mark, n) != NULL;
 }
 
-/* A value that is text: anything up to the literal behind it, or one of some texts. */
+/* A value that is text: any text up to the mark behind it, or one of the texts of enum or const. */
 static mr_status put_text_value(writer *w, const json_t *schema, const char *name, const char *mark) {
     static const char *const KNOWN[] = {"type", "enum", "const", NULL};
     const json_t *values = json_object_get(schema, "enum"), *only = json_object_get(schema, "const"), *v;
@@ -118,7 +120,7 @@ static mr_status put_text_value(writer *w, const json_t *schema, const char *nam
     return MR_OK;
 }
 
-/* The property's schema with the definitions that its references may mean. */
+/* A value that is JSON: the schema of the property, with the definitions that its references name. */
 static mr_status put_json_value(writer *w, const json_t *parameters, const json_t *schema, const char *rule,
                                 const char *mark) {
     static const char *const DEFINITIONS[] = {"$defs", "definitions"};
@@ -233,7 +235,7 @@ static mr_status put_field(writer *w, char field, const json_t *tool, const char
     }
 }
 
-/* Rule call<i>: one call of the tool; of a list, one of its objects. */
+/* Rule call<i>: one call of tool i; in a list, one object of the list. */
 static mr_status put_call(writer *w, const json_t *tool, const char *name, int i) {
     const char *list = strchr(w->pattern, PAT_CALLS[0]);
     const char *p = list ? list : w->pattern;
@@ -260,7 +262,7 @@ static bool can_be_written(const char *name) {
     return n > 0 && n <= CHAT_MAX_NAME_BYTES && !name[n];
 }
 
-/* Rules for all tools that may be called, and one that chooses. */
+/* Rules for all tools that may be called, and the rule `call`, which is one of these. */
 static mr_status put_calls(writer *w, const mr_chat_tools_desc *d) {
     const json_t *tool;
     size_t i;
@@ -302,7 +304,7 @@ static bool in_reasoning(const mr_chat_tools_desc *d) {
     return ends_in(words, d->format.reasoning->open);
 }
 
-/* `call`, or several with `between` (which may be empty). */
+/* Appends one `call`, or several with `between` in between (which may be empty). */
 static void put_repeated(writer *w, const char *between) {
     gbnf_put(&w->g, "call ( ");
     gbnf_literal(&w->g, mr_str_from(between));
@@ -340,7 +342,7 @@ static void put_root(writer *w, const mr_chat_tools_desc *d, const char *prefix)
         gbnf_text_until(&w->g, "think", d->format.reasoning->close);
 }
 
-/* A value that is text ends at the first literal behind it, whatever stands in front of that. */
+/* The rule `value`: text up to the first occurrence of the literal behind the value. */
 static void put_value_rules(writer *w) {
     char mark[PAT_MAX_BYTES];
     const char *field = strpbrk(w->pattern, PAT_VALUE PAT_LINES);

@@ -1,5 +1,5 @@
-/* coordinator/serving/chat/chat_tools.h - tools on their way to the model: a grammar that forces a call, and the words
- * that tell a model about tools where its template has none.
+/* coordinator/serving/chat/chat_tools.h - a grammar that forces a tool call, and a description of the tools for models
+ * whose template knows no tools.
  * Threads: pure functions.
  * Errors:  MR_E_NO_MEMORY, and those named at the function. */
 // SPDX-License-Identifier: Apache-2.0
@@ -12,21 +12,21 @@ typedef struct mr_chat_tools_desc {
     mr_chat_format format;
     const json_t *tools; /* as the request has them */
     const char *name;    /* the tool to be called; NULL: any of them */
-    bool parallel;       /* several calls, where the form knows such */
-    mr_str prompt;       /* as rendered: an answer that begins inside reasoning first ends it */
+    bool parallel;       /* allows several calls, where the form can write several */
+    mr_str prompt;       /* as rendered; where it ends inside reasoning, the grammar first ends the reasoning */
 } mr_chat_tools_desc;
 
-/* Appends GBNF: exactly one call (or several) as the model writes them, whose arguments follow the tool's schema;
- * properties that `properties` does not list are left out. MR_E_NOT_FOUND: no tool has this name. MR_E_INVALID: a name
- * that cannot be written. MR_E_UNSUPPORTED: a keyword that cannot be honoured, by its name; forms without JSON honour
- * fewer. Other errors are those of mr_grammar_schema_to_gbnf.
- * In forms of tags, a text inside a JSON value may contain the closing tag, which ends the value for the parser: it
- * then takes what there is of it for text. */
+/* Appends GBNF for exactly one tool call (or several) in the form of the model. The arguments follow the schema of the
+ * tool; properties that `properties` does not list are left out. MR_E_NOT_FOUND: no tool has this name. MR_E_INVALID: a
+ * name that cannot be written. MR_E_UNSUPPORTED: a keyword that cannot be honoured; the text names it. Forms without
+ * JSON honour fewer keywords. Other errors are those of mr_grammar_schema_to_gbnf.
+ * In forms of tags, a string inside a JSON value may contain the closing tag. The parser ends the value there, and
+ * takes the incomplete JSON for text. */
 MR_MUST_USE mr_status mr_chat_tools_grammar(const mr_chat_tools_desc *desc, mr_text_buf *out_gbnf, mr_err *err);
 
-/* For templates without tools: writes them into the system message of the list, and earlier calls and their results
- * into the contents of messages, as Hermes models know them. Messages that change are replaced by copies. On failure
- * the list is not to be used. MR_E_INVALID: a call without a name. */
+/* For templates that know no tools: writes the tools into the system message of the list, and earlier tool calls and
+ * their results into the contents of messages, in the form of Hermes models. Messages that change are replaced by
+ * copies. After a failure the list must not be used. MR_E_INVALID: a tool call without a name. */
 MR_MUST_USE mr_status mr_chat_tools_instruct(json_t *messages, const json_t *tools, mr_err *err);
 
 #endif

@@ -26,7 +26,7 @@ static bool put_json(mr_text_buf *b, const json_t *value) {
     return ok;
 }
 
-/* The words of a content that is text or a list of parts. */
+/* Appends the text of a content, which is a string or a list of parts. */
 static bool put_content(mr_text_buf *b, const json_t *content) {
     const char *text = json_string_value(content);
     const json_t *part;
@@ -44,7 +44,7 @@ static const char *role_of(const json_t *message) {
     return role ? role : "";
 }
 
-/* {"role": role, "content": the text}; takes the text. */
+/* Makes {"role": role, "content": the text} and frees the text. */
 static json_t *message_of(const char *role, mr_text_buf *text, bool ok) {
     json_t *m = ok ? json_pack("{s:s, s:s%}", "role", role, "content", text->data ? text->data : "", text->len) : NULL;
     mr_text_buf_deinit(text);
@@ -92,7 +92,7 @@ static json_t *with_tools(const json_t *system, const json_t *tools) {
     return message_of("system", &text, ok && put(&text, BEHIND));
 }
 
-/* at: the message's place, for the error. */
+/* at: the index of the message, for the error. */
 static mr_status check_tool_calls(const json_t *message, size_t at, mr_err *err) {
     const json_t *call;
     size_t i;
