@@ -1,3 +1,5 @@
+/* coordinator/serving/service/service.c - accepts requests from any thread, and runs the job on the main thread:
+ * submits sequences, wakes readers, and ends all requests when the run ends. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/service/service.h"
 
