@@ -209,23 +209,23 @@ static mr_status put_object(writer *w, const json_t *tool, const char *name, int
 
 static mr_status put_field(writer *w, char field, const json_t *tool, const char *name, int i) {
     switch (field) {
-    case 1: /* PAT_NAME */
+    case PART_NAME:
         gbnf_literal(&w->g, mr_str_from(name));
         return MR_OK;
-    case 2: /* PAT_ID */
+    case PART_ID:
         gbnf_put(&w->g, "[a-zA-Z0-9]{9} ");
         return MR_OK;
-    case 3: /* PAT_SKIP */
+    case PART_SKIP:
         gbnf_literal(&w->g, mr_str_from(w->calls->skipped ? w->calls->skipped : ""));
         return MR_OK;
-    case 4: /* PAT_ARGS */
+    case PART_ARGS:
         return put_arguments(w, tool, i);
-    case 5: /* PAT_CALL, PAT_CALLS */
-    case 6:
+    case PART_CALL:
+    case PART_CALLS:
         return put_object(w, tool, name, i);
-    case 7: /* PAT_LOOP */
+    case PART_LOOP:
         return put_properties(w, tool, i);
-    case 18: /* PAT_FULL_NAME */
+    case PART_FULL_NAME:
         gbnf_literal(&w->g, mr_str_from("functions."));
         gbnf_literal(&w->g, mr_str_from(name));
         gbnf_put(&w->g, "\":\" [0-9]{1,3} ");
