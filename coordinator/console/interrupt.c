@@ -11,7 +11,7 @@ enum { N_SIGNALS = sizeof SIGNALS / sizeof SIGNALS[0] };
 /* Set by the handler, read by any thread. */
 static atomic_int interrupted;
 static atomic_bool hung_up;
-static struct sigaction before[N_SIGNALS]; /* what a second signal does */
+static struct sigaction before[N_SIGNALS]; /* the actions from before catch, for a second signal */
 
 static void on_interrupt(int signal_number) {
     for (int i = 0; i < N_SIGNALS; i++)

@@ -1,25 +1,26 @@
-/* coordinator/console/interrupt.h - Ctrl-C (SIGINT), and SIGTERM as mpirun sends it, for commands that end early but in
- * order.
- * Threads: catch is for the main thread, the one that a signal interrupts; the others for any. */
+/* coordinator/console/interrupt.h - SIGINT (Ctrl-C), SIGTERM (as mpirun sends it) and SIGHUP as flags that a command
+ * polls. So a command can end early and still print its results.
+ * Threads: the two catch functions are for the main thread; the other functions are for any thread. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_CONSOLE_INTERRUPT_H
 #define MR_COORDINATOR_CONSOLE_INTERRUPT_H
 
 #include <stdbool.h>
 
-/* From here on the first signal is only noted; the second one does what it did before: by default it ends the program.
- * May be called again. */
+/* From now on, the first SIGINT or SIGTERM only sets a flag. A second one has its previous action, by default to end
+ * the program. Signals that were ignored (nohup) stay ignored. May be called again. */
 void mr_interrupt_catch(void);
+/* Whether SIGINT or SIGTERM has come since mr_interrupt_catch or mr_interrupt_forget. */
 bool mr_interrupt_seen(void);
-/* For a program that goes on: the next signal is the first one again. */
+/* Clears the flag, for a command that continues after a signal. The next signal counts as the first again. */
 void mr_interrupt_forget(void);
-/* From here on SIGHUP is only noted, unless the program was told to ignore it. */
+/* From now on, SIGHUP only sets a flag. If SIGHUP was ignored, it stays ignored. */
 void mr_interrupt_catch_hangup(void);
-/* Whether one has come since it was last asked. */
+/* Whether SIGHUP has come since the last call. */
 bool mr_interrupt_take_hangup(void);
-/* "SIGTERM"; "" while none was seen. */
+/* The name of the signal, such as "SIGTERM"; "" if none has come. */
 const char *mr_interrupt_name(void);
-/* Of a program that a signal has ended, as shells have it: 130 after SIGINT. */
+/* 128 plus the number of the signal, as in shells: 130 after SIGINT. */
 int mr_interrupt_exit_status(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* The table itself, and reading argv and the environment by it. */
+/* The table of options.def as C data, and the parser of argv and of the environment. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/console/options.h"
 
@@ -21,9 +21,9 @@ enum {
     IN_BATCH = 1 << MR_COMMAND_BATCH,
     IN_CHAT = 1 << MR_COMMAND_CHAT,
     IN_SAMPLING = IN_GENERATE | IN_SERVE | IN_BATCH | IN_CHAT,
-    /* those that lay out stages */
+    /* commands that cut the model into stages */
     IN_RUN = IN_GENERATE | IN_LOGITS | IN_PERPLEXITY | IN_PLAN | IN_BENCH | IN_SIMULATE | IN_SERVE | IN_BATCH | IN_CHAT,
-    /* those whose stages may be ranks */
+    /* commands whose stages may be ranks */
     IN_RANKS = IN_GENERATE | IN_LOGITS | IN_PERPLEXITY | IN_PLAN | IN_BENCH | IN_SERVE | IN_BATCH | IN_CHAT,
     IN_ALL = (1 << MR_COMMAND_COUNT) - 1,
 };
@@ -140,7 +140,7 @@ static mr_status unknown_command(const char *name, mr_err *err) {
     return mr_err_set(err, MR_E_INVALID, "unknown command \"%.80s\"; hint: millrace --help lists the commands", name);
 }
 
-/* As other programs call the model. */
+/* -m and --model are how other programs name the model. */
 static bool names_model(const char *name, size_t len) {
     return (len == 1 && *name == 'm') || (len == 5 && memcmp(name, "model", len) == 0);
 }
@@ -157,8 +157,8 @@ static mr_status unknown_option(mr_command command, const char *name, size_t len
     for (int i = 0; i < MR_OPTION_COUNT; i++) {
         bool same = strlen(SPECS[i].flag) == len && memcmp(SPECS[i].flag, name, len) == 0;
         if (same && !(SPECS[i].commands & 1u << command))
-            return mr_err_set(err, MR_E_INVALID, "%s has no option --%.*s; hint: other commands have it", command_name,
-                              shown, name);
+            return mr_err_set(err, MR_E_INVALID, "%s has no option --%.*s; hint: only other commands have it",
+                              command_name, shown, name);
         names[i] = SPECS[i].commands & 1u << command ? SPECS[i].flag : NULL;
     }
     if (names_model(name, len))
@@ -200,7 +200,8 @@ typedef struct arg_reader {
     int argc, next;
 } arg_reader;
 
-/* Takes the value that is attached (may be NULL), or the next argument; name is how the option was written. */
+/* Sets an option from the attached value, or from the next argument where attached is NULL. name: the option as the
+ * user wrote it. */
 static mr_status take_option(mr_options *o, mr_option_id id, const char *name, const char *attached, arg_reader *args,
                              mr_err *err) {
     const mr_option_spec *spec = &SPECS[id];
@@ -208,14 +209,14 @@ static mr_status take_option(mr_options *o, mr_option_id id, const char *name, c
     if (!text && spec->type == MR_OPTION_TYPE_FLAG)
         text = "on";
     if (!text && args->next == args->argc)
-        return mr_err_set(err, MR_E_INVALID, "%s needs a value, %s", name, spec->value);
+        return mr_err_set(err, MR_E_INVALID, "%s needs a value: %s", name, spec->value);
     if (!text)
         text = args->argv[args->next++];
     o->values[id].given = o->values[id].is_argument = true;
     return option_value_parse(spec, name, text, &o->values[id], err);
 }
 
-/* "--name", "--name=value". */
+/* Parses "--name" or "--name=value". */
 static mr_status parse_long(mr_options *o, const char *arg, arg_reader *args, mr_err *err) {
     const char *name = arg + 2;
     size_t len = strcspn(name, "=");
@@ -231,7 +232,7 @@ static mr_status parse_long(mr_options *o, const char *arg, arg_reader *args, mr
     return unknown_option(o->command, name, len, err);
 }
 
-/* "-n", "-n5". */
+/* Parses "-n" or "-n5". */
 static mr_status parse_short(mr_options *o, const char *arg, arg_reader *args, mr_err *err) {
     const char *attached = arg[2] ? arg + 2 : NULL;
     for (int i = 0; i < MR_OPTION_COUNT; i++) {
@@ -262,8 +263,8 @@ static mr_status parse_arguments(mr_options *o, arg_reader *args, mr_err *err) {
         else if (o->n_arguments < MR_OPTIONS_MAX_ARGUMENTS)
             o->arguments[o->n_arguments++] = arg;
         else
-            status = mr_err_set(err, MR_E_INVALID, "\"%.80s\" is one argument too many; hint: quote a text with spaces",
-                                arg);
+            status = mr_err_set(err, MR_E_INVALID,
+                                "\"%.80s\" is one argument too many; hint: put a text with spaces in quotes", arg);
     }
     return status;
 }
@@ -288,15 +289,16 @@ static mr_status parse_defaults(mr_options *o, char *const *environ, mr_err *err
     return status;
 }
 
-/* As if it was not given; for options without a default. */
+/* Makes the option not given. For options without a default. */
 static void forget(mr_options *o, mr_option_id id) {
     mr_free(o->values[id].list);
     mr_free(o->values[id].ints);
     o->values[id] = (mr_option_value){0};
 }
 
-/* Variables hold for many runs: what an option leaves no place for, or a command, is ignored when it is one. Where two
- * options stand on the command line, the command refuses them. */
+/* Drops values that come from environment variables and do not fit the command line or the command. A variable is set
+ * for many runs, so such a value is no error. Two options of the command line that exclude each other are an error,
+ * which the command reports. */
 static void ignore_variables(mr_options *o) {
     static const mr_option_id BESIDE_PLAN[] = {MR_OPTION_STAGES, MR_OPTION_CUT, MR_OPTION_SYNTHETIC_STAGE};
     const mr_option_value *plan = &o->values[MR_OPTION_PLAN_FILE];
@@ -312,7 +314,7 @@ static void ignore_variables(mr_options *o) {
         forget(o, MR_OPTION_SEQUENCES);
 }
 
-/* What stands in the place of a command: its name, or one of the words that need none. next: the argument behind it, or
+/* Parses the first argument: the name of a command, or an option that needs no command. next: the second argument, or
  * NULL. */
 static mr_status parse_command(mr_options *o, const char *arg, const char *next, mr_err *err) {
     o->version = strcmp(arg, "--version") == 0;
@@ -324,7 +326,8 @@ static mr_status parse_command(mr_options *o, const char *arg, const char *next,
     else if (help || o->version || o->markdown)
         return MR_OK;
     if (arg[0] == '-')
-        return mr_err_set(err, MR_E_INVALID, "\"%.80s\" stands where a command should; hint: millrace --help", arg);
+        return mr_err_set(err, MR_E_INVALID,
+                          "\"%.80s\" stands in the place of a command; hint: millrace --help lists the commands", arg);
     for (int i = 0; i < MR_COMMAND_COUNT; i++)
         if (strcmp(arg, COMMANDS[i].name) == 0)
             o->command = (mr_command)i;
@@ -338,7 +341,7 @@ mr_status mr_options_parse(int argc, char *const *argv, char *const *environ, mr
     mr_status status = parse_command(out, argv[1], argc > 2 ? argv[2] : NULL, err);
     if (status != MR_OK || out->command == MR_COMMAND_COUNT)
         return status;
-    /* A request for help is answered whatever else is wrong, in the environment, too. */
+    /* --help works even if other arguments or the environment are wrong. */
     for (int i = 2; i < argc && strcmp(argv[i], "--") != 0; i++)
         if (strcmp(argv[i], "--help") == 0)
             out->values[MR_OPTION_HELP].number = 1;

@@ -1,8 +1,9 @@
 /* coordinator/console/options.h - the command line and the MILLRACE_ environment variables, by the table of
  * options.def.
- * Owns:    an mr_options its lists, until deinit. Borrows: the texts of argv and of the environment.
+ * Owns:    an mr_options owns its lists, until deinit. Borrows: the texts of argv and of the environment.
  * Threads: bound to the main thread.
- * Errors:  MR_E_INVALID for whatever the user wrote wrong: the text names option, value and what is allowed. */
+ * Errors:  MR_E_INVALID for a wrong command line or environment: the text names the option, the value and the allowed
+ *          values. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_CONSOLE_OPTIONS_H
 #define MR_COORDINATOR_CONSOLE_OPTIONS_H
@@ -18,7 +19,7 @@ typedef enum mr_command {
 #define COMMAND(id, name, arguments, summary, about, examples) MR_COMMAND_##id,
 #include "coordinator/console/options.def"
 #undef COMMAND
-    MR_COMMAND_COUNT, /* none was named */
+    MR_COMMAND_COUNT, /* no command was named */
 } mr_command;
 
 typedef enum mr_option_id {
@@ -39,7 +40,7 @@ typedef enum mr_option_type {
     MR_OPTION_TYPE_INTS,
 } mr_option_type;
 
-/* A line of the table; see options.def. */
+/* A line of the table. options.def explains the fields. */
 typedef struct mr_option_spec {
     const char *flag, *environment, *value, *def, *shown, *help;
     double min, max;
@@ -72,38 +73,40 @@ typedef struct mr_options {
     mr_command command;
     bool version, markdown; /* --version and --options, without a command */
     mr_option_value values[MR_OPTION_COUNT];
-    const char *arguments[MR_OPTIONS_MAX_ARGUMENTS]; /* those that are no options */
+    const char *arguments[MR_OPTIONS_MAX_ARGUMENTS]; /* arguments that are not options */
     int32_t n_arguments;
 } mr_options;
 
-/* Reads argv (argv[0] is the program) and environ. Asking for help with --help suspends all further checks. out is
- * whole, and to be handed to deinit, whatever comes back. */
+/* Parses argv (argv[0] is the program) and environ. With --help, nothing else is checked. Call mr_options_deinit(out)
+ * also after an error. */
 MR_MUST_USE mr_status mr_options_parse(int argc, char *const *argv, char *const *environ, mr_options *out, mr_err *err);
 void mr_options_deinit(mr_options *o);
 
 bool mr_options_given(const mr_options *o, mr_option_id id);
-/* INT, SIZE, FLAG and CHOICE. */
+/* The value of an INT, SIZE, FLAG or CHOICE. */
 int64_t mr_options_number(const mr_options *o, mr_option_id id);
 double mr_options_real(const mr_options *o, mr_option_id id);
-/* NULL: not given, and no default. */
+/* NULL: the option was not given and has no default. */
 const char *mr_options_text(const mr_options *o, mr_option_id id);
 
-/* The next variable from environ[*pos] on whose name begins with MILLRACE_ and that nobody reads; false: no more.
- * out_nearest is the name that was perhaps meant, or NULL. */
+/* Finds the next variable, from environ[*pos] on, whose name begins with MILLRACE_ and is not in the table; false: no
+ * more. *out_nearest: the most similar known name, or NULL. */
 bool mr_options_unknown_variable(char *const *environ, size_t *pos, mr_str *out_name, const char **out_nearest);
 
-/* Help texts. */
+/* The texts of millrace --help and of millrace COMMAND --help. */
 void mr_options_help(FILE *f);
 void mr_options_command_help(FILE *f, mr_command command);
-/* The table as a document, coordinator/OPTIONS.md. */
+/* The document coordinator/OPTIONS.md. */
 void mr_options_document(FILE *f);
 
-/* Internal to options*.c. Sets out by text; name is how the user called the option. */
+/* The functions below are internal to options*.c. */
+
+/* Parses text into out. name: the option as the user wrote it. */
 MR_MUST_USE mr_status option_value_parse(const mr_option_spec *spec, const char *name, const char *text,
                                          mr_option_value *out, mr_err *err);
-/* "0 to 100", or empty where there is no range. */
+/* Writes a range such as "0 to 100", or nothing where the option has no range. */
 void option_range_text(const mr_option_spec *spec, char *out, size_t size);
-/* Of names[n], the nearest to name, or NULL when none is near. NULLs among names are skipped. */
+/* The one of names[n] that is most similar to name, or NULL where no name is similar. NULLs in names are skipped. */
 const char *option_nearest(const char *name, size_t len, const char *const *names, size_t n);
 
 #endif

@@ -1,4 +1,4 @@
-/* Help texts and the document, from the table. */
+/* Writes the help texts and coordinator/OPTIONS.md from the table in options.def. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -11,14 +11,15 @@ typedef struct group {
     const char *title;
 } group;
 
-/* The options of the last group are those up to MR_OPTION_COUNT. */
+/* A group ends where the next one begins. The last group ends at MR_OPTION_COUNT. */
 static const group GROUPS[] = {
 #define GROUP(id, title) {MR_OPTION_##id, title},
 #include "coordinator/console/options.def"
 #undef GROUP
     {MR_OPTION_COUNT, NULL}};
 
-/* Writes text from column `from` to END_COLUMN; the cursor stands in column `at`. Newlines in text are spaces. */
+/* Wraps text between the columns `from` and END_COLUMN. at: the column of the cursor. Newlines in text count as
+ * spaces. */
 static void put_wrapped(FILE *f, int at, size_t from, const char *text) {
     if (at > 0 && (size_t)at + 2 > from) {
         fputc('\n', f);
@@ -69,7 +70,7 @@ static void put_option(FILE *f, const mr_option_spec *spec) {
     put_wrapped(f, n, OPTION_COLUMN, help);
 }
 
-/* The options of a group that a command has, under its title. */
+/* Writes the title of a group and those of its options that the command has. Without such options, nothing. */
 static void put_group(FILE *f, const group *g, mr_command command) {
     bool any = false;
     for (mr_option_id i = g->first; i < g[1].first; i++) {
@@ -85,15 +86,16 @@ static void put_group(FILE *f, const group *g, mr_command command) {
 
 void mr_options_help(FILE *f) {
     fputs("usage: millrace COMMAND MODEL [OPTIONS]\n\n"
-          "Runs GGUF language models, cut into stages. MODEL is a GGUF file, or --demo for\n"
-          "the model that comes along.\n\n"
+          "Runs GGUF language models, on one machine or with their layers spread over\n"
+          "several. MODEL is a GGUF file; --demo in its place uses the demo model that\n"
+          "comes with millrace.\n\n"
           "commands:\n",
           f);
     for (int i = 0; i < MR_COMMAND_COUNT; i++)
         fprintf(f, "  %-10s %s\n", mr_command_spec_of((mr_command)i)->name, mr_command_spec_of((mr_command)i)->summary);
     fputs("\noptions without a command:\n"
           "  --help     show this text; millrace COMMAND --help, or millrace help COMMAND,\n"
-          "             show all of a command\n"
+          "             explains a command and its options\n"
           "  --version  show the version\n"
           "  --options  show all options of all commands as a Markdown table\n"
           "\nenvironment variables without an option:\n",
@@ -116,7 +118,7 @@ void mr_options_command_help(FILE *f, mr_command command) {
     fprintf(f, "\nexamples:\n%s", c->examples);
 }
 
-/* In a cell of a Markdown table a bar needs a backslash. */
+/* Writes a cell of a Markdown table. A | in the text needs a backslash. */
 static void put_cell(FILE *f, const char *text) {
     fputs("| ", f);
     for (; *text; text++) {
@@ -153,10 +155,8 @@ static void put_row(FILE *f, const mr_option_spec *spec) {
 
 void mr_options_document(FILE *f) {
     fputs("# Options\n\n"
-          "Made by `millrace --options` from `coordinator/console/options.def`. An option on the command line counts "
-          "before "
-          "its\n"
-          "environment variable, and that before the default.\n",
+          "Made by `millrace --options` from `coordinator/console/options.def`. An option on the command line "
+          "overrides\nits environment variable, and the variable overrides the default.\n",
           f);
     for (const group *g = GROUPS; g->title; g++) {
         fprintf(f, "\n## %c%s\n\n", g->title[0] - 'a' + 'A', g->title + 1);

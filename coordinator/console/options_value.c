@@ -1,4 +1,4 @@
-/* One value of an option: from text, by the type and range of its line in the table. */
+/* Parses the text of one option value, and checks the type and the range that the table of options gives. */
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
 #include <inttypes.h>
@@ -40,7 +40,8 @@ static mr_status check_range(const mr_option_spec *spec, const char *name, const
     return mr_err_set(err, MR_E_INVALID, "%s: %.*s is out of range; allowed are %s", name, MAX_SHOWN, text, range);
 }
 
-/* A decimal number at the start of text; *end behind it. Too large ones saturate. */
+/* Reads a decimal number at the start of text. *end: the first byte after the number. Numbers that are too large become
+ * the largest number. */
 static bool scan_int(const char *text, int64_t *out, const char **end) {
     const char *digits = text + (*text == '-' || *text == '+');
     if (*digits < '0' || *digits > '9')
@@ -71,7 +72,7 @@ static mr_status parse_float(const mr_option_spec *spec, const char *name, const
     return status;
 }
 
-/* 1536, 1.5K, 2G, 2GB, 2GiB: all by powers of 1024. */
+/* Parses a size: 1536, 1.5K, 2G, 2GB, 2GiB. All units are powers of 1024. */
 static mr_status parse_size(const mr_option_spec *spec, const char *name, const char *text, int64_t *out, mr_err *err) {
     static const char UNITS[] = "kmgt";
     char *end = NULL;
@@ -138,7 +139,7 @@ static mr_status parse_ints(const mr_option_spec *spec, const char *name, const 
         snprintf(number, sizeof number, "%" PRId64, v);
         status = check_range(spec, name, number, (double)v, err);
         if (status == MR_OK && n == MR_OPTIONS_MAX_INTS)
-            status = mr_err_set(err, MR_E_INVALID, "%s: more than %d numbers", name, MR_OPTIONS_MAX_INTS);
+            status = mr_err_set(err, MR_E_INVALID, "%s: the list has more than %d numbers", name, MR_OPTIONS_MAX_INTS);
         if (status != MR_OK)
             goto out;
         ints[n++] = (int32_t)v;
@@ -157,7 +158,7 @@ out:
 static mr_status add_to_list(const char *name, const char *text, mr_option_value *out, mr_err *err) {
     if (out->n >= MR_OPTIONS_MAX_LIST)
         return mr_err_set(err, MR_E_INVALID, "%s was given more than %d times", name, MR_OPTIONS_MAX_LIST);
-    /* Room grows by doubling: it is full at every power of two. */
+    /* The capacity doubles each time, so the list is full at every power of two. */
     if ((out->n & (out->n - 1)) == 0) {
         size_t cap = out->n ? 2 * (size_t)out->n : 1;
         const char **list = mr_realloc(out->list, cap * sizeof *list);

@@ -18,7 +18,8 @@ void mr_output_set_log_json(bool json) {
     mr_log_set_json(json);
 }
 
-/* One write for a line, so that it does not mix with others; control characters in it become spaces. */
+/* Writes a line with one write call, so that lines of several processes do not mix. Control characters in the line
+ * become spaces. */
 static void put_line(mr_log_level level, const char *prefix, const char *fmt, va_list args) {
     char text[MAX_LINE], line[MAX_LINE + 64];
     if (vsnprintf(text, sizeof text, fmt, args) < 0)
@@ -64,7 +65,8 @@ void mr_output_note(const char *fmt, ...) {
     va_end(args);
 }
 
-/* The log would take lines of a table that differ in their numbers only for repeats: there they become one line. */
+/* Writes all lines as one message. The log takes messages that differ only in their numbers for repeats, and would drop
+ * lines of a table. */
 static void note_joined(const char *lines) {
     char joined[MAX_LINE];
     snprintf(joined, sizeof joined, "%s", lines);

@@ -13,13 +13,13 @@
 
 #include "engine/base/mem.h"
 
-/* What the signal handler removes; NULL: nothing. Written with the signals blocked. */
+/* The path that the signal handler removes; NULL: none. Changed only while the signals are blocked. */
 static const char *volatile to_remove;
 
 static const int SIGNALS[] = {SIGINT, SIGTERM, SIGHUP};
 enum { N_SIGNALS = sizeof SIGNALS / sizeof SIGNALS[0] };
 
-/* The handler was reset when it was called, so raising the signal again ends the program as usual. */
+/* SA_RESETHAND has reset the handler, so raising the signal again has the default action and ends the program. */
 static void remove_and_end(int signal_number) {
     const char *path = to_remove;
     if (path)

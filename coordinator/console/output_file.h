@@ -1,7 +1,7 @@
-/* coordinator/console/output_file.h - a result file that appears only when it is whole: written beside its place and
- * renamed; removed on failure, and when SIGINT, SIGTERM or SIGHUP ends the program. Devices and pipes are written
- * directly.
- * Owns:    descriptor and names. {0} is closed; abort accepts it.
+/* coordinator/console/output_file.h - a result file that appears only when it is complete. The bytes go to a temporary
+ * file in the same folder, which commit renames. The temporary file is removed on failure, and when SIGINT, SIGTERM or
+ * SIGHUP ends the program. Devices and pipes are written directly.
+ * Owns:    the descriptor and the names. abort accepts {0}, a closed file.
  * Threads: bound to the main thread; one file at a time.
  * Errors:  MR_E_IO, with the path and the system's reason. */
 // SPDX-License-Identifier: Apache-2.0
@@ -17,16 +17,16 @@ typedef struct mr_output_file {
     bool open;
     int fd;
     const char *path; /* as the user gave it; borrowed */
-    char *place;      /* behind symbolic links */
-    char *temporary;  /* NULL: written directly */
+    char *place;      /* the path behind symbolic links */
+    char *temporary;  /* the temporary file; NULL: path is written directly */
 } mr_output_file;
 
-/* Room for expected_bytes is reserved where the file system can do that, so that a full disk shows at once. */
+/* Reserves expected_bytes on the disk where the file system can do so. A full disk is then noticed at once. */
 MR_MUST_USE mr_status mr_output_file_open(mr_output_file *f, const char *path, size_t expected_bytes, mr_err *err);
 MR_MUST_USE mr_status mr_output_file_write(mr_output_file *f, const void *data, size_t bytes, mr_err *err);
-/* The file is whole. On failure it is removed. */
+/* Closes the complete file and renames it. On failure, removes the temporary file. */
 MR_MUST_USE mr_status mr_output_file_commit(mr_output_file *f, mr_err *err);
-/* Removes what was written, unless it was committed. */
+/* Closes and removes a file that was not committed. After commit, does nothing. */
 void mr_output_file_abort(mr_output_file *f);
 
 #endif

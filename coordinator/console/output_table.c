@@ -29,7 +29,7 @@ void mr_output_table_bytes_cell(mr_output_table *t, size_t bytes) {
     mr_output_table_cell(t, "%s", text);
 }
 
-/* Names of tensors and keys are printable ASCII, so a byte is a column. */
+/* Cells are printable ASCII, as names of tensors and keys are, so each byte is one column wide. */
 mr_status mr_output_table_print(const mr_output_table *t, mr_text_buf *out, mr_err *err) {
     MR_ASSERT(strlen(t->align) <= OUTPUT_TABLE_MAX_COLUMNS);
     size_t n_columns = strlen(t->align), width[OUTPUT_TABLE_MAX_COLUMNS] = {0};

@@ -1,5 +1,5 @@
-/* coordinator/console/progress.h - how far a start, a measurement or a batch has come: on a terminal one line, which
- * updates itself; otherwise plain lines, some seconds apart, and none that says what the last one said.
+/* coordinator/console/progress.h - shows the progress of a start, a measurement or a batch on standard error. On a
+ * terminal it is one line that is overwritten. Elsewhere it is a new line every 5 seconds, if the text has changed.
  * Owns:    nothing. Threads: bound to the main thread. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_CONSOLE_PROGRESS_H
@@ -13,14 +13,14 @@ enum { PROGRESS_TEXT = 200 };
 
 typedef struct mr_progress {
     bool on_terminal, shown;
-    int64_t next_ns; /* not before this */
+    int64_t next_ns; /* the earliest time of the next update */
     char last[PROGRESS_TEXT];
 } mr_progress;
 
 void mr_progress_begin(mr_progress *p);
-/* ctx is a progress: fits mr_job_config.progress. */
+/* Shows "loading 12 % of 4.0 GiB" when an update is due. ctx: an mr_progress. Fits mr_job_config.progress. */
 void mr_progress_update(void *ctx, size_t done_bytes, size_t total_bytes);
-/* For other work than loading: whether it is time for the next line (which then counts as shown), and the line. */
+/* For work other than loading: if mr_progress_is_due() returns true, call mr_progress_show() with the new text. */
 bool mr_progress_is_due(mr_progress *p);
 void mr_progress_show(mr_progress *p, const char *text);
 /* Erases the line on a terminal. */

@@ -43,7 +43,7 @@ static bool is_space(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* The number that word spells, at most 9 digits; -1 for anything else. */
+/* The number in word, at most 9 digits; -1 for anything else. */
 static int32_t parse_id(mr_str word) {
     int32_t id = 0;
     if (word.len > 9)
@@ -70,9 +70,9 @@ static mr_status bad_word(mr_str word, const char *name, size_t line, int32_t n_
         shown[i] = word.data[i] > ' ' && word.data[i] <= '~' ? word.data[i] : '?';
     shown[n] = 0;
     if (is_number(word))
-        return mr_err_set(err, MR_E_FORMAT, "%.160s, line %zu: id %s is outside the vocabulary, ids are 0 to %d", name,
+        return mr_err_set(err, MR_E_FORMAT, "%.160s, line %zu: id %s is outside the vocabulary; ids are 0 to %d", name,
                           line, shown, n_vocab - 1);
-    return mr_err_set(err, MR_E_FORMAT, "%.160s, line %zu: \"%s\" is no token id", name, line, shown);
+    return mr_err_set(err, MR_E_FORMAT, "%.160s, line %zu: \"%s\" is not a token id", name, line, shown);
 }
 
 mr_status mr_prompt_ids_parse(mr_str text, const char *name, int32_t n_vocab, mr_token_buf *out, mr_err *err) {
