@@ -18,8 +18,7 @@ static const group GROUPS[] = {
 #undef GROUP
     {MR_OPTION_COUNT, NULL}};
 
-/* Wraps text between the columns `from` and END_COLUMN. at: the column of the cursor. Newlines in text count as
- * spaces. */
+/* Wraps text between the columns `from` and END_COLUMN. at: the column of the cursor. A newline in text ends a line. */
 static void put_wrapped(FILE *f, int at, size_t from, const char *text) {
     if (at > 0 && (size_t)at + 2 > from) {
         fputc('\n', f);
@@ -37,7 +36,7 @@ static void put_wrapped(FILE *f, int at, size_t from, const char *text) {
             column++;
         }
         fwrite(word, 1, len, f);
-        column += len;
+        column = word[len] == '\n' ? END_COLUMN : column + len;
         word += len + (word[len] != 0);
     }
     fputc('\n', f);
