@@ -22,8 +22,8 @@ struct chat_input {
     EditLine *editor; /* NULL: no terminal */
     History *history;
     char *history_path;
-    mr_text_buf pending; /* of plain input */
-    size_t n_taken;      /* of its bytes */
+    mr_text_buf pending; /* bytes of plain input that were read */
+    size_t n_taken;      /* bytes of pending that were returned as a line */
     bool goes_on;        /* the prompt shows that a text is not complete */
 };
 
@@ -38,8 +38,8 @@ static char *prompt_text(EditLine *editor) {
     return input_of(editor)->goes_on ? more : first;
 }
 
-/* Waits for input; false where a signal has come instead. Signals come in while it waits and at no other time of
- * reading, so none is missed between a look and a wait. */
+/* Waits for input; false: a signal came instead. Signals are blocked except during ppoll, so a signal between the check
+ * and the wait is not missed. */
 static bool wait_for_input(void) {
     struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
     sigset_t none;
@@ -52,7 +52,7 @@ static bool wait_for_input(void) {
     return false;
 }
 
-/* Reads a character, as el_rfunc_t does. */
+/* Reads a character. Fits el_rfunc_t. */
 static int read_char(EditLine *editor, wchar_t *out) {
     mbstate_t state = {0};
     (void)editor;
@@ -74,7 +74,7 @@ static int read_char(EditLine *editor, wchar_t *out) {
 
 static mr_status open_editor(chat_input *in, mr_err *err) {
     HistEvent event;
-    /* Characters of several bytes are edited as one where the terminal's character set is known. */
+    /* libedit needs the character set of the terminal to edit a character of several bytes as one character. */
     setlocale(LC_CTYPE, "");
     if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0)
         setlocale(LC_CTYPE, "C.UTF-8");
@@ -89,7 +89,7 @@ static mr_status open_editor(chat_input *in, mr_err *err) {
     el_set(in->editor, EL_CLIENTDATA, in);
     el_set(in->editor, EL_PROMPT, prompt_text);
     el_set(in->editor, EL_EDITOR, "emacs");
-    el_set(in->editor, EL_SIGNAL, 0); /* signals are ours */
+    el_set(in->editor, EL_SIGNAL, 0); /* libedit must not catch signals */
     el_set(in->editor, EL_GETCFN, read_char);
     el_set(in->editor, EL_HIST, history, in->history);
     el_source(in->editor, NULL); /* the user's .editrc */
@@ -117,7 +117,7 @@ void chat_input_close(chat_input *in) {
     if (!in)
         return;
     if (in->history && in->history_path) {
-        mode_t before = umask(S_IRWXG | S_IRWXO); /* what was typed is for this user alone */
+        mode_t before = umask(S_IRWXG | S_IRWXO); /* the file is readable by this user only */
         history(in->history, &event, H_SAVE, in->history_path);
         umask(before);
     }
@@ -134,7 +134,7 @@ bool chat_input_at_terminal(const chat_input *in) {
     return in->editor != NULL;
 }
 
-/* A line of plain input, as el_gets; one that is too long comes in pieces. */
+/* Returns a line of plain input, as el_gets does. A line that is too long comes in pieces. */
 static const char *plain_line(chat_input *in, int *out_n) {
     mr_text_buf *b = &in->pending;
     if (in->n_taken > 0) {
@@ -157,7 +157,8 @@ static const char *plain_line(chat_input *in, int *out_n) {
     return b->data;
 }
 
-/* One line, without its newline; NULL at the end of the input or by a signal. It lives until the next one. */
+/* Returns a line without its newline; NULL at the end of the input, or after a signal. The line is valid until the next
+ * call. */
 static const char *read_line(chat_input *in, size_t *out_n) {
     int n = 0;
     sigset_t held, before;
@@ -181,7 +182,7 @@ static mr_status add_line(mr_text_buf *text, bool first, const char *line, size_
     return MR_OK;
 }
 
-/* Lines up to the end of a text; *out_what as chat_input_read. */
+/* Reads the lines of one text. *out_what: as in chat_input_read. */
 static mr_status read_text(chat_input *in, chat_typed *out_what, mr_text_buf *text, mr_err *err) {
     static const char quotes[] = "\"\"\"";
     bool quoted = false, first = true;

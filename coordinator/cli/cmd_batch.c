@@ -1,5 +1,5 @@
-/* cmd_batch.c - `millrace batch`: works through a file of requests. The main thread turns the job; a thread beside it
- * makes calls of lines, and results of answers. */
+/* cmd_batch.c - `millrace batch`: works through a file of requests. The main thread runs the job. A second thread
+ * submits the lines of the file as requests, and writes the answers as results. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -28,22 +28,22 @@ typedef struct batch {
     mr_service *service;
     mr_session_api api;
     mr_thread *thread;
-    /* Of the thread; to be read when it has ended. */
+    /* Set by the second thread. Read them only after the thread has ended. */
     mr_status status;
     mr_err err;
     mr_batch_counts counts;
-    /* Between the two. */
+    /* Shared by both threads. */
     mr_mutex lock;
-    mr_batch_counts shown; /* under the lock */
-    atomic_bool over;      /* the job is: no call can end any more */
-    /* Of the main thread. */
+    mr_batch_counts shown; /* guarded by lock */
+    atomic_bool over;      /* the job has ended, so no request can finish any more */
+    /* For the main thread only. */
     bool is_ready;
     mr_progress bar;
     int64_t start_ns;
-    uint32_t n_before; /* results that were there */
+    uint32_t n_before; /* results that the file had at the start */
 } batch;
 
-/* The one that this process runs, for a function without a context. */
+/* The batch of this process. Global, because is_over has no context. */
 static batch *running;
 
 /* --- Progress ---------------------------------------------------------------------------------------------------- */
@@ -82,7 +82,8 @@ static void take_counts(void *ctx, const mr_batch_counts *counts) {
     mr_mutex_unlock(&b->lock);
 }
 
-/* The session's interrupted: asked ten times a second. While the batch runs, its thread hears of signals itself. */
+/* The session's callback interrupted, called ten times a second. While the batch runs, the second thread checks for
+ * signals itself. */
 static bool is_over(void) {
     if (!running->is_ready)
         return mr_session_cluster_ended();
@@ -97,7 +98,7 @@ static bool stops(void *ctx) {
     return mr_interrupt_seen() || atomic_load(&b->over);
 }
 
-/* Calls that come before the first turn of the job would be refused. */
+/* Waits for the first turn of the job. The service refuses requests that come before it. */
 static void wait_for_service(batch *b) {
     const struct timespec pause = {.tv_nsec = MR_NS_PER_MS};
     mr_service_stats stats = {.state = MR_SERVICE_LOADING};
@@ -110,7 +111,7 @@ static void wait_for_service(batch *b) {
 static void work(void *ctx) {
     batch *b = ctx;
     wait_for_service(b);
-    int32_t live = 2 * b->session.max_sequences; /* as many again wait, so that no slot does */
+    int32_t live = 2 * b->session.max_sequences; /* as many requests again are queued, so that no slot is idle */
     const mr_batch_config config = {.api = b->api.api,
                                     .input = &b->input,
                                     .results = &b->results,
@@ -135,7 +136,7 @@ static mr_status open_files(batch *b, mr_err *err) {
                           in ? "results" : "requests");
     if (strcmp(in, "-") == 0)
         return mr_err_set(err, MR_E_INVALID,
-                          "-i: a batch is read more than once, so it cannot come from standard input; "
+                          "-i: the input is read more than once, so it cannot be standard input; "
                           "hint: put it into a file");
     mr_status status = mr_batch_input_open(in, &b->input, err);
     if (status == MR_OK)
@@ -144,7 +145,8 @@ static mr_status open_files(batch *b, mr_err *err) {
         return status;
     b->n_before = b->results.n_found;
     if (b->results.n_cut_bytes)
-        mr_output_warning("%.160s: the last result was torn, %zu bytes are cut off", out, b->results.n_cut_bytes);
+        mr_output_warning("%.160s: the last result is incomplete; its %zu bytes are removed", out,
+                          b->results.n_cut_bytes);
     if (b->n_before)
         mr_output_note("%" PRIu32 " of %" PRIu32 " requests have results already", b->n_before, b->input.n);
     return MR_OK;
@@ -172,8 +174,8 @@ static mr_status load(batch *b, mr_err *err) {
 static void report(const batch *b) {
     const mr_batch_counts *c = &b->counts;
     double s = (double)(mr_clock_now_ns() - b->start_ns) / 1e9;
-    mr_output_note("%" PRIu32 " of %" PRIu32 " done in %.1f s, %" PRIu32 " of them now; %" PRId64
-                   " tokens of prompts (%" PRId64 " were there already), %" PRId64 " generated: %.4g tokens/s",
+    mr_output_note("%" PRIu32 " of %" PRIu32 " done; this run took %.1f s for %" PRIu32 " of them, with %" PRId64
+                   " prompt tokens (%" PRId64 " from the prefix cache) and %" PRId64 " generated tokens: %.4g tokens/s",
                    c->n_done, c->n_lines, s, c->n_done - b->n_before, c->prompt_tokens, c->cached_tokens,
                    c->generated_tokens, (double)c->generated_tokens / s);
     if (c->n_failed)

@@ -1,5 +1,6 @@
-/* cmd_chat.c - `millrace chat`: a conversation in the terminal. With a model that has no chat template, and so has not
- * learned to answer, it is one text that the person and the model write in turns: the one message of the user. */
+/* cmd_chat.c - `millrace chat`: a conversation in the terminal. A model without a chat template has not learned to
+ * answer. With such a model, the user and the model write one text in turns, which is kept as the only message of the
+ * user. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <stdlib.h>
@@ -22,8 +23,8 @@
 #include "engine/base/mem.h"
 #include "engine/vocab/vocab.h"
 
-static const int64_t LOOK_NS = 50 * MR_NS_PER_MS; /* how often Ctrl-C is looked for while a prompt is read */
-enum { LEAST_ROOM = 16 };                         /* tokens that an answer must have */
+static const int64_t LOOK_NS = 50 * MR_NS_PER_MS; /* interval of the checks for Ctrl-C while a prompt is computed */
+enum { LEAST_ROOM = 16 };                         /* tokens of the context that are kept free for the answer */
 
 typedef struct chat {
     const mr_options *options;
@@ -38,20 +39,21 @@ typedef struct chat {
     int32_t capacity; /* tokens of prompt and answer */
     bool shows_reasoning;
     bool is_one_text; /* there is no chat template */
-    size_t n_typed;   /* bytes at the end of that text which the model has not gone on with yet */
-    /* Of the answer at work. */
+    size_t n_typed;   /* bytes at the end of the one text that the model has not continued yet */
+    /* State of the current answer. */
     mr_output_text text;
     mr_chat_output *parts;
     mr_text_buf content, reasoning;
-    size_t n_taken; /* bytes of text that parts has */
+    size_t n_taken; /* bytes of text that were given to parts */
     bool is_over, is_dim;
     mr_status status;
     mr_err *err;
 } chat;
 
-static const char COMMANDS[] = "/new begins anew, /exit ends, /help says this";
+static const char COMMANDS[] = "/new starts a new conversation, /exit quits, /help shows this";
 
-/* The model is there: from then on Ctrl-C ends an answer, not the program. Asked for by functions without a context. */
+/* Set when the model is loaded. From then on, Ctrl-C ends an answer, not the program. Global, because is_ended has no
+ * context. */
 static bool is_loaded;
 
 static bool is_ended(void) {
@@ -79,7 +81,7 @@ static mr_status load_template(chat *c, mr_err *err) {
     c->is_one_text = origin == CHAT_TEMPLATE_PLAIN;
     if (c->is_one_text)
         mr_output_note(
-            "chat: the model file has no chat template, so the model does not answer: it goes on with your text");
+            "chat: the model file has no chat template, so the model does not answer: it continues your text");
     else if (origin != CHAT_TEMPLATE_FILE)
         mr_output_note("chat: %s", mr_chat_template_origin_text(origin));
     c->format = mr_chat_format_of(mr_str_from(mr_chat_template_source(c->template)));
@@ -119,13 +121,13 @@ static mr_status open_input(chat *c, mr_err *err) {
     c->shows_reasoning = isatty(STDOUT_FILENO);
     if (status == MR_OK && chat_input_at_terminal(c->input))
         mr_output_note(
-            "chat: Ctrl-C stops an answer, Ctrl-D ends; a \\ at the end of a line goes on in the next one, \"\"\" "
-            "begins and ends several lines; %s%s",
-            c->is_one_text ? "an empty line lets the model go on; " : "", COMMANDS);
+            "chat: Ctrl-C stops an answer, Ctrl-D quits; a \\ at the end of a line continues it on the next line, a "
+            "line of \"\"\" begins and ends a message of several lines; %s%s",
+            c->is_one_text ? "an empty line lets the model continue; " : "", COMMANDS);
     return status;
 }
 
-/* The conversation begins, with --system. */
+/* Empties the conversation, and adds the system message of --system. */
 static mr_status begin_messages(chat *c, mr_err *err) {
     const char *system = mr_options_text(c->options, MR_OPTION_SYSTEM);
     json_decref(c->messages);
@@ -151,7 +153,7 @@ static mr_status show(chat *c, mr_str text, bool dim, mr_err *err) {
     return status == MR_OK ? mr_output_write(text.data, text.len, err) : status;
 }
 
-/* Reasoning is for people to look at; where the output goes into a file, only the answer does. */
+/* Shows a part of the answer. Reasoning is shown at a terminal only, so that a file gets the answer alone. */
 static mr_status on_delta(void *ctx, const mr_chat_delta *delta, mr_err *err) {
     chat *c = ctx;
     bool reasoning = delta->kind == CHAT_REASONING;
@@ -219,14 +221,14 @@ static bool is_system(const json_t *message) {
     return role && strcmp(role, "system") == 0;
 }
 
-/* The one text; empty at first. */
+/* The one text that user and model write in turns; empty at first. */
 static mr_str one_text(const chat *c) {
     const json_t *last = json_array_get(c->messages, json_array_size(c->messages) - 1);
     const json_t *content = last && !is_system(last) ? json_object_get(last, "content") : NULL;
     return content ? (mr_str){json_string_value(content), json_string_length(content)} : (mr_str){"", 0};
 }
 
-/* Makes the one text of two parts, which may be parts of it. */
+/* Replaces the one text by begin and end together. Both may point into the old text. */
 static mr_status set_one_text(chat *c, mr_str begin, mr_str end, mr_err *err) {
     mr_text_buf text = {0};
     bool has_one = one_text(c).len > 0;
@@ -243,7 +245,8 @@ static mr_status set_one_text(chat *c, mr_str begin, mr_str end, mr_err *err) {
     return json_array_append_new(c->messages, message) == 0 ? MR_OK : no_memory(err);
 }
 
-/* What was said is kept, in parts: templates leave out what was thought long ago. */
+/* Adds the answer to the conversation. Reasoning and content are kept apart, because templates leave out the reasoning
+ * of earlier answers. */
 static mr_status keep_answer(chat *c, mr_err *err) {
     if (c->is_one_text)
         return set_one_text(c, one_text(c), (mr_str){c->content.data, c->content.len}, err);
@@ -279,7 +282,8 @@ static mr_status answer(chat *c, const mr_token_buf *prompt, mr_str prompt_text,
 
 /* --- A turn ------------------------------------------------------------------------------------------------------ */
 
-/* Half of the one text goes, up to the end of a word; false: only what was typed last is left. */
+/* Removes the first half of the one text, up to the end of a word. false: nothing can be removed, because only the text
+ * that was typed last is left. */
 static bool forget_half(chat *c) {
     mr_err ignored;
     mr_str text = one_text(c);
@@ -290,7 +294,7 @@ static bool forget_half(chat *c) {
     return n > 0 && set_one_text(c, (mr_str){text.data + n, text.len - n}, (mr_str){0}, &ignored) == MR_OK;
 }
 
-/* The oldest question and its answer go; false: only the last question is left. */
+/* Removes the oldest question and its answer. false: only the last question is left. */
 static bool forget_oldest(chat *c) {
     if (c->is_one_text)
         return forget_half(c);
@@ -300,7 +304,7 @@ static bool forget_oldest(chat *c) {
     return json_array_remove(c->messages, first) == 0 && json_array_remove(c->messages, first) == 0;
 }
 
-/* The prompt of all messages, without the oldest ones where they do not fit. */
+/* Makes the prompt of the conversation. Removes the oldest messages while the prompt does not fit the context. */
 static mr_status make_prompt(chat *c, mr_text_buf *text, mr_token_buf *ids, mr_err *err) {
     bool forgot = false;
     for (;;) {
@@ -317,17 +321,17 @@ static mr_status make_prompt(chat *c, mr_text_buf *text, mr_token_buf *ids, mr_e
         if ((int64_t)ids->n + LEAST_ROOM <= c->capacity)
             break;
         if (!forget_oldest(c))
-            return mr_err_set(err, MR_E_TOO_LONG, "the text has %zu tokens, the context only %" PRId32, ids->n,
+            return mr_err_set(err, MR_E_TOO_LONG, "the text has %zu tokens, but the context has only %" PRId32, ids->n,
                               c->capacity);
         forgot = true;
     }
     if (forgot)
-        mr_output_note("chat: the %s is longer than the context; its beginning is forgotten",
+        mr_output_note("chat: the %s is longer than the context, so its beginning is forgotten",
                        c->is_one_text ? "text" : "conversation");
     return MR_OK;
 }
 
-/* What concerns this text alone is said, and the conversation goes on. */
+/* Whether an error concerns this text alone. Such an error is printed, and the conversation continues. */
 static bool is_of_the_text(mr_status status) {
     return status == MR_E_INVALID || status == MR_E_TOO_LONG || status == MR_E_UNSUPPORTED;
 }
@@ -339,7 +343,8 @@ static mr_status add_message(chat *c, mr_str said, mr_err *err) {
     return json_array_append_new(c->messages, message) == 0 ? MR_OK : no_memory(err);
 }
 
-/* What is typed begins a paragraph of the one text. Without any, the model goes on as it stands. */
+/* Adds the typed text to the one text as a new paragraph. Where nothing was typed, the text stays as it is, for the
+ * model to continue. */
 static mr_status add_paragraph(chat *c, mr_str typed, mr_err *err) {
     static const mr_str between = {"\n\n", 2};
     mr_status status = MR_OK;
@@ -349,13 +354,13 @@ static mr_status add_paragraph(chat *c, mr_str typed, mr_err *err) {
     return status == MR_OK && typed.len ? set_one_text(c, one_text(c), typed, err) : status;
 }
 
-/* The answer's last line has its end. */
+/* Shows the paragraph that was typed. The last line of the answer before it has ended already. */
 static mr_status show_paragraph(chat *c, mr_str typed, bool is_first, mr_err *err) {
     mr_status status = is_first || !typed.len ? MR_OK : show(c, (mr_str){"\n", 1}, false, err);
     return status == MR_OK ? show(c, typed, false, err) : status;
 }
 
-/* A text that is not answered leaves the conversation as it was before it. */
+/* Adds a text to the conversation and answers it. On failure, restores the conversation. */
 static mr_status take_text(chat *c, mr_str said, mr_err *err) {
     mr_text_buf text = {0};
     mr_token_buf ids = {0};
@@ -384,7 +389,7 @@ static mr_status take_text(chat *c, mr_str said, mr_err *err) {
     return status;
 }
 
-/* A slash and letters, alone or in front of a space. */
+/* Whether a line is a command: a slash and letters, alone or before a space. */
 static bool is_command(mr_str line) {
     size_t n = 1;
     while (n < line.len && line.data[n] >= 'a' && line.data[n] <= 'z')
@@ -400,12 +405,12 @@ static mr_status take_command(chat *c, mr_str line, bool *out_end, mr_err *err) 
     if (mr_str_is(line, "/help"))
         mr_output_note("chat: %s", COMMANDS);
     else if (!*out_end)
-        mr_output_warning("%.*s is no command: %s; a space in front of a text that begins so sends it to the model",
+        mr_output_warning("%.*s is not a command: %s; hint: put a space in front of the line to send it to the model",
                           line.len < 40 ? (int)line.len : 40, line.data, COMMANDS);
     return MR_OK;
 }
 
-/* *out_end: it ends the conversation. */
+/* Handles a line: a command, or a text to answer. *out_end: the line ends the conversation. */
 static mr_status take_line(chat *c, mr_str line, bool *out_end, mr_err *err) {
     *out_end = false;
     if (is_command(line))

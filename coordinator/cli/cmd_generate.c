@@ -1,4 +1,5 @@
-/* cmd_generate.c - `millrace generate`: continues prompts. */
+/* cmd_generate.c - `millrace generate`: continues prompts. This file checks the options and runs the sequences.
+ * cmd_generate_prompts.c reads the prompts, cmd_generate_report.c prints the results. */
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
 #include <inttypes.h>
@@ -24,13 +25,14 @@ static mr_status check_options(generation *g, mr_err *err) {
         if (!stops->list[i][0])
             return mr_err_set(err, MR_E_INVALID, "--stop: the text is empty");
     if (mr_options_number(o, MR_OPTION_N_PREDICT) == 0)
-        return mr_err_set(err, MR_E_INVALID, "--n-predict: 0 tokens would be no text; hint: -1 fills the context");
+        return mr_err_set(err, MR_E_INVALID,
+                          "--n-predict: 0 tokens are not allowed; hint: -1 generates until the context is full");
     g->json = mr_options_number(o, MR_OPTION_JSON) != 0;
     g->echo = mr_options_number(o, MR_OPTION_ECHO) != 0;
     g->ignore_eos = mr_options_number(o, MR_OPTION_IGNORE_EOS) != 0;
     g->logprobs = mr_options_given(o, MR_OPTION_LOGPROBS);
     if (g->logprobs && !g->json)
-        return mr_err_set(err, MR_E_INVALID, "--logprobs: they are in the object of --json only");
+        return mr_err_set(err, MR_E_INVALID, "--logprobs works only with --json");
     return mr_session_sampling_init(&g->sampling, o, err);
 }
 
@@ -38,9 +40,9 @@ static mr_status load_vocab(generation *g, mr_err *err) {
     const mr_session *s = &g->session;
     mr_status status = mr_vocab_load(s->gguf, &g->tok, err);
     if (status == MR_OK && mr_tokenizer_n_tokens(g->tok) > s->info.vocab_size)
-        status =
-            mr_err_set(err, MR_E_FORMAT, "the tokenizer has %" PRId32 " tokens, but token_embd.weight %" PRId32 " rows",
-                       mr_tokenizer_n_tokens(g->tok), s->info.vocab_size);
+        status = mr_err_set(err, MR_E_FORMAT,
+                            "the tokenizer has %" PRId32 " tokens, but token_embd.weight has only %" PRId32 " rows",
+                            mr_tokenizer_n_tokens(g->tok), s->info.vocab_size);
     if (status != MR_OK)
         mr_err_prefix(err, "%.160s", s->model_path);
     else
@@ -48,7 +50,7 @@ static mr_status load_vocab(generation *g, mr_err *err) {
     return status;
 }
 
-/* --grammar, compiled: what is wrong with it is said before the model is loaded. */
+/* Reads and compiles the grammar of --grammar. Called before the model is loaded, so that errors show early. */
 static mr_status read_grammar(generation *g, mr_err *err) {
     const char *path = mr_options_text(g->options, MR_OPTION_GRAMMAR);
     mr_text_buf text = {0};
@@ -88,7 +90,7 @@ static bool keep_logprobs(gen_sequence *s, const mr_token_event *event) {
     return true;
 }
 
-/* What one more token makes of the sequence. */
+/* Adds a token to the sequence. Returns the new state of the sequence. */
 static gen_finish take_token(gen_sequence *s, const mr_token_event *event, mr_err *err) {
     const generation *g = s->all;
     if (!mr_token_buf_push(&s->ids, event->id)) {

@@ -1,4 +1,4 @@
-/* The prompts of `millrace generate`: from options and files to token ids. */
+/* Reads the prompts of `millrace generate` from options and files, and turns them into token ids. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <string.h>
@@ -14,8 +14,9 @@ mr_status gen_prompts_read(generation *g, mr_err *err) {
     int32_t n_prompts = texts->n + files->n;
     g->n_choices = (int32_t)mr_options_number(g->options, MR_OPTION_CHOICES);
     if (n_prompts > INT32_MAX / g->n_choices)
-        return mr_err_set(err, MR_E_TOO_LONG, "--choices: %" PRId32 " of each of %" PRId32 " prompts are too many",
-                          g->n_choices, n_prompts);
+        return mr_err_set(err, MR_E_TOO_LONG,
+                          "--choices: %" PRId32 " texts for each of %" PRId32 " prompts are too many", g->n_choices,
+                          n_prompts);
     g->n = n_prompts * g->n_choices;
     if (g->n == 0)
         return mr_err_set(err, MR_E_INVALID,
@@ -37,7 +38,7 @@ mr_status gen_prompts_read(generation *g, mr_err *err) {
         if (status != MR_OK)
             return status;
         s->prompt = (mr_str){s->file.data, s->file.len};
-        /* Editors end a file with a newline that no one means. */
+        /* Editors end a file with a newline, which is not meant as a part of the prompt. */
         if (s->prompt.len && s->prompt.data[s->prompt.len - 1] == '\n')
             s->prompt.len--;
     }
@@ -53,7 +54,8 @@ static mr_status encode(gen_sequence *s, mr_err *err) {
         flags |= MR_ENCODE_PARSE_SPECIAL;
     mr_status status = mr_tokenizer_encode(g->tok, s->prompt, flags, &s->prompt_ids, err);
     if (status == MR_OK && s->prompt_ids.n == 0)
-        status = mr_err_set(err, MR_E_FORMAT, "the prompt is empty, and this model begins with no token of its own");
+        status = mr_err_set(err, MR_E_FORMAT,
+                            "the prompt is empty, and this model has no begin-of-sequence token to start from");
     if (status == MR_OK)
         status = mr_session_check_length(&g->session, (int64_t)s->prompt_ids.n, 1, err);
     if (status != MR_OK)
@@ -70,11 +72,11 @@ int32_t gen_prompts_encode(generation *g) {
     for (int32_t i = 0; i < g->n; i++) {
         gen_sequence *s = &g->sequences[i];
         mr_err err;
-        /* The text goes on where the prompt stops; without one it begins here, without the space of its first word. */
+        /* The text continues the prompt. Without prompt text, the text begins here, and its first word has no space. */
         mr_output_text_init(&s->text, g->tok, s->prompt.len ? MR_DECODE_CONTINUES : 0, stops->list, stops->n);
         const gen_sequence *first = s - s->choice;
         if (first->finish == GEN_ERROR) {
-            s->finish = GEN_ERROR; /* reported with the first choice */
+            s->finish = GEN_ERROR; /* the first choice of the prompt reported the error */
             s->err = first->err;
         } else if (encode(s, &err) == MR_OK) {
             n_good++;

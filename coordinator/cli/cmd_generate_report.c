@@ -1,4 +1,4 @@
-/* What `millrace generate` prints: texts as they come, the JSON object, statistics. */
+/* Prints the output of `millrace generate`: the texts while they are generated, the JSON object, and the statistics. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <math.h>
@@ -56,7 +56,7 @@ static const char *finish_name(gen_finish finish) {
     return NAMES[finish];
 }
 
-/* JSON has no infinities: a token that cannot come has null. */
+/* The log-probability as JSON. JSON has no infinities, so a token with probability 0 gets null. */
 static json_t *logprob_json(float logprob) {
     return logprob == -INFINITY ? json_null() : json_real((double)logprob);
 }
@@ -123,7 +123,7 @@ mr_status gen_print_json(const generation *g, mr_err *err) {
     return mr_output_json_print(root, err);
 }
 
-/* Of all sequences together, had they run to the end side by side; 0: not known. */
+/* The predicted tokens per second, as if all sequences decoded together to their end; 0: not known. */
 static double expected_rate(const generation *g) {
     int32_t n = g->n < g->session.max_sequences ? g->n : g->session.max_sequences;
     mr_job_timings t = mr_job_get_timings(g->session.job);
@@ -138,9 +138,9 @@ void gen_note_statistics(const generation *g) {
     size_t n_generated = 0;
     for (int32_t i = 0; i < g->n; i++)
         n_generated += g->sequences[i].ids.n;
-    if (t.first_token_ns == 0) /* it was ended before there was anything to measure */
+    if (t.first_token_ns == 0) /* the run ended before its first token */
         return;
-    if (t.waited) /* the time until the last first token is not one of prefill */
+    if (t.waited) /* sequences waited for a slot, so the time to their first token is not only prefill */
         mr_output_note("prefill: %" PRId64 " tokens; first token after %.0f ms", t.prefill_tokens,
                        milliseconds(t.first_token_ns));
     else
@@ -148,7 +148,8 @@ void gen_note_statistics(const generation *g) {
                        mr_output_rounded(rate(t.prefill_tokens, t.prefill_ns), (char[OUTPUT_ROUNDED_TEXT]){0}),
                        milliseconds(t.first_token_ns));
     if (t.cached_tokens > 0)
-        mr_output_note("shared: %" PRId64 " tokens of prompts that began like others", t.cached_tokens);
+        mr_output_note("shared: %" PRId64 " prompt tokens, computed once for prompts that begin alike",
+                       t.cached_tokens);
     double expected = expected_rate(g);
     char decoded[OUTPUT_ROUNDED_TEXT], wanted[OUTPUT_ROUNDED_TEXT];
     if (t.decode_ns == 0 || t.decode_tokens == 0)

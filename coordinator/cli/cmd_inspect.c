@@ -1,4 +1,4 @@
-/* cmd_inspect.c - `millrace inspect`: what is in a model file. */
+/* cmd_inspect.c - `millrace inspect`: shows the metadata, the tensors and the layer sizes of a model file. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 
@@ -8,11 +8,11 @@
 #include "coordinator/session/session.h"
 #include "engine/base/mem.h"
 
-/* A model file, and the bytes of its parts. */
+/* A model file, and the sizes of its parts in bytes. */
 typedef struct inspected {
     char *path;
     mr_gguf *gguf;
-    int32_t n_layers; /* 1 + the highest number of a layer */
+    int32_t n_layers; /* 1 + the highest layer number */
     size_t *layer_bytes;
     size_t embedding_bytes, output_bytes, shared_bytes, tensor_bytes;
 } inspected;
@@ -25,7 +25,8 @@ static int32_t count_layers(const mr_gguf *g) {
     return n;
 }
 
-/* Counts each tensor where it stands in the file: a tied output counts as embedding only. */
+/* Adds up the sizes of all tensors. Each tensor counts once, so an output matrix that is tied to the embedding counts
+ * as embedding only. */
 static mr_status add_up(inspected *f, mr_err *err) {
     f->n_layers = count_layers(f->gguf);
     f->layer_bytes = mr_alloc_array((size_t)f->n_layers, sizeof *f->layer_bytes);
@@ -143,7 +144,7 @@ static mr_status print_text(const inspected *f, mr_err *err) {
 
 /* --- JSON -------------------------------------------------------------------------------------------------------- */
 
-/* Numbers, booleans and texts as they are; of an array its element type and length. */
+/* A metadata value as JSON. Of an array, only the element type and the length. */
 static json_t *value_json(const mr_gguf *g, int32_t idx) {
     const char *key = mr_gguf_key_name(g, idx);
     mr_gguf_array array;
@@ -169,7 +170,7 @@ static json_t *value_json(const mr_gguf *g, int32_t idx) {
         return json_pack("{s:s, s:I}", "array_of", mr_gguf_type_name((int32_t)array.type), "length",
                          (json_int_t)array.n);
     case MR_GGUF_U64:
-        /* Beyond 63 bits a real number stands for it. */
+        /* A number of more than 63 bits becomes a real number. */
         if (mr_gguf_get_u64(g, key, &u, NULL) != MR_OK)
             return NULL;
         return u > INT64_MAX ? json_real((double)u) : json_integer((json_int_t)u);

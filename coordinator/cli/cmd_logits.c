@@ -1,4 +1,4 @@
-/* cmd_logits.c - `millrace logits`: the logits of given ids, as raw float32. */
+/* cmd_logits.c - `millrace logits`: writes the logits of given token ids as raw float32. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 
@@ -12,9 +12,9 @@
 typedef struct logits_run {
     mr_session session;
     mr_token_buf ids;
-    int32_t first; /* position whose logits are the first ones written */
+    int32_t first; /* the first position whose logits are written */
     mr_output_file out;
-    mr_err out_err; /* of the first write that failed */
+    mr_err out_err; /* the error of the first write that failed */
 } logits_run;
 
 static mr_status read_ids(logits_run *r, const mr_options *options, mr_err *err) {
@@ -30,7 +30,8 @@ static mr_status read_ids(logits_run *r, const mr_options *options, mr_err *err)
         return status;
     int64_t last = mr_options_number(options, MR_OPTION_LAST);
     if (last > (int64_t)r->ids.n)
-        return mr_err_set(err, MR_E_INVALID, "--last: %" PRId64 " positions of %zu ids", last, r->ids.n);
+        return mr_err_set(err, MR_E_INVALID, "--last: %" PRId64 " positions, but there are only %zu ids", last,
+                          r->ids.n);
     r->first = (int32_t)((int64_t)r->ids.n - last);
     return MR_OK;
 }
@@ -39,7 +40,7 @@ static size_t row_bytes(const logits_run *r) {
     return (size_t)r->session.info.vocab_size * sizeof(float);
 }
 
-/* A callback cannot stop the job: once a write has failed, the rest is dropped. */
+/* Writes logits of the job. A callback cannot stop the job, so logits after a failed write are dropped. */
 static void on_logits(void *ctx, int32_t first_position, int32_t n_rows, const float *logits) {
     logits_run *r = ctx;
     int32_t skip = r->first > first_position ? r->first - first_position : 0;

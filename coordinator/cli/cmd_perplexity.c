@@ -1,8 +1,8 @@
-/* cmd_perplexity.c - `millrace perplexity`: how well a model predicts a text.
- * The text is cut into windows of --ctx tokens, each run alone. The model sees at least half a window before a token
- * counts: scored are the tokens of the second half, each by the logits of the position before it. This is what
- * llama.cpp's llama-perplexity does, so that values can be compared. Windows add up in their order, whenever they are
- * done. */
+/* cmd_perplexity.c - `millrace perplexity`: measures how well a model predicts a text.
+ * The text is cut into windows of --ctx tokens, and each window is run alone. Only the tokens of the second half are
+ * scored, each by the logits of the position before it, so the model has seen at least half a window before each scored
+ * token. llama.cpp's llama-perplexity does the same, so the values can be compared. The scores of the windows are added
+ * in the order of the windows, whatever the order in which the windows end. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <math.h>
@@ -20,22 +20,22 @@ enum {
     DEFAULT_WINDOW = 512,
     MIN_WINDOW = 8,
 };
-static const int64_t NOTE_NS = MR_NS_PER_S; /* between two notes */
+static const int64_t NOTE_NS = MR_NS_PER_S; /* least time between two progress lines */
 
 struct perplexity;
 
 typedef struct window {
     struct perplexity *all;
-    const int32_t *ids;  /* the text's, [ctx] */
-    double sum, squares; /* of -log(probability) over the tokens scored */
-    int32_t n_rows;      /* that have come */
+    const int32_t *ids;  /* [ctx], points into the ids of the text */
+    double sum, squares; /* sums of -log(probability) and of its square over the scored tokens */
+    int32_t n_rows;      /* positions whose logits have come */
 } window;
 
 typedef struct perplexity {
     mr_session session;
     mr_token_buf ids;
     window *windows;
-    int32_t n_windows, n_done; /* the first n_done are in the sums below */
+    int32_t n_windows, n_done; /* the sums below contain the first n_done windows */
     double sum, squares;
     int64_t start_ns, noted_ns;
 } perplexity;
@@ -47,7 +47,7 @@ typedef struct score {
 
 /* --- Scores ------------------------------------------------------------------------------------------------------ */
 
-/* Of the first n windows. The error is that of the mean, carried through exp. */
+/* The score of the first n windows. The standard error is that of the mean, propagated through exp. */
 static score score_of(const perplexity *p, int32_t n) {
     int32_t ctx = p->session.ctx;
     score s = {.n_tokens = (int64_t)n * (ctx - ctx / 2 - 1)};
@@ -76,7 +76,7 @@ static void note(perplexity *p) {
                    score_of(p, p->n_done).value);
 }
 
-/* Takes over the windows that are complete, as far as all before them are. */
+/* Adds the scores of complete windows, up to the first window that is not complete. */
 static void add_up(perplexity *p) {
     int32_t before = p->n_done;
     while (p->n_done < p->n_windows && p->windows[p->n_done].n_rows == p->session.ctx) {
@@ -114,12 +114,12 @@ static mr_status read_text(perplexity *p, const mr_tokenizer *tok, const char *p
     p->n_windows = (int32_t)(p->ids.n / (size_t)p->session.ctx);
     if (status == MR_OK && p->n_windows == 0)
         status = mr_err_set(err, MR_E_INVALID,
-                            "%.160s: %zu tokens are less than a window of %" PRId32 "; hint: a smaller --ctx", path,
-                            p->ids.n, p->session.ctx);
+                            "%.160s: the text has %zu tokens, less than a window of %" PRId32 "; hint: a smaller --ctx",
+                            path, p->ids.n, p->session.ctx);
     return status;
 }
 
-/* Windows follow each other through the stages. */
+/* Sizes and starts the session. One window more than stages runs at the same time, so that all stages have work. */
 static mr_status start(perplexity *p, mr_err *err) {
     mr_session *s = &p->session;
     int32_t n = s->plan.n_stages + 1 < p->n_windows ? s->plan.n_stages + 1 : p->n_windows;
@@ -133,7 +133,7 @@ static mr_status start(perplexity *p, mr_err *err) {
     return status == MR_OK ? mr_session_start(s, err) : status;
 }
 
-/* bos_id, unless negative, stands in the place of each window's first token, as it does in that of a text. */
+/* Submits all windows. bos_id, unless negative, replaces the first token of each window. */
 static mr_status submit(perplexity *p, int32_t bos_id, mr_err *err) {
     int32_t ctx = p->session.ctx;
     int64_t number;
@@ -156,7 +156,7 @@ static mr_status print_result(const perplexity *p, mr_err *err) {
     score z = score_of(p, p->n_windows);
     double seconds = (double)(mr_clock_now_ns() - p->start_ns) / (double)MR_NS_PER_S;
     if (!isfinite(z.value))
-        return mr_err_set(err, MR_E_NUMERICS, "the model computed logits that are not numbers, or no number can hold");
+        return mr_err_set(err, MR_E_NUMERICS, "the model computed logits that are infinite or not numbers");
     mr_output_note("%" PRId64 " of %zu tokens scored, in %" PRId32 " windows of %" PRId32 ", in %.2f s; %.1f tokens/s",
                    z.n_tokens, p->ids.n, p->n_windows, s->ctx, seconds, (double)p->n_windows * s->ctx / seconds);
     if (mr_options_number(s->options, MR_OPTION_JSON)) {
@@ -178,7 +178,7 @@ static mr_status open_session(perplexity *p, const mr_options *options, mr_err *
     if (status == MR_OK && !mr_options_given(options, MR_OPTION_CTX) && s->ctx > DEFAULT_WINDOW)
         s->ctx = DEFAULT_WINDOW;
     if (status == MR_OK && s->ctx < MIN_WINDOW)
-        status = mr_err_set(err, MR_E_INVALID, "--ctx: a window has %d tokens at least", MIN_WINDOW);
+        status = mr_err_set(err, MR_E_INVALID, "--ctx: a window needs at least %d tokens", MIN_WINDOW);
     return status;
 }
 

@@ -1,4 +1,5 @@
-/* cmd_plan.c - `millrace plan`: who would hold what, how fast that would be, and what one more rank would bring. */
+/* cmd_plan.c - `millrace plan`: shows which stage would hold which layers, how fast the plan would be, and what one
+ * more rank would bring. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 
@@ -13,11 +14,11 @@
 enum { N_SEQUENCES = 7, PROMPT = 512 };
 static const int32_t SEQUENCES[N_SEQUENCES] = {1, 2, 4, 8, 16, 32, 64};
 
-/* Decode rates with one more rank, where --what-if asks. */
+/* The prediction with one more rank, for --what-if. */
 typedef struct further {
     bool wanted;
-    int32_t n_stages; /* of its plan */
-    bool used;        /* the new rank is in it */
+    int32_t n_stages; /* stages of the new plan */
+    bool used;        /* the new plan uses the new rank */
     double rates[N_SEQUENCES];
 } further;
 
@@ -28,7 +29,7 @@ static mr_status predict_further(const mr_session *s, further *out, mr_err *err)
     if (!text)
         return MR_OK;
     if (!s->facts.known)
-        return mr_err_set(err, MR_E_INVALID, "--what-if needs measurements; hint: --measure auto, or --facts");
+        return mr_err_set(err, MR_E_INVALID, "--what-if needs measurements; hint: use --measure auto, or --facts FILE");
     mr_plan *plan = mr_alloc(sizeof *plan);
     mr_plan_prediction *p = mr_alloc(sizeof *p);
     mr_planner_config config = s->facts.planner;
@@ -41,7 +42,7 @@ static mr_status predict_further(const mr_session *s, further *out, mr_err *err)
         int32_t n = config.objective == MR_OBJECTIVE_LATENCY ? 1 : config.n_sequences;
         mr_plan_predict(&w.facts, plan, config.depth, p);
         if (mr_plan_decode_rate(p, n, NULL) < mr_plan_decode_rate(s->facts.prediction, n, NULL)) {
-            *plan = s->plan; /* nobody has to take the new rank */
+            *plan = s->plan; /* the plan without the new rank is faster */
             mr_plan_predict(&w.facts, plan, config.depth, p);
         }
         for (int i = 0; i < N_SEQUENCES; i++)
@@ -93,7 +94,8 @@ static mr_status print_json(const mr_session *s, const further *more, mr_err *er
                   s->info.n_layers, "threads", s->threads, "context", s->ctx, "chunk", s->max_rows, "sequences",
                   s->max_sequences, "kv_type", mr_options_text(s->options, MR_OPTION_KV_TYPE), "repacked",
                   !s->map_weights, "kv_tokens", (json_int_t)s->n_kv_blocks * MR_WIRE_BLOCK_TOKENS, "plan", plan);
-    for (size_t i = 0; plan && i < json_array_size(plan); i++) { /* ranks of --facts are not here to be asked */
+    for (size_t i = 0; plan && i < json_array_size(plan);
+         i++) { /* ranks of --facts are not running, so their hosts come from the facts */
         const char *host = mr_session_facts_host(s, (int32_t)i);
         json_t *stage = json_array_get(plan, i);
         json_object_set_new(stage, "file_bytes", json_integer((json_int_t)mr_session_file_bytes(s, (int32_t)i)));

@@ -1,4 +1,4 @@
-/* cmd_serve.c - `millrace serve`: listens, loads the model, answers until a signal ends it. */
+/* cmd_serve.c - `millrace serve`: listens, loads the model, and answers requests until a signal ends the server. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <string.h>
@@ -17,16 +17,16 @@
 static const int64_t LOOK_NS = 5 * MR_NS_PER_MS, LAST_WORD_NS = MR_NS_PER_S / 4, FAILURE_NS = MR_NS_PER_S,
                      LOSS_NS = 2 * MR_NS_PER_S;
 
-/* The one that this process runs, for functions without a context. */
+/* The server of this process. Global, because is_over has no context. */
 static mr_serve *running;
 
 /* --- The end ----------------------------------------------------------------------------------------------------- */
 
-/* At the first signal no more is taken, and what is there has --drain-s to come to its end. */
+/* After the first signal, new requests are refused, and requests under way have --drain-s seconds to finish. */
 static void begin_drain(mr_serve *s) {
     int64_t drain_s = mr_options_number(s->options, MR_OPTION_DRAIN_S);
     s->end_ns = mr_clock_now_ns() + drain_s * MR_NS_PER_S;
-    s->session.cluster.told = true; /* it is no failure */
+    s->session.cluster.told = true; /* ending by a signal is not a failure */
     mr_service_manager_is_stopping();
     mr_output_note("%s: ending, %" PRId32 " requests are open", mr_interrupt_name(),
                    mr_http_server_n_requests(s->http));
@@ -36,7 +36,8 @@ static void begin_drain(mr_serve *s) {
     mr_http_server_drain(s->http);
 }
 
-/* The session's interrupted: asked ten times a second. While the model loads there is nothing to wait for. */
+/* The session's callback interrupted, called ten times a second. While the model loads, there are no requests to wait
+ * for. */
 static bool is_over(void) {
     mr_serve *s = running;
     if (!s->is_ready)
@@ -47,25 +48,25 @@ static bool is_over(void) {
         begin_drain(s);
     if (mr_rank_loss_reported() && s->loss_ns == 0)
         s->loss_ns = mr_clock_now_ns();
-    /* The job hears of a lost rank itself, and says more than that it was interrupted. */
+    /* After the loss of a rank, wait LOSS_NS: the job notices the loss, too, and its error says more. */
     return (s->loss_ns > 0 && mr_clock_now_ns() >= s->loss_ns + LOSS_NS) ||
            (s->end_ns > 0 && mr_clock_now_ns() >= s->end_ns);
 }
 
-/* Where the model runs no more, whoever asks for a moment hears why. */
+/* Keeps the server up for FAILURE_NS after the job failed, so that clients get the reason as an answer. */
 static void tell_of_failure(void) {
     const struct timespec pause = {.tv_nsec = LOOK_NS};
     for (int64_t end_ns = mr_clock_now_ns() + FAILURE_NS; mr_clock_now_ns() < end_ns && !mr_interrupt_seen();)
         nanosleep(&pause, NULL);
 }
 
-/* Answers go out, and connections come to their end. */
+/* Waits until all answers are sent, at most until the end of the drain time. */
 static void finish_answers(mr_serve *s) {
     const struct timespec pause = {.tv_nsec = LOOK_NS};
     int64_t now_ns = mr_clock_now_ns(), end_ns = s->end_ns;
     if (end_ns == 0)
         end_ns = now_ns + mr_options_number(s->options, MR_OPTION_DRAIN_S) * MR_NS_PER_S;
-    if (end_ns < now_ns + LAST_WORD_NS) /* those that are cut off hear so */
+    if (end_ns < now_ns + LAST_WORD_NS) /* time to send an error to requests that were cut off */
         end_ns = now_ns + LAST_WORD_NS;
     mr_http_server_drain(s->http);
     while (mr_http_server_n_requests(s->http) > 0 && mr_clock_now_ns() < end_ns)
@@ -74,7 +75,7 @@ static void finish_answers(mr_serve *s) {
 
 /* --- The start --------------------------------------------------------------------------------------------------- */
 
-/* --alias, or the name of the file without its ending. */
+/* Sets the name of the model: --alias, or the file name without its extension. */
 static mr_status name_model(mr_serve *s, mr_err *err) {
     const char *alias = mr_options_text(s->options, MR_OPTION_ALIAS);
     char *path = NULL;
@@ -86,7 +87,7 @@ static mr_status name_model(mr_serve *s, mr_err *err) {
     return s->model ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the name of the model");
 }
 
-/* The service's on_ready. */
+/* The service's callback on_ready. */
 static void tell_of_readiness(void *ctx) {
     const mr_serve *s = ctx;
     mr_output_note("ready at %s", mr_http_server_url(s->http));
@@ -182,11 +183,11 @@ mr_status cmd_serve(const mr_options *options, mr_err *err) {
         status = run(&s, err);
     if (status == MR_E_CANCELLED && mr_interrupt_seen() && !mr_rank_loss_reported()) {
         s.session.cluster.told = true;
-        status = MR_OK; /* it was asked to end */
+        status = MR_OK; /* a signal asked the server to end */
     }
     if (s.batches)
         mr_batch_store_stop(s.batches);
-    mr_http_server_destroy(s.http); /* before what its routes use */
+    mr_http_server_destroy(s.http); /* before the objects that its routes use */
     mr_serve_starter_destroy(s.starter);
     mr_batch_store_destroy(s.batches);
     if (s.stats)

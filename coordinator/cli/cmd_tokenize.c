@@ -1,4 +1,4 @@
-/* cmd_tokenize.c - `millrace tokenize`: text to ids, and back. */
+/* cmd_tokenize.c - `millrace tokenize`: turns text into token ids, and back. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <unistd.h>
@@ -10,11 +10,11 @@
 #include "engine/base/mem.h"
 #include "engine/vocab/vocab.h"
 
-/* The input and the name that errors give it: TEXT, the file of -f, or standard input. */
+/* Reads the input: TEXT, the file of -f, or standard input. *out_name: what error texts call the input. */
 static mr_status read_input(const mr_options *o, mr_text_buf *buf, mr_str *out, const char **out_name, mr_err *err) {
     const char *text = mr_session_text_argument(o), *file = mr_options_text(o, MR_OPTION_TEXT_FILE);
     if (text && file)
-        return mr_err_set(err, MR_E_INVALID, "both TEXT and -f were given; hint: one of the two");
+        return mr_err_set(err, MR_E_INVALID, "both TEXT and -f were given; hint: give one of the two");
     if (!text && !file && isatty(STDIN_FILENO))
         return mr_err_set(err, MR_E_INVALID, "tokenize needs TEXT or -f FILE; hint: -f - reads from the terminal");
     *out_name = text ? "TEXT" : file ? file : "standard input";
@@ -51,7 +51,7 @@ static mr_status decode(const mr_options *o, const mr_tokenizer *tok, mr_str tex
     mr_status status = mr_prompt_ids_parse(text, name, mr_tokenizer_n_tokens(tok), &ids, err);
     if (status == MR_OK)
         status = mr_tokenizer_decode(tok, ids.ids, ids.n, flags, out, err);
-    /* On a terminal the prompt of the shell should not stand behind the text. */
+    /* At a terminal, end the text with a newline, so that the prompt of the shell begins on its own line. */
     if (status == MR_OK && isatty(STDOUT_FILENO) && !mr_text_buf_append(out, "\n", 1))
         status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for a text");
     mr_token_buf_deinit(&ids);

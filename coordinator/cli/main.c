@@ -1,4 +1,5 @@
-/* coordinator/cli/main.c - the program: options, one command, exit status. */
+/* coordinator/cli/main.c - the program: parses the options, runs one command, and returns the exit status. Ranks other
+ * than rank 0 follow rank 0 in place of running the command. */
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
 #include <fcntl.h>
@@ -38,15 +39,15 @@ static cmd_fn *const COMMANDS[MR_COMMAND_COUNT] = {
     [MR_COMMAND_BATCH] = cmd_batch,
 };
 
-/* Opens /dev/null in place of standard streams that are closed, so that no file of ours takes their numbers; in the
- * wrong direction, so that using them is still an error. */
+/* Opens /dev/null in place of closed standard streams, so that no other file gets their descriptors. /dev/null is
+ * opened in the wrong direction, so that using such a stream is still an error. */
 static void fill_standard_streams(void) {
     for (int fd = 0; fd <= 2; fd++)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
             return;
 }
 
-/* Environment variables that are no options. */
+/* Checks the environment variables that are not options. */
 static mr_status check_variables(mr_err *err) {
     char levels[64];
     size_t used = 0;
@@ -92,7 +93,7 @@ static void print_version(FILE *f) {
         fprintf(f, "backend %s: %s%s\n", kind->name, kind->about, kind->create ? "" : " (not built in)");
 }
 
-/* --version, --options and the help texts, in one write. */
+/* Prints the text of --version, --options or --help with one write. */
 static mr_status print_text(const mr_options *o, mr_err *err) {
     char *text = NULL;
     size_t len = 0;
@@ -144,8 +145,9 @@ static bool runs_on_ranks(const mr_options *o) {
            o->command == MR_COMMAND_SERVE || o->command == MR_COMMAND_CHAT || o->command == MR_COMMAND_BATCH;
 }
 
-/* What a rank other than the first does: it follows, or it has nothing to do. A command line that it cannot read was
- * refused by rank 0 as well, which says so; if not, rank 0 hears of it. */
+/* Runs a rank other than rank 0: it follows rank 0, or ends at once if the command runs on rank 0 alone. status and
+ * problem: the result of parsing the options. Rank 0 usually refuses the same command line and prints the error;
+ * otherwise rank 0 is told of the problem. */
 static int follow(const mr_options *o, mr_status status, mr_err *problem) {
     char *path = NULL;
     if (status == MR_OK && !runs_on_ranks(o))
@@ -164,7 +166,7 @@ static int follow(const mr_options *o, mr_status status, mr_err *problem) {
     return code;
 }
 
-/* What the loss of a rank, which was reported, brings about. */
+/* Whether an error may be a consequence of a lost rank. If the loss was reported, such an error is not printed. */
 static bool is_of_peers(mr_status status) {
     return status == MR_E_PEER_LOST || status == MR_E_TIMEOUT || status == MR_E_PROTOCOL;
 }

@@ -1,4 +1,4 @@
-/* status_file.c - writes process id and exit status of rank 0 where its launcher looks for them. */
+/* status_file.c - writes the process id and the exit status of rank 0 into the files that its launcher reads. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/cli/status_file.h"
 
@@ -13,7 +13,7 @@
 
 enum { HOST_BYTES = 256, LINE_BYTES = HOST_BYTES + 32 };
 
-/* Writes line into the file that the variable and the suffix name. */
+/* Writes a line into the file whose name is the value of the variable and the suffix. */
 static void write_line(const char *suffix, const char *line) {
     const char *base = getenv("MILLRACE_STATUS_FILE");
     char path[PATH_MAX], part[PATH_MAX];

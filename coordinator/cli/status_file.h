@@ -1,9 +1,9 @@
-/* coordinator/cli/status_file.h - what rank 0 writes for the launcher that set MILLRACE_STATUS_FILE, such as
- * millrace-mpirun. "FILE.pid" has the line "PID HOST" from the first moment of rank 0, so that signals can go to it
- * alone; FILE has its exit status at the end, because mpirun --enable-recovery returns 0 whatever its ranks return.
- * Each file is written under another name and moved, so that a reader finds all of it or nothing.
+/* coordinator/cli/status_file.h - the files that rank 0 writes for a launcher that set MILLRACE_STATUS_FILE=FILE, such
+ * as millrace-mpirun. FILE.pid has the line "PID HOST" from the start of rank 0, so that the launcher can send signals
+ * to rank 0 alone. FILE has the exit status of rank 0 at the end, because mpirun --enable-recovery returns 0 whatever
+ * its ranks return. Each file is written under another name and renamed, so a reader never sees a partial file.
  * Threads: for the main thread of rank 0.
- * Errors:  a file that cannot be written is a warning. Without the variable nothing happens. */
+ * Errors:  a file that cannot be written causes a warning. Without the variable, the functions do nothing. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_CLI_STATUS_FILE_H
 #define MR_COORDINATOR_CLI_STATUS_FILE_H

@@ -51,13 +51,13 @@ class Lines(cli.Case):
     def test_what_is_no_command_is_refused(self):
         done = self.run_bin("chat", "--demo", "-n", "4", stdin=b"/nwe\n/load a file\n/\n/etc/hosts is a file\n")
         self.assertEqual(done.returncode, 0)
-        for word in (b"/nwe is no command", b"/load a file is no command", b"/new begins anew", b"/exit ends"):
+        for word in (b"/nwe is not a command", b"/load a file is not a command", b"/new starts a new", b"/exit quits"):
             self.assertIn(word, done.stderr)
-        self.assertEqual(done.stderr.count(b"is no command"), 2)
+        self.assertEqual(done.stderr.count(b"is not a command"), 2)
         self.assertTrue(done.stdout.startswith(b"/"))
         self.assertIn(b"\n\n/etc/hosts is a file", done.stdout)
         self.assertNotIn(b"nwe", done.stdout)
-        self.assertIn(b"/new begins anew", self.run_bin("chat", "--demo", stdin=b"/help\n").stderr)
+        self.assertIn(b"/new starts a new", self.run_bin("chat", "--demo", stdin=b"/help\n").stderr)
 
     def test_template_and_system_text(self):
         template = self.file("t.jinja", "{% for m in messages %}{% if m.content == 'no' %}{{ raise_exception('not this') }}"
@@ -81,7 +81,7 @@ class Lines(cli.Case):
             self.assertNotIn(b"error", done.stderr)
         done = self.run_bin("chat", "--demo", stdin=b"word " * 2000)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn(b"the context only 512", done.stderr)
+        self.assertIn(b"the context has only 512", done.stderr)
         # A text that is too long is not said, and what was said before it is not forgotten.
         long, short = "Once upon a time\n" + "word " * 2000 + "\nThe mill\n", "Once upon a time\nThe mill\n"
         for options in (self.conversation(), ()):
@@ -155,7 +155,7 @@ class Terminal(cli.Case):
             self.assertIn("Once", file.read())
 
     def test_an_empty_line_lets_the_model_go_on(self):
-        self.expect(b"an empty line lets the model go on")
+        self.expect(b"an empty line lets the model continue")
         self.expect_prompt()
         os.write(self.fd, b"\r")  # there is nothing yet to go on with
         self.expect_prompt()

@@ -188,7 +188,7 @@ class Samplers(Case):
         none = self.json(*args, "0", "--temp", "5", "--top-k", "1", "--logit-bias", f"{plain['ids'][0]}=9")["sequences"][0]
         self.assertEqual(none["ids"][0], plain["ids"][0])
         self.assertEqual(none["logprobs"][0], {"id": plain["ids"][0], "logprob": plain["logprobs"][0]["logprob"], "top": []})
-        self.bad(2, "--logprobs: they are in the object of --json only", "generate", self.model, *args, "3")
+        self.bad(2, "--logprobs works only with --json", "generate", self.model, *args, "3")
 
 
 class Grammars(Case):

@@ -125,7 +125,7 @@ class Simulate(Case):
             self.assertEqual(found["overloaded"], overloaded, share)
         self.assertIsNone(self.report("simulate", *at(0.5 * most))["sustained_requests_per_second"])
         self.assertRegex(self.good("simulate", self.model, *at(80)).decode().splitlines()[1],
-                         rf"^overloaded: [\d.]+ requests arrive in a second and {most:.3g} at most can be answered")
+                         rf"^overloaded: [\d.]+ requests arrive in a second, but at most {most:.3g} can be answered")
 
 
 class Interruption(Case):
@@ -178,12 +178,12 @@ class WrongUse(Case):
     def test_options_of_tests_and_of_loads(self):
         path = self.file("one.csv", "0,4,1\n")
         for flag, option in (("-p", "--prefill"), ("-n", "--decode"), ("-b", "--batch"), ("-d", "--depth"), ("-r", "--repeat")):
-            self.bad(2, [option, "is of tests"], "bench", self.model, *SHORT, flag, "1")
-            self.bad(2, [option, "is of tests"], "bench", self.model, "--load-trace", path, flag, "1")
+            self.bad(2, [option, "works only without --load"], "bench", self.model, *SHORT, flag, "1")
+            self.bad(2, [option, "works only without --load"], "bench", self.model, "--load-trace", path, flag, "1")
         for option in ("--load-seconds", "--load-prompt", "--load-tokens", "--load-seed"):
-            self.bad(2, [option, "is of --load"], "bench", self.model, option, "1")
+            self.bad(2, [option, "needs --load"], "bench", self.model, option, "1")
             for command in ("bench", "simulate"):
-                self.bad(2, [option, "is of --load;"], command, self.model, "--load-trace", path, option, "1",
+                self.bad(2, [option, "needs --load;"], command, self.model, "--load-trace", path, option, "1",
                          "--synthetic-stage", "1,0")
 
     def test_times_of_stages(self):

@@ -21,7 +21,7 @@ static double first_token_ms(const bench_test *t) {
 
 /* --- Table ------------------------------------------------------------------------------------------------------- */
 
-/* foretold: there is a column for what was expected. */
+/* foretold: the table has a column for predicted rates. */
 static void add_row(const bench_test *t, bool foretold, mr_output_table *table) {
     mr_output_table_cell(table, "%s", test_name(t));
     mr_output_table_cell(table, "%" PRId32, t->rows);
@@ -46,7 +46,7 @@ static void add_row(const bench_test *t, bool foretold, mr_output_table *table) 
         mr_output_table_cell(table, "%s", mr_output_rounded(t->expected, (char[OUTPUT_ROUNDED_TEXT]){0}));
 }
 
-/* A line for each number of threads, below the table. */
+/* Appends the measured limits of the machine, one line for each number of threads. */
 static bool add_limits(const bench_test *tests, int32_t n, mr_text_buf *out) {
     bool ok = true;
     for (int32_t i = 0; i < n && ok; i++) {
@@ -90,7 +90,7 @@ enum { MAX_FIELDS = 20 };
 
 typedef struct field {
     const char *name;
-    json_t *value; /* JSON's null, which holds no memory: not known, or not of this kind of test */
+    json_t *value; /* JSON's null, which needs no release: not known, or not a field of this type of test */
 } field;
 
 static json_t *known(bool is_known, double value) {
@@ -131,7 +131,7 @@ mr_status bench_print_json(const bench_test *tests, int32_t n, int32_t repeats, 
         json_t *o = json_object();
         int n_fields = list_fields(&tests[i], repeats, fields);
         bool ok = true;
-        for (int f = 0; f < n_fields; f++) { /* takes the value, whatever comes back */
+        for (int f = 0; f < n_fields; f++) { /* json_object_set_new releases the value also on failure */
             if (!json_is_null(fields[f].value))
                 ok = json_object_set_new(o, fields[f].name, fields[f].value) == 0 && ok;
         }
@@ -147,7 +147,7 @@ mr_status bench_print_json(const bench_test *tests, int32_t n, int32_t repeats, 
     return mr_output_json_print(root, err);
 }
 
-/* A field that is not known is empty. No name or text has a comma. */
+/* Prints the fields as CSV. Unknown fields are empty. Quotes are not needed: no name and no text has a comma. */
 static bool csv_value(mr_text_buf *out, const json_t *v) {
     if (json_is_string(v))
         return mr_output_printf(out, "%s", json_string_value(v));

@@ -8,7 +8,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/rng.h"
 
-enum { SEED = 1 }; /* of the prompts' ids */
+enum { SEED = 1 }; /* seed of the random prompt ids */
 
 void bench_run_on_step(void *ctx, int32_t n_rows) {
     bench_run *r = ctx;
@@ -84,12 +84,12 @@ mr_status bench_run_once(mr_job *job, int32_t vocab_size, int32_t *ids, const be
     return status;
 }
 
-/* Of a prompt, those that the clock saw. */
+/* Tokens that the run processed while the clock ran. */
 static int64_t tokens_of(const bench_run *r) {
     return r->test->decode ? r->n_tokens : bench_prompt_tokens(r->test) - r->start_rows;
 }
 
-/* How long the slowest stage has slept, as a share of the time. */
+/* The part of the time that the slowest synthetic stage slept. */
 static double busy_share_of(const bench_run *r, const mr_plan *plan, double seconds) {
     double most_ns = 0;
     for (int32_t i = 0; i < plan->n_stages; i++) {
@@ -101,7 +101,7 @@ static double busy_share_of(const bench_run *r, const mr_plan *plan, double seco
     return r->test->decode ? most_ns / (seconds * (double)MR_NS_PER_S) : -1;
 }
 
-/* What the run has done, as a share of what the machine could have done in its time. */
+/* The work of the run as a share of what the machine could have done in the same time. */
 static double share_of(const bench_run *r, const bench_work *w, double seconds) {
     const bench_test *t = r->test;
     if (w->synthetic)
@@ -120,8 +120,8 @@ mr_status bench_run_rate(const bench_run *r, const bench_work *work, bench_sampl
     const bench_test *t = r->test;
     if (t->decode && r->n_tokens == 0)
         return mr_err_set(err, MR_E_INVALID,
-                          "-n: with %" PRId32 " tokens the first of %" PRId32
-                          " sequences ended before the last one began; hint: a larger -n",
+                          "-n: with %" PRId32 " tokens, the first of %" PRId32
+                          " sequences ended before the last sequence had its first token; hint: a larger -n",
                           t->rows, t->sequences);
     int64_t ns = t->decode ? r->end_ns - r->begun_ns : r->begun_ns - r->start_ns;
     double seconds = (double)(ns > 0 ? ns : 1) / (double)MR_NS_PER_S;

@@ -1,5 +1,5 @@
-/* cmd_bench.c - `millrace bench`: tokens per second of prefill and decode, and how near they are to the machine's
- * limits. What the tests are stands in bench.h. */
+/* cmd_bench.c - `millrace bench`: measures the tokens per second of prefill and decode, and compares them with the
+ * limits of the machine. bench.h defines the tests. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <math.h>
@@ -14,18 +14,18 @@
 
 enum {
     WARM_UP_PREFILL = 64,
-    WARM_UP_DECODE = 4, /* tokens: all graphs are built with the model, so a few do */
+    WARM_UP_DECODE = 4, /* tokens; a few are enough, because all graphs are built when the model is loaded */
 };
 
 /* All tests, and the session for one number of threads. */
 typedef struct bench {
-    mr_options options; /* the user's, with that number; lists are borrowed */
+    mr_options options; /* the options of the user, with that number of threads; the lists are borrowed */
     mr_session session;
     bench_work work;
     mr_cpu_limits limits; /* zeros: not known */
     bench_test *tests;
-    int32_t n, n_done; /* of all sessions */
-    int32_t *ids;      /* room for the longest prompt of the session */
+    int32_t n, n_done; /* tests of all sessions so far */
+    int32_t *ids;      /* a buffer for the longest prompt of the session */
     bench_sample *samples;
     int32_t repeats;
     bench_run run;
@@ -100,8 +100,9 @@ static int32_t largest(const mr_option_value *list) {
     return most;
 }
 
-/* Decode steps that the first sequence may have while the others' prompts are read, one after the other at worst: a
- * step takes its decode rows first, and fills up with rows of prompts. Steps under way add some. */
+/* The most decode steps that the first sequence may take until all prompts are computed. A step takes its decode rows
+ * first, and fills up with prompt rows, so at worst the prompts are computed one after the other. Steps that are
+ * already under way add a few. */
 static int32_t steps_until_all_decode(const bench *b, int32_t sequences, int32_t depth) {
     double steps = 3;
     if (depth == 0 || sequences == 1)
@@ -111,7 +112,8 @@ static int32_t steps_until_all_decode(const bench *b, int32_t sequences, int32_t
     return steps < MR_MAX_CONTEXT ? (int32_t)steps : MR_MAX_CONTEXT;
 }
 
-/* Without --chunk and --ctx both are large enough for the tests, as far as the model goes. */
+/* Where --chunk and --ctx are not given, makes chunk and context large enough for the tests, within the model's
+ * limits. */
 static void choose_sizes(bench *b) {
     const mr_option_value *v = b->options.values;
     mr_session *s = &b->session;
@@ -126,13 +128,14 @@ static void choose_sizes(bench *b) {
     s->ctx = larger(s->ctx, wanted < most ? (int32_t)wanted : most);
 }
 
-/* The length that a list asks for; a default shrinks to what the context holds beside `more` tokens. */
+/* Checks that a length fits the context beside `more` tokens. A length that the user gave is refused where it does not
+ * fit; a default is made smaller. */
 static mr_status fit(const bench *b, mr_option_id id, int32_t wanted, int32_t more, int32_t *out, mr_err *err) {
     const mr_session *s = &b->session;
     int32_t room = s->ctx > more ? s->ctx - more : 0;
     if (wanted > room && mr_options_given(&b->options, id))
         return mr_err_set(err, MR_E_INVALID,
-                          "-%c: %" PRId32 " tokens and %" PRId32 " more do not fit the context of %" PRId32 "%s",
+                          "-%c: %" PRId32 " tokens and %" PRId32 " more do not fit the context of %" PRId32 " tokens%s",
                           mr_option_spec_of(id)->letter, wanted, more, s->ctx,
                           s->ctx < s->info.context_length ? "; hint: a larger --ctx" : "");
     *out = wanted < room ? wanted : room;
@@ -178,7 +181,7 @@ static mr_status list_decode(bench *b, int32_t depth, mr_err *err) {
     return MR_OK;
 }
 
-/* The tests of this session, behind those of the sessions before. */
+/* Adds the tests of this session after those of earlier sessions. */
 static mr_status list_tests(bench *b, mr_err *err) {
     const mr_option_value *v = b->options.values, *depth = &v[MR_OPTION_BENCH_DEPTH];
     int32_t before = b->n, most = before + depth->n * (v[MR_OPTION_BENCH_PREFILL].n +
@@ -194,13 +197,14 @@ static mr_status list_tests(bench *b, mr_err *err) {
             status = list_decode(b, depth->ints[i], err);
     }
     if (status == MR_OK && b->n == before)
-        status = mr_err_set(err, MR_E_INVALID, "-p and -n leave no test to run");
+        status = mr_err_set(err, MR_E_INVALID, "there is no test to run; hint: a larger -p or -n");
     return status;
 }
 
 /* --- The session ------------------------------------------------------------------------------------------------- */
 
-/* Every sequence of a test has to be live at once, so the KV cache cannot be smaller. */
+/* Sizes chunk, KV cache and prompt buffer for the tests of the session. All sequences of a test run at the same time,
+ * so the KV cache cannot be smaller. */
 static mr_status size(bench *b, mr_err *err) {
     mr_session_needs needs = {.max_sequences = 1};
     int32_t longest = 1;
@@ -212,8 +216,8 @@ static mr_status size(bench *b, mr_err *err) {
                 kv = t->sequences * mr_session_whole_blocks(n_prompt + bench_new_tokens(t));
         if (t->sequences > chunk && mr_options_given(&b->options, MR_OPTION_CHUNK))
             return mr_err_set(err, MR_E_INVALID,
-                              "-b: %" PRId32 " sequences are more than the %" PRId64
-                              " rows of a step; hint: a larger --chunk",
+                              "-b: %" PRId32 " sequences need as many rows in a step, but --chunk allows %" PRId64
+                              "; hint: a larger --chunk",
                               t->sequences, chunk);
         longest = larger(longest, n_prompt);
         needs.max_rows = rows > needs.max_rows ? rows : needs.max_rows;
@@ -227,21 +231,21 @@ static mr_status size(bench *b, mr_err *err) {
     return mr_session_size(&b->session, &needs, err);
 }
 
-static const double QUIET_SHARE = 0.85; /* mr_cpu_limits.core_share where nothing else wants the cores, at least */
+static const double QUIET_SHARE = 0.85; /* least mr_cpu_limits.core_share of an idle machine */
 
-/* The limits of as many threads as the stages have together. */
+/* Measures the limits of the machine, with as many threads as all stages have together. */
 static mr_status read_limits(bench *b, mr_err *err) {
     mr_cpu_options cpu = {.n_threads = b->session.threads * b->session.plan.n_stages};
     mr_cpu_limits limits = {0};
-    mr_mem_set_budget(0); /* that of a session before does not hold for the loops */
+    mr_mem_set_budget(0); /* the memory budget of an earlier session does not apply to the loops */
     bool read = b->session.cluster.n_ranks == 0 && !b->session.plan.synthetic;
     mr_status status = !read ? MR_OK : mr_cpu_limits_measure(&cpu, &limits, err);
     for (int32_t i = b->n_done; i < b->n; i++)
         b->tests[i].limits = limits;
     if (limits.core_share > 0 && limits.core_share < QUIET_SHARE)
         mr_output_note(
-            "this machine is busy with other programs (the loops had a core for %.0f %% of the time): limits, "
-            "shares and rates say little",
+            "this machine is busy with other programs: the loops had a core for only %.0f %% of the time, so limits, "
+            "shares and rates are not reliable",
             1e2 * limits.core_share);
     return status;
 }
@@ -253,7 +257,7 @@ static mr_status run_tests(bench *b, mr_err *err) {
     return status;
 }
 
-/* All tests with one number of threads; n_threads 0: as the session chooses. */
+/* Runs all tests with one number of threads. n_threads 0: the session chooses. */
 static mr_status run_session(bench *b, int32_t n_threads, mr_err *err) {
     mr_session *s = &b->session;
     b->options.values[MR_OPTION_THREADS] = (mr_option_value){.given = n_threads > 0, .number = n_threads};
@@ -269,7 +273,7 @@ static mr_status run_session(bench *b, int32_t n_threads, mr_err *err) {
     if (status == MR_OK)
         status = read_limits(b, err);
     if (!mr_options_given(&b->options, MR_OPTION_TBT_MS))
-        s->token_s = INFINITY; /* before its time begins, a decode test wants its prompts read */
+        s->token_s = INFINITY; /* the prompts of a decode test are computed before its clock starts */
     s->on_step = bench_run_on_step;
     s->on_step_ctx = &b->run;
     if (status == MR_OK)
@@ -297,20 +301,21 @@ static mr_status check_options(const mr_options *o, mr_err *err) {
                                             MR_OPTION_LOAD_SEED};
     int32_t n = o->values[MR_OPTION_BENCH_THREADS].n;
     if (mr_options_number(o, MR_OPTION_BENCH_JSON) && mr_options_number(o, MR_OPTION_BENCH_CSV))
-        return mr_err_set(err, MR_E_INVALID, "both --json and --csv were given; hint: one of the two");
+        return mr_err_set(err, MR_E_INVALID, "--json and --csv exclude each other; hint: give one of the two");
     if (mr_options_given(o, MR_OPTION_SEQUENCES))
-        return mr_err_set(err, MR_E_INVALID, "bench: --sequences is of --load and --load-trace; hint: -b");
+        return mr_err_set(err, MR_E_INVALID, "bench: --sequences needs --load or --load-trace; hint: use -b for tests");
     for (size_t i = 0; i < sizeof OF_LOADS / sizeof OF_LOADS[0]; i++)
         if (mr_options_given(o, OF_LOADS[i]))
-            return mr_err_set(err, MR_E_INVALID, "--%s is of --load, which was not given",
+            return mr_err_set(err, MR_E_INVALID, "--%s needs --load, which was not given",
                               mr_option_spec_of(OF_LOADS[i])->flag);
     if (n > 1 && (mr_rank_place_get().n_ranks > 1 || mr_options_given(o, MR_OPTION_TRACE)))
-        return mr_err_set(err, MR_E_INVALID, "-t: %" PRId32 " numbers of threads, but %s; hint: one number", n,
-                          mr_rank_place_get().n_ranks > 1 ? "ranks have one" : "--trace writes one file");
+        return mr_err_set(err, MR_E_INVALID, "-t: %" PRId32 " numbers of threads, but %s; hint: give one number", n,
+                          mr_rank_place_get().n_ranks > 1 ? "under mpirun only one is possible"
+                                                          : "--trace writes one file for one number");
     return MR_OK;
 }
 
-/* An interrupted benchmark prints the tests that it has done. */
+/* A benchmark that is interrupted prints the complete tests. */
 mr_status cmd_bench(const mr_options *options, mr_err *err) {
     const mr_option_value *threads = &options->values[MR_OPTION_BENCH_THREADS];
     bench b = {.options = *options, .repeats = (int32_t)mr_options_number(options, MR_OPTION_REPEAT)};

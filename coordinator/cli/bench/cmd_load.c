@@ -1,5 +1,5 @@
-/* cmd_load.c - `millrace bench --load` and `millrace simulate`: requests that arrive over time, on real stages or on
- * simulated ones. */
+/* cmd_load.c - `millrace bench --load` and `millrace simulate`: run requests that arrive over time, on real or on
+ * simulated stages. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 
@@ -29,20 +29,22 @@ static mr_status check_options(const mr_options *o, mr_err *err) {
     bool load = mr_options_given(o, MR_OPTION_LOAD), trace = mr_options_given(o, MR_OPTION_LOAD_TRACE);
     const char *command = mr_command_spec_of(o->command)->name;
     if (load == trace)
-        return mr_err_set(err, MR_E_INVALID, "%s: %s; hint: one of --load and --load-trace", command,
+        return mr_err_set(err, MR_E_INVALID, "%s: %s; hint: give either --load or --load-trace", command,
                           load ? "both --load and --load-trace were given" : "no requests were given");
     if (mr_options_number(o, MR_OPTION_BENCH_CSV))
-        return mr_err_set(err, MR_E_INVALID, "--csv is of tests, not of a load; hint: --json");
+        return mr_err_set(err, MR_E_INVALID, "--csv works only without --load and --load-trace; hint: --json");
     if (o->values[MR_OPTION_BENCH_THREADS].n > 1)
-        return mr_err_set(err, MR_E_INVALID, "-t: %" PRId32 " numbers of threads for one load; hint: one number",
+        return mr_err_set(err, MR_E_INVALID,
+                          "-t: %" PRId32 " numbers of threads, but a load has one; hint: give one number",
                           o->values[MR_OPTION_BENCH_THREADS].n);
     if (o->command == MR_COMMAND_SIMULATE && !mr_options_given(o, MR_OPTION_SYNTHETIC_STAGE))
-        return mr_err_set(err, MR_E_INVALID, "simulate needs the times of its stages; hint: --synthetic-stage");
+        return mr_err_set(err, MR_E_INVALID,
+                          "simulate needs the times of its stages; hint: --synthetic-stage MS,MS_PER_ROW");
     mr_status status = refuse(o, OF_TESTS, sizeof OF_TESTS / sizeof OF_TESTS[0],
-                              "is of tests, and --load and --load-trace run none", err);
+                              "works only without --load and --load-trace, which run no tests", err);
     if (status == MR_OK && trace)
         status = refuse(o, OF_RATES, sizeof OF_RATES / sizeof OF_RATES[0],
-                        "is of --load; with --load-trace the file says what arrives", err);
+                        "needs --load; with --load-trace, the file says which requests arrive", err);
     return status;
 }
 
@@ -65,7 +67,8 @@ static mr_status make_load(const mr_options *o, mr_load *out, mr_err *err) {
 
 /* --- The session ------------------------------------------------------------------------------------------------- */
 
-/* Without --ctx the context is large enough for the load, as far as the model goes. */
+/* Where --ctx is not given, makes the context large enough for the load, within the model's limits. Then sizes the KV
+ * cache. */
 static mr_status size(mr_session *s, const mr_load *load, mr_err *err) {
     int32_t prompt, longest;
     mr_load_longest(load, &prompt, &longest);
@@ -74,7 +77,7 @@ static mr_status size(mr_session *s, const mr_load *load, mr_err *err) {
         s->ctx = longest < most ? longest : most;
     if (longest > s->ctx)
         return mr_err_set(err, MR_E_INVALID,
-                          "a request of %" PRId32 " tokens with its prompt, but the context has %" PRId32
+                          "a request has %" PRId32 " tokens with its prompt, but the context only %" PRId32
                           "; hint: a larger --ctx",
                           longest, s->ctx);
     int64_t n = DEFAULT_SEQUENCES;
@@ -88,7 +91,7 @@ static mr_status size(mr_session *s, const mr_load *load, mr_err *err) {
     return mr_session_size(s, &needs, err);
 }
 
-/* What a stage of the plan, ctx, sleeps. */
+/* How long a simulated stage takes for a step. ctx: the mr_plan. */
 static int64_t synthetic_ns(void *ctx, int32_t stage, const mr_virtual_work *work) {
     const mr_plan_stage *s = &((const mr_plan *)ctx)->stages[stage];
     return s->synthetic_fixed_ns + work->n_rows * s->synthetic_row_ns;
@@ -122,7 +125,7 @@ static mr_status print_report(mr_session *s, const mr_load *load, mr_err *err) {
     return load_report_print_tables(load, &summary, s->job, s->plan.n_stages, err);
 }
 
-/* An interrupted load prints what has come. */
+/* A load that is interrupted prints a report of the tokens so far. */
 static mr_status run(mr_session *s, mr_load *load, mr_err *err) {
     mr_status status = s->options->command == MR_COMMAND_SIMULATE ? make_virtual(s, err) : MR_OK;
     if (status == MR_OK)
@@ -137,7 +140,7 @@ static mr_status run(mr_session *s, mr_load *load, mr_err *err) {
 }
 
 mr_status cmd_load(const mr_options *options, mr_err *err) {
-    mr_options own = *options; /* lists are borrowed */
+    mr_options own = *options; /* its lists are borrowed */
     mr_session s = {0};
     mr_load load = {0};
     const mr_option_value *threads = &options->values[MR_OPTION_BENCH_THREADS];

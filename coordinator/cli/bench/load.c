@@ -10,7 +10,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
 
-enum { ARRIVALS = 1 << 20 }; /* the stream of random numbers of arrivals; those below are of prompts */
+enum { ARRIVALS = 1 << 20 }; /* the random stream of the arrivals; lower streams are of the prompts */
 static const double MAX_SECONDS = 1e6;
 
 /* --- Making one -------------------------------------------------------------------------------------------------- */
@@ -19,7 +19,7 @@ static mr_status no_memory(mr_err *err) {
     return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the requests of a load");
 }
 
-/* Room for the times of all tokens. */
+/* Allocates the array for the times of all tokens. */
 static mr_status take_times(mr_load *l, mr_err *err) {
     size_t n = 0;
     for (int32_t i = 0; i < l->n; i++)
@@ -35,16 +35,16 @@ static mr_status take_times(mr_load *l, mr_err *err) {
     return MR_OK;
 }
 
-/* In (0, 1]: its logarithm is finite. */
+/* A random number in (0, 1], so that its logarithm is finite. */
 static double uniform(uint64_t seed, uint64_t counter) {
     return ((double)(mr_rng_u64(seed, ARRIVALS, counter) >> 11) + 1) * 0x1p-53;
 }
 
 mr_status mr_load_make(const mr_load_poisson *p, mr_load *out, mr_err *err) {
-    /* Six standard deviations above the mean, so that a list that is full does not happen. */
+    /* Six standard deviations above the mean: the list practically never becomes full. */
     double mean = p->rate * p->seconds, most = mean + 6 * sqrt(mean) + 16;
     if (!(most <= MR_LOAD_MAX_REQUESTS))
-        return mr_err_set(err, MR_E_INVALID, "%.9g requests a second for %.9g seconds are more than %d", p->rate,
+        return mr_err_set(err, MR_E_INVALID, "%.9g requests a second for %.9g seconds may be more than %d", p->rate,
                           p->seconds, MR_LOAD_MAX_REQUESTS);
     mr_load l = {.requests = mr_alloc_array((size_t)most, sizeof *l.requests)};
     if (!l.requests)
@@ -55,8 +55,8 @@ mr_status mr_load_make(const mr_load_poisson *p, mr_load *out, mr_err *err) {
             (mr_load_request){.at_ns = (int64_t)(at * 1e9), .n_prompt = p->n_prompt, .n_tokens = p->n_tokens};
     mr_status status = l.n > 0 ? take_times(&l, err)
                                : mr_err_set(err, MR_E_INVALID,
-                                            "no request arrives within %.9g seconds at %.9g a second; hint: more of "
-                                            "either, or another seed",
+                                            "no request arrives within %.9g seconds at %.9g requests a second; hint: "
+                                            "a larger --load or --load-seconds, or another --load-seed",
                                             p->seconds, p->rate);
     if (status != MR_OK) {
         mr_load_end(&l);
@@ -66,7 +66,7 @@ mr_status mr_load_make(const mr_load_poisson *p, mr_load *out, mr_err *err) {
     return MR_OK;
 }
 
-/* One line; it has an end that strtod and strtol stop at. */
+/* Parses one line, which ends with a byte that strtod and strtol stop at. */
 static bool parse_line(const char *line, mr_load_request *out) {
     char *p;
     double at = strtod(line, &p);
@@ -86,7 +86,7 @@ static bool parse_line(const char *line, mr_load_request *out) {
     return true;
 }
 
-/* The lines of text, each with its end overwritten. */
+/* Parses all lines. Overwrites the end of each line in text with a zero byte. */
 static mr_status parse_lines(char *text, const char *name, mr_load *l, mr_err *err) {
     int32_t number = 0;
     for (char *line = text, *next; line; line = next) {
@@ -117,7 +117,7 @@ mr_status mr_load_parse(mr_str text, const char *name, mr_load *out, mr_err *err
     size_t n_lines = 1;
     const char *nul = text.len > 0 ? memchr(text.data, 0, text.len) : NULL;
     if (nul)
-        return mr_err_set(err, MR_E_FORMAT, "%s is no text: byte %td is 0", name, nul - text.data);
+        return mr_err_set(err, MR_E_FORMAT, "%s is not a text file: byte %td is 0", name, nul - text.data);
     for (size_t i = 0; i < text.len; i++)
         n_lines += text.data[i] == '\n';
     n_lines = n_lines < MR_LOAD_MAX_REQUESTS ? n_lines : MR_LOAD_MAX_REQUESTS;
@@ -160,7 +160,7 @@ void mr_load_longest(const mr_load *l, int32_t *out_prompt, int32_t *out_togethe
 typedef struct run {
     mr_load *load;
     int64_t start_ns;
-    int64_t first; /* number of the first request's sequence; -1: none yet */
+    int64_t first; /* sequence number of the first request; -1: not submitted yet */
     int32_t n_live;
 } run;
 
@@ -233,9 +233,10 @@ mr_percentiles mr_percentiles_of(double *values, int64_t n) {
                             .max = values[n - 1]};
 }
 
-/* Requests that wait in a queue wait the longer the later they come, where more arrive than leave: with a rate of
- * arrivals A and one of departures D, the one that comes at t waits (A / D - 1) t. So D follows from the slope of the
- * waits over the arrivals, by least squares. The first half is left out: until all slots are taken nobody waits. */
+/* Finds out whether requests arrive faster than they are completed, and at which rate they are completed. If the rate
+ * of arrivals A is larger than the rate of completions D, a queue grows, and the request that arrives at time t waits
+ * (A / D - 1) t. So D follows from the slope of the waits over the arrival times, by least squares. The first half of
+ * the requests is left out, because no request waits until all slots are taken. */
 static void judge(const mr_load *l, mr_load_summary *s) {
     enum { LEAST = 20 };
     double n = 0, t_sum = 0, w_sum = 0, tt = 0, tw = 0, ww = 0;
@@ -260,7 +261,7 @@ static void judge(const mr_load *l, mr_load_summary *s) {
     double slope = together / varied, rest = ww - w_sum * w_sum / n - slope * together;
     double growth = slope * (until - from), scatter = sqrt(rest > 0 ? rest / n : 0);
     s->arrived = (n - 1) / (until - from);
-    if (slope > 0.05 && growth > 2 * scatter) /* else chance may have done it */
+    if (slope > 0.05 && growth > 2 * scatter) /* a smaller growth may be chance */
         s->sustained = s->arrived / (1 + slope);
 }
 

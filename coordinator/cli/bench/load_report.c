@@ -1,4 +1,4 @@
-/* load_report.c - what became of a load, as tables or JSON. */
+/* load_report.c - prints the results of a load as tables or as JSON. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/cli/bench/load.h"
 
@@ -43,8 +43,8 @@ mr_status load_report_print_tables(const mr_load *load, const mr_load_summary *s
     if (s->sustained > 0)
         t.failed |=
             !mr_output_printf(&text,
-                              "overloaded: %.3g requests arrive in a second and %.3g at most can be answered, so "
-                              "that waits grow without end\n",
+                              "overloaded: %.3g requests arrive in a second, but at most %.3g can be answered, so "
+                              "waiting times keep growing\n",
                               s->arrived, s->sustained);
     mr_status status = mr_output_table_print(&t, &text, err);
     mr_output_table_deinit(&t);
