@@ -36,21 +36,22 @@ static void test_text(void **state) {
     mr_metrics_set(m, MR_METRIC_BUILD, (mr_labels){{"1.0", "a\"b\\c\nd\xff\xc3\xa9"}}, 1);
     mr_metrics_set(m, MR_METRIC_PREEMPTIONS, (mr_labels){{0}}, 1 << 30);
     mr_metrics_set(m, MR_METRIC_PREEMPTIONS, (mr_labels){{0}}, 5); /* a total only goes up */
-    assert_string_equal(text_of(m, &out),
-                        "# HELP millrace_requests_total Requests that are over: ok, refused (4xx, 503 at once), failed "
-                        "(5xx, or in a stream), cancelled by the client.\n"
-                        "# TYPE millrace_requests_total counter\n"
-                        "millrace_requests_total{endpoint=\"/v1/models\",status=\"200\",outcome=\"ok\"} 3\n"
-                        "millrace_requests_total{endpoint=\"/v1/models\",status=\"404\",outcome=\"refused\"} 1\n"
-                        "# HELP millrace_preemptions_total Times that a sequence lost its KV blocks to others.\n"
-                        "# TYPE millrace_preemptions_total counter\n"
-                        "millrace_preemptions_total 1073741824\n"
-                        "# HELP millrace_loaded_ratio Share of the model that is loaded, 0 to 1.\n"
-                        "# TYPE millrace_loaded_ratio gauge\n"
-                        "millrace_loaded_ratio 0.1\n"
-                        "# HELP millrace_build_info Always 1.\n"
-                        "# TYPE millrace_build_info gauge\n"
-                        "millrace_build_info{version=\"1.0\",model=\"a\\\"b\\\\c\\nd\xEF\xBF\xBD\xc3\xa9\"} 1\n");
+    assert_string_equal(
+        text_of(m, &out),
+        "# HELP millrace_requests_total Requests that have ended: ok, refused (4xx, or 503 at once), failed "
+        "(5xx, or an error in a stream), cancelled by the client.\n"
+        "# TYPE millrace_requests_total counter\n"
+        "millrace_requests_total{endpoint=\"/v1/models\",status=\"200\",outcome=\"ok\"} 3\n"
+        "millrace_requests_total{endpoint=\"/v1/models\",status=\"404\",outcome=\"refused\"} 1\n"
+        "# HELP millrace_preemptions_total Times that a sequence lost its KV blocks to others.\n"
+        "# TYPE millrace_preemptions_total counter\n"
+        "millrace_preemptions_total 1073741824\n"
+        "# HELP millrace_loaded_ratio Share of the model that is loaded, 0 to 1.\n"
+        "# TYPE millrace_loaded_ratio gauge\n"
+        "millrace_loaded_ratio 0.1\n"
+        "# HELP millrace_build_info Always 1.\n"
+        "# TYPE millrace_build_info gauge\n"
+        "millrace_build_info{version=\"1.0\",model=\"a\\\"b\\\\c\\nd\xEF\xBF\xBD\xc3\xa9\"} 1\n");
     mr_metrics_add(NULL, MR_METRIC_REQUESTS, (mr_labels){{"x", "y"}}, 1);
     mr_text_buf_deinit(&out);
     mr_metrics_destroy(m);

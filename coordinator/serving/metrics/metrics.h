@@ -1,10 +1,10 @@
-/* coordinator/serving/metrics/metrics.h - what the server counts, for Prometheus and for the page: the metrics of
- * metrics.def, each with one series for each set of label values that was ever used.
+/* coordinator/serving/metrics/metrics.h - the metrics of the server, for Prometheus and for the page. metrics.def lists
+ * the metrics. Each metric has one series for each set of label values that was ever used.
  * Owns:    the series and copies of their label values.
- * Threads: thread-safe; series are found without a lock and counted by atomics. A writer sees each number as it is at
- *          some moment, not all at one moment. create and destroy: the caller serialises.
- * Errors:  counting never fails: what finds no memory is not counted. A metric has MR_METRICS_MAX_SERIES series at
- *          most; what would be one more is counted under the label values "other".
+ * Threads: thread-safe. Series are found without a lock and counted by atomics, so the numbers that mr_metrics_write
+ *          reads are not all of the same moment. create and destroy: the caller serialises.
+ * Errors:  counting never fails: without memory for a new series, the value is dropped. A metric has at most
+ *          MR_METRICS_MAX_SERIES series; values of further series are counted under the label values "other".
  * Source:  the text format of Prometheus, version 0.0.4. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_METRICS_METRICS_H
@@ -24,7 +24,8 @@ typedef enum mr_metric_id {
 
 enum { MR_METRICS_MAX_LABELS = 5, MR_METRICS_MAX_SERIES = 8192, MR_HISTOGRAM_BUCKETS = 17 };
 
-/* Values of the labels that metrics.def names, in its order; {{0}} where it names none. Read during the call only. */
+/* The values of the labels of a metric, in the order of metrics.def; {{0}} for a metric without labels. The functions
+ * below do not keep the pointers. */
 typedef struct mr_labels {
     const char *values[MR_METRICS_MAX_LABELS];
 } mr_labels;
@@ -34,29 +35,28 @@ typedef struct mr_metrics mr_metrics;
 MR_MUST_USE mr_status mr_metrics_create(mr_metrics **out, mr_err *err);
 void mr_metrics_destroy(mr_metrics *m);
 
-/* Counting; a NULL m is accepted, and nothing is counted. */
+/* With m NULL, the counting functions do nothing. */
 
-/* A counter goes up; a gauge moves. */
+/* Adds to a counter (by >= 0) or to a gauge. */
 void mr_metrics_add(mr_metrics *m, mr_metric_id id, mr_labels labels, double by);
-/* Of a gauge: what it is now. Of a counter whose total is kept elsewhere: the total; a smaller one than before is
- * ignored. */
+/* Sets a gauge, or a counter whose total is kept elsewhere. A total that is less than before is ignored. */
 void mr_metrics_set(mr_metrics *m, mr_metric_id id, mr_labels labels, double value);
-/* One more value of a histogram, in seconds. */
+/* Adds a value to a histogram. */
 void mr_metrics_observe(mr_metrics *m, mr_metric_id id, mr_labels labels, double seconds);
 
-/* Bounds of the buckets, in seconds: ascending, the same for all histograms; above the last is one bucket more. */
+/* The upper bounds of the buckets in seconds: ascending, the same for all histograms. One more bucket is above the last
+ * bound. */
 extern const double mr_histogram_bounds[MR_HISTOGRAM_BUCKETS];
 
 typedef struct mr_histogram {
-    uint64_t n[MR_HISTOGRAM_BUCKETS + 1]; /* values of each bucket alone */
+    uint64_t n[MR_HISTOGRAM_BUCKETS + 1]; /* number of values in each bucket; not cumulative */
     double sum;
 } mr_histogram;
 
-/* What was observed; zeros where nothing was. */
+/* Reads a histogram; zeros if nothing was observed. */
 void mr_metrics_read_histogram(const mr_metrics *m, mr_metric_id id, mr_labels labels, mr_histogram *out);
 
-/* Appends all of them as Prometheus reads them: Content-Type "text/plain; version=0.0.4; charset=utf-8".
- * MR_E_NO_MEMORY. */
+/* Appends all metrics in the text format of Prometheus: Content-Type "text/plain; version=0.0.4; charset=utf-8". */
 MR_MUST_USE mr_status mr_metrics_write(const mr_metrics *m, mr_text_buf *out, mr_err *err);
 
 #endif

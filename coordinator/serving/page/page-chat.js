@@ -1,5 +1,5 @@
-// coordinator/serving/page/page-chat.js - a conversation with the model, or one text that it goes on with, streamed as it is
-// written. Texts are shown as they are: nothing in them is markup.
+// coordinator/serving/page/page-chat.js - a conversation with the model, or one text that the model continues. Answers are
+// streamed. Texts are shown as plain text: markup in a text has no effect.
 // SPDX-License-Identifier: Apache-2.0
 import { ask } from "./page-server.js";
 import { duration } from "./page-pipeline.js";
@@ -8,10 +8,10 @@ const byId = (id) => document.getElementById(id);
 const log = byId("messages");
 const input = byId("ask-text");
 let history = []; // {role, content}
-let story = null; // the one text: its element in the log, and what it says
+let story = null; // the one text that user and model write: its element in the log, and its content
 let running = null; // the AbortController of the answer under way
 
-// The data of server-sent events, one after the other; comments and other fields are passed over.
+// Yields the data of each server-sent event. Comments and other fields are skipped.
 export async function* events(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -40,7 +40,7 @@ function say(element, text) {
     element.textContent = text;
 }
 
-// Adds to the log; follows the text where its end was in sight.
+// Changes the log. If the end of the log was visible before, scrolls to the new end.
 function follow(change) {
   const near = log.scrollHeight - log.scrollTop - log.clientHeight < 48;
   change();
@@ -67,7 +67,7 @@ class Answer {
     this.usage = event.usage ?? this.usage;
     this.finish = choice?.finish_reason ?? this.finish;
     if (text && this.details && !this.text.data)
-      this.details.open = false; // it has thought enough
+      this.details.open = false; // the reasoning has ended
     if (text || thought)
       this.first ??= performance.now();
     follow(() => {
@@ -94,13 +94,13 @@ class Answer {
     if (n)
       facts.push(`${n} tokens`);
     if (n > 1 && seconds > 0)
-      facts.push(`${((n - 1) / seconds).toFixed(1)} per second`);
+      facts.push(`${((n - 1) / seconds).toFixed(1)} tokens per second`);
     if (this.first)
-      facts.push(`first after ${duration((this.first - this.begin) / 1000)}`);
+      facts.push(`first token after ${duration((this.first - this.begin) / 1000)}`);
     if (stopped)
       facts.push("stopped");
     if (this.finish === "length")
-      facts.push("ended by the limit of tokens");
+      facts.push("ended at the maximum number of tokens");
     follow(() => {
       this.box.classList.remove("live");
       add(this.box, "p", "facts", facts.join(", "));
@@ -114,7 +114,7 @@ function addMessage(role, text = "") {
   return box;
 }
 
-// What was typed begins a paragraph of the one text; without any, the model goes on as it stands.
+// Adds the typed text to the one text as a new paragraph. If nothing was typed, the model continues the text as it is.
 function addParagraph(typed) {
   story ??= { box: addMessage("story"), text: "" };
   const paragraph = typed && story.text ? "\n\n" + typed : typed;
@@ -143,11 +143,11 @@ async function errorOf(answer) {
   try {
     return (await answer.json()).error.message;
   } catch {
-    return `the server answers with status ${answer.status}`;
+    return `the server answered with status ${answer.status}`;
   }
 }
 
-// Shows the answer to what was said last, or what the model goes on with, and returns its text.
+// Shows the answer to the last message, or the continuation of the one text, and returns the new text.
 async function run(mode) {
   const answer = new Answer(mode === "text" ? story.box : addMessage("assistant")), [path, body] = request(mode);
   let stopped = false;
@@ -162,7 +162,7 @@ async function run(mode) {
       if (data !== "[DONE]")
         answer.take(JSON.parse(data));
     if (!answer.finish)
-      throw new Error("the answer broke off");
+      throw new Error("the connection ended before the answer was complete");
   } catch (error) {
     stopped = running.signal.aborted;
     if (!stopped)
@@ -187,7 +187,7 @@ async function converse(text) {
   if (content)
     turns.push({ role: "assistant", content });
   else
-    turns.pop(); // a question without an answer is no part of the conversation
+    turns.pop(); // a question without an answer does not stay in the conversation
 }
 
 function grow() {
@@ -219,11 +219,11 @@ async function send() {
 function showMode() {
   const isText = byId("ask-mode").value === "text";
   input.placeholder = !isText ? "Your message" : story ? "More of the text, or nothing" : "The beginning of a text";
-  say(log.querySelector(".empty"), (isText ? "Begin a text, and the model goes on." : "Ask the model something.") +
-    " What you write goes to this server only.");
+  say(log.querySelector(".empty"), (isText ? "Begin a text, and the model continues it." : "Ask the model something.") +
+    " What you write is sent to this server only.");
 }
 
-// A model without a chat template has not learned to talk: it continues texts.
+// A model without a chat template has not learned to answer. For such a model, the chat mode is disabled.
 export async function learnModel() {
   const answer = await ask("props"), chat = byId("ask-mode").querySelector("[value=chat]");
   chat.disabled = answer.ok && (await answer.json()).chat_template === null;

@@ -1,5 +1,6 @@
-// coordinator/serving/page/page-pipeline.js - the stages as cards, where their time goes, and the steps under way as dots that
-// move from stage to stage and come back as ids. Real steps are too fast to see: the dots are as many, slowed down.
+// coordinator/serving/page/page-pipeline.js - draws each stage as a card with a bar that shows how the stage spends its
+// time, and each step under way as a dot that moves from stage to stage and back. Real steps are too fast to see, so the
+// dots move more slowly; their number is the real one.
 // SPDX-License-Identifier: Apache-2.0
 const PARTS = {
   compute: ["compute"], sampling: ["sampling"], wire: ["wire"], wait: ["wait-in", "wait-out"], idle: ["no-work"],
@@ -30,13 +31,13 @@ export function duration(s) {
   return `${value >= 100 ? Math.round(value) : parseFloat(value.toPrecision(value >= 10 ? 3 : 2))} ${unit}`;
 }
 
-// A factor in words, with one digit that counts.
+// A factor as text, with one significant digit.
 function rounded(x) {
   const unit = 10 ** Math.floor(Math.log10(x));
   return (Math.round(x / unit) * unit).toLocaleString("en");
 }
 
-// Shares of the parts of a stage's time between two reports; null where it has not reported since.
+// The shares of the parts of a stage's time between two reports; null if the stage has not reported since.
 function sharesBetween(before, after) {
   const sum = (s) => Object.values(s.seconds).reduce((a, b) => a + b, 0);
   const all = sum(after) - sum(before);
@@ -81,7 +82,7 @@ class Card {
     this.facts.step.textContent = measured ? duration(measured) : "–";
     this.facts.step.title = measured ? `a usual step has ${rows.toFixed(rows < 10 ? 1 : 0)} rows` : "";
     if (measured && predicted)
-      this.facts.step.title += `; ${duration(predicted)} were predicted`;
+      this.facts.step.title += `; predicted time ${duration(predicted)}`;
   }
 
   show(shares) {
@@ -127,7 +128,7 @@ export class Pipeline {
     this.flow(now);
   }
 
-  // How many dots, and how much slower than real.
+  // Chooses the number of dots, and how much slower than real steps they move.
   flow(now) {
     const first = this.samples[0], seconds = now.time_s - first.time_s;
     const rate = seconds > 0 ? (now.totals.steps - first.totals.steps) / seconds : 0;
@@ -148,8 +149,8 @@ export class Pipeline {
       this.frame = requestAnimationFrame((t) => this.move(t));
   }
 
-  // The line goes through the nodes of the cards, from row to row along the edges; and back where they are one row or
-  // column.
+  // Draws the line through the nodes of the cards, from row to row along the edges. Where all cards are in one row or
+  // column, draws the way back, too.
   lay() {
     const origin = this.track.getBoundingClientRect();
     const at = this.cards.map((card) => {

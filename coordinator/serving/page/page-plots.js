@@ -1,11 +1,12 @@
-// coordinator/serving/page/page-plots.js - four plots of the last minutes: tokens, time between tokens, sequences, KV memory.
+// coordinator/serving/page/page-plots.js - draws four plots of the last minutes: tokens, time between tokens, sequences,
+// and KV memory.
 // SPDX-License-Identifier: Apache-2.0
 import { duration } from "./page-pipeline.js";
 
 const SPAN_S = 300, RATE_S = 2, LATENCY_S = 10, GAP_S = 5, HEIGHT = 100;
 const SVG = "http://www.w3.org/2000/svg";
 
-// The value below which a share q of those counted between two samples lies; null where there was none.
+// The quantile q of the values that were counted between two samples; null if there were no values.
 export function quantile(bounds, before, after, q) {
   const counts = after.map((n, i) => n - before[i]), all = counts.reduce((a, b) => a + b, 0);
   let below = 0;
@@ -21,7 +22,7 @@ export function quantile(bounds, before, after, q) {
   return bounds[bounds.length - 1];
 }
 
-// The least of 1, 2, 5, 10 … that is no less.
+// Rounds up to one of 1, 2, 5, 10 …
 function niceAbove(value) {
   const unit = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 5, 10].map((k) => k * unit).find((k) => k >= value * 0.999999);
@@ -31,7 +32,7 @@ const isWhole = (n) => n >= 100 || Number.isInteger(n);
 const count = (n) => n === null ? "–" : isWhole(n) ? Math.round(n).toLocaleString("en") : n.toFixed(1);
 const time = (s) => s === null ? "–" : duration(s);
 
-// The edges of a plot and where a value lies between them, 0 to 1: from 0 on, or by powers of ten.
+// The range of a plot, and the position of a value in the range, 0 to 1. The scale is linear from 0, or logarithmic.
 function scaleOf(values, least, isLog) {
   const known = values.flat().filter((v) => v !== null && (!isLog || v > 0));
   if (!isLog) {
@@ -44,18 +45,18 @@ function scaleOf(values, least, isLog) {
   return { edges: known.length > 0 ? [10 ** from, 10 ** to] : [], at };
 }
 
-// What is shown: of each line its value at a sample, from the samples until then. The first line is the main one.
+// The plots. Each line has a name and a function from a sample to its value. The first line is the main one.
 const PLOTS = [
-  { title: "Tokens per second, generated", show: count,
-    lines: [["", (s) => s.rates.generated], ["of prompts", (s) => s.rates.prompt]] },
+  { title: "Generated tokens per second", show: count,
+    lines: [["", (s) => s.rates.generated], ["prompt tokens", (s) => s.rates.prompt]] },
   { title: "Time between tokens", show: time, isLog: true,
     lines: [["", (s) => s.next.half], ["p99", (s) => s.next.most]],
     also: (s) => `first token ${time(s.first.half)}` },
-  { title: "Sequences at work", show: count, least: 4,
+  { title: "Running sequences", show: count, least: 4,
     lines: [["", (s) => s.state.sequences.live], ["waiting", (s) => s.state.sequences.waiting]] },
   { title: "KV memory in use", show: (x) => x === null ? "–" : `${Math.round(100 * x)} %`, least: 1,
     lines: [["", (s) => s.state.blocks.held / (s.state.blocks.total || 1)],
-            ["with what is kept", (s) => (s.state.blocks.held + s.state.blocks.cached) / (s.state.blocks.total || 1)]] },
+            ["with cached", (s) => (s.state.blocks.held + s.state.blocks.cached) / (s.state.blocks.total || 1)]] },
 ];
 
 function html(tag, name, parent, text = "") {
@@ -113,7 +114,7 @@ class Plot {
     this.samples = samples;
     this.end = end;
     values.forEach((line, k) => {
-      const pieces = [[]]; // without gaps
+      const pieces = [[]]; // parts of the line without gaps
       line.forEach((v, i) => {
         if (v === null || (i > 0 && samples[i].state.time_s - samples[i - 1].state.time_s > GAP_S))
           pieces.push([]);
@@ -130,7 +131,7 @@ class Plot {
     this.say();
   }
 
-  // The values of the sample that is pointed at, or of the last one.
+  // Shows the values of the sample under the pointer, or of the latest sample.
   say() {
     if (!this.samples)
       return;
@@ -159,7 +160,7 @@ export class Plots {
     this.samples = [];
   }
 
-  // The latest sample that is at least so old, or the oldest.
+  // The latest sample that is at least this old, or the oldest sample.
   before(state, seconds) {
     const found = this.samples.findLast((s) => s.state.time_s <= state.time_s - seconds + 0.05) ?? this.samples[0];
     return found?.state ?? state;

@@ -1,11 +1,11 @@
-// coordinator/serving/page/page-server.js - requests to this server, with the key that the user gave.
+// coordinator/serving/page/page-server.js - sends requests to this server, with the API key that the user gave.
 // SPDX-License-Identifier: Apache-2.0
 const NAME = "millrace-key";
 let key = "";
 let onRefused = () => {};
 try {
   key = sessionStorage.getItem(NAME) || "";
-} catch { /* storage is off: the key lives as long as the page */ }
+} catch { /* the browser has no storage: the key is lost with the page */ }
 
 export function setKey(text) {
   key = text;
@@ -17,10 +17,10 @@ export function setKey(text) {
 export const hasKey = () => key !== "";
 export const whenRefused = (listener) => { onRefused = listener; };
 
-// Headers take characters below 256 only, which stand for bytes.
+// A header may have characters below 256 only, which stand for bytes. So the text becomes its UTF-8 bytes.
 const utf8 = (text) => String.fromCharCode(...new TextEncoder().encode(text));
 
-// fetch, relative to the page, so that it may lie under a prefix.
+// Fetches a path relative to the page, so that a proxy may serve the page under a prefix.
 export async function ask(path, options = {}) {
   const headers = { ...options.headers };
   if (key)

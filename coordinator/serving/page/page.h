@@ -1,7 +1,7 @@
-/* coordinator/serving/page/page.h - the page to look at a running cluster and talk to its model, and the JSON that it
- * draws: some files that are part of the program, without anything from elsewhere.
+/* coordinator/serving/page/page.h - the web page that shows a running cluster and talks to its model, and the JSON that
+ * the page draws. The files of the page are a part of the program, and load nothing from other servers.
  * Owns:    nothing but constants.
- * Threads: pure functions; metrics are as metrics.h says.
+ * Threads: any; there is no shared state but the metrics, which are thread-safe.
  * Errors:  MR_E_NO_MEMORY. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_PAGE_PAGE_H
@@ -17,20 +17,20 @@
 /* --- Files ------------------------------------------------------------------------------------------------------- */
 
 typedef struct mr_page_file {
-    const char *path;         /* of the request: "/", "/page.css" */
+    const char *path;         /* the path of the request: "/", "/page.css" */
     const char *content_type; /* a header's value */
     const char *data;
     size_t bytes;
 } mr_page_file;
 
-/* The file that the path of a GET names; NULL: none. They need no key: what they show does. */
+/* The file for the path of a GET; NULL: none. The files need no API key, but the data that they show needs one. */
 const mr_page_file *mr_page_find(mr_str path);
-/* For Content-Security-Policy: nothing but what comes from this server. */
+/* The value of Content-Security-Policy: the page loads from this server only. */
 extern const char mr_page_policy[];
 
 /* --- What the page shows ----------------------------------------------------------------------------------------- */
 
-/* A stage and what it has done since it was ready. */
+/* A stage, and its counts since the stage was ready. */
 typedef struct mr_page_stage {
     int32_t first_layer, last_layer; /* [first, last) */
     int32_t rank;
@@ -38,22 +38,22 @@ typedef struct mr_page_stage {
     uint64_t weight_bytes, kv_bytes, work_bytes;
     int64_t ns[MR_PHASE_COUNT];
     uint64_t n_steps, n_rows, in_bytes, out_bytes;
-    double step_rows, step_s; /* of its usual step; 0: not known yet */
-    double predicted_s;       /* for as many rows, before the start; 0: nobody knows */
+    double step_rows, step_s; /* rows and seconds of a usual step; 0: not known yet */
+    double predicted_s;       /* the predicted seconds of a step with as many rows; 0: not known */
 } mr_page_stage;
 
 typedef enum mr_page_state { MR_PAGE_LOADING, MR_PAGE_READY, MR_PAGE_ENDING, MR_PAGE_FAILED } mr_page_state;
 
-/* The server at one moment. Texts are UTF-8; what is not becomes U+FFFD. */
+/* The state of the server at one moment. Texts should be UTF-8; invalid bytes become U+FFFD. */
 typedef struct mr_page_stats {
     mr_page_state state;
-    const char *error;       /* of FAILED; else NULL */
+    const char *error;       /* the reason of FAILED; else NULL */
     double loaded;           /* share of the model, 0 to 1 */
     const char *version;     /* of the program */
     const char *model;       /* as /v1/models names it */
     const char *description; /* of the model: architecture and size, for people; may be NULL */
     int32_t n_layers, n_context;
-    int64_t now_ns, start_ns; /* monotonic: this moment, and when the server began */
+    int64_t now_ns, start_ns; /* monotonic: this moment, and the start of the server */
     int32_t n_live, n_waiting, max_sequences;
     int32_t n_blocks, n_held_blocks, n_cached_blocks, n_free_blocks, block_tokens; /* KV */
     int64_t n_prompt_tokens, n_cached_tokens, n_generated, n_preempted, n_steps;   /* since the start */
@@ -62,13 +62,15 @@ typedef struct mr_page_stats {
     const mr_page_stage *stages;
 } mr_page_stats;
 
-/* Appends the answer to GET /page/state, an object (page_state.c says of what). m: for the latencies; may be NULL. */
+/* Appends the answer to GET /page/state, a JSON object, which page_state.c describes. m: gives the latencies; may be
+ * NULL. */
 MR_MUST_USE mr_status mr_page_write_state(const mr_page_stats *stats, const mr_metrics *m, mr_text_buf *out,
                                           mr_err *err);
 
-/* Counts what the stats say, for GET /metrics: all metrics but those of requests and latencies. NULL m is accepted. */
+/* Sets the metrics of GET /metrics from the stats: all metrics except those of requests and latencies. m may be
+ * NULL. */
 void mr_page_count(const mr_page_stats *stats, mr_metrics *m);
-/* on_latency of the service (coordinator/serving/service/service.h): metrics is the mr_metrics that counts it. */
+/* Counts a latency. Fits on_latency of the service (coordinator/serving/service/service.h). metrics: the mr_metrics. */
 void mr_page_count_latency(void *metrics, bool is_first, int64_t ns);
 
 #endif

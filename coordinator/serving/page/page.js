@@ -1,4 +1,4 @@
-// coordinator/serving/page/page.js - asks the server once a second what it does, and has it drawn.
+// coordinator/serving/page/page.js - fetches the state of the server once a second, and updates all parts of the page.
 // SPDX-License-Identifier: Apache-2.0
 import { Pipeline } from "./page-pipeline.js";
 import { Plots } from "./page-plots.js";
@@ -9,10 +9,10 @@ const EVERY_MS = 1000, PATIENCE_MS = 10000;
 const WORDS = { loading: "loading", ready: "ready", ending: "ending", failed: "failed", away: "not reachable" };
 const byId = (id) => document.getElementById(id);
 const pipeline = new Pipeline();
-let model; // that the chat knows of
+let model; // the model that the chat was set up for
 const plots = new Plots(byId("plots"));
 
-// Changes a text only where it is another one: it may be read aloud.
+// Changes a text only if it differs, because screen readers read changed texts aloud.
 function say(element, text) {
   if (element.textContent !== text)
     element.textContent = text;
@@ -49,7 +49,7 @@ async function look() {
     if (answer.ok)
       draw(await answer.json());
     else if (answer.status !== 401)
-      showState("away", `the server answers with status ${answer.status}`);
+      showState("away", `the server answered with status ${answer.status}`);
   } catch {
     showState("away");
   }
@@ -64,7 +64,7 @@ async function lookForEver() {
 }
 
 whenRefused(() => {
-  byId("key-note").textContent = hasKey() ? "The server does not know this key." : "";
+  byId("key-note").textContent = hasKey() ? "The server does not accept this key." : "";
   byId("key").hidden = false;
   showState("away", "", "needs a key");
 });

@@ -1,4 +1,5 @@
-/* coordinator/serving/page/page_count.c - what the page shows, as metrics. */
+/* coordinator/serving/page/page_count.c - sets the metrics for Prometheus from the same statistics that the page
+ * shows. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
-/* coordinator/serving/page/page_files.c - the files of the page as the server sends them, by path and content type.
- * Their bytes come from page_files.inc, which the build makes of the files in this folder. */
+/* coordinator/serving/page/page_files.c - the table of the page's files, with path, content type and bytes. The bytes
+ * come from page_files.inc, which the build makes from the files in this folder. */
 // SPDX-License-Identifier: Apache-2.0
 #include "page_files.inc"
 #include "coordinator/serving/page/page.h"

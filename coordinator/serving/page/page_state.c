@@ -1,4 +1,4 @@
-/* coordinator/serving/page/page_state.c - what the page draws, as JSON:
+/* coordinator/serving/page/page_state.c - the data that the page draws, as JSON:
  *   {"state": "ready", "error": null, "loaded": 1, "version": "0.1.0", "model": "…", "description": "…", "layers": 8,
  *    "context": 512, "start": 123456789, "time_s": 12.5,
  *    "sequences": {"live", "waiting", "limit"}, "blocks": {"held", "cached", "free", "total", "tokens"},
@@ -6,9 +6,9 @@
  *    "latency": {"bounds_s": […], "first_token": […], "next_token": […]},
  *    "stages": [{"first", "last", "rank", "host", "bytes": {"weights", "kv", "work"}, "seconds": {"compute": …},
  *                "steps", "rows", "in_bytes", "out_bytes", "step": {"rows", "measured_s", "predicted_s"}}, …]}
- * time_s is that of the server since its start, which is the same number for the same server. All counts go up from
- * there: the page takes differences. first and last are both layers of the stage; one without layers has a last below
- * its first. */
+ * time_s is the time since the start of the server. start identifies the server: another value means that another
+ * server answers. All counts are totals since the start, and the page takes differences. first and last are both layers
+ * of the stage; in a stage without layers, last is less than first. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static double seconds(int64_t ns) {
     return (double)ns / 1e9;
 }
 
-/* A text; null for NULL. What is no UTF-8 becomes U+FFFD. */
+/* A text as JSON; null for NULL. Bytes that are not UTF-8 become U+FFFD. */
 static json_t *text_or_null(const char *text) {
     mr_text_buf clean = {0};
     bool ok = true;
@@ -43,7 +43,7 @@ static json_t *text_or_null(const char *text) {
     return out;
 }
 
-/* A positive time; null where it is not known. */
+/* A positive time as JSON; null where the time is not known. */
 static json_t *time_or_null(double s) {
     return s > 0 && isfinite(s) ? json_real(s) : json_null();
 }
