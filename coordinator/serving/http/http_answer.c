@@ -1,4 +1,4 @@
-/* Heads of answers, error objects, request ids, and the line that each request leaves in the log. */
+/* Makes the heads of answers, error objects and request ids, and writes the log line of each request. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <jansson.h>
@@ -29,7 +29,7 @@ void mr_http_answer_error(mr_http_answer *out, mr_error_id id, const char *messa
     out->status = mr_error_kinds[id].status;
     out->content_type = "application/json";
     mr_text_buf_clear(&out->body);
-    (void)!http_error_body(&out->body, id, message); /* the status says enough */
+    (void)!http_error_body(&out->body, id, message); /* without memory for a body, the status has to do */
 }
 
 const char *mr_http_query(const mr_http_request *request, const char *name) {
@@ -42,7 +42,8 @@ const char *mr_http_query(const mr_http_request *request, const char *name) {
 
 static void put(struct MHD_Response *r, const char *name, const char *value) {
     if (value)
-        (void)MHD_add_response_header(r, name, value); /* fails without memory, or for a value that is no header */
+        (void)MHD_add_response_header(r, name,
+                                      value); /* fails without memory, or for a value that is not allowed in a header */
 }
 
 static void put_cors(const http_exchange *x, struct MHD_Response *r) {
@@ -82,7 +83,7 @@ enum MHD_Result http_exchange_send(http_exchange *x, struct MHD_Response *respon
     put(response, "Cache-Control", x->info.streams ? "no-cache, no-transform" : "no-store");
     put(response, "Content-Security-Policy", x->answer.policy ? x->answer.policy : "default-src 'none'");
     if (x->info.streams)
-        put(response, "X-Accel-Buffering", "no"); /* for nginx */
+        put(response, "X-Accel-Buffering", "no"); /* keeps nginx from buffering the stream */
     put(response, "Allow", x->allow);
     put(response, "WWW-Authenticate", status == MHD_HTTP_UNAUTHORIZED ? "Bearer" : NULL);
     put(response, "Connection", x->closes || atomic_load(&x->server->draining) ? "close" : NULL);
@@ -122,7 +123,7 @@ void http_client_address(struct MHD_Connection *mhd, char out[HTTP_CLIENT_BYTES]
         snprintf(out, HTTP_CLIENT_BYTES, "unix");
 }
 
-/* A path of anybody, for JSON: what is no plain letter becomes a question mark. */
+/* Copies a path from a client for the log. Characters that JSON would have to escape become question marks. */
 static void plain_path(char *path) {
     for (char *p = path; *p; p++)
         if (*p <= ' ' || *p > '~' || *p == '"' || *p == '\\')

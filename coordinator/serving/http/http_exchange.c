@@ -1,5 +1,6 @@
-/* The life of a request: head, body, then an answer that is there, is waited for, or streams. While it waits its
- * connection is suspended; whoever wakes it resumes it, once. */
+/* The life of a request: its head, its body, and then an answer, which is ready at once, comes later, or is streamed.
+ * While a request waits for its answer, its connection is suspended. http_exchange_wake() resumes the connection,
+ * once. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,15 +12,16 @@
 #include "engine/base/mem.h"
 
 enum {
-    SWALLOW_BYTES = 64 << 20, /* of a body that is refused: read and dropped, so that the client reads the answer */
-    TRIM_BYTES = 1 << 20,     /* of a body, whose many small pieces the C library would keep */
-    BODIES = 8,               /* of the largest size: all bodies under way together */
-    LOOK_MS = 250,            /* at what waits, without a wake */
+    SWALLOW_BYTES = 64 << 20, /* of a refused body are read and dropped, so that the client reads the answer */
+    TRIM_BYTES = 1 << 20,     /* a larger body is trimmed after use: the C library would keep its small pieces */
+    BODIES = 8,               /* all bodies under way together have at most this many times the maximum size */
+    LOOK_MS = 250,            /* interval at which waiting requests are checked without a wake */
 };
 
 /* --- Waiting ----------------------------------------------------------------------------------------------------- */
 
-/* Call with the lock held. MHD_resume_connection is called for suspended connections only, and once. */
+/* Resumes the connection. Call with the lock held. MHD_resume_connection may be called only for a suspended connection,
+ * and only once. */
 static void resume(http_exchange *x) {
     x->woken = true;
     if (!x->suspended)
@@ -45,7 +47,8 @@ void http_exchange_look(http_exchange *x, int64_t now_ns, bool gone) {
 
 typedef enum wait_result { WAIT_SUSPENDED, WAIT_WOKEN, WAIT_GONE } wait_result;
 
-/* On the connection's thread: suspends it until look_ns at most, unless something came since the last look. */
+/* Suspends the connection until look_ns at most, unless a wake came since the last check. On the connection's
+ * thread. */
 static wait_result wait_for_more(http_exchange *x, int64_t look_ns) {
     mr_mutex_lock(&x->lock);
     wait_result r = x->gone ? WAIT_GONE : x->woken ? WAIT_WOKEN : WAIT_SUSPENDED;
@@ -60,7 +63,7 @@ static wait_result wait_for_more(http_exchange *x, int64_t look_ns) {
 
 static mr_http_state next_of(http_exchange *x) {
     mr_mutex_lock(&x->lock);
-    x->woken = false; /* before the look: what comes from now on is not missed */
+    x->woken = false; /* before the check, so that a later wake is not missed */
     mr_mutex_unlock(&x->lock);
     return x->route->call->next(x->call, &x->out);
 }
@@ -75,7 +78,7 @@ static ssize_t cut_stream(http_exchange *x) {
     return MHD_CONTENT_READER_END_OF_STREAM;
 }
 
-/* A comment keeps proxies from taking a long silence for a dead connection. */
+/* Sends a comment event. Without it, a proxy may take a long silence for a dead connection. */
 static bool add_ping(http_exchange *x, int64_t now_ns) {
     static const char PING[] = ": ping\n\n";
     if (now_ns - x->sent_ns < x->server->config.ping_s * MR_NS_PER_S)
@@ -116,7 +119,7 @@ static ssize_t read_stream(void *ctx, uint64_t pos, char *buf, size_t max) {
 
 static enum MHD_Result send_bytes(http_exchange *x, const mr_text_buf *bytes, int status, const char *type) {
     static char nothing[1];
-    /* The bytes live until the request is over. */
+    /* The bytes are valid until the request has ended. */
     return http_exchange_send(
         x, MHD_create_response_from_buffer(bytes->len, bytes->len ? bytes->data : nothing, MHD_RESPMEM_PERSISTENT),
         status, type);
@@ -132,7 +135,8 @@ static enum MHD_Result send_call(http_exchange *x) {
         type ? type : "text/event-stream; charset=utf-8");
 }
 
-/* Takes what the call says until it is all there; streams begin at once, so that a long prefill has pings. */
+/* Collects the output of the call until it is complete. A stream begins at once, so that pings are sent during a long
+ * prefill. */
 static enum MHD_Result turn_call(http_exchange *x) {
     for (;;) {
         x->route->call->info(x->call, &x->info);
@@ -161,7 +165,7 @@ static void error(http_exchange *x, mr_error_id id, const char *message) {
 static enum MHD_Result answer(http_exchange *x, const char *url, const char *method) {
     mr_http_request request = {.method = method, .path = url, .tail = "", .id = x->id, .connection = x->mhd};
     if (x->too_large)
-        error(x, MR_ERROR_REQUEST_TOO_LARGE, "the body is larger than this server takes (--max-body)");
+        error(x, MR_ERROR_REQUEST_TOO_LARGE, "the body is larger than this server accepts (--max-body)");
     else if (x->no_memory)
         error(x, MR_ERROR_OVERLOADED, "no memory for the body; try again later");
     if (x->status)
@@ -199,7 +203,7 @@ static bool fits_method(const mr_http_route *r, const char *method) {
     return strcmp(r->method, method) == 0 || (strcmp(method, "HEAD") == 0 && strcmp(r->method, "GET") == 0);
 }
 
-/* Finds the route; *out_other: one of the same path with another method. */
+/* Finds the route. *out_other: a route with the same path and another method. */
 static const mr_http_route *find_route(const mr_http_server *s, const char *path, const char *method,
                                        const mr_http_route **out_other) {
     *out_other = NULL;
@@ -214,7 +218,7 @@ static const mr_http_route *find_route(const mr_http_server *s, const char *path
     return NULL;
 }
 
-/* Who asks, and from where. False: refused. */
+/* Checks the Host header, the origin and the key. False: the request is refused. */
 static bool admit(http_exchange *x, const mr_http_route *known, bool is_options) {
     mr_http_server *s = x->server;
     const char *host = header(x, "Host"), *origin = header(x, "Origin");
@@ -223,12 +227,12 @@ static bool admit(http_exchange *x, const mr_http_route *known, bool is_options)
     if (s->listener.is_loopback && !s->config.unix_path && s->config.n_keys == 0 &&
         !http_host_is_local(host, s->config.host)) {
         error(x, MR_ERROR_WRONG_HOST,
-              "the Host header does not name this machine; hint: with --api-key the server may have any name");
+              "the Host header does not name this machine; hint: with --api-key, any Host is accepted");
         return false;
     }
     http_origin judged = http_origin_judge(origin, host, s->config.origins, s->config.n_origins);
     if (judged == HTTP_ORIGIN_FOREIGN) {
-        error(x, MR_ERROR_FOREIGN_ORIGIN, "pages of other origins may not ask this server (--cors-origin)");
+        error(x, MR_ERROR_FOREIGN_ORIGIN, "web pages of other origins may not use this server (--cors-origin)");
         return false;
     }
     x->origin = judged == HTTP_ORIGIN_ALLOWED ? origin : NULL;
@@ -239,11 +243,11 @@ static bool admit(http_exchange *x, const mr_http_route *known, bool is_options)
     mr_mutex_unlock(&s->lock);
     if (admitted)
         return true;
-    error(x, MR_ERROR_INVALID_API_KEY, "this server needs a key that it knows: Authorization: Bearer KEY");
+    error(x, MR_ERROR_INVALID_API_KEY, "this server needs a valid API key in the header Authorization: Bearer KEY");
     return false;
 }
 
-/* Decides by the head alone. */
+/* Decides by the head alone whether the request is refused. */
 static void judge_head(http_exchange *x, const char *url, const char *method, const char *version) {
     const mr_http_route *other;
     http_framing framing;
@@ -272,11 +276,13 @@ static void judge_head(http_exchange *x, const char *url, const char *method, co
         x->preflight = x->origin != NULL;
     } else {
         x->allow = other->method;
-        error(x, MR_ERROR_METHOD_NOT_ALLOWED, "this path is for another method (see Allow)");
+        error(x, MR_ERROR_METHOD_NOT_ALLOWED,
+              "this path does not support the method (the Allow header lists those that it supports)");
     }
 }
 
-/* A body that is so large that reading it to the end would not be worth it, or that is not on its way yet. */
+/* Whether a refused body is not read to its end: because it is too large, or because the client waits for 100
+ * Continue. */
 static bool is_refused_at_once(http_exchange *x) {
     const char *length = header(x, "Content-Length"), *expect = header(x, "Expect");
     unsigned long long n = length ? strtoull(length, NULL, 10) : 0;
@@ -294,7 +300,7 @@ static void drop_body(http_exchange *x) {
     x->keeps_body = false;
 }
 
-/* False: it is not worth reading on. */
+/* Adds bytes to the body. False: the rest of the body is not read. */
 static bool take_body(http_exchange *x, const char *bytes, size_t n) {
     mr_http_server *s = x->server;
     size_t max = s->config.max_body_bytes;
@@ -317,7 +323,7 @@ static bool take_body(http_exchange *x, const char *bytes, size_t n) {
 
 static void release(http_exchange *x) {
     if (x->call)
-        x->route->call->end(x->call); /* no wake comes after this */
+        x->route->call->end(x->call); /* after end(), no wake comes */
     if (x->conn) {
         http_conn_set_exchange(x->server, x->conn, NULL);
         http_conn_set_phase(x->server, x->conn, CONN_HEAD);
@@ -362,7 +368,7 @@ void *http_exchange_target(void *ctx, const char *target, struct MHD_Connection 
     http_head_begin(ctx, mhd);
     if (c)
         http_framing_target(target, &c->target);
-    return NULL; /* what the handler finds at its first call */
+    return NULL; /* *request_ctx at the first call of the handler */
 }
 
 enum MHD_Result http_exchange_handle(void *ctx, struct MHD_Connection *mhd, const char *url, const char *method,
@@ -383,7 +389,7 @@ enum MHD_Result http_exchange_handle(void *ctx, struct MHD_Connection *mhd, cons
         return take_body(x, upload, n) ? MHD_YES : MHD_NO;
     }
     if (x->call)
-        return turn_call(x); /* it was suspended */
+        return turn_call(x); /* the connection was suspended and is resumed */
     http_conn_set_phase(s, x->conn, CONN_ANSWER);
     return answer(x, url, method);
 }

@@ -15,7 +15,7 @@ enum { CRLF_BYTES = 2 };
 #define TOKEN_CHARS "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 typedef struct head {
-    uintptr_t end; /* of what was looked at: of the version, or of a value */
+    uintptr_t end; /* end of the part that was checked last: the version, or a value */
     bool has_gap, bad_name, bad_value;
     int n_hosts, n_lengths, n_codings;
     const char *host, *coding;
@@ -32,7 +32,7 @@ void http_framing_target(const char *target, http_target *out) {
     out->end = target;
 }
 
-/* The authority of an absolute url, up to its path or its end; NULL: the url is none. */
+/* The authority of an absolute url, up to its path or its end; NULL: the url is not absolute. */
 static const char *authority_of(const char *url) {
     if (strncasecmp(url, "http://", 7) == 0)
         return url + 7;
@@ -47,7 +47,7 @@ const char *http_framing_path(const char *url) {
     return path ? path : "/";
 }
 
-/* A client that names the host twice has to name the same. */
+/* Whether the host of an absolute url and the Host header are the same. */
 static bool fits_host(const char *url, const char *host) {
     const char *authority = authority_of(url);
     size_t n = authority ? strcspn(authority, "/") : 0;
@@ -67,7 +67,7 @@ static bool is_plain(const char *value, size_t n) {
     return true;
 }
 
-/* An MHD_KeyValueIteratorN. */
+/* Checks one header. Fits MHD_KeyValueIteratorN. */
 static enum MHD_Result take_header(void *ctx, enum MHD_ValueKind kind, const char *name, size_t n_name,
                                    const char *value, size_t n_value) {
     head *h = ctx;
@@ -87,7 +87,7 @@ static enum MHD_Result take_header(void *ctx, enum MHD_ValueKind kind, const cha
     return MHD_YES;
 }
 
-/* Whether the request line and the headers do not fill the head. */
+/* Whether there are gaps between the request line and the headers. */
 static bool has_gap(struct MHD_Connection *mhd, const head *h, const char *method, const char *version,
                     const http_target *target) {
 #if MHD_VERSION >= 0x00097701

@@ -1,6 +1,6 @@
-/* coordinator/serving/http/http_framing.h - whether the head of a request can be read in one way only. A server behind
- * a proxy has to refuse every request of which the two could disagree where it ends: the rest would be taken for the
- * next one.
+/* coordinator/serving/http/http_framing.h - checks that the head of a request can be read in one way only. If a server
+ * and the proxy in front of it disagree about the end of a request, the rest is taken for another request (request
+ * smuggling). So such a request is refused.
  * When:    http_framing_target as MHD_OPTION_URI_LOG_CALLBACK, http_framing_judge at the first call of the handler.
  *          What libmicrohttpd refuses by itself, before the handler, is for http_refusal.c.
  *          What is wrong in the framing of a chunked body is for libmicrohttpd. It takes any chunk size that fits into
@@ -19,21 +19,21 @@
 
 #include "coordinator/serving/errors/errors.h"
 
-/* The target of a request line, as it came. */
+/* The target of a request line, unchanged. */
 typedef struct http_target {
-    const char *begin, *end; /* NULL: there is none; end: where libmicrohttpd ended it by a zero */
+    const char *begin, *end; /* NULL: no target; end: the zero byte that libmicrohttpd put behind the target */
     bool is_plain;           /* without spaces and control characters */
 } http_target;
 
 void http_framing_target(const char *target, http_target *out);
 
 typedef struct http_framing {
-    const char *fault; /* what is wrong, for the client; NULL: nothing */
-    mr_error_id error; /* of the fault */
+    const char *fault; /* the error message for the client; NULL: no fault */
+    mr_error_id error; /* the error of the fault */
     bool is_chunked;
 } http_framing;
 
-/* url, method and version are the handler's. */
+/* Judges the head of a request. url, method and version: the arguments of the handler. */
 void http_framing_judge(struct MHD_Connection *mhd, const http_target *target, const char *url, const char *method,
                         const char *version, http_framing *out);
 

@@ -43,12 +43,12 @@ bool http_keys_admit(const http_keys *k, const char *authorization, const char *
     uint8_t digest[HTTP_DIGEST_BYTES];
     int found = 0;
     http_digest(api_key, digest);
-    for (int32_t i = 0; i < k->n; i++) /* all of them, always */
+    for (int32_t i = 0; i < k->n; i++) /* always all keys, for a constant time */
         found |= memeql_sec(digest, k->digests[i], HTTP_DIGEST_BYTES);
     return found != 0;
 }
 
-/* The name in "name:port", "[::1]:port"; brackets are left out. */
+/* The name in "name:port" or "[::1]:port", without brackets. */
 static size_t host_name(const char *host, const char **out_name) {
     *out_name = host;
     if (*host == '[') {
@@ -68,7 +68,7 @@ bool http_host_is_local(const char *host_header, const char *own_name) {
     if (!host_header)
         return true;
     size_t len = host_name(host_header, &name), n_suffix = sizeof SUFFIX - 1;
-    /* Of 127.0.0.0/8, digits and points alone: 127.evil.example is a name. */
+    /* An address of 127.0.0.0/8 has only digits and points; 127.evil.example is a name. */
     bool numeric = len > 4 && strncmp(name, "127.", 4) == 0 && strspn(name, "0123456789.") >= len;
     return numeric || is_name(name, len, "localhost") || is_name(name, len, "::1") || is_name(name, len, own_name) ||
            (len > n_suffix && strncasecmp(name + len - n_suffix, SUFFIX, n_suffix) == 0);
@@ -77,7 +77,7 @@ bool http_host_is_local(const char *host_header, const char *own_name) {
 http_origin http_origin_judge(const char *origin, const char *host_header, const char *const *allowed, int32_t n) {
     if (!origin)
         return HTTP_ORIGIN_OWN;
-    /* Without the scheme: a proxy may have taken TLS away. */
+    /* The scheme is not compared, because a proxy may have terminated TLS. */
     const char *host = strstr(origin, "://");
     if (host && host_header && strcasecmp(host + 3, host_header) == 0)
         return HTTP_ORIGIN_OWN;

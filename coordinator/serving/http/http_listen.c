@@ -20,7 +20,7 @@ static bool is_loopback(const struct sockaddr *a) {
     return a->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr);
 }
 
-/* A socket file that nobody listens on any more is left from a server that was killed. */
+/* Removes a socket file that no process listens on, as a killed server leaves it. */
 static void remove_stale(const char *path, const struct sockaddr_un *address) {
     struct stat st;
     int fd = -1;
@@ -36,18 +36,18 @@ static void remove_stale(const char *path, const struct sockaddr_un *address) {
 static mr_status open_unix(http_listener *l, const char *path, mr_err *err) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof address.sun_path)
-        return mr_err_set(err, MR_E_INVALID, "--unix-socket: the path has %zu bytes, the system allows %zu",
+        return mr_err_set(err, MR_E_INVALID, "--unix-socket: the path has %zu bytes, but the system allows only %zu",
                           strlen(path), sizeof address.sun_path - 1);
     memcpy(address.sun_path, path, strlen(path) + 1);
     remove_stale(path, &address);
     l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (l->fd < 0 || bind(l->fd, (const struct sockaddr *)&address, sizeof address) != 0)
-        return mr_err_set(err, MR_E_IO, "--unix-socket: %.200s cannot be made: %s%s", path, strerror(errno),
-                          errno == EADDRINUSE ? "; hint: another server may run" : "");
+        return mr_err_set(err, MR_E_IO, "--unix-socket: %.200s cannot be created: %s%s", path, strerror(errno),
+                          errno == EADDRINUSE ? "; hint: another server may be running with this socket" : "");
     l->unix_path = path;
     l->is_loopback = true;
     snprintf(l->url, sizeof l->url, "unix:%s", path);
-    if (chmod(path, UNIX_MODE) != 0 || listen(l->fd, BACKLOG) != 0) /* nobody connects before listen */
+    if (chmod(path, UNIX_MODE) != 0 || listen(l->fd, BACKLOG) != 0) /* no client can connect before listen */
         return mr_err_set(err, MR_E_IO, "--unix-socket: %.200s: %s", path, strerror(errno));
     return MR_OK;
 }
@@ -60,14 +60,14 @@ static mr_status bind_tcp(http_listener *l, const mr_http_config *config, const 
     l->is_loopback = is_loopback(a->ai_addr);
     if (!l->is_loopback && config->n_keys == 0 && !config->insecure)
         return mr_err_set(err, MR_E_INVALID,
-                          "--host %.100s can be reached from other hosts, and everybody could use the model; hint: "
-                          "--api-key or --api-key-file, or --insecure if that is wanted",
+                          "--host %.100s can be reached from other hosts, so anybody there could use the model; hint: "
+                          "set --api-key-file or --api-key, or allow it with --insecure",
                           config->host);
     l->fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (l->fd < 0 || setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
         bind(l->fd, a->ai_addr, a->ai_addrlen) != 0 || listen(l->fd, BACKLOG) != 0)
         return mr_err_set(err, MR_E_IO, "cannot listen on %.100s, port %d: %s%s", config->host, config->port,
-                          strerror(errno), errno == EADDRINUSE ? "; hint: another --port" : "");
+                          strerror(errno), errno == EADDRINUSE ? "; hint: choose another --port" : "");
     if (getsockname(l->fd, (struct sockaddr *)&bound, &n) != 0 ||
         getnameinfo((struct sockaddr *)&bound, n, name, sizeof name, port, sizeof port,
                     NI_NUMERICHOST | NI_NUMERICSERV) != 0)

@@ -1,7 +1,7 @@
 /* coordinator/serving/http/http_listen.h - internal: the socket that the server listens on.
- * Owns:    descriptor, path. {.fd = -1} is closed.
+ * Owns:    the descriptor and the socket file. {.fd = -1} is a closed listener.
  * Threads: caller serialises.
- * Errors:  MR_E_INVALID, MR_E_IO; texts name the option and what helps. */
+ * Errors:  MR_E_INVALID, MR_E_IO; the error texts name the option and give a hint. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_HTTP_HTTP_LISTEN_H
 #define MR_COORDINATOR_SERVING_HTTP_HTTP_LISTEN_H
@@ -12,7 +12,7 @@
 
 typedef struct http_listener {
     int fd;
-    bool is_loopback;      /* nobody reaches it from other hosts */
+    bool is_loopback;      /* other hosts cannot reach it */
     const char *unix_path; /* borrowed; NULL: TCP */
     char url[320];
 } http_listener;

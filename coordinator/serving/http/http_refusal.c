@@ -31,8 +31,8 @@ void http_head_end(mr_http_server *s, struct MHD_Connection *mhd) {
     set_head(s, mhd, (http_head){.mhd = NULL});
 }
 
-/* The head that libmicrohttpd is looking at on this thread: it is whole, not yet handed out, and has no answer. At most
- * one is, because a whole head is handed out before the thread turns to another connection. */
+/* Finds the head that libmicrohttpd processes on this thread: a complete head that was not handed out and has no
+ * answer. There is at most one, because a complete head is handed out before the thread turns to another connection. */
 static struct MHD_Connection *take_head(mr_http_server *s) {
     struct MHD_Connection *found = NULL;
     mr_mutex_lock(&s->heads_lock);
@@ -64,7 +64,8 @@ static const char *status_of(struct MHD_Connection *mhd) {
                : NULL;
 }
 
-/* Without a body, because the request may be HEAD. What does not fit into the socket at once is lost. */
+/* Sends an answer without a body, because the request may be HEAD. Bytes that do not fit into the socket buffer are
+ * lost. */
 static void send_last(struct MHD_Connection *mhd, const char *status) {
     char head[128];
     const union MHD_ConnectionInfo *fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);

@@ -1,4 +1,5 @@
-/* Starting and stopping: the socket, libmicrohttpd's threads, the thread that watches connections. */
+/* Starts and stops the server: the socket, the threads of libmicrohttpd, and the thread that watches connections. Also
+ * replaces keys and certificates while the server runs. */
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
 #include <pthread.h>
@@ -16,8 +17,8 @@
 
 enum {
     N_THREADS = 4,
-    HEAD_BYTES = 65536, /* of a request's head, and of what is read of a body at once */
-    OTHER_FILES = 128,  /* descriptors that are no connections of clients */
+    HEAD_BYTES = 65536, /* for the head of a request, and for the part of a body that is read at once */
+    OTHER_FILES = 128,  /* descriptors other than client connections */
     STOP_PATIENCE_MS = 5000,
 };
 
@@ -28,7 +29,7 @@ static void log_of_library(void *ctx, const char *fmt, va_list args) {
         mr_log_write(MR_LOG_DEBUG, "http", "%s", text);
 }
 
-/* Descriptors for all connections. The system's limit is raised as far as it goes. */
+/* Makes sure that there are descriptors for all connections. Raises the soft limit of the process where necessary. */
 static mr_status allow_files(int32_t n_connections, mr_err *err) {
     struct rlimit limit;
     rlim_t wanted = (rlim_t)n_connections + OTHER_FILES;
@@ -36,10 +37,11 @@ static mr_status allow_files(int32_t n_connections, mr_err *err) {
         return MR_OK;
     limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
     if (limit.rlim_cur < wanted || setrlimit(RLIMIT_NOFILE, &limit) != 0)
-        return mr_err_set(err, MR_E_INVALID,
-                          "--max-connections %d: the system allows %llu open files; hint: a higher ulimit -n, or fewer "
-                          "connections",
-                          (int)n_connections, (unsigned long long)limit.rlim_max);
+        return mr_err_set(
+            err, MR_E_INVALID,
+            "--max-connections %d: the system allows only %llu open files; hint: raise ulimit -n, or set a "
+            "smaller --max-connections",
+            (int)n_connections, (unsigned long long)limit.rlim_max);
     return MR_OK;
 }
 
@@ -58,7 +60,8 @@ static mr_status start_daemon(mr_http_server *s, const char *cert, const char *k
 #if MHD_VERSION >= 0x00097701
         {MHD_OPTION_CLIENT_DISCIPLINE_LVL, 1, NULL},
 #else
-        {MHD_OPTION_STRICT_FOR_CLIENT, 0, NULL}, /* 1 closes without an answer what http_framing.c answers */
+        {MHD_OPTION_STRICT_FOR_CLIENT, 0,
+         NULL}, /* with 1, the library would close requests without the answer of http_framing.c */
 #endif
         {MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)http_exchange_target, s},
         {MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, NULL}, /* main ignores it */
@@ -81,12 +84,12 @@ static mr_status start_daemon(mr_http_server *s, const char *cert, const char *k
         return MR_OK;
     if (cert)
         return mr_err_set(err, MR_E_INVALID,
-                          "the server does not start; hint: --tls-cert and --tls-key have to be PEM files that belong "
-                          "together, --log-level debug says more");
+                          "the server does not start; hint: --tls-cert and --tls-key must be PEM files that belong "
+                          "together; --log-level debug shows more");
     return mr_err_set(err, MR_E_IO, "the server does not start: %s", strerror(errno));
 }
 
-/* Signals are for the main thread: those that libmicrohttpd makes inherit what is blocked. */
+/* Starts libmicrohttpd with all signals blocked. Its threads inherit the mask, so signals go to the main thread. */
 static mr_status start_daemon_without_signals(mr_http_server *s, const char *cert, const char *key,
                                               struct MHD_Daemon **out, mr_err *err) {
     sigset_t all, before;
@@ -122,7 +125,7 @@ mr_status mr_http_server_create(const mr_http_config *config, mr_http_server **o
     if (status == MR_OK)
         status = http_watch_accept(s, err);
     digest_tls(config->tls_cert, config->tls_key, s->tls_digests);
-    s->config.keys = NULL; /* what is not borrowed */
+    s->config.keys = NULL; /* the keys are not borrowed beyond create */
     s->config.tls_cert = s->config.tls_key = NULL;
     if (status != MR_OK) {
         *out = NULL;
@@ -135,7 +138,7 @@ const char *mr_http_server_url(const mr_http_server *s) {
     return s->listener.url;
 }
 
-/* Ends the older ones that have no connection left. */
+/* Stops the older daemons that have no connection left. */
 static void stop_older(mr_http_server *s) {
     int32_t n = 0;
     for (int32_t i = 0; i < s->n_older; i++) {
@@ -148,8 +151,8 @@ static void stop_older(mr_http_server *s) {
     s->n_older = n;
 }
 
-/* libmicrohttpd reads a certificate when it starts. So another daemon gets the new connections, and the one before goes
- * on with the connections that it has. */
+/* Starts a daemon with new certificates. libmicrohttpd reads a certificate only when a daemon starts. So the new daemon
+ * gets the new connections, and the older daemon keeps the connections that it has. */
 static mr_status renew_tls(mr_http_server *s, const char *cert, const char *key, mr_err *err) {
     struct MHD_Daemon *daemon;
     uint8_t digests[2][HTTP_DIGEST_BYTES];
@@ -175,7 +178,7 @@ mr_status mr_http_server_renew(mr_http_server *s, const mr_http_config *config, 
     mr_status status = http_keys_init(&keys, config->keys, config->n_keys, err);
     if (status != MR_OK)
         return status;
-    if (!atomic_load(&s->draining)) /* else nobody comes any more */
+    if (!atomic_load(&s->draining)) /* a draining server accepts no connections */
         status = renew_tls(s, config->tls_cert, config->tls_key, err);
     if (status == MR_OK) {
         mr_mutex_lock(&s->lock);
