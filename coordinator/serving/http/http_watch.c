@@ -1,7 +1,8 @@
-/* New connections, and what libmicrohttpd does not see: clients that go away while their answer is waited for, and
- * clients that are slow on purpose. One thread asks the kernel for the first two, and looks at the clock for the last.
- * libmicrohttpd could accept connections itself. But to stop that, its threads and the caller of MHD_quiesce_daemon
- * take the socket out of the same epoll set, and the one that comes second ends the process (0.9.75). */
+/* Accepts connections, and watches for what libmicrohttpd does not notice: clients that disconnect while they wait for
+ * an answer, and clients that are slow on purpose. One thread waits for the first two with epoll, and checks the
+ * deadlines. libmicrohttpd could accept connections itself. But to stop that, its threads and the caller of
+ * MHD_quiesce_daemon take the socket out of the same epoll set, and the one that comes second ends the process
+ * (0.9.75). */
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
 #include <string.h>
@@ -14,11 +15,11 @@
 #include "engine/base/mem.h"
 
 enum {
-    LOOK_MS = 250, /* between two looks at the clock */
+    LOOK_MS = 250, /* between two checks of the deadlines */
     N_EVENTS = 64,
     BODY_BYTES_PER_S = 16384,
-    MOST_AT_ONCE = 16, /* new connections, before the others get a look */
-    SPARE_CONNS = 64,  /* libmicrohttpd may count a closed connection out before it says so */
+    MOST_AT_ONCE = 16, /* new connections, before other events are handled */
+    SPARE_CONNS = 64,  /* libmicrohttpd may free a place before it reports the closed connection */
 };
 
 static const uint64_t LISTENER = UINT64_MAX; /* in place of the key of a connection */
@@ -30,7 +31,7 @@ static uint64_t conn_key(const mr_http_server *s, const http_conn *c) {
     return (uint64_t)c->generation << 32 | (uint64_t)(c - s->conns);
 }
 
-/* NULL: the connection has ended meanwhile. Call with the lock held. */
+/* Finds a connection; NULL: the connection has ended meanwhile. Call with the lock held. */
 static http_conn *conn_of(mr_http_server *s, uint64_t key) {
     http_conn *c = &s->conns[key & UINT32_MAX];
     return c->used && c->generation == key >> 32 ? c : NULL;
@@ -43,7 +44,8 @@ static http_conn *begin_conn(mr_http_server *s, int fd) {
         s->first_free = c->next_free;
         *c = (http_conn){.generation = c->generation + 1, .used = true, .fd = fd, .since_ns = mr_clock_now_ns()};
         struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = conn_key(s, c)};
-        (void)epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &event); /* without it, writing finds out */
+        (void)epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd,
+                        &event); /* if this fails, the next write notices the disconnect */
     }
     mr_mutex_unlock(&s->lock);
     return c;
@@ -68,7 +70,7 @@ static void change_accepts(mr_http_server *s, bool accepts) {
         s->accepts = accepts;
 }
 
-/* False: for now there are no more, or no more are wanted. Lock held. */
+/* Accepts a connection. False: there are no more for now, or no more can be taken. Lock held. */
 static bool accept_one(mr_http_server *s) {
     struct sockaddr_storage from;
     socklen_t n = sizeof from;
@@ -165,7 +167,7 @@ void http_watch_cut_all(mr_http_server *s) {
 
 /* --- The thread -------------------------------------------------------------------------------------------------- */
 
-/* Whether a client has had its time. */
+/* Whether a connection has passed its deadline. */
 static bool is_late(const mr_http_server *s, const http_conn *c, int64_t now_ns) {
     int64_t limit_s = s->config.client_timeout_s;
     if (c->phase == CONN_ANSWER)
