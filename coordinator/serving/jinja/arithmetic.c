@@ -88,7 +88,7 @@ static bool float_arithmetic(jx *x, char op, double a, double b, jv *out) {
     }
 }
 
-/* n times what a holds. */
+/* A string or list with the items of a, n times. */
 static bool repeat(jx *x, jv a, int64_t n, jv *out) {
     n = n < 0 ? 0 : n;
     if (a.kind == J_STR) {
@@ -120,8 +120,8 @@ static bool join_lists(jx *x, jv a, jv b, jv *out) {
     return jx_work(x, list->n);
 }
 
-/* Templates build long texts piece by piece: one that ends where free memory begins grows in its place. The bytes of
- * the shorter text stay as they are. */
+/* Appends to a string. Templates build long texts piece by piece, so a string at the end of the used memory grows in
+ * place. The bytes of the shorter string stay valid. */
 bool jv_concat(jx *x, jstr *a, jstr *b, jv *out) {
     if (!a->len || !b->len)
         return jv_give(out, (jv){.kind = J_STR, .s = a->len ? a : b});

@@ -1,4 +1,4 @@
-/* Calls of builtins and macros, with Python's rules for arguments. */
+/* coordinator/serving/jinja/call.c - calls builtins and macros. Arguments are bound to parameters by Python's rules. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/jinja/interp.h"
 

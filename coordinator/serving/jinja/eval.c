@@ -1,4 +1,4 @@
-/* Expressions. */
+/* coordinator/serving/jinja/eval.c - evaluates the expressions of a parsed template. exec.c runs the statements. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/jinja/interp.h"
 

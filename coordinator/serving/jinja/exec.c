@@ -1,4 +1,4 @@
-/* Statements. */
+/* coordinator/serving/jinja/exec.c - runs the statements of a parsed template. eval.c evaluates the expressions. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/jinja/interp.h"
 

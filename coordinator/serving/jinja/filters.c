@@ -1,4 +1,4 @@
-/* Filters of single values: texts and numbers. */
+/* coordinator/serving/jinja/filters.c - the filters of single values: strings and numbers. */
 // SPDX-License-Identifier: Apache-2.0
 #include <ctype.h>
 #include <errno.h>

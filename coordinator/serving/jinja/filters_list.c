@@ -1,4 +1,4 @@
-/* Filters of things with items. */
+/* coordinator/serving/jinja/filters_list.c - the filters of values with items: lists, dicts and strings. */
 // SPDX-License-Identifier: Apache-2.0
 #include <ctype.h>
 #include <stdlib.h>

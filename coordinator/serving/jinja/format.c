@@ -1,4 +1,4 @@
-/* str.format and the mini-language of its formats. */
+/* coordinator/serving/jinja/format.c - Python's str.format, with the mini-language of its format specifications. */
 // SPDX-License-Identifier: Apache-2.0
 #include <ctype.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Functions that a template finds without anyone giving them. */
+/* coordinator/serving/jinja/globals.c - the functions that every template can call, such as range and dict. */
 // SPDX-License-Identifier: Apache-2.0
 #include <time.h>
 

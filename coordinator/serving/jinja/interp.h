@@ -1,5 +1,5 @@
-/* coordinator/serving/jinja/interp.h - scopes, macros and loops of a render: what eval.c, exec.c and call.c share.
- * A scope sees what is in those around it at the time of the look-up; only the innermost one is written. */
+/* coordinator/serving/jinja/interp.h - the scopes, macros and loops of a render, which eval.c, exec.c and call.c share.
+ * A lookup goes from the innermost scope to the outer ones. Assignments write to the innermost scope only. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_JINJA_INTERP_H
 #define MR_COORDINATOR_SERVING_JINJA_INTERP_H

@@ -1,4 +1,5 @@
-/* Values from JSON, and json.dumps. */
+/* coordinator/serving/jinja/json.c - turns JSON into values of the template language, and values into JSON as Python's
+ * json.dumps does. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Methods of lists, tuples, dicts, cyclers and loops. */
+/* coordinator/serving/jinja/methods.c - the methods of lists, tuples, dicts, cyclers and loops. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/jinja/interp.h"
 

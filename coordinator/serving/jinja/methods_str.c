@@ -1,4 +1,4 @@
-/* Methods of str. */
+/* coordinator/serving/jinja/methods_str.c - the methods of Python's str. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/jinja/chars.h"
 #include "coordinator/serving/jinja/value.h"

@@ -1,4 +1,5 @@
-/* Truth, equality, order and membership of values, and their items. */
+/* coordinator/serving/jinja/operators.c - the truth, equality, order and membership of values, and access to their
+ * items. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/jinja/chars.h"
 #include "coordinator/serving/jinja/value.h"

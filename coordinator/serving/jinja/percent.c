@@ -1,4 +1,5 @@
-/* format % values, as in C with a few letters of Python's own. */
+/* coordinator/serving/jinja/percent.c - Python's operator `format % values`: the conversions of C, and a few of
+ * Python. */
 // SPDX-License-Identifier: Apache-2.0
 #include <ctype.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* What strings can do, for methods and filters alike. */
+/* coordinator/serving/jinja/strings.c - the operations on strings that methods and filters share. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/jinja/chars.h"
 #include "coordinator/serving/jinja/value.h"

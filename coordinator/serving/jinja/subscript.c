@@ -1,4 +1,5 @@
-/* Attributes, items and slices. A missing one is undefined, and says of what. */
+/* coordinator/serving/jinja/subscript.c - attributes, items and slices of values. A missing one gives an undefined
+ * value, which knows what was looked up. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/jinja/interp.h"
 

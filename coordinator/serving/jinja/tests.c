@@ -1,4 +1,4 @@
-/* What stands behind `is`. */
+/* coordinator/serving/jinja/tests.c - the tests of the template language, which stand behind `is`. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/jinja/value.h"
 

@@ -1,4 +1,4 @@
-/* str() and repr() of every value. */
+/* coordinator/serving/jinja/text.c - Python's str() and repr() of every type of value. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stdio.h>
