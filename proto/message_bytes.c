@@ -40,9 +40,11 @@ _Static_assert(STEP_BYTES(MR_MAX_STEP_ROWS, MR_MAX_SEQUENCES, MOST_ID_BYTES, MOS
 _Static_assert(OPEN_BYTES(MR_MAX_CONTEXT, MOST_ID_BYTES, MOST_BLOCK_BYTES) <= MR_MAX_CONTROL_BYTES,
                "an open sequence may not fit its message");
 _Static_assert(PLAN_BYTES <= MR_MAX_CONTROL_BYTES, "a plan may not fit its message");
-/* Messages of the lobby: only the list of peers grows, and a rank below MR_MAX_STAGES takes two bytes. */
-_Static_assert(MR_MAX_STAGES <= 1 << 14 && 6 * ANY_HEAD + 2 * MR_MAX_STAGES <= MR_MAX_LOBBY_BYTES,
-               "a list of peers may not fit its message");
+/* Messages of the lobby: the lists of peers and of parts grow. A rank below MR_MAX_STAGES takes two bytes. The size of
+ * a part, or of its header, takes eight. */
+_Static_assert(MR_MAX_STAGES <= 1 << 14 &&
+                   8 * ANY_HEAD + 2 * MR_MAX_STAGES + 16 * MR_MAX_FILE_PARTS <= MR_MAX_LOBBY_BYTES,
+               "lists of peers and parts may not fit their message");
 
 /* The packed size of a number below limit. */
 static size_t number_bytes(uint32_t limit) {

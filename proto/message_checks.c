@@ -240,11 +240,23 @@ static void check_step(checks *c, const Millrace__StepPlan *step, const mr_msg_l
     all_below(c, "copy", step->copy_to, step->n_copy_to, limits->n_kv_blocks);
 }
 
+/* A file has one part at least, and no part is larger than the file. */
+static void check_parts(checks *c, uint64_t file_bytes, size_t n, const uint64_t *bytes, size_t n_headers,
+                        const uint64_t *header_bytes) {
+    in_range(c, "the number of parts", n, file_bytes > 0, file_bytes > 0 ? MR_MAX_FILE_PARTS : 0);
+    in_range(c, "the number of their headers", n_headers, n, n);
+    for (size_t i = 0; i < n && c->status == MR_OK; i++) {
+        in_range(c, "part_bytes", bytes[i], 1, file_bytes);
+        in_range(c, "part_header_bytes", header_bytes[i], 1, bytes[i]);
+    }
+}
+
 static void check_share(checks *c, const Millrace__ShareFile *share) {
     in_range(c, "the number of peers", share->n_peers, 1, MR_MAX_STAGES);
     all_below(c, "peer", share->peers, share->n_peers, MR_MAX_STAGES);
     in_range(c, "file_bytes", share->file_bytes, 1, (uint64_t)MR_MAX_FILE_BLOCKS * MR_FILE_BLOCK_BYTES);
-    in_range(c, "header_bytes", share->header_bytes, 1, share->file_bytes);
+    check_parts(c, share->file_bytes, share->n_part_bytes, share->part_bytes, share->n_part_header_bytes,
+                share->part_header_bytes);
 }
 
 /* Starts the checks of a message with a oneof. body: any member of the union, because all members are pointers to
@@ -399,7 +411,7 @@ static void check_hello(checks *c, const Millrace__Hello *m) {
     rank_status(c, m->status);
     in_range(c, "cores", m->cores, 0, MAX_CORES);
     in_range(c, "threads", m->threads, 0, MAX_CORES);
-    in_range(c, "header_bytes", m->header_bytes, 0, m->file_bytes);
+    check_parts(c, m->file_bytes, m->n_part_bytes, m->part_bytes, m->n_part_header_bytes, m->part_header_bytes);
 }
 
 mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *limits, mr_err *err) {

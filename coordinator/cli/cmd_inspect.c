@@ -97,6 +97,14 @@ static mr_status print_tensors(const inspected *f, mr_text_buf *out, mr_err *err
     return status;
 }
 
+/* Without the gaps between the parts. */
+static size_t file_bytes(const mr_gguf *g) {
+    size_t bytes = 0;
+    for (int32_t i = 0; i < mr_gguf_n_parts(g); i++)
+        bytes += (size_t)mr_gguf_part_at(g, i)->bytes;
+    return bytes;
+}
+
 static void add_part(mr_output_table *t, const char *name, size_t bytes) {
     mr_output_table_cell(t, "%s", name);
     mr_output_table_cell(t, "%zu", bytes);
@@ -115,7 +123,11 @@ static mr_status print_bytes(const inspected *f, mr_text_buf *out, mr_err *err) 
     if (f->shared_bytes)
         add_part(&t, "others", f->shared_bytes);
     add_part(&t, "all tensors", f->tensor_bytes);
-    add_part(&t, "file", mr_gguf_file_bytes(f->gguf));
+    for (int32_t i = 0; i < mr_gguf_n_parts(f->gguf) && mr_gguf_n_parts(f->gguf) > 1; i++) {
+        snprintf(name, sizeof name, "part %" PRId32, i + 1);
+        add_part(&t, name, (size_t)mr_gguf_part_at(f->gguf, i)->bytes);
+    }
+    add_part(&t, mr_gguf_n_parts(f->gguf) > 1 ? "all parts" : "file", file_bytes(f->gguf));
     t.failed |= !mr_output_printf(out, "\nbytes\n");
     mr_status status = mr_output_table_print(&t, out, err);
     mr_output_table_deinit(&t);
@@ -124,10 +136,12 @@ static mr_status print_bytes(const inspected *f, mr_text_buf *out, mr_err *err) 
 
 static mr_status print_text(const inspected *f, mr_err *err) {
     mr_text_buf out = {0};
-    char bytes[OUTPUT_BYTES_TEXT];
-    mr_output_bytes_text(mr_gguf_file_bytes(f->gguf), bytes);
+    char bytes[OUTPUT_BYTES_TEXT], parts[32] = "";
+    mr_output_bytes_text(file_bytes(f->gguf), bytes);
+    if (mr_gguf_n_parts(f->gguf) > 1)
+        snprintf(parts, sizeof parts, " in %" PRId32 " parts", mr_gguf_n_parts(f->gguf));
     mr_status status =
-        mr_output_printf(&out, "%s: GGUF version %" PRIu32 ", %s\n", f->path, mr_gguf_version(f->gguf), bytes)
+        mr_output_printf(&out, "%s: GGUF version %" PRIu32 ", %s%s\n", f->path, mr_gguf_version(f->gguf), bytes, parts)
             ? MR_OK
             : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a text");
     if (status == MR_OK)
@@ -207,6 +221,15 @@ static json_t *tensors_json(const mr_gguf *g) {
     return all;
 }
 
+/* The bytes of each part; a whole file is one part. */
+static json_t *parts_json(const mr_gguf *g) {
+    json_t *all = json_array();
+    for (int32_t i = 0; i < mr_gguf_n_parts(g); i++)
+        if (json_array_append_new(all, json_integer((json_int_t)mr_gguf_part_at(g, i)->bytes)) != 0)
+            return json_decref(all), NULL;
+    return all;
+}
+
 static mr_status print_json(const inspected *f, mr_err *err) {
     json_t *layers = json_array();
     for (int32_t i = 0; i < f->n_layers && layers; i++) {
@@ -215,12 +238,12 @@ static mr_status print_json(const inspected *f, mr_err *err) {
             layers = NULL;
         }
     }
-    json_t *root = json_pack("{s:o, s:i, s:I, s:o, s:o, s:{s:I, s:o, s:I, s:I, s:I}}", "model",
+    json_t *root = json_pack("{s:o, s:i, s:I, s:o, s:o, s:o, s:{s:I, s:o, s:I, s:I, s:I}}", "model",
                              mr_output_json_text(mr_str_from(f->path)), "version", (int)mr_gguf_version(f->gguf),
-                             "file_bytes", (json_int_t)mr_gguf_file_bytes(f->gguf), "metadata", metadata_json(f->gguf),
-                             "tensors", tensors_json(f->gguf), "bytes", "embedding", (json_int_t)f->embedding_bytes,
-                             "layers", layers, "output", (json_int_t)f->output_bytes, "others",
-                             (json_int_t)f->shared_bytes, "tensors", (json_int_t)f->tensor_bytes);
+                             "file_bytes", (json_int_t)file_bytes(f->gguf), "parts", parts_json(f->gguf), "metadata",
+                             metadata_json(f->gguf), "tensors", tensors_json(f->gguf), "bytes", "embedding",
+                             (json_int_t)f->embedding_bytes, "layers", layers, "output", (json_int_t)f->output_bytes,
+                             "others", (json_int_t)f->shared_bytes, "tensors", (json_int_t)f->tensor_bytes);
     return mr_output_json_print(root, err);
 }
 

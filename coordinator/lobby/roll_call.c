@@ -77,7 +77,6 @@ static void note(mr_rank_info *info, const Millrace__Hello *h) {
                            .memory_bytes = h->memory_bytes,
                            .memory_group = h->memory_group,
                            .file_bytes = h->file_bytes,
-                           .header_bytes = h->header_bytes,
                            .file_digest = h->file_digest};
     snprintf(info->version, sizeof info->version, "%s", h->version);
     snprintf(info->host, sizeof info->host, "%s", h->host);
@@ -108,9 +107,16 @@ mr_status roll_call_take(mr_roll_call *r, int32_t rank, Millrace__Report__BodyCa
 static mr_status take_hello(mr_roll_call *r, int32_t rank, mr_err *err) {
     Millrace__Report *report;
     mr_status status = roll_call_take(r, rank, MILLRACE__REPORT__BODY_HELLO, &report, err);
-    if (status == MR_OK && report)
-        note(&r->infos[rank], report->hello);
-    return status;
+    if (status != MR_OK || !report)
+        return status;
+    const Millrace__Hello *h = report->hello;
+    note(&r->infos[rank], h);
+    if (rank == 0 && h->n_part_bytes > 0) {
+        r->n_parts = (int32_t)h->n_part_bytes;
+        memcpy(r->part_bytes, h->part_bytes, h->n_part_bytes * sizeof *h->part_bytes);
+        memcpy(r->part_header_bytes, h->part_header_bytes, h->n_part_bytes * sizeof *h->part_header_bytes);
+    }
+    return MR_OK;
 }
 
 /* Writes the names of the ranks whose hello has come (here) or is missing. Returns how many there are. */
@@ -283,7 +289,9 @@ mr_status mr_roll_call_share_file(mr_roll_call *r, int32_t *out_n, mr_err *err) 
     mr_status status = MR_OK;
     share.peers = lists + 2 * n_ranks;
     share.file_bytes = r->infos[0].file_bytes;
-    share.header_bytes = r->infos[0].header_bytes;
+    share.n_part_bytes = share.n_part_header_bytes = (size_t)r->n_parts;
+    share.part_bytes = r->part_bytes;
+    share.part_header_bytes = r->part_header_bytes;
     share.file_digest = r->infos[0].file_digest;
     /* The giving ranks are told first, so that they are ready when they are asked. */
     share.gives = true;

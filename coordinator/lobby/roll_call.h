@@ -22,7 +22,7 @@ typedef struct mr_rank_info {
     uint32_t numerics;
     int32_t cores, threads;
     uint64_t self_test, memory_bytes, memory_group;
-    uint64_t file_bytes, header_bytes, file_digest; /* of the model file; file_bytes 0: the rank has no such file */
+    uint64_t file_bytes, file_digest; /* of the model file; file_bytes 0: the rank has no such file */
 } mr_rank_info;
 
 typedef struct mr_roll_call mr_roll_call;

@@ -14,6 +14,8 @@ struct mr_roll_call {
     mr_outbox **control; /* [n_ranks] */
     mr_rank_info *infos; /* [n_ranks] */
     mr_arena *arena;
+    int32_t n_parts; /* of the model file, as rank 0 has it */
+    uint64_t part_bytes[MR_MAX_FILE_PARTS], part_header_bytes[MR_MAX_FILE_PARTS];
 };
 
 /* The next report of one rank, in the arena; NULL: none has come. MR_E_PROTOCOL: the report is of another kind than

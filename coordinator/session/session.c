@@ -230,12 +230,15 @@ static void threads_text(const mr_session *s, char out[48]) {
 
 static bool print_heading(const mr_session *s, mr_text_buf *out) {
     int32_t n_stages = s->plan.n_stages;
-    char threads[48];
+    int32_t n_parts = mr_gguf_n_parts(s->gguf);
+    char threads[48], parts[32] = "";
     threads_text(s, threads);
+    if (n_parts > 1)
+        snprintf(parts, sizeof parts, " (file in %" PRId32 " parts)", n_parts);
     return mr_output_printf(out,
-                            "%s%s%s: %" PRId32 " layers in %" PRId32 " %s of %s; context %" PRId32 ", at most %" PRId32
-                            " rows at once, KV cache of %" PRId64 " tokens in %s%s\n",
-                            s->info.arch, s->info.name[0] ? " " : "", s->info.name, s->info.n_layers, n_stages,
+                            "%s%s%s%s: %" PRId32 " layers in %" PRId32 " %s of %s; context %" PRId32
+                            ", at most %" PRId32 " rows at once, KV cache of %" PRId64 " tokens in %s%s\n",
+                            s->info.arch, s->info.name[0] ? " " : "", s->info.name, parts, s->info.n_layers, n_stages,
                             plural(n_stages, "stage", "stages"), threads, s->ctx, s->max_rows,
                             (int64_t)s->n_kv_blocks * MR_WIRE_BLOCK_TOKENS,
                             mr_options_text(s->options, MR_OPTION_KV_TYPE),

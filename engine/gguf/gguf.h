@@ -52,6 +52,12 @@ typedef enum mr_gguf_type {
     MR_GGUF_TYPE_COUNT = 13,
 } mr_gguf_type;
 
+/* A file of the model, in the virtual file. */
+typedef struct mr_gguf_part {
+    uint64_t at, bytes;
+    uint64_t header_bytes; /* in front of the tensor data of the part */
+} mr_gguf_part;
+
 typedef struct mr_gguf mr_gguf;
 
 typedef struct mr_gguf_tensor {
@@ -66,17 +72,27 @@ typedef struct mr_gguf_tensor {
 
 /* Maps a file and checks its header. MR_E_NOT_FOUND: no such file. MR_E_IO: the file cannot be opened or mapped.
  * MR_E_FORMAT: no GGUF file, or a malformed or truncated one. MR_E_UNSUPPORTED: another version, byte order or tensor
- * type, or one part of a split model. */
+ * type.
+ * The path of one part of a model in parts opens all parts as one virtual file (engine/gguf/part_files.h). The tensors
+ * have the offsets of that file, and the keys are those of the first part. MR_E_FORMAT also: the parts do not fit
+ * together. */
 MR_MUST_USE mr_status mr_gguf_open(const char *path, mr_gguf **out_gguf, mr_err *err);
-/* Does the same with the bytes of a file in memory. */
+/* Opens one file that holds a virtual file: parts of these sizes, laid out as mr_part_files_layout says. n: 1 to
+ * MR_GGUF_MAX_PARTS. */
+MR_MUST_USE mr_status mr_gguf_open_cached(const char *path, const uint64_t *part_bytes, int32_t n, mr_gguf **out_gguf,
+                                          mr_err *err);
+/* Opens the bytes of a whole file in memory. */
 MR_MUST_USE mr_status mr_gguf_open_memory(const void *data, size_t size, mr_gguf **out_gguf, mr_err *err);
 void mr_gguf_close(mr_gguf *g);
 
 uint32_t mr_gguf_version(const mr_gguf *g);
+/* Bytes of the virtual file. */
 size_t mr_gguf_file_bytes(const mr_gguf *g);
-/* The first byte of the file. mr_gguf_header_bytes returns the size of everything in front of the tensor data. */
+/* The first byte of the virtual file. Between its parts nothing may be touched. */
 const uint8_t *mr_gguf_file_data(const mr_gguf *g);
-size_t mr_gguf_header_bytes(const mr_gguf *g);
+/* The parts in order; a whole file is one part. */
+int32_t mr_gguf_n_parts(const mr_gguf *g);
+const mr_gguf_part *mr_gguf_part_at(const mr_gguf *g, int32_t idx);
 
 /* Tensors, in the order of the file. The pointers are valid until close. */
 int32_t mr_gguf_n_tensors(const mr_gguf *g);

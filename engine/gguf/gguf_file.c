@@ -1,14 +1,13 @@
-/* Opens, maps and closes a model file, and gives the kernel hints about the pages of the mapping. All system calls of
- * the GGUF reader stand here. */
+/* Opens and closes a model file, joins the tables of its parts, and gives the kernel hints about the pages of the
+ * mapping. part_files.c opens and maps the files. */
 // SPDX-License-Identifier: Apache-2.0
-#include <errno.h>
-#include <fcntl.h>
+#include <inttypes.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "engine/base/mem.h"
 #include "engine/gguf/gguf_internal.h"
+#include "engine/gguf/part_files.h"
 
 enum {
     PATH_TAIL_BYTES = 160, /* the end of a long path, for error texts */
@@ -18,93 +17,146 @@ enum {
     TABLES_LEAST_BYTES = 1 << 20,
 };
 
-/* Creates g->arena and parses the file into it. The caller has set g->data and g->size, and closes g on failure. */
-static mr_status parse_all(mr_gguf *g, mr_err *err) {
+/* Creates g->arena and parses one part into it. The caller has set g->data and g->size, and closes g on failure. */
+static mr_status parse_part(mr_gguf *g, int32_t idx, int32_t n, mr_err *err) {
     size_t header = g->size < MR_GGUF_MAX_HEADER_BYTES ? g->size : MR_GGUF_MAX_HEADER_BYTES;
     mr_status status = mr_arena_create(0, TABLES_LEAST_BYTES + TABLES_PER_HEADER * header, &g->arena, err);
-    return status ? status : gguf_parse(g, err);
+    return status ? status : gguf_parse(g, idx, n, err);
 }
 
-/* Opens a regular file. O_NONBLOCK keeps open() from waiting for the writer of a pipe, which is then refused. */
-static mr_status open_regular(const char *path, int *out_fd, size_t *out_size, mr_err *err) {
-    struct stat st;
-    mr_status status;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) {
-        return mr_err_set(err, errno == ENOENT || errno == ENOTDIR ? MR_E_NOT_FOUND : MR_E_IO,
-                          "the model file cannot be opened: %s", strerror(errno));
+/* Each part says how many tensors all parts together have. A part of another model mostly says another number. */
+static mr_status check_n_tensors(const mr_gguf *g, int32_t *out_bad, mr_err *err) {
+    static const char COUNT[] = "split.tensors.count";
+    mr_status status = MR_OK;
+    for (int32_t i = 0; i < g->n_parts && status == MR_OK; i++) {
+        uint32_t says = (uint32_t)g->n_tensors;
+        status = mr_gguf_get_u32(i == 0 ? g : g->others[i - 1], COUNT, &says, err);
+        status = status == MR_E_NOT_FOUND ? MR_OK : status;
+        *out_bad = i;
+        if (status == MR_OK && says != (uint32_t)g->n_tensors)
+            status =
+                mr_err_set(err, MR_E_FORMAT,
+                           "key '%s' says that the model has %u tensors, but its %d parts hold %d; hint: one of the "
+                           "parts is of another model",
+                           COUNT, says, g->n_parts, g->n_tensors);
     }
-    if (fstat(fd, &st) != 0)
-        status = mr_err_set(err, MR_E_IO, "the size of the model file cannot be read: %s", strerror(errno));
-    else if (S_ISDIR(st.st_mode))
-        status = mr_err_set(err, MR_E_IO, "this is a directory; hint: give the path of a .gguf file");
-    else if (!S_ISREG(st.st_mode))
-        status = mr_err_set(err, MR_E_IO, "this is no regular file; hint: give the path of a .gguf file");
-    else if (st.st_size == 0)
-        status = mr_err_set(err, MR_E_FORMAT, "the file is empty");
-    else
-        status = MR_OK;
-    if (status) {
-        close(fd);
-        return status;
-    }
-    *out_fd = fd;
-    *out_size = (size_t)st.st_size;
-    return MR_OK;
+    return status;
 }
 
-static mr_status map_file(mr_gguf *g, const char *path, mr_err *err) {
-    int fd = -1;
-    mr_status status = open_regular(path, &fd, &g->size, err);
-    if (status)
+/* Makes one table of the tensors of all parts. The names stay in the arenas of the parts. */
+static mr_status join_tensors(mr_gguf *g, mr_err *err) {
+    size_t n = (size_t)g->n_tensors, done = 0;
+    for (int32_t i = 1; i < g->n_parts; i++)
+        n += (size_t)g->others[i - 1]->n_tensors;
+    if (n > MR_GGUF_MAX_TENSORS)
+        return mr_err_set(err, MR_E_FORMAT, "the parts hold %zu tensors; the limit is %d", n, MR_GGUF_MAX_TENSORS);
+    g->joined = mr_alloc_array(n, sizeof *g->joined);
+    g->joined_by_name = mr_alloc_array(n, sizeof(mr_gguf_tensor *));
+    if (!g->joined || !g->joined_by_name)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a table of %zu tensors", n);
+    for (int32_t i = 0; i < g->n_parts; i++) {
+        const mr_gguf *part = i == 0 ? g : g->others[i - 1];
+        for (int32_t k = 0; k < part->n_tensors; k++, done++) {
+            g->joined[done] = part->tensors[k];
+            g->joined[done].offset += g->parts[i].at;
+            g->joined_by_name[done] = &g->joined[done];
+        }
+    }
+    g->tensors = g->joined;
+    g->tensors_by_name = g->joined_by_name;
+    g->n_tensors = (int32_t)n;
+    return gguf_sort_names(g, err);
+}
+
+/* Parses n parts of these sizes, which lie at g->data as mr_part_files_layout says. out_bad: the part that is wrong. */
+static mr_status parse_all(mr_gguf *g, const uint64_t *part_bytes, int32_t n, int32_t *out_bad, mr_err *err) {
+    size_t virtual_bytes = g->size;
+    uint64_t *at = mr_alloc_array((size_t)n, sizeof *at);
+    g->n_parts = n;
+    g->parts = mr_alloc_array((size_t)n, sizeof *g->parts);
+    g->others = mr_alloc_array((size_t)n, sizeof(mr_gguf *));
+    bool has_memory = at && g->parts && g->others;
+    for (int32_t i = 1; i < n && has_memory; i++)
+        has_memory = (g->others[i - 1] = mr_alloc(sizeof *g)) != NULL;
+    mr_status status = has_memory ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for %d parts of a model", n);
+    if (has_memory)
+        (void)mr_part_files_layout(part_bytes, n, at);
+    *out_bad = 0;
+    for (int32_t i = 0; i < n && status == MR_OK; i++) {
+        mr_gguf *part = i == 0 ? g : g->others[i - 1];
+        *out_bad = i;
+        part->data = g->data + at[i];
+        part->size = (size_t)part_bytes[i];
+        status = parse_part(part, i, n, err);
+        g->parts[i] = (mr_gguf_part){at[i], part_bytes[i], part->header_bytes};
+    }
+    g->size = virtual_bytes;
+    mr_free(at);
+    if (status == MR_OK && n > 1)
+        status = join_tensors(g, err);
+    return status == MR_OK && n > 1 ? check_n_tensors(g, out_bad, err) : status;
+}
+
+/* part_bytes NULL: each part is a file of its own. */
+static mr_status open_path(mr_gguf *g, const char *path, const uint64_t *part_bytes, int32_t n, mr_err *err) {
+    mr_part_files files;
+    uint64_t bytes[MR_GGUF_MAX_PARTS], at[MR_GGUF_MAX_PARTS];
+    int32_t bad = 0;
+    mr_status status = mr_part_files_open(path, &files, err);
+    if (status != MR_OK)
         return status;
-    void *data = mmap(NULL, g->size, PROT_READ, MAP_SHARED, fd, 0);
-    if (data == MAP_FAILED) {
-        status = mr_err_set(err, MR_E_IO, "%zu bytes cannot be mapped: %s", g->size, strerror(errno));
-    } else {
-        g->data = data;
+    if (!part_bytes) {
+        n = files.n;
+        for (int32_t i = 0; i < n; i++)
+            bytes[i] = files.parts[i].bytes;
+        part_bytes = bytes;
+    } else if (files.n != 1 || mr_part_files_layout(part_bytes, n, at) != files.bytes) {
+        status = mr_err_set(err, MR_E_FORMAT, "the file has %" PRIu64 " bytes, which are not those of its %d parts",
+                            files.bytes, n);
+    }
+    if (status == MR_OK)
+        status = mr_part_files_map(&files, &g->data, err);
+    if (status == MR_OK) {
+        g->size = (size_t)files.bytes;
         g->mapped = true;
+        status = parse_all(g, part_bytes, n, &bad, err);
     }
-    close(fd);
+    if (status != MR_OK)
+        mr_part_files_prefix(path, bad, err);
+    mr_part_files_close(&files);
+    return status;
+}
+
+mr_status mr_gguf_open_cached(const char *path, const uint64_t *part_bytes, int32_t n, mr_gguf **out_gguf,
+                              mr_err *err) {
+    mr_gguf *g = mr_alloc(sizeof *g);
+    if (!g)
+        return mr_err_set(err, MR_E_NO_MEMORY, "%s: no memory to open a model file", path);
+    mr_status status = open_path(g, path, part_bytes, n, err);
+    if (status == MR_OK)
+        *out_gguf = g;
+    else
+        mr_gguf_close(g);
     return status;
 }
 
 mr_status mr_gguf_open(const char *path, mr_gguf **out_gguf, mr_err *err) {
-    mr_status status;
-    mr_gguf *g = mr_alloc(sizeof *g);
-    if (!g) {
-        status = mr_err_set(err, MR_E_NO_MEMORY, "no memory to open a model file");
-        goto out;
-    }
-    if ((status = map_file(g, path, err)) != MR_OK || (status = parse_all(g, err)) != MR_OK)
-        goto out;
-    *out_gguf = g;
-    g = NULL;
-out:
-    if (status) {
-        size_t len = strlen(path);
-        if (len > PATH_TAIL_BYTES)
-            mr_err_prefix(err, "...%s", path + len - PATH_TAIL_BYTES);
-        else
-            mr_err_prefix(err, "%s", path);
-    }
-    mr_gguf_close(g);
-    return status;
+    return mr_gguf_open_cached(path, NULL, 0, out_gguf, err);
 }
 
 mr_status mr_gguf_open_memory(const void *data, size_t size, mr_gguf **out_gguf, mr_err *err) {
-    mr_status status;
+    uint64_t bytes = size;
+    int32_t bad;
     mr_gguf *g = mr_alloc(sizeof *g);
     if (!g)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory to open a model file");
     g->data = data;
     g->size = size;
-    if ((status = parse_all(g, err)) != MR_OK)
-        goto out;
-    *out_gguf = g;
-    g = NULL;
-out:
-    mr_gguf_close(g);
+    mr_status status = parse_all(g, &bytes, 1, &bad, err);
+    if (status == MR_OK)
+        *out_gguf = g;
+    else
+        mr_gguf_close(g);
     return status;
 }
 
@@ -113,7 +165,13 @@ void mr_gguf_close(mr_gguf *g) {
         return;
     if (g->mapped)
         munmap((void *)(uintptr_t)g->data, g->size);
+    for (int32_t i = 1; i < g->n_parts && g->others; i++)
+        mr_gguf_close(g->others[i - 1]);
     mr_arena_destroy(g->arena);
+    mr_free(g->joined);
+    mr_free(g->joined_by_name);
+    mr_free(g->others);
+    mr_free(g->parts);
     mr_free(g);
 }
 
@@ -129,8 +187,13 @@ const uint8_t *mr_gguf_file_data(const mr_gguf *g) {
     return g->data;
 }
 
-size_t mr_gguf_header_bytes(const mr_gguf *g) {
-    return g->header_bytes;
+int32_t mr_gguf_n_parts(const mr_gguf *g) {
+    return g->n_parts;
+}
+
+const mr_gguf_part *mr_gguf_part_at(const mr_gguf *g, int32_t idx) {
+    MR_ASSERT(idx >= 0 && idx < g->n_parts);
+    return &g->parts[idx];
 }
 
 /* Converts a range of memory to offsets into the mapping. Returns false when the range is not inside the mapping. */

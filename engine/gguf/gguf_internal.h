@@ -26,12 +26,19 @@ struct mr_gguf {
     size_t header_bytes;
     gguf_key *keys, **keys_by_name;
     mr_gguf_tensor *tensors, **tensors_by_name;
+    int32_t n_parts; /* 0: this is one of the others */
+    mr_gguf_part *parts;
+    mr_gguf **others;                         /* [n_parts - 1]: the parts behind the first one */
+    mr_gguf_tensor *joined, **joined_by_name; /* of all parts; NULL where there is one */
 };
 
-/* Reads everything in front of the tensor data into g. The caller has set g->data, g->size and g->arena. */
-mr_status gguf_parse(mr_gguf *g, mr_err *err);
+/* Reads everything in front of the tensor data into g, which is part idx of n. The caller has set g->data, g->size and
+ * g->arena. */
+mr_status gguf_parse(mr_gguf *g, int32_t idx, int32_t n, mr_err *err);
 /* Reads the tensor table at the position of r. The keys have been read before. */
 mr_status gguf_parse_tensors(mr_gguf *g, mr_reader *r, mr_err *err);
+/* Sorts tensors_by_name. MR_E_FORMAT: two tensors have one name. */
+mr_status gguf_sort_names(mr_gguf *g, mr_err *err);
 
 /* Reads a name of 1 to max_bytes printable ASCII characters. The name is copied into the arena and terminated. Error
  * texts call the entry "<what> <idx + 1> of <n>". */

@@ -204,11 +204,9 @@ static mr_status parse_keys(mr_gguf *g, mr_reader *r, mr_err *err) {
     return MR_OK;
 }
 
-/* Reads the keys that decide how the rest of the file is read: the alignment, and whether the model is split into
- * files. */
-static mr_status read_layout_keys(mr_gguf *g, mr_err *err) {
-    static const char ALIGNMENT[] = "general.alignment", COUNT[] = "split.count", NUMBER[] = "split.no";
-    uint32_t alignment = MR_GGUF_DEFAULT_ALIGNMENT, n_parts = 1, part = 0;
+static mr_status read_alignment(mr_gguf *g, mr_err *err) {
+    static const char ALIGNMENT[] = "general.alignment";
+    uint32_t alignment = MR_GGUF_DEFAULT_ALIGNMENT;
     mr_status status = mr_gguf_get_u32(g, ALIGNMENT, &alignment, err);
     if (status && status != MR_E_NOT_FOUND)
         return status;
@@ -216,25 +214,43 @@ static mr_status read_layout_keys(mr_gguf *g, mr_err *err) {
         return mr_err_set(err, MR_E_FORMAT, "key '%s': %u is no power of two from %d to %d", ALIGNMENT, alignment,
                           MR_GGUF_MIN_ALIGNMENT, MR_GGUF_MAX_ALIGNMENT);
     g->alignment = alignment;
-    if (((status = mr_gguf_get_u32(g, COUNT, &n_parts, err)) != MR_OK && status != MR_E_NOT_FOUND) ||
-        ((status = mr_gguf_get_u32(g, NUMBER, &part, err)) != MR_OK && status != MR_E_NOT_FOUND))
-        return status;
-    if (n_parts > 1)
-        return mr_err_set(err, MR_E_UNSUPPORTED,
-                          "the file is part %" PRIu64 " of a model split into %u files; hint: join them into one file "
-                          "first, llama-gguf-split --merge does it",
-                          (uint64_t)part + 1, n_parts);
     return MR_OK;
 }
 
-mr_status gguf_parse(mr_gguf *g, mr_err *err) {
+/* The keys of gguf-split have to say what the name of the file says. */
+static mr_status check_part(mr_gguf *g, int32_t idx, int32_t n, mr_err *err) {
+    uint32_t says_n = 1, says_idx = 0;
+    mr_status status = mr_gguf_get_u32(g, "split.count", &says_n, err);
+    if (status == MR_OK || status == MR_E_NOT_FOUND)
+        status = mr_gguf_get_u32(g, "split.no", &says_idx, err);
+    if (status != MR_OK && status != MR_E_NOT_FOUND)
+        return status;
+    says_n += says_n == 0;
+    if (says_n > 1 && n == 1)
+        return mr_err_set(err, MR_E_FORMAT,
+                          "the file is part %" PRIu64
+                          " of a model in %u parts, but its name does not say so; hint: the "
+                          "names of the parts end in -00001-of-%05u.gguf and so on, and the parts stand in one folder",
+                          (uint64_t)says_idx + 1, says_n, says_n);
+    if (says_n != (uint32_t)n || says_idx != (uint32_t)idx)
+        return mr_err_set(err, MR_E_FORMAT,
+                          "by its name the file is part %d of %d, by its keys part %" PRIu64
+                          " of %u; hint: give the file "
+                          "its own name back, or download it again",
+                          idx + 1, n, (uint64_t)says_idx + 1, says_n);
+    return MR_OK;
+}
+
+mr_status gguf_parse(mr_gguf *g, int32_t idx, int32_t n, mr_err *err) {
     mr_reader r;
     mr_reader_init(&r, g->data, g->size < MR_GGUF_MAX_HEADER_BYTES ? g->size : MR_GGUF_MAX_HEADER_BYTES);
     mr_status status = parse_header(g, &r, err);
     if (!status)
         status = parse_keys(g, &r, err);
     if (!status)
-        status = read_layout_keys(g, err);
+        status = read_alignment(g, err);
+    if (!status)
+        status = check_part(g, idx, n, err);
     if (!status)
         status = gguf_parse_tensors(g, &r, err);
     return status;

@@ -90,6 +90,15 @@ static mr_status check_overlap(mr_gguf_tensor *const *by_offset, int32_t n, mr_e
     return MR_OK;
 }
 
+mr_status gguf_sort_names(mr_gguf *g, mr_err *err) {
+    size_t n = (size_t)g->n_tensors;
+    qsort(g->tensors_by_name, n, sizeof *g->tensors_by_name, compare_names);
+    for (size_t i = 1; i < n; i++)
+        if (compare_names(&g->tensors_by_name[i - 1], &g->tensors_by_name[i]) == 0)
+            return mr_err_set(err, MR_E_FORMAT, "tensor " GGUF_NAME " occurs twice", g->tensors_by_name[i]->name);
+    return MR_OK;
+}
+
 mr_status gguf_parse_tensors(mr_gguf *g, mr_reader *r, mr_err *err) {
     mr_status status;
     for (int32_t i = 0; i < g->n_tensors; i++) {
@@ -115,16 +124,11 @@ mr_status gguf_parse_tensors(mr_gguf *g, mr_reader *r, mr_err *err) {
             return status;
         }
     }
-    size_t n = (size_t)g->n_tensors;
-    qsort(g->tensors_by_name, n, sizeof *g->tensors_by_name, compare_offsets);
+    qsort(g->tensors_by_name, (size_t)g->n_tensors, sizeof *g->tensors_by_name, compare_offsets);
     status = check_overlap(g->tensors_by_name, g->n_tensors, err);
     if (status)
         return status;
-    qsort(g->tensors_by_name, n, sizeof *g->tensors_by_name, compare_names);
-    for (size_t i = 1; i < n; i++)
-        if (compare_names(&g->tensors_by_name[i - 1], &g->tensors_by_name[i]) == 0)
-            return mr_err_set(err, MR_E_FORMAT, "tensor " GGUF_NAME " occurs twice", g->tensors_by_name[i]->name);
-    return MR_OK;
+    return gguf_sort_names(g, err);
 }
 
 int32_t mr_gguf_n_tensors(const mr_gguf *g) {

@@ -3,11 +3,14 @@
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 
 import tiny_model
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 BIN = os.environ.get("MILLRACE_BIN", "build/release/bin/millrace")
 SOURCE = os.environ.get("MILLRACE_SOURCE_DIR", os.path.join(os.path.dirname(__file__), "..", ".."))

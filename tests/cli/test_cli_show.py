@@ -10,6 +10,7 @@ import sys
 import unittest
 
 import cli
+import gguf_split  # by the path that cli has added
 import tiny_model
 
 COMMANDS = ["generate", "logits", "perplexity", "tokenize", "inspect", "plan", "bench"]
@@ -148,6 +149,41 @@ class Inspect(cli.Case):
         g = tiny_model.Gguf()
         g.key("general.architecture", tiny_model.STRING, "llama")
         self.assertIn("tensors: 0", self.good("inspect", self.file("vocab.gguf", g.bytes())).decode())
+
+
+class Parts(cli.Case):
+    """A model in parts gives what the whole file gives, whichever part is named."""
+
+    def setUp(self):
+        self.parts = gguf_split.split(self.model, self.path("tiny"), 3)
+
+    def test_inspect(self):
+        whole, parts = (json.loads(self.good("inspect", path, "--json")) for path in (self.model, self.parts[1]))
+        self.assertEqual(whole["parts"], [os.stat(self.model).st_size])
+        self.assertEqual(parts["parts"], [os.stat(path).st_size for path in self.parts])
+        self.assertEqual(parts["file_bytes"], sum(parts["parts"]))
+        self.assertEqual(parts["bytes"], whole["bytes"])
+        self.assertEqual([{**t, "offset": 0} for t in parts["tensors"]], [{**t, "offset": 0} for t in whole["tensors"]])
+        text = self.good("inspect", self.parts[2]).decode()
+        self.assertRegex(text, r"GGUF version 3, [\d.]+ \w+ in 3 parts\n")
+        self.assertRegex(text, r"part 3 +%d " % parts["parts"][2])
+
+    def test_plan(self):
+        self.assertIn(b" (file in 3 parts): 3 layers", self.good("plan", self.parts[0]))
+
+    def test_logits(self):
+        ids = self.file("ids", "1 2 3 4 5 6 7 8 9")
+        for extra in ([], ["--no-repack"], ["--stages", "3"]):
+            found = []
+            for path in (self.model, *self.parts):
+                self.good("logits", path, "--ids-file", ids, "-o", self.path("logits"), *extra)
+                with open(self.path("logits"), "rb") as f:
+                    found.append(f.read())
+            self.assertEqual(len(set(found)), 1, extra)
+
+    def test_missing(self):
+        os.unlink(self.parts[1])
+        self.bad(1, f"{self.parts[1]}: part 2 of the model's 3 is missing", "inspect", self.parts[0])
 
 
 class Plan(cli.Case):

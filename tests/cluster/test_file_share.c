@@ -30,6 +30,8 @@ enum {
 };
 
 /* What a source does. */
+static const uint64_t FILE_SIZE = FILE_BYTES, HEADER_BYTES = MR_FILE_BLOCK_BYTES + 5;
+
 typedef enum role {
     SERVES,      /* a real server */
     GOOD,        /* played by the test, as all that follow */
@@ -214,7 +216,9 @@ static void open_client(rig *r, int32_t n_sources, int cache) {
                                     .cache_folder = path,
                                     .model_path = "/data/model.gguf",
                                     .file_bytes = FILE_BYTES,
-                                    .header_bytes = MR_FILE_BLOCK_BYTES + 5,
+                                    .n_parts = 1,
+                                    .part_bytes = &FILE_SIZE,
+                                    .part_header_bytes = &HEADER_BYTES,
                                     .digest = 0xabc,
                                     .n_sources = n_sources,
                                     .patience_ns = patience_ns};
@@ -297,9 +301,8 @@ static void test_fetch(void **state) {
     rig r;
     int cache = n_caches++;
     rig_start(&r, (role[]){SERVES, SERVES}, 2, cache);
-    mr_file_range header = mr_file_client_header(r.client);
-    expect_ok(fetch(&r, header.at, header.bytes), &r.err);
-    expect_content(&r, header.at, header.bytes);
+    expect_ok(fetch(&r, 0, HEADER_BYTES), &r.err);
+    expect_content(&r, 0, HEADER_BYTES);
     assert_int_equal(mr_file_client_moved_bytes(r.client), 2 * MR_FILE_BLOCK_BYTES);
     expect_ok(fetch(&r, 10 * MR_FILE_BLOCK_BYTES - 1, 2), &r.err);
     expect_content(&r, 10 * MR_FILE_BLOCK_BYTES - 1, 2);

@@ -301,7 +301,7 @@ static void test_synthetic(void **state) {
     run_sequence(job, &heard, &r.err);
     for (int32_t i = 1; i < N_STAGES; i++)
         assert_true(mr_job_stage_report(job, i)->fetched_bytes <=
-                    mr_roll_call_info(r.roll, 0)->header_bytes + MR_FILE_BLOCK_BYTES);
+                    mr_gguf_part_at(model.tiny->gguf, 0)->header_bytes + MR_FILE_BLOCK_BYTES);
     mr_job_destroy(job);
     rig_stop(&r);
     drop_caches();

@@ -200,6 +200,7 @@ static void test_takes_part_twice(void **state) {
 /* --- Ranks that the test plays ----------------------------------------------------------------------------------- */
 
 static void good_hello(Millrace__Hello *h) {
+    static uint64_t bytes[1];
     static char version[] = "1.2.3", host[] = "node", isa[] = "avx2", path[] = "/data/model.gguf";
     *h = (Millrace__Hello)MILLRACE__HELLO__INIT;
     h->version = version;
@@ -210,7 +211,9 @@ static void good_hello(Millrace__Hello *h) {
     h->cores = 8;
     h->threads = 4;
     h->self_test = 0x1111;
-    h->file_bytes = 1000;
+    h->file_bytes = bytes[0] = 1000;
+    h->n_part_bytes = h->n_part_header_bytes = 1;
+    h->part_bytes = h->part_header_bytes = bytes;
     h->file_digest = 0x2222;
 }
 
@@ -314,7 +317,7 @@ static void other_numerics(Millrace__Hello *h) {
 static void a_problem(Millrace__Hello *h) {
     h->status = MR_E_FORMAT;
     h->text = (char *)(uintptr_t) "no GGUF file";
-    h->file_bytes = 0;
+    h->file_bytes = h->n_part_bytes = h->n_part_header_bytes = 0;
 }
 static void other_bits(Millrace__Hello *h) {
     h->self_test = 0x1112;
@@ -324,7 +327,7 @@ static void other_size(Millrace__Hello *h) {
     h->file_digest = 0;
 }
 static void no_file(Millrace__Hello *h) {
-    h->file_bytes = h->file_digest = 0;
+    h->file_bytes = h->file_digest = h->n_part_bytes = h->n_part_header_bytes = 0;
 }
 static void other_file(Millrace__Hello *h) {
     h->file_digest = 0x2223;

@@ -61,7 +61,7 @@ static void walk_key(const mr_gguf *g, int32_t idx) {
 
 static void walk_tensor(const mr_gguf *g, const mr_gguf_tensor *t) {
     MR_ASSERT(mr_gguf_find_tensor(g, t->name) == t);
-    MR_ASSERT(t->offset >= mr_gguf_header_bytes(g) && t->offset <= mr_gguf_file_bytes(g));
+    MR_ASSERT(t->offset >= mr_gguf_part_at(g, 0)->header_bytes && t->offset <= mr_gguf_file_bytes(g));
     MR_ASSERT(t->bytes > 0 && t->bytes <= mr_gguf_file_bytes(g) - t->offset);
     MR_ASSERT(t->data == mr_gguf_file_data(g) + t->offset);
     MR_ASSERT(t->n_dims >= 1 && t->n_dims <= MR_GGUF_MAX_DIMS && mr_type_get(t->type));

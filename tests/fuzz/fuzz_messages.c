@@ -96,7 +96,8 @@ static void use_control(const Millrace__Control *c) {
         MR_ASSERT(c->start->epoch > 0);
         break;
     case MILLRACE__CONTROL__BODY_SHARE:
-        MR_ASSERT(c->share->n_peers > 0 && c->share->header_bytes <= c->share->file_bytes);
+        MR_ASSERT(c->share->n_peers > 0 && c->share->n_part_bytes > 0 &&
+                  c->share->part_header_bytes[c->share->n_part_header_bytes - 1] <= c->share->file_bytes);
         for (size_t i = 0; i < c->share->n_peers; i++)
             ranks[c->share->peers[i]]++;
         break;

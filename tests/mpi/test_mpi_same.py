@@ -13,6 +13,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import gguf_split  # noqa: E402 (after the path)
 from hosts import Hosts, program_path, run_ranks, run_tests  # noqa: E402 (after the path)
 
 BIN = program_path()
@@ -267,12 +268,25 @@ class Network(Case):
             self.check_logits(3, model, "--cache-dir", cache, "--no-repack", hosts=hosts)
             self.check_logits(3, model, "--cache-dir", cache, "--cut", "1,7", hosts=hosts)
 
-    def moved(self, hosts, model, cache):
+    def test_parts_on_one_host(self):
+        """The others get what they need of each part. Any part may be named."""
+        folder, cache = self.path("parts"), self.path("cache-of-parts")
+        os.mkdir(folder)
+        os.mkdir(cache)
+        paths = gguf_split.split(DEMO, os.path.join(folder, "demo"), 4)
+        whole = len(paths) << 21  # with the gaps: a part is larger than 1 MiB and smaller than 2 MiB
+        self.alone[paths[2]] = self.one_process(DEMO)
+        with Hosts(3, hide={"b": [folder, cache], "c": [folder, cache]}) as hosts:
+            self.assertEqual(self.moved(hosts, paths[2], cache, whole), 2)
+            self.assertEqual(self.moved(hosts, paths[2], cache, whole), 0)
+            self.check_logits(3, paths[2], "--cache-dir", cache, "--no-repack", hosts=hosts)
+
+    def moved(self, hosts, model, cache, whole=os.path.getsize(DEMO) if os.path.exists(DEMO) else 0):
         """How many times 1 MiB went from host to host, at least; ids are those of one process."""
         plan, messages = self.check_ids(3, model, "--cache-dir", cache, hosts=hosts)
         self.assertEqual(len(plan), 3)
         n_bytes = re.search(r"; (\d+) bytes of the model file went to 2 ranks without it", messages)
-        self.assertLess(int(n_bytes[1]), 2 * os.path.getsize(model))
+        self.assertLess(int(n_bytes[1]), 2 * whole)
         return min(int(n_bytes[1]) >> 20, 2)
 
     def test_cache_that_cannot_be(self):

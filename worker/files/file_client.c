@@ -57,8 +57,9 @@ struct mr_file_client {
     uint64_t n_blocks, n_missing; /* n_missing: blocks of the fetch that are not BLOCK_HERE */
     block *blocks;                /* [n_blocks] */
     source sources[MR_FILE_MAX_SOURCES];
-    int32_t n_live; /* sources with open links */
-    uint32_t fetch; /* number of this fetch, in its requests and answers; answers of an earlier fetch are ignored */
+    uint64_t *parts; /* [2 * n_parts]: where config.part_bytes and config.part_header_bytes point */
+    int32_t n_live;  /* sources with open links */
+    uint32_t fetch;  /* number of this fetch, in its requests and answers; answers of an earlier fetch are ignored */
     uint64_t done_bytes, total_bytes, moved_bytes;
     mr_status lost; /* error of the source that was dropped last */
     mr_err lost_text;
@@ -70,14 +71,21 @@ mr_status mr_file_client_create(const mr_file_client_config *config, mr_file_cli
     mr_file_client *c = mr_alloc(sizeof *c);
     if (!c)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory to fetch a file");
+    size_t n = (size_t)config->n_parts;
     *c = (mr_file_client){.config = *config, .n_blocks = mr_file_n_blocks(config->file_bytes)};
     if (c->config.patience_ns == 0)
         c->config.patience_ns = DEFAULT_PATIENCE_NS;
     c->config.cache_folder = NULL; /* borrowed for this call only */
     c->blocks = mr_alloc_array((size_t)c->n_blocks, sizeof *c->blocks);
+    c->parts = mr_alloc_array(2 * n, sizeof *c->parts);
+    if (c->parts) {
+        c->config.part_bytes = memcpy(c->parts, config->part_bytes, n * sizeof *c->parts);
+        c->config.part_header_bytes = memcpy(c->parts + n, config->part_header_bytes, n * sizeof *c->parts);
+    }
     mr_status status =
-        c->blocks ? mr_file_cache_open(config->cache_folder, config->file_bytes, config->digest, &c->cache, err)
-                  : mr_err_set(err, MR_E_NO_MEMORY, "no memory for %" PRIu64 " blocks", c->n_blocks);
+        c->blocks && c->parts
+            ? mr_file_cache_open(config->cache_folder, config->file_bytes, config->digest, &c->cache, err)
+            : mr_err_set(err, MR_E_NO_MEMORY, "no memory for %" PRIu64 " blocks", c->n_blocks);
     if (status != MR_OK) {
         mr_file_client_destroy(c);
         return status;
@@ -91,6 +99,7 @@ void mr_file_client_destroy(mr_file_client *c) {
         return;
     mr_file_cache_close(c->cache);
     mr_free(c->blocks);
+    mr_free(c->parts);
     mr_free(c);
 }
 
@@ -98,8 +107,10 @@ const char *mr_file_client_path(const mr_file_client *c) {
     return mr_file_cache_path(c->cache);
 }
 
-mr_file_range mr_file_client_header(const mr_file_client *c) {
-    return (mr_file_range){0, c->config.header_bytes};
+int32_t mr_file_client_parts(const mr_file_client *c, const uint64_t **out_bytes, const uint64_t **out_header_bytes) {
+    *out_bytes = c->config.part_bytes;
+    *out_header_bytes = c->config.part_header_bytes;
+    return c->config.n_parts;
 }
 
 uint64_t mr_file_client_moved_bytes(const mr_file_client *c) {

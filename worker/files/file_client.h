@@ -20,8 +20,10 @@ typedef struct mr_file_client_config {
     mr_channel *channel;
     const char *cache_folder; /* must exist */
     const char *model_path;   /* path of the file on the sources, for messages; outlives the client */
-    uint64_t file_bytes, header_bytes, digest;
-    int32_t sources[MR_FILE_MAX_SOURCES]; /* ranks */
+    uint64_t file_bytes, digest;
+    int32_t n_parts;                                /* 1 to MR_MAX_FILE_PARTS */
+    const uint64_t *part_bytes, *part_header_bytes; /* [n_parts] of the parts, in order; copied */
+    int32_t sources[MR_FILE_MAX_SOURCES];           /* ranks */
     int32_t n_sources;
     int64_t patience_ns; /* timeout of a source with open requests; a warning comes after a tenth; 0: five minutes */
 } mr_file_client_config;
@@ -37,8 +39,8 @@ void mr_file_client_destroy(mr_file_client *c);
 
 /* The path of the cached file, which has holes where nothing was fetched. */
 const char *mr_file_client_path(const mr_file_client *c);
-/* The range in front of the tensors. */
-mr_file_range mr_file_client_header(const mr_file_client *c);
+/* The parts of the file: how many, their bytes, and of each the bytes in front of the tensors. */
+int32_t mr_file_client_parts(const mr_file_client *c, const uint64_t **out_bytes, const uint64_t **out_header_bytes);
 /* Bytes of all blocks received so far. */
 uint64_t mr_file_client_moved_bytes(const mr_file_client *c);
 

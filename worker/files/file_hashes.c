@@ -18,6 +18,7 @@
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
+#include "engine/gguf/part_files.h"
 
 enum {
     MAGIC = 0x3148524d, /* "MRH1" */
@@ -35,7 +36,7 @@ typedef enum block_state { BLOCK_UNKNOWN, BLOCK_WANTED, BLOCK_BUSY, BLOCK_KNOWN 
 struct mr_file_hashes {
     mr_file_hashes_config config;
     char *path, *kept_path;
-    int fd;
+    mr_part_files files;
     uint64_t n_blocks, changed_ns;
     mr_thread *threads[MAX_THREADS];
     int32_t n_threads;
@@ -53,16 +54,7 @@ struct mr_file_hashes {
 
 mr_status mr_file_hashes_read(const mr_file_hashes *h, uint64_t idx, void *out, mr_err *err) {
     size_t bytes = mr_file_block_bytes(h->config.file_bytes, idx);
-    for (size_t done = 0; done < bytes;) {
-        ssize_t n = pread(h->fd, (char *)out + done, bytes - done, (off_t)(mr_file_block_at(idx) + done));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return mr_err_set(err, MR_E_IO, "%.200s cannot be read at byte %" PRIu64 ": %s", h->path,
-                              mr_file_block_at(idx) + done, n < 0 ? strerror(errno) : "it has been cut short");
-        done += (size_t)n;
-    }
-    return MR_OK;
+    return mr_part_files_read(&h->files, mr_file_block_at(idx), out, bytes, err);
 }
 
 /* --- The kept file ----------------------------------------------------------------------------------------------- */
@@ -217,20 +209,29 @@ mr_status mr_file_hashes_get(mr_file_hashes *h, uint64_t first, uint32_t n, mr_f
 
 /* --- Open and close ---------------------------------------------------------------------------------------------- */
 
+/* The parts of a model have one list of hashes, which has the name of the first part. A change of any part makes the
+ * list invalid. */
 static mr_status open_file(mr_file_hashes *h, mr_err *err) {
-    struct stat st;
-    h->fd = open(h->path, O_RDONLY | O_CLOEXEC);
-    if (h->fd < 0 || fstat(h->fd, &st) != 0)
-        return mr_err_set(err, MR_E_IO, "%.200s cannot be opened: %s", h->path, strerror(errno));
-    if ((uint64_t)st.st_size != h->config.file_bytes)
-        return mr_err_set(err, MR_E_IO, "%.200s has %" PRIu64 " bytes now, it had %" PRIu64, h->path,
-                          (uint64_t)st.st_size, h->config.file_bytes);
-    h->changed_ns = (uint64_t)st.st_mtim.tv_sec * MR_NS_PER_S + (uint64_t)st.st_mtim.tv_nsec;
+    struct stat st, first = {0};
+    mr_status status = mr_part_files_open(h->path, &h->files, err);
+    if (status != MR_OK)
+        return status;
+    if (h->files.bytes != h->config.file_bytes)
+        return mr_err_set(err, MR_E_IO, "%.200s has %" PRIu64 " bytes now, it had %" PRIu64, h->path, h->files.bytes,
+                          h->config.file_bytes);
+    for (int32_t i = 0; i < h->files.n; i++) {
+        if (fstat(h->files.parts[i].fd, &st) != 0)
+            return mr_err_set(err, MR_E_IO, "%.200s cannot be opened: %s", h->path, strerror(errno));
+        uint64_t changed_ns = (uint64_t)st.st_mtim.tv_sec * MR_NS_PER_S + (uint64_t)st.st_mtim.tv_nsec;
+        h->changed_ns = i == 0 ? changed_ns : XXH3_64bits_withSeed(&changed_ns, sizeof changed_ns, h->changed_ns);
+        if (i == 0)
+            first = st;
+    }
     size_t size = h->config.folder ? strlen(h->config.folder) + 64 : 0;
     h->kept_path = size ? mr_alloc(size) : NULL;
     if (h->kept_path)
-        snprintf(h->kept_path, size, "%s/%" PRIx64 "-%" PRIx64 ".hashes", h->config.folder, (uint64_t)st.st_dev,
-                 (uint64_t)st.st_ino);
+        snprintf(h->kept_path, size, "%s/%" PRIx64 "-%" PRIx64 ".hashes", h->config.folder, (uint64_t)first.st_dev,
+                 (uint64_t)first.st_ino);
     return MR_OK;
 }
 
@@ -238,7 +239,7 @@ mr_status mr_file_hashes_open(const mr_file_hashes_config *config, mr_file_hashe
     mr_file_hashes *h = mr_alloc(sizeof *h);
     if (!h)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the hashes of a file");
-    *h = (mr_file_hashes){.config = *config, .fd = -1, .n_blocks = mr_file_n_blocks(config->file_bytes)};
+    *h = (mr_file_hashes){.config = *config, .n_blocks = mr_file_n_blocks(config->file_bytes)};
     mr_mutex_init(&h->lock);
     mr_cond_init(&h->wanted);
     h->path = mr_strdup(config->path);
@@ -267,8 +268,7 @@ void mr_file_hashes_close(mr_file_hashes *h) {
         mr_thread_join(h->threads[i]);
     if (h->computed && h->kept_path)
         keep(h);
-    if (h->fd >= 0)
-        close(h->fd);
+    mr_part_files_close(&h->files);
     mr_cond_deinit(&h->wanted);
     mr_mutex_deinit(&h->lock);
     mr_free(h->path);

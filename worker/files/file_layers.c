@@ -5,11 +5,19 @@
 #include <string.h>
 
 #include "engine/base/mem.h"
+#include "engine/gguf/part_files.h"
+#include "proto/limits.h"
 
 mr_status mr_file_layers_open(mr_file_client *c, const mr_file_wait *wait, mr_gguf **out, mr_err *err) {
-    const mr_file_range header = mr_file_client_header(c);
-    mr_status status = mr_file_client_fetch(c, &header, 1, wait, err);
-    return status == MR_OK ? mr_gguf_open(mr_file_client_path(c), out, err) : status;
+    const uint64_t *bytes, *header_bytes;
+    uint64_t at[MR_MAX_FILE_PARTS];
+    mr_file_range headers[MR_MAX_FILE_PARTS];
+    int32_t n = mr_file_client_parts(c, &bytes, &header_bytes);
+    (void)mr_part_files_layout(bytes, n, at);
+    for (int32_t i = 0; i < n; i++)
+        headers[i] = (mr_file_range){at[i], header_bytes[i]};
+    mr_status status = mr_file_client_fetch(c, headers, n, wait, err);
+    return status == MR_OK ? mr_gguf_open_cached(mr_file_client_path(c), bytes, n, out, err) : status;
 }
 
 /* Whether a stage of this range reads the tensor. */

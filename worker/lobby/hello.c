@@ -13,11 +13,18 @@
 #include "engine/base/cores.h"
 #include "engine/base/mem.h"
 #include "engine/base/numerics.h"
+#include "engine/gguf/part_files.h"
+
+_Static_assert((int)MR_GGUF_MAX_PARTS <= (int)MR_MAX_FILE_PARTS, "a model has more parts than a hello holds");
 
 enum { SAMPLE_BYTES = 64 }; /* bytes from the middle of each tensor */
 
 uint64_t mr_hello_file_digest(const mr_gguf *g) {
-    uint64_t digest = XXH3_64bits(mr_gguf_file_data(g), mr_gguf_header_bytes(g));
+    uint64_t digest = 0;
+    for (int32_t i = 0; i < mr_gguf_n_parts(g); i++) {
+        const mr_gguf_part *p = mr_gguf_part_at(g, i);
+        digest = XXH3_64bits_withSeed(mr_gguf_file_data(g) + p->at, p->header_bytes, digest);
+    }
     for (int32_t i = 0; i < mr_gguf_n_tensors(g); i++) {
         const mr_gguf_tensor *t = mr_gguf_tensor_at(g, i);
         size_t n = t->bytes < SAMPLE_BYTES ? t->bytes : SAMPLE_BYTES;
@@ -43,7 +50,13 @@ static mr_status look_at_file(mr_hello *h, const char *path) {
     if (status != MR_OK)
         return status == MR_E_NOT_FOUND ? MR_OK : status;
     h->message.file_bytes = mr_gguf_file_bytes(g);
-    h->message.header_bytes = mr_gguf_header_bytes(g);
+    h->message.n_part_bytes = h->message.n_part_header_bytes = (size_t)mr_gguf_n_parts(g);
+    h->message.part_bytes = h->part_bytes;
+    h->message.part_header_bytes = h->part_header_bytes;
+    for (int32_t i = 0; i < mr_gguf_n_parts(g); i++) {
+        h->part_bytes[i] = mr_gguf_part_at(g, i)->bytes;
+        h->part_header_bytes[i] = mr_gguf_part_at(g, i)->header_bytes;
+    }
     h->message.file_digest = mr_hello_file_digest(g);
     mr_gguf_close(g);
     return MR_OK;

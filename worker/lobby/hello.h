@@ -6,11 +6,13 @@
 
 #include "engine/base/status.h"
 #include "engine/gguf/gguf.h"
+#include "proto/limits.h"
 #include "proto/millrace.pb-c.h"
 
 typedef struct mr_hello {
     Millrace__Hello message;
     char host[64];
+    uint64_t part_bytes[MR_MAX_FILE_PARTS], part_header_bytes[MR_MAX_FILE_PARTS];
     mr_err problem;
 } mr_hello;
 
@@ -19,8 +21,8 @@ typedef struct mr_hello {
  * A missing file is not an error: file_bytes is 0 then. */
 void mr_hello_fill(mr_hello *h, const char *model_path, int32_t n_threads, const mr_err *problem);
 
-/* A digest of the header and of 64 bytes of every tensor. Different model files have different digests, unless a file
- * is made to deceive. */
+/* A digest of the headers of all parts and of 64 bytes of every tensor. Different model files have different digests,
+ * unless a file is made to deceive. */
 uint64_t mr_hello_file_digest(const mr_gguf *g);
 
 #endif

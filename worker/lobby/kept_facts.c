@@ -52,7 +52,11 @@ static uint64_t add_processor(uint64_t h) {
 uint64_t mr_kept_facts_key(const mr_measure_config *c, int32_t n_threads, int32_t n_together) {
     char host[256] = "";
     (void)!gethostname(host, sizeof host - 1);
-    uint64_t h = add(0, mr_gguf_file_data(c->gguf), mr_gguf_header_bytes(c->gguf));
+    uint64_t h = 0;
+    for (int32_t i = 0; i < mr_gguf_n_parts(c->gguf); i++) {
+        const mr_gguf_part *p = mr_gguf_part_at(c->gguf, i);
+        h = add(h, mr_gguf_file_data(c->gguf) + p->at, p->header_bytes);
+    }
     h = add_number(h, (int64_t)mr_gguf_file_bytes(c->gguf));
     h = add_text(h, host);
     h = add_processor(h);

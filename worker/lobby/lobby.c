@@ -106,7 +106,9 @@ static mr_status create_file_client(lobby *l, const Millrace__ShareFile *share, 
                                     .cache_folder = folder,
                                     .model_path = l->config->model_path,
                                     .file_bytes = share->file_bytes,
-                                    .header_bytes = share->header_bytes,
+                                    .n_parts = (int32_t)share->n_part_bytes,
+                                    .part_bytes = share->part_bytes,
+                                    .part_header_bytes = share->part_header_bytes,
                                     .digest = share->file_digest};
     for (size_t i = 0; i < share->n_peers && i < MR_FILE_MAX_SOURCES; i++)
         config.sources[config.n_sources++] = (int32_t)share->peers[i];

@@ -325,9 +325,12 @@ static void test_file_limits(void **state) {
     BROKEN_CONTROL(SHARE, share.n_peers = 0, "share file: the number of peers is 0");
     BROKEN_CONTROL(SHARE, peers[1]++, "peer 1 is 1024");
     BROKEN_CONTROL(SHARE, share.file_bytes++, "file_bytes is 17592186044417");
-    BROKEN_CONTROL(SHARE, share.file_bytes--, "header_bytes is 17592186044416");
-    BROKEN_CONTROL(SHARE, share.header_bytes = 0, "header_bytes is 0");
-    BROKEN_REPORT(HELLO, hello.header_bytes = 2 + (s.hello.file_bytes = 1), "header_bytes is 3, allowed is 0 to 1");
+    BROKEN_CONTROL(SHARE, share.file_bytes--, "part_bytes is 17592186044416");
+    BROKEN_CONTROL(SHARE, share.n_part_bytes = 0, "the number of parts is 0");
+    BROKEN_CONTROL(SHARE, share.n_part_header_bytes--, "the number of their headers is 511");
+    BROKEN_CONTROL(SHARE, part_bytes[7] = 0, "part_bytes is 0");
+    BROKEN_REPORT(HELLO, part_bytes[7] = 0, "part_bytes is 0");
+    BROKEN_REPORT(HELLO, hello.file_bytes = 0, "the number of parts is 512");
     BROKEN_REQUEST(request.what = 3, "file request: what is 3");
     BROKEN_REQUEST(request.what = 1, "n_blocks is 256, allowed is 1 to 1");
     BROKEN_REQUEST(request.n_blocks = 0, "n_blocks is 0");

@@ -169,6 +169,8 @@ static void hello_init(samples *s) {
     s->hello.cores = s->hello.threads = 64;
     s->hello.self_test = s->hello.file_digest = s->hello.memory_group = UINT64_MAX;
     s->hello.memory_bytes = s->hello.file_bytes = UINT64_MAX;
+    s->hello.n_part_bytes = s->hello.n_part_header_bytes = MR_MAX_FILE_PARTS;
+    s->hello.part_bytes = s->hello.part_header_bytes = s->part_bytes;
     s->pong = (Millrace__Pong)MILLRACE__PONG__INIT;
     s->pong.clock_ns = INT64_MAX / 4;
 }
@@ -261,7 +263,11 @@ void samples_init(samples *s, int control_body, int report_body) {
     s->share.n_peers = 2;
     s->share.peers = s->peers;
     s->peers[1] = MR_MAX_STAGES - 1;
-    s->share.file_bytes = s->share.header_bytes = (uint64_t)MR_MAX_FILE_BLOCKS * MR_FILE_BLOCK_BYTES;
+    s->share.file_bytes = (uint64_t)MR_MAX_FILE_BLOCKS * MR_FILE_BLOCK_BYTES;
+    s->share.n_part_bytes = s->share.n_part_header_bytes = MR_MAX_FILE_PARTS;
+    s->share.part_bytes = s->share.part_header_bytes = s->part_bytes;
+    for (int i = 0; i < MR_MAX_FILE_PARTS; i++)
+        s->part_bytes[i] = s->share.file_bytes;
     s->share.file_digest = UINT64_MAX;
     s->request = (Millrace__FileRequest)MILLRACE__FILE_REQUEST__INIT;
     s->request.what = MILLRACE__FILE_REQUEST__WHAT__HASHES;

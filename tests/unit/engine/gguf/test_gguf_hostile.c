@@ -177,7 +177,7 @@ static void test_layout_keys(void **state) {
     w = gguf_writer_create();
     gguf_writer_raw(w, "split.count", MR_GGUF_U16, "\3\0", 2);
     gguf_writer_raw(w, "split.no", MR_GGUF_U16, "\1\0", 2);
-    expect(w, MR_E_UNSUPPORTED, "the file is part 2 of a model split into 3 files; hint: join them");
+    expect(w, MR_E_FORMAT, "the file is part 2 of a model in 3 parts, but its name does not say so; hint: the names");
     w = gguf_writer_create();
     gguf_writer_raw(w, "split.count", MR_GGUF_U16, "\1\0", 2);
     expect(w, MR_OK, "");

@@ -1,0 +1,215 @@
+/* A model in parts is read as one file would be, and parts that do not fit together are refused. */
+// SPDX-License-Identifier: Apache-2.0
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine/base/mem.h"
+#include "engine/gguf/gguf.h"
+#include "engine/gguf/part_files.h"
+#include "tests/support/gguf_writer.h"
+#include "tests/support/test.h"
+
+enum {
+    N_PARTS = 3,
+    PART_ROWS = 70000, /* the data of each part is larger than a part's alignment, and no multiple of it */
+};
+
+static char folder[] = "/tmp/millrace-parts-XXXXXX";
+static float values[PART_ROWS * 8];
+
+static const char *part_path(int idx) {
+    static char path[128];
+    snprintf(path, sizeof path, "%s/m-%05d-of-%05d.gguf", folder, idx + 1, N_PARTS);
+    return path;
+}
+
+/* What a test changes in a part. */
+typedef struct part_keys {
+    uint32_t idx, count, n_tensors;
+    const char *tensor; /* NULL: t0, t1 or t2 */
+} part_keys;
+
+static void save_part(int idx, part_keys k) {
+    char name[8];
+    snprintf(name, sizeof name, "t%d", idx);
+    gguf_writer *w = gguf_writer_create();
+    if (idx == 0)
+        gguf_writer_str(w, "general.architecture", "llama");
+    gguf_writer_u32(w, "split.no", k.idx);
+    gguf_writer_u32(w, "split.count", k.count);
+    gguf_writer_i32(w, "split.tensors.count", (int32_t)k.n_tensors);
+    values[0] = (float)idx;
+    gguf_writer_matrix(w, k.tensor ? k.tensor : name, MR_TYPE_F32, 8, PART_ROWS, values);
+    assert_true(gguf_writer_save(w, part_path(idx)));
+    gguf_writer_destroy(w);
+}
+
+static void save_parts(void) {
+    for (int i = 0; i < N_PARTS; i++)
+        save_part(i, (part_keys){(uint32_t)i, N_PARTS, N_PARTS, NULL});
+}
+
+static void test_any_part_opens_all(void **state) {
+    (void)state;
+    save_parts();
+    for (int named = 0; named < N_PARTS; named++) {
+        mr_gguf *g = NULL;
+        mr_err err;
+        mr_str arch;
+        struct stat st;
+        uint64_t at = 0;
+        expect_ok(mr_gguf_open(part_path(named), &g, &err), &err);
+        expect_ok(mr_gguf_get_str(g, "general.architecture", &arch, &err), &err);
+        assert_int_equal(mr_gguf_n_parts(g), N_PARTS);
+        assert_int_equal(mr_gguf_n_tensors(g), N_PARTS);
+        for (int i = 0; i < N_PARTS; i++) {
+            char name[8];
+            snprintf(name, sizeof name, "t%d", i);
+            const mr_gguf_tensor *t = mr_gguf_find_tensor(g, name);
+            const mr_gguf_part *p = mr_gguf_part_at(g, i);
+            values[0] = (float)i;
+            assert_non_null(t);
+            assert_memory_equal(t->data, values, sizeof values);
+            assert_ptr_equal(t->data, mr_gguf_file_data(g) + t->offset);
+            assert_int_equal(stat(part_path(i), &st), 0);
+            assert_int_equal(p->at, at);
+            assert_int_equal(p->at % MR_GGUF_PART_ALIGN, 0);
+            assert_int_equal(p->bytes, st.st_size);
+            assert_int_equal(t->offset, p->at + p->header_bytes);
+            at += ((uint64_t)st.st_size + MR_GGUF_PART_ALIGN - 1) / MR_GGUF_PART_ALIGN * MR_GGUF_PART_ALIGN;
+        }
+        mr_gguf_release_pages(g, mr_gguf_file_data(g), mr_gguf_file_bytes(g)); /* over the gaps too */
+        mr_gguf_close(g);
+    }
+}
+
+/* Reads the virtual file into one file, and opens that by the sizes of the parts, as a rank without the model does. */
+static void test_one_file_holds_all_parts(void **state) {
+    (void)state;
+    char path[64];
+    mr_part_files files;
+    mr_gguf *g = NULL;
+    mr_err err;
+    uint64_t sizes[N_PARTS];
+    save_parts();
+    expect_ok(mr_part_files_open(part_path(1), &files, &err), &err);
+    uint8_t *data = malloc(files.bytes);
+    assert_non_null(data);
+    memset(data, 0xff, files.bytes);
+    for (uint64_t at = 0, step = 300001; at < files.bytes; at += step)
+        expect_ok(mr_part_files_read(&files, at, data + at, files.bytes - at < step ? files.bytes - at : step, &err),
+                  &err);
+    for (int i = 0; i < N_PARTS; i++) {
+        sizes[i] = files.parts[i].bytes;
+        if (i > 0) /* the gap in front of the part */
+            assert_int_equal(data[files.parts[i].at - 1], 0);
+    }
+    snprintf(path, sizeof path, "%s/cached", folder);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, files.bytes, f), files.bytes);
+    fclose(f);
+    expect_ok(mr_gguf_open_cached(path, sizes, N_PARTS, &g, &err), &err);
+    assert_int_equal(mr_gguf_n_tensors(g), N_PARTS);
+    values[0] = 2;
+    assert_memory_equal(mr_gguf_find_tensor(g, "t2")->data, values, sizeof values);
+    mr_gguf_close(g);
+    sizes[1]++;
+    assert_int_equal(mr_gguf_open_cached(path, sizes, N_PARTS, &g, &err), MR_OK); /* the gap was one byte smaller */
+    mr_gguf_close(g);
+    sizes[2]++;
+    assert_int_equal(mr_gguf_open_cached(path, sizes, N_PARTS, &g, &err), MR_E_FORMAT);
+    assert_non_null(strstr(err.text, "which are not those of its 3 parts"));
+    mr_part_files_close(&files);
+    free(data);
+}
+
+/* The error names the part that is wrong, and what is wrong with it. */
+static void expect_refusal(int named, int wrong, mr_status status, const char *words) {
+    mr_gguf *g = NULL;
+    mr_err err;
+    assert_int_equal(mr_gguf_open(part_path(named), &g, &err), status);
+    assert_non_null(strstr(err.text, strrchr(part_path(wrong), '/')));
+    if (!strstr(err.text, words))
+        fail_msg("'%s' is not in: %s", words, err.text);
+    save_parts();
+}
+
+static void test_parts_that_do_not_fit(void **state) {
+    (void)state;
+    save_parts();
+    unlink(part_path(1));
+    expect_refusal(0, 1, MR_E_NOT_FOUND, "part 2 of the model's 3 is missing");
+    save_part(1, (part_keys){2, N_PARTS, N_PARTS, NULL});
+    expect_refusal(2, 1, MR_E_FORMAT, "by its name the file is part 2 of 3, by its keys part 3 of 3");
+    save_part(2, (part_keys){2, 4, N_PARTS, NULL});
+    expect_refusal(0, 2, MR_E_FORMAT, "by its keys part 3 of 4");
+    save_part(2, (part_keys){2, N_PARTS, 40, NULL});
+    expect_refusal(0, 2, MR_E_FORMAT, "says that the model has 40 tensors, but its 3 parts hold 3");
+    save_part(2, (part_keys){2, N_PARTS, N_PARTS, "t0"});
+    expect_refusal(1, 2, MR_E_FORMAT, "tensor 't0' occurs twice");
+    assert_int_equal(truncate(part_path(1), 2000000), 0);
+    expect_refusal(0, 1, MR_E_FORMAT, "the file seems truncated");
+    assert_int_equal(truncate(part_path(2), 10), 0);
+    expect_refusal(0, 2, MR_E_FORMAT, "");
+    assert_int_equal(truncate(part_path(0), 0), 0);
+    expect_refusal(2, 0, MR_E_FORMAT, "the file is empty");
+}
+
+static void test_a_part_by_another_name(void **state) {
+    (void)state;
+    char path[64];
+    mr_gguf *g = NULL;
+    mr_err err;
+    save_parts();
+    snprintf(path, sizeof path, "%s/renamed.gguf", folder);
+    assert_int_equal(rename(part_path(1), path), 0);
+    assert_int_equal(mr_gguf_open(path, &g, &err), MR_E_FORMAT);
+    assert_non_null(strstr(err.text, "is part 2 of a model in 3 parts, but its name does not say so"));
+    unlink(path);
+}
+
+static void test_names(void **state) {
+    (void)state;
+    static const struct {
+        const char *path;
+        int32_t n, idx;
+    } CASES[] = {{"m-00002-of-00005.gguf", 5, 1}, {"/x/-00001-of-00001.gguf", 1, 0}, {"m-00006-of-00005.gguf", 1, 0},
+                 {"m-00000-of-00005.gguf", 1, 0}, {"m-00001-of-00513.gguf", 1, 0},   {"m-0001-of-00005.gguf", 1, 0},
+                 {"m-00001-of-00005.bin", 1, 0},  {"m-0000a-of-00005.gguf", 1, 0},   {"", 1, 0}};
+    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+        int32_t idx = -1;
+        assert_int_equal(mr_part_files_count(CASES[i].path, &idx), CASES[i].n);
+        assert_int_equal(idx, CASES[i].idx);
+    }
+    char *path = mr_part_files_path("/a/m-00002-of-00005.gguf", 3);
+    assert_string_equal(path, "/a/m-00004-of-00005.gguf");
+    mr_free(path);
+}
+
+static int make_folder(void **state) {
+    (void)state;
+    for (size_t i = 1; i < sizeof values / sizeof values[0]; i++)
+        values[i] = (float)i;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state) {
+    (void)state;
+    char command[64];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return system(command);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_any_part_opens_all),
+        cmocka_unit_test(test_one_file_holds_all_parts),
+        cmocka_unit_test(test_parts_that_do_not_fit),
+        cmocka_unit_test(test_a_part_by_another_name),
+        cmocka_unit_test(test_names),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
