@@ -13,6 +13,7 @@ typedef struct inspected {
     char *path;
     mr_gguf *gguf;
     int32_t n_layers; /* 1 + the highest layer number */
+    int32_t n_nextn;  /* the last so many layers predict further tokens; 0 where the file is of no model that runs */
     size_t *layer_bytes;
     size_t embedding_bytes, output_bytes, shared_bytes, tensor_bytes;
 } inspected;
@@ -28,7 +29,11 @@ static int32_t count_layers(const mr_gguf *g) {
 /* Adds up the sizes of all tensors. Each tensor counts once, so an output matrix that is tied to the embedding counts
  * as embedding only. */
 static mr_status add_up(inspected *f, mr_err *err) {
+    mr_model_info info;
+    mr_err ignored;
     f->n_layers = count_layers(f->gguf);
+    if (mr_model_info_read(f->gguf, &info, &ignored) == MR_OK && f->n_layers > info.n_layers)
+        f->n_nextn = f->n_layers - info.n_layers;
     f->layer_bytes = mr_alloc_array((size_t)f->n_layers, sizeof *f->layer_bytes);
     if (!f->layer_bytes)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for %" PRId32 " layers", f->n_layers);
@@ -112,11 +117,12 @@ static void add_part(mr_output_table *t, const char *name, size_t bytes) {
 }
 
 static mr_status print_bytes(const inspected *f, mr_text_buf *out, mr_err *err) {
-    char name[32];
+    char name[64];
     mr_output_table t = {.align = "lrr"};
     add_part(&t, "embedding", f->embedding_bytes);
     for (int32_t i = 0; i < f->n_layers; i++) {
-        snprintf(name, sizeof name, "layer %" PRId32, i);
+        snprintf(name, sizeof name, "layer %" PRId32 "%s", i,
+                 i < f->n_layers - f->n_nextn ? "" : ", left out: predicts further tokens");
         add_part(&t, name, f->layer_bytes[i]);
     }
     add_part(&t, "output", f->output_bytes);
@@ -238,12 +244,13 @@ static mr_status print_json(const inspected *f, mr_err *err) {
             layers = NULL;
         }
     }
-    json_t *root = json_pack("{s:o, s:i, s:I, s:o, s:o, s:o, s:{s:I, s:o, s:I, s:I, s:I}}", "model",
-                             mr_output_json_text(mr_str_from(f->path)), "version", (int)mr_gguf_version(f->gguf),
-                             "file_bytes", (json_int_t)file_bytes(f->gguf), "parts", parts_json(f->gguf), "metadata",
-                             metadata_json(f->gguf), "tensors", tensors_json(f->gguf), "bytes", "embedding",
-                             (json_int_t)f->embedding_bytes, "layers", layers, "output", (json_int_t)f->output_bytes,
-                             "others", (json_int_t)f->shared_bytes, "tensors", (json_int_t)f->tensor_bytes);
+    json_t *root =
+        json_pack("{s:o, s:i, s:I, s:o, s:o, s:o, s:{s:I, s:o, s:i, s:I, s:I, s:I}}", "model",
+                  mr_output_json_text(mr_str_from(f->path)), "version", (int)mr_gguf_version(f->gguf), "file_bytes",
+                  (json_int_t)file_bytes(f->gguf), "parts", parts_json(f->gguf), "metadata", metadata_json(f->gguf),
+                  "tensors", tensors_json(f->gguf), "bytes", "embedding", (json_int_t)f->embedding_bytes, "layers",
+                  layers, "layers_left_out", (int)f->n_nextn, "output", (json_int_t)f->output_bytes, "others",
+                  (json_int_t)f->shared_bytes, "tensors", (json_int_t)f->tensor_bytes);
     return mr_output_json_print(root, err);
 }
 

@@ -42,7 +42,7 @@ int64_t mr_planner_kv_tokens(const mr_planner_config *config, const mr_plan *pla
     for (int32_t i = 0; i < plan->n_stages; i++) {
         const mr_plan_stage *s = &plan->stages[i];
         uint64_t limit = p.limit[s->rank], used = plan_stage_bytes(&p, s->first, s->last);
-        uint64_t token = config->memory.token_bytes * (uint64_t)(s->last - s->first);
+        uint64_t token = p.token_bytes[s->last] - p.token_bytes[s->first];
         if (limit == UINT64_MAX || token == 0)
             continue;
         int64_t tokens = limit > used ? (int64_t)((limit - used) / token) : 0;

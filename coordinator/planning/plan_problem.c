@@ -20,23 +20,27 @@ mr_status plan_problem_init(plan_problem *p, const mr_planner_config *config, mr
                           f->n_ranks);
     p->limit = mr_alloc_array(n_ranks, sizeof *p->limit);
     p->weight_bytes = mr_alloc_array(n_layers + 1, sizeof *p->weight_bytes);
+    p->token_bytes = mr_alloc_array(n_layers + 1, sizeof *p->token_bytes);
     p->layer_s = mr_alloc_array(n_ranks * (n_layers + 1), sizeof *p->layer_s);
     p->output_s = mr_alloc_array(n_ranks, sizeof *p->output_s);
     p->rest_s = mr_alloc_array(n_layers + 1, sizeof *p->rest_s);
-    if (!p->limit || !p->weight_bytes || !p->layer_s || !p->output_s || !p->rest_s) {
+    if (!p->limit || !p->weight_bytes || !p->token_bytes || !p->layer_s || !p->output_s || !p->rest_s) {
         plan_problem_deinit(p);
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory to plan %zu ranks", n_ranks);
     }
     for (int32_t r = 0; r < f->n_ranks; r++)
         p->limit[r] = limit_of(config, r);
-    for (size_t l = 0; l < n_layers; l++)
+    for (size_t l = 0; l < n_layers; l++) {
         p->weight_bytes[l + 1] = p->weight_bytes[l] + config->memory.layer_bytes[f->kind[l]];
+        p->token_bytes[l + 1] = p->token_bytes[l] + config->memory.token_bytes[f->kind[l]];
+    }
     return MR_OK;
 }
 
 void plan_problem_deinit(plan_problem *p) {
     mr_free(p->limit);
     mr_free(p->weight_bytes);
+    mr_free(p->token_bytes);
     mr_free(p->layer_s);
     mr_free(p->output_s);
     mr_free(p->rest_s);
@@ -89,8 +93,8 @@ int32_t plan_most_layers(const plan_problem *p, int32_t rank, double slowest_s) 
 
 uint64_t plan_stage_bytes(const plan_problem *p, int32_t first, int32_t last) {
     const mr_model_memory *m = &p->config->memory;
-    uint64_t tokens = (uint64_t)p->config->kv_tokens * (uint64_t)(last - first);
-    return p->weight_bytes[last] - p->weight_bytes[first] + tokens * m->token_bytes + m->stage_bytes +
+    uint64_t token = p->token_bytes[last] - p->token_bytes[first];
+    return p->weight_bytes[last] - p->weight_bytes[first] + (uint64_t)p->config->kv_tokens * token + m->stage_bytes +
            (first == 0 ? m->head_bytes : 0) + (last == p->n_layers ? m->tail_bytes : 0);
 }
 

@@ -15,6 +15,7 @@ typedef struct plan_problem {
     int32_t n_ranks, n_layers;
     uint64_t *limit;      /* [n_ranks]: bytes of memory; UINT64_MAX: not known */
     size_t *weight_bytes; /* [n_layers + 1]: sums over the layers before */
+    size_t *token_bytes;  /* [n_layers + 1]: keys and values of one token, sums over the layers before */
     /* Set by plan_problem_set_rows, for steps of this many rows: */
     double rows;
     double *layer_s;  /* [n_ranks][n_layers + 1]: sums over the layers before */

@@ -216,7 +216,7 @@ static double gib(uint64_t bytes) {
 static mr_status no_room(const plan_problem *p, mr_err *err) {
     const mr_model_memory *m = &p->config->memory;
     uint64_t weights = p->weight_bytes[p->n_layers] + m->head_bytes + m->tail_bytes, have = 0;
-    uint64_t kv = (uint64_t)p->config->kv_tokens * m->token_bytes * (uint64_t)p->n_layers;
+    uint64_t kv = (uint64_t)p->config->kv_tokens * p->token_bytes[p->n_layers];
     for (int32_t r = 0; r < p->n_ranks; r++)
         have += p->limit[r] == UINT64_MAX ? 0 : p->limit[r];
     return mr_err_set(err, MR_E_NO_MEMORY,

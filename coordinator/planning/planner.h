@@ -20,10 +20,10 @@
 /* The memory that the parts of a model take at a rank. */
 typedef struct mr_model_memory {
     size_t layer_bytes[MR_MAX_LAYER_KINDS];
-    size_t stage_bytes; /* at every stage: shared tensors, buffers */
-    size_t head_bytes;  /* at the first stage in addition: the embedding */
-    size_t tail_bytes;  /* at the last stage in addition: output norm and matrix, logits */
-    size_t token_bytes; /* keys and values of one token in one layer */
+    size_t stage_bytes;                     /* at every stage: shared tensors, buffers */
+    size_t head_bytes;                      /* at the first stage in addition: the embedding */
+    size_t tail_bytes;                      /* at the last stage in addition: output norm and matrix, logits */
+    size_t token_bytes[MR_MAX_LAYER_KINDS]; /* keys and values of one token in one layer */
 } mr_model_memory;
 
 typedef enum mr_objective { MR_OBJECTIVE_THROUGHPUT, MR_OBJECTIVE_LATENCY } mr_objective;

@@ -171,6 +171,9 @@ mr_status mr_session_open(const mr_options *options, mr_session *s, mr_err *err)
     status = mr_model_info_read(s->gguf, &s->info, err);
     if (status != MR_OK)
         return mr_err_prefix(err, "%.160s", s->model_path);
+    if (s->info.n_nextn_layers > 0)
+        mr_output_note("the last %" PRId32 " layers of the file are left out: they predict further tokens",
+                       s->info.n_nextn_layers);
     choose_sizes(s);
     if (options->command != MR_COMMAND_SIMULATE && !mr_options_given(options, MR_OPTION_FACTS))
         status = mr_session_cluster_open(options, s->model_path, &s->cluster, err);

@@ -236,12 +236,14 @@ static mr_status model_memory(mr_session *s, mr_model_memory *out, mr_err *err) 
         return status;
     *out = (mr_model_memory){.stage_bytes = mr_model_shared_bytes(s->gguf) + head.work_bytes,
                              .head_bytes = mr_model_embedding_bytes(s->gguf),
-                             .tail_bytes = mr_model_output_bytes(s->gguf),
-                             .token_bytes = head.kv_bytes / MR_WIRE_BLOCK_TOKENS};
+                             .tail_bytes = mr_model_output_bytes(s->gguf)};
     if (tail.work_bytes > head.work_bytes)
         out->tail_bytes += tail.work_bytes - head.work_bytes;
-    for (int32_t l = 0; l < s->info.n_layers; l++)
-        out->layer_bytes[s->facts.known->kind[l]] = mr_model_layer_bytes(s->gguf, l);
+    for (int32_t l = 0; l < s->info.n_layers; l++) {
+        uint8_t kind = s->facts.known->kind[l];
+        out->layer_bytes[kind] = mr_model_layer_bytes(s->gguf, l);
+        out->token_bytes[kind] = mr_model_kv_bytes(&s->info, l, s->kv_type);
+    }
     return MR_OK;
 }
 
@@ -317,7 +319,7 @@ static void note_left_out(const mr_session *s) {
     int32_t n_slow = 0;
     for (int32_t r = 0; r < f->known->n_ranks; r++) {
         const mr_rank_facts *rank = &f->known->ranks[r];
-        uint64_t least = m->layer_bytes[0] + m->stage_bytes + (uint64_t)f->planner.kv_tokens * m->token_bytes;
+        uint64_t least = m->layer_bytes[0] + m->stage_bytes + (uint64_t)f->planner.kv_tokens * m->token_bytes[0];
         if (is_used(&s->plan, r))
             continue;
         if (rank->memory_bytes > 0 && rank->memory_bytes < least)

@@ -1,5 +1,5 @@
-/* Finds the layers of a model that have the same tensors and therefore take the same time. Each tensor of a layer adds
- * a digest to the layer's sum, and layers with equal sums are of one kind. */
+/* Finds the layers of a model that have the same numbers and tensors and therefore take the same time. A layer's sum
+ * starts from a digest of the numbers, each tensor adds a digest, and layers with equal sums are of one kind. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -27,6 +27,8 @@ mr_status mr_model_layer_kinds(const mr_gguf *g, const mr_model_info *info, int3
     uint64_t *digest = mr_alloc_array((size_t)info->n_layers, sizeof *digest);
     if (!digest)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory to compare %d layers", (int)info->n_layers);
+    for (int32_t l = 0; l < info->n_layers; l++)
+        digest[l] = mix(1u + info->shape_of[l]);
     /* The digests are added, so the order of the tensors in the file does not matter. */
     for (int32_t i = 0; i < mr_gguf_n_tensors(g); i++) {
         const mr_gguf_tensor *t = mr_gguf_tensor_at(g, i);

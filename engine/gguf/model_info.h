@@ -20,6 +20,9 @@ enum {
     MR_MODEL_MAX_VOCAB = 1 << 24,
     MR_MODEL_MAX_CONTEXT = 1 << 30,
     MR_MODEL_MAX_EXPERTS = 1 << 12,
+    MR_MODEL_MAX_SHAPES = 128, /* layers that differ from each other */
+    MR_MODEL_MAX_ROPES = 2,
+    MR_MODEL_NO_ROPE = -1,
 };
 
 typedef enum mr_rope_scaling {
@@ -29,7 +32,7 @@ typedef enum mr_rope_scaling {
 } mr_rope_scaling;
 
 typedef struct mr_model_rope {
-    int32_t n_rot;   /* A.rope.dimension_count, else head_dim: RoPE rotates the first n_rot elements of each head */
+    int32_t n_rot;   /* A.rope.dimension_count, else k_dim: RoPE rotates the first n_rot elements of each head */
     float freq_base; /* A.rope.freq_base, else 10000 */
     mr_rope_scaling scaling;
     float factor;             /* 1 without scaling */
@@ -41,30 +44,52 @@ typedef struct mr_model_rope {
     bool has_factors;         /* rope_freqs.weight, [n_rot / 2] f32: each value divides one frequency (Llama 3.1) */
 } mr_model_rope;
 
+/* The numbers of a layer. Each comes from one number for all layers, from an array with a value for each layer, or from
+ * a pattern; layer_info.c names the keys. */
+typedef struct mr_layer_info {
+    int32_t n_heads;
+    int32_t n_kv_heads; /* divides n_heads */
+    int32_t k_dim;      /* elements of a head of queries and keys; even */
+    int32_t v_dim;      /* elements of a head of values */
+    int32_t rope;       /* index in mr_model_info.ropes, or MR_MODEL_NO_ROPE */
+    int32_t window;     /* how many tokens a token attends to, itself included; 0: to all tokens before it */
+    bool has_experts;   /* instead of one dense feed-forward part */
+    int32_t n_ff;       /* width of the dense feed-forward part, or of each expert */
+} mr_layer_info;
+
 typedef struct mr_model_info {
     char arch[64];  /* letters, digits, '-', '_' and '.' */
     char name[128]; /* general.name, cut to fit, '?' for control characters; may be empty or invalid UTF-8 */
     int32_t n_layers;
+    /* A.nextn_predict_layers: so many layers follow in the file, which predict further tokens. This version leaves them
+     * out. */
+    int32_t n_nextn_layers;
     int32_t d_model;
-    int32_t n_ff; /* width of the dense feed-forward part */
-    int32_t n_heads;
-    int32_t n_kv_heads; /* divides n_heads */
-    int32_t head_dim;   /* of queries, keys and values; even */
     float norm_eps;     /* A.attention.layer_norm_rms_epsilon, else .layer_norm_epsilon */
     int32_t vocab_size; /* rows of token_embd.weight */
     int32_t context_length;
-    /* A.attention.sliding_window: how many tokens a token attends to, itself included; 0: to all tokens before it */
-    int32_t sliding_window;
-    mr_model_rope rope;
-    int32_t n_experts;            /* 0: no experts */
-    int32_t n_experts_used;       /* 1 to n_experts, or 0 */
-    int32_t n_ff_expert;          /* A.expert_feed_forward_length, else n_ff; 0 without experts */
-    bool tied_output;             /* no output.weight: the output matrix is token_embd.weight */
-    int32_t file_type;            /* general.file_type, -1 where it is missing */
-    int32_t quantization_version; /* 0 where it is missing */
+    mr_model_rope ropes[MR_MODEL_MAX_ROPES]; /* [n_ropes]; the second one is that of layers with a window */
+    int32_t n_ropes;
+    int32_t n_experts;      /* of each layer with experts; 0: no layer has experts */
+    int32_t n_experts_used; /* 1 to n_experts, or 0 */
+    /* Layers with the same numbers share a shape: shapes[shape_of[layer]]. */
+    mr_layer_info shapes[MR_MODEL_MAX_SHAPES]; /* [n_shapes] */
+    int32_t n_shapes;
+    uint8_t shape_of[MR_MODEL_MAX_LAYERS]; /* [n_layers] */
+    bool tied_output;                      /* no output.weight: the output matrix is token_embd.weight */
+    int32_t file_type;                     /* general.file_type, -1 where it is missing */
+    int32_t quantization_version;          /* 0 where it is missing */
 } mr_model_info;
 
-/* Reads and checks all hyper-parameters. Also checks that the file has tensors of every layer and of no other layer. */
+static inline const mr_layer_info *mr_model_layer(const mr_model_info *m, int32_t layer) {
+    return &m->shapes[m->shape_of[layer]];
+}
+
+/* Bytes of the keys and values of one position in a layer; 0 for a type that does not fit. */
+size_t mr_model_kv_bytes(const mr_model_info *m, int32_t layer, mr_type type);
+
+/* Reads and checks all hyper-parameters. Also checks that the file has tensors of every layer and of no other layer but
+ * those that predict further tokens. */
 MR_MUST_USE mr_status mr_model_info_read(const mr_gguf *g, mr_model_info *out, mr_err *err);
 
 /* Which part of the model a tensor belongs to, by its name. */
@@ -80,6 +105,9 @@ typedef enum mr_model_part {
 /* Writes out_layer for MR_MODEL_LAYER only. out_layer may be NULL. */
 mr_model_part mr_model_tensor_part(const char *name, int32_t *out_layer);
 
+/* Whether the tensor belongs to a layer that predicts further tokens: no stage reads it. */
+bool mr_model_tensor_is_left_out(const mr_model_info *info, const mr_gguf_tensor *t);
+
 /* Whether the tensor holds one matrix for each expert, one behind the other. */
 bool mr_model_tensor_is_of_experts(const mr_model_info *info, const mr_gguf_tensor *t);
 
@@ -92,9 +120,10 @@ size_t mr_model_embedding_bytes(const mr_gguf *g);
 size_t mr_model_output_bytes(const mr_gguf *g);
 size_t mr_model_shared_bytes(const mr_gguf *g);
 
-/* Sorts the layers into kinds. Layers of one kind have the same tensors, of the same types and shapes, so they take the
- * same time. Kinds are numbered from 0 in the order of their first layers. out_kind has info->n_layers elements.
- * max_kinds is 1 to 256; in a model with more kinds, all further kinds count as the last one. MR_E_NO_MEMORY. */
+/* Sorts the layers into kinds. Layers of one kind have the same numbers and the same tensors, of the same types and
+ * shapes, so they take the same time. Kinds are numbered from 0 in the order of their first layers. out_kind has
+ * info->n_layers elements. max_kinds is 1 to 256; in a model with more kinds, all further kinds count as the last one.
+ * MR_E_NO_MEMORY. */
 MR_MUST_USE mr_status mr_model_layer_kinds(const mr_gguf *g, const mr_model_info *info, int32_t max_kinds,
                                            uint8_t *out_kind, int32_t *out_n_kinds, mr_err *err);
 

@@ -1,4 +1,5 @@
-/* Assigns each tensor to a part of the model by the tensor's name, and adds up the bytes of the parts. */
+/* Assigns each tensor to a part of the model by the tensor's name, and adds up the bytes of the parts and of a
+ * position's keys and values. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/gguf/model_info.h"
 
@@ -33,6 +34,11 @@ mr_model_part mr_model_tensor_part(const char *name, int32_t *out_layer) {
     return MR_MODEL_SHARED;
 }
 
+bool mr_model_tensor_is_left_out(const mr_model_info *info, const mr_gguf_tensor *t) {
+    int32_t layer;
+    return mr_model_tensor_part(t->name, &layer) == MR_MODEL_LAYER && layer >= info->n_layers;
+}
+
 bool mr_model_tensor_is_of_experts(const mr_model_info *info, const mr_gguf_tensor *t) {
     return info->n_experts > 0 && t->n_dims == 3;
 }
@@ -65,6 +71,14 @@ size_t mr_model_layer_read_bytes(const mr_gguf *g, const mr_model_info *info, in
                      : t->bytes;
     }
     return bytes;
+}
+
+size_t mr_model_kv_bytes(const mr_model_info *m, int32_t layer, mr_type type) {
+    const mr_layer_info *l = mr_model_layer(m, layer);
+    size_t k = 0, v = 0;
+    bool fits = mr_type_bytes(type, (int64_t)l->n_kv_heads * l->k_dim, &k) &&
+                mr_type_bytes(type, (int64_t)l->n_kv_heads * l->v_dim, &v);
+    return fits ? k + v : 0;
 }
 
 size_t mr_model_embedding_bytes(const mr_gguf *g) {

@@ -10,42 +10,87 @@
 
 struct mr_kv_store {
     mr_backend *backend;
+    int32_t n_layers, n_blocks;
     mr_buffer *buffer;
-    mr_kv_desc desc;
-    mr_tensor k, v;   /* describe the tensors of one layer, without a place */
+    mr_tensor *k, *v; /* [n_layers] each, in the buffer; one allocation */
     uint8_t *scratch; /* room on the host for one block's keys or values of one layer, used by copies */
 };
 
-mr_status mr_kv_layer_describe(const mr_kv_desc *d, mr_tensor *out_k, mr_tensor *out_v, mr_err *err) {
-    if (d->n_layers < 0 || d->n_blocks < 1 || d->n_kv_heads < 1 || d->head_dim < 1)
-        return mr_err_set(err, MR_E_INVALID, "a KV store of %d layers, %d blocks, %d heads of %d", d->n_layers,
-                          d->n_blocks, d->n_kv_heads, d->head_dim);
-    if (d->type != MR_TYPE_F16 && d->type != MR_TYPE_F32 && d->type != MR_TYPE_Q8_0)
-        return mr_err_set(err, MR_E_UNSUPPORTED, "keys and values cannot be stored as %s; hint: f16, q8_0 or f32",
-                          mr_type_name(d->type));
-    if (d->type == MR_TYPE_Q8_0 && d->head_dim % mr_type_get(MR_TYPE_Q8_0)->block_elems != 0)
+/* The keys or values of a layer: blocks of so many KV heads of dim elements. */
+static mr_status describe(const mr_kv_desc *d, const char *name, int32_t n_kv_heads, int32_t dim, mr_tensor *out,
+                          mr_err *err) {
+    if (d->type == MR_TYPE_Q8_0 && dim % mr_type_get(MR_TYPE_Q8_0)->block_elems != 0)
         return mr_err_set(err, MR_E_UNSUPPORTED,
-                          "heads of %d elements do not fit q8_0 blocks of 32; hint: --kv-type f16", d->head_dim);
-    int64_t block = (int64_t)d->n_kv_heads * d->head_dim;
+                          "heads of %d elements do not fit q8_0 blocks of 32; hint: --kv-type f16", dim);
+    int64_t block = (int64_t)n_kv_heads * dim;
     if (block <= INT32_MAX) /* a larger product is refused below as it is */
         block *= MR_KV_BLOCK;
-    if (!mr_tensor_init(out_k, "keys", d->type, block, d->n_blocks, MR_STORAGE_STATE, MR_ROWS_FIXED) ||
-        !mr_tensor_init(out_v, "values", d->type, block, d->n_blocks, MR_STORAGE_STATE, MR_ROWS_FIXED))
+    if (!mr_tensor_init(out, name, d->type, block, d->n_blocks, MR_STORAGE_STATE, MR_ROWS_FIXED))
         return mr_err_set(err, MR_E_TOO_LONG, "a KV store of %d blocks of %lld elements is too large", d->n_blocks,
                           (long long)block);
     return MR_OK;
 }
 
-mr_status mr_kv_store_bytes(const mr_kv_desc *d, size_t *out, mr_err *err) {
-    mr_tensor k, v;
-    size_t bytes = 0;
-    mr_status status = mr_kv_layer_describe(d, &k, &v, err);
-    if (status != MR_OK)
-        return status;
-    if (!mr_add_size(k.bytes, v.bytes, &bytes) || !mr_mul_size(bytes, (size_t)d->n_layers, &bytes))
-        return mr_err_set(err, MR_E_TOO_LONG, "a KV store of %d layers is too large", d->n_layers);
-    *out = bytes;
+static mr_status check(const mr_kv_desc *d, mr_err *err) {
+    if (d->n_layers < 0 || d->n_blocks < 1)
+        return mr_err_set(err, MR_E_INVALID, "a KV store of %d layers, %d blocks", d->n_layers, d->n_blocks);
+    if (d->type != MR_TYPE_F16 && d->type != MR_TYPE_F32 && d->type != MR_TYPE_Q8_0)
+        return mr_err_set(err, MR_E_UNSUPPORTED, "keys and values cannot be stored as %s; hint: f16, q8_0 or f32",
+                          mr_type_name(d->type));
     return MR_OK;
+}
+
+mr_status mr_kv_layer_describe(const mr_kv_desc *d, int32_t layer_idx, mr_tensor *out_k, mr_tensor *out_v,
+                               mr_err *err) {
+    const mr_kv_shape *s = &d->shapes[layer_idx];
+    mr_status status = check(d, err);
+    if (status == MR_OK && (s->n_kv_heads < 1 || s->k_dim < 1 || s->v_dim < 1))
+        status =
+            mr_err_set(err, MR_E_INVALID, "a KV store of %d heads of %d and %d", s->n_kv_heads, s->k_dim, s->v_dim);
+    if (status == MR_OK)
+        status = describe(d, "keys", s->n_kv_heads, s->k_dim, out_k, err);
+    return status == MR_OK ? describe(d, "values", s->n_kv_heads, s->v_dim, out_v, err) : status;
+}
+
+mr_status mr_kv_store_bytes(const mr_kv_desc *d, size_t *out, mr_err *err) {
+    size_t bytes = 0;
+    mr_status status = check(d, err);
+    for (int32_t i = 0; i < d->n_layers && status == MR_OK; i++) {
+        mr_tensor k, v;
+        status = mr_kv_layer_describe(d, i, &k, &v, err);
+        if (status == MR_OK && (!mr_add_size(bytes, k.bytes, &bytes) || !mr_add_size(bytes, v.bytes, &bytes)))
+            status = mr_err_set(err, MR_E_TOO_LONG, "a KV store of %d layers is too large", d->n_layers);
+    }
+    if (status == MR_OK)
+        *out = bytes;
+    return status;
+}
+
+/* Describes the layers and places them one behind the other. */
+static mr_status place_layers(mr_kv_store *kv, const mr_kv_desc *desc, size_t *out_bytes, mr_err *err) {
+    size_t scratch_bytes = 1;
+    mr_status status = MR_OK;
+    kv->k = mr_alloc_array(2 * (size_t)desc->n_layers, sizeof *kv->k);
+    if (!kv->k)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a KV store");
+    kv->v = kv->k + desc->n_layers;
+    *out_bytes = 0;
+    for (int32_t i = 0; i < desc->n_layers && status == MR_OK; i++) {
+        mr_tensor *k = &kv->k[i], *v = &kv->v[i];
+        status = mr_kv_layer_describe(desc, i, k, v, err);
+        k->home = v->home = kv->backend;
+        k->offset = *out_bytes;
+        v->offset = k->offset + k->bytes;
+        *out_bytes = v->offset + v->bytes;
+        scratch_bytes = k->row_bytes > scratch_bytes ? k->row_bytes : scratch_bytes;
+        scratch_bytes = v->row_bytes > scratch_bytes ? v->row_bytes : scratch_bytes;
+        snprintf(k->name, sizeof k->name, "keys.%d", i);
+        snprintf(v->name, sizeof v->name, "values.%d", i);
+    }
+    kv->scratch = status == MR_OK ? mr_alloc(scratch_bytes) : NULL;
+    if (status == MR_OK && !kv->scratch)
+        status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for a block");
+    return status;
 }
 
 mr_status mr_kv_store_create(mr_backend *backend, const mr_kv_desc *desc, mr_kv_store **out, mr_err *err) {
@@ -57,11 +102,9 @@ mr_status mr_kv_store_create(mr_backend *backend, const mr_kv_desc *desc, mr_kv_
     if (!kv)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a KV store");
     kv->backend = backend;
-    kv->desc = *desc;
-    status = mr_kv_layer_describe(desc, &kv->k, &kv->v, err);
-    kv->scratch = mr_alloc(kv->k.row_bytes > kv->v.row_bytes ? kv->k.row_bytes : kv->v.row_bytes);
-    if (status == MR_OK && !kv->scratch)
-        status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for a block");
+    kv->n_layers = desc->n_layers;
+    kv->n_blocks = desc->n_blocks;
+    status = place_layers(kv, desc, &bytes, err);
     if (status == MR_OK && bytes > 0)
         status = backend->ops->buffer_create(backend, bytes, &kv->buffer, err);
     if (status != MR_OK) {
@@ -69,6 +112,8 @@ mr_status mr_kv_store_create(mr_backend *backend, const mr_kv_desc *desc, mr_kv_
         mr_kv_store_destroy(kv);
         return status;
     }
+    for (int32_t i = 0; i < 2 * kv->n_layers; i++)
+        kv->k[i].buffer = kv->buffer; /* values follow the keys */
     *out = kv;
     return MR_OK;
 }
@@ -78,19 +123,14 @@ void mr_kv_store_destroy(mr_kv_store *kv) {
         return;
     kv->backend->ops->buffer_destroy(kv->backend, kv->buffer);
     mr_free(kv->scratch);
+    mr_free(kv->k);
     mr_free(kv);
 }
 
 void mr_kv_store_layer(const mr_kv_store *kv, int32_t layer_idx, mr_tensor *out_k, mr_tensor *out_v) {
-    MR_ASSERT(layer_idx >= 0 && layer_idx < kv->desc.n_layers);
-    *out_k = kv->k;
-    *out_v = kv->v;
-    out_k->buffer = out_v->buffer = kv->buffer;
-    out_k->home = out_v->home = kv->backend;
-    out_k->offset = (size_t)layer_idx * (kv->k.bytes + kv->v.bytes);
-    out_v->offset = out_k->offset + kv->k.bytes;
-    snprintf(out_k->name, sizeof out_k->name, "keys.%d", layer_idx);
-    snprintf(out_v->name, sizeof out_v->name, "values.%d", layer_idx);
+    MR_ASSERT(layer_idx >= 0 && layer_idx < kv->n_layers);
+    *out_k = kv->k[layer_idx];
+    *out_v = kv->v[layer_idx];
 }
 
 /* Copies through host memory, which every backend can reach. Copies are rare and small. */
@@ -108,13 +148,8 @@ static mr_status copy_row(mr_kv_store *kv, const mr_tensor *t, int32_t from, int
 
 mr_status mr_kv_store_copy(mr_kv_store *kv, int32_t from, int32_t to, mr_err *err) {
     mr_status status = MR_OK;
-    MR_ASSERT(from >= 0 && from < kv->desc.n_blocks && to >= 0 && to < kv->desc.n_blocks);
-    for (int32_t i = 0; i < kv->desc.n_layers && status == MR_OK; i++) {
-        mr_tensor k, v;
-        mr_kv_store_layer(kv, i, &k, &v);
-        status = copy_row(kv, &k, from, to, err);
-        if (status == MR_OK)
-            status = copy_row(kv, &v, from, to, err);
-    }
+    MR_ASSERT(from >= 0 && from < kv->n_blocks && to >= 0 && to < kv->n_blocks);
+    for (int32_t i = 0; i < 2 * kv->n_layers && status == MR_OK; i++)
+        status = copy_row(kv, &kv->k[i], from, to, err); /* values follow the keys */
     return status;
 }

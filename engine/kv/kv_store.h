@@ -1,10 +1,10 @@
 /* engine/kv/kv_store.h - the keys and values of the layers of one stage, in blocks of MR_KV_BLOCK positions.
- * Layout of a layer: keys [block][kv head][head_dim][16], values [block][kv head][16][head_dim] (rule K). A block is a
- * row of the tensor. In q8_0 each KV head of a block has its elements first and then its scales: [head_dim / 32][16]
- * for keys, [16][head_dim / 32] for values.
+ * Layout of a layer: keys [block][kv head][k_dim][16], values [block][kv head][16][v_dim] (rule K). A block is a row of
+ * the tensor. In q8_0 each KV head of a block has its elements first and then its scales: [k_dim / 32][16] for keys,
+ * [16][v_dim / 32] for values. Layers may differ in their heads.
  * The store knows blocks by number only. The coordinator's ledger knows which sequence owns which block.
- * Owns:    one buffer on the backend, and host memory for one block, both allocated at create. Borrows: the backend,
- *          which outlives the store.
+ * Owns:    one buffer on the backend, its tensors, and host memory for one block, all allocated at create. Borrows: the
+ *          backend, which outlives the store.
  * Threads: caller serialises. Only graph runs and copies change the content. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_KV_KV_STORE_H
@@ -15,23 +15,30 @@
 
 typedef struct mr_kv_store mr_kv_store;
 
+/* The KV heads of a layer: elements of keys and of values. */
+typedef struct mr_kv_shape {
+    int32_t n_kv_heads, k_dim, v_dim;
+} mr_kv_shape;
+
 typedef struct mr_kv_desc {
     int32_t n_layers; /* of this stage */
     int32_t n_blocks;
-    int32_t n_kv_heads, head_dim;
-    mr_type type; /* F16, F32, or Q8_0 if head_dim is a multiple of 32 */
+    const mr_kv_shape *shapes; /* [n_layers] */
+    mr_type type;              /* F16, F32, or Q8_0 where heads are multiples of 32 */
 } mr_kv_desc;
 
 /* Bytes that the store takes. MR_E_INVALID: a count is out of its range. MR_E_UNSUPPORTED: the type does not fit.
  * MR_E_TOO_LONG: the sizes overflow. */
 MR_MUST_USE mr_status mr_kv_store_bytes(const mr_kv_desc *desc, size_t *out, mr_err *err);
+/* desc->shapes is copied. */
 MR_MUST_USE mr_status mr_kv_store_create(mr_backend *backend, const mr_kv_desc *desc, mr_kv_store **out, mr_err *err);
 void mr_kv_store_destroy(mr_kv_store *kv);
 
 /* Returns the state tensors of one layer, 0 .. n_layers - 1 of this stage, with their place in the buffer. */
 void mr_kv_store_layer(const mr_kv_store *kv, int32_t layer_idx, mr_tensor *out_k, mr_tensor *out_v);
 /* Describes the same tensors without a store and without a place, for graphs that are only measured. */
-MR_MUST_USE mr_status mr_kv_layer_describe(const mr_kv_desc *desc, mr_tensor *out_k, mr_tensor *out_v, mr_err *err);
+MR_MUST_USE mr_status mr_kv_layer_describe(const mr_kv_desc *desc, int32_t layer_idx, mr_tensor *out_k,
+                                           mr_tensor *out_v, mr_err *err);
 
 /* Copies block `from` to block `to` in every layer. Allocates nothing. */
 MR_MUST_USE mr_status mr_kv_store_copy(mr_kv_store *kv, int32_t from, int32_t to, mr_err *err);

@@ -17,7 +17,7 @@ int32_t mr_llama_layer(mr_graph *g, const mr_layer_ctx *ctx, const int32_t w[MR_
     x = mr_graph_matmul(g, w[MR_W_O], a, w[MR_W_O_BIAS], x);     /* [d, R] */
 
     h = mr_graph_rms_norm(g, x, w[MR_W_FFN_NORM], ctx->eps); /* [d, R] */
-    if (ctx->n_experts > 0) {
+    if (ctx->layer->has_experts) {
         mr_experts_desc experts = {.n = ctx->n_experts,
                                    .n_used = ctx->n_experts_used,
                                    .router = w[MR_W_ROUTER],

@@ -40,12 +40,13 @@ typedef enum mr_layer_slot {
     MR_LAYER_SLOTS,
 } mr_layer_slot;
 
-/* Parameters that all layers of a graph share. */
+/* Parameters of one layer of a graph. */
 typedef struct mr_layer_ctx {
+    const mr_layer_info *layer;
     float eps;
-    int32_t rope_table;
+    int32_t rope_table; /* MR_NO_TENSOR in a layer without RoPE */
     mr_rope_desc rope;
-    mr_attention_desc attention; /* k_state and v_state are set for each layer */
+    mr_attention_desc attention;
     int32_t n_experts, n_experts_used;
 } mr_layer_ctx;
 
@@ -133,7 +134,7 @@ MR_MUST_USE mr_status mr_stage_graph_build(const mr_weights *w, const mr_stage_s
 /* Computes the constant of rule R (engine/NUMERICS.md): [MR_ROPE_ROWS][row_floats], with n_rot / 2 values in each row.
  * The frequency base, the factors of a rope_freqs tensor (NULL for none) and linear or YaRN scaling (Peng et al., 2023)
  * go into the constant. out_magnitude: a factor for all cosines and sines. */
-void mr_rope_angles(const mr_model_info *info, const float *factors, size_t row_floats, float *out_angles,
+void mr_rope_angles(const mr_model_rope *rope, const float *factors, size_t row_floats, float *out_angles,
                     float *out_magnitude);
 
 #endif

@@ -32,9 +32,8 @@ static void yarn_ramp(const mr_model_rope *r, double *out_low, double *out_high)
     *out_high = clamp(-floor_of(-pair_of_turns(r, (double)r->beta_slow)), 0, r->n_rot - 1);
 }
 
-void mr_rope_angles(const mr_model_info *info, const float *factors, size_t row_floats, float *out_angles,
+void mr_rope_angles(const mr_model_rope *r, const float *factors, size_t row_floats, float *out_angles,
                     float *out_magnitude) {
-    const mr_model_rope *r = &info->rope;
     bool yarn = r->scaling == MR_ROPE_SCALING_YARN && r->ext_factor != 0.0f;
     float scale = r->scaling == MR_ROPE_SCALING_NONE ? 1.0f : 1.0f / r->factor;
     float step = (float)mr_pow((double)r->freq_base, -2.0 / (double)r->n_rot);

@@ -42,28 +42,53 @@ static int32_t add_output_norm(mr_graph *g, const mr_weights *ws, int32_t x, int
     return mr_graph_rms_norm(g, mr_graph_take_rows(g, x, rows), use(g, ws, &ws->output_norm), ws->info->norm_eps);
 }
 
-static mr_layer_ctx layer_context(mr_graph *g, const mr_weights *ws, const mr_stage_state *state,
-                                  const mr_stage_io *io) {
-    const mr_model_info *m = ws->info;
-    /* 1 / sqrt(head_dim). IEEE 754 rounds square root and division exactly, so all machines get the same bits. */
-    float scale = 1.0f / sqrtf((float)m->head_dim);
+/* What the layers of a stage share in its graph. */
+typedef struct stage_ctx {
+    const mr_weights *ws;
+    const mr_stage_io *io;
+    int32_t block_table;
+    int32_t rope_tables[MR_MODEL_MAX_ROPES]; /* MR_NO_TENSOR for one that no layer of the stage has */
+} stage_ctx;
+
+static stage_ctx stage_context(mr_graph *g, const mr_weights *ws, const mr_stage_state *state, const mr_stage_io *io) {
+    stage_ctx ctx = {.ws = ws, .io = io, .block_table = mr_graph_use(g, &state->block_table)};
+    for (int32_t i = 0; i < MR_MODEL_MAX_ROPES; i++) {
+        bool is_used = false;
+        for (int32_t l = ws->range.first; l < ws->range.last; l++)
+            is_used = is_used || mr_model_layer(ws->info, l)->rope == i;
+        ctx.rope_tables[i] =
+            is_used ? mr_graph_rope_table(g, use(g, ws, &ws->rope_angles[i]), io->positions, ws->rope_magnitude[i])
+                    : MR_NO_TENSOR;
+    }
+    return ctx;
+}
+
+static mr_layer_ctx layer_context(const stage_ctx *stage, int32_t layer) {
+    const mr_model_info *m = stage->ws->info;
+    const mr_layer_info *l = mr_model_layer(m, layer);
     mr_layer_ctx ctx = {
+        .layer = l,
         .eps = m->norm_eps,
-        .rope = {.head_dim = m->head_dim, .n_rot = m->rope.n_rot, .pairs = ws->arch->rope_pairs},
-        .attention = {.n_heads = m->n_heads,
-                      .n_kv_heads = m->n_kv_heads,
-                      .head_dim = m->head_dim,
-                      .scale = scale,
-                      .window = m->sliding_window,
-                      .slots = io->slots,
-                      .row_seq = io->row_seq,
-                      .row_position = io->positions,
-                      .block_table = mr_graph_use(g, &state->block_table),
+        .rope_table = MR_NO_TENSOR,
+        .attention = {.n_heads = l->n_heads,
+                      .n_kv_heads = l->n_kv_heads,
+                      .head_dim = l->k_dim,
+                      /* IEEE 754 rounds square root and division exactly, so all machines get the same bits. */
+                      .scale = 1.0f / sqrtf((float)l->k_dim),
+                      .window = l->window,
+                      .slots = stage->io->slots,
+                      .row_seq = stage->io->row_seq,
+                      .row_position = stage->io->positions,
+                      .block_table = stage->block_table,
                       .sinks = MR_NO_TENSOR},
         .n_experts = m->n_experts,
         .n_experts_used = m->n_experts_used,
     };
-    ctx.rope_table = mr_graph_rope_table(g, use(g, ws, &ws->rope_angles), io->positions, ws->rope_magnitude);
+    if (l->rope != MR_MODEL_NO_ROPE) {
+        ctx.rope_table = stage->rope_tables[l->rope];
+        ctx.rope = (mr_rope_desc){
+            .head_dim = l->k_dim, .n_rot = m->ropes[l->rope].n_rot, .pairs = stage->ws->arch->rope_pairs};
+    }
     return ctx;
 }
 
@@ -77,8 +102,9 @@ mr_status mr_stage_graph_build(const mr_weights *ws, const mr_stage_state *state
     add_inputs(g, ws, &io);
     int32_t x = weights_is_head(ws) ? mr_graph_embed(g, mr_graph_use(g, &ws->token_embd.tensor), io.ids) : io.x_in;
 
-    mr_layer_ctx ctx = layer_context(g, ws, state, &io);
+    stage_ctx stage = stage_context(g, ws, state, &io);
     for (int32_t l = 0; l < ws->range.last - ws->range.first; l++) {
+        mr_layer_ctx ctx = layer_context(&stage, ws->range.first + l);
         int32_t w[MR_LAYER_SLOTS];
         for (int s = 0; s < MR_LAYER_SLOTS; s++)
             w[s] = use(g, ws, &ws->layers[l][s]);

@@ -10,7 +10,7 @@
 #include "engine/model/weights_internal.h"
 #include "engine/tensor/quant.h"
 
-/* Sizes that a tensor may have. resolve() gives the number for a model. */
+/* Sizes that a tensor may have. resolve() gives the number for a layer of a model. */
 typedef enum dim { DIM_ONE, DIM_D, DIM_Q, DIM_KV, DIM_HEAD, DIM_FF, DIM_VOCAB, DIM_EXPERTS, DIM_FF_EXPERT } dim;
 
 /* columns: elements of a row (the input of a product); rows: DIM_ONE for a vector. */
@@ -57,26 +57,26 @@ static bool is_of_experts(const tensor_spec *spec) {
     return spec->columns == DIM_FF_EXPERT || spec->rows == DIM_FF_EXPERT;
 }
 
-static int64_t resolve(const mr_model_info *m, dim d) {
+/* l: NULL for a tensor outside layers. */
+static int64_t resolve(const mr_model_info *m, const mr_layer_info *l, dim d) {
     switch (d) {
     case DIM_ONE:
         return 1;
     case DIM_D:
         return m->d_model;
     case DIM_Q:
-        return (int64_t)m->n_heads * m->head_dim;
+        return (int64_t)l->n_heads * l->k_dim;
     case DIM_KV:
-        return (int64_t)m->n_kv_heads * m->head_dim;
+        return (int64_t)l->n_kv_heads * l->k_dim;
     case DIM_HEAD:
-        return m->head_dim;
+        return l->k_dim;
     case DIM_FF:
-        return m->n_ff;
+    case DIM_FF_EXPERT:
+        return l->n_ff;
     case DIM_VOCAB:
         return m->vocab_size;
     case DIM_EXPERTS:
         return m->n_experts;
-    case DIM_FF_EXPERT:
-        return m->n_ff_expert;
     }
     return 0;
 }
@@ -106,14 +106,14 @@ static mr_status check_shape(const mr_gguf_tensor *t, int64_t columns, int64_t r
 
 /* Looks up the tensor called name and describes it in w, without a place on a backend. A missing optional tensor leaves
  * w empty. */
-static mr_status find(const mr_weights *ws, const char *name, const tensor_spec *spec, bool required,
-                      mr_storage storage, weight *w, mr_err *err) {
+static mr_status find(const mr_weights *ws, const mr_layer_info *layer, const char *name, const tensor_spec *spec,
+                      bool required, mr_storage storage, weight *w, mr_err *err) {
     const mr_gguf_tensor *t = mr_gguf_find_tensor(ws->gguf, name);
     if (!t)
         return required ? mr_err_set(err, MR_E_FORMAT, "tensor '%s' is missing; hint: a %s model needs it%s", name,
                                      ws->arch->name, is_of_experts(spec) ? OLD_EXPERTS : "")
                         : MR_OK;
-    int64_t columns = resolve(ws->info, spec->columns), rows = resolve(ws->info, spec->rows);
+    int64_t columns = resolve(ws->info, layer, spec->columns), rows = resolve(ws->info, layer, spec->rows);
     int32_t n_matrices = is_of_experts(spec) ? ws->info->n_experts : 1;
     mr_status status = check_shape(t, columns, rows, n_matrices, err);
     bool is_vector = spec->rows == DIM_ONE;
@@ -142,8 +142,12 @@ static mr_status find(const mr_weights *ws, const char *name, const tensor_spec 
 
 static mr_status find_layer(mr_weights *ws, int32_t layer, mr_err *err) {
     weight *slots = ws->layers[layer - ws->range.first];
+    const mr_layer_info *info = mr_model_layer(ws->info, layer);
     uint32_t required = ws->arch->required;
-    if (ws->info->n_experts > 0)
+    if (info->k_dim != info->v_dim)
+        return mr_err_set(err, MR_E_UNSUPPORTED, "heads of %d elements for keys and %d for values", info->k_dim,
+                          info->v_dim);
+    if (info->has_experts)
         required = (required & ~(uint32_t)DENSE_SLOTS) | EXPERT_SLOTS;
     for (int s = 0; s < MR_LAYER_SLOTS; s++) {
         uint32_t bit = 1u << s;
@@ -152,7 +156,7 @@ static mr_status find_layer(mr_weights *ws, int32_t layer, mr_err *err) {
         char name[64];
         snprintf(name, sizeof name, "blk.%d.%s", layer, LAYER[s].name);
         mr_storage storage = LAYER[s].rows == DIM_ONE ? MR_STORAGE_FILE : ws->matrices;
-        mr_status status = find(ws, name, &LAYER[s], required & bit, storage, &slots[s], err);
+        mr_status status = find(ws, info, name, &LAYER[s], required & bit, storage, &slots[s], err);
         if (status != MR_OK)
             return status;
     }
@@ -209,50 +213,54 @@ static mr_status read_rope_factors(const mr_weights *ws, float *out_factors, int
     return MR_OK;
 }
 
-static mr_status find_rope(mr_weights *ws, mr_err *err) {
-    int32_t n_pairs = ws->info->rope.n_rot / 2;
-    mr_tensor *t = &ws->rope_angles.tensor;
+/* Makes the constant of rule R for RoPE number idx of the model. */
+static mr_status make_angles(mr_weights *ws, int32_t idx, mr_err *err) {
+    const mr_model_rope *rope = &ws->info->ropes[idx];
+    int32_t n_pairs = rope->n_rot / 2;
+    weight *w = &ws->rope_angles[idx];
+    mr_tensor *t = &w->tensor;
     if (!mr_tensor_init(t, "rope_angles", MR_TYPE_F32, n_pairs, MR_ROPE_ROWS, MR_STORAGE_CONSTANT, MR_ROWS_FIXED))
         return mr_err_set(err, MR_E_FORMAT, "%d RoPE pairs", n_pairs);
     float *factors = mr_alloc_array((size_t)n_pairs, sizeof *factors);
-    ws->rope_values = mr_alloc(t->bytes);
-    mr_status status =
-        factors && ws->rope_values ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for RoPE angles");
-    bool has_factors = ws->info->rope.has_factors;
-    if (status == MR_OK && has_factors)
+    w->values = mr_alloc(t->bytes);
+    mr_status status = factors && w->values ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for RoPE angles");
+    if (status == MR_OK && rope->has_factors)
         status = read_rope_factors(ws, factors, n_pairs, err);
     if (status == MR_OK)
-        mr_rope_angles(ws->info, has_factors ? factors : NULL, t->row_bytes / sizeof(float), ws->rope_values,
-                       &ws->rope_magnitude);
+        mr_rope_angles(rope, rope->has_factors ? factors : NULL, t->row_bytes / sizeof(float), w->values,
+                       &ws->rope_magnitude[idx]);
     mr_free(factors);
     return status;
 }
 
 static mr_status find_all(mr_weights *ws, mr_err *err) {
-    mr_status status = find_rope(ws, err);
+    mr_status status = MR_OK;
+    for (int32_t i = 0; i < ws->info->n_ropes && status == MR_OK; i++)
+        status = make_angles(ws, i, err);
     for (int32_t l = ws->range.first; l < ws->range.last && status == MR_OK; l++)
         status = find_layer(ws, l, err);
     if (status == MR_OK && weights_is_head(ws))
-        status = find(ws, TOKEN_EMBD.name, &TOKEN_EMBD, true, MR_STORAGE_FILE, &ws->token_embd, err);
+        status = find(ws, NULL, TOKEN_EMBD.name, &TOKEN_EMBD, true, MR_STORAGE_FILE, &ws->token_embd, err);
     if (status == MR_OK && weights_is_tail(ws)) {
         const tensor_spec *output = ws->info->tied_output ? &TIED_OUTPUT : &OUTPUT;
-        status = find(ws, OUTPUT_NORM.name, &OUTPUT_NORM, true, MR_STORAGE_FILE, &ws->output_norm, err);
+        status = find(ws, NULL, OUTPUT_NORM.name, &OUTPUT_NORM, true, MR_STORAGE_FILE, &ws->output_norm, err);
         if (status == MR_OK)
-            status = find(ws, output->name, output, true, ws->matrices, &ws->output, err);
+            status = find(ws, NULL, output->name, output, true, ws->matrices, &ws->output, err);
     }
     return status == MR_OK ? check_all_used(ws, err) : status;
 }
 
 enum {
-    OTHERS = 4,             /* tensors outside layers */
-    AHEAD_BYTES = 64 << 20, /* how far the file is read ahead while loading */
+    OTHERS = 3 + MR_MODEL_MAX_ROPES, /* tensors outside layers */
+    AHEAD_BYTES = 64 << 20,          /* how far the file is read ahead while loading */
 };
 
 /* Called by visit_all for every tensor of the stage. */
 typedef mr_status visit_fn(mr_weights *ws, weight *w, void *ctx, mr_err *err);
 
 static mr_status visit_all(mr_weights *ws, visit_fn *visit, void *ctx, mr_err *err) {
-    weight *const others[OTHERS] = {&ws->token_embd, &ws->output_norm, &ws->output, &ws->rope_angles};
+    weight *const others[OTHERS] = {&ws->token_embd, &ws->output_norm, &ws->output, &ws->rope_angles[0],
+                                    &ws->rope_angles[1]};
     mr_status status = MR_OK;
     for (int i = 0; i < OTHERS && status == MR_OK; i++)
         if (weight_exists(others[i]))
@@ -341,7 +349,8 @@ void mr_weights_destroy(mr_weights *ws) {
         ws->backends.at[b]->ops->buffer_destroy(ws->backends.at[b], ws->buffers[b]);
     ws->backend->ops->buffer_destroy(ws->backend, ws->mapped);
     mr_free(ws->layers);
-    mr_free(ws->rope_values);
+    for (int32_t i = 0; i < MR_MODEL_MAX_ROPES; i++)
+        mr_free(ws->rope_angles[i].values);
     mr_free(ws);
 }
 
@@ -444,14 +453,14 @@ static mr_status load_matrices(const weight *w, const mr_tensor *t, mr_err *err)
 }
 
 /* Loads the copy of a tensor that one backend holds. */
-static mr_status load_instance(const mr_weights *ws, const weight *w, const mr_tensor *t, mr_err *err) {
+static mr_status load_instance(const weight *w, const mr_tensor *t, mr_err *err) {
     const mr_backend_ops *ops = t->home->ops;
     mr_fence fence = 0;
     if (t->storage == MR_STORAGE_FILE)
         return load_vector(w, t, err);
     if (t->storage == MR_STORAGE_WEIGHT)
         return load_matrices(w, t, err);
-    mr_status status = ops->set(t->home, t->buffer, t->offset, ws->rope_values, t->bytes, &fence, err);
+    mr_status status = ops->set(t->home, t->buffer, t->offset, w->values, t->bytes, &fence, err);
     return status == MR_OK ? ops->wait(t->home, fence, MR_NEVER, err) : status;
 }
 
@@ -464,7 +473,7 @@ static mr_status load_one(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
         if (!w->at[b].is_used)
             continue;
         mr_tensor t = weight_instance(ws, w, b);
-        status = load_instance(ws, w, &t, err);
+        status = load_instance(w, &t, err);
         state->done_bytes += t.bytes;
     }
     if (w->source)

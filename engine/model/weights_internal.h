@@ -15,6 +15,7 @@ typedef struct weight_place {
 typedef struct weight {
     mr_tensor tensor;
     const mr_gguf_tensor *source; /* NULL for a constant made at load */
+    float *values;                /* of a constant, owned; else NULL */
     int32_t n_matrices;           /* of equal shape, one behind the other: 1, or the number of experts */
     /* Products and the embedding read its rows. False for vectors and constants; true even for a matrix of one row. */
     bool is_matrix;
@@ -33,10 +34,9 @@ struct mr_weights {
     mr_layer_range range;
     mr_storage matrices;                    /* WEIGHT, or FILE if matrices stay in the mapped file */
     weight token_embd, output_norm, output; /* empty if this stage does not have the tensor */
-    weight rope_angles;                     /* a constant made at load */
+    weight rope_angles[MR_MODEL_MAX_ROPES]; /* constants made at load */
     weight (*layers)[MR_LAYER_SLOTS];       /* [last - first] */
-    float *rope_values;                     /* values of rope_angles */
-    float rope_magnitude;
+    float rope_magnitude[MR_MODEL_MAX_ROPES];
     size_t bytes[MR_MAX_BACKENDS];       /* sizes of the buffers */
     mr_buffer *buffers[MR_MAX_BACKENDS]; /* one for each backend: matrices, vectors, constants */
     /* The mapping of the file; or the embedding table alone if the backend cannot read the mapping. */

@@ -145,6 +145,18 @@ class Inspect(cli.Case):
         self.assertEqual(parts["tensors"],
                          parts["embedding"] + sum(parts["layers"]) + parts["output"] + parts["others"])
 
+    def test_layers_that_predict_further_tokens(self):
+        model = os.path.join(self.folder, "nextn.gguf")
+        tiny_model.make(model, layers=4, n_nextn=1)
+        text = self.good("inspect", model).decode()
+        self.assertRegex(text, r"layer 3, left out: predicts further tokens +\d")
+        self.assertRegex(text, r"layer 2 +\d")
+        self.assertEqual(1, json.loads(self.good("inspect", model, "--json"))["bytes"]["layers_left_out"])
+        self.assertEqual(0, json.loads(self.good("inspect", self.model, "--json"))["bytes"]["layers_left_out"])
+        done = self.run_bin("generate", model, "-p", "mill", "-n", "8")
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn(b"the last 1 layers of the file are left out", done.stderr)
+
     def test_a_vocabulary_alone(self):
         g = tiny_model.Gguf()
         g.key("general.architecture", tiny_model.STRING, "llama")

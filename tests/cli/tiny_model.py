@@ -71,8 +71,10 @@ def _add_tokenizer(g, eos, n_extra_tokens):
     g.key("tokenizer.ggml.eos_token_id", U32, eos)
 
 
-def make(path, arch="llama", layers=3, context=512, tokenizer=True, eos=EOS, matrix_type=F32, n_extra_tokens=0):
-    """Writes a model to path. The same arguments give the same bytes."""
+def make(path, arch="llama", layers=3, context=512, tokenizer=True, eos=EOS, matrix_type=F32, n_extra_tokens=0,
+         n_nextn=0):
+    """Writes a model to path. The same arguments give the same bytes. The last n_nextn of the layers predict further
+    tokens."""
     width, ff, heads, kv_heads = 32, 64, 2, 1
     rng = random.Random(7)
     g = Gguf()
@@ -83,6 +85,8 @@ def make(path, arch="llama", layers=3, context=512, tokenizer=True, eos=EOS, mat
                     ("attention.head_count_kv", kv_heads)):
         g.key(f"{arch}.{name}", U32, v)
     g.key(f"{arch}.attention.layer_norm_rms_epsilon", F32_VALUE, 1e-5)
+    if n_nextn:
+        g.key(f"{arch}.nextn_predict_layers", U32, n_nextn)
     if tokenizer:
         _add_tokenizer(g, eos, n_extra_tokens)
 

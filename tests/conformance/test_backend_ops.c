@@ -229,11 +229,10 @@ static int32_t build_attention(scene *s, const shape *p) {
     static int32_t table[SEQUENCES * 64];
     mr_kv_desc kv = {.n_layers = 1,
                      .n_blocks = SEQUENCES * blocks_each(p),
-                     .n_kv_heads = p->kv_heads,
-                     .head_dim = p->head_dim,
+                     .shapes = &(mr_kv_shape){p->kv_heads, p->head_dim, p->head_dim},
                      .type = p->type};
     mr_tensor k, v, t;
-    assert_int_equal(mr_kv_layer_describe(&kv, &k, &v, NULL), MR_OK);
+    assert_int_equal(mr_kv_layer_describe(&kv, 0, &k, &v, NULL), MR_OK);
     assert_true(mr_tensor_init(&t, "block_table", MR_TYPE_I32, 64, SEQUENCES, MR_STORAGE_STATE, MR_ROWS_FIXED));
     assert_true(blocks_each(p) <= 64 && t.bytes == sizeof table);
     for (int32_t seq = 0; seq < SEQUENCES; seq++)

@@ -83,7 +83,11 @@ static void walk_model(const mr_gguf *g) {
     }
     MR_ASSERT(sum <= mr_gguf_file_bytes(g));
     MR_ASSERT(mr_model_output_bytes(g) <= mr_gguf_file_bytes(g));
-    MR_ASSERT(m.n_heads % m.n_kv_heads == 0 && m.head_dim % 2 == 0 && m.rope.n_rot <= m.head_dim);
+    for (int32_t i = 0; i < m.n_layers; i++) {
+        const mr_layer_info *l = mr_model_layer(&m, i);
+        MR_ASSERT(l->n_heads % l->n_kv_heads == 0 && l->k_dim % 2 == 0 && m.ropes[0].n_rot <= l->k_dim);
+        MR_ASSERT(l->n_ff > 0 && l->rope < m.n_ropes && (!l->has_experts || m.n_experts > 0));
+    }
 }
 
 int mr_fuzz_gguf(const uint8_t *data, size_t size) {

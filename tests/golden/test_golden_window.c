@@ -15,6 +15,7 @@ static const double LIMIT = 1e-9;
 
 typedef struct reference {
     const tiny_model *m;
+    const mr_layer_info *layer; /* the one that runs */
     int32_t d, head_dim, n_heads, n_kv_heads;
     double *x;             /* [position][d] */
     double *q, *k, *v, *a; /* [position][heads * head_dim] */
@@ -55,7 +56,7 @@ static void norm(const reference *r, const float *w, const double *x, double *ou
 static void turn(const reference *r, double *x, int32_t n_heads, int32_t position) {
     for (int32_t h = 0; h < n_heads; h++, x += r->head_dim)
         for (int32_t i = 0; i < r->head_dim / 2; i++) {
-            double angle = position * pow((double)r->m->info.rope.freq_base, -2.0 * i / r->head_dim);
+            double angle = position * pow((double)r->m->info.ropes[r->layer->rope].freq_base, -2.0 * i / r->head_dim);
             double x0 = x[2 * i], x1 = x[2 * i + 1];
             x[2 * i] = x0 * cos(angle) - x1 * sin(angle);
             x[2 * i + 1] = x0 * sin(angle) + x1 * cos(angle);
@@ -63,14 +64,14 @@ static void turn(const reference *r, double *x, int32_t n_heads, int32_t positio
 }
 
 static void attend(const reference *r, int32_t position, int32_t head, double *out) {
-    int32_t dim = r->head_dim, kv_head = head / (r->n_heads / r->n_kv_heads), window = r->m->info.sliding_window;
+    int32_t dim = r->head_dim, kv_head = head / (r->n_heads / r->n_kv_heads), window = r->layer->window;
     const double *q = r->q + (size_t)(position * r->n_heads + head) * (size_t)dim;
     double sum = 0;
     memset(out, 0, (size_t)dim * sizeof *out);
     for (int32_t p = 0; p <= position; p++) {
         const double *k = r->k + (size_t)(p * r->n_kv_heads + kv_head) * (size_t)dim;
         const double *v = r->v + (size_t)(p * r->n_kv_heads + kv_head) * (size_t)dim;
-        if (position - p >= window)
+        if (window > 0 && position - p >= window)
             continue;
         double s = 0;
         for (int32_t i = 0; i < dim; i++)
@@ -85,7 +86,9 @@ static void attend(const reference *r, int32_t position, int32_t head, double *o
 }
 
 static void run_layer(reference *r, int32_t l) {
-    int32_t q_width = r->n_heads * r->head_dim, kv_width = r->n_kv_heads * r->head_dim, n_ff = r->m->info.n_ff;
+    r->layer = mr_model_layer(&r->m->info, l);
+    r->n_kv_heads = r->layer->n_kv_heads;
+    int32_t q_width = r->n_heads * r->head_dim, kv_width = r->n_kv_heads * r->head_dim, n_ff = r->layer->n_ff;
     double h[512], gate[1024], up[1024];
     for (int32_t p = 0; p < N_TOKENS; p++) {
         norm(r, weights(r, l, "attn_norm.weight"), r->x + p * r->d, h);
@@ -115,19 +118,20 @@ static void run_layer(reference *r, int32_t l) {
 
 /* Logits [N_TOKENS][vocabulary]. */
 static void run_reference(const tiny_model *m, const int32_t *ids, float *out) {
-    reference r = {m, m->info.d_model, m->info.head_dim, m->info.n_heads, m->info.n_kv_heads, 0, 0, 0, 0, 0};
+    const mr_layer_info *l = mr_model_layer(&m->info, 0);
+    reference r = {.m = m, .layer = l, .d = m->info.d_model, .head_dim = l->k_dim, .n_heads = l->n_heads};
     double **parts[] = {&r.x, &r.q, &r.k, &r.v, &r.a}, *memory = calloc(5 * N_TOKENS * 512, sizeof *memory), h[512];
     int32_t vocab = m->info.vocab_size;
     double *logits = calloc((size_t)vocab, sizeof *logits);
-    if (!memory || !logits || r.d > 512 || r.n_heads * r.head_dim > 512 || m->info.n_ff > 1024)
+    if (!memory || !logits || r.d > 512 || r.n_heads * r.head_dim > 512 || l->n_ff > 1024)
         exit(1);
     for (int i = 0; i < 5; i++)
         *parts[i] = memory + i * N_TOKENS * 512;
     for (int32_t p = 0; p < N_TOKENS; p++)
         for (int32_t i = 0; i < r.d; i++)
             r.x[p * r.d + i] = (double)weights(&r, -1, "token_embd.weight")[ids[p] * r.d + i];
-    for (int32_t l = 0; l < m->info.n_layers; l++)
-        run_layer(&r, l);
+    for (int32_t i = 0; i < m->info.n_layers; i++)
+        run_layer(&r, i);
     for (int32_t p = 0; p < N_TOKENS; p++) {
         norm(&r, weights(&r, -1, "output_norm.weight"), r.x + p * r.d, h);
         multiply(weights(&r, -1, "output.weight"), h, logits, r.d, vocab);
@@ -138,13 +142,9 @@ static void run_reference(const tiny_model *m, const int32_t *ids, float *out) {
     free(logits);
 }
 
-static bool check(uint32_t window) {
+/* Takes the writer over. */
+static bool check_file(gguf_writer *w, const char *what) {
     char path[] = "/tmp/millrace-window-XXXXXX";
-    tiny_desc d = tiny_default("llama", MR_TYPE_F32);
-    d.context_length = N_TOKENS;
-    d.seed = window;
-    gguf_writer *w = tiny_model_write(&d);
-    gguf_writer_u32(w, "llama.attention.sliding_window", window);
     int fd = mkstemp(path);
     if (fd < 0 || !gguf_writer_save(w, path)) {
         perror(path);
@@ -160,13 +160,13 @@ static bool check(uint32_t window) {
     golden_logits got = {0};
     mr_err err = {0};
     if (!want || golden_run(path, MR_TYPE_F32, ids, N_TOKENS, N_TOKENS, &got, &err) != MR_OK) {
-        fprintf(stderr, "window %u: %s\n", window, err.text);
+        fprintf(stderr, "%s: %s\n", what, err.text);
         exit(1);
     }
     run_reference(m, ids, want);
     double error = golden_nmse(got.values, want, n);
     bool ok = error <= LIMIT;
-    printf("window %u: %.3e, limit %.3e%s\n", window, error, LIMIT, ok ? "" : "  FAILED");
+    printf("%s: %.3e, limit %.3e%s\n", what, error, LIMIT, ok ? "" : "  FAILED");
     unlink(path);
     free(want);
     free(got.values);
@@ -174,9 +174,36 @@ static bool check(uint32_t window) {
     return ok;
 }
 
+static bool check(uint32_t window) {
+    char what[32];
+    tiny_desc d = tiny_default("llama", MR_TYPE_F32);
+    d.context_length = N_TOKENS;
+    d.seed = window;
+    gguf_writer *w = tiny_model_write(&d);
+    gguf_writer_u32(w, "llama.attention.sliding_window", window);
+    snprintf(what, sizeof what, "window %u", window);
+    return check_file(w, what);
+}
+
+/* Layers that differ in KV heads, width, window and frequencies. */
+static bool check_layers_that_differ(void) {
+    static const uint32_t kv_heads[] = {4, 1, 2, 1, 4}, ffs[] = {96, 160, 96, 32, 160};
+    tiny_desc d = tiny_default("llama", MR_TYPE_F32);
+    d.context_length = N_TOKENS;
+    d.n_layers = 5;
+    d.n_kv_heads_of = kv_heads;
+    d.n_ff_of = ffs;
+    gguf_writer *w = tiny_model_write(&d);
+    gguf_writer_u32(w, "llama.attention.sliding_window", 77);
+    gguf_writer_u32(w, "llama.attention.sliding_window_pattern", 3);
+    gguf_writer_f32(w, "llama.rope.freq_base_swa", 500);
+    return check_file(w, "layers that differ");
+}
+
 int main(void) {
     bool ok = check(1);
     ok = check(77) && ok;
     ok = check(530) && ok;
+    ok = check_layers_that_differ() && ok;
     return check(4096) && ok ? 0 : 1;
 }

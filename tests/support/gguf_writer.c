@@ -140,6 +140,12 @@ void gguf_writer_u32s(gguf_writer *w, const char *key, const uint32_t *v, size_t
         put_u32(b, v[i]);
 }
 
+void gguf_writer_bools(gguf_writer *w, const char *key, const bool *v, size_t n) {
+    bytes *b = begin_array(w, key, 7, n);
+    for (size_t i = 0; i < n; i++)
+        *grow(b, 1) = v[i];
+}
+
 void gguf_writer_i32s(gguf_writer *w, const char *key, const int32_t *v, size_t n) {
     bytes *b = begin_array(w, key, 5, n);
     for (size_t i = 0; i < n; i++)
@@ -240,16 +246,22 @@ void gguf_writer_model_keys(gguf_writer *w, const gguf_model_shape *m) {
     const struct {
         const char *suffix;
         int32_t v;
+        const uint32_t *of_layers;
     } ints[] = {
-        {"block_count", m->n_layers},         {"context_length", m->context_length},
-        {"embedding_length", m->d_model},     {"feed_forward_length", m->n_ff},
-        {"attention.head_count", m->n_heads}, {"attention.head_count_kv", m->n_kv_heads},
+        {"block_count", m->n_layers, NULL},         {"context_length", m->context_length, NULL},
+        {"embedding_length", m->d_model, NULL},     {"feed_forward_length", m->n_ff, m->n_ff_of},
+        {"attention.head_count", m->n_heads, NULL}, {"attention.head_count_kv", m->n_kv_heads, m->n_kv_heads_of},
     };
     char key[128], text[16];
     gguf_writer_str(w, "general.architecture", m->arch ? m->arch : "llama");
     gguf_writer_str(w, "general.name", "test model");
-    for (size_t i = 0; i < sizeof ints / sizeof ints[0]; i++)
-        gguf_writer_u32(w, arch_key(key, sizeof key, m, ints[i].suffix), (uint32_t)ints[i].v);
+    for (size_t i = 0; i < sizeof ints / sizeof ints[0]; i++) {
+        arch_key(key, sizeof key, m, ints[i].suffix);
+        if (ints[i].of_layers)
+            gguf_writer_u32s(w, key, ints[i].of_layers, (size_t)m->n_layers);
+        else
+            gguf_writer_u32(w, key, (uint32_t)ints[i].v);
+    }
     gguf_writer_f32(w, arch_key(key, sizeof key, m, "attention.layer_norm_rms_epsilon"), 1e-5f);
     bytes *b = begin_array(w, "tokenizer.ggml.tokens", 8, (size_t)m->vocab_size);
     for (int32_t i = 0; i < m->vocab_size; i++) {

@@ -30,6 +30,7 @@ void gguf_writer_f32(gguf_writer *w, const char *key, float v);
 void gguf_writer_bool(gguf_writer *w, const char *key, bool v);
 void gguf_writer_str(gguf_writer *w, const char *key, const char *v);
 void gguf_writer_u32s(gguf_writer *w, const char *key, const uint32_t *v, size_t n);
+void gguf_writer_bools(gguf_writer *w, const char *key, const bool *v, size_t n);
 void gguf_writer_i32s(gguf_writer *w, const char *key, const int32_t *v, size_t n);
 void gguf_writer_f32s(gguf_writer *w, const char *key, const float *v, size_t n);
 void gguf_writer_strs(gguf_writer *w, const char *key, const char *const *v, size_t n);
@@ -69,6 +70,7 @@ typedef struct gguf_model_shape {
     const char *arch; /* NULL: llama */
     mr_type type;     /* of the matrices; d_model and n_ff must be multiples of the block size */
     int32_t n_layers, d_model, n_ff, n_heads, n_kv_heads, vocab_size, context_length;
+    const uint32_t *n_ff_of, *n_kv_heads_of; /* [n_layers]: the keys hold these arrays instead; or NULL */
     bool tied_output;
     const char *const *tokens; /* [vocab_size]; NULL: t0, t1 ... */
 } gguf_model_shape;

@@ -184,7 +184,8 @@ static void put_layer(maker *m, int32_t l) {
     const tiny_desc *d = m->d;
     bool qwen2 = strcmp(m->arch, "qwen2") == 0, qwen3 = strcmp(m->arch, "qwen3") == 0;
     int64_t width = d->d_model, head = d->head_dim ? d->head_dim : d->d_model / d->n_heads;
-    int64_t q = d->n_heads * head, kv = d->n_kv_heads * head;
+    int64_t q = d->n_heads * head, kv = (d->n_kv_heads_of ? (int32_t)d->n_kv_heads_of[l] : d->n_kv_heads) * head;
+    int64_t ff = d->n_ff_of ? (int32_t)d->n_ff_of[l] : d->n_ff;
     put_norm(m, of_layer(l, "attn_norm.weight"), width);
     put_matrix(m, of_layer(l, "attn_q.weight"), width, q);
     put_matrix(m, of_layer(l, "attn_k.weight"), width, kv);
@@ -206,9 +207,9 @@ static void put_layer(maker *m, int32_t l) {
         put_experts(m, l);
         return;
     }
-    put_matrix(m, of_layer(l, "ffn_gate.weight"), width, d->n_ff);
-    put_matrix(m, of_layer(l, "ffn_up.weight"), width, d->n_ff);
-    put_matrix(m, of_layer(l, "ffn_down.weight"), d->n_ff, width);
+    put_matrix(m, of_layer(l, "ffn_gate.weight"), width, ff);
+    put_matrix(m, of_layer(l, "ffn_up.weight"), width, ff);
+    put_matrix(m, of_layer(l, "ffn_down.weight"), ff, width);
 }
 
 gguf_writer *tiny_model_write(const tiny_desc *d) {
@@ -220,6 +221,8 @@ gguf_writer *tiny_model_write(const tiny_desc *d) {
         .n_ff = d->n_ff,
         .n_heads = d->n_heads,
         .n_kv_heads = d->n_kv_heads,
+        .n_ff_of = d->n_ff_of,
+        .n_kv_heads_of = d->n_kv_heads_of,
         .vocab_size = d->vocab_size,
         .context_length = d->context_length,
         .tokens = d->tokens,

@@ -50,6 +50,8 @@ static bool is_wanted(const mr_model_info *info, const mr_layer_range *range, co
     int32_t layer;
     if (range)
         return is_needed(info, *range, t);
+    if (mr_model_tensor_is_left_out(info, t))
+        return false;
     if (info->n_experts > 0 && mr_model_tensor_part(t->name, &layer) == MR_MODEL_LAYER)
         return t->n_dims == 1 || strstr(t->name, ".ffn_gate_inp."); /* norms, biases, the router */
     return is_needed(info, no_layers, t);

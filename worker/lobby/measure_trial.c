@@ -14,13 +14,6 @@ enum {
     N_SHIFTS = 61, /* places in the input at which the rows of a step begin, in turn: each step has other rows */
 };
 
-/* Bytes of the KV cache for one position in one layer. */
-static size_t position_bytes(const mr_measure_config *c) {
-    size_t bytes = 0;
-    (void)!mr_type_bytes(c->kv_type, (int64_t)c->info->n_kv_heads * c->info->head_dim, &bytes);
-    return 2 * bytes; /* keys and values */
-}
-
 uint64_t trial_free_bytes(const mr_measure_config *c) {
     uint64_t bytes = mr_mem_available();
     return bytes == 0 ? UINT64_MAX : c->n_together > 1 ? bytes / (uint64_t)c->n_together : bytes;
@@ -30,7 +23,7 @@ uint64_t trial_free_bytes(const mr_measure_config *c) {
  * the weights of a layer. */
 static int32_t depth_of(const mr_measure_config *c, mr_layer_range range) {
     size_t wanted = mr_model_layer_read_bytes(c->gguf, c->info, range.first) / 2;
-    size_t depth = wanted / (MEASURE_DEEP_ROWS * (position_bytes(c) + 1));
+    size_t depth = wanted / (MEASURE_DEEP_ROWS * (mr_model_kv_bytes(c->info, range.first, c->kv_type) + 1));
     depth = depth < LEAST_DEPTH ? LEAST_DEPTH : depth > MOST_DEPTH ? MOST_DEPTH : depth;
     return (int32_t)depth / MR_KV_BLOCK * MR_KV_BLOCK;
 }

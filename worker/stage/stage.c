@@ -28,8 +28,9 @@ struct mr_stage {
     mr_kv_store *kv;
     mr_buffer *work[MR_MAX_BACKENDS]; /* shared by all buckets, which never run at the same time */
     size_t work_bytes[MR_MAX_BACKENDS];
-    mr_buffer *table;      /* memory of the block table */
-    mr_tensor *kv_tensors; /* [2 * layers]: keys of all layers, then values */
+    mr_buffer *table;       /* memory of the block table */
+    mr_kv_shape *kv_shapes; /* [layers] */
+    mr_tensor *kv_tensors;  /* [2 * layers]: keys of all layers, then values */
     mr_stage_state state;
     bucket buckets[MAX_BUCKETS];
     int32_t n_buckets;
@@ -44,22 +45,34 @@ static int32_t blocks_of(int32_t tokens) {
     return (tokens + MR_KV_BLOCK - 1) / MR_KV_BLOCK;
 }
 
-static mr_kv_desc kv_desc(const mr_stage_config *c) {
+static mr_status take_kv_shapes(mr_stage *s, mr_err *err) {
+    mr_layer_range range = s->config.range;
+    s->kv_shapes = mr_alloc_array((size_t)(range.last - range.first), sizeof *s->kv_shapes);
+    if (!s->kv_shapes)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a stage");
+    for (int32_t l = range.first; l < range.last; l++) {
+        const mr_layer_info *layer = mr_model_layer(s->config.info, l);
+        s->kv_shapes[l - range.first] = (mr_kv_shape){layer->n_kv_heads, layer->k_dim, layer->v_dim};
+    }
+    return MR_OK;
+}
+
+static mr_kv_desc kv_desc(const mr_stage *s) {
+    const mr_stage_config *c = &s->config;
     return (mr_kv_desc){
         .n_layers = c->range.last - c->range.first,
         .n_blocks = c->n_kv_blocks,
-        .n_kv_heads = c->info->n_kv_heads,
-        .head_dim = c->info->head_dim,
+        .shapes = s->kv_shapes,
         .type = c->kv_type,
     };
 }
 
-/* A graph with one attention node of this stage, to find out which backend supports attention. */
-static mr_status make_attention(const mr_stage *s, mr_graph **out, mr_err *err) {
-    const mr_model_info *m = s->config.info;
-    mr_kv_desc desc = kv_desc(&s->config);
+/* A graph with the attention node of one layer, to find out which backend supports attention. */
+static mr_status make_attention(const mr_stage *s, int32_t layer, mr_graph **out, mr_err *err) {
+    const mr_layer_info *m = mr_model_layer(s->config.info, layer);
+    mr_kv_desc desc = kv_desc(s);
     mr_tensor k, v, table;
-    mr_status status = mr_kv_layer_describe(&desc, &k, &v, err);
+    mr_status status = mr_kv_layer_describe(&desc, layer - s->config.range.first, &k, &v, err);
     if (status == MR_OK)
         status = mr_graph_create(1, 1, out, err);
     if (status != MR_OK)
@@ -70,34 +83,46 @@ static mr_status make_attention(const mr_stage *s, mr_graph **out, mr_err *err) 
     mr_attention_desc attention = {
         .n_heads = m->n_heads,
         .n_kv_heads = m->n_kv_heads,
-        .head_dim = m->head_dim,
+        .head_dim = m->k_dim,
         .k_state = mr_graph_use(g, &k),
         .v_state = mr_graph_use(g, &v),
         .slots = mr_graph_input(g, "slots", MR_TYPE_I32, 1, MR_ROWS_STEP),
         .row_seq = mr_graph_input(g, "row_seq", MR_TYPE_I32, 1, MR_ROWS_STEP),
         .row_position = mr_graph_input(g, "positions", MR_TYPE_I32, 1, MR_ROWS_STEP),
         .block_table = mr_graph_use(g, &table),
-        .window = m->sliding_window,
+        .window = m->window,
         .sinks = MR_NO_TENSOR,
     };
-    int32_t q = mr_graph_input(g, "q", MR_TYPE_F32, m->n_heads * m->head_dim, MR_ROWS_STEP);
-    int32_t kv = mr_graph_input(g, "kv", MR_TYPE_F32, m->n_kv_heads * m->head_dim, MR_ROWS_STEP);
+    int32_t q = mr_graph_input(g, "q", MR_TYPE_F32, m->n_heads * m->k_dim, MR_ROWS_STEP);
+    int32_t kv = mr_graph_input(g, "kv", MR_TYPE_F32, m->n_kv_heads * m->k_dim, MR_ROWS_STEP);
     mr_graph_attention(g, q, kv, kv, &attention);
     return MR_OK;
+}
+
+/* MR_E_UNSUPPORTED: the backend does not support the attention of every layer. Layers like the one before are not tried. */
+static mr_status try_attention(const mr_stage *s, mr_backend *be, mr_err *err) {
+    const mr_model_info *m = s->config.info;
+    mr_layer_range range = s->config.range;
+    mr_status status = MR_OK;
+    for (int32_t l = range.first; l < range.last && status == MR_OK; l++) {
+        mr_graph *g = NULL;
+        mr_graph_stats stats;
+        if (l > range.first && m->shape_of[l] == m->shape_of[l - 1])
+            continue;
+        status = make_attention(s, l, &g, err);
+        if (status == MR_OK)
+            status = mr_graph_finish(g, &(mr_backends){.at = {be}, .n = 1}, &stats, err);
+        mr_graph_destroy(g);
+    }
+    return status;
 }
 
 /* Keys and values live on the first backend that supports attention. */
 static mr_status choose_kv_backend(mr_stage *s, mr_err *err) {
     mr_status status = MR_E_UNSUPPORTED;
     int32_t b = 0;
-    for (; b < s->backends.n - 1 && status == MR_E_UNSUPPORTED; b++) {
-        mr_graph *g = NULL;
-        mr_graph_stats stats;
-        status = make_attention(s, &g, err);
-        if (status == MR_OK)
-            status = mr_graph_finish(g, &(mr_backends){.at = {s->backends.at[b]}, .n = 1}, &stats, err);
-        mr_graph_destroy(g);
-    }
+    for (; b < s->backends.n - 1 && status == MR_E_UNSUPPORTED; b++)
+        status = try_attention(s, s->backends.at[b], err);
     s->kv_backend = s->backends.at[status == MR_OK ? b - 1 : b];
     return status == MR_E_UNSUPPORTED ? MR_OK : status;
 }
@@ -105,19 +130,18 @@ static mr_status choose_kv_backend(mr_stage *s, mr_err *err) {
 /* Describes the state tensors without memory behind them. */
 static mr_status describe_state(mr_stage *s, mr_err *err) {
     int32_t n = s->config.range.last - s->config.range.first;
-    mr_kv_desc desc = kv_desc(&s->config);
-    mr_tensor k, v;
-    mr_status status = mr_kv_layer_describe(&desc, &k, &v, err);
-    if (status != MR_OK)
-        return status;
+    mr_kv_desc desc = kv_desc(s);
+    mr_status status = MR_OK;
     s->kv_tensors = mr_alloc_array(2 * (size_t)n, sizeof *s->kv_tensors);
     if (!s->kv_tensors)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a stage");
-    k.home = v.home = s->kv_backend;
-    for (int32_t l = 0; l < n; l++) {
-        s->kv_tensors[l] = k;
-        s->kv_tensors[n + l] = v;
+    for (int32_t l = 0; l < n && status == MR_OK; l++) {
+        mr_tensor *k = &s->kv_tensors[l], *v = &s->kv_tensors[n + l];
+        status = mr_kv_layer_describe(&desc, l, k, v, err);
+        k->home = v->home = s->kv_backend;
     }
+    if (status != MR_OK)
+        return status;
     s->state.k = s->kv_tensors;
     s->state.v = s->kv_tensors + n;
     if (!mr_tensor_init(&s->state.block_table, "block_table", MR_TYPE_I32, blocks_of(s->config.max_context),
@@ -129,7 +153,7 @@ static mr_status describe_state(mr_stage *s, mr_err *err) {
 }
 
 static mr_status allocate_state(mr_stage *s, mr_err *err) {
-    mr_kv_desc desc = kv_desc(&s->config);
+    mr_kv_desc desc = kv_desc(s);
     mr_status status = mr_kv_store_create(s->kv_backend, &desc, &s->kv, err);
     if (status == MR_OK)
         status = s->kv_backend->ops->buffer_create(s->kv_backend, s->state.block_table.bytes, &s->table, err);
@@ -275,13 +299,15 @@ static mr_status describe(const mr_stage_config *config, mr_backend *backend, mr
     s->reuses_graphs = mr_graph_reuse_wanted();
     s->backends = config->devices;
     s->backends.at[s->backends.n++] = backend;
-    mr_kv_desc kv = kv_desc(config);
     mr_weights_desc weights = {config->gguf, config->info, config->range, config->map_weights};
     status = mr_weights_create(&weights, &s->backends, &s->weights, err);
+    if (status == MR_OK)
+        status = take_kv_shapes(s, err);
     if (status == MR_OK)
         status = choose_kv_backend(s, err);
     if (status == MR_OK)
         status = describe_state(s, err);
+    mr_kv_desc kv = kv_desc(s);
     if (status == MR_OK)
         status = mr_kv_store_bytes(&kv, &s->sizes.kv_bytes, err);
     if (status != MR_OK) {
@@ -342,6 +368,7 @@ void mr_stage_destroy(mr_stage *s) {
         s->kv_backend->ops->buffer_destroy(s->kv_backend, s->table);
     mr_kv_store_destroy(s->kv);
     mr_weights_destroy(s->weights);
+    mr_free(s->kv_shapes);
     mr_free(s->kv_tensors);
     mr_free(s->row_arrays);
     mr_free(s);

@@ -19,6 +19,8 @@ bench_work bench_work_of(const mr_gguf *gguf, const mr_model_info *info, mr_type
         const mr_gguf_tensor *t = mr_gguf_tensor_at(gguf, i);
         mr_model_part part = mr_model_tensor_part(t->name, NULL);
         bool embedding = part == MR_MODEL_EMBEDDING;
+        if (mr_model_tensor_is_left_out(info, t))
+            continue;
         if (embedding)
             w.row_bytes += bytes_of((int32_t)t->type, t->ne[0]);
         if (embedding && !info->tied_output)
@@ -33,7 +35,7 @@ bench_work bench_work_of(const mr_gguf *gguf, const mr_model_info *info, mr_type
         int8 += is_float(t->type) ? 0 : n;
     }
     w.is_int8 = 2 * int8 > w.products + w.output_products;
-    int64_t width = (int64_t)info->n_kv_heads * info->head_dim;
-    w.position_bytes = 2 * info->n_layers * bytes_of((int32_t)kv_type, width);
+    for (int32_t l = 0; l < info->n_layers; l++)
+        w.position_bytes += (double)mr_model_kv_bytes(info, l, kv_type);
     return w;
 }

@@ -7,7 +7,10 @@
 #include "engine/kv/kv_store.h"
 #include "tests/support/test.h"
 
-static const mr_kv_desc DESC = {.n_layers = 3, .n_blocks = 5, .n_kv_heads = 2, .head_dim = 32, .type = MR_TYPE_F16};
+static const mr_kv_shape SHAPES[] = {{2, 32, 32}, {2, 32, 32}, {2, 32, 32}};
+static const mr_kv_desc DESC = {.n_layers = 3, .n_blocks = 5, .shapes = SHAPES, .type = MR_TYPE_F16};
+/* Layers that differ, and keys that are wider than values. */
+static const mr_kv_shape MIXED[] = {{2, 32, 32}, {1, 96, 64}, {4, 32, 64}};
 
 static mr_backend *backend_make(void) {
     mr_backend *be = NULL;
@@ -27,6 +30,10 @@ static void test_bytes(void **state) {
     d.type = MR_TYPE_Q8_0;
     assert_int_equal(mr_kv_store_bytes(&d, &bytes, NULL), MR_OK);
     assert_int_equal(bytes, 2 * 3 * 5 * (2 * 32 * MR_KV_BLOCK) / 32 * 34);
+    d.shapes = MIXED;
+    d.type = MR_TYPE_F16;
+    assert_int_equal(mr_kv_store_bytes(&d, &bytes, NULL), MR_OK);
+    assert_int_equal(bytes, 5 * (2 * 64 + 96 + 64 + 4 * (32 + 64)) * MR_KV_BLOCK * 2);
     d.n_layers = 0;
     assert_int_equal(mr_kv_store_bytes(&d, &bytes, NULL), MR_OK);
     assert_int_equal(bytes, 0);
@@ -35,59 +42,68 @@ static void test_bytes(void **state) {
 /* What cannot be gets a status, and no sum or product overflows on the way. */
 static void test_descriptions_that_cannot_be(void **state) {
     (void)state;
+    enum { MAX_LAYERS = 1000 };
+    static mr_kv_shape shapes[MAX_LAYERS];
     const struct {
-        mr_kv_desc desc;
+        int32_t n_layers, n_blocks;
+        mr_kv_shape shape; /* of the last layer */
+        mr_type type;
         mr_status want;
         const char *text;
     } cases[] = {
-        {{-1, 1, 1, 16, MR_TYPE_F16}, MR_E_INVALID, "-1 layers"},
-        {{1, 0, 1, 16, MR_TYPE_F16}, MR_E_INVALID, "0 blocks"},
-        {{1, -5, 1, 16, MR_TYPE_F16}, MR_E_INVALID, "-5 blocks"},
-        {{1, 1, 0, 16, MR_TYPE_F16}, MR_E_INVALID, "0 heads"},
-        {{1, 1, 1, 0, MR_TYPE_F16}, MR_E_INVALID, "heads of 0"},
-        {{1, 1, 1, 16, MR_TYPE_Q8_0}, MR_E_UNSUPPORTED, "heads of 16"},
-        {{1, 1, 1, 80, MR_TYPE_Q8_0}, MR_E_UNSUPPORTED, "--kv-type f16"},
-        {{1, 1, 1, 32, MR_TYPE_Q4_0}, MR_E_UNSUPPORTED, "Q4_0"},
-        {{1, 1, 1, 16, MR_TYPE_BF16}, MR_E_UNSUPPORTED, "BF16"},
-        {{1, 1, INT32_MAX, INT32_MAX, MR_TYPE_F32}, MR_E_TOO_LONG, "too large"},
-        {{1, 1, 1 << 15, 1 << 13, MR_TYPE_F32}, MR_E_TOO_LONG, "too large"},
-        {{INT32_MAX, INT32_MAX, 1 << 13, 1 << 13, MR_TYPE_F32}, MR_E_TOO_LONG, "too large"},
-        {{1, INT32_MAX, (1 << 23) - 1, 16, MR_TYPE_F32}, MR_E_TOO_LONG, "too large"},
-        {{5, INT32_MAX, 1 << 12, 1 << 12, MR_TYPE_F32}, MR_E_TOO_LONG, "too large"},
+        {-1, 1, {1, 16, 16}, MR_TYPE_F16, MR_E_INVALID, "-1 layers"},
+        {1, 0, {1, 16, 16}, MR_TYPE_F16, MR_E_INVALID, "0 blocks"},
+        {1, -5, {1, 16, 16}, MR_TYPE_F16, MR_E_INVALID, "-5 blocks"},
+        {1, 1, {0, 16, 16}, MR_TYPE_F16, MR_E_INVALID, "0 heads"},
+        {1, 1, {1, 0, 0}, MR_TYPE_F16, MR_E_INVALID, "heads of 0"},
+        {1, 1, {1, 16, 16}, MR_TYPE_Q8_0, MR_E_UNSUPPORTED, "heads of 16"},
+        {1, 1, {1, 80, 80}, MR_TYPE_Q8_0, MR_E_UNSUPPORTED, "--kv-type f16"},
+        {1, 1, {1, 32, 32}, MR_TYPE_Q4_0, MR_E_UNSUPPORTED, "Q4_0"},
+        {1, 1, {1, 16, 16}, MR_TYPE_BF16, MR_E_UNSUPPORTED, "BF16"},
+        {1, 1, {INT32_MAX, INT32_MAX, INT32_MAX}, MR_TYPE_F32, MR_E_TOO_LONG, "too large"},
+        {1, 1, {1 << 15, 1 << 13, 1 << 13}, MR_TYPE_F32, MR_E_TOO_LONG, "too large"},
+        {MAX_LAYERS, INT32_MAX, {1 << 13, 1 << 13, 1 << 13}, MR_TYPE_F32, MR_E_TOO_LONG, "too large"},
+        {1, INT32_MAX, {(1 << 23) - 1, 16, 16}, MR_TYPE_F32, MR_E_TOO_LONG, "too large"},
+        {2, 1, {1, 16, 0}, MR_TYPE_F16, MR_E_INVALID, "1 heads of 16 and 0"},
+        {2, 1, {1, 32, 80}, MR_TYPE_Q8_0, MR_E_UNSUPPORTED, "heads of 80"},
+        {MAX_LAYERS, INT32_MAX / 2, {1 << 12, 1 << 9, 1 << 9}, MR_TYPE_F32, MR_E_TOO_LONG, "layers is too large"},
+        {5, INT32_MAX, {1 << 12, 1 << 12, 1 << 12}, MR_TYPE_F32, MR_E_TOO_LONG, "too large"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         size_t bytes = 77;
         mr_err err = {0};
-        mr_status status = mr_kv_store_bytes(&cases[i].desc, &bytes, &err);
+        for (int32_t l = 0; l < cases[i].n_layers; l++)
+            shapes[l] = cases[i].type == MR_TYPE_Q8_0 && l < cases[i].n_layers - 1 ? SHAPES[0] : cases[i].shape;
+        const mr_kv_desc desc = {cases[i].n_layers, cases[i].n_blocks, shapes, cases[i].type};
+        mr_status status = mr_kv_store_bytes(&desc, &bytes, &err);
         if (status != cases[i].want || !strstr(err.text, cases[i].text))
             fail_msg("case %zu: %s: '%s', expected '%s'", i, mr_status_name(status), err.text, cases[i].text);
         assert_int_equal(bytes, 77);
         mr_kv_store *kv = NULL;
-        assert_int_equal(mr_kv_store_create(NULL, &cases[i].desc, &kv, &err), cases[i].want);
+        assert_int_equal(mr_kv_store_create(NULL, &desc, &kv, &err), cases[i].want);
         assert_null(kv);
     }
 }
 
-/* Layers lie one after the other, keys before values, and fill the store exactly. */
-static void test_layers_do_not_overlap(void **state) {
-    (void)state;
+static void check_layers(const mr_kv_desc *d) {
     mr_backend *be = backend_make();
     mr_kv_store *kv = NULL;
     size_t bytes = 0, at = 0;
-    assert_int_equal(mr_kv_store_create(be, &DESC, &kv, NULL), MR_OK);
-    assert_int_equal(mr_kv_store_bytes(&DESC, &bytes, NULL), MR_OK);
-    for (int32_t l = 0; l < DESC.n_layers; l++) {
+    assert_int_equal(mr_kv_store_create(be, d, &kv, NULL), MR_OK);
+    assert_int_equal(mr_kv_store_bytes(d, &bytes, NULL), MR_OK);
+    for (int32_t l = 0; l < d->n_layers; l++) {
         mr_tensor t[2], described[2];
         mr_kv_store_layer(kv, l, &t[0], &t[1]);
-        assert_int_equal(mr_kv_layer_describe(&DESC, &described[0], &described[1], NULL), MR_OK);
+        assert_int_equal(mr_kv_layer_describe(d, l, &described[0], &described[1], NULL), MR_OK);
         for (int i = 0; i < 2; i++) {
+            int32_t width = d->shapes[l].n_kv_heads * (i == 0 ? d->shapes[l].k_dim : d->shapes[l].v_dim);
             assert_int_equal(t[i].offset, at);
             assert_int_equal(t[i].storage, MR_STORAGE_STATE);
             assert_int_equal(t[i].type, MR_TYPE_F16);
-            assert_int_equal(t[i].ne[0], 2 * 32 * MR_KV_BLOCK);
-            assert_int_equal(t[i].ne[1], DESC.n_blocks);
+            assert_int_equal(t[i].ne[0], width * MR_KV_BLOCK);
+            assert_int_equal(t[i].ne[1], d->n_blocks);
             /* The kernels step from block to block without padding. */
-            assert_int_equal(t[i].row_bytes, 2 * 32 * MR_KV_BLOCK * 2);
+            assert_int_equal(t[i].row_bytes, (size_t)width * MR_KV_BLOCK * 2);
             assert_non_null(t[i].buffer);
             assert_null(described[i].buffer);
             assert_int_equal(described[i].bytes, t[i].bytes);
@@ -96,6 +112,43 @@ static void test_layers_do_not_overlap(void **state) {
         assert_string_not_equal(t[0].name, t[1].name);
     }
     assert_int_equal(at, bytes);
+    mr_kv_store_destroy(kv);
+    mr_backend_destroy(be);
+}
+
+/* Layers lie one after the other, keys before values, and fill the store exactly. */
+static void test_layers_do_not_overlap(void **state) {
+    (void)state;
+    mr_kv_desc mixed = DESC;
+    mixed.shapes = MIXED;
+    check_layers(&DESC);
+    check_layers(&mixed);
+}
+
+/* A block that is copied in layers that differ is the same in all of them, and no other block changes. */
+static void test_copies_of_layers_that_differ(void **state) {
+    (void)state;
+    enum { BYTES = 5 * (2 * 64 + 96 + 64 + 4 * (32 + 64)) * MR_KV_BLOCK * 2 };
+    static uint8_t want[BYTES], got[BYTES];
+    mr_backend *be = backend_make();
+    mr_kv_desc d = DESC;
+    mr_kv_store *kv = NULL;
+    mr_tensor t[2];
+    mr_fence fence;
+    d.shapes = MIXED;
+    assert_int_equal(mr_kv_store_create(be, &d, &kv, NULL), MR_OK);
+    mr_kv_store_layer(kv, 0, &t[0], &t[1]);
+    for (size_t b = 0; b < BYTES; b++)
+        want[b] = (uint8_t)(b * 7 + b / 251);
+    assert_int_equal(be->ops->set(be, t[0].buffer, 0, want, BYTES, &fence, NULL), MR_OK);
+    assert_int_equal(mr_kv_store_copy(kv, 4, 1, NULL), MR_OK);
+    for (int32_t l = 0; l < d.n_layers; l++) {
+        mr_kv_store_layer(kv, l, &t[0], &t[1]);
+        for (int i = 0; i < 2; i++)
+            memcpy(want + t[i].offset + t[i].row_bytes, want + t[i].offset + 4 * t[i].row_bytes, t[i].row_bytes);
+    }
+    assert_int_equal(be->ops->get(be, t[0].buffer, 0, got, BYTES, &fence, NULL), MR_OK);
+    assert_memory_equal(got, want, BYTES);
     mr_kv_store_destroy(kv);
     mr_backend_destroy(be);
 }
@@ -193,6 +246,7 @@ int main(void) {
         cmocka_unit_test(test_descriptions_that_cannot_be),
         cmocka_unit_test(test_layers_do_not_overlap),
         cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_copies_of_layers_that_differ),
         cmocka_unit_test(test_a_new_store_is_zero),
         cmocka_unit_test(test_a_store_of_no_layers),
         cmocka_unit_test(test_no_memory),

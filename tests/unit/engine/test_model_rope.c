@@ -8,16 +8,16 @@
 enum { MAX_PAIRS = 128, ROW = 160 };
 static const double PI = 3.14159265358979323846;
 
-static mr_model_info rope_info(int32_t n_rot, float base, mr_rope_scaling scaling, float factor) {
-    return (mr_model_info){.rope = {.n_rot = n_rot,
-                                    .freq_base = base,
-                                    .scaling = scaling,
-                                    .factor = factor,
-                                    .original_context = 2048,
-                                    .attn_factor = 1.0f,
-                                    .ext_factor = scaling == MR_ROPE_SCALING_YARN ? 1.0f : 0.0f,
-                                    .beta_fast = 32.0f,
-                                    .beta_slow = 1.0f}};
+static mr_model_rope rope_of(int32_t n_rot, float base, mr_rope_scaling scaling, float factor) {
+    return (mr_model_rope){.n_rot = n_rot,
+                           .freq_base = base,
+                           .scaling = scaling,
+                           .factor = factor,
+                           .original_context = 2048,
+                           .attn_factor = 1.0f,
+                           .ext_factor = scaling == MR_ROPE_SCALING_YARN ? 1.0f : 0.0f,
+                           .beta_fast = 32.0f,
+                           .beta_slow = 1.0f};
 }
 
 /* Yarn, section 3.2: the pair that turns beta times over the original context. */
@@ -26,8 +26,8 @@ static double yarn_pair(const mr_model_rope *r, double beta) {
 }
 
 /* The angle of pair i for one position, in double. */
-static double want_frequency(const mr_model_info *info, const float *factors, int i) {
-    const mr_model_rope *r = &info->rope;
+static double want_frequency(const mr_model_rope *rope, const float *factors, int i) {
+    const mr_model_rope *r = rope;
     double own = pow((double)r->freq_base, -2.0 * i / r->n_rot) / (factors ? (double)factors[i] : 1.0);
     if (r->scaling == MR_ROPE_SCALING_NONE)
         return own;
@@ -41,8 +41,8 @@ static double want_frequency(const mr_model_info *info, const float *factors, in
     return slowed * (1 - keep) + own * keep;
 }
 
-static double want_magnitude(const mr_model_info *info) {
-    const mr_model_rope *r = &info->rope;
+static double want_magnitude(const mr_model_rope *rope) {
+    const mr_model_rope *r = rope;
     if (r->scaling != MR_ROPE_SCALING_YARN)
         return 1;
     return (double)r->attn_factor * (r->ext_factor != 0.0f ? 1 + 0.1 * log((double)r->factor) : 1);
@@ -59,24 +59,24 @@ static void make_angles(const float *c, int n_pairs, int32_t position, float *ou
     }
 }
 
-static void check(const mr_model_info *info, const float *factors) {
+static void check(const mr_model_rope *rope, const float *factors) {
     float c[MR_ROPE_ROWS * ROW], angles[MAX_PAIRS], magnitude = -1;
-    int n_pairs = info->rope.n_rot / 2;
+    int n_pairs = rope->n_rot / 2;
     for (size_t i = 0; i < sizeof c / sizeof *c; i++)
         c[i] = 1e30f;
-    mr_rope_angles(info, factors, ROW, c, &magnitude);
+    mr_rope_angles(rope, factors, ROW, c, &magnitude);
     for (size_t i = 0; i < sizeof c / sizeof *c; i++)
         assert_true((c[i] == 1e30f) == ((int)(i % ROW) >= n_pairs)); /* all of it is written, and nothing beside it */
     for (int32_t position = 0; position < 200000; position = position * 3 + 1) {
         make_angles(c, n_pairs, position, angles);
         for (int i = 0; i < n_pairs; i++) {
-            double want = position * want_frequency(info, factors, i);
+            double want = position * want_frequency(rope, factors, i);
             /* Each pair adds a rounding of the angle and that of the step. */
             if (fabs((double)angles[i] - want) > want * (i + 4) * 1.2e-7)
                 fail_msg("position %d, pair %d: %.9g, expected %.9g", position, i, (double)angles[i], want);
         }
     }
-    double wanted = want_magnitude(info);
+    double wanted = want_magnitude(rope);
     if (fabs((double)magnitude - wanted) > wanted * 1e-6)
         fail_msg("magnitude %.9g, expected %.9g", (double)magnitude, wanted);
 }
@@ -87,11 +87,11 @@ static void test_plain_and_linear(void **state) {
     static const float bases[] = {1.0f, 10000.0f, 500000.0f, 1e6f, 1e15f};
     for (size_t w = 0; w < sizeof widths / sizeof *widths; w++)
         for (size_t b = 0; b < sizeof bases / sizeof *bases; b++) {
-            mr_model_info info = rope_info(widths[w], bases[b], MR_ROPE_SCALING_NONE, 1.0f);
-            info.rope.attn_factor = 3.0f; /* YaRN's alone */
-            check(&info, NULL);
-            info = rope_info(widths[w], bases[b], MR_ROPE_SCALING_LINEAR, 8.0f);
-            check(&info, NULL);
+            mr_model_rope rope = rope_of(widths[w], bases[b], MR_ROPE_SCALING_NONE, 1.0f);
+            rope.attn_factor = 3.0f; /* YaRN's alone */
+            check(&rope, NULL);
+            rope = rope_of(widths[w], bases[b], MR_ROPE_SCALING_LINEAR, 8.0f);
+            check(&rope, NULL);
         }
 }
 
@@ -101,8 +101,8 @@ static void test_factors(void **state) {
     for (int i = 0; i < MAX_PAIRS; i++)
         factors[i] = i < 10 ? 1.0f : i < 40 ? 1.0f + 0.21f * (float)(i - 10) : 8.0f;
     for (int scaling = MR_ROPE_SCALING_NONE; scaling <= MR_ROPE_SCALING_YARN; scaling++) {
-        mr_model_info info = rope_info(128, 500000.0f, (mr_rope_scaling)scaling, scaling ? 4.0f : 1.0f);
-        check(&info, factors);
+        mr_model_rope rope = rope_of(128, 500000.0f, (mr_rope_scaling)scaling, scaling ? 4.0f : 1.0f);
+        check(&rope, factors);
     }
 }
 
@@ -112,16 +112,16 @@ static void test_yarn(void **state) {
     for (size_t f = 0; f < 3; f++)
         for (size_t b = 0; b < 2; b++)
             for (int32_t n_rot = 32; n_rot <= 128; n_rot *= 2) {
-                mr_model_info info = rope_info(n_rot, bases[b], MR_ROPE_SCALING_YARN, factors[f]);
-                check(&info, NULL);
-                info.rope.ext_factor = 0.0f;
-                info.rope.attn_factor = 0.7f;
-                check(&info, NULL);
-                info.rope.ext_factor = 0.5f;
-                info.rope.beta_fast = 16.0f;
-                info.rope.beta_slow = 2.0f;
-                info.rope.original_context = 32768;
-                check(&info, NULL);
+                mr_model_rope rope = rope_of(n_rot, bases[b], MR_ROPE_SCALING_YARN, factors[f]);
+                check(&rope, NULL);
+                rope.ext_factor = 0.0f;
+                rope.attn_factor = 0.7f;
+                check(&rope, NULL);
+                rope.ext_factor = 0.5f;
+                rope.beta_fast = 16.0f;
+                rope.beta_slow = 2.0f;
+                rope.original_context = 32768;
+                check(&rope, NULL);
             }
 }
 
@@ -129,12 +129,12 @@ static void test_yarn(void **state) {
 static void test_yarn_at_the_edges(void **state) {
     (void)state;
     for (int i = 0; i < 6; i++) {
-        mr_model_info info = rope_info(64, i & 1 ? 1.0f : 1.0000001f, MR_ROPE_SCALING_YARN, 4.0f);
+        mr_model_rope rope = rope_of(64, i & 1 ? 1.0f : 1.0000001f, MR_ROPE_SCALING_YARN, 4.0f);
         float c[MR_ROPE_ROWS * ROW], magnitude;
-        info.rope.original_context = i < 2 ? 1 : i < 4 ? 201 : 1 << 30;
-        info.rope.beta_fast = i < 4 ? 32.0f : 1e-3f;
-        info.rope.beta_slow = i < 4 ? 1.0f : 1e6f;
-        mr_rope_angles(&info, NULL, ROW, c, &magnitude);
+        rope.original_context = i < 2 ? 1 : i < 4 ? 201 : 1 << 30;
+        rope.beta_fast = i < 4 ? 32.0f : 1e-3f;
+        rope.beta_slow = i < 4 ? 1.0f : 1e6f;
+        mr_rope_angles(&rope, NULL, ROW, c, &magnitude);
         for (int row = 0; row < MR_ROPE_ROWS; row++)
             for (int pair = 0; pair < 32; pair++)
                 assert_true(c[row * ROW + pair] >= 0.0f && c[row * ROW + pair] <= 1.0f);

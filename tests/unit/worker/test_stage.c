@@ -188,9 +188,10 @@ static bool is_chosen(int i, uint64_t seed) {
     return ((uint64_t)i + seed) % 3 == 0 || share_is_long();
 }
 
-static void check_model(const tiny_desc *d) {
+/* Takes the file over. */
+static void check_file(gguf_writer *w, const tiny_desc *d) {
     static const mr_type kv_types[] = {MR_TYPE_F16, MR_TYPE_F32};
-    tiny_model *m = tiny_model_create(d);
+    tiny_model *m = tiny_model_open(w);
     result want[2];
     int n_run = 0, n_skipped = 0, n_chosen = 0;
     for (int k = 0; k < 2; k++) {
@@ -211,6 +212,10 @@ static void check_model(const tiny_desc *d) {
     free(want[0].logits);
     free(want[1].logits);
     tiny_model_destroy(m);
+}
+
+static void check_model(const tiny_desc *d) {
+    check_file(tiny_model_write(d), d);
 }
 
 static tiny_desc model_of(const char *arch, mr_type type) {
@@ -257,6 +262,23 @@ static void test_qwen3(void **state) {
     d = model_of("qwen3", MR_TYPE_Q6_K);
     d.head_dim = 128;
     check_model(&d);
+}
+
+/* Layers that differ in their KV heads, widths and windows. */
+static void test_layers_that_differ(void **state) {
+    (void)state;
+    static const uint32_t kv_heads[] = {4, 1, 1, 2}, ffs[] = {96, 160, 64, 96};
+    static const mr_type types[] = {MR_TYPE_F32, MR_TYPE_Q8_0};
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        tiny_desc d = model_of("llama", types[t]);
+        d.n_kv_heads_of = kv_heads;
+        d.n_ff_of = ffs;
+        gguf_writer *w = tiny_model_write(&d);
+        gguf_writer_u32(w, "llama.attention.sliding_window", 9);
+        gguf_writer_u32(w, "llama.attention.sliding_window_pattern", 3);
+        gguf_writer_f32(w, "llama.rope.freq_base_swa", 500);
+        check_file(w, &d);
+    }
 }
 
 /* Experts: rows take other company, whole steps leave some experts without rows. */
@@ -345,8 +367,13 @@ static void test_a_cap_is_put_back(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_llama),   cmocka_unit_test(test_qwen2),          cmocka_unit_test(test_qwen3),
-        cmocka_unit_test(test_experts), cmocka_unit_test(test_a_long_context), cmocka_unit_test(test_a_cap_is_put_back),
+        cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_qwen2),
+        cmocka_unit_test(test_qwen3),
+        cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_layers_that_differ),
+        cmocka_unit_test(test_a_long_context),
+        cmocka_unit_test(test_a_cap_is_put_back),
     };
     return cmocka_run_group_tests_name("stage", tests, setup, NULL);
 }

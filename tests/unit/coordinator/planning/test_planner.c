@@ -72,12 +72,15 @@ static void cluster_random(cluster *c, int32_t n_ranks, int32_t n_layers, bool e
     for (int32_t i = 0; i < n_ranks * n_ranks; i++)
         c->links[i] = equal ? (mr_link_facts){1e-4, 1e9}
                             : (mr_link_facts){random_in(1e-5, 3e-3), random_in(1, 10) * (i % 7 ? 1e8 : 1e7)};
-    c->config = (mr_planner_config){
-        .facts = &c->facts,
-        .memory = {.layer_bytes = {100, 150}, .stage_bytes = 20, .head_bytes = 90, .tail_bytes = 60, .token_bytes = 1},
-        .n_sequences = random_int(1, 24),
-        .depth = 100,
-        .kv_tokens = random_int(1, 20)};
+    c->config = (mr_planner_config){.facts = &c->facts,
+                                    .memory = {.layer_bytes = {100, 150},
+                                               .stage_bytes = 20,
+                                               .head_bytes = 90,
+                                               .tail_bytes = 60,
+                                               .token_bytes = {1, 3}},
+                                    .n_sequences = random_int(1, 24),
+                                    .depth = 100,
+                                    .kv_tokens = random_int(1, 20)};
 }
 
 /* --- All plans --------------------------------------------------------------------------------------------------- */
@@ -88,7 +91,7 @@ static bool fits(const cluster *c, const mr_plan *plan) {
         const mr_plan_stage *s = &plan->stages[i];
         uint64_t need = m->stage_bytes + (i == 0 ? m->head_bytes : 0) + (i == plan->n_stages - 1 ? m->tail_bytes : 0);
         for (int32_t l = s->first; l < s->last; l++)
-            need += m->layer_bytes[c->kind[l]] + (uint64_t)c->config.kv_tokens * m->token_bytes;
+            need += m->layer_bytes[c->kind[l]] + (uint64_t)c->config.kv_tokens * m->token_bytes[c->kind[l]];
         if (need > c->ranks[s->rank].memory_bytes)
             return false;
     }

@@ -85,23 +85,26 @@ static void test_plain_model(void **state) {
     model m = model_begin();
     model_end(&m);
     mr_model_info info = expect_read(&m);
+    const mr_layer_info *layer = mr_model_layer(&info, 0);
+    assert_int_equal(info.n_shapes, 1);
+    assert_ptr_equal(mr_model_layer(&info, 1), layer);
     assert_string_equal(info.arch, "llama");
     assert_string_equal(info.name, "test model");
     assert_int_equal(info.n_layers, 2);
     assert_int_equal(info.d_model, 64);
-    assert_int_equal(info.n_ff, 96);
-    assert_int_equal(info.n_heads, 4);
-    assert_int_equal(info.n_kv_heads, 2);
-    assert_int_equal(info.head_dim, 16);
+    assert_int_equal(layer->n_ff, 96);
+    assert_int_equal(layer->n_heads, 4);
+    assert_int_equal(layer->n_kv_heads, 2);
+    assert_int_equal(layer->k_dim, 16);
     assert_true(info.norm_eps == 1e-5f);
     assert_int_equal(info.vocab_size, 11);
     assert_int_equal(info.context_length, 128);
-    assert_int_equal(info.rope.n_rot, 16);
-    assert_true(info.rope.freq_base == 10000);
-    assert_int_equal(info.rope.scaling, MR_ROPE_SCALING_NONE);
-    assert_true(info.rope.factor == 1 && info.rope.attn_factor == 1 && info.rope.ext_factor == 0);
-    assert_true(info.rope.beta_fast == 32 && info.rope.beta_slow == 1);
-    assert_int_equal(info.rope.original_context, 128);
+    assert_int_equal(info.ropes[0].n_rot, 16);
+    assert_true(info.ropes[0].freq_base == 10000);
+    assert_int_equal(info.ropes[0].scaling, MR_ROPE_SCALING_NONE);
+    assert_true(info.ropes[0].factor == 1 && info.ropes[0].attn_factor == 1 && info.ropes[0].ext_factor == 0);
+    assert_true(info.ropes[0].beta_fast == 32 && info.ropes[0].beta_slow == 1);
+    assert_int_equal(info.ropes[0].original_context, 128);
     assert_int_equal(info.n_experts, 0);
     assert_int_equal(info.n_experts_used, 0);
     assert_false(info.tied_output);
@@ -113,7 +116,7 @@ static void test_optional_keys(void **state) {
     (void)state;
     model m = model_begin();
     gguf_writer_u32(m.w, "llama.attention.key_length", 20);
-    gguf_writer_u32(m.w, "llama.attention.value_length", 20);
+    gguf_writer_u32(m.w, "llama.attention.value_length", 28);
     gguf_writer_u64(m.w, "llama.attention.sliding_window", 32);
     gguf_writer_u32(m.w, "llama.rope.dimension_count", 10);
     gguf_writer_f32(m.w, "llama.rope.freq_base", 5e5f);
@@ -133,18 +136,22 @@ static void test_optional_keys(void **state) {
     gguf_writer_vector(m.w, "rope_freqs.weight", MR_TYPE_F32, 5, NULL);
     model_end(&m);
     mr_model_info info = expect_read(&m);
-    assert_int_equal(info.head_dim, 20);
-    assert_int_equal(info.sliding_window, 32);
-    assert_int_equal(info.rope.n_rot, 10);
-    assert_true(info.rope.freq_base == 5e5f);
-    assert_int_equal(info.rope.scaling, MR_ROPE_SCALING_YARN);
-    assert_true(info.rope.factor == 4 && info.rope.attn_factor == 1.5f && info.rope.ext_factor == 0.25f);
-    assert_true(info.rope.beta_fast == 16 && info.rope.beta_slow == 2);
-    assert_int_equal(info.rope.original_context, 32);
-    assert_true(info.rope.has_factors);
+    const mr_layer_info *layer = mr_model_layer(&info, 0);
+    assert_int_equal(layer->k_dim, 20);
+    assert_int_equal(layer->v_dim, 28);
+    assert_true(layer->has_experts);
+    assert_int_equal(mr_model_kv_bytes(&info, 1, MR_TYPE_F16), 2 * (20 + 28) * 2);
+    assert_int_equal(layer->window, 32);
+    assert_int_equal(info.ropes[0].n_rot, 10);
+    assert_true(info.ropes[0].freq_base == 5e5f);
+    assert_int_equal(info.ropes[0].scaling, MR_ROPE_SCALING_YARN);
+    assert_true(info.ropes[0].factor == 4 && info.ropes[0].attn_factor == 1.5f && info.ropes[0].ext_factor == 0.25f);
+    assert_true(info.ropes[0].beta_fast == 16 && info.ropes[0].beta_slow == 2);
+    assert_int_equal(info.ropes[0].original_context, 32);
+    assert_true(info.ropes[0].has_factors);
     assert_int_equal(info.n_experts, 8);
     assert_int_equal(info.n_experts_used, 2);
-    assert_int_equal(info.n_ff_expert, 48);
+    assert_int_equal(layer->n_ff, 48);
     assert_int_equal(info.file_type, 1);
     assert_int_equal(info.quantization_version, 2);
 }
@@ -173,8 +180,8 @@ static void test_rope_scaling(void **state) {
         gguf_writer_f32(m.w, cases[i].factor_key, cases[i].factor);
         model_end(&m);
         mr_model_info info = expect_read(&m);
-        assert_int_equal(info.rope.scaling, cases[i].want);
-        assert_true(info.rope.factor == cases[i].want_factor && info.rope.ext_factor == cases[i].want_ext);
+        assert_int_equal(info.ropes[0].scaling, cases[i].want);
+        assert_true(info.ropes[0].factor == cases[i].want_factor && info.ropes[0].ext_factor == cases[i].want_ext);
     }
 }
 
@@ -263,8 +270,12 @@ static void test_bad_optional_keys(void **state) {
         mr_status want;
         const char *text;
     } cases[] = {
-        {"llama.attention.key_length", 'u', 20, NULL, MR_E_UNSUPPORTED,
-         "heads of 20 elements for keys and 16 for values"},
+        {"llama.attention.key_length", 'u', 21, NULL, MR_E_FORMAT, "heads of 21 elements; even numbers"},
+        {"llama.attention.value_length", 'u', 5, NULL, MR_E_FORMAT, "heads of 5 elements; even numbers"},
+        {"llama.nextn_predict_layers", 'u', 2, NULL, MR_E_FORMAT,
+         "nextn_predict_layers': 2 is out of the range 0 to 1"},
+        {"llama.attention.sliding_window_pattern", 's', 0, "x", MR_E_FORMAT, "pattern': the value is of type string"},
+        {"llama.leading_dense_block_count", 'u', 4097, NULL, MR_E_FORMAT, "count': 4097 is out of the range 0 to 4096"},
         {"llama.attention.value_length", 'u', 4097, NULL, MR_E_FORMAT,
          "value_length': 4097 is out of the range 1 to 4096"},
         {"llama.rope.dimension_count", 'u', 18, NULL, MR_E_FORMAT, "dimension_count': 18 is out of the range 2 to 16"},
@@ -325,22 +336,25 @@ static void test_numbers_for_each_layer(void **state) {
                                        "llama.feed_forward_length"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         char text[100];
-        model m = model_with_array(keys[i], (const uint32_t[]){4, 4}, 2);
-        model_end(&m);
-        mr_model_info info = expect_read(&m);
-        assert_int_equal(i == 0 ? info.n_heads : i == 1 ? info.n_kv_heads : info.n_ff, 4);
+        for (uint32_t second = 2; second <= 4; second += 2) {
+            model m = model_with_array(keys[i], (const uint32_t[]){4, second}, 2);
+            model_end(&m);
+            mr_model_info info = expect_read(&m);
+            assert_int_equal(info.n_shapes, second == 4 ? 1 : 2);
+            for (int32_t l = 0; l < 2; l++) {
+                const mr_layer_info *layer = mr_model_layer(&info, l);
+                int32_t want = l == 0 ? 4 : (int32_t)second;
+                assert_int_equal(i == 0 ? layer->n_heads : i == 1 ? layer->n_kv_heads : layer->n_ff, want);
+                assert_int_equal(layer->k_dim, 16); /* of the first layer's heads */
+            }
+        }
 
-        m = model_with_array(keys[i], (const uint32_t[]){4, 2}, 2);
-        model_end(&m);
-        snprintf(text, sizeof text, "key '%s': layers differ, 4 in layer 0 and 2 in layer 1", keys[i]);
-        expect_error(&m, MR_E_UNSUPPORTED, text);
-
-        m = model_with_array(keys[i], (const uint32_t[]){4, 4, 4}, 3);
+        model m = model_with_array(keys[i], (const uint32_t[]){4, 4, 4}, 3);
         model_end(&m);
         snprintf(text, sizeof text, "key '%s': 3 values for 2 layers", keys[i]);
         expect_error(&m, MR_E_FORMAT, text);
 
-        m = model_with_array(keys[i], (const uint32_t[]){0, 0}, 2);
+        m = model_with_array(keys[i], (const uint32_t[]){4, 0}, 2);
         model_end(&m);
         snprintf(text, sizeof text, "key '%s': 0 is out of the range", keys[i]);
         expect_error(&m, MR_E_FORMAT, text);
@@ -348,6 +362,9 @@ static void test_numbers_for_each_layer(void **state) {
     model m = model_with_array("llama.block_count", (const uint32_t[]){2, 2}, 2);
     model_end(&m);
     expect_error(&m, MR_E_FORMAT, "key 'llama.block_count': the value is of type array of u32, not an integer");
+    m = model_with_array("llama.attention.head_count", (const uint32_t[]){4, 3}, 2);
+    model_end(&m);
+    expect_error(&m, MR_E_FORMAT, "key 'llama.attention.head_count_kv': 2 does not divide the 3 heads");
 }
 
 static void test_vocabulary_and_tensors_must_agree(void **state) {
@@ -458,46 +475,6 @@ static void test_bytes_of_parts(void **state) {
     }
 }
 
-static void test_layer_kinds(void **state) {
-    (void)state;
-    static const struct {
-        const char *name;
-        mr_type type;
-        int64_t n;
-    } more[] = {{"blk.1.attn_q.bias", MR_TYPE_F32, 64}, {"blk.2.attn_q.bias", MR_TYPE_F32, 64},
-                {"blk.4.attn_q.bias", MR_TYPE_F32, 64}, {"blk.4.extra.weight", MR_TYPE_F32, 8},
-                {"blk.5.attn_q.bias", MR_TYPE_F16, 64}, {"blk.6.attn_k.bias", MR_TYPE_F32, 64},
-                {"blk.7.attn_q.bias", MR_TYPE_F32, 32}, {"blk.8.extra.weight", MR_TYPE_F32, 8},
-                {"blk.8.attn_q.bias", MR_TYPE_F32, 64}};
-    static const uint8_t want[] = {0, 1, 1, 0, 2, 3, 4, 5, 2}, want_of_3[] = {0, 1, 1, 0, 2, 2, 2, 2, 2};
-    gguf_model_shape shape = SHAPE;
-    shape.n_layers = 9;
-    gguf_writer *w = gguf_writer_create();
-    gguf_writer_model_keys(w, &shape);
-    gguf_writer_model_tensors(w, &shape);
-    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++)
-        gguf_writer_vector(w, more[i].name, more[i].type, more[i].n, NULL);
-    size_t size;
-    const uint8_t *data = gguf_writer_bytes(w, &size);
-    mr_gguf *g = NULL;
-    mr_model_info info;
-    uint8_t kind[9];
-    int32_t n;
-    assert_int_equal(mr_gguf_open_memory(data, size, &g, NULL), MR_OK);
-    assert_int_equal(mr_model_info_read(g, &info, NULL), MR_OK);
-    assert_int_equal(mr_model_layer_kinds(g, &info, 16, kind, &n, NULL), MR_OK);
-    assert_int_equal(n, 6);
-    assert_memory_equal(kind, want, sizeof want);
-    assert_int_equal(mr_model_layer_kinds(g, &info, 3, kind, &n, NULL), MR_OK);
-    assert_int_equal(n, 3);
-    assert_memory_equal(kind, want_of_3, sizeof want_of_3);
-    mr_mem_fail_at(0);
-    assert_int_equal(mr_model_layer_kinds(g, &info, 3, kind, &n, NULL), MR_E_NO_MEMORY);
-    mr_mem_fail_at(-1);
-    mr_gguf_close(g);
-    gguf_writer_destroy(w);
-}
-
 /* Facts about real files: one line for each that is asked for by name. */
 static void check_known_file(const char *name, const mr_gguf *g, const mr_model_info *info) {
     if (strcmp(name, "ggml-vocab-llama-bpe.gguf") == 0) {
@@ -509,16 +486,16 @@ static void check_known_file(const char *name, const mr_gguf *g, const mr_model_
         assert_true(mr_str_is(mr_gguf_array_str(&tokens, 0), "!"));
         assert_true(mr_str_is(mr_gguf_array_str(&tokens, 128000), "<|begin_of_text|>"));
     } else if (strcmp(name, "yarn-F16.gguf") == 0) {
-        assert_int_equal(info->rope.scaling, MR_ROPE_SCALING_YARN);
-        assert_true(info->rope.factor == 4 && info->rope.ext_factor == 1);
-        assert_int_equal(info->rope.original_context, 2048);
+        assert_int_equal(info->ropes[0].scaling, MR_ROPE_SCALING_YARN);
+        assert_true(info->ropes[0].factor == 4 && info->ropes[0].ext_factor == 1);
+        assert_int_equal(info->ropes[0].original_context, 2048);
     } else if (strcmp(name, "mixtral-F16.gguf") == 0) {
         assert_int_equal(info->n_experts, 8);
         assert_int_equal(info->n_experts_used, 2);
     } else if (strcmp(name, "ropefreqs-F16.gguf") == 0) {
-        assert_true(info->rope.has_factors);
+        assert_true(info->ropes[0].has_factors);
     } else if (strcmp(name, "qwen3-Q8_0.gguf") == 0) {
-        assert_int_equal(info->head_dim, 128);
+        assert_int_equal(mr_model_layer(info, 0)->k_dim, 128);
     } else if (strcmp(name, "qwen2-Q8_0.gguf") == 0) {
         assert_true(info->tied_output);
     }
@@ -585,7 +562,6 @@ int main(void) {
         cmocka_unit_test(test_vocabulary_and_tensors_must_agree),
         cmocka_unit_test(test_parts_of_a_model),
         cmocka_unit_test(test_bytes_of_parts),
-        cmocka_unit_test(test_layer_kinds),
         cmocka_unit_test(test_real_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,144 @@
+/* Reads the numbers of each layer. A.attention.head_count, .attention.head_count_kv, .feed_forward_length and
+ * .expert_feed_forward_length hold one number or one for each layer. Which layers have a sliding window or experts is
+ * said by arrays, patterns or, for some architectures, by nothing but the architecture's name. */
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/gguf/layer_info.h"
+
+#include <inttypes.h>
+
+static const arch_habits HABITS[] = {
+    {.arch = "olmo2", .window_period = 4, .plain_window_rope = true}, /* Olmo 3 has the name and a window */
+    {.arch = "smollm3", .no_rope_period = 4},
+};
+
+static const arch_habits *habits_of(const char *arch) {
+    static const arch_habits NONE = {0};
+    for (size_t i = 0; i < sizeof HABITS / sizeof *HABITS; i++)
+        if (strcmp(HABITS[i].arch, arch) == 0)
+            return &HABITS[i];
+    return &NONE;
+}
+
+/* The keys with a value for each layer, and the numbers from which patterns are made. */
+typedef struct layer_reader {
+    model_keys *keys;
+    const arch_habits *habits;
+    layer_key n_heads, n_kv_heads, n_ff, n_ff_expert, windows;
+    int32_t window;
+    int32_t n_dense;       /* A.leading_dense_block_count: the first layers have no experts */
+    int32_t expert_period; /* A.interleave_moe_layer_step: the last of so many layers has experts */
+} layer_reader;
+
+static layer_reader reader_of(model_keys *keys, const mr_model_info *m) {
+    return (layer_reader){
+        .keys = keys,
+        .habits = habits_of(m->arch),
+        .n_heads = keys_layers(keys, "attention.head_count"),
+        .n_kv_heads = keys_layers(keys, "attention.head_count_kv"),
+        .n_ff = keys_layers(keys, "feed_forward_length"),
+        .n_ff_expert = keys_layers(keys, "expert_feed_forward_length"),
+        .windows = keys_layers(keys, "attention.sliding_window_pattern"),
+        .window = keys_opt_int(keys, "attention.sliding_window", 0, MR_MODEL_MAX_CONTEXT, 0),
+        .n_dense = keys_opt_int(keys, "leading_dense_block_count", 0, MR_MODEL_MAX_LAYERS, 0),
+        .expert_period = keys_opt_int(keys, "interleave_moe_layer_step", 0, MR_MODEL_MAX_LAYERS, 1),
+    };
+}
+
+/* Whether layer is the last one of a period; period 0: no layer is. */
+static bool ends_period(int32_t layer, int32_t period) {
+    return period > 0 && layer % period == period - 1;
+}
+
+static bool has_window(layer_reader *r, int32_t layer) {
+    if (r->window == 0)
+        return false;
+    if (r->windows.is_array)
+        return keys_layer_int(r->keys, &r->windows, layer, 0, 1, 0) != 0;
+    int32_t period = keys_layer_int(r->keys, &r->windows, layer, 0, MR_MODEL_MAX_LAYERS, r->habits->window_period);
+    return !ends_period(layer, period);
+}
+
+static int32_t rope_of(const layer_reader *r, const mr_model_info *m, int32_t layer, bool window) {
+    if (ends_period(layer, r->habits->no_rope_period))
+        return MR_MODEL_NO_ROPE;
+    return window && m->n_ropes > 1 ? 1 : 0;
+}
+
+static int32_t width_of(layer_reader *r, int32_t layer, bool has_experts) {
+    int32_t all = keys_layer_int(r->keys, &r->n_ff, layer, has_experts ? 0 : 1, MR_MODEL_MAX_FF, 0);
+    int32_t width = has_experts ? keys_layer_int(r->keys, &r->n_ff_expert, layer, 1, MR_MODEL_MAX_FF, all) : all;
+    if (!r->keys->status && width == 0) /* names the key that gave 0 */
+        (void)keys_layer_int(r->keys, &r->n_ff, layer, 1, MR_MODEL_MAX_FF, 0);
+    return width;
+}
+
+/* Elements of a head. Without A.attention.key_length the heads of the first layer share d_model. */
+static int32_t read_head_dim(model_keys *keys, const char *suffix, const mr_model_info *m, int32_t n_heads) {
+    int32_t shared = n_heads > 0 ? m->d_model / n_heads : 0;
+    int32_t dim = keys_opt_int(keys, suffix, 1, MR_MODEL_MAX_HEAD_DIM, shared);
+    if (keys->status)
+        return dim;
+    if (dim < 1 || dim > MR_MODEL_MAX_HEAD_DIM || dim % 2 != 0)
+        keys->status = mr_err_set(keys->err, MR_E_FORMAT, "heads of %d elements; even numbers from 2 to %d are allowed",
+                                  dim, MR_MODEL_MAX_HEAD_DIM);
+    else if (!keys_has(keys, suffix) && m->d_model % n_heads != 0)
+        keys->status = mr_err_set(keys->err, MR_E_FORMAT, "key '%s': %d is no multiple of the %d heads",
+                                  keys_name(keys, "embedding_length"), m->d_model, n_heads);
+    return dim;
+}
+
+static mr_layer_info read_layer(layer_reader *r, const mr_model_info *m, int32_t layer, const mr_layer_info *first) {
+    mr_layer_info l = {.k_dim = first->k_dim, .v_dim = first->v_dim};
+    l.n_heads = keys_layer_int(r->keys, &r->n_heads, layer, 1, MR_MODEL_MAX_HEADS, 0);
+    l.n_kv_heads = keys_layer_int(r->keys, &r->n_kv_heads, layer, 1, MR_MODEL_MAX_HEADS, l.n_heads);
+    if (!r->keys->status && l.n_heads % l.n_kv_heads != 0)
+        r->keys->status = mr_err_set(r->keys->err, MR_E_FORMAT, "key '%s': %d does not divide the %d heads",
+                                     keys_name(r->keys, "attention.head_count_kv"), l.n_kv_heads, l.n_heads);
+    bool window = has_window(r, layer);
+    l.window = window ? r->window : 0;
+    l.rope = rope_of(r, m, layer, window);
+    l.has_experts = m->n_experts > 0 && layer >= r->n_dense && ends_period(layer, r->expert_period);
+    l.n_ff = width_of(r, layer, l.has_experts);
+    return l;
+}
+
+static bool are_equal(const mr_layer_info *a, const mr_layer_info *b) {
+    return a->n_heads == b->n_heads && a->n_kv_heads == b->n_kv_heads && a->k_dim == b->k_dim && a->v_dim == b->v_dim &&
+           a->rope == b->rope && a->window == b->window && a->has_experts == b->has_experts && a->n_ff == b->n_ff;
+}
+
+static void add_layer(model_keys *keys, mr_model_info *m, int32_t layer, const mr_layer_info *l) {
+    int32_t shape = 0;
+    while (shape < m->n_shapes && !are_equal(&m->shapes[shape], l))
+        shape++;
+    if (shape == MR_MODEL_MAX_SHAPES) {
+        keys->status = mr_err_set(keys->err, MR_E_UNSUPPORTED, "the layers up to %d differ in more than %d ways", layer,
+                                  MR_MODEL_MAX_SHAPES);
+        return;
+    }
+    if (shape == m->n_shapes)
+        m->shapes[m->n_shapes++] = *l;
+    m->shape_of[layer] = (uint8_t)shape;
+}
+
+/* Keys without which no layer can be described. */
+static void need_keys(model_keys *keys) {
+    static const char *const NEEDED[] = {"feed_forward_length", "attention.head_count"};
+    for (size_t i = 0; i < sizeof NEEDED / sizeof *NEEDED && !keys->status; i++)
+        if (!keys_has(keys, NEEDED[i]))
+            keys->status = keys_need(keys, MR_E_NOT_FOUND);
+}
+
+void layer_info_read(model_keys *keys, mr_model_info *m) {
+    need_keys(keys);
+    layer_reader r = reader_of(keys, m);
+    int32_t n_heads = keys_layer_int(keys, &r.n_heads, 0, 1, MR_MODEL_MAX_HEADS, 0);
+    mr_layer_info first = {.k_dim = read_head_dim(keys, "attention.key_length", m, n_heads)};
+    first.v_dim = read_head_dim(keys, "attention.value_length", m, n_heads);
+    rope_info_read(keys, r.habits, first.k_dim, m);
+    for (int32_t i = 0; i < m->n_layers && !keys->status; i++) {
+        mr_layer_info l = read_layer(&r, m, i, &first);
+        if (!keys->status)
+            add_layer(keys, m, i, &l);
+    }
+}

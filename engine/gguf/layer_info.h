@@ -1,0 +1,24 @@
+/* engine/gguf/layer_info.h - internal to mr_model_info_read: the numbers of each layer, and RoPE.
+ * Owns: nothing. Threads: caller serialises. Errors: in keys->status. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_ENGINE_GGUF_LAYER_INFO_H
+#define MR_ENGINE_GGUF_LAYER_INFO_H
+
+#include "engine/gguf/model_info.h"
+#include "engine/gguf/model_keys.h"
+
+/* What the key of a file does not say, because every model of the architecture has it. */
+typedef struct arch_habits {
+    const char *arch;
+    int32_t window_period;  /* with a sliding window: the last of so many layers has none; 0: all layers have it */
+    int32_t no_rope_period; /* the last of so many layers has no RoPE; 0: all layers have RoPE */
+    bool plain_window_rope; /* layers with a window have RoPE without scaling */
+} arch_habits;
+
+/* Reads shapes, ropes and what belongs to them. Needs n_layers, d_model, context_length and n_experts. */
+void layer_info_read(model_keys *keys, mr_model_info *m);
+
+/* Reads RoPE for heads of k_dim elements: ropes and n_ropes. */
+void rope_info_read(model_keys *keys, const arch_habits *habits, int32_t k_dim, mr_model_info *m);
+
+#endif

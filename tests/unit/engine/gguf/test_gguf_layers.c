@@ -1,0 +1,257 @@
+/* The numbers of layers that differ, layers that predict further tokens, and the kinds
+ * that layers are sorted into. */
+// SPDX-License-Identifier: Apache-2.0
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "engine/base/mem.h"
+#include "engine/gguf/model_info.h"
+#include "tests/support/gguf_writer.h"
+#include "tests/support/test.h"
+
+static const gguf_model_shape SHAPE = {
+    .type = MR_TYPE_F16,
+    .d_model = 64,
+    .n_ff = 96,
+    .n_heads = 4,
+    .n_kv_heads = 2,
+    .vocab_size = 11,
+    .context_length = 128,
+};
+
+/* A model of so many layers, to whose keys and tensors a test adds. */
+static gguf_writer *model_of(const char *arch, int32_t n_layers) {
+    gguf_model_shape shape = SHAPE;
+    gguf_writer *w = gguf_writer_create();
+    shape.arch = arch;
+    shape.n_layers = n_layers;
+    gguf_writer_model_keys(w, &shape);
+    gguf_writer_model_tensors(w, &shape);
+    return w;
+}
+
+/* Takes the writer over. */
+static mr_status read_model(gguf_writer *w, mr_model_info *out, mr_err *err) {
+    size_t size;
+    const uint8_t *data = gguf_writer_bytes(w, &size);
+    mr_gguf *g = NULL;
+    expect_ok(mr_gguf_open_memory(data, size, &g, err), err);
+    mr_status status = mr_model_info_read(g, out, err);
+    mr_gguf_close(g);
+    gguf_writer_destroy(w);
+    return status;
+}
+
+static mr_model_info expect_read(gguf_writer *w) {
+    mr_model_info info = {0};
+    mr_err err = {0};
+    expect_ok(read_model(w, &info, &err), &err);
+    return info;
+}
+
+static void expect_error(gguf_writer *w, const char *text) {
+    mr_model_info info;
+    mr_err err = {0};
+    expect_fails(read_model(w, &info, &err), MR_E_FORMAT, &err, text);
+}
+
+static void expect_windows(gguf_writer *w, const char *want) {
+    mr_model_info info = expect_read(w);
+    for (int32_t l = 0; l < info.n_layers; l++)
+        assert_int_equal(mr_model_layer(&info, l)->window, want[l] == 'w' ? 32 : 0);
+}
+
+/* A number, an array of truth values or numbers, the architecture, or nothing says which layers have the window. */
+static void test_windows(void **state) {
+    (void)state;
+    static const struct {
+        const char *arch;
+        int32_t period; /* -1: no key */
+        const char *want;
+    } cases[] = {{"llama", -1, "wwwwww"}, {"llama", 0, "wwwwww"}, {"llama", 1, "------"},  {"llama", 2, "w-w-w-"},
+                 {"llama", 6, "wwwww-"},  {"llama", 9, "wwwwww"}, {"olmo2", -1, "www-ww"}, {"olmo2", 3, "ww-ww-"}};
+    static const bool bools[] = {false, true, true, false, false, true};
+    static const uint32_t numbers[] = {0, 1, 1, 0, 0, 1};
+    char key[64];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        gguf_writer *w = model_of(cases[i].arch, 6);
+        snprintf(key, sizeof key, "%s.attention.sliding_window", cases[i].arch);
+        gguf_writer_u32(w, key, 32);
+        snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", cases[i].arch);
+        if (cases[i].period >= 0)
+            gguf_writer_u32(w, key, (uint32_t)cases[i].period);
+        expect_windows(w, cases[i].want);
+    }
+    for (int i = 0; i < 3; i++) {
+        gguf_writer *w = model_of("llama", 6);
+        if (i > 0)
+            gguf_writer_u32(w, "llama.attention.sliding_window", 32);
+        if (i < 2)
+            gguf_writer_bools(w, "llama.attention.sliding_window_pattern", bools, 6);
+        else
+            gguf_writer_u32s(w, "llama.attention.sliding_window_pattern", numbers, 6);
+        expect_windows(w, i > 0 ? "-ww--w" : "------");
+    }
+    gguf_writer *w = model_of("llama", 6);
+    gguf_writer_u32(w, "llama.attention.sliding_window", 32);
+    gguf_writer_u32s(w, "llama.attention.sliding_window_pattern", (const uint32_t[]){0, 1, 2, 0, 0, 0}, 6);
+    expect_error(w, "sliding_window_pattern': 2 is out of the range 0 to 1");
+}
+
+/* Layers with a window may turn by frequencies of their own, and some layers have no RoPE. */
+static void test_ropes_of_layers(void **state) {
+    (void)state;
+    gguf_writer *w = model_of("olmo2", 5);
+    gguf_writer_u32(w, "olmo2.attention.sliding_window", 32);
+    gguf_writer_f32(w, "olmo2.rope.freq_base", 5e5f);
+    gguf_writer_str(w, "olmo2.rope.scaling.type", "yarn");
+    gguf_writer_f32(w, "olmo2.rope.scaling.factor", 4);
+    mr_model_info info = expect_read(w);
+    assert_int_equal(info.n_ropes, 2);
+    assert_int_equal(info.ropes[0].scaling, MR_ROPE_SCALING_YARN);
+    assert_int_equal(info.ropes[1].scaling, MR_ROPE_SCALING_NONE);
+    assert_true(info.ropes[1].freq_base == 5e5f && info.ropes[1].n_rot == info.ropes[0].n_rot);
+    for (int32_t l = 0; l < 5; l++)
+        assert_int_equal(mr_model_layer(&info, l)->rope, l == 3 ? 0 : 1);
+
+    w = model_of("llama", 4);
+    gguf_writer_u32(w, "llama.attention.sliding_window", 32);
+    gguf_writer_u32(w, "llama.attention.sliding_window_pattern", 2);
+    gguf_writer_f32(w, "llama.rope.freq_base_swa", 777);
+    info = expect_read(w);
+    assert_true(info.n_ropes == 2 && info.ropes[0].freq_base == 10000 && info.ropes[1].freq_base == 777);
+    for (int32_t l = 0; l < 4; l++)
+        assert_int_equal(mr_model_layer(&info, l)->rope, l % 2 == 0 ? 1 : 0);
+
+    w = model_of("smollm3", 9);
+    info = expect_read(w);
+    assert_int_equal(info.n_ropes, 1);
+    for (int32_t l = 0; l < 9; l++)
+        assert_int_equal(mr_model_layer(&info, l)->rope, l % 4 == 3 ? MR_MODEL_NO_ROPE : 0);
+}
+
+static void test_layers_with_experts(void **state) {
+    (void)state;
+    static const struct {
+        int32_t n_dense, period; /* -1: no key */
+        const char *want;
+    } cases[] = {{-1, -1, "eeeeee"}, {0, 1, "eeeeee"},  {2, -1, "--eeee"}, {-1, 2, "-e-e-e"},
+                 {3, 2, "---e-e"},   {6, -1, "------"}, {-1, 0, "------"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        gguf_writer *w = model_of("llama", 6);
+        gguf_writer_u32(w, "llama.expert_count", 4);
+        gguf_writer_u32(w, "llama.expert_used_count", 2);
+        gguf_writer_u32(w, "llama.expert_feed_forward_length", 48);
+        if (cases[i].n_dense >= 0)
+            gguf_writer_u32(w, "llama.leading_dense_block_count", (uint32_t)cases[i].n_dense);
+        if (cases[i].period >= 0)
+            gguf_writer_u32(w, "llama.interleave_moe_layer_step", (uint32_t)cases[i].period);
+        mr_model_info info = expect_read(w);
+        for (int32_t l = 0; l < 6; l++) {
+            const mr_layer_info *layer = mr_model_layer(&info, l);
+            assert_int_equal(layer->has_experts, cases[i].want[l] == 'e');
+            assert_int_equal(layer->n_ff, layer->has_experts ? 48 : 96);
+        }
+    }
+}
+
+/* Layers that predict further tokens count in the keys and have tensors, but are no layers of the model. */
+static void test_layers_that_predict_further(void **state) {
+    (void)state;
+    gguf_writer *w = model_of("llama", 5);
+    gguf_writer_u32(w, "llama.nextn_predict_layers", 2);
+    gguf_writer_vector(w, "blk.4.nextn.enorm.weight", MR_TYPE_F32, 64, NULL);
+    size_t size;
+    const uint8_t *data = gguf_writer_bytes(w, &size);
+    mr_gguf *g = NULL;
+    assert_int_equal(mr_gguf_open_memory(data, size, &g, NULL), MR_OK);
+    mr_model_info info;
+    assert_int_equal(mr_model_info_read(g, &info, NULL), MR_OK);
+    assert_int_equal(info.n_layers, 3);
+    assert_int_equal(info.n_nextn_layers, 2);
+    for (int32_t i = 0; i < mr_gguf_n_tensors(g); i++) {
+        const mr_gguf_tensor *t = mr_gguf_tensor_at(g, i);
+        bool is_last = strncmp(t->name, "blk.3.", 6) == 0 || strncmp(t->name, "blk.4.", 6) == 0;
+        assert_int_equal(mr_model_tensor_is_left_out(&info, t), is_last);
+    }
+    mr_gguf_close(g);
+    gguf_writer_destroy(w);
+
+    w = model_of("llama", 3);
+    gguf_writer_u32(w, "llama.nextn_predict_layers", 1);
+    gguf_writer_vector(w, "blk.3.nextn.enorm.weight", MR_TYPE_F32, 64, NULL);
+    expect_error(w, "tensor 'blk.3.nextn.enorm.weight' is of no layer of the model, which has 3");
+}
+
+static void test_layer_kinds(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        mr_type type;
+        int64_t n;
+    } more[] = {{"blk.1.attn_q.bias", MR_TYPE_F32, 64}, {"blk.2.attn_q.bias", MR_TYPE_F32, 64},
+                {"blk.4.attn_q.bias", MR_TYPE_F32, 64}, {"blk.4.extra.weight", MR_TYPE_F32, 8},
+                {"blk.5.attn_q.bias", MR_TYPE_F16, 64}, {"blk.6.attn_k.bias", MR_TYPE_F32, 64},
+                {"blk.7.attn_q.bias", MR_TYPE_F32, 32}, {"blk.8.extra.weight", MR_TYPE_F32, 8},
+                {"blk.8.attn_q.bias", MR_TYPE_F32, 64}};
+    static const uint8_t want[] = {0, 1, 1, 0, 2, 3, 4, 5, 2}, want_of_3[] = {0, 1, 1, 0, 2, 2, 2, 2, 2};
+    gguf_model_shape shape = SHAPE;
+    shape.n_layers = 9;
+    gguf_writer *w = gguf_writer_create();
+    gguf_writer_model_keys(w, &shape);
+    gguf_writer_model_tensors(w, &shape);
+    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++)
+        gguf_writer_vector(w, more[i].name, more[i].type, more[i].n, NULL);
+    size_t size;
+    const uint8_t *data = gguf_writer_bytes(w, &size);
+    mr_gguf *g = NULL;
+    mr_model_info info;
+    uint8_t kind[9];
+    int32_t n;
+    assert_int_equal(mr_gguf_open_memory(data, size, &g, NULL), MR_OK);
+    assert_int_equal(mr_model_info_read(g, &info, NULL), MR_OK);
+    assert_int_equal(mr_model_layer_kinds(g, &info, 16, kind, &n, NULL), MR_OK);
+    assert_int_equal(n, 6);
+    assert_memory_equal(kind, want, sizeof want);
+    assert_int_equal(mr_model_layer_kinds(g, &info, 3, kind, &n, NULL), MR_OK);
+    assert_int_equal(n, 3);
+    assert_memory_equal(kind, want_of_3, sizeof want_of_3);
+    mr_mem_fail_at(0);
+    assert_int_equal(mr_model_layer_kinds(g, &info, 3, kind, &n, NULL), MR_E_NO_MEMORY);
+    mr_mem_fail_at(-1);
+    mr_gguf_close(g);
+    gguf_writer_destroy(w);
+}
+
+/* Layers with the same tensors are of two kinds where only some have the window. */
+static void test_kinds_of_equal_tensors(void **state) {
+    (void)state;
+    gguf_writer *w = model_of("llama", 4);
+    gguf_writer_u32(w, "llama.attention.sliding_window", 32);
+    gguf_writer_u32(w, "llama.attention.sliding_window_pattern", 2);
+    size_t size;
+    const uint8_t *data = gguf_writer_bytes(w, &size);
+    mr_gguf *g = NULL;
+    mr_model_info info;
+    uint8_t kind[4];
+    int32_t n;
+    assert_int_equal(mr_gguf_open_memory(data, size, &g, NULL), MR_OK);
+    assert_int_equal(mr_model_info_read(g, &info, NULL), MR_OK);
+    assert_int_equal(mr_model_layer_kinds(g, &info, 16, kind, &n, NULL), MR_OK);
+    assert_int_equal(n, 2);
+    assert_memory_equal(kind, ((uint8_t[]){0, 1, 0, 1}), 4);
+    mr_gguf_close(g);
+    gguf_writer_destroy(w);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_ropes_of_layers),
+        cmocka_unit_test(test_layers_with_experts),
+        cmocka_unit_test(test_layers_that_predict_further),
+        cmocka_unit_test(test_layer_kinds),
+        cmocka_unit_test(test_kinds_of_equal_tensors),
+    };
+    return cmocka_run_group_tests_name("gguf_layers", tests, NULL, NULL);
+}
