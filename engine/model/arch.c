@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
-#include "engine/model/model.h"
+#include "engine/model/arch.h"
 
 static const mr_arch *const ARCHS[] = {&mr_arch_llama, &mr_arch_qwen2, &mr_arch_qwen3};
 

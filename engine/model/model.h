@@ -16,57 +16,6 @@
 #include "engine/graph/graph.h"
 #include "engine/kv/kv_store.h"
 
-/* Tensors of one layer; the names and shapes are in weights.c. */
-typedef enum mr_layer_slot {
-    MR_W_ATTN_NORM,
-    MR_W_Q,
-    MR_W_Q_BIAS,
-    MR_W_Q_NORM,
-    MR_W_K,
-    MR_W_K_BIAS,
-    MR_W_K_NORM,
-    MR_W_V,
-    MR_W_V_BIAS,
-    MR_W_O,
-    MR_W_O_BIAS,
-    MR_W_FFN_NORM,
-    MR_W_GATE,
-    MR_W_UP,
-    MR_W_DOWN,
-    MR_W_ROUTER,
-    MR_W_GATE_EXPERTS,
-    MR_W_UP_EXPERTS,
-    MR_W_DOWN_EXPERTS,
-    MR_LAYER_SLOTS,
-} mr_layer_slot;
-
-/* Parameters of one layer of a graph. */
-typedef struct mr_layer_ctx {
-    const mr_layer_info *layer;
-    float eps;
-    int32_t rope_table; /* MR_NO_TENSOR in a layer without RoPE */
-    mr_rope_desc rope;
-    mr_attention_desc attention;
-    int32_t n_experts, n_experts_used;
-} mr_layer_ctx;
-
-/* One architecture. required and optional are bit sets of mr_layer_slot. */
-typedef struct mr_arch {
-    const char *name; /* general.architecture */
-    mr_rope_pairs rope_pairs;
-    uint32_t required, optional;
-    bool has_experts; /* a model may have a router and experts instead of gate, up and down */
-    /* Adds one layer to the graph. x is the input [d, R]; the result is the output [d, R]. w holds tensor ids,
-     * MR_NO_TENSOR for a tensor that the file lacks. */
-    int32_t (*layer)(mr_graph *g, const mr_layer_ctx *ctx, const int32_t w[MR_LAYER_SLOTS], int32_t x);
-} mr_arch;
-
-extern const mr_arch mr_arch_llama, mr_arch_qwen2, mr_arch_qwen3;
-/* Llama's layer, also used by architectures that differ from Llama by their tensors only. */
-int32_t mr_llama_layer(mr_graph *g, const mr_layer_ctx *ctx, const int32_t w[MR_LAYER_SLOTS], int32_t x);
-/* MR_E_UNSUPPORTED: this version does not run the architecture. The error text names the supported ones. */
-MR_MUST_USE mr_status mr_arch_find(const char *name, const mr_arch **out, mr_err *err);
-
 typedef struct mr_layer_range {
     int32_t first, last; /* [first, last) */
 } mr_layer_range;

@@ -17,7 +17,7 @@ static int32_t use(mr_graph *g, const mr_weights *ws, const weight *w) {
             mr_graph_use_also(g, id, &t);
     }
     if (w->is_matrix)
-        mr_graph_matrix_source(g, id, w->source->data);
+        mr_graph_matrix_source(g, id, w->data);
     return id;
 }
 
@@ -63,10 +63,10 @@ static stage_ctx stage_context(mr_graph *g, const mr_weights *ws, const mr_stage
     return ctx;
 }
 
-static mr_layer_ctx layer_context(const stage_ctx *stage, int32_t layer) {
+static layer_ctx layer_context(const stage_ctx *stage, int32_t layer) {
     const mr_model_info *m = stage->ws->info;
     const mr_layer_info *l = mr_model_layer(m, layer);
-    mr_layer_ctx ctx = {
+    layer_ctx ctx = {
         .layer = l,
         .eps = m->norm_eps,
         .rope_table = MR_NO_TENSOR,
@@ -104,9 +104,9 @@ mr_status mr_stage_graph_build(const mr_weights *ws, const mr_stage_state *state
 
     stage_ctx stage = stage_context(g, ws, state, &io);
     for (int32_t l = 0; l < ws->range.last - ws->range.first; l++) {
-        mr_layer_ctx ctx = layer_context(&stage, ws->range.first + l);
-        int32_t w[MR_LAYER_SLOTS];
-        for (int s = 0; s < MR_LAYER_SLOTS; s++)
+        layer_ctx ctx = layer_context(&stage, ws->range.first + l);
+        int32_t w[LAYER_SLOTS];
+        for (int s = 0; s < LAYER_SLOTS; s++)
             w[s] = use(g, ws, &ws->layers[l][s]);
         ctx.attention.k_state = mr_graph_use(g, &state->k[l]);
         ctx.attention.v_state = mr_graph_use(g, &state->v[l]);

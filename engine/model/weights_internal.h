@@ -1,8 +1,9 @@
-/* engine/model/weights_internal.h - the weights of a stage, as weights.c and stage_graph.c share them. */
+/* engine/model/weights_internal.h - the weights of a stage, as weights*.c and stage_graph.c share them. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_MODEL_WEIGHTS_INTERNAL_H
 #define MR_ENGINE_MODEL_WEIGHTS_INTERNAL_H
 
+#include "engine/model/arch.h"
 #include "engine/model/model.h"
 
 /* Where a tensor lies in the weight buffer of a backend. */
@@ -15,8 +16,10 @@ typedef struct weight_place {
 typedef struct weight {
     mr_tensor tensor;
     const mr_gguf_tensor *source; /* NULL for a constant made at load */
-    float *values;                /* of a constant, owned; else NULL */
-    int32_t n_matrices;           /* of equal shape, one behind the other: 1, or the number of experts */
+    const uint8_t *data;          /* in the file: the rows of this tensor, which may be some of the source's */
+    size_t data_bytes;
+    float *values;      /* of a constant, owned; else NULL */
+    int32_t n_matrices; /* of equal shape, one behind the other: 1, or the number of experts */
     /* Products and the embedding read its rows. False for vectors and constants; true even for a matrix of one row. */
     bool is_matrix;
     bool is_of_experts;
@@ -35,7 +38,7 @@ struct mr_weights {
     mr_storage matrices;                    /* WEIGHT, or FILE if matrices stay in the mapped file */
     weight token_embd, output_norm, output; /* empty if this stage does not have the tensor */
     weight rope_angles[MR_MODEL_MAX_ROPES]; /* constants made at load */
-    weight (*layers)[MR_LAYER_SLOTS];       /* [last - first] */
+    weight (*layers)[LAYER_SLOTS];          /* [last - first] */
     float rope_magnitude[MR_MODEL_MAX_ROPES];
     size_t bytes[MR_MAX_BACKENDS];       /* sizes of the buffers */
     mr_buffer *buffers[MR_MAX_BACKENDS]; /* one for each backend: matrices, vectors, constants */
@@ -43,6 +46,15 @@ struct mr_weights {
     mr_buffer *mapped;
     size_t mapped_offset; /* where mapped begins in the file */
 };
+
+/* Looks up and checks all tensors of the stage, and makes the constants. */
+MR_MUST_USE mr_status weights_find(mr_weights *ws, mr_err *err);
+
+enum { WEIGHTS_OUTSIDE_LAYERS = 3 + MR_MODEL_MAX_ROPES };
+
+/* Calls visit for every tensor of the stage, in the order of the buffers. */
+typedef mr_status weight_visitor(mr_weights *ws, weight *w, void *ctx, mr_err *err);
+MR_MUST_USE mr_status weights_visit(mr_weights *ws, weight_visitor *visit, void *ctx, mr_err *err);
 
 /* Returns the tensor with its place on backend b. */
 mr_tensor weight_instance(const mr_weights *ws, const weight *w, int32_t b);

@@ -1,0 +1,100 @@
+/* engine/model/arch.h - what an architecture consists of: a list of tables of tensors, and a function that adds a layer
+ * to a graph. specs.c has the tables that architectures share, parts.h what their graphs share.
+ * Owns: nothing; architectures are constants. Threads: any. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_ENGINE_MODEL_ARCH_H
+#define MR_ENGINE_MODEL_ARCH_H
+
+#include "engine/gguf/model_info.h"
+#include "engine/graph/graph.h"
+
+/* Tensors of a layer by what they do. */
+typedef enum layer_slot {
+    W_ATTN_NORM,
+    W_Q,
+    W_Q_BIAS,
+    W_Q_NORM,
+    W_K,
+    W_K_BIAS,
+    W_K_NORM,
+    W_V,
+    W_V_BIAS,
+    W_O,
+    W_O_BIAS,
+    W_FFN_NORM,
+    W_GATE,
+    W_UP,
+    W_DOWN,
+    W_ROUTER,
+    W_GATE_EXPERTS,
+    W_UP_EXPERTS,
+    W_DOWN_EXPERTS,
+    LAYER_SLOTS,
+} layer_slot;
+
+/* Sizes that a tensor may have. D: d_model; H heads of K elements in queries and keys and V in values; G KV heads. */
+typedef enum tensor_size {
+    SIZE_ONE,
+    SIZE_D,
+    SIZE_Q,      /* H * K */
+    SIZE_K,      /* G * K */
+    SIZE_V,      /* G * V */
+    SIZE_A,      /* H * V: the result of attention */
+    SIZE_K_HEAD, /* K */
+    SIZE_FF,     /* width of the feed-forward part, or of each expert */
+    SIZE_EXPERTS,
+    SIZE_VOCAB,
+} tensor_size;
+
+/* Which layers have a tensor, and how. 0: all layers need it. */
+enum {
+    IN_DENSE = 1,   /* layers without experts alone */
+    IN_EXPERTS = 2, /* layers with experts alone */
+    OPTIONAL = 4,
+    OF_EXPERTS = 8, /* holds one matrix for each expert, one behind the other */
+};
+
+/* A tensor of a layer. Rows of a table that have the same name are parts of one matrix of the file: its first rows, the
+ * next ones and so on. */
+typedef struct tensor_spec {
+    layer_slot slot;
+    const char *name;          /* behind "blk.N."; NULL ends a table */
+    tensor_size columns, rows; /* columns: elements of a row, the input of a product. rows: SIZE_ONE for a vector */
+    unsigned flags;
+} tensor_spec;
+
+extern const tensor_spec SPEC_NORMS[];      /* before attention and before the feed-forward part */
+extern const tensor_spec SPEC_GQA[];        /* attention with heads that share KV heads */
+extern const tensor_spec SPEC_QKV_BIASES[]; /* of queries, keys and values */
+extern const tensor_spec SPEC_ANY_BIASES[]; /* the same and that of the result, where the file has them */
+extern const tensor_spec SPEC_HEAD_NORMS[]; /* of each head of queries and keys */
+extern const tensor_spec SPEC_GLU[];        /* the feed-forward part of layers without experts */
+extern const tensor_spec SPEC_MOE[];        /* experts, in layers that have them */
+
+/* Parameters of one layer of a graph. */
+typedef struct layer_ctx {
+    const mr_layer_info *layer;
+    float eps;
+    int32_t rope_table; /* MR_NO_TENSOR in a layer without RoPE */
+    mr_rope_desc rope;
+    mr_attention_desc attention;
+    int32_t n_experts, n_experts_used;
+} layer_ctx;
+
+enum { MAX_TABLES = 8 };
+
+typedef struct mr_arch {
+    const char *name; /* general.architecture */
+    mr_rope_pairs rope_pairs;
+    const tensor_spec *tensors[MAX_TABLES]; /* NULL behind the last table */
+    /* Adds one layer to the graph. x is the input [d, R]; the result is the output [d, R]. w holds tensor ids,
+     * MR_NO_TENSOR for a tensor that the file lacks. */
+    int32_t (*layer)(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t x);
+} mr_arch;
+
+extern const mr_arch mr_arch_llama, mr_arch_qwen2, mr_arch_qwen3;
+
+/* MR_E_UNSUPPORTED: this version does not run the architecture. The error text names the supported ones. */
+MR_MUST_USE mr_status mr_arch_find(const char *name, const mr_arch **out, mr_err *err);
+
+#endif

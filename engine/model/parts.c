@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/model/parts.h"
+
+#define NONE MR_NO_TENSOR
+
+static int32_t norm_if(mr_graph *g, int32_t x, int32_t weight, float eps) {
+    return weight == NONE ? x : mr_graph_rms_norm(g, x, weight, eps);
+}
+
+static int32_t rope_if(mr_graph *g, const layer_ctx *ctx, int32_t x) {
+    return ctx->rope_table == NONE ? x : mr_graph_rope(g, x, ctx->rope_table, &ctx->rope);
+}
+
+int32_t part_gqa(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add) {
+    int32_t q = mr_graph_matmul(g, w[W_Q], h, w[W_Q_BIAS], NONE); /* [H*K, R] */
+    int32_t k = mr_graph_matmul(g, w[W_K], h, w[W_K_BIAS], NONE); /* [G*K, R] */
+    int32_t v = mr_graph_matmul(g, w[W_V], h, w[W_V_BIAS], NONE); /* [G*V, R] */
+    q = norm_if(g, q, w[W_Q_NORM], ctx->eps);
+    k = norm_if(g, k, w[W_K_NORM], ctx->eps);
+    q = rope_if(g, ctx, q);
+    k = rope_if(g, ctx, k);
+    int32_t a = mr_graph_attention(g, q, k, v, &ctx->attention); /* [H*V, R] */
+    return mr_graph_matmul(g, w[W_O], a, w[W_O_BIAS], add);
+}
+
+int32_t part_glu(mr_graph *g, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add) {
+    int32_t gate = mr_graph_matmul(g, w[W_GATE], h, NONE, NONE); /* [f, R] */
+    int32_t up = mr_graph_matmul(g, w[W_UP], h, NONE, NONE);     /* [f, R] */
+    return mr_graph_matmul(g, w[W_DOWN], mr_graph_silu_mul(g, gate, up), NONE, add);
+}
+
+int32_t part_moe(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add) {
+    mr_experts_desc experts = {.n = ctx->n_experts,
+                               .n_used = ctx->n_experts_used,
+                               .router = w[W_ROUTER],
+                               .gate = w[W_GATE_EXPERTS],
+                               .up = w[W_UP_EXPERTS],
+                               .down = w[W_DOWN_EXPERTS]};
+    return mr_graph_experts(g, h, add, &experts);
+}
+
+int32_t part_ffn(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add) {
+    return ctx->layer->has_experts ? part_moe(g, ctx, w, h, add) : part_glu(g, w, h, add);
+}
+
+int32_t part_llama_layer(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t x) {
+    x = part_gqa(g, ctx, w, mr_graph_rms_norm(g, x, w[W_ATTN_NORM], ctx->eps), x);
+    return part_ffn(g, ctx, w, mr_graph_rms_norm(g, x, w[W_FFN_NORM], ctx->eps), x);
+}

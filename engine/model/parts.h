@@ -1,0 +1,27 @@
+/* engine/model/parts.h - parts of layers as graphs. R rows, d width, H heads of K or V elements, G KV heads, f
+ * feed-forward width. h is the input of the part, [d, R], and add is added to its result, [d, R], or MR_NO_TENSOR.
+ * Every part gives [d, R]. w: as in mr_arch.layer.
+ * Owns: nothing. Threads and errors: those of the graph. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_ENGINE_MODEL_PARTS_H
+#define MR_ENGINE_MODEL_PARTS_H
+
+#include "engine/model/arch.h"
+
+/* Attention with heads that share KV heads (Ainslie et al., "GQA", 2023). Biases and norms of queries and keys are
+ * applied where w has them, and RoPE where the layer has it. A norm as wide as a head norms each head by itself. */
+int32_t part_gqa(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add);
+
+/* down(silu(gate h) * up h) (Shazeer, "GLU variants improve Transformer", 2020). */
+int32_t part_glu(mr_graph *g, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add);
+
+/* A mixture of such parts, of which each row takes the best by the router. add is needed. */
+int32_t part_moe(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add);
+
+/* part_moe in layers with experts, else part_glu. */
+int32_t part_ffn(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add);
+
+/* Llama's layer: norm, attention, norm, feed-forward part. */
+int32_t part_llama_layer(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t x);
+
+#endif

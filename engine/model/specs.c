@@ -1,0 +1,53 @@
+/* engine/model/specs.c - tables of tensors that architectures share. */
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/model/arch.h"
+
+const tensor_spec SPEC_NORMS[] = {
+    {W_ATTN_NORM, "attn_norm.weight", SIZE_D, SIZE_ONE, 0},
+    {W_FFN_NORM, "ffn_norm.weight", SIZE_D, SIZE_ONE, 0},
+    {0},
+};
+
+const tensor_spec SPEC_GQA[] = {
+    {W_Q, "attn_q.weight", SIZE_D, SIZE_Q, 0},
+    {W_K, "attn_k.weight", SIZE_D, SIZE_K, 0},
+    {W_V, "attn_v.weight", SIZE_D, SIZE_V, 0},
+    {W_O, "attn_output.weight", SIZE_A, SIZE_D, 0},
+    {0},
+};
+
+const tensor_spec SPEC_QKV_BIASES[] = {
+    {W_Q_BIAS, "attn_q.bias", SIZE_Q, SIZE_ONE, 0},
+    {W_K_BIAS, "attn_k.bias", SIZE_K, SIZE_ONE, 0},
+    {W_V_BIAS, "attn_v.bias", SIZE_V, SIZE_ONE, 0},
+    {0},
+};
+
+const tensor_spec SPEC_ANY_BIASES[] = {
+    {W_Q_BIAS, "attn_q.bias", SIZE_Q, SIZE_ONE, OPTIONAL},
+    {W_K_BIAS, "attn_k.bias", SIZE_K, SIZE_ONE, OPTIONAL},
+    {W_V_BIAS, "attn_v.bias", SIZE_V, SIZE_ONE, OPTIONAL},
+    {W_O_BIAS, "attn_output.bias", SIZE_D, SIZE_ONE, OPTIONAL},
+    {0},
+};
+
+const tensor_spec SPEC_HEAD_NORMS[] = {
+    {W_Q_NORM, "attn_q_norm.weight", SIZE_K_HEAD, SIZE_ONE, 0},
+    {W_K_NORM, "attn_k_norm.weight", SIZE_K_HEAD, SIZE_ONE, 0},
+    {0},
+};
+
+const tensor_spec SPEC_GLU[] = {
+    {W_GATE, "ffn_gate.weight", SIZE_D, SIZE_FF, IN_DENSE},
+    {W_UP, "ffn_up.weight", SIZE_D, SIZE_FF, IN_DENSE},
+    {W_DOWN, "ffn_down.weight", SIZE_FF, SIZE_D, IN_DENSE},
+    {0},
+};
+
+const tensor_spec SPEC_MOE[] = {
+    {W_ROUTER, "ffn_gate_inp.weight", SIZE_D, SIZE_EXPERTS, IN_EXPERTS},
+    {W_GATE_EXPERTS, "ffn_gate_exps.weight", SIZE_D, SIZE_FF, IN_EXPERTS | OF_EXPERTS},
+    {W_UP_EXPERTS, "ffn_up_exps.weight", SIZE_D, SIZE_FF, IN_EXPERTS | OF_EXPERTS},
+    {W_DOWN_EXPERTS, "ffn_down_exps.weight", SIZE_FF, SIZE_D, IN_EXPERTS | OF_EXPERTS},
+    {0},
+};

@@ -1,0 +1,266 @@
+/* engine/model/weights_find.c - finds and checks the tensors of a layer range in the file, by the tables of the
+ * architecture. */
+// SPDX-License-Identifier: Apache-2.0
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/mem.h"
+#include "engine/model/weights_internal.h"
+#include "engine/tensor/quant.h"
+
+static const tensor_spec TOKEN_EMBD = {.name = "token_embd.weight", .columns = SIZE_D, .rows = SIZE_VOCAB};
+static const tensor_spec OUTPUT_NORM = {.name = "output_norm.weight", .columns = SIZE_D, .rows = SIZE_ONE};
+static const tensor_spec OUTPUT = {.name = "output.weight", .columns = SIZE_D, .rows = SIZE_VOCAB};
+/* Ends the hint for a missing tensor of experts: files of early 2024 have one tensor for each expert. */
+static const char OLD_EXPERTS[] = ", with all experts of a layer in one tensor; convert old files again";
+static const char ROPE_FREQS[] = "rope_freqs.weight";
+
+/* l: NULL for a tensor outside layers. */
+static int64_t resolve(const mr_model_info *m, const mr_layer_info *l, tensor_size size) {
+    switch (size) {
+    case SIZE_ONE:
+        return 1;
+    case SIZE_D:
+        return m->d_model;
+    case SIZE_Q:
+        return (int64_t)l->n_heads * l->k_dim;
+    case SIZE_K:
+        return (int64_t)l->n_kv_heads * l->k_dim;
+    case SIZE_V:
+        return (int64_t)l->n_kv_heads * l->v_dim;
+    case SIZE_A:
+        return (int64_t)l->n_heads * l->v_dim;
+    case SIZE_K_HEAD:
+        return l->k_dim;
+    case SIZE_FF:
+        return l->n_ff;
+    case SIZE_EXPERTS:
+        return m->n_experts;
+    case SIZE_VOCAB:
+        return m->vocab_size;
+    }
+    return 0;
+}
+
+/* A matrix or table must have a type that this version multiplies. A vector must consist of floats. */
+static mr_status check_type(const mr_gguf_tensor *t, bool is_vector, mr_err *err) {
+    const mr_type_info *info = mr_type_get(t->type);
+    bool is_float = t->type == MR_TYPE_F32 || t->type == MR_TYPE_F16 || t->type == MR_TYPE_BF16;
+    if (info && info->is_weight && (!is_vector || is_float))
+        return MR_OK;
+    return mr_err_set(err, MR_E_UNSUPPORTED, "tensor '%s' has type %s, which this version does not %s; hint: %s",
+                      t->name, mr_type_name(t->type), is_vector ? "read as a vector" : "multiply",
+                      is_vector ? "vectors are F32, F16 or BF16"
+                                : "matrices are F32, F16, BF16 or of a common quantised type");
+}
+
+static mr_status check_shape(const mr_gguf_tensor *t, int64_t columns, int64_t rows, int32_t n_matrices, mr_err *err) {
+    char third[16] = "";
+    if (t->ne[0] == columns && t->ne[1] == rows && t->ne[2] == n_matrices && t->ne[3] == 1)
+        return MR_OK;
+    if (n_matrices > 1)
+        snprintf(third, sizeof third, ", %d", n_matrices);
+    return mr_err_set(err, MR_E_FORMAT, "tensor '%s' has shape [%lld, %lld, %lld, %lld], wanted [%lld, %lld%s]",
+                      t->name, (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2], (long long)t->ne[3],
+                      (long long)columns, (long long)rows, third);
+}
+
+/* A tensor that is looked up: rows [first_row, first_row + rows of spec) of the file's matrix of all_rows. */
+typedef struct tensor_wish {
+    const char *name;
+    const tensor_spec *spec;
+    const mr_layer_info *layer; /* NULL outside layers */
+    mr_storage storage;
+    int64_t first_row, all_rows; /* all_rows 0: the tensor is no part of another */
+} tensor_wish;
+
+/* Describes the rows of t in w, without a place on a backend. */
+static mr_status describe(const mr_weights *ws, const tensor_wish *wish, const mr_gguf_tensor *t, weight *w,
+                          mr_err *err) {
+    const tensor_spec *spec = wish->spec;
+    int64_t columns = resolve(ws->info, wish->layer, spec->columns), rows = resolve(ws->info, wish->layer, spec->rows);
+    int64_t all_rows = wish->all_rows ? wish->all_rows : rows;
+    int32_t n_matrices = spec->flags & OF_EXPERTS ? ws->info->n_experts : 1;
+    mr_status status = check_shape(t, columns, all_rows, n_matrices, err);
+    bool is_vector = spec->rows == SIZE_ONE;
+    if (status == MR_OK)
+        status = check_type(t, is_vector, err);
+    if (status != MR_OK)
+        return status;
+    /* Vectors become float32 when they are loaded. */
+    mr_type type = is_vector ? MR_TYPE_F32 : t->type;
+    if (!mr_tensor_init(&w->tensor, wish->name, type, columns, rows * n_matrices, wish->storage, MR_ROWS_FIXED))
+        return mr_err_set(err, MR_E_FORMAT, "tensor '%s': %lld columns do not fit type %s", wish->name,
+                          (long long)columns, mr_type_name(type));
+    size_t row_bytes = t->bytes / (size_t)(all_rows * n_matrices);
+    w->source = t;
+    w->data = t->data + (size_t)wish->first_row * row_bytes;
+    w->data_bytes = (size_t)(rows * n_matrices) * row_bytes;
+    w->n_matrices = n_matrices;
+    w->is_matrix = !is_vector;
+    w->is_of_experts = (spec->flags & OF_EXPERTS) != 0;
+    w->is_mapped = wish->storage == MR_STORAGE_FILE && w->is_matrix;
+    if (wish->storage != MR_STORAGE_WEIGHT)
+        return MR_OK;
+    status = ws->backend->ops->weight_bytes(ws->backend, type, (int32_t)columns, (int32_t)rows, &w->tensor.bytes, err);
+    if (status == MR_OK && !mr_mul_size(w->tensor.bytes, (size_t)n_matrices, &w->tensor.bytes))
+        status = mr_err_set(err, MR_E_TOO_LONG, "%d experts are too large", n_matrices);
+    return status == MR_OK ? MR_OK : mr_err_prefix(err, "tensor '%s'", wish->name);
+}
+
+/* A missing optional tensor leaves w empty. */
+static mr_status find(const mr_weights *ws, const tensor_wish *wish, weight *w, mr_err *err) {
+    const mr_gguf_tensor *t = mr_gguf_find_tensor(ws->gguf, wish->name);
+    if (t)
+        return describe(ws, wish, t, w, err);
+    return wish->spec->flags & OPTIONAL
+               ? MR_OK
+               : mr_err_set(err, MR_E_FORMAT, "tensor '%s' is missing; hint: a %s model needs it%s", wish->name,
+                            ws->arch->name, wish->spec->flags & OF_EXPERTS ? OLD_EXPERTS : "");
+}
+
+/* Rows of the tensors before this one in the file's matrix, and of all of its parts; 0 where it is no part. */
+static void find_part(const mr_weights *ws, const mr_layer_info *layer, const tensor_spec *table,
+                      const tensor_spec *spec, int64_t *out_first, int64_t *out_all) {
+    int32_t n_parts = 0;
+    *out_first = *out_all = 0;
+    for (const tensor_spec *s = table; s->name; s++) {
+        if (strcmp(s->name, spec->name) != 0)
+            continue;
+        n_parts++;
+        *out_all += resolve(ws->info, layer, s->rows);
+        *out_first += s < spec ? resolve(ws->info, layer, s->rows) : 0;
+    }
+    if (n_parts == 1)
+        *out_all = 0;
+}
+
+static mr_status find_table(mr_weights *ws, int32_t layer, const tensor_spec *table, mr_err *err) {
+    const mr_layer_info *info = mr_model_layer(ws->info, layer);
+    mr_status status = MR_OK;
+    for (const tensor_spec *spec = table; spec->name && status == MR_OK; spec++) {
+        char name[64];
+        if (spec->flags & (info->has_experts ? IN_DENSE : IN_EXPERTS))
+            continue;
+        snprintf(name, sizeof name, "blk.%d.%s", layer, spec->name);
+        tensor_wish wish = {.name = name,
+                            .spec = spec,
+                            .layer = info,
+                            .storage = spec->rows == SIZE_ONE ? MR_STORAGE_FILE : ws->matrices};
+        find_part(ws, info, table, spec, &wish.first_row, &wish.all_rows);
+        status = find(ws, &wish, &ws->layers[layer - ws->range.first][spec->slot], err);
+    }
+    return status;
+}
+
+static bool runs_experts(const mr_arch *arch) {
+    for (int i = 0; i < MAX_TABLES && arch->tensors[i]; i++)
+        for (const tensor_spec *s = arch->tensors[i]; s->name; s++)
+            if (s->flags & IN_EXPERTS)
+                return true;
+    return false;
+}
+
+static mr_status find_layer(mr_weights *ws, int32_t layer, mr_err *err) {
+    const mr_layer_info *info = mr_model_layer(ws->info, layer);
+    if (info->k_dim != info->v_dim)
+        return mr_err_set(err, MR_E_UNSUPPORTED, "heads of %d elements for keys and %d for values", info->k_dim,
+                          info->v_dim);
+    if (info->has_experts && !runs_experts(ws->arch))
+        return mr_err_set(err, MR_E_UNSUPPORTED,
+                          "the model has %d experts; this version runs %s models without experts only",
+                          ws->info->n_experts, ws->arch->name);
+    mr_status status = MR_OK;
+    for (int i = 0; i < MAX_TABLES && ws->arch->tensors[i] && status == MR_OK; i++)
+        status = find_table(ws, layer, ws->arch->tensors[i], err);
+    return status;
+}
+
+/* Whether the tensor belongs to a part of the model that this stage computes. */
+static bool is_of_stage(const mr_weights *ws, const mr_gguf_tensor *t) {
+    int32_t layer;
+    switch (mr_model_tensor_part(t->name, &layer)) {
+    case MR_MODEL_LAYER:
+        return layer >= ws->range.first && layer < ws->range.last;
+    case MR_MODEL_EMBEDDING:
+        return weights_is_head(ws);
+    case MR_MODEL_OUTPUT:
+        return weights_is_tail(ws);
+    default:
+        return true;
+    }
+}
+
+static bool is_used(const mr_weights *ws, const mr_gguf_tensor *t) {
+    int32_t layer;
+    if (mr_model_tensor_part(t->name, &layer) != MR_MODEL_LAYER)
+        return t == ws->token_embd.source || t == ws->output_norm.source || t == ws->output.source ||
+               strcmp(t->name, ROPE_FREQS) == 0;
+    for (int s = 0; s < LAYER_SLOTS; s++)
+        if (ws->layers[layer - ws->range.first][s].source == t)
+            return true;
+    return false;
+}
+
+/* Refuses a tensor of this stage that no slot uses. Leaving the tensor out would silently change what the model
+ * computes. */
+static mr_status check_all_used(const mr_weights *ws, mr_err *err) {
+    for (int32_t i = 0; i < mr_gguf_n_tensors(ws->gguf); i++) {
+        const mr_gguf_tensor *t = mr_gguf_tensor_at(ws->gguf, i);
+        if (is_of_stage(ws, t) && !is_used(ws, t))
+            return mr_err_set(err, MR_E_UNSUPPORTED, "tensor '%.100s' is unknown to architecture %s in this version",
+                              t->name, ws->arch->name);
+    }
+    return MR_OK;
+}
+
+/* Reads and checks the factors of the file's rope_freqs tensor. */
+static mr_status read_rope_factors(const mr_weights *ws, float *out_factors, int32_t n_pairs, mr_err *err) {
+    const mr_gguf_tensor *t = mr_gguf_find_tensor(ws->gguf, ROPE_FREQS);
+    if (!t || t->type != MR_TYPE_F32 || t->ne[0] != n_pairs || t->ne[1] != 1 || t->ne[2] != 1 || t->ne[3] != 1)
+        return mr_err_set(err, MR_E_FORMAT, "tensor '%s' must be F32 with %d elements", ROPE_FREQS, n_pairs);
+    mr_dequantize(t->type, t->data, out_factors, n_pairs);
+    for (int32_t i = 0; i < n_pairs; i++)
+        if (!(out_factors[i] > 0.0f && out_factors[i] < 1e6f))
+            return mr_err_set(err, MR_E_FORMAT, "tensor '%s': factor %d is %g", ROPE_FREQS, i, (double)out_factors[i]);
+    return MR_OK;
+}
+
+/* Makes the constant of rule R for RoPE number idx of the model. */
+static mr_status make_angles(mr_weights *ws, int32_t idx, mr_err *err) {
+    const mr_model_rope *rope = &ws->info->ropes[idx];
+    int32_t n_pairs = rope->n_rot / 2;
+    weight *w = &ws->rope_angles[idx];
+    mr_tensor *t = &w->tensor;
+    if (!mr_tensor_init(t, "rope_angles", MR_TYPE_F32, n_pairs, MR_ROPE_ROWS, MR_STORAGE_CONSTANT, MR_ROWS_FIXED))
+        return mr_err_set(err, MR_E_FORMAT, "%d RoPE pairs", n_pairs);
+    float *factors = mr_alloc_array((size_t)n_pairs, sizeof *factors);
+    w->values = mr_alloc(t->bytes);
+    mr_status status = factors && w->values ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for RoPE angles");
+    if (status == MR_OK && rope->has_factors)
+        status = read_rope_factors(ws, factors, n_pairs, err);
+    if (status == MR_OK)
+        mr_rope_angles(rope, rope->has_factors ? factors : NULL, t->row_bytes / sizeof(float), w->values,
+                       &ws->rope_magnitude[idx]);
+    mr_free(factors);
+    return status;
+}
+
+mr_status weights_find(mr_weights *ws, mr_err *err) {
+    mr_status status = MR_OK;
+    for (int32_t i = 0; i < ws->info->n_ropes && status == MR_OK; i++)
+        status = make_angles(ws, i, err);
+    for (int32_t l = ws->range.first; l < ws->range.last && status == MR_OK; l++)
+        status = find_layer(ws, l, err);
+    const tensor_spec *output = ws->info->tied_output ? &TOKEN_EMBD : &OUTPUT;
+    const tensor_wish embedding = {.name = TOKEN_EMBD.name, .spec = &TOKEN_EMBD, .storage = MR_STORAGE_FILE};
+    const tensor_wish norm = {.name = OUTPUT_NORM.name, .spec = &OUTPUT_NORM, .storage = MR_STORAGE_FILE};
+    const tensor_wish matrix = {.name = output->name, .spec = output, .storage = ws->matrices};
+    if (status == MR_OK && weights_is_head(ws))
+        status = find(ws, &embedding, &ws->token_embd, err);
+    if (status == MR_OK && weights_is_tail(ws))
+        status = find(ws, &norm, &ws->output_norm, err);
+    if (status == MR_OK && weights_is_tail(ws))
+        status = find(ws, &matrix, &ws->output, err);
+    return status == MR_OK ? check_all_used(ws, err) : status;
+}
