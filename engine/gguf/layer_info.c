@@ -7,6 +7,7 @@
 #include <inttypes.h>
 
 static const arch_habits HABITS[] = {
+    {.arch = "mistral3", .yarn_keeps_size = true},
     {.arch = "olmo2", .window_period = 4, .plain_window_rope = true}, /* Olmo 3 has the name and a window */
     {.arch = "smollm3", .no_rope_period = 4},
 };

@@ -13,6 +13,8 @@ typedef struct arch_habits {
     int32_t window_period;  /* with a sliding window: the last of so many layers has none; 0: all layers have it */
     int32_t no_rope_period; /* the last of so many layers has no RoPE; 0: all layers have RoPE */
     bool plain_window_rope; /* layers with a window have RoPE without scaling */
+    bool yarn_keeps_size; /* YaRN's magnitude is divided by 1 + 0.1 m ln(factor), m A.rope.scaling.yarn_log_multiplier,
+                             * else 1 */
 } arch_habits;
 
 /* Reads shapes, ropes and what belongs to them. Needs n_layers, d_model, context_length and n_experts. */

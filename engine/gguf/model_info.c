@@ -39,6 +39,14 @@ static float read_norm_eps(model_keys *s) {
     return keys_need_float(s, rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon", 0, 1);
 }
 
+/* Some models scale queries by a temperature from the original context on. This version runs the positions before it,
+ * where the temperature is 1. */
+static void limit_context(model_keys *s, mr_model_info *m) {
+    float scale = keys_opt_float(s, "attention.temperature_scale", 0, 1e6f, 0);
+    if (!s->status && scale > 0 && m->context_length > m->ropes[0].original_context)
+        m->context_length = m->ropes[0].original_context;
+}
+
 static void read_experts(model_keys *s, mr_model_info *m) {
     m->n_experts = keys_opt_int(s, "expert_count", 0, MR_MODEL_MAX_EXPERTS, 0);
     if (m->n_experts > 0)
@@ -130,6 +138,7 @@ mr_status mr_model_info_read(const mr_gguf *g, mr_model_info *out, mr_err *err) 
     m.norm_eps = read_norm_eps(&s);
     read_experts(&s, &m);
     layer_info_read(&s, &m);
+    limit_context(&s, &m);
     m.file_type = keys_opt_int(&s, "general.file_type", 0, INT32_MAX, -1);
     m.quantization_version = keys_opt_int(&s, "general.quantization_version", 0, INT32_MAX, 0);
     mr_status status = s.status;

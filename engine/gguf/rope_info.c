@@ -1,5 +1,6 @@
 /* Reads the RoPE of a model: one for all layers, or a second one for the layers with a sliding window. */
 // SPDX-License-Identifier: Apache-2.0
+#include "engine/base/fmath.h"
 #include "engine/gguf/layer_info.h"
 
 /* Older converters wrote a factor without a scaling type, and meant linear scaling. */
@@ -47,6 +48,12 @@ static void read_rope(model_keys *s, const mr_model_info *m, int32_t k_dim, mr_m
     r->beta_slow = keys_opt_float(s, "rope.scaling.yarn_beta_slow", least, most, 1);
 }
 
+static void divide_yarn_size(model_keys *s, mr_model_rope *r) {
+    float m = keys_opt_float(s, "rope.scaling.yarn_log_multiplier", 0, 1e3f, 1);
+    if (!s->status && r->scaling == MR_ROPE_SCALING_YARN)
+        r->attn_factor /= (float)(1.0 + 0.1 * (double)m * mr_log((double)r->factor));
+}
+
 /* The same frequencies without scaling, from A.rope.freq_base_swa where the file has it. */
 static mr_model_rope window_rope(model_keys *s, const mr_model_rope *all) {
     return (mr_model_rope){
@@ -62,6 +69,8 @@ static mr_model_rope window_rope(model_keys *s, const mr_model_rope *all) {
 
 void rope_info_read(model_keys *s, const arch_habits *habits, int32_t k_dim, mr_model_info *m) {
     read_rope(s, m, k_dim, &m->ropes[0]);
+    if (habits->yarn_keeps_size)
+        divide_yarn_size(s, &m->ropes[0]);
     m->n_ropes = 1;
     if (habits->plain_window_rope || keys_has(s, "rope.freq_base_swa"))
         m->ropes[m->n_ropes++] = window_rope(s, &m->ropes[0]);

@@ -1,20 +1,28 @@
 /* engine/model/arch.c - the list of architectures that this version runs. CONTRIBUTING.md, "Where to add
  * things", lists the places that a new architecture needs. */
 // SPDX-License-Identifier: Apache-2.0
-#include <string.h>
-
 #include "engine/model/arch.h"
 
-static const mr_arch *const ARCHS[] = {&mr_arch_llama, &mr_arch_qwen2, &mr_arch_qwen3};
+#include <stdio.h>
+#include <string.h>
+
+static const mr_arch *const ARCHS[] = {
+    &mr_arch_llama, &mr_arch_mistral3, &mr_arch_olmo2,    &mr_arch_phi3,
+    &mr_arch_qwen2, &mr_arch_qwen3,    &mr_arch_qwen3moe, &mr_arch_smollm3,
+};
+enum { N_ARCHS = sizeof ARCHS / sizeof ARCHS[0] };
 
 mr_status mr_arch_find(const char *name, const mr_arch **out, mr_err *err) {
-    for (size_t i = 0; i < sizeof ARCHS / sizeof ARCHS[0]; i++) {
+    char names[256];
+    int n = 0;
+    for (int i = 0; i < N_ARCHS; i++) {
         if (strcmp(ARCHS[i]->name, name) == 0) {
             *out = ARCHS[i];
             return MR_OK;
         }
+        const char *joint = i == 0 ? "" : i == N_ARCHS - 1 ? " and " : ", ";
+        n += n < (int)sizeof names ? snprintf(names + n, sizeof names - (size_t)n, "%s%s", joint, ARCHS[i]->name) : 0;
     }
-    return mr_err_set(
-        err, MR_E_UNSUPPORTED,
-        "the model's architecture is '%s', which this version does not run; it runs llama, qwen2 and qwen3", name);
+    return mr_err_set(err, MR_E_UNSUPPORTED,
+                      "the model's architecture is '%s', which this version does not run; it runs %s", name, names);
 }

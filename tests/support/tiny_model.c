@@ -182,14 +182,19 @@ static void put_experts(maker *m, int32_t l) {
 
 static void put_layer(maker *m, int32_t l) {
     const tiny_desc *d = m->d;
-    bool qwen2 = strcmp(m->arch, "qwen2") == 0, qwen3 = strcmp(m->arch, "qwen3") == 0;
+    bool qwen2 = strcmp(m->arch, "qwen2") == 0, qwen3 = strncmp(m->arch, "qwen3", 5) == 0;
+    bool olmo2 = strcmp(m->arch, "olmo2") == 0, phi3 = strcmp(m->arch, "phi3") == 0;
     int64_t width = d->d_model, head = d->head_dim ? d->head_dim : d->d_model / d->n_heads;
     int64_t q = d->n_heads * head, kv = (d->n_kv_heads_of ? (int32_t)d->n_kv_heads_of[l] : d->n_kv_heads) * head;
     int64_t ff = d->n_ff_of ? (int32_t)d->n_ff_of[l] : d->n_ff;
-    put_norm(m, of_layer(l, "attn_norm.weight"), width);
-    put_matrix(m, of_layer(l, "attn_q.weight"), width, q);
-    put_matrix(m, of_layer(l, "attn_k.weight"), width, kv);
-    put_matrix(m, of_layer(l, "attn_v.weight"), width, kv);
+    put_norm(m, of_layer(l, olmo2 ? "post_attention_norm.weight" : "attn_norm.weight"), width);
+    if (phi3) {
+        put_matrix(m, of_layer(l, "attn_qkv.weight"), width, q + 2 * kv);
+    } else {
+        put_matrix(m, of_layer(l, "attn_q.weight"), width, q);
+        put_matrix(m, of_layer(l, "attn_k.weight"), width, kv);
+        put_matrix(m, of_layer(l, "attn_v.weight"), width, kv);
+    }
     put_matrix(m, of_layer(l, "attn_output.weight"), q, width);
     if (qwen2 || d->biases) {
         put_tensor(m, of_layer(l, "attn_q.bias"), q, 0, 0.5f, 0.0f);
@@ -198,17 +203,18 @@ static void put_layer(maker *m, int32_t l) {
     }
     if (d->biases && !qwen2)
         put_tensor(m, of_layer(l, "attn_output.bias"), width, 0, 0.5f, 0.0f);
-    if (qwen3) {
-        put_norm(m, of_layer(l, "attn_q_norm.weight"), head);
-        put_norm(m, of_layer(l, "attn_k_norm.weight"), head);
+    if (qwen3 || olmo2) {
+        put_norm(m, of_layer(l, "attn_q_norm.weight"), olmo2 ? q : head);
+        put_norm(m, of_layer(l, "attn_k_norm.weight"), olmo2 ? kv : head);
     }
-    put_norm(m, of_layer(l, "ffn_norm.weight"), width);
+    put_norm(m, of_layer(l, olmo2 ? "post_ffw_norm.weight" : "ffn_norm.weight"), width);
     if (d->n_experts) {
         put_experts(m, l);
         return;
     }
-    put_matrix(m, of_layer(l, "ffn_gate.weight"), width, ff);
-    put_matrix(m, of_layer(l, "ffn_up.weight"), width, ff);
+    if (!phi3)
+        put_matrix(m, of_layer(l, "ffn_gate.weight"), width, ff);
+    put_matrix(m, of_layer(l, "ffn_up.weight"), width, phi3 ? 2 * ff : ff);
     put_matrix(m, of_layer(l, "ffn_down.weight"), ff, width);
 }
 

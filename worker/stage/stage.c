@@ -99,7 +99,8 @@ static mr_status make_attention(const mr_stage *s, int32_t layer, mr_graph **out
     return MR_OK;
 }
 
-/* MR_E_UNSUPPORTED: the backend does not support the attention of every layer. Layers like the one before are not tried. */
+/* MR_E_UNSUPPORTED: the backend does not support the attention of every layer. Layers like the one before are not
+ * tried. */
 static mr_status try_attention(const mr_stage *s, mr_backend *be, mr_err *err) {
     const mr_model_info *m = s->config.info;
     mr_layer_range range = s->config.range;

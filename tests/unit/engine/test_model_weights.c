@@ -118,6 +118,23 @@ static void test_a_wrong_shape_is_named(void **state) {
     }
 }
 
+/* Parts of one matrix: the shape of the whole is checked, and the parts take what matrices of their own take. */
+static void test_parts_of_a_matrix(void **state) {
+    (void)state;
+    tiny_desc d = tiny_default("phi3", MR_TYPE_F32), apart = tiny_default("llama", MR_TYPE_F32);
+    static const struct {
+        const char *name, *wanted;
+    } cases[] = {{"blk.0.attn_qkv.weight", "wanted [64, 128]"}, {"blk.1.ffn_up.weight", "wanted [64, 320]"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        expect_missing("phi3", cases[i].name + strlen("blk.0."));
+        for (int64_t rows = 64; rows <= 129; rows += 65) {
+            tiny_edit edit = {.name = cases[i].name, .kind = TINY_SHAPE, .columns = 64, .rows = rows};
+            expect_error(edited(d, edit), MR_E_FORMAT, cases[i].name, cases[i].wanted);
+        }
+    }
+    assert_int_equal(expect_loads(tiny_model_create(&d), 0, 2), expect_loads(tiny_model_create(&apart), 0, 2));
+}
+
 static void test_a_wrong_type_is_named(void **state) {
     (void)state;
     static const struct {
@@ -207,7 +224,8 @@ static void test_models_of_other_kinds(void **state) {
     tiny_desc d = with_experts("qwen2");
     expect_error(tiny_model_create(&d), MR_E_UNSUPPORTED, "4 experts", "qwen2");
     d.arch = "gemma9";
-    expect_error(tiny_model_create(&d), MR_E_UNSUPPORTED, "'gemma9'", "llama, qwen2 and qwen3");
+    expect_error(tiny_model_create(&d), MR_E_UNSUPPORTED, "'gemma9'",
+                 "llama, mistral3, olmo2, phi3, qwen2, qwen3, qwen3moe and smollm3");
 }
 
 static void test_ranges_outside_the_model(void **state) {
@@ -306,12 +324,12 @@ static void test_failing_allocations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_missing_tensor_is_named),  cmocka_unit_test(test_a_wrong_shape_is_named),
-        cmocka_unit_test(test_a_wrong_type_is_named),      cmocka_unit_test(test_an_unknown_tensor_is_named),
-        cmocka_unit_test(test_tensors_of_experts),         cmocka_unit_test(test_models_of_other_kinds),
-        cmocka_unit_test(test_ranges_outside_the_model),   cmocka_unit_test(test_rope_factors_that_are_none),
-        cmocka_unit_test(test_stages_add_up_to_the_model), cmocka_unit_test(test_loading_reports_its_progress),
-        cmocka_unit_test(test_failing_allocations),
+        cmocka_unit_test(test_a_missing_tensor_is_named),    cmocka_unit_test(test_a_wrong_shape_is_named),
+        cmocka_unit_test(test_a_wrong_type_is_named),        cmocka_unit_test(test_parts_of_a_matrix),
+        cmocka_unit_test(test_an_unknown_tensor_is_named),   cmocka_unit_test(test_tensors_of_experts),
+        cmocka_unit_test(test_models_of_other_kinds),        cmocka_unit_test(test_ranges_outside_the_model),
+        cmocka_unit_test(test_rope_factors_that_are_none),   cmocka_unit_test(test_stages_add_up_to_the_model),
+        cmocka_unit_test(test_loading_reports_its_progress), cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests_name("model_weights", tests, open_backend, close_backend);
 }

@@ -264,6 +264,50 @@ static void test_qwen3(void **state) {
     check_model(&d);
 }
 
+/* Norms behind the parts of a layer; a window in most layers. */
+static void test_olmo2(void **state) {
+    (void)state;
+    tiny_desc d = model_of("olmo2", MR_TYPE_Q8_0);
+    check_model(&d);
+    d = model_of("olmo2", MR_TYPE_F16);
+    gguf_writer *w = tiny_model_write(&d);
+    gguf_writer_u32(w, "olmo2.attention.sliding_window", 11);
+    check_file(w, &d);
+}
+
+/* The matrices of the file hold several each. */
+static void test_phi3(void **state) {
+    (void)state;
+    static const mr_type types[] = {MR_TYPE_F32, MR_TYPE_Q8_0, MR_TYPE_Q4_K};
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        tiny_desc d = model_of("phi3", types[t]);
+        if (t == 0)
+            d.n_ff = 40; /* up begins at row 40, in the middle of a panel */
+        if (t == 1) {
+            d.head_dim = 48;
+            d.n_kv_heads = 1;
+        }
+        check_model(&d);
+    }
+}
+
+/* A layer without RoPE among others. */
+static void test_smollm3(void **state) {
+    (void)state;
+    tiny_desc d = model_of("smollm3", MR_TYPE_Q8_0);
+    d.tied_output = true;
+    check_model(&d);
+}
+
+static void test_qwen3moe(void **state) {
+    (void)state;
+    tiny_desc d = model_of("qwen3moe", MR_TYPE_Q8_0);
+    d.n_experts = 8;
+    d.n_experts_used = 3;
+    d.n_ff = 96;
+    check_model(&d);
+}
+
 /* Layers that differ in their KV heads, widths and windows. */
 static void test_layers_that_differ(void **state) {
     (void)state;
@@ -372,6 +416,10 @@ int main(void) {
         cmocka_unit_test(test_qwen3),
         cmocka_unit_test(test_experts),
         cmocka_unit_test(test_layers_that_differ),
+        cmocka_unit_test(test_olmo2),
+        cmocka_unit_test(test_phi3),
+        cmocka_unit_test(test_smollm3),
+        cmocka_unit_test(test_qwen3moe),
         cmocka_unit_test(test_a_long_context),
         cmocka_unit_test(test_a_cap_is_put_back),
     };

@@ -1,0 +1,87 @@
+/* Small random models of each architecture against the logits that their makers' code computes: tests/golden/arch has
+ * the files, make_arch_reference.py makes them. A file of an architecture that this version does not run is refused. */
+// SPDX-License-Identifier: Apache-2.0
+#include <dirent.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "test_golden_run.h"
+
+enum { SKIPPED = 77 };
+#define FOLDER MILLRACE_SOURCE_DIR "/tests/golden/arch"
+
+/* What exact arithmetic leaves, with keys and values in f32. */
+static const double LIMIT = 1e-9;
+
+static const struct {
+    const char *name;
+    int32_t n; /* positions that this version runs; 0: all */
+} CASES[] = {{"mistral3", 16}, {"olmo2", 0}, {"phi3", 0}, {"qwen3moe", 0}, {"smollm3", 0}};
+enum { N_CASES = sizeof CASES / sizeof *CASES };
+
+/* The reference has n_all positions, of which the first n are compared. */
+static bool check_case(const char *name, const int32_t *ids, int32_t n, int32_t n_all) {
+    char path[1024];
+    golden_logits got = {0};
+    mr_err err = {0};
+    snprintf(path, sizeof path, FOLDER "/%s.gguf", name);
+    if (golden_run(path, MR_TYPE_F32, ids, n, n, &got, &err) != MR_OK) {
+        printf("%-12s FAILED: %s\n", name, err.text);
+        return false;
+    }
+    size_t n_values = (size_t)n * (size_t)got.n_vocab;
+    snprintf(path, sizeof path, FOLDER "/%s.ref.f32", name);
+    float *want = golden_read_floats(path, (size_t)n_all * (size_t)got.n_vocab);
+    double error = want ? golden_nmse(got.values, want, n_values) : -1;
+    bool ok = want && error <= LIMIT;
+    printf("%-12s %.3e, limit %.3e%s\n", name, error, LIMIT, ok ? "" : "  FAILED");
+    free(want);
+    free(got.values);
+    return ok;
+}
+
+/* Embeddings are no logits: test_embeddings has them. */
+static bool is_of_logits(const char *file) {
+    return strstr(file, "embedding") == NULL;
+}
+
+static bool check_refused(const char *file, const int32_t *ids, int32_t n) {
+    char path[1024];
+    golden_logits got = {0};
+    mr_err err = {0};
+    snprintf(path, sizeof path, FOLDER "/%s", file);
+    bool ok = golden_run(path, MR_TYPE_F32, ids, n, n, &got, &err) == MR_E_UNSUPPORTED;
+    printf("%s: %s%s\n", file, ok ? "refused: " : "FAILED: it is not refused: ", err.text);
+    free(got.values);
+    return ok;
+}
+
+static bool has_case(const char *file) {
+    for (int i = 0; i < N_CASES; i++) {
+        size_t n = strlen(CASES[i].name);
+        if (strncmp(file, CASES[i].name, n) == 0 && strcmp(file + n, ".gguf") == 0)
+            return true;
+    }
+    return false;
+}
+
+int main(void) {
+    DIR *dir = opendir(FOLDER);
+    if (!dir) {
+        printf("skipped: there is no folder " FOLDER "\n");
+        return SKIPPED;
+    }
+    int32_t n = 0, *ids = golden_read_ids(FOLDER "/ids.txt", &n);
+    bool ok = ids && n > 0;
+    for (int i = 0; i < N_CASES && ids; i++)
+        ok = check_case(CASES[i].name, ids, CASES[i].n ? CASES[i].n : n, n) && ok;
+    for (struct dirent *e; ids && (e = readdir(dir));)
+        if (strstr(e->d_name, ".gguf") && is_of_logits(e->d_name) && !has_case(e->d_name))
+            ok = check_refused(e->d_name, ids, n) && ok;
+    closedir(dir);
+    free(ids);
+    printf("%s\n", ok ? "passed" : "FAILED");
+    return ok ? 0 : 1;
+}
