@@ -1,6 +1,6 @@
-/* backends/cpu/cpu_gate_up.c - runs GATE_UP nodes: silu(gate) * up in one pass. A piece of both products is computed in
- * scratch. While it is in the cache, silu(gate) * up is computed from it and rounded. The kernels are the same as for
- * separate nodes, and so are the bits. */
+/* backends/cpu/cpu_gate_up.c - runs GATE_UP nodes: a gated unit and its two products in one pass. A piece of both
+ * products is computed in scratch. While it is in the cache, the unit is computed from it and rounded. The kernels are
+ * the same as for separate nodes, and so are the bits. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -81,7 +81,7 @@ void cpu_run_gate_up(const cpu_backend *be, const cpu_node *n, int32_t n_rows, c
             multiply(be, n, 1, row, rows, column, n_columns, up, thread_idx);
             for (int32_t r = 0; r < rows; r++) {
                 float *x = gate + r * n_columns;
-                be->kernels->silu_mul(x, up + r * n_columns, x, n_columns);
+                be->kernels->glu(x, up + r * n_columns, x, n_columns, n->node->params.glu);
                 store(be, x, n->out->type, cpu_data(n->out) + (size_t)(row + r) * n->out->row_bytes, n->out->ne[0],
                       column, n_columns);
             }

@@ -31,7 +31,7 @@ bool cpu_supports(const mr_backend *be, const mr_tensor *tensors, const mr_node 
     case MR_OP_GATE_UP:
         return cpu_supports_gate_up(tensors, n);
     case MR_OP_RMS_NORM:
-    case MR_OP_SILU_MUL:
+    case MR_OP_GLU:
         return tensors[n->out].type == MR_TYPE_F32 || a->ne[0] <= CPU_MAX_ROW_FLOATS;
     case MR_OP_KV_WRITE:
         if (n->in[5] != MR_NO_TENSOR && a->ne[0] > CPU_MAX_ROW_FLOATS)
@@ -224,9 +224,9 @@ static void run_row(const cpu_backend *be, const cpu_node *n, int32_t row) {
         be->kernels->rms_norm((const float *)a, (const float *)cpu_data(n->in[1]), f32, x->ne[0], n->in[1]->ne[0],
                               n->node->params.norm.eps);
         break;
-    case MR_OP_SILU_MUL:
-        be->kernels->silu_mul((const float *)a, (const float *)(cpu_data(n->in[1]) + (size_t)row * n->in[1]->row_bytes),
-                              f32, x->ne[0]);
+    case MR_OP_GLU:
+        be->kernels->glu((const float *)a, (const float *)(cpu_data(n->in[1]) + (size_t)row * n->in[1]->row_bytes), f32,
+                         x->ne[0], n->node->params.glu);
         break;
     case MR_OP_ADD: {
         const float *b = (const float *)(cpu_data(n->in[1]) + (size_t)row * n->in[1]->row_bytes);

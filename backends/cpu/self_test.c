@@ -209,8 +209,12 @@ static void test_rows(trial *t) {
         add_floats(t, t->out, 2 * n);
         t->kernels->rms_norm(t->x[3], w, t->out, small, small, 1e-5f);
         add_floats(t, t->out, small);
-        t->kernels->silu_mul(gate, w, t->out, n);
+        t->kernels->glu(gate, w, t->out, n, (mr_glu){.kind = MR_GLU_SILU});
         add_floats(t, t->out, n);
+    }
+    for (int i = 1; i < 2 * MR_GLU_KINDS; i++) {
+        t->kernels->glu(i % 2 ? x : gate, w, t->out, 100, (mr_glu){(mr_glu_kind)(i / 2), i % 2 ? 0.75f : 0.0f});
+        add_floats(t, t->out, 100);
     }
 }
 

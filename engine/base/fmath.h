@@ -34,7 +34,7 @@ static inline uint32_t mr_f32_bits(float f) {
     return u;
 }
 
-/* e^x in float: x = n ln 2 + r with |r| <= ln 2 / 2, then 2^n * p(r). NaN stays NaN. */
+/* e^x in float: x = n ln 2 + r with |r| <= ln 2 / 2, then 2^n * p(r). For a NaN: any value. */
 static inline float mr_expf(float x) {
     if (x < MR_EXPF_MIN)
         return 0.0f;
@@ -54,9 +54,29 @@ static inline float mr_expf(float x) {
     return mr_bits_f32(mr_f32_bits(p) + (mr_f32_bits(shifted) << 23));
 }
 
+/* e^x, and NaN for every NaN. */
+static inline float mr_expf_or_nan(float x) {
+    return x == x ? mr_expf(x) : x;
+}
+
+/* 1 / (1 + e^-x) */
+static inline float mr_sigmoidf(float x) {
+    return 1.0f / (1.0f + mr_expf_or_nan(-x));
+}
+
 /* x / (1 + e^-x) */
 static inline float mr_siluf(float x) {
     return x / (1.0f + mr_expf(-x));
+}
+
+#define MR_GELUF_C1 1.59576912f /* 2 sqrt(2 / pi) */
+#define MR_GELUF_C3 0.044715f
+
+/* GELU in the form with tanh (Hendrycks and Gimpel, 2016). (1 + tanh z) / 2 is 1 / (1 + e^-2z), which loses no digits
+ * where tanh z is near -1. */
+static inline float mr_geluf(float x) {
+    float h = x * MR_GELUF_C1 * fmaf(x * MR_GELUF_C3, x, 1.0f);
+    return x / (1.0f + mr_expf(-h));
 }
 
 #define MR_TANHF_SMALL 0.625f /* up to here a polynomial is used, fitted to 4e-9 */

@@ -1,6 +1,7 @@
 /* engine/graph/build.c - creates a graph and adds its tensors and nodes. Every shape is checked here, so later passes
  * rely on shapes that fit. */
 // SPDX-License-Identifier: Apache-2.0
+#include <float.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -342,8 +343,13 @@ static int32_t pairwise(mr_graph *g, mr_op op, int32_t a, int32_t b) {
     return out;
 }
 
-int32_t mr_graph_silu_mul(mr_graph *g, int32_t gate, int32_t up) {
-    return pairwise(g, MR_OP_SILU_MUL, gate, up);
+int32_t mr_graph_glu(mr_graph *g, int32_t gate, int32_t up, mr_glu glu) {
+    if ((unsigned)glu.kind >= MR_GLU_KINDS || !(glu.limit >= 0.0f && glu.limit <= FLT_MAX))
+        return fail(g, MR_E_INVALID, "glu: an unknown kind, or a limit that is below zero or infinite");
+    int32_t out = pairwise(g, MR_OP_GLU, gate, up);
+    if (out != MR_NO_TENSOR)
+        g->nodes[g->n_nodes - 1].params.glu = glu;
+    return out;
 }
 
 int32_t mr_graph_add(mr_graph *g, int32_t a, int32_t b) {

@@ -61,7 +61,7 @@ static bool fuse_into_producer(mr_graph *g, int32_t at) {
     if (x == MR_NO_TENSOR || g->tensors[x].storage != MR_STORAGE_WORK || count_readers(g, x) != 1)
         return false;
     mr_node *producer = find_producer(g, at, x);
-    if (!producer || (producer->op != MR_OP_RMS_NORM && producer->op != MR_OP_SILU_MUL))
+    if (!producer || (producer->op != MR_OP_RMS_NORM && producer->op != MR_OP_GLU))
         return false;
     int32_t b = first_backend(g, producer);
     producer->out = n->out; /* x is no longer computed, and gets no memory */
@@ -106,10 +106,10 @@ static bool may_move(const mr_graph *g, int32_t b) {
     return false;
 }
 
-/* Makes one GATE_UP node of silu(gate) * up and its two products. The results of the products then need no memory. */
+/* Makes one GATE_UP node of a gated unit and its two products. The results of the products then need no memory. */
 static void fuse_gate_up(mr_graph *g, int32_t at) {
     mr_node *n = &g->nodes[at];
-    mr_node *gate = n->op == MR_OP_SILU_MUL ? plain_product(g, at, n->in[0]) : NULL;
+    mr_node *gate = n->op == MR_OP_GLU ? plain_product(g, at, n->in[0]) : NULL;
     mr_node *up = gate ? plain_product(g, at, n->in[1]) : NULL;
     if (!up || gate->in[1] != up->in[1])
         return;

@@ -81,7 +81,11 @@ typedef struct mr_attention_desc {
 } mr_attention_desc;
 /* Writes k and v into the store, then attends with q. */
 int32_t mr_graph_attention(mr_graph *g, int32_t q, int32_t k, int32_t v, const mr_attention_desc *desc);
-int32_t mr_graph_silu_mul(mr_graph *g, int32_t gate, int32_t up);
+/* A gated linear unit: rule G. */
+int32_t mr_graph_glu(mr_graph *g, int32_t gate, int32_t up, mr_glu glu);
+static inline int32_t mr_graph_silu_mul(mr_graph *g, int32_t gate, int32_t up) {
+    return mr_graph_glu(g, gate, up, (mr_glu){.kind = MR_GLU_SILU});
+}
 int32_t mr_graph_add(mr_graph *g, int32_t a, int32_t b);
 /* A feed-forward part with experts. Each row uses the n_used experts with the greatest logits of the router. */
 typedef struct mr_experts_desc {

@@ -84,7 +84,7 @@ static int32_t overwritable(const mr_node *n) {
         return n->in[2];
     case MR_OP_ROPE:
     case MR_OP_ADD:
-    case MR_OP_SILU_MUL:
+    case MR_OP_GLU:
     case MR_OP_RMS_NORM:
         return n->in[0];
     default:

@@ -36,7 +36,7 @@ const char *mr_op_name(mr_op op) {
         [MR_OP_ROPE] = "rope",
         [MR_OP_KV_WRITE] = "kv_write",
         [MR_OP_ATTENTION] = "attention",
-        [MR_OP_SILU_MUL] = "silu_mul",
+        [MR_OP_GLU] = "glu",
         [MR_OP_GATE_UP] = "gate_up",
         [MR_OP_ADD] = "add",
         [MR_OP_TAKE_ROWS] = "take_rows",

@@ -77,9 +77,9 @@ typedef enum mr_op {
     MR_OP_ATTENTION, /* in: q [H*D, R] f32, k state, v state, row sequence [1, R], row position [1, R],
                        * block tables [max blocks, slots] i32 state, sinks [H, 1] f32 or none; out [H*D, R] f32.
                        * Row sequence and row position are there before the program is submitted: they cut the work */
-    MR_OP_SILU_MUL,  /* in: gate [n, R] f32, up [n, R] f32; out [n, R] f32, A8 or BF16 = silu(gate) * up */
-    MR_OP_GATE_UP,   /* in: gate [k, n] weight, up [k, n] weight, a [k, R] f32, A8 or BF16; out [n, R] as SILU_MUL
-                      * = silu(gate a) * (up a) */
+    MR_OP_GLU,       /* in: gate [n, R] f32, up [n, R] f32; out [n, R] f32, A8 or BF16: rule G */
+    MR_OP_GATE_UP,   /* in: gate [k, n] weight, up [k, n] weight, a [k, R] f32, A8 or BF16; out [n, R] as GLU
+                      * of gate a and up a */
     MR_OP_ADD,       /* in: a [n, R] f32, b [n, R] f32; out [n, R] f32 */
     MR_OP_TAKE_ROWS, /* in: x [n, R] f32, rows [1, O] i32; out [n, O] f32 */
     /* in: logits [E, R] f32; out [2U, R] i32: the experts by falling logit, then the bits of their f32 weights */
@@ -101,6 +101,20 @@ typedef enum mr_rope_pairs {
  * angle of the next pair. */
 typedef enum mr_rope_row { MR_ROPE_STEP, MR_ROPE_FACTOR, MR_ROPE_SLOW, MR_ROPE_KEEP, MR_ROPE_ROWS } mr_rope_row;
 
+/* Gated linear units (Shazeer, 2020), by what stands in front of the product with up. */
+typedef enum mr_glu_kind {
+    MR_GLU_SILU,    /* SwiGLU */
+    MR_GLU_GELU,    /* GEGLU, by the form with tanh */
+    MR_GLU_SIGMOID, /* GLU */
+    MR_GLU_GPT_OSS, /* SwiGLU of gpt-oss: gate * sigmoid(1.702 gate) * (up + 1) */
+    MR_GLU_KINDS,
+} mr_glu_kind;
+/* Zeros: SwiGLU without a limit. */
+typedef struct mr_glu {
+    mr_glu_kind kind;
+    float limit; /* of gate from above, of up from both sides; 0: none */
+} mr_glu;
+
 typedef union mr_op_params {
     struct {
         float eps;
@@ -118,6 +132,7 @@ typedef union mr_op_params {
         int32_t n_rot;  /* this and the next: for KV_WRITE with a RoPE table */
         mr_rope_pairs pairs;
     } attention; /* also KV_WRITE */
+    mr_glu glu;  /* also GATE_UP */
     struct {
         int32_t n, n_used; /* E and U */
     } experts;             /* for all ops of experts */

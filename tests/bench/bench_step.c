@@ -33,8 +33,8 @@ static void no_rope(float *x, int32_t n_heads, int32_t head_dim, int32_t n_rot, 
                     const float *table) {
     (void)x, (void)n_heads, (void)head_dim, (void)n_rot, (void)pairs, (void)table;
 }
-static void no_silu_mul(const float *gate, const float *up, float *y, int32_t n) {
-    (void)gate, (void)up, (void)y, (void)n;
+static void no_glu(const float *gate, const float *up, float *y, int32_t n, mr_glu glu) {
+    (void)gate, (void)up, (void)y, (void)n, (void)glu;
 }
 static void no_kv_write(const mr_kv_write_args *args, int32_t row_first, int32_t row_last) {
     (void)args, (void)row_first, (void)row_last;
@@ -53,7 +53,7 @@ static mr_kernels nothing(void) {
                     .rms_norm = no_norm,
                     .rope_table = no_rope_table,
                     .rope = no_rope,
-                    .silu_mul = no_silu_mul,
+                    .glu = no_glu,
                     .kv_write = no_kv_write,
                     .attention = no_attention};
     for (size_t t = 0; t < sizeof k.matmul / sizeof k.matmul[0]; t++)

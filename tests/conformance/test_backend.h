@@ -64,6 +64,7 @@ typedef struct shape {
     float soft_cap; /* 0: none */
     bool sinks;
     int32_t experts, used;
+    mr_glu glu;
 } shape;
 
 /* p->experts random matrices of p->n rows, one behind the other, each loaded by itself. */

@@ -64,7 +64,7 @@ static int32_t build_norm(scene *s, const shape *p) {
 
 static int32_t build_gate(scene *s, const shape *p) {
     int32_t gate = scene_floats(s, p->k, MR_ROWS_STEP);
-    return mr_graph_silu_mul(s->g, gate, scene_floats(s, p->k, MR_ROWS_STEP));
+    return mr_graph_glu(s->g, gate, scene_floats(s, p->k, MR_ROWS_STEP), p->glu);
 }
 
 static int32_t build_add(scene *s, const shape *p) {
@@ -80,7 +80,7 @@ static int32_t build_fused(scene *s, const shape *p) {
         return NONE;
     int32_t h = mr_graph_rms_norm(s->g, scene_floats(s, p->k, MR_ROWS_STEP), scene_vector(s, p->k), 1e-6f);
     int32_t x = mr_graph_matmul(s->g, up, h, NONE, NONE);
-    int32_t y = mr_graph_silu_mul(s->g, x, scene_floats(s, p->n, MR_ROWS_STEP));
+    int32_t y = mr_graph_glu(s->g, x, scene_floats(s, p->n, MR_ROWS_STEP), p->glu);
     return mr_graph_matmul(s->g, down, y, NONE, NONE);
 }
 
@@ -91,7 +91,7 @@ static int32_t build_gate_up(scene *s, const shape *p) {
         return NONE;
     int32_t x = scene_floats(s, p->k, MR_ROWS_STEP);
     gate = mr_graph_matmul(s->g, gate, x, NONE, NONE);
-    return mr_graph_silu_mul(s->g, gate, mr_graph_matmul(s->g, up, x, NONE, NONE));
+    return mr_graph_glu(s->g, gate, mr_graph_matmul(s->g, up, x, NONE, NONE), p->glu);
 }
 
 static int32_t build_take(scene *s, const shape *p) {
@@ -102,13 +102,18 @@ static int32_t build_take(scene *s, const shape *p) {
     return mr_graph_take_rows(s->g, x, scene_ints(s, rows, MR_ROWS_OUT));
 }
 
+/* Kind and limit number i. */
+static mr_glu glu_of(size_t i) {
+    return (mr_glu){.kind = (mr_glu_kind)(i % MR_GLU_KINDS), .limit = i % 3 ? 0.0f : 0.25f};
+}
+
 void test_rows(void **state) {
     (void)state;
     static const int32_t widths[] = {1, 15, 16, 17, 64, 100, 257, 1024}, rows[] = {1, 2, 33};
     static const mr_type types[] = {MR_TYPE_F32, MR_TYPE_BF16, MR_TYPE_Q8_0};
     for (size_t i = 0; i < 24; i++) {
-        shape p = {.k = widths[i % 8], .rows = rows[i / 8]};
-        expect_same("silu_mul", build_gate, NULL, &p);
+        shape p = {.k = widths[i % 8], .rows = rows[i / 8], .glu = glu_of(i)};
+        expect_same("glu", build_gate, NULL, &p);
         expect_same("add", build_add, NULL, &p);
         expect_same("take_rows", build_take, NULL, &p);
         p.n = p.k;
@@ -117,7 +122,7 @@ void test_rows(void **state) {
         expect_same("rms_norm", build_norm, NULL, &p);
     }
     for (size_t i = 0; i < 9; i++) {
-        shape p = {.type = types[i % 3], .k = 64, .n = i % 2 ? 160 : 96, .rows = rows[i / 3]};
+        shape p = {.type = types[i % 3], .k = 64, .n = i % 2 ? 160 : 96, .rows = rows[i / 3], .glu = glu_of(i)};
         expect_same("norm and gate before products", build_fused, NULL, &p);
         p.storage = i % 2 ? MR_STORAGE_FILE : MR_STORAGE_WEIGHT;
         expect_same("gate_up", build_gate_up, NULL, &p);

@@ -149,23 +149,27 @@ static void test_rms_norm_equals_scalar(void **state) {
     for_each_case(check_rms_norm);
 }
 
-static void check_silu_mul(const mr_kernels *k, fill how, int32_t n) {
+static void check_glu(const mr_kernels *k, fill how, int32_t n) {
     fill_with(xs + 1, n, how);
     fill_with(ws + 1, n, rng_next(&numbers) % 2 ? PLAIN : how);
     for (int32_t i = 0; i < n && how == LARGE; i++) /* around the ends of the range of exp */
         xs[1 + i] = rng_next(&numbers) % 4 ? rng_unit(&numbers) * 95.0f : xs[1 + i];
-    scalar()->silu_mul(xs + 1, ws + 1, want, n);
-    guard_set(&out);
-    k->silu_mul(xs + 1, ws + 1, out.x, n);
-    assert_same(out.x, want, n);
-    assert_guards(&out, n);
-    k->silu_mul(xs + 1, ws + 1, xs + 1, n);
-    assert_same(xs + 1, want, n);
+    for (int i = 0; i < 2 * MR_GLU_KINDS; i++) {
+        mr_glu glu = {.kind = (mr_glu_kind)(i / 2), .limit = i % 2 ? 1.5f : 0.0f};
+        scalar()->glu(xs + 1, ws + 1, want, n, glu);
+        guard_set(&out);
+        k->glu(xs + 1, ws + 1, out.x, n, glu);
+        assert_same(out.x, want, n);
+        assert_guards(&out, n);
+        memcpy(out.x, xs + 1, (size_t)n * sizeof(float)); /* in place */
+        k->glu(out.x, ws + 1, out.x, n, glu);
+        assert_same(out.x, want, n);
+    }
 }
 
-static void test_silu_mul_equals_scalar(void **state) {
+static void test_glu_equals_scalar(void **state) {
     (void)state;
-    for_each_case(check_silu_mul);
+    for_each_case(check_glu);
 }
 
 static void check_rope(const mr_kernels *k, fill how, int32_t n) {
@@ -385,17 +389,53 @@ static void test_rope_is_close_to_double(void **state) {
         }
 }
 
-static void test_silu_mul_is_close_to_double(void **state) {
+static void test_glu_is_close_to_double(void **state) {
     (void)state;
     for (int round = 0; round < 100000; round++) {
         float g = rng_unit(&numbers) * 80.0f, u = rng_unit(&numbers), y;
-        scalar()->silu_mul(&g, &u, &y, 1);
+        scalar()->glu(&g, &u, &y, 1, (mr_glu){.kind = MR_GLU_SILU});
         double exact = (double)g / (1 + exp(-(double)g)) * (double)u;
         assert_true(fabs((double)y - exact) <= 1e-6 * fabs(exact));
     }
     float edge[4] = {INFINITY, -200.0f, NAN, mr_bits_f32(0x7fffffffu)}, one[4] = {1, 1, 1, 1}, y[4];
-    scalar()->silu_mul(edge, one, y, 4);
+    scalar()->glu(edge, one, y, 4, (mr_glu){.kind = MR_GLU_SILU});
     assert_true(y[0] == INFINITY && y[1] <= 0.0f && y[1] > -1e-30f && isnan(y[2]) && isnan(y[3]));
+}
+
+/* Rule G in doubles, as the models that use each kind define it. */
+static double exact_glu(mr_glu glu, double g, double u) {
+    if (glu.limit > 0.0f) {
+        g = fmin(g, (double)glu.limit);
+        u = fmax(fmin(u, (double)glu.limit), -(double)glu.limit);
+    }
+    switch (glu.kind) {
+    case MR_GLU_GELU:
+        return 0.5 * g * (1 + tanh(sqrt(2 / acos(-1.0)) * (g + 0.044715 * g * g * g))) * u;
+    case MR_GLU_SIGMOID:
+        return u / (1 + exp(-g));
+    case MR_GLU_GPT_OSS:
+        return g / (1 + exp(-1.702 * g)) * (u + 1);
+    default:
+        return g / (1 + exp(-g)) * u;
+    }
+}
+
+static void test_each_glu_is_close_to_double(void **state) {
+    (void)state;
+    for (int round = 0; round < 100000; round++) {
+        mr_glu glu = {.kind = (mr_glu_kind)(round % MR_GLU_KINDS), .limit = round / 8 % 2 ? 7.0f : 0.0f};
+        float g = rng_unit(&numbers) * (round % 3 ? 4.0f : 12.0f), u = rng_unit(&numbers) * 12.0f, y;
+        scalar()->glu(&g, &u, &y, 1, glu);
+        double exact = exact_glu(glu, (double)g, (double)u);
+        if (!(fabs((double)y - exact) <= 1e-5 * fabs(exact) + 1e-12))
+            fail_msg("kind %d, limit %g, gate %a, up %a: %a, not %a", (int)glu.kind, (double)glu.limit, (double)g,
+                     (double)u, (double)y, exact);
+    }
+    float edge[4] = {INFINITY, -200.0f, NAN, 1e30f}, one[4] = {1, 1, 1, -1e30f}, y[4];
+    scalar()->glu(edge, one, y, 4, (mr_glu){.kind = MR_GLU_GELU});
+    assert_true(y[0] == INFINITY && y[1] <= 0.0f && y[1] > -1e-30f && isnan(y[2]));
+    scalar()->glu(edge, one, y, 4, (mr_glu){.kind = MR_GLU_GPT_OSS, .limit = 7.0f});
+    assert_true(y[0] > 13.99f && y[0] < 14.0f && y[1] <= 0.0f && isnan(y[2]) && y[3] < -41.99f && y[3] > -42.0f);
 }
 
 static int set_mode(void **state) {
@@ -409,7 +449,7 @@ int main(void) {
         cmocka_unit_test(test_quantize_equals_scalar),
         cmocka_unit_test(test_round_bf16_equals_scalar),
         cmocka_unit_test(test_rms_norm_equals_scalar),
-        cmocka_unit_test(test_silu_mul_equals_scalar),
+        cmocka_unit_test(test_glu_equals_scalar),
         cmocka_unit_test(test_rope_equals_scalar),
         cmocka_unit_test(test_kv_write_equals_scalar),
         cmocka_unit_test(test_quantize_rounds_to_nearest_even),
@@ -417,7 +457,8 @@ int main(void) {
         cmocka_unit_test(test_quantize_error_is_the_least),
         cmocka_unit_test(test_rms_norm_is_close_to_double),
         cmocka_unit_test(test_rope_is_close_to_double),
-        cmocka_unit_test(test_silu_mul_is_close_to_double),
+        cmocka_unit_test(test_glu_is_close_to_double),
+        cmocka_unit_test(test_each_glu_is_close_to_double),
     };
     return cmocka_run_group_tests(tests, set_mode, NULL);
 }

@@ -62,11 +62,6 @@ static void add_value(const query *u, int32_t p, float w, float *o) {
         o[d] = fmaf(w, kv_get(a, v, t * a->head_dim + d, t * (a->head_dim / 32) + d / 32), o[d]);
 }
 
-/* e^x, and NaN for every NaN. */
-static float exp_or_nan(float x) {
-    return x == x ? mr_expf(x) : x;
-}
-
 /* Adds the tile at `position`. The query sees at least one position of the tile; the others have weight 0. */
 static void add_tile(const query *u, int32_t position, state *st) {
     int32_t first = mr_max_i32(u->first - position, 0), last = mr_min_i32(u->last - position, TILE);
@@ -76,8 +71,8 @@ static void add_tile(const query *u, int32_t position, state *st) {
         m = s[i] > m ? s[i] : m; /* a NaN is not the maximum, but gets a weight of NaN below */
     }
     for (int32_t i = first; i < last; i++)
-        w[i] = exp_or_nan(s[i] - m);
-    float c = st->m == -INFINITY ? 0.0f : exp_or_nan(st->m - m);
+        w[i] = mr_expf_or_nan(s[i] - m);
+    float c = st->m == -INFINITY ? 0.0f : mr_expf_or_nan(st->m - m);
     for (int32_t i = 0; i < MR_LANES; i++)
         st->l[i] = fmaf(st->l[i], c, ((w[i] + w[i + 16]) + w[i + 32]) + w[i + 48]);
     for (int32_t d = 0; d < u->args->head_dim; d++)
@@ -96,7 +91,7 @@ static void run_partition(const query *u, int32_t partition, state *st) {
 
 static void merge(state *all, const state *part, int32_t head_dim) {
     float m = part->m > all->m ? part->m : all->m;
-    float c1 = exp_or_nan(all->m - m), c2 = exp_or_nan(part->m - m);
+    float c1 = mr_expf_or_nan(all->m - m), c2 = mr_expf_or_nan(part->m - m);
     for (int32_t i = 0; i < MR_LANES; i++)
         all->l[i] = fmaf(all->l[i], c1, part->l[i] * c2);
     for (int32_t d = 0; d < head_dim; d++)
@@ -110,8 +105,8 @@ static void finish(const query *u, const state *all) {
     float sum = lanes_tree(all->l), c = 1.0f;
     if (sinks) {
         float sink = sinks[u->head], m = sink > all->m ? sink : all->m;
-        c = exp_or_nan(all->m - m);
-        sum = fmaf(sum, c, exp_or_nan(sink - m));
+        c = mr_expf_or_nan(all->m - m);
+        sum = fmaf(sum, c, mr_expf_or_nan(sink - m));
     }
     for (int32_t d = 0; d < u->args->head_dim; d++)
         u->out[d] = all->o[d] * c / sum;

@@ -21,8 +21,8 @@ void mr_rope_avx512(float *x, int32_t n_heads, int32_t head_dim, int32_t n_rot, 
     rope_vec(x, n_heads, head_dim, n_rot, pairs, table);
 }
 
-void mr_silu_mul_avx512(const float *gate, const float *up, float *y, int32_t n) {
-    silu_mul_vec(gate, up, y, n);
+void mr_glu_avx512(const float *gate, const float *up, float *y, int32_t n, mr_glu glu) {
+    glu_vec(gate, up, y, n, glu);
 }
 
 void mr_kv_write_avx512(const mr_kv_write_args *args, int32_t row_first, int32_t row_last) {

@@ -104,10 +104,33 @@ void mr_rope_scalar(float *x, int32_t n_heads, int32_t head_dim, int32_t n_rot, 
         }
 }
 
+/* Not inlined: where the sigmoid is 1, a compiler leaves out the product with it, and a denormal is not flushed. */
+static __attribute__((noinline)) float sigmoid_apart(float x) {
+    return mr_sigmoidf(x);
+}
+
 /* Rule G. */
-void mr_silu_mul_scalar(const float *gate, const float *up, float *y, int32_t n) {
+static float glu_one(float g, float u, mr_glu glu) {
+    if (glu.limit > 0.0f) {
+        g = g > glu.limit ? glu.limit : g;
+        u = u > glu.limit ? glu.limit : u;
+        u = u < -glu.limit ? -glu.limit : u;
+    }
+    switch (glu.kind) {
+    case MR_GLU_GELU:
+        return mr_geluf(g) * u;
+    case MR_GLU_SIGMOID:
+        return sigmoid_apart(g) * u;
+    case MR_GLU_GPT_OSS:
+        return g / (1.0f + mr_expf(-(g * MR_GLU_GPT_OSS_ALPHA))) * (u + 1.0f);
+    default:
+        return mr_siluf(g) * u;
+    }
+}
+
+void mr_glu_scalar(const float *gate, const float *up, float *y, int32_t n, mr_glu glu) {
     for (int32_t i = 0; i < n; i++)
-        y[i] = mr_siluf(gate[i]) * up[i];
+        y[i] = glu_one(gate[i], up[i], glu);
 }
 
 /* Writes element i of an F16 or F32 store. */

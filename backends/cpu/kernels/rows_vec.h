@@ -75,12 +75,57 @@ MR_INLINE void rms_norm_vec(const float *x, const float *w, float *y, int32_t n,
 }
 
 /* Rule G. */
-MR_INLINE void silu_mul_vec(const float *gate, const float *up, float *y, int32_t n) {
+MR_INLINE v16 glu_16(v16 g, v16 u, const mr_glu_kind kind, const bool is_limited, float limit) {
+    if (is_limited) {
+        g = v16_min(v16_set1(limit), g);
+        u = v16_max(v16_set1(-limit), v16_min(v16_set1(limit), u));
+    }
+    switch (kind) {
+    case MR_GLU_GELU:
+        return v16_mul(v16_gelu(g), u);
+    case MR_GLU_SIGMOID:
+        return v16_mul(v16_logistic(v16_set1(1.0f), g), u);
+    case MR_GLU_GPT_OSS:
+        g = v16_logistic(g, v16_mul(g, v16_set1(MR_GLU_GPT_OSS_ALPHA)));
+        return v16_mul(g, v16_add(u, v16_set1(1.0f)));
+    default:
+        return v16_mul(v16_logistic(g, g), u);
+    }
+}
+
+MR_INLINE void glu_row(const float *gate, const float *up, float *y, int32_t n, const mr_glu_kind kind,
+                       const bool is_limited, float limit) {
     int32_t full = n / 16 * 16, tail = n - full;
     for (int32_t i = 0; i < full; i += 16)
-        v16_store(y + i, v16_mul(v16_silu(v16_load(gate + i)), v16_load(up + i)));
+        v16_store(y + i, glu_16(v16_load(gate + i), v16_load(up + i), kind, is_limited, limit));
     if (tail)
-        v16_store_n(y + full, v16_mul(v16_silu(v16_load_n(gate + full, tail)), v16_load_n(up + full, tail)), tail);
+        v16_store_n(y + full,
+                    glu_16(v16_load_n(gate + full, tail), v16_load_n(up + full, tail), kind, is_limited, limit), tail);
+}
+
+/* A loop for each kind, with and without a limit. */
+MR_INLINE void glu_row_of(const float *gate, const float *up, float *y, int32_t n, const mr_glu_kind kind,
+                          float limit) {
+    if (limit > 0.0f)
+        glu_row(gate, up, y, n, kind, true, limit);
+    else
+        glu_row(gate, up, y, n, kind, false, limit);
+}
+
+MR_INLINE void glu_vec(const float *gate, const float *up, float *y, int32_t n, mr_glu glu) {
+    switch (glu.kind) {
+    case MR_GLU_GELU:
+        glu_row_of(gate, up, y, n, MR_GLU_GELU, glu.limit);
+        return;
+    case MR_GLU_SIGMOID:
+        glu_row_of(gate, up, y, n, MR_GLU_SIGMOID, glu.limit);
+        return;
+    case MR_GLU_GPT_OSS:
+        glu_row_of(gate, up, y, n, MR_GLU_GPT_OSS, glu.limit);
+        return;
+    default:
+        glu_row_of(gate, up, y, n, MR_GLU_SILU, glu.limit);
+    }
 }
 
 /* Rule R for pairs of elements i and i + half. */
@@ -201,8 +246,8 @@ MR_INLINE void kv_write_vec(const mr_kv_write_args *a, int32_t row_first, int32_
                        const float *table) {                                                                           \
         rope_vec(x, n_heads, head_dim, n_rot, pairs, table);                                                           \
     }                                                                                                                  \
-    void mr_silu_mul_##isa(const float *gate, const float *up, float *y, int32_t n) {                                  \
-        silu_mul_vec(gate, up, y, n);                                                                                  \
+    void mr_glu_##isa(const float *gate, const float *up, float *y, int32_t n, mr_glu glu) {                           \
+        glu_vec(gate, up, y, n, glu);                                                                                  \
     }                                                                                                                  \
     void mr_kv_write_##isa(const mr_kv_write_args *args, int32_t row_first, int32_t row_last) {                        \
         kv_write_vec(args, row_first, row_last);                                                                       \

@@ -1,5 +1,5 @@
-/* backends/cpu/kernels/vec_exp.h - mr_expf, mr_tanhf and mr_siluf on 16 lanes (rule F1). Each function has the same
- * steps as its scalar version in engine/base/fmath.h. Include it after vec_avx512.h or the like.
+/* backends/cpu/kernels/vec_exp.h - the functions of rule F1 on 16 lanes. Each function has the same steps as its scalar
+ * version in engine/base/fmath.h. Include it after vec_avx512.h or the like.
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_VEC_EXP_H
@@ -46,9 +46,14 @@ MR_INLINE v16 v16_tanh(v16 x) {
     return v16_select(v16_less(v16_set1(MR_TANHF_SMALL), a), y, p);
 }
 
-/* x / (1 + e^-x) */
-MR_INLINE v16 v16_silu(v16 x) {
-    return v16_div(x, v16_add(v16_set1(1.0f), v16_exp(v16_neg(x))));
+/* x / (1 + e^-h): mr_sigmoidf(h) for x = 1, mr_siluf(h) for x = h */
+MR_INLINE v16 v16_logistic(v16 x, v16 h) {
+    return v16_div(x, v16_add(v16_set1(1.0f), v16_exp(v16_neg(h))));
+}
+
+MR_INLINE v16 v16_gelu(v16 x) {
+    v16 p = v16_fma(v16_mul(x, v16_set1(MR_GELUF_C3)), x, v16_set1(1.0f));
+    return v16_logistic(x, v16_mul(v16_mul(x, v16_set1(MR_GELUF_C1)), p));
 }
 
 #endif

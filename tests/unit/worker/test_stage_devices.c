@@ -125,9 +125,9 @@ static void check_model(const char *arch, mr_type type, int32_t n_experts) {
         TEST_DEVICE_ALL_OPS & ~BIT(MR_OP_MATMUL),
         BIT(MR_OP_ATTENTION) | BIT(MR_OP_KV_WRITE),
         TEST_DEVICE_ALL_OPS & ~BIT(MR_OP_ATTENTION),
-        BIT(MR_OP_RMS_NORM) | BIT(MR_OP_ADD) | BIT(MR_OP_SILU_MUL),
+        BIT(MR_OP_RMS_NORM) | BIT(MR_OP_ADD) | BIT(MR_OP_GLU),
         BIT(MR_OP_TAKE_ROWS),
-        BIT(MR_OP_ROUTE) | BIT(MR_OP_SILU_MUL) | BIT(MR_OP_EXPERT_SUM),
+        BIT(MR_OP_ROUTE) | BIT(MR_OP_GLU) | BIT(MR_OP_EXPERT_SUM),
         BIT(MR_OP_EXPERT_ROWS),
     };
     static logits want;
@@ -266,7 +266,7 @@ static void test_two_stages(void **state) {
     (void)state;
     static logits want, got;
     tiny_model *m = make_model("llama", MR_TYPE_Q8_0, want);
-    test_device_options o = ops_of(TEST_DEVICE_ALL_OPS & ~BIT(MR_OP_SILU_MUL), 5);
+    test_device_options o = ops_of(TEST_DEVICE_ALL_OPS & ~BIT(MR_OP_GLU), 5);
     mr_backends devices = {.at = {device(&o)}, .n = 1};
     memset(got, 0, sizeof got);
     run_on(m, &devices, 2, got);
@@ -338,8 +338,7 @@ static void test_a_device_that_breaks(void **state) {
     bool whole = false;
     int n_loads = 0, n_runs = 0;
     for (int32_t n_good = 1; !whole; n_good += 1 + n_good / 16) {
-        test_device_options o =
-            ops_of(TEST_DEVICE_ALL_OPS & ~(BIT(MR_OP_SILU_MUL) | BIT(MR_OP_ROPE)), (uint64_t)n_good);
+        test_device_options o = ops_of(TEST_DEVICE_ALL_OPS & ~(BIT(MR_OP_GLU) | BIT(MR_OP_ROPE)), (uint64_t)n_good);
         o.max_delay_us = 10;
         o.n_good = n_good;
         mr_backend *d = device(&o);

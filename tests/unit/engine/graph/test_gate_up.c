@@ -17,6 +17,7 @@ typedef struct shape {
     int32_t width, rows;
     int n_threads;
     bool in_file;
+    mr_glu glu;
 } shape;
 
 static rng numbers;
@@ -69,7 +70,7 @@ static int32_t use_matrix(scene *s, int i, mr_type type, int32_t columns, int32_
     return mr_graph_use(s->g, &t);
 }
 
-/* down(silu(gate x) * (up x)); apart: the gate's floats are wanted, too. */
+/* down of the unit of gate x and up x; apart: the gate's floats are wanted, too. */
 static scene scene_make(const shape *p, bool apart) {
     scene s = {0};
     mr_err err = {0};
@@ -80,14 +81,14 @@ static scene scene_make(const shape *p, bool apart) {
     s.x = mr_graph_input(s.g, "x", MR_TYPE_F32, K, MR_ROWS_STEP);
     s.gate = mr_graph_matmul(s.g, use_matrix(&s, 0, p->gate, K, p->width, p->in_file), s.x, NONE, NONE);
     int32_t up = mr_graph_matmul(s.g, use_matrix(&s, 1, p->up, K, p->width, p->in_file), s.x, NONE, NONE);
-    int32_t h = mr_graph_silu_mul(s.g, s.gate, up);
+    int32_t h = mr_graph_glu(s.g, s.gate, up, p->glu);
     s.y = mr_graph_matmul(s.g, use_matrix(&s, 2, p->down, p->width, OUT, p->in_file), h, NONE, NONE);
     mr_graph_output(s.g, s.y);
     if (apart)
         mr_graph_output(s.g, s.gate);
     expect_ok(mr_graph_finish(s.g, &(mr_backends){.at = {s.be}, .n = 1}, &stats, &err), &err);
     assert_int_equal(count_nodes(s.g, MR_OP_GATE_UP), !apart);
-    assert_int_equal(count_nodes(s.g, MR_OP_SILU_MUL), apart);
+    assert_int_equal(count_nodes(s.g, MR_OP_GLU), apart);
     expect_ok(s.be->ops->buffer_create(s.be, stats.work_bytes[0], &s.buffers[MATRICES], &err), &err);
     expect_ok(mr_graph_place(s.g, &s.buffers[MATRICES], &err), &err);
     return s;
@@ -131,6 +132,7 @@ static void test_one_pass_and_three_nodes_are_the_same(void **state) {
             p.rows = rows[i / 3];
             p.n_threads = 1 + (i + (int)t) % 3;
             p.in_file = i % 2;
+            p.glu = (mr_glu){.kind = (mr_glu_kind)((i + (int)t) % MR_GLU_KINDS), .limit = i % 4 == 3 ? 0.5f : 0.0f};
             run(&p, false, out[0]);
             run(&p, true, out[1]);
             if (memcmp(out[0], out[1], sizeof out[0][0] * (size_t)p.rows) != 0)

@@ -1,5 +1,6 @@
 /* Shapes that do not fit, ops that a backend does not run, and failed allocations: each gives one clear status. */
 // SPDX-License-Identifier: Apache-2.0
+#include <math.h>
 #include <string.h>
 
 #include "backends/cpu/cpu_backend.h"
@@ -70,6 +71,15 @@ static int32_t add_of_other_columns(mr_graph *g) {
 }
 static int32_t add_of_other_rows(mr_graph *g) {
     return mr_graph_silu_mul(g, add_rows(g), mr_graph_input(g, "y", MR_TYPE_F32, WIDTH, MR_ROWS_OUT));
+}
+static int32_t glu_of_no_kind(mr_graph *g) {
+    return mr_graph_glu(g, add_rows(g), add_rows(g), (mr_glu){.kind = MR_GLU_KINDS});
+}
+static int32_t glu_with_a_limit_below_zero(mr_graph *g) {
+    return mr_graph_glu(g, add_rows(g), add_rows(g), (mr_glu){.limit = -1.0f});
+}
+static int32_t glu_with_an_infinite_limit(mr_graph *g) {
+    return mr_graph_glu(g, add_rows(g), add_rows(g), (mr_glu){.limit = INFINITY});
 }
 static int32_t take_by_floats(mr_graph *g) {
     return mr_graph_take_rows(g, add_rows(g), mr_graph_input(g, "rows", MR_TYPE_F32, 1, MR_ROWS_OUT));
@@ -218,7 +228,10 @@ static const struct {
     {rope_of_a_broken_head, "rope"},
     {rope_by_a_table_of_other_rows, "table of rope"},
     {add_of_other_columns, "add: tensor 'y'"},
-    {add_of_other_rows, "silu_mul: tensor 'y'"},
+    {add_of_other_rows, "glu: tensor 'y'"},
+    {glu_of_no_kind, "glu: an unknown kind"},
+    {glu_with_a_limit_below_zero, "glu: an unknown kind, or a limit"},
+    {glu_with_an_infinite_limit, "glu: an unknown kind, or a limit"},
     {take_by_floats, "rows of take_rows"},
     {take_by_all_rows, "take_rows"},
     {embed_without_table, "table of embed"},
@@ -237,7 +250,7 @@ static const struct {
     {experts_of_other_rows, "experts: x"},
     {experts_and_a_router_of_others, "logits of experts"},
     {experts_short_of_a_row, "experts: w"},
-    {experts_of_two_widths, "silu_mul"},
+    {experts_of_two_widths, "glu"},
     {experts_with_a_narrow_result, "result of experts"},
 };
 
@@ -293,8 +306,8 @@ static void test_a_graph_without_nodes(void **state) {
 
 static void test_an_unsupported_node_is_named(void **state) {
     (void)state;
-    static const mr_op ops[] = {MR_OP_RMS_NORM, MR_OP_MATMUL,   MR_OP_ROPE,     MR_OP_ROPE_TABLE,
-                                MR_OP_KV_WRITE, MR_OP_QUANTIZE, MR_OP_SILU_MUL, MR_OP_ATTENTION};
+    static const mr_op ops[] = {MR_OP_RMS_NORM, MR_OP_MATMUL,   MR_OP_ROPE, MR_OP_ROPE_TABLE,
+                                MR_OP_KV_WRITE, MR_OP_QUANTIZE, MR_OP_GLU,  MR_OP_ATTENTION};
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
         fake_backend be = fake_backend_make();
         be.refused = ops[i];

@@ -99,7 +99,7 @@ static void test_splits(void **state) {
     char *text = run_graph("splits", "", &offset);
     expect(text, "graph of up to 4 rows: 9 nodes, 1 splits, 0 copies, 6 groups");
     expect(text, "split   0 on CPU ");
-    expect(text, ": silu_mul x3, add x6\n");
+    expect(text, ": glu x3, add x6\n");
     assert_null(strstr(text, "work memory"));
     assert_null(strstr(text, "time of"));
     free(text);
@@ -109,9 +109,9 @@ static void test_plan(void **state) {
     (void)state;
     char line[128];
     size_t offset;
-    char *text = run_graph("plan", "silu_mul.5", &offset);
+    char *text = run_graph("plan", "glu.5", &offset);
     expect(text, "work memory of a graph of up to 4 rows: ");
-    snprintf(line, sizeof line, "%12zu %12zu     3-4    silu_mul.5\n", offset, sizeof(float) * WIDTH * ROWS);
+    snprintf(line, sizeof line, "%12zu %12zu     3-4    glu.5\n", offset, sizeof(float) * WIDTH * ROWS);
     expect(text, line);
     free(text);
 }
@@ -123,7 +123,7 @@ static void test_timing(void **state) {
     expect(text, "time of a graph of up to 4 rows, 5 runs of ");
     expect(text, "; 6 groups\n");
     expect(text, "  add x3\n");
-    expect(text, "  silu_mul x3\n");
+    expect(text, "  glu x3\n");
     expect(text, "copies and everything else");
     assert_null(strstr(text, "waiting for devices"));
     free(text);

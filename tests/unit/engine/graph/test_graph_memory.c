@@ -61,7 +61,7 @@ static int in_place_input(mr_op op) {
         return 2;
     case MR_OP_ROPE:
     case MR_OP_ADD:
-    case MR_OP_SILU_MUL:
+    case MR_OP_GLU:
     case MR_OP_RMS_NORM:
         return 0;
     default:

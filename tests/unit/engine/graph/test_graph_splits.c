@@ -128,7 +128,7 @@ static void test_splits_are_as_few_as_can_be(void **state) {
 /* What can run anywhere stands beside what cannot. */
 static void test_free_nodes_follow_their_neighbours(void **state) {
     (void)state;
-    uint32_t ops = BIT(MR_OP_MATMUL) | BIT(MR_OP_RMS_NORM) | BIT(MR_OP_SILU_MUL);
+    uint32_t ops = BIT(MR_OP_MATMUL) | BIT(MR_OP_RMS_NORM) | BIT(MR_OP_GLU);
     for (int32_t home = 0; home < 2; home++) {
         rig r = rig_make(ops, 0);
         int32_t up = product(&r, home, add_rows(r.g)), gate = product(&r, home, add_rows(r.g));

@@ -16,7 +16,7 @@ static bool supports(const mr_backend *base, const mr_tensor *tensors, const mr_
         return false;
     if (be->refuses_rounded && n->op == MR_OP_MATMUL && tensors[n->in[1]].type != MR_TYPE_F32)
         return false;
-    if (n->op == MR_OP_GATE_UP && be->refused == MR_OP_SILU_MUL)
+    if (n->op == MR_OP_GATE_UP && be->refused == MR_OP_GLU)
         return false;
     return n->op != be->refused && !(a8 && n->op == be->refused_a8);
 }
