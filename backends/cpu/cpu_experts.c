@@ -1,57 +1,17 @@
-/* backends/cpu/cpu_experts.c - mixtures of experts, by rule X of engine/NUMERICS.md. Routing chooses the experts of
+/* backends/cpu/cpu_experts.c - mixtures of experts, by rule X of engine/NUMERICS.md. cpu_route.c chooses the experts of
  * each row. The slots are then sorted by expert, and one product multiplies an expert's matrix by all of its rows. The
  * kernels find these rows through lists of row numbers. */
 // SPDX-License-Identifier: Apache-2.0
-#include <math.h>
 #include <string.h>
 
 #include "backends/cpu/cpu_internal.h"
-#include "engine/base/fmath.h"
 
 enum {
     WEIGHT_ROWS = 4,   /* reading the weights of a product takes about as long as computing so many rows */
     SUM_COLUMNS = 256, /* columns summed at a time: the sums lie on the stack */
 };
 
-static float *float_row(const mr_tensor *t, int32_t row) {
-    return (float *)(void *)(cpu_data(t) + (size_t)row * t->row_bytes);
-}
-static int32_t *int_row(const mr_tensor *t, int32_t row) {
-    return (int32_t *)(void *)(cpu_data(t) + (size_t)row * t->row_bytes);
-}
-
-/* --- Routing ----------------------------------------------------------------------------------------------------- */
-
-/* Whether expert a stands before b in routing order. The greater logit comes first, a NaN before all numbers; with
- * equal logits, the lower expert number comes first. */
-static bool is_before(const float *logits, int32_t a, int32_t b) {
-    bool a_is_nan = isnan(logits[a]), b_is_nan = isnan(logits[b]);
-    if (a_is_nan || b_is_nan)
-        return a_is_nan && (!b_is_nan || a < b);
-    return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
-}
-
-/* The next expert in routing order behind expert `after`. -1: the first of all. */
-static int32_t next_expert(const float *logits, int32_t n, int32_t after) {
-    int32_t best = -1;
-    for (int32_t e = 0; e < n; e++)
-        if ((after < 0 || is_before(logits, after, e)) && (best < 0 || is_before(logits, e, best)))
-            best = e;
-    return best;
-}
-
-void cpu_run_route(const cpu_node *n, int32_t row) {
-    const float *logits = float_row(n->in[0], row);
-    int32_t n_used = n->node->params.experts.n_used, *experts = int_row(n->out, row);
-    float *weights = (float *)(void *)(experts + n_used), sum = 0.0f;
-    for (int32_t u = 0; u < n_used; u++) {
-        experts[u] = next_expert(logits, n->node->params.experts.n, u ? experts[u - 1] : -1);
-        weights[u] = mr_expf(logits[experts[u]] - logits[experts[0]]);
-        sum += weights[u];
-    }
-    for (int32_t u = 0; u < n_used; u++)
-        weights[u] /= sum;
-}
+/* --- Which rows --------------------------------------------------------------------------------------------------- */
 
 /* The lists of an EXPERT_ROWS node or of a node that reads them. */
 static mr_expert_rows lists_of(const cpu_node *n, const mr_tensor *lists) {
@@ -67,12 +27,12 @@ void cpu_run_expert_rows(const cpu_node *n, const mr_run *run) {
     memset(l.first, 0, ((size_t)n_experts + 1) * sizeof *l.first);
     for (int32_t row = 0; row < n_rows; row++)
         for (int32_t u = 0; u < n_used; u++)
-            l.first[int_row(n->in[0], row)[u] + 1]++;
+            l.first[cpu_int_row(n->in[0], row)[u] + 1]++;
     for (int32_t e = 0; e < n_experts; e++)
         l.first[e + 1] += l.first[e];
     for (int32_t row = 0; row < n_rows; row++)
         for (int32_t u = 0; u < n_used; u++) {
-            int32_t at = l.first[int_row(n->in[0], row)[u]]++; /* ends as the first slot of the next expert */
+            int32_t at = l.first[cpu_int_row(n->in[0], row)[u]]++; /* ends as the first slot of the next expert */
             l.slots[at] = row * n_used + u;
             l.rows[at] = row;
         }
@@ -160,14 +120,14 @@ void cpu_run_expert_matmul(const cpu_backend *be, const cpu_node *n, int32_t idx
 
 void cpu_run_expert_sum(const cpu_node *n, int32_t row) {
     int32_t width = n->out->ne[0], n_used = n->node->params.experts.n_used;
-    const float *weights = (const float *)(const void *)(int_row(n->in[1], row) + n_used);
-    const float *add = float_row(n->in[2], row);
-    float *out = float_row(n->out, row), sum[SUM_COLUMNS];
+    const float *weights = (const float *)(const void *)(cpu_int_row(n->in[1], row) + n_used);
+    const float *add = cpu_float_row(n->in[2], row);
+    float *out = cpu_float_row(n->out, row), sum[SUM_COLUMNS];
     for (int32_t first = 0; first < width; first += SUM_COLUMNS) {
         int32_t n_columns = width - first < SUM_COLUMNS ? width - first : SUM_COLUMNS;
         memset(sum, 0, sizeof sum);
         for (int32_t u = 0; u < n_used; u++) {
-            const float *y = float_row(n->in[0], row * n_used + u) + first, w = weights[u];
+            const float *y = cpu_float_row(n->in[0], row * n_used + u) + first, w = weights[u];
             for (int32_t i = 0; i < n_columns; i++)
                 sum[i] += w * y[i];
         }

@@ -11,6 +11,7 @@
 
 enum {
     CPU_ALIGNMENT = 64,         /* of tensors in buffers, and of panels */
+    CPU_MAX_EXPERTS = 4096,     /* of a layer: the scores of a row lie on the stack */
     CPU_MAX_ROW_FLOATS = 65536, /* most columns of a row that an op computes and quantises, or rotates, in one pass */
 };
 
@@ -77,7 +78,7 @@ bool cpu_supports_gate_up(const mr_tensor *tensors, const mr_node *node);
 size_t cpu_gate_up_scratch_bytes(const cpu_node *n);
 void cpu_run_gate_up(const cpu_backend *be, const cpu_node *n, int32_t n_rows, cpu_panels range, int thread_idx);
 
-/* --- Experts: cpu_experts.c --- */
+/* --- Experts: cpu_route.c, cpu_experts.c --- */
 void cpu_run_route(const cpu_node *n, int32_t row);
 void cpu_run_expert_rows(const cpu_node *n, const mr_run *run);
 /* Number of tasks, from the rows of each expert. Call this when the node's group begins: its lists of rows are
@@ -102,6 +103,12 @@ void cpu_run_kv_write(const cpu_backend *be, const cpu_node *n, int32_t first, i
 /* First byte of a placed tensor; NULL for NULL. */
 static inline uint8_t *cpu_data(const mr_tensor *t) {
     return t ? t->buffer->base + t->offset : NULL;
+}
+static inline float *cpu_float_row(const mr_tensor *t, int32_t row) {
+    return (float *)(void *)(cpu_data(t) + (size_t)row * t->row_bytes);
+}
+static inline int32_t *cpu_int_row(const mr_tensor *t, int32_t row) {
+    return (int32_t *)(void *)(cpu_data(t) + (size_t)row * t->row_bytes);
 }
 
 #endif

@@ -33,6 +33,8 @@ bool cpu_supports(const mr_backend *be, const mr_tensor *tensors, const mr_node 
     case MR_OP_RMS_NORM:
     case MR_OP_GLU:
         return tensors[n->out].type == MR_TYPE_F32 || a->ne[0] <= CPU_MAX_ROW_FLOATS;
+    case MR_OP_ROUTE:
+        return a->ne[0] <= CPU_MAX_EXPERTS;
     case MR_OP_KV_WRITE:
         if (n->in[5] != MR_NO_TENSOR && a->ne[0] > CPU_MAX_ROW_FLOATS)
             return false;

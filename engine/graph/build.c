@@ -374,6 +374,21 @@ static bool experts_desc_is_good(mr_graph *g, int32_t x, const mr_experts_desc *
     return true;
 }
 
+/* Whether the numbers of rule X's choice fit n experts. */
+static bool routing_is_good(mr_graph *g, const mr_experts_desc *desc) {
+    const mr_routing *r = &desc->routing;
+    bool is_good = (unsigned)r->score < MR_ROUTE_SCORES && r->scale >= 0.0f && r->scale <= FLT_MAX && r->n_groups >= 0;
+    if (is_good && r->n_groups > 1) {
+        int32_t size = desc->n / r->n_groups;
+        is_good = desc->n % r->n_groups == 0 && r->n_groups_used >= 1 && r->n_groups_used <= r->n_groups &&
+                  (int64_t)r->n_groups_used * size >= desc->n_used && r->n_group_best >= 1 && r->n_group_best <= 2 &&
+                  r->n_group_best <= size;
+    }
+    if (!is_good)
+        fail(g, MR_E_INVALID, "experts: the kind of scores, a scale or a number of groups is wrong");
+    return is_good;
+}
+
 /* Adds a node with the parameters of experts and the result out. */
 static int32_t expert_node(mr_graph *g, mr_op op, const mr_experts_desc *desc, const int32_t in[3], int32_t out) {
     mr_node *n = graph_add_node(g, op, out);
@@ -382,6 +397,7 @@ static int32_t expert_node(mr_graph *g, mr_op op, const mr_experts_desc *desc, c
     memcpy(n->in, in, 3 * sizeof *in);
     n->params.experts.n = desc->n;
     n->params.experts.n_used = desc->n_used;
+    n->params.experts.routing = desc->routing;
     return out;
 }
 
@@ -400,13 +416,18 @@ static int32_t expert_matmul(mr_graph *g, const mr_experts_desc *desc, int32_t w
 
 int32_t mr_graph_experts(mr_graph *g, int32_t x, int32_t add, const mr_experts_desc *desc) {
     const mr_tensor *t = want(g, x, MR_TYPE_F32, 0, "x of experts");
-    if (!t || !want_beside(g, add, x, MR_TYPE_F32, t->ne[0], "add of experts") || !experts_desc_is_good(g, x, desc))
+    if (!t || !want_beside(g, add, x, MR_TYPE_F32, t->ne[0], "add of experts") || !experts_desc_is_good(g, x, desc) ||
+        !routing_is_good(g, desc))
         return MR_NO_TENSOR;
+    const mr_expert_biases none = {.choice = MR_NO_TENSOR}, *biases = desc->biases ? desc->biases : &none;
     int32_t width = t->ne[0], n_lists = desc->n + 1 + 2 * g->max_rows[MR_ROWS_SLOTS];
     int32_t logits = mr_graph_matmul(g, desc->router, x, MR_NO_TENSOR, MR_NO_TENSOR);
     if (!want(g, logits, MR_TYPE_F32, desc->n, "logits of experts"))
         return MR_NO_TENSOR;
-    const int32_t of_logits[] = {logits, MR_NO_TENSOR, MR_NO_TENSOR};
+    if (biases->choice != MR_NO_TENSOR &&
+        !want(g, biases->choice, MR_TYPE_F32, desc->n, "bias of the choice of experts"))
+        return MR_NO_TENSOR;
+    const int32_t of_logits[] = {logits, biases->choice, MR_NO_TENSOR};
     int32_t routes = new_tensor(g, "routes", MR_TYPE_I32, 2 * desc->n_used, MR_ROWS_STEP, MR_STORAGE_WORK);
     routes = expert_node(g, MR_OP_ROUTE, desc, of_logits, routes);
     const int32_t of_routes[] = {routes, MR_NO_TENSOR, MR_NO_TENSOR};

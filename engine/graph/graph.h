@@ -87,12 +87,18 @@ static inline int32_t mr_graph_silu_mul(mr_graph *g, int32_t gate, int32_t up) {
     return mr_graph_glu(g, gate, up, (mr_glu){.kind = MR_GLU_SILU});
 }
 int32_t mr_graph_add(mr_graph *g, int32_t a, int32_t b);
-/* A feed-forward part with experts. Each row uses the n_used experts with the greatest logits of the router. */
+/* Vectors that experts add; each may be MR_NO_TENSOR. */
+typedef struct mr_expert_biases {
+    int32_t choice; /* [n, 1] f32: added to the scores by which experts are chosen, not to weights */
+} mr_expert_biases;
+/* A feed-forward part with experts. Each row uses n_used experts, which the routing chooses by the router. */
 typedef struct mr_experts_desc {
     int32_t n, n_used; /* n_used: the same in all layers of a graph */
     int32_t router;    /* [d, n] */
     int32_t gate, up;  /* [d, f * n]: n matrices, one after the other */
     int32_t down;      /* [f, d * n] */
+    mr_routing routing;
+    const mr_expert_biases *biases; /* borrowed for the call; NULL: none */
 } mr_experts_desc;
 /* add + the weighted sum of down(silu(gate x) * up x) over the experts of each row. */
 int32_t mr_graph_experts(mr_graph *g, int32_t x, int32_t add, const mr_experts_desc *desc);

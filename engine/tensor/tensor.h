@@ -82,7 +82,8 @@ typedef enum mr_op {
                       * of gate a and up a */
     MR_OP_ADD,       /* in: a [n, R] f32, b [n, R] f32; out [n, R] f32 */
     MR_OP_TAKE_ROWS, /* in: x [n, R] f32, rows [1, O] i32; out [n, O] f32 */
-    /* in: logits [E, R] f32; out [2U, R] i32: the experts by falling logit, then the bits of their f32 weights */
+    /* in: logits [E, R] f32, bias of the choice [E, 1] f32 or none; out [2U, R] i32: the experts in routing order, then
+     * the bits of their f32 weights: rule X */
     MR_OP_ROUTE,
     MR_OP_EXPERT_ROWS,   /* in: routes [2U, R]; out [E + 1 + 2S, 1] i32, as mr_expert_rows says */
     MR_OP_EXPERT_MATMUL, /* in: w [k, n*E] weight or file: E matrices, of which in the backend's layout each begins at a
@@ -115,6 +116,23 @@ typedef struct mr_glu {
     float limit; /* of gate from above, of up from both sides; 0: none */
 } mr_glu;
 
+/* What a router makes of logits: scores, by which experts are chosen and weighed. */
+typedef enum mr_route_score {
+    MR_ROUTE_LOGIT,   /* the logits; the weights are the softmax over the chosen */
+    MR_ROUTE_SOFTMAX, /* the softmax over all experts */
+    MR_ROUTE_SIGMOID,
+    MR_ROUTE_SCORES,
+} mr_route_score;
+/* Zeros: the softmax over the chosen, without groups and scale. */
+typedef struct mr_routing {
+    mr_route_score score;
+    bool is_normalised;    /* weights are divided by their sum; those of LOGIT always have the sum 1 */
+    float scale;           /* of all weights; 0: none */
+    int32_t n_groups;      /* of experts that stand side by side; 0 or 1: none */
+    int32_t n_groups_used; /* experts of the best so many groups can be chosen */
+    int32_t n_group_best;  /* 1 or 2: a group is as good as its best expert, or as its two best together */
+} mr_routing;
+
 typedef union mr_op_params {
     struct {
         float eps;
@@ -134,8 +152,9 @@ typedef union mr_op_params {
     } attention; /* also KV_WRITE */
     mr_glu glu;  /* also GATE_UP */
     struct {
-        int32_t n, n_used; /* E and U */
-    } experts;             /* for all ops of experts */
+        int32_t n, n_used;  /* E and U */
+        mr_routing routing; /* for ROUTE */
+    } experts;              /* for all ops of experts */
 } mr_op_params;
 
 typedef struct mr_node {

@@ -64,6 +64,7 @@ typedef struct shape {
     float soft_cap; /* 0: none */
     bool sinks;
     int32_t experts, used;
+    mr_routing routing;
     mr_glu glu;
 } shape;
 

@@ -133,13 +133,15 @@ static int32_t build_experts(scene *s, const shape *p) {
     shape up = *p, down = *p;
     down.k = p->n;
     down.n = p->k;
-    mr_experts_desc desc = {.n = p->experts, .n_used = p->used};
+    mr_experts_desc desc = {.n = p->experts, .n_used = p->used, .routing = p->routing};
     desc.router = scene_matrix(s, MR_TYPE_F32, p->k, p->experts, p->storage);
     desc.gate = scene_matrices(s, &up);
     desc.up = scene_matrices(s, &up);
     desc.down = scene_matrices(s, &down);
     if (desc.router == NONE || desc.gate == NONE || desc.down == NONE)
         return NONE;
+    mr_expert_biases biases = {.choice = p->bias ? scene_vector(s, p->experts) : NONE};
+    desc.biases = p->bias ? &biases : NULL;
     int32_t x = scene_floats(s, p->k, MR_ROWS_STEP);
     return mr_graph_experts(s->g, x, scene_floats(s, p->k, MR_ROWS_STEP), &desc);
 }
@@ -155,6 +157,11 @@ void test_experts(void **state) {
         p.rows = rows[i / 8];
         p.used = used[i % 4];
         p.experts = i / 2 % 2 ? 8 : 11;
+        p.bias = i % 5 > 2;
+        p.routing = (mr_routing){.score = (mr_route_score)(i / 4 % MR_ROUTE_SCORES), .is_normalised = i % 2};
+        p.routing.scale = i % 3 ? 0.0f : 2.5f;
+        if (p.experts == 8 && p.used < 8)
+            p.routing.n_groups = 4, p.routing.n_groups_used = 3, p.routing.n_group_best = 1 + (int32_t)i % 2;
         expect_same("experts", build_experts, NULL, &p);
     }
 }

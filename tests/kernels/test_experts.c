@@ -1,5 +1,6 @@
-/* tests/kernels/test_experts.c - experts by rule X, to the bit, against the rule said plainly: ties, rows that no
- * expert or every expert has, matrices that end inside a panel, both layouts, threads, instruction sets. */
+/* tests/kernels/test_experts.c - experts by rule X, to the bit, against the rule said plainly: kinds of routing, ties,
+ * rows that no expert or every expert has, matrices that end inside a panel, both layouts, threads, instruction
+ * sets. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stdlib.h>
@@ -17,17 +18,39 @@
 enum {
     WIDTH = 24,
     FF = 20,
-    EXPERTS = 7,
+    EXPERTS = 8,
     USED = 3,
     ROWS = 19,
     TIED_A = 2,
     TIED_B = 5,
     ZERO_ROW = 4,
     LARGE_ROW = 8,
-    NAN_ROW = 11
+    NAN_ROW = 11,
+    NAN_CHOICE = 6
+};
+
+/* How experts are chosen. */
+typedef struct variant {
+    const char *name;
+    mr_routing routing;
+    bool has_biases;
+} variant;
+
+static const variant VARIANTS[] = {
+    {.name = "softmax of the chosen"},
+    {.name = "the same, biased and scaled", .routing = {.scale = 0.7f}, .has_biases = true},
+    {.name = "softmax", .routing = {.score = MR_ROUTE_SOFTMAX}},
+    {.name = "softmax in groups", .routing = {MR_ROUTE_SOFTMAX, false, 16.0f, 4, 2, 1}},
+    {.name = "softmax, biased", .routing = {MR_ROUTE_SOFTMAX, true, 0.0f, 1, 0, 0}, .has_biases = true},
+    {.name = "sigmoid", .routing = {.score = MR_ROUTE_SIGMOID}},
+    {.name = "sigmoid, biased", .routing = {MR_ROUTE_SIGMOID, true, 1.5f, 0, 0, 0}, .has_biases = true},
+    {.name = "sigmoid in groups", .routing = {MR_ROUTE_SIGMOID, true, 2.5f, 4, 3, 2}, .has_biases = true},
+    {.name = "sigmoid in two groups", .routing = {MR_ROUTE_SIGMOID, true, 0.0f, 2, 1, 2}},
 };
 
 typedef struct problem {
+    const variant *v;
+    float choice[EXPERTS]; /* biases */
     float router[EXPERTS][WIDTH], gate[EXPERTS][FF][WIDTH], up[EXPERTS][FF][WIDTH], down[EXPERTS][WIDTH][FF];
     float x[ROWS][WIDTH], add[ROWS][WIDTH], want[ROWS][WIDTH];
     bool is_tied; /* some row uses one of two experts that it likes alike */
@@ -54,36 +77,105 @@ static void run_expert(const problem *p, int e, const float x[WIDTH], float y[WI
         y[i] = dot(p->down[e][i], h, FF);
 }
 
-static void want_row(problem *p, int row) {
-    float logits[EXPERTS], e[USED], y[USED][WIDTH], sum = 0.0f;
-    bool is_taken[EXPERTS] = {false};
-    float first = 0.0f;
+static float lane_sum(const float x[EXPERTS]) {
+    return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7])); /* rule S1 with eight absent lanes */
+}
+
+static void score_row(const problem *p, int row, float score[EXPERTS]) {
+    mr_route_score kind = p->v->routing.score;
+    float max = -INFINITY;
+    for (int i = 0; i < EXPERTS; i++) {
+        float l = dot(p->router[i], p->x[row], WIDTH);
+        score[i] = kind == MR_ROUTE_SIGMOID ? 1.0f / (1.0f + (isnan(l) ? l : mr_expf(-l))) : l;
+        max = l > max ? l : max;
+    }
+    if (kind != MR_ROUTE_SOFTMAX)
+        return;
     for (int i = 0; i < EXPERTS; i++)
-        logits[i] = dot(p->router[i], p->x[row], WIDTH);
+        score[i] = isnan(score[i] - max) ? NAN : mr_expf(score[i] - max);
+    float sum = lane_sum(score);
+    for (int i = 0; i < EXPERTS; i++)
+        score[i] = score[i] / sum;
+}
+
+/* The first of those that are not taken. */
+static int first_of(const float *score, const bool *is_taken, int n) {
+    int best = -1;
+    for (int i = 0; i < n; i++)
+        if (!is_taken[i] && (best < 0 || (isnan(score[i]) && !isnan(score[best])) || score[i] > score[best]))
+            best = i;
+    return best;
+}
+
+/* Leaves the choice of all but the best groups at -inf. */
+static void keep_groups(const mr_routing *r, float choice[EXPERTS]) {
+    float group[EXPERTS];
+    bool stays[EXPERTS] = {false};
+    int size = EXPERTS / r->n_groups;
+    for (int g = 0; g < r->n_groups; g++) {
+        bool is_taken[EXPERTS] = {false};
+        int first = first_of(choice + g * size, is_taken, size);
+        is_taken[first] = true;
+        int second = first_of(choice + g * size, is_taken, size);
+        group[g] = choice[g * size + first];
+        if (r->n_group_best == 2)
+            group[g] = group[g] + choice[g * size + second];
+    }
+    for (int i = 0; i < r->n_groups_used; i++)
+        stays[first_of(group, stays, r->n_groups)] = true;
+    for (int i = 0; i < EXPERTS; i++)
+        if (!stays[i / size])
+            choice[i] = -INFINITY;
+}
+
+/* The experts of a row, and their weights. */
+static void route_row(const problem *p, int row, int experts[USED], float w[USED]) {
+    const mr_routing *r = &p->v->routing;
+    float score[EXPERTS], choice[EXPERTS], sum = 0.0f, max = -INFINITY;
+    bool is_taken[EXPERTS] = {false};
+    score_row(p, row, score);
+    for (int i = 0; i < EXPERTS; i++)
+        choice[i] = p->v->has_biases ? score[i] + p->choice[i] : score[i];
+    if (r->n_groups > 1)
+        keep_groups(r, choice);
     for (int u = 0; u < USED; u++) {
-        int best = -1;
-        for (int i = 0; i < EXPERTS; i++)
-            if (!is_taken[i] && (best < 0 || logits[i] > logits[best]))
-                best = i;
-        is_taken[best] = true;
-        first = u == 0 ? logits[best] : first;
-        e[u] = mr_expf(logits[best] - first);
-        sum += e[u];
-        run_expert(p, best, p->x[row], y[u]);
+        experts[u] = first_of(choice, is_taken, EXPERTS);
+        is_taken[experts[u]] = true;
+        w[u] = score[experts[u]];
+        max = isnan(w[0]) ? w[0] : w[u] > max ? w[u] : max;
+    }
+    for (int u = 0; u < USED; u++) {
+        w[u] = r->score != MR_ROUTE_LOGIT ? w[u] : isnan(w[u] - max) ? NAN : mr_expf(w[u] - max);
+        sum = sum + w[u];
+    }
+    for (int u = 0; u < USED; u++) {
+        w[u] = r->score == MR_ROUTE_LOGIT ? w[u] / sum : r->is_normalised ? w[u] / (sum + 1e-20f) : w[u];
+        w[u] = r->scale != 0.0f ? w[u] * r->scale : w[u];
+    }
+}
+
+static void want_row(problem *p, int row) {
+    float w[USED], y[USED][WIDTH];
+    int experts[USED];
+    bool is_taken[EXPERTS] = {false};
+    route_row(p, row, experts, w);
+    for (int u = 0; u < USED; u++) {
+        is_taken[experts[u]] = true;
+        run_expert(p, experts[u], p->x[row], y[u]);
     }
     p->is_tied = p->is_tied || (row != ZERO_ROW && is_taken[TIED_A] && !is_taken[TIED_B]);
-    assert_true(is_taken[TIED_A] || !is_taken[TIED_B] || isnan(first));
     for (int i = 0; i < WIDTH; i++) {
         float s = 0.0f;
         for (int u = 0; u < USED; u++)
-            s = s + e[u] / sum * y[u][i];
+            s = s + w[u] * y[u][i];
         p->want[row][i] = p->add[row][i] + s;
     }
 }
 
-static problem *problem_create(void) {
+static problem *problem_create(const variant *v) {
     problem *p = calloc(1, sizeof *p);
     assert_non_null(p);
+    p->v = v;
     rng r = {31};
     fill(&r, p->router, sizeof p->router);
     fill(&r, p->gate, sizeof p->gate);
@@ -91,6 +183,9 @@ static problem *problem_create(void) {
     fill(&r, p->down, sizeof p->down);
     fill(&r, p->x, sizeof p->x);
     fill(&r, p->add, sizeof p->add);
+    fill(&r, p->choice, sizeof p->choice);
+    p->choice[TIED_B] = p->choice[TIED_A];
+    p->choice[NAN_CHOICE] = v->routing.scale == 1.5f ? NAN : p->choice[NAN_CHOICE];
     memcpy(p->router[TIED_B], p->router[TIED_A], sizeof p->router[0]);
     memset(p->x[ZERO_ROW], 0, sizeof p->x[0]); /* likes all experts alike */
     for (int row = 0; row < ROWS; row++)
@@ -98,7 +193,7 @@ static problem *problem_create(void) {
     p->router[0][0] = 3e38f; /* an infinite logit */
     for (int row = 0; row < ROWS; row++)
         want_row(p, row);
-    assert_true(p->is_tied && isnan(p->want[LARGE_ROW][0]) && isnan(p->want[NAN_ROW][0]));
+    assert_true(p->is_tied && isnan(p->want[NAN_ROW][0]));
     return p;
 }
 
@@ -110,7 +205,7 @@ typedef struct setting {
     const char *isa;
 } setting;
 
-enum { N_MATRICES = 4 };
+enum { N_WEIGHTS = 5 };
 
 /* n matrices of rows rows, in a buffer of their own. */
 static mr_buffer *load(mr_backend *be, const setting *s, mr_graph *g, const float *data, const int32_t shape[3],
@@ -140,13 +235,26 @@ static mr_buffer *load(mr_backend *be, const setting *s, mr_graph *g, const floa
     return buffer;
 }
 
+/* n vectors in the layout of the file. */
+static mr_buffer *load_vectors(mr_backend *be, mr_graph *g, const float *data, int32_t columns, int32_t n,
+                               int32_t *out_id) {
+    mr_tensor t;
+    mr_buffer *buffer = NULL;
+    assert_true(mr_tensor_init(&t, "vectors", MR_TYPE_F32, columns, n, MR_STORAGE_FILE, MR_ROWS_FIXED));
+    t.home = be;
+    assert_int_equal(be->ops->buffer_wrap(be, data, t.bytes, &buffer, NULL), MR_OK);
+    t.buffer = buffer;
+    *out_id = mr_graph_use(g, &t);
+    return buffer;
+}
+
 static void compare(const problem *p, const float *got, int32_t n_rows, const setting *s) {
     for (int32_t row = 0; row < n_rows; row++)
         for (int i = 0; i < WIDTH; i++) {
             float a = got[row * WIDTH + i], b = p->want[row][i];
             if (memcmp(&a, &b, sizeof a) != 0 && !(isnan(a) && isnan(b)))
-                fail_msg("%d rows, %s, %d threads, in file %d: [%d][%d] is %a, not %a", n_rows, s->isa, s->n_threads,
-                         s->in_file, row, i, (double)a, (double)b);
+                fail_msg("%s: %d rows, %s, %d threads, in file %d: [%d][%d] is %a, not %a", p->v->name, n_rows, s->isa,
+                         s->n_threads, s->in_file, row, i, (double)a, (double)b);
         }
 }
 
@@ -156,17 +264,20 @@ static void check(const problem *p, const setting *s) {
     mr_graph *g = NULL;
     mr_graph_stats stats;
     mr_err err = {0};
-    mr_buffer *buffers[N_MATRICES], *work = NULL;
+    mr_buffer *buffers[N_WEIGHTS], *work = NULL;
     float got[ROWS * WIDTH];
     char *saved = isa_env_set(s->isa);
     expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = s->n_threads}, &be, &err), &err);
     isa_env_restore(saved);
     expect_ok(mr_graph_create(ROWS, 1, &g, &err), &err);
-    mr_experts_desc desc = {.n = EXPERTS, .n_used = USED};
+    mr_expert_biases biases;
+    mr_experts_desc desc = {
+        .n = EXPERTS, .n_used = USED, .routing = p->v->routing, .biases = p->v->has_biases ? &biases : NULL};
     buffers[0] = load(be, s, g, p->router[0], (const int32_t[]){WIDTH, EXPERTS, 1}, &desc.router);
     buffers[1] = load(be, s, g, p->gate[0][0], (const int32_t[]){WIDTH, FF, EXPERTS}, &desc.gate);
     buffers[2] = load(be, s, g, p->up[0][0], (const int32_t[]){WIDTH, FF, EXPERTS}, &desc.up);
     buffers[3] = load(be, s, g, p->down[0][0], (const int32_t[]){FF, WIDTH, EXPERTS}, &desc.down);
+    buffers[4] = load_vectors(be, g, p->choice, EXPERTS, 1, &biases.choice);
     int32_t x = mr_graph_input(g, "x", MR_TYPE_F32, WIDTH, MR_ROWS_STEP);
     int32_t add = mr_graph_input(g, "add", MR_TYPE_F32, WIDTH, MR_ROWS_STEP);
     int32_t y = mr_graph_experts(g, x, add, &desc);
@@ -184,19 +295,21 @@ static void check(const problem *p, const setting *s) {
     }
     mr_graph_destroy(g);
     be->ops->buffer_destroy(be, work);
-    for (int i = 0; i < N_MATRICES; i++)
+    for (int i = 0; i < N_WEIGHTS; i++)
         be->ops->buffer_destroy(be, buffers[i]);
     mr_backend_destroy(be);
 }
 
 static void test_rule_x(void **state) {
     (void)state;
-    problem *p = problem_create();
-    for (int isa = 0; isa < MR_ISA_COUNT; isa++)
-        for (int n_threads = 1; n_threads <= 3; n_threads++)
-            for (int in_file = 0; in_file < 2; in_file++)
-                check(p, &(setting){.in_file = in_file != 0, .n_threads = n_threads, .isa = mr_isa_name((mr_isa)isa)});
-    free(p);
+    for (size_t v = 0; v < sizeof VARIANTS / sizeof *VARIANTS; v++) {
+        problem *p = problem_create(&VARIANTS[v]);
+        for (int isa = 0; isa < MR_ISA_COUNT; isa++)
+            for (int n_threads = 1; n_threads <= 3; n_threads++)
+                for (int in_file = 0; in_file < 2; in_file++)
+                    check(p, &(setting){in_file != 0, n_threads, mr_isa_name((mr_isa)isa)});
+        free(p);
+    }
 }
 
 int main(void) {

@@ -179,6 +179,39 @@ static int32_t experts_used_otherwise_in_a_later_layer(mr_graph *g) {
     desc.n_used = 1;
     return mr_graph_experts(g, y, y, &desc);
 }
+static int32_t experts_routed(mr_graph *g, mr_routing routing) {
+    mr_experts_desc desc = good_experts(g);
+    int32_t x = add_rows(g);
+    desc.routing = routing;
+    return mr_graph_experts(g, x, x, &desc);
+}
+static int32_t experts_of_no_score(mr_graph *g) {
+    return experts_routed(g, (mr_routing){.score = MR_ROUTE_SCORES});
+}
+static int32_t experts_with_a_scale_that_is_no_number(mr_graph *g) {
+    return experts_routed(g, (mr_routing){.scale = NAN});
+}
+static int32_t experts_in_three_groups(mr_graph *g) {
+    return experts_routed(g, (mr_routing){.n_groups = 3, .n_groups_used = 2, .n_group_best = 1});
+}
+static int32_t experts_in_too_few_groups(mr_graph *g) {
+    return experts_routed(g, (mr_routing){.n_groups = 4, .n_groups_used = 1, .n_group_best = 1});
+}
+static int32_t experts_in_too_many_groups(mr_graph *g) {
+    return experts_routed(g, (mr_routing){.n_groups = 2, .n_groups_used = 3, .n_group_best = 1});
+}
+static int32_t experts_in_groups_of_one(mr_graph *g) {
+    return experts_routed(g, (mr_routing){.n_groups = 4, .n_groups_used = 2, .n_group_best = 2});
+}
+static int32_t experts_in_groups_without_score(mr_graph *g) {
+    return experts_routed(g, (mr_routing){.n_groups = 2, .n_groups_used = 1});
+}
+static int32_t experts_with_a_short_bias(mr_graph *g) {
+    mr_experts_desc desc = good_experts(g);
+    int32_t x = add_rows(g);
+    desc.biases = &(mr_expert_biases){.choice = add_vector(g, 3)};
+    return mr_graph_experts(g, x, x, &desc);
+}
 static int32_t experts_of_other_rows(mr_graph *g) {
     mr_experts_desc desc = good_experts(g);
     int32_t few = mr_graph_input(g, "few", MR_TYPE_F32, WIDTH, MR_ROWS_OUT);
@@ -247,6 +280,14 @@ static const struct {
     {attention_without_sequences, "row_seq of attention"},
     {experts_used_too_many, "experts: a wrong number"},
     {experts_used_otherwise_in_a_later_layer, "experts: a wrong number"},
+    {experts_of_no_score, "experts: the kind of scores"},
+    {experts_with_a_scale_that_is_no_number, "experts: the kind of scores, a scale"},
+    {experts_in_three_groups, "a number of groups is wrong"},
+    {experts_in_too_few_groups, "a number of groups is wrong"},
+    {experts_in_too_many_groups, "a number of groups is wrong"},
+    {experts_in_groups_of_one, "a number of groups is wrong"},
+    {experts_in_groups_without_score, "a number of groups is wrong"},
+    {experts_with_a_short_bias, "bias of the choice of experts: tensor 'vector'"},
     {experts_of_other_rows, "experts: x"},
     {experts_and_a_router_of_others, "logits of experts"},
     {experts_short_of_a_row, "experts: w"},
