@@ -95,6 +95,7 @@ static void multiply_expert(const cpu_backend *be, const cpu_node *n, const expe
         .a_row_bytes = a->row_bytes,
         .y = (float *)(void *)cpu_data(n->out),
         .y_row_bytes = n->out->row_bytes,
+        .bias = n->in[3] ? cpu_float_row(n->in[3], e) : NULL,
         .a_rows = (a->row_count == MR_ROWS_SLOTS ? work->lists.slots : work->lists.rows) + first,
         .y_rows = work->lists.slots + first,
     };

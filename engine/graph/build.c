@@ -390,28 +390,34 @@ static bool routing_is_good(mr_graph *g, const mr_experts_desc *desc) {
 }
 
 /* Adds a node with the parameters of experts and the result out. */
-static int32_t expert_node(mr_graph *g, mr_op op, const mr_experts_desc *desc, const int32_t in[3], int32_t out) {
+static int32_t expert_node(mr_graph *g, mr_op op, const mr_experts_desc *desc, const int32_t in[4], int32_t out) {
     mr_node *n = graph_add_node(g, op, out);
     if (!n)
         return MR_NO_TENSOR;
-    memcpy(n->in, in, 3 * sizeof *in);
+    memcpy(n->in, in, 4 * sizeof *in);
     n->params.experts.n = desc->n;
     n->params.experts.n_used = desc->n_used;
     n->params.experts.routing = desc->routing;
     return out;
 }
 
-/* Adds the product of each slot's row of x ([k, R] or [k, S]) and the matrix of its expert in w [k, n * E]: [n, S]. */
-static int32_t expert_matmul(mr_graph *g, const mr_experts_desc *desc, int32_t w, int32_t x, int32_t rows) {
+/* Adds the product of each slot's row of x ([k, R] or [k, S]) and the matrix of its expert in w [k, n * E], plus the bias of
+ * that expert: [n, S]. */
+static int32_t expert_matmul(mr_graph *g, const mr_experts_desc *desc, int32_t w, int32_t x, int32_t rows,
+                             int32_t bias) {
     if (g->err.status != MR_OK)
         return MR_NO_TENSOR;
     if (w < 0 || w >= g->n_tensors || !is_matrix(&g->tensors[w]) || g->tensors[w].ne[0] != g->tensors[x].ne[0] ||
         g->tensors[w].ne[1] % desc->n != 0)
         return fail(g, MR_E_INVALID, "experts: w needs a matrix for each expert, with as many columns as x");
     mr_type type = mr_type_activation(g->tensors[w].type);
-    int32_t n_out = g->tensors[w].ne[1] / desc->n, a = type == MR_TYPE_F32 ? x : quantized(g, x, type);
+    int32_t n_out = g->tensors[w].ne[1] / desc->n;
+    const mr_tensor *b = bias == MR_NO_TENSOR ? NULL : want(g, bias, MR_TYPE_F32, n_out, "bias of experts");
+    if (b && b->ne[1] != desc->n)
+        return fail(g, MR_E_INVALID, "experts: not a bias for each of them");
+    int32_t a = type == MR_TYPE_F32 ? x : quantized(g, x, type);
     int32_t out = result(g, MR_OP_EXPERT_MATMUL, n_out, MR_ROWS_SLOTS);
-    return expert_node(g, MR_OP_EXPERT_MATMUL, desc, (const int32_t[]){w, a, rows}, out);
+    return expert_node(g, MR_OP_EXPERT_MATMUL, desc, (const int32_t[]){w, a, rows, bias}, out);
 }
 
 int32_t mr_graph_experts(mr_graph *g, int32_t x, int32_t add, const mr_experts_desc *desc) {
@@ -419,28 +425,28 @@ int32_t mr_graph_experts(mr_graph *g, int32_t x, int32_t add, const mr_experts_d
     if (!t || !want_beside(g, add, x, MR_TYPE_F32, t->ne[0], "add of experts") || !experts_desc_is_good(g, x, desc) ||
         !routing_is_good(g, desc))
         return MR_NO_TENSOR;
-    const mr_expert_biases none = {.choice = MR_NO_TENSOR}, *biases = desc->biases ? desc->biases : &none;
+    const mr_expert_biases none = {MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR};
+    const mr_expert_biases *b = desc->biases ? desc->biases : &none;
     int32_t width = t->ne[0], n_lists = desc->n + 1 + 2 * g->max_rows[MR_ROWS_SLOTS];
-    int32_t logits = mr_graph_matmul(g, desc->router, x, MR_NO_TENSOR, MR_NO_TENSOR);
+    int32_t logits = mr_graph_matmul(g, desc->router, x, b->router, MR_NO_TENSOR);
     if (!want(g, logits, MR_TYPE_F32, desc->n, "logits of experts"))
         return MR_NO_TENSOR;
-    if (biases->choice != MR_NO_TENSOR &&
-        !want(g, biases->choice, MR_TYPE_F32, desc->n, "bias of the choice of experts"))
+    if (b->choice != MR_NO_TENSOR && !want(g, b->choice, MR_TYPE_F32, desc->n, "bias of the choice of experts"))
         return MR_NO_TENSOR;
-    const int32_t of_logits[] = {logits, biases->choice, MR_NO_TENSOR};
+    const int32_t of_logits[] = {logits, b->choice, MR_NO_TENSOR, MR_NO_TENSOR};
     int32_t routes = new_tensor(g, "routes", MR_TYPE_I32, 2 * desc->n_used, MR_ROWS_STEP, MR_STORAGE_WORK);
     routes = expert_node(g, MR_OP_ROUTE, desc, of_logits, routes);
-    const int32_t of_routes[] = {routes, MR_NO_TENSOR, MR_NO_TENSOR};
+    const int32_t of_routes[] = {routes, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR};
     int32_t rows = new_tensor(g, "expert rows", MR_TYPE_I32, n_lists, MR_ROWS_FIXED, MR_STORAGE_WORK);
     rows = expert_node(g, MR_OP_EXPERT_ROWS, desc, of_routes, rows);
-    int32_t gate = expert_matmul(g, desc, desc->gate, x, rows);
-    int32_t up = expert_matmul(g, desc, desc->up, x, rows);
-    int32_t h = mr_graph_silu_mul(g, gate, up);
-    int32_t y = expert_matmul(g, desc, desc->down, h, rows);
+    int32_t gate = expert_matmul(g, desc, desc->gate, x, rows, b->gate);
+    int32_t up = expert_matmul(g, desc, desc->up, x, rows, b->up);
+    int32_t h = mr_graph_glu(g, gate, up, desc->glu);
+    int32_t y = expert_matmul(g, desc, desc->down, h, rows, b->down);
     if (!want(g, y, MR_TYPE_F32, width, "result of experts"))
         return MR_NO_TENSOR;
     int32_t out = result(g, MR_OP_EXPERT_SUM, width, MR_ROWS_STEP);
-    return expert_node(g, MR_OP_EXPERT_SUM, desc, (const int32_t[]){y, routes, add}, out);
+    return expert_node(g, MR_OP_EXPERT_SUM, desc, (const int32_t[]){y, routes, add, MR_NO_TENSOR}, out);
 }
 
 int32_t mr_graph_take_rows(mr_graph *g, int32_t x, int32_t rows) {

@@ -89,7 +89,10 @@ static inline int32_t mr_graph_silu_mul(mr_graph *g, int32_t gate, int32_t up) {
 int32_t mr_graph_add(mr_graph *g, int32_t a, int32_t b);
 /* Vectors that experts add; each may be MR_NO_TENSOR. */
 typedef struct mr_expert_biases {
-    int32_t choice; /* [n, 1] f32: added to the scores by which experts are chosen, not to weights */
+    int32_t router;   /* [n, 1] f32: added to the logits */
+    int32_t choice;   /* [n, 1] f32: added to the scores by which experts are chosen, not to weights */
+    int32_t gate, up; /* [f, n] f32 */
+    int32_t down;     /* [d, n] f32 */
 } mr_expert_biases;
 /* A feed-forward part with experts. Each row uses n_used experts, which the routing chooses by the router. */
 typedef struct mr_experts_desc {
@@ -98,9 +101,10 @@ typedef struct mr_experts_desc {
     int32_t gate, up;  /* [d, f * n]: n matrices, one after the other */
     int32_t down;      /* [f, d * n] */
     mr_routing routing;
+    mr_glu glu;
     const mr_expert_biases *biases; /* borrowed for the call; NULL: none */
 } mr_experts_desc;
-/* add + the weighted sum of down(silu(gate x) * up x) over the experts of each row. */
+/* add + the weighted sum of down(unit of gate x and up x) over the experts of each row. */
 int32_t mr_graph_experts(mr_graph *g, int32_t x, int32_t add, const mr_experts_desc *desc);
 /* The rows of x whose numbers are in the input tensor rows [1, O]. */
 int32_t mr_graph_take_rows(mr_graph *g, int32_t x, int32_t rows);

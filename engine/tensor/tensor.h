@@ -88,7 +88,8 @@ typedef enum mr_op {
     MR_OP_EXPERT_ROWS,   /* in: routes [2U, R]; out [E + 1 + 2S, 1] i32, as mr_expert_rows says */
     MR_OP_EXPERT_MATMUL, /* in: w [k, n*E] weight or file: E matrices, of which in the backend's layout each begins at a
                           * multiple of weight_bytes of one; a of mr_type_activation(w): [k, R], or [k, S] of the slots;
-                          * expert rows; out [n, S] f32: of each slot w a, with the matrix of its expert */
+                          * expert rows; bias [n, E] f32 or none;
+                          * out [n, S] f32: of each slot w a + bias, with the matrix and the bias of its expert */
     MR_OP_EXPERT_SUM,    /* in: y [n, S] f32, routes [2U, R], add [n, R] f32; out [n, R] f32 (may be add): rule X */
     MR_OP_COUNT,
 } mr_op;

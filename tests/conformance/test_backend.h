@@ -45,10 +45,11 @@ int32_t scene_floats(scene *s, int32_t columns, mr_row_count rows);
 int32_t scene_ints(scene *s, const int32_t *data, mr_row_count rows);
 /* Gives an input other values, for a second run. */
 void scene_refill(scene *s, int32_t input, const int32_t *data);
-/* A random matrix [k, n] in the backend's layout (WEIGHT) or the file's (FILE); a random vector; a constant; zeroed
- * state. */
+/* A random matrix [k, n] in the backend's layout (WEIGHT) or the file's (FILE); a random vector, or several of them; a
+ * constant; zeroed state. */
 int32_t scene_matrix(scene *s, mr_type type, int32_t k, int32_t n, mr_storage storage);
 int32_t scene_vector(scene *s, int32_t n);
+int32_t scene_vectors(scene *s, int32_t n, int32_t count);
 int32_t scene_angles(scene *s, int32_t half);
 int32_t scene_state(scene *s, const mr_tensor *t, const int32_t *data);
 /* What a case is made of; each reads what it needs. */

@@ -140,8 +140,14 @@ static int32_t build_experts(scene *s, const shape *p) {
     desc.down = scene_matrices(s, &down);
     if (desc.router == NONE || desc.gate == NONE || desc.down == NONE)
         return NONE;
-    mr_expert_biases biases = {.choice = p->bias ? scene_vector(s, p->experts) : NONE};
-    desc.biases = p->bias ? &biases : NULL;
+    desc.glu = p->glu;
+    mr_expert_biases biases;
+    if (p->bias) {
+        biases = (mr_expert_biases){scene_vector(s, p->experts), scene_vector(s, p->experts),
+                                    scene_vectors(s, p->n, p->experts), scene_vectors(s, p->n, p->experts),
+                                    scene_vectors(s, p->k, p->experts)};
+        desc.biases = &biases;
+    }
     int32_t x = scene_floats(s, p->k, MR_ROWS_STEP);
     return mr_graph_experts(s->g, x, scene_floats(s, p->k, MR_ROWS_STEP), &desc);
 }
@@ -158,6 +164,7 @@ void test_experts(void **state) {
         p.used = used[i % 4];
         p.experts = i / 2 % 2 ? 8 : 11;
         p.bias = i % 5 > 2;
+        p.glu = glu_of(i / 3);
         p.routing = (mr_routing){.score = (mr_route_score)(i / 4 % MR_ROUTE_SCORES), .is_normalised = i % 2};
         p.routing.scale = i % 3 ? 0.0f : 2.5f;
         if (p.experts == 8 && p.used < 8)

@@ -121,7 +121,11 @@ static int32_t floats(scene *s, const char *name, int32_t columns, int32_t rows,
 }
 
 int32_t scene_vector(scene *s, int32_t n) {
-    return floats(s, "vector", n, 1, MR_STORAGE_FILE);
+    return scene_vectors(s, n, 1);
+}
+
+int32_t scene_vectors(scene *s, int32_t n, int32_t count) {
+    return floats(s, "vector", n, count, MR_STORAGE_FILE);
 }
 
 int32_t scene_angles(scene *s, int32_t half) {

@@ -34,6 +34,7 @@ typedef struct variant {
     const char *name;
     mr_routing routing;
     bool has_biases;
+    mr_glu glu;
 } variant;
 
 static const variant VARIANTS[] = {
@@ -45,12 +46,14 @@ static const variant VARIANTS[] = {
     {.name = "sigmoid", .routing = {.score = MR_ROUTE_SIGMOID}},
     {.name = "sigmoid, biased", .routing = {MR_ROUTE_SIGMOID, true, 1.5f, 0, 0, 0}, .has_biases = true},
     {.name = "sigmoid in groups", .routing = {MR_ROUTE_SIGMOID, true, 2.5f, 4, 3, 2}, .has_biases = true},
+    {.name = "as gpt-oss", .has_biases = true, .glu = {MR_GLU_GPT_OSS, 0.5f}},
     {.name = "sigmoid in two groups", .routing = {MR_ROUTE_SIGMOID, true, 0.0f, 2, 1, 2}},
 };
 
 typedef struct problem {
     const variant *v;
-    float choice[EXPERTS]; /* biases */
+    float choice[EXPERTS], router_bias[EXPERTS], gate_bias[EXPERTS][FF], up_bias[EXPERTS][FF];
+    float down_bias[EXPERTS][WIDTH];
     float router[EXPERTS][WIDTH], gate[EXPERTS][FF][WIDTH], up[EXPERTS][FF][WIDTH], down[EXPERTS][WIDTH][FF];
     float x[ROWS][WIDTH], add[ROWS][WIDTH], want[ROWS][WIDTH];
     bool is_tied; /* some row uses one of two experts that it likes alike */
@@ -68,13 +71,27 @@ static float dot(const float *w, const float *x, int n) {
     return sum;
 }
 
+/* The unit of one element: the kinds that VARIANTS has. */
+static float unit(mr_glu glu, float g, float u) {
+    if (glu.kind == MR_GLU_SILU)
+        return mr_siluf(g) * u;
+    g = g > glu.limit ? glu.limit : g;
+    u = u > glu.limit ? glu.limit : u < -glu.limit ? -glu.limit : u;
+    return g / (1.0f + mr_expf(-(g * 1.702f))) * (u + 1.0f);
+}
+
 /* What expert e makes of x. */
 static void run_expert(const problem *p, int e, const float x[WIDTH], float y[WIDTH]) {
     float h[FF];
-    for (int i = 0; i < FF; i++)
-        h[i] = mr_siluf(dot(p->gate[e][i], x, WIDTH)) * dot(p->up[e][i], x, WIDTH);
-    for (int i = 0; i < WIDTH; i++)
+    for (int i = 0; i < FF; i++) {
+        float gate = dot(p->gate[e][i], x, WIDTH), up = dot(p->up[e][i], x, WIDTH);
+        h[i] = p->v->has_biases ? unit(p->v->glu, gate + p->gate_bias[e][i], up + p->up_bias[e][i])
+                                : unit(p->v->glu, gate, up);
+    }
+    for (int i = 0; i < WIDTH; i++) {
         y[i] = dot(p->down[e][i], h, FF);
+        y[i] = p->v->has_biases ? y[i] + p->down_bias[e][i] : y[i];
+    }
 }
 
 static float lane_sum(const float x[EXPERTS]) {
@@ -86,6 +103,7 @@ static void score_row(const problem *p, int row, float score[EXPERTS]) {
     float max = -INFINITY;
     for (int i = 0; i < EXPERTS; i++) {
         float l = dot(p->router[i], p->x[row], WIDTH);
+        l = p->v->has_biases ? l + p->router_bias[i] : l;
         score[i] = kind == MR_ROUTE_SIGMOID ? 1.0f / (1.0f + (isnan(l) ? l : mr_expf(-l))) : l;
         max = l > max ? l : max;
     }
@@ -184,7 +202,12 @@ static problem *problem_create(const variant *v) {
     fill(&r, p->x, sizeof p->x);
     fill(&r, p->add, sizeof p->add);
     fill(&r, p->choice, sizeof p->choice);
+    fill(&r, p->router_bias, sizeof p->router_bias);
+    fill(&r, p->gate_bias, sizeof p->gate_bias);
+    fill(&r, p->up_bias, sizeof p->up_bias);
+    fill(&r, p->down_bias, sizeof p->down_bias);
     p->choice[TIED_B] = p->choice[TIED_A];
+    p->router_bias[TIED_B] = p->router_bias[TIED_A];
     p->choice[NAN_CHOICE] = v->routing.scale == 1.5f ? NAN : p->choice[NAN_CHOICE];
     memcpy(p->router[TIED_B], p->router[TIED_A], sizeof p->router[0]);
     memset(p->x[ZERO_ROW], 0, sizeof p->x[0]); /* likes all experts alike */
@@ -205,7 +228,7 @@ typedef struct setting {
     const char *isa;
 } setting;
 
-enum { N_WEIGHTS = 5 };
+enum { N_WEIGHTS = 9 };
 
 /* n matrices of rows rows, in a buffer of their own. */
 static mr_buffer *load(mr_backend *be, const setting *s, mr_graph *g, const float *data, const int32_t shape[3],
@@ -271,13 +294,17 @@ static void check(const problem *p, const setting *s) {
     isa_env_restore(saved);
     expect_ok(mr_graph_create(ROWS, 1, &g, &err), &err);
     mr_expert_biases biases;
-    mr_experts_desc desc = {
-        .n = EXPERTS, .n_used = USED, .routing = p->v->routing, .biases = p->v->has_biases ? &biases : NULL};
+    mr_experts_desc desc = {.n = EXPERTS, .n_used = USED, .routing = p->v->routing, .glu = p->v->glu};
+    desc.biases = p->v->has_biases ? &biases : NULL;
     buffers[0] = load(be, s, g, p->router[0], (const int32_t[]){WIDTH, EXPERTS, 1}, &desc.router);
     buffers[1] = load(be, s, g, p->gate[0][0], (const int32_t[]){WIDTH, FF, EXPERTS}, &desc.gate);
     buffers[2] = load(be, s, g, p->up[0][0], (const int32_t[]){WIDTH, FF, EXPERTS}, &desc.up);
     buffers[3] = load(be, s, g, p->down[0][0], (const int32_t[]){FF, WIDTH, EXPERTS}, &desc.down);
     buffers[4] = load_vectors(be, g, p->choice, EXPERTS, 1, &biases.choice);
+    buffers[5] = load_vectors(be, g, p->router_bias, EXPERTS, 1, &biases.router);
+    buffers[6] = load_vectors(be, g, p->gate_bias[0], FF, EXPERTS, &biases.gate);
+    buffers[7] = load_vectors(be, g, p->up_bias[0], FF, EXPERTS, &biases.up);
+    buffers[8] = load_vectors(be, g, p->down_bias[0], WIDTH, EXPERTS, &biases.down);
     int32_t x = mr_graph_input(g, "x", MR_TYPE_F32, WIDTH, MR_ROWS_STEP);
     int32_t add = mr_graph_input(g, "add", MR_TYPE_F32, WIDTH, MR_ROWS_STEP);
     int32_t y = mr_graph_experts(g, x, add, &desc);

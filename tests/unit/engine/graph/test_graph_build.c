@@ -209,7 +209,13 @@ static int32_t experts_in_groups_without_score(mr_graph *g) {
 static int32_t experts_with_a_short_bias(mr_graph *g) {
     mr_experts_desc desc = good_experts(g);
     int32_t x = add_rows(g);
-    desc.biases = &(mr_expert_biases){.choice = add_vector(g, 3)};
+    desc.biases = &(mr_expert_biases){NONE, add_vector(g, 3), NONE, NONE, NONE};
+    return mr_graph_experts(g, x, x, &desc);
+}
+static int32_t experts_with_one_bias(mr_graph *g) {
+    mr_experts_desc desc = good_experts(g);
+    int32_t x = add_rows(g);
+    desc.biases = &(mr_expert_biases){NONE, NONE, NONE, NONE, add_vector(g, WIDTH)};
     return mr_graph_experts(g, x, x, &desc);
 }
 static int32_t experts_of_other_rows(mr_graph *g) {
@@ -288,6 +294,7 @@ static const struct {
     {experts_in_groups_of_one, "a number of groups is wrong"},
     {experts_in_groups_without_score, "a number of groups is wrong"},
     {experts_with_a_short_bias, "bias of the choice of experts: tensor 'vector'"},
+    {experts_with_one_bias, "experts: not a bias for each"},
     {experts_of_other_rows, "experts: x"},
     {experts_and_a_router_of_others, "logits of experts"},
     {experts_short_of_a_row, "experts: w"},
