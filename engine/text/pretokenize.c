@@ -65,7 +65,8 @@ mr_status pretokenizer_create(mr_str pre, pretok_jit jit, pretokenizer **out_pre
         char name[64], known[256];
         mr_utf8_printable(pre, name, sizeof name);
         pretok_kind_list(known, sizeof known);
-        return mr_err_set(err, MR_E_UNSUPPORTED, "unknown pre-tokenizer \"%s\"; known are %s", name, known);
+        return mr_err_set(err, MR_E_UNSUPPORTED,
+                          "unknown pre-tokenizer \"%s\"; known are %s and some of the same kinds", name, known);
     }
     mr_status s = MR_OK;
     pretokenizer *p = mr_alloc(sizeof *p);
@@ -101,6 +102,10 @@ bool pretokenizer_ignores_merges(const pretokenizer *p) {
 
 bool pretokenizer_adds_bos(const pretokenizer *p) {
     return p->kind->adds_bos;
+}
+
+bool pretokenizer_ids_are_ranks(const pretokenizer *p) {
+    return p->kind->ids_are_ranks;
 }
 
 void pretok_work_deinit(pretok_work *w) {

@@ -19,13 +19,16 @@ typedef enum pretok_jit {
     PRETOK_JIT_NEVER, /* for tests: the interpreter must give the same words */
 } pretok_jit;
 
-/* An empty pre means "gpt-2". MR_E_UNSUPPORTED: an unknown pre; the error text lists the known ones. */
+/* An empty pre means "gpt-2". MR_E_UNSUPPORTED: an unknown pre; the error text lists known ones. */
 MR_MUST_USE mr_status pretokenizer_create(mr_str pre, pretok_jit jit, pretokenizer **out_pre, mr_err *err);
 void pretokenizer_destroy(pretokenizer *p);
 /* Whether a word that is a token as a whole becomes that token even if the merges give another result. */
 bool pretokenizer_ignores_merges(const pretokenizer *p);
 /* Whether models of this kind begin with a bos token when the file does not say. */
 bool pretokenizer_adds_bos(const pretokenizer *p);
+/* Whether a file of this kind may lack merges. Then any two neighbours whose bytes together are a token may merge, and
+ * the lowest id merges first. */
+bool pretokenizer_ids_are_ranks(const pretokenizer *p);
 
 /* {0} is ready for use. */
 typedef struct pretok_work {

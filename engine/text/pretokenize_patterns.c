@@ -8,18 +8,56 @@
  * expressions. PCRE2's \s also has U+180E. */
 #define WS "\\t-\\r\\x{85}\\p{Z}"
 
-/* The last part of all patterns but those of deepseek-llm: a run of spaces leaves its last space to the next word. */
+/* The last part of most patterns: a run of spaces leaves its last space to the next word. */
 #define SPACES "[" WS "]+(?![^" WS "])|[" WS "]+"
 
-#define GPT2 "'(?:s|t|re|ve|m|ll|d)| ?\\p{L}+| ?\\p{N}+| ?[^" WS "\\p{L}\\p{N}]+|" SPACES
+#define CONTRACTIONS "'(?:s|t|re|ve|m|ll|d)"
+#define PLAIN_SYMBOLS " ?[^" WS "\\p{L}\\p{N}]+"
+#define GPT2 CONTRACTIONS "| ?\\p{L}+| ?\\p{N}+|" PLAIN_SYMBOLS "|" SPACES
+/* Each digit is a word, and the text between digits is cut like GPT2: so a run of spaces in front of a digit keeps its
+ * last space. */
+#define GPT2_DIGITS CONTRACTIONS "| ?\\p{L}+|\\p{N}|" PLAIN_SYMBOLS "|[" WS "]+(?![^" WS "\\p{N}])|[" WS "]+"
 
-/* llama-bpe and qwen2 differ in how many digits make a word. */
+/* The parts of cl100k_base, the pattern of GPT-4, from which the patterns below were made. */
 #define CASELESS_CONTRACTIONS "(?i:'(?:s|t|re|ve|m|ll|d))"
-#define LETTERS "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
-#define SYMBOLS " ?[^" WS "\\p{L}\\p{N}]+[\\r\\n]*"
+#define PREFIX "[^\\r\\n\\p{L}\\p{N}]?"
+#define LETTERS PREFIX "\\p{L}+"
+#define SYMBOLS PLAIN_SYMBOLS "[\\r\\n]*"
 #define LINE_ENDS "[" WS "]*[\\r\\n]+"
-#define LLAMA3 CASELESS_CONTRACTIONS "|" LETTERS "|\\p{N}{1,3}|" SYMBOLS "|" LINE_ENDS "|" SPACES
-#define QWEN2 CASELESS_CONTRACTIONS "|" LETTERS "|\\p{N}|" SYMBOLS "|" LINE_ENDS "|" SPACES
+#define CL100K(digits) CASELESS_CONTRACTIONS "|" LETTERS "|" digits "|" SYMBOLS "|" LINE_ENDS "|" SPACES
+#define LLAMA3 CL100K("\\p{N}{1,3}")
+#define QWEN2 CL100K("\\p{N}")
+#define QWEN35                                                                                                         \
+    CASELESS_CONTRACTIONS "|" PREFIX "[\\p{L}\\p{M}]+|\\p{N}| ?[^" WS "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" LINE_ENDS       \
+                          "|" SPACES
+#define SEED_CODER CASELESS_CONTRACTIONS "|" LETTERS "|\\p{N}|" PLAIN_SYMBOLS "|" LINE_ENDS "|" SPACES
+
+/* The parts of o200k_base, the pattern of GPT-4o: a word is cut in front of a capital letter that follows a small one.
+ * upper and lower are classes of one character; they share the letters without case, and the marks. */
+#define CASED(upper, lower, tail) PREFIX upper "*" lower "+" tail "|" PREFIX upper "+" lower "*" tail
+#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define SYMBOLS_SLASH PLAIN_SYMBOLS "[\\r\\n/]*"
+#define GPT4O CASED(UPPER, LOWER, CASELESS_CONTRACTIONS "?") "|\\p{N}{1,3}|" SYMBOLS_SLASH "|" LINE_ENDS "|" SPACES
+#define TEKKEN CASED(UPPER, LOWER, "") "|\\p{N}|" SYMBOLS_SLASH "|" LINE_ENDS "|" SPACES
+
+/* The script Han, code by code: what PCRE2 takes for \p{Han} differs from version to version. */
+#define HAN                                                                                                            \
+    "\\x{2E80}-\\x{2E99}\\x{2E9B}-\\x{2EF3}\\x{2F00}-\\x{2FD5}\\x{3005}\\x{3007}\\x{3021}-\\x{3029}"                   \
+    "\\x{3038}-\\x{303B}\\x{3400}-\\x{4DBF}\\x{4E00}-\\x{9FFF}\\x{F900}-\\x{FA6D}\\x{FA70}-\\x{FAD9}"                  \
+    "\\x{16FE2}\\x{16FE3}\\x{16FF0}\\x{16FF1}\\x{20000}-\\x{2A6DF}\\x{2A700}-\\x{2B739}\\x{2B740}-\\x{2B81D}"          \
+    "\\x{2B820}-\\x{2CEA1}\\x{2CEB0}-\\x{2EBE0}\\x{2F800}-\\x{2FA1D}\\x{30000}-\\x{3134A}\\x{31350}-\\x{323AF}"
+/* UPPER and LOWER without Han, as classes of what they do not hold: PCRE2 cannot subtract classes. */
+#define UPPER_NOT_HAN "[^\\p{Ll}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}" HAN "]"
+#define LOWER_NOT_HAN "[^\\p{Lu}\\p{Lt}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}" HAN "]"
+#define KIMI_K2                                                                                                        \
+    "[" HAN "]+|" CASED(UPPER_NOT_HAN, LOWER_NOT_HAN, CASELESS_CONTRACTIONS "?") "|\\p{N}{1,3}|" SYMBOLS "|" LINE_ENDS \
+                                                                                 "|" SPACES
+
+/* ASCII punctuation in front of ASCII letters, then words and symbols as cl100k_base has them. */
+#define DEEPSEEK_V3                                                                                                    \
+    "[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" LINE_ENDS      \
+    "|" SPACES
 
 /* The cased letters that deepseek-llm's tokenizer lists, code by code. */
 #define DEEPSEEK_LETTERS                                                                                               \
@@ -44,9 +82,24 @@
 #define DEEPSEEK_EAST_ASIAN "\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}"
 
 static const pretok_kind KINDS[] = {
-    {.names = {"gpt-2", "gpt2", "default"}, .steps = {GPT2}},
+    {.names = {"gpt-2", "gpt2", "default", "phi-2", "mpt", "olmo"}, .steps = {GPT2}},
     {.names = {"llama-bpe", "llama3", "llama-v3"}, .steps = {LLAMA3}, .ignores_merges = true, .adds_bos = true},
-    {.names = {"qwen2", "deepseek-r1-qwen"}, .steps = {QWEN2}},
+    {.names = {"glm4", "glm5"}, .steps = {LLAMA3}, .ignores_merges = true},
+    {.names = {"chatglm-bpe", "dbrx", "smaug-bpe"}, .steps = {LLAMA3}},
+    {.names = {"qwen2", "deepseek-r1-qwen", "megrez", "stablelm2", "grok-2", "solar-open", "bailingmoe", "bailingmoe2",
+               "llada-moe"},
+     .steps = {QWEN2}},
+    /* The originals of hunyuan and kimi-k2 look for a whole word before they merge. */
+    {.names = {"hunyuan"}, .steps = {QWEN2}, .ignores_merges = true},
+    {.names = {"kimi-k2"}, .steps = {KIMI_K2}, .ignores_merges = true, .ids_are_ranks = true},
+    {.names = {"qwen35"}, .steps = {QWEN35}},
+    {.names = {"seed-coder"}, .steps = {SEED_CODER}},
+    {.names = {"gpt-4o", "llama4", "minimax-m2", "kanana2"}, .steps = {GPT4O}},
+    {.names = {"tekken"}, .steps = {TEKKEN}, .ignores_merges = true, .adds_bos = true},
+    {.names = {"deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"},
+     .steps = {"\\p{N}{1,3}", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{30FF}]+", DEEPSEEK_V3}},
+    {.names = {"deepseek-coder"},
+     .steps = {"[\\r\\n]", "[" WS "]?\\p{L}+", "[" WS "]?\\p{P}+", "[" DEEPSEEK_EAST_ASIAN "]+", "\\p{N}"}},
     {.names = {"deepseek-llm"},
      .steps =
          {
@@ -59,6 +112,9 @@ static const pretok_kind KINDS[] = {
              "[" DEEPSEEK_EAST_ASIAN "]+",
              "\\p{N}",
          }},
+    {.names = {"starcoder", "refact", "command-r", "smollm", "codeshell"}, .steps = {GPT2_DIGITS}},
+    /* Punctuation includes all of ASCII's symbols. */
+    {.names = {"falcon"}, .steps = {"[\\p{P}$+<=>^`|~]+", GPT2, "[0-9]{1,3}"}},
 };
 enum { N_KINDS = sizeof KINDS / sizeof *KINDS };
 
@@ -74,11 +130,10 @@ const pretok_kind *pretok_kind_find(mr_str name) {
 
 void pretok_kind_list(char *out, size_t size) {
     size_t at = 0;
-    for (int i = 0; i < N_KINDS; i++)
-        for (int k = 0; k < PRETOK_MAX_NAMES && KINDS[i].names[k]; k++) {
-            int n = snprintf(out + at, size - at, "%s%s", at ? ", " : "", KINDS[i].names[k]);
-            if (n < 0 || (size_t)n >= size - at)
-                return;
-            at += (size_t)n;
-        }
+    for (int i = 0; i < N_KINDS; i++) {
+        int n = snprintf(out + at, size - at, "%s%s", at ? ", " : "", KINDS[i].names[0]);
+        if (n < 0 || (size_t)n >= size - at)
+            return;
+        at += (size_t)n;
+    }
 }

@@ -8,7 +8,7 @@
 
 #include "engine/base/str.h"
 
-enum { PRETOK_MAX_STEPS = 6, PRETOK_MAX_NAMES = 4 };
+enum { PRETOK_MAX_STEPS = 6, PRETOK_MAX_NAMES = 9 };
 
 typedef struct pretok_kind {
     const char *names[PRETOK_MAX_NAMES]; /* values of tokenizer.ggml.pre */
@@ -16,11 +16,12 @@ typedef struct pretok_kind {
     const char *steps[PRETOK_MAX_STEPS];
     bool ignores_merges;
     bool adds_bos;
+    bool ids_are_ranks; /* without merges in the file, any two tokens merge into a third, the lowest id first */
 } pretok_kind;
 
 /* Finds a kind by its name; NULL for an unknown name. The empty name means the first kind. */
 const pretok_kind *pretok_kind_find(mr_str name);
-/* Writes all names to out, separated by commas. */
+/* Writes the first name of each kind to out, separated by commas. */
 void pretok_kind_list(char *out, size_t size);
 
 #endif

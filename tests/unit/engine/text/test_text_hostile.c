@@ -56,9 +56,10 @@ static void test_names(void **state) {
     vocab.desc.model = mr_str_from("bert\x1b[2J");
     expect_refused(MR_E_UNSUPPORTED, "unknown tokenizer model \"bert?[2J\"; known are llama, gpt2");
     small_bpe(&vocab);
-    vocab.desc.pre = mr_str_from("tekken");
-    expect_refused(MR_E_UNSUPPORTED, "unknown pre-tokenizer \"tekken\"; known are gpt-2, gpt2, default, llama-bpe, "
-                                     "llama3, llama-v3, qwen2, deepseek-r1-qwen, deepseek-llm");
+    vocab.desc.pre = mr_str_from("bloom");
+    expect_refused(MR_E_UNSUPPORTED, "unknown pre-tokenizer \"bloom\"; known are gpt-2, llama-bpe, glm4, chatglm-bpe, "
+                                     "qwen2, hunyuan, kimi-k2, qwen35, seed-coder, gpt-4o, tekken, deepseek-v3, "
+                                     "deepseek-coder, deepseek-llm, starcoder, falcon and some of the same kinds");
 }
 
 static void test_values(void **state) {

