@@ -78,12 +78,12 @@ static mr_status load_merges(bpe *b, const mr_vocab_desc *desc, char *buf, mr_er
 mr_status bpe_init(bpe *b, const vocab *v, const mr_vocab_desc *desc, mr_err *err) {
     b->v = v;
     char *buf = NULL;
-    mr_status s = MR_OK;
+    mr_status s = pretokenizer_create(desc->pre, PRETOK_JIT_IF_POSSIBLE, &b->pre, err);
+    if (s || (desc->n_merges == 0 && pretokenizer_ids_are_ranks(b->pre)))
+        return s;
     if (desc->n_merges < 1 || desc->n_merges > MR_VOCAB_MAX_MERGES || !desc->merges)
         return mr_err_set(err, MR_E_FORMAT, "tokenizer.ggml.merges has %d entries; 1 to %d are allowed", desc->n_merges,
                           MR_VOCAB_MAX_MERGES);
-    if ((s = pretokenizer_create(desc->pre, PRETOK_JIT_IF_POSSIBLE, &b->pre, err)))
-        return s;
     buf = mr_alloc(2 * MR_VOCAB_MAX_TOKEN_BYTES);
     if (!buf || !allocate_merges(b, desc->n_merges))
         s = mr_err_set(err, MR_E_NO_MEMORY, "no memory for %d merges", desc->n_merges);
@@ -99,12 +99,27 @@ void bpe_deinit(bpe *b) {
     *b = (bpe){0};
 }
 
-static bool pair_of(const void *ctx, const merge_symbol *a, const merge_symbol *b, uint32_t *out_order,
-                    int32_t *out_id) {
-    const bpe *self = ctx;
+typedef struct bpe_word {
+    const bpe *b;
+    const char *bytes;
+} bpe_word;
+
+/* Without merges: the pair merges if its bytes are a token. */
+static bool pair_by_id(const void *ctx, const merge_symbol *a, const merge_symbol *b, uint32_t *out_order,
+                       int32_t *out_id) {
+    const bpe_word *w = ctx;
+    int32_t id = vocab_find_piece(w->b->v, w->bytes + a->start, (size_t)a->len + b->len);
+    *out_order = (uint32_t)id;
+    *out_id = id;
+    return id >= 0;
+}
+
+static bool pair_by_merge(const void *ctx, const merge_symbol *a, const merge_symbol *b, uint32_t *out_order,
+                          int32_t *out_id) {
+    const bpe_word *w = ctx;
     if (a->id < 0 || b->id < 0)
         return false;
-    const bpe_merge *m = find_merge(self, pair_of_ids(a->id, b->id));
+    const bpe_merge *m = find_merge(w->b, pair_of_ids(a->id, b->id));
     *out_order = m->rank;
     *out_id = m->id;
     return m->id >= 0;
@@ -129,7 +144,7 @@ static bool encode_word(const bpe *b, merge_work *work, const char *word, size_t
         return false;
     for (size_t i = 0; i < len; i++)
         merge_work_add(work, (uint32_t)i, 1, v->byte_ids[(uint8_t)word[i]]);
-    merge_run(work, pair_of, b);
+    merge_run(work, b->merges ? pair_by_merge : pair_by_id, &(bpe_word){b, word});
     for (int32_t i = 0; i >= 0; i = work->symbols[i].next)
         if (!push_symbol(b, work->symbols[i].id, out))
             return false;

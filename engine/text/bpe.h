@@ -1,5 +1,5 @@
 /* engine/text/bpe.h - byte-level BPE: a text is cut into words, and the bytes of each word are merged by the ranks of
- * merges.
+ * merges. In a file without merges, the ids of tokens may be their ranks.
  * Source:  Sennrich et al. 2016 (BPE), Radford et al. 2019 (on bytes).
  * Owns:    the table of merges, the pre-tokenizer. Borrows: the vocabulary, which outlives it.
  * Threads: does not change once created. */
@@ -19,15 +19,15 @@ typedef struct bpe_merge {
 
 typedef struct bpe {
     const vocab *v;
-    bpe_merge *merges; /* hash table, at most two thirds full */
+    bpe_merge *merges; /* hash table, at most two thirds full; NULL: the ids of tokens are the ranks of merges */
     size_t mask;
     uint64_t key;
     int32_t n_skipped;
     pretokenizer *pre;
 } bpe;
 
-/* The caller passes a zeroed b, and calls deinit even after an error. MR_E_FORMAT: no merges, or a merge that is not
- * two texts. MR_E_UNSUPPORTED: an unknown pre. */
+/* The caller passes a zeroed b, and calls deinit even after an error. MR_E_FORMAT: no merges where the
+ * pre-tokenizer needs them, or a merge that is not two texts. MR_E_UNSUPPORTED: an unknown pre. */
 MR_MUST_USE mr_status bpe_init(bpe *b, const vocab *v, const mr_vocab_desc *desc, mr_err *err);
 void bpe_deinit(bpe *b);
 

@@ -62,7 +62,7 @@ typedef struct mr_vocab_desc {
     int32_t n_types;
     const int32_t *types; /* token_type, [n_types]; if n_types is 0, all tokens are normal */
     int32_t n_merges;
-    const mr_str *merges; /* [n_merges], "left right"; needed by "gpt2" */
+    const mr_str *merges; /* [n_merges], "left right"; needed by "gpt2", but not if pre is "kimi-k2" */
     /* Ids; -1 for none. */
     int32_t bos_id, eos_id, unk_id;
     int32_t eot_id, eom_id; /* end of turn, end of message */

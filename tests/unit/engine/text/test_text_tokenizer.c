@@ -183,6 +183,27 @@ static void test_ignore_merges_takes_whole_words(void **state) {
     mr_tokenizer_destroy(tok);
 }
 
+static void test_bpe_without_merges(void **state) {
+    (void)state;
+    small_bpe(&vocab);
+    vocab.desc.n_merges = 0;
+    vocab.desc.pre = mr_str_from("kimi-k2");
+    mr_tokenizer *tok = small_create(&vocab);
+    /* The lowest id merges first, so "he" before "ll" before "hell"; a control token is no result of a merge. */
+    EXPECT_IDS(tok, "hellohe", 0, BPE_HELL, 'o', BPE_HE);
+    EXPECT_IDS(tok, "lll", 0, BPE_LL, 'l');
+    EXPECT_IDS(tok, " hellx", 0, ' ', BPE_HELL, 'x');
+    EXPECT_IDS(tok, " hello", 0, BPE_WORD); /* no merges lead to it: a whole word comes first */
+    EXPECT_IDS(tok, "<|eot_id|>", SPECIAL, BPE_EOT);
+    mr_tokenizer_destroy(tok);
+    mr_err err;
+    vocab.desc.pre = mr_str_from("deepseek-v3");
+    expect_fails(mr_tokenizer_create(&vocab.desc, &tok, &err), MR_E_FORMAT, &err, "merges has 0 entries");
+    vocab.desc.pre = mr_str_from("kimi-k2");
+    vocab.desc.n_merges = -1;
+    expect_fails(mr_tokenizer_create(&vocab.desc, &tok, &err), MR_E_FORMAT, &err, "merges has -1 entries");
+}
+
 static void test_bpe_of_bytes_that_are_no_utf8(void **state) {
     (void)state;
     mr_tokenizer *tok = bpe("gpt-2");
@@ -303,6 +324,7 @@ int main(void) {
         cmocka_unit_test(test_space_prefix_can_be_off),
         cmocka_unit_test(test_bpe_merges_by_rank),
         cmocka_unit_test(test_ignore_merges_takes_whole_words),
+        cmocka_unit_test(test_bpe_without_merges),
         cmocka_unit_test(test_bpe_of_bytes_that_are_no_utf8),
         cmocka_unit_test(test_bpe_without_byte_tokens),
         cmocka_unit_test(test_decoding),
