@@ -15,6 +15,10 @@ static const char *const WELL_KNOWN[] = {
     "<end_of_turn>",
     "<|return|>",
     "<|call|>",
+    "<|calls|>",
+    "<|flush|>",
+    "<turn|>",
+    "[e~[",
     "</s>",
     "<eos>",
     "<EOT>",
@@ -28,6 +32,13 @@ static const char *const WELL_KNOWN[] = {
     "<end_of_utterance>",
 };
 
+/* Returns the id of a control or user-defined token, or -1. */
+static int32_t find(const vocab *v, const char *name) {
+    mr_str text = mr_str_from(name);
+    int32_t id = token_index_find(&v->by_text, text.data, text.len);
+    return id >= 0 && (v->types[id] == MR_TOKEN_CONTROL || v->types[id] == MR_TOKEN_USER_DEFINED) ? id : -1;
+}
+
 static void add(end_tokens *ends, int32_t id) {
     if (id < 0 || ends->n == END_TOKENS_MAX || end_tokens_contain(ends, id))
         return;
@@ -39,13 +50,17 @@ static void add(end_tokens *ends, int32_t id) {
 
 void end_tokens_collect(const vocab *v, const mr_vocab_desc *desc, end_tokens *out_ends) {
     *out_ends = (end_tokens){0};
+    /* Where calls of tools have an end token of their own (gpt-oss, Solar Open), "<|end|>" stands between the reasoning
+     * and the answer of one turn, even if the file calls it the end of a turn. */
+    int32_t not_end = find(v, "<|call|>") >= 0 || find(v, "<|calls|>") >= 0 ? find(v, "<|end|>") : -1;
+    const int32_t named[] = {desc->eot_id, desc->eom_id};
     add(out_ends, desc->eos_id);
-    add(out_ends, desc->eot_id);
-    add(out_ends, desc->eom_id);
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++)
+        if (named[i] != not_end)
+            add(out_ends, named[i]);
     for (size_t i = 0; i < sizeof WELL_KNOWN / sizeof *WELL_KNOWN; i++) {
-        mr_str text = mr_str_from(WELL_KNOWN[i]);
-        int32_t id = token_index_find(&v->by_text, text.data, text.len);
-        if (id >= 0 && (v->types[id] == MR_TOKEN_CONTROL || v->types[id] == MR_TOKEN_USER_DEFINED))
+        int32_t id = find(v, WELL_KNOWN[i]);
+        if (id != not_end)
             add(out_ends, id);
     }
 }

@@ -294,6 +294,25 @@ static void test_what_a_server_asks(void **state) {
     mr_tokenizer_destroy(tok);
 }
 
+static void test_end_tokens_of_harmony(void **state) {
+    (void)state;
+    small_bpe(&vocab);
+    vocab.tokens[BPE_EOT] = mr_str_from("<|end|>");
+    vocab.desc.eot_id = BPE_EOT;
+    mr_tokenizer *tok = small_create(&vocab);
+    assert_true(mr_tokenizer_is_end(tok, BPE_EOT));
+    mr_tokenizer_destroy(tok);
+    /* With an end token for calls, "<|end|>" only ends a part of an answer, unless it is the eos token. */
+    vocab.tokens[BPE_BOS] = mr_str_from("<|call|>");
+    tok = small_create(&vocab);
+    assert_true(mr_tokenizer_is_end(tok, BPE_BOS) && !mr_tokenizer_is_end(tok, BPE_EOT));
+    mr_tokenizer_destroy(tok);
+    vocab.desc.eos_id = BPE_EOT;
+    tok = small_create(&vocab);
+    assert_true(mr_tokenizer_is_end(tok, BPE_BOS) && mr_tokenizer_is_end(tok, BPE_EOT));
+    mr_tokenizer_destroy(tok);
+}
+
 static void test_appends_to_what_is_there(void **state) {
     (void)state;
     mr_tokenizer *tok = spm();
@@ -329,6 +348,7 @@ int main(void) {
         cmocka_unit_test(test_bpe_without_byte_tokens),
         cmocka_unit_test(test_decoding),
         cmocka_unit_test(test_what_a_server_asks),
+        cmocka_unit_test(test_end_tokens_of_harmony),
         cmocka_unit_test(test_appends_to_what_is_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
