@@ -22,7 +22,9 @@ mr_status mr_detok_push(mr_detok *d, int32_t id, mr_text_buf *out_text, mr_err *
     /* Each byte writes at most MR_UTF8_MAX_STEP_BYTES, so nothing fails from here on. */
     if (!mr_text_buf_reserve(out_text, piece.len * MR_UTF8_MAX_STEP_BYTES))
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the text of token %d", id);
-    size_t i = d->drop_space && !special && piece.data[0] == ' ' ? 1 : 0;
+    /* Encoding adds no space to the spaces of a user-defined token. */
+    bool may_start = !special && type != MR_TOKEN_USER_DEFINED;
+    size_t i = d->drop_space && may_start && piece.data[0] == ' ' ? 1 : 0;
     /* The space belongs to the first text. A control token in front of that text does not change this. */
     d->drop_space = d->drop_space && special;
     for (; i < piece.len; i++)

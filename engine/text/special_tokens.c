@@ -9,8 +9,14 @@
 #include "engine/base/mem.h"
 #include "engine/text/utf8.h"
 
+/* Returns the text that stands for the token in a text. Files write spaces in user-defined tokens of SentencePiece as
+ * spaces or as U+2581. */
+static mr_str text_of(const vocab *v, int32_t id) {
+    return v->types[id] == MR_TOKEN_USER_DEFINED ? vocab_piece(v, id) : vocab_text(v, id);
+}
+
 static bool is_candidate(const vocab *v, int32_t id) {
-    size_t len = vocab_text(v, id).len;
+    size_t len = text_of(v, id).len;
     return (vocab_is_special(v, id) || v->types[id] == MR_TOKEN_USER_DEFINED) && len > 0 && len <= MR_SPECIAL_MAX_BYTES;
 }
 
@@ -50,7 +56,7 @@ mr_status special_tokens_init(special_tokens *st, const vocab *v, bool strips_ri
     for (int32_t id = 0; id < v->n_tokens; id++) {
         if (!is_candidate(v, id))
             continue;
-        mr_str text = vocab_text(v, id);
+        mr_str text = text_of(v, id);
         st->entries[st->n++] = (special_entry){
             .text = text.data,
             .len = (uint32_t)text.len,

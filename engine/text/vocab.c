@@ -89,9 +89,10 @@ static size_t make_piece(vocab_kind kind, mr_token_type type, mr_str text, char 
         *out = (char)byte;
         return 1;
     }
-    if (type == MR_TOKEN_CONTROL || type == MR_TOKEN_UNKNOWN || type == MR_TOKEN_USER_DEFINED) {
+    bool is_user_defined = type == MR_TOKEN_USER_DEFINED;
+    if (type == MR_TOKEN_CONTROL || type == MR_TOKEN_UNKNOWN || (is_user_defined && kind == VOCAB_BPE)) {
         /* A user-defined token may be an intermediate result of a byte-level merge. */
-        *out_plain = type == MR_TOKEN_USER_DEFINED && kind == VOCAB_BPE;
+        *out_plain = is_user_defined;
         if (text.len)
             memcpy(out, text.data, text.len);
         return text.len;
@@ -99,7 +100,7 @@ static size_t make_piece(vocab_kind kind, mr_token_type type, mr_str text, char 
     if (kind == VOCAB_BPE)
         return byte_alphabet_decode(text, out, out_plain);
     /* In SentencePiece every space of a text is U+2581, so no text becomes a token with a plain space. */
-    *out_plain = !text.len || !memchr(text.data, ' ', text.len);
+    *out_plain = !is_user_defined && (!text.len || !memchr(text.data, ' ', text.len));
     return vocab_spaces_decode(text, out);
 }
 

@@ -103,6 +103,27 @@ static void test_user_defined_tokens_always(void **state) {
     mr_tokenizer_destroy(tok);
 }
 
+/* Gemma's runs of spaces are user-defined tokens, and no space is added in front of a text. */
+static void test_user_defined_spaces(void **state) {
+    (void)state;
+    static const char *const ways[] = {"▁▁▁", "   "};
+    for (int i = 0; i < 2; i++) {
+        small_spm(&vocab);
+        vocab.tokens[SPM_TOOL] = mr_str_from(ways[i]);
+        vocab.desc.add_space_prefix = MR_SETTING_OFF;
+        mr_tokenizer *tok = small_create(&vocab);
+        EXPECT_IDS(tok, "ab   ab  ab", 0, SPM_AB, SPM_TOOL, SPM_AB, SPM_SPACE, SPM_SPACE_AB);
+        EXPECT_IDS(tok, "     ab ab", 0, SPM_TOOL, SPM_SPACE, SPM_SPACE_AB, SPM_SPACE_AB);
+        EXPECT_TEXT(tok, "ab   ab", 0, SPM_AB, SPM_TOOL, SPM_AB);
+        mr_tokenizer_destroy(tok);
+        vocab.desc.add_space_prefix = MR_SETTING_ON;
+        tok = small_create(&vocab);
+        EXPECT_TEXT(tok, "   ab", 0, SPM_TOOL, SPM_AB);
+        EXPECT_TEXT(tok, "ab   ", 0, SPM_SPACE_AB, SPM_TOOL);
+        mr_tokenizer_destroy(tok);
+    }
+}
+
 static void test_repeated_special_tokens(void **state) {
     (void)state;
     small_spm(&vocab);
@@ -337,6 +358,7 @@ int main(void) {
         cmocka_unit_test(test_spm_with_spaces_inside_tokens),
         cmocka_unit_test(test_special_tokens_only_on_request),
         cmocka_unit_test(test_user_defined_tokens_always),
+        cmocka_unit_test(test_user_defined_spaces),
         cmocka_unit_test(test_repeated_special_tokens),
         cmocka_unit_test(test_phi3_tokens_take_the_space_behind_them),
         cmocka_unit_test(test_bos_and_eos),
