@@ -1,28 +1,19 @@
 /* engine/text/bpe.h - byte-level BPE: a text is cut into words, and the bytes of each word are merged by the ranks of
  * merges. In a file without merges, the ids of tokens may be their ranks.
  * Source:  Sennrich et al. 2016 (BPE), Radford et al. 2019 (on bytes).
- * Owns:    the table of merges, the pre-tokenizer. Borrows: the vocabulary, which outlives it.
+ * Owns:    the merges, the pre-tokenizer. Borrows: the vocabulary, which outlives it.
  * Threads: does not change once created. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_TEXT_BPE_H
 #define MR_ENGINE_TEXT_BPE_H
 
-#include "engine/text/merge.h"
+#include "engine/text/merge_table.h"
 #include "engine/text/pretokenize.h"
 #include "engine/text/vocab.h"
 
-typedef struct bpe_merge {
-    uint64_t pair; /* ids of the left and the right token */
-    uint32_t rank;
-    int32_t id; /* the token of the result; -1: the slot is empty */
-} bpe_merge;
-
 typedef struct bpe {
     const vocab *v;
-    bpe_merge *merges; /* hash table, at most two thirds full; NULL: the ids of tokens are the ranks of merges */
-    size_t mask;
-    uint64_t key;
-    int32_t n_skipped;
+    merge_table merges; /* none: the ids of tokens are the ranks of merges */
     pretokenizer *pre;
 } bpe;
 

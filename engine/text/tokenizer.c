@@ -245,5 +245,5 @@ bool mr_tokenizer_adds_space_prefix(const mr_tokenizer *t) {
 }
 
 int32_t mr_tokenizer_n_skipped_merges(const mr_tokenizer *t) {
-    return t->bpe.n_skipped;
+    return t->bpe.merges.n_skipped;
 }
