@@ -1,4 +1,5 @@
-/* engine/text/spm.c - SentencePiece's BPE: merges the characters of a text by the scores of the resulting tokens. */
+/* engine/text/spm.c - SentencePiece's BPE: merges the characters of a text by the scores of the resulting tokens, or
+ * by a list of merges. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/text/spm.h"
 
@@ -28,8 +29,7 @@ static bool any_space_inside(const vocab *v) {
     return false;
 }
 
-mr_status spm_init(spm *s, const vocab *v, const mr_vocab_desc *desc, mr_err *err) {
-    s->v = v;
+static mr_status load_scores(spm *s, const vocab *v, const mr_vocab_desc *desc, mr_err *err) {
     if (desc->n_scores != v->n_tokens || !desc->scores)
         return mr_err_set(err, MR_E_FORMAT, "tokenizer.ggml.scores has %d entries for %d tokens", desc->n_scores,
                           v->n_tokens);
@@ -41,12 +41,18 @@ mr_status spm_init(spm *s, const vocab *v, const mr_vocab_desc *desc, mr_err *er
             return mr_err_set(err, MR_E_FORMAT, "the score of token %d is not a number", id);
         s->orders[id] = order_of_score(desc->scores[id]);
     }
-    s->splits_at_spaces = !any_space_inside(v);
     return MR_OK;
+}
+
+mr_status spm_init(spm *s, const vocab *v, bool by_merges, const mr_vocab_desc *desc, mr_err *err) {
+    s->v = v;
+    s->splits_at_spaces = !any_space_inside(v);
+    return by_merges ? merge_table_init(&s->merges, v, desc, err) : load_scores(s, v, desc, err);
 }
 
 void spm_deinit(spm *s) {
     mr_free(s->orders);
+    merge_table_deinit(&s->merges);
     *s = (spm){0};
 }
 
@@ -55,8 +61,8 @@ typedef struct spm_word {
     const char *text;
 } spm_word;
 
-static bool pair_of(const void *ctx, const merge_symbol *a, const merge_symbol *b, uint32_t *out_order,
-                    int32_t *out_id) {
+static bool pair_by_score(const void *ctx, const merge_symbol *a, const merge_symbol *b, uint32_t *out_order,
+                          int32_t *out_id) {
     const spm_word *w = ctx;
     int32_t id = vocab_find_piece(w->s->v, w->text + a->start, (size_t)a->len + b->len);
     if (id < 0)
@@ -87,10 +93,14 @@ static bool encode_stretch(const spm *s, merge_work *work, const char *text, siz
     for (size_t i = 0; i < len;) {
         size_t n = mr_utf8_char_len(text + i, len - i);
         n = n ? n : 1; /* a byte that is not valid UTF-8 is a symbol of its own */
-        merge_work_add(work, (uint32_t)i, (uint32_t)n, -1);
+        /* Pairs by score are found by their text, so only merges need the ids of characters. */
+        merge_work_add(work, (uint32_t)i, (uint32_t)n, s->orders ? -1 : vocab_find_piece(s->v, text + i, n));
         i += n;
     }
-    merge_run(work, pair_of, &(spm_word){s, text});
+    if (s->orders)
+        merge_run(work, pair_by_score, &(spm_word){s, text});
+    else
+        merge_run(work, merge_table_pair, &s->merges);
     for (int32_t i = 0; i >= 0; i = work->symbols[i].next) {
         const merge_symbol *sym = &work->symbols[i];
         bool ok =

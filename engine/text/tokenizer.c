@@ -26,13 +26,13 @@ mr_vocab_desc mr_vocab_desc_empty(void) {
 
 static mr_status find_kind(mr_str model, vocab_kind *out_kind, mr_err *err) {
     char name[64];
-    *out_kind = mr_str_is(model, "llama") ? VOCAB_SPM : VOCAB_BPE;
-    if (mr_str_is(model, "llama") || mr_str_is(model, "gpt2"))
+    *out_kind = mr_str_is(model, "gpt2") ? VOCAB_BPE : VOCAB_SPM;
+    if (mr_str_is(model, "llama") || mr_str_is(model, "gpt2") || mr_str_is(model, "gemma4"))
         return MR_OK;
     if (model.len == 0)
         return mr_err_set(err, MR_E_FORMAT, "tokenizer.ggml.model is missing");
     mr_utf8_printable(model, name, sizeof name);
-    return mr_err_set(err, MR_E_UNSUPPORTED, "unknown tokenizer model \"%s\"; known are llama, gpt2", name);
+    return mr_err_set(err, MR_E_UNSUPPORTED, "unknown tokenizer model \"%s\"; known are llama, gpt2, gemma4", name);
 }
 
 static mr_status check_ids(const mr_vocab_desc *d, mr_err *err) {
@@ -57,12 +57,12 @@ static bool setting(mr_setting s, bool by_default) {
 }
 
 static mr_status init(mr_tokenizer *t, vocab_kind kind, const mr_vocab_desc *desc, mr_err *err) {
-    bool is_spm = kind == VOCAB_SPM;
+    bool is_spm = kind == VOCAB_SPM, is_gemma4 = mr_str_is(desc->model, "gemma4");
     mr_status s = vocab_init(&t->v, kind, desc, err);
     if (!s)
         s = check_ids(desc, err);
     if (!s)
-        s = is_spm ? spm_init(&t->spm, &t->v, desc, err) : bpe_init(&t->bpe, &t->v, desc, err);
+        s = is_spm ? spm_init(&t->spm, &t->v, is_gemma4, desc, err) : bpe_init(&t->bpe, &t->v, desc, err);
     if (!s)
         s = special_tokens_init(&t->specials, &t->v, is_spm && mr_str_is(desc->architecture, "phi3"), err);
     if (s)
@@ -72,7 +72,7 @@ static mr_status init(mr_tokenizer *t, vocab_kind kind, const mr_vocab_desc *des
     t->eos_id = desc->eos_id;
     t->adds_bos = t->bos_id >= 0 && setting(desc->add_bos, is_spm || pretokenizer_adds_bos(t->bpe.pre));
     t->adds_eos = t->eos_id >= 0 && setting(desc->add_eos, false);
-    t->adds_space_prefix = is_spm && setting(desc->add_space_prefix, true);
+    t->adds_space_prefix = is_spm && setting(desc->add_space_prefix, !is_gemma4);
     return MR_OK;
 }
 
@@ -245,5 +245,5 @@ bool mr_tokenizer_adds_space_prefix(const mr_tokenizer *t) {
 }
 
 int32_t mr_tokenizer_n_skipped_merges(const mr_tokenizer *t) {
-    return t->bpe.merges.n_skipped;
+    return t->bpe.merges.n_skipped + t->spm.merges.n_skipped;
 }

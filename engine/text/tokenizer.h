@@ -1,5 +1,6 @@
 /* engine/text/tokenizer.h - text to token ids and back, for the vocabularies that GGUF files carry:
  *   model "llama"  SentencePiece's BPE: pairs merge by score, characters outside the vocabulary become byte tokens;
+ *   model "gemma4" the same, but pairs merge by the ranks of merges, and no space is added in front of a text;
  *   model "gpt2"   byte-level BPE: words are cut by the regular expressions that `pre` names, pairs merge by rank.
  * No text is refused because of its contents. Bytes that are not valid UTF-8 are tokenised one by one. A byte without
  * a token becomes the unknown token; if the vocabulary has no unknown token, the byte is left out.
@@ -62,7 +63,7 @@ typedef struct mr_vocab_desc {
     int32_t n_types;
     const int32_t *types; /* token_type, [n_types]; if n_types is 0, all tokens are normal */
     int32_t n_merges;
-    const mr_str *merges; /* [n_merges], "left right"; needed by "gpt2", but not if pre is "kimi-k2" */
+    const mr_str *merges; /* [n_merges], "left right"; needed by "gpt2" (but not if pre is "kimi-k2"), "gemma4" */
     /* Ids; -1 for none. */
     int32_t bos_id, eos_id, unk_id;
     int32_t eot_id, eom_id; /* end of turn, end of message */

@@ -54,7 +54,7 @@ static void test_names(void **state) {
     vocab.desc.model = (mr_str){NULL, 0};
     expect_refused(MR_E_FORMAT, "tokenizer.ggml.model is missing");
     vocab.desc.model = mr_str_from("bert\x1b[2J");
-    expect_refused(MR_E_UNSUPPORTED, "unknown tokenizer model \"bert?[2J\"; known are llama, gpt2");
+    expect_refused(MR_E_UNSUPPORTED, "unknown tokenizer model \"bert?[2J\"; known are llama, gpt2, gemma4");
     small_bpe(&vocab);
     vocab.desc.pre = mr_str_from("bloom");
     expect_refused(MR_E_UNSUPPORTED, "unknown pre-tokenizer \"bloom\"; known are gpt-2, llama-bpe, glm4, chatglm-bpe, "

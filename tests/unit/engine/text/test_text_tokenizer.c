@@ -181,6 +181,31 @@ static void test_space_prefix_can_be_off(void **state) {
     mr_tokenizer_destroy(tok);
 }
 
+static void test_spm_by_merges(void **state) {
+    (void)state;
+    small_spm(&vocab);
+    vocab.desc.model = mr_str_from("gemma4");
+    vocab.desc.n_scores = 0;
+    static const char *const merges[] = {"a b", "ab ab", "▁ ▁", "▁ ab", "b a", "x y"};
+    vocab.desc.n_merges = sizeof merges / sizeof *merges;
+    for (int i = 0; i < vocab.desc.n_merges; i++)
+        vocab.merges[i] = mr_str_from(merges[i]);
+    mr_tokenizer *tok = small_create(&vocab);
+    assert_int_equal(mr_tokenizer_n_skipped_merges(tok), 1);
+    assert_true(mr_tokenizer_adds_bos(tok) && !mr_tokenizer_adds_space_prefix(tok));
+    EXPECT_IDS(tok, "ab", 0, SPM_AB);
+    EXPECT_IDS(tok, " abab", 0, SPM_SPACE, SPM_ABAB); /* by score, it would be "▁ab" and "ab" */
+    EXPECT_IDS(tok, "   ab", 0, SPM_SPACES, SPM_SPACE_AB);
+    EXPECT_IDS(tok, "bba", 0, SPM_B, SPM_UNUSED);
+    EXPECT_IDS(tok, "é🦙a", 0, SPM_BYTE_0 + 0xC3, SPM_BYTE_0 + 0xA9, SPM_LLAMA, SPM_A);
+    EXPECT_IDS(tok, "a[TOOL]\xFF", 0, SPM_A, SPM_TOOL, SPM_BYTE_0 + 0xFF);
+    EXPECT_TEXT(tok, " abab", 0, 1, SPM_SPACE, SPM_ABAB);
+    mr_tokenizer_destroy(tok);
+    vocab.desc.n_merges = 0;
+    mr_err err;
+    expect_fails(mr_tokenizer_create(&vocab.desc, &tok, &err), MR_E_FORMAT, &err, "merges has 0 entries");
+}
+
 static void test_bpe_merges_by_rank(void **state) {
     (void)state;
     mr_tokenizer *tok = bpe("gpt-2");
@@ -363,6 +388,7 @@ int main(void) {
         cmocka_unit_test(test_phi3_tokens_take_the_space_behind_them),
         cmocka_unit_test(test_bos_and_eos),
         cmocka_unit_test(test_space_prefix_can_be_off),
+        cmocka_unit_test(test_spm_by_merges),
         cmocka_unit_test(test_bpe_merges_by_rank),
         cmocka_unit_test(test_ignore_merges_takes_whole_words),
         cmocka_unit_test(test_bpe_without_merges),

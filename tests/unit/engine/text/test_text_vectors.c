@@ -73,6 +73,7 @@ static mr_tokenizer *load(const char *name) {
     d.unk_id = optional_id(g, "tokenizer.ggml.unknown_token_id");
     d.add_bos = optional_bool(g, "tokenizer.ggml.add_bos_token");
     d.add_eos = optional_bool(g, "tokenizer.ggml.add_eos_token");
+    d.add_space_prefix = optional_bool(g, "tokenizer.ggml.add_space_prefix");
     mr_tokenizer *tok = NULL;
     expect_ok(mr_tokenizer_create(&d, &tok, &err), &err);
     mr_free(tokens);
@@ -222,6 +223,10 @@ static void test_falcon(void **state) {
     (void)state;
     check_vocab("falcon");
 }
+static void test_gemma_4(void **state) {
+    (void)state;
+    check_vocab("gemma-4");
+}
 
 #define CHECK_CHAT(tok, text, ...)                                                                                     \
     check_chat(tok, text, (const int32_t[]){__VA_ARGS__}, sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t))
@@ -289,11 +294,12 @@ int main(void) {
     }
     vectors_dir = dir;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_llama_spm),      cmocka_unit_test(test_phi_3),      cmocka_unit_test(test_gpt_2),
-        cmocka_unit_test(test_llama_bpe),      cmocka_unit_test(test_qwen2),      cmocka_unit_test(test_deepseek_llm),
-        cmocka_unit_test(test_deepseek_coder), cmocka_unit_test(test_qwen35),     cmocka_unit_test(test_mpt),
-        cmocka_unit_test(test_starcoder),      cmocka_unit_test(test_refact),     cmocka_unit_test(test_command_r),
-        cmocka_unit_test(test_falcon),         cmocka_unit_test(test_chat_texts), cmocka_unit_test(test_a_long_word),
+        cmocka_unit_test(test_llama_spm),      cmocka_unit_test(test_phi_3),   cmocka_unit_test(test_gpt_2),
+        cmocka_unit_test(test_llama_bpe),      cmocka_unit_test(test_qwen2),   cmocka_unit_test(test_deepseek_llm),
+        cmocka_unit_test(test_deepseek_coder), cmocka_unit_test(test_qwen35),  cmocka_unit_test(test_mpt),
+        cmocka_unit_test(test_starcoder),      cmocka_unit_test(test_refact),  cmocka_unit_test(test_command_r),
+        cmocka_unit_test(test_falcon),         cmocka_unit_test(test_gemma_4), cmocka_unit_test(test_chat_texts),
+        cmocka_unit_test(test_a_long_word),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
