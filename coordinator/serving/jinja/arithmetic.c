@@ -88,7 +88,7 @@ static bool float_arithmetic(jx *x, char op, double a, double b, jv *out) {
     }
 }
 
-/* A string or list with the items of a, n times. */
+/* a * n: the items or characters of a, n times. */
 static bool repeat(jx *x, jv a, int64_t n, jv *out) {
     n = n < 0 ? 0 : n;
     if (a.kind == J_STR) {

@@ -15,7 +15,7 @@ typedef enum jnode_type {
     N_LIST,   /* kids */
     N_DICT,   /* kids: key, value, key, value … */
     N_UNARY,  /* op '-', '+' or '!' (not), a */
-    N_BINARY, /* op as jv_arithmetic, a, b */
+    N_BINARY, /* op: as in jv_arithmetic, a, b */
     N_CONCAT, /* kids */
     N_AND,    /* a, b */
     N_OR,
@@ -24,14 +24,14 @@ typedef enum jnode_type {
     N_COND,      /* a if b else c, which may be NULL */
     N_ATTRIBUTE, /* a.value */
     N_SUBSCRIPT, /* a[b] */
-    N_SLICE,     /* a:b:c, each may be NULL; b of N_SUBSCRIPT */
+    N_SLICE,     /* a:b:c, each may be NULL; stands as b of an N_SUBSCRIPT */
     N_CALL,      /* a(args) */
     N_FILTER,    /* a | value(args); a is NULL at the head of a filter block */
     N_TEST,      /* a is value(args) */
     N_ARG,       /* an argument, a; op: 0, '*', '2' (**), or 'k' with its name as value */
-    N_NSREF,     /* a target symbol.value */
+    N_NSREF,     /* symbol.value as the target of an assignment: an attribute of a namespace */
     /* Statements. */
-    N_DATA,         /* value, text as it is */
+    N_DATA,         /* value: text outside of tags */
     N_OUTPUT,       /* a */
     N_BLOCK,        /* kids, one after the other */
     N_FOR,          /* for a in b if c: body, else */
@@ -40,7 +40,7 @@ typedef enum jnode_type {
     N_SET_BLOCK,    /* a = text of body through the filter b, which may be NULL */
     N_MACRO,        /* symbol, kids: N_PARAM; body */
     N_PARAM,        /* symbol = a, which may be NULL */
-    N_CALL_BLOCK,   /* the macro (body and kids) called by a, an N_CALL */
+    N_CALL_BLOCK,   /* a: an N_CALL, which gets the macro of body and kids as `caller` */
     N_FILTER_BLOCK, /* body through a */
     N_WITH,         /* kids: N_SET; body */
     N_SCOPE,        /* body, in a scope of its own */
@@ -59,10 +59,10 @@ typedef struct jnode {
     struct jnode **kids;
     struct jnode *a, *b, *c, *body, *otherwise;
     jv value;
-    const jbuiltin *builtin; /* N_FILTER, N_TEST; NULL: unknown, which is an error when it is reached */
+    const jbuiltin *builtin; /* N_FILTER, N_TEST; NULL: the name is unknown, an error when the node is evaluated */
 } jnode;
 
-/* Symbols that the interpreter itself knows; the others follow. */
+/* Symbols that the interpreter itself uses. The names of the template get the numbers behind them. */
 enum { SYM_LOOP, SYM_CALLER, SYM_VARARGS, SYM_KWARGS, N_FIXED_SYMBOLS };
 
 struct mr_jinja {

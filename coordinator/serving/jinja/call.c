@@ -52,7 +52,8 @@ bool jx_arguments(jx *x, const jnode *node, jargs *out) {
 
 /* ---- builtins ---- */
 
-/* The place of a name in "a b c", -1 where it is not there; with name NULL the number of names. */
+/* The index of a name in a list such as "a b c", -1 if the list does not have the name. name NULL: returns the number
+ * of names. */
 static int param_index(const char *params, const jstr *name) {
     int i = 0;
     for (const char *p = params; *p; i++) {
@@ -101,7 +102,7 @@ const jbuiltin *jbuiltin_in(const jbuiltin *table, size_t n_table, const char *n
 
 /* ---- macros ---- */
 
-/* The named argument of that name, marked as used; J_MISSING where there is none. */
+/* Finds an argument by its name and marks the argument as used. Returns J_MISSING if there is none. */
 static jv take_named(const jargs *args, const jstr *name, bool *used) {
     for (size_t i = 0; i < args->n_named; i++) {
         const jstr *other = args->names[i].s;
@@ -137,7 +138,7 @@ static bool bind_caller(jx *x, const jmacro *macro, const jargs *args, bool *use
     return jscope_set(x, SYM_CALLER, caller);
 }
 
-/* Arguments that no parameter took. */
+/* Binds the arguments that belong to no parameter to varargs and kwargs. Refuses them if the macro uses neither. */
 static bool bind_rest(jx *x, const jmacro *macro, const jargs *args, const bool *used) {
     const jnode *node = macro->node;
     const jstr *macro_name = x->template->symbols[node->symbol];

@@ -8,7 +8,7 @@
 uint32_t char_decode(const char *s, size_t n, size_t *out_len) {
     utf8proc_int32_t c;
     utf8proc_ssize_t len = utf8proc_iterate((const utf8proc_uint8_t *)s, (utf8proc_ssize_t)n, &c);
-    if (len < 1) { /* cannot be in valid text */
+    if (len < 1) { /* malformed UTF-8, which callers never pass */
         *out_len = 1;
         return 0xFFFD;
     }
@@ -20,7 +20,8 @@ size_t char_encode(uint32_t c, char out[4]) {
     return (size_t)utf8proc_encode_char((utf8proc_int32_t)c, (utf8proc_uint8_t *)out);
 }
 
-/* Python counts the separators 1C to 1F as well, which are bidirectional white space, and not White_Space. */
+/* Python's str.isspace is also true for the separators 1C to 1F. Unicode gives them a bidirectional class of white
+ * space, but not the property White_Space. */
 bool char_is_space(uint32_t c) {
     if (c >= 0x1C && c <= 0x1F)
         return true;
@@ -78,7 +79,7 @@ bool char_is_title(uint32_t c) {
 }
 
 int char_upper(uint32_t c, uint32_t out[3]) {
-    if (c == 0xDF) { /* the sharp s, of the few that become two the one that is met */
+    if (c == 0xDF) { /* sharp s: the only frequent character whose upper case is two characters */
         out[0] = out[1] = 'S';
         return 2;
     }

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of the white space character (str.isspace) that s begins with, 0 where it is another. */
+/* Bytes of the first character of s if that character is white space (str.isspace), otherwise 0. */
 size_t char_space_len(const char *s, size_t n);
 bool char_is_space(uint32_t c);
 bool char_is_printable(uint32_t c);
@@ -17,13 +17,13 @@ bool char_is_decimal(uint32_t c);
 bool char_is_upper(uint32_t c);
 bool char_is_lower(uint32_t c);
 bool char_is_title(uint32_t c);
-/* One to three characters into out; returns how many. */
+/* Write one to three characters into out and return their number. */
 int char_upper(uint32_t c, uint32_t out[3]);
 int char_title(uint32_t c, uint32_t out[3]);
 uint32_t char_lower(uint32_t c);
-/* Writes c as UTF-8 and returns the bytes. */
+/* Writes c as UTF-8 and returns the number of bytes. */
 size_t char_encode(uint32_t c, char out[4]);
-/* The character at s, which is UTF-8 of n > 0 bytes. */
+/* Returns the first character of s, which is UTF-8 of n > 0 bytes. out_len: the bytes of that character. */
 uint32_t char_decode(const char *s, size_t n, size_t *out_len);
 
 #endif

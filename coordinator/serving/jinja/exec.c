@@ -9,7 +9,7 @@ static bool exec_block(jx *x, const jnode *node, jflow *flow) {
     return true;
 }
 
-/* Runs body with `scope` as the innermost one. */
+/* Runs body with `scope` as the innermost scope. */
 static bool exec_in(jx *x, const jnode *body, jscope *scope, jflow *flow) {
     jscope *outer = x->scope;
     if (!scope)
@@ -45,7 +45,8 @@ static bool filter_items(jx *x, const jnode *node, jlist *items, jlist **out) {
     return ok;
 }
 
-/* Each turn has a scope of its own. A list that grows while it is looped over is followed. */
+/* Runs the iterations of a loop, each in a new scope. As in Python, items that the body appends to the list are visited
+ * too. */
 static bool run_turns(jx *x, const jnode *node, jloop *loop, jflow *flow) {
     jscope *outer = x->scope;
     bool ok = true;
@@ -103,7 +104,7 @@ static bool exec_if(jx *x, const jnode *node, jflow *flow) {
     return !node || jx_exec(x, node, flow);
 }
 
-/* Text through the filters of a block, where there are any. */
+/* Passes the text of a block through its filters. filters NULL: the text stays as it is. */
 static bool apply_filters(jx *x, const jnode *filters, jv *v) {
     x->filter_input = *v;
     return !filters || jx_eval(x, filters, v);
@@ -143,7 +144,7 @@ static bool exec_call_block(jx *x, const jnode *node) {
     return jv_call(x, callee, &args, &result) && jv_write(x, result, x->out);
 }
 
-/* All values are those of the scope around it. */
+/* Every value is evaluated in the scope around the statement: no value sees the other new variables. */
 static bool exec_with(jx *x, const jnode *node, jflow *flow) {
     jscope *outer = x->scope, *scope = jscope_new(x, outer);
     bool ok = scope != NULL;

@@ -13,7 +13,7 @@ static bool fail_undefined(jx *x, jv v) {
     return jx_fail(x, MR_E_INVALID, "%.*s", (int)v.s->len, v.s->data);
 }
 
-/* An argument that may be missing. */
+/* Reads an optional integer argument: `otherwise` stands for a missing one and for None. */
 static bool int_or(jx *x, jv v, const char *what, int64_t otherwise, int64_t *out) {
     *out = otherwise;
     return v.kind == J_MISSING || v.kind == J_NONE || jv_as_int(x, v, what, out);
@@ -25,7 +25,7 @@ BUILTIN(f_case) {
     return jv_to_str(x, self, &self) && jstr_case(x, self, (jcase)how, out);
 }
 
-/* Words begin behind white space and some brackets, unlike those of str.title. */
+/* Unlike str.title, the filter starts a word only behind white space, '-' and an opening bracket. */
 BUILTIN(f_title) {
     jtext text = {0};
     bool at_word = true;
@@ -85,7 +85,7 @@ BUILTIN(f_format) {
     return jv_percent(x, self.s, args->n_named ? (jv){.kind = J_DICT, .dict = d} : jv_list(J_TUPLE, tuple), out);
 }
 
-/* What stands before a line: spaces, or the text that was given. */
+/* The indentation of a line: `width` spaces, or width itself if it is a string. */
 static bool indention(jx *x, jv width, jv *out) {
     int64_t n;
     jtext text = {0};
@@ -177,7 +177,7 @@ static bool json_separators(jx *x, jv given, json_style *style) {
            jv_as_str(x, items->items[1], "a separator", &style->key_separator);
 }
 
-/* json.dumps; by default with characters as they are, as the transformers library has it. */
+/* json.dumps. As in the transformers library, characters outside of ASCII are not escaped by default. */
 BUILTIN(f_tojson) {
     json_style style = {.ascii = jv_truth(a[0]), .sort_keys = jv_truth(a[3])};
     jtext text = {0};
@@ -204,7 +204,8 @@ BUILTIN(f_urlencode) {
 
 /* ---- numbers ---- */
 
-/* Without white space around it and single underscores in it, if it fits. */
+/* Copies a number without the white space around it and without single underscores between digits. False: the number
+ * does not fit into `size` bytes, or contains a zero byte. */
 static bool plain_number(const jstr *s, char *out, size_t size) {
     size_t start = 0, end = s->len, n = 0;
     while (start < end && isspace((unsigned char)s->data[start]))
@@ -242,7 +243,7 @@ static bool text_to_int(const jstr *s, int base, int64_t *out) {
                  : tolower((unsigned char)digits[1]) == 'o' ? 8
                  : tolower((unsigned char)digits[1]) == 'b' ? 2
                                                             : 0;
-    if (prefix && (base == prefix || base == 0)) { /* 0x1f in base 16 */
+    if (prefix && (base == prefix || base == 0)) { /* a prefix of the base is allowed: 0x1f in base 16 */
         memmove(digits, digits + 2, strlen(digits + 2) + 1);
         base = prefix;
     }
@@ -321,7 +322,7 @@ BUILTIN(f_round) {
         return jx_fail(x, MR_E_INVALID, "method must be common, ceil or floor");
     } else if (self.kind != J_FLOAT) {
         *out = jv_int(self.kind == J_INT ? self.i : self.b);
-    } else { /* as printf rounds: the decimal value that is nearest */
+    } else { /* printf rounds to the nearest decimal value */
         snprintf(text, sizeof text, "%.*f", (int)precision, v);
         *out = jv_float(strtod(text, NULL));
     }

@@ -38,7 +38,7 @@ static bool get_path(jx *x, jv item, const char *path, size_t n, jv *out) {
     return jv_give(out, item);
 }
 
-/* The item itself where no attribute is given. */
+/* Without an attribute, out is the item itself. */
 static bool get_attribute(jx *x, jv item, jv attribute, jv *out) {
     *out = item;
     if (attribute.kind == J_MISSING || attribute.kind == J_NONE)
@@ -59,7 +59,7 @@ static bool single_key(jx *x, jv item, jv attribute, bool case_sensitive, jv *ou
     return get_attribute(x, item, attribute, &v) && fold(x, case_sensitive, v, out);
 }
 
-/* What an item is sorted by, a list: one or several attributes, "a,b". */
+/* The sort key of an item: a list of the values of one or several attributes ("a,b"). */
 static bool sort_key(jx *x, jv item, jv attribute, bool case_sensitive, jv *out) {
     jv v;
     jlist *keys = jlist_new(x, 0);
@@ -146,7 +146,7 @@ BUILTIN(f_unique) {
     return true;
 }
 
-/* min and max: how is the order in which the one that is looked for stands to the others. */
+/* min and max. how: -1 for the smallest item, 1 for the largest. */
 BUILTIN(f_extreme) {
     jlist *items;
     jentry *e;
@@ -208,8 +208,8 @@ static jargs rest(const jargs *args, size_t n) {
 
 enum { REJECT, CHOOSE, BY_ATTRIBUTE };
 
-/* select, reject, selectattr, rejectattr: the first argument names an attribute where by_attribute, the next one a
- * test; without a test, what is true is chosen. */
+/* select, reject, selectattr and rejectattr. With by_attribute, the first argument names an attribute. The next
+ * argument names a test. Without a test, an item counts by its truth. */
 BUILTIN(f_choose) {
     bool by_attribute = how & BY_ATTRIBUTE, wanted = how & CHOOSE;
     jlist *items, *kept;
@@ -242,7 +242,7 @@ BUILTIN(f_choose) {
     return true;
 }
 
-/* By a filter with its arguments, or map(attribute="name", default=value). */
+/* map(filter, arguments of the filter) or map(attribute="name", default=value). */
 BUILTIN(f_map) {
     jlist *items, *mapped;
     jv attribute = {0}, otherwise = {0};
@@ -390,7 +390,7 @@ BUILTIN(f_batch) {
     return true;
 }
 
-/* Columns: the first ones have one item more where they do not come out even. */
+/* Splits the items into columns. If the items cannot be split evenly, the first columns have one item more. */
 BUILTIN(f_slice) {
     jlist *items, *columns;
     int64_t n_columns;

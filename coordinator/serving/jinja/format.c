@@ -61,7 +61,7 @@ static bool read_spec(jx *x, const char *s, size_t n, spec *out) {
     return (ok && i == n) || jx_fail(x, MR_E_INVALID, "invalid format specifier");
 }
 
-/* sign and digits, padded; zeros come between the two. */
+/* Writes sign and digits, padded to the width. Padding zeros come between sign and digits. */
 static bool pad(jx *x, const spec *f, const char *sign, const char *body, size_t n_bytes, int64_t n_chars, char align,
                 jtext *out) {
     int64_t missing = f->width - n_chars - (int64_t)strlen(sign);
@@ -184,7 +184,8 @@ bool jv_format_spec(jx *x, jv v, const char *text, size_t n, jtext *out) {
     return jx_fail(x, MR_E_INVALID, "unsupported format string passed to %s.__format__", jv_type(v));
 }
 
-/* The argument that a field names: nothing (the next one), a number or a name, then .attributes and [items]. */
+/* The argument that a replacement field names by a number or a name, or the next argument if the field has neither.
+ * Attributes (.name) and items ([key]) may follow. */
 static bool field_value(jx *x, const char *s, size_t n, const jargs *args, size_t *next, jv *out) {
     size_t end = 0;
     while (end < n && s[end] != '.' && s[end] != '[')

@@ -19,7 +19,7 @@ BUILTIN(g_range) {
     if (steps > MAX_RANGE + 1)
         return jx_fail(x, MR_E_INVALID, "range has more than %d items", MAX_RANGE);
     int64_t n = 0;
-    if (steps > 0) /* rounded up; few steps, so nothing overflows */
+    if (steps > 0) /* rounded up */
         n = v[2] > 0 ? (v[1] - v[0] - 1) / v[2] + 1 : (v[0] - v[1] - 1) / -v[2] + 1;
     if (n > MAX_RANGE)
         return jx_fail(x, MR_E_INVALID, "range has more than %d items", MAX_RANGE);
@@ -30,7 +30,8 @@ BUILTIN(g_range) {
     return jv_give(out, (jv){.kind = J_RANGE, .range = range});
 }
 
-/* dict(mapping or pairs, name=value): for the function, for dict.update and namespace. */
+/* Takes arguments as Python's dict does: dict(mapping or pairs, name=value). Used by dict, dict.update and
+ * namespace. */
 bool jdict_update(jx *x, jdict *d, const jargs *args) {
     if (args->n_pos > 1)
         return jx_fail(x, MR_E_INVALID, "at most 1 argument without a name is taken");

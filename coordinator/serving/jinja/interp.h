@@ -19,7 +19,7 @@ typedef struct jscope {
 
 struct jmacro {
     const jnode *node; /* N_MACRO or N_CALL_BLOCK */
-    jscope *scope;     /* where it was defined */
+    jscope *scope;     /* the scope in which the macro was defined */
 };
 
 struct jloop {
@@ -27,22 +27,22 @@ struct jloop {
     size_t at;
     int32_t depth0;
     const jnode *node; /* N_FOR */
-    jscope *scope;     /* around it */
-    jv changed;        /* what loop.changed was last asked about; J_MISSING: nothing yet */
+    jscope *scope;     /* the scope around the loop */
+    jv changed;        /* the arguments of the last call of loop.changed; J_MISSING: no call yet */
 };
 
 typedef enum jflow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE } jflow;
 
 bool jx_eval(jx *x, const jnode *node, jv *out);
 bool jx_exec(jx *x, const jnode *node, jflow *flow);
-/* Runs body in a scope of its own, where `scope` is around it, and gives the text that it writes. */
+/* Runs body in a new scope inside `scope`. out: the text that body writes. */
 bool jx_capture(jx *x, const jnode *body, jscope *scope, jv *out);
 bool jx_call_recursive_loop(jx *x, const jloop *loop, const jargs *args, jv *out);
 
 /* scope.c */
 jscope *jscope_new(jx *x, jscope *parent);
-bool jscope_set(jx *x, int32_t symbol, jv value); /* in the innermost */
-bool jscope_get(jx *x, int32_t symbol, jv *out);  /* undefined where there is none */
+bool jscope_set(jx *x, int32_t symbol, jv value); /* in the innermost scope */
+bool jscope_get(jx *x, int32_t symbol, jv *out);  /* out: an undefined value if no scope has the symbol */
 bool jx_assign(jx *x, const jnode *target, jv value);
 
 /* call.c */

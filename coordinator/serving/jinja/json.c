@@ -19,9 +19,9 @@ static bool from_array(jx *x, const json_t *json, jv *out) {
     return list != NULL;
 }
 
-/* Keys are different already: nothing is looked up. */
+/* The keys of a JSON object are unique, so entries are appended without a lookup. */
 static bool from_object(jx *x, const json_t *json, jv *out) {
-    json_t *object = (json_t *)(uintptr_t)json; /* the iterator of jansson 2.14 wants it so; nothing is written */
+    json_t *object = (json_t *)(uintptr_t)json; /* jansson 2.14 iterates over non-const objects only; it only reads */
     size_t n = json_object_size(json);
     jdict *d = jdict_new(x, n);
     if (!d)
@@ -114,7 +114,7 @@ static bool new_line(jx *x, const json_style *style, int level, jtext *out) {
     return ok;
 }
 
-/* Between two items, or before the first. */
+/* Writes what stands before an item: the separator, unless the item is the first, then the line break. */
 static bool next_item(jx *x, const json_style *style, bool first, int level, jtext *out) {
     const jstr *separator = style->item_separator;
     return (first || jtext_add(x, out, separator->data, separator->len)) && new_line(x, style, level, out);
@@ -131,7 +131,7 @@ static bool write_list(jx *x, const jlist *list, const json_style *style, int le
     return new_line(x, style, level, out) && jtext_puts(x, out, "]");
 }
 
-/* Keys are strings; numbers, booleans and None become one. */
+/* Writes a key as a JSON string. Numbers, booleans and None are converted to strings. */
 static bool write_key(jx *x, jv key, const json_style *style, jtext *out) {
     jtext text = {0};
     if (key.kind != J_STR) {

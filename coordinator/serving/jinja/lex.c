@@ -11,7 +11,7 @@ static bool lex_fail(lexer *l, const char *what) {
     return jx_fail(l->x, MR_E_FORMAT, "%s", what);
 }
 
-/* Copies the source with one kind of newline, and without the last one. */
+/* Copies the source with every newline as \n, and without a newline at the end. */
 bool lex_init(lexer *l, jx *x, mr_str source) {
     *l = (lexer){.x = x, .line = 1, .line_starting = true};
     char *copy = jx_alloc(x, source.len + 1, 1);
@@ -37,7 +37,7 @@ bool lex_init(lexer *l, jx *x, mr_str source) {
     return true;
 }
 
-/* Goes on to pos, and counts the lines on the way. */
+/* Moves to pos and counts the lines on the way. */
 static void advance(lexer *l, size_t pos) {
     for (size_t i = l->pos; i < pos; i++)
         l->line += l->s[i] == '\n';
@@ -57,7 +57,8 @@ static size_t skip_spaces(const lexer *l, size_t pos) {
     return pos;
 }
 
-/* Where a tag that ends with `close` ("%}", "#}", "}}") ends, if it does at pos; 0: it does not. */
+/* If the end of a tag, `close` ("%}", "#}" or "}}"), stands at pos: the position behind the tag and behind the white
+ * space that the tag removes. Otherwise 0. */
 static size_t tag_end(const lexer *l, size_t pos, const char *close) {
     char sign[4] = {'-', close[0], close[1], 0};
     if (starts(l, pos, sign))
@@ -71,7 +72,7 @@ static size_t tag_end(const lexer *l, size_t pos, const char *close) {
     return pos + 2 + (!is_variable && pos + 2 < l->n && l->s[pos + 2] == '\n');
 }
 
-/* The tag {% NAME %} at pos, signs and spaces inside it included: where it ends, 0 where there is none. */
+/* If the tag {% NAME %} stands at pos, with or without signs and spaces: the position behind the tag. Otherwise 0. */
 static size_t named_tag_end(const lexer *l, size_t pos, const char *name) {
     pos += 2;
     if (pos < l->n && (l->s[pos] == '-' || l->s[pos] == '+'))
@@ -80,12 +81,12 @@ static size_t named_tag_end(const lexer *l, size_t pos, const char *name) {
     if (!starts(l, pos, name))
         return 0;
     pos = skip_spaces(l, pos + strlen(name));
-    if (strcmp(name, "raw") == 0) /* no newline is taken behind this one */
+    if (strcmp(name, "raw") == 0) /* unlike other tags, raw does not remove the newline behind it */
         return starts(l, pos, "-%}") ? skip_spaces(l, pos + 3) : starts(l, pos, "%}") ? pos + 2 : 0;
     return tag_end(l, pos, "%}");
 }
 
-/* How much of the text from l->pos to `tag` is left when the tag that stands there has taken its white space. */
+/* Bytes of the text from l->pos to `tag` that remain when the tag at `tag` has removed the white space before it. */
 static size_t text_before(const lexer *l, size_t tag) {
     char sign = tag + 2 < l->n ? l->s[tag + 2] : 0;
     size_t end = tag;
@@ -110,7 +111,7 @@ static size_t text_before(const lexer *l, size_t tag) {
     return end - l->pos;
 }
 
-/* A raw block, of which `start` is the text's beginning. */
+/* Reads a raw block. start: position of the text of the block. */
 static bool lex_raw(lexer *l, size_t start, tok *out) {
     advance(l, start);
     for (size_t i = start; i + 1 < l->n; i++) {
@@ -138,7 +139,7 @@ static bool skip_comment(lexer *l, size_t start) {
     return lex_fail(l, "missing end of comment tag");
 }
 
-/* What stands at a tag: raw and comments are dealt with at once. out_tag says whether a tag begins. */
+/* Enters the tag at `tag`. Raw blocks and comments are read at once, and out_tag is then false. */
 static bool enter_tag(lexer *l, size_t tag, bool *out_tag, tok *out) {
     size_t raw = l->s[tag + 1] == '%' ? named_tag_end(l, tag, "raw") : 0;
     *out_tag = false;
@@ -161,7 +162,7 @@ static bool enter_tag(lexer *l, size_t tag, bool *out_tag, tok *out) {
     return true;
 }
 
-/* Text up to the next tag, then the tag. A T_DATA without text may come out. */
+/* Reads the text up to the next tag, and the tag itself into the queue. The T_DATA token may be empty. */
 static bool lex_root(lexer *l, tok *out) {
     size_t tag = l->pos;
     while (tag + 1 < l->n && !(l->s[tag] == '{' && strchr("%{#", l->s[tag + 1])))

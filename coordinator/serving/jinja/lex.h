@@ -1,6 +1,6 @@
-/* coordinator/serving/jinja/lex.h - the tokens of a template, one after the other, with white space around tags already
- * taken away.
- * Borrows: context and source, whose newlines are all \n (lex_init makes it so, in the context's arena).
+/* coordinator/serving/jinja/lex.h - splits a template into tokens. The white space that trim_blocks and lstrip_blocks
+ * remove around tags is already removed.
+ * Borrows: the context. The lexer reads a copy of the source in the context's arena, in which every newline is \n.
  * Threads: caller serialises. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_JINJA_LEX_H
@@ -36,11 +36,11 @@ typedef struct lexer {
     size_t n, pos;
     int32_t line;
     enum { LEX_ROOT, LEX_BLOCK, LEX_VARIABLE } mode;
-    bool line_starting; /* the last match ended with a newline */
-    tok queued;         /* the tag after a text */
+    bool line_starting; /* pos is at the start of a line: the last match ended with a newline */
+    tok queued;         /* the tag behind a text, returned by the next call */
     bool has_queued;
     int n_brackets;
-    char brackets[LEX_MAX_BRACKETS]; /* those that close what is open */
+    char brackets[LEX_MAX_BRACKETS]; /* the closing bracket for each open one */
 } lexer;
 
 bool lex_init(lexer *l, jx *x, mr_str source);

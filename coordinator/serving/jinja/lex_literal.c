@@ -17,7 +17,7 @@ static bool is_digit(char c, int base) {
     return d < base;
 }
 
-/* The end of digits with single underscores between them; pos itself where there are none. */
+/* The end of the digits at pos, with single underscores between them. Returns pos if there are no digits. */
 static size_t digits_end(const lexer *l, size_t pos, int base) {
     size_t end = pos;
     for (size_t i = pos; is_digit(l->s[i], base);) {
@@ -28,7 +28,7 @@ static size_t digits_end(const lexer *l, size_t pos, int base) {
     return end;
 }
 
-/* The end of the float at l->pos, 0 where there is none. */
+/* The end of the float at l->pos. 0: no float stands there. */
 static size_t float_end(const lexer *l) {
     if (l->pos && l->s[l->pos - 1] == '.')
         return 0;
@@ -86,7 +86,8 @@ static char simple_escape(char c) {
     return at ? to[at - from] : 0;
 }
 
-/* Octal and hexadecimal escapes, of which s is what follows the backslash; the bytes read, 0: it is none. */
+/* Reads an octal or hexadecimal escape. s: the text behind the backslash. Returns the bytes read, 0 for other
+ * escapes. */
 static size_t code_escape(const char *s, size_t n, uint32_t *out) {
     size_t digits = 0, at = 1, want = s[0] == 'x' ? 2 : s[0] == 'u' ? 4 : s[0] == 'U' ? 8 : 0;
     int base = 16;

@@ -43,7 +43,7 @@ BUILTIN(l_extend) {
     jlist *items;
     if (!jv_items(x, a[0], &items))
         return false;
-    for (size_t i = 0, n = items->n; i < n; i++) /* n before: a list may be extended by itself */
+    for (size_t i = 0, n = items->n; i < n; i++) /* n is read once: items may be the list that grows here */
         if (!jlist_push(x, self.list, items->items[i]))
             return false;
     return done(out);
@@ -108,7 +108,7 @@ BUILTIN(l_copy) {
 
 /* ---- dicts ---- */
 
-/* items, keys and values: how is the first letter. */
+/* items, keys and values. how: 'i', 'k' or 'v'. */
 BUILTIN(d_view) {
     const jdict *d = self.dict;
     jlist *list = jlist_new(x, d->n);

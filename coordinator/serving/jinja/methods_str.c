@@ -3,7 +3,7 @@
 #include "coordinator/serving/jinja/chars.h"
 #include "coordinator/serving/jinja/value.h"
 
-enum { REQUIRED = 4 }; /* beside a side: not to be found is an error */
+enum { REQUIRED = 4 }; /* a flag beside J_LEFT or J_RIGHT (index, rindex): it is an error if the text is not found */
 
 BUILTIN(m_case) {
     return jstr_case(x, self, (jcase)how, out);
@@ -23,8 +23,8 @@ static bool push_part(jx *x, jlist *list, jv s, const char *start, const char *e
     return jlist_push(x, list, part);
 }
 
-/* The last place of sep, NULL where there is none. What it compares is counted: a text may be almost everywhere
- * alike. */
+/* The last place of sep, NULL if there is none. Each comparison counts as work, because a text that almost matches
+ * everywhere takes quadratic time. */
 static bool last_place(jx *x, const char *start, const char *end, const jstr *sep, const char **out) {
     size_t n = sep->len;
     *out = NULL;
@@ -68,7 +68,8 @@ static bool split_by(jx *x, jv s, const jstr *sep, int64_t most, bool from_right
     return push_part(x, list, s, start, end);
 }
 
-/* The end of what is at p going on while `space` holds; backwards where from_right. */
+/* The end of the run at p of characters that are white space (space) or are not (!space). from_right: the run ends at p
+ * and its start is returned. */
 static const char *run_end(const char *p, const char *limit, bool space, bool from_right) {
     while (p != limit) {
         const char *c = from_right ? p - 1 : p;
@@ -94,7 +95,7 @@ static bool split_spaces(jx *x, jv s, int64_t most, bool from_right, jlist *list
             start = run_end(start, end, true, false);
         if (start == end)
             return true;
-        if (most == 0) /* the rest, with the spaces on its other side */
+        if (most == 0) /* the rest in one part, with the white space at its far end */
             return push_part(x, list, s, start, end);
         const char *word = from_right ? run_end(end, start, false, true) : run_end(start, end, false, false);
         if (!(from_right ? push_part(x, list, s, word, end) : push_part(x, list, s, start, word)))
@@ -152,7 +153,7 @@ BUILTIN(m_partition) {
 
 /* ---- search ---- */
 
-/* The part of self that start and end (characters, may be missing) name; out_ok false where start is behind its end. */
+/* The part self[start:end], in characters; start and end may be missing. out_ok is false if start is behind the end. */
 static bool part_of(jx *x, jv self, jv start, jv end, mr_str *out, bool *out_ok) {
     int64_t n = jstr_chars(self.s), from = 0, to = n;
     if ((start.kind > J_NONE && !jv_as_int(x, start, "start", &from)) ||
@@ -199,7 +200,7 @@ BUILTIN(m_remove_affix) {
     return jv_mark(out, self.markup, jv_str(x, self.s->data + (at_end ? 0 : s->len), self.s->len - s->len, out));
 }
 
-/* The place in characters, -1 for none. */
+/* out: the index in characters, -1 if the text is not found. */
 BUILTIN(m_find) {
     jstr *text;
     mr_str part;
@@ -293,7 +294,8 @@ static bool has_class(char_class class, uint32_t c) {
     }
 }
 
-/* All characters are so, and there is one. No characters at all are ASCII. */
+/* isalpha, isdigit and their like: at least one character, and all characters have the property. An empty string counts
+ * as ASCII (isascii). */
 BUILTIN(m_is) {
     bool yes = self.s->len > 0 || how == IS_ASCII;
     for (size_t i = 0, n; yes && i < self.s->len; i += n)
@@ -302,7 +304,7 @@ BUILTIN(m_is) {
     return jx_work(x, 4 * self.s->len); /* each character is looked up in a table */
 }
 
-/* One letter of that case, and none of the other. */
+/* isupper and islower: at least one letter has the case, and no letter has another case. */
 BUILTIN(m_has_case) {
     bool some = false, other = false, upper = how == CASE_UPPER;
     for (size_t i = 0, n; i < self.s->len; i += n) {

@@ -80,7 +80,7 @@ static bool equal_dicts(jx *x, const jdict *a, const jdict *b, bool *out) {
     return true;
 }
 
-/* Integers are compared as such: a double has not all of their digits. */
+/* Two integers are compared as integers, because a double cannot hold every 64-bit integer exactly. */
 static int compare_numbers(jv a, jv b) {
     if (a.kind != J_FLOAT && b.kind != J_FLOAT) {
         int64_t i = a.kind == J_INT ? a.i : a.b, j = b.kind == J_INT ? b.i : b.b;
@@ -138,7 +138,7 @@ bool jv_compare(jx *x, jv a, jv b, int *out) {
         *out = compare_numbers(a, b);
         return jx_work(x, 0);
     }
-    if (a.kind == J_STR && b.kind == J_STR) { /* the order of the bytes is that of the characters */
+    if (a.kind == J_STR && b.kind == J_STR) { /* the byte order of UTF-8 is the order of the code points */
         int order = mr_str_compare((mr_str){a.s->data, a.s->len}, (mr_str){b.s->data, b.s->len});
         *out = (order > 0) - (order < 0);
         return jx_work(x, a.s->len);
@@ -300,7 +300,7 @@ bool jv_items(jx *x, jv v, jlist **out) {
     } else if (ok && v.kind == J_RANGE) {
         for (int64_t i = 0; ok && i < v.range->n; i++)
             ok = jlist_push(x, list, jv_int(v.range->start + i * v.range->step));
-    } else if (ok && v.kind == J_ITER) { /* what is taken is gone */
+    } else if (ok && v.kind == J_ITER) { /* the caller takes all items: the generator is empty afterwards */
         list->n = list->cap = v.list->n - v.list->next;
         list->items = list->n ? v.list->items + v.list->next : NULL;
         v.list->next = v.list->n;

@@ -191,7 +191,7 @@ static jnode *parse_for(parser *p) {
     return parse_expect_name(p, "endfor") ? node : NULL;
 }
 
-/* An elif is an if in the place of the else. */
+/* An elif becomes an N_IF in `otherwise` of the node before it. */
 static jnode *parse_if(parser *p) {
     static const char *const body_ends[] = {"elif", "else", "endif", NULL}, *const ends[] = {"endif", NULL};
     jnode *first = NULL, *last = NULL;
@@ -231,7 +231,7 @@ static jnode *parse_set(parser *p) {
     return node->body && parse_expect_name(p, "endset") ? node : NULL;
 }
 
-/* (a, b=1), into the kids of node. */
+/* Reads the parameters of a macro, such as (a, b=1), into the kids of node. */
 static bool parse_signature(parser *p, jnode *node) {
     jnodes params = {0};
     bool has_default, seen_default = false;
@@ -309,7 +309,8 @@ static jnode *parse_with(parser *p) {
     return (node->body = parse_body(p, ends)) && parse_expect_name(p, "endwith") ? node : NULL;
 }
 
-/* {% generation %} marks what the model wrote: text like any other here, in a scope of its own. */
+/* {% generation %} marks the text of the model, for training. A render treats the block as plain text in a new
+ * scope. */
 static jnode *parse_generation(parser *p) {
     static const char *const ends[] = {"endgeneration", NULL};
     jnode *node = parse_node(p, N_SCOPE);
@@ -368,7 +369,7 @@ static jnode *parse_statement(parser *p) {
     return parse_fail_node(p, "unknown tag");
 }
 
-/* One piece: text, a variable or a statement; out_end says that a tag of `ends` has come instead. */
+/* Reads one piece: text, a variable or a statement. out_end: the next tag is one of `ends`, and no piece was read. */
 static bool parse_piece(parser *p, const char *const *ends, jnodes *list, bool *out_end) {
     *out_end = false;
     if (p->now.type == T_DATA) {
@@ -395,7 +396,8 @@ static bool parse_piece(parser *p, const char *const *ends, jnodes *list, bool *
     return parse_push(p, list, parse_statement(p)) && expect(p, T_BLOCK_END, "expected the end of the statement");
 }
 
-/* Up to a tag of `ends` (NULL: the end of the template), which is then the current token. */
+/* Reads pieces up to a tag of `ends`, whose name is then the current token. ends NULL: up to the end of the
+ * template. */
 static jnode *parse_pieces(parser *p, const char *const *ends) {
     jnode *node = parse_node(p, N_BLOCK);
     jnodes list = {0};

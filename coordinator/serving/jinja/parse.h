@@ -1,7 +1,8 @@
 /* coordinator/serving/jinja/parse.h - what the two halves of the parser share: statements (parse.c) and expressions
  * (parse_expr.c).
  * Threads: caller serialises.
- * Errors:  NULL or false after jx_fail with MR_E_FORMAT, or MR_E_TOO_LONG where tags are nested too deeply. */
+ * Errors:  functions return NULL or false after jx_fail with MR_E_FORMAT, or with MR_E_TOO_LONG where tags are nested
+ *          too deeply. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_JINJA_PARSE_H
 #define MR_COORDINATOR_SERVING_JINJA_PARSE_H
@@ -19,7 +20,7 @@ typedef struct parser {
     jlist *symbols;        /* J_STR, by number */
     int32_t *symbol_table; /* [symbol_cap]: numbers by hash, -1 for none */
     size_t symbol_cap;
-    jnode *macro; /* the innermost macro or call block that is open; `otherwise` is the one around it */
+    jnode *macro; /* the innermost open macro or call block; macro->otherwise is the next one outside of it */
     int32_t n_loops;
 } parser;
 
@@ -29,7 +30,7 @@ typedef struct jnodes {
 } jnodes;
 
 bool parse_advance(parser *p);
-bool parse_fail(parser *p, const char *what); /* names what was found instead */
+bool parse_fail(parser *p, const char *what); /* the error is `what`, then the current token */
 static inline jnode *parse_fail_node(parser *p, const char *what) {
     parse_fail(p, what);
     return NULL;
@@ -40,7 +41,7 @@ static inline bool parse_at_op(const parser *p, char op) {
 static inline bool parse_at_name(const parser *p, const char *name) {
     return p->now.type == T_NAME && jstr_is(p->now.value.s, name);
 }
-/* Goes on where the current token is that one. */
+/* If the current token is the operator or name, advance by one token. out_was: whether it was. */
 bool parse_skip_op(parser *p, char op, bool *out_was);
 bool parse_skip_name(parser *p, const char *name, bool *out_was);
 bool parse_expect_op(parser *p, char op);
@@ -56,11 +57,11 @@ static inline jnode *parse_finish_list(jnode *node, const jnodes *list) {
 }
 bool parse_symbol(parser *p, const jstr *name, int32_t *out);
 
-/* parse_expr.c. A tuple ends at `stop` too, a name; NULL for none. */
+/* parse_expr.c. stop: a name that ends the tuple, such as "in"; NULL for none. */
 jnode *parse_tuple(parser *p, bool with_condition, const char *stop);
 jnode *parse_expression(parser *p);
-jnode *parse_filters(parser *p, jnode *node); /* node NULL: the first name stands without a | */
+jnode *parse_filters(parser *p, jnode *node); /* node NULL (a filter block): the first filter stands without a | */
 jnode *parse_target(parser *p, bool with_namespace, const char *stop);
-jnode *parse_with_target(parser *p); /* one, without commas */
+jnode *parse_with_target(parser *p); /* a single target, no tuple */
 
 #endif

@@ -6,7 +6,7 @@
 static jnode *parse_unary(parser *p, bool with_filter);
 static jnode *parse_or(parser *p);
 
-/* What stands between brackets, up to `close`: [a, b], and {k: v} with pairs. */
+/* Reads the items of a list ([a, b]) or of a dict ({k: v}) up to `close`. */
 static jnode *parse_display(parser *p, jnode_type type, char close) {
     jnodes items = {0};
     bool done;
@@ -109,7 +109,7 @@ static jnode *parse_argument(parser *p) {
     return arg->a ? arg : NULL;
 }
 
-/* (a, *b, c=d, **e), into the kids of node. */
+/* Reads arguments, such as (a, *b, c=d, **e), into the kids of node. */
 static bool parse_arguments(parser *p, jnode *node) {
     jnodes args = {0};
     bool done, named = false;
@@ -138,7 +138,7 @@ static jnode *parse_call(parser *p, jnode *callee) {
     return node && parse_arguments(p, node) ? node : NULL;
 }
 
-/* What stands between [ and ], or between two commas there. */
+/* Reads one index or slice between [ and ]. Several of them are separated by commas. */
 static jnode *parse_subscribed(parser *p) {
     jnode *part[3] = {NULL, NULL, NULL};
     bool colon;
@@ -209,7 +209,7 @@ static jnode *parse_postfix(parser *p, jnode *node) {
     return node;
 }
 
-/* a.b.c, one name with dots in it. */
+/* Reads a name with dots in it, such as a.b.c. */
 static bool parse_dotted(parser *p, jv *out) {
     bool dot;
     jtext text = {0};
@@ -236,7 +236,7 @@ jnode *parse_filters(parser *p, jnode *node) {
     return node;
 }
 
-/* The argument of a test may stand there without brackets: `is divisibleby 3`. */
+/* A test may have one argument without brackets: `is divisibleby 3`. */
 static bool parse_test_arguments(parser *p, jnode *test) {
     if (parse_at_op(p, '('))
         return parse_arguments(p, test);
@@ -301,7 +301,7 @@ static jnode *parse_unary(parser *p, bool with_filter) {
     return node;
 }
 
-/* One level of operators that bind to the left: `ops`, of things that `part` reads. */
+/* Reads one level of left-associative operators. ops: the operators. part: reads an operand. */
 static jnode *parse_left(parser *p, const char *ops, jnode *(*part)(parser *)) {
     jnode *left = part(p);
     while (left && p->now.type == T_OP && strchr(ops, p->now.op)) {
@@ -344,7 +344,7 @@ static jnode *parse_sum(parser *p) {
     return parse_left(p, "+-", parse_concat);
 }
 
-/* The comparison operator at the current token, read; 0 where there is none. */
+/* Reads a comparison operator, if the current token is one. out: the operator as in N_OPERAND, otherwise 0. */
 static bool parse_comparison_op(parser *p, char *out) {
     *out = 0;
     if (p->now.type == T_OP && strchr("e!<>lg", p->now.op)) {
@@ -441,7 +441,8 @@ static bool at_tuple_end(const parser *p, const char *stop) {
            (stop && parse_at_name(p, stop));
 }
 
-/* Items with commas between them, each read by `part`; one without a comma is itself. */
+/* Reads items with commas between them into an N_TUPLE. part: reads an item. A single item without a comma is returned
+ * as it is. */
 static jnode *parse_items(parser *p, jnode *(*part)(parser *), const char *stop) {
     jnodes items = {0};
     bool comma = false;
@@ -471,7 +472,7 @@ static jnode *parse_namespace_target(parser *p) {
     return parse_advance(p) && parse_take_name(p, &node->value) ? node : NULL;
 }
 
-/* Goes as deep as the parser went. */
+/* Whether a value can be assigned to the node. The recursion is bounded by the nesting limit of the parser. */
 static bool can_assign(const jnode *target) {
     if (target->type == N_NSREF || target->type == N_NAME)
         return true;

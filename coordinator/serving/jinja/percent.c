@@ -29,7 +29,7 @@ static bool next_value(percent *p, const char *name, size_t n_name, jv *out) {
     return jv_give(out, p->tuple->items[p->next++]);
 }
 
-/* Flags and numbers of C become the mini-language of str.format, of which this is the part that both have. */
+/* Writes one value. The flags, width and precision of C are translated to the mini-language of str.format. */
 static bool write_field(percent *p, const char *flags, size_t n_flags, const char *width, size_t n_width, char type,
                         jv v, jtext *out) {
     char spec[80];
@@ -61,7 +61,7 @@ static bool write_field(percent *p, const char *flags, size_t n_flags, const cha
     return jv_format_spec(p->x, v, spec, strlen(spec), out);
 }
 
-/* One field, of which s is what follows the %; the bytes read in *used. */
+/* Reads and writes one field. s: the text behind the %. used: the bytes read. */
 static bool field(percent *p, const char *s, size_t n, size_t *used, jtext *out) {
     size_t i = 0, n_name = 0;
     const char *name = NULL;
@@ -109,7 +109,7 @@ bool jv_percent(jx *x, jstr *format, jv values, jv *out) {
             return false;
         i += used;
     }
-    /* What can be indexed, but for tuples and strings, may be left over. */
+    /* As in Python, values that can be indexed may be left over, except the items of a tuple and a string. */
     bool spare = values.kind == J_DICT || values.kind == J_LIST || values.kind == J_RANGE || values.kind == J_UNDEFINED;
     if (p.next < p.tuple->n && !p.used_map && !spare)
         return jx_fail(x, MR_E_INVALID, "not all arguments converted during string formatting");

@@ -10,7 +10,7 @@ jscope *jscope_new(jx *x, jscope *parent) {
     return scope;
 }
 
-/* Adds what it looks at to n. */
+/* Finds a symbol in one scope. Adds the number of bindings that were compared to n. */
 static jbinding *find_in(const jscope *scope, int32_t symbol, size_t *n) {
     ++*n;
     for (jbinding *b = scope->first; b; b = b->next, ++*n)
@@ -33,7 +33,7 @@ bool jscope_set(jx *x, int32_t symbol, jv value) {
     return jx_work(x, n);
 }
 
-/* A variable of the caller, then a function of ours. */
+/* Looks up a variable of the caller, then a builtin function. */
 static bool get_global(jx *x, int32_t symbol, jv *out) {
     const jstr *name = x->template->symbols[symbol];
     const json_t *json = x->variables ? json_object_getn(x->variables, name->data, name->len) : NULL;

@@ -16,7 +16,7 @@ static int change_char(jcase how, bool at_word, uint32_t c, uint32_t out[3]) {
     return 1;
 }
 
-/* A word of CASE_TITLE begins behind anything that has no case, that of CASE_CAPITALIZE only at the start. */
+/* CASE_TITLE starts a word behind every character without a case. CASE_CAPITALIZE has one word, the whole string. */
 bool jstr_case(jx *x, jv s, jcase how, jv *out) {
     jtext text = {0};
     bool at_word = true;
@@ -69,7 +69,7 @@ bool jstr_strip(jx *x, jv s, jv chars, int sides, jv *out) {
     return jv_mark(out, s.markup, jv_str(x, start, (size_t)(end - start), out));
 }
 
-/* The next place of old, and every place between two characters where it is empty; NULL where there is none. */
+/* The next place of old, NULL if there is none. An empty old is found before every character and at the end. */
 static const char *next_place(const char *at, const char *end, const jstr *old, bool first) {
     if (old->len)
         return memmem(at, (size_t)(end - at), old->data, old->len);
@@ -137,7 +137,7 @@ bool jstr_join(jx *x, jv separator, const jlist *items, bool strict, jv *out) {
 
 bool jstr_pad(jx *x, jv s, int64_t width, uint32_t fill, char align, jv *out) {
     int64_t n = jstr_chars(s.s), missing = width > n ? width - n : 0;
-    /* Python puts the odd one to the left where the width is odd too. */
+    /* An odd padding character goes to the left if the width is odd, as in Python. */
     int64_t before = align == '>' ? missing : align == '^' ? missing / 2 + (missing & width & 1) : 0;
     jtext text = {0};
     for (int64_t i = 0; i < before; i++)

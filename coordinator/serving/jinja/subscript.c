@@ -103,7 +103,7 @@ static bool index_string(jx *x, jv object, int64_t at, jv *out, bool *out_found)
     return jv_mark(out, object.markup, jx_work(x, start) && jv_str(x, object.s->data + start, end - start, out));
 }
 
-/* By a number; out_found says whether there is one. */
+/* object[key] with an integer key. out_found: whether the object has that item. */
 static bool index_value(jx *x, jv object, jv key, jv *out, bool *out_found) {
     int64_t at = key.kind == J_INT ? key.i : key.b;
     *out_found = false;
@@ -149,7 +149,7 @@ bool jv_subscript(jx *x, jv object, jv key, jv *out) {
 
 /* ---- slices ---- */
 
-/* start, stop and step as Python's slice.indices gives them. */
+/* out: start, stop and step as in Python's slice.indices(n). */
 static bool slice_bounds(jx *x, const jv bounds[3], int64_t n, int64_t out[3]) {
     int64_t step = 1;
     if (bounds[2].kind != J_NONE && !jv_as_int(x, bounds[2], "a slice index", &step))
@@ -185,7 +185,7 @@ static bool slice_string(jx *x, jv object, const int64_t b[3], jv *out) {
     return jv_text(x, &text, out);
 }
 
-/* A range again: it has few items, and the product of steps fits. */
+/* A slice of a range is a range. */
 static bool slice_range(jx *x, const jrange *r, const int64_t b[3], jv *out) {
     jrange *part = jx_alloc(x, 1, sizeof *part);
     if (!part)

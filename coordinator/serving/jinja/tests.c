@@ -9,7 +9,7 @@ static bool answer(jv *out, bool yes) {
 BUILTIN(t_defined) {
     return answer(out, self.kind != J_UNDEFINED);
 }
-/* Of one kind, which is how. */
+/* Whether the value has one kind. how: the jkind. */
 BUILTIN(t_kind) {
     return answer(out, self.kind == how);
 }
@@ -33,7 +33,7 @@ BUILTIN(t_escaped) {
     return answer(out, self.markup);
 }
 
-/* By identity, which values of this interpreter have where they are shared. */
+/* Python compares identities here. Shared objects are compared by pointer, all other values by equality. */
 BUILTIN(t_sameas) {
     jv other = a[0];
     bool same = self.kind == other.kind;

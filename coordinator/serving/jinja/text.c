@@ -7,7 +7,7 @@
 #include "coordinator/serving/jinja/chars.h"
 #include "coordinator/serving/jinja/interp.h"
 
-/* The fewest digits that give the same number back; an exponent where it is below -4 or above 15. */
+/* Writes the fewest digits that read back as the same number. An exponent below -4 or above 15 is written as such. */
 void jv_float_repr(double f, char out[32]) {
     char digits[32];
     int precision = 0;

@@ -83,7 +83,7 @@ bool jv_str(jx *x, const char *data, size_t n, jv *out) {
         return false;
     *s = (jstr){data, n, -1};
     if (!x->template)
-        jstr_chars(s); /* of a constant, which many threads will read */
+        jstr_chars(s); /* count now: many threads read a constant, so it must not change later */
     return jv_give(out, (jv){.kind = J_STR, .s = s});
 }
 
@@ -112,7 +112,7 @@ bool jv_undefined(jx *x, jv *out, const char *fmt, ...) {
     return jv_give(out, (jv){.kind = J_UNDEFINED, .s = says.s});
 }
 
-/* Continuation bytes are not counted. */
+/* Counts the characters: all bytes except continuation bytes of UTF-8. */
 int64_t jstr_chars(jstr *s) {
     if (s->n_chars >= 0)
         return s->n_chars;
@@ -192,7 +192,7 @@ static uint64_t hash_bytes(const void *data, size_t n, uint64_t seed) {
     return h;
 }
 
-/* Equal keys have equal hashes: 1, 1.0 and True among them. */
+/* Equal keys have equal hashes, also 1, 1.0 and True. */
 static bool hash(jx *x, jv v, uint64_t *out) {
     if (!jx_work(x, v.kind == J_STR ? v.s->len : 0))
         return false;
@@ -227,7 +227,7 @@ static bool hash(jx *x, jv v, uint64_t *out) {
     case J_DICT:
     case J_VIEW:
         return jx_fail(x, MR_E_INVALID, "unhashable type: '%s'", jv_type(v));
-    default: /* one class of undefined values is equal, others by identity */
+    default: /* undefined values are equal to each other; values of other kinds are compared by identity */
         *out = v.kind;
         return true;
     }
