@@ -1,16 +1,16 @@
-/* Grammars of texts that are no JSON: those that a regular expression matches, and one of a list. */
+/* Makes grammars of texts that are not JSON: the texts that a regular expression matches, and the texts of a list. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/schema/schema.h"
 #include "coordinator/serving/schema/schema_internal.h"
 #include "engine/grammar/gbnf.h"
 
-enum { MAX_RULE_BYTES_OF_BYTE = 64 }; /* a byte of an expression comes to less */
+enum { MAX_RULE_BYTES_OF_BYTE = 64 }; /* upper bound of the GBNF bytes for one byte of an expression */
 
 static bool put(mr_text_buf *buf, const char *text) {
     return mr_text_buf_append(buf, text, strlen(text));
 }
 
-/* Frees the text. */
+/* Compiles the text and frees it. complete: false if memory ran out while the text was written. */
 static mr_status parse(mr_text_buf *text, bool complete, mr_grammar **out, mr_err *err) {
     mr_status status = complete ? mr_grammar_parse((mr_str){text->data, text->len}, out, err)
                                 : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a grammar");

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-/* RFC 8259; @ stands for the prefix. Escaped surrogates stand in pairs, so that every string is Unicode text. */
+/* The grammar of RFC 8259, with @ for the prefix. Escaped surrogates are allowed in pairs only, so every string is
+ * valid Unicode. */
 static const char rules[] =
     "@value ::= @object | @array | @string | @number | \"true\" | \"false\" | \"null\"\n"
     "@object ::= \"{\" @ws (@member (\",\" @ws @member)* @ws)? \"}\"\n"

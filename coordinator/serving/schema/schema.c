@@ -13,9 +13,9 @@
 #include "engine/text/utf8.h"
 
 enum {
-    MAX_ONE_OF = 128,   /* alternatives of oneOf: each pair is compared */
-    MAX_WORK = 1 << 24, /* comparisons of values, some tenths of a second */
-    MAX_MERGED = 1024,  /* merged schemas: each new one is compared with all of them */
+    MAX_ONE_OF = 128,   /* alternatives of one oneOf; every pair is compared */
+    MAX_WORK = 1 << 24, /* comparisons of values: a few tenths of a second */
+    MAX_MERGED = 1024,  /* merged schemas; each new one is compared with all earlier ones */
 };
 
 mr_status schema_fail(schema_writer *w, mr_status status, const char *fmt, ...) {
@@ -84,7 +84,7 @@ void schema_put_literal(schema_writer *w, mr_text_buf *buf, mr_str bytes) {
 }
 
 void schema_put_value(schema_writer *w, mr_text_buf *buf, const json_t *value) {
-    /* The shortest of the usual ways to write reals that gives the same value again. */
+    /* Real numbers are written with the fewest digits, 15 to 17, that read back as the same value. */
     for (int precision = 15; precision <= 17; precision++) {
         char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(precision));
         json_t *again = text && precision < 17 ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
@@ -180,7 +180,7 @@ static void write_enum(schema_writer *w, json_t *all) {
         schema_put(w, &w->body, "[]");
 }
 
-/* Alternatives for each type that is left. */
+/* Writes one alternative for each type that the keywords allow. */
 static void write_types(schema_writer *w, json_t *all) {
     const json_t *types = json_object_get(all, "type");
     static const char *const simple[][2] = {{"null", "\"null\""}, {"boolean", "(\"true\" | \"false\")"}};
@@ -216,7 +216,8 @@ static void write_types(schema_writer *w, json_t *all) {
         schema_put(w, &w->body, "[]");
 }
 
-/* A value that matches two alternatives of oneOf must not come out: they have to be seen to be disjoint. */
+/* Refuses a oneOf whose alternatives are not provably disjoint, because a grammar cannot exclude a value that is valid
+ * for two alternatives. */
 static void check_one_of(schema_writer *w, json_t *of) {
     size_t n = json_array_size(of);
     if (n > MAX_ONE_OF) {
@@ -242,7 +243,7 @@ static void check_one_of(schema_writer *w, json_t *of) {
     mr_free(all);
 }
 
-/* One of the first choice's schemas, together with all else. */
+/* Writes an alternative for each schema of the first choice. Each is merged with the keywords and the other choices. */
 static void write_choices(schema_writer *w, const schema_all *all) {
     json_t *first = json_array_get(all->choices, 0), *of = json_object_get(first, "of"), *choice;
     size_t n_others = json_array_size(all->choices) - 1, i;
@@ -307,7 +308,8 @@ mr_status mr_grammar_schema_to_gbnf(mr_str json_schema, const char *name, mr_tex
                         JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &why);
     if (!w.root)
         return mr_err_set(err, MR_E_FORMAT, "schema: no JSON: line %d: %s", why.line, why.text);
-    /* Rule 0 is called like the schema; a reference to the whole of it goes by its number. */
+    /* Rule 0 has the name of the schema. References to the whole schema use the name with "-0", which is added
+     * below. */
     schema_rule_of(&w, w.root, false, NULL, -1);
     for (w.now = 0; w.now < w.n_rules && w.status == MR_OK; w.now++)
         write_rule(&w);

@@ -1,5 +1,6 @@
 /* coordinator/serving/schema/schema_container.c - writes the rules for JSON objects and arrays. Properties come in the
- * order of the schema; those that are optional may be left out, which takes one rule for each of them. */
+ * order of the schema. Any subset of the optional properties may be left out, which takes one rule for each
+ * property. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -23,7 +24,7 @@ static bool is_required(const json_t *keywords, const char *key) {
     return false;
 }
 
-/* Properties in the schema's order, then those that are required but not described. */
+/* Lists the described properties in the order of the schema, then the properties that are only required. */
 static property *list_properties(schema_writer *w, const json_t *keywords, size_t *out_n) {
     json_t *described = json_object_get(keywords, "properties"), *required = json_object_get(keywords, "required");
     size_t n = 0, i;
@@ -53,7 +54,7 @@ static property *list_properties(schema_writer *w, const json_t *keywords, size_
     return list;
 }
 
-/* What stands for a value of a schema. */
+/* Appends the name of the rule for the values of a schema. */
 static void put_value(schema_writer *w, mr_text_buf *buf, json_t *schema, const char *key, long index) {
     if (!schema || json_is_true(schema))
         schema_put(w, buf, "%s-value", w->name);
@@ -62,7 +63,7 @@ static void put_value(schema_writer *w, mr_text_buf *buf, json_t *schema, const 
                    schema_rule_of(w, schema, json_object_get(schema, "allOf") != NULL, key, index));
 }
 
-/* NAME-ID-m0, m1 ...: a property and its value each. */
+/* Writes the rules NAME-ID-m0, NAME-ID-m1 ...: one property with its value each. */
 static void put_members(schema_writer *w, const property *list, size_t n) {
     for (size_t i = 0; i < n; i++) {
         json_t *key = json_string(list[i].key);
@@ -81,7 +82,7 @@ static void put_members(schema_writer *w, const property *list, size_t n) {
     }
 }
 
-/* NAME-ID-x: a property that has another name. */
+/* Writes the rule NAME-ID-x: an additional property, whose name is not in the schema. */
 static void put_extra(schema_writer *w, const json_t *keywords, json_t *rest) {
     const json_t *described = json_object_get(keywords, "properties"),
                  *required = json_object_get(keywords, "required");
@@ -106,8 +107,9 @@ static void put_extra(schema_writer *w, const json_t *keywords, json_t *rest) {
     mr_free(names);
 }
 
-/* NAME-ID-tI: what may follow where something is written already and the properties from I on are left. max: of them
- * all, where none is described; -1 for no end. */
+/* Writes the rules NAME-ID-tI: the rest of an object that has a property already, where only the properties from I on
+ * may follow. extra: additional properties are allowed. max: the most properties of an object that has no described
+ * property; -1: unbounded. */
 static void put_tails(schema_writer *w, const property *list, size_t n, bool extra, long max) {
     for (size_t i = 1; i < n; i++) {
         schema_put(w, w->out, "%s-%zu-t%zu ::= \",\" %s-ws %s-%zu-m%zu %s-%zu-t%zu", w->name, w->now, i, w->name,
@@ -125,7 +127,7 @@ static void put_tails(schema_writer *w, const property *list, size_t n, bool ext
         schema_put(w, w->out, "\"\"\n");
 }
 
-/* Properties in order, those that are not required perhaps left out, then others. */
+/* Appends an object: the properties in order, where optional ones may be left out, then additional ones (extra). */
 static void put_object(schema_writer *w, const property *list, size_t n, bool extra, bool not_empty) {
     size_t first = 0, in_a_row = 0;
     schema_put(w, &w->body, "\"{\" %s-ws", w->name);
@@ -173,7 +175,8 @@ void schema_write_object(schema_writer *w, const json_t *keywords) {
     long min, max;
     get_count(w, keywords, "minProperties", &min);
     bool bounded = get_count(w, keywords, "maxProperties", &max);
-    /* Names may come twice, and count once: so only one more than nothing can be asked for. */
+    /* The rules allow an additional name to come twice, which counts as one property. So a minimum above 1 cannot be
+     * enforced by counting. */
     if (min > 1 && min > (long)json_array_size(json_object_get(keywords, "required")))
         schema_refuse(w, "minProperties", "more than 1, and more than are required");
     if (bounded && n > 0 && (extra || max < (long)n))
@@ -189,7 +192,7 @@ void schema_write_object(schema_writer *w, const json_t *keywords) {
     mr_free(list);
 }
 
-/* Items behind the n_prefix ones: at least min and at most max (-1: no end) in all. */
+/* Appends the items behind the first n_prefix items. min and max: of all items of the array; max -1: unbounded. */
 static void put_rest(schema_writer *w, json_t *rest, long n_prefix, long min, long max) {
     long least = min > n_prefix ? min - n_prefix : 0, most = max < 0 ? -1 : max - n_prefix;
     if (most == 0)
@@ -236,7 +239,7 @@ void schema_write_array(schema_writer *w, const json_t *keywords) {
     if (!none)
         schema_put(w, &w->body, " (");
     for (long i = 0; i < n; i++) {
-        /* Each group that is not needed may be left out with all that follows. */
+        /* Each item opens a group of the comma, the item and all later items. An optional group may be left out. */
         if (i)
             schema_put(w, &w->body, " (\",\" %s-ws ", w->name);
         put_value(w, &w->body, json_array_get(prefix, (size_t)i), "prefixItems", i);

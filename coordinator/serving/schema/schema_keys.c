@@ -1,6 +1,6 @@
-/* coordinator/serving/schema/schema_keys.c - writes the rule for the name of an additional property: any string but the
- * names that the schema describes. GBNF cannot subtract, so the rule is a tree of the places where a name may
- * differ. */
+/* coordinator/serving/schema/schema_keys.c - writes the rule for the name of an additional property: any string except
+ * the names that the schema describes. GBNF has no subtraction, so the rule is a prefix tree of the described names. A
+ * new name leaves the tree at the first character that differs. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,12 +17,12 @@ static int compare_names(const void *a, const void *b) {
     return mr_str_compare(*(const mr_str *)a, *(const mr_str *)b);
 }
 
-/* Bytes of the character of a name at depth. */
+/* The character of a name at byte depth. */
 static mr_str char_at(mr_str name, size_t depth) {
     return (mr_str){name.data + depth, mr_utf8_char_len(name.data + depth, name.len - depth)};
 }
 
-/* A character that stands in a class. */
+/* Appends a character to a class. */
 static void put_class_char(schema_writer *w, mr_text_buf *buf, mr_str c) {
     size_t at = 0;
     uint32_t code = 0;
@@ -30,13 +30,14 @@ static void put_class_char(schema_writer *w, mr_text_buf *buf, mr_str c) {
         schema_put(w, buf, "\\U%08X", code);
 }
 
-/* Names [begin, end) share the bytes before depth. */
+/* A node of the tree: names [begin, end) share the first `depth` bytes. */
 typedef struct branch {
     size_t begin, end, depth, next;
-    bool whole; /* the shared bytes are a name themselves, so something has to follow */
+    bool whole; /* the shared bytes are a described name, so at least one more character has to follow */
 } branch;
 
-/* Opens the group of a branch: a character that goes on with none of the names, and anything after it. */
+/* Opens the group of a branch. Writes the first alternative: a character with which no name continues, then any
+ * characters. */
 static branch open_branch(schema_writer *w, mr_text_buf *buf, const mr_str *names, size_t begin, size_t end,
                           size_t depth) {
     branch b = {.begin = begin, .end = end, .depth = depth};
@@ -50,8 +51,8 @@ static branch open_branch(schema_writer *w, mr_text_buf *buf, const mr_str *name
     return b;
 }
 
-/* A tree of the names, each level a group: its own characters lead on to groups of the longer names, any other one
- * leaves. */
+/* Writes the tree of the sorted names. Each node is a group: a character of a name leads to the group of the longer
+ * prefix, any other character leaves the tree. open: the stack of open groups. */
 static void put_tree(schema_writer *w, mr_text_buf *buf, const mr_str *names, size_t n, branch *open) {
     size_t n_open = 0;
     open[n_open++] = open_branch(w, buf, names, 0, n, 0);
@@ -82,7 +83,7 @@ void schema_write_other_keys(schema_writer *w, mr_text_buf *buf, const mr_str *n
     if (!kept || !open)
         schema_no_memory(w);
     for (size_t i = 0; w->status == MR_OK && i < n; i++) {
-        bool plain = true; /* such names need escapes, which the keys that come out here do not have */
+        bool plain = true; /* the rule writes no escapes, so a name that needs one cannot appear anyway */
         for (size_t k = 0; k < names[i].len; k++)
             plain = plain && (uint8_t)names[i].data[k] >= 0x20 && !strchr("\"\\\x7F", names[i].data[k]);
         if (names[i].len > MAX_KEY_BYTES)

@@ -1,5 +1,5 @@
-/* Turns a subschema, with all that it refers to, into one object of keywords. The meaning of each keyword follows
- * JSON Schema 2020-12, with the older forms of items and $defs. */
+/* Merges a subschema and the schemas of its $ref and allOf into one object of keywords. Keywords have their meaning in
+ * JSON Schema 2020-12. The older forms of items and $defs are read too. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <string.h>
@@ -8,12 +8,12 @@
 #include "engine/text/utf8.h"
 
 typedef enum keyword_kind {
-    KEY_NOTE, /* says nothing about which values are valid */
+    KEY_NOTE, /* an annotation: does not change which values are valid */
     KEY_STRING,
     KEY_NUMBER,
-    KEY_COUNT, /* a number that is an integer, 0 or more */
+    KEY_COUNT, /* an integer >= 0 */
     KEY_LIST,
-    KEY_SCHEMAS, /* a list of schemas, not empty */
+    KEY_SCHEMAS, /* a list of at least one schema */
     KEY_SCHEMA,
     KEY_SCHEMA_OR_LIST,
     KEY_OBJECT,
@@ -153,7 +153,7 @@ static bool value_fits(keyword_kind kind, json_t *v) {
     return false;
 }
 
-/* The kind of a keyword; KEY_NOTE after an error too. */
+/* Returns the kind of a keyword and checks the type of its value. Returns KEY_NOTE after an error, too. */
 static keyword_kind check_keyword(schema_writer *w, const char *name, json_t *value) {
     for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++) {
         if (strcmp(keywords[i].name, name) != 0)
@@ -175,7 +175,8 @@ static int hex(char c) {
                                   : -1;
 }
 
-/* One part of a JSON pointer in a URI fragment (RFC 6901): %XX, then ~1 and ~0. NULL: malformed or too long. */
+/* Reads one part of a JSON pointer in a URI fragment (RFC 6901): decodes %XX first, then ~1 and ~0. Returns the end of
+ * the part, NULL if the part is malformed or too long. */
 static const char *pointer_part(const char *at, char out[256], size_t *out_n) {
     size_t n = 0;
     for (; *at && *at != '/'; at++) {
@@ -224,7 +225,8 @@ static json_t *resolve(schema_writer *w, const char *ref) {
     return v;
 }
 
-/* Both schemas at once; NULL stands for true. A new reference. */
+/* The schema of the values that are valid for a and for b. NULL stands for the schema `true`. Returns a new
+ * reference. */
 static json_t *both(json_t *a, json_t *b) {
     if (!a || a == b || json_is_true(a))
         return b ? json_incref(b) : json_true();
@@ -240,8 +242,9 @@ static void set(schema_writer *w, json_t *object, const char *key, json_t *value
         schema_no_memory(w);
 }
 
-/* properties and additionalProperties work together: a property that one side does not name is an additional one
- * there. additionalProperties stays where one side has it, even as true: that opens an object with properties. */
+/* Merges properties and additionalProperties together, because a property that one side does not name is an additional
+ * property of that side. If one side has additionalProperties, the result has it too, even the value true, because true
+ * allows additional properties beside described ones. */
 static void merge_properties(schema_writer *w, json_t *all, json_t *part) {
     json_t *a = json_object_get(all, "properties"), *rest_a = json_object_get(all, "additionalProperties");
     json_t *b = json_object_get(part, "properties"), *rest_b = json_object_get(part, "additionalProperties");
@@ -266,7 +269,8 @@ static void merge_properties(schema_writer *w, json_t *all, json_t *part) {
         set(w, all, "additionalProperties", both(rest_a, rest_b));
 }
 
-/* The schema of item i, and (i at least the length of the list) of those behind the list. NULL: any. */
+/* The schema of item i. For i at or behind the end of the list of schemas: the schema of all further items. NULL: any
+ * item is valid. */
 static json_t *item_schema(json_t *keywords_of, size_t i) {
     json_t *items = json_object_get(keywords_of, "items"), *prefix = json_object_get(keywords_of, "prefixItems");
     if (json_is_array(items) && !prefix)
@@ -279,7 +283,7 @@ static size_t n_prefix(json_t *keywords_of) {
     return json_array_size(prefix ? prefix : json_object_get(keywords_of, "items"));
 }
 
-/* After it, there are prefixItems and items only. */
+/* Merges the schemas of items. The result has prefixItems and items only, not the older forms. */
 static void merge_items(schema_writer *w, json_t *all, json_t *part) {
     size_t n = n_prefix(all) > n_prefix(part) ? n_prefix(all) : n_prefix(part);
     if (!json_object_get(part, "items") && !json_object_get(part, "prefixItems"))
@@ -307,7 +311,7 @@ static bool list_has(const json_t *list, const json_t *value) {
     return false;
 }
 
-/* What stands in both lists; all that is in b where there is no a. */
+/* The values that both lists have, without duplicates. a NULL: the values of b. */
 static json_t *intersect(schema_writer *w, const json_t *a, json_t *b) {
     json_t *out = json_array(), *v;
     size_t i;
@@ -322,7 +326,7 @@ static json_t *intersect(schema_writer *w, const json_t *a, json_t *b) {
     return out;
 }
 
-/* The same for types, of which number includes integer. */
+/* The types that both lists have. The type number includes integer. */
 static json_t *intersect_types(const json_t *a, json_t *b) {
     json_t *names = json_is_array(b) ? json_incref(b) : json_pack("[O]", b), *out = json_array();
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
@@ -363,7 +367,7 @@ static void merge_required(schema_writer *w, json_t *all, json_t *names) {
     }
 }
 
-/* It says nothing of a property's name, or that it is a string, as every name is. */
+/* Whether propertyNames allows every name: the schema is empty, true, or only demands a string. */
 static bool fits_all_names(const json_t *schema) {
     const json_t *type = json_object_get(schema, "type");
     return json_is_true(schema) ||
@@ -371,8 +375,8 @@ static bool fits_all_names(const json_t *schema) {
             (!type || (json_is_string(type) && strcmp(json_string_value(type), "string") == 0)));
 }
 
-/* The alternatives of oneOf. Where "discriminator" names a property, each has to have it, as in OpenAPI. A new
- * reference. */
+/* The alternatives of oneOf. If "discriminator" names a property, each alternative requires that property, as in
+ * OpenAPI. Returns a new reference. */
 static json_t *alternatives(schema_writer *w, json_t *of, json_t *discriminator) {
     json_t *tag = json_object_get(discriminator, "propertyName"), *list = json_array(), *one;
     size_t i;
@@ -428,7 +432,7 @@ static void merge_keyword(schema_writer *w, schema_all *out, const char *key, js
 static void merge_part(schema_writer *w, schema_all *out, json_t *part) {
     const char *key;
     json_t *value;
-    json_t *known = json_object(); /* what is no note, for keywords that work together */
+    json_t *known = json_object(); /* the keywords of part without annotations */
     json_object_foreach(part, key, value) {
         if (check_keyword(w, key, value) == KEY_NOTE)
             continue;
@@ -511,7 +515,7 @@ static bool disjoint_types(const json_t *a, const json_t *b) {
     return none;
 }
 
-/* No value of a enum has one of the types. */
+/* Whether no value of the enum has one of the types. */
 static bool enum_outside(const json_t *values, const json_t *type_names) {
     static const char *const names[] = {
         [JSON_OBJECT] = "object", [JSON_ARRAY] = "array",  [JSON_STRING] = "string", [JSON_INTEGER] = "number",
@@ -529,7 +533,8 @@ static bool enum_outside(const json_t *values, const json_t *type_names) {
     return values && type_names;
 }
 
-/* The constants that a property, or an item, may be: of a schema that says so itself. A new reference or NULL. */
+/* The constants that const or enum of the schema itself allow. Returns a new reference, or NULL if the schema has
+ * neither. */
 static json_t *constants_of(const json_t *schema) {
     json_t *value = json_object_get(schema, "const"), *list = json_object_get(schema, "enum");
     return value ? json_pack("[O]", value) : list ? json_incref(list) : NULL;
@@ -542,7 +547,7 @@ bool schema_disjoint(schema_writer *w, const schema_all *a, const schema_all *b)
     if (a->never || b->never || disjoint_types(types_x, types_y) || disjoint_enums(w, enum_x, enum_y) ||
         enum_outside(enum_x, types_y) || enum_outside(enum_y, types_x))
         return true;
-    /* Objects that name a constant in a property that both require. */
+    /* Two objects are disjoint if both require a property whose constants differ. */
     const json_t *only_x = json_array_get(types_x, 0), *only_y = json_array_get(types_y, 0);
     if (json_array_size(types_x) != 1 || json_array_size(types_y) != 1 ||
         strcmp(json_string_value(only_x), "object") != 0 || strcmp(json_string_value(only_y), "object") != 0)

@@ -1,6 +1,6 @@
-/* Numbers between bounds, as the digits that they are written with. A number is compared with a bound digit by digit:
- * as long as its digits are those of the bound it is tight, the first digit that differs decides, and the rest is
- * free. */
+/* Writes the rules for numbers between bounds, digit by digit. A number is called tight with a bound as long as its
+ * digits equal those of the bound. The first digit that differs decides on which side of the bound the number lies. The
+ * digits behind it are free. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stdio.h>
@@ -10,19 +10,19 @@
 #include "coordinator/serving/schema/schema_internal.h"
 
 enum {
-    REAL_DIGITS = 15, /* of numbers that have bounds: so many digits tell two doubles apart as their decimals do */
+    REAL_DIGITS = 15, /* of numbers with bounds: decimals of 15 digits keep their order as doubles */
     INTEGER_DIGITS = 16,
     MAX_DIGITS = 40,
 };
 
-/* A magnitude: digits before the point, without zeros in front ("0" for none), and behind it, without zeros at the
- * end. */
+/* The magnitude of a bound. whole: digits before the point, without leading zeros ("0" if there are none). fraction:
+ * digits behind the point, without trailing zeros. */
 typedef struct bound {
     char whole[MAX_DIGITS], fraction[MAX_DIGITS];
     bool inclusive;
 } bound;
 
-/* Numbers whose whole part has n digits, and at most m behind the point. */
+/* Numbers with n digits before the point and at most m digits behind the point. */
 typedef struct shape {
     size_t n, m;
 } shape;
@@ -31,7 +31,7 @@ static void put_class(schema_writer *w, int low, int high) {
     schema_put(w, &w->body, low == high ? " [%d]" : " [%d-%d]", low, high);
 }
 
-/* Starts an alternative: its first digits. */
+/* Starts an alternative with `before` and n digits. */
 static void put_digits(schema_writer *w, const char *before, const char *digits, size_t n) {
     schema_put(w, &w->body, " | \"%s%.*s\"", before, (int)n, digits);
 }
@@ -41,13 +41,13 @@ static void put_free_digits(schema_writer *w, size_t most) {
         schema_put(w, &w->body, " [0-9]{0,%zu}", most);
 }
 
-/* A fraction of any value, or none. */
+/* Appends an optional fraction of any digits. */
 static void put_free_fraction(schema_writer *w, shape s) {
     if (s.m)
         schema_put(w, &w->body, " (\".\" [0-9]{1,%zu})?", s.m);
 }
 
-/* More digits, not all of them 0. */
+/* Appends digits of which at least one is not 0. most: the largest number of digits. */
 static void put_not_zero(schema_writer *w, size_t most) {
     schema_put(w, &w->body, " \"0\"{0,%zu} [1-9]", (most - 1) / 2);
     put_free_digits(w, (most - 1) / 2);
@@ -57,8 +57,8 @@ static int digit(const char *digits, size_t i) {
     return i < strlen(digits) ? digits[i] - '0' : 0;
 }
 
-/* Alternatives for fractions that are tight with the lowest one for q digits (`before` with them), and stay at or
- * above it. */
+/* Writes alternatives for the fractions that begin with the first q digits of the lower bound and are not below the
+ * bound. before: the number up to and with these digits. */
 static void put_above(schema_writer *w, shape s, const char *before, const bound *low, size_t q) {
     size_t k = strlen(low->fraction);
     for (size_t j = q; j < k; j++) {
@@ -78,12 +78,13 @@ static void put_above(schema_writer *w, shape s, const char *before, const bound
     }
 }
 
-/* The same for the highest one. q > 0. */
+/* Writes alternatives for the fractions that begin with the first q digits of the upper bound and are not above the
+ * bound. */
 static void put_below(schema_writer *w, shape s, const char *before, const bound *high, size_t q) {
     size_t k = strlen(high->fraction);
     for (size_t j = q; j < k; j++) {
         if (j > 0)
-            put_digits(w, before, high->fraction + q, j - q); /* it stops here */
+            put_digits(w, before, high->fraction + q, j - q); /* the fraction ends here */
         if (high->fraction[j] == '0')
             continue;
         put_digits(w, before, high->fraction + q, j - q);
@@ -96,7 +97,7 @@ static void put_below(schema_writer *w, shape s, const char *before, const bound
     }
 }
 
-/* Alternatives for what follows a whole part that is the lowest one. */
+/* Writes alternatives for the numbers whose whole part is that of the lower bound. */
 static void put_fraction_above(schema_writer *w, shape s, const char *whole, const bound *low) {
     if (low->fraction[0] == 0 && low->inclusive) {
         schema_put(w, &w->body, " | \"%s\"", whole);
@@ -121,13 +122,13 @@ static void put_fraction_below(schema_writer *w, shape s, const char *whole, con
     }
 }
 
-/* Both bounds have this whole part. */
+/* Writes alternatives for the numbers between two bounds with the same whole part. */
 static void put_fraction_between(schema_writer *w, shape s, const char *whole, const bound *low, const bound *high) {
     size_t k_low = strlen(low->fraction), k_high = strlen(high->fraction), k = k_low > k_high ? k_low : k_high, p = 0;
     char before[MAX_DIGITS * 3];
     while (p < k && digit(low->fraction, p) == digit(high->fraction, p))
         p++;
-    /* Digits that both share: the text may stop where what it says is the lowest one. */
+    /* Digits that both bounds share: the number may end as soon as it equals the lower bound. */
     for (size_t i = k_low; low->inclusive && (p < k || high->inclusive) && i <= p; i++)
         schema_put(w, &w->body, i ? " | \"%s.%.*s\"" : " | \"%s\"", whole, (int)i, high->fraction);
     if (p == k) {
@@ -149,7 +150,8 @@ static void put_fraction_between(schema_writer *w, shape s, const char *whole, c
     put_below(w, s, before, high, p + 1);
 }
 
-/* Whole parts of s.n digits that share i digits with digits, then have one from low to high, then any. */
+/* Writes an alternative for whole parts of s.n digits: the first i of `digits`, a digit from low to high, any
+ * digits. */
 static void put_whole(schema_writer *w, shape s, const char *digits, size_t i, int low, int high) {
     if (low > high)
         return;
@@ -160,7 +162,7 @@ static void put_whole(schema_writer *w, shape s, const char *digits, size_t i, i
     put_free_fraction(w, s);
 }
 
-/* Whole parts of s.n digits that are tight with a bound for i digits. */
+/* Writes alternatives for whole parts of s.n digits that begin with the first i digits of the lower bound. */
 static void put_whole_above(schema_writer *w, shape s, const bound *low, size_t i) {
     for (; i < s.n; i++)
         put_whole(w, s, low->whole, i, low->whole[i] - '0' + 1, 9);
@@ -186,7 +188,7 @@ static void put_whole_between(schema_writer *w, shape s, const bound *low, const
     put_whole_below(w, s, high, i + 1);
 }
 
-/* Alternatives for all magnitudes from low to high, each with " | " in front. */
+/* Writes alternatives for all magnitudes from low to high. Each alternative begins with " | ". */
 static void put_magnitudes(schema_writer *w, const char *keyword, const bound *low, const bound *high, bool integer) {
     size_t n_low = strlen(low->whole), n_high = strlen(high->whole);
     for (size_t n = n_low; n <= n_high; n++) {
@@ -206,7 +208,7 @@ static void put_magnitudes(schema_writer *w, const char *keyword, const bound *l
     }
 }
 
-/* A bound from either of two keywords, the tighter one. */
+/* The tighter bound of two keywords, such as minimum and exclusiveMinimum. */
 typedef struct limit {
     double value;
     const char *keyword;
@@ -240,7 +242,8 @@ static void set_bound(schema_writer *w, const char *keyword, double magnitude, b
         out->fraction[k - 1] = 0;
 }
 
-/* Integers between low and high become inclusive; both become bounds even where none was given. */
+/* Makes the bounds of integers inclusive. A missing bound, or one of more digits than the rules write, becomes the
+ * largest magnitude that the rules write. */
 static void complete_limits(schema_writer *w, limit *low, limit *high, bool integer) {
     double most = pow(10, integer ? INTEGER_DIGITS - 1 : REAL_DIGITS) - 1;
     if (integer) {
@@ -274,7 +277,7 @@ void schema_write_number(schema_writer *w, const json_t *keywords, bool integer)
     bound a, b;
     schema_put(w, &w->body, "([]");
     if (w->status == MR_OK && low.value < 0 && low.value <= high.value) {
-        /* From the magnitude nearest to zero; of integers, -0 is not written. */
+        /* Negative numbers: magnitudes from the one nearest to zero. The integer -0 is not written. */
         double nearest = high.value < 0 ? -high.value : integer ? 1 : 0;
         set_bound(w, high.keyword, nearest, high.value > 0 || high.inclusive, &a);
         set_bound(w, low.keyword, -low.value, low.inclusive, &b);

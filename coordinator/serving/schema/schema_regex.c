@@ -1,5 +1,6 @@
-/* Regular expressions as JSON schemas have them: the part that ECMA-262 and Python read alike. Negated shorthands (\D
- * \W \S) and negated classes with shorthands are held to ASCII, where both agree. */
+/* Translates regular expressions of JSON schemas to GBNF: the syntax that has the same meaning in ECMA-262 and Python.
+ * Negated shorthands (\D \W \S) and negated classes with shorthands match ASCII characters only, because both languages
+ * agree only there. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +14,8 @@ enum {
     MAX_RANGES = 512, /* of one class */
 };
 
-/* Lengths of the alternatives of a group that are complete, of the one that is being read, and of its last part. */
+/* Lengths of the texts of an open group. others: the alternatives that are complete. sequence: the alternative that is
+ * being read, without its last part. last: that last part, to which a repeat may still apply. */
 typedef struct level {
     schema_lengths others, sequence, last;
     bool has_others, has_last;
@@ -52,7 +54,7 @@ static char peek(const translator *t, size_t ahead) {
     return t->at + ahead < t->text.len ? t->text.data[t->at + ahead] : 0;
 }
 
-/* The last part of the sequence is complete; a new one begins. */
+/* Adds the last part to the sequence and starts a new part with the given lengths. */
 static void next_part(translator *t, schema_lengths lengths) {
     level *l = &t->levels[t->n_levels - 1];
     if (l->has_last)
@@ -79,7 +81,7 @@ static bool add_range(translator *t, uint32_t low, uint32_t high) {
     return true;
 }
 
-/* \d \w \s and, held to ASCII, their opposites. */
+/* Adds the ranges of \d, \w or \s, or of \D, \W or \S within ASCII. */
 static bool add_shorthand(translator *t, char c) {
     static const gbnf_range digits[] = {{'0', '9'}}, words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}},
                             spaces[] = {{'\t', '\r'}, {' ', ' '}};
@@ -91,7 +93,7 @@ static bool add_shorthand(translator *t, char c) {
     for (size_t i = 0; i < n; i++) {
         if (!opposite && !add_range(t, r[i].low, r[i].high))
             return false;
-        /* Python counts 1C to 1F as white space. */
+        /* \S leaves out 1C to 1F, because Python counts these characters as white space. */
         uint32_t low = opposite && which == 's' && next == '\r' + 1 ? 0x20 : next;
         if (opposite && which == 's' && r[i].low == ' ' && !add_range(t, '\r' + 1, 0x1B))
             return false;
@@ -117,7 +119,8 @@ static bool hex_digits(translator *t, size_t n, uint32_t *out) {
     return (*out < 0xD800 || *out > 0xDFFF) || fail(t, "an escaped surrogate");
 }
 
-/* What stands after a backslash: a character, or (shorthand) several, which are added to the ranges. */
+/* Reads the escape behind a backslash. out: its character. A shorthand is added to the ranges instead, and
+ * out_shorthand is true. */
 static bool read_escape(translator *t, bool in_class, uint32_t *out, bool *out_shorthand) {
     static const char letters[] = "ntrfv", codes[] = "\n\t\r\f\v";
     char c = peek(t, 0);
@@ -146,7 +149,7 @@ static bool read_escape(translator *t, bool in_class, uint32_t *out, bool *out_s
     return true;
 }
 
-/* A character that stands for itself. */
+/* Reads a character that stands for itself. */
 static bool read_plain(translator *t, uint32_t *out) {
     mr_str one = {t->text.data + t->at, mr_utf8_char_len(t->text.data + t->at, t->text.len - t->at)};
     size_t at = 0;
@@ -158,7 +161,7 @@ static bool read_plain(translator *t, uint32_t *out) {
     return true;
 }
 
-/* Appends part of a class: what low..high and the range have in common. */
+/* Appends to a class the intersection of the range with low..high. */
 static bool put_common(translator *t, gbnf_range range, uint32_t low, uint32_t high) {
     char text[64];
     low = range.low > low ? range.low : low;
@@ -172,7 +175,7 @@ static bool put_common(translator *t, gbnf_range range, uint32_t low, uint32_t h
     return put(t, text);
 }
 
-/* Appends a class for ranges of a text that is no JSON. */
+/* Appends the ranges as a class of characters that are not escaped. */
 static bool put_plain_ranges(translator *t) {
     bool ok = put(t, "[");
     for (size_t i = 0; ok && i < t->n_ranges; i++)
@@ -181,7 +184,7 @@ static bool put_plain_ranges(translator *t) {
     return ok && put(t, "] ");
 }
 
-/* Appends a class for ranges, and the escapes of those of its characters that JSON writes as escapes. */
+/* Appends the ranges as a class of characters of a JSON string, and the escapes of the characters that JSON escapes. */
 static bool put_ranges(translator *t) {
     if (!t->any)
         return put_plain_ranges(t);
@@ -190,7 +193,7 @@ static bool put_ranges(translator *t) {
     char text[64];
     bool ok = put(t, "([");
     for (size_t i = 0; ok && i < t->n_ranges; i++) {
-        /* Without 00-1F, 22 and 5C. */
+        /* All characters except 00-1F, 22 (quote) and 5C (backslash). */
         static const gbnf_range raw[] = {{0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x10FFFF}};
         for (size_t k = 0; ok && k < 3; k++)
             ok = put_common(t, t->ranges[i], raw[k].low, raw[k].high);
@@ -270,7 +273,7 @@ static bool read_number(translator *t, uint32_t *out) {
     return true;
 }
 
-/* A sign that repeats the last part. */
+/* Reads *, +, ? or {m,n} and applies the repeat to the last part. */
 static bool read_repeat(translator *t) {
     level *l = &t->levels[t->n_levels - 1];
     char c = peek(t, 0), text[48];
@@ -295,7 +298,7 @@ static bool read_repeat(translator *t) {
             return fail(t, "a repeat of more than 32768");
     }
     if (peek(t, 0) == '?')
-        t->at++; /* the texts that match are the same */
+        t->at++; /* a lazy repeat matches the same texts as a greedy one */
     if (strchr("*+?{", peek(t, 0)) && peek(t, 0))
         return fail(t, "a repeat of a repeat");
     l->last = (schema_lengths){times(l->last.min, min), times(l->last.max, max)};
@@ -311,7 +314,7 @@ static bool put_any(translator *t) {
     return put(t, t->any) && put(t, "* ");
 }
 
-/* The start of an alternative of the whole expression: it may match anywhere in JSON, unless ^ stands there. */
+/* Starts an alternative at the top level. Without ^, any characters of the JSON string may stand before a match. */
 static bool start_alternative(translator *t) {
     if (peek(t, 0) != '^')
         return !t->any || put_any(t);
@@ -319,7 +322,7 @@ static bool start_alternative(translator *t) {
     return true;
 }
 
-/* The same for its end. */
+/* Ends an alternative at the top level. Without $, any characters of the JSON string may stand behind a match. */
 static bool end_alternative(translator *t, bool anchored) {
     bool ok = anchored || !t->any || put_any(t);
     end_sequence(&t->levels[0]);

@@ -1,5 +1,5 @@
-/* coordinator/serving/schema/schema_string.c - writes the rules for JSON strings: lengths, patterns, and the formats
- * that schemas know, each as a regular expression. */
+/* coordinator/serving/schema/schema_string.c - writes the rules for JSON strings with lengths, patterns and formats.
+ * Each format of JSON Schema is a regular expression. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <string.h>
@@ -7,8 +7,7 @@
 #include "coordinator/serving/schema/schema_internal.h"
 #include "engine/grammar/grammar.h"
 
-/* Formats as regular expressions. Each matches valid texts only; where a format allows rare forms besides, these are
- * left out. */
+/* Formats as regular expressions. Each expression matches valid texts only, and leaves out rare forms of the format. */
 #define YEAR "(?:\\d{3}[1-9]|\\d{2}[1-9]\\d|\\d[1-9]\\d{2}|[1-9]\\d{3})"
 #define LEAP "(?:\\d{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
 #define DATE                                                                                                           \
