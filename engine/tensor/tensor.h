@@ -58,39 +58,58 @@ typedef struct mr_tensor {
     mr_backend *home;
 } mr_tensor;
 
-/* Shapes are [columns, rows] with columns innermost. R rows of a step, d width, H heads, G KV heads, D head size. E
- * experts, of which each row uses U; S = R*U slots. An input that may be absent is then MR_NO_TENSOR. Rules are those
- * of engine/NUMERICS.md. */
+/* The operations of a graph. Each comment lists the inputs in the order of mr_node.in, then the output.
+ * Shapes are [columns, rows] with columns innermost. R: rows of the step. O: rows that TAKE_ROWS copies. d: width
+ * of the model. H: query heads. G: KV heads. D: head size. E: experts. U: experts that each row uses. S = R*U: slots of
+ * experts. "or none": the input may be MR_NO_TENSOR. A8: 8-bit activations (type.h). "Rule" names a rule of
+ * engine/NUMERICS.md. */
 typedef enum mr_op {
-    MR_OP_EMBED,      /* in: table [d, vocabulary] file, ids [1, R] i32; out [d, R] f32 */
-    MR_OP_ROPE_TABLE, /* in: angles [D/2, MR_ROPE_ROWS] f32 constant, positions [1, R] i32;
-                       * out [D, R] f32: cosines, then sines */
-    MR_OP_RMS_NORM,   /* in: x [n, R] f32, weight [m, 1] f32, n a multiple of m: each m elements are normed apart.
-                       * out [n, R] f32, A8 or BF16 */
-    MR_OP_QUANTIZE,   /* in: x [n, R] f32; out [n, R] A8 or BF16 */
-    MR_OP_MATMUL,     /* in: w [k, n] weight or file, a [k, R] of mr_type_activation(w), bias [n, 1] f32 or none,
-                       * add [n, R] f32 or none;
-                       * out [n, R] f32 = w a + bias + add */
-    MR_OP_ROPE,       /* in: x [H*D, R] f32, table [D, R]; out may be x. Rotates the first n_rot of each D */
-    MR_OP_KV_WRITE,  /* in: k [G*D, R] f32, v [G*D, R] f32, slots [1, R] i32; state k, v; RoPE table [n_rot, R] or none,
-                       * by which k turns on its way; no out */
-    MR_OP_ATTENTION, /* in: q [H*D, R] f32, k state, v state, row sequence [1, R], row position [1, R],
-                       * block tables [max blocks, slots] i32 state, sinks [H, 1] f32 or none; out [H*D, R] f32.
-                       * Row sequence and row position are there before the program is submitted: they cut the work */
-    MR_OP_GLU,       /* in: gate [n, R] f32, up [n, R] f32; out [n, R] f32, A8 or BF16: rule G */
-    MR_OP_GATE_UP,   /* in: gate [k, n] weight, up [k, n] weight, a [k, R] f32, A8 or BF16; out [n, R] as GLU
-                      * of gate a and up a */
-    MR_OP_ADD,       /* in: a [n, R] f32, b [n, R] f32; out [n, R] f32 */
-    MR_OP_TAKE_ROWS, /* in: x [n, R] f32, rows [1, O] i32; out [n, O] f32 */
-    /* in: logits [E, R] f32, bias of the choice [E, 1] f32 or none; out [2U, R] i32: the experts in routing order, then
-     * the bits of their f32 weights: rule X */
+    /* Embedding of each token. in: table [d, vocabulary] in FILE storage, ids [1, R] i32; out [d, R] f32. */
+    MR_OP_EMBED,
+    /* Cosines and sines of the positions (rule R). in: angles [n_rot/2, MR_ROPE_ROWS] f32 CONSTANT, positions [1, R]
+     * i32; out [n_rot, R] f32: in each row the cosines, then the sines. */
+    MR_OP_ROPE_TABLE,
+    /* in: x [n, R] f32, weight [m, 1] f32; n is a multiple of m, and each group of m elements has a norm of its own;
+     * out [n, R] f32, A8 or BF16. */
+    MR_OP_RMS_NORM,
+    /* Converts activations. in: x [n, R] f32; out [n, R] A8 or BF16. */
+    MR_OP_QUANTIZE,
+    /* w a + bias + add. in: w [k, n] in WEIGHT or FILE storage, a [k, R] of mr_type_activation(w), bias [n, 1] f32 or
+     * none, add [n, R] f32 or none; out [n, R] f32. */
+    MR_OP_MATMUL,
+    /* Rotates the first n_rot elements of each head. in: x [H*D, R] f32, table [n_rot, R] f32; out [H*D, R] f32, may be
+     * x. */
+    MR_OP_ROPE,
+    /* Stores keys and values. in: k [G*D, R] f32, v [G*D, R] f32, slots [1, R] i32, key STATE, value STATE, RoPE table
+     * [n_rot, R] f32 or none; with a table, k is rotated before it is stored. No output. */
+    MR_OP_KV_WRITE,
+    /* in: q [H*D, R] f32, key STATE, value STATE, row sequence [1, R], row position [1, R], block tables [max blocks,
+     * slots] i32 STATE, sinks [H, 1] f32 or none; out [H*D, R] f32. Row sequence and row position must be written
+     * before the program is submitted, because the backend splits the work by them. */
+    MR_OP_ATTENTION,
+    /* A gated linear unit (rule G). in: gate [n, R] f32, up [n, R] f32; out [n, R] f32, A8 or BF16. */
+    MR_OP_GLU,
+    /* GLU of gate a and up a. in: gate [k, n] WEIGHT, up [k, n] WEIGHT, a [k, R] f32, A8 or BF16; out [n, R] f32, A8 or
+     * BF16. */
+    MR_OP_GATE_UP,
+    /* in: a [n, R] f32, b [n, R] f32; out [n, R] f32. */
+    MR_OP_ADD,
+    /* Copies the rows with these indices. in: x [n, R] f32, rows [1, O] i32; out [n, O] f32. */
+    MR_OP_TAKE_ROWS,
+    /* Selects the experts of each row (rule X). in: logits [E, R] f32, bias of the choice [E, 1] f32 or none; out [2U, R]
+     * i32: the U experts in routing order, then the bits of their f32 weights. */
     MR_OP_ROUTE,
-    MR_OP_EXPERT_ROWS,   /* in: routes [2U, R]; out [E + 1 + 2S, 1] i32, as mr_expert_rows says */
-    MR_OP_EXPERT_MATMUL, /* in: w [k, n*E] weight or file: E matrices, of which in the backend's layout each begins at a
-                          * multiple of weight_bytes of one; a of mr_type_activation(w): [k, R], or [k, S] of the slots;
-                          * expert rows; bias [n, E] f32 or none;
-                          * out [n, S] f32: of each slot w a + bias, with the matrix and the bias of its expert */
-    MR_OP_EXPERT_SUM,    /* in: y [n, S] f32, routes [2U, R], add [n, R] f32; out [n, R] f32 (may be add): rule X */
+    /* Lists the slots of each expert. in: routes [2U, R] i32; out [E + 1 + 2S, 1] i32, laid out as in
+     * mr_expert_rows. */
+    MR_OP_EXPERT_ROWS,
+    /* For each slot w a + bias, with the matrix and the bias of the slot's expert. in: w [k, n*E] in WEIGHT or FILE storage: E matrices one
+     * behind the other (in WEIGHT storage, each begins at a multiple of the weight_bytes of one matrix), a of
+     * mr_type_activation(w): [k, R], or [k, S] with a row for each slot, expert rows, bias [n, E] f32 or
+     * none; out [n, S] f32. */
+    MR_OP_EXPERT_MATMUL,
+    /* add + the weighted sum of the slots of each row (rule X). in: y [n, S] f32, routes [2U, R] i32, add [n, R] f32;
+     * out [n, R] f32, may be add. */
+    MR_OP_EXPERT_SUM,
     MR_OP_COUNT,
 } mr_op;
 
@@ -99,8 +118,8 @@ typedef enum mr_rope_pairs {
     MR_ROPE_HALVES,      /* rotates element i together with i + n_rot / 2 (NeoX, qwen) */
 } mr_rope_pairs;
 
-/* Rows of the constant that makes angles (rule R). step[0] is 1; the other steps turn the angle of a pair into the
- * angle of the next pair. */
+/* Rows of the constant of ROPE_TABLE (rule R). STEP: the first step is 1; each other step is the factor from the angle
+ * of a pair to the angle of the next pair. */
 typedef enum mr_rope_row { MR_ROPE_STEP, MR_ROPE_FACTOR, MR_ROPE_SLOW, MR_ROPE_KEEP, MR_ROPE_ROWS } mr_rope_row;
 
 /* Gated linear units (Shazeer, 2020), by what stands in front of the product with up. */
@@ -145,10 +164,10 @@ typedef union mr_op_params {
     } rope;
     struct {
         int32_t n_heads, n_kv_heads, head_dim;
-        float scale;    /* of q . k; this and the next two: for ATTENTION */
-        float soft_cap; /* 0: none */
-        int32_t window; /* positions that a row attends to, its own included; 0: all */
-        int32_t n_rot;  /* this and the next: for KV_WRITE with a RoPE table */
+        float scale;    /* ATTENTION: factor of q . k */
+        float soft_cap; /* ATTENTION; 0: none */
+        int32_t window; /* ATTENTION: positions that a row attends to, its own included; 0: all */
+        int32_t n_rot;  /* n_rot and pairs: for KV_WRITE with a RoPE table */
         mr_rope_pairs pairs;
     } attention; /* also KV_WRITE */
     mr_glu glu;  /* also GATE_UP */
