@@ -401,8 +401,8 @@ static int32_t expert_node(mr_graph *g, mr_op op, const mr_experts_desc *desc, c
     return out;
 }
 
-/* Adds the product of each slot's row of x ([k, R] or [k, S]) and the matrix of its expert in w [k, n * E], plus the bias of
- * that expert: [n, S]. */
+/* Adds the product of each slot's row of x ([k, R] or [k, S]) and the matrix of its expert in w [k, n * E], plus
+ * the bias of that expert: [n, S]. */
 static int32_t expert_matmul(mr_graph *g, const mr_experts_desc *desc, int32_t w, int32_t x, int32_t rows,
                              int32_t bias) {
     if (g->err.status != MR_OK)

@@ -96,15 +96,15 @@ typedef enum mr_op {
     MR_OP_ADD,
     /* Copies the rows with these indices. in: x [n, R] f32, rows [1, O] i32; out [n, O] f32. */
     MR_OP_TAKE_ROWS,
-    /* Selects the experts of each row (rule X). in: logits [E, R] f32, bias of the choice [E, 1] f32 or none; out [2U, R]
-     * i32: the U experts in routing order, then the bits of their f32 weights. */
+    /* Selects the experts of each row (rule X). in: logits [E, R] f32, bias of the choice [E, 1] f32 or none; out
+     * [2U, R] i32: the U experts in routing order, then the bits of their f32 weights. */
     MR_OP_ROUTE,
     /* Lists the slots of each expert. in: routes [2U, R] i32; out [E + 1 + 2S, 1] i32, laid out as in
      * mr_expert_rows. */
     MR_OP_EXPERT_ROWS,
-    /* For each slot w a + bias, with the matrix and the bias of the slot's expert. in: w [k, n*E] in WEIGHT or FILE storage: E matrices one
-     * behind the other (in WEIGHT storage, each begins at a multiple of the weight_bytes of one matrix), a of
-     * mr_type_activation(w): [k, R], or [k, S] with a row for each slot, expert rows, bias [n, E] f32 or
+    /* For each slot w a + bias, with the matrix and the bias of the slot's expert. in: w [k, n*E] in WEIGHT or FILE
+     * storage: E matrices one behind the other (in WEIGHT storage, each begins at a multiple of the weight_bytes of one
+     * matrix), a of mr_type_activation(w): [k, R], or [k, S] with a row for each slot, expert rows, bias [n, E] f32 or
      * none; out [n, S] f32. */
     MR_OP_EXPERT_MATMUL,
     /* add + the weighted sum of the slots of each row (rule X). in: y [n, S] f32, routes [2U, R] i32, add [n, R] f32;

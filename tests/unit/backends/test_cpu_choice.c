@@ -14,7 +14,7 @@ typedef struct machine {
     double now_ns, changes_ns;
     rng r;
     double slice_left_ns;
-    double used_ns[MOST + 1]; /* by number of threads */
+    double used_ns[MOST + 1]; /* time used by each number of threads */
     int32_t n_runs, n_changes;
 } machine;
 
@@ -58,7 +58,7 @@ static void test_one_thread_where_groups_are_small(void **state) {
     assert_true(m.used_ns[2] <= 3 * MS);
     (void)run_until(&m, &c, 10 * S);
     assert_true(m.used_ns[2] <= 0.03 * m.now_ns);
-    assert_true(m.used_ns[2] > 0.001 * m.now_ns); /* it goes on looking */
+    assert_true(m.used_ns[2] > 0.001 * m.now_ns); /* the slower choice is still tried from time to time */
 }
 
 /* A model of a billion parameters: one sequence, and a chunk of a prompt. */
@@ -85,7 +85,7 @@ static void test_trials_cost_little_where_all_threads_help(void **state) {
     assert_true(m.used_ns[1] > 0);
     m = (machine){.run_ns = prompt};
     begin(&c, &past, 2);
-    (void)run_until(&m, &c, 16 * 350 * MS); /* a prompt of 2,048 tokens */
+    (void)run_until(&m, &c, 16 * 350 * MS); /* the time of a prompt of 2,048 tokens */
     assert_true(m.used_ns[1] == 0);
 }
 
@@ -103,7 +103,7 @@ static void test_it_goes_back_when_the_machine_is_free_again(void **state) {
     cpu_choice_past past;
     begin(&c, &past, 2);
     (void)run_until(&m, &c, 3 * S);
-    assert_true(m.used_ns[1] <= 0.05 * m.now_ns); /* 40 ms lost at the beginning, and little later */
+    assert_true(m.used_ns[1] <= 0.05 * m.now_ns); /* about 40 ms are lost at the beginning, and little later */
     m = (machine){.run_ns = visited, .now_ns = m.now_ns};
     (void)run_until(&m, &c, 10 * S);
     assert_true(m.used_ns[1] >= 0.9 * 7 * S);

@@ -38,7 +38,7 @@ static void test_unknown_names(void **state) {
     mr_err err = {0};
     mr_backend_prepare("gpu");
     expect_fails(mr_backend_create("gpu", 1, NULL, &be, &err), MR_E_INVALID, &err, "gpu");
-    assert_int_equal(mr_backend_create("cpu", 0, NULL, &be, &err), MR_E_INVALID); /* no thread */
+    assert_int_equal(mr_backend_create("cpu", 0, NULL, &be, &err), MR_E_INVALID); /* 0 threads */
     assert_null(be);
 }
 

@@ -18,7 +18,7 @@ static void test_poisson(void **state) {
     (void)state;
     const mr_load_poisson p = {.rate = 200, .seconds = 50, .n_prompt = 7, .n_tokens = 3, .seed = 5};
     mr_load a = make(p), b = make(p);
-    /* 10,000 expected, with a standard deviation of 100. */
+    /* 10,000 are expected, with a standard deviation of 100. */
     assert_in_range(a.n, 9500, 10500);
     assert_int_equal(a.n, b.n);
     double square = 0;
@@ -32,7 +32,7 @@ static void test_poisson(void **state) {
         assert_ptr_equal(r->token_ns, a.times + 3 * i);
         square += 1e-18 * (double)gap * (double)gap;
     }
-    /* Gaps of a Poisson process have the mean square 2 / rate^2: equal gaps would have half of it. */
+    /* The gaps of a Poisson process have the mean square 2 / rate^2. Equal gaps would have half of it. */
     double ratio = square / a.n * 200 * 200;
     assert_true(ratio > 1.8 && ratio < 2.2);
     mr_load_poisson other = p;
@@ -196,11 +196,11 @@ static double wait_none(int i) {
 }
 
 static double wait_growing(int i) {
-    return 0.1 * i + 0.05 * (i % 3); /* a second for each second */
+    return 0.1 * i + 0.05 * (i % 3); /* the wait grows by one second in each second */
 }
 
 static double wait_jumping(int i) {
-    return (i * 7919 % 101) * 0.05 + 0.006 * i; /* more by chance than by growth */
+    return (i * 7919 % 101) * 0.05 + 0.006 * i; /* the wait varies more by chance than it grows */
 }
 
 static void test_overload(void **state) {
@@ -208,7 +208,7 @@ static void test_overload(void **state) {
     assert_true(sustained(200, wait_none) == 0);
     assert_true(fabs(sustained(200, wait_growing) - 5) < 0.1);
     assert_true(sustained(200, wait_jumping) == 0);
-    assert_true(sustained(30, wait_growing) == 0); /* too few to tell */
+    assert_true(sustained(30, wait_growing) == 0); /* too few requests to tell */
     assert_true(sustained(1, wait_none) == 0);
     assert_true(sustained(0, wait_none) == 0);
 }

@@ -124,7 +124,7 @@ static void test_places_of_options(void **state) {
     assert_string_equal(o.arguments[1], "--bos");
     assert_int_equal(mr_options_number(&o, MR_OPTION_BOS), 0);
     mr_options_deinit(&o);
-    /* A value may look like an option, and "-" is a file. */
+    /* A value may look like an option, and the value "-" is a file. */
     accept("generate m.gguf -p --temp -f -", &o);
     assert_string_equal(o.values[MR_OPTION_PROMPT].list[0], "--temp");
     assert_string_equal(o.values[MR_OPTION_PROMPT_FILE].list[0], "-");
@@ -230,15 +230,15 @@ static void test_environment(void **state) {
     expect_ok(parse_env("generate m --stages 2", environ, &o, &err), &err);
     assert_float_equal(mr_options_real(&o, MR_OPTION_TEMP), 0.25, 0);
     assert_true(mr_options_given(&o, MR_OPTION_TEMP));
-    assert_int_equal(mr_options_number(&o, MR_OPTION_TOP_K), 40); /* empty counts as not set */
+    assert_int_equal(mr_options_number(&o, MR_OPTION_TOP_K), 40); /* an empty variable counts as not set */
     assert_int_equal(mr_options_number(&o, MR_OPTION_LOG_JSON), 1);
-    assert_int_equal(mr_options_number(&o, MR_OPTION_STAGES), 2); /* the command line counts first */
+    assert_int_equal(mr_options_number(&o, MR_OPTION_STAGES), 2); /* the command line overrides the variable */
     mr_options_deinit(&o);
 
     char *bad[] = {(char *)(uintptr_t) "MILLRACE_TEMP=hot", NULL};
     expect_fails(parse_env("generate m", bad, &o, &err), MR_E_INVALID, &err, "MILLRACE_TEMP: \"hot\"");
     mr_options_deinit(&o);
-    /* Commands without the option do not care, and help comes anyway. */
+    /* Commands without the option ignore the variable, and --help works in any case. */
     expect_ok(parse_env("inspect m", bad, &o, &err), &err);
     mr_options_deinit(&o);
     expect_ok(parse_env("generate --help", bad, &o, &err), &err);

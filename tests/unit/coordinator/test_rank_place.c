@@ -60,25 +60,25 @@ static void test_places(void **state) {
         {{"PMI_RANK=2", "PMI_SIZE=6"}, {2, 6, 0, 1}},
         {{"PMIX_RANK=5", "SLURM_STEP_NUM_TASKS=6", "SLURM_LOCALID=1", "SLURM_STEP_TASKS_PER_NODE=2(x3)"}, {5, 6, 1, 2}},
         {{"PMIX_RANK=2", "SLURM_STEP_NUM_TASKS=3", "SLURM_LOCALID=0", "SLURM_STEP_TASKS_PER_NODE=2,1"}, {2, 3, 0, 2}},
-        /* Nodes with different counts. */
+        /* Nodes with different numbers of ranks. */
         {{SLURM("5", "6", "3", "2,4", "1")}, {5, 6, 3, 4}},
         {{SLURM("1", "6", "1", "2,4", "0")}, {1, 6, 1, 2}},
         {{SLURM("6", "7", "0", "2(x3),1", "3")}, {6, 7, 0, 1}},
         {{SLURM("5", "7", "1", "2(x3),1", "2")}, {5, 7, 1, 2}},
         {{SLURM("4", "8", "0", "1,3(x2),1", "2")}, {4, 8, 0, 3}},
-        {{SLURM("6", "7", "0", "2(x3),1", "4")}, {6, 7, 0, 1}}, /* no such node */
+        {{SLURM("6", "7", "0", "2(x3),1", "4")}, {6, 7, 0, 1}}, /* the list has no such node */
         {{SLURM("5", "6", "1", "2(x3", "2")}, {5, 6, 0, 1}},
         {{SLURM("5", "6", "1", "2(x0),2", "2")}, {5, 6, 0, 1}},
         {{SLURM("5", "6", "1", "2(x99999999999),2", "2")}, {5, 6, 0, 1}},
         {{SLURM("5", "6", "1", "2;2;2", "2")}, {5, 6, 0, 1}},
         {{SLURM("5", "6", "1", "", "2")}, {5, 6, 0, 1}},
         {{SLURM("5", "6", "1", "2,,2", "2")}, {5, 6, 0, 1}},
-        {{SLURM("5", "6", "1", "9,2", "0")}, {5, 6, 0, 1}}, /* more than there are */
-        /* A shell inside an allocation, and half of a launcher. */
+        {{SLURM("5", "6", "1", "9,2", "0")}, {5, 6, 0, 1}}, /* more ranks on the node than in the job */
+        /* A shell inside an allocation, and incomplete variables of a launcher. */
         {{"SLURM_STEP_NUM_TASKS=6", "SLURM_LOCALID=1"}, {0, 1, 0, 1}},
         {{"PMIX_RANK=1"}, {0, 1, 0, 1}},
         {{"OMPI_COMM_WORLD_RANK=1"}, {0, 1, 0, 1}},
-        /* Nonsense. */
+        /* Values that are malformed or contradict each other. */
         {{OMPI("4", "4", "0", "1")}, {0, 1, 0, 1}},
         {{OMPI("-1", "4", "0", "1")}, {0, 1, 0, 1}},
         {{OMPI("0", "0", "0", "1")}, {0, 1, 0, 1}},
@@ -89,7 +89,7 @@ static void test_places(void **state) {
         {{OMPI("1", "4", "0", "5")}, {1, 4, 0, 1}},
         {{OMPI("1", "4", "0", "0")}, {1, 4, 0, 1}},
         {{OMPI("1", "4", "-1", "2")}, {1, 4, 0, 1}},
-        /* The first that makes sense counts. */
+        /* The first launcher with valid variables counts. */
         {{OMPI("1", "4", "1", "2"), "PMI_RANK=0", "PMI_SIZE=9"}, {1, 4, 1, 2}},
         {{"OMPI_COMM_WORLD_RANK=9", "OMPI_COMM_WORLD_SIZE=4", "PMI_RANK=2", "PMI_SIZE=9"}, {2, 9, 0, 1}},
     };
@@ -216,7 +216,7 @@ static int check_take(const void *ctx) {
 typedef struct division {
     int32_t local_rank, n_local;
     bool chosen;
-    int32_t n_seen, usable; /* cores that the rank sees, and can keep busy */
+    int32_t n_seen, usable; /* cores that the rank sees, and cores that it can keep busy */
     int32_t n_cpus, first, n_cores;
 } division;
 
@@ -225,9 +225,9 @@ static const division DIVISIONS[] = {
     {3, 4, false, 8, 8, 2, 6, 2}, {0, 3, false, 8, 8, 2, 0, 2}, {1, 3, false, 8, 8, 3, 2, 2},
     {2, 3, false, 8, 8, 3, 5, 2}, {7, 8, false, 8, 8, 1, 7, 1}, {0, 9, false, 8, 8, 0, 0, 1},
     {1, 2, false, 8, 2, 4, 4, 1}, /* a quota of two CPUs */
-    {1, 2, false, 4, 4, 2, 2, 2}, /* a control group leaves four cores to all ranks */
-    {1, 2, true, 4, 4, 4, 0, 4},  /* bound to four cores each */
-    {1, 4, true, 8, 8, 0, 0, 2},  /* bound to the same eight */
+    {1, 2, false, 4, 4, 2, 2, 2}, /* a control group with four cores for all ranks */
+    {1, 2, true, 4, 4, 4, 0, 4},  /* each rank is bound to four cores */
+    {1, 4, true, 8, 8, 0, 0, 2},  /* all ranks are bound to the same eight cores */
 };
 
 static void test_divisions(void **state) {
@@ -266,7 +266,8 @@ int main(void) {
     };
     cpu_set_t every;
     memset(&every, 0xff, sizeof every);
-    sched_setaffinity(0, sizeof every, &every); /* as the share does: the test may have been bound itself */
+    /* The test may have been started bound; a rank undoes its binding in the same way. */
+    sched_setaffinity(0, sizeof every, &every);
     mr_cores_get(&cores_of_host);
     n_all = cores_of_host.n;
     return cmocka_run_group_tests(tests, NULL, NULL);

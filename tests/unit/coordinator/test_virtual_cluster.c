@@ -166,7 +166,7 @@ static void test_turn_until(void **state) {
     assert_int_equal(mr_clock_now_ns(), then);
     assert_int_equal(mr_job_turn(s.job, MR_NEVER, &err), MR_E_INTERNAL);
     close_scene(&s);
-    assert_int_not_equal(mr_clock_now_ns(), then); /* the clock goes again */
+    assert_int_not_equal(mr_clock_now_ns(), then); /* the clock runs again */
 }
 
 int main(void) {

@@ -26,7 +26,7 @@
 
 typedef struct sample {
     const char *grammar;
-    const char *texts[6]; /* valid ones */
+    const char *texts[6]; /* valid texts */
 } sample;
 
 static const sample samples[] = {
@@ -48,7 +48,7 @@ static const sample samples[] = {
     {"root ::= \"a\" root | \"b\"", {"aaaaaaaaab"}},
     {"root ::= expr\nexpr ::= term ((\"+\" | \"-\") term)*\nterm ::= [0-9]+ | \"(\" expr \")\"",
      {"1+(22-(3+4))-5", "7"}},
-    /* Two ways to read everything; rules that match nothing between. */
+    /* A grammar with two derivations of every prefix, and rules that match the empty text. */
     {"root ::= (x | y)* e z\nx ::= \"a\" e \"b\"\ny ::= \"a\" e \"c\" | \"ab\"\ne ::= \"\" | e2\ne2 ::= \"\"\nz ::= "
      "\"\"",
      {"abacab", ""}},
@@ -56,7 +56,7 @@ static const sample samples[] = {
      {"(())x", "()(())", ""}},
     {"root ::= a | b\na ::= \"k\" v \"1\"\nb ::= \"k\" v \"2\"\nv ::= \"[\" v \"]\" | \"<\" v \">\" | \"\"",
      {"k[<>]1", "k<<[]>>2"}},
-    /* A rule that takes any few characters, and may end before the text goes on with such ones. */
+    /* A rule of up to three characters that may end before characters that the rule also accepts. */
     {"root ::= item \"bab\"\nitem ::= [^\"\\\\\\x7F\\x00-\\x1F]{0,3}", {"abab", "bab", "abbbab"}},
     {"root ::= \"\\\"\" [^\"\\\\\\x00-\\x1F]{2,20} \"\\\"\"", {"\"She saw further.\"", "\"ab\""}},
     {JSON_GRAMMAR,
@@ -147,7 +147,7 @@ static void check_text(const mr_grammar *g, const vocab *v, gbnf_reference *ref,
             if (bit(bits, id) != want)
                 fail_msg("\"%.*s\" then token %d \"%.*s\": want %d\n%s", (int)at, text, id, (int)piece.len, piece.data,
                          want, mr_grammar_source(g).data);
-            /* Each end of a token is a place where another one begins, so this is every split of the text. */
+            /* Every end of a token is the start of another token, so the test covers every split of the text. */
             mr_status status = mr_grammar_state_accept(s, id, &err);
             assert_int_equal(status, want ? MR_OK : MR_E_INVALID);
             if (want) {
@@ -212,7 +212,8 @@ static void test_masks_real(void **state) {
         vocab v;
         if (!real_vocab(names[i], &v))
             skip();
-        /* Some tokens at each place of all texts, and all those that go on as the text does. */
+        /* At each position of all texts: some of all tokens, and every token that is a prefix of the rest of the
+         * text. */
         check_samples(&v, 4001);
         free_vocab(&v);
     }
@@ -254,7 +255,7 @@ static void say_part(author *a, int rule, int depth) {
         snprintf(name, sizeof name, "r%u", (unsigned)rule + 1 + dice(a, 3 - (uint32_t)rule));
         say(a, name);
     } else if (what == 3) {
-        /* Behind a byte, any rule may be called: this is no left recursion. */
+        /* A rule reference behind a byte may name any rule, because it is not left-recursive. */
         snprintf(name, sizeof name, "(\"b\" r%u)", dice(a, 4));
         say(a, name);
     } else {
@@ -268,7 +269,7 @@ static void write_grammar(author *a) {
     strcpy(a->text, "root ::= r0\n");
     for (int rule = 0; rule < 4; rule++) {
         char head[64];
-        /* The first alternative ends any recursion; a long one keeps the rule from being copied. */
+        /* The first alternative ends every recursion. The long alternative keeps the rule from being inlined. */
         snprintf(head, sizeof head, "r%d ::= \"%c\"%s", rule, 'a' + rule % 2, dice(a, 2) ? " | \"c\"{50}" : "");
         say(a, head);
         for (uint32_t n = 1 + dice(a, 2); n; n--) {
@@ -292,7 +293,7 @@ static int check_walk(author *a, const mr_grammar *g, const vocab *v, gbnf_refer
     for (int step = 0; step < 8 && !mr_grammar_state_is_finished(s); step++) {
         int32_t taken = -1;
         uint32_t n_allowed = 0;
-        /* Some of these grammars have more readings than are kept. */
+        /* Some of these grammars have more derivations than the limit. */
         mr_status status = mr_grammar_state_mask(s, bits, &err);
         if (status == MR_E_TOO_LONG)
             break;
@@ -461,7 +462,7 @@ static void test_ambiguous(void **state) {
     (void)state;
     mr_err err = {0};
     mr_grammar *g = NULL;
-    /* Each level doubles the ways to read the first byte. */
+    /* Each level doubles the number of derivations of the first byte. */
     char text[4096] = "root ::= r0 | \"\"\n";
     for (int i = 0; i < 12; i++)
         snprintf(text + strlen(text), 256,

@@ -102,7 +102,7 @@ static void check_layers(const mr_kv_desc *d) {
             assert_int_equal(t[i].type, MR_TYPE_F16);
             assert_int_equal(t[i].ne[0], width * MR_KV_BLOCK);
             assert_int_equal(t[i].ne[1], d->n_blocks);
-            /* The kernels step from block to block without padding. */
+            /* The kernels step from one block to the next one without padding. */
             assert_int_equal(t[i].row_bytes, (size_t)width * MR_KV_BLOCK * 2);
             assert_non_null(t[i].buffer);
             assert_null(described[i].buffer);

@@ -66,12 +66,12 @@ static void check(const mr_model_rope *rope, const float *factors) {
         c[i] = 1e30f;
     mr_rope_angles(rope, factors, ROW, c, &magnitude);
     for (size_t i = 0; i < sizeof c / sizeof *c; i++)
-        assert_true((c[i] == 1e30f) == ((int)(i % ROW) >= n_pairs)); /* all of it is written, and nothing beside it */
+        assert_true((c[i] == 1e30f) == ((int)(i % ROW) >= n_pairs)); /* every pair is written, and nothing else */
     for (int32_t position = 0; position < 200000; position = position * 3 + 1) {
         make_angles(c, n_pairs, position, angles);
         for (int i = 0; i < n_pairs; i++) {
             double want = position * want_frequency(rope, factors, i);
-            /* Each pair adds a rounding of the angle and that of the step. */
+            /* Each pair adds the rounding error of the angle and of the step. */
             if (fabs((double)angles[i] - want) > want * (i + 4) * 1.2e-7)
                 fail_msg("position %d, pair %d: %.9g, expected %.9g", position, i, (double)angles[i], want);
         }
@@ -88,7 +88,7 @@ static void test_plain_and_linear(void **state) {
     for (size_t w = 0; w < sizeof widths / sizeof *widths; w++)
         for (size_t b = 0; b < sizeof bases / sizeof *bases; b++) {
             mr_model_rope rope = rope_of(widths[w], bases[b], MR_ROPE_SCALING_NONE, 1.0f);
-            rope.attn_factor = 3.0f; /* YaRN's alone */
+            rope.attn_factor = 3.0f; /* only YaRN uses this factor */
             check(&rope, NULL);
             rope = rope_of(widths[w], bases[b], MR_ROPE_SCALING_LINEAR, 8.0f);
             check(&rope, NULL);

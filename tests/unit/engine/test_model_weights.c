@@ -77,7 +77,7 @@ static void expect_missing(const char *arch, const char *suffix) {
     snprintf(name, sizeof name, "blk.1.%s", suffix);
     tiny_edit edit = {.name = name, .kind = TINY_LEAVE_OUT};
     expect_error(edited(d, edit), MR_E_FORMAT, name, "missing");
-    expect_loads(edited(d, edit), 0, 1); /* another stage's problem */
+    expect_loads(edited(d, edit), 0, 1); /* the missing tensor belongs to another stage */
 }
 
 static void test_a_missing_tensor_is_named(void **state) {
@@ -151,7 +151,7 @@ static void test_a_wrong_type_is_named(void **state) {
         expect_error(edited(tiny_default("llama", MR_TYPE_F32), edit), MR_E_UNSUPPORTED, cases[i].name,
                      mr_type_name(cases[i].type));
     }
-    /* Half-precision vectors are fine. */
+    /* Vectors in half precision are accepted. */
     static const mr_type halves[] = {MR_TYPE_F16, MR_TYPE_BF16};
     for (size_t i = 0; i < sizeof halves / sizeof *halves; i++) {
         tiny_edit half = {.name = "blk.0.attn_norm.weight", .kind = TINY_TYPE, .type = halves[i]};
@@ -186,7 +186,7 @@ static void test_tensors_of_experts(void **state) {
     gguf_writer *w = tiny_model_write(&d);
     gguf_writer_vector(w, "blk.1.ffn_up.weight", MR_TYPE_F32, 16, NULL);
     expect_error(tiny_model_open(w), MR_E_UNSUPPORTED, "blk.1.ffn_up.weight", "llama");
-    /* Four matrices for one, and the router: 16 lanes of which 4 are used. */
+    /* Four matrices instead of one, and the router, which is padded to 16 columns. */
     size_t ffn = 3 * 64 * 160 * sizeof(float), router = 64 * 16 * sizeof(float);
     size_t bytes = expect_loads(tiny_model_create(&d), 0, 1);
     assert_int_equal(bytes, expect_loads(tiny_model_create(&dense), 0, 1) + 3 * ffn + router);
@@ -197,8 +197,8 @@ static void test_an_unknown_tensor_is_named(void **state) {
     (void)state;
     static const struct {
         const char *name;
-        int32_t first, last; /* a stage that refuses it */
-        int32_t other;       /* the first layer of one that does not have it; -1: all have */
+        int32_t first, last; /* layers of a stage that refuses the tensor */
+        int32_t other;       /* first layer of a stage without the tensor; -1: every stage has it */
     } cases[] = {
         {"blk.0.attn_q_norm.weight", 0, 1, 1},  {"blk.1.attn_sinks", 1, 2, 0},
         {"blk.1.ffn_gate.scale", 0, 2, 0},      {"output.bias", 1, 2, 0},
@@ -263,7 +263,7 @@ static void test_stages_add_up_to_the_model(void **state) {
         size_t whole = expect_loads(tiny_model_create(&d), 0, 3), head = expect_loads(tiny_model_create(&d), 0, 1);
         size_t middle = expect_loads(tiny_model_create(&d), 1, 2), tail = expect_loads(tiny_model_create(&d), 2, 3);
         size_t angles = head + middle + tail - whole;
-        assert_int_equal(head, middle); /* the embedding stays in the file */
+        assert_int_equal(head, middle); /* the embedding is read from the file */
         assert_true(tail > head);
         assert_true(angles > 0 && angles % 2 == 0 && angles <= 4096);
     }

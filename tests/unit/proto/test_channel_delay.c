@@ -13,7 +13,7 @@ static const int64_t START = 1000 * MR_NS_PER_S;
 
 typedef struct scene {
     mr_local_hub *hub;
-    mr_channel *a, *b; /* a delays what it sends to b */
+    mr_channel *a, *b; /* channel a delays the messages that it sends to b */
 } scene;
 
 static scene open_scene(channel_delay_config config) {
@@ -168,7 +168,7 @@ static void test_loss(void **state) {
         n_late += t > 10;
         n_later += t > 1010;
     }
-    assert_in_range(n_late, N / 6, N / 3); /* 50 expected, with a standard deviation of 6 */
+    assert_in_range(n_late, N / 6, N / 3); /* 50 are expected, with a standard deviation of 6 */
     assert_in_range(n_later, 3, N / 8);
     int32_t numbers[N], got[N];
     mr_channel_request in[N], out[N];

@@ -39,7 +39,7 @@ typedef struct losses {
 
 static void note_loss(void *ctx, int32_t rank, const char *why) {
     if (!why)
-        return; /* a goodbye */
+        return; /* the client said goodbye */
     losses *seen = ctx;
     mr_mutex_lock(&seen->lock);
     if (seen->n < MAX_LOSSES) {
@@ -123,7 +123,7 @@ static mr_lifeline *connect_as(const char *address, int32_t rank, losses *seen, 
 
 typedef struct process {
     pid_t pid;
-    int fd; /* its input and output */
+    int fd; /* standard input and output of the process */
 } process;
 
 /* What it says first: the address of rank 0, or a word once it is connected. */
@@ -204,7 +204,7 @@ static void test_a_killed_rank_is_noticed(void **state) {
     assert_int_equal(losses_wait(seen, 1, PATIENCE_NS), 1);
     int64_t took_ns = mr_clock_now_ns() - from_ns;
     print_message("kill -9 noticed after %.3f ms\n", (double)took_ns / 1e6);
-    assert_true(took_ns < 4 * MR_NS_PER_S); /* not by the silence */
+    assert_true(took_ns < 4 * MR_NS_PER_S); /* sooner than the limit of silence */
     assert_int_equal(seen->ranks[0], 2);
     assert_string_equal(seen->whys[0], "its connection closed");
     assert_int_equal(process_end(&clients[1]), -SIGKILL);
@@ -237,7 +237,7 @@ static void test_goodbye_is_no_death(void **state) {
     mr_lifeline *a = connect_as(mr_lifeline_address(l), 1, seen, PATIENT);
     mr_lifeline *b = connect_as(mr_lifeline_address(l), 2, seen, PATIENT);
     int64_t from_ns = mr_clock_now_ns();
-    mr_lifeline_close(a); /* waits until rank 0 has closed its end, too */
+    mr_lifeline_close(a); /* waits until rank 0 has closed its end of the connection, too */
     mr_lifeline_close(l);
     print_message("two goodbyes took %.3f ms\n", (double)(mr_clock_now_ns() - from_ns) / 1e6);
     mr_lifeline_close(b);
@@ -253,7 +253,7 @@ static void test_goodbye_between_processes(void **state) {
     process first = client_start(address, 1, PATIENT);
     mr_lifeline *l = connect_as(address, 2, seen, PATIENT);
     assert_int_equal(process_end(&first), 0);
-    assert_int_equal(process_end(&server), 0); /* has lost nobody */
+    assert_int_equal(process_end(&server), 0); /* rank 0 has reported no loss */
     mr_lifeline_close(l);
     assert_int_equal(seen->n, 0);
 }
@@ -267,7 +267,7 @@ static void test_silence_is_a_death(void **state) {
     assert_int_equal(seen->ranks[0], 1);
     assert_string_equal(seen->whys[0], "no sign of life for 0.2 s");
     kill(client.pid, SIGCONT);
-    assert_true(process_end(&client) >= 0); /* it has noticed that it was dropped, or was told to end first */
+    assert_true(process_end(&client) >= 0); /* the client noticed that rank 0 dropped it, or was first told to end */
     mr_lifeline_close(l);
     assert_int_equal(seen->n, 1);
 }
@@ -278,7 +278,8 @@ static int raw_connect(const mr_lifeline *l, lifeline_places *out_places) {
     struct timeval limit = {.tv_sec = 20};
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     assert_int_equal(lifeline_address_read(mr_lifeline_address(l), out_places, NULL), MR_OK);
-    at.sin_port = ((const struct sockaddr_in *)&out_places->hosts[0])->sin_port; /* where it stands for IPv6, too */
+    /* The port is at the same place in an IPv6 address. */
+    at.sin_port = ((const struct sockaddr_in *)&out_places->hosts[0])->sin_port;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
     assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
@@ -303,7 +304,7 @@ static int raw_join(const mr_lifeline *l, int32_t rank) {
     uint8_t hello[LIFELINE_HELLO_BYTES], answer[LIFELINE_ANSWER_BYTES];
     int fd = raw_connect(l, &places);
     lifeline_hello_write(places.token, rank, hello);
-    for (size_t i = 0; i < sizeof hello; i++) /* in pieces of one byte */
+    for (size_t i = 0; i < sizeof hello; i++) /* one byte in each write */
         raw_send(fd, &hello[i], 1);
     assert_int_equal(recv(fd, answer, sizeof answer, MSG_WAITALL), sizeof answer);
     assert_true(lifeline_answer_check(places.token, answer));
@@ -333,7 +334,7 @@ static void test_a_silent_rank_is_told(void **state) {
     assert_int_equal(first, 1);
     int fd = raw_join(l, 1);
     assert_int_equal(losses_wait(seen, 1, PATIENCE_NS), 1);
-    assert_int_equal(mr_lifeline_n_missing(l, &first), 1); /* it has come */
+    assert_int_equal(mr_lifeline_n_missing(l, &first), 1); /* rank 1 has joined */
     assert_int_equal(first, 2);
     while (recv(fd, &byte, 1, 0) == 1)
         last = byte;
@@ -366,11 +367,11 @@ static void test_strangers_are_dropped(void **state) {
         raw_expect_closed(fd);
     }
     fd = raw_connect(l, &places);
-    raw_send(fd, hello, sizeof hello - 1); /* and leaves */
+    raw_send(fd, hello, sizeof hello - 1); /* an incomplete hello, then the connection closes */
     close(fd);
     mr_lifeline *real = connect_as(mr_lifeline_address(l), 1, seen, SLOW);
     fd = raw_connect(l, &places);
-    lifeline_hello_write(places.token, 1, hello); /* again */
+    lifeline_hello_write(places.token, 1, hello); /* the hello of a rank that joined already */
     raw_send(fd, hello, sizeof hello);
     raw_expect_closed(fd);
     mr_lifeline_close(real);
@@ -379,14 +380,15 @@ static void test_strangers_are_dropped(void **state) {
 }
 
 static void test_a_crowd_of_silent_strangers(void **state) {
-    losses *seen = *state; /* a busy machine may add a silence of the real one, which says nothing here */
+    losses *seen = *state; /* ignored: on a busy machine the real client may be lost to silence, too */
     enum { N = 200 };
     int fds[N];
     lifeline_places places;
     mr_lifeline *l = listen_for(2, seen, STRICT);
     for (int i = 0; i < N; i++)
         fds[i] = raw_connect(l, &places);
-    mr_lifeline *real = connect_as(mr_lifeline_address(l), 1, seen, PATIENT); /* after the first were dropped */
+    /* a place for it is free after the first strangers were dropped. */
+    mr_lifeline *real = connect_as(mr_lifeline_address(l), 1, seen, PATIENT);
     for (int i = 0; i < N; i++)
         raw_expect_closed(fds[i]);
     mr_lifeline_close(real);
@@ -419,7 +421,7 @@ static void test_a_peer_that_talks_nonsense_is_lost(void **state) {
     assert_string_equal(seen->whys[0], "it sent something malformed");
     close(fd);
     fd = raw_join(l, 2);
-    raw_send(fd, "hhbx", 4); /* what follows a goodbye means nothing */
+    raw_send(fd, "hhbx", 4); /* bytes behind a goodbye are ignored */
     shutdown(fd, SHUT_WR);
     char byte;
     while (recv(fd, &byte, 1, 0) == 1)
@@ -436,7 +438,7 @@ static void test_close_while_others_are_connecting(void **state) {
     int silent = raw_connect(l, &places), half = raw_connect(l, &places), joined = raw_join(l, 2);
     raw_send(half, LIFELINE_MAGIC, LIFELINE_MAGIC_BYTES);
     int64_t from_ns = mr_clock_now_ns();
-    mr_lifeline_close(l); /* rank 2 does not answer the goodbye */
+    mr_lifeline_close(l); /* rank 2 does not answer the goodbye, so closing waits for the timeout */
     int64_t took_ns = mr_clock_now_ns() - from_ns;
     assert_true(took_ns > 400 * MR_NS_PER_MS && took_ns < 10 * MR_NS_PER_S);
     raw_expect_closed(silent);
@@ -626,7 +628,7 @@ static void test_no_memory(void **state) {
         status = lifeline_listen(2, &config, &l, NULL);
         assert_true(status == MR_OK || status == MR_E_NO_MEMORY);
     }
-    /* The thread, which is made last, is not part of the sweep: rank 0 would have seen the rank already. */
+    /* Allocations of the thread, which is created last, are left out: rank 0 would have accepted the rank already. */
     for (int64_t n = 0; n < 4; n++) {
         mr_mem_fail_at(n);
         assert_int_equal(

@@ -15,7 +15,7 @@ enum { SLOTS = 3, PAYLOAD = 4096, MAX_REQUESTS = 16, EPOCH = 2, MESSAGES = 12, R
 typedef struct faulty {
     mr_channel base;
     mr_channel *real;
-    int posts_left; /* before the one that fails */
+    int posts_left; /* number of posts before the post that fails */
 } faulty;
 
 static faulty *faulty_of(mr_channel *ch) {
@@ -214,7 +214,8 @@ static void test_allocations_fail(void **state) {
             pass_messages(&w, arena);
         world_deinit(&w);
     }
-    assert_int_equal(n, 5); /* hub, its requests, two links; then none fails */
+    /* Four allocations fail in turn: the hub, its requests and two links; the fifth run succeeds. */
+    assert_int_equal(n, 5);
 }
 
 static void test_nothing_is_allocated(void **state) {

@@ -125,7 +125,7 @@ static void test_rows_must_fit_the_payload(void **state) {
     f.rows = MR_MAX_STEP_ROWS + 1;
     make_frame(&f, buffer);
     expect_refused(buffer, MR_FRAME_ACTIVATIONS, "4097 rows");
-    /* Other kinds have no rows. */
+    /* Frames of other kinds have no rows. */
     f.kind = MR_FRAME_CONTROL;
     make_frame(&f, buffer);
     assert_int_equal(mr_frame_open(buffer, BYTES, MR_FRAME_CONTROL, &got, NULL), MR_OK);

@@ -138,7 +138,7 @@ static void test_open_limits(void **state) {
     s.sampling.n_bad_words = MR_MAX_BAD_WORDS + 1;
     expect_refused(&s, CONTROL, "the numbers of bad words is 4097");
     samples_init(&s, MILLRACE__CONTROL__BODY_OPEN, 1);
-    /* What the other stages get: slot and generation. */
+    /* The message that stages without sampling get: slot and generation only. */
     s.open.n_ids = s.open.n_generated = 0;
     s.open.sampling = NULL;
     expect_accepted(&s, CONTROL);
@@ -165,9 +165,9 @@ static void test_step_limits(void **state) {
     BROKEN_CONTROL(STEP, step.n_copy_from = 9, "step plan: the number of copied blocks is 9, allowed is 0 to 8");
     BROKEN_CONTROL(STEP, step.n_copy_to = 2, "step plan: the number of their copies is 2, allowed is 3 to 3");
     BROKEN_CONTROL(STEP, copies[1] = 50, "step plan: copy 1 is 50, allowed is below 50");
-    /* Each run is in order, but together they have too many rows. */
+    /* Each run is valid, but the step has too many rows. */
     BROKEN_CONTROL(STEP, runs[2] = &s.run[1], "step plan: the number of rows is 29, allowed is 1 to 16");
-    /* One row with its id is fine as well. */
+    /* A run of one row with an id is valid. */
     samples s;
     samples_init(&s, MILLRACE__CONTROL__BODY_STEP, 1);
     s.run[0].n_ids = 1;

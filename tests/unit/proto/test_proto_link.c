@@ -67,7 +67,7 @@ static int peek(mr_inbox *in) {
 
 static int take(mr_inbox *in) {
     int step = peek(in);
-    assert_int_equal(peek(in), step); /* the same until it is released */
+    assert_int_equal(peek(in), step); /* the same message until it is released */
     assert_int_equal(mr_inbox_release(in, NULL), MR_OK);
     return step;
 }
@@ -129,7 +129,7 @@ static void test_other_epochs_are_dropped(void **state) {
     pair p;
     pair_init(&p);
     uint8_t buffer[MR_FRAME_BYTES];
-    /* Epochs that share the low bits share the tag. */
+    /* Epochs with the same low bits have the same tag. */
     const mr_frame stale = {.kind = MR_FRAME_TOKENS, .epoch = EPOCH + 4096, .step = 9};
     assert_int_equal(mr_link_tag(MR_LINK_TOKENS, EPOCH + 4096), mr_link_tag(MR_LINK_TOKENS, EPOCH));
     mr_frame_seal(&stale, buffer);
@@ -139,7 +139,7 @@ static void test_other_epochs_are_dropped(void **state) {
         assert_true(put(p.out, 1));
         assert_int_equal(take(p.in), 1);
     }
-    /* A whole ring of them: nothing is there, and the link goes on. */
+    /* As many stale frames as the ring has slots. No message is delivered, and the link continues to work. */
     for (int i = 0; i < SLOTS; i++)
         send_raw(&p, buffer, sizeof buffer);
     assert_int_equal(take(p.in), -1);
@@ -207,7 +207,7 @@ static void test_lost_receiver(void **state) {
     bool all = false;
     const mr_frame f = {.payload_bytes = 1};
     for (uint8_t i = 0; i < SLOTS + 1; i++)
-        assert_true(put(p.out, i)); /* the last one waits for a receive */
+        assert_true(put(p.out, i)); /* the last message waits until a receive is posted */
     assert_int_equal(mr_outbox_reserve(p.out, &payload, NULL), MR_OK);
     mr_inbox_destroy(p.in);
     p.in = NULL;
@@ -249,11 +249,11 @@ static void test_misuse_is_refused(void **state) {
     assert_int_equal(mr_outbox_create(p.a, -1, MR_LINK_LOGITS, 1, 1, 1, &out, NULL), MR_E_INVALID);
     assert_int_equal(mr_outbox_create(p.a, 1, MR_LINK_LOGITS, 1, 2, SIZE_MAX / 2, &out, NULL), MR_E_NO_MEMORY);
     assert_int_equal(mr_outbox_create(p.a, 1, MR_LINK_LOGITS, 1, 1, SIZE_MAX - 1, &out, NULL), MR_E_NO_MEMORY);
-    assert_int_equal(mr_outbox_send(p.out, &f, NULL), MR_E_INVALID); /* nothing reserved */
+    assert_int_equal(mr_outbox_send(p.out, &f, NULL), MR_E_INVALID); /* sent without a reservation */
     assert_int_equal(mr_outbox_reserve(p.out, &payload, NULL), MR_OK);
     f.payload_bytes = PAYLOAD + 1;
     assert_int_equal(mr_outbox_send(p.out, &f, NULL), MR_E_INVALID);
-    /* Rows that are not those of the payload. */
+    /* The number of rows does not match the bytes of the payload. */
     assert_int_equal(mr_outbox_create(p.a, 1, MR_LINK_LOGITS, 1, 1, PAYLOAD, &out, NULL), MR_OK);
     assert_int_equal(mr_outbox_reserve(out, &payload, NULL), MR_OK);
     f = (mr_frame){.rows = 2, .row_bytes = 4, .payload_bytes = 9};
@@ -289,7 +289,7 @@ static void test_full_channel(void **state) {
     int32_t n = exhaust(p.b, requests, &byte);
     assert_int_equal(mr_inbox_create(p.b, 0, MR_LINK_LOGITS, 1, 2, 1, &more, NULL), MR_E_NO_MEMORY);
     assert_int_equal(take(p.in), 1);
-    /* The request of the peeked message goes to somebody else before the message is released. */
+    /* Other receives use up all requests before the peeked message is released. */
     assert_int_equal(peek(p.in), 2);
     n += exhaust(p.b, requests + n, &byte);
     assert_int_equal(mr_inbox_release(p.in, &err), MR_E_NO_MEMORY);

@@ -219,7 +219,7 @@ static void largest_open(samples *s, const mr_msg_limits *l) {
     s->sampling.min_tokens = MR_MAX_CONTEXT;
     s->sampling.late_ids = last_ids;
     s->sampling.n_late_ids = MR_MAX_LATE_IDS;
-    bad_words[0] = MR_MAX_BAD_WORDS - 1; /* one word of so many ids */
+    bad_words[0] = MR_MAX_BAD_WORDS - 1; /* a single bad word of that many ids */
     for (int i = 1; i < MR_MAX_BAD_WORDS; i++)
         bad_words[i] = l->n_vocab - 1;
     s->sampling.bad_words = bad_words;
@@ -239,7 +239,8 @@ static void test_bytes_are_enough(void **state) {
         last_blocks[i] = MR_MAX_KV_BLOCKS - 1;
     for (size_t n = 0; n < sizeof row_counts / sizeof row_counts[0]; n++)
         for (uint32_t half = 0; half < 2; half++) {
-            /* A vocabulary twice as large, whose ids take a byte more, leaves room for less context. */
+            /* With a vocabulary twice as large, ids take one byte more, and the same message has room for less
+             * context. */
             const mr_msg_limits l = {4,
                                      row_counts[n],
                                      MR_MAX_SEQUENCES,
@@ -255,7 +256,7 @@ static void test_bytes_are_enough(void **state) {
             largest_open(&s, &l);
             expect_fits(&l, &s.control.base, false);
         }
-    /* A plan has to fit before there are any limits. */
+    /* A plan has to fit into the space of a message before the other limits are known. */
     static const mr_msg_limits none = {0};
     samples_init(&s, MILLRACE__CONTROL__BODY_PLAN, 1);
     for (uint32_t i = 0; i < MR_MAX_STAGES; i++) {
@@ -276,12 +277,12 @@ static void test_amplification_is_bounded(void **state) {
     size_t body = 2 * RUNS, at = 0;
     uint8_t *data = mr_alloc(body + 8);
     assert_non_null(data);
-    data[at++] = 4 << 3 | 2; /* step, with a length in three bytes */
+    data[at++] = 4 << 3 | 2; /* the field "step", with a length in three bytes */
     data[at++] = (uint8_t)(body & 0x7f) | 0x80;
     data[at++] = (uint8_t)(body >> 7 & 0x7f) | 0x80;
     data[at++] = (uint8_t)(body >> 14);
     for (size_t i = 0; i < RUNS; i++) {
-        data[at++] = 2 << 3 | 2; /* an empty run */
+        data[at++] = 2 << 3 | 2; /* a run without fields */
         data[at++] = 0;
     }
     expect_bytes_refused(data, at, "needs more than 65536 bytes of memory");

@@ -108,7 +108,7 @@ static void step_init(samples *s) {
         s->run[i].want = (Millrace__Want)i;
         s->runs[i] = &s->run[i];
     }
-    /* A prefill chunk up to the end of the context, with the last block of its table. */
+    /* A prefill chunk that ends at the last position of the context, with the last block of the table. */
     s->run[1].n_rows = 14;
     s->run[1].first_position = CONTEXT - 14;
     s->run[1].n_ids = 14;
@@ -205,7 +205,7 @@ static void step_sums_init(samples *s) {
     s->step_sums.rows = s->sum_rows;
     s->step_sums.ns = s->sum_ns;
     s->sum_steps[0] = s->sum_rows[0] = 5;
-    s->sum_steps[2] = 2; /* of 3 and of 4 rows; none of 2 */
+    s->sum_steps[2] = 2; /* steps of 3 and of 4 rows; none of 2 rows */
     s->sum_rows[2] = 7;
     s->sum_ns[2] = MR_MAX_PHASE_NS;
     s->step_sums.round_rows = 16;

@@ -60,7 +60,7 @@ typedef struct samples {
     double times_s[MR_STEP_TIMES_MAX + 1];
     uint32_t phases[3], span_rows[3];
     uint64_t span_steps[3], starts_ns[3], ends_ns[3], phase_ns[MR_PHASE_COUNT];
-    char version[600], host[600]; /* of hello, as text is */
+    char version[600], host[600]; /* texts of the hello */
     char text[2000];
     uint8_t packed[PACKED_BYTES];
     size_t bytes;

@@ -69,7 +69,7 @@ static void write_unseen(const char *path, long at, const char *byte) {
 
 static void test_hash(void **state) {
     (void)state;
-    /* FIPS 180-4, "abc". */
+    /* From FIPS 180-4, the hash of "abc". */
     char text[MR_FILE_HASH_TEXT];
     mr_file_hash h;
     mr_file_hash_of("abc", 3, &h);
@@ -131,7 +131,7 @@ static void test_killed(void **state) {
     assert_true(mr_file_cache_lists(c, 2));
     seal(c);
     mr_file_cache_close(c);
-    write_unseen(path_of(2, "gguf"), 5, "x"); /* of block 0, which is not in doubt any more */
+    write_unseen(path_of(2, "gguf"), 5, "x"); /* changes block 0, which a sealed cache does not check again */
     c = open_cache(2);
     assert_true(mr_file_cache_lists(c, 2));
     for (uint64_t i = 0; i < N_BLOCKS; i++)
@@ -166,12 +166,13 @@ static void test_damaged_list(void **state) {
     put(c, 1);
     seal(c);
     mr_file_cache_close(c);
-    write_at(path_of(4, "blocks"), LIST_AT + MR_FILE_HASH_BYTES, "xyz", 3); /* the hash of block 1 */
+    /* Overwrites a part of the hash of block 1. */
+    write_at(path_of(4, "blocks"), LIST_AT + MR_FILE_HASH_BYTES, "xyz", 3);
     c = open_cache(4);
     assert_true(mr_file_cache_has(c, 0, &hashes[0]));
     assert_false(mr_file_cache_has(c, 1, &hashes[1]));
     mr_file_cache_close(c);
-    write_at(path_of(4, "blocks"), 0, "????", 4); /* no list: what it says is looked at */
+    write_at(path_of(4, "blocks"), 0, "????", 4); /* the list is malformed, so the blocks are checked by their hashes */
     c = open_cache(4);
     assert_true(mr_file_cache_has(c, 0, &hashes[0]));
     mr_file_cache_close(c);
@@ -207,7 +208,7 @@ static void test_no_room(void **state) {
     expect_ok(mr_file_cache_check_room(c, 1, &err), &err);
     expect_fails(mr_file_cache_check_room(c, UINT64_MAX, &err), MR_E_IO, &err, "18446744073709551615 bytes more");
     expect_says(err.text, path_of(6, "gguf"));
-    struct rlimit old, small = {2 * MR_FILE_BLOCK_BYTES, RLIM_INFINITY}; /* block 2 lies behind it */
+    struct rlimit old, small = {2 * MR_FILE_BLOCK_BYTES, RLIM_INFINITY}; /* block 2 lies behind this limit */
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
     small.rlim_max = old.rlim_max;
@@ -306,7 +307,7 @@ static void test_hashes_are_kept(void **state) {
     mr_file_hashes_close(h);
     int n = rung(&b);
     h = open_hashes(&b, folder);
-    mr_file_hashes *other = open_hashes(&b, folder); /* another rank of the host, which wants others */
+    mr_file_hashes *other = open_hashes(&b, folder); /* another rank of the same host, which needs other blocks */
     expect_hashes(h, &b, 1, 2);
     assert_int_equal(rung(&b), n);
     expect_hashes(h, &b, 0, 1);
@@ -333,7 +334,7 @@ static void test_hashes_are_kept(void **state) {
     }
     n += N_BLOCKS;
     assert_int_equal(rung(&b), n);
-    h = open_hashes(&b, NULL); /* not kept: computed anew */
+    h = open_hashes(&b, NULL); /* without a folder, hashes are computed again */
     expect_hashes(h, &b, 0, N_BLOCKS);
     assert_int_equal(rung(&b), n + N_BLOCKS);
     uint8_t *read = mr_alloc(MR_FILE_BLOCK_BYTES);

@@ -108,7 +108,7 @@ static void test_problems(void **state) {
     mr_hello h;
     mr_err problem = {0};
     mr_hello_fill(&h, "/nowhere/model.gguf", 1, NULL);
-    assert_int_equal(h.message.status, MR_OK); /* others may have it */
+    assert_int_equal(h.message.status, MR_OK); /* another rank may have the file */
     assert_int_equal(h.message.file_bytes, 0);
     assert_string_equal(h.message.model_path, "/nowhere/model.gguf");
     file_init(&f);

@@ -64,7 +64,7 @@ static void test_comes_back(void **state) {
     assert_true(mr_kept_facts_read(folder, KEY, &back));
     expect_same(&back, &m);
     char path[512];
-    file_path(path); /* no second one is left */
+    file_path(path); /* the folder holds one file only */
     m.n_kinds = MR_MAX_LAYER_KINDS;
     for (int32_t k = 0; k < MR_MAX_LAYER_KINDS; k++) {
         m.layer[k].n = MR_STEP_TIMES_MAX;
@@ -103,9 +103,9 @@ static void test_broken_files(void **state) {
     }
     save(path, data, sizeof data);
     assert_false(mr_kept_facts_read(folder, KEY, &back));
-    mr_kept_facts_write(folder, KEY, &m); /* a new one takes its place */
+    mr_kept_facts_write(folder, KEY, &m); /* a new file replaces the bad one */
     assert_true(mr_kept_facts_read(folder, KEY, &back));
-    const mr_measured nothing = {0}; /* which nobody keeps */
+    const mr_measured nothing = {0}; /* empty facts are not kept */
     mr_kept_facts_write(folder, KEY, &nothing);
     assert_false(mr_kept_facts_read(folder, KEY, &back));
     unlink(path);

@@ -13,7 +13,7 @@ typedef struct rig {
     tiny_model *m;
     mr_backend *backend;
     mr_measure_config config;
-    int n_progress, n_asked, ends_at; /* told to end when it asks so often; -1: never */
+    int n_progress, n_asked, ends_at; /* ends_at: the measurement is told to end at that question; -1: never */
 } rig;
 
 static void note_progress(void *ctx) {
@@ -78,7 +78,7 @@ static void measure_model(const tiny_desc *d, int32_t max_rows, int32_t n_kinds)
 static void test_measures(void **state) {
     (void)state;
     tiny_desc d = tiny_default("llama", MR_TYPE_Q8_0);
-    measure_model(&d, 16, 1); /* of two layers neither is an inner one */
+    measure_model(&d, 16, 1); /* a model of two layers has no inner layer */
     d.n_layers = 1;
     measure_model(&d, 3, 1);
     d.n_layers = 7;
@@ -104,8 +104,8 @@ static void test_measures_all_rows(void **state) {
     rig_start(&r, &d, 600);
     r.config.kind_ns = 5 * MR_NS_PER_S;
     expect_ok(mr_measure_stage_times(&r.config, &out, &err), &err);
-    assert_int_equal(out.layer[0].n, 10); /* 512 */
-    assert_int_equal(out.output.n, 7);    /* 64 */
+    assert_int_equal(out.layer[0].n, 10); /* the tenth row count is 512 */
+    assert_int_equal(out.output.n, 7);    /* the seventh row count is 64 */
     rig_stop(&r);
 }
 
@@ -117,7 +117,7 @@ static void test_ends_when_told(void **state) {
     mr_err err;
     d.n_layers = 3;
     rig_start(&r, &d, 8);
-    r.config.kind_ns = 0; /* time for more runs than that, on any machine */
+    r.config.kind_ns = 0; /* 0: the default budget, enough time for more questions than 60 on any machine */
     for (int i = 0; i < 60; i += 7) {
         r.n_asked = 0;
         r.ends_at = i;
@@ -167,7 +167,7 @@ static void test_fewer_trials_without_memory(void **state) {
         mr_mem_fail_at(-1);
         assert_true(status == MR_OK || status == MR_E_NO_MEMORY);
     }
-    assert_true(n < n_allocs * 3 / 4); /* the first trial and what comes before it */
+    assert_true(n < n_allocs * 3 / 4); /* allocations up to the end of the first trial */
     for (; n < n_allocs && status == MR_OK; n += 5) {
         mr_mem_fail_at(n);
         status = mr_measure_stage_times(&r.config, &out, &err);

@@ -13,10 +13,10 @@ enum { MAX_ROWS = 300, MAX_ASKED = 64 };
 typedef struct fake {
     mr_backend backends[3];
     double start[3], each[3];
-    double extra_f16[3]; /* factor for that type */
-    int64_t cost_ns;     /* of a measurement, by the clock */
+    double extra_f16[3]; /* factor of the time for F16 */
+    int64_t cost_ns;     /* time of one measurement on the simulated clock */
     mr_status failure;
-    int32_t asked[MAX_ASKED]; /* rows, of backend 0 */
+    int32_t asked[MAX_ASKED]; /* row counts that backend 0 was asked to measure */
     int n_asked;
 } fake;
 
@@ -68,10 +68,10 @@ static void test_rows_from_which_it_pays(void **state) {
     fake f = {.start = {50, 0}, .each = {1, 2}, .extra_f16 = {1.5, 1}};
     mr_backends list = list_of(&f, 2);
     choose(&f, &list, MAX_ROWS);
-    /* F32: 50 + r against 2 r, a gain of 5 % from 56 rows on. F16: 75 + 1.5 r, from 188 on. */
+    /* F32: 50 + r against 2 r is 5 % faster from 56 rows on. F16: 75 + 1.5 r is faster from 188 rows on. */
     assert_int_equal(list.min_rows[0][MR_TYPE_F32], 64);
     assert_int_equal(list.min_rows[0][MR_TYPE_F16], 256);
-    assert_int_equal(list.min_rows[0][MR_TYPE_Q8_0], MR_NO_ROWS); /* no sample */
+    assert_int_equal(list.min_rows[0][MR_TYPE_Q8_0], MR_NO_ROWS); /* no sample of that type */
     static const int32_t buckets[] = {300, 256, 128, 64, 32, 300, 256, 128};
     assert_int_equal(f.n_asked, 8);
     assert_memory_equal(f.asked, buckets, sizeof buckets);
@@ -84,7 +84,7 @@ static void test_ends_of_the_range(void **state) {
     choose(&f, &list, MAX_ROWS);
     assert_int_equal(list.min_rows[0][MR_TYPE_F32], 1);
     assert_int_equal(list.min_rows[0][MR_TYPE_F16], MR_NO_ROWS);
-    f.each[0] = 1.96; /* no gain worth the trouble */
+    f.each[0] = 1.96; /* the gain is less than 5 % */
     choose(&f, &list, MAX_ROWS);
     assert_int_equal(list.min_rows[0][MR_TYPE_F32], MR_NO_ROWS);
     f.each[0] = 1;
@@ -108,7 +108,7 @@ static void test_the_time_is_bounded(void **state) {
     fake f = {.each = {1, 2}, .cost_ns = 60 * MR_NS_PER_S / 1000};
     mr_backends list = list_of(&f, 2);
     choose(&f, &list, 256);
-    assert_int_equal(list.min_rows[0][MR_TYPE_F32], 32); /* 256, 128, 64 and 32, of 120 ms each */
+    assert_int_equal(list.min_rows[0][MR_TYPE_F32], 32); /* measures 256, 128, 64 and 32 rows, 120 ms each */
     assert_int_equal(list.min_rows[0][MR_TYPE_F16], MR_NO_ROWS);
     assert_true(mr_clock_now_ns() - 1000 < MR_NS_PER_S / 2);
 }

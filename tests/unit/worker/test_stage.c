@@ -205,7 +205,7 @@ static void check_file(gguf_writer *w, const tiny_desc *d) {
                 n_skipped++;
         }
     }
-    /* Rounding keys and values shows: the store's type is used. */
+    /* The results differ between the two types, so the KV store does use its type. */
     assert_memory_not_equal(result_at(&want[0], 0, 20), result_at(&want[1], 0, 20), 64);
     print_message("%s %s: %d combinations; %d more need instructions that this machine lacks\n", m->info.arch,
                   mr_type_name(d->type), n_run, n_skipped);
@@ -233,7 +233,7 @@ static void test_llama(void **state) {
         d.tied_output = t % 2 == 1;
         d.biases = t == 2;
         d.rope_factors = t == 1;
-        if (t == 0) { /* matrices that are cut into several tasks */
+        if (t == 0) { /* widths whose matrices are split into several tasks */
             d.d_model = 256;
             d.n_ff = 512;
         }
@@ -332,9 +332,9 @@ static void test_experts(void **state) {
         mr_type type;
         int32_t n, n_used, width, n_ff;
     } cases[] = {
-        {MR_TYPE_F32, 6, 2, 256, 264}, /* several tasks; a panel of each matrix is half empty */
+        {MR_TYPE_F32, 6, 2, 256, 264}, /* several tasks; the last panel of each matrix is half full */
         {MR_TYPE_F16, 5, 5, 64, 40},    {MR_TYPE_Q8_0, 8, 3, 64, 96},
-        {MR_TYPE_Q4_K, 4, 1, 256, 256}, {MR_TYPE_Q8_0, 1, 1, 64, 32}, /* a router of one row */
+        {MR_TYPE_Q4_K, 4, 1, 256, 256}, {MR_TYPE_Q8_0, 1, 1, 64, 32}, /* a router with one row */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tiny_desc d = model_of("llama", cases[i].type);

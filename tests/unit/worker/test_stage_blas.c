@@ -93,7 +93,7 @@ static void test_logits_are_close(void **state) {
         for (int v = 0; v < 4; v++) {
             config = config_with(blas, 1 + v % 2, v / 2);
             run_on(m, &config, got);
-            assert_true(memcmp(got, want, sizeof got) != 0); /* else BLAS was not asked */
+            assert_true(memcmp(got, want, sizeof got) != 0); /* equal results would mean that BLAS computed nothing */
             double e = nmse(got, want);
             if (!(e <= cases[i].max_nmse))
                 fail_msg("%s %s, %d stages, %smapped: nmse %g", cases[i].arch, mr_type_name(cases[i].type), 1 + v % 2,
@@ -118,7 +118,7 @@ static int count_threads(void) {
  * library. */
 static void test_the_library_has_no_threads(void **state) {
     (void)state;
-    mr_pool *pool = NULL; /* with the first thread that is made, sanitizers make one of their own */
+    mr_pool *pool = NULL; /* create a thread first: sanitizers create one of their own with the first thread */
     assert_int_equal(mr_pool_create(2, NULL, &pool, NULL), MR_OK);
     int before = count_threads();
     mr_backend *blas = make_blas(3);
@@ -180,7 +180,7 @@ static void test_no_choice_takes_more_than_was_measured(void **state) {
     for (int i = 0; i < 27; i++) {
         tiny_desc d = tiny_default("llama", types[i % 3][0]);
         d.edit = (tiny_edit){.name = others[i / 3 % 3], .kind = TINY_TYPE, .type = types[i % 3][1]};
-        d.n_ff = i % 2 ? 4096 : 160; /* work memory of many pages, and of one */
+        d.n_ff = i % 2 ? 4096 : 160; /* work memory of many pages, or of one */
         tiny_model *m = tiny_model_create(&d);
         mr_stage_config c = {.gguf = m->gguf,
                              .info = &m->info,

@@ -16,7 +16,7 @@ struct chain {
     mr_backend *backends[CHAIN_MAX_STAGES];
     mr_stage *stages[CHAIN_MAX_STAGES];
     mr_device_info device;
-    int32_t blocks_each; /* of a sequence */
+    int32_t blocks_each; /* KV blocks of each sequence */
     int32_t *blocks;     /* [CHAIN_SEQUENCES * blocks_each] KV block ids */
     int32_t slots[CHAIN_SEQUENCES];
     float *x; /* [CHAIN_MAX_ROWS, d_model] between stages */
@@ -53,7 +53,7 @@ static void deal_blocks(chain *p) {
     if (p->config.shuffled) {
         shuffle(p->blocks, n, 3);
         for (int32_t s = 0; s < CHAIN_SEQUENCES; s++)
-            p->slots[s] = CHAIN_SEQUENCES - s; /* and one slot is never used */
+            p->slots[s] = CHAIN_SEQUENCES - s; /* in falling order, and one slot stays unused */
     }
 }
 
@@ -79,7 +79,7 @@ static void create_stage(chain *p, int32_t idx, int32_t first, int32_t last) {
         fail_msg("stage %d, layers %d to %d: %s", idx, first, last, err.text);
     for (int32_t s = 0; s < CHAIN_SEQUENCES; s++) {
         const int32_t *blocks = p->blocks + s * p->blocks_each;
-        /* In two pieces, as the coordinator would. */
+        /* The blocks are sent in two messages, as the coordinator may do. */
         assert_int_equal(mr_stage_set_blocks(p->stages[idx], p->slots[s], 0, blocks, 1, NULL), MR_OK);
         assert_int_equal(mr_stage_set_blocks(p->stages[idx], p->slots[s], 1, blocks + 1, p->blocks_each - 1, NULL),
                          MR_OK);

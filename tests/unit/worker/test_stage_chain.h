@@ -22,13 +22,13 @@
 enum { CHAIN_MAX_STAGES = 8, CHAIN_MAX_ROWS = 96, CHAIN_SEQUENCES = 2 };
 
 typedef struct chain_config {
-    int32_t n_stages;  /* layers are shared out; the first stages get one more */
-    int32_t n_threads; /* of each stage */
-    const char *isa;   /* NULL: the best that MILLRACE_CPU_ISA allows */
+    int32_t n_stages;  /* layers are divided evenly; the first stages get one more */
+    int32_t n_threads; /* threads of each stage */
+    const char *isa;   /* NULL: the best instruction set that MILLRACE_CPU_ISA allows */
     mr_type kv_type;
-    int32_t max_context; /* 0: that of the model */
-    bool map_weights;    /* matrices stay as they are in the file */
-    mr_backends devices; /* of every stage, before its CPU; the caller's */
+    int32_t max_context; /* 0: the context of the model */
+    bool map_weights;    /* matrices stay mapped from the file */
+    mr_backends devices; /* backends of every stage, before its CPU backend; the caller owns them */
     bool shuffled;       /* KV blocks and sequence slots in a random order */
 } chain_config;
 
@@ -41,7 +41,7 @@ mr_stage *chain_stage(chain *p, int32_t idx);
 
 typedef struct chain_row {
     int32_t sequence, position, id;
-    float *logits; /* [vocabulary]; NULL: not wanted */
+    float *logits; /* [vocabulary]; NULL: no logits wanted */
 } chain_row;
 /* Runs the rows as one step through all stages. */
 void chain_step(chain *p, const chain_row *rows, int32_t n);

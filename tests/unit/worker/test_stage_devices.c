@@ -165,13 +165,13 @@ static void test_a_device_that_does_all_is_left_alone(void **state) {
     chain_config config = {.n_stages = 1, .n_threads = 1, .kv_type = MR_TYPE_F16, .devices = devices};
     chain *p = chain_create(m, &config);
     test_device_reset(devices.at[0], 0);
-    test_device_hold(devices.at[0], 1); /* the step is in the queue before anything of it begins */
+    test_device_hold(devices.at[0], 1); /* the whole step is queued before the device begins */
     chain_row row = row_at(m, 0, 0, want);
     chain_step(p, &row, 1);
     test_device_stats stats = test_device_get_stats(devices.at[0]);
     assert_int_equal(stats.n_submits, 1);
-    assert_int_equal(stats.n_gets, 1); /* logits */
-    /* positions, slots, row_seq, out_rows, and the row that the CPU embedded */
+    assert_int_equal(stats.n_gets, 1); /* the logits */
+    /* Five inputs: positions, slots, row_seq, out_rows, and the row that the CPU embedded. */
     assert_int_equal(stats.n_sets, 5);
     assert_int_equal(stats.most_waiting, stats.n_sets + stats.n_submits);
     chain_destroy(p);
@@ -195,7 +195,7 @@ static void test_a_backend_that_multiplies_in_the_memory_of_the_host(void **stat
         assert_int_equal(stats.n_sets, 0);
         assert_int_equal(stats.n_gets, 0);
         assert_true(stats.n_submits > 0);
-        /* Beside a device with memory of its own, which comes first or last. */
+        /* A second device, which has memory of its own, stands first or last in the list. */
         test_device_options both[] = {o, ops_of(TEST_DEVICE_ALL_OPS & ~BIT(MR_OP_ROPE), 3)};
         assert_true(check(m, want, both, 2).n_submits > 0);
         both[0] = both[1];
@@ -224,7 +224,7 @@ static void test_matrices_are_taken_to_a_device_for_many_rows(void **state) {
             chain_config config = {.n_stages = 1, .n_threads = 1, .kv_type = MR_TYPE_F16, .devices = devices};
             chain *p = chain_create(m, &config);
             int n_loads = test_device_get_stats(devices.at[0]).n_loads;
-            if (room == 0) /* at load, none */
+            if (room == 0) /* without room, no matrix is copied at load */
                 assert_int_equal(n_loads, 0);
             uint64_t n_allocs = mr_mem_get_stats().n_allocs;
             chain_row row = row_at(m, 1, 0, got);
@@ -354,7 +354,7 @@ static void test_a_device_that_breaks(void **state) {
         whole = status == MR_OK;
         if (!whole && status != MR_E_DEVICE)
             fail_msg("%d good calls: %s: %s", n_good, mr_status_name(status), err.text);
-        if (!whole && s) /* it stays */
+        if (!whole && s) /* the device keeps its error */
             assert_int_equal(run_rows(s, 0, good, &err), MR_E_DEVICE);
         mr_stage_destroy(s);
         mr_backend_destroy(d);

@@ -49,7 +49,7 @@ static void check_sizes(const mr_stage_config *c) {
     size_t before = mr_mem_get_stats().live_bytes;
     if (mr_stage_measure(c, backend, &measured, &err) != MR_OK)
         fail_msg("measure: %s", err.text);
-    assert_int_equal(mr_mem_get_stats().live_bytes, before); /* nothing is loaded */
+    assert_int_equal(mr_mem_get_stats().live_bytes, before); /* measuring loads no weights */
     if (mr_stage_create(c, backend, NULL, NULL, &s, &err) != MR_OK)
         fail_msg("create: %s", err.text);
     made = mr_stage_get_sizes(s);
@@ -117,12 +117,12 @@ static void check_allocations(bool map_weights) {
     chain_row rows[CHAIN_MAX_ROWS];
     int32_t position = 0;
     uint64_t all = mr_mem_get_stats().n_allocs, own = mr_mem_thread_allocs();
-    for (int32_t n = 1; n <= 64; n *= 2) { /* every row bucket */
+    for (int32_t n = 1; n <= 64; n *= 2) { /* in every row bucket */
         for (int32_t r = 0; r < n; r++, position++)
             rows[r] = (chain_row){.position = position, .id = r, .logits = r % 3 == 0 ? logits[r] : NULL};
         chain_step(p, rows, n);
     }
-    rows[0] = (chain_row){.sequence = 1}; /* no logits at all */
+    rows[0] = (chain_row){.sequence = 1}; /* a step without logits */
     chain_step(p, rows, 1);
     assert_int_equal(mr_mem_thread_allocs() - own, 0);
     assert_int_equal(mr_mem_get_stats().n_allocs - all, 0);
@@ -277,7 +277,7 @@ static void note_peak(void *ctx, size_t done, size_t total) {
 
 /* Loads layers [first, last) of the file and compares what the process holds with what the stage says. */
 static void check_resident(const char *path, int32_t first, int32_t last) {
-    enum { SLACK_KB = 1024, AHEAD_KB = 8192 /* the kernel maps up to 2 MiB around a page */ };
+    enum { SLACK_KB = 1024, AHEAD_KB = 8192 /* the kernel maps up to 2 MiB around a page that is read */ };
     resident before = resident_now();
     tiny_model *m = tiny_model_open_path(path);
     mr_stage_config c = config_for(m, first, last);

@@ -15,7 +15,7 @@ static const mr_msg_limits LIMITS = {
     .n_stages = 1,
     .max_rows = MAX_ROWS,
     .max_sequences = 4,
-    .max_context = 100, /* 7 blocks, the last one not whole */
+    .max_context = 100, /* 7 blocks, of which the last is not full */
     .n_kv_blocks = 12,
     .n_vocab = 90,
 };
@@ -109,7 +109,7 @@ static void plan_make(plan *p, uint64_t step, const short_run *runs, size_t n) {
         r->blocks = p->blocks[i];
         r->want = runs[i].want;
     }
-    /* It is a message that a peer may send: whatever is wrong with it, only this stage's memory knows. */
+    /* The step passes the checks of messages. Only the memory of this stage can show that it is wrong. */
     Millrace__Control control = MILLRACE__CONTROL__INIT;
     control.body_case = MILLRACE__CONTROL__BODY_STEP;
     control.step = &p->step;
@@ -233,11 +233,11 @@ static void test_rows_wait_for_their_id(void **state) {
     }
     expect_ok(ids_ready(f, &run, &ready, &err), &err);
     assert_true(ready);
-    note(f, 1, 3, 9, MR_OK); /* of the generation before: ignored */
-    note(f, 2, 0, 9, MR_OK); /* of a slot that is not open: ignored */
+    note(f, 1, 3, 9, MR_OK); /* the generation before: ignored */
+    note(f, 2, 0, 9, MR_OK); /* a slot that is not open: ignored */
     expect_ok(ids_ready(f, &run, &ready, &err), &err);
     assert_true(ready);
-    /* Rows with ids wait for nothing. */
+    /* Rows whose ids are in the step do not wait for tokens. */
     ready = false;
     expect_ok(ids_ready(f, &(short_run){3, 99, 6, 1, .n_blocks = 0}, &ready, &err), &err);
     assert_true(ready);
@@ -364,7 +364,7 @@ static void test_failing_allocations(void **state) {
         mr_mem_fail_at(-1);
         if (status != MR_OK && (status != MR_E_NO_MEMORY || err.text[0] == 0))
             fail_msg("allocation %d: %s: '%s'", n, mr_status_name(status), err.text);
-        if (all && status != MR_OK && open.generation > 1) /* the one that failed counted too */
+        if (all && status != MR_OK && open.generation > 1) /* the loop also counts the call that failed */
             expect_ok(mr_sequences_find(all, 0, open.generation - 2, &s, &err), &err);
         mr_sequences_destroy(all);
     }

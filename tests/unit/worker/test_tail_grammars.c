@@ -65,7 +65,7 @@ static void test_sharing(void **state) {
     assert_ptr_not_equal(a->entry, c->entry);
     assert_ptr_not_equal(a->state, b->state);
     mask(a, fresh);
-    /* One that has gone on is at the start again for the next sequence, and the other one goes its own way. */
+    /* A state that has advanced is back at the start for the next sequence. The two states are independent. */
     expect_ok(mr_grammar_state_accept_bytes(a->state, mr_str_from("aba"), &err), &err);
     mask(a, later);
     assert_memory_not_equal(later, fresh, sizeof fresh);

@@ -10,7 +10,8 @@ static const mr_prefix_key base;
 enum { N = 300, N_PROMPT = 3, MAX_IDS = 7 };
 
 static mr_status append(mr_journal *j, int32_t number, int64_t *out_sequence, mr_err *err) {
-    int32_t ids[N_PROMPT] = {number, number + 1, number + 2}; /* gone after this call: the journal copies them */
+    /* Valid during this call only: the journal copies the ids. */
+    int32_t ids[N_PROMPT] = {number, number + 1, number + 2};
     mr_sequence_desc desc = {
         .prompt_ids = ids, .n_prompt = N_PROMPT, .max_tokens = 4, .sampling.seed = (uint64_t)number};
     return mr_journal_append(j, &desc, MAX_IDS, out_sequence, err);

@@ -51,24 +51,24 @@ static void test_learns(void **state) {
     mr_learned_times *t = create(2);
     assert_null(mr_learned_times_get(t));
     report(t, 0, 10, 16, 0.047);
-    assert_null(mr_learned_times_get(t)); /* nothing of the second stage */
+    assert_null(mr_learned_times_get(t)); /* nothing is known of the second stage yet */
     report(t, 1, 10, 16, 0.045);
     assert_float_equal(at(t, 0, 16), 0.047, 1e-6);
     assert_float_equal(at(t, 1, 16), 0.045, 1e-6);
-    /* More rows take longer than these, but not twice as long; fewer take less. */
+    /* Twice as many rows take longer, but not twice as long. Fewer rows take less. */
     assert_true(at(t, 0, 32) > 0.06 && at(t, 0, 32) < 0.094);
     assert_true(at(t, 0, 8) < 0.047 && at(t, 0, 1) > 0.01);
     report(t, 0, 10, 8, 0.03);
     report(t, 0, 10, 64, 0.2);
     assert_float_equal(at(t, 0, 8), 0.03, 1e-6);
     assert_float_equal(at(t, 0, 40), (0.047 + 0.2) / 2, 1e-6);
-    /* Follows what is reported, many steps sooner than few. */
+    /* The times follow the reports. Reports of many steps have more weight. */
     report(t, 0, 1, 16, 0.06);
     assert_float_equal(at(t, 0, 16), 0.047 + 0.25 * 0.013, 1e-6);
     for (int i = 0; i < 30; i++)
         report(t, 0, 9, 16, 0.06);
     assert_float_equal(at(t, 0, 16), 0.06, 1e-4);
-    /* Noise that says more rows took less does not make them look so. */
+    /* Noise may report a shorter time for more rows. The learned times never decrease with the rows. */
     report(t, 0, 1000000, 32, 0.01);
     assert_true(at(t, 0, 32) >= at(t, 0, 16));
     mr_learned_times_destroy(t);
@@ -98,15 +98,17 @@ static void test_usual(void **state) {
 static void test_hops(void **state) {
     (void)state;
     mr_learned_times *t = create(3);
-    report_round(t, 8, 1, true); /* nothing is known of the stages: it says nothing */
+    report_round(t, 8, 1, true); /* the report is ignored, because no times of stages are known */
     for (uint32_t i = 0; i < 3; i++)
         report(t, i, 10, 8, 0.01);
     assert_float_equal(mr_learned_times_get(t)->hops_s, 0, 1e-9);
     report_round(t, 8, 0.031, true);
-    assert_float_equal(mr_learned_times_get(t)->hops_s, 0.011, 1e-6); /* two stages beside the head */
+    /* Minus the times of the two stages beside the head. */
+    assert_float_equal(mr_learned_times_get(t)->hops_s, 0.011, 1e-6);
     report_round(t, 8, 0.025, false);
     assert_float_equal(mr_learned_times_get(t)->hops_s, 0.005, 1e-6);
-    report_round(t, 8, 0.095, false); /* it may have waited behind other steps */
+    /* The step may have waited behind other steps, so a longer round trip is ignored. */
+    report_round(t, 8, 0.095, false);
     assert_float_equal(mr_learned_times_get(t)->hops_s, 0.005, 1e-6);
     report_round(t, 8, 0.035, true);
     assert_float_equal(mr_learned_times_get(t)->hops_s, 0.006, 1e-6);
@@ -130,7 +132,7 @@ static void test_measured(void **state) {
     assert_float_equal(at(t, 1, 101), 0.125, 1e-3);
     assert_float_equal(mr_learned_times_get(t)->hops_s, 0.001, 1e-9);
     assert_float_equal(mr_learned_times_get(t)->link_row_s, 1e-6, 1e-12);
-    /* One stage runs at half the speed: at all row counts, as far as one knows. */
+    /* One stage runs at half the speed. The report is applied to all row counts. */
     report(t, 0, 10, 64, 2 * 0.073);
     assert_float_equal(at(t, 0, 64), 0.146, 1e-6);
     assert_float_equal(at(t, 0, 256), 2 * 0.265, 1e-3);

@@ -29,9 +29,9 @@ static void check(const mr_ledger *l, const model *m) {
         assert_int_equal(mr_ledger_n_held(l, s), m->n_held[s]);
         for (int32_t i = 0; i < m->n_held[s]; i++) {
             uint32_t id = mr_ledger_table(l, s)[i];
-            assert_int_equal(id, m->held[s][i]); /* a table keeps what it has */
+            assert_int_equal(id, m->held[s][i]); /* the blocks of a table do not change */
             assert_true(id < N_BLOCKS);
-            assert_false(seen[id]); /* never two owners */
+            assert_false(seen[id]); /* no block has two owners */
             seen[id] = true;
         }
     }

@@ -157,7 +157,7 @@ static void test_eviction(void **state) {
     mr_ledger *l;
     mr_err err;
     seq a = {.n_prompt = 4 * BLOCK, .n_ids = 4 * BLOCK};
-    /* Those of a prompt of two blocks, and behind it those of two more. */
+    /* The keys of a prompt of two blocks, and of two more blocks behind the prompt. */
     const mr_prefix_keys keys_of_a = {.prompt = a.keys, .n_prompt = 2, .behind = a.keys + 2};
     const mr_ledger_hits none = {.copy_of = MR_NO_BLOCK};
     name(&a);
@@ -170,7 +170,7 @@ static void test_eviction(void **state) {
     }
     assert_true(mr_ledger_look_up(l, &keys_of_a, 4, NULL).promised);
     mr_ledger_release(l, 0);
-    assert_int_equal(mr_ledger_n_cached(l), 3); /* what was only promised is lost */
+    assert_int_equal(mr_ledger_n_cached(l), 3); /* the block that was only promised is lost */
     assert_int_equal(mr_ledger_n_free(l), 6);
     mr_ledger_hits hits = mr_ledger_look_up(l, &keys_of_a, 4, NULL);
     assert_int_equal(hits.n_whole, 3);

@@ -45,7 +45,7 @@ static void test_keys(void **state) {
     mr_prefix_key_extend(&again, ids, 4, &again);
     assert_true(same(&again, &keys[0]));
     mr_prefix_key_extend(&parts, ids + 2, 2, &parts);
-    assert_false(same(&parts, &keys[0])); /* two links of the chain are not one */
+    assert_false(same(&parts, &keys[0])); /* two links of the chain differ from one link with the same ids */
 }
 
 /* SHA-256 of 4 + 8 + 4 + 1 bytes: the numerics version, then zeros; by sha256sum. */
@@ -60,10 +60,10 @@ static void test_key_is_a_sha256(void **state) {
 
 /* What the cache must be, said as plainly as possible. */
 typedef struct model {
-    int key[N_BLOCKS][MR_PREFIX_PARTS]; /* -1: none */
+    int key[N_BLOCKS][MR_PREFIX_PARTS]; /* key of each block and part; -1: none */
     bool ready[N_BLOCKS][MR_PREFIX_PARTS];
     bool held[N_BLOCKS];
-    int32_t cached[N_BLOCKS], n_cached; /* oldest first */
+    int32_t cached[N_BLOCKS], n_cached; /* oldest block first */
 } model;
 
 static int32_t owner(const model *m, int key, bool *ready) {
@@ -184,13 +184,13 @@ static void test_waits(void **state) {
     mr_prefix_cache_promise(c, 1, MR_PREFIX_BEGIN, &b);
     for (int i = 0; i < 6; i++)
         mr_prefix_cache_wait(c, i < 4 ? &a : &b, &w[i]);
-    mr_prefix_cache_fulfil(c, 1, MR_PREFIX_WHOLE); /* nothing was promised there */
+    mr_prefix_cache_fulfil(c, 1, MR_PREFIX_WHOLE); /* this part was not promised, so nobody wakes up */
     assert_int_equal(count_woken(c), 0);
     mr_prefix_wait_end(&w[0]);
     mr_prefix_wait_end(&w[3]);
     assert_false(mr_prefix_wait_is_on(&w[3]));
     mr_prefix_cache_fulfil(c, 0, MR_PREFIX_WHOLE);
-    assert_true(mr_prefix_wait_is_on(&w[2])); /* until it is taken */
+    assert_true(mr_prefix_wait_is_on(&w[2])); /* the wait is on until it is taken from the list */
     mr_prefix_wait_end(&w[2]);
     assert_ptr_equal(mr_prefix_cache_take_woken(c), &w[1]);
     assert_null(mr_prefix_cache_take_woken(c));

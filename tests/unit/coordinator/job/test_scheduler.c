@@ -25,11 +25,11 @@ typedef struct sim {
     mr_ledger *ledger;
     mr_scheduler *scheduler;
     mr_entry *slots[MAX_SLOTS];
-    uint64_t joined_at[MAX_SLOTS]; /* steps issued before */
-    int32_t n_opened[MAX_SLOTS];   /* entries of the table that were sent with the opening */
+    uint64_t joined_at[MAX_SLOTS]; /* number of steps that were issued before the sequence joined */
+    int32_t n_opened[MAX_SLOTS];   /* blocks of the table that were sent in the message that opens the sequence */
     int32_t n_admitted, n_done;
     flight flights[MAX_RING];
-    uint64_t n_issued, n_back; /* steps */
+    uint64_t n_issued, n_back; /* numbers of steps */
     mr_step_times curves[MAX_STAGES];
     mr_pipeline_times times;
     uint64_t seed, counter;
@@ -140,7 +140,7 @@ static void land(sim *s) {
             continue;
         mr_entry_add_id(e, generated_id(e->n_ids));
         if (e->n_ids == e->max_ids)
-            assert_int_equal(e->n_issued, e->max_ids - 1); /* all rows that were due, and not one more */
+            assert_int_equal(e->n_issued, e->max_ids - 1); /* all rows were issued, and none too many */
         if (e->n_ids == e->max_ids || draw(s, 20) == 0)
             finish(s, e);
     }
@@ -159,10 +159,11 @@ static void land(sim *s) {
 typedef struct before {
     mr_entry *entry;
     int32_t n_issued;
-    uint64_t waits_since; /* the step before its wait */
+    uint64_t waits_since; /* the step before the wait began */
     uint64_t last_turn;
-    int32_t n_opened;                /* entries of its table that were sent with its opening */
-    bool prompt, decoding, eligible; /* has rows of its prompt left; decode rows; one that may be issued */
+    int32_t n_opened; /* blocks of its table that were sent in the opening message */
+    /* Has rows of its prompt left; has decode rows left; its next decode row may be issued. */
+    bool prompt, decoding, eligible;
     bool chosen;
 } before;
 
@@ -173,7 +174,7 @@ static int32_t look(const sim *s, before live[MAX_SLOTS]) {
         if (!e)
             continue;
         bool prompt = e->n_issued < e->n_prompt;
-        /* One ahead of what is known at most, and the token that it brings is inside the limit. */
+        /* A decode row may run one row ahead of the known ids. Its token must be inside the limit. */
         bool decoding = !prompt && e->n_issued + 2 <= e->max_ids;
         bool eligible = decoding && e->n_issued <= e->n_ids;
         uint64_t since = e->last_step > s->joined_at[i] ? e->last_step : s->joined_at[i];
@@ -193,7 +194,7 @@ static before *of_run(const sim *s, before *live, int32_t n, const Millrace__Run
 static void check_run(const sim *s, before *b, const Millrace__Run *run) {
     const mr_entry *e = b->entry;
     int32_t end = b->n_issued + (int32_t)run->n_rows;
-    assert_false(b->chosen); /* one run of a sequence */
+    assert_false(b->chosen); /* a step has at most one run of a sequence */
     b->chosen = true;
     assert_int_equal(run->first_position, b->n_issued);
     assert_true(run->n_rows >= 1);
@@ -212,7 +213,7 @@ static void check_run(const sim *s, before *b, const Millrace__Run *run) {
     assert_int_equal(run->n_ids, end <= e->n_ids ? run->n_rows : 0);
     for (int32_t k = b->n_issued; run->n_ids && k < end; k++)
         assert_int_equal(run->ids[k - b->n_issued], k < e->n_prompt ? prompt_id(e->sequence, k) : generated_id(k));
-    /* The blocks sent so far reach to the last row, and none is sent twice. */
+    /* The blocks that were sent reach to the last row, and no block is sent twice. */
     int32_t had = (b->n_issued + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
     int32_t needed = (end + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
     had = had > b->n_opened ? had : b->n_opened;
@@ -280,7 +281,7 @@ static void check_step(const sim *s, const Millrace__StepPlan *plan, const mr_lo
     assert_true(n_logits <= 1 && (n_logits == 1) == (logits->n == 1));
     check_order(live, n, true);
     if (n_rows == s->config.max_rows && n_out < s->config.max_out_rows)
-        check_order(live, n, false); /* else some run did not fit for want of logits */
+        check_order(live, n, false); /* at the limit of output rows, decode rows may be skipped */
 }
 
 static void issue(sim *s) {
@@ -299,11 +300,12 @@ static void issue(sim *s) {
             n_waiting += live[i].decoding && !live[i].eligible;
             n_prompts += live[i].prompt || live[i].eligible;
         }
-        assert_true(n_prompts == 0 || n_waiting > 0); /* nothing can be done, or ids come that will let it go on */
+        /* No row can be issued, or the ids that are on their way will make a row eligible. */
+        assert_true(n_prompts == 0 || n_waiting > 0);
         assert_true(n_prompts == 0 || s->n_issued > s->n_back);
         return;
     }
-    assert_false(mr_scheduler_starved(s->scheduler)); /* admit() gives all blocks there will be */
+    assert_false(mr_scheduler_starved(s->scheduler)); /* admit() gives each sequence all its blocks */
     assert_int_equal(plan->step, s->n_issued + 1);
     check_step(s, plan, &logits, live, n);
     flight *f = &s->flights[++s->n_issued % (uint64_t)s->ring];
@@ -317,7 +319,7 @@ static void simulate(uint64_t seed, int32_t n_stages, int32_t max_rows) {
     sim s;
     sim_init(&s, seed, n_stages, max_rows);
     for (int32_t turn = 0; s.n_done < N_SEQUENCES; turn++) {
-        assert_true(turn < 100000); /* everybody comes to an end */
+        assert_true(turn < 100000); /* every sequence ends */
         switch (draw(&s, 12)) {
         case 0:
         case 1:
@@ -379,7 +381,7 @@ static void test_rows_that_starve(void **state) {
     assert_int_equal(plan->n_runs, 2);
     assert_true(mr_scheduler_starved(s));
     assert_int_equal(c->n_issued, 0);
-    plan = mr_scheduler_next(s, 2, &logits); /* a would begin a block, b goes on in its first */
+    plan = mr_scheduler_next(s, 2, &logits); /* a needs a new block, b continues in its first block */
     assert_non_null(plan);
     assert_int_equal(plan->n_runs, 1);
     assert_int_equal(plan->runs[0]->slot, b->slot);
@@ -391,7 +393,7 @@ static void test_rows_that_starve(void **state) {
     mr_ledger_release(l, 1);
     plan = mr_scheduler_next(s, 3, &logits);
     assert_non_null(plan);
-    assert_int_equal(plan->n_runs, 1); /* decode rows first */
+    assert_int_equal(plan->n_runs, 1); /* decode rows come first */
     assert_int_equal(plan->runs[0]->slot, a->slot);
     assert_int_equal(plan->runs[0]->first_block_idx, 1);
     assert_int_equal(plan->runs[0]->n_blocks, 1);
@@ -531,7 +533,7 @@ static void test_balance(void **state) {
         for (int i = 0; i < 8; i++)
             scene_step(&c);
         check_balance(&c, n, 2);
-        scene_times(&c, 2, 1e-3, 1e-3, n * 2e-3); /* the way back takes so long that more of them are worth it */
+        scene_times(&c, 2, 1e-3, 1e-3, n * 2e-3); /* the way back takes so long that more micro-batches are faster */
         for (int i = 0; i < 16; i++)
             scene_step(&c);
         int32_t m = mr_scheduler_micro_batches(c.scheduler);
@@ -558,14 +560,14 @@ static void test_micro_batches_follow(void **state) {
     scene_times(&c, 2, 4e-3, 1e-3, 0);
     scene_step(&c);
     assert_int_equal(mr_scheduler_micro_batches(c.scheduler), 2);
-    scene_times(&c, 2, 4e-3, 1e-3, 3e-3); /* 3 would be better by 2.6 % */
+    scene_times(&c, 2, 4e-3, 1e-3, 3e-3); /* 3 micro-batches would be faster by only 2.6 % */
     scene_step(&c);
     assert_int_equal(mr_scheduler_micro_batches(c.scheduler), 2);
     scene_times(&c, 2, 4e-3, 1e-3, 1e-2);
     scene_step(&c);
     assert_int_equal(mr_scheduler_micro_batches(c.scheduler), 3);
     scene_times(&c, 2, 20e-3, 1e-5,
-                0); /* steps cost the same, whatever they have: one of them would do, and two do no harm */
+                0); /* steps cost the same for any number of rows: one micro-batch is enough, and two do no harm */
     scene_step(&c);
     assert_in_range(mr_scheduler_micro_batches(c.scheduler), 1, 2);
     scene_deinit(&c);
@@ -599,7 +601,7 @@ static void test_token_budget(void **state) {
                 n_prompt += more;
             }
             assert_int_equal(n_prompt, 2000);
-            /* Its first token comes in less than three times what it would take alone. */
+            /* The first token comes in less than three times the time that the prompt takes alone. */
             mr_prefill_cut cut = mr_prefill_cut_best(&c.times, 2000, SCENE_ROWS);
             double first_s = (double)(c.step - 8) * (wish ? wanted : 2 * alone) / m;
             assert_true(wish || first_s < 3 * mr_prefill_cut_seconds(&c.times, cut, 2000, SCENE_ROWS));
@@ -631,7 +633,8 @@ static void test_token_budget_of_many(void **state) {
         double all = mr_micro_batches_seconds(&c.times, 1 + N_PROMPTS, m);
         assert_true(mr_micro_batches_seconds(&c.times, most * m, m) <= 2 * all);
         assert_true(most > (1 + N_PROMPTS) / m);
-        /* A step has a decode row for each that has been read, at most (1 + N_PROMPTS) / m; the rest is theirs. */
+        /* A step has at most (1 + N_PROMPTS) / m decode rows, of the prompts that are complete. The other rows are
+         * prompt rows. */
         assert_in_range(n_steps, N_PROMPTS * N_PROMPT / most, 2 * N_PROMPTS * N_PROMPT / (most - (1 + N_PROMPTS) / m));
         scene_deinit(&c);
     }
@@ -656,11 +659,11 @@ static void test_prompt_beside_full_steps(void **state) {
                 mr_entry *e = scene_join(&c, N_PROMPT, 0);
                 for (int32_t steps = 1; e->n_issued < N_PROMPT; steps++) {
                     assert_in_range(rows_of(scene_step(&c)), 1, max_rows);
-                    least = max_rows < 8 ? steps * max_rows / 2 : 4 * steps; /* half of them, or 4 */
+                    least = max_rows < 8 ? steps * max_rows / 2 : 4 * steps; /* half of the rows, or 4 */
                     assert_true(e->n_issued >= (least < N_PROMPT ? least : N_PROMPT));
                 }
                 int32_t issued = mr_journal_entry(c.journal, 0)->n_issued;
-                for (int32_t i = 0; i < n; i++) /* and the others have gone on, in turn */
+                for (int32_t i = 0; i < n; i++) /* the other sequences made as much progress */
                     assert_in_range(mr_journal_entry(c.journal, i)->n_issued, issued > 2 ? issued - 2 : 1, issued + 2);
                 scene_deinit(&c);
             }
@@ -670,7 +673,7 @@ static void test_prompt_beside_full_steps(void **state) {
 static void test_full_steps_beside_a_prompt(void **state) {
     (void)state;
     scene c;
-    scene_init(&c, 1, 10); /* all the time in the world */
+    scene_init(&c, 1, 10); /* no limit of the time of a step */
     scene_times(&c, 1, 5e-3, 1e-3, 0);
     for (int32_t i = 0; i < SCENE_SLOTS - 1; i++)
         scene_join(&c, 1, 0);
@@ -696,14 +699,15 @@ static void test_shares(void **state) {
     assert_int_equal(rows_for(plan, first), SCENE_ROWS);
     for (int i = 0; i < 5; i++)
         others[i] = scene_join(&c, i < 2 ? 20 : 1000, 0);
-    plan = scene_step(&c); /* the first one has half, and the others equal shares of what they want */
+    /* The first prompt has half of the rows; the others share the rest, none gets more than it has left. */
+    plan = scene_step(&c);
     assert_int_equal(rows_for(plan, others[0]), 20);
     assert_int_equal(rows_for(plan, others[1]), 20);
     assert_int_equal(rows_of(plan), SCENE_ROWS);
     for (int i = 2; i < 5; i++)
         assert_int_equal(rows_for(plan, others[i]), (SCENE_ROWS / 2 - 2 * 20) / 3);
     assert_int_equal(rows_for(plan, first), SCENE_ROWS / 2);
-    /* All prompts alike: each comes to its first token, the first one first. */
+    /* All prompts have the same rank: each gets to its first token, in the order of submission. */
     for (int i = 0; i < 200; i++)
         scene_step(&c);
     for (int i = 0; i < 5; i++)
@@ -730,7 +734,7 @@ static void test_priorities(void **state) {
         }
         const Millrace__StepPlan *plan = scene_step(&c);
         int32_t rows = rows_for(plan, low);
-        /* Before its time it has only what the other does not want. */
+        /* Before it has aged, it has only the rows that the other one leaves. */
         assert_true(rows == 0 || n_waited >= 2 * MR_SCHEDULER_AGING_STEPS - 1 || high->n_issued == high->n_prompt);
         n_waited = rows > 0 ? 0 : n_waited + 1;
         longest = n_waited > longest ? n_waited : longest;
@@ -753,11 +757,12 @@ static void test_consecutive_chunks(void **state) {
         assert_non_null(plan);
         assert_int_equal(plan->n_runs, 1);
         assert_in_range(plan->runs[0]->n_rows, e->n_issued < e->n_prompt ? 16 : 1,
-                        256); /* three stages share the work */
+                        256); /* the three stages work at the same time */
         n++;
     }
     assert_in_range(n, 8, 125);
-    assert_non_null(mr_scheduler_next(c.scheduler, ++c.step, &logits)); /* its first decode row, with lead */
+    /* The first decode row, issued ahead of the sampled id. */
+    assert_non_null(mr_scheduler_next(c.scheduler, ++c.step, &logits));
     assert_null(mr_scheduler_next(c.scheduler, ++c.step, &logits));
     scene_deinit(&c);
 }

@@ -72,7 +72,7 @@ static void test_chunks(void **state) {
                      cut.least, got, best);
         better += got < 0.98 * best;
     }
-    assert_in_range(better, 10, 290); /* where stages differ, chunks that shrink or grow are better */
+    assert_in_range(better, 10, 290); /* if the stages differ, chunks that shrink or grow are better */
 }
 
 /* One slow stage at the front: large chunks first, small ones last. At the end: the other way round. */

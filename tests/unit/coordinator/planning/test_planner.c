@@ -198,7 +198,7 @@ static void test_prediction(void **state) {
         double want = c.config.n_sequences / seconds_with(&c, &plan, c.config.n_sequences, m);
         assert_float_equal(rate / want, 1, 1e-9);
         assert_true(m <= mr_micro_batches_most(plan.n_stages));
-        /* A prompt of one chunk is one step, whose last row wants a token. */
+        /* A prompt of one chunk is one step. Its last row samples a token. */
         double step = p.times.hops_s + p.times.hops_row_s * 32 + mr_step_times_at(&p.times.output, 1);
         for (int32_t s = 0; s < plan.n_stages; s++)
             step += mr_step_times_at(&p.stages[s], 32);
@@ -232,7 +232,7 @@ static void test_orders(void **state) {
         plan_exact *x;
         plan_order *o;
         mr_err err;
-        cluster_random(&c, 3, random_int(1, 7), true); /* equal links: the mean way back is that of each */
+        cluster_random(&c, 3, random_int(1, 7), true); /* equal links: every way back takes the mean time */
         expect_ok(plan_problem_init(&p, &c.config, &err), &err);
         expect_ok(plan_exact_create(&p, 0, &x, &err), &err);
         expect_ok(plan_order_create(&p, &o, &err), &err);
@@ -308,8 +308,8 @@ static void test_leaves_out(void **state) {
     static cluster c;
     mr_plan plan;
     cluster_plain(&c, 4, 8);
-    c.ranks[0].layer[0] = curve(1e-6, 2e-3); /* one layer of it takes longer than all of another */
-    c.ranks[2].memory_bytes = 100;           /* not one layer */
+    c.ranks[0].layer[0] = curve(1e-6, 2e-3); /* one layer on rank 0 takes longer than all layers on another rank */
+    c.ranks[2].memory_bytes = 100;           /* room for no layer */
     solve(&c, &plan);
     assert_int_equal(plan.n_stages, 2);
     assert_int_equal(layers_on(&plan, 1), 4);
@@ -321,7 +321,7 @@ static void test_slow_link(void **state) {
     static cluster c;
     mr_plan plan;
     cluster_plain(&c, 3, 9);
-    for (int32_t i = 0; i < 3; i++) { /* whatever goes to or from rank 1 is slow */
+    for (int32_t i = 0; i < 3; i++) { /* all links from and to rank 1 are slow */
         c.links[3 * i + 1] = (mr_link_facts){50e-3, 1e5};
         c.links[3 + i] = (mr_link_facts){50e-3, 1e5};
     }
@@ -341,7 +341,7 @@ static void test_latency(void **state) {
     assert_int_equal(plan.n_stages, 1);
     assert_int_equal(plan.stages[0].rank, 1);
     for (int32_t r = 0; r < 3; r++)
-        c.ranks[r].memory_bytes = 1000; /* seven layers at most */
+        c.ranks[r].memory_bytes = 1000; /* room for seven layers */
     c.config.kv_tokens = 20;
     solve(&c, &plan);
     assert_int_equal(plan.n_stages, 2);
@@ -354,13 +354,13 @@ static void test_memory_is_short(void **state) {
     mr_plan plan;
     mr_err err;
     cluster_plain(&c, 2, 8);
-    c.config.kv_tokens = 10; /* a layer takes 110 */
+    c.config.kv_tokens = 10; /* then a layer takes 110 bytes */
     c.ranks[0].memory_bytes = c.ranks[1].memory_bytes = 550;
     solve(&c, &plan);
     assert_int_equal(plan.n_stages, 2);
     c.ranks[1].memory_bytes = 450;
     expect_fails(mr_planner_solve(&c.config, &plan, &err), MR_E_NO_MEMORY, &err, "does not fit the memory of 2 ranks");
-    c.ranks[0].memory_bytes = 0; /* not known */
+    c.ranks[0].memory_bytes = 0; /* 0: unknown */
     solve(&c, &plan);
     c.config.rank_bytes = 400;
     assert_int_equal(mr_planner_solve(&c.config, &plan, &err), MR_E_NO_MEMORY);
@@ -397,7 +397,7 @@ static void test_memory_of_a_plan(void **state) {
     const mr_plan plan = {.n_stages = 2,
                           .stages = {{.first = 0, .last = 5, .rank = 1}, {.first = 5, .last = 8, .rank = 0}}};
     mr_err err;
-    cluster_plain(&c, 2, 8); /* stage 1 on rank 0: 3 layers of 100, 20 and 60 beside the KV cache */
+    cluster_plain(&c, 2, 8); /* stage 1 on rank 0: 3 layers of 100 bytes, and 20 and 60 bytes beside the KV cache */
     c.ranks[0].memory_bytes = 380 + 3 * 40;
     c.config.kv_tokens = 40;
     expect_ok(mr_planner_check_memory(&c.config, &plan, &err), &err);
@@ -406,7 +406,7 @@ static void test_memory_of_a_plan(void **state) {
     expect_fails(mr_planner_check_memory(&c.config, &plan, &err), MR_E_NO_MEMORY, &err, "rank 0 on node0");
     c.ranks[0].memory_bytes = 379;
     assert_int_equal(mr_planner_kv_tokens(&c.config, &plan), 0);
-    c.ranks[0].memory_bytes = c.ranks[1].memory_bytes = 0; /* not known */
+    c.ranks[0].memory_bytes = c.ranks[1].memory_bytes = 0; /* 0: unknown */
     assert_int_equal(mr_planner_kv_tokens(&c.config, &plan), INT64_MAX);
 }
 
@@ -426,7 +426,7 @@ static void test_hosts_on_their_own(void **state) {
     assert_int_equal(a.n_hosts, 2);
     assert_int_equal(a.rank, 1);
     double one = mr_plan_decode_rate(&p, 16, NULL), half = mr_plan_decode_rate(&p, 8, NULL);
-    assert_float_equal(a.rate / one, 2, 0.01); /* two ranks in one process */
+    assert_float_equal(a.rate / one, 2, 0.01); /* one process with the cores of two ranks */
     assert_float_equal(a.hosts_rate / half, 3, 0.02);
     for (int32_t r = 0; r < 4; r++)
         c.ranks[r].memory_bytes = 400;
@@ -487,7 +487,8 @@ static void large(int32_t n_ranks, int32_t n_layers, int32_t n_hosts, bool disti
                            .links = links}};
     for (int32_t r = 0; r < n_ranks; r++) {
         double s = distinct ? random_in(0.5, 2) : 1;
-        uint64_t room = n_ranks > MR_MAX_RING_SLOTS ? (uint64_t)(2 * n_layers / n_ranks) : 0; /* else 64 are enough */
+        /* Without a limit of memory, 64 ranks would be enough. */
+        uint64_t room = n_ranks > MR_MAX_RING_SLOTS ? (uint64_t)(2 * n_layers / n_ranks) : 0;
         ranks[r] = (mr_rank_facts){
             .layer = {curve(1e-5 * s, 1e-4 * s)}, .output = curve(1e-4, 1e-6), .step_s = 1e-5, .memory_bytes = room};
         snprintf(ranks[r].host, sizeof ranks[r].host, "node%d", (int)(r % n_hosts));
@@ -498,7 +499,7 @@ static void large(int32_t n_ranks, int32_t n_layers, int32_t n_hosts, bool disti
                 a % n_hosts == b % n_hosts ? (mr_link_facts){1e-6, 1e10} : (mr_link_facts){3e-5, 1e9};
     c.config = (mr_planner_config){.facts = &c.facts,
                                    .memory = {.layer_bytes = {1}},
-                                   .n_sequences = 32 * n_ranks}; /* so many that hops do not count */
+                                   .n_sequences = 32 * n_ranks}; /* so many sequences that the time of hops is hidden */
     int64_t start = mr_clock_now_ns();
     solve(&c, plan);
     double took = (double)(mr_clock_now_ns() - start) / 1e9, slowest = 0,
@@ -510,7 +511,8 @@ static void large(int32_t n_ranks, int32_t n_layers, int32_t n_hosts, bool disti
     print_message("%d ranks, %d layers: planned in %.2f s, the slowest stage takes %.2f of the least time\n", n_ranks,
                   n_layers, took, slowest / least);
     assert_true(plan->n_stages >= n_ranks / 2 || plan->n_stages > n_layers / 2);
-    assert_true(n_ranks > MR_MAX_RING_SLOTS || slowest < 1.06 * least); /* there are output and hops besides */
+    /* The slowest stage may also have the output matrix and hops. */
+    assert_true(n_ranks > MR_MAX_RING_SLOTS || slowest < 1.06 * least);
     free(ranks);
     free(links);
     free(kind);
@@ -523,7 +525,7 @@ static void test_large(void **state) {
     large(12, 80, 3, true);
     large(16, 80, 4, false);
     if (share_get() > 1)
-        return; /* the two largest take minutes with a sanitizer */
+        return; /* the two largest cases take minutes with a sanitizer */
     large(40, 126, 40, true);
     large(1024, 1024, 256, false);
 }

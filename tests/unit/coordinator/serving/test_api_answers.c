@@ -116,7 +116,7 @@ static void test_completion_logprobs(void **state) {
     api_result r = api_scene_ask(&s, API_COMPLETIONS, "{\"prompt\": \"öa\", \"logprobs\": 2, \"echo\": true}");
     assert_string_equal(api_text_at(r.json, "choices.0.text"), "öa🦙aöb");
     const json_t *l = api_value_at(r.json, "choices.0.logprobs");
-    /* <s>, the space of SentencePiece, two bytes, a; then llama, a, two bytes, b */
+    /* The tokens are: <s>, the space of SentencePiece, two byte tokens, a; then llama, a, two byte tokens, b. */
     static const char *const tokens[] = {"<s>",  " ", "bytes:\\xc3", "bytes:\\xb6", "a",
                                          "🦙", "a", "bytes:\\xc3", "bytes:\\xb6", "b"};
     static const int offsets[] = {0, 0, 0, 0, 1, 2, 3, 4, 4, 5};
@@ -207,7 +207,7 @@ static void test_tools(void **state) {
     assert_string_equal(api_text_at(r.json, "choices.0.message.tool_calls.0.function.arguments"), "{\"x\": 1}");
     api_result_deinit(&r);
 
-    /* Without tools, and with the reasoning left where it is, all is content. */
+    /* Without tools and with reasoning_format none, the whole answer is content. */
     api_scene_say(&s, answer);
     r = api_scene_ask(&s, API_CHAT_COMPLETIONS, "{" USER ", \"reasoning_format\": \"none\"}");
     assert_string_equal(api_text_at(r.json, "choices.0.message.content"), answer);
@@ -230,7 +230,8 @@ static void test_errors(void **state) {
     assert_string_equal(api_text_at(r.json, "error.type"), "rate_limit_error");
     assert_string_equal(api_text_at(r.json, "error.message"), "refused by the test");
     api_result_deinit(&r);
-    s.service.n_submit_ok = s.service.n_submitted + 1; /* no room for more: they follow one by one */
+    /* The queue has room for one request: the requests are submitted one after another. */
+    s.service.n_submit_ok = s.service.n_submitted + 1;
     r = api_scene_ask(&s, API_COMPLETIONS, "{\"prompt\": [\"ab\", \"b\", \"a\"]}");
     assert_int_equal(r.status, 200);
     assert_string_equal(api_text_at(r.json, "choices.2.finish_reason"), "stop");
@@ -248,7 +249,7 @@ static void test_errors(void **state) {
     assert_string_equal(r.stats.code, "context_length_exceeded");
     api_result_deinit(&r);
 
-    /* In the midst of an answer. */
+    /* An error in the middle of an answer. */
     s.service.submit_status = MR_OK;
     s.service.finish = MR_FINISH_ERROR;
     s.service.error = MR_E_NUMERICS;
@@ -324,7 +325,7 @@ static void test_embeddings(void **state) {
     assert_int_equal(s.service.desc.pooling, MR_POOLING_MEAN);
     api_result_deinit(&r);
     r = api_scene_ask(&s, API_EMBEDDINGS, "{\"input\": [7], \"encoding_format\": \"base64\", \"pooling\": \"cls\"}");
-    /* 7, 7.125, 7.25, 7.375, 7.5 as float32, little-endian */
+    /* The values 7, 7.125, 7.25, 7.375 and 7.5 as float32, little-endian, in base64. */
     assert_string_equal(api_text_at(r.json, "data.0.embedding"), "AADgQAAA5EAAAOhAAADsQAAA8EA=");
     assert_int_equal(s.service.desc.pooling, MR_POOLING_CLS);
     api_result_deinit(&r);
@@ -354,7 +355,7 @@ static void test_texts(void **state) {
     expect_says(api_text_at(r.json, "prompt"), "ab");
     char *whole = strdup(api_text_at(r.json, "prompt"));
     api_result_deinit(&r);
-    /* Words of the assistant at the end are gone on with. */
+    /* A message of the assistant at the end is continued. */
     r = api_scene_ask(&s, API_APPLY_TEMPLATE,
                       "{\"messages\": [{\"role\": \"user\", \"content\": \"ab\"}, "
                       "{\"role\": \"assistant\", \"content\": \"ba\"}]}");

@@ -13,8 +13,8 @@
 typedef struct bad_body {
     mr_api_endpoint endpoint;
     const char *body;
-    const char *param; /* NULL: null */
-    const char *code;  /* likewise */
+    const char *param; /* NULL: null in the answer */
+    const char *code;  /* NULL: null in the answer */
 } bad_body;
 
 #define TEN_TIMES(text) text text text text text text text text text text
@@ -205,7 +205,7 @@ static const struct {
     mr_api_endpoint endpoint;
     const char *body;
 } good[] = {
-    /* What clients send that mean nothing by it. */
+    /* Fields that clients send with values that change nothing. */
     {API_COMPLETIONS,
      COMPLETION(
          "\"lora\": [], \"dynatemp_range\": 0.0, \"dynatemp_exponent\": 1, \"t_max_predict_ms\": -1, \"min_keep\": 0, "
@@ -328,7 +328,7 @@ static void test_samplers_arrive(void **state) {
     assert_true(p->xtc_threshold == 0.125F && p->presence_penalty == -0.5F && p->frequency_penalty == 0.75F);
     assert_true(p->dry_multiplier == 0.5F && p->dry_base == 1.25F && p->dry_allowed_length == 3 && p->dry_last_n == 9);
     assert_true(p->mirostat == 2 && p->mirostat_tau == 4 && p->mirostat_eta == 0.25F);
-    assert_int_equal(p->n_dry_breakers, 3); /* "ba" stands in "abab" too */
+    assert_int_equal(p->n_dry_breakers, 3); /* "ba" is a part of "abab", too */
     assert_int_equal(s.service.breakers[0], SPM_LLAMA);
     assert_int_equal(s.service.breakers[1], SPM_ABAB);
     assert_int_equal(s.service.breakers[2], SPM_UNUSED);
@@ -351,7 +351,7 @@ static void check_truncated(api_scene *s, mr_api_endpoint endpoint, const char *
     assert_int_equal(s->service.desc.sequence.n_prompt, n);
     if (n > 1)
         assert_int_equal(s->service.prompt[0], 1);
-    if (n <= FAKE_MAX_TOKENS) /* it keeps no more */
+    if (n <= FAKE_MAX_TOKENS) /* the fake service keeps no more tokens */
         assert_int_equal(s->service.prompt[n - 1], last);
     api_result_deinit(&r);
 }

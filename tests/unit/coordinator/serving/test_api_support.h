@@ -31,7 +31,7 @@ typedef struct api_result {
     int status;
     bool streams;
     mr_text_buf bytes;
-    json_t *json; /* of an answer that does not stream */
+    json_t *json; /* body of an answer that is not a stream */
     mr_api_call_stats stats;
     int retry_after_s;
 } api_result;

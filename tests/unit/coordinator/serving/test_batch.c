@@ -77,7 +77,7 @@ static void test_members(void **state) {
     assert_true(batch_json_member(s, "c", &v) && mr_str_is(v, "\"x\\\\\""));
     assert_true(batch_json_member(s, "d", &v) && mr_str_is(v, "[]"));
     assert_false(batch_json_member(s, "e", &v));
-    for (size_t n = 0; n < s.len; n++) { /* reads nothing behind the end */
+    for (size_t n = 0; n < s.len; n++) { /* the parser does not read behind the end */
         char *copy = mr_alloc(n);
         memcpy(copy, s.data, n);
         (void)batch_json_member((mr_str){copy, n}, "e", &v);
@@ -115,7 +115,7 @@ static void test_lines(void **state) {
                     mr_text_buf_append(&text, "\n", i + 1 < N));
     mr_batch_input in;
     open_input(text.data, &in);
-    assert_int_equal(in.n, N - 1); /* a blank line is none */
+    assert_int_equal(in.n, N - 1); /* a blank line is no request */
     for (uint32_t i = 0; i < in.n; i++) {
         assert_int_equal(in.lines[i].number, i ? i + 2 : 1);
         assert_int_equal(in.lines[i].kind, LINES[in.lines[i].number - 1].kind);
@@ -310,7 +310,7 @@ static void test_run(void **state) {
     assert_true(fake_api_max_live() <= 32 && fake_api_max_live() > 1);
     check_results(N);
     int n_calls = fake_api_n_calls();
-    work_to_the_end(N); /* nothing is left to do */
+    work_to_the_end(N); /* no request is left */
     assert_int_equal(fake_api_n_calls(), n_calls);
     fake_api_stop();
     mr_text_buf_deinit(&text);
@@ -325,7 +325,7 @@ static void test_run_of_prompts(void **state) {
     fake_api_start(0, NEVER_BUSY);
     work_to_the_end(4);
     fake_api_stop();
-    char **lines = sorted_results(&file, 4); /* by the number in their id */
+    char **lines = sorted_results(&file, 4); /* sorted by the number in the id */
     static const char *const WANT[] = {"\"prompt\":\"one\"", "\"prompt\":\"two\"", "\"prompt\":\"{three}\"",
                                        "line 5 is a request, but the file begins with a prompt"};
     for (int i = 0; i < 4; i++)
@@ -348,7 +348,7 @@ static void test_torn_results(void **state) {
     mr_text_buf all = read_file(out_path);
     for (size_t cut = 0; cut <= all.len; cut += cut < 300 ? 3 : 197) {
         write_file(out_path, all.data, cut);
-        if (cut % 5 == 0) { /* a write that was lost */
+        if (cut % 5 == 0) { /* a write that did not reach the disk leaves zeros */
             FILE *f = fopen(out_path, "ab");
             assert_non_null(f);
             assert_int_equal(fwrite("\0\0\0\n\0", 1, cut ? 5 : 0, f), cut ? 5 : 0);
@@ -475,7 +475,7 @@ static void test_stop(void **state) {
     }
     assert_true(n_stops > 2);
     check_results(N);
-    /* The service ends: what is done stays, the rest does not become results. */
+    /* If the service fails, finished results stay, and the other requests get no result. */
     static const char FAILS[] = "tell me\nfail now\n";
     write_file(in_path, FAILS, sizeof FAILS - 1);
     unlink(out_path);
@@ -524,7 +524,7 @@ static void test_kills(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kills), /* first: it forks while there is one thread */
+        cmocka_unit_test(test_kills), /* first, because the test forks and needs a process of one thread */
         cmocka_unit_test(test_members),
         cmocka_unit_test(test_lines),
         cmocka_unit_test(test_lines_of_prompts),

@@ -144,7 +144,7 @@ static void test_batch(void **state) {
            "{\"custom_id\": \"b\", \"url\": \"/v1/completions\", \"body\": {\"prompt\": \"two\"}}\n"
            "{bad\n"
            "{\"custom_id\": \"c\", \"method\": \"POST\", \"url\": \"/v1/chat/completions\", \"body\": {}}\n",
-           file); /* the last one is not for the endpoint of the batch */
+           file); /* the last line has another endpoint than the batch */
     create(file, batch_id);
     json_t *batch = wait_for(batch_id, "completed");
     assert_int_equal(count(batch, "total"), 4);
@@ -179,7 +179,7 @@ static void test_cancel(void **state) {
     create(file, ids[0]);
     create(file, ids[1]);
     json_decref(wait_for(ids[0], "in_progress"));
-    for (int i = 1; i >= 0; i--) { /* one that waits, one that runs */
+    for (int i = 1; i >= 0; i--) { /* one batch that waits, one that runs */
         snprintf(path, sizeof path, "/v1/batches/%s/cancel", ids[i]);
         json_t *batch = ask("POST", path, "", 200);
         assert_string_equal(text_at(batch, "status"), i ? "cancelled" : "cancelling");
@@ -206,7 +206,7 @@ static void test_restart(void **state) {
     json_decref(wait_for(id, "in_progress"));
     stop();
     start(0, false);
-    json_decref(wait_for(id, "in_progress")); /* nobody works at it */
+    json_decref(wait_for(id, "in_progress")); /* start(0, false) runs no worker */
     mr_err err;
     mr_batch_store *other = NULL;
     expect_fails(mr_batch_store_create(folder, &other, &err), MR_E_IO, &err, "another server");
@@ -229,7 +229,7 @@ static void test_wrong_requests(void **state) {
     json_t *bare = ask("POST", "/v1/files",
                        "--x\r\nContent-Disposition: form-data; name=file; filename=a.jsonl\r\n\r\nabc\r\n--x\r\n"
                        "Content-Disposition: form-data; name=purpose\r\n\r\nbatch\r\n--x--\r\n",
-                       200); /* as some clients write it */
+                       200); /* header fields without quotes, as some clients write them */
     assert_string_equal(text_at(bare, "filename"), "a.jsonl");
     json_decref(bare);
     ask_wrong("GET", "/v1/files/../x", "", 404, "no such file");

@@ -35,7 +35,7 @@ typedef struct sums {
     mr_text_buf text;
     chat_delta_kind last;
     int32_t n_begun, n_ended;
-    char ids[2][40]; /* of the last two calls */
+    char ids[2][40]; /* ids of the last two tool calls */
 } sums;
 
 static void add(sums *s, const char *text, size_t n) {

@@ -77,7 +77,7 @@ static void test_stop_over_tokens(void **state) {
     mr_output_text t = begin(stops, 1);
     push_bytes(&t, "yes");
     push(&t, NEWLINE_USER);
-    check(&t, "yes\nUser", 3, false); /* may still become the stop text */
+    check(&t, "yes\nUser", 3, false); /* "\nUser" may still become the stop text */
     push_bytes(&t, ":");
     check(&t, "yes", 3, true);
     push_bytes(&t, "more");
@@ -91,7 +91,7 @@ static void test_almost_a_stop(void **state) {
     mr_output_text t = begin(stops, 1);
     push_bytes(&t, "aa");
     check(&t, "aa", 0, false);
-    push_bytes(&t, "a"); /* the first a can no longer be part of it */
+    push_bytes(&t, "a"); /* the first a can no longer begin the stop text */
     check(&t, "aaa", 1, false);
     push_bytes(&t, "c");
     check(&t, "aaac", 4, false);
@@ -120,7 +120,7 @@ static void test_several_stops(void **state) {
     push_bytes(&u, "abc");
     check(&u, "a", 1, true);
     push_bytes(&v, "yzab");
-    check(&v, "y", 1, true); /* "b" and "zab" end together: the longer one */
+    check(&v, "y", 1, true); /* "b" and "zab" end at the same byte: the longer stop text counts */
     mr_output_text_deinit(&t);
     mr_output_text_deinit(&u);
     mr_output_text_deinit(&v);
@@ -135,7 +135,7 @@ static void test_end_shows_what_was_held(void **state) {
     check(&t, "xabc", 1, false);
     expect_ok(mr_output_text_end(&t, &err), &err);
     check(&t, "xabc", 4, false);
-    push_bytes(&t, "d"); /* nothing comes after the end */
+    push_bytes(&t, "d"); /* tokens after the end are ignored */
     check(&t, "xabc", 4, false);
     mr_output_text_deinit(&t);
 }

@@ -38,7 +38,7 @@ static void test_blocks_are_zeroed_aligned_and_apart(void **state) {
     assert_int_equal(mr_arena_create(1024, 0, &a, NULL), MR_OK);
     fill(a, 64);
     mr_arena_stats first = mr_arena_get_stats(a);
-    /* After a reset the same work takes no new memory, and finds it zeroed again. */
+    /* After a reset the same work allocates no new memory, and gets zeroed memory again. */
     uint64_t n_allocs = mr_mem_thread_allocs();
     for (int i = 0; i < 3; i++) {
         mr_arena_reset(a);
@@ -139,7 +139,7 @@ static void test_whole_arena_calls_the_allocator_once(void **state) {
     mr_mem_fail_at(0);
     assert_null(mr_arena_create_whole(4096));
     mr_mem_fail_at(-1);
-    assert_null(mr_arena_create_whole(1)); /* no room for the arena itself */
+    assert_null(mr_arena_create_whole(1)); /* too small for the arena itself */
     uint64_t n_allocs = mr_mem_thread_allocs();
     mr_arena *a = mr_arena_create_whole(4096);
     assert_non_null(a);

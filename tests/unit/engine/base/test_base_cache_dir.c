@@ -30,7 +30,7 @@ static void test_places(void **state) {
     setenv("HOME", folder, 1);
     setenv("XDG_CACHE_HOME", "relative", 1);
     expect_folder(NULL, "/.cache/millrace");
-    expect_folder(NULL, "/.cache/millrace"); /* it is there now */
+    expect_folder(NULL, "/.cache/millrace"); /* the folder exists now */
     snprintf(path, sizeof path, "%s/xdg", folder);
     setenv("XDG_CACHE_HOME", path, 1);
     expect_folder(NULL, "/xdg/millrace");

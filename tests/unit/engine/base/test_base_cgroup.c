@@ -91,7 +91,8 @@ static void test_memory_of_control_groups(void **state) {
     assert_true(memory("0::/a/b\n") == 3000);
     put("a/b/memory.stat", "anon 1\nkernel_inactive_file 77\ninactive_file 1000\nactive_file 500\n");
     assert_true(memory("0::/a/b\n") == 4500);
-    put("a/b/memory.stat", "inactive_file 10000\n"); /* the files are not read at one moment */
+    /* Larger than the usage, because the kernel's files are not read at the same moment. */
+    put("a/b/memory.stat", "inactive_file 10000\n");
     assert_true(memory("0::/a/b\n") == 8000);
     put("a/memory.max", "4000\n");
     put("a/memory.current", "4001\n");

@@ -11,8 +11,8 @@
 
 typedef struct cores_case {
     const char *topology;
-    const char *group;   /* the CPUs that a control group leaves, NULL: all */
-    const char *allowed; /* the CPUs that the thread may run on, NULL: all */
+    const char *group;   /* CPUs of the control group; NULL: all */
+    const char *allowed; /* CPUs in the affinity mask of the thread; NULL: all */
     int32_t n_cpus, n_all, n_all_cpus, n;
     int32_t cpu_ids[8];
 } cores_case;
@@ -25,7 +25,7 @@ static const cores_case CASES[] = {
     {SMT, "2,10,12", "0-12", 3, 2, 3, 2, {2, 12}},
     {ZIGZAG, NULL, NULL, 8, 8, 8, 8, {0, 2, 4, 6, 1, 3, 5, 7}},
     {ZIGZAG, NULL, "3,4", 2, 8, 8, 2, {4, 3}},
-    {"numa:1 pu:3", NULL, NULL, 3, 3, 3, 3, {0, 1, 2}}, /* no cores are known */
+    {"numa:1 pu:3", NULL, NULL, 3, 3, 3, 3, {0, 1, 2}}, /* a topology without cores */
     {"core:2 pu:1", NULL, NULL, 2, 2, 2, 2, {0, 1}},
 };
 

@@ -84,7 +84,7 @@ static void test_text_cannot_forge_lines(void **state) {
     assert_string_equal(text, "a b [31m\"\\ \xc3\xa4\xe2\x82\xac?\n");
     text = strstr(json(line), "\"text\":") + 7;
     assert_string_equal(text, "\"a b [31m\\\"\\\\ \xc3\xa4\xe2\x82\xac?\"}\n");
-    /* Sequences that end early, overlong forms, surrogates, and what lies past the last character. */
+    /* Truncated sequences, overlong forms, surrogates, and a code point behind the last character. */
     line.text = "\xe2\x82 \xc0\xaf \xe0\x80\x80 \xed\xa0\x80 \xf4\x90\x80\x80 \xf0\x9f\x98\x80 \xf0";
     assert_string_equal(strstr(plain(line), "c: ") + 3, "?? ?? ??? ??? ???? \xf0\x9f\x98\x80 ?\n");
 }
@@ -195,7 +195,7 @@ static void test_fields_of_events(void **state) {
     expect_says(json(line), "\"text\":\"GET\",\"status\":200}\n");
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = 0;
-    line.text = text; /* is cut, so that the fields are whole */
+    line.text = text; /* the text is cut so that the fields are complete */
     const char *out = json(line);
     assert_true(strlen(out) >= MR_LOG_LINE_BYTES - 2);
     expect_says(out, "xx\",\"status\":200}\n");

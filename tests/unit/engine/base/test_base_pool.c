@@ -12,7 +12,7 @@ enum { MAX_THREADS = 8 };
 
 typedef struct shared {
     mr_pool *pool;
-    int64_t sum[MAX_THREADS]; /* one writer each, not atomic: TSan checks the pool's ordering */
+    int64_t sum[MAX_THREADS]; /* each has one writer and is not atomic: TSan checks that the pool orders the writes */
     int n_threads[MAX_THREADS];
     float tiny[MAX_THREADS];
 } shared;
@@ -27,7 +27,7 @@ static void test_every_thread_runs_once_for_each_run(void **state) {
     (void)state;
     for (int n = 1; n <= MAX_THREADS; n++) {
         shared s = {0};
-        int cpu_ids[MAX_THREADS] = {0}; /* all on the first CPU, in every second round */
+        int cpu_ids[MAX_THREADS] = {0}; /* all threads on the first CPU, in every second round */
         assert_int_equal(mr_pool_create(n, n % 2 ? cpu_ids : NULL, &s.pool, NULL), MR_OK);
         assert_int_equal(mr_pool_n_threads(s.pool), n);
         uint64_t n_allocs = mr_mem_get_stats().n_allocs;
@@ -47,8 +47,8 @@ enum { MAX_TASKS = 6 };
 
 /* Groups of 0 to MAX_TASKS tasks. Each task writes its slot, and reads those of all tasks of the group before. */
 typedef struct groups {
-    int32_t n_threads;      /* that may take part */
-    int slot[3][MAX_TASKS]; /* a group without tasks may stand between two that have some */
+    int32_t n_threads;      /* number of threads that may take part */
+    int slot[3][MAX_TASKS]; /* a group without tasks may stand between two groups with tasks */
     int n_runs[MAX_TASKS];
     int32_t n_counted, n_progress; /* one writer at a time, not atomic */
     atomic_int n_bad;
@@ -107,7 +107,7 @@ static void test_groups_follow_each_other(void **state) {
             assert_int_equal(g.n_progress, n_groups);
             assert_int_equal(atomic_load(&g.n_bad), 0);
         }
-        mr_pool_run(pool, &(mr_pool_job){.count = count_tasks, .run = run_task}); /* no group at all */
+        mr_pool_run(pool, &(mr_pool_job){.count = count_tasks, .run = run_task}); /* no group */
         assert_int_equal(mr_mem_get_stats().n_allocs, n_allocs);
         mr_pool_destroy(pool);
     }

@@ -51,7 +51,7 @@ static void test_deadlines(void **state) {
     assert_int_equal(mr_queue_push(q, &item, start + 5 * MR_NS_PER_MS), MR_E_TIMEOUT);
     assert_true(mr_clock_now_ns() >= start + 5 * MR_NS_PER_MS);
     assert_int_equal(mr_queue_push(q, &item, start - 1), MR_E_TIMEOUT);
-    /* A deadline in the past does not keep an item back. */
+    /* An item that is there is returned even if the deadline has passed. */
     assert_int_equal(mr_queue_pop(q, &item, start - 1), MR_OK);
     mr_queue_destroy(q);
 }
@@ -78,7 +78,7 @@ enum { N_SIDES = 3, N_ITEMS = 2000 };
 
 typedef struct traffic {
     mr_queue *q;
-    atomic_int next; /* taken by producers; no partner: only the numbers matter */
+    atomic_int next; /* number of the next item; producers publish nothing else with it */
     int n_errors[2 * N_SIDES];
     uint8_t seen[N_SIDES][N_ITEMS];
 } traffic;

@@ -23,7 +23,7 @@ typedef struct file {
 /* A mapped file of N ranges that is not in the page cache; false where the file system keeps it there. */
 static bool file_make(file *f) {
     static uint8_t block[RANGE];
-    char path[] = "readahead_XXXXXX"; /* not in /tmp, which may be memory */
+    char path[] = "readahead_XXXXXX"; /* not in /tmp, because /tmp may be a tmpfs */
     f->fd = mkstemp(path);
     assert_true(f->fd >= 0);
     unlink(path);
@@ -77,16 +77,16 @@ static void test_ranges_are_read_in_a_ring(void **state) {
         skip();
     }
     assert_int_equal(mr_readahead_create(2 * RANGE - 4 * ODD, &r, NULL), MR_OK);
-    mr_readahead_post(r, f.ranges, N, 4); /* 4 and 5 fill the window */
+    mr_readahead_post(r, f.ranges, N, 4); /* ranges 4 and 5 fill the window */
     await(&f, 4);
     await(&f, 5);
     assert_int_equal(pages_in(&f, 2), 0);
     mr_readahead_post(r, f.ranges, N, 4);
     mr_readahead_post(r, f.ranges, N, 5);
-    await(&f, 0); /* behind the last comes the first */
+    await(&f, 0); /* the window continues at the first range */
     mr_readahead_post(r, f.ranges, N, 2);
     await(&f, 3);
-    mr_readahead_forget(r, f.ranges + 1); /* others */
+    mr_readahead_forget(r, f.ranges + 1); /* ranges that were not posted */
     mr_readahead_post(r, f.ranges, N, 0);
     await(&f, 1);
     mr_readahead_forget(r, f.ranges);

@@ -42,7 +42,7 @@ static void test_numbers(void **state) {
 static void test_failure_is_sticky(void **state) {
     (void)state;
     for (size_t size = 0; size < 15; size++) {
-        uint8_t *exact = mr_alloc(size); /* ASan sees a read past the end */
+        uint8_t *exact = mr_alloc(size); /* an exact allocation, so that ASan sees a read behind the end */
         memset(exact, 0xff, size);
         mr_reader r;
         mr_reader_init(&r, exact, size);
@@ -81,7 +81,7 @@ static void test_hostile_lengths(void **state) {
     }
     mr_reader r;
     mr_reader_init(&r, buf, sizeof buf);
-    /* 2^62 * 4 wraps to 0. */
+    /* 2^62 * 4 overflows to 0. */
     assert_null(mr_reader_array(&r, (uint64_t)1 << 62, 4));
     mr_reader_init(&r, buf, sizeof buf);
     assert_ptr_equal(mr_reader_array(&r, 4, 4), buf);

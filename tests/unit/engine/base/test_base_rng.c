@@ -32,7 +32,7 @@ static void test_numbers_take_the_first_words(void **state) {
     assert_true(mr_rng_u64(0, 0, 0) == 0x6627e8d5e169c58d);
     assert_true(mr_rng_f32(0, 0, 0) == (float)(0x6627e8d5u >> 8) / 16777216.0f);
     assert_true(mr_rng_f32(UINT64_MAX, UINT64_MAX, UINT64_MAX) == (float)(0x408f276du >> 8) / 16777216.0f);
-    /* Seed, stream and counter with all their bits, low halves first. */
+    /* Seed, stream and counter in which all bits count, low halves first. */
     assert_true(mr_rng_f32(0x299f31d0a4093822, 0x0370734413198a2e, 0x85a308d3243f6a88) ==
                 (float)(0xd16cfe09u >> 8) / 16777216.0f);
 }

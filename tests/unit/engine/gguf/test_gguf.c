@@ -306,9 +306,9 @@ static void test_pages_are_given_back(void **state) {
     mr_gguf_release_pages(g, t->data, t->bytes);
     size_t after = resident_kb(t->data);
     assert_true(after <= 256);
-    assert_int_equal(t->data[n - 1], 0); /* comes back from the file */
+    assert_int_equal(t->data[n - 1], 0); /* the page is read from the file again */
 
-    /* Ranges that are not inside the file do nothing. */
+    /* Ranges that are not inside the file are ignored. */
     mr_gguf_release_pages(g, t->data, SIZE_MAX);
     mr_gguf_release_pages(g, t->data + t->bytes, 1);
     mr_gguf_release_pages(g, &n, sizeof n);
@@ -366,7 +366,7 @@ static void test_files_that_are_no_models(void **state) {
     assert_int_equal(mkfifo(path, 0600), 0);
     expect_open(path, MR_E_IO, "no regular file");
     unlink(path);
-    /* The message survives a path that is longer than an error text. */
+    /* The reason is shown even if the path is longer than an error text. */
     memset(longer, 'x', sizeof longer - 1);
     for (size_t i = 0; i + 1 < sizeof longer; i += 100)
         longer[i] = '/';

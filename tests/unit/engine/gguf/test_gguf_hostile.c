@@ -347,7 +347,7 @@ static mr_status open_failing_at(int64_t n, const uint8_t *data, size_t size, co
 
 static void test_every_allocation_fails(void **state) {
     (void)state;
-    /* Large enough for several chunks of tables, names and string starts. */
+    /* A file that is large enough for several chunks of tables, names and string starts. */
     const gguf_model_shape shape = {.type = MR_TYPE_F16,
                                     .n_layers = 200,
                                     .d_model = 4,
@@ -410,7 +410,8 @@ static void test_memory_follows_the_size_of_the_file(void **state) {
     gguf_writer_raw(w, "k", MR_GGUF_ARRAY, "\10\0\0\0\0\0\0\1\0\0\0\0", 12);
     expect(w, MR_E_FORMAT, "an array of 16777216 strings at byte 49; the file has 49 bytes");
 
-    /* 2 MB of keys and tensors, as many as fit: the tables stay below the backstop of 16 bytes for each byte. */
+    /* 2 MB of keys and tensors, the most that fit. The tables stay below the limit of 16 bytes for each byte of the
+     * file. */
     w = gguf_writer_create();
     for (unsigned i = 0; i < MR_GGUF_MAX_KEYS; i++) {
         char name[16];

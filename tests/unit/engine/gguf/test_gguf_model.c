@@ -252,7 +252,7 @@ static void test_missing_keys(void **state) {
         snprintf(text, sizeof text, "key '%s' is missing; hint: ", keys[i]);
         expect_error(&m, MR_E_FORMAT, text);
     }
-    /* The layer norm that is no RMS norm has its own key. */
+    /* The epsilon of the plain layer norm has another key and does not replace the one of the RMS norm. */
     model m = model_begin();
     gguf_writer_f32(m.w, "llama.attention.layer_norm_epsilon", 0.5f);
     model_end(&m);
@@ -264,7 +264,7 @@ static void test_bad_optional_keys(void **state) {
     (void)state;
     static const struct {
         const char *key;
-        char kind; /* u, f, s */
+        char kind; /* type of the value: u, f or s */
         double v;
         const char *s;
         mr_status want;
@@ -372,7 +372,7 @@ static void test_vocabulary_and_tensors_must_agree(void **state) {
     static const char *const two[] = {"a", "b"};
     model m = model_with_array("", NULL, 0);
     model_end(&m);
-    assert_int_equal(expect_read(&m).vocab_size, 11); /* no token list */
+    assert_int_equal(expect_read(&m).vocab_size, 11); /* without a token list */
 
     m = model_with_array("", NULL, 0);
     gguf_writer_strs(m.w, "tokenizer.ggml.tokens", two, 2);

@@ -43,7 +43,7 @@ static uint8_t *random_matrix(mr_type type, int32_t columns, int32_t rows) {
 
 typedef struct scene {
     mr_backend *be;
-    mr_buffer *buffers[MATRICES + 1]; /* the last is work */
+    mr_buffer *buffers[MATRICES + 1]; /* the last buffer is work memory */
     uint8_t *files[MATRICES];
     mr_graph *g;
     int32_t x, gate, y;
@@ -122,7 +122,7 @@ static void test_one_pass_and_three_nodes_are_the_same(void **state) {
         {MR_TYPE_F16, MR_TYPE_F32, MR_TYPE_F16},     {MR_TYPE_BF16, MR_TYPE_BF16, MR_TYPE_BF16},
         {MR_TYPE_Q4_0, MR_TYPE_IQ4_NL, MR_TYPE_F32}, {MR_TYPE_F32, MR_TYPE_F32, MR_TYPE_Q5_0},
     };
-    /* Pieces end at 2048 columns for few rows, at 256 columns and 84 rows for many. */
+    /* For few rows, a piece ends at 2048 columns. For many rows, a piece ends at 256 columns and 84 rows. */
     static const int32_t widths[] = {32, 288, 2080}, rows[] = {1, 7, 84, MAX_ROWS};
     static float out[2][MAX_ROWS][OUT];
     for (size_t t = 0; t < sizeof types / sizeof *types; t++)

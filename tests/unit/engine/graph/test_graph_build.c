@@ -41,7 +41,8 @@ static int32_t matmul_with_add_of_other_rows(mr_graph *g) {
 static int32_t quantized_row_of_40(mr_graph *g) {
     int32_t x = mr_graph_input(g, "narrow", MR_TYPE_F32, 40, MR_ROWS_STEP);
     mr_tensor w;
-    /* A Q8_0 weight of 40 columns cannot be made; one that claims to be is caught at the activations. */
+    /* A Q8_0 weight of 40 columns cannot be created. A weight that claims 40 columns is refused with its
+     * activations. */
     assert_true(mr_tensor_init(&w, "weight", MR_TYPE_Q8_0, 64, 8, MR_STORAGE_WEIGHT, MR_ROWS_FIXED));
     w.ne[0] = 40;
     return mr_graph_matmul(g, mr_graph_use(g, &w), x, NONE, NONE);
@@ -116,7 +117,7 @@ static int32_t attention_with(mr_graph *g, spoil_fn *spoil) {
 static void spoil_heads(mr_attention_desc *d, int32_t x) {
     (void)x;
     d->n_heads = 2;
-    d->head_dim = 32; /* widths fit q, not k */
+    d->head_dim = 32; /* the widths fit q, but not k */
 }
 static void spoil_kv_heads(mr_attention_desc *d, int32_t x) {
     (void)x;
@@ -399,7 +400,7 @@ static mr_status build_and_place(mr_backend *be, mr_buffer *work, mr_graph **out
         return status;
     layer_inputs in = add_layer_inputs(*out);
     int32_t x = add_rows(*out);
-    for (int l = 0; l < 6; l++) /* more than the first sizes of the arrays */
+    for (int l = 0; l < 6; l++) /* more layers than the first capacity of the arrays */
         x = add_layer(*out, &in, l % 2 ? MR_TYPE_Q8_0 : MR_TYPE_F16, x);
     mr_graph_output(*out, x);
     status = mr_graph_finish(*out, &(mr_backends){.at = {be}, .n = 1}, &stats, err);

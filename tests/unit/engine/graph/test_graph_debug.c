@@ -16,7 +16,7 @@ enum { N_LAYERS = 3, ROWS = 4, N_RUNS = 5 };
 static void test_words(void **state) {
     (void)state;
     static const struct {
-        const char *debug, *reuse, *wrong; /* wrong: in the text of the error, or NULL */
+        const char *debug, *reuse, *wrong; /* wrong: a part of the error text; NULL: no error */
         unsigned wanted;
         bool reuses;
     } cases[] = {
@@ -60,7 +60,7 @@ static char *run_graph(const char *debug, const char *name, size_t *offset) {
     expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &be, &err), &err);
     setenv("MILLRACE_GRAPH_DEBUG", debug, 1);
     mr_log_set_fd(fileno(f));
-    mr_log_set_level(MR_LOG_ERROR); /* asked for is asked for */
+    mr_log_set_level(MR_LOG_ERROR); /* the debug output appears at any log level, because the user asked for it */
     mr_graph *g = graph_make(ROWS, ROWS);
     int32_t x = add_rows(g), y = x, wanted = NONE;
     for (int l = 0; l < N_LAYERS; l++) {

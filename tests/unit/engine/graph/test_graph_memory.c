@@ -20,7 +20,7 @@ typedef struct range {
 typedef struct simulation {
     const mr_graph *g;
     size_t unit, n_units;
-    int32_t *owner; /* [n_units]: the tensor that was written there last */
+    int32_t *owner; /* [n_units]: the tensor that was written to the unit last */
 } simulation;
 
 static bool is_work(const mr_tensor *t) {
@@ -224,7 +224,7 @@ static void test_random_graphs(void **state) {
     for (uint64_t i = 0; i < N_GRAPHS; i++) {
         fake_backend be = fake_backend_make();
         be.alignment = i % 3 == 0 ? 256 : 64;
-        /* As many rows as want logits in some: tensors of the two kinds are then of one size. */
+        /* In some graphs all rows want logits. Tensors of both row counts then have the same size. */
         int32_t rows = (int32_t)(i % 9) + 1, out = i % 4 == 0 ? rows : 1;
         maker m = {.g = graph_make(rows, out), .stream = i};
         make_random(&m, 4 + (int)(i % 40));
@@ -324,9 +324,9 @@ static void test_a_residual_is_added_in_place(void **state) {
         x = mr_graph_add(g, x, x);
         int32_t h = mr_graph_rms_norm(g, x, add_vector(g, WIDTH), 1e-5f);
         int32_t y = mr_graph_matmul(g, add_weight(g, MR_TYPE_F16, WIDTH, WIDTH), h, NONE, x);
-        if (reader == 1) /* later */
+        if (reader == 1) /* reads x after the product */
             mr_graph_output(g, mr_graph_add(g, y, x));
-        else if (reader == 2) /* in the same group */
+        else if (reader == 2) /* reads x in the same group as the product */
             mr_graph_output(g, mr_graph_add(g, h, x));
         else if (reader == 3)
             mr_graph_output(g, x);
@@ -356,7 +356,8 @@ static void test_what_cannot_be_in_place(void **state) {
     fake_backend be = fake_backend_make();
     mr_graph *g = graph_make(8, 8);
     int32_t x = add_rows(g);
-    int32_t h = mr_graph_rms_norm(g, x, add_vector(g, WIDTH), 1e-5f); /* becomes A8 */
+    /* Fused with the quantisation: the result is A8. */
+    int32_t h = mr_graph_rms_norm(g, x, add_vector(g, WIDTH), 1e-5f);
     int32_t y = mr_graph_matmul(g, add_weight(g, MR_TYPE_Q8_0, WIDTH, WIDTH), h, NONE, NONE);
     int32_t z = mr_graph_add(g, y, y);
     mr_graph_output(g, z);

@@ -66,7 +66,7 @@ static void test_a_layer_runs_in_groups(void **state) {
     find_nodes(g, MR_OP_ATTENTION, attention);
     find_nodes(g, MR_OP_MATMUL, product);
     find_nodes(g, MR_OP_GATE_UP, gate);
-    /* norm and table; q, k, v; rope of q, and write; attention; output; norm; gate and up; down */
+    /* The groups: norm and table; q, k, v; RoPE of q, and KV write; attention; output; norm; gate and up; down. */
     assert_int_equal(stats.n_groups, 8);
     assert_int_equal(count_nodes(g, MR_OP_ROPE), 1);
     assert_int_equal(product[0]->group, product[1]->group);
@@ -119,7 +119,7 @@ static void test_nodes_without_dependencies_are_one_group(void **state) {
     fake_backend be = fake_backend_make();
     mr_graph *g = graph_make(4, 2);
     int32_t x = add_rows(g), y = add_rows(g);
-    for (int i = 0; i < 70; i++) /* more than the first size of the array */
+    for (int i = 0; i < 70; i++) /* more than the first capacity of the array */
         mr_graph_output(g, mr_graph_add(g, x, y));
     mr_graph_stats stats = finish_ok(g, &be);
     assert_int_equal(stats.n_nodes, 70);
@@ -131,10 +131,10 @@ static void test_nodes_without_dependencies_are_one_group(void **state) {
 
 /* Builds a norm and what reads it. */
 typedef struct fused_case {
-    mr_type weight;    /* of the products; 0 is Q8_0 */
-    bool float_reader; /* a product by float weights reads the norm too */
-    bool bf16_reader;  /* a product by BF16 weights does */
-    bool output;       /* the norm is a result of the graph */
+    mr_type weight;    /* type of the weights of the products; 0: Q8_0 */
+    bool float_reader; /* a product with float weights also reads the norm */
+    bool bf16_reader;  /* a product with BF16 weights also reads the norm */
+    bool output;       /* the norm is an output of the graph */
     mr_op refused_a8;
     bool fuses;
 } fused_case;
@@ -162,7 +162,7 @@ static void check_fusion(const fused_case *c) {
     assert_int_equal(mr_graph_tensor(g, norm[0]->out)->type, c->fuses ? activation : MR_TYPE_F32);
     assert_int_equal(count_nodes(g, MR_OP_QUANTIZE), c->fuses         ? 0
                                                      : c->bf16_reader ? 2
-                                                                      : 1); /* once for all three products */
+                                                                      : 1); /* one conversion for all three products */
     int32_t a8 = maker_of(g, y[0])->in[1];
     for (int i = 0; i < 3; i++) {
         const mr_node *product = maker_of(g, y[i]);

@@ -174,7 +174,7 @@ static void test_fused_and_plain_are_the_same(void **state) {
         assert_true(mr_tensor_init(&v, "norm", MR_TYPE_F32, WIDTH, 1, MR_STORAGE_FILE, MR_ROWS_FIXED));
         assert_true(mr_tensor_init(&w, "matrix", MR_TYPE_Q8_0, WIDTH, 16, MR_STORAGE_WEIGHT, MR_ROWS_FIXED));
         v.buffer = w.buffer = outside;
-        w.offset = 4096; /* zeros: only its activations are looked at */
+        w.offset = 4096; /* the bytes there are zeros; the test looks at the activations only */
         int32_t h = mr_graph_rms_norm(g, x, mr_graph_use(g, &v), 1e-5f);
         int32_t y = mr_graph_matmul(g, mr_graph_use(g, &w), h, NONE, NONE);
         mr_graph_output(g, y);

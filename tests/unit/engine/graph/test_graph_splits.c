@@ -101,7 +101,7 @@ static void test_a_tensor_is_copied_once(void **state) {
     assert_int_equal(r.stats.n_copies, 4);
     assert_int_equal(home_of(&r, q), 0);
     assert_int_equal(home_of(&r, sum), 1);
-    /* The three products are one group, the sums two. */
+    /* The three products are one group, the sums two groups. */
     assert_int_equal(r.stats.n_groups, 4);
     rig_destroy(&r);
 }
@@ -137,7 +137,7 @@ static void test_free_nodes_follow_their_neighbours(void **state) {
         rig_finish(&r);
         assert_int_equal(r.stats.n_splits, 1);
         assert_int_equal(home_of(&r, h), home);
-        /* The norm's weight lies with the CPU alone. */
+        /* Only the CPU has the weight of the norm. */
         assert_int_equal(r.stats.n_copies, home == 0 ? 1 : 0);
         rig_destroy(&r);
     }
@@ -179,8 +179,9 @@ static void test_measured_rows_decide_who_multiplies(void **state) {
     for (int i = 0; i < 5; i++) {
         rig r = rig_make(BIT(MR_OP_MATMUL), 0);
         r.backends.min_rows[0][MR_TYPE_F32] = least[i];
-        r.backends.min_rows[0][MR_TYPE_F16] = MR_NO_ROWS; /* another type */
-        r.backends.min_rows[1][MR_TYPE_F32] = MR_NO_ROWS; /* the last takes all */
+        r.backends.min_rows[0][MR_TYPE_F16] = MR_NO_ROWS; /* an entry of another type has no effect */
+        /* The last backend runs every node that no other backend takes. */
+        r.backends.min_rows[1][MR_TYPE_F32] = MR_NO_ROWS;
         int32_t y = mr_graph_matmul(r.g, matrix(&r, 0, 1), add_rows(r.g), NONE, NONE);
         mr_graph_output(r.g, y);
         rig_finish(&r);
@@ -195,7 +196,7 @@ static void test_what_cannot_be(void **state) {
     mr_graph_stats stats;
     rig r = rig_make(BIT(MR_OP_ADD), 0);
     int32_t x = add_rows(r.g);
-    mr_graph_output(r.g, product(&r, 0, x)); /* the matrix is where nobody multiplies */
+    mr_graph_output(r.g, product(&r, 0, x)); /* the backend that has the matrix runs no products */
     expect_fails(mr_graph_finish(r.g, &r.backends, &stats, &err), MR_E_UNSUPPORTED, &err, mr_op_name(MR_OP_MATMUL));
     mr_graph_destroy(r.g);
     r.g = graph_make(ROWS, ROWS);
@@ -269,7 +270,7 @@ static void test_the_host_waits_before_it_writes_over_what_is_copied(void **stat
         int32_t x = mr_graph_add(r.g, a, b), slow = carry(&r, 0, x), y = carry(&r, 1, x);
         int32_t some = mr_graph_add(r.g, mr_graph_add(r.g, y, a), mr_graph_add(r.g, y, y));
         int32_t more = mr_graph_add(r.g, mr_graph_add(r.g, y, y), mr_graph_add(r.g, y, y));
-        int32_t z = mr_graph_add(r.g, some, more); /* so many at once that the place of x is used */
+        int32_t z = mr_graph_add(r.g, some, more); /* enough tensors that the memory of x is used again */
         mr_graph_output(r.g, slow);
         mr_graph_output(r.g, z);
         rig_finish(&r);
@@ -277,13 +278,13 @@ static void test_the_host_waits_before_it_writes_over_what_is_copied(void **stat
         set_all(&r, a, 100.0f);
         set_all(&r, b, 10.0f);
         int n_calls = 0;
-        test_device_hold(r.backends.at[0], n_waits); /* A takes x when the host waits for it, and not before */
+        test_device_hold(r.backends.at[0], n_waits); /* backend A reads x when the host waits for A, and not earlier */
         mr_run run = {.n_rows = {1, ROWS, ROWS}, .progress = count_call, .progress_ctx = &n_calls};
         mr_err err = {0};
         expect_ok(mr_graph_run(r.g, &run, &err), &err);
         expect_all(&r, slow, 110.0f, 2.0f);
         expect_all(&r, z, 870.0f, 15.0f);
-        assert_true(n_calls >= n_waits); /* while it waited */
+        assert_true(n_calls >= n_waits); /* progress is called while the host waits */
         rig_destroy(&r);
     }
 }
@@ -324,7 +325,7 @@ static void check_offload(int32_t n_rows, bool has_source, double copied_bytes_p
     mr_graph_output(r.g, z);
     rig_finish(&r);
     assert_int_equal(home_of(&r, y), expected ? 0 : 1);
-    assert_int_equal(r.stats.n_copies, expected ? 3 : 0); /* the matrix, the row in and out */
+    assert_int_equal(r.stats.n_copies, expected ? 3 : 0); /* the matrix, the input row and the output row */
     rig_place(&r);
     for (int run = 0; run < 2; run++) {
         test_device_reset(r.backends.at[0], 0);
@@ -341,9 +342,9 @@ static void test_products_of_many_rows_go_to_a_faster_device(void **state) {
     check_offload(1, true, 1e9, false);
     check_offload(5, true, 1e9, false);
     check_offload(8, true, 1e9, true);
-    check_offload(8, false, 1e9, false); /* nothing to take it from */
-    check_offload(8, true, 1e8, false);  /* the copy costs more than it gains */
-    check_offload(64, true, 0, false);   /* not measured */
+    check_offload(8, false, 1e9, false); /* the matrix has no source to copy from */
+    check_offload(8, true, 1e8, false);  /* the copy costs more than the faster product gains */
+    check_offload(64, true, 0, false);   /* the speed of the link was not measured */
     check_offload(64, true, 1e9, true);
 }
 

@@ -13,11 +13,11 @@ enum { NONE = MR_NO_TENSOR, WIDTH = 64, HEADS = 4, KV_HEADS = 2, HEAD_DIM = 16, 
 typedef struct fake_backend {
     mr_backend base;
     size_t alignment;
-    mr_op refused;    /* MR_OP_COUNT: none */
-    mr_op refused_a8; /* MR_OP_COUNT: none */
+    mr_op refused;    /* the backend refuses this operation; MR_OP_COUNT: none */
+    mr_op refused_a8; /* likewise with A8 output; MR_OP_COUNT: none */
     bool refuses_turned_keys;
-    bool refuses_rounded; /* products of A8 and BF16 activations */
-    int n_programs;       /* alive */
+    bool refuses_rounded; /* refuses products with A8 and BF16 activations */
+    int n_programs;       /* programs that were created and not destroyed */
 } fake_backend;
 fake_backend fake_backend_make(void);
 
@@ -31,7 +31,7 @@ int32_t add_rows(mr_graph *g);  /* a float input [WIDTH, step rows] */
 
 /* The inputs that every layer reads, and a RoPE table. */
 typedef struct layer_inputs {
-    mr_attention_desc attention; /* states are those of the next layer */
+    mr_attention_desc attention; /* the states are those of the next layer */
     int32_t positions, rope_table;
 } layer_inputs;
 layer_inputs add_layer_inputs(mr_graph *g);

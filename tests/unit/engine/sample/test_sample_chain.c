@@ -94,7 +94,7 @@ static void test_top_n_sigma(void **state) {
                 gap = logits[i] < c.max_logit ? fmin(gap, fabs((double)logits[i] - lowest)) : gap;
             }
             if (gap < 1e-5)
-                continue; /* too close to call in other arithmetic */
+                continue; /* too close to decide in other arithmetic */
             mr_sampler s = {.params = {.top_n_sigma = sigmas[k]}};
             candidates narrowed = c;
             process_top_n_sigma(&s, &narrowed);
@@ -191,7 +191,7 @@ static void test_xtc(void **state) {
             candidates c = all(n);
             c.row = &row;
             process_xtc(&s, &c);
-            if (thresholds[k] == 0) { /* the least likely that has a weight at all */
+            if (thresholds[k] == 0) { /* the least likely candidate with a weight above 0 stays */
                 assert_true(c.n >= 1 && c.n <= n);
             } else {
                 expect_set(&c, want, n);
@@ -214,10 +214,11 @@ static void test_xtc_comes_as_often_as_wanted(void **state) {
         candidates c = all(20);
         c.row = &row;
         process_xtc(&s, &c);
-        assert_true(c.n == 20 || (c.n == 19 && candidates_id(&c, 3) == 4)); /* of equals the last stays */
+        /* Of candidates with equal weights, the last one stays. */
+        assert_true(c.n == 20 || (c.n == 19 && candidates_id(&c, 3) == 4));
         n += c.n == 19;
     }
-    assert_true(n > 2800 && n < 3200); /* some four standard deviations */
+    assert_true(n > 2800 && n < 3200); /* four standard deviations */
 }
 
 /* --- Stages that change ------------------------------------------------------------------------------------------ */
@@ -248,7 +249,7 @@ static void test_bias_and_mask(void **state) {
     mr_sampler *s = make(71, &params, NULL, 0, 0);
     for (int32_t i = 0; i < 71; i++)
         logits[i] = (float)(i % 4);
-    logits[5] = INFINITY; /* forbidden all the same */
+    logits[5] = INFINITY; /* the mask forbids the id with the largest logit */
     const mr_sampler_row row = {.logits = logits, .mask = mask};
     candidates c = all(71);
     c.row = &row;
@@ -258,7 +259,7 @@ static void test_bias_and_mask(void **state) {
     process_mask(s, &c);
     for (int32_t i = 0; i < 71; i++)
         assert_true(c.logits[i] == (i == 3 ? 6.5f : i == 70 ? -98.0f : i == 0 ? 0.0f : -INFINITY));
-    /* Nothing but what may come, however little of the probability it has, through all that narrows. */
+    /* Only ids that the mask allows are sampled, even if they are unlikely and the other samplers narrow the choice. */
     int32_t count[71] = {0}, id;
     mr_err err;
     mr_sampler_destroy(s);
@@ -307,9 +308,9 @@ static void test_late(void **state) {
     static const int32_t late[] = {70, 3}, prompt[] = {1, 2, 4};
     const mr_sampling_params p = {.temperature = 1, .min_tokens = 3, .late_ids = late, .n_late_ids = 2};
     const uint64_t only_late[] = {1 << 3, UINT64_MAX << 6 | UINT64_C(1)
-                                                                << 40}, /* bits behind the vocabulary count not */
+                                                                << 40}, /* bits behind the vocabulary are ignored */
         others[] = {1 << 3 | 1 << 9, UINT64_C(1) << 6};
-    mr_sampler *s = open_with(p, 71, prompt, 3, 1); /* one of three ids was generated */
+    mr_sampler *s = open_with(p, 71, prompt, 3, 1); /* one of the three required ids was generated */
     make_logits(71, 5, 10, 0);
     logits[3] = logits[70] = 50;
     int32_t id;
@@ -371,7 +372,8 @@ static void test_presence_and_frequency(void **state) {
             assert_true(c.logits[i] == (i == 2 || i == 4 ? 0.25f : i == 3 ? 0.0f : 1.0f));
     }
     mr_sampler_destroy(s);
-    /* Negative ones make what came more likely, and the window of the repeat penalty does not bound them. */
+    /* Negative penalties make ids that came before more likely. The window of the repeat penalty does not limit
+     * them. */
     params = (mr_sampling_params){
         .top_p = 1, .repeat_penalty = 2, .repeat_last_n = 1, .presence_penalty = -1, .frequency_penalty = 0};
     s = make(6, &params, ids, 7, 4);
@@ -386,7 +388,7 @@ static void test_presence_and_frequency(void **state) {
 /* Penalties of DRY by looking at every place in the history. */
 static void dry_reference(const int32_t *ids, int32_t n, const mr_sampling_params *p, int32_t n_vocab, double *out) {
     int32_t first = p->dry_last_n < 0 || p->dry_last_n > n ? 0 : n - p->dry_last_n, longest[MAX_N] = {0};
-    for (int32_t end = first; end + 1 < n; end++) { /* an earlier end, followed by ids[end + 1] */
+    for (int32_t end = first; end + 1 < n; end++) { /* an earlier end of the suffix, which ids[end + 1] follows */
         int32_t len = 0;
         for (; end - len >= first && ids[end - len] == ids[n - 1 - len]; len++) {
             bool is_breaker = false;
@@ -519,7 +521,7 @@ static void test_mirostat_1(void **state) {
                                 .mirostat_tau = (float)mus[turn % 5] / 2,
                                 .mirostat_eta = 0.1f};
         mr_sampler *s = make(N, &p, NULL, 0, 0);
-        for (int32_t i = 0; i < N; i++) /* near Zipf's law, ids in another order than ranks */
+        for (int32_t i = 0; i < N; i++) /* roughly Zipf's law, with ids in another order than ranks */
             logits[i] = (-0.6f - 0.25f * (float)(turn % 4)) * logf((float)(1 + i * 7 % N)) +
                         0.1f * mr_rng_f32((uint64_t)turn, 0, (uint64_t)i);
         memcpy(sorted, logits, sizeof sorted);
@@ -541,7 +543,7 @@ static void test_mirostat_1(void **state) {
         mr_sampler_destroy(s);
     }
     assert_true(n_inside > 10);
-    /* What the formula is not made for. */
+    /* Distributions for which the formula is not made. */
     for (int kind = 0; kind < 4; kind++) {
         mr_sampling_params p = {
             .temperature = 1, .top_p = 1, .repeat_penalty = 1, .mirostat = 1, .mirostat_tau = 2, .mirostat_eta = 1};
@@ -652,7 +654,7 @@ static void test_state_comes_back_from_the_journal(void **state) {
                                         .max_context = 200,
                                         .mirostat_mu = mr_sampler_mirostat_mu(running)};
             int32_t id;
-            make_logits(N, (uint64_t)(n % 7), 5, 0); /* the same again, so that DRY has something to do */
+            make_logits(N, (uint64_t)(n % 7), 5, 0); /* the same logits again, so that DRY finds repetitions */
             assert_int_equal(mr_sampler_create(&config, &rebuilt, NULL), MR_OK);
             assert_int_equal(mr_sampler_sample(running, scratch, &row, &ids[n], NULL), MR_OK);
             assert_int_equal(mr_sampler_sample(rebuilt, scratch, &row, &id, NULL), MR_OK);
@@ -770,7 +772,7 @@ static void test_ranges(void **state) {
     p = everything(1);
     p.biases = bad;
     expect_fails(mr_sampling_params_check(&p, &err), MR_E_INVALID, &err, "the logit bias inf of token 100");
-    /* Ids of the lists are held against the vocabulary. */
+    /* The ids of the lists are checked against the vocabulary. */
     mr_sampler *s = NULL;
     mr_sampler_config config = {.n_vocab = 100, .params = everything(0), .max_context = 10};
     expect_fails(mr_sampler_create(&config, &s, &err), MR_E_INVALID, &err,

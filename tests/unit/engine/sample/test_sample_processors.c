@@ -85,7 +85,7 @@ static void check_top_k(int32_t n) {
         candidates c = all(n);
         process_top_k(&s, &c);
         expect_first(&c, ks[i] <= 0 || ks[i] > n ? n : ks[i]);
-        /* Once more on packed candidates. */
+        /* The same again with packed candidates. */
         s.params.top_k = 2;
         process_top_k(&s, &c);
         expect_first(&c, c.n);
@@ -111,7 +111,7 @@ static void check_top_p(int32_t n) {
             gap = fmin(gap, fabs(mass / total - (double)ps[i]));
         }
         if (gap < 1e-6 && ps[i] < 1)
-            continue; /* too close to call in other arithmetic */
+            continue; /* too close to decide in other arithmetic */
         want = ps[i] == 1 ? n : want ? want : 1;
         mr_sampler s = {.params = {.top_p = ps[i]}};
         candidates c = all(n);

@@ -68,7 +68,7 @@ static void expect_distribution(const float *logits, int32_t n, mr_sampling_para
         double want = weights[i] / total * N_DRAWS;
         if (weights[i] == 0)
             assert_int_equal(count[i], 0);
-        if (want < 8) { /* counted together */
+        if (want < 8) { /* rare ids are counted together */
             rare += want;
             n_rare += count[i];
         } else {
@@ -111,7 +111,7 @@ static void test_distribution_of_the_chain(void **state) {
     expect_distribution(logits, 6, p, share);
     p.top_k = 3;
     expect_distribution(logits, 6, p, (const double[]){0, 0.4, 0, 0.3, 0.2, 0});
-    /* Of the three left 0.4 / 0.9 and 0.3 / 0.9 are 0.78 together: top-p acts on what top-k left. */
+    /* After top-k, two of the three ids have 0.4 / 0.9 + 0.3 / 0.9 = 0.78. Top-p uses these new probabilities. */
     p.top_p = 0.75f;
     expect_distribution(logits, 6, p, (const double[]){0, 0.4, 0, 0.3, 0, 0});
     p.top_p = 0.79f;
@@ -121,7 +121,7 @@ static void test_distribution_of_the_chain(void **state) {
     p.top_p = 1;
     p.min_p = 0.6f;
     expect_distribution(logits, 6, p, (const double[]){0, 0.4, 0, 0.3, 0, 0});
-    /* The temperature comes last: it changes no set. */
+    /* The temperature is applied last, so it does not change the set. */
     p.temperature = 2;
     expect_distribution(logits, 6, p, (const double[]){0, sqrt(0.4), 0, sqrt(0.3), 0, 0});
 }
@@ -140,7 +140,7 @@ static void test_streams_differ_and_repeat(void **state) {
         n_same_choice += id == sample(choice, logits, i);
         n_same_seed += id == sample(seed, logits, i);
         n_same_position += id == sample(a, logits, i + 1);
-        /* Neither what was sampled or accepted before nor the scratch matters. */
+        /* A sample does not depend on earlier samples, accepted ids or the contents of the scratch memory. */
         assert_int_equal(mr_sampler_accept(again, id, NULL), MR_OK);
         assert_int_equal(sample(again, logits, i), id);
     }
@@ -190,14 +190,15 @@ static void test_greedy_and_limits(void **state) {
         mr_sampler *a = make(n, greedy, 0), *b = make(n, p, 0), *c = make(n, coldest, 0), *d = make(n, no_mass, 0);
         for (int64_t position = 0; position < 20; position++) {
             make_logits(logits, n, (uint64_t)position, 5);
-            logits[n / 2] = logits[n / 3] = logits[n - 1] = 4.5f + (float)(position % 2); /* ties, not always on top */
+            /* Ties, and not always at the maximum. */
+            logits[n / 2] = logits[n / 3] = logits[n - 1] = 4.5f + (float)(position % 2);
             int32_t best = 0;
             for (int32_t i = 1; i < n; i++)
                 best = logits[i] > logits[best] ? i : best;
             assert_int_equal(sample(a, logits, position), best);
             assert_int_equal(sample(b, logits, position), best);
             assert_int_equal(sample(d, logits, position), best);
-            /* A low temperature leaves the ties. */
+            /* A low temperature does not decide between ties. */
             assert_true(logits[sample(c, logits, position)] == logits[best]);
         }
         mr_sampler_destroy(a);
@@ -231,7 +232,7 @@ static void test_values_that_are_not_numbers(void **state) {
         int32_t id = -7;
         assert_int_equal(try_sample(s, logits, 0, &id, NULL), MR_E_NUMERICS);
         assert_int_equal(id, -7);
-        logits[99] = -FLT_MAX; /* the only one that is possible, and penalised to -inf */
+        logits[99] = -FLT_MAX; /* the only allowed id, whose logit a penalty turns into -inf */
         assert_int_equal(try_sample(s, logits, 0, &id, NULL), MR_E_INVALID);
         logits[99] = -1e30f;
         assert_int_equal(sample(s, logits, 0), 99);

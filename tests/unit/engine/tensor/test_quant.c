@@ -170,7 +170,7 @@ static const uint8_t *check_recorded(const uint8_t *p, const uint8_t *end, bool 
     assert_true(got && want);
     mr_dequantize((mr_type)head[0], p, got, head[2]);
     memcpy(want, p + bytes, 4 * n);
-    for (size_t i = 0; i < n; i++) /* numpy makes zeros of either sign */
+    for (size_t i = 0; i < n; i++) /* numpy writes zeros with either sign */
         if (got[i] != want[i])
             fail_msg("%s: value %zu is %a, not %a", info->name, i, (double)got[i], (double)want[i]);
     free(got);

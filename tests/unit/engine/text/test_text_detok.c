@@ -50,9 +50,9 @@ static void test_a_character_that_is_cut_short(void **state) {
     mr_detok_init(&d, tok, MR_DECODE_CONTINUES);
     push(&d, SPM_BYTE_0 + 0xF0, &out);
     push(&d, SPM_BYTE_0 + 0x9F, &out);
-    push(&d, 2, &out); /* a control token brings nothing out and does not end the character */
+    push(&d, 2, &out); /* a control token writes nothing and does not end a character */
     assert_int_equal(out.len, 0);
-    push(&d, SPM_A, &out); /* the letter shows that it is cut short */
+    push(&d, SPM_A, &out); /* the letter shows that the character is truncated */
     assert_string_equal(out.data, "\uFFFDa");
     push(&d, SPM_BYTE_0 + 0xF0, &out);
     assert_string_equal(out.data, "\uFFFDa");
@@ -116,7 +116,7 @@ static void expect_decoded(const char *bytes, const char *want) {
 static void test_maximal_subparts(void **state) {
     (void)state;
     expect_decoded("a\u00E9\u20AC\U0001F999z", "a\u00E9\u20AC\U0001F999z");
-    /* The Unicode Standard, tables 3-8 to 3-11. */
+    /* From the Unicode Standard, tables 3-8 to 3-11. */
     expect_decoded("\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41", R R R R R R R R "A");
     expect_decoded("\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41", R R R R R R R R "A");
     expect_decoded("\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42", R R R R R "A" R R "B");

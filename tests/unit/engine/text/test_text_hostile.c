@@ -103,7 +103,8 @@ static void test_merges(void **state) {
         expect_refused(MR_E_FORMAT, "merge 2 is not two texts with a space between them");
     }
     small_bpe(&vocab);
-    /* Unknown halves, an unknown result, bytes outside the alphabet, a control token; and a repeated one. */
+    /* Unknown halves, an unknown result, bytes outside the alphabet, a control token, and a merge that is listed
+     * twice. */
     static const char *const skipped[] = {"zz y", "z zz", "z y", "\xFF\xFE h", "<|eot_id|> h", "h e"};
     for (int i = 0; i < 6; i++)
         vocab.merges[vocab.desc.n_merges + i] = mr_str_from(skipped[i]);
@@ -117,12 +118,12 @@ static void test_merges(void **state) {
 static void test_odd_tokens_are_taken(void **state) {
     (void)state;
     small_spm(&vocab);
-    vocab.tokens[SPM_UNUSED] = mr_str_from("ab"); /* twice */
-    vocab.tokens[SPM_TOOL] = (mr_str){NULL, 0};   /* empty, and special */
+    vocab.tokens[SPM_UNUSED] = mr_str_from("ab"); /* the text of another token */
+    vocab.tokens[SPM_TOOL] = (mr_str){NULL, 0};   /* empty, although special */
     vocab.tokens[SPM_TOOLS] = (mr_str){NULL, 0};
     vocab.tokens[SPM_SPACES] = mr_str_from("\xE2\x96");   /* half a character */
-    vocab.tokens[SPM_BYTE_0 + 1] = mr_str_from("<0xZZ>"); /* no byte token, whatever its type says */
-    vocab.tokens[SPM_BYTE_0 + 2] = mr_str_from("<0x03>"); /* another one's */
+    vocab.tokens[SPM_BYTE_0 + 1] = mr_str_from("<0xZZ>"); /* malformed, so no byte token in spite of its type */
+    vocab.tokens[SPM_BYTE_0 + 2] = mr_str_from("<0x03>"); /* the byte of another byte token */
     mr_tokenizer *tok = small_create(&vocab);
     EXPECT_IDS(tok, "ab", MR_ENCODE_CONTINUES, SPM_AB);
     EXPECT_IDS(tok, "\x01", MR_ENCODE_CONTINUES, 0);
@@ -130,7 +131,7 @@ static void test_odd_tokens_are_taken(void **state) {
     EXPECT_TEXT(tok, "a\uFFFDa", 0, SPM_A, SPM_TOOL, SPM_SPACES, SPM_A);
     mr_tokenizer_destroy(tok);
     small_spm(&vocab);
-    vocab.desc.n_types = 0; /* then all are normal but what reads like a byte */
+    vocab.desc.n_types = 0; /* without types, all tokens are normal except those with the text of a byte token */
     tok = small_create(&vocab);
     EXPECT_IDS(tok, "q", MR_ENCODE_CONTINUES, SPM_BYTE_0 + 'q');
     mr_tokenizer_destroy(tok);
@@ -189,7 +190,8 @@ static int fail_each(mr_status (*attempt)(void *), void *arg) {
             assert_int_equal(s, MR_OK);
             return i;
         }
-        /* Without memory to compile a pattern for this machine it is interpreted, so a few of these succeed. */
+        /* If memory runs out while PCRE2 compiles for this machine, the pattern is interpreted, so a few calls
+         * succeed. */
     }
 }
 
@@ -209,7 +211,7 @@ static mr_status attempt_scenario(void *arg) {
     mr_status s = scenario(arg, &ids, &text);
     if (s) {
         mr_mem_fail_at(-1);
-        assert_int_equal(scenario(arg, &ids, &text), MR_OK); /* the same objects, with memory again */
+        assert_int_equal(scenario(arg, &ids, &text), MR_OK); /* the same objects work when memory is available again */
     }
     mr_token_buf_deinit(&ids);
     mr_text_buf_deinit(&text);

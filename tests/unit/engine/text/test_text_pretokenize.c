@@ -44,8 +44,8 @@ static void test_gpt2(void **state) {
     expect_words("gpt-2", "Hello world", "Hello| world");
     expect_words("gpt-2", "I'm he'LL  x", "I|'m| he|'|LL| | x");
     expect_words("gpt-2", "a1 23!? \n", "a|1| 23|!?| \n");
-    expect_words("gpt-2", "a \u00A0\u3000b", "a| \u00A0|\u3000|b"); /* white space that is no space */
-    expect_words("gpt-2", "\u180E\u200B", "\u180E\u200B");          /* not white space */
+    expect_words("gpt-2", "a \u00A0\u3000b", "a| \u00A0|\u3000|b"); /* white space other than the space */
+    expect_words("gpt-2", "\u180E\u200B", "\u180E\u200B");          /* no white space in Unicode */
 }
 
 static void test_llama_bpe(void **state) {
@@ -67,7 +67,7 @@ static void test_deepseek_llm(void **state) {
     (void)state;
     expect_words("deepseek-llm", "ab 12\r\n  cd!  ", "ab| |1|2|\r|\n| | cd|!|  ");
     expect_words("deepseek-llm", "\u6211\u60F3x\u3002", "\u6211\u60F3|x|\u3002");
-    expect_words("deepseek-llm", "\u0531\u0561", "\u0531|\u0561"); /* Armenian small letters are not in its list */
+    expect_words("deepseek-llm", "\u0531\u0561", "\u0531|\u0561"); /* the rule has no Armenian small letters */
 }
 
 static void test_qwen35(void **state) {
@@ -179,7 +179,7 @@ static void test_long_texts(void **state) {
                 int64_t took = mr_clock_now_ns() - start;
                 if (s || w.n == 0 || w.ends[w.n - 1] != N)
                     fail_msg("%s on '%s': %s", NAMES[k], units[u][0], s ? err.text : "words are missing");
-                /* A quadratic one would take minutes; the sanitizers make this ten times slower. */
+                /* A quadratic algorithm would take minutes. Sanitizers make the linear one ten times slower. */
                 if (took > 20 * MR_NS_PER_S)
                     fail_msg("%s on '%s' took %.1f s", NAMES[k], units[u][0], (double)took / 1e9);
             }

@@ -25,7 +25,7 @@ static mr_tokenizer *bpe(const char *pre) {
 static void test_spm_merges_by_score_from_the_left(void **state) {
     (void)state;
     mr_tokenizer *tok = spm();
-    /* "ab" merges first everywhere, then "▁ab" beats "abab". */
+    /* "ab" merges first everywhere. Then "▁ab" has a better score than "abab". */
     EXPECT_IDS(tok, "ab", 0, SPM_SPACE_AB);
     EXPECT_IDS(tok, "abab", 0, SPM_SPACE_AB, SPM_AB);
     EXPECT_IDS(tok, "abab", CONTINUES, SPM_ABAB);
@@ -43,7 +43,7 @@ static void test_spm_falls_back_to_bytes(void **state) {
     EXPECT_IDS(tok, "🦙", CONTINUES, SPM_LLAMA);
     EXPECT_IDS(tok, "é", CONTINUES, SPM_BYTE_0 + 0xC3, SPM_BYTE_0 + 0xA9);
     EXPECT_IDS(tok, "a\xFF\xC3", CONTINUES, SPM_A, SPM_BYTE_0 + 0xFF, SPM_BYTE_0 + 0xC3);
-    EXPECT_IDS(tok, "▁ab", CONTINUES, SPM_SPACE_AB); /* the sign itself is read as a space */
+    EXPECT_IDS(tok, "▁ab", CONTINUES, SPM_SPACE_AB); /* the character ▁ itself is read as a space */
     mr_tokenizer_destroy(tok);
 }
 
@@ -63,7 +63,7 @@ static void test_spm_without_byte_tokens(void **state) {
 static void test_spm_with_spaces_inside_tokens(void **state) {
     (void)state;
     small_spm(&vocab);
-    /* A token over a word boundary must be found too: the text may not be split there. */
+    /* A token across a word boundary must be found, so the text may not be split at spaces. */
     vocab.tokens[SPM_UNUSED] = mr_str_from("b▁");
     vocab.scores[SPM_UNUSED] = 5;
     mr_tokenizer *tok = small_create(&vocab);
@@ -85,7 +85,7 @@ static void test_special_tokens_only_on_request(void **state) {
         assert_true(mr_tokenizer_type(tok, ids.ids[i]) != MR_TOKEN_CONTROL && ids.ids[i] != 0);
     mr_text_buf back = {0};
     expect_ok(mr_tokenizer_decode(tok, ids.ids, ids.n, 0, &back, &err), &err);
-    expect_says(back.data, "<0x41>"); /* typed, not the byte */
+    expect_says(back.data, "<0x41>"); /* the user typed this text, so it is no byte token */
     mr_text_buf_deinit(&back);
     mr_token_buf_deinit(&ids);
     mr_tokenizer_destroy(tok);
@@ -96,7 +96,7 @@ static void test_user_defined_tokens_always(void **state) {
     mr_tokenizer *tok = spm();
     EXPECT_IDS(tok, "ab[TOOL]ab", 0, SPM_SPACE_AB, SPM_TOOL, SPM_SPACE_AB);
     EXPECT_IDS(tok, "[TOOL]", 0, SPM_TOOL);
-    /* The longest one counts, of those that are asked for. */
+    /* The longest of the allowed special tokens is chosen. */
     EXPECT_IDS(tok, "[TOOL]S", SPECIAL, SPM_TOOLS);
     EXPECT_IDS(tok, "[TOOL]S", 0, SPM_TOOL, SPM_SPACE, SPM_BYTE_0 + 'S');
     EXPECT_IDS(tok, "[TOO", CONTINUES, SPM_BYTE_0 + '[', SPM_BYTE_0 + 'T', SPM_BYTE_0 + 'O', SPM_BYTE_0 + 'O');
@@ -150,7 +150,7 @@ static void test_bos_and_eos(void **state) {
     mr_tokenizer *tok = spm();
     EXPECT_IDS(tok, "ab", BOS | EOS, 1, SPM_SPACE_AB);
     EXPECT_IDS(tok, "", BOS, 1);
-    EXPECT_IDS(tok, "<s>ab", BOS | SPECIAL, 1, SPM_SPACE_AB); /* not twice */
+    EXPECT_IDS(tok, "<s>ab", BOS | SPECIAL, 1, SPM_SPACE_AB); /* one BOS only */
     EXPECT_IDS(tok, "ab<s>", BOS | SPECIAL, 1, SPM_SPACE_AB, 1);
     mr_tokenizer_destroy(tok);
     small_spm(&vocab);
@@ -162,7 +162,7 @@ static void test_bos_and_eos(void **state) {
     EXPECT_IDS(tok, "ab", BOS | EOS, SPM_SPACE_AB, 2);
     EXPECT_IDS(tok, "ab", 0, SPM_SPACE_AB);
     mr_tokenizer_destroy(tok);
-    /* Byte-level models differ in what they do where the file is silent. */
+    /* Byte-level models differ where the file does not say whether to add BOS. */
     tok = bpe("llama-bpe");
     EXPECT_IDS(tok, "h", BOS, BPE_BOS, 'h');
     mr_tokenizer_destroy(tok);
@@ -212,7 +212,7 @@ static void test_bpe_merges_by_rank(void **state) {
     EXPECT_IDS(tok, "hello", 0, BPE_HELL, 'o');
     EXPECT_IDS(tok, "lll", 0, BPE_LL, 'l');
     EXPECT_IDS(tok, "hhell", 0, 'h', BPE_HELL);
-    /* "h e" comes before "Ġ h". */
+    /* The merge "h e" has a better rank than "Ġ h". */
     EXPECT_IDS(tok, " hello", 0, ' ', BPE_HELL, 'o');
     EXPECT_IDS(tok, " h", 0, BPE_SPACE_H);
     EXPECT_IDS(tok, "ö", 0, BPE_O_UMLAUT);
@@ -253,7 +253,7 @@ static void test_bpe_without_merges(void **state) {
 static void test_bpe_of_bytes_that_are_no_utf8(void **state) {
     (void)state;
     mr_tokenizer *tok = bpe("gpt-2");
-    /* Each such byte is a word of its own, so "Ã ¶" does not merge over one, nor do words join. */
+    /* Each malformed byte is a word of its own: "Ã ¶" does not merge over such a byte, and words do not join. */
     EXPECT_IDS(tok, "he\xFFll", 0, BPE_HE, 0xFF, BPE_LL);
     EXPECT_IDS(tok, "\xC3", 0, 0xC3);
     EXPECT_IDS(tok, "\xC3\xC3\xB6\xB6", 0, 0xC3, BPE_O_UMLAUT, 0xB6);
@@ -282,7 +282,7 @@ static void test_decoding(void **state) {
     mr_tokenizer *tok = spm();
     EXPECT_TEXT(tok, "ab ab", 0, SPM_SPACE_AB, SPM_SPACE_AB);
     EXPECT_TEXT(tok, " ab ab", MR_DECODE_CONTINUES, SPM_SPACE_AB, SPM_SPACE_AB);
-    /* A control token in front does not keep the space; it is shown on request. */
+    /* The space behind a leading control token is removed. Control tokens are shown on request. */
     EXPECT_TEXT(tok, "ab ab", 0, 1, SPM_SPACE_AB, SPM_IM_END, SPM_SPACE_AB, 2);
     EXPECT_TEXT(tok, "<s>ab<|im_end|> ab", MR_DECODE_SPECIAL, 1, SPM_SPACE_AB, SPM_IM_END, SPM_SPACE_AB);
     EXPECT_TEXT(tok, "[TOOL] ab", 0, SPM_TOOL, SPM_SPACE_AB);
@@ -330,7 +330,7 @@ static void test_what_a_server_asks(void **state) {
     assert_true(mr_tokenizer_adds_space_prefix(tok));
     mr_tokenizer_destroy(tok);
     small_bpe(&vocab);
-    vocab.types[BPE_EOT] = MR_TOKEN_NORMAL; /* only a text that looks like one */
+    vocab.types[BPE_EOT] = MR_TOKEN_NORMAL; /* a normal token whose text looks like a control token */
     tok = small_create(&vocab);
     assert_false(mr_tokenizer_is_end(tok, BPE_EOT));
     mr_tokenizer_destroy(tok);

@@ -277,7 +277,8 @@ static void test_a_long_word(void **state) {
         encode(tok, (mr_str){text, N}, 0, &ids);
         int64_t took = mr_clock_now_ns() - start;
         print_message("%s: %.2f s\n", names[i], (double)took / 1e9);
-        assert_true(took < 20 * MR_NS_PER_S); /* some 0.5 s; leaves room for sanitizers and busy machines */
+        /* Takes about 0.5 s; the limit leaves room for sanitizers and busy machines. */
+        assert_true(took < 20 * MR_NS_PER_S);
         mr_token_buf_deinit(&ids);
         mr_tokenizer_destroy(tok);
     }
