@@ -22,12 +22,12 @@ enum { N_STAGES = 2, N_VOCAB = 90, N_LINES = 24, MAX_LIVE = 4, DONE_BEFORE = 5 }
 /* What a job ends with, and where that begins. */
 typedef struct cause {
     int32_t endpoint;
-    mr_status fault, status; /* of the channel; of the job */
+    mr_status fault, status; /* fault: error of the channel; status: expected error of the job */
     const char *text;
 } cause;
 
 static const cause causes[] = {
-    {1, MR_OK, MR_E_PROTOCOL, NULL}, /* a frame with a wrong byte */
+    {1, MR_OK, MR_E_PROTOCOL, NULL}, /* a frame with one wrong byte */
     {0, MR_E_IO, MR_E_IO, "node7: /models/secret.gguf cannot be read: Input/output error"},
     {1, MR_E_DEVICE, MR_E_DEVICE, "node7: the device does not answer"},
     {N_STAGES, MR_E_PEER_LOST, MR_E_PEER_LOST, "rank 1 on node7 is gone"},
@@ -172,7 +172,7 @@ static void test_file(void **state) {
         assert_int_equal(counts.n_failed, 0);
         join_failed(&s, &causes[i]);
         check_answer(call);
-        check_answer(ask(&s)); /* it is too late for this one */
+        check_answer(ask(&s)); /* a request after the failure gets the same answer */
         server_stop(&s);
         server_start(&s, NULL);
         assert_int_equal(run_batch(&s, false, &n_found, &counts), MR_OK);

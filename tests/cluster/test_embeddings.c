@@ -100,7 +100,7 @@ static void test_many_in_a_step(void **state) {
         job_rig_run(&rig);
         int64_t n_steps = mr_job_get_stats(rig.job).n_steps - n_before;
         print_message("%d prompts in %d steps\n", N, (int)n_steps);
-        /* A job has ended with its rows; the word that its last step is done may come later. */
+        /* The job ends when its rows are there. The report of its last step may come later. */
         assert_true(round == 0 ? n_steps >= N - 1 : n_steps < N / 2);
     }
     assert_memory_equal(together, alone, sizeof alone);
@@ -153,7 +153,7 @@ static void test_pooling(void **state) {
         service_rig rig;
         service_rig_start(&rig, &(job_rig_config){.model = &model, .n_stages = n_stages, .max_rows = 8 * n_stages},
                           NULL, 0);
-        for (int i = 0; i < 6; i++) /* the second time the beginning of the prompt is there */
+        for (int i = 0; i < 6; i++) /* in the second round, the beginning of the prompt is in the prefix cache */
             embed(&rig, POOLINGS[i % 3], got[i % 3]);
         service_rig_stop(&rig);
         if (n_stages == 1)

@@ -34,7 +34,7 @@ typedef struct rank {
 typedef struct rig {
     int32_t n;
     mr_local_hub *hub;
-    mr_channel *channel; /* the coordinator's, endpoint n */
+    mr_channel *channel; /* endpoint n, the channel of the coordinator */
     mr_roll_call *roll;
     rank ranks[MAX_RANKS];
     mr_facts facts;
@@ -187,7 +187,7 @@ static void test_keeps(void **state) {
     assert_true(mr_kept_facts_read(r.cache, key, &kept));
     assert_true(memcmp(&kept.layer[0], &r.facts.ranks[0].layer[0], sizeof kept.layer[0]) == 0 ||
                 memcmp(&kept.layer[0], &r.facts.ranks[1].layer[0], sizeof kept.layer[0]) == 0);
-    kept.sample_s = 1000; /* as if the machine had been that slow */
+    kept.sample_s = 1000; /* facts as of a much slower machine */
     kept.layer[0].seconds[0] = 1000;
     mr_kept_facts_write(r.cache, key, &kept);
     expect_ok(mr_facts_measure(&r.facts, r.roll, &wish, &r.err), &r.err);
@@ -231,7 +231,7 @@ static void test_given_up(void **state) {
         rig_start(&r, m, 2, -1);
         assert_int_equal(mr_facts_measure(&r.facts, r.roll, &wish, &r.err), MR_E_CANCELLED);
         assert_false(r.facts.all_answered);
-        rig_stop(&r); /* whatever they are doing */
+        rig_stop(&r); /* stops although the ranks are still measuring */
     }
 }
 
@@ -298,7 +298,7 @@ static void run_liar(void *ctx) {
         if (status == MR_OK && payload)
             status = mr_outbox_send_message(report, &message.base, &sent, &err);
         if (status != MR_OK)
-            break; /* the coordinator is gone */
+            break; /* the coordinator has left */
     }
     mr_inbox_destroy(control);
     mr_outbox_destroy(report);
@@ -334,7 +334,7 @@ static void test_lies(void **state) {
     const job_model *m = *state;
     expect_refused(m, (liar){.n_kinds = 2}, "endpoint 0: it has measured 2 kinds of layers, the model has 1");
     expect_refused(m, (liar){.knows_nothing = true}, "endpoint 0: it was to measure its layers, and has not");
-    expect_refused(m, (liar){.n_kinds = 1}, "where report"); /* a pong is due then */
+    expect_refused(m, (liar){.n_kinds = 1}, "where report"); /* the coordinator expects a pong at that point */
 }
 
 int main(void) {

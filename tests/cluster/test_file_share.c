@@ -21,7 +21,7 @@
 #include "worker/files/file_server.h"
 
 enum {
-    N_BLOCKS = 140, /* three requests for hashes */
+    N_BLOCKS = 140, /* so many that three requests for hashes are needed */
     FILE_BYTES = (N_BLOCKS - 1) * MR_FILE_BLOCK_BYTES + 77,
     CLIENT = 0,
     MAX_SOURCES = MR_FILE_MAX_SOURCES,
@@ -33,19 +33,19 @@ enum {
 static const uint64_t FILE_SIZE = FILE_BYTES, HEADER_BYTES = MR_FILE_BLOCK_BYTES + 5;
 
 typedef enum role {
-    SERVES,      /* a real server */
-    GOOD,        /* played by the test, as all that follow */
-    WRONG_BYTES, /* in one block */
-    WRONG_HASH,  /* likewise */
-    DIES_LATE,   /* when it is asked for that block */
-    DIES,        /* after some answers */
-    REFUSES,     /* likewise */
+    SERVES,      /* runs the real file server */
+    GOOD,        /* played by the test, like all roles below */
+    WRONG_BYTES, /* sends BAD_BLOCK with wrong bytes */
+    WRONG_HASH,  /* sends a wrong hash of BAD_BLOCK */
+    DIES_LATE,   /* leaves when it is asked for BAD_BLOCK */
+    DIES,        /* leaves after some answers */
+    REFUSES,     /* refuses after some answers */
     SILENT,
-    ANSWERS_OTHERS, /* a block that nobody asked for */
+    ANSWERS_OTHERS, /* sends a block that was not asked for */
     SHORT_BLOCK,
     MANY_HASHES,
     ODD_KIND,
-    ZERO_HASH, /* "not known", for one block */
+    ZERO_HASH, /* sends the hash that means "not known" for BAD_BLOCK */
 } role;
 
 typedef struct source {
@@ -67,8 +67,8 @@ typedef struct rig {
     mr_file_client *client;
     source sources[MAX_SOURCES];
     mr_err err;
-    atomic_int turns_left; /* until the client is told to end; negative: never */
-    uint64_t most_bytes;   /* after which it is told to end; 0: never */
+    atomic_int turns_left; /* turns after which the client is told to end; negative: never */
+    uint64_t most_bytes;   /* bytes after which the client is told to end; 0: never */
     size_t done_bytes, total_bytes;
 } rig;
 
@@ -157,7 +157,7 @@ static void play(source *s) {
         if (status == MR_OK && data && s->role != SILENT)
             status = mr_outbox_reserve(out, &payload, &err);
         if (status != MR_OK)
-            break; /* the client is gone */
+            break; /* the client has left */
         if (!payload) {
             expect_ok(mr_channel_wait(s->channel, MR_NEVER, &err), &err);
             continue;
@@ -336,7 +336,7 @@ static void test_spread(void **state) {
         n_given += r.sources[i].n_blocks_given;
     }
     assert_int_equal(n_given, N_BLOCKS);
-    assert_true(n_givers >= 3); /* all, if each gets a processor meanwhile */
+    assert_true(n_givers >= 3); /* every source gives blocks if each one gets a processor in time */
 }
 
 /* Ended in the middle, the next start goes on where it was. */
@@ -354,7 +354,7 @@ static void test_goes_on(void **state) {
     r.most_bytes = 0;
     expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
     expect_content(&r, 0, FILE_BYTES);
-    /* What was under way when it ended was sent, but not taken. */
+    /* Blocks that were on their way when the client ended were sent, but not written. */
     assert_true(first + mr_file_client_moved_bytes(r.client) == FILE_BYTES);
     rig_stop(&r);
 }
@@ -393,7 +393,7 @@ static void test_no_good_source(void **state) {
         rig r;
         rig_start(&r, &cases[i].role, 1, n_caches++);
         expect_error(&r, fetch(&r, 0, FILE_BYTES), cases[i].status, cases[i].words);
-        /* What had come before that is good. */
+        /* The blocks that came before are valid. */
         mr_file_client_destroy(r.client);
         r.client = NULL;
         rig_stop(&r);

@@ -76,8 +76,8 @@ static void test_more_sequences_than_room(void **state) {
         for (int32_t i = 0; i < N_MANY; i++) {
             assert_same_ids(&alone[i], &together[i]);
             assert_int_equal(together[i].finish, MR_FINISH_LENGTH);
-            /* In order: each whole prompt fits a step of one stage. Three may cut it, so that a shorter one is through
-             * sooner. */
+            /* First tokens come in order, because a whole prompt fits into a step of one stage. Three stages may split
+             * a prompt, so that a shorter prompt is finished earlier. */
             int32_t ahead = stages[s] == 1 ? 0 : N_SLOTS - 1;
             assert_in_range(together[i].first_token_at, i > ahead ? i - ahead : 0, i + ahead);
         }
@@ -152,7 +152,7 @@ static void test_length_limits(void **state) {
         job_rig_run(&rig);
         assert_int_equal(l.n_ids, cases[i].want);
         assert_int_equal(l.finish, MR_FINISH_LENGTH);
-        /* One step for the prompt and the first token, and no row past the limit. */
+        /* One step computes the prompt and samples the first token. No row is computed behind the limit of tokens. */
         assert_int_equal(rig.job->n_issued - before, cases[i].want);
     }
     job_rig_stop(&rig);
@@ -172,7 +172,7 @@ static void test_logits_only(void **state) {
     desc.on_token = NULL;
     desc.on_logits = listener_logits;
     desc.prompt_ids = ids;
-    desc.n_prompt = 32; /* the whole context: no token follows */
+    desc.n_prompt = 32; /* the prompt fills the context, so no token follows */
     expect_ok(mr_job_submit(rig.job, &desc, &sequence, &err), &err);
     submit(&rig, 2, 7, 9, &token);
     job_rig_run(&rig);
@@ -215,7 +215,7 @@ static void test_prompts_that_are_refused(void **state) {
     refuse(&rig, &desc, MR_E_TOO_LONG, "may reach 17 tokens, the KV cache holds 16");
     desc.n_prompt = 32;
     refuse(&rig, &desc, MR_E_TOO_LONG, "the prompt has 32 tokens and needs room for one more, the context 32");
-    job_rig_run(&rig); /* nothing was submitted */
+    job_rig_run(&rig); /* run without a sequence */
     submit(&rig, 1, 3, 13, &l);
     job_rig_run(&rig);
     assert_int_equal(l.n_ids, 13);
@@ -249,7 +249,7 @@ static void test_create_and_destroy_at_once(void **state) {
     job_rig rig;
     listener l = {0};
     job_rig_must_start(&rig, &(job_rig_config){.model = &model, .n_stages = 4});
-    submit(&rig, 0, 3, 3, &l); /* never run */
+    submit(&rig, 0, 3, 3, &l); /* the job is stopped before this sequence runs */
     job_rig_stop(&rig);
     job_expect_threads(n_threads);
 }

@@ -17,16 +17,16 @@ typedef void (*act)(cast *c);
 /* The coordinator's channel with the two stages behind it. Act n is played in wait number n of the coordinator. After
  * the last act all stages close their channels, so that no wait lasts for ever. */
 struct cast {
-    mr_channel base; /* the channel for the coordinator */
+    mr_channel base; /* the real channel of the coordinator */
     mr_channel *inner;
     mr_local_hub *hub;
     mr_channel *stages[N_STAGES];
     mr_inbox *control[N_STAGES];
     mr_outbox *report[N_STAGES];
-    mr_outbox *tokens, *logits; /* of the last stage */
+    mr_outbox *tokens, *logits; /* links of the last stage */
     const act *acts;
     int n_acts, n_played;
-    act on_first_send; /* played before the first message of the coordinator; NULL: none */
+    act on_first_send; /* called before the first message of the coordinator; NULL: none */
 };
 
 /* Opens the channels of the stages. The caller sets acts, n_acts and on_first_send. */

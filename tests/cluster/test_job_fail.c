@@ -38,7 +38,7 @@ static void test_files_that_cannot_be_opened(void **state) {
     size_t n = mr_gguf_file_bytes(model.tiny->gguf);
     job_save_bytes(path, mr_gguf_file_data(model.tiny->gguf), n * 2 / 3);
     assert_int_equal(mr_gguf_open(path, &g, &err), MR_E_FORMAT);
-    /* Several times: the stages fail while the coordinator opens its links to them. */
+    /* Repeated, because the stages fail while the coordinator opens its links to them. */
     for (int i = 0; i < 8; i++)
         expect_failure(path, MR_E_FORMAT, "stage ", err.text);
     unlink(path);

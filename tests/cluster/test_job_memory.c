@@ -147,7 +147,7 @@ static void test_failing_allocations(void **state) {
     expect_ok(live(&plan, want, &err), &err);
     int64_t n_allocs = (int64_t)(mr_mem_get_stats().n_allocs - before);
     for (int64_t n = 0; n < n_allocs + 2; n += STRIDE) {
-        alarm(HANG_S); /* ends the process: a hang is a failure */
+        alarm(HANG_S); /* the signal ends the process, so a hang is a failure */
         check_one(&plan, n, want);
     }
     alarm(0);

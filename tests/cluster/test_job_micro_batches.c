@@ -100,8 +100,8 @@ static void test_same_bits(void **state) {
     int32_t most = 0;
     assert_int_equal(run(1, 0, &want), 1);
     assert_int_equal(want.n_logits, N_LOGITS);
-    /* How many sequences decode at one moment, and so how many micro-batches there can be, also depends on how fast the
-     * stages happen to run: where six seeds show too few numbers, others are tried. */
+    /* The number of sequences that decode at one moment limits the number of micro-batches, and depends on the speed of
+     * the stages. If six seeds show too few different numbers, other seeds are tried. */
     for (uint64_t seed = 1; seed <= 6 || (most < 3 && seed <= 40); seed++) {
         int32_t n_seen = run(N_STAGES, seed, &got);
         most = n_seen > most ? n_seen : most;
@@ -113,7 +113,7 @@ static void test_same_bits(void **state) {
         assert_int_equal(got.n_logits, N_LOGITS);
         assert_memory_equal(got.logits, want.logits, sizeof want.logits);
     }
-    assert_true(most >= 3); /* the number did change */
+    assert_true(most >= 3); /* the number of micro-batches has changed */
 }
 
 int main(void) {

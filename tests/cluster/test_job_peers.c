@@ -42,7 +42,7 @@ static void submit(mr_job *job) {
     desc.on_logits = NULL;
     desc.on_token = on_token;
     desc.max_tokens = 4;
-    desc.fresh = true; /* or it would wait for the other's step */
+    desc.fresh = true; /* otherwise the sequence would wait for the step of the other one */
     expect_ok(mr_job_submit(job, &desc, &sequence, &err), &err);
     free(ids);
 }
@@ -98,7 +98,7 @@ static void tokens_of_step_3(cast *c) {
     cast_send_token(c, 3, 1, N_PROMPT);
 }
 static void tokens_of_step_5(cast *c) {
-    cast_send_token(c, 5, 1, N_PROMPT); /* the ring's place of step 1 */
+    cast_send_token(c, 5, 1, N_PROMPT); /* uses the same place in the ring as step 1 */
 }
 static void tokens_twice(cast *c) {
     cast_send_token(c, 1, 1, N_PROMPT);
@@ -236,7 +236,7 @@ static void test_reports_while_stages_load(void **state) {
     expect_at_create(stage_0_leaves, MR_E_PEER_LOST, "stage 0");
     expect_at_create(ready_of_another, MR_E_PROTOCOL, "stage 0");
     expect_at_create(broken_report, MR_E_PROTOCOL, "stage 1");
-    /* Gone before the plan could be sent: the reason is there all the same. */
+    /* The stage left before the plan was sent. The error still has the reason of the stage. */
     expect(&(cast){.on_first_send = failure_and_gone}, MR_E_FORMAT, "stage 1 (layers 1 to 3): the file is torn");
     expect(&(cast){.on_first_send = stage_0_leaves}, MR_E_PEER_LOST, "stage 0");
 }

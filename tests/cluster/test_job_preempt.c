@@ -80,7 +80,7 @@ static void test_preempted_texts_go_on(void **state) {
 typedef struct taker {
     listener heard;
     job_rig *rig;
-    int32_t *n_after; /* ids that came to sequences that had lost their blocks */
+    int32_t *n_after; /* counts ids of sequences that were preempted before */
 } taker;
 
 static bool take_blocks(void *ctx, const mr_token_event *event) {
@@ -171,11 +171,11 @@ static void test_prompts_go_on_beside_who_starves(void **state) {
     job_prompt(0, 40, VOCAB, ids);
     desc.prompt_ids = ids;
     desc.n_prompt = 1;
-    desc.max_tokens = 40; /* its third block is due while the other is at row 30 or so */
+    desc.max_tokens = 40; /* the sequence needs a third block when the other one is at about row 30 */
     expect_ok(mr_job_submit(rig.job, &desc, &sequence, &err), &err);
     desc = (mr_sequence_desc){.prompt_ids = ids, .n_prompt = 40, .on_logits = listener_logits, .ctx = &logits};
     expect_ok(mr_job_submit(rig.job, &desc, &sequence, &err), &err);
-    alarm(HANG_S); /* ends the process: a hang is a failure */
+    alarm(HANG_S); /* the signal ends the process, so a hang is a failure */
     job_rig_run(&rig);
     alarm(0);
     assert_int_equal(text.n_ids, 40);
@@ -199,7 +199,7 @@ static void test_overload(void **state) {
     job_rig_run(&rig);
     assert_same(alone, together, N_MANY);
     assert_true(rig.job->stats.n_preempted > 0);
-    for (int32_t i = 0; i < N_MANY; i++) /* prompts that share a step begin together: those of 64 rows at most */
+    for (int32_t i = 0; i < N_MANY; i++) /* prompts in the same step start together; a step has at most 64 rows */
         assert_in_range(together[i].first_token_at, i < 64 ? 0 : i - 64, i + 64);
     print_message("%d sequences were preempted\n", (int)rig.job->stats.n_preempted);
     job_rig_stop(&rig);
@@ -226,8 +226,8 @@ static void test_priorities(void **state) {
     }
     job_rig_run(&rig);
     assert_int_equal(heard[150].first_token_at, 0);
-    assert_int_equal(heard[100].first_token_at, 37); /* 0 .. 36 but 3, and 150, came before */
-    assert_int_equal(heard[3].first_token_at, 68);   /* 0 .. 66 but 3, 100 and 150 */
+    assert_int_equal(heard[100].first_token_at, 37); /* behind sequences 0 to 36 without 3, and 150 */
+    assert_int_equal(heard[3].first_token_at, 68);   /* behind sequences 0 to 66 without 3, and 100 and 150 */
     assert_int_equal(heard[0].first_token_at, 1);
     assert_int_equal(heard[199].first_token_at, 199);
     job_rig_stop(&rig);

@@ -114,7 +114,8 @@ static void test_generated_blocks_are_found(void **state) {
     n_rows = 0;
     expect_ok(mr_job_submit(rig.job, &desc, &sequence, &err), &err);
     job_rig_run(&rig);
-    assert_int_equal(n_rows, 50 - 48 + MAX_TOKENS - 1); /* the 50th id was never computed, 48 are three blocks */
+    /* The cache has 48 ids, three blocks; the 50th id was sampled, but never computed. */
+    assert_int_equal(n_rows, 50 - 48 + MAX_TOKENS - 1);
     desc.ctx = &want;
     desc.fresh = true;
     n_rows = 0;
@@ -227,16 +228,16 @@ static void test_who_waits_costs_no_time(void **state) {
             submit_ids(&rig, ids, N_PROMPT, 1, &l[i]);
         }
         submit_ids(&rig, ids + 1, 5, 1, &behind);
-        for (int i = 0; i < 2; i++) /* far fewer steps than the prompt takes */
+        for (int i = 0; i < 2; i++) /* far fewer turns than the prompt has steps */
             if (mr_job_turn(rig.job, 0, &(mr_err){0}) != MR_OK)
                 fail_msg("a turn failed");
         for (int32_t i = 0; i < CANCELLED && cancels; i++)
-            mr_job_cancel(rig.job, i); /* the first computes the prompt */
+            mr_job_cancel(rig.job, i); /* sequence 0 is the one that computes the prompt */
         job_rig_run(&rig);
         assert_int_equal(behind.first_token_at, cancels ? N + 1 : 0);
         for (int32_t i = 0; i < N; i++)
             assert_int_equal(l[i].n_ids, cancels && i < CANCELLED ? 0 : 1);
-        int64_t looks = cancels ? 3 : 2; /* for another sequence computes it from then on */
+        int64_t looks = cancels ? 3 : 2; /* one lookup more: another sequence takes over the prompt */
         assert_true(mr_ledger_n_looked_up(rig.job->ledger) <= looks * N * N_KEYS);
         job_rig_stop(&rig);
     }

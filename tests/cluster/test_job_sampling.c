@@ -109,7 +109,7 @@ static bool stop_at_end(void *ctx, const mr_token_event *event) {
 static mr_sequence_desc sentences(int32_t number, const void *packed_grammar, listener *l, int32_t ids[64]) {
     const packed *grammar = packed_grammar;
     static const int32_t end_id[] = {END};
-    static const float end_biases[] = {12, -12}; /* half of them end early */
+    static const float end_biases[] = {12, -12}; /* the end is likely for half of the sequences, which end early */
     mr_sequence_desc desc = job_sequence(number, l);
     desc.on_token = stop_at_end;
     desc.prompt_ids = ids;
@@ -232,7 +232,7 @@ static void test_grammars_that_cannot_be_followed(void **state) {
     static const uint8_t junk[] = "root ::= ";
     int32_t ids[64];
     listener good = {0}, stuck = {0}, bad = {0}, greedy = {0};
-    packed sentence = pack(SENTENCES), beyond = pack("root ::= \"ab\" \"~\""); /* no token has a tilde */
+    packed sentence = pack(SENTENCES), beyond = pack("root ::= \"ab\" \"~\""); /* no token contains a tilde */
     const packed malformed = {(uint8_t *)(uintptr_t)junk, sizeof junk - 1};
     job_rig rig;
     mr_err err;
@@ -259,7 +259,7 @@ static void test_grammars_that_cannot_be_followed(void **state) {
     assert_int_equal(bad.finish, MR_FINISH_ERROR);
     expect_says(bad.text, "could not follow the grammar");
     job_rig_stop(&rig);
-    /* A model without texts, and a job without grammars. */
+    /* A model without token texts, and a job without grammars. */
     good = (listener){0};
     job_rig_must_start(&rig, &(job_rig_config){.model = &model_without_text, .n_stages = 1, .grammars = true});
     desc = sentences(0, &sentence, &good, ids);
@@ -316,7 +316,7 @@ static void test_logprobs(void **state) {
         lp_listener heard[4] = {0};
         job_rig_must_start(
             &rig, &(job_rig_config){.model = &model, .n_stages = n_stages, .max_sequences = 4, .max_rows = 10});
-        for (int32_t i = 0; i < 4; i++) { /* one of them wants none */
+        for (int32_t i = 0; i < 4; i++) { /* one of the sequences wants no log-probabilities */
             mr_sequence_desc desc = job_sequence(i, NULL);
             desc.on_token = take_logprobs;
             desc.ctx = &heard[i];

@@ -23,8 +23,8 @@ typedef struct live {
     struct soak *soak;
     int32_t kind;
     int64_t sequence;
-    bool is_live, wants_logits; /* or hidden rows */
-    int32_t n;                  /* ids or rows that have come */
+    bool is_live, wants_logits; /* wants_logits: otherwise hidden rows */
+    int32_t n;                  /* number of ids or rows received */
 } live;
 
 typedef struct soak {
@@ -59,7 +59,8 @@ static void run_alone(void) {
         kind *k = &kinds[i];
         k->n_prompt = 1 + i * 11 % 30;
         k->max_tokens = 20 + i * 7 % 15;
-        job_prompt(i / 3 % 4, k->n_prompt, VOCAB, k->ids); /* three choices each, and beginnings of four texts */
+        /* Three kinds share each of four texts, with prompts of different lengths. */
+        job_prompt(i / 3 % 4, k->n_prompt, VOCAB, k->ids);
         mr_sequence_desc desc = describe(i);
         desc.ctx = &k->alone;
         desc.fresh = true;
@@ -84,7 +85,7 @@ static void happen(soak *s) {
     if (draw(s, 60) == 0) {
         live *l = &s->at[draw(s, N_AT_ONCE)];
         if (l->soak)
-            mr_job_cancel(s->rig.job, l->sequence); /* if it has ended, nothing */
+            mr_job_cancel(s->rig.job, l->sequence); /* has no effect if the sequence has ended */
         if (l->is_live) {
             s->n_cancelled++;
             end(l);
@@ -105,7 +106,7 @@ static bool on_token(void *ctx, const mr_token_event *event) {
         assert_true(stop || l->n == kinds[l->kind].max_tokens);
         end(l);
     } else {
-        happen(l->soak); /* may cancel this very sequence */
+        happen(l->soak); /* may cancel this sequence */
     }
     return stop;
 }
@@ -125,7 +126,7 @@ static void on_logits(void *ctx, int32_t first_position, int32_t n_rows, const f
 static void on_hidden(void *ctx, int32_t first_position, int32_t n_rows, const float *rows) {
     live *l = ctx;
     if (l->n == 0)
-        l->n = first_position; /* what stands before was there */
+        l->n = first_position; /* rows of the cached prefix are not sent */
     on_logits(ctx, first_position, n_rows, rows);
 }
 

@@ -185,7 +185,7 @@ int job_count_threads(void) {
     int n = 0;
     mr_thread *thread;
     mr_err err;
-    /* The thread sanitizer adds a thread of its own when the first one is made. */
+    /* The thread sanitizer adds a thread of its own when the first thread is created. */
     expect_ok(mr_thread_create("nothing", 0, do_nothing, NULL, &thread, &err), &err);
     mr_thread_join(thread);
     DIR *d = opendir("/proc/self/task");

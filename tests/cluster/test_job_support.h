@@ -62,7 +62,7 @@ typedef struct listener {
     int32_t ids[MAX_HEARD], n_ids;
     int32_t first_token_at; /* value of *clock at the first token */
     int64_t heard_ns;       /* time of the last token */
-    int32_t n_logits;       /* rows */
+    int32_t n_logits;       /* number of rows */
     mr_finish finish;       /* of the last event */
     mr_status status;
     char text[128];

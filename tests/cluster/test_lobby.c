@@ -39,7 +39,7 @@ static void test_shutdown_ends_a_stage(void **state) {
     start_stage(&b);
     bench_lobby_shutdown(&b);
     expect_end(&b, MR_OK);
-    /* A step of the second stage, and a head that never sends its rows. */
+    /* The second stage gets a step, but the head never sends the rows. */
     bench_start_in_lobby(&b, 1);
     bench_lobby_start(&b);
     bench_plan(&b, 2, NULL);
@@ -55,7 +55,7 @@ static void test_stage_fails(void **state) {
     bench b;
     bench_start_in_lobby(&b, 0);
     bench_lobby_start(&b);
-    bench_close(&b, 0, 1); /* there is no plan */
+    bench_close(&b, 0, 1); /* allowed although there is no plan */
     bench_lobby_shutdown(&b);
     expect_end(&b, MR_OK);
 }
@@ -84,7 +84,7 @@ static void send_and_expect(const uint8_t *bytes, size_t n, bool stage_runs) {
     if (stage_runs)
         start_stage(&b);
     bench_raw(&b, 0, bytes, n);
-    b.told_to_end = true; /* it ends of its own accord */
+    b.told_to_end = true; /* the rank ends by itself, before the coordinator leaves */
     expect_end(&b, MR_E_PROTOCOL);
 }
 
@@ -95,12 +95,12 @@ static void test_malformed_messages(void **state) {
         memset(bytes, 0, sizeof bytes);
         send_and_expect(bytes, 0, stage_runs);
         send_and_expect(bytes, 100, stage_runs);
-        send_and_expect(bytes, sizeof bytes, stage_runs); /* longer than its place */
+        send_and_expect(bytes, sizeof bytes, stage_runs); /* longer than the receive buffer */
         send_and_expect(bytes, make_frame(bytes, "\xff\xff\xff", 3), stage_runs);
-        send_and_expect(bytes, make_frame(bytes, "", 0), stage_runs);         /* without a body */
-        send_and_expect(bytes, make_frame(bytes, "\x32\x00", 2), stage_runs); /* a start of epoch 0 */
+        send_and_expect(bytes, make_frame(bytes, "", 0), stage_runs);         /* a message without a body */
+        send_and_expect(bytes, make_frame(bytes, "\x32\x00", 2), stage_runs); /* a start message of epoch 0 */
     }
-    send_and_expect(bytes, make_frame(bytes, "\x1a\x00", 2), false); /* close: there is no plan here */
+    send_and_expect(bytes, make_frame(bytes, "\x1a\x00", 2), false); /* a close message while no stage runs */
 }
 
 int main(void) {

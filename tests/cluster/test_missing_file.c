@@ -28,12 +28,12 @@ typedef struct rank {
 
 typedef struct rig {
     mr_local_hub *hub;
-    mr_channel *channel; /* the coordinator's, endpoint N_RANKS */
+    mr_channel *channel; /* endpoint N_RANKS, the channel of the coordinator */
     mr_roll_call *roll;
     rank ranks[N_RANKS];
     int32_t n_without;
     mr_err err;
-    uint64_t fetched_bytes[N_STAGES]; /* of the last job */
+    uint64_t fetched_bytes[N_STAGES]; /* bytes that each rank fetched for the last job */
 } rig;
 
 static job_model model;
@@ -221,7 +221,7 @@ static void test_all_have_it(void **state) {
     rig_stop(&r);
     char path[128];
     snprintf(path, sizeof path, "%s/cache0", folder);
-    assert_int_equal(access(path, F_OK), -1); /* nobody needs a cache */
+    assert_int_equal(access(path, F_OK), -1); /* no rank created a cache */
 }
 
 /* Ranks without the file are measured with its header alone. */

@@ -20,12 +20,12 @@ enum { MAX_RANKS = 12, MAX_REQUESTS = 1024, PATIENCE_S = 30 };
 
 typedef struct rank {
     mr_channel *channel;
-    /* A lobby in a thread, ... */
+    /* The rank runs a lobby in a thread, ... */
     mr_lobby_config config;
     mr_thread *thread;
     mr_status status;
     mr_err err;
-    /* ... or played by the test. */
+    /* ... or the test sends its messages. */
     mr_outbox *report;
     mr_inbox *control;
     bool abandoned;
@@ -34,7 +34,7 @@ typedef struct rank {
 typedef struct rig {
     int32_t n;
     mr_local_hub *hub;
-    mr_channel *channel; /* the coordinator's, endpoint n */
+    mr_channel *channel; /* endpoint n, the channel of the coordinator */
     mr_roll_call *roll;
     rank ranks[MAX_RANKS];
     mr_err err;
@@ -116,7 +116,7 @@ static void test_all_come_and_end(void **state) {
         assert_int_equal(info->file_bytes, mr_gguf_file_bytes(m->tiny->gguf));
         assert_int_equal(info->status, MR_OK);
     }
-    for (int32_t i = 0; i < r.n; i++) { /* it is one clock */
+    for (int32_t i = 0; i < r.n; i++) { /* all ranks run on this host and read the same clock */
         int64_t ahead_ns = INT64_MAX;
         expect_ok(mr_roll_call_compare_clocks(r.roll, i, &ahead_ns, &r.err), &r.err);
         assert_true(ahead_ns > -10 * MR_NS_PER_S && ahead_ns < 10 * MR_NS_PER_S);
@@ -270,10 +270,10 @@ static void test_one_is_missing(void **state) {
                  "no word from endpoint 1;");
     assert_true(mr_roll_call_info(r.roll, 0)->here && !mr_roll_call_info(r.roll, 1)->here);
     assert_int_equal(mr_roll_call_wait(r.roll, in_ms(1200), note_missing, NULL, &r.err), MR_E_TIMEOUT);
-    assert_true(n_missed >= 4); /* ten times a second */
+    assert_true(n_missed >= 4); /* reported ten times a second */
     assert_string_equal(missed, "endpoint 1");
     assert_int_equal(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), give_up, NULL, &r.err), MR_E_CANCELLED);
-    say_hello(&r, 1, NULL); /* it may come late */
+    say_hello(&r, 1, NULL); /* a late hello is accepted */
     expect_ok(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), NULL, NULL, &r.err), &r.err);
     expect_ok(mr_roll_call_check(r.roll, &r.err), &r.err);
     rig_stop(&r);
@@ -299,7 +299,7 @@ static void test_one_is_gone(void **state) {
     r.ranks[1].channel = NULL;
     expect_fails(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), NULL, NULL, &r.err), MR_E_PEER_LOST, &r.err,
                  "endpoint 1");
-    mr_roll_call_dismiss(r.roll, false, in_ms(10)); /* the other one does not listen */
+    mr_roll_call_dismiss(r.roll, false, in_ms(10)); /* the other rank does not answer */
     rig_stop(&r);
 }
 
@@ -307,7 +307,7 @@ static void test_one_is_gone(void **state) {
 
 static void other_version(Millrace__Hello *h) {
     h->version = (char *)(uintptr_t) "1.2.4";
-    h->numerics = 2; /* the version comes first */
+    h->numerics = 2; /* the version is compared first */
     h->status = MR_E_IO;
 }
 static void other_numerics(Millrace__Hello *h) {

@@ -42,11 +42,11 @@ typedef struct combination {
 
 /* What a run gives: the logits of one sequence, and what N_COMPANY others generate. */
 typedef struct results {
-    float *logits; /* [N_POSITIONS, vocabulary] */
+    float *logits; /* [N_POSITIONS, vocabulary], of the first sequence */
     float *hidden; /* [N_HIDDEN, d_model], of another sequence */
     int32_t ids[N_COMPANY][N_GENERATED];
     int32_t n_ids[N_COMPANY];
-    int32_t n_rows; /* of logits delivered */
+    int32_t n_rows; /* rows of logits received */
     int32_t n_hidden;
     int32_t n_vocab;
 } results;
@@ -106,8 +106,7 @@ static void submit(mr_job *job, listener *l, bool wants_logits) {
             {.temperature = 0.9f, .top_k = 40, .top_p = 0.95f, .repeat_penalty = 1.1f, .repeat_last_n = 64, .seed = 17},
         .ctx = l};
     mr_sampling_params *p = &desc.sampling;
-    p->mirostat =
-        l->idx == 1 ? 2 : 0; /* one sequence each: the usual chain, Mirostat, and all the rest with a grammar */
+    p->mirostat = l->idx == 1 ? 2 : 0; /* three samplers: the usual chain, Mirostat, and all others with a grammar */
     p->mirostat_tau = 4;
     p->mirostat_eta = 0.1f;
     if (l->idx == 2) {
@@ -147,12 +146,12 @@ static void make_plan(const combination *c, mr_plan *plan) {
     mr_err err;
     n_stages = n_stages > info.n_layers ? info.n_layers : n_stages;
     for (int i = 0; i + 1 < n_stages; i++)
-        cuts[i] = i + 1; /* one layer each, and the rest in the last stage */
+        cuts[i] = i + 1; /* one layer in each stage, the rest in the last stage */
     mr_status status = c->level[CUT] == 0 ? mr_plan_balance(gguf, &info, n_stages, plan, &err)
                                           : mr_plan_cut(gguf, &info, cuts, n_stages - 1, plan, &err);
     if (status != MR_OK)
         fail_msg("%s", err.text);
-    for (int i = 0; i < n_stages; i++) /* in order; in order, from the second rank on; backwards */
+    for (int i = 0; i < n_stages; i++) /* in order, in order from the second rank on, or in reverse order */
         plan->stages[i].rank = c->level[RANKS] == 2 ? n_stages - 1 - i : (i + c->level[RANKS]) % n_stages;
 }
 
@@ -190,7 +189,8 @@ static void run_combination(const combination *c, mr_type kv_type, results *out)
     if (!together && mr_job_run(job, &err) != MR_OK)
         fail_msg("%s", err.text);
     for (int i = 0; i <= N_COMPANY; i++) {
-        int idx = together ? (i + 1) % (N_COMPANY + 1) : i; /* together the logits come last, beside decode rows */
+        /* Together, the sequence with logits comes last, and its prompt runs beside decode rows. */
+        int idx = together ? (i + 1) % (N_COMPANY + 1) : i;
         listeners[idx] = (listener){.out = out, .idx = idx - 1};
         if (idx > 0)
             out->n_ids[idx - 1] = 0;

@@ -57,7 +57,7 @@ static void test_texts(void **state) {
         broken |= memmem(c->text.data, c->text.len, "\xef\xbf\xbd", 3) != NULL;
         reader_deinit(&r);
     }
-    assert_true(broken); /* some characters came in parts only */
+    assert_true(broken); /* some characters came in parts */
 }
 
 static void test_end_token(void **state) {
@@ -96,7 +96,7 @@ static void test_stop_texts(void **state) {
         const mr_text_buf *text = &all.choices[0].text;
         for (size_t at = 3; at < text->len - 8; at += 11) {
             char stop[6] = {0};
-            memcpy(stop, text->data + at, 5); /* over several tokens */
+            memcpy(stop, text->data + at, 5); /* the stop text extends over several tokens */
             size_t first = (size_t)(strstr(text->data, stop) - text->data);
             const char *stops[] = {"never in it", stop};
             desc.stops = stops;
@@ -108,7 +108,7 @@ static void test_stop_texts(void **state) {
             assert_memory_equal(c->text.len ? c->text.data : "", text->data, first);
             assert_memory_equal(c->ids, all.choices[0].ids, (size_t)c->n_ids * sizeof *c->ids);
             for (int32_t i = 0; i < c->n_ids; i++)
-                assert_true(c->offsets[i] <= first); /* with it: no whole character */
+                assert_true(c->offsets[i] <= first); /* equal: the token completes no character */
             assert_true(c->n_ids < c->last.n_generated);
             reader_deinit(&cut);
         }
@@ -131,7 +131,7 @@ static void test_choices(void **state) {
     assert_memory_not_equal(c[1].ids, c[2].ids, sizeof c[0].ids);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(c[i].n_ids, MAX_TOKENS);
-        assert_int_equal(c[i].last.n_cached, 22); /* of the first request */
+        assert_int_equal(c[i].last.n_cached, 22); /* ids of the prompt that the first request left in the cache */
     }
     reader_deinit(&one);
     reader_deinit(&three);
@@ -174,7 +174,7 @@ static void test_logprobs(void **state) {
     desc.n_logprobs = 0;
     desc.sequence.max_tokens = 0;
     desc.n_choices = 1;
-    ask(&read, desc); /* as evaluations ask: the prompt alone */
+    ask(&read, desc); /* as evaluation tools ask: log-probabilities of the prompt, and no tokens */
     assert_int_equal(p->n_ids, N_ALL);
     assert_int_equal(p->n_top[5], 0);
     assert_memory_equal(&p->logprobs[N_PROMPT], &w->logprobs[0], sizeof(float));
@@ -186,7 +186,7 @@ static void test_lengths(void **state) {
     (void)state;
     int32_t ids[64];
     reader r;
-    ask(&r, service_request(1, 60, ids, -1)); /* to the end of the context */
+    ask(&r, service_request(1, 60, ids, -1)); /* up to the end of the context */
     assert_int_equal(r.choices[0].n_ids, 4);
     assert_int_equal(r.choices[0].finish, MR_FINISH_LENGTH);
     reader_deinit(&r);

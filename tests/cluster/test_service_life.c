@@ -40,7 +40,7 @@ static void test_before_and_without_a_job(void **state) {
     assert_int_equal(stats.state, MR_SERVICE_FAILED);
     assert_string_equal(stats.text, "stage 1 has no memory");
     assert_int_equal(submit(&r, s, 1, 1, &err), MR_E_UNAVAILABLE);
-    assert_null(strstr(err.text, "stage 1")); /* no matter of clients */
+    assert_null(strstr(err.text, "stage 1")); /* clients do not see internal errors */
     reader_deinit(&r);
     mr_service_destroy(s);
 }
@@ -74,7 +74,7 @@ static void test_full(void **state) {
     expect_ok(reader_submit(&more, rig.service, further, &err), &err);
     reader_release(&more);
     reader_deinit(&more);
-    reader_release(&readers[3]); /* makes room */
+    reader_release(&readers[3]); /* makes room in the queue */
     do
         mr_service_get_stats(rig.service, &stats);
     while (stats.job.n_waiting >= MAX_WAITING);
@@ -145,7 +145,7 @@ static void test_drain(void **state) {
     assert_int_equal(r.choices[0].finish, MR_FINISH_LENGTH);
     assert_int_equal(r.choices[0].n_ids, 30);
     reader_deinit(&r);
-    mr_thread_join(rig.thread); /* of itself */
+    mr_thread_join(rig.thread); /* the service ended by itself */
     rig.thread = NULL;
     assert_int_equal(rig.status, MR_OK);
     service_rig_stop(&rig);
@@ -177,7 +177,8 @@ static void test_stop(void **state) {
 
 static void test_lost_stage(void **state) {
     (void)state;
-    channel_fault fault = {.endpoint = 1, .status = MR_E_PEER_LOST, .text = "stage 1 is gone"}; /* the coordinator's */
+    /* At the endpoint of the coordinator. */
+    channel_fault fault = {.endpoint = 1, .status = MR_E_PEER_LOST, .text = "stage 1 is gone"};
     service_rig rig;
     reader r, late;
     mr_service_stats stats;
@@ -210,7 +211,7 @@ static void test_lost_stage(void **state) {
 /* A token whose embedding is no number ends those that read it, and nobody else. */
 static void test_numbers_that_are_none(void **state) {
     (void)state;
-    enum { POISON = 85, N = 12 }; /* above the ids of the prompts */
+    enum { POISON = 85, N = 12 }; /* POISON: an id above all ids of the prompts */
     tiny_desc desc = job_model_desc();
     job_model poisoned;
     service_rig rig;
@@ -325,7 +326,8 @@ static void test_many_requests(void **state) {
     size_t after = serve(&rig, n);
     double seconds = 1e-9 * (double)(mr_clock_now_ns() - start);
     print_message("%d requests, %.0f a second: %zu bytes in use before, %zu after\n", n, n / seconds, before, after);
-    assert_true(after < before + 65536); /* queues and parts that grew a little; an entry is half a kilobyte */
+    /* Queues and buffers grow a little; a leaked request would be half a kilobyte. */
+    assert_true(after < before + 65536);
     service_rig_stop(&rig);
 }
 

@@ -31,7 +31,7 @@ static void learn_alone(void) {
         reader_finish(&r);
         assert_null(r.wrong);
         alone[kind] = r.choices[0];
-        memset(&r.choices[0].text, 0, sizeof r.choices[0].text); /* kept */
+        memset(&r.choices[0].text, 0, sizeof r.choices[0].text); /* `alone` owns the text now */
         reader_deinit(&r);
     }
 }
@@ -82,7 +82,7 @@ static void client_round(client *c, int round) {
     } else {
         while (reader_step(&r))
             if (random / 1000 % 8 == 0)
-                usleep(500); /* a slow one: its pieces grow instead */
+                usleep(500); /* a slow reader gets fewer and longer pieces */
         reader_release(&r);
         const char *wrong = compare(&r, kind);
         c->wrong = wrong ? wrong : c->wrong;
@@ -128,7 +128,7 @@ static void storm(const job_rig_config *config) {
         n_left += clients[i].n_left;
     }
     do
-        mr_service_get_stats(rig.service, &stats); /* the last ones that left */
+        mr_service_get_stats(rig.service, &stats); /* wait for the end of the cancelled requests */
     while (stats.job.n_live + stats.job.n_waiting > 0);
     assert_int_equal(stats.n_open, 0);
     assert_int_equal(stats.job.n_submitted, stats.job.n_ended);

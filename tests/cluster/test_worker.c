@@ -149,7 +149,7 @@ static void test_other_epochs_are_dropped(void **state) {
     uint8_t bytes[128];
     bench b;
     bench_run run = prompt_run();
-    size_t n = make_frame(bytes, EPOCH + 4096, "\x2a\x00", 2); /* the same tag */
+    size_t n = make_frame(bytes, EPOCH + 4096, "\x2a\x00", 2); /* another epoch with the same tag */
     bench_start(&b, 0);
     bench_raw(&b, EPOCH, bytes, n);
     bench_plan(&b, 1, NULL);
@@ -205,12 +205,12 @@ static void test_later_steps(void **state) {
     bench_run run = prompt_run(), next = {.generation = 1, .n_rows = 1, .without_ids = true};
     start_alone(&b);
     bench_step(&b, 1, &run);
-    next.first_position = 2; /* the id of position 3 has been sampled */
+    next.first_position = 2; /* the id of position 3 was sampled already */
     bench_step(&b, 2, &next);
     bench_expect(&b, MR_E_PROTOCOL, "slot 0: step 2 wants the id of position 2, which is past");
     start_alone(&b);
     bench_step(&b, 1, &run);
-    bench_open(&b, 0, 2, true); /* forgets the blocks */
+    bench_open(&b, 0, 2, true); /* opens the slot again, without the blocks */
     run.generation = 2;
     run.n_blocks = 0;
     bench_step(&b, 2, &run);

@@ -146,7 +146,7 @@ void bench_peer_leaves(bench *b) {
 void bench_end(bench *b) {
     if (b->coordinator && !b->told_to_end)
         bench_coordinator_leaves(b);
-    alarm(TIMEOUT_S); /* a worker that does not end is a failure */
+    alarm(TIMEOUT_S); /* the signal ends the process, so a hang is a failure */
     mr_thread_join(b->thread);
     alarm(0);
     if (b->coordinator)

@@ -28,13 +28,13 @@ enum {
 typedef struct bench {
     mr_local_hub *hub;
     mr_channel *coordinator, *worker, *peer;
-    int32_t self; /* endpoint of the worker; the peer is the other stage */
+    int32_t self; /* endpoint of the worker; the peer has the endpoint of the other stage */
     mr_backend *backend;
     mr_thread *thread;
-    mr_outbox *control, *lobby; /* lobby: of epoch 0 */
+    mr_outbox *control, *lobby; /* lobby: the link of epoch 0 */
     mr_inbox *report, *tokens;
-    mr_outbox *to_worker; /* from the peer: activations or tokens */
-    mr_arena *arena;      /* of the last message received */
+    mr_outbox *to_worker; /* link from the peer: activations or tokens */
+    mr_arena *arena;      /* memory of the last received message */
     bool told_to_end;
     mr_status status; /* what mr_worker_run returned, after bench_end */
     mr_err err;
@@ -69,7 +69,7 @@ void bench_close(bench *b, uint32_t slot, uint32_t generation);
 typedef struct bench_run {
     uint32_t slot, generation, first_position, n_rows;
     uint32_t first_block_idx, n_blocks, block_id;
-    uint32_t id; /* of all rows */
+    uint32_t id; /* id of every row */
     bool without_ids;
     Millrace__Want want;
 } bench_run;
