@@ -1,5 +1,6 @@
-/* The attention kernels (rule T): every instruction set against the scalar kernel to the bit, for any batching of
- * the rows, and the scalar kernel against doubles. Data that a row must not read is poisoned. */
+/* Tests of the attention kernels (rule T): every instruction set gives the bits of the scalar kernel, for any batching
+ * of the rows, and the scalar kernel is close to a computation in doubles. Data that a row must not read is
+ * poisoned. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>
@@ -24,15 +25,15 @@ static void swap_i32(int32_t *a, int32_t *b) {
 
 enum { MAX_ROWS = 128, MAX_SEQS = 16, STRIDE = 96, N_KV_HEADS = 3, OUT_PAD = 16 };
 static const uint32_t GUARD_BITS = 0x7fabcdefu;
-static const int32_t NOWHERE = 0x00ffffff; /* a block id far outside of every store */
+static const int32_t NOWHERE = 0x00ffffff; /* a block id outside of every store */
 
 typedef struct scene {
     mr_attention_args args;
     int32_t n_rows, n_seqs, n_blocks;
-    int32_t length[MAX_SEQS]; /* positions written */
+    int32_t length[MAX_SEQS]; /* number of positions of each sequence */
     int32_t row_seq[MAX_ROWS], row_position[MAX_ROWS];
     int32_t table[MAX_SEQS * STRIDE];
-    float *q, *out, *want, *k, *v; /* k, v: [sequence][position][kv head][head_dim], as written */
+    float *q, *out, *want, *k, *v; /* k, v: [sequence][position][kv head][head_dim], before they are stored */
     void *k_store, *v_store;
     size_t store_bytes;
 } scene;
@@ -43,7 +44,7 @@ static void *xalloc(size_t bytes) {
     return p;
 }
 
-/* Adds a sequence with n_rows rows, the first of which sees n_context positions. */
+/* Adds a sequence with n_rows rows. The first row sees n_context positions. */
 static void scene_add(scene *s, int32_t n_context, int32_t n_rows) {
     int32_t seq = s->n_seqs++;
     assert_true(seq < MAX_SEQS && s->n_rows + n_rows <= MAX_ROWS);
@@ -63,7 +64,7 @@ static void scene_shuffle_rows(scene *s) {
     }
 }
 
-/* Block ids in random order; NOWHERE in the lines of the table behind the last block. */
+/* Gives the blocks random ids. The entries of the table behind the last block are NOWHERE. */
 static void scene_make_table(scene *s) {
     int32_t ids[MAX_SEQS * STRIDE], used = 0;
     s->n_blocks = 3;
@@ -86,7 +87,7 @@ static float *scene_value(scene *s, int32_t seq, int32_t position) {
     return s->v + ((int64_t)seq * STRIDE * MR_KV_BLOCK + position) * N_KV_HEADS * s->args.head_dim;
 }
 
-/* Poison everywhere (all bits set is a NaN in both types), then every position of every sequence. */
+/* Poisons the store (all bits set is a NaN in both types), then writes every position of every sequence. */
 static void scene_fill_store(scene *s) {
     memset(s->k_store, 0xff, s->store_bytes);
     memset(s->v_store, 0xff, s->store_bytes);
@@ -110,7 +111,8 @@ static size_t out_floats(const scene *s) {
     return (size_t)s->n_rows * s->args.out_row_bytes / 4 + OUT_PAD;
 }
 
-/* After the sequences are added: memory, block table, random keys, values and queries. The store is filled apart. */
+/* Called after the sequences are added: allocates memory, makes the block table, and draws random keys, values and
+ * queries. Does not write the store. */
 static void scene_build(scene *s, mr_type type, int32_t head_dim, int32_t group) {
     int32_t n_heads = group * N_KV_HEADS, q_row = n_heads * head_dim + 5, out_row = n_heads * head_dim + OUT_PAD;
     int64_t n_kv = (int64_t)s->n_seqs * STRIDE * MR_KV_BLOCK * N_KV_HEADS * head_dim;
@@ -157,7 +159,7 @@ static void poison_out(scene *s, float *out) {
     s->args.out = out + OUT_PAD;
 }
 
-/* Every float of out, also the guards before, between and after the rows. */
+/* Compares every float of out, also the guards before, between and after the rows. */
 static void assert_same_out(const scene *s) {
     for (size_t i = 0; i < out_floats(s); i++) {
         float a = s->out[i], b = s->want[i];
@@ -178,7 +180,7 @@ static void run_scalar(scene *s) {
     run(s, MR_ISA_SCALAR, 0, s->n_rows, 0, N_KV_HEADS);
 }
 
-/* Rows from r on that may be one chain: one sequence, rising positions, and not too many. */
+/* The number of rows from r on that may form one chain: rows of one sequence at rising positions, at most `most`. */
 static int32_t chain_rows(const scene *s, int32_t r, int32_t most) {
     int32_t n = 1;
     while (n < most && r + n < s->n_rows && s->row_seq[r + n] == s->row_seq[r] &&
@@ -187,7 +189,7 @@ static int32_t chain_rows(const scene *s, int32_t r, int32_t most) {
     return n;
 }
 
-/* The rows as chains of some KV heads, one partition in each call. */
+/* Runs the rows as chains of some of the KV heads, one partition in each call. */
 static void run_chains(scene *s, mr_isa isa) {
     static mr_attention_chain chain;
     int32_t group = s->args.n_heads / N_KV_HEADS, most = mr_attention_most(s->args.head_dim) / group;
@@ -210,7 +212,8 @@ static void run_chains(scene *s, mr_isa isa) {
     }
 }
 
-/* All rows together, each row alone, random splits, and the KV heads apart: always the bits of want. */
+/* Runs all rows together, each row alone, random splits, and the KV heads apart. The result must always have the bits
+ * of want. */
 static void check_splits(scene *s, mr_isa isa) {
     for (int how = 0; how < 5; how++) {
         poison_out(s, s->out);
@@ -240,7 +243,7 @@ static void check_all(scene *s) {
         check_chains(s, MR_ISA_SCALAR);
     for (int isa = MR_ISA_SCALAR + 1; isa <= (int)mr_isa_detect(); isa++) {
         if (mr_kernels_get((mr_isa)isa)->attention == mr_kernels_get((mr_isa)(isa - 1))->attention)
-            continue; /* the level has none of its own */
+            continue; /* this instruction set has no kernel of its own */
         check_splits(s, (mr_isa)isa);
         check_chains(s, (mr_isa)isa);
     }
@@ -252,7 +255,7 @@ static void check_all(scene *s) {
 enum { N_TYPES = 3 };
 static const mr_type TYPES[N_TYPES] = {MR_TYPE_F16, MR_TYPE_F32, MR_TYPE_Q8_0};
 
-/* A window around the sizes of block, tile and partition, a soft cap and sinks, or some of them. */
+/* Sets a window around the sizes of block, tile and partition, a soft cap and sinks, or some of these. */
 static void set_options(scene *s, float sinks[]) {
     static const int32_t WINDOWS[] = {0, 1, 2, 16, 17, 63, 64, 65, 130, 511, 512, 513, 700, 100000};
     s->args.window = WINDOWS[rng_below(&numbers, sizeof WINDOWS / sizeof WINDOWS[0])];
@@ -262,7 +265,7 @@ static void set_options(scene *s, float sinks[]) {
         sinks[h] = rng_unit(&numbers) * 8.0f;
 }
 
-/* One row for each context around the sizes of block, tile and partition, and a few chunks. */
+/* Checks one row for each context around the sizes of block, tile and partition, and a few chunks. */
 static void check_shape(mr_type type, int32_t head_dim, int32_t group) {
     static const int32_t CONTEXTS[] = {1, 15, 16, 17, 63, 64, 65, 511, 512, 513, 1100};
     static int count;
@@ -290,7 +293,7 @@ static void test_every_shape_equals_scalar(void **state) {
     for (int t = 0; t < N_TYPES; t++)
         for (int d = 0; d < 8; d++)
             for (int g = 0; g < 8 && mr_kv_head_bytes(TYPES[t], DIMS[d]) > 0; g++)
-                if (share_get() == 1 || g == (t + d) % 8) /* a shape takes ten seconds with a sanitizer */
+                if (share_get() == 1 || g == (t + d) % 8) /* one shape takes ten seconds with a sanitizer */
                     check_shape(TYPES[t], DIMS[d], GROUPS[g]);
 }
 
@@ -315,7 +318,7 @@ static void test_chunks_of_a_prompt_equal_scalar(void **state) {
         }
 }
 
-/* Rows far apart in one run: between their windows lie tiles that nobody sees. */
+/* Rows far apart in one run: between their windows lie tiles that no row sees. */
 static void test_windows_far_apart_equal_scalar(void **state) {
     (void)state;
     for (int i = 0; i < 12; i += share_get()) {
@@ -336,7 +339,8 @@ static void test_windows_far_apart_equal_scalar(void **state) {
     }
 }
 
-/* A row that sees no infinity or NaN is not touched by those that other rows of its chunk see, before or after it. */
+/* If a row sees no infinity or NaN, values that other rows of its chunk see do not change its result, whether they
+ * stand before or behind. */
 static void test_other_positions_do_not_leak(void **state) {
     (void)state;
     static const float BAD[] = {INFINITY, -INFINITY, NAN};
@@ -359,7 +363,7 @@ static void test_other_positions_do_not_leak(void **state) {
     }
 }
 
-/* Scores that are NaN (any payload), infinite, huge, denormal or all equal. */
+/* Scores that are NaN (with any payload), infinite, huge, denormal or all equal. */
 static void test_special_scores_equal_scalar(void **state) {
     (void)state;
     const float specials[] = {
@@ -384,16 +388,16 @@ static void test_special_scores_equal_scalar(void **state) {
         for (int n = 0; n < 20; n++)
             scene_key(&s, 2, rng_below(&numbers, 1031))[rng_below(&numbers, 64)] = x;
         check_all(&s);
-        for (int32_t e = 0; e < 64; e++) /* a NaN in the query makes the whole head NaN */
+        for (int32_t e = 0; e < 64; e++) /* one NaN in the query makes the result of the whole head NaN */
             s.q[e] = x != x && e == 5 ? x : rng_unit(&numbers);
         check_all(&s);
-        for (int32_t e = 0; e < 32 && x != x; e++) /* the sink has no value that could hide it */
+        for (int32_t e = 0; e < 32 && x != x; e++) /* the sink has no value that could hide the NaN */
             assert_true(isnan(s.want[OUT_PAD + e]));
         scene_deinit(&s);
     }
 }
 
-/* Weights that vanish, appear and vanish again: the maximum moves up and down over tiles and partitions. */
+/* Weights that vanish, appear and vanish again, because the maximum rises and falls over tiles and partitions. */
 static void test_moving_maximum_equals_scalar(void **state) {
     (void)state;
     for (int i = 0; i < 12; i += share_get()) {
@@ -408,7 +412,7 @@ static void test_moving_maximum_equals_scalar(void **state) {
     }
 }
 
-/* Softmax of q k, then the weighted sum, in doubles from the values as written. */
+/* Softmax of q k, then the weighted sum, in doubles, from the values before they are stored. */
 static double exact(scene *s, int32_t row, int32_t head, int32_t d) {
     int32_t dim = s->args.head_dim, seq = s->row_seq[row], kv = head / (s->args.n_heads / N_KV_HEADS) * dim;
     const float *q = s->q + (size_t)row * s->args.q_row_bytes / 4 + (size_t)(head * dim);

@@ -1,5 +1,5 @@
-/* Attention on the CPU backend. How it is cut into tasks: rows of many kinds, however many threads share them, get the
- * bits of one call of the kernel. And keys that turn while they are written. */
+/* Tests of attention on the CPU backend: for rows of many kinds and any number of threads, the tasks give the bits of
+ * one call of the kernel. Also tests the KV write that rotates keys. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ enum { Q, K, V, SEQ, POSITION, TABLE, OUT };
 
 static rng numbers = {.state = 1};
 
-/* Attention of the same rows by three nodes: one alone, then two at once. */
+/* Attention of the same rows in three nodes: one node alone, then two nodes at once. */
 typedef struct scene {
     mr_backend *be;
     mr_buffer *buffer;
@@ -67,7 +67,7 @@ static void place(scene *s, const shape *h) {
         s->tensors[i].buffer = s->buffer;
 }
 
-/* The same for every number of threads, by the seed. */
+/* Fills the scene with data that depends on the seed only, not on the number of threads. */
 static void fill(scene *s) {
     int32_t table[SEQS][STRIDE];
     for (int32_t i = 0; i < SEQS * STRIDE; i++)
@@ -77,7 +77,7 @@ static void fill(scene *s) {
         size_t bytes = s->tensors[t].bytes;
         uint8_t *p = malloc(bytes);
         assert_non_null(p);
-        for (size_t i = 0; i < bytes / 4; i++) { /* no exponent is that of an infinity */
+        for (size_t i = 0; i < bytes / 4; i++) { /* keeps the exponent below that of infinity */
             uint32_t bits = t == Q ? mr_f32_bits((float)rng_below(&numbers, 2001) * 1e-3f - 1.0f)
                                    : rng_next(&numbers) & 0x3fff3fffu;
             memcpy(p + i * 4, &bits, 4);
@@ -110,7 +110,7 @@ static void scene_deinit(scene *s) {
     mr_backend_destroy(s->be);
 }
 
-/* Decoding rows, chunks of a prompt, or both; contexts up to eight partitions. */
+/* Makes decoding rows, chunks of a prompt, or both, with contexts of up to eight partitions. */
 static void make_rows(scene *s) {
     s->n_rows = 0;
     int32_t n_runs = 1 + rng_below(&numbers, 6);
@@ -127,7 +127,7 @@ static void make_rows(scene *s) {
     set(s, POSITION, s->row_position, sizeof s->row_position);
 }
 
-/* All rows by one call of the kernel. */
+/* Computes all rows by one call of the kernel. */
 static void run_kernel(const scene *s, const shape *h, const uint8_t *memory, float *out) {
     const mr_tensor *t = s->tensors;
     mr_attention_args args = {.q = (const float *)(const void *)(memory + t[Q].offset),
@@ -206,7 +206,7 @@ static void run_nodes(mr_backend *be, mr_tensor *tensors, mr_node *nodes, int32_
     be->ops->program_destroy(be, program);
 }
 
-/* One node leaves the bytes in the store that a RoPE and a write leave, and k as it is. */
+/* A single node stores the same bytes as a RoPE node and a write node, and leaves k unchanged. */
 static void check_turned_write(mr_type type, mr_rope_pairs pairs, int32_t n_rot, int32_t n_threads) {
     enum { HEADS = 3, WIDTH = HEADS * DIM, BLOCKS = 4 };
     mr_tensor t[T_COUNT];

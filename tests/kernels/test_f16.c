@@ -1,5 +1,5 @@
-/* tests/kernels/test_f16.c - rule A3: half precision by integers (f16.h) against its definition and the instructions of
- * the machine (F16C, FCVT). */
+/* tests/kernels/test_f16.c - tests rule A3: the integer conversion of half precision (f16.h) against its definition and
+ * against the instructions of the machine (F16C, FCVT). */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #if defined(__x86_64__)
@@ -13,7 +13,7 @@
 #include "engine/tensor/f16.h"
 #include "tests/support/test.h"
 
-/* The value of a half by its definition; NaN for all of them. */
+/* The value of a half by its definition. Every NaN becomes NaN. */
 static double half_value(uint16_t h) {
     int exp = h >> 10 & 31, man = h & 1023;
     double size = exp == 31  ? (man ? (double)NAN : (double)INFINITY)
@@ -42,7 +42,8 @@ static void test_halves_survive_the_round_trip(void **state) {
     }
 }
 
-/* Halfway between neighbours goes to the even one; the floats beside it to the nearer one. */
+/* A value halfway between two neighbours goes to the even one, the floats on both sides of it to the nearer
+ * neighbour. */
 static void test_rounding_is_to_nearest_even(void **state) {
     (void)state;
     for (uint32_t h = 0; h < 0x7bff; h++) {
@@ -58,7 +59,7 @@ static void test_rounding_is_to_nearest_even(void **state) {
     assert_int_equal(mr_f32_to_f16(-1e30f), 0xfc00);
 }
 
-/* The machine's own instructions. */
+/* The conversion instructions of the machine. */
 #if defined(__x86_64__)
 __attribute__((target("avx,f16c"))) static float machine_to_f32(uint16_t h) {
     return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(h)));
@@ -81,7 +82,7 @@ static void compare_with_machine(void) {
         skip();
     for (uint32_t h = 0; h < 65536; h++)
         assert_int_equal(mr_f32_bits(mr_f16_to_f32((uint16_t)h)), mr_f32_bits(machine_to_f32((uint16_t)h)));
-    /* Every exponent and sign with many mantissas: an odd stride over all floats. */
+    /* Every exponent and sign with many mantissas, by an odd stride over all floats. */
     for (uint64_t bits = 0; bits <= UINT32_MAX; bits += 1021) {
         float f = mr_bits_f32((uint32_t)bits);
         if (mr_f32_to_f16(f) != machine_from_f32(f))
@@ -98,7 +99,7 @@ static void test_equals_the_machine(void **state) {
     compare_with_machine();
 }
 
-/* Last: the mode stays. */
+/* The last test, because the denormal mode stays set. */
 static void test_equals_the_machine_with_denormals_flushed(void **state) {
     (void)state;
     mr_thread_set_denormals_flushed();

@@ -1,5 +1,5 @@
-/* tests/kernels/test_file_matmul.c - a matrix that stays in the layout of the file gives the bits of the repacked one:
- * for every weight type, with bias and add, for numbers of rows around the panels. */
+/* tests/kernels/test_file_matmul.c - tests that a matrix in the layout of the file gives the bits of the repacked
+ * matrix, for every weight type, with bias and add, and for numbers of rows around the panels. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static const int32_t SIZES_N[] = {1, 2, 15, 16, 17, 33, MAX_N};
 typedef struct problem {
     mr_type type;
     int32_t n;
-    uint8_t *file; /* [n] rows, at an odd address */
+    uint8_t *file; /* n rows, at an odd address */
     float x[ROWS][K], add[ROWS][MAX_N], bias[MAX_N];
 } problem;
 
@@ -24,7 +24,7 @@ static void fill(rng *r, float *out, size_t n) {
         out[i] = rng_unit(r);
 }
 
-/* A tensor at the start of a new buffer. */
+/* Places a tensor at the start of a new buffer. */
 static mr_buffer *new_tensor(mr_backend *be, mr_tensor *t, mr_type type, int32_t columns, int32_t rows,
                              mr_storage storage) {
     size_t bytes = 0;
@@ -39,7 +39,7 @@ static mr_buffer *new_tensor(mr_backend *be, mr_tensor *t, mr_type type, int32_t
     return buffer;
 }
 
-/* x times the matrix, plus bias, plus add: rows of n. */
+/* Computes out = x times the matrix + bias + add, in rows of n floats. */
 static void run(const problem *p, bool in_file, int32_t n_threads, float out[ROWS * MAX_N]) {
     mr_backend *be = NULL;
     mr_graph *g = NULL;
@@ -49,7 +49,7 @@ static void run(const problem *p, bool in_file, int32_t n_threads, float out[ROW
     mr_graph_stats stats;
     expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = n_threads}, &be, &err), &err);
     mr_buffer *weights = new_tensor(be, &w, p->type, K, p->n, in_file ? MR_STORAGE_FILE : MR_STORAGE_WEIGHT);
-    if (in_file) { /* wrapped, as the mapped file is */
+    if (in_file) { /* the buffer wraps the memory, as with a mapped file */
         be->ops->buffer_destroy(be, weights);
         expect_ok(be->ops->buffer_wrap(be, p->file - ODD, w.bytes + ODD, &weights, &err), &err);
         w.buffer = weights;
@@ -70,7 +70,7 @@ static void run(const problem *p, bool in_file, int32_t n_threads, float out[ROW
     expect_ok(mr_graph_place(g, &work, &err), &err);
     expect_ok(mr_graph_set_rows(g, x, p->x, sizeof p->x[0], ROWS, &err), &err);
     size_t row_bytes = (size_t)p->n * sizeof(float);
-    for (int32_t n_rows = ROWS; n_rows >= 1; n_rows -= ROWS - 1) { /* seven, then the first again alone */
+    for (int32_t n_rows = ROWS; n_rows >= 1; n_rows -= ROWS - 1) { /* seven rows, then the first row alone */
         expect_ok(mr_graph_set_rows(g, add, p->add, row_bytes, n_rows, &err), &err);
         expect_ok(mr_graph_run(g, &(mr_run){.n_rows = {[MR_ROWS_STEP] = n_rows}}, &err), &err);
         expect_ok(mr_graph_get_rows(g, y, 0, n_rows, out, row_bytes, &err), &err);

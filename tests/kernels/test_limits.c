@@ -1,5 +1,5 @@
-/* The loops that measure the machine's limits. The loops of every instruction set stay inside their memory and count
- * their products. No test depends on a speed. */
+/* Tests of the loops that measure the machine's limits: the loops of every instruction set stay inside their memory and
+ * count their products. No test depends on a speed. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static const level LEVELS[] = {
 static void test_loops(void **state) {
     (void)state;
     const size_t bytes = 3 * 1024;
-    uint8_t *p = aligned_alloc(64, bytes); /* sanitizers see a read behind it */
+    uint8_t *p = aligned_alloc(64, bytes); /* sanitizers detect a read behind these bytes */
     assert_non_null(p);
     memset(p, 1, bytes);
     for (size_t i = 0; i < sizeof LEVELS / sizeof LEVELS[0] && LEVELS[i].isa <= mr_isa_detect(); i++) {
@@ -44,7 +44,7 @@ static void test_loops(void **state) {
 
 static void test_measurement(void **state) {
     (void)state;
-    if (share_get() > 1) /* an emulated machine takes half a minute to measure */
+    if (share_get() > 1) /* on an emulated machine, the measurement takes half a minute */
         skip();
     mr_err err;
     for (int32_t n = 1; n <= 3; n++) {

@@ -1,4 +1,4 @@
-/* tests/kernels/test_matmul.c - every matrix product of every instruction set that this CPU has, against rule M. */
+/* tests/kernels/test_matmul.c - tests every matrix product of every instruction set of this CPU against rule M. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stdbool.h>
@@ -18,7 +18,7 @@ static const int32_t SIZES_N[] = {1, 15, 16, 17, 31, 32, 33, 48, 100};
 static const int32_t SIZES_ROWS[] = {1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 25, 48, 49};
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
-/* One matrix and one batch of rows, with rule M's results before bias and add. */
+/* One matrix and one batch of rows, with the results of rule M before bias and add. */
 typedef struct problem {
     mr_type type;
     int32_t k;
@@ -36,14 +36,14 @@ static mr_matmul_fn *kernel_of(mr_type type, mr_isa isa) {
     return mr_kernels_get(isa)->matmul[mr_panel_of(type)];
 }
 
-/* What a call gets besides the problem. */
+/* The options of one call. */
 typedef struct variant {
     int32_t n, rows;
     bool bias, add, alias, split;
-    bool lists; /* row r takes activations a_row_of(r), and its result goes to y_row_of(r) */
+    bool lists; /* row r reads activations a_row_of(r), and its result goes to row y_row_of(r) */
 } variant;
 
-/* Some rows are read twice, others not at all; results go to every row once, in another order. */
+/* Some rows are read twice, others never. Each result row is written once, in another order. */
 static int32_t a_row_of(const variant *v, int32_t row) {
     return v->lists ? row * 5 / 2 % v->rows : row;
 }
@@ -95,14 +95,14 @@ static void problem_destroy(problem *p) {
     free(p);
 }
 
-/* The first n rows as panels. */
+/* Repacks the first n rows into panels. */
 static uint8_t *panels_create(const problem *p, int32_t n) {
     int32_t n_panels = (n + MR_PANEL - 1) / MR_PANEL;
     size_t bytes = mr_panel_bytes(p->type, p->k) * (size_t)n_panels;
     uint8_t *w = aligned(bytes);
     memset(w, GUARD, bytes);
     mr_repack_args args = {p->type, p->k, n, p->file, p->file_row_bytes, w};
-    mr_repack(&args, n_panels / 2, n_panels); /* in two parts, as threads do */
+    mr_repack(&args, n_panels / 2, n_panels); /* in two calls, as two threads do */
     mr_repack(&args, 0, n_panels / 2);
     return w;
 }
@@ -120,7 +120,7 @@ static float expected(const problem *p, const variant *v, int32_t row, int32_t n
     return y;
 }
 
-/* Rows of v->n values lie 3 floats apart; everything around them must stay as it was. */
+/* Rows of v->n values lie 3 floats apart. All floats around them must be unchanged. */
 static void check_outputs(const problem *p, const variant *v, const float *y, const float *before, mr_isa isa) {
     size_t stride = (size_t)v->n + 3;
     for (int32_t row = 0; row < v->rows; row++)
@@ -172,16 +172,16 @@ static void check_variant(const problem *p, const uint8_t *w, const variant *v, 
     free(before);
 }
 
-/* Every epilogue, whole and split. */
+/* Checks every combination of bias and add, with the panels in one call and in several. */
 static void check_size(const problem *p, const uint8_t *w, int32_t n, int32_t rows, mr_isa isa) {
     for (int bits = 0; bits < 16; bits++) {
         variant v = {n, rows, .bias = bits & 1, .add = bits & 2, .alias = bits & 4, .split = bits & 8};
-        bool rare = n < MAX_N && rows > 8; /* few of the epilogues there: the time of the test */
+        bool rare = n < MAX_N && rows > 8; /* tests only a few combinations, to save time */
         if ((v.alias && !v.add) || (rare && bits != 0 && bits != 15))
             continue;
         check_variant(p, w, &v, isa);
         v.lists = true;
-        if (bits == 0 || bits == 15) /* the same reads and writes as the others, at other addresses */
+        if (bits == 0 || bits == 15) /* the others read and write the same at other addresses */
             check_variant(p, w, &v, isa);
     }
 }
@@ -196,7 +196,7 @@ static void check_problem(mr_type type, int32_t k, values kind) {
         for (mr_isa isa = MR_ISA_SCALAR; isa <= mr_isa_detect(); isa++)
             for (size_t j = 0; j < COUNT(SIZES_ROWS); j++) {
                 if (isa > MR_ISA_SCALAR && kernel_of(type, isa) == kernel_of(type, isa - 1))
-                    continue; /* the level has none of its own */
+                    continue; /* this instruction set has no kernel of its own */
                 int32_t n = SIZES_N[i], rows = SIZES_ROWS[j];
                 if (isa == MR_ISA_SCALAR && (int64_t)n * rows * k > 300000 && rows != 3)
                     continue;
@@ -220,7 +220,7 @@ static void check_type(mr_type type) {
                          OF_32[] = {32, 64, 288, 512, 1056, 2080}, OF_256[] = {256, 512, 1280, 2304};
     int32_t block = mr_type_get(type)->block_elems;
     const int32_t *ks = type == MR_TYPE_BF16 ? OF_BF16 : block == 1 ? OF_FLOATS : block == 32 ? OF_32 : OF_256;
-    bool names_panel = type == first_of(mr_panel_of(type)); /* the others differ in mr_repack only */
+    bool names_panel = type == first_of(mr_panel_of(type)); /* other types of the same panel differ in mr_repack only */
     size_t n_ks = !names_panel ? 2 : block == 1 ? COUNT(OF_FLOATS) : block == 32 ? COUNT(OF_32) : COUNT(OF_256);
     for (size_t i = 0; i < n_ks; i++) {
         check_problem(type, ks[i], VALUES_PLAIN);
@@ -242,7 +242,7 @@ static void test_every_type_matches_rule_m(void **state) {
     for_every_weight_type(check_type);
 }
 
-/* Rule M itself computes the product that mr_dequantize defines. */
+/* Rule M computes the product of the weights as mr_dequantize defines them. */
 static void check_double(mr_type type) {
     static int count;
     if (share_skips(&count))
@@ -264,7 +264,7 @@ static void test_rule_m_is_close_to_double(void **state) {
     for_every_weight_type(check_double);
 }
 
-/* A row of activations that is 1 at i, else 0. */
+/* Makes a row of activations that is 1 at i and 0 elsewhere. */
 static void put_one(mr_type type, int32_t k, int32_t i, uint8_t *a) {
     memset(a, 0, activation_bytes(type, k));
     if (mr_type_activation(type) == MR_TYPE_F32)
@@ -278,7 +278,7 @@ static void put_one(mr_type type, int32_t k, int32_t i, uint8_t *a) {
     }
 }
 
-/* What a panel holds is what mr_dequantize gives, to the bit: scale times value, plus the minimum. */
+/* The values in a panel equal those of mr_dequantize to the bit: scale times value, plus the minimum. */
 static void check_values(mr_type type) {
     enum { N = 19 };
     int32_t block = mr_type_get(type)->block_elems, k = block == 1 ? 37 : 2 * block;

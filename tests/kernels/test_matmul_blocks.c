@@ -1,5 +1,6 @@
-/* tests/kernels/test_matmul_blocks.c - the loops around tiles: more rows than a block of them, more panels than a
- * group, more k than a chunk. Every instruction set against the scalar kernel, which has no such loops. */
+/* tests/kernels/test_matmul_blocks.c - tests the loops around the tiles, with more rows than a block, more panels than
+ * a group and more k than a chunk. Every instruction set is compared with the scalar kernel, which has no such
+ * loops. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +43,7 @@ static void check_type(mr_type type, int32_t k) {
     for (int isa = MR_ISA_SCALAR + 1; isa <= (int)mr_isa_detect(); isa++) {
         mr_matmul_fn *fn = mr_kernels_get((mr_isa)isa)->matmul[panel];
         if (fn == mr_kernels_get((mr_isa)(isa - 1))->matmul[panel])
-            continue; /* the level has none of its own */
+            continue; /* this instruction set has no kernel of its own */
         for (size_t i = 0; i < sizeof ROWS / sizeof ROWS[0]; i++) {
             memset(got, 0x55, sizeof got);
             fn(&args, 0, N_PANELS, 0, ROWS[i]);
@@ -55,7 +56,7 @@ static void check_type(mr_type type, int32_t k) {
     free(w);
 }
 
-/* One type of each kind of panel; k past one chunk of floats, and past one of bytes. */
+/* One type for each kind of panel, with k above one chunk of floats and above one chunk of bytes. */
 static void test_blocks_groups_and_chunks(void **state) {
     (void)state;
     static const struct {

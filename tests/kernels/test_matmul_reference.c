@@ -13,7 +13,7 @@ static bool is_special(rng *r, values kind) {
     return kind == VALUES_SPECIAL && rng_next(r) % 10 == 0;
 }
 
-/* A scale or a half-precision weight. */
+/* Makes a scale or a weight in half precision. */
 static uint16_t random_half(rng *r, values kind) {
     static const uint16_t SPECIAL[] = {0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e01};
     if (is_special(r, kind))
@@ -85,13 +85,13 @@ void random_activations(rng *r, values kind, mr_type type, int32_t k, uint8_t *o
 
 /* --- Rule M ------------------------------------------------------------------------------------------------------ */
 
-typedef struct activations { /* planes of one A8 row */
+typedef struct activations { /* the parts of one A8 row */
     const int8_t *q;
     const float *d;
     const int32_t *sum;
 } activations;
 
-/* Elements that share a scale in rule M. */
+/* The number of elements that share a scale in rule M. */
 static int32_t elements_of_a_scale(mr_type type) {
     switch (type) {
     case MR_TYPE_Q2_K:

@@ -1,4 +1,5 @@
-/* The row kernels (rules Q, N, R, G, K): every instruction set against scalar to the bit, scalar against doubles. */
+/* Tests of the row kernels (rules Q, N, R, G, K): every instruction set gives the bits of the scalar kernel, and the
+ * scalar kernel is close to a computation in doubles. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,7 @@ static float next_of(fill how) {
         return x * (rng_next(&numbers) % 4 ? 1e-37f : 1e-35f);
     case LARGE:
         return x * (rng_next(&numbers) % 4 ? 1e18f : 3e38f);
-    case TIES: /* with 127 as the largest, products land on halves */
+    case TIES: /* with 127 as the largest value, products are halfway between integers */
         return (float)((int32_t)(rng_next(&numbers) % 509) - 254) * 0.5f;
     case INFINITE:
         return rng_next(&numbers) % 16 ? x : x < 0 ? -INFINITY : INFINITY;
@@ -57,7 +58,7 @@ static void assert_same(const float *a, const float *b, int32_t n) {
                      (double)b[i], mr_f32_bits(b[i]));
 }
 
-/* An output of at most MAX_N floats between guards. */
+/* An output of at most MAX_N floats between guard bytes. */
 typedef struct guarded {
     float before[GUARD], x[MAX_N], after[GUARD];
 } guarded;
@@ -69,7 +70,7 @@ static void guard_set(guarded *g) {
 }
 
 static void assert_guards(const guarded *g, int32_t n) {
-    const float *x = g->x; /* x[n] and later may lie in after */
+    const float *x = g->x; /* the floats from x[n] on may be guards */
     for (int32_t i = 0; i < GUARD; i++)
         assert_true(mr_f32_bits(g->before[i]) == GUARD_BITS && mr_f32_bits(x[n + i]) == GUARD_BITS);
 }
@@ -80,7 +81,7 @@ enum { N_SIZES = sizeof SIZES / sizeof SIZES[0] };
 static float xs[MAX_N + 1], ws[MAX_N + 1], want[MAX_N];
 static guarded out;
 
-/* Calls check(kernels of each vector level of this CPU, how, a size). */
+/* Calls check for each vector instruction set of this CPU, each kind of input and many sizes. */
 static void for_each_case(void (*check)(const mr_kernels *k, fill how, int32_t n)) {
     for (int isa = MR_ISA_SCALAR + 1; isa <= (int)mr_isa_detect(); isa++)
         for (fill how = PLAIN; how < FILLS; how++)
@@ -97,7 +98,7 @@ static void check_quantize(const mr_kernels *k, fill how, int32_t n) {
     n *= 32;
     if (n + n / 32 * 8 > MAX_N * 4 || n > MAX_N)
         return;
-    fill_with(xs + 1, n, how); /* x need not be aligned */
+    fill_with(xs + 1, n, how); /* x is not aligned */
     scalar()->quantize(xs + 1, (uint8_t *)want, n);
     guard_set(&out);
     k->quantize(xs + 1, (uint8_t *)out.x, n);
@@ -152,7 +153,7 @@ static void test_rms_norm_equals_scalar(void **state) {
 static void check_glu(const mr_kernels *k, fill how, int32_t n) {
     fill_with(xs + 1, n, how);
     fill_with(ws + 1, n, rng_next(&numbers) % 2 ? PLAIN : how);
-    for (int32_t i = 0; i < n && how == LARGE; i++) /* around the ends of the range of exp */
+    for (int32_t i = 0; i < n && how == LARGE; i++) /* values around the ends of the range of exp */
         xs[1 + i] = rng_next(&numbers) % 4 ? rng_unit(&numbers) * 95.0f : xs[1 + i];
     for (int i = 0; i < 2 * MR_GLU_KINDS; i++) {
         mr_glu glu = {.kind = (mr_glu_kind)(i / 2), .limit = i % 2 ? 1.5f : 0.0f};
@@ -194,7 +195,7 @@ static void test_rope_equals_scalar(void **state) {
 
 enum { KV_ROWS = 5, KV_HEADS = 2, KV_BLOCKS = 3 };
 
-/* What is read back from the store for element d of the last head at a slot. */
+/* The stored value of element d of the last head at a slot. */
 static float kv_read(const mr_kv_write_args *a, const void *store, int32_t slot, int32_t d, bool is_key) {
     int32_t t = slot % MR_KV_BLOCK, dim = a->head_dim;
     const char *head = (const char *)store + (size_t)(slot / MR_KV_BLOCK) * a->block_bytes +
@@ -209,7 +210,7 @@ static float kv_read(const mr_kv_write_args *a, const void *store, int32_t slot,
     return mr_f16_to_f32(scales[scale_at]) * (float)((const int8_t *)head)[at];
 }
 
-/* Whether x, one of 32 of which the largest is amax, may be read back as y. */
+/* Whether the store may hold y for x. amax: the largest magnitude of the 32 values with the same scale. */
 static bool is_stored_as(mr_type type, float x, float y, float amax) {
     if (type == MR_TYPE_F32)
         return is_same(x, y);
@@ -218,10 +219,10 @@ static bool is_stored_as(mr_type type, float x, float y, float amax) {
     float d = amax / 127.0f;
     if (!(d < 65520.0f))
         return y != y;
-    return fabsf(x - y) <= d * 0.5001f + amax * 0x1p-11f + 0x1p-18f; /* rounding of q, of d, and of a subnormal d */
+    return fabsf(x - y) <= d * 0.5001f + amax * 0x1p-11f + 0x1p-18f; /* errors of rounding q, d, and a subnormal d */
 }
 
-/* Rows of n_kv_heads * head_dim into the slots of a small store, k and v in one buffer each. */
+/* Writes rows of n_kv_heads * head_dim into the slots of a small store, with one buffer for k and one for v. */
 static void check_kv_write_type(const mr_kernels *k, fill how, mr_type type, int32_t dim) {
     static float store[4][KV_BLOCKS * KV_HEADS * 256 * MR_KV_BLOCK + 16];
     static float kv[2][KV_ROWS * (KV_HEADS * 256 + 3)];
@@ -246,12 +247,11 @@ static void check_kv_write_type(const mr_kernels *k, fill how, mr_type type, int
     a.k_store = store[2], a.v_store = store[3];
     k->kv_write(&a, 0, 2);
     k->kv_write(&a, 2, KV_ROWS);
-    for (size_t j = 0; j < sizeof store[0];
-         j++) /* of NaNs only that they are some matters, but they get the same bits */
+    for (size_t j = 0; j < sizeof store[0]; j++) /* any NaN would do, but the kernels write the same bits */
         if (((uint8_t *)store[0])[j] != ((uint8_t *)store[2])[j] ||
             ((uint8_t *)store[1])[j] != ((uint8_t *)store[3])[j])
             fail_msg("byte %zu of the %s store differs", j, mr_type_name(type));
-    /* And what is read back of the last head of the last row. */
+    /* The stored values of the last head of the last row. */
     int32_t last = KV_ROWS - 1, h = KV_HEADS - 1;
     for (int32_t d = 0; d < dim; d++)
         for (int i = 0; i < 2; i++) {
@@ -320,7 +320,8 @@ static double largest(const float *x) {
     return amax;
 }
 
-/* Each q is the nearest for a step of amax / 127, and d leaves no more squared error than that step would. */
+/* Each q is the nearest integer for a step of amax / 127, and the squared error with d is not larger than with that
+ * step. */
 static void test_quantize_error_is_the_least(void **state) {
     (void)state;
     float x[256], row[256 / 4 + 16];

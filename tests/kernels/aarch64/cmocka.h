@@ -1,5 +1,6 @@
-/* tests/kernels/aarch64/cmocka.h - as much of cmocka's interface as the kernel tests use, for builds where the library
- * is not at hand: cross compilers come without it. A failed assertion ends its test. Threads: the main thread only. */
+/* tests/kernels/aarch64/cmocka.h - the part of cmocka's interface that the kernel tests use, for cross builds, because
+ * cross compilers come without the library. A failed assertion ends its test.
+ * Threads: the main thread only. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_KERNELS_AARCH64_CMOCKA_H
 #define MR_TESTS_KERNELS_AARCH64_CMOCKA_H
@@ -14,7 +15,7 @@ struct CMUnitTest {
 };
 
 enum { CMOCKA_PASSED, CMOCKA_FAILED, CMOCKA_SKIPPED };
-static jmp_buf cmocka_end; /* of the test that runs */
+static jmp_buf cmocka_end; /* end of the running test */
 
 #define cmocka_unit_test(f)                                                                                            \
     { #f, f }
@@ -36,7 +37,7 @@ static inline void cmocka_int_equal(long long a, long long b, const char *file, 
     longjmp(cmocka_end, CMOCKA_FAILED);
 }
 
-/* A function of its own: no variable of it changes between setjmp and longjmp. */
+/* A separate function, so that none of its variables changes between setjmp and longjmp. */
 static __attribute__((noinline)) int cmocka_run_one(const struct CMUnitTest *test) {
     void *state = NULL;
     switch (setjmp(cmocka_end)) {
@@ -63,7 +64,7 @@ static inline int cmocka_run(const struct CMUnitTest *tests, size_t n, cmocka_fi
     }
     return n_failed;
 }
-/* There is no teardown. */
+/* No test has a teardown. */
 #define cmocka_run_group_tests(tests, setup, teardown)                                                                 \
     cmocka_run(tests, sizeof(tests) / sizeof(tests)[0], (teardown) ? NULL : (setup))
 

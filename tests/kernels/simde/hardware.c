@@ -1,4 +1,5 @@
-/* tests/kernels/simde/hardware.c - in place of backends/cpu/cpu_hardware.c: emulation has every instruction set. */
+/* tests/kernels/simde/hardware.c - replaces backends/cpu/cpu_hardware.c in the build with emulation: every instruction
+ * set is available. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdbool.h>
 

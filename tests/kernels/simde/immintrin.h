@@ -1,6 +1,6 @@
-/* tests/kernels/simde/immintrin.h - stands before the compiler's header of that name: SIMDe's portable versions of the
- * intrinsics under the names that the kernels use, and the few that SIMDe 0.7.4 lacks. What is given here is what the
- * kernels need: arguments that they do not pass are not handled.
+/* tests/kernels/simde/immintrin.h - found before the compiler's header of the same name. It maps the names of the
+ * intrinsics that the kernels use to SIMDe's portable versions, and adds the few intrinsics that SIMDe 0.7.4 lacks.
+ * These handle only the arguments that the kernels pass.
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_KERNELS_SIMDE_IMMINTRIN_H
@@ -19,7 +19,8 @@
 
 #include "engine/tensor/f16.h"
 
-/* Kernels ask for one function from many pieces. With emulated instructions that would take minutes to compile. */
+/* The kernels force many small pieces to be inlined into one function. With emulated instructions that function would
+ * take minutes to compile. */
 #define always_inline unused
 
 #ifndef _MM_FROUND_NO_EXC
@@ -52,7 +53,7 @@ static inline lanes512 lanes_of_256(simde__m256 a) {
 
 /* --- Loads and stores of the first lanes ------------------------------------------------------------------------- */
 
-/* The lanes of n bytes whose bits are set. */
+/* Loads the lanes of n bytes whose bits in mask are set; the others are 0. */
 static inline lanes512 lanes_load(uint64_t mask, const void *p, int n) {
     lanes512 r = {.b = {0}};
     for (int k = 0; k < 64 / n; k++)
@@ -78,7 +79,7 @@ static inline simde__m512 _mm512_cvtph_ps(simde__m256i a) {
                               simde_mm256_cvtph_ps(simde_mm256_extracti128_si256(a, 1))}};
     return r.ps;
 }
-/* SIMDe 0.7.4 cuts off what does not fit into an f16; the kernels round to the nearest. */
+/* SIMDe 0.7.4 truncates when it converts to f16. The kernels round to the nearest value. */
 static inline simde__m256i _mm512_cvtps_ph(simde__m512 a, int rounding) {
     lanes512 x = {.ps = a}, r = {.b = {0}};
     (void)rounding;
@@ -124,7 +125,7 @@ static inline simde__m128i _mm512_cvtepi32_epi8(simde__m512i a) {
 
 /* --- Arithmetic -------------------------------------------------------------------------------------------------- */
 
-/* SIMDe rounds between multiplication and addition where the machine cannot fuse them. */
+/* SIMDe rounds between multiplication and addition if the machine has no fused operation. */
 static inline lanes512 lanes_fma(lanes512 x, lanes512 y, lanes512 z, int n) {
     for (int k = 0; k < n; k++)
         x.f[k] = fmaf(x.f[k], y.f[k], z.f[k]);
