@@ -1,5 +1,5 @@
-/* tests/fuzz/fuzz_api.c - bodies of requests for every endpoint. Whatever the bytes are, the answer is a request or an
- * error with a status. */
+/* tests/fuzz/fuzz_api.c - fuzzes request bodies of every endpoint. Any bytes must give a request, or an error with a
+ * status. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 
@@ -31,7 +31,7 @@ static const mr_api *the_api(void) {
         .model = "small",
         .fingerprint = "mr-fuzz",
         .sampling = mr_sampling_params_default(),
-        .max_context = 50, /* fewer than the fake service can give log-probabilities of */
+        .max_context = 50, /* at most as many tokens as the fake service has log-probabilities for */
         .n_vocab = SPM_N,
         .n_embd = FAKE_EMBEDDING,
     };
@@ -39,7 +39,7 @@ static const mr_api *the_api(void) {
     return a;
 }
 
-/* The first byte says which endpoint, the rest is the body. */
+/* The first byte selects the endpoint. The other bytes are the body. */
 int mr_fuzz_api(const uint8_t *data, size_t size) {
     if (size == 0)
         return 0;

@@ -1,5 +1,5 @@
-/* tests/fuzz/fuzz_batch.c - files of requests, files of results and uploads. A file of results that is refused must
- * stay as it was. */
+/* tests/fuzz/fuzz_batch.c - fuzzes request files, result files and uploads of batches. A result file that is refused
+ * must not be changed. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "engine/base/mem.h"
 #include "tests/fuzz/fuzz.h"
 
-/* A file in memory, and a path that opens it. */
+/* Makes a file in memory and a path that opens the file. */
 static int make_file(const uint8_t *data, size_t size, char path[40]) {
     int fd = memfd_create("fuzz", MFD_CLOEXEC);
     MR_ASSERT(fd >= 0 && write(fd, data, size) == (ssize_t)size);
@@ -35,7 +35,8 @@ static void read_requests(mr_batch_input *in) {
     mr_text_buf_deinit(&id);
 }
 
-/* What follows the first empty line is a file of results, which are taken or refused; refused ones stay as they are. */
+/* Reads the bytes behind the first empty line as a result file. If the file is refused, checks that its bytes are
+ * unchanged. */
 static void read_results(mr_batch_input *in, const uint8_t *data, size_t size) {
     char path[40];
     mr_batch_results r = {.fd = -1};
@@ -53,7 +54,7 @@ static void read_results(mr_batch_input *in, const uint8_t *data, size_t size) {
     mr_batch_results_close(&r);
     for (uint32_t i = 0; i < in->n; i++)
         in->lines[i].is_done = false;
-    if (status == MR_OK) { /* and now all lines have results */
+    if (status == MR_OK) { /* after this call all lines have results */
         MR_ASSERT(mr_batch_results_open(path, in, &r, &err) == MR_OK && r.n_found == in->n && !r.n_cut_bytes);
         mr_batch_results_close(&r);
     }

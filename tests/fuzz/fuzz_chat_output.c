@@ -1,10 +1,10 @@
-/* tests/fuzz/fuzz_chat_output.c - texts of answers in every form of tool calls. The deltas must be the same in sum for
- * pieces of any size. */
+/* tests/fuzz/fuzz_chat_output.c - fuzzes answers of models in every form of tool calls. The sum of the deltas must not
+ * depend on the sizes of the pieces. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/chat/chat_output.h"
 #include "tests/fuzz/fuzz.h"
 
-/* Words of templates that tell their forms. */
+/* Words by which a template is recognised as one of the forms. */
 static const char *const SOURCES[] = {
     "<tool_call> json object",
     "<|channel|>analysis<|message|> <|end|>",
@@ -63,10 +63,11 @@ static void parse(const mr_chat_output_desc *base, const uint8_t *data, size_t s
     mr_chat_output_destroy(o);
 }
 
-/* The first byte chooses the form, the second one settings; the rest is the answer, in pieces of several sizes. */
+/* The first byte selects the form, the second byte the settings. The other bytes are the answer, which is pushed in
+ * pieces of several sizes. */
 int mr_fuzz_chat_output(const uint8_t *data, size_t size) {
     static const size_t PIECES[] = {1, 3, 64};
-    static json_t *tools; /* made once, kept to the end */
+    static json_t *tools; /* created once and never freed */
     if (size < 2)
         return 0;
     if (!tools)

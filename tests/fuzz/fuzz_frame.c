@@ -1,5 +1,5 @@
-/* tests/fuzz/fuzz_frame.c - frames and messages of a link as a faulty peer might send them, with checksums that are
- * wrong and with ones that are right. */
+/* tests/fuzz/fuzz_frame.c - fuzzes frames and messages of a link, as a faulty peer may send them, with wrong and with
+ * right checksums. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/le.h"
 #include "engine/base/mem.h"
@@ -10,7 +10,7 @@
 
 enum { SLOTS = 2, PAYLOAD = 256, MAX_REQUESTS = 8, EPOCH = 3 };
 
-/* Whatever passes has the very bytes that sealing its fields gives. */
+/* Opens the bytes as a frame. If the frame is accepted, sealing its fields must give the same bytes. */
 static void open_raw(const uint8_t *data, size_t size) {
     for (int kind = MR_FRAME_CONTROL; kind < MR_FRAME_KINDS; kind++) {
         mr_frame f;
@@ -29,7 +29,7 @@ static void open_raw(const uint8_t *data, size_t size) {
     }
 }
 
-/* A peer that is wrong, but whose checksums are right: fields as the data says. */
+/* Opens a frame with right checksums whose fields come from the data. */
 static void open_sealed(const uint8_t *data, size_t size) {
     if (size < MR_FRAME_BYTES)
         return;
@@ -57,7 +57,8 @@ static void open_sealed(const uint8_t *data, size_t size) {
     mr_free(copy);
 }
 
-/* The data as messages of a link, cut at lengths that it names itself; the good message behind them arrives. */
+/* Sends the data as messages of a link. The data also says how long each message is. A valid message that is sent last
+ * must arrive. */
 static void through_a_link(const uint8_t *data, size_t size) {
     mr_local_hub *hub = NULL;
     mr_channel *a = NULL, *b = NULL;

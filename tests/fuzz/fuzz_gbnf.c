@@ -1,5 +1,5 @@
-/* tests/fuzz/fuzz_gbnf.c - grammars in GBNF. A grammar that is accepted is followed for some tokens, and mask and
- * automaton must agree on each of them. */
+/* tests/fuzz/fuzz_gbnf.c - fuzzes grammars in GBNF. Follows each accepted grammar for some tokens. Mask and automaton
+ * must agree on each token. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "engine/grammar/grammar.h"
 #include "tests/fuzz/fuzz.h"
 
-/* A vocabulary of all bytes and a few pairs. */
+/* A vocabulary of all bytes and a few pairs of bytes. */
 static mr_tokenizer *make_tokenizer(void) {
     static char names[256][8];
     static mr_str tokens[264];
@@ -38,7 +38,8 @@ static mr_tokenizer *make_tokenizer(void) {
     return tok;
 }
 
-/* Goes where the mask allows: every token that it allows is accepted, one that it does not is refused. */
+/* Follows tokens that the mask allows. The automaton must accept each allowed token and refuse a token that the mask
+ * forbids. */
 static void follow(const mr_grammar *g, const mr_grammar_vocab *v) {
     mr_grammar_state *s = NULL;
     mr_err err = {0};

@@ -1,12 +1,12 @@
-/* tests/fuzz/fuzz_gguf.c - model files. Whatever is accepted is read as a model would be, to the first and last byte of
- * every value and tensor. */
+/* tests/fuzz/fuzz_gguf.c - fuzzes model files. Reads each accepted file as a loader would, up to the first and last
+ * byte of every value and tensor. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/gguf/model_info.h"
 #include "tests/fuzz/fuzz.h"
 
 static volatile unsigned sink;
 
-/* Reads the first and the last byte, and some between. */
+/* Reads the first byte, the last byte, and some bytes between. */
 static void touch(const void *data, size_t n) {
     const uint8_t *p = data;
     size_t step = n / 64 + 1;

@@ -1,4 +1,4 @@
-/* tests/fuzz/fuzz_jinja.c - chat templates, rendered with a fixed conversation inside small limits. */
+/* tests/fuzz/fuzz_jinja.c - fuzzes chat templates. Renders each with a fixed conversation within small limits. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/jinja/jinja.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,4 +1,4 @@
-/* The entry of libFuzzer; MR_FUZZ_TARGET comes from the build. */
+/* The entry point for libFuzzer. The build defines MR_FUZZ_TARGET. */
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/fuzz.h"
 

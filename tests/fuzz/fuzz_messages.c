@@ -1,5 +1,5 @@
-/* tests/fuzz/fuzz_messages.c - messages of millrace.proto. Every message that passes the checks is used as its readers
- * do, with tables of just the right size. */
+/* tests/fuzz/fuzz_messages.c - fuzzes messages of millrace.proto. Uses every message that passes the checks as its
+ * readers do, with tables of exactly the size that the checks allow. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static const mr_msg_limits limits = {
     .n_vocab = 1000,
 };
 
-/* Uses what has passed as its readers do: as indices into tables of just the right size. */
+/* The tables that accepted messages index, of exactly the allowed size. */
 static volatile uint8_t slots[8], vocabulary[1000], blocks[50], positions[201], stages[4], phases[MR_PHASE_COUNT];
 static volatile uint8_t file_blocks[FILE_BLOCKS], ranks[MR_MAX_STAGES];
 static volatile int64_t time_ns;
@@ -209,7 +209,7 @@ static void use_report(const Millrace__Report *r) {
     case MILLRACE__REPORT__BODY_HELLO:
         use_hello(r->hello);
         break;
-    case MILLRACE__REPORT__BODY_PONG: /* the coordinator takes its own clock off */
+    case MILLRACE__REPORT__BODY_PONG: /* the coordinator subtracts its own clock */
         time_ns = r->pong->clock_ns - MR_NS_PER_S;
         break;
     case MILLRACE__REPORT__BODY_FACTS:
@@ -233,7 +233,7 @@ static void use_report(const Millrace__Report *r) {
     }
 }
 
-/* Unpacks and uses one message of a kind (0 to 3); NULL when it was refused. */
+/* Unpacks and uses one message of a kind (0 to 3). Returns NULL if the message is refused. */
 static const ProtobufCMessage *receive(int kind, const uint8_t *data, size_t size, mr_arena *arena) {
     mr_err err = {0};
     void *m = NULL;
@@ -261,7 +261,7 @@ static const ProtobufCMessage *receive(int kind, const uint8_t *data, size_t siz
     return m;
 }
 
-/* What has passed can be packed again, and passes again. */
+/* Packs an accepted message again. The packed bytes must be accepted, too. */
 static void send_again(int kind, const ProtobufCMessage *m, size_t size) {
     static uint8_t memory[ARENA_BYTES];
     size_t bytes = 0, capacity = 2 * size + 1024;
@@ -271,11 +271,12 @@ static void send_again(int kind, const ProtobufCMessage *m, size_t size) {
     free(packed);
 }
 
-/* The first byte says which message, and how much memory there is; the rest is the message. */
+/* The first byte selects the kind of message and the size of the memory. The other bytes are the message. */
 int mr_fuzz_messages(const uint8_t *data, size_t size) {
     if (size == 0)
         return 0;
-    int kind = data[0] == 3 ? 3 : data[0] % 3; /* what was found before there was a fourth one stays what it was */
+    /* Keeps the meaning of corpus files from before there was a fourth kind. */
+    int kind = data[0] == 3 ? 3 : data[0] % 3;
     size_t room = data[0] & 0x80 ? (size_t)(data[0] & 0x7c) * 16 + 256 : ARENA_BYTES;
     uint8_t *memory = malloc(room);
     mr_arena *fixed = mr_arena_create_fixed(memory, room), *loose = NULL;
@@ -285,7 +286,8 @@ int mr_fuzz_messages(const uint8_t *data, size_t size) {
     const ProtobufCMessage *m = receive(kind, data, size, fixed);
     if (m && room == ARENA_BYTES)
         send_again(kind, m, size);
-    /* Chunks of one byte: each allocation is a block of its own, whose ends a sanitizer watches. */
+    /* With chunks of one byte each allocation is a block of its own, so a sanitizer detects an access behind its
+     * end. */
     MR_ASSERT(mr_arena_create(1, 1 << 20, &loose, NULL) == MR_OK);
     receive(kind, data, size, loose);
     mr_arena_destroy(loose);

@@ -1,5 +1,5 @@
-/* tests/fuzz/fuzz_schema.c - JSON schemas. The text that is made of an accepted schema must be a grammar that
- * parses. */
+/* tests/fuzz/fuzz_schema.c - fuzzes JSON schemas. The rules that are written for an accepted schema must parse as a
+ * grammar. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/schema/schema.h"
 #include "engine/grammar/grammar.h"
@@ -13,7 +13,7 @@ int mr_fuzz_schema(const uint8_t *data, size_t size) {
     MR_ASSERT(s == MR_OK || (err.status >= MR_E_INVALID && err.status <= MR_E_NO_MEMORY && err.text[0]));
     if (s == MR_OK) {
         s = mr_grammar_parse((mr_str){text.data, text.len}, &g, &err);
-        /* No text may be valid, a schema may be its own alternative, and the automaton may be too large. */
+        /* The schema may allow no text, may be its own alternative, or may need an automaton that is too large. */
         MR_ASSERT(s == MR_OK || s == MR_E_INVALID || s == MR_E_UNSUPPORTED || s == MR_E_TOO_LONG);
     }
     mr_grammar_destroy(g);

@@ -1,5 +1,5 @@
-/* Writes the hand-made files of corpus/gguf into the folder given: small good files of each kind, and some broken
- * ones. */
+/* Writes the hand-made files of corpus/gguf into the given folder: small valid files of each kind, and some broken
+ * files. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 static const char *folder;
 
-/* Takes the writer. */
+/* Saves the file of the writer and destroys the writer. */
 static void save(gguf_writer *w, const char *name) {
     char path[1024];
     snprintf(path, sizeof path, "%s/%s", folder, name);

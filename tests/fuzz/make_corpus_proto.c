@@ -1,4 +1,4 @@
-/* Writes the hand-made files of corpus/frame and corpus/messages into the folder given: good ones of each kind. */
+/* Writes the hand-made files of corpus/frame and corpus/messages into the given folder: a valid file of each kind. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,12 +28,13 @@ static void save_frames(void) {
         mr_frame_seal(&f, buffer + 1);
         snprintf(name, sizeof name, "frame/kind-%d", kind);
         save(name, buffer + 1, sizeof buffer - 1);
-        snprintf(name, sizeof name, "frame/message-%d", kind); /* for the link: its length comes first */
+        /* For through_a_link, which reads the length of each message first. */
+        snprintf(name, sizeof name, "frame/message-%d", kind);
         save(name, buffer, sizeof buffer);
     }
 }
 
-/* A message behind the byte that says which kind it is. */
+/* Saves a message behind the byte that selects its kind. */
 static void save_message(samples *s, message which, const char *what, int number) {
     char name[64];
     uint8_t file[1 + PACKED_BYTES] = {(uint8_t)which};

@@ -1,5 +1,5 @@
-/* Runs a fuzz target over files: those given, or all of its corpus. MR_FUZZ_TARGET and MR_FUZZ_CORPUS come from the
- * build. Fails when there is nothing to run. */
+/* Runs a fuzz target over the given files, or over all files of its corpus. The build defines MR_FUZZ_TARGET and
+ * MR_FUZZ_CORPUS. Fails if there is no file. */
 // SPDX-License-Identifier: Apache-2.0
 #include <dirent.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include "tests/fuzz/fuzz.h"
 
-/* A copy of exactly the file's size, so that a sanitizer sees what is read beyond it. */
+/* Copies the file into memory of exactly its size, so that a sanitizer detects reads behind the end. */
 static int replay_file(const char *path) {
     int result = 1;
     uint8_t *data = NULL;
