@@ -1,10 +1,10 @@
-/* tests/bench/bench_attention.c - attention against the limits of this machine: 32 heads, 4 KV heads.
+/* tests/bench/bench_attention.c - measures attention against the limits of this machine: 32 heads, 4 KV heads.
  *   bench_attention [-r repetitions] [-m MiB of keys and values] [-k F16|F32|Q8_0] [-i avx512|avx2]
  * Decode: bytes of keys and values read per second by one row, and the share of a plain AVX-512 read loop over the same
- * memory. Layers follow each other in a region larger than the caches; block tables are shuffled.
+ * memory. The layers lie in a region that is larger than the caches. Block tables are shuffled.
  * Prefill: operations per second of 512 rows behind a depth, and the share of the float32 fma peak.
- * Both of a line run alternately, and medians are printed. Time is CPU time, of the slowest thread: on a shared machine
- * only that, and only the ratios, mean anything. */
+ * The two measurements of a line run alternately, and the medians are printed. Times are CPU times of the slowest
+ * thread. On a shared machine only these times and the ratios are meaningful. */
 // SPDX-License-Identifier: Apache-2.0
 #include <immintrin.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ typedef struct bench {
     float *q, *out; /* [ROWS][N_HEADS * MAX_DIM] */
     int32_t table[MAX_BLOCKS], row_seq[ROWS], row_position[ROWS];
     int reps;
-    const char *only_type, *only_isa; /* NULL: all */
+    const char *only_type, *only_isa; /* NULL: all types and instruction sets */
 } bench;
 
 typedef enum work { WORK_READ, WORK_FMA, WORK_ATTENTION } work;
@@ -47,7 +47,7 @@ AVX512 static void fma_loop(void) {
     for (int i = 0; i < CHAINS; i++)
         acc[i] = _mm512_set1_ps((float)i);
     for (int n = 0; n < PEAK_LOOPS; n++) {
-        __asm__ volatile("" : "+v"(x)); /* a new value, as far as the compiler knows */
+        __asm__ volatile("" : "+v"(x)); /* makes the compiler treat x as a new value, so that it keeps the loop */
 #pragma GCC unroll 12
         for (int i = 0; i < CHAINS; i++)
             acc[i] = _mm512_fmadd_ps(acc[i], x, x);
@@ -57,7 +57,7 @@ AVX512 static void fma_loop(void) {
     sink = (int32_t)_mm512_reduce_add_ps(acc[0]);
 }
 
-static size_t layer_bytes(const job *j) { /* keys, and as much again for values */
+static size_t layer_bytes(const job *j) { /* bytes of keys and values */
     size_t blocks = (size_t)(j->depth + j->n_rows + MR_KV_BLOCK - 1) / MR_KV_BLOCK;
     return blocks * N_KV_HEADS * mr_kv_head_bytes(j->type, j->head_dim);
 }
@@ -109,7 +109,7 @@ static double seconds(job *j, int n_threads) {
     return longest;
 }
 
-/* Medians of two jobs that run alternately. */
+/* Runs two jobs alternately. out: the median of each. */
 static void alternate(job *one, job *other, int n_threads, double out[2]) {
     double t[2][MAX_REPS];
     int reps = one->b->reps;
@@ -121,7 +121,7 @@ static void alternate(job *one, job *other, int n_threads, double out[2]) {
         out[i] = median(t[i], reps);
 }
 
-/* Rows at depth, depth + 1, … and a shuffled table for them. */
+/* Sets n_rows rows at positions depth, depth + 1, … and a shuffled block table for them. */
 static void set_rows(bench *b, int32_t depth, int32_t n_rows) {
     int32_t n_blocks = (depth + n_rows + MR_KV_BLOCK - 1) / MR_KV_BLOCK;
     for (int32_t r = 0; r < n_rows; r++)
@@ -143,7 +143,7 @@ static void fill_kv(bench *b, mr_type type) {
             ((float *)(void *)b->kv)[i] = x;
         else
             memset(b->kv + i * 4, 0, 4),
-                memcpy(b->kv + i * 4, &half, 2); /* of Q8_0 some scales are small, and all finite */
+                memcpy(b->kv + i * 4, &half, 2); /* for Q8_0, this makes some scales small and all scales finite */
     }
 }
 
@@ -151,7 +151,7 @@ static void print_decode(job j, const char *isa, int threads) {
     job read = {.b = j.b, .what = WORK_READ};
     double t[2];
     j.n_rows = 1;
-    j.depth -= 1; /* the row itself is the last position */
+    j.depth -= 1; /* the row itself is the last of the positions */
     j.n_layers = (int32_t)(j.b->kv_bytes / (2 * layer_bytes(&j)));
     set_rows(j.b, j.depth, 1);
     alternate(&read, &j, threads, t);

@@ -1,5 +1,6 @@
-/* tests/bench/bench_cpu.h - what bench_matmul and bench_attention share: a plain AVX-512 read loop to compare with, the
- * CPU time of a thread, and the median. Threads: any; each call works on what it is given. */
+/* tests/bench/bench_cpu.h - shared by bench_matmul and bench_attention: a plain AVX-512 read loop for comparison, the
+ * CPU time of a thread, and the median.
+ * Threads: thread-safe; each call uses only its arguments. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_BENCH_BENCH_CPU_H
 #define MR_TESTS_BENCH_BENCH_CPU_H
@@ -10,9 +11,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-static volatile int32_t sink; /* takes results, so that no loop is left out */
+static volatile int32_t sink; /* receives results, so that the compiler removes no loop */
 
-/* Reads the bytes, 256 at a time; p is aligned to 64 bytes. */
+/* Reads the bytes, 256 in each round. p is aligned to 64 bytes. */
 static __attribute__((target("avx512f"))) void read_loop(const uint8_t *p, size_t bytes) {
     __m512i s[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()};
     for (size_t i = 0; i + 256 <= bytes; i += 256)
@@ -33,7 +34,7 @@ static inline int compare_doubles(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Sorts v. */
+/* Returns the median of v. Sorts v. */
 static inline double median(double *v, int n) {
     qsort(v, (size_t)n, sizeof *v, compare_doubles);
     return v[n / 2];

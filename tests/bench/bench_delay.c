@@ -1,7 +1,7 @@
-/* tests/bench/bench_delay.c - what hops that take long cost a pipeline: a cluster of threads whose stages sleep, with
- * and without a delay on every message between two endpoints.
+/* tests/bench/bench_delay.c - measures how much slow hops cost a pipeline. Runs a cluster of threads whose stages
+ * sleep, in pairs of runs: with and without a delay of every message between two endpoints.
  * usage: bench_delay MODEL STAGES FIXED_MS MS_PER_ROW DELAY_MS SEQUENCES TOKENS [PAIRS]
- * MODEL gives the shapes. Prints the decode tokens per second of each pair, and the ratios: median and spread. */
+ * MODEL gives the shapes. Prints the decode tokens per second of each pair, and the median and spread of the ratios. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ typedef struct setting {
     int32_t n_sequences, n_tokens;
 } setting;
 
-/* When each sequence had its first token, and when the first of them ended. */
+/* The time of the first token of each sequence, and the time when the first sequence ended. */
 typedef struct times {
     int32_t n_sequences, n_begun;
     int64_t n_tokens, begun_ns, end_ns;
@@ -62,7 +62,7 @@ static mr_status submit_all(const setting *s, mr_job *job, times *t, mr_err *err
     return status;
 }
 
-/* Decode tokens per second; a first run lets the scheduler learn the times. */
+/* Measures decode tokens per second, after a first run from which the scheduler learns the times. */
 static mr_status run(const setting *s, int64_t delay_ns, double *out_rate, mr_err *err) {
     mr_local_cluster *cluster = NULL;
     mr_job *job = NULL;

@@ -1,5 +1,5 @@
-/* tests/bench/bench_grammar.c - microseconds of a token mask: walks texts that follow a grammar token by token, as a
- * sequence would, and times mask and accept, in time of this thread. Usage: bench_grammar VOCABULARY.gguf */
+/* tests/bench/bench_grammar.c - microseconds for one token mask. Follows texts of a grammar token by token, as a
+ * sequence would, and measures mask and accept in CPU time of the thread. Usage: bench_grammar VOCABULARY.gguf */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ static void stop(const mr_err *err) {
     exit(1);
 }
 
-/* Of this thread, so that others on the machine do not count. */
+/* CPU time of this thread, so that other processes on the machine do not count. */
 static int64_t cpu_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -30,7 +30,7 @@ static int compare(const void *a, const void *b) {
 
 typedef struct bench {
     const char *name;
-    const char *gbnf; /* NULL: any JSON object */
+    const char *gbnf; /* NULL: a grammar of any JSON object */
     const char *schema;
     const char *text;
 } bench;
@@ -41,7 +41,7 @@ static double us(int64_t ns) {
     return (double)ns / 1000.0;
 }
 
-/* Rounds from the second on have the state's memory of the first, as the later texts of a sequence that goes on. */
+/* From the second round on, the grammar state has the memory of the first round, as in a sequence that continues. */
 static void run(const bench *b, const mr_tokenizer *tok, const mr_grammar_vocab *v) {
     mr_err err = {0};
     mr_grammar *g = NULL;

@@ -1,5 +1,5 @@
-/* tests/bench/bench_hop.c - how long a message of activations takes from one rank to the next, through links and
- * channel: half of the way there and back, between two ranks that do nothing else.
+/* tests/bench/bench_hop.c - measures the time of a message of activations from one rank to the next, through links and
+ * channel: half of the round trip between two ranks that do nothing else.
  *   mpirun -n 2 bench_hop [repetitions]
  *   mpirun -n 2 --mca btl tcp,self bench_hop */
 // SPDX-License-Identifier: Apache-2.0
@@ -89,7 +89,7 @@ int main(int argc, char **argv) {
     hop h = {.ch = mr_mpi_stage_channel(mpi)};
     check(mr_inbox_create(h.ch, 1 - rank, MR_LINK_ACTIVATIONS, 1, SLOTS, MAX_BYTES, &h.in, &err), &err);
     check(mr_outbox_create(h.ch, 1 - rank, MR_LINK_ACTIVATIONS, 1, SLOTS, MAX_BYTES, &h.out, &err), &err);
-    static const size_t SIZES[] = {8 << 10, 8 << 10, 128 << 10, 1 << 20}; /* the first one warms up */
+    static const size_t SIZES[] = {8 << 10, 8 << 10, 128 << 10, 1 << 20}; /* the first size is a warm-up */
     for (size_t i = 0; i < sizeof SIZES / sizeof SIZES[0]; i++)
         measure(&h, rank == 0, SIZES[i], n);
     mr_inbox_destroy(h.in);

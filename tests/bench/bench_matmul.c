@@ -1,9 +1,10 @@
-/* tests/bench/bench_matmul.c - matrix products against the limits of this machine.
+/* tests/bench/bench_matmul.c - measures matrix products against the limits of this machine.
  *   bench_matmul [-r repetitions] [-m weight MiB] [type ...]
  * Matrix-vector: bytes of the FILE layout per second, and the share of a plain AVX-512 read loop over the same memory.
  * Tiles: operations per second, and the share of the VNNI peak (quantised types) or the float32 fma peak.
- * Weights are read from a region larger than the caches, one matrix after the other, as a model's are. Everything of
- * one line runs alternately, and medians are printed: on a shared machine only the ratios mean anything. */
+ * Weights are read from a region that is larger than the caches, one matrix after the other, as in a model. The
+ * measurements of a line run alternately, and the medians are printed. On a shared machine only the ratios are
+ * meaningful. */
 // SPDX-License-Identifier: Apache-2.0
 #include <immintrin.h>
 #include <stdio.h>
@@ -25,9 +26,9 @@ enum { MAX_THREADS = 2, MAX_ROWS = 512, MAX_K = 5632, MAX_N = 5632, MAX_REPS = 9
 
 typedef struct bench {
     mr_pool *pools[MAX_THREADS + 1];
-    uint8_t *weights; /* [weight_bytes], filled with panels of the type on turn */
+    uint8_t *weights; /* [weight_bytes], filled with panels of the current type */
     size_t weight_bytes;
-    uint8_t *a; /* MAX_ROWS rows of mr_type_activation's type */
+    uint8_t *a; /* MAX_ROWS rows of the type that mr_type_activation gives */
     float *y;
     int reps;
 } bench;
@@ -37,7 +38,7 @@ typedef struct bench {
 
 enum { PEAK_LOOPS = 200000, CHAINS = 12 };
 
-/* Assembly, because compilers put copies between twelve chains of intrinsics. */
+/* Assembly, because compilers copy registers between twelve chains of intrinsics. */
 #define PEAK_LOOP(op)                                                                                                  \
     __asm__ volatile(".p2align 6\n1:\n" op(0) op(1) op(2) op(3) op(4) op(5) op(6) op(7) op(8) op(9) op(10)             \
                          op(11) "dec %0\n\tjnz 1b"                                                                     \
@@ -71,7 +72,7 @@ typedef struct job {
     mr_matmul_fn *fn;
     mr_type type;
     int32_t k, n, rows, n_matrices;
-    double seconds[MAX_THREADS]; /* out: of each thread */
+    double seconds[MAX_THREADS]; /* out: the time of each thread */
 } job;
 
 static size_t activation_bytes(mr_type weight, int32_t k) {
@@ -117,7 +118,7 @@ static double seconds(job *j, int n_threads) {
     return slowest;
 }
 
-/* Medians of two jobs that run alternately. */
+/* Runs two jobs alternately. out: the median of each. */
 static void alternate(const bench *b, job *one, job *other, int n_threads, double out[2]) {
     double t[2][MAX_REPS];
     for (int i = 0; i < b->reps; i++) {
@@ -157,7 +158,8 @@ static void fill_activations(bench *b, mr_type type, int32_t k) {
     }
 }
 
-/* The whole region becomes panels of random rows with k columns. Returns the seconds of one repacked byte. */
+/* Fills the whole region with panels of random rows of k columns. out_repack_gbs: gigabytes of rows repacked per
+ * second. */
 static bool fill_weights(bench *b, mr_type type, int32_t k, double *out_repack_gbs) {
     const mr_type_info *info = mr_type_get(type);
     size_t row_bytes = (size_t)(k / info->block_elems) * (size_t)info->block_bytes,
@@ -223,7 +225,7 @@ static void print_tile(const bench *b, const job *base, const char *isa, int thr
     job j = *base, peak = {.b = b, .what = is_float ? WORK_FMA : WORK_VNNI};
     double t[2], ops = 2.0 * j.n * j.k * j.rows;
     j.n_matrices = (int32_t)(b->weight_bytes / matrix_bytes);
-    int32_t enough = (int32_t)(4e9 * threads / ops) + 1; /* some 10 ms */
+    int32_t enough = (int32_t)(4e9 * threads / ops) + 1; /* about 10 ms */
     j.n_matrices = j.n_matrices < enough ? j.n_matrices : enough;
     alternate(b, &peak, &j, threads, t);
     double tops = ops * j.n_matrices / t[1] * 1e-12;
@@ -234,7 +236,7 @@ static void print_tile(const bench *b, const job *base, const char *isa, int thr
 }
 
 static void run_type(bench *b, mr_type type, mr_isa isa) {
-    static const int32_t SHAPES[][2] = {{2048, 2048}, {5632, 2048}, {2048, 5632}}; /* n, k */
+    static const int32_t SHAPES[][2] = {{2048, 2048}, {5632, 2048}, {2048, 5632}}; /* n and k of each shape */
     static const int32_t ROWS[] = {2, 4, 8, 16, 32, 64, 512};
     mr_matmul_fn *fn = mr_kernels_get(isa)->matmul[mr_panel_of(type)];
     for (size_t s = 0; s < sizeof SHAPES / sizeof SHAPES[0]; s++) {

@@ -1,7 +1,8 @@
-/* tests/bench/bench_prefix.c - how much sooner the first token comes where the beginning of a prompt is there already.
+/* tests/bench/bench_prefix.c - measures how much sooner the first token comes if the prefix cache has the beginning of
+ * the prompt.
  *   bench_prefix MODEL [shared tokens] [tokens behind them] [threads] [pairs]
- * Pairs of the same prompt, computed in full and behind what the pair before left; the tokens behind differ in each
- * pair. */
+ * Each pair computes one prompt twice: in full, and with the shared tokens from the cache. The tokens behind the shared
+ * tokens differ in each pair. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +32,7 @@ typedef struct bench {
     int32_t *ids, n_shared, n, n_vocab;
 } bench;
 
-/* Milliseconds to the first token. */
+/* Measures the milliseconds to the first token. */
 static double first_token_ms(const bench *b, int pair, bool fresh) {
     mr_err err;
     int64_t sequence;

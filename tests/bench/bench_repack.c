@@ -1,8 +1,8 @@
-/* tests/bench/bench_repack.c - how fast one thread turns rows of a file into panels, in gigabytes of the file per
- * second.
+/* tests/bench/bench_repack.c - measures how fast one thread repacks rows of a file into panels, in gigabytes of the
+ * file per second.
  *   bench_repack [type]
- * Two panels of 4096 columns at a time, as products of matrices in the file do it: sources and panels stay in the
- * cache. */
+ * Repacks two panels of 4096 columns at a time, as products with matrices in FILE storage do. Rows and panels stay in
+ * the cache. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 enum { K = 4096, PANELS = 2, ROUNDS = 15 };
 static const int64_t ROUND_NS = MR_NS_PER_S / 100;
 
-/* Calls in one round. */
+/* Repacks for the time of one round. Returns the number of calls per nanosecond. */
 static double round_of(const mr_repack_args *args) {
     int64_t start = mr_clock_now_ns(), now = start;
     int n = 0;

@@ -1,4 +1,4 @@
-/* tests/bench/bench_sample.c - microseconds of sampling one token, by each part of the chain. Usage: bench_sample
+/* tests/bench/bench_sample.c - microseconds for sampling one token, for each sampler of the chain. Usage: bench_sample
  * [TOKENS] */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
@@ -63,7 +63,7 @@ static void run_logprobs(void) {
     report("log-probabilities, 20 of the highest", best_ns);
 }
 
-/* The defaults with one field changed. */
+/* Measures the default parameters with one field changed. */
 #define RUN(name, field, value)                                                                                        \
     do {                                                                                                               \
         mr_sampling_params p = mr_sampling_params_default();                                                           \

@@ -1,8 +1,9 @@
-/* bench_service.c - what the service adds between a job and its readers: tokens a second that it passes on, and how
- * long a token takes from its coming to its reader.
+/* bench_service.c - measures the cost of the service between a job and its readers: the tokens per second that the
+ * service passes on, and the time of a token from the job to its reader.
  * Usage: bench_service MODEL CLIENTS TOKENS STEP_US
- * One stage of the model's sizes that sleeps STEP_US in each step; CLIENTS requests of TOKENS tokens each, all at once,
- * read by two threads as a server's are. First the job alone, with callbacks that only count. */
+ * Runs one stage with the sizes of the model, which sleeps STEP_US in each step. CLIENTS requests of TOKENS tokens each
+ * run at once. Two threads read the results, as in a server. First measures the job alone, with callbacks that only
+ * count. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@ typedef struct server_thread {
     mr_thread *thread;
     mr_mutex lock;
     mr_cond cond;
-    struct client *first; /* to be looked at; under lock */
+    struct client *first; /* list of clients with new output; protected by lock */
     int32_t n_left;
     int64_t n_tokens, n_pieces;
     int64_t *latency_ns; /* [all tokens] */
@@ -30,7 +31,7 @@ typedef struct client {
     server_thread *server;
     mr_request *request;
     struct client *next;
-    bool is_listed; /* under the server's lock */
+    bool is_listed; /* protected by the lock of the server */
 } client;
 
 static void must(mr_status status, const mr_err *err) {
@@ -127,7 +128,7 @@ static void serve(void *ctx) {
             s->n_pieces++;
             if (piece.n_tokens > 0)
                 s->latency_ns[s->n_tokens] = mr_clock_now_ns() - piece.token_ns;
-            for (int32_t i = 1; i < piece.n_tokens; i++) /* of one piece all the same */
+            for (int32_t i = 1; i < piece.n_tokens; i++) /* all tokens of a piece have the latency of the piece */
                 s->latency_ns[s->n_tokens + i] = s->latency_ns[s->n_tokens];
             s->n_tokens += piece.n_tokens;
             s->n_left -= piece.finish != MR_FINISH_NONE;
@@ -160,7 +161,7 @@ typedef struct driver {
     int32_t n, n_tokens;
 } driver;
 
-/* Everything but the run itself, which is the main thread's. */
+/* Starts, measures and ends the clients. The run of the job itself stays in the main thread. */
 static void drive(void *ctx) {
     driver *d = ctx;
     mr_err err;

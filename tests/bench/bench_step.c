@@ -1,5 +1,6 @@
-/* tests/bench/bench_step.c - what a decode step of one thread costs outside its kernels: the same step is run again
- * with kernels that do nothing, so that graph, tasks, inputs and the logits' way out are what is left.
+/* tests/bench/bench_step.c - measures the cost of a decode step of one thread outside of its kernels. Runs the same
+ * step again with kernels that do nothing. The remaining time is that of graph, tasks, inputs and the copy of the
+ * logits.
  *   bench_step MODEL [repetitions]
  * Prints the fastest and the median step in microseconds: with kernels, and without. */
 // SPDX-License-Identifier: Apache-2.0
