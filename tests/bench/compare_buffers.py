@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Lists the compute buffer of a model of 7B widths for contexts of 512 to 16384, with 512 rows at once, as `millrace
-plan` says it, beside that of llama.cpp with flash attention where its folder is given.
+"""Lists the compute buffer that `millrace plan` predicts for a model of 7B widths, for contexts of 512 to 16384 and
+batches of 512 rows. If the folder of llama.cpp is given, its compute buffer with flash attention stands beside it.
 
     compare_buffers.py MILLRACE [--llama-cpp FOLDER] [--results RESULTS.md]
 
-FOLDER holds llama-batched-bench. The model is zeros that take no room on the disk; llama.cpp, which loads it, gets one
-of two layers, because neither buffer depends on their number. Exits with 1 if ours grows with the context, or is larger
-than llama.cpp's. --results puts the table into a Markdown file, in the place of the one before.
+FOLDER holds llama-batched-bench. The model file is sparse and contains zeros only. llama.cpp loads a model of only two
+layers, because neither buffer depends on the number of layers. Exits with 1 if the buffer of Millrace grows with the
+context or is larger than that of llama.cpp. --results replaces the table in a Markdown file.
 """
 
 import argparse

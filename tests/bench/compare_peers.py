@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times `millrace bench` beside the benchmarks of llama.cpp and ik_llama.cpp on the same files, in turn.
+"""Compares `millrace bench` with the benchmarks of llama.cpp and ik_llama.cpp on the same model files.
 
     compare_peers.py MILLRACE MODEL... [--llama-cpp FOLDER] [--ik-llama FOLDER] [--pairs 7] [--threads 2]
                      [--cases prefill,decode,depth,batch] [--results RESULTS.md] [--json FILE]
 
 FOLDER holds llama-bench and llama-batched-bench. ik_llama.cpp runs twice, with the weights as they are in the file and
-repacked while loading (-rtr 1). Each round runs all programs one after the other, and begins with another one than the
-round before. A case is
+repacked while loading (-rtr 1). Each round runs all programs one after the other. Each round begins with another
+program than the round before. A case is
 
     prefill  a prompt of 512 tokens               decode  one sequence, from an empty context
     depth    one sequence behind 4096 tokens      batch   8, 16 and 32 sequences, from prompts of one token
 
-The table has medians of tokens per second with the smallest and the largest value, the median of the ratios within
-the rounds, the ratio of the medians to the fastest of the others, and the shares of the machine's limits that Millrace
-reached. A program that fails has "-", and says why on standard error. --results puts the table with machine, versions
-and command into a Markdown file, in the place of the one before; --json writes all single values.
+The table has the median, the smallest and the largest number of tokens per second, the median of the ratios within the
+rounds, the ratio of Millrace's median to that of the fastest other program, and the shares of the machine's limits that
+Millrace reached. A program that fails has "-" in the table, and the reason is on standard error. --results replaces the
+table in a Markdown file, with machine, versions and command. --json writes all single values.
 """
 
 import argparse
@@ -43,7 +43,7 @@ BEGIN, END = "<!-- compare_peers.py: begin -->", "<!-- compare_peers.py: end -->
 
 
 def run(command, limit_s, folder=None):
-    """Standard output and standard error; None and why where the program fails."""
+    """Returns standard output and standard error, or None and the reason if the program fails."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
                               timeout=limit_s, cwd=folder, check=False)
@@ -90,7 +90,7 @@ class Millrace:
 
 
 class Llama:
-    """Both programs have the same ancestor."""
+    """llama.cpp or ik_llama.cpp, which is a fork of llama.cpp."""
 
     def __init__(self, a, folder, name, is_ik, repack):
         self.a, self.folder, self.name, self.is_ik, self.repack = a, folder, name, is_ik, repack
@@ -213,7 +213,7 @@ def table(a, programs, found):
 
 
 def limits(a, model):
-    """What the machine can do, as Millrace reads it when nothing else runs."""
+    """The limits of the machine, as Millrace measures them while nothing else runs."""
     out, _ = run([a.millrace, "bench", model, "-t", str(a.threads), "-p", "8", "-n", "0", "-r", "1", "--json",
                   "--log-level", "error"], a.limit)
     if out is None:

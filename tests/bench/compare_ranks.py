@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a cut in two costs: two ranks of one thread against one process of two threads, on one file, in turn; and
-llama.cpp over two RPC servers of one thread and in one process of two, where its programs are given.
+"""Measures the cost of cutting a model in two: two ranks of one thread against one process of two threads, on the same
+file, in alternating runs. If the programs of llama.cpp are given, also compares two RPC servers of one thread with one
+process of two threads.
 
     compare_ranks.py MILLRACE MODEL [--llama FOLDER] [--pairs 7] [-p 2048] [-n 32] [-b 1,8,16,32] [--save FILE]
     compare_ranks.py --save FILE --results RESULTS.md
 
-FOLDER holds llama.cpp's llama-batched-bench and ggml-rpc-server (built with -DGGML_RPC=ON). Prints medians of tokens per
-second, the median of the ratios within pairs, and their spread. Root is allowed, as in containers. With --save the pairs are
-added to those that FILE has, so that they may come from several calls; with --results a table of all that are in it is
-written into RESULTS.md.
+FOLDER holds llama.cpp's llama-batched-bench and ggml-rpc-server (built with -DGGML_RPC=ON). Prints medians of tokens
+per second, and the median and spread of the ratios within pairs. mpirun may run as root, as in containers. --save adds
+the pairs to the pairs in FILE, so that several calls can contribute. --results writes a table of all pairs in FILE into
+RESULTS.md.
 """
 
 import argparse

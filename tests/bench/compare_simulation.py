@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The simulator beside real runs of the same load on stages that sleep.
+"""Compares the simulator with real runs of the same load on stages that sleep.
 
 usage: compare_simulation.py [--runs N] [--launch "mpirun -n 4"] MILLRACE MODEL OPTIONS
 
-OPTIONS are those that bench and simulate share: --stages, --synthetic-stage, --load ... Each run of `millrace bench` is compared
-with one simulation (they are all the same). Prints tokens per second, the medians of the time to the first token and between
-tokens, and the ratios of simulated to measured: the median over the runs, and their spread.
+OPTIONS are options that bench and simulate share: --stages, --synthetic-stage, --load ... Each run of `millrace bench`
+is compared with the same simulation, because a simulation always gives the same result. Prints tokens per second, the
+median time to the first token, the median time between tokens, and the median and spread of the ratios of simulated to
+measured values.
 """
 import argparse
 import json

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The number of threads that a command chooses against fixed ones, measured in turn: prompts and decoding by `millrace
-bench`, with busy processes beside it that the script starts and ends itself.
+"""Compares the number of threads that a command chooses with fixed numbers: measures prompts and decoding by `millrace
+bench` in alternating runs, beside busy processes, which the script starts and ends.
 
   compare_threads.py --busy 4                          # the demo model
   compare_threads.py --busy 4 --model random-q4_k.gguf
   compare_threads.py --rounds 7 --program build/release/bin/millrace --other old/millrace
 
-Each round runs the default, then each of --threads. A line gives the medians, and the median over the rounds of the
-default against the best fixed number (the best by its median). With --other, the default of another build is measured
-too, and compared round by round."""
+Each round runs the default, then each number of --threads. A line has the medians, and the median over the rounds of
+the ratio of the default to the best fixed number (the number with the best median). With --other, each round also
+measures the default of another build and compares both builds."""
 import argparse
 import json
 import os

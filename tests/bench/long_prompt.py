@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How much a long prompt holds up the sequences that decode beside it, and how long it waits itself.
+"""Measures how much a long prompt delays the sequences that decode beside it, and how long the prompt itself waits.
 
 usage: long_prompt.py [--prompt TOKENS] [--sequences N] [--pairs N] MILLRACE MODEL [OPTIONS OF bench]
 
-Runs `millrace bench --load-trace` in turns: N sequences that decode; the same with a long prompt that arrives among them; the
-prompt alone. Prints the 99th percentile of the time between tokens of the N sequences, of all their tokens and of those
-while the prompt was read, and the time to the prompt's first token: the median over the pairs, and their ratios.
+Runs `millrace bench --load-trace` three times in each pair: N sequences that decode, the same with a long prompt that
+arrives meanwhile, and the prompt alone. For the N sequences, prints the 99th percentile of the time between tokens,
+over all tokens and over the tokens during the prefill. Also prints the time to the first token of the prompt.
+All values are medians over the pairs, with their ratios.
 """
 import argparse
 import json
@@ -14,7 +15,7 @@ import statistics
 import subprocess
 import sys
 
-AT_S = 2.0  # when the long prompt arrives; the others have begun by then
+AT_S = 2.0  # arrival of the long prompt, when the other sequences already decode
 
 
 def run(args, lines):
@@ -32,7 +33,7 @@ def percentile(values, percent):
 
 
 def gaps(requests, start=0.0, end=float("inf")):
-    """Between tokens of one request, where the second of them came from start to end."""
+    """Times between two tokens of a request, for pairs whose second token came between start and end."""
     return [b - a for r in requests for a, b in zip(r["token_ms"], r["token_ms"][1:]) if start <= b <= end]
 
 

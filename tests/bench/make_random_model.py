@@ -5,10 +5,10 @@
     make_random_model.py OUT [--type Q8_0] [--layers 22] [--width 2048] [--ff 5632] [--heads 32] [--kv-heads 4]
                              [--vocab 32000] [--context 8192] [--experts 8 --experts-used 2] [--sparse]
 
-The default is a 1.1B model. All matrices are of one type, and their elements spread by about 0.02 around 0, so that
-nothing overflows. With --experts, each layer has that many of width --ff. Values repeat after some megabytes:
-benchmarks do not care. The vocabulary has a token for each byte, and words that are only numbered. With --sparse the
-matrices are zeros that take no room on the disk: enough for plans.
+The default is a 1.1B model. All matrices have the same type. Their elements spread by about 0.02 around 0, so that
+nothing overflows. With --experts, each layer has that many experts of width --ff. Values repeat after some megabytes,
+which does not change the speed. The vocabulary has a token for each byte, and numbered words. With --sparse the
+matrices are zeros that take no disk space, which is enough for plans.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def key(name, kind, value):
 
 
 def array(name, number, values):
-    """values: bytes of the elements, whose type has that number."""
+    """number: the type of the elements. values: a list with the bytes of each element."""
     return text(name) + struct.pack("<IIQ", 9, number, len(values)) + b"".join(values)
 
 
@@ -74,7 +74,7 @@ def vocabulary(n):
 
 
 def random_blocks(type_name, rng):
-    """Some megabytes of valid blocks."""
+    """Makes some megabytes of valid blocks."""
     _, elems, size, scales = TYPES[type_name]
     if elems == 1:
         values = [rng.gauss(0, 0.02) for _ in range(1 << 18)]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A part of a Markdown file that a program writes: its first and last line are comments that tell it from others."""
+"""Writes a generated part of a Markdown file. The first and last line of the part are comments that identify it."""
 import os
 
 
 def replace(path, text):
-    """Puts text into the place of the part with the same first and last line, or at the end of the file."""
+    """Replaces the part with the same first and last line as text. Without such a part, appends text to the file."""
     old = ""
     if os.path.exists(path):
         with open(path, encoding="utf-8") as f:

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What `millrace serve` adds to the time of a request at low load: one request after the other on one connection, to a stage that
-sleeps so long in each step and computes nothing. What is above that sleep is the server, the service, the links and this client.
+"""Measures the time that `millrace serve` adds to a request at low load: sends one request after the other on one
+connection, to a stage that computes nothing and sleeps for a fixed time in each step. The rest of the time is that of
+the server, the service, the links and this client.
 
   serve_latency.py build/release/bin/millrace
 """

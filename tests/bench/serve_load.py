@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Loads a server of completions with clients that ask one request after another, beside llama-server in the same run.
+"""Loads `millrace serve` with clients that send one request after another, and compares it with llama-server.
 
     serve_load.py MILLRACE MODEL [--llama FOLDER] [--clients 1,8,32,64] [--requests 3] [--pairs 3] [--ranks 2]
                   [--prompt 128] [--answer 64] [--seed 1] [--json FILE] [--results RESULTS.md]
 
-Each case starts the server anew and sends, for each client, that many requests, streamed; lengths of prompts and answers are
-drawn from log-normal distributions with those medians (a quarter to four times them), the same for all servers. Prompts are
-token ids that no two requests share. Servers:
+Each case starts a new server, and each client sends --requests streamed requests. The lengths of prompts and answers
+are drawn from log-normal distributions with the medians --prompt and --answer, limited to a quarter and four times the
+median. They are the same for all servers. Prompts are token ids, and no two requests share a prompt. Servers:
 
     millrace            one process, all cores         llama       llama-server, all cores
     millrace, 2 ranks   under mpirun on this machine   llama, RPC  llama-server over as many ggml-rpc-servers
 
-FOLDER holds llama-server and ggml-rpc-server. Servers take turns; each pair begins with another one. The table has medians over
-the pairs: requests and new tokens per second, time to the first token and between tokens (p50, p99). All requests have to
-end as they should: a wrong number of tokens or another status ends the script. Root is allowed, as in containers.
+FOLDER holds llama-server and ggml-rpc-server. The servers run in turn, and each pair begins with another server. The
+table has medians over the pairs: requests and new tokens per second, time to the first token and between tokens (p50,
+p99). A wrong number of tokens or an error status ends the script. mpirun may run as root, as in containers.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def draw_requests(a, n_clients):
 
 
 async def ask(port, prompt, n_new):
-    """Times of the events that carry text, from the moment the request is sent."""
+    """Times from sending the request to each event that carries text."""
     body = json.dumps({"model": "m", "prompt": prompt, "max_tokens": n_new, "temperature": 0, "ignore_eos": True,
                        "stream": True, "stream_options": {"include_usage": True}}).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -122,7 +122,7 @@ def figures(done, seconds):
 
 @contextlib.contextmanager
 def processes(commands):
-    """Each in a group of its own, so that what it started ends with it."""
+    """Starts each server in a process group of its own, so that its child processes end with the server."""
     running = []
     try:
         for command in commands:
@@ -141,7 +141,7 @@ def processes(commands):
 
 
 def wait_for(port, process):
-    """Until the server says that it is well."""
+    """Waits until the health check of the server succeeds."""
     end = time.monotonic() + START_S
     while time.monotonic() < end:
         if process.poll() is not None:
@@ -155,7 +155,7 @@ def wait_for(port, process):
 
 
 def commands_of(a, server, port, n_clients):
-    """The commands of a server; the last one answers requests."""
+    """The commands that start a server. The last command starts the process that answers requests."""
     cores = len(os.sched_getaffinity(0))
     context = 8 * (a.prompt + a.answer)
     if server.startswith("millrace"):
