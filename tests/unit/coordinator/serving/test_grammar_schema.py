@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""JSON schemas: what the grammar lets through is valid for jsonschema, and texts of every kind that it should let through, and
-that it should not, are judged as jsonschema judges them. Keywords that are not supported are named."""
+"""Tests the grammars of JSON schemas against the package jsonschema: each text that a grammar accepts is valid, and
+texts of every kind are accepted or refused as expected. Errors name the keywords that are not supported."""
 import json
 import os
 import random
@@ -51,8 +51,8 @@ STRANGE = {
     "additionalProperties": {"type": "string"},
 }
 
-# A schema, texts that are to be let through, texts that are not. All are checked against jsonschema, too, but for those that are
-# valid and left out on purpose (other orders of properties, other white space, rare forms).
+# A schema, texts that must be accepted, texts that must be refused. All texts are also checked with jsonschema, except
+# valid texts that the grammar refuses on purpose (other orders of properties, other white space, rare forms).
 CASES = [
     ({}, ["{}", "[1, 2]", "\"x\"", "null", "-1.5e+3", "{\"a\": {\"b\":[true,false]}}"], ["", "{", "[1,]", "01", "nul", "\"\u0007\""]),
     (True, ["0"], []),
@@ -115,7 +115,7 @@ CASES = [
      ["{\"a\": null}", "{\"b\": 1}", "{\"a\":null,\"b\":1}"], ["{}", "{\"c\": 1}"]),
     ({"type": "object", "maxProperties": 0}, ["{}"], ["{\"a\": 1}"]),
     ({"type": "string", "anyOf": [{"type": "null", "anyOf": [{"minLength": 1}, {}]}, {"maxLength": 1}]}, ["\"a\""], ["null", "\"ab\""]),
-    # What is described is closed, at every depth.
+    # Objects with described properties are closed, at every depth.
     ({"type": "object", "properties": {"a": {"type": "null"}}}, ["{}", "{\"a\": null}"], ["{\"b\": 1}", "{\"a\": null, \"b\": 1}"]),
     ({"type": "object", "properties": {}}, ["{}"], ["{\"a\": 1}"]),
     ({"type": "object", "additionalProperties": True}, ["{}", "{\"a\": [1]}"], ["[]"]),
@@ -173,7 +173,7 @@ REFUSED = [
     ({"oneOf": [{"const": 1}, {"enum": [1.0, 2]}]}, "\"oneOf\""),
 ]
 
-# Large ones, each of which some simple way to compile it would take minutes over.
+# Large schemas. For each there is a simple way to compile it that would take minutes.
 HOSTILE = [
     {"enum": list(range(100000))},
     {"$defs": {"e": {"enum": list(range(4000))}}, "allOf": [{"$ref": "#/$defs/e"}] * 250},
@@ -185,7 +185,7 @@ HOSTILE = [
     {"type": "array", "items": {"type": "array", "items": {"type": "string", "maxLength": 30000}, "maxItems": 30000}, "maxItems": 30000},
 ]
 
-# Regular expressions, of which whole texts have to match; Python's re judges the texts.
+# Regular expressions that have to match whole texts. The texts are also checked with Python's re.
 REGEXES = [
     ("ab*c", ["ac", "abbc", "xac", "acx", "a", ""]),
     ("^[0-9]{3}-[0-9]{4}$", ["555-1234", "555-123", "x555-1234", "555-12345"]),
@@ -272,7 +272,7 @@ def check_case(walker, schema, good, bad, seed, n, failures):
 
 
 def check_changed(walker, schema, good, seed, failures):
-    """Texts that differ from valid ones in a byte or a piece: none is let through that is not valid itself."""
+    """Changes valid texts by a byte or a piece. The grammar must refuse each changed text that is not valid."""
     rng = random.Random(seed)
     validator = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
     texts = []
