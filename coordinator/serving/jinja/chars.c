@@ -1,3 +1,5 @@
+/* coordinator/serving/jinja/chars.c - looks up properties of characters in the tables of utf8proc, and adds what Python
+ * defines differently. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/jinja/chars.h"
 

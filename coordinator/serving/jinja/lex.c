@@ -1,3 +1,5 @@
+/* coordinator/serving/jinja/lex.c - splits a template into tokens: text, tags, names and operators. lex_literal.c reads
+ * numbers and strings. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/jinja/lex.h"
 

@@ -1,3 +1,5 @@
+/* coordinator/serving/jinja/parse.c - parses the statements of a template into nodes. parse_expr.c parses the
+ * expressions. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/jinja/parse.h"
 

@@ -1,3 +1,5 @@
+/* coordinator/serving/jinja/value.c - creates strings, lists and dicts in the arena of a render, and counts the steps,
+ * the depth and the memory that a render may use. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/jinja/value.h"
 

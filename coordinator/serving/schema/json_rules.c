@@ -1,3 +1,5 @@
+/* coordinator/serving/schema/json_rules.c - the rules of JSON values as one text. Each grammar gets a copy with its own
+ * prefix. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/schema/json_rules.h"
 

@@ -1,3 +1,5 @@
+/* coordinator/serving/schema/schema.c - turns a JSON schema into GBNF: keeps the list of rules and writes the
+ * alternatives of each rule. The values of each type are written in files of their own. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/schema/schema.h"
 
