@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backends/cpu/cpu_internal.h"
+#include "engine/base/fmath.h"
 #include "engine/tensor/quant.h"
 
 enum {
@@ -202,6 +203,30 @@ static void make_activations(const cpu_backend *be, const float *x, mr_type type
         be->kernels->quantize(x, out, n);
 }
 
+/* Sums and products element by element. */
+static void run_elements(const cpu_backend *be, const cpu_node *n, int32_t row) {
+    const float *a = cpu_float_row(n->in[0], row), *b = n->in[1] ? cpu_float_row(n->in[1], row) : NULL;
+    float *y = cpu_float_row(n->out, row), factor = n->node->params.scale.factor;
+    int32_t width = n->out->ne[0];
+    switch (n->node->op) {
+    case MR_OP_ADD:
+        for (int32_t i = 0; i < width; i++)
+            y[i] = a[i] + b[i];
+        return;
+    case MR_OP_ADD_GATED:
+        factor = mr_sigmoidf(cpu_float_row(n->in[2], row)[0]);
+        for (int32_t i = 0; i < width; i++)
+            y[i] = a[i] + factor * b[i];
+        return;
+    case MR_OP_SCALE:
+        for (int32_t i = 0; i < width; i++)
+            y[i] = a[i] * factor;
+        return;
+    default:
+        be->kernels->soft_cap(a, y, width, factor);
+    }
+}
+
 /* Computes one row of an op whose rows are independent. */
 static void run_row(const cpu_backend *be, const cpu_node *n, int32_t row) {
     const mr_tensor *x = n->in[0], *out = n->out;
@@ -230,12 +255,12 @@ static void run_row(const cpu_backend *be, const cpu_node *n, int32_t row) {
         be->kernels->glu((const float *)a, (const float *)(cpu_data(n->in[1]) + (size_t)row * n->in[1]->row_bytes), f32,
                          x->ne[0], n->node->params.glu);
         break;
-    case MR_OP_ADD: {
-        const float *b = (const float *)(cpu_data(n->in[1]) + (size_t)row * n->in[1]->row_bytes);
-        for (int32_t i = 0; i < x->ne[0]; i++)
-            f32[i] = ((const float *)a)[i] + b[i];
+    case MR_OP_ADD:
+    case MR_OP_ADD_GATED:
+    case MR_OP_SCALE:
+    case MR_OP_SOFT_CAP:
+        run_elements(be, n, row);
         return;
-    }
     case MR_OP_ROUTE:
         cpu_run_route(n, row);
         return;

@@ -124,6 +124,9 @@ typedef void mr_rope_fn(float *x, int32_t n_heads, int32_t head_dim, int32_t n_r
 /* Rule G: y[n] of gate[n] and up[n]; y may be gate or up. */
 typedef void mr_glu_fn(const float *gate, const float *up, float *y, int32_t n, mr_glu glu);
 
+/* Rule C: y[n] = x[n] held below the cap; x and y may be the same. */
+typedef void mr_soft_cap_fn(const float *x, float *y, int32_t n, float cap);
+
 /* --- Keys, values, attention: rules K and T --------------------------------------------------------------------------
  * The store of one layer has for each block, one head after the other: keys [head_dim][16] in k_store and values
  * [16][head_dim] in v_store. F16, F32: these elements. Q8_0: all elements as i8, then f16 scales: of keys

@@ -195,7 +195,7 @@ static void test_quantize_infinity(trial *t) {
     add_a8_row(t, t->a8[0], 96);
 }
 
-/* --- Rules N, G, R ----------------------------------------------------------------------------------------------- */
+/* --- Rules N, G, C, R --------------------------------------------------------------------------------------------- */
 
 static void test_rows(trial *t) {
     static const int32_t SIZES[] = {1, 7, 16, 33, 100, 2048};
@@ -210,6 +210,8 @@ static void test_rows(trial *t) {
         t->kernels->rms_norm(t->x[3], w, t->out, small, small, 1e-5f);
         add_floats(t, t->out, small);
         t->kernels->glu(gate, w, t->out, n, (mr_glu){.kind = MR_GLU_SILU});
+        add_floats(t, t->out, n);
+        t->kernels->soft_cap(gate, t->out, n, 30.0f);
         add_floats(t, t->out, n);
     }
     for (int i = 1; i < 2 * MR_GLU_KINDS; i++) {

@@ -356,6 +356,41 @@ int32_t mr_graph_add(mr_graph *g, int32_t a, int32_t b) {
     return pairwise(g, MR_OP_ADD, a, b);
 }
 
+int32_t mr_graph_add_gated(mr_graph *g, int32_t a, int32_t b, int32_t gate) {
+    if (!want(g, a, MR_TYPE_F32, 0, "a of add_gated") || !want_beside(g, gate, a, MR_TYPE_F32, 1, "gate of add_gated"))
+        return MR_NO_TENSOR;
+    int32_t out = pairwise(g, MR_OP_ADD_GATED, a, b);
+    if (out != MR_NO_TENSOR)
+        g->nodes[g->n_nodes - 1].in[2] = gate;
+    return out;
+}
+
+/* A node with one input and a number, and a result of the input's shape. */
+static int32_t by_factor(mr_graph *g, mr_op op, int32_t x, float factor) {
+    const mr_tensor *t = want(g, x, MR_TYPE_F32, 0, mr_op_name(op));
+    if (!t)
+        return MR_NO_TENSOR;
+    int32_t out = result(g, op, t->ne[0], t->row_count);
+    mr_node *n = graph_add_node(g, op, out);
+    if (!n)
+        return MR_NO_TENSOR;
+    n->in[0] = x;
+    n->params.scale.factor = factor;
+    return out;
+}
+
+int32_t mr_graph_scale(mr_graph *g, int32_t x, float factor) {
+    if (!(factor >= -FLT_MAX && factor <= FLT_MAX))
+        return fail(g, MR_E_INVALID, "scale: the factor is not finite");
+    return by_factor(g, MR_OP_SCALE, x, factor);
+}
+
+int32_t mr_graph_soft_cap(mr_graph *g, int32_t x, float cap) {
+    if (!(cap >= FLT_MIN && cap <= FLT_MAX))
+        return fail(g, MR_E_INVALID, "soft_cap: the cap is no finite number above zero");
+    return by_factor(g, MR_OP_SOFT_CAP, x, cap);
+}
+
 /* --- Experts ----------------------------------------------------------------------------------------------------- */
 
 static bool experts_desc_is_good(mr_graph *g, int32_t x, const mr_experts_desc *desc) {

@@ -87,6 +87,12 @@ static inline int32_t mr_graph_silu_mul(mr_graph *g, int32_t gate, int32_t up) {
     return mr_graph_glu(g, gate, up, (mr_glu){.kind = MR_GLU_SILU});
 }
 int32_t mr_graph_add(mr_graph *g, int32_t a, int32_t b);
+/* a + sigmoid(gate) * b, gate [1, R]: a shared expert beside the others, and its gate. */
+int32_t mr_graph_add_gated(mr_graph *g, int32_t a, int32_t b, int32_t gate);
+/* x * factor, factor finite. */
+int32_t mr_graph_scale(mr_graph *g, int32_t x, float factor);
+/* cap * tanh(x / cap), cap finite and above zero. */
+int32_t mr_graph_soft_cap(mr_graph *g, int32_t x, float cap);
 /* Vectors that experts add; each may be MR_NO_TENSOR. */
 typedef struct mr_expert_biases {
     int32_t router;   /* [n, 1] f32: added to the logits */

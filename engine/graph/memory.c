@@ -84,6 +84,9 @@ static int32_t overwritable(const mr_node *n) {
         return n->in[2];
     case MR_OP_ROPE:
     case MR_OP_ADD:
+    case MR_OP_ADD_GATED:
+    case MR_OP_SCALE:
+    case MR_OP_SOFT_CAP:
     case MR_OP_GLU:
     case MR_OP_RMS_NORM:
         return n->in[0];

@@ -94,6 +94,12 @@ typedef enum mr_op {
     MR_OP_GATE_UP,
     /* in: a [n, R] f32, b [n, R] f32; out [n, R] f32. */
     MR_OP_ADD,
+    /* a + sigmoid(gate) * b. in: a [n, R] f32, b [n, R] f32, gate [1, R] f32; out [n, R] f32. */
+    MR_OP_ADD_GATED,
+    /* x * factor. in: x [n, R] f32; out [n, R] f32. */
+    MR_OP_SCALE,
+    /* factor * tanh(x / factor) (rule C). in: x [n, R] f32; out [n, R] f32. */
+    MR_OP_SOFT_CAP,
     /* Copies the rows with these indices. in: x [n, R] f32, rows [1, O] i32; out [n, O] f32. */
     MR_OP_TAKE_ROWS,
     /* Selects the experts of each row (rule X). in: logits [E, R] f32, bias of the choice [E, 1] f32 or none; out
@@ -171,6 +177,9 @@ typedef union mr_op_params {
         mr_rope_pairs pairs;
     } attention; /* also KV_WRITE */
     mr_glu glu;  /* also GATE_UP */
+    struct {
+        float factor;
+    } scale; /* also SOFT_CAP */
     struct {
         int32_t n, n_used;  /* E and U */
         mr_routing routing; /* for ROUTE */

@@ -37,6 +37,9 @@ static void no_rope(float *x, int32_t n_heads, int32_t head_dim, int32_t n_rot, 
 static void no_glu(const float *gate, const float *up, float *y, int32_t n, mr_glu glu) {
     (void)gate, (void)up, (void)y, (void)n, (void)glu;
 }
+static void no_soft_cap(const float *x, float *y, int32_t n, float cap) {
+    (void)x, (void)y, (void)n, (void)cap;
+}
 static void no_kv_write(const mr_kv_write_args *args, int32_t row_first, int32_t row_last) {
     (void)args, (void)row_first, (void)row_last;
 }
@@ -55,6 +58,7 @@ static mr_kernels nothing(void) {
                     .rope_table = no_rope_table,
                     .rope = no_rope,
                     .glu = no_glu,
+                    .soft_cap = no_soft_cap,
                     .kv_write = no_kv_write,
                     .attention = no_attention};
     for (size_t t = 0; t < sizeof k.matmul / sizeof k.matmul[0]; t++)

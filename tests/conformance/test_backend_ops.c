@@ -72,6 +72,29 @@ static int32_t build_add(scene *s, const shape *p) {
     return mr_graph_add(s->g, a, scene_floats(s, p->k, MR_ROWS_STEP));
 }
 
+static int32_t build_add_gated(scene *s, const shape *p) {
+    int32_t a = scene_floats(s, p->k, MR_ROWS_STEP), b = scene_floats(s, p->k, MR_ROWS_STEP);
+    return mr_graph_add_gated(s->g, a, b, scene_floats(s, 1, MR_ROWS_STEP));
+}
+
+static int32_t build_scale(scene *s, const shape *p) {
+    return mr_graph_scale(s->g, scene_floats(s, p->k, MR_ROWS_STEP), -12.3f);
+}
+
+static int32_t build_soft_cap(scene *s, const shape *p) {
+    return mr_graph_soft_cap(s->g, scene_floats(s, p->k, MR_ROWS_STEP), p->soft_cap);
+}
+
+/* A shared expert's result, and its gate of one row of weights. */
+static int32_t build_shared(scene *s, const shape *p) {
+    int32_t x = scene_floats(s, p->k, MR_ROWS_STEP), add = scene_floats(s, p->n, MR_ROWS_STEP);
+    int32_t gate = scene_matrix(s, p->type, p->k, 1, p->storage), w = scene_matrix(s, p->type, p->k, p->n, p->storage);
+    if (gate == NONE || w == NONE)
+        return NONE;
+    int32_t y = mr_graph_matmul(s->g, w, x, NONE, NONE);
+    return mr_graph_add_gated(s->g, add, y, mr_graph_matmul(s->g, gate, x, NONE, NONE));
+}
+
 /* A norm, and a gate, that write the activations of a product themselves. */
 static int32_t build_fused(scene *s, const shape *p) {
     int32_t up = scene_matrix(s, p->type, p->k, p->n, MR_STORAGE_WEIGHT);
@@ -115,6 +138,10 @@ void test_rows(void **state) {
         shape p = {.k = widths[i % 8], .rows = rows[i / 8], .glu = glu_of(i)};
         expect_same("glu", build_gate, NULL, &p);
         expect_same("add", build_add, NULL, &p);
+        expect_same("add_gated", build_add_gated, NULL, &p);
+        expect_same("scale", build_scale, NULL, &p);
+        p.soft_cap = i % 2 ? 30.0f : 0.5f;
+        expect_same("soft_cap", build_soft_cap, NULL, &p);
         expect_same("take_rows", build_take, NULL, &p);
         p.n = p.k;
         expect_same("rms_norm", build_norm, NULL, &p);
@@ -126,6 +153,7 @@ void test_rows(void **state) {
         expect_same("norm and gate before products", build_fused, NULL, &p);
         p.storage = i % 2 ? MR_STORAGE_FILE : MR_STORAGE_WEIGHT;
         expect_same("gate_up", build_gate_up, NULL, &p);
+        expect_same("shared expert", build_shared, NULL, &p);
     }
 }
 

@@ -173,6 +173,23 @@ static void test_glu_equals_scalar(void **state) {
     for_each_case(check_glu);
 }
 
+static void check_soft_cap(const mr_kernels *k, fill how, int32_t n) {
+    float cap = how % 2 ? 30.0f : 0.7f;
+    fill_with(xs + 1, n, how);
+    scalar()->soft_cap(xs + 1, want, n, cap);
+    guard_set(&out);
+    k->soft_cap(xs + 1, out.x, n, cap);
+    assert_same(out.x, want, n);
+    assert_guards(&out, n);
+    k->soft_cap(xs + 1, xs + 1, n, cap);
+    assert_same(xs + 1, want, n);
+}
+
+static void test_soft_cap_equals_scalar(void **state) {
+    (void)state;
+    for_each_case(check_soft_cap);
+}
+
 static void check_rope(const mr_kernels *k, fill how, int32_t n) {
     static const int32_t DIMS[] = {2, 4, 14, 16, 18, 32, 64, 80, 96, 128, 256};
     int32_t dim = DIMS[rng_next(&numbers) % (sizeof DIMS / sizeof DIMS[0])], heads = 1 + n % 5;
@@ -439,6 +456,19 @@ static void test_each_glu_is_close_to_double(void **state) {
     assert_true(y[0] > 13.99f && y[0] < 14.0f && y[1] <= 0.0f && isnan(y[2]) && y[3] < -41.99f && y[3] > -42.0f);
 }
 
+static void test_soft_cap_is_close_to_double(void **state) {
+    (void)state;
+    for (int round = 0; round < 100000; round++) {
+        float x = rng_unit(&numbers) * 100.0f, y;
+        scalar()->soft_cap(&x, &y, 1, 30.0f);
+        double exact = 30 * tanh((double)x / 30);
+        assert_true(fabs((double)y - exact) <= 1e-6 * fabs(exact));
+    }
+    float edge[3] = {INFINITY, -1e30f, NAN}, y[3];
+    scalar()->soft_cap(edge, y, 3, 30.0f);
+    assert_true(y[0] == 30.0f && y[1] == -30.0f && isnan(y[2]));
+}
+
 static int set_mode(void **state) {
     (void)state;
     mr_thread_set_denormals_flushed();
@@ -451,6 +481,7 @@ int main(void) {
         cmocka_unit_test(test_round_bf16_equals_scalar),
         cmocka_unit_test(test_rms_norm_equals_scalar),
         cmocka_unit_test(test_glu_equals_scalar),
+        cmocka_unit_test(test_soft_cap_equals_scalar),
         cmocka_unit_test(test_rope_equals_scalar),
         cmocka_unit_test(test_kv_write_equals_scalar),
         cmocka_unit_test(test_quantize_rounds_to_nearest_even),
@@ -460,6 +491,7 @@ int main(void) {
         cmocka_unit_test(test_rope_is_close_to_double),
         cmocka_unit_test(test_glu_is_close_to_double),
         cmocka_unit_test(test_each_glu_is_close_to_double),
+        cmocka_unit_test(test_soft_cap_is_close_to_double),
     };
     return cmocka_run_group_tests(tests, set_mode, NULL);
 }

@@ -25,6 +25,10 @@ void mr_glu_avx512(const float *gate, const float *up, float *y, int32_t n, mr_g
     glu_vec(gate, up, y, n, glu);
 }
 
+void mr_soft_cap_avx512(const float *x, float *y, int32_t n, float cap) {
+    soft_cap_vec(x, y, n, cap);
+}
+
 void mr_kv_write_avx512(const mr_kv_write_args *args, int32_t row_first, int32_t row_last) {
     kv_write_vec(args, row_first, row_last);
 }

@@ -133,6 +133,12 @@ void mr_glu_scalar(const float *gate, const float *up, float *y, int32_t n, mr_g
         y[i] = glu_one(gate[i], up[i], glu);
 }
 
+/* Rule C. */
+void mr_soft_cap_scalar(const float *x, float *y, int32_t n, float cap) {
+    for (int32_t i = 0; i < n; i++)
+        y[i] = cap * mr_tanhf(x[i] * (1.0f / cap));
+}
+
 /* Writes element i of an F16 or F32 store. */
 static void kv_put(void *store, int32_t i, float x, mr_type type) {
     if (type == MR_TYPE_F16)

@@ -128,6 +128,16 @@ MR_INLINE void glu_vec(const float *gate, const float *up, float *y, int32_t n, 
     }
 }
 
+/* Rule C. */
+MR_INLINE void soft_cap_vec(const float *x, float *y, int32_t n, float cap) {
+    v16 all = v16_set1(cap), inverse = v16_set1(1.0f / cap);
+    int32_t full = n / 16 * 16, tail = n - full;
+    for (int32_t i = 0; i < full; i += 16)
+        v16_store(y + i, v16_mul(all, v16_tanh(v16_mul(v16_load(x + i), inverse))));
+    if (tail)
+        v16_store_n(y + full, v16_mul(all, v16_tanh(v16_mul(v16_load_n(x + full, tail), inverse))), tail);
+}
+
 /* Rule R for pairs of elements i and i + half. */
 MR_INLINE void rope_halves_vec(float *x, int32_t half, const float *table) {
     for (int32_t i = 0; i < half; i += 16) {
@@ -248,6 +258,9 @@ MR_INLINE void kv_write_vec(const mr_kv_write_args *a, int32_t row_first, int32_
     }                                                                                                                  \
     void mr_glu_##isa(const float *gate, const float *up, float *y, int32_t n, mr_glu glu) {                           \
         glu_vec(gate, up, y, n, glu);                                                                                  \
+    }                                                                                                                  \
+    void mr_soft_cap_##isa(const float *x, float *y, int32_t n, float cap) {                                           \
+        soft_cap_vec(x, y, n, cap);                                                                                    \
     }                                                                                                                  \
     void mr_kv_write_##isa(const mr_kv_write_args *args, int32_t row_first, int32_t row_last) {                        \
         kv_write_vec(args, row_first, row_last);                                                                       \

@@ -82,6 +82,25 @@ static int32_t glu_with_a_limit_below_zero(mr_graph *g) {
 static int32_t glu_with_an_infinite_limit(mr_graph *g) {
     return mr_graph_glu(g, add_rows(g), add_rows(g), (mr_glu){.limit = INFINITY});
 }
+static int32_t add_gated_by_rows(mr_graph *g) {
+    return mr_graph_add_gated(g, add_rows(g), add_rows(g), add_rows(g));
+}
+static int32_t add_gated_by_other_rows(mr_graph *g) {
+    int32_t gate = mr_graph_input(g, "gate", MR_TYPE_F32, 1, MR_ROWS_OUT);
+    return mr_graph_add_gated(g, add_rows(g), add_rows(g), gate);
+}
+static int32_t scale_by_infinity(mr_graph *g) {
+    return mr_graph_scale(g, add_rows(g), -INFINITY);
+}
+static int32_t scale_of_ids(mr_graph *g) {
+    return mr_graph_scale(g, mr_graph_input(g, "ids", MR_TYPE_I32, 1, MR_ROWS_STEP), 2.0f);
+}
+static int32_t soft_cap_of_zero(mr_graph *g) {
+    return mr_graph_soft_cap(g, add_rows(g), 0.0f);
+}
+static int32_t soft_cap_that_is_no_number(mr_graph *g) {
+    return mr_graph_soft_cap(g, add_rows(g), NAN);
+}
 static int32_t take_by_floats(mr_graph *g) {
     return mr_graph_take_rows(g, add_rows(g), mr_graph_input(g, "rows", MR_TYPE_F32, 1, MR_ROWS_OUT));
 }
@@ -272,6 +291,12 @@ static const struct {
     {glu_of_no_kind, "glu: an unknown kind"},
     {glu_with_a_limit_below_zero, "glu: an unknown kind, or a limit"},
     {glu_with_an_infinite_limit, "glu: an unknown kind, or a limit"},
+    {add_gated_by_rows, "gate of add_gated"},
+    {add_gated_by_other_rows, "gate of add_gated: tensor 'gate' has not the rows"},
+    {scale_by_infinity, "scale: the factor"},
+    {scale_of_ids, "scale: tensor 'ids' is I32"},
+    {soft_cap_of_zero, "soft_cap: the cap"},
+    {soft_cap_that_is_no_number, "soft_cap: the cap"},
     {take_by_floats, "rows of take_rows"},
     {take_by_all_rows, "take_rows"},
     {embed_without_table, "table of embed"},

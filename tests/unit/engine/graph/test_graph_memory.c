@@ -61,6 +61,9 @@ static int in_place_input(mr_op op) {
         return 2;
     case MR_OP_ROPE:
     case MR_OP_ADD:
+    case MR_OP_ADD_GATED:
+    case MR_OP_SCALE:
+    case MR_OP_SOFT_CAP:
     case MR_OP_GLU:
     case MR_OP_RMS_NORM:
         return 0;
