@@ -79,7 +79,7 @@ size_t cpu_gate_up_scratch_bytes(const cpu_node *n);
 void cpu_run_gate_up(const cpu_backend *be, const cpu_node *n, int32_t n_rows, cpu_panels range, int thread_idx);
 
 /* --- Experts: cpu_route.c, cpu_experts.c --- */
-void cpu_run_route(const cpu_node *n, int32_t row);
+void cpu_run_route(const cpu_backend *be, const cpu_node *n, int32_t row);
 void cpu_run_expert_rows(const cpu_node *n, const mr_run *run);
 /* Number of tasks, from the rows of each expert. Call this when the node's group begins: its lists of rows are
  * ready. */

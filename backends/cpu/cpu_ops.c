@@ -262,7 +262,7 @@ static void run_row(const cpu_backend *be, const cpu_node *n, int32_t row) {
         run_elements(be, n, row);
         return;
     case MR_OP_ROUTE:
-        cpu_run_route(n, row);
+        cpu_run_route(be, n, row);
         return;
     case MR_OP_EXPERT_SUM:
         cpu_run_expert_sum(n, row);

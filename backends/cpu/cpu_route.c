@@ -1,5 +1,6 @@
 /* backends/cpu/cpu_route.c - which experts a row takes, and how much each of them counts. Rule X of engine/NUMERICS.md.
- * Plain C for all instruction sets: a row has a few hundred logits, and making them reads a matrix. */
+ * Sigmoids go through a kernel. The rest is plain C for all instruction sets: a row has a few hundred logits, and
+ * making them reads a matrix. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <string.h>
@@ -43,6 +44,13 @@ static void softmax(const float *x, int32_t n, float *score) {
         score[i] /= sum;
 }
 
+/* Sigmoids of x[n], as gated units of ones. */
+static void sigmoids(const cpu_backend *be, const float *x, int32_t n, float *score) {
+    for (int32_t i = 0; i < n; i++)
+        score[i] = 1.0f;
+    be->kernels->glu(x, score, score, n, (mr_glu){.kind = MR_GLU_SIGMOID});
+}
+
 /* Of choice[n], only the best groups stay. */
 static void drop_groups(const mr_routing *r, int32_t n, float *choice) {
     int32_t size = n / r->n_groups, best[CPU_MAX_EXPERTS];
@@ -79,7 +87,7 @@ static void weigh(const mr_routing *r, int32_t n_used, float *weights) {
     }
 }
 
-void cpu_run_route(const cpu_node *n, int32_t row) {
+void cpu_run_route(const cpu_backend *be, const cpu_node *n, int32_t row) {
     const mr_routing *r = &n->node->params.experts.routing;
     int32_t n_experts = n->node->params.experts.n, n_used = n->node->params.experts.n_used;
     const float *logits = cpu_float_row(n->in[0], row), *bias = (const float *)(const void *)cpu_data(n->in[1]);
@@ -87,11 +95,12 @@ void cpu_run_route(const cpu_node *n, int32_t row) {
     float *weights = (float *)(void *)(experts + n_used), score[CPU_MAX_EXPERTS], choice[CPU_MAX_EXPERTS];
     if (r->score == MR_ROUTE_SOFTMAX)
         softmax(logits, n_experts, score);
-    for (int32_t e = 0; e < n_experts; e++) {
-        if (r->score != MR_ROUTE_SOFTMAX)
-            score[e] = r->score == MR_ROUTE_SIGMOID ? mr_sigmoidf(logits[e]) : logits[e];
+    else if (r->score == MR_ROUTE_SIGMOID)
+        sigmoids(be, logits, n_experts, score);
+    else
+        memcpy(score, logits, (size_t)n_experts * sizeof *score);
+    for (int32_t e = 0; e < n_experts; e++)
         choice[e] = bias ? score[e] + bias[e] : score[e];
-    }
     if (r->n_groups > 1)
         drop_groups(r, n_experts, choice);
     find_best(choice, n_experts, n_used, experts);
