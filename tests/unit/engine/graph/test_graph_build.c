@@ -416,6 +416,33 @@ static void test_the_cpu_names_heads_that_do_not_fit(void **state) {
     mr_backend_destroy(be);
 }
 
+/* The scores of a row are on the stack. */
+static void test_the_cpu_refuses_too_many_experts(void **state) {
+    (void)state;
+    for (int32_t n = 4096; n <= 4097; n++) {
+        mr_backend *be = NULL;
+        mr_err err = {0};
+        expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &be, &err), &err);
+        mr_graph *g = graph_make(4, 2);
+        int32_t x = add_rows(g);
+        mr_graph_experts(g, x, x,
+                         &(mr_experts_desc){.n = n,
+                                            .n_used = 2,
+                                            .router = add_weight(g, MR_TYPE_F32, WIDTH, n),
+                                            .gate = add_weight(g, MR_TYPE_F32, WIDTH, 8 * n),
+                                            .up = add_weight(g, MR_TYPE_F32, WIDTH, 8 * n),
+                                            .down = add_weight(g, MR_TYPE_F32, 8, n * WIDTH)});
+        mr_graph_stats stats;
+        mr_status status = mr_graph_finish(g, &(mr_backends){.at = {be}, .n = 1}, &stats, &err);
+        if (n == 4096)
+            expect_ok(status, &err);
+        else
+            expect_fails(status, MR_E_UNSUPPORTED, &err, "no backend runs route");
+        mr_graph_destroy(g);
+        mr_backend_destroy(be);
+    }
+}
+
 /* --- Allocations that fail --------------------------------------------------------------------------------------- */
 
 static mr_status build_and_place(mr_backend *be, mr_buffer *work, mr_graph **out, mr_err *err) {
@@ -465,6 +492,7 @@ int main(void) {
         cmocka_unit_test(test_a_graph_without_nodes),
         cmocka_unit_test(test_an_unsupported_node_is_named),
         cmocka_unit_test(test_the_cpu_names_heads_that_do_not_fit),
+        cmocka_unit_test(test_the_cpu_refuses_too_many_experts),
         cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests_name("graph_build", tests, NULL, NULL);
