@@ -7,12 +7,15 @@
 #include <inttypes.h>
 
 static const arch_habits HABITS[] = {
+    {.arch = "ernie4_5-moe", .score = MR_ROUTE_SOFTMAX, .normalises_weights = true},
+    {.arch = "glm4moe", .score = MR_ROUTE_SIGMOID},
+    {.arch = "minimax-m2", .score = MR_ROUTE_SIGMOID, .normalises_weights = true},
     {.arch = "mistral3", .yarn_keeps_size = true},
     {.arch = "olmo2", .window_period = 4, .plain_window_rope = true}, /* Olmo 3 has the name and a window */
     {.arch = "smollm3", .no_rope_period = 4},
 };
 
-static const arch_habits *habits_of(const char *arch) {
+const arch_habits *arch_habits_find(const char *arch) {
     static const arch_habits NONE = {0};
     for (size_t i = 0; i < sizeof HABITS / sizeof *HABITS; i++)
         if (strcmp(HABITS[i].arch, arch) == 0)
@@ -26,6 +29,8 @@ typedef struct layer_reader {
     const arch_habits *habits;
     layer_key n_heads, n_kv_heads, n_ff, n_ff_expert, windows;
     int32_t window;
+    int32_t n_shared;      /* A.expert_shared_count: experts that every row takes, side by side as one */
+    int32_t n_ff_shared;   /* A.expert_shared_feed_forward_length: their width together; 0: as wide as the others */
     int32_t n_dense;       /* A.leading_dense_block_count: the first layers have no experts */
     int32_t expert_period; /* A.interleave_moe_layer_step: the last of so many layers has experts */
 } layer_reader;
@@ -33,13 +38,15 @@ typedef struct layer_reader {
 static layer_reader reader_of(model_keys *keys, const mr_model_info *m) {
     return (layer_reader){
         .keys = keys,
-        .habits = habits_of(m->arch),
+        .habits = arch_habits_find(m->arch),
         .n_heads = keys_layers(keys, "attention.head_count"),
         .n_kv_heads = keys_layers(keys, "attention.head_count_kv"),
         .n_ff = keys_layers(keys, "feed_forward_length"),
         .n_ff_expert = keys_layers(keys, "expert_feed_forward_length"),
         .windows = keys_layers(keys, "attention.sliding_window_pattern"),
         .window = keys_opt_int(keys, "attention.sliding_window", 0, MR_MODEL_MAX_CONTEXT, 0),
+        .n_shared = keys_opt_int(keys, "expert_shared_count", 0, MR_MODEL_MAX_EXPERTS, 0),
+        .n_ff_shared = keys_opt_int(keys, "expert_shared_feed_forward_length", 0, MR_MODEL_MAX_FF, 0),
         .n_dense = keys_opt_int(keys, "leading_dense_block_count", 0, MR_MODEL_MAX_LAYERS, 0),
         .expert_period = keys_opt_int(keys, "interleave_moe_layer_step", 0, MR_MODEL_MAX_LAYERS, 1),
     };
@@ -73,6 +80,14 @@ static int32_t width_of(layer_reader *r, int32_t layer, bool has_experts) {
     return width;
 }
 
+static int32_t shared_width(layer_reader *r, int32_t n_ff) {
+    int64_t width = r->n_ff_shared > 0 ? r->n_ff_shared : (int64_t)r->n_shared * n_ff;
+    if (!r->keys->status && width > MR_MODEL_MAX_FF)
+        r->keys->status = mr_err_set(r->keys->err, MR_E_FORMAT, "key '%s': %d experts of width %d",
+                                     keys_name(r->keys, "expert_shared_count"), r->n_shared, n_ff);
+    return (int32_t)width;
+}
+
 /* Elements of a head. Without A.attention.key_length the heads of the first layer share d_model. */
 static int32_t read_head_dim(model_keys *keys, const char *suffix, const mr_model_info *m, int32_t n_heads) {
     int32_t shared = n_heads > 0 ? m->d_model / n_heads : 0;
@@ -100,12 +115,15 @@ static mr_layer_info read_layer(layer_reader *r, const mr_model_info *m, int32_t
     l.rope = rope_of(r, m, layer, window);
     l.has_experts = m->n_experts > 0 && layer >= r->n_dense && ends_period(layer, r->expert_period);
     l.n_ff = width_of(r, layer, l.has_experts);
+    if (l.has_experts)
+        l.n_ff_shared = shared_width(r, l.n_ff);
     return l;
 }
 
 static bool are_equal(const mr_layer_info *a, const mr_layer_info *b) {
     return a->n_heads == b->n_heads && a->n_kv_heads == b->n_kv_heads && a->k_dim == b->k_dim && a->v_dim == b->v_dim &&
-           a->rope == b->rope && a->window == b->window && a->has_experts == b->has_experts && a->n_ff == b->n_ff;
+           a->rope == b->rope && a->window == b->window && a->has_experts == b->has_experts && a->n_ff == b->n_ff &&
+           a->n_ff_shared == b->n_ff_shared;
 }
 
 static void add_layer(model_keys *keys, mr_model_info *m, int32_t layer, const mr_layer_info *l) {

@@ -7,15 +7,20 @@
 #include "engine/gguf/model_info.h"
 #include "engine/gguf/model_keys.h"
 
-/* What the key of a file does not say, because every model of the architecture has it. */
+/* What the keys of a file do not say, because every model of the architecture has it. */
 typedef struct arch_habits {
     const char *arch;
-    int32_t window_period;  /* with a sliding window: the last of so many layers has none; 0: all layers have it */
-    int32_t no_rope_period; /* the last of so many layers has no RoPE; 0: all layers have RoPE */
-    bool plain_window_rope; /* layers with a window have RoPE without scaling */
+    mr_route_score score;    /* of experts, where the file does not say */
+    bool normalises_weights; /* of experts; the same */
+    int32_t window_period;   /* with a sliding window: the last of so many layers has none; 0: all layers have it */
+    int32_t no_rope_period;  /* the last of so many layers has no RoPE; 0: all layers have RoPE */
+    bool plain_window_rope;  /* layers with a window have RoPE without scaling */
     bool yarn_keeps_size; /* YaRN's magnitude is divided by 1 + 0.1 m ln(factor), m A.rope.scaling.yarn_log_multiplier,
                              * else 1 */
 } arch_habits;
+
+/* The habits of an architecture; of an unknown one, none. */
+const arch_habits *arch_habits_find(const char *arch);
 
 /* Reads shapes, ropes and what belongs to them. Needs n_layers, d_model, context_length and n_experts. */
 void layer_info_read(model_keys *keys, mr_model_info *m);

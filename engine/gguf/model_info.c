@@ -47,10 +47,36 @@ static void limit_context(model_keys *s, mr_model_info *m) {
         m->context_length = m->ropes[0].original_context;
 }
 
+/* A.expert_gating_func: 1 softmax over all experts, 2 sigmoid, 3 softmax over the chosen ones. */
+static mr_route_score read_score(model_keys *s, mr_route_score fallback) {
+    static const mr_route_score SCORES[] = {MR_ROUTE_SCORES, MR_ROUTE_SOFTMAX, MR_ROUTE_SIGMOID, MR_ROUTE_LOGIT};
+    int32_t v = keys_opt_int(s, "expert_gating_func", 0, 3, 0);
+    return v == 0 ? fallback : SCORES[v];
+}
+
+static void read_groups(model_keys *s, int32_t n_experts, mr_routing *r) {
+    r->n_groups = keys_opt_int(s, "expert_group_count", 0, n_experts, 0);
+    if (r->n_groups <= 1)
+        return;
+    r->n_groups_used = keys_need_int(s, "expert_group_used_count", 1, r->n_groups);
+    r->n_group_best = r->score == MR_ROUTE_SIGMOID ? 2 : 1;
+    if (!s->status && n_experts % r->n_groups != 0)
+        s->status = mr_err_set(s->err, MR_E_FORMAT, "key '%s': %d experts cannot stand in %d groups of one size",
+                               keys_name(s, "expert_group_count"), n_experts, r->n_groups);
+}
+
 static void read_experts(model_keys *s, mr_model_info *m) {
+    const arch_habits *habits = arch_habits_find(m->arch);
     m->n_experts = keys_opt_int(s, "expert_count", 0, MR_MODEL_MAX_EXPERTS, 0);
-    if (m->n_experts > 0)
-        m->n_experts_used = keys_need_int(s, "expert_used_count", 1, m->n_experts);
+    if (m->n_experts == 0)
+        return;
+    m->n_experts_used = keys_need_int(s, "expert_used_count", 1, m->n_experts);
+    m->routing.score = read_score(s, habits->score);
+    m->routing.is_normalised = keys_opt_bool(s, "expert_weights_norm", habits->normalises_weights);
+    m->routing.scale = keys_opt_float(s, "expert_weights_scale", 0, 1e6f, 0);
+    if (m->routing.scale == 1)
+        m->routing.scale = 0;
+    read_groups(s, m->n_experts, &m->routing);
 }
 
 /* Checks that t is a matrix [columns, rows], or a vector [columns] where rows is 1. */

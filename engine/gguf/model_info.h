@@ -10,6 +10,7 @@
 #define MR_ENGINE_GGUF_MODEL_INFO_H
 
 #include "engine/gguf/gguf.h"
+#include "engine/tensor/tensor.h"
 
 enum {
     MR_MODEL_MAX_LAYERS = 4096,
@@ -48,13 +49,14 @@ typedef struct mr_model_rope {
  * a pattern; layer_info.c names the keys. */
 typedef struct mr_layer_info {
     int32_t n_heads;
-    int32_t n_kv_heads; /* divides n_heads */
-    int32_t k_dim;      /* elements of a head of queries and keys; even */
-    int32_t v_dim;      /* elements of a head of values */
-    int32_t rope;       /* index in mr_model_info.ropes, or MR_MODEL_NO_ROPE */
-    int32_t window;     /* how many tokens a token attends to, itself included; 0: to all tokens before it */
-    bool has_experts;   /* instead of one dense feed-forward part */
-    int32_t n_ff;       /* width of the dense feed-forward part, or of each expert */
+    int32_t n_kv_heads;  /* divides n_heads */
+    int32_t k_dim;       /* elements of a head of queries and keys; even */
+    int32_t v_dim;       /* elements of a head of values */
+    int32_t rope;        /* index in mr_model_info.ropes, or MR_MODEL_NO_ROPE */
+    int32_t window;      /* how many tokens a token attends to, itself included; 0: to all tokens before it */
+    bool has_experts;    /* instead of one dense feed-forward part */
+    int32_t n_ff;        /* width of the dense feed-forward part, or of each expert */
+    int32_t n_ff_shared; /* width of the expert that every row takes beside the chosen ones; 0: there is none */
 } mr_layer_info;
 
 typedef struct mr_model_info {
@@ -72,6 +74,7 @@ typedef struct mr_model_info {
     int32_t n_ropes;
     int32_t n_experts;      /* of each layer with experts; 0: no layer has experts */
     int32_t n_experts_used; /* 1 to n_experts, or 0 */
+    mr_routing routing;     /* how experts are chosen and weighed */
     /* Layers with the same numbers share a shape: shapes[shape_of[layer]]. */
     mr_layer_info shapes[MR_MODEL_MAX_SHAPES]; /* [n_shapes] */
     int32_t n_shapes;

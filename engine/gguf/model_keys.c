@@ -47,6 +47,13 @@ int32_t keys_opt_int(model_keys *keys, const char *suffix, int64_t min, int64_t 
     return keys_has(keys, suffix) ? keys_need_int(keys, suffix, min, max) : fallback;
 }
 
+bool keys_opt_bool(model_keys *keys, const char *suffix, bool fallback) {
+    bool v = fallback;
+    if (keys_has(keys, suffix))
+        keys->status = mr_gguf_get_bool(keys->g, keys->key, &v, keys->err);
+    return v;
+}
+
 float keys_need_float(model_keys *keys, const char *suffix, float min, float max) {
     float v = 0;
     if (keys->status)

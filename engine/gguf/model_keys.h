@@ -29,6 +29,7 @@ mr_status keys_need(const model_keys *keys, mr_status status);
 
 int32_t keys_need_int(model_keys *keys, const char *suffix, int64_t min, int64_t max);
 int32_t keys_opt_int(model_keys *keys, const char *suffix, int64_t min, int64_t max, int32_t fallback);
+bool keys_opt_bool(model_keys *keys, const char *suffix, bool fallback);
 /* Finite numbers in [min, max]. */
 float keys_need_float(model_keys *keys, const char *suffix, float min, float max);
 float keys_opt_float(model_keys *keys, const char *suffix, float min, float max, float fallback);

@@ -14,9 +14,11 @@ typedef enum layer_slot {
     W_Q,
     W_Q_BIAS,
     W_Q_NORM,
+    W_Q_LATE_NORM, /* behind RoPE */
     W_K,
     W_K_BIAS,
     W_K_NORM,
+    W_K_LATE_NORM,
     W_V,
     W_V_BIAS,
     W_O,
@@ -26,9 +28,13 @@ typedef enum layer_slot {
     W_UP,
     W_DOWN,
     W_ROUTER,
+    W_CHOICE_BIAS, /* of the scores by which experts are chosen */
     W_GATE_EXPERTS,
     W_UP_EXPERTS,
     W_DOWN_EXPERTS,
+    W_GATE_SHARED,
+    W_UP_SHARED,
+    W_DOWN_SHARED,
     LAYER_SLOTS,
 } layer_slot;
 
@@ -42,6 +48,7 @@ typedef enum tensor_size {
     SIZE_A,      /* H * V: the result of attention */
     SIZE_K_HEAD, /* K */
     SIZE_FF,     /* width of the feed-forward part, or of each expert */
+    SIZE_SHARED, /* width of the shared expert */
     SIZE_EXPERTS,
     SIZE_VOCAB,
 } tensor_size;
@@ -50,6 +57,7 @@ typedef enum tensor_size {
 enum {
     IN_DENSE = 1,   /* layers without experts alone */
     IN_EXPERTS = 2, /* layers with experts alone */
+    IN_SHARED = 16, /* layers with a shared expert alone */
     OPTIONAL = 4,
     OF_EXPERTS = 8, /* holds one matrix for each expert, one behind the other */
 };
@@ -63,13 +71,16 @@ typedef struct tensor_spec {
     unsigned flags;
 } tensor_spec;
 
-extern const tensor_spec SPEC_NORMS[];      /* before attention and before the feed-forward part */
-extern const tensor_spec SPEC_GQA[];        /* attention with heads that share KV heads */
-extern const tensor_spec SPEC_QKV_BIASES[]; /* of queries, keys and values */
-extern const tensor_spec SPEC_ANY_BIASES[]; /* the same and that of the result, where the file has them */
-extern const tensor_spec SPEC_HEAD_NORMS[]; /* of each head of queries and keys */
-extern const tensor_spec SPEC_GLU[];        /* the feed-forward part of layers without experts */
-extern const tensor_spec SPEC_MOE[];        /* experts, in layers that have them */
+extern const tensor_spec SPEC_NORMS[];       /* before attention and before the feed-forward part */
+extern const tensor_spec SPEC_GQA[];         /* attention with heads that share KV heads */
+extern const tensor_spec SPEC_QKV_BIASES[];  /* of queries, keys and values */
+extern const tensor_spec SPEC_ANY_BIASES[];  /* the same and that of the result, where the file has them */
+extern const tensor_spec SPEC_HEAD_NORMS[];  /* of each head of queries and keys */
+extern const tensor_spec SPEC_WIDE_NORMS[];  /* of queries and of keys, over the whole width */
+extern const tensor_spec SPEC_GLU[];         /* the feed-forward part of layers without experts */
+extern const tensor_spec SPEC_MOE[];         /* experts, in layers that have them */
+extern const tensor_spec SPEC_CHOICE_BIAS[]; /* with experts that are chosen by scores and a bias */
+extern const tensor_spec SPEC_SHARED[];      /* the shared expert, in layers that have one */
 
 /* Parameters of one layer of a graph. */
 typedef struct layer_ctx {
@@ -79,6 +90,7 @@ typedef struct layer_ctx {
     mr_rope_desc rope;
     mr_attention_desc attention;
     int32_t n_experts, n_experts_used;
+    mr_routing routing;
 } layer_ctx;
 
 enum { MAX_TABLES = 8 };
@@ -92,8 +104,9 @@ typedef struct mr_arch {
     int32_t (*layer)(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t x);
 } mr_arch;
 
-extern const mr_arch mr_arch_llama, mr_arch_mistral3, mr_arch_olmo2, mr_arch_phi3, mr_arch_qwen2, mr_arch_qwen3,
-    mr_arch_qwen3moe, mr_arch_smollm3;
+extern const mr_arch mr_arch_dots1, mr_arch_ernie4_5_moe, mr_arch_glm4moe, mr_arch_hunyuan_moe, mr_arch_llama,
+    mr_arch_minimax_m2, mr_arch_mistral3, mr_arch_olmo2, mr_arch_phi3, mr_arch_qwen2, mr_arch_qwen3, mr_arch_qwen3moe,
+    mr_arch_smollm3;
 
 /* MR_E_UNSUPPORTED: this version does not run the architecture. The error text names the supported ones. */
 MR_MUST_USE mr_status mr_arch_find(const char *name, const mr_arch **out, mr_err *err);

@@ -4,8 +4,6 @@
 #include "engine/model/parts.h"
 
 static const tensor_spec OWN[] = {
-    {W_Q_NORM, "attn_q_norm.weight", SIZE_Q, SIZE_ONE, 0},
-    {W_K_NORM, "attn_k_norm.weight", SIZE_K, SIZE_ONE, 0},
     {W_ATTN_NORM, "post_attention_norm.weight", SIZE_D, SIZE_ONE, 0},
     {W_FFN_NORM, "post_ffw_norm.weight", SIZE_D, SIZE_ONE, 0},
     {0},
@@ -21,6 +19,6 @@ static int32_t layer(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SL
 const mr_arch mr_arch_olmo2 = {
     .name = "olmo2",
     .rope_pairs = MR_ROPE_HALVES,
-    .tensors = {OWN, SPEC_GQA, SPEC_GLU},
+    .tensors = {OWN, SPEC_GQA, SPEC_WIDE_NORMS, SPEC_GLU},
     .layer = layer,
 };

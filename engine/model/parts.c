@@ -19,24 +19,37 @@ int32_t part_gqa(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS]
     k = norm_if(g, k, w[W_K_NORM], ctx->eps);
     q = rope_if(g, ctx, q);
     k = rope_if(g, ctx, k);
+    q = norm_if(g, q, w[W_Q_LATE_NORM], ctx->eps);
+    k = norm_if(g, k, w[W_K_LATE_NORM], ctx->eps);
     int32_t a = mr_graph_attention(g, q, k, v, &ctx->attention); /* [H*V, R] */
     return mr_graph_matmul(g, w[W_O], a, w[W_O_BIAS], add);
 }
 
+/* The matrices of gate, up and down. */
+static int32_t glu(mr_graph *g, const int32_t matrices[3], int32_t h, int32_t add) {
+    int32_t gate = mr_graph_matmul(g, matrices[0], h, NONE, NONE); /* [f, R] */
+    int32_t up = mr_graph_matmul(g, matrices[1], h, NONE, NONE);   /* [f, R] */
+    return mr_graph_matmul(g, matrices[2], mr_graph_silu_mul(g, gate, up), NONE, add);
+}
+
 int32_t part_glu(mr_graph *g, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add) {
-    int32_t gate = mr_graph_matmul(g, w[W_GATE], h, NONE, NONE); /* [f, R] */
-    int32_t up = mr_graph_matmul(g, w[W_UP], h, NONE, NONE);     /* [f, R] */
-    return mr_graph_matmul(g, w[W_DOWN], mr_graph_silu_mul(g, gate, up), NONE, add);
+    return glu(g, (const int32_t[]){w[W_GATE], w[W_UP], w[W_DOWN]}, h, add);
 }
 
 int32_t part_moe(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add) {
+    const mr_expert_biases biases = {.choice = w[W_CHOICE_BIAS]};
     mr_experts_desc experts = {.n = ctx->n_experts,
                                .n_used = ctx->n_experts_used,
                                .router = w[W_ROUTER],
                                .gate = w[W_GATE_EXPERTS],
                                .up = w[W_UP_EXPERTS],
-                               .down = w[W_DOWN_EXPERTS]};
-    return mr_graph_experts(g, h, add, &experts);
+                               .down = w[W_DOWN_EXPERTS],
+                               .routing = ctx->routing,
+                               .biases = &biases};
+    int32_t x = mr_graph_experts(g, h, add, &experts);
+    if (w[W_GATE_SHARED] == NONE)
+        return x;
+    return glu(g, (const int32_t[]){w[W_GATE_SHARED], w[W_UP_SHARED], w[W_DOWN_SHARED]}, h, x);
 }
 
 int32_t part_ffn(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add) {

@@ -37,6 +37,12 @@ const tensor_spec SPEC_HEAD_NORMS[] = {
     {0},
 };
 
+const tensor_spec SPEC_WIDE_NORMS[] = {
+    {W_Q_NORM, "attn_q_norm.weight", SIZE_Q, SIZE_ONE, 0},
+    {W_K_NORM, "attn_k_norm.weight", SIZE_K, SIZE_ONE, 0},
+    {0},
+};
+
 const tensor_spec SPEC_GLU[] = {
     {W_GATE, "ffn_gate.weight", SIZE_D, SIZE_FF, IN_DENSE},
     {W_UP, "ffn_up.weight", SIZE_D, SIZE_FF, IN_DENSE},
@@ -49,5 +55,17 @@ const tensor_spec SPEC_MOE[] = {
     {W_GATE_EXPERTS, "ffn_gate_exps.weight", SIZE_D, SIZE_FF, IN_EXPERTS | OF_EXPERTS},
     {W_UP_EXPERTS, "ffn_up_exps.weight", SIZE_D, SIZE_FF, IN_EXPERTS | OF_EXPERTS},
     {W_DOWN_EXPERTS, "ffn_down_exps.weight", SIZE_FF, SIZE_D, IN_EXPERTS | OF_EXPERTS},
+    {0},
+};
+
+const tensor_spec SPEC_CHOICE_BIAS[] = {
+    {W_CHOICE_BIAS, "exp_probs_b.bias", SIZE_EXPERTS, SIZE_ONE, IN_EXPERTS},
+    {0},
+};
+
+const tensor_spec SPEC_SHARED[] = {
+    {W_GATE_SHARED, "ffn_gate_shexp.weight", SIZE_D, SIZE_SHARED, IN_SHARED},
+    {W_UP_SHARED, "ffn_up_shexp.weight", SIZE_D, SIZE_SHARED, IN_SHARED},
+    {W_DOWN_SHARED, "ffn_down_shexp.weight", SIZE_SHARED, SIZE_D, IN_SHARED},
     {0},
 };

@@ -83,6 +83,7 @@ static layer_ctx layer_context(const stage_ctx *stage, int32_t layer) {
                       .sinks = MR_NO_TENSOR},
         .n_experts = m->n_experts,
         .n_experts_used = m->n_experts_used,
+        .routing = m->routing,
     };
     if (l->rope != MR_MODEL_NO_ROPE) {
         ctx.rope_table = stage->rope_tables[l->rope];

@@ -34,6 +34,8 @@ static int64_t resolve(const mr_model_info *m, const mr_layer_info *l, tensor_si
         return l->k_dim;
     case SIZE_FF:
         return l->n_ff;
+    case SIZE_SHARED:
+        return l->n_ff_shared;
     case SIZE_EXPERTS:
         return m->n_experts;
     case SIZE_VOCAB:
@@ -137,10 +139,11 @@ static void find_part(const mr_weights *ws, const mr_layer_info *layer, const te
 
 static mr_status find_table(mr_weights *ws, int32_t layer, const tensor_spec *table, mr_err *err) {
     const mr_layer_info *info = mr_model_layer(ws->info, layer);
+    const unsigned absent = (info->has_experts ? IN_DENSE : IN_EXPERTS) | (info->n_ff_shared > 0 ? 0 : IN_SHARED);
     mr_status status = MR_OK;
     for (const tensor_spec *spec = table; spec->name && status == MR_OK; spec++) {
         char name[64];
-        if (spec->flags & (info->has_experts ? IN_DENSE : IN_EXPERTS))
+        if (spec->flags & absent)
             continue;
         snprintf(name, sizeof name, "blk.%d.%s", layer, spec->name);
         tensor_wish wish = {.name = name,

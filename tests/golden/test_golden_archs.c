@@ -18,7 +18,8 @@ static const double LIMIT = 1e-9;
 static const struct {
     const char *name;
     int32_t n; /* positions that this version runs; 0: all */
-} CASES[] = {{"mistral3", 16}, {"olmo2", 0}, {"phi3", 0}, {"qwen3moe", 0}, {"smollm3", 0}};
+} CASES[] = {{"dots1", 0},     {"ernie4_5-moe", 0}, {"glm4moe", 0}, {"hunyuan-moe", 0}, {"minimax-m2", 0},
+             {"mistral3", 16}, {"olmo2", 0},        {"phi3", 0},    {"qwen3moe", 0},    {"smollm3", 0}};
 enum { N_CASES = sizeof CASES / sizeof *CASES };
 
 /* The reference has n_all positions, of which the first n are compared. */

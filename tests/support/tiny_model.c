@@ -178,6 +178,12 @@ static void put_experts(maker *m, int32_t l) {
     put_matrix(m, of_layer(l, "ffn_up_exps.weight"), d->d_model, d->n_ff);
     put_matrix(m, of_layer(l, "ffn_down_exps.weight"), d->n_ff, d->d_model);
     m->n_matrices = 0;
+    if (d->n_ff_shared) {
+        put_tensor(m, of_layer(l, "exp_probs_b.bias"), d->n_experts, 0, 0.5f, 0.0f);
+        put_matrix(m, of_layer(l, "ffn_gate_shexp.weight"), d->d_model, d->n_ff_shared);
+        put_matrix(m, of_layer(l, "ffn_up_shexp.weight"), d->d_model, d->n_ff_shared);
+        put_matrix(m, of_layer(l, "ffn_down_shexp.weight"), d->n_ff_shared, d->d_model);
+    }
 }
 
 static void put_layer(maker *m, int32_t l) {
@@ -203,12 +209,12 @@ static void put_layer(maker *m, int32_t l) {
     }
     if (d->biases && !qwen2)
         put_tensor(m, of_layer(l, "attn_output.bias"), width, 0, 0.5f, 0.0f);
-    if (qwen3 || olmo2) {
+    if (qwen3 || olmo2 || strcmp(m->arch, "dots1") == 0) {
         put_norm(m, of_layer(l, "attn_q_norm.weight"), olmo2 ? q : head);
         put_norm(m, of_layer(l, "attn_k_norm.weight"), olmo2 ? kv : head);
     }
     put_norm(m, of_layer(l, olmo2 ? "post_ffw_norm.weight" : "ffn_norm.weight"), width);
-    if (d->n_experts) {
+    if (d->n_experts && l >= d->n_dense) {
         put_experts(m, l);
         return;
     }
@@ -245,6 +251,10 @@ gguf_writer *tiny_model_write(const tiny_desc *d) {
         gguf_writer_u32(m.w, key, (uint32_t)d->n_experts);
         snprintf(key, sizeof key, "%s.expert_used_count", m.arch);
         gguf_writer_u32(m.w, key, (uint32_t)d->n_experts_used);
+        snprintf(key, sizeof key, "%s.expert_shared_feed_forward_length", m.arch);
+        gguf_writer_u32(m.w, key, (uint32_t)d->n_ff_shared);
+        snprintf(key, sizeof key, "%s.leading_dense_block_count", m.arch);
+        gguf_writer_u32(m.w, key, (uint32_t)d->n_dense);
     }
     put_tensor(&m, "token_embd.weight", d->d_model, d->vocab_size, 1.7f, 0.0f);
     for (int32_t l = 0; l < d->n_layers; l++)

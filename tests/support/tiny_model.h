@@ -29,6 +29,8 @@ typedef struct tiny_desc {
     const uint32_t *n_ff_of, *n_kv_heads_of; /* [n_layers] of layers that differ; NULL: all are alike */
     int32_t head_dim;                        /* 0: d_model / n_heads */
     int32_t n_experts, n_experts_used;       /* 0: none; else each expert has width n_ff */
+    int32_t n_dense;                         /* with experts: so many first layers have none */
+    int32_t n_ff_shared;                     /* with experts: width of a shared one, beside a bias of the choice */
     int32_t vocab_size, context_length;
     bool tied_output, rope_factors;
     bool biases;               /* llama: biases of q, k, v and o; qwen2 always has biases of q, k, v */

@@ -308,6 +308,27 @@ static void test_qwen3moe(void **state) {
     check_model(&d);
 }
 
+/* Experts by sigmoid and bias, in groups, with a shared one, behind a layer without. */
+static void test_dots1(void **state) {
+    (void)state;
+    static const mr_type types[] = {MR_TYPE_F16, MR_TYPE_Q8_0};
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        tiny_desc d = model_of("dots1", types[t]);
+        d.n_experts = 8;
+        d.n_experts_used = 3;
+        d.n_ff = 96;
+        d.n_ff_shared = 64;
+        d.n_dense = 1;
+        gguf_writer *w = tiny_model_write(&d);
+        gguf_writer_u32(w, "dots1.expert_gating_func", 2);
+        gguf_writer_bool(w, "dots1.expert_weights_norm", true);
+        gguf_writer_f32(w, "dots1.expert_weights_scale", 2.5f);
+        gguf_writer_u32(w, "dots1.expert_group_count", 4);
+        gguf_writer_u32(w, "dots1.expert_group_used_count", 2);
+        check_file(w, &d);
+    }
+}
+
 /* Layers that differ in their KV heads, widths and windows. */
 static void test_layers_that_differ(void **state) {
     (void)state;
@@ -420,6 +441,7 @@ int main(void) {
         cmocka_unit_test(test_phi3),
         cmocka_unit_test(test_smollm3),
         cmocka_unit_test(test_qwen3moe),
+        cmocka_unit_test(test_dots1),
         cmocka_unit_test(test_a_long_context),
         cmocka_unit_test(test_a_cap_is_put_back),
     };

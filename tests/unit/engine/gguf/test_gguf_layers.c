@@ -155,6 +155,81 @@ static void test_layers_with_experts(void **state) {
     }
 }
 
+/* Without keys a row's weights are the softmax over its experts, but for some architectures. */
+static void test_routing(void **state) {
+    (void)state;
+    static const struct {
+        const char *arch;
+        int32_t gating, norm; /* -1: no key */
+        mr_route_score score;
+        bool is_normalised;
+    } cases[] = {
+        {"llama", -1, -1, MR_ROUTE_LOGIT, false},       {"llama", 0, -1, MR_ROUTE_LOGIT, false},
+        {"llama", 1, 0, MR_ROUTE_SOFTMAX, false},       {"llama", 2, 1, MR_ROUTE_SIGMOID, true},
+        {"llama", 3, -1, MR_ROUTE_LOGIT, false},        {"glm4moe", -1, 1, MR_ROUTE_SIGMOID, true},
+        {"minimax-m2", -1, -1, MR_ROUTE_SIGMOID, true}, {"ernie4_5-moe", -1, -1, MR_ROUTE_SOFTMAX, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        gguf_writer *w = model_of(cases[i].arch, 2);
+        char key[64];
+        snprintf(key, sizeof key, "%s.expert_count", cases[i].arch);
+        gguf_writer_u32(w, key, 8);
+        snprintf(key, sizeof key, "%s.expert_used_count", cases[i].arch);
+        gguf_writer_u32(w, key, 2);
+        snprintf(key, sizeof key, "%s.expert_gating_func", cases[i].arch);
+        if (cases[i].gating >= 0)
+            gguf_writer_u32(w, key, (uint32_t)cases[i].gating);
+        snprintf(key, sizeof key, "%s.expert_weights_norm", cases[i].arch);
+        if (cases[i].norm >= 0)
+            gguf_writer_bool(w, key, cases[i].norm);
+        mr_model_info info = expect_read(w);
+        assert_int_equal(info.routing.score, cases[i].score);
+        assert_int_equal(info.routing.is_normalised, cases[i].is_normalised);
+        assert_true(info.routing.scale == 0 && info.routing.n_groups <= 1);
+        assert_int_equal(mr_model_layer(&info, 0)->n_ff_shared, 0);
+    }
+}
+
+static gguf_writer *with_experts(void) {
+    gguf_writer *w = model_of("llama", 2);
+    gguf_writer_u32(w, "llama.expert_count", 8);
+    gguf_writer_u32(w, "llama.expert_used_count", 2);
+    return w;
+}
+
+static void test_groups_and_shared_experts(void **state) {
+    (void)state;
+    gguf_writer *w = with_experts();
+    gguf_writer_u32(w, "llama.expert_gating_func", 2);
+    gguf_writer_u32(w, "llama.expert_group_count", 4);
+    gguf_writer_u32(w, "llama.expert_group_used_count", 3);
+    gguf_writer_f32(w, "llama.expert_weights_scale", 2.5f);
+    gguf_writer_u32(w, "llama.expert_shared_count", 3);
+    mr_model_info info = expect_read(w);
+    assert_true(info.routing.n_groups == 4 && info.routing.n_groups_used == 3 && info.routing.n_group_best == 2);
+    assert_true(info.routing.scale == 2.5f);
+    assert_int_equal(mr_model_layer(&info, 0)->n_ff_shared, 3 * 96);
+    w = with_experts();
+    gguf_writer_u32(w, "llama.expert_shared_count", 3);
+    gguf_writer_u32(w, "llama.expert_shared_feed_forward_length", 40);
+    info = expect_read(w);
+    assert_int_equal(mr_model_layer(&info, 1)->n_ff_shared, 40);
+    w = with_experts();
+    gguf_writer_u32(w, "llama.expert_group_count", 3);
+    gguf_writer_u32(w, "llama.expert_group_used_count", 2);
+    expect_error(w, "key 'llama.expert_group_count': 8 experts cannot stand in 3 groups of one size");
+    w = with_experts();
+    gguf_writer_u32(w, "llama.expert_group_count", 4);
+    expect_error(w, "key 'llama.expert_group_used_count' is missing");
+    w = with_experts();
+    gguf_writer_u32(w, "llama.expert_gating_func", 4);
+    expect_error(w, "expert_gating_func': 4 is out of the range 0 to 3");
+    w = with_experts();
+    gguf_writer_u32(w, "llama.expert_feed_forward_length", MR_MODEL_MAX_FF);
+    gguf_writer_u32(w, "llama.expert_shared_count", MR_MODEL_MAX_EXPERTS);
+    expect_error(w, "key 'llama.expert_shared_count': 4096 experts of width 4194304");
+}
+
 /* Layers that predict further tokens count in the keys and have tensors, but are no layers of the model. */
 static void test_layers_that_predict_further(void **state) {
     (void)state;
@@ -249,6 +324,8 @@ int main(void) {
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_ropes_of_layers),
         cmocka_unit_test(test_layers_with_experts),
+        cmocka_unit_test(test_routing),
+        cmocka_unit_test(test_groups_and_shared_experts),
         cmocka_unit_test(test_layers_that_predict_further),
         cmocka_unit_test(test_layer_kinds),
         cmocka_unit_test(test_kinds_of_equal_tensors),
