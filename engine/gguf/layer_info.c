@@ -9,6 +9,7 @@
 static const arch_habits HABITS[] = {
     {.arch = "ernie4_5-moe", .score = MR_ROUTE_SOFTMAX, .normalises_weights = true},
     {.arch = "glm4moe", .score = MR_ROUTE_SIGMOID},
+    {.arch = "gpt-oss", .window_period = 2},
     {.arch = "minimax-m2", .score = MR_ROUTE_SIGMOID, .normalises_weights = true},
     {.arch = "mistral3", .yarn_keeps_size = true},
     {.arch = "olmo2", .window_period = 4, .plain_window_rope = true}, /* Olmo 3 has the name and a window */

@@ -21,6 +21,7 @@ typedef enum layer_slot {
     W_K_LATE_NORM,
     W_V,
     W_V_BIAS,
+    W_SINKS,
     W_O,
     W_O_BIAS,
     W_FFN_NORM,
@@ -28,10 +29,14 @@ typedef enum layer_slot {
     W_UP,
     W_DOWN,
     W_ROUTER,
+    W_ROUTER_BIAS,
     W_CHOICE_BIAS, /* of the scores by which experts are chosen */
     W_GATE_EXPERTS,
+    W_GATE_EXPERTS_BIAS,
     W_UP_EXPERTS,
+    W_UP_EXPERTS_BIAS,
     W_DOWN_EXPERTS,
+    W_DOWN_EXPERTS_BIAS,
     W_GATE_SHARED,
     W_UP_SHARED,
     W_DOWN_SHARED,
@@ -46,6 +51,7 @@ typedef enum tensor_size {
     SIZE_K,      /* G * K */
     SIZE_V,      /* G * V */
     SIZE_A,      /* H * V: the result of attention */
+    SIZE_HEADS,  /* H */
     SIZE_K_HEAD, /* K */
     SIZE_FF,     /* width of the feed-forward part, or of each expert */
     SIZE_SHARED, /* width of the shared expert */
@@ -60,6 +66,7 @@ enum {
     IN_SHARED = 16, /* layers with a shared expert alone */
     OPTIONAL = 4,
     OF_EXPERTS = 8, /* holds one matrix for each expert, one behind the other */
+    VECTORS = 32,   /* holds as many vectors as it has rows */
 };
 
 /* A tensor of a layer. Rows of a table that have the same name are parts of one matrix of the file: its first rows, the
@@ -89,6 +96,7 @@ typedef struct layer_ctx {
     int32_t rope_table; /* MR_NO_TENSOR in a layer without RoPE */
     mr_rope_desc rope;
     mr_attention_desc attention;
+    mr_glu glu;
     int32_t n_experts, n_experts_used;
     mr_routing routing;
 } layer_ctx;
@@ -98,15 +106,16 @@ enum { MAX_TABLES = 8 };
 typedef struct mr_arch {
     const char *name; /* general.architecture */
     mr_rope_pairs rope_pairs;
+    mr_glu glu;                             /* of feed-forward parts; zeros: SwiGLU */
     const tensor_spec *tensors[MAX_TABLES]; /* NULL behind the last table */
     /* Adds one layer to the graph. x is the input [d, R]; the result is the output [d, R]. w holds tensor ids,
      * MR_NO_TENSOR for a tensor that the file lacks. */
     int32_t (*layer)(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t x);
 } mr_arch;
 
-extern const mr_arch mr_arch_dots1, mr_arch_ernie4_5_moe, mr_arch_glm4moe, mr_arch_hunyuan_moe, mr_arch_llama,
-    mr_arch_minimax_m2, mr_arch_mistral3, mr_arch_olmo2, mr_arch_phi3, mr_arch_qwen2, mr_arch_qwen3, mr_arch_qwen3moe,
-    mr_arch_smollm3;
+extern const mr_arch mr_arch_dots1, mr_arch_ernie4_5_moe, mr_arch_glm4moe, mr_arch_gpt_oss, mr_arch_hunyuan_moe,
+    mr_arch_llama, mr_arch_minimax_m2, mr_arch_mistral3, mr_arch_olmo2, mr_arch_phi3, mr_arch_qwen2, mr_arch_qwen3,
+    mr_arch_qwen3moe, mr_arch_smollm3;
 
 /* MR_E_UNSUPPORTED: this version does not run the architecture. The error text names the supported ones. */
 MR_MUST_USE mr_status mr_arch_find(const char *name, const mr_arch **out, mr_err *err);

@@ -21,23 +21,29 @@ int32_t part_gqa(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS]
     k = rope_if(g, ctx, k);
     q = norm_if(g, q, w[W_Q_LATE_NORM], ctx->eps);
     k = norm_if(g, k, w[W_K_LATE_NORM], ctx->eps);
-    int32_t a = mr_graph_attention(g, q, k, v, &ctx->attention); /* [H*V, R] */
+    mr_attention_desc attention = ctx->attention;
+    attention.sinks = w[W_SINKS];
+    int32_t a = mr_graph_attention(g, q, k, v, &attention); /* [H*V, R] */
     return mr_graph_matmul(g, w[W_O], a, w[W_O_BIAS], add);
 }
 
-/* The matrices of gate, up and down. */
-static int32_t glu(mr_graph *g, const int32_t matrices[3], int32_t h, int32_t add) {
+/* matrices: of gate, up and down. */
+static int32_t glu(mr_graph *g, const layer_ctx *ctx, const int32_t matrices[3], int32_t h, int32_t add) {
     int32_t gate = mr_graph_matmul(g, matrices[0], h, NONE, NONE); /* [f, R] */
     int32_t up = mr_graph_matmul(g, matrices[1], h, NONE, NONE);   /* [f, R] */
-    return mr_graph_matmul(g, matrices[2], mr_graph_silu_mul(g, gate, up), NONE, add);
+    return mr_graph_matmul(g, matrices[2], mr_graph_glu(g, gate, up, ctx->glu), NONE, add);
 }
 
-int32_t part_glu(mr_graph *g, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add) {
-    return glu(g, (const int32_t[]){w[W_GATE], w[W_UP], w[W_DOWN]}, h, add);
+int32_t part_glu(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add) {
+    return glu(g, ctx, (const int32_t[]){w[W_GATE], w[W_UP], w[W_DOWN]}, h, add);
 }
 
 int32_t part_moe(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add) {
-    const mr_expert_biases biases = {.choice = w[W_CHOICE_BIAS]};
+    const mr_expert_biases biases = {.router = w[W_ROUTER_BIAS],
+                                     .choice = w[W_CHOICE_BIAS],
+                                     .gate = w[W_GATE_EXPERTS_BIAS],
+                                     .up = w[W_UP_EXPERTS_BIAS],
+                                     .down = w[W_DOWN_EXPERTS_BIAS]};
     mr_experts_desc experts = {.n = ctx->n_experts,
                                .n_used = ctx->n_experts_used,
                                .router = w[W_ROUTER],
@@ -45,15 +51,16 @@ int32_t part_moe(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS]
                                .up = w[W_UP_EXPERTS],
                                .down = w[W_DOWN_EXPERTS],
                                .routing = ctx->routing,
+                               .glu = ctx->glu,
                                .biases = &biases};
     int32_t x = mr_graph_experts(g, h, add, &experts);
     if (w[W_GATE_SHARED] == NONE)
         return x;
-    return glu(g, (const int32_t[]){w[W_GATE_SHARED], w[W_UP_SHARED], w[W_DOWN_SHARED]}, h, x);
+    return glu(g, ctx, (const int32_t[]){w[W_GATE_SHARED], w[W_UP_SHARED], w[W_DOWN_SHARED]}, h, x);
 }
 
 int32_t part_ffn(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add) {
-    return ctx->layer->has_experts ? part_moe(g, ctx, w, h, add) : part_glu(g, w, h, add);
+    return ctx->layer->has_experts ? part_moe(g, ctx, w, h, add) : part_glu(g, ctx, w, h, add);
 }
 
 int32_t part_llama_layer(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t x) {

@@ -30,6 +30,8 @@ static int64_t resolve(const mr_model_info *m, const mr_layer_info *l, tensor_si
         return (int64_t)l->n_kv_heads * l->v_dim;
     case SIZE_A:
         return (int64_t)l->n_heads * l->v_dim;
+    case SIZE_HEADS:
+        return l->n_heads;
     case SIZE_K_HEAD:
         return l->k_dim;
     case SIZE_FF:
@@ -76,6 +78,10 @@ typedef struct tensor_wish {
     int64_t first_row, all_rows; /* all_rows 0: the tensor is no part of another */
 } tensor_wish;
 
+static bool is_of_vectors(const tensor_spec *spec) {
+    return spec->rows == SIZE_ONE || (spec->flags & VECTORS) != 0;
+}
+
 /* Describes the rows of t in w, without a place on a backend. */
 static mr_status describe(const mr_weights *ws, const tensor_wish *wish, const mr_gguf_tensor *t, weight *w,
                           mr_err *err) {
@@ -84,7 +90,7 @@ static mr_status describe(const mr_weights *ws, const tensor_wish *wish, const m
     int64_t all_rows = wish->all_rows ? wish->all_rows : rows;
     int32_t n_matrices = spec->flags & OF_EXPERTS ? ws->info->n_experts : 1;
     mr_status status = check_shape(t, columns, all_rows, n_matrices, err);
-    bool is_vector = spec->rows == SIZE_ONE;
+    bool is_vector = is_of_vectors(spec);
     if (status == MR_OK)
         status = check_type(t, is_vector, err);
     if (status != MR_OK)
@@ -146,10 +152,8 @@ static mr_status find_table(mr_weights *ws, int32_t layer, const tensor_spec *ta
         if (spec->flags & absent)
             continue;
         snprintf(name, sizeof name, "blk.%d.%s", layer, spec->name);
-        tensor_wish wish = {.name = name,
-                            .spec = spec,
-                            .layer = info,
-                            .storage = spec->rows == SIZE_ONE ? MR_STORAGE_FILE : ws->matrices};
+        tensor_wish wish = {
+            .name = name, .spec = spec, .layer = info, .storage = is_of_vectors(spec) ? MR_STORAGE_FILE : ws->matrices};
         find_part(ws, info, table, spec, &wish.first_row, &wish.all_rows);
         status = find(ws, &wish, &ws->layers[layer - ws->range.first][spec->slot], err);
     }

@@ -41,15 +41,17 @@ static void stop_reading(load_state *state) {
     mr_free(state->ranges);
 }
 
-/* Loads a vector of the file as float32. */
-static mr_status load_vector(const weight *w, const mr_tensor *t, mr_err *err) {
+/* Loads the vectors of a tensor as float32, each at the start of a row. */
+static mr_status load_vectors(const weight *w, const mr_tensor *t, mr_err *err) {
     const mr_backend_ops *ops = t->home->ops;
     mr_fence fence = 0;
-    float *values = mr_alloc_array((size_t)t->ne[0], sizeof *values);
+    size_t row_floats = t->row_bytes / sizeof(float), n_rows = (size_t)t->ne[1];
+    float *values = mr_alloc_array(n_rows, t->row_bytes);
     if (!values)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory to convert tensor '%s'", t->name);
-    mr_dequantize(w->source->type, w->data, values, t->ne[0]);
-    mr_status status = ops->set(t->home, t->buffer, t->offset, values, (size_t)t->ne[0] * sizeof *values, &fence, err);
+    for (size_t i = 0; i < n_rows; i++)
+        mr_dequantize(w->source->type, w->data + i * (w->data_bytes / n_rows), values + i * row_floats, t->ne[0]);
+    mr_status status = ops->set(t->home, t->buffer, t->offset, values, n_rows * t->row_bytes, &fence, err);
     if (status == MR_OK)
         status = ops->wait(t->home, fence, MR_NEVER, err);
     mr_free(values);
@@ -74,7 +76,7 @@ static mr_status load_instance(const weight *w, const mr_tensor *t, mr_err *err)
     const mr_backend_ops *ops = t->home->ops;
     mr_fence fence = 0;
     if (t->storage == MR_STORAGE_FILE)
-        return load_vector(w, t, err);
+        return load_vectors(w, t, err);
     if (t->storage == MR_STORAGE_WEIGHT)
         return load_matrices(w, t, err);
     mr_status status = ops->set(t->home, t->buffer, t->offset, w->values, t->bytes, &fence, err);
