@@ -19,7 +19,7 @@
 
 enum { N_STAGES = 2, N_VOCAB = 90, N_LINES = 24, MAX_LIVE = 4, DONE_BEFORE = 5 };
 
-/* What a job ends with, and where that begins. */
+/* How a job fails, and at which endpoint the failure begins. */
 typedef struct cause {
     int32_t endpoint;
     mr_status fault, status; /* fault: error of the channel; status: expected error of the job */
@@ -94,7 +94,7 @@ static void do_nothing(void *ctx) {
     (void)ctx;
 }
 
-/* Another client, whose answer is under way when the job ends. */
+/* The request of another client, whose answer is under way when the job fails. */
 static mr_api_call *ask(const server *s) {
     static const char BODY[] = "{\"prompt\": \"abcd\", \"max_tokens\": 400, \"ignore_eos\": true}";
     mr_api_call *call = mr_api_call_begin(s->api, API_COMPLETIONS, mr_str_from(BODY), do_nothing, NULL);

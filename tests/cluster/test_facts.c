@@ -174,7 +174,7 @@ static uint64_t key_of(const rig *r, const job_model *m) {
     return mr_kept_facts_key(&c, 1, r->n);
 }
 
-/* What was kept is used where a sample confirms it, and is measured anew where it does not, or where that is wanted. */
+/* Kept facts are used if a sample confirms them. They are measured again if it does not, or if the user wants this. */
 static void test_keeps(void **state) {
     const job_model *m = *state;
     rig r;
@@ -202,7 +202,7 @@ static void test_keeps(void **state) {
     rig_stop(&r);
 }
 
-/* The others are heard out, so that the roll call is good for another try. */
+/* The answers of the other ranks are still received, so that the roll call can be used again. */
 static void test_a_rank_cannot(void **state) {
     const job_model *m = *state;
     rig r;
@@ -235,7 +235,7 @@ static void test_given_up(void **state) {
     }
 }
 
-/* The same for the stages of one process. */
+/* The same test for the stages of one process. */
 static void test_in_one_process(void **state) {
     const job_model *m = *state;
     rig r = {.n = 2};
@@ -266,7 +266,7 @@ typedef struct liar {
     bool knows_nothing;
 } liar;
 
-/* Says hello, and answers each measure message. */
+/* Sends a hello, and answers each measure message. */
 static void run_liar(void *ctx) {
     liar *k = ctx;
     mr_outbox *report = NULL;

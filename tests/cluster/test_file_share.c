@@ -29,9 +29,9 @@ enum {
     BAD_BLOCK = 130,
 };
 
-/* What a source does. */
 static const uint64_t FILE_SIZE = FILE_BYTES, HEADER_BYTES = MR_FILE_BLOCK_BYTES + 5;
 
+/* How a source behaves. */
 typedef enum role {
     SERVES,      /* runs the real file server */
     GOOD,        /* played by the test, like all roles below */
@@ -339,7 +339,7 @@ static void test_spread(void **state) {
     assert_true(n_givers >= 3); /* every source gives blocks if each one gets a processor in time */
 }
 
-/* Ended in the middle, the next start goes on where it was. */
+/* If a fetch ends in the middle, the next start continues at the same place. */
 static void test_goes_on(void **state) {
     (void)state;
     rig r;
@@ -359,7 +359,7 @@ static void test_goes_on(void **state) {
     rig_stop(&r);
 }
 
-/* One of two sources is of no use: the other one gives all. */
+/* One of two sources is useless, so the other source gives all blocks. */
 static void test_bad_source(void **state) {
     (void)state;
     static const role BAD[] = {DIES, REFUSES, ANSWERS_OTHERS, SHORT_BLOCK, MANY_HASHES, ODD_KIND, ZERO_HASH};
@@ -475,8 +475,8 @@ static int count_warnings(FILE *log, int endpoint) {
     return n;
 }
 
-/* A source that takes requests and never answers: one warning names it, then it is given up, and it is the one that the
- * error names; others go on. */
+/* A source that accepts requests and never answers. A warning names the source, then the client gives it up, and the
+ * error names it. Other sources continue. */
 static void test_patience(void **state) {
     (void)state;
     rig r;
@@ -498,7 +498,7 @@ static void test_patience(void **state) {
     patience_ns = 0;
 }
 
-/* What a server makes of a peer that sends nonsense: it is left out. */
+/* A server ignores a peer that sends invalid messages. */
 static void test_bad_requests(void **state) {
     (void)state;
     rig r;

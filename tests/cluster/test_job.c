@@ -35,7 +35,7 @@ static int32_t max_tokens(int32_t number) {
     return 1 + number * 5 % 12;
 }
 
-/* What sequence number generates when nobody else is there. */
+/* The ids that a sequence generates when it runs alone. */
 static void run_alone(job_rig *rig, int32_t number, listener *out) {
     *out = (listener){0};
     submit(rig, number, prompt_length(number), max_tokens(number), out);

@@ -11,7 +11,7 @@ enum { N_SEQUENCES = 9, VOCAB = 90, N_STAGES = 3 };
 
 static job_model model;
 
-/* Each endpoint delays what it sends. */
+/* Delays the messages that each endpoint sends. */
 static mr_status wrap(void *ctx, mr_channel **channel, mr_err *err) {
     channel_delay_config config = *(const channel_delay_config *)ctx;
     config.max_requests = MR_LOCAL_CLUSTER_REQUESTS;

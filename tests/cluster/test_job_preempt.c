@@ -92,7 +92,7 @@ static bool take_blocks(void *ctx, const mr_token_event *event) {
     return stop;
 }
 
-/* Ids that are under way when a sequence is preempted are streamed, and its text goes on behind them. */
+/* Ids that are under way when a sequence is preempted are streamed. Later ids follow without a gap. */
 static void test_ids_under_way(void **state) {
     (void)state;
     enum { N_TAKERS = 5 };
@@ -130,7 +130,7 @@ static void test_ids_under_way(void **state) {
     }
 }
 
-/* Sequences that want the logits of their prompt have all their blocks when they begin: nobody is computed twice. */
+/* A sequence that wants the logits of its prompt gets all its blocks when it begins, so no row is computed twice. */
 static void test_logits_among_preempted(void **state) {
     (void)state;
     listener texts[4] = {0}, logits[4] = {0};

@@ -46,7 +46,7 @@ static void submit_logits(job_rig *rig, int32_t text, int32_t n_prompt, listener
     expect_ok(mr_job_submit(rig->job, &desc, &sequence, &err), &err);
 }
 
-/* Each request in a job that knows nothing of others. */
+/* Runs each request in a new job, whose cache is empty. */
 static void run_alone(const request *r, int32_t n, listener *out) {
     job_rig rig;
     job_rig_must_start(&rig, &(job_rig_config){.model = &model, .n_stages = 1, .max_sequences = 1});
@@ -243,7 +243,7 @@ static void test_who_waits_costs_no_time(void **state) {
     }
 }
 
-/* Whoever wants logits gets all of them; others find what it computed. */
+/* A sequence that wants logits computes all its rows. Other sequences use the blocks that it computed. */
 static void test_logits_are_computed(void **state) {
     (void)state;
     job_rig rig;

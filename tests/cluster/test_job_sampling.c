@@ -84,7 +84,7 @@ static int read_sentence(const char *text, int at) {
     return text[at] == ')' ? at + 1 : -1;
 }
 
-/* What a sequence has said follows the grammar; an end comes behind whole sentences only. */
+/* The text of a sequence follows the grammar. The sequence ends behind whole sentences only. */
 static void check_text(const listener *l) {
     char text[MAX_HEARD + 1] = "";
     int n = 0, at = 0;
@@ -226,7 +226,7 @@ static void test_bans_over_stages_and_preemption(void **state) {
     assert_true(n_ended > 4 && n_preempted > 0 && n_near > 20);
 }
 
-/* A sequence whose grammar cannot be followed ends alone, and says why. */
+/* If the grammar of a sequence cannot be followed, only that sequence ends, with an error that says why. */
 static void test_grammars_that_cannot_be_followed(void **state) {
     (void)state;
     static const uint8_t junk[] = "root ::= ";
@@ -302,7 +302,7 @@ static void take_logits(void *ctx, int32_t first, int32_t n_rows, const float *l
     memcpy(((all_logits *)ctx)->rows[first], logits, (size_t)n_rows * VOCAB * sizeof *logits);
 }
 
-/* They are those of the logits that the same ids have as a prompt, to the bit. */
+/* The log-probabilities equal those of the logits of the same ids as a prompt, to the bit. */
 static void test_logprobs(void **state) {
     (void)state;
     enum { N_PROMPT = 9, N_TOKENS = 20 };

@@ -137,7 +137,7 @@ static mr_status start_job(rig *r, uint32_t epoch, int32_t first_cut, bool map_w
     return start_plan(r, epoch, &plan, map_weights, out);
 }
 
-/* What one process says that has the file. */
+/* The ids of a run in one process that has the file. */
 static const int32_t *ids_alone(void) {
     static listener alone;
     job_rig whole;
@@ -185,7 +185,7 @@ static void test_layers_come_from_others(void **state) {
     }
 }
 
-/* Another plan in the same lobby: what is here stays, what is missing comes. */
+/* Another plan in the same lobby: ranks keep their blocks and fetch only the missing ones. */
 static void test_another_plan(void **state) {
     (void)state;
     rig r;
@@ -325,7 +325,7 @@ static void test_file_is_gone(void **state) {
     drop_caches();
 }
 
-/* No place for the cache: the stage says so. */
+/* If there is no place for the cache, the stage reports an error. */
 static void test_no_cache(void **state) {
     (void)state;
     char path[128];

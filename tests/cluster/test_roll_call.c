@@ -366,7 +366,7 @@ static void test_refusals(void **state) {
         }
 }
 
-/* Rank 0 needs the file, the others do not. */
+/* Rank 0 needs the file. The other ranks do not. */
 static void test_no_file(void **state) {
     (void)state;
     for (int32_t i = 0; i < 2; i++) {

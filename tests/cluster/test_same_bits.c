@@ -40,7 +40,7 @@ typedef struct combination {
     int level[N_FACTORS];
 } combination;
 
-/* What a run gives: the logits of one sequence, and what N_COMPANY others generate. */
+/* The results of a run: the logits of one sequence, and the ids that N_COMPANY others generate. */
 typedef struct results {
     float *logits; /* [N_POSITIONS, vocabulary], of the first sequence */
     float *hidden; /* [N_HIDDEN, d_model], of another sequence */

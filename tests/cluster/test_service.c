@@ -137,7 +137,7 @@ static void test_choices(void **state) {
     reader_deinit(&three);
 }
 
-/* Those of what was generated are those that the same ids get as a prompt, to the last bit. */
+/* The log-probabilities of generated ids equal those of the same ids in a prompt, to the last bit. */
 static void test_logprobs(void **state) {
     (void)state;
     enum { N_PROMPT = 9, N_ALL = 30 };

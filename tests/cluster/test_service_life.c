@@ -208,7 +208,7 @@ static void test_lost_stage(void **state) {
 
 /* --- What fails for one ------------------------------------------------------------------------------------------ */
 
-/* A token whose embedding is no number ends those that read it, and nobody else. */
+/* A token whose embedding is not a number ends the sequences that read it, and no others. */
 static void test_numbers_that_are_none(void **state) {
     (void)state;
     enum { POISON = 85, N = 12 }; /* POISON: an id above all ids of the prompts */

@@ -58,7 +58,7 @@ static const char *compare(const reader *r, int32_t kind) {
     return r->wrong;
 }
 
-/* One of three goes away: at once, after some pieces, or while it sleeps. */
+/* One of three requests is cancelled: at once, after some pieces, or while the client sleeps. */
 static void client_round(client *c, int round) {
     int32_t ids[MAX_PROMPT];
     uint64_t random = mr_rng_u64(11, (uint64_t)c->idx, (uint64_t)round);
@@ -97,7 +97,7 @@ static void run_client(void *ctx) {
         client_round(c, c->idx + round * N_THREADS);
 }
 
-/* Somebody who asks how things are, all the time. */
+/* Reads the statistics all the time. */
 static void ask_facts(mr_service_stats *out) {
     mr_job_slot slots[64];
     mr_service_get_stats(rig.service, out);

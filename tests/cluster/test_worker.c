@@ -198,7 +198,7 @@ static void test_steps(void **state) {
     }
 }
 
-/* What is wrong only because of what came before. */
+/* Steps that are wrong only because of earlier steps. */
 static void test_later_steps(void **state) {
     (void)state;
     bench b;

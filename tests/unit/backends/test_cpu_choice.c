@@ -130,8 +130,8 @@ static void test_it_does_not_flap_where_numbers_are_alike(void **state) {
     }
 }
 
-/* Time slices of 3 ms, after which other programs have the core for some milliseconds; with two threads, either may be
- * the one that waits. */
+/* Time slices of 3 ms. Behind a slice, other programs have the core for some milliseconds. With two threads, either
+ * thread may be the one that waits. */
 static double sliced(machine *m, int32_t n, double now_ns) {
     double need_ns = n == 1 ? 0.2 * MS : 0.3 * MS, ns = need_ns;
     (void)now_ns;

@@ -5,7 +5,7 @@
 #include "backends/registry.h"
 #include "tests/support/test.h"
 
-/* Whatever is listed can be made, or says how it could be. */
+/* Every backend of the list can be created, or the error says how it could be. */
 static void test_each_kind(void **state) {
     (void)state;
     const mr_backend_kind *kind;

@@ -8,7 +8,7 @@
 #include "engine/base/clock.h"
 #include "tests/support/test.h"
 
-/* What shows(p) writes to standard error. */
+/* Captures the text that shows(p) writes to standard error. */
 static void capture(void (*shows)(mr_progress *p), char *out, size_t size) {
     FILE *file = tmpfile();
     int saved = dup(STDERR_FILENO);

@@ -146,7 +146,7 @@ static void test_even_shares(void **state) {
     }
 }
 
-/* mpirun binds a rank to one core of its own accord: the share is still a part of all. */
+/* mpirun binds each rank to one core by default. Such a binding is undone, and the rank gets its share of all cores. */
 static int check_undone(const void *ctx) {
     (void)ctx;
     mr_err err;
@@ -158,7 +158,7 @@ static int check_undone(const void *ctx) {
     return s.n_cpus == n_all ? 0 : 2;
 }
 
-/* What the user has chosen stays. */
+/* A binding that the user has chosen stays. */
 static int check_chosen(const void *ctx) {
     mr_err err;
     setenv("OMPI_COMM_WORLD_RANK", "0", 1);

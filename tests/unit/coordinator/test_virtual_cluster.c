@@ -10,7 +10,7 @@
 enum { VOCAB = 50, ROW_BYTES = 1000 };
 static const int64_t MS = MR_NS_PER_MS;
 
-/* What stages take: fixed_ms[stage] and 1 ms for each row that wants a token. */
+/* The times of the stages: fixed_ms[stage], and 1 ms for each row that samples a token. */
 typedef struct scene {
     int64_t fixed_ms[4];
     mr_virtual_cluster_config config;
@@ -66,7 +66,7 @@ static mr_load run(scene *s, const char *lines) {
     return l;
 }
 
-/* One stage, no latency: the first token after one step, each other one after one more. */
+/* One stage without latency: the first token comes after one step, each further token after one more step. */
 static void test_one_stage(void **state) {
     (void)state;
     scene s = {.fixed_ms = {4}};
@@ -153,7 +153,7 @@ static void test_repeats(void **state) {
     mr_load_end(&runs[1]);
 }
 
-/* With nothing to do a turn lasts until its deadline. */
+/* Without work, a turn lasts until its deadline. */
 static void test_turn_until(void **state) {
     (void)state;
     mr_err err;

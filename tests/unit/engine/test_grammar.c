@@ -106,7 +106,7 @@ static bool bit(const uint64_t *bits, int32_t id) {
     return bits[id / 64] >> (id % 64) & 1;
 }
 
-/* What the mask must say of a token behind n bytes of text. */
+/* Whether the mask must allow a token behind n bytes of text. */
 static bool expected_bit(gbnf_reference *ref, const vocab *v, const char *text, size_t n, int32_t id) {
     char buf[GBNF_REFERENCE_MAX_TEXT];
     bool matches, begins;

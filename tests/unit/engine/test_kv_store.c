@@ -39,7 +39,7 @@ static void test_bytes(void **state) {
     assert_int_equal(bytes, 0);
 }
 
-/* What cannot be gets a status, and no sum or product overflows on the way. */
+/* An impossible description is refused with a status, and no sum or product overflows. */
 static void test_descriptions_that_cannot_be(void **state) {
     (void)state;
     enum { MAX_LAYERS = 1000 };

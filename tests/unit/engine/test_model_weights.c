@@ -192,7 +192,7 @@ static void test_tensors_of_experts(void **state) {
     assert_int_equal(bytes, expect_loads(tiny_model_create(&dense), 0, 1) + 3 * ffn + router);
 }
 
-/* What nothing takes would change the model without a word: it is refused by the stage that it belongs to. */
+/* A tensor that no layer uses would silently change the model. The stage that has its layer refuses the file. */
 static void test_an_unknown_tensor_is_named(void **state) {
     (void)state;
     static const struct {

@@ -90,7 +90,7 @@ static void test_bandwidth(void **state) {
     close_scene(&s);
 }
 
-/* Those of a tag stay in order, and some of the others overtake them. */
+/* Messages of one tag stay in order. Messages of other tags may overtake them. */
 static void test_order(void **state) {
     (void)state;
     scene s = open_scene((channel_delay_config){.latency_ns = 10, .jitter_ns = 1000, .seed = 3});
@@ -121,7 +121,7 @@ static void test_order(void **state) {
     close_scene(&s);
 }
 
-/* What it sent before arrives; what it still holds does not. */
+/* After the death of a sender, messages that were sent arrive. Messages that the delay still holds do not. */
 static void test_death(void **state) {
     (void)state;
     scene s = open_scene((channel_delay_config){.latency_ns = 7, .dies_after = 2});

@@ -28,7 +28,7 @@ typedef enum pace { SLOW, PATIENT, STRICT } pace;
 
 enum { MAX_LOSSES = 16 };
 
-/* What the lifeline of this process has said. */
+/* The events that the lifeline of this process has reported. */
 typedef struct losses {
     mr_mutex lock;
     mr_cond changed;
@@ -126,7 +126,7 @@ typedef struct process {
     int fd; /* standard input and output of the process */
 } process;
 
-/* What it says first: the address of rank 0, or a word once it is connected. */
+/* Reads the first line of a process: the address of rank 0, or a word when the process is connected. */
 static void process_hear(const process *p, char *out, size_t bytes) {
     size_t n = 0;
     while (n + 1 < bytes && read(p->fd, out + n, 1) == 1 && out[n] != '\n')
@@ -169,7 +169,8 @@ static process client_start(const char *address, int32_t rank, pace at) {
     return p;
 }
 
-/* Connects or listens, says so, and closes in good order when its input ends; 3: it lost somebody before. */
+/* Connects or listens, prints that it is ready, and closes when its input ends. Exit status 3: a loss was reported
+ * before. */
 static int other_main(char **argv) {
     losses seen;
     char byte;
@@ -453,7 +454,7 @@ static void test_close_while_others_are_connecting(void **state) {
 
 /* --- finding rank 0 --- */
 
-/* A socket of 127.0.0.1 that listens and never says a word, or, with a backlog of -1, refuses. */
+/* Opens a socket at 127.0.0.1 that listens and never sends a byte. backlog -1: the socket refuses connections. */
 static int mute_open(int backlog, int *out_port) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t n = sizeof at;

@@ -11,7 +11,7 @@
 
 enum { SLOTS = 3, PAYLOAD = 4096, MAX_REQUESTS = 16, EPOCH = 2, MESSAGES = 12, RUNS = 8, ARENA_BYTES = 64 << 10 };
 
-/* A channel in front of another one that fails its nth post. */
+/* A channel that forwards to another channel and fails its nth post. */
 typedef struct faulty {
     mr_channel base;
     mr_channel *real;
@@ -165,7 +165,7 @@ static void put_rubbish(world *w) {
     assert_true(c.done);
 }
 
-/* All messages come, in order, whatever post failed. */
+/* All messages arrive in order, whichever post failed. */
 static void pass_messages(world *w, mr_arena *arena) {
     uint32_t sent = 0, taken = 0;
     put_rubbish(w);

@@ -85,7 +85,7 @@ static void expect_refused(const uint8_t *buffer, mr_frame_kind kind, const char
     expect_says(err.text, words);
 }
 
-/* Errors name the value that is wrong, the first one that stands in the way of reading on. */
+/* The error names the first wrong value. */
 static void test_errors_name_what_is_wrong(void **state) {
     (void)state;
     uint8_t buffer[BYTES];

@@ -295,7 +295,7 @@ static void test_facts_limits(void **state) {
     expect_accepted(&s, REPORT);
 }
 
-/* What is sent in the lobby, where nothing is known of each other. */
+/* The messages of the lobby, before the limits of a plan are known. */
 static void test_lobby_limits(void **state) {
     (void)state;
     BROKEN_CONTROL(START, start.epoch = 0, "start: epoch is 0, allowed is 1 to 4294967295");

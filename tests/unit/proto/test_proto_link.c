@@ -93,7 +93,7 @@ static void test_messages_come_in_order(void **state) {
     pair_deinit(&p);
 }
 
-/* Both rings full: reserve gives nothing until the other side releases a message. */
+/* If both rings are full, reserve returns no slot until the other side releases a message. */
 static void test_back_pressure(void **state) {
     (void)state;
     pair p;
@@ -177,7 +177,7 @@ static void test_malformed_frames_name_the_peer(void **state) {
     pair_deinit(&p);
 }
 
-/* What had arrived before the sender went is still there; then the loss is reported for good. */
+/* Messages that arrived before the sender left can still be read. Then every call reports the loss. */
 static void test_lost_sender(void **state) {
     (void)state;
     pair p;

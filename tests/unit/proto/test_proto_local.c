@@ -96,7 +96,7 @@ static void test_many_endpoints(void **state) {
     many_endpoints(false);
 }
 
-/* One event ends one wait; without another the next one lasts to its deadline. */
+/* One event ends one wait. Without another event, the next wait lasts until its deadline. */
 static void test_a_wait_does_not_spin(void **state) {
     (void)state;
     mr_local_hub *hub = NULL;

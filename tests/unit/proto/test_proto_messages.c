@@ -108,7 +108,7 @@ static void test_pack_that_does_not_fit(void **state) {
     mr_free(exact);
 }
 
-/* From nothing to enough: at each size the message is refused, and says why, or is good. */
+/* Arenas of every size from nothing to enough: the message is refused with a reason, or valid. */
 static void test_every_arena_size(void **state) {
     (void)state;
     static uint64_t arena_memory[512];

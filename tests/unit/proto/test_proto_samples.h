@@ -13,7 +13,7 @@
 
 enum { PACKED_BYTES = 16384, ARENA_BYTES = 64 << 10, CONTEXT = 100, FILE_BLOCKS = 1000 };
 
-/* What the samples just meet. */
+/* Limits that the samples just meet. */
 extern const mr_msg_limits sample_limits;
 
 typedef struct samples {
@@ -66,7 +66,7 @@ typedef struct samples {
     size_t bytes;
 } samples;
 
-/* What to send: a body of control or of report. */
+/* Fills the samples with valid messages, with the given body of a control and of a report. */
 void samples_init(samples *s, int control_body, int report_body);
 
 typedef enum message { CONTROL, TOKENS, REPORT, FILE_REQUEST } message;

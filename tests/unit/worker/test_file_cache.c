@@ -81,7 +81,7 @@ static void test_hash(void **state) {
     assert_int_equal(mr_file_block_bytes(FILE_BYTES - LAST_BYTES, 3), MR_FILE_BLOCK_BYTES);
 }
 
-/* What was put is there after a restart, at its place; the rest is a hole. */
+/* Blocks that were put into the cache are there after a restart, at their place. The rest of the file is a hole. */
 static void test_restart(void **state) {
     (void)state;
     mr_file_cache *c = open_cache(1);
@@ -183,7 +183,8 @@ static void test_damaged_list(void **state) {
     expect_fails(mr_file_cache_open(folder, FILE_BYTES, 4, &c, &err), MR_E_IO, &err, path_of(4, "gguf"));
 }
 
-/* Two processes of a host: the one that ends first does not vouch for what the other writes after that. */
+/* Two processes of a host use the same cache. The process that ends first does not seal blocks that the other process
+ * writes later. */
 static void test_two_users(void **state) {
     (void)state;
     mr_file_cache *a = open_cache(5), *b = open_cache(5);
@@ -346,7 +347,7 @@ static void test_hashes_are_kept(void **state) {
     mr_mutex_deinit(&b.lock);
 }
 
-/* A file that was changed is hashed anew; one that was cut is an error. */
+/* A file that was changed is hashed again. A file that was truncated is an error. */
 static void test_changed_file(void **state) {
     (void)state;
     bell b = {0};

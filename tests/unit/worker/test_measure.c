@@ -93,7 +93,7 @@ static void test_measures(void **state) {
     measure_model(&d, 64, 1);
 }
 
-/* All rows that there is time for, on a model for which there is time enough. */
+/* All row counts are measured on a model that leaves time for all of them. */
 static void test_measures_all_rows(void **state) {
     (void)state;
     tiny_desc d = tiny_default("llama", MR_TYPE_Q8_0);

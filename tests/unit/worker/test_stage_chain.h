@@ -7,7 +7,7 @@
 #include "tests/support/tiny_model.h"
 #include "worker/stage/stage.h"
 
-/* Whether this is a run under a sanitizer: slower, and with memory of its own. */
+/* Whether this is a run under a sanitizer, which is slower and needs memory itself. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define CHAIN_SANITIZED 1
 #elif defined(__has_feature)
@@ -35,7 +35,7 @@ typedef struct chain_config {
 typedef struct chain chain;
 chain *chain_create(const tiny_model *model, const chain_config *config);
 void chain_destroy(chain *p);
-/* What describe() of the first stage's backend says. */
+/* The result of describe() of the first stage's backend. */
 const char *chain_device(const chain *p);
 mr_stage *chain_stage(chain *p, int32_t idx);
 

@@ -155,7 +155,7 @@ static void test_progress_is_called_between_groups(void **state) {
     tiny_model_destroy(m);
 }
 
-/* What an earlier sequence left in a KV block does not show in a later one. */
+/* Data that an earlier sequence left in a KV block does not change a later sequence. */
 static void test_blocks_are_used_again(void **state) {
     (void)state;
     static float first[40][90], again[40][90];
@@ -242,7 +242,7 @@ static void test_failing_allocations(void **state) {
 
 /* --- Pages of the file ------------------------------------------------------------------------------------------- */
 
-/* Kilobytes that /proc says, of memory of our own and of files. */
+/* Kilobytes of private memory and of mapped files, from /proc. */
 typedef struct resident {
     long anonymous, file;
 } resident;
@@ -275,7 +275,8 @@ static void note_peak(void *ctx, size_t done, size_t total) {
     p->file = now > p->file ? now : p->file;
 }
 
-/* Loads layers [first, last) of the file and compares what the process holds with what the stage says. */
+/* Loads layers [first, last) of the file and compares the resident memory of the process with the sizes of the
+ * stage. */
 static void check_resident(const char *path, int32_t first, int32_t last) {
     enum { SLACK_KB = 1024, AHEAD_KB = 8192 /* the kernel maps up to 2 MiB around a page that is read */ };
     resident before = resident_now();

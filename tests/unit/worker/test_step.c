@@ -338,7 +338,7 @@ static void test_too_many_rows_with_logits(void **state) {
 
 /* --- Memory ------------------------------------------------------------------------------------------------------ */
 
-/* Opening a slot may fail for want of memory: whoever was there stays. */
+/* If memory runs out while a slot is opened, the sequence that was in the slot stays. */
 static void test_failing_allocations(void **state) {
     (void)state;
     Millrace__Sampling sampling = MILLRACE__SAMPLING__INIT;

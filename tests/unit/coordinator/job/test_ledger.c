@@ -9,7 +9,7 @@
 
 enum { N_BLOCKS = 23, N_SLOTS = 6, MAX_BLOCKS = 9 };
 
-/* What the ledger must be, said as plainly as possible. */
+/* A plain model of the ledger, with which the ledger is compared. */
 typedef struct model {
     int32_t n_held[N_SLOTS];
     uint32_t held[N_SLOTS][MAX_BLOCKS];

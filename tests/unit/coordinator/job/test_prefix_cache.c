@@ -21,7 +21,7 @@ static bool same(const mr_prefix_key *a, const mr_prefix_key *b) {
     return memcmp(a, b, sizeof *a) == 0;
 }
 
-/* Whatever the content depends on changes the key, and nothing else. */
+/* Everything that the content of a block depends on changes the key. Nothing else changes the key. */
 static void test_keys(void **state) {
     (void)state;
     const mr_prefix_base bases[] = {{7, 1, false}, {8, 1, false}, {7, 8, false}, {7, 1, true}};
@@ -58,7 +58,7 @@ static void test_key_is_a_sha256(void **state) {
     assert_memory_equal(key.bytes, WANT, sizeof WANT);
 }
 
-/* What the cache must be, said as plainly as possible. */
+/* A plain model of the cache, with which the cache is compared. */
 typedef struct model {
     int key[N_BLOCKS][MR_PREFIX_PARTS]; /* key of each block and part; -1: none */
     bool ready[N_BLOCKS][MR_PREFIX_PARTS];
@@ -171,8 +171,8 @@ static int count_woken(mr_prefix_cache *c) {
     return n;
 }
 
-/* Who waits for a promised key is woken when it is ready, and when its block is let go before; not for other keys, and
- * not after its wait was ended. */
+/* A wait for a promised key ends when the key is ready, and when its block is released before. A wait does not end for
+ * other keys, and an ended wait is not woken. */
 static void test_waits(void **state) {
     (void)state;
     mr_prefix_cache *c;

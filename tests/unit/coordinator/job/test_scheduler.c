@@ -11,7 +11,7 @@
 
 enum { N_SEQUENCES = 40, MAX_SLOTS = 8, MAX_STAGES = 4, MAX_RING = 12, CONTEXT = 96, MAX_RUNS = 64 };
 
-/* What a step under way will bring. */
+/* The results that a step under way will bring. */
 typedef struct flight {
     mr_entry *tokens[MAX_RUNS];
     int32_t n_tokens;
@@ -222,7 +222,8 @@ static void check_run(const sim *s, before *b, const Millrace__Run *run) {
         assert_int_equal(run->first_block_idx, had);
 }
 
-/* Who waited longer goes first: nobody who could have had a row waits while one who waited less has one. */
+/* The sequence that has waited longest comes first: no eligible sequence waits while one that has waited less gets a
+ * row. */
 static void check_order(const before *live, int32_t n, bool decoding) {
     for (int32_t i = 0; i < n; i++)
         for (int32_t k = 0; k < n; k++) {
@@ -234,7 +235,7 @@ static void check_order(const before *live, int32_t n, bool decoding) {
         }
 }
 
-/* Every plan is one that stages take, and fits its message. */
+/* Stages accept the message of every plan, and the message fits its buffer. */
 static void check_message(const sim *s, const Millrace__StepPlan *plan) {
     const mr_msg_limits limits = {.n_stages = (uint32_t)s->config.n_stages,
                                   .max_rows = (uint32_t)s->config.max_rows,
@@ -363,7 +364,8 @@ static mr_entry *join(mr_scheduler *scheduler, mr_journal *journal, int32_t n_pr
     return e;
 }
 
-/* Without a free block nothing of a row that needs one is done, the others go on, and it comes later. */
+/* Without a free block, a row that needs one is not issued. Other rows are issued meanwhile, and the row follows
+ * later. */
 static void test_rows_that_starve(void **state) {
     (void)state;
     const mr_scheduler_config config = {.n_stages = 1, .max_rows = 32, .max_out_rows = 32, .max_sequences = 3};
@@ -573,7 +575,8 @@ static void test_micro_batches_follow(void **state) {
     scene_deinit(&c);
 }
 
-/* While sequences decode, steps have no more rows than the time between tokens allows, and the prompt goes on. */
+/* While sequences decode, steps have at most the rows that the time between tokens allows, and the prompt makes
+ * progress. */
 static void test_token_budget(void **state) {
     (void)state;
     for (int32_t n_stages = 1; n_stages <= 3; n_stages++)
@@ -743,7 +746,7 @@ static void test_priorities(void **state) {
     scene_deinit(&c);
 }
 
-/* With nobody decoding the chunks of one prompt follow each other without waiting for anything. */
+/* If no sequence decodes, the chunks of a prompt follow each other without a wait. */
 static void test_consecutive_chunks(void **state) {
     (void)state;
     scene c;

@@ -75,7 +75,7 @@ static void test_chunks(void **state) {
     assert_in_range(better, 10, 290); /* if the stages differ, chunks that shrink or grow are better */
 }
 
-/* One slow stage at the front: large chunks first, small ones last. At the end: the other way round. */
+/* A slow first stage: large chunks come first, small chunks last. A slow last stage: the other way round. */
 static void test_uneven(void **state) {
     (void)state;
     const mr_step_times front[] = {line(0.005, 0.002), line(0.005, 0.001)}, end[] = {front[1], front[0]};

@@ -95,7 +95,7 @@ static void test_best(void **state) {
     assert_in_range(several, 50, 290);
 }
 
-/* A slow link is a stage of its own. */
+/* A slow link counts as a stage. */
 static void test_link(void **state) {
     (void)state;
     const mr_step_times stages[] = {{.n = 1, .rows = {1}, .seconds = {1e-3}}, {.n = 1, .rows = {1}, .seconds = {1e-3}}};

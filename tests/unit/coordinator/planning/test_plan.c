@@ -28,7 +28,7 @@ static tiny_model *make_model(int32_t n_layers, uint64_t seed) {
     return tiny_model_open(w);
 }
 
-/* What a decode step of layers [first, last) reads: with experts, two of five of each. Matrices are F32 in width 64. */
+/* The bytes that a decode step of layers [first, last) reads: of experts, two of five. Matrices are F32 in width 64. */
 static size_t cost(const tiny_model *m, int32_t first, int32_t last) {
     size_t bytes = last == m->info.n_layers ? mr_model_output_bytes(m->gguf) : 0;
     size_t unread = m->info.n_experts ? 3 * (size_t)mr_model_layer(&m->info, 0)->n_ff * 64 * sizeof(float) * 3 : 0;

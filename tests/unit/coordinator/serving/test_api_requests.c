@@ -270,7 +270,7 @@ static void test_good_bodies(void **state) {
     api_scene_close(&s);
 }
 
-/* What a request says reaches the service as it is meant. */
+/* Each field of a request reaches the service with its meaning. */
 static void test_fields_arrive(void **state) {
     (void)state;
     api_scene s;
@@ -539,7 +539,8 @@ static void test_hostile_bodies(void **state) {
     api_scene_close(&s);
 }
 
-/* Each allocation fails once: an error or the answer, and nothing leaks (which the sanitizer sees). */
+/* Each allocation fails once. The result is an error or the answer, and nothing leaks (the sanitizer detects a
+ * leak). */
 static void test_no_memory(void **state) {
     (void)state;
     static const struct {

@@ -22,7 +22,7 @@ typedef struct api_scene {
 
 /* Answers of the service are what `answer` encodes to. */
 void api_scene_open(api_scene *s, const char *answer);
-/* The same with a chat template; NULL: ChatML. */
+/* Like api_scene_open, with a chat template. source NULL: ChatML. */
 void api_scene_open_with(api_scene *s, const char *answer, const char *source);
 void api_scene_say(api_scene *s, const char *answer);
 void api_scene_close(api_scene *s);

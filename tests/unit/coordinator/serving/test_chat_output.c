@@ -325,7 +325,7 @@ static void test_without_tools(void **state) {
     expect(&c, &s, "without tools", 0);
 }
 
-/* A call that never gets to its name comes out whole, and what follows is read as before. */
+/* A tool call whose name never comes is returned as content, and the text behind it is parsed as usual. */
 static void test_long_texts(void **state) {
     (void)state;
     enum { N = 100000 };

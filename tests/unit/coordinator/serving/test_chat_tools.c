@@ -192,7 +192,7 @@ static bool random_text(const mr_grammar *grammar, uint64_t seed, mr_text_buf *o
     return complete;
 }
 
-/* What the parser makes of a text. */
+/* The parts that the parser finds in a text. */
 typedef struct parsed {
     int n_tool_calls;
     bool has_content;

@@ -41,7 +41,7 @@ static void push(mr_output_text *t, int32_t id) {
     expect_ok(mr_output_text_push(t, id, &err), &err);
 }
 
-/* The bytes of text as tokens, as long as it is not stopped. What may be shown never shrinks. */
+/* Pushes text byte by byte, until it is stopped. The text that may be shown never shrinks. */
 static void push_bytes(mr_output_text *t, const char *text) {
     for (; *text && !t->stopped; text++) {
         size_t before = mr_output_text_ready(t);
@@ -110,7 +110,7 @@ static void test_stop_inside_a_token(void **state) {
     mr_output_text_deinit(&t);
 }
 
-/* The same text ends at the same place however tokens cut it. */
+/* The end of the text does not depend on how tokens divide it. */
 static void test_several_stops(void **state) {
     (void)state;
     const char *const stops[] = {"abc", "b", "zab"};

@@ -34,7 +34,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-/* What was logged since the last call. */
+/* Returns the lines that were logged since the last call. */
 static const char *logged(void) {
     static char text[1 << 16];
     size_t n = 0;

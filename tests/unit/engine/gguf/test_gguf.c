@@ -266,7 +266,7 @@ static void test_file_is_mapped(void **state) {
     gguf_writer_destroy(w);
 }
 
-/* What the process holds of the mapping around data. */
+/* Kilobytes of the mapping around data that are in the memory of the process. */
 static size_t resident_kb(const uint8_t *data) {
     FILE *f = fopen("/proc/self/smaps", "r");
     char line[512];

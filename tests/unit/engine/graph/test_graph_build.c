@@ -397,7 +397,7 @@ static void test_an_unsupported_node_is_named(void **state) {
     }
 }
 
-/* Heads of 24 elements do not fit the kernels: the text says so. */
+/* Heads of 24 elements do not fit the kernels. The error says this. */
 static void test_the_cpu_names_heads_that_do_not_fit(void **state) {
     (void)state;
     mr_backend *be = NULL;

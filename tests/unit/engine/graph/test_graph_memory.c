@@ -145,7 +145,7 @@ static uint32_t pick(maker *m, uint32_t n) {
     return (uint32_t)(mr_rng_u64(SEED, m->stream, m->counter++) >> 20) % n;
 }
 
-/* One of the tensors: mostly a late one. */
+/* Picks one of the tensors, most often a late one. */
 static int32_t pick_of(maker *m, const int32_t *ids, int n) {
     uint32_t back = pick(m, 3) ? pick(m, n < 3 ? (uint32_t)n : 3) : pick(m, (uint32_t)n);
     return ids[n - 1 - (int)back];

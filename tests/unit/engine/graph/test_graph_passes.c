@@ -205,7 +205,7 @@ static void test_products_of_floats_where_the_backend_wants_them(void **state) {
     mr_graph_destroy(g);
 }
 
-/* Gates fuse; what attention and a plain input give is quantised by a node of its own. */
+/* Gates fuse. The results of attention and a plain input are quantised by separate nodes. */
 static void test_what_fuses_in_a_layer(void **state) {
     (void)state;
     fake_backend be = fake_backend_make();
@@ -222,7 +222,7 @@ static void test_what_fuses_in_a_layer(void **state) {
     mr_graph_destroy(g);
 }
 
-/* Keys turn while they are written, where nobody else wants them and the backend does that. */
+/* The KV write rotates keys if no other node reads the rotated keys and the backend supports it. */
 static void check_turned_write(bool output, bool refused) {
     fake_backend be = fake_backend_make();
     be.refuses_turned_keys = refused;

@@ -125,7 +125,7 @@ static void test_splits_are_as_few_as_can_be(void **state) {
     rig_destroy(&r);
 }
 
-/* What can run anywhere stands beside what cannot. */
+/* A node that several backends can run is placed beside nodes that only one backend can run. */
 static void test_free_nodes_follow_their_neighbours(void **state) {
     (void)state;
     uint32_t ops = BIT(MR_OP_MATMUL) | BIT(MR_OP_RMS_NORM) | BIT(MR_OP_GLU);
@@ -255,8 +255,8 @@ static void count_call(void *ctx) {
     ++*(int *)ctx;
 }
 
-/* The slow device A is given x, and the host goes on with what the quick device B has made. It must not write over x,
- * whose last reader is A, before A has taken it: there is no other reason to wait for A then. */
+/* x is copied to the slow device A, and the host continues with the result of the fast device B. The host must not
+ * write over x, whose last reader is A, before A has copied x. There is no other reason for the host to wait for A. */
 static void test_the_host_waits_before_it_writes_over_what_is_copied(void **state) {
     (void)state;
     for (int32_t n_waits = 1; n_waits <= 41; n_waits += 20) {

@@ -38,7 +38,7 @@ layer_inputs add_layer_inputs(mr_graph *g);
 /* Norm, q, k, v, RoPE, attention, output + x, norm, gate, up, down + x, with new states; its result. */
 int32_t add_layer(mr_graph *g, layer_inputs *in, mr_type weights, int32_t x);
 
-/* Finishes with no error; returns what finish says. */
+/* Finishes the graph, which must succeed. Returns the statistics. */
 mr_graph_stats finish_ok(mr_graph *g, fake_backend *be);
 /* The node that makes tensor id, or NULL. */
 const mr_node *maker_of(const mr_graph *g, int32_t id);

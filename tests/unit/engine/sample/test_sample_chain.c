@@ -329,7 +329,7 @@ static void test_late(void **state) {
     mr_sampler_destroy(s);
 }
 
-/* The last id of a sequence cannot come behind the others, as far as these were generated. */
+/* The last id of a bad word is forbidden behind the other ids of the word, if these ids were generated. */
 static void test_bad_words(void **state) {
     (void)state;
     static const int32_t words[] = {1, 8, 3, 5, 6, 7, 2, 6, 9}, prompt[] = {5, 6};
@@ -442,7 +442,7 @@ static void test_dry(void **state) {
 
 /* --- Mirostat ---------------------------------------------------------------------------------------------------- */
 
-/* What Mirostat 2 leaves at a temperature of 1.25, and the surprise of one of these. */
+/* The candidates that Mirostat 2 keeps at a temperature of 1.25, and the surprise of one of them. */
 static double mirostat_reference(int32_t n, double mu, bool *want, double *out_total) {
     double max = -INFINITY, total = 0, kept = 0, gap = 1;
     for (int32_t i = 0; i < n; i++)
@@ -634,7 +634,7 @@ static mr_sampling_params everything(int which) {
     return p;
 }
 
-/* A sampler made anew from ids and mu at every position goes on as the old one. */
+/* A sampler that is created again from ids and mu, at any position, chooses the same ids as the old sampler. */
 static void test_state_comes_back_from_the_journal(void **state) {
     (void)state;
     enum { N = 300, N_PROMPT = 6 };

@@ -345,7 +345,7 @@ static void test_failed_allocations(void **state) {
     }
 }
 
-/* A sampler that was told the end of a long history alone chooses as one that was told all of it. */
+/* A sampler that knows only the end of a long history chooses like a sampler that knows all of it. */
 static void test_end_of_the_history_is_enough(void **state) {
     (void)state;
     enum { N_VOCAB = 50, N_IDS = 300, N_CASES = 400, MAX_CONTEXT = 1000 };

@@ -154,8 +154,8 @@ static void test_described_types(void **state) {
     }
 }
 
-/* One type of quant_types.bin (made by make_quant_types.py with the Python package gguf 0.19). Returns what follows
- * it. */
+/* Checks one type of quant_types.bin (made by make_quant_types.py with the Python package gguf 0.19). Returns the
+ * position behind the type. */
 static const uint8_t *check_recorded(const uint8_t *p, const uint8_t *end, bool seen[MR_TYPE_FILE_COUNT]) {
     int32_t head[3];
     assert_true((size_t)(end - p) >= sizeof head);
@@ -204,7 +204,7 @@ static void test_mxfp4_scales(void **state) {
     assert_true(mr_mxfp4_scale(2) == 0x1p-126f && mr_mxfp4_scale(128) == 1 && mr_mxfp4_scale(255) == 0x1p127f);
 }
 
-/* Twice the scale gives twice every value; a minimum alone shows as it is. */
+/* Twice the scale gives twice every value. With a scale of 0, twice the minimum gives twice every value. */
 static void test_block_set_scale(void **state) {
     (void)state;
     for (int type = 0; type < MR_TYPE_FILE_COUNT; type++) {

@@ -125,8 +125,8 @@ static void test_maximal_subparts(void **state) {
     expect_decoded("\xE2\x82", R);
 }
 
-/* Every sequence of three bytes from those at the borders of table 3-7: what comes out is always UTF-8, and a sequence
- * that is UTF-8 comes out as it is. */
+/* Every sequence of three bytes at the borders of table 3-7. The output is always UTF-8, and valid UTF-8 is
+ * unchanged. */
 static void test_the_output_is_always_utf8(void **state) {
     (void)state;
     static const uint8_t edges[] = {0x00, 0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF,

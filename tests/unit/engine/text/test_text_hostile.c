@@ -160,7 +160,7 @@ static void test_long_tokens_in_a_long_text(void **state) {
     mr_free(text);
 }
 
-/* What an allocation that fails must leave: a status, nothing leaked, and objects that go on working. */
+/* After a failed allocation there is a status, nothing has leaked, and all objects still work. */
 static mr_status scenario(const mr_tokenizer *tok, mr_token_buf *ids, mr_text_buf *text) {
     static const char input[] =
         "abab hello <u> [TOOL]ab 🦙\xFF 12345 <|eot_id|>  ababababababababababababababababababab";

@@ -118,7 +118,7 @@ static void check_ids(const mr_token_buf *got, const int32_t *want, size_t n) {
     fail();
 }
 
-/* One text: the ids in line, and the text again when they are decoded. */
+/* Checks one text: its ids are those in line, and decoding the ids gives the text. */
 static void check_text(const mr_tokenizer *tok, mr_str text, const char *line) {
     int32_t want[4096];
     size_t n = 0;
