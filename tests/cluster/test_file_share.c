@@ -400,8 +400,8 @@ static void test_no_good_source(void **state) {
     }
 }
 
-/* A block that is damaged on the way, or at one source, comes from the other; where all sources give something else
- * than the hash says, both are named. */
+/* A block that is damaged on the way, or at one source, comes from another source. If all sources give bytes that do
+ * not match the hash, the error names both. */
 static void test_damaged_block(void **state) {
     (void)state;
     rig r;

@@ -139,8 +139,8 @@ static void run(job_rig *rig) {
     assert_int_equal(mr_ledger_n_free(rig->job->ledger), rig->job->config.n_kv_blocks);
 }
 
-/* One id's embedding is not a number: the sequences that hold it end, and the others are what they are alone, also in
- * KV blocks that held such values before. */
+/* The embedding of one id is not a number. The sequences with that id end. The other sequences generate the same ids as
+ * alone, also in KV blocks that held such values before. */
 static void test_some_sequences_fail(void **state) {
     (void)state;
     static listener clean[N_SEQUENCES], mixed[N_SEQUENCES];

@@ -204,8 +204,9 @@ static void submit_ids(job_rig *rig, const int32_t *ids, int32_t n, int32_t max_
     expect_ok(mr_job_submit(rig->job, &desc, &sequence, &err), &err);
 }
 
-/* Sequences that wait for a long prompt look at it twice, however many steps it takes; they hold up nobody behind them;
- * and they go on when whoever computed it for them is cancelled, or when they themselves are. */
+/* Sequences that wait for a long prompt look it up twice, however many steps the prompt takes. They do not block the
+ * sequences behind them. They continue if the sequence that computes the prompt is cancelled, or if some of them are
+ * cancelled. */
 static void test_who_waits_costs_no_time(void **state) {
     (void)state;
     enum { N = 80, N_PROMPT = 780, N_KEYS = N_PROMPT / MR_WIRE_BLOCK_TOKENS + 1, CANCELLED = 7 };

@@ -247,7 +247,7 @@ static void test_measured(void **state) {
     drop_caches();
 }
 
-/* With experts a rank without the file gets what chooses them, so that its times are those of a run. */
+/* With experts, a rank without the file fetches the router, so that its times are those of a run. */
 static void test_experts_measured(void **state) {
     (void)state;
     const job_model whole = model;
@@ -307,8 +307,8 @@ static void test_synthetic(void **state) {
     drop_caches();
 }
 
-/* A rank that has said that it has the file, and then cannot open it, says so to those who ask; the other one gives
- * all. */
+/* A rank that reported the file and then cannot open it tells this to the ranks that ask for blocks. The other rank
+ * gives all blocks. */
 static void test_file_is_gone(void **state) {
     (void)state;
     rig r;

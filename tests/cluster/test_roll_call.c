@@ -125,7 +125,7 @@ static void test_all_come_and_end(void **state) {
     rig_stop(&r);
 }
 
-/* What keeps a real rank from taking part is said by its rank, and it can be told to end like the others. */
+/* A real rank that cannot take part reports its problem. It can be told to end like the other ranks. */
 static void test_problems(void **state) {
     const job_model *m = *state;
     rig r;

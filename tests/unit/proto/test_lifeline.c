@@ -22,8 +22,8 @@
 
 #define PATIENCE_NS (20 * MR_NS_PER_S)
 
-/* SLOW: no beat within a test, so that only the events of the sockets can tell. PATIENT: nobody is lost by silence,
- * even on a busy machine. STRICT: silence of 0.2 s is a death. */
+/* SLOW: no heartbeat during a test, so that only events of the sockets count. PATIENT: silence is never a loss, even on
+ * a busy machine. STRICT: silence of 0.2 s is a loss. */
 typedef enum pace { SLOW, PATIENT, STRICT } pace;
 
 enum { MAX_LOSSES = 16 };

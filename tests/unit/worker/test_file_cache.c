@@ -116,8 +116,8 @@ static void test_restart(void **state) {
     mr_file_cache_close(c);
 }
 
-/* Without a seal blocks are looked at when they are asked for; one that is damaged does not count, neither then nor
- * later. Sealing does not look at the others, which stay in doubt. */
+/* Without a seal, a block is checked when it is asked for. A damaged block does not count as present, neither then nor
+ * later. Sealing does not check the other blocks, which stay unchecked. */
 static void test_killed(void **state) {
     (void)state;
     mr_file_cache *c = open_cache(2);
