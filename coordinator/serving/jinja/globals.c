@@ -18,15 +18,15 @@ BUILTIN(g_range) {
     double steps = ((double)v[1] - (double)v[0]) / (double)v[2];
     if (steps > MAX_RANGE + 1)
         return jx_fail(x, MR_E_INVALID, "range has more than %d items", MAX_RANGE);
-    int64_t n = 0;
-    if (steps > 0) /* rounded up */
-        n = v[2] > 0 ? (v[1] - v[0] - 1) / v[2] + 1 : (v[0] - v[1] - 1) / -v[2] + 1;
+    uint64_t n = 0, a = (uint64_t)v[0], b = (uint64_t)v[1], step = (uint64_t)v[2]; /* differences may exceed int64_t */
+    if (steps > 0)                                                                 /* rounded up */
+        n = v[2] > 0 ? (b - a - 1) / step + 1 : (a - b - 1) / -step + 1;
     if (n > MAX_RANGE)
         return jx_fail(x, MR_E_INVALID, "range has more than %d items", MAX_RANGE);
     jrange *range = jx_alloc(x, 1, sizeof *range);
     if (!range)
         return false;
-    *range = (jrange){v[0], v[1], v[2], n};
+    *range = (jrange){v[0], v[1], v[2], (int64_t)n};
     return jv_give(out, (jv){.kind = J_RANGE, .range = range});
 }
 

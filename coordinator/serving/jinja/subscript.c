@@ -191,10 +191,11 @@ static bool slice_range(jx *x, const jrange *r, const int64_t b[3], jv *out) {
     if (!part)
         return false;
     int64_t n = b[2] > 0 ? (b[1] - b[0] + b[2] - 1) / b[2] : (b[0] - b[1] - b[2] - 1) / -b[2];
-    if (__builtin_mul_overflow(r->step, b[2], &part->step))
+    int64_t start, stop;
+    if (__builtin_mul_overflow(r->step, b[2], &part->step) || __builtin_mul_overflow(r->step, b[0], &start) ||
+        __builtin_mul_overflow(r->step, b[1], &stop) || __builtin_add_overflow(r->start, start, &part->start) ||
+        __builtin_add_overflow(r->start, stop, &part->stop))
         return jx_fail(x, MR_E_INVALID, "an integer does not fit 64 bits");
-    part->start = r->start + b[0] * r->step;
-    part->stop = r->start + b[1] * r->step;
     part->n = n < 0 ? 0 : n;
     return jv_give(out, (jv){.kind = J_RANGE, .range = part});
 }
