@@ -1,5 +1,5 @@
-/* engine/model/arch_gpt_oss.c - gpt-oss (OpenAI, 2025): biases everywhere, sinks in attention, a sliding window in every
- * second layer, and experts with a clamped gated unit. */
+/* engine/model/arch_gpt_oss.c - gpt-oss (OpenAI, 2025): biases everywhere, sinks in attention, a sliding window in
+ * every second layer, and experts with a clamped gated unit. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/model/parts.h"
 

@@ -292,7 +292,7 @@ static const struct {
     {glu_with_a_limit_below_zero, "glu: an unknown kind, or a limit"},
     {glu_with_an_infinite_limit, "glu: an unknown kind, or a limit"},
     {add_gated_by_rows, "gate of add_gated"},
-    {add_gated_by_other_rows, "gate of add_gated: tensor 'gate' has not the rows"},
+    {add_gated_by_other_rows, "gate of add_gated: tensor 'gate' has other rows than"},
     {scale_by_infinity, "scale: the factor"},
     {scale_of_ids, "scale: tensor 'ids' is I32"},
     {soft_cap_of_zero, "soft_cap: the cap"},
