@@ -84,7 +84,7 @@ MR_INLINE v16 glu_16(v16 g, v16 u, const mr_glu_kind kind, const bool is_limited
     case MR_GLU_GELU:
         return v16_mul(v16_gelu(g), u);
     case MR_GLU_SIGMOID:
-        return v16_mul(v16_logistic(v16_set1(1.0f), g), u);
+        return v16_fma(v16_logistic(v16_set1(1.0f), g), u, v16_set1(0.0f)); /* + 0 as in rows_scalar.c */
     case MR_GLU_GPT_OSS:
         g = v16_logistic(g, v16_mul(g, v16_set1(MR_GLU_GPT_OSS_ALPHA)));
         return v16_mul(g, v16_add(u, v16_set1(1.0f)));
