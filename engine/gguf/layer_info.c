@@ -8,11 +8,19 @@
 
 static const arch_habits HABITS[] = {
     {.arch = "ernie4_5-moe", .score = MR_ROUTE_SOFTMAX, .normalises_weights = true},
+    {.arch = "gemma3",
+     .window_period = 6,
+     .plain_window_rope = true,
+     .window_freq_base = 10000,
+     .scales_embedding = true,
+     .n_layers_of_largest = 62},
     {.arch = "glm4moe", .score = MR_ROUTE_SIGMOID},
     {.arch = "gpt-oss", .window_period = 2},
+    {.arch = "granite", .rope_is_a_choice = true, .has_factors = true},
     {.arch = "minimax-m2", .score = MR_ROUTE_SIGMOID, .normalises_weights = true},
     {.arch = "mistral3", .yarn_keeps_size = true},
     {.arch = "olmo2", .window_period = 4, .plain_window_rope = true}, /* Olmo 3 has the name and a window */
+    {.arch = "qwen2moe", .score = MR_ROUTE_SOFTMAX},
     {.arch = "smollm3", .no_rope_period = 4},
 };
 
@@ -30,6 +38,7 @@ typedef struct layer_reader {
     const arch_habits *habits;
     layer_key n_heads, n_kv_heads, n_ff, n_ff_expert, windows;
     int32_t window;
+    bool has_rope;
     int32_t n_shared;      /* A.expert_shared_count: experts that every row takes, side by side as one */
     int32_t n_ff_shared;   /* A.expert_shared_feed_forward_length: their width together; 0: as wide as the others */
     int32_t n_dense;       /* A.leading_dense_block_count: the first layers have no experts */
@@ -46,6 +55,7 @@ static layer_reader reader_of(model_keys *keys, const mr_model_info *m) {
         .n_ff_expert = keys_layers(keys, "expert_feed_forward_length"),
         .windows = keys_layers(keys, "attention.sliding_window_pattern"),
         .window = keys_opt_int(keys, "attention.sliding_window", 0, MR_MODEL_MAX_CONTEXT, 0),
+        .has_rope = !arch_habits_find(m->arch)->rope_is_a_choice || keys_opt_bool(keys, "rope.scaling.finetuned", true),
         .n_shared = keys_opt_int(keys, "expert_shared_count", 0, MR_MODEL_MAX_EXPERTS, 0),
         .n_ff_shared = keys_opt_int(keys, "expert_shared_feed_forward_length", 0, MR_MODEL_MAX_FF, 0),
         .n_dense = keys_opt_int(keys, "leading_dense_block_count", 0, MR_MODEL_MAX_LAYERS, 0),
@@ -68,7 +78,7 @@ static bool has_window(layer_reader *r, int32_t layer) {
 }
 
 static int32_t rope_of(const layer_reader *r, const mr_model_info *m, int32_t layer, bool window) {
-    if (ends_period(layer, r->habits->no_rope_period))
+    if (!r->has_rope || ends_period(layer, r->habits->no_rope_period))
         return MR_MODEL_NO_ROPE;
     return window && m->n_ropes > 1 ? 1 : 0;
 }

@@ -15,8 +15,13 @@ typedef struct arch_habits {
     int32_t window_period;   /* with a sliding window: the last of so many layers has none; 0: all layers have it */
     int32_t no_rope_period;  /* the last of so many layers has no RoPE; 0: all layers have RoPE */
     bool plain_window_rope;  /* layers with a window have RoPE without scaling */
-    bool yarn_keeps_size; /* YaRN's magnitude is divided by 1 + 0.1 m ln(factor), m A.rope.scaling.yarn_log_multiplier,
+    float window_freq_base;  /* with plain_window_rope, where the file does not say; 0: that of other layers */
+    bool yarn_keeps_size;  /* YaRN's magnitude is divided by 1 + 0.1 m ln(factor), m A.rope.scaling.yarn_log_multiplier,
                              * else 1 */
+    bool rope_is_a_choice; /* A.rope.scaling.finetuned false: no layer has RoPE */
+    bool has_factors;      /* A.embedding_scale, .residual_scale and .logit_scale, by which logits are divided */
+    bool scales_embedding; /* by sqrt(d_model) */
+    int32_t n_layers_of_largest; /* in the model with so many layers q . k is scaled by 1 / sqrt(d_model / n_heads) */
 } arch_habits;
 
 /* The habits of an architecture; of an unknown one, none. */

@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 
+#include "engine/base/fmath.h"
 #include "engine/gguf/layer_info.h"
 
 enum { QUANTIZATION_VERSION = 2 /* the version of every GGUF file so far */ };
@@ -77,6 +78,24 @@ static void read_experts(model_keys *s, mr_model_info *m) {
     if (m->routing.scale == 1)
         m->routing.scale = 0;
     read_groups(s, m->n_experts, &m->routing);
+}
+
+/* Needs the layers. */
+static void read_factors(model_keys *s, mr_model_info *m) {
+    const float most = 1e6f, least = 1e-6f;
+    const arch_habits *habits = arch_habits_find(m->arch);
+    m->attention_scale = keys_opt_float(s, "attention.scale", 0, most, 0);
+    if (s->status)
+        return;
+    if (habits->n_layers_of_largest == m->n_layers)
+        m->attention_scale = 1.0f / sqrtf((float)(m->d_model / mr_model_layer(m, 0)->n_heads));
+    if (habits->scales_embedding)
+        m->embedding_scale = sqrtf((float)m->d_model);
+    if (!habits->has_factors)
+        return;
+    m->embedding_scale = keys_opt_float(s, "embedding_scale", 0, most, 0);
+    m->residual_scale = keys_opt_float(s, "residual_scale", 0, most, 0);
+    m->logit_scale = 1.0f / keys_opt_float(s, "logit_scale", least, most, 1);
 }
 
 /* Checks that t is a matrix [columns, rows], or a vector [columns] where rows is 1. */
@@ -165,6 +184,7 @@ mr_status mr_model_info_read(const mr_gguf *g, mr_model_info *out, mr_err *err) 
     read_experts(&s, &m);
     layer_info_read(&s, &m);
     limit_context(&s, &m);
+    read_factors(&s, &m);
     m.file_type = keys_opt_int(&s, "general.file_type", 0, INT32_MAX, -1);
     m.quantization_version = keys_opt_int(&s, "general.quantization_version", 0, INT32_MAX, 0);
     mr_status status = s.status;

@@ -75,6 +75,9 @@ typedef struct mr_model_info {
     int32_t n_experts;      /* of each layer with experts; 0: no layer has experts */
     int32_t n_experts_used; /* 1 to n_experts, or 0 */
     mr_routing routing;     /* how experts are chosen and weighed */
+    float attention_scale;  /* of q . k: A.attention.scale; 0: 1 / sqrt(k_dim) */
+    /* Factors of embeddings, of what a part of a layer adds, and of logits; 0: none. */
+    float embedding_scale, residual_scale, logit_scale;
     /* Layers with the same numbers share a shape: shapes[shape_of[layer]]. */
     mr_layer_info shapes[MR_MODEL_MAX_SHAPES]; /* [n_shapes] */
     int32_t n_shapes;

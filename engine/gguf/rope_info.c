@@ -55,10 +55,11 @@ static void divide_yarn_size(model_keys *s, mr_model_rope *r) {
 }
 
 /* The same frequencies without scaling, from A.rope.freq_base_swa where the file has it. */
-static mr_model_rope window_rope(model_keys *s, const mr_model_rope *all) {
+static mr_model_rope window_rope(model_keys *s, const arch_habits *habits, const mr_model_rope *all) {
+    float base = habits->window_freq_base > 0 ? habits->window_freq_base : all->freq_base;
     return (mr_model_rope){
         .n_rot = all->n_rot,
-        .freq_base = keys_opt_float(s, "rope.freq_base_swa", 1, 1e15f, all->freq_base),
+        .freq_base = keys_opt_float(s, "rope.freq_base_swa", 1, 1e15f, base),
         .factor = 1,
         .original_context = all->original_context,
         .attn_factor = 1,
@@ -73,5 +74,5 @@ void rope_info_read(model_keys *s, const arch_habits *habits, int32_t k_dim, mr_
         divide_yarn_size(s, &m->ropes[0]);
     m->n_ropes = 1;
     if (habits->plain_window_rope || keys_has(s, "rope.freq_base_swa"))
-        m->ropes[m->n_ropes++] = window_rope(s, &m->ropes[0]);
+        m->ropes[m->n_ropes++] = window_rope(s, habits, &m->ropes[0]);
 }

@@ -40,6 +40,9 @@ typedef enum layer_slot {
     W_GATE_SHARED,
     W_UP_SHARED,
     W_DOWN_SHARED,
+    W_SHARED_GATE,
+    W_ATTN_POST_NORM,
+    W_FFN_POST_NORM,
     LAYER_SLOTS,
 } layer_slot;
 
@@ -67,6 +70,7 @@ enum {
     OPTIONAL = 4,
     OF_EXPERTS = 8, /* holds one matrix for each expert, one behind the other */
     VECTORS = 32,   /* holds as many vectors as it has rows */
+    ONE_ROW = 64,   /* a matrix, though it has one row */
 };
 
 /* A tensor of a layer. Rows of a table that have the same name are parts of one matrix of the file: its first rows, the
@@ -96,6 +100,7 @@ typedef struct layer_ctx {
     int32_t rope_table; /* MR_NO_TENSOR in a layer without RoPE */
     mr_rope_desc rope;
     mr_attention_desc attention;
+    float residual_scale; /* of what a part adds to x; 0: none. Architectures that have it apply it */
     mr_glu glu;
     int32_t n_experts, n_experts_used;
     mr_routing routing;
@@ -113,9 +118,9 @@ typedef struct mr_arch {
     int32_t (*layer)(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t x);
 } mr_arch;
 
-extern const mr_arch mr_arch_dots1, mr_arch_ernie4_5_moe, mr_arch_glm4moe, mr_arch_gpt_oss, mr_arch_hunyuan_moe,
-    mr_arch_llama, mr_arch_minimax_m2, mr_arch_mistral3, mr_arch_olmo2, mr_arch_phi3, mr_arch_qwen2, mr_arch_qwen3,
-    mr_arch_qwen3moe, mr_arch_smollm3;
+extern const mr_arch mr_arch_dots1, mr_arch_ernie4_5_moe, mr_arch_gemma3, mr_arch_glm4moe, mr_arch_gpt_oss,
+    mr_arch_granite, mr_arch_hunyuan_moe, mr_arch_llama, mr_arch_minimax_m2, mr_arch_mistral3, mr_arch_olmo2,
+    mr_arch_phi3, mr_arch_qwen2, mr_arch_qwen2moe, mr_arch_qwen3, mr_arch_qwen3moe, mr_arch_smollm3;
 
 /* MR_E_UNSUPPORTED: this version does not run the architecture. The error text names the supported ones. */
 MR_MUST_USE mr_status mr_arch_find(const char *name, const mr_arch **out, mr_err *err);

@@ -56,7 +56,11 @@ int32_t part_moe(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS]
     int32_t x = mr_graph_experts(g, h, add, &experts);
     if (w[W_GATE_SHARED] == NONE)
         return x;
-    return glu(g, ctx, (const int32_t[]){w[W_GATE_SHARED], w[W_UP_SHARED], w[W_DOWN_SHARED]}, h, x);
+    const int32_t shared[] = {w[W_GATE_SHARED], w[W_UP_SHARED], w[W_DOWN_SHARED]};
+    if (w[W_SHARED_GATE] == NONE)
+        return glu(g, ctx, shared, h, x);
+    int32_t gate = mr_graph_matmul(g, w[W_SHARED_GATE], h, NONE, NONE); /* [1, R] */
+    return mr_graph_add_gated(g, x, glu(g, ctx, shared, h, NONE), gate);
 }
 
 int32_t part_ffn(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add) {

@@ -8,16 +8,16 @@
 
 #include "engine/model/arch.h"
 
-/* Attention with heads that share KV heads (Ainslie et al., "GQA", 2023). Biases and norms of queries and keys, before
- * and behind RoPE, and sinks are applied where w has them, and RoPE where the layer has it. A norm as wide as a head
- * norms each head by itself. */
+/* Attention with heads that share KV heads (Ainslie et al., "GQA", 2023). Biases, sinks, and norms of queries and keys
+ * before and behind RoPE are applied where w has them, and RoPE where the layer has it. A norm as wide as a head norms
+ * each head by itself. */
 int32_t part_gqa(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add);
 
-/* down(silu(gate h) * up h) (Shazeer, "GLU variants improve Transformer", 2020), or the architecture's other unit. */
+/* down(silu(gate h) * up h) (Shazeer, "GLU variants improve Transformer", 2020), or another unit. */
 int32_t part_glu(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add);
 
 /* A mixture of such parts, of which each row takes the best by the router, and the shared expert, where w has one, with
- * weight 1. add is needed. */
+ * weight 1 or that of its gate. add is needed. */
 int32_t part_moe(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add);
 
 /* part_moe in layers with experts, else part_glu. */

@@ -37,6 +37,11 @@ static void add_inputs(mr_graph *g, const mr_weights *ws, mr_stage_io *io) {
     }
 }
 
+/* factor 0 or 1: x as it is. */
+static int32_t scale_if(mr_graph *g, int32_t x, float factor) {
+    return factor == 0.0f || factor == 1.0f ? x : mr_graph_scale(g, x, factor);
+}
+
 /* Adds the output norm of the rows that the tensor rows lists. */
 static int32_t add_output_norm(mr_graph *g, const mr_weights *ws, int32_t x, int32_t rows) {
     return mr_graph_rms_norm(g, mr_graph_take_rows(g, x, rows), use(g, ws, &ws->output_norm), ws->info->norm_eps);
@@ -74,12 +79,13 @@ static layer_ctx layer_context(const stage_ctx *stage, int32_t layer) {
                       .n_kv_heads = l->n_kv_heads,
                       .head_dim = l->k_dim,
                       /* IEEE 754 rounds square root and division exactly, so all machines get the same bits. */
-                      .scale = 1.0f / sqrtf((float)l->k_dim),
+                      .scale = m->attention_scale > 0 ? m->attention_scale : 1.0f / sqrtf((float)l->k_dim),
                       .window = l->window,
                       .slots = stage->io->slots,
                       .row_seq = stage->io->row_seq,
                       .row_position = stage->io->positions,
                       .block_table = stage->block_table},
+        .residual_scale = m->residual_scale,
         .glu = stage->ws->arch->glu,
         .n_experts = m->n_experts,
         .n_experts_used = m->n_experts_used,
@@ -102,6 +108,8 @@ mr_status mr_stage_graph_build(const mr_weights *ws, const mr_stage_state *state
     mr_stage_io io;
     add_inputs(g, ws, &io);
     int32_t x = weights_is_head(ws) ? mr_graph_embed(g, mr_graph_use(g, &ws->token_embd.tensor), io.ids) : io.x_in;
+    if (weights_is_head(ws))
+        x = scale_if(g, x, ws->info->embedding_scale);
 
     stage_ctx stage = stage_context(g, ws, state, &io);
     for (int32_t l = 0; l < ws->range.last - ws->range.first; l++) {
@@ -117,7 +125,8 @@ mr_status mr_stage_graph_build(const mr_weights *ws, const mr_stage_state *state
         io.hidden = add_output_norm(g, ws, x, io.hidden_rows);
         mr_graph_output(g, io.hidden);
         x = add_output_norm(g, ws, x, io.out_rows);
-        io.logits = mr_graph_matmul(g, use(g, ws, &ws->output), x, MR_NO_TENSOR, MR_NO_TENSOR);
+        x = mr_graph_matmul(g, use(g, ws, &ws->output), x, MR_NO_TENSOR, MR_NO_TENSOR);
+        io.logits = scale_if(g, x, ws->info->logit_scale);
         mr_graph_output(g, io.logits);
     } else {
         io.x_out = x;

@@ -79,7 +79,7 @@ typedef struct tensor_wish {
 } tensor_wish;
 
 static bool is_of_vectors(const tensor_spec *spec) {
-    return spec->rows == SIZE_ONE || (spec->flags & VECTORS) != 0;
+    return spec->flags & VECTORS || (spec->rows == SIZE_ONE && !(spec->flags & ONE_ROW));
 }
 
 /* Describes the rows of t in w, without a place on a backend. */
