@@ -160,10 +160,10 @@ static mr_status find_table(mr_weights *ws, int32_t layer, const tensor_spec *ta
     return status;
 }
 
-static bool runs_experts(const mr_arch *arch) {
+static bool has_slot(const mr_arch *arch, layer_slot slot) {
     for (int i = 0; i < MAX_TABLES && arch->tensors[i]; i++)
         for (const tensor_spec *s = arch->tensors[i]; s->name; s++)
-            if (s->flags & IN_EXPERTS)
+            if (s->slot == slot)
                 return true;
     return false;
 }
@@ -173,10 +173,14 @@ static mr_status find_layer(mr_weights *ws, int32_t layer, mr_err *err) {
     if (info->k_dim != info->v_dim)
         return mr_err_set(err, MR_E_UNSUPPORTED, "heads of %d elements for keys and %d for values", info->k_dim,
                           info->v_dim);
-    if (info->has_experts && !runs_experts(ws->arch))
+    if (info->has_experts && !has_slot(ws->arch, W_ROUTER))
         return mr_err_set(err, MR_E_UNSUPPORTED,
                           "the model has %d experts; this version runs %s models without experts only",
                           ws->info->n_experts, ws->arch->name);
+    if (!info->has_experts && !has_slot(ws->arch, W_GATE))
+        return mr_err_set(err, MR_E_UNSUPPORTED,
+                          "layer %d has no experts; this version runs %s models with experts in all layers only", layer,
+                          ws->arch->name);
     mr_status status = MR_OK;
     for (int i = 0; i < MAX_TABLES && ws->arch->tensors[i] && status == MR_OK; i++)
         status = find_table(ws, layer, ws->arch->tensors[i], err);

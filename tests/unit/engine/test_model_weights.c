@@ -223,6 +223,8 @@ static void test_models_of_other_kinds(void **state) {
     (void)state;
     tiny_desc d = with_experts("qwen2");
     expect_error(tiny_model_create(&d), MR_E_UNSUPPORTED, "4 experts", "qwen2");
+    tiny_desc dense = tiny_default("gpt-oss", MR_TYPE_F32);
+    expect_error(tiny_model_create(&dense), MR_E_UNSUPPORTED, "layer 0 has no experts", "gpt-oss");
     d.arch = "gemma9";
     expect_error(tiny_model_create(&d), MR_E_UNSUPPORTED, "'gemma9'", "it runs dots1, ernie4_5-moe, gemma3, ");
 }

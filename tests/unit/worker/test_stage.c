@@ -188,16 +188,15 @@ static bool is_chosen(int i, uint64_t seed) {
     return ((uint64_t)i + seed) % 3 == 0 || share_is_long();
 }
 
-/* Takes the file over. */
-static void check_file(gguf_writer *w, const tiny_desc *d) {
+/* Takes the model over. */
+static void check_opened(tiny_model *m, uint64_t seed, mr_type type) {
     static const mr_type kv_types[] = {MR_TYPE_F16, MR_TYPE_F32};
-    tiny_model *m = tiny_model_open(w);
     result want[2];
     int n_run = 0, n_skipped = 0, n_chosen = 0;
     for (int k = 0; k < 2; k++) {
         want[k] = make_reference(m, kv_types[k]);
         for (int i = 0; i < n_combinations; i++) {
-            if (!is_chosen(i, d->seed) || share_skips(&n_chosen))
+            if (!is_chosen(i, seed) || share_skips(&n_chosen))
                 continue;
             if (check_combination(m, &combinations[i], kv_types[k], &want[k]))
                 n_run++;
@@ -208,10 +207,15 @@ static void check_file(gguf_writer *w, const tiny_desc *d) {
     /* The results differ between the two types, so the KV store does use its type. */
     assert_memory_not_equal(result_at(&want[0], 0, 20), result_at(&want[1], 0, 20), 64);
     print_message("%s %s: %d combinations; %d more need instructions that this machine lacks\n", m->info.arch,
-                  mr_type_name(d->type), n_run, n_skipped);
+                  mr_type_name(type), n_run, n_skipped);
     free(want[0].logits);
     free(want[1].logits);
     tiny_model_destroy(m);
+}
+
+/* Takes the file over. */
+static void check_file(gguf_writer *w, const tiny_desc *d) {
+    check_opened(tiny_model_open(w), d->seed, d->type);
 }
 
 static void check_model(const tiny_desc *d) {
@@ -329,6 +333,23 @@ static void test_dots1(void **state) {
     }
 }
 
+/* Architectures of which there are files with references. */
+static void test_reference_models(void **state) {
+    (void)state;
+    static const char *const names[] = {"gemma3", "gpt-oss", "gpt-oss-mxfp4", "granite", "hunyuan-moe", "qwen2moe"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[1024];
+        snprintf(path, sizeof path, MILLRACE_SOURCE_DIR "/tests/golden/arch/%s.gguf", names[i]);
+        FILE *f = fopen(path, "rb");
+        if (!f) {
+            print_message("skipped: there is no %s\n", path);
+            continue;
+        }
+        fclose(f);
+        check_opened(tiny_model_open_path(path), i, MR_TYPE_F32);
+    }
+}
+
 /* Layers that differ in their KV heads, widths and windows. */
 static void test_layers_that_differ(void **state) {
     (void)state;
@@ -442,6 +463,7 @@ int main(void) {
         cmocka_unit_test(test_smollm3),
         cmocka_unit_test(test_qwen3moe),
         cmocka_unit_test(test_dots1),
+        cmocka_unit_test(test_reference_models),
         cmocka_unit_test(test_a_long_context),
         cmocka_unit_test(test_a_cap_is_put_back),
     };
