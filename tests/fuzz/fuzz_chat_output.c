@@ -24,6 +24,14 @@ static const char *const SOURCES[] = {
     "<function= <|start_header_id|>",
     "<|tool_call|>",
     "<tool_calls>",
+    "<|open|> <|sep|> <|close|>",
+    "]<]minimax[>[ <invoke name= <mm:think> </mm:think>",
+    "｜DSML｜  calls>  invoke name=",
+    "<|tool_call>call: <|channel>thought <channel|>",
+    "List of tools: <|im_start|>",
+    "<|tools_prefix|> <|inner_prefix|> <|inner_suffix|>",
+    "<atem:function_calls>",
+    "<function name= <param name=",
 };
 enum { N_SOURCES = sizeof SOURCES / sizeof SOURCES[0] };
 
@@ -72,7 +80,7 @@ int mr_fuzz_chat_output(const uint8_t *data, size_t size) {
         return 0;
     if (!tools)
         tools = json_loads("[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{"
-                           "\"s\":{\"type\":\"string\"},\"n\":{\"type\":\"integer\"}}}}}]",
+                           "\"s\":{\"type\":\"string\"},\"n\":{\"type\":\"integer\"},\"l\":{\"type\":\"array\"}}}}}]",
                            0, NULL);
     mr_chat_output_desc desc = {.format = mr_chat_format_of(mr_str_from(SOURCES[data[0] % N_SOURCES])),
                                 .prompt = mr_str_from(data[1] & 1   ? ">>>"

@@ -81,15 +81,18 @@ chat_step chat_emit_arguments(mr_chat_output *o, const char *bytes, size_t n) {
     return chat_emit(o, CHAT_TOOL_ARGUMENTS, (mr_str){bytes, n});
 }
 
-static unsigned types_of_arg(const mr_chat_output *o) {
+static const json_t *schema_of_arg(const mr_chat_output *o) {
     const json_t *tool = tool_named(o, o->run.name);
     const json_t *properties = json_object_get(json_object_get(tool, "parameters"), "properties");
-    const json_t *schema = json_object_get(properties, o->run.arg);
+    return json_object_get(properties, o->run.arg);
+}
+
+static unsigned types_of_arg(const mr_chat_output *o) {
+    const json_t *schema = schema_of_arg(o);
     return schema ? chat_schema_types(schema) : CHAT_TYPE_ANY;
 }
 
-/* Appends the bytes escaped for the inside of a JSON string. */
-static bool escape(mr_text_buf *out, const char *bytes, size_t n) {
+bool chat_escape(mr_text_buf *out, const char *bytes, size_t n) {
     static const char HEX[] = "0123456789abcdef";
     bool ok = true;
     for (size_t i = 0, from = 0; ok && i <= n; i++) {
@@ -120,7 +123,7 @@ static bool escape(mr_text_buf *out, const char *bytes, size_t n) {
     return ok;
 }
 
-static chat_step emit_scratch(mr_chat_output *o, bool made) {
+chat_step chat_emit_scratch(mr_chat_output *o, bool made) {
     return made ? chat_emit_arguments(o, o->scratch.data, o->scratch.len) : no_memory(o);
 }
 
@@ -132,39 +135,54 @@ chat_step chat_emit_arg_begin(mr_chat_output *o) {
     mr_text_buf_clear(&r->value);
     mr_text_buf_clear(&o->scratch);
     const char *before = r->n_args++ ? ", \"" : "{\"";
-    return emit_scratch(o, mr_text_buf_append(&o->scratch, before, strlen(before)) &&
-                               escape(&o->scratch, r->arg, strlen(r->arg)) &&
-                               mr_text_buf_append(&o->scratch, r->escapes ? "\": \"" : "\": ", r->escapes ? 4 : 3));
+    return chat_emit_scratch(o,
+                             mr_text_buf_append(&o->scratch, before, strlen(before)) &&
+                                 chat_escape(&o->scratch, r->arg, strlen(r->arg)) &&
+                                 mr_text_buf_append(&o->scratch, r->escapes ? "\": \"" : "\": ", r->escapes ? 4 : 3));
 }
 
 chat_step chat_emit_arg_bytes(mr_chat_output *o, const char *bytes, size_t n) {
     if (!o->run.escapes)
         return mr_text_buf_append(&o->run.value, bytes, n) ? STEP_ON : no_memory(o);
     mr_text_buf_clear(&o->scratch);
-    return emit_scratch(o, escape(&o->scratch, bytes, n));
+    return chat_emit_scratch(o, chat_escape(&o->scratch, bytes, n));
 }
 
-/* Ends a value that may be JSON. A value that is JSON of a type that the schema allows is emitted as it stands; any
- * other value is emitted as a string. Python's True, False and None count as JSON's words, because models mix them up.
- * */
+/* Python's True, False and None count as JSON's words, because models mix them up, and so does Python's notation of
+ * lists and dicts. */
+bool chat_value_to_json(mr_str text, unsigned types, bool is_json, mr_text_buf *to) {
+    static const char *const WORDS[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
+    for (int i = 0; i < 3; i++)
+        if (mr_str_is(text, WORDS[i][0]) && (is_json || !(types & CHAT_TYPE_STRING)))
+            text = mr_str_from(WORDS[i][1]);
+    json_error_t why;
+    json_t *value = json_loadb(text.data, text.len, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, &why);
+    bool as_is = value && (is_json || (chat_value_type(value) & types));
+    json_decref(value);
+    if (as_is)
+        return mr_text_buf_append(to, text.data, text.len);
+    size_t before = to->len;
+    if (types == CHAT_TYPE_ARRAY || types == CHAT_TYPE_OBJECT) {
+        if (chat_loose_to_json(text, to))
+            return true;
+        to->len = before;
+    }
+    return mr_text_buf_append(to, "\"", 1) && chat_escape(to, text.data, text.len) && mr_text_buf_append(to, "\"", 1);
+}
+
+/* Ends a value that may be JSON, or elements. */
 chat_step chat_emit_arg_end(mr_chat_output *o) {
     tool_call_run *r = &o->run;
     r->value_begun = false;
     if (r->escapes)
         return chat_emit_arguments(o, "\"", 1);
-    static const char *const WORDS[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
-    unsigned types = types_of_arg(o);
     mr_str text = {r->value.data ? r->value.data : "", r->value.len};
-    for (int i = 0; i < 3; i++)
-        if (mr_str_is(text, WORDS[i][0]) && (r->is_json || !(types & CHAT_TYPE_STRING)))
-            text = mr_str_from(WORDS[i][1]);
-    json_error_t why;
-    json_t *value = json_loadb(text.data, text.len, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, &why);
-    bool as_is = value && (r->is_json || (chat_value_type(value) & types));
-    json_decref(value);
-    if (as_is)
-        return chat_emit_arguments(o, text.data, text.len);
     mr_text_buf_clear(&o->scratch);
-    return emit_scratch(o, mr_text_buf_append(&o->scratch, "\"", 1) && escape(&o->scratch, text.data, text.len) &&
-                               mr_text_buf_append(&o->scratch, "\"", 1));
+    if (r->is_tree) {
+        const char *mark = r->loop + 1;
+        if (chat_tree_to_json(text, mark, pat_literal_bytes(mark), schema_of_arg(o), &o->scratch))
+            return chat_emit_scratch(o, true);
+        mr_text_buf_clear(&o->scratch);
+    }
+    return chat_emit_scratch(o, chat_value_to_json(text, types_of_arg(o), r->is_json, &o->scratch));
 }

@@ -11,6 +11,9 @@
 #define CALL_OF_DSML                                                                                                   \
     "<｜DSML｜invoke name=\"" PAT_NAME "\">\n" PAT_LOOP "<｜DSML｜parameter name=\"" PAT_KEY                           \
     "\" string=\"" PAT_IS_TEXT "\">" PAT_VALUE "</｜DSML｜parameter>\n" PAT_LOOP_END "</｜DSML｜invoke>"
+#define CALL_OF_SPACED_DSML                                                                                            \
+    "<｜DSML｜ invoke name=\"" PAT_NAME "\">\n" PAT_LOOP "<｜DSML｜ parameter name=\"" PAT_KEY                         \
+    "\" string=\"" PAT_IS_TEXT "\">" PAT_VALUE "</｜DSML｜ parameter>\n" PAT_LOOP_END "</｜DSML｜ invoke>"
 #define CALL_OF_MISTRAL_LIST "[TOOL_CALLS]" PAT_CALLS
 #define CALL_OF_MISTRAL_ID "[TOOL_CALLS]" PAT_NAME "[CALL_ID]" PAT_ID "[ARGS]" PAT_ARGS
 #define CALL_OF_MISTRAL "[TOOL_CALLS]" PAT_NAME "[ARGS]" PAT_ARGS
@@ -54,6 +57,14 @@ static const chat_tool_calls TABLE[] = {
         .between = "",
     },
     {
+        .name = "deepseek-v4.1",
+        .in_template = {"｜DSML｜", " calls>", " invoke name="},
+        .section = "<｜DSML｜ calls>\n",
+        .section_end = "\n</｜DSML｜ calls>",
+        .calls = {CALL_OF_SPACED_DSML},
+        .between = "\n",
+    },
+    {
         .name = "deepseek-v4",
         .in_template = {"｜DSML｜", "tool_calls>"},
         .section = "<｜DSML｜tool_calls>\n",
@@ -90,12 +101,27 @@ static const chat_tool_calls TABLE[] = {
         .between = "",
     },
     {
+        .name = "kimi-k3",
+        .in_template = {"<|open|>", "<|sep|>", "<|close|>"},
+        .before = "<|open|>response<|sep|><|close|>response<|sep|>",
+        .section = "<|open|>tools<|sep|>",
+        .section_end = "<|close|>tools<|sep|>",
+        .calls = {"<|open|>call tool=\"" PAT_NAME "\" index=\"" PAT_NUMBER "\"<|sep|>" PAT_LOOP
+                  "<|open|>argument key=\"" PAT_KEY "\" type=\"" PAT_TYPE "\"<|sep|>" PAT_VALUE
+                  "<|close|>argument<|sep|>" PAT_LOOP_END "<|close|>call<|sep|>",
+                  "<|open|>call tool=\"" PAT_NAME "\" index=\"" PAT_NUMBER
+                  "\"<|sep|><|open|>json type=\"object\"<|sep|>" PAT_ARGS "<|close|>json<|sep|><|close|>call<|sep|>"},
+        .between = "",
+        .drops = {"<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>", "<|end_of_msg|>"},
+    },
+    {
         .name = "kimi-k2",
         .in_template = {"<|tool_call_begin|>"},
         .section = "<|tool_calls_section_begin|>",
         .section_end = "<|tool_calls_section_end|>",
         .calls = {"<|tool_call_begin|>" PAT_FULL_NAME "<|tool_call_argument_begin|>" PAT_ARGS "<|tool_call_end|>"},
         .between = "",
+        .ends_reasoning = "<|tool_calls_section_begin|>",
     },
     {
         .name = "mistral-id",
@@ -151,6 +177,15 @@ static const chat_tool_calls TABLE[] = {
         .between = "\n",
     },
     {
+        .name = "minimax-m3",
+        .in_template = {"]<]minimax[>[", "<invoke name="},
+        .section = "]<]minimax[>[<tool_call>\n",
+        .section_end = "\n]<]minimax[>[</tool_call>",
+        .calls = {"]<]minimax[>[<invoke name=\"" PAT_NAME "\">" PAT_LOOP "]<]minimax[>[<" PAT_KEY ">" PAT_TREE
+                  "]<]minimax[>[</" PAT_KEY_END ">" PAT_LOOP_END "]<]minimax[>[</invoke>"},
+        .between = "\n",
+    },
+    {
         .name = "minimax-m2",
         .in_template = {"minimax:tool_call>", "<invoke name="},
         .section = "<minimax:tool_call>\n",
@@ -195,6 +230,47 @@ static const chat_tool_calls TABLE[] = {
         .calls = {"<|function_call|>" PAT_CALL},
     },
     {
+        .name = "gigachat-3",
+        .in_template = {"function call", "<|role_sep|>", "<|message_sep|>"},
+        .calls = {"<|message_sep|>\n\nfunction call<|role_sep|>\n" PAT_CALL},
+    },
+    {
+        .name = "gemma-4",
+        .in_template = {"<|tool_call>call:"},
+        .calls = {"<|tool_call>call:" PAT_NAME PAT_OBJECT "<tool_call|>"},
+        .between = "",
+    },
+    {
+        .name = "lfm2",
+        .in_template = {"List of tools: ", "<|im_start|>"},
+        .calls = {"<|tool_call_start|>" PAT_PYTHON "<|tool_call_end|>",
+                  "<|tool_call_start|>" PAT_CALLS "<|tool_call_end|>"},
+    },
+    {
+        .name = "apertus",
+        .in_template = {"<|tools_prefix|>"},
+        .calls = {"<|tools_prefix|>" PAT_NAMED "<|tools_suffix|>"},
+        .ends_reasoning = "<|tools_prefix|>",
+    },
+    {
+        .name = "muse",
+        .in_template = {"<atem:function_calls>"},
+        .calls = {"<|start|>assistant to=" PAT_NAME "<|message|><atem:function_calls>\n<atem:invoke name=\"" PAT_NAME
+                  "\">\n" PAT_LOOP "<atem:parameter name=\"" PAT_KEY "\">" PAT_VALUE "</atem:parameter>\n" PAT_LOOP_END
+                  "</atem:invoke>\n</atem:function_calls>"},
+        .between = "<|eom|>",
+        .drops = {"<|start|>assistant to=user<|message|>", "<|start|>assistant<|message|>", "<|eom|>", "<|eot|>"},
+        .prompt_end = "<|start|>assistant",
+    },
+    {
+        .name = "minicpm-5",
+        .in_template = {"<function name=", "<param name="},
+        .calls = {"<function name=\"" PAT_NAME "\">" PAT_LOOP "<param name=\"" PAT_KEY "\">" PAT_VALUE
+                  "</param>" PAT_LOOP_END "</function>"},
+        .between = "\n",
+        .cdata = true,
+    },
+    {
         .name = "llama-3",
         .in_template = {"{\"name\": function name, \"parameters\""},
         .calls = {PAT_CALL, "<|python_tag|>" PAT_CALL},
@@ -212,16 +288,19 @@ enum { N_TABLE = sizeof TABLE / sizeof TABLE[0], HERMES = N_TABLE - 1 };
 
 /* The marks around reasoning: the first pair that a template contains counts. The last pair is the default. */
 static const chat_marks MARKS[] = {
-    {"<|channel|>analysis<|message|>", "<|end|>"},
-    {"<|think|>", "<|end|>"},
-    {"[THINK]", "[/THINK]"},
-    {"<|START_THINKING|>", "<|END_THINKING|>"},
-    {"<seed:think>", "</seed:think>"},
-    {"<mm:think>", "</mm:think>"},
-    {"<|inner_prefix|>", "<|inner_suffix|>"},
-    {"<|channel>thought", "<channel|>"},
-    {"<think:opensource>", "</think:opensource>"},
-    {"<think>", "</think>"},
+    {.open = "<|channel|>analysis<|message|>", .close = "<|end|>"},
+    {.open = "<|open|>think<|sep|>", .close = "<|close|>think<|sep|>", .in_template = "<|open|>"},
+    {.open = "<|think|>", .close = "<|end|>"},
+    {.open = "[THINK]", .close = "[/THINK]"},
+    {.open = "<|START_THINKING|>", .close = "<|END_THINKING|>"},
+    {.open = "<seed:think>", .close = "</seed:think>"},
+    {.open = "<mm:think>", .close = "</mm:think>"},
+    {.open = "<|inner_prefix|>", .close = "<|inner_suffix|>"},
+    {.open = "<|channel>thought", .close = "<channel|>"},
+    {.open = "<|start|>assistant to=self<|message|>", .close = "<|eom|>"},
+    {.open = "Here are my reasoning steps:", .close = "[BEGIN FINAL RESPONSE]"},
+    {.open = "<think:opensource>", .close = "</think:opensource>", .in_template = "'<think{}>'"},
+    {.open = "<think>", .close = "</think>"},
 };
 enum { N_MARKS = sizeof MARKS / sizeof MARKS[0] };
 
@@ -243,9 +322,11 @@ mr_chat_format mr_chat_format_of(mr_str source) {
             f.calls = &TABLE[i];
             f.native_tool_calls = true;
         }
-    for (int i = N_MARKS - 1; i >= 0; i--)
-        if (has(source, MARKS[i].open) && has(source, MARKS[i].close))
-            f.reasoning = &MARKS[i];
+    for (int i = N_MARKS - 1; i >= 0; i--) {
+        const chat_marks *m = &MARKS[i];
+        if (m->in_template ? has(source, m->in_template) : has(source, m->open) && has(source, m->close))
+            f.reasoning = m;
+    }
     return f;
 }
 

@@ -22,6 +22,15 @@
 #define PAT_LINES "\020"     /* the same, with a newline on either side */
 #define PAT_IS_TEXT "\021"   /* true or false: whether the value is text */
 #define PAT_FULL_NAME "\022" /* functions.NAME:NUMBER, all of which is the id */
+#define PAT_TYPE "\023"    /* of the value, in JSON's words: the value of a "string" is text, any other value is JSON */
+#define PAT_NUMBER "\024"  /* digits, which count the calls */
+#define PAT_TREE "\025"    /* PAT_VALUE; lists and objects are elements between marks, one in another */
+#define PAT_KEY_END "\026" /* PAT_KEY once more, behind its value */
+#define PAT_NAMED "\027"   /* a JSON list of objects with one key, which is the name; its value is the arguments */
+#define PAT_PYTHON "\030"  /* a list of calls as Python writes them: [name(key=value, ...), ...] */
+#define PAT_OBJECT "\031"  /* an object with bare keys, and texts between <|"|> */
+
+#define GEMMA_QUOTE "<|\"|>" /* on either side of a text in PAT_OBJECT */
 
 /* The same fields as bytes. */
 enum {
@@ -38,9 +47,16 @@ enum {
     PART_LINES = 0020,
     PART_IS_TEXT = 0021,
     PART_FULL_NAME = 0022,
+    PART_TYPE = 0023,
+    PART_NUMBER = 0024,
+    PART_TREE = 0025,
+    PART_KEY_END = 0026,
+    PART_NAMED = 0027,
+    PART_PYTHON = 0030,
+    PART_OBJECT = 0031,
 };
 
-enum { PAT_MAX_CALLS = 3, PAT_MAX_DROPS = 7, PAT_MAX_BYTES = 256 };
+enum { PAT_MAX_CALLS = 3, PAT_MAX_DROPS = 7, PAT_MAX_BYTES = 320 };
 
 typedef enum chat_id_style {
     CHAT_ID_OPENAI /* call_ and 24 more */,
@@ -53,22 +69,26 @@ struct chat_tool_calls {
     /* Marks around all tool calls of an output, which a model may leave out; "": none. */
     const char *section, *section_end;
     const char *calls[PAT_MAX_CALLS]; /* tried in this order; grammars use the first */
-    const char *between; /* stands between two calls, in grammars; NULL: one call only, or PAT_CALLS holds all */
+    const char *before;  /* the marks in front of the section, in grammars; a prompt may end with some of them */
+    const char *between; /* stands between two calls, in grammars; NULL: one call only, or a list holds all */
     const char *drops[PAT_MAX_DROPS]; /* marks of structure, which are left out of the content */
     const char *prompt_end;           /* the end of a prompt that is parsed as a part of the output; or NULL */
     const char *name_key, *args_key;  /* of PAT_CALL, in grammars; NULL: "name" and "arguments" */
     const char *skipped;              /* the text for PAT_SKIP, in grammars */
+    const char *ends_reasoning;       /* reasoning ends in front of this mark of a call, too; or NULL */
+    bool cdata;                       /* values may stand in CDATA sections */
     bool known_names;                 /* it is a tool call only where the name is that of a tool */
     chat_id_style ids;
 };
 
 struct chat_marks {
     const char *open, *close;
+    const char *in_template; /* a template with this text has these marks; NULL: one with both marks has them */
 };
 
 /* Whether a byte of a pattern is a field. */
 static inline bool pat_is_field(char c) {
-    return (c >= 1 && c <= 8) || (c >= 14 && c <= 18);
+    return (c >= 1 && c <= 8) || (c >= 14 && c <= 25);
 }
 static inline bool pat_is_space(char c) {
     return c == ' ' || c == '\n';

@@ -150,19 +150,29 @@ static chat_step structure_marks(const mr_chat_output *o, size_t at, size_t *out
     return best;
 }
 
+/* Looks for a mark of reasoning at `at`, at the border of content; *out_end is the position behind the mark. An output
+ * may begin with the closing mark: then it has no reasoning. */
+static chat_step reasoning_marks(mr_chat_output *o, size_t at, size_t *out_end) {
+    const chat_marks *m = o->desc.format.reasoning;
+    chat_step open = chat_match(o, at, m->open, strlen(m->open));
+    chat_step close = o->any ? STEP_NO : chat_match(o, at, m->close, strlen(m->close));
+    if (open == STEP_ON) {
+        o->in_reasoning = true;
+        o->begun = false;
+    }
+    *out_end = at + strlen(open == STEP_ON ? m->open : m->close);
+    return open == STEP_NO || close == STEP_ON ? close : open;
+}
+
 /* Looks for any mark at `at`. */
 static chat_step mark_step(mr_chat_output *o, size_t at) {
     size_t end = at;
     chat_step calls = call_marks(o, at);
     if (calls != STEP_NO)
         return calls;
-    const char *open = o->desc.format.reasoning->open;
-    chat_step think = o->at_border && !o->desc.keep_reasoning ? chat_match(o, at, open, strlen(open)) : STEP_NO;
-    if (think == STEP_ON) {
-        o->in_reasoning = true;
-        o->begun = false;
-        return to_border(o, at + strlen(open));
-    }
+    chat_step think = o->at_border && !o->desc.keep_reasoning ? reasoning_marks(o, at, &end) : STEP_NO;
+    if (think == STEP_ON)
+        return to_border(o, end);
     chat_step other = structure_marks(o, at, &end);
     if (other == STEP_ON)
         return to_border(o, end);
@@ -213,13 +223,23 @@ static chat_step content_step(mr_chat_output *o) {
     return s;
 }
 
+/* Looks for the end of reasoning at `at`; *out_n is the number of its bytes that are a mark of reasoning. */
+static chat_step reasoning_end(const mr_chat_output *o, size_t at, size_t *out_n) {
+    const char *close = o->desc.format.reasoning->close, *call = o->desc.format.calls->ends_reasoning;
+    chat_step s = chat_match(o, at, close, strlen(close));
+    *out_n = strlen(close);
+    if (s != STEP_NO || !call || !o->n_programs)
+        return s;
+    *out_n = 0;
+    return chat_match(o, at, call, strlen(call));
+}
+
 /* Emits reasoning without white space at its beginning and end. */
 static chat_step reasoning_step(mr_chat_output *o) {
-    const char *close = o->desc.format.reasoning->close;
-    size_t n = strlen(close), at = o->looked > o->pos ? o->looked : o->pos, solid = o->pos;
+    size_t n = 0, at = o->looked > o->pos ? o->looked : o->pos, solid = o->pos;
     chat_step s = STEP_NO;
     for (; at < o->end; at++) {
-        s = o->in.data[at] == *close ? chat_match(o, at, close, n) : STEP_NO;
+        s = reasoning_end(o, at, &n);
         if (s == STEP_ON || (s == STEP_MORE && !o->ending))
             break;
         if (chat_is_space(o->in.data[at]))

@@ -4,6 +4,8 @@
  *   chat_output.c         content, reasoning, marks
  *   chat_tool_call.c      runs the pattern of a tool call
  *   chat_tool_call_json.c the field of a pattern that is JSON with name and arguments
+ *   chat_tool_call_loose.c fields with values as Python and Gemma write them, which are turned into JSON
+ *   chat_tool_call_tree.c values of elements in elements, which are turned into JSON
  *   chat_emit.c           deltas, ids, values of arguments
  *   chat_parse.c          what the unread text begins with */
 // SPDX-License-Identifier: Apache-2.0
@@ -32,6 +34,19 @@ typedef struct json_scan {
     bool begun, in_text, escaped;
 } json_scan;
 
+enum { MAX_LOOSE_DEPTH = 64 };
+typedef enum loose_next { LOOSE_FIRST, LOOSE_ELEMENT, LOOSE_COLON, LOOSE_VALUE, LOOSE_COMMA } loose_next;
+
+/* State of the translation of one value of Python or Gemma into JSON. */
+typedef struct loose_scan {
+    int32_t depth;
+    char closes[MAX_LOOSE_DEPTH]; /* the bracket that closes each level */
+    bool is_object[MAX_LOOSE_DEPTH];
+    loose_next next;   /* what comes next at the innermost level; LOOSE_ELEMENT: behind a comma */
+    const char *quote; /* of the text at hand; NULL: outside texts */
+    bool in_key;       /* the text at hand is a key */
+} loose_scan;
+
 typedef enum object_state {
     OBJ_BEGIN,
     OBJ_KEY,
@@ -57,6 +72,8 @@ typedef struct tool_call_run {
     bool in_list;
     size_t kept, n_kept; /* place in o->in of arguments that stand before the name; n_kept 0: none */
     bool skips_args;     /* the skipped value is these arguments */
+    bool named;          /* PAT_NAMED: the first key is the name */
+    loose_scan loose;    /* PAT_PYTHON, PAT_OBJECT */
     /* PAT_LOOP */
     const char *loop;
     int32_t n_args;
@@ -64,6 +81,8 @@ typedef struct tool_call_run {
     bool value_begun, is_text, is_json; /* is_text, is_json: by PAT_IS_TEXT of the pattern */
     bool escapes;                       /* the value is emitted at once, as the inside of a JSON string */
     mr_text_buf value;                  /* not escapes: the value so far */
+    bool is_tree, is_cdata;             /* the value may have elements in it; the value stands in a CDATA section */
+    int32_t tree_depth;                 /* the elements of the value that are open */
 } tool_call_run;
 
 struct mr_chat_output {
@@ -98,6 +117,14 @@ chat_step chat_tool_call_step(mr_chat_output *o);
 void chat_tool_call_begin(mr_chat_output *o, int program, size_t start);
 /* Reads on in the field PAT_CALL. */
 chat_step chat_tool_call_json_step(mr_chat_output *o);
+/* Reads on in the fields PAT_PYTHON and PAT_OBJECT. */
+chat_step chat_tool_call_python_step(mr_chat_output *o);
+chat_step chat_tool_call_object_step(mr_chat_output *o);
+/* Appends a whole value of Python's or Gemma's notation as JSON. false: it is none, or no memory. */
+bool chat_loose_to_json(mr_str text, mr_text_buf *to);
+/* Appends elements as JSON, an object or a list: MARK<key>value or elementsMARK</key>... schema: of the value, or NULL.
+ * false: the elements do not fit each other, or no memory. */
+bool chat_tree_to_json(mr_str text, const char *mark, size_t n_mark, const json_t *schema, mr_text_buf *to);
 /* Emit arguments while they arrive: a JSON object, or the inside of a JSON string that holds one. STEP_NO: this cannot
  * be JSON. */
 chat_step chat_json_object_step(mr_chat_output *o, bool *out_done);
@@ -109,6 +136,10 @@ void chat_skip_space(mr_chat_output *o);
 /* Compares the text at pos with a literal. STEP_ON: equal. STEP_MORE: the text ends inside the literal. STEP_NO: they
  * differ. */
 chat_step chat_match(const mr_chat_output *o, size_t pos, const char *literal, size_t n);
+/* Counts the bytes of a name at pos, among them `others`; STEP_MORE: the name may go on. */
+chat_step chat_name_bytes(const mr_chat_output *o, const char *others, size_t *out_n);
+/* Decodes the escape at s, of which n bytes are there. Returns its length; 0: incomplete; -1: not an escape. */
+int chat_unescape(const char *s, size_t n, char out[4], size_t *out_n);
 /* Returns the bytes of data that belong to the value. *out_done: the value ends in data. *out_bad: it cannot be JSON.
  * */
 size_t chat_json_scan_run(json_scan *s, const char *data, size_t n, bool *out_done, bool *out_bad);
@@ -122,6 +153,12 @@ chat_step chat_emit_arguments(mr_chat_output *o, const char *bytes, size_t n);
 chat_step chat_emit_arg_begin(mr_chat_output *o);
 chat_step chat_emit_arg_bytes(mr_chat_output *o, const char *bytes, size_t n);
 chat_step chat_emit_arg_end(mr_chat_output *o);
+/* Appends the bytes escaped for the inside of a JSON string. false: no memory. */
+bool chat_escape(mr_text_buf *out, const char *bytes, size_t n);
+/* Appends a value that a model wrote as text, as JSON: as it stands where it is JSON of one of the types (a set of
+ * CHAT_TYPE_), as a string otherwise. is_json: any type will do. false: no memory. */
+bool chat_value_to_json(mr_str text, unsigned types, bool is_json, mr_text_buf *to);
+chat_step chat_emit_scratch(mr_chat_output *o, bool made);
 /* Shortens n so that s[0, n) does not end inside a character. s[n] must exist. */
 size_t chat_whole_characters(const char *s, size_t n);
 

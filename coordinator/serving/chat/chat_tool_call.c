@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/chat/chat_parse.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { MAX_SKIP_BYTES = 128 };
@@ -17,8 +18,7 @@ void chat_tool_call_begin(mr_chat_output *o, int program, size_t start) {
     o->start = o->pos = start;
 }
 
-/* Counts the bytes of a name at pos; STEP_MORE: the name may go on. */
-static chat_step name_bytes(const mr_chat_output *o, const char *others, size_t *out_n) {
+chat_step chat_name_bytes(const mr_chat_output *o, const char *others, size_t *out_n) {
     size_t n = 0, have = o->end - o->pos;
     const char *s = o->in.data + o->pos;
     while (n < have && n <= CHAT_MAX_NAME_BYTES && (chat_is_name_byte(s[n]) || (s[n] && strchr(others, s[n]))))
@@ -29,7 +29,7 @@ static chat_step name_bytes(const mr_chat_output *o, const char *others, size_t 
 
 static chat_step take_word(mr_chat_output *o, char *to, const char *others) {
     size_t n;
-    chat_step s = name_bytes(o, others, &n);
+    chat_step s = chat_name_bytes(o, others, &n);
     if (s != STEP_ON)
         return s;
     memcpy(to, o->in.data + o->pos, n);
@@ -111,6 +111,35 @@ static chat_step is_text_field(mr_chat_output *o) {
     return STEP_NO;
 }
 
+/* Reads a JSON type, up to the quote behind it. */
+static chat_step type_field(mr_chat_output *o) {
+    char word[CHAT_MAX_NAME_BYTES + 1];
+    chat_step s = take_word(o, word, "");
+    o->run.is_text = s == STEP_ON && strcmp(word, "string") == 0;
+    o->run.is_json = !o->run.is_text;
+    return s;
+}
+
+static chat_step number_field(mr_chat_output *o) {
+    while (o->pos < o->end && o->in.data[o->pos] >= '0' && o->in.data[o->pos] <= '9')
+        o->pos++;
+    if (o->pos == o->end)
+        return STEP_MORE;
+    o->run.at++;
+    return STEP_ON;
+}
+
+/* Reads the key that was read in front of the value. */
+static chat_step key_end_field(mr_chat_output *o) {
+    size_t n = strlen(o->run.arg);
+    chat_step s = chat_match(o, o->pos, o->run.arg, n);
+    if (s == STEP_ON) {
+        o->pos += n;
+        o->run.at++;
+    }
+    return s;
+}
+
 static chat_step arguments_field(mr_chat_output *o) {
     tool_call_run *r = &o->run;
     bool done = false;
@@ -137,39 +166,82 @@ static chat_step arguments_field(mr_chat_output *o) {
 /* Begins another argument, or ends the arguments. */
 static chat_step loop_field(mr_chat_output *o) {
     tool_call_run *r = &o->run;
+    const char *behind = strchr(r->at, PAT_LOOP_END[0]) + 1;
     chat_skip_space(o);
     chat_step s = chat_match(o, o->pos, r->at + 1, pat_literal_bytes(r->at + 1));
-    if (s == STEP_MORE && !o->ending)
-        return s;
-    if (s == STEP_ON) {
+    chat_step ends = s == STEP_NO ? STEP_NO : chat_match(o, o->pos, behind, pat_literal_bytes(behind));
+    if ((s == STEP_MORE || ends == STEP_MORE) && !o->ending)
+        return STEP_MORE;
+    if (s == STEP_ON && ends == STEP_NO) {
         r->loop = r->at++;
         return r->open ? STEP_ON : chat_emit_begin(o);
     }
-    r->at = strchr(r->at, PAT_LOOP_END[0]) + 1;
+    r->at = behind;
     if (!r->open)
         return STEP_ON; /* no arguments: end_of_pattern emits the tool call */
     s = chat_emit_arguments(o, "}", 1);
     return s == STEP_ON ? chat_emit_end(o) : s;
 }
 
-static chat_step value_field(mr_chat_output *o) {
+/* Begins a value, behind the newline or the mark that belongs to its form. */
+static chat_step begin_value(mr_chat_output *o) {
     tool_call_run *r = &o->run;
+    static const char CDATA[] = "<![CDATA[";
     bool lines = *r->at == PAT_LINES[0];
-    const char *close = r->at + 1;
-    size_t len = pat_literal_bytes(close);
-    if (!r->value_begun) {
-        if (lines && o->pos == o->end)
-            return STEP_MORE;
-        o->pos += lines && o->in.data[o->pos] == '\n';
-        return chat_emit_arg_begin(o);
-    }
+    if (lines && o->pos == o->end)
+        return STEP_MORE;
+    chat_step s = o->desc.format.calls->cdata ? chat_match(o, o->pos, CDATA, sizeof CDATA - 1) : STEP_NO;
+    if (s == STEP_MORE && !o->ending)
+        return STEP_MORE;
+    r->is_cdata = s == STEP_ON;
+    r->is_tree = *r->at == PAT_TREE[0];
+    r->tree_depth = 0;
+    o->pos += lines && o->in.data[o->pos] == '\n';
+    o->pos += r->is_cdata ? sizeof CDATA - 1 : 0;
+    return chat_emit_arg_begin(o);
+}
+
+/* Counts the bytes at pos that belong to the value: up to the literal `close`, or as far as is known. */
+static size_t value_bytes(const mr_chat_output *o, const char *close, size_t len, bool *out_found) {
     const char *s = o->in.data + o->pos;
     size_t have = o->end - o->pos;
     const char *found = have ? memmem(s, have, close, len) : NULL;
-    size_t n = found ? (size_t)(found - s) : have > len ? chat_whole_characters(s, have - len) : 0;
-    size_t given = n - (found && lines && n && s[n - 1] == '\n');
-    chat_step st = chat_emit_arg_bytes(o, s, given);
-    o->pos += n;
+    *out_found = found != NULL;
+    return found ? (size_t)(found - s) : have > len ? chat_whole_characters(s, have - len) : 0;
+}
+
+/* The same for elements: up to the first mark that closes none of them. */
+static size_t tree_bytes(mr_chat_output *o, bool *out_found) {
+    const char *s = o->in.data + o->pos, *mark = o->run.loop + 1;
+    size_t have = o->end - o->pos, n_mark = pat_literal_bytes(mark), at = 0;
+    *out_found = false;
+    while (at < have) {
+        const char *found = memmem(s + at, have - at, mark, n_mark);
+        size_t n = found ? (size_t)(found - s) : have > n_mark ? have - n_mark : 0;
+        if (!found || n + n_mark == have)
+            return n > at ? n : at;
+        bool ends = s[n + n_mark] == '/';
+        *out_found = ends && o->run.tree_depth == 0;
+        if (*out_found)
+            return n;
+        o->run.tree_depth += ends ? -1 : 1;
+        at = n + n_mark;
+    }
+    return at;
+}
+
+static chat_step value_field(mr_chat_output *o) {
+    tool_call_run *r = &o->run;
+    char close[PAT_MAX_BYTES];
+    size_t len = pat_literal_bytes(r->at + 1);
+    bool found, lines = *r->at == PAT_LINES[0];
+    if (!r->value_begun)
+        return begin_value(o);
+    snprintf(close, sizeof close, "%s%.*s", r->is_cdata ? "]]>" : "", (int)len, r->at + 1);
+    size_t n = r->is_tree && !r->escapes ? tree_bytes(o, &found) : value_bytes(o, close, strlen(close), &found);
+    const char *s = o->in.data + o->pos;
+    chat_step st = chat_emit_arg_bytes(o, s, n - (found && lines && n && s[n - 1] == '\n'));
+    o->pos += n + (found && r->is_cdata ? 3 : 0);
     if (st != STEP_ON || !found)
         return st == STEP_ON ? STEP_MORE : st;
     r->at++;
@@ -220,6 +292,19 @@ chat_step chat_tool_call_step(mr_chat_output *o) {
     case PART_CALL:
     case PART_CALLS:
         return chat_tool_call_json_step(o);
+    case PART_NAMED:
+        r->named = true;
+        return chat_tool_call_json_step(o);
+    case PART_PYTHON:
+        return chat_tool_call_python_step(o);
+    case PART_OBJECT:
+        return chat_tool_call_object_step(o);
+    case PART_TYPE:
+        return type_field(o);
+    case PART_NUMBER:
+        return number_field(o);
+    case PART_KEY_END:
+        return key_end_field(o);
     case PART_LOOP:
         return loop_field(o);
     case PART_LOOP_END:
@@ -229,6 +314,7 @@ chat_step chat_tool_call_step(mr_chat_output *o) {
         return key_field(o);
     case PART_VALUE:
     case PART_LINES:
+    case PART_TREE:
         return value_field(o);
     case PART_IS_TEXT:
         return is_text_field(o);

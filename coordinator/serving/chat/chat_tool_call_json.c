@@ -114,6 +114,14 @@ static chat_step at_key(mr_chat_output *o, char c) {
     chat_step s = short_text(o, &text);
     if (s != STEP_ON)
         return s;
+    if (r->named && !r->name[0]) {
+        if (!keep_name(r->name, text))
+            return STEP_NO;
+        r->key = KEY_ARGS;
+        o->pos += text.len + 2;
+        r->state = OBJ_COLON;
+        return STEP_ON;
+    }
     r->key = KEY_OTHER;
     for (size_t i = 0; i < sizeof KEYS / sizeof KEYS[0]; i++)
         if (mr_str_is(text, KEYS[i].name))
@@ -161,7 +169,7 @@ static chat_step take_arguments(mr_chat_output *o, char c) {
     tool_call_run *r = &o->run;
     if (r->open || c == 'n')
         return skip_value(r);
-    if (c != '{' && c != '"')
+    if (c != '{' && (c != '"' || r->named))
         return STEP_NO;
     if (!r->name[0] && c == '{') {
         skip_value(r);
@@ -221,8 +229,7 @@ static size_t utf8(uint32_t code, char out[4]) {
     return n;
 }
 
-/* Decodes the escape at s, of which n bytes are there. Returns its length; 0: incomplete; -1: not an escape. */
-static int unescape(const char *s, size_t n, char out[4], size_t *out_n) {
+int chat_unescape(const char *s, size_t n, char out[4], size_t *out_n) {
     static const char FROM[] = "\"\\/bfnrt", TO[] = "\"\\/\b\f\n\r\t";
     if (n < 2)
         return 0;
@@ -270,7 +277,7 @@ chat_step chat_json_text_step(mr_chat_output *o, bool *out_done) {
     }
     char text[4];
     size_t n_text = 0;
-    int used = unescape(s, n - plain, text, &n_text);
+    int used = chat_unescape(s, n - plain, text, &n_text);
     if (used <= 0)
         return used ? STEP_NO : STEP_MORE;
     o->pos += (size_t)used;

@@ -64,6 +64,16 @@ static mr_status put_arguments(writer *w, const json_t *tool, int i) {
     return status;
 }
 
+static bool can_be_written(const char *name) {
+    size_t n = name ? strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") : 0;
+    return n > 0 && n <= CHAT_MAX_NAME_BYTES && !name[n];
+}
+
+/* The field of a pattern that is a list of calls; NULL: the pattern is of one call. */
+static const char *list_field(const char *pattern) {
+    return strpbrk(pattern, PAT_CALLS PAT_NAMED PAT_PYTHON);
+}
+
 static bool is_in(const char *word, const char *const *list) {
     for (; *list; list++)
         if (strcmp(word, *list) == 0)
@@ -137,23 +147,58 @@ static mr_status put_json_value(writer *w, const json_t *parameters, const json_
     return status;
 }
 
+/* One of the names of the types. */
+static void put_types(writer *w, unsigned types) {
+    static const struct {
+        unsigned type;
+        const char *literal;
+    } NAMES[] = {{CHAT_TYPE_STRING, "\"string\" "}, {CHAT_TYPE_NUMBER, "\"number\" "}, {CHAT_TYPE_BOOL, "\"boolean\" "},
+                 {CHAT_TYPE_NULL, "\"null\" "},     {CHAT_TYPE_OBJECT, "\"object\" "}, {CHAT_TYPE_ARRAY, "\"array\" "}};
+    int n = 0;
+    if (!types)
+        types = CHAT_TYPE_OBJECT; /* strings that have to be JSON */
+    gbnf_put(&w->g, "( ");
+    for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++)
+        if (types & NAMES[i].type) {
+            gbnf_put(&w->g, n++ ? "| " : "");
+            gbnf_put(&w->g, NAMES[i].literal);
+        }
+    gbnf_put(&w->g, ") ");
+}
+
+/* Whether a value of the schema is written as text, not as JSON. */
+static bool is_text_schema(const json_t *schema) {
+    return chat_schema_types(schema) == CHAT_TYPE_STRING && !json_object_get(schema, "anyOf") &&
+           !json_object_get(schema, "oneOf");
+}
+
+static bool is_required(const json_t *parameters, const char *name) {
+    const json_t *v;
+    size_t i;
+    bool must = false;
+    json_array_foreach(json_object_get(parameters, "required"), i, v) must =
+        must || (json_is_string(v) && strcmp(json_string_value(v), name) == 0);
+    return must;
+}
+
 static mr_status put_property(writer *w, const json_t *parameters, const char *name, const char *rule) {
     const json_t *schema = json_object_get(json_object_get(parameters, "properties"), name);
-    bool is_text = chat_schema_types(schema) == CHAT_TYPE_STRING && !json_object_get(schema, "anyOf") &&
-                   !json_object_get(schema, "oneOf");
+    bool is_text = is_text_schema(schema);
     mr_status status = MR_OK;
     for (const char *p = strchr(w->pattern, PAT_LOOP[0]) + 1; status == MR_OK && *p != PAT_LOOP_END[0];) {
         size_t n = pat_literal_bytes(p);
-        bool is_value = *p == PAT_VALUE[0] || *p == PAT_LINES[0];
+        bool is_value = *p == PAT_VALUE[0] || *p == PAT_LINES[0] || *p == PAT_TREE[0];
         if (n) {
             gbnf_literal(&w->g, (mr_str){p, n});
             p += n;
             continue;
         }
-        if (*p == PAT_KEY[0])
+        if (*p == PAT_KEY[0] || *p == PAT_KEY_END[0])
             gbnf_literal(&w->g, mr_str_from(name));
         else if (*p == PAT_IS_TEXT[0])
             gbnf_literal(&w->g, mr_str_from(is_text ? "true" : "false"));
+        else if (*p == PAT_TYPE[0])
+            put_types(w, is_text ? CHAT_TYPE_STRING : chat_schema_types(schema) & ~CHAT_TYPE_STRING);
         else if (!is_value)
             gbnf_literal(&w->g, (mr_str){p, 1});
         p++;
@@ -167,23 +212,20 @@ static mr_status put_property(writer *w, const json_t *parameters, const char *n
     return status;
 }
 
+static const char *const OBJECT_KEYWORDS[] = {"type", "properties", "required", "additionalProperties", NULL};
+
 /* Arguments in tags, in the order of the schema. */
 static mr_status put_properties(writer *w, const json_t *tool, int number) {
-    static const char *const KNOWN[] = {"type", "properties", "required", "additionalProperties", NULL};
-    const json_t *parameters = json_object_get(tool, "parameters"), *required = json_object_get(parameters, "required"),
-                 *v;
-    mr_status status = check_keywords(parameters, KNOWN, "parameters", w->err);
+    const json_t *parameters = json_object_get(tool, "parameters");
+    mr_status status = check_keywords(parameters, OBJECT_KEYWORDS, "parameters", w->err);
     const char *name;
     json_t *schema;
     int at = 0;
-    size_t i;
     json_object_foreach(json_object_get(parameters, "properties"), name, schema) {
         char rule[40];
-        bool must = false;
+        bool must = is_required(parameters, name);
         if (status != MR_OK)
             break;
-        json_array_foreach(required, i, v) must =
-            must || (json_is_string(v) && strcmp(json_string_value(v), name) == 0);
         if (strpbrk(name, "<>\"\n") || !*name)
             return mr_err_set(w->err, MR_E_UNSUPPORTED,
                               "the name of property \"%.60s\" cannot be written in the form of this model", name);
@@ -195,6 +237,61 @@ static mr_status put_properties(writer *w, const json_t *tool, int number) {
     return status;
 }
 
+/* Rule `rule`: one argument of Python or Gemma, key and value. */
+static mr_status put_keyed_argument(writer *w, const json_t *parameters, const char *name, const char *rule) {
+    const json_t *schema = json_object_get(json_object_get(parameters, "properties"), name);
+    bool is_python = strchr(w->pattern, PAT_PYTHON[0]) != NULL;
+    char value[48];
+    mr_status status;
+    if (!can_be_written(name))
+        return mr_err_set(w->err, MR_E_UNSUPPORTED,
+                          "the name of property \"%.60s\" cannot be written in the form of this model", name);
+    snprintf(value, sizeof value, "%s-value", rule);
+    gbnf_putf(&w->g, "%s ::= ", rule);
+    gbnf_literal(&w->g, mr_str_from(name));
+    gbnf_put(&w->g, is_python ? "\"=\" " : "\":\" ");
+    if (is_python || !is_text_schema(schema)) {
+        status = put_json_value(w, parameters, schema, value, "");
+    } else {
+        gbnf_literal(&w->g, mr_str_from(GEMMA_QUOTE));
+        status = put_text_value(w, schema, name, GEMMA_QUOTE);
+    }
+    gbnf_put(&w->g, "\n");
+    return status;
+}
+
+/* Arguments with commas in between, in the order of the schema. Rule argsIxK is argument K; firstIxK are the arguments
+ * from K on where none is written yet, and restIxK where one is. */
+static mr_status put_keyed(writer *w, const json_t *tool, int number) {
+    const json_t *parameters = json_object_get(tool, "parameters");
+    mr_text_buf rules = {0};
+    const gbnf_text present = w->g;
+    const char *name, *comma = strchr(w->pattern, PAT_PYTHON[0]) ? ", " : ",";
+    json_t *schema;
+    int at = 0;
+    mr_status status = check_keywords(parameters, OBJECT_KEYWORDS, "parameters", w->err);
+    w->g = (gbnf_text){.buf = &rules};
+    json_object_foreach(json_object_get(parameters, "properties"), name, schema) {
+        char rule[40];
+        if (status != MR_OK)
+            break;
+        bool must = is_required(parameters, name);
+        snprintf(rule, sizeof rule, "args%dx%d", number, at);
+        status = put_keyed_argument(w, parameters, name, rule);
+        gbnf_putf(&w->g, "rest%dx%d ::= \"%s\" %s rest%dx%d ", number, at, comma, rule, number, at + 1);
+        gbnf_putf(&w->g, must ? "\n" : "| rest%dx%d\n", number, at + 1);
+        gbnf_putf(&w->g, "first%dx%d ::= %s rest%dx%d ", number, at, rule, number, at + 1);
+        gbnf_putf(&w->g, must ? "\n" : "| first%dx%d\n", number, at + 1);
+        at++;
+    }
+    gbnf_putf(&w->g, "rest%dx%d ::= \"\"\nfirst%dx%d ::= \"\"\n", number, at, number, at);
+    bool failed = w->g.failed || !mr_text_buf_append(w->to, rules.data ? rules.data : "", rules.len);
+    mr_text_buf_deinit(&rules);
+    w->g = present;
+    gbnf_putf(&w->g, "first%dx0 ", number);
+    return status == MR_OK && failed ? no_memory(w->err) : status;
+}
+
 /* {"name": ..., "arguments": ...} */
 static mr_status put_object(writer *w, const json_t *tool, const char *name, int i) {
     const chat_tool_calls *c = w->calls;
@@ -204,6 +301,25 @@ static mr_status put_object(writer *w, const json_t *tool, const char *name, int
     gbnf_literal(&w->g, mr_str_from(text));
     mr_status status = put_arguments(w, tool, i);
     gbnf_literal(&w->g, mr_str_from("}"));
+    return status;
+}
+
+/* {"the name": arguments} */
+static mr_status put_named(writer *w, const json_t *tool, const char *name, int i) {
+    gbnf_put(&w->g, "\"{\\\"\" ");
+    gbnf_literal(&w->g, mr_str_from(name));
+    gbnf_put(&w->g, "\"\\\": \" ");
+    mr_status status = put_arguments(w, tool, i);
+    gbnf_put(&w->g, "\"}\" ");
+    return status;
+}
+
+/* name(key=value, ...), or only the arguments in braces. */
+static mr_status put_brackets(writer *w, const json_t *tool, const char *name, int i) {
+    gbnf_literal(&w->g, mr_str_from(name));
+    gbnf_put(&w->g, *name ? "\"(\" " : "\"{\" ");
+    mr_status status = put_keyed(w, tool, i);
+    gbnf_put(&w->g, *name ? "\")\" " : "\"}\" ");
     return status;
 }
 
@@ -225,6 +341,15 @@ static mr_status put_field(writer *w, char field, const json_t *tool, const char
         return put_object(w, tool, name, i);
     case PART_LOOP:
         return put_properties(w, tool, i);
+    case PART_NAMED:
+        return put_named(w, tool, name, i);
+    case PART_PYTHON:
+        return put_brackets(w, tool, name, i);
+    case PART_OBJECT:
+        return put_brackets(w, tool, "", i);
+    case PART_NUMBER:
+        gbnf_put(&w->g, "[1-9] [0-9]? ");
+        return MR_OK;
     case PART_FULL_NAME:
         gbnf_literal(&w->g, mr_str_from("functions."));
         gbnf_literal(&w->g, mr_str_from(name));
@@ -237,7 +362,7 @@ static mr_status put_field(writer *w, char field, const json_t *tool, const char
 
 /* Rule call<i>: one call of tool i; in a list, one object of the list. */
 static mr_status put_call(writer *w, const json_t *tool, const char *name, int i) {
-    const char *list = strchr(w->pattern, PAT_CALLS[0]);
+    const char *list = list_field(w->pattern);
     const char *p = list ? list : w->pattern;
     mr_status status = MR_OK;
     gbnf_putf(&w->g, "call%d ::= ", i);
@@ -255,11 +380,6 @@ static mr_status put_call(writer *w, const json_t *tool, const char *name, int i
     }
     gbnf_put(&w->g, "\n");
     return status;
-}
-
-static bool can_be_written(const char *name) {
-    size_t n = name ? strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") : 0;
-    return n > 0 && n <= CHAT_MAX_NAME_BYTES && !name[n];
 }
 
 /* Rules for all tools that may be called, and the rule `call`, which is one of these. */
@@ -311,12 +431,21 @@ static void put_repeated(writer *w, const char *between) {
     gbnf_put(&w->g, "call )* ");
 }
 
+/* Leaves out the beginning of the text that the prompt ends with. */
+static const char *behind_prompt(mr_str prompt, const char *text) {
+    for (size_t n = strlen(text); n > 0; n--)
+        if (prompt.len >= n && memcmp(prompt.data + prompt.len - n, text, n) == 0)
+            return text + n;
+    return text;
+}
+
 static void put_root(writer *w, const mr_chat_tools_desc *d, const char *prefix) {
     const chat_tool_calls *c = w->calls;
-    const char *list = strchr(w->pattern, PAT_CALLS[0]);
+    const char *list = list_field(w->pattern);
     gbnf_put(&w->g, "root ::= ");
     if (in_reasoning(d))
         gbnf_put(&w->g, "think-0 [\\n]{0,2} ");
+    gbnf_literal(&w->g, mr_str_from(behind_prompt(d->prompt, c->before ? c->before : "")));
     gbnf_literal(&w->g, mr_str_from(c->section ? c->section : ""));
     if (!ends_in(d->prompt, prefix))
         gbnf_literal(&w->g, mr_str_from(prefix));
@@ -344,9 +473,10 @@ static void put_root(writer *w, const mr_chat_tools_desc *d, const char *prefix)
 
 /* The rule `value`: text up to the first occurrence of the literal behind the value. */
 static void put_value_rules(writer *w) {
-    char mark[PAT_MAX_BYTES];
-    const char *field = strpbrk(w->pattern, PAT_VALUE PAT_LINES);
-    snprintf(mark, sizeof mark, "%.*s", (int)pat_literal_bytes(field + 1), field + 1);
+    char mark[PAT_MAX_BYTES] = GEMMA_QUOTE;
+    const char *field = strpbrk(w->pattern, PAT_VALUE PAT_LINES PAT_TREE);
+    if (field)
+        snprintf(mark, sizeof mark, "%.*s", (int)pat_literal_bytes(field + 1), field + 1);
     gbnf_text_until(&w->g, "value", mark);
 }
 

@@ -2,7 +2,6 @@
  * and ended at every byte. Some samples look like a tool call and are none. */
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "coordinator/serving/chat/chat_output.h"
@@ -22,11 +21,20 @@
 #define V31 "<｜tool▁call▁begin｜>"
 #define V4 "｜DSML｜ tool_calls>"
 #define KIMI "<|tool_call_begin|>"
+#define KIMI3 "<|open|> <|sep|> <|close|>"
+#define M3 "]<]minimax[>[ <invoke name= <mm:think> </mm:think>"
+#define NS "]<]minimax[>["
+#define GEMMA "<|tool_call>call: <|channel>thought <channel|>"
+#define LFM "List of tools: <|im_start|> <think> </think>"
+#define APERTUS "<|tools_prefix|> <|inner_prefix|> <|inner_suffix|>"
+#define MUSE "<atem:function_calls> <|start|>assistant to=self<|message|> <|eom|>"
 #define SOLAR "<|tool_call:begin|> <|think|> <|end|>"
 
 static const char TOOLS[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{"
     "\"s\":{\"type\":\"string\"},\"n\":{\"type\":\"integer\"},\"b\":{\"type\":\"boolean\"},\"o\":{\"type\":\"object\"},"
+    "\"l\":{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{\"item\":{\"type\":\"string\"},"
+    "\"k\":{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}}}},"
     "\"x\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]}}}}},"
     "{\"type\":\"function\",\"function\":{\"name\":\"get_time\",\"parameters\":{}}}]";
 
@@ -314,6 +322,124 @@ static void test_harmony(void **state) {
           {HARMONY, "<|start|>assistant", "plain", "plain"});
 }
 
+static void test_kimi_k3(void **state) {
+    (void)state;
+#define RESPONSE(text) "<|open|>response<|sep|>" text "<|close|>response<|sep|>"
+#define ARGUMENT(key, type, value)                                                                                     \
+    "<|open|>argument key=\"" key "\" type=\"" type "\"<|sep|>" value "<|close|>argument<|sep|>"
+#define CALL(name, index, arguments)                                                                                   \
+    "<|open|>call tool=\"" name "\" index=\"" index "\"<|sep|>" arguments "<|close|>call<|sep|>"
+    CHECK({KIMI3, "<|open|>think<|sep|>", "Hm.<|close|>think<|sep|>" RESPONSE("Hi") "<|close|>message<|sep|>",
+           "R(Hm.)Hi"},
+          {KIMI3, "<|open|>think<|sep|>",
+           "t<|close|>think<|sep|>" RESPONSE("I look.") "<|open|>tools<|sep|>" CALL(
+               "f", "1",
+               ARGUMENT("s", "string", "a<b \"c\"\n") ARGUMENT("n", "number", "12") ARGUMENT("x", "string", "5")
+                   ARGUMENT("o", "object", "{\"a\": [1]}")) CALL("get_time", "2", "") "<|close|>tools<|sep|>",
+           "R(t)I look.CALL(f * {\"s\": \"a<b \\\"c\\\"\\n\", \"n\": 12, \"x\": \"5\", \"o\": {\"a\": [1]}})"
+           "CALL(get_time * {})"},
+          {KIMI3, "<|open|>response<|sep|>",
+           "<|close|>response<|sep|><|open|>tools<|sep|>" CALL(
+               "f", "1", "<|open|>json type=\"object\"<|sep|>{\"n\": 1}<|close|>json<|sep|>") "<|close|>tools<|sep|>",
+           "CALL(f * {\"n\": 1})"},
+          {KIMI3, "", "<|open|>call tool=\"f\" index=\"x\"<|sep|> <|open|>b",
+           "<|open|>call tool=\"f\" index=\"x\"<|sep|> <|open|>b"});
+}
+
+static void test_minimax_m3(void **state) {
+    (void)state;
+    CHECK({M3, "", "</mm:think>Hi", "Hi"}, {M3, "", "<mm:think>t</mm:think>Hi", "R(t)Hi"},
+          {M3, "",
+           "I look." NS "<tool_call>\n" NS "<invoke name=\"f\">" NS "<s><b>5</b>" NS "</s>" NS "<n>2" NS "</n>" NS
+           "<l>" NS "<item>" NS "<item>a" NS "</item>" NS "<k>" NS "<item>1" NS "</item>" NS "<item>-2" NS "</item>" NS
+           "</k>" NS "</item>" NS "<item>" NS "<k>" NS "</k>" NS "</item>" NS "</l>" NS "</invoke>\n" NS
+           "<invoke name=\"get_time\">" NS "</invoke>\n" NS "</tool_call>",
+           "I look.CALL(f * {\"s\": \"<b>5</b>\", \"n\": 2, \"l\": [{\"item\": \"a\", \"k\": [1, -2]}, {\"k\": []}]})"
+           "CALL(get_time * {})"},
+          {M3, "",
+           NS "<invoke name=\"f\">" NS "<o>" NS "<o>" NS "<a>1" NS "</a>" NS "</o>" NS "<b>x" NS "</b>" NS "</o>" NS
+              "</invoke>",
+           "CALL(f * {\"o\": {\"o\": {\"a\": 1}, \"b\": \"x\"}})"},
+          {M3, "", NS "<invoke name=\"f\">" NS "<l>[{\"k\": [1]}]" NS "</l>" NS "</invoke>",
+           "CALL(f * {\"l\": [{\"k\": [1]}]})"},
+          {M3, "", NS "<invoke name=\"f\">" NS "<n>1" NS "</m>x", "CALL(f * {\"n\": 1})m>x"},
+          {M3, "", NS "<tool_call> is a mark", NS "<tool_call> is a mark"});
+}
+
+static void test_gemma_4(void **state) {
+    (void)state;
+    CHECK({GEMMA, "", "<|channel>thought\nHm.\n<channel|>Hi", "R(Hm.)Hi"},
+          {GEMMA, "",
+           "<|tool_call>call:f{b:true,l:[{k:[1,2]},{}],n:-2.5e3,o:{a b:None},s:<|\"|>it's \"5\", }\n<|\"|>}<tool_call|>"
+           "<|tool_call>call:get_time{}<tool_call|>",
+           "CALL(f * {\"b\": true, \"l\": [{\"k\": [1, 2]}, {}], \"n\": -2.5e3, \"o\": {\"a b\": null}, "
+           "\"s\": \"it's \\\"5\\\", }\\n\"})CALL(get_time * {})"},
+          {GEMMA, "", "<|tool_call>call:f{\"s\": \"a\\n\", s: two words}<tool_call|>.",
+           "CALL(f * {\"s\": \"a\\n\", \"s\": \"two words\"})."},
+          {GEMMA, "", "<|tool_call>call:f(", "<|tool_call>call:f("},
+          {GEMMA, "", "<|tool_call>call:f{n:1}}", "CALL(f * {\"n\": 1})}"},
+          {GEMMA, "", "<|tool_call>call:f{n 1, s]", "CALL(f * {\"n 1\"), s]"});
+}
+
+static void test_lfm_2(void **state) {
+    (void)state;
+    CHECK({LFM, "", "<think>t</think><|tool_call_start|>[get_time()]<|tool_call_end|>Now.",
+           "R(t)CALL(get_time * {})Now."},
+          {LFM, "",
+           "<|tool_call_start|>[f(s='it's \"a\"', n=2, b=True, l=[{'k': [1]}, ()], x=None), f(s=\"\\u00fc, \\'\\d\", "
+           "o={})]"
+           "<|tool_call_end|>",
+           "CALL(f * {\"s\": \"it's \\\"a\\\"\", \"n\": 2, \"b\": true, \"l\": [{\"k\": [1]}, []], \"x\": null})"
+           "CALL(f * {\"s\": \"ü, '\\\\d\", \"o\": {}})"},
+          {LFM, "", "<|tool_call_start|>[{\"name\": \"f\", \"arguments\": {\"n\": 1}}]<|tool_call_end|>",
+           "CALL(f * {\"n\": 1})"},
+          {LFM, "", "<|tool_call_start|>[f(n=1), 5]<|tool_call_end|>", "CALL(f * {\"n\": 1}), 5]<|tool_call_end|>"},
+          {LFM, "", "<|tool_call_start|>[1 + 1]", "<|tool_call_start|>[1 + 1]"},
+          {CODER, "", "<function=f><parameter=l>[{'k': [1, 2]}]</parameter></function>",
+           "CALL(f * {\"l\": [{\"k\": [1, 2]}]})"},
+          {CODER, "", "<function=f><parameter=l>[{'k': [1, 2]}</parameter></function>",
+           "CALL(f * {\"l\": \"[{'k': [1, 2]}\"})"});
+}
+
+static void test_names_as_keys(void **state) {
+    (void)state;
+    CHECK({APERTUS, "", "<|inner_prefix|>t<|inner_suffix|>Hi", "R(t)Hi"},
+          {APERTUS, "",
+           "<|inner_prefix|>I call.<|tools_prefix|>[{\"f\": {\"n\": 1}}, {\"get_time\": {}}]<|tools_suffix|>",
+           "R(I call.)CALL(f * {\"n\": 1})CALL(get_time * {})"},
+          {APERTUS, "", "<|tools_prefix|>[{\"f\": 5}]<|tools_suffix|>", "<|tools_prefix|>[{\"f\": 5}]<|tools_suffix|>"},
+          {APERTUS, "", "<|tools_prefix|>[{\"f\": \"{}\"}]", "<|tools_prefix|>[{\"f\": \"{}\"}]"});
+}
+
+static void test_other_tags(void **state) {
+    (void)state;
+    CHECK(
+        {MUSE, "<|start|>assistant",
+         " to=self<|message|>t<|eom|><|start|>assistant to=user<|message|>I look.<|eom|><|start|>assistant "
+         "to=f<|message|>"
+         "<atem:function_calls>\n<atem:invoke name=\"f\">\n<atem:parameter name=\"s\"> 5</atem:parameter>\n"
+         "<atem:parameter name=\"n\">5</atem:parameter>\n</atem:invoke>\n</atem:function_calls><|eot|>",
+         "R(t)I look.CALL(f * {\"s\": \" 5\", \"n\": 5})"},
+        {"<function name= <param name=", "",
+         "<function name=\"f\"><param name=\"s\"><![CDATA[a</param>\n]]]]></param><param "
+         "name=\"n\">5</param></function>\n"
+         "<function name=\"get_time\"></function>",
+         "CALL(f * {\"s\": \"a</param>\\n]]\", \"n\": 5})CALL(get_time * {})"},
+        {"function call <|role_sep|> <|message_sep|>", "",
+         "Hi<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"f\", \"arguments\": {}}", "HiCALL(f * {})"},
+        {"｜DSML｜  calls>  invoke name=", "</think>",
+         "a\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"f\">\n<｜DSML｜ parameter name=\"s\" string=\"true\">5"
+         "</｜DSML｜ parameter>\n<｜DSML｜ parameter name=\"n\" string=\"false\">5</｜DSML｜ parameter>\n"
+         "</｜DSML｜ invoke>\n</｜DSML｜ calls>",
+         "a\n\nCALL(f * {\"s\": \"5\", \"n\": 5})"},
+        {KIMI " <think> </think>", "<think>",
+         "t<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}<|tool_call_end|>",
+         "R(t)CALL(f functions.f:0 {})"},
+        {"Here are my reasoning steps: [BEGIN FINAL RESPONSE] <tool_calls>", "Here are my reasoning steps:\n",
+         "t\n[BEGIN FINAL RESPONSE]\nHi", "R(t)Hi"},
+        {"", "", "</think>Hi</think>", "Hi</think>"});
+}
+
 static void test_without_tools(void **state) {
     (void)state;
     sample c = {HERMES, "", "<think>a</think>\n<tool_call>\n{\"name\": \"f\"}</tool_call>",
@@ -365,68 +491,6 @@ static void test_ids(void **state) {
     assert_memory_equal(s[0].ids, s[1].ids, sizeof s[0].ids);
 }
 
-/* "" for templates that show no form, or one that is not known: calls are looked for as Hermes models write them. */
-static const struct {
-    const char *file, *form;
-} TEMPLATES[] = {
-    {"ByteDance-Seed-OSS", "seed"},
-    {"CohereForAI-c4ai-command-r7b-12-2024-tool_use", "command-r"},
-    {"GLM-4.6", "glm"},
-    {"GigaChat3.1-10B-A1.8B", "gigachat"},
-    {"Kimi-K2-Instruct", "kimi-k2"},
-    {"Kimi-K2-Thinking", "kimi-k2"},
-    {"LFM2-8B-A1B", ""},
-    {"MiMo-VL", "hermes"},
-    {"MiniMax-M1", "tool-calls-tag"},
-    {"Mistral-Small-3.2-24B-Instruct-2506", "mistral-id"},
-    {"NVIDIA-Nemotron-Nano-v2", "nemotron"},
-    {"NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", "hermes"},
-    {"Qwen-QwQ-32B", "hermes"},
-    {"Qwen-Qwen2.5-7B-Instruct", "hermes"},
-    {"Qwen3-Coder", "qwen3-coder"},
-    {"Qwen3.5-4B", "qwen3-coder"},
-    {"Spark2.5", "glm"},
-    {"StepFun3.5-Flash", "qwen3-coder"},
-    {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "deepseek-r1"},
-    {"deepseek-ai-DeepSeek-V3.1", "deepseek-v3.1"},
-    {"deepseek-ai-DeepSeek-V4", "deepseek-v4"},
-    {"google-gemma-2-2b-it", ""},
-    {"ibm-granite-granite-3.3-2B-Instruct", "granite"},
-    {"ibm-granite-granite-4.0", "hermes"},
-    {"inclusionai-ling-3.0-flash", "glm"},
-    {"llama-cpp-deepseek-r1", "deepseek-r1"},
-    {"meetkai-functionary-medium-v3.1", "functionary-3.1"},
-    {"meetkai-functionary-medium-v3.2", "functionary-3.2"},
-    {"meta-llama-Llama-3.2-3B-Instruct", "llama-3"},
-    {"meta-llama-Llama-3.3-70B-Instruct", "llama-3"},
-    {"mistralai-Ministral-3-14B-Reasoning-2512", "mistral-args"},
-    {"mistralai-Mistral-Nemo-Instruct-2407", "mistral-list"},
-    {"openai-gpt-oss-120b", "harmony"},
-    {"poolside-Laguna-XS-2.1", "glm"},
-    {"tencent-Hy3", "hunyuan-3"},
-    {"unsloth-Apriel-1.5", "tool-calls-tag"},
-    {"upstage-Solar-Open-100B", "solar"},
-};
-
-static void test_templates(void **state) {
-    (void)state;
-    const char *vectors = getenv("MILLRACE_TEST_VECTORS");
-    static char source[1 << 16];
-    for (size_t i = 0; i < sizeof TEMPLATES / sizeof TEMPLATES[0]; i++) {
-        char path[600];
-        snprintf(path, sizeof path, "%s/templates/%s.jinja", vectors ? vectors : "", TEMPLATES[i].file);
-        FILE *f = fopen(path, "rb");
-        if (!f)
-            skip();
-        size_t n = fread(source, 1, sizeof source, f);
-        fclose(f);
-        mr_chat_format format = mr_chat_format_of((mr_str){source, n});
-        assert_int_equal(format.native_tool_calls, *TEMPLATES[i].form != 0);
-        if (strcmp(chat_format_name(format), *TEMPLATES[i].form ? TEMPLATES[i].form : "hermes") != 0)
-            fail_msg("%s is taken for %s", path, chat_format_name(format));
-    }
-}
-
 static void test_no_memory(void **state) {
     (void)state;
     sample c = {CODER, "", "<function=f>\n<parameter=n>\n12\n</parameter>\n</function>", ""};
@@ -456,9 +520,11 @@ int main(void) {
         cmocka_unit_test(test_hermes),        cmocka_unit_test(test_llama),
         cmocka_unit_test(test_tags),          cmocka_unit_test(test_names_before_arguments),
         cmocka_unit_test(test_lists),         cmocka_unit_test(test_harmony),
-        cmocka_unit_test(test_ids),           cmocka_unit_test(test_templates),
-        cmocka_unit_test(test_without_tools), cmocka_unit_test(test_long_texts),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_ids),           cmocka_unit_test(test_without_tools),
+        cmocka_unit_test(test_long_texts),    cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_kimi_k3),       cmocka_unit_test(test_minimax_m3),
+        cmocka_unit_test(test_gemma_4),       cmocka_unit_test(test_lfm_2),
+        cmocka_unit_test(test_names_as_keys), cmocka_unit_test(test_other_tags),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

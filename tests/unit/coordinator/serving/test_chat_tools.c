@@ -97,6 +97,17 @@ static const struct {
     {"functools[", ""},
     {"<tool_call{}> :opensource", ""},
     {"minimax:tool_call> <invoke name=", ""},
+    {"<|open|> <|sep|> <|close|>", "<|open|>think<|sep|>"},
+    {"<|open|> <|sep|> <|close|>", "<|open|>response<|sep|>"},
+    {"]<]minimax[>[ <invoke name= <mm:think> </mm:think>", ""},
+    {"]<]minimax[>[ <invoke name= <mm:think> </mm:think>", "</mm:think>"},
+    {"｜DSML｜  calls>  invoke name=", "<think>"},
+    {"<|tool_call>call:", ""},
+    {"List of tools: <|im_start|>", ""},
+    {"<|tools_prefix|>", ""},
+    {"function call <|role_sep|> <|message_sep|>", ""},
+    {"<atem:function_calls>", "<|start|>assistant"},
+    {"<function name= <param name=", ""},
 };
 enum { N_FORMS = sizeof FORMS / sizeof FORMS[0] };
 
@@ -157,6 +168,13 @@ static bool try_ending(mr_grammar_state *g, rng *r, mr_text_buf *out) {
                                        "</arg_value>",
                                        "</arg_value:opensource>",
                                        "</｜DSML｜parameter>",
+                                       "<|close|>argument<|sep|>",
+                                       "]<]minimax[>[</",
+                                       "</｜DSML｜ parameter>",
+                                       "<|\"|>",
+                                       "</atem:parameter>",
+                                       "</param>",
+                                       "<|close|>think<|sep|>",
                                        "</think>",
                                        "[/THINK]",
                                        "1"};
