@@ -18,9 +18,10 @@ BUILTIN(g_range) {
     double steps = ((double)v[1] - (double)v[0]) / (double)v[2];
     if (steps > MAX_RANGE + 1)
         return jx_fail(x, MR_E_INVALID, "range has more than %d items", MAX_RANGE);
-    uint64_t n = 0, a = (uint64_t)v[0], b = (uint64_t)v[1], step = (uint64_t)v[2]; /* differences may exceed int64_t */
-    if (steps > 0)                                                                 /* rounded up */
-        n = v[2] > 0 ? (b - a - 1) / step + 1 : (a - b - 1) / -step + 1;
+    uint64_t n = 0, from = (uint64_t)v[0], to = (uint64_t)v[1],
+             step = (uint64_t)v[2]; /* differences may exceed int64_t */
+    if (steps > 0)                  /* rounded up */
+        n = v[2] > 0 ? (to - from - 1) / step + 1 : (from - to - 1) / -step + 1;
     if (n > MAX_RANGE)
         return jx_fail(x, MR_E_INVALID, "range has more than %d items", MAX_RANGE);
     jrange *range = jx_alloc(x, 1, sizeof *range);
