@@ -51,8 +51,13 @@ static void limit_context(model_keys *s, mr_model_info *m) {
 /* A.expert_gating_func: 1 softmax over all experts, 2 sigmoid, 3 softmax over the chosen ones. */
 static mr_route_score read_score(model_keys *s, mr_route_score fallback) {
     static const mr_route_score SCORES[] = {MR_ROUTE_SCORES, MR_ROUTE_SOFTMAX, MR_ROUTE_SIGMOID, MR_ROUTE_LOGIT};
-    int32_t v = keys_opt_int(s, "expert_gating_func", 0, 3, 0);
-    return v == 0 ? fallback : SCORES[v];
+    int32_t v = keys_opt_int(s, "expert_gating_func", 0, INT32_MAX, 0);
+    if (v >= 0 && v <= 3)
+        return v == 0 ? fallback : SCORES[v];
+    if (!s->status)
+        s->status = mr_err_set(s->err, MR_E_UNSUPPORTED, "key '%s': %d; 1 (softmax), 2 (sigmoid) and 3 are supported",
+                               s->key, v);
+    return fallback;
 }
 
 static void read_groups(model_keys *s, int32_t n_experts, mr_routing *r) {
