@@ -15,13 +15,12 @@ BUILTIN(g_range) {
             return false;
     if (v[2] == 0)
         return jx_fail(x, MR_E_INVALID, "range() arg 3 must not be zero");
-    double steps = ((double)v[1] - (double)v[0]) / (double)v[2];
-    if (steps > MAX_RANGE + 1)
-        return jx_fail(x, MR_E_INVALID, "range has more than %d items", MAX_RANGE);
-    uint64_t n = 0, from = (uint64_t)v[0], to = (uint64_t)v[1],
-             step = (uint64_t)v[2]; /* differences may exceed int64_t */
-    if (steps > 0)                  /* rounded up */
-        n = v[2] > 0 ? (to - from - 1) / step + 1 : (from - to - 1) / -step + 1;
+    /* Differences may exceed int64_t. */
+    uint64_t n = 0, from = (uint64_t)v[0], to = (uint64_t)v[1], step = (uint64_t)v[2];
+    if (v[2] > 0 && v[1] > v[0])
+        n = (to - from - 1) / step + 1;
+    else if (v[2] < 0 && v[0] > v[1])
+        n = (from - to - 1) / -step + 1;
     if (n > MAX_RANGE)
         return jx_fail(x, MR_E_INVALID, "range has more than %d items", MAX_RANGE);
     jrange *range = jx_alloc(x, 1, sizeof *range);
