@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A round for every chat template of the vectors, and for those of llama.cpp where the build folder has them: an answer with
-reasoning, content and tool calls is rendered as a part of a conversation. What the template wrote for the answer is then parsed
-in one piece and byte by byte. All that the template wrote must come out again. With arguments: these templates instead."""
-import glob
+"""A round for every chat template: an answer with reasoning, content and tool calls is rendered as a part of a conversation. What
+the template wrote for the answer is then parsed in one piece and byte by byte. All that the template wrote must come out again.
+With arguments: these templates instead."""
 import json
 import os
 import subprocess
 import sys
 
+import chat_templates
 import test_packages
 
 CITY = "Köln \"am\" Rhein, <b>"
@@ -147,17 +147,9 @@ def failure(program, source, name):
     return None if got == want else f"{prompt[-60:]!r} {text!r}\n  gives {got}\n  not   {want}"
 
 
-def paths():
-    build = os.path.dirname(os.path.dirname(os.path.dirname(os.environ["CHAT_ANSWERS"])))
-    folders = (os.path.join(os.environ.get("MILLRACE_TEST_VECTORS", ""), "templates"),
-               os.path.join(build, "llama-cpp-python-*", "vendor", "llama.cpp", "models", "templates"))
-    found = {os.path.basename(p): p for f in reversed(folders) for p in glob.glob(os.path.join(f, "*.jinja"))}
-    return [found[name] for name in sorted(found)]
-
-
 def main():
     program, n, n_failed = Program(os.environ["CHAT_ANSWERS"]), 0, 0
-    templates = sys.argv[1:] or paths()
+    templates = sys.argv[1:] or chat_templates.paths(os.environ["CHAT_ANSWERS"])
     if not templates:
         test_packages.skip("there are no templates in MILLRACE_TEST_VECTORS")
     for path in templates:

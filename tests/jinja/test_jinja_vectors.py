@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Renders every chat template of the vectors over a list of conversations, and the templates of cases.txt, by jinja2 as
+"""Renders every chat template over a list of conversations, and the templates of cases.txt, by jinja2 as
 the transformers library sets it up (but lists and dicts may be changed) and by coordinator/serving/jinja, and compares
 the bytes. Where jinja2 raises, we fail too. With arguments: these templates instead."""
 import datetime
-import glob
 import json
 import os
 import subprocess
 import sys
 
+import chat_templates
 import test_packages
 
 test_packages.enter("jinja2")
@@ -152,7 +152,6 @@ def same(name, want, got):
 
 
 def main():
-    folder = os.path.join(os.environ.get("MILLRACE_TEST_VECTORS", ""), "templates")
     ours, env, n, n_failed, n_raised = Ours(os.environ["JINJA_RENDER"]), environment(), 0, 0, 0
     here = os.path.dirname(os.path.abspath(__file__))
     with open(os.path.join(here, "cases.txt"), encoding="utf-8") as file:
@@ -165,7 +164,7 @@ def main():
             want = reference(env, source, variables)
             n, n_raised = n + 1, n_raised + ("error" in want)
             n_failed += not same(line, want, ours(source, variables))
-    paths = sys.argv[1:] or sorted(glob.glob(os.path.join(folder, "*.jinja")))
+    paths = sys.argv[1:] or chat_templates.paths(os.environ["JINJA_RENDER"])
     for path in paths:
         with open(path, encoding="utf-8", newline="") as file:
             source = file.read()
