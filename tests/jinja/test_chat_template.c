@@ -191,6 +191,30 @@ static void test_calls(void **state) {
     mr_chat_template_destroy(nulls);
 }
 
+static void test_calls_that_are_left_out(void **state) {
+    (void)state;
+    static const char HISTORY[] =
+        "[{\"role\": \"assistant\", \"content\": \"I look.\", \"tool_calls\": [{\"function\": {\"name\": \"f\", "
+        "\"arguments\": \"{\\\"s\\\": \\\"it's\\\", \\\"b\\\": false, \\\"l\\\": [1]}\"}}, "
+        "{\"function\": {\"name\": \"g\", \"arguments\": \"[5]\"}}]}]";
+    static const struct {
+        const char *source, *want;
+    } CASES[] = {
+        {"{# List of tools: <|im_start|> #}{% for m in messages %}{{ m.content }}{% endfor %}",
+         "I look.<|tool_call_start|>[f(s=\"it's\", b=False, l=[1]), g()]<|tool_call_end|>"},
+        {"{# <|tool_call|> #}{% for m in messages %}{{ m.content }}{% endfor %}",
+         "I look.<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"s\": \"it's\", \"b\": false, \"l\": [1]}}, "
+         "{\"name\": \"g\", \"arguments\": {}}]"},
+        {"{# <tool_call> json object #}{% for m in messages %}{{ m.content }}{% endfor %}", "I look."},
+        {"{# <|tool_call|> tool_calls #}{% for m in messages %}{{ m.content }}{% endfor %}", "I look."},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+        mr_chat_template *t = load(CASES[i].source);
+        check(t, HISTORY, NULL, CASES[i].want);
+        mr_chat_template_destroy(t);
+    }
+}
+
 static void test_variables(void **state) {
     (void)state;
     mr_chat_template *t = load("{{ x }}{{ tools is defined }}{{ add_generation_prompt }}{{ messages|length }}");
@@ -341,6 +365,7 @@ int main(void) {
                                        cmocka_unit_test(test_of_a_file),
                                        cmocka_unit_test(test_contents),
                                        cmocka_unit_test(test_calls),
+                                       cmocka_unit_test(test_calls_that_are_left_out),
                                        cmocka_unit_test(test_variables),
                                        cmocka_unit_test(test_thinking),
                                        cmocka_unit_test(test_date),

@@ -1,7 +1,8 @@
 /* coordinator/serving/chat/chat_template.h - the text of a conversation as a model expects it: the Jinja template of
  * the model file, rendered with messages in the form that the template can read. Loading a template finds this form by
  * rendering small conversations: whether contents are strings or lists of parts, whether arguments of tool calls are
- * objects or strings, whether the content beside a tool call may be null, and whether there is a role "system".
+ * objects or strings, whether the content beside a tool call may be null, and whether there is a role "system". Where a
+ * template never reads tool calls, those of forms that are lists are written behind the content.
  * Owns:    copies of all that it needs; file and tokenizer may be closed.
  * Threads: a loaded template is constant: any number of threads may render it.
  * Errors:  MR_E_NO_MEMORY; those of mr_jinja_parse and mr_jinja_render; others are named at the function. */

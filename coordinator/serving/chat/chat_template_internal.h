@@ -4,6 +4,7 @@
 #ifndef MR_COORDINATOR_SERVING_CHAT_CHAT_TEMPLATE_INTERNAL_H
 #define MR_COORDINATOR_SERVING_CHAT_CHAT_TEMPLATE_INTERNAL_H
 
+#include "coordinator/serving/chat/chat_output.h"
 #include "coordinator/serving/chat/chat_template.h"
 #include "coordinator/serving/jinja/jinja.h"
 
@@ -16,7 +17,9 @@ typedef struct chat_abilities {
     bool null_content;      /* beside tool calls the content may be null */
     bool empty_content;     /* beside tool calls the content may be empty */
     bool think;             /* enable_thinking has to be set, because the template takes undefined for false */
-    bool functions;         /* the template fails without the time and without tools as a text */
+    bool leaves_out_calls;  /* earlier tool calls have to be written into the content, in `format` */
+    mr_chat_format format;
+    bool functions; /* the template fails without the time and without tools as a text */
 } chat_abilities;
 
 /* One source, parsed and probed. */

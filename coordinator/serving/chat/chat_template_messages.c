@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "coordinator/serving/chat/chat_template_internal.h"
+#include "coordinator/serving/chat/chat_tools.h"
 
 typedef struct adapter {
     const chat_abilities *can;
@@ -157,11 +158,28 @@ static mr_status merge_system(adapter *a, json_t *messages) {
     return MR_OK;
 }
 
+/* Writes tool calls behind the content, for a template that leaves them out. */
+static mr_status write_calls(const adapter *a, json_t *message) {
+    const json_t *calls = json_object_get(message, "tool_calls"), *content = json_object_get(message, "content");
+    mr_text_buf text = {0};
+    if (!a->can->leaves_out_calls || !json_array_size(calls) || !json_is_string(content))
+        return MR_OK;
+    mr_status status = mr_text_buf_append(&text, json_string_value(content), json_string_length(content))
+                           ? chat_tools_write(a->can->format, calls, &text, a->err)
+                           : no_memory(a);
+    if (status == MR_OK)
+        status = set_text(a, message, text.data, text.len);
+    mr_text_buf_deinit(&text);
+    return status;
+}
+
 static mr_status adapt_message(const adapter *a, json_t *message) {
     mr_status status = adapt_role(a, message);
     if (status == MR_OK)
         status = adapt_calls(a, message);
-    return status == MR_OK ? adapt_content(a, message) : status;
+    if (status == MR_OK)
+        status = adapt_content(a, message);
+    return status == MR_OK ? write_calls(a, message) : status;
 }
 
 mr_status chat_messages_adapt(const chat_abilities *can, const json_t *messages, json_t **out, mr_err *err) {

@@ -2,6 +2,7 @@
  * hold unique words, and looks for these words in the result. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/chat/chat_template_internal.h"
+#include "coordinator/serving/chat/chat_tools.h"
 
 static const char said[] = "qJ7vOne", asked[] = "qJ7vTwo", called[] = "qJ7vName", argument[] = "qJ7vKey";
 
@@ -133,6 +134,8 @@ static mr_status probe_calls(const mr_chat_template *t, chat_source *s, mr_text_
 mr_status chat_source_probe(const mr_chat_template *t, chat_source *s, mr_err *err) {
     mr_text_buf text = {0};
     s->can.think = chat_source_leaves_thinking_open(s->text);
+    s->can.format = mr_chat_format_of(mr_str_from(s->text));
+    s->can.leaves_out_calls = !strstr(s->text, "tool_calls") && chat_tools_can_write(s->can.format);
     mr_status status = probe_functions(t, s, &text, err);
     if (status == MR_OK)
         status = probe_contents(t, s, &text, err);
