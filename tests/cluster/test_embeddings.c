@@ -1,9 +1,13 @@
 /* Hidden rows of prompts, and the embeddings that the service makes of them. The output layer turns the hidden rows
  * into the logits. The service pools them as the request says. The bits are the same for any cut, and do not depend
- * on other sequences. */
+ * on other sequences. Embeddings of a small random Qwen3 model are those that transformers computes, if
+ * tests/golden/arch has the model. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/tensor/f16.h"
 #include "tests/cluster/test_service_support.h"
@@ -107,8 +111,8 @@ static void test_many_in_a_step(void **state) {
     job_rig_stop(&rig);
 }
 
-/* As a reader of the rows would pool them. */
-static void pool(const rows_heard *h, mr_pooling pooling, double out[WIDTH]) {
+/* As a reader of the rows would pool them. n: numbers of the embedding. */
+static void pool(const rows_heard *h, mr_pooling pooling, int n, double out[WIDTH]) {
     double squares = 0;
     for (int k = 0; k < WIDTH; k++) {
         out[k] = 0;
@@ -116,34 +120,45 @@ static void pool(const rows_heard *h, mr_pooling pooling, double out[WIDTH]) {
             out[k] += (double)h->hidden[p][k] / N_PROMPT;
         if (pooling != MR_POOLING_MEAN)
             out[k] = (double)h->hidden[pooling == MR_POOLING_CLS ? 0 : N_PROMPT - 1][k];
-        squares += out[k] * out[k];
+        squares += k < n ? out[k] * out[k] : 0;
     }
-    for (int k = 0; k < WIDTH; k++)
+    for (int k = 0; k < WIDTH && pooling != MR_POOLING_RANK; k++)
         out[k] /= sqrt(squares);
 }
 
-static void embed(service_rig *rig, mr_pooling pooling, float out[WIDTH]) {
-    int32_t ids[N_PROMPT];
-    mr_generate_desc desc = service_request(1, N_PROMPT, ids, 0);
+/* n: numbers of the embedding that are asked for; 0: all. */
+static void embed_ids(service_rig *rig, mr_generate_desc desc, mr_pooling pooling, int32_t n, float out[WIDTH]) {
     mr_request *request;
     mr_piece piece;
     mr_err err;
     desc.pooling = pooling;
+    desc.n_embedding = n;
     expect_ok(mr_service_submit(rig->service, &desc, &request, &err), &err);
     while (!mr_request_take(request, &piece))
         ;
     assert_int_equal(piece.finish, MR_FINISH_STOP);
-    assert_int_equal(piece.n_embedding, WIDTH);
+    assert_int_equal(piece.n_embedding, n ? n : model.tiny->info.d_model);
     assert_int_equal(piece.n_generated, 0);
-    memcpy(out, piece.embedding, WIDTH * sizeof *out);
+    memcpy(out, piece.embedding, (size_t)piece.n_embedding * sizeof *out);
     assert_true(mr_request_ended(request));
     mr_request_release(request);
 }
 
+static void embed(service_rig *rig, mr_pooling pooling, int32_t n, float out[WIDTH]) {
+    int32_t ids[N_PROMPT];
+    embed_ids(rig, service_request(1, N_PROMPT, ids, 0), pooling, n, out);
+}
+
+static const struct {
+    mr_pooling pooling;
+    int32_t n;
+} WISHES[] = {{MR_POOLING_MEAN, 0}, {MR_POOLING_CLS, 0},  {MR_POOLING_LAST, 0},
+              {MR_POOLING_RANK, 0}, {MR_POOLING_MEAN, 5}, {MR_POOLING_LAST, WIDTH - 1}};
+enum { N_WISHES = sizeof WISHES / sizeof WISHES[0] };
+
 static void test_pooling(void **state) {
     (void)state;
-    static const mr_pooling POOLINGS[] = {MR_POOLING_MEAN, MR_POOLING_CLS, MR_POOLING_LAST};
-    static float first[3][WIDTH], got[3][WIDTH];
+    static float first[N_WISHES][WIDTH], got[N_WISHES][WIDTH];
     static rows_heard heard;
     job_rig job;
     job_rig_must_start(&job, &(job_rig_config){.model = &model, .n_stages = 1});
@@ -153,24 +168,82 @@ static void test_pooling(void **state) {
         service_rig rig;
         service_rig_start(&rig, &(job_rig_config){.model = &model, .n_stages = n_stages, .max_rows = 8 * n_stages},
                           NULL, 0);
-        for (int i = 0; i < 6; i++) /* in the second round, the beginning of the prompt is in the prefix cache */
-            embed(&rig, POOLINGS[i % 3], got[i % 3]);
+        for (int i = 0; i < 2 * N_WISHES; i++) /* in the second round, the prefix cache has the prompt */
+            embed(&rig, WISHES[i % N_WISHES].pooling, WISHES[i % N_WISHES].n, got[i % N_WISHES]);
         service_rig_stop(&rig);
         if (n_stages == 1)
             memcpy(first, got, sizeof got);
         assert_memory_equal(got, first, sizeof got);
     }
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < N_WISHES; i++) {
         double want[WIDTH];
-        pool(&heard, POOLINGS[i], want);
-        for (int k = 0; k < WIDTH; k++)
+        int n = WISHES[i].n ? WISHES[i].n : WIDTH;
+        pool(&heard, WISHES[i].pooling, n, want);
+        for (int k = 0; k < n; k++)
             assert_true(fabs(want[k] - (double)got[i][k]) < 1e-6);
     }
+    assert_memory_equal(first[3], heard.hidden[N_PROMPT - 1], sizeof first[3]);
+}
+
+/* --- A reference of transformers --------------------------------------------------------------------------------- */
+
+#define GOLDEN MILLRACE_SOURCE_DIR "/tests/golden/arch/"
+
+static int32_t read_ids(int32_t *out, int32_t cap) {
+    FILE *file = fopen(GOLDEN "ids.txt", "r");
+    int32_t n = 0;
+    assert_non_null(file);
+    while (n < cap && fscanf(file, "%d", &out[n]) == 1)
+        n++;
+    fclose(file);
+    return n;
+}
+
+/* The file has the hidden row of the last id, in float64 rounded to float32, before it is scaled. */
+static void test_golden(void **state) {
+    (void)state;
+    enum { MAX_IDS = 64 };
+    job_model random_model = model;
+    float want[WIDTH], got[WIDTH];
+    int32_t ids[MAX_IDS];
+    FILE *file = fopen(GOLDEN "qwen3-embedding.ref.f32", "rb");
+    if (!file) {
+        print_message("skipped: there is no " GOLDEN "qwen3-embedding.ref.f32\n");
+        skip();
+    }
+    int32_t n = (int32_t)fread(want, sizeof *want, WIDTH, file), n_ids = read_ids(ids, MAX_IDS);
+    fclose(file);
+    snprintf(model.path, sizeof model.path, "/tmp/millrace-golden-%d", (int)getpid());
+    unlink(model.path);
+    assert_int_equal(symlink(GOLDEN "qwen3-embedding.gguf", model.path), 0);
+    model.tiny = tiny_model_open_path(model.path);
+    assert_non_null(model.tiny);
+    assert_int_equal(n, model.tiny->info.d_model);
+    double squares = 0, off = 0;
+    for (int k = 0; k < n; k++)
+        squares += (double)want[k] * (double)want[k];
+    for (int32_t n_stages = 1; n_stages <= 2; n_stages++) {
+        service_rig rig;
+        mr_generate_desc desc = {.n_choices = 1};
+        desc.sequence.prompt_ids = ids;
+        desc.sequence.n_prompt = n_ids;
+        desc.sequence.sampling = mr_sampling_params_default();
+        service_rig_start(&rig, &(job_rig_config){.model = &model, .n_stages = n_stages, .max_rows = 16}, NULL, 0);
+        embed_ids(&rig, desc, MR_POOLING_LAST, 0, got);
+        service_rig_stop(&rig);
+        for (int k = 0; k < n; k++)
+            off = fmax(off, fabs((double)got[k] - (double)want[k] / sqrt(squares)));
+    }
+    job_model_deinit(&model);
+    model = random_model;
+    print_message("%d numbers, off by %.1e at most\n", n, off);
+    assert_true(off < 2e-4); /* keys and values are in f16 */
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_logits_are_products_of_them),
-                                       cmocka_unit_test(test_many_in_a_step), cmocka_unit_test(test_pooling)};
+                                       cmocka_unit_test(test_many_in_a_step), cmocka_unit_test(test_pooling),
+                                       cmocka_unit_test(test_golden)};
     tiny_desc desc = job_model_desc();
     desc.type = MR_TYPE_F16;
     job_model_init(&model, tiny_model_write(&desc));

@@ -49,6 +49,7 @@ typedef enum mr_pooling {
     MR_POOLING_MEAN,
     MR_POOLING_CLS, /* the first position */
     MR_POOLING_LAST,
+    MR_POOLING_RANK, /* the last position, not scaled: what the rank head of a reranker reads */
 } mr_pooling;
 
 typedef struct mr_generate_desc {
@@ -67,6 +68,7 @@ typedef struct mr_generate_desc {
     bool goes_on;         /* continues earlier work: accepted even where the queue is full */
     /* Not NONE: nothing is generated, and the piece that ends the only choice has the embedding, whose length is 1. */
     mr_pooling pooling;
+    int32_t n_embedding; /* the embedding is made of so many first numbers of the pooled row; 0 or too many: of all */
     /* Says that mr_request_take has a piece. Called on the main thread, never after release has returned. wake must not
      * block and must not call the service. NULL: the reader polls. */
     void (*wake)(void *ctx);
