@@ -31,13 +31,18 @@ class Case(unittest.TestCase):
     options = []
 
     @classmethod
+    def make_model(cls):
+        """The path of the model to serve; cls.folder is there."""
+        return DEMO
+
+    @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.mkdtemp(prefix="millrace-api-")
         cls.port = free_port()
         env = {k: v for k, v in os.environ.items() if not k.startswith("MILLRACE_")}
         env["MILLRACE_MEASURE"] = "off"
         cls.log = open(os.path.join(cls.folder, "log"), "w+b")
-        cls.server = subprocess.Popen([BIN, "serve", DEMO, "--port", str(cls.port), *cls.options], env=env,
+        cls.server = subprocess.Popen([BIN, "serve", cls.make_model(), "--port", str(cls.port), *cls.options], env=env,
                                       stdin=subprocess.DEVNULL, stdout=cls.log, stderr=cls.log)
         cls.url = f"http://127.0.0.1:{cls.port}"
         cls.client = openai.OpenAI(base_url=cls.url + "/v1", api_key="none", max_retries=0, timeout=LIMIT_S)

@@ -142,6 +142,13 @@ class Embeddings(Case):
         self.assertEqual(base64.b64decode(self.embed(STORY, encoding_format="base64")[0]), floats)
         self.assertEqual(struct.pack("<256f", *self.embed(STORY)[0]), floats)  # the client asks for base64
 
+    def test_dimensions(self):
+        whole, short = self.embed(STORY)[0], self.embed(STORY, dimensions=64)[0]
+        length = math.sqrt(math.fsum(x * x for x in whole[:64]))
+        self.assertEqual(len(short), 64)
+        for x, y in zip(whole, short):
+            self.assertAlmostEqual(x / length, y, places=5)
+
     def test_pooling(self):
         found = [self.embed(STORY, extra_body={"pooling": p})[0] for p in ("mean", "cls", "last")]
         self.assertEqual(len({tuple(e) for e in found}), 3)

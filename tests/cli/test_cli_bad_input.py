@@ -41,6 +41,10 @@ class Models(cli.Case):
         model = tiny_model.make(self.path("bytes.gguf"), matrix_type=tiny_model.I8)
         self.each_command(model, ["bytes.gguf", "weight", "I8"])
 
+    def test_unknown_pooling(self):
+        model = tiny_model.make(self.path("pooling.gguf"), pooling=9)
+        self.bad(1, ["llama.pooling_type", "9", "--pooling"], "serve", model, "--port", "0")
+
     def test_without_tokenizer(self):
         model = tiny_model.make(self.path("dumb.gguf"), tokenizer=False)
         self.bad(1, ["dumb.gguf", "tokenizer"], "generate", model, "-p", "x")

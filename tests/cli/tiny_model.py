@@ -72,7 +72,7 @@ def _add_tokenizer(g, eos, n_extra_tokens):
 
 
 def make(path, arch="llama", layers=3, context=512, tokenizer=True, eos=EOS, matrix_type=F32, n_extra_tokens=0,
-         n_nextn=0):
+         n_nextn=0, pooling=None, add_eos=False):
     """Writes a model to path. The same arguments give the same bytes. The last n_nextn of the layers predict further
     tokens."""
     width, ff, heads, kv_heads = 32, 64, 2, 1
@@ -89,6 +89,10 @@ def make(path, arch="llama", layers=3, context=512, tokenizer=True, eos=EOS, mat
         g.key(f"{arch}.nextn_predict_layers", U32, n_nextn)
     if tokenizer:
         _add_tokenizer(g, eos, n_extra_tokens)
+    if add_eos:
+        g.key("tokenizer.ggml.add_eos_token", BOOL, True)
+    if pooling is not None:
+        g.key(f"{arch}.pooling_type", U32, pooling)
 
     def matrix(name, columns, rows, scale):
         if matrix_type == I8:

@@ -106,7 +106,7 @@ static void take_embedding(mr_request *r, mr_piece *out) {
     for (int32_t i = 0; i < FAKE_EMBEDDING; i++)
         r->embedding[i] = (float)r->prompt[0] + (float)i / 8;
     out->embedding = r->embedding;
-    out->n_embedding = FAKE_EMBEDDING;
+    out->n_embedding = r->desc.n_embedding > 0 ? r->desc.n_embedding : FAKE_EMBEDDING;
     out->finish = MR_FINISH_LENGTH;
 }
 

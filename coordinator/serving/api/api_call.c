@@ -151,6 +151,7 @@ static bool submit_one(mr_api_call *call) {
          * request of a call goes past the bound of the queue at a time. */
         .goes_on = call->n_submitted > 0 && call->n_open == 0,
         .pooling = r->pooling,
+        .n_embedding = r->dimensions,
         .wake = call->wake,
         .ctx = call->ctx,
     };

@@ -22,7 +22,7 @@ bool api_embeddings_prepare(mr_api_call *call) {
         }
     if (!known)
         return mr_api_error_set(&call->error, 400, "invalid_value", "pooling", "pooling is none of mean, cls, last");
-    if (r->dimensions > 0 && r->dimensions != call->a->config.n_embd)
+    if (r->dimensions > call->a->config.n_embd)
         return mr_api_error_set(&call->error, 400, "invalid_value", "dimensions",
                                 "dimensions is %d, and embeddings of this model have %d", r->dimensions,
                                 call->a->config.n_embd);

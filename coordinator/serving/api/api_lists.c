@@ -98,8 +98,8 @@ bool api_truncate_prompt(const mr_api *a, const api_request *r, mr_token_buf *id
 }
 
 bool api_encode_prompt(const mr_api *a, const api_request *r, mr_str text, mr_token_buf *out, mr_api_error *e) {
-    return r->truncate_prompt_tokens == 0 ? api_encode(a, text, PROMPT_FLAGS, out, e)
-                                          : encode(a, text, PROMPT_FLAGS, out, e);
+    unsigned flags = PROMPT_FLAGS | (r->endpoint == API_EMBEDDINGS ? (unsigned)MR_ENCODE_EOS : 0U);
+    return r->truncate_prompt_tokens == 0 ? api_encode(a, text, flags, out, e) : encode(a, text, flags, out, e);
 }
 
 bool api_read_ids(const mr_api *a, const json_t *list, const char *name, mr_token_buf *out, mr_api_error *e) {

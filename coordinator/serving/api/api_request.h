@@ -100,7 +100,8 @@ MR_MUST_USE bool api_read_breakers(const mr_api *a, api_request *r, mr_api_error
 /* Reads a text, a list of texts, a list of ids, or a list of lists of ids into r->prompts. name: of the field. */
 MR_MUST_USE bool api_read_prompts(const mr_api *a, api_request *r, const json_t *value, const char *name,
                                   mr_api_error *e);
-/* Appends the ids of a prompt, with bos. A prompt that will be truncated may be longer than the context. */
+/* Appends the ids of a prompt, with bos, and with eos if the prompt is to be embedded. A prompt that will be truncated
+ * may be longer than the context. */
 MR_MUST_USE bool api_encode_prompt(const mr_api *a, const api_request *r, mr_str text, mr_token_buf *out,
                                    mr_api_error *e);
 /* Does what truncate_prompt_tokens asks for: keeps the last ids, and the bos where there was one. true: ids were

@@ -1,5 +1,5 @@
 /* coordinator/serving/server/session_api.c - makes the API of a session: reads the chat template, the sampling
- * parameters and the fingerprint that the API needs. */
+ * parameters, the pooling and the fingerprint that the API needs. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/server/session_api.h"
 
@@ -28,25 +28,42 @@ static mr_status load_template(mr_session_api *a, const mr_session *session, con
     return MR_OK;
 }
 
-/* The pooling of embeddings that the model file names; the mean where the file names none. */
-static mr_pooling pooling_of(const mr_session *session) {
-    static const mr_pooling KINDS[] = {MR_POOLING_MEAN, MR_POOLING_MEAN, MR_POOLING_CLS, MR_POOLING_LAST};
+/* The pooling of embeddings: that of --pooling, or that of the model file, or the mean. The rank head of a reranker
+ * reads the last row, so embeddings of rerankers are made of this row, too. */
+static mr_status choose_pooling(const mr_session *session, mr_pooling *out, mr_err *err) {
+    static const mr_pooling OF_OPTION[] = {MR_POOLING_MEAN, MR_POOLING_CLS, MR_POOLING_LAST};
+    /* llama.cpp's numbers: none, mean, cls, last, rank. */
+    static const mr_pooling OF_FILE[] = {MR_POOLING_MEAN, MR_POOLING_MEAN, MR_POOLING_CLS, MR_POOLING_LAST,
+                                         MR_POOLING_LAST};
     char key[96];
     uint32_t kind = 0;
     snprintf(key, sizeof key, "%s.pooling_type", session->info.arch);
-    if (mr_gguf_get_u32(session->gguf, key, &kind, NULL) != MR_OK || kind >= sizeof KINDS / sizeof KINDS[0])
-        return MR_POOLING_MEAN;
-    return KINDS[kind];
+    if (mr_options_given(session->options, MR_OPTION_POOLING)) {
+        *out = OF_OPTION[(int)mr_options_number(session->options, MR_OPTION_POOLING)];
+        return MR_OK;
+    }
+    if (mr_gguf_has_key(session->gguf, key)) {
+        mr_status status = mr_gguf_get_u32(session->gguf, key, &kind, err);
+        if (status != MR_OK)
+            return status;
+    }
+    if (kind >= sizeof OF_FILE / sizeof OF_FILE[0])
+        return mr_err_set(err, MR_E_UNSUPPORTED, "%s is %u, which is no pooling; hint: --pooling", key, kind);
+    *out = OF_FILE[kind];
+    return MR_OK;
 }
 
 mr_status mr_session_api_open(mr_session_api *a, const mr_session *session, const mr_tokenizer *tok,
                               mr_service *service, const char *model, mr_err *err) {
+    mr_pooling pooling = MR_POOLING_MEAN;
     bool is_exact = session->devices.wish == MR_DEVICES_EXACT;
     mr_status status = mr_session_sampling_init(&a->sampling, session->options, err);
     if (status == MR_OK)
         status = mr_session_sampling_set_tokenizer(&a->sampling, session->options, tok, err);
     if (status == MR_OK)
         status = load_template(a, session, tok, err);
+    if (status == MR_OK)
+        status = choose_pooling(session, &pooling, err);
     if (status != MR_OK)
         return status;
     snprintf(a->fingerprint, sizeof a->fingerprint, "millrace-%s-%016" PRIx64 "-%s", MILLRACE_VERSION,
@@ -60,7 +77,7 @@ mr_status mr_session_api_open(mr_session_api *a, const mr_session *session, cons
                                   .max_context = session->ctx,
                                   .n_vocab = session->info.vocab_size,
                                   .n_embd = session->info.d_model,
-                                  .pooling = pooling_of(session)};
+                                  .pooling = pooling};
     return mr_api_create(&config, &a->api, err);
 }
 

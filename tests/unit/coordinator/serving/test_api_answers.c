@@ -332,6 +332,17 @@ static void test_embeddings(void **state) {
     api_scene_close(&s);
 }
 
+static void test_short_embeddings(void **state) {
+    (void)state;
+    api_scene s;
+    api_scene_open(&s, "ab");
+    api_result r = api_scene_ask(&s, API_EMBEDDINGS, "{\"input\": [7], \"dimensions\": 3}");
+    assert_int_equal(s.service.desc.n_embedding, 3);
+    assert_int_equal(json_array_size(api_value_at(r.json, "data.0.embedding")), 3);
+    api_result_deinit(&r);
+    api_scene_close(&s);
+}
+
 static void test_texts(void **state) {
     (void)state;
     api_scene s;
@@ -411,6 +422,7 @@ int main(void) {
         cmocka_unit_test(test_many_prompts),
         cmocka_unit_test(test_waits),
         cmocka_unit_test(test_embeddings),
+        cmocka_unit_test(test_short_embeddings),
         cmocka_unit_test(test_texts),
         cmocka_unit_test(test_bare_tools),
         cmocka_unit_test(test_paths),

@@ -171,7 +171,7 @@ static const bad_body bad[] = {
     {API_EMBEDDINGS, "{}", "input", "missing_required_parameter"},
     {API_EMBEDDINGS, "{\"input\": {}}", "input", "invalid_type"},
     {API_EMBEDDINGS, "{\"input\": \"ab\", \"encoding_format\": \"hex\"}", "encoding_format", "invalid_value"},
-    {API_EMBEDDINGS, "{\"input\": \"ab\", \"dimensions\": 4}", "dimensions", "invalid_value"},
+    {API_EMBEDDINGS, "{\"input\": \"ab\", \"dimensions\": 6}", "dimensions", "invalid_value"},
     {API_EMBEDDINGS, "{\"input\": \"ab\", \"pooling\": \"max\"}", "pooling", "invalid_value"},
     {API_TOKENIZE, "{}", "content", "missing_required_parameter"},
     {API_DETOKENIZE, "{\"tokens\": \"ab\"}", "tokens", "invalid_type"},
