@@ -14,6 +14,7 @@ static const tensor_spec OUTPUT = {.name = "output.weight", .columns = SIZE_D, .
 /* Ends the hint for a missing tensor of experts: files of early 2024 have one tensor for each expert. */
 static const char OLD_EXPERTS[] = ", with all experts of a layer in one tensor; convert old files again";
 static const char ROPE_FREQS[] = "rope_freqs.weight";
+static const char RANK_HEAD[] = "cls.output.weight"; /* the coordinator computes it: coordinator/serving/rerank */
 
 /* l: NULL for a tensor outside layers. */
 static int64_t resolve(const mr_model_info *m, const mr_layer_info *l, tensor_size size) {
@@ -206,7 +207,7 @@ static bool is_used(const mr_weights *ws, const mr_gguf_tensor *t) {
     int32_t layer;
     if (mr_model_tensor_part(t->name, &layer) != MR_MODEL_LAYER)
         return t == ws->token_embd.source || t == ws->output_norm.source || t == ws->output.source ||
-               strcmp(t->name, ROPE_FREQS) == 0;
+               strcmp(t->name, ROPE_FREQS) == 0 || strcmp(t->name, RANK_HEAD) == 0;
     for (int s = 0; s < LAYER_SLOTS; s++)
         if (ws->layers[layer - ws->range.first][s].source == t)
             return true;

@@ -72,9 +72,9 @@ def _add_tokenizer(g, eos, n_extra_tokens):
 
 
 def make(path, arch="llama", layers=3, context=512, tokenizer=True, eos=EOS, matrix_type=F32, n_extra_tokens=0,
-         n_nextn=0, pooling=None, add_eos=False):
+         n_nextn=0, rerank=None, pooling=None, add_eos=False):
     """Writes a model to path. The same arguments give the same bytes. The last n_nextn of the layers predict further
-    tokens."""
+    tokens. rerank: the template of a reranker, whose head has the output rows of the first two words."""
     width, ff, heads, kv_heads = 32, 64, 2, 1
     rng = random.Random(7)
     g = Gguf()
@@ -93,6 +93,9 @@ def make(path, arch="llama", layers=3, context=512, tokenizer=True, eos=EOS, mat
         g.key("tokenizer.ggml.add_eos_token", BOOL, True)
     if pooling is not None:
         g.key(f"{arch}.pooling_type", U32, pooling)
+    if rerank is not None:
+        g.key("tokenizer.chat_template.rerank", STRING, rerank)
+        g.keys_of(f"{arch}.classifier.output_labels", STRING, WORDS[:2])
 
     def matrix(name, columns, rows, scale):
         if matrix_type == I8:
@@ -102,6 +105,9 @@ def make(path, arch="llama", layers=3, context=512, tokenizer=True, eos=EOS, mat
         if name == "output.weight":
             data[: FIRST_WORD * columns] = array.array("f", bytes(4 * FIRST_WORD * columns))
         g.tensor(name, (columns, rows), F32, data.tobytes())
+        if name == "output.weight" and rerank is not None:
+            first = FIRST_WORD * columns
+            g.tensor("cls.output.weight", (columns, 2), F32, data[first: first + 2 * columns].tobytes())
 
     def norm(name):
         g.tensor(name, (width,), F32, array.array("f", [1.0] * width).tobytes())

@@ -45,7 +45,7 @@ int mr_fuzz_api(const uint8_t *data, size_t size) {
         return 0;
     const mr_api *a = the_api();
     mr_text_buf out = {0};
-    mr_api_call *call = mr_api_call_begin(a, (mr_api_endpoint)(data[0] % (API_APPLY_TEMPLATE + 1)),
+    mr_api_call *call = mr_api_call_begin(a, (mr_api_endpoint)(data[0] % API_ENDPOINTS),
                                           (mr_str){(const char *)data + 1, size - 1}, NULL, NULL);
     MR_ASSERT(call);
     while (mr_api_call_next(call, &out) == API_MORE)

@@ -9,7 +9,8 @@
  *          returned.
  * Bounds:  of a body: depth API_MAX_DEPTH, API_MAX_VALUES values; of fields: the ranges below and in
  *          api_request_fields.c. The caller bounds the length of a body.
- * Source:  OpenAI's API reference (completions, chat completions, embeddings); llama-server's README for the rest. */
+ * Source:  OpenAI's API reference (completions, chat completions, embeddings); Jina's and Cohere's references
+ *          (reranking); llama-server's README for the rest. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_API_API_H
 #define MR_COORDINATOR_SERVING_API_API_H
@@ -25,6 +26,7 @@
 #include "engine/text/tokenizer.h"
 
 struct mr_chat_template; /* coordinator/serving/chat/chat_template.h */
+struct mr_reranker;      /* coordinator/serving/rerank/reranker.h */
 
 enum {
     API_MAX_CHOICES = 128, /* n */
@@ -44,6 +46,7 @@ typedef struct mr_api_config {
     mr_service *service;
     const mr_tokenizer *tokenizer;
     const struct mr_chat_template *chat; /* NULL: chat completions are refused */
+    const struct mr_reranker *reranker;  /* NULL: reranking is refused */
     const char *model;                   /* the name of the model in answers */
     const char *fingerprint;             /* system_fingerprint of answers: same fingerprint and seed, same ids */
     mr_sampling_params sampling;         /* defaults for requests that leave a parameter out; seed is not used */
@@ -66,6 +69,8 @@ typedef enum mr_api_endpoint {
     API_TOKENIZE,
     API_DETOKENIZE,
     API_APPLY_TEMPLATE,
+    API_RERANK,
+    API_ENDPOINTS, /* their number */
 } mr_api_endpoint;
 
 /* The endpoint of a path such as "/v1/completions"; "/completions" is the same. false: no endpoint has this path. */

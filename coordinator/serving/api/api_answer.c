@@ -46,6 +46,8 @@ static json_t *timings(const mr_api_call *call) {
 bool api_answer_whole(mr_api_call *call, mr_text_buf *out) {
     if (call->request.endpoint == API_EMBEDDINGS)
         return mr_api_json_write(api_embeddings_answer(call), out);
+    if (call->request.endpoint == API_RERANK)
+        return mr_api_json_write(api_rerank_answer(call), out);
     bool is_chat = call->request.endpoint == API_CHAT_COMPLETIONS;
     json_t *choices = json_array();
     for (int32_t i = 0; i < call->n_choices; i++)

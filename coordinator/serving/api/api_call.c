@@ -59,6 +59,7 @@ bool mr_api_endpoint_of(mr_str path, mr_api_endpoint *out) {
         {"/completions", API_COMPLETIONS}, {"/chat/completions", API_CHAT_COMPLETIONS},
         {"/embeddings", API_EMBEDDINGS},   {"/tokenize", API_TOKENIZE},
         {"/detokenize", API_DETOKENIZE},   {"/apply-template", API_APPLY_TEMPLATE},
+        {"/rerank", API_RERANK},           {"/reranking", API_RERANK},
     };
     if (path.len > 3 && memcmp(path.data, "/v1", 3) == 0)
         path = (mr_str){path.data + 3, path.len - 3};
@@ -191,6 +192,8 @@ static bool prepare(mr_api_call *call) {
     mr_api_error *e = &call->error;
     if (r->endpoint == API_EMBEDDINGS)
         return api_read_prompts(a, r, r->prompt, "input", e) && api_embeddings_prepare(call) && make_choices(call);
+    if (r->endpoint == API_RERANK)
+        return api_rerank_prepare(call) && make_choices(call);
     if (!api_read_stops(r, e) || !api_read_stop_ids(a, r, e) || !api_read_bad_words(a, r, e) ||
         !api_read_biases(a, r, e) || !api_read_breakers(a, r, e) || !api_read_constraint(r, e))
         return false;
@@ -203,6 +206,7 @@ static bool start(mr_api_call *call, mr_str body) {
     static const char *const prefixes[] = {
         [API_COMPLETIONS] = "cmpl-", [API_CHAT_COMPLETIONS] = "chatcmpl-", [API_EMBEDDINGS] = "embd-",
         [API_TOKENIZE] = "tok-",     [API_DETOKENIZE] = "detok-",          [API_APPLY_TEMPLATE] = "templ-",
+        [API_RERANK] = "rerank-",
     };
     api_request *r = &call->request;
     mr_api_endpoint endpoint = r->endpoint;
@@ -258,6 +262,8 @@ static bool take_piece(mr_api_call *call, int32_t prompt, const mr_piece *piece,
         return api_no_memory(&call->error);
     if (call->request.endpoint == API_EMBEDDINGS)
         return api_embeddings_take(call, prompt, piece);
+    if (call->request.endpoint == API_RERANK)
+        api_rerank_take(call, prompt, piece);
     return !call->streams || api_answer_events(call, c, out) || api_no_memory(&call->error);
 }
 
@@ -352,6 +358,7 @@ void mr_api_call_end(mr_api_call *call) {
         api_choice_deinit(&call->choices[i]);
     mr_free(call->choices);
     mr_free(call->service_requests);
+    mr_free(call->scores);
     json_decref(call->embeddings);
     mr_text_buf_deinit(&call->ready);
     api_request_deinit(&call->request);

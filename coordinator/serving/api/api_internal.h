@@ -26,6 +26,7 @@ struct mr_api_call {
     int32_t n_open;                /* submitted and not ended */
     api_choice *choices;           /* [n_prompts * n]: the choices of a prompt stand together */
     int32_t n_choices;
+    double *scores;     /* [n_prompts]: of documents to rerank */
     json_t *embeddings; /* "data" of the answer, one element for each input; null: not computed yet */
 };
 
@@ -47,6 +48,12 @@ MR_MUST_USE bool api_text_answer(mr_api_call *call);
 MR_MUST_USE bool api_embeddings_prepare(mr_api_call *call);
 MR_MUST_USE bool api_embeddings_take(mr_api_call *call, int32_t input, const mr_piece *piece);
 json_t *api_embeddings_answer(const mr_api_call *call);
+
+/* Reranking (api_rerank.c). prepare: makes the prompts. take: computes the score of a document, where the piece has the
+ * hidden row. answer: NULL: no memory. */
+MR_MUST_USE bool api_rerank_prepare(mr_api_call *call);
+void api_rerank_take(mr_api_call *call, int32_t document, const mr_piece *piece);
+json_t *api_rerank_answer(const mr_api_call *call);
 
 /* Bytes of answers (api_answer.c); false: no memory. */
 MR_MUST_USE bool api_answer_whole(mr_api_call *call, mr_text_buf *out);

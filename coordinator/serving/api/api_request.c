@@ -57,6 +57,10 @@ static bool required(const api_request *r, mr_api_error *e) {
         name = "messages";
     if (r->endpoint == API_EMBEDDINGS && !r->prompt)
         name = "input";
+    if (r->endpoint == API_RERANK && !r->documents)
+        name = "documents";
+    if (r->endpoint == API_RERANK && !r->query.data)
+        name = "query";
     if (r->endpoint == API_TOKENIZE && !r->content.data)
         name = "content";
     if (r->endpoint == API_DETOKENIZE && !r->tokens)

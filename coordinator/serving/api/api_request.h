@@ -46,6 +46,9 @@ typedef struct api_request {
     bool stream, include_usage, echo, ignore_end, parallel_tool_calls, add_generation_prompt, continue_final_message;
     bool add_special, parse_special, with_pieces; /* of /tokenize */
     int32_t dimensions;                           /* of embeddings; 0: those of the model */
+    int32_t top_n;                                /* of reranking: results at most; 0: all documents */
+    bool return_documents;
+    mr_str query;
     mr_str grammar_text, encoding_format, pooling_name, reasoning_effort, reasoning_format, content;
     const json_t *prompt, *messages, *tools, *tool_choice, *stop, *logit_bias, *response_format, *json_schema;
     const json_t *stream_options, *template_kwargs, *dry_sequence_breakers, *tokens, *documents, *modalities;

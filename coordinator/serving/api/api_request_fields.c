@@ -127,6 +127,18 @@ static const api_field embedding_fields[] = {
     {"embd_normalize", API_FIELD_REFUSED, 0, 2, 2},
 };
 
+static const api_field rerank_fields[] = {
+    {"query", API_FIELD_TEXT, AT(query), 0, MAX_TEXT_BYTES},
+    {"documents", API_FIELD_ARRAY, AT(documents), 0, API_MAX_INPUTS},
+    {"top_n", API_FIELD_INT32, AT(top_n), 1, INT32_MAX},
+    {"return_documents", API_FIELD_BOOL, AT(return_documents), 0, 0},
+    {"priority", API_FIELD_INT32, AT(priority), -1000, 1000},
+    {"truncate_prompt_tokens", API_FIELD_REFUSED, 0, NEVER},
+    {"max_tokens_per_doc", API_FIELD_REFUSED, 0, NEVER},
+    {"max_chunks_per_doc", API_FIELD_REFUSED, 0, NEVER},
+    {"rank_fields", API_FIELD_REFUSED, 0, 0, 0},
+};
+
 static const api_field tokenize_fields[] = {
     {"content", API_FIELD_TEXT, AT(content), 0, MAX_TEXT_BYTES},
     {"add_special", API_FIELD_BOOL, AT(add_special), 0, 0},
@@ -231,6 +243,7 @@ static const api_field_table tables[][API_FIELD_TABLES] = {
     [API_CHAT_COMPLETIONS] = {TABLE(generate_fields), TABLE(message_fields), TABLE(chat_fields), TABLE(ignored_fields),
                               TABLE(refused_fields)},
     [API_EMBEDDINGS] = {TABLE(embedding_fields), TABLE(ignored_fields)},
+    [API_RERANK] = {TABLE(rerank_fields), TABLE(ignored_fields)},
     [API_TOKENIZE] = {TABLE(tokenize_fields)},
     [API_DETOKENIZE] = {TABLE(detokenize_fields)},
     [API_APPLY_TEMPLATE] = {TABLE(message_fields), TABLE(ignored_fields)},

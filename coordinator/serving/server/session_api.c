@@ -1,5 +1,5 @@
 /* coordinator/serving/server/session_api.c - makes the API of a session: reads the chat template, the sampling
- * parameters, the pooling and the fingerprint that the API needs. */
+ * parameters, the pooling, the rank head and the fingerprint that the API needs. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/server/session_api.h"
 
@@ -53,6 +53,15 @@ static mr_status choose_pooling(const mr_session *session, mr_pooling *out, mr_e
     return MR_OK;
 }
 
+/* A broken rank head turns reranking off and nothing else. */
+static mr_status load_reranker(mr_session_api *a, const mr_session *session, mr_err *err) {
+    mr_status status = mr_reranker_load(session->gguf, &session->info, &a->reranker, err);
+    if (status == MR_OK || status == MR_E_NO_MEMORY)
+        return status;
+    mr_output_warning("%s: reranking is refused", err->text);
+    return MR_OK;
+}
+
 mr_status mr_session_api_open(mr_session_api *a, const mr_session *session, const mr_tokenizer *tok,
                               mr_service *service, const char *model, mr_err *err) {
     mr_pooling pooling = MR_POOLING_MEAN;
@@ -64,6 +73,8 @@ mr_status mr_session_api_open(mr_session_api *a, const mr_session *session, cons
         status = load_template(a, session, tok, err);
     if (status == MR_OK)
         status = choose_pooling(session, &pooling, err);
+    if (status == MR_OK)
+        status = load_reranker(a, session, err);
     if (status != MR_OK)
         return status;
     snprintf(a->fingerprint, sizeof a->fingerprint, "millrace-%s-%016" PRIx64 "-%s", MILLRACE_VERSION,
@@ -71,6 +82,7 @@ mr_status mr_session_api_open(mr_session_api *a, const mr_session *session, cons
     const mr_api_config config = {.service = service,
                                   .tokenizer = tok,
                                   .chat = a->chat,
+                                  .reranker = a->reranker,
                                   .model = model,
                                   .fingerprint = a->fingerprint,
                                   .sampling = a->sampling.params,
@@ -83,6 +95,7 @@ mr_status mr_session_api_open(mr_session_api *a, const mr_session *session, cons
 
 void mr_session_api_close(mr_session_api *a) {
     mr_api_destroy(a->api);
+    mr_reranker_destroy(a->reranker);
     mr_chat_template_destroy(a->chat);
     mr_session_sampling_deinit(&a->sampling);
     *a = (mr_session_api){0};

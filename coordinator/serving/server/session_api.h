@@ -9,12 +9,14 @@
 
 #include "coordinator/serving/api/api.h"
 #include "coordinator/serving/chat/chat_template.h"
+#include "coordinator/serving/rerank/reranker.h"
 #include "coordinator/session/session.h"
 #include "coordinator/session/session_sampling.h"
 
 typedef struct mr_session_api {
     mr_session_sampling sampling;
     mr_chat_template *chat; /* NULL: the template of the model file is broken */
+    mr_reranker *reranker;  /* NULL: the model is no reranker, or its rank head is broken */
     char fingerprint[64];
     mr_api *api;
 } mr_session_api;

@@ -1,6 +1,7 @@
 /* Answers of the API: complete answers and streams with one and several choices, log-probabilities, tool calls and
  * errors. */
 // SPDX-License-Identifier: Apache-2.0
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -343,6 +344,72 @@ static void test_short_embeddings(void **state) {
     api_scene_close(&s);
 }
 
+/* Rank i of the results has this document, whose prompt begins with this id. */
+static void expect_rank(const api_result *r, int i, int index, int32_t first_id) {
+    char path[64];
+    snprintf(path, sizeof path, "results.%d.index", i);
+    assert_int_equal(int_at(r->json, path), index);
+    snprintf(path, sizeof path, "results.%d.relevance_score", i);
+    double want = 1 / (1 + exp(-(double)first_id / API_RANK_SCALE));
+    if (fabs(json_real_value(api_value_at(r->json, path)) - want) > 1e-9)
+        fail_msg("%s: %s, not %.9f", path, r->bytes.data, want);
+}
+
+static void test_rerank(void **state) {
+    (void)state;
+    api_scene s;
+    api_scene_open(&s, "ab");
+    api_result r = api_scene_ask(
+        &s, API_RERANK,
+        "{\"query\": \"b\", \"documents\": [\"b\", \"<|im_end|>\", {\"text\": \"a\", \"id\": 1}, \"<|im_start|>\"]}");
+    assert_int_equal(r.status, 200);
+    assert_int_equal(json_array_size(api_value_at(r.json, "results")), 4);
+    expect_rank(&r, 0, 1, SPM_IM_END);
+    expect_rank(&r, 1, 3, SPM_IM_START);
+    expect_rank(&r, 2, 2, SPM_SPACE_AB); /* "ab" of document and query */
+    expect_rank(&r, 3, 0, SPM_SPACE);
+    assert_null(api_value_at(r.json, "results.0.document"));
+    assert_int_equal(int_at(r.json, "usage.prompt_tokens"), 10);
+    assert_int_equal(int_at(r.json, "usage.total_tokens"), 10);
+    assert_string_equal(api_text_at(r.json, "model"), "small");
+    assert_int_equal(s.service.desc.pooling, MR_POOLING_RANK);
+    assert_int_equal(s.service.desc.n_embedding, 0);
+    api_result_deinit(&r);
+    r = api_scene_ask(&s, API_RERANK,
+                      "{\"query\": \"\", \"documents\": [\"b\", {\"text\": \"ab\"}, \"b\"], \"top_n\": 2, "
+                      "\"return_documents\": true}");
+    assert_int_equal(json_array_size(api_value_at(r.json, "results")), 2);
+    expect_rank(&r, 0, 1, SPM_SPACE_AB);
+    expect_rank(&r, 1, 0, SPM_SPACE); /* of two equal scores the first */
+    assert_string_equal(api_text_at(r.json, "results.0.document.text"), "ab");
+    assert_string_equal(api_text_at(r.json, "results.1.document.text"), "b");
+    api_result_deinit(&r);
+    api_scene_close(&s);
+}
+
+/* A model without a rank head, and an error of the service. */
+static void test_no_rerank(void **state) {
+    (void)state;
+    static const char body[] = "{\"query\": \"b\", \"documents\": [\"b\"]}";
+    api_scene s;
+    api_scene_open(&s, "ab");
+    s.service.submit_status = MR_E_UNAVAILABLE;
+    api_result r = api_scene_ask(&s, API_RERANK, body);
+    assert_int_equal(r.status, 503);
+    api_result_deinit(&r);
+    s.service.submit_status = MR_OK;
+    mr_reranker_destroy(s.reranker);
+    s.reranker = NULL;
+    mr_api_destroy(s.a);
+    api_scene_make_api(&s);
+    r = api_scene_ask(&s, API_RERANK, body);
+    assert_int_equal(r.status, 400);
+    expect_says(api_text_at(r.json, "error.message"), "no reranker");
+    assert_int_equal(s.service.n_submitted, 0);
+    api_result_deinit(&r);
+    api_scene_close(&s);
+}
+
 static void test_texts(void **state) {
     (void)state;
     api_scene s;
@@ -408,6 +475,8 @@ static void test_paths(void **state) {
     assert_true(mr_api_endpoint_of(mr_str_from("/v1/chat/completions"), &e) && e == API_CHAT_COMPLETIONS);
     assert_true(mr_api_endpoint_of(mr_str_from("/completions"), &e) && e == API_COMPLETIONS);
     assert_true(mr_api_endpoint_of(mr_str_from("/apply-template"), &e) && e == API_APPLY_TEMPLATE);
+    assert_true(mr_api_endpoint_of(mr_str_from("/v1/rerank"), &e) && e == API_RERANK);
+    assert_true(mr_api_endpoint_of(mr_str_from("/reranking"), &e) && e == API_RERANK);
     assert_false(mr_api_endpoint_of(mr_str_from("/v1"), &e) || mr_api_endpoint_of(mr_str_from("/v1/models"), &e));
 }
 
@@ -423,6 +492,8 @@ int main(void) {
         cmocka_unit_test(test_waits),
         cmocka_unit_test(test_embeddings),
         cmocka_unit_test(test_short_embeddings),
+        cmocka_unit_test(test_rerank),
+        cmocka_unit_test(test_no_rerank),
         cmocka_unit_test(test_texts),
         cmocka_unit_test(test_bare_tools),
         cmocka_unit_test(test_paths),

@@ -177,6 +177,15 @@ static const bad_body bad[] = {
     {API_DETOKENIZE, "{\"tokens\": \"ab\"}", "tokens", "invalid_type"},
     {API_DETOKENIZE, "{\"tokens\": [-5]}", "tokens", "invalid_value"},
     {API_APPLY_TEMPLATE, "{}", "messages", "missing_required_parameter"},
+    {API_RERANK, "{\"documents\": [\"ab\"]}", "query", "missing_required_parameter"},
+    {API_RERANK, "{\"query\": \"ab\"}", "documents", "missing_required_parameter"},
+    {API_RERANK, "{\"query\": [\"ab\"], \"documents\": [\"ab\"]}", "query", "invalid_type"},
+    {API_RERANK, "{\"query\": \"ab\", \"documents\": \"ab\"}", "documents", "invalid_type"},
+    {API_RERANK, "{\"query\": \"ab\", \"documents\": []}", "documents", "invalid_value"},
+    {API_RERANK, "{\"query\": \"ab\", \"documents\": [\"ab\", 5]}", "documents[1]", "invalid_type"},
+    {API_RERANK, "{\"query\": \"ab\", \"documents\": [{\"title\": \"ab\"}]}", "documents[0]", "invalid_type"},
+    {API_RERANK, "{\"query\": \"ab\", \"documents\": [\"ab\"], \"top_n\": 0}", "top_n", "invalid_value"},
+    {API_RERANK, "{\"query\": \"\", \"documents\": [], \"rank_fields\": 1}", "rank_fields", "unsupported_parameter"},
 };
 
 static bool same(const json_t *value, const char *want) {
@@ -255,6 +264,7 @@ static const struct {
     {API_TOKENIZE, "{\"content\": \"\"}"},
     {API_DETOKENIZE, "{\"tokens\": []}"},
     {API_APPLY_TEMPLATE, "{" USER "}"},
+    {API_RERANK, "{\"query\": \"\", \"documents\": [\"ab\", {\"text\": \"b\"}], \"top_n\": 9, \"model\": \"m\"}"},
 };
 
 static void test_good_bodies(void **state) {
@@ -418,7 +428,7 @@ static int kind_of(const api_field *f) {
 }
 
 static bool is_of_kind(const char *name, size_t n, int kind) {
-    for (int endpoint = 0; endpoint <= API_APPLY_TEMPLATE; endpoint++)
+    for (int endpoint = 0; endpoint < API_ENDPOINTS; endpoint++)
         for (size_t i = 0; i < API_FIELD_TABLES; i++) {
             api_field_table t = api_request_fields((mr_api_endpoint)endpoint, i);
             for (size_t k = 0; k < t.n; k++)
@@ -437,7 +447,7 @@ static void test_page_of_fields(void **state) {
     assert_non_null(file);
     assert_true(fread(page, 1, sizeof page - 1, file) > 0);
     fclose(file);
-    for (int endpoint = 0; endpoint <= API_APPLY_TEMPLATE; endpoint++)
+    for (int endpoint = 0; endpoint < API_ENDPOINTS; endpoint++)
         for (size_t i = 0; i < API_FIELD_TABLES; i++) {
             api_field_table t = api_request_fields((mr_api_endpoint)endpoint, i);
             for (size_t k = 0; k < t.n; k++) {
@@ -556,6 +566,7 @@ static void test_no_memory(void **state) {
         {API_EMBEDDINGS, "{\"input\": [\"ab\", \"b\"], \"encoding_format\": \"base64\"}"},
         {API_TOKENIZE, "{\"content\": \"ab\", \"with_pieces\": true}"},
         {API_APPLY_TEMPLATE, "{" USER "}"},
+        {API_RERANK, "{\"query\": \"ab\", \"documents\": [\"ab\", \"b\"], \"return_documents\": true}"},
     };
     api_scene s;
     api_scene_open(&s, "ab");

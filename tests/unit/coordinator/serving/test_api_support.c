@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/coordinator/serving/test_api_support.h"
+#include "tests/support/gguf_writer.h"
 #include "tests/support/test.h"
 
 #include <stdio.h>
@@ -19,22 +20,33 @@ void api_scene_say(api_scene *s, const char *answer) {
     s->service.n_ids = (int32_t)ids.n;
 }
 
-void api_scene_open(api_scene *s, const char *answer) {
-    api_scene_open_with(s, answer, NULL);
+/* The prompt is the document and the query; the head reads the first number of the row. */
+static mr_reranker *make_reranker(void) {
+    static const mr_model_info info = {.arch = "small", .d_model = FAKE_EMBEDDING};
+    static const float head[2 * FAKE_EMBEDDING] = {1.0F / API_RANK_SCALE};
+    static const int64_t ne[] = {FAKE_EMBEDDING, 2};
+    gguf_writer *w = gguf_writer_create();
+    mr_reranker *r = NULL;
+    mr_gguf *g;
+    mr_err err = {0};
+    size_t n;
+    gguf_writer_str(w, "tokenizer.chat_template.rerank", "{document}{query}");
+    gguf_writer_tensor(w, "cls.output.weight", MR_TYPE_F32, 2, ne, head);
+    const uint8_t *bytes = gguf_writer_bytes(w, &n);
+    expect_ok(mr_gguf_open_memory(bytes, n, &g, &err), &err);
+    expect_ok(mr_reranker_load(g, &info, &r, &err), &err);
+    mr_gguf_close(g);
+    gguf_writer_destroy(w);
+    return r;
 }
 
-void api_scene_open_with(api_scene *s, const char *answer, const char *source) {
-    static small_vocab vocab;
+void api_scene_make_api(api_scene *s) {
     mr_err err = {0};
-    small_spm(&vocab);
-    *s = (api_scene){.tok = small_create(&vocab)};
-    expect_ok(mr_chat_template_load(NULL, s->tok, source, &s->chat, &err), &err);
-    s->service = (mr_service){.tok = s->tok, .finish = MR_FINISH_STOP, .n_takes = -1};
-    api_scene_say(s, answer);
     const mr_api_config config = {
         .service = &s->service,
         .tokenizer = s->tok,
         .chat = s->chat,
+        .reranker = s->reranker,
         .model = "small",
         .fingerprint = "mr-test",
         .sampling = mr_sampling_params_default(),
@@ -45,10 +57,27 @@ void api_scene_open_with(api_scene *s, const char *answer, const char *source) {
     expect_ok(mr_api_create(&config, &s->a, &err), &err);
 }
 
+void api_scene_open(api_scene *s, const char *answer) {
+    api_scene_open_with(s, answer, NULL);
+}
+
+void api_scene_open_with(api_scene *s, const char *answer, const char *source) {
+    static small_vocab vocab;
+    mr_err err = {0};
+    small_spm(&vocab);
+    *s = (api_scene){.tok = small_create(&vocab)};
+    expect_ok(mr_chat_template_load(NULL, s->tok, source, &s->chat, &err), &err);
+    s->reranker = make_reranker();
+    s->service = (mr_service){.tok = s->tok, .finish = MR_FINISH_STOP, .n_takes = -1};
+    api_scene_say(s, answer);
+    api_scene_make_api(s);
+}
+
 void api_scene_close(api_scene *s) {
     assert_int_equal(s->service.n_open, 0);
     mr_token_buf_deinit(&(mr_token_buf){(int32_t *)s->service.ids, 0, 0});
     mr_api_destroy(s->a);
+    mr_reranker_destroy(s->reranker);
     mr_chat_template_destroy(s->chat);
     mr_tokenizer_destroy(s->tok);
 }

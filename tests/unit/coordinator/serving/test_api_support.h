@@ -8,14 +8,16 @@
 
 #include "coordinator/serving/api/api.h"
 #include "coordinator/serving/chat/chat_template.h"
+#include "coordinator/serving/rerank/reranker.h"
 #include "tests/support/fake_service.h"
 #include "tests/unit/engine/text/test_text_vocabs.h"
 
-enum { API_CONTEXT = 2000 };
+enum { API_CONTEXT = 2000, API_RANK_SCALE = 128 };
 
 typedef struct api_scene {
     mr_tokenizer *tok;
     mr_chat_template *chat;
+    mr_reranker *reranker; /* of a document of token id n, the score is 1 / (1 + exp(-n / API_RANK_SCALE)) */
     mr_service service;
     mr_api *a;
 } api_scene;
@@ -24,6 +26,8 @@ typedef struct api_scene {
 void api_scene_open(api_scene *s, const char *answer);
 /* Like api_scene_open, with a chat template. source NULL: ChatML. */
 void api_scene_open_with(api_scene *s, const char *answer, const char *source);
+/* Makes the api anew, with what the scene has. */
+void api_scene_make_api(api_scene *s);
 void api_scene_say(api_scene *s, const char *answer);
 void api_scene_close(api_scene *s);
 
