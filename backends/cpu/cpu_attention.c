@@ -1,5 +1,6 @@
-/* backends/cpu/cpu_attention.c - cuts attention into tasks of even work, by rows, KV heads and positions.
- * A run is a series of rows of one sequence. A task is a run and some KV heads. If the work of a run and one KV head is
+/* backends/cpu/cpu_attention.c - cuts attention into tasks of even work, by rows, heads and positions.
+ * A run is a series of rows of one sequence. A unit is the query heads of one KV head, or an even part of them where
+ * they are more than a kernel takes at a time. A task is a run and some units. If the work of a run and one unit is
  * more than a task's share of all work, the run becomes a chain: each task computes one partition of the positions, and
  * the tasks merge their states in ascending order (mr_attention_chain). No array here grows with the context: there are
  * at most TASKS_PER_THREAD chains for each thread. */
@@ -16,8 +17,8 @@ enum { TASKS_PER_THREAD = 4 };
 typedef struct attention_run {
     int32_t row_first, row_last, part_first, part_last;
     int32_t n_positions;     /* positions that at least one of the rows sees */
-    int32_t n_heads;         /* KV heads of a task */
-    int32_t n_chains;        /* number of tasks for all KV heads; each is a chain if the run is cut into partitions */
+    int32_t n_units;         /* of a task; 1 where a KV head has several */
+    int32_t n_chains;        /* number of tasks for all units; each is a chain if the run is cut into partitions */
     int32_t chain, task_idx; /* indices of the first chain (-1: no chains) and of the first task */
 } attention_run;
 
@@ -36,7 +37,8 @@ static mr_attention_args attention_args(const cpu_node *n) {
         .q_row_bytes = q->row_bytes,
         .k_store = cpu_data(n->in[1]),
         .v_store = cpu_data(n->in[2]),
-        .block_bytes = n->in[1]->row_bytes,
+        .k_block_bytes = n->in[1]->row_bytes,
+        .v_block_bytes = n->in[2]->row_bytes,
         .kv_type = n->in[1]->type,
         .row_seq = (const int32_t *)cpu_data(n->in[3]),
         .row_position = (const int32_t *)cpu_data(n->in[4]),
@@ -44,7 +46,8 @@ static mr_attention_args attention_args(const cpu_node *n) {
         .table_stride = (int32_t)(table->row_bytes / sizeof(int32_t)),
         .n_heads = n->node->params.attention.n_heads,
         .n_kv_heads = n->node->params.attention.n_kv_heads,
-        .head_dim = n->node->params.attention.head_dim,
+        .k_dim = n->node->params.attention.k_dim,
+        .v_dim = n->node->params.attention.v_dim,
         .scale = n->node->params.attention.scale,
         .soft_cap = n->node->params.attention.soft_cap,
         .window = n->node->params.attention.window,
@@ -94,9 +97,21 @@ void cpu_cut_destroy(cpu_cut *c) {
     mr_free(c);
 }
 
-/* Finds the runs, each of at most max_rows rows. Returns all work: positions times KV heads, summed over the runs. */
+/* Query heads of a unit. The last unit of a KV head may have fewer. */
+static int32_t unit_heads(const mr_attention_args *a) {
+    int32_t group = a->n_heads / a->n_kv_heads, most = mr_attention_most(a->v_dim), n = (group + most - 1) / most;
+    return (group + n - 1) / n;
+}
+
+/* Units of each KV head. */
+static int32_t units_each(const mr_attention_args *a) {
+    int32_t group = a->n_heads / a->n_kv_heads, n = unit_heads(a);
+    return (group + n - 1) / n;
+}
+
+/* Finds the runs, each of at most max_rows rows. Returns all work: positions times units, summed over the runs. */
 static int64_t find_runs(cpu_cut *c, const mr_attention_args *a, int32_t n_rows, int32_t max_rows) {
-    int64_t work = 0;
+    int64_t work = 0, n_units = (int64_t)a->n_kv_heads * units_each(a);
     c->n_runs = 0;
     for (int32_t row = 0, end; row < n_rows; row = end) {
         for (end = row + 1; end < n_rows && end - row < max_rows && a->row_seq[end] == a->row_seq[row] &&
@@ -109,23 +124,23 @@ static int64_t find_runs(cpu_cut *c, const mr_attention_args *a, int32_t n_rows,
                                                 .part_last = (last - 1) / MR_ATTENTION_PARTITION + 1,
                                                 .n_positions = last - first,
                                                 .chain = -1};
-        work += (int64_t)(last - first) * a->n_kv_heads;
+        work += (last - first) * n_units;
     }
     return work;
 }
 
 /* Adds the tasks of the run. share: the work that one task should have. */
 static void add_tasks(cpu_cut *c, attention_run *r, const mr_attention_args *a, int64_t share, int32_t *n_chains) {
-    int32_t most = mr_attention_most(a->head_dim) / (a->n_heads / a->n_kv_heads * (r->row_last - r->row_first));
-    int32_t n_parts = r->part_last - r->part_first, length = r->n_positions;
-    bool is_chain = length > share && n_parts > 1 && most > 0;
+    int32_t most = mr_attention_most(a->v_dim) / (unit_heads(a) * (r->row_last - r->row_first));
+    int32_t n_parts = r->part_last - r->part_first, length = r->n_positions, n_units = a->n_kv_heads * units_each(a);
+    bool is_chain = length > share && n_parts > 1;
     if (is_chain)
         length = mr_min_i32(length, MR_ATTENTION_PARTITION);
-    r->n_heads = mr_min_i32(most, a->n_kv_heads);
-    if (share / length < r->n_heads)
-        r->n_heads = (int32_t)(share / length);
-    r->n_heads = r->n_heads < 1 ? 1 : r->n_heads;
-    r->n_chains = (a->n_kv_heads + r->n_heads - 1) / r->n_heads;
+    r->n_units = mr_min_i32(most, n_units);
+    if (share / length < r->n_units)
+        r->n_units = (int32_t)(share / length);
+    r->n_units = r->n_units < 1 ? 1 : r->n_units;
+    r->n_chains = (n_units + r->n_units - 1) / r->n_units;
     r->task_idx = c->n_tasks;
     c->n_tasks += r->n_chains * (is_chain ? n_parts : 1);
     if (!is_chain)
@@ -141,8 +156,8 @@ static void add_tasks(cpu_cut *c, attention_run *r, const mr_attention_args *a, 
 
 void cpu_cut_make(const cpu_backend *be, cpu_cut *c, const mr_run *run) {
     mr_attention_args a = attention_args(c->last_user);
-    int32_t group = a.n_heads / a.n_kv_heads, max_rows = mr_attention_most(a.head_dim) / group, n = 0, n_chains = 0;
-    int64_t work = find_runs(c, &a, cpu_real_rows(c->last_user, run), max_rows < 1 ? 1 : max_rows);
+    int32_t max_rows = mr_attention_most(a.v_dim) / unit_heads(&a), n = 0, n_chains = 0;
+    int64_t work = find_runs(c, &a, cpu_real_rows(c->last_user, run), max_rows);
     int64_t share = be->n_threads > 1 ? work / (be->n_threads * TASKS_PER_THREAD) : work;
     c->n_tasks = 0;
     /* Runs longer than a share come first. Within both kinds, later runs come first: their rows see more positions. */
@@ -175,15 +190,22 @@ static const attention_run *run_of(const cpu_cut *c, int32_t idx) {
     return &c->runs[low];
 }
 
+/* The first query head of a unit. */
+static int32_t head_of_unit(const mr_attention_args *a, int32_t unit) {
+    int32_t each = units_each(a), head = unit / each * (a->n_heads / a->n_kv_heads);
+    return head + unit % each * unit_heads(a);
+}
+
 void cpu_run_attention(const cpu_backend *be, const cpu_node *n, int32_t idx) {
     mr_attention_args args = attention_args(n);
     const attention_run *r = run_of(n->cut, idx);
-    int32_t task = idx - r->task_idx, beside = task % r->n_chains, head = beside * r->n_heads;
+    int32_t task = idx - r->task_idx, beside = task % r->n_chains, unit = beside * r->n_units;
+    int32_t n_units = args.n_kv_heads * units_each(&args);
     mr_attention_part part = {
         .row_first = r->row_first,
         .row_last = r->row_last,
-        .kv_head_first = head,
-        .kv_head_last = mr_min_i32(head + r->n_heads, args.n_kv_heads),
+        .head_first = head_of_unit(&args, unit),
+        .head_last = head_of_unit(&args, mr_min_i32(unit + r->n_units, n_units)),
         .chain = r->chain < 0 ? NULL : &n->cut->chains[r->chain + beside],
         .partition = r->part_first + task / r->n_chains,
     };
@@ -202,10 +224,12 @@ void cpu_run_kv_write(const cpu_backend *be, const cpu_node *n, int32_t first, i
         .slots = (const int32_t *)cpu_data(n->in[2]),
         .k_store = cpu_data(n->in[3]),
         .v_store = cpu_data(n->in[4]),
-        .block_bytes = n->in[3]->row_bytes,
+        .k_block_bytes = n->in[3]->row_bytes,
+        .v_block_bytes = n->in[4]->row_bytes,
         .kv_type = n->in[3]->type,
         .n_kv_heads = params->attention.n_kv_heads,
-        .head_dim = params->attention.head_dim,
+        .k_dim = params->attention.k_dim,
+        .v_dim = params->attention.v_dim,
     };
     if (!table) {
         be->kernels->kv_write(&args, first, last);
@@ -216,8 +240,8 @@ void cpu_run_kv_write(const cpu_backend *be, const cpu_node *n, int32_t first, i
     for (int32_t row = first; row < last; row++) {
         memcpy(turned, cpu_data(n->in[0]) + (size_t)row * n->in[0]->row_bytes,
                (size_t)n->in[0]->ne[0] * sizeof *turned);
-        be->kernels->rope(turned, args.n_kv_heads, args.head_dim, params->attention.n_rot, params->attention.pairs,
-                          (const float *)(cpu_data(table) + (size_t)row * table->row_bytes));
+        be->kernels->rope(turned + params->attention.rope_first, args.n_kv_heads, args.k_dim, params->attention.n_rot,
+                          params->attention.pairs, (const float *)(cpu_data(table) + (size_t)row * table->row_bytes));
         be->kernels->kv_write(&args, row, row + 1);
     }
 }

@@ -73,6 +73,14 @@ bool cpu_supports_matmul(const mr_tensor *w, const mr_tensor *a);
 /* Bytes of a thread's scratch that cpu_multiply uses. */
 size_t cpu_file_scratch_bytes(const mr_tensor *w);
 
+/* x[n] as activations of the type: F32, BF16 or A8. */
+void cpu_make_activations(const cpu_backend *be, const float *x, mr_type type, uint8_t *out, int32_t n);
+
+/* --- Products of heads: cpu_heads.c --- */
+int32_t cpu_count_head_tasks(const cpu_node *n, int32_t n_rows);
+size_t cpu_head_scratch_bytes(const cpu_node *n);
+void cpu_run_head_matmul(const cpu_backend *be, const cpu_node *n, int32_t n_rows, int32_t idx, int thread_idx);
+
 /* --- Gate and up in one pass: cpu_gate_up.c --- */
 bool cpu_supports_gate_up(const mr_tensor *tensors, const mr_node *node);
 size_t cpu_gate_up_scratch_bytes(const cpu_node *n);

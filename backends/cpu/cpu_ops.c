@@ -18,6 +18,10 @@ bool cpu_supports_matmul(const mr_tensor *w, const mr_tensor *a) {
     return mr_panel_bytes(w->type, w->ne[0]) > 0 && a->type == mr_type_activation(w->type);
 }
 
+static bool is_head_dim(mr_type kv_type, int32_t dim) {
+    return mr_kv_head_bytes(kv_type, dim) > 0 && dim % 16 == 0 && dim >= 16 && dim <= MR_ATTENTION_DIM;
+}
+
 bool cpu_supports(const mr_backend *be, const mr_tensor *tensors, const mr_node *n) {
     (void)be;
     const mr_tensor *a = n->in[0] == MR_NO_TENSOR ? NULL : &tensors[n->in[0]];
@@ -29,6 +33,8 @@ bool cpu_supports(const mr_backend *be, const mr_tensor *tensors, const mr_node 
     case MR_OP_MATMUL:
     case MR_OP_EXPERT_MATMUL:
         return cpu_supports_matmul(a, &tensors[n->in[1]]);
+    case MR_OP_HEAD_MATMUL:
+        return mr_panel_bytes(a->type, a->ne[0]) > 0;
     case MR_OP_GATE_UP:
         return cpu_supports_gate_up(tensors, n);
     case MR_OP_RMS_NORM:
@@ -42,8 +48,7 @@ bool cpu_supports(const mr_backend *be, const mr_tensor *tensors, const mr_node 
         /* fall through */
     case MR_OP_ATTENTION: {
         mr_type kv = tensors[n->in[n->op == MR_OP_ATTENTION ? 1 : 3]].type;
-        int32_t d = n->params.attention.head_dim;
-        return mr_kv_head_bytes(kv, d) > 0 && d % 16 == 0 && d >= 16 && d <= 256;
+        return is_head_dim(kv, n->params.attention.k_dim) && is_head_dim(kv, n->params.attention.v_dim);
     }
     default:
         return n->op < MR_OP_COUNT;
@@ -75,6 +80,8 @@ int32_t cpu_count_tasks(const cpu_backend *be, const cpu_node *n, const mr_run *
         return cpu_count_panel_tasks(be, n->in[0], count_panels(n->in[0]));
     case MR_OP_EXPERT_MATMUL:
         return cpu_count_expert_tasks(be, n);
+    case MR_OP_HEAD_MATMUL:
+        return cpu_count_head_tasks(n, n_rows);
     case MR_OP_ATTENTION:
         return cpu_cut_n_tasks(n->cut);
     default:
@@ -106,6 +113,8 @@ size_t cpu_scratch_bytes(const cpu_node *n) {
     case MR_OP_MATMUL:
     case MR_OP_EXPERT_MATMUL:
         return cpu_file_scratch_bytes(n->in[0]);
+    case MR_OP_HEAD_MATMUL:
+        return cpu_head_scratch_bytes(n);
     case MR_OP_GATE_UP:
         return cpu_gate_up_scratch_bytes(n);
     default:
@@ -181,8 +190,8 @@ static void run_rope(const cpu_backend *be, const cpu_node *n, int32_t row) {
     if (out != in)
         memcpy(out, in, (size_t)x->ne[0] * sizeof(float));
     int32_t head_dim = n->node->params.rope.head_dim;
-    be->kernels->rope(out, x->ne[0] / head_dim, head_dim, n->node->params.rope.n_rot, n->node->params.rope.pairs,
-                      turns);
+    be->kernels->rope(out + n->node->params.rope.first, x->ne[0] / head_dim, head_dim, n->node->params.rope.n_rot,
+                      n->node->params.rope.pairs, turns);
 }
 
 static void run_rope_table(const cpu_backend *be, const cpu_node *n, int32_t row) {
@@ -195,9 +204,10 @@ static void run_rope_table(const cpu_backend *be, const cpu_node *n, int32_t row
     be->kernels->rope_table(angles, constant->ne[0], position, n->node->params.rope.magnitude, out);
 }
 
-/* x[n] as activations of the type. */
-static void make_activations(const cpu_backend *be, const float *x, mr_type type, uint8_t *out, int32_t n) {
-    if (type == MR_TYPE_BF16)
+void cpu_make_activations(const cpu_backend *be, const float *x, mr_type type, uint8_t *out, int32_t n) {
+    if (type == MR_TYPE_F32)
+        memcpy(out, x, (size_t)n * sizeof *x);
+    else if (type == MR_TYPE_BF16)
         be->kernels->round_bf16(x, (uint16_t *)(void *)out, n);
     else
         be->kernels->quantize(x, out, n);
@@ -245,12 +255,16 @@ static void run_row(const cpu_backend *be, const cpu_node *n, int32_t row) {
         run_rope_table(be, n, row);
         return;
     case MR_OP_QUANTIZE:
-        make_activations(be, (const float *)a, out->type, y, x->ne[0]);
+        cpu_make_activations(be, (const float *)a, out->type, y, x->ne[0]);
         return;
-    case MR_OP_RMS_NORM:
-        be->kernels->rms_norm((const float *)a, (const float *)cpu_data(n->in[1]), f32, x->ne[0], n->in[1]->ne[0],
+    case MR_OP_RMS_NORM: {
+        int32_t n_kept = n->node->params.norm.n_kept, n_normed = x->ne[0] - n_kept;
+        be->kernels->rms_norm((const float *)a, (const float *)cpu_data(n->in[1]), f32, n_normed, n->in[1]->ne[0],
                               n->node->params.norm.eps);
+        if (n_kept > 0 && f32 != (const float *)a)
+            memcpy(f32 + n_normed, (const float *)a + n_normed, (size_t)n_kept * sizeof *f32);
         break;
+    }
     case MR_OP_GLU:
         be->kernels->glu((const float *)a, (const float *)(cpu_data(n->in[1]) + (size_t)row * n->in[1]->row_bytes), f32,
                          x->ne[0], n->node->params.glu);
@@ -276,7 +290,7 @@ static void run_row(const cpu_backend *be, const cpu_node *n, int32_t row) {
         MR_ASSERT(!"an op that is not done row by row");
     }
     if (out->type != MR_TYPE_F32)
-        make_activations(be, scratch, out->type, y, out->ne[0]);
+        cpu_make_activations(be, scratch, out->type, y, out->ne[0]);
 }
 
 void cpu_run_task(const cpu_backend *be, const cpu_node *n, const mr_run *run, int32_t idx, int32_t n_tasks,
@@ -288,6 +302,9 @@ void cpu_run_task(const cpu_backend *be, const cpu_node *n, const mr_run *run, i
         return;
     case MR_OP_GATE_UP:
         cpu_run_gate_up(be, n, n_rows, panels_of_task(n->in[0], idx, n_tasks), thread_idx);
+        return;
+    case MR_OP_HEAD_MATMUL:
+        cpu_run_head_matmul(be, n, n_rows, idx, thread_idx);
         return;
     case MR_OP_ATTENTION:
         cpu_run_attention(be, n, idx);

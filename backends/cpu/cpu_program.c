@@ -69,7 +69,8 @@ static mr_status plan_reading(cpu_backend *be, mr_program *p, mr_err *err) {
         p->groups[g].range = p->n_ranges;
         for (int32_t i = p->groups[g].first; i < p->groups[g].last; i++) {
             mr_op op = p->nodes[i].node->op;
-            int n_matrices = op == MR_OP_GATE_UP ? 2 : op == MR_OP_MATMUL || op == MR_OP_EXPERT_MATMUL;
+            int n_matrices =
+                op == MR_OP_GATE_UP ? 2 : op == MR_OP_MATMUL || op == MR_OP_EXPERT_MATMUL || op == MR_OP_HEAD_MATMUL;
             for (int k = 0; k < n_matrices; k++) {
                 const mr_tensor *w = p->nodes[i].in[k];
                 if (w->storage != MR_STORAGE_FILE)

@@ -128,56 +128,61 @@ typedef void mr_glu_fn(const float *gate, const float *up, float *y, int32_t n, 
 typedef void mr_soft_cap_fn(const float *x, float *y, int32_t n, float cap);
 
 /* --- Keys, values, attention: rules K and T --------------------------------------------------------------------------
- * The store of one layer has for each block, one head after the other: keys [head_dim][16] in k_store and values
- * [16][head_dim] in v_store. F16, F32: these elements. Q8_0: all elements as i8, then f16 scales: of keys
- * [head_dim / 32][16], of values [16][head_dim / 32]. A slot is block * 16 + position % 16. */
-/* Bytes of the keys of one block and head; values have as many. 0: the type cannot hold keys and values, or head_dim
- * does not fit. */
-static inline size_t mr_kv_head_bytes(mr_type type, int32_t head_dim) {
-    size_t elements = (size_t)head_dim * MR_KV_BLOCK;
+ * The store of one layer has for each block, one head after the other: keys [k_dim][16] in k_store and values
+ * [16][v_dim] in v_store. F16, F32: these elements. Q8_0: all elements as i8, then f16 scales: of keys
+ * [k_dim / 32][16], of values [16][v_dim / 32]. A slot is block * 16 + position % 16. */
+/* Bytes of the keys (or values) of one block and head, with dim elements for each position. 0: the type cannot hold
+ * keys and values, or dim does not fit. */
+static inline size_t mr_kv_head_bytes(mr_type type, int32_t dim) {
+    size_t elements = (size_t)dim * MR_KV_BLOCK;
     switch (type) {
     case MR_TYPE_F32:
         return elements * 4;
     case MR_TYPE_F16:
         return elements * 2;
     case MR_TYPE_Q8_0:
-        return head_dim % 32 == 0 ? elements + elements / 32 * 2 : 0;
+        return dim % 32 == 0 ? elements + elements / 32 * 2 : 0;
     default:
         return 0;
     }
 }
 
 /* Positions of a partition (rule T); most queries of a chain; most floats of the weighted sums of a chain's queries. */
-enum { MR_ATTENTION_PARTITION = 512, MR_ATTENTION_QUERIES = 48, MR_ATTENTION_SUMS = 6144 };
+enum {
+    MR_ATTENTION_PARTITION = 512,
+    MR_ATTENTION_QUERIES = 48,
+    MR_ATTENTION_SUMS = 6144,
+    MR_ATTENTION_DIM = 1024, /* most elements of a head */
+};
 
 typedef struct mr_kv_write_args {
-    const float *k, *v; /* [rows][n_kv_heads][head_dim] */
+    const float *k, *v; /* [rows][n_kv_heads][k_dim] and [rows][n_kv_heads][v_dim] */
     size_t k_row_bytes, v_row_bytes;
     const int32_t *slots; /* [rows] */
     void *k_store, *v_store;
-    size_t block_bytes; /* from one block to the next, in each of the two stores */
+    size_t k_block_bytes, v_block_bytes; /* from one block to the next */
     mr_type kv_type;
-    int32_t n_kv_heads, head_dim;
+    int32_t n_kv_heads, k_dim, v_dim;
 } mr_kv_write_args;
 typedef void mr_kv_write_fn(const mr_kv_write_args *args, int32_t row_first, int32_t row_last);
 
 typedef struct mr_attention_args {
-    const float *q; /* [rows][n_heads][head_dim] */
+    const float *q; /* [rows][n_heads][k_dim] */
     size_t q_row_bytes;
     const void *k_store, *v_store;
-    size_t block_bytes;
+    size_t k_block_bytes, v_block_bytes;
     mr_type kv_type;
     const int32_t *row_seq;      /* [rows]: line of the block table */
     const int32_t *row_position; /* [rows]: the last position that the row sees */
     const int32_t *block_table;  /* [sequences][table_stride]: KV blocks in position order */
     int32_t table_stride;
-    /* n_heads is a multiple of n_kv_heads. head_dim is a multiple of 16, at most 256. */
-    int32_t n_heads, n_kv_heads, head_dim;
+    /* n_heads is a multiple of n_kv_heads. k_dim and v_dim are multiples of 16, at most MR_ATTENTION_DIM. */
+    int32_t n_heads, n_kv_heads, k_dim, v_dim;
     float scale;
     float soft_cap;     /* 0: none */
     int32_t window;     /* positions that a row sees, its own included; 0: all */
     const float *sinks; /* [n_heads], or NULL */
-    float *out;         /* [rows][n_heads][head_dim] */
+    float *out;         /* [rows][n_heads][v_dim] */
     size_t out_row_bytes;
 } mr_attention_args;
 
@@ -191,9 +196,10 @@ typedef struct mr_attention_chain {
     float m[MR_ATTENTION_QUERIES], l[MR_ATTENTION_QUERIES * 16];
 } mr_attention_chain;
 
-/* What one call computes: rows [row_first, row_last) for the query heads of KV heads [kv_head_first, kv_head_last). */
+/* What one call computes: rows [row_first, row_last) for query heads [head_first, head_last). These are some heads of
+ * one KV head, or all heads of some KV heads. */
 typedef struct mr_attention_part {
-    int32_t row_first, row_last, kv_head_first, kv_head_last;
+    int32_t row_first, row_last, head_first, head_last;
     mr_attention_chain *chain; /* NULL: the call computes all positions that the rows see */
     int32_t partition;         /* of the chain; the call waits until other threads have merged the ones before it */
 } mr_attention_part;
@@ -206,8 +212,8 @@ static inline int32_t mr_attention_first(const mr_attention_args *args, int32_t 
     return args->window && n > args->window ? n - args->window : 0;
 }
 /* The most queries (rows times heads) of one chain. */
-static inline int32_t mr_attention_most(int32_t head_dim) {
-    int32_t n = MR_ATTENTION_SUMS / head_dim;
+static inline int32_t mr_attention_most(int32_t v_dim) {
+    int32_t n = MR_ATTENTION_SUMS / v_dim;
     return n < MR_ATTENTION_QUERIES ? n : MR_ATTENTION_QUERIES;
 }
 /* Waits until all partitions before this one are merged. Threads must claim partitions in ascending order. */

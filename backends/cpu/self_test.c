@@ -281,9 +281,10 @@ static void write_kv(trial *t, mr_kv_write_args *args, int32_t seq, int32_t n) {
 /* Fills the store. Positions that are not written stay NaN; no kernel may read them. */
 static void fill_store(trial *t, const attention_case *c, mr_type type) {
     size_t block_bytes = (size_t)c->n_kv_heads * mr_kv_head_bytes(type, c->head_dim), bytes = KV_BLOCKS * block_bytes;
-    mr_kv_write_args args = {.k_store = t->k_store, .v_store = t->v_store, .block_bytes = block_bytes, .kv_type = type};
+    mr_kv_write_args args = {.k_store = t->k_store, .v_store = t->v_store, .kv_type = type};
+    args.k_block_bytes = args.v_block_bytes = block_bytes;
     args.n_kv_heads = c->n_kv_heads;
-    args.head_dim = c->head_dim;
+    args.k_dim = args.v_dim = c->head_dim;
     memset(t->k_store, 0xff, bytes);
     memset(t->v_store, 0xff, bytes);
     write_kv(t, &args, 0, c->n_positions);
@@ -294,8 +295,7 @@ static void fill_store(trial *t, const attention_case *c, mr_type type) {
 
 /* Computes one row of the first sequence as a chain, partition by partition. */
 static void attend_in_parts(trial *t, const mr_attention_args *args, int32_t row) {
-    mr_attention_part part = {
-        .row_first = row, .row_last = row + 1, .kv_head_last = args->n_kv_heads, .chain = &t->chain};
+    mr_attention_part part = {.row_first = row, .row_last = row + 1, .head_last = args->n_heads, .chain = &t->chain};
     t->chain.first = mr_attention_first(args, row) / MR_ATTENTION_PARTITION;
     t->chain.next = t->chain.first;
     t->chain.last = args->row_position[row] / MR_ATTENTION_PARTITION + 1;
@@ -314,7 +314,8 @@ static void test_attention(trial *t, const attention_case *c, mr_type type) {
                               .q_row_bytes = 1021 * sizeof(float),
                               .k_store = t->k_store,
                               .v_store = t->v_store,
-                              .block_bytes = (size_t)c->n_kv_heads * mr_kv_head_bytes(type, c->head_dim),
+                              .k_block_bytes = (size_t)c->n_kv_heads * mr_kv_head_bytes(type, c->head_dim),
+                              .v_block_bytes = (size_t)c->n_kv_heads * mr_kv_head_bytes(type, c->head_dim),
                               .kv_type = type,
                               .row_seq = SEQ,
                               .row_position = position,
@@ -322,7 +323,8 @@ static void test_attention(trial *t, const attention_case *c, mr_type type) {
                               .table_stride = LONG_BLOCKS,
                               .n_heads = c->n_kv_heads * c->group,
                               .n_kv_heads = c->n_kv_heads,
-                              .head_dim = c->head_dim,
+                              .k_dim = c->head_dim,
+                              .v_dim = c->head_dim,
                               .scale = 0.125f,
                               .soft_cap = c->soft_cap,
                               .window = c->window,
@@ -330,7 +332,7 @@ static void test_attention(trial *t, const attention_case *c, mr_type type) {
                               .out = t->out,
                               .out_row_bytes = MAX_QUERY_FLOATS * sizeof(float)};
     for (int i = 0; i + 1 < COUNT(ENDS); i++) {
-        mr_attention_part part = {.row_first = ENDS[i], .row_last = ENDS[i + 1], .kv_head_last = c->n_kv_heads};
+        mr_attention_part part = {.row_first = ENDS[i], .row_last = ENDS[i + 1], .head_last = args.n_heads};
         t->kernels->attention(&args, &part);
     }
     attend_in_parts(t, &args, 1);

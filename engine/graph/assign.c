@@ -13,7 +13,8 @@ enum { BORDER_BYTES = 64 << 10, MAX_SWEEPS = 8 };
  * that can read them in place. */
 static bool is_bound(const mr_graph *g, const mr_node *n, int k) {
     mr_storage storage = g->tensors[n->in[k]].storage;
-    bool is_matrix = (k == 0 && (n->op == MR_OP_MATMUL || n->op == MR_OP_EXPERT_MATMUL || n->op == MR_OP_EMBED)) ||
+    bool is_matrix = (k == 0 && (n->op == MR_OP_MATMUL || n->op == MR_OP_EXPERT_MATMUL || n->op == MR_OP_HEAD_MATMUL ||
+                                 n->op == MR_OP_EMBED)) ||
                      (k < 2 && n->op == MR_OP_GATE_UP);
     return storage == MR_STORAGE_WEIGHT || storage == MR_STORAGE_STATE || (is_matrix && storage == MR_STORAGE_FILE);
 }
@@ -45,8 +46,9 @@ static mr_status unsupported(const mr_graph *g, const mr_node *n, mr_err *err) {
     if (n->op == MR_OP_KV_WRITE || n->op == MR_OP_ATTENTION) {
         const mr_tensor *keys = &g->tensors[n->in[n->op == MR_OP_ATTENTION ? 1 : 3]];
         return mr_err_set(err, MR_E_UNSUPPORTED,
-                          "no backend runs %s on tensor '%s' with heads of %d elements and keys in %s",
-                          mr_op_name(n->op), t->name, n->params.attention.head_dim, mr_type_name(keys->type));
+                          "no backend runs %s on tensor '%s' with heads of %d elements (values of %d) and keys in %s",
+                          mr_op_name(n->op), t->name, n->params.attention.k_dim, n->params.attention.v_dim,
+                          mr_type_name(keys->type));
     }
     return mr_err_set(err, MR_E_UNSUPPORTED, "no backend runs %s on tensor '%s' of type %s", mr_op_name(n->op), t->name,
                       mr_type_name(t->type));

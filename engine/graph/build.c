@@ -193,13 +193,15 @@ int32_t mr_graph_rope_table(mr_graph *g, int32_t angles, int32_t positions, floa
     return out;
 }
 
-int32_t mr_graph_rms_norm(mr_graph *g, int32_t x, int32_t weight, float eps) {
+/* n_kept: -1 for all columns but those of the weight. */
+static int32_t rms_norm(mr_graph *g, int32_t x, int32_t weight, float eps, int32_t n_kept) {
     const mr_tensor *t = want(g, x, MR_TYPE_F32, 0, "x of rms_norm");
     const mr_tensor *w = t ? want(g, weight, MR_TYPE_F32, 0, "weight of rms_norm") : NULL;
     if (!w)
         return MR_NO_TENSOR;
-    if (t->ne[0] % w->ne[0] != 0)
-        return fail(g, MR_E_INVALID, "rms_norm: the columns of x are no multiple of those of the weight");
+    n_kept = n_kept < 0 ? t->ne[0] - w->ne[0] : n_kept;
+    if (n_kept < 0 || (t->ne[0] - n_kept) % w->ne[0] != 0)
+        return fail(g, MR_E_INVALID, "rms_norm: the columns of x do not fit those of the weight");
     int32_t out = result(g, MR_OP_RMS_NORM, t->ne[0], t->row_count);
     mr_node *n = graph_add_node(g, MR_OP_RMS_NORM, out);
     if (!n)
@@ -207,7 +209,16 @@ int32_t mr_graph_rms_norm(mr_graph *g, int32_t x, int32_t weight, float eps) {
     n->in[0] = x;
     n->in[1] = weight;
     n->params.norm.eps = eps;
+    n->params.norm.n_kept = n_kept;
     return out;
+}
+
+int32_t mr_graph_rms_norm(mr_graph *g, int32_t x, int32_t weight, float eps) {
+    return rms_norm(g, x, weight, eps, 0);
+}
+
+int32_t mr_graph_rms_norm_first(mr_graph *g, int32_t x, int32_t weight, float eps) {
+    return rms_norm(g, x, weight, eps, -1);
 }
 
 /* x as A8 or BF16: the result of an earlier QUANTIZE node of x, or of a new node. */
@@ -256,11 +267,34 @@ int32_t mr_graph_matmul(mr_graph *g, int32_t w, int32_t x, int32_t bias, int32_t
     return out;
 }
 
+int32_t mr_graph_head_matmul(mr_graph *g, int32_t w, int32_t x, int32_t n_heads) {
+    const mr_tensor *t = want(g, x, MR_TYPE_F32, 0, "x of head_matmul");
+    if (!t)
+        return MR_NO_TENSOR;
+    if (w < 0 || w >= g->n_tensors || !is_matrix(&g->tensors[w]))
+        return fail(g, MR_E_INVALID, "head_matmul: w is no weight");
+    const mr_tensor *m = &g->tensors[w];
+    if (n_heads < 1 || t->ne[0] % n_heads != 0 || m->ne[1] % n_heads != 0 || t->ne[0] / n_heads < m->ne[0])
+        return fail(g, MR_E_INVALID, "head_matmul: w needs a matrix for each head, with no more columns than the head");
+    int64_t width = (int64_t)m->ne[1] + t->ne[0] - (int64_t)n_heads * m->ne[0];
+    if (width > INT32_MAX)
+        return fail(g, MR_E_INVALID, "head_matmul: the result is too wide");
+    int32_t out = result(g, MR_OP_HEAD_MATMUL, (int32_t)width, t->row_count);
+    mr_node *n = graph_add_node(g, MR_OP_HEAD_MATMUL, out);
+    if (!n)
+        return MR_NO_TENSOR;
+    n->in[0] = w;
+    n->in[1] = x;
+    n->params.heads.n = n_heads;
+    return out;
+}
+
 int32_t mr_graph_rope(mr_graph *g, int32_t x, int32_t table, const mr_rope_desc *desc) {
     const mr_tensor *t = want(g, x, MR_TYPE_F32, 0, "x of rope");
     if (!t || !want_beside(g, table, x, MR_TYPE_F32, desc->n_rot, "table of rope"))
         return MR_NO_TENSOR;
-    if (desc->n_rot < 2 || desc->n_rot > desc->head_dim || desc->n_rot % 2 != 0 || t->ne[0] % desc->head_dim != 0)
+    if (desc->first < 0 || desc->n_rot < 2 || desc->n_rot > desc->head_dim - desc->first || desc->n_rot % 2 != 0 ||
+        t->ne[0] % desc->head_dim != 0)
         return fail(g, MR_E_INVALID, "rope: n_rot, head size and columns of x do not fit together");
     int32_t out = result(g, MR_OP_ROPE, t->ne[0], t->row_count);
     mr_node *n = graph_add_node(g, MR_OP_ROPE, out);
@@ -269,6 +303,7 @@ int32_t mr_graph_rope(mr_graph *g, int32_t x, int32_t table, const mr_rope_desc 
     n->in[0] = x;
     n->in[1] = table;
     n->params.rope.head_dim = desc->head_dim;
+    n->params.rope.first = desc->first;
     n->params.rope.n_rot = desc->n_rot;
     n->params.rope.pairs = desc->pairs;
     return out;
@@ -280,7 +315,8 @@ static bool is_state(const mr_graph *g, int32_t id) {
 
 /* Checks the numbers of heads, the tensors of the KV store, and the inputs that say where each row belongs. */
 static bool attention_desc_is_good(mr_graph *g, int32_t q, const mr_attention_desc *desc) {
-    if (desc->n_kv_heads < 1 || desc->head_dim < 1 || desc->n_heads < 1 || desc->n_heads % desc->n_kv_heads != 0) {
+    if (desc->n_kv_heads < 1 || desc->k_dim < 1 || desc->v_dim < 1 || desc->n_heads < 1 ||
+        desc->n_heads % desc->n_kv_heads != 0) {
         fail(g, MR_E_INVALID, "attention: heads are no multiple of KV heads");
         return false;
     }
@@ -300,14 +336,17 @@ static bool attention_desc_is_good(mr_graph *g, int32_t q, const mr_attention_de
 }
 
 int32_t mr_graph_attention(mr_graph *g, int32_t q, int32_t k, int32_t v, const mr_attention_desc *desc) {
-    int32_t kv_width = desc->n_kv_heads * desc->head_dim, width = desc->n_heads * desc->head_dim;
-    if (!want(g, q, MR_TYPE_F32, width, "q of attention") ||
-        !want_beside(g, k, q, MR_TYPE_F32, kv_width, "k of attention") ||
-        !want_beside(g, v, q, MR_TYPE_F32, kv_width, "v of attention") || !attention_desc_is_good(g, q, desc))
+    int32_t v_width = desc->n_kv_heads == 1 ? 0 : desc->n_kv_heads * desc->v_dim;
+    if (!want(g, q, MR_TYPE_F32, desc->n_heads * desc->k_dim, "q of attention") ||
+        !want_beside(g, k, q, MR_TYPE_F32, desc->n_kv_heads * desc->k_dim, "k of attention") ||
+        !want_beside(g, v, q, MR_TYPE_F32, v_width, "v of attention") || !attention_desc_is_good(g, q, desc))
         return MR_NO_TENSOR;
+    if (g->tensors[v].ne[0] < desc->n_kv_heads * desc->v_dim)
+        return fail(g, MR_E_INVALID, "attention: v has fewer columns than the values");
     mr_op_params params = {.attention = {.n_heads = desc->n_heads,
                                          .n_kv_heads = desc->n_kv_heads,
-                                         .head_dim = desc->head_dim,
+                                         .k_dim = desc->k_dim,
+                                         .v_dim = desc->v_dim,
                                          .scale = desc->scale,
                                          .soft_cap = desc->soft_cap,
                                          .window = desc->window}};
@@ -318,7 +357,7 @@ int32_t mr_graph_attention(mr_graph *g, int32_t q, int32_t k, int32_t v, const m
     const int32_t write_in[] = {k, v, desc->slots, desc->k_state, desc->v_state};
     memcpy(write->in, write_in, sizeof write_in);
 
-    int32_t out = result(g, MR_OP_ATTENTION, width, g->tensors[q].row_count);
+    int32_t out = result(g, MR_OP_ATTENTION, desc->n_heads * desc->v_dim, g->tensors[q].row_count);
     mr_node *n = graph_add_node(g, MR_OP_ATTENTION, out);
     if (!n)
         return MR_NO_TENSOR;

@@ -83,6 +83,7 @@ static void fuse_rope(mr_graph *g, int32_t at) {
     int32_t b = first_backend(g, n);
     n->in[0] = rope->in[0];
     n->in[5] = rope->in[1];
+    n->params.attention.rope_first = rope->params.rope.first;
     n->params.attention.n_rot = rope->params.rope.n_rot;
     n->params.attention.pairs = rope->params.rope.pairs;
     if (graph_can_run(g, b, n))

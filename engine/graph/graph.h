@@ -62,16 +62,23 @@ void mr_graph_output(mr_graph *g, int32_t tensor);
 int32_t mr_graph_embed(mr_graph *g, int32_t table, int32_t ids);
 int32_t mr_graph_rope_table(mr_graph *g, int32_t angles, int32_t positions, float magnitude);
 int32_t mr_graph_rms_norm(mr_graph *g, int32_t x, int32_t weight, float eps);
+/* Norms the first columns of x, as many as the weight has, and copies the others. */
+int32_t mr_graph_rms_norm_first(mr_graph *g, int32_t x, int32_t weight, float eps);
 /* w x + bias + add; bias and add may be MR_NO_TENSOR. Products with the same type of activations share a quantised
  * x. */
 int32_t mr_graph_matmul(mr_graph *g, int32_t w, int32_t x, int32_t bias, int32_t add);
+/* Each of n_heads heads of x has k + t elements. The result has n + t for each: the head's matrix of w [k, n * n_heads]
+ * times the first k, then the other t. */
+int32_t mr_graph_head_matmul(mr_graph *g, int32_t w, int32_t x, int32_t n_heads);
 typedef struct mr_rope_desc {
     int32_t head_dim, n_rot;
     mr_rope_pairs pairs;
+    int32_t first; /* of the n_rot elements of a head that rotate */
 } mr_rope_desc;
 int32_t mr_graph_rope(mr_graph *g, int32_t x, int32_t table, const mr_rope_desc *desc);
 typedef struct mr_attention_desc {
-    int32_t n_heads, n_kv_heads, head_dim;
+    int32_t n_heads, n_kv_heads;
+    int32_t k_dim, v_dim; /* elements of a head of queries and keys, and of values */
     float scale;
     float soft_cap;                                    /* of scores; 0: none */
     int32_t window;                                    /* positions that a row sees, its own included; 0: all */
@@ -79,7 +86,7 @@ typedef struct mr_attention_desc {
     int32_t slots, row_seq, row_position, block_table; /* inputs */
     int32_t sinks;                                     /* [n_heads, 1] f32 of the layer, or MR_NO_TENSOR */
 } mr_attention_desc;
-/* Writes k and v into the store, then attends with q. */
+/* Writes k and v into the store, then attends with q. With one KV head, v may be wider: its first columns count. */
 int32_t mr_graph_attention(mr_graph *g, int32_t q, int32_t k, int32_t v, const mr_attention_desc *desc);
 /* A gated linear unit: rule G. */
 int32_t mr_graph_glu(mr_graph *g, int32_t gate, int32_t up, mr_glu glu);

@@ -77,7 +77,8 @@ static layer_ctx layer_context(const stage_ctx *stage, int32_t layer) {
         .rope_table = MR_NO_TENSOR,
         .attention = {.n_heads = l->n_heads,
                       .n_kv_heads = l->n_kv_heads,
-                      .head_dim = l->k_dim,
+                      .k_dim = l->k_dim,
+                      .v_dim = l->v_dim,
                       /* IEEE 754 rounds square root and division exactly, so all machines get the same bits. */
                       .scale = m->attention_scale > 0 ? m->attention_scale : 1.0f / sqrtf((float)l->k_dim),
                       .window = l->window,

@@ -46,6 +46,7 @@ const char *mr_op_name(mr_op op) {
         [MR_OP_ROUTE] = "route",
         [MR_OP_EXPERT_ROWS] = "expert_rows",
         [MR_OP_EXPERT_MATMUL] = "expert_matmul",
+        [MR_OP_HEAD_MATMUL] = "head_matmul",
         [MR_OP_EXPERT_SUM] = "expert_sum",
     };
     return (unsigned)op < MR_OP_COUNT ? names[op] : "?";

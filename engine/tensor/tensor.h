@@ -60,7 +60,8 @@ typedef struct mr_tensor {
 
 /* The operations of a graph. Each comment lists the inputs in the order of mr_node.in, then the output.
  * Shapes are [columns, rows] with columns innermost. R: rows of the step. O: rows that TAKE_ROWS copies. d: width
- * of the model. H: query heads. G: KV heads. D: head size. E: experts. U: experts that each row uses. S = R*U: slots of
+ * of the model. H: query heads. G: KV heads. D: elements of a
+ * head of queries and keys, V: of values. E: experts. U: experts that each row uses. S = R*U: slots of
  * experts. "or none": the input may be MR_NO_TENSOR. A8: 8-bit activations (type.h). "Rule" names a rule of
  * engine/NUMERICS.md. */
 typedef enum mr_op {
@@ -69,8 +70,8 @@ typedef enum mr_op {
     /* Cosines and sines of the positions (rule R). in: angles [n_rot/2, MR_ROPE_ROWS] f32 CONSTANT, positions [1, R]
      * i32; out [n_rot, R] f32: in each row the cosines, then the sines. */
     MR_OP_ROPE_TABLE,
-    /* in: x [n, R] f32, weight [m, 1] f32; n is a multiple of m, and each group of m elements has a norm of its own;
-     * out [n, R] f32, A8 or BF16. */
+    /* in: x [n, R] f32, weight [m, 1] f32; n - n_kept is a multiple of m. Each group of m
+     * elements has a norm of its own, and the last n_kept elements are copied; out [n, R] f32, A8 or BF16. */
     MR_OP_RMS_NORM,
     /* Converts activations. in: x [n, R] f32; out [n, R] A8 or BF16. */
     MR_OP_QUANTIZE,
@@ -80,11 +81,12 @@ typedef enum mr_op {
     /* Rotates the first n_rot elements of each head. in: x [H*D, R] f32, table [n_rot, R] f32; out [H*D, R] f32, may be
      * x. */
     MR_OP_ROPE,
-    /* Stores keys and values. in: k [G*D, R] f32, v [G*D, R] f32, slots [1, R] i32, key STATE, value STATE, RoPE table
-     * [n_rot, R] f32 or none; with a table, k is rotated before it is stored. No output. */
+    /* Stores keys and values. in: k [G*D, R] f32, v [G*V, R] f32 (with G = 1, v may be wider: its first V columns
+     * count), slots [1, R] i32, key STATE, value STATE, RoPE table [n_rot, R] f32 or none; with a table, k is rotated
+     * before it is stored. No output. */
     MR_OP_KV_WRITE,
     /* in: q [H*D, R] f32, key STATE, value STATE, row sequence [1, R], row position [1, R], block tables [max blocks,
-     * slots] i32 STATE, sinks [H, 1] f32 or none; out [H*D, R] f32. Row sequence and row position must be written
+     * slots] i32 STATE, sinks [H, 1] f32 or none; out [H*V, R] f32. Row sequence and row position must be written
      * before the program is submitted, because the backend splits the work by them. */
     MR_OP_ATTENTION,
     /* A gated linear unit (rule G). in: gate [n, R] f32, up [n, R] f32; out [n, R] f32, A8 or BF16. */
@@ -113,6 +115,9 @@ typedef enum mr_op {
      * matrix), a of mr_type_activation(w): [k, R], or [k, S] with a row for each slot, expert rows, bias [n, E] f32 or
      * none; out [n, S] f32. */
     MR_OP_EXPERT_MATMUL,
+    /* For each head, its matrix times the first k of its elements, then its other t elements, copied. in: w [k, n*H] in
+     * WEIGHT or FILE storage: H matrices, laid out as those of experts, x [H*(k+t), R] f32; out [H*(n+t), R] f32. */
+    MR_OP_HEAD_MATMUL,
     /* add + the weighted sum of the slots of each row (rule X). in: y [n, S] f32, routes [2U, R] i32, add [n, R] f32;
      * out [n, R] f32, may be add. */
     MR_OP_EXPERT_SUM,
@@ -162,24 +167,30 @@ typedef struct mr_routing {
 typedef union mr_op_params {
     struct {
         float eps;
+        int32_t n_kept; /* the last columns, which are copied */
     } norm;
     struct {
         int32_t head_dim, n_rot;
         mr_rope_pairs pairs;
         float magnitude; /* factor of all cosines and sines (YaRN); for ROPE_TABLE */
+        int32_t first;   /* of the elements of a head that rotate */
     } rope;
     struct {
-        int32_t n_heads, n_kv_heads, head_dim;
-        float scale;    /* ATTENTION: factor of q . k */
-        float soft_cap; /* ATTENTION; 0: none */
-        int32_t window; /* ATTENTION: positions that a row attends to, its own included; 0: all */
-        int32_t n_rot;  /* n_rot and pairs: for KV_WRITE with a RoPE table */
+        int32_t n_heads, n_kv_heads, k_dim, v_dim;
+        float scale;        /* ATTENTION: factor of q . k */
+        float soft_cap;     /* ATTENTION; 0: none */
+        int32_t window;     /* ATTENTION: positions that a row attends to, its own included; 0: all */
+        int32_t rope_first; /* this, n_rot and pairs: for KV_WRITE with a RoPE table */
+        int32_t n_rot;
         mr_rope_pairs pairs;
     } attention; /* also KV_WRITE */
     mr_glu glu;  /* also GATE_UP */
     struct {
         float factor;
     } scale; /* also SOFT_CAP */
+    struct {
+        int32_t n;
+    } heads; /* for HEAD_MATMUL */
     struct {
         int32_t n, n_used;  /* E and U */
         mr_routing routing; /* for ROUTE */

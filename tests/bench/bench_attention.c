@@ -67,14 +67,16 @@ static void run_layers(const job *j, int thread_idx, int n_threads) {
     size_t half = layer_bytes(j), row_bytes = (size_t)(N_HEADS * j->head_dim) * sizeof(float);
     mr_attention_args a = {.q = b->q,
                            .q_row_bytes = row_bytes,
-                           .block_bytes = N_KV_HEADS * mr_kv_head_bytes(j->type, j->head_dim),
+                           .k_block_bytes = N_KV_HEADS * mr_kv_head_bytes(j->type, j->head_dim),
+                           .v_block_bytes = N_KV_HEADS * mr_kv_head_bytes(j->type, j->head_dim),
                            .kv_type = j->type,
                            .row_seq = b->row_seq,
                            .row_position = b->row_position,
                            .block_table = b->table,
                            .n_heads = N_HEADS,
                            .n_kv_heads = N_KV_HEADS,
-                           .head_dim = j->head_dim,
+                           .k_dim = j->head_dim,
+                           .v_dim = j->head_dim,
                            .scale = 0.1f,
                            .out = b->out,
                            .out_row_bytes = row_bytes};
@@ -82,8 +84,8 @@ static void run_layers(const job *j, int thread_idx, int n_threads) {
         a.k_store = b->kv + (size_t)i * 2 * half;
         a.v_store = b->kv + (size_t)i * 2 * half + half;
         mr_attention_part part = {.row_last = j->n_rows,
-                                  .kv_head_first = N_KV_HEADS * thread_idx / n_threads,
-                                  .kv_head_last = N_KV_HEADS * (thread_idx + 1) / n_threads};
+                                  .head_first = N_KV_HEADS * thread_idx / n_threads * (N_HEADS / N_KV_HEADS),
+                                  .head_last = N_KV_HEADS * (thread_idx + 1) / n_threads * (N_HEADS / N_KV_HEADS)};
         j->fn(&a, &part);
     }
 }

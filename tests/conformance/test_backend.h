@@ -58,7 +58,8 @@ typedef struct shape {
     mr_storage storage; /* of a matrix */
     int32_t k, n, rows;
     bool bias, add;
-    int32_t heads, kv_heads, head_dim, n_rot;
+    int32_t heads, kv_heads, head_dim, rope_first, n_rot;
+    int32_t v_dim; /* attention: of values; 0: head_dim */
     mr_rope_pairs pairs;
     int32_t length; /* attention: positions before those of the last run */
     int32_t window; /* 0: none */
@@ -89,6 +90,7 @@ void test_matmul(void **state);
 void test_matmul_shapes(void **state);
 void test_rows(void **state);
 void test_experts(void **state);
+void test_heads(void **state);
 void test_rope(void **state);
 void test_embed(void **state);
 void test_attention(void **state);

@@ -62,6 +62,10 @@ static int32_t build_norm(scene *s, const shape *p) {
     return mr_graph_rms_norm(s->g, scene_floats(s, p->k, MR_ROWS_STEP), scene_vector(s, p->n), 1e-5f);
 }
 
+static int32_t build_norm_first(scene *s, const shape *p) {
+    return mr_graph_rms_norm_first(s->g, scene_floats(s, p->k, MR_ROWS_STEP), scene_vector(s, p->n), 1e-5f);
+}
+
 static int32_t build_gate(scene *s, const shape *p) {
     int32_t gate = scene_floats(s, p->k, MR_ROWS_STEP);
     return mr_graph_glu(s->g, gate, scene_floats(s, p->k, MR_ROWS_STEP), p->glu);
@@ -147,6 +151,8 @@ void test_rows(void **state) {
         expect_same("rms_norm", build_norm, NULL, &p);
         p.k *= 3; /* heads that are normed apart */
         expect_same("rms_norm", build_norm, NULL, &p);
+        p.k = p.n + 1 + (int32_t)i * 5;
+        expect_same("rms_norm of the first columns", build_norm_first, NULL, &p);
     }
     for (size_t i = 0; i < 9; i++) {
         shape p = {.type = types[i % 3], .k = 64, .n = i % 2 ? 160 : 96, .rows = rows[i / 3], .glu = glu_of(i)};
@@ -201,11 +207,32 @@ void test_experts(void **state) {
     }
 }
 
+static int32_t build_heads(scene *s, const shape *p) {
+    int32_t w = scene_matrices(s, p);
+    return w == NONE ? NONE
+                     : mr_graph_head_matmul(s->g, w, scene_floats(s, p->head_dim * p->heads, MR_ROWS_STEP), p->heads);
+}
+
+/* Heads with and without elements that are copied, results that end inside a panel, both layouts. */
+void test_heads(void **state) {
+    (void)state;
+    static const mr_type types[] = {MR_TYPE_F32, MR_TYPE_F16, MR_TYPE_BF16, MR_TYPE_Q8_0, MR_TYPE_Q4_K, MR_TYPE_Q5_1};
+    static const int32_t rows[] = {1, 2, 33, 70}, heads[] = {1, 2, 5, 16}, n[] = {40, 1, 128};
+    for (size_t i = 0; i < 24; i++) {
+        shape p = {.type = types[i % 6], .storage = i / 6 % 2 ? MR_STORAGE_FILE : MR_STORAGE_WEIGHT, .n = n[i % 3]};
+        p.k = p.type == MR_TYPE_Q4_K ? 256 : 64;
+        p.rows = rows[i / 6];
+        p.heads = p.experts = heads[i / 2 % 4];
+        p.head_dim = p.k + (i % 4 == 0 ? 0 : (int32_t)i);
+        expect_same("head_matmul", build_heads, NULL, &p);
+    }
+}
+
 static int32_t build_rope(scene *s, const shape *p) {
     int32_t positions[64];
     for (int32_t i = 0; i < p->rows; i++)
         positions[i] = i * i * 37 + (int32_t)(rng_next(&s->r) % 5);
-    mr_rope_desc desc = {.head_dim = p->head_dim, .n_rot = p->n_rot, .pairs = p->pairs};
+    mr_rope_desc desc = {.head_dim = p->head_dim, .first = p->rope_first, .n_rot = p->n_rot, .pairs = p->pairs};
     int32_t table =
         mr_graph_rope_table(s->g, scene_angles(s, p->n_rot / 2), scene_ints(s, positions, MR_ROWS_STEP), 1.1f);
     return mr_graph_rope(s->g, scene_floats(s, p->heads * p->head_dim, MR_ROWS_STEP), table, &desc);
@@ -221,6 +248,7 @@ void test_rope(void **state) {
                    .heads = 1 + i % 4,
                    .rows = rows[i / 12],
                    .pairs = i / 6 % 2 ? MR_ROPE_HALVES : MR_ROPE_INTERLEAVED};
+        p.rope_first = i % 3 == 2 ? p.head_dim - p.n_rot : 0;
         expect_same("rope", build_rope, NULL, &p);
     }
 }
@@ -274,9 +302,10 @@ enum { IN_SLOTS, IN_SEQ, IN_POSITION, IN_Q, IN_K, IN_V };
 static int32_t build_attention(scene *s, const shape *p) {
     static row_ids rows;
     static int32_t table[SEQUENCES * 64];
+    int32_t v_dim = p->v_dim ? p->v_dim : p->head_dim;
     mr_kv_desc kv = {.n_layers = 1,
                      .n_blocks = SEQUENCES * blocks_each(p),
-                     .shapes = &(mr_kv_shape){p->kv_heads, p->head_dim, p->head_dim},
+                     .shapes = &(mr_kv_shape){p->kv_heads, p->head_dim, v_dim},
                      .type = p->type};
     mr_tensor k, v, t;
     assert_int_equal(mr_kv_layer_describe(&kv, 0, &k, &v, NULL), MR_OK);
@@ -288,7 +317,8 @@ static int32_t build_attention(scene *s, const shape *p) {
     number_rows(p, 0, &rows);
     mr_attention_desc d = {.n_heads = p->heads,
                            .n_kv_heads = p->kv_heads,
-                           .head_dim = p->head_dim,
+                           .k_dim = p->head_dim,
+                           .v_dim = v_dim,
                            .scale = 0.2f,
                            .soft_cap = p->soft_cap,
                            .window = p->window,
@@ -297,14 +327,14 @@ static int32_t build_attention(scene *s, const shape *p) {
                            .row_position = scene_ints(s, rows.position, MR_ROWS_STEP)};
     int32_t q = scene_floats(s, p->heads * p->head_dim, MR_ROWS_STEP);
     int32_t keys = scene_floats(s, p->kv_heads * p->head_dim, MR_ROWS_STEP);
-    int32_t data = scene_floats(s, p->kv_heads * p->head_dim, MR_ROWS_STEP);
+    int32_t data = scene_floats(s, p->kv_heads == 1 ? v_dim + 3 : p->kv_heads * v_dim, MR_ROWS_STEP);
     d.k_state = scene_state(s, &k, NULL);
     d.v_state = scene_state(s, &v, NULL);
     d.block_table = scene_state(s, &t, table);
     d.sinks = p->sinks ? scene_vector(s, p->heads) : NONE;
     if (p->n_rot > 0) { /* the keys turn on their way into the store */
         int32_t turns = mr_graph_rope_table(s->g, scene_angles(s, p->n_rot / 2), d.row_position, 1.0f);
-        mr_rope_desc rope = {.head_dim = p->head_dim, .n_rot = p->n_rot, .pairs = p->pairs};
+        mr_rope_desc rope = {.head_dim = p->head_dim, .first = p->rope_first, .n_rot = p->n_rot, .pairs = p->pairs};
         keys = mr_graph_rope(s->g, keys, turns, &rope);
     }
     return mr_graph_attention(s->g, q, keys, data, &d);
@@ -344,4 +374,15 @@ void test_attention(void **state) {
     /* Longer than a partition. */
     shape p = {.type = MR_TYPE_F16, .head_dim = 32, .kv_heads = 1, .heads = 2, .rows = MAX_ROWS, .length = 320};
     expect_same("attention", build_attention, go_on, &p);
+    /* Values of another width, and more query heads than a call takes at a time. */
+    for (int i = 0; i < 9; i++) {
+        shape q = {.type = types[i % 3], .head_dim = 576, .v_dim = 512, .kv_heads = 1, .heads = i % 2 ? 16 : 30};
+        if (i >= 6)
+            q = (shape){.type = types[i % 3], .head_dim = 96, .v_dim = 64, .kv_heads = 2, .heads = 4};
+        q.rows = rows[i % 5];
+        q.n_rot = i % 2 ? 64 : 0;
+        q.rope_first = i % 2 ? q.head_dim - 64 : 0;
+        q.length = (q.rows + SEQUENCES - 1) / SEQUENCES;
+        expect_same("attention", build_attention, go_on, &q);
+    }
 }

@@ -80,11 +80,11 @@ static void scene_make_table(scene *s) {
 }
 
 static float *scene_key(scene *s, int32_t seq, int32_t position) {
-    return s->k + ((int64_t)seq * STRIDE * MR_KV_BLOCK + position) * N_KV_HEADS * s->args.head_dim;
+    return s->k + ((int64_t)seq * STRIDE * MR_KV_BLOCK + position) * N_KV_HEADS * s->args.k_dim;
 }
 
 static float *scene_value(scene *s, int32_t seq, int32_t position) {
-    return s->v + ((int64_t)seq * STRIDE * MR_KV_BLOCK + position) * N_KV_HEADS * s->args.head_dim;
+    return s->v + ((int64_t)seq * STRIDE * MR_KV_BLOCK + position) * N_KV_HEADS * s->args.v_dim;
 }
 
 /* Poisons the store (all bits set is a NaN in both types), then writes every position of every sequence. */
@@ -99,10 +99,12 @@ static void scene_fill_store(scene *s) {
                                   .slots = &slot,
                                   .k_store = s->k_store,
                                   .v_store = s->v_store,
-                                  .block_bytes = s->args.block_bytes,
+                                  .k_block_bytes = s->args.k_block_bytes,
+                                  .v_block_bytes = s->args.v_block_bytes,
                                   .kv_type = s->args.kv_type,
                                   .n_kv_heads = N_KV_HEADS,
-                                  .head_dim = s->args.head_dim};
+                                  .k_dim = s->args.k_dim,
+                                  .v_dim = s->args.v_dim};
             mr_kernels_get(MR_ISA_SCALAR)->kv_write(&w, 0, 1);
         }
 }
@@ -113,12 +115,13 @@ static size_t out_floats(const scene *s) {
 
 /* Called after the sequences are added: allocates memory, makes the block table, and draws random keys, values and
  * queries. Does not write the store. */
-static void scene_build(scene *s, mr_type type, int32_t head_dim, int32_t group) {
-    int32_t n_heads = group * N_KV_HEADS, q_row = n_heads * head_dim + 5, out_row = n_heads * head_dim + OUT_PAD;
-    int64_t n_kv = (int64_t)s->n_seqs * STRIDE * MR_KV_BLOCK * N_KV_HEADS * head_dim;
+static void scene_build_kv(scene *s, mr_type type, int32_t k_dim, int32_t v_dim, int32_t group) {
+    int32_t n_heads = group * N_KV_HEADS, q_row = n_heads * k_dim + 5, out_row = n_heads * v_dim + OUT_PAD;
+    int64_t n_kv = (int64_t)s->n_seqs * STRIDE * MR_KV_BLOCK * N_KV_HEADS * (k_dim > v_dim ? k_dim : v_dim);
     scene_make_table(s);
-    size_t block_bytes = N_KV_HEADS * mr_kv_head_bytes(type, head_dim) + 64;
-    s->store_bytes = (size_t)s->n_blocks * block_bytes;
+    size_t k_block_bytes = N_KV_HEADS * mr_kv_head_bytes(type, k_dim) + 64;
+    size_t v_block_bytes = N_KV_HEADS * mr_kv_head_bytes(type, v_dim) + 64;
+    s->store_bytes = (size_t)s->n_blocks * (k_block_bytes > v_block_bytes ? k_block_bytes : v_block_bytes);
     s->k_store = xalloc(s->store_bytes);
     s->v_store = xalloc(s->store_bytes);
     s->k = xalloc((size_t)n_kv * 4);
@@ -128,7 +131,8 @@ static void scene_build(scene *s, mr_type type, int32_t head_dim, int32_t group)
                                   .q_row_bytes = (size_t)q_row * 4,
                                   .k_store = s->k_store,
                                   .v_store = s->v_store,
-                                  .block_bytes = block_bytes,
+                                  .k_block_bytes = k_block_bytes,
+                                  .v_block_bytes = v_block_bytes,
                                   .kv_type = type,
                                   .row_seq = s->row_seq,
                                   .row_position = s->row_position,
@@ -136,8 +140,9 @@ static void scene_build(scene *s, mr_type type, int32_t head_dim, int32_t group)
                                   .table_stride = STRIDE,
                                   .n_heads = n_heads,
                                   .n_kv_heads = N_KV_HEADS,
-                                  .head_dim = head_dim,
-                                  .scale = 1.0f / sqrtf((float)head_dim),
+                                  .k_dim = k_dim,
+                                  .v_dim = v_dim,
+                                  .scale = 1.0f / sqrtf((float)k_dim),
                                   .out_row_bytes = (size_t)out_row * 4};
     s->out = xalloc(out_floats(s) * 4);
     s->want = xalloc(out_floats(s) * 4);
@@ -145,6 +150,10 @@ static void scene_build(scene *s, mr_type type, int32_t head_dim, int32_t group)
         s->k[i] = rng_unit(&numbers) * 2.0f, s->v[i] = rng_unit(&numbers);
     for (int32_t i = 0; i < s->n_rows * q_row; i++)
         s->q[i] = rng_unit(&numbers) * 4.0f;
+}
+
+static void scene_build(scene *s, mr_type type, int32_t head_dim, int32_t group) {
+    scene_build_kv(s, type, head_dim, head_dim, group);
 }
 
 static void scene_deinit(scene *s) {
@@ -169,15 +178,15 @@ static void assert_same_out(const scene *s) {
     }
 }
 
+/* Query heads [first, last). */
 static void run(const scene *s, mr_isa isa, int32_t row_first, int32_t row_last, int32_t first, int32_t last) {
-    mr_attention_part part = {
-        .row_first = row_first, .row_last = row_last, .kv_head_first = first, .kv_head_last = last};
+    mr_attention_part part = {.row_first = row_first, .row_last = row_last, .head_first = first, .head_last = last};
     mr_kernels_get(isa)->attention(&s->args, &part);
 }
 
 static void run_scalar(scene *s) {
     poison_out(s, s->want);
-    run(s, MR_ISA_SCALAR, 0, s->n_rows, 0, N_KV_HEADS);
+    run(s, MR_ISA_SCALAR, 0, s->n_rows, 0, s->args.n_heads);
 }
 
 /* The number of rows from r on that may form one chain: rows of one sequence at rising positions, at most `most`. */
@@ -189,19 +198,21 @@ static int32_t chain_rows(const scene *s, int32_t r, int32_t most) {
     return n;
 }
 
-/* Runs the rows as chains of some of the KV heads, one partition in each call. */
+/* Runs the rows as chains of some of the KV heads, or of a part of one, one partition in each call. */
 static void run_chains(scene *s, mr_isa isa) {
     static mr_attention_chain chain;
-    int32_t group = s->args.n_heads / N_KV_HEADS, most = mr_attention_most(s->args.head_dim) / group;
+    int32_t group = s->args.n_heads / N_KV_HEADS, most = mr_attention_most(s->args.v_dim);
     for (int32_t r = 0, n; r < s->n_rows; r += n) {
-        n = chain_rows(s, r, 1 + rng_below(&numbers, most));
+        n = chain_rows(s, r, 1 + (group < most ? rng_below(&numbers, most / group) : 0));
         memset(&chain, 0xff, sizeof chain);
         chain.first = mr_attention_first(&s->args, r) / MR_ATTENTION_PARTITION;
         chain.last = s->row_position[r + n - 1] / MR_ATTENTION_PARTITION + 1;
         chain.next = chain.first;
-        for (int32_t h = 0, heads; h < N_KV_HEADS; h += heads) {
-            heads = 1 + rng_below(&numbers, N_KV_HEADS - h);
-            heads = heads * n > most ? 1 : heads;
+        for (int32_t h = 0, heads; h < s->args.n_heads; h += heads) {
+            heads = h % group == 0 ? group * (1 + rng_below(&numbers, N_KV_HEADS - h / group)) : group - h % group;
+            heads = heads * n > most ? group - h % group : heads;
+            if (heads <= group && (heads * n > most || rng_below(&numbers, 3) == 0))
+                heads = 1 + rng_below(&numbers, heads * n > most ? most / n : heads);
             for (int32_t p = chain.first; p < chain.last; p++) {
                 mr_attention_part part = {r, r + n, h, h + heads, &chain, p};
                 assert_int_equal(chain.next, p);
@@ -212,19 +223,23 @@ static void run_chains(scene *s, mr_isa isa) {
     }
 }
 
-/* Runs all rows together, each row alone, random splits, and the KV heads apart. The result must always have the bits
+/* Runs all rows together, each row alone, random splits, and the heads apart. The result must always have the bits
  * of want. */
 static void check_splits(scene *s, mr_isa isa) {
     for (int how = 0; how < 5; how++) {
         poison_out(s, s->out);
+        int32_t group = s->args.n_heads / N_KV_HEADS, all = s->args.n_heads,
+                middle = how == 1 ? group : (group + 1) / 2;
         for (int32_t r = 0, n; r < s->n_rows; r += n) {
             n = how == 0 ? s->n_rows : how == 1 ? 1 : 1 + rng_below(&numbers, how == 2 ? 4 : 40);
             n = n < s->n_rows - r ? n : s->n_rows - r;
             if (how % 2) {
-                run(s, isa, r, r + n, 1, N_KV_HEADS);
-                run(s, isa, r, r + n, 0, 1);
+                run(s, isa, r, r + n, group, all);
+                if (middle < group)
+                    run(s, isa, r, r + n, middle, group);
+                run(s, isa, r, r + n, 0, middle);
             } else
-                run(s, isa, r, r + n, 0, N_KV_HEADS);
+                run(s, isa, r, r + n, 0, all);
         }
         assert_same_out(s);
     }
@@ -266,7 +281,7 @@ static void set_options(scene *s, float sinks[]) {
 }
 
 /* Checks one row for each context around the sizes of block, tile and partition, and a few chunks. */
-static void check_shape(mr_type type, int32_t head_dim, int32_t group) {
+static void check_shape(mr_type type, int32_t k_dim, int32_t v_dim, int32_t group) {
     static const int32_t CONTEXTS[] = {1, 15, 16, 17, 63, 64, 65, 511, 512, 513, 1100};
     static int count;
     if (share_skips(&count))
@@ -279,8 +294,8 @@ static void check_shape(mr_type type, int32_t head_dim, int32_t group) {
     scene_add(&s, 509, 7);
     if (rng_below(&numbers, 3) == 0)
         scene_shuffle_rows(&s);
-    scene_build(&s, type, head_dim, group);
-    float sinks[20 * N_KV_HEADS];
+    scene_build_kv(&s, type, k_dim, v_dim, group);
+    float sinks[30 * N_KV_HEADS];
     if (rng_below(&numbers, 3) > 0)
         set_options(&s, sinks);
     check_all(&s);
@@ -293,8 +308,17 @@ static void test_every_shape_equals_scalar(void **state) {
     for (int t = 0; t < N_TYPES; t++)
         for (int d = 0; d < 8; d++)
             for (int g = 0; g < 8 && mr_kv_head_bytes(TYPES[t], DIMS[d]) > 0; g++)
-                if (share_get() == 1 || g == (t + d) % 8) /* one shape takes ten seconds with a sanitizer */
-                    check_shape(TYPES[t], DIMS[d], GROUPS[g]);
+                if (share_get() == 1 || g == (t + d) % 8) /* a shape takes ten seconds with a sanitizer */
+                    check_shape(TYPES[t], DIMS[d], DIMS[d], GROUPS[g]);
+}
+
+/* Values that are narrower or wider than keys, and more query heads than a call takes at a time. */
+static void test_other_values_than_keys_equal_scalar(void **state) {
+    (void)state;
+    static const int32_t DIMS[][3] = {{576, 512, 16}, {576, 512, 30}, {96, 64, 3}, {64, 128, 2}, {192, 128, 1}};
+    for (int t = 0; t < N_TYPES; t++)
+        for (size_t i = 0; i < sizeof DIMS / sizeof *DIMS; i++)
+            check_shape(TYPES[t], DIMS[i][0], DIMS[i][1], DIMS[i][2]);
 }
 
 static void test_chunks_of_a_prompt_equal_scalar(void **state) {
@@ -414,7 +438,7 @@ static void test_moving_maximum_equals_scalar(void **state) {
 
 /* Softmax of q k, then the weighted sum, in doubles, from the values before they are stored. */
 static double exact(scene *s, int32_t row, int32_t head, int32_t d) {
-    int32_t dim = s->args.head_dim, seq = s->row_seq[row], kv = head / (s->args.n_heads / N_KV_HEADS) * dim;
+    int32_t dim = s->args.k_dim, seq = s->row_seq[row], kv = head / (s->args.n_heads / N_KV_HEADS) * dim;
     const float *q = s->q + (size_t)row * s->args.q_row_bytes / 4 + (size_t)(head * dim);
     int32_t first = s->args.window ? s->row_position[row] + 1 - s->args.window : 0;
     double sum = s->args.sinks ? exp((double)s->args.sinks[head]) : 0, out = 0, cap = (double)s->args.soft_cap;
@@ -477,10 +501,14 @@ static int set_mode(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_shape_equals_scalar),      cmocka_unit_test(test_chunks_of_a_prompt_equal_scalar),
-        cmocka_unit_test(test_other_positions_do_not_leak),    cmocka_unit_test(test_special_scores_equal_scalar),
-        cmocka_unit_test(test_moving_maximum_equals_scalar),   cmocka_unit_test(test_scalar_is_close_to_double),
+        cmocka_unit_test(test_every_shape_equals_scalar),
+        cmocka_unit_test(test_chunks_of_a_prompt_equal_scalar),
+        cmocka_unit_test(test_other_positions_do_not_leak),
+        cmocka_unit_test(test_special_scores_equal_scalar),
+        cmocka_unit_test(test_moving_maximum_equals_scalar),
+        cmocka_unit_test(test_scalar_is_close_to_double),
         cmocka_unit_test(test_windows_far_apart_equal_scalar),
+        cmocka_unit_test(test_other_values_than_keys_equal_scalar),
     };
     return cmocka_run_group_tests(tests, set_mode, NULL);
 }

@@ -96,7 +96,7 @@ static void scene_init(scene *s, const shape *h, int32_t n_threads) {
             .op = MR_OP_ATTENTION, .in = {Q, K, V, SEQ, POSITION, TABLE, MR_NO_TENSOR}, .out = OUT + i, .group = i > 0};
         s->nodes[i].params.attention.n_heads = h->n_heads;
         s->nodes[i].params.attention.n_kv_heads = h->n_kv_heads;
-        s->nodes[i].params.attention.head_dim = DIM;
+        s->nodes[i].params.attention.k_dim = s->nodes[i].params.attention.v_dim = DIM;
         s->nodes[i].params.attention.scale = 0.25f;
         s->nodes[i].params.attention.window = h->window;
     }
@@ -134,7 +134,8 @@ static void run_kernel(const scene *s, const shape *h, const uint8_t *memory, fl
                               .q_row_bytes = t[Q].row_bytes,
                               .k_store = memory + t[K].offset,
                               .v_store = memory + t[V].offset,
-                              .block_bytes = t[K].row_bytes,
+                              .k_block_bytes = t[K].row_bytes,
+                              .v_block_bytes = t[V].row_bytes,
                               .kv_type = h->type,
                               .row_seq = s->row_seq,
                               .row_position = s->row_position,
@@ -142,12 +143,13 @@ static void run_kernel(const scene *s, const shape *h, const uint8_t *memory, fl
                               .table_stride = STRIDE,
                               .n_heads = h->n_heads,
                               .n_kv_heads = h->n_kv_heads,
-                              .head_dim = DIM,
+                              .k_dim = DIM,
+                              .v_dim = DIM,
                               .scale = 0.25f,
                               .window = h->window,
                               .out = out,
                               .out_row_bytes = t[OUT].row_bytes};
-    mr_attention_part part = {.row_last = s->n_rows, .kv_head_last = h->n_kv_heads};
+    mr_attention_part part = {.row_last = s->n_rows, .head_last = h->n_heads};
     mr_kernels_get(mr_isa_detect())->attention(&args, &part);
 }
 
@@ -236,10 +238,11 @@ static void check_turned_write(mr_type type, mr_rope_pairs pairs, int32_t n_rot,
         ((int32_t *)(void *)(first + t[T_SLOTS].offset))[r] = (r * 5 + 3) % (BLOCKS * MR_KV_BLOCK);
     for (int i = 0; i < T_COUNT; i++)
         t[i].buffer = buffer;
-    mr_node write = {.op = MR_OP_KV_WRITE,
-                     .in = {T_K, T_V, T_SLOTS, T_K_STORE, T_V_STORE, T_TABLE, MR_NO_TENSOR},
-                     .out = MR_NO_TENSOR,
-                     .params.attention = {.n_kv_heads = HEADS, .head_dim = DIM, .n_rot = n_rot, .pairs = pairs}};
+    mr_node write = {
+        .op = MR_OP_KV_WRITE,
+        .in = {T_K, T_V, T_SLOTS, T_K_STORE, T_V_STORE, T_TABLE, MR_NO_TENSOR},
+        .out = MR_NO_TENSOR,
+        .params.attention = {.n_kv_heads = HEADS, .k_dim = DIM, .v_dim = DIM, .n_rot = n_rot, .pairs = pairs}};
     assert_int_equal(be->ops->set(be, buffer, 0, first, bytes, &fence, NULL), MR_OK);
     run_nodes(be, t, &write, 1);
     assert_int_equal(be->ops->get(be, buffer, 0, second, bytes, &fence, NULL), MR_OK);

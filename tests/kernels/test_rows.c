@@ -214,8 +214,9 @@ enum { KV_ROWS = 5, KV_HEADS = 2, KV_BLOCKS = 3 };
 
 /* The stored value of element d of the last head at a slot. */
 static float kv_read(const mr_kv_write_args *a, const void *store, int32_t slot, int32_t d, bool is_key) {
-    int32_t t = slot % MR_KV_BLOCK, dim = a->head_dim;
-    const char *head = (const char *)store + (size_t)(slot / MR_KV_BLOCK) * a->block_bytes +
+    int32_t t = slot % MR_KV_BLOCK, dim = is_key ? a->k_dim : a->v_dim;
+    size_t block_bytes = is_key ? a->k_block_bytes : a->v_block_bytes;
+    const char *head = (const char *)store + (size_t)(slot / MR_KV_BLOCK) * block_bytes +
                        (KV_HEADS - 1) * mr_kv_head_bytes(a->kv_type, dim);
     int32_t at = is_key ? d * MR_KV_BLOCK + t : t * dim + d;
     int32_t scale_at = is_key ? d / 32 * MR_KV_BLOCK + t : t * (dim / 32) + d / 32;
@@ -239,27 +240,29 @@ static bool is_stored_as(mr_type type, float x, float y, float amax) {
     return fabsf(x - y) <= d * 0.5001f + amax * 0x1p-11f + 0x1p-18f; /* errors of rounding q, d, and a subnormal d */
 }
 
-/* Writes rows of n_kv_heads * head_dim into the slots of a small store, with one buffer for k and one for v. */
-static void check_kv_write_type(const mr_kernels *k, fill how, mr_type type, int32_t dim) {
+/* Writes rows of keys and values, dims[0] and dims[1] elements a head, into the slots of a small store. */
+static void check_kv_write_type(const mr_kernels *k, fill how, mr_type type, const int32_t dims[2]) {
     static float store[4][KV_BLOCKS * KV_HEADS * 256 * MR_KV_BLOCK + 16];
     static float kv[2][KV_ROWS * (KV_HEADS * 256 + 3)];
     int32_t slots[KV_ROWS];
     for (int32_t i = 0; i < KV_ROWS; i++)
         slots[i] = (int32_t)((rng_next(&numbers) % 3 + (uint32_t)i * 9) % (KV_BLOCKS * MR_KV_BLOCK));
     for (int i = 0; i < 2; i++)
-        fill_with(kv[i], KV_ROWS * (KV_HEADS * dim + 3), how);
+        fill_with(kv[i], KV_ROWS * (KV_HEADS * dims[i] + 3), how);
     memset(store, 0x5a, sizeof store);
     mr_kv_write_args a = {.k = kv[0],
                           .v = kv[1],
-                          .k_row_bytes = (size_t)(KV_HEADS * dim + 3) * 4,
-                          .v_row_bytes = (size_t)(KV_HEADS * dim + 1) * 4,
+                          .k_row_bytes = (size_t)(KV_HEADS * dims[0] + 3) * 4,
+                          .v_row_bytes = (size_t)(KV_HEADS * dims[1] + 1) * 4,
                           .slots = slots,
                           .k_store = store[0],
                           .v_store = store[1],
-                          .block_bytes = KV_HEADS * mr_kv_head_bytes(type, dim) + 16,
+                          .k_block_bytes = KV_HEADS * mr_kv_head_bytes(type, dims[0]) + 16,
+                          .v_block_bytes = KV_HEADS * mr_kv_head_bytes(type, dims[1]) + 16,
                           .kv_type = type,
                           .n_kv_heads = KV_HEADS,
-                          .head_dim = dim};
+                          .k_dim = dims[0],
+                          .v_dim = dims[1]};
     scalar()->kv_write(&a, 0, KV_ROWS);
     a.k_store = store[2], a.v_store = store[3];
     k->kv_write(&a, 0, 2);
@@ -270,8 +273,8 @@ static void check_kv_write_type(const mr_kernels *k, fill how, mr_type type, int
             fail_msg("byte %zu of the %s store differs", j, mr_type_name(type));
     /* The stored values of the last head of the last row. */
     int32_t last = KV_ROWS - 1, h = KV_HEADS - 1;
-    for (int32_t d = 0; d < dim; d++)
-        for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++)
+        for (int32_t d = 0, dim = dims[i]; d < dim; d++) {
             const float *row = kv[i] + last * (KV_HEADS * dim + (i ? 1 : 3)) + h * dim;
             float amax = 0, read = kv_read(&a, store[i], slots[last], d, i == 0);
             for (int32_t e = d / 32 * 32; e < d / 32 * 32 + 32 && e < dim; e++)
@@ -283,9 +286,10 @@ static void check_kv_write_type(const mr_kernels *k, fill how, mr_type type, int
 }
 
 static void check_kv_write(const mr_kernels *k, fill how, int32_t n) {
-    check_kv_write_type(k, how, MR_TYPE_F16, 16 * (1 + n % 8));
-    check_kv_write_type(k, how, MR_TYPE_F32, 16 * (1 + n % 8));
-    check_kv_write_type(k, how, MR_TYPE_Q8_0, 32 * (1 + n % 4));
+    const int32_t dims[] = {16 * (1 + n % 8), 16 * (1 + n % 5)}, dims_q8[] = {32 * (1 + n % 4), 32 * (1 + n % 3)};
+    check_kv_write_type(k, how, MR_TYPE_F16, dims);
+    check_kv_write_type(k, how, MR_TYPE_F32, dims);
+    check_kv_write_type(k, how, MR_TYPE_Q8_0, dims_q8);
 }
 
 static void test_kv_write_equals_scalar(void **state) {

@@ -127,12 +127,13 @@ static void broken_soft_cap(const float *x, float *y, int32_t n, float cap) {
 }
 static void broken_kv_write(const mr_kv_write_args *args, int32_t row_first, int32_t row_last) {
     real->kv_write(args, row_first, row_last);
-    flip("kv_write", (uint8_t *)args->v_store + (size_t)(args->slots[row_last - 1] / MR_KV_BLOCK) * args->block_bytes);
+    flip("kv_write",
+         (uint8_t *)args->v_store + (size_t)(args->slots[row_last - 1] / MR_KV_BLOCK) * args->v_block_bytes);
 }
 static void broken_attention(const mr_attention_args *args, const mr_attention_part *part) {
     real->attention(args, part);
     float *last = args->out + (size_t)(part->row_last - 1) * args->out_row_bytes / sizeof(float);
-    flip("attention", last + args->n_heads * args->head_dim - 1);
+    flip("attention", last + args->n_heads * args->v_dim - 1);
 }
 
 static void flip_product(const char *name, const mr_matmul_args *args, int32_t row_last) {

@@ -83,7 +83,8 @@ static mr_status make_attention(const mr_stage *s, int32_t layer, mr_graph **out
     mr_attention_desc attention = {
         .n_heads = m->n_heads,
         .n_kv_heads = m->n_kv_heads,
-        .head_dim = m->k_dim,
+        .k_dim = m->k_dim,
+        .v_dim = m->v_dim,
         .k_state = mr_graph_use(g, &k),
         .v_state = mr_graph_use(g, &v),
         .slots = mr_graph_input(g, "slots", MR_TYPE_I32, 1, MR_ROWS_STEP),
@@ -94,8 +95,9 @@ static mr_status make_attention(const mr_stage *s, int32_t layer, mr_graph **out
         .sinks = MR_NO_TENSOR,
     };
     int32_t q = mr_graph_input(g, "q", MR_TYPE_F32, m->n_heads * m->k_dim, MR_ROWS_STEP);
-    int32_t kv = mr_graph_input(g, "kv", MR_TYPE_F32, m->n_kv_heads * m->k_dim, MR_ROWS_STEP);
-    mr_graph_attention(g, q, kv, kv, &attention);
+    int32_t keys = mr_graph_input(g, "k", MR_TYPE_F32, m->n_kv_heads * m->k_dim, MR_ROWS_STEP);
+    int32_t values = mr_graph_input(g, "v", MR_TYPE_F32, m->n_kv_heads * m->v_dim, MR_ROWS_STEP);
+    mr_graph_attention(g, q, keys, values, &attention);
     return MR_OK;
 }
 

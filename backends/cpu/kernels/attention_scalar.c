@@ -10,11 +10,11 @@
 #include "engine/base/fmath.h"
 #include "engine/tensor/f16.h"
 
-enum { TILE = 64, PARTITION = MR_ATTENTION_PARTITION, MAX_DIM = 256 };
+enum { TILE = 64, PARTITION = MR_ATTENTION_PARTITION };
 
 /* State after some positions: the maximum score, the lanes of the sum of weights, the weighted sum of values. */
 typedef struct state {
-    float m, l[MR_LANES], o[MAX_DIM];
+    float m, l[MR_LANES], o[MR_ATTENTION_DIM];
 } state;
 
 /* One row and head. It sees positions [first, last). */
@@ -26,40 +26,45 @@ typedef struct query {
     int32_t head, kv_head, first, last;
 } query;
 
-/* Element i of the keys or values of a block and head. scale_idx: the scale of this element, for Q8_0. */
-static float kv_get(const mr_attention_args *a, const void *store, int32_t i, int32_t scale_idx) {
-    if (a->kv_type == MR_TYPE_F32)
+/* Element i of the keys or values, dim for each position, of a block and head. scale_idx: its scale, for Q8_0. */
+static float kv_get(mr_type type, const void *store, int32_t dim, int32_t i, int32_t scale_idx) {
+    if (type == MR_TYPE_F32)
         return ((const float *)store)[i];
-    if (a->kv_type == MR_TYPE_F16)
+    if (type == MR_TYPE_F16)
         return mr_f16_to_f32(((const uint16_t *)store)[i]);
     const int8_t *q = store;
-    return mr_f16_to_f32(((const uint16_t *)(const void *)(q + a->head_dim * MR_KV_BLOCK))[scale_idx]) * (float)q[i];
+    return mr_f16_to_f32(((const uint16_t *)(const void *)(q + dim * MR_KV_BLOCK))[scale_idx]) * (float)q[i];
 }
 
-/* The keys or values of the block that holds position p, and of the query's KV head. */
-static const void *block_of(const query *u, const void *store, int32_t p) {
+/* The keys of the block that holds position p, and of the query's KV head. */
+static const void *keys_of(const query *u, int32_t p) {
     const mr_attention_args *a = u->args;
-    size_t head_bytes = mr_kv_head_bytes(a->kv_type, a->head_dim);
-    return (const char *)store + (size_t)u->blocks[p / MR_KV_BLOCK] * a->block_bytes + (size_t)u->kv_head * head_bytes;
+    return (const char *)a->k_store + (size_t)u->blocks[p / MR_KV_BLOCK] * a->k_block_bytes +
+           (size_t)u->kv_head * mr_kv_head_bytes(a->kv_type, a->k_dim);
+}
+static const void *values_of(const query *u, int32_t p) {
+    const mr_attention_args *a = u->args;
+    return (const char *)a->v_store + (size_t)u->blocks[p / MR_KV_BLOCK] * a->v_block_bytes +
+           (size_t)u->kv_head * mr_kv_head_bytes(a->kv_type, a->v_dim);
 }
 
 static float score(const query *u, int32_t p) {
     const mr_attention_args *a = u->args;
-    const void *k = block_of(u, a->k_store, p);
+    const void *k = keys_of(u, p);
     int32_t t = p % MR_KV_BLOCK;
     float s = 0;
-    for (int32_t d = 0; d < a->head_dim; d++)
-        s = fmaf(u->q[d], kv_get(a, k, d * MR_KV_BLOCK + t, d / 32 * MR_KV_BLOCK + t), s);
+    for (int32_t d = 0; d < a->k_dim; d++)
+        s = fmaf(u->q[d], kv_get(a->kv_type, k, a->k_dim, d * MR_KV_BLOCK + t, d / 32 * MR_KV_BLOCK + t), s);
     s *= a->scale;
     return a->soft_cap != 0.0f ? a->soft_cap * mr_tanhf(s * (1.0f / a->soft_cap)) : s;
 }
 
 static void add_value(const query *u, int32_t p, float w, float *o) {
     const mr_attention_args *a = u->args;
-    const void *v = block_of(u, a->v_store, p);
-    int32_t t = p % MR_KV_BLOCK;
-    for (int32_t d = 0; d < a->head_dim; d++)
-        o[d] = fmaf(w, kv_get(a, v, t * a->head_dim + d, t * (a->head_dim / 32) + d / 32), o[d]);
+    const void *v = values_of(u, p);
+    int32_t t = p % MR_KV_BLOCK, dim = a->v_dim;
+    for (int32_t d = 0; d < dim; d++)
+        o[d] = fmaf(w, kv_get(a->kv_type, v, dim, t * dim + d, t * (dim / 32) + d / 32), o[d]);
 }
 
 /* Adds the tile at `position`. The query sees at least one position of the tile; the others have weight 0. */
@@ -75,7 +80,7 @@ static void add_tile(const query *u, int32_t position, state *st) {
     float c = st->m == -INFINITY ? 0.0f : mr_expf_or_nan(st->m - m);
     for (int32_t i = 0; i < MR_LANES; i++)
         st->l[i] = fmaf(st->l[i], c, ((w[i] + w[i + 16]) + w[i + 32]) + w[i + 48]);
-    for (int32_t d = 0; d < u->args->head_dim; d++)
+    for (int32_t d = 0; d < u->args->v_dim; d++)
         st->o[d] *= c;
     for (int32_t i = first; i < last; i++)
         add_value(u, position + i, w[i], st->o);
@@ -89,12 +94,12 @@ static void run_partition(const query *u, int32_t partition, state *st) {
         add_tile(u, p, st);
 }
 
-static void merge(state *all, const state *part, int32_t head_dim) {
+static void merge(state *all, const state *part, int32_t v_dim) {
     float m = part->m > all->m ? part->m : all->m;
     float c1 = mr_expf_or_nan(all->m - m), c2 = mr_expf_or_nan(part->m - m);
     for (int32_t i = 0; i < MR_LANES; i++)
         all->l[i] = fmaf(all->l[i], c1, part->l[i] * c2);
-    for (int32_t d = 0; d < head_dim; d++)
+    for (int32_t d = 0; d < v_dim; d++)
         all->o[d] = fmaf(all->o[d], c1, part->o[d] * c2);
     all->m = m;
 }
@@ -108,7 +113,7 @@ static void finish(const query *u, const state *all) {
         c = mr_expf_or_nan(all->m - m);
         sum = fmaf(sum, c, mr_expf_or_nan(sink - m));
     }
-    for (int32_t d = 0; d < u->args->head_dim; d++)
+    for (int32_t d = 0; d < u->args->v_dim; d++)
         u->out[d] = all->o[d] * c / sum;
 }
 
@@ -119,7 +124,7 @@ static void attend(const query *u) {
     run_partition(u, first, &all);
     for (int32_t p = first + 1; p * PARTITION < u->last; p++) {
         run_partition(u, p, &part);
-        merge(&all, &part, u->args->head_dim);
+        merge(&all, &part, u->args->v_dim);
     }
     finish(u, &all);
 }
@@ -128,7 +133,7 @@ static void attend(const query *u) {
  * chain and in out. */
 static void attend_part(const query *u, const mr_attention_part *part, int32_t j) {
     mr_attention_chain *chain = part->chain;
-    size_t o_bytes = (size_t)u->args->head_dim * sizeof(float);
+    size_t o_bytes = (size_t)u->args->v_dim * sizeof(float);
     int32_t p = part->partition;
     state all, own;
     if (p < u->first / PARTITION || p * PARTITION >= u->last)
@@ -138,7 +143,7 @@ static void attend_part(const query *u, const mr_attention_part *part, int32_t j
         all.m = chain->m[j];
         memcpy(all.l, chain->l + j * MR_LANES, sizeof all.l);
         memcpy(all.o, u->out, o_bytes);
-        merge(&all, &own, u->args->head_dim);
+        merge(&all, &own, u->args->v_dim);
     } else
         all = own;
     chain->m[j] = all.m;
@@ -155,10 +160,10 @@ void mr_attention_scalar(const mr_attention_args *a, const mr_attention_part *pa
     for (int32_t r = part->row_first; r < part->row_last; r++) {
         const float *q = (const float *)((const char *)a->q + (size_t)r * a->q_row_bytes);
         float *out = (float *)((char *)a->out + (size_t)r * a->out_row_bytes);
-        for (int32_t h = part->kv_head_first * group; h < part->kv_head_last * group; h++, j++) {
+        for (int32_t h = part->head_first; h < part->head_last; h++, j++) {
             query u = {.args = a,
-                       .q = q + (int64_t)h * a->head_dim,
-                       .out = out + (int64_t)h * a->head_dim,
+                       .q = q + (int64_t)h * a->k_dim,
+                       .out = out + (int64_t)h * a->v_dim,
                        .blocks = a->block_table + (int64_t)a->row_seq[r] * a->table_stride,
                        .head = h,
                        .kv_head = h / group,

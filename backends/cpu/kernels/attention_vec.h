@@ -24,9 +24,8 @@ enum {
     PARTITION = MR_ATTENTION_PARTITION,
     TILE_BLOCKS = TILE / MR_KV_BLOCK,
     BLOCK_QUERIES = MR_ATTENTION_QUERIES,
-    BLOCK_SUMS = MR_ATTENTION_SUMS, /* floats: 48 queries of 128 elements, 24 of 256 */
+    BLOCK_SUMS = MR_ATTENTION_SUMS, /* floats: 48 queries of 128 elements, 24 of 256, 12 of 512 */
     STAGE_WIDTH = 64,               /* head elements staged at once */
-    MAX_DIM = 256,                  /* of Q8_0 */
     PART_QUERIES = 6,               /* most queries of a product from the stage, or where MAX_QUERIES do not suffice */
 };
 
@@ -36,7 +35,8 @@ typedef struct block {
     const mr_attention_args *args;
     const int32_t *kv_blocks;
     int32_t kv_first, n_kv, n, n_positions; /* n_positions: 1 + the last position that any query of the block sees */
-    int32_t head_bytes;                     /* of one KV head in a block of the store */
+    int32_t head_first, group;              /* query heads of each KV head: group of them, from this one on */
+    int32_t k_head_bytes, v_head_bytes;     /* of one KV head in a block of the store */
     source from;                            /* of products */
     const float *q[BLOCK_QUERIES];
     float *out[BLOCK_QUERIES];                         /* holds the sums of the merged partitions until the end */
@@ -47,7 +47,7 @@ typedef struct block {
     float own_m[BLOCK_QUERIES], own_l[BLOCK_QUERIES * 16];
     _Alignas(64) float l[BLOCK_QUERIES * 16];
     float scores[BLOCK_QUERIES * TILE]; /* of the tile; later its weights */
-    float o[BLOCK_SUMS];                /* [query][head_dim] */
+    float o[BLOCK_SUMS];                /* [query][v_dim] */
     float stage[STAGE_WIDTH * TILE];
     ahead next;
 } block;
@@ -88,17 +88,19 @@ static int32_t next_queries(const block *u, int32_t n) {
 
 /* --- Memory ------------------------------------------------------------------------------------------------------ */
 
-/* Finds the blocks of keys or values that hold positions [position, position + n), n <= 64. */
-static void find_blocks(const block *u, const void *store, int32_t kv_head, int32_t position, int32_t n,
-                        const char *out[TILE_BLOCKS]) {
-    for (int32_t i = 0; i < blocks_of(n); i++) {
-        int64_t id = u->kv_blocks[position / MR_KV_BLOCK + i];
-        out[i] = (const char *)store + id * (int64_t)u->args->block_bytes + (int64_t)kv_head * u->head_bytes;
-    }
+/* Finds the blocks of keys that hold positions [position, position + n), n <= 64. */
+static void find_keys(const block *u, int32_t kv_head, int32_t position, int32_t n, const char *out[TILE_BLOCKS]) {
+    const char *head = (const char *)u->args->k_store + (int64_t)kv_head * u->k_head_bytes;
+    for (int32_t i = 0; i < blocks_of(n); i++)
+        out[i] = head + u->kv_blocks[position / MR_KV_BLOCK + i] * (int64_t)u->args->k_block_bytes;
+}
+static void find_values(const block *u, int32_t kv_head, int32_t position, int32_t n, const char *out[TILE_BLOCKS]) {
+    const char *head = (const char *)u->args->v_store + (int64_t)kv_head * u->v_head_bytes;
+    for (int32_t i = 0; i < blocks_of(n); i++)
+        out[i] = head + u->kv_blocks[position / MR_KV_BLOCK + i] * (int64_t)u->args->v_block_bytes;
 }
 
 static void tile_init(tile *t, const block *u, int32_t position, int32_t g) {
-    const mr_attention_args *a = u->args;
     bool is_last = g + 1 == u->n_kv; /* the first KV head of the next tile follows */
     int32_t next = is_last ? position + TILE : position, next_head = u->kv_first + (is_last ? 0 : g + 1);
     int32_t n_next = mr_min_i32(u->n_positions - next, TILE);
@@ -111,14 +113,14 @@ static void tile_init(tile *t, const block *u, int32_t position, int32_t g) {
         t->last--;
     t->n_positions = mr_min_i32(u->n_positions - position, TILE);
     t->n_next = n_next > 0 ? blocks_of(n_next) : 0;
-    find_blocks(u, a->k_store, u->kv_first + g, position, t->n_positions, t->k);
-    find_blocks(u, a->v_store, u->kv_first + g, position, t->n_positions, t->v);
-    find_blocks(u, a->k_store, next_head, next, n_next, t->next_k);
+    find_keys(u, u->kv_first + g, position, t->n_positions, t->k);
+    find_values(u, u->kv_first + g, position, t->n_positions, t->v);
+    find_keys(u, next_head, next, n_next, t->next_k);
 }
 
-/* Lets the products that follow prefetch these blocks. */
-static void start_ahead(block *u, const char *const *blocks, int32_t n) {
-    u->next.run_bytes = u->head_bytes;
+/* Lets the products that follow prefetch these blocks, bytes of each. */
+static void start_ahead(block *u, const char *const *blocks, int32_t n, int32_t bytes) {
+    u->next.run_bytes = bytes;
     u->next.n_runs = n;
     u->next.run_idx = u->next.offset = 0;
     for (int32_t i = 0; i < n; i++)
@@ -146,9 +148,9 @@ static void add_scores(block *u, const tile *t, const void *const k[TILE_BLOCKS]
     }
 }
 
-/* The scales of a Q8_0 block of keys or values. */
-static const uint16_t *scales_of(const block *u, const char *kv) {
-    return (const uint16_t *)(const void *)(kv + u->args->head_dim * MR_KV_BLOCK);
+/* The scales of a Q8_0 block of keys or values, dim elements for each position. */
+static const uint16_t *scales_of(const char *kv, int32_t dim) {
+    return (const uint16_t *)(const void *)(kv + dim * MR_KV_BLOCK);
 }
 
 /* Converts head elements [d, d + n) of the tile's keys to f32. out_k: for each block, keys [n][16] in the stage. */
@@ -163,7 +165,7 @@ static void stage_keys(block *u, const tile *t, int32_t d, int32_t n, const void
             continue;
         }
         const int8_t *k = (const int8_t *)t->k[i] + d * MR_KV_BLOCK;
-        const uint16_t *scales = scales_of(u, t->k[i]) + d / 32 * MR_KV_BLOCK;
+        const uint16_t *scales = scales_of(t->k[i], u->args->k_dim) + d / 32 * MR_KV_BLOCK;
         for (int32_t e = 0; e < n * MR_KV_BLOCK; e += 32 * 16, scales += MR_KV_BLOCK) {
             v16 scale = v16_load_f16(scales);
             MR_UNROLL
@@ -174,9 +176,9 @@ static void stage_keys(block *u, const tile *t, int32_t d, int32_t n, const void
 }
 
 static void tile_scores(block *u, const tile *t) {
-    int32_t dim = u->args->head_dim;
+    int32_t dim = u->args->k_dim;
     const void *k[TILE_BLOCKS] = {0};
-    start_ahead(u, t->v, blocks_of(t->n_positions));
+    start_ahead(u, t->v, blocks_of(t->n_positions), u->v_head_bytes);
     if (u->from != SOURCE_STAGE) {
         for (int32_t i = 0; i < blocks_of(t->n_positions); i++)
             k[i] = t->k[i];
@@ -265,11 +267,11 @@ MR_INLINE void stage_value_q8(const int8_t *v, const float *scales, int32_t d, c
 
 /* Converts head elements [d, d + n) of n_rows values of a Q8_0 block. */
 static void stage_values_q8(const block *u, const char *stored, int32_t n_rows, int32_t d, int32_t n, float *stage) {
-    int32_t dim = u->args->head_dim, n_scales = dim / 32; /* of a value */
+    int32_t dim = u->args->v_dim, n_scales = dim / 32; /* of a value */
     const int8_t *v = (const int8_t *)stored + d;
-    float scales[MAX_DIM / 32 * MR_KV_BLOCK];
+    float scales[MR_ATTENTION_DIM / 32 * MR_KV_BLOCK];
     for (int32_t i = 0; i < n_scales; i++)
-        v16_store(scales + 16 * i, v16_load_f16(scales_of(u, stored) + 16 * i));
+        v16_store(scales + 16 * i, v16_load_f16(scales_of(stored, dim) + 16 * i));
     const float *of_row = scales + d / 32;
     for (int32_t row = 0; row < n_rows; row++, v += dim, of_row += n_scales, stage += n)
         if (n == STAGE_WIDTH && d % 32 == 0) /* unrolled */
@@ -280,7 +282,7 @@ static void stage_values_q8(const block *u, const char *stored, int32_t n_rows, 
 
 /* Converts head elements [d, d + n) of the tile's values to f32 in the stage: [position][n]. */
 static void stage_values(block *u, const tile *t, int32_t d, int32_t n) {
-    int32_t dim = u->args->head_dim;
+    int32_t dim = u->args->v_dim;
     for (int32_t p = 0; p < t->n_positions; p += MR_KV_BLOCK) {
         int32_t n_rows = mr_min_i32(t->n_positions - p, MR_KV_BLOCK);
         const char *stored = t->v[p / MR_KV_BLOCK];
@@ -301,13 +303,13 @@ static void stage_values(block *u, const tile *t, int32_t d, int32_t n) {
 static const char *value_at(const block *u, const tile *t, int32_t i, int32_t d, int32_t n) {
     if (u->from == SOURCE_STAGE)
         return (const char *)(u->stage + i * n);
-    return t->v[i / MR_KV_BLOCK] + (i % MR_KV_BLOCK * u->args->head_dim + d) * (u->from == SOURCE_F16 ? 2 : 4);
+    return t->v[i / MR_KV_BLOCK] + (i % MR_KV_BLOCK * u->args->v_dim + d) * (u->from == SOURCE_F16 ? 2 : 4);
 }
 
 /* Gives p the segments of positions [from, to) of the tile, for head elements [d, d + n). */
 static void value_segments(const block *u, const tile *t, int32_t from, int32_t to, int32_t d, int32_t n, product *p) {
     int32_t vector_bytes = 16 * (u->from == SOURCE_F16 ? 2 : 4), s = 0;
-    p->b_stride = u->from == SOURCE_STAGE ? n : u->args->head_dim;
+    p->b_stride = u->from == SOURCE_STAGE ? n : u->args->v_dim;
     for (; from < to; from += p->n[s++]) {
         p->n[s] = mr_min_i32(to - from, MR_KV_BLOCK - from % MR_KV_BLOCK);
         for (int32_t i = 0; i < n / 16; i++)
@@ -320,7 +322,7 @@ static void value_segments(const block *u, const tile *t, int32_t from, int32_t 
  * factor of their query first. */
 static void add_range(block *u, const tile *t, int32_t d, int32_t n, int32_t j, int32_t nq, int32_t from, int32_t to,
                       bool has_factor) {
-    int32_t dim = u->args->head_dim;
+    int32_t dim = u->args->v_dim;
     product p = {.c = u->o + j * dim + d, .c_stride = dim, .factor = has_factor ? u->factor + j : NULL};
     for (int32_t i = 0; i < nq; i++)
         p.a[i] = u->scores + (j + i) * TILE + from;
@@ -345,8 +347,8 @@ static void add_values(block *u, const tile *t, int32_t d, int32_t n, int32_t j,
 }
 
 static void tile_values(block *u, const tile *t) {
-    int32_t dim = u->args->head_dim, parts = (dim + STAGE_WIDTH - 1) / STAGE_WIDTH;
-    start_ahead(u, t->next_k, t->n_next);
+    int32_t dim = u->args->v_dim, parts = (dim + STAGE_WIDTH - 1) / STAGE_WIDTH;
+    start_ahead(u, t->next_k, t->n_next, u->k_head_bytes);
     for (int32_t d = 0, n; d < dim; d += n, parts--) {
         n = ((dim - d) / 16 + parts - 1) / parts * 16; /* even parts */
         if (u->from == SOURCE_STAGE)
@@ -362,7 +364,7 @@ static void tile_values(block *u, const tile *t) {
 
 /* Merges the partition's state of query j into the state of the merged partitions. */
 static void merge(block *u, int32_t j, bool is_first_partition) {
-    int32_t dim = u->args->head_dim;
+    int32_t dim = u->args->v_dim;
     float *l = u->l + j * 16, *all_l = u->all_l + j * 16, *o = u->o + j * dim, *out = u->out[j];
     if (is_first_partition) {
         u->all_m[j] = u->m[j];
@@ -387,7 +389,7 @@ static void finish(block *u, int32_t j) {
         c = v16_exp(v16_set1(u->all_m[j] - m));
         sum = v16_fma(sum, c, v16_exp(v16_set1(sink - m)));
     }
-    for (int32_t d = 0; d < a->head_dim; d += 16)
+    for (int32_t d = 0; d < a->v_dim; d += 16)
         v16_store(u->out[j] + d, v16_div(v16_mul(v16_load(u->out[j] + d), c), sum));
 }
 
@@ -396,7 +398,7 @@ static void run_partition(block *u, int32_t start) {
     for (int32_t j = 0; j < n_queries; j++)
         u->m[j] = -INFINITY;
     memset(u->l, 0, (size_t)n_queries * 16 * sizeof *u->l);
-    memset(u->o, 0, (size_t)(n_queries * u->args->head_dim) * sizeof *u->o);
+    memset(u->o, 0, (size_t)(n_queries * u->args->v_dim) * sizeof *u->o);
     int32_t p = tiles_first > start ? tiles_first : start;
     for (; p < mr_min_i32(start + PARTITION, u->n_positions); p += TILE)
         for (int32_t g = 0; g < u->n_kv; g++) {
@@ -421,11 +423,11 @@ static void merge_partition(block *u, int32_t start) {
     }
 }
 
-/* Sets up the block for queries [first, first + n) of each KV head. Query i of a KV head is head i % group of the KV
- * head and belongs to row + i / group. */
+/* Sets up the block for queries [first, first + n) of each KV head. Query i of a KV head is head head_first + i % group
+ * of the KV head and belongs to row + i / group. */
 static void block_init(block *u, int32_t row, int32_t first, int32_t n, int32_t kv_first, int32_t n_kv) {
     const mr_attention_args *a = u->args;
-    int32_t group = a->n_heads / a->n_kv_heads;
+    int32_t group = u->group, all = a->n_heads / a->n_kv_heads;
     u->n = n;
     u->kv_first = kv_first;
     u->n_kv = n_kv;
@@ -434,9 +436,9 @@ static void block_init(block *u, int32_t row, int32_t first, int32_t n, int32_t 
                                                               : SOURCE_STAGE;
     u->kv_blocks = a->block_table + (int64_t)a->row_seq[row] * a->table_stride;
     for (int32_t i = 0; i < n * n_kv; i++) {
-        int32_t j = first + i % n, r = row + j / group, head = (kv_first + i / n) * group + j % group;
-        u->q[i] = (const float *)((const char *)a->q + (size_t)r * a->q_row_bytes) + (int64_t)head * a->head_dim;
-        u->out[i] = (float *)((char *)a->out + (size_t)r * a->out_row_bytes) + (int64_t)head * a->head_dim;
+        int32_t j = first + i % n, r = row + j / group, head = (kv_first + i / n) * all + u->head_first + j % group;
+        u->q[i] = (const float *)((const char *)a->q + (size_t)r * a->q_row_bytes) + (int64_t)head * a->k_dim;
+        u->out[i] = (float *)((char *)a->out + (size_t)r * a->out_row_bytes) + (int64_t)head * a->v_dim;
         u->sink[i] = a->sinks ? a->sinks[head] : 0.0f;
         u->first[i] = mr_attention_first(a, r);
         u->last[i] = a->row_position[r] + 1;
@@ -478,19 +480,23 @@ static int32_t count_run(const mr_attention_args *a, int32_t row, int32_t row_la
 MR_INLINE void attention_vec(const mr_attention_args *a, const mr_attention_part *part) {
     block u;
     u.args = a;
-    u.head_bytes = (int32_t)mr_kv_head_bytes(a->kv_type, a->head_dim);
-    int32_t group = a->n_heads / a->n_kv_heads, most = mr_attention_most(a->head_dim);
+    u.k_head_bytes = (int32_t)mr_kv_head_bytes(a->kv_type, a->k_dim);
+    u.v_head_bytes = (int32_t)mr_kv_head_bytes(a->kv_type, a->v_dim);
+    int32_t all = a->n_heads / a->n_kv_heads, group = mr_min_i32(part->head_last - part->head_first, all);
+    int32_t kv_first = part->head_first / all, kv_last = kv_first + (part->head_last - part->head_first) / group;
+    int32_t most = mr_attention_most(a->v_dim);
+    u.head_first = part->head_first % all;
+    u.group = group;
     if (part->chain) {
-        block_init(&u, part->row_first, 0, (part->row_last - part->row_first) * group, part->kv_head_first,
-                   part->kv_head_last - part->kv_head_first);
+        block_init(&u, part->row_first, 0, (part->row_last - part->row_first) * group, kv_first, kv_last - kv_first);
         block_run_part(&u, part);
         return;
     }
     for (int32_t row = part->row_first, rows; row < part->row_last; row += rows) {
         rows = count_run(a, row, part->row_last);
         int32_t n = rows * group, at_once = n <= most ? most / n : 1;
-        for (int32_t kv = part->kv_head_first, n_kv; kv < part->kv_head_last; kv += n_kv) {
-            n_kv = mr_min_i32(part->kv_head_last - kv, at_once);
+        for (int32_t kv = kv_first, n_kv; kv < kv_last; kv += n_kv) {
+            n_kv = mr_min_i32(kv_last - kv, at_once);
             for (int32_t i = 0; i < n; i += u.n) {
                 block_init(&u, row, i, mr_min_i32(n - i, most), kv, n_kv);
                 block_run(&u);

@@ -156,35 +156,37 @@ static uint16_t kv_put_q8_0(const float x[32], int8_t *q, int32_t step) {
     return is_number ? half : MR_F16_NAN;
 }
 
-/* Writes one head of one row into column t of the keys [dim][16] and row t of the values [16][dim]. */
-static void kv_put_head(const mr_kv_write_args *a, const float *k, const float *v, uint8_t *k_store, uint8_t *v_store,
-                        int32_t t) {
-    int32_t dim = a->head_dim;
-    if (a->kv_type == MR_TYPE_Q8_0) {
-        uint16_t *k_scales = (uint16_t *)(void *)(k_store + dim * MR_KV_BLOCK);
-        uint16_t *v_scales = (uint16_t *)(void *)(v_store + dim * MR_KV_BLOCK) + t * (dim / 32);
-        for (int32_t i = 0; i < dim; i += 32) {
-            k_scales[i / 32 * MR_KV_BLOCK + t] =
-                kv_put_q8_0(k + i, (int8_t *)k_store + i * MR_KV_BLOCK + t, MR_KV_BLOCK);
-            v_scales[i / 32] = kv_put_q8_0(v + i, (int8_t *)v_store + t * dim + i, 1);
-        }
-        return;
-    }
-    for (int32_t i = 0; i < dim; i++) {
-        kv_put(k_store, i * MR_KV_BLOCK + t, k[i], a->kv_type);
-        kv_put(v_store, t * dim + i, v[i], a->kv_type);
-    }
+/* Writes one head of one row into column t of the keys [dim][16]. */
+static void kv_put_key(mr_type type, const float *k, int32_t dim, uint8_t *store, int32_t t) {
+    uint16_t *scales = (uint16_t *)(void *)(store + dim * MR_KV_BLOCK) + t;
+    for (int32_t i = 0; type == MR_TYPE_Q8_0 && i < dim; i += 32)
+        scales[i / 32 * MR_KV_BLOCK] = kv_put_q8_0(k + i, (int8_t *)store + i * MR_KV_BLOCK + t, MR_KV_BLOCK);
+    for (int32_t i = 0; type != MR_TYPE_Q8_0 && i < dim; i++)
+        kv_put(store, i * MR_KV_BLOCK + t, k[i], type);
+}
+
+/* The same into row t of the values [16][dim]. */
+static void kv_put_value(mr_type type, const float *v, int32_t dim, uint8_t *store, int32_t t) {
+    uint16_t *scales = (uint16_t *)(void *)(store + dim * MR_KV_BLOCK) + t * (dim / 32);
+    for (int32_t i = 0; type == MR_TYPE_Q8_0 && i < dim; i += 32)
+        scales[i / 32] = kv_put_q8_0(v + i, (int8_t *)store + t * dim + i, 1);
+    for (int32_t i = 0; type != MR_TYPE_Q8_0 && i < dim; i++)
+        kv_put(store, t * dim + i, v[i], type);
 }
 
 /* Rule K. */
 void mr_kv_write_scalar(const mr_kv_write_args *a, int32_t row_first, int32_t row_last) {
-    int32_t dim = a->head_dim;
-    size_t head_bytes = mr_kv_head_bytes(a->kv_type, dim);
+    size_t k_bytes = mr_kv_head_bytes(a->kv_type, a->k_dim), v_bytes = mr_kv_head_bytes(a->kv_type, a->v_dim);
     for (int32_t r = row_first; r < row_last; r++) {
         const float *k = (const float *)((const char *)a->k + (size_t)r * a->k_row_bytes);
         const float *v = (const float *)((const char *)a->v + (size_t)r * a->v_row_bytes);
-        size_t at = (size_t)(a->slots[r] / MR_KV_BLOCK) * a->block_bytes;
-        for (int32_t h = 0; h < a->n_kv_heads; h++, k += dim, v += dim, at += head_bytes)
-            kv_put_head(a, k, v, (uint8_t *)a->k_store + at, (uint8_t *)a->v_store + at, a->slots[r] % MR_KV_BLOCK);
+        size_t block = (size_t)(a->slots[r] / MR_KV_BLOCK);
+        uint8_t *k_store = (uint8_t *)a->k_store + block * a->k_block_bytes;
+        uint8_t *v_store = (uint8_t *)a->v_store + block * a->v_block_bytes;
+        int32_t t = a->slots[r] % MR_KV_BLOCK;
+        for (int32_t h = 0; h < a->n_kv_heads; h++) {
+            kv_put_key(a->kv_type, k + h * a->k_dim, a->k_dim, k_store + (size_t)h * k_bytes, t);
+            kv_put_value(a->kv_type, v + h * a->v_dim, a->v_dim, v_store + (size_t)h * v_bytes, t);
+        }
     }
 }

@@ -177,23 +177,6 @@ MR_INLINE void rope_vec(float *x, int32_t n_heads, int32_t head_dim, int32_t n_r
     }
 }
 
-/* Rule K for one head of one row: k goes into column t of the keys [dim][16], v into row t of the values [16][dim].
- * k_store and v_store already point to column t and row t. */
-MR_INLINE void kv_write_head_f16(const float *k, const float *v, uint16_t *k_store, uint16_t *v_store, int32_t dim) {
-    for (int32_t i = 0; i < dim; i += 16) {
-        uint16_t half[16];
-        v16_store_f16(half, v16_load(k + i));
-        for (int32_t j = 0; j < 16; j++)
-            k_store[(i + j) * MR_KV_BLOCK] = half[j];
-        v16_store_f16(v_store + i, v16_load(v + i));
-    }
-}
-MR_INLINE void kv_write_head_f32(const float *k, const float *v, float *k_store, float *v_store, int32_t dim) {
-    for (int32_t i = 0; i < dim; i++)
-        k_store[i * MR_KV_BLOCK] = k[i];
-    memcpy(v_store, v, (size_t)dim * 4);
-}
-
 /* Rule K for 32 head elements in q8_0: writes q[i * step] and returns the scale. */
 MR_INLINE uint16_t kv_write_q8_0(const float *x, int8_t *q, const int32_t step) {
     v16 x0 = v16_load(x), x1 = v16_load(x + 16);
@@ -210,32 +193,50 @@ MR_INLINE uint16_t kv_write_q8_0(const float *x, int8_t *q, const int32_t step) 
         q[i * step] = row[i];
     return amax <= FLT_MAX && d <= FLT_MAX ? half : MR_F16_NAN;
 }
-MR_INLINE void kv_write_head_q8_0(const float *k, const float *v, int8_t *k_store, int8_t *v_store, int32_t dim,
-                                  int32_t t) {
-    uint16_t *k_scales = (uint16_t *)(void *)(k_store + dim * MR_KV_BLOCK) + t;
-    uint16_t *v_scales = (uint16_t *)(void *)(v_store + dim * MR_KV_BLOCK) + t * (dim / 32);
-    for (int32_t i = 0; i < dim; i += 32) {
-        k_scales[i / 32 * MR_KV_BLOCK] = kv_write_q8_0(k + i, k_store + i * MR_KV_BLOCK + t, MR_KV_BLOCK);
-        v_scales[i / 32] = kv_write_q8_0(v + i, v_store + t * dim + i, 1);
+/* Rule K for one head of one row: k goes into column t of the keys [dim][16]. */
+MR_INLINE void kv_write_key(const mr_type type, const float *k, int32_t dim, void *store, int32_t t) {
+    if (type == MR_TYPE_F32) {
+        for (int32_t i = 0; i < dim; i++)
+            ((float *)store)[i * MR_KV_BLOCK + t] = k[i];
+    } else if (type == MR_TYPE_F16) {
+        uint16_t half[16], *column = (uint16_t *)store + t;
+        for (int32_t i = 0; i < dim; i += 16) {
+            v16_store_f16(half, v16_load(k + i));
+            for (int32_t j = 0; j < 16; j++)
+                column[(i + j) * MR_KV_BLOCK] = half[j];
+        }
+    } else {
+        uint16_t *scales = (uint16_t *)(void *)((char *)store + dim * MR_KV_BLOCK) + t;
+        for (int32_t i = 0; i < dim; i += 32)
+            scales[i / 32 * MR_KV_BLOCK] = kv_write_q8_0(k + i, (int8_t *)store + i * MR_KV_BLOCK + t, MR_KV_BLOCK);
+    }
+}
+/* The same for v, which goes into row t of the values [16][dim]. */
+MR_INLINE void kv_write_value(const mr_type type, const float *v, int32_t dim, void *store, int32_t t) {
+    if (type == MR_TYPE_F32) {
+        memcpy((float *)store + t * dim, v, (size_t)dim * 4);
+    } else if (type == MR_TYPE_F16) {
+        for (int32_t i = 0; i < dim; i += 16)
+            v16_store_f16((uint16_t *)store + t * dim + i, v16_load(v + i));
+    } else {
+        uint16_t *scales = (uint16_t *)(void *)((char *)store + dim * MR_KV_BLOCK) + t * (dim / 32);
+        for (int32_t i = 0; i < dim; i += 32)
+            scales[i / 32] = kv_write_q8_0(v + i, (int8_t *)store + t * dim + i, 1);
     }
 }
 
 MR_INLINE void kv_write_vec(const mr_kv_write_args *a, int32_t row_first, int32_t row_last) {
-    int32_t dim = a->head_dim;
-    size_t head_bytes = mr_kv_head_bytes(a->kv_type, dim);
+    size_t k_bytes = mr_kv_head_bytes(a->kv_type, a->k_dim), v_bytes = mr_kv_head_bytes(a->kv_type, a->v_dim);
     for (int32_t r = row_first; r < row_last; r++) {
         const float *k = (const float *)((const char *)a->k + (size_t)r * a->k_row_bytes);
         const float *v = (const float *)((const char *)a->v + (size_t)r * a->v_row_bytes);
+        size_t block = (size_t)(a->slots[r] / MR_KV_BLOCK);
+        char *k_store = (char *)a->k_store + block * a->k_block_bytes;
+        char *v_store = (char *)a->v_store + block * a->v_block_bytes;
         int32_t t = a->slots[r] % MR_KV_BLOCK;
-        size_t at = (size_t)(a->slots[r] / MR_KV_BLOCK) * a->block_bytes;
-        for (int32_t h = 0; h < a->n_kv_heads; h++, k += dim, v += dim, at += head_bytes) {
-            void *k_store = (char *)a->k_store + at, *v_store = (char *)a->v_store + at;
-            if (a->kv_type == MR_TYPE_F16)
-                kv_write_head_f16(k, v, (uint16_t *)k_store + t, (uint16_t *)v_store + t * dim, dim);
-            else if (a->kv_type == MR_TYPE_F32)
-                kv_write_head_f32(k, v, (float *)k_store + t, (float *)v_store + t * dim, dim);
-            else
-                kv_write_head_q8_0(k, v, k_store, v_store, dim, t);
+        for (int32_t h = 0; h < a->n_kv_heads; h++, k_store += k_bytes, v_store += v_bytes) {
+            kv_write_key(a->kv_type, k + h * a->k_dim, a->k_dim, k_store, t);
+            kv_write_value(a->kv_type, v + h * a->v_dim, a->v_dim, v_store, t);
         }
     }
 }

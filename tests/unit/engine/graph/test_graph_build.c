@@ -136,13 +136,13 @@ static int32_t attention_with(mr_graph *g, spoil_fn *spoil) {
 static void spoil_heads(mr_attention_desc *d, int32_t x) {
     (void)x;
     d->n_heads = 2;
-    d->head_dim = 32; /* the widths fit q, but not k */
+    d->k_dim = d->v_dim = 32; /* the widths fit q, but not k */
 }
 static void spoil_kv_heads(mr_attention_desc *d, int32_t x) {
     (void)x;
     d->n_heads = 1;
     d->n_kv_heads = 2;
-    d->head_dim = 0;
+    d->k_dim = d->v_dim = 0;
 }
 static void spoil_state(mr_attention_desc *d, int32_t x) {
     (void)x;
@@ -175,6 +175,42 @@ static int32_t attention_without_slots(mr_graph *g) {
 }
 static int32_t attention_without_sequences(mr_graph *g) {
     return attention_with(g, spoil_row_seq);
+}
+
+/* x of WIDTH, as two heads. */
+static int32_t heads_with(mr_graph *g, int32_t columns, int32_t rows, int32_t n_heads) {
+    return mr_graph_head_matmul(g, add_weight(g, MR_TYPE_F32, columns, rows), add_rows(g), n_heads);
+}
+static int32_t heads_narrower_than_their_matrices(mr_graph *g) {
+    return heads_with(g, WIDTH / 2 + 1, 6, 2);
+}
+static int32_t heads_short_of_a_row(mr_graph *g) {
+    return heads_with(g, WIDTH / 2, 7, 2);
+}
+static int32_t heads_that_do_not_divide(mr_graph *g) {
+    return heads_with(g, 1, 3 * WIDTH, WIDTH + 1);
+}
+static int32_t no_heads(mr_graph *g) {
+    return heads_with(g, WIDTH, 6, 0);
+}
+static int32_t heads_by_activations(mr_graph *g) {
+    int32_t x = add_rows(g);
+    return mr_graph_head_matmul(g, x, x, 1);
+}
+static int32_t norm_wider_than_its_columns(mr_graph *g) {
+    return mr_graph_rms_norm_first(g, add_rows(g), add_vector(g, WIDTH + 1), 1e-5f);
+}
+static int32_t rope_behind_the_head(mr_graph *g) {
+    int32_t table = mr_graph_input(g, "table", MR_TYPE_F32, 4, MR_ROWS_STEP);
+    return mr_graph_rope(g, add_rows(g), table, &(mr_rope_desc){.head_dim = WIDTH, .n_rot = 4, .first = WIDTH - 3});
+}
+static int32_t attention_with_narrow_values(mr_graph *g) {
+    layer_inputs in = add_layer_inputs(g);
+    int32_t q = add_rows(g), k = mr_graph_input(g, "k", MR_TYPE_F32, WIDTH, MR_ROWS_STEP);
+    in.attention.n_heads = in.attention.n_kv_heads = 1;
+    in.attention.k_dim = WIDTH;
+    in.attention.v_dim = WIDTH + 1;
+    return mr_graph_attention(g, q, k, k, &in.attention);
 }
 
 /* Experts of width 8, with one field of their description spoilt. */
@@ -274,6 +310,14 @@ static const struct {
 } BAD[] = {
     {norm_that_does_not_divide, "rms_norm"},
     {norm_of_no_tensor, "x of rms_norm is no tensor"},
+    {norm_wider_than_its_columns, "rms_norm: the columns of x do not fit"},
+    {heads_narrower_than_their_matrices, "head_matmul: w needs a matrix for each head"},
+    {heads_short_of_a_row, "head_matmul: w needs a matrix for each head"},
+    {heads_that_do_not_divide, "head_matmul: w needs a matrix for each head"},
+    {no_heads, "head_matmul: w needs a matrix for each head"},
+    {heads_by_activations, "head_matmul: w is no weight"},
+    {rope_behind_the_head, "rope: n_rot, head size"},
+    {attention_with_narrow_values, "v has fewer columns"},
     {norm_of_ids, "x of rms_norm: tensor 'ids' is I32"},
     {matmul_of_other_columns, "matmul"},
     {matmul_by_activations, "matmul: w is no weight"},
@@ -405,7 +449,7 @@ static void test_the_cpu_names_heads_that_do_not_fit(void **state) {
     expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &be, &err), &err);
     mr_graph *g = graph_make(4, 2);
     layer_inputs in = add_layer_inputs(g);
-    in.attention.head_dim = 24;
+    in.attention.k_dim = in.attention.v_dim = 24;
     int32_t q = mr_graph_input(g, "q", MR_TYPE_F32, 24 * HEADS, MR_ROWS_STEP);
     int32_t k = mr_graph_input(g, "k", MR_TYPE_F32, 24 * KV_HEADS, MR_ROWS_STEP);
     mr_graph_attention(g, q, k, k, &in.attention);

@@ -80,7 +80,8 @@ layer_inputs add_layer_inputs(mr_graph *g) {
     layer_inputs in = {
         .attention = {.n_heads = HEADS,
                       .n_kv_heads = KV_HEADS,
-                      .head_dim = HEAD_DIM,
+                      .k_dim = HEAD_DIM,
+                      .v_dim = HEAD_DIM,
                       .scale = 0.25f,
                       .k_state = add_state(g),
                       .v_state = add_state(g),
