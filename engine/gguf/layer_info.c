@@ -7,6 +7,7 @@
 #include <inttypes.h>
 
 static const arch_habits HABITS[] = {
+    {.arch = "deepseek2", .score = MR_ROUTE_SOFTMAX, .has_latent = true, .yarn_scales_scores = true},
     {.arch = "ernie4_5-moe", .score = MR_ROUTE_SOFTMAX, .normalises_weights = true},
     {.arch = "gemma3",
      .window_period = 6,
@@ -151,6 +152,25 @@ static void add_layer(model_keys *keys, mr_model_info *m, int32_t layer, const m
     m->shape_of[layer] = (uint8_t)shape;
 }
 
+static void read_latent(model_keys *keys, const mr_layer_info *first, mr_model_info *m) {
+    static const char K_DIM[] = "attention.key_length_mla";
+    int32_t n_rot = m->ropes[0].n_rot;
+    m->latent.q_rank = keys_opt_int(keys, "attention.q_lora_rank", 0, MR_MODEL_MAX_WIDTH, 0);
+    if (!keys->status && !keys_has(keys, K_DIM)) {
+        keys->status =
+            mr_err_set(keys->err, MR_E_UNSUPPORTED,
+                       "key '%s' is missing; hint: files of before April 2025 have matrices of another form; "
+                       "convert the model again",
+                       keys_name(keys, K_DIM));
+        return;
+    }
+    m->latent.k_dim = keys_need_int(keys, K_DIM, n_rot + 1, MR_MODEL_MAX_HEAD_DIM);
+    m->latent.v_dim = keys_need_int(keys, "attention.value_length_mla", 1, MR_MODEL_MAX_HEAD_DIM);
+    if (!keys->status && first->k_dim != first->v_dim + n_rot)
+        keys->status = mr_err_set(keys->err, MR_E_FORMAT, "key '%s': %d is not the sum of %d and the %d that rotate",
+                                  keys_name(keys, "attention.key_length"), first->k_dim, first->v_dim, n_rot);
+}
+
 /* Keys without which no layer can be described. */
 static void need_keys(model_keys *keys) {
     static const char *const NEEDED[] = {"feed_forward_length", "attention.head_count"};
@@ -166,8 +186,13 @@ void layer_info_read(model_keys *keys, mr_model_info *m) {
     mr_layer_info first = {.k_dim = read_head_dim(keys, "attention.key_length", m, n_heads)};
     first.v_dim = read_head_dim(keys, "attention.value_length", m, n_heads);
     rope_info_read(keys, r.habits, first.k_dim, m);
+    if (r.habits->has_latent)
+        read_latent(keys, &first, m);
     for (int32_t i = 0; i < m->n_layers && !keys->status; i++) {
         mr_layer_info l = read_layer(&r, m, i, &first);
+        if (!keys->status && r.habits->has_latent && l.n_kv_heads != 1)
+            keys->status = mr_err_set(keys->err, MR_E_FORMAT, "key '%s': %d; latent attention has one KV head",
+                                      keys_name(keys, "attention.head_count_kv"), l.n_kv_heads);
         if (!keys->status)
             add_layer(keys, m, i, &l);
     }

@@ -14,8 +14,11 @@ typedef struct arch_habits {
     bool normalises_weights; /* of experts; the same */
     int32_t window_period;   /* with a sliding window: the last of so many layers has none; 0: all layers have it */
     int32_t no_rope_period;  /* the last of so many layers has no RoPE; 0: all layers have RoPE */
+    bool has_latent;         /* attention is latent */
     bool plain_window_rope;  /* layers with a window have RoPE without scaling */
     float window_freq_base;  /* with plain_window_rope, where the file does not say; 0: that of other layers */
+    bool yarn_scales_scores; /* with A.rope.scaling.yarn_log_multiplier m, YaRN leaves magnitudes alone and multiplies
+                              * scores by (1 + m ln(factor))^2 */
     bool yarn_keeps_size;  /* YaRN's magnitude is divided by 1 + 0.1 m ln(factor), m A.rope.scaling.yarn_log_multiplier,
                              * else 1 */
     bool rope_is_a_choice; /* A.rope.scaling.finetuned false: no layer has RoPE */

@@ -42,6 +42,7 @@ typedef struct mr_model_rope {
     float ext_factor;         /* A.rope.scaling.yarn_ext_factor, else 1 for YaRN and 0 otherwise */
     float beta_fast;          /* A.rope.scaling.yarn_beta_fast, else 32 */
     float beta_slow;          /* A.rope.scaling.yarn_beta_slow, else 1 */
+    float score_factor;       /* of attention scores: 1, or what YaRN makes of it in some architectures */
     bool has_factors;         /* rope_freqs.weight, [n_rot / 2] f32: each value divides one frequency (Llama 3.1) */
 } mr_model_rope;
 
@@ -58,6 +59,15 @@ typedef struct mr_layer_info {
     int32_t n_ff;        /* width of the dense feed-forward part, or of each expert */
     int32_t n_ff_shared; /* width of the expert that every row takes beside the chosen ones; 0: there is none */
 } mr_layer_info;
+
+/* Latent attention (DeepSeek-AI, "DeepSeek-V2", 2024). A position keeps one latent of v_dim numbers and a part of a key
+ * that all heads share, which RoPE rotates: for the store these are one KV head, as the layer info says. Here are the
+ * numbers of the heads that they stand for. */
+typedef struct mr_latent_info {
+    int32_t q_rank; /* A.attention.q_lora_rank: queries come from a latent of so many numbers; 0: from the row */
+    int32_t k_dim;  /* A.attention.key_length_mla, of which the last n_rot rotate; 0: no latent attention */
+    int32_t v_dim;  /* A.attention.value_length_mla */
+} mr_latent_info;
 
 typedef struct mr_model_info {
     char arch[64];  /* letters, digits, '-', '_' and '.' */
@@ -78,6 +88,7 @@ typedef struct mr_model_info {
     float attention_scale;  /* of q . k: A.attention.scale; 0: 1 / sqrt(k_dim) */
     /* Factors of embeddings, of what a part of a layer adds, and of logits; 0: none. */
     float embedding_scale, residual_scale, logit_scale;
+    mr_latent_info latent;
     /* Layers with the same numbers share a shape: shapes[shape_of[layer]]. */
     mr_layer_info shapes[MR_MODEL_MAX_SHAPES]; /* [n_shapes] */
     int32_t n_shapes;

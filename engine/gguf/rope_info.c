@@ -45,7 +45,18 @@ static void read_rope(model_keys *s, const mr_model_info *m, int32_t k_dim, mr_m
     r->ext_factor =
         keys_opt_float(s, "rope.scaling.yarn_ext_factor", 0, most, r->scaling == MR_ROPE_SCALING_YARN ? 1 : 0);
     r->beta_fast = keys_opt_float(s, "rope.scaling.yarn_beta_fast", least, most, 32);
+    r->score_factor = 1;
     r->beta_slow = keys_opt_float(s, "rope.scaling.yarn_beta_slow", least, most, 1);
+}
+
+/* The converters of llama.cpp write a tenth of the factor in front of the logarithm. */
+static void move_yarn_size(model_keys *s, mr_model_rope *r) {
+    float m = keys_opt_float(s, "rope.scaling.yarn_log_multiplier", 0, 1e3f, 0);
+    if (s->status || r->scaling != MR_ROPE_SCALING_YARN || m == 0)
+        return;
+    double log_factor = mr_log((double)r->factor), size = 1.0 + (double)m * log_factor;
+    r->attn_factor /= (float)(1.0 + 0.1 * log_factor);
+    r->score_factor = (float)(size * size);
 }
 
 static void divide_yarn_size(model_keys *s, mr_model_rope *r) {
@@ -63,6 +74,7 @@ static mr_model_rope window_rope(model_keys *s, const arch_habits *habits, const
         .factor = 1,
         .original_context = all->original_context,
         .attn_factor = 1,
+        .score_factor = 1,
         .beta_fast = all->beta_fast,
         .beta_slow = all->beta_slow,
     };
@@ -70,6 +82,8 @@ static mr_model_rope window_rope(model_keys *s, const arch_habits *habits, const
 
 void rope_info_read(model_keys *s, const arch_habits *habits, int32_t k_dim, mr_model_info *m) {
     read_rope(s, m, k_dim, &m->ropes[0]);
+    if (habits->yarn_scales_scores)
+        move_yarn_size(s, &m->ropes[0]);
     if (habits->yarn_keeps_size)
         divide_yarn_size(s, &m->ropes[0]);
     m->n_ropes = 1;

@@ -12,6 +12,8 @@
 typedef enum layer_slot {
     W_ATTN_NORM,
     W_Q,
+    W_Q_A, /* queries by way of a latent: to the latent and its norm; W_Q goes on from there */
+    W_Q_A_NORM,
     W_Q_BIAS,
     W_Q_NORM,
     W_Q_LATE_NORM, /* behind RoPE */
@@ -20,6 +22,10 @@ typedef enum layer_slot {
     W_K_NORM,
     W_K_LATE_NORM,
     W_V,
+    W_KV_A, /* latent attention: to the latent and the shared part of keys; the norm of the latent */
+    W_KV_A_NORM,
+    W_K_B, /* of each head: from its query to one in the latent, from the sum of latents to its value */
+    W_V_B,
     W_V_BIAS,
     W_SINKS,
     W_O,
@@ -56,8 +62,14 @@ typedef enum tensor_size {
     SIZE_A,      /* H * V: the result of attention */
     SIZE_HEADS,  /* H */
     SIZE_K_HEAD, /* K */
-    SIZE_FF,     /* width of the feed-forward part, or of each expert */
-    SIZE_SHARED, /* width of the shared expert */
+    SIZE_V_HEAD, /* V */
+    SIZE_LATENT_Q_RANK,
+    SIZE_LATENT_Q,      /* H * k_dim of mr_latent_info */
+    SIZE_LATENT_A,      /* H * v_dim of mr_latent_info */
+    SIZE_LATENT_K_HEAD, /* elements of k_dim that do not rotate */
+    SIZE_LATENT_V_HEAD, /* v_dim */
+    SIZE_FF,            /* width of the feed-forward part, or of each expert */
+    SIZE_SHARED,        /* width of the shared expert */
     SIZE_EXPERTS,
     SIZE_VOCAB,
 } tensor_size;
@@ -68,9 +80,12 @@ enum {
     IN_EXPERTS = 2, /* layers with experts alone */
     IN_SHARED = 16, /* layers with a shared expert alone */
     OPTIONAL = 4,
-    OF_EXPERTS = 8, /* holds one matrix for each expert, one behind the other */
-    VECTORS = 32,   /* holds as many vectors as it has rows */
-    ONE_ROW = 64,   /* a matrix, though it has one row */
+    OF_EXPERTS = 8,    /* holds one matrix for each expert, one behind the other */
+    VECTORS = 32,      /* holds as many vectors as it has rows */
+    IN_LATENT_Q = 128, /* models whose queries come from a latent alone */
+    IN_PLAIN_Q = 256,  /* models whose queries do not */
+    OF_HEADS = 512,    /* holds one matrix for each query head, one behind the other */
+    ONE_ROW = 64,      /* a matrix, though it has one row */
 };
 
 /* A tensor of a layer. Rows of a table that have the same name are parts of one matrix of the file: its first rows, the
@@ -84,6 +99,7 @@ typedef struct tensor_spec {
 
 extern const tensor_spec SPEC_NORMS[];       /* before attention and before the feed-forward part */
 extern const tensor_spec SPEC_GQA[];         /* attention with heads that share KV heads */
+extern const tensor_spec SPEC_LATENT[];      /* latent attention */
 extern const tensor_spec SPEC_QKV_BIASES[];  /* of queries, keys and values */
 extern const tensor_spec SPEC_ANY_BIASES[];  /* the same and that of the result, where the file has them */
 extern const tensor_spec SPEC_HEAD_NORMS[];  /* of each head of queries and keys */
@@ -104,6 +120,7 @@ typedef struct layer_ctx {
     mr_glu glu;
     int32_t n_experts, n_experts_used;
     mr_routing routing;
+    mr_latent_info latent;
 } layer_ctx;
 
 enum { MAX_TABLES = 8 };
@@ -118,9 +135,9 @@ typedef struct mr_arch {
     int32_t (*layer)(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t x);
 } mr_arch;
 
-extern const mr_arch mr_arch_dots1, mr_arch_ernie4_5_moe, mr_arch_gemma3, mr_arch_glm4moe, mr_arch_gpt_oss,
-    mr_arch_granite, mr_arch_hunyuan_moe, mr_arch_llama, mr_arch_minimax_m2, mr_arch_mistral3, mr_arch_olmo2,
-    mr_arch_phi3, mr_arch_qwen2, mr_arch_qwen2moe, mr_arch_qwen3, mr_arch_qwen3moe, mr_arch_smollm3;
+extern const mr_arch mr_arch_deepseek2, mr_arch_dots1, mr_arch_ernie4_5_moe, mr_arch_gemma3, mr_arch_glm4moe,
+    mr_arch_gpt_oss, mr_arch_granite, mr_arch_hunyuan_moe, mr_arch_llama, mr_arch_minimax_m2, mr_arch_mistral3,
+    mr_arch_olmo2, mr_arch_phi3, mr_arch_qwen2, mr_arch_qwen2moe, mr_arch_qwen3, mr_arch_qwen3moe, mr_arch_smollm3;
 
 /* MR_E_UNSUPPORTED: this version does not run the architecture. The error text names the supported ones. */
 MR_MUST_USE mr_status mr_arch_find(const char *name, const mr_arch **out, mr_err *err);

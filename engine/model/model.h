@@ -41,8 +41,8 @@ void mr_weights_destroy(mr_weights *w);
 size_t mr_weights_bytes(const mr_weights *w);
 /* The same for backend b of mr_weights_create alone. */
 size_t mr_weights_bytes_on(const mr_weights *w, int32_t b);
-/* The largest matrix of this type in the file among the matrices that products read, experts left out; NULL for
- * none. */
+/* The largest matrix of this type in the file among the matrices that products read, those of experts and heads left
+ * out; NULL for none. */
 const mr_gguf_tensor *mr_weights_largest(const mr_weights *w, mr_type type);
 /* Loads the tensors. The file pages of a tensor are released once the tensor is repacked. progress may be NULL. */
 typedef void mr_load_progress(void *ctx, size_t done_bytes, size_t total_bytes);

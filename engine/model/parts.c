@@ -27,6 +27,27 @@ int32_t part_gqa(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS]
     return mr_graph_matmul(g, w[W_O], a, w[W_O_BIAS], add);
 }
 
+int32_t part_latent(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add) {
+    int32_t n_heads = ctx->layer->n_heads, k_dim = ctx->latent.k_dim, n_rot = ctx->rope.n_rot, h_q = h;
+    mr_rope_desc q_rope = ctx->rope, k_rope = ctx->rope;
+    q_rope.head_dim = k_dim;
+    q_rope.first = k_dim - n_rot;
+    k_rope.first = ctx->layer->v_dim;
+    mr_attention_desc attention = ctx->attention;
+    attention.sinks = NONE;
+    if (w[W_Q_A] != NONE)
+        h_q = mr_graph_rms_norm(g, mr_graph_matmul(g, w[W_Q_A], h, NONE, NONE), w[W_Q_A_NORM], ctx->eps);
+    int32_t q = mr_graph_matmul(g, w[W_Q], h_q, NONE, NONE); /* [H*k_dim, R] */
+    q = mr_graph_rope(g, q, ctx->rope_table, &q_rope);
+    q = mr_graph_head_matmul(g, w[W_K_B], q, n_heads);         /* [H*K, R] */
+    int32_t kv = mr_graph_matmul(g, w[W_KV_A], h, NONE, NONE); /* [K, R]: the latent, then the shared part of keys */
+    kv = mr_graph_rms_norm_first(g, kv, w[W_KV_A_NORM], ctx->eps);
+    int32_t k = mr_graph_rope(g, kv, ctx->rope_table, &k_rope);
+    int32_t a = mr_graph_attention(g, q, k, kv, &attention); /* [H*V, R] */
+    a = mr_graph_head_matmul(g, w[W_V_B], a, n_heads);
+    return mr_graph_matmul(g, w[W_O], a, NONE, add);
+}
+
 /* matrices: of gate, up and down. */
 static int32_t glu(mr_graph *g, const layer_ctx *ctx, const int32_t matrices[3], int32_t h, int32_t add) {
     int32_t gate = mr_graph_matmul(g, matrices[0], h, NONE, NONE); /* [f, R] */

@@ -13,6 +13,10 @@
  * each head by itself. */
 int32_t part_gqa(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add);
 
+/* Latent attention (DeepSeek-AI, "DeepSeek-V2", 2024) in its absorbed form: the matrices of keys and values move to the
+ * queries and to the result, so all heads attend with one KV head, the latent itself. */
+int32_t part_latent(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add);
+
 /* down(silu(gate h) * up h) (Shazeer, "GLU variants improve Transformer", 2020), or another unit. */
 int32_t part_glu(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add);
 

@@ -16,6 +16,19 @@ const tensor_spec SPEC_GQA[] = {
     {0},
 };
 
+const tensor_spec SPEC_LATENT[] = {
+    {W_KV_A, "attn_kv_a_mqa.weight", SIZE_D, SIZE_K, 0},
+    {W_KV_A_NORM, "attn_kv_a_norm.weight", SIZE_V_HEAD, SIZE_ONE, 0},
+    {W_K_B, "attn_k_b.weight", SIZE_LATENT_K_HEAD, SIZE_V_HEAD, OF_HEADS},
+    {W_V_B, "attn_v_b.weight", SIZE_V_HEAD, SIZE_LATENT_V_HEAD, OF_HEADS},
+    {W_O, "attn_output.weight", SIZE_LATENT_A, SIZE_D, 0},
+    {W_Q_A, "attn_q_a.weight", SIZE_D, SIZE_LATENT_Q_RANK, IN_LATENT_Q},
+    {W_Q_A_NORM, "attn_q_a_norm.weight", SIZE_LATENT_Q_RANK, SIZE_ONE, IN_LATENT_Q},
+    {W_Q, "attn_q_b.weight", SIZE_LATENT_Q_RANK, SIZE_LATENT_Q, IN_LATENT_Q},
+    {W_Q, "attn_q.weight", SIZE_D, SIZE_LATENT_Q, IN_PLAIN_Q},
+    {0},
+};
+
 const tensor_spec SPEC_QKV_BIASES[] = {
     {W_Q_BIAS, "attn_q.bias", SIZE_Q, SIZE_ONE, 0},
     {W_K_BIAS, "attn_k.bias", SIZE_K, SIZE_ONE, 0},

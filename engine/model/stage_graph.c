@@ -91,7 +91,10 @@ static layer_ctx layer_context(const stage_ctx *stage, int32_t layer) {
         .n_experts = m->n_experts,
         .n_experts_used = m->n_experts_used,
         .routing = m->routing,
+        .latent = m->latent,
     };
+    if (m->latent.k_dim > 0)
+        ctx.attention.scale = m->ropes[0].score_factor / sqrtf((float)m->latent.k_dim);
     if (l->rope != MR_MODEL_NO_ROPE) {
         ctx.rope_table = stage->rope_tables[l->rope];
         ctx.rope = (mr_rope_desc){

@@ -19,8 +19,8 @@ mr_status weights_visit(mr_weights *ws, weight_visitor *visit, void *ctx, mr_err
 }
 
 /* Chooses the backends that hold a tensor. A matrix goes to the first backend that multiplies by its type, has room and
- * stores a copy, and also to backends that need no copy. Matrices of experts go to the last backend, which runs the
- * experts. Vectors and constants go into every memory, so that no step copies them. */
+ * stores a copy, and also to backends that need no copy. Stacks of matrices go to the last backend, which runs
+ * experts and heads. Vectors and constants go into every memory, so that no step copies them. */
 static mr_status assign_places(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
     (void)ctx;
     if (w->is_mapped)
@@ -35,7 +35,7 @@ static mr_status assign_places(mr_weights *ws, weight *w, void *ctx, mr_err *err
         be->ops->describe(be, &device);
         if (is_matrix ? is_taken && !device.keeps_source : !is_last && device.host_addressable)
             continue;
-        if (w->is_of_experts && !is_last)
+        if (w->is_stack && !is_last)
             continue;
         if (is_matrix && !is_last && be->ops->weight_bytes(be, t->type, t->ne[0], t->ne[1], &bytes, NULL) != MR_OK)
             continue;
@@ -107,9 +107,9 @@ size_t mr_weights_bytes_on(const mr_weights *ws, int32_t b) {
     return ws->bytes[b];
 }
 
-/* Matrices of experts stay on the last backend, so they do not count. */
+/* Stacks of matrices stay on the last backend, so they do not count. */
 static void keep_larger(const weight *w, mr_type type, const mr_gguf_tensor **best) {
-    if (w->is_matrix && !w->is_of_experts && w->source->type == type && (!*best || w->source->bytes > (*best)->bytes))
+    if (w->is_matrix && !w->is_stack && w->source->type == type && (!*best || w->source->bytes > (*best)->bytes))
         *best = w->source;
 }
 

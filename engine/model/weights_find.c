@@ -35,6 +35,18 @@ static int64_t resolve(const mr_model_info *m, const mr_layer_info *l, tensor_si
         return l->n_heads;
     case SIZE_K_HEAD:
         return l->k_dim;
+    case SIZE_V_HEAD:
+        return l->v_dim;
+    case SIZE_LATENT_Q_RANK:
+        return m->latent.q_rank;
+    case SIZE_LATENT_Q:
+        return (int64_t)l->n_heads * m->latent.k_dim;
+    case SIZE_LATENT_A:
+        return (int64_t)l->n_heads * m->latent.v_dim;
+    case SIZE_LATENT_K_HEAD:
+        return m->latent.k_dim - m->ropes[0].n_rot;
+    case SIZE_LATENT_V_HEAD:
+        return m->latent.v_dim;
     case SIZE_FF:
         return l->n_ff;
     case SIZE_SHARED:
@@ -83,13 +95,17 @@ static bool is_of_vectors(const tensor_spec *spec) {
     return spec->flags & VECTORS || (spec->rows == SIZE_ONE && !(spec->flags & ONE_ROW));
 }
 
+static int32_t count_matrices(const mr_model_info *m, const mr_layer_info *l, const tensor_spec *spec) {
+    return spec->flags & OF_EXPERTS ? m->n_experts : spec->flags & OF_HEADS ? l->n_heads : 1;
+}
+
 /* Describes the rows of t in w, without a place on a backend. */
 static mr_status describe(const mr_weights *ws, const tensor_wish *wish, const mr_gguf_tensor *t, weight *w,
                           mr_err *err) {
     const tensor_spec *spec = wish->spec;
     int64_t columns = resolve(ws->info, wish->layer, spec->columns), rows = resolve(ws->info, wish->layer, spec->rows);
     int64_t all_rows = wish->all_rows ? wish->all_rows : rows;
-    int32_t n_matrices = spec->flags & OF_EXPERTS ? ws->info->n_experts : 1;
+    int32_t n_matrices = count_matrices(ws->info, wish->layer, spec);
     mr_status status = check_shape(t, columns, all_rows, n_matrices, err);
     bool is_vector = is_of_vectors(spec);
     if (status == MR_OK)
@@ -107,13 +123,13 @@ static mr_status describe(const mr_weights *ws, const tensor_wish *wish, const m
     w->data_bytes = (size_t)(rows * n_matrices) * row_bytes;
     w->n_matrices = n_matrices;
     w->is_matrix = !is_vector;
-    w->is_of_experts = (spec->flags & OF_EXPERTS) != 0;
+    w->is_stack = (spec->flags & (OF_EXPERTS | OF_HEADS)) != 0;
     w->is_mapped = wish->storage == MR_STORAGE_FILE && w->is_matrix;
     if (wish->storage != MR_STORAGE_WEIGHT)
         return MR_OK;
     status = ws->backend->ops->weight_bytes(ws->backend, type, (int32_t)columns, (int32_t)rows, &w->tensor.bytes, err);
     if (status == MR_OK && !mr_mul_size(w->tensor.bytes, (size_t)n_matrices, &w->tensor.bytes))
-        status = mr_err_set(err, MR_E_TOO_LONG, "%d experts are too large", n_matrices);
+        status = mr_err_set(err, MR_E_TOO_LONG, "%d matrices are too large", n_matrices);
     return status == MR_OK ? MR_OK : mr_err_prefix(err, "tensor '%s'", wish->name);
 }
 
@@ -146,7 +162,8 @@ static void find_part(const mr_weights *ws, const mr_layer_info *layer, const te
 
 static mr_status find_table(mr_weights *ws, int32_t layer, const tensor_spec *table, mr_err *err) {
     const mr_layer_info *info = mr_model_layer(ws->info, layer);
-    const unsigned absent = (info->has_experts ? IN_DENSE : IN_EXPERTS) | (info->n_ff_shared > 0 ? 0 : IN_SHARED);
+    const unsigned absent = (info->has_experts ? IN_DENSE : IN_EXPERTS) | (info->n_ff_shared > 0 ? 0 : IN_SHARED) |
+                            (ws->info->latent.q_rank > 0 ? IN_PLAIN_Q : IN_LATENT_Q);
     mr_status status = MR_OK;
     for (const tensor_spec *spec = table; spec->name && status == MR_OK; spec++) {
         char name[64];
@@ -171,9 +188,6 @@ static bool has_slot(const mr_arch *arch, layer_slot slot) {
 
 static mr_status find_layer(mr_weights *ws, int32_t layer, mr_err *err) {
     const mr_layer_info *info = mr_model_layer(ws->info, layer);
-    if (info->k_dim != info->v_dim)
-        return mr_err_set(err, MR_E_UNSUPPORTED, "heads of %d elements for keys and %d for values", info->k_dim,
-                          info->v_dim);
     if (info->has_experts && !has_slot(ws->arch, W_ROUTER))
         return mr_err_set(err, MR_E_UNSUPPORTED,
                           "the model has %d experts; this version runs %s models without experts only",

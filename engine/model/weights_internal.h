@@ -19,10 +19,10 @@ typedef struct weight {
     const uint8_t *data;          /* in the file: the rows of this tensor, which may be some of the source's */
     size_t data_bytes;
     float *values;      /* of a constant, owned; else NULL */
-    int32_t n_matrices; /* of equal shape, one behind the other: 1, or the number of experts */
+    int32_t n_matrices; /* of equal shape, one behind the other: 1, or the number of experts or heads */
     /* Products and the embedding read its rows. False for vectors and constants; true even for a matrix of one row. */
     bool is_matrix;
-    bool is_of_experts;
+    bool is_stack; /* of experts or heads */
     /* The tensor is read in the mapped file: the embedding table, and all matrices if mr_weights_desc.map is set. */
     bool is_mapped;
     weight_place at[MR_MAX_BACKENDS];

@@ -98,6 +98,53 @@ static void test_windows(void **state) {
     expect_error(w, "sliding_window_pattern': 2 is out of the range 0 to 1");
 }
 
+/* A model of latent attention, but for the key that is named. */
+static gguf_writer *latent_model(const char *without) {
+    static const struct {
+        const char *key;
+        uint32_t value;
+    } KEYS[] = {{"attention.key_length", 40},     {"attention.value_length", 32},
+                {"attention.key_length_mla", 20}, {"attention.value_length_mla", 12},
+                {"rope.dimension_count", 8},      {"rope.scaling.original_context_length", 32},
+                {"attention.q_lora_rank", 24}};
+    gguf_model_shape shape = SHAPE;
+    shape.arch = "deepseek2";
+    shape.n_layers = 2;
+    shape.n_kv_heads = strcmp(without, "one KV head") == 0 ? 2 : 1;
+    gguf_writer *w = gguf_writer_create();
+    gguf_writer_model_keys(w, &shape);
+    gguf_writer_model_tensors(w, &shape);
+    for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++) {
+        char key[64];
+        snprintf(key, sizeof key, "deepseek2.%s", KEYS[i].key);
+        if (strcmp(KEYS[i].key, without) != 0)
+            gguf_writer_u32(w, key, KEYS[i].value);
+    }
+    return w;
+}
+
+static void test_latent_attention(void **state) {
+    (void)state;
+    gguf_writer *w = latent_model("");
+    gguf_writer_str(w, "deepseek2.rope.scaling.type", "yarn");
+    gguf_writer_f32(w, "deepseek2.rope.scaling.factor", 40);
+    gguf_writer_f32(w, "deepseek2.rope.scaling.yarn_log_multiplier", 0.1f);
+    mr_model_info info = expect_read(w);
+    assert_true(info.latent.q_rank == 24 && info.latent.k_dim == 20 && info.latent.v_dim == 12);
+    assert_int_equal(mr_model_kv_bytes(&info, 1, MR_TYPE_F16), (40 + 32) * 2);
+    /* 0.1 ln 40 = 0.368888: the magnitude that YaRN gives by itself, 1.368888, is 1 in the end */
+    assert_true(info.ropes[0].score_factor > 1.87385f && info.ropes[0].score_factor < 1.87386f);
+    assert_true(info.ropes[0].attn_factor * 1.368888f > 0.99999f && info.ropes[0].attn_factor * 1.368888f < 1.00001f);
+    info = expect_read(latent_model("attention.q_lora_rank"));
+    assert_true(info.latent.q_rank == 0 && info.ropes[0].score_factor == 1);
+    expect_error(latent_model("attention.key_length"), "attention.key_length': 16 is not the sum of 32 and the 8");
+    expect_error(latent_model("attention.value_length_mla"), "value_length_mla' is missing");
+    expect_error(latent_model("one KV head"), "latent attention has one KV head");
+    mr_err err = {0};
+    expect_fails(read_model(latent_model("attention.key_length_mla"), &info, &err), MR_E_UNSUPPORTED, &err,
+                 "key_length_mla' is missing; hint: files of before");
+}
+
 /* Layers with a window may turn by frequencies of their own, and some layers have no RoPE. */
 static void test_ropes_of_layers(void **state) {
     (void)state;
@@ -323,6 +370,7 @@ static void test_kinds_of_equal_tensors(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_latent_attention),
         cmocka_unit_test(test_ropes_of_layers),
         cmocka_unit_test(test_layers_with_experts),
         cmocka_unit_test(test_routing),
