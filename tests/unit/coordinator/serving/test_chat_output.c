@@ -491,27 +491,40 @@ static void test_ids(void **state) {
     assert_memory_equal(s[0].ids, s[1].ids, sizeof s[0].ids);
 }
 
-static void test_no_memory(void **state) {
-    (void)state;
-    sample c = {CODER, "", "<function=f>\n<parameter=n>\n12\n</parameter>\n</function>", ""};
-    for (int64_t i = 0; i < 40; i++) {
+/* Fails the i-th allocation, for each i. */
+static void check_no_memory(const sample *c) {
+    enum { MOST = 60 };
+    for (int64_t i = 0; i < MOST; i++) {
         mr_err err;
         sums s = {.last = CHAT_CONTENT};
         mr_chat_output *o = NULL;
         mr_chat_output_desc desc = {
-            .format = mr_chat_format_of(mr_str_from(c.template_source)), .tools = tools, .on_delta = take, .ctx = &s};
+            .format = mr_chat_format_of(mr_str_from(c->template_source)), .tools = tools, .on_delta = take, .ctx = &s};
         assert_true(mr_text_buf_reserve(&s.text, 1000));
         mr_mem_fail_at(i);
         mr_status status = mr_chat_output_create(&desc, &o, &err);
         if (status == MR_OK)
-            status = mr_chat_output_push(o, mr_str_from(c.text), &err);
+            status = mr_chat_output_push(o, mr_str_from(c->text), &err);
         mr_mem_fail_at(-1);
         assert_true(status == MR_OK || (status == MR_E_NO_MEMORY && err.text[0]));
         assert_true(i > 0 || status == MR_E_NO_MEMORY);
-        assert_true(i < 39 || status == MR_OK);
+        assert_true(i < MOST - 1 || (status == MR_OK && strcmp(s.text.data, c->want) == 0));
         mr_chat_output_destroy(o);
         mr_text_buf_deinit(&s.text);
     }
+}
+
+static void test_no_memory(void **state) {
+    (void)state;
+    static const sample SAMPLES[] = {
+        {CODER, "", "<function=f>\n<parameter=n>\n12\n</parameter>\n</function>", "CALL(f * {\"n\": 12})"},
+        {M3, "", NS "<invoke name=\"f\">" NS "<l>" NS "<item>5" NS "</item>" NS "</l>" NS "</invoke>",
+         "CALL(f * {\"l\": [\"5\"]})"},
+        {GEMMA, "", "<|tool_call>call:f{n:1,s:<|\"|>a<|\"|>}<tool_call|>", "CALL(f * {\"n\": 1, \"s\": \"a\"})"},
+        {LFM, "", "<|tool_call_start|>[f(n=1, s='a')]<|tool_call_end|>", "CALL(f * {\"n\": 1, \"s\": \"a\"})"},
+    };
+    for (size_t i = 0; i < sizeof SAMPLES / sizeof SAMPLES[0]; i++)
+        check_no_memory(&SAMPLES[i]);
 }
 
 int main(void) {
