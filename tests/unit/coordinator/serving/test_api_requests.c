@@ -549,8 +549,7 @@ static void test_hostile_bodies(void **state) {
     api_scene_close(&s);
 }
 
-/* Each allocation fails once. The result is an error or the answer, and nothing leaks (the sanitizer detects a
- * leak). */
+/* Each allocation fails once. The result is an error or the answer, and nothing leaks (a sanitizer detects a leak). */
 static void test_no_memory(void **state) {
     (void)state;
     static const struct {
