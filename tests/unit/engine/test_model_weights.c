@@ -226,7 +226,8 @@ static void test_models_of_other_kinds(void **state) {
     tiny_desc dense = tiny_default("gpt-oss", MR_TYPE_F32);
     expect_error(tiny_model_create(&dense), MR_E_UNSUPPORTED, "layer 0 has no experts", "gpt-oss");
     d.arch = "gemma9";
-    expect_error(tiny_model_create(&d), MR_E_UNSUPPORTED, "'gemma9'", "it runs deepseek2, dots1, ernie4_5-moe, gemma3, ");
+    expect_error(tiny_model_create(&d), MR_E_UNSUPPORTED, "'gemma9'",
+                 "it runs deepseek2, dots1, ernie4_5-moe, gemma3, ");
 }
 
 static void test_ranges_outside_the_model(void **state) {
