@@ -248,7 +248,7 @@ static void check_turned_write(mr_type type, mr_rope_pairs pairs, int32_t n_rot,
     assert_int_equal(be->ops->get(be, buffer, 0, second, bytes, &fence, NULL), MR_OK);
     assert_memory_equal(first + t[T_K].offset, second + t[T_K].offset, t[T_K].bytes);
 
-    mr_node apart[2] = {{.op = MR_OP_ROPE, .out = T_TURNED, .params.rope = {DIM, n_rot, pairs, 0}}, write};
+    mr_node apart[2] = {{.op = MR_OP_ROPE, .out = T_TURNED, .params.rope = {DIM, n_rot, pairs, 0, 0}}, write};
     const int32_t in[MR_MAX_INPUTS] = {T_K, T_TABLE, -1, -1, -1, -1, -1};
     memcpy(apart[0].in, in, sizeof in);
     apart[1].group = 1;

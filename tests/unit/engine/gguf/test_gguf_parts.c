@@ -32,7 +32,7 @@ typedef struct part_keys {
 } part_keys;
 
 static void save_part(int idx, part_keys k) {
-    char name[8];
+    char name[16];
     snprintf(name, sizeof name, "t%d", idx);
     gguf_writer *w = gguf_writer_create();
     if (idx == 0)
@@ -65,7 +65,7 @@ static void test_any_part_opens_all(void **state) {
         assert_int_equal(mr_gguf_n_parts(g), N_PARTS);
         assert_int_equal(mr_gguf_n_tensors(g), N_PARTS);
         for (int i = 0; i < N_PARTS; i++) {
-            char name[8];
+            char name[16];
             snprintf(name, sizeof name, "t%d", i);
             const mr_gguf_tensor *t = mr_gguf_find_tensor(g, name);
             const mr_gguf_part *p = mr_gguf_part_at(g, i);
