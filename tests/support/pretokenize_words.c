@@ -20,7 +20,7 @@ static mr_status answer(const pretokenizer *p, pretok_work *w, uint32_t n_bytes,
         s = pretokenizer_split(p, w, (mr_str){text, n_bytes}, err);
     uint32_t n_words = (uint32_t)w->n;
     if (!s && (fwrite(&n_words, sizeof n_words, 1, stdout) != 1 ||
-               fwrite(w->ends, sizeof *w->ends, n_words, stdout) != n_words || fflush(stdout)))
+               (n_words > 0 && fwrite(w->ends, sizeof *w->ends, n_words, stdout) != n_words) || fflush(stdout)))
         s = mr_err_set(err, MR_E_IO, "the words cannot be written");
     mr_free(text);
     return s;
