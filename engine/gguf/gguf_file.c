@@ -10,7 +10,6 @@
 #include "engine/gguf/part_files.h"
 
 enum {
-    PATH_TAIL_BYTES = 160, /* the end of a long path, for error texts */
     /* Limits the memory of the tables to this multiple of the header's bytes. The tables of every valid header need
      * less. */
     TABLES_PER_HEADER = 16,

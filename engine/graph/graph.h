@@ -90,9 +90,6 @@ typedef struct mr_attention_desc {
 int32_t mr_graph_attention(mr_graph *g, int32_t q, int32_t k, int32_t v, const mr_attention_desc *desc);
 /* A gated linear unit: rule G. */
 int32_t mr_graph_glu(mr_graph *g, int32_t gate, int32_t up, mr_glu glu);
-static inline int32_t mr_graph_silu_mul(mr_graph *g, int32_t gate, int32_t up) {
-    return mr_graph_glu(g, gate, up, (mr_glu){.kind = MR_GLU_SILU});
-}
 int32_t mr_graph_add(mr_graph *g, int32_t a, int32_t b);
 /* a + sigmoid(gate) * b, gate [1, R]: a shared expert beside the others, and its gate. */
 int32_t mr_graph_add_gated(mr_graph *g, int32_t a, int32_t b, int32_t gate);

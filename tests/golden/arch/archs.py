@@ -122,11 +122,6 @@ ARCHS = {
                                           moe_num_shared_experts=2, moe_layer_start_index=1)),
     # Up to 2,048 positions the indexer leaves none out.
     "glm-dsa": Arch("GlmMoeDsaForCausalLM", "glm4", DSA | dict(index_n_heads=4), dict(scoring_func="sigmoid")),
-    # Here it leaves out most positions from the 17th on. With few index heads many scores would be zero, and equal.
-    "glm-dsa-sparse": Arch("GlmMoeDsaForCausalLM", "glm4",
-                           DSA | dict(index_n_heads=32, index_topk=16,
-                                      indexer_types=["full", "full", "shared", "full", "shared"]),
-                           dict(scoring_func="sigmoid")),
     "qwen3-embedding": Arch("Qwen3ForCausalLM", "qwen2", rope(1e6) | dict(tie_word_embeddings=True), is_pooled=True),
     "qwen3next": Arch("Qwen3NextForCausalLM", "qwen2", DELTA),
     "qwen35moe": Arch("Qwen3_5MoeForCausalLM", "qwen35", DELTA),

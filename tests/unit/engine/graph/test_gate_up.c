@@ -151,7 +151,7 @@ static void test_what_is_no_plain_gate_stays(void **state) {
         int32_t gate = mr_graph_matmul(g, add_weight(g, MR_TYPE_Q8_0, WIDTH, WIDTH), x, bias, NONE);
         int32_t up =
             mr_graph_matmul(g, add_weight(g, MR_TYPE_Q8_0, WIDTH, WIDTH), i == 1 ? add_rows(g) : x, NONE, NONE);
-        mr_graph_output(g, mr_graph_silu_mul(g, gate, up));
+        mr_graph_output(g, silu_mul(g, gate, up));
         finish_ok(g, &be);
         assert_int_equal(count_nodes(g, MR_OP_GATE_UP), i == 2);
         assert_int_equal(count_nodes(g, MR_OP_MATMUL), i == 2 ? 0 : 2);

@@ -71,7 +71,7 @@ static int32_t add_of_other_columns(mr_graph *g) {
     return mr_graph_add(g, add_rows(g), mr_graph_input(g, "y", MR_TYPE_F32, WIDTH / 2, MR_ROWS_STEP));
 }
 static int32_t add_of_other_rows(mr_graph *g) {
-    return mr_graph_silu_mul(g, add_rows(g), mr_graph_input(g, "y", MR_TYPE_F32, WIDTH, MR_ROWS_OUT));
+    return silu_mul(g, add_rows(g), mr_graph_input(g, "y", MR_TYPE_F32, WIDTH, MR_ROWS_OUT));
 }
 static int32_t glu_of_no_kind(mr_graph *g) {
     return mr_graph_glu(g, add_rows(g), add_rows(g), (mr_glu){.kind = MR_GLU_KINDS});

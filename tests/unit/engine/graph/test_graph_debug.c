@@ -64,7 +64,7 @@ static char *run_graph(const char *debug, const char *name, size_t *offset) {
     mr_graph *g = graph_make(ROWS, ROWS);
     int32_t x = add_rows(g), y = x, wanted = NONE;
     for (int l = 0; l < N_LAYERS; l++) {
-        y = mr_graph_silu_mul(g, mr_graph_add(g, y, x), mr_graph_add(g, x, y));
+        y = silu_mul(g, mr_graph_add(g, y, x), mr_graph_add(g, x, y));
         if (strcmp(mr_graph_tensor(g, y)->name, name) == 0)
             wanted = y;
     }

@@ -169,7 +169,7 @@ static int32_t add_node(maker *m, const int32_t *ids, int n) {
     case 2:
         return mr_graph_matmul(g, add_weight(g, pick_type(m), WIDTH, WIDTH), x, NONE, pick(m, 2) ? y : NONE);
     case 3:
-        return mr_graph_silu_mul(g, x, y);
+        return silu_mul(g, x, y);
     case 4:
         return step_rows ? mr_graph_rope(g, x, m->layer.rope_table, &rope) : mr_graph_add(g, x, x);
     case 5:
@@ -179,8 +179,7 @@ static int32_t add_node(maker *m, const int32_t *ids, int n) {
     default:
         gate = mr_graph_matmul(g, add_weight(g, pick_type(m), WIDTH, 3 * WIDTH), x, NONE, NONE);
         up = mr_graph_matmul(g, add_weight(g, pick_type(m), WIDTH, 3 * WIDTH), y, NONE, NONE);
-        return mr_graph_matmul(g, add_weight(g, MR_TYPE_Q8_0, 3 * WIDTH, WIDTH), mr_graph_silu_mul(g, gate, up), NONE,
-                               x);
+        return mr_graph_matmul(g, add_weight(g, MR_TYPE_Q8_0, 3 * WIDTH, WIDTH), silu_mul(g, gate, up), NONE, x);
     }
 }
 

@@ -132,7 +132,7 @@ static void test_free_nodes_follow_their_neighbours(void **state) {
     for (int32_t home = 0; home < 2; home++) {
         rig r = rig_make(ops, 0);
         int32_t up = product(&r, home, add_rows(r.g)), gate = product(&r, home, add_rows(r.g));
-        int32_t h = mr_graph_rms_norm(r.g, mr_graph_silu_mul(r.g, gate, up), add_vector(r.g, WIDTH), 1e-5f);
+        int32_t h = mr_graph_rms_norm(r.g, silu_mul(r.g, gate, up), add_vector(r.g, WIDTH), 1e-5f);
         mr_graph_output(r.g, product(&r, home, h));
         rig_finish(&r);
         assert_int_equal(r.stats.n_splits, 1);

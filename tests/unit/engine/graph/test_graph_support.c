@@ -110,7 +110,7 @@ int32_t add_layer(mr_graph *g, layer_inputs *in, mr_type weights, int32_t x) {
     h = mr_graph_rms_norm(g, x, add_vector(g, WIDTH), 1e-5f);
     int32_t gate = mr_graph_matmul(g, add_weight(g, weights, WIDTH, 2 * WIDTH), h, NONE, NONE);
     int32_t up = mr_graph_matmul(g, add_weight(g, weights, WIDTH, 2 * WIDTH), h, NONE, NONE);
-    int32_t f = mr_graph_silu_mul(g, gate, up);
+    int32_t f = silu_mul(g, gate, up);
     in->attention.k_state = add_state(g);
     in->attention.v_state = add_state(g);
     return mr_graph_matmul(g, add_weight(g, weights, 2 * WIDTH, WIDTH), f, NONE, x);

@@ -29,6 +29,11 @@ int32_t add_state(mr_graph *g);
 int32_t add_table(mr_graph *g); /* of blocks */
 int32_t add_rows(mr_graph *g);  /* a float input [WIDTH, step rows] */
 
+/* Rule G with silu. */
+static inline int32_t silu_mul(mr_graph *g, int32_t gate, int32_t up) {
+    return mr_graph_glu(g, gate, up, (mr_glu){.kind = MR_GLU_SILU});
+}
+
 /* The inputs that every layer reads, and a RoPE table. */
 typedef struct layer_inputs {
     mr_attention_desc attention; /* the states are those of the next layer */
