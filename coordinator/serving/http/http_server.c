@@ -191,10 +191,11 @@ mr_status mr_http_server_renew(mr_http_server *s, const mr_http_config *config, 
     return status;
 }
 
+/* The listening socket is shut first: a client whose idle connection is closed may connect anew at once, and is refused. */
 void mr_http_server_drain(mr_http_server *s) {
-    atomic_store(&s->draining, true);
     http_watch_accept_no_more(s);
     http_listener_shut(&s->listener);
+    atomic_store(&s->draining, true);
 }
 
 int32_t mr_http_server_n_requests(const mr_http_server *s) {
