@@ -111,7 +111,8 @@ typedef struct mr_backend_ops {
                      mr_err *err);
 
     /* Bytes of a matrix of the file in this backend's layout. MR_E_UNSUPPORTED: the backend cannot multiply matrices of
-     * this type or with so many columns. */
+     * this type or with so many columns. Matrices that need as many bytes as one matrix of all their rows have the
+     * layout of that one. */
     mr_status (*weight_bytes)(const mr_backend *be, mr_type type, int32_t columns, int32_t rows, size_t *out,
                               mr_err *err);
     /* Writes a placed WEIGHT tensor in this backend's layout. src: the rows as they lie in the file (see keeps_source).

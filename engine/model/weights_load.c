@@ -58,13 +58,20 @@ static mr_status load_vectors(const weight *w, const mr_tensor *t, mr_err *err) 
     return status;
 }
 
-/* Loads each matrix of a tensor by itself, because a matrix begins at a boundary of the backend's layout. */
+/* The number of parts that the matrices of a tensor are loaded in. One part: the layout of all rows as one matrix is
+ * that of the matrices. */
+static int32_t count_parts(const weight *w, const mr_tensor *t) {
+    size_t together = 0;
+    mr_status status = t->home->ops->weight_bytes(t->home, t->type, t->ne[0], t->ne[1], &together, NULL);
+    return status == MR_OK && together == t->bytes ? 1 : w->n_matrices;
+}
+
 static mr_status load_matrices(const weight *w, const mr_tensor *t, mr_err *err) {
-    size_t n = (size_t)w->n_matrices;
+    size_t n = (size_t)count_parts(w, t);
     mr_tensor one = *t;
     mr_fence fence = 0;
     mr_status status = MR_OK;
-    one.ne[1] = t->ne[1] / w->n_matrices;
+    one.ne[1] = t->ne[1] / (int32_t)n;
     one.bytes = t->bytes / n;
     for (size_t i = 0; i < n && status == MR_OK; i++, one.offset += one.bytes)
         status = t->home->ops->weight_load(t->home, &one, w->data + i * (w->data_bytes / n), &fence, err);

@@ -3,14 +3,17 @@
 """Compares `millrace bench` with the benchmarks of llama.cpp and ik_llama.cpp on the same model files.
 
     compare_peers.py MILLRACE MODEL... [--llama-cpp FOLDER] [--ik-llama FOLDER] [--pairs 7] [--threads 2]
-                     [--cases prefill,decode,depth,batch] [--results RESULTS.md] [--json FILE]
+                     [--cases prefill,decode,depth,batch] [--prompt 512] [--depth 4096] [--ik-flags "-ub 2048"]
+                     [--results RESULTS.md] [--json FILE]
 
 FOLDER holds llama-bench and llama-batched-bench. ik_llama.cpp runs twice, with the weights as they are in the file and
 repacked while loading (-rtr 1). Each round runs all programs one after the other. Each round begins with another
 program than the round before. A case is
 
-    prefill  a prompt of 512 tokens               decode  one sequence, from an empty context
-    depth    one sequence behind 4096 tokens      batch   8, 16 and 32 sequences, from prompts of one token
+    prefill  a prompt of --prompt tokens          decode  one sequence, from an empty context
+    depth    one sequence behind --depth tokens   batch   8, 16 and 32 sequences, from prompts of one token
+
+--ik-flags are further flags of ik_llama.cpp's llama-bench, where other values than its own suit a model better.
 
 The table has the median, the smallest and the largest number of tokens per second, the median of the ratios within the
 rounds, the ratio of Millrace's median to that of the fastest other program, and the shares of the machine's limits that
@@ -32,14 +35,15 @@ import tempfile
 
 import markdown_part
 
-PROMPT, DEPTH, BATCHES = 512, 4096, (8, 16, 32)
-CASES = {
-    "prefill": [("prefill", 1, 0)],
-    "decode": [("decode", 1, 0)],
-    "depth": [("decode", 1, DEPTH)],
-    "batch": [("decode", b, 0) for b in BATCHES],
-}
+BATCHES = (8, 16, 32)
+CASES = ("prefill", "decode", "depth", "batch")
 BEGIN, END = "<!-- compare_peers.py: begin -->", "<!-- compare_peers.py: end -->"
+
+
+def cases_of(a, name):
+    """[(test, sequences, depth)] of a name in CASES"""
+    return {"prefill": [("prefill", 1, 0)], "decode": [("decode", 1, 0)], "depth": [("decode", 1, a.depth)],
+            "batch": [("decode", b, 0) for b in BATCHES]}[name]
 
 
 def run(command, limit_s, folder=None):
@@ -72,10 +76,10 @@ class Millrace:
         commands = []
         if "prefill" in cases or "decode" in cases or "batch" in cases:
             batches = [1] * ("decode" in cases) + list(BATCHES) * ("batch" in cases)
-            commands.append(["-p", PROMPT if "prefill" in cases else 0, "-n", self.a.n if batches else 0, "-b",
+            commands.append(["-p", self.a.prompt if "prefill" in cases else 0, "-n", self.a.n if batches else 0, "-b",
                              ",".join(map(str, batches or [1]))])
         if "depth" in cases:
-            commands.append(["-p", 0, "-n", self.a.n, "-b", 1, "-d", DEPTH])
+            commands.append(["-p", 0, "-n", self.a.n, "-b", 1, "-d", self.a.depth])
         found = {}
         for args in commands:
             out, err = run([self.program, "bench", model, "-t", str(self.a.threads), "-r", "1", "--json", "--log-level",
@@ -114,7 +118,7 @@ class Llama:
 
     def bench(self, model, args, failures):
         """{(prompt, generated tokens): rate}"""
-        extra = ["-rtr", str(int(self.repack))] if self.is_ik else self.cpus()
+        extra = ["-rtr", str(int(self.repack)), *shlex.split(self.a.ik_flags)] if self.is_ik else self.cpus()
         out, err = self.run([*self.command("llama-bench", model), "-r", "1", "-o", "json", *extra, *map(str, args)])
         if out is None:
             failures.append(err)
@@ -137,14 +141,14 @@ class Llama:
 
     def measure(self, model, cases, failures):
         n, found = self.a.n, {}
-        prompt, decode = PROMPT * ("prefill" in cases), n * ("decode" in cases)
+        prompt, decode = self.a.prompt * ("prefill" in cases), n * ("decode" in cases)
         if prompt or decode:
             rates = self.bench(model, ["-p", prompt, "-n", decode], failures)
-            found = {("prefill", 1, 0): rates.get((PROMPT, 0)), ("decode", 1, 0): rates.get((0, n))}
+            found = {("prefill", 1, 0): rates.get((self.a.prompt, 0)), ("decode", 1, 0): rates.get((0, n))}
         if "depth" in cases:
-            args = ["-n", 0, "-gp", f"{DEPTH},{n}"] if self.is_ik else ["-n", n, "-d", DEPTH]
+            args = ["-n", 0, "-gp", f"{self.a.depth},{n}"] if self.is_ik else ["-n", n, "-d", self.a.depth]
             rates = self.bench(model, ["-p", 0, *args], failures)
-            found["decode", 1, DEPTH] = rates.get((DEPTH if self.is_ik else 0, n))
+            found["decode", 1, self.a.depth] = rates.get((self.a.depth if self.is_ik else 0, n))
         if "batch" in cases:
             found.update({("decode", b, 0): rate for b, rate in self.batched(model, failures).items()})
         return {case: (rate, None) for case, rate in found.items() if rate}
@@ -179,10 +183,10 @@ def spread(values, digits):
     return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
-def case_text(case):
+def case_text(a, case):
     test, sequences, depth = case
     if test == "prefill":
-        return f"prefill of {PROMPT}"
+        return f"prefill of {a.prompt}"
     return f"decode of {sequences}" + (f", depth {depth}" if depth else "")
 
 
@@ -194,11 +198,11 @@ def table(a, programs, found):
     heads += ["to the fastest"] * (len(peers) > 1)
     lines = ["| " + " | ".join(heads) + " |", "|---|---" + "|--:" * (len(heads) - 2) + "|"]
     for model, rounds in found.items():
-        for case in [c for name in a.cases for c in CASES[name]]:
+        for case in [c for name in a.cases for c in cases_of(a, name)]:
             shares = [r[ours.name][case][1] for r in rounds if case in r[ours.name]]
             known = [s for s in shares if s is not None]
             kind = "of peak" if case[0] == "prefill" else "of read"
-            cells = [os.path.basename(model).removesuffix(".gguf"), case_text(case),
+            cells = [os.path.basename(model).removesuffix(".gguf"), case_text(a, case),
                      spread(rates_of(rounds, ours.name, case), 1),
                      f"{100 * statistics.median(known):.0f} % {kind}" if known else "-"]
             for p in peers:
@@ -235,6 +239,7 @@ def document(a, programs, found, load):
     command += "".join(f" {flag} FOLDER" for flag, folder in (("--llama-cpp", a.llama_cpp), ("--ik-llama", a.ik_llama))
                        if folder)
     command += f" --pairs {a.pairs} --threads {a.threads} -n {a.n} --cases {','.join(a.cases)}"
+    command += f" --prompt {a.prompt} --depth {a.depth}" + (f" --ik-flags '{a.ik_flags}'" if a.ik_flags else "")
     lines = [BEGIN, f"- date: {datetime.date.today()}", f"- machine: {machine()}",
              f"- load average before the first round: {load:.1f}",
              f"- limits of {a.threads} threads: {limits(a, a.models[0])}", f"- command: `{command}`"]
@@ -268,6 +273,9 @@ def main():
     p.add_argument("--pairs", type=int, default=7, help="rounds (7)")
     p.add_argument("--threads", type=int, default=2, help="of each program (2)")
     p.add_argument("-n", type=int, default=48, help="tokens that a sequence generates (48)")
+    p.add_argument("--prompt", type=int, default=512, help="tokens of the prompt of prefill (512)")
+    p.add_argument("--depth", type=int, default=4096, help="tokens before those of depth (4096)")
+    p.add_argument("--ik-flags", default="", help="of ik_llama.cpp's llama-bench")
     p.add_argument("--cases", type=list_of_cases, default=list(CASES))
     p.add_argument("--limit", type=int, default=900, help="seconds after which a program counts as failed (900)")
     p.add_argument("--results", metavar="FILE")

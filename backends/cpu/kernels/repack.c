@@ -1,96 +1,263 @@
 /* backends/cpu/kernels/repack.c - rearranges rows of the file into panels of 16 rows (layouts: kernels.h,
  * matmul_panels.h). No number changes: scales and values keep their bits, or are stored as the same numbers in another
- * form. Rows may lie at any address. Four values of one row move as one 32-bit word. */
+ * form. Rows may lie at any address.
+ *
+ * Loading a model is as fast as this file. So the common types move four rows at a time: 4 x 4 words of 32 bits are
+ * transposed in registers that every machine has. The other types are unpacked row by row. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/kernels/matmul_panels.h"
 
-enum { COLUMNS = 16 }; /* columns of floats that are moved for one row before the next row's */
+enum { LANES = 4 }; /* rows that move together */
 
-typedef const uint8_t *row_ptrs[MR_PANEL]; /* NULL: past the end of the matrix */
+typedef const uint8_t *row_ptrs[MR_PANEL];
+/* One word of each of LANES rows. */
+typedef uint32_t words __attribute__((vector_size(16)));
+typedef uint8_t bytes16 __attribute__((vector_size(16)));
 
-static uint32_t load32(const uint8_t *p) {
+static inline uint32_t load32(const uint8_t *p) {
     uint32_t v;
     memcpy(&v, p, 4);
     return v;
 }
-static void store32(uint8_t *p, uint32_t v) {
+static inline void store32(uint8_t *p, uint32_t v) {
     memcpy(p, &v, 4);
 }
-static uint16_t load16(const uint8_t *p) {
+static inline uint16_t load16(const uint8_t *p) {
     uint16_t v;
     memcpy(&v, p, 2);
     return v;
 }
 
-/* --- Floats ------------------------------------------------------------------------------------------------------ */
+static inline words load_four(const uint8_t *p) {
+    words v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
 
-/* Moves elements of so many bytes, COLUMNS columns at a time: in the panel, these columns lie in few cache lines. */
-static inline __attribute__((always_inline)) void repack_elems(uint8_t *dst, const row_ptrs rows, size_t n,
-                                                               size_t bytes) {
-    for (size_t first = 0; first < n; first += COLUMNS) {
-        size_t last = n - first < COLUMNS ? n : first + COLUMNS;
-        for (size_t r = 0; r < MR_PANEL; r++)
-            if (rows[r])
-                for (size_t i = first; i < last; i++)
-                    memcpy(dst + (i * MR_PANEL + r) * bytes, rows[r] + i * bytes, bytes);
+/* w[i]: word i of the rows, from `offset` on. n: a multiple of 4. */
+static inline __attribute__((always_inline)) void load_words(const uint8_t *const *src, size_t offset, int n,
+                                                             words *w) {
+    for (int i = 0; i < n; i += 4, offset += sizeof *w) {
+        words a = load_four(src[0] + offset), b = load_four(src[1] + offset);
+        words c = load_four(src[2] + offset), d = load_four(src[3] + offset);
+        words ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+        words cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+        w[i] = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5);
+        w[i + 1] = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
+        w[i + 2] = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
+        w[i + 3] = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
     }
 }
 
+/* Stores a word of rows r .. r + 3. */
+static inline void store_words(uint8_t group[MR_PANEL][4], int r, words v) {
+    memcpy(group[r], &v, sizeof v);
+}
+
+/* Bytes i of the rows side by side, as word i. */
+static inline words sort_bytes(words v) {
+    for (int i = 0; i < 2; i++) {
+        bytes16 low = (bytes16)v, high = (bytes16)__builtin_shufflevector(v, v, 2, 3, 2, 3);
+        v = (words)__builtin_shufflevector(low, high, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    }
+    return v;
+}
+
+/* --- Floats ------------------------------------------------------------------------------------------------------ */
+
+/* Moves elements of four bytes. */
+static void repack_elems(uint8_t *dst, const row_ptrs rows, size_t n) {
+    uint8_t(*groups)[MR_PANEL][4] = (uint8_t(*)[MR_PANEL][4])(void *)dst;
+    size_t first = 0;
+    for (; first + LANES <= n; first += LANES)
+        for (int r = 0; r < MR_PANEL; r += LANES) {
+            words w[LANES];
+            load_words(rows + r, 4 * first, LANES, w);
+            for (size_t i = 0; i < LANES; i++)
+                store_words(groups[first + i], r, w[i]);
+        }
+    for (; first < n; first++)
+        for (int r = 0; r < MR_PANEL; r++)
+            memcpy(groups[first][r], rows[r] + 4 * first, 4);
+}
+
 static void repack_f32(uint8_t *dst, const row_ptrs rows, int32_t k) {
-    repack_elems(dst, rows, (size_t)k, 4);
+    repack_elems(dst, rows, (size_t)k);
 }
 
 /* Moves two columns of two rows at a time. */
 static void repack_f16(uint8_t *dst, const row_ptrs rows, int32_t k) {
+    enum { COLUMNS = 16 }; /* of a row before the next row's: they lie in few cache lines of the panel */
     size_t pairs = (size_t)k / 2 * 2;
     for (size_t first = 0; first < pairs; first += COLUMNS) {
         size_t last = pairs - first < COLUMNS ? pairs : first + COLUMNS;
-        for (size_t r = 0; r < MR_PANEL && rows[r]; r += 2)
+        for (size_t r = 0; r < MR_PANEL; r += 2)
             for (size_t i = first; i < last; i += 2) {
-                uint32_t a = load32(rows[r] + 2 * i), b = rows[r + 1] ? load32(rows[r + 1] + 2 * i) : 0;
+                uint32_t a = load32(rows[r] + 2 * i), b = load32(rows[r + 1] + 2 * i);
                 store32(dst + (i * MR_PANEL + r) * 2, (a & 0xffffu) | b << 16);
                 store32(dst + ((i + 1) * MR_PANEL + r) * 2, a >> 16 | (b & 0xffff0000u));
             }
     }
     for (size_t r = 0; r < MR_PANEL && k % 2; r++)
-        if (rows[r])
-            memcpy(dst + (pairs * MR_PANEL + r) * 2, rows[r] + 2 * pairs, 2);
+        memcpy(dst + (pairs * MR_PANEL + r) * 2, rows[r] + 2 * pairs, 2);
 }
 
 /* Moves pairs of columns as one element. */
 static void repack_bf16(uint8_t *dst, const row_ptrs rows, int32_t k) {
     size_t n = (size_t)k / 2;
-    repack_elems(dst, rows, n, 4);
+    repack_elems(dst, rows, n);
     for (size_t r = 0; r < MR_PANEL && k % 2; r++)
-        if (rows[r])
-            store32(dst + (n * MR_PANEL + r) * 4, load16(rows[r] + n * 4));
+        store32(dst + (n * MR_PANEL + r) * 4, load16(rows[r] + n * 4));
 }
 
-/* --- Blocks: each function moves one block of one row into lane r of the panel's block (or blocks) at dst -------- */
+/* --- Blocks of four rows: each function moves a block of rows r .. r + 3 into the panel's block at dst ------------ */
 
-static void block_q8_0(uint8_t *dst, int r, const uint8_t *src) {
+static inline void put_scales(uint16_t scale[MR_PANEL], int r, const uint8_t *const *src, size_t offset) {
+    for (int i = 0; i < LANES; i++)
+        scale[r + i] = load16(src[i] + offset);
+}
+
+static void block_q8_0(uint8_t *dst, int r, const uint8_t *const *src) {
     mr_panel_q8_0 *p = (mr_panel_q8_0 *)(void *)dst;
-    p->d[r] = load16(src);
+    words w[8];
+    put_scales(p->d, r, src, 0);
+    load_words(src, offsetof(mr_block_q8_0, q), 8, w);
     for (int g = 0; g < 8; g++)
-        store32(p->q[g][r], load32(src + offsetof(mr_block_q8_0, q) + 4 * g) ^ 0x80808080u);
+        store_words(p->q[g], r, w[g] ^ 0x80808080u);
 }
 
-static void block_q4_0(uint8_t *dst, int r, const uint8_t *src) {
+static void block_q4_0(uint8_t *dst, int r, const uint8_t *const *src) {
     mr_panel_q4_0 *p = (mr_panel_q4_0 *)(void *)dst;
-    p->d[r] = load16(src);
+    words w[4];
+    put_scales(p->d, r, src, 0);
+    load_words(src, offsetof(mr_block_q4_0, q), 4, w);
     for (int g = 0; g < 4; g++)
-        store32(p->q[g][r], load32(src + offsetof(mr_block_q4_0, q) + 4 * g));
+        store_words(p->q[g], r, w[g]);
 }
 
-static void block_mxfp4(uint8_t *dst, int r, const uint8_t *src) {
+static void block_mxfp4(uint8_t *dst, int r, const uint8_t *const *src) {
     mr_panel_mxfp4 *p = (mr_panel_mxfp4 *)(void *)dst;
-    p->e[r] = src[0];
+    words w[4];
+    for (int i = 0; i < LANES; i++)
+        p->e[r + i] = src[i][0];
+    load_words(src, offsetof(mr_block_mxfp4, q), 4, w);
     for (int g = 0; g < 4; g++)
-        store32(p->q[g][r], load32(src + offsetof(mr_block_mxfp4, q) + 4 * g));
+        store_words(p->q[g], r, w[g]);
 }
+
+/* Moves sub-blocks 2 * pair and 2 * pair + 1 of Q4_K or Q5_K from 32 bytes of the file. */
+static inline void put_pair_k4(mr_panel_q4_k *p, int pair, int r, const uint8_t *const *src, size_t offset) {
+    words w[8];
+    load_words(src, offset, 8, w);
+    for (int g = 0; g < 4; g++) {
+        words low = w[g], high = w[g + 4];
+        store_words(p->q[2 * pair][g], r, (low & 0x0f0f0f0fu) | (high & 0x0f0f0f0fu) << 4);
+        store_words(p->q[2 * pair + 1][g], r, (low >> 4 & 0x0f0f0f0fu) | (high & 0xf0f0f0f0u));
+    }
+}
+
+/* d, dmin and scales stand at the same place in Q4_K and Q5_K. mr_q4_k_scale says which bits belong together. */
+static inline void put_scales_k4(mr_panel_q4_k *p, int r, const uint8_t *const *src) {
+    words w[4];
+    put_scales(p->d, r, src, 0);
+    put_scales(p->dmin, r, src, 2);
+    load_words(src, 0, 4, w);
+    words sc[2] = {w[1] & 0x3f3f3f3fu, (w[3] & 0x0f0f0f0fu) | (w[1] >> 2 & 0x30303030u)};
+    words m[2] = {w[2] & 0x3f3f3f3fu, (w[3] >> 4 & 0x0f0f0f0fu) | (w[2] >> 2 & 0x30303030u)};
+    for (int half = 0; half < 2; half++) {
+        words scales = sort_bytes(sc[half]), mins = sort_bytes(m[half]);
+        for (int j = 0; j < 4; j++) {
+            store32(&p->scale[4 * half + j].sc[r], scales[j]);
+            store32(&p->scale[4 * half + j].m[r], mins[j]);
+        }
+    }
+}
+
+static void block_q4_k(uint8_t *dst, int r, const uint8_t *const *src) {
+    mr_panel_q4_k *p = (mr_panel_q4_k *)(void *)dst;
+    put_scales_k4(p, r, src);
+    for (int pair = 0; pair < 4; pair++)
+        put_pair_k4(p, pair, r, src, offsetof(mr_block_q4_k, q) + 32 * (size_t)pair);
+}
+
+/* One of three steps of a transposition: bit j of byte i of word g becomes bit g of byte i of word j. A step exchanges
+ * bits that are n apart between words that are n apart. */
+static inline void swap_bits(words w[8], int n, uint32_t mask) {
+    for (int g = 0; g < 8; g++)
+        if (!(g & n)) {
+            words t = (w[g] >> n ^ w[g + n]) & mask;
+            w[g + n] ^= t;
+            w[g] ^= t << n;
+        }
+}
+
+static void block_q5_k(uint8_t *dst, int r, const uint8_t *const *src) {
+    mr_panel_q5_k *p = (mr_panel_q5_k *)(void *)dst;
+    put_scales_k4(&p->low, r, src);
+    for (int pair = 0; pair < 4; pair++)
+        put_pair_k4(&p->low, pair, r, src, offsetof(mr_block_q5_k, q) + 32 * (size_t)pair);
+    words bits[8];
+    load_words(src, offsetof(mr_block_q5_k, high), 8, bits);
+    swap_bits(bits, 4, 0x0f0f0f0fu);
+    swap_bits(bits, 2, 0x33333333u);
+    swap_bits(bits, 1, 0x55555555u);
+    for (int j = 0; j < 8; j++)
+        store_words(p->high[j], r, bits[j]);
+}
+
+/* Packs four groups of 6-bit values into three groups of bytes (matmul_panels.h). */
+static inline void put_6_bits(uint8_t groups[3][MR_PANEL][4], int r, const words v[4]) {
+    store_words(groups[0], r, v[0] | (v[3] & 0x30303030u) << 2);
+    store_words(groups[1], r, v[1] | (v[3] & 0x0c0c0c0cu) << 4);
+    store_words(groups[2], r, v[2] | (v[3] & 0x03030303u) << 6);
+}
+
+/* Moves half of a block: four parts of 32 values. v[p][l]: values 4 l .. 4 l + 3 of part p, one in each byte. */
+static inline void put_half_q6_k(mr_panel_q6_k *p, int half, int r, const uint8_t *const *src) {
+    words low[16], high[8], v[4][8];
+    load_words(src, offsetof(mr_block_q6_k, ql) + 64 * (size_t)half, 16, low);
+    load_words(src, offsetof(mr_block_q6_k, qh) + 32 * (size_t)half, 8, high);
+    for (int l = 0; l < 8; l++) {
+        v[0][l] = (low[l] & 0x0f0f0f0fu) | (high[l] << 4 & 0x30303030u);
+        v[1][l] = (low[8 + l] & 0x0f0f0f0fu) | (high[l] << 2 & 0x30303030u);
+        v[2][l] = (low[l] >> 4 & 0x0f0f0f0fu) | (high[l] & 0x30303030u);
+        v[3][l] = (low[8 + l] >> 4 & 0x0f0f0f0fu) | (high[l] >> 2 & 0x30303030u);
+    }
+    for (int j = 0; j < 8; j++)
+        put_6_bits(p->q[8 * half + j], r, &v[j / 2][j % 2 * 4]);
+}
+
+static void block_q6_k(uint8_t *dst, int r, const uint8_t *const *src) {
+    mr_panel_q6_k *p = (mr_panel_q6_k *)(void *)dst;
+    words w[4];
+    put_scales(p->d, r, src, offsetof(mr_block_q6_k, d));
+    load_words(src, offsetof(mr_block_q6_k, sc), 4, w);
+    for (int i = 0; i < 4; i++) {
+        words scales = sort_bytes(w[i]);
+        for (int j = 0; j < 4; j++)
+            store32((uint8_t *)&p->sc[4 * i + j][r], scales[j]);
+    }
+    put_half_q6_k(p, 0, r, src);
+    put_half_q6_k(p, 1, r, src);
+}
+
+static void block_iq4_xs(uint8_t *dst, int r, const uint8_t *const *src) {
+    mr_panel_iq4_xs *p = (mr_panel_iq4_xs *)(void *)dst;
+    put_scales(p->d, r, src, offsetof(mr_block_iq4_xs, d));
+    for (int j = 0; j < 8; j++) {
+        words w[4];
+        for (int i = 0; i < LANES; i++)
+            p->sc[j][r + i] = mr_iq4_xs_scale((const mr_block_iq4_xs *)src[i], j);
+        load_words(src, offsetof(mr_block_iq4_xs, q) + 16 * (size_t)j, 4, w);
+        for (int g = 0; g < 4; g++)
+            store_words(p->q[j][g], r, w[g]);
+    }
+}
+
+/* --- Blocks of one row: each function moves one block into lane r of the panel's block (or blocks) at dst --------- */
 
 static void put_bytes(uint8_t groups[8][MR_PANEL][4], int r, const int8_t q[32]) {
     for (int g = 0; g < 8; g++)
@@ -130,86 +297,13 @@ static void block_tq2_0(uint8_t *dst, int r, const uint8_t *src) {
     block_tq(MR_TYPE_TQ2_0, (mr_panel_q4_0 *)(void *)dst, r, src, offsetof(mr_block_tq2_0, d));
 }
 
-/* Moves sub-blocks 2 * pair and 2 * pair + 1 of Q4_K or Q5_K from 32 bytes of the file. */
-static void put_pair_k4(mr_panel_q4_k *p, int pair, int r, const uint8_t bytes[32]) {
-    for (int g = 0; g < 4; g++) {
-        uint32_t lo = load32(bytes + g * 4), hi = load32(bytes + g * 4 + 16);
-        store32(p->q[2 * pair][g][r], (lo & 0x0f0f0f0fu) | (hi & 0x0f0f0f0fu) << 4);
-        store32(p->q[2 * pair + 1][g][r], (lo >> 4 & 0x0f0f0f0fu) | (hi & 0xf0f0f0f0u));
-    }
-}
-
-/* d, dmin and scales stand at the same place in Q4_K and Q5_K. */
-static void put_scales_k4(mr_panel_q4_k *p, int r, const uint8_t *src) {
-    p->d[r] = load16(src);
-    p->dmin[r] = load16(src + 2);
-    for (int j = 0; j < 8; j++)
-        mr_q4_k_scale(src + 4, j, &p->scale[j].sc[r], &p->scale[j].m[r]);
-}
-
-static void block_q4_k(uint8_t *dst, int r, const uint8_t *src) {
-    mr_panel_q4_k *p = (mr_panel_q4_k *)(void *)dst;
-    put_scales_k4(p, r, src);
-    for (int pair = 0; pair < 4; pair++)
-        put_pair_k4(p, pair, r, src + offsetof(mr_block_q4_k, q) + 32 * pair);
-}
-
-/* One of three steps of a transposition: bit j of byte i of word g becomes bit g of byte i of word j. A step exchanges
- * bits that are n apart between words that are n apart. */
-static void swap_bits(uint32_t words[8], int n, uint32_t mask) {
-    for (int g = 0; g < 8; g++)
-        if (!(g & n)) {
-            uint32_t t = (words[g] >> n ^ words[g + n]) & mask;
-            words[g + n] ^= t;
-            words[g] ^= t << n;
-        }
-}
-
-static void block_q5_k(uint8_t *dst, int r, const uint8_t *src) {
-    mr_panel_q5_k *p = (mr_panel_q5_k *)(void *)dst;
-    put_scales_k4(&p->low, r, src);
-    for (int pair = 0; pair < 4; pair++)
-        put_pair_k4(&p->low, pair, r, src + offsetof(mr_block_q5_k, q) + 32 * pair);
-    const uint8_t *high = src + offsetof(mr_block_q5_k, high);
-    uint32_t bits[8];
-    memcpy(bits, high, sizeof bits);
-    swap_bits(bits, 4, 0x0f0f0f0fu);
-    swap_bits(bits, 2, 0x33333333u);
-    swap_bits(bits, 1, 0x55555555u);
-    for (int j = 0; j < 8; j++)
-        store32(p->high[j][r], bits[j]);
-}
-
-/* Unpacks half of a Q6_K block: four parts of 32 values. v[p][l]: values 4 l .. 4 l + 3 of part p, one in each byte. */
-static void q6_k_values(const mr_block_q6_k *b, int half, uint32_t v[4][8]) {
-    for (int l = 0; l < 8; l++) {
-        uint32_t low0 = load32(b->ql + half * 64 + 4 * l), low1 = load32(b->ql + half * 64 + 32 + 4 * l);
-        uint32_t high = load32(b->qh + half * 32 + 4 * l);
-        v[0][l] = (low0 & 0x0f0f0f0fu) | (high << 4 & 0x30303030u);
-        v[1][l] = (low1 & 0x0f0f0f0fu) | (high << 2 & 0x30303030u);
-        v[2][l] = (low0 >> 4 & 0x0f0f0f0fu) | (high & 0x30303030u);
-        v[3][l] = (low1 >> 4 & 0x0f0f0f0fu) | (high >> 2 & 0x30303030u);
-    }
-}
-
-/* Packs four groups of 6-bit values into three groups of bytes (matmul_panels.h). */
-static void put_6_bits(uint8_t groups[3][MR_PANEL][4], int r, const uint32_t v[4]) {
-    store32(groups[0][r], v[0] | (v[3] & 0x30303030u) << 2);
-    store32(groups[1][r], v[1] | (v[3] & 0x0c0c0c0cu) << 4);
-    store32(groups[2][r], v[2] | (v[3] & 0x03030303u) << 6);
-}
-
-static void block_q6_k(uint8_t *dst, int r, const uint8_t *src) {
-    mr_panel_q6_k *p = (mr_panel_q6_k *)(void *)dst;
-    const mr_block_q6_k *b = (const mr_block_q6_k *)src;
-    p->d[r] = b->d;
-    for (int half = 0; half < 2; half++) {
-        uint32_t v[4][8];
-        q6_k_values(b, half, v);
-        for (int j = 0; j < 8; j++) {
-            p->sc[8 * half + j][r] = b->sc[8 * half + j];
-            put_6_bits(p->q[8 * half + j], r, &v[j / 2][j % 2 * 4]);
-        }
+/* Packs four words of 6-bit values into three words of bytes, as put_6_bits does. */
+static void pack_6_bits(const uint8_t v[16], uint8_t packed[3][4]) {
+    for (int i = 0; i < 4; i++) {
+        uint32_t top = v[12 + i];
+        packed[0][i] = (uint8_t)(v[i] | (top & 0x30u) << 2);
+        packed[1][i] = (uint8_t)(v[4 + i] | (top & 0x0cu) << 4);
+        packed[2][i] = (uint8_t)(v[8 + i] | (top & 0x03u) << 6);
     }
 }
 
@@ -221,24 +315,13 @@ static void block_q3_k(uint8_t *dst, int r, const uint8_t *src) {
     mr_unpack(MR_TYPE_Q3_K, src, &u);
     p->d[r] = b->d;
     for (int j = 0; j < 16; j++) {
-        uint8_t plus_32[16];
-        uint32_t v[4];
+        uint8_t plus_32[16], packed[3][4];
         for (int i = 0; i < 16; i++)
             plus_32[i] = (uint8_t)(u.q[16 * j + i] + 32);
-        memcpy(v, plus_32, sizeof v);
+        pack_6_bits(plus_32, packed);
         p->sc[j][r] = mr_q3_k_scale(b->scales, j);
-        put_6_bits(p->q[j], r, v);
-    }
-}
-
-static void block_iq4_xs(uint8_t *dst, int r, const uint8_t *src) {
-    mr_panel_iq4_xs *p = (mr_panel_iq4_xs *)(void *)dst;
-    const mr_block_iq4_xs *b = (const mr_block_iq4_xs *)src;
-    p->d[r] = b->d;
-    for (int j = 0; j < 8; j++) {
-        p->sc[j][r] = mr_iq4_xs_scale(b, j);
-        for (int g = 0; g < 4; g++)
-            store32(p->q[j][g][r], load32(b->q + 16 * j + 4 * g));
+        for (int g = 0; g < 3; g++)
+            memcpy(p->q[j][g][r], packed[g], 4);
     }
 }
 
@@ -314,63 +397,61 @@ size_t mr_panel_bytes(mr_type type, int32_t k) {
     return panel == MR_PANEL_NONE || k % mr_type_get(type)->block_elems ? 0 : mr_panel_type_bytes(panel, k);
 }
 
-/* How to move the blocks of a row: they lie src_step apart in the file and dst_step apart in the panel. */
+/* How to move the blocks of a row: they lie src_step apart in the file and dst_step apart in the panel. The rows of the
+ * next panel lie `ahead` bytes behind. */
 typedef struct block_walk {
     uint8_t *dst;
-    size_t n_blocks, dst_step, src_step;
+    size_t n_blocks, dst_step, src_step, ahead;
 } block_walk;
 
 static inline __attribute__((always_inline)) void walk(const block_walk *w, const row_ptrs rows,
-                                                       void (*block)(uint8_t *dst, int r, const uint8_t *src)) {
+                                                       void (*block)(uint8_t *dst, int r, const uint8_t *const *src)) {
     for (size_t b = 0; b < w->n_blocks; b++)
-        for (int r = 0; r < MR_PANEL; r++)
-            if (rows[r])
-                block(w->dst + b * w->dst_step, r, rows[r] + b * w->src_step);
+        for (int r = 0; r < MR_PANEL; r += LANES) {
+            const uint8_t *src[LANES];
+            for (int i = 0; i < LANES; i++)
+                src[i] = rows[r + i] + b * w->src_step;
+            for (int i = 0; i < LANES; i++) /* processors do not notice 16 rows side by side as streams */
+                for (size_t at = 0; at < w->src_step; at += 64)
+                    __builtin_prefetch(src[i] + w->ahead + at);
+            block(w->dst + b * w->dst_step, r, src);
+        }
 }
 
-/* The common types: each has a loop of its own, because its values are only moved. */
+/* The types that move four rows at a time. */
 static bool repack_fast(mr_type type, const block_walk *w, const row_ptrs rows) {
-    switch (type) {
-    case MR_TYPE_Q8_0:
+    if (type == MR_TYPE_Q8_0)
         walk(w, rows, block_q8_0);
-        return true;
-    case MR_TYPE_Q4_0:
-    case MR_TYPE_IQ4_NL:
+    else if (type == MR_TYPE_Q4_0 || type == MR_TYPE_IQ4_NL)
         walk(w, rows, block_q4_0);
-        return true;
-    case MR_TYPE_Q4_K:
+    else if (type == MR_TYPE_MXFP4)
+        walk(w, rows, block_mxfp4);
+    else if (type == MR_TYPE_Q4_K)
         walk(w, rows, block_q4_k);
-        return true;
-    case MR_TYPE_Q5_K:
+    else if (type == MR_TYPE_Q5_K)
         walk(w, rows, block_q5_k);
-        return true;
-    case MR_TYPE_Q6_K:
+    else if (type == MR_TYPE_Q6_K)
         walk(w, rows, block_q6_k);
-        return true;
-    default:
+    else if (type == MR_TYPE_IQ4_XS)
+        walk(w, rows, block_iq4_xs);
+    else
         return false;
-    }
+    return true;
 }
 
 static void repack_other(mr_type type, const block_walk *w, const row_ptrs rows) {
     for (size_t b = 0; b < w->n_blocks; b++)
         for (int r = 0; r < MR_PANEL; r++) {
-            if (!rows[r])
-                continue;
             uint8_t *dst = w->dst + b * w->dst_step;
             const uint8_t *src = rows[r] + b * w->src_step;
             if (type == MR_TYPE_Q5_0)
                 block_q5_0(dst, r, src);
-            else if (type == MR_TYPE_MXFP4)
-                block_mxfp4(dst, r, src);
             else if (type == MR_TYPE_TQ1_0)
                 block_tq1_0(dst, r, src);
             else if (type == MR_TYPE_TQ2_0)
                 block_tq2_0(dst, r, src);
             else if (type == MR_TYPE_Q3_K)
                 block_q3_k(dst, r, src);
-            else if (type == MR_TYPE_IQ4_XS)
-                block_iq4_xs(dst, r, src);
             else if (mr_panel_of(type) == MR_PANEL_X8M)
                 put_x8m(type, (mr_panel_x8m *)(void *)dst, r, src);
             else
@@ -393,7 +474,8 @@ static void repack_panel(mr_type type, int32_t k, uint8_t *dst, const row_ptrs r
     }
     const mr_type_info *info = mr_type_get(type);
     size_t n_blocks = (size_t)(k / info->block_elems);
-    block_walk w = {dst, n_blocks, mr_panel_bytes(type, k) / n_blocks, (size_t)info->block_bytes};
+    block_walk w = {dst, n_blocks, mr_panel_bytes(type, k) / n_blocks, (size_t)info->block_bytes,
+                    MR_PANEL * n_blocks * (size_t)info->block_bytes};
     if (!repack_fast(type, &w, rows))
         repack_other(type, &w, rows);
 }
@@ -404,11 +486,9 @@ void mr_repack(const mr_repack_args *args, int32_t panel_first, int32_t panel_la
         row_ptrs rows;
         for (int r = 0; r < MR_PANEL; r++) {
             int64_t row = (int64_t)p * MR_PANEL + r;
-            rows[r] = row < args->n ? args->src + (size_t)row * args->src_row_bytes : NULL;
+            row = row < args->n ? row : args->n - 1; /* behind the last row, the row again; its results are not used */
+            rows[r] = args->src + (size_t)row * args->src_row_bytes;
         }
-        uint8_t *dst = args->dst + (size_t)p * panel_bytes;
-        if (!rows[MR_PANEL - 1])
-            memset(dst, 0, panel_bytes); /* absent rows are zero, because their scales are */
-        repack_panel(args->type, args->k, dst, rows);
+        repack_panel(args->type, args->k, args->dst + (size_t)p * panel_bytes, rows);
     }
 }

@@ -191,7 +191,8 @@ mr_status mr_http_server_renew(mr_http_server *s, const mr_http_config *config, 
     return status;
 }
 
-/* The listening socket is shut first: a client whose idle connection is closed may connect anew at once, and is refused. */
+/* The listening socket is shut first. A client whose idle connection is closed may connect anew at once, and is then
+ * refused. */
 void mr_http_server_drain(mr_http_server *s) {
     http_watch_accept_no_more(s);
     http_listener_shut(&s->listener);
