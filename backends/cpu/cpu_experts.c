@@ -122,7 +122,7 @@ void cpu_run_expert_matmul(const cpu_backend *be, const cpu_node *n, int32_t idx
 void cpu_run_expert_sum(const cpu_node *n, int32_t row) {
     int32_t width = n->out->ne[0], n_used = n->node->params.experts.n_used;
     const float *weights = (const float *)(const void *)(cpu_int_row(n->in[1], row) + n_used);
-    const float *add = cpu_float_row(n->in[2], row);
+    const float *add = cpu_float_row(n->in[2], row), *shared = n->in[3] ? cpu_float_row(n->in[3], row) : NULL;
     float *out = cpu_float_row(n->out, row), sum[SUM_COLUMNS];
     for (int32_t first = 0; first < width; first += SUM_COLUMNS) {
         int32_t n_columns = width - first < SUM_COLUMNS ? width - first : SUM_COLUMNS;
@@ -134,5 +134,7 @@ void cpu_run_expert_sum(const cpu_node *n, int32_t row) {
         }
         for (int32_t i = 0; i < n_columns; i++)
             out[first + i] = add[first + i] + sum[i];
+        for (int32_t i = 0; shared && i < n_columns; i++)
+            out[first + i] += shared[first + i];
     }
 }

@@ -499,6 +499,8 @@ int32_t mr_graph_experts(mr_graph *g, int32_t x, int32_t add, const mr_experts_d
     if (!t || !want_beside(g, add, x, MR_TYPE_F32, t->ne[0], "add of experts") || !experts_desc_is_good(g, x, desc) ||
         !routing_is_good(g, desc))
         return MR_NO_TENSOR;
+    if (desc->shared != MR_NO_TENSOR && !want_beside(g, desc->shared, x, MR_TYPE_F32, t->ne[0], "shared expert"))
+        return MR_NO_TENSOR;
     const mr_expert_biases none = {MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR};
     const mr_expert_biases *b = desc->biases ? desc->biases : &none;
     int32_t width = t->ne[0], n_lists = desc->n + 1 + 2 * g->max_rows[MR_ROWS_SLOTS];
@@ -520,7 +522,7 @@ int32_t mr_graph_experts(mr_graph *g, int32_t x, int32_t add, const mr_experts_d
     if (!want(g, y, MR_TYPE_F32, width, "result of experts"))
         return MR_NO_TENSOR;
     int32_t out = result(g, MR_OP_EXPERT_SUM, width, MR_ROWS_STEP);
-    return expert_node(g, MR_OP_EXPERT_SUM, desc, (const int32_t[]){y, routes, add, MR_NO_TENSOR}, out);
+    return expert_node(g, MR_OP_EXPERT_SUM, desc, (const int32_t[]){y, routes, add, desc->shared}, out);
 }
 
 int32_t mr_graph_take_rows(mr_graph *g, int32_t x, int32_t rows) {

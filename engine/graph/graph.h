@@ -113,8 +113,9 @@ typedef struct mr_experts_desc {
     mr_routing routing;
     mr_glu glu;
     const mr_expert_biases *biases; /* borrowed for the call; NULL: none */
+    int32_t shared;                 /* [d, R]: what a shared expert adds; or MR_NO_TENSOR */
 } mr_experts_desc;
-/* add + the weighted sum of down(unit of gate x and up x) over the experts of each row. */
+/* add + the weighted sum of down(unit of gate x and up x) over the experts of each row + shared. */
 int32_t mr_graph_experts(mr_graph *g, int32_t x, int32_t add, const mr_experts_desc *desc);
 /* The rows of x whose numbers are in the input tensor rows [1, O]. */
 int32_t mr_graph_take_rows(mr_graph *g, int32_t x, int32_t rows);

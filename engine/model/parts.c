@@ -73,15 +73,17 @@ int32_t part_moe(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS]
                                .down = w[W_DOWN_EXPERTS],
                                .routing = ctx->routing,
                                .glu = ctx->glu,
-                               .biases = &biases};
-    int32_t x = mr_graph_experts(g, h, add, &experts);
+                               .biases = &biases,
+                               .shared = NONE};
     if (w[W_GATE_SHARED] == NONE)
-        return x;
-    const int32_t shared[] = {w[W_GATE_SHARED], w[W_UP_SHARED], w[W_DOWN_SHARED]};
-    if (w[W_SHARED_GATE] == NONE)
-        return glu(g, ctx, shared, h, x);
+        return mr_graph_experts(g, h, add, &experts);
+    int32_t shared = glu(g, ctx, (const int32_t[]){w[W_GATE_SHARED], w[W_UP_SHARED], w[W_DOWN_SHARED]}, h, NONE);
+    if (w[W_SHARED_GATE] == NONE) {
+        experts.shared = shared;
+        return mr_graph_experts(g, h, add, &experts);
+    }
     int32_t gate = mr_graph_matmul(g, w[W_SHARED_GATE], h, NONE, NONE); /* [1, R] */
-    return mr_graph_add_gated(g, x, glu(g, ctx, shared, h, NONE), gate);
+    return mr_graph_add_gated(g, mr_graph_experts(g, h, add, &experts), shared, gate);
 }
 
 int32_t part_ffn(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add) {

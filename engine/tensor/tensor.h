@@ -118,8 +118,8 @@ typedef enum mr_op {
     /* For each head, its matrix times the first k of its elements, then its other t elements, copied. in: w [k, n*H] in
      * WEIGHT or FILE storage: H matrices, laid out as those of experts, x [H*(k+t), R] f32; out [H*(n+t), R] f32. */
     MR_OP_HEAD_MATMUL,
-    /* add + the weighted sum of the slots of each row (rule X). in: y [n, S] f32, routes [2U, R] i32, add [n, R] f32;
-     * out [n, R] f32, may be add. */
+    /* add + the weighted sum of the slots of each row (rule X), and what a shared expert adds (X2). in: y [n, S] f32,
+     * routes [2U, R] i32, add [n, R] f32, shared [n, R] f32 or none; out [n, R] f32, may be add. */
     MR_OP_EXPERT_SUM,
     MR_OP_COUNT,
 } mr_op;

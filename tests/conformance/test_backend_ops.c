@@ -167,7 +167,7 @@ static int32_t build_experts(scene *s, const shape *p) {
     shape up = *p, down = *p;
     down.k = p->n;
     down.n = p->k;
-    mr_experts_desc desc = {.n = p->experts, .n_used = p->used, .routing = p->routing};
+    mr_experts_desc desc = {.n = p->experts, .n_used = p->used, .routing = p->routing, .shared = MR_NO_TENSOR};
     desc.router = scene_matrix(s, MR_TYPE_F32, p->k, p->experts, p->storage);
     desc.gate = scene_matrices(s, &up);
     desc.up = scene_matrices(s, &up);
@@ -181,6 +181,7 @@ static int32_t build_experts(scene *s, const shape *p) {
                                     scene_vectors(s, p->n, p->experts), scene_vectors(s, p->n, p->experts),
                                     scene_vectors(s, p->k, p->experts)};
         desc.biases = &biases;
+        desc.shared = scene_floats(s, p->k, MR_ROWS_STEP);
     }
     int32_t x = scene_floats(s, p->k, MR_ROWS_STEP);
     return mr_graph_experts(s->g, x, scene_floats(s, p->k, MR_ROWS_STEP), &desc);

@@ -33,7 +33,7 @@ enum {
 typedef struct variant {
     const char *name;
     mr_routing routing;
-    bool has_biases;
+    bool has_biases; /* and a shared expert */
     mr_glu glu;
 } variant;
 
@@ -55,7 +55,7 @@ typedef struct problem {
     float choice[EXPERTS], router_bias[EXPERTS], gate_bias[EXPERTS][FF], up_bias[EXPERTS][FF];
     float down_bias[EXPERTS][WIDTH];
     float router[EXPERTS][WIDTH], gate[EXPERTS][FF][WIDTH], up[EXPERTS][FF][WIDTH], down[EXPERTS][WIDTH][FF];
-    float x[ROWS][WIDTH], add[ROWS][WIDTH], want[ROWS][WIDTH];
+    float x[ROWS][WIDTH], add[ROWS][WIDTH], shared[ROWS][WIDTH], want[ROWS][WIDTH];
     bool is_tied; /* some row uses one of two experts that it likes alike */
 } problem;
 
@@ -187,6 +187,8 @@ static void want_row(problem *p, int row) {
         for (int u = 0; u < USED; u++)
             s = s + w[u] * y[u][i];
         p->want[row][i] = p->add[row][i] + s;
+        if (p->v->has_biases)
+            p->want[row][i] = p->want[row][i] + p->shared[row][i];
     }
 }
 
@@ -201,6 +203,7 @@ static problem *problem_create(const variant *v) {
     fill(&r, p->down, sizeof p->down);
     fill(&r, p->x, sizeof p->x);
     fill(&r, p->add, sizeof p->add);
+    fill(&r, p->shared, sizeof p->shared);
     fill(&r, p->choice, sizeof p->choice);
     fill(&r, p->router_bias, sizeof p->router_bias);
     fill(&r, p->gate_bias, sizeof p->gate_bias);
@@ -307,6 +310,8 @@ static void check(const problem *p, const setting *s) {
     buffers[8] = load_vectors(be, g, p->down_bias[0], WIDTH, EXPERTS, &biases.down);
     int32_t x = mr_graph_input(g, "x", MR_TYPE_F32, WIDTH, MR_ROWS_STEP);
     int32_t add = mr_graph_input(g, "add", MR_TYPE_F32, WIDTH, MR_ROWS_STEP);
+    int32_t shared = p->v->has_biases ? mr_graph_input(g, "shared", MR_TYPE_F32, WIDTH, MR_ROWS_STEP) : MR_NO_TENSOR;
+    desc.shared = shared;
     int32_t y = mr_graph_experts(g, x, add, &desc);
     mr_graph_output(g, y);
     expect_ok(mr_graph_finish(g, &(mr_backends){.at = {be}, .n = 1}, &stats, &err), &err);
@@ -316,6 +321,8 @@ static void check(const problem *p, const setting *s) {
         mr_run run = {.n_rows = {[MR_ROWS_STEP] = counts[i]}};
         expect_ok(mr_graph_set_rows(g, x, p->x, sizeof p->x[0], counts[i], &err), &err);
         expect_ok(mr_graph_set_rows(g, add, p->add, sizeof p->add[0], counts[i], &err), &err);
+        if (shared != MR_NO_TENSOR)
+            expect_ok(mr_graph_set_rows(g, shared, p->shared, sizeof p->shared[0], counts[i], &err), &err);
         expect_ok(mr_graph_run(g, &run, &err), &err);
         expect_ok(mr_graph_get_rows(g, y, 0, counts[i], got, sizeof p->x[0], &err), &err);
         compare(p, got, counts[i], s);

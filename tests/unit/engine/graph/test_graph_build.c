@@ -220,7 +220,14 @@ static mr_experts_desc good_experts(mr_graph *g) {
                              .router = add_weight(g, MR_TYPE_F32, WIDTH, 4),
                              .gate = add_weight(g, MR_TYPE_F32, WIDTH, 32),
                              .up = add_weight(g, MR_TYPE_F32, WIDTH, 32),
-                             .down = add_weight(g, MR_TYPE_F32, 8, 4 * WIDTH)};
+                             .down = add_weight(g, MR_TYPE_F32, 8, 4 * WIDTH),
+                             .shared = MR_NO_TENSOR};
+}
+static int32_t experts_shared_too_wide(mr_graph *g) {
+    mr_experts_desc desc = good_experts(g);
+    int32_t x = add_rows(g);
+    desc.shared = mr_graph_input(g, "shared", MR_TYPE_F32, WIDTH / 2, MR_ROWS_STEP);
+    return mr_graph_experts(g, x, x, &desc);
 }
 static int32_t experts_used_too_many(mr_graph *g) {
     mr_experts_desc desc = good_experts(g);
@@ -354,6 +361,7 @@ static const struct {
     {attention_without_table, "attention"},
     {attention_without_slots, "slots of attention"},
     {attention_without_sequences, "row_seq of attention"},
+    {experts_shared_too_wide, "shared expert"},
     {experts_used_too_many, "experts: a wrong number"},
     {experts_used_otherwise_in_a_later_layer, "experts: a wrong number"},
     {experts_of_no_score, "experts: the kind of scores"},
