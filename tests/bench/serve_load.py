@@ -3,7 +3,8 @@
 """Loads `millrace serve` with clients that send one request after another, and compares it with llama-server.
 
     serve_load.py MILLRACE MODEL [--llama FOLDER] [--clients 1,8,32,64] [--requests 3] [--pairs 3] [--ranks 2]
-                  [--prompt 128] [--answer 64] [--seed 1] [--json FILE] [--results RESULTS.md]
+                  [--prompt 128] [--answer 64] [--seed 1] [--llama-flags "--no-webui"] [--json FILE]
+                  [--results RESULTS.md]
 
 Each case starts a new server, and each client sends --requests streamed requests. The lengths of prompts and answers
 are drawn from log-normal distributions with the medians --prompt and --answer, limited to a quarter and four times the
@@ -25,6 +26,7 @@ import json
 import math
 import os
 import random
+import shlex
 import signal
 import socket
 import statistics
@@ -170,7 +172,7 @@ def commands_of(a, server, port, n_clients):
     more = ["--rpc", ",".join(f"127.0.0.1:{p}" for p in rpc_ports), "-ngl", "99"] if rpc_ports else []
     return [*commands, [os.path.join(a.llama, "llama-server"), "-m", a.model, "--host", "127.0.0.1", "--port", str(port),
                         "-t", str(threads), "-tb", str(threads), "-np", str(n_clients), "-c", str(context * n_clients),
-                        "--no-webui", *more]]
+                        *shlex.split(a.llama_flags), *more]]
 
 
 def measure(a, server, n_clients):
@@ -207,6 +209,7 @@ def main():
     p.add_argument("--clients", default="1,8,32,64", type=lambda s: [int(n) for n in s.split(",")])
     for name, value in (("requests", 3), ("pairs", 3), ("ranks", 2), ("prompt", 128), ("answer", 64), ("seed", 1)):
         p.add_argument(f"--{name}", type=int, default=value)
+    p.add_argument("--llama-flags", default="--no-webui", help="of llama-server (--no-webui)")
     p.add_argument("--servers", help="only these, separated by ';'")
     p.add_argument("--json")
     p.add_argument("--results")
