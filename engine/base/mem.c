@@ -61,6 +61,17 @@ static void trim(void) {
 }
 #endif
 
+#ifdef __GLIBC__
+/* Small blocks that were freed become the free end of a heap only when glibc looks for larger ones, and malloc_trim
+ * leaves the end as it is, but for the main heap (2.36). A large block that is freed makes glibc do both for the heap
+ * of this thread: merge the small ones, and give the end back. */
+static void trim_end_of_own_heap(void) {
+    enum { LARGE_BYTES = 96 << 10 }; /* above FASTBIN_CONSOLIDATION_THRESHOLD, below blocks with pages of their own */
+    void *volatile p = malloc(LARGE_BYTES); /* volatile: the compiler would leave out both calls */
+    free(p);
+}
+#endif
+
 /* glibc (2.36) sets its allocator up at the first call, without a lock. Under AddressSanitizer, which has an allocator
  * of its own, malloc_trim may be this first call, in two threads at once. Both threads would then count as the first
  * user of one arena, and an assertion of glibc fails when the second thread ends. So malloc_trim is called once under
@@ -70,6 +81,7 @@ void mr_mem_trim(void) {
     static pthread_once_t first = PTHREAD_ONCE_INIT;
     (void)pthread_once(&first, trim);
     trim();
+    trim_end_of_own_heap();
 #endif
 }
 

@@ -43,8 +43,8 @@ uint64_t mr_mem_available(void);
  * more, and freed memory at the end of a heap, then go back to the system at once. Without the call, the C library
  * would raise these thresholds up to 64 MiB. */
 void mr_mem_keep_little(void);
-/* Also gives freed memory between used blocks back to the system, in the heaps of all threads. Takes milliseconds for
- * each 100 MB. */
+/* Also gives freed memory between used blocks back to the system, in the heaps of all threads, and the end of the heap
+ * of the calling thread, however small the freed blocks are. Takes milliseconds for each 100 MB. */
 void mr_mem_trim(void);
 
 /* Limits the bytes that mr_pages_alloc may hold at any time; 0 lifts the limit. */

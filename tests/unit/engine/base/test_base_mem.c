@@ -1,8 +1,11 @@
-/* Memory: impossible sizes are refused, budgets hold, and the nth allocation fails when other tests ask for it. */
+/* Memory: impossible sizes are refused, budgets hold, freed memory goes back to the system, and the nth allocation
+ * fails when other tests ask for it. */
 // SPDX-License-Identifier: Apache-2.0
+#include <stdio.h>
 #include <string.h>
 
 #include "engine/base/mem.h"
+#include "engine/base/thread.h"
 #include "tests/support/test.h"
 
 static void test_sizes_nobody_has_are_refused(void **state) {
@@ -52,6 +55,53 @@ static void test_pages_keep_to_the_budget(void **state) {
     mr_mem_set_budget(0);
 }
 
+enum { N_SMALL = 1000000, SMALL_BYTES = 24 };
+
+/* Of this process; 0: not known. */
+static long resident_mib(void) {
+    long all, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (f && fscanf(f, "%ld %ld", &all, &resident) != 2)
+        resident = 0;
+    if (f)
+        fclose(f);
+    return resident >> 8; /* pages of 4 KiB */
+}
+
+typedef struct residence {
+    long before_mib, full_mib, after_mib;
+} residence;
+
+/* Small blocks, as in a tree of JSON, and nothing above them in the heap of this thread. */
+static void fill_and_trim(void *ctx) {
+    residence *r = ctx;
+    void **small = mr_alloc_array(N_SMALL, sizeof *small);
+    r->before_mib = resident_mib(); /* its file is the first block of the heap */
+    for (int i = 0; i < N_SMALL && small; i++)
+        small[i] = mr_alloc(SMALL_BYTES);
+    r->full_mib = resident_mib();
+    for (int i = 0; i < N_SMALL && small; i++)
+        mr_free(small[i]);
+    mr_free(small);
+    mr_mem_trim();
+    r->after_mib = resident_mib();
+}
+
+static void test_freed_memory_goes_back(void **state) {
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
+    skip(); /* another allocator, which keeps what is freed */
+#endif
+    residence r;
+    mr_thread *t;
+    mr_err err;
+    mr_mem_keep_little();
+    expect_ok(mr_thread_create("small", 0, fill_and_trim, &r, &t, &err), &err);
+    mr_thread_join(t);
+    assert_true(r.before_mib > 0 && r.full_mib > r.before_mib + 30);
+    assert_true(r.after_mib < r.before_mib + 4);
+}
+
 static void test_the_nth_allocation_fails_once(void **state) {
     (void)state;
     mr_mem_fail_at(1);
@@ -70,9 +120,8 @@ static void test_the_nth_allocation_fails_once(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes_nobody_has_are_refused),
-        cmocka_unit_test(test_blocks_are_zeroed),
-        cmocka_unit_test(test_pages_keep_to_the_budget),
+        cmocka_unit_test(test_sizes_nobody_has_are_refused),  cmocka_unit_test(test_blocks_are_zeroed),
+        cmocka_unit_test(test_pages_keep_to_the_budget),      cmocka_unit_test(test_freed_memory_goes_back),
         cmocka_unit_test(test_the_nth_allocation_fails_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
