@@ -25,7 +25,7 @@ static void expect_failure(const char *path, mr_status want, const char *stage, 
     if (status != want || err.status != want || !strstr(err.text, stage) || !strstr(err.text, cause))
         fail_msg("%s: \"%s\"; expected %s of %s: \"%s\"", mr_status_name(status), err.text, mr_status_name(want), stage,
                  cause);
-    assert_true(mr_clock_now_ns() - start < 5 * MR_NS_PER_S);
+    assert_true(mr_clock_now_ns() - start < 30 * MR_NS_PER_S); /* no wait without an end; ThreadSanitizer is slow */
     job_expect_threads(n_threads);
     assert_int_equal(mr_mem_get_stats().live_bytes, 0);
 }

@@ -51,7 +51,7 @@ static void test_texts(void **state) {
         assert_true(rig.n_first == 1 && rig.n_next == MAX_TOKENS - 1);
         assert_true(rig.latency_ns == c->last.token_ns - c->last.submit_ns);
         expect_text_of_ids(c, c->text.data, c->text.len);
-        assert_true(r.n_pieces > 1);
+        assert_true(r.n_wakes > 1); /* the text came while it was made; how many pieces it is depends on the reader */
         for (int32_t i = 1; i < c->n_ids; i++)
             assert_true(c->offsets[i] >= c->offsets[i - 1] && c->offsets[i] <= c->text.len);
         broken |= memmem(c->text.data, c->text.len, "\xef\xbf\xbd", 3) != NULL;

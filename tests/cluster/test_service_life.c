@@ -12,6 +12,8 @@
 #include "tests/support/channel_fault.h"
 #include "tests/support/test.h"
 
+enum { LONG_ANSWER = 50 };
+
 static job_model model;
 
 static mr_status submit(reader *r, mr_service *s, int32_t number, int32_t max_tokens, mr_err *err) {
@@ -45,10 +47,10 @@ static void test_before_and_without_a_job(void **state) {
     mr_service_destroy(s);
 }
 
-/* Slow enough that requests are there for as long as a test wants. */
+/* Slow enough that a request for LONG_ANSWER tokens, which takes a second, is there for as long as a test wants. */
 static job_rig_config slow_rig(void) {
     return (job_rig_config){
-        .model = &model, .n_stages = 1, .max_sequences = 1, .synthetic = true, .synthetic_ns = 2000000};
+        .model = &model, .n_stages = 1, .max_sequences = 1, .synthetic = true, .synthetic_ns = 20 * MR_NS_PER_MS};
 }
 
 static void test_full(void **state) {
@@ -60,7 +62,7 @@ static void test_full(void **state) {
     mr_err err;
     job_rig_config config = slow_rig();
     service_rig_start(&rig, &config, NULL, MAX_WAITING);
-    expect_ok(submit(&readers[0], rig.service, 0, 40, &err), &err);
+    expect_ok(submit(&readers[0], rig.service, 0, LONG_ANSWER, &err), &err);
     do
         mr_service_get_stats(rig.service, &stats);
     while (stats.job.n_live == 0);
@@ -79,11 +81,12 @@ static void test_full(void **state) {
         mr_service_get_stats(rig.service, &stats);
     while (stats.job.n_waiting >= MAX_WAITING);
     expect_ok(submit(&more, rig.service, 9, 2, &err), &err);
+    reader_release(&readers[0]); /* the one that runs */
     reader_finish(&more);
     assert_int_equal(more.choices[0].finish, MR_FINISH_LENGTH);
     reader_deinit(&more);
     for (int i = 0; i <= MAX_WAITING; i++) {
-        if (i != 3)
+        if (i != 0 && i != 3)
             reader_finish(&readers[i]);
         reader_deinit(&readers[i]);
     }
@@ -158,8 +161,8 @@ static void test_stop(void **state) {
     mr_err err;
     job_rig_config config = slow_rig();
     service_rig_start(&rig, &config, NULL, 0);
-    expect_ok(submit(&r, rig.service, 0, 50, &err), &err);
-    expect_ok(submit(&waits, rig.service, 0, 50, &err), &err);
+    expect_ok(submit(&r, rig.service, 0, LONG_ANSWER, &err), &err);
+    expect_ok(submit(&waits, rig.service, 0, LONG_ANSWER, &err), &err);
     assert_true(reader_step(&r));
     service_rig_end_run(&rig);
     reader_finish(&r);
@@ -187,7 +190,7 @@ static void test_lost_stage(void **state) {
     config.wrap = channel_fault_wrap;
     config.wrap_ctx = &fault;
     service_rig_start(&rig, &config, NULL, 0);
-    expect_ok(submit(&r, rig.service, 0, 50, &err), &err);
+    expect_ok(submit(&r, rig.service, 0, LONG_ANSWER, &err), &err);
     assert_true(reader_step(&r));
     atomic_store(&fault.is_on, true);
     reader_finish(&r);
