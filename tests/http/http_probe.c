@@ -3,6 +3,7 @@
  *   GET  /open           needs no key            GET /fixed           "fixed\n"
  *   GET  /item/ANY       the rest of the path    POST /echo           the body
  *   POST /wait?ms=N      one answer, after N ms  POST /stream?n=N&ms=M   N events, M ms apart
+ *                                               the first after M ms too, or after &first=F ms;
  *                                               with &fails=1 it fails at its end
  *   GET  /counts         {"live":calls}          POST /fail?status=N  a call whose answer is a 429, or N
  * Options: --port N --unix PATH --host H --key K (again) --origin O (again) --insecure --cert FILE --key-file FILE
@@ -57,7 +58,7 @@ static void *call_begin(void *ctx, int endpoint, const mr_http_request *r, void 
                       .fails = number_of(r, "fails", 0) != 0,
                       .status = endpoint == FAIL ? (int)number_of(r, "status", 429) : 200,
                       .step_ns = number_of(r, "ms", 0) * MR_NS_PER_MS};
-    c->next_ns = mr_clock_now_ns() + c->step_ns;
+    c->next_ns = mr_clock_now_ns() + number_of(r, "first", c->step_ns / MR_NS_PER_MS) * MR_NS_PER_MS;
     mr_mutex_lock(&lock);
     c->next = calls;
     calls = c;

@@ -145,17 +145,15 @@ class Requests(unittest.TestCase):
             self.assertTrue(read_until(s, b"abcd").startswith(b"HTTP/1.1 200 "))
 
     def test_events_are_not_held_back(self):
+        """An event comes while the next one is minutes away."""
         with self.server.socket() as s:
-            begin = time.monotonic()
-            s.sendall(b"POST /stream?n=3&ms=300 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
+            s.sendall(b"POST /stream?n=2&first=300&ms=600000 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
             read_until(s, b"data: 0\n\n")
-            self.assertLess(time.monotonic() - begin, 0.55)
-            read_until(s, b"data: 2\n\n")
-            self.assertGreater(time.monotonic() - begin, 0.85)
 
     def test_pings(self):
-        answer = self.server.ask("POST", "/stream?n=1&ms=1500")[2]
-        self.assertEqual(answer, b": ping\n\ndata: 0\n\n")
+        """In each second of silence; the event comes nonetheless."""
+        answer = self.server.ask("POST", "/stream?n=1&ms=2500")[2]
+        self.assertRegex(answer, rb"\A(: ping\n\n)+data: 0\n\n\Z")
 
     def test_hosts(self):
         for host, status in (("localhost", 200), ("127.0.0.1:99", 200), ("[::1]", 200), ("rebound.example", 403)):
@@ -189,7 +187,7 @@ class Vanishing(unittest.TestCase):
                     s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
                 s.close()
             until(lambda: server.counts()["live"] == 0)
-            self.assertLess(time.monotonic() - begin, 2)
+            self.assertLess(time.monotonic() - begin, 15)  # the time of slow clients is 30 s
             until(lambda: server.files() <= before)
             self.assertEqual(server.end()[:2], (0, "begun 30 ended 30\n"))
 
@@ -237,10 +235,10 @@ class Slow(unittest.TestCase):
         with Server("--timeout", "1") as server:
             parts = [b"", b"GET /fixed HTTP/1.1\r\nHost: loc", b"GET /fixed HTTP/1.1\r\n",
                      b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nabc"]
+            begin = time.monotonic()
             sockets = [server.socket() for _ in parts]
             for s, part in zip(sockets, parts):
                 s.sendall(part)
-            begin = time.monotonic()
             left = list(sockets)
             while left and time.monotonic() - begin < LIMIT_S:
                 for s in list(left):
@@ -253,7 +251,7 @@ class Slow(unittest.TestCase):
                     except OSError:
                         left.remove(s)
             self.assertEqual(left, [])
-            self.assertTrue(0.8 < time.monotonic() - begin < 5)
+            self.assertGreater(time.monotonic() - begin, 0.8)
             for s in sockets:
                 s.close()
             self.assertEqual(server.ask("POST", "/wait?ms=1500")[2], b"said 0\n")  # the server's own time does not count
@@ -262,7 +260,7 @@ class Slow(unittest.TestCase):
         with Server("--timeout", "1") as server, server.socket() as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             s.sendall(b"POST /stream?n=100000000 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
-            until(lambda: server.counts()["live"] == 1)
+            read_until(s, b"data: 0\n\n")
             self.assertEqual(server.ask("GET", "/fixed")[0], 200)
             until(lambda: server.counts()["live"] == 0)
 
@@ -369,16 +367,21 @@ class Doors(unittest.TestCase):
             self.assertTrue(server.url.startswith("https://"))
             before = server.files()
             context = ssl.create_default_context(cafile=cert)
+
+            def ask(method, path, body=None):
+                c = http.client.HTTPSConnection("localhost", server.port, timeout=LIMIT_S, context=context)
+                c.request(method, path, body)
+                found = c.getresponse().read()
+                c.close()
+                return found
+
             for method, path, body, wanted in (("GET", "/fixed", None, b"fixed\n"), ("POST", "/echo", b"y" * 300000, b"y" * 300000),
                                                ("POST", "/wait?ms=20", b"", b"said 0\n"),
                                                ("POST", "/stream?n=2&ms=20", b"", b"data: 0\n\ndata: 1\n\n")):
-                c = http.client.HTTPSConnection("localhost", server.port, timeout=LIMIT_S, context=context)
-                c.request(method, path, body)
-                self.assertEqual(c.getresponse().read(), wanted)
-                c.close()
+                self.assertEqual(ask(method, path, body), wanted)
             s = context.wrap_socket(server.socket(), server_hostname="localhost")
             s.sendall(b"POST /wait?ms=60000 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
-            time.sleep(0.2)
+            until(lambda: json.loads(ask("GET", "/counts"))["live"] == 1)
             s.close()
             with server.socket() as plain:
                 plain.sendall(GET)
