@@ -27,13 +27,18 @@ static void remove_and_end(int signal_number) {
     raise(signal_number);
 }
 
-static void set_to_remove(const char *path) {
-    sigset_t set, old;
-    struct sigaction action = {.sa_handler = remove_and_end, .sa_flags = (int)SA_RESETHAND}, was;
+static void block_signals(sigset_t *old) {
+    sigset_t set;
     sigemptyset(&set);
     for (int i = 0; i < N_SIGNALS; i++)
         sigaddset(&set, SIGNALS[i]);
-    pthread_sigmask(SIG_BLOCK, &set, &old);
+    pthread_sigmask(SIG_BLOCK, &set, old);
+}
+
+static void set_to_remove(const char *path) {
+    sigset_t old;
+    struct sigaction action = {.sa_handler = remove_and_end, .sa_flags = (int)SA_RESETHAND}, was;
+    block_signals(&old);
     /* Signals that the program was told to ignore (nohup) stay ignored. */
     for (int i = 0; i < N_SIGNALS && path; i++)
         if (sigaction(SIGNALS[i], NULL, &was) == 0 && was.sa_handler == SIG_DFL)
@@ -61,11 +66,16 @@ static mr_status open_temporary(mr_output_file *f, const struct stat *existing, 
     if (!f->temporary)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a path");
     snprintf(f->temporary, bytes, "%s.XXXXXX", f->place);
+    sigset_t old;
+    block_signals(&old); /* a signal between the two calls would leave the file */
     f->fd = mkostemp(f->temporary, O_CLOEXEC);
     f->open = f->fd >= 0;
+    int error = errno;
+    if (f->open)
+        set_to_remove(f->temporary);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (!f->open)
-        return io_error(f, errno, err);
-    set_to_remove(f->temporary);
+        return io_error(f, error, err);
     if (fchmod(f->fd, existing ? existing->st_mode & 0777 : 0666 & ~mask) != 0)
         return io_error(f, errno, err);
     return MR_OK;
@@ -132,9 +142,9 @@ void mr_output_file_abort(mr_output_file *f) {
     if (f->open)
         close(f->fd);
     f->open = false;
-    set_to_remove(NULL);
     if (f->temporary)
         unlink(f->temporary);
+    set_to_remove(NULL);
     mr_free(f->temporary);
     mr_free(f->place);
     f->temporary = f->place = NULL;

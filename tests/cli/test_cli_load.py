@@ -137,7 +137,7 @@ class Interruption(Case):
             for line in p.stderr:
                 if b"loaded" in line:
                     break
-            time.sleep(0.5)
+            time.sleep(1.5)  # half of the second request, on a machine with nothing else to do
             p.send_signal(signal.SIGINT)
             out, notes = p.communicate(timeout=cli.LIMIT_S)
         self.assertEqual(p.returncode, 130, notes)
