@@ -19,8 +19,9 @@ enum {
     MAX_REQUESTS = 1 << 14, /* posted by one endpoint */
     EXIT_TERMINATED = 128 + SIGTERM,
 };
-static const int64_t END_PATIENCE_NS = MR_NS_PER_S, FOLLOW_PATIENCE_NS = 20 * MR_NS_PER_S,
-                     SIGNAL_LOOK_NS = 50 * MR_NS_PER_MS, FIRST_WORD_NS = MR_NS_PER_S;
+static const int64_t END_PATIENCE_NS = MR_NS_PER_S, INTERRUPT_PATIENCE_NS = 5 * MR_NS_PER_S,
+                     FOLLOW_PATIENCE_NS = 20 * MR_NS_PER_S, SIGNAL_LOOK_NS = 50 * MR_NS_PER_MS,
+                     FIRST_WORD_NS = MR_NS_PER_S;
 
 static atomic_bool left_behind, signalled;
 
@@ -324,8 +325,10 @@ void rank_end(rank_process *p, bool well) {
     if (!p)
         return;
     mr_channel_destroy(rank_channel(p));
-    /* Without an error, the other ranks may take a while to free their memory. */
-    release(p, well && !mr_rank_loss_reported() && !mr_interrupt_seen() ? FOLLOW_PATIENCE_NS : END_PATIENCE_NS);
+    /* Without an error, the other ranks may take a while to free their memory. mpirun counts it as a failure if this
+     * rank leaves before them; so a server on a busy machine needs a while, too, when a signal ends it in order. */
+    int64_t patience_ns = mr_interrupt_seen() ? INTERRUPT_PATIENCE_NS : FOLLOW_PATIENCE_NS;
+    release(p, well && !mr_rank_loss_reported() ? patience_ns : END_PATIENCE_NS);
 }
 
 /* --- Followers --------------------------------------------------------------------------------------------------- */
