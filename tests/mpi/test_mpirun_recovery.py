@@ -84,9 +84,11 @@ class Random(Case):
 class Serve(Case):
     """Signals to a server over three ranks while answers are streamed."""
 
-    def start_server(self, *wrapper_args):
+    def start_server(self, *wrapper_args, step_ms=4):
+        """Each of the three stages sleeps step_ms for a token: answers last as long as a test wants."""
         port = free_port()
-        job = self.start(3, wrapper_args, ["serve", DEMO, "--port", str(port), "--drain-s", "30"])
+        job = self.start(3, wrapper_args, ["serve", DEMO, "--port", str(port), "--drain-s", "50", "--synthetic-stage",
+                                           "%d,0" % step_ms])
         wait_until_ready(port)
         return job, port
 
@@ -108,6 +110,7 @@ class Serve(Case):
         for thread in threads:
             thread.start()
         while ask(port, "GET", "/page/state")[1]["sequences"]["live"] < n:
+            assert not found, "an answer has ended before the last one began"
             time.sleep(0.01)
         return threads
 
@@ -128,7 +131,7 @@ class Serve(Case):
                 what = "%s to %s %s" % (number.name, "mpirun" if to_mpirun else "the wrapper", recovery)
                 job, port = self.start_server(*recovery)
                 found = []
-                threads = self.stream(port, 16, 300, found)
+                threads = self.stream(port, 16, 150, found)
                 os.kill(self.mpirun_pid(job) if to_mpirun else job.process.pid, number)
                 for thread in threads:
                     thread.join()
@@ -141,7 +144,7 @@ class Serve(Case):
     def test_second_signal(self):
         """It does not wait for the answers."""
         for recovery in ([], ["--recovery"]):
-            job, port = self.start_server(*recovery)
+            job, port = self.start_server(*recovery, step_ms=15)
             found = []
             threads = self.stream(port, 64, 480, found)
             job.process.send_signal(signal.SIGTERM)
@@ -226,9 +229,9 @@ class Silent(Case):
     def test_all_is_well(self):
         """A job that takes longer than the limit, which is for the start, goes on."""
         with Hosts(3) as hosts:
-            job = self.start(None, [], [*DECODE, "--start-timeout", "3"], hosts=hosts)
+            job = self.start(None, [], [*DECODE, "--start-timeout", "8"], hosts=hosts)
             job.rank_pid(0)
-            time.sleep(5)
+            time.sleep(9)
             kill(job.rank_pid(0), signal.SIGTERM)
             done = job.wait(LIMIT_S)
             self.assertNotIn(b"no connection", done.stderr, str(done))
