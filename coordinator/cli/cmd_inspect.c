@@ -15,6 +15,7 @@ typedef struct inspected {
     int32_t n_layers; /* 1 + the highest layer number */
     int32_t n_nextn;  /* the last so many layers predict further tokens; 0 where the file is of no model that runs */
     size_t *layer_bytes;
+    size_t indexer_bytes; /* of layers, and no part of layer_bytes */
     size_t embedding_bytes, output_bytes, shared_bytes, tensor_bytes;
 } inspected;
 
@@ -29,7 +30,7 @@ static int32_t count_layers(const mr_gguf *g) {
 /* Adds up the sizes of all tensors. Each tensor counts once, so an output matrix that is tied to the embedding counts
  * as embedding only. */
 static mr_status add_up(inspected *f, mr_err *err) {
-    mr_model_info info;
+    mr_model_info info = {0};
     mr_err ignored;
     f->n_layers = count_layers(f->gguf);
     if (mr_model_info_read(f->gguf, &info, &ignored) == MR_OK && f->n_layers > info.n_layers)
@@ -43,7 +44,10 @@ static mr_status add_up(inspected *f, mr_err *err) {
         f->tensor_bytes += t->bytes;
         switch (mr_model_tensor_part(t->name, &layer)) {
         case MR_MODEL_LAYER:
-            f->layer_bytes[layer] += t->bytes;
+            if (layer < info.n_layers && mr_model_tensor_is_left_out(&info, t))
+                f->indexer_bytes += t->bytes;
+            else
+                f->layer_bytes[layer] += t->bytes;
             break;
         case MR_MODEL_EMBEDDING:
             f->embedding_bytes += t->bytes;
@@ -125,6 +129,8 @@ static mr_status print_bytes(const inspected *f, mr_text_buf *out, mr_err *err) 
                  i < f->n_layers - f->n_nextn ? "" : ", left out: predicts further tokens");
         add_part(&t, name, f->layer_bytes[i]);
     }
+    if (f->indexer_bytes)
+        add_part(&t, "indexers, left out", f->indexer_bytes);
     add_part(&t, "output", f->output_bytes);
     if (f->shared_bytes)
         add_part(&t, "others", f->shared_bytes);
@@ -244,13 +250,13 @@ static mr_status print_json(const inspected *f, mr_err *err) {
             layers = NULL;
         }
     }
-    json_t *root =
-        json_pack("{s:o, s:i, s:I, s:o, s:o, s:o, s:{s:I, s:o, s:i, s:I, s:I, s:I}}", "model",
-                  mr_output_json_text(mr_str_from(f->path)), "version", (int)mr_gguf_version(f->gguf), "file_bytes",
-                  (json_int_t)file_bytes(f->gguf), "parts", parts_json(f->gguf), "metadata", metadata_json(f->gguf),
-                  "tensors", tensors_json(f->gguf), "bytes", "embedding", (json_int_t)f->embedding_bytes, "layers",
-                  layers, "layers_left_out", (int)f->n_nextn, "output", (json_int_t)f->output_bytes, "others",
-                  (json_int_t)f->shared_bytes, "tensors", (json_int_t)f->tensor_bytes);
+    json_t *root = json_pack("{s:o, s:i, s:I, s:o, s:o, s:o, s:{s:I, s:o, s:i, s:I, s:I, s:I, s:I}}", "model",
+                             mr_output_json_text(mr_str_from(f->path)), "version", (int)mr_gguf_version(f->gguf),
+                             "file_bytes", (json_int_t)file_bytes(f->gguf), "parts", parts_json(f->gguf), "metadata",
+                             metadata_json(f->gguf), "tensors", tensors_json(f->gguf), "bytes", "embedding",
+                             (json_int_t)f->embedding_bytes, "layers", layers, "layers_left_out", (int)f->n_nextn,
+                             "indexers_left_out", (json_int_t)f->indexer_bytes, "output", (json_int_t)f->output_bytes,
+                             "others", (json_int_t)f->shared_bytes, "tensors", (json_int_t)f->tensor_bytes);
     return mr_output_json_print(root, err);
 }
 

@@ -10,7 +10,7 @@ void mr_plan_weigh(const mr_gguf *g, const mr_model_info *info, mr_plan *plan) {
         mr_plan_stage *stage = &plan->stages[s];
         stage->weight_bytes = mr_model_shared_bytes(g);
         for (int32_t i = stage->first; i < stage->last; i++)
-            stage->weight_bytes += mr_model_layer_bytes(g, i);
+            stage->weight_bytes += mr_model_layer_bytes(g, info, i);
         if (stage->first == 0)
             stage->weight_bytes += mr_model_embedding_bytes(g);
         if (stage->last == info->n_layers)

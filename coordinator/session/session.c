@@ -115,19 +115,30 @@ static mr_status choose_plan(mr_session *s, mr_err *err) {
     return MR_OK;
 }
 
+static mr_status check_context(const mr_session *s, mr_err *err) {
+    int32_t top_k = s->info.indexer_top_k;
+    if (top_k > 0 && s->ctx > top_k)
+        return mr_err_set(err, MR_E_INVALID,
+                          "--ctx is %" PRId32 ", but this version runs %s models up to %" PRId32
+                          " positions; hint: --ctx %" PRId32,
+                          s->ctx, s->info.arch, top_k, top_k);
+    if (s->ctx > s->info.context_length)
+        mr_output_warning("--ctx is %" PRId32 ", but the model was made for %" PRId32 " tokens: it may write nonsense",
+                          s->ctx, s->info.context_length);
+    return MR_OK;
+}
+
 /* Chooses the sizes that do not depend on the plan. */
-static void choose_sizes(mr_session *s) {
+static mr_status choose_sizes(mr_session *s, mr_err *err) {
     const mr_options *o = s->options;
     int32_t model_ctx = s->info.context_length < MR_MAX_CONTEXT ? s->info.context_length : MR_MAX_CONTEXT;
     s->ctx = model_ctx < DEFAULT_CONTEXT ? model_ctx : DEFAULT_CONTEXT;
     if (mr_options_given(o, MR_OPTION_CTX))
         s->ctx = (int32_t)mr_options_number(o, MR_OPTION_CTX);
-    if (s->ctx > s->info.context_length)
-        mr_output_warning("--ctx is %" PRId32 ", but the model was made for %" PRId32 " tokens: it may write nonsense",
-                          s->ctx, s->info.context_length);
     static const mr_type KV_TYPES[] = {MR_TYPE_F16, MR_TYPE_F32, MR_TYPE_Q8_0}; /* in the order of the option */
     s->kv_type = KV_TYPES[(int)mr_options_number(o, MR_OPTION_KV_TYPE)];
     s->chunk = mr_options_given(o, MR_OPTION_CHUNK) ? (int32_t)mr_options_number(o, MR_OPTION_CHUNK) : MAX_CHUNK;
+    return check_context(s, err);
 }
 
 int32_t mr_session_usual_chunk(int32_t n_stages) {
@@ -174,8 +185,12 @@ mr_status mr_session_open(const mr_options *options, mr_session *s, mr_err *err)
     if (s->info.n_nextn_layers > 0)
         mr_output_note("the last %" PRId32 " layers of the file are left out: they predict further tokens",
                        s->info.n_nextn_layers);
-    choose_sizes(s);
-    if (options->command != MR_COMMAND_SIMULATE && !mr_options_given(options, MR_OPTION_FACTS))
+    if (s->info.indexer_top_k > 0)
+        mr_output_note("the indexers of the file are left out: up to %" PRId32
+                       " positions they change nothing, and this version runs no more",
+                       s->info.indexer_top_k);
+    status = choose_sizes(s, err);
+    if (status == MR_OK && options->command != MR_COMMAND_SIMULATE && !mr_options_given(options, MR_OPTION_FACTS))
         status = mr_session_cluster_open(options, s->model_path, &s->cluster, err);
     if (status == MR_OK)
         status = mr_session_facts_open(s, err);

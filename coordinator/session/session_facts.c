@@ -241,7 +241,7 @@ static mr_status model_memory(mr_session *s, mr_model_memory *out, mr_err *err) 
         out->tail_bytes += tail.work_bytes - head.work_bytes;
     for (int32_t l = 0; l < s->info.n_layers; l++) {
         uint8_t kind = s->facts.known->kind[l];
-        out->layer_bytes[kind] = mr_model_layer_bytes(s->gguf, l);
+        out->layer_bytes[kind] = mr_model_layer_bytes(s->gguf, &s->info, l);
         out->token_bytes[kind] = mr_model_kv_bytes(&s->info, l, s->kv_type);
     }
     return MR_OK;

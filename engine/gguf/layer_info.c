@@ -15,6 +15,7 @@ static const arch_habits HABITS[] = {
      .window_freq_base = 10000,
      .scales_embedding = true,
      .n_layers_of_largest = 62},
+    {.arch = "glm-dsa", .score = MR_ROUTE_SIGMOID, .has_latent = true, .has_indexer = true, .yarn_scales_scores = true},
     {.arch = "glm4moe", .score = MR_ROUTE_SIGMOID},
     {.arch = "gpt-oss", .window_period = 2},
     {.arch = "granite", .rope_is_a_choice = true, .has_factors = true},

@@ -15,6 +15,7 @@ typedef struct arch_habits {
     int32_t window_period;   /* with a sliding window: the last of so many layers has none; 0: all layers have it */
     int32_t no_rope_period;  /* the last of so many layers has no RoPE; 0: all layers have RoPE */
     bool has_latent;         /* attention is latent */
+    bool has_indexer;        /* mr_model_info.indexer_top_k */
     bool plain_window_rope;  /* layers with a window have RoPE without scaling */
     float window_freq_base;  /* with plain_window_rope, where the file does not say; 0: that of other layers */
     bool yarn_scales_scores; /* with A.rope.scaling.yarn_log_multiplier m, YaRN leaves magnitudes alone and multiplies

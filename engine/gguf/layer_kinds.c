@@ -33,7 +33,7 @@ mr_status mr_model_layer_kinds(const mr_gguf *g, const mr_model_info *info, int3
     for (int32_t i = 0; i < mr_gguf_n_tensors(g); i++) {
         const mr_gguf_tensor *t = mr_gguf_tensor_at(g, i);
         int32_t layer;
-        if (mr_model_tensor_part(t->name, &layer) == MR_MODEL_LAYER && layer < info->n_layers)
+        if (mr_model_tensor_part(t->name, &layer) == MR_MODEL_LAYER && !mr_model_tensor_is_left_out(info, t))
             digest[layer] += tensor_digest(t);
     }
     int32_t n = 0;

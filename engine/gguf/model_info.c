@@ -40,6 +40,14 @@ static float read_norm_eps(model_keys *s) {
     return keys_need_float(s, rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon", 0, 1);
 }
 
+static void read_indexer(model_keys *s, mr_model_info *m) {
+    if (!arch_habits_find(m->arch)->has_indexer)
+        return;
+    m->indexer_top_k = keys_opt_int(s, "attention.indexer.top_k", 1, MR_MODEL_MAX_CONTEXT, 2048);
+    if (m->context_length > m->indexer_top_k)
+        m->context_length = m->indexer_top_k;
+}
+
 /* Some models scale queries by a temperature from the original context on. This version runs the positions before it,
  * where the temperature is 1. */
 static void limit_context(model_keys *s, mr_model_info *m) {
@@ -163,7 +171,7 @@ static mr_status check_tensors(const mr_gguf *g, const mr_model_info *m, mr_err 
         if (part == MR_MODEL_BAD_LAYER || (part == MR_MODEL_LAYER && layer >= m->n_layers + m->n_nextn_layers))
             return mr_err_set(err, MR_E_FORMAT, "tensor '%.100s' is of no layer of the model, which has %d", t->name,
                               m->n_layers + m->n_nextn_layers);
-        if (part == MR_MODEL_LAYER)
+        if (part == MR_MODEL_LAYER && !mr_model_tensor_is_left_out(m, t))
             seen[layer] = true;
         if (type->block_elems > 1 && m->quantization_version && m->quantization_version != QUANTIZATION_VERSION)
             return mr_err_set(err, MR_E_UNSUPPORTED, "tensor '%.100s': quantization version %d; %d is supported",
@@ -188,6 +196,7 @@ mr_status mr_model_info_read(const mr_gguf *g, mr_model_info *out, mr_err *err) 
     m.norm_eps = read_norm_eps(&s);
     read_experts(&s, &m);
     layer_info_read(&s, &m);
+    read_indexer(&s, &m);
     limit_context(&s, &m);
     read_factors(&s, &m);
     m.file_type = keys_opt_int(&s, "general.file_type", 0, INT32_MAX, -1);

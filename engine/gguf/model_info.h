@@ -89,6 +89,10 @@ typedef struct mr_model_info {
     /* Factors of embeddings, of what a part of a layer adds, and of logits; 0: none. */
     float embedding_scale, residual_scale, logit_scale;
     mr_latent_info latent;
+    /* A.attention.indexer.top_k, else 2048: beyond so many positions, an indexer (DeepSeek-AI, "DeepSeek-V3.2", 2025)
+     * chooses those that a token attends to. Up to there it leaves none out. This version leaves the indexer's tensors
+     * out and runs these positions: context_length is no larger. 0: no indexer. */
+    int32_t indexer_top_k;
     /* Layers with the same numbers share a shape: shapes[shape_of[layer]]. */
     mr_layer_info shapes[MR_MODEL_MAX_SHAPES]; /* [n_shapes] */
     int32_t n_shapes;
@@ -122,14 +126,14 @@ typedef enum mr_model_part {
 /* Writes out_layer for MR_MODEL_LAYER only. out_layer may be NULL. */
 mr_model_part mr_model_tensor_part(const char *name, int32_t *out_layer);
 
-/* Whether the tensor belongs to a layer that predicts further tokens: no stage reads it. */
+/* Whether the tensor belongs to a layer that predicts further tokens, or to an indexer: no stage reads it. */
 bool mr_model_tensor_is_left_out(const mr_model_info *info, const mr_gguf_tensor *t);
 
 /* Whether the tensor holds one matrix for each expert, one behind the other. */
 bool mr_model_tensor_is_of_experts(const mr_model_info *info, const mr_gguf_tensor *t);
 
-/* Bytes of the parts of the model in the file. */
-size_t mr_model_layer_bytes(const mr_gguf *g, int32_t layer);
+/* Bytes of the parts of the model in the file, without the tensors that are left out. */
+size_t mr_model_layer_bytes(const mr_gguf *g, const mr_model_info *info, int32_t layer);
 /* Bytes that one token reads of a layer. Of the matrices of experts, those of n_experts_used experts count. */
 size_t mr_model_layer_read_bytes(const mr_gguf *g, const mr_model_info *info, int32_t layer);
 size_t mr_model_embedding_bytes(const mr_gguf *g);

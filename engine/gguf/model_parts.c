@@ -36,35 +36,47 @@ mr_model_part mr_model_tensor_part(const char *name, int32_t *out_layer) {
 
 bool mr_model_tensor_is_left_out(const mr_model_info *info, const mr_gguf_tensor *t) {
     int32_t layer;
-    return mr_model_tensor_part(t->name, &layer) == MR_MODEL_LAYER && layer >= info->n_layers;
+    if (mr_model_tensor_part(t->name, &layer) != MR_MODEL_LAYER)
+        return false;
+    const char *behind_layer = strchr(t->name + strlen("blk."), '.');
+    return layer >= info->n_layers || (info->indexer_top_k > 0 && starts_with(behind_layer, ".indexer."));
 }
 
 bool mr_model_tensor_is_of_experts(const mr_model_info *info, const mr_gguf_tensor *t) {
     return info->n_experts > 0 && t->n_dims == 3;
 }
 
-/* Tensors do not overlap, so the sum cannot exceed the size of the file. */
-static size_t part_bytes(const mr_gguf *g, mr_model_part part, int32_t layer) {
+/* Whether a stage with the layer reads the tensor. */
+static bool is_of_layer(const mr_model_info *info, const mr_gguf_tensor *t, int32_t layer) {
+    int32_t n;
+    return mr_model_tensor_part(t->name, &n) == MR_MODEL_LAYER && n == layer && !mr_model_tensor_is_left_out(info, t);
+}
+
+/* Tensors do not overlap, so the sums cannot exceed the size of the file. */
+static size_t part_bytes(const mr_gguf *g, mr_model_part part) {
     size_t bytes = 0;
     for (int32_t i = 0; i < mr_gguf_n_tensors(g); i++) {
         const mr_gguf_tensor *t = mr_gguf_tensor_at(g, i);
-        int32_t n = layer;
-        if (mr_model_tensor_part(t->name, &n) == part && n == layer)
+        if (mr_model_tensor_part(t->name, NULL) == part)
             bytes += t->bytes;
     }
     return bytes;
 }
 
-size_t mr_model_layer_bytes(const mr_gguf *g, int32_t layer) {
-    return part_bytes(g, MR_MODEL_LAYER, layer);
+size_t mr_model_layer_bytes(const mr_gguf *g, const mr_model_info *info, int32_t layer) {
+    size_t bytes = 0;
+    for (int32_t i = 0; i < mr_gguf_n_tensors(g); i++) {
+        const mr_gguf_tensor *t = mr_gguf_tensor_at(g, i);
+        bytes += is_of_layer(info, t, layer) ? t->bytes : 0;
+    }
+    return bytes;
 }
 
 size_t mr_model_layer_read_bytes(const mr_gguf *g, const mr_model_info *info, int32_t layer) {
     size_t bytes = 0;
     for (int32_t i = 0; i < mr_gguf_n_tensors(g); i++) {
         const mr_gguf_tensor *t = mr_gguf_tensor_at(g, i);
-        int32_t n;
-        if (mr_model_tensor_part(t->name, &n) != MR_MODEL_LAYER || n != layer)
+        if (!is_of_layer(info, t, layer))
             continue;
         bytes += mr_model_tensor_is_of_experts(info, t)
                      ? t->bytes / (size_t)info->n_experts * (size_t)info->n_experts_used
@@ -82,14 +94,14 @@ size_t mr_model_kv_bytes(const mr_model_info *m, int32_t layer, mr_type type) {
 }
 
 size_t mr_model_embedding_bytes(const mr_gguf *g) {
-    return part_bytes(g, MR_MODEL_EMBEDDING, 0);
+    return part_bytes(g, MR_MODEL_EMBEDDING);
 }
 
 size_t mr_model_output_bytes(const mr_gguf *g) {
     bool tied = !mr_gguf_find_tensor(g, "output.weight");
-    return part_bytes(g, MR_MODEL_OUTPUT, 0) + (tied ? mr_model_embedding_bytes(g) : 0);
+    return part_bytes(g, MR_MODEL_OUTPUT) + (tied ? mr_model_embedding_bytes(g) : 0);
 }
 
 size_t mr_model_shared_bytes(const mr_gguf *g) {
-    return part_bytes(g, MR_MODEL_SHARED, 0);
+    return part_bytes(g, MR_MODEL_SHARED);
 }

@@ -136,8 +136,9 @@ typedef struct mr_arch {
 } mr_arch;
 
 extern const mr_arch mr_arch_deepseek2, mr_arch_dots1, mr_arch_ernie4_5_moe, mr_arch_gemma3, mr_arch_glm4moe,
-    mr_arch_gpt_oss, mr_arch_granite, mr_arch_hunyuan_moe, mr_arch_llama, mr_arch_minimax_m2, mr_arch_mistral3,
-    mr_arch_olmo2, mr_arch_phi3, mr_arch_qwen2, mr_arch_qwen2moe, mr_arch_qwen3, mr_arch_qwen3moe, mr_arch_smollm3;
+    mr_arch_glm_dsa, mr_arch_gpt_oss, mr_arch_granite, mr_arch_hunyuan_moe, mr_arch_llama, mr_arch_minimax_m2,
+    mr_arch_mistral3, mr_arch_olmo2, mr_arch_phi3, mr_arch_qwen2, mr_arch_qwen2moe, mr_arch_qwen3, mr_arch_qwen3moe,
+    mr_arch_smollm3;
 
 /* MR_E_UNSUPPORTED: this version does not run the architecture. The error text names the supported ones. */
 MR_MUST_USE mr_status mr_arch_find(const char *name, const mr_arch **out, mr_err *err);

@@ -1,5 +1,5 @@
 /* engine/model/arch_deepseek2.c - DeepSeek V2, V3 and R1 (DeepSeek-AI, 2024) and the models with the same layers: Kimi
- * K2 and Mistral Large 3. Attention is latent. */
+ * K2, Mistral Large 3, and GLM-5 with its indexer left out. Attention is latent. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/model/parts.h"
 
@@ -16,6 +16,13 @@ static int32_t layer(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SL
 
 const mr_arch mr_arch_deepseek2 = {
     .name = "deepseek2",
+    .rope_pairs = MR_ROPE_INTERLEAVED,
+    .tensors = {SPEC_NORMS, SPEC_LATENT, SPEC_GLU, SPEC_MOE, CHOICE_BIAS, SPEC_SHARED},
+    .layer = layer,
+};
+
+const mr_arch mr_arch_glm_dsa = {
+    .name = "glm-dsa",
     .rope_pairs = MR_ROPE_INTERLEAVED,
     .tensors = {SPEC_NORMS, SPEC_LATENT, SPEC_GLU, SPEC_MOE, CHOICE_BIAS, SPEC_SHARED},
     .layer = layer,

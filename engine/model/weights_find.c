@@ -207,7 +207,7 @@ static bool is_of_stage(const mr_weights *ws, const mr_gguf_tensor *t) {
     int32_t layer;
     switch (mr_model_tensor_part(t->name, &layer)) {
     case MR_MODEL_LAYER:
-        return layer >= ws->range.first && layer < ws->range.last;
+        return layer >= ws->range.first && layer < ws->range.last && !mr_model_tensor_is_left_out(ws->info, t);
     case MR_MODEL_EMBEDDING:
         return weights_is_head(ws);
     case MR_MODEL_OUTPUT:

@@ -157,6 +157,28 @@ class Inspect(cli.Case):
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertIn(b"the last 1 layers of the file are left out", done.stderr)
 
+    def test_indexers(self):
+        """What an indexer would choose from is the whole context, which ends there."""
+        with open(os.path.join(cli.SOURCE, "tests", "golden", "arch", "glm-dsa.gguf"), "rb") as f:
+            data = f.read()
+        at = data.index(b"indexer.top_k") + len("indexer.top_k") + 4  # the value stands behind the type
+        self.assertEqual(2048, int.from_bytes(data[at:at + 4], "little"))
+        model = self.file("indexer.gguf", data[:at] + (64).to_bytes(4, "little") + data[at + 4:])
+        parts = json.loads(self.good("inspect", model, "--json"))["bytes"]
+        self.assertEqual(5 * 4 * (2 * 64 + 64 * 4 + 64 * 64 + 16 * 256), parts["indexers_left_out"])
+        self.assertEqual(parts["tensors"], parts["embedding"] + sum(parts["layers"]) + parts["indexers_left_out"] +
+                         parts["output"] + parts["others"])
+        self.assertRegex(self.good("inspect", model).decode(), r"indexers, left out +\d")
+        ids = self.file("ids", "3 " * 60)
+        for args in (("plan", model), ("logits", model, "--ids-file", ids, "-o", self.path("logits"))):
+            done = self.run_bin(*args)
+            self.assertEqual(0, done.returncode, done.stderr)
+            self.assertIn(b"indexers of the file are left out: up to 64 positions", done.stderr)
+        self.assertIn(b"; context 64, ", self.good("plan", model))
+        self.bad(2, "--ctx is 65, but this version runs glm-dsa models up to 64 positions", "plan", model, "--ctx", "65")
+        self.bad(1, "the prompt has 65 tokens, but the context has 64 (the model's: 64)", "logits", model, "--ids-file",
+                 self.file("ids", "3 " * 65), "-o", self.path("logits"))
+
     def test_a_vocabulary_alone(self):
         g = tiny_model.Gguf()
         g.key("general.architecture", tiny_model.STRING, "llama")

@@ -77,7 +77,7 @@ static void walk_model(const mr_gguf *g) {
     }
     size_t sum = mr_model_embedding_bytes(g) + mr_model_shared_bytes(g);
     for (int32_t i = 0; i < m.n_layers; i++) {
-        size_t bytes = mr_model_layer_bytes(g, i);
+        size_t bytes = mr_model_layer_bytes(g, &m, i);
         MR_ASSERT(bytes > 0);
         sum += bytes;
     }

@@ -26,7 +26,7 @@ static bool is_needed(const mr_model_info *info, mr_layer_range range, const mr_
     int32_t layer;
     switch (mr_model_tensor_part(t->name, &layer)) {
     case MR_MODEL_LAYER:
-        return layer >= range.first && layer < range.last;
+        return layer >= range.first && layer < range.last && !mr_model_tensor_is_left_out(info, t);
     case MR_MODEL_EMBEDDING:
         return is_head || (is_tail && info->tied_output);
     case MR_MODEL_OUTPUT:

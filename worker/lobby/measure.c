@@ -152,7 +152,7 @@ static mr_status load_kind(measure *m, uint8_t kind, int32_t max_rows, mr_err *e
     mr_layer_range range = {0, 0};
     mr_status status = MR_OK;
     while (status == MR_OK && m->n_trials < MAX_TRIALS && bytes < wanted && next_inner(m, kind, range.last, &range)) {
-        size_t layer = mr_model_layer_bytes(c->gguf, range.first);
+        size_t layer = mr_model_layer_bytes(c->gguf, c->info, range.first);
         while (range.last - range.first > 1 && bytes + layer * (size_t)(range.last - range.first - 1) >= wanted)
             range.last--;
         bytes += layer * (size_t)(range.last - range.first);

@@ -33,7 +33,7 @@ static size_t cost(const tiny_model *m, int32_t first, int32_t last) {
     size_t bytes = last == m->info.n_layers ? mr_model_output_bytes(m->gguf) : 0;
     size_t unread = m->info.n_experts ? 3 * (size_t)mr_model_layer(&m->info, 0)->n_ff * 64 * sizeof(float) * 3 : 0;
     for (int32_t i = first; i < last; i++)
-        bytes += mr_model_layer_bytes(m->gguf, i) - unread;
+        bytes += mr_model_layer_bytes(m->gguf, &m->info, i) - unread;
     return bytes;
 }
 
@@ -68,7 +68,7 @@ static void check_ranges(const tiny_model *m, const mr_plan *p, int32_t n_stages
             assert_int_equal(s->first, p->stages[i - 1].last);
         size_t bytes = mr_model_shared_bytes(m->gguf);
         for (int32_t l = s->first; l < s->last; l++)
-            bytes += mr_model_layer_bytes(m->gguf, l);
+            bytes += mr_model_layer_bytes(m->gguf, &m->info, l);
         bytes += s->last == m->info.n_layers ? mr_model_output_bytes(m->gguf) : 0;
         assert_int_equal(s->weight_bytes, bytes + (i == 0 ? mr_model_embedding_bytes(m->gguf) : 0));
     }

@@ -98,8 +98,8 @@ static void test_windows(void **state) {
     expect_error(w, "sliding_window_pattern': 2 is out of the range 0 to 1");
 }
 
-/* A model of latent attention, but for the key that is named. */
-static gguf_writer *latent_model(const char *without) {
+/* A model of latent attention, but for the key that is named. n_tensors: of so many of its two layers. */
+static gguf_writer *latent_model(const char *arch, const char *without, int32_t n_tensors) {
     static const struct {
         const char *key;
         uint32_t value;
@@ -108,15 +108,16 @@ static gguf_writer *latent_model(const char *without) {
                 {"rope.dimension_count", 8},      {"rope.scaling.original_context_length", 32},
                 {"attention.q_lora_rank", 24}};
     gguf_model_shape shape = SHAPE;
-    shape.arch = "deepseek2";
+    shape.arch = arch;
     shape.n_layers = 2;
     shape.n_kv_heads = strcmp(without, "one KV head") == 0 ? 2 : 1;
     gguf_writer *w = gguf_writer_create();
     gguf_writer_model_keys(w, &shape);
+    shape.n_layers = n_tensors;
     gguf_writer_model_tensors(w, &shape);
     for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++) {
         char key[64];
-        snprintf(key, sizeof key, "deepseek2.%s", KEYS[i].key);
+        snprintf(key, sizeof key, "%s.%s", arch, KEYS[i].key);
         if (strcmp(KEYS[i].key, without) != 0)
             gguf_writer_u32(w, key, KEYS[i].value);
     }
@@ -125,7 +126,7 @@ static gguf_writer *latent_model(const char *without) {
 
 static void test_latent_attention(void **state) {
     (void)state;
-    gguf_writer *w = latent_model("");
+    gguf_writer *w = latent_model("deepseek2", "", 2);
     gguf_writer_str(w, "deepseek2.rope.scaling.type", "yarn");
     gguf_writer_f32(w, "deepseek2.rope.scaling.factor", 40);
     gguf_writer_f32(w, "deepseek2.rope.scaling.yarn_log_multiplier", 0.1f);
@@ -135,14 +136,54 @@ static void test_latent_attention(void **state) {
     /* 0.1 ln 40 = 0.368888: the magnitude that YaRN gives by itself, 1.368888, is 1 in the end */
     assert_true(info.ropes[0].score_factor > 1.87385f && info.ropes[0].score_factor < 1.87386f);
     assert_true(info.ropes[0].attn_factor * 1.368888f > 0.99999f && info.ropes[0].attn_factor * 1.368888f < 1.00001f);
-    info = expect_read(latent_model("attention.q_lora_rank"));
+    info = expect_read(latent_model("deepseek2", "attention.q_lora_rank", 2));
     assert_true(info.latent.q_rank == 0 && info.ropes[0].score_factor == 1);
-    expect_error(latent_model("attention.key_length"), "attention.key_length': 16 is not the sum of 32 and the 8");
-    expect_error(latent_model("attention.value_length_mla"), "value_length_mla' is missing");
-    expect_error(latent_model("one KV head"), "latent attention has one KV head");
+    expect_error(latent_model("deepseek2", "attention.key_length", 2),
+                 "attention.key_length': 16 is not the sum of 32 and the 8");
+    expect_error(latent_model("deepseek2", "attention.value_length_mla", 2), "value_length_mla' is missing");
+    expect_error(latent_model("deepseek2", "one KV head", 2), "latent attention has one KV head");
     mr_err err = {0};
-    expect_fails(read_model(latent_model("attention.key_length_mla"), &info, &err), MR_E_UNSUPPORTED, &err,
-                 "key_length_mla' is missing; hint: files of before");
+    expect_fails(read_model(latent_model("deepseek2", "attention.key_length_mla", 2), &info, &err), MR_E_UNSUPPORTED,
+                 &err, "key_length_mla' is missing; hint: files of before");
+}
+
+/* The context ends where the indexer would leave positions out. The indexer's tensors count nowhere. */
+static void test_indexer(void **state) {
+    (void)state;
+    static const char TENSOR[] = "blk.1.indexer.k_norm.bias";
+    mr_model_info info = expect_read(latent_model("glm-dsa", "", 2));
+    assert_true(info.indexer_top_k == 2048 && info.context_length == 128);
+    for (int is_glm = 0; is_glm < 2; is_glm++) {
+        gguf_writer *w = latent_model(is_glm ? "glm-dsa" : "deepseek2", "", 2);
+        gguf_writer_u32(w, is_glm ? "glm-dsa.attention.indexer.top_k" : "deepseek2.attention.indexer.top_k", 100);
+        gguf_writer_vector(w, TENSOR, MR_TYPE_F32, 64, NULL);
+        size_t size;
+        const uint8_t *data = gguf_writer_bytes(w, &size);
+        mr_gguf *g = NULL;
+        uint8_t kind[2];
+        int32_t n_kinds;
+        assert_int_equal(mr_gguf_open_memory(data, size, &g, NULL), MR_OK);
+        assert_int_equal(mr_model_info_read(g, &info, NULL), MR_OK);
+        assert_int_equal(info.indexer_top_k, is_glm ? 100 : 0);
+        assert_int_equal(info.context_length, is_glm ? 100 : 128);
+        for (int32_t i = 0; i < mr_gguf_n_tensors(g); i++) {
+            const mr_gguf_tensor *t = mr_gguf_tensor_at(g, i);
+            assert_int_equal(mr_model_tensor_is_left_out(&info, t), is_glm && strcmp(t->name, TENSOR) == 0);
+        }
+        size_t more = is_glm ? 0 : 64 * sizeof(float);
+        assert_int_equal(mr_model_layer_bytes(g, &info, 1), mr_model_layer_bytes(g, &info, 0) + more);
+        assert_int_equal(mr_model_layer_read_bytes(g, &info, 1), mr_model_layer_bytes(g, &info, 1));
+        assert_int_equal(mr_model_layer_kinds(g, &info, 2, kind, &n_kinds, NULL), MR_OK);
+        assert_int_equal(n_kinds, is_glm ? 1 : 2);
+        mr_gguf_close(g);
+        gguf_writer_destroy(w);
+    }
+    gguf_writer *w = latent_model("glm-dsa", "", 2);
+    gguf_writer_u32(w, "glm-dsa.attention.indexer.top_k", 0);
+    expect_error(w, "attention.indexer.top_k': 0 is out of the range 1 to");
+    w = latent_model("glm-dsa", "", 1);
+    gguf_writer_vector(w, TENSOR, MR_TYPE_F32, 64, NULL);
+    expect_error(w, "there is no tensor of layer 1");
 }
 
 /* Layers with a window may turn by frequencies of their own, and some layers have no RoPE. */
@@ -371,6 +412,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_latent_attention),
+        cmocka_unit_test(test_indexer),
         cmocka_unit_test(test_ropes_of_layers),
         cmocka_unit_test(test_layers_with_experts),
         cmocka_unit_test(test_routing),

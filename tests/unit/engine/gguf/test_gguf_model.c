@@ -468,8 +468,9 @@ static void test_bytes_of_parts(void **state) {
         assert_int_equal(mr_model_output_bytes(g), embedding + norm);
         assert_int_equal(mr_model_shared_bytes(g), 32);
         for (int32_t i = 0; i < 2; i++)
-            assert_int_equal(mr_model_layer_bytes(g, i), 2 * norm + 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 96));
-        assert_int_equal(mr_model_layer_bytes(g, 2), 0);
+            assert_int_equal(mr_model_layer_bytes(g, &info, i),
+                             2 * norm + 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 96));
+        assert_int_equal(mr_model_layer_bytes(g, &info, 2), 0);
         mr_gguf_close(g);
         gguf_writer_destroy(w);
     }
@@ -528,7 +529,7 @@ static int check_directory(const char *vectors, const char *folder, bool models)
             assert_int_equal(info.d_model, 256);
             size_t sum = mr_model_embedding_bytes(g) + mr_model_output_bytes(g) + mr_model_shared_bytes(g);
             for (int32_t i = 0; i < info.n_layers; i++)
-                sum += mr_model_layer_bytes(g, i);
+                sum += mr_model_layer_bytes(g, &info, i);
             assert_true(sum <= mr_gguf_file_bytes(g) + (info.tied_output ? mr_model_embedding_bytes(g) : 0));
         }
         check_known_file(e->d_name, g, &info);
