@@ -17,28 +17,17 @@
 #include "engine/grammar/grammar.h"
 #include "engine/vocab/vocab.h"
 #include "tests/support/isa_env.h"
+#include "tests/support/pairwise.h"
 #include "tests/support/share.h"
 #include "tests/support/test.h"
 
-enum {
-    N_POSITIONS = 160,
-    N_GENERATED = 24,
-    N_COMPANY = 3,
-    N_HIDDEN = 21,
-    N_FACTORS = 8,
-    N_COMBINATIONS = 40,
-    SKIPPED = 77
-};
+enum { N_POSITIONS = 160, N_GENERATED = 24, N_COMPANY = 3, N_HIDDEN = 21, MAX_COMBINATIONS = 60, SKIPPED = 77 };
 
 /* The factors and their levels. */
 enum { STAGES, CUT, THREADS, ISA, CHUNK, COMPANY, MAPPED, RANKS };
-static const int N_LEVELS[N_FACTORS] = {5, 2, 3, MR_ISA_COUNT, 4, 2, 2, 3};
+static const pairwise_factors FACTORS = {8, {5, 2, 3, MR_ISA_COUNT, 4, 2, 2, 3}};
 static const int STAGE_COUNTS[] = {1, 2, 3, 5, 8};
 static const int CHUNKS[] = {1, 7, 48, 160};
-
-typedef struct combination {
-    int level[N_FACTORS];
-} combination;
 
 /* The results of a run: the logits of one sequence, and the ids that N_COMPANY others generate. */
 typedef struct results {
@@ -222,66 +211,7 @@ static void compare(const combination *c, const results *want, const results *go
             fail_msg("sampled ids of sequence %d differ: %s", i, what);
 }
 
-/* --- The pairwise list ------------------------------------------------------------------------------------------- */
-
-/* covered[f][level of f][g][level of g] for f < g */
-typedef bool pair_table[N_FACTORS][8][N_FACTORS][8];
-
-static int visit_pairs(const combination *c, pair_table *covered, bool mark) {
-    int n_new = 0;
-    for (int f = 0; f < N_FACTORS; f++)
-        for (int g = f + 1; g < N_FACTORS; g++) {
-            bool *pair = &(*covered)[f][c->level[f]][g][c->level[g]];
-            n_new += !*pair;
-            *pair = *pair || mark;
-        }
-    return n_new;
-}
-
-static int count_pairs(void) {
-    int n = 0;
-    for (int f = 0; f < N_FACTORS; f++)
-        for (int g = f + 1; g < N_FACTORS; g++)
-            n += N_LEVELS[f] * N_LEVELS[g];
-    return n;
-}
-
-/* Greedy: each next combination is the one of some random ones that covers the most new pairs. */
-static void make_combinations(combination list[N_COMBINATIONS]) {
-    pair_table covered = {0};
-    uint64_t counter = 0;
-    int left = count_pairs();
-    for (int n = 0; n < N_COMBINATIONS; n++) {
-        int best = -1;
-        for (int attempt = 0; attempt < 200; attempt++) {
-            combination c;
-            for (int f = 0; f < N_FACTORS; f++)
-                c.level[f] = (int)(mr_rng_u64(4, 0, counter++) % (uint64_t)N_LEVELS[f]);
-            int n_new = visit_pairs(&c, &covered, false);
-            if (n_new > best) {
-                best = n_new;
-                list[n] = c;
-            }
-        }
-        left -= visit_pairs(&list[n], &covered, true);
-    }
-    assert_int_equal(left, 0);
-}
-
-static int count_combinations(void) {
-    int n = 1;
-    for (int f = 0; f < N_FACTORS; f++)
-        n *= N_LEVELS[f];
-    return n;
-}
-
-/* Of all there are, the i-th. */
-static combination combination_at(int i) {
-    combination c;
-    for (int f = 0; f < N_FACTORS; f++, i /= N_LEVELS[f - 1])
-        c.level[f] = i % N_LEVELS[f];
-    return c;
-}
+/* --- The list of combinations ------------------------------------------------------------------------------------ */
 
 static bool isa_is_here(int level) {
     char *saved = isa_env_set(NULL);
@@ -291,7 +221,7 @@ static bool isa_is_here(int level) {
 }
 
 static void run_list(mr_type kv_type, int every) {
-    combination list[N_COMBINATIONS], first = {.level = {0, 0, 0, 0, 3, 0}};
+    combination list[MAX_COMBINATIONS], first = {.level = {0, 0, 0, 0, 3, 0}};
     results want = {.n_vocab = info.vocab_size}, got = want;
     size_t n = (size_t)N_POSITIONS * (size_t)info.vocab_size;
     want.logits = mr_alloc_array(n, sizeof(float));
@@ -299,13 +229,14 @@ static void run_list(mr_type kv_type, int every) {
     want.hidden = mr_alloc_array((size_t)N_HIDDEN * (size_t)info.d_model, sizeof(float));
     got.hidden = mr_alloc_array((size_t)N_HIDDEN * (size_t)info.d_model, sizeof(float));
     assert_true(want.logits && got.logits && want.hidden && got.hidden);
-    make_combinations(list);
     for (first.level[ISA] = MR_ISA_COUNT - 1; !isa_is_here(first.level[ISA]);)
         first.level[ISA]--;
     run_combination(&first, kv_type, &want);
-    int n_run = 0, n_chosen = 0, n_all = runs_product && kv_type == MR_TYPE_F16 ? count_combinations() : N_COMBINATIONS;
+    bool all = runs_product && kv_type == MR_TYPE_F16;
+    int n_run = 0, n_chosen = 0, n_list = pairwise_list(&FACTORS, list, MAX_COMBINATIONS);
+    int n_all = all ? pairwise_count_all(&FACTORS) : n_list;
     for (int i = start % every; i < n_all; i += every) {
-        combination c = n_all == N_COMBINATIONS ? list[i] : combination_at(i);
+        combination c = all ? pairwise_at(&FACTORS, i) : list[i];
         if (!isa_is_here(c.level[ISA]) || share_skips(&n_chosen))
             continue;
         run_combination(&c, kv_type, &got);
