@@ -21,12 +21,13 @@ void mr_facts_message_fill(mr_facts_message *f, const mr_measured *measured) {
     for (int32_t k = 0; k < measured->n_kinds; k++) {
         fill_times(f, k, &measured->layer[k]);
         f->layers[k] = &f->times[k];
+        f->position_s[k] = measured->position_s[k];
     }
     fill_times(f, MR_MAX_LAYER_KINDS, &measured->output);
-    f->message.n_layers = (size_t)measured->n_kinds;
+    f->message.n_layers = f->message.n_position_s = (size_t)measured->n_kinds;
     f->message.layers = f->layers;
     f->message.output = &f->times[MR_MAX_LAYER_KINDS];
-    f->message.position_s = measured->position_s;
+    f->message.position_s = f->position_s;
     f->message.sample_s = measured->sample_s;
     f->message.core_share = measured->core_share;
 }
@@ -42,12 +43,13 @@ static void read_times(const Millrace__Times *t, mr_step_times *out) {
 void mr_facts_message_read(const Millrace__Facts *message, mr_measured *out) {
     *out = (mr_measured){
         .n_kinds = (int32_t)message->n_layers,
-        .position_s = message->position_s,
         .sample_s = message->sample_s,
         .core_share = message->core_share,
     };
-    for (size_t k = 0; k < message->n_layers; k++)
+    for (size_t k = 0; k < message->n_layers; k++) {
         read_times(message->layers[k], &out->layer[k]);
+        out->position_s[k] = message->position_s[k];
+    }
     if (message->output)
         read_times(message->output, &out->output);
 }

@@ -11,7 +11,7 @@ typedef struct mr_facts_message {
     Millrace__Facts message;
     Millrace__Times times[MR_MAX_LAYER_KINDS + 1], *layers[MR_MAX_LAYER_KINDS];
     uint32_t rows[MR_MAX_LAYER_KINDS + 1][MR_STEP_TIMES_MAX];
-    double seconds[MR_MAX_LAYER_KINDS + 1][MR_STEP_TIMES_MAX];
+    double seconds[MR_MAX_LAYER_KINDS + 1][MR_STEP_TIMES_MAX], position_s[MR_MAX_LAYER_KINDS];
 } mr_facts_message;
 
 /* Fills the message, which points into f. measured NULL: the message has no layers. */

@@ -22,9 +22,10 @@ typedef struct mr_measured {
     int32_t n_kinds;
     mr_step_times layer[MR_MAX_LAYER_KINDS]; /* one layer of each kind, with an empty context */
     mr_step_times output; /* output norm, output matrix and greedy sampling, over rows that want a token */
-    double position_s;    /* seconds that one row takes more in one layer, for each position before the row */
-    double sample_s;      /* seconds of the quick sample, which shows later whether the times are still valid */
-    double core_share;    /* share of the measuring time in which the thread had a core; 0: not known */
+    /* Seconds that one row takes more in one layer of each kind, for each earlier position that the row attends to. */
+    double position_s[MR_MAX_LAYER_KINDS];
+    double sample_s;   /* seconds of the quick sample, which shows later whether the times are still valid */
+    double core_share; /* share of the measuring time in which the thread had a core; 0: not known */
 } mr_measured;
 
 #endif

@@ -374,7 +374,7 @@ static void check_times(checks *c, const Millrace__Times *t) {
 static void check_facts(checks *c, const Millrace__Facts *f) {
     rank_status(c, f->status);
     in_range(c, "the number of kinds of layers", f->n_layers, 0, MR_MAX_LAYER_KINDS);
-    double_in_range(c, "position_s", f->position_s, 0, MAX_SECONDS);
+    in_range(c, "the number of position_s", f->n_position_s, f->n_layers, f->n_layers);
     double_in_range(c, "sample_s", f->sample_s, 0, MAX_SECONDS);
     double_in_range(c, "core_share", f->core_share, 0, 1);
     if (c->status == MR_OK && f->n_layers > 0 && !f->output)
@@ -385,6 +385,7 @@ static void check_facts(checks *c, const Millrace__Facts *f) {
     for (size_t i = 0; i < f->n_layers && c->status == MR_OK; i++) {
         c->item_idx = i;
         check_times(c, f->layers[i]);
+        double_in_range(c, "position_s", f->position_s[i], 0, MAX_SECONDS);
     }
     c->item = NULL;
 }

@@ -27,7 +27,9 @@ mr_status mr_facts_init(mr_facts *f, const mr_gguf *gguf, const mr_model_info *i
     mr_status status = f->kind && f->ranks && f->links
                            ? mr_model_layer_kinds(gguf, info, MR_MAX_LAYER_KINDS, f->kind, &f->view.n_kinds, err)
                            : mr_err_set(err, MR_E_NO_MEMORY, "no memory for what is known of %d ranks", (int)n_ranks);
-    if (status != MR_OK)
+    if (status == MR_OK)
+        mr_cluster_facts_set_windows(&f->view, info);
+    else
         mr_facts_deinit(f);
     return status;
 }
@@ -109,10 +111,10 @@ static mr_status note(facts_round *f, int32_t rank, const Millrace__Facts *messa
                  (int)f->facts->view.n_kinds);
         return facts_rank_failed(f, rank, MR_E_PROTOCOL, text, err);
     }
-    *out = (mr_rank_facts){
-        .threads = info->threads, .position_s = m.position_s, .output = m.output, .core_share = m.core_share};
+    *out = (mr_rank_facts){.threads = info->threads, .output = m.output, .core_share = m.core_share};
     snprintf(out->host, sizeof out->host, "%s", info->host);
     memcpy(out->layer, m.layer, sizeof out->layer);
+    memcpy(out->position_s, m.position_s, sizeof out->position_s);
     return MR_OK;
 }
 

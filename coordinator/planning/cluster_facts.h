@@ -6,16 +6,18 @@
 #define MR_COORDINATOR_PLANNING_CLUSTER_FACTS_H
 
 #include "coordinator/planning/step_times.h"
+#include "engine/gguf/model_info.h"
 
 typedef struct mr_rank_facts {
     char host[64];
     int32_t threads;
     uint64_t memory_bytes; /* the rank's part of its host's memory, for weights, KV cache, buffers; 0: not known */
     mr_step_times layer[MR_MAX_LAYER_KINDS]; /* of one layer of each kind, at an empty context */
-    double position_s;                       /* seconds that each earlier position adds to one row in one layer */
-    mr_step_times output;                    /* output norm, matrix and sampling, by the rows that bring a token */
-    double step_s;                           /* of each step in addition: receiving and sending a message */
-    double core_share;                       /* see mr_measured.core_share */
+    /* Seconds that each earlier position that a row attends to adds to this row, in one layer of each kind. */
+    double position_s[MR_MAX_LAYER_KINDS];
+    mr_step_times output; /* output norm, matrix and sampling, by the rows that bring a token */
+    double step_s;        /* of each step in addition: receiving and sending a message */
+    double core_share;    /* see mr_measured.core_share */
 } mr_rank_facts;
 
 typedef struct mr_link_facts {
@@ -25,10 +27,18 @@ typedef struct mr_link_facts {
 
 typedef struct mr_cluster_facts {
     int32_t n_ranks, n_layers, n_kinds;
-    int32_t row_bytes;          /* activations of one row between two stages */
-    const uint8_t *kind;        /* [n_layers]: the kind of each layer */
-    const mr_rank_facts *ranks; /* [n_ranks] */
-    const mr_link_facts *links; /* [n_ranks][n_ranks]: from, to */
+    int32_t row_bytes;                  /* activations of one row between two stages */
+    const uint8_t *kind;                /* [n_layers]: the kind of each layer */
+    int32_t window[MR_MAX_LAYER_KINDS]; /* how many tokens a token attends to, itself included; 0: to all */
+    const mr_rank_facts *ranks;         /* [n_ranks] */
+    const mr_link_facts *links;         /* [n_ranks][n_ranks]: from, to */
 } mr_cluster_facts;
+
+/* Sets the windows of the kinds. The model has n_layers layers. */
+void mr_cluster_facts_set_windows(mr_cluster_facts *f, const mr_model_info *info);
+/* Seconds of one layer of a kind on a rank, for a step of `rows` rows with `depth` positions before each. The rank need
+ * not be one of f. */
+double mr_cluster_facts_layer_seconds(const mr_cluster_facts *f, const mr_rank_facts *rank, int32_t kind, double rows,
+                                      int32_t depth);
 
 #endif

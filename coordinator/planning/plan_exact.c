@@ -53,10 +53,10 @@ static bool are_alike(const plan_problem *p, int32_t a, int32_t b, double tolera
     const mr_cluster_facts *f = p->config->facts;
     const mr_rank_facts *x = &f->ranks[a], *y = &f->ranks[b];
     bool alike = is_near((double)p->limit[a], (double)p->limit[b], tolerance) &&
-                 is_near(x->step_s, y->step_s, 2 * tolerance) && is_near(x->position_s, y->position_s, 2 * tolerance) &&
-                 alike_times(&x->output, &y->output, tolerance);
+                 is_near(x->step_s, y->step_s, 2 * tolerance) && alike_times(&x->output, &y->output, tolerance);
     for (int32_t k = 0; k < f->n_kinds && alike; k++)
-        alike = alike_times(&x->layer[k], &y->layer[k], tolerance);
+        alike = alike_times(&x->layer[k], &y->layer[k], tolerance) &&
+                is_near(x->position_s[k], y->position_s[k], 2 * tolerance);
     const size_t n = (size_t)p->n_ranks, i = (size_t)a, j = (size_t)b;
     for (size_t c = 0; c < n && alike && f->links; c++) {
         if (c == i || c == j)

@@ -77,7 +77,8 @@ static bool join_host(const mr_cluster_facts *f, int32_t rank, mr_rank_facts *ou
         join_times(&out->output, &f->ranks[r].output);
         ++*out_n;
     }
-    out->position_s /= *out_n;
+    for (int32_t k = 0; k < f->n_kinds; k++)
+        out->position_s[k] /= *out_n;
     return true;
 }
 

@@ -3,19 +3,22 @@
 
 #include "engine/base/status.h"
 
-/* The times of all layers of a stage together, at the row counts of its first layer's curve. */
+/* The times of all layers of a stage together, at the row counts of the curve with the most points. */
 static mr_step_times stage_times(const mr_cluster_facts *f, const mr_plan_stage *s, int32_t depth) {
     MR_ASSERT(s->rank < f->n_ranks);
     const mr_rank_facts *rank = &f->ranks[s->rank];
-    mr_step_times out = rank->layer[f->kind[s->first]];
+    mr_step_times out = {0};
     int32_t n_of[MR_MAX_LAYER_KINDS] = {0};
-    for (int32_t l = s->first; l < s->last; l++)
+    for (int32_t l = s->first; l < s->last; l++) {
+        const mr_step_times *layer = &rank->layer[f->kind[l]];
         n_of[f->kind[l]]++;
+        out = layer->n > out.n ? *layer : out;
+    }
     for (int32_t i = 0; i < out.n; i++) {
         double rows = out.rows[i];
-        out.seconds[i] = rank->step_s + rank->position_s * rows * depth * (s->last - s->first);
+        out.seconds[i] = rank->step_s;
         for (int32_t k = 0; k < f->n_kinds; k++)
-            out.seconds[i] += n_of[k] * mr_step_times_at(&rank->layer[k], rows);
+            out.seconds[i] += n_of[k] * mr_cluster_facts_layer_seconds(f, rank, k, rows, depth);
     }
     return out;
 }

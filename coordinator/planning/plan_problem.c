@@ -66,7 +66,7 @@ void plan_problem_set_rows(plan_problem *p, double rows) {
         const mr_rank_facts *rank = &f->ranks[r];
         double *before = p->layer_s + (size_t)r * ((size_t)p->n_layers + 1), of_kind[MR_MAX_LAYER_KINDS];
         for (int32_t k = 0; k < f->n_kinds; k++)
-            of_kind[k] = mr_step_times_at(&rank->layer[k], rows) + rank->position_s * rows * p->config->depth;
+            of_kind[k] = mr_cluster_facts_layer_seconds(f, rank, k, rows, p->config->depth);
         for (int32_t k = 0; k < f->n_kinds; k++)
             least[k] = of_kind[k] < least[k] ? of_kind[k] : least[k];
         before[0] = 0;

@@ -85,7 +85,8 @@ static mr_rank_facts new_rank(const mr_cluster_facts *f, const size_t *layer_byt
     double speed = w->speed > 0 ? w->speed : 1, memory = 0, faster = 1;
     for (int32_t r = 0; r < f->n_ranks; r++) {
         memory += (double)f->ranks[r].memory_bytes / f->n_ranks;
-        out.position_s += f->ranks[r].position_s / f->n_ranks / speed;
+        for (int32_t k = 0; k < f->n_kinds; k++)
+            out.position_s[k] += f->ranks[r].position_s[k] / f->n_ranks / speed;
         out.step_s += f->ranks[r].step_s / f->n_ranks;
     }
     out.memory_bytes = (uint64_t)(w->mem > 0 ? w->mem : memory);

@@ -169,6 +169,17 @@ static void read_curve(reader *r, json_t *curve, const char *field, mr_step_time
     out->n = (int32_t)n;
 }
 
+/* An array with a number for each kind of layers. In versions 1 and 2: one number for all kinds. */
+static void read_position_seconds(reader *r, json_t *rank, int32_t n_kinds, double *out) {
+    const json_t *value = json_object_get(rank, "position_s");
+    if (json_is_array(value) && json_array_size(value) != (size_t)n_kinds)
+        refuse(r, "position_s", "has %zu numbers, but there are %" PRId32 " kinds of layers", json_array_size(value),
+               n_kinds);
+    for (int32_t k = 0; k < n_kinds && r->status == MR_OK; k++)
+        out[k] = check_real(r, "position_s", json_is_array(value) ? json_array_get(value, (size_t)k) : value, 0,
+                            MAX_SECONDS);
+}
+
 static void read_rank(reader *r, json_t *rank, size_t i, plan_file *out) {
     mr_rank_facts *f = &out->ranks[i];
     go_to(r, "facts.ranks[%zu].", i);
@@ -176,7 +187,7 @@ static void read_rank(reader *r, json_t *rank, size_t i, plan_file *out) {
     snprintf(f->host, sizeof f->host, "%s", host ? json_string_value(host) : "");
     f->threads = (int32_t)take_int(r, rank, "threads", 1, 1 << 20);
     f->memory_bytes = (uint64_t)take_real(r, rank, "memory_bytes", 0, MAX_MEMORY);
-    f->position_s = take_real(r, rank, "position_s", 0, MAX_SECONDS);
+    read_position_seconds(r, rank, out->facts.n_kinds, f->position_s);
     f->step_s = take_real(r, rank, "step_s", 0, MAX_SECONDS);
     if (json_object_get(rank, "core_share"))
         f->core_share = take_real(r, rank, "core_share", 0, 1);

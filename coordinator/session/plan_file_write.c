@@ -19,12 +19,14 @@ static json_t *curve_json(const mr_step_times *t) {
 }
 
 static json_t *rank_json(const mr_rank_facts *f, int32_t n_kinds) {
-    json_t *layers = json_array();
-    for (int32_t k = 0; k < n_kinds; k++)
+    json_t *layers = json_array(), *position_s = json_array();
+    for (int32_t k = 0; k < n_kinds; k++) {
         json_array_append_new(layers, curve_json(&f->layer[k]));
-    json_t *rank = json_pack("{s:s, s:i, s:I, s:f, s:f, s:o, s:o}", "host", f->host, "threads", f->threads,
-                             "memory_bytes", (json_int_t)f->memory_bytes, "position_s", f->position_s, "step_s",
-                             f->step_s, "layers", layers, "output", curve_json(&f->output));
+        json_array_append_new(position_s, json_real(f->position_s[k]));
+    }
+    json_t *rank = json_pack("{s:s, s:i, s:I, s:o, s:f, s:o, s:o}", "host", f->host, "threads", f->threads,
+                             "memory_bytes", (json_int_t)f->memory_bytes, "position_s", position_s, "step_s", f->step_s,
+                             "layers", layers, "output", curve_json(&f->output));
     if (f->core_share > 0)
         json_object_set_new(rank, "core_share", json_real(f->core_share));
     return rank;

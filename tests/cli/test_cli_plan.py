@@ -98,13 +98,27 @@ class Plan(cli.Case):
     def test_of_version_1(self):
         """Older files name the layer after the last one."""
         data = copy.deepcopy(self.saved)
-        self.assertEqual((data["millrace_plan"], [s["last_layer"] for s in data["stages"]]), (2, [1, 2]))
+        self.assertEqual((data["millrace_plan"], [s["last_layer"] for s in data["stages"]]), (3, [1, 2]))
         data.update(millrace_plan=1, stages=[{"rank": 0, "first_layer": 0, "last_layer": 1},
                                              {"rank": 1, "first_layer": 1, "last_layer": 3}])
         self.assertEqual(self.ids("--plan", self.write(data))[1], [(0, 0), (1, 2)])
         data["stages"][1]["last_layer"] = 1
         self.bad(1, "stages[1].last_layer is 1, but should be at least 2 (in version 1 it is one past the last)", "plan",
                  self.model, "--plan", self.write(data))
+
+    def test_positions_of_each_kind(self):
+        """Older files have one number for all kinds."""
+        def rates(position_s, kinds):
+            layer = curve(1e-6, 1e-6)
+            ranks = [dict(rank(h), position_s=position_s, layers=[layer] * (max(kinds) + 1)) for h in ("a", "b")]
+            data = self.facts(*ranks)
+            data["facts"]["kinds"] = kinds
+            return self.plan(data)[0]["predicted"]["decode"]
+        self.assertEqual(rates(1e-6, [0, 1, 1]), rates([1e-6, 1e-6], [0, 1, 1]))
+        self.assertNotEqual(rates(1e-6, [0, 1, 1]), rates([1e-6, 2e-6], [0, 1, 1]))
+        data = self.facts(dict(rank("a"), position_s=[1e-9, 1e-9]))
+        self.bad(1, "facts.ranks[0].position_s has 2 numbers, but there are 1 kinds of layers", "plan", self.model,
+                 "--facts", self.write(data))
 
     def refused(self, change, *words):
         data = copy.deepcopy(self.saved)
@@ -131,7 +145,7 @@ class Plan(cli.Case):
         self.refused(lambda d: d.update(stages=[7]), "stages[0]. should be an object")
         self.refused(lambda d: d.pop("stages"), "stages")
         self.refused(lambda d: d.pop("model"), "model is missing")
-        self.refused(lambda d: d.update(millrace_plan=3), "millrace_plan is 3, allowed is 1 to 2")
+        self.refused(lambda d: d.update(millrace_plan=4), "millrace_plan is 4, allowed is 1 to 3")
         self.refused(lambda d: d.pop("millrace_plan"), "is no plan")
 
     def test_of_another_model(self):

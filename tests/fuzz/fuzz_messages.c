@@ -187,11 +187,14 @@ static void use_times(const Millrace__Times *t) {
 static void use_facts(const Millrace__Facts *f) {
     use_text(f->text);
     MR_ASSERT(f->n_layers <= MR_MAX_LAYER_KINDS && (f->output || f->n_layers == 0));
-    for (size_t i = 0; i < f->n_layers; i++)
+    MR_ASSERT(f->n_position_s == f->n_layers);
+    for (size_t i = 0; i < f->n_layers; i++) {
         use_times(f->layers[i]);
+        MR_ASSERT(f->position_s[i] >= 0);
+    }
     if (f->output)
         use_times(f->output);
-    MR_ASSERT(f->position_s >= 0 && f->sample_s >= 0 && f->core_share >= 0 && f->core_share <= 1);
+    MR_ASSERT(f->sample_s >= 0 && f->core_share >= 0 && f->core_share <= 1);
 }
 
 static void use_report(const Millrace__Report *r) {

@@ -204,8 +204,8 @@ static mr_status add_sample(measure *m, const trial_step *step, double guess, in
     return status;
 }
 
-/* Measures the curve of the loaded kind. out_position, unless NULL: the seconds that one row takes more for each
- * position before it. The rounds visit all points in turn, so that a short disturbance does not bend the curve. The
+/* Measures the curve of the loaded kind. out_position: the seconds that one row takes more for each earlier position
+ * that it attends to. The rounds visit all points in turn, so that a short disturbance does not bend the curve. The
  * curve ends at the first point for which the first round has no time. */
 static mr_status measure_layer(measure *m, int32_t max_rows, mr_step_times *out, double *out_position, mr_err *err) {
     series flat[MR_STEP_TIMES_MAX] = {0}, shallow = {0}, deep = {0};
@@ -222,17 +222,15 @@ static mr_status measure_layer(measure *m, int32_t max_rows, mr_step_times *out,
             if (flat[i].n == 0)
                 n = i;
         }
-        if (status == MR_OK && out_position)
+        if (status == MR_OK)
             status = add_sample(m, &shallow_step, 0, end_ns, &shallow, err);
-        if (status == MR_OK && out_position)
+        if (status == MR_OK)
             status = add_sample(m, &deep_step, 0, end_ns, &deep, err);
     }
     make_curve(flat, n, out);
-    if (out_position) {
-        /* The difference is small beside the two times, so lower quartiles are taken: they are the least disturbed. */
-        double more = series_quarter(&deep, 1) - series_quarter(&shallow, 1);
-        *out_position = more > 0 ? more / (MEASURE_DEEP_ROWS * (m->trials[0].depth - 1)) : 0;
-    }
+    /* The difference is small beside the two times, so lower quartiles are taken: they are the least disturbed. */
+    double more = series_quarter(&deep, 1) - series_quarter(&shallow, 1);
+    *out_position = more > 0 ? more / (MEASURE_DEEP_ROWS * m->trials[0].n_attended) : 0;
     return status;
 }
 
@@ -338,8 +336,9 @@ mr_status mr_measure_stage_times(const mr_measure_config *config, mr_measured *o
     for (int32_t k = 0; k < r.n_kinds && status == MR_OK; k++) {
         status = load_kind(&m, (uint8_t)k, max_rows, err);
         if (status == MR_OK)
-            status = measure_layer(&m, max_rows, &r.layer[k], k == 0 ? &r.position_s : NULL, err);
+            status = measure_layer(&m, max_rows, &r.layer[k], &r.position_s[k], err);
         log_curve("layer kind", k, &r.layer[k]);
+        mr_log_write(MR_LOG_DEBUG, "worker", "layer kind %" PRId32 ", a position: %.3f ns", k, r.position_s[k] * 1e9);
         if (status == MR_OK && m.kind[config->info->n_layers - 1] == k)
             status = measure_output(&m, max_rows < MOST_OUT_ROWS ? max_rows : MOST_OUT_ROWS, &r.output, err);
         drop_trials(&m, 0);
@@ -350,8 +349,7 @@ mr_status mr_measure_stage_times(const mr_measure_config *config, mr_measured *o
     if (status != MR_OK)
         return status;
     log_curve("output", 0, &r.output);
-    mr_log_write(MR_LOG_DEBUG, "worker", "a position: %.3f ns, the quick sample: %.1f us", r.position_s * 1e9,
-                 r.sample_s * 1e6);
+    mr_log_write(MR_LOG_DEBUG, "worker", "the quick sample: %.1f us", r.sample_s * 1e6);
     *out = r;
     return MR_OK;
 }

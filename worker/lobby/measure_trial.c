@@ -28,6 +28,13 @@ static int32_t depth_of(const mr_measure_config *c, mr_layer_range range) {
     return (int32_t)depth / MR_KV_BLOCK * MR_KV_BLOCK;
 }
 
+/* At least 1, because it divides a time. */
+static int32_t attended(const mr_measure_config *c, mr_layer_range range, int32_t depth) {
+    int32_t window = mr_model_layer(c->info, range.first)->window;
+    int32_t n = window > 0 && window < depth ? window : depth;
+    return n > 1 ? n - 1 : 1;
+}
+
 static int32_t deep_blocks(const trial *t) {
     return t->depth / MR_KV_BLOCK;
 }
@@ -72,6 +79,7 @@ static mr_status make_sampler(trial *t, mr_err *err) {
 mr_status trial_init(trial *t, const mr_measure_config *c, mr_layer_range range, int32_t max_rows, uint64_t free_bytes,
                      mr_err *err) {
     *t = (trial){.config = c, .n_layers = range.last - range.first, .depth = depth_of(c, range)};
+    t->n_attended = attended(c, range, t->depth);
     int32_t n_sequences = max_rows < MEASURE_DEEP_ROWS ? MEASURE_DEEP_ROWS : max_rows;
     int32_t n_deep = MEASURE_DEEP_ROWS * deep_blocks(t), n_flat = (n_sequences + MR_KV_BLOCK - 1) / MR_KV_BLOCK;
     bool is_tail = range.last == c->info->n_layers;

@@ -14,6 +14,7 @@ typedef struct trial {
     const mr_measure_config *config;
     mr_stage *stage;
     int32_t n_layers, depth, shift; /* depth: context of a row in a deep step; shift: see N_SHIFTS */
+    int32_t n_attended;             /* earlier positions that a row of a deep step attends to */
     uint64_t bytes;                 /* memory of the stage */
     float *x;                       /* input activations; NULL: the stage embeds */
     /* Only if the stage has the output matrix. */

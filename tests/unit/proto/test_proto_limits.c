@@ -259,7 +259,8 @@ static void test_facts_limits(void **state) {
     BROKEN_REPORT(FACTS, facts.status = 99, "facts: status is 99");
     BROKEN_REPORT(FACTS, facts.status = MR_E_CANCELLED, "which no rank has");
     BROKEN_REPORT(FACTS, facts.output = NULL, "facts: the times of the output matrix are missing");
-    BROKEN_REPORT(FACTS, facts.position_s = -1, "position_s is -1, allowed is 0 to 86400");
+    BROKEN_REPORT(FACTS, position_s[1] = -1, "kind 1: position_s is -1, allowed is 0 to 86400");
+    BROKEN_REPORT(FACTS, facts.n_position_s--, "the number of position_s is 1, allowed is 2 to 2");
     BROKEN_REPORT(FACTS, facts.sample_s = NAN, "sample_s is nan");
     BROKEN_REPORT(FACTS, facts.core_share = 1.5, "core_share is 1.5");
     BROKEN_REPORT(FACTS, times[1].n_rows = 0, "kind 1: the number of points is 0, allowed is 1 to 16");
@@ -278,15 +279,17 @@ static void test_facts_limits(void **state) {
     BROKEN_REPORT(LINK, link.second_bytes = 2e15, "second_bytes is 2e+15");
     samples s;
     Millrace__Times *many[MR_MAX_LAYER_KINDS + 1];
+    double position_s[MR_MAX_LAYER_KINDS + 1] = {0};
     samples_init(&s, 1, MILLRACE__REPORT__BODY_FACTS);
     for (size_t i = 0; i <= MR_MAX_LAYER_KINDS; i++)
         many[i] = &s.times[0];
     s.facts.layers = many;
-    s.facts.n_layers = MR_MAX_LAYER_KINDS;
+    s.facts.position_s = position_s;
+    s.facts.n_layers = s.facts.n_position_s = MR_MAX_LAYER_KINDS;
     expect_accepted(&s, REPORT);
-    s.facts.n_layers++;
+    s.facts.n_layers = ++s.facts.n_position_s;
     expect_refused(&s, REPORT, "the number of kinds of layers is 17, allowed is 0 to 16");
-    s.facts.n_layers = 0;
+    s.facts.n_layers = s.facts.n_position_s = 0;
     s.facts.output = NULL;
     expect_accepted(&s, REPORT);
     samples_init(&s, 1, MILLRACE__REPORT__BODY_LINK);

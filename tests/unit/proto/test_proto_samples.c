@@ -236,7 +236,9 @@ static void facts_init(samples *s) {
     s->facts.n_layers = 2;
     s->facts.layers = s->kinds;
     s->facts.output = &s->times[2];
-    s->facts.position_s = 1e-9;
+    s->position_s[0] = s->position_s[1] = 1e-9;
+    s->facts.n_position_s = 2;
+    s->facts.position_s = s->position_s;
     s->facts.text = s->text;
     s->link = (Millrace__LinkFacts)MILLRACE__LINK_FACTS__INIT;
     s->link.peer = MR_MAX_STAGES - 1;

@@ -57,7 +57,7 @@ typedef struct samples {
     Millrace__LinkFacts link;
     Millrace__Times times[3], *kinds[2];
     uint32_t time_rows[MR_STEP_TIMES_MAX + 1];
-    double times_s[MR_STEP_TIMES_MAX + 1];
+    double times_s[MR_STEP_TIMES_MAX + 1], position_s[2];
     uint32_t phases[3], span_rows[3];
     uint64_t span_steps[3], starts_ns[3], ends_ns[3], phase_ns[MR_PHASE_COUNT];
     char version[600], host[600]; /* texts of the hello */

@@ -66,11 +66,11 @@ static void measure_model(const tiny_desc *d, int32_t max_rows, int32_t n_kinds)
     for (int32_t k = 0; k < n_kinds; k++) {
         expect_curve(&out.layer[k], max_rows);
         assert_true(out.layer[k].seconds[0] > 0);
+        assert_true(out.position_s[k] >= 0 && isfinite(out.position_s[k]));
     }
     expect_curve(&out.output, max_rows);
     assert_true(out.sample_s > 0 && isfinite(out.sample_s));
     assert_true(out.core_share > 0 && out.core_share <= 1);
-    assert_true(out.position_s >= 0 && isfinite(out.position_s));
     assert_true(r.n_progress > 0);
     rig_stop(&r);
 }

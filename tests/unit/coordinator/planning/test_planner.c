@@ -13,7 +13,7 @@
 #include "tests/support/share.h"
 #include "tests/support/test.h"
 
-enum { MAX_RANKS = 6, MAX_LAYERS = 9, N_CLUSTERS = 60 };
+enum { MAX_RANKS = 6, MAX_LAYERS = 61, N_CLUSTERS = 60 };
 
 static uint64_t counter;
 
@@ -54,6 +54,7 @@ static void cluster_random(cluster *c, int32_t n_ranks, int32_t n_layers, bool e
                                   .n_kinds = 2,
                                   .row_bytes = 4096,
                                   .kind = c->kind,
+                                  .window = {0, random_int(0, 1) ? random_int(1, 150) : 0},
                                   .ranks = c->ranks,
                                   .links = c->links};
     for (int32_t l = 0; l < n_layers; l++)
@@ -62,7 +63,7 @@ static void cluster_random(cluster *c, int32_t n_ranks, int32_t n_layers, bool e
         mr_rank_facts *f = &c->ranks[r];
         *f = (mr_rank_facts){.layer = {random_curve(1e-3), random_curve(2e-3)},
                              .output = random_curve(1e-3),
-                             .position_s = random_in(0, 1e-6),
+                             .position_s = {random_in(0, 1e-6), random_in(0, 1e-6)},
                              .step_s = random_in(1e-5, 1e-3),
                              .memory_bytes = (uint64_t)random_in(300, 1200)};
         if (equal && r > 0 && r % 2)
@@ -105,8 +106,11 @@ static double seconds_with(const cluster *c, const mr_plan *plan, double n, int3
         const mr_rank_facts *f = &c->ranks[s->rank];
         bool is_tail = i == plan->n_stages - 1;
         double t = f->step_s + (is_tail ? mr_step_times_at(&f->output, rows) : 0);
-        for (int32_t l = s->first; l < s->last; l++)
-            t += mr_step_times_at(&f->layer[c->kind[l]], rows) + f->position_s * rows * c->config.depth;
+        for (int32_t l = s->first; l < s->last; l++) {
+            int32_t k = c->kind[l], window = c->facts.window[k];
+            double attended = window ? fmin(c->config.depth, window - 1) : c->config.depth;
+            t += mr_step_times_at(&f->layer[k], rows) + f->position_s[k] * rows * attended;
+        }
         const mr_link_facts *next = &c->links[s->rank * c->facts.n_ranks + plan->stages[is_tail ? 0 : i + 1].rank];
         double wire = is_tail ? 0 : rows * c->facts.row_bytes / next->bytes_per_second;
         sum += t + wire + (plan->n_stages > 1 ? next->latency_s : 0);
@@ -273,7 +277,7 @@ static void cluster_plain(cluster *c, int32_t n_ranks, int32_t n_layers) {
         mr_rank_facts *f = &c->ranks[r];
         f->layer[0] = curve(1e-6, 1e-4);
         f->output = curve(1e-6, 1e-7);
-        f->position_s = 0;
+        f->position_s[0] = 0;
         f->step_s = 1e-6;
         f->memory_bytes = 1 << 20;
     }
@@ -410,6 +414,50 @@ static void test_memory_of_a_plan(void **state) {
     assert_int_equal(mr_planner_kv_tokens(&c.config, &plan), INT64_MAX);
 }
 
+/* Three equal ranks and 61 layers, which from first_slow on are of another kind than before. */
+static void cluster_of_kinds(cluster *c, int32_t first_slow) {
+    cluster_plain(c, 3, 61);
+    c->facts.n_kinds = 2, c->facts.window[1] = 0;
+    for (int32_t l = 0; l < 61; l++)
+        c->kind[l] = l >= first_slow;
+    for (int32_t r = 0; r < 3; r++)
+        c->ranks[r].layer[1] = c->ranks[r].layer[0];
+}
+
+/* Kinds whose curves differ 5:1: three fast layers, then slow ones. */
+static void test_slow_kind(void **state) {
+    (void)state;
+    static cluster c;
+    mr_plan plan;
+    cluster_of_kinds(&c, 3);
+    for (int32_t r = 0; r < 3; r++)
+        c.ranks[r].layer[1] = curve(5e-6, 5e-4);
+    compare_with_all(&c, "kinds", 0, 1e-6);
+    solve(&c, &plan);
+    assert_int_equal(plan.stages[0].last, 22); /* 98 of the 293 fast layers that all layers are worth */
+    assert_in_range(plan.stages[1].last, 41, 42);
+}
+
+/* Kinds whose times differ by their positions only, until a window ends the difference. */
+static void test_slow_positions(void **state) {
+    (void)state;
+    static cluster c;
+    mr_plan plan;
+    cluster_of_kinds(&c, 40);
+    for (int32_t r = 0; r < 3; r++) {
+        c.ranks[r].position_s[0] = 1e-7;
+        c.ranks[r].position_s[1] = 5e-7 + 4 * 1e-4 / 1000; /* at 1,000 positions a layer takes 5 times as long */
+    }
+    c.config.depth = 1000;
+    compare_with_all(&c, "positions", 0, 1e-6);
+    solve(&c, &plan);
+    assert_in_range(plan.stages[0].last, 41, 43); /* 48 of 145 */
+    c.facts.window[1] = 1;                        /* a row of these layers sees itself only */
+    compare_with_all(&c, "windows", 0, 1e-6);
+    solve(&c, &plan);
+    assert_in_range(plan.stages[0].last, 16, 18); /* a third of 40 layers of twice the time, and 21 */
+}
+
 /* Four equal ranks on three hosts, one of which cannot hold the model. */
 static void test_hosts_on_their_own(void **state) {
     (void)state;
@@ -542,6 +590,8 @@ int main(void) {
         cmocka_unit_test(test_leaves_out),
         cmocka_unit_test(test_slow_link),
         cmocka_unit_test(test_latency),
+        cmocka_unit_test(test_slow_kind),
+        cmocka_unit_test(test_slow_positions),
         cmocka_unit_test(test_memory_is_short),
         cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_large),

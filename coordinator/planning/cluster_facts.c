@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/planning/cluster_facts.h"
+
+void mr_cluster_facts_set_windows(mr_cluster_facts *f, const mr_model_info *info) {
+    for (int32_t l = 0; l < f->n_layers; l++)
+        f->window[f->kind[l]] = mr_model_layer(info, l)->window;
+}
+
+double mr_cluster_facts_layer_seconds(const mr_cluster_facts *f, const mr_rank_facts *rank, int32_t kind, double rows,
+                                      int32_t depth) {
+    int32_t window = f->window[kind], attended = window > 0 && window <= depth ? window - 1 : depth;
+    return mr_step_times_at(&rank->layer[kind], rows) + rank->position_s[kind] * rows * attended;
+}
