@@ -134,6 +134,13 @@ bool mr_model_tensor_is_of_experts(const mr_model_info *info, const mr_gguf_tens
 
 /* Bytes of the parts of the model in the file, without the tensors that are left out. */
 size_t mr_model_layer_bytes(const mr_gguf *g, const mr_model_info *info, int32_t layer);
+/* What a step reads of a layer, and what the layer computes for a row. */
+typedef struct mr_layer_work {
+    size_t bytes;        /* of all tensors except those of experts */
+    size_t expert_bytes; /* of the matrices of all experts */
+    double n_products;   /* products of a weight and a number of the row; of the experts, those that a row uses count */
+} mr_layer_work;
+mr_layer_work mr_model_layer_work(const mr_gguf *g, const mr_model_info *info, int32_t layer);
 /* Bytes that one token reads of a layer. Of the matrices of experts, those of n_experts_used experts count. */
 size_t mr_model_layer_read_bytes(const mr_gguf *g, const mr_model_info *info, int32_t layer);
 size_t mr_model_embedding_bytes(const mr_gguf *g);

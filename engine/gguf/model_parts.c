@@ -43,7 +43,8 @@ bool mr_model_tensor_is_left_out(const mr_model_info *info, const mr_gguf_tensor
 }
 
 bool mr_model_tensor_is_of_experts(const mr_model_info *info, const mr_gguf_tensor *t) {
-    return info->n_experts > 0 && t->n_dims == 3;
+    /* Latent attention has tensors with a matrix for each head, so the number of dimensions does not tell. */
+    return info->n_experts > 0 && t->n_dims == 3 && strstr(t->name, "_exps.");
 }
 
 /* Whether a stage with the layer reads the tensor. */
@@ -72,17 +73,24 @@ size_t mr_model_layer_bytes(const mr_gguf *g, const mr_model_info *info, int32_t
     return bytes;
 }
 
-size_t mr_model_layer_read_bytes(const mr_gguf *g, const mr_model_info *info, int32_t layer) {
-    size_t bytes = 0;
+mr_layer_work mr_model_layer_work(const mr_gguf *g, const mr_model_info *info, int32_t layer) {
+    mr_layer_work work = {0};
     for (int32_t i = 0; i < mr_gguf_n_tensors(g); i++) {
         const mr_gguf_tensor *t = mr_gguf_tensor_at(g, i);
         if (!is_of_layer(info, t, layer))
             continue;
-        bytes += mr_model_tensor_is_of_experts(info, t)
-                     ? t->bytes / (size_t)info->n_experts * (size_t)info->n_experts_used
-                     : t->bytes;
+        bool of_experts = mr_model_tensor_is_of_experts(info, t);
+        double products = t->n_dims > 1 ? (double)t->ne[0] * (double)t->ne[1] * (double)t->ne[2] : 0;
+        work.n_products += of_experts ? products / info->n_experts * info->n_experts_used : products;
+        *(of_experts ? &work.expert_bytes : &work.bytes) += t->bytes;
     }
-    return bytes;
+    return work;
+}
+
+size_t mr_model_layer_read_bytes(const mr_gguf *g, const mr_model_info *info, int32_t layer) {
+    mr_layer_work work = mr_model_layer_work(g, info, layer);
+    size_t n_experts = info->n_experts > 0 ? (size_t)info->n_experts : 1;
+    return work.bytes + work.expert_bytes / n_experts * (size_t)info->n_experts_used;
 }
 
 size_t mr_model_kv_bytes(const mr_model_info *m, int32_t layer, mr_type type) {

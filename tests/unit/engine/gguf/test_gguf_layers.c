@@ -408,6 +408,29 @@ static void test_kinds_of_equal_tensors(void **state) {
     gguf_writer_destroy(w);
 }
 
+/* Latent attention has a matrix for each head in tensors with three dimensions. They are no experts. */
+static void test_work_of_latent_layers(void **state) {
+    (void)state;
+    mr_gguf *g = NULL;
+    mr_model_info info;
+    mr_err err;
+    expect_ok(mr_gguf_open(MILLRACE_SOURCE_DIR "/tests/golden/arch/deepseek2.gguf", &g, &err), &err);
+    expect_ok(mr_model_info_read(g, &info, &err), &err);
+    assert_false(mr_model_layer(&info, 0)->has_experts);
+    assert_int_equal(mr_model_layer_read_bytes(g, &info, 0), mr_model_layer_bytes(g, 0));
+    int32_t last = info.n_layers - 1;
+    assert_true(mr_model_layer(&info, last)->has_experts);
+    mr_layer_work work = mr_model_layer_work(g, &info, last);
+    /* Three matrices for each expert, in F32. */
+    double expert = 3.0 * info.d_model * mr_model_layer(&info, last)->n_ff;
+    assert_true((double)work.expert_bytes == 4 * expert * info.n_experts);
+    assert_int_equal(work.bytes + work.expert_bytes, mr_model_layer_bytes(g, last));
+    /* Everything but norms and the bias of the choice is a matrix. */
+    double matrices = (double)work.bytes / 4 + expert * info.n_experts_used;
+    assert_true(work.n_products < matrices && work.n_products > 0.95 * matrices);
+    mr_gguf_close(g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_windows),
@@ -419,6 +442,7 @@ int main(void) {
         cmocka_unit_test(test_groups_and_shared_experts),
         cmocka_unit_test(test_layers_that_predict_further),
         cmocka_unit_test(test_layer_kinds),
+        cmocka_unit_test(test_work_of_latent_layers),
         cmocka_unit_test(test_kinds_of_equal_tensors),
     };
     return cmocka_run_group_tests_name("gguf_layers", tests, NULL, NULL);
