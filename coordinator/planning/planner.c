@@ -16,6 +16,7 @@ enum {
     MAX_SWAPS = 20000,
 };
 static const double FINE = 0.001;                  /* share of the time: a smaller gain does not count */
+static const double EVEN = 0.01;                   /* so much may the slowest stage be above the least possible */
 static const double TOLERANCES[] = {0, 0.05, 0.1}; /* between ranks that count as equal: measurements always differ */
 static const double SWAP_WORK = 5e7; /* stages that all swaps together may look at: some tenths of a second */
 
@@ -56,15 +57,19 @@ static double judge(search *s, int32_t m, int32_t *out_m) {
     return mr_micro_batches_seconds(&s->prediction.times, n_sequences(s), *out_m);
 }
 
-/* Looks for a plan that takes less than `seconds` with m micro-batches. Does not check that the plan's ring has room
- * for m: with tighter bounds plans have more stages, and so more room. */
-static bool look_below(search *s, int32_t m, double seconds) {
-    const plan_bounds bounds = {.slowest_s = seconds / m, .sum_s = seconds};
+/* Searches all plans, or the cuts of the order in s->ranks. */
+static bool find(search *s, plan_bounds bounds) {
     if (s->exact)
         plan_exact_solve(s->exact, bounds, &s->trial);
     else
         plan_order_solve(s->order, s->ranks, bounds, &s->trial);
-    if (!s->trial.found)
+    return s->trial.found;
+}
+
+/* Looks for a plan that takes less than `seconds` with m micro-batches. Does not check that the plan's ring has room
+ * for m: with tighter bounds plans have more stages, and so more room. */
+static bool look_below(search *s, int32_t m, double seconds) {
+    if (!find(s, (plan_bounds){.slowest_s = seconds / m, .sum_s = seconds}))
         return false;
     int32_t own_m;
     double took = judge(s, m, &own_m);
@@ -207,6 +212,24 @@ static void search_plans(search *s) {
         search_orders(s);
 }
 
+/* Where the sum over all stages decides, several plans take the same time. Of these, takes the one whose slowest stage
+ * is fastest: it is better for other numbers of sequences, and leaves more room for KV blocks. */
+static void even_out(search *s) {
+    if (!s->best.found)
+        return;
+    const double most = s->seconds * (1 + FINE);
+    memcpy(s->ranks, s->chosen, (size_t)s->problem.n_ranks * sizeof *s->ranks);
+    plan_problem_set_rows(&s->problem, (double)n_sequences(s) / s->m);
+    double low = s->problem.rest_s[0] / s->best.n_stages;
+    while (s->best.slowest_s - low > EVEN * s->best.slowest_s) {
+        double middle = (low + s->best.slowest_s) / 2;
+        if (find(s, (plan_bounds){.slowest_s = middle, .sum_s = most}) && s->trial.n_stages <= s->best.n_stages)
+            s->best = s->trial;
+        else
+            low = middle;
+    }
+}
+
 /* --- Solve ------------------------------------------------------------------------------------------------------- */
 
 static double gib(uint64_t bytes) {
@@ -251,8 +274,10 @@ mr_status mr_planner_solve(const mr_planner_config *config, mr_plan *out, mr_err
     if (!s)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory to plan");
     mr_status status = search_init(s, config, err);
-    if (status == MR_OK)
+    if (status == MR_OK) {
         search_plans(s);
+        even_out(s);
+    }
     if (status == MR_OK && !s->best.found)
         status = no_room(&s->problem, err);
     if (status == MR_OK) {
