@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/planning/what_if.h"
 
-#include <math.h>
-#include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "coordinator/planning/quantities.h"
 #include "engine/base/mem.h"
 #include "proto/limits.h"
 
@@ -15,45 +13,16 @@ typedef struct wish {
     double mem, bw, speed, link; /* 0: not given */
 } wish;
 
-/* Reads "64GB", "80GB/s" or "1.5": a number above 0, with K, M, G or T for powers of base. false: it is something
- * else. */
-static bool read_number(const char *text, size_t len, double base, double *out) {
-    static const char LETTERS[] = "KMGT";
-    char copy[48], *end;
-    if (len == 0 || len >= sizeof copy)
-        return false;
-    memcpy(copy, text, len);
-    copy[len] = 0;
-    double v = strtod(copy, &end);
-    const char *letter = *end ? strchr(LETTERS, *end) : NULL;
-    if (end == copy || copy[0] == '-' || (letter && base <= 1))
-        return false;
-    for (const char *p = LETTERS; letter && p <= letter; p++)
-        v *= base;
-    end += letter != NULL;
-    end += letter && *end == 'i';
-    end += base > 1 && *end == 'B';
-    end += base > 1 && base < 1024 && strcmp(end, "/s") == 0 ? 2 : 0;
-    *out = v;
-    return *end == 0 && isfinite(v) && v > 0 && v < 1e18;
-}
-
 static mr_status read_wish(const char *text, wish *out, mr_err *err) {
-    const struct {
-        const char *name;
-        double *value, base;
-    } words[] = {
-        {"mem", &out->mem, 1024}, {"bw", &out->bw, 1000}, {"speed", &out->speed, 1}, {"link", &out->link, 1000}};
-    for (const char *p = text; *p;) {
-        size_t len = strcspn(p, ","), name = strcspn(p, "=,"), i = 0;
-        while (i < 4 && (strlen(words[i].name) != name || strncmp(words[i].name, p, name) != 0))
-            i++;
-        if (i == 4 || name == len || !read_number(p + name + 1, len - name - 1, words[i].base, words[i].value))
-            return mr_err_set(err, MR_E_INVALID,
-                              "--what-if: %.*s is none of mem=64GB, bw=80GB/s, speed=2 and link=1GB/s",
-                              (int)(len < 100 ? len : 100), p);
-        p += len + (p[len] == ',');
-    }
+    const mr_quantity known[] = {{"mem", MR_UNIT_BYTES, &out->mem},
+                                 {"bw", MR_UNIT_BYTES_PER_SECOND, &out->bw},
+                                 {"speed", MR_UNIT_NONE, &out->speed},
+                                 {"link", MR_UNIT_BYTES_PER_SECOND, &out->link}};
+    const char *bad;
+    int32_t len;
+    if (!mr_quantities_read(text, known, sizeof known / sizeof known[0], &bad, &len))
+        return mr_err_set(err, MR_E_INVALID, "--what-if: %.*s is none of mem=64GB, bw=80GB/s, speed=2 and link=1GB/s",
+                          len, bad);
     if (out->mem + out->bw + out->speed + out->link > 0)
         return MR_OK;
     return mr_err_set(err, MR_E_INVALID, "--what-if is empty; hint: mem=64GB,bw=80GB/s,speed=2");

@@ -232,7 +232,7 @@ mr_status mr_session_check_length(const mr_session *s, int64_t n_tokens, int32_t
 
 /* --- The plan as a table ----------------------------------------------------------------------------------------- */
 
-/* "2 threads", or "2 to 8 threads" if ranks differ. */
+/* " of 2 threads", or " of 2 to 8 threads" if ranks differ. Empty for hosts that a file describes. */
 static void threads_text(const mr_session *s, char out[48]) {
     int32_t least = s->threads, most = s->threads;
     for (int32_t i = 0; i < s->plan.n_stages && s->cluster.n_ranks > 0; i++) {
@@ -240,10 +240,13 @@ static void threads_text(const mr_session *s, char out[48]) {
         least = n < least ? n : least;
         most = n > most ? n : most;
     }
+    out[0] = 0;
+    if (s->facts.read.has_facts)
+        return;
     if (least == most)
-        snprintf(out, 48, "%" PRId32 " %s", most, plural(most, "thread", "threads"));
+        snprintf(out, 48, " of %" PRId32 " %s", most, plural(most, "thread", "threads"));
     else
-        snprintf(out, 48, "%" PRId32 " to %" PRId32 " threads", least, most);
+        snprintf(out, 48, " of %" PRId32 " to %" PRId32 " threads", least, most);
 }
 
 static bool print_heading(const mr_session *s, mr_text_buf *out) {
@@ -254,8 +257,8 @@ static bool print_heading(const mr_session *s, mr_text_buf *out) {
     if (n_parts > 1)
         snprintf(parts, sizeof parts, " (file in %" PRId32 " parts)", n_parts);
     return mr_output_printf(out,
-                            "%s%s%s%s: %" PRId32 " layers in %" PRId32 " %s of %s; context %" PRId32
-                            ", at most %" PRId32 " rows at once, KV cache of %" PRId64 " tokens in %s%s\n",
+                            "%s%s%s%s: %" PRId32 " layers in %" PRId32 " %s%s; context %" PRId32 ", at most %" PRId32
+                            " rows at once, KV cache of %" PRId64 " tokens in %s%s\n",
                             s->info.arch, s->info.name[0] ? " " : "", s->info.name, parts, s->info.n_layers, n_stages,
                             plural(n_stages, "stage", "stages"), threads, s->ctx, s->max_rows,
                             (int64_t)s->n_kv_blocks * MR_WIRE_BLOCK_TOKENS,

@@ -6,6 +6,7 @@
 
 #include "backends/cpu/cpu_backend.h"
 #include "coordinator/console/output.h"
+#include "coordinator/session/host_list.h"
 #include "coordinator/session/local_facts.h"
 #include "coordinator/session/session.h"
 #include "engine/base/mem.h"
@@ -37,6 +38,13 @@ static mr_status read_file(mr_session *s, mr_option_id option, plan_file *out, m
     return status;
 }
 
+/* --facts: a file from --save, or a list of hosts. */
+static mr_status read_facts(mr_session *s, plan_file *out, mr_err *err) {
+    const char *path = mr_options_text(s->options, MR_OPTION_FACTS);
+    return path && host_list_is(path) ? host_list_read(path, s->gguf, &s->info, s->kv_type, out, err)
+                                      : read_file(s, MR_OPTION_FACTS, out, err);
+}
+
 mr_status mr_session_facts_open(mr_session *s, mr_err *err) {
     mr_session_facts *f = &s->facts;
     const mr_options *o = s->options;
@@ -52,7 +60,7 @@ mr_status mr_session_facts_open(mr_session *s, mr_err *err) {
     f->model_digest = wants ? mr_hello_file_digest(s->gguf) : 0;
     mr_status status = read_file(s, MR_OPTION_PLAN_FILE, &f->plan_from, err);
     if (status == MR_OK)
-        status = read_file(s, MR_OPTION_FACTS, &f->read, err);
+        status = read_facts(s, &f->read, err);
     if (status == MR_OK && mr_options_given(o, MR_OPTION_PLAN_FILE) && !f->plan_from.has_plan)
         status = mr_err_set(err, MR_E_FORMAT, "%.160s: stages is missing; hint: --facts takes a file without a plan",
                             mr_options_text(o, MR_OPTION_PLAN_FILE));
