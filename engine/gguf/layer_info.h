@@ -37,4 +37,10 @@ void layer_info_read(model_keys *keys, mr_model_info *m);
 /* Reads RoPE for heads of k_dim elements: ropes and n_ropes. */
 void rope_info_read(model_keys *keys, const arch_habits *habits, int32_t k_dim, mr_model_info *m);
 
+/* Finds and checks the tensors with factors. */
+MR_MUST_USE mr_status rope_info_read_factors(const mr_gguf *g, mr_model_rope *r, mr_err *err);
+
+/* Checks that t is a matrix [columns, rows], or a vector [columns] where rows is 1. */
+MR_MUST_USE mr_status model_info_check_shape(const mr_gguf_tensor *t, int64_t columns, int64_t rows, mr_err *err);
+
 #endif

@@ -111,8 +111,7 @@ static void read_factors(model_keys *s, mr_model_info *m) {
     m->logit_scale = 1.0f / keys_opt_float(s, "logit_scale", least, most, 1);
 }
 
-/* Checks that t is a matrix [columns, rows], or a vector [columns] where rows is 1. */
-static mr_status check_shape(const mr_gguf_tensor *t, int64_t columns, int64_t rows, mr_err *err) {
+mr_status model_info_check_shape(const mr_gguf_tensor *t, int64_t columns, int64_t rows, mr_err *err) {
     if (t->ne[0] == columns && t->ne[1] == rows && t->ne[2] == 1 && t->ne[3] == 1)
         return MR_OK;
     return mr_err_set(err, MR_E_FORMAT,
@@ -136,9 +135,9 @@ static mr_status read_vocab(const mr_gguf *g, mr_model_info *m, mr_err *err) {
                           MR_MODEL_MAX_VOCAB);
     m->vocab_size = (int32_t)embd->ne[1];
     m->tied_output = !output;
-    mr_status status = check_shape(embd, m->d_model, m->vocab_size, err);
+    mr_status status = model_info_check_shape(embd, m->d_model, m->vocab_size, err);
     if (!status && output)
-        status = check_shape(output, m->d_model, m->vocab_size, err);
+        status = model_info_check_shape(output, m->d_model, m->vocab_size, err);
     if (status || !mr_gguf_has_key(g, TOKENS))
         return status;
     mr_gguf_array tokens;
@@ -147,16 +146,6 @@ static mr_status read_vocab(const mr_gguf *g, mr_model_info *m, mr_err *err) {
         return mr_err_set(err, MR_E_FORMAT, "key '%s': %zu tokens, but tensor '%s' has %d rows", TOKENS, tokens.n,
                           embd->name, m->vocab_size);
     return status;
-}
-
-static mr_status check_rope_factors(const mr_gguf *g, mr_model_rope *r, mr_err *err) {
-    const mr_gguf_tensor *t = mr_gguf_find_tensor(g, "rope_freqs.weight");
-    r->has_factors = t != NULL;
-    if (!t)
-        return MR_OK;
-    if (t->type != MR_TYPE_F32)
-        return mr_err_set(err, MR_E_FORMAT, "tensor '%s': the type is %s, not F32", t->name, mr_type_name(t->type));
-    return check_shape(t, r->n_rot / 2, 1, err);
 }
 
 /* Checks that every layer has tensors, that no tensor is of a layer outside of the file's, and the quantisation
@@ -205,7 +194,7 @@ mr_status mr_model_info_read(const mr_gguf *g, mr_model_info *out, mr_err *err) 
     if (!status)
         status = read_vocab(g, &m, err);
     if (!status)
-        status = check_rope_factors(g, &m.ropes[0], err);
+        status = rope_info_read_factors(g, &m.ropes[0], err);
     if (!status)
         status = check_tensors(g, &m, err);
     if (!status)

@@ -30,7 +30,16 @@ typedef enum mr_rope_scaling {
     MR_ROPE_SCALING_NONE,
     MR_ROPE_SCALING_LINEAR, /* positions are divided by factor */
     MR_ROPE_SCALING_YARN,   /* Peng et al., "YaRN: efficient context window extension", 2023 */
+    /* Ding et al., "LongRoPE", 2024: MR_ROPE_FACTORS_BY_CONTEXT; positions are divided by factor, too */
+    MR_ROPE_SCALING_LONGROPE,
 } mr_rope_scaling;
+
+/* Tensors [n_rot / 2] f32 whose values divide the frequencies. */
+typedef enum mr_rope_factors {
+    MR_ROPE_FACTORS_NONE,
+    MR_ROPE_FACTORS_FIXED,      /* rope_freqs.weight (Llama 3.1) */
+    MR_ROPE_FACTORS_BY_CONTEXT, /* rope_factors_short.weight and rope_factors_long.weight */
+} mr_rope_factors;
 
 typedef struct mr_model_rope {
     int32_t n_rot;   /* A.rope.dimension_count, else k_dim: RoPE rotates the first n_rot elements of each head */
@@ -43,7 +52,7 @@ typedef struct mr_model_rope {
     float beta_fast;          /* A.rope.scaling.yarn_beta_fast, else 32 */
     float beta_slow;          /* A.rope.scaling.yarn_beta_slow, else 1 */
     float score_factor;       /* of attention scores: 1, or what YaRN makes of it in some architectures */
-    bool has_factors;         /* rope_freqs.weight, [n_rot / 2] f32: each value divides one frequency (Llama 3.1) */
+    mr_rope_factors factors;
 } mr_model_rope;
 
 /* The numbers of a layer. Each comes from one number for all layers, from an array with a value for each layer, or from
@@ -105,6 +114,11 @@ typedef struct mr_model_info {
 static inline const mr_layer_info *mr_model_layer(const mr_model_info *m, int32_t layer) {
     return &m->shapes[m->shape_of[layer]];
 }
+
+/* The tensor with the factors of a run whose sequences have at most max_context positions; NULL: there are no factors.
+ * Every position of a run has the same factors, those before original_context too: so a row does not depend on the
+ * length of its sequence. */
+const char *mr_model_rope_factors(const mr_model_rope *rope, int32_t max_context);
 
 /* Bytes of the keys and values of one position in a layer; 0 for a type that does not fit. */
 size_t mr_model_kv_bytes(const mr_model_info *m, int32_t layer, mr_type type);

@@ -15,11 +15,13 @@ static mr_rope_scaling read_scaling_type(model_keys *s, bool has_factor) {
         return MR_ROPE_SCALING_LINEAR;
     if (mr_str_is(type, "yarn"))
         return MR_ROPE_SCALING_YARN;
+    if (mr_str_is(type, "longrope"))
+        return MR_ROPE_SCALING_LONGROPE;
     char text[24] = {0};
     for (size_t i = 0; i < type.len && i + 1 < sizeof text; i++)
         text[i] = type.data[i] >= 0x20 && type.data[i] < 0x7f ? type.data[i] : '?';
-    s->status =
-        mr_err_set(s->err, MR_E_UNSUPPORTED, "key '%s': '%s'; none, linear and yarn are supported", s->key, text);
+    s->status = mr_err_set(s->err, MR_E_UNSUPPORTED, "key '%s': '%s'; none, linear, yarn and longrope are supported",
+                           s->key, text);
     return MR_ROPE_SCALING_NONE;
 }
 
@@ -89,4 +91,40 @@ void rope_info_read(model_keys *s, const arch_habits *habits, int32_t k_dim, mr_
     m->n_ropes = 1;
     if (habits->plain_window_rope || keys_has(s, "rope.freq_base_swa"))
         m->ropes[m->n_ropes++] = window_rope(s, habits, &m->ropes[0]);
+}
+
+static const char FIXED[] = "rope_freqs.weight", SHORT[] = "rope_factors_short.weight",
+                  LONG[] = "rope_factors_long.weight";
+
+static mr_status check_factors(const mr_gguf *g, const char *name, const mr_model_rope *r, mr_err *err) {
+    const mr_gguf_tensor *t = mr_gguf_find_tensor(g, name);
+    if (!t)
+        return mr_err_set(err, MR_E_FORMAT, "tensor '%s' is missing; hint: LongRoPE needs '%s' and '%s'", name, SHORT,
+                          LONG);
+    if (t->type != MR_TYPE_F32)
+        return mr_err_set(err, MR_E_FORMAT, "tensor '%s': the type is %s, not F32", name, mr_type_name(t->type));
+    return model_info_check_shape(t, r->n_rot / 2, 1, err);
+}
+
+mr_status rope_info_read_factors(const mr_gguf *g, mr_model_rope *r, mr_err *err) {
+    if (mr_gguf_find_tensor(g, FIXED)) {
+        r->factors = MR_ROPE_FACTORS_FIXED;
+        return check_factors(g, FIXED, r, err);
+    }
+    if (r->scaling != MR_ROPE_SCALING_LONGROPE && !mr_gguf_find_tensor(g, LONG) && !mr_gguf_find_tensor(g, SHORT))
+        return MR_OK;
+    r->factors = MR_ROPE_FACTORS_BY_CONTEXT;
+    mr_status status = check_factors(g, SHORT, r, err);
+    return status == MR_OK ? check_factors(g, LONG, r, err) : status;
+}
+
+const char *mr_model_rope_factors(const mr_model_rope *rope, int32_t max_context) {
+    switch (rope->factors) {
+    case MR_ROPE_FACTORS_FIXED:
+        return FIXED;
+    case MR_ROPE_FACTORS_BY_CONTEXT:
+        return max_context > rope->original_context ? LONG : SHORT;
+    default:
+        return NULL;
+    }
 }

@@ -30,6 +30,7 @@ typedef struct mr_weights_desc {
      * can drop pages of the mapping at any time, so such matrices take no memory of their own; but every product
      * converts the weights again. */
     bool map;
+    int32_t max_context; /* positions of the longest sequence: mr_model_rope_factors */
 } mr_weights_desc;
 
 /* Looks up and checks the tensors of a range, chooses the backends that hold each tensor, and computes the bytes that
@@ -81,8 +82,8 @@ MR_MUST_USE mr_status mr_stage_graph_build(const mr_weights *w, const mr_stage_s
                                            mr_err *err);
 
 /* Computes the constant of rule R (engine/NUMERICS.md): [MR_ROPE_ROWS][row_floats], with n_rot / 2 values in each row.
- * The frequency base, the factors of a rope_freqs tensor (NULL for none) and linear or YaRN scaling (Peng et al., 2023)
- * go into the constant. out_magnitude: a factor for all cosines and sines. */
+ * The frequency base, the factors of the tensor of mr_model_rope_factors (NULL for none) and linear or YaRN scaling
+ * (Peng et al., 2023) go into the constant. out_magnitude: a factor for all cosines and sines. */
 void mr_rope_angles(const mr_model_rope *rope, const float *factors, size_t row_floats, float *out_angles,
                     float *out_magnitude);
 

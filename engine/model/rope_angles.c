@@ -48,7 +48,5 @@ void mr_rope_angles(const mr_model_rope *r, const float *factors, size_t row_flo
         out_angles[MR_ROPE_SLOW * row_floats + (size_t)i] = scale * (1.0f - keep);
         out_angles[MR_ROPE_KEEP * row_floats + (size_t)i] = keep;
     }
-    *out_magnitude = 1.0f;
-    if (r->scaling == MR_ROPE_SCALING_YARN)
-        *out_magnitude = (float)((double)r->attn_factor * (yarn ? 1.0 + 0.1 * mr_log((double)r->factor) : 1.0));
+    *out_magnitude = (float)((double)r->attn_factor * (yarn ? 1.0 + 0.1 * mr_log((double)r->factor) : 1.0));
 }

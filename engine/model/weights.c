@@ -68,6 +68,7 @@ mr_status mr_weights_create(const mr_weights_desc *desc, const mr_backends *back
     ws->backends = *backends;
     ws->backend = last;
     ws->range = range;
+    ws->max_context = desc->max_context;
     ws->matrices = desc->map && device.host_addressable ? MR_STORAGE_FILE : MR_STORAGE_WEIGHT;
     ws->layers = mr_alloc_array((size_t)(range.last - range.first), sizeof *ws->layers);
     mr_status status = ws->layers ? mr_arch_find(info->arch, &ws->arch, err)

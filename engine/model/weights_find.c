@@ -13,7 +13,6 @@ static const tensor_spec OUTPUT_NORM = {.name = "output_norm.weight", .columns =
 static const tensor_spec OUTPUT = {.name = "output.weight", .columns = SIZE_D, .rows = SIZE_VOCAB};
 /* Ends the hint for a missing tensor of experts: files of early 2024 have one tensor for each expert. */
 static const char OLD_EXPERTS[] = ", with all experts of a layer in one tensor; convert old files again";
-static const char ROPE_FREQS[] = "rope_freqs.weight";
 static const char RANK_HEAD[] = "cls.output.weight"; /* the coordinator computes it: coordinator/serving/rerank */
 
 /* l: NULL for a tensor outside layers. */
@@ -217,11 +216,18 @@ static bool is_of_stage(const mr_weights *ws, const mr_gguf_tensor *t) {
     }
 }
 
+/* Whether the tensor has factors of RoPE, be it for another context. */
+static bool is_of_rope(const mr_weights *ws, const char *name) {
+    const char *of_short = mr_model_rope_factors(&ws->info->ropes[0], 0);
+    const char *of_long = mr_model_rope_factors(&ws->info->ropes[0], INT32_MAX);
+    return of_short && (strcmp(name, of_short) == 0 || strcmp(name, of_long) == 0);
+}
+
 static bool is_used(const mr_weights *ws, const mr_gguf_tensor *t) {
     int32_t layer;
     if (mr_model_tensor_part(t->name, &layer) != MR_MODEL_LAYER)
         return t == ws->token_embd.source || t == ws->output_norm.source || t == ws->output.source ||
-               strcmp(t->name, ROPE_FREQS) == 0 || strcmp(t->name, RANK_HEAD) == 0;
+               is_of_rope(ws, t->name) || strcmp(t->name, RANK_HEAD) == 0;
     for (int s = 0; s < LAYER_SLOTS; s++)
         if (ws->layers[layer - ws->range.first][s].source == t)
             return true;
@@ -240,21 +246,23 @@ static mr_status check_all_used(const mr_weights *ws, mr_err *err) {
     return MR_OK;
 }
 
-/* Reads and checks the factors of the file's rope_freqs tensor. */
-static mr_status read_rope_factors(const mr_weights *ws, float *out_factors, int32_t n_pairs, mr_err *err) {
-    const mr_gguf_tensor *t = mr_gguf_find_tensor(ws->gguf, ROPE_FREQS);
-    if (!t || t->type != MR_TYPE_F32 || t->ne[0] != n_pairs || t->ne[1] != 1 || t->ne[2] != 1 || t->ne[3] != 1)
-        return mr_err_set(err, MR_E_FORMAT, "tensor '%s' must be F32 with %d elements", ROPE_FREQS, n_pairs);
+/* Reads the factors of a tensor that mr_model_info_read has checked, but for its values. */
+static mr_status read_rope_factors(const mr_weights *ws, const char *name, float *out_factors, int32_t n_pairs,
+                                   mr_err *err) {
+    const mr_gguf_tensor *t = mr_gguf_find_tensor(ws->gguf, name);
+    if (!t || t->type != MR_TYPE_F32 || t->ne[0] != n_pairs)
+        return mr_err_set(err, MR_E_FORMAT, "tensor '%s' must be F32 with %d elements", name, n_pairs);
     mr_dequantize(t->type, t->data, out_factors, n_pairs);
     for (int32_t i = 0; i < n_pairs; i++)
         if (!(out_factors[i] > 0.0f && out_factors[i] < 1e6f))
-            return mr_err_set(err, MR_E_FORMAT, "tensor '%s': factor %d is %g", ROPE_FREQS, i, (double)out_factors[i]);
+            return mr_err_set(err, MR_E_FORMAT, "tensor '%s': factor %d is %g", name, i, (double)out_factors[i]);
     return MR_OK;
 }
 
 /* Makes the constant of rule R for RoPE number idx of the model. */
 static mr_status make_angles(mr_weights *ws, int32_t idx, mr_err *err) {
     const mr_model_rope *rope = &ws->info->ropes[idx];
+    const char *name = mr_model_rope_factors(rope, ws->max_context);
     int32_t n_pairs = rope->n_rot / 2;
     weight *w = &ws->rope_angles[idx];
     mr_tensor *t = &w->tensor;
@@ -263,11 +271,10 @@ static mr_status make_angles(mr_weights *ws, int32_t idx, mr_err *err) {
     float *factors = mr_alloc_array((size_t)n_pairs, sizeof *factors);
     w->values = mr_alloc(t->bytes);
     mr_status status = factors && w->values ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for RoPE angles");
-    if (status == MR_OK && rope->has_factors)
-        status = read_rope_factors(ws, factors, n_pairs, err);
+    if (status == MR_OK && name)
+        status = read_rope_factors(ws, name, factors, n_pairs, err);
     if (status == MR_OK)
-        mr_rope_angles(rope, rope->has_factors ? factors : NULL, t->row_bytes / sizeof(float), w->values,
-                       &ws->rope_magnitude[idx]);
+        mr_rope_angles(rope, name ? factors : NULL, t->row_bytes / sizeof(float), w->values, &ws->rope_magnitude[idx]);
     mr_free(factors);
     return status;
 }

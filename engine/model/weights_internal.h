@@ -35,6 +35,7 @@ struct mr_weights {
     mr_backends backends;
     mr_backend *backend; /* the last one: holds the embedding table, and each tensor that no other backend takes */
     mr_layer_range range;
+    int32_t max_context;
     mr_storage matrices;                    /* WEIGHT, or FILE if matrices stay in the mapped file */
     weight token_embd, output_norm, output; /* empty if this stage does not have the tensor */
     weight rope_angles[MR_MODEL_MAX_ROPES]; /* constants made at load */

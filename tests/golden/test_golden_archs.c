@@ -19,12 +19,26 @@ static const struct {
     const char *name;
     int32_t n;    /* positions that this version runs; 0: all */
     double limit; /* 0: LIMIT */
-} CASES[] = {{"deepseek2", 0, 0},    {"deepseek2-lite", 0, 0}, {"dots1", 0, 0},
-             {"ernie4_5-moe", 0, 0}, {"glm-dsa", 0, 0},        {"glm4moe", 0, 0},
-             {"gemma3", 0, 0},       {"gpt-oss", 0, 0},        {"gpt-oss-mxfp4", 0, 2e-4 /* A8 activations */},
-             {"granite", 0, 0},      {"hunyuan-moe", 0, 0},    {"minimax-m2", 0, 0},
-             {"mistral3", 16, 0},    {"olmo2", 0, 0},          {"phi3", 0, 0},
-             {"qwen2moe", 0, 0},     {"qwen3moe", 0, 0},       {"smollm3", 0, 0}};
+} CASES[] = {{"deepseek2", 0, 0},
+             {"deepseek2-lite", 0, 0},
+             {"dots1", 0, 0},
+             {"ernie4_5-moe", 0, 0},
+             {"glm-dsa", 0, 0},
+             {"glm4moe", 0, 0},
+             {"gemma3", 0, 0},
+             {"gpt-oss", 0, 0},
+             {"gpt-oss-mxfp4", 0, 2e-4 /* A8 activations */},
+             {"granite", 0, 0},
+             {"hunyuan-moe", 0, 0},
+             {"minimax-m2", 0, 0},
+             {"mistral3", 16, 0},
+             {"olmo2", 0, 0},
+             {"phi3", 0, 0},
+             {"qwen2moe", 0, 0},
+             {"qwen3moe", 0, 0},
+             {"smollm3", 0, 0},
+             {"phi3-longrope", 0, 0},
+             {"phi3-longrope-short", 0, 0}};
 enum { N_CASES = sizeof CASES / sizeof *CASES };
 
 /* The reference has n_all positions, of which the first n are compared. */

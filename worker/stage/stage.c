@@ -302,7 +302,7 @@ static mr_status describe(const mr_stage_config *config, mr_backend *backend, mr
     s->reuses_graphs = mr_graph_reuse_wanted();
     s->backends = config->devices;
     s->backends.at[s->backends.n++] = backend;
-    mr_weights_desc weights = {config->gguf, config->info, config->range, config->map_weights};
+    mr_weights_desc weights = {config->gguf, config->info, config->range, config->map_weights, config->max_context};
     status = mr_weights_create(&weights, &s->backends, &s->weights, err);
     if (status == MR_OK)
         status = take_kv_shapes(s, err);

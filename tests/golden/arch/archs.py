@@ -29,6 +29,13 @@ def yarn(theta, factor, original, **more):
     return parameters | dict(max_position_embeddings=factor * original)
 
 
+def longrope(original, longest):
+    parameters = rope(1e4, rope_type="longrope", partial_rotary_factor=0.75, original_max_position_embeddings=original,
+                      short_factor=[1.0, 1.1, 1.2, 1.3, 1.4, 1.5], long_factor=[1.0, 1.5, 2.5, 4.0, 7.0, 12.0])
+    return parameters | dict(original_max_position_embeddings=original, max_position_embeddings=longest,
+                             tie_word_embeddings=True)
+
+
 class Arch(NamedTuple):
     cls: str               # of transformers
     pre: str               # the pre-tokenizer that published files name, or "spm" for SentencePiece
@@ -73,13 +80,12 @@ ARCHS = {
                             "sliding_attention": dict(rope_type="default", rope_theta=1e4)}),
                    agreement=2e-4),  # llama.cpp's GELU is a table of float16
     "phi3": Arch("Phi3ForCausalLM", "spm", WIDE | rope(1e4) | dict(original_max_position_embeddings=512)),
-    # Contexts beyond 32 take the long factors.
-    "phi3-longrope": Arch("Phi3ForCausalLM", "gpt-4o",
-                          WIDE | rope(1e4, rope_type="longrope", partial_rotary_factor=0.75,
-                                      original_max_position_embeddings=32,
-                                      short_factor=[1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
-                                      long_factor=[1.0, 1.5, 2.5, 4.0, 7.0, 12.0]) | dict(
-                              original_max_position_embeddings=32, tie_word_embeddings=True)),
+    # The texts and contexts are longer than 32 positions, so both programs take the long factors.
+    "phi3-longrope": Arch("Phi3ForCausalLM", "gpt-4o", WIDE | longrope(32, 512)),
+    # They are not longer than 512 positions.
+    "phi3-longrope-short": Arch("Phi3ForCausalLM", "gpt-4o",
+                                WIDE | longrope(512, 1024) | dict(hidden_size=32, num_attention_heads=2,
+                                                                  num_key_value_heads=1)),
     # Attention is scaled by the position from the 17th on, and the two betas differ from the usual 32 and 1.
     "mistral3": Arch("Ministral3ForCausalLM", "tekken",
                      yarn(1e4, 32, 16, beta_fast=0.6, beta_slow=0.06, mscale=1.0, mscale_all_dim=1.0,

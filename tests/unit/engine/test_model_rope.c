@@ -32,7 +32,7 @@ static double want_frequency(const mr_model_rope *rope, const float *factors, in
     if (r->scaling == MR_ROPE_SCALING_NONE)
         return own;
     double slowed = own / (double)r->factor;
-    if (r->scaling == MR_ROPE_SCALING_LINEAR)
+    if (r->scaling != MR_ROPE_SCALING_YARN)
         return slowed;
     double low = fmax(0, floor(yarn_pair(r, (double)r->beta_fast)));
     double high = fmin(r->n_rot - 1, ceil(yarn_pair(r, (double)r->beta_slow)));
@@ -43,8 +43,6 @@ static double want_frequency(const mr_model_rope *rope, const float *factors, in
 
 static double want_magnitude(const mr_model_rope *rope) {
     const mr_model_rope *r = rope;
-    if (r->scaling != MR_ROPE_SCALING_YARN)
-        return 1;
     return (double)r->attn_factor * (r->ext_factor != 0.0f ? 1 + 0.1 * log((double)r->factor) : 1);
 }
 
@@ -100,8 +98,9 @@ static void test_factors(void **state) {
     float factors[MAX_PAIRS];
     for (int i = 0; i < MAX_PAIRS; i++)
         factors[i] = i < 10 ? 1.0f : i < 40 ? 1.0f + 0.21f * (float)(i - 10) : 8.0f;
-    for (int scaling = MR_ROPE_SCALING_NONE; scaling <= MR_ROPE_SCALING_YARN; scaling++) {
+    for (int scaling = MR_ROPE_SCALING_NONE; scaling <= MR_ROPE_SCALING_LONGROPE; scaling++) {
         mr_model_rope rope = rope_of(128, 500000.0f, (mr_rope_scaling)scaling, scaling ? 4.0f : 1.0f);
+        rope.attn_factor = 1.25f;
         check(&rope, factors);
     }
 }

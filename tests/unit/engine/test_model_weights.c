@@ -200,10 +200,10 @@ static void test_an_unknown_tensor_is_named(void **state) {
         int32_t first, last; /* layers of a stage that refuses the tensor */
         int32_t other;       /* first layer of a stage without the tensor; -1: every stage has it */
     } cases[] = {
-        {"blk.0.attn_q_norm.weight", 0, 1, 1},  {"blk.1.attn_sinks", 1, 2, 0},
-        {"blk.1.ffn_gate.scale", 0, 2, 0},      {"output.bias", 1, 2, 0},
-        {"token_embd.bias", 0, 2, 1},           {"position_embd.weight", 1, 2, -1},
-        {"rope_factors_long.weight", 0, 1, -1},
+        {"blk.0.attn_q_norm.weight", 0, 1, 1}, {"blk.1.attn_sinks", 1, 2, 0},
+        {"blk.1.ffn_gate.scale", 0, 2, 0},     {"output.bias", 1, 2, 0},
+        {"token_embd.bias", 0, 2, 1},          {"position_embd.weight", 1, 2, -1},
+        {"rope_factors.weight", 0, 1, -1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         for (int ok = 0; ok < (cases[i].other < 0 ? 1 : 2); ok++) {

@@ -98,6 +98,27 @@ static void test_windows(void **state) {
     expect_error(w, "sliding_window_pattern': 2 is out of the range 0 to 1");
 }
 
+/* LongRoPE: a run of a longer context than the original one has other factors. */
+static void test_factors_by_context(void **state) {
+    (void)state;
+    for (int with_type = 0; with_type < 2; with_type++) {
+        gguf_writer *w = model_of("phi3", 2);
+        gguf_writer_u32(w, "phi3.rope.scaling.original_context_length", 32);
+        gguf_writer_f32(w, "phi3.rope.scaling.attn_factor", 1.5f);
+        if (with_type)
+            gguf_writer_str(w, "phi3.rope.scaling.type", "longrope");
+        gguf_writer_vector(w, "rope_factors_long.weight", MR_TYPE_F32, 8, NULL);
+        gguf_writer_vector(w, "rope_factors_short.weight", MR_TYPE_F32, 8, NULL);
+        mr_model_info info = expect_read(w);
+        const mr_model_rope *r = &info.ropes[0];
+        assert_int_equal(r->scaling, with_type ? MR_ROPE_SCALING_LONGROPE : MR_ROPE_SCALING_NONE);
+        assert_true(r->factor == 1 && r->ext_factor == 0 && r->attn_factor == 1.5f);
+        assert_int_equal(r->factors, MR_ROPE_FACTORS_BY_CONTEXT);
+        assert_string_equal(mr_model_rope_factors(r, 32), "rope_factors_short.weight");
+        assert_string_equal(mr_model_rope_factors(r, 33), "rope_factors_long.weight");
+    }
+}
+
 /* A model of latent attention, but for the key that is named. n_tensors: of so many of its two layers. */
 static gguf_writer *latent_model(const char *arch, const char *without, int32_t n_tensors) {
     static const struct {
@@ -433,6 +454,7 @@ static void test_work_of_latent_layers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_factors_by_context),
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_latent_attention),
         cmocka_unit_test(test_indexer),

@@ -148,7 +148,7 @@ static void test_optional_keys(void **state) {
     assert_true(info.ropes[0].factor == 4 && info.ropes[0].attn_factor == 1.5f && info.ropes[0].ext_factor == 0.25f);
     assert_true(info.ropes[0].beta_fast == 16 && info.ropes[0].beta_slow == 2);
     assert_int_equal(info.ropes[0].original_context, 32);
-    assert_true(info.ropes[0].has_factors);
+    assert_int_equal(info.ropes[0].factors, MR_ROPE_FACTORS_FIXED);
     assert_int_equal(info.n_experts, 8);
     assert_int_equal(info.n_experts_used, 2);
     assert_int_equal(layer->n_ff, 48);
@@ -282,8 +282,9 @@ static void test_bad_optional_keys(void **state) {
         {"llama.rope.dimension_count", 'u', 5, NULL, MR_E_FORMAT, "key 'llama.rope.dimension_count': 5 is odd"},
         {"llama.rope.freq_base", 'f', 0, NULL, MR_E_FORMAT, "key 'llama.rope.freq_base': 0 is out of the range"},
         {"llama.rope.freq_base", 'u', 10000, NULL, MR_E_FORMAT, "freq_base': the value is of type u32, not a float"},
-        {"llama.rope.scaling.type", 's', 0, "longrope", MR_E_UNSUPPORTED,
-         "key 'llama.rope.scaling.type': 'longrope'; none, linear and yarn are supported"},
+        {"llama.rope.scaling.type", 's', 0, "dynamic", MR_E_UNSUPPORTED,
+         "key 'llama.rope.scaling.type': 'dynamic'; none, linear, yarn and longrope are supported"},
+        {"llama.rope.scaling.type", 's', 0, "longrope", MR_E_FORMAT, "tensor 'rope_factors_short.weight' is missing"},
         {"llama.rope.scaling.type", 's', 0, "\x1b[2J", MR_E_UNSUPPORTED, "'?[2J'"},
         {"llama.rope.scaling.type", 'u', 2, NULL, MR_E_FORMAT, "scaling.type': the value is of type u32, not a string"},
         {"llama.rope.scaling.factor", 'f', -1, NULL, MR_E_FORMAT, "scaling.factor': -1 is out of the range"},
@@ -397,6 +398,18 @@ static void test_vocabulary_and_tensors_must_agree(void **state) {
     expect_error(&m, MR_E_FORMAT, "tensor 'rope_freqs.weight': the type is F16, not F32");
 
     m = model_begin();
+    gguf_writer_vector(m.w, "rope_factors_short.weight", MR_TYPE_F32, 8, NULL);
+    model_end(&m);
+    expect_error(&m, MR_E_FORMAT, "tensor 'rope_factors_long.weight' is missing");
+
+    m = model_begin();
+    gguf_writer_vector(m.w, "rope_factors_short.weight", MR_TYPE_F32, 8, NULL);
+    gguf_writer_vector(m.w, "rope_factors_long.weight", MR_TYPE_F32, 9, NULL);
+    model_end(&m);
+    expect_error(&m, MR_E_FORMAT,
+                 "tensor 'rope_factors_long.weight': the shape is 9 x 1 x 1 x 1, but the metadata says 8 x 1");
+
+    m = model_begin();
     gguf_writer_vector(m.w, "blk.2.extra", MR_TYPE_F32, 1, NULL);
     model_end(&m);
     expect_error(&m, MR_E_FORMAT, "tensor 'blk.2.extra' is of no layer of the model, which has 2");
@@ -494,7 +507,7 @@ static void check_known_file(const char *name, const mr_gguf *g, const mr_model_
         assert_int_equal(info->n_experts, 8);
         assert_int_equal(info->n_experts_used, 2);
     } else if (strcmp(name, "ropefreqs-F16.gguf") == 0) {
-        assert_true(info->ropes[0].has_factors);
+        assert_int_equal(info->ropes[0].factors, MR_ROPE_FACTORS_FIXED);
     } else if (strcmp(name, "qwen3-Q8_0.gguf") == 0) {
         assert_int_equal(mr_model_layer(info, 0)->k_dim, 128);
     } else if (strcmp(name, "qwen2-Q8_0.gguf") == 0) {
