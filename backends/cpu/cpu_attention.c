@@ -50,6 +50,7 @@ static mr_attention_args attention_args(const cpu_node *n) {
         .v_dim = n->node->params.attention.v_dim,
         .scale = n->node->params.attention.scale,
         .soft_cap = n->node->params.attention.soft_cap,
+        .temperature = n->node->params.attention.temperature,
         .window = n->node->params.attention.window,
         .sinks = (const float *)cpu_data(n->in[6]),
         .out = (float *)cpu_data(n->out),

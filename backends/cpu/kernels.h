@@ -179,7 +179,8 @@ typedef struct mr_attention_args {
     /* n_heads is a multiple of n_kv_heads. k_dim and v_dim are multiples of 16, at most MR_ATTENTION_DIM. */
     int32_t n_heads, n_kv_heads, k_dim, v_dim;
     float scale;
-    float soft_cap;     /* 0: none */
+    float soft_cap; /* 0: none */
+    mr_temperature temperature;
     int32_t window;     /* positions that a row sees, its own included; 0: all */
     const float *sinks; /* [n_heads], or NULL */
     float *out;         /* [rows][n_heads][v_dim] */
@@ -206,6 +207,8 @@ typedef struct mr_attention_part {
 /* Uses the stack only (< 64 KiB). */
 typedef void mr_attention_fn(const mr_attention_args *args, const mr_attention_part *part);
 
+/* The factor of the scores of a row: scale, times what the temperature gives at the row's position. */
+float mr_attention_scale(const mr_attention_args *args, int32_t row);
 /* The first position that a row sees. */
 static inline int32_t mr_attention_first(const mr_attention_args *args, int32_t row) {
     int32_t n = args->row_position[row] + 1;

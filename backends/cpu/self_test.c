@@ -258,6 +258,7 @@ typedef struct attention_case {
     int32_t window;
     float soft_cap;
     bool has_sinks;
+    mr_temperature temperature;
 } attention_case;
 
 static void make_block_table(trial *t) {
@@ -327,6 +328,7 @@ static void test_attention(trial *t, const attention_case *c, mr_type type) {
                               .v_dim = c->head_dim,
                               .scale = 0.125f,
                               .soft_cap = c->soft_cap,
+                              .temperature = c->temperature,
                               .window = c->window,
                               .sinks = c->has_sinks ? t->pool + 200 : NULL,
                               .out = t->out,
@@ -342,15 +344,16 @@ static void test_attention(trial *t, const attention_case *c, mr_type type) {
 
 static void test_attentions(trial *t) {
     static const attention_case CASES[] = {
-        {80, 3, 2, MAX_POSITIONS - 7, 0, 0, false},
-        {256, 1, 1, 530, 0, 0, false},
-        {16, 8, 2, 514, 0, 0, false},
-        {32, 5, 1, 577, 0, 0, false},
-        {48, 7, 1, 600, 0, 0, false},
-        {128, 4, 1, 513, 0, 0, false},
-        {64, 4, 2, 1030, 70, 2.5f, false},
-        {32, 6, 2, 600, 550, 0, true},
-        {96, 2, 2, 1000, 0, 30.0f, true},
+        {80, 3, 2, MAX_POSITIONS - 7, 0, 0, false, {0, 0}},
+        {256, 1, 1, 530, 0, 0, false, {0, 0}},
+        {16, 8, 2, 514, 0, 0, false, {0, 0}},
+        {32, 5, 1, 577, 0, 0, false, {0, 0}},
+        {48, 7, 1, 600, 0, 0, false, {0, 0}},
+        {128, 4, 1, 513, 0, 0, false, {0, 0}},
+        {64, 4, 2, 1030, 70, 2.5f, false, {0, 0}},
+        {32, 6, 2, 600, 550, 0, true, {0, 0}},
+        {96, 2, 2, 1000, 0, 30.0f, true, {0, 0}},
+        {.head_dim = 32, .group = 3, .n_kv_heads = 1, .n_positions = 600, .temperature = {0.1f, 63}},
     };
     make_block_table(t);
     for (int i = 0; i < COUNT(CASES); i++) {

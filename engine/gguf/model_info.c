@@ -48,12 +48,13 @@ static void read_indexer(model_keys *s, mr_model_info *m) {
         m->context_length = m->indexer_top_k;
 }
 
-/* Some models scale queries by a temperature from the original context on. This version runs the positions before it,
- * where the temperature is 1. */
-static void limit_context(model_keys *s, mr_model_info *m) {
-    float scale = keys_opt_float(s, "attention.temperature_scale", 0, 1e6f, 0);
-    if (!s->status && scale > 0 && m->context_length > m->ropes[0].original_context)
-        m->context_length = m->ropes[0].original_context;
+/* Needs the ropes. */
+static mr_temperature read_temperature(model_keys *s, const mr_model_info *m) {
+    mr_temperature t = {.growth = keys_opt_float(s, "attention.temperature_scale", 0, 1e6f, 0)};
+    if (t.growth > 0)
+        t.length =
+            keys_opt_int(s, "attention.temperature_length", 1, MR_MODEL_MAX_CONTEXT, m->ropes[0].original_context);
+    return t;
 }
 
 /* A.expert_gating_func: 1 softmax over all experts, 2 sigmoid, 3 softmax over the chosen ones. */
@@ -186,7 +187,7 @@ mr_status mr_model_info_read(const mr_gguf *g, mr_model_info *out, mr_err *err) 
     read_experts(&s, &m);
     layer_info_read(&s, &m);
     read_indexer(&s, &m);
-    limit_context(&s, &m);
+    m.temperature = read_temperature(&s, &m);
     read_factors(&s, &m);
     m.file_type = keys_opt_int(&s, "general.file_type", 0, INT32_MAX, -1);
     m.quantization_version = keys_opt_int(&s, "general.quantization_version", 0, INT32_MAX, 0);

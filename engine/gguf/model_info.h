@@ -95,6 +95,9 @@ typedef struct mr_model_info {
     int32_t n_experts_used; /* 1 to n_experts, or 0 */
     mr_routing routing;     /* how experts are chosen and weighed */
     float attention_scale;  /* of q . k: A.attention.scale; 0: 1 / sqrt(k_dim) */
+    /* growth: A.attention.temperature_scale; length: A.attention.temperature_length, else the original context. Zeros:
+     * none. */
+    mr_temperature temperature;
     /* Factors of embeddings, of what a part of a layer adds, and of logits; 0: none. */
     float embedding_scale, residual_scale, logit_scale;
     mr_latent_info latent;

@@ -328,6 +328,10 @@ static bool attention_desc_is_good(mr_graph *g, int32_t q, const mr_attention_de
         fail(g, MR_E_INVALID, "attention: a window or soft cap below zero");
         return false;
     }
+    if (desc->temperature.length < 0 || !(desc->temperature.growth >= 0.0f && desc->temperature.growth <= FLT_MAX)) {
+        fail(g, MR_E_INVALID, "attention: a temperature that is no finite number from zero on");
+        return false;
+    }
     if (desc->sinks != MR_NO_TENSOR && !want(g, desc->sinks, MR_TYPE_F32, desc->n_heads, "sinks of attention"))
         return false;
     return want_beside(g, desc->slots, q, MR_TYPE_I32, 1, "slots of attention") &&
@@ -349,6 +353,7 @@ int32_t mr_graph_attention(mr_graph *g, int32_t q, int32_t k, int32_t v, const m
                                          .v_dim = desc->v_dim,
                                          .scale = desc->scale,
                                          .soft_cap = desc->soft_cap,
+                                         .temperature = desc->temperature,
                                          .window = desc->window}};
     mr_node *write = graph_add_node(g, MR_OP_KV_WRITE, MR_NO_TENSOR);
     if (!write)

@@ -80,7 +80,8 @@ typedef struct mr_attention_desc {
     int32_t n_heads, n_kv_heads;
     int32_t k_dim, v_dim; /* elements of a head of queries and keys, and of values */
     float scale;
-    float soft_cap;                                    /* of scores; 0: none */
+    float soft_cap; /* of scores; 0: none */
+    mr_temperature temperature;
     int32_t window;                                    /* positions that a row sees, its own included; 0: all */
     int32_t k_state, v_state;                          /* of the layer */
     int32_t slots, row_seq, row_position, block_table; /* inputs */

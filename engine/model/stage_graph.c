@@ -82,6 +82,7 @@ static layer_ctx layer_context(const stage_ctx *stage, int32_t layer) {
                       /* IEEE 754 rounds square root and division exactly, so all machines get the same bits. */
                       .scale = m->attention_scale > 0 ? m->attention_scale : 1.0f / sqrtf((float)l->k_dim),
                       .window = l->window,
+                      .temperature = m->temperature,
                       .slots = stage->io->slots,
                       .row_seq = stage->io->row_seq,
                       .row_position = stage->io->positions,

@@ -164,6 +164,13 @@ typedef struct mr_routing {
     int32_t n_group_best;  /* 1 or 2: a group is as good as its best expert, or as its two best together */
 } mr_routing;
 
+/* Attention whose scores grow with the position p of their row: times 1 + growth * ln(1 + floor(p / length)) (Meta,
+ * "Llama 4", 2025). */
+typedef struct mr_temperature {
+    float growth;
+    int32_t length; /* positions before this one have factor 1; 0: all have */
+} mr_temperature;
+
 typedef union mr_op_params {
     struct {
         float eps;
@@ -177,10 +184,11 @@ typedef union mr_op_params {
     } rope;
     struct {
         int32_t n_heads, n_kv_heads, k_dim, v_dim;
-        float scale;        /* ATTENTION: factor of q . k */
-        float soft_cap;     /* ATTENTION; 0: none */
-        int32_t window;     /* ATTENTION: positions that a row attends to, its own included; 0: all */
-        int32_t rope_first; /* this, n_rot and pairs: for KV_WRITE with a RoPE table */
+        float scale;                /* ATTENTION: factor of q . k */
+        float soft_cap;             /* ATTENTION; 0: none */
+        mr_temperature temperature; /* ATTENTION */
+        int32_t window;             /* ATTENTION: positions that a row attends to, its own included; 0: all */
+        int32_t rope_first;         /* this, n_rot and pairs: for KV_WRITE with a RoPE table */
         int32_t n_rot;
         mr_rope_pairs pairs;
     } attention; /* also KV_WRITE */

@@ -64,6 +64,7 @@ typedef struct shape {
     int32_t length; /* attention: positions before those of the last run */
     int32_t window; /* 0: none */
     float soft_cap; /* 0: none */
+    mr_temperature temperature;
     bool sinks;
     int32_t experts, used;
     mr_routing routing;

@@ -322,6 +322,7 @@ static int32_t build_attention(scene *s, const shape *p) {
                            .v_dim = v_dim,
                            .scale = 0.2f,
                            .soft_cap = p->soft_cap,
+                           .temperature = p->temperature,
                            .window = p->window,
                            .slots = scene_ints(s, rows.slot, MR_ROWS_STEP),
                            .row_seq = scene_ints(s, rows.seq, MR_ROWS_STEP),
@@ -363,6 +364,7 @@ void test_attention(void **state) {
                    .rows = rows[i / 6],
                    .window = i % 4 == 1 ? 5 + i : 0,
                    .soft_cap = i % 5 == 2 ? 3.0f : 0.0f,
+                   .temperature = {0.2f, i % 7 == 3 ? 4 : 0},
                    .sinks = i % 4 == 2,
                    .n_rot = i % 2 ? 16 : 0,
                    .pairs = i % 4 == 1 ? MR_ROPE_HALVES : MR_ROPE_INTERLEAVED};

@@ -276,6 +276,9 @@ static void set_options(scene *s, float sinks[]) {
     s->args.window = WINDOWS[rng_below(&numbers, sizeof WINDOWS / sizeof WINDOWS[0])];
     s->args.soft_cap = rng_below(&numbers, 2) ? 1.0f + 4.0f * (rng_unit(&numbers) + 1.0f) : 0.0f;
     s->args.sinks = rng_below(&numbers, 2) ? sinks : NULL;
+    if (rng_below(&numbers, 2))
+        s->args.temperature =
+            (mr_temperature){.growth = rng_unit(&numbers) + 1.0f, .length = 1 + (int32_t)rng_below(&numbers, 100)};
     for (int32_t h = 0; h < s->args.n_heads; h++)
         sinks[h] = rng_unit(&numbers) * 8.0f;
 }
@@ -447,6 +450,9 @@ static double exact(scene *s, int32_t row, int32_t head, int32_t d) {
         for (int32_t e = 0; e < dim; e++)
             score += (double)q[e] * (double)scene_key(s, seq, p)[kv + e];
         score *= (double)s->args.scale;
+        if (s->args.temperature.length > 0)
+            score *= 1 + (double)s->args.temperature.growth *
+                             log(1 + floor((double)s->row_position[row] / s->args.temperature.length));
         double w = exp(cap != 0 ? cap * tanh(score / cap) : score);
         sum += w;
         out += w * (double)scene_value(s, seq, p)[kv + d];
@@ -483,6 +489,7 @@ static void test_scalar_is_close_to_double(void **state) {
             scene_build(&s, TYPES[t], 64, 2);
             s.args.window = WINDOWS[i];
             s.args.soft_cap = CAPS[i];
+            s.args.temperature = (mr_temperature){0.1f, i % 2 ? 0 : 16};
             s.args.sinks = i % 2 ? SINKS : NULL;
             scene_fill_store(&s);
             run_scalar(&s);

@@ -20,7 +20,7 @@
 #include "tests/support/test.h"
 
 /* Of numerics version 2; the first test prints the number to record. */
-static const uint64_t GOLDEN = UINT64_C(0x0628972e2b82dc29);
+static const uint64_t GOLDEN = UINT64_C(0x39a4124b4e1e340b);
 
 static uint64_t digest_of(const mr_kernels *kernels) {
     uint64_t digest = 0;

@@ -92,6 +92,7 @@ static mr_status make_attention(const mr_stage *s, int32_t layer, mr_graph **out
         .row_position = mr_graph_input(g, "positions", MR_TYPE_I32, 1, MR_ROWS_STEP),
         .block_table = mr_graph_use(g, &table),
         .window = m->window,
+        .temperature = s->config.info->temperature,
         .sinks = MR_NO_TENSOR,
     };
     int32_t q = mr_graph_input(g, "q", MR_TYPE_F32, m->n_heads * m->k_dim, MR_ROWS_STEP);

@@ -24,6 +24,7 @@ typedef struct query {
     float *out;
     const int32_t *blocks; /* of the row's sequence */
     int32_t head, kv_head, first, last;
+    float scale; /* of scores */
 } query;
 
 /* Element i of the keys or values, dim for each position, of a block and head. scale_idx: its scale, for Q8_0. */
@@ -55,7 +56,7 @@ static float score(const query *u, int32_t p) {
     float s = 0;
     for (int32_t d = 0; d < a->k_dim; d++)
         s = fmaf(u->q[d], kv_get(a->kv_type, k, a->k_dim, d * MR_KV_BLOCK + t, d / 32 * MR_KV_BLOCK + t), s);
-    s *= a->scale;
+    s *= u->scale;
     return a->soft_cap != 0.0f ? a->soft_cap * mr_tanhf(s * (1.0f / a->soft_cap)) : s;
 }
 
@@ -168,7 +169,8 @@ void mr_attention_scalar(const mr_attention_args *a, const mr_attention_part *pa
                        .head = h,
                        .kv_head = h / group,
                        .first = mr_attention_first(a, r),
-                       .last = a->row_position[r] + 1};
+                       .last = a->row_position[r] + 1,
+                       .scale = mr_attention_scale(a, r)};
             if (part->chain)
                 attend_part(&u, part, j);
             else

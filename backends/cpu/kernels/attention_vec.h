@@ -41,7 +41,7 @@ typedef struct block {
     const float *q[BLOCK_QUERIES];
     float *out[BLOCK_QUERIES];                         /* holds the sums of the merged partitions until the end */
     int32_t first[BLOCK_QUERIES], last[BLOCK_QUERIES]; /* the query sees positions [first, last) */
-    float m[BLOCK_QUERIES], sink[BLOCK_QUERIES];
+    float m[BLOCK_QUERIES], sink[BLOCK_QUERIES], scale[BLOCK_QUERIES]; /* scale: of scores */
     float factor[BLOCK_QUERIES + 16]; /* the present sums are multiplied by it when a tile is added */
     float *all_m, *all_l;             /* of the merged partitions: in the chain, or own_m and own_l */
     float own_m[BLOCK_QUERIES], own_l[BLOCK_QUERIES * 16];
@@ -202,7 +202,7 @@ MR_INLINE v16 select_range(v16 x, int32_t first, int32_t last, v16 other) {
 
 /* Scales the scores of query j, which sees positions [first, last) of the tile, and takes their maximum. */
 MR_INLINE void scale_scores(block *u, int32_t j, int32_t first, int32_t last, const bool is_full, const bool has_cap) {
-    v16 scale = v16_set1(u->args->scale), max = v16_set1(u->m[j]);
+    v16 scale = v16_set1(u->scale[j]), max = v16_set1(u->m[j]);
     v16 cap = v16_set1(u->args->soft_cap), inverse = v16_set1(1.0f / u->args->soft_cap);
     float *scores = u->scores + j * TILE, old = u->m[j];
     MR_UNROLL
@@ -440,6 +440,7 @@ static void block_init(block *u, int32_t row, int32_t first, int32_t n, int32_t 
         u->q[i] = (const float *)((const char *)a->q + (size_t)r * a->q_row_bytes) + (int64_t)head * a->k_dim;
         u->out[i] = (float *)((char *)a->out + (size_t)r * a->out_row_bytes) + (int64_t)head * a->v_dim;
         u->sink[i] = a->sinks ? a->sinks[head] : 0.0f;
+        u->scale[i] = mr_attention_scale(a, r);
         u->first[i] = mr_attention_first(a, r);
         u->last[i] = a->row_position[r] + 1;
     }

@@ -119,6 +119,27 @@ static void test_factors_by_context(void **state) {
     }
 }
 
+/* Scores grow from the original context on, or from a length that the file says. */
+static void test_temperature(void **state) {
+    (void)state;
+    for (int with_length = 0; with_length < 2; with_length++) {
+        gguf_writer *w = model_of("mistral3", 2);
+        gguf_writer_u32(w, "mistral3.rope.scaling.original_context_length", 16);
+        gguf_writer_f32(w, "mistral3.attention.temperature_scale", 0.25f);
+        if (with_length)
+            gguf_writer_u32(w, "mistral3.attention.temperature_length", 24);
+        mr_model_info info = expect_read(w);
+        assert_true(info.temperature.growth == 0.25f);
+        assert_int_equal(info.temperature.length, with_length ? 24 : 16);
+        assert_int_equal(info.context_length, SHAPE.context_length);
+    }
+    assert_int_equal(expect_read(model_of("mistral3", 2)).temperature.length, 0);
+    gguf_writer *w = model_of("mistral3", 2);
+    gguf_writer_f32(w, "mistral3.attention.temperature_scale", 0.25f);
+    gguf_writer_u32(w, "mistral3.attention.temperature_length", 0);
+    expect_error(w, "key 'mistral3.attention.temperature_length': 0 is out of the range");
+}
+
 /* A model of latent attention, but for the key that is named. n_tensors: of so many of its two layers. */
 static gguf_writer *latent_model(const char *arch, const char *without, int32_t n_tensors) {
     static const struct {
@@ -455,6 +476,7 @@ static void test_work_of_latent_layers(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_factors_by_context),
+        cmocka_unit_test(test_temperature),
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_latent_attention),
         cmocka_unit_test(test_indexer),

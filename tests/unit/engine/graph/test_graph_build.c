@@ -158,6 +158,13 @@ static void spoil_row_seq(mr_attention_desc *d, int32_t x) {
     (void)x;
     d->row_seq = NONE;
 }
+static void spoil_temperature(mr_attention_desc *d, int32_t x) {
+    (void)x;
+    d->temperature = (mr_temperature){INFINITY, 16};
+}
+static int32_t attention_of_endless_temperature(mr_graph *g) {
+    return attention_with(g, spoil_temperature);
+}
 static int32_t attention_of_other_heads(mr_graph *g) {
     return attention_with(g, spoil_heads);
 }
@@ -357,6 +364,7 @@ static const struct {
     {input_without_columns, "shape"},
     {attention_of_other_heads, "k of attention"},
     {attention_of_no_heads, "attention"},
+    {attention_of_endless_temperature, "attention: a temperature"},
     {attention_without_state, "attention"},
     {attention_without_table, "attention"},
     {attention_without_slots, "slots of attention"},
