@@ -62,8 +62,8 @@ static void check(const tiny_model *model, const char *name, mr_type kv_type) {
 
 static void test_bits_do_not_depend_on_the_cut(void **state) {
     (void)state;
-    static const char *const NAMES[] = {"deepseek2", "deepseek2-lite", "glm-dsa", "gpt-oss",
-                                        "glm4moe",   "phi3-longrope",  "mistral3"};
+    static const char *const NAMES[] = {"deepseek2", "deepseek2-lite", "glm-dsa",  "gpt-oss",
+                                        "glm4moe",   "phi3-longrope",  "mistral3", "mistral-large3"};
     static const mr_type KV_TYPES[] = {MR_TYPE_F16, MR_TYPE_F32, MR_TYPE_Q8_0};
     ids = golden_read_ids(FOLDER "/ids.txt", &n_ids);
     if (!ids)

@@ -45,6 +45,11 @@ class Arch(NamedTuple):
     is_mxfp4: bool = False  # experts in MXFP4
     has_mtp: bool = False   # a layer behind the last
     is_pooled: bool = False  # results are the last id's embedding
+    no_rope: bool = False    # no layer has RoPE
+    as_arch: str = ""        # of the GGUF file, where the converter names another
+    keys: dict = {}          # of the GGUF file that the converter does not write
+    betas: tuple = ()        # YaRN's; llama.cpp is told, as it does not read the keys
+    n_witnessed: int = 0     # positions that llama.cpp computes alike; 0: all
     noise: float = 5e-4      # part of the weights that may change without a jump of the logits
     agreement: float = 5e-6  # largest difference between transformers and llama.cpp, of the largest logit
 
@@ -72,6 +77,12 @@ ARCHS = {
                     WIDE | rope(1e7) | dict(embedding_multiplier=12.0, logits_scaling=8.0, residual_multiplier=0.22,
                                             attention_multiplier=0.2),
                     scale={"embed_tokens": 0.1}),
+    # Frequencies of zero turn nothing.
+    "granite-nope": Arch("GraniteForCausalLM", "refact",
+                         rope(1e7) | dict(hidden_size=32, head_dim=None, num_attention_heads=2, num_key_value_heads=1,
+                                          embedding_multiplier=12.0, logits_scaling=8.0, residual_multiplier=0.22,
+                                          attention_multiplier=0.2),
+                         scale={"embed_tokens": 0.1}, no_rope=True),
     # Every sixth layer is global, so there have to be more than five.
     "gemma3": Arch("Gemma3ForCausalLM", "spm",
                    dict(num_hidden_layers=7, sliding_window=16, query_pre_attn_scalar=16, tie_word_embeddings=True,
@@ -79,7 +90,20 @@ ARCHS = {
                             "full_attention": dict(rope_type="linear", factor=2.0, rope_theta=1e5),
                             "sliding_attention": dict(rope_type="default", rope_theta=1e4)}),
                    agreement=2e-4),  # llama.cpp's GELU is a table of float16
+    # llama.cpp knows the model of 27B by its 62 layers. There the heads are wider than their share of the width.
+    "gemma3-27b": Arch("Gemma3ForCausalLM", "spm",
+                       dict(num_hidden_layers=62, hidden_size=16, num_attention_heads=2, num_key_value_heads=1,
+                            intermediate_size=16, sliding_window=16, query_pre_attn_scalar=8, tie_word_embeddings=True,
+                            rope_parameters={
+                                "full_attention": dict(rope_type="linear", factor=8.0, rope_theta=1e6),
+                                "sliding_attention": dict(rope_type="default", rope_theta=1e4)}),
+                       agreement=2e-3),  # llama.cpp's GELU, in more layers
     "phi3": Arch("Phi3ForCausalLM", "spm", WIDE | rope(1e4) | dict(original_max_position_embeddings=512)),
+    # llama.cpp leaves the window out.
+    "phi3-window": Arch("Phi3ForCausalLM", "spm",
+                        WIDE | rope(1e4) | dict(original_max_position_embeddings=512, hidden_size=32,
+                                                num_attention_heads=2, num_key_value_heads=1, sliding_window=16),
+                        n_witnessed=16),
     # The texts and contexts are longer than 32 positions, so both programs take the long factors.
     "phi3-longrope": Arch("Phi3ForCausalLM", "gpt-4o", WIDE | longrope(32, 512)),
     # They are not longer than 512 positions.
@@ -102,6 +126,22 @@ ARCHS = {
                                                       first_k_dense_replace=1, routed_scaling_factor=2.5,
                                                       num_nextn_predict_layers=0),
                       dict(scoring_func="sigmoid")),
+    # Experts in one group, and other betas than 32 and 1.
+    "kimi-k2": Arch("DeepseekV3ForCausalLM", "kimi-k2",
+                    MLA | ROUTED | yarn(5e4, 32, 4096, beta_fast=1.0, beta_slow=1.0, mscale=1.0,
+                                        mscale_all_dim=1.0) | dict(
+                        q_lora_rank=24, n_group=1, topk_group=1, norm_topk_prob=True, first_k_dense_replace=1,
+                        routed_scaling_factor=2.827, num_nextn_predict_layers=0),
+                    dict(scoring_func="sigmoid"), betas=(1.0, 1.0)),
+    # Scores grow by the position from the 17th on. Published files are made of another format, which transformers does
+    # not read; its class for the next model has the same layers.
+    "mistral-large3": Arch("Mistral4ForCausalLM", "tekken",
+                           MLA | ROUTED | yarn(1e4, 32, 16, beta_fast=32.0, beta_slow=1.0, mscale=1.0,
+                                               mscale_all_dim=1.0, llama_4_scaling_beta=0.1) | dict(
+                               q_lora_rank=24, n_group=1, topk_group=1, norm_topk_prob=True, first_k_dense_replace=1,
+                               routed_scaling_factor=1.0),
+                           dict(scoring_func="softmax"), as_arch="deepseek2",
+                           keys={"attention.temperature_scale": 0.1, "attention.temperature_length": 16}),
     "glm4moe": Arch("Glm4MoeForCausalLM", "glm4",
                     ROUTED | rope(1e6, partial_rotary_factor=0.5) | dict(
                         attention_bias=True, use_qk_norm=True, first_k_dense_replace=1, norm_topk_prob=True,

@@ -1,5 +1,7 @@
-/* tests/golden/arch/llama_logits.c - runs llama.cpp on a GGUF file and fixed ids: llama_logits MODEL IDS OUT.
+/* tests/golden/arch/llama_logits.c - runs llama.cpp on a GGUF file and fixed ids:
+ * llama_logits MODEL IDS OUT [FAST SLOW].
  * IDS: int32, little-endian. OUT: float32 [n_ids, n_vocab]; for a model with pooling, [1, n_embd] as llama.cpp pools.
+ * FAST SLOW: the betas of YaRN, where llama.cpp does not read those of the file.
  * One batch, one thread, keys and values in float32. make_arch_reference.py builds and calls this program. */
 // SPDX-License-Identifier: Apache-2.0
 #include <llama.h>
@@ -30,12 +32,17 @@ static void write_floats(const char *path, const float *values, size_t n) {
         fail("there are no results, or they cannot be written");
 }
 
-static struct llama_context *make_context(struct llama_model *model) {
+/* betas: YaRN's two, or NULL. */
+static struct llama_context *make_context(struct llama_model *model, char **betas) {
     struct llama_context_params params = llama_context_default_params();
     params.n_ctx = params.n_batch = params.n_ubatch = MAX_IDS;
     params.n_threads = params.n_threads_batch = 1;
     params.type_k = params.type_v = GGML_TYPE_F32;
     params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
+    if (betas) {
+        params.yarn_beta_fast = strtof(betas[0], NULL);
+        params.yarn_beta_slow = strtof(betas[1], NULL);
+    }
     struct llama_context *context = llama_init_from_model(model, params);
     if (!context)
         fail("no context for the model");
@@ -43,8 +50,8 @@ static struct llama_context *make_context(struct llama_model *model) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 4)
-        fail("usage: llama_logits MODEL IDS OUT");
+    if (argc != 4 && argc != 6)
+        fail("usage: llama_logits MODEL IDS OUT [FAST SLOW]");
     llama_token ids[MAX_IDS];
     int32_t n_ids = read_ids(argv[2], ids);
     struct llama_model_params model_params = llama_model_default_params();
@@ -52,7 +59,7 @@ int main(int argc, char **argv) {
     struct llama_model *model = llama_model_load_from_file(argv[1], model_params);
     if (!model)
         fail("llama.cpp does not load the model");
-    struct llama_context *context = make_context(model);
+    struct llama_context *context = make_context(model, argc == 6 ? argv + 4 : NULL);
     bool is_pooled = llama_pooling_type(context) != LLAMA_POOLING_TYPE_NONE;
     llama_set_embeddings(context, is_pooled);
     struct llama_batch batch = llama_batch_init(n_ids, 0, 1);

@@ -112,8 +112,11 @@ def make_model(name):
     config = BASE | ARCHS[name].config
     given = {k: v for k, v in config.items() if v is not None or k in ("pad_token_id", "q_lora_rank")}
     with in_float64():
-        return cls._from_config(cls.config_class(**given), attn_implementation="eager",
-                                experts_implementation="eager").double().eval()
+        model = cls._from_config(cls.config_class(**given), attn_implementation="eager",
+                                 experts_implementation="eager").double().eval()
+    if ARCHS[name].no_rope:
+        model.model.rotary_emb.inv_freq.zero_()
+    return model
 
 
 def compute(model, ids, is_pooled):
@@ -188,6 +191,24 @@ def all_subclasses(cls):
     return {cls}.union(*(all_subclasses(c) for c in cls.__subclasses__()))
 
 
+def find_converter(conversion, gguf, arch):
+    if not arch.as_arch:
+        return conversion.get_model_class(arch.cls)
+
+    class Converter(conversion.get_model_class("DeepseekV3ForCausalLM")):
+        model_arch = next(a for a, name in gguf.MODEL_ARCH_NAMES.items() if name == arch.as_arch)
+        merge_expert = False  # the class has the experts of a layer in one tensor
+
+        def modify_tensors(self, data_torch, name, bid):
+            if name.endswith("experts.gate_up_proj"):
+                for part, data in zip(("gate_proj", "up_proj"), data_torch.chunk(2, dim=1)):
+                    yield from super().modify_tensors(data, name.replace("gate_up_proj", part + ".weight"), bid)
+            else:
+                name += ".weight" if name.endswith("experts.down_proj") else ""
+                yield from super().modify_tensors(data_torch, name, bid)
+    return Converter
+
+
 def convert(arch, directory, out, source):
     pre = arch.pre
     conversion, gguf = load_converter(source)
@@ -203,10 +224,16 @@ def convert(arch, directory, out, source):
 
     for cls in all_subclasses(conversion.TextModel):
         cls.set_vocab = set_vocab
-    converter = conversion.get_model_class(arch.cls)
+    converter = find_converter(conversion, gguf, arch)
     converter.no_mtp = converter.supports_mtp_export and not arch.has_mtp
     with torch.inference_mode():
-        converter(directory, gguf.LlamaFileType.ALL_F32, out, eager=True, model_name="tiny").write()
+        model = converter(directory, gguf.LlamaFileType.ALL_F32, out, eager=True, model_name="tiny")
+        if arch.no_rope:
+            model.gguf_writer.add_rope_scaling_finetuned(False)
+        for key, value in arch.keys.items():
+            add = model.gguf_writer.add_float32 if isinstance(value, float) else model.gguf_writer.add_uint32
+            add(f"{model.gguf_writer.arch}.{key}", value)
+        model.write()
 
 
 def mxfp4_tensors(tensors, arch, seed):
@@ -258,10 +285,10 @@ def build_driver(directory, source, libraries):
     return program
 
 
-def run_llama_cpp(program, model, ids, directory):
+def run_llama_cpp(program, model, ids, directory, betas=()):
     np.array(ids, "<i4").tofile(directory / "ids.bin")
-    run = subprocess.run([program, model, directory / "ids.bin", directory / "logits.bin"], capture_output=True,
-                         text=True)
+    run = subprocess.run([program, model, directory / "ids.bin", directory / "logits.bin", *map(str, betas)],
+                         capture_output=True, text=True)
     if run.returncode:
         sys.exit(run.stderr[-4000:])
     return np.fromfile(directory / "logits.bin", "<f4").astype(np.float64).reshape(-1)
@@ -298,7 +325,9 @@ def make(name, ids, a, directory, program):
         save(model, arch, hf, seed)
         convert(arch, hf, gguf_path, a.source)
         assert same_values(gguf_path, f32_path, a.source), f"{name}: MXFP4 changes values"
-    other = run_llama_cpp(program, f32_path, ids, directory).reshape(logits.shape)
+    other = run_llama_cpp(program, f32_path, ids, directory, arch.betas).reshape(logits.shape)
+    if arch.n_witnessed:
+        other, logits = other[:arch.n_witnessed], logits[:arch.n_witnessed]
     largest = np.abs(other - logits).max() / np.abs(logits).max()
     if arch.is_mxfp4:
         int8 = run_llama_cpp(program, gguf_path, ids, directory).reshape(logits.shape)
