@@ -220,7 +220,7 @@ static void check_run(checks *c, const Millrace__Run *run, const mr_msg_limits *
     in_range(c, "first_block_idx + the number of blocks", (uint64_t)run->first_block_idx + run->n_blocks, 0,
              mr_msg_table_entries(limits));
     all_below(c, "block", run->blocks, run->n_blocks, limits->n_kv_blocks);
-    int_in_range(c, "want", (int)run->want, MILLRACE__WANT__WANT_NOTHING, MILLRACE__WANT__WANT_ALL_HIDDEN);
+    int_in_range(c, "want", (int)run->want, MILLRACE__WANT__WANT_NOTHING, MILLRACE__WANT__WANT_LAST_HIDDEN);
 }
 
 static void check_step(checks *c, const Millrace__StepPlan *step, const mr_msg_limits *limits) {

@@ -151,6 +151,7 @@ typedef struct mr_sequence_desc {
      * delivered in order of position. With fresh, every position is delivered. Without fresh, positions that the prefix
      * cache holds may be missing. The last position is always delivered. */
     void (*on_hidden)(void *ctx, int32_t first_position, int32_t n_rows, const float *rows);
+    bool last_hidden; /* with on_hidden: the row of the last position alone is sent and delivered */
     void *ctx;
 } mr_sequence_desc;
 

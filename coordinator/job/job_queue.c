@@ -128,7 +128,6 @@ static job_begin begin(mr_job *job, mr_entry *e, int32_t slot) {
     e->generation = ++job->slots[slot].generation;
     e->state = MR_ENTRY_LIVE;
     e->n_prefill = e->n_ids;
-    e->n_delivered = e->n_issued;
     e->n_sent = mr_ledger_n_held(job->ledger, slot); /* the message that opens the sequence brings them */
     job->slots[slot].entry = e;
     job->n_live++;

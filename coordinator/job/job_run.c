@@ -185,13 +185,13 @@ static mr_status take_logits(mr_job *job, bool *did, mr_err *err) {
         if (e->state != MR_ENTRY_DONE)
             (e->desc.on_hidden ? e->desc.on_hidden : e->desc.on_logits)(e->desc.ctx, run->first_position + n_in,
                                                                         (int32_t)frame.rows, rows);
+        bool is_last = run->first_position + n_in + (int32_t)frame.rows == e->n_prompt;
         r->n_rows_in += (int32_t)frame.rows;
-        e->n_delivered += (int32_t)frame.rows;
         *did = true;
         status = mr_stage_links_release_logits(job->links, err);
         if (status != MR_OK)
             return status;
-        if (e->n_delivered == e->n_prompt && e->state != MR_ENTRY_DONE)
+        if (is_last && e->state != MR_ENTRY_DONE)
             job_finish(job, e);
         advance(job);
     }

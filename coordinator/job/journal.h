@@ -36,7 +36,6 @@ struct mr_entry {
     int32_t n_prefill;        /* n_ids when it got the slot: rows below are prefill, later rows are decode rows */
     int32_t n_issued;         /* rows 0 .. n_issued - 1 have been put into steps */
     int32_t n_sent;           /* entries of its block table that the stages have been sent */
-    int32_t n_delivered;      /* positions whose rows were delivered, or were cached before it began */
     uint64_t last_step;       /* the last step with a row of it; at first the last step before it got the slot */
     uint64_t last_turn;       /* the last turn of the micro-batches (scheduler.c) with a row of it; 0: none */
     int32_t n_cached;         /* ids whose rows were cached when it got its first slot */

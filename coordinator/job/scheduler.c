@@ -317,6 +317,19 @@ static int32_t add_decode_rows(mr_scheduler *s, uint64_t turn, int32_t n, int32_
     return added;
 }
 
+/* Says which rows of a run the tail sends back, the last n rows that were issued of e. */
+static void want_rows(mr_entry *e, int32_t n, Millrace__Run *run, mr_logits_runs *out_logits) {
+    run->want = e->desc.on_logits ? MILLRACE__WANT__WANT_ALL_LOGITS : MILLRACE__WANT__WANT_ALL_HIDDEN;
+    if (e->desc.last_hidden) {
+        n = e->n_issued == e->n_prefill ? 1 : 0;
+        run->want = n > 0 ? MILLRACE__WANT__WANT_LAST_HIDDEN : MILLRACE__WANT__WANT_NOTHING;
+    }
+    if (n == 0)
+        return;
+    out_logits->at[out_logits->n++] = (mr_logits_run){.entry = e, .first_position = e->n_issued - n, .n_rows = n};
+    out_logits->n_rows += n;
+}
+
 static void add_prompt(mr_scheduler *s, mr_entry *e, int32_t n, uint64_t turn, mr_logits_runs *out_logits) {
     int32_t out_room = s->config.max_out_rows - s->n_out;
     bool wants_logits = e->desc.on_logits != NULL;
@@ -333,9 +346,7 @@ static void add_prompt(mr_scheduler *s, mr_entry *e, int32_t n, uint64_t turn, m
         return;
     e->last_turn = turn;
     if (mr_entry_wants_rows(e)) {
-        run->want = wants_logits ? MILLRACE__WANT__WANT_ALL_LOGITS : MILLRACE__WANT__WANT_ALL_HIDDEN;
-        out_logits->at[out_logits->n++] = (mr_logits_run){.entry = e, .first_position = e->n_issued - n, .n_rows = n};
-        out_logits->n_rows += n;
+        want_rows(e, n, run, out_logits);
         s->n_out += wants_logits ? n : 0;
     } else if (e->n_issued == e->n_prefill) {
         run->want = MILLRACE__WANT__WANT_TOKEN;

@@ -4,12 +4,14 @@
  * tests/golden/arch has the model. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "engine/tensor/f16.h"
+#include "proto/link.h"
 #include "tests/cluster/test_service_support.h"
 #include "tests/support/test.h"
 
@@ -77,6 +79,56 @@ static void test_logits_are_products_of_them(void **state) {
     print_message("logits up to %.2f, off by %.4f at most\n", largest, worst);
     assert_true(largest > 1 && worst < 0.01 * largest);
     job_rig_stop(&rig);
+}
+
+typedef struct last_heard {
+    int32_t n_calls, first, n_rows;
+    float row[WIDTH];
+} last_heard;
+
+static void on_last(void *ctx, int32_t first, int32_t n_rows, const float *rows) {
+    last_heard *h = ctx;
+    h->n_calls++;
+    h->first = first;
+    h->n_rows += n_rows;
+    memcpy(h->row, rows, sizeof h->row);
+}
+
+/* What the tail sends for the last row does not grow with the prompt, or with the number of its steps. A message brings
+ * the rows that it has to one call. */
+static void test_the_last_row_comes_alone(void **state) {
+    (void)state;
+    static rows_heard all;
+    static const int32_t LENGTHS[] = {1, 5, 8, 9, 16, N_PROMPT};
+    for (int32_t n_stages = 1; n_stages <= 3; n_stages++) {
+        job_rig rig;
+        mr_err err;
+        job_rig_must_start(&rig, &(job_rig_config){.model = &model, .n_stages = n_stages, .max_rows = 8});
+        for (size_t i = 0; i < 2 * (sizeof LENGTHS / sizeof *LENGTHS); i++) {
+            int32_t ids[N_PROMPT], n = LENGTHS[i / 2];
+            int64_t sequence;
+            last_heard last = {0};
+            all = (rows_heard){0};
+            job_prompt(1, n, 80, ids);
+            mr_sequence_desc desc = {.prompt_ids = ids,
+                                     .n_prompt = n,
+                                     .fresh = i % 2,
+                                     .on_hidden = on_last,
+                                     .last_hidden = true,
+                                     .ctx = &last};
+            expect_ok(mr_job_submit(rig.job, &desc, &sequence, &err), &err);
+            desc = (mr_sequence_desc){
+                .prompt_ids = ids, .n_prompt = n, .fresh = true, .on_hidden = on_hidden, .ctx = &all};
+            expect_ok(mr_job_submit(rig.job, &desc, &sequence, &err), &err);
+            job_rig_run(&rig);
+            assert_int_equal(last.n_calls, 1);
+            assert_int_equal(last.n_rows, 1);
+            assert_int_equal(last.first, n - 1);
+            assert_int_equal(all.n_hidden, n);
+            assert_memory_equal(last.row, all.hidden[n - 1], sizeof last.row);
+        }
+        job_rig_stop(&rig);
+    }
 }
 
 /* Short prompts ride in steps together, and get what each gets alone. */
@@ -185,6 +237,55 @@ static void test_pooling(void **state) {
     assert_memory_equal(first[3], heard.hidden[N_PROMPT - 1], sizeof first[3]);
 }
 
+/* --- What is sent back ------------------------------------------------------------------------------------------- */
+
+static atomic_size_t sent_back; /* bytes of messages with logits or hidden rows */
+static const mr_channel_ops *own_ops;
+
+static mr_status count_send(mr_channel *ch, int32_t peer, uint32_t tag, const void *data, size_t bytes,
+                            mr_channel_request *out, mr_err *err) {
+    if (tag % 8 == mr_link_tag(MR_LINK_LOGITS, 0))
+        atomic_fetch_add(&sent_back, bytes);
+    return own_ops->post_send(ch, peer, tag, data, bytes, out, err);
+}
+
+/* Of mr_local_cluster_config. All channels of a cluster have the same functions. */
+static mr_status count_sends(void *ctx, mr_channel **channel, mr_err *err) {
+    (void)err;
+    mr_channel_ops *ops = ctx;
+    own_ops = (*channel)->ops;
+    *ops = *own_ops;
+    ops->post_send = count_send;
+    (*channel)->ops = ops;
+    return MR_OK;
+}
+
+/* For the last row alone, the bytes do not grow with the prompt or with its steps; for the mean they do. */
+static void test_bytes_sent_back(void **state) {
+    (void)state;
+    static const int32_t LENGTHS[] = {1, 5, 16, N_PROMPT};
+    mr_channel_ops ops;
+    service_rig rig;
+    float embedding[WIDTH];
+    int32_t ids[N_PROMPT];
+    service_rig_start(
+        &rig, &(job_rig_config){.model = &model, .n_stages = 2, .max_rows = 8, .wrap = count_sends, .wrap_ctx = &ops},
+        NULL, 0);
+    for (size_t i = 0; i < sizeof LENGTHS / sizeof *LENGTHS; i++) {
+        static const mr_pooling POOLINGS[] = {MR_POOLING_LAST, MR_POOLING_RANK, MR_POOLING_MEAN};
+        for (int k = 0; k < 3; k++) {
+            atomic_store(&sent_back, 0);
+            embed_ids(&rig, service_request(1, LENGTHS[i], ids, 0), POOLINGS[k], 0, embedding);
+            size_t row = WIDTH * sizeof(float), bytes = atomic_load(&sent_back);
+            if (POOLINGS[k] == MR_POOLING_MEAN)
+                assert_true(bytes > (size_t)LENGTHS[i] * row);
+            else
+                assert_int_equal(bytes, MR_FRAME_BYTES + row);
+        }
+    }
+    service_rig_stop(&rig);
+}
+
 /* --- A reference of transformers --------------------------------------------------------------------------------- */
 
 #define GOLDEN MILLRACE_SOURCE_DIR "/tests/golden/arch/"
@@ -242,7 +343,10 @@ static void test_golden(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_logits_are_products_of_them),
-                                       cmocka_unit_test(test_many_in_a_step), cmocka_unit_test(test_pooling),
+                                       cmocka_unit_test(test_many_in_a_step),
+                                       cmocka_unit_test(test_the_last_row_comes_alone),
+                                       cmocka_unit_test(test_pooling),
+                                       cmocka_unit_test(test_bytes_sent_back),
                                        cmocka_unit_test(test_golden)};
     tiny_desc desc = job_model_desc();
     desc.type = MR_TYPE_F16;

@@ -31,7 +31,7 @@ static void fill_run(mr_step_rows *rows, const mr_sequence *s, const Millrace__R
         bool is_last = i + 1 == run->n_rows;
         if (run->want == MILLRACE__WANT__WANT_ALL_LOGITS || (run->want == MILLRACE__WANT__WANT_TOKEN && is_last))
             rows->out_rows[rows->n_out++] = row;
-        if (run->want == MILLRACE__WANT__WANT_ALL_HIDDEN)
+        if (run->want == MILLRACE__WANT__WANT_ALL_HIDDEN || (run->want == MILLRACE__WANT__WANT_LAST_HIDDEN && is_last))
             rows->hidden_rows[rows->n_hidden++] = row;
     }
 }

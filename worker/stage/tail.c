@@ -228,9 +228,10 @@ mr_status mr_tail_finish_step(mr_tail *t, mr_stage *stage, mr_sequences *all, co
         if (run->want == MILLRACE__WANT__WANT_ALL_LOGITS) {
             status = send_rows(t, stage, plan->step, false, out_row, (int32_t)run->n_rows, err);
             out_row += (int32_t)run->n_rows;
-        } else if (run->want == MILLRACE__WANT__WANT_ALL_HIDDEN) {
-            status = send_rows(t, stage, plan->step, true, hidden_row, (int32_t)run->n_rows, err);
-            hidden_row += (int32_t)run->n_rows;
+        } else if (run->want == MILLRACE__WANT__WANT_ALL_HIDDEN || run->want == MILLRACE__WANT__WANT_LAST_HIDDEN) {
+            int32_t n = run->want == MILLRACE__WANT__WANT_ALL_HIDDEN ? (int32_t)run->n_rows : 1;
+            status = send_rows(t, stage, plan->step, true, hidden_row, n, err);
+            hidden_row += n;
         } else if (run->want == MILLRACE__WANT__WANT_TOKEN) {
             t->sources[tokens.n_tokens] = (token_source){s, out_row};
             Millrace__Token *token = &t->tokens[tokens.n_tokens++];

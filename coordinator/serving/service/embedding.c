@@ -60,6 +60,7 @@ void request_start_embedding(mr_request *r) {
     mr_err err = {0};
     desc.fresh = !reads_last_alone(r); /* the last row alone may use the prefix cache */
     desc.on_hidden = on_hidden;
+    desc.last_hidden = reads_last_alone(r);
     desc.ctx = r;
     int32_t n_embd = mr_job_get_stats(r->job).n_embd;
     c->n_embedding = r->desc.n_embedding > 0 && r->desc.n_embedding < n_embd ? r->desc.n_embedding : n_embd;

@@ -160,7 +160,7 @@ static void test_step_limits(void **state) {
     BROKEN_CONTROL(STEP, run[1].first_block_idx = 7, "first_block_idx + the number of blocks is 8, allowed is 0 to 7");
     BROKEN_CONTROL(STEP, run[1].first_block_idx = UINT32_MAX, "first_block_idx + the number of blocks is 4294967296");
     BROKEN_CONTROL(STEP, blocks[0] = 50, "run 1: block 0 is 50, allowed is below 50");
-    BROKEN_CONTROL(STEP, run[0].want = (Millrace__Want)4, "run 0: want is 4, allowed is 0 to 3");
+    BROKEN_CONTROL(STEP, run[0].want = (Millrace__Want)5, "run 0: want is 5, allowed is 0 to 4");
     BROKEN_CONTROL(STEP, run[0].want = (Millrace__Want)-1, "run 0: want is -1");
     BROKEN_CONTROL(STEP, step.n_copy_from = 9, "step plan: the number of copied blocks is 9, allowed is 0 to 8");
     BROKEN_CONTROL(STEP, step.n_copy_to = 2, "step plan: the number of their copies is 2, allowed is 3 to 3");

@@ -173,6 +173,24 @@ static void test_rows_of_two_prompts(void **state) {
     assert_int_equal(mr_stage_run(f->stage, NULL, NULL, NULL, NULL), MR_OK);
 }
 
+/* All rows of one prompt, and the last row of another, want their hidden rows. */
+static void test_hidden_rows(void **state) {
+    fixture *f = *state;
+    open_slot(f, 2, 5);
+    open_slot(f, 0, 1);
+    const short_run runs[] = {
+        {2, 5, 0, 18, .n_blocks = 2, .blocks = {7, 3}, .want = MILLRACE__WANT__WANT_LAST_HIDDEN},
+        {0, 1, 0, 3, .n_blocks = 1, .blocks = {0}, .want = MILLRACE__WANT__WANT_ALL_HIDDEN},
+    };
+    expect_filled(f, runs, 2);
+    const mr_step_rows *rows = mr_stage_rows(f->stage);
+    assert_int_equal(rows->n_out, 0);
+    assert_int_equal(rows->n_hidden, 4);
+    for (int32_t i = 0; i < 4; i++)
+        assert_int_equal(rows->hidden_rows[i], 17 + i);
+    assert_int_equal(mr_stage_run(f->stage, NULL, NULL, NULL, NULL), MR_OK);
+}
+
 /* A decode row takes the id that came back; a chunk of a prompt wants nothing. */
 static void test_a_row_takes_the_last_id(void **state) {
     fixture *f = *state;
@@ -377,6 +395,7 @@ static void test_failing_allocations(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         step_test(test_rows_of_two_prompts),
+        step_test(test_hidden_rows),
         step_test(test_a_row_takes_the_last_id),
         step_test(test_the_last_position_of_the_context),
         step_test(test_rows_wait_for_their_id),

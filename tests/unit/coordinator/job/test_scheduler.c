@@ -28,6 +28,7 @@ typedef struct sim {
     uint64_t joined_at[MAX_SLOTS]; /* number of steps that were issued before the sequence joined */
     int32_t n_opened[MAX_SLOTS];   /* blocks of the table that were sent in the message that opens the sequence */
     int32_t n_admitted, n_done;
+    int32_t n_delivered[N_SEQUENCES]; /* rows of logits that came back */
     flight flights[MAX_RING];
     uint64_t n_issued, n_back; /* numbers of steps */
     mr_step_times curves[MAX_STAGES];
@@ -147,9 +148,9 @@ static void land(sim *s) {
     mr_entry *e = f->logits.n ? f->logits.at[0].entry : NULL;
     if (!e)
         return;
-    assert_int_equal(f->logits.at[0].first_position, e->n_delivered);
-    e->n_delivered += f->logits.n_rows;
-    if (e->n_delivered == e->n_prompt)
+    assert_int_equal(f->logits.at[0].first_position, s->n_delivered[e->sequence]);
+    s->n_delivered[e->sequence] += f->logits.n_rows;
+    if (s->n_delivered[e->sequence] == e->n_prompt)
         finish(s, e);
 }
 
